@@ -1,0 +1,115 @@
+package store
+
+import (
+	"fmt"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Bounds of what may be put into a request. They hold for every store, so that a program
+// does not meet new limits when it moves from one to another.
+const (
+	MaxName    = 512       // bytes in a name, prefix included
+	MaxText    = 1024      // bytes in an owner or meta text
+	MaxLimit   = 1_000_000 // permits of one name
+	MaxHolders = 16        // holders told in a refusal
+	MaxToken   = 1<<53 - 1 // so that a token survives Lua, JSON and doubles
+)
+
+// Check returns an ErrInvalid or ErrUnsupported that says what to write instead if a
+// store of these capabilities cannot be asked that. The core calls it before the store
+// is touched; stores may rely on it.
+func (c *Capabilities) Check(req *Request) error {
+	if err := CheckName(req.Name); err != nil {
+		return err
+	}
+	if err := c.CheckTTL(req.TTL); err != nil {
+		return err
+	}
+	if err := CheckText("owner", req.Owner); err != nil {
+		return err
+	}
+	if err := CheckText("meta", req.Meta); err != nil {
+		return err
+	}
+	if req.Floor < 0 || req.Floor > MaxToken {
+		return fmt.Errorf("%w: token floor %d: want a number from 0 to 2^53-1", ErrInvalid, req.Floor)
+	}
+	switch req.Mode {
+	case Exclusive:
+		return nil
+	case Shared:
+		return c.need(FeatureShared)
+	case Permits:
+		if req.Limit < 1 || req.Limit > MaxLimit {
+			return fmt.Errorf("%w: limit %d: want a number of permits from 1 to %d", ErrInvalid, req.Limit, MaxLimit)
+		}
+		if req.Weight < 1 || req.Weight > req.Limit {
+			return fmt.Errorf("%w: %d permits of a limit of %d: want from 1 to %[3]d", ErrInvalid, req.Weight, req.Limit)
+		}
+		return c.need(FeaturePermits)
+	}
+	return fmt.Errorf("%w: mode %d: want exclusive, shared or permits", ErrInvalid, req.Mode)
+}
+
+// CheckTTL returns an ErrInvalid if the store cannot keep that TTL.
+func (c *Capabilities) CheckTTL(ttl time.Duration) error {
+	if ttl < c.MinTTL || ttl <= 0 {
+		return fmt.Errorf("%w: TTL %v: the shortest that the %s store keeps is %v", ErrInvalid, ttl, c.Store, c.MinTTL)
+	}
+	if c.MaxTTL > 0 && ttl > c.MaxTTL {
+		return fmt.Errorf("%w: TTL %v: the longest that the %s store keeps is %v; a lease renews itself, so a short TTL is enough for long work", ErrInvalid, ttl, c.Store, c.MaxTTL)
+	}
+	return nil
+}
+
+func (c *Capabilities) need(f Features) error {
+	if c.Features.Has(f) {
+		return nil
+	}
+	return fmt.Errorf("%w: the %s store has no %s", ErrUnsupported, c.Store, f)
+}
+
+// CheckName returns an ErrInvalid unless name is 1 to MaxName bytes of UTF-8 without
+// control characters.
+func CheckName(name string) error {
+	if name == "" {
+		return fmt.Errorf(`%w: empty name: give the thing to lock, such as "order:42"`, ErrInvalid)
+	}
+	if len(name) > MaxName {
+		return fmt.Errorf("%w: name %.40q… of %d bytes: want at most %d, prefix included; hash the long part", ErrInvalid, name, len(name), MaxName)
+	}
+	return checkChars("name", name)
+}
+
+// CheckText returns an ErrInvalid unless text is at most MaxText bytes of UTF-8 without
+// control characters. What names it in the error.
+func CheckText(what, text string) error {
+	if len(text) > MaxText {
+		return fmt.Errorf("%w: %s %.40q… of %d bytes: want at most %d", ErrInvalid, what, text, len(text), MaxText)
+	}
+	return checkChars(what, text)
+}
+
+func checkChars(what, text string) error {
+	plain := true
+	for i := 0; i < len(text); i++ {
+		if text[i] < ' ' || text[i] >= 0x7f {
+			plain = false
+			break
+		}
+	}
+	if plain { // nearly always, and this runs on every call
+		return nil
+	}
+	if !utf8.ValidString(text) {
+		return fmt.Errorf("%w: %s %.40q: not UTF-8; encode bytes, in hexadecimal for example", ErrInvalid, what, text)
+	}
+	for _, r := range text {
+		if unicode.IsControl(r) {
+			return fmt.Errorf("%w: %s %.40q: has the control character %U; leave it out", ErrInvalid, what, text, r)
+		}
+	}
+	return nil
+}

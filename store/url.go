@@ -1,0 +1,124 @@
+package store
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// A URL names a store. It differs from url.URL in that it may have several hosts, and in
+// that printing it never shows a password.
+type URL struct {
+	Scheme   string     // such as "redis" or "quorum+redis", in lower case
+	User     string     // decoded
+	Password string     // decoded
+	Hosts    []string   // "host" or "host:port" each, in order; none in "sqlite:PATH"
+	Path     string     // decoded; what follows the hosts, or the colon
+	Query    url.Values // parameters
+	raw      string
+}
+
+// ParseURL reads SCHEME:PATH or SCHEME://[USER[:PASSWORD]@]HOST[,HOST…][/PATH], each with
+// an optional ?KEY=VALUE&…. The error is an ErrInvalid and does not show a password.
+func ParseURL(s string) (*URL, error) {
+	scheme, rest, ok := strings.Cut(s, ":")
+	if !ok || !validScheme(scheme) {
+		return nil, fmt.Errorf(`%w: store URL: want SCHEME:…, such as "memory:" or "redis://127.0.0.1:6379"`, ErrInvalid)
+	}
+	u := &URL{Scheme: strings.ToLower(scheme), raw: s}
+	fail := func(what string) error {
+		// Nothing of the URL but its scheme: where it is malformed, so may be what looks
+		// like the password's end.
+		return fmt.Errorf("%w: %s URL: %s", ErrInvalid, u.Scheme, what)
+	}
+	if strings.ContainsFunc(rest, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		return nil, fail("has a control character; leave it out")
+	}
+	rest, query, _ := strings.Cut(rest, "?")
+	var err error
+	if u.Query, err = url.ParseQuery(query); err != nil {
+		return nil, fail("malformed parameters after the question mark; write ?key=value&key=value and percent-encode what is special")
+	}
+	if authority, ok := strings.CutPrefix(rest, "//"); ok {
+		hosts := authority
+		rest = ""
+		if i := strings.IndexByte(authority, '/'); i >= 0 {
+			hosts, rest = authority[:i], authority[i:]
+		}
+		if i := strings.LastIndexByte(hosts, '@'); i >= 0 {
+			user, password, _ := strings.Cut(hosts[:i], ":")
+			if u.User, err = url.PathUnescape(user); err == nil {
+				u.Password, err = url.PathUnescape(password)
+			}
+			if err != nil {
+				return nil, fail("malformed user or password; percent-encode what is special, a percent sign as %25")
+			}
+			hosts = hosts[i+1:]
+		}
+		if hosts != "" {
+			u.Hosts = strings.Split(hosts, ",")
+		}
+		for _, host := range u.Hosts {
+			if host == "" || strings.ContainsAny(host, " \"'<>\\^`{|}%#") {
+				return nil, fail("malformed host; write HOST:PORT, several with commas between, and percent-encode what is special in a password: @ as %40, / as %2F")
+			}
+		}
+	}
+	if u.Path, err = url.PathUnescape(rest); err != nil {
+		return nil, fail("malformed path; a percent sign is written %25")
+	}
+	return u, nil
+}
+
+func validScheme(s string) bool {
+	for i, r := range s {
+		letter := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
+		if !letter && (i == 0 || !('0' <= r && r <= '9' || r == '+' || r == '-' || r == '.')) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// Only returns an ErrInvalid that lists what is allowed if the URL has a parameter that is
+// not among params, or has one twice.
+func (u *URL) Only(params ...string) error {
+	for key, values := range u.Query {
+		if !slices.Contains(params, key) {
+			known := "it takes none"
+			if len(params) > 0 {
+				known = "known are " + strings.Join(params, ", ")
+			}
+			return fmt.Errorf("%w: %s URL: unknown parameter %.40q: %s", ErrInvalid, u.Scheme, key, known)
+		}
+		if len(values) > 1 {
+			return fmt.Errorf("%w: %s URL: parameter %q is given %d times", ErrInvalid, u.Scheme, key, len(values))
+		}
+	}
+	return nil
+}
+
+// Raw returns the URL as it was given, password included, for a client library that
+// reads it on its own.
+func (u *URL) Raw() string { return u.raw }
+
+// String returns the URL with the password and all parameters' values left out, which is
+// fit for logs and errors.
+func (u *URL) String() string {
+	var b strings.Builder
+	b.WriteString(u.Scheme + ":")
+	if len(u.Hosts) > 0 || u.User != "" || u.Password != "" {
+		b.WriteString("//")
+		if u.User != "" || u.Password != "" {
+			b.WriteString(url.PathEscape(u.User))
+			if u.Password != "" {
+				b.WriteString(":***")
+			}
+			b.WriteByte('@')
+		}
+		b.WriteString(strings.Join(u.Hosts, ","))
+	}
+	b.WriteString((&url.URL{Path: u.Path}).EscapedPath())
+	return b.String()
+}
