@@ -1,0 +1,138 @@
+package holdfast
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// A call is what one acquiring call of a user asks for.
+type call struct {
+	op   string // for errors: "lock", "try lock", …
+	name string // as the user wrote it
+	full string // as the store sees it: with the client's prefix
+
+	mode   store.Mode
+	weight int
+	limit  int
+	ttl    time.Duration
+	meta   string
+	need   store.Features
+
+	wait      time.Duration
+	retry     Strategy
+	maxHold   time.Duration
+	atLeast   time.Duration
+	try       bool // one attempt
+	noRenew   bool
+	reentrant bool
+	once      bool // a record that says done ends the wait
+
+	waitSet, retrySet, maxHoldSet, atLeastSet, limitSet bool
+}
+
+// lockCall is a call for the lock alone.
+func lockCall(op, name string) call {
+	return call{op: op, name: name, mode: store.Exclusive, weight: 1}
+}
+
+// prepare fills a call from its options and checks it, so that nothing bad reaches the
+// store.
+func (c *Client) prepare(ctx context.Context, cl call, opts []CallOption) (call, error) {
+	cl.full = cl.name
+	if c.set.prefix != "" {
+		cl.full = c.set.prefix + cl.name
+	}
+	cl.ttl = c.set.ttl
+	if len(opts) > 0 {
+		try := cl.try
+		cl = apply(cl, opts)
+		if try && (cl.waitSet || cl.retrySet) {
+			return cl, fail(cl.op, cl.name, fmt.Errorf("%w: a single attempt takes neither Wait nor Retry: use the waiting call with Wait(limit)", ErrInvalid))
+		}
+	}
+	if err := c.checkCall(ctx, &cl); err != nil {
+		return cl, fail(cl.op, cl.name, err)
+	}
+	return cl, nil
+}
+
+// apply is a function of its own because its parameter goes to the heap, which calls
+// without options are spared.
+func apply(cl call, opts []CallOption) call {
+	for _, opt := range opts {
+		if opt != nil {
+			opt(&cl)
+		}
+	}
+	return cl
+}
+
+func (c *Client) checkCall(ctx context.Context, cl *call) error {
+	if ctx == nil {
+		return fmt.Errorf("%w: nil context: use context.Background()", ErrInvalid)
+	}
+	if c.bad != nil {
+		return c.bad
+	}
+	if cl.name == "" { // with a prefix the full name would not be empty
+		return store.CheckName("")
+	}
+	req := c.request(cl)
+	if err := c.caps.Check(&req); err != nil {
+		return err
+	}
+	if cl.plain() {
+		return nil
+	}
+	switch {
+	case cl.limitSet && cl.mode != store.Permits:
+		return fmt.Errorf("%w: Limit goes with Acquire and TryAcquire only", ErrInvalid)
+	case cl.waitSet && cl.wait < 0:
+		return fmt.Errorf("%w: Wait(%v): want 0 for a single attempt, or more", ErrInvalid, cl.wait)
+	case cl.maxHoldSet && cl.maxHold < c.caps.MinTTL:
+		return fmt.Errorf("%w: MaxHold(%v): want at least %v, the shortest TTL of the %s store", ErrInvalid, cl.maxHold, c.caps.MinTTL, c.caps.Store)
+	case cl.atLeastSet && cl.atLeast <= 0:
+		return fmt.Errorf("%w: AtLeast(%v): want a time above zero", ErrInvalid, cl.atLeast)
+	case cl.maxHoldSet && cl.atLeast > cl.maxHold:
+		return fmt.Errorf("%w: AtLeast(%v) is longer than MaxHold(%v)", ErrInvalid, cl.atLeast, cl.maxHold)
+	}
+	if cl.retrySet {
+		if err := checkStrategy(cl.retry); err != nil {
+			return err
+		}
+	}
+	if cl.atLeastSet || cl.once {
+		cl.need |= store.FeatureKeep
+	}
+	if missing := cl.need &^ c.caps.Features; missing != 0 {
+		return fmt.Errorf("%w: the %s store has no %s", ErrUnsupported, c.caps.Store, missing)
+	}
+	return nil
+}
+
+// plain reports that no option needs a check.
+func (cl *call) plain() bool {
+	return !cl.waitSet && !cl.retrySet && !cl.maxHoldSet && !cl.atLeastSet && !cl.limitSet && !cl.once && cl.need == 0
+}
+
+// request is what goes to the store for a call, its identity apart.
+func (c *Client) request(cl *call) store.Request {
+	ttl := cl.ttl
+	if cl.maxHoldSet {
+		// Let the store's record end with the lease, not a TTL later.
+		ttl = min(ttl, cl.maxHold+margin(cl.ttl))
+	}
+	return store.Request{
+		Name:   cl.full,
+		Mode:   cl.mode,
+		Weight: cl.weight,
+		Limit:  cl.limit,
+		TTL:    ttl,
+		Tokens: 1,
+		Owner:  c.set.owner,
+		Meta:   cl.meta,
+	}
+}

@@ -1,0 +1,164 @@
+package holdfast
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// Errors to tell causes apart with errors.Is. Every error of this package that has a
+// cause of its own (a context's, a store's) matches that cause as well.
+var (
+	// ErrHeld: somebody else holds the name. The error is a *HeldError that says who.
+	ErrHeld = errors.New("held")
+
+	// ErrLost: the lease ended before it was unlocked. The lock may be somebody else's.
+	ErrLost = errors.New("lost")
+
+	// ErrDone: Once found that the work was done already.
+	ErrDone = errors.New("already done")
+
+	// ErrUnavailable: the store cannot be reached, or failed. Whether it acted on the
+	// request is unknown; what it may have granted is given back in the background.
+	ErrUnavailable = errors.New("store unavailable")
+
+	// ErrWouldDeadlock: the context already holds the name, so waiting would never end.
+	ErrWouldDeadlock = errors.New("would deadlock")
+
+	// ErrNotHeld: there is nothing to unlock or to break, or nobody leads.
+	ErrNotHeld = store.ErrNotHeld
+
+	// ErrUnsupported: the store cannot do that. It was not touched.
+	ErrUnsupported = store.ErrUnsupported
+
+	// ErrClosed: the client was closed.
+	ErrClosed = store.ErrClosed
+
+	// ErrInvalid: bad input. The store was not touched, unless the error says that
+	// the name is in use in a way that does not go with the request.
+	ErrInvalid = store.ErrInvalid
+)
+
+// HeldError says who is in the way. It matches ErrHeld.
+type HeldError struct {
+	Name    string
+	Holders []Holder // empty if only earlier waiters are in the way
+	Place   int      // place in the queue of processes when the wait ended, 1 is next; 0 if not queued
+	Waiters int      // how many other processes were queued
+}
+
+// Is makes errors.Is(err, ErrHeld) true.
+func (e *HeldError) Is(target error) bool { return target == ErrHeld }
+
+// Error names the first holder, since when it holds, and how long its lease runs.
+func (e *HeldError) Error() string {
+	var b strings.Builder
+	if len(e.Holders) == 0 {
+		b.WriteString("held: others wait for it")
+	} else {
+		h := &e.Holders[0]
+		age := max(0, time.Since(h.Since))
+		switch h.State {
+		case store.Done:
+			fmt.Fprintf(&b, "closed: done by %s %s ago, kept for another %s", ownerText(h.Owner), short(age), short(h.Left))
+		case store.Cooling:
+			fmt.Fprintf(&b, "closed: released by %s before its minimum hold was over, open in %s", ownerText(h.Owner), short(h.Left))
+		default:
+			fmt.Fprintf(&b, "held by %s for %s, %s left unless renewed", ownerText(h.Owner), short(age), short(h.Left))
+		}
+		if h.Meta != "" {
+			fmt.Fprintf(&b, " (%s)", h.Meta)
+		}
+		if n := len(e.Holders) - 1; n > 0 {
+			fmt.Fprintf(&b, ", and %d more", n)
+		}
+	}
+	if e.Place > 0 {
+		fmt.Fprintf(&b, ", place %d in the queue", e.Place)
+	}
+	return b.String()
+}
+
+func ownerText(owner string) string {
+	if owner == "" {
+		return "an unnamed owner"
+	}
+	return owner
+}
+
+// short rounds a duration to what a person wants to read.
+func short(d time.Duration) string {
+	switch {
+	case d >= time.Minute:
+		return d.Round(time.Second).String()
+	case d >= time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.Round(time.Millisecond).String()
+}
+
+// callError adds to causes which call failed on which name.
+type callError struct {
+	op, name string
+	causes   []error
+}
+
+// fail wraps the causes of a failed call, the reason first.
+func fail(op, name string, causes ...error) error {
+	return &callError{op, name, causes}
+}
+
+func (e *callError) Error() string {
+	var b strings.Builder
+	b.WriteString("holdfast: " + e.op)
+	if e.name != "" {
+		// %.80q: a name that is refused for its length must not fill the log.
+		fmt.Fprintf(&b, " %.80q", e.name)
+	}
+	for _, cause := range e.causes {
+		b.WriteString(": " + cause.Error())
+	}
+	return b.String()
+}
+
+func (e *callError) Unwrap() []error { return e.causes }
+
+// unavailableError is a store's failure. It matches ErrUnavailable and the failure.
+type unavailableError struct {
+	what string // what follows from it, or how often it was tried; may be empty
+	err  error
+}
+
+func (e *unavailableError) Error() string {
+	if e.what != "" {
+		return fmt.Sprintf("store unavailable (%s): %v", e.what, e.err)
+	}
+	return "store unavailable: " + e.err.Error()
+}
+
+func (e *unavailableError) Is(target error) bool { return target == ErrUnavailable }
+func (e *unavailableError) Unwrap() error        { return e.err }
+
+// lostError is the reason for a loss. It matches ErrLost.
+type lostError struct {
+	reason string
+	err    error // the last failure of a renewal; may be nil
+}
+
+func (e *lostError) Error() string {
+	if e.err != nil {
+		return fmt.Sprintf("lost: %s: %v", e.reason, e.err)
+	}
+	return "lost: " + e.reason
+}
+
+func (e *lostError) Is(target error) bool { return target == ErrLost }
+func (e *lostError) Unwrap() error        { return e.err }
+
+// permanent reports whether asking the store again would fail again.
+func permanent(err error) bool {
+	return errors.Is(err, store.ErrInvalid) || errors.Is(err, store.ErrUnsupported) || errors.Is(err, store.ErrClosed)
+}

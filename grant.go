@@ -1,0 +1,108 @@
+package holdfast
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// A grant is what the store gave this client: one identity on one name. Leases hold it one
+// after the other if it is handed over, several at a time if they are reentrant.
+type grant struct {
+	c         *Client
+	id        store.ID
+	name      string // as the store sees it
+	weight    int
+	exclusive bool // when it was granted
+	noRenew   bool
+	ttl       time.Duration // asked for by the call
+	meta      string
+
+	lease    atomic.Pointer[Lease] // the one that holds it now, or held it last
+	deadline atomic.Int64          // G2, on the client's clock; a time.Duration
+
+	// For hand-over; under the mutex of the slot's shard.
+	slot    *slot         // while it is exclusive and not lost
+	next    int64         // the next token to give
+	tokens  int           // how many there are from there
+	passed  int           // hand-overs in this slice
+	slice   time.Duration // when this slice began
+	crowded bool          // other processes wait
+	lost    *lostError    // why it is not to be handed over any more
+
+	// For renewal; under the mutex of renewals.
+	mode     store.Mode // now
+	renewAt  time.Duration
+	due      time.Duration // when renewals looks at it next
+	maxEnd   time.Duration // MaxHold's end, 0 if none
+	index    int           // in the heap, -1 if not in it
+	inFlight bool          // a renewal is under way
+	expired  bool          // lost, and waits for its clean-up
+	lastErr  error         // of the last renewal
+}
+
+// margin is what a lease ends early by: for clocks that run at different speeds and for
+// the time that a timer and a cancellation take. A twentieth covers both, and a second is
+// enough for any TTL.
+func margin(ttl time.Duration) time.Duration {
+	return min(max(ttl/20, time.Millisecond), time.Second)
+}
+
+// renewAfter is the part of a TTL after which a lease is renewed: late enough to be cheap,
+// early enough for several attempts.
+func renewAfter(ttl time.Duration) time.Duration { return ttl / 3 }
+
+// newLease makes the grant that an answer gives and its first lease, in one allocation.
+func (c *Client) newLease(cl *call, id store.ID, sent time.Duration, a store.Answer) *Lease {
+	both := new(struct {
+		grant grant
+		lease Lease
+	})
+	g, l := &both.grant, &both.lease
+	g.c, g.id, g.name, g.mode, g.weight = c, id, cl.full, cl.mode, cl.weight
+	g.exclusive, g.noRenew, g.ttl, g.meta = cl.mode == store.Exclusive, cl.noRenew, cl.ttl, cl.meta
+	g.next, g.tokens, g.crowded, g.slice, g.index = a.Token, a.Tokens, a.Waiters > 0, sent, -1
+	if cl.maxHoldSet {
+		g.maxEnd = sent + cl.maxHold
+	}
+	g.extend(sent, a.TTL)
+	l.name = cl.name
+	l.init(g, sent)
+	l.atLeast = cl.atLeast
+	return l
+}
+
+// extend moves the deadline after a call that was sent at that time gave the grant that
+// TTL. It never moves it back: every renewal asks for at least as much as the deadline.
+func (g *grant) extend(sent, ttl time.Duration) {
+	deadline := sent + ttl - margin(ttl)
+	if g.maxEnd > 0 {
+		deadline = min(deadline, g.maxEnd)
+	}
+	if deadline > time.Duration(g.deadline.Load()) {
+		g.deadline.Store(int64(deadline))
+	}
+	if g.noRenew {
+		g.renewAt = forever
+	} else {
+		g.renewAt = sent + renewAfter(ttl)
+	}
+	g.due = min(g.renewAt, time.Duration(g.deadline.Load()))
+}
+
+// expiry is when the store forgets the grant at the latest, if it counts TTLs.
+func (g *grant) expiry() time.Duration {
+	return time.Duration(g.deadline.Load()) + margin(g.ttl)
+}
+
+// renewal is the request that extends the grant. Near the end of MaxHold it asks for less,
+// so that the store's record ends with the lease.
+func (g *grant) renewal(now time.Duration, tokens int) store.Renewal {
+	ttl := g.ttl
+	if g.maxEnd > 0 {
+		ttl = min(ttl, max(g.maxEnd-now, 0)+margin(ttl))
+		ttl = max(ttl, g.c.caps.MinTTL)
+	}
+	return store.Renewal{Name: g.name, ID: g.id, TTL: ttl, Mode: g.mode, Tokens: tokens}
+}

@@ -1,0 +1,117 @@
+package holdfast
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// giveUp passes on the grant of an ended lease: to the next goroutine in line, or back to
+// the store.
+func (c *Client) giveUp(ctx context.Context, l *Lease, keep store.Keep) error {
+	g := l.g
+	if !g.exclusive {
+		c.renewals.remove(g)
+		return c.release(ctx, g, keep)
+	}
+	sh := c.slots.shard(g.name)
+	sh.mu.Lock()
+	s := g.slot
+	if g.lost != nil {
+		defer sh.mu.Unlock()
+		return g.lost
+	}
+	if s == nil { // stepped down
+		sh.mu.Unlock()
+		c.renewals.remove(g)
+		return c.release(ctx, g, keep)
+	}
+	if keep == (store.Keep{}) {
+		handed, err := c.handOver(ctx, s, g)
+		if handed || err != nil {
+			sh.mu.Unlock()
+			return err
+		}
+	}
+	s.grant, g.slot = nil, nil
+	s.busy = true
+	sh.mu.Unlock()
+	c.renewals.remove(g)
+	err := c.release(ctx, g, keep)
+	sh.mu.Lock()
+	s.busy = false
+	s.pass()
+	sh.mu.Unlock()
+	return err
+}
+
+// handOver gives the grant to the first waiter of the slot, if that is due to it. It is
+// called with the shard's mutex held, and lets go of it while it asks the store. The error
+// is a loss.
+func (c *Client) handOver(ctx context.Context, s *slot, g *grant) (handed bool, err error) {
+	for s.first != nil {
+		w, now := s.first, c.now()
+		left := time.Duration(g.deadline.Load()) - now
+		if !c.fits(g, w.call) || left <= 0 {
+			return false, nil
+		}
+		if left > g.ttl/2 && g.tokens > 0 && g.passed < c.set.handoverLimit && now-g.slice < c.set.handoverSlice {
+			lease := new(Lease)
+			lease.init(g, now)
+			lease.atLeast = w.call.atLeast
+			g.passed++
+			s.signal(w, lease, nil)
+			return true, nil
+		}
+		if g.crowded {
+			return false, nil // the slice is over, it is another process' turn
+		}
+		// Ask whether another process waits by now, and for more tokens.
+		s.busy = true
+		s.shard.mu.Unlock()
+		out, err := c.renewNow(ctx, g, c.set.handoverLimit)
+		s.shard.mu.Lock()
+		s.busy = false
+		if g.lost != nil {
+			s.grant, g.slot = nil, nil
+			s.pass()
+			return false, g.lost
+		}
+		if err != nil || out.Tokens < 1 {
+			return false, nil // release is better at retrying
+		}
+		g.next, g.tokens, g.passed, g.slice = out.Token, out.Tokens, 0, c.now()
+		g.crowded = out.Waiters > 0
+		if g.crowded {
+			return false, nil
+		}
+	}
+	return false, nil
+}
+
+// fits reports whether the grant can serve a waiting call as it is. Calls that ask for
+// something else go to the store: it keeps what was asked for.
+func (c *Client) fits(g *grant, cl *call) bool {
+	return c.set.handoverLimit > 0 && cl.mode == store.Exclusive &&
+		cl.ttl == g.ttl && cl.meta == g.meta &&
+		!cl.noRenew && !g.noRenew &&
+		!cl.maxHoldSet && g.maxEnd == 0
+}
+
+// unslot takes a grant that is lost or no longer exclusive from its slot, which sends the
+// waiters there to the store.
+func (c *Client) unslot(g *grant) {
+	if !g.exclusive {
+		return
+	}
+	sh := c.slots.shard(g.name)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if s := g.slot; s != nil {
+		s.grant, g.slot = nil, nil
+		if !s.busy { // else whoever made it busy passes it on
+			s.pass()
+		}
+	}
+}

@@ -1,0 +1,66 @@
+package holdfast
+
+// dueHeap is a binary heap of grants by the time at which they are due. Each grant knows
+// its index. It is written out because container/heap costs an interface call per step,
+// and every lock and unlock passes through here.
+type dueHeap []*grant
+
+func (h *dueHeap) push(g *grant) {
+	g.index = len(*h)
+	*h = append(*h, g)
+	h.up(g.index)
+}
+
+func (h *dueHeap) remove(g *grant) {
+	i, last := g.index, len(*h)-1
+	h.swap(i, last)
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	if i < last {
+		h.fix((*h)[i])
+	}
+	g.index = -1
+}
+
+// fix restores the order after g.due changed.
+func (h *dueHeap) fix(g *grant) {
+	if !h.down(g.index) {
+		h.up(g.index)
+	}
+}
+
+func (h *dueHeap) up(i int) {
+	for i > 0 {
+		parent := (i - 1) / 2
+		if (*h)[parent].due <= (*h)[i].due {
+			return
+		}
+		h.swap(i, parent)
+		i = parent
+	}
+}
+
+// down reports whether anything moved.
+func (h *dueHeap) down(i int) bool {
+	start := i
+	for {
+		child := 2*i + 1
+		if child >= len(*h) {
+			break
+		}
+		if right := child + 1; right < len(*h) && (*h)[right].due < (*h)[child].due {
+			child = right
+		}
+		if (*h)[i].due <= (*h)[child].due {
+			break
+		}
+		h.swap(i, child)
+		i = child
+	}
+	return i > start
+}
+
+func (h *dueHeap) swap(i, j int) {
+	(*h)[i], (*h)[j] = (*h)[j], (*h)[i]
+	(*h)[i].index, (*h)[j].index = i, j
+}

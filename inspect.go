@@ -1,0 +1,176 @@
+package holdfast
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// Info is one name with its holders and its queue.
+type Info struct {
+	Name    string // without the client's prefix
+	Limit   int    // of a semaphore; 0 otherwise
+	Holders []Holder
+	Waiters []Waiter // in order, the next one first
+}
+
+// A Holder is somebody who holds a name, or a record that keeps it closed.
+type Holder struct {
+	ID      store.ID // for Break
+	Owner   string
+	Meta    string
+	Mode    store.Mode
+	Permits int
+	Token   int64       // hand-overs inside the holding process may have moved it on
+	State   store.State // held, or closed: done or cooling
+	Since   time.Time   // on the local clock
+	Left    time.Duration
+}
+
+// A Waiter is a process that waits for a name.
+type Waiter struct {
+	ID      store.ID
+	Owner   string
+	Meta    string
+	Mode    store.Mode
+	Permits int
+	Since   time.Time // on the local clock
+}
+
+// List reads all names of this client's namespace that start with prefix and are held,
+// closed or waited for. An error ends the listing.
+func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Info, error] {
+	return func(yield func(Info, error) bool) {
+		var cursor string
+		for {
+			page, err := c.list(ctx, "list", prefix, store.Query{Prefix: c.set.prefix + prefix, Cursor: cursor})
+			if err != nil {
+				yield(Info{}, err)
+				return
+			}
+			for i := range page.Locks {
+				if !yield(c.info(&page.Locks[i]), nil) {
+					return
+				}
+			}
+			if cursor = page.Next; cursor == "" {
+				return
+			}
+		}
+	}
+}
+
+// Inspect tells who holds a name and who waits for it. If nobody does, Info has no holders
+// and no waiters.
+//
+// Errors: ErrUnavailable, ErrUnsupported, ErrClosed, ErrInvalid.
+func (c *Client) Inspect(ctx context.Context, name string) (Info, error) {
+	const op = "inspect"
+	if err := c.checkName(op, name); err != nil {
+		return Info{}, err
+	}
+	page, err := c.list(ctx, op, name, store.Query{Name: c.set.prefix + name})
+	if err != nil {
+		return Info{}, err
+	}
+	if len(page.Locks) == 0 {
+		return Info{Name: name}, nil
+	}
+	return c.info(&page.Locks[0]), nil
+}
+
+// Break ends a grant by force: exactly the one that a listing showed with that ID. Its
+// holder learns of it at its next renewal and may still be running. The next holder's token
+// is higher, so a resource that checks tokens is safe.
+//
+// Errors: ErrNotHeld if that grant holds the name no longer, ErrUnavailable,
+// ErrUnsupported, ErrClosed, ErrInvalid.
+func (c *Client) Break(ctx context.Context, name string, id store.ID) error {
+	const op = "break"
+	if err := c.checkName(op, name); err != nil {
+		return err
+	}
+	if id.IsZero() {
+		return fail(op, name, fmt.Errorf("%w: no ID: give the one that Inspect shows", ErrInvalid))
+	}
+	return c.manage(ctx, op, name, func(ctx context.Context) error {
+		return c.store.Break(ctx, c.set.prefix+name, id)
+	})
+}
+
+func (c *Client) checkName(op, name string) error {
+	if c.bad != nil {
+		return fail(op, name, c.bad)
+	}
+	if name == "" {
+		return fail(op, name, store.CheckName(""))
+	}
+	if err := store.CheckName(c.set.prefix + name); err != nil {
+		return fail(op, name, err)
+	}
+	return nil
+}
+
+func (c *Client) list(ctx context.Context, op, name string, q store.Query) (page store.Page, err error) {
+	err = c.manage(ctx, op, name, func(ctx context.Context) error {
+		page, err = c.store.List(ctx, q)
+		return err
+	})
+	return page, err
+}
+
+// manage makes one call that looks or breaks, with the checks and errors of all of them.
+func (c *Client) manage(ctx context.Context, op, name string, do func(context.Context) error) error {
+	if ctx == nil {
+		return fail(op, name, fmt.Errorf("%w: nil context: use context.Background()", ErrInvalid))
+	}
+	if c.bad != nil {
+		return fail(op, name, c.bad)
+	}
+	if !c.caps.Features.Has(store.FeatureList) {
+		return fail(op, name, fmt.Errorf("%w: the %s store has no %s", ErrUnsupported, c.caps.Store, store.FeatureList))
+	}
+	if !c.calls.enter() {
+		return fail(op, name, ErrClosed)
+	}
+	defer c.calls.leave()
+	callCtx, cancel := c.bound(ctx, callTimeout)
+	defer cancel()
+	err := do(callCtx)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fail(op, name, context.Cause(ctx))
+	case permanent(err) || err == store.ErrNotHeld:
+		return fail(op, name, err)
+	}
+	return fail(op, name, &unavailableError{err: err})
+}
+
+func (c *Client) info(l *store.Lock) Info {
+	info := Info{
+		Name:    strings.TrimPrefix(l.Name, c.set.prefix),
+		Limit:   l.Limit,
+		Holders: holders(l.Holders),
+		Waiters: make([]Waiter, len(l.Waiters)),
+	}
+	now := time.Now()
+	for i, w := range l.Waiters {
+		info.Waiters[i] = Waiter{ID: w.ID, Owner: w.Owner, Meta: w.Meta, Mode: w.Mode, Permits: w.Weight, Since: now.Add(-w.Age)}
+	}
+	return info
+}
+
+func holders(from []store.Holder) []Holder {
+	to := make([]Holder, len(from))
+	now := time.Now()
+	for i, h := range from {
+		to[i] = Holder{ID: h.ID, Owner: h.Owner, Meta: h.Meta, Mode: h.Mode, Permits: h.Weight, Token: h.Token, State: h.State, Since: now.Add(-h.Age), Left: h.Left}
+	}
+	return to
+}

@@ -1,0 +1,267 @@
+package holdfast
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// A Lease is a held lock. It renews itself until it is unlocked, lost, or MaxHold is over.
+// Its methods may be called from many goroutines; whoever has the Lease owns the lock, so
+// it can be passed on.
+//
+// A lease ends for its holder before the store can give the lock to anyone else: Done is
+// closed then, and contexts made with Context are cancelled with a cause that matches
+// ErrLost. A holder that was paused (a stopped process, a suspended machine) can act after
+// that without knowing: give Token to the resource and let it refuse older ones, as
+// package fence does.
+type Lease struct {
+	g       *grant
+	root    *Lease // the lease that this one shares its grant with (Reentrant), or itself
+	name    string
+	token   int64
+	since   time.Duration // when the call was sent that the store granted, or the hand-over
+	atLeast time.Duration
+
+	// Of the root: its mutex guards the fields below, of itself and of those that share it.
+	mu       sync.Mutex
+	released bool // this handle was unlocked
+	handles  int  // how many were not
+	ended    bool
+	err      error         // why it ended
+	done     chan struct{} // made when asked for
+	contexts map[*leaseContext]struct{}
+}
+
+// closed is the Done of leases that ended before anyone asked.
+var closed = func() chan struct{} {
+	ch := make(chan struct{})
+	close(ch)
+	return ch
+}()
+
+// init makes l the holder of the grant, with its next token.
+func (l *Lease) init(g *grant, since time.Duration) {
+	l.g, l.root, l.since, l.handles = g, l, since, 1
+	l.token = g.next
+	g.next++
+	g.tokens--
+	g.lease.Store(l)
+}
+
+// Name returns the name that was locked, without the client's prefix.
+func (l *Lease) Name() string { return l.name }
+
+// Token returns the fencing token: greater than the token of every earlier holder of this
+// name.
+func (l *Lease) Token() int64 { return l.token }
+
+// ID returns the identity of the grant, by which listings show it and Break ends it.
+func (l *Lease) ID() store.ID { return l.g.id }
+
+// Mode returns how the name is held.
+func (l *Lease) Mode() store.Mode {
+	l.g.c.renewals.mu.Lock()
+	defer l.g.c.renewals.mu.Unlock()
+	return l.g.mode
+}
+
+// Deadline returns when the lease ends unless it is renewed before. It is on the local
+// monotonic clock and moves with every renewal.
+func (l *Lease) Deadline() time.Time {
+	return l.g.c.base.Add(time.Duration(l.g.deadline.Load()))
+}
+
+// Done returns a channel that is closed when the lease ends: at its deadline, when the
+// store says that it is lost, or when it is unlocked.
+func (l *Lease) Done() <-chan struct{} {
+	r := l.root
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.done == nil {
+		if r.ended {
+			return closed
+		}
+		r.done = make(chan struct{})
+	}
+	return r.done
+}
+
+// Err returns nil while the lease is held, an error that matches ErrLost after a loss,
+// ErrNotHeld after Unlock and ErrClosed after the client was closed. It looks at the clock,
+// so it is right even if a timer is late.
+func (l *Lease) Err() error {
+	r := l.root
+	r.mu.Lock()
+	err := r.err
+	if err == nil && l.released {
+		err = ErrNotHeld
+	}
+	r.mu.Unlock()
+	if err == nil && l.late() {
+		return l.g.c.expire(l.g)
+	}
+	return err
+}
+
+// late reports whether the deadline is over.
+func (l *Lease) late() bool { return l.g.c.now() >= time.Duration(l.g.deadline.Load()) }
+
+// Unlock releases the lock, to the next goroutine of this client that waits for it or to
+// the store. It works if ctx has ended, since a lock must not stay behind because a request
+// was cancelled: it makes several attempts in a few seconds and goes on in the background
+// after that.
+//
+// Errors: ErrLost if the lease was lost before, ErrNotHeld if it was unlocked before,
+// ErrUnavailable if the store does not answer; the lock then frees itself after its TTL.
+func (l *Lease) Unlock(ctx context.Context) error {
+	return l.unlock(ctx, store.Keep{})
+}
+
+func (l *Lease) unlock(ctx context.Context, keep store.Keep) error {
+	const op = "unlock"
+	c, r := l.g.c, l.root
+	var lost error
+	if l.late() {
+		lost = c.expire(l.g)
+	}
+	if !c.calls.enter() {
+		return fail(op, l.name, ErrClosed) // Close releases it
+	}
+	defer c.calls.leave()
+	r.mu.Lock()
+	if l.released || r.ended {
+		err := r.err
+		if l.released || err == nil {
+			err = ErrNotHeld
+		}
+		l.released = true
+		r.mu.Unlock()
+		return fail(op, l.name, err)
+	}
+	l.released = true
+	r.handles--
+	if lost != nil {
+		r.mu.Unlock()
+		return fail(op, l.name, lost)
+	}
+	if r.handles > 0 {
+		own := r.contextsOf(l)
+		r.mu.Unlock()
+		cancelAll(own, ErrNotHeld)
+		return nil
+	}
+	r.mu.Unlock()
+	now := c.now()
+	if keep == (store.Keep{}) && r.atLeast > now-r.since {
+		keep = store.Keep{State: store.Cooling, For: r.atLeast - (now - r.since)}
+	}
+	// The work's contexts end before anyone else can have the lock.
+	if !r.finish(nil, ErrNotHeld) {
+		return fail(op, l.name, r.Err())
+	}
+	err := c.giveUp(detach(ctx), r, keep)
+	if c.observed() {
+		switch {
+		case errors.Is(err, ErrLost):
+			c.emit(Event{Kind: EventLost, Name: r.name, Mode: l.Mode(), Token: r.token, Held: now - r.since, Err: err})
+		default:
+			c.emit(Event{Kind: EventReleased, Name: r.name, Mode: l.Mode(), Token: r.token, Held: now - r.since})
+		}
+	}
+	if err != nil {
+		return fail(op, l.name, err)
+	}
+	return nil
+}
+
+// finish ends a root lease once: it closes Done and cancels the contexts. It is false if
+// the lease had ended before. Lost is for a loss, cause for everything else.
+func (l *Lease) finish(lost *lostError, cause error) bool {
+	l.mu.Lock()
+	if l.ended {
+		l.mu.Unlock()
+		return false
+	}
+	l.ended = true
+	l.err = cause
+	if lost != nil {
+		l.err = lost
+	}
+	done, contexts := l.done, l.contexts
+	l.contexts = nil
+	l.mu.Unlock()
+	if done != nil {
+		close(done)
+	}
+	for ctx := range contexts {
+		ctx.cancel(l.err)
+	}
+	return true
+}
+
+// Renew extends the lease by its TTL from now. Leases renew themselves unless NoRenew was
+// given. It does not extend beyond MaxHold.
+//
+// Errors: ErrLost, ErrNotHeld, ErrClosed; ErrUnavailable if the store does not answer, the
+// lease then lasts until its Deadline.
+func (l *Lease) Renew(ctx context.Context) error {
+	const op = "renew"
+	if err := l.usable(ctx); err != nil {
+		return fail(op, l.name, err)
+	}
+	if _, err := l.g.c.renewNow(ctx, l.g, 0); err != nil {
+		return fail(op, l.name, err)
+	}
+	return nil
+}
+
+// Downgrade turns an exclusive lease into a shared one without letting a writer in between.
+// The token stays the same. There is no way back: two readers that both want to write would
+// wait for each other.
+//
+// Errors: as of Renew, after ErrUnavailable the lease counts as shared and the next renewal
+// tells the store; ErrUnsupported; ErrInvalid if the lease has permits.
+func (l *Lease) Downgrade(ctx context.Context) error {
+	const op = "downgrade"
+	c, g := l.g.c, l.g
+	if err := l.usable(ctx); err != nil {
+		return fail(op, l.name, err)
+	}
+	if !c.caps.Features.Has(store.FeatureShared) {
+		return fail(op, l.name, fmt.Errorf("%w: the %s store has no %s", ErrUnsupported, c.caps.Store, store.FeatureShared))
+	}
+	switch l.Mode() {
+	case store.Shared:
+		return nil
+	case store.Permits:
+		return fail(op, l.name, fmt.Errorf("%w: permits cannot become a shared lock", ErrInvalid))
+	}
+	// Shared from here on, whatever becomes of the call: the store may have acted on it.
+	c.unslot(g)
+	c.renewals.mu.Lock()
+	g.mode = store.Shared
+	c.renewals.mu.Unlock()
+	if _, err := c.renewNow(ctx, g, 0); err != nil {
+		return fail(op, l.name, err)
+	}
+	return nil
+}
+
+// usable returns why a call on this lease cannot be made, nil if it can.
+func (l *Lease) usable(ctx context.Context) error {
+	if ctx == nil {
+		return fmt.Errorf("%w: nil context: use context.Background()", ErrInvalid)
+	}
+	if err := l.Err(); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}

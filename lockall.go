@@ -1,0 +1,113 @@
+package holdfast
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+)
+
+// A LeaseSet is several locks held together.
+type LeaseSet struct {
+	leases []*Lease // in order of their names
+
+	mu   sync.Mutex
+	done chan struct{}
+}
+
+// LockAll takes all the names or none. It takes them in order of their names, whatever the
+// order given, so that two calls that share names do not wait for each other; a name given
+// twice is locked once.
+//
+// Errors: as of Lock, for the name that the error says; what was taken before is released.
+func (c *Client) LockAll(ctx context.Context, names []string, opts ...CallOption) (*LeaseSet, error) {
+	const op = "lock all"
+	if len(names) == 0 {
+		return nil, fail(op, "", fmt.Errorf("%w: no names: give at least one", ErrInvalid))
+	}
+	sorted := slices.Compact(slices.Sorted(slices.Values(names)))
+	for _, name := range sorted { // all of them before the first is taken
+		if _, err := c.prepare(ctx, lockCall(op, name), opts); err != nil {
+			return nil, err
+		}
+	}
+	set := &LeaseSet{leases: make([]*Lease, 0, len(sorted))}
+	for _, name := range sorted {
+		lease, err := c.take(ctx, lockCall(op, name), opts)
+		if err == nil {
+			set.leases = append(set.leases, lease)
+			err = set.Err() // an earlier one may have been lost in a long wait
+		}
+		if err != nil {
+			set.Unlock(ctx)
+			return nil, err
+		}
+	}
+	return set, nil
+}
+
+// Leases returns the leases in order of their names.
+func (s *LeaseSet) Leases() []*Lease { return slices.Clone(s.leases) }
+
+// Lease returns the lease of a name, nil if it is not in the set.
+func (s *LeaseSet) Lease(name string) *Lease {
+	for _, l := range s.leases {
+		if l.name == name {
+			return l
+		}
+	}
+	return nil
+}
+
+// Done returns a channel that is closed when the first of the leases ends.
+func (s *LeaseSet) Done() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.done == nil {
+		done := make(chan struct{})
+		s.done = done
+		closeDone := sync.OnceFunc(func() { close(done) })
+		for _, l := range s.leases {
+			context.AfterFunc(l.Context(context.Background()), closeDone)
+		}
+	}
+	return s.done
+}
+
+// Err returns nil while all leases are held, else why the first of them ended.
+func (s *LeaseSet) Err() error {
+	for _, l := range s.leases {
+		if err := l.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Context returns a context that ends with parent or with the first lease that ends. It
+// carries all leases.
+func (s *LeaseSet) Context(parent context.Context) context.Context {
+	for _, l := range s.leases {
+		parent = l.Context(parent)
+	}
+	return parent
+}
+
+// Renew renews all leases. See Lease.Renew.
+func (s *LeaseSet) Renew(ctx context.Context) error {
+	return s.each(func(l *Lease) error { return l.Renew(ctx) })
+}
+
+// Unlock unlocks all leases, the last one taken first. See Lease.Unlock.
+func (s *LeaseSet) Unlock(ctx context.Context) error {
+	return s.each(func(l *Lease) error { return l.Unlock(ctx) })
+}
+
+func (s *LeaseSet) each(do func(*Lease) error) error {
+	var errs []error
+	for _, l := range slices.Backward(s.leases) {
+		errs = append(errs, do(l))
+	}
+	return errors.Join(errs...)
+}

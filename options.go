@@ -1,0 +1,182 @@
+package holdfast
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// Defaults of the options.
+const (
+	// DefaultTTL outlives a garbage collection, a slow disk and a server's restart, and
+	// frees a crashed holder's lock before a person has looked.
+	DefaultTTL = 30 * time.Second
+
+	// DefaultHandoverLimit and DefaultHandoverSlice let a busy process make good use of a
+	// lock and let another process wait no longer than a person notices.
+	DefaultHandoverLimit = 1024
+	DefaultHandoverSlice = 50 * time.Millisecond
+)
+
+// An Option sets up a Client.
+type Option func(*settings)
+
+// settings are what the options of a Client set.
+type settings struct {
+	ttl           time.Duration
+	prefix        string
+	owner         string
+	observer      Observer
+	logger        *slog.Logger
+	handoverLimit int
+	handoverSlice time.Duration
+}
+
+func newSettings(opts []Option) settings {
+	s := settings{
+		ttl:           DefaultTTL,
+		handoverLimit: DefaultHandoverLimit,
+		handoverSlice: DefaultHandoverSlice,
+	}
+	for _, opt := range opts {
+		if opt != nil {
+			opt(&s)
+		}
+	}
+	if s.owner == "" {
+		s.owner = defaultOwner()
+	}
+	return s
+}
+
+// check returns an ErrInvalid for the first bad setting.
+func (s *settings) check(caps *store.Capabilities) error {
+	if err := caps.CheckTTL(s.ttl); err != nil {
+		return err
+	}
+	if s.prefix != "" {
+		if err := store.CheckName(s.prefix); err != nil {
+			return fmt.Errorf("prefix: %w", err)
+		}
+		if len(s.prefix) >= store.MaxName {
+			return fmt.Errorf("%w: prefix of %d bytes leaves no room for names: %d is the most for both", ErrInvalid, len(s.prefix), store.MaxName)
+		}
+	}
+	if err := store.CheckText("owner", s.owner); err != nil {
+		return err
+	}
+	if s.handoverLimit < 0 || s.handoverSlice < 0 {
+		return fmt.Errorf("%w: WithHandover(%d, %v): want no negative value; a limit of 0 turns hand-over off", ErrInvalid, s.handoverLimit, s.handoverSlice)
+	}
+	return nil
+}
+
+// defaultOwner tells hosts, processes and clients of one process apart.
+func defaultOwner() string {
+	host, err := os.Hostname()
+	if err != nil || store.CheckText("host", host) != nil {
+		host = "unknown-host"
+	}
+	id := store.NewID()
+	return host + "/" + strconv.Itoa(os.Getpid()) + "/" + id.String()[:6]
+}
+
+// WithTTL sets how long a lock lives if its holder stops renewing it: how long others
+// wait after a crash. The default is DefaultTTL. It does not bound how long a lock can be
+// held: leases renew themselves.
+func WithTTL(ttl time.Duration) Option { return func(s *settings) { s.ttl = ttl } }
+
+// WithPrefix puts a prefix in front of every name of this client, such as "shop:". The
+// default is none.
+func WithPrefix(prefix string) Option { return func(s *settings) { s.prefix = prefix } }
+
+// WithOwner sets the text that tells others who holds a lock. The default is
+// host/process/random.
+func WithOwner(owner string) Option { return func(s *settings) { s.owner = owner } }
+
+// WithObserver has every event of this client told to o. The default is none.
+func WithObserver(o Observer) Option { return func(s *settings) { s.observer = o } }
+
+// WithLogger has losses and failures logged as warnings and all other events at debug
+// level. The default is no log.
+func WithLogger(l *slog.Logger) Option { return func(s *settings) { s.logger = l } }
+
+// WithHandover bounds how long a process may pass a lock from one of its goroutines to
+// the next while other processes wait: at most limit times and for one slice. A limit of
+// 0 turns hand-over off. The defaults are DefaultHandoverLimit and DefaultHandoverSlice.
+func WithHandover(limit int, slice time.Duration) Option {
+	return func(s *settings) { s.handoverLimit, s.handoverSlice = limit, slice }
+}
+
+// A CallOption changes one call.
+type CallOption func(*call)
+
+// TTL replaces the client's TTL for this lock.
+func TTL(ttl time.Duration) CallOption { return func(c *call) { c.ttl = ttl } }
+
+// Wait limits how long to wait for the lock; 0 is a single attempt. The default is as long
+// as the context lives. It has nothing to do with how long the lock is held.
+func Wait(limit time.Duration) CallOption {
+	return func(c *call) {
+		c.wait = limit
+		c.waitSet = true
+		c.try = limit == 0
+	}
+}
+
+// Retry decides when to ask a store again that failed, and when to stop waiting for a
+// holder. The default retries failures for about two seconds and waits for holders until
+// the context or Wait ends it. Between two attempts a wake-up by the store still counts.
+func Retry(s Strategy) CallOption {
+	return func(c *call) {
+		c.retry = s
+		c.retrySet = true
+	}
+}
+
+// NoRenew turns off renewal: the lease ends after its TTL unless Renew is called.
+func NoRenew() CallOption { return func(c *call) { c.noRenew = true } }
+
+// MaxHold ends the lease after that time even if it could be renewed. The default is no
+// bound.
+func MaxHold(d time.Duration) CallOption {
+	return func(c *call) {
+		c.maxHold = d
+		c.maxHoldSet = true
+	}
+}
+
+// AtLeast keeps the name closed until that time after it was acquired, if it is unlocked
+// earlier: for jobs that must not run twice in a row because clocks differ. A holder that
+// dies or loses the lock is not covered: there the TTL decides.
+func AtLeast(d time.Duration) CallOption {
+	return func(c *call) {
+		c.atLeast = d
+		c.atLeastSet = true
+	}
+}
+
+// Reentrant lets a context that holds the name already (see Lease.Context) lock it again:
+// the new lease shares the grant and its token, and the last Unlock releases it. Without
+// it the call fails with ErrWouldDeadlock.
+func Reentrant() CallOption { return func(c *call) { c.reentrant = true } }
+
+// Meta attaches a text for whoever asks who holds the lock.
+func Meta(text string) CallOption { return func(c *call) { c.meta = text } }
+
+// Require makes the call fail with ErrUnsupported, before the store is touched, unless the
+// store has these features.
+func Require(f store.Features) CallOption { return func(c *call) { c.need |= f } }
+
+// Limit says how many permits a name has in all. It goes with Acquire and TryAcquire, and
+// all users of a name must give the same.
+func Limit(permits int) CallOption {
+	return func(c *call) {
+		c.limit = permits
+		c.limitSet = true
+	}
+}

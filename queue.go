@@ -1,0 +1,318 @@
+package holdfast
+
+import (
+	"context"
+	"hash/maphash"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// The local queue. Goroutines of one client that want the same name queue here in order of
+// arrival, and at most one of them stands at the store. A name that the client holds
+// exclusively passes from one to the next without the store (handover.go).
+
+// slots are the names that this client holds exclusively, asks for or releases. They are
+// spread over shards so that different names do not wait for each other's mutex.
+type slots struct {
+	seed   maphash.Seed
+	shards [64]shard
+}
+
+type shard struct {
+	mu    sync.Mutex
+	slots map[string]*slot
+	spare *slot // one slot to use again, for the common case of a lone lock
+}
+
+func (s *slots) init() {
+	s.seed = maphash.MakeSeed()
+	for i := range s.shards {
+		s.shards[i].slots = make(map[string]*slot)
+	}
+}
+
+func (s *slots) shard(name string) *shard {
+	return &s.shards[maphash.String(s.seed, name)%uint64(len(s.shards))]
+}
+
+// A slot is the state of one name in this client. It is guarded by its shard's mutex and
+// exists while it has a grant, is busy or has waiters.
+type slot struct {
+	shard *shard
+	name  string
+	grant *grant // held exclusively by this client
+	busy  bool   // a goroutine asks the store about this name, or gives it back
+
+	first, last *waiter
+
+	// The answer of the store that the standing, queued request waits on. Single attempts
+	// are answered from it.
+	held   *HeldError
+	heldAt time.Duration
+}
+
+// A waiter is a goroutine in the queue of a slot. It is in the list until it is signalled.
+type waiter struct {
+	prev, next *waiter
+	queued     bool
+
+	call  *call
+	ready chan struct{} // capacity 1
+
+	// What the signal means: a lease, an error, or with neither that it is the waiter's
+	// turn to stand at the store.
+	lease *Lease
+	err   error
+}
+
+// waiters are used again because a hot name makes one for every pair.
+var waiters = sync.Pool{New: func() any { return &waiter{ready: make(chan struct{}, 1)} }}
+
+// enqueue takes the lock for a checked call: at once if nobody of this client is in front.
+func (c *Client) enqueue(ctx context.Context, cl *call) (*Lease, error) {
+	begin := c.now()
+	sh := c.slots.shard(cl.full)
+	sh.mu.Lock()
+	s := sh.slot(cl.full)
+	if s.grant == nil && !s.busy { // then nobody is queued either
+		s.busy = true
+		sh.mu.Unlock()
+		return c.stand(ctx, cl, s, begin)
+	}
+	if cl.try {
+		if held := s.answer(c, cl); held != nil {
+			sh.mu.Unlock()
+			return nil, fail(cl.op, cl.name, held)
+		}
+	}
+	w := waiters.Get().(*waiter)
+	w.call = copyCall(cl)
+	s.push(w)
+	sh.mu.Unlock()
+	if c.observed() {
+		c.emit(Event{Kind: EventWaiting, Name: cl.name, Mode: cl.mode})
+	}
+	return c.waitTurn(ctx, cl, s, w, begin)
+}
+
+// copyCall keeps the caller's call off the heap where it does not have to wait.
+func copyCall(cl *call) *call {
+	copied := *cl
+	return &copied
+}
+
+// waitTurn waits until the waiter is signalled or its context ends.
+func (c *Client) waitTurn(ctx context.Context, cl *call, s *slot, w *waiter, begin time.Duration) (*Lease, error) {
+	sh := s.shard
+	var over error
+	select {
+	case <-w.ready:
+	case <-ctx.Done():
+		over = context.Cause(ctx)
+	case <-c.life.Done():
+		over = ErrClosed
+	}
+	if over != nil {
+		sh.mu.Lock()
+		if w.queued {
+			held := s.answer(c, cl)
+			s.remove(w)
+			sh.mu.Unlock()
+			w.free()
+			if held != nil {
+				return nil, fail(cl.op, cl.name, held, over)
+			}
+			return nil, fail(cl.op, cl.name, over)
+		}
+		sh.mu.Unlock()
+		<-w.ready // it was signalled at the same time: pass on what it got
+	}
+	lease, err := w.lease, w.err
+	w.free()
+	switch {
+	case err != nil:
+		return nil, fail(cl.op, cl.name, err)
+	case over != nil && lease != nil:
+		lease.Unlock(ctx) // goes to the next in line
+		return nil, fail(cl.op, cl.name, over)
+	case over != nil:
+		sh.mu.Lock()
+		s.busy = false
+		s.pass()
+		sh.mu.Unlock()
+		return nil, fail(cl.op, cl.name, over)
+	case lease != nil:
+		lease.name = cl.name
+		if c.observed() {
+			c.emit(Event{Kind: EventHandedOver, Name: cl.name, Mode: cl.mode, Token: lease.token, Waited: c.now() - begin})
+		}
+		return lease, nil
+	}
+	return c.stand(ctx, cl, s, begin)
+}
+
+// free returns a signalled or removed waiter for use by another call.
+func (w *waiter) free() {
+	*w = waiter{ready: w.ready}
+	waiters.Put(w)
+}
+
+// stand asks the store for the slot's name on behalf of the whole client. The slot is busy
+// meanwhile; when it ends, the next in line is let go.
+func (c *Client) stand(ctx context.Context, cl *call, s *slot, begin time.Duration) (*Lease, error) {
+	lease, err := c.ask(ctx, cl, s, begin)
+	sh := s.shard
+	sh.mu.Lock()
+	s.busy = false
+	s.held = nil
+	if err == nil && cl.mode == store.Exclusive {
+		s.grant = lease.g
+		lease.g.slot = s
+		s.answerTries(c)
+	} else {
+		s.pass()
+	}
+	sh.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	if !c.renewals.add(lease.g) { // Close gave up waiting for this answer
+		lease.finish(nil, ErrClosed)
+		return nil, fail(cl.op, cl.name, ErrClosed)
+	}
+	if c.observed() {
+		c.emit(Event{Kind: EventAcquired, Name: cl.name, Mode: cl.mode, Token: lease.token, Waited: c.now() - begin})
+	}
+	return lease, nil
+}
+
+// slot returns the slot of a name, made if need be.
+func (sh *shard) slot(name string) *slot {
+	if s := sh.slots[name]; s != nil {
+		return s
+	}
+	s := sh.spare
+	sh.spare = nil
+	if s == nil {
+		s = &slot{shard: sh}
+	}
+	s.name = name
+	sh.slots[name] = s
+	return s
+}
+
+// pass lets the next in line stand at the store, or ends the slot if nobody is left. The
+// slot is neither busy nor has it a grant.
+func (s *slot) pass() {
+	if w := s.first; w != nil {
+		s.busy = true
+		s.signal(w, nil, nil)
+		return
+	}
+	delete(s.shard.slots, s.name)
+	s.name = ""
+	s.shard.spare = s
+}
+
+// answer is what the client knows without asking the store about who is in the way, nil if
+// nothing.
+func (s *slot) answer(c *Client, cl *call) *HeldError {
+	if g := s.grant; g != nil {
+		l := g.lease.Load()
+		now := c.now()
+		return &HeldError{Name: cl.name, Holders: []Holder{{
+			ID:      g.id,
+			Owner:   c.set.owner,
+			Meta:    g.meta,
+			Mode:    store.Exclusive,
+			Permits: 1,
+			Token:   l.token,
+			Since:   time.Now().Add(l.since - now),
+			Left:    max(0, time.Duration(g.deadline.Load())-now),
+		}}}
+	}
+	if s.held == nil {
+		return nil
+	}
+	held := *s.held
+	held.Name = cl.name
+	held.Place = 0
+	held.Holders = append([]Holder(nil), held.Holders...)
+	for i := range held.Holders {
+		held.Holders[i].Left = max(0, held.Holders[i].Left-(c.now()-s.heldAt))
+	}
+	return &held
+}
+
+// answerTries ends the single attempts in the queue whose answer is known now.
+func (s *slot) answerTries(c *Client) {
+	s.each(func(w *waiter) {
+		if w.call.try {
+			if held := s.answer(c, w.call); held != nil {
+				s.signal(w, nil, held)
+			}
+		}
+	})
+}
+
+// answerSame ends the single attempts in the queue that ask for the same as cl, which the
+// store just refused.
+func (s *slot) answerSame(cl *call, held *HeldError) {
+	s.each(func(w *waiter) {
+		if w.call.try && w.call.mode == cl.mode && w.call.weight == cl.weight && w.call.limit == cl.limit {
+			s.signal(w, nil, held)
+		}
+	})
+}
+
+// answerDone ends the waiters of Once: the work is done.
+func (s *slot) answerDone(done error) {
+	s.each(func(w *waiter) {
+		if w.call.once {
+			s.signal(w, nil, done)
+		}
+	})
+}
+
+// each calls fn for every waiter in order; fn may remove it.
+func (s *slot) each(fn func(*waiter)) {
+	for w := s.first; w != nil; {
+		next := w.next
+		fn(w)
+		w = next
+	}
+}
+
+// signal takes a waiter out of the queue and tells it what it got.
+func (s *slot) signal(w *waiter, lease *Lease, err error) {
+	s.remove(w)
+	w.lease, w.err = lease, err
+	w.ready <- struct{}{} // never blocks: a waiter is signalled once
+}
+
+func (s *slot) push(w *waiter) {
+	w.queued = true
+	w.prev = s.last
+	if s.last != nil {
+		s.last.next = w
+	} else {
+		s.first = w
+	}
+	s.last = w
+}
+
+func (s *slot) remove(w *waiter) {
+	if w.prev != nil {
+		w.prev.next = w.next
+	} else {
+		s.first = w.next
+	}
+	if w.next != nil {
+		w.next.prev = w.prev
+	} else {
+		s.last = w.prev
+	}
+	w.prev, w.next, w.queued = nil, nil, false
+}

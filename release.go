@@ -1,0 +1,112 @@
+package holdfast
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// releaseTimeout is how long an Unlock tries before it leaves the rest to the background.
+const releaseTimeout = 5 * time.Second
+
+// releaseRetry paces the attempts of clean-ups: at once after a timeout would be a storm
+// when a server comes back.
+var releaseRetry = Backoff(20*time.Millisecond, time.Second)
+
+// release gives a grant back to the store and tries again while the outcome is unknown.
+// Ctx must be detached from the caller's.
+func (c *Client) release(ctx context.Context, g *grant, keep store.Keep) error {
+	begin := c.now()
+	unknown := false
+	for attempt := 1; ; attempt++ {
+		err := c.releaseOnce(ctx, g, keep)
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, store.ErrNotHeld) && unknown:
+			return c.checkKept(ctx, g, keep) // an earlier attempt did it, or it expired
+		case errors.Is(err, store.ErrNotHeld):
+			return errGone
+		case permanent(err):
+			return err
+		}
+		unknown = true
+		if c.observed() {
+			l := g.lease.Load()
+			c.emit(Event{Kind: EventError, Name: l.name, Mode: l.Mode(), Token: l.token, Attempt: attempt, Err: &unavailableError{"release", err}})
+		}
+		wait, _ := releaseRetry.Next(attempt, err)
+		now := c.now()
+		if now+wait >= min(begin+releaseTimeout, g.expiry()) {
+			left := g.expiry() - now
+			c.background(func(ctx context.Context) {
+				c.persist(ctx, left, func(ctx context.Context) error { return c.store.Release(ctx, g.name, g.id, keep) })
+			})
+			return &unavailableError{fmt.Sprintf("not released in %d attempts, it frees itself in %s", attempt, short(max(0, left))), err}
+		}
+		if !sleep(c.life, wait) {
+			return &unavailableError{"closed before it was released, it frees itself", err}
+		}
+	}
+}
+
+func (c *Client) releaseOnce(ctx context.Context, g *grant, keep store.Keep) error {
+	callCtx, cancel := c.bound(ctx, callTimeout)
+	defer cancel()
+	return c.store.Release(callCtx, g.name, g.id, keep)
+}
+
+// checkKept finds out after lost answers whether a Keep took effect: for Once it is the
+// difference between done and to be done again.
+func (c *Client) checkKept(ctx context.Context, g *grant, keep store.Keep) error {
+	if keep.State == store.Held || !c.caps.Features.Has(store.FeatureList) {
+		return nil
+	}
+	callCtx, cancel := c.bound(ctx, callTimeout)
+	defer cancel()
+	page, err := c.store.List(callCtx, store.Query{Name: g.name})
+	if err != nil {
+		return &unavailableError{"not known whether the name is kept closed", err}
+	}
+	for _, lock := range page.Locks {
+		for _, h := range lock.Holders {
+			if h.ID == g.id && h.State == keep.State {
+				return nil
+			}
+		}
+	}
+	return errGone
+}
+
+// persist repeats a clean-up until it succeeds or nothing can be left to clean up: after
+// that time, or when ctx ends.
+func (c *Client) persist(ctx context.Context, limit time.Duration, clean func(context.Context) error) {
+	end := c.now() + limit
+	for attempt := 1; ; attempt++ {
+		callCtx, cancel := c.bound(ctx, callTimeout)
+		err := clean(callCtx)
+		cancel()
+		if err == nil || errors.Is(err, store.ErrNotHeld) || permanent(err) {
+			return
+		}
+		wait, _ := releaseRetry.Next(attempt, err)
+		if c.now()+wait >= end || !sleep(ctx, wait) {
+			return
+		}
+	}
+}
+
+// sleep reports whether the time passed before ctx ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

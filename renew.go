@@ -1,0 +1,334 @@
+package holdfast
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// forever is a time that does not come.
+const forever = time.Duration(math.MaxInt64)
+
+// renewBatch is how many grants go into one call: enough to make a call's cost small, few
+// enough that one slow call is not everybody's.
+const renewBatch = 256
+
+// renewals looks after all grants of a client: it renews them in time and ends those whose
+// deadline is over. It is a heap by the time at which each is due, and one timer.
+//
+// A call that hangs delays nobody's loss: calls have goroutines of their own, and while one
+// is under way its grants are due at their deadlines.
+type renewals struct {
+	mu      sync.Mutex
+	heap    dueHeap
+	timer   *time.Timer
+	armed   time.Duration // when the timer fires; forever if it does not
+	drained bool
+}
+
+// add puts a new grant under care. It is false after drain.
+func (r *renewals) add(g *grant) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.drained {
+		return false
+	}
+	r.heap.push(g)
+	r.arm(g.c)
+	return true
+}
+
+// arm sets the timer for the first that is due. A timer that fires too early is left
+// alone: that is cheaper than to set it again for every lock that comes and goes.
+func (r *renewals) arm(c *Client) {
+	if len(r.heap) == 0 {
+		return
+	}
+	due := r.heap[0].due
+	switch {
+	case r.timer == nil:
+		r.timer = time.AfterFunc(due-c.now(), c.fire)
+	case due < r.armed:
+		r.timer.Reset(due - c.now())
+	default:
+		return
+	}
+	r.armed = due
+}
+
+// remove ends the care for a grant that is to be released.
+func (r *renewals) remove(g *grant) {
+	r.mu.Lock()
+	if g.index >= 0 && !g.expired {
+		r.heap.remove(g)
+	}
+	r.mu.Unlock()
+}
+
+// drain ends the care for all and returns them.
+func (r *renewals) drain() []*grant {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.drained = true
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	all := slices.Clone(r.heap)
+	for _, g := range all {
+		g.index = -1
+	}
+	r.heap = nil
+	return all
+}
+
+// fire is the timer's function: it starts what is due.
+func (c *Client) fire() {
+	r := &c.renewals
+	var due, expired, forgotten []*grant
+	r.mu.Lock()
+	now := c.now()
+	r.armed = forever
+loop:
+	for len(r.heap) > 0 {
+		g := r.heap[0]
+		deadline := time.Duration(g.deadline.Load())
+		switch {
+		case g.expired && g.due <= now:
+			r.heap.remove(g)
+			forgotten = append(forgotten, g)
+		case g.expired:
+			break loop
+		case deadline <= now:
+			r.expire(g)
+			expired = append(expired, g)
+		case !g.inFlight && g.renewAt <= now+g.ttl/20: // soon counts as now: fewer, larger calls
+			g.inFlight = true
+			g.due = deadline
+			r.heap.fix(g)
+			due = append(due, g)
+		default:
+			break loop
+		}
+	}
+	r.arm(c)
+	r.mu.Unlock()
+
+	for _, g := range expired {
+		c.lose(g, g.expiryReason())
+	}
+	if len(forgotten) > 0 {
+		c.background(func(ctx context.Context) { c.forget(ctx, forgotten) })
+	}
+	// Leases of one TTL go together, so that a short one does not set the timeout of others.
+	slices.SortFunc(due, func(a, b *grant) int { return cmp.Compare(a.ttl, b.ttl) })
+	for len(due) > 0 {
+		n := 1
+		for n < min(len(due), renewBatch) && due[n].ttl == due[0].ttl {
+			n++
+		}
+		batch := due[:n]
+		due = due[n:]
+		c.background(func(ctx context.Context) { c.renewBatch(ctx, batch) })
+	}
+}
+
+// expire marks a grant as past its deadline. It stays under care until the store has
+// forgotten it too.
+func (r *renewals) expire(g *grant) {
+	g.expired = true
+	g.due = g.expiry()
+	r.heap.fix(g)
+}
+
+// expire ends a lease whose deadline was found to be over, unless that is under way, and
+// returns why it is lost.
+func (c *Client) expire(g *grant) error {
+	r := &c.renewals
+	r.mu.Lock()
+	first := g.index >= 0 && !g.expired
+	if first {
+		r.expire(g)
+		r.arm(c)
+	}
+	r.mu.Unlock()
+	lost := g.expiryReason()
+	if first {
+		c.lose(g, lost)
+	}
+	return lost
+}
+
+// expiryReason says why the deadline came.
+func (g *grant) expiryReason() *lostError {
+	g.c.renewals.mu.Lock()
+	defer g.c.renewals.mu.Unlock()
+	switch {
+	case g.maxEnd > 0 && g.maxEnd <= time.Duration(g.deadline.Load()):
+		return &lostError{reason: "MaxHold is over"}
+	case g.noRenew:
+		return &lostError{reason: fmt.Sprintf("its TTL of %s is over and it was not renewed", g.ttl)}
+	}
+	return &lostError{reason: "it could not be renewed in time", err: g.lastErr}
+}
+
+// lose ends whoever holds a grant that this client may not use any more, and sends the
+// waiters to the store.
+func (c *Client) lose(g *grant, lost *lostError) {
+	sh := c.slots.shard(g.name)
+	sh.mu.Lock()
+	g.lost = lost // from here on it is not handed over
+	l := g.lease.Load()
+	sh.mu.Unlock()
+	// The holder first: it must know before anyone else can be granted.
+	ended := l.finish(lost, nil)
+	c.unslot(g)
+	if ended && c.observed() {
+		c.emit(Event{Kind: EventLost, Name: l.name, Mode: l.Mode(), Token: l.token, Held: c.now() - l.since, Err: lost})
+	}
+}
+
+// forget makes sure that nothing is left of expired grants. Stores that count TTLs have
+// forgotten them by now; stores with sessions have not.
+func (c *Client) forget(ctx context.Context, grants []*grant) {
+	for _, g := range grants {
+		c.persist(ctx, g.ttl, func(ctx context.Context) error { return c.store.Leave(ctx, g.name, g.id) })
+	}
+}
+
+// renewTimeout bounds one renewal, so that several fit between the first and the deadline.
+func renewTimeout(ttl time.Duration) time.Duration { return max(ttl/6, 10*time.Millisecond) }
+
+// renewBatch renews grants of one TTL in one call.
+func (c *Client) renewBatch(ctx context.Context, batch []*grant) {
+	r := &c.renewals
+	requests := make([]store.Renewal, len(batch))
+	r.mu.Lock()
+	sent := c.now()
+	timeout := renewTimeout(batch[0].ttl)
+	for i, g := range batch {
+		requests[i] = g.renewal(sent, 0)
+		timeout = min(timeout, time.Duration(g.deadline.Load())-sent)
+	}
+	r.mu.Unlock()
+	outcomes, err := c.callRenew(ctx, timeout, requests)
+
+	var gone []*grant
+	r.mu.Lock()
+	now := c.now()
+	for i, g := range batch {
+		g.inFlight = false
+		if !r.settle(g, sent, now, outcomes[i]) {
+			gone = append(gone, g)
+		}
+		if outcomes[i].Status == store.Unknown && g.index >= 0 && !g.expired {
+			g.lastErr = err
+			// At once if the call used up its time, else a little later.
+			g.renewAt = max(now, sent+g.ttl/20)
+			g.due = min(g.renewAt, time.Duration(g.deadline.Load()))
+			r.heap.fix(g)
+		}
+	}
+	r.arm(c)
+	r.mu.Unlock()
+	for _, g := range gone {
+		c.lose(g, errGone)
+	}
+	if c.observed() {
+		for i, g := range batch {
+			c.emitRenewed(g, now, outcomes[i], err)
+		}
+	}
+}
+
+var errGone = &lostError{reason: "the store says that it is not held any more: it expired there or was broken by force"}
+
+// callRenew makes one call. It returns an outcome for each request, whatever happens; the
+// error says why some of them are unknown.
+func (c *Client) callRenew(ctx context.Context, timeout time.Duration, requests []store.Renewal) ([]store.Renewed, error) {
+	callCtx, cancel := c.bound(ctx, timeout)
+	defer cancel()
+	outcomes, err := c.store.Renew(callCtx, requests)
+	if err == nil && len(outcomes) != len(requests) {
+		err = fmt.Errorf("store answered %d of %d renewals", len(outcomes), len(requests))
+	}
+	if err != nil {
+		return make([]store.Renewed, len(requests)), err
+	}
+	for i := range outcomes {
+		if outcomes[i].Status == store.Unknown {
+			return outcomes, errors.New("the store does not know whether it was renewed")
+		}
+	}
+	return outcomes, nil
+}
+
+// settle notes the outcome of a renewal. It is false if the grant is gone. A lease whose
+// deadline is over stays lost, however good the news.
+func (r *renewals) settle(g *grant, sent, now time.Duration, out store.Renewed) bool {
+	if g.index < 0 || g.expired {
+		return true
+	}
+	switch out.Status {
+	case store.Gone:
+		r.heap.remove(g)
+		return false
+	case store.Extended:
+		if now < time.Duration(g.deadline.Load()) {
+			g.extend(sent, out.TTL)
+			g.lastErr = nil
+		} else {
+			g.due = now
+		}
+		r.heap.fix(g)
+	}
+	return true
+}
+
+func (c *Client) emitRenewed(g *grant, now time.Duration, out store.Renewed, err error) {
+	l := g.lease.Load()
+	switch out.Status {
+	case store.Extended:
+		c.emit(Event{Kind: EventRenewed, Name: l.name, Mode: l.Mode(), Token: l.token, Slack: time.Duration(g.deadline.Load()) - now})
+	case store.Unknown:
+		c.emit(Event{Kind: EventError, Name: l.name, Mode: l.Mode(), Token: l.token, Err: &unavailableError{"renewal", err}})
+	}
+}
+
+// renewNow renews one grant for a caller that waits for it.
+func (c *Client) renewNow(ctx context.Context, g *grant, tokens int) (store.Renewed, error) {
+	r := &c.renewals
+	r.mu.Lock()
+	sent := c.now()
+	request := g.renewal(sent, tokens)
+	timeout := min(callTimeout, time.Duration(g.deadline.Load())-sent)
+	r.mu.Unlock()
+	outcomes, err := c.callRenew(ctx, timeout, []store.Renewal{request})
+	out := outcomes[0]
+
+	r.mu.Lock()
+	now := c.now()
+	kept := r.settle(g, sent, now, out)
+	r.arm(c)
+	r.mu.Unlock()
+	if !kept {
+		c.lose(g, errGone)
+		return out, errGone
+	}
+	if c.observed() {
+		c.emitRenewed(g, now, out, err)
+	}
+	if out.Status == store.Unknown {
+		return out, &unavailableError{err: err}
+	}
+	if lateErr := g.lease.Load().Err(); errors.Is(lateErr, ErrLost) {
+		return out, lateErr
+	}
+	return out, nil
+}

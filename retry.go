@@ -1,0 +1,97 @@
+package holdfast
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// A Strategy decides whether and when a call asks the store again. It sees how many
+// attempts were made (1 after the first) and the error of the last one: a *HeldError, or
+// an error that matches ErrUnavailable. It must have no state, so that one value can serve
+// many calls at once.
+type Strategy interface {
+	Next(attempt int, err error) (wait time.Duration, again bool)
+}
+
+// StrategyFunc is a function as a Strategy.
+type StrategyFunc func(attempt int, err error) (wait time.Duration, again bool)
+
+// Next calls the function.
+func (f StrategyFunc) Next(attempt int, err error) (time.Duration, bool) { return f(attempt, err) }
+
+// Every asks again after the same interval, without an end.
+func Every(interval time.Duration) Strategy { return every(interval) }
+
+type every time.Duration
+
+func (e every) Next(int, error) (time.Duration, bool) { return time.Duration(e), true }
+
+func (e every) check() error {
+	if e <= 0 {
+		return fmt.Errorf("%w: Every(%v): want an interval above zero", ErrInvalid, time.Duration(e))
+	}
+	return nil
+}
+
+// Backoff asks again after first, then twice that and so on up to most, without an end.
+// Each wait is shortened at random by up to a half, so that clients do not ask in step.
+func Backoff(first, most time.Duration) Strategy { return backoff{first, most} }
+
+type backoff struct{ first, most time.Duration }
+
+func (b backoff) Next(attempt int, _ error) (time.Duration, bool) {
+	wait := b.most
+	if shift := max(0, attempt-1); shift < 62 && b.first <= b.most>>shift {
+		wait = b.first << shift
+	}
+	return wait - rand.N(wait/2+1), true
+}
+
+func (b backoff) check() error {
+	if b.first <= 0 || b.most < b.first {
+		return fmt.Errorf("%w: Backoff(%v, %v): want a first wait above zero and a longest not below it", ErrInvalid, b.first, b.most)
+	}
+	return nil
+}
+
+// AtMost is s for at most n attempts in all.
+func AtMost(n int, s Strategy) Strategy { return atMost{n, s} }
+
+type atMost struct {
+	n int
+	s Strategy
+}
+
+func (a atMost) Next(attempt int, err error) (time.Duration, bool) {
+	if attempt >= a.n {
+		return 0, false
+	}
+	return a.s.Next(attempt, err)
+}
+
+func (a atMost) check() error {
+	if a.n < 1 {
+		return fmt.Errorf("%w: AtMost(%d, …): want at least one attempt", ErrInvalid, a.n)
+	}
+	return checkStrategy(a.s)
+}
+
+// checkStrategy finds the mistakes that can be seen before the first attempt.
+func checkStrategy(s Strategy) error {
+	if s == nil {
+		return fmt.Errorf("%w: nil retry strategy: leave the option out for the default", ErrInvalid)
+	}
+	if c, ok := s.(interface{ check() error }); ok {
+		return c.check()
+	}
+	return nil
+}
+
+// defaultRetry is for failures of the store: long enough for a server to restart, short
+// enough that a wrong address is not taken for a long wait. It makes seven attempts in
+// about two seconds, if they fail at once.
+var defaultRetry = AtMost(7, Backoff(50*time.Millisecond, time.Second))
+
+// leastRetryWait keeps a careless strategy from spinning.
+const leastRetryWait = time.Millisecond
