@@ -11,13 +11,13 @@ import (
 
 // An inquiry is one stand at the store: all attempts of one call under one identity.
 type inquiry struct {
-	c     *Client
-	cl    *call
-	slot  *slot
-	req   store.Request
-	begin time.Duration
+	c    *Client
+	cl   call // a copy: as a pointer it would send every call to the heap
+	slot *slot
+	req  store.Request
 
-	held     *HeldError    // the last refusal
+	held     *HeldError // the last refusal
+	heldAt   time.Duration
 	refusals int           // since the last failure
 	failures int           // since the last answer
 	waiting  bool          // told the observer
@@ -27,12 +27,11 @@ type inquiry struct {
 // ask asks the store until it grants, the call gives up, or ctx ends. It leaves nothing
 // behind unless it was granted.
 func (c *Client) ask(ctx context.Context, cl *call, s *slot, begin time.Duration) (*Lease, error) {
-	q := inquiry{c: c, cl: cl, slot: s, req: c.request(cl), begin: begin}
+	q := inquiry{c: c, cl: *cl, slot: s, req: c.request(cl)}
 	q.req.ID = c.ids.next()
 	q.req.Queue = !cl.try && c.caps.Features.Has(store.FeatureQueue)
 	for sent := begin; ; sent = c.now() {
-		q.req.Tokens = 1
-		if cl.mode == store.Exclusive && s.crowd() {
+		if cl.mode == store.Exclusive && s.crowd.Load() > 0 {
 			q.req.Tokens = max(1, c.set.handoverLimit) // for hand-overs
 		}
 		callCtx, cancel := c.bound(ctx, q.req.TTL)
@@ -58,18 +57,11 @@ func (c *Client) ask(ctx context.Context, cl *call, s *slot, begin time.Duration
 	}
 }
 
-// crowd reports whether goroutines of this client wait behind the one that stands.
-func (s *slot) crowd() bool {
-	s.shard.mu.Lock()
-	defer s.shard.mu.Unlock()
-	return s.first != nil
-}
-
 // refused waits after a refusal until it is worth asking again. An error ends the call.
 func (q *inquiry) refused(ctx context.Context, r *store.Refusal) error {
-	c, cl := q.c, q.cl
+	c, cl := q.c, &q.cl
 	q.failures = 0
-	q.held = c.heldError(cl.name, r)
+	q.held, q.heldAt = &HeldError{Name: cl.name, Holders: holders(r.Holders), Place: r.Place, Waiters: r.Waiters}, c.now()
 	if cl.once && len(r.Holders) > 0 && r.Holders[0].State == store.Done {
 		done := fmt.Errorf("%w by %s", ErrDone, ownerText(r.Holders[0].Owner))
 		q.slot.shard.mu.Lock()
@@ -84,7 +76,7 @@ func (q *inquiry) refused(ctx context.Context, r *store.Refusal) error {
 		q.slot.shard.mu.Unlock()
 		return fail(cl.op, cl.name, q.held) // a single attempt is not queued: nothing to leave
 	}
-	q.share(c.now())
+	q.share()
 	if !q.waiting && c.observed() {
 		c.emit(Event{Kind: EventWaiting, Name: cl.name, Mode: cl.mode})
 	}
@@ -122,17 +114,17 @@ func (q *inquiry) refused(ctx context.Context, r *store.Refusal) error {
 var pollRetry = Backoff(10*time.Millisecond, 500*time.Millisecond)
 
 // share lets the single attempts of this client know who is in the way.
-func (q *inquiry) share(now time.Duration) {
+func (q *inquiry) share() {
 	s := q.slot
 	s.shard.mu.Lock()
-	s.held, s.heldAt = q.held, now
+	s.held, s.heldAt = q.held, q.heldAt
 	s.answerTries(q.c)
 	s.shard.mu.Unlock()
 }
 
 // failed handles an error of the store: it waits before the next attempt, or ends the call.
 func (q *inquiry) failed(ctx context.Context, err error) error {
-	c, cl := q.c, q.cl
+	c, cl := q.c, &q.cl
 	if ctx.Err() != nil || c.life.Err() != nil {
 		return q.over(ctx, err)
 	}
@@ -200,7 +192,7 @@ func (q *inquiry) over(ctx context.Context, failure error) error {
 	}
 	switch {
 	case q.held != nil:
-		return fail(q.cl.op, q.cl.name, q.held, cause)
+		return fail(q.cl.op, q.cl.name, q.held.aged(q.c.now()-q.heldAt), cause)
 	case failure != nil && !errors.Is(failure, ctx.Err()):
 		return fail(q.cl.op, q.cl.name, &unavailableError{err: failure}, cause)
 	}
@@ -218,9 +210,4 @@ func (q *inquiry) leave() {
 	c.background(func(ctx context.Context) {
 		c.persist(ctx, ttl, func(ctx context.Context) error { return c.store.Leave(ctx, name, id) })
 	})
-}
-
-// heldError turns a refusal into what the caller sees.
-func (c *Client) heldError(name string, r *store.Refusal) *HeldError {
-	return &HeldError{Name: name, Holders: holders(r.Holders), Place: r.Place, Waiters: r.Waiters}
 }

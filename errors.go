@@ -3,6 +3,7 @@ package holdfast
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -80,6 +81,16 @@ func (e *HeldError) Error() string {
 		fmt.Fprintf(&b, ", place %d in the queue", e.Place)
 	}
 	return b.String()
+}
+
+// aged is the same some time later.
+func (e *HeldError) aged(d time.Duration) *HeldError {
+	aged := *e
+	aged.Holders = slices.Clone(e.Holders)
+	for i := range aged.Holders {
+		aged.Holders[i].Left = max(0, aged.Holders[i].Left-d)
+	}
+	return &aged
 }
 
 func ownerText(owner string) string {

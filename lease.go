@@ -102,14 +102,11 @@ func (l *Lease) Err() error {
 		err = ErrNotHeld
 	}
 	r.mu.Unlock()
-	if err == nil && l.late() {
+	if err == nil && l.g.c.now() >= time.Duration(l.g.deadline.Load()) {
 		return l.g.c.expire(l.g)
 	}
 	return err
 }
-
-// late reports whether the deadline is over.
-func (l *Lease) late() bool { return l.g.c.now() >= time.Duration(l.g.deadline.Load()) }
 
 // Unlock releases the lock, to the next goroutine of this client that waits for it or to
 // the store. It works if ctx has ended, since a lock must not stay behind because a request
@@ -125,8 +122,9 @@ func (l *Lease) Unlock(ctx context.Context) error {
 func (l *Lease) unlock(ctx context.Context, keep store.Keep) error {
 	const op = "unlock"
 	c, r := l.g.c, l.root
+	now := c.now()
 	var lost error
-	if l.late() {
+	if now >= time.Duration(l.g.deadline.Load()) {
 		lost = c.expire(l.g)
 	}
 	if !c.calls.enter() {
@@ -156,7 +154,6 @@ func (l *Lease) unlock(ctx context.Context, keep store.Keep) error {
 		return nil
 	}
 	r.mu.Unlock()
-	now := c.now()
 	if keep == (store.Keep{}) && r.atLeast > now-r.since {
 		keep = store.Keep{State: store.Cooling, For: r.atLeast - (now - r.since)}
 	}

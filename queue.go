@@ -4,6 +4,7 @@ import (
 	"context"
 	"hash/maphash"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
@@ -46,6 +47,7 @@ type slot struct {
 	busy  bool   // a goroutine asks the store about this name, or gives it back
 
 	first, last *waiter
+	crowd       atomic.Int32 // how many waiters there are, to be read without the mutex
 
 	// The answer of the store that the standing, queued request waits on. Single attempts
 	// are answered from it.
@@ -236,14 +238,9 @@ func (s *slot) answer(c *Client, cl *call) *HeldError {
 	if s.held == nil {
 		return nil
 	}
-	held := *s.held
-	held.Name = cl.name
-	held.Place = 0
-	held.Holders = append([]Holder(nil), held.Holders...)
-	for i := range held.Holders {
-		held.Holders[i].Left = max(0, held.Holders[i].Left-(c.now()-s.heldAt))
-	}
-	return &held
+	held := s.held.aged(c.now() - s.heldAt)
+	held.Place = 0 // that is the place of the one who stands
+	return held
 }
 
 // answerTries ends the single attempts in the queue whose answer is known now.
@@ -294,6 +291,7 @@ func (s *slot) signal(w *waiter, lease *Lease, err error) {
 
 func (s *slot) push(w *waiter) {
 	w.queued = true
+	s.crowd.Add(1)
 	w.prev = s.last
 	if s.last != nil {
 		s.last.next = w
@@ -304,6 +302,7 @@ func (s *slot) push(w *waiter) {
 }
 
 func (s *slot) remove(w *waiter) {
+	s.crowd.Add(-1)
 	if w.prev != nil {
 		w.prev.next = w.next
 	} else {

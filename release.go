@@ -19,7 +19,7 @@ var releaseRetry = Backoff(20*time.Millisecond, time.Second)
 // release gives a grant back to the store and tries again while the outcome is unknown.
 // Ctx must be detached from the caller's.
 func (c *Client) release(ctx context.Context, g *grant, keep store.Keep) error {
-	begin := c.now()
+	var begin time.Duration // of the waiting: the first attempt has a bound of its own
 	unknown := false
 	for attempt := 1; ; attempt++ {
 		err := c.releaseOnce(ctx, g, keep)
@@ -40,6 +40,9 @@ func (c *Client) release(ctx context.Context, g *grant, keep store.Keep) error {
 		}
 		wait, _ := releaseRetry.Next(attempt, err)
 		now := c.now()
+		if attempt == 1 {
+			begin = now
+		}
 		if now+wait >= min(begin+releaseTimeout, g.expiry()) {
 			left := g.expiry() - now
 			c.background(func(ctx context.Context) {

@@ -1,0 +1,325 @@
+package holdfast_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/memstore"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+func TestTwoClientsNeverHoldOneNameAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t)
+		lease := mustLock(t, a, "n")
+		_, err := b.TryLock(t.Context(), "n")
+		want(t, err, holdfast.ErrHeld)
+		mustUnlock(t, lease)
+		mustUnlock(t, mustLock(t, b, "n"))
+	})
+}
+
+func TestTryLockSaysWhoHoldsIt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t)
+		lease := mustLock(t, a, "n", holdfast.Meta("nightly backup"))
+		time.Sleep(3 * time.Second)
+		_, err := b.TryLock(t.Context(), "n")
+		var held *holdfast.HeldError
+		if !errors.As(err, &held) {
+			t.Fatalf("%v is not a HeldError", err)
+		}
+		h := held.Holders[0]
+		if h.Owner != "alice" || h.Meta != "nightly backup" || h.Token != lease.Token() || h.ID != lease.ID() || h.Left != 27*time.Second || time.Since(h.Since) != 3*time.Second {
+			t.Errorf("holder is %+v", h)
+		}
+		const text = `holdfast: try lock "n": held by alice for 3s, 27s left unless renewed (nightly backup)`
+		if err.Error() != text {
+			t.Errorf("error reads\n%s\nwant\n%s", err, text)
+		}
+	})
+}
+
+func TestTryLockKnowsAHolderInItsOwnProcessWithoutAskingTheStore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newProxy(memstore.New())
+		c := newClient(t, p, holdfast.WithOwner("me"))
+		lease := mustLock(t, c, "n")
+		_, err := c.TryLock(t.Context(), "n")
+		want(t, err, holdfast.ErrHeld)
+		var held *holdfast.HeldError
+		errors.As(err, &held)
+		if h := held.Holders[0]; h.Owner != "me" || h.Token != lease.Token() || h.ID != lease.ID() {
+			t.Errorf("holder is %+v", h)
+		}
+		if n := p.acquires.Load(); n != 1 {
+			t.Errorf("the store was asked %d times, want once", n)
+		}
+	})
+}
+
+func TestReadersShareAndWritersDoNot(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t)
+		ctx := t.Context()
+		r1, err1 := a.RLock(ctx, "n")
+		r2, err2 := b.RLock(ctx, "n")
+		r3, err3 := a.TryRLock(ctx, "n")
+		if err := errors.Join(err1, err2, err3); err != nil {
+			t.Fatal(err)
+		}
+		_, err := b.TryLock(ctx, "n")
+		want(t, err, holdfast.ErrHeld)
+		for _, r := range []*holdfast.Lease{r1, r2, r3} {
+			mustUnlock(t, r)
+		}
+		mustUnlock(t, mustLock(t, b, "n"))
+	})
+}
+
+func TestPermitsAreGivenUpToTheLimit(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t)
+		ctx := t.Context()
+		first, err := a.Acquire(ctx, "gpu", 2, holdfast.Limit(3))
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := b.TryAcquire(ctx, "gpu", 1, holdfast.Limit(3))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = b.TryAcquire(ctx, "gpu", 1, holdfast.Limit(3))
+		want(t, err, holdfast.ErrHeld)
+		_, err = b.TryAcquire(ctx, "gpu", 1, holdfast.Limit(4))
+		want(t, err, holdfast.ErrInvalid)
+		for _, number := range []string{"3", "4"} {
+			if !strings.Contains(err.Error(), number) {
+				t.Errorf("%q does not name the limit %s", err, number)
+			}
+		}
+		mustUnlock(t, first)
+		third, err := b.Acquire(ctx, "gpu", 2, holdfast.Limit(3))
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustUnlock(t, second)
+		mustUnlock(t, third)
+	})
+}
+
+func TestDoHoldsTheLockAndCarriesTheToken(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t)
+		var token int64
+		err := a.Do(t.Context(), "n", func(ctx context.Context) error {
+			token = holdfast.TokenFrom(ctx)
+			_, err := b.TryLock(ctx, "n")
+			want(t, err, holdfast.ErrHeld)
+			return nil
+		})
+		if err != nil || token <= 0 {
+			t.Errorf("Do: %v, token %d", err, token)
+		}
+		free(t, b, "n")
+	})
+}
+
+func TestDoReturnsTheErrorOfTheWork(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t)
+		boom := errors.New("boom")
+		if err := a.Do(t.Context(), "n", func(context.Context) error { return boom }); err != boom {
+			t.Errorf("Do: %v, want the error itself", err)
+		}
+		free(t, b, "n")
+	})
+}
+
+func TestDoUnlocksWhenTheWorkPanics(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t)
+		func() {
+			defer func() {
+				if recover() != "boom" {
+					t.Error("the panic did not come through")
+				}
+			}()
+			a.Do(t.Context(), "n", func(context.Context) error { panic("boom") })
+		}()
+		free(t, b, "n")
+	})
+}
+
+func TestDoCancelsTheWorkAndSaysSoWhenTheLockIsLost(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newProxy(memstore.New())
+		p.renew = func(context.Context, []store.Renewal) ([]store.Renewed, error) { return nil, errNet }
+		c := newClient(t, p)
+		start := newClock()
+		var cause error
+		err := c.Do(t.Context(), "n", func(ctx context.Context) error {
+			<-ctx.Done()
+			cause = context.Cause(ctx)
+			return ctx.Err()
+		})
+		start.want(t, 29*time.Second) // TTL less its margin
+		want(t, cause, holdfast.ErrLost, errNet)
+		want(t, err, holdfast.ErrLost, context.Canceled)
+	})
+}
+
+func TestALeaseDoesNotDependOnTheContextThatAcquiredIt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, _ := pair(t)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		lease, err := a.Lock(ctx, "n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		time.Sleep(5 * time.Minute)
+		if err := lease.Err(); err != nil {
+			t.Errorf("the lease ended with its context: %v", err)
+		}
+		mustUnlock(t, lease)
+	})
+}
+
+func TestAWaitThatEndsSaysWhoHeldItAndWhyItEnded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t)
+		defer mustLock(t, a, "n").Unlock(context.Background())
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := b.Lock(ctx, "n")
+		want(t, err, holdfast.ErrHeld, context.DeadlineExceeded)
+
+		stop := errors.New("shutting down")
+		ctx2, cancel2 := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel2(stop) })
+		_, err = b.Lock(ctx2, "n")
+		want(t, err, holdfast.ErrHeld, stop)
+
+		start := newClock()
+		_, err = b.Lock(t.Context(), "n", holdfast.Wait(2*time.Second))
+		want(t, err, holdfast.ErrHeld, context.DeadlineExceeded)
+		start.want(t, 2*time.Second)
+		if text := `holdfast: lock "n": held by alice for 4s, 26s left unless renewed, place 1 in the queue: waited 2s`; err.Error() != text {
+			t.Errorf("error reads\n%s\nwant\n%s", err, text)
+		}
+
+		_, err = b.Lock(t.Context(), "n", holdfast.Wait(0))
+		want(t, err, holdfast.ErrHeld)
+		wantNone(t, err, context.DeadlineExceeded)
+	})
+}
+
+func TestAContextThatIsOverTouchesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newProxy(memstore.New())
+		c := newClient(t, p)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := c.Lock(ctx, "n")
+		want(t, err, context.Canceled)
+		if n := p.acquires.Load(); n != 0 {
+			t.Errorf("the store was asked %d times", n)
+		}
+	})
+}
+
+func TestPrefixesSeparateNamespaces(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		shop, blog := newClient(t, s, holdfast.WithPrefix("shop:")), newClient(t, s, holdfast.WithPrefix("blog:"))
+		plain := newClient(t, s)
+		lease := mustLock(t, shop, "n")
+		if lease.Name() != "n" {
+			t.Errorf("name %q", lease.Name())
+		}
+		free(t, blog, "n")
+		free(t, plain, "n")
+		_, err := plain.TryLock(t.Context(), "shop:n")
+		want(t, err, holdfast.ErrHeld)
+		mustUnlock(t, lease)
+	})
+}
+
+func TestDifferentNamesDoNotWaitForEachOther(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, _ := pair(t)
+		for _, name := range []string{"n", "N", "n ", "n/1", "\u00e9", "e\u0301"} {
+			if _, err := a.TryLock(t.Context(), name); err != nil {
+				t.Errorf("%q: %v", name, err)
+			}
+		}
+	})
+}
+
+func TestNothingIsLeftAfterClose(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		a, b := holdfast.New(s), newClient(t, s)
+		lease, err := a.Lock(t.Context(), "n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		other := mustLock(t, b, "m")
+		work := lease.Context(t.Context())
+		waiting := make(chan error)
+		for range 2 { // one stands at the store, one queues behind it
+			go func() {
+				_, err := a.Lock(context.Background(), "m")
+				waiting <- err
+			}()
+		}
+		synctest.Wait()
+		if err := a.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		for range 2 {
+			want(t, <-waiting, holdfast.ErrClosed)
+		}
+		want(t, context.Cause(work), holdfast.ErrClosed)
+		want(t, lease.Err(), holdfast.ErrClosed)
+		want(t, lease.Unlock(t.Context()), holdfast.ErrClosed)
+		_, err = a.Lock(t.Context(), "x")
+		want(t, err, holdfast.ErrClosed)
+		if err := a.Close(); err != nil {
+			t.Errorf("second Close: %v", err)
+		}
+		free(t, b, "n")
+		info, err := b.Inspect(t.Context(), "m")
+		if err != nil || len(info.Waiters) != 0 {
+			t.Errorf("queue of m after Close: %+v, %v", info.Waiters, err)
+		}
+		mustUnlock(t, other)
+	})
+}
+
+func TestCloseIsBoundedWhenTheStoreHangs(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newProxy(memstore.New())
+		c := holdfast.New(p)
+		for _, name := range []string{"a", "b"} {
+			mustLock(t, c, name)
+		}
+		p.set(func() {
+			p.release = func(ctx context.Context, _ string, _ store.ID, _ store.Keep) error { return hang(ctx) }
+		})
+		start := newClock()
+		err := c.Close()
+		want(t, err, holdfast.ErrUnavailable)
+		if !strings.Contains(err.Error(), "2 of 2 locks") {
+			t.Errorf("error reads %q", err)
+		}
+		start.want(t, 5*time.Second)
+	})
+}

@@ -1,0 +1,206 @@
+package holdfast_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/memstore"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// errNet is what a broken network looks like.
+var errNet = errors.New("connection reset by peer")
+
+// A proxy stands between a client and a real store: it counts calls and lets a test lose,
+// delay or hang them. Its fields are set before the client is used, or through set.
+type proxy struct {
+	store.Store
+
+	mu      sync.Mutex
+	acquire func(context.Context, store.Request) (store.Answer, error)
+	wait    func(context.Context, string, store.ID) error
+	leave   func(context.Context, string, store.ID) error
+	renew   func(context.Context, []store.Renewal) ([]store.Renewed, error)
+	release func(context.Context, string, store.ID, store.Keep) error
+	caps    func(*store.Capabilities)
+
+	acquires, waits, leaves, renews, releases atomic.Int64
+}
+
+// newProxy is a proxy in front of a store, which by default has the timeouts of a remote
+// one.
+func newProxy(s store.Store) *proxy {
+	return &proxy{Store: s, caps: func(c *store.Capabilities) { c.Instant = false }}
+}
+
+func (p *proxy) set(change func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	change()
+}
+
+func hook[F any](p *proxy, f *F) F {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return *f
+}
+
+func (p *proxy) Capabilities() store.Capabilities {
+	caps := p.Store.Capabilities()
+	if p.caps != nil {
+		p.caps(&caps)
+	}
+	return caps
+}
+
+func (p *proxy) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
+	p.acquires.Add(1)
+	if f := hook(p, &p.acquire); f != nil {
+		return f(ctx, req)
+	}
+	return p.Store.Acquire(ctx, req)
+}
+
+func (p *proxy) Wait(ctx context.Context, name string, id store.ID) error {
+	p.waits.Add(1)
+	if f := hook(p, &p.wait); f != nil {
+		return f(ctx, name, id)
+	}
+	return p.Store.Wait(ctx, name, id)
+}
+
+func (p *proxy) Leave(ctx context.Context, name string, id store.ID) error {
+	p.leaves.Add(1)
+	if f := hook(p, &p.leave); f != nil {
+		return f(ctx, name, id)
+	}
+	return p.Store.Leave(ctx, name, id)
+}
+
+func (p *proxy) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
+	p.renews.Add(1)
+	if f := hook(p, &p.renew); f != nil {
+		return f(ctx, grants)
+	}
+	return p.Store.Renew(ctx, grants)
+}
+
+func (p *proxy) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
+	p.releases.Add(1)
+	if f := hook(p, &p.release); f != nil {
+		return f(ctx, name, id, keep)
+	}
+	return p.Store.Release(ctx, name, id, keep)
+}
+
+// hang blocks until the context ends, as a call does whose server does not answer.
+func hang(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// bubble runs a test with fake time. The client's goroutines must be gone at its end, which
+// synctest checks.
+func bubble(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, test)
+}
+
+// newClient returns a client that is closed at the end of the test.
+func newClient(t testing.TB, s store.Store, opts ...holdfast.Option) *holdfast.Client {
+	t.Helper()
+	c := holdfast.New(s, opts...)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// pair is two clients of one store: two processes.
+func pair(t testing.TB) (*holdfast.Client, *holdfast.Client) {
+	t.Helper()
+	s := memstore.New()
+	return newClient(t, s, holdfast.WithOwner("alice")), newClient(t, s, holdfast.WithOwner("bob"))
+}
+
+func mustLock(t testing.TB, c *holdfast.Client, name string, opts ...holdfast.CallOption) *holdfast.Lease {
+	t.Helper()
+	lease, err := c.Lock(t.Context(), name, opts...)
+	if err != nil {
+		t.Fatalf("Lock(%q): %v", name, err)
+	}
+	return lease
+}
+
+func mustUnlock(t testing.TB, l *holdfast.Lease) {
+	t.Helper()
+	if err := l.Unlock(t.Context()); err != nil {
+		t.Fatalf("Unlock: %v", err)
+	}
+}
+
+// want fails the test unless err matches all targets.
+func want(t testing.TB, err error, targets ...error) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("no error, want one that matches %q", targets)
+	}
+	for _, target := range targets {
+		if !errors.Is(err, target) {
+			t.Errorf("error %q does not match %q", err, target)
+		}
+	}
+}
+
+// wantNone fails the test if err matches one of the targets.
+func wantNone(t testing.TB, err error, targets ...error) {
+	t.Helper()
+	for _, target := range targets {
+		if errors.Is(err, target) {
+			t.Errorf("error %q matches %q", err, target)
+		}
+	}
+}
+
+// free fails the test unless another client can take the name at once.
+func free(t testing.TB, c *holdfast.Client, name string) {
+	t.Helper()
+	lease, err := c.TryLock(context.Background(), name)
+	if err != nil {
+		t.Fatalf("%q is not free: %v", name, err)
+	}
+	lease.Unlock(context.Background())
+}
+
+// isDone reports whether a channel is closed.
+func isDone(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
+}
+
+// clock measures time from its making.
+type clock struct{ start time.Time }
+
+func newClock() clock { return clock{time.Now()} }
+
+func (c clock) want(t testing.TB, d time.Duration) {
+	t.Helper()
+	if got := time.Since(c.start); got != d {
+		t.Errorf("after %v, want %v", got, d)
+	}
+}
+
+func (c clock) wantWithin(t testing.TB, low, high time.Duration) {
+	t.Helper()
+	if got := time.Since(c.start); got < low || got > high {
+		t.Errorf("after %v, want %v to %v", got, low, high)
+	}
+}
