@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,6 +25,7 @@ type Client struct {
 	base     time.Time // zero of the client's monotonic clock
 	ids      idSource
 	slots    slots
+	waiters  sync.Pool
 	renewals renewals
 
 	calls calls              // what is under way

@@ -69,8 +69,17 @@ type waiter struct {
 	err   error
 }
 
-// waiters are used again because a hot name makes one for every pair.
-var waiters = sync.Pool{New: func() any { return &waiter{ready: make(chan struct{}, 1)} }}
+// newWaiter takes a waiter from the client's pool: a hot name needs one for every pair. The
+// pool is the client's own because a program's tests may run each in a synctest bubble,
+// which a channel must not leave.
+func (c *Client) newWaiter(cl *call) *waiter {
+	w, ok := c.waiters.Get().(*waiter)
+	if !ok {
+		w = &waiter{ready: make(chan struct{}, 1)}
+	}
+	w.call = copyCall(cl)
+	return w
+}
 
 // enqueue takes the lock for a checked call: at once if nobody of this client is in front.
 func (c *Client) enqueue(ctx context.Context, cl *call) (*Lease, error) {
@@ -89,8 +98,7 @@ func (c *Client) enqueue(ctx context.Context, cl *call) (*Lease, error) {
 			return nil, fail(cl.op, cl.name, held)
 		}
 	}
-	w := waiters.Get().(*waiter)
-	w.call = copyCall(cl)
+	w := c.newWaiter(cl)
 	s.push(w)
 	sh.mu.Unlock()
 	if c.observed() {
@@ -122,7 +130,7 @@ func (c *Client) waitTurn(ctx context.Context, cl *call, s *slot, w *waiter, beg
 			held := s.answer(c, cl)
 			s.remove(w)
 			sh.mu.Unlock()
-			w.free()
+			c.freeWaiter(w)
 			if held != nil {
 				return nil, fail(cl.op, cl.name, held, over)
 			}
@@ -132,7 +140,7 @@ func (c *Client) waitTurn(ctx context.Context, cl *call, s *slot, w *waiter, beg
 		<-w.ready // it was signalled at the same time: pass on what it got
 	}
 	lease, err := w.lease, w.err
-	w.free()
+	c.freeWaiter(w)
 	switch {
 	case err != nil:
 		return nil, fail(cl.op, cl.name, err)
@@ -155,10 +163,10 @@ func (c *Client) waitTurn(ctx context.Context, cl *call, s *slot, w *waiter, beg
 	return c.stand(ctx, cl, s, begin)
 }
 
-// free returns a signalled or removed waiter for use by another call.
-func (w *waiter) free() {
+// freeWaiter keeps a waiter that was signalled or removed for another call.
+func (c *Client) freeWaiter(w *waiter) {
 	*w = waiter{ready: w.ready}
-	waiters.Put(w)
+	c.waiters.Put(w)
 }
 
 // stand asks the store for the slot's name on behalf of the whole client. The slot is busy
