@@ -190,9 +190,17 @@ func (q *inquiry) over(ctx context.Context, failure error) error {
 	if cause == nil {
 		cause = ErrClosed
 	}
+	var held *HeldError
+	if q.held != nil {
+		held = q.held.aged(q.c.now() - q.heldAt)
+	} else { // not asked yet: what an earlier one of this client was told
+		q.slot.shard.mu.Lock()
+		held = q.slot.answer(q.c, &q.cl)
+		q.slot.shard.mu.Unlock()
+	}
 	switch {
-	case q.held != nil:
-		return fail(q.cl.op, q.cl.name, q.held.aged(q.c.now()-q.heldAt), cause)
+	case held != nil:
+		return fail(q.cl.op, q.cl.name, held, cause)
 	case failure != nil && !errors.Is(failure, ctx.Err()):
 		return fail(q.cl.op, q.cl.name, &unavailableError{err: failure}, cause)
 	}

@@ -49,8 +49,8 @@ type slot struct {
 	first, last *waiter
 	crowd       atomic.Int32 // how many waiters there are, to be read without the mutex
 
-	// The answer of the store that the standing, queued request waits on. Single attempts
-	// are answered from it.
+	// The last refusal of the store since the name was free. Single attempts that come
+	// while another request stands are answered from it.
 	held   *HeldError
 	heldAt time.Duration
 }
@@ -115,7 +115,6 @@ func copyCall(cl *call) *call {
 
 // waitTurn waits until the waiter is signalled or its context ends.
 func (c *Client) waitTurn(ctx context.Context, cl *call, s *slot, w *waiter, begin time.Duration) (*Lease, error) {
-	sh := s.shard
 	var over error
 	select {
 	case <-w.ready:
@@ -125,34 +124,13 @@ func (c *Client) waitTurn(ctx context.Context, cl *call, s *slot, w *waiter, beg
 		over = ErrClosed
 	}
 	if over != nil {
-		sh.mu.Lock()
-		if w.queued {
-			held := s.answer(c, cl)
-			s.remove(w)
-			sh.mu.Unlock()
-			c.freeWaiter(w)
-			if held != nil {
-				return nil, fail(cl.op, cl.name, held, over)
-			}
-			return nil, fail(cl.op, cl.name, over)
-		}
-		sh.mu.Unlock()
-		<-w.ready // it was signalled at the same time: pass on what it got
+		return nil, c.giveUpTurn(ctx, cl, s, w, over)
 	}
 	lease, err := w.lease, w.err
 	c.freeWaiter(w)
 	switch {
 	case err != nil:
 		return nil, fail(cl.op, cl.name, err)
-	case over != nil && lease != nil:
-		lease.Unlock(ctx) // goes to the next in line
-		return nil, fail(cl.op, cl.name, over)
-	case over != nil:
-		sh.mu.Lock()
-		s.busy = false
-		s.pass()
-		sh.mu.Unlock()
-		return nil, fail(cl.op, cl.name, over)
 	case lease != nil:
 		lease.name = cl.name
 		if c.observed() {
@@ -161,6 +139,36 @@ func (c *Client) waitTurn(ctx context.Context, cl *call, s *slot, w *waiter, beg
 		return lease, nil
 	}
 	return c.stand(ctx, cl, s, begin)
+}
+
+// giveUpTurn takes a waiter whose wait is over out of the queue. If it was signalled in the
+// same moment, it passes on what it got.
+func (c *Client) giveUpTurn(ctx context.Context, cl *call, s *slot, w *waiter, over error) error {
+	sh := s.shard
+	sh.mu.Lock()
+	var held *HeldError
+	if w.queued {
+		held = s.answer(c, cl)
+		s.remove(w)
+	} else {
+		<-w.ready
+		switch {
+		case w.lease != nil:
+			sh.mu.Unlock()
+			w.lease.Unlock(ctx) // goes to the next in line
+			sh.mu.Lock()
+		case w.err == nil: // its turn to stand at the store
+			held = s.answer(c, cl)
+			s.busy = false
+			s.pass()
+		}
+	}
+	sh.mu.Unlock()
+	c.freeWaiter(w)
+	if held != nil {
+		return fail(cl.op, cl.name, held, over)
+	}
+	return fail(cl.op, cl.name, over)
 }
 
 // freeWaiter keeps a waiter that was signalled or removed for another call.
@@ -176,7 +184,9 @@ func (c *Client) stand(ctx context.Context, cl *call, s *slot, begin time.Durati
 	sh := s.shard
 	sh.mu.Lock()
 	s.busy = false
-	s.held = nil
+	if err == nil {
+		s.held = nil
+	}
 	if err == nil && cl.mode == store.Exclusive {
 		s.grant = lease.g
 		lease.g.slot = s
@@ -222,7 +232,7 @@ func (s *slot) pass() {
 		return
 	}
 	delete(s.shard.slots, s.name)
-	s.name = ""
+	s.name, s.held = "", nil
 	s.shard.spare = s
 }
 

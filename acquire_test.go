@@ -1,0 +1,348 @@
+package holdfast_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/memstore"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// Row 8 of the wishes: a request that timed out has made half a lock.
+func TestARetriedAcquireRecognisesItsOwnLock(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		ids := map[store.ID]bool{}
+		p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
+			ids[req.ID] = true
+			answer, err := s.Acquire(ctx, req)
+			if p.acquires.Load() < 3 {
+				return store.Answer{}, errNet // granted, but the reply is lost
+			}
+			return answer, err
+		}
+		c := newClient(t, p)
+		start := newClock()
+		lease := mustLock(t, c, "n")
+		start.wantWithin(t, 0, time.Second) // and not a TTL
+		if len(ids) != 1 {
+			t.Errorf("asked under %d identities", len(ids))
+		}
+		mustUnlock(t, lease)
+		free(t, newClient(t, s), "n")
+	})
+}
+
+// redsync and redislock cleaned up on the context that was over: an orphan until its TTL.
+func TestAnAcquireWhoseAnswerNobodyHeardIsTakenBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
+			if _, err := s.Acquire(ctx, req); err != nil {
+				return store.Answer{}, err
+			}
+			return store.Answer{}, hang(ctx)
+		}
+		c, other := newClient(t, p), newClient(t, s)
+		for _, lock := range []func(context.Context, string, ...holdfast.CallOption) (*holdfast.Lease, error){c.Lock, c.TryLock, c.RLock} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			_, err := lock(ctx, "n")
+			cancel()
+			want(t, err, context.DeadlineExceeded)
+			synctest.Wait()
+			free(t, other, "n")
+		}
+	})
+}
+
+func TestTheCleanUpOfAnAcquireIsTriedAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
+			s.Acquire(ctx, req)
+			return store.Answer{}, errNet
+		}
+		p.leave = func(ctx context.Context, name string, id store.ID) error {
+			if p.leaves.Load() < 4 {
+				return errNet
+			}
+			return s.Leave(ctx, name, id)
+		}
+		c, other := newClient(t, p), newClient(t, s)
+		_, err := c.TryLock(t.Context(), "n")
+		want(t, err, holdfast.ErrUnavailable, errNet)
+		time.Sleep(time.Second)
+		free(t, other, "n")
+	})
+}
+
+func TestTryLockMakesOneAttempt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newProxy(memstore.New())
+		p.acquire = func(context.Context, store.Request) (store.Answer, error) { return store.Answer{}, errNet }
+		c := newClient(t, p)
+		_, err := c.TryLock(t.Context(), "n")
+		want(t, err, holdfast.ErrUnavailable, errNet)
+		wantNone(t, err, holdfast.ErrHeld)
+		if n := p.acquires.Load(); n != 1 {
+			t.Errorf("%d attempts", n)
+		}
+	})
+}
+
+func TestTryLockDoesNotHangWithTheStore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newProxy(memstore.New())
+		p.acquire = func(ctx context.Context, _ store.Request) (store.Answer, error) {
+			return store.Answer{}, hang(ctx)
+		}
+		c := newClient(t, p)
+		start := newClock()
+		_, err := c.TryLock(context.Background(), "n")
+		want(t, err, holdfast.ErrUnavailable)
+		start.want(t, 5*time.Second)
+	})
+}
+
+// rueidislock blocks silently until the context ends.
+func TestRueidislockAnUnreachableStoreIsReportedSoon(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newProxy(memstore.New())
+		p.acquire = func(context.Context, store.Request) (store.Answer, error) { return store.Answer{}, errNet }
+		var seen int
+		c := newClient(t, p, holdfast.WithObserver(func(e holdfast.Event) {
+			if e.Kind == holdfast.EventError {
+				seen++
+			}
+		}))
+		start := newClock()
+		_, err := c.Lock(context.Background(), "n")
+		want(t, err, holdfast.ErrUnavailable, errNet)
+		start.wantWithin(t, time.Second, 4*time.Second)
+		if seen != 7 || !strings.Contains(err.Error(), "7 attempts") {
+			t.Errorf("%d failures seen; error reads %q", seen, err)
+		}
+	})
+}
+
+func TestAContextThatEndsDuringAnOutageSaysBoth(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newProxy(memstore.New())
+		p.acquire = func(context.Context, store.Request) (store.Answer, error) { return store.Answer{}, errNet }
+		c := newClient(t, p)
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		_, err := c.Lock(ctx, "n")
+		want(t, err, context.DeadlineExceeded, holdfast.ErrUnavailable, errNet)
+	})
+}
+
+func TestAWaiterSurvivesAStoreThatComesBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		c, holder := newClient(t, p), newClient(t, s)
+		lease := mustLock(t, holder, "n")
+		got := make(chan *holdfast.Lease)
+		go func() { got <- mustLock(t, c, "n") }()
+		synctest.Wait()
+		p.set(func() {
+			p.acquire = func(context.Context, store.Request) (store.Answer, error) { return store.Answer{}, errNet }
+			p.wait = func(context.Context, string, store.ID) error { return errNet }
+		})
+		mustUnlock(t, lease)
+		time.Sleep(time.Second)
+		p.set(func() { p.acquire, p.wait = nil, nil })
+		mustUnlock(t, <-got)
+	})
+}
+
+// A push that never comes costs a moment and never a hang.
+func TestALostWakeUpCostsAtMostTheNextAsk(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		p.wait = func(ctx context.Context, _ string, _ store.ID) error { return hang(ctx) }
+		c, holder := newClient(t, p), newClient(t, s)
+		lease := mustLock(t, holder, "n")
+		got := make(chan *holdfast.Lease)
+		go func() { got <- mustLock(t, c, "n") }()
+		synctest.Wait()
+		start := newClock()
+		mustUnlock(t, lease)
+		mustUnlock(t, <-got)
+		start.wantWithin(t, 0, s.Capabilities().Heartbeat)
+	})
+}
+
+func TestAWaitingClientAsksRarely(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		c, holder := newClient(t, p), newClient(t, s)
+		lease := mustLock(t, holder, "n")
+		served := lineUp(t, 100, func(int) *holdfast.Client { return c }, "n", 0)
+		time.Sleep(time.Minute)
+		if n := p.acquires.Load(); n > 60 {
+			t.Errorf("100 waiting goroutines asked %d times in a minute", n)
+		}
+		mustUnlock(t, lease)
+		served()
+	})
+}
+
+func TestACancelledWaiterLeavesNothingQueued(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		c, holder := newClient(t, newProxy(s)), newClient(t, s)
+		lease := mustLock(t, holder, "n")
+		ctx, cancel := context.WithCancel(t.Context())
+		over := make(chan error)
+		go func() {
+			_, err := c.Lock(ctx, "n")
+			over <- err
+		}()
+		synctest.Wait()
+		start := newClock()
+		cancel()
+		want(t, <-over, context.Canceled, holdfast.ErrHeld)
+		start.want(t, 0)
+		synctest.Wait()
+		if info, _ := holder.Inspect(t.Context(), "n"); len(info.Waiters) != 0 {
+			t.Errorf("%d waiters left in the queue", len(info.Waiters))
+		}
+		mustUnlock(t, lease)
+	})
+}
+
+func TestAStoreWithoutAQueueIsPolledWithBackoff(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		p.caps = func(caps *store.Capabilities) { caps.Features &^= store.FeatureQueue }
+		p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
+			if req.Queue {
+				t.Error("asked to queue")
+			}
+			return s.Acquire(ctx, req)
+		}
+		c, holder := newClient(t, p), newClient(t, s)
+		lease := mustLock(t, holder, "n")
+		got := make(chan *holdfast.Lease)
+		go func() { got <- mustLock(t, c, "n") }()
+		time.Sleep(10 * time.Second)
+		if n := p.acquires.Load(); n < 20 || n > 60 {
+			t.Errorf("asked %d times in 10 s", n)
+		}
+		start := newClock()
+		mustUnlock(t, lease)
+		mustUnlock(t, <-got)
+		start.wantWithin(t, 0, 500*time.Millisecond)
+		if n := p.waits.Load(); n != 0 {
+			t.Errorf("Wait was called %d times", n)
+		}
+	})
+}
+
+func TestAStrategySeesAttemptsAndErrors(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		c, holder := newClient(t, p), newClient(t, s)
+		defer mustLock(t, holder, "n").Unlock(context.Background())
+
+		var held, failed []int
+		strategy := holdfast.StrategyFunc(func(attempt int, err error) (time.Duration, bool) {
+			var he *holdfast.HeldError
+			switch {
+			case errors.As(err, &he) && len(he.Holders) == 1:
+				held = append(held, attempt)
+			case errors.Is(err, holdfast.ErrUnavailable):
+				failed = append(failed, attempt)
+			}
+			return time.Second, attempt < 3
+		})
+		start := newClock()
+		_, err := c.Lock(t.Context(), "n", holdfast.Retry(strategy))
+		want(t, err, holdfast.ErrHeld)
+		start.want(t, 2*time.Second)
+		if len(held) != 3 || held[2] != 3 || len(failed) != 0 {
+			t.Errorf("attempts seen: held %v, failed %v", held, failed)
+		}
+		synctest.Wait()
+		if info, _ := holder.Inspect(t.Context(), "n"); len(info.Waiters) != 0 {
+			t.Error("left in the queue after giving up")
+		}
+
+		p.set(func() {
+			p.acquire = func(context.Context, store.Request) (store.Answer, error) { return store.Answer{}, errNet }
+		})
+		start = newClock()
+		_, err = c.Lock(t.Context(), "n", holdfast.Retry(strategy))
+		want(t, err, holdfast.ErrUnavailable)
+		start.want(t, 2*time.Second)
+		if len(failed) != 3 {
+			t.Errorf("failures seen: %v", failed)
+		}
+	})
+}
+
+func TestAStrategyKeepsThePlaceInTheQueueBetweenItsAttempts(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		patient, later, holder := newClient(t, s), newClient(t, s), newClient(t, s)
+		lease := mustLock(t, holder, "n")
+		got := make(chan string, 2)
+		go func() {
+			lease := mustLock(t, patient, "n", holdfast.Retry(holdfast.Every(time.Hour)))
+			got <- "patient"
+			mustUnlock(t, lease)
+		}()
+		synctest.Wait()
+		go func() {
+			lease := mustLock(t, later, "n")
+			got <- "later"
+			mustUnlock(t, lease)
+		}()
+		time.Sleep(10 * time.Minute) // far longer than a heartbeat
+		start := newClock()
+		mustUnlock(t, lease)
+		if first := <-got; first != "patient" {
+			t.Errorf("%s was served first", first)
+		}
+		<-got
+		start.want(t, 0) // woken, not polling
+	})
+}
+
+// redislock: a strategy used twice had no tries left.
+func TestRedislockAStrategyServesManyCallsAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		holder := newClient(t, s)
+		defer mustLock(t, holder, "n").Unlock(context.Background())
+		strategy := holdfast.AtMost(4, holdfast.Every(time.Second))
+		var wg sync.WaitGroup
+		for range 10 {
+			c := newClient(t, s)
+			wg.Go(func() {
+				for range 3 {
+					start := newClock()
+					_, err := c.Lock(t.Context(), "n", holdfast.Retry(strategy))
+					want(t, err, holdfast.ErrHeld)
+					start.want(t, 3*time.Second)
+				}
+			})
+		}
+		wg.Wait()
+	})
+}

@@ -1,0 +1,230 @@
+package holdfast_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/memstore"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// Four projects left the lock held when the context was over.
+func TestUnlockWorksOnACancelledContext(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		c, other := newClient(t, newProxy(s)), newClient(t, s)
+		ctx, cancel := context.WithCancel(t.Context())
+		lease, err := c.Lock(ctx, "n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		if err := lease.Unlock(ctx); err != nil {
+			t.Error(err)
+		}
+		free(t, other, "n")
+	})
+}
+
+func TestASecondUnlockIsNotHeld(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t)
+		lease := mustLock(t, a, "n")
+		mustUnlock(t, lease)
+		next := mustLock(t, b, "n")
+		want(t, lease.Unlock(t.Context()), holdfast.ErrNotHeld)
+		want(t, lease.Err(), holdfast.ErrNotHeld)
+		if !isDone(lease.Done()) {
+			t.Error("Done is open after Unlock")
+		}
+		if err := next.Renew(t.Context()); err != nil {
+			t.Errorf("the second unlock touched the next holder: %v", err)
+		}
+		mustUnlock(t, next)
+	})
+}
+
+func TestManyUnlocksAtOnceReleaseOnce(t *testing.T) {
+	p := newProxy(memstore.New())
+	c := newClient(t, p)
+	for range 100 {
+		p.releases.Store(0)
+		lease := mustLock(t, c, "n")
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		released := 0
+		for range 8 {
+			wg.Go(func() {
+				err := lease.Unlock(t.Context())
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil {
+					released++
+				} else {
+					want(t, err, holdfast.ErrNotHeld)
+				}
+			})
+		}
+		wg.Wait()
+		if n := p.releases.Load(); released != 1 || n != 1 {
+			t.Fatalf("%d unlocks succeeded with %d releases", released, n)
+		}
+	}
+}
+
+func TestContextsOfALeaseEndBeforeTheLockIsReleased(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		c := newClient(t, p)
+		lease := mustLock(t, c, "n")
+		work := lease.Context(t.Context())
+		p.set(func() {
+			p.release = func(ctx context.Context, name string, id store.ID, keep store.Keep) error {
+				if work.Err() == nil {
+					t.Error("the work goes on while the lock is released")
+				}
+				return s.Release(ctx, name, id, keep)
+			}
+		})
+		mustUnlock(t, lease)
+		want(t, context.Cause(work), holdfast.ErrNotHeld)
+		late := lease.Context(t.Context())
+		want(t, context.Cause(late), holdfast.ErrNotHeld)
+	})
+}
+
+func TestAReleaseWhoseReplyIsLostIsTriedAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		p.release = func(ctx context.Context, name string, id store.ID, keep store.Keep) error {
+			err := s.Release(ctx, name, id, keep)
+			if p.releases.Load() < 3 {
+				return errNet
+			}
+			return err
+		}
+		c := newClient(t, p)
+		lease := mustLock(t, c, "n")
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Errorf("the first attempt did it, so the answer to the third is no error: %v", err)
+		}
+		if n := p.releases.Load(); n != 3 {
+			t.Errorf("%d attempts", n)
+		}
+	})
+}
+
+func TestUnlockIsBoundedAndGoesOnInTheBackground(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		c, other := newClient(t, p, holdfast.WithTTL(time.Minute)), newClient(t, s)
+		lease := mustLock(t, c, "n")
+		p.set(func() {
+			p.release = func(context.Context, string, store.ID, store.Keep) error { return errNet }
+		})
+		start := newClock()
+		err := lease.Unlock(t.Context())
+		want(t, err, holdfast.ErrUnavailable, errNet)
+		wantNone(t, err, holdfast.ErrLost)
+		start.wantWithin(t, 3*time.Second, 5*time.Second)
+		if !strings.Contains(err.Error(), "frees itself in") {
+			t.Errorf("error reads %q", err)
+		}
+		p.set(func() { p.release = nil }) // the store is back
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		free(t, other, "n") // long before its TTL
+	})
+}
+
+func TestUnlockDoesNotHangWithTheStore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newProxy(memstore.New())
+		c := newClient(t, p)
+		lease := mustLock(t, c, "n")
+		p.set(func() {
+			p.release = func(ctx context.Context, _ string, _ store.ID, _ store.Keep) error { return hang(ctx) }
+		})
+		start := newClock()
+		want(t, lease.Unlock(context.Background()), holdfast.ErrUnavailable)
+		start.wantWithin(t, 5*time.Second, 15*time.Second)
+	})
+}
+
+func TestUnlockSaysWhenTheStoreHadGivenTheLockAway(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t)
+		lease := mustLock(t, a, "n")
+		if err := b.Break(t.Context(), "n", lease.ID()); err != nil {
+			t.Fatal(err)
+		}
+		next := mustLock(t, b, "n")
+		want(t, lease.Unlock(t.Context()), holdfast.ErrLost)
+		if err := next.Renew(t.Context()); err != nil {
+			t.Errorf("the late unlock touched the next holder: %v", err)
+		}
+		mustUnlock(t, next)
+	})
+}
+
+func TestAtLeastKeepsTheNameClosedForTheRestOfItsMinimum(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t)
+		start := newClock()
+		lease := mustLock(t, a, "n", holdfast.AtLeast(10*time.Second))
+		time.Sleep(2 * time.Second)
+		mustUnlock(t, lease)
+		_, err := b.TryLock(t.Context(), "n")
+		var held *holdfast.HeldError
+		if !errors.As(err, &held) || held.Holders[0].State != store.Cooling || held.Holders[0].Left != 8*time.Second {
+			t.Errorf("TryLock: %v", err)
+		}
+		if text := `holdfast: try lock "n": closed: released by alice before its minimum hold was over, open in 8s`; err.Error() != text {
+			t.Errorf("error reads\n%s\nwant\n%s", err, text)
+		}
+		mustUnlock(t, mustLock(t, a, "n")) // also for the process itself
+		start.want(t, 10*time.Second)
+
+		// A hold that is long enough leaves nothing.
+		lease = mustLock(t, a, "n", holdfast.AtLeast(10*time.Second))
+		time.Sleep(11 * time.Second)
+		mustUnlock(t, lease)
+		free(t, b, "n")
+	})
+}
+
+func TestAtLeastIsNotHandedOverEarly(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, _ := pair(t)
+		start := newClock()
+		lease := mustLock(t, a, "n", holdfast.AtLeast(10*time.Second))
+		served := lineUp(t, 2, func(int) *holdfast.Client { return a }, "n", 0)
+		mustUnlock(t, lease)
+		wantOrder(t, served(), 2)
+		start.wantWithin(t, 10*time.Second, 10*time.Second+2*time.Millisecond)
+	})
+}
+
+func TestAtLeastHoldsForALeaseThatWasHandedOver(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t)
+		lease := mustLock(t, a, "n")
+		got := make(chan *holdfast.Lease)
+		go func() { got <- mustLock(t, a, "n", holdfast.AtLeast(10*time.Second)) }()
+		synctest.Wait()
+		mustUnlock(t, lease)
+		start := newClock()
+		mustUnlock(t, <-got)
+		mustUnlock(t, mustLock(t, b, "n"))
+		start.wantWithin(t, 10*time.Second, 10*time.Second+2*time.Millisecond)
+	})
+}

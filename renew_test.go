@@ -1,0 +1,467 @@
+package holdfast_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/memstore"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+func TestALeaseRenewsItselfForAsLongAsItIsHeld(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newProxy(memstore.New())
+		c, other := newClient(t, p), newClient(t, p.Store)
+		lease := mustLock(t, c, "n")
+		for range 100 {
+			time.Sleep(30 * time.Second)
+			if _, err := other.TryLock(t.Context(), "n"); !errors.Is(err, holdfast.ErrHeld) {
+				t.Fatalf("TryLock of another: %v", err)
+			}
+		}
+		if err := lease.Err(); err != nil {
+			t.Error(err)
+		}
+		if n := p.renews.Load(); n < 295 || n > 310 {
+			t.Errorf("%d renewals in 50 minutes, want one every 10 s", n)
+		}
+		time.Sleep(time.Second) // away from the instant of a renewal
+		mustUnlock(t, lease)
+		before := p.renews.Load()
+		time.Sleep(time.Hour)
+		if n := p.renews.Load(); n != before {
+			t.Errorf("%d renewals after the unlock", n-before)
+		}
+	})
+}
+
+func TestRenewalsAreBatched(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newProxy(memstore.New())
+		c := newClient(t, p)
+		const n = 1000
+		for i := range n {
+			mustLock(t, c, fmt.Sprint(i))
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(30 * time.Second)
+		// Three rounds of four calls; a few more because the leases do not start together.
+		if calls := p.renews.Load(); calls < 12 || calls > 24 {
+			t.Errorf("%d calls to renew %d leases for 30 s", calls, n)
+		}
+		info := 0
+		for lock, err := range c.List(t.Context(), "") {
+			if err != nil || len(lock.Holders) != 1 {
+				t.Fatal(lock, err)
+			}
+			info++
+		}
+		if info != n {
+			t.Errorf("%d of %d locks are held", info, n)
+		}
+	})
+}
+
+// The promise G2, with a store that does not even return when its context ends.
+func TestARenewalThatHangsForEverDoesNotDelayTheLossSignal(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newProxy(memstore.New())
+		never := make(chan struct{})
+		p.renew = func(context.Context, []store.Renewal) ([]store.Renewed, error) {
+			<-never
+			return nil, errNet
+		}
+		c, next := newClient(t, p), newClient(t, p.Store)
+		start := newClock()
+		lease := mustLock(t, c, "n")
+		work := lease.Context(t.Context())
+		granted := make(chan time.Duration)
+		go func() {
+			mustLock(t, next, "n")
+			granted <- time.Since(start.start)
+		}()
+		<-work.Done()
+		start.want(t, 29*time.Second)
+		want(t, context.Cause(work), holdfast.ErrLost)
+		if !isDone(lease.Done()) {
+			t.Error("Done is open after the loss")
+		}
+		want(t, lease.Err(), holdfast.ErrLost)
+		if at := <-granted; at < 30*time.Second {
+			t.Errorf("the next holder was granted after %v", at)
+		}
+		close(never)
+	})
+}
+
+// rueidislock gave a hung renewal the new deadline: the holder's context outlived the next
+// holder's grant by seconds. Here the deadline counts from the last answered call.
+func TestRueidislockHungRenewalDoesNotMoveTheDeadline(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newProxy(memstore.New())
+		c := newClient(t, p)
+		start := newClock()
+		lease := mustLock(t, c, "n")
+		time.Sleep(15 * time.Second) // renewed once, sent at 10 s
+		p.set(func() {
+			p.renew = func(ctx context.Context, _ []store.Renewal) ([]store.Renewed, error) { return nil, hang(ctx) }
+		})
+		<-lease.Done()
+		start.wantWithin(t, 38*time.Second, 39*time.Second) // renewals may come a little early
+	})
+}
+
+func TestTheDeadlineCountsFromWhenTheCallWasSent(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		slow := func(ctx context.Context, req store.Request) (store.Answer, error) {
+			answer, err := s.Acquire(ctx, req)
+			time.Sleep(4 * time.Second) // the answer takes its time
+			return answer, err
+		}
+		p.acquire = slow
+		p.renew = func(context.Context, []store.Renewal) ([]store.Renewed, error) { return nil, errNet }
+		c := newClient(t, p)
+		start := newClock()
+		lease := mustLock(t, c, "n")
+		if got := time.Until(lease.Deadline()); got != 25*time.Second {
+			t.Errorf("deadline in %v, want 29 s less the 4 s of the answer", got)
+		}
+		<-lease.Done()
+		start.want(t, 29*time.Second)
+
+		// The same for a renewal.
+		p.set(func() {
+			p.acquire = nil
+			p.renew = func(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
+				out, err := s.Renew(ctx, grants)
+				time.Sleep(4 * time.Second)
+				return out, err
+			}
+		})
+		lease = mustLock(t, c, "m", holdfast.NoRenew())
+		if err := lease.Renew(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := time.Until(lease.Deadline()); got != 25*time.Second {
+			t.Errorf("deadline in %v after a slow renewal, want 25 s", got)
+		}
+		mustUnlock(t, lease)
+	})
+}
+
+func TestAnAnswerThatComesAfterTheLeaseIsOverIsNoGrant(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
+			answer, err := s.Acquire(ctx, req)
+			if p.acquires.Load() == 1 {
+				time.Sleep(2 * time.Second)
+			}
+			return answer, err
+		}
+		c := newClient(t, p, holdfast.WithTTL(time.Second))
+		lease := mustLock(t, c, "n")
+		if left := time.Until(lease.Deadline()); left != 950*time.Millisecond {
+			t.Errorf("lease with %v left", left)
+		}
+		if n := p.acquires.Load(); n != 2 {
+			t.Errorf("asked %d times, want a second time", n)
+		}
+		mustUnlock(t, lease)
+	})
+}
+
+// dynamolock took a heartbeat with a lost reply for a lost lock.
+func TestDynamolockARenewalWithALostReplyIsTriedAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		p.renew = func(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
+			out, err := s.Renew(ctx, grants)
+			if p.renews.Load()%4 != 0 { // three of four replies are lost
+				return nil, errNet
+			}
+			return out, err
+		}
+		var failures int
+		c := newClient(t, p, holdfast.WithObserver(func(e holdfast.Event) {
+			if e.Kind == holdfast.EventError {
+				want(t, e.Err, holdfast.ErrUnavailable, errNet)
+				failures++
+			}
+		}))
+		lease := mustLock(t, c, "n")
+		time.Sleep(10 * time.Minute)
+		if err := lease.Err(); err != nil {
+			t.Error(err)
+		}
+		mustUnlock(t, lease)
+		if failures == 0 {
+			t.Error("the observer saw no failure")
+		}
+	})
+}
+
+func TestATimedOutRenewalIsTriedAgainAtOnceAndAFailedOneSoon(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newProxy(memstore.New())
+		start := newClock()
+		var at []time.Duration
+		p.renew = func(ctx context.Context, _ []store.Renewal) ([]store.Renewed, error) {
+			at = append(at, time.Since(start.start).Round(time.Millisecond))
+			if len(at) <= 2 {
+				return nil, hang(ctx)
+			}
+			return nil, errNet
+		}
+		c := newClient(t, p)
+		<-mustLock(t, c, "n").Done()
+		wanted := []time.Duration{10 * time.Second, 15 * time.Second, 20 * time.Second, 21500 * time.Millisecond, 23 * time.Second}
+		for i, w := range wanted {
+			if i >= len(at) || at[i] > w || at[i] < w-5*time.Second {
+				t.Fatalf("renewals were sent at %v, want about %v", at, wanted)
+			}
+		}
+		if gap := at[1] - at[0]; gap != 5*time.Second {
+			t.Errorf("second attempt %v after the first, want at once after its timeout of 5 s", gap)
+		}
+		if gap := at[3] - at[2]; gap != 1500*time.Millisecond {
+			t.Errorf("an attempt %v after one that failed at once, want a twentieth of the TTL", gap)
+		}
+	})
+}
+
+func TestALeaseThatTheStoreDisownsIsLostAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t)
+		start := newClock()
+		lease := mustLock(t, a, "n")
+		if err := b.Break(t.Context(), "n", lease.ID()); err != nil {
+			t.Fatal(err)
+		}
+		<-lease.Done()
+		start.wantWithin(t, 8*time.Second, 10*time.Second) // at its next renewal
+		want(t, lease.Err(), holdfast.ErrLost)
+		want(t, lease.Unlock(t.Context()), holdfast.ErrLost)
+		want(t, lease.Unlock(t.Context()), holdfast.ErrNotHeld)
+	})
+}
+
+func TestAGoodAnswerAfterTheDeadlineDoesNotReviveALease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		p.renew = func(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
+			out, err := s.Renew(context.WithoutCancel(ctx), grants)
+			time.Sleep(25 * time.Second)
+			return out, err
+		}
+		c := newClient(t, p)
+		lease := mustLock(t, c, "n")
+		<-lease.Done()
+		time.Sleep(time.Minute)
+		want(t, lease.Err(), holdfast.ErrLost)
+		// The renewal reached the store, so without a clean-up the name would be closed.
+		free(t, newClient(t, s), "n")
+	})
+}
+
+// Stores with sessions do not let a single grant expire: the core ends it.
+func TestALostLeaseIsTakenOutOfTheStore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
+			ttl := req.TTL
+			req.TTL = 24 * time.Hour // as a session's grant would live on
+			answer, err := s.Acquire(ctx, req)
+			answer.TTL = ttl
+			return answer, err
+		}
+		c, other := newClient(t, p), newClient(t, s)
+		lease := mustLock(t, c, "n", holdfast.NoRenew())
+		<-lease.Done()
+		if _, err := other.TryLock(t.Context(), "n"); !errors.Is(err, holdfast.ErrHeld) {
+			t.Errorf("given away at the deadline, want the holder to have its margin: %v", err)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		free(t, other, "n")
+	})
+}
+
+func TestNoRenewEndsAfterTheTTLUnlessRenewedByHand(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newProxy(memstore.New())
+		c := newClient(t, p)
+		start := newClock()
+		lease := mustLock(t, c, "n", holdfast.NoRenew(), holdfast.TTL(10*time.Second))
+		time.Sleep(8 * time.Second)
+		if err := lease.Renew(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		<-lease.Done()
+		start.want(t, 17500*time.Millisecond)
+		want(t, lease.Err(), holdfast.ErrLost)
+		want(t, lease.Renew(t.Context()), holdfast.ErrLost)
+		if n := p.renews.Load(); n != 1 {
+			t.Errorf("%d renewals", n)
+		}
+	})
+}
+
+func TestRenewSaysWhyItFailed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newProxy(memstore.New())
+		c := newClient(t, p)
+		lease := mustLock(t, c, "n", holdfast.NoRenew())
+		deadline := lease.Deadline()
+		p.set(func() {
+			p.renew = func(context.Context, []store.Renewal) ([]store.Renewed, error) { return nil, errNet }
+		})
+		err := lease.Renew(t.Context())
+		want(t, err, holdfast.ErrUnavailable, errNet)
+		wantNone(t, err, holdfast.ErrLost)
+		if !lease.Deadline().Equal(deadline) || lease.Err() != nil {
+			t.Error("a failed renewal changed the lease")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		want(t, lease.Renew(ctx), context.Canceled)
+		p.set(func() { p.renew = nil })
+		mustUnlock(t, lease)
+		want(t, lease.Renew(t.Context()), holdfast.ErrNotHeld)
+	})
+}
+
+func TestMaxHoldEndsALeaseThatCouldBeRenewed(t *testing.T) {
+	for _, maxHold := range []time.Duration{5 * time.Second, 30 * time.Second, 95 * time.Second} {
+		bubble(t, func(t *testing.T) {
+			s := memstore.New()
+			c, other := newClient(t, s), newClient(t, s)
+			start := newClock()
+			lease := mustLock(t, c, "n", holdfast.MaxHold(maxHold))
+			for lease.Err() == nil && time.Since(start.start) < maxHold-time.Second {
+				time.Sleep(500 * time.Millisecond)
+				if err := lease.Renew(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			<-lease.Done()
+			start.want(t, maxHold)
+			want(t, lease.Err(), holdfast.ErrLost)
+			mustUnlock(t, mustLock(t, other, "n"))
+			start.wantWithin(t, maxHold, maxHold+2500*time.Millisecond) // not a TTL later
+		})
+	}
+}
+
+func TestErrLooksAtTheClock(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := newClient(t, memstore.New())
+		lease := mustLock(t, c, "n", holdfast.NoRenew())
+		// In the very instant of the deadline the timer may not have run yet.
+		time.Sleep(time.Until(lease.Deadline()))
+		want(t, lease.Err(), holdfast.ErrLost)
+		want(t, lease.Unlock(t.Context()), holdfast.ErrLost)
+	})
+}
+
+func TestDowngradeLetsReadersInAndNoWriter(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t)
+		lease := mustLock(t, a, "n")
+		writer, reader, local := make(chan *holdfast.Lease), make(chan *holdfast.Lease), make(chan *holdfast.Lease)
+		lock := func(c *holdfast.Client, call func(context.Context, string, ...holdfast.CallOption) (*holdfast.Lease, error), to chan *holdfast.Lease) {
+			go func() {
+				lease, err := call(context.Background(), "n")
+				if err != nil {
+					t.Error(err)
+				}
+				to <- lease
+			}()
+			synctest.Wait()
+		}
+		lock(b, b.RLock, reader)
+		lock(a, a.RLock, local)
+		if err := lease.Downgrade(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if lease.Mode() != store.Shared {
+			t.Errorf("mode %v", lease.Mode())
+		}
+		r1, r2 := <-reader, <-local
+		lock(b, b.Lock, writer)
+		time.Sleep(10 * time.Minute) // renewed as a reader
+		if err := errors.Join(lease.Err(), r1.Err(), r2.Err()); err != nil {
+			t.Error(err)
+		}
+		if err := lease.Downgrade(t.Context()); err != nil {
+			t.Errorf("second Downgrade: %v", err)
+		}
+		mustUnlock(t, lease)
+		mustUnlock(t, r1)
+		select {
+		case <-writer:
+			t.Fatal("a writer beside a reader")
+		default:
+		}
+		mustUnlock(t, r2)
+		mustUnlock(t, <-writer)
+	})
+}
+
+func TestADowngradeWhoseReplyIsLostCountsAsShared(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		c, other := newClient(t, p), newClient(t, s)
+		lease := mustLock(t, c, "n")
+		p.set(func() {
+			p.renew = func(context.Context, []store.Renewal) ([]store.Renewed, error) { return nil, errNet }
+		})
+		want(t, lease.Downgrade(t.Context()), holdfast.ErrUnavailable)
+		if lease.Mode() != store.Shared {
+			t.Errorf("mode %v, though the store may have let readers in", lease.Mode())
+		}
+		p.set(func() { p.renew = nil })
+		time.Sleep(15 * time.Second) // the next renewal tells the store
+		reader, err := other.TryRLock(t.Context(), "n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustUnlock(t, reader)
+		mustUnlock(t, lease)
+		free(t, other, "n")
+	})
+}
+
+func TestAHeldLeaseCostsNoGoroutineAndLessThanAKilobyte(t *testing.T) {
+	const n = 100_000
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprint("name:", i)
+	}
+	c := newClient(t, memstore.New())
+	leases := make([]*holdfast.Lease, n)
+	heap, goroutines := heapInUse(), runtime.NumGoroutine()
+	for i, name := range names {
+		leases[i] = mustLock(t, c, name)
+	}
+	if more := runtime.NumGoroutine() - goroutines; more > 2 {
+		t.Errorf("%d leases need %d goroutines", n, more)
+	}
+	if each := (heapInUse() - heap) / n; each > 1024 {
+		t.Errorf("a lease needs %d bytes", each)
+	}
+	runtime.KeepAlive(leases)
+}
