@@ -118,18 +118,14 @@ func TestRueidislockAnUnreachableStoreIsReportedSoon(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newProxy(memstore.New())
 		p.acquire = func(context.Context, store.Request) (store.Answer, error) { return store.Answer{}, errNet }
-		var seen int
-		c := newClient(t, p, holdfast.WithObserver(func(e holdfast.Event) {
-			if e.Kind == holdfast.EventError {
-				seen++
-			}
-		}))
+		var seen recorder
+		c := newClient(t, p, holdfast.WithObserver(seen.observe))
 		start := newClock()
 		_, err := c.Lock(context.Background(), "n")
 		want(t, err, holdfast.ErrUnavailable, errNet)
 		start.wantWithin(t, time.Second, 4*time.Second)
-		if seen != 7 || !strings.Contains(err.Error(), "7 attempts") {
-			t.Errorf("%d failures seen; error reads %q", seen, err)
+		if seen.count(holdfast.EventError) != 7 || !strings.Contains(err.Error(), "7 attempts") {
+			t.Errorf("seen: %s; error reads %q", seen.kinds(), err)
 		}
 	})
 }
@@ -302,17 +298,19 @@ func TestAStrategyKeepsThePlaceInTheQueueBetweenItsAttempts(t *testing.T) {
 		patient, later, holder := newClient(t, s), newClient(t, s), newClient(t, s)
 		lease := mustLock(t, holder, "n")
 		got := make(chan string, 2)
-		go func() {
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		wg.Go(func() {
 			lease := mustLock(t, patient, "n", holdfast.Retry(holdfast.Every(time.Hour)))
 			got <- "patient"
 			mustUnlock(t, lease)
-		}()
+		})
 		synctest.Wait()
-		go func() {
+		wg.Go(func() {
 			lease := mustLock(t, later, "n")
 			got <- "later"
 			mustUnlock(t, lease)
-		}()
+		})
 		time.Sleep(10 * time.Minute) // far longer than a heartbeat
 		start := newClock()
 		mustUnlock(t, lease)

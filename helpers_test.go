@@ -3,6 +3,8 @@ package holdfast_test
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -203,4 +205,52 @@ func (c clock) wantWithin(t testing.TB, low, high time.Duration) {
 	if got := time.Since(c.start); got < low || got > high {
 		t.Errorf("after %v, want %v to %v", got, low, high)
 	}
+}
+
+// A recorder is an observer that remembers.
+type recorder struct {
+	mu     sync.Mutex
+	events []holdfast.Event
+}
+
+func (r *recorder) observe(e holdfast.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, e)
+}
+
+// kinds lists the events of the kinds asked for, or all.
+func (r *recorder) kinds(only ...holdfast.EventKind) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var kinds []string
+	for _, e := range r.events {
+		if len(only) == 0 || slices.Contains(only, e.Kind) {
+			kinds = append(kinds, e.Kind.String())
+		}
+	}
+	return strings.Join(kinds, ", ")
+}
+
+// last returns the newest event of a kind.
+func (r *recorder) last(kind holdfast.EventKind) (last holdfast.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.events {
+		if e.Kind == kind {
+			last = e
+		}
+	}
+	return last
+}
+
+func (r *recorder) count(kind holdfast.EventKind) (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.events {
+		if e.Kind == kind {
+			n++
+		}
+	}
+	return n
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -37,6 +38,7 @@ func ParseURL(s string) (*URL, error) {
 	}
 	rest, query, _ := strings.Cut(rest, "?")
 	var err error
+	const encode = "percent-encode what is special in a user or password: @ as %40, / as %2F, ? as %3F, % as %25"
 	if u.Query, err = url.ParseQuery(query); err != nil {
 		return nil, fail("malformed parameters after the question mark; write ?key=value&key=value and percent-encode what is special")
 	}
@@ -46,13 +48,16 @@ func ParseURL(s string) (*URL, error) {
 		if i := strings.IndexByte(authority, '/'); i >= 0 {
 			hosts, rest = authority[:i], authority[i:]
 		}
+		if strings.Contains(rest, "@") || strings.Contains(query, "@") {
+			return nil, fail("an @ behind the hosts; " + encode) // most likely a password was cut in two
+		}
 		if i := strings.LastIndexByte(hosts, '@'); i >= 0 {
 			user, password, _ := strings.Cut(hosts[:i], ":")
 			if u.User, err = url.PathUnescape(user); err == nil {
 				u.Password, err = url.PathUnescape(password)
 			}
 			if err != nil {
-				return nil, fail("malformed user or password; percent-encode what is special, a percent sign as %25")
+				return nil, fail("malformed user or password; " + encode)
 			}
 			hosts = hosts[i+1:]
 		}
@@ -60,8 +65,8 @@ func ParseURL(s string) (*URL, error) {
 			u.Hosts = strings.Split(hosts, ",")
 		}
 		for _, host := range u.Hosts {
-			if host == "" || strings.ContainsAny(host, " \"'<>\\^`{|}%#") {
-				return nil, fail("malformed host; write HOST:PORT, several with commas between, and percent-encode what is special in a password: @ as %40, / as %2F")
+			if !validHost(host) {
+				return nil, fail("malformed host; write HOST:PORT, several with commas between, and " + encode)
 			}
 		}
 	}
@@ -81,10 +86,26 @@ func validScheme(s string) bool {
 	return s != ""
 }
 
+// validHost accepts HOST, HOST:PORT and IPv6 addresses in brackets.
+func validHost(s string) bool {
+	host, port := s, ""
+	if i := strings.LastIndexByte(s, ':'); i > strings.LastIndexByte(s, ']') {
+		host, port = s[:i], s[i+1:]
+		if port == "" || len(port) > 5 || strings.Trim(port, "0123456789") != "" {
+			return false
+		}
+	}
+	if inner, ok := strings.CutPrefix(host, "["); ok {
+		inner, ok = strings.CutSuffix(inner, "]")
+		return ok && inner != "" && strings.Trim(inner, "0123456789abcdefABCDEF:.") == ""
+	}
+	return host != "" && !strings.ContainsAny(host, " \"'<>\\^`{|}%#:[]")
+}
+
 // Only returns an ErrInvalid that lists what is allowed if the URL has a parameter that is
 // not among params, or has one twice.
 func (u *URL) Only(params ...string) error {
-	for key, values := range u.Query {
+	for _, key := range slices.Sorted(maps.Keys(u.Query)) {
 		if !slices.Contains(params, key) {
 			known := "it takes none"
 			if len(params) > 0 {
@@ -92,8 +113,8 @@ func (u *URL) Only(params ...string) error {
 			}
 			return fmt.Errorf("%w: %s URL: unknown parameter %.40q: %s", ErrInvalid, u.Scheme, key, known)
 		}
-		if len(values) > 1 {
-			return fmt.Errorf("%w: %s URL: parameter %q is given %d times", ErrInvalid, u.Scheme, key, len(values))
+		if n := len(u.Query[key]); n > 1 {
+			return fmt.Errorf("%w: %s URL: parameter %q is given %d times", ErrInvalid, u.Scheme, key, n)
 		}
 	}
 	return nil
@@ -108,7 +129,7 @@ func (u *URL) Raw() string { return u.raw }
 func (u *URL) String() string {
 	var b strings.Builder
 	b.WriteString(u.Scheme + ":")
-	if len(u.Hosts) > 0 || u.User != "" || u.Password != "" {
+	if len(u.Hosts) > 0 || u.User != "" || u.Password != "" || strings.HasPrefix(u.Path, "//") {
 		b.WriteString("//")
 		if u.User != "" || u.Password != "" {
 			b.WriteString(url.PathEscape(u.User))

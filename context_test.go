@@ -1,0 +1,210 @@
+package holdfast_test
+
+import (
+	"context"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/memstore"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+func TestLockingWhatTheContextHoldsWouldDeadlock(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := newClient(t, memstore.New())
+		lease := mustLock(t, c, "n")
+		ctx := lease.Context(t.Context())
+		for _, lock := range []func(context.Context, string, ...holdfast.CallOption) (*holdfast.Lease, error){c.Lock, c.RLock} {
+			_, err := lock(ctx, "n")
+			want(t, err, holdfast.ErrWouldDeadlock)
+		}
+		// Not under another lease in between either.
+		inner, err := c.Lock(ctx, "m")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = c.Lock(inner.Context(ctx), "n")
+		want(t, err, holdfast.ErrWouldDeadlock)
+		// A single attempt does not hang, so it has its usual answer.
+		_, err = c.TryLock(ctx, "n")
+		want(t, err, holdfast.ErrHeld)
+		wantNone(t, err, holdfast.ErrWouldDeadlock)
+		// Who holds it no longer may lock it again.
+		mustUnlock(t, lease)
+		again, err := c.Lock(context.WithoutCancel(ctx), "n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustUnlock(t, again)
+		mustUnlock(t, inner)
+	})
+}
+
+func TestReentrantSharesTheGrantAndTheLastUnlockReleasesIt(t *testing.T) {
+	for _, outerFirst := range []bool{false, true} {
+		bubble(t, func(t *testing.T) {
+			p := newProxy(memstore.New())
+			c, other := newClient(t, p), newClient(t, p.Store)
+			outer := mustLock(t, c, "n")
+			ctx := outer.Context(t.Context())
+			inner, err := c.Lock(ctx, "n", holdfast.Reentrant())
+			if err != nil {
+				t.Fatal(err)
+			}
+			innermost, err := c.TryRLock(inner.Context(ctx), "n", holdfast.Reentrant())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if inner.Token() != outer.Token() || innermost.Token() != outer.Token() {
+				t.Error("tokens differ")
+			}
+			order := []*holdfast.Lease{innermost, inner, outer}
+			if outerFirst {
+				order = []*holdfast.Lease{outer, inner, innermost}
+			}
+			for i, lease := range order {
+				if _, err := other.TryLock(t.Context(), "n"); err == nil {
+					t.Fatalf("released after %d of 3 unlocks", i)
+				}
+				own := lease.Context(t.Context())
+				mustUnlock(t, lease)
+				want(t, own.Err(), context.Canceled)
+				want(t, lease.Unlock(t.Context()), holdfast.ErrNotHeld)
+				want(t, lease.Err(), holdfast.ErrNotHeld)
+			}
+			free(t, other, "n")
+			if a, r := p.acquires.Load(), p.releases.Load(); a != 1 || r != 1 {
+				t.Errorf("%d acquires, %d releases", a, r)
+			}
+		})
+	}
+}
+
+func TestALossEndsAllReentrantLeases(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := newClient(t, memstore.New())
+		outer := mustLock(t, c, "n", holdfast.NoRenew())
+		inner, err := c.Lock(outer.Context(t.Context()), "n", holdfast.Reentrant())
+		if err != nil {
+			t.Fatal(err)
+		}
+		work := inner.Context(t.Context())
+		<-inner.Done()
+		want(t, context.Cause(work), holdfast.ErrLost)
+		for _, lease := range []*holdfast.Lease{inner, outer} {
+			want(t, lease.Err(), holdfast.ErrLost)
+			want(t, lease.Unlock(t.Context()), holdfast.ErrLost)
+		}
+	})
+}
+
+func TestAReaderCannotBecomeAWriter(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := newClient(t, memstore.New())
+		reader, err := c.RLock(t.Context(), "n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx := reader.Context(t.Context())
+		_, err = c.Lock(ctx, "n", holdfast.Reentrant())
+		want(t, err, holdfast.ErrWouldDeadlock)
+		permits, err := c.Acquire(t.Context(), "p", 2, holdfast.Limit(3))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx = permits.Context(ctx)
+		_, err = c.Acquire(ctx, "p", 3, holdfast.Limit(3), holdfast.Reentrant())
+		want(t, err, holdfast.ErrWouldDeadlock)
+		fewer, err := c.Acquire(ctx, "p", 1, holdfast.Limit(3), holdfast.Reentrant())
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustUnlock(t, fewer)
+	})
+}
+
+func TestReentrantOfAFreeNameIsAPlainLock(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := newClient(t, memstore.New())
+		mustUnlock(t, mustLock(t, c, "n", holdfast.Reentrant()))
+	})
+}
+
+func TestContextsOfAnotherClientDoNotCount(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t)
+		lease := mustLock(t, a, "n")
+		_, err := b.Lock(lease.Context(t.Context()), "n", holdfast.Reentrant(), holdfast.Wait(time.Second))
+		want(t, err, holdfast.ErrHeld)
+	})
+}
+
+func TestTokenFromIsTheInnermostLease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := newClient(t, memstore.New())
+		if holdfast.TokenFrom(t.Context()) != 0 {
+			t.Error("a token from nowhere")
+		}
+		outer, inner := mustLock(t, c, "a"), mustLock(t, c, "b")
+		ctx := inner.Context(outer.Context(t.Context()))
+		if got := holdfast.TokenFrom(ctx); got != inner.Token() {
+			t.Errorf("token %d, want %d", got, inner.Token())
+		}
+	})
+}
+
+func TestALeaseContextEndsWithItsParent(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := newClient(t, memstore.New())
+		lease := mustLock(t, c, "n")
+		type key struct{}
+		parent, cancel := context.WithCancelCause(context.WithValue(t.Context(), key{}, "v"))
+		ctx := lease.Context(parent)
+		if ctx.Value(key{}) != "v" {
+			t.Error("the parent's values are hidden")
+		}
+		cancel(errNet)
+		<-ctx.Done()
+		want(t, context.Cause(ctx), errNet)
+		if lease.Err() != nil {
+			t.Error("the lease ended with a context made from it")
+		}
+	})
+}
+
+// A long lease with a context per request must not grow.
+func TestEndedContextsAreForgotten(t *testing.T) {
+	c := newClient(t, memstore.New())
+	lease := mustLock(t, c, "n")
+	heap := heapInUse()
+	for range 10_000 {
+		ctx, cancel := context.WithCancel(t.Context())
+		lease.Context(ctx)
+		cancel()
+	}
+	for range 100 { // what forgets them runs on its own goroutine
+		if heapInUse() < heap+500_000 {
+			return
+		}
+		runtime.Gosched()
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("10,000 ended contexts keep %d bytes", heapInUse()-heap)
+}
+
+func TestAnEndedLeaseStillAnswers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := newClient(t, memstore.New())
+		lease := mustLock(t, c, "n")
+		token, id := lease.Token(), lease.ID()
+		done := lease.Done()
+		mustUnlock(t, lease)
+		synctest.Wait()
+		if !isDone(done) || lease.Token() != token || lease.ID() != id || lease.Name() != "n" || lease.Mode() != store.Exclusive || lease.Deadline().IsZero() {
+			t.Error("an ended lease forgot what it was")
+		}
+	})
+}

@@ -1,0 +1,126 @@
+package holdfast_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/memstore"
+)
+
+func TestLockAllTakesAllNames(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t)
+		set, err := a.LockAll(t.Context(), []string{"y", "x", "y"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(set.Leases()); n != 2 {
+			t.Errorf("%d leases for two names", n)
+		}
+		for _, name := range []string{"x", "y"} {
+			_, err := b.TryLock(t.Context(), name)
+			want(t, err, holdfast.ErrHeld)
+			if set.Lease(name).Token() <= 0 {
+				t.Errorf("no token for %s", name)
+			}
+		}
+		if set.Lease("z") != nil {
+			t.Error("a lease that was not asked for")
+		}
+		ctx := set.Context(t.Context())
+		_, err = a.Lock(ctx, "x")
+		want(t, err, holdfast.ErrWouldDeadlock)
+		if err := set.Renew(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := set.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		want(t, ctx.Err(), context.Canceled)
+		want(t, set.Err(), holdfast.ErrNotHeld)
+		free(t, b, "x")
+		free(t, b, "y")
+	})
+}
+
+func TestLockAllLeavesNothingIfOneIsNotToBeHad(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t)
+		lease := mustLock(t, b, "y")
+		_, err := a.LockAll(t.Context(), []string{"z", "y", "x"}, holdfast.Wait(time.Second))
+		want(t, err, holdfast.ErrHeld)
+		free(t, b, "x")
+		free(t, b, "z")
+		mustUnlock(t, lease)
+		free(t, b, "y")
+	})
+}
+
+func TestLockAllChecksEveryNameBeforeItTakesOne(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newProxy(memstore.New())
+		c := newClient(t, p)
+		for _, names := range [][]string{nil, {"a", ""}, {"a", "b\x00"}} {
+			_, err := c.LockAll(t.Context(), names)
+			want(t, err, holdfast.ErrInvalid)
+		}
+		if n := p.acquires.Load(); n != 0 {
+			t.Errorf("%d requests for bad names", n)
+		}
+	})
+}
+
+func TestCallsOfLockAllDoNotDeadlock(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t)
+		var wg sync.WaitGroup
+		orders := [][]string{{"x", "y", "z"}, {"z", "y", "x"}, {"y", "x"}, {"z", "x"}}
+		for i := range 40 {
+			c := a
+			if i%2 == 0 {
+				c = b
+			}
+			wg.Go(func() {
+				for range 20 {
+					set, err := c.LockAll(context.Background(), orders[i%len(orders)])
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					time.Sleep(time.Millisecond)
+					if err := set.Unlock(context.Background()); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
+func TestALossOfOneEndsTheWholeSet(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t)
+		set, err := a.LockAll(t.Context(), []string{"x", "y"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, done := set.Context(t.Context()), set.Done()
+		if set.Err() != nil || isDone(done) {
+			t.Error("the set ended before its time")
+		}
+		if err := b.Break(t.Context(), "y", set.Lease("y").ID()); err != nil {
+			t.Fatal(err)
+		}
+		<-done
+		synctest.Wait()
+		want(t, context.Cause(ctx), holdfast.ErrLost)
+		want(t, set.Err(), holdfast.ErrLost)
+		want(t, set.Unlock(t.Context()), holdfast.ErrLost)
+		free(t, b, "x")
+	})
+}

@@ -1,0 +1,171 @@
+package holdfast_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/memstore"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+func TestOnceRunsOnceHoweverManyAsk(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		var runs, done atomic.Int64
+		var wg sync.WaitGroup
+		for range 5 {
+			c := newClient(t, s)
+			for range 10 {
+				wg.Go(func() {
+					err := c.Once(context.Background(), "register:1", time.Hour, func(context.Context) error {
+						runs.Add(1)
+						time.Sleep(time.Second)
+						return nil
+					})
+					if errors.Is(err, holdfast.ErrDone) {
+						done.Add(1)
+					} else if err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		}
+		start := newClock()
+		wg.Wait()
+		start.want(t, time.Second) // all learn of it at once
+		if runs.Load() != 1 || done.Load() != 49 {
+			t.Errorf("ran %d times, %d were told that it is done", runs.Load(), done.Load())
+		}
+	})
+}
+
+func TestOnceIsDoneForAsLongAsAsked(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t)
+		ok := func(context.Context) error { return nil }
+		if err := a.Once(t.Context(), "n", time.Hour, ok); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour - time.Millisecond)
+		err := b.Once(t.Context(), "n", time.Hour, ok)
+		want(t, err, holdfast.ErrDone)
+		wantNone(t, err, holdfast.ErrHeld)
+		if text := `holdfast: once "n": already done by alice`; err.Error() != text {
+			t.Errorf("error reads %q, want %q", err, text)
+		}
+		_, err = b.TryLock(t.Context(), "n")
+		want(t, err, holdfast.ErrHeld)
+		if !strings.Contains(err.Error(), "closed: done by alice 1h0m0s ago, kept for another 1ms") {
+			t.Errorf("error reads %q", err)
+		}
+		time.Sleep(time.Millisecond)
+		if err := b.Once(t.Context(), "n", time.Hour, ok); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestOnceTellsACallerDuringTheRunIfItDoesNotWantToWait(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t)
+		for _, c := range []*holdfast.Client{a, b} {
+			err := a.Once(t.Context(), "n"+c.Owner(), time.Hour, func(ctx context.Context) error {
+				err := c.Once(context.Background(), "n"+c.Owner(), time.Hour, func(context.Context) error {
+					t.Error("ran twice")
+					return nil
+				}, holdfast.Wait(0))
+				want(t, err, holdfast.ErrHeld)
+				wantNone(t, err, holdfast.ErrDone)
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+func TestOnceStaysOpenAfterAFailedRun(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t)
+		boom := errors.New("boom")
+		err := a.Once(t.Context(), "n", time.Hour, func(context.Context) error { return boom })
+		want(t, err, boom)
+		func() {
+			defer func() { recover() }()
+			a.Once(t.Context(), "n", time.Hour, func(context.Context) error { panic("boom") })
+		}()
+		ran := false
+		err = b.Once(t.Context(), "n", time.Hour, func(context.Context) error { ran = true; return nil })
+		if err != nil || !ran {
+			t.Errorf("after a failure: %v, ran %t", err, ran)
+		}
+	})
+}
+
+func TestOnceSaysSoIfTheLockIsLostWhileItRuns(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t)
+		err := a.Once(t.Context(), "n", time.Hour, func(ctx context.Context) error {
+			<-ctx.Done()
+			return nil // believes that it succeeded
+		}, holdfast.NoRenew())
+		want(t, err, holdfast.ErrLost)
+		time.Sleep(2 * time.Second)
+		if err := b.Once(t.Context(), "n", time.Hour, func(context.Context) error { return nil }); err != nil {
+			t.Errorf("the name is not open: %v", err)
+		}
+	})
+}
+
+func TestOnceKnowsWhetherDoneWasNotedWhenRepliesAreLost(t *testing.T) {
+	for _, noted := range []bool{true, false} {
+		bubble(t, func(t *testing.T) {
+			s := memstore.New()
+			p := newProxy(s)
+			p.release = func(ctx context.Context, name string, id store.ID, keep store.Keep) error {
+				if p.releases.Load() == 1 {
+					if noted {
+						s.Release(ctx, name, id, keep)
+					} else {
+						s.Break(ctx, name, id) // the request never arrives, and the grant is gone
+					}
+					return errNet
+				}
+				return s.Release(ctx, name, id, keep)
+			}
+			c := newClient(t, p)
+			err := c.Once(t.Context(), "n", time.Hour, func(context.Context) error { return nil })
+			if noted && err != nil {
+				t.Errorf("done was noted: %v", err)
+			}
+			if !noted {
+				want(t, err, holdfast.ErrLost)
+			}
+		})
+	}
+}
+
+func TestOnceWaitersGoOnWhenTheRunnerDies(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		dead, c := newClient(t, newProxy(s)), newClient(t, s)
+		// A runner that neither renews nor releases: its process was killed.
+		mustLock(t, dead, "n", holdfast.NoRenew())
+		start := newClock()
+		ran := false
+		err := c.Once(t.Context(), "n", time.Hour, func(context.Context) error { ran = true; return nil })
+		if err != nil || !ran {
+			t.Errorf("%v, ran %t", err, ran)
+		}
+		start.wantWithin(t, 29*time.Second, 31*time.Second)
+		synctest.Wait()
+	})
+}

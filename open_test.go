@@ -1,0 +1,96 @@
+package holdfast_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+func TestOpenMakesAClientOfTheStoreThatTheURLNames(t *testing.T) {
+	a, err := holdfast.Open(t.Context(), "memory:open-test", holdfast.WithOwner("alice"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := holdfast.Open(t.Context(), "memory:open-test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if got := a.Capabilities().Store; got != "memory" {
+		t.Errorf("store %q", got)
+	}
+	mustLock(t, a, "n")
+	_, err = b.TryLock(t.Context(), "n")
+	want(t, err, holdfast.ErrHeld)
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+	free(t, b, "n")
+}
+
+func TestOpenSaysWhatIsWrongWithAURLAndShowsNoPassword(t *testing.T) {
+	for _, test := range []struct{ url, says string }{
+		{"", `want SCHEME:…, such as "memory:"`},
+		{"localhost", "want SCHEME:…"},
+		{"://x", "want SCHEME:…"},
+		{"nosuch://user:s3cret@host:1/x?password=s3cret", `no imported package knows the scheme "nosuch" (known: memory`},
+		{"memory:?colour=s3cret", `unknown parameter "colour"`},
+		{"memory://s3cret@host", "memory"},
+		{"nosuch://user:s3cret@", `nosuch://user:***@`},
+		{"nosuch://user:s3cret/x@host", "percent-encode what is special in a user or password"},
+		{"nosuch://user:%zz@host", "percent-encode"},
+		{"nosuch://host?%zz", "malformed parameters"},
+		{"nosuch://a,,b", "malformed host"},
+		{"nosuch:%zz", "malformed path"},
+		{"nosuch:a\nb", "control character"},
+	} {
+		_, err := holdfast.Open(t.Context(), test.url)
+		want(t, err, holdfast.ErrInvalid)
+		if !strings.Contains(err.Error(), test.says) {
+			t.Errorf("Open(%q): %q does not say %q", test.url, err, test.says)
+		}
+		if strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("Open(%q) shows the password: %q", test.url, err)
+		}
+	}
+}
+
+func TestOpenRefusesBadOptionsAndClosesTheStore(t *testing.T) {
+	closed := make(chan struct{})
+	holdfast.Register("closing", func(ctx context.Context, u *store.URL) (store.Store, error) {
+		s, err := store.Open(ctx, "memory:")
+		return &closing{s, closed}, err
+	})
+	_, err := holdfast.Open(t.Context(), "closing:", holdfast.WithTTL(-time.Second))
+	want(t, err, holdfast.ErrInvalid)
+	if !isDone(closed) {
+		t.Error("the store stayed open")
+	}
+}
+
+type closing struct {
+	store.Store
+	closed chan struct{}
+}
+
+func (c *closing) Close() error {
+	close(c.closed)
+	return c.Store.Close()
+}
+
+func TestRegisterRefusesASchemeTwice(t *testing.T) {
+	for _, scheme := range []string{"memory", "", "Upper", "a b"} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("Register(%q) did not panic", scheme)
+				}
+			}()
+			holdfast.Register(scheme, func(context.Context, *store.URL) (store.Store, error) { return nil, nil })
+		}()
+	}
+}

@@ -1,0 +1,121 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+func TestParseURLReadsEveryForm(t *testing.T) {
+	for _, test := range []struct {
+		url  string
+		want store.URL
+	}{
+		{"memory:", store.URL{Scheme: "memory"}},
+		{"sqlite:/var/lib/a%20b.db", store.URL{Scheme: "sqlite", Path: "/var/lib/a b.db"}},
+		{"sqlite:relative#1.db", store.URL{Scheme: "sqlite", Path: "relative#1.db"}},
+		{"redis://127.0.0.1:6379/2", store.URL{Scheme: "redis", Hosts: []string{"127.0.0.1:6379"}, Path: "/2"}},
+		{"REDIS://u:p%40ss@h", store.URL{Scheme: "redis", User: "u", Password: "p@ss", Hosts: []string{"h"}}},
+		{"redis+sentinel://a:1,b:2/master/3", store.URL{Scheme: "redis+sentinel", Hosts: []string{"a:1", "b:2"}, Path: "/master/3"}},
+		{"etcd://[::1]:2379,[fe80::1]", store.URL{Scheme: "etcd", Hosts: []string{"[::1]:2379", "[fe80::1]"}}},
+		{"redis://:only%2Fpassword@h:1", store.URL{Scheme: "redis", Password: "only/password", Hosts: []string{"h:1"}}},
+	} {
+		u, err := store.ParseURL(test.url)
+		if err != nil {
+			t.Errorf("%s: %v", test.url, err)
+			continue
+		}
+		if u.Raw() != test.url {
+			t.Errorf("Raw is %q", u.Raw())
+		}
+		got := store.URL{Scheme: u.Scheme, User: u.User, Password: u.Password, Hosts: u.Hosts, Path: u.Path}
+		if !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%s is %+v, want %+v", test.url, got, test.want)
+		}
+	}
+}
+
+// People forget to percent-encode. What they meant as a password must not come back in an
+// error.
+func TestParseURLRefusesAPasswordThatIsCutInTwo(t *testing.T) {
+	for _, special := range []string{"/", "?", "/1", "?1"} {
+		for _, url := range []string{"redis://u:12345" + special + "67890@h:1/0", "redis://u:secret" + special + "67890@h"} {
+			u, err := store.ParseURL(url)
+			if err == nil {
+				t.Errorf("%s is read as %s", url, u)
+				continue
+			}
+			if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "%40") {
+				t.Errorf("%s: %v", url, err)
+			}
+			for _, part := range []string{"12345", "67890", "secret"} {
+				if strings.Contains(err.Error(), part) {
+					t.Errorf("%s: the error shows %s: %v", url, part, err)
+				}
+			}
+		}
+	}
+}
+
+func TestOnlyListsWhatIsAllowed(t *testing.T) {
+	u, err := store.ParseURL("x:?a=1&b=2&b=3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, allowed := range map[string][]string{
+		`unknown parameter "`:                   nil,
+		`unknown parameter "a": known are b`:    {"b"},
+		`parameter "b" is given 2 times`:        {"a", "b"},
+		`unknown parameter "b": known are a, c`: {"a", "c"},
+	} {
+		err := u.Only(allowed...)
+		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("Only(%q): %v, want %s", allowed, err, want)
+		}
+	}
+}
+
+func TestOpenKnowsWhatWasRegistered(t *testing.T) {
+	store.Register("registered", func(_ context.Context, u *store.URL) (store.Store, error) {
+		return nil, errors.New("opened " + u.Path)
+	})
+	if _, err := store.Open(t.Context(), "registered:x"); err == nil || err.Error() != "opened x" {
+		t.Errorf("Open: %v", err)
+	}
+	_, err := store.Open(t.Context(), "other:x")
+	if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "registered") {
+		t.Errorf("Open of an unknown scheme: %v", err)
+	}
+}
+
+func FuzzURL(f *testing.F) {
+	for _, seed := range []string{"memory:", "redis://u:p@h:1,h:2/0?a=b", "a://@", "a://[::1]:2", "a:%41", "a://u:%2F@h?x"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		u, err := store.ParseURL(s)
+		if err != nil {
+			if !errors.Is(err, store.ErrInvalid) {
+				t.Fatalf("%q: %v", s, err)
+			}
+			return
+		}
+		// What is printed can be read again and has no password left.
+		printed := u.String()
+		again, err := store.ParseURL(printed)
+		if err != nil {
+			t.Fatalf("%q prints as %q, which is refused: %v", s, printed, err)
+		}
+		if u.Password != "" && again.Password != "***" {
+			t.Fatalf("%q prints as %q with the password %q", s, printed, again.Password)
+		}
+		u.Password, again.Password, u.Query, again.Query = "", "", nil, nil
+		if again.Scheme != u.Scheme || again.User != u.User || again.Path != u.Path || !reflect.DeepEqual(again.Hosts, u.Hosts) {
+			t.Fatalf("%q prints as %q, which reads as %+v", s, printed, again)
+		}
+	})
+}
