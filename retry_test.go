@@ -1,0 +1,46 @@
+package holdfast_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+)
+
+func TestEveryAsksAtOneInterval(t *testing.T) {
+	s := holdfast.Every(time.Second)
+	for attempt := 1; attempt < 100; attempt++ {
+		if wait, again := s.Next(attempt, errNet); wait != time.Second || !again {
+			t.Fatalf("attempt %d: %v, %t", attempt, wait, again)
+		}
+	}
+}
+
+func TestBackoffDoublesUpToItsMostWithJitter(t *testing.T) {
+	s := holdfast.Backoff(100*time.Millisecond, time.Second)
+	for attempt, full := range map[int]time.Duration{
+		1: 100 * time.Millisecond, 2: 200 * time.Millisecond, 4: 800 * time.Millisecond,
+		5: time.Second, 63: time.Second, 64: time.Second, 1 << 40: time.Second,
+	} {
+		different := map[time.Duration]bool{}
+		for range 100 {
+			wait, again := s.Next(attempt, errNet)
+			if wait < full/2 || wait > full || !again {
+				t.Fatalf("attempt %d: %v, want %v to %v", attempt, wait, full/2, full)
+			}
+			different[wait] = true
+		}
+		if len(different) < 2 {
+			t.Errorf("attempt %d: no jitter", attempt)
+		}
+	}
+}
+
+func TestAtMostEndsAfterThatManyAttempts(t *testing.T) {
+	s := holdfast.AtMost(3, holdfast.Every(time.Second))
+	for attempt, more := range map[int]bool{1: true, 2: true, 3: false, 4: false} {
+		if _, again := s.Next(attempt, errNet); again != more {
+			t.Errorf("attempt %d: again %t", attempt, again)
+		}
+	}
+}
