@@ -80,13 +80,21 @@ func (c *Client) checkCall(ctx context.Context, cl *call) error {
 	if cl.name == "" { // with a prefix the full name would not be empty
 		return store.CheckName("")
 	}
+	if !cl.plain() {
+		if err := c.checkOptions(cl); err != nil {
+			return err
+		}
+	}
 	req := c.request(cl)
-	if err := c.caps.Check(&req); err != nil {
-		return err
-	}
-	if cl.plain() {
-		return nil
-	}
+	return c.caps.Check(&req)
+}
+
+// plain reports that no option needs a check.
+func (cl *call) plain() bool {
+	return !cl.waitSet && !cl.retrySet && !cl.maxHoldSet && !cl.atLeastSet && !cl.limitSet && !cl.once && cl.need == 0
+}
+
+func (c *Client) checkOptions(cl *call) error {
 	switch {
 	case cl.limitSet && cl.mode != store.Permits:
 		return fmt.Errorf("%w: Limit goes with Acquire and TryAcquire only", ErrInvalid)
@@ -94,10 +102,18 @@ func (c *Client) checkCall(ctx context.Context, cl *call) error {
 		return fmt.Errorf("%w: Wait(%v): want 0 for a single attempt, or more", ErrInvalid, cl.wait)
 	case cl.maxHoldSet && cl.maxHold < c.caps.MinTTL:
 		return fmt.Errorf("%w: MaxHold(%v): want at least %v, the shortest TTL of the %s store", ErrInvalid, cl.maxHold, c.caps.MinTTL, c.caps.Store)
-	case cl.atLeastSet && cl.atLeast <= 0:
-		return fmt.Errorf("%w: AtLeast(%v): want a time above zero", ErrInvalid, cl.atLeast)
 	case cl.maxHoldSet && cl.atLeast > cl.maxHold:
 		return fmt.Errorf("%w: AtLeast(%v) is longer than MaxHold(%v)", ErrInvalid, cl.atLeast, cl.maxHold)
+	}
+	if cl.maxHoldSet {
+		if err := store.CheckTime("MaxHold", cl.maxHold); err != nil {
+			return err
+		}
+	}
+	if cl.atLeastSet {
+		if err := store.CheckTime("AtLeast", cl.atLeast); err != nil {
+			return err
+		}
 	}
 	if cl.retrySet {
 		if err := checkStrategy(cl.retry); err != nil {
@@ -111,11 +127,6 @@ func (c *Client) checkCall(ctx context.Context, cl *call) error {
 		return fmt.Errorf("%w: the %s store has no %s", ErrUnsupported, c.caps.Store, missing)
 	}
 	return nil
-}
-
-// plain reports that no option needs a check.
-func (cl *call) plain() bool {
-	return !cl.waitSet && !cl.retrySet && !cl.maxHoldSet && !cl.atLeastSet && !cl.limitSet && !cl.once && cl.need == 0
 }
 
 // request is what goes to the store for a call, its identity apart.

@@ -3,6 +3,7 @@ package holdfast_test
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -134,6 +135,9 @@ func TestBadOptionsAreRefusedByEveryCall(t *testing.T) {
 		{"TTL 0s", []holdfast.CallOption{holdfast.TTL(0)}},
 		{"TTL -1s", []holdfast.CallOption{holdfast.TTL(-time.Second)}},
 		{"MaxHold(0s): want at least", []holdfast.CallOption{holdfast.MaxHold(0)}},
+		{"TTL 2562047h47m16.854775807s: the longest", []holdfast.CallOption{holdfast.TTL(math.MaxInt64)}},
+		{"MaxHold(2562047h47m16.854775807s): want", []holdfast.CallOption{holdfast.MaxHold(math.MaxInt64)}},
+		{"AtLeast(2562047h47m16.854775807s): want", []holdfast.CallOption{holdfast.AtLeast(math.MaxInt64)}},
 		{"AtLeast(-1s): want a time above zero", []holdfast.CallOption{holdfast.AtLeast(-time.Second)}},
 		{"AtLeast(2m0s) is longer than MaxHold(1m0s)", []holdfast.CallOption{holdfast.AtLeast(2 * time.Minute), holdfast.MaxHold(time.Minute)}},
 		{"meta", []holdfast.CallOption{holdfast.Meta(many)}},
@@ -174,6 +178,7 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 		"nil work for Do":       c.Do(ctx, "n", nil),
 		"nil work for Once":     c.Once(ctx, "n", time.Hour, nil),
 		"no keep for Once":      c.Once(ctx, "n", 0, work),
+		"endless keep for Once": c.Once(ctx, "n", math.MaxInt64, work),
 		"nil work for Campaign": c.Campaign(ctx, "n", nil),
 		"no ID for Break":       c.Break(ctx, "n", store.ID{}),
 	} {
@@ -243,6 +248,7 @@ func TestAMistakeInTheClientsOptionsIsReportedByEveryCall(t *testing.T) {
 func FuzzOptions(f *testing.F) {
 	f.Add("n", int64(time.Second), int64(0), int64(0), int64(0), uint8(0), 1, 1, "meta")
 	f.Add("n", int64(time.Second), int64(time.Second), int64(time.Minute), int64(time.Second), uint8(255), 2, 3, "")
+	f.Add("n", int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MaxInt64), uint8(0x7f), 1, 1, "")
 	f.Add("\xff", int64(-1), int64(-1), int64(-1), int64(-1), uint8(7), -1, -1, "\n")
 	f.Fuzz(func(t *testing.T, name string, ttl, wait, maxHold, atLeast int64, flags uint8, permits, limit int, meta string) {
 		s := memstore.New()
@@ -268,7 +274,8 @@ func FuzzOptions(f *testing.F) {
 			lease, err = c.Lock(context.Background(), name, opts...)
 		}
 		if err != nil {
-			if lease != nil || !errors.Is(err, holdfast.ErrInvalid) {
+			waited := flags&2 != 0 && errors.Is(err, context.DeadlineExceeded)
+			if lease != nil || !waited && !errors.Is(err, holdfast.ErrInvalid) {
 				t.Fatalf("lease %v and error %v", lease, err)
 			}
 		} else {

@@ -3,7 +3,6 @@ package holdfast
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
@@ -22,8 +21,8 @@ func (c *Client) Once(ctx context.Context, name string, keep time.Duration, fn f
 	if fn == nil {
 		return fail(op, name, errNilFunc)
 	}
-	if keep < time.Millisecond {
-		return fail(op, name, fmt.Errorf("%w: keep %v: say for how long it stays done, at least a millisecond", ErrInvalid, keep))
+	if err := store.CheckTime("keep", keep); err != nil {
+		return fail(op, name, err)
 	}
 	cl := lockCall(op, name)
 	cl.once = true

@@ -63,7 +63,7 @@ type Capabilities struct {
 
 	// MinTTL is the shortest TTL that the store keeps exactly.
 	MinTTL time.Duration
-	// MaxTTL is the longest TTL; 0 means that any is fine.
+	// MaxTTL is the longest TTL; 0 means MaxTime.
 	MaxTTL time.Duration
 	// Heartbeat is how long a waiter that stopped asking may keep its place.
 	Heartbeat time.Duration

@@ -15,6 +15,8 @@ const (
 	MaxLimit   = 1_000_000 // permits of one name
 	MaxHolders = 16        // holders told in a refusal
 	MaxToken   = 1<<53 - 1 // so that a token survives Lua, JSON and doubles
+
+	MaxTime = 10 * 365 * 24 * time.Hour // of a TTL or a Keep, so that sums of times do not overflow
 )
 
 // Check returns an ErrInvalid or ErrUnsupported that says what to write instead if a
@@ -58,8 +60,21 @@ func (c *Capabilities) CheckTTL(ttl time.Duration) error {
 	if ttl < c.MinTTL || ttl <= 0 {
 		return fmt.Errorf("%w: TTL %v: the shortest that the %s store keeps is %v", ErrInvalid, ttl, c.Store, c.MinTTL)
 	}
-	if c.MaxTTL > 0 && ttl > c.MaxTTL {
-		return fmt.Errorf("%w: TTL %v: the longest that the %s store keeps is %v; a lease renews itself, so a short TTL is enough for long work", ErrInvalid, ttl, c.Store, c.MaxTTL)
+	most := time.Duration(MaxTime)
+	if c.MaxTTL > 0 {
+		most = min(most, c.MaxTTL)
+	}
+	if ttl > most {
+		return fmt.Errorf("%w: TTL %v: the longest that the %s store keeps is %v; a lease renews itself, so a short TTL is enough for long work", ErrInvalid, ttl, c.Store, most)
+	}
+	return nil
+}
+
+// CheckTime returns an ErrInvalid unless d is above zero and at most MaxTime. What names it
+// in the error.
+func CheckTime(what string, d time.Duration) error {
+	if d <= 0 || d > MaxTime {
+		return fmt.Errorf("%w: %s(%v): want a time above zero and at most %v", ErrInvalid, what, d, MaxTime)
 	}
 	return nil
 }
