@@ -1,0 +1,38 @@
+package memstore_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	"github.com/holdfast-lock/holdfast/memstore"
+	"github.com/holdfast-lock/holdfast/store"
+	"github.com/holdfast-lock/holdfast/storetest"
+)
+
+func TestConformance(t *testing.T) {
+	// A test's context is over when it cleans up.
+	open := func(t testing.TB) *memstore.Store {
+		s, err := store.Open(context.Background(), "memory:conformance")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.(*memstore.Store)
+	}
+	storetest.Run(t, storetest.Harness{
+		Around: func(t *testing.T, test func(t *testing.T)) {
+			synctest.Test(t, func(t *testing.T) {
+				// The server: locks outlive the connections of a test, but not the test.
+				server := open(t)
+				t.Cleanup(func() { server.Close() })
+				test(t)
+			})
+		},
+		Open: func(t testing.TB) store.Store { return open(t) },
+		Residue: func(t testing.TB) []string {
+			s := open(t)
+			defer s.Close()
+			return memstore.Names(s)
+		},
+	})
+}

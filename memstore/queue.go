@@ -1,0 +1,161 @@
+package memstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+const (
+	// askWithin makes a waiter ask about three times per heartbeat, so that one late
+	// request does not cost it its place.
+	askWithin = heartbeat / 3
+
+	// minAgain keeps a waiter from spinning when something is about to end.
+	minAgain = time.Millisecond
+)
+
+// A waiter is a queued request.
+type waiter struct {
+	claim
+	joined     int64
+	until      int64 // dropped from then on unless it asks again
+	woken      bool  // since its last refusal
+	wakes      chan struct{}
+	prev, next *waiter
+}
+
+// A queue is the waiters of a name in order of arrival.
+type queue struct {
+	first, last *waiter
+	n           int
+}
+
+func (q *queue) find(id store.ID) *waiter {
+	for w := q.first; w != nil; w = w.next {
+		if w.id == id {
+			return w
+		}
+	}
+	return nil
+}
+
+// place is 1 for the first.
+func (q *queue) place(of *waiter) int {
+	place := 1
+	for w := q.first; w != of; w = w.next {
+		place++
+	}
+	return place
+}
+
+// refuse says why not; w is the place of the request in the queue, if it has one.
+func (t *table) refuse(e *entry, w *waiter, req *store.Request, fits bool, now int64) *store.Refusal {
+	r := &store.Refusal{Highest: t.last.Load()}
+	if !fits {
+		r.Holders = e.listHolders(store.MaxHolders, now)
+	}
+	if req.Queue {
+		if w == nil {
+			w = e.enqueue(now)
+		}
+		w.claim.set(req)
+		w.until = now + int64(heartbeat) + 1 // silent for longer than a heartbeat
+		w.woken = false
+		e.due = min(e.due, w.until)
+		r.Place = e.queue.place(w)
+		r.Waiters = e.queue.n - 1
+	} else {
+		if w != nil {
+			e.dequeue(w)
+		}
+		r.Waiters = e.queue.n
+	}
+	r.Again = max(minAgain, min(askWithin, time.Duration(e.due-now)))
+	return r
+}
+
+func (e *entry) enqueue(now int64) *waiter {
+	q := &e.queue
+	w := &waiter{joined: now, prev: q.last}
+	if w.prev == nil {
+		q.first = w
+	} else {
+		w.prev.next = w
+	}
+	q.last = w
+	q.n++
+	return w
+}
+
+// dequeue takes a waiter out, ends its Wait, and wakes the next if that is at the head now.
+func (e *entry) dequeue(w *waiter) {
+	q := &e.queue
+	if w.next == nil {
+		q.last = w.prev
+	} else {
+		w.next.prev = w.prev
+	}
+	q.n--
+	w.wake()
+	if w.prev != nil {
+		w.prev.next = w.next
+		return
+	}
+	q.first = w.next
+	e.wakeHead()
+}
+
+// wakeHead wakes the first waiter if it may be granted now. Under a closure it is woken
+// anyway: it may want to give up, and then the next is woken in turn.
+func (e *entry) wakeHead() {
+	if w := e.queue.first; w != nil && (e.kept > 0 || e.admits(w.mode, int(w.weight), int(w.limit))) {
+		w.wake()
+	}
+}
+
+func (e *entry) wakeAll() {
+	for w := e.queue.first; w != nil; w = w.next {
+		w.wake()
+	}
+}
+
+func (w *waiter) wake() {
+	w.woken = true
+	if w.wakes != nil {
+		close(w.wakes)
+		w.wakes = nil
+	}
+}
+
+// Wait blocks until it is worth asking again for a queued identity: see [store.Store]. It
+// returns nil at once if the identity is not queued.
+func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
+	var wakes chan struct{}
+	err := s.with(ctx, name, func(e *entry, _ int64) error {
+		if e == nil {
+			return nil
+		}
+		w := e.queue.find(id)
+		if w == nil || w.woken {
+			return nil
+		}
+		if w.wakes == nil {
+			w.wakes = make(chan struct{})
+		}
+		wakes = w.wakes
+		return nil
+	})
+	if err != nil || wakes == nil {
+		return err
+	}
+	select {
+	case <-wakes:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.done:
+		return errClosed
+	}
+}
