@@ -36,6 +36,7 @@ func (c *Client) ask(ctx context.Context, cl *call, s *slot, begin time.Duration
 		}
 		callCtx, cancel := c.bound(ctx, q.req.TTL)
 		answer, err := c.store.Acquire(callCtx, q.req)
+		err = noAnswer(ctx, callCtx, err)
 		cancel()
 		if err == nil && answer.Granted() {
 			lease := c.newLease(cl, q.req.ID, sent, answer)
@@ -144,10 +145,10 @@ func (q *inquiry) failed(ctx context.Context, err error) error {
 	}
 	wait, again := strategy.Next(q.failures, unavailable)
 	if !again || cl.try {
-		if q.failures > 1 {
-			unavailable.what = fmt.Sprintf("%d attempts", q.failures)
-		}
 		q.leave()
+		if q.failures > 1 {
+			unavailable = &unavailableError{fmt.Sprintf("%d attempts", q.failures), err}
+		}
 		return fail(cl.op, cl.name, unavailable)
 	}
 	timer := time.NewTimer(max(wait, leastRetryWait))

@@ -100,6 +100,8 @@ func (c *Client) checkOptions(cl *call) error {
 		return fmt.Errorf("%w: Limit goes with Acquire and TryAcquire only", ErrInvalid)
 	case cl.waitSet && cl.wait < 0:
 		return fmt.Errorf("%w: Wait(%v): want 0 for a single attempt, or more", ErrInvalid, cl.wait)
+	case cl.once && cl.reentrant:
+		return fmt.Errorf("%w: Reentrant does not go with Once: what an outer lease holds cannot be noted as done", ErrInvalid)
 	case cl.maxHoldSet && cl.maxHold < c.caps.MinTTL:
 		return fmt.Errorf("%w: MaxHold(%v): want at least %v, the shortest TTL of the %s store", ErrInvalid, cl.maxHold, c.caps.MinTTL, c.caps.Store)
 	case cl.maxHoldSet && cl.atLeast > cl.maxHold:

@@ -67,6 +67,10 @@ func (c *Client) Leaders(ctx context.Context, name string) iter.Seq2[Holder, err
 		var lastErr error
 		for first := true; ; first = false {
 			leader, err := c.Leader(ctx, name)
+			if permanent(err) {
+				yield(leader, err)
+				return
+			}
 			if ctx.Err() != nil {
 				return
 			}
@@ -76,7 +80,7 @@ func (c *Client) Leaders(ctx context.Context, name string) iter.Seq2[Holder, err
 				return
 			}
 			last, lastErr = leader, err
-			if permanent(err) || !sleep(ctx, leaderPoll) {
+			if !sleep(ctx, leaderPoll) {
 				return
 			}
 		}

@@ -187,6 +187,19 @@ func (c *Client) bound(ctx context.Context, d time.Duration) (context.Context, c
 	return context.WithTimeout(ctx, min(d, callTimeout))
 }
 
+// errNoAnswer stands for a timeout of ours. It must not match context.DeadlineExceeded,
+// which tells callers that their own time is over.
+var errNoAnswer = errors.New("no answer in time")
+
+// noAnswer is err, or errNoAnswer if a call failed because its timeout was over and not
+// because the caller's context was.
+func noAnswer(ctx, callCtx context.Context, err error) error {
+	if err != nil && callCtx.Err() != nil && ctx.Err() == nil {
+		return errNoAnswer
+	}
+	return err
+}
+
 // detach returns a context for calls that must be made although ctx may have ended.
 func detach(ctx context.Context) context.Context {
 	if ctx == nil {

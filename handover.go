@@ -53,11 +53,12 @@ func (c *Client) handOver(ctx context.Context, s *slot, g *grant) (handed bool, 
 	for s.first != nil {
 		w, now := s.first, c.now()
 		left := time.Duration(g.deadline.Load()) - now
-		if !c.fits(g, w.call) || left <= 0 {
+		if !c.fits(g, &w.call) || left <= 0 {
 			return false, nil
 		}
 		if left > g.ttl/2 && g.tokens > 0 && g.passed < c.set.handoverLimit && now-g.slice < c.set.handoverSlice {
 			lease := new(Lease)
+			lease.name = w.call.name
 			lease.init(g, now)
 			lease.atLeast = w.call.atLeast
 			g.passed++

@@ -2,6 +2,7 @@ package holdfast
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -140,13 +141,13 @@ func (c *Client) manage(ctx context.Context, op, name string, do func(context.Co
 	defer c.calls.leave()
 	callCtx, cancel := c.bound(ctx, callTimeout)
 	defer cancel()
-	err := do(callCtx)
+	err := noAnswer(ctx, callCtx, do(callCtx))
 	switch {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
 		return fail(op, name, context.Cause(ctx))
-	case permanent(err) || err == store.ErrNotHeld:
+	case permanent(err) || errors.Is(err, store.ErrNotHeld):
 		return fail(op, name, err)
 	}
 	return fail(op, name, &unavailableError{err: err})

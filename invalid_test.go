@@ -180,6 +180,7 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 		"no keep for Once":      c.Once(ctx, "n", 0, work),
 		"endless keep for Once": c.Once(ctx, "n", math.MaxInt64, work),
 		"nil work for Campaign": c.Campaign(ctx, "n", nil),
+		"Once in a lease":       c.Once(ctx, "n", time.Hour, work, holdfast.Reentrant()),
 		"no ID for Break":       c.Break(ctx, "n", store.ID{}),
 	} {
 		if !errors.Is(err, holdfast.ErrInvalid) {
@@ -201,9 +202,6 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 		}
 	}
 	for call, do := range looks {
-		if call == "Leaders" {
-			continue // is Leader in a loop
-		}
 		if err := do(c, none, "n"); !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), "nil context") {
 			t.Errorf("%s without a context: %v", call, err)
 		}

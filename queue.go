@@ -60,7 +60,7 @@ type waiter struct {
 	prev, next *waiter
 	queued     bool
 
-	call  *call
+	call  call
 	ready chan struct{} // capacity 1
 
 	// What the signal means: a lease, an error, or with neither that it is the waiter's
@@ -77,7 +77,7 @@ func (c *Client) newWaiter(cl *call) *waiter {
 	if !ok {
 		w = &waiter{ready: make(chan struct{}, 1)}
 	}
-	w.call = copyCall(cl)
+	w.call = *cl
 	return w
 }
 
@@ -107,12 +107,6 @@ func (c *Client) enqueue(ctx context.Context, cl *call) (*Lease, error) {
 	return c.waitTurn(ctx, cl, s, w, begin)
 }
 
-// copyCall keeps the caller's call off the heap where it does not have to wait.
-func copyCall(cl *call) *call {
-	copied := *cl
-	return &copied
-}
-
 // waitTurn waits until the waiter is signalled or its context ends.
 func (c *Client) waitTurn(ctx context.Context, cl *call, s *slot, w *waiter, begin time.Duration) (*Lease, error) {
 	var over error
@@ -132,7 +126,6 @@ func (c *Client) waitTurn(ctx context.Context, cl *call, s *slot, w *waiter, beg
 	case err != nil:
 		return nil, fail(cl.op, cl.name, err)
 	case lease != nil:
-		lease.name = cl.name
 		if c.observed() {
 			c.emit(Event{Kind: EventHandedOver, Name: cl.name, Mode: cl.mode, Token: lease.token, Waited: c.now() - begin})
 		}
@@ -265,7 +258,7 @@ func (s *slot) answer(c *Client, cl *call) *HeldError {
 func (s *slot) answerTries(c *Client) {
 	s.each(func(w *waiter) {
 		if w.call.try {
-			if held := s.answer(c, w.call); held != nil {
+			if held := s.answer(c, &w.call); held != nil {
 				s.signal(w, nil, held)
 			}
 		}

@@ -207,6 +207,19 @@ func TestAProcessKeepsItsSliceWhileAnotherWaits(t *testing.T) {
 	})
 }
 
+func TestTokensAreNotWastedOnAGrantThatIsGivenUp(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t)
+		first := mustLock(t, a, "n")
+		served := lineUp(t, 2, func(i int) *holdfast.Client { return []*holdfast.Client{b, a}[i] }, "n", time.Millisecond)
+		mustUnlock(t, first)
+		wantOrder(t, served(), 2)
+		if last := mustLock(t, a, "n"); last.Token() != first.Token()+3 {
+			t.Errorf("token %d, three grants after %d", last.Token(), first.Token())
+		}
+	})
+}
+
 func TestHandoverCanBeTurnedOff(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newProxy(memstore.New())

@@ -59,7 +59,7 @@ func (c *Client) release(ctx context.Context, g *grant, keep store.Keep) error {
 func (c *Client) releaseOnce(ctx context.Context, g *grant, keep store.Keep) error {
 	callCtx, cancel := c.bound(ctx, callTimeout)
 	defer cancel()
-	return c.store.Release(callCtx, g.name, g.id, keep)
+	return noAnswer(ctx, callCtx, c.store.Release(callCtx, g.name, g.id, keep))
 }
 
 // checkKept finds out after lost answers whether a Keep took effect: for Once it is the

@@ -255,6 +255,7 @@ func (c *Client) callRenew(ctx context.Context, timeout time.Duration, requests 
 	callCtx, cancel := c.bound(ctx, timeout)
 	defer cancel()
 	outcomes, err := c.store.Renew(callCtx, requests)
+	err = noAnswer(ctx, callCtx, err)
 	if err == nil && len(outcomes) != len(requests) {
 		err = fmt.Errorf("store answered %d of %d renewals", len(outcomes), len(requests))
 	}

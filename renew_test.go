@@ -154,6 +154,15 @@ func TestTheDeadlineCountsFromWhenTheCallWasSent(t *testing.T) {
 			t.Errorf("deadline in %v after a slow renewal, want 25 s", got)
 		}
 		mustUnlock(t, lease)
+
+		// And for one that the client sends on its own: at 10 s, answered at 14 s.
+		start = newClock()
+		lease = mustLock(t, c, "o")
+		time.Sleep(15 * time.Second)
+		if got := lease.Deadline().Sub(start.start); got != 39*time.Second {
+			t.Errorf("deadline at %v after a slow renewal sent at 10 s, want 39 s", got)
+		}
+		mustUnlock(t, lease)
 	})
 }
 

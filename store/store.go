@@ -28,9 +28,9 @@ type Store interface {
 	// it. Order is strict: a request that would fit still waits behind an earlier one
 	// that does not. Otherwise it refuses: Answer.Refusal is set and the error is nil.
 	//
-	// The same identity asked again is the same grant: the answer carries the same
-	// tokens, and the TTL starts anew. A granted token is greater than every token
-	// granted before on that name and greater than req.Floor.
+	// A granted token is greater than every token granted before on that name and greater
+	// than req.Floor. The same identity asked again is the same grant: the answer carries
+	// the tokens it has (the newest block, whatever the floor), and the TTL starts anew.
 	//
 	// With req.Queue a refused request joins the end of the queue. Asking again under
 	// the same identity keeps the place and is the waiter's sign of life: a waiter that
@@ -153,7 +153,7 @@ type Renewal struct {
 	ID     ID
 	TTL    time.Duration // from now
 	Mode   Mode          // the mode from now on: unchanged, or Shared to step down from Exclusive
-	Tokens int           // if not 0, reserve a further block of tokens, as in Request
+	Tokens int           // if not 0, reserve a further block of tokens, unless others are queued: they come first
 	Floor  int64         // tokens granted on this name from now on must be greater
 }
 
@@ -170,9 +170,9 @@ const (
 type Renewed struct {
 	Status  Status
 	TTL     time.Duration // as granted
-	Token   int64         // first of the further tokens, if asked for
-	Tokens  int
-	Waiters int // how many are queued for the name
+	Token   int64         // first of the further tokens
+	Tokens  int           // how many were reserved; 0 if none were asked for, or others are queued
+	Waiters int           // how many are queued for the name
 }
 
 // A Query selects what List reads.

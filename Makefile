@@ -1,0 +1,83 @@
+# Everything is bounded in time and needs only Go, make and, for the race detector, a C
+# compiler. What is built along the way is kept in .bin/.
+
+# Change these on the command line, as in: make fuzz FUZZTIME=5m
+TIMEOUT   ?= 10m
+FUZZTIME  ?= 10s
+BENCH     ?= .
+COUNT     ?= 1
+SOAK      ?= . ./memstore
+SOAKCOUNT ?= 50
+PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
+
+# Not in the workspace: what the tools require must never meet what the library requires.
+TOOLS := GOWORK=off go build -C tools -o ../.bin/ tool
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help test deps lint check-fmt vet staticcheck modules unit platforms fmt fuzz bench soak cover clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+test: deps lint unit platforms ## everything that must pass before a change is merged
+	@echo "== all passed"
+
+deps: ## install what the other targets need
+	@echo "== tools: staticcheck, gofumpt"
+	@$(TOOLS)
+	@go build -o .bin/ ./internal/testreport
+
+lint: check-fmt vet staticcheck modules ## formatting, go vet, staticcheck, module files
+
+check-fmt: deps
+	@echo "== gofumpt: every file is formatted"
+	@files=$$(.bin/gofumpt -l .) && if [ -n "$$files" ]; then \
+		echo "$$files"; echo "not formatted; run: make fmt"; exit 1; fi
+
+vet:
+	@echo "== go vet, all modules"
+	@go vet work
+
+staticcheck: deps
+	@echo "== staticcheck, all modules"
+	@.bin/staticcheck work
+
+modules:
+	@echo "== modules: tidy, each complete by itself, the root without requirements"
+	@scripts/check-modules
+
+unit: deps
+	@echo "== go test -race, all modules"
+	@.bin/testreport -race -count=$(COUNT) -timeout=$(TIMEOUT) work
+
+platforms:
+	@for p in $(PLATFORMS); do \
+		echo "== build and vet for $$p"; \
+		GOOS=$${p%/*} GOARCH=$${p#*/} CGO_ENABLED=0 go build -o /dev/null work || exit 1; \
+		GOOS=$${p%/*} GOARCH=$${p#*/} CGO_ENABLED=0 go vet work || exit 1; \
+	done
+
+fmt: deps ## format every file
+	@echo "== gofumpt"
+	@.bin/gofumpt -l -w .
+
+fuzz: ## run each fuzz target for FUZZTIME (10s)
+	@scripts/fuzz $(FUZZTIME)
+
+bench: ## benchmarks of the root module; BENCH is a pattern, COUNT repeats
+	@echo "== go test -bench $(BENCH), $(COUNT) time(s)"
+	@go test -run '^$$' -bench '$(BENCH)' -benchmem -count=$(COUNT) -timeout=30m ./...
+
+soak: deps ## core and memstore SOAKCOUNT (50) times under the race detector
+	@echo "== go test -race -count=$(SOAKCOUNT) $(SOAK)"
+	@.bin/testreport -race -count=$(SOAKCOUNT) -timeout=60m $(SOAK)
+
+cover: deps ## coverage of all modules, in .bin/cover.html
+	@echo "== coverage, all modules"
+	@.bin/testreport -coverprofile=.bin/cover.out -coverpkg=work -timeout=$(TIMEOUT) work
+	@go tool cover -html=.bin/cover.out -o .bin/cover.html
+	@go tool cover -func=.bin/cover.out | tail -n 1
+
+clean: ## remove what make built
+	@rm -rf .bin

@@ -1,0 +1,167 @@
+// Command testreport runs go test with the arguments it is given and prints what go test
+// prints, plus what go test keeps quiet about: the tests that were skipped, and why. With
+// CI=true in the environment a skipped test is a failure, and so is a run without a test:
+// neither may look green.
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+)
+
+func main() {
+	cmd := exec.Command("go", append([]string{"test", "-json"}, os.Args[1:]...)...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "testreport:", err)
+		os.Exit(1)
+	}
+	r := newReport(os.Stdout)
+	readErr := r.read(out)
+	runErr := cmd.Wait()
+	r.sum()
+	ci, _ := strconv.ParseBool(os.Getenv("CI"))
+	if err := cmp.Or(readErr, runErr, r.verdict(ci)); err != nil {
+		fmt.Fprintln(os.Stderr, "testreport:", err)
+		os.Exit(1)
+	}
+}
+
+// event is one line of go test -json; see go doc test2json.
+type event struct {
+	Action  string
+	Package string
+	Test    string
+	Output  string
+}
+
+// report follows the events of one run.
+type report struct {
+	w       io.Writer
+	output  map[string][]string // by package and test: printed only if it failed
+	passed  int
+	failed  int
+	skipped []string // with the reason
+}
+
+func newReport(w io.Writer) *report {
+	return &report{w: w, output: make(map[string][]string)}
+}
+
+// read prints results as they come, until the run ends.
+func (r *report) read(in io.Reader) error {
+	lines := bufio.NewReader(in)
+	for {
+		line, err := lines.ReadString('\n')
+		if line != "" {
+			var e event
+			if json.Unmarshal([]byte(line), &e) != nil {
+				fmt.Fprint(r.w, line) // not an event: go test itself has something to say
+			} else {
+				r.add(e)
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (r *report) add(e event) {
+	key := e.Package + " " + e.Test
+	switch e.Action {
+	case "build-output":
+		fmt.Fprint(r.w, e.Output)
+	case "output":
+		r.output[key] = append(r.output[key], e.Output)
+	case "pass", "fail", "skip":
+		if e.Test == "" {
+			r.endPackage(e)
+			return
+		}
+		switch e.Action {
+		case "pass":
+			r.passed++
+		case "fail":
+			r.failed++
+			r.print(r.output[key])
+		case "skip":
+			r.skipped = append(r.skipped, strings.TrimSpace(key+": "+reason(r.output[key])))
+		}
+		delete(r.output, key)
+	}
+}
+
+// endPackage prints the line that go test prints for a package. If the package failed it
+// prints all that is left of it: a panic or a timeout belongs to no test that ended.
+func (r *report) endPackage(e event) {
+	own := r.output[e.Package+" "]
+	if e.Action != "fail" && len(own) > 0 {
+		own = own[len(own)-1:] // "ok …" or "? …"
+	}
+	delete(r.output, e.Package+" ")
+	for key, lines := range r.output {
+		if strings.HasPrefix(key, e.Package+" ") {
+			if e.Action == "fail" {
+				r.print(lines)
+			}
+			delete(r.output, key)
+		}
+	}
+	r.print(own)
+}
+
+func (r *report) print(lines []string) {
+	for _, line := range lines {
+		if !strings.HasPrefix(line, "=== ") {
+			fmt.Fprint(r.w, line)
+		}
+	}
+}
+
+// reason picks what a skipped test logged last.
+func reason(lines []string) string {
+	var said string
+	for _, line := range lines {
+		if line = strings.TrimSpace(line); !strings.HasPrefix(line, "=== ") && !strings.HasPrefix(line, "--- ") {
+			said = line
+		}
+	}
+	return said
+}
+
+// sum prints what was skipped, and the numbers.
+func (r *report) sum() {
+	for _, s := range r.skipped {
+		fmt.Fprintln(r.w, "SKIP", s)
+	}
+	fmt.Fprintf(r.w, "%d passed, %d failed, %d skipped\n", r.passed, r.failed, len(r.skipped))
+}
+
+// verdict is what go test has no word for: in CI, an error if not every test ran.
+func (r *report) verdict(ci bool) error {
+	switch {
+	case !ci:
+		return nil
+	case len(r.skipped) > 0:
+		return fmt.Errorf("%d skipped: in CI every test must run", len(r.skipped))
+	case r.passed == 0:
+		return errors.New("no test ran")
+	}
+	return nil
+}

@@ -1,0 +1,332 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// A claim is one identity that wants or has a name, and the connection it uses.
+type claim struct {
+	*conn
+	req   store.Request
+	ans   store.Answer  // the newest grant
+	again time.Duration // the longest Again of a refusal
+	alive bool          // may have left something on the server
+	kept  bool          // and that is a closure
+}
+
+func (c *conn) exclusive(name string) *claim { return c.claim(name, store.Exclusive, 1, 0) }
+func (c *conn) shared(name string) *claim    { return c.claim(name, store.Shared, 1, 0) }
+func (c *conn) permits(name string, weight, limit int) *claim {
+	return c.claim(name, store.Permits, weight, limit)
+}
+
+func (c *conn) claim(name string, mode store.Mode, weight, limit int) *claim {
+	id := store.NewID()
+	k := &claim{conn: c, req: store.Request{
+		Name: name, ID: id, Mode: mode, Weight: weight, Limit: limit, TTL: c.s.long, Tokens: 1,
+		Owner: "owner " + id.String()[:4], Meta: "meta " + id.String()[:4],
+	}}
+	if err := c.s.caps.Check(&k.req); err != nil {
+		c.s.Helper()
+		c.s.Fatalf("the suite asks what the core would not: %v", err)
+	}
+	c.s.claims = append(c.s.claims, k)
+	return k
+}
+
+// short makes the grant to come one that expires within the test.
+func (k *claim) short() *claim {
+	k.req.TTL = k.s.ttl
+	return k
+}
+
+// via returns the same identity on another connection.
+func (k *claim) via(c *conn) *claim {
+	other := *k
+	other.conn = c
+	return &other
+}
+
+// try makes one attempt and checks what is true of every answer. Unlike the other methods
+// it may be called from any goroutine, one at a time.
+func (k *claim) try(ctx context.Context) (store.Answer, error) {
+	k.alive = true
+	ans, err := k.Acquire(ctx, k.req)
+	switch {
+	case err != nil:
+	case !ans.Granted():
+		k.again = max(k.again, ans.Refusal.Again)
+		if !k.req.Queue {
+			k.alive = false
+		}
+	case ans.Tokens < 1 || ans.Tokens > max(k.req.Tokens, k.ans.Tokens):
+		err = fmt.Errorf("granted %d tokens, asked for %d", ans.Tokens, k.req.Tokens)
+	case ans.Token <= k.req.Floor || last(ans.Token, ans.Tokens) > store.MaxToken:
+		err = fmt.Errorf("token %d to %d: want one from %d to 2^53-1", ans.Token, last(ans.Token, ans.Tokens), k.req.Floor+1)
+	case ans.TTL <= 0:
+		err = fmt.Errorf("granted for %v", ans.TTL)
+	default:
+		k.ans = ans
+	}
+	return ans, err
+}
+
+// granted asks once and wants a grant.
+func (k *claim) granted() *claim {
+	k.s.Helper()
+	ctx, cancel := k.s.bounded()
+	defer cancel()
+	ans, err := k.try(ctx)
+	if err != nil {
+		k.s.Fatalf("Acquire: %v", err)
+	}
+	if !ans.Granted() {
+		k.s.Fatalf("Acquire: refused, want a grant: %s", show(ans.Refusal))
+	}
+	return k
+}
+
+// refused asks once and wants a refusal.
+func (k *claim) refused() *store.Refusal {
+	k.s.Helper()
+	ctx, cancel := k.s.bounded()
+	defer cancel()
+	ans, err := k.try(ctx)
+	if err != nil {
+		k.s.Fatalf("Acquire: %v", err)
+	}
+	if ans.Granted() {
+		k.s.Fatalf("Acquire: granted, want a refusal")
+	}
+	return ans.Refusal
+}
+
+// queued asks with Queue, from now on, and wants that place in the queue; 0 is any.
+func (k *claim) queued(place int) *claim {
+	k.s.Helper()
+	k.req.Queue = true
+	r := k.refused()
+	if k.s.caps.Features.Has(store.FeatureQueue) && place != 0 && r.Place != place {
+		k.s.Fatalf("Acquire: place %d in the queue, want %d", r.Place, place)
+	}
+	return k
+}
+
+// invalid asks once and wants ErrInvalid.
+func (k *claim) invalid() error {
+	k.s.Helper()
+	ctx, cancel := k.s.bounded()
+	defer cancel()
+	ans, err := k.try(ctx)
+	if !errors.Is(err, store.ErrInvalid) {
+		k.s.Fatalf("Acquire: granted %v, error %v, want ErrInvalid", ans.Granted(), err)
+	}
+	k.alive = false
+	return err
+}
+
+func show(r *store.Refusal) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "place %d, %d waiters, again %v", r.Place, r.Waiters, r.Again)
+	for _, h := range r.Holders {
+		fmt.Fprintf(&b, ", %s by %s (%s, %v left)", h.State, h.Owner, h.Mode, h.Left)
+	}
+	return b.String()
+}
+
+// within polls without queueing until the name is granted, and fails the test after the
+// limit.
+func (k *claim) within(limit time.Duration) {
+	k.s.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), limit+patience)
+	defer cancel()
+	var err error
+	ok := k.s.eventually(limit, func() bool {
+		var ans store.Answer
+		ans, err = k.try(ctx)
+		return err != nil || ans.Granted()
+	})
+	if err != nil {
+		k.s.Fatalf("Acquire: %v", err)
+	}
+	if !ok {
+		k.s.Fatalf("not granted within %v", limit)
+	}
+}
+
+func (k *claim) tryRelease(keep store.Keep) error {
+	ctx, cancel := k.s.bounded()
+	defer cancel()
+	err := k.Release(ctx, k.req.Name, k.req.ID, keep)
+	if err == nil {
+		k.kept = keep != store.Keep{}
+		k.alive = k.kept
+	}
+	return err
+}
+
+func (k *claim) release() {
+	k.s.Helper()
+	k.keep(store.Keep{})
+}
+
+func (k *claim) keep(keep store.Keep) {
+	k.s.Helper()
+	if err := k.tryRelease(keep); err != nil {
+		k.s.Fatalf("Release: %v", err)
+	}
+}
+
+// releaseNotHeld wants a release to find nothing.
+func (k *claim) releaseNotHeld() {
+	k.s.Helper()
+	if err := k.tryRelease(store.Keep{}); !errors.Is(err, store.ErrNotHeld) {
+		k.s.Fatalf("Release: %v, want ErrNotHeld", err)
+	}
+}
+
+func (k *claim) leave() {
+	k.s.Helper()
+	ctx, cancel := k.s.bounded()
+	defer cancel()
+	if err := k.Leave(ctx, k.req.Name, k.req.ID); err != nil {
+		k.s.Fatalf("Leave: %v", err)
+	}
+}
+
+func (k *claim) renewal() store.Renewal {
+	return store.Renewal{Name: k.req.Name, ID: k.req.ID, TTL: k.req.TTL, Mode: k.req.Mode}
+}
+
+// renewAs renews with what change makes of a plain renewal.
+func (k *claim) renewAs(change func(r *store.Renewal)) store.Renewed {
+	k.s.Helper()
+	r := k.renewal()
+	if change != nil {
+		change(&r)
+	}
+	ctx, cancel := k.s.bounded()
+	defer cancel()
+	out, err := k.Renew(ctx, []store.Renewal{r})
+	if err != nil {
+		k.s.Fatalf("Renew: %v", err)
+	}
+	if len(out) != 1 {
+		k.s.Fatalf("Renew: %d outcomes for one renewal", len(out))
+	}
+	if out[0].Status == store.Extended && out[0].TTL <= 0 {
+		k.s.Fatalf("Renew: extended by %v", out[0].TTL)
+	}
+	return out[0]
+}
+
+// extended wants a renewal to succeed.
+func (k *claim) extended(change func(r *store.Renewal)) store.Renewed {
+	k.s.Helper()
+	out := k.renewAs(change)
+	if out.Status != store.Extended {
+		k.s.Fatalf("Renew: status %d, want Extended", out.Status)
+	}
+	return out
+}
+
+// stepsDown renews in shared mode.
+func (k *claim) stepsDown() {
+	k.s.Helper()
+	k.req.Mode = store.Shared
+	k.extended(nil)
+}
+
+// gone wants a renewal to find nothing.
+func (k *claim) gone() {
+	k.s.Helper()
+	if out := k.renewAs(nil); out.Status != store.Gone {
+		k.s.Fatalf("Renew: status %d, want Gone", out.Status)
+	}
+}
+
+func (k *claim) tryBreak() error {
+	ctx, cancel := k.s.bounded()
+	defer cancel()
+	return k.Break(ctx, k.req.Name, k.req.ID)
+}
+
+func (k *claim) broken() {
+	k.s.Helper()
+	if err := k.tryBreak(); err != nil {
+		k.s.Fatalf("Break: %v", err)
+	}
+}
+
+func (k *claim) breakNotHeld() {
+	k.s.Helper()
+	if err := k.tryBreak(); !errors.Is(err, store.ErrNotHeld) {
+		k.s.Fatalf("Break: %v, want ErrNotHeld", err)
+	}
+}
+
+// last is the highest token of the newest grant.
+func (k *claim) last() int64 { return last(k.ans.Token, k.ans.Tokens) }
+
+func last(token int64, tokens int) int64 { return token + int64(tokens) - 1 }
+
+// above wants the claim's token to be greater.
+func (k *claim) above(token int64) {
+	k.s.Helper()
+	if k.ans.Token <= token {
+		k.s.Fatalf("token %d, want one greater than %d", k.ans.Token, token)
+	}
+}
+
+// expire sleeps until the grant must have ended.
+func (k *claim) expire() { time.Sleep(k.ans.TTL + k.s.h.Slack) }
+
+// freedAfter wants the rival to get the name when the TTL that counts from start is over,
+// and not before.
+func (k *claim) freedAfter(start time.Time, ttl time.Duration) {
+	k.s.Helper()
+	k.within(time.Until(start.Add(ttl)) + k.s.h.Slack)
+	// A hundredth is for servers that count in milliseconds. The core's margin is wider.
+	if took := time.Since(start); took < ttl-ttl/100 {
+		k.s.Fatalf("the name was freed %v after it was taken for %v", took, ttl)
+	}
+}
+
+// is wants a record to be that of the claim.
+func (k *claim) is(h store.Holder, state store.State) {
+	k.s.Helper()
+	want := store.Holder{ID: k.req.ID, Owner: k.req.Owner, Meta: k.req.Meta, Mode: k.req.Mode,
+		Weight: k.req.Weight, Token: k.ans.Token, State: state, Age: h.Age, Left: h.Left}
+	if h != want {
+		k.s.Fatalf("holder:\n got %+v\nwant %+v", h, want)
+	}
+}
+
+// refuses wants the rival to be refused because of this claim alone, and returns what it
+// is told.
+func (k *claim) refuses(rival *claim, state store.State) store.Holder {
+	k.s.Helper()
+	r := rival.refused()
+	if len(r.Holders) != 1 {
+		k.s.Fatalf("refused because of %d holders, want 1", len(r.Holders))
+	}
+	k.is(r.Holders[0], state)
+	return r.Holders[0]
+}
+
+// listed wants the claim to be listed as the only holder of its name.
+func (k *claim) listed(c *conn, state store.State) store.Holder {
+	k.s.Helper()
+	l := c.lookup(k.req.Name)
+	if len(l.Holders) != 1 {
+		k.s.Fatalf("%d holders are listed, want 1: %+v", len(l.Holders), l)
+	}
+	k.is(l.Holders[0], state)
+	return l.Holders[0]
+}

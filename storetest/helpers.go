@@ -1,0 +1,226 @@
+package storetest
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// patience bounds everything that should happen soon. It is long, because only a failing
+// test spends it.
+const patience = 30 * time.Second
+
+// eternity is a TTL that no test outlives, so that only grants made to expire can.
+const eternity = 10 * time.Minute
+
+// A suite is what one test works with.
+type suite struct {
+	*testing.T
+	caps    store.Capabilities
+	h       Harness
+	ttl     time.Duration // ends within a test
+	long    time.Duration // does not
+	base    string        // starts every name of this test, and no name of another
+	names   int
+	conns   []*conn
+	claims  []*claim
+	cancels []context.CancelFunc // of waits
+
+	residue    []string // of the time before the test, as is
+	goroutines int
+}
+
+// A conn is a connection that closes at the end of its test.
+type conn struct {
+	store.Store
+	s      *suite
+	closed bool
+}
+
+func newSuite(t *testing.T, h Harness, caps store.Capabilities) *suite {
+	s := &suite{T: t, h: h, caps: caps, ttl: h.TTL, long: eternity}
+	if caps.MaxTTL > 0 {
+		s.long = min(s.long, caps.MaxTTL)
+	}
+	sentence := t.Name()[strings.LastIndexByte(t.Name(), '/')+1:]
+	s.base = fmt.Sprintf("%.40s-%s", strings.ToLower(sentence), strings.ToLower(rand.Text()[:10]))
+	if h.Residue != nil {
+		s.residue = h.Residue(t)
+	}
+	s.goroutines = runtime.NumGoroutine()
+	return s
+}
+
+// end cleans up. It is deferred and no t.Cleanup, before which the test's context ends: a
+// harness may open with that.
+func (s *suite) end() {
+	for _, cancel := range s.cancels {
+		cancel()
+	}
+	s.undo()
+	s.closeAll()
+	if !s.Failed() { // else what is left is a consequence
+		s.noMoreGoroutinesThan(s.goroutines)
+	}
+}
+
+// undo ends whatever the test left, so that a shared server stays clean.
+func (s *suite) undo() {
+	var c *conn
+	for _, k := range s.claims {
+		if !k.alive {
+			continue
+		}
+		if c == nil {
+			c = s.open()
+		}
+		ctx, cancel := s.bounded()
+		if k.kept && s.caps.Features.Has(store.FeatureList) {
+			c.Break(ctx, k.req.Name, k.req.ID)
+		} else {
+			c.Leave(ctx, k.req.Name, k.req.ID)
+		}
+		cancel()
+		k.alive = false
+	}
+}
+
+// noMoreGoroutinesThan gives goroutines that were told to end a moment to do so.
+func (s *suite) noMoreGoroutinesThan(n int) {
+	s.Helper()
+	var stacks string
+	ok := s.eventually(5*time.Second, func() bool {
+		if runtime.NumGoroutine() <= n {
+			return true
+		}
+		// That counts goroutines that are just ending, for which fake time cannot wait.
+		// A dump does not show them.
+		buf := make([]byte, 1<<20)
+		stacks = string(buf[:runtime.Stack(buf, true)])
+		return strings.Count("\n"+stacks, "\ngoroutine ") <= n
+	})
+	if !ok {
+		s.Errorf("more than the %d goroutines of before:\n%s", n, stacks)
+	}
+}
+
+// eventually polls until the condition is true, and reports false if it is not within
+// the limit.
+func (s *suite) eventually(limit time.Duration, cond func() bool) bool {
+	for start := time.Now(); !cond(); time.Sleep(s.ttl / 50) {
+		if time.Since(start) > limit {
+			return false
+		}
+	}
+	return true
+}
+
+// bounded returns the context of one call.
+func (s *suite) bounded() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), patience)
+}
+
+// boundedFor returns the context of a wait for a number of hand-overs, each of which may
+// take until a poll.
+func (s *suite) boundedFor(handovers int) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), patience+time.Duration(handovers)*max(time.Second, s.caps.Heartbeat))
+}
+
+func (s *suite) open() *conn {
+	s.Helper()
+	c := &conn{Store: s.h.Open(s.T), s: s}
+	s.conns = append(s.conns, c)
+	return c
+}
+
+// open2 is for the many tests about two processes.
+func (s *suite) open2() (*conn, *conn) {
+	s.Helper()
+	return s.open(), s.open()
+}
+
+// closeAll closes every connection, as if all processes had ended in good order.
+func (s *suite) closeAll() {
+	s.Helper()
+	for _, c := range s.conns {
+		c.close()
+	}
+}
+
+func (c *conn) close() {
+	c.s.Helper()
+	if c.closed {
+		return
+	}
+	c.closed = true
+	if err := c.Close(); err != nil {
+		c.s.Errorf("Close: %v", err)
+	}
+}
+
+// name returns a new name that starts with s.base.
+func (s *suite) name() string {
+	s.names++
+	return fmt.Sprintf("%s:%d", s.base, s.names)
+}
+
+// promptly wants a wake-up to come by push. Each round returns how long it took and what
+// Again was. The best of five must be far below Again, which is when a poll would come;
+// four may be slow because the machine is. A poll that comes at once is as good as a push.
+func (s *suite) promptly(round func() (took, again time.Duration)) {
+	s.Helper()
+	best := time.Duration(-1)
+	for range 5 {
+		took, again := round()
+		if took < max(again/2, s.ttl/10) {
+			return
+		}
+		if best < 0 || took < best {
+			best = took
+		}
+	}
+	s.Errorf("the best of five wake-ups took %v: it was not pushed", best)
+}
+
+// parallel runs f(0) … f(n-1), some of them at a time, and fails the test on an error.
+func (s *suite) parallel(n, workers int, f func(i int) error) {
+	s.Helper()
+	next, errs := make(chan int), make(chan error, n)
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for i := range next {
+				if err := f(i); err != nil {
+					errs <- fmt.Errorf("%d: %w", i, err)
+				}
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	close(errs)
+	for err := range errs {
+		s.Error(err)
+	}
+	if s.Failed() {
+		s.FailNow()
+	}
+}
+
+// between wants a duration that the store told to be in bounds, give or take Slack.
+func (s *suite) between(what string, got, low, high time.Duration) {
+	s.Helper()
+	if got < max(0, low-s.h.Slack) || got > high+s.h.Slack {
+		s.Fatalf("%s is %v, want from %v to %v, give or take %v", what, got, low, high, s.h.Slack)
+	}
+}

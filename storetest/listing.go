@@ -1,0 +1,331 @@
+package storetest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// List and Break: what is alive now, and an end to exactly what was seen.
+var listingTests = []test{
+	{name: "a holder is listed with all that is known of it", needs: store.FeatureList, run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		a := one.exclusive(name).granted()
+		l := two.lookup(name)
+		if len(l.Waiters) != 0 || l.Limit != 0 {
+			s.Fatalf("listed %+v, want no waiter and no limit", l)
+		}
+		a.listed(two, store.Held)
+	}},
+	{name: "age grows, what is left falls, and a renewal raises only the latter", needs: store.FeatureList, run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		start := time.Now()
+		a := one.exclusive(name)
+		a.req.TTL = s.long / 2
+		a.granted()
+		look := func(granted time.Time, ttl time.Duration) {
+			s.Helper()
+			before := time.Now()
+			h := a.listed(two, store.Held)
+			s.between("Age", h.Age, before.Sub(start), time.Since(start))
+			s.between("Left", h.Left, ttl-time.Since(granted), ttl-before.Sub(granted))
+		}
+		look(start, a.ans.TTL)
+		time.Sleep(s.ttl + s.h.Slack) // so that the difference shows beyond the slack
+		look(start, a.ans.TTL)
+		renewed := time.Now()
+		look(renewed, a.extended(func(r *store.Renewal) { r.TTL = s.long }).TTL)
+	}},
+	{name: "the token listed is the first of the newest block", needs: store.FeatureList, run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		a := one.exclusive(name)
+		a.req.Tokens = 5
+		a.granted()
+		a.ans.Token = a.extended(func(r *store.Renewal) { r.Tokens = 5 }).Token
+		a.listed(two, store.Held)
+	}},
+	{name: "shared holders are all listed", needs: store.FeatureList | store.FeatureShared, run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		claims := map[store.ID]*claim{}
+		for range store.MaxHolders + 4 { // a listing is not cut, other than a refusal
+			a := one.shared(name).granted()
+			claims[a.req.ID] = a
+		}
+		l := two.lookup(name)
+		for _, h := range l.Holders {
+			if claims[h.ID] == nil {
+				s.Fatalf("holder %+v is none, or is listed twice", h)
+			}
+			claims[h.ID].is(h, store.Held)
+			delete(claims, h.ID)
+		}
+		if len(claims) != 0 || l.Limit != 0 {
+			s.Errorf("%d holders are missing; limit %d, want 0", len(claims), l.Limit)
+		}
+	}},
+	{name: "permits are listed with weight and limit", needs: store.FeatureList | store.FeaturePermits, run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		a := one.permits(name, 3, 7).granted()
+		a.listed(two, store.Held)
+		if l := two.lookup(name); l.Limit != 7 {
+			s.Fatalf("listed %+v, want the limit 7", l)
+		}
+	}},
+	{name: "waiters are listed in order, the next one first", needs: store.FeatureList | store.FeatureQueue, run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		a := one.exclusive(name).granted()
+		start := time.Now()
+		var waiters []*claim
+		for i := range 4 {
+			waiters = append(waiters, []*conn{one, two}[i%2].exclusive(name).queued(i+1))
+		}
+		joined := time.Now()
+		check := func() {
+			s.Helper()
+			low := time.Since(joined)
+			l := two.lookup(name)
+			if len(l.Waiters) != len(waiters) {
+				s.Fatalf("%d waiters are listed, want %d", len(l.Waiters), len(waiters))
+			}
+			for i, w := range l.Waiters {
+				req := waiters[i].req
+				want := store.Waiter{ID: req.ID, Owner: req.Owner, Meta: req.Meta, Mode: req.Mode, Weight: req.Weight, Age: w.Age}
+				if w != want {
+					s.Fatalf("waiter %d:\n got %+v\nwant %+v", i+1, w, want)
+				}
+				s.between("Age", w.Age, low, time.Since(start))
+			}
+		}
+		check()
+		time.Sleep(waiters[0].again / 2)
+		for i, w := range waiters {
+			w.queued(i + 1) // makes them no younger
+		}
+		check()
+		waiters[2].leave()
+		waiters = append(waiters[:2], waiters[3])
+		check()
+		a.release() // the queue is listed though nobody holds
+		check()
+	}},
+	{name: "closures are listed with their state", needs: store.FeatureList | store.FeatureKeep, run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		a := one.exclusive(name).granted()
+		start := time.Now()
+		a.keep(store.Keep{State: store.Done, For: s.long / 2})
+		h := a.listed(two, store.Done)
+		s.between("Left", h.Left, s.long/2-time.Since(start), s.long/2)
+	}},
+	{name: "what was released is not listed", needs: store.FeatureList, run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		two.unlisted(name)
+		a := one.exclusive(name).granted()
+		two.exclusive(name).refused()
+		a.release()
+		two.unlisted(name)
+	}},
+	{name: "the dead are not listed", needs: store.FeatureList, run: func(s *suite) {
+		one, two := s.open2()
+		held, mixed := s.name(), s.name()
+		a := one.exclusive(held).short().granted()
+		live := one.exclusive(mixed).granted()
+		if s.caps.Features.Has(store.FeatureQueue) {
+			one.exclusive(mixed).queued(1) // and never asks again
+		}
+		time.Sleep(max(a.ans.TTL, s.caps.Heartbeat) + s.h.Slack)
+		two.unlisted(held)
+		live.listed(two, store.Held)
+		if l := two.lookup(mixed); len(l.Waiters) != 0 {
+			s.Fatalf("listed %+v, want no dead waiter", l)
+		}
+	}},
+	{name: "a name is found exactly, and names by their prefix", needs: store.FeatureList, run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		names := []string{name, name + "/a", name + "/ab", name + "x"}
+		for _, n := range names {
+			one.exclusive(n).granted()
+		}
+		one.exclusive(s.name()).granted()
+		two.listsExactly(store.Query{Name: name}, names[:1])
+		two.listsExactly(store.Query{Prefix: name}, names)
+		two.listsExactly(store.Query{Prefix: name + "/"}, names[1:3])
+		two.listsExactly(store.Query{Prefix: name + "/abc"}, nil)
+		two.listsExactly(store.Query{Name: name + "/abc"}, nil)
+		two.listsExactly(store.Query{Name: name + "/a", Prefix: name}, names[1:2]) // the name counts
+	}},
+	{name: "pages lose no name and repeat none", needs: store.FeatureList, run: func(s *suite) {
+		one, two := s.open2()
+		names := one.hold(s, 250)
+		for _, limit := range []int{0, 1, 20, 249, 250, 1000} {
+			two.listsExactly(store.Query{Prefix: s.base, Limit: limit}, names)
+		}
+	}},
+	{name: "pages lose no name though others come and go", needs: store.FeatureList, run: func(s *suite) {
+		one, two := s.open2()
+		names := one.hold(s, 100)
+		held := map[string]*claim{}
+		for _, k := range s.claims {
+			held[k.req.Name] = k
+		}
+		gone := map[string]bool{}
+		locks := two.pages(store.Query{Prefix: s.base, Limit: 10}, func(page []store.Lock) {
+			for _, l := range page {
+				if k := held[l.Name]; k != nil && !gone[l.Name] {
+					gone[l.Name] = true
+					k.release()
+				}
+			}
+		})
+		seen := map[string]bool{}
+		for _, l := range locks {
+			seen[l.Name] = true
+		}
+		for _, name := range names {
+			if !seen[name] {
+				s.Errorf("%q was held all the time and is not listed", name)
+			}
+		}
+	}},
+	{name: "a broken grant is gone for its holder, and the next one gets in", needs: store.FeatureList, run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		a := one.exclusive(name).granted()
+		b := two.exclusive(name).queued(1)
+		w := b.wait()
+		seen := a.listed(two, store.Held).ID
+		ctx, cancel := s.bounded()
+		defer cancel()
+		if err := two.Break(ctx, name, seen); err != nil {
+			s.Fatalf("Break: %v", err)
+		}
+		w.woken()
+		b.granted().above(a.last())
+		a.gone()
+		a.releaseNotHeld()
+		a.breakNotHeld()
+		b.extended(nil)
+	}},
+	{name: "a break ends one of several holders", needs: store.FeatureList | store.FeatureShared, run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		a, b := one.shared(name).granted(), one.shared(name).granted()
+		a.via(two).broken()
+		a.gone()
+		b.extended(nil)
+		two.exclusive(name).refused()
+		b.release()
+		two.exclusive(name).granted()
+	}},
+}
+
+// hold takes n names that start with s.base. They are of different lengths and start with
+// each other, which is what paging tends to get wrong.
+func (c *conn) hold(s *suite, n int) []string {
+	s.Helper()
+	claims := make([]*claim, n)
+	names := make([]string, n)
+	for i := range n {
+		names[i] = fmt.Sprintf("%s/%d%s", s.base, i/3, strings.Repeat("/x", i%3))
+		claims[i] = c.exclusive(names[i])
+	}
+	s.parallel(n, 8, func(i int) error {
+		ctx, cancel := s.bounded()
+		defer cancel()
+		ans, err := claims[i].try(ctx)
+		if err == nil && !ans.Granted() {
+			err = fmt.Errorf("%q is refused", names[i])
+		}
+		return err
+	})
+	return names
+}
+
+// list reads all pages of a query.
+func (c *conn) list(q store.Query) []store.Lock {
+	c.s.Helper()
+	return c.pages(q, nil)
+}
+
+// pages reads all pages and calls between after each but the last.
+func (c *conn) pages(q store.Query, between func(page []store.Lock)) []store.Lock {
+	c.s.Helper()
+	ctx, cancel := c.s.bounded()
+	defer cancel()
+	var locks []store.Lock
+	for {
+		page, err := c.List(ctx, q)
+		if err != nil {
+			c.s.Fatalf("List: %v", err)
+		}
+		locks = append(locks, page.Locks...)
+		if page.Next == "" {
+			return locks
+		}
+		q.Cursor = page.Next
+		if between != nil {
+			between(page.Locks)
+		}
+	}
+}
+
+// lookup lists one name and wants it to be there.
+func (c *conn) lookup(name string) store.Lock {
+	c.s.Helper()
+	locks := c.list(store.Query{Name: name})
+	if len(locks) != 1 || locks[0].Name != name {
+		c.s.Fatalf("List of %q: %+v, want that name", name, locks)
+	}
+	return locks[0]
+}
+
+// unlisted wants a name not to be listed.
+func (c *conn) unlisted(name string) {
+	c.s.Helper()
+	if locks := c.list(store.Query{Name: name}); len(locks) != 0 {
+		c.s.Fatalf("List of %q: %+v, want nothing", name, locks)
+	}
+}
+
+// listsExactly wants a query to find these names, each once.
+func (c *conn) listsExactly(q store.Query, want []string) {
+	c.s.Helper()
+	c.s.same(c.list(q), want)
+}
+
+func (s *suite) same(locks []store.Lock, names []string) {
+	s.Helper()
+	var got []string
+	for _, l := range locks {
+		got = append(got, l.Name)
+	}
+	slices.Sort(got)
+	want := slices.Sorted(slices.Values(names))
+	if slices.Equal(got, want) {
+		return
+	}
+	count := map[string]int{}
+	for _, name := range got {
+		count[name]++
+	}
+	for _, name := range want {
+		count[name]--
+	}
+	for name, n := range count {
+		if n != 0 {
+			s.Errorf("%q is listed %+d times too often", name, n)
+		}
+	}
+	s.FailNow()
+}

@@ -1,0 +1,61 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// G2, the store's part: a grant lives for its TTL as granted, no shorter and not for ever.
+// The core ends the lease for its holder by the same number.
+var lossTests = []test{
+	{name: "a grant that nobody renews ends", run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		start := time.Now()
+		a := one.exclusive(name).short().granted()
+		two.exclusive(name).within(time.Until(start.Add(a.ans.TTL)) + s.h.Slack)
+	}},
+	{name: "a grant is never freed before its TTL as granted is over", run: func(s *suite) {
+		one, two := s.open2()
+		for _, ttl := range []time.Duration{s.ttl, s.ttl*5/2 + 1} { // the second shows rounding
+			if s.caps.CheckTTL(ttl) != nil {
+				continue
+			}
+			name := s.name()
+			a := one.exclusive(name)
+			a.req.TTL = ttl
+			start := time.Now()
+			a.granted()
+			two.exclusive(name).freedAfter(start, a.ans.TTL)
+		}
+	}},
+	{name: "a renewal extends the grant", run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		a := one.exclusive(name).short().granted()
+		a.extended(func(r *store.Renewal) { r.TTL = s.long })
+		a.expire()
+		two.exclusive(name).refused()
+		a.extended(nil)
+	}},
+	{name: "a renewed grant is never freed before its new TTL is over, and then is", run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		a := one.exclusive(name).short().granted()
+		time.Sleep(s.ttl / 4)
+		start := time.Now()
+		out := a.extended(nil)
+		two.exclusive(name).freedAfter(start, out.TTL)
+	}},
+	{name: "a grant renewed in time lives on and on", run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		a := one.exclusive(name).short().granted()
+		for range 12 {
+			time.Sleep(s.ttl / 4)
+			a.extended(nil)
+			two.exclusive(name).refused()
+		}
+	}},
+}

@@ -1,0 +1,268 @@
+package storetest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+func (c *link) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
+	l, err := c.enter(ctx, req.Name)
+	defer func() { c.leave(l) }()
+	if err != nil {
+		return store.Answer{}, err
+	}
+	if h := l.holder(req.ID); h != nil && h.State == store.Held && !c.bug("an identity that asks again is refused") {
+		if !c.bug("asking again does not start the TTL anew") {
+			h.until = time.Now().Add(req.TTL)
+		}
+		if c.bug("an identity that asks again gets a new token") {
+			h.block = c.reserve(h.tokens, req.Floor)
+		}
+		return store.Answer{Token: h.block, Tokens: h.tokens, TTL: req.TTL, Waiters: len(l.queue)}, nil
+	}
+	for _, h := range l.holders {
+		err := store.Mixes(req.Name, req.Mode, req.Limit, h.Mode, h.limit)
+		switch {
+		case c.bug("different limits are accepted") && h.Mode == req.Mode,
+			c.bug("shared and permits are refused, not invalid") && h.Mode != req.Mode:
+			err = nil
+		case c.bug("exclusive does not mix with permits") && h.Mode != req.Mode:
+			err = store.ErrInvalid
+		case c.bug("a limit that differs is not named") && err != nil:
+			err = store.ErrInvalid
+		}
+		if err != nil {
+			return store.Answer{}, err
+		}
+	}
+	if c.fits(l, &req) {
+		return c.grant(l, &req), nil
+	}
+	return store.Answer{Refusal: c.refuse(l, &req)}, nil
+}
+
+// fits reports whether a request can be granted now.
+func (c *link) fits(l *lock, req *store.Request) bool {
+	fits := l.usage().Admits(req.Mode, req.Weight, req.Limit)
+	front := l.queue
+	if i := l.place(req.ID); i >= 0 {
+		front = l.queue[:i]
+	}
+	switch {
+	case c.bug("the last to come is the first to be served"):
+		if i := l.place(req.ID); i >= 0 {
+			front = l.queue[i+1:]
+		}
+	case c.bug("a try overtakes the queue") && !req.Queue,
+		c.bug("a reader overtakes a writer who waits") && req.Mode == store.Shared,
+		c.bug("a small request overtakes a big one") && req.Mode == store.Permits:
+		front = nil
+	}
+	fits = fits && len(front) == 0
+	switch {
+	case c.bug("a held name is granted"):
+		return true
+	case c.bug("a held name is granted now and then"):
+		if len(l.holders) > 0 {
+			c.refused++
+			return c.refused%5 == 0
+		}
+	case c.bug("it is checked first and granted later") && fits:
+		c.mu.Unlock()
+		time.Sleep(time.Microsecond)
+		c.mu.Lock()
+	case c.bug("permits exceed their limit") && req.Mode == store.Permits:
+		return len(front) == 0 && len(l.holders) < req.Limit
+	case c.bug("readers exclude each other") && req.Mode == store.Shared:
+		return fits && len(l.holders) == 0
+	case c.bug("a writer does not wait for all readers") && req.Mode == store.Exclusive:
+		return len(front) == 0 && (len(l.holders) == 0 || l.holders[0].Mode == store.Shared && len(l.holders) == 1)
+	case c.bug("a closed name is granted") && !fits:
+		return len(front) == 0 && !slices.ContainsFunc(l.holders, func(h *holder) bool { return h.State == store.Held })
+	}
+	return fits
+}
+
+func (c *link) grant(l *lock, req *store.Request) store.Answer {
+	now := time.Now()
+	ttl := req.TTL
+	switch {
+	case c.bug("a grant expires too early"):
+		ttl /= 2
+	case c.bug("a TTL is cut to whole units"):
+		ttl = min(ttl, 1500*time.Millisecond)
+	}
+	tokens := max(1, min(req.Tokens, 8))
+	h := &holder{
+		Holder: store.Holder{ID: req.ID, Owner: req.Owner, Meta: req.Meta, Mode: req.Mode, Weight: req.Weight},
+		limit:  req.Limit, tokens: tokens, via: c, since: now, until: now.Add(ttl),
+	}
+	h.block = c.reserve(tokens, req.Floor)
+	h.Token = h.block
+	l.holders = append(l.holders, h)
+	if i := l.place(req.ID); i >= 0 && !c.bug("a waiter who is granted stays queued") {
+		l.queue = slices.Delete(l.queue, i, i+1)
+	}
+	if !c.bug("a grant wakes no neighbour") && !c.bug("only the first waiter is woken") {
+		c.wake(l)
+	}
+	if c.bug("a goroutine per grant") {
+		go func() { <-c.done }()
+	}
+	a := store.Answer{Token: h.block, Tokens: tokens, TTL: req.TTL, Waiters: len(l.queue)}
+	if c.bug("a grant does not count who waits") {
+		a.Waiters = 0
+	}
+	return a
+}
+
+func (c *link) refuse(l *lock, req *store.Request) *store.Refusal {
+	now := time.Now()
+	r := &store.Refusal{Again: c.heartbeat / 2, Highest: c.model.counter}
+	if c.heartbeat == 0 {
+		r.Again = time.Second
+	}
+	if !l.usage().Admits(req.Mode, req.Weight, req.Limit) {
+		r.Holders = c.list(l.holders)
+	}
+	for _, h := range l.holders {
+		r.Again = max(time.Millisecond, min(r.Again, h.until.Sub(now)))
+	}
+	i := l.place(req.ID)
+	if !c.features.Has(store.FeatureQueue) {
+		if c.bug("a place is made up") {
+			r.Place = 1
+		}
+		return r
+	}
+	switch {
+	case i < 0 && (req.Queue || c.bug("a try is queued")):
+		l.queue = append(l.queue, &waiter{req: *req, joined: now})
+		i = len(l.queue) - 1
+	case i >= 0 && c.bug("asking again moves to the end"):
+		w := l.queue[i]
+		l.queue = append(slices.Delete(l.queue, i, i+1), w)
+		i = len(l.queue) - 1
+	}
+	r.Waiters = len(l.queue)
+	if i >= 0 {
+		w := l.queue[i]
+		w.asked, w.woken = now, make(chan struct{})
+		r.Place = i + 1
+		r.Waiters--
+	}
+	switch {
+	case c.bug("a refusal names no holder"):
+		r.Holders = nil
+	case c.bug("a refusal tells the TTL instead of what is left"):
+		for i := range r.Holders {
+			r.Holders[i].Left += r.Holders[i].Age
+		}
+	case c.bug("the highest token is not told"):
+		r.Highest = 0
+	case c.bug("a refusal counts the waiter itself"):
+		r.Waiters = len(l.queue)
+	case c.bug("a refusal says to ask again too late"):
+		r.Again = 2 * c.heartbeat
+	}
+	if c.bug("a try who is behind waiters is told of holders") && len(r.Holders) == 0 {
+		r.Holders = []store.Holder{{ID: l.queue[0].req.ID}}
+	}
+	return r
+}
+
+func (c *link) Wait(ctx context.Context, name string, id store.ID) error {
+	l, err := c.enter(ctx, name)
+	if err != nil {
+		c.leave(l)
+		return err
+	}
+	if c.bug("a goroutine outlives Close") {
+		go time.Sleep(time.Hour)
+	}
+	var woken chan struct{}
+	if i := l.place(id); i >= 0 {
+		woken = l.queue[i].woken
+		if c.bug("a change before Wait is lost") {
+			woken = make(chan struct{})
+			l.queue[i].woken = woken
+		}
+	}
+	c.waits++
+	if c.bug("one Wait per connection") && c.waits > 1 {
+		woken = make(chan struct{}) // which nobody knows
+	}
+	c.leave(l)
+	if woken == nil && c.features.Has(store.FeatureQueue) {
+		return nil
+	}
+	ended := ctx.Done()
+	if c.bug("Wait ignores its context") {
+		ended = nil
+	}
+	if c.bug("a goroutine per waiter") {
+		stop := make(chan struct{})
+		defer close(stop)
+		go func() { <-stop }()
+	}
+	var again <-chan time.Time
+	switch {
+	case c.bug("a wake-up comes by the poll"):
+		woken, again = nil, time.After(c.heartbeat/2)
+	case !c.features.Has(store.FeatureQueue):
+		again = time.After(100 * time.Millisecond)
+	}
+	defer func() {
+		c.mu.Lock()
+		c.waits--
+		c.mu.Unlock()
+	}()
+	select {
+	case <-woken:
+		return nil
+	case <-again:
+		return nil
+	case <-ended:
+		if c.bug("Wait hides why it ended") {
+			return errors.New("model: interrupted")
+		}
+		return ctx.Err()
+	case <-c.done:
+		return fmt.Errorf("model: %w", store.ErrClosed)
+	}
+}
+
+func (c *link) Leave(ctx context.Context, name string, id store.ID) error {
+	l, err := c.enter(ctx, name)
+	defer func() { c.leave(l) }()
+	if err != nil {
+		return err
+	}
+	h, i := l.holder(id), l.place(id)
+	if h == nil && c.bug("leaving touches the name") && len(l.holders) > 0 {
+		h = l.holders[0]
+	}
+	found := h != nil || i >= 0
+	if h != nil && (h.State == store.Held || c.bug("leaving reopens a closed name")) && !c.bug("leaving does not give back the grant") {
+		l.remove(h)
+		if c.bug("tokens restart after a grant given back") {
+			c.model.counter = 0
+		}
+	}
+	if i >= 0 && !c.bug("leaving leaves the waiter queued") {
+		l.queue = slices.Delete(l.queue, i, i+1)
+	}
+	if c.bug("leaving wakes nobody") {
+		return nil
+	}
+	c.wake(l)
+	if !found && c.bug("leaving nothing is an error") {
+		return store.ErrNotHeld
+	}
+	return nil
+}

@@ -1,0 +1,136 @@
+package storetest
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// hardEndings make different names of one base, each of which some server folds, trims,
+// quotes, splits or reads as a pattern.
+var hardEndings = []string{
+	"", " ", "  ", ".", "/", "//", "/.", "/..", "/a", "/a/b", "/a/", "a", "A", "a ", " a",
+	"%", "%%", "%61", "_", "*", "?", "[a]", "[^b]", "{a}", "{b}", "{", "}", "{}", ":", "::",
+	"'", "''", `"`, "`", `\`, `\\`, `\a`, `\*`, "$1", "#", "&", "=", "+", ";--", "<a>", "|", "~", "^", "!", "@",
+	"\u00e9", "e\u0301", "\u00c9", "e", "E", // é composed, decomposed, in upper case, and without accent
+	"ß", "ss", "SS", "ſ", "i", "I", "ı", "İ", "ﬁ", "fi",
+	"日本", "日本語", "ｱ", "ア", "あ", "🔒", "🔑", "\u00a0", "\u200b", "\u202e", "\ufeff",
+	"null", "NULL", "0", "00", "0x0", "1e0", "1",
+}
+
+// hardBeginnings stand before a base, where some server treats them specially.
+var hardBeginnings = []string{" ", "/", "%", "*", "_", "{", "[", "{}", "-", `\`, "'", `"`, "É", "\u00a0", "🔒"}
+
+// hardNames returns names that are different locks, each alike to another.
+func (s *suite) hardNames() []string {
+	var names []string
+	for _, ending := range hardEndings {
+		names = append(names, s.base+ending)
+	}
+	for _, beginning := range hardBeginnings {
+		names = append(names, beginning+s.base)
+	}
+	names = append(names, strings.ToUpper(s.base), "{"+s.base+"}a", "{"+s.base+"}b")
+	return append(names, s.longNames()...)
+}
+
+// longNames returns names of the greatest length that differ only at their very end.
+func (s *suite) longNames() []string {
+	long := s.base + strings.Repeat("x", store.MaxName)
+	wide := s.base + strings.Repeat("é", store.MaxName)
+	wide = wide[:(store.MaxName-len(s.base)-1)/2*2+len(s.base)] // whole characters, with room for one byte
+	return []string{
+		long[:store.MaxName-1] + "1", long[:store.MaxName-1] + "2", long[:store.MaxName-1],
+		wide + "1", wide + "2",
+	}
+}
+
+// takeAll holds all names at once, on one connection.
+func (c *conn) takeAll(names []string) []*claim {
+	c.s.Helper()
+	var claims []*claim
+	for _, name := range names {
+		k := c.exclusive(name)
+		claims = append(claims, k)
+		ctx, cancel := c.s.bounded()
+		ans, err := k.try(ctx)
+		cancel()
+		if err != nil || !ans.Granted() {
+			c.s.Fatalf("%q: granted %v, error %v: want a lock of its own", name, ans.Granted(), err)
+		}
+	}
+	return claims
+}
+
+// Names, owners and metas are taken and given back byte for byte.
+var namesTests = []test{
+	{name: "names that are alike are different locks, and each works", run: func(s *suite) {
+		one, two := s.open2()
+		claims := one.takeAll(s.hardNames())
+		for _, a := range claims {
+			b := two.exclusive(a.req.Name)
+			b.queued(1)
+			a.extended(nil)
+			w := b.wait()
+			a.release()
+			w.woken()
+			b.granted()
+			b.release()
+		}
+	}},
+	{name: "names of 512 bytes are kept to the last byte", run: func(s *suite) {
+		one, two := s.open2()
+		for _, a := range one.takeAll(s.longNames()) {
+			two.exclusive(a.req.Name).refused()
+			a.release()
+			two.exclusive(a.req.Name).granted()
+		}
+	}},
+	{name: "hard names come back from a listing as they were", needs: store.FeatureList, run: func(s *suite) {
+		one, two := s.open2()
+		names := s.hardNames()
+		for _, a := range one.takeAll(names) {
+			a.listed(two, store.Held)
+		}
+		two.listsExactly(store.Query{Prefix: s.base, Limit: 7}, withPrefix(names, s.base))
+	}},
+	{name: "a prefix is no pattern", needs: store.FeatureList, run: func(s *suite) {
+		one, two := s.open2()
+		names := s.hardNames()
+		one.takeAll(names)
+		for _, ending := range hardEndings {
+			two.listsExactly(store.Query{Prefix: s.base + ending}, withPrefix(names, s.base+ending))
+		}
+		for _, beginning := range hardBeginnings {
+			prefix := beginning + s.base[:len(s.base)-1]
+			two.listsExactly(store.Query{Prefix: prefix}, withPrefix(names, prefix))
+		}
+	}},
+	{name: "hard owners and metas come back as they were", run: func(s *suite) {
+		one, two := s.open2()
+		long := strings.Repeat("é", store.MaxText/2)
+		for _, text := range append(slices.Clone(hardEndings), long, strings.Repeat("x", store.MaxText)) {
+			name := s.name()
+			a := one.exclusive(name)
+			a.req.Owner, a.req.Meta = text, long
+			a.granted()
+			a.refuses(two.exclusive(name), store.Held)
+			a.release()
+			a = one.exclusive(name)
+			a.req.Owner, a.req.Meta = "", text
+			a.granted()
+			a.refuses(two.exclusive(name), store.Held)
+		}
+	}},
+}
+
+func withPrefix(names []string, prefix string) []string {
+	var out []string
+	for _, name := range names {
+		if strings.HasPrefix(name, prefix) {
+			out = append(out, name)
+		}
+	}
+	return out
+}

@@ -1,0 +1,234 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// G7: nothing per lease, nothing per waiter, nothing left behind. Every test of the suite
+// also ends with a count of goroutines.
+var quietTests = []test{
+	{name: "calls after Close are closed", run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		a := one.exclusive(name).granted()
+		one.close()
+		ctx, cancel := s.bounded()
+		defer cancel()
+		calls := map[string]func() error{
+			"Acquire": func() error { _, err := one.Acquire(ctx, one.exclusive(s.name()).req); return err },
+			"Wait":    func() error { return one.Wait(ctx, name, a.req.ID) },
+			"Leave":   func() error { return one.Leave(ctx, name, a.req.ID) },
+			"Renew":   func() error { _, err := one.Renew(ctx, []store.Renewal{a.renewal()}); return err },
+			"Release": func() error { return one.Release(ctx, name, a.req.ID, store.Keep{}) },
+		}
+		if s.caps.Features.Has(store.FeatureList) {
+			calls["List"] = func() error { _, err := one.List(ctx, store.Query{Name: name}); return err }
+			calls["Break"] = func() error { return one.Break(ctx, name, a.req.ID) }
+		}
+		for call, f := range calls {
+			if err := f(); !errors.Is(err, store.ErrClosed) {
+				s.Errorf("%s after Close: %v, want ErrClosed", call, err)
+			}
+		}
+		two.exclusive(s.name()).granted() // the other connection is not concerned
+	}},
+	{name: "Close ends a Wait", run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		one.exclusive(name).granted()
+		w := two.exclusive(name).queued(1).wait()
+		two.close()
+		w.ended()
+	}},
+	{name: "closing one connection does not disturb another", run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		a := one.exclusive(name).granted()
+		b := one.exclusive(name).queued(1)
+		w := b.wait()
+		two.exclusive(s.name()).granted().release()
+		two.close()
+		a.extended(nil)
+		a.release()
+		w.woken()
+		b.granted()
+	}},
+	{name: "a thousand renewals in one call have an outcome each, in order", run: func(s *suite) {
+		one, two := s.open2()
+		const n = 1000
+		const never, released, others, held = 0, 1, 2, 3
+		kind := func(i int) int { return min(held, i*7919%10) } // in no simple pattern
+		claims, rivals := make([]*claim, n), make([]*claim, n)
+		renewals := make([]store.Renewal, n)
+		for i := range n {
+			name := s.name()
+			claims[i], rivals[i] = one.exclusive(name), two.exclusive(name)
+			renewals[i] = claims[i].renewal()
+		}
+		s.parallel(n, 16, func(i int) error {
+			ctx, cancel := s.bounded()
+			defer cancel()
+			if kind(i) == never {
+				return nil
+			}
+			if _, err := claims[i].try(ctx); err != nil || kind(i) == held {
+				return err
+			}
+			if err := claims[i].tryRelease(store.Keep{}); err != nil || kind(i) == released {
+				return err
+			}
+			_, err := rivals[i].try(ctx)
+			return err
+		})
+		ctx, cancel := s.bounded()
+		defer cancel()
+		out, err := one.Renew(ctx, renewals)
+		if err != nil {
+			s.Fatalf("Renew: %v", err)
+		}
+		if len(out) != n {
+			s.Fatalf("Renew: %d outcomes for %d renewals", len(out), n)
+		}
+		for i, r := range out {
+			want := store.Gone
+			if kind(i) == held {
+				want = store.Extended
+			}
+			if r.Status != want {
+				s.Fatalf("Renew: outcome %d is %d, want %d", i, r.Status, want)
+			}
+		}
+		s.parallel(n, 16, func(i int) error {
+			switch kind(i) {
+			case held:
+				return claims[i].tryRelease(store.Keep{})
+			case others:
+				return rivals[i].tryRelease(store.Keep{})
+			}
+			return nil
+		})
+	}},
+	{name: "neither grants nor waiters cost goroutines", run: func(s *suite) {
+		const n, few = 100, 30
+		one, two := s.open2()
+		name := s.name()
+		one.exclusive(name).granted()
+		two.exclusive(name).queued(1).wait() // whatever starts with the first of them
+		before := runtime.NumGoroutine()
+		for range n {
+			one.exclusive(s.name()).granted()
+		}
+		s.noMoreGoroutinesThan(before + few)
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		ended := make(chan error, n)
+		for range n {
+			b := two.exclusive(name).queued(0)
+			go func() { ended <- b.Wait(ctx, name, b.req.ID) }()
+		}
+		time.Sleep(s.ttl / 20)
+		s.noMoreGoroutinesThan(before + few + n) // one is the suite's own
+		cancel()
+		for range n {
+			<-ended
+		}
+	}},
+	{name: "Close ends what the store started", run: func(s *suite) {
+		before := runtime.NumGoroutine()
+		for range 3 {
+			one, two := s.open2()
+			name := s.name()
+			a := one.exclusive(name).granted()
+			b := two.exclusive(name).queued(1)
+			w := b.wait()
+			a.release()
+			w.woken()
+			b.granted().release()
+			s.closeAll()
+		}
+		s.noMoreGoroutinesThan(before)
+	}},
+	{name: "nothing is left when all have released and left", run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		a := one.exclusive(name).granted()
+		b := two.exclusive(name).queued(1)
+		c := one.exclusive(name).queued(2)
+		two.exclusive(name).refused()
+		w := c.wait()
+		w.cancel()
+		w.ended()
+		c.leave()
+		a.extended(nil)
+		a.release()
+		b.granted().leave()
+		if s.caps.Features.Has(store.FeatureShared) {
+			a, b := one.shared(name).granted(), two.shared(name).granted()
+			a.release()
+			b.release()
+		}
+		if s.caps.Features.Has(store.FeaturePermits) {
+			a, b := one.permits(name, 2, 3).granted(), two.permits(name, 1, 3).granted()
+			a.release()
+			b.release()
+		}
+		if s.caps.Features.Has(store.FeatureList) {
+			a := one.exclusive(name).granted()
+			a.via(two).broken()
+		}
+		if s.caps.Features.Has(store.FeatureList | store.FeatureKeep) {
+			a := one.exclusive(name).granted()
+			a.keep(store.Keep{State: store.Done, For: s.long})
+			a.via(two).broken()
+		}
+		s.nothingLeft()
+	}},
+	{name: "nothing is left of the dead when the next one has come and gone", run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		a := one.exclusive(name).short().granted()
+		one.exclusive(name).queued(1)
+		one.close() // as a process that ends without a word
+		time.Sleep(max(a.ans.TTL, s.caps.Heartbeat) + s.h.Slack)
+		b := two.exclusive(name).granted()
+		if b.ans.Waiters != 0 {
+			s.Errorf("%d waiters, want none: it is dead", b.ans.Waiters)
+		}
+		b.release()
+		if s.caps.Features.Has(store.FeatureKeep) {
+			b = two.exclusive(name).granted()
+			b.keep(store.Keep{State: store.Cooling, For: s.ttl})
+			c := two.exclusive(name)
+			c.within(s.ttl + s.h.Slack)
+			c.release()
+		}
+		s.nothingLeft()
+	}},
+}
+
+// nothingLeft closes all connections and wants the server to be as it was.
+func (s *suite) nothingLeft() {
+	s.Helper()
+	for _, k := range s.claims {
+		k.alive = false // the test ended them; clean-up must not hide that it did not
+	}
+	s.closeAll()
+	if s.h.Residue == nil {
+		return
+	}
+	var left []string
+	clean := s.eventually(5*time.Second, func() bool {
+		left = slices.DeleteFunc(s.h.Residue(s.T), func(what string) bool { return slices.Contains(s.residue, what) })
+		return len(left) == 0
+	})
+	if !clean {
+		s.Errorf("left on the server:\n%s", strings.Join(left, "\n"))
+	}
+}

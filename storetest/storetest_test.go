@@ -1,0 +1,224 @@
+package storetest_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	_ "github.com/holdfast-lock/holdfast/memstore"
+	"github.com/holdfast-lock/holdfast/store"
+	"github.com/holdfast-lock/holdfast/storetest"
+)
+
+// exact is the slack of stores whose clock is the suite's own.
+const exact = time.Millisecond
+
+func TestMemstorePasses(t *testing.T) {
+	const url = "memory:storetest"
+	open := func(t testing.TB) store.Store {
+		s, err := store.Open(context.Background(), url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	storetest.Run(t, storetest.Harness{
+		Slack: exact,
+		Around: func(t *testing.T, test func(t *testing.T)) {
+			synctest.Test(t, func(t *testing.T) {
+				server := open(t) // keeps what the test's connections share
+				defer server.Close()
+				test(t)
+			})
+		},
+		Open: open,
+		Residue: func(t testing.TB) []string {
+			s := open(t)
+			defer s.Close()
+			page, err := s.List(context.Background(), store.Query{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var names []string
+			for _, l := range page.Locks {
+				names = append(names, l.Name)
+			}
+			return names
+		},
+	})
+}
+
+// Each feature alone and each one missing, so that no test relies on what it did not ask for.
+func TestModelPasses(t *testing.T) {
+	sets := []store.Features{allFeatures, 0}
+	for f := store.Features(1); f <= allFeatures; f <<= 1 {
+		sets = append(sets, f, allFeatures&^f)
+	}
+	for _, features := range sets {
+		t.Run("with "+features.String(), func(t *testing.T) { storetest.Run(t, inBubble("", features)) })
+	}
+}
+
+// inBubble connects the suite to a model per test, in fake time.
+func inBubble(bug string, features store.Features) storetest.Harness {
+	var m *model
+	heartbeat := 5 * time.Second
+	if features&store.FeatureQueue == 0 {
+		heartbeat = 0
+	}
+	return storetest.Harness{
+		Slack: exact,
+		Around: func(t *testing.T, test func(t *testing.T)) {
+			m = newModel(bug, features, heartbeat)
+			synctest.Test(t, test)
+		},
+		Open:    func(testing.TB) store.Store { return m.open() },
+		Residue: func(testing.TB) []string { return m.residue() },
+	}
+}
+
+// Names of environment variables that tell a child what to be.
+const (
+	envBug  = "STORETEST_BUG"
+	envReal = "STORETEST_REAL"
+)
+
+// TestChild is what this binary runs when it is started by another test of this file: a
+// store that fails must fail a real testing.T, and that must not fail the parent's.
+func TestChild(t *testing.T) {
+	bug, ok := os.LookupEnv(envBug)
+	switch {
+	case os.Getenv(envReal) != "":
+		m := newModel("", allFeatures, 1500*time.Millisecond)
+		storetest.Run(t, storetest.Harness{
+			Slack:   time.Second,
+			Open:    func(testing.TB) store.Store { return m.open() },
+			Residue: func(testing.TB) []string { return m.residue() },
+		})
+	case ok:
+		features := allFeatures
+		if variants[index(bug)].bare {
+			features = 0
+		}
+		storetest.Run(t, inBubble(bug, features))
+	}
+}
+
+var indexes = func() map[string]int {
+	m := map[string]int{"": -1}
+	for i, v := range variants {
+		m[v.bug] = i
+	}
+	return m
+}()
+
+func index(bug string) int { return indexes[bug] }
+
+func isVariant(bug string) bool {
+	_, ok := indexes[bug]
+	return ok
+}
+
+// child runs some tests of the suite in a process of its own and returns which failed.
+func child(ctx context.Context, tests []string, env ...string) (failed []string, output string, err error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, exe, "-test.count=1", "-test.run=^TestChild$"+pattern(tests))
+	// The race detector sleeps for a second at the end of every process unless told.
+	cmd.Env = append(append(os.Environ(), "GORACE=atexit_sleep_ms=0"), env...)
+	out, err := cmd.CombinedOutput()
+	for _, m := range failure.FindAllSubmatch(out, -1) {
+		failed = append(failed, string(m[1]))
+	}
+	if len(failed) > 0 && ctx.Err() == nil {
+		err = nil // to fail is what it is for
+	}
+	return failed, string(out), err
+}
+
+var failure = regexp.MustCompile(`--- FAIL: TestChild/(\S+)`)
+
+// pattern returns what -test.run needs behind the name of the test function.
+func pattern(tests []string) string {
+	if len(tests) == 0 {
+		return ""
+	}
+	var topics, sentences []string
+	for _, name := range tests {
+		topic, sentence, _ := strings.Cut(storetest.LogName(name), "/")
+		topics = append(topics, regexp.QuoteMeta(topic))
+		sentences = append(sentences, regexp.QuoteMeta(sentence))
+	}
+	return "/^(" + strings.Join(topics, "|") + ")$/^(" + strings.Join(sentences, "|") + ")$"
+}
+
+func TestBrokenStoresAreCaught(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.bug, func(t *testing.T) {
+			t.Parallel()
+			failed, out, err := child(t.Context(), v.caught, envBug+"="+v.bug)
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			for _, name := range v.caught {
+				if !slices.Contains(failed, storetest.LogName(name)) {
+					t.Errorf("not caught by %q; failed: %q\n%s", name, failed, out)
+				}
+			}
+		})
+	}
+}
+
+// Real servers know no fake time. Most of it is spent asleep, so many children sleep at
+// once.
+func TestModelPassesInRealTime(t *testing.T) {
+	const children = 16
+	var wg sync.WaitGroup
+	for i := range children {
+		var some []string
+		for n, name := range storetest.Names() {
+			if n%children == i {
+				some = append(some, name)
+			}
+		}
+		wg.Go(func() {
+			failed, out, err := child(t.Context(), some, envReal+"=1")
+			if err != nil || len(failed) > 0 {
+				t.Errorf("%v, failed: %q\n%s", err, failed, out)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestEveryTestCatchesABrokenStore(t *testing.T) {
+	names := storetest.Names()
+	caught := map[string]bool{}
+	for _, v := range variants {
+		for _, name := range v.caught {
+			if !slices.Contains(names, name) {
+				t.Errorf("%q is to be caught by %q, which is no test", v.bug, name)
+			}
+			caught[name] = true
+		}
+		if len(v.caught) == 0 {
+			t.Errorf("%q is caught by nothing", v.bug)
+		}
+	}
+	for _, name := range names {
+		if !caught[name] {
+			t.Errorf("%q catches nothing: add a variant", name)
+		}
+	}
+}

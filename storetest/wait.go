@@ -1,0 +1,85 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// drive does what the core does to wait: it asks, waits for a push or Again, asks again.
+// It may be called from any goroutine.
+func (k *claim) drive(ctx context.Context) error {
+	k.req.Queue = true
+	for {
+		ans, err := k.try(ctx)
+		if err != nil || ans.Granted() {
+			return err
+		}
+		if ans.Refusal.Again <= 0 {
+			return fmt.Errorf("refusal with Again %v", ans.Refusal.Again)
+		}
+		wait, cancel := context.WithTimeout(ctx, ans.Refusal.Again)
+		err = k.Wait(wait, k.req.Name, k.req.ID)
+		if err != nil && wait.Err() == nil {
+			err = fmt.Errorf("Wait: %w", err)
+		} else {
+			err = ctx.Err()
+		}
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// served drives the claim to its grant, fails the test after the limit, and returns how
+// long that took.
+func (k *claim) served(limit time.Duration) time.Duration {
+	k.s.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	start := time.Now()
+	if err := k.drive(ctx); err != nil {
+		k.s.Fatalf("not served within %v: %v", limit, err)
+	}
+	return time.Since(start)
+}
+
+// A wait is a call of Wait in the background.
+type wait struct {
+	s      *suite
+	cancel context.CancelFunc
+	err    chan error
+}
+
+// wait calls Wait in the background and gives it a moment to get to the server. That it
+// got there is not known, and need not be: a push must not be lost either way.
+func (k *claim) wait() *wait {
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &wait{s: k.s, cancel: cancel, err: make(chan error, 1)}
+	go func() { w.err <- k.Wait(ctx, k.req.Name, k.req.ID) }()
+	k.s.cancels = append(k.s.cancels, cancel)
+	time.Sleep(k.s.ttl / 50)
+	return w
+}
+
+// ended returns Wait's error, and fails the test if it does not return.
+func (w *wait) ended() error {
+	w.s.Helper()
+	select {
+	case err := <-w.err:
+		w.cancel()
+		return err
+	case <-time.After(patience):
+		w.s.Fatal("Wait does not return")
+		return nil
+	}
+}
+
+// woken wants Wait to return nil.
+func (w *wait) woken() {
+	w.s.Helper()
+	if err := w.ended(); err != nil {
+		w.s.Fatalf("Wait: %v, want nil", err)
+	}
+}

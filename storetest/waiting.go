@@ -1,0 +1,345 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// G6: in order of arrival, pushed, and nobody waits for the dead.
+var waitingTests = []test{
+	{name: "a release wakes who waits", run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		a := one.exclusive(name).granted()
+		b := two.exclusive(name).queued(1)
+		w := b.wait()
+		a.release()
+		w.woken()
+		b.granted()
+	}},
+	{name: "a wake-up is pushed and does not come by the poll", needs: store.FeatureQueue, run: func(s *suite) {
+		one, two := s.open2()
+		s.promptly(func() (took, again time.Duration) {
+			name := s.name()
+			a := one.exclusive(name).granted()
+			b := two.exclusive(name).queued(1)
+			w := b.wait()
+			start := time.Now()
+			a.release()
+			w.woken()
+			return time.Since(start), b.again
+		})
+	}},
+	{name: "a change between refusal and Wait is not lost", needs: store.FeatureQueue, run: func(s *suite) {
+		one, two := s.open2()
+		s.promptly(func() (took, again time.Duration) {
+			name := s.name()
+			a := one.exclusive(name).granted()
+			b := two.exclusive(name).queued(1)
+			a.release()
+			start := time.Now()
+			b.wait().woken()
+			took = time.Since(start)
+			b.granted()
+			return took, b.again
+		})
+	}},
+	{name: "waits on one connection do not disturb each other", run: func(s *suite) {
+		one, two := s.open2()
+		type pair struct{ holder, waiter *claim }
+		var pairs []pair
+		var waits []*wait
+		same := s.name()
+		for range 5 {
+			name := s.name()
+			pairs = append(pairs, pair{one.exclusive(name).granted(), two.exclusive(name).queued(1)})
+		}
+		// Two waiters of one name as well: the second is the other's next.
+		first := pair{one.exclusive(same).granted(), two.exclusive(same).queued(1)}
+		pairs = append(pairs, first, pair{first.waiter, two.exclusive(same).queued(2)})
+		for _, p := range pairs {
+			waits = append(waits, p.waiter.wait())
+		}
+		for i, p := range pairs {
+			p.holder.release()
+			waits[i].woken()
+			p.waiter.granted()
+		}
+	}},
+	{name: "Wait ends with its context", run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		one.exclusive(name).granted()
+		// Wait may return nil early, so this asks, as the core does, until it waits long
+		// enough to be cut off.
+		b := two.exclusive(name)
+		for _, end := range []struct {
+			err error
+			cut func() (context.Context, context.CancelFunc)
+		}{
+			{context.DeadlineExceeded, func() (context.Context, context.CancelFunc) {
+				return context.WithTimeout(context.Background(), s.ttl/20)
+			}},
+			{context.Canceled, func() (context.Context, context.CancelFunc) {
+				ctx, cancel := context.WithCancel(context.Background())
+				timer := time.AfterFunc(s.ttl/20, cancel)
+				return ctx, func() { timer.Stop(); cancel() }
+			}},
+		} {
+			cut := s.eventually(patience, func() bool {
+				b.queued(1)
+				ctx, cancel := end.cut()
+				defer cancel()
+				ended := make(chan error, 1)
+				go func() { ended <- b.Wait(ctx, name, b.req.ID) }()
+				select {
+				case err := <-ended:
+					if err != nil && !errors.Is(err, end.err) {
+						s.Fatalf("Wait: %v, want %v", err, end.err)
+					}
+					return err != nil
+				case <-time.After(patience):
+					s.Fatal("Wait does not return though its context has ended")
+					return false
+				}
+			})
+			if !cut {
+				s.Fatalf("Wait never returns %v", end.err)
+			}
+		}
+	}},
+	{name: "a refusal says when to ask again, and that is soon enough to keep the place", run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		one.exclusive(name).granted()
+		if r := two.exclusive(name).refused(); r.Again <= 0 {
+			s.Errorf("Again %v without Queue, want more than 0", r.Again)
+		}
+		b := two.exclusive(name).queued(1)
+		if again := b.refused().Again; again <= 0 || s.caps.Features.Has(store.FeatureQueue) && again >= s.caps.Heartbeat {
+			s.Errorf("Again %v, want more than 0 and less than the heartbeat of %v", again, s.caps.Heartbeat)
+		}
+	}},
+	{name: "an expired holder lets the next one in within Again", run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		a := one.exclusive(name).short().granted()
+		b := two.exclusive(name)
+		took := b.served(patience + a.ans.TTL)
+		if limit := a.ans.TTL + b.again + s.h.Slack; took > limit {
+			s.Fatalf("served after %v, want %v at most", took, limit)
+		}
+	}},
+	{name: "twenty waiters on five connections are all served, in order", run: func(s *suite) {
+		var conns []*conn
+		for range 5 {
+			conns = append(conns, s.open())
+		}
+		name := s.name()
+		holder := conns[0].exclusive(name).granted()
+		var waiters []*claim
+		for i := range 20 {
+			waiters = append(waiters, conns[i%len(conns)].exclusive(name).queued(i+1))
+		}
+		var mu sync.Mutex
+		var order []int
+		s.parallel(len(waiters)+1, len(waiters)+1, func(i int) error {
+			if i == len(waiters) {
+				time.Sleep(s.ttl / 10) // let them wait
+				return holder.tryRelease(store.Keep{})
+			}
+			ctx, cancel := s.boundedFor(len(waiters))
+			defer cancel()
+			if err := waiters[i].drive(ctx); err != nil {
+				return err
+			}
+			mu.Lock() // in order of grants, because each is inside alone
+			order = append(order, i)
+			mu.Unlock()
+			return waiters[i].tryRelease(store.Keep{})
+		})
+		if s.caps.Features.Has(store.FeatureQueue) && !slices.IsSorted(order) {
+			s.Errorf("served in the order %v", order)
+		}
+	}},
+	{name: "the first to come is the first to be served, across connections", needs: store.FeatureQueue, run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		holder := one.exclusive(name).granted()
+		a := two.exclusive(name).queued(1)
+		b := one.exclusive(name).queued(2)
+		c := two.exclusive(name).queued(3)
+		holder.release()
+		c.queued(3) // free, but not theirs
+		b.queued(2)
+		a.granted()
+		c.queued(2)
+		a.release()
+		c.queued(2)
+		b.granted()
+		b.release()
+		c.granted()
+	}},
+	{name: "a try does not overtake the queue", needs: store.FeatureQueue, run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		a := one.exclusive(name).granted()
+		b := two.exclusive(name).queued(1)
+		a.release()
+		r := one.exclusive(name).refused()
+		if len(r.Holders) != 0 {
+			s.Errorf("holders %+v, want none: only a waiter is in the way", r.Holders)
+		}
+		if r.Waiters != 1 {
+			s.Errorf("%d waiters, want 1", r.Waiters)
+		}
+		b.granted()
+	}},
+	{name: "a try leaves nothing queued", needs: store.FeatureQueue, run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		a := one.exclusive(name).granted()
+		b := two.exclusive(name)
+		if r := b.refused(); r.Place != 0 || r.Waiters != 0 {
+			s.Errorf("place %d of a try, %d other waiters, want 0 of both", r.Place, r.Waiters)
+		}
+		a.release()
+		if c := one.exclusive(name).granted(); c.ans.Waiters != 0 {
+			s.Errorf("%d waiters, want none", c.ans.Waiters)
+		}
+	}},
+	{name: "asking again keeps the place", needs: store.FeatureQueue, run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		one.exclusive(name).granted()
+		a := two.exclusive(name).queued(1)
+		b := one.exclusive(name).queued(2)
+		for range 3 {
+			a.queued(1)
+			b.queued(2)
+		}
+	}},
+	{name: "every answer tells how many wait", needs: store.FeatureQueue, run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		holder := one.exclusive(name).granted()
+		check := func(what string, got, want int) {
+			s.Helper()
+			if got != want {
+				s.Errorf("%s: %d waiters, want %d", what, got, want)
+			}
+		}
+		check("first grant", holder.ans.Waiters, 0)
+		a := two.exclusive(name).queued(1)
+		b := two.exclusive(name).queued(2)
+		one.exclusive(name).queued(3)
+		check("refusal of a waiter, besides itself", a.refused().Waiters, 2)
+		check("refusal of a try", one.exclusive(name).refused().Waiters, 3)
+		check("renewal", holder.extended(nil).Waiters, 3)
+		check("grant asked for again", holder.granted().ans.Waiters, 3)
+		holder.release()
+		check("grant of a waiter", a.granted().ans.Waiters, 2)
+		b.leave()
+		check("renewal after one left", a.extended(nil).Waiters, 1)
+	}},
+	{name: "a waiter who is granted is no longer queued", needs: store.FeatureQueue, run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		a := one.exclusive(name).granted()
+		b := two.exclusive(name).queued(1)
+		a.release()
+		b.granted()
+		one.exclusive(name).queued(1)
+	}},
+	{name: "a cancelled waiter leaves nothing queued", needs: store.FeatureQueue, run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		a := one.exclusive(name).granted()
+		b := two.exclusive(name).queued(1)
+		c := one.exclusive(name).queued(2)
+		w := b.wait()
+		w.cancel()
+		w.ended()
+		b.leave()
+		c.queued(1)
+		c.leave()
+		a.release()
+		if d := two.exclusive(name).granted(); d.ans.Waiters != 0 {
+			s.Errorf("%d waiters, want none", d.ans.Waiters)
+		}
+	}},
+	{name: "a waiter who leaves when it is its turn wakes the next", needs: store.FeatureQueue, run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		a := one.exclusive(name).granted()
+		b := two.exclusive(name).queued(1)
+		c := two.exclusive(name).queued(2) // on the same connection as the one who leaves
+		d := one.exclusive(name).queued(3)
+		a.release()
+		w, v := c.wait(), d.wait()
+		b.leave()
+		w.woken()
+		c.leave() // too, without asking
+		v.woken()
+		d.granted()
+	}},
+	{name: "a dead waiter costs the next one heartbeat at most", needs: store.FeatureQueue, run: func(s *suite) {
+		s.afterDeadWaiters(1)
+	}},
+	{name: "dead waiters do not add up", needs: store.FeatureQueue, run: func(s *suite) {
+		// So many that the sum of their heartbeats is far beyond what is allowed.
+		n := 2 * (2*s.caps.Heartbeat + s.h.Slack) / s.caps.Heartbeat
+		s.afterDeadWaiters(max(5, int(n)))
+	}},
+	{name: "a waiter who asks within Again keeps its place", needs: store.FeatureQueue, run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		holder := one.exclusive(name).granted()
+		a := two.exclusive(name).queued(1)
+		b := one.exclusive(name).queued(2)
+		for start := time.Now(); time.Since(start) < 3*s.caps.Heartbeat; {
+			a.queued(1)
+			b.queued(2)
+			time.Sleep(min(a.again, b.again))
+		}
+		holder.release()
+		b.queued(2)
+		a.granted()
+	}},
+	{name: "a waiter who stopped asking starts again at the end", needs: store.FeatureQueue, run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		one.exclusive(name).granted()
+		a := two.exclusive(name).queued(1)
+		b := one.exclusive(name).queued(2)
+		for start := time.Now(); time.Since(start) < s.caps.Heartbeat+s.h.Slack; {
+			b.refused()
+			time.Sleep(b.again / 2)
+		}
+		b.queued(1)
+		a.queued(2)
+	}},
+}
+
+// afterDeadWaiters lets n waiters join and die, and wants one behind them to be served
+// when their heartbeat is over.
+func (s *suite) afterDeadWaiters(n int) {
+	s.Helper()
+	one, two := s.open2()
+	name := s.name()
+	holder := one.exclusive(name).granted()
+	for i := range n {
+		two.exclusive(name).queued(i + 1)
+	}
+	last := one.exclusive(name).queued(n + 1)
+	holder.release()
+	took := last.served(patience + time.Duration(n+1)*s.caps.Heartbeat)
+	if limit := s.caps.Heartbeat + last.again + s.h.Slack; took > limit {
+		s.Fatalf("served after %v, want %v at most", took, limit)
+	}
+}
