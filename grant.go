@@ -25,8 +25,7 @@ type grant struct {
 	// For hand-over; under the mutex of the slot's shard.
 	slot    *slot         // while it is exclusive and not lost
 	next    int64         // the next token to give
-	tokens  int           // how many there are from there
-	passed  int           // hand-overs in this slice
+	tokens  int           // how many there are from there: as many hand-overs without asking the store
 	slice   time.Duration // when this slice began
 	crowded bool          // other processes wait
 	lost    *lostError    // why it is not to be handed over any more

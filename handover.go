@@ -27,12 +27,9 @@ func (c *Client) giveUp(ctx context.Context, l *Lease, keep store.Keep) error {
 		c.renewals.remove(g)
 		return c.release(ctx, g, keep)
 	}
-	if keep == (store.Keep{}) {
-		handed, err := c.handOver(ctx, s, g)
-		if handed || err != nil {
-			sh.mu.Unlock()
-			return err
-		}
+	if keep == (store.Keep{}) && c.handOver(ctx, s, g) {
+		sh.mu.Unlock()
+		return nil
 	}
 	s.grant, g.slot = nil, nil
 	s.busy = true
@@ -47,26 +44,24 @@ func (c *Client) giveUp(ctx context.Context, l *Lease, keep store.Keep) error {
 }
 
 // handOver gives the grant to the first waiter of the slot, if that is due to it. It is
-// called with the shard's mutex held, and lets go of it while it asks the store. The error
-// is a loss.
-func (c *Client) handOver(ctx context.Context, s *slot, g *grant) (handed bool, err error) {
-	for s.first != nil {
+// called with the shard's mutex held, and lets go of it while it asks the store.
+func (c *Client) handOver(ctx context.Context, s *slot, g *grant) bool {
+	for s.first != nil && g.lost == nil {
 		w, now := s.first, c.now()
 		left := time.Duration(g.deadline.Load()) - now
 		if !c.fits(g, &w.call) || left <= 0 {
-			return false, nil
+			return false
 		}
-		if left > g.ttl/2 && g.tokens > 0 && g.passed < c.set.handoverLimit && now-g.slice < c.set.handoverSlice {
+		if left > g.ttl/2 && g.tokens > 0 && now-g.slice < c.set.handoverSlice {
 			lease := new(Lease)
 			lease.name = w.call.name
 			lease.init(g, now)
 			lease.atLeast = w.call.atLeast
-			g.passed++
 			s.signal(w, lease, nil)
-			return true, nil
+			return true
 		}
 		if g.crowded {
-			return false, nil // the slice is over, it is another process' turn
+			return false // the slice is over, it is another process' turn
 		}
 		// Ask whether another process waits by now, and for more tokens.
 		s.busy = true
@@ -74,21 +69,12 @@ func (c *Client) handOver(ctx context.Context, s *slot, g *grant) (handed bool, 
 		out, err := c.renewNow(ctx, g, c.set.handoverLimit)
 		s.shard.mu.Lock()
 		s.busy = false
-		if g.lost != nil {
-			s.grant, g.slot = nil, nil
-			s.pass()
-			return false, g.lost
-		}
 		if err != nil || out.Tokens < 1 {
-			return false, nil // release is better at retrying
+			return false // another process waits; and release is better at retrying
 		}
-		g.next, g.tokens, g.passed, g.slice = out.Token, out.Tokens, 0, c.now()
-		g.crowded = out.Waiters > 0
-		if g.crowded {
-			return false, nil
-		}
+		g.next, g.tokens, g.slice = out.Token, out.Tokens, c.now()
 	}
-	return false, nil
+	return false
 }
 
 // fits reports whether the grant can serve a waiting call as it is. Calls that ask for

@@ -37,7 +37,7 @@ func TestOpenSaysWhatIsWrongWithAURLAndShowsNoPassword(t *testing.T) {
 		{"", `want SCHEME:…, such as "memory:"`},
 		{"localhost", "want SCHEME:…"},
 		{"://x", "want SCHEME:…"},
-		{"nosuch://user:s3cret@host:1/x?password=s3cret", `no imported package knows the scheme "nosuch" (known: memory`},
+		{"nosuch://user:s3cret@host:1/x?password=s3cret", `no imported package knows the scheme "nosuch" (known: closing, memory)`},
 		{"memory:?colour=s3cret", `unknown parameter "colour"`},
 		{"memory://s3cret@host", "memory"},
 		{"nosuch://user:s3cret@", `nosuch://user:***@`},
@@ -59,15 +59,22 @@ func TestOpenSaysWhatIsWrongWithAURLAndShowsNoPassword(t *testing.T) {
 	}
 }
 
-func TestOpenRefusesBadOptionsAndClosesTheStore(t *testing.T) {
-	closed := make(chan struct{})
-	holdfast.Register("closing", func(ctx context.Context, u *store.URL) (store.Store, error) {
+// stores that "closing:" opened.
+var closings = make(chan *closing, 1)
+
+func init() {
+	holdfast.Register("closing", func(ctx context.Context, _ *store.URL) (store.Store, error) {
 		s, err := store.Open(ctx, "memory:")
-		return &closing{s, closed}, err
+		c := &closing{s, make(chan struct{})}
+		closings <- c
+		return c, err
 	})
+}
+
+func TestOpenRefusesBadOptionsAndClosesTheStore(t *testing.T) {
 	_, err := holdfast.Open(t.Context(), "closing:", holdfast.WithTTL(-time.Second))
 	want(t, err, holdfast.ErrInvalid)
-	if !isDone(closed) {
+	if !isDone((<-closings).closed) {
 		t.Error("the store stayed open")
 	}
 }

@@ -322,10 +322,17 @@ func TestALostGrantSendsTheWaitersBackToTheStore(t *testing.T) {
 		c := newClient(t, p)
 		lease := mustLock(t, c, "n")
 		served := lineUp(t, 3, func(int) *holdfast.Client { return c }, "n", 0)
+		done := lease.Done()
 		p.set(func() {
 			p.renew = func(context.Context, []store.Renewal) ([]store.Renewed, error) { return nil, errNet }
+			p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
+				if !isDone(done) {
+					t.Error("a waiter asks before the holder knows of its loss")
+				}
+				return p.Store.Acquire(ctx, req)
+			}
 		})
-		<-lease.Done()
+		<-done
 		want(t, lease.Err(), holdfast.ErrLost)
 		p.set(func() { p.renew = nil })
 		start := newClock()
@@ -388,6 +395,30 @@ func TestManyTryLocksAtOnceAskTheStoreOnce(t *testing.T) {
 			t.Errorf("the store was asked %d times, want once", n)
 		}
 		mustUnlock(t, lease)
+	})
+}
+
+func TestTryLockIsAnsweredTogetherWithTheOneThatStands(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
+			time.Sleep(10 * time.Millisecond) // a round trip
+			return s.Acquire(ctx, req)
+		}
+		c, holder := newClient(t, p), newClient(t, s)
+		lease := mustLock(t, holder, "n")
+		got := make(chan *holdfast.Lease)
+		go func() { got <- mustLock(t, c, "n") }()
+		synctest.Wait()
+		start := newClock()
+		for range 2 { // during the round trip, and after it
+			_, err := c.TryLock(t.Context(), "n")
+			want(t, err, holdfast.ErrHeld)
+			start.want(t, 10*time.Millisecond)
+		}
+		mustUnlock(t, lease)
+		mustUnlock(t, <-got)
 	})
 }
 

@@ -153,7 +153,7 @@ type Renewal struct {
 	ID     ID
 	TTL    time.Duration // from now
 	Mode   Mode          // the mode from now on: unchanged, or Shared to step down from Exclusive
-	Tokens int           // if not 0, reserve a further block of tokens, unless others are queued: they come first
+	Tokens int           // if not 0, reserve a further block of tokens, unless others are queued: the name is theirs next
 	Floor  int64         // tokens granted on this name from now on must be greater
 }
 
