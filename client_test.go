@@ -281,9 +281,11 @@ func TestNothingIsLeftAfterClose(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
+		start := newClock()
 		if err := a.Close(); err != nil {
 			t.Errorf("Close: %v", err)
 		}
+		start.want(t, 0) // nobody had to be waited for
 		for range 2 {
 			want(t, <-waiting, holdfast.ErrClosed)
 		}

@@ -120,9 +120,7 @@ loop:
 	r.arm(c)
 	r.mu.Unlock()
 
-	for _, g := range expired {
-		c.lose(g, g.expiryReason())
-	}
+	c.lose(expired, (*grant).expiryReason)
 	if len(forgotten) > 0 {
 		c.background(func(ctx context.Context) { c.forget(ctx, forgotten) })
 	}
@@ -158,11 +156,10 @@ func (c *Client) expire(g *grant) error {
 		r.arm(c)
 	}
 	r.mu.Unlock()
-	lost := g.expiryReason()
 	if first {
-		c.lose(g, lost)
+		c.lose([]*grant{g}, (*grant).expiryReason)
 	}
-	return lost
+	return g.expiryReason()
 }
 
 // expiryReason says why the deadline came.
@@ -178,19 +175,29 @@ func (g *grant) expiryReason() *lostError {
 	return &lostError{reason: "it could not be renewed in time", err: g.lastErr}
 }
 
-// lose ends whoever holds a grant that this client may not use any more, and sends the
-// waiters to the store.
-func (c *Client) lose(g *grant, lost *lostError) {
-	sh := c.slots.shard(g.name)
-	sh.mu.Lock()
-	g.lost = lost // from here on it is not handed over
-	l := g.lease.Load()
-	sh.mu.Unlock()
-	// The holder first: it must know before anyone else can be granted.
-	ended := l.finish(lost, nil)
-	c.unslot(g)
-	if ended && c.observed() {
-		c.emit(Event{Kind: EventLost, Name: l.name, Mode: l.Mode(), Token: l.token, Held: c.now() - l.since, Err: lost})
+// lose ends whoever holds grants that this client may not use any more, and sends the
+// waiters to the store. The holders come first: they must know before anyone else can be
+// granted, and none of them waits for an observer.
+func (c *Client) lose(grants []*grant, why func(*grant) *lostError) {
+	var ended []*Lease
+	for _, g := range grants {
+		lost := why(g)
+		sh := c.slots.shard(g.name)
+		sh.mu.Lock()
+		g.lost = lost // from here on it is not handed over
+		l := g.lease.Load()
+		sh.mu.Unlock()
+		if l.finish(lost, nil) {
+			ended = append(ended, l)
+		}
+	}
+	for _, g := range grants {
+		c.unslot(g)
+	}
+	if c.observed() {
+		for _, l := range ended {
+			c.emit(Event{Kind: EventLost, Name: l.name, Mode: l.Mode(), Token: l.token, Held: c.now() - l.since, Err: l.Err()})
+		}
 	}
 }
 
@@ -237,15 +244,15 @@ func (c *Client) renewBatch(ctx context.Context, batch []*grant) {
 	}
 	r.arm(c)
 	r.mu.Unlock()
-	for _, g := range gone {
-		c.lose(g, errGone)
-	}
+	c.lose(gone, goneReason)
 	if c.observed() {
 		for i, g := range batch {
 			c.emitRenewed(g, now, outcomes[i], err)
 		}
 	}
 }
+
+func goneReason(*grant) *lostError { return errGone }
 
 var errGone = &lostError{reason: "the store says that it is not held any more: it expired there or was broken by force"}
 
@@ -319,7 +326,7 @@ func (c *Client) renewNow(ctx context.Context, g *grant, tokens int) (store.Rene
 	r.arm(c)
 	r.mu.Unlock()
 	if !kept {
-		c.lose(g, errGone)
+		c.lose([]*grant{g}, goneReason)
 		return out, errGone
 	}
 	if c.observed() {

@@ -367,14 +367,42 @@ func TestMaxHoldEndsALeaseThatCouldBeRenewed(t *testing.T) {
 	}
 }
 
-func TestErrLooksAtTheClock(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		c := newClient(t, memstore.New())
-		lease := mustLock(t, c, "n", holdfast.NoRenew())
-		// In the very instant of the deadline the timer may not have run yet.
-		time.Sleep(time.Until(lease.Deadline()))
-		want(t, lease.Err(), holdfast.ErrLost)
+// Under real time, where timers are late. The loops look again and again, so that they
+// see the moment between the deadline and the timer.
+func TestErrAndUnlockLookAtTheClock(t *testing.T) {
+	c := newClient(t, memstore.New())
+	short := []holdfast.CallOption{holdfast.NoRenew(), holdfast.TTL(10 * time.Millisecond)}
+	for range 50 {
+		lease := mustLock(t, c, "n", short...)
+		for over := false; !over; {
+			over = !time.Now().Before(lease.Deadline())
+			if err := lease.Err(); over && !errors.Is(err, holdfast.ErrLost) {
+				t.Fatalf("Err after the deadline: %v", err)
+			}
+		}
+		lease = mustLock(t, c, "n", short...)
+		for time.Now().Before(lease.Deadline()) {
+		}
 		want(t, lease.Unlock(t.Context()), holdfast.ErrLost)
+	}
+}
+
+func TestASlowObserverDoesNotDelayTheLossOfOthers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newProxy(memstore.New())
+		p.renew = func(context.Context, []store.Renewal) ([]store.Renewed, error) { return nil, errNet }
+		c := newClient(t, p, holdfast.WithObserver(func(e holdfast.Event) {
+			if e.Kind == holdfast.EventLost {
+				time.Sleep(time.Hour)
+			}
+		}))
+		start := newClock()
+		leases := []*holdfast.Lease{mustLock(t, c, "a"), mustLock(t, c, "b"), mustLock(t, c, "c")}
+		for _, lease := range leases {
+			<-lease.Done()
+		}
+		start.want(t, 29*time.Second)
+		time.Sleep(4 * time.Hour) // until the observer is through
 	})
 }
 
