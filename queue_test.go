@@ -98,6 +98,10 @@ func TestAtMostOneRequestPerClientAndNameStandsInTheStore(t *testing.T) {
 		}
 		mustUnlock(t, lease)
 		wantOrder(t, served(), 50)
+		// Woken, it asks again: for the lock and for tokens for all who wait behind it.
+		if a, n := p.acquires.Load(), p.renews.Load(); a != 2 || n != 0 {
+			t.Errorf("%d acquires and %d renewals for 50 hand-overs, want 2 and none", a, n)
+		}
 	})
 }
 
