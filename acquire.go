@@ -14,7 +14,6 @@ type inquiry struct {
 	c    *Client
 	cl   call // a copy: as a pointer it would send every call to the heap
 	slot *slot
-	req  store.Request
 
 	held     *HeldError // the last refusal
 	heldAt   time.Duration
@@ -27,20 +26,20 @@ type inquiry struct {
 // ask asks the store until it grants, the call gives up, or ctx ends. It leaves nothing
 // behind unless it was granted.
 func (c *Client) ask(ctx context.Context, cl *call, s *slot, begin time.Duration) (*Lease, error) {
-	q := inquiry{c: c, cl: *cl, slot: s, req: c.request(cl)}
-	q.req.ID = c.ids.next()
-	q.req.Queue = !cl.try && c.caps.Features.Has(store.FeatureQueue)
+	q := inquiry{c: c, cl: *cl, slot: s}
+	q.cl.req.ID = c.ids.next()
+	q.cl.req.Queue = !cl.try && c.caps.Features.Has(store.FeatureQueue)
 	for sent := begin; ; sent = c.now() {
-		if cl.mode == store.Exclusive && s.crowd.Load() > 0 {
-			q.req.Tokens = max(1, c.set.handoverLimit) // for hand-overs
+		if cl.req.Mode == store.Exclusive && s.crowd.Load() > 0 {
+			q.cl.req.Tokens = max(1, c.set.handoverLimit) // for hand-overs
 		}
-		callCtx, cancel := c.bound(ctx, q.req.TTL)
-		answer, err := c.store.Acquire(callCtx, q.req)
+		callCtx, cancel := c.bound(ctx, q.cl.req.TTL)
+		answer, err := c.store.Acquire(callCtx, q.cl.req)
 		err = noAnswer(ctx, callCtx, err)
 		cancel()
 		if err == nil && answer.Granted() {
-			lease := c.newLease(cl, q.req.ID, sent, answer)
-			if c.now() < time.Duration(lease.g.deadline.Load()) {
+			lease := c.newLease(cl, q.cl.req.ID, sent, answer)
+			if c.caps.Instant || c.now() < time.Duration(lease.g.deadline.Load()) {
 				return lease, nil
 			}
 			// The answer took longer than the lease lives. Asking again under the same
@@ -79,7 +78,7 @@ func (q *inquiry) refused(ctx context.Context, r *store.Refusal) error {
 	}
 	q.share()
 	if !q.waiting && c.observed() {
-		c.emit(Event{Kind: EventWaiting, Name: cl.name, Mode: cl.mode})
+		c.emit(Event{Kind: EventWaiting, Name: cl.name, Mode: cl.req.Mode})
 	}
 	q.waiting = true
 
@@ -87,7 +86,7 @@ func (q *inquiry) refused(ctx context.Context, r *store.Refusal) error {
 	if again <= 0 {
 		again = leastRetryWait
 	}
-	if cl.retrySet || !q.req.Queue {
+	if cl.retrySet || !q.cl.req.Queue {
 		// A strategy of the caller's, or no queue to be woken from.
 		now := c.now()
 		if q.patience <= now {
@@ -104,7 +103,7 @@ func (q *inquiry) refused(ctx context.Context, r *store.Refusal) error {
 			q.patience = now + max(wait, leastRetryWait)
 		}
 		again = q.patience - now
-		if q.req.Queue && r.Again > 0 {
+		if q.cl.req.Queue && r.Again > 0 {
 			again = min(again, r.Again) // the waiter's sign of life
 		}
 	}
@@ -137,7 +136,7 @@ func (q *inquiry) failed(ctx context.Context, err error) error {
 	q.refusals = 0
 	unavailable := &unavailableError{err: err}
 	if c.observed() {
-		c.emit(Event{Kind: EventError, Name: cl.name, Mode: cl.mode, Attempt: q.failures, Err: unavailable})
+		c.emit(Event{Kind: EventError, Name: cl.name, Mode: cl.req.Mode, Attempt: q.failures, Err: unavailable})
 	}
 	strategy := cl.retry
 	if strategy == nil {
@@ -169,8 +168,8 @@ func (q *inquiry) pause(ctx context.Context, d time.Duration) error {
 	defer cancel()
 	defer context.AfterFunc(c.life, cancel)()
 	var err error
-	if q.req.Queue {
-		err = c.store.Wait(waitCtx, q.cl.full, q.req.ID)
+	if q.cl.req.Queue {
+		err = c.store.Wait(waitCtx, q.cl.req.Name, q.cl.req.ID)
 	} else {
 		<-waitCtx.Done()
 	}
@@ -211,7 +210,7 @@ func (q *inquiry) over(ctx context.Context, failure error) error {
 // leave takes back whatever the store may have noted for this identity: a place in the
 // queue, or a grant whose answer was lost.
 func (q *inquiry) leave() {
-	c, name, id, ttl := q.c, q.cl.full, q.req.ID, q.req.TTL
+	c, name, id, ttl := q.c, q.cl.req.Name, q.cl.req.ID, q.cl.req.TTL
 	if c.caps.Instant { // cheaper than a goroutine, and exact
 		c.store.Leave(context.Background(), name, id)
 		return

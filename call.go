@@ -10,17 +10,12 @@ import (
 
 // A call is what one acquiring call of a user asks for.
 type call struct {
-	op   string // for errors: "lock", "try lock", …
-	name string // as the user wrote it
-	full string // as the store sees it: with the client's prefix
+	op   string        // for errors: "lock", "try lock", …
+	name string        // as the user wrote it, without the client's prefix
+	req  store.Request // what goes to the store
 
-	mode   store.Mode
-	weight int
-	limit  int
-	ttl    time.Duration
-	meta   string
-	need   store.Features
-
+	ttl       time.Duration
+	need      store.Features
 	wait      time.Duration
 	retry     Strategy
 	maxHold   time.Duration
@@ -35,28 +30,35 @@ type call struct {
 
 // lockCall is a call for the lock alone.
 func lockCall(op, name string) call {
-	return call{op: op, name: name, mode: store.Exclusive, weight: 1}
+	return call{op: op, name: name, req: store.Request{Mode: store.Exclusive, Weight: 1}}
 }
 
 // prepare fills a call from its options and checks it, so that nothing bad reaches the
 // store.
-func (c *Client) prepare(ctx context.Context, cl call, opts []CallOption) (call, error) {
-	cl.full = cl.name
-	if c.set.prefix != "" {
-		cl.full = c.set.prefix + cl.name
-	}
+func (c *Client) prepare(ctx context.Context, cl *call, opts []CallOption) error {
 	cl.ttl = c.set.ttl
 	if len(opts) > 0 {
 		try := cl.try
-		cl = apply(cl, opts)
+		*cl = apply(*cl, opts)
 		if try && (cl.waitSet || cl.retrySet) {
-			return cl, fail(cl.op, cl.name, fmt.Errorf("%w: a single attempt takes neither Wait nor Retry: use the waiting call with Wait(limit)", ErrInvalid))
+			return fail(cl.op, cl.name, fmt.Errorf("%w: a single attempt takes neither Wait nor Retry: use the waiting call with Wait(limit)", ErrInvalid))
 		}
 	}
-	if err := c.checkCall(ctx, &cl); err != nil {
-		return cl, fail(cl.op, cl.name, err)
+	cl.req.Name = cl.name
+	if c.set.prefix != "" {
+		cl.req.Name = c.set.prefix + cl.name
 	}
-	return cl, nil
+	cl.req.Owner = c.set.owner
+	cl.req.Tokens = 1
+	cl.req.TTL = cl.ttl
+	if cl.maxHoldSet && cl.maxHold < cl.ttl {
+		// Let the store's record end with the lease, not a TTL later.
+		cl.req.TTL = min(cl.ttl, cl.maxHold+margin(cl.ttl))
+	}
+	if err := c.checkCall(ctx, cl); err != nil {
+		return fail(cl.op, cl.name, err)
+	}
+	return nil
 }
 
 // apply is a function of its own because its parameter goes to the heap, which calls
@@ -85,8 +87,7 @@ func (c *Client) checkCall(ctx context.Context, cl *call) error {
 			return err
 		}
 	}
-	req := c.request(cl)
-	return c.caps.Check(&req)
+	return c.caps.Check(&cl.req)
 }
 
 // plain reports that no option needs a check.
@@ -96,7 +97,7 @@ func (cl *call) plain() bool {
 
 func (c *Client) checkOptions(cl *call) error {
 	switch {
-	case cl.limitSet && cl.mode != store.Permits:
+	case cl.limitSet && cl.req.Mode != store.Permits:
 		return fmt.Errorf("%w: Limit goes with Acquire and TryAcquire only", ErrInvalid)
 	case cl.waitSet && cl.wait < 0:
 		return fmt.Errorf("%w: Wait(%v): want 0 for a single attempt, or more", ErrInvalid, cl.wait)
@@ -129,23 +130,4 @@ func (c *Client) checkOptions(cl *call) error {
 		return fmt.Errorf("%w: the %s store has no %s", ErrUnsupported, c.caps.Store, missing)
 	}
 	return nil
-}
-
-// request is what goes to the store for a call, its identity apart.
-func (c *Client) request(cl *call) store.Request {
-	ttl := cl.ttl
-	if cl.maxHoldSet {
-		// Let the store's record end with the lease, not a TTL later.
-		ttl = min(ttl, cl.maxHold+margin(cl.ttl))
-	}
-	return store.Request{
-		Name:   cl.full,
-		Mode:   cl.mode,
-		Weight: cl.weight,
-		Limit:  cl.limit,
-		TTL:    ttl,
-		Tokens: 1,
-		Owner:  c.set.owner,
-		Meta:   cl.meta,
-	}
 }

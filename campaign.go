@@ -30,7 +30,7 @@ func (c *Client) Campaign(ctx context.Context, name string, lead func(ctx contex
 	for {
 		cl := lockCall(op, name)
 		cl.retry = campaignRetry
-		lease, err := c.take(ctx, cl, opts)
+		lease, err := c.take(ctx, &cl, opts)
 		if err != nil {
 			return err
 		}

@@ -68,14 +68,15 @@ func (c *Client) Owner() string { return c.set.owner }
 // Errors: ErrHeld together with the context's cause if the wait ended first, ErrUnavailable,
 // ErrWouldDeadlock if ctx holds the name already, ErrUnsupported, ErrClosed, ErrInvalid.
 func (c *Client) Lock(ctx context.Context, name string, opts ...CallOption) (*Lease, error) {
-	return c.take(ctx, lockCall("lock", name), opts)
+	cl := lockCall("lock", name)
+	return c.take(ctx, &cl, opts)
 }
 
 // TryLock is Lock with a single attempt: it does not wait for a holder.
 //
 // Errors: as of Lock; ErrHeld is a *HeldError that says who holds it.
 func (c *Client) TryLock(ctx context.Context, name string, opts ...CallOption) (*Lease, error) {
-	return c.take(ctx, call{op: "try lock", name: name, mode: store.Exclusive, weight: 1, try: true}, opts)
+	return c.take(ctx, &call{op: "try lock", name: name, req: store.Request{Mode: store.Exclusive, Weight: 1}, try: true}, opts)
 }
 
 // RLock waits for its turn and takes the lock together with other readers. A writer that
@@ -83,14 +84,14 @@ func (c *Client) TryLock(ctx context.Context, name string, opts ...CallOption) (
 //
 // Errors: as of Lock.
 func (c *Client) RLock(ctx context.Context, name string, opts ...CallOption) (*Lease, error) {
-	return c.take(ctx, call{op: "read lock", name: name, mode: store.Shared, weight: 1}, opts)
+	return c.take(ctx, &call{op: "read lock", name: name, req: store.Request{Mode: store.Shared, Weight: 1}}, opts)
 }
 
 // TryRLock is RLock with a single attempt.
 //
 // Errors: as of TryLock.
 func (c *Client) TryRLock(ctx context.Context, name string, opts ...CallOption) (*Lease, error) {
-	return c.take(ctx, call{op: "try read lock", name: name, mode: store.Shared, weight: 1, try: true}, opts)
+	return c.take(ctx, &call{op: "try read lock", name: name, req: store.Request{Mode: store.Shared, Weight: 1}, try: true}, opts)
 }
 
 // Acquire waits for its turn and takes that many permits of the ones that Limit gives the
@@ -98,14 +99,14 @@ func (c *Client) TryRLock(ctx context.Context, name string, opts ...CallOption) 
 //
 // Errors: as of Lock; ErrInvalid also if the name is in use with another limit.
 func (c *Client) Acquire(ctx context.Context, name string, permits int, opts ...CallOption) (*Lease, error) {
-	return c.take(ctx, call{op: "acquire", name: name, mode: store.Permits, weight: permits}, opts)
+	return c.take(ctx, &call{op: "acquire", name: name, req: store.Request{Mode: store.Permits, Weight: permits}}, opts)
 }
 
 // TryAcquire is Acquire with a single attempt.
 //
 // Errors: as of TryLock; ErrInvalid also if the name is in use with another limit.
 func (c *Client) TryAcquire(ctx context.Context, name string, permits int, opts ...CallOption) (*Lease, error) {
-	return c.take(ctx, call{op: "try acquire", name: name, mode: store.Permits, weight: permits, try: true}, opts)
+	return c.take(ctx, &call{op: "try acquire", name: name, req: store.Request{Mode: store.Permits, Weight: permits}, try: true}, opts)
 }
 
 // Do holds the lock while fn runs. Its context is cancelled when the lock is lost, and
@@ -119,7 +120,8 @@ func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Contex
 	if fn == nil {
 		return fail(op, name, errNilFunc)
 	}
-	lease, err := c.take(ctx, lockCall(op, name), opts)
+	cl := lockCall(op, name)
+	lease, err := c.take(ctx, &cl, opts)
 	if err != nil {
 		return err
 	}
@@ -144,18 +146,17 @@ func (l *Lease) run(ctx context.Context, fn func(context.Context) error) (err, l
 }
 
 // take is the common way of all acquiring calls.
-func (c *Client) take(ctx context.Context, cl call, opts []CallOption) (*Lease, error) {
-	cl, err := c.prepare(ctx, cl, opts)
-	if err != nil {
+func (c *Client) take(ctx context.Context, cl *call, opts []CallOption) (*Lease, error) {
+	if err := c.prepare(ctx, cl, opts); err != nil {
 		return nil, err
 	}
 	if !c.calls.enter() {
 		return nil, fail(cl.op, cl.name, ErrClosed)
 	}
 	defer c.calls.leave()
-	if outer := c.holds(ctx, cl.full); outer != nil {
+	if outer := c.holds(ctx, cl.req.Name); outer != nil {
 		if cl.reentrant || !cl.try {
-			return outer.again(&cl)
+			return outer.again(cl)
 		}
 	}
 	if ctx.Err() != nil {
@@ -166,7 +167,7 @@ func (c *Client) take(ctx context.Context, cl call, opts []CallOption) (*Lease, 
 		defer cancel()
 		ctx = limited
 	}
-	return c.enqueue(ctx, &cl)
+	return c.enqueue(ctx, cl)
 }
 
 // waitedError is the cause of a wait that Wait ended.

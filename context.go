@@ -104,12 +104,12 @@ func (c *Client) holds(ctx context.Context, name string) *Lease {
 // again is a lock of a name that the caller's context holds already, as l.
 func (l *Lease) again(cl *call) (*Lease, error) {
 	mode := l.Mode()
-	covers := mode == store.Exclusive || mode == cl.mode && cl.weight <= l.g.weight
+	covers := mode == store.Exclusive || mode == cl.req.Mode && cl.req.Weight <= l.g.weight
 	switch {
 	case !cl.reentrant:
 		return nil, fail(cl.op, cl.name, fmt.Errorf("%w: the context holds it already, with token %d: pass the lease on, or use Reentrant", ErrWouldDeadlock, l.token))
 	case !covers:
-		return nil, fail(cl.op, cl.name, fmt.Errorf("%w: the context holds it already as %s, which does not cover %s: unlock it first", ErrWouldDeadlock, describe(mode, l.g.weight), describe(cl.mode, cl.weight)))
+		return nil, fail(cl.op, cl.name, fmt.Errorf("%w: the context holds it already as %s, which does not cover %s: unlock it first", ErrWouldDeadlock, describe(mode, l.g.weight), describe(cl.req.Mode, cl.req.Weight)))
 	}
 	r := l.root
 	r.mu.Lock()

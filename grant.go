@@ -13,11 +13,11 @@ type grant struct {
 	c         *Client
 	id        store.ID
 	name      string // as the store sees it
+	meta      string
+	ttl       time.Duration // asked for by the call
 	weight    int
 	exclusive bool // when it was granted
 	noRenew   bool
-	ttl       time.Duration // asked for by the call
-	meta      string
 
 	lease    atomic.Pointer[Lease] // the one that holds it now, or held it last
 	deadline atomic.Int64          // G2, on the client's clock; a time.Duration
@@ -31,11 +31,11 @@ type grant struct {
 	lost    *lostError    // why it is not to be handed over any more
 
 	// For renewal; under the mutex of renewals.
-	mode     store.Mode // now
 	renewAt  time.Duration
 	due      time.Duration // when renewals looks at it next
 	maxEnd   time.Duration // MaxHold's end, 0 if none
 	index    int           // in the heap, -1 if not in it
+	mode     store.Mode    // now
 	inFlight bool          // a renewal is under way
 	expired  bool          // lost, and waits for its clean-up
 	lastErr  error         // of the last renewal
@@ -59,8 +59,8 @@ func (c *Client) newLease(cl *call, id store.ID, sent time.Duration, a store.Ans
 		lease Lease
 	})
 	g, l := &both.grant, &both.lease
-	g.c, g.id, g.name, g.mode, g.weight = c, id, cl.full, cl.mode, cl.weight
-	g.exclusive, g.noRenew, g.ttl, g.meta = cl.mode == store.Exclusive, cl.noRenew, cl.ttl, cl.meta
+	g.c, g.id, g.name, g.mode, g.weight = c, id, cl.req.Name, cl.req.Mode, cl.req.Weight
+	g.exclusive, g.noRenew, g.ttl, g.meta = cl.req.Mode == store.Exclusive, cl.noRenew, cl.ttl, cl.req.Meta
 	g.next, g.tokens, g.crowded, g.slice, g.index = a.Token, a.Tokens, a.Waiters > 0, sent, -1
 	if cl.maxHoldSet {
 		g.maxEnd = sent + cl.maxHold

@@ -80,8 +80,8 @@ func (c *Client) handOver(ctx context.Context, s *slot, g *grant) bool {
 // fits reports whether the grant can serve a waiting call as it is. Calls that ask for
 // something else go to the store: it keeps what was asked for.
 func (c *Client) fits(g *grant, cl *call) bool {
-	return c.set.handoverLimit > 0 && cl.mode == store.Exclusive &&
-		cl.ttl == g.ttl && cl.meta == g.meta &&
+	return c.set.handoverLimit > 0 && cl.req.Mode == store.Exclusive &&
+		cl.ttl == g.ttl && cl.req.Meta == g.meta &&
 		!cl.noRenew && !g.noRenew &&
 		!cl.maxHoldSet && g.maxEnd == 0
 }

@@ -153,13 +153,11 @@ func (l *Lease) unlock(ctx context.Context, keep store.Keep) error {
 		cancelAll(own, ErrNotHeld)
 		return nil
 	}
+	ending := r.endLocked(ErrNotHeld)
 	r.mu.Unlock()
+	ending.signal() // the work's contexts end before anyone else can have the lock
 	if keep == (store.Keep{}) && r.atLeast > now-r.since {
 		keep = store.Keep{State: store.Cooling, For: r.atLeast - (now - r.since)}
-	}
-	// The work's contexts end before anyone else can have the lock.
-	if !r.finish(nil, ErrNotHeld) {
-		return fail(op, l.name, r.Err())
 	}
 	err := c.giveUp(detach(ctx), r, keep)
 	if c.observed() {
@@ -177,28 +175,39 @@ func (l *Lease) unlock(ctx context.Context, keep store.Keep) error {
 }
 
 // finish ends a root lease once: it closes Done and cancels the contexts. It is false if
-// the lease had ended before. Lost is for a loss, cause for everything else.
-func (l *Lease) finish(lost *lostError, cause error) bool {
+// the lease had ended before.
+func (l *Lease) finish(why error) bool {
 	l.mu.Lock()
 	if l.ended {
 		l.mu.Unlock()
 		return false
 	}
-	l.ended = true
-	l.err = cause
-	if lost != nil {
-		l.err = lost
-	}
-	done, contexts := l.done, l.contexts
-	l.contexts = nil
+	ending := l.endLocked(why)
 	l.mu.Unlock()
-	if done != nil {
-		close(done)
-	}
-	for ctx := range contexts {
-		ctx.cancel(l.err)
-	}
+	ending.signal()
 	return true
+}
+
+// An ending is what is to be told of the end of a lease, outside of its mutex.
+type ending struct {
+	why      error
+	done     chan struct{}
+	contexts map[*leaseContext]struct{}
+}
+
+func (l *Lease) endLocked(why error) ending {
+	e := ending{why, l.done, l.contexts}
+	l.ended, l.err, l.contexts = true, why, nil
+	return e
+}
+
+func (e *ending) signal() {
+	if e.done != nil {
+		close(e.done)
+	}
+	for ctx := range e.contexts {
+		ctx.cancel(e.why)
+	}
 }
 
 // Renew extends the lease by its TTL from now. Leases renew themselves unless NoRenew was

@@ -28,13 +28,15 @@ func (c *Client) LockAll(ctx context.Context, names []string, opts ...CallOption
 	}
 	sorted := slices.Compact(slices.Sorted(slices.Values(names)))
 	for _, name := range sorted { // all of them before the first is taken
-		if _, err := c.prepare(ctx, lockCall(op, name), opts); err != nil {
+		cl := lockCall(op, name)
+		if err := c.prepare(ctx, &cl, opts); err != nil {
 			return nil, err
 		}
 	}
 	set := &LeaseSet{leases: make([]*Lease, 0, len(sorted))}
 	for _, name := range sorted {
-		lease, err := c.take(ctx, lockCall(op, name), opts)
+		cl := lockCall(op, name)
+		lease, err := c.take(ctx, &cl, opts)
 		if err == nil {
 			set.leases = append(set.leases, lease)
 			err = set.Err() // an earlier one may have been lost in a long wait

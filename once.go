@@ -26,7 +26,7 @@ func (c *Client) Once(ctx context.Context, name string, keep time.Duration, fn f
 	}
 	cl := lockCall(op, name)
 	cl.once = true
-	lease, err := c.take(ctx, cl, opts)
+	lease, err := c.take(ctx, &cl, opts)
 	if err != nil {
 		return err
 	}

@@ -166,7 +166,7 @@ func AtLeast(d time.Duration) CallOption {
 func Reentrant() CallOption { return func(c *call) { c.reentrant = true } }
 
 // Meta attaches a text for whoever asks who holds the lock.
-func Meta(text string) CallOption { return func(c *call) { c.meta = text } }
+func Meta(text string) CallOption { return func(c *call) { c.req.Meta = text } }
 
 // Require makes the call fail with ErrUnsupported, before the store is touched, unless the
 // store has these features.
@@ -176,7 +176,7 @@ func Require(f store.Features) CallOption { return func(c *call) { c.need |= f }
 // all users of a name must give the same.
 func Limit(permits int) CallOption {
 	return func(c *call) {
-		c.limit = permits
+		c.req.Limit = permits
 		c.limitSet = true
 	}
 }

@@ -84,9 +84,9 @@ func (c *Client) newWaiter(cl *call) *waiter {
 // enqueue takes the lock for a checked call: at once if nobody of this client is in front.
 func (c *Client) enqueue(ctx context.Context, cl *call) (*Lease, error) {
 	begin := c.now()
-	sh := c.slots.shard(cl.full)
+	sh := c.slots.shard(cl.req.Name)
 	sh.mu.Lock()
-	s := sh.slot(cl.full)
+	s := sh.slot(cl.req.Name)
 	if s.grant == nil && !s.busy { // then nobody is queued either
 		s.busy = true
 		sh.mu.Unlock()
@@ -102,7 +102,7 @@ func (c *Client) enqueue(ctx context.Context, cl *call) (*Lease, error) {
 	s.push(w)
 	sh.mu.Unlock()
 	if c.observed() {
-		c.emit(Event{Kind: EventWaiting, Name: cl.name, Mode: cl.mode})
+		c.emit(Event{Kind: EventWaiting, Name: cl.name, Mode: cl.req.Mode})
 	}
 	return c.waitTurn(ctx, cl, s, w, begin)
 }
@@ -127,7 +127,7 @@ func (c *Client) waitTurn(ctx context.Context, cl *call, s *slot, w *waiter, beg
 		return nil, fail(cl.op, cl.name, err)
 	case lease != nil:
 		if c.observed() {
-			c.emit(Event{Kind: EventHandedOver, Name: cl.name, Mode: cl.mode, Token: lease.token, Waited: c.now() - begin})
+			c.emit(Event{Kind: EventHandedOver, Name: cl.name, Mode: cl.req.Mode, Token: lease.token, Waited: c.now() - begin})
 		}
 		return lease, nil
 	}
@@ -180,7 +180,7 @@ func (c *Client) stand(ctx context.Context, cl *call, s *slot, begin time.Durati
 	if err == nil {
 		s.held = nil
 	}
-	if err == nil && cl.mode == store.Exclusive {
+	if err == nil && cl.req.Mode == store.Exclusive {
 		s.grant = lease.g
 		lease.g.slot = s
 		s.answerTries(c)
@@ -192,11 +192,11 @@ func (c *Client) stand(ctx context.Context, cl *call, s *slot, begin time.Durati
 		return nil, err
 	}
 	if !c.renewals.add(lease.g) { // Close gave up waiting for this answer
-		lease.finish(nil, ErrClosed)
+		lease.finish(ErrClosed)
 		return nil, fail(cl.op, cl.name, ErrClosed)
 	}
 	if c.observed() {
-		c.emit(Event{Kind: EventAcquired, Name: cl.name, Mode: cl.mode, Token: lease.token, Waited: c.now() - begin})
+		c.emit(Event{Kind: EventAcquired, Name: cl.name, Mode: cl.req.Mode, Token: lease.token, Waited: c.now() - begin})
 	}
 	return lease, nil
 }
@@ -269,7 +269,7 @@ func (s *slot) answerTries(c *Client) {
 // store just refused.
 func (s *slot) answerSame(cl *call, held *HeldError) {
 	s.each(func(w *waiter) {
-		if w.call.try && w.call.mode == cl.mode && w.call.weight == cl.weight && w.call.limit == cl.limit {
+		if w.call.try && w.call.req.Mode == cl.req.Mode && w.call.req.Weight == cl.req.Weight && w.call.req.Limit == cl.req.Limit {
 			s.signal(w, nil, held)
 		}
 	})

@@ -187,7 +187,7 @@ func (c *Client) lose(grants []*grant, why func(*grant) *lostError) {
 		g.lost = lost // from here on it is not handed over
 		l := g.lease.Load()
 		sh.mu.Unlock()
-		if l.finish(lost, nil) {
+		if l.finish(lost) {
 			ended = append(ended, l)
 		}
 	}
