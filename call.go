@@ -14,7 +14,6 @@ type call struct {
 	name string        // as the user wrote it, without the client's prefix
 	req  store.Request // what goes to the store
 
-	ttl       time.Duration
 	need      store.Features
 	wait      time.Duration
 	retry     Strategy
@@ -36,7 +35,7 @@ func lockCall(op, name string) call {
 // prepare fills a call from its options and checks it, so that nothing bad reaches the
 // store.
 func (c *Client) prepare(ctx context.Context, cl *call, opts []CallOption) error {
-	cl.ttl = c.set.ttl
+	cl.req.TTL = c.set.ttl
 	if len(opts) > 0 {
 		try := cl.try
 		*cl = apply(*cl, opts)
@@ -50,11 +49,6 @@ func (c *Client) prepare(ctx context.Context, cl *call, opts []CallOption) error
 	}
 	cl.req.Owner = c.set.owner
 	cl.req.Tokens = 1
-	cl.req.TTL = cl.ttl
-	if cl.maxHoldSet && cl.maxHold < cl.ttl {
-		// Let the store's record end with the lease, not a TTL later.
-		cl.req.TTL = min(cl.ttl, cl.maxHold+margin(cl.ttl))
-	}
 	if err := c.checkCall(ctx, cl); err != nil {
 		return fail(cl.op, cl.name, err)
 	}
@@ -103,8 +97,6 @@ func (c *Client) checkOptions(cl *call) error {
 		return fmt.Errorf("%w: Wait(%v): want 0 for a single attempt, or more", ErrInvalid, cl.wait)
 	case cl.once && cl.reentrant:
 		return fmt.Errorf("%w: Reentrant does not go with Once: what an outer lease holds cannot be noted as done", ErrInvalid)
-	case cl.maxHoldSet && cl.maxHold < c.caps.MinTTL:
-		return fmt.Errorf("%w: MaxHold(%v): want at least %v, the shortest TTL of the %s store", ErrInvalid, cl.maxHold, c.caps.MinTTL, c.caps.Store)
 	case cl.maxHoldSet && cl.atLeast > cl.maxHold:
 		return fmt.Errorf("%w: AtLeast(%v) is longer than MaxHold(%v)", ErrInvalid, cl.atLeast, cl.maxHold)
 	}

@@ -3,6 +3,7 @@ package holdfast_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -310,8 +311,8 @@ func TestCloseIsBoundedWhenTheStoreHangs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newProxy(memstore.New())
 		c := holdfast.New(p)
-		for _, name := range []string{"a", "b"} {
-			mustLock(t, c, name)
+		for i := range 100 { // more than are released at once
+			mustLock(t, c, fmt.Sprint(i))
 		}
 		p.set(func() {
 			p.release = func(ctx context.Context, _ string, _ store.ID, _ store.Keep) error { return hang(ctx) }
@@ -319,7 +320,7 @@ func TestCloseIsBoundedWhenTheStoreHangs(t *testing.T) {
 		start := newClock()
 		err := c.Close()
 		want(t, err, holdfast.ErrUnavailable)
-		if !strings.Contains(err.Error(), "2 of 2 locks") {
+		if !strings.Contains(err.Error(), "100 of 100 locks") {
 			t.Errorf("error reads %q", err)
 		}
 		start.want(t, 5*time.Second)

@@ -60,7 +60,7 @@ func (c *Client) newLease(cl *call, id store.ID, sent time.Duration, a store.Ans
 	})
 	g, l := &both.grant, &both.lease
 	g.c, g.id, g.name, g.mode, g.weight = c, id, cl.req.Name, cl.req.Mode, cl.req.Weight
-	g.exclusive, g.noRenew, g.ttl, g.meta = cl.req.Mode == store.Exclusive, cl.noRenew, cl.ttl, cl.req.Meta
+	g.exclusive, g.noRenew, g.ttl, g.meta = cl.req.Mode == store.Exclusive, cl.noRenew, cl.req.TTL, cl.req.Meta
 	g.next, g.tokens, g.crowded, g.slice, g.index = a.Token, a.Tokens, a.Waiters > 0, sent, -1
 	if cl.maxHoldSet {
 		g.maxEnd = sent + cl.maxHold
@@ -73,7 +73,7 @@ func (c *Client) newLease(cl *call, id store.ID, sent time.Duration, a store.Ans
 }
 
 // extend moves the deadline after a call that was sent at that time gave the grant that
-// TTL. It never moves it back: every renewal asks for at least as much as the deadline.
+// TTL. It never moves it back: a renewal that arrives late only adds to what the store has.
 func (g *grant) extend(sent, ttl time.Duration) {
 	deadline := sent + ttl - margin(ttl)
 	if g.maxEnd > 0 {
@@ -90,18 +90,13 @@ func (g *grant) extend(sent, ttl time.Duration) {
 	g.due = min(g.renewAt, time.Duration(g.deadline.Load()))
 }
 
-// expiry is when the store forgets the grant at the latest, if it counts TTLs.
+// expiry is when a lost grant is taken out of the store: when the store may have forgotten
+// it by itself, and not earlier, to leave its holder the margin to wind down.
 func (g *grant) expiry() time.Duration {
 	return time.Duration(g.deadline.Load()) + margin(g.ttl)
 }
 
-// renewal is the request that extends the grant. Near the end of MaxHold it asks for less,
-// so that the store's record ends with the lease.
-func (g *grant) renewal(now time.Duration, tokens int) store.Renewal {
-	ttl := g.ttl
-	if g.maxEnd > 0 {
-		ttl = min(ttl, max(g.maxEnd-now, 0)+margin(ttl))
-		ttl = max(ttl, g.c.caps.MinTTL)
-	}
-	return store.Renewal{Name: g.name, ID: g.id, TTL: ttl, Mode: g.mode, Tokens: tokens}
+// renewal is the request that extends the grant.
+func (g *grant) renewal(tokens int) store.Renewal {
+	return store.Renewal{Name: g.name, ID: g.id, TTL: g.ttl, Mode: g.mode, Tokens: tokens}
 }

@@ -81,7 +81,7 @@ func (c *Client) handOver(ctx context.Context, s *slot, g *grant) bool {
 // something else go to the store: it keeps what was asked for.
 func (c *Client) fits(g *grant, cl *call) bool {
 	return c.set.handoverLimit > 0 && cl.req.Mode == store.Exclusive &&
-		cl.ttl == g.ttl && cl.req.Meta == g.meta &&
+		cl.req.TTL == g.ttl && cl.req.Meta == g.meta &&
 		!cl.noRenew && !g.noRenew &&
 		!cl.maxHoldSet && g.maxEnd == 0
 }

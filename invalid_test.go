@@ -134,7 +134,7 @@ func TestBadOptionsAreRefusedByEveryCall(t *testing.T) {
 		{"the shortest that the memory store keeps is 10ms", []holdfast.CallOption{holdfast.TTL(time.Millisecond)}},
 		{"TTL 0s", []holdfast.CallOption{holdfast.TTL(0)}},
 		{"TTL -1s", []holdfast.CallOption{holdfast.TTL(-time.Second)}},
-		{"MaxHold(0s): want at least", []holdfast.CallOption{holdfast.MaxHold(0)}},
+		{"MaxHold(0s): want a time above zero", []holdfast.CallOption{holdfast.MaxHold(0)}},
 		{"TTL 2562047h47m16.854775807s: the longest", []holdfast.CallOption{holdfast.TTL(math.MaxInt64)}},
 		{"MaxHold(2562047h47m16.854775807s): want", []holdfast.CallOption{holdfast.MaxHold(math.MaxInt64)}},
 		{"AtLeast(2562047h47m16.854775807s): want", []holdfast.CallOption{holdfast.AtLeast(math.MaxInt64)}},

@@ -116,7 +116,7 @@ func WithHandover(limit int, slice time.Duration) Option {
 type CallOption func(*call)
 
 // TTL replaces the client's TTL for this lock.
-func TTL(ttl time.Duration) CallOption { return func(c *call) { c.ttl = ttl } }
+func TTL(ttl time.Duration) CallOption { return func(c *call) { c.req.TTL = ttl } }
 
 // Wait limits how long to wait for the lock; 0 is a single attempt. The default is as long
 // as the context lives. It has nothing to do with how long the lock is held.

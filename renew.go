@@ -201,8 +201,8 @@ func (c *Client) lose(grants []*grant, why func(*grant) *lostError) {
 	}
 }
 
-// forget makes sure that nothing is left of expired grants. Stores that count TTLs have
-// forgotten them by now; stores with sessions have not.
+// forget takes expired grants out of the store. One that counts TTLs may have forgotten them
+// by now; one with sessions has not, nor has any after MaxHold.
 func (c *Client) forget(ctx context.Context, grants []*grant) {
 	for _, g := range grants {
 		c.persist(ctx, g.ttl, func(ctx context.Context) error { return c.store.Leave(ctx, g.name, g.id) })
@@ -220,7 +220,7 @@ func (c *Client) renewBatch(ctx context.Context, batch []*grant) {
 	sent := c.now()
 	timeout := renewTimeout(batch[0].ttl)
 	for i, g := range batch {
-		requests[i] = g.renewal(sent, 0)
+		requests[i] = g.renewal(0)
 		timeout = min(timeout, time.Duration(g.deadline.Load())-sent)
 	}
 	r.mu.Unlock()
@@ -314,7 +314,7 @@ func (c *Client) renewNow(ctx context.Context, g *grant, tokens int) (store.Rene
 	r := &c.renewals
 	r.mu.Lock()
 	sent := c.now()
-	request := g.renewal(sent, tokens)
+	request := g.renewal(tokens)
 	timeout := min(callTimeout, time.Duration(g.deadline.Load())-sent)
 	r.mu.Unlock()
 	outcomes, err := c.callRenew(ctx, timeout, []store.Renewal{request})
