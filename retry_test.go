@@ -20,7 +20,7 @@ func TestBackoffDoublesUpToItsMostWithJitter(t *testing.T) {
 	s := holdfast.Backoff(100*time.Millisecond, time.Second)
 	for attempt, full := range map[int]time.Duration{
 		1: 100 * time.Millisecond, 2: 200 * time.Millisecond, 4: 800 * time.Millisecond,
-		5: time.Second, 63: time.Second, 64: time.Second, 1 << 40: time.Second,
+		5: time.Second, 63: time.Second, 64: time.Second, 1 << 30: time.Second,
 	} {
 		different := map[time.Duration]bool{}
 		for range 100 {

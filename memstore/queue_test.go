@@ -124,7 +124,7 @@ func TestASilentWaiterIsDropped(t *testing.T) {
 		dead := waiting(t, s, b) // waiting is no sign of life, asking is
 		time.Sleep(heartbeat)
 		dead.sleeps(t)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		if r := refused(t, s, exclusive()); r.Waiters != 0 {
 			t.Errorf("%d waiters", r.Waiters)
 		}
@@ -231,41 +231,57 @@ func TestAWaiterIsWoken(t *testing.T) {
 		event        func(t *testing.T, s *memstore.Store, holder store.Request)
 		closed       bool
 	}{
-		{name: "by a release", holder: exclusive(), head: exclusive(),
-			event: func(t *testing.T, s *memstore.Store, holder store.Request) { release(t, s, holder) }},
-		{name: "by a holder that leaves", holder: exclusive(), head: exclusive(),
-			event: func(t *testing.T, s *memstore.Store, holder store.Request) { leave(t, s, holder) }},
-		{name: "by a break", holder: exclusive(), head: reader(),
+		{
+			name: "by a release", holder: exclusive(), head: exclusive(),
+			event: func(t *testing.T, s *memstore.Store, holder store.Request) { release(t, s, holder) },
+		},
+		{
+			name: "by a holder that leaves", holder: exclusive(), head: exclusive(),
+			event: func(t *testing.T, s *memstore.Store, holder store.Request) { leave(t, s, holder) },
+		},
+		{
+			name: "by a break", holder: exclusive(), head: reader(),
 			event: func(t *testing.T, s *memstore.Store, holder store.Request) {
 				if err := s.Break(t.Context(), name, holder.ID); err != nil {
 					t.Fatal(err)
 				}
-			}},
-		{name: "by a step down", holder: exclusive(), head: reader(),
+			},
+		},
+		{
+			name: "by a step down", holder: exclusive(), head: reader(),
 			event: func(t *testing.T, s *memstore.Store, holder store.Request) {
 				r := renewal(holder)
 				r.Mode = store.Shared
 				renew(t, s, r)
-			}},
-		{name: "by a release of permits", holder: permits(4, 4), head: permits(2, 4),
-			event: func(t *testing.T, s *memstore.Store, holder store.Request) { release(t, s, holder) }},
-		{name: "by a look at an expired grant", holder: exclusive(), head: exclusive(),
+			},
+		},
+		{
+			name: "by a release of permits", holder: permits(4, 4), head: permits(2, 4),
+			event: func(t *testing.T, s *memstore.Store, holder store.Request) { release(t, s, holder) },
+		},
+		{
+			name: "by a look at an expired grant", holder: exclusive(), head: exclusive(),
 			event: func(t *testing.T, s *memstore.Store, holder store.Request) {
 				time.Sleep(heartbeat - 1) // which is when it expires
 				refused(t, s, exclusive())
-			}},
-		{name: "by a name closed as done", holder: exclusive(), head: exclusive(), closed: true,
+			},
+		},
+		{
+			name: "by a name closed as done", holder: exclusive(), head: exclusive(), closed: true,
 			event: func(t *testing.T, s *memstore.Store, holder store.Request) {
 				if err := s.Release(t.Context(), name, holder.ID, store.Keep{State: store.Done, For: time.Hour}); err != nil {
 					t.Fatal(err)
 				}
-			}},
-		{name: "by a name closed to cool", holder: exclusive(), head: exclusive(), closed: true,
+			},
+		},
+		{
+			name: "by a name closed to cool", holder: exclusive(), head: exclusive(), closed: true,
 			event: func(t *testing.T, s *memstore.Store, holder store.Request) {
 				if err := s.Release(t.Context(), name, holder.ID, store.Keep{State: store.Cooling, For: time.Hour}); err != nil {
 					t.Fatal(err)
 				}
-			}},
+			},
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			finish := func(t *testing.T, s *memstore.Store, head store.Request) {
