@@ -307,6 +307,34 @@ func TestNothingIsLeftAfterClose(t *testing.T) {
 	})
 }
 
+func TestCloseWaitsForCallsUnderWayAndTakesBackWhatTheyGot(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
+			answer, err := s.Acquire(ctx, req)
+			time.Sleep(2 * time.Second) // the answer is on its way
+			return answer, err
+		}
+		c, other := holdfast.New(p), newClient(t, s)
+		got := make(chan *holdfast.Lease)
+		go func() {
+			lease, _ := c.Lock(context.Background(), "n")
+			got <- lease
+		}()
+		synctest.Wait()
+		start := newClock()
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		start.want(t, 2*time.Second)
+		free(t, other, "n")
+		if lease := <-got; lease != nil {
+			want(t, lease.Err(), holdfast.ErrClosed)
+		}
+	})
+}
+
 func TestCloseIsBoundedWhenTheStoreHangs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newProxy(memstore.New())

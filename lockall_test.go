@@ -124,3 +124,15 @@ func TestALossOfOneEndsTheWholeSet(t *testing.T) {
 		free(t, b, "x")
 	})
 }
+
+func TestLockAllGivesUpIfItLosesOneWhileItWaitsForAnother(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t)
+		lease := mustLock(t, b, "y")
+		time.AfterFunc(time.Minute, func() { lease.Unlock(context.Background()) })
+		_, err := a.LockAll(t.Context(), []string{"x", "y"}, holdfast.NoRenew())
+		want(t, err, holdfast.ErrLost)
+		free(t, b, "x")
+		free(t, b, "y")
+	})
+}
