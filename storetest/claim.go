@@ -14,7 +14,7 @@ import (
 type claim struct {
 	*conn
 	req   store.Request
-	ans   store.Answer  // the newest grant
+	ans   store.Answer  // the newest grant, with its newest block of tokens
 	again time.Duration // the longest Again of a refusal
 	alive bool          // may have left something on the server
 	kept  bool          // and that is a closure
@@ -65,9 +65,11 @@ func (k *claim) try(ctx context.Context) (store.Answer, error) {
 		if !k.req.Queue {
 			k.alive = false
 		}
-	case ans.Tokens < 1 || ans.Tokens > max(k.req.Tokens, k.ans.Tokens):
+	case k.ans.Token != 0 && (ans.Token != k.ans.Token || ans.Tokens != k.ans.Tokens):
+		err = fmt.Errorf("asked again: %d tokens from %d, had %d from %d", ans.Tokens, ans.Token, k.ans.Tokens, k.ans.Token)
+	case ans.Tokens < 1 || k.ans.Token == 0 && ans.Tokens > k.req.Tokens:
 		err = fmt.Errorf("granted %d tokens, asked for %d", ans.Tokens, k.req.Tokens)
-	case ans.Token <= k.req.Floor || last(ans.Token, ans.Tokens) > store.MaxToken:
+	case k.ans.Token == 0 && ans.Token <= k.req.Floor || last(ans.Token, ans.Tokens) > store.MaxToken:
 		err = fmt.Errorf("token %d to %d: want one from %d to 2^53-1", ans.Token, last(ans.Token, ans.Tokens), k.req.Floor+1)
 	case ans.TTL <= 0:
 		err = fmt.Errorf("granted for %v", ans.TTL)
@@ -223,6 +225,9 @@ func (k *claim) renewAs(change func(r *store.Renewal)) store.Renewed {
 	if out[0].Status == store.Extended && out[0].TTL <= 0 {
 		k.s.Fatalf("Renew: extended by %v", out[0].TTL)
 	}
+	if out[0].Status == store.Extended && out[0].Tokens > 0 {
+		k.ans.Token, k.ans.Tokens = out[0].Token, out[0].Tokens // the newest block
+	}
 	return out[0]
 }
 
@@ -301,8 +306,10 @@ func (k *claim) freedAfter(start time.Time, ttl time.Duration) {
 // is wants a record to be that of the claim.
 func (k *claim) is(h store.Holder, state store.State) {
 	k.s.Helper()
-	want := store.Holder{ID: k.req.ID, Owner: k.req.Owner, Meta: k.req.Meta, Mode: k.req.Mode,
-		Weight: k.req.Weight, Token: k.ans.Token, State: state, Age: h.Age, Left: h.Left}
+	want := store.Holder{
+		ID: k.req.ID, Owner: k.req.Owner, Meta: k.req.Meta, Mode: k.req.Mode,
+		Weight: k.req.Weight, Token: k.ans.Token, State: state, Age: h.Age, Left: h.Left,
+	}
 	if h != want {
 		k.s.Fatalf("holder:\n got %+v\nwant %+v", h, want)
 	}

@@ -142,6 +142,25 @@ var fencingTests = []test{
 		a.release()
 		two.exclusive(name).granted().above(token)
 	}},
+	{name: "a renewal reserves nothing while others are queued, but keeps its floor", needs: store.FeatureQueue, run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		a := one.exclusive(name)
+		a.req.Tokens = 5
+		a.granted()
+		b := two.exclusive(name).queued(1)
+		floor := a.last() + 1000
+		out := a.extended(func(r *store.Renewal) { r.Tokens, r.Floor = 8, floor })
+		if out.Tokens != 0 {
+			s.Fatalf("Renew: %d tokens, want none: others come first", out.Tokens)
+		}
+		a.granted() // with the tokens it had
+		b.leave()
+		out = a.extended(func(r *store.Renewal) { r.Tokens = 8 })
+		if out.Tokens == 0 || out.Token <= floor {
+			s.Fatalf("Renew: %d tokens from %d, want some above the floor %d: nobody waits any more", out.Tokens, out.Token, floor)
+		}
+	}},
 	{name: "a refusal tells the highest token", run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()

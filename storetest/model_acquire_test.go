@@ -21,9 +21,17 @@ func (c *link) Acquire(ctx context.Context, req store.Request) (store.Answer, er
 			h.until = time.Now().Add(req.TTL)
 		}
 		if c.bug("an identity that asks again gets a new token") {
-			h.block = c.reserve(h.tokens, req.Floor)
+			h.Token = c.reserve(h.tokens, req.Floor)
 		}
-		return store.Answer{Token: h.block, Tokens: h.tokens, TTL: req.TTL, Waiters: len(l.queue)}, nil
+		a := store.Answer{Token: h.Token, Tokens: h.tokens, TTL: req.TTL, Waiters: len(l.queue)}
+		switch {
+		case c.bug("asking again tells the first block"):
+			a.Token = h.first
+		case c.bug("asking again with a floor moves the token") && h.Token <= req.Floor:
+			h.Token = c.reserve(h.tokens, req.Floor)
+			a.Token = h.Token
+		}
+		return a, nil
 	}
 	for _, h := range l.holders {
 		err := store.Mixes(req.Name, req.Mode, req.Limit, h.Mode, h.limit)
@@ -102,8 +110,8 @@ func (c *link) grant(l *lock, req *store.Request) store.Answer {
 		Holder: store.Holder{ID: req.ID, Owner: req.Owner, Meta: req.Meta, Mode: req.Mode, Weight: req.Weight},
 		limit:  req.Limit, tokens: tokens, via: c, since: now, until: now.Add(ttl),
 	}
-	h.block = c.reserve(tokens, req.Floor)
-	h.Token = h.block
+	h.first = c.reserve(tokens, req.Floor)
+	h.Token = h.first
 	l.holders = append(l.holders, h)
 	if i := l.place(req.ID); i >= 0 && !c.bug("a waiter who is granted stays queued") {
 		l.queue = slices.Delete(l.queue, i, i+1)
@@ -114,7 +122,7 @@ func (c *link) grant(l *lock, req *store.Request) store.Answer {
 	if c.bug("a goroutine per grant") {
 		go func() { <-c.done }()
 	}
-	a := store.Answer{Token: h.block, Tokens: tokens, TTL: req.TTL, Waiters: len(l.queue)}
+	a := store.Answer{Token: h.Token, Tokens: tokens, TTL: req.TTL, Waiters: len(l.queue)}
 	if c.bug("a grant does not count who waits") {
 		a.Waiters = 0
 	}

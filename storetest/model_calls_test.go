@@ -92,15 +92,13 @@ func (c *link) renew(ctx context.Context, r store.Renewal) (store.Renewed, error
 	if !c.bug("a renewal ignores its floor") {
 		c.model.counter = max(c.model.counter, r.Floor)
 	}
-	if r.Tokens > 0 {
+	if r.Tokens > 0 && (len(l.queue) == 0 || c.bug("a renewal reserves though others are queued")) {
 		out.Tokens = min(r.Tokens, 8)
 		out.Token = c.reserve(out.Tokens, 0)
 		if c.bug("a renewal reserves its block again") {
 			c.model.counter = out.Token - 1
 		}
-		if !c.bug("a listing shows the first block") {
-			h.Token = out.Token
-		}
+		h.Token, h.tokens = out.Token, out.Tokens
 	}
 	return out, nil
 }
@@ -253,8 +251,10 @@ func (c *link) List(ctx context.Context, q store.Query) (store.Page, error) {
 			one.Limit = h.limit
 		}
 		for _, w := range l.queue {
-			one.Waiters = append(one.Waiters, store.Waiter{ID: w.req.ID, Owner: w.req.Owner, Meta: w.req.Meta,
-				Mode: w.req.Mode, Weight: w.req.Weight, Age: time.Since(w.joined)})
+			one.Waiters = append(one.Waiters, store.Waiter{
+				ID: w.req.ID, Owner: w.req.Owner, Meta: w.req.Meta,
+				Mode: w.req.Mode, Weight: w.req.Weight, Age: time.Since(w.joined),
+			})
 		}
 		switch {
 		case c.bug("waiters are listed in reverse"):
@@ -265,6 +265,10 @@ func (c *link) List(ctx context.Context, q store.Query) (store.Page, error) {
 			}
 		case c.bug("no limit is listed"):
 			one.Limit = 0
+		case c.bug("a listing shows the first block"):
+			for i, h := range l.holders {
+				one.Holders[i].Token = h.first
+			}
 		case c.bug("a listing is cut"):
 			one.Holders = one.Holders[:min(len(one.Holders), store.MaxHolders)]
 		case c.bug("a closure is listed as held"):

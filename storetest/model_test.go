@@ -41,11 +41,11 @@ type lock struct {
 type holder struct {
 	store.Holder
 	limit  int
-	tokens int
+	tokens int   // in the newest block
 	via    *link // the connection that acquired
 	since  time.Time
 	until  time.Time
-	block  int64 // first token of the first block
+	first  int64 // token, of the first block
 }
 
 type waiter struct {

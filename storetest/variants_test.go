@@ -54,6 +54,7 @@ var variants = []variant{
 	{bug: "a floor is ignored", caught: []string{"G3 fencing/a grant's token is above the floor that it asked for"}},
 	{bug: "a renewal ignores its floor", caught: []string{"G3 fencing/a floor given with a renewal holds for the next block and the next grant"}},
 	{bug: "a renewal reserves its block again", caught: []string{"G3 fencing/a block reserved by a renewal overlaps no other"}},
+	{bug: "a renewal reserves though others are queued", caught: []string{"G3 fencing/a renewal reserves nothing while others are queued, but keeps its floor"}},
 	{bug: "the highest token is not told", caught: []string{"G3 fencing/a refusal tells the highest token"}},
 
 	{bug: "a release releases by name", caught: []string{
@@ -89,6 +90,8 @@ var variants = []variant{
 		"G5 unknown/the same identity asked again is the same grant",
 		"G5 unknown/a waiter whose grant was not heard of asks again and has it",
 	}},
+	{bug: "asking again tells the first block", caught: []string{"G5 unknown/asking again tells the newest block, whatever the floor"}},
+	{bug: "asking again with a floor moves the token", caught: []string{"G5 unknown/asking again tells the newest block, whatever the floor"}},
 	{bug: "asking again does not start the TTL anew", caught: []string{"G5 unknown/asking again starts the TTL anew"}},
 	{bug: "leaving does not give back the grant", caught: []string{"G5 unknown/leaving gives back a grant that nobody heard of"}},
 	{bug: "leaving nothing is an error", caught: []string{"G5 unknown/leaving is nil if there is nothing to undo"}},

@@ -21,7 +21,7 @@ func (k *claim) drive(ctx context.Context) error {
 		wait, cancel := context.WithTimeout(ctx, ans.Refusal.Again)
 		err = k.Wait(wait, k.req.Name, k.req.ID)
 		if err != nil && wait.Err() == nil {
-			err = fmt.Errorf("Wait: %w", err)
+			err = fmt.Errorf("call of Wait: %w", err)
 		} else {
 			err = ctx.Err()
 		}
