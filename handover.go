@@ -18,11 +18,7 @@ func (c *Client) giveUp(ctx context.Context, l *Lease, keep store.Keep) error {
 	sh := c.slots.shard(g.name)
 	sh.mu.Lock()
 	s := g.slot
-	if g.lost != nil {
-		defer sh.mu.Unlock()
-		return g.lost
-	}
-	if s == nil { // stepped down
+	if s == nil { // stepped down, or lost in this moment
 		sh.mu.Unlock()
 		c.renewals.remove(g)
 		return c.release(ctx, g, keep)

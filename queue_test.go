@@ -375,6 +375,32 @@ func TestAGrantThatIsGoneIsNotHandedOver(t *testing.T) {
 	})
 }
 
+// One renewal says that the grant is gone while another, which fetches tokens for a
+// hand-over, is under way and succeeds.
+func TestAGrantThatIsLostDuringAHandoverIsNotHandedOver(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		p.renew = func(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
+			if grants[0].Tokens == 0 {
+				return []store.Renewed{{Status: store.Gone}}, nil
+			}
+			out, err := s.Renew(ctx, grants)
+			time.Sleep(time.Second)
+			return out, err
+		}
+		c := newClient(t, p)
+		lease := mustLock(t, c, "n")
+		served := lineUp(t, 1, func(int) *holdfast.Client { return c }, "n", 0)
+		time.Sleep(9500 * time.Millisecond)
+		lease.Unlock(t.Context()) // and at 10 s the lease is renewed
+		served()
+		if n := p.acquires.Load(); n != 2 {
+			t.Errorf("%d requests: a lost grant was handed over", n)
+		}
+	})
+}
+
 func TestManyTryLocksAtOnceAskTheStoreOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
