@@ -28,9 +28,6 @@ func TestWaitersAreServedInOrderOfArrival(t *testing.T) {
 			if a := granted(t, s, next); a.Waiters != len(queue)-i-1 {
 				t.Errorf("%d waiters", a.Waiters)
 			}
-			if r := renew(t, s, renewal(next)); r.Waiters != len(queue)-i-1 {
-				t.Errorf("renewed %+v", r)
-			}
 			holder = next
 		}
 		release(t, s, holder)

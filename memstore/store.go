@@ -257,7 +257,7 @@ func (t *table) renew(r *store.Renewal) (store.Renewed, error) {
 	if r.Mode != h.mode && !down {
 		return gone, fmt.Errorf("%w: renew %q: held in %s mode, asked for %s: a grant keeps its mode or steps down from exclusive to shared", store.ErrInvalid, r.Name, h.mode, r.Mode)
 	}
-	renewed := store.Renewed{Status: store.Extended, TTL: r.TTL, Waiters: e.queue.n}
+	renewed := store.Renewed{Status: store.Extended, TTL: r.TTL}
 	if r.Tokens > 0 && e.queue.n == 0 {
 		var err error
 		if renewed.Token, renewed.Tokens, err = t.reserve(r.Tokens, r.Floor); err != nil {

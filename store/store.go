@@ -168,11 +168,10 @@ const (
 
 // Renewed is the outcome of one Renewal.
 type Renewed struct {
-	Status  Status
-	TTL     time.Duration // as granted
-	Token   int64         // first of the further tokens
-	Tokens  int           // how many were reserved; 0 if none were asked for, or others are queued
-	Waiters int           // how many are queued for the name
+	Status Status
+	TTL    time.Duration // as granted
+	Token  int64         // first of the further tokens
+	Tokens int           // how many were reserved; 0 if none were asked for, or others are queued
 }
 
 // A Query selects what List reads.

@@ -85,10 +85,7 @@ func (c *link) renew(ctx context.Context, r store.Renewal) (store.Renewed, error
 			c.wake(l)
 		}
 	}
-	out := store.Renewed{Status: store.Extended, TTL: r.TTL, Waiters: len(l.queue)}
-	if c.bug("a renewal does not count who waits") {
-		out.Waiters = 0
-	}
+	out := store.Renewed{Status: store.Extended, TTL: r.TTL}
 	if !c.bug("a renewal ignores its floor") {
 		c.model.counter = max(c.model.counter, r.Floor)
 	}

@@ -122,7 +122,6 @@ var variants = []variant{
 	{bug: "asking again moves to the end", caught: []string{"G6 waiting/asking again keeps the place"}},
 	{bug: "a grant does not count who waits", caught: []string{"G6 waiting/every answer tells how many wait"}},
 	{bug: "a refusal counts the waiter itself", caught: []string{"G6 waiting/every answer tells how many wait"}},
-	{bug: "a renewal does not count who waits", caught: []string{"G6 waiting/every answer tells how many wait"}},
 	{bug: "a waiter who is granted stays queued", caught: []string{"G6 waiting/a waiter who is granted is no longer queued"}},
 	{bug: "leaving leaves the waiter queued", caught: []string{
 		"G6 waiting/a cancelled waiter leaves nothing queued",
