@@ -37,11 +37,13 @@ type Store interface {
 	// does not ask for longer than Capabilities.Heartbeat is dropped. Without req.Queue
 	// nothing is left behind by a refusal.
 	//
-	// ErrInvalid: the name is in use with another limit, or in a mode that does not mix.
+	// ErrInvalid: the name is held, or waited for, with another limit or in a mode that does
+	// not mix (see [Mixes]; a store need not look at the waiters).
 	Acquire(ctx context.Context, req Request) (Answer, error)
 
 	// Wait returns nil when it is worth asking again for a queued identity: its turn may
-	// have come, or the name was closed by a Keep. A change since that identity's last
+	// have come, or the name was closed as Done, which every waiter wants to know, or as
+	// Cooling, which the next in line does. A change since that identity's last
 	// refusal makes it return at once, so that nothing is lost in between. It may return
 	// early without reason; the core asks again anyway after Refusal.Again.
 	//
@@ -56,11 +58,12 @@ type Store interface {
 
 	// Renew extends grants, with an outcome for each in the order of the argument. An
 	// error makes all of them unknown. It never revives or creates a grant, even if it
-	// arrives after a release.
+	// arrives after a release. ErrInvalid: a change of mode other than to step down.
 	Renew(ctx context.Context, grants []Renewal) ([]Renewed, error)
 
 	// Release ends a grant, or leaves the name closed for a time (see [Keep]), and wakes
-	// whom that lets in. ErrNotHeld: no such grant.
+	// whom that lets in. ErrNotHeld: no such grant. ErrInvalid: Done for a grant that is
+	// not exclusive.
 	Release(ctx context.Context, name string, id ID, keep Keep) error
 
 	// List reads who holds and who waits, a page at a time. Only what is alive now is
@@ -74,8 +77,9 @@ type Store interface {
 	// Capabilities tells what this store can do. It is constant.
 	Capabilities() Capabilities
 
-	// Close frees what the store itself opened. Calls after it fail with ErrClosed, and
-	// waiting calls end.
+	// Close frees what the store itself opened; grants stay until they are released or
+	// their TTL is over. Calls after it fail with ErrClosed, and waiting calls end. A second
+	// Close does nothing.
 	Close() error
 }
 
