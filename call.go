@@ -47,11 +47,11 @@ func (c *Client) prepare(ctx context.Context, cl *call, opts []CallOption) error
 	if c.set.prefix != "" {
 		cl.req.Name = c.set.prefix + cl.name
 	}
-	cl.req.Owner = c.set.owner
 	cl.req.Tokens = 1
 	if err := c.checkCall(ctx, cl); err != nil {
 		return fail(cl.op, cl.name, err)
 	}
+	cl.req.Owner = c.set.owner // was checked by New
 	return nil
 }
 

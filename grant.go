@@ -22,12 +22,13 @@ type grant struct {
 	lease    atomic.Pointer[Lease] // the one that holds it now, or held it last
 	deadline atomic.Int64          // G2, on the client's clock; a time.Duration
 
-	// For hand-over; under the mutex of the slot's shard.
-	slot    *slot         // while it is exclusive and not lost
+	// For hand-over, if exclusive; under the mutex of the shard.
+	shard   *shard        // of the name
+	slot    *slot         // of the name, until it is given up, lost or no longer exclusive
 	next    int64         // the next token to give
-	tokens  int           // how many there are from there: as many hand-overs without asking the store
-	slice   time.Duration // when this slice began
+	tokens  int32         // how many there are from there: as many hand-overs without asking the store
 	crowded bool          // other processes wait
+	slice   time.Duration // when this slice began
 	lost    *lostError    // why it is not to be handed over any more
 
 	// For renewal; under the mutex of renewals.
@@ -61,7 +62,7 @@ func (c *Client) newLease(cl *call, id store.ID, sent time.Duration, a store.Ans
 	g, l := &both.grant, &both.lease
 	g.c, g.id, g.name, g.mode, g.weight = c, id, cl.req.Name, cl.req.Mode, cl.req.Weight
 	g.exclusive, g.noRenew, g.ttl, g.meta = cl.req.Mode == store.Exclusive, cl.noRenew, cl.req.TTL, cl.req.Meta
-	g.next, g.tokens, g.crowded, g.slice, g.index = a.Token, a.Tokens, a.Waiters > 0, sent, -1
+	g.next, g.tokens, g.crowded, g.slice, g.index = a.Token, int32(a.Tokens), a.Waiters > 0, sent, -1
 	if cl.maxHoldSet {
 		g.maxEnd = sent + cl.maxHold
 	}

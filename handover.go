@@ -15,7 +15,7 @@ func (c *Client) giveUp(ctx context.Context, l *Lease, keep store.Keep) error {
 		c.renewals.remove(g)
 		return c.release(ctx, g, keep)
 	}
-	sh := c.slots.shard(g.name)
+	sh := g.shard
 	sh.mu.Lock()
 	s := g.slot
 	if s == nil { // stepped down, or lost in this moment
@@ -68,7 +68,7 @@ func (c *Client) handOver(ctx context.Context, s *slot, g *grant) bool {
 		if err != nil || out.Tokens < 1 {
 			return false // another process waits; and release is better at retrying
 		}
-		g.next, g.tokens, g.slice = out.Token, out.Tokens, c.now()
+		g.next, g.tokens, g.slice = out.Token, int32(out.Tokens), c.now()
 	}
 	return false
 }
@@ -88,9 +88,8 @@ func (c *Client) unslot(g *grant) {
 	if !g.exclusive {
 		return
 	}
-	sh := c.slots.shard(g.name)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
+	g.shard.mu.Lock()
+	defer g.shard.mu.Unlock()
 	if s := g.slot; s != nil {
 		s.grant, g.slot = nil, nil
 		if !s.busy { // else whoever made it busy passes it on

@@ -24,7 +24,7 @@ type slots struct {
 type shard struct {
 	mu    sync.Mutex
 	slots map[string]*slot
-	spare *slot // one slot to use again, for the common case of a lone lock
+	spare *slot // the last one that ended, still in the map: a name is often used again
 }
 
 func (s *slots) init() {
@@ -39,7 +39,7 @@ func (s *slots) shard(name string) *shard {
 }
 
 // A slot is the state of one name in this client. It is guarded by its shard's mutex and
-// exists while it has a grant, is busy or has waiters.
+// lives while it has a grant, is busy or has waiters.
 type slot struct {
 	shard *shard
 	name  string
@@ -182,7 +182,7 @@ func (c *Client) stand(ctx context.Context, cl *call, s *slot, begin time.Durati
 	}
 	if err == nil && cl.req.Mode == store.Exclusive {
 		s.grant = lease.g
-		lease.g.slot = s
+		lease.g.slot, lease.g.shard = s, sh
 		s.answerTries(c)
 	} else {
 		s.pass()
@@ -204,14 +204,12 @@ func (c *Client) stand(ctx context.Context, cl *call, s *slot, begin time.Durati
 // slot returns the slot of a name, made if need be.
 func (sh *shard) slot(name string) *slot {
 	if s := sh.slots[name]; s != nil {
+		if s == sh.spare {
+			sh.spare = nil
+		}
 		return s
 	}
-	s := sh.spare
-	sh.spare = nil
-	if s == nil {
-		s = &slot{shard: sh}
-	}
-	s.name = name
+	s := &slot{shard: sh, name: name}
 	sh.slots[name] = s
 	return s
 }
@@ -224,8 +222,10 @@ func (s *slot) pass() {
 		s.signal(w, nil, nil)
 		return
 	}
-	delete(s.shard.slots, s.name)
-	s.name, s.held = "", nil
+	if old := s.shard.spare; old != nil {
+		delete(s.shard.slots, old.name)
+	}
+	s.held = nil
 	s.shard.spare = s
 }
 

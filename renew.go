@@ -182,12 +182,12 @@ func (c *Client) lose(grants []*grant, why func(*grant) *lostError) {
 	var ended []*Lease
 	for _, g := range grants {
 		lost := why(g)
-		sh := c.slots.shard(g.name)
-		sh.mu.Lock()
-		g.lost = lost // from here on it is not handed over
-		l := g.lease.Load()
-		sh.mu.Unlock()
-		if l.finish(lost) {
+		if g.exclusive {
+			g.shard.mu.Lock()
+			g.lost = lost // from here on it is not handed over
+			g.shard.mu.Unlock()
+		}
+		if l := g.lease.Load(); l.finish(lost) {
 			ended = append(ended, l)
 		}
 	}
