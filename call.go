@@ -25,6 +25,8 @@ type call struct {
 	once      bool // a record that says done ends the wait
 
 	waitSet, retrySet, maxHoldSet, atLeastSet, limitSet bool
+
+	inquiry // how the asking goes
 }
 
 // lockCall is a call for the lock alone.

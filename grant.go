@@ -54,13 +54,13 @@ func margin(ttl time.Duration) time.Duration {
 func renewAfter(ttl time.Duration) time.Duration { return ttl / 3 }
 
 // newLease makes the grant that an answer gives and its first lease, in one allocation.
-func (c *Client) newLease(cl *call, id store.ID, sent time.Duration, a store.Answer) *Lease {
+func (c *Client) newLease(cl *call, sent time.Duration, a store.Answer) *Lease {
 	both := new(struct {
 		grant grant
 		lease Lease
 	})
 	g, l := &both.grant, &both.lease
-	g.c, g.id, g.name, g.mode, g.weight = c, id, cl.req.Name, cl.req.Mode, cl.req.Weight
+	g.c, g.id, g.name, g.mode, g.weight = c, cl.req.ID, cl.req.Name, cl.req.Mode, cl.req.Weight
 	g.exclusive, g.noRenew, g.ttl, g.meta = cl.req.Mode == store.Exclusive, cl.noRenew, cl.req.TTL, cl.req.Meta
 	g.next, g.tokens, g.crowded, g.slice, g.index = a.Token, int32(a.Tokens), a.Waiters > 0, sent, -1
 	if cl.maxHoldSet {

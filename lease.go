@@ -122,11 +122,6 @@ func (l *Lease) Unlock(ctx context.Context) error {
 func (l *Lease) unlock(ctx context.Context, keep store.Keep) error {
 	const op = "unlock"
 	c, r := l.g.c, l.root
-	now := c.now()
-	var lost error
-	if now >= time.Duration(l.g.deadline.Load()) {
-		lost = c.expire(l.g)
-	}
 	if !c.calls.enter() {
 		return fail(op, l.name, ErrClosed) // Close releases it
 	}
@@ -143,10 +138,6 @@ func (l *Lease) unlock(ctx context.Context, keep store.Keep) error {
 	}
 	l.released = true
 	r.handles--
-	if lost != nil {
-		r.mu.Unlock()
-		return fail(op, l.name, lost)
-	}
 	if r.handles > 0 {
 		own := r.contextsOf(l)
 		r.mu.Unlock()
@@ -156,17 +147,18 @@ func (l *Lease) unlock(ctx context.Context, keep store.Keep) error {
 	ending := r.endLocked(ErrNotHeld)
 	r.mu.Unlock()
 	ending.signal() // the work's contexts end before anyone else can have the lock
-	if keep == (store.Keep{}) && r.atLeast > now-r.since {
-		keep = store.Keep{State: store.Cooling, For: r.atLeast - (now - r.since)}
+	if r.atLeast > 0 && keep.State == store.Held {
+		if rest := r.atLeast - (c.now() - r.since); rest > 0 {
+			keep = store.Keep{State: store.Cooling, For: rest}
+		}
 	}
 	err := c.giveUp(detach(ctx), r, keep)
 	if c.observed() {
-		switch {
-		case errors.Is(err, ErrLost):
-			c.emit(Event{Kind: EventLost, Name: r.name, Mode: l.Mode(), Token: r.token, Held: now - r.since, Err: err})
-		default:
-			c.emit(Event{Kind: EventReleased, Name: r.name, Mode: l.Mode(), Token: r.token, Held: now - r.since})
+		e := Event{Kind: EventReleased, Name: r.name, Mode: l.Mode(), Token: r.token, Held: c.now() - r.since}
+		if errors.Is(err, ErrLost) {
+			e.Kind, e.Err = EventLost, err
 		}
+		c.emit(e)
 	}
 	if err != nil {
 		return fail(op, l.name, err)

@@ -90,7 +90,7 @@ func (c *Client) enqueue(ctx context.Context, cl *call) (*Lease, error) {
 	if s.grant == nil && !s.busy { // then nobody is queued either
 		s.busy = true
 		sh.mu.Unlock()
-		return c.stand(ctx, cl, s, begin)
+		return c.stand(ctx, cl, s, begin, begin)
 	}
 	if cl.try {
 		if held := s.answer(c, cl); held != nil {
@@ -101,9 +101,7 @@ func (c *Client) enqueue(ctx context.Context, cl *call) (*Lease, error) {
 	w := c.newWaiter(cl)
 	s.push(w)
 	sh.mu.Unlock()
-	if c.observed() {
-		c.emit(Event{Kind: EventWaiting, Name: cl.name, Mode: cl.req.Mode})
-	}
+	cl.tellWaiting(c)
 	return c.waitTurn(ctx, cl, s, w, begin)
 }
 
@@ -131,7 +129,7 @@ func (c *Client) waitTurn(ctx context.Context, cl *call, s *slot, w *waiter, beg
 		}
 		return lease, nil
 	}
-	return c.stand(ctx, cl, s, begin)
+	return c.stand(ctx, cl, s, begin, c.now())
 }
 
 // giveUpTurn takes a waiter whose wait is over out of the queue. If it was signalled in the
@@ -172,8 +170,8 @@ func (c *Client) freeWaiter(w *waiter) {
 
 // stand asks the store for the slot's name on behalf of the whole client. The slot is busy
 // meanwhile; when it ends, the next in line is let go.
-func (c *Client) stand(ctx context.Context, cl *call, s *slot, begin time.Duration) (*Lease, error) {
-	lease, err := c.ask(ctx, cl, s, begin)
+func (c *Client) stand(ctx context.Context, cl *call, s *slot, begin, now time.Duration) (*Lease, error) {
+	lease, err := c.ask(ctx, cl, s, now)
 	sh := s.shard
 	sh.mu.Lock()
 	s.busy = false

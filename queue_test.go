@@ -238,6 +238,27 @@ func TestHandoverCanBeTurnedOff(t *testing.T) {
 	})
 }
 
+func TestAWaitThatIsLongerThanTheTTLCostsNothingOfTheLease(t *testing.T) {
+	for name, opts := range map[string][]holdfast.Option{"with hand-over": nil, "without": {holdfast.WithHandover(0, 0)}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				c := newClient(t, memstore.New(), opts...)
+				first := mustLock(t, c, "n")
+				got := make(chan *holdfast.Lease)
+				go func() { got <- mustLock(t, c, "n") }()
+				time.Sleep(10 * time.Minute)
+				mustUnlock(t, first)
+				lease := <-got
+				if left := time.Until(lease.Deadline()); left != 29*time.Second {
+					t.Errorf("a lease with %v left", left)
+				}
+				time.Sleep(10 * time.Minute)
+				mustUnlock(t, lease)
+			})
+		})
+	}
+}
+
 func TestAWaiterThatAsksForSomethingElseGoesToTheStore(t *testing.T) {
 	for name, opts := range map[string][]holdfast.CallOption{
 		"another TTL":  {holdfast.TTL(time.Minute)},
