@@ -48,7 +48,7 @@ func (c *Client) releaseAll() error {
 	grants := c.renewals.drain()
 	for _, g := range grants {
 		if l := g.lease.Load(); l.finish(fmt.Errorf("%w: the client was closed", ErrClosed)) && c.observed() {
-			c.emit(Event{Kind: EventReleased, Name: l.name, Mode: l.Mode(), Token: l.token, Held: c.now() - l.since})
+			c.emit(l.event(EventReleased))
 		}
 	}
 	var (

@@ -118,7 +118,7 @@ func (l *Lease) again(cl *call) (*Lease, error) {
 		return nil, fail(cl.op, cl.name, r.err)
 	}
 	r.handles++
-	return &Lease{g: l.g, root: r, name: cl.name, token: r.token, since: r.since}, nil
+	return &Lease{g: l.g, root: r, token: r.token, since: r.since}, nil
 }
 
 func describe(mode store.Mode, weight int) string {

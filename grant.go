@@ -67,7 +67,6 @@ func (c *Client) newLease(cl *call, sent time.Duration, a store.Answer) *Lease {
 		g.maxEnd = sent + cl.maxHold
 	}
 	g.extend(sent, a.TTL)
-	l.name = cl.name
 	l.init(g, sent)
 	l.atLeast = cl.atLeast
 	return l

@@ -50,7 +50,6 @@ func (c *Client) handOver(ctx context.Context, s *slot, g *grant) bool {
 		}
 		if left > g.ttl/2 && g.tokens > 0 && now-g.slice < c.set.handoverSlice {
 			lease := new(Lease)
-			lease.name = w.call.name
 			lease.init(g, now)
 			lease.atLeast = w.call.atLeast
 			s.signal(w, lease, nil)

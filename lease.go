@@ -22,7 +22,6 @@ import (
 type Lease struct {
 	g       *grant
 	root    *Lease // the lease that this one shares its grant with (Reentrant), or itself
-	name    string
 	token   int64
 	since   time.Duration // when the call was sent that the store granted, or the hand-over
 	atLeast time.Duration
@@ -54,7 +53,7 @@ func (l *Lease) init(g *grant, since time.Duration) {
 }
 
 // Name returns the name that was locked, without the client's prefix.
-func (l *Lease) Name() string { return l.name }
+func (l *Lease) Name() string { return l.g.name[len(l.g.c.set.prefix):] }
 
 // Token returns the fencing token: greater than the token of every earlier holder of this
 // name.
@@ -123,7 +122,7 @@ func (l *Lease) unlock(ctx context.Context, keep store.Keep) error {
 	const op = "unlock"
 	c, r := l.g.c, l.root
 	if !c.calls.enter() {
-		return fail(op, l.name, ErrClosed) // Close releases it
+		return fail(op, l.Name(), ErrClosed) // Close releases it
 	}
 	defer c.calls.leave()
 	r.mu.Lock()
@@ -134,7 +133,7 @@ func (l *Lease) unlock(ctx context.Context, keep store.Keep) error {
 		}
 		l.released = true
 		r.mu.Unlock()
-		return fail(op, l.name, err)
+		return fail(op, l.Name(), err)
 	}
 	l.released = true
 	r.handles--
@@ -154,14 +153,14 @@ func (l *Lease) unlock(ctx context.Context, keep store.Keep) error {
 	}
 	err := c.giveUp(detach(ctx), r, keep)
 	if c.observed() {
-		e := Event{Kind: EventReleased, Name: r.name, Mode: l.Mode(), Token: r.token, Held: c.now() - r.since}
+		e := r.event(EventReleased)
 		if errors.Is(err, ErrLost) {
 			e.Kind, e.Err = EventLost, err
 		}
 		c.emit(e)
 	}
 	if err != nil {
-		return fail(op, l.name, err)
+		return fail(op, l.Name(), err)
 	}
 	return nil
 }
@@ -210,10 +209,10 @@ func (e *ending) signal() {
 func (l *Lease) Renew(ctx context.Context) error {
 	const op = "renew"
 	if err := l.usable(ctx); err != nil {
-		return fail(op, l.name, err)
+		return fail(op, l.Name(), err)
 	}
 	if _, err := l.g.c.renewNow(ctx, l.g, 0); err != nil {
-		return fail(op, l.name, err)
+		return fail(op, l.Name(), err)
 	}
 	return nil
 }
@@ -228,16 +227,16 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 	const op = "downgrade"
 	c, g := l.g.c, l.g
 	if err := l.usable(ctx); err != nil {
-		return fail(op, l.name, err)
+		return fail(op, l.Name(), err)
 	}
 	if !c.caps.Features.Has(store.FeatureShared) {
-		return fail(op, l.name, fmt.Errorf("%w: the %s store has no %s", ErrUnsupported, c.caps.Store, store.FeatureShared))
+		return fail(op, l.Name(), fmt.Errorf("%w: the %s store has no %s", ErrUnsupported, c.caps.Store, store.FeatureShared))
 	}
 	switch l.Mode() {
 	case store.Shared:
 		return nil
 	case store.Permits:
-		return fail(op, l.name, fmt.Errorf("%w: permits cannot become a shared lock", ErrInvalid))
+		return fail(op, l.Name(), fmt.Errorf("%w: permits cannot become a shared lock", ErrInvalid))
 	}
 	// Shared from here on, whatever becomes of the call: the store may have acted on it.
 	c.unslot(g)
@@ -245,7 +244,7 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 	g.mode = store.Shared
 	c.renewals.mu.Unlock()
 	if _, err := c.renewNow(ctx, g, 0); err != nil {
-		return fail(op, l.name, err)
+		return fail(op, l.Name(), err)
 	}
 	return nil
 }

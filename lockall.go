@@ -55,7 +55,7 @@ func (s *LeaseSet) Leases() []*Lease { return slices.Clone(s.leases) }
 // Lease returns the lease of a name, nil if it is not in the set.
 func (s *LeaseSet) Lease(name string) *Lease {
 	for _, l := range s.leases {
-		if l.name == name {
+		if l.Name() == name {
 			return l
 		}
 	}

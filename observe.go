@@ -20,9 +20,9 @@ type Event struct {
 	Mode    store.Mode
 	Token   int64         // of the lease; 0 while there is none
 	Waited  time.Duration // EventAcquired, EventHandedOver: since the call
-	Held    time.Duration // EventReleased, EventLost: since it was acquired
+	Held    time.Duration // of a lease: since it was acquired
 	Slack   time.Duration // EventRenewed: what was left of the lease when the answer came
-	Attempt int           // EventError while acquiring: failures so far
+	Attempt int           // EventError while acquiring or releasing: failures so far
 	Err     error         // EventLost, EventError
 }
 
@@ -65,6 +65,11 @@ func (k EventKind) String() string {
 		return "error"
 	}
 	return "unknown"
+}
+
+// event is an event of a lease.
+func (l *Lease) event(kind EventKind) Event {
+	return Event{Kind: kind, Name: l.Name(), Mode: l.Mode(), Token: l.token, Held: l.g.c.now() - l.since}
 }
 
 // observed is checked before an Event is made, so that nobody pays for what nobody sees.

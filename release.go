@@ -35,8 +35,9 @@ func (c *Client) release(ctx context.Context, g *grant, keep store.Keep) error {
 		}
 		unknown = true
 		if c.observed() {
-			l := g.lease.Load()
-			c.emit(Event{Kind: EventError, Name: l.name, Mode: l.Mode(), Token: l.token, Attempt: attempt, Err: &unavailableError{"release", err}})
+			e := g.lease.Load().event(EventError)
+			e.Attempt, e.Err = attempt, &unavailableError{"release", err}
+			c.emit(e)
 		}
 		wait, _ := releaseRetry.Next(attempt, err)
 		now := c.now()

@@ -196,7 +196,9 @@ func (c *Client) lose(grants []*grant, why func(*grant) *lostError) {
 	}
 	if c.observed() {
 		for _, l := range ended {
-			c.emit(Event{Kind: EventLost, Name: l.name, Mode: l.Mode(), Token: l.token, Held: c.now() - l.since, Err: l.Err()})
+			e := l.event(EventLost)
+			e.Err = l.Err()
+			c.emit(e)
 		}
 	}
 }
@@ -303,9 +305,13 @@ func (c *Client) emitRenewed(g *grant, now time.Duration, out store.Renewed, err
 	l := g.lease.Load()
 	switch out.Status {
 	case store.Extended:
-		c.emit(Event{Kind: EventRenewed, Name: l.name, Mode: l.Mode(), Token: l.token, Slack: time.Duration(g.deadline.Load()) - now})
+		e := l.event(EventRenewed)
+		e.Slack = time.Duration(g.deadline.Load()) - now
+		c.emit(e)
 	case store.Unknown:
-		c.emit(Event{Kind: EventError, Name: l.name, Mode: l.Mode(), Token: l.token, Err: &unavailableError{"renewal", err}})
+		e := l.event(EventError)
+		e.Err = &unavailableError{"renewal", err}
+		c.emit(e)
 	}
 }
 
