@@ -15,18 +15,19 @@ type inquiry struct {
 	slot     *slot
 	held     *HeldError // the last refusal
 	heldAt   time.Duration
-	refusals int           // since the last failure
+	attempts int           // that the caller's strategy was asked about
 	failures int           // since the last answer
+	spins    int           // refusals in a row that came at once after a wake-up
 	waiting  bool          // told the observer
-	patience time.Duration // an explicit strategy is asked again at this time
+	patience time.Duration // the strategy is asked again at this time
 }
 
 // ask asks the store until it grants, the call gives up, or ctx ends. It leaves nothing
 // behind unless it was granted. Sent is now.
 func (c *Client) ask(ctx context.Context, cl *call, s *slot, sent time.Duration) (*Lease, error) {
 	cl.c, cl.slot = c, s
-	cl.req.ID = c.ids.next()
 	cl.req.Queue = !cl.try && c.caps.Features.Has(store.FeatureQueue)
+	cl.takePlace()
 	for ; ; sent = c.now() {
 		if cl.req.Mode == store.Exclusive && s.crowd.Load() > 0 {
 			cl.req.Tokens = max(1, c.set.handoverLimit) // for hand-overs
@@ -55,53 +56,119 @@ func (c *Client) ask(ctx context.Context, cl *call, s *slot, sent time.Duration)
 	}
 }
 
+// takePlace gives the call its identity: a new one, or the place in the store's queue that
+// another call of this client left.
+func (cl *call) takePlace() {
+	s := cl.slot
+	if cl.waiting { // only then there may be one, and the plain path is spared the mutex
+		s.shard.mu.Lock()
+		place := s.place
+		s.place = placeholder{}
+		s.shard.mu.Unlock()
+		if !place.id.IsZero() {
+			if cl.req.Queue && cl.sameShape(place.mode, place.weight, place.limit) {
+				cl.req.ID = place.id
+				return
+			}
+			cl.c.leaveStore(s.name, place.id, place.ttl)
+		}
+	}
+	cl.req.ID = cl.c.ids.next()
+}
+
+// leavePlace leaves the place in the store's queue to the next of this client, if there is
+// one that asks for the same. The order of arrival is that of clients.
+func (cl *call) leavePlace() bool {
+	s := cl.slot
+	s.shard.mu.Lock()
+	defer s.shard.mu.Unlock()
+	w := s.first
+	if !cl.req.Queue || w == nil || w.call.try || !w.call.sameShape(cl.req.Mode, cl.req.Weight, cl.req.Limit) || cl.c.life.Err() != nil {
+		return false
+	}
+	s.place = placeholder{cl.req.ID, cl.req.Mode, cl.req.Weight, cl.req.Limit, cl.req.TTL}
+	return true
+}
+
 // refused waits after a refusal until it is worth asking again. An error ends the call.
 func (cl *call) refused(ctx context.Context, r *store.Refusal) error {
-	c := cl.c
+	c, s := cl.c, cl.slot
+	before := cl.heldAt
 	cl.failures = 0
 	cl.held, cl.heldAt = &HeldError{Name: cl.name, Holders: holders(r.Holders), Place: r.Place, Waiters: r.Waiters}, c.now()
-	if cl.once && len(r.Holders) > 0 && r.Holders[0].State == store.Done {
-		done := fmt.Errorf("%w by %s", ErrDone, ownerText(r.Holders[0].Owner))
-		cl.slot.shard.mu.Lock()
-		cl.slot.answerDone(done)
-		cl.slot.shard.mu.Unlock()
+	if cl.try {
+		s.shard.mu.Lock()
+		s.answerSame(cl, cl.held)
+		s.shard.mu.Unlock()
+	} else {
+		cl.share(known{held: cl.held, at: cl.heldAt})
+	}
+	if done := cl.held.done(); cl.once && done != nil {
 		cl.leave()
 		return fail(cl.op, cl.name, done)
 	}
 	if cl.try {
-		cl.slot.shard.mu.Lock()
-		cl.slot.answerSame(cl, cl.held)
-		cl.slot.shard.mu.Unlock()
 		return fail(cl.op, cl.name, cl.held) // a single attempt is not queued: nothing to leave
 	}
-	cl.share()
 	cl.tellWaiting(c)
-	again := r.Again
-	if again <= 0 {
-		again = leastRetryWait
+
+	if !cl.req.Queue {
+		return cl.poll(ctx)
 	}
-	if cl.retrySet || !cl.req.Queue {
-		// A strategy of the caller's, or no queue to be woken from.
-		now := c.now()
-		if cl.patience <= now {
-			cl.refusals++
-			strategy := cl.retry
-			if strategy == nil {
-				strategy = pollRetry
-			}
-			wait, more := strategy.Next(cl.refusals, cl.held)
-			if !more {
-				cl.leave()
-				return fail(cl.op, cl.name, cl.held, fmt.Errorf("gave up after %d attempts", cl.refusals))
-			}
-			cl.patience = now + max(wait, leastRetryWait)
+	again := max(r.Again, leastRetryWait)
+	if cl.retrySet {
+		wait, err := cl.consult()
+		if err != nil {
+			return err
 		}
-		again = cl.patience - now
-		if cl.req.Queue && r.Again > 0 {
-			again = min(again, r.Again) // the waiter's sign of life
-		}
+		again = min(again, wait) // the store's is the waiter's sign of life
+	}
+	// A store that wakes for no reason must not make the client spin.
+	if cl.spins++; cl.heldAt-before > leastRetryWait {
+		cl.spins = 0
+	}
+	if cl.spins > 3 && !sleep(ctx, min(again, time.Duration(cl.spins)*leastRetryWait)) {
+		return cl.over(ctx, nil)
 	}
 	return cl.pause(ctx, again)
+}
+
+// poll waits where there is no queue to be woken from: as long as the strategy says, but
+// not longer than pollMost if others of this client, who may be in a hurry, wait behind.
+func (cl *call) poll(ctx context.Context) error {
+	wait, err := cl.consult()
+	if err != nil {
+		return err
+	}
+	for end := cl.c.now() + wait; wait > 0; wait = end - cl.c.now() {
+		if err := cl.pause(ctx, min(wait, pollMost)); err != nil {
+			return err
+		}
+		if cl.slot.crowd.Load() > 0 {
+			return nil
+		}
+	}
+	return nil
+}
+
+// consult asks the strategy after a refusal, if its last wait is over, and returns how long
+// it wants to wait from now. An error ends the call.
+func (cl *call) consult() (time.Duration, error) {
+	now := cl.c.now()
+	if cl.patience <= now {
+		cl.attempts++
+		strategy := cl.retry
+		if !cl.retrySet {
+			strategy = pollRetry
+		}
+		wait, more := strategy.Next(cl.attempts, cl.held)
+		if !more {
+			cl.leave()
+			return 0, fail(cl.op, cl.name, cl.held, fmt.Errorf("gave up after %d attempts", cl.attempts))
+		}
+		cl.patience = now + max(wait, leastRetryWait)
+	}
+	return cl.patience - now, nil
 }
 
 // tellWaiting tells the observer once that the call has to wait.
@@ -113,14 +180,16 @@ func (cl *call) tellWaiting(c *Client) {
 }
 
 // pollRetry is for stores without a queue.
-var pollRetry = Backoff(10*time.Millisecond, 500*time.Millisecond)
+var pollRetry = Backoff(10*time.Millisecond, pollMost)
 
-// share lets the single attempts of this client know who is in the way.
-func (cl *call) share() {
+const pollMost = 500 * time.Millisecond
+
+// share lets the calls of this client that do not wait know what the store said.
+func (cl *call) share(k known) {
 	s := cl.slot
 	s.shard.mu.Lock()
-	s.held, s.heldAt = cl.held, cl.heldAt
-	s.answerTries(cl.c)
+	s.known = k
+	s.answerAll(cl.c)
 	s.shard.mu.Unlock()
 }
 
@@ -134,21 +203,25 @@ func (cl *call) failed(ctx context.Context, err error) error {
 		cl.leave()
 		return fail(cl.op, cl.name, err)
 	}
-	cl.failures++
-	cl.refusals = 0
 	unavailable := &unavailableError{err: err}
+	cl.share(known{failure: unavailable})
+	cl.failures++
 	if c.observed() {
 		c.emit(Event{Kind: EventError, Name: cl.name, Mode: cl.req.Mode, Attempt: cl.failures, Err: unavailable})
 	}
-	strategy := cl.retry
-	if strategy == nil {
+	attempt, strategy := cl.failures, cl.retry
+	switch {
+	case cl.retrySet:
+		cl.attempts++
+		attempt = cl.attempts
+	case strategy == nil:
 		strategy = defaultRetry
 	}
-	wait, again := strategy.Next(cl.failures, unavailable)
+	wait, again := strategy.Next(attempt, unavailable)
 	if !again || cl.try {
 		cl.leave()
-		if cl.failures > 1 {
-			unavailable = &unavailableError{fmt.Sprintf("%d attempts", cl.failures), err}
+		if attempt > 1 {
+			unavailable = &unavailableError{fmt.Sprintf("%d attempts", attempt), err}
 		}
 		return fail(cl.op, cl.name, unavailable)
 	}
@@ -187,32 +260,35 @@ func (cl *call) pause(ctx context.Context, d time.Duration) error {
 // over ends the call because its context or the client ended. Failure is the store's last
 // error, if any.
 func (cl *call) over(ctx context.Context, failure error) error {
-	cl.leave()
+	if !cl.leavePlace() {
+		cl.leave()
+	}
 	cause := context.Cause(ctx)
 	if cause == nil {
 		cause = ErrClosed
 	}
-	var held *HeldError
-	if cl.held != nil {
-		held = cl.held.aged(cl.c.now() - cl.heldAt)
-	} else { // not asked yet: what an earlier one of this client was told
+	var why error
+	switch {
+	case cl.held != nil:
+		why = cl.held.aged(cl.c.now() - cl.heldAt)
+	case failure != nil && !errors.Is(failure, ctx.Err()):
+		why = &unavailableError{err: failure}
+	default: // not asked yet: what an earlier one of this client was told
 		cl.slot.shard.mu.Lock()
-		held = cl.slot.answer(cl.c, cl)
+		why = cl.slot.inTheWay(cl.c, cl)
 		cl.slot.shard.mu.Unlock()
 	}
-	switch {
-	case held != nil:
-		return fail(cl.op, cl.name, held, cause)
-	case failure != nil && !errors.Is(failure, ctx.Err()):
-		return fail(cl.op, cl.name, &unavailableError{err: failure}, cause)
+	if why != nil {
+		return fail(cl.op, cl.name, why, cause)
 	}
 	return fail(cl.op, cl.name, cause)
 }
 
-// leave takes back whatever the store may have noted for this identity: a place in the
-// queue, or a grant whose answer was lost.
-func (cl *call) leave() {
-	c, name, id, ttl := cl.c, cl.req.Name, cl.req.ID, cl.req.TTL
+// leave takes back whatever the store may have noted for this call: a place in the queue,
+// or a grant whose answer was lost.
+func (cl *call) leave() { cl.c.leaveStore(cl.req.Name, cl.req.ID, cl.req.TTL) }
+
+func (c *Client) leaveStore(name string, id store.ID, ttl time.Duration) {
 	if c.caps.Instant { // cheaper than a goroutine, and exact
 		c.store.Leave(context.Background(), name, id)
 		return

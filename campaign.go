@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"iter"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
 )
 
 // campaignRetry never gives up: a candidate outlives its store's restarts.
@@ -40,6 +42,8 @@ func (c *Client) Campaign(ctx context.Context, name string, lead func(ctx contex
 			return fail(op, name, context.Cause(ctx))
 		case ctx.Err() != nil || lost == nil:
 			return err
+		case errors.Is(lost, ErrClosed):
+			return errors.Join(fail(op, name, lost), err)
 		}
 	}
 }
@@ -52,7 +56,7 @@ func (c *Client) Leader(ctx context.Context, name string) (Holder, error) {
 	if err != nil {
 		return Holder{}, err
 	}
-	if len(info.Holders) == 0 {
+	if len(info.Holders) == 0 || info.Holders[0].State != store.Held {
 		return Holder{}, fail("leader", name, fmt.Errorf("%w: nobody leads", ErrNotHeld))
 	}
 	return info.Holders[0], nil

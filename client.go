@@ -113,7 +113,7 @@ func (c *Client) TryAcquire(ctx context.Context, name string, permits int, opts 
 // carries the lease: see TokenFrom.
 //
 // Errors: those of Lock, before fn runs; fn's own; ErrLost, together with fn's own, if the
-// lock was lost while fn ran. A release that fails is not an error of the work: it is told
+// lock was lost while fn ran, ErrClosed likewise if the client was closed. A release that fails is not an error of the work: it is told
 // to the Observer, and the lock frees itself.
 func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...CallOption) error {
 	const op = "do"
@@ -138,8 +138,9 @@ var errNilFunc = fmt.Errorf("%w: nil function: give the work to do", ErrInvalid)
 // the lease was lost.
 func (l *Lease) run(ctx context.Context, fn func(context.Context) error) (err, lost error) {
 	defer func() {
-		if unlockErr := l.Unlock(ctx); errors.Is(unlockErr, ErrLost) {
-			lost = l.Err()
+		lost = l.Err() // before Unlock: also when the client was closed
+		if unlockErr := l.Unlock(ctx); lost == nil && (errors.Is(unlockErr, ErrLost) || errors.Is(unlockErr, ErrClosed)) {
+			lost = unlockErr
 		}
 	}()
 	return fn(l.Context(ctx)), nil

@@ -12,17 +12,17 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// closeTimeout bounds how long Close waits for a store that does not answer.
-const closeTimeout = 5 * time.Second
+// closeTimeout bounds how long Close takes with a store that does not answer: one call that
+// is under way, and one to clean up after it.
+const closeTimeout = 2 * callTimeout
 
-// closeWorkers is how many releases Close has under way at once, so that a client with
-// many leases closes soon.
-const closeWorkers = 32
+// workers is how many calls a clean-up of many grants has under way at once.
+const workers = 32
 
-// Close ends all waits with ErrClosed, ends and releases all leases, waits for background
-// work, and closes the store if Open made it. Contexts made from leases are cancelled. It
-// is bounded: if the store does not answer, its locks free themselves and the error says
-// so. A second Close does nothing.
+// Close ends all waits with ErrClosed, ends and releases all leases, waits for calls and
+// background work that are under way, and closes the store if Open made it. Contexts made
+// from leases are cancelled. It is bounded: if the store does not answer, its locks free
+// themselves and the error says so. A second Close does nothing.
 func (c *Client) Close() error {
 	if !c.calls.shut() {
 		return nil
@@ -31,8 +31,10 @@ func (c *Client) Close() error {
 	defer timeout.Stop()
 	defer c.stop()
 	c.end()
+	err := c.releaseAll() // at once: a call that hangs must not cost the other locks
 	c.calls.wait(c.work)
-	err := c.releaseAll()
+	c.renewals.shut()
+	err = errors.Join(err, c.releaseAll()) // what those calls were granted
 	if c.owned {
 		err = errors.Join(err, c.store.Close())
 	}
@@ -45,38 +47,47 @@ func (c *Client) Close() error {
 // releaseAll ends every lease, then releases every grant. All end before any is released:
 // work under several locks must not see one of them taken first.
 func (c *Client) releaseAll() error {
-	grants := c.renewals.drain()
-	for _, g := range grants {
-		if l := g.lease.Load(); l.finish(fmt.Errorf("%w: the client was closed", ErrClosed)) && c.observed() {
+	var mine []*grant
+	for _, g := range c.renewals.all() {
+		// A lease that somebody else ended is his to release, unless it was lost.
+		l := g.lease.Load()
+		ended := l.finish(fmt.Errorf("%w: the client was closed", ErrClosed))
+		if c.renewals.withdraw(g, ended) {
+			mine = append(mine, g)
+		}
+		if ended && c.observed() {
 			c.emit(l.event(EventReleased))
 		}
 	}
-	var (
-		wg     sync.WaitGroup
-		next   atomic.Int64
-		failed atomic.Int64
-		last   atomic.Pointer[error]
-	)
-	for range min(closeWorkers, len(grants)) {
+	ctx, cancel := context.WithTimeout(c.work, callTimeout)
+	defer cancel()
+	var failed atomic.Int64
+	var last atomic.Pointer[error]
+	inParallel(mine, func(g *grant) {
+		err := c.releaseOnce(ctx, g, g.lease.Load().rest())
+		if err != nil && !errors.Is(err, store.ErrNotHeld) {
+			failed.Add(1)
+			last.Store(&err)
+		}
+	})
+	if n := failed.Load(); n > 0 {
+		return &unavailableError{fmt.Sprintf("%d of %d locks not released, they free themselves after their TTL", n, len(mine)), *last.Load()}
+	}
+	return nil
+}
+
+// inParallel calls do for each grant, some at a time, and returns when all are through.
+func inParallel(grants []*grant, do func(*grant)) {
+	var wg sync.WaitGroup
+	var next atomic.Int64
+	for range min(workers, len(grants)) {
 		wg.Go(func() {
-			for {
-				i := next.Add(1) - 1
-				if i >= int64(len(grants)) {
-					return
-				}
-				err := c.releaseOnce(c.work, grants[i], store.Keep{})
-				if err != nil && !errors.Is(err, store.ErrNotHeld) {
-					failed.Add(1)
-					last.Store(&err)
-				}
+			for i := next.Add(1); i <= int64(len(grants)); i = next.Add(1) {
+				do(grants[i-1])
 			}
 		})
 	}
 	wg.Wait()
-	if n := failed.Load(); n > 0 {
-		return &unavailableError{fmt.Sprintf("%d of %d locks not released, they free themselves after their TTL", n, len(grants)), *last.Load()}
-	}
-	return nil
 }
 
 // calls counts what is under way, so that Close can keep new calls out and wait for the
@@ -128,12 +139,10 @@ func (c *calls) wait(ctx context.Context) {
 	}
 }
 
-// background runs fn on its own goroutine, which Close waits for. Work that comes after
-// Close is dropped: TTLs cover it.
+// background runs fn on its own goroutine, which Close waits for. The caller must be a
+// call that has entered.
 func (c *Client) background(fn func(ctx context.Context)) {
-	if !c.calls.enter() {
-		return
-	}
+	c.calls.n.Add(1)
 	go func() {
 		defer c.calls.leave()
 		fn(c.work)

@@ -33,15 +33,12 @@ func (l *Lease) Context(parent context.Context) context.Context {
 	lc := &leaseContext{Context: ctx, parent: parent, lease: l, cancel: cancel}
 	r := l.root
 	r.mu.Lock()
-	over := r.err
-	if over == nil && l.released {
-		over = ErrNotHeld
-	}
+	over := l.overLocked()
 	if over == nil {
-		if r.contexts == nil {
-			r.contexts = make(map[*leaseContext]struct{})
+		if l.contexts == nil {
+			l.contexts = make(map[*leaseContext]struct{})
 		}
-		r.contexts[lc] = struct{}{}
+		l.contexts[lc] = struct{}{}
 	}
 	r.mu.Unlock()
 	if over != nil {
@@ -52,29 +49,11 @@ func (l *Lease) Context(parent context.Context) context.Context {
 		// A long lease must not remember the context of every short call made under it.
 		context.AfterFunc(ctx, func() {
 			r.mu.Lock()
-			delete(r.contexts, lc)
+			delete(l.contexts, lc)
 			r.mu.Unlock()
 		})
 	}
 	return lc
-}
-
-// contextsOf takes out the contexts made from one of the handles of a root lease.
-func (l *Lease) contextsOf(handle *Lease) []*leaseContext {
-	var own []*leaseContext
-	for ctx := range l.contexts {
-		if ctx.lease == handle {
-			own = append(own, ctx)
-			delete(l.contexts, ctx)
-		}
-	}
-	return own
-}
-
-func cancelAll(contexts []*leaseContext, cause error) {
-	for _, ctx := range contexts {
-		ctx.cancel(cause)
-	}
 }
 
 // TokenFrom returns the fencing token of the innermost lease that ctx was made from, 0 if
@@ -117,8 +96,15 @@ func (l *Lease) again(cl *call) (*Lease, error) {
 	if r.ended {
 		return nil, fail(cl.op, cl.name, r.err)
 	}
-	r.handles++
-	return &Lease{g: l.g, root: r, token: r.token, since: r.since}, nil
+	return r.shareLocked(), nil
+}
+
+// shareLocked makes one more lease on the grant of a root lease.
+func (l *Lease) shareLocked() *Lease {
+	handle := &Lease{g: l.g, root: l, token: l.token, since: l.since}
+	l.handles++
+	l.inner = append(l.inner, handle)
+	return handle
 }
 
 func describe(mode store.Mode, weight int) string {

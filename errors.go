@@ -83,6 +83,14 @@ func (e *HeldError) Error() string {
 	return b.String()
 }
 
+// done is what Once returns if the name is closed because the work was done, else nil.
+func (e *HeldError) done() error {
+	if len(e.Holders) > 0 && e.Holders[0].State == store.Done {
+		return fmt.Errorf("%w by %s", ErrDone, ownerText(e.Holders[0].Owner))
+	}
+	return nil
+}
+
 // aged is the same some time later.
 func (e *HeldError) aged(d time.Duration) *HeldError {
 	aged := *e

@@ -32,6 +32,7 @@ type grant struct {
 	lost    *lostError    // why it is not to be handed over any more
 
 	// For renewal; under the mutex of renewals.
+	sent     time.Duration // when the newest call was sent that the deadline counts from
 	renewAt  time.Duration
 	due      time.Duration // when renewals looks at it next
 	maxEnd   time.Duration // MaxHold's end, 0 if none
@@ -73,21 +74,31 @@ func (c *Client) newLease(cl *call, sent time.Duration, a store.Answer) *Lease {
 }
 
 // extend moves the deadline after a call that was sent at that time gave the grant that
-// TTL. It never moves it back: a renewal that arrives late only adds to what the store has.
+// TTL, which may be less than before. The answer to an older call is no news.
 func (g *grant) extend(sent, ttl time.Duration) {
-	deadline := sent + ttl - margin(ttl)
-	if g.maxEnd > 0 {
-		deadline = min(deadline, g.maxEnd)
+	if sent < g.sent {
+		return
 	}
-	if deadline > time.Duration(g.deadline.Load()) {
-		g.deadline.Store(int64(deadline))
+	g.sent = sent
+	g.renewAt = sent + renewAfter(ttl)
+	deadline := sent + ttl - margin(ttl)
+	if g.maxEnd > 0 && g.maxEnd <= deadline {
+		deadline = g.maxEnd
+		g.renewAt = forever // it could not last any longer
 	}
 	if g.noRenew {
 		g.renewAt = forever
-	} else {
-		g.renewAt = sent + renewAfter(ttl)
 	}
-	g.due = min(g.renewAt, time.Duration(g.deadline.Load()))
+	g.deadline.Store(int64(deadline))
+	g.schedule()
+}
+
+// schedule sets when the grant is due. While a renewal is under way that is its deadline.
+func (g *grant) schedule() {
+	g.due = time.Duration(g.deadline.Load())
+	if !g.inFlight {
+		g.due = min(g.due, g.renewAt)
+	}
 }
 
 // expiry is when a lost grant is taken out of the store: when the store may have forgotten

@@ -32,31 +32,37 @@ func (c *Client) giveUp(ctx context.Context, l *Lease, keep store.Keep) error {
 	sh.mu.Unlock()
 	c.renewals.remove(g)
 	err := c.release(ctx, g, keep)
-	sh.mu.Lock()
-	s.busy = false
-	s.pass()
-	sh.mu.Unlock()
+	if !c.caps.Features.Has(store.FeatureQueue) && s.crowd.Load() > 0 {
+		// Nobody is woken by this store: leave others the time to find the name free.
+		time.AfterFunc(c.set.handoverSlice/5, func() { c.next(s) })
+		return err
+	}
+	c.next(s)
 	return err
 }
 
 // handOver gives the grant to the first waiter of the slot, if that is due to it. It is
 // called with the shard's mutex held, and lets go of it while it asks the store.
 func (c *Client) handOver(ctx context.Context, s *slot, g *grant) bool {
+	asked := false
 	for s.first != nil && g.lost == nil {
 		w, now := s.first, c.now()
 		left := time.Duration(g.deadline.Load()) - now
 		if !c.fits(g, &w.call) || left <= 0 {
 			return false
 		}
-		if left > g.ttl/2 && g.tokens > 0 && now-g.slice < c.set.handoverSlice {
+		if g.tokens > 0 && (asked || left > g.ttl/2 && now-g.slice < c.set.handoverSlice) {
 			lease := new(Lease)
 			lease.init(g, now)
 			lease.atLeast = w.call.atLeast
 			s.signal(w, lease, nil)
 			return true
 		}
-		if g.crowded {
+		if g.crowded || asked {
 			return false // the slice is over, it is another process' turn
+		}
+		if !c.caps.Features.Has(store.FeatureQueue) {
+			return false // it cannot tell whether another process waits
 		}
 		// Ask whether another process waits by now, and for more tokens.
 		s.busy = true
@@ -68,6 +74,7 @@ func (c *Client) handOver(ctx context.Context, s *slot, g *grant) bool {
 			return false // another process waits; and release is better at retrying
 		}
 		g.next, g.tokens, g.slice = out.Token, int32(out.Tokens), c.now()
+		asked = true
 	}
 	return false
 }
@@ -79,6 +86,22 @@ func (c *Client) fits(g *grant, cl *call) bool {
 		cl.req.TTL == g.ttl && cl.req.Meta == g.meta &&
 		!cl.noRenew && !g.noRenew &&
 		!cl.maxHoldSet && g.maxEnd == 0
+}
+
+// joinReaders gives a shared grant also to the readers that wait directly behind the one
+// that got it: they came together, and must not queue behind another process' writer one by
+// one. Nobody else knows the lease yet.
+func (c *Client) joinReaders(s *slot, cl *call, lease *Lease) {
+	alone := func(cl *call) bool { return cl.noRenew || cl.maxHoldSet || cl.atLeastSet }
+	if cl.req.Mode != store.Shared || alone(cl) {
+		return
+	}
+	for w := s.first; w != nil && w.call.req.Mode == store.Shared; w = s.first {
+		if alone(&w.call) || w.call.req.TTL != cl.req.TTL || w.call.req.Meta != cl.req.Meta {
+			return
+		}
+		s.signal(w, lease.shareLocked(), nil)
+	}
 }
 
 // unslot takes a grant that is lost or no longer exclusive from its slot, which sends the

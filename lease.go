@@ -1,6 +1,7 @@
 package holdfast
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,12 +27,13 @@ type Lease struct {
 	since   time.Duration // when the call was sent that the store granted, or the hand-over
 	atLeast time.Duration
 
-	// Of the root: its mutex guards the fields below, of itself and of those that share it.
+	// The root's mutex guards the fields below, of itself and of those that share it.
 	mu       sync.Mutex
-	released bool // this handle was unlocked
-	handles  int  // how many were not
-	ended    bool
-	err      error         // why it ended
+	released bool // this lease was unlocked
+	ended    bool // root: all were unlocked, or it was lost or closed
+	handles  int  // root: how many were not unlocked, itself included
+	inner    []*Lease
+	err      error         // root: why it ended
 	done     chan struct{} // made when asked for
 	contexts map[*leaseContext]struct{}
 }
@@ -81,13 +83,24 @@ func (l *Lease) Done() <-chan struct{} {
 	r := l.root
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.done == nil {
-		if r.ended {
-			return closed
-		}
-		r.done = make(chan struct{})
+	if l.overLocked() != nil {
+		return closed
 	}
-	return r.done
+	if l.done == nil {
+		l.done = make(chan struct{})
+	}
+	return l.done
+}
+
+// overLocked returns why the lease has ended, nil if it has not.
+func (l *Lease) overLocked() error {
+	if err := l.root.err; err != nil {
+		return err
+	}
+	if l.released {
+		return ErrNotHeld
+	}
+	return nil
 }
 
 // Err returns nil while the lease is held, an error that matches ErrLost after a loss,
@@ -96,10 +109,7 @@ func (l *Lease) Done() <-chan struct{} {
 func (l *Lease) Err() error {
 	r := l.root
 	r.mu.Lock()
-	err := r.err
-	if err == nil && l.released {
-		err = ErrNotHeld
-	}
+	err := l.overLocked()
 	r.mu.Unlock()
 	if err == nil && l.g.c.now() >= time.Duration(l.g.deadline.Load()) {
 		return l.g.c.expire(l.g)
@@ -118,17 +128,23 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	return l.unlock(ctx, store.Keep{})
 }
 
+// giveBack unlocks a lease that nobody has used: there is no minimum hold to keep.
+func (l *Lease) giveBack(ctx context.Context) error {
+	l.atLeast = 0
+	return l.Unlock(ctx)
+}
+
 func (l *Lease) unlock(ctx context.Context, keep store.Keep) error {
 	const op = "unlock"
 	c, r := l.g.c, l.root
-	if !c.calls.enter() {
-		return fail(op, l.Name(), ErrClosed) // Close releases it
+	if !c.calls.enter() { // Close releases it
+		return fail(op, l.Name(), cmp.Or(l.Err(), ErrClosed))
 	}
 	defer c.calls.leave()
 	r.mu.Lock()
 	if l.released || r.ended {
 		err := r.err
-		if l.released || err == nil {
+		if l.released {
 			err = ErrNotHeld
 		}
 		l.released = true
@@ -137,19 +153,20 @@ func (l *Lease) unlock(ctx context.Context, keep store.Keep) error {
 	}
 	l.released = true
 	r.handles--
-	if r.handles > 0 {
-		own := r.contextsOf(l)
-		r.mu.Unlock()
-		cancelAll(own, ErrNotHeld)
+	last := r.handles == 0
+	var ending ending
+	if last {
+		ending = r.endLocked(ErrNotHeld)
+	} else {
+		ending.add(l)
+	}
+	r.mu.Unlock()
+	ending.signal(ErrNotHeld) // the work's contexts end before anyone else can have the lock
+	if !last {
 		return nil
 	}
-	ending := r.endLocked(ErrNotHeld)
-	r.mu.Unlock()
-	ending.signal() // the work's contexts end before anyone else can have the lock
-	if r.atLeast > 0 && keep.State == store.Held {
-		if rest := r.atLeast - (c.now() - r.since); rest > 0 {
-			keep = store.Keep{State: store.Cooling, For: rest}
-		}
+	if keep.State == store.Held {
+		keep = r.rest()
 	}
 	err := c.giveUp(detach(ctx), r, keep)
 	if c.observed() {
@@ -175,30 +192,56 @@ func (l *Lease) finish(why error) bool {
 	}
 	ending := l.endLocked(why)
 	l.mu.Unlock()
-	ending.signal()
+	ending.signal(why)
 	return true
 }
 
-// An ending is what is to be told of the end of a lease, outside of its mutex.
-type ending struct {
-	why      error
-	done     chan struct{}
-	contexts map[*leaseContext]struct{}
-}
-
+// endLocked ends a root lease and those that share it.
 func (l *Lease) endLocked(why error) ending {
-	e := ending{why, l.done, l.contexts}
-	l.ended, l.err, l.contexts = true, why, nil
+	var e ending
+	e.add(l)
+	for _, handle := range l.inner {
+		e.add(handle)
+	}
+	l.ended, l.err, l.inner = true, why, nil
 	return e
 }
 
-func (e *ending) signal() {
-	if e.done != nil {
-		close(e.done)
+// An ending is whom to tell of the end of leases, outside of their mutex.
+type ending struct {
+	dones    []chan struct{}
+	contexts []map[*leaseContext]struct{}
+}
+
+func (e *ending) add(l *Lease) {
+	if l.done != nil {
+		e.dones = append(e.dones, l.done)
 	}
-	for ctx := range e.contexts {
-		ctx.cancel(e.why)
+	if l.contexts != nil {
+		e.contexts = append(e.contexts, l.contexts)
 	}
+	l.done, l.contexts = nil, nil
+}
+
+func (e *ending) signal(why error) {
+	for _, done := range e.dones {
+		close(done)
+	}
+	for _, contexts := range e.contexts {
+		for ctx := range contexts {
+			ctx.cancel(why)
+		}
+	}
+}
+
+// rest is what keeps the name closed for the rest of AtLeast.
+func (l *Lease) rest() store.Keep {
+	if l.atLeast > 0 {
+		if rest := l.atLeast - (l.g.c.now() - l.since); rest > 0 {
+			return store.Keep{State: store.Cooling, For: rest}
+		}
+	}
+	return store.Keep{}
 }
 
 // Renew extends the lease by its TTL from now. Leases renew themselves unless NoRenew was
@@ -211,10 +254,17 @@ func (l *Lease) Renew(ctx context.Context) error {
 	if err := l.usable(ctx); err != nil {
 		return fail(op, l.Name(), err)
 	}
-	if _, err := l.g.c.renewNow(ctx, l.g, 0); err != nil {
-		return fail(op, l.Name(), err)
+	_, err := l.g.c.renewNow(ctx, l.g, 0)
+	if err == nil {
+		err = l.Err() // unlocked meanwhile
 	}
-	return nil
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil && errors.Is(err, ErrUnavailable):
+		return fail(op, l.Name(), err, context.Cause(ctx))
+	}
+	return fail(op, l.Name(), err)
 }
 
 // Downgrade turns an exclusive lease into a shared one without letting a writer in between.
@@ -222,7 +272,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 // wait for each other.
 //
 // Errors: as of Renew, after ErrUnavailable the lease counts as shared and the next renewal
-// tells the store; ErrUnsupported; ErrInvalid if the lease has permits.
+// tells the store; ErrUnsupported; ErrInvalid if the lease has permits or another shares it.
 func (l *Lease) Downgrade(ctx context.Context) error {
 	const op = "downgrade"
 	c, g := l.g.c, l.g
@@ -239,10 +289,23 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 		return fail(op, l.Name(), fmt.Errorf("%w: permits cannot become a shared lock", ErrInvalid))
 	}
 	// Shared from here on, whatever becomes of the call: the store may have acted on it.
-	c.unslot(g)
-	c.renewals.mu.Lock()
-	g.mode = store.Shared
-	c.renewals.mu.Unlock()
+	// Under the mutex, so that the grant is not handed over in the same moment.
+	r := l.root
+	r.mu.Lock()
+	err := l.overLocked()
+	if err == nil && r.handles > 1 {
+		err = fmt.Errorf("%w: another lease shares the grant (Reentrant): unlock that first", ErrInvalid)
+	}
+	if err == nil {
+		c.unslot(g)
+		c.renewals.mu.Lock()
+		g.mode = store.Shared
+		c.renewals.mu.Unlock()
+	}
+	r.mu.Unlock()
+	if err != nil {
+		return fail(op, l.Name(), err)
+	}
 	if _, err := c.renewNow(ctx, g, 0); err != nil {
 		return fail(op, l.Name(), err)
 	}

@@ -27,10 +27,15 @@ func (c *Client) LockAll(ctx context.Context, names []string, opts ...CallOption
 		return nil, fail(op, "", fmt.Errorf("%w: no names: give at least one", ErrInvalid))
 	}
 	sorted := slices.Compact(slices.Sorted(slices.Values(names)))
-	for _, name := range sorted { // all of them before the first is taken
+	for i, name := range sorted { // all of them before the first is taken
 		cl := lockCall(op, name)
 		if err := c.prepare(ctx, &cl, opts); err != nil {
 			return nil, err
+		}
+		if i == 0 && cl.wait > 0 { // for all of them together
+			limited, cancel := context.WithTimeoutCause(ctx, cl.wait, &waitedError{cl.wait})
+			defer cancel()
+			ctx = limited
 		}
 	}
 	set := &LeaseSet{leases: make([]*Lease, 0, len(sorted))}
@@ -42,7 +47,7 @@ func (c *Client) LockAll(ctx context.Context, names []string, opts ...CallOption
 			err = set.Err() // an earlier one may have been lost in a long wait
 		}
 		if err != nil {
-			set.Unlock(ctx)
+			set.each(func(l *Lease) error { return l.giveBack(ctx) })
 			return nil, err
 		}
 	}

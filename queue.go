@@ -2,6 +2,7 @@ package holdfast
 
 import (
 	"context"
+	"errors"
 	"hash/maphash"
 	"sync"
 	"sync/atomic"
@@ -45,14 +46,21 @@ type slot struct {
 	name  string
 	grant *grant // held exclusively by this client
 	busy  bool   // a goroutine asks the store about this name, or gives it back
+	known known  // what the store said last to the one who stands
+
+	// A place in the store's queue that one who stood there left to the next.
+	place placeholder
 
 	first, last *waiter
 	crowd       atomic.Int32 // how many waiters there are, to be read without the mutex
+}
 
-	// The last refusal of the store since the name was free. Single attempts that come
-	// while another request stands are answered from it.
-	held   *HeldError
-	heldAt time.Duration
+// A placeholder is an identity that is queued in the store, and what it asked for.
+type placeholder struct {
+	id            store.ID
+	mode          store.Mode
+	weight, limit int
+	ttl           time.Duration
 }
 
 // A waiter is a goroutine in the queue of a slot. It is in the list until it is signalled.
@@ -81,6 +89,12 @@ func (c *Client) newWaiter(cl *call) *waiter {
 	return w
 }
 
+// freeWaiter keeps a waiter that was signalled or removed for another call.
+func (c *Client) freeWaiter(w *waiter) {
+	*w = waiter{ready: w.ready}
+	c.waiters.Put(w)
+}
+
 // enqueue takes the lock for a checked call: at once if nobody of this client is in front.
 func (c *Client) enqueue(ctx context.Context, cl *call) (*Lease, error) {
 	begin := c.now()
@@ -92,21 +106,25 @@ func (c *Client) enqueue(ctx context.Context, cl *call) (*Lease, error) {
 		sh.mu.Unlock()
 		return c.stand(ctx, cl, s, begin, begin)
 	}
-	if cl.try {
-		if held := s.answer(c, cl); held != nil {
-			sh.mu.Unlock()
-			return nil, fail(cl.op, cl.name, held)
-		}
+	if err := s.answer(c, cl); err != nil {
+		sh.mu.Unlock()
+		return nil, fail(cl.op, cl.name, err)
 	}
 	w := c.newWaiter(cl)
 	s.push(w)
 	sh.mu.Unlock()
-	cl.tellWaiting(c)
 	return c.waitTurn(ctx, cl, s, w, begin)
 }
 
 // waitTurn waits until the waiter is signalled or its context ends.
 func (c *Client) waitTurn(ctx context.Context, cl *call, s *slot, w *waiter, begin time.Duration) (*Lease, error) {
+	waiting := true
+	defer func() {
+		if waiting { // an observer panicked
+			c.giveUpTurn(ctx, cl, s, w, nil)
+		}
+	}()
+	cl.tellWaiting(c)
 	var over error
 	select {
 	case <-w.ready:
@@ -115,6 +133,7 @@ func (c *Client) waitTurn(ctx context.Context, cl *call, s *slot, w *waiter, beg
 	case <-c.life.Done():
 		over = ErrClosed
 	}
+	waiting = false
 	if over != nil {
 		return nil, c.giveUpTurn(ctx, cl, s, w, over)
 	}
@@ -135,60 +154,58 @@ func (c *Client) waitTurn(ctx context.Context, cl *call, s *slot, w *waiter, beg
 // giveUpTurn takes a waiter whose wait is over out of the queue. If it was signalled in the
 // same moment, it passes on what it got.
 func (c *Client) giveUpTurn(ctx context.Context, cl *call, s *slot, w *waiter, over error) error {
-	sh := s.shard
-	sh.mu.Lock()
-	var held *HeldError
-	if w.queued {
-		held = s.answer(c, cl)
+	s.shard.mu.Lock()
+	why := s.inTheWay(c, cl)
+	queued := w.queued
+	if queued {
 		s.remove(w)
-	} else {
+	}
+	s.shard.mu.Unlock()
+	if !queued {
 		<-w.ready
 		switch {
 		case w.lease != nil:
-			sh.mu.Unlock()
-			w.lease.Unlock(ctx) // goes to the next in line
-			sh.mu.Lock()
-		case w.err == nil: // its turn to stand at the store
-			held = s.answer(c, cl)
-			s.busy = false
-			s.pass()
+			why = nil
+			w.lease.giveBack(ctx) // goes to the next in line
+		case w.err == nil:
+			c.next(s) // it was its turn to stand at the store
 		}
 	}
-	sh.mu.Unlock()
 	c.freeWaiter(w)
-	if held != nil {
-		return fail(cl.op, cl.name, held, over)
+	if why != nil {
+		return fail(cl.op, cl.name, why, over)
 	}
 	return fail(cl.op, cl.name, over)
-}
-
-// freeWaiter keeps a waiter that was signalled or removed for another call.
-func (c *Client) freeWaiter(w *waiter) {
-	*w = waiter{ready: w.ready}
-	c.waiters.Put(w)
 }
 
 // stand asks the store for the slot's name on behalf of the whole client. The slot is busy
 // meanwhile; when it ends, the next in line is let go.
 func (c *Client) stand(ctx context.Context, cl *call, s *slot, begin, now time.Duration) (*Lease, error) {
+	standing := true
+	defer func() {
+		if standing { // a strategy or an observer panicked
+			cl.leave()
+			c.next(s)
+		}
+	}()
 	lease, err := c.ask(ctx, cl, s, now)
+	standing = false
+	if err != nil {
+		c.next(s)
+		return nil, err
+	}
 	sh := s.shard
 	sh.mu.Lock()
-	s.busy = false
-	if err == nil {
-		s.held = nil
-	}
-	if err == nil && cl.req.Mode == store.Exclusive {
+	s.busy, s.known = false, known{}
+	if cl.req.Mode == store.Exclusive {
 		s.grant = lease.g
 		lease.g.slot, lease.g.shard = s, sh
-		s.answerTries(c)
+		s.answerAll(c)
 	} else {
+		c.joinReaders(s, cl, lease)
 		s.pass()
 	}
 	sh.mu.Unlock()
-	if err != nil {
-		return nil, err
-	}
 	if !c.renewals.add(lease.g) { // Close gave up waiting for this answer
 		lease.finish(ErrClosed)
 		return nil, fail(cl.op, cl.name, ErrClosed)
@@ -212,6 +229,23 @@ func (sh *shard) slot(name string) *slot {
 	return s
 }
 
+// next ends a busy time of the slot. A place in the store's queue that nobody is left for is
+// given up.
+func (c *Client) next(s *slot) {
+	var orphan placeholder
+	s.shard.mu.Lock()
+	if s.first == nil {
+		orphan = s.place
+		s.place = placeholder{}
+	}
+	s.busy = false
+	s.pass()
+	s.shard.mu.Unlock()
+	if !orphan.id.IsZero() {
+		c.leaveStore(s.name, orphan.id, orphan.ttl)
+	}
+}
+
 // pass lets the next in line stand at the store, or ends the slot if nobody is left. The
 // slot is neither busy nor has it a grant.
 func (s *slot) pass() {
@@ -223,16 +257,40 @@ func (s *slot) pass() {
 	if old := s.shard.spare; old != nil {
 		delete(s.shard.slots, old.name)
 	}
-	s.held = nil
+	s.known = known{}
 	s.shard.spare = s
 }
 
-// answer is what the client knows without asking the store about who is in the way, nil if
-// nothing.
-func (s *slot) answer(c *Client, cl *call) *HeldError {
-	if g := s.grant; g != nil {
+// known is the last word of the store about a name: a refusal or a failure. Calls that do
+// not wait are answered from it while another one stands.
+type known struct {
+	held    *HeldError
+	at      time.Duration
+	failure error
+}
+
+// answer ends a call that need not wait, because what it wants to know is known: nil if it
+// is not.
+func (s *slot) answer(c *Client, cl *call) error {
+	why := s.inTheWay(c, cl)
+	if held := (*HeldError)(nil); cl.once && errors.As(why, &held) {
+		if done := held.done(); done != nil {
+			return done
+		}
+	}
+	if !cl.try {
+		return nil
+	}
+	return why
+}
+
+// inTheWay is what the client knows without asking the store about who or what is in the
+// way, nil if nothing.
+func (s *slot) inTheWay(c *Client, cl *call) error {
+	now := c.now()
+	switch g := s.grant; {
+	case g != nil:
 		l := g.lease.Load()
-		now := c.now()
 		return &HeldError{Name: cl.name, Holders: []Holder{{
 			ID:      g.id,
 			Owner:   c.set.owner,
@@ -243,22 +301,19 @@ func (s *slot) answer(c *Client, cl *call) *HeldError {
 			Since:   time.Now().Add(l.since - now),
 			Left:    max(0, time.Duration(g.deadline.Load())-now),
 		}}}
+	case s.known.held != nil:
+		held := s.known.held.aged(now - s.known.at)
+		held.Place = 0 // that is the place of the one who stands
+		return held
 	}
-	if s.held == nil {
-		return nil
-	}
-	held := s.held.aged(c.now() - s.heldAt)
-	held.Place = 0 // that is the place of the one who stands
-	return held
+	return s.known.failure
 }
 
-// answerTries ends the single attempts in the queue whose answer is known now.
-func (s *slot) answerTries(c *Client) {
+// answerAll ends the calls in the queue whose answer is known now.
+func (s *slot) answerAll(c *Client) {
 	s.each(func(w *waiter) {
-		if w.call.try {
-			if held := s.answer(c, &w.call); held != nil {
-				s.signal(w, nil, held)
-			}
+		if err := s.answer(c, &w.call); err != nil {
+			s.signal(w, nil, err)
 		}
 	})
 }
@@ -267,19 +322,14 @@ func (s *slot) answerTries(c *Client) {
 // store just refused.
 func (s *slot) answerSame(cl *call, held *HeldError) {
 	s.each(func(w *waiter) {
-		if w.call.try && w.call.req.Mode == cl.req.Mode && w.call.req.Weight == cl.req.Weight && w.call.req.Limit == cl.req.Limit {
+		if w.call.try && w.call.sameShape(cl.req.Mode, cl.req.Weight, cl.req.Limit) {
 			s.signal(w, nil, held)
 		}
 	})
 }
 
-// answerDone ends the waiters of Once: the work is done.
-func (s *slot) answerDone(done error) {
-	s.each(func(w *waiter) {
-		if w.call.once {
-			s.signal(w, nil, done)
-		}
-	})
+func (cl *call) sameShape(mode store.Mode, weight, limit int) bool {
+	return cl.req.Mode == mode && cl.req.Weight == weight && cl.req.Limit == limit
 }
 
 // each calls fn for every waiter in order; fn may remove it.

@@ -89,6 +89,7 @@ func (c *Client) checkKept(ctx context.Context, g *grant, keep store.Keep) error
 // that time, or when ctx ends.
 func (c *Client) persist(ctx context.Context, limit time.Duration, clean func(context.Context) error) {
 	end := c.now() + limit
+	last := false
 	for attempt := 1; ; attempt++ {
 		callCtx, cancel := c.bound(ctx, callTimeout)
 		err := clean(callCtx)
@@ -97,9 +98,10 @@ func (c *Client) persist(ctx context.Context, limit time.Duration, clean func(co
 			return
 		}
 		wait, _ := releaseRetry.Next(attempt, err)
-		if c.now()+wait >= end || !sleep(ctx, wait) {
+		if c.now()+wait >= end || ctx.Err() != nil || last {
 			return
 		}
+		last = !sleep(c.life, wait) // Close waits for one more attempt
 	}
 }
 

@@ -26,18 +26,18 @@ const renewBatch = 256
 // A call that hangs delays nobody's loss: calls have goroutines of their own, and while one
 // is under way its grants are due at their deadlines.
 type renewals struct {
-	mu      sync.Mutex
-	heap    dueHeap
-	timer   *time.Timer
-	armed   time.Duration // when the timer fires; forever if it does not
-	drained bool
+	mu     sync.Mutex
+	heap   dueHeap
+	timer  *time.Timer
+	armed  time.Duration // when the timer fires; forever if it does not
+	closed bool
 }
 
-// add puts a new grant under care. It is false after drain.
+// add puts a new grant under care. It is false after shut.
 func (r *renewals) add(g *grant) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.drained {
+	if r.closed {
 		return false
 	}
 	r.heap.push(g)
@@ -48,7 +48,7 @@ func (r *renewals) add(g *grant) bool {
 // arm sets the timer for the first that is due. A timer that fires too early is left
 // alone: that is cheaper than to set it again for every lock that comes and goes.
 func (r *renewals) arm(c *Client) {
-	if len(r.heap) == 0 {
+	if len(r.heap) == 0 || r.closed {
 		return
 	}
 	due := r.heap[0].due
@@ -72,20 +72,32 @@ func (r *renewals) remove(g *grant) {
 	r.mu.Unlock()
 }
 
-// drain ends the care for all and returns them.
-func (r *renewals) drain() []*grant {
+// all returns the grants under care.
+func (r *renewals) all() []*grant {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.drained = true
+	return slices.Clone(r.heap)
+}
+
+// withdraw ends the care for a grant if it is wanted or expired, and reports whether it did.
+func (r *renewals) withdraw(g *grant, wanted bool) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if g.index < 0 || !wanted && !g.expired {
+		return false
+	}
+	r.heap.remove(g)
+	return true
+}
+
+// shut keeps new grants out and stops the timer for good.
+func (r *renewals) shut() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
 	if r.timer != nil {
 		r.timer.Stop()
 	}
-	all := slices.Clone(r.heap)
-	for _, g := range all {
-		g.index = -1
-	}
-	r.heap = nil
-	return all
 }
 
 // fire is the timer's function: it starts what is due.
@@ -110,7 +122,7 @@ loop:
 			expired = append(expired, g)
 		case !g.inFlight && g.renewAt <= now+g.ttl/20: // soon counts as now: fewer, larger calls
 			g.inFlight = true
-			g.due = deadline
+			g.schedule()
 			r.heap.fix(g)
 			due = append(due, g)
 		default:
@@ -120,7 +132,13 @@ loop:
 	r.arm(c)
 	r.mu.Unlock()
 
-	c.lose(expired, (*grant).expiryReason)
+	lost := c.endLost(expired, (*grant).expiryReason)
+	// Last, so that no renewal waits for an observer.
+	defer c.tellLost(lost)
+	if !c.calls.enter() { // Close releases them all
+		return
+	}
+	defer c.calls.leave()
 	if len(forgotten) > 0 {
 		c.background(func(ctx context.Context) { c.forget(ctx, forgotten) })
 	}
@@ -176,10 +194,14 @@ func (g *grant) expiryReason() *lostError {
 }
 
 // lose ends whoever holds grants that this client may not use any more, and sends the
-// waiters to the store. The holders come first: they must know before anyone else can be
-// granted, and none of them waits for an observer.
+// waiters to the store.
 func (c *Client) lose(grants []*grant, why func(*grant) *lostError) {
-	var ended []*Lease
+	c.tellLost(c.endLost(grants, why))
+}
+
+// endLost ends the holders first: they must know before anyone else can be granted, and
+// none of them waits for an observer.
+func (c *Client) endLost(grants []*grant, why func(*grant) *lostError) (ended []*Lease) {
 	for _, g := range grants {
 		lost := why(g)
 		if g.exclusive {
@@ -194,21 +216,26 @@ func (c *Client) lose(grants []*grant, why func(*grant) *lostError) {
 	for _, g := range grants {
 		c.unslot(g)
 	}
-	if c.observed() {
-		for _, l := range ended {
-			e := l.event(EventLost)
-			e.Err = l.Err()
-			c.emit(e)
-		}
+	return ended
+}
+
+func (c *Client) tellLost(ended []*Lease) {
+	if !c.observed() {
+		return
+	}
+	for _, l := range ended {
+		e := l.event(EventLost)
+		e.Err = l.Err()
+		c.emit(e)
 	}
 }
 
 // forget takes expired grants out of the store. One that counts TTLs may have forgotten them
 // by now; one with sessions has not, nor has any after MaxHold.
 func (c *Client) forget(ctx context.Context, grants []*grant) {
-	for _, g := range grants {
+	inParallel(grants, func(g *grant) {
 		c.persist(ctx, g.ttl, func(ctx context.Context) error { return c.store.Leave(ctx, g.name, g.id) })
-	}
+	})
 }
 
 // renewTimeout bounds one renewal, so that several fit between the first and the deadline.
@@ -220,13 +247,11 @@ func (c *Client) renewBatch(ctx context.Context, batch []*grant) {
 	requests := make([]store.Renewal, len(batch))
 	r.mu.Lock()
 	sent := c.now()
-	timeout := renewTimeout(batch[0].ttl)
 	for i, g := range batch {
 		requests[i] = g.renewal(0)
-		timeout = min(timeout, time.Duration(g.deadline.Load())-sent)
 	}
 	r.mu.Unlock()
-	outcomes, err := c.callRenew(ctx, timeout, requests)
+	outcomes, err := c.callRenew(ctx, renewTimeout(batch[0].ttl), requests)
 
 	var gone []*grant
 	r.mu.Lock()
@@ -236,11 +261,13 @@ func (c *Client) renewBatch(ctx context.Context, batch []*grant) {
 		if !r.settle(g, sent, now, outcomes[i]) {
 			gone = append(gone, g)
 		}
-		if outcomes[i].Status == store.Unknown && g.index >= 0 && !g.expired {
+		if outcomes[i].Status == store.Unknown {
 			g.lastErr = err
 			// At once if the call used up its time, else a little later.
 			g.renewAt = max(now, sent+g.ttl/20)
-			g.due = min(g.renewAt, time.Duration(g.deadline.Load()))
+		}
+		if g.index >= 0 && !g.expired {
+			g.schedule()
 			r.heap.fix(g)
 		}
 	}
@@ -293,10 +320,8 @@ func (r *renewals) settle(g *grant, sent, now time.Duration, out store.Renewed) 
 		if now < time.Duration(g.deadline.Load()) {
 			g.extend(sent, out.TTL)
 			g.lastErr = nil
-		} else {
-			g.due = now
+			r.heap.fix(g)
 		}
-		r.heap.fix(g)
 	}
 	return true
 }
