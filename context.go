@@ -101,9 +101,9 @@ func (l *Lease) again(cl *call) (*Lease, error) {
 
 // shareLocked makes one more lease on the grant of a root lease.
 func (l *Lease) shareLocked() *Lease {
-	handle := &Lease{g: l.g, root: l, token: l.token, since: l.since}
+	handle := &Lease{g: l.g, root: l, token: l.token, since: l.since, inner: l.inner}
 	l.handles++
-	l.inner = append(l.inner, handle)
+	l.inner = handle
 	return handle
 }
 

@@ -29,10 +29,10 @@ type Lease struct {
 
 	// The root's mutex guards the fields below, of itself and of those that share it.
 	mu       sync.Mutex
-	released bool // this lease was unlocked
-	ended    bool // root: all were unlocked, or it was lost or closed
-	handles  int  // root: how many were not unlocked, itself included
-	inner    []*Lease
+	released bool          // this lease was unlocked
+	ended    bool          // root: all were unlocked, or it was lost or closed
+	handles  int32         // root: how many were not unlocked, itself included
+	inner    *Lease        // root: the first of those that share it, of those: the next
 	err      error         // root: why it ended
 	done     chan struct{} // made when asked for
 	contexts map[*leaseContext]struct{}
@@ -200,7 +200,7 @@ func (l *Lease) finish(why error) bool {
 func (l *Lease) endLocked(why error) ending {
 	var e ending
 	e.add(l)
-	for _, handle := range l.inner {
+	for handle := l.inner; handle != nil; handle = handle.inner {
 		e.add(handle)
 	}
 	l.ended, l.err, l.inner = true, why, nil
@@ -224,13 +224,13 @@ func (e *ending) add(l *Lease) {
 }
 
 func (e *ending) signal(why error) {
-	for _, done := range e.dones {
-		close(done)
-	}
 	for _, contexts := range e.contexts {
 		for ctx := range contexts {
 			ctx.cancel(why)
 		}
+	}
+	for _, done := range e.dones { // who waits for this may look at the contexts
+		close(done)
 	}
 }
 

@@ -272,6 +272,9 @@ type known struct {
 // answer ends a call that need not wait, because what it wants to know is known: nil if it
 // is not.
 func (s *slot) answer(c *Client, cl *call) error {
+	if !cl.try && !cl.once {
+		return nil
+	}
 	why := s.inTheWay(c, cl)
 	if held := (*HeldError)(nil); cl.once && errors.As(why, &held) {
 		if done := held.done(); done != nil {
