@@ -61,11 +61,14 @@ func BenchmarkHandover(b *testing.B) {
 	var left atomic.Int64
 	left.Store(int64(b.N))
 	counts := make([]int64, goroutines)
-	var wg sync.WaitGroup
+	var wg, ready sync.WaitGroup
+	start := make(chan struct{})
+	ready.Add(goroutines)
 	b.ReportAllocs()
-	b.ResetTimer()
 	for i := range goroutines {
 		wg.Go(func() {
+			ready.Done()
+			<-start
 			for left.Add(-1) >= 0 {
 				lease, err := c.Lock(ctx, "hot")
 				if err != nil {
@@ -77,6 +80,9 @@ func BenchmarkHandover(b *testing.B) {
 			}
 		})
 	}
+	ready.Wait()
+	b.ResetTimer()
+	close(start)
 	wg.Wait()
 	b.StopTimer()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "handovers/s")

@@ -99,6 +99,17 @@ func (l *Lease) again(cl *call) (*Lease, error) {
 	return r.shareLocked(), nil
 }
 
+// unlinkLocked forgets a lease that shared the grant of a root lease, so that a long one does
+// not remember every short one.
+func (l *Lease) unlinkLocked(handle *Lease) {
+	for at := &l.inner; *at != nil; at = &(*at).inner {
+		if *at == handle {
+			*at = handle.inner
+			return
+		}
+	}
+}
+
 // shareLocked makes one more lease on the grant of a root lease.
 func (l *Lease) shareLocked() *Lease {
 	handle := &Lease{g: l.g, root: l, token: l.token, since: l.since, inner: l.inner}

@@ -197,6 +197,25 @@ func TestEndedContextsAreForgotten(t *testing.T) {
 	t.Errorf("an ended context keeps %d bytes", each)
 }
 
+func TestEndedReentrantLeasesAreForgotten(t *testing.T) {
+	c := newClient(t, memstore.New())
+	outer := mustLock(t, c, "n")
+	ctx := outer.Context(t.Context())
+	heap := heapInUse()
+	const n = 50_000
+	for range n {
+		inner, err := c.Lock(ctx, "n", holdfast.Reentrant())
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustUnlock(t, inner)
+	}
+	if each := (max(heapInUse(), heap) - heap) / n; each > 20 {
+		t.Errorf("an ended lease keeps %d bytes", each)
+	}
+	mustUnlock(t, outer)
+}
+
 func TestAnEndedLeaseStillAnswers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newClient(t, memstore.New())

@@ -159,6 +159,7 @@ func (l *Lease) unlock(ctx context.Context, keep store.Keep) error {
 		ending = r.endLocked(ErrNotHeld)
 	} else {
 		ending.add(l)
+		r.unlinkLocked(l)
 	}
 	r.mu.Unlock()
 	ending.signal(ErrNotHeld) // the work's contexts end before anyone else can have the lock
