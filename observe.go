@@ -9,7 +9,8 @@ import (
 )
 
 // An Observer is told every event of a client, on the goroutine where it happens. It may
-// be called by many goroutines at once and must return soon: renewals wait for it.
+// be called by many goroutines at once and should return soon: the call that it tells of
+// waits for it. It must not close the client.
 type Observer func(Event)
 
 // An Event is something that happened to a lock.
