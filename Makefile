@@ -8,6 +8,7 @@ BENCH     ?= .
 COUNT     ?= 1
 SOAK      ?= . ./memstore
 SOAKCOUNT ?= 50
+SEEDS     ?= 5000
 PLATFORMS ?= linux/amd64 linux/arm64 darwin/arm64 windows/amd64
 
 # Not in the workspace: what the tools require must never meet what the library requires.
@@ -72,6 +73,8 @@ bench: ## benchmarks of the root module; BENCH is a pattern, COUNT repeats
 soak: deps ## core and memstore SOAKCOUNT (50) times under the race detector
 	@echo "== go test -race -count=$(SOAKCOUNT) $(SOAK)"
 	@.bin/testreport -race -count=$(SOAKCOUNT) -timeout=60m $(SOAK)
+	@echo "== $(SEEDS) random histories of the core"
+	@.bin/testreport -run RandomHistories -timeout=60m . -seeds $(SEEDS)
 
 cover: deps ## coverage of all modules, in .bin/cover.html
 	@echo "== coverage, all modules"

@@ -260,7 +260,9 @@ func (cl *call) pause(ctx context.Context, d time.Duration) error {
 // over ends the call because its context or the client ended. Failure is the store's last
 // error, if any.
 func (cl *call) over(ctx context.Context, failure error) error {
-	if !cl.leavePlace() {
+	// After a failure the place may be a grant that nobody heard of, older than who would
+	// take it over.
+	if failure != nil || !cl.leavePlace() {
 		cl.leave()
 	}
 	cause := context.Cause(ctx)

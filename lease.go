@@ -125,16 +125,16 @@ func (l *Lease) Err() error {
 // Errors: ErrLost if the lease was lost before, ErrNotHeld if it was unlocked before,
 // ErrUnavailable if the store does not answer; the lock then frees itself after its TTL.
 func (l *Lease) Unlock(ctx context.Context) error {
-	return l.unlock(ctx, store.Keep{})
+	return l.unlock(ctx, l.root.rest)
 }
 
 // giveBack unlocks a lease that nobody has used: there is no minimum hold to keep.
 func (l *Lease) giveBack(ctx context.Context) error {
-	l.atLeast = 0
-	return l.Unlock(ctx)
+	return l.unlock(ctx, func() store.Keep { return store.Keep{} })
 }
 
-func (l *Lease) unlock(ctx context.Context, keep store.Keep) error {
+// unlock is Unlock; keep says what is left behind if this was the last lease on the grant.
+func (l *Lease) unlock(ctx context.Context, keep func() store.Keep) error {
 	const op = "unlock"
 	c, r := l.g.c, l.root
 	if !c.calls.enter() { // Close releases it
@@ -166,10 +166,7 @@ func (l *Lease) unlock(ctx context.Context, keep store.Keep) error {
 	if !last {
 		return nil
 	}
-	if keep.State == store.Held {
-		keep = r.rest()
-	}
-	err := c.giveUp(detach(ctx), r, keep)
+	err := c.giveUp(detach(ctx), r, keep())
 	if c.observed() {
 		e := r.event(EventReleased)
 		if errors.Is(err, ErrLost) {

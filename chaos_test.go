@@ -1,0 +1,167 @@
+package holdfast_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/memstore"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// chaos is a connection to a real store on which everything goes wrong now and then: slow
+// requests and answers, answers that are lost, requests that arrive late, wake-ups that do not
+// come or come for nothing.
+type chaos struct {
+	*memstore.Store
+	mu      sync.Mutex
+	rng     *rand.Rand
+	on      bool
+	instant bool
+	noQueue bool
+	level   int // percent of faulty calls
+}
+
+func (p *chaos) n(n int) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.rng.IntN(n)
+}
+
+func (p *chaos) faulty() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.on && p.rng.IntN(100) < p.level
+}
+
+func (p *chaos) Capabilities() store.Capabilities {
+	c := p.Store.Capabilities()
+	c.Instant = p.instant
+	if p.noQueue {
+		c.Features &^= store.FeatureQueue
+	}
+	return c
+}
+
+func (p *chaos) nap(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// call runs do with a random fault.
+func (p *chaos) call(ctx context.Context, do func(ctx context.Context) error) error {
+	if !p.faulty() {
+		if p.instant {
+			return do(ctx)
+		}
+		p.nap(ctx, time.Duration(p.n(3))*time.Millisecond)
+		return do(ctx)
+	}
+	bg := context.Background()
+	d := time.Duration(p.n(3000)) * time.Millisecond
+	switch p.n(7) {
+	case 0: // slow request
+		p.nap(ctx, d)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return do(ctx)
+	case 1: // slow answer
+		err := do(ctx)
+		p.nap(ctx, d)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return err
+	case 2:
+		return errNet
+	case 3: // acts, answer lost
+		do(bg)
+		return errNet
+	case 4: // hangs, nothing done
+		p.nap(ctx, 20*time.Second)
+		return errNet
+	case 5: // late arrival
+		go func() { time.Sleep(d); do(bg) }()
+		p.nap(ctx, 20*time.Second)
+		return errNet
+	default: // late arrival, quick error
+		go func() { time.Sleep(d); do(bg) }()
+		return errNet
+	}
+}
+
+func (p *chaos) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
+	var a store.Answer
+	var mu sync.Mutex
+	e := p.call(ctx, func(ctx context.Context) error {
+		x, err := p.Store.Acquire(ctx, req)
+		mu.Lock()
+		a = x
+		mu.Unlock()
+		return err
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	if e != nil {
+		return store.Answer{}, e
+	}
+	return a, nil
+}
+
+func (p *chaos) Wait(ctx context.Context, name string, id store.ID) error {
+	if p.faulty() {
+		switch p.n(3) {
+		case 0:
+			p.nap(ctx, time.Millisecond)
+			return nil
+		case 1:
+			return errNet
+		default:
+			<-ctx.Done()
+			return ctx.Err()
+		}
+	}
+	return p.Store.Wait(ctx, name, id)
+}
+
+func (p *chaos) Leave(ctx context.Context, name string, id store.ID) error {
+	return p.call(ctx, func(ctx context.Context) error { return p.Store.Leave(ctx, name, id) })
+}
+
+func (p *chaos) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
+	return p.call(ctx, func(ctx context.Context) error { return p.Store.Release(ctx, name, id, keep) })
+}
+
+func (p *chaos) Renew(ctx context.Context, g []store.Renewal) ([]store.Renewed, error) {
+	var out []store.Renewed
+	var mu sync.Mutex
+	e := p.call(ctx, func(ctx context.Context) error {
+		x, err := p.Store.Renew(ctx, g)
+		mu.Lock()
+		out = x
+		mu.Unlock()
+		return err
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	if e != nil {
+		return nil, e
+	}
+	if p.faulty() {
+		res := append([]store.Renewed(nil), out...)
+		for i := range res {
+			if p.n(2) == 0 {
+				res[i] = store.Renewed{}
+			}
+		}
+		return res, nil
+	}
+	return out, nil
+}
