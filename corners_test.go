@@ -616,12 +616,14 @@ func TestTheNextOfAClientKeepsThePlaceOfOneThatGaveUp(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		go a.Lock(ctx, "n") // stands first
 		synctest.Wait()
+		var wg sync.WaitGroup
+		defer wg.Wait()
 		take := func(c *holdfast.Client, who string) {
-			go func() {
+			wg.Go(func() {
 				l := mustLock(t, c, "n")
 				order <- who
 				mustUnlock(t, l)
-			}()
+			})
 			synctest.Wait()
 		}
 		take(a, "a, which came first")
