@@ -18,6 +18,7 @@ type inquiry struct {
 	attempts int           // that the caller's strategy was asked about
 	failures int           // since the last answer
 	spins    int           // refusals in a row that came at once after a wake-up
+	unsure   bool          // an attempt failed, and may have been granted
 	waiting  bool          // told the observer
 	patience time.Duration // the strategy is asked again at this time
 }
@@ -112,8 +113,12 @@ func (cl *call) refused(ctx context.Context, r *store.Refusal) error {
 	}
 	cl.tellWaiting(c)
 
-	if !cl.req.Queue {
-		return cl.poll(ctx)
+	if !cl.req.Queue { // nothing to be woken from
+		wait, err := cl.consult()
+		if err != nil {
+			return err
+		}
+		return cl.doze(ctx, wait, nil)
 	}
 	again := max(r.Again, leastRetryWait)
 	if cl.retrySet {
@@ -131,24 +136,6 @@ func (cl *call) refused(ctx context.Context, r *store.Refusal) error {
 		return cl.over(ctx, nil)
 	}
 	return cl.pause(ctx, again)
-}
-
-// poll waits where there is no queue to be woken from: as long as the strategy says, but
-// not longer than pollMost if others of this client, who may be in a hurry, wait behind.
-func (cl *call) poll(ctx context.Context) error {
-	wait, err := cl.consult()
-	if err != nil {
-		return err
-	}
-	for end := cl.c.now() + wait; wait > 0; wait = end - cl.c.now() {
-		if err := cl.pause(ctx, min(wait, pollMost)); err != nil {
-			return err
-		}
-		if cl.slot.crowd.Load() > 0 {
-			return nil
-		}
-	}
-	return nil
 }
 
 // consult asks the strategy after a refusal, if its last wait is over, and returns how long
@@ -204,7 +191,7 @@ func (cl *call) failed(ctx context.Context, err error) error {
 		return fail(cl.op, cl.name, err)
 	}
 	unavailable := &unavailableError{err: err}
-	cl.share(known{failure: unavailable})
+	cl.share(known{at: c.now(), failure: unavailable})
 	cl.failures++
 	if c.observed() {
 		c.emit(Event{Kind: EventError, Name: cl.name, Mode: cl.req.Mode, Attempt: cl.failures, Err: unavailable})
@@ -225,15 +212,29 @@ func (cl *call) failed(ctx context.Context, err error) error {
 		}
 		return fail(cl.op, cl.name, unavailable)
 	}
-	timer := time.NewTimer(max(wait, leastRetryWait))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-	case <-c.life.Done():
+	cl.unsure = true
+	return cl.doze(ctx, max(wait, leastRetryWait), err)
+}
+
+// doze waits for d, but not longer than pollMost if others of this client, who may be in a
+// hurry, wait behind. Failure is the store's last error, if any.
+func (cl *call) doze(ctx context.Context, d time.Duration, failure error) error {
+	for end := cl.c.now() + d; d > 0; d = end - cl.c.now() {
+		timer := time.NewTimer(min(d, pollMost))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return cl.over(ctx, failure)
+		case <-cl.c.life.Done():
+			timer.Stop()
+			return cl.over(ctx, failure)
+		}
+		if cl.slot.crowd.Load() > 0 {
+			return nil
+		}
 	}
-	return cl.over(ctx, err)
+	return nil
 }
 
 // pause waits for the store's push, for at most d.
@@ -242,12 +243,7 @@ func (cl *call) pause(ctx context.Context, d time.Duration) error {
 	waitCtx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	defer context.AfterFunc(c.life, cancel)()
-	var err error
-	if cl.req.Queue {
-		err = c.store.Wait(waitCtx, cl.req.Name, cl.req.ID)
-	} else {
-		<-waitCtx.Done()
-	}
+	err := c.store.Wait(waitCtx, cl.req.Name, cl.req.ID)
 	switch {
 	case ctx.Err() != nil || c.life.Err() != nil:
 		return cl.over(ctx, nil)
@@ -262,7 +258,7 @@ func (cl *call) pause(ctx context.Context, d time.Duration) error {
 func (cl *call) over(ctx context.Context, failure error) error {
 	// After a failure the place may be a grant that nobody heard of, older than who would
 	// take it over.
-	if failure != nil || !cl.leavePlace() {
+	if cl.unsure || failure != nil || !cl.leavePlace() {
 		cl.leave()
 	}
 	cause := context.Cause(ctx)

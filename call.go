@@ -23,10 +23,19 @@ type call struct {
 	noRenew   bool
 	reentrant bool
 	once      bool // a record that says done ends the wait
+	inSet     bool // one of several names: AtLeast counts once all are taken
 
 	waitSet, retrySet, maxHoldSet, atLeastSet, limitSet bool
 
 	inquiry // how the asking goes
+}
+
+// minimum is the AtLeast of a lease that is taken for this call.
+func (cl *call) minimum() time.Duration {
+	if cl.inSet {
+		return 0
+	}
+	return cl.atLeast
 }
 
 // lockCall is a call for the lock alone.

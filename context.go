@@ -59,10 +59,19 @@ func (l *Lease) Context(parent context.Context) context.Context {
 // TokenFrom returns the fencing token of the innermost lease that ctx was made from, 0 if
 // there is none.
 func TokenFrom(ctx context.Context) int64 {
-	if lc, ok := ctx.Value(leaseKey{}).(*leaseContext); ok {
-		return lc.lease.token
+	if l := LeaseFrom(ctx); l != nil {
+		return l.token
 	}
 	return 0
+}
+
+// LeaseFrom returns the innermost lease that ctx was made from, nil if there is none. Under
+// Do, Once and Campaign it is the way to Deadline and Renew.
+func LeaseFrom(ctx context.Context) *Lease {
+	if lc, ok := ctx.Value(leaseKey{}).(*leaseContext); ok {
+		return lc.lease
+	}
+	return nil
 }
 
 // holds returns the live lease of this client on that name that ctx was made from, nil if

@@ -153,6 +153,9 @@ func TestTokenFromIsTheInnermostLease(t *testing.T) {
 		if got := holdfast.TokenFrom(ctx); got != inner.Token() {
 			t.Errorf("token %d, want %d", got, inner.Token())
 		}
+		if holdfast.LeaseFrom(ctx) != inner || holdfast.LeaseFrom(t.Context()) != nil {
+			t.Error("LeaseFrom found another")
+		}
 	})
 }
 

@@ -1,9 +1,12 @@
 package holdfast_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -459,27 +462,24 @@ func TestAPanicOfAStrategyDoesNotBlockTheName(t *testing.T) {
 	})
 }
 
-func TestAPanicOfAnObserverDoesNotBlockTheName(t *testing.T) {
+func TestAnObserverThatPanicsDoesNoHarm(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := memstore.New()
-		boom := true
-		c := newClient(t, s, holdfast.WithObserver(func(e holdfast.Event) {
-			if boom && e.Kind == holdfast.EventWaiting {
-				boom = false
-				panic("boo")
+		var log bytes.Buffer
+		logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelError}))
+		c := newClient(t, memstore.New(), holdfast.WithLogger(logger), holdfast.WithObserver(func(holdfast.Event) { panic("boo") }))
+		first := mustLock(t, c, "n")
+		served := lineUp(t, 3, func(int) *holdfast.Client { return c }, "n", time.Second)
+		time.Sleep(time.Minute) // renewed
+		mustUnlock(t, first)
+		wantOrder(t, served(), 3)
+		<-mustLock(t, c, "n", holdfast.NoRenew()).Done()
+		mustUnlock(t, mustLock(t, c, "n"))
+		c.Close()
+		for _, kind := range []string{"waiting", "acquired", "handed over", "renewed", "lost", "released"} {
+			if !strings.Contains(log.String(), kind) {
+				t.Errorf("no word of the panic at %q:\n%s", kind, log.String())
 			}
-		}))
-		l := mustLock(t, c, "n")
-		func() {
-			defer func() { recover() }()
-			c.Lock(t.Context(), "n")
-		}()
-		mustUnlock(t, l)
-		l, err := c.Lock(t.Context(), "n", holdfast.Wait(time.Hour))
-		if err != nil {
-			t.Fatalf("after a panic that net/http would recover: %v", err)
 		}
-		mustUnlock(t, l)
 	})
 }
 
@@ -635,47 +635,6 @@ func TestTheNextOfAClientKeepsThePlaceOfOneThatGaveUp(t *testing.T) {
 			t.Errorf("first served: %s", first)
 		}
 		<-order
-	})
-}
-
-func TestNeighbouringReadersOfOneClientGoTogetherBeforeLaterWriters(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := memstore.New()
-		readers, w1, w2 := newClient(t, s), newClient(t, s), newClient(t, s)
-		l := mustLock(t, w1, "n")
-		var wg sync.WaitGroup
-		start := newClock()
-		for range 10 { // ten neighbouring readers
-			wg.Go(func() {
-				l, err := readers.RLock(context.Background(), "n")
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				time.Sleep(time.Millisecond)
-				mustUnlock(t, l)
-			})
-			synctest.Wait()
-		}
-		stop := make(chan struct{})
-		var ww sync.WaitGroup
-		for _, c := range []*holdfast.Client{w2, w1} { // later writers, again and again
-			ww.Go(func() {
-				for !isDone(stop) {
-					l := mustLock(t, c, "n")
-					time.Sleep(time.Second)
-					mustUnlock(t, l)
-				}
-			})
-		}
-		synctest.Wait()
-		mustUnlock(t, l)
-		wg.Wait()
-		if d := time.Since(start.start); d > 100*time.Millisecond {
-			t.Errorf("the last of ten readers that came before the writers was served after %v", d)
-		}
-		close(stop)
-		ww.Wait()
 	})
 }
 
@@ -848,5 +807,89 @@ func TestAHandoverAsksTheStoreAtMostOnce(t *testing.T) {
 				next.Unlock(t.Context())
 			})
 		})
+	}
+}
+
+func TestADeadStandersStrategyDoesNotHoldUpOthersAfterAFailure(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
+			if p.acquires.Load() == 1 {
+				return store.Answer{}, errNet // one hiccup
+			}
+			return s.Acquire(ctx, req)
+		}
+		c := newClient(t, p)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() {
+			if l, err := c.Lock(ctx, "n", holdfast.Retry(holdfast.Every(time.Hour))); err == nil {
+				l.Unlock(context.Background())
+			}
+		}()
+		time.Sleep(time.Minute)
+		start := newClock()
+		mustUnlock(t, mustLock(t, c, "n"))
+		start.wantWithin(t, 0, time.Second)
+	})
+}
+
+func TestCloseDuringLockAllDoesNotCoolWhatItTook(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		a, b := holdfast.New(s), newClient(t, s)
+		held := mustLock(t, b, "y")
+		over := make(chan error)
+		go func() {
+			_, err := a.LockAll(context.Background(), []string{"x", "y"}, holdfast.AtLeast(time.Hour))
+			over <- err
+		}()
+		synctest.Wait()
+		a.Close()
+		want(t, <-over, holdfast.ErrClosed)
+		free(t, b, "x")
+		mustUnlock(t, held)
+	})
+}
+
+func TestAtLeastOfLockAllIsKept(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t)
+		set, err := a.LockAll(t.Context(), []string{"x", "y"}, holdfast.AtLeast(time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		set.Unlock(t.Context())
+		for _, name := range []string{"x", "y"} {
+			_, err := b.TryLock(t.Context(), name)
+			want(t, err, holdfast.ErrHeld)
+		}
+	})
+}
+
+// Under real time: two leases share a grant, and the last unlock of another goroutine gives
+// it away.
+func TestContextsOfAReentrantLeaseEndBeforeTheLockIsAnyoneElses(t *testing.T) {
+	s := memstore.New()
+	c, other := newClient(t, s), newClient(t, s)
+	for range 300 {
+		outer := mustLock(t, c, "n")
+		inner, err := c.Lock(outer.Context(context.Background()), "n", holdfast.Reentrant())
+		if err != nil {
+			t.Fatal(err)
+		}
+		contexts := []context.Context{outer.Context(context.Background()), inner.Context(context.Background())}
+		var wg sync.WaitGroup
+		wg.Go(func() { mustUnlock(t, outer) })
+		wg.Go(func() { mustUnlock(t, inner) })
+		next := mustLock(t, other, "n")
+		for i, ctx := range contexts {
+			if ctx.Err() == nil {
+				t.Fatalf("the context of lease %d lives though another holds the lock", i)
+			}
+		}
+		wg.Wait()
+		mustUnlock(t, next)
 	}
 }

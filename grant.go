@@ -69,7 +69,7 @@ func (c *Client) newLease(cl *call, sent time.Duration, a store.Answer) *Lease {
 	}
 	g.extend(sent, a.TTL)
 	l.init(g, sent)
-	l.atLeast = cl.atLeast
+	l.atLeast = cl.minimum()
 	return l
 }
 

@@ -54,7 +54,7 @@ func (c *Client) handOver(ctx context.Context, s *slot, g *grant) bool {
 		if g.tokens > 0 && (asked || left > g.ttl/2 && now-g.slice < c.set.handoverSlice) {
 			lease := new(Lease)
 			lease.init(g, now)
-			lease.atLeast = w.call.atLeast
+			lease.atLeast = w.call.minimum()
 			s.signal(w, lease, nil)
 			return true
 		}
@@ -86,22 +86,6 @@ func (c *Client) fits(g *grant, cl *call) bool {
 		cl.req.TTL == g.ttl && cl.req.Meta == g.meta &&
 		!cl.noRenew && !g.noRenew &&
 		!cl.maxHoldSet && g.maxEnd == 0
-}
-
-// joinReaders gives a shared grant also to the readers that wait directly behind the one
-// that got it: they came together, and must not queue behind another process' writer one by
-// one. Nobody else knows the lease yet.
-func (c *Client) joinReaders(s *slot, cl *call, lease *Lease) {
-	alone := func(cl *call) bool { return cl.noRenew || cl.maxHoldSet || cl.atLeastSet }
-	if cl.req.Mode != store.Shared || alone(cl) {
-		return
-	}
-	for w := s.first; w != nil && w.call.req.Mode == store.Shared; w = s.first {
-		if alone(&w.call) || w.call.req.TTL != cl.req.TTL || w.call.req.Meta != cl.req.Meta {
-			return
-		}
-		s.signal(w, lease.shareLocked(), nil)
-	}
 }
 
 // unslot takes a grant that is lost or no longer exclusive from its slot, which sends the

@@ -21,15 +21,15 @@ import (
 // that without knowing: give Token to the resource and let it refuse older ones, as
 // package fence does.
 type Lease struct {
-	g       *grant
-	root    *Lease // the lease that this one shares its grant with (Reentrant), or itself
-	token   int64
-	since   time.Duration // when the call was sent that the store granted, or the hand-over
-	atLeast time.Duration
+	g     *grant
+	root  *Lease // the lease that this one shares its grant with (Reentrant), or itself
+	token int64
+	since time.Duration // when the call was sent that the store granted, or the hand-over
 
 	// The root's mutex guards the fields below, of itself and of those that share it.
 	mu       sync.Mutex
 	released bool          // this lease was unlocked
+	atLeast  time.Duration // root
 	ended    bool          // root: all were unlocked, or it was lost or closed
 	handles  int32         // root: how many were not unlocked, itself included
 	inner    *Lease        // root: the first of those that share it, of those: the next
@@ -61,7 +61,8 @@ func (l *Lease) Name() string { return l.g.name[len(l.g.c.set.prefix):] }
 // name.
 func (l *Lease) Token() int64 { return l.token }
 
-// ID returns the identity of the grant, by which listings show it and Break ends it.
+// ID returns the identity of the grant, by which listings show it and Break ends it. After
+// a hand-over the next goroutine of this client has the same.
 func (l *Lease) ID() store.ID { return l.g.id }
 
 // Mode returns how the name is held.
@@ -123,14 +124,24 @@ func (l *Lease) Err() error {
 // after that.
 //
 // Errors: ErrLost if the lease was lost before, ErrNotHeld if it was unlocked before,
-// ErrUnavailable if the store does not answer; the lock then frees itself after its TTL.
+// ErrUnavailable if the store does not answer, the lock then frees itself after its TTL;
+// ErrClosed if the client was closed, which released it.
 func (l *Lease) Unlock(ctx context.Context) error {
 	return l.unlock(ctx, l.root.rest)
 }
 
 // giveBack unlocks a lease that nobody has used: there is no minimum hold to keep.
 func (l *Lease) giveBack(ctx context.Context) error {
-	return l.unlock(ctx, func() store.Keep { return store.Keep{} })
+	l.holdAtLeast(0)
+	return l.Unlock(ctx)
+}
+
+// holdAtLeast sets the minimum hold.
+func (l *Lease) holdAtLeast(d time.Duration) {
+	r := l.root
+	r.mu.Lock()
+	r.atLeast = d
+	r.mu.Unlock()
 }
 
 // unlock is Unlock; keep says what is left behind if this was the last lease on the grant.
@@ -152,20 +163,24 @@ func (l *Lease) unlock(ctx context.Context, keep func() store.Keep) error {
 		return fail(op, l.Name(), err)
 	}
 	l.released = true
-	r.handles--
-	last := r.handles == 0
-	var ending ending
-	if last {
-		ending = r.endLocked(ErrNotHeld)
-	} else {
+	// The work's contexts end before anyone else can have the lock: those of this lease
+	// before it stops to count.
+	if r.handles > 1 {
+		var ending ending
 		ending.add(l)
 		r.unlinkLocked(l)
+		r.mu.Unlock()
+		ending.signal(ErrNotHeld)
+		r.mu.Lock()
 	}
-	r.mu.Unlock()
-	ending.signal(ErrNotHeld) // the work's contexts end before anyone else can have the lock
-	if !last {
+	r.handles--
+	if r.handles > 0 || r.ended {
+		r.mu.Unlock()
 		return nil
 	}
+	ending := r.endLocked(ErrNotHeld)
+	r.mu.Unlock()
+	ending.signal(ErrNotHeld)
 	err := c.giveUp(detach(ctx), r, keep())
 	if c.observed() {
 		e := r.event(EventReleased)
@@ -234,12 +249,16 @@ func (e *ending) signal(why error) {
 
 // rest is what keeps the name closed for the rest of AtLeast.
 func (l *Lease) rest() store.Keep {
-	if l.atLeast > 0 {
-		if rest := l.atLeast - (l.g.c.now() - l.since); rest > 0 {
-			return store.Keep{State: store.Cooling, For: rest}
-		}
+	l.mu.Lock()
+	rest := l.atLeast
+	l.mu.Unlock()
+	if rest > 0 {
+		rest -= l.g.c.now() - l.since
 	}
-	return store.Keep{}
+	if rest <= 0 {
+		return store.Keep{}
+	}
+	return store.Keep{State: store.Cooling, For: rest}
 }
 
 // Renew extends the lease by its TTL from now. Leases renew themselves unless NoRenew was

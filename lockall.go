@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 )
 
 // A LeaseSet is several locks held together.
@@ -38,17 +39,25 @@ func (c *Client) LockAll(ctx context.Context, names []string, opts ...CallOption
 			ctx = limited
 		}
 	}
+	var atLeast time.Duration
 	set := &LeaseSet{leases: make([]*Lease, 0, len(sorted))}
 	for _, name := range sorted {
 		cl := lockCall(op, name)
+		cl.inSet = true
 		lease, err := c.take(ctx, &cl, opts)
 		if err == nil {
 			set.leases = append(set.leases, lease)
+			atLeast = cl.atLeast
 			err = set.Err() // an earlier one may have been lost in a long wait
 		}
 		if err != nil {
 			set.each(func(l *Lease) error { return l.giveBack(ctx) })
 			return nil, err
+		}
+	}
+	if atLeast > 0 {
+		for _, lease := range set.leases {
+			lease.holdAtLeast(atLeast)
 		}
 	}
 	return set, nil

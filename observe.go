@@ -10,7 +10,7 @@ import (
 
 // An Observer is told every event of a client, on the goroutine where it happens. It may
 // be called by many goroutines at once and should return soon: the call that it tells of
-// waits for it. It must not close the client.
+// waits for it. It must not close the client. If it panics, that is logged.
 type Observer func(Event)
 
 // An Event is something that happened to a lock.
@@ -78,6 +78,16 @@ func (c *Client) observed() bool { return c.set.observer != nil || c.set.logger 
 
 func (c *Client) emit(e Event) {
 	e.Store = c.caps.Store
+	// Whoever emits is in the middle of something: a panic here would leave it so.
+	defer func() {
+		if p := recover(); p != nil {
+			logger := c.set.logger
+			if logger == nil {
+				logger = slog.Default()
+			}
+			logger.Error("holdfast: the observer panicked", "panic", p, "event", e.Kind.String(), "name", e.Name)
+		}
+	}()
 	if c.set.observer != nil {
 		c.set.observer(e)
 	}

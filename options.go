@@ -161,8 +161,8 @@ func AtLeast(d time.Duration) CallOption {
 }
 
 // Reentrant lets a context that holds the name already (see Lease.Context) lock it again:
-// the new lease shares the grant and its token, and the last Unlock releases it. Without
-// it the call fails with ErrWouldDeadlock.
+// the new lease shares the grant, its token and its TTL, other options have no effect, and
+// the last Unlock releases it. Without it the call fails with ErrWouldDeadlock.
 func Reentrant() CallOption { return func(c *call) { c.reentrant = true } }
 
 // Meta attaches a text for whoever asks who holds the lock.

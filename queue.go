@@ -118,12 +118,6 @@ func (c *Client) enqueue(ctx context.Context, cl *call) (*Lease, error) {
 
 // waitTurn waits until the waiter is signalled or its context ends.
 func (c *Client) waitTurn(ctx context.Context, cl *call, s *slot, w *waiter, begin time.Duration) (*Lease, error) {
-	waiting := true
-	defer func() {
-		if waiting { // an observer panicked
-			c.giveUpTurn(ctx, cl, s, w, nil)
-		}
-	}()
 	cl.tellWaiting(c)
 	var over error
 	select {
@@ -133,7 +127,6 @@ func (c *Client) waitTurn(ctx context.Context, cl *call, s *slot, w *waiter, beg
 	case <-c.life.Done():
 		over = ErrClosed
 	}
-	waiting = false
 	if over != nil {
 		return nil, c.giveUpTurn(ctx, cl, s, w, over)
 	}
@@ -183,7 +176,7 @@ func (c *Client) giveUpTurn(ctx context.Context, cl *call, s *slot, w *waiter, o
 func (c *Client) stand(ctx context.Context, cl *call, s *slot, begin, now time.Duration) (*Lease, error) {
 	standing := true
 	defer func() {
-		if standing { // a strategy or an observer panicked
+		if standing { // a strategy panicked
 			cl.leave()
 			c.next(s)
 		}
@@ -202,7 +195,6 @@ func (c *Client) stand(ctx context.Context, cl *call, s *slot, begin, now time.D
 		lease.g.slot, lease.g.shard = s, sh
 		s.answerAll(c)
 	} else {
-		c.joinReaders(s, cl, lease)
 		s.pass()
 	}
 	sh.mu.Unlock()
@@ -264,8 +256,8 @@ func (s *slot) pass() {
 // known is the last word of the store about a name: a refusal or a failure. Calls that do
 // not wait are answered from it while another one stands.
 type known struct {
-	held    *HeldError
 	at      time.Duration
+	held    *HeldError
 	failure error
 }
 
@@ -308,6 +300,9 @@ func (s *slot) inTheWay(c *Client, cl *call) error {
 		held := s.known.held.aged(now - s.known.at)
 		held.Place = 0 // that is the place of the one who stands
 		return held
+	}
+	if now-s.known.at > pollMost {
+		return nil // the one who stands may be in for a long wait: ask
 	}
 	return s.known.failure
 }

@@ -103,6 +103,10 @@ func (r *renewals) shut() {
 // fire is the timer's function: it starts what is due.
 func (c *Client) fire() {
 	r := &c.renewals
+	open := c.calls.enter() // if not, Close releases them all
+	if open {
+		defer c.calls.leave()
+	}
 	var due, expired, forgotten []*grant
 	r.mu.Lock()
 	now := c.now()
@@ -112,6 +116,9 @@ loop:
 		g := r.heap[0]
 		deadline := time.Duration(g.deadline.Load())
 		switch {
+		case g.expired && g.due <= now && !open:
+			g.due = forever
+			r.heap.fix(g)
 		case g.expired && g.due <= now:
 			r.heap.remove(g)
 			forgotten = append(forgotten, g)
@@ -135,10 +142,9 @@ loop:
 	lost := c.endLost(expired, (*grant).expiryReason)
 	// Last, so that no renewal waits for an observer.
 	defer c.tellLost(lost)
-	if !c.calls.enter() { // Close releases them all
+	if !open {
 		return
 	}
-	defer c.calls.leave()
 	if len(forgotten) > 0 {
 		c.background(func(ctx context.Context) { c.forget(ctx, forgotten) })
 	}
@@ -299,11 +305,14 @@ func (c *Client) callRenew(ctx context.Context, timeout time.Duration, requests 
 		return make([]store.Renewed, len(requests)), err
 	}
 	for i := range outcomes {
+		if outcomes[i].Status == store.Extended && outcomes[i].TTL <= 0 {
+			outcomes[i].Status = store.Unknown // a careless store
+		}
 		if outcomes[i].Status == store.Unknown {
-			return outcomes, errors.New("the store does not know whether it was renewed")
+			err = errors.New("the store does not know whether it was renewed")
 		}
 	}
-	return outcomes, nil
+	return outcomes, err
 }
 
 // settle notes the outcome of a renewal. It is false if the grant is gone. A lease whose
