@@ -27,7 +27,7 @@ func open(ctx context.Context, u *store.URL) (store.Store, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if len(u.Hosts) > 0 || u.User != "" || u.Password != "" {
+	if len(u.Hosts) > 0 || u.User != "" || u.Password() != "" {
 		return nil, fmt.Errorf("%w: memory URL: has a host, but this store is within the process: write memory: or memory:NAME", store.ErrInvalid)
 	}
 	if err := u.Only(); err != nil {

@@ -9,15 +9,14 @@ import (
 )
 
 // A URL names a store. It differs from url.URL in that it may have several hosts, and in
-// that printing it never shows a password.
+// that printing it never shows a password, whatever it is printed with.
 type URL struct {
-	Scheme   string     // such as "redis" or "quorum+redis", in lower case
-	User     string     // decoded
-	Password string     // decoded
-	Hosts    []string   // "host" or "host:port" each, in order; none in "sqlite:PATH"
-	Path     string     // decoded; what follows the hosts, or the colon
-	Query    url.Values // parameters
-	raw      string
+	Scheme string                        // such as "redis" or "quorum+redis", in lower case
+	User   string                        // decoded
+	Hosts  []string                      // "host" or "host:port" each, in order; none in "sqlite:PATH"
+	Path   string                        // decoded; what follows the hosts, or the colon
+	Query  url.Values                    // parameters
+	secret func() (password, raw string) // a function, because fmt follows everything else
 }
 
 // ParseURL reads SCHEME:PATH or SCHEME://[USER[:PASSWORD]@]HOST[,HOST…][/PATH], each with
@@ -27,7 +26,7 @@ func ParseURL(s string) (*URL, error) {
 	if !ok || !validScheme(scheme) {
 		return nil, fmt.Errorf(`%w: store URL: want SCHEME:…, such as "memory:" or "redis://127.0.0.1:6379"`, ErrInvalid)
 	}
-	u := &URL{Scheme: strings.ToLower(scheme), raw: s}
+	u := &URL{Scheme: strings.ToLower(scheme), secret: secret("", s)}
 	fail := func(what string) error {
 		// Nothing of the URL but its scheme: where it is malformed, so may be what looks
 		// like the password's end.
@@ -54,7 +53,8 @@ func ParseURL(s string) (*URL, error) {
 		if i := strings.LastIndexByte(hosts, '@'); i >= 0 {
 			user, password, _ := strings.Cut(hosts[:i], ":")
 			if u.User, err = url.PathUnescape(user); err == nil {
-				u.Password, err = url.PathUnescape(password)
+				password, err = url.PathUnescape(password)
+				u.secret = secret(password, s)
 			}
 			if err != nil {
 				return nil, fail("malformed user or password; " + encode)
@@ -120,20 +120,45 @@ func (u *URL) Only(params ...string) error {
 	return nil
 }
 
+// Password returns the password, decoded.
+func (u URL) Password() string {
+	if u.secret == nil {
+		return ""
+	}
+	password, _ := u.secret()
+	return password
+}
+
 // Raw returns the URL as it was given, password included, for a client library that
 // reads it on its own.
-func (u *URL) Raw() string { return u.raw }
+func (u URL) Raw() string {
+	if u.secret == nil {
+		return ""
+	}
+	_, raw := u.secret()
+	return raw
+}
 
-// String returns the URL with the password and all parameters' values left out, which is
-// fit for logs and errors.
-func (u *URL) String() string {
+func secret(password, raw string) func() (string, string) {
+	return func() (string, string) { return password, raw }
+}
+
+// GoString is String, for %#v.
+func (u URL) GoString() string { return u.String() }
+
+// MarshalText is String, for JSON and the like.
+func (u URL) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
+
+// String returns the URL with the password and all parameters left out, which is fit for
+// logs and errors.
+func (u URL) String() string {
 	var b strings.Builder
 	b.WriteString(u.Scheme + ":")
-	if len(u.Hosts) > 0 || u.User != "" || u.Password != "" || strings.HasPrefix(u.Path, "//") {
+	if len(u.Hosts) > 0 || u.User != "" || u.Password() != "" || strings.HasPrefix(u.Path, "//") {
 		b.WriteString("//")
-		if u.User != "" || u.Password != "" {
+		if u.User != "" || u.Password() != "" {
 			b.WriteString(url.PathEscape(u.User))
-			if u.Password != "" {
+			if u.Password() != "" {
 				b.WriteString(":***")
 			}
 			b.WriteByte('@')

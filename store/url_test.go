@@ -2,7 +2,9 @@ package store_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -19,10 +21,10 @@ func TestParseURLReadsEveryForm(t *testing.T) {
 		{"sqlite:/var/lib/a%20b.db", store.URL{Scheme: "sqlite", Path: "/var/lib/a b.db"}},
 		{"sqlite:relative#1.db", store.URL{Scheme: "sqlite", Path: "relative#1.db"}},
 		{"redis://127.0.0.1:6379/2", store.URL{Scheme: "redis", Hosts: []string{"127.0.0.1:6379"}, Path: "/2"}},
-		{"REDIS://u:p%40ss@h", store.URL{Scheme: "redis", User: "u", Password: "p@ss", Hosts: []string{"h"}}},
+		{"REDIS://u:p%40ss@h", store.URL{Scheme: "redis", User: "u", Hosts: []string{"h"}}},
 		{"redis+sentinel://a:1,b:2/master/3", store.URL{Scheme: "redis+sentinel", Hosts: []string{"a:1", "b:2"}, Path: "/master/3"}},
 		{"etcd://[::1]:2379,[fe80::1]", store.URL{Scheme: "etcd", Hosts: []string{"[::1]:2379", "[fe80::1]"}}},
-		{"redis://:only%2Fpassword@h:1", store.URL{Scheme: "redis", Password: "only/password", Hosts: []string{"h:1"}}},
+		{"redis://:only%2Fpassword@h:1", store.URL{Scheme: "redis", Hosts: []string{"h:1"}}},
 	} {
 		u, err := store.ParseURL(test.url)
 		if err != nil {
@@ -32,10 +34,36 @@ func TestParseURLReadsEveryForm(t *testing.T) {
 		if u.Raw() != test.url {
 			t.Errorf("Raw is %q", u.Raw())
 		}
-		got := store.URL{Scheme: u.Scheme, User: u.User, Password: u.Password, Hosts: u.Hosts, Path: u.Path}
+		got := store.URL{Scheme: u.Scheme, User: u.User, Hosts: u.Hosts, Path: u.Path}
 		if !reflect.DeepEqual(got, test.want) {
 			t.Errorf("%s is %+v, want %+v", test.url, got, test.want)
 		}
+	}
+}
+
+func TestNoWayOfPrintingShowsThePassword(t *testing.T) {
+	u, err := store.ParseURL("redis://u:s3cret@h/0?password=s3cret")
+	if err != nil || u.Password() != "s3cret" || u.Raw() != "redis://u:s3cret@h/0?password=s3cret" {
+		t.Fatalf("%v, %v", u, err)
+	}
+	u.Query = nil // parameters are the caller's to print
+	type holder struct {
+		Public  store.URL
+		private store.URL
+		pointer *store.URL
+	}
+	for _, v := range []any{u, *u, holder{*u, *u, u}, &holder{*u, *u, u}, []store.URL{*u}} {
+		for _, format := range []string{"%v", "%+v", "%#v", "%s", "%q"} {
+			if text := fmt.Sprintf(format, v); strings.Contains(text, "s3cret") {
+				t.Errorf("%s of %T shows it: %s", format, v, text)
+			}
+		}
+		if text, err := json.Marshal(v); err != nil || strings.Contains(string(text), "s3cret") {
+			t.Errorf("JSON of %T: %s, %v", v, text, err)
+		}
+	}
+	if (store.URL{}).Password() != "" || (store.URL{}).Raw() != "" {
+		t.Error("the zero URL has a password")
 	}
 }
 
@@ -110,10 +138,9 @@ func FuzzURL(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%q prints as %q, which is refused: %v", s, printed, err)
 		}
-		if u.Password != "" && again.Password != "***" {
-			t.Fatalf("%q prints as %q with the password %q", s, printed, again.Password)
+		if u.Password() != "" && again.Password() != "***" {
+			t.Fatalf("%q prints as %q with the password %q", s, printed, again.Password())
 		}
-		u.Password, again.Password, u.Query, again.Query = "", "", nil, nil
 		if again.Scheme != u.Scheme || again.User != u.User || again.Path != u.Path || !reflect.DeepEqual(again.Hosts, u.Hosts) {
 			t.Fatalf("%q prints as %q, which reads as %+v", s, printed, again)
 		}
