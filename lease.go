@@ -127,7 +127,7 @@ func (l *Lease) Err() error {
 // ErrUnavailable if the store does not answer, the lock then frees itself after its TTL;
 // ErrClosed if the client was closed, which released it.
 func (l *Lease) Unlock(ctx context.Context) error {
-	return l.unlock(ctx, l.root.rest)
+	return l.unlock(ctx, store.Keep{})
 }
 
 // giveBack unlocks a lease that nobody has used: there is no minimum hold to keep.
@@ -144,8 +144,9 @@ func (l *Lease) holdAtLeast(d time.Duration) {
 	r.mu.Unlock()
 }
 
-// unlock is Unlock; keep says what is left behind if this was the last lease on the grant.
-func (l *Lease) unlock(ctx context.Context, keep func() store.Keep) error {
+// unlock is Unlock; keep says what is left behind if this was the last lease on the grant,
+// beyond the rest of AtLeast.
+func (l *Lease) unlock(ctx context.Context, keep store.Keep) error {
 	const op = "unlock"
 	c, r := l.g.c, l.root
 	if !c.calls.enter() { // Close releases it
@@ -179,9 +180,12 @@ func (l *Lease) unlock(ctx context.Context, keep func() store.Keep) error {
 		return nil
 	}
 	ending := r.endLocked(ErrNotHeld)
+	if keep.State == store.Held && r.atLeast > 0 {
+		keep = r.restLocked()
+	}
 	r.mu.Unlock()
 	ending.signal(ErrNotHeld)
-	err := c.giveUp(detach(ctx), r, keep())
+	err := c.giveUp(detach(ctx), r, keep)
 	if c.observed() {
 		e := r.event(EventReleased)
 		if errors.Is(err, ErrLost) {
@@ -250,15 +254,15 @@ func (e *ending) signal(why error) {
 // rest is what keeps the name closed for the rest of AtLeast.
 func (l *Lease) rest() store.Keep {
 	l.mu.Lock()
-	rest := l.atLeast
-	l.mu.Unlock()
-	if rest > 0 {
-		rest -= l.g.c.now() - l.since
+	defer l.mu.Unlock()
+	return l.restLocked()
+}
+
+func (l *Lease) restLocked() store.Keep {
+	if rest := l.atLeast - (l.g.c.now() - l.since); rest > 0 {
+		return store.Keep{State: store.Cooling, For: rest}
 	}
-	if rest <= 0 {
-		return store.Keep{}
-	}
-	return store.Keep{State: store.Cooling, For: rest}
+	return store.Keep{}
 }
 
 // Renew extends the lease by its TTL from now. Leases renew themselves unless NoRenew was

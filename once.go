@@ -44,5 +44,5 @@ func (c *Client) Once(ctx context.Context, name string, keep time.Duration, fn f
 		}
 		return err
 	}
-	return lease.unlock(ctx, func() store.Keep { return store.Keep{State: store.Done, For: keep} })
+	return lease.unlock(ctx, store.Keep{State: store.Done, For: keep})
 }
