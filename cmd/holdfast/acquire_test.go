@@ -1,0 +1,94 @@
+//go:build unix
+
+package main
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestAScriptCanAcquireRenewAndRelease(t *testing.T) {
+	s := newSite(t)
+	s.env = append(s.env, "PATH="+filepath.Dir(command)+":/usr/bin:/bin")
+	s.write("script", `#!/bin/sh
+set -e
+lock=$(holdfast acquire --ttl 20s --meta "it's mine" "the lock")
+eval "$lock"
+test "$HOLDFAST_NAME" = "the lock"
+sh -c 'test $HOLDFAST_TOKEN -gt 0'
+if holdfast run -nq "the lock" -- true; then exit 1; fi
+eval "$(holdfast renew "$HOLDFAST_NAME" --id "$HOLDFAST_ID" --ttl 1h)"
+test $HOLDFAST_DEADLINE -gt $(($(date +%s) + 3000))
+holdfast release "$HOLDFAST_NAME" --id "$HOLDFAST_ID"
+holdfast run -n "the lock" -- true
+code=0
+holdfast release "$HOLDFAST_NAME" --id "$HOLDFAST_ID" || code=$?
+test $code = 79
+code=0
+holdfast renew "$HOLDFAST_NAME" --id "$HOLDFAST_ID" || code=$?
+test $code = 79
+`)
+	cmd := exec.Command(s.path("script"))
+	cmd.Env, cmd.Dir = s.env, s.dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+func TestAnAcquiredLockStaysUntilItsTTLIsOver(t *testing.T) {
+	s := newSite(t)
+	begin := time.Now()
+	g := decode[grantJSON](t, s.ok("acquire", "--json", "--ttl", "2s", "a"))
+	if l := s.show("a"); l.Holders[0].ID != g.ID || l.Holders[0].Token != g.Token || l.Holders[0].Owner != g.Owner || g.Name != "a" {
+		t.Errorf("acquired %+v, shown %+v", g, l)
+	}
+	if d := g.Deadline.Sub(begin); d < time.Second || d > 2*time.Second+time.Since(begin) {
+		t.Errorf("deadline in %v", d)
+	}
+	s.run("run", "a", "--", "true").wantCode(0) // waits for its end
+	if d := time.Since(begin); d < 2*time.Second {
+		t.Errorf("free after %v", d)
+	}
+	p := s.run("renew", "a", "--id", g.ID)
+	p.wantCode(79)
+	p.wantErr("not held under that id any more")
+}
+
+func TestAcquireTakesOneMinuteByDefault(t *testing.T) {
+	s := newSite(t)
+	out := s.ok("acquire", "a")
+	if left := s.show("a").Holders[0].Left; left < 40 || left > 60 {
+		t.Errorf("%v seconds left", left)
+	}
+	p := s.run("acquire", "-n", "a")
+	p.wantCode(75)
+	p.wantErr(`"a" is held by`)
+	id := ""
+	for line := range strings.SplitSeq(out, "\n") {
+		if after, ok := strings.CutPrefix(line, "export HOLDFAST_ID="); ok {
+			id = after
+		}
+	}
+	renewed := decode[grantJSON](t, s.ok("renew", "--json", "a", "--id", id))
+	if d := time.Until(renewed.Deadline); d < 40*time.Second || d > time.Minute {
+		t.Errorf("renewed for %v", d)
+	}
+}
+
+func TestARenewalKeepsTheMode(t *testing.T) {
+	s := newSite(t)
+	for _, flags := range [][]string{{"--shared"}, {"--slots", "2"}, nil} {
+		name := "lock" + strconv.Itoa(len(flags))
+		g := decode[grantJSON](t, s.ok(append([]string{"acquire", "--json", name}, flags...)...))
+		before := s.show(name).Holders[0].Mode
+		s.ok("renew", name, "--id", g.ID)
+		if after := s.show(name).Holders[0].Mode; after != before {
+			t.Errorf("%s became %s", before, after)
+		}
+		s.ok("release", name, "--id", g.ID)
+	}
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/job"
+)
+
+// finish releases the lock, says how it went and returns the exit code.
+func (h *holding) finish() int {
+	if h.lost == nil {
+		h.lost = h.lostUnseen()
+	}
+	stray := h.lost == nil && h.strays()
+	hadTerminal := h.job.Close(h.ended.Signal != 0 || h.lost != nil)
+	code, how := h.outcome()
+	if h.lost != nil {
+		return h.sayLost(how)
+	}
+	if stray {
+		h.report.tell(event{Event: "strays"}, "the job has ended and left processes in the background, which go on without %q; let it wait for them", h.name)
+	}
+	if h.failed != nil {
+		h.undo()
+		return cannotRun(h.report, h.command, h.failed)
+	}
+	err := h.lease.Unlock(context.Background())
+	switch {
+	case errors.Is(err, holdfast.ErrLost):
+		h.lost = reason(err)
+		return h.sayLost(how)
+	case err != nil:
+		h.hurry = true
+		h.report.tell(event{Event: "error"}, "%q could not be released and frees itself within %v: %v", h.name, h.ttl, err)
+	}
+	if interruptedByKeyboard(h.ended, hadTerminal) {
+		h.dieOf = syscall.SIGINT
+	}
+	h.report.note(event{Event: "released", Token: h.lease.Token(), Code: &code, Signal: h.signalName()}, "%s; released %q", how, h.name)
+	return code
+}
+
+// lostUnseen finds a loss that nobody has told us about: the guard killed the job while we
+// were stopped, or the deadline is over and its timer late.
+func (h *holding) lostUnseen() error {
+	if err := h.lease.Err(); errors.Is(err, holdfast.ErrLost) {
+		return reason(err)
+	}
+	if h.ended.Signal == syscall.SIGKILL && h.onLost != lostWarn && !time.Now().Before(h.killTime()) {
+		return h.whyNotRenewed()
+	}
+	return nil
+}
+
+// strays waits a moment for what the job left in its group and reports whether some of it
+// is still there.
+func (h *holding) strays() bool {
+	for end := time.Now().Add(strayTime); h.job.GroupAlive(); time.Sleep(pollEnd) {
+		select {
+		case <-h.renewed:
+			h.job.Extend(h.guardKill())
+		default:
+		}
+		if time.Now().After(earlier(end, h.killTime())) {
+			return true
+		}
+	}
+	return false
+}
+
+// outcome is the job's exit code and a clause about it.
+func (h *holding) outcome() (int, string) {
+	if h.ended.Signal != 0 {
+		return h.ended.Code, "the job was ended by " + h.signalName()
+	}
+	return h.ended.Code, fmt.Sprintf("the job ended with %d", h.ended.Code)
+}
+
+func (h *holding) signalName() string {
+	if h.ended.Signal == 0 {
+		return ""
+	}
+	return job.SignalName(h.ended.Signal)
+}
+
+// sayLost is the end of a job that lost its lock, whatever its own exit code: a job that
+// may have run beside another has not succeeded.
+func (h *holding) sayLost(how string) int {
+	code := exitLost
+	h.report.tell(event{Event: "lost", Token: h.lease.Token(), Code: &code, Signal: h.signalName()},
+		"lost %q: %v; %s; look at the store, then start it again", h.name, h.lost, how)
+	h.hurry = true // cleanUp gives the lock back, if the store answers
+	return code
+}

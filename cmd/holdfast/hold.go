@@ -1,0 +1,278 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/job"
+)
+
+const (
+	// pollEnd is how often it is looked whether all that the job started have ended.
+	pollEnd = 20 * time.Millisecond
+
+	// strayTime is how long the lock waits for what the job left in its group: those that
+	// Ctrl-C hit with it are still dying.
+	strayTime = time.Second
+)
+
+// A holding is a job that runs under a lease.
+type holding struct {
+	*runner
+	command string
+	job     *job.Job
+	margin  time.Duration
+	pending []os.Signal // that came before the job could get them
+	started bool
+	failed  error      // why the job could not be executed
+	ended   *job.Event // how its first process ended
+	lost    error      // why the job is to be ended
+	warned  bool
+	killAt  time.Time // when, if lost is set
+	killed  bool
+}
+
+// holdLock runs the job and returns the exit code.
+func (r *runner) holdLock(path string, args []string) int {
+	h := &holding{runner: r, command: args[0], margin: killMargin(r.ttl)}
+	if r.maxHoldSet {
+		h.margin = killMargin(min(r.ttl, r.maxHold))
+	}
+	spec := job.Spec{Path: path, Args: args, Env: jobEnv(r.lease, r.client.Load().Owner()), Mute: r.quiet || !r.report.plain}
+	if r.onLost != lostWarn {
+		spec.Kill = h.guardKill()
+	}
+	var err error
+	if h.job, err = job.Start(spec, r.signals); err != nil {
+		r.undo()
+		code := exitNotExec
+		r.report.tell(event{Event: "failed", Code: &code}, "%v; the job was not started", err)
+		return code
+	}
+	// The last moment at which nothing has happened yet.
+	for {
+		select {
+		case sig := <-r.signals:
+			if n, ends := job.Ends(sig); ends {
+				h.job.Abandon()
+				return r.leave(&signalled{n})
+			}
+			continue
+		default:
+		}
+		break
+	}
+	if err := r.lease.Err(); err != nil {
+		h.job.Abandon()
+		code, text := explain(err, r.name)
+		r.report.tell(event{Event: "lost", Code: &code}, "%s; the job was not started", text)
+		return code
+	}
+	h.job.Release()
+	h.loop()
+	return h.finish()
+}
+
+// loop goes on until the job has ended.
+func (h *holding) loop() {
+	done := h.lease.Done()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for !h.over() {
+		timer.Reset(time.Until(h.next()))
+		select {
+		case e := <-h.job.Events():
+			h.jobEvent(e)
+		case sig := <-h.signals:
+			if h.started {
+				h.job.Forward(sig)
+			} else {
+				h.pending = append(h.pending, sig)
+			}
+		case <-h.renewed:
+			h.job.Extend(h.guardKill())
+		case <-done:
+			done = nil
+			h.leaseEnded()
+		case <-timer.C:
+			h.look()
+		}
+	}
+}
+
+func (h *holding) jobEvent(e job.Event) {
+	switch e.Kind {
+	case job.Started:
+		h.started = true
+		h.report.emit(event{Event: "started", Token: h.lease.Token()})
+		for _, sig := range h.pending {
+			h.job.Forward(sig)
+		}
+		h.pending = nil
+	case job.Failed:
+		h.failed = e.Err
+	case job.Stopped:
+		h.job.Suspend(e.Signal, func() {
+			h.report.tell(event{Event: "stopped", Signal: job.SignalName(e.Signal)},
+				"stopped; %q is not renewed meanwhile: it is lost in %s and the job is killed then, unless you continue it", h.name, short(time.Until(h.killTime())))
+		})
+	case job.Unguarded:
+		h.report.tell(event{Event: "unguarded"}, "the guard of the job was killed: if holdfast is killed as well, the job goes on without the lock")
+	case job.Ended:
+		h.ended = &e
+	}
+}
+
+// killTime is when the job must be killed, as things are.
+func (h *holding) killTime() time.Time { return h.lease.Deadline().Add(-h.margin) }
+
+// guardKill is when the guard kills it, if we do not.
+func (h *holding) guardKill() time.Time { return h.lease.Deadline().Add(-h.margin / 2) }
+
+// endTime is when the job is asked to end.
+func (h *holding) endTime() time.Time {
+	if h.onLost == lostTerm && h.grace > h.margin {
+		return h.lease.Deadline().Add(-h.grace)
+	}
+	return h.killTime()
+}
+
+// next is when to look again.
+func (h *holding) next() time.Time {
+	switch {
+	case h.onLost == lostWarn:
+		return time.Now().Add(time.Hour) // nothing is done in time, only after the fact
+	case h.lost == nil:
+		return h.endTime()
+	case h.ended != nil || h.killed:
+		return time.Now().Add(pollEnd)
+	}
+	return h.killAt
+}
+
+// look does what is due.
+func (h *holding) look() {
+	now := time.Now()
+	if h.onLost == lostWarn {
+		return
+	}
+	if h.lost == nil && !now.Before(h.endTime()) {
+		h.end(h.whyNotRenewed(), h.killTime())
+	}
+	if h.lost != nil && !h.killed && !now.Before(h.killAt) {
+		h.kill()
+	}
+}
+
+// whyNotRenewed says why the deadline comes closer.
+func (h *holding) whyNotRenewed() error {
+	const call = 100 * time.Millisecond // the lock counts from when it was asked for
+	if h.maxHoldSet && !h.lease.Deadline().Add(call).Before(h.since.Add(h.maxHold)) {
+		return fmt.Errorf("--max-hold %v is over", h.maxHold)
+	}
+	if failure := h.failure.Load(); failure != nil {
+		return fmt.Errorf("it could not be renewed in time: %w", *failure)
+	}
+	return errors.New("it could not be renewed in time")
+}
+
+// leaseEnded is called when the client says that the lease is over.
+func (h *holding) leaseEnded() {
+	err := h.lease.Err()
+	switch {
+	case h.onLost == lostWarn:
+		h.warned = true
+		h.lost = reason(err)
+		h.report.tell(event{Event: "lost", Token: h.lease.Token()}, "lost %q: %v; the job goes on without it (--on-lost warn)", h.name, h.lost)
+	case h.lost == nil:
+		// Either the store says that it is gone, or we were stopped and all times are over.
+		kill := time.Now().Add(h.grace)
+		if h.onLost == lostKill {
+			kill = time.Now()
+		}
+		h.end(reason(err), earlier(kill, h.killTime()))
+		h.look()
+	}
+}
+
+// reason is the part of an error of a lost lease that says why.
+func reason(err error) error {
+	text := err.Error()
+	if _, why, ok := strings.Cut(text, "lost: "); ok {
+		text = why
+	}
+	return errors.New(text)
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// end asks the job to end and sets when it is killed.
+func (h *holding) end(why error, kill time.Time) {
+	h.lost, h.killAt = why, kill
+	if h.onLost == lostKill || !time.Now().Before(kill) {
+		return
+	}
+	h.report.tell(event{Event: "ending", Token: h.lease.Token(), Signal: job.SignalName(h.signal)},
+		"losing %q: %v; sent %s to the job, SIGKILL follows in %s", h.name, why, job.SignalName(h.signal), short(time.Until(kill)))
+	h.job.Terminate(h.signal)
+}
+
+func (h *holding) kill() {
+	h.killed = true
+	if err := h.job.Kill(); err != nil {
+		h.report.tell(event{Event: "error"}, "%v", err)
+		h.ended = &job.Event{Kind: job.Ended, Code: exitSignal + int(syscall.SIGKILL), Signal: syscall.SIGKILL} // no use to wait
+	}
+	h.report.emit(event{Event: "killed", Token: h.lease.Token()})
+}
+
+// over is when nothing is left to wait for.
+func (h *holding) over() bool {
+	if h.ended == nil {
+		return false
+	}
+	return h.lost == nil || h.onLost == lostWarn || h.killed || !h.job.Alive()
+}
+
+// jobEnv is our environment with what the job is to know of its lock.
+func jobEnv(l *holdfast.Lease, owner string) []string {
+	ours := lockVars(l, owner)
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return slices.ContainsFunc(ours, func(own lockVar) bool { return own.name == name })
+	})
+	for _, v := range ours {
+		env = append(env, v.name+"="+v.value)
+	}
+	return env
+}
+
+// A lockVar is a variable that describes a held lock.
+type lockVar struct{ name, value string }
+
+func lockVars(l *holdfast.Lease, owner string) []lockVar {
+	return []lockVar{
+		{"HOLDFAST_NAME", l.Name()},
+		{"HOLDFAST_ID", l.ID().String()},
+		{"HOLDFAST_TOKEN", strconv.FormatInt(l.Token(), 10)},
+		{"HOLDFAST_OWNER", owner},
+		{"HOLDFAST_DEADLINE", strconv.FormatInt(l.Deadline().Unix(), 10)},
+	}
+}
+
+// interruptedByKeyboard reports whether the job died of Ctrl-C in our terminal.
+func interruptedByKeyboard(e *job.Event, hadTerminal bool) bool {
+	return e.Signal == syscall.SIGINT && (hadTerminal || job.Foreground())
+}

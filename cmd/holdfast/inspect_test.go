@@ -1,0 +1,139 @@
+//go:build unix
+
+package main
+
+import (
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/sqlstore"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+func TestLsAndShowTellWhoHoldsAndWhoWaits(t *testing.T) {
+	s := newSite(t)
+	if out := s.ok("ls"); out != "" {
+		t.Errorf("an empty list: %q", out)
+	}
+	if out := s.ok("show", "job:a"); out != "job:a is free\n" {
+		t.Errorf("a free lock: %q", out)
+	}
+	if free := s.show("job:a"); free.Name != "job:a" || len(free.Holders) != 0 || len(free.Waiters) != 0 {
+		t.Errorf("a free lock: %+v", free)
+	}
+	holder := s.hold("job:a", "--meta", "nightly run")
+	other := s.hold("other", "--slots", "3")
+	waiter := s.start("run", "--meta", "me too", "job:a", "--", "true")
+	s.waiting("job:a", 1)
+
+	l := s.show("job:a")
+	h := l.Holders[0]
+	if h.Mode != "exclusive" || h.State != "held" || h.Token == 0 || h.Meta != "nightly run" || len(h.ID) != 32 ||
+		!strings.HasPrefix(h.Owner, hostname(t)+"/") || h.Left <= 0 || h.Left > 30 || time.Since(h.Since) > time.Minute {
+		t.Errorf("holder: %+v", h)
+	}
+	if w := l.Waiters[0]; w.Mode != "exclusive" || w.Meta != "me too" || len(w.ID) != 32 {
+		t.Errorf("waiter: %+v", w)
+	}
+
+	lines := strings.Split(strings.TrimSpace(s.ok("ls")), "\n")
+	if len(lines) != 3 || !regexp.MustCompile(`^NAME +HOLDER +MODE +TOKEN +HELD +LEFT +WAITING +META$`).MatchString(lines[0]) {
+		t.Fatalf("list: %q", lines)
+	}
+	if !regexp.MustCompile(`^job:a +\S+/\d+/\w+ +exclusive +\d+ +\d+\.\ds +\d+s +1 +nightly run$`).MatchString(lines[1]) {
+		t.Errorf("line: %q", lines[1])
+	}
+	if !regexp.MustCompile(`^other +\S+ +1 of 3 +\d+ +\S+ +\S+ +- +-$`).MatchString(lines[2]) {
+		t.Errorf("line: %q", lines[2])
+	}
+	if strings.Index(lines[0], "MODE") != strings.Index(lines[1], "exclusive") {
+		t.Errorf("not aligned:\n%s", strings.Join(lines, "\n"))
+	}
+	if out := s.ok("ls", "--names", "job:"); out != "job:a\n" {
+		t.Errorf("names: %q", out)
+	}
+	if out := s.ok("ls", "--json", "oth"); decode[lockJSON](t, out).Limit != 3 {
+		t.Errorf("json: %s", out)
+	}
+	out := s.ok("show", "job:a")
+	for _, part := range []string{"held by " + h.Owner, h.ID, "exclusive", "unless renewed", "nightly run", "1. in the queue: ", "me too"} {
+		if !strings.Contains(out, part) {
+			t.Errorf("show does not say %q:\n%s", part, out)
+		}
+	}
+	s.write("go", "")
+	for _, p := range []*process{holder, other, waiter} {
+		p.wantCode(0)
+	}
+}
+
+// Whatever somebody wrote into the store, no control character reaches a terminal.
+func TestNamesAreCleanedBeforeTheyAreShown(t *testing.T) {
+	s := newSite(t)
+	st, err := sqlstore.OpenSQLite(t.Context(), s.path("locks.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	const nasty = "\x1b]0;\x07\u202ex"
+	for _, name := range []string{"plain", nasty} {
+		_, err := st.Acquire(t.Context(), store.Request{
+			Name: name, ID: store.NewID(), Mode: store.Exclusive, Weight: 1, Tokens: 1,
+			TTL: time.Minute, Owner: nasty, Meta: nasty,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, args := range [][]string{{"ls"}, {"ls", "--names"}, {"show", "plain"}, {"run", "-n", "plain", "--", "true"}} {
+		p := s.run(args...)
+		all := p.out.String() + p.err.String()
+		if strings.ContainsAny(all, "\x1b\x07\u202e") || !strings.Contains(all, `\u001b]0;\u0007\u202ex`) {
+			t.Errorf("%q: %q", args, all)
+		}
+	}
+	if l := decode[lockJSON](t, s.ok("show", "--json", "plain")); l.Holders[0].Meta != nasty {
+		t.Errorf("programs get it as it is, but: %q", l.Holders[0].Meta)
+	}
+}
+
+func TestBreakEndsExactlyTheGrantThatWasSeen(t *testing.T) {
+	s := newSite(t)
+	s.ok("acquire", "a")
+	old := s.show("a").Holders[0].ID
+	s.run("break", "a", "--id", old).wantCode(0)
+	s.ok("acquire", "a")
+	p := s.run("break", "a", "--id", old)
+	p.wantCode(79)
+	p.wantErr("not held under that id", "holdfast show a")
+	if len(s.show("a").Holders) != 1 {
+		t.Error("the next holder's lock was broken")
+	}
+}
+
+func TestWatchInAPipePrintsAgainAndAgain(t *testing.T) {
+	s := newSite(t)
+	p := s.start("watch", "--interval", "0.1")
+	until(t, "an empty list, twice", func() bool { return strings.Count(p.out.String(), "no lock is held") >= 2 })
+	holder := s.hold("a")
+	until(t, "the lock is shown", func() bool { return strings.Contains(p.out.String(), "\na ") })
+	p.signal(syscall.SIGINT)
+	p.wantCode(0)
+	if strings.Contains(p.out.String(), "\x1b") {
+		t.Errorf("control sequences in a pipe: %q", &p.out)
+	}
+	j := s.start("watch", "--json", "--interval", "0.1")
+	until(t, "two lines", func() bool { return strings.Count(j.out.String(), "\n") >= 2 })
+	j.signal(syscall.SIGTERM)
+	j.wantCode(143)
+	line, _, _ := strings.Cut(j.out.String(), "\n")
+	if list := decode[struct{ Locks []lockJSON }](t, line); len(list.Locks) != 1 || list.Locks[0].Name != "a" {
+		t.Errorf("list: %s", line)
+	}
+	s.run("watch", "--interval", "0.01").wantCode(64)
+	s.write("go", "")
+	holder.wantCode(0)
+}

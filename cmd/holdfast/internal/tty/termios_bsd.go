@@ -1,0 +1,11 @@
+//go:build darwin || dragonfly || freebsd || netbsd || openbsd
+
+package tty
+
+import "golang.org/x/sys/unix"
+
+// GetTermios and SetTermios are the system calls that read and set the modes of a terminal.
+const (
+	GetTermios = unix.TIOCGETA
+	SetTermios = unix.TIOCSETA
+)

@@ -1,0 +1,9 @@
+package tty
+
+import "golang.org/x/sys/unix"
+
+// GetTermios and SetTermios are the system calls that read and set the modes of a terminal.
+const (
+	GetTermios = unix.TCGETS
+	SetTermios = unix.TCSETS
+)

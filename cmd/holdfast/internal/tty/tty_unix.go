@@ -1,0 +1,43 @@
+//go:build unix
+
+package tty
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// IsTerminal reports whether a file is a terminal.
+func IsTerminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(fd(f), GetTermios)
+	return err == nil
+}
+
+// Size returns the columns and lines of a terminal, or 0 if they are not known.
+func Size(f *os.File) (columns, lines int) {
+	ws, err := unix.IoctlGetWinsize(fd(f), unix.TIOCGWINSZ)
+	if err != nil {
+		return 0, 0
+	}
+	return int(ws.Col), int(ws.Row)
+}
+
+// Keys lets single keys be read, without an echo, until restore is called. Ctrl-C still is
+// a signal.
+func Keys(f *os.File) (restore func(), err error) {
+	before, err := unix.IoctlGetTermios(fd(f), GetTermios)
+	if err != nil {
+		return nil, err
+	}
+	modes := *before
+	modes.Lflag &^= unix.ICANON | unix.ECHO
+	modes.Cc[unix.VMIN], modes.Cc[unix.VTIME] = 1, 0
+	if err := unix.IoctlSetTermios(fd(f), SetTermios, &modes); err != nil {
+		return nil, err
+	}
+	return func() { unix.IoctlSetTermios(fd(f), SetTermios, before) }, nil
+}
+
+// fd is for the standard files: they are blocking anyway, so that Fd changes nothing.
+func fd(f *os.File) int { return int(f.Fd()) }

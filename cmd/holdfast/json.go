@@ -1,0 +1,78 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+)
+
+// A lockJSON is a lock as ls, show and watch print it with --json.
+type lockJSON struct {
+	Name    string       `json:"name"`
+	Limit   int          `json:"limit,omitempty"`
+	Holders []holderJSON `json:"holders"`
+	Waiters []waiterJSON `json:"waiters"`
+}
+
+type holderJSON struct {
+	ID      string    `json:"id"`
+	Owner   string    `json:"owner"`
+	Meta    string    `json:"meta,omitempty"`
+	Mode    string    `json:"mode"`
+	Permits int       `json:"permits,omitempty"`
+	Token   int64     `json:"token"`
+	State   string    `json:"state"`
+	Since   time.Time `json:"since"`
+	Left    float64   `json:"left_seconds"`
+}
+
+type waiterJSON struct {
+	ID      string    `json:"id"`
+	Owner   string    `json:"owner"`
+	Meta    string    `json:"meta,omitempty"`
+	Mode    string    `json:"mode"`
+	Permits int       `json:"permits,omitempty"`
+	Since   time.Time `json:"since"`
+}
+
+func lockToJSON(info holdfast.Info) lockJSON {
+	l := lockJSON{Name: info.Name, Limit: info.Limit, Holders: holdersJSON(info.Holders), Waiters: []waiterJSON{}}
+	for _, w := range info.Waiters {
+		l.Waiters = append(l.Waiters, waiterJSON{w.ID.String(), w.Owner, w.Meta, w.Mode.String(), permits(info.Limit, w.Permits), w.Since})
+	}
+	if info.Limit == 0 {
+		for i := range l.Holders {
+			l.Holders[i].Permits = 0
+		}
+	}
+	return l
+}
+
+func holdersJSON(holders []holdfast.Holder) []holderJSON {
+	all := []holderJSON{}
+	for _, h := range holders {
+		all = append(all, holderJSON{h.ID.String(), h.Owner, h.Meta, h.Mode.String(), h.Permits, h.Token, h.State.String(), h.Since, *seconds(h.Left)})
+	}
+	return all
+}
+
+// permits is of interest only for a semaphore.
+func permits(limit, n int) int {
+	if limit == 0 {
+		return 0
+	}
+	return n
+}
+
+// outputJSON writes a line of JSON to stdout.
+func outputJSON(v any) int {
+	enc := json.NewEncoder(os.Stdout)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		complain("cannot write the output: %v", err)
+		return exitOutput
+	}
+	return 0
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// guardOf finds the guard of a run, 0 if there is none.
+func (s *site) guardOf(p *process) int {
+	s.t.Helper()
+	dirs, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, dir := range dirs {
+		stat, err1 := os.ReadFile(dir + "/stat")
+		comm, err2 := os.ReadFile(dir + "/comm")
+		if err1 != nil || err2 != nil || string(comm) != "hf-guard\n" {
+			continue
+		}
+		var parent int
+		var state string
+		fmt.Sscan(string(stat[strings.LastIndex(string(stat), ")")+1:]), &state, &parent)
+		if parent == p.cmd.Process.Pid && state != "Z" {
+			pid, _ := strconv.Atoi(filepath.Base(dir))
+			return pid
+		}
+	}
+	return 0
+}
+
+// On Linux leaving the group and the session, and losing the parent, is no way out.
+func TestDescendantsThatLeftTheGroupDieOnLoss(t *testing.T) {
+	s := newSite(t)
+	file, err := os.Create(s.path("events.job"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	// The daemon's parent ends at once; timeout(1) makes a group of its own.
+	script := fmt.Sprintf(`trap '' TERM; "$@"; timeout 60 env HOLDFAST_TEST_JOB=beat '%s' '%s' child; wait`, os.Args[0], s.path("beats"))
+	args := append([]string{"run", "--json-fd", "3", "--ttl", lostTTL, "a", "-c", script, "--"}, s.beatArgs("escape", "daemon")...)
+	p := s.command(args...)
+	p.cmd.ExtraFiles = []*os.File{file}
+	p.start()
+	s.beating("daemon")
+	s.beating("child")
+	s.hog()
+	p.wantCode(79)
+	for _, name := range []string{"daemon", "child"} {
+		_, last := s.beats(name)
+		if deadline := s.deadline("events.job"); !last.Before(deadline) {
+			t.Errorf("the %s lived until %v after the deadline", name, last.Sub(deadline))
+		}
+		s.silent(name)
+	}
+}
+
+// When holdfast is killed, what has a parent in the job is found, whatever its group.
+func TestDescendantsInOtherGroupsDieWhenTheHolderIsKilled(t *testing.T) {
+	s := newSite(t)
+	script := fmt.Sprintf(`timeout 60 env HOLDFAST_TEST_JOB=beat '%s' '%s' child`, os.Args[0], s.path("beats"))
+	p := s.start("run", "a", "-c", script+"; true")
+	s.beating("child")
+	begin := time.Now()
+	p.signal(syscall.SIGKILL)
+	p.wantCode(-9)
+	until(t, "the guard is done", func() bool { return strings.Contains(p.err.String(), "the job was killed") })
+	s.silent("child")
+	if _, last := s.beats("child"); last.Sub(begin) > 5*time.Second {
+		t.Errorf("it lived for %v", last.Sub(begin))
+	}
+}
+
+// killall holdfast and pkill -f holdfast must leave somebody to end the job.
+func TestTheGuardHasAnotherName(t *testing.T) {
+	s := newSite(t)
+	p := s.runBeats("job", "beat")
+	s.beating("job")
+	var guard int
+	until(t, "a guard", func() bool { guard = s.guardOf(p); return guard != 0 })
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", guard))
+	if err != nil || strings.Contains(string(line), "holdfast") {
+		t.Errorf("command line %q, %v", line, err)
+	}
+}
+
+// A run of which nobody is left has nobody to end the job; but that is two murders.
+func TestAGuardThatIsKilledIsReplaced(t *testing.T) {
+	s := newSite(t)
+	p := s.runBeats("job", "beat")
+	s.beating("job")
+	old := s.guardOf(p)
+	kill(old)
+	var replaced int
+	until(t, "another guard", func() bool { replaced = s.guardOf(p); return replaced != 0 && replaced != old })
+	p.signal(syscall.SIGKILL)
+	p.wantCode(-9)
+	until(t, "the new guard is done", func() bool { return dead(replaced) })
+	s.silent("job")
+}

@@ -1,0 +1,311 @@
+//go:build unix
+
+package main
+
+import (
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lostTTL is short enough for tests to wait for and long enough that a busy machine does
+// not lose locks by itself.
+const lostTTL = "3s"
+
+// deadline is the last one that the events of a run tell.
+func (s *site) deadline(events string) time.Time {
+	s.t.Helper()
+	var last time.Time
+	for _, e := range s.events(s.read(events)) {
+		if e.End != nil && e.End.After(last) {
+			last = *e.End
+		}
+	}
+	if last.IsZero() {
+		s.t.Fatal("no deadline was told")
+	}
+	return last
+}
+
+// runBeats starts a run whose job does not want to end, with its events in a file.
+func (s *site) runBeats(name, part string, flags ...string) *process {
+	s.t.Helper()
+	file, err := os.Create(s.path("events." + name))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer file.Close()
+	args := append([]string{"run", "--json-fd", "3", "--ttl", lostTTL}, flags...)
+	p := s.command(append(append(args, "a", "--"), s.beatArgs(part, name)...)...)
+	p.cmd.ExtraFiles = []*os.File{file}
+	return p.start()
+}
+
+func TestAJobMayTakeLongerThanTheTTL(t *testing.T) {
+	s := newSite(t)
+	p := s.runBeats("job", "beat")
+	s.beating("job")
+	second := s.start("run", "--wait", "7", "a", "--", "true")
+	second.wantCode(75)
+	s.waiting("a", 0)
+	before := time.Now()
+	until(t, "it still beats", func() bool { _, last := s.beats("job"); return last.After(before) })
+	p.signal(syscall.SIGKILL)
+}
+
+// The ways in which a store can become unusable while a job runs.
+func TestAJobWhoseLockCannotBeRenewedIsDeadBeforeTheDeadline(t *testing.T) {
+	for _, test := range []struct {
+		how  string
+		harm func(s *site)
+		says string
+	}{
+		{"the file is replaced", func(s *site) {
+			s.write("other", "")
+			if err := os.Rename(s.path("other"), s.path("locks.db")); err != nil {
+				s.t.Fatal(err)
+			}
+		}, "replaced"},
+		{"the file is removed", func(s *site) {
+			if err := os.Remove(s.path("locks.db")); err != nil {
+				s.t.Fatal(err)
+			}
+		}, "removed"},
+		{"the directory is gone", func(s *site) {
+			if err := os.Rename(s.path(""), s.path("")+".away"); err != nil {
+				s.t.Fatal(err)
+			}
+			if err := os.Mkdir(s.path(""), 0o700); err != nil {
+				s.t.Fatal(err)
+			}
+			for _, file := range []string{"beats", "events.job"} {
+				if err := os.Link(s.path("")+".away/"+file, s.path(file)); err != nil {
+					s.t.Fatal(err)
+				}
+			}
+		}, "removed"},
+		{"another process hogs it", func(s *site) { s.hog() }, "could not be renewed in time"},
+	} {
+		t.Run(test.how, func(t *testing.T) {
+			s := newSite(t)
+			p := s.runBeats("job", "beat")
+			s.beating("job")
+			test.harm(s)
+			p.wantCode(79)
+			s.wasEndedInTime(p, "job")
+			p.wantErrParts(test.says, "sent SIGTERM to the job, SIGKILL follows in ", `lost "a": it could not be renewed in time`, "ended by SIGKILL")
+			if got := kinds(s.events(s.read("events.job"))); !strings.Contains(got, "ending killed lost") {
+				t.Errorf("events: %s", got)
+			}
+		})
+	}
+}
+
+// wasEndedInTime checks that the job did nothing after the deadline and is gone.
+func (s *site) wasEndedInTime(p *process, name string) {
+	s.t.Helper()
+	_, last := s.beats(name)
+	if deadline := s.deadline("events." + name); !last.Before(deadline) {
+		s.t.Errorf("the job lived until %v after the deadline", last.Sub(deadline))
+	}
+	s.silent(name)
+}
+
+// hog takes SQLite's lock for writers and does not give it back: a byte of a file beside
+// the store, which is part of SQLite's file format.
+func (s *site) hog() {
+	s.t.Helper()
+	f, err := os.OpenFile(s.path("locks.db-shm"), os.O_RDWR, 0)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { f.Close() })
+	const writeLock = 120
+	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: writeLock, Len: 1}
+	until(s.t, "the store's lock", func() bool { return unix.FcntlFlock(f.Fd(), unix.F_SETLK, &lock) == nil })
+}
+
+func TestAFullDiskEndsTheJobBeforeTheDeadline(t *testing.T) {
+	s := newSite(t)
+	s.run("run", "a", "--", "true").wantCode(0) // the file is there, and has a size
+	// No file may grow beyond this: the writes of SQLite fail as on a full disk.
+	s.write("limited", "#!/bin/sh\nulimit -f 128\nexec \"$@\"\n")
+	p := s.command("run", "--json", "--ttl", lostTTL, "a", "-c",
+		`trap '' TERM; touch "$DIR/began"; i=0; while [ $i -lt 6000 ]; do date +%s%N >"$DIR/last.new"; mv "$DIR/last.new" "$DIR/last"; sleep 0.01; i=$((i+1)); done`)
+	p.cmd.Args = append([]string{s.path("limited"), p.cmd.Path}, p.cmd.Args[1:]...)
+	p.cmd.Path = s.path("limited")
+	p.start()
+	s.exists("began")
+	s.fill() // now it is full
+	p.wantCode(79)
+	events := s.events(p.err.String())
+	if got := kinds(events); !strings.Contains(got, "ending killed lost") {
+		t.Fatalf("events: %s", got)
+	}
+	var deadline time.Time
+	for _, e := range events {
+		if e.End != nil {
+			deadline = *e.End
+		}
+	}
+	last := time.Unix(0, int64(s.pid("last")))
+	if !last.Before(deadline) {
+		t.Errorf("the job lived until %v after the deadline", last.Sub(deadline))
+	}
+	if e := events[len(events)-1]; !strings.Contains(e.Message, "could not be renewed in time") {
+		t.Errorf("it says: %s", e.Message)
+	}
+}
+
+// fill makes the store's log as large as the limit allows: others write to it.
+func (s *site) fill() {
+	s.t.Helper()
+	until(s.t, "the log is full", func() bool {
+		info, err := s.stat("locks.db-wal")
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if info.Size() >= 128*512-8192 {
+			return true
+		}
+		for range 4 {
+			s.ok("run", "filler", "--", "true")
+		}
+		return false
+	})
+}
+
+// A job that heeds the signal ends in its own time, and still has not succeeded.
+func TestAJobThatEndsItselfWhenAskedHasLostItsLockAllTheSame(t *testing.T) {
+	s := newSite(t)
+	p := s.start("run", "--ttl", lostTTL, "--signal", "USR1", "--grace", "1.2", "a", "-c",
+		`trap 'echo cleaned up; exit 0' USR1; touch "$DIR/began"; while :; do sleep 0.01; done`)
+	s.exists("began")
+	s.hog()
+	p.wantCode(79)
+	if p.out.String() != "cleaned up\n" {
+		t.Errorf("stdout: %q", &p.out)
+	}
+	p.wantErrParts("sent SIGUSR1 to the job", "the job ended with 0")
+}
+
+func TestOnLostKillSendsNoOtherSignal(t *testing.T) {
+	s := newSite(t)
+	p := s.start("run", "--ttl", lostTTL, "--on-lost", "kill", "a", "-c",
+		`trap 'echo asked' TERM; touch "$DIR/began"; while :; do sleep 0.01; done`)
+	s.exists("began")
+	s.hog()
+	p.wantCode(79)
+	p.wantErrParts("ended by SIGKILL")
+	if p.out.String() != "" {
+		t.Errorf("stdout: %q", &p.out)
+	}
+}
+
+func TestOnLostWarnLetsTheJobRunOn(t *testing.T) {
+	s := newSite(t)
+	p := s.start("run", "--ttl", lostTTL, "--on-lost", "warn", "a", "-c",
+		`trap 'echo asked' TERM; touch "$DIR/began"; while [ ! -e "$DIR/go" ]; do sleep 0.01; done; echo done`)
+	s.exists("began")
+	s.hog()
+	until(t, "a warning", func() bool { return strings.Contains(p.err.String(), "the job goes on without it") })
+	s.write("go", "")
+	p.wantCode(79)
+	if p.out.String() != "done\n" {
+		t.Errorf("stdout: %q", &p.out)
+	}
+	p.wantErrParts("the job ended with 0")
+}
+
+func TestMaxHoldEndsTheJob(t *testing.T) {
+	s := newSite(t)
+	p := s.start("run", "--max-hold", "1.5s", "a", "-c", `trap 'exit 0' TERM; while :; do sleep 0.01; done`)
+	p.wantCode(79)
+	p.wantErrParts("--max-hold 1.5s is over", "SIGTERM")
+}
+
+func TestAJobWhoseLockIsBrokenIsEndedAtItsNextRenewal(t *testing.T) {
+	s := newSite(t)
+	p := s.runBeats("job", "beat", "--grace", "0.2")
+	s.beating("job")
+	id := s.show("a").Holders[0].ID
+	brk := s.run("break", "a", "--id", id)
+	brk.wantCode(0)
+	brk.wantErr(`broke "a"`, "the holder may still be running")
+	p.wantCode(79)
+	p.wantErrParts("broken by force")
+	s.silent("job")
+	s.run("break", "a", "--id", id).wantCode(79)
+}
+
+// The job was done under its lock; that it could not be released is no failure of the job.
+func TestALockThatCannotBeReleasedIsToldAndFreesItself(t *testing.T) {
+	s := newSite(t)
+	p := s.start("run", "a", "-c", `while [ ! -e "$DIR/go" ]; do sleep 0.01; done; exit 3`)
+	until(t, "it is held", func() bool { return len(s.show("a").Holders) == 1 })
+	s.hog()
+	s.write("go", "")
+	p.wantCode(3)
+	p.wantErr(`"a" could not be released and frees itself within 30s`)
+}
+
+// The end of a lock that nobody noticed: the job has succeeded by its own account.
+func TestAJobThatEndsAfterItsLockWasTakenAwayHasNotSucceeded(t *testing.T) {
+	s := newSite(t)
+	p := s.start("run", "a", "-c", `while [ ! -e "$DIR/go" ]; do sleep 0.01; done`)
+	until(t, "it is held", func() bool { return len(s.show("a").Holders) == 1 })
+	s.run("break", "a", "--id", s.show("a").Holders[0].ID).wantCode(0)
+	s.write("go", "")
+	p.wantCode(79)
+	p.wantErrParts("broken by force", "the job ended with 0")
+}
+
+func TestKillOfTheHolderFreesTheLockInTimeAndItsJobIsDeadByThen(t *testing.T) {
+	s := newSite(t)
+	first := s.runBeats("first", "beat")
+	s.beating("first")
+	second := s.runBeats("second", "beat")
+	s.waiting("a", 1)
+	killed := time.Now()
+	first.signal(syscall.SIGKILL)
+	first.wantCode(-9)
+	s.beating("second")
+	s.comesAfter("first", "second")
+	for _, e := range s.events(s.read("events.second")) {
+		if d := e.Time.Sub(killed); e.Event == "acquired" && d > 3*time.Second+time.Second {
+			t.Errorf("free after %v", d)
+		}
+	}
+	until(t, "the guard says so", func() bool { return strings.Contains(first.err.String(), "holdfast was killed: the job was killed") })
+	second.signal(syscall.SIGKILL)
+}
+
+func TestStopOfTheHolderEndsItsJobBeforeAnotherBegins(t *testing.T) {
+	s := newSite(t)
+	first := s.runBeats("first", "beat")
+	s.beating("first")
+	second := s.runBeats("second", "beat")
+	s.waiting("a", 1)
+	first.signal(syscall.SIGSTOP)
+	s.beating("second")
+	s.comesAfter("first", "second")
+	first.signal(syscall.SIGCONT)
+	first.wantCode(79)
+	first.wantErrParts("holdfast was stopped or hangs: the job was killed", `lost "a"`)
+	second.signal(syscall.SIGKILL)
+}
+
+// comesAfter checks that the first had stopped before the second began.
+func (s *site) comesAfter(first, second string) {
+	s.t.Helper()
+	s.silent(first)
+	_, last := s.beats(first)
+	begin, _ := s.beats(second)
+	if !last.Before(begin) {
+		s.t.Errorf("%s beat until %v after %s had begun", first, last.Sub(begin), second)
+	}
+}

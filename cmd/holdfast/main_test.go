@@ -1,0 +1,288 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Everything here drives the built command as its users do: by its arguments, signals,
+// files and exit codes.
+
+// patience is how long a test waits for what must happen. It is reached only by failures.
+const patience = 30 * time.Second
+
+var (
+	command    string   // the built holdfast
+	buildFlags []string // for go build
+)
+
+func TestMain(m *testing.M) {
+	if part := os.Getenv("HOLDFAST_TEST_JOB"); part != "" {
+		playJob(part, os.Args[1:])
+		return
+	}
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		f.Value.Set("6") // most of them wait most of the time
+	}
+	os.Exit(buildAndRun(m))
+}
+
+func buildAndRun(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "holdfast")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	command = filepath.Join(dir, "holdfast")
+	if out, err := exec.Command("go", append([]string{"build", "-buildvcs=false", "-o", command}, append(buildFlags, ".")...)...).CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
+		return 1
+	}
+	for _, v := range os.Environ() { // no test may touch the locks of whoever runs it
+		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "HOLDFAST_") || name == "NO_COLOR" {
+			os.Unsetenv(name)
+		}
+	}
+	for _, sig := range []os.Signal{syscall.SIGINT, syscall.SIGHUP} {
+		if signal.Ignored(sig) { // as in the background of a script: what we start would ignore it too
+			signal.Notify(make(chan os.Signal, 1), sig)
+		}
+	}
+	return m.Run()
+}
+
+// A site is a store of a test's own, and a directory for what its jobs write.
+type site struct {
+	t   *testing.T
+	dir string
+	env []string
+}
+
+func newSite(t *testing.T) *site {
+	t.Parallel()
+	dir := t.TempDir()
+	return &site{t, dir, append(os.Environ(),
+		"HOLDFAST_STORE=sqlite:"+filepath.Join(dir, "locks.db"), "DIR="+dir, "TERM=xterm", "PS1=", "LC_ALL=C")}
+}
+
+func (s *site) path(name string) string { return filepath.Join(s.dir, name) }
+
+// A process is one that a test started.
+type process struct {
+	t        *testing.T
+	cmd      *exec.Cmd
+	out, err text
+	ended    chan struct{}
+}
+
+// A text can be read while it is written.
+type text struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (x *text) Write(p []byte) (int, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.b.Write(p)
+}
+
+func (x *text) String() string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.b.String()
+}
+
+// command prepares holdfast with these arguments.
+func (s *site) command(args ...string) *process {
+	p := &process{t: s.t, cmd: exec.Command(command, args...), ended: make(chan struct{})}
+	p.cmd.Env, p.cmd.Dir = s.env, s.dir
+	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.err
+	return p
+}
+
+// start starts it, and sees to it that nothing outlives the test.
+func (p *process) start() *process {
+	p.t.Helper()
+	if err := p.cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	go func() {
+		p.cmd.Wait()
+		close(p.ended)
+	}()
+	p.t.Cleanup(func() {
+		select {
+		case <-p.ended:
+		default:
+			p.cmd.Process.Signal(syscall.SIGCONT)
+			p.cmd.Process.Kill() // the guard ends the job
+			<-p.ended
+		}
+		if p.t.Failed() {
+			p.t.Logf("%s\nstdout: %s\nstderr: %s", p.cmd, &p.out, &p.err)
+		}
+	})
+	return p
+}
+
+// start starts holdfast.
+func (s *site) start(args ...string) *process {
+	s.t.Helper()
+	return s.command(args...).start()
+}
+
+// run runs holdfast to its end.
+func (s *site) run(args ...string) *process {
+	s.t.Helper()
+	p := s.start(args...)
+	p.wait()
+	return p
+}
+
+// wait waits for the end and returns the exit code, or the signal as a negative number.
+func (p *process) wait() int {
+	p.t.Helper()
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		p.t.Fatalf("%s does not end\nstdout: %s\nstderr: %s", p.cmd, &p.out, &p.err)
+	}
+	return p.code()
+}
+
+func (p *process) code() int {
+	if status := p.cmd.ProcessState.Sys().(syscall.WaitStatus); status.Signaled() {
+		return -int(status.Signal())
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+func (p *process) signal(sig syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// wantCode checks how it ended.
+func (p *process) wantCode(code int) {
+	p.t.Helper()
+	if got := p.wait(); got != code {
+		p.t.Fatalf("%s: exit code %d, want %d\nstdout: %s\nstderr: %s", p.cmd, got, code, &p.out, &p.err)
+	}
+}
+
+// wantErr checks that there is one sentence on stderr that has all these parts.
+func (p *process) wantErr(parts ...string) {
+	p.t.Helper()
+	got := p.err.String()
+	if strings.Count(got, "\n") != 1 || !strings.HasPrefix(got, "holdfast: ") {
+		p.t.Fatalf("%s: stderr is not one sentence: %q", p.cmd, got)
+	}
+	p.wantErrParts(parts...)
+}
+
+func (p *process) wantErrParts(parts ...string) {
+	p.t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(p.err.String(), part) {
+			p.t.Fatalf("%s: stderr does not say %q: %s", p.cmd, part, &p.err)
+		}
+	}
+}
+
+// until waits for what must happen.
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !is(); time.Sleep(3 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("does not happen: %s", what)
+		}
+	}
+}
+
+func (s *site) read(name string) string {
+	text, err := os.ReadFile(s.path(name))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		s.t.Fatal(err)
+	}
+	return string(text)
+}
+
+func (s *site) write(name, text string) {
+	s.t.Helper()
+	if err := os.WriteFile(s.path(name), []byte(text), 0o755); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// exists waits for a file that a job writes.
+func (s *site) exists(name string) {
+	s.t.Helper()
+	until(s.t, "file "+name, func() bool { _, err := os.Stat(s.path(name)); return err == nil })
+}
+
+// pid waits for a process number that a job writes.
+func (s *site) pid(name string) int {
+	s.t.Helper()
+	until(s.t, "a number in "+name, func() bool { return strings.HasSuffix(s.read(name), "\n") })
+	pid, err := strconv.Atoi(strings.TrimSpace(s.read(name)))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return pid
+}
+
+// dead reports whether a process has ended, or is a zombie.
+func dead(pid int) bool {
+	if syscall.Kill(pid, 0) != nil {
+		return true
+	}
+	out, _ := exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(pid)).Output()
+	return len(out) == 0 || out[0] == 'Z'
+}
+
+// hold has holdfast hold a lock until the file "go" exists, and waits until it does.
+func (s *site) hold(name string, flags ...string) *process {
+	s.t.Helper()
+	args := append([]string{"run"}, flags...)
+	args = append(args, name, "-c", `echo $$ >"$DIR/held.$HOLDFAST_NAME"; while [ ! -e "$DIR/go" ]; do sleep 0.02; done`)
+	p := s.start(args...)
+	s.exists("held." + name)
+	return p
+}
+
+// waiting waits until so many wait for a lock.
+func (s *site) waiting(name string, n int) {
+	s.t.Helper()
+	until(s.t, fmt.Sprintf("%d wait for %s", n, name), func() bool { return len(s.show(name).Waiters) == n })
+}
+
+func (s *site) stat(name string) (os.FileInfo, error) { return os.Stat(s.path(name)) }
+
+func hostname(t *testing.T) string {
+	name, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func kill(pid int) { syscall.Kill(pid, syscall.SIGKILL) }

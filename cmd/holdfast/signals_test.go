@@ -1,0 +1,110 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestEverySignalReachesTheJob(t *testing.T) {
+	s := newSite(t)
+	p := s.start("run", "a", "--", "env", "HOLDFAST_TEST_JOB=catch", os.Args[0], s.path("got"))
+	s.exists("got")
+	signals := []syscall.Signal{
+		syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGABRT, syscall.SIGALRM, syscall.SIGUSR1, syscall.SIGUSR2,
+		syscall.SIGWINCH, syscall.SIGCONT, syscall.SIGTSTP, syscall.SIGVTALRM, syscall.SIGXCPU, syscall.SIGIO,
+	}
+	if runtime.GOOS == "linux" {
+		signals = append(signals, 30, 35, 50, 64)
+	}
+	for _, sig := range append(signals, syscall.SIGTERM) {
+		p.signal(sig)
+		until(t, sig.String()+" reaches the job", func() bool { return strings.Contains(s.read("got"), fmt.Sprintf("<%d>", int(sig))) })
+	}
+	p.wantCode(5)
+}
+
+func TestASignalReachesTheWholeGroup(t *testing.T) {
+	s := newSite(t)
+	p := s.start("run", "a", "-c", `sleep 60 & echo $! >"$DIR/child"; wait`)
+	child := s.pid("child")
+	p.signal(syscall.SIGTERM)
+	p.wantCode(128 + 15)
+	until(t, "the grandchild ends", func() bool { return dead(child) })
+	if p.err.String() != "" {
+		t.Errorf("stderr: %s", &p.err)
+	}
+	s.run("run", "-n", "a", "--", "true").wantCode(0) // released
+}
+
+func TestASignalWhileWaitingLeavesTheQueueAtOnce(t *testing.T) {
+	s := newSite(t)
+	holder := s.hold("a")
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1} {
+		p := s.start("run", "-v", "a", "--", "touch", s.path("ran"))
+		s.waiting("a", 1)
+		p.signal(syscall.SIGWINCH) // means nothing here
+		p.signal(sig)
+		p.wantCode(128 + int(sig))
+		p.wantErrParts("left the queue")
+		if n := len(s.show("a").Waiters); n != 0 {
+			t.Errorf("after %v: %d still wait", sig, n)
+		}
+		acquire := s.start("acquire", "a")
+		s.waiting("a", 1)
+		acquire.signal(sig)
+		acquire.wantCode(128 + int(sig))
+		if n := len(s.show("a").Waiters); n != 0 {
+			t.Errorf("after %v: %d still wait", sig, n)
+		}
+	}
+	s.write("go", "")
+	holder.wantCode(0)
+	if _, err := s.stat("ran"); err == nil {
+		t.Error("a job was started during shutdown")
+	}
+}
+
+// A signal at any moment between the start and the end of holdfast either ends it before
+// the job begins, or reaches the job. It never gets lost, and the lock is never left.
+func TestNoSignalIsLostAroundTheStart(t *testing.T) {
+	s := newSite(t)
+	for i := range 30 {
+		ran := s.path(fmt.Sprint("ran", i))
+		p := s.start("run", "--json", "a", "-c", fmt.Sprintf(`trap 'exit 9' TERM; touch %s; while :; do sleep 0.01; done`, ran))
+		// Sooner or later by steps: in the runtime's first moments, while the lock is taken,
+		// the guard started, the job executed, its trap set.
+		time.Sleep(time.Duration(i) * 2 * time.Millisecond)
+		p.signal(syscall.SIGTERM)
+		switch code := p.wait(); code {
+		case 9, 128 + 15: // the trap, or before it was set
+		case -15: // before we could catch it
+			if p.err.String() != "" {
+				t.Errorf("died of the signal after %s", &p.err)
+			}
+		default:
+			t.Errorf("exit code %d: %s", code, &p.err)
+		}
+		s.run("run", "-n", "a", "--", "true").wantCode(0)
+	}
+}
+
+func TestIgnoredSignalsStayIgnored(t *testing.T) {
+	s := newSite(t)
+	s.write("wrap", "#!/bin/sh\ntrap '' HUP INT\nexec \"$@\"\n")
+	p := s.command("run", "a", "-c", `touch "$DIR/ready"; while [ ! -e "$DIR/go" ]; do sleep 0.01; done; exit 4`)
+	p.cmd.Args = append([]string{s.path("wrap"), p.cmd.Path}, p.cmd.Args[1:]...)
+	p.cmd.Path = s.path("wrap")
+	p.start()
+	s.exists("ready")
+	p.signal(syscall.SIGHUP)
+	p.signal(syscall.SIGINT)
+	s.write("go", "")
+	p.wantCode(4)
+}

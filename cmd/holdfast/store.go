@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/cli"
+	_ "github.com/holdfast-lock/holdfast/memstore" // memory: URLs, to say why they are of no use here
+	_ "github.com/holdfast-lock/holdfast/sqlstore" // sqlite: URLs
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+const (
+	// openTimeout bounds how long a server may take to say hello.
+	openTimeout = 10 * time.Second
+
+	defaultStorePlace = "~/.local/state/holdfast/locks.db, or under XDG_STATE_HOME; ~/Library/Application Support on macOS, %LocalAppData% on Windows"
+)
+
+// A storeFlag is the choice of a store.
+type storeFlag struct{ url string }
+
+func (s *storeFlag) flag() *cli.Flag {
+	return cli.String("store", 0, "URL", &s.url, "where the locks are, such as sqlite:PATH; default: HOLDFAST_STORE, or an SQLite file in your state directory")
+}
+
+// check finds mistakes in the URL before anything is touched.
+func (s *storeFlag) check() error {
+	if s.url == "" {
+		s.url = os.Getenv("HOLDFAST_STORE")
+	}
+	if s.url == "" {
+		return nil
+	}
+	_, err := store.ParseURL(s.url)
+	return err
+}
+
+// open opens the store. Check comes first.
+func (s *storeFlag) open(ctx context.Context) (store.Store, error) {
+	if s.url == "" {
+		path, err := defaultStore()
+		if err != nil {
+			return nil, err
+		}
+		s.url = "sqlite:" + (&url.URL{Path: path}).EscapedPath()
+	}
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	st, err := store.Open(ctx, s.url)
+	if err != nil && context.Cause(ctx) != nil {
+		err = errors.Join(err, context.Cause(ctx))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot open the store: %w", err)
+	}
+	return st, nil
+}
+
+// connect opens the store for a client that closes it.
+func (s *storeFlag) connect(ctx context.Context) (*holdfast.Client, func(), error) {
+	st, err := s.open(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	c := holdfast.New(st)
+	return c, func() {
+		c.Close()
+		st.Close()
+	}, nil
+}
+
+// defaultStore returns the file of a user who named no store, and makes its directory.
+func defaultStore() (string, error) {
+	const instead = "name a store with --store or HOLDFAST_STORE, such as sqlite:/var/lib/locks.db"
+	dir, err := stateDir()
+	if err != nil {
+		return "", fmt.Errorf("%w: no directory for the default store: %v; %s", holdfast.ErrInvalid, err, instead)
+	}
+	dir = filepath.Join(dir, "holdfast")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("cannot make the directory of the default store: %w; %s", err, instead)
+	}
+	return filepath.Join(dir, "locks.db"), nil
+}
+
+func stateDir() (string, error) {
+	switch runtime.GOOS {
+	case "windows":
+		if dir := os.Getenv("LocalAppData"); dir != "" {
+			return dir, nil
+		}
+		return "", errors.New("%LocalAppData% is not set")
+	case "darwin", "ios":
+		return os.UserConfigDir()
+	}
+	// The specification has relative paths ignored.
+	if dir := os.Getenv("XDG_STATE_HOME"); strings.HasPrefix(dir, "/") {
+		return dir, nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(home, ".local", "state"), nil
+}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"strings"
+	"unicode"
+)
+
+// A table is rows of text in columns. Its cells are clean.
+type table struct {
+	head []string
+	rows [][]string
+}
+
+func (t *table) add(cells ...string) {
+	for i := range cells {
+		cells[i] = clean(cells[i])
+		if cells[i] == "" {
+			cells[i] = "-"
+		}
+	}
+	t.rows = append(t.rows, cells)
+}
+
+// leastColumn is what a column that has to be cut keeps.
+const leastColumn = 8
+
+// lines returns the table in aligned lines of at most that many columns of a terminal, 0
+// for as many as it takes. The first line is the head, bold if colour is set.
+func (t *table) lines(most int, colour bool) []string {
+	widths := make([]int, len(t.head))
+	for _, row := range append([][]string{t.head}, t.rows...) {
+		for i, cell := range row {
+			widths[i] = max(widths[i], columns(cell))
+		}
+	}
+	for most > 0 {
+		total, widest := 2*(len(widths)-1), 0
+		for i, w := range widths {
+			total += w
+			if w > widths[widest] {
+				widest = i
+			}
+		}
+		if total <= most || widths[widest] <= leastColumn {
+			break
+		}
+		widths[widest] = max(leastColumn, widths[widest]-(total-most))
+	}
+	lines := []string{t.line(t.head, widths)}
+	if colour {
+		lines[0] = bold + lines[0] + plain
+	}
+	for _, row := range t.rows {
+		lines = append(lines, t.line(row, widths))
+	}
+	return lines
+}
+
+const (
+	bold  = "\x1b[1m"
+	plain = "\x1b[0m"
+)
+
+func (t *table) line(cells []string, widths []int) string {
+	var b strings.Builder
+	for i, cell := range cells {
+		cell = cut(cell, widths[i])
+		b.WriteString(cell)
+		if i < len(cells)-1 {
+			b.WriteString(strings.Repeat(" ", widths[i]-columns(cell)+2))
+		}
+	}
+	return strings.TrimRight(b.String(), " ")
+}
+
+// cut shortens a text to so many columns.
+func cut(s string, most int) string {
+	if columns(s) <= most {
+		return s
+	}
+	n := 0
+	for i, r := range s {
+		if n += runeColumns(r); n > most-1 {
+			return s[:i] + "…"
+		}
+	}
+	return s
+}
+
+// columns is how wide a text is on a terminal.
+func columns(s string) int {
+	n := 0
+	for _, r := range s {
+		n += runeColumns(r)
+	}
+	return n
+}
+
+// runeColumns is nearly right: the characters of East Asia and pictures take two columns,
+// marks on other characters take none.
+func runeColumns(r rune) int {
+	switch {
+	case r < 0x300:
+		return 1
+	case unicode.In(r, unicode.Mn, unicode.Me):
+		return 0
+	case r >= 0x1100 && r <= 0x115f, r >= 0x2e80 && r <= 0xa4cf, r >= 0xac00 && r <= 0xd7a3,
+		r >= 0xf900 && r <= 0xfaff, r >= 0xfe30 && r <= 0xfe6f, r >= 0xff00 && r <= 0xff60,
+		r >= 0xffe0 && r <= 0xffe6, r >= 0x1f300 && r <= 0x1faff, r >= 0x20000 && r <= 0x3fffd:
+		return 2
+	}
+	return 1
+}

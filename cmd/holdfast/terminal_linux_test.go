@@ -1,0 +1,311 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A screen is a terminal with somebody in front of it.
+type screen struct {
+	*process
+	keyboard *os.File // and the screen: the other side of the terminal
+	seen     text
+}
+
+// terminal starts a command on a terminal of its own, as the first of its session.
+func (s *site) terminal(args ...string) *screen {
+	s.t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		s.t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 100}); err != nil {
+		s.t.Fatal(err)
+	}
+	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer slave.Close()
+	x := &screen{process: s.command(), keyboard: master}
+	x.cmd = exec.Command(args[0], args[1:]...)
+	x.cmd.Env, x.cmd.Dir = append(s.env, "PATH="+filepath.Dir(command)+":"+os.Getenv("PATH")), s.dir
+	x.cmd.Stdin, x.cmd.Stdout, x.cmd.Stderr = slave, slave, slave
+	x.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
+	s.t.Cleanup(func() {
+		if s.t.Failed() {
+			seen := x.seen.String()
+			s.t.Logf("on the terminal: %q", seen[max(0, len(seen)-2000):])
+		}
+	})
+	x.start()
+	go func() {
+		buf := make([]byte, 4096)
+		for {
+			n, err := master.Read(buf)
+			x.seen.Write(buf[:n])
+			if err != nil {
+				return // everybody has left
+			}
+		}
+	}()
+	s.t.Cleanup(func() { master.Close() })
+	return x
+}
+
+// shell starts a shell with job control, as people use it.
+func (s *site) shell() *screen {
+	s.t.Helper()
+	x := s.terminal("bash", "--norc", "--noprofile", "--noediting", "-i")
+	x.types("PS1=; bind 'set enable-bracketed-paste off' 2>/dev/null; echo shell-$((1+1))\n")
+	x.shows("shell-2")
+	return x
+}
+
+func (x *screen) types(keys string) {
+	x.t.Helper()
+	if _, err := x.keyboard.WriteString(keys); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+// shows waits until a text is on the screen.
+func (x *screen) shows(text string) {
+	x.t.Helper()
+	until(x.t, "on the screen: "+text, func() bool { return strings.Contains(x.seen.String(), text) })
+}
+
+const (
+	ctrlC = "\x03"
+	ctrlZ = "\x1a"
+)
+
+func TestTheJobHasTheTerminal(t *testing.T) {
+	s := newSite(t)
+	x := s.terminal(command, "run", "a", "-c", `test -t 0 && test -t 1 && test -t 2 && read line && echo "read $line from $(tty)"`)
+	x.types("hello\n")
+	x.shows("read hello from /dev/pts/")
+	x.wantCode(0)
+}
+
+// The jobs here are single processes: dash drops a Ctrl-C that hits it while it forks, and
+// is not stopped by a Ctrl-Z that does.
+
+func TestCtrlCEndsTheJobAndUsLikeAnyProgram(t *testing.T) {
+	s := newSite(t)
+	x := s.terminal(command, "run", "a", "-c", `echo ready; exec sleep 60`)
+	x.shows("ready")
+	x.types(ctrlC)
+	x.wantCode(-int(syscall.SIGINT))
+	s.run("run", "-n", "a", "--", "true").wantCode(0) // released
+}
+
+func TestCtrlCIsTheJobsToHandle(t *testing.T) {
+	s := newSite(t)
+	x := s.terminal(command, "run", "a", "-c", `trap 'echo caught; exit 3' INT; echo ready; read line`)
+	x.shows("ready")
+	x.types(ctrlC)
+	x.shows("caught")
+	x.wantCode(3)
+}
+
+func TestCtrlCWhileWaitingLeavesTheQueue(t *testing.T) {
+	s := newSite(t)
+	holder := s.hold("a")
+	x := s.terminal(command, "run", "a", "--", "true")
+	x.shows(`waiting for "a"`)
+	x.shows("held by " + hostname(t))
+	x.shows("(1 of 1 in the queue)")
+	x.types(ctrlC)
+	x.wantCode(-int(syscall.SIGINT))
+	s.waiting("a", 0)
+	s.write("go", "")
+	holder.wantCode(0)
+}
+
+// After Ctrl-C a script must not go on with its next line.
+func TestCtrlCEndsTheCallingScriptAndLoop(t *testing.T) {
+	s := newSite(t)
+	s.write("script", "#!/bin/bash\nholdfast run a -c 'echo in-$((0+1)); exec sleep 60'\ntouch after\n")
+	x := s.shell()
+	x.types("./script\n")
+	x.shows("in-1")
+	x.types(ctrlC)
+	x.types("echo code-$?\n")
+	x.shows("code-130")
+	x.types("for i in 1 2 3; do echo $i >>turns; holdfast run a -c 'echo in-$((1+1)); exec sleep 60'; done\n")
+	x.shows("in-2")
+	x.types(ctrlC)
+	x.types("echo still-$((0+3))\n")
+	x.shows("still-3")
+	if _, err := s.stat("after"); err == nil {
+		t.Error("the script went on")
+	}
+	if turns := s.read("turns"); turns != "1\n" {
+		t.Errorf("the loop went on: %q", turns)
+	}
+}
+
+func TestCtrlZAndFgAndBg(t *testing.T) {
+	s := newSite(t)
+	if err := unix.Mkfifo(s.path("fifo"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	x := s.shell()
+	x.types("holdfast run a -c 'echo ready-$((0+1)); read line; echo got-$line; read end <fifo; echo end-$((0+4))'\n")
+	x.shows("ready-1")
+	x.types(ctrlZ)
+	x.shows("is not renewed meanwhile")
+	x.shows("Stopped")
+	x.types("jobs; echo prompt-$((0+2))\n")
+	x.shows("prompt-2")
+	x.types("fg\n")
+	x.types("typed\n")
+	x.shows("got-typed")
+	x.types(ctrlZ)
+	until(t, "stopped again", func() bool { return strings.Count(x.seen.String(), "Stopped") >= 3 })
+	x.types("bg; echo prompt-$((0+3))\n")
+	x.shows("prompt-3")
+	s.write("fifo", "\n")
+	x.shows("end-4")
+	x.types("wait; echo code-$?; exit 7\n")
+	x.shows("code-0")
+	x.wantCode(7)
+}
+
+// In a group whose shell is gone nobody could continue us: the system ignores Ctrl-Z there.
+func TestCtrlZWithoutAShellStopsNothing(t *testing.T) {
+	s := newSite(t)
+	x := s.terminal(command, "run", "a", "-c", `echo ready; read line; echo "got $line"`)
+	x.shows("ready")
+	x.types(ctrlZ)
+	x.types("hello\n")
+	x.shows("got hello")
+	x.wantCode(0)
+}
+
+// A stopped run does not renew, and must not keep its job beyond the lock.
+func TestAJobThatIsStoppedTooLongIsKilled(t *testing.T) {
+	s := newSite(t)
+	x := s.shell()
+	x.types("holdfast run --ttl 2s a -c 'echo $$ >pid; echo ready-$((0+1)); exec sleep 60'\n")
+	x.shows("ready-1")
+	pid := s.pid("pid")
+	x.types(ctrlZ)
+	x.shows("Stopped")
+	until(t, "the job is dead", func() bool { return dead(pid) })
+	s.run("run", "a", "--", "true").wantCode(0)
+	x.types("fg; echo code-$?\n")
+	x.shows("code-79")
+}
+
+// A pager beside us must be able to read keys while the job runs.
+func TestInAPipelineTheOthersKeepTheTerminal(t *testing.T) {
+	s := newSite(t)
+	x := s.shell()
+	x.types("holdfast run a -c 'echo hi; while [ ! -e go ]; do sleep 0.01; done' | sh -c 'read key </dev/tty; echo key-$key; cat'\n")
+	s.exists("locks.db")
+	until(t, "it is held", func() bool { return len(s.show("a").Holders) == 1 })
+	x.types("k\n")
+	x.shows("key-k")
+	s.write("go", "")
+	x.types("echo end-$((0+1))\n")
+	x.shows("end-1")
+	// And the job gets it if it asks for it.
+	x.types("holdfast run a -c 'read word </dev/tty; echo word-$word' | cat\n")
+	until(t, "it is held", func() bool { return len(s.show("a").Holders) == 1 })
+	x.types("w\n")
+	x.shows("word-w")
+}
+
+func TestTheTerminalIsRestoredAfterAKilledJob(t *testing.T) {
+	s := newSite(t)
+	x := s.shell()
+	x.types("holdfast run a -c 'stty -echo -icanon; echo $$ >pid; echo raw-$((0+1)); exec sleep 60'; stty -a | grep -o ' -*icanon'; echo end-$((0+1))\n")
+	x.shows("raw-1")
+	kill(s.pid("pid"))
+	x.shows("end-1")
+	if out := x.seen.String(); !strings.Contains(out, " icanon") || strings.Contains(out[strings.LastIndex(out, "raw-1"):], "-icanon") {
+		t.Errorf("modes were not restored")
+	}
+}
+
+func TestWatchFillsTheScreenAndGivesItBack(t *testing.T) {
+	s := newSite(t)
+	holder := s.hold("a", "--meta", "m")
+	x := s.shell()
+	x.types("holdfast watch --interval 0.1\n")
+	x.shows("\x1b[?1049h")
+	x.shows("q quits")
+	x.shows("\x1b[1mNAME")
+	x.types(ctrlZ)
+	x.shows("Stopped")
+	x.types("echo prompt-$((0+1)); fg\n")
+	x.shows("prompt-1")
+	until(t, "the screen again", func() bool { return strings.Count(x.seen.String(), "\x1b[?1049h") == 2 })
+	x.types("q")
+	x.types("echo code-$?\n")
+	x.shows("code-0")
+	x.types("holdfast watch; echo done-$?\n")
+	until(t, "a third screen", func() bool { return strings.Count(x.seen.String(), "\x1b[?1049h") == 3 })
+	x.types(ctrlC)
+	x.shows("done-0")
+	x.types("stty -a | grep -o ' -*icanon'; echo end-$((0+1))\n")
+	x.shows("end-1")
+	seen := x.seen.String()
+	if strings.Count(seen, "\x1b[?1049l") != 3 || strings.Count(seen, "\x1b[?25h") != 3 || strings.Contains(seen, "-icanon") {
+		t.Error("the terminal was not given back as it was")
+	}
+	s.write("go", "")
+	holder.wantCode(0)
+}
+
+func TestColourIsForTerminalsAndCanBeTurnedOff(t *testing.T) {
+	s := newSite(t)
+	s.ok("acquire", "a")
+	const escape = "\x1b["
+	if strings.Contains(s.ok("ls")+s.ok("show", "a"), escape) {
+		t.Error("colour in a pipe")
+	}
+	for _, test := range []struct {
+		env    string
+		colour bool
+	}{{"OTHER=1", true}, {"NO_COLOR=1", false}, {"NO_COLOR=", true}, {"TERM=dumb", false}} {
+		for _, args := range [][]string{{"ls"}, {"show", "a"}} {
+			x := s.terminal(append([]string{"env", test.env, command}, args...)...)
+			x.wantCode(0)
+			until(t, "the list", func() bool { return strings.Contains(x.seen.String(), hostname(t)) })
+			if got := strings.Contains(x.seen.String(), escape); got != test.colour {
+				t.Errorf("%s %v: %q", test.env, args, x.seen.String())
+			}
+		}
+	}
+}
+
+// A table that does not fit is cut, not wrapped.
+func TestAWideTableIsCutToTheTerminal(t *testing.T) {
+	s := newSite(t)
+	s.ok("acquire", "--meta", strings.Repeat("long ", 40), strings.Repeat("n", 200))
+	x := s.terminal(command, "ls")
+	x.wantCode(0)
+	x.shows("…")
+	for line := range strings.SplitSeq(x.seen.String(), "\r\n") {
+		if n := columns(strings.NewReplacer(bold, "", plain, "").Replace(line)); n > 100 {
+			t.Errorf("%d columns: %q", n, line)
+		}
+	}
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// clean escapes what a terminal would act on instead of showing it: control characters,
+// reversed writing direction, invisible characters, bytes that are no text.
+func clean(s string) string {
+	if !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }) {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case r == utf8.RuneError && n == 1:
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		case unicode.IsPrint(r):
+			b.WriteRune(r)
+		case r > 0xffff:
+			fmt.Fprintf(&b, `\U%08x`, r)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+		i += n
+	}
+	return b.String()
+}
+
+// short is a duration as people want to read it.
+func short(d time.Duration) string {
+	d = max(0, d)
+	switch {
+	case d < 9950*time.Millisecond:
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	case d < time.Minute-time.Second/2:
+		return fmt.Sprintf("%.0fs", d.Seconds())
+	}
+	s := int64(d.Round(time.Second) / time.Second)
+	switch {
+	case s < 3600:
+		return fmt.Sprintf("%dm%02ds", s/60, s%60)
+	case s < 86400:
+		return fmt.Sprintf("%dh%02dm", s/3600, s/60%60)
+	}
+	return fmt.Sprintf("%dd%02dh", s/86400, s/3600%24)
+}
+
+// shellQuote makes a word safe to paste into a shell.
+func shellQuote(s string) string {
+	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+.,:/@%=") == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// describeHeld says who is in the way: who, where, since when, for how long, and how many
+// others wait.
+func describeHeld(e *holdfast.HeldError) string {
+	var b strings.Builder
+	if len(e.Holders) == 0 {
+		fmt.Fprintf(&b, "%q is wanted by others who came first", e.Name)
+	} else {
+		h := &e.Holders[0]
+		fmt.Fprintf(&b, "%q is %s", e.Name, describeHolder(h))
+		if n := len(e.Holders) - 1; n > 0 {
+			fmt.Fprintf(&b, " and %d more", n)
+		}
+	}
+	switch {
+	case e.Place > 0:
+		fmt.Fprintf(&b, "; place %d of %d in the queue", e.Place, max(e.Place, e.Waiters+1))
+	case e.Waiters > 0:
+		fmt.Fprintf(&b, "; %d in the queue", e.Waiters)
+	}
+	return b.String()
+}
+
+func describeHolder(h *holdfast.Holder) string {
+	owner := h.Owner
+	if owner == "" {
+		owner = "an unnamed owner"
+	}
+	if h.Meta != "" {
+		owner += " (" + h.Meta + ")"
+	}
+	since := h.Since.Format("15:04:05")
+	if age := time.Since(h.Since); age >= 12*time.Hour {
+		since = h.Since.Format("2006-01-02 15:04:05")
+	}
+	age := short(time.Since(h.Since))
+	switch h.State {
+	case store.Done:
+		return fmt.Sprintf("closed: done by %s since %s (%s ago), open again in %s", owner, since, age, short(h.Left))
+	case store.Cooling:
+		return fmt.Sprintf("closed: released by %s before its minimum hold was over, open again in %s", owner, short(h.Left))
+	}
+	return fmt.Sprintf("held by %s since %s (%s ago), %s left unless renewed", owner, since, age, short(h.Left))
+}

@@ -1,0 +1,118 @@
+// Package sqlfence refuses the writes of a holder whose lease is over, in the database that
+// is written to: see package fence for what fencing tokens are and why a lock alone cannot
+// do this.
+//
+// A small table in the same database keeps the highest token seen of each resource. The
+// holder checks its token against it in the transaction that writes:
+//
+//	err := locks.Do(ctx, "account:42", func(ctx context.Context) error {
+//		tx, err := db.BeginTx(ctx, nil)
+//		if err != nil {
+//			return err
+//		}
+//		defer tx.Rollback()
+//		if err := sqlfence.SQLite.Check(ctx, tx, "account:42", holdfast.TokenFrom(ctx)); err != nil {
+//			return err // errors.Is(err, fence.ErrStale): a newer holder was here
+//		}
+//		… write with tx …
+//		return tx.Commit()
+//	})
+//
+// Check is one statement, which also raises the table to the token. It is a write, so two
+// transactions that check one resource do not run at the same time: whichever comes second
+// sees what the first one left. Make it the first statement of the transaction. On SQLite
+// that also spares it the failure of a transaction that reads before it writes.
+//
+// A holder that reads first and writes later calls [Dialect.Raise] when it has acquired,
+// before it reads. Else a write of the holder before could still land in between.
+//
+// The database need not be the one that keeps the locks. The table grows by one row for
+// each resource and is never emptied by itself: how long a holder can be paused has no
+// bound. Tokens of one resource must come from one lock, and from an exclusive one.
+package sqlfence
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"github.com/holdfast-lock/holdfast/fence"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// A Dialect is a kind of database.
+type Dialect struct {
+	name   string
+	create string
+	check  string // takes a resource and a token, returns the highest token then
+}
+
+// SQLite is the dialect of SQLite 3.35 and later, by any driver.
+var SQLite = Dialect{
+	name: "SQLite",
+	create: `CREATE TABLE IF NOT EXISTS holdfast_fences (
+	resource TEXT PRIMARY KEY,
+	token    INTEGER NOT NULL
+) WITHOUT ROWID`,
+	check: `INSERT INTO holdfast_fences (resource, token) VALUES (?, ?)
+	ON CONFLICT (resource) DO UPDATE SET token = max(token, excluded.token)
+	RETURNING token`,
+}
+
+// An Execer is a *sql.DB, a *sql.Conn or a *sql.Tx.
+type Execer interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
+// A Querier is a *sql.Tx, or a *sql.Conn within a transaction.
+type Querier interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// String returns the name of the database.
+func (d Dialect) String() string { return d.name }
+
+// CreateTable creates the table holdfast_fences, unless it exists. It is for programs
+// without migrations of their own; others copy the statement, see [Dialect.Schema].
+func (d Dialect) CreateTable(ctx context.Context, db Execer) error {
+	if _, err := db.ExecContext(ctx, d.create); err != nil {
+		return fmt.Errorf("holdfast: create the table of fencing tokens: %w", err)
+	}
+	return nil
+}
+
+// Schema returns the statement that creates the table.
+func (d Dialect) Schema() string { return d.create }
+
+// Check admits a token in the caller's transaction: it returns nil if no higher one was
+// seen of that resource, and notes it with the transaction's commit. After any error the
+// transaction must be rolled back.
+//
+// It returns a *fence.StaleError if a newer token was seen, an error that matches
+// holdfast.ErrInvalid if no grant can have that token or the resource is no name, and else
+// what the database says.
+func (d Dialect) Check(ctx context.Context, tx Querier, resource string, token int64) error {
+	if err := store.CheckName(resource); err != nil {
+		return fmt.Errorf("holdfast: fenced resource: %w", err)
+	}
+	if token < 1 || token > store.MaxToken {
+		return fmt.Errorf("holdfast: %w: fencing token %d: want what Lease.Token returned, a number from 1 to 2^53-1", store.ErrInvalid, token)
+	}
+	var highest int64
+	if err := tx.QueryRowContext(ctx, d.check, resource, token).Scan(&highest); err != nil {
+		return fmt.Errorf("holdfast: check fencing token %d of %q: %w", token, resource, err)
+	}
+	if highest > token {
+		return &fence.StaleError{Token: token, Highest: highest}
+	}
+	return nil
+}
+
+// Raise makes the resource refuse what is older than token, in a transaction of its own. A
+// holder calls it when it has acquired, before it reads what it will base its writes on.
+//
+// It returns the errors of Check. A stale error means that the caller itself is not the
+// newest holder.
+func (d Dialect) Raise(ctx context.Context, db *sql.DB, resource string, token int64) error {
+	return d.Check(ctx, db, resource, token) // a statement by itself is a transaction
+}

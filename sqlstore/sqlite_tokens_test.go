@@ -1,0 +1,267 @@
+package sqlstore_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/sqlstore"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// A world is a host whose clocks a test sets.
+type world struct {
+	*testing.T
+	path   string
+	boot   string
+	space  string
+	steady bool
+	now    time.Duration // since boot
+	wall   time.Time
+}
+
+func newWorld(t *testing.T) *world {
+	return &world{
+		T: t, path: filepath.Join(t.TempDir(), "locks.db"),
+		boot: "boot 1", steady: true, now: time.Hour, wall: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
+	}
+}
+
+func (w *world) pass(d time.Duration) { w.now, w.wall = w.now+d, w.wall.Add(d) }
+
+func (w *world) clock() sqlstore.Clock {
+	c := sqlstore.Clock{
+		Boot: w.boot, Space: w.space, Steady: w.steady,
+		Now:  func() int64 { return int64(w.now) },
+		Wall: func() int64 { return w.wall.UnixNano() },
+	}
+	if !w.steady {
+		c.Now = c.Wall
+	}
+	return c
+}
+
+func (w *world) open() *sqlstore.SQLite {
+	w.Helper()
+	s, err := sqlstore.OpenSQLiteAt(w.Context(), w.path, w.clock())
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() { s.Close() })
+	return s
+}
+
+// take wants a grant of a name, and returns its last token.
+func (w *world) take(s *sqlstore.SQLite, req store.Request) int64 {
+	w.Helper()
+	answer, err := s.Acquire(w.Context(), req)
+	if err != nil || !answer.Granted() {
+		w.Fatalf("granted %v, error %v", answer.Granted(), err)
+	}
+	return answer.Token + int64(answer.Tokens) - 1
+}
+
+// pair takes and releases a name, and returns its token.
+func (w *world) pair(s *sqlstore.SQLite) int64 {
+	w.Helper()
+	req := request("order")
+	token := w.take(s, req)
+	if err := s.Release(w.Context(), req.Name, req.ID, store.Keep{}); err != nil {
+		w.Fatal(err)
+	}
+	return token
+}
+
+func above(t *testing.T, token, before int64) int64 {
+	t.Helper()
+	if token <= before || token > store.MaxToken {
+		t.Errorf("token %d after %d", token, before)
+	}
+	return token
+}
+
+func TestSQLiteTokensGrowWhenTheFileIsDeleted(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "locks.db")
+	last := int64(0)
+	for range 3 {
+		s := open(t, path)
+		for range 50 {
+			req := request("order")
+			req.Tokens = 100
+			answer, err := s.Acquire(t.Context(), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			last = above(t, answer.Token, last)
+			if err := s.Release(t.Context(), req.Name, req.ID, store.Keep{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.Close()
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Millisecond) // blocks are ahead of the clock
+	}
+}
+
+func TestSQLiteTokensGrowOverAReboot(t *testing.T) {
+	w := newWorld(t)
+	last := int64(0)
+	for _, change := range []func(){
+		func() {},
+		func() { w.wall = w.wall.Add(time.Minute) },
+		func() { w.wall = w.wall.Add(-24 * time.Hour) }, // without a battery
+		func() {},
+	} {
+		change()
+		s := w.open()
+		for range 5 {
+			last = above(t, w.pair(s), last)
+			w.pass(30 * time.Second)
+		}
+		s.Close()
+		w.boot, w.now = w.boot+"1", time.Second
+	}
+}
+
+// The clock need not tick between two grants, and may go back where it can be set.
+func TestSQLiteTokensGrowThoughTheClockDoesNot(t *testing.T) {
+	for _, steady := range []bool{true, false} {
+		w := newWorld(t)
+		w.steady = steady
+		a, b := w.open(), w.open()
+		last := int64(0)
+		for i := range 10 {
+			if steady { // one that goes on, and so slowly only within a handle
+				last = above(t, w.pair(a), last)
+				continue
+			}
+			last = above(t, w.pair([]*sqlstore.SQLite{a, b}[i%2]), last)
+			w.pass(-time.Second)
+		}
+	}
+}
+
+func TestSQLiteBlocksAndFloorsAheadOfTheClockAreKept(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.open(), w.open()
+	req := request("order")
+	req.Tokens = 1000
+	last := w.take(a, req)
+	if last < 1000 {
+		t.Fatalf("last token %d of a thousand", last)
+	}
+	if err := a.Release(t.Context(), req.Name, req.ID, store.Keep{}); err != nil {
+		t.Fatal(err)
+	}
+	last = above(t, w.pair(b), last)
+	w.pass(time.Minute) // then the clock is ahead of all that
+	last = above(t, w.pair(a), last)
+	req = request("order")
+	req.Floor = last + 1_000_000_000
+	last = above(t, w.take(b, req), req.Floor)
+	if err := b.Release(t.Context(), req.Name, req.ID, store.Keep{}); err != nil {
+		t.Fatal(err)
+	}
+	last = above(t, w.pair(a), last)
+	a.Close()
+	b.Close()
+	last = above(t, w.pair(w.open()), last)
+	w.boot, w.now = "boot 2", time.Second
+	above(t, w.pair(w.open()), last)
+}
+
+func TestSQLiteTokensEndWithAnError(t *testing.T) {
+	w := newWorld(t)
+	s := w.open()
+	req := request("order")
+	req.Floor, req.Tokens = store.MaxToken-1, 10
+	if token := w.take(s, req); token != store.MaxToken {
+		t.Errorf("token %d, want the last", token)
+	}
+	req = request("other")
+	if _, err := s.Acquire(t.Context(), req); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("error %v, want ErrInvalid: no tokens are left", err)
+	}
+	renewal := store.Renewal{Name: "order", ID: req.ID, Mode: store.Exclusive, TTL: time.Minute}
+	if _, err := s.Renew(t.Context(), []store.Renewal{renewal}); err != nil {
+		t.Error(err)
+	}
+}
+
+// Holders and waiters end with the boot. What was done stays done until its time on the
+// wall clock.
+func TestSQLiteARebootEndsGrantsAndKeepsClosures(t *testing.T) {
+	w := newWorld(t)
+	s := w.open()
+	for _, name := range []string{"held", "shared", "shared", "done", "short", "cooling", "cooling"} {
+		req := request(name)
+		req.TTL = time.Hour
+		if name == "shared" || name == "cooling" {
+			req.Mode = store.Shared
+		}
+		w.take(s, req)
+		keep := map[string]store.Keep{
+			"done":    {State: store.Done, For: 24 * time.Hour},
+			"short":   {State: store.Done, For: 5 * time.Minute},
+			"cooling": {State: store.Cooling, For: 24 * time.Hour},
+		}[name]
+		if keep != (store.Keep{}) {
+			if err := s.Release(t.Context(), name, req.ID, keep); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, name := range []string{"held", "done"} {
+		req := request(name)
+		req.Queue = true
+		if answer, err := s.Acquire(t.Context(), req); err != nil || answer.Granted() {
+			t.Fatalf("granted %v, error %v", answer.Granted(), err)
+		}
+	}
+	s.Close()
+
+	w.pass(10 * time.Minute)
+	w.boot, w.now = "boot 2", 20*time.Second
+	s = w.open()
+	page, err := s.List(t.Context(), store.Query{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var listed []string
+	for _, l := range page.Locks {
+		for _, h := range l.Holders {
+			listed = append(listed, l.Name+" "+h.State.String())
+			if h.Age != 10*time.Minute || h.Left != 24*time.Hour-10*time.Minute {
+				t.Errorf("%s: age %v, left %v", l.Name, h.Age, h.Left)
+			}
+		}
+		if len(l.Waiters) > 0 {
+			t.Errorf("%s: waiters %+v of before the boot", l.Name, l.Waiters)
+		}
+	}
+	if got, want := strings.Join(listed, ", "), "cooling cooling, cooling cooling, done done"; got != want {
+		t.Errorf("listed %s, want %s", got, want)
+	}
+	for _, name := range []string{"held", "shared", "short"} {
+		w.take(s, request(name))
+	}
+	w.pass(24 * time.Hour)
+	for _, name := range []string{"done", "cooling"} {
+		w.take(s, request(name))
+	}
+}
+
+func TestSQLiteAnotherTimeNamespaceIsRefused(t *testing.T) {
+	w := newWorld(t)
+	w.open()
+	w.space = "time:[4026532000]"
+	_, err := sqlstore.OpenSQLiteAt(t.Context(), w.path, w.clock())
+	if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "time namespace") {
+		t.Errorf("error %v, want an ErrInvalid", err)
+	}
+}
