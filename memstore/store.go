@@ -182,7 +182,7 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 // ErrInvalid: the Keep has no sense, or is Done for a grant that is not exclusive. The
 // grant is held as before then.
 func (s *Store) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
-	if err := checkKeep(keep); err != nil {
+	if err := store.CheckKeep(keep); err != nil {
 		return err
 	}
 	return s.with(ctx, name, func(e *entry, now int64) error {
@@ -206,18 +206,6 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 		}
 		return nil
 	})
-}
-
-func checkKeep(keep store.Keep) error {
-	switch {
-	case keep == store.Keep{}:
-		return nil
-	case keep.State != store.Done && keep.State != store.Cooling:
-		return fmt.Errorf("%w: keep state %d: want done or cooling, or no time at all to leave nothing", store.ErrInvalid, keep.State)
-	case keep.For <= 0:
-		return fmt.Errorf("%w: keep as %s for %v: want a time above 0", store.ErrInvalid, keep.State, keep.For)
-	}
-	return nil
 }
 
 // Renew extends grants: see [store.Store]. ErrInvalid: one of them changes its mode other

@@ -156,7 +156,7 @@ func (c *acquire) do(tx *sqliteTx) error {
 // ErrInvalid: the Keep has no sense, or is Done for a grant that is not exclusive. The
 // grant is held as before then.
 func (s *SQLite) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
-	if err := checkKeep(keep); err != nil {
+	if err := store.CheckKeep(keep); err != nil {
 		return err
 	}
 	plain := keep.State == store.Held
@@ -209,18 +209,6 @@ func (tx *sqliteTx) release(name string, id store.ID, keep store.Keep) error {
 		return err
 	}
 	return e.store()
-}
-
-func checkKeep(keep store.Keep) error {
-	switch {
-	case keep == store.Keep{}:
-		return nil
-	case keep.State != store.Done && keep.State != store.Cooling:
-		return fmt.Errorf("%w: keep state %d: want done or cooling, or no time at all to leave nothing", store.ErrInvalid, keep.State)
-	case keep.For <= 0:
-		return fmt.Errorf("%w: keep as %s for %v: want a time above 0", store.ErrInvalid, keep.State, keep.For)
-	}
-	return nil
 }
 
 // Leave takes an identity out of the queue and gives back its grant: see [store.Store].

@@ -79,6 +79,19 @@ func CheckTime(what string, d time.Duration) error {
 	return nil
 }
 
+// CheckKeep returns an ErrInvalid if a Keep makes no sense.
+func CheckKeep(keep Keep) error {
+	switch {
+	case keep == Keep{}:
+		return nil
+	case keep.State != Done && keep.State != Cooling:
+		return fmt.Errorf("%w: keep state %d: want done or cooling, or no time at all to leave nothing", ErrInvalid, keep.State)
+	case keep.For <= 0:
+		return fmt.Errorf("%w: keep as %s for %v: want a time above 0", ErrInvalid, keep.State, keep.For)
+	}
+	return nil
+}
+
 func (c *Capabilities) need(f Features) error {
 	if c.Features.Has(f) {
 		return nil

@@ -40,6 +40,9 @@ func (id ID) IsZero() bool { return id == ID{} }
 // MarshalText makes an ID readable in JSON.
 func (id ID) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, id[:]), nil }
 
+// AppendText appends what String returns.
+func (id ID) AppendText(b []byte) ([]byte, error) { return hex.AppendEncode(b, id[:]), nil }
+
 // UnmarshalText is the reverse of MarshalText.
 func (id *ID) UnmarshalText(text []byte) error {
 	parsed, err := ParseID(string(text))

@@ -1,0 +1,38 @@
+-- Extends a grant, whatever else there is.
+-- ARGV: publish, id, TTL in ms, mode, tokens, floor.
+-- Returns 0 if it is gone, {'renewed', token, tokens}, or {'mode', mode} if it has that mode
+-- and cannot have the other.
+local ttl, mode, tokens, floor = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+
+expire()
+local h = holder(id)
+if not h or h.state ~= HELD then
+  finish()
+  return 0
+end
+local down = mode == SHARED and h.mode == EXCLUSIVE
+if mode ~= h.mode and not down then
+  finish()
+  return {'mode', h.mode}
+end
+local token, n = 0, 0
+if tokens > 0 and (not many or call('ZCARD', QUEUE) == 0) then
+  token, n = reserve(tokens, floor)
+  h.token, h.tokens = token, n
+elseif floor > 0 then
+  raise(floor)
+end
+if down then
+  crowd()
+  count(h, -1)
+  h.mode = SHARED
+  count(h, 1)
+  freed = true
+end
+if sole then
+  call('SET', LOCK, packPlain(id, h), 'PX', ttl)
+else
+  put(id, h, now + ttl)
+end
+finish()
+return {'renewed', token, n}

@@ -1,0 +1,403 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+const (
+	// DefaultHeartbeat is how long a waiter that stopped asking keeps its place. A dead one
+	// delays the next by that much; a live one asks about twice in it, which is the whole
+	// load of waiting.
+	DefaultHeartbeat = 5 * time.Second
+
+	// minTTL is far above a round trip to a server nearby, so that a lease can be renewed
+	// several times in it.
+	minTTL = 100 * time.Millisecond
+
+	// floorEvery is how often tokens are set to the server's clock. A failover to a replica
+	// that lags behind takes longer than this; so the first token of the new primary is
+	// above those that the old one gave, even the ones that the replica never heard of.
+	floorEvery = 200 * time.Millisecond
+
+	// maxBlock bounds a block of tokens, so that no caller uses up what others need.
+	maxBlock = 4096
+)
+
+// Config is what a Store needs to know about its server.
+type Config struct {
+	Name      string         // of the kind of store, for people
+	Cluster   bool           // keys are spread over slots
+	Replicas  int            // how many of them must have a grant before it counts
+	Features  store.Features // beyond those of every Redis
+	Heartbeat time.Duration  // DefaultHeartbeat if 0
+}
+
+// A Store keeps locks on a Redis server.
+type Store struct {
+	conn   Conn
+	config Config
+	keys   keys
+	clocks []clock // by group
+
+	waits waits
+
+	// slow are the grants that others wait behind, or that are not exclusive: their release
+	// needs the whole state, which spares a round trip to find that out.
+	mu   sync.Mutex
+	slow map[store.ID]struct{}
+
+	closed atomic.Bool
+}
+
+// A clock is what is known of a group's server: its time, and when that was asked for.
+type clock struct {
+	asked  atomic.Int64 // since base, in ns; 0 is never
+	offset atomic.Int64 // from since base to the server's time, in ns
+}
+
+// base is the zero of our own clock.
+var base = time.Now()
+
+func sinceBase() time.Duration { return time.Since(base) + 1 }
+
+// New returns a store on a connection.
+func New(conn Conn, config Config) *Store {
+	if config.Heartbeat == 0 {
+		config.Heartbeat = DefaultHeartbeat
+	}
+	s := &Store{conn: conn, config: config, keys: newKeys(config.Cluster), slow: make(map[store.ID]struct{})}
+	s.clocks = make([]clock, len(s.keys.tags))
+	s.waits.init(s)
+	return s
+}
+
+// Capabilities tells what this store can do.
+func (s *Store) Capabilities() store.Capabilities {
+	return store.Capabilities{
+		Store: s.config.Name,
+		Features: store.FeatureShared | store.FeaturePermits | store.FeatureQueue | store.FeatureKeep |
+			store.FeatureList | store.FeatureProcesses | store.FeatureHosts | store.FeatureDurable | s.config.Features,
+		MinTTL:    minTTL,
+		Heartbeat: s.config.Heartbeat,
+	}
+}
+
+// Close ends this handle: its waiting calls end, and later ones fail with store.ErrClosed.
+// What was taken through it and not released stays until its TTL is over. Closing again
+// does nothing.
+func (s *Store) Close() error {
+	if s.closed.Swap(true) {
+		return nil
+	}
+	s.waits.close()
+	s.conn.Close()
+	return nil
+}
+
+func (s *Store) errClosed() error { return fmt.Errorf("%s store: %w", s.config.Name, store.ErrClosed) }
+
+func (s *Store) usable(ctx context.Context) error {
+	if s.closed.Load() {
+		return s.errClosed()
+	}
+	return ctx.Err()
+}
+
+// Acquire makes one attempt to take a name: see store.Store. Asking again under the identity
+// of a live grant or waiter in another mode, weight or limit is an ErrInvalid.
+func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
+	if err := s.usable(ctx); err != nil {
+		return store.Answer{}, err
+	}
+	if req.Floor >= store.MaxToken {
+		return store.Answer{}, tokensOver(req.Floor)
+	}
+	req.TTL = req.TTL.Truncate(time.Millisecond)
+	req.Tokens = min(max(req.Tokens, 1), maxBlock)
+	group := s.keys.group(req.Name)
+	if req.Mode == store.Exclusive && req.Floor == 0 && !s.waits.has(req.Name, req.ID) {
+		if now := sinceBase(); s.clocks[group].fresh(now) {
+			answer, ok, err := s.take(ctx, group, &req, now)
+			if ok || err != nil {
+				return answer, err
+			}
+		}
+	}
+	return s.acquire(ctx, group, &req)
+}
+
+// fresh reports whether tokens of the group were set to the clock a short time ago.
+func (c *clock) fresh(now time.Duration) bool {
+	asked := time.Duration(c.asked.Load())
+	return asked != 0 && now-asked < floorEvery
+}
+
+// take is the plain way: see take.lua. It is not ok if the whole state is needed.
+func (s *Store) take(ctx context.Context, group int, req *store.Request, now time.Duration) (answer store.Answer, ok bool, err error) {
+	server := now + time.Duration(s.clocks[group].offset.Load())
+	v, err := s.eval(ctx, Call{
+		Script: take,
+		Keys:   []string{s.keys.lock(group, req.Name), s.keys.counter(group)},
+		Args: []string{
+			plainRecord(req.ID, server, req.Tokens, req.Owner, req.Meta),
+			millis(req.TTL), strconv.Itoa(req.Tokens),
+		},
+		Replicas: s.config.Replicas,
+	})
+	switch {
+	case err != nil:
+		return answer, false, err
+	case v.Kind == Int:
+		if v.Int > store.MaxToken {
+			return answer, false, tokensOver(v.Int)
+		}
+		return store.Answer{Token: v.Int - int64(req.Tokens) + 1, Tokens: req.Tokens, TTL: req.TTL}, true, nil
+	case v.Kind != List || len(v.List) != 3 || req.Queue || !strings.HasPrefix(v.List[0].Text, "P"):
+		return answer, false, nil
+	}
+	left := time.Duration(v.List[1].Int) * time.Millisecond
+	holder, err := parsePlain(v.List[0].Text, server, left)
+	if err != nil || holder.ID == req.ID {
+		return answer, false, nil
+	}
+	answer.Refusal = &store.Refusal{
+		Holders: []store.Holder{holder}, Highest: v.List[2].Int,
+		Again: max(time.Millisecond, min(left, s.config.Heartbeat/2)),
+	}
+	return answer, true, nil
+}
+
+// acquire asks in view of the whole state: see acquire.lua.
+func (s *Store) acquire(ctx context.Context, group int, req *store.Request) (store.Answer, error) {
+	channel, queue := "", "0"
+	if req.Queue {
+		queue = "1"
+		channel = s.waits.expect(group, req.Name, req.ID)
+	}
+	sent := sinceBase()
+	v, err := s.eval(ctx, Call{
+		Script: acquire, Keys: s.keys.all(group, req.Name), Replicas: s.config.Replicas,
+		Args: []string{
+			s.publish(), req.ID.String(), strconv.Itoa(int(req.Mode)), strconv.Itoa(req.Weight), strconv.Itoa(req.Limit),
+			millis(req.TTL), strconv.Itoa(req.Tokens), strconv.FormatInt(req.Floor, 10), queue,
+			millis(s.config.Heartbeat), channel, req.Owner, req.Meta, strconv.Itoa(store.MaxHolders),
+		},
+	})
+	if err != nil {
+		return store.Answer{}, err
+	}
+	answer, err := s.answered(group, req, sent, v)
+	if err != nil || answer.Granted() || !req.Queue {
+		s.waits.forget(req.Name, req.ID)
+	}
+	return answer, err
+}
+
+// answered reads the answer of acquire.lua.
+func (s *Store) answered(group int, req *store.Request, sent time.Duration, v Value) (answer store.Answer, err error) {
+	list := v.List
+	what := ""
+	if len(list) > 2 {
+		what = list[0].Text
+	}
+	switch {
+	case what == "granted" && len(list) == 5:
+		s.noteClock(group, sent, list[1].Int)
+		answer = store.Answer{Token: list[2].Int, Tokens: int(list[3].Int), TTL: req.TTL, Waiters: int(list[4].Int)}
+		if answer.Tokens < 1 {
+			return store.Answer{}, tokensOver(max(req.Floor, answer.Token-1))
+		}
+		if req.Mode != store.Exclusive || answer.Waiters > 0 {
+			s.noteSlow(req.ID)
+		}
+		return answer, nil
+	case what == "refused" && len(list) >= 6:
+		s.noteClock(group, sent, list[1].Int)
+		r := &store.Refusal{
+			Highest: list[2].Int, Place: int(list[3].Int), Waiters: int(list[4].Int),
+			Again: time.Duration(list[5].Int) * time.Millisecond,
+		}
+		for _, holder := range list[6:] {
+			h, _, err := parseHolder(holder.Text, time.Duration(list[1].Int)*time.Microsecond)
+			if err != nil {
+				return answer, err
+			}
+			r.Holders = append(r.Holders, h)
+		}
+		return store.Answer{Refusal: r}, nil
+	case what == "claim" && len(list) == 4:
+		return answer, fmt.Errorf("%w: %q: asked for %s under the identity of a request for %s: give a new grant a new identity", store.ErrInvalid, req.Name,
+			describe(req.Mode, req.Weight, req.Limit), describe(store.Mode(list[1].Int), int(list[2].Int), int(list[3].Int)))
+	case what == "mix":
+		return answer, store.Mixes(req.Name, req.Mode, req.Limit, store.Mode(list[1].Int), int(list[2].Int))
+	}
+	return answer, errRecord
+}
+
+func describe(mode store.Mode, weight, limit int) string {
+	if mode == store.Permits {
+		return fmt.Sprintf("%d of %d permits", weight, limit)
+	}
+	return mode.String() + " access"
+}
+
+// noteClock notes the server's time, which it told in answer to a call that was sent then,
+// and that its tokens are as high as that.
+func (s *Store) noteClock(group int, sent time.Duration, micro int64) {
+	c := &s.clocks[group]
+	c.offset.Store(int64(time.Duration(micro)*time.Microsecond - sinceBase()))
+	c.asked.Store(int64(sent))
+}
+
+// Release ends a grant or closes its name for a time: see store.Store.
+func (s *Store) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
+	if err := store.CheckKeep(keep); err != nil {
+		return err
+	}
+	if keep.State == store.Held && !s.isSlow(id) {
+		group := s.keys.group(name)
+		v, err := s.eval(ctx, Call{Script: drop, Keys: []string{s.keys.lock(group, name)}, Args: []string{plainStart(id)}})
+		switch {
+		case err != nil:
+			return err
+		case v.Int == 1:
+			return nil
+		case v.Int == 0:
+			return store.ErrNotHeld
+		}
+	}
+	return s.end(ctx, name, id, "release", keep)
+}
+
+// Leave takes an identity out of the queue and gives back its grant: see store.Store.
+func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
+	defer s.waits.forget(name, id)
+	return s.end(ctx, name, id, "leave", store.Keep{})
+}
+
+// Break ends a grant or a closure by force: see store.Store.
+func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
+	return s.end(ctx, name, id, "break", store.Keep{})
+}
+
+// end runs release.lua.
+func (s *Store) end(ctx context.Context, name string, id store.ID, what string, keep store.Keep) error {
+	v, err := s.eval(ctx, Call{
+		Script: release, Keys: s.keys.all(s.keys.group(name), name),
+		Args: []string{s.publish(), id.String(), what, strconv.Itoa(int(keep.State)), millis(max(keep.For, time.Millisecond))},
+	})
+	switch {
+	case err != nil:
+		return err
+	case len(v.List) == 2:
+		return fmt.Errorf("%w: keep as done: the grant is %s; only an exclusive one can close its name as done", store.ErrInvalid, store.Mode(v.List[1].Int))
+	case v.Kind != Int:
+		return errRecord
+	}
+	s.forgetSlow(id)
+	if v.Int == 0 {
+		return store.ErrNotHeld
+	}
+	return nil
+}
+
+// maxSlow bounds what noteSlow remembers: a grant that is never released is not forgotten.
+const maxSlow = 100_000
+
+func (s *Store) noteSlow(id store.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.slow) >= maxSlow {
+		clear(s.slow)
+	}
+	s.slow[id] = struct{}{}
+}
+
+func (s *Store) isSlow(id store.ID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, slow := s.slow[id]
+	return slow
+}
+
+func (s *Store) forgetSlow(id store.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.slow, id)
+}
+
+func (s *Store) publish() string {
+	if s.config.Cluster {
+		return "SPUBLISH"
+	}
+	return "PUBLISH"
+}
+
+// eval runs one script.
+func (s *Store) eval(ctx context.Context, call Call) (Value, error) {
+	call.Patience = s.patience(ctx)
+	v, err := s.conn.Eval(ctx, call)
+	if err != nil {
+		return v, s.explain(ctx, err)
+	}
+	return v, nil
+}
+
+// patience is how long to wait for replicas: a good part of what the call has.
+func (s *Store) patience(ctx context.Context) time.Duration {
+	const most = 2 * time.Second
+	if end, ok := ctx.Deadline(); ok {
+		return min(most, max(time.Millisecond, time.Until(end)*3/4))
+	}
+	return most
+}
+
+// explain makes an error one that says what to do.
+func (s *Store) explain(ctx context.Context, err error) error {
+	switch {
+	case s.closed.Load():
+		return s.errClosed()
+	case ctx.Err() != nil && !errors.As(err, new(*ReplicasError)):
+		return ctx.Err()
+	}
+	text := err.Error()
+	for _, known := range []struct{ word, advice string }{
+		{"NOPERM", "the user of the URL may not do this: give it the rights that the package documentation lists"},
+		{"NOAUTH", "the server wants a user or password: put it into the URL, as in redis://user:password@host"},
+		{"WRONGPASS", "user or password are wrong: check those of the URL"},
+		{"READONLY", "this is a replica: give the address of the primary, or use Sentinel or Cluster"},
+		{"OOM", "the server has no memory left: raise maxmemory, with maxmemory-policy noeviction"},
+		{"MISCONF", "the server cannot save its data: see its log, and its disk"},
+		{"LOADING", "the server is starting; it answers when it has read its data"},
+		{"WRONGTYPE", "another program uses keys that begin with " + Prefix},
+	} {
+		if strings.Contains(text, known.word) {
+			return fmt.Errorf("%s store: %w: %s", s.config.Name, err, known.advice)
+		}
+	}
+	return fmt.Errorf("%s store: %w", s.config.Name, err)
+}
+
+func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+
+func tokensOver(floor int64) error {
+	return fmt.Errorf("%w: token floor %d: no tokens are left above it, they end at 2^53-1; find out where so high a floor comes from", store.ErrInvalid, floor)
+}

@@ -1,0 +1,226 @@
+package redis
+
+import (
+	"context"
+	"crypto/rand"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+const (
+	// linger is how long a subscription outlives the last who waited: on a busy name the
+	// next comes soon.
+	linger = 10 * time.Second
+
+	// Between two attempts to subscribe. Meanwhile waiters are served, only later: they ask
+	// by themselves.
+	leastPause = 50 * time.Millisecond
+	mostPause  = 2 * time.Second
+)
+
+// waits are the identities of this handle that are queued, and the subscriptions through
+// which they are woken. A handle listens on a channel of its own, one for each slot that it
+// waits in: whoever lets a waiter in publishes the waiter's identity there. So one process
+// is told, and in it one waiter.
+//
+// A message gets lost if nobody listens yet, or while the connection is lost. Hence all are
+// woken whenever listening begins: they ask again, and whatever happens after that is heard.
+type waits struct {
+	store  *Store
+	handle string
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu     sync.Mutex
+	all    map[waitKey]*waitState
+	groups map[int]*subscription
+}
+
+type waitKey struct {
+	name string
+	id   store.ID
+}
+
+type waitState struct {
+	group int
+	woken bool
+	wakes chan struct{} // made by Wait, closed by wake
+}
+
+type subscription struct {
+	waiters int
+	cancel  context.CancelFunc
+	idle    *time.Timer // set while there are no waiters
+}
+
+func (w *waits) init(s *Store) {
+	w.store, w.handle = s, rand.Text()
+	w.ctx, w.cancel = context.WithCancel(context.Background())
+	w.all, w.groups = make(map[waitKey]*waitState), make(map[int]*subscription)
+}
+
+func (w *waits) has(name string, id store.ID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.all[waitKey{name, id}] != nil
+}
+
+// expect notes that an identity is about to be queued: what comes from now on is news to
+// it. It returns the channel to publish to.
+func (w *waits) expect(group int, name string, id store.ID) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	channel := w.store.keys.channel(group, w.handle)
+	if w.ctx.Err() != nil {
+		return channel // closed: the call fails anyway
+	}
+	key := waitKey{name, id}
+	if state := w.all[key]; state != nil {
+		state.woken = false
+		return channel
+	}
+	w.all[key] = &waitState{group: group}
+	sub := w.groups[group]
+	if sub == nil {
+		ctx, cancel := context.WithCancel(w.ctx)
+		sub = &subscription{cancel: cancel}
+		w.groups[group] = sub
+		w.wg.Add(1)
+		go w.listen(ctx, group, channel)
+	}
+	sub.waiters++
+	if sub.idle != nil {
+		sub.idle.Stop()
+		sub.idle = nil
+	}
+	return channel
+}
+
+// forget ends the wait of an identity that is not queued any more.
+func (w *waits) forget(name string, id store.ID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	key := waitKey{name, id}
+	state := w.all[key]
+	if state == nil {
+		return
+	}
+	state.wake()
+	delete(w.all, key)
+	sub := w.groups[state.group]
+	if sub == nil {
+		return // closed
+	}
+	if sub.waiters--; sub.waiters == 0 {
+		sub.idle = time.AfterFunc(linger, func() { w.unsubscribe(state.group, sub) })
+	}
+}
+
+// unsubscribe ends a subscription that nobody needs.
+func (w *waits) unsubscribe(group int, sub *subscription) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if sub.waiters == 0 && w.groups[group] == sub {
+		delete(w.groups, group)
+		sub.cancel()
+	}
+}
+
+// listen keeps a subscription up until it is not needed any more.
+func (w *waits) listen(ctx context.Context, group int, channel string) {
+	defer w.wg.Done()
+	for pause := leastPause; ctx.Err() == nil; pause = min(2*pause, mostPause) {
+		begin := time.Now()
+		w.store.conn.Subscribe(ctx, channel, w.store.config.Cluster, func() { w.wakeGroup(group) }, w.message)
+		if time.Since(begin) > mostPause {
+			pause = leastPause // it had worked
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+		}
+	}
+}
+
+// message reads what a script published: an identity and the key of its lock.
+func (w *waits) message(text string) {
+	const digits = 2 * len(store.ID{})
+	if len(text) < digits {
+		return // not ours
+	}
+	id, err := store.ParseID(text[:digits])
+	name, ok := w.store.keys.name(text[digits:])
+	if err != nil || !ok {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if state := w.all[waitKey{name, id}]; state != nil {
+		state.wake()
+	}
+}
+
+// wakeGroup wakes all who wait in a group: what they missed is not known.
+func (w *waits) wakeGroup(group int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, state := range w.all {
+		if state.group == group {
+			state.wake()
+		}
+	}
+}
+
+func (s *waitState) wake() {
+	s.woken = true
+	if s.wakes != nil {
+		close(s.wakes)
+		s.wakes = nil
+	}
+}
+
+func (w *waits) close() {
+	w.mu.Lock()
+	for _, sub := range w.groups {
+		if sub.idle != nil {
+			sub.idle.Stop()
+		}
+	}
+	clear(w.groups)
+	w.cancel()
+	w.mu.Unlock()
+	w.wg.Wait()
+}
+
+// Wait blocks until it is worth asking again for a queued identity: see store.Store. It
+// returns nil at once if the identity was not queued through this handle.
+func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
+	w := &s.waits
+	w.mu.Lock()
+	state := w.all[waitKey{name, id}]
+	if state == nil || state.woken {
+		w.mu.Unlock()
+		return nil
+	}
+	if state.wakes == nil {
+		state.wakes = make(chan struct{})
+	}
+	wakes := state.wakes
+	w.mu.Unlock()
+	select {
+	case <-wakes:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-w.ctx.Done():
+		return s.errClosed()
+	}
+}
