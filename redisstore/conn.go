@@ -1,0 +1,207 @@
+package redisstore
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/holdfast-lock/holdfast/internal/redis"
+)
+
+// A conn is a rueidis client as package redis wants it.
+type conn struct {
+	client rueidis.Client
+	owned  bool
+}
+
+func (c *conn) Close() {
+	if c.owned {
+		c.client.Close()
+	}
+}
+
+func (c *conn) command(call *redis.Call) rueidis.Completed {
+	return c.client.B().Arbitrary("EVALSHA", call.Script.SHA, strconv.Itoa(len(call.Keys))).Keys(call.Keys...).Args(call.Args...).Build()
+}
+
+func (c *conn) Eval(ctx context.Context, call redis.Call) (redis.Value, error) {
+	if call.Replicas > 0 {
+		out := c.confirmed(ctx, []redis.Call{call})[0]
+		return out.Value, out.Err
+	}
+	v, err := valueOf(c.client.Do(ctx, c.command(&call)))
+	if isNoScript(err) {
+		return c.evalText(ctx, &call)
+	}
+	return v, err
+}
+
+// evalText sends the whole script, which the server knows from then on.
+func (c *conn) evalText(ctx context.Context, call *redis.Call) (redis.Value, error) {
+	return valueOf(c.client.Do(ctx, c.client.B().Arbitrary("EVAL", call.Script.Text, strconv.Itoa(len(call.Keys))).
+		Keys(call.Keys...).Args(call.Args...).Build()))
+}
+
+func (c *conn) EvalAll(ctx context.Context, calls []redis.Call) []redis.Outcome {
+	if len(calls) == 0 {
+		return nil
+	}
+	if calls[0].Replicas > 0 {
+		return c.allConfirmed(ctx, calls)
+	}
+	commands := make(rueidis.Commands, len(calls))
+	for i := range calls {
+		commands[i] = c.command(&calls[i])
+	}
+	outcomes := make([]redis.Outcome, len(calls))
+	for i, result := range c.client.DoMulti(ctx, commands...) {
+		v, err := valueOf(result)
+		if isNoScript(err) {
+			v, err = c.evalText(ctx, &calls[i])
+		}
+		outcomes[i] = redis.Outcome{Value: v, Err: err}
+	}
+	return outcomes
+}
+
+// allConfirmed is confirmed for calls of any slots.
+func (c *conn) allConfirmed(ctx context.Context, calls []redis.Call) []redis.Outcome {
+	if c.client.Mode() != rueidis.ClientModeCluster {
+		return c.confirmed(ctx, calls)
+	}
+	outcomes := make([]redis.Outcome, 0, len(calls))
+	for i := range calls {
+		outcomes = append(outcomes, c.confirmed(ctx, calls[i:i+1])...)
+	}
+	return outcomes
+}
+
+// confirmed runs scripts and waits until replicas have what they wrote. That takes a
+// connection of its own: WAIT holds up all that is behind it.
+func (c *conn) confirmed(ctx context.Context, calls []redis.Call) []redis.Outcome {
+	outcomes := make([]redis.Outcome, len(calls))
+	err := c.client.Dedicated(func(d rueidis.DedicatedClient) error {
+		commands := make(rueidis.Commands, len(calls), len(calls)+1)
+		for i := range calls {
+			commands[i] = c.command(&calls[i])
+		}
+		for i, result := range d.DoMulti(ctx, commands...) {
+			v, err := valueOf(result)
+			if isNoScript(err) {
+				v, err = valueOf(d.Do(ctx, d.B().Arbitrary("EVAL", calls[i].Script.Text, strconv.Itoa(len(calls[i].Keys))).
+					Keys(calls[i].Keys...).Args(calls[i].Args...).Build()))
+			}
+			outcomes[i] = redis.Outcome{Value: v, Err: err}
+		}
+		want, patience := calls[0].Replicas, max(1, calls[0].Patience.Milliseconds())
+		got, err := d.Do(ctx, d.B().Wait().Numreplicas(int64(want)).Timeout(patience).Build()).AsInt64()
+		if err == nil && int(got) < want {
+			err = &redis.ReplicasError{Want: want, Got: int(got)}
+		}
+		return err
+	})
+	if err != nil {
+		for i := range outcomes {
+			outcomes[i].Err = err
+		}
+	}
+	return outcomes
+}
+
+func isNoScript(err error) bool {
+	e, ok := rueidis.IsRedisErr(err)
+	return ok && e.IsNoScript()
+}
+
+// valueOf reads a script's answer.
+func valueOf(result rueidis.RedisResult) (redis.Value, error) {
+	m, err := result.ToMessage()
+	if err != nil {
+		if rueidis.IsRedisNil(err) {
+			return redis.Value{}, nil
+		}
+		return redis.Value{}, err
+	}
+	return value(&m), nil
+}
+
+func value(m *rueidis.RedisMessage) redis.Value {
+	switch {
+	case m.IsInt64():
+		n, _ := m.ToInt64()
+		return redis.Value{Kind: redis.Int, Int: n}
+	case m.IsString():
+		s, _ := m.ToString()
+		return redis.Value{Kind: redis.Text, Text: s}
+	case m.IsArray():
+		array, _ := m.ToArray()
+		v := redis.Value{Kind: redis.List, List: make([]redis.Value, len(array))}
+		for i := range array {
+			v.List[i] = value(&array[i])
+		}
+		return v
+	}
+	return redis.Value{}
+}
+
+// unsubscribeTime bounds how long it takes to stop listening on a connection that hangs.
+const unsubscribeTime = time.Second
+
+func (c *conn) Subscribe(ctx context.Context, channel string, shard bool, on func(), message func(string)) error {
+	subscribe := c.client.B().Subscribe().Channel(channel).Build()
+	if shard {
+		subscribe = c.client.B().Ssubscribe().Channel(channel).Build()
+	}
+	listen := rueidis.WithOnSubscriptionHook(ctx, func(s rueidis.PubSubSubscription) {
+		if s.Kind == "subscribe" || s.Kind == "ssubscribe" {
+			on()
+		}
+	})
+	// Without this the connection would stay subscribed, and it may be the program's own.
+	listen = rueidis.WithOnReceiveReturnHook(listen, func(err error, same rueidis.CommandClient) error {
+		unsubscribe := same.B().Unsubscribe().Channel(channel).Build()
+		if shard {
+			unsubscribe = same.B().Sunsubscribe().Channel(channel).Build()
+		}
+		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), unsubscribeTime)
+		defer cancel()
+		same.Do(bounded, unsubscribe)
+		return err
+	})
+	return c.client.Receive(listen, subscribe, func(m rueidis.PubSubMessage) { message(m.Message) })
+}
+
+func (c *conn) Scan(ctx context.Context, server int, cursor uint64, match string, count int) (keys []string, next uint64, servers int, err error) {
+	primaries, err := c.primaries(ctx)
+	if err != nil || server >= len(primaries) {
+		return nil, 0, len(primaries), err
+	}
+	client := primaries[server]
+	page, err := client.Do(ctx, client.B().Scan().Cursor(cursor).Match(match).Count(int64(count)).Build()).AsScanEntry()
+	return page.Elements, page.Cursor, len(primaries), err
+}
+
+// primaries are the servers that have keys, in a stable order.
+func (c *conn) primaries(ctx context.Context) ([]rueidis.Client, error) {
+	if c.client.Mode() != rueidis.ClientModeCluster {
+		return []rueidis.Client{c.client}, nil
+	}
+	nodes := c.client.Nodes()
+	var primaries []rueidis.Client
+	for _, addr := range slices.Sorted(maps.Keys(nodes)) {
+		role, err := nodes[addr].Do(ctx, c.client.B().Role().Build()).ToArray()
+		if err != nil {
+			return nil, err
+		}
+		if len(role) > 0 {
+			if name, _ := role[0].ToString(); name == "master" {
+				primaries = append(primaries, nodes[addr])
+			}
+		}
+	}
+	return primaries, nil
+}

@@ -1,0 +1,12 @@
+module github.com/holdfast-lock/holdfast/redisstore
+
+go 1.25.0
+
+require (
+	github.com/holdfast-lock/holdfast v0.0.0
+	github.com/redis/rueidis v1.0.79
+)
+
+require golang.org/x/sys v0.47.0 // indirect
+
+replace github.com/holdfast-lock/holdfast => ../

@@ -1,0 +1,214 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/holdfast-lock/holdfast/internal/redis"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+const (
+	// dialTimeout bounds one attempt to connect. The caller's context bounds it as well.
+	dialTimeout = 5 * time.Second
+
+	// multiplex is how many connections commands are spread over, as a power of two. One
+	// pipeline is the fastest on few cores: more in it at a time.
+	multiplex = 1
+
+	// parameters of all URLs, and of those with TLS.
+	paramReplicas = "replicas"
+	paramCA       = "ca"
+	paramCert     = "cert"
+	paramKey      = "key"
+	paramName     = "servername"
+
+	paramSentinelUser     = "sentinel-user"
+	paramSentinelPassword = "sentinel-password"
+)
+
+func init() {
+	for _, tls := range []string{"redis", "rediss"} {
+		for _, kind := range []string{"", "+sentinel", "+cluster"} {
+			store.Register(tls+kind, open)
+		}
+	}
+}
+
+// open opens what a URL names.
+func open(ctx context.Context, u *store.URL) (store.Store, error) {
+	s, err := openWith(ctx, u, redis.Config{})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func openWith(ctx context.Context, u *store.URL, config redis.Config) (*Store, error) {
+	option, err := optionOf(u)
+	if err != nil {
+		return nil, err
+	}
+	if config.Replicas, err = replicasOf(u); err != nil {
+		return nil, err
+	}
+	client, err := dial(ctx, option)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", u, err)
+	}
+	return newStore(&conn{client: client, owned: true}, config), nil
+}
+
+// dial makes a client, which connects at once. The library's own dialling knows no context.
+func dial(ctx context.Context, option rueidis.ClientOption) (rueidis.Client, error) {
+	type result struct {
+		client rueidis.Client
+		err    error
+	}
+	results := make(chan result, 1)
+	go func() {
+		client, err := rueidis.NewClient(option)
+		results <- result{client, err}
+	}()
+	select {
+	case r := <-results:
+		return r.client, advise(r.err)
+	case <-ctx.Done():
+		go func() { // it ends by its own timeout
+			if r := <-results; r.err == nil {
+				r.client.Close()
+			}
+		}()
+		return nil, ctx.Err()
+	}
+}
+
+// advise says what to do about an error that comes before any script was run.
+func advise(err error) error {
+	switch text := fmt.Sprint(err); {
+	case err == nil:
+		return nil
+	case strings.Contains(text, "WRONGPASS"), strings.Contains(text, "NOAUTH"), strings.Contains(text, "invalid password"):
+		return fmt.Errorf("%w: %w: check user and password of the URL", store.ErrInvalid, err)
+	case strings.Contains(text, "cluster support disabled"):
+		return fmt.Errorf("%w: %w: this is a single server: write redis://", store.ErrInvalid, err)
+	case strings.Contains(text, "DB index is out of range"):
+		return fmt.Errorf("%w: %w: the path of the URL is the number of the database, as in redis://host/0", store.ErrInvalid, err)
+	}
+	return err
+}
+
+// optionOf reads a URL: see the package comment.
+func optionOf(u *store.URL) (option rueidis.ClientOption, err error) {
+	fail := func(format string, args ...any) (rueidis.ClientOption, error) {
+		return option, fmt.Errorf("%w: %s URL: %s", store.ErrInvalid, u.Scheme, fmt.Sprintf(format, args...))
+	}
+	security, kind, _ := strings.Cut(u.Scheme, "+")
+	params := []string{paramReplicas}
+	if security == "rediss" {
+		params = append(params, paramCA, paramCert, paramKey, paramName)
+	}
+	port := "6379"
+	if kind == "sentinel" {
+		port = "26379"
+		params = append(params, paramSentinelUser, paramSentinelPassword)
+	}
+	if err := u.Only(params...); err != nil {
+		return option, err
+	}
+	if len(u.Hosts) == 0 {
+		return fail("no host: write %s://HOST:%s", u.Scheme, port)
+	}
+	if kind == "" && len(u.Hosts) > 1 {
+		return fail("%d hosts: a single server has one; write redis+cluster:// for a Cluster, redis+sentinel:// for Sentinels, quorum+redis:// for independent servers", len(u.Hosts))
+	}
+	option = rueidis.ClientOption{
+		Username: u.User, Password: u.Password(),
+		Dialer:            net.Dialer{Timeout: dialTimeout, KeepAlive: time.Second},
+		DisableCache:      true, // a lock is never read from a cache, and CLIENT TRACKING may be forbidden
+		DisableRetry:      true, // the core retries
+		ForceSingleClient: kind == "",
+		PipelineMultiplex: multiplex,
+		ClientSetInfo:     rueidis.DisableClientSetInfo,
+	}
+	for _, host := range u.Hosts {
+		if _, _, err := net.SplitHostPort(host); err != nil {
+			host = net.JoinHostPort(strings.Trim(host, "[]"), port)
+		}
+		option.InitAddress = append(option.InitAddress, host)
+	}
+	path := strings.Trim(u.Path, "/")
+	if kind == "sentinel" {
+		var name string
+		if name, path, _ = strings.Cut(path, "/"); name == "" {
+			return fail("no name of a master: write %s://HOST:%s/MASTERNAME", u.Scheme, port)
+		}
+		option.Sentinel = rueidis.SentinelOption{
+			MasterSet: name, Dialer: option.Dialer,
+			Username: u.Query.Get(paramSentinelUser), Password: u.Query.Get(paramSentinelPassword),
+		}
+	}
+	if kind == "cluster" && path != "" {
+		return fail("a Cluster has one database: leave out /%s", path)
+	}
+	if path != "" {
+		if option.SelectDB, err = strconv.Atoi(path); err != nil || option.SelectDB < 0 {
+			return fail("path %.40q: want the number of a database, as in %s://HOST/0", path, u.Scheme)
+		}
+	}
+	if security == "rediss" {
+		if option.TLSConfig, err = tlsOf(u); err != nil {
+			return fail("%v", err)
+		}
+		option.Sentinel.TLSConfig = option.TLSConfig
+	}
+	return option, nil
+}
+
+func replicasOf(u *store.URL) (int, error) {
+	text := u.Query.Get(paramReplicas)
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 || n > 100 {
+		return 0, fmt.Errorf("%w: %s URL: %s=%.40q: want how many replicas must confirm, from 0 to 100", store.ErrInvalid, u.Scheme, paramReplicas, text)
+	}
+	return n, nil
+}
+
+func tlsOf(u *store.URL) (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: u.Query.Get(paramName)}
+	if file := u.Query.Get(paramCA); file != "" {
+		pem, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%s=%s: no certificate in it", paramCA, file)
+		}
+	}
+	cert, key := u.Query.Get(paramCert), u.Query.Get(paramKey)
+	if (cert == "") != (key == "") {
+		return nil, errors.New("give both cert and key, or none")
+	}
+	if cert != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, err
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}
