@@ -1,0 +1,27 @@
+package servers
+
+import (
+	"errors"
+	"os"
+	"syscall"
+)
+
+// Windows knows neither; the numbers only have to differ from those it knows.
+const (
+	signalStop     = syscall.Signal(0x100)
+	signalContinue = syscall.Signal(0x101)
+)
+
+func childAttributes() *syscall.SysProcAttr { return nil }
+
+// signalGroup can only end a process.
+func signalGroup(p *os.Process, sig syscall.Signal) error {
+	if sig == signalStop || sig == signalContinue {
+		return errors.New("Windows cannot suspend a process")
+	}
+	err := p.Kill()
+	if errors.Is(err, os.ErrProcessDone) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,238 @@
+package servers
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-lock/holdfast/internal/ports"
+)
+
+// RedisOptions change how Redis is started. With none of them it has no password and keeps
+// its data over a Restart, but does not wait for the disk.
+type RedisOptions struct {
+	Password string        // of the default user
+	ACL      []string      // lines of the ACL file, such as "user app on >secret ~* +@all"
+	TLS      *Certificates // no plaintext port if set
+	InMemory bool          // no append-only file: a Restart loses the data
+	Config   []string      // further lines of redis.conf; they overrule all others
+	Env      []string      // such as "LD_PRELOAD=/path/to/shim.so"
+}
+
+// The user that the package itself is where there is an ACL file, whatever that allows to
+// others.
+const (
+	adminUser     = "servers"
+	adminPassword = "servers"
+)
+
+// login is how the package itself and the other nodes reach a server.
+func (o *RedisOptions) login() (user, password string) {
+	if len(o.ACL) > 0 {
+		return adminUser, adminPassword
+	}
+	return "", o.Password
+}
+
+// A Redis is one redis-server, or one Sentinel.
+type Redis struct {
+	*Process
+	Port int
+
+	opts RedisOptions
+	bus  int // port of the cluster bus
+}
+
+// StartRedis starts a Redis and waits until it answers.
+func StartRedis(t testing.TB, opts RedisOptions) *Redis {
+	t.Helper()
+	return StartRedisNodes(t, 1, opts)[0]
+}
+
+// StartRedisNodes starts Redis servers that know nothing of each other.
+func StartRedisNodes(t testing.TB, n int, opts RedisOptions) []*Redis {
+	t.Helper()
+	nodes := make([]*Redis, n)
+	for i := range nodes {
+		nodes[i] = newRedis(t, opts)
+	}
+	startAll(nodes)
+	return nodes
+}
+
+// startAll starts servers at once.
+func startAll(nodes []*Redis) {
+	for _, r := range nodes {
+		r.launch()
+	}
+	for _, r := range nodes {
+		r.await()
+	}
+}
+
+// newRedis prepares a server. Lines come after ours and before those of the options.
+func newRedis(t testing.TB, opts RedisOptions, lines ...string) *Redis {
+	t.Helper()
+	dir := t.TempDir()
+	r := &Redis{Port: ports.Reserve(t), opts: opts}
+	config := r.commonConfig()
+	config = append(config,
+		"dir "+strconv.Quote(filepath.Join(dir, "data")),
+		`save ""`,
+		"appendonly "+yesNo(!opts.InMemory),
+		"appendfsync no", // enough for SIGKILL: the kernel keeps what was written
+		"repl-diskless-sync-delay 0",
+		"repl-ping-replica-period 1",
+		"enable-debug-command local",
+	)
+	if len(opts.ACL) > 0 {
+		config = append(config, "aclfile "+strconv.Quote(r.writeACL(t, dir)))
+	} else if opts.Password != "" {
+		config = append(config, "requirepass "+strconv.Quote(opts.Password))
+	}
+	if user, password := opts.login(); password != "" {
+		config = append(config, "masterauth "+strconv.Quote(password))
+		if user != "" {
+			config = append(config, "masteruser "+user)
+		}
+	}
+	config = append(config, lines...)
+	config = append(config, opts.Config...)
+	path := filepath.Join(dir, "redis.conf")
+	writeLines(t, path, config)
+	r.Process = newProcess(t, dir, program{
+		binary: "redis-server",
+		args:   []string{path},
+		env:    opts.Env,
+		ready:  r.ping,
+	})
+	return r
+}
+
+// commonConfig is what a server and a Sentinel have in common.
+func (r *Redis) commonConfig() []string {
+	config := []string{"bind 127.0.0.1", "daemonize no"}
+	certs := r.opts.TLS
+	if certs == nil {
+		return append(config, fmt.Sprintf("port %d", r.Port))
+	}
+	return append(config,
+		"port 0",
+		fmt.Sprintf("tls-port %d", r.Port),
+		"tls-ca-cert-file "+strconv.Quote(certs.CAFile),
+		"tls-cert-file "+strconv.Quote(certs.CertFile),
+		"tls-key-file "+strconv.Quote(certs.KeyFile),
+		"tls-auth-clients optional",
+		"tls-replication yes",
+	)
+}
+
+// writeACL writes the users of the options and our own.
+func (r *Redis) writeACL(t testing.TB, dir string) string {
+	t.Helper()
+	lines := []string{fmt.Sprintf("user %s on >%s ~* &* +@all", adminUser, adminPassword)}
+	if r.opts.Password != "" {
+		lines = append(lines, fmt.Sprintf("user default on >%s ~* &* +@all", r.opts.Password))
+	}
+	path := filepath.Join(dir, "users.acl")
+	writeLines(t, path, append(lines, r.opts.ACL...))
+	return path
+}
+
+// Addr is the address of the server, as 127.0.0.1:port.
+func (r *Redis) Addr() string { return ports.Addr(r.Port) }
+
+// Dial opens a connection with all rights.
+func (r *Redis) Dial() (*RESPConn, error) {
+	user, password := r.opts.login()
+	if r.opts.TLS != nil {
+		return DialRESP(r.Addr(), r.opts.TLS.Config, user, password)
+	}
+	return DialRESP(r.Addr(), nil, user, password)
+}
+
+// Do runs one command on a connection of its own, which it closes: no connection stays that
+// a test would have to tell from those of the library.
+func (r *Redis) Do(args ...string) (any, error) {
+	c, err := r.Dial()
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return c.Do(args...)
+}
+
+// Must is Do for a command that cannot fail.
+func (r *Redis) Must(args ...string) any {
+	r.t.Helper()
+	value, err := r.Do(args...)
+	if err != nil {
+		r.t.Fatalf("%s on %s: %v", strings.Join(args, " "), r.Addr(), err)
+	}
+	return value
+}
+
+// Info is the answer of INFO for one section, by field.
+func (r *Redis) Info(section string) (map[string]string, error) {
+	return r.fields("INFO", section)
+}
+
+// fields reads answers that consist of lines such as "name:value".
+func (r *Redis) fields(args ...string) (map[string]string, error) {
+	value, err := r.Do(args...)
+	if err != nil {
+		return nil, err
+	}
+	text, _ := value.(string)
+	fields := make(map[string]string)
+	for line := range strings.SplitSeq(text, "\r\n") {
+		if name, value, ok := strings.Cut(line, ":"); ok {
+			fields[name] = value
+		}
+	}
+	return fields, nil
+}
+
+func (r *Redis) ping() error {
+	_, err := r.Do("PING")
+	return err
+}
+
+// each returns the first error that a check finds on a server that is up.
+func each(nodes []*Redis, check func(*Redis) error) error {
+	for _, r := range nodes {
+		if !r.awake() {
+			continue
+		}
+		if err := check(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addrs are the addresses of several servers.
+func addrs(nodes []*Redis) []string {
+	list := make([]string, len(nodes))
+	for i, r := range nodes {
+		list[i] = r.Addr()
+	}
+	return list
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+func writeLines(t testing.TB, path string, lines []string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,155 @@
+package servers
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/ports"
+)
+
+const (
+	clusterPrimaries = 3
+	clusterSlots     = 16384
+
+	// clusterNodeTimeout is short, so that a failover takes two or three seconds, and long
+	// enough for a machine that is busy.
+	clusterNodeTimeout = time.Second
+)
+
+// A Cluster is a Redis Cluster of three primaries with a replica each.
+type Cluster struct {
+	Nodes []*Redis // the first three start as primaries, Nodes[i+3] as the replica of Nodes[i]
+
+	t testing.TB
+}
+
+// StartCluster starts a Cluster and waits until all slots are served and all replicas
+// follow. Wipe loses the data of a node, not its place in the Cluster.
+func StartCluster(t testing.TB, opts RedisOptions) *Cluster {
+	t.Helper()
+	c := &Cluster{t: t}
+	for range 2 * clusterPrimaries {
+		c.Nodes = append(c.Nodes, newClusterNode(t, opts))
+	}
+	startAll(c.Nodes)
+	c.join()
+	for i, replica := range c.Nodes[clusterPrimaries:] {
+		replica.Must("CLUSTER", "REPLICATE", c.Nodes[i].Must("CLUSTER", "MYID").(string))
+	}
+	c.AwaitOK()
+	Poll(t, settleLimit, func() error { // else a failover might not get the votes
+		return each(c.Nodes, func(r *Redis) error {
+			if nodes := r.Must("CLUSTER", "NODES").(string); strings.Count(nodes, "slave") != clusterPrimaries {
+				return fmt.Errorf("%s does not know all replicas:\n%s", r.Addr(), nodes)
+			}
+			return nil
+		})
+	})
+	return c
+}
+
+func newClusterNode(t testing.TB, opts RedisOptions) *Redis {
+	t.Helper()
+	bus := ports.Reserve(t) // the default, port+10000, may not be free
+	r := newRedis(t, opts,
+		"cluster-enabled yes",
+		"cluster-config-file ../nodes.conf", // beside the data, out of reach of Wipe
+		fmt.Sprintf("cluster-port %d", bus),
+		fmt.Sprintf("cluster-node-timeout %d", clusterNodeTimeout.Milliseconds()),
+		"cluster-replica-validity-factor 0", // a replica may always take over
+		"cluster-allow-replica-migration no",
+		"tls-cluster "+yesNo(opts.TLS != nil),
+	)
+	r.bus = bus
+	return r
+}
+
+// join makes one Cluster of the nodes, the first three of which share the slots.
+func (c *Cluster) join() {
+	c.t.Helper()
+	for i, r := range c.Nodes {
+		r.Must("CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1)) // else they have to agree first
+		if i < clusterPrimaries {
+			first, end := clusterSlots*i/clusterPrimaries, clusterSlots*(i+1)/clusterPrimaries
+			r.Must("CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(first), strconv.Itoa(end-1))
+		}
+		for _, other := range c.Nodes[:i] { // each with each: gossip would take longer
+			r.Must("CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(other.Port), strconv.Itoa(other.bus))
+		}
+	}
+	Poll(c.t, settleLimit, func() error { return each(c.Nodes, c.knowsAll) })
+}
+
+// knowsAll returns an error unless a node has shaken hands with all others and heard of all
+// slots.
+func (c *Cluster) knowsAll(r *Redis) error {
+	info, err := r.fields("CLUSTER", "INFO")
+	if err != nil {
+		return err
+	}
+	value, err := r.Do("CLUSTER", "NODES")
+	if err != nil {
+		return err
+	}
+	text, _ := value.(string)
+	if strings.Contains(text, "handshake") || info["cluster_known_nodes"] != strconv.Itoa(len(c.Nodes)) || info["cluster_slots_assigned"] != strconv.Itoa(clusterSlots) {
+		return fmt.Errorf("%s knows %s nodes and %s slots", r.Addr(), info["cluster_known_nodes"], info["cluster_slots_assigned"])
+	}
+	return nil
+}
+
+// AwaitOK waits until every node that runs takes the Cluster for healthy and every replica
+// that runs follows a primary.
+func (c *Cluster) AwaitOK() {
+	c.t.Helper()
+	Poll(c.t, settleLimit, func() error { return each(c.Nodes, clusterOK) })
+}
+
+func clusterOK(r *Redis) error {
+	info, err := r.fields("CLUSTER", "INFO")
+	if err != nil {
+		return err
+	}
+	if state := info["cluster_state"]; state != "ok" {
+		return fmt.Errorf("cluster_state of %s: %s", r.Addr(), state)
+	}
+	info, err = r.Info("replication")
+	if err != nil {
+		return err
+	}
+	if info["role"] == "slave" && info["master_link_status"] != "up" {
+		return fmt.Errorf("replica %s does not follow: master_link_status is %s", r.Addr(), info["master_link_status"])
+	}
+	return nil
+}
+
+// Addrs are the addresses of the nodes.
+func (c *Cluster) Addrs() []string { return addrs(c.Nodes) }
+
+// Primary is the node that serves a key. It waits while a failover is under way.
+func (c *Cluster) Primary(key string) *Redis {
+	c.t.Helper()
+	var primary *Redis
+	Poll(c.t, settleLimit, func() (err error) {
+		primary, err = c.primary(key)
+		return err
+	})
+	return primary
+}
+
+// primary asks every node for the key: only the one that serves it does not send us away.
+func (c *Cluster) primary(key string) (*Redis, error) {
+	err := fmt.Errorf("no node runs")
+	for _, r := range c.Nodes {
+		if !r.awake() {
+			continue
+		}
+		if _, err = r.Do("TYPE", key); err == nil {
+			return r, nil
+		}
+	}
+	return nil, fmt.Errorf("no node serves %q: %w", key, err)
+}
