@@ -1,5 +1,6 @@
-# Everything is bounded in time and needs only Go, make and, for the race detector, a C
-# compiler. What is built along the way is kept in .bin/.
+# Everything is bounded in time and needs only Go, make, for the race detector a C compiler,
+# and for the tests real servers, which scripts/deps installs where they are missing. What is
+# built along the way is kept in .bin/.
 
 # Change these on the command line, as in: make fuzz FUZZTIME=5m
 TIMEOUT   ?= 10m
@@ -25,9 +26,10 @@ test: deps lint unit platforms ## everything that must pass before a change is m
 	@echo "== all passed"
 
 deps: ## install what the other targets need
-	@echo "== tools: staticcheck, gofumpt"
+	@echo "== tools: staticcheck, gofumpt; servers"
 	@$(TOOLS)
 	@go build -o .bin/ ./internal/testreport
+	@scripts/deps
 
 lint: check-fmt vet staticcheck modules ## formatting, go vet, staticcheck, module files
 

@@ -17,7 +17,7 @@ func childAttributes() *syscall.SysProcAttr { return nil }
 // signalGroup can only end a process.
 func signalGroup(p *os.Process, sig syscall.Signal) error {
 	if sig == signalStop || sig == signalContinue {
-		return errors.New("Windows cannot suspend a process")
+		return errors.New("a process cannot be suspended on Windows")
 	}
 	err := p.Kill()
 	if errors.Is(err, os.ErrProcessDone) {

@@ -155,7 +155,8 @@ func (r *Redis) Dial() (*RESPConn, error) {
 }
 
 // Do runs one command on a connection of its own, which it closes: no connection stays that
-// a test would have to tell from those of the library.
+// a test would have to tell from those of the library. What belongs to a connection, such as
+// MULTI, SUBSCRIBE or a WAIT for its writes, needs Dial.
 func (r *Redis) Do(args ...string) (any, error) {
 	c, err := r.Dial()
 	if err != nil {
@@ -212,6 +213,12 @@ func each(nodes []*Redis, check func(*Redis) error) error {
 		}
 	}
 	return nil
+}
+
+// awake is the number of servers that are up.
+func awake(nodes []*Redis) (n int) {
+	each(nodes, func(*Redis) error { n++; return nil })
+	return n
 }
 
 // addrs are the addresses of several servers.

@@ -45,9 +45,7 @@ func StartSentinel(t testing.TB, replicas, sentinels int, opts RedisOptions) *Se
 		g.Sentinels = append(g.Sentinels, newSentinel(t, primary, sentinels/2+1))
 	}
 	startAll(g.Sentinels)
-	Poll(t, settleLimit, func() error {
-		return each(g.Sentinels, func(s *Redis) error { return knowsAll(s, replicas, sentinels-1) })
-	})
+	g.AwaitSentinels()
 	return g
 }
 
@@ -84,12 +82,12 @@ func newSentinel(t testing.TB, primary *Redis, quorum int) *Redis {
 }
 
 // hurry waits for a Sentinel and shortens the periods of seconds with which it asks and
-// tells. A continued Sentinel takes its own pause for a broken clock and does nothing for
+// tells. The ping period stays: a replica that sent no INFO for five of them is not promoted,
+// and while the primary is down it sends one per second. A continued Sentinel takes its own pause for a broken clock and does nothing for
 // the tilt period.
 func (r *Redis) hurry() error {
 	_, err := r.Do("SENTINEL", "DEBUG",
-		"info-period", "200", "ping-period", "100", "ask-period", "100",
-		"publish-period", "100", "tilt-period", "1000")
+		"info-period", "200", "ask-period", "100", "publish-period", "100", "tilt-period", "1000")
 	return err
 }
 
@@ -130,13 +128,18 @@ func (g *SentinelGroup) AwaitReplicas() {
 		if err != nil {
 			return err
 		}
-		running := 0
-		for _, r := range g.Nodes {
-			if r.awake() {
-				running++
-			}
-		}
-		return hasReplicas(primary, running-1)
+		return hasReplicas(primary, awake(g.Nodes)-1)
+	})
+}
+
+// AwaitSentinels waits until every Sentinel that runs could promote every replica that runs,
+// and knows the others of its kind.
+func (g *SentinelGroup) AwaitSentinels() {
+	g.t.Helper()
+	Poll(g.t, settleLimit, func() error {
+		return each(g.Sentinels, func(s *Redis) error {
+			return knowsAll(s, awake(g.Nodes)-1, awake(g.Sentinels)-1)
+		})
 	})
 }
 

@@ -3,6 +3,7 @@ package servers_test
 import (
 	"errors"
 	"net"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -207,14 +208,29 @@ func TestTLSRefusesPlaintext(t *testing.T) {
 	}
 }
 
-func TestConfigAndEnvironmentReachTheServer(t *testing.T) {
+func TestConfigOverrulesTheRest(t *testing.T) {
 	r := servers.StartRedis(t, servers.RedisOptions{
 		Config: []string{"maxmemory-policy allkeys-lru", "appendonly no"},
-		Env:    []string{"TZ=Asia/Tokyo"},
 	})
 	for name, want := range map[string]string{"maxmemory-policy": "allkeys-lru", "appendonly": "no"} {
 		if got := r.Must("CONFIG", "GET", name).([]any); got[1] != want {
 			t.Errorf("%s is %v, want %s", name, got[1], want)
 		}
 	}
+}
+
+func TestAnswersOfEveryKindAreRead(t *testing.T) {
+	r := servers.StartRedis(t, servers.RedisOptions{})
+	script := `return {1, "two", false, {redis.status_reply("OK")}, redis.error_reply("ERR five")}`
+	got := r.Must("EVAL", script, "0")
+	if want := []any{int64(1), "two", nil, []any{"OK"}, servers.RESPError("ERR five")}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %#v, want %#v", got, want)
+	}
+	var refusal servers.RESPError
+	if _, err := r.Do("NONSENSE"); !errors.As(err, &refusal) {
+		t.Errorf("unknown command: %v", err)
+	}
+	wantAnswer(t, r, nil, "GET", "nothing")
+	wantAnswer(t, r, "OK", "SET", "k", "a\r\nb")
+	wantAnswer(t, r, "a\r\nb", "GET", "k")
 }

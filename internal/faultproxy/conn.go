@@ -1,0 +1,89 @@
+package faultproxy
+
+import (
+	"context"
+	"net"
+	"sync"
+)
+
+// A conn is one connection of a client and the one to the server that belongs to it.
+type conn struct {
+	proxy    *Proxy
+	client   net.Conn
+	toServer *pipe
+	toClient *pipe
+
+	life   context.Context // ends with the connection
+	cancel context.CancelFunc
+
+	server net.Conn // nil until it is connected; needs the mutex of the proxy
+}
+
+func newConn(p *Proxy, client net.Conn) *conn {
+	c := &conn{proxy: p, client: client}
+	c.life, c.cancel = context.WithCancel(p.life)
+	c.toServer = newPipe(c, p.ToServer)
+	c.toClient = newPipe(c, p.ToClient)
+	return c
+}
+
+// pipe is the direction of the connection that belongs to a link.
+func (c *conn) pipe(l *Link) *pipe {
+	if l == c.proxy.ToServer {
+		return c.toServer
+	}
+	return c.toClient
+}
+
+// run lives as long as the connection.
+func (c *conn) run() {
+	defer c.abort()
+	dialer := net.Dialer{Timeout: dialLimit}
+	server, err := dialer.DialContext(c.life, "tcp", c.proxy.server)
+	if err != nil || !c.connected(server) {
+		return
+	}
+	var pipes sync.WaitGroup
+	pipes.Go(func() { c.toServer.run(c.client, server) })
+	pipes.Go(func() { c.toClient.run(server, c.client) })
+	pipes.Wait()
+	c.client.Close() // both ends were passed on: no need for a reset
+	server.Close()
+}
+
+// connected reports whether the connection still lives.
+func (c *conn) connected(server net.Conn) bool {
+	c.proxy.mu.Lock()
+	defer c.proxy.mu.Unlock()
+	if c.life.Err() != nil {
+		reset(server)
+		return false
+	}
+	c.server = server
+	return true
+}
+
+// abort resets both sides.
+func (c *conn) abort() {
+	c.proxy.mu.Lock()
+	defer c.proxy.mu.Unlock()
+	c.abortLocked()
+}
+
+func (c *conn) abortLocked() {
+	delete(c.proxy.conns, c)
+	c.cancel()
+	reset(c.client)
+	if c.server != nil {
+		reset(c.server)
+	}
+}
+
+// reset closes a connection so that the other side sees an error, and nothing on its way
+// arrives.
+func reset(c net.Conn) {
+	if tcp, ok := c.(*net.TCPConn); ok {
+		tcp.SetLinger(0)
+	}
+	c.Close()
+}

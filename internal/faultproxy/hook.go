@@ -1,0 +1,91 @@
+package faultproxy
+
+import (
+	"slices"
+	"sync"
+)
+
+// hookWindow is how many bytes of a connection a hook gets to see: more than any request of
+// a lock, and enough to put together what arrived in pieces.
+const hookWindow = 64 << 10
+
+// A hook waits for bytes that match.
+type hook struct {
+	match func([]byte) bool
+	act   func()
+
+	mu   sync.Mutex
+	done bool
+	seen map[*pipe][]byte // since the hook was set
+}
+
+// When calls act once, as soon as match reports true about the bytes of one connection in
+// this direction: those that arrived since the call of When, at most the last 64 KiB. The
+// bytes go on after act has returned, so a fault that act sets comes before them. Match and
+// act are called one at a time, and act may change anything but must not close the proxy.
+func (l *Link) When(match func(seen []byte) bool, act func()) {
+	l.proxy.mu.Lock()
+	defer l.proxy.mu.Unlock()
+	l.hooks = append(l.hooks, &hook{match: match, act: act, seen: make(map[*pipe][]byte)})
+}
+
+// HoldRepliesAfter lets the first request that matches through and holds all replies from
+// then on, of all connections: the server does what it was asked, and nobody hears of it.
+// Match is that of [Link.When]. The channel is closed when the request was seen. When
+// ToClient.Waiting is above zero, the server has answered.
+func (p *Proxy) HoldRepliesAfter(match func(request []byte) bool) <-chan struct{} {
+	return p.onRequest(match, p.ToClient.Hold)
+}
+
+// DropRepliesAfter is HoldRepliesAfter with replies that are lost for good. When
+// ToClient.Dropped has risen, the server has answered.
+func (p *Proxy) DropRepliesAfter(match func(request []byte) bool) <-chan struct{} {
+	return p.onRequest(match, p.ToClient.Drop)
+}
+
+// CutOn cuts the proxy when a request matches, which then never arrives.
+func (p *Proxy) CutOn(match func(request []byte) bool) <-chan struct{} {
+	return p.onRequest(match, p.Cut)
+}
+
+func (p *Proxy) onRequest(match func([]byte) bool, act func()) <-chan struct{} {
+	seen := make(chan struct{})
+	p.ToServer.When(match, func() {
+		act()
+		close(seen)
+	})
+	return seen
+}
+
+// show tells the hooks of a link about bytes that arrived. It must not hold the mutex of the
+// proxy, since hooks use the proxy.
+func (l *Link) show(p *pipe, data []byte) {
+	l.proxy.mu.Lock()
+	hooks := slices.Clone(l.hooks)
+	l.proxy.mu.Unlock()
+	for _, h := range hooks {
+		if h.show(p, data) {
+			l.proxy.mu.Lock()
+			l.hooks = slices.DeleteFunc(l.hooks, func(other *hook) bool { return other == h })
+			l.proxy.mu.Unlock()
+		}
+	}
+}
+
+// show reports whether the hook has fired.
+func (h *hook) show(p *pipe, data []byte) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.done {
+		return true
+	}
+	seen := append(h.seen[p], data...)
+	seen = seen[max(0, len(seen)-hookWindow):]
+	h.seen[p] = seen
+	if !h.match(seen) {
+		return false
+	}
+	h.done = true
+	h.act()
+	return true
+}

@@ -1,0 +1,218 @@
+package faultproxy
+
+import (
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// heldLimit bounds what the proxy keeps per connection and direction; beyond it the
+	// sender has to wait, as on a network.
+	heldLimit = 4 << 20
+
+	readSize = 32 << 10
+)
+
+// A pipe is one direction of one connection.
+type pipe struct {
+	conn *conn
+	link *Link
+	wake chan struct{} // there may be something to write
+	room chan struct{} // there may be room to read more
+
+	// These need the mutex of the proxy.
+	queue  []chunk
+	size   int
+	ended  bool // the end was passed on
+	broken bool // writing failed
+}
+
+// A chunk is bytes that were read at once, or the end of the stream.
+type chunk struct {
+	data    []byte
+	end     error // io.EOF, or why reading failed
+	arrived time.Time
+}
+
+func newPipe(c *conn, l *Link) *pipe {
+	return &pipe{conn: c, link: l, wake: make(chan struct{}, 1), room: make(chan struct{}, 1)}
+}
+
+// run moves bytes until their end was passed on.
+func (p *pipe) run(from, to net.Conn) {
+	var reader sync.WaitGroup
+	reader.Go(func() { p.read(from) })
+	p.write(to)
+	reader.Wait()
+}
+
+func (p *pipe) read(from net.Conn) {
+	buffer := make([]byte, readSize)
+	for p.awaitRoom() {
+		n, err := from.Read(buffer)
+		if n > 0 {
+			p.link.show(p, buffer[:n])
+			p.put(chunk{data: slices.Clone(buffer[:n])})
+		}
+		if err != nil {
+			p.put(chunk{end: err})
+			return
+		}
+	}
+}
+
+// awaitRoom returns false when the connection has ended.
+func (p *pipe) awaitRoom() bool {
+	for {
+		p.conn.proxy.mu.Lock()
+		full := p.size >= heldLimit
+		p.conn.proxy.mu.Unlock()
+		if !full {
+			return p.conn.life.Err() == nil
+		}
+		select {
+		case <-p.room:
+		case <-p.conn.life.Done():
+			return false
+		}
+	}
+}
+
+// put queues what has arrived.
+func (p *pipe) put(c chunk) {
+	p.conn.proxy.mu.Lock()
+	defer p.conn.proxy.mu.Unlock()
+	if c.end == nil && (p.broken || p.link.mode == drop) {
+		p.link.lost.Add(int64(len(c.data)))
+		return
+	}
+	c.arrived = time.Now()
+	p.queue = append(p.queue, c)
+	p.size += len(c.data)
+	p.wakeUp()
+}
+
+// discard drops what is queued, but not the end of the stream. It needs the mutex.
+func (p *pipe) discard() {
+	p.queue = slices.DeleteFunc(p.queue, func(c chunk) bool { return c.end == nil })
+	p.link.lost.Add(int64(p.size))
+	p.size = 0
+	p.wakeUp()
+}
+
+// wakeUp lets both goroutines of the pipe look again.
+func (p *pipe) wakeUp() {
+	for _, ch := range []chan struct{}{p.wake, p.room} {
+		select {
+		case ch <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (p *pipe) write(to net.Conn) {
+	for {
+		c, act, ok := p.next()
+		switch {
+		case !ok:
+			return
+		case c.end == io.EOF:
+			to.(*net.TCPConn).CloseWrite()
+			p.end()
+			return
+		case c.end != nil:
+			p.conn.abort()
+			return
+		}
+		n, err := to.Write(c.data)
+		p.link.bytes.Add(int64(n))
+		if err != nil {
+			p.fail()
+		}
+		if act != nil {
+			act()
+		}
+	}
+}
+
+// next waits until bytes may be passed on, and takes them from the queue: all that were read
+// at once, or as many as may pass before act. It returns false when the connection has ended.
+func (p *pipe) next() (c chunk, act func(), ok bool) {
+	for {
+		wait, found := time.Duration(-1), false
+		p.conn.proxy.mu.Lock()
+		if len(p.queue) > 0 && p.link.mode == pass {
+			wait = time.Until(p.queue[0].arrived.Add(p.link.delay))
+			if found = wait <= 0; found {
+				c, act = p.take()
+			}
+		}
+		p.conn.proxy.mu.Unlock()
+		if found {
+			return c, act, p.conn.life.Err() == nil
+		}
+		var due <-chan time.Time
+		if wait > 0 {
+			due = time.After(wait)
+		}
+		select {
+		case <-p.wake:
+		case <-due:
+		case <-p.conn.life.Done():
+			return chunk{}, nil, false
+		}
+	}
+}
+
+// take needs the mutex.
+func (p *pipe) take() (c chunk, act func()) {
+	c = p.queue[0]
+	if c.end != nil {
+		p.queue = p.queue[1:]
+		return c, nil
+	}
+	n, act := p.link.take(len(c.data))
+	if n == len(c.data) {
+		p.queue = p.queue[1:]
+	} else {
+		p.queue[0].data = c.data[n:]
+		c.data = c.data[:n]
+	}
+	p.size -= n
+	p.wakeUp()
+	return c, act
+}
+
+// other is the opposite direction of the connection.
+func (p *pipe) other() *pipe {
+	if p == p.conn.toServer {
+		return p.conn.toClient
+	}
+	return p.conn.toServer
+}
+
+// end notes that this direction has ended. A receiver that cannot send any more either is
+// told so by a reset, as it would be by the other side itself.
+func (p *pipe) end() {
+	p.conn.proxy.mu.Lock()
+	defer p.conn.proxy.mu.Unlock()
+	p.ended = true
+	if p.other().broken {
+		p.conn.abortLocked()
+	}
+}
+
+// fail notes that the receiver is gone. The sender learns it from the opposite direction,
+// subject to the faults there, unless that has ended.
+func (p *pipe) fail() {
+	p.conn.proxy.mu.Lock()
+	defer p.conn.proxy.mu.Unlock()
+	p.broken = true
+	p.discard()
+	if p.other().ended {
+		p.conn.abortLocked()
+	}
+}

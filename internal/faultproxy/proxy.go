@@ -1,0 +1,170 @@
+package faultproxy
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/ports"
+)
+
+// dialLimit bounds how long the proxy tries to reach its server.
+const dialLimit = 5 * time.Second
+
+// A Proxy passes the bytes of TCP connections on to one server. Its methods may be used by
+// several goroutines.
+type Proxy struct {
+	ToServer *Link // requests
+	ToClient *Link // replies
+
+	t      testing.TB
+	addr   string
+	server string
+
+	life   context.Context // ends with Close
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+
+	mu       sync.Mutex // also of the links and pipes
+	closed   bool
+	listener net.Listener // nil while cut
+	conns    map[*conn]struct{}
+	accepted int
+}
+
+// Start starts a proxy in front of a server. It is closed when the test ends.
+func Start(t testing.TB, server string) *Proxy {
+	t.Helper()
+	p := &Proxy{
+		t:      t,
+		addr:   ports.Addr(ports.Reserve(t)),
+		server: server,
+		conns:  make(map[*conn]struct{}),
+	}
+	p.ToServer = &Link{proxy: p}
+	p.ToClient = &Link{proxy: p}
+	p.life, p.cancel = context.WithCancel(context.Background())
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.listen(); err != nil {
+		t.Fatalf("proxy: %v", err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+// Addr is the address to connect to instead of the server's. It never changes.
+func (p *Proxy) Addr() string { return p.addr }
+
+// Hold holds the bytes of both directions.
+func (p *Proxy) Hold() { p.set(hold, p.ToServer, p.ToClient) }
+
+// Drop drops the bytes of both directions.
+func (p *Proxy) Drop() { p.set(drop, p.ToServer, p.ToClient) }
+
+// Cut resets all connections, loses what they held, and refuses new ones until Heal.
+func (p *Proxy) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cut()
+}
+
+// Heal ends all faults of both directions. Hooks that have not fired stay.
+func (p *Proxy) Heal() {
+	p.t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return
+	}
+	if p.listener == nil {
+		if err := p.listen(); err != nil {
+			p.t.Errorf("proxy: %v", err)
+		}
+	}
+	for _, l := range []*Link{p.ToServer, p.ToClient} {
+		l.mode, l.delay = pass, 0
+	}
+	p.wakeAll()
+}
+
+// Accepted is the number of connections since the start.
+func (p *Proxy) Accepted() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.accepted
+}
+
+// Open is the number of connections that are open now.
+func (p *Proxy) Open() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.conns)
+}
+
+// Close ends the proxy and all its connections, and waits for its goroutines. It must not
+// be called by a hook.
+func (p *Proxy) Close() {
+	p.mu.Lock()
+	p.closed = true
+	p.cut()
+	p.mu.Unlock()
+	p.cancel()
+	p.work.Wait()
+}
+
+// listen needs the mutex.
+func (p *Proxy) listen() error {
+	l, err := net.Listen("tcp", p.addr)
+	if err != nil {
+		return err
+	}
+	p.listener = l
+	p.work.Go(func() { p.accept(l) })
+	return nil
+}
+
+// cut needs the mutex.
+func (p *Proxy) cut() {
+	if p.listener != nil {
+		p.listener.Close()
+		p.listener = nil
+	}
+	for c := range p.conns {
+		c.abortLocked()
+	}
+}
+
+// wakeAll lets every connection look at its faults again. It needs the mutex.
+func (p *Proxy) wakeAll() {
+	for c := range p.conns {
+		c.toServer.wakeUp()
+		c.toClient.wakeUp()
+	}
+}
+
+func (p *Proxy) accept(l net.Listener) {
+	for {
+		client, err := l.Accept()
+		if err != nil {
+			if !errors.Is(err, net.ErrClosed) { // neither cut nor closed
+				p.t.Errorf("proxy: %v", err)
+			}
+			return
+		}
+		p.mu.Lock()
+		if p.listener != l { // cut just now
+			p.mu.Unlock()
+			reset(client)
+			return
+		}
+		c := newConn(p, client)
+		p.conns[c] = struct{}{}
+		p.accepted++
+		p.work.Go(c.run)
+		p.mu.Unlock()
+	}
+}

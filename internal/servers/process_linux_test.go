@@ -1,0 +1,84 @@
+package servers_test
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/servers"
+)
+
+// victim tells this test binary that it is the one to be killed.
+const victim = "HOLDFAST_TEST_VICTIM"
+
+func TestAKilledTestBinaryLeavesNoServer(t *testing.T) {
+	if os.Getenv(victim) != "" {
+		fmt.Println("server", servers.StartRedis(t, servers.RedisOptions{}).PID())
+		select {} // until it is killed
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=1m", "-test.v")
+	cmd.Env = append(os.Environ(), victim+"=1", "TMPDIR="+t.TempDir())
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer cmd.Process.Kill()
+	pid := 0
+	for lines := bufio.NewScanner(out); pid == 0 && lines.Scan(); {
+		if text, ok := strings.CutPrefix(lines.Text(), "server "); ok {
+			pid, _ = strconv.Atoi(text)
+		}
+	}
+	if pid == 0 || !alive(pid) {
+		t.Fatalf("there is no server to look for; its process is %d", pid)
+	}
+	cmd.Process.Kill()
+	servers.Poll(t, 10*time.Second, func() error {
+		if alive(pid) {
+			return fmt.Errorf("process %d lives on", pid)
+		}
+		return nil
+	})
+}
+
+// alive reports whether a process runs; one that nobody has waited for yet does not.
+func alive(pid int) bool {
+	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+		return false
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && !bytes.Contains(stat, []byte(") Z "))
+}
+
+func TestTheEnvironmentReachesTheServer(t *testing.T) {
+	const shim = "/no/such/shim.so"
+	r := servers.StartRedis(t, servers.RedisOptions{Env: []string{"LD_PRELOAD=" + shim}})
+	log, err := os.ReadFile(filepath.Join(r.DataDir(), "..", "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(log, []byte(shim)) { // the loader complains
+		t.Errorf("the server was started without %s:\n%s", shim, log)
+	}
+}
+
+func TestTheServerHasAProcessGroupOfItsOwn(t *testing.T) {
+	r := servers.StartRedis(t, servers.RedisOptions{})
+	group, err := syscall.Getpgid(r.PID())
+	if err != nil || group != r.PID() {
+		t.Errorf("process %d is in group %d, %v", r.PID(), group, err)
+	}
+}
