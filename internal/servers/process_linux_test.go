@@ -45,6 +45,11 @@ func TestAKilledTestBinaryLeavesNoServer(t *testing.T) {
 	if pid == 0 || !alive(pid) {
 		t.Fatalf("there is no server to look for; its process is %d", pid)
 	}
+	defer func() {
+		if t.Failed() && alive(pid) {
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}()
 	cmd.Process.Kill()
 	servers.Poll(t, 10*time.Second, func() error {
 		if alive(pid) {
