@@ -83,8 +83,8 @@ func newSentinel(t testing.TB, primary *Redis, quorum int) *Redis {
 
 // hurry waits for a Sentinel and shortens the periods of seconds with which it asks and
 // tells. The ping period stays: a replica that sent no INFO for five of them is not promoted,
-// and while the primary is down it sends one per second. A continued Sentinel takes its own pause for a broken clock and does nothing for
-// the tilt period.
+// and while the primary is down it sends one per second. A continued Sentinel takes its own
+// pause for a broken clock and does nothing for the tilt period.
 func (r *Redis) hurry() error {
 	_, err := r.Do("SENTINEL", "DEBUG",
 		"info-period", "200", "ask-period", "100", "publish-period", "100", "tilt-period", "1000")
