@@ -22,9 +22,14 @@ const (
 	// dialTimeout bounds one attempt to connect. The caller's context bounds it as well.
 	dialTimeout = 5 * time.Second
 
-	// multiplex is how many connections commands are spread over, as a power of two. One
-	// pipeline is the fastest on few cores: more in it at a time.
-	multiplex = 1
+	// A connection that is silent for pingAfter is tried with a PING, and given up after
+	// answerTimeout: together well below the default TTL. Waiters ask more often than that,
+	// so that waiting costs no PINGs.
+	pingAfter     = 3 * time.Second
+	answerTimeout = 5 * time.Second
+
+	// oneConnection makes all commands share one: the more in a pipeline, the faster.
+	oneConnection = -1
 
 	// parameters of all URLs, and of those with TLS.
 	paramReplicas = "replicas"
@@ -134,11 +139,12 @@ func optionOf(u *store.URL) (option rueidis.ClientOption, err error) {
 	}
 	option = rueidis.ClientOption{
 		Username: u.User, Password: u.Password(),
-		Dialer:            net.Dialer{Timeout: dialTimeout, KeepAlive: time.Second},
+		Dialer:            net.Dialer{Timeout: dialTimeout, KeepAlive: pingAfter},
 		DisableCache:      true, // a lock is never read from a cache, and CLIENT TRACKING may be forbidden
 		DisableRetry:      true, // the core retries
 		ForceSingleClient: kind == "",
-		PipelineMultiplex: multiplex,
+		PipelineMultiplex: oneConnection,
+		ConnWriteTimeout:  answerTimeout,
 		ClientSetInfo:     rueidis.DisableClientSetInfo,
 	}
 	for _, host := range u.Hosts {
