@@ -71,6 +71,10 @@ func openWith(ctx context.Context, u *store.URL, config redis.Config) (*Store, e
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", u, err)
 	}
+	if strings.HasSuffix(u.Scheme, "+cluster") && client.Mode() != rueidis.ClientModeCluster {
+		client.Close()
+		return nil, fmt.Errorf("%w: %s: this is a single server and no Cluster: write redis://", store.ErrInvalid, u)
+	}
 	return newStore(&conn{client: client, owned: true}, config), nil
 }
 
@@ -105,8 +109,6 @@ func advise(err error) error {
 		return nil
 	case strings.Contains(text, "WRONGPASS"), strings.Contains(text, "NOAUTH"), strings.Contains(text, "invalid password"):
 		return fmt.Errorf("%w: %w: check user and password of the URL", store.ErrInvalid, err)
-	case strings.Contains(text, "cluster support disabled"):
-		return fmt.Errorf("%w: %w: this is a single server: write redis://", store.ErrInvalid, err)
 	case strings.Contains(text, "DB index is out of range"):
 		return fmt.Errorf("%w: %w: the path of the URL is the number of the database, as in redis://host/0", store.ErrInvalid, err)
 	}

@@ -65,3 +65,20 @@ const (
 	Text
 	List
 )
+
+// Any is the value as Go programs expect it: an int64, a string, a []any, or nil.
+func (v Value) Any() any {
+	switch v.Kind {
+	case Int:
+		return v.Int
+	case Text:
+		return v.Text
+	case List:
+		list := make([]any, len(v.List))
+		for i := range v.List {
+			list[i] = v.List[i].Any()
+		}
+		return list
+	}
+	return nil
+}

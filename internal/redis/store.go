@@ -380,7 +380,9 @@ func (s *Store) explain(ctx context.Context, err error) error {
 	}
 	text := err.Error()
 	for _, known := range []struct{ word, advice string }{
-		{"NOPERM", "the user of the URL may not do this: give it the rights that the package documentation lists"},
+		{"NOPERM", noRights},
+		{"The user executing the script", noRights},
+		{"MOVED", "this is a node of a Cluster: write redis+cluster://"},
 		{"NOAUTH", "the server wants a user or password: put it into the URL, as in redis://user:password@host"},
 		{"WRONGPASS", "user or password are wrong: check those of the URL"},
 		{"READONLY", "this is a replica: give the address of the primary, or use Sentinel or Cluster"},
@@ -395,6 +397,8 @@ func (s *Store) explain(ctx context.Context, err error) error {
 	}
 	return fmt.Errorf("%s store: %w", s.config.Name, err)
 }
+
+const noRights = "the user of the URL may not do this: give it the rights that the package documentation lists"
 
 func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 

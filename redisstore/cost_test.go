@@ -1,0 +1,126 @@
+package redisstore
+
+import (
+	"flag"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+)
+
+var names = flag.Int("names", 50_000, "how many names to lock and release")
+
+// calls are the commands that a server has run since the last reset, by name, those of
+// scripts included.
+func calls(t *testing.T, server *servers.Redis) map[string]int {
+	t.Helper()
+	stats, err := server.Info("commandstats")
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := make(map[string]int)
+	for name, text := range stats {
+		count, _, _ := strings.Cut(strings.TrimPrefix(text, "calls="), ",")
+		n, err := strconv.Atoi(count)
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls[strings.TrimPrefix(name, "cmdstat_")] = n
+	}
+	return calls
+}
+
+func TestAPairIsTwoRoundTripsAndAtMostThreeCallsEach(t *testing.T) {
+	server := servers.StartRedis(t, servers.RedisOptions{})
+	c, err := holdfast.Open(t.Context(), "redis://"+server.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	pair := func(name string) {
+		lease, err := c.Lock(t.Context(), name)
+		if err == nil {
+			err = lease.Unlock(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	pair("a") // connects, and sets the tokens to the clock
+	for {
+		begin := time.Now()
+		pair("a")
+		server.Must("CONFIG", "RESETSTAT")
+		const n = 20
+		for i := range n {
+			pair(fmt.Sprint("name:", i))
+		}
+		got := calls(t, server)
+		if time.Since(begin) > 150*time.Millisecond {
+			continue // tokens were set to the clock again meanwhile, which takes a call more
+		}
+		want := map[string]int{"evalsha": 2 * n, "incrby": n, "set": n, "getrange": n, "del": n}
+		for name, count := range got {
+			if want[name] != count && name != "config|resetstat" && name != "info" {
+				t.Errorf("%d × %s, want %d, for %d pairs", count, name, want[name], n)
+			}
+		}
+		break
+	}
+}
+
+func TestNothingIsLeftOfManyNames(t *testing.T) {
+	server := servers.StartRedis(t, servers.RedisOptions{InMemory: true})
+	c, err := holdfast.Open(t.Context(), "redis://"+server.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	lock := func(from, to int) {
+		var wg sync.WaitGroup
+		const workers = 64
+		for w := range workers {
+			wg.Go(func() {
+				for i := from + w; i < to; i += workers {
+					lease, err := c.Lock(t.Context(), fmt.Sprint("name:", i))
+					if err == nil {
+						err = lease.Unlock(t.Context())
+					}
+					if err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+	}
+	memory := func() int {
+		server.Must("MEMORY", "PURGE")
+		info, err := server.Info("memory")
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := strconv.Atoi(info["used_memory"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	lock(0, 1000)
+	before := memory()
+	lock(1000, 1000+*names)
+	after := memory()
+	t.Logf("%d names: %d bytes before, %d after", *names, before, after)
+	if after > before+1<<20 {
+		t.Errorf("%d bytes more after %d names", after-before, *names)
+	}
+	if left := server.Must("KEYS", "*").([]any); len(left) != 1 || left[0] != "holdfast:token" {
+		t.Errorf("keys left: %v", left)
+	}
+}

@@ -1,0 +1,88 @@
+// Package redisstore keeps locks on Redis: a single server, Sentinel, or Cluster. Importing
+// it makes these URLs known:
+//
+//	redis://[USER:PASSWORD@]HOST[:PORT][/DB]
+//	redis+sentinel://[USER:PASSWORD@]HOST[:PORT],…/MASTERNAME[/DB]
+//	redis+cluster://[USER:PASSWORD@]HOST[:PORT],…
+//
+// With rediss in place of redis all connections use TLS. Parameters, behind a question mark:
+//
+//	replicas=N                      a grant counts only once N replicas have it
+//	ca=FILE, cert=FILE, key=FILE    TLS: whom to trust, and who we are, in PEM
+//	servername=NAME                 TLS: the name in the server's certificate
+//	sentinel-user=, sentinel-password=   if the Sentinels want others than the servers
+//
+// A program that has a rueidis client already gives it to [New]; one that has a go-redis
+// client uses package goredis.
+//
+// # What Redis promises
+//
+// On one server, locks exclude each other between all clients, in every mode, in order of
+// arrival, with tokens. Never two grants of one name are alive if
+//
+//   - the server keeps what it was told: it does not lose data within a TTL. A server that
+//     restarts without its data (no append-only file, or one that was not written to disk
+//     before a power cut) has forgotten all grants.
+//   - it evicts nothing: maxmemory-policy noeviction. The volatile policies evict locks, for
+//     they have a TTL.
+//   - its wall clock is not set by more than a lease's margin, a twentieth of its TTL. Set
+//     forward, grants end early; set back, they last longer.
+//
+// With replicas (Sentinel, Cluster) it is not enough that any server is up: replication is
+// asynchronous, and a failover may promote a replica that has not heard of a grant. Two can
+// hold a lock then, until the older one's lease ends. Two things help:
+//
+//   - replicas=N waits until N replicas have a grant before it counts, and fails if they are
+//     late. That narrows the window; it does not close it, since a failover can promote yet
+//     another replica. With N the number of all replicas only a failure of two servers at
+//     once loses a grant. It costs a round trip to the replicas and a connection for the
+//     time of it.
+//   - Tokens. Those of a new primary are higher than those of the old one, so that a
+//     resource that checks them refuses the older holder: see [Fenced], and package fence.
+//
+// Whoever needs exclusion without that takes etcd or ZooKeeper, or a quorum of independent
+// servers.
+//
+// # Tokens
+//
+// A token comes from a counter on the server, one for all names (one per group of names on a
+// Cluster, 1024 in all), which is raised to the server's clock in microseconds by the first
+// request of each client and then at most every 200 ms. So tokens grow after data was lost,
+// and after the failover to a replica that lags behind; except if the clock of the new
+// primary is behind that of the old one by more than the failover took. They stay below 2^53
+// until the year 2255.
+//
+// # What is on the server
+//
+// Keys begin with "holdfast:". On a Cluster a tag such as {17} follows, which keeps all keys
+// of a name in one slot. To look at them by hand:
+//
+//	GET holdfast:lock:NAME        P<id> since tokens owner meta token, if one holds it and
+//	                              nobody waits; C if there is more to know:
+//	HGETALL holdfast:records:NAME h<id> the holders, w<id> the waiters
+//	ZRANGE holdfast:ends:NAME 0 -1 WITHSCORES    when the holders' grants end, in ms
+//	ZRANGE holdfast:queue:NAME 0 -1              the waiters in order
+//	ZRANGE holdfast:beats:NAME 0 -1 WITHSCORES   when each counts as dead, in ms
+//	GET holdfast:token            the last token given
+//
+// or use "holdfast ls" and "holdfast show NAME". Everything but the counter is gone when
+// nobody holds a name or waits for it.
+//
+// # Rights
+//
+// A user for this package alone, in redis-cli or an ACL file:
+//
+//	ACL SETUSER locks on >PASSWORD ~holdfast:* &holdfast:* -@all +evalsha +eval +get +set +del
+//	  +incrby +getrange +pttl +pexpire +pexpireat +time +hget +hmget +hset +hdel +hexists
+//	  +zadd +zrem +zrange +zrangebyscore +zcard +zrank +zscore +publish +spublish +subscribe
+//	  +unsubscribe +ssubscribe +sunsubscribe +scan +ping +hello +auth +select +role
+//
+// Further +wait for replicas=N, +cluster|slots and +cluster|shards on a Cluster. CONFIG,
+// FUNCTION and CLIENT are not needed. [Fenced] needs the keys it writes and their commands.
+//
+// # TTL
+//
+// A lease is lost if its server does not answer for about the TTL less a twentieth. Choose
+// it longer than the longest time your server may be away (a failover takes some seconds)
+// and as short as a crashed holder's work may wait: 10 to 60 seconds suit most.
+package redisstore

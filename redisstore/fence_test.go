@@ -1,0 +1,76 @@
+package redisstore
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/redis/rueidis"
+
+	"github.com/holdfast-lock/holdfast/fence"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+func TestAWriteWithALowerTokenIsRefused(t *testing.T) {
+	server := servers.StartRedis(t, servers.RedisOptions{})
+	cluster := servers.StartCluster(t, servers.RedisOptions{})
+	for kind, url := range map[string]string{
+		"single": "redis://" + server.Addr(), "cluster": "redis+cluster://" + strings.Join(cluster.Addrs(), ","),
+	} {
+		t.Run(kind, func(t *testing.T) {
+			u, err := store.ParseURL(url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			option, err := optionOf(u)
+			if err != nil {
+				t.Fatal(err)
+			}
+			client, err := rueidis.NewClient(option)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.Close()
+			for _, key := range []string{"stock:1", "{user}:stock", "a{b"} {
+				write := func(token int64, command ...string) (any, error) {
+					return Fenced(t.Context(), client, key, token, command...)
+				}
+				if got, err := write(5, "INCRBY", "7"); err != nil || got != int64(7) {
+					t.Fatalf("%s: %v, %v", key, got, err)
+				}
+				_, err := write(4, "SET", "stale")
+				var stale *fence.StaleError
+				if !errors.As(err, &stale) || stale.Token != 4 || stale.Highest != 5 {
+					t.Errorf("a lower token: %v", err)
+				}
+				if got, err := write(5, "INCRBY", "1"); err != nil || got != int64(8) {
+					t.Errorf("the same holder again: %v, %v", got, err)
+				}
+				if _, err := write(6); err != nil { // a new holder, before it reads
+					t.Error(err)
+				}
+				if _, err := write(5, "SET", "stale"); !errors.Is(err, fence.ErrStale) {
+					t.Errorf("after a raise: %v", err)
+				}
+				if got, err := write(store.MaxToken, "GET"); err != nil || got != "8" {
+					t.Errorf("%v, %v", got, err)
+				}
+				if _, err := write(store.MaxToken-1, "SET", "stale"); !errors.Is(err, fence.ErrStale) {
+					t.Errorf("one below the highest there is: %v", err)
+				}
+			}
+		})
+	}
+}
+
+func TestAFencedWriteThatMakesNoSenseIsInvalid(t *testing.T) {
+	for _, test := range []struct {
+		key   string
+		token int64
+	}{{"a", 0}, {"a", -1}, {"a", store.MaxToken + 1}, {"", 1}, {"a}b", 1}, {"{}a", 1}} {
+		if _, err := Fenced(t.Context(), nil, test.key, test.token, "SET", "x"); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("%+v: %v", test, err)
+		}
+	}
+}

@@ -1,0 +1,194 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// works takes a lock, has another wait for it, lists it and gives it back: everything that a
+// store does.
+func works(t *testing.T, url string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	one, err := holdfast.Open(ctx, url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer one.Close()
+	two, err := holdfast.Open(ctx, url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer two.Close()
+	lease, err := one.Lock(ctx, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	granted := make(chan *holdfast.Lease)
+	go func() {
+		defer close(granted)
+		next, err := two.Lock(ctx, "a")
+		if err != nil {
+			t.Error(err)
+		}
+		granted <- next
+	}()
+	for waiters := 0; waiters == 0; {
+		lock, err := one.Inspect(ctx, "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		waiters = len(lock.Waiters)
+	}
+	if err := lease.Renew(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := lease.Unlock(ctx); err != nil {
+		t.Error(err)
+	}
+	next := <-granted
+	if next == nil {
+		t.FailNow()
+	}
+	if next.Token() <= lease.Token() {
+		t.Errorf("token %d after %d", next.Token(), lease.Token())
+	}
+	locks := 0
+	for _, err := range one.List(ctx, "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		locks++
+	}
+	if locks != 1 {
+		t.Errorf("%d locks listed, want 1", locks)
+	}
+	if err := next.Unlock(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTLSWithCertificatesOnBothSides(t *testing.T) {
+	certificates := servers.NewCertificates(t)
+	server := servers.StartRedis(t, servers.RedisOptions{TLS: certificates})
+	files := fmt.Sprintf("ca=%s&cert=%s&key=%s", certificates.CAFile, certificates.CertFile, certificates.KeyFile)
+	works(t, "rediss://"+server.Addr()+"?"+files)
+	works(t, "rediss://"+server.Addr()+"?servername=localhost&"+files)
+
+	for what, url := range map[string]string{
+		"an unknown authority": "rediss://" + server.Addr(),
+		"a wrong name":         "rediss://" + server.Addr() + "?servername=other.example&" + files,
+		"no TLS":               "redis://" + server.Addr(),
+	} {
+		if c, err := holdfast.Open(t.Context(), url); err == nil {
+			c.Close()
+			t.Errorf("%s is accepted", what)
+		}
+	}
+}
+
+// The line of the package documentation is enough, and CONFIG, FUNCTION and CLIENT are not
+// in it.
+func TestTheDocumentedRightsAreEnough(t *testing.T) {
+	server := servers.StartRedis(t, servers.RedisOptions{ACL: []string{"user default off", "user " + documentedACL(t) + " +wait"}})
+	server.Must("FLUSHALL")
+	works(t, "redis://locks:PASSWORD@"+server.Addr()+"/1")
+	if left := server.Must("ACL", "LOG").([]any); len(left) > 0 {
+		t.Errorf("the server refused something: %v", left)
+	}
+	works(t, "redis://locks:PASSWORD@"+server.Addr())
+
+	_, err := holdfast.Open(t.Context(), "redis://locks:secret@"+server.Addr())
+	if !errors.Is(err, holdfast.ErrInvalid) || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "password") {
+		t.Errorf("wrong password: %v", err)
+	}
+}
+
+// documentedACL reads what ACL SETUSER is given out of the package documentation.
+func documentedACL(t *testing.T) string {
+	text, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "ACL SETUSER ")
+	line, _, ok := strings.Cut(rest, "//\n")
+	if !ok {
+		t.Fatal("no ACL SETUSER in doc.go")
+	}
+	return strings.Join(strings.Fields(strings.ReplaceAll(line, "//", "")), " ")
+}
+
+func TestAUserWithoutRightsIsToldWhich(t *testing.T) {
+	server := servers.StartRedis(t, servers.RedisOptions{ACL: []string{"user poor on >PASSWORD ~* &* +ping +hello +evalsha +eval"}})
+	c, err := holdfast.Open(t.Context(), "redis://poor:PASSWORD@"+server.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_, err = c.TryLock(t.Context(), "a")
+	if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "give it the rights") || strings.Contains(err.Error(), "PASSWORD") {
+		t.Errorf("error: %v", err)
+	}
+}
+
+func TestURLsThatMakeNoSenseAreRefusedBeforeAnythingIsDialled(t *testing.T) {
+	for url, says := range map[string]string{
+		"redis:":                        "no host",
+		"redis://":                      "no host",
+		"redis://a,b":                   "redis+cluster://",
+		"redis://a/x":                   "number of a database",
+		"redis://a/-1":                  "number of a database",
+		"redis://a?ca=file":             "unknown parameter",
+		"redis://a?replicas=x":          "how many replicas",
+		"redis://a?replicas=-1":         "how many replicas",
+		"redis+sentinel://a":            "no name of a master",
+		"redis+sentinel://a/m/x":        "number of a database",
+		"redis+cluster://a/1":           "one database",
+		"rediss://a?ca=/does/not/exist": "no such file",
+		"rediss://a?ca=doc.go":          "no certificate",
+		"rediss://a?cert=doc.go":        "both cert and key",
+		"redis+sentinel://a/m?sentinel-secret=secret1": "unknown parameter",
+	} {
+		_, err := holdfast.Open(t.Context(), url)
+		if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(fmt.Sprint(err), says) || strings.Contains(fmt.Sprint(err), "secret1") {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+}
+
+func TestAServerThatIsNotThereIsAnErrorSoon(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := store.Open(ctx, "redis://"+silent.Addr().String()); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a silent server: %v", err)
+	}
+	if _, err := store.Open(t.Context(), "redis://:secret@127.0.0.1:1"); err == nil || strings.Contains(err.Error(), "secret") {
+		t.Errorf("no server: %v", err)
+	}
+	server := servers.StartRedis(t, servers.RedisOptions{})
+	if _, err := store.Open(t.Context(), "redis+cluster://"+server.Addr()); err == nil || !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "redis://") {
+		t.Errorf("a Cluster that is none: %v", err)
+	}
+}
+
+func TestSentinelWithAPassword(t *testing.T) {
+	group := servers.StartSentinel(t, 1, 1, servers.RedisOptions{Password: "PASSWORD"})
+	works(t, "redis+sentinel://:PASSWORD@"+group.Addrs()[0]+"/"+servers.SentinelName)
+	works(t, "redis+sentinel://:PASSWORD@"+group.Addrs()[0]+"/"+servers.SentinelName+"/3?replicas=1")
+}
