@@ -5,12 +5,15 @@ go 1.25.0
 require (
 	github.com/holdfast-lock/holdfast v0.0.0
 	github.com/holdfast-lock/holdfast/sqlstore v0.0.0
-	golang.org/x/sys v0.42.0
+	golang.org/x/sys v0.47.0
 )
+
+require github.com/redis/rueidis v1.0.79 // indirect
 
 require (
 	github.com/dustin/go-humanize v1.0.1 // indirect
 	github.com/google/uuid v1.6.0 // indirect
+	github.com/holdfast-lock/holdfast/redisstore v0.0.0
 	github.com/mattn/go-isatty v0.0.20 // indirect
 	github.com/ncruces/go-strftime v1.0.0 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
@@ -24,3 +27,5 @@ replace (
 	github.com/holdfast-lock/holdfast => ../../
 	github.com/holdfast-lock/holdfast/sqlstore => ../../sqlstore
 )
+
+replace github.com/holdfast-lock/holdfast/redisstore => ../../redisstore

@@ -13,8 +13,9 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/cli"
-	_ "github.com/holdfast-lock/holdfast/memstore" // memory: URLs, to say why they are of no use here
-	_ "github.com/holdfast-lock/holdfast/sqlstore" // sqlite: URLs
+	_ "github.com/holdfast-lock/holdfast/memstore"   // memory: URLs, to say why they are of no use here
+	_ "github.com/holdfast-lock/holdfast/redisstore" // redis: URLs
+	_ "github.com/holdfast-lock/holdfast/sqlstore"   // sqlite: URLs
 	"github.com/holdfast-lock/holdfast/store"
 )
 
