@@ -46,11 +46,11 @@
 // # Tokens
 //
 // A token comes from a counter on the server, one for all names (one per group of names on a
-// Cluster, 1024 in all), which is raised to the server's clock in microseconds by the first
-// request of each client and then at most every 200 ms. So tokens grow after data was lost,
-// and after the failover to a replica that lags behind; except if the clock of the new
-// primary is behind that of the old one by more than the failover took. They stay below 2^53
-// until the year 2255.
+// Cluster, 1024 in all), which is set to the server's clock in microseconds whenever it is
+// more than 200 ms behind. So tokens grow after data was lost, and after the failover to a
+// replica that lags behind; except if a clock was set back before data was lost, or if that
+// of the new primary is behind that of the old one by more than the failover took. They stay
+// below 2^53 until the year 2255.
 //
 // # What is on the server
 //

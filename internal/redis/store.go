@@ -23,14 +23,23 @@ const (
 	// several times in it.
 	minTTL = 100 * time.Millisecond
 
-	// floorEvery is how often tokens are set to the server's clock. A failover to a replica
-	// that lags behind takes longer than this; so the first token of the new primary is
-	// above those that the old one gave, even the ones that the replica never heard of.
-	floorEvery = 200 * time.Millisecond
+	// maxBehind is how far tokens may be behind the server's clock before they are set to
+	// it. A failover to a replica that lags behind takes longer than this; so the first
+	// token of the new primary is above those that the old one gave, even the ones that the
+	// replica never heard of.
+	maxBehind = 200 * time.Millisecond
+
+	// clockEvery is how often a client asks for the server's clock, and clockError how far
+	// its own may go wrong in between. It must not be ahead of the server's, which is what
+	// tokens count from when the counter was lost.
+	clockEvery = 10 * time.Second
+	clockError = 2 * time.Millisecond
 
 	// maxBlock bounds a block of tokens, so that no caller uses up what others need.
 	maxBlock = 4096
 )
+
+var maxBehindText = strconv.FormatInt(maxBehind.Microseconds(), 10)
 
 // Config is what a Store needs to know about its server.
 type Config struct {
@@ -58,9 +67,9 @@ type Store struct {
 	closed atomic.Bool
 }
 
-// A clock is what is known of a group's server: its time, and when that was asked for.
+// A clock is what is known of the time of a group's server.
 type clock struct {
-	asked  atomic.Int64 // since base, in ns; 0 is never
+	asked  atomic.Int64 // when it told it, since base, in ns; 0 is never
 	offset atomic.Int64 // from since base to the server's time, in ns
 }
 
@@ -125,7 +134,7 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	req.Tokens = min(max(req.Tokens, 1), maxBlock)
 	group := s.keys.group(req.Name)
 	if req.Mode == store.Exclusive && req.Floor == 0 && !s.waits.has(req.Name, req.ID) {
-		if now := sinceBase(); s.clocks[group].fresh(now) {
+		if now, known := s.clocks[group].at(sinceBase()); known {
 			answer, ok, err := s.take(ctx, group, &req, now)
 			if ok || err != nil {
 				return answer, err
@@ -135,21 +144,21 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	return s.acquire(ctx, group, &req)
 }
 
-// fresh reports whether tokens of the group were set to the clock a short time ago.
-func (c *clock) fresh(now time.Duration) bool {
+// at is the server's time, if it is known.
+func (c *clock) at(now time.Duration) (server time.Duration, known bool) {
 	asked := time.Duration(c.asked.Load())
-	return asked != 0 && now-asked < floorEvery
+	return now + time.Duration(c.offset.Load()) - clockError, asked != 0 && now-asked < clockEvery
 }
 
-// take is the plain way: see take.lua. It is not ok if the whole state is needed.
+// take is the plain way: see take.lua. It is not ok if the whole state is needed. Now is the
+// server's time.
 func (s *Store) take(ctx context.Context, group int, req *store.Request, now time.Duration) (answer store.Answer, ok bool, err error) {
-	server := now + time.Duration(s.clocks[group].offset.Load())
 	v, err := s.eval(ctx, Call{
 		Script: take,
 		Keys:   []string{s.keys.lock(group, req.Name), s.keys.counter(group)},
 		Args: []string{
-			plainRecord(req.ID, server, req.Tokens, req.Owner, req.Meta),
-			millis(req.TTL), strconv.Itoa(req.Tokens),
+			plainRecord(req.ID, now, req.Tokens, req.Owner, req.Meta),
+			millis(req.TTL), strconv.Itoa(req.Tokens), strconv.FormatInt(now.Microseconds(), 10), maxBehindText,
 		},
 		Replicas: s.config.Replicas,
 	})
@@ -165,7 +174,7 @@ func (s *Store) take(ctx context.Context, group int, req *store.Request, now tim
 		return answer, false, nil
 	}
 	left := time.Duration(v.List[1].Int) * time.Millisecond
-	holder, err := parsePlain(v.List[0].Text, server, left)
+	holder, err := parsePlain(v.List[0].Text, now, left)
 	if err != nil || holder.ID == req.ID {
 		return answer, false, nil
 	}
@@ -183,7 +192,6 @@ func (s *Store) acquire(ctx context.Context, group int, req *store.Request) (sto
 		queue = "1"
 		channel = s.waits.expect(group, req.Name, req.ID)
 	}
-	sent := sinceBase()
 	v, err := s.eval(ctx, Call{
 		Script: acquire, Keys: s.keys.all(group, req.Name), Replicas: s.config.Replicas,
 		Args: []string{
@@ -195,7 +203,7 @@ func (s *Store) acquire(ctx context.Context, group int, req *store.Request) (sto
 	if err != nil {
 		return store.Answer{}, err
 	}
-	answer, err := s.answered(group, req, sent, v)
+	answer, err := s.answered(group, req, v)
 	if err != nil || answer.Granted() || !req.Queue {
 		s.waits.forget(req.Name, req.ID)
 	}
@@ -203,7 +211,7 @@ func (s *Store) acquire(ctx context.Context, group int, req *store.Request) (sto
 }
 
 // answered reads the answer of acquire.lua.
-func (s *Store) answered(group int, req *store.Request, sent time.Duration, v Value) (answer store.Answer, err error) {
+func (s *Store) answered(group int, req *store.Request, v Value) (answer store.Answer, err error) {
 	list := v.List
 	what := ""
 	if len(list) > 2 {
@@ -211,7 +219,7 @@ func (s *Store) answered(group int, req *store.Request, sent time.Duration, v Va
 	}
 	switch {
 	case what == "granted" && len(list) == 5:
-		s.noteClock(group, sent, list[1].Int)
+		s.noteClock(group, list[1].Int)
 		answer = store.Answer{Token: list[2].Int, Tokens: int(list[3].Int), TTL: req.TTL, Waiters: int(list[4].Int)}
 		if answer.Tokens < 1 {
 			return store.Answer{}, tokensOver(max(req.Floor, answer.Token-1))
@@ -221,7 +229,7 @@ func (s *Store) answered(group int, req *store.Request, sent time.Duration, v Va
 		}
 		return answer, nil
 	case what == "refused" && len(list) >= 6:
-		s.noteClock(group, sent, list[1].Int)
+		s.noteClock(group, list[1].Int)
 		r := &store.Refusal{
 			Highest: list[2].Int, Place: int(list[3].Int), Waiters: int(list[4].Int),
 			Again: time.Duration(list[5].Int) * time.Millisecond,
@@ -250,12 +258,11 @@ func describe(mode store.Mode, weight, limit int) string {
 	return mode.String() + " access"
 }
 
-// noteClock notes the server's time, which it told in answer to a call that was sent then,
-// and that its tokens are as high as that.
-func (s *Store) noteClock(group int, sent time.Duration, micro int64) {
-	c := &s.clocks[group]
-	c.offset.Store(int64(time.Duration(micro)*time.Microsecond - sinceBase()))
-	c.asked.Store(int64(sent))
+// noteClock notes the server's time, which it told in its answer.
+func (s *Store) noteClock(group int, micro int64) {
+	c, now := &s.clocks[group], sinceBase()
+	c.offset.Store(int64(time.Duration(micro)*time.Microsecond - now))
+	c.asked.Store(int64(now))
 }
 
 // Release ends a grant or closes its name for a time: see store.Store.

@@ -54,16 +54,19 @@ if fits and (not front or front == field) then
   local token, n = reserve(tokens, floor)
   local grant = {mode = mode, weight = weight, limit = limit, state = HELD, since = now,
     token = token, tokens = n, owner = owner, meta = meta}
-  if mode == EXCLUSIVE and not many then
+  if w then
+    dropWaiter(id)
+  end
+  if mode == EXCLUSIVE and (not many or call('ZCARD', QUEUE) == 0) then
+    if many then -- nobody waits any more
+      call('DEL', RECORDS, ENDS, QUEUE, BEATS)
+    end
     call('SET', LOCK, packPlain(id, grant), 'PX', ttl)
     return {'granted', micro, token, n, 0}
   end
   crowd()
   put(id, grant, now + ttl)
   count(grant, 1)
-  if w then
-    dropWaiter(id)
-  end
   finish()
   return {'granted', micro, token, n, call('ZCARD', QUEUE)}
 end
