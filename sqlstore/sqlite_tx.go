@@ -288,10 +288,10 @@ func sqliteAdvice(err error) string {
 	switch sqliteCode(err) {
 	case sqlite3.SQLITE_FULL:
 		return ": the disk, or the file's quota, is full; make room"
-	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM:
+	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN:
 		return ": the file, its directory or the file system cannot be written to by this user"
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
-		return ": the file is damaged or is not a store's; stop all its users, then remove it with the -wal and -shm files beside it"
+		return ": the file is not a store's, then give the path of another; or it is damaged, then stop all its users and remove it with the -wal and -shm files beside it"
 	case sqlite3.SQLITE_IOERR:
 		return ": the disk failed, is full, or a file beside it was removed"
 	}

@@ -36,6 +36,13 @@ func Register(scheme string, open Opener) {
 	registry.openers[scheme] = open
 }
 
+// Schemes returns the URL schemes that are registered, sorted.
+func Schemes() []string {
+	registry.Lock()
+	defer registry.Unlock()
+	return slices.Sorted(maps.Keys(registry.openers))
+}
+
 // Open opens the store that a URL names. ErrInvalid: the URL is malformed, or no imported
 // package knows its scheme.
 func Open(ctx context.Context, rawURL string) (Store, error) {
@@ -45,11 +52,10 @@ func Open(ctx context.Context, rawURL string) (Store, error) {
 	}
 	registry.Lock()
 	open := registry.openers[u.Scheme]
-	known := slices.Sorted(maps.Keys(registry.openers))
 	registry.Unlock()
 	if open == nil {
 		return nil, fmt.Errorf("%w: store URL %s: no imported package knows the scheme %q (known: %s); import the package of that store, with a blank name if need be",
-			ErrInvalid, u, u.Scheme, strings.Join(known, ", "))
+			ErrInvalid, u, u.Scheme, strings.Join(Schemes(), ", "))
 	}
 	return open(ctx, u)
 }

@@ -56,6 +56,7 @@ The output is for a shell to evaluate: HOLDFAST_NAME, HOLDFAST_ID, HOLDFAST_TOKE
 func (w *want) acquire(json bool) int {
 	ctx, cancel := untilSignal()
 	defer cancel()
+	job.SurviveWrites() // a lock that nobody was told of is given back
 	st, err := w.store.open(ctx)
 	if err != nil {
 		return fail(err, w.name)

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -76,6 +77,24 @@ func TestAcquireTakesOneMinuteByDefault(t *testing.T) {
 	renewed := decode[grantJSON](t, s.ok("renew", "--json", "a", "--id", id))
 	if d := time.Until(renewed.Deadline); d < 40*time.Second || d > time.Minute {
 		t.Errorf("renewed for %v", d)
+	}
+}
+
+// A lock whose id nobody read could be released by nobody.
+func TestALockThatNobodyWasToldOfIsGivenBack(t *testing.T) {
+	s := newSite(t)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	r.Close()
+	p := s.command("acquire", "a")
+	p.cmd.Stdout = w
+	p.start().wantCode(74)
+	p.wantErr("cannot write the output")
+	if n := len(s.show("a").Holders); n != 0 {
+		t.Error("it is still held")
 	}
 }
 

@@ -74,8 +74,10 @@ func explain(err error, name string) (int, string) {
 		return exitUsage, text
 	case errors.Is(err, context.DeadlineExceeded):
 		return exitUnavailable, text + ": the store did not answer in time; check that it runs, and --store or HOLDFAST_STORE"
+	case strings.Contains(text, "HOLDFAST_STORE"): // says what to do already
+		return exitUnavailable, text
 	}
-	return exitUnavailable, text + "; check that the store runs and can be written to, and --store or HOLDFAST_STORE"
+	return exitUnavailable, text + "; check that the store can be reached and written to, and --store or HOLDFAST_STORE"
 }
 
 // fail prints what an error means and returns its exit code.

@@ -213,6 +213,37 @@ func TestTheFirstRunNeedsNoStore(t *testing.T) {
 	p.wantErr("--store or HOLDFAST_STORE")
 }
 
+func TestAStoreThatIsNamedWronglyIsExplained(t *testing.T) {
+	s := newSite(t)
+	s.env = append(s.env, "HOLDFAST_STORE=redis://h")
+	p := s.run("run", "a", "--", "true")
+	p.wantCode(64)
+	p.wantErr(`HOLDFAST_STORE redis://h: there is no store of the kind "redis"`)
+	s.env = append(s.env, "HOLDFAST_STORE=", "XDG_STATE_HOME="+s.path("file"))
+	s.write("file", "")
+	p = s.run("run", "a", "--", "true")
+	p.wantCode(69)
+	p.wantErr("cannot make the directory of the default store")
+	if strings.Count(p.err.String(), "HOLDFAST_STORE") != 1 {
+		t.Errorf("says twice what to do: %s", &p.err)
+	}
+}
+
+// A job that waits for its own lock waits for ever, and people want to know.
+func TestAJobThatWaitsForItsOwnLockIsToldSo(t *testing.T) {
+	s := newSite(t)
+	p := s.run("run", "a", "--", command, "run", "--wait", "1", "a", "--", "true")
+	p.wantCode(75)
+	p.wantErrParts(`waiting for "a", which the job holds that this is part of`)
+	// Another lock, or one of that name that another holds, is none of that.
+	holder := s.hold("b")
+	p = s.run("run", "a", "--", "env", "HOLDFAST_NAME=b", command, "run", "--wait", "1", "b", "--", "true")
+	p.wantCode(75)
+	p.wantErr(`"b" is held by`)
+	s.write("go", "")
+	holder.wantCode(0)
+}
+
 func TestPasswordsAreNeverShown(t *testing.T) {
 	s := newSite(t)
 	for _, url := range []string{"redis://u:sEcReT@h:1", "redis://u:sEcReT@h:port", "foo://sEcReT@h/x@y", "sqlite://u:sEcReT@h/x", "sqlite:x?password=sEcReT"} {

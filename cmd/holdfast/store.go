@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,22 +28,43 @@ const (
 )
 
 // A storeFlag is the choice of a store.
-type storeFlag struct{ url string }
+type storeFlag struct {
+	url  string
+	from string // where it was named
+}
 
 func (s *storeFlag) flag() *cli.Flag {
-	return cli.String("store", 0, "URL", &s.url, "where the locks are, such as sqlite:PATH; default: HOLDFAST_STORE, or an SQLite file in your state directory")
+	return cli.Func("store", 0, "URL", func(url string) error {
+		if url == "" { // a variable that was not set: the default would be another store than the others use
+			return errors.New("want the URL of a store; leave the flag out for the default")
+		}
+		s.url = url
+		return nil
+	}, "where the locks are, such as sqlite:PATH; default: HOLDFAST_STORE, or an SQLite file in your state directory")
 }
 
 // check finds mistakes in the URL before anything is touched.
 func (s *storeFlag) check() error {
+	s.from = "--store"
 	if s.url == "" {
-		s.url = os.Getenv("HOLDFAST_STORE")
+		s.url, s.from = os.Getenv("HOLDFAST_STORE"), "HOLDFAST_STORE"
 	}
 	if s.url == "" {
 		return nil
 	}
-	_, err := store.ParseURL(s.url)
-	return err
+	if !strings.Contains(s.url, ":") { // as the path of a file
+		return fmt.Errorf("%s: want the URL of a store, such as sqlite:/var/lib/locks.db for a file", s.from)
+	}
+	u, err := store.ParseURL(s.url)
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.from, err)
+	}
+	if known := store.Schemes(); !slices.Contains(known, u.Scheme) {
+		known = slices.DeleteFunc(known, func(scheme string) bool { return scheme == "memory" }) // of no use here
+		return fmt.Errorf("%s %s: there is no store of the kind %q; known are: %s; such as sqlite:/var/lib/locks.db for a file",
+			s.from, u, u.Scheme, strings.Join(known, ", "))
+	}
+	return nil
 }
 
 // open opens the store. Check comes first.
@@ -62,6 +84,10 @@ func (s *storeFlag) open(ctx context.Context) (store.Store, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the store: %w", err)
+	}
+	if caps := st.Capabilities(); !caps.Features.Has(store.FeatureProcesses) {
+		st.Close()
+		return nil, fmt.Errorf("%w: the %s store keeps locks within one process, and this is one for itself; name another with --store or HOLDFAST_STORE", holdfast.ErrUnsupported, caps.Store)
 	}
 	return st, nil
 }

@@ -33,6 +33,10 @@ type runner struct {
 func (r *runner) observe(e holdfast.Event) {
 	r.report.observe(e)
 	switch e.Kind {
+	case holdfast.EventWaiting:
+		if os.Getenv("HOLDFAST_NAME") == r.name {
+			go r.warnNested()
+		}
 	case holdfast.EventRenewed:
 		r.failure.Store(nil)
 		select {
@@ -41,6 +45,23 @@ func (r *runner) observe(e holdfast.Event) {
 		}
 	case holdfast.EventError:
 		r.failure.Store(&e.Err)
+	}
+}
+
+// warnNested says so if the lock is held by the run whose job we are part of. It is no error:
+// we may be in the background, and that job end before us.
+func (r *runner) warnNested() {
+	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
+	defer cancel()
+	info, err := r.client.Load().Inspect(ctx, r.name)
+	if err != nil {
+		return // the lock call says so, if it lasts
+	}
+	for _, h := range info.Holders {
+		if h.ID.String() == os.Getenv("HOLDFAST_ID") {
+			r.report.tell(event{Event: "nested", Holders: holdersJSON([]holdfast.Holder{h})},
+				"waiting for %q, which the job holds that this is part of: neither goes on if it waits for us", r.name)
+		}
 	}
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
@@ -57,10 +56,6 @@ func (w *want) check() error {
 
 // take takes the lock.
 func (w *want) take(ctx context.Context, c *holdfast.Client) (*holdfast.Lease, error) {
-	caps := c.Capabilities()
-	if !caps.Features.Has(store.FeatureProcesses) {
-		return nil, fmt.Errorf("%w: the %s store keeps locks within one process, and this is one for itself; name another with --store or HOLDFAST_STORE", holdfast.ErrUnsupported, caps.Store)
-	}
 	opts := append([]holdfast.CallOption{holdfast.TTL(w.ttl), holdfast.Meta(w.meta)}, w.more...)
 	switch {
 	case w.try:

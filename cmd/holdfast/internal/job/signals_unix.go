@@ -23,8 +23,9 @@ var forwarded = append([]syscall.Signal{
 	syscall.SIGIO, syscall.SIGXCPU, syscall.SIGVTALRM,
 }, systemSignals()...)
 
-// Notify has the signals that are to be passed on sent to the channel. What was ignored
-// when we were started stays ignored, for us and for the job: that is how nohup works.
+// Notify has the signals that are to be passed on sent to the channel. HUP and INT that were
+// ignored when we were started stay ignored, for us and for the job: that is how nohup
+// works. Of the others the runtime does not tell.
 func Notify(to chan<- os.Signal) {
 	for _, sig := range forwarded {
 		if !signal.Ignored(sig) {
