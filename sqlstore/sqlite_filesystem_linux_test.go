@@ -42,6 +42,33 @@ func TestSQLiteAFileThatIsMountedAloneIsRefused(t *testing.T) {
 	s.Close()
 }
 
+// The file system that the test runs on is taken for one that hosts share.
+func TestSQLiteAFileOnAFileSystemThatSpansHostsIsNotOpened(t *testing.T) {
+	dir := t.TempDir()
+	existing := filepath.Join(dir, "existing.db")
+	s, err := OpenSQLite(t.Context(), existing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		t.Fatal(err)
+	}
+	kind := int64(fs.Type) & 0xffffffff
+	remoteFS[kind] = "ShareFS"
+	defer delete(remoteFS, kind)
+	for _, path := range []string{existing, filepath.Join(dir, "new.db")} {
+		_, err := store.Open(t.Context(), "sqlite:"+path)
+		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "ShareFS") || !strings.Contains(err.Error(), "local disk") {
+			t.Errorf("%s: error %v, want an ErrInvalid", path, err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "new.db")); err == nil {
+		t.Error("the file was made")
+	}
+}
+
 func TestSQLiteFileSystemsThatSpanHostsAreRefused(t *testing.T) {
 	for kind, name := range map[int64]string{0x6969: "NFS", 0xff534d42: "CIFS", -0x00acb2be: "CIFS", 0x65735546: "FUSE", 0x01021997: "9P"} {
 		err := checkFSType("/mnt/share", kind)

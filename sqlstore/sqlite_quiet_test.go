@@ -127,6 +127,26 @@ func TestSQLiteAHandleListensOnlyWhileSomebodyWaits(t *testing.T) {
 	}
 }
 
+// Who listens asks as often as it takes to keep its place, wherever that is.
+func TestSQLiteAWaiterThatIsPushedToDoesNotPoll(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "locks.db")
+	a, b := open(t, path), open(t, path)
+	if _, err := a.Acquire(t.Context(), request("order")); err != nil {
+		t.Fatal(err)
+	}
+	for place := 1; place <= 3; place++ {
+		w := request("order")
+		w.Queue = true
+		answer, err := b.Acquire(t.Context(), w)
+		if err != nil || answer.Granted() {
+			t.Fatalf("granted %v, error %v", answer.Granted(), err)
+		}
+		if again := answer.Refusal.Again; again < 500*time.Millisecond || again > time.Second {
+			t.Errorf("place %d: Again %v, want a third of the heartbeat of 2s", place, again)
+		}
+	}
+}
+
 // Who cannot listen asks more often.
 func TestSQLiteADeafHandleIsServedByAsking(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "locks.db")

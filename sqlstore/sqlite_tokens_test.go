@@ -108,6 +108,19 @@ func TestSQLiteTokensGrowWhenTheFileIsDeleted(t *testing.T) {
 	}
 }
 
+// Nothing is left of the boot before then but the wall clock.
+func TestSQLiteTokensGrowWhenTheFileIsDeletedInAReboot(t *testing.T) {
+	w := newWorld(t)
+	s := w.open()
+	last := w.pair(s)
+	s.Close()
+	if err := os.Remove(w.path); err != nil {
+		t.Fatal(err)
+	}
+	w.boot, w.now, w.wall = "boot 2", time.Second, w.wall.Add(time.Minute)
+	above(t, w.pair(w.open()), last)
+}
+
 func TestSQLiteTokensGrowOverAReboot(t *testing.T) {
 	w := newWorld(t)
 	last := int64(0)
