@@ -129,7 +129,7 @@ func TestABusyMessageNamesHolderHostSinceTimeLeftAndPlace(t *testing.T) {
 	owner := s.show("backup").Holders[0].Owner
 	first := s.start("run", "backup", "--", "true")
 	s.waiting("backup", 1)
-	p := s.run("run", "--wait", "0.1", "backup", "--", "touch", s.path("ran"))
+	p := s.run("run", "--wait", "0.6", "backup", "--", "touch", s.path("ran")) // longer than it takes to see a progress line
 	p.wantCode(75)
 	p.wantErr(owner, hostname(t), `(nightly \u202e run)`, " since ", "s ago)", "s left unless renewed", "place 2 of 2 in the queue", "holdfast show backup")
 	if _, err := s.stat("ran"); err == nil {

@@ -62,6 +62,29 @@ func TestDescendantsThatLeftTheGroupDieOnLoss(t *testing.T) {
 	}
 }
 
+// A process that has become another by the time that it is killed must be killed again.
+func TestRunawaysAreChasedUntilNoneIsLeft(t *testing.T) {
+	s := newSite(t)
+	s.write("beats", "")
+	// Each makes another in a session of its own, and ends. Should they get away, they end
+	// with the test's directory, or by their number.
+	s.write("runaway", `#!/bin/sh
+[ -e "$DIR/beats" ] && [ $2 -lt 20000 ] || exit
+echo "$1 1" >>"$DIR/beats"
+setsid "$0" $1 $(($2+1)) >/dev/null 2>&1 &
+`)
+	p := s.start("run", "--ttl", lostTTL, "--on-lost", "kill", "a", "-c",
+		`for i in 1 2 3 4; do "$DIR/runaway" r$i 1; done; touch "$DIR/began"; exec sleep 60`)
+	s.exists("began")
+	s.run("break", "a", "--id", s.show("a").Holders[0].ID).wantCode(0) // sooner than a deadline: they take much time
+	p.wantCode(79)
+	before := len(s.read("beats"))
+	time.Sleep(200 * time.Millisecond)
+	if after := len(s.read("beats")); after > before {
+		t.Errorf("%d beats after the end", (after-before)/5)
+	}
+}
+
 // When holdfast is killed, what has a parent in the job is found, whatever its group.
 func TestDescendantsInOtherGroupsDieWhenTheHolderIsKilled(t *testing.T) {
 	s := newSite(t)

@@ -100,6 +100,10 @@ func TestTheJobHasTheTerminal(t *testing.T) {
 	x.types("hello\n")
 	x.shows("read hello from /dev/pts/")
 	x.wantCode(0)
+	// From the start, and not when it first asks: a job may want to know whether it has it.
+	x = s.terminal(command, "run", "a", "-c", `echo "group $(($(ps -o pgid= -p $$) - $(ps -o tpgid= -p $$)))"`)
+	x.shows("group 0")
+	x.wantCode(0)
 }
 
 // The jobs here are single processes: dash drops a Ctrl-C that hits it while it forks, and

@@ -17,7 +17,7 @@ type family struct {
 
 // signal sends a signal to all of the family.
 func (f *family) signal(sig syscall.Signal) {
-	others, _ := f.members() // first: killing parents cuts the ties
+	others, _, _ := f.members() // first: killing parents cuts the ties
 	syscall.Kill(-f.group, sig)
 	for _, p := range others {
 		if p.group != f.group {
@@ -26,12 +26,24 @@ func (f *family) signal(sig syscall.Signal) {
 	}
 }
 
+// looks is how often nobody has to be found while processes come and go. One that makes
+// another and ends, again and again, is missed by many a look at the list.
+const looks = 20
+
 // alive reports whether anyone of the family still runs. Zombies do not.
 func (f *family) alive() bool {
-	if all, known := f.members(); known {
-		return len(all) > 0
+	for range looks {
+		all, sure, err := f.members()
+		switch {
+		case err != nil:
+			return syscall.Kill(-f.group, 0) == nil
+		case len(all) > 0:
+			return true
+		case sure:
+			return false
+		}
 	}
-	return syscall.Kill(-f.group, 0) == nil
+	return false
 }
 
 // kill kills until nobody is left. It gives up at a time: a process that hangs in the
@@ -48,20 +60,24 @@ func (f *family) kill(until time.Time) error {
 		time.Sleep(pause)
 	}
 	left := "the group"
-	if all, _ := f.members(); len(all) > 0 {
+	if all, _, _ := f.members(); len(all) > 0 {
 		left = fmt.Sprintf("process %d", all[0].pid)
 	}
 	return fmt.Errorf("%s could not be killed: it hangs in the kernel or belongs to another user", left)
 }
 
 // A process is one line of the list of processes.
-type process struct{ pid, parent, group int }
+type process struct {
+	pid, parent, group int
+	zombie             bool
+}
 
-// members picks the family out of all processes that live.
-func (f *family) members() (members []process, known bool) {
-	all, err := processes()
+// members picks the family out of all processes. It is not sure that these are all if some
+// ended while it looked: what they made meanwhile is not among them.
+func (f *family) members() (members []process, sure bool, err error) {
+	all, sure, err := processes()
 	if err != nil {
-		return nil, false
+		return nil, false, err
 	}
 	not := 0
 	if f.not != nil {
@@ -81,6 +97,10 @@ func (f *family) members() (members []process, known bool) {
 				continue
 			}
 			seen[p.pid] = true
+			if p.zombie {
+				sure = false
+				continue
+			}
 			members = append(members, p)
 			walk(children[p.pid])
 		}
@@ -93,5 +113,5 @@ func (f *family) members() (members []process, known bool) {
 			walk([]process{p})
 		}
 	}
-	return members, true
+	return members, sure, nil
 }

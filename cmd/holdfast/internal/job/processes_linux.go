@@ -3,6 +3,7 @@ package job
 import (
 	"bytes"
 	"os"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -18,45 +19,47 @@ func rename(name string) {
 	os.WriteFile("/proc/self/comm", []byte(name), 0)
 }
 
-// processes lists all processes that are not zombies.
-func processes() ([]process, error) {
+// processes lists all processes. Whole is false if one had ended when it was its turn.
+func processes() (all []process, whole bool, err error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer dir.Close()
 	names, err := dir.Readdirnames(-1)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	all := make([]process, 0, len(names))
-	for _, name := range names {
+	all, whole = make([]process, 0, len(names)), true
+	for _, name := range slices.Backward(names) { // the youngest first: they are the quickest to go
 		pid, err := strconv.Atoi(name)
 		if err != nil {
 			continue
 		}
-		if p, alive := readProcess(pid); alive {
+		if p, ok := readProcess(pid); ok {
 			all = append(all, p)
+		} else {
+			whole = false
 		}
 	}
 	if len(all) == 0 {
-		return nil, os.ErrNotExist // no such file system here
+		return nil, false, os.ErrNotExist // no such file system here
 	}
-	return all, nil
+	return all, whole, nil
 }
 
 // readProcess reads about one process.
-func readProcess(pid int) (p process, alive bool) {
+func readProcess(pid int) (p process, ok bool) {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return p, false // it has ended in the meantime
 	}
 	// PID (NAME) STATE PARENT GROUP …, where the name can be anything.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	if len(fields) < 3 || bytes.ContainsAny(fields[0], "ZXx") {
+	if len(fields) < 3 {
 		return p, false
 	}
-	p.pid = pid
+	p.pid, p.zombie = pid, bytes.ContainsAny(fields[0], "ZXx")
 	p.parent, _ = strconv.Atoi(string(fields[1]))
 	p.group, _ = strconv.Atoi(string(fields[2]))
 	return p, true

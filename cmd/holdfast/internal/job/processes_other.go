@@ -12,7 +12,7 @@ func adoptOrphans() {}
 func rename(string) {}
 
 // processes is not known here: the group has to do.
-func processes() ([]process, error) { return nil, errors.ErrUnsupported }
+func processes() ([]process, bool, error) { return nil, false, errors.ErrUnsupported }
 
 func executablePath() (string, error) { return os.Executable() }
 
