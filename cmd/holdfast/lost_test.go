@@ -194,15 +194,22 @@ func TestAJobThatEndsItselfWhenAskedHasLostItsLockAllTheSame(t *testing.T) {
 }
 
 func TestOnLostKillSendsNoOtherSignal(t *testing.T) {
-	s := newSite(t)
-	p := s.start("run", "--ttl", lostTTL, "--on-lost", "kill", "a", "-c",
-		`trap 'echo asked' TERM; touch "$DIR/began"; while :; do sleep 0.01; done`)
-	s.exists("began")
-	s.hog()
-	p.wantCode(79)
-	p.wantErrParts("ended by SIGKILL")
-	if p.out.String() != "" {
-		t.Errorf("stdout: %q", &p.out)
+	for how, harm := range map[string]func(s *site){
+		"not renewed": (*site).hog,
+		"broken":      func(s *site) { s.ok("break", "a", "--id", s.show("a").Holders[0].ID) },
+	} {
+		t.Run(how, func(t *testing.T) {
+			s := newSite(t)
+			p := s.start("run", "--ttl", lostTTL, "--on-lost", "kill", "a", "-c",
+				`trap 'echo asked' TERM; touch "$DIR/began"; while :; do sleep 0.01; done`)
+			s.exists("began")
+			harm(s)
+			p.wantCode(79)
+			p.wantErrParts("ended by SIGKILL")
+			if p.out.String() != "" {
+				t.Errorf("stdout: %q", &p.out)
+			}
+		})
 	}
 }
 
