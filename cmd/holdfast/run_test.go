@@ -215,10 +215,10 @@ func TestTheFirstRunNeedsNoStore(t *testing.T) {
 
 func TestAStoreThatIsNamedWronglyIsExplained(t *testing.T) {
 	s := newSite(t)
-	s.env = append(s.env, "HOLDFAST_STORE=redis://h")
+	s.env = append(s.env, "HOLDFAST_STORE=foo://h")
 	p := s.run("run", "a", "--", "true")
 	p.wantCode(64)
-	p.wantErr(`HOLDFAST_STORE redis://h: there is no store of the kind "redis"`)
+	p.wantErr(`HOLDFAST_STORE foo://h: there is no store of the kind "foo"`)
 	s.env = append(s.env, "HOLDFAST_STORE=", "XDG_STATE_HOME="+s.path("file"))
 	s.write("file", "")
 	p = s.run("run", "a", "--", "true")
@@ -246,10 +246,12 @@ func TestAJobThatWaitsForItsOwnLockIsToldSo(t *testing.T) {
 
 func TestPasswordsAreNeverShown(t *testing.T) {
 	s := newSite(t)
-	for _, url := range []string{"redis://u:sEcReT@h:1", "redis://u:sEcReT@h:port", "foo://sEcReT@h/x@y", "sqlite://u:sEcReT@h/x", "sqlite:x?password=sEcReT"} {
+	for _, url := range []string{"redis://u:sEcReT@127.0.0.1:1", "redis://u:sEcReT@h:port", "foo://sEcReT@h/x@y", "sqlite://u:sEcReT@h/x", "sqlite:x?password=sEcReT"} {
 		for _, args := range [][]string{{"run", "--store", url, "a", "--", "true"}, {"ls", "--store", url}} {
 			p := s.run(args...)
-			p.wantCode(64)
+			if code := p.wait(); code != 64 && code != 69 {
+			t.Errorf("%s: exit code %d", url, code)
+		}
 			if all := p.out.String() + p.err.String(); strings.Contains(all, "sEcReT") {
 				t.Errorf("%q: %s", args, all)
 			}
