@@ -250,8 +250,8 @@ func TestPasswordsAreNeverShown(t *testing.T) {
 		for _, args := range [][]string{{"run", "--store", url, "a", "--", "true"}, {"ls", "--store", url}} {
 			p := s.run(args...)
 			if code := p.wait(); code != 64 && code != 69 {
-			t.Errorf("%s: exit code %d", url, code)
-		}
+				t.Errorf("%s: exit code %d", url, code)
+			}
 			if all := p.out.String() + p.err.String(); strings.Contains(all, "sEcReT") {
 				t.Errorf("%q: %s", args, all)
 			}
