@@ -177,13 +177,19 @@ type waitedError struct{ limit time.Duration }
 func (e *waitedError) Error() string        { return "waited " + e.limit.String() }
 func (e *waitedError) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// callTimeout bounds a single call to the store: longer than a healthy server takes,
-// shorter than a person's patience.
-const callTimeout = 5 * time.Second
+const (
+	// callTimeout bounds a single call to the store: longer than a healthy server takes,
+	// shorter than a person's patience.
+	callTimeout = 5 * time.Second
+
+	// ownTimeout is the longest timeout of a store itself that is used instead: a context
+	// costs more than the rest of a call.
+	ownTimeout = 2 * callTimeout
+)
 
 // bound gives a call to the store its timeout.
 func (c *Client) bound(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	if c.caps.Instant {
+	if c.caps.Instant || d >= callTimeout && c.caps.Timeout > 0 && c.caps.Timeout <= ownTimeout {
 		return ctx, func() {}
 	}
 	return context.WithTimeout(ctx, min(d, callTimeout))

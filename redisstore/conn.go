@@ -24,8 +24,40 @@ func (c *conn) Close() {
 	}
 }
 
-func (c *conn) command(call *redis.Call) rueidis.Completed {
-	return c.client.B().Arbitrary("EVALSHA", call.Script.SHA, strconv.Itoa(len(call.Keys))).Keys(call.Keys...).Args(call.Args...).Build()
+// command makes a command. Commands must arrive in the order in which they are given: what
+// undoes a request that was given up must not overtake it. The library keeps the order on a
+// connection and chooses one of several at random, unless a command has no keys for all it
+// knows. Only on a Cluster must it know them.
+func (c *conn) command(verb []string, keys, args []string) rueidis.Completed {
+	command := c.client.B().Arbitrary(verb...)
+	if c.client.Mode() == rueidis.ClientModeCluster {
+		command = command.Keys(keys...)
+	} else {
+		command = command.Args(keys...)
+	}
+	return command.Args(args...).Build()
+}
+
+func (c *conn) evalSHA(call *redis.Call) rueidis.Completed {
+	return c.command([]string{"EVALSHA", call.Script.SHA, strconv.Itoa(len(call.Keys))}, call.Keys, call.Args)
+}
+
+// evalText sends the whole script, which the server knows from then on.
+func (c *conn) evalText(call *redis.Call) rueidis.Completed {
+	return c.command([]string{"EVAL", call.Script.Text, strconv.Itoa(len(call.Keys))}, call.Keys, call.Args)
+}
+
+// A cancellable is a context that hides its deadline. With one the library may wait for an
+// answer until then, whether the context was cancelled meanwhile or not.
+type cancellable struct{ context.Context }
+
+func (cancellable) Deadline() (deadline time.Time, ok bool) { return time.Time{}, false }
+
+func noticed(ctx context.Context) context.Context {
+	if ctx.Done() == nil {
+		return ctx // as fast as it can be
+	}
+	return cancellable{ctx}
 }
 
 func (c *conn) Eval(ctx context.Context, call redis.Call) (redis.Value, error) {
@@ -33,17 +65,15 @@ func (c *conn) Eval(ctx context.Context, call redis.Call) (redis.Value, error) {
 		out := c.confirmed(ctx, []redis.Call{call})[0]
 		return out.Value, out.Err
 	}
-	v, err := valueOf(c.client.Do(ctx, c.command(&call)))
+	v, err := valueOf(c.client.Do(noticed(ctx), c.evalSHA(&call)))
 	if isNoScript(err) {
-		return c.evalText(ctx, &call)
+		return valueOf(c.client.Do(noticed(ctx), c.evalText(&call)))
 	}
 	return v, err
 }
 
-// evalText sends the whole script, which the server knows from then on.
-func (c *conn) evalText(ctx context.Context, call *redis.Call) (redis.Value, error) {
-	return valueOf(c.client.Do(ctx, c.client.B().Arbitrary("EVAL", call.Script.Text, strconv.Itoa(len(call.Keys))).
-		Keys(call.Keys...).Args(call.Args...).Build()))
+func (c *conn) Do(ctx context.Context, command, key string, args ...string) (redis.Value, error) {
+	return valueOf(c.client.Do(noticed(ctx), c.command([]string{command}, []string{key}, args)))
 }
 
 func (c *conn) EvalAll(ctx context.Context, calls []redis.Call) []redis.Outcome {
@@ -55,13 +85,13 @@ func (c *conn) EvalAll(ctx context.Context, calls []redis.Call) []redis.Outcome 
 	}
 	commands := make(rueidis.Commands, len(calls))
 	for i := range calls {
-		commands[i] = c.command(&calls[i])
+		commands[i] = c.evalSHA(&calls[i])
 	}
 	outcomes := make([]redis.Outcome, len(calls))
-	for i, result := range c.client.DoMulti(ctx, commands...) {
+	for i, result := range c.client.DoMulti(noticed(ctx), commands...) {
 		v, err := valueOf(result)
 		if isNoScript(err) {
-			v, err = c.evalText(ctx, &calls[i])
+			v, err = valueOf(c.client.Do(noticed(ctx), c.evalText(&calls[i])))
 		}
 		outcomes[i] = redis.Outcome{Value: v, Err: err}
 	}
@@ -87,13 +117,12 @@ func (c *conn) confirmed(ctx context.Context, calls []redis.Call) []redis.Outcom
 	err := c.client.Dedicated(func(d rueidis.DedicatedClient) error {
 		commands := make(rueidis.Commands, len(calls), len(calls)+1)
 		for i := range calls {
-			commands[i] = c.command(&calls[i])
+			commands[i] = c.evalSHA(&calls[i])
 		}
 		for i, result := range d.DoMulti(ctx, commands...) {
 			v, err := valueOf(result)
 			if isNoScript(err) {
-				v, err = valueOf(d.Do(ctx, d.B().Arbitrary("EVAL", calls[i].Script.Text, strconv.Itoa(len(calls[i].Keys))).
-					Keys(calls[i].Keys...).Args(calls[i].Args...).Build()))
+				v, err = valueOf(d.Do(ctx, c.evalText(&calls[i])))
 			}
 			outcomes[i] = redis.Outcome{Value: v, Err: err}
 		}

@@ -57,10 +57,11 @@
 // Keys begin with "holdfast:". On a Cluster a tag such as {17} follows, which keeps all keys
 // of a name in one slot. To look at them by hand:
 //
-//	GET holdfast:lock:NAME        P<id> since tokens owner meta token, if one holds it and
-//	                              nobody waits; C if there is more to know:
-//	HGETALL holdfast:records:NAME h<id> the holders, w<id> the waiters
-//	ZRANGE holdfast:ends:NAME 0 -1 WITHSCORES    when the holders' grants end, in ms
+//	LRANGE holdfast:lock:NAME 0 -1   P<id> since tokens owner meta token, if one holds it and
+//	                                 nobody waits; C, a summary and the exclusive holder, if
+//	                                 there is more to know:
+//	HGETALL holdfast:records:NAME    h<id> the other holders, w<id> the waiters
+//	ZRANGE holdfast:ends:NAME 0 -1 WITHSCORES    when their grants end, in ms
 //	ZRANGE holdfast:queue:NAME 0 -1              the waiters in order
 //	ZRANGE holdfast:beats:NAME 0 -1 WITHSCORES   when each counts as dead, in ms
 //	GET holdfast:token            the last token given
@@ -72,9 +73,9 @@
 //
 // A user for this package alone, in redis-cli or an ACL file:
 //
-//	ACL SETUSER locks on >PASSWORD ~holdfast:* &holdfast:* -@all +evalsha +eval +get +set +del
-//	  +incrby +getrange +pttl +pexpire +pexpireat +time +hget +hmget +hset +hdel +hexists
-//	  +zadd +zrem +zrange +zrangebyscore +zcard +zrank +zscore +publish +spublish +subscribe
+//	ACL SETUSER locks on >PASSWORD ~holdfast:* &holdfast:* -@all +evalsha +eval +get +set +incr
+//	  +del +rpush +rpop +lindex +lset +lrem +pttl +pexpire +pexpireat +time +hget +hset +hdel
+//	  +hexists +zadd +zrem +zrange +zrangebyscore +zrank +zscore +publish +spublish +subscribe
 //	  +unsubscribe +ssubscribe +sunsubscribe +scan +ping +hello +auth +select +role
 //
 // Further +wait for replicas=N, +cluster|slots and +cluster|shards on a Cluster. CONFIG,

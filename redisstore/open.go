@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	// dialTimeout bounds one attempt to connect. The caller's context bounds it as well.
-	dialTimeout = 5 * time.Second
-
-	// A connection that is silent for pingAfter is tried with a PING, and given up after
-	// answerTimeout: together well below the default TTL. Waiters ask more often than that,
-	// so that waiting costs no PINGs.
-	pingAfter     = 3 * time.Second
-	answerTimeout = 5 * time.Second
+	// A connection that is silent for pingAfter is tried with a PING, and given up if that
+	// is not answered in time. Waiters ask more often than that, so that waiting costs no
+	// PINGs. Silence is noticed in twice that time at most, so no call takes longer than
+	// mostTime.
+	pingAfter     = 2500 * time.Millisecond
+	answerTimeout = 2 * time.Second
+	dialTimeout   = 2 * time.Second
+	mostTime      = 2*pingAfter + answerTimeout
 
 	// oneConnection makes all commands share one: the more in a pipeline, the faster.
 	oneConnection = -1
@@ -75,6 +75,7 @@ func openWith(ctx context.Context, u *store.URL, config redis.Config) (*Store, e
 		client.Close()
 		return nil, fmt.Errorf("%w: %s: this is a single server and no Cluster: write redis://", store.ErrInvalid, u)
 	}
+	config.Timeout = mostTime
 	return newStore(&conn{client: client, owned: true}, config), nil
 }
 

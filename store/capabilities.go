@@ -70,4 +70,7 @@ type Capabilities struct {
 	// Instant means that no call but Wait ever blocks, so that the core may leave out
 	// its timeouts.
 	Instant bool
+	// Timeout, if it is not 0, is how long a call other than Wait takes at most, whatever
+	// the server does, so that the core may leave out a timeout of its own.
+	Timeout time.Duration
 }

@@ -15,15 +15,13 @@ var errRecord = errors.New("the server's answer is not one of Holdfast's scripts
 func plainStart(id store.ID) string { return "P" + id.String() }
 
 // plainRecord is such a record without its token, which the script adds: see take.lua.
-func plainRecord(id store.ID, since time.Duration, tokens int, owner, meta string) string {
+func plainRecord(id store.ID, since time.Duration, owner, meta string) string {
 	b := make([]byte, 0, 96)
 	b = append(b, 'P')
 	b, _ = id.AppendText(b)
 	b = append(b, '\t')
 	b = strconv.AppendInt(b, since.Milliseconds(), 10)
-	b = append(b, '\t')
-	b = strconv.AppendInt(b, int64(tokens), 10)
-	b = append(b, '\t')
+	b = append(b, "\t1\t"...) // tokens
 	b = append(b, owner...)
 	b = append(b, '\t')
 	b = append(b, meta...)

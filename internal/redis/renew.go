@@ -38,7 +38,7 @@ func (s *Store) extend(ctx context.Context, grants []store.Renewal, outcomes []s
 	var calls []Call
 	for i := range grants {
 		g := &grants[i]
-		if g.Mode != store.Exclusive || g.Tokens > 0 || g.Floor > 0 || s.isSlow(g.ID) {
+		if g.Mode != store.Exclusive || g.Tokens > 0 || g.Floor > 0 || s.grants.record(g.ID) == "" {
 			slow = append(slow, i)
 			continue
 		}
@@ -59,8 +59,10 @@ func (s *Store) extend(ctx context.Context, grants []store.Renewal, outcomes []s
 			outcomes[i] = store.Renewed{Status: store.Extended, TTL: grants[i].TTL.Truncate(time.Millisecond)}
 		case r.Value.Int == 0:
 			outcomes[i] = store.Renewed{Status: store.Gone}
+			s.grants.forget(grants[i].ID)
 		default:
 			slow = append(slow, i)
+			s.grants.forget(grants[i].ID) // others wait: should there be no time left, the next call is spared a round trip
 		}
 	}
 	return slow, nil
@@ -89,7 +91,7 @@ func (s *Store) renew(ctx context.Context, grants []store.Renewal, outcomes []st
 		case results[n].Err != nil: // unknown
 		case v.Kind == Int && v.Int == 0:
 			outcomes[i] = store.Renewed{Status: store.Gone}
-			s.forgetSlow(g.ID)
+			s.grants.forget(g.ID)
 		case len(v.List) == 2:
 			return fmt.Errorf("%w: renew %q: held in %s mode, asked for %s: a grant keeps its mode or steps down from exclusive to shared",
 				store.ErrInvalid, g.Name, store.Mode(v.List[1].Int), g.Mode)
@@ -98,9 +100,7 @@ func (s *Store) renew(ctx context.Context, grants []store.Renewal, outcomes []st
 				Status: store.Extended, TTL: g.TTL.Truncate(time.Millisecond),
 				Token: v.List[1].Int, Tokens: int(v.List[2].Int),
 			}
-			if g.Mode != store.Exclusive {
-				s.noteSlow(g.ID) // it may have stepped down
-			}
+			s.grants.forget(g.ID) // its record may be another now
 		default:
 			return errRecord
 		}

@@ -23,8 +23,6 @@ func NewScript(text string) *Script {
 var (
 	//go:embed scripts/take.lua
 	takeText string
-	//go:embed scripts/drop.lua
-	dropText string
 	//go:embed scripts/extend.lua
 	extendText string
 	//go:embed scripts/state.lua
@@ -39,7 +37,6 @@ var (
 	showText string
 
 	take    = NewScript(takeText)
-	drop    = NewScript(dropText)
 	extend  = NewScript(extendText)
 	acquire = NewScript(stateText + acquireText)
 	release = NewScript(stateText + releaseText)

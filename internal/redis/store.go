@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,8 +22,8 @@ const (
 	// several times in it.
 	minTTL = 100 * time.Millisecond
 
-	// maxBehind is how far tokens may be behind the server's clock before they are set to
-	// it. A failover to a replica that lags behind takes longer than this; so the first
+	// maxBehind is how far tokens may be behind the server's clock before take.lua sets them
+	// to it. A failover to a replica that lags behind takes longer than this; so the first
 	// token of the new primary is above those that the old one gave, even the ones that the
 	// replica never heard of.
 	maxBehind = 200 * time.Millisecond
@@ -35,11 +34,10 @@ const (
 	clockEvery = 10 * time.Second
 	clockError = 2 * time.Millisecond
 
-	// maxBlock bounds a block of tokens, so that no caller uses up what others need.
+	// maxBlock bounds a block of tokens, so that no caller uses up what others need. It is
+	// also how far tokens may be ahead of the clock: see LEAD in state.lua.
 	maxBlock = 4096
 )
-
-var maxBehindText = strconv.FormatInt(maxBehind.Microseconds(), 10)
 
 // Config is what a Store needs to know about its server.
 type Config struct {
@@ -48,6 +46,7 @@ type Config struct {
 	Replicas  int            // how many of them must have a grant before it counts
 	Features  store.Features // beyond those of every Redis
 	Heartbeat time.Duration  // DefaultHeartbeat if 0
+	Timeout   time.Duration  // of the connection itself; 0 if it is not known
 }
 
 // A Store keeps locks on a Redis server.
@@ -59,10 +58,7 @@ type Store struct {
 
 	waits waits
 
-	// slow are the grants that others wait behind, or that are not exclusive: their release
-	// needs the whole state, which spares a round trip to find that out.
-	mu   sync.Mutex
-	slow map[store.ID]struct{}
+	grants grants
 
 	closed atomic.Bool
 }
@@ -83,7 +79,7 @@ func New(conn Conn, config Config) *Store {
 	if config.Heartbeat == 0 {
 		config.Heartbeat = DefaultHeartbeat
 	}
-	s := &Store{conn: conn, config: config, keys: newKeys(config.Cluster), slow: make(map[store.ID]struct{})}
+	s := &Store{conn: conn, config: config, keys: newKeys(config.Cluster)}
 	s.clocks = make([]clock, len(s.keys.tags))
 	s.waits.init(s)
 	return s
@@ -97,6 +93,7 @@ func (s *Store) Capabilities() store.Capabilities {
 			store.FeatureList | store.FeatureProcesses | store.FeatureHosts | store.FeatureDurable | s.config.Features,
 		MinTTL:    minTTL,
 		Heartbeat: s.config.Heartbeat,
+		Timeout:   s.config.Timeout,
 	}
 }
 
@@ -133,7 +130,8 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	req.TTL = req.TTL.Truncate(time.Millisecond)
 	req.Tokens = min(max(req.Tokens, 1), maxBlock)
 	group := s.keys.group(req.Name)
-	if req.Mode == store.Exclusive && req.Floor == 0 && !s.waits.has(req.Name, req.ID) {
+	// A block of tokens must not run ahead of the clock, which only acquire.lua looks at.
+	if req.Mode == store.Exclusive && req.Floor == 0 && req.Tokens == 1 && !s.waits.busy(req.Name, req.ID) {
 		if now, known := s.clocks[group].at(sinceBase()); known {
 			answer, ok, err := s.take(ctx, group, &req, now)
 			if ok || err != nil {
@@ -153,13 +151,11 @@ func (c *clock) at(now time.Duration) (server time.Duration, known bool) {
 // take is the plain way: see take.lua. It is not ok if the whole state is needed. Now is the
 // server's time.
 func (s *Store) take(ctx context.Context, group int, req *store.Request, now time.Duration) (answer store.Answer, ok bool, err error) {
+	record := plainRecord(req.ID, now, req.Owner, req.Meta)
 	v, err := s.eval(ctx, Call{
-		Script: take,
-		Keys:   []string{s.keys.lock(group, req.Name), s.keys.counter(group)},
-		Args: []string{
-			plainRecord(req.ID, now, req.Tokens, req.Owner, req.Meta),
-			millis(req.TTL), strconv.Itoa(req.Tokens), strconv.FormatInt(now.Microseconds(), 10), maxBehindText,
-		},
+		Script:   take,
+		Keys:     []string{s.keys.lock(group, req.Name), s.keys.counter(group)},
+		Args:     []string{record, millis(req.TTL), strconv.FormatInt(now.Microseconds(), 10)},
 		Replicas: s.config.Replicas,
 	})
 	switch {
@@ -169,7 +165,8 @@ func (s *Store) take(ctx context.Context, group int, req *store.Request, now tim
 		if v.Int > store.MaxToken {
 			return answer, false, tokensOver(v.Int)
 		}
-		return store.Answer{Token: v.Int - int64(req.Tokens) + 1, Tokens: req.Tokens, TTL: req.TTL}, true, nil
+		s.grants.note(req.ID, record+strconv.FormatInt(v.Int, 10))
+		return store.Answer{Token: v.Int, Tokens: 1, TTL: req.TTL}, true, nil
 	case v.Kind != List || len(v.List) != 3 || req.Queue || !strings.HasPrefix(v.List[0].Text, "P"):
 		return answer, false, nil
 	}
@@ -204,6 +201,7 @@ func (s *Store) acquire(ctx context.Context, group int, req *store.Request) (sto
 		return store.Answer{}, err
 	}
 	answer, err := s.answered(group, req, v)
+	s.waits.crowd(req.Name, answer.Refusal != nil && req.Queue || answer.Waiters > 0)
 	if err != nil || answer.Granted() || !req.Queue {
 		s.waits.forget(req.Name, req.ID)
 	}
@@ -223,9 +221,6 @@ func (s *Store) answered(group int, req *store.Request, v Value) (answer store.A
 		answer = store.Answer{Token: list[2].Int, Tokens: int(list[3].Int), TTL: req.TTL, Waiters: int(list[4].Int)}
 		if answer.Tokens < 1 {
 			return store.Answer{}, tokensOver(max(req.Floor, answer.Token-1))
-		}
-		if req.Mode != store.Exclusive || answer.Waiters > 0 {
-			s.noteSlow(req.ID)
 		}
 		return answer, nil
 	case what == "refused" && len(list) >= 6:
@@ -273,16 +268,15 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 	if err := store.CheckKeep(keep); err != nil {
 		return err
 	}
-	if keep.State == store.Held && !s.isSlow(id) {
-		group := s.keys.group(name)
-		v, err := s.eval(ctx, Call{Script: drop, Keys: []string{s.keys.lock(group, name)}, Args: []string{plainStart(id)}})
-		switch {
-		case err != nil:
-			return err
-		case v.Int == 1:
+	if record := s.grants.record(id); record != "" && keep.State == store.Held {
+		// Removes the record if it is still there as it was written, and with it the key.
+		v, err := s.conn.Do(ctx, "LREM", s.keys.lock(s.keys.group(name), name), "1", record)
+		if err != nil {
+			return s.explain(ctx, err)
+		}
+		if v.Int == 1 {
+			s.grants.forget(id)
 			return nil
-		case v.Int == 0:
-			return store.ErrNotHeld
 		}
 	}
 	return s.end(ctx, name, id, "release", keep)
@@ -319,36 +313,11 @@ func (s *Store) end(ctx context.Context, name string, id store.ID, what string, 
 	case v.Kind != Int:
 		return errRecord
 	}
-	s.forgetSlow(id)
+	s.grants.forget(id)
 	if v.Int == 0 {
 		return store.ErrNotHeld
 	}
 	return nil
-}
-
-// maxSlow bounds what noteSlow remembers: a grant that is never released is not forgotten.
-const maxSlow = 100_000
-
-func (s *Store) noteSlow(id store.ID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.slow) >= maxSlow {
-		clear(s.slow)
-	}
-	s.slow[id] = struct{}{}
-}
-
-func (s *Store) isSlow(id store.ID) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, slow := s.slow[id]
-	return slow
-}
-
-func (s *Store) forgetSlow(id store.ID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.slow, id)
 }
 
 func (s *Store) publish() string {

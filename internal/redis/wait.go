@@ -18,6 +18,10 @@ const (
 	// by themselves.
 	leastPause = 50 * time.Millisecond
 	mostPause  = 2 * time.Second
+
+	// For how long a name is taken for crowded, and how many are.
+	crowdTime  = time.Second
+	maxCrowded = 10_000
 )
 
 // waits are the identities of this handle that are queued, and the subscriptions through
@@ -34,9 +38,10 @@ type waits struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	mu     sync.Mutex
-	all    map[waitKey]*waitState
-	groups map[int]*subscription
+	mu      sync.Mutex
+	all     map[waitKey]*waitState
+	groups  map[int]*subscription
+	crowded map[string]time.Duration // until when it is taken for that
 }
 
 type waitKey struct {
@@ -59,13 +64,34 @@ type subscription struct {
 func (w *waits) init(s *Store) {
 	w.store, w.handle = s, rand.Text()
 	w.ctx, w.cancel = context.WithCancel(context.Background())
-	w.all, w.groups = make(map[waitKey]*waitState), make(map[int]*subscription)
+	w.all, w.groups, w.crowded = make(map[waitKey]*waitState), make(map[int]*subscription), make(map[string]time.Duration)
 }
 
-func (w *waits) has(name string, id store.ID) bool {
+// busy reports whether it is of no use to try the plain way: the identity is queued, or
+// others were in the way of this name a short time ago.
+func (w *waits) busy(name string, id store.ID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if len(w.crowded) > 0 {
+		if until, ok := w.crowded[name]; ok && sinceBase() < until {
+			return true
+		}
+	}
 	return w.all[waitKey{name, id}] != nil
+}
+
+// crowd notes whether others are in the way of a name.
+func (w *waits) crowd(name string, yes bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !yes {
+		delete(w.crowded, name)
+		return
+	}
+	if len(w.crowded) >= maxCrowded {
+		clear(w.crowded)
+	}
+	w.crowded[name] = sinceBase() + crowdTime
 }
 
 // expect notes that an identity is about to be queued: what comes from now on is news to

@@ -61,6 +61,17 @@ func (c *conn) Eval(ctx context.Context, call core.Call) (core.Value, error) {
 	return valueOf(cmd)
 }
 
+func (c *conn) Do(ctx context.Context, command, key string, args ...string) (core.Value, error) {
+	all := make([]any, 0, 2+len(args))
+	all = append(all, command, key)
+	for _, arg := range args {
+		all = append(all, arg)
+	}
+	cmd := once{redis.NewCmd(ctx, all...)}
+	c.client.Process(ctx, cmd)
+	return valueOf(cmd)
+}
+
 func (c *conn) EvalAll(ctx context.Context, calls []core.Call) []core.Outcome {
 	if len(calls) == 0 {
 		return nil

@@ -26,23 +26,27 @@ end
 
 expire()
 local h = holder(id)
-local w = many and unpackWaiter(call('HGET', RECORDS, field)) or nil
+local w = use.q > 0 and unpackWaiter(call('HGET', RECORDS, field)) or nil
 if h and h.state == HELD then
   if not same(h) then
     return unfit({'claim', h.mode, h.weight, h.limit}, w)
   end
-  if sole then
+  if not many then
     call('PEXPIRE', LOCK, ttl)
+  elseif sole then
+    soleEnds = now + ttl
+    lasts(soleEnds)
   else
     call('ZADD', ENDS, text(now + ttl), 'h' .. id)
+    lasts(now + ttl)
   end
   finish()
-  return {'granted', micro, h.token, h.tokens, many and call('ZCARD', QUEUE) or 0}
+  return {'granted', micro, h.token, h.tokens, use.q}
 end
 if w and not same(w) then
   return unfit({'claim', w.mode, w.weight, w.limit}, w)
 end
-if use.n > 0 and mode ~= EXCLUSIVE and use.m ~= EXCLUSIVE and (use.m ~= mode or use.l ~= limit) then
+if use.n > 0 and mode ~= EXCLUSIVE and (use.m ~= mode or use.l ~= limit) then
   return unfit({'mix', use.m, use.l}, w)
 end
 
@@ -57,65 +61,57 @@ if fits and (not front or front == field) then
   if w then
     dropWaiter(id)
   end
-  if mode == EXCLUSIVE and (not many or call('ZCARD', QUEUE) == 0) then
-    if many then -- nobody waits any more
-      call('DEL', RECORDS, ENDS, QUEUE, BEATS)
-    end
-    call('SET', LOCK, packPlain(id, grant), 'PX', ttl)
-    return {'granted', micro, token, n, 0}
+  if mode == EXCLUSIVE and use.q == 0 then
+    plain(id, grant, ttl)
+  else
+    put(id, grant, now + ttl)
+    finish()
   end
-  crowd()
-  put(id, grant, now + ttl)
-  count(grant, 1)
-  finish()
-  return {'granted', micro, token, n, call('ZCARD', QUEUE)}
+  return {'granted', micro, token, n, use.q}
 end
 
 -- Refused.
-local place, waiters = 0, 0
+local place, waiters = 0, use.q
 if queue then
   crowd()
-  local joined, seq = text(now), nil
-  if w then
-    joined = w.joined
+  local joined = w and w.joined or text(now)
+  if not w then
+    fresh = fresh or use.q == 0
+    use.q, use.z = use.q + 1, use.z + 1
+    call('ZADD', QUEUE, text(use.z), field)
+    place = use.q
   else
-    seq = tonumber(call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0) + 1
-    call('ZADD', QUEUE, text(seq), field)
+    place = call('ZRANK', QUEUE, field) + 1
   end
-  call('HSET', RECORDS, field, table.concat({ARGV[3], ARGV[4], ARGV[5], joined, channel, owner, meta}, '\t'))
-  call('ZADD', BEATS, text(now + heartbeat + 1), field)
-  place = call('ZRANK', QUEUE, field) + 1
-  waiters = call('ZCARD', QUEUE) - 1
-elseif many then
-  if w then
-    dropWaiter(id)
+  local record = table.concat({ARGV[3], ARGV[4], ARGV[5], joined, channel, owner, meta}, '\t')
+  if not w or w.record ~= record then
+    call('HSET', RECORDS, field, record)
   end
-  waiters = call('ZCARD', QUEUE)
+  local beat = now + heartbeat + 1
+  call('ZADD', BEATS, text(beat), field)
+  lasts(beat)
+  waiters = use.q - 1
+elseif w then
+  dropWaiter(id)
+  waiters = use.q
 end
 
 -- Several times in a heartbeat; earlier if somebody in front ends or may be dead then.
 local again = math.floor(heartbeat * 9 / 20)
-if many then
-  local beat = call('ZRANGE', BEATS, 0, 0, 'WITHSCORES')[2]
-  if place ~= 1 and beat then
-    again = math.min(again, tonumber(beat) - now)
-  end
-  local ends = call('ZRANGE', ENDS, 0, 0, 'WITHSCORES')[2]
-  if place <= 1 and ends then
-    again = math.min(again, tonumber(ends) - now)
-  end
-else
-  again = math.min(again, call('PTTL', LOCK))
+if place <= 1 then
+  local ends = soleEnds or use.n > 0 and tonumber(call('ZRANGE', ENDS, 0, 0, 'WITHSCORES')[2])
+  again = ends and math.min(again, ends - now) or again
+end
+if place ~= 1 and use.q > 0 then
+  again = math.min(again, tonumber(call('ZRANGE', BEATS, 0, 0, 'WITHSCORES')[2]) - now)
 end
 local answer = {'refused', micro, tonumber(call('GET', COUNTER) or 0), place, waiters, math.max(again, 1)}
-if not fits then
-  if sole then
-    answer[#answer + 1] = table.concat({soleID, text(now + call('PTTL', LOCK)), pack(sole)}, '\t')
-  else
-    local ends = call('ZRANGE', ENDS, 0, most - 1, 'WITHSCORES')
-    for i = 1, #ends, 2 do
-      answer[#answer + 1] = table.concat({string.sub(ends[i], 2), ends[i + 1], call('HGET', RECORDS, ends[i])}, '\t')
-    end
+if not fits and sole then
+  answer[7] = show(soleID, text(soleEnds), pack(sole))
+elseif not fits then
+  local ends = call('ZRANGE', ENDS, 0, most - 1, 'WITHSCORES')
+  for i = 1, #ends, 2 do
+    answer[#answer + 1] = show(string.sub(ends[i], 2), ends[i + 1], call('HGET', RECORDS, ends[i]))
   end
 end
 finish()

@@ -1,7 +1,11 @@
 -- The plain renewal: the caller holds the lock and nobody waits.
--- KEYS: lock. ARGV: the start of the record, TTL in ms. Returns as drop.lua.
-local start = redis.call('GETRANGE', KEYS[1], 0, 32)
-if start == ARGV[1] then
+-- KEYS: lock. ARGV: the start of the record, TTL in ms. Returns 1 done, 0 not held, -1 ask
+-- renew.lua.
+local value = redis.call('LINDEX', KEYS[1], 0)
+if not value then
+  return 0
+end
+if string.sub(value, 1, 33) == ARGV[1] then
   return redis.call('PEXPIRE', KEYS[1], ARGV[2])
 end
-return start == 'C' and -1 or 0
+return string.sub(value, 1, 1) == 'C' and -1 or 0

@@ -6,7 +6,7 @@ local what, state, keep = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 expire()
 local h = holder(id)
 local found = h and (h.state == HELD or what == 'break')
-if what == 'leave' and many and call('HEXISTS', RECORDS, 'w' .. id) == 1 then
+if what == 'leave' and use.q > 0 and call('HEXISTS', RECORDS, 'w' .. id) == 1 then
   dropWaiter(id)
 end
 if not found then
@@ -14,12 +14,12 @@ if not found then
   return what == 'leave' and 1 or 0
 end
 if state == HELD then
-  if sole then
+  if many then
+    dropHolder(id, h)
+    finish()
+  else
     call('DEL', LOCK)
-    return 1
   end
-  dropHolder(id, h)
-  finish()
   return 1
 end
 
@@ -27,13 +27,13 @@ if state == DONE and h.mode ~= EXCLUSIVE then
   finish()
   return {'mode', h.mode}
 end
-crowd()
-count(h, -1)
+if h.mode ~= EXCLUSIVE then
+  count(h, -1)
+end
 h.state, h.since = state, now
 put(id, h, now + keep)
-count(h, 1)
 if state == DONE then -- whoever waits for the work to be done, wherever in the queue
-  for _, field in ipairs(call('ZRANGE', QUEUE, 0, -1)) do
+  for _, field in ipairs(use.q > 0 and call('ZRANGE', QUEUE, 0, -1) or {}) do
     publish(field, unpackWaiter(call('HGET', RECORDS, field)))
   end
 else

@@ -16,7 +16,7 @@ if mode ~= h.mode and not down then
   return {'mode', h.mode}
 end
 local token, n = 0, 0
-if tokens > 0 and (not many or call('ZCARD', QUEUE) == 0) then
+if tokens > 0 and use.q == 0 then
   token, n = reserve(tokens, floor)
   h.token, h.tokens = token, n
 elseif floor > 0 then
@@ -24,13 +24,14 @@ elseif floor > 0 then
 end
 if down then
   crowd()
-  count(h, -1)
+  sole, soleID, soleEnds = nil, nil, nil
   h.mode = SHARED
-  count(h, 1)
   freed = true
+elseif h.mode ~= EXCLUSIVE then
+  count(h, -1)
 end
-if sole then
-  call('SET', LOCK, packPlain(id, h), 'PX', ttl)
+if h.mode == EXCLUSIVE and not many then
+  plain(id, h, ttl)
 else
   put(id, h, now + ttl)
 end

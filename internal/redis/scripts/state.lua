@@ -1,10 +1,11 @@
 -- The whole state of a name. This part stands in front of acquire, release, renew and show.
 --
--- lock     'P' and a record: one exclusive holder, the key lives as long as its grant.
---          'C': the rest of the keys say more. All of them end with the last that is in them.
+-- lock     a list of one element, so that whoever holds it alone can take it back with LREM:
+--          'P' and a record: one exclusive holder; the key lives as long as its grant;
+--          'C' and a summary: there are waiters, or holders of another kind, or a closure.
+--          The exclusive holder, if there is one, is in the summary.
 -- counter  the last token given, for all names of this server or slot
--- records  h<id> -> a holder's record, w<id> -> a waiter's record, and a summary of holders:
---          n their number, m mode, s sum of weights, l limit, k how many are kept closed
+-- records  h<id> -> a holder that is not exclusive, w<id> -> a waiter
 -- ends     h<id> by when it ends, in ms
 -- queue    w<id> by its place
 -- beats    w<id> by when it is taken for dead
@@ -21,12 +22,16 @@ local now = math.floor(micro / 1000)
 local EXCLUSIVE, SHARED, PERMITS = 1, 2, 3
 local HELD, DONE = 0, 1
 local LAST_TOKEN = 9007199254740991
+local LEAD = 4096 -- in us, which is also how many tokens: not below maxBlock of store.go
+local NEVER = 9007199254740991
 
 local function text(n)
   return string.format('%.0f', n)
 end
 
 -- A holder: mode, weight, limit, state, since, token, tokens, owner, meta.
+local HOLDER = '^(%d+)\t(%d+)\t(%d+)\t(%d+)\t(%d+)\t(%d+)\t(%d+)\t([^\t]*)\t([^\t]*)$'
+
 local function pack(h)
   return table.concat({text(h.mode), text(h.weight), text(h.limit), text(h.state), text(h.since),
     text(h.token), text(h.tokens), h.owner, h.meta}, '\t')
@@ -36,21 +41,9 @@ local function unpackHolder(record)
   if not record then
     return nil
   end
-  local mode, weight, limit, state, since, token, tokens, owner, meta =
-    string.match(record, '^(%d+)\t(%d+)\t(%d+)\t(%d+)\t(%d+)\t(%d+)\t(%d+)\t([^\t]*)\t([^\t]*)$')
+  local mode, weight, limit, state, since, token, tokens, owner, meta = string.match(record, HOLDER)
   return {mode = tonumber(mode), weight = tonumber(weight), limit = tonumber(limit), state = tonumber(state),
     since = tonumber(since), token = tonumber(token), tokens = tonumber(tokens), owner = owner, meta = meta}
-end
-
--- The record of a lock with one exclusive holder: see take.lua.
-local function packPlain(of, h)
-  return table.concat({'P' .. of, text(h.since), text(h.tokens), h.owner, h.meta, text(h.token)}, '\t')
-end
-
-local function unpackPlain(value)
-  local of, since, tokens, owner, meta, token = string.match(value, '^P(%x+)\t(%d+)\t(%d+)\t([^\t]*)\t([^\t]*)\t(%d+)$')
-  return of, {mode = EXCLUSIVE, weight = 1, limit = 0, state = HELD, since = tonumber(since),
-    token = tonumber(token), tokens = tonumber(tokens), owner = owner, meta = meta}
 end
 
 -- A waiter: mode, weight, limit, joined, channel, owner, meta.
@@ -59,25 +52,59 @@ local function unpackWaiter(record)
     return nil
   end
   local mode, weight, limit, joined, channel = string.match(record, '^(%d+)\t(%d+)\t(%d+)\t(%d+)\t([^\t]*)\t')
-  return {mode = tonumber(mode), weight = tonumber(weight), limit = tonumber(limit), joined = joined, channel = channel}
+  return {mode = tonumber(mode), weight = tonumber(weight), limit = tonumber(limit), joined = joined,
+    channel = channel, record = record}
 end
 
--- What is there: sole is the holder of a plain lock, use sums up the holders of any other.
-local value = call('GET', LOCK)
-local sole, soleID
-local use = {n = 0, m = 0, s = 0, l = 0, k = 0}
-local many = value == 'C'
-local freed = false -- the first waiter's chances may have changed
+-- What is there. Sole is the exclusive holder; use sums up the others: n their number, m
+-- mode, s sum of weights, l limit, k how many are kept closed; further q how many wait, z
+-- the last place given, d nothing is over before then, x when the keys end.
+local value = call('LINDEX', LOCK, 0)
+local many = value and string.sub(value, 1, 1) == 'C'
+local use = {n = 0, m = 0, s = 0, l = 0, k = 0, q = 0, z = 0, d = NEVER, x = 0}
+local sole, soleID, soleEnds
+local freed = false  -- the first waiter's chances may have changed
+local fresh = false  -- a key was made, or all end later than before
 
 if many then
-  local sums = call('HMGET', RECORDS, 'n', 'm', 's', 'l', 'k')
-  use = {n = tonumber(sums[1] or 0), m = tonumber(sums[2] or 0), s = tonumber(sums[3] or 0),
-    l = tonumber(sums[4] or 0), k = tonumber(sums[5] or 0)}
+  local n, m, s, l, k, q, z, d, x, of, ends, record =
+    string.match(value, '^C(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)\t(%x*)\t(%d*)\t(.*)$')
+  use = {n = tonumber(n), m = tonumber(m), s = tonumber(s), l = tonumber(l), k = tonumber(k), q = tonumber(q),
+    z = tonumber(z), d = tonumber(d), x = tonumber(x)}
+  if of ~= '' then
+    soleID, soleEnds, sole = of, tonumber(ends), unpackHolder(record)
+  end
 elseif value then
-  soleID, sole = unpackPlain(value)
-  if not sole.token then
+  local of, since, tokens, owner, meta, token = string.match(value, '^P(%x+)\t(%d+)\t(%d+)\t([^\t]*)\t([^\t]*)\t(%d+)$')
+  if not of then
     return redis.error_reply('WRONGTYPE the key ' .. LOCK .. ' is not a lock of Holdfast')
   end
+  soleID, soleEnds = of, now + call('PTTL', LOCK)
+  sole = {mode = EXCLUSIVE, weight = 1, limit = 0, state = HELD, since = tonumber(since),
+    token = tonumber(token), tokens = tonumber(tokens), owner = owner, meta = meta}
+end
+
+-- lasts notes that something lasts until then.
+local function lasts(ends)
+  use.d = math.min(use.d, ends)
+  if ends > use.x then
+    use.x = ends + math.floor((ends - now) / 4) -- not for every grant anew
+    fresh = true
+  end
+end
+
+-- crowd goes over from one holder to the whole.
+local function crowd()
+  if not many then
+    many = true
+    if sole then
+      lasts(soleEnds)
+    end
+  end
+end
+
+local function kept()
+  return use.k > 0 or sole and sole.state ~= HELD
 end
 
 local function admits(mode, weight, limit)
@@ -93,6 +120,13 @@ local function admits(mode, weight, limit)
   return mode == SHARED or use.s + weight <= limit
 end
 
+local function holder(of)
+  if sole then
+    return of == soleID and sole or nil
+  end
+  return use.n > 0 and unpackHolder(call('HGET', RECORDS, 'h' .. of)) or nil
+end
+
 local function count(h, sign)
   use.n = use.n + sign
   use.s = use.s + sign * h.weight
@@ -106,62 +140,64 @@ local function count(h, sign)
   end
 end
 
+-- put adds a holder, or changes one that was taken out with count.
 local function put(of, h, ends)
-  call('HSET', RECORDS, 'h' .. of, pack(h))
-  call('ZADD', ENDS, text(ends), 'h' .. of)
-end
-
--- crowd goes over from one holder to the whole.
-local function crowd()
-  if many then
+  crowd()
+  lasts(ends)
+  if h.mode == EXCLUSIVE then
+    sole, soleID, soleEnds = h, of, ends
     return
   end
-  many = true
-  if sole then
-    local ends = now + call('PTTL', LOCK)
-    put(soleID, sole, ends)
-    count(sole, 1)
-    sole = nil
-  end
-  call('SET', LOCK, 'C')
+  fresh = fresh or use.n == 0
+  call('HSET', RECORDS, 'h' .. of, pack(h))
+  call('ZADD', ENDS, text(ends), 'h' .. of)
+  count(h, 1)
 end
 
 local function dropHolder(of, h)
+  freed = true
+  if sole then
+    sole, soleID, soleEnds = nil, nil, nil
+    return
+  end
   call('HDEL', RECORDS, 'h' .. of)
   call('ZREM', ENDS, 'h' .. of)
   count(h, -1)
-  freed = true
 end
 
 local function dropWaiter(of)
   call('HDEL', RECORDS, 'w' .. of)
   call('ZREM', QUEUE, 'w' .. of)
   call('ZREM', BEATS, 'w' .. of)
+  use.q = use.q - 1
   freed = true
 end
 
 -- expire ends what is over.
 local function expire()
-  if not many then
+  if not many or now < use.d then
     return
   end
-  for _, field in ipairs(call('ZRANGEBYSCORE', ENDS, '-inf', text(now))) do
-    dropHolder(string.sub(field, 2), unpackHolder(call('HGET', RECORDS, field)))
+  if sole and soleEnds <= now then
+    dropHolder(soleID)
   end
-  for _, field in ipairs(call('ZRANGEBYSCORE', BEATS, '-inf', text(now))) do
-    dropWaiter(string.sub(field, 2))
+  use.d = soleEnds or NEVER
+  if use.n > 0 then
+    for _, field in ipairs(call('ZRANGEBYSCORE', ENDS, '-inf', text(now))) do
+      dropHolder(string.sub(field, 2), unpackHolder(call('HGET', RECORDS, field)))
+    end
+    use.d = math.min(use.d, tonumber(call('ZRANGE', ENDS, 0, 0, 'WITHSCORES')[2] or NEVER))
   end
-end
-
-local function holder(of)
-  if sole then
-    return of == soleID and sole or nil
+  if use.q > 0 then
+    for _, field in ipairs(call('ZRANGEBYSCORE', BEATS, '-inf', text(now))) do
+      dropWaiter(string.sub(field, 2))
+    end
+    use.d = math.min(use.d, tonumber(call('ZRANGE', BEATS, 0, 0, 'WITHSCORES')[2] or NEVER))
   end
-  return many and unpackHolder(call('HGET', RECORDS, 'h' .. of)) or nil
 end
 
 local function first()
-  return many and call('ZRANGE', QUEUE, 0, 0)[1] or nil
+  return use.q > 0 and call('ZRANGE', QUEUE, 0, 0)[1] or nil
 end
 
 local function publish(field, w)
@@ -178,36 +214,58 @@ local function wake()
     return -- the caller is being answered
   end
   local w = unpackWaiter(call('HGET', RECORDS, field))
-  if use.k > 0 or admits(w.mode, w.weight, w.limit) then
+  if kept() or admits(w.mode, w.weight, w.limit) then
     publish(field, w)
   end
 end
 
--- finish notes the summary, and when all of it ends.
+-- finish writes the summary.
 local function finish()
   if not many then
     return
   end
-  if use.n == 0 and call('ZCARD', QUEUE) == 0 then
+  if not sole and use.n == 0 and use.q == 0 then
     call('DEL', LOCK, RECORDS, ENDS, QUEUE, BEATS)
     return
   end
-  call('HSET', RECORDS, 'n', use.n, 'm', use.m, 's', use.s, 'l', use.l, 'k', use.k)
   if freed then
     wake()
   end
-  local ends = tonumber(call('ZRANGE', ENDS, -1, -1, 'WITHSCORES')[2] or 0)
-  ends = text(math.max(ends, tonumber(call('ZRANGE', BEATS, -1, -1, 'WITHSCORES')[2] or 0)))
-  for _, key in ipairs({LOCK, RECORDS, ENDS, QUEUE, BEATS}) do
-    call('PEXPIREAT', key, ends)
+  local state = table.concat({'C' .. use.n, use.m, use.s, use.l, use.k, use.q, text(use.z), text(use.d), text(use.x)}, ' ')
+    .. '\t' .. (soleID or '') .. '\t' .. (soleEnds and text(soleEnds) or '') .. '\t' .. (sole and pack(sole) or '')
+  if value then
+    call('LSET', LOCK, 0, state)
+  else
+    call('RPUSH', LOCK, state)
   end
+  if fresh then
+    local ends = text(use.x)
+    call('PEXPIREAT', LOCK, ends)
+    call('PEXPIREAT', RECORDS, ends)
+    if use.n > 0 then
+      call('PEXPIREAT', ENDS, ends)
+    end
+    if use.q > 0 then
+      call('PEXPIREAT', QUEUE, ends)
+      call('PEXPIREAT', BEATS, ends)
+    end
+  end
+end
+
+-- plain writes an exclusive holder that nobody waits behind.
+local function plain(of, h, ttl)
+  call('DEL', LOCK, RECORDS, ENDS, QUEUE, BEATS)
+  call('RPUSH', LOCK, table.concat({'P' .. of, text(h.since), text(h.tokens), h.owner, h.meta, text(h.token)}, '\t'))
+  call('PEXPIRE', LOCK, ttl)
 end
 
 -- reserve gives n tokens in a row above floor: the clock in microseconds, so that tokens
 -- grow even if the counter was lost or is an old one, unless the counter is ahead of it.
+-- It gives fewer, but one, to keep the counter from running ahead of the clock by more than
+-- a few milliseconds: else tokens would not grow when the counter is lost then.
 local function reserve(n, floor)
   local token = math.max(tonumber(call('GET', COUNTER) or 0) + 1, micro, floor + 1)
-  n = math.min(n, LAST_TOKEN - token + 1)
+  n = math.min(n, math.max(1, micro + LEAD - token), LAST_TOKEN - token + 1)
   call('SET', COUNTER, text(token + n - 1))
   return token, n
 end
@@ -216,4 +274,9 @@ local function raise(floor)
   if floor > tonumber(call('GET', COUNTER) or 0) then
     call('SET', COUNTER, text(floor))
   end
+end
+
+-- show is a holder as it is told: its identity, its end and its record.
+local function show(of, ends, record)
+  return table.concat({of, ends, record}, '\t')
 end
