@@ -6,6 +6,7 @@
 TIMEOUT   ?= 10m
 FUZZTIME  ?= 10s
 BENCH     ?= .
+FLAGS     ?=
 COUNT     ?= 1
 SOAK      ?= . ./memstore
 SOAKCOUNT ?= 50
@@ -17,7 +18,7 @@ TOOLS := GOWORK=off go build -C tools -o ../.bin/ tool
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help test deps lint check-fmt vet staticcheck modules unit platforms fmt fuzz bench soak cover clean
+.PHONY: help test deps lint check-fmt vet staticcheck modules unit platforms fmt fuzz bench microbench soak cover clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,7 +69,10 @@ fmt: deps ## format every file
 fuzz: ## run each fuzz target for FUZZTIME (10s)
 	@scripts/fuzz $(FUZZTIME)
 
-bench: ## benchmarks of the root module; BENCH is a pattern, COUNT repeats
+bench: deps ## Holdfast against its peers, in minutes; FLAGS="-run 'P1|P2'", results in .bin/bench
+	@go run ./bench $(FLAGS)
+
+microbench: ## benchmarks of the root module; BENCH is a pattern, COUNT repeats
 	@echo "== go test -bench $(BENCH), $(COUNT) time(s)"
 	@go test -run '^$$' -bench '$(BENCH)' -benchmem -count=$(COUNT) -timeout=30m ./...
 

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/servers"
+)
+
+// config is how much to measure.
+type config struct {
+	rounds int
+	time   time.Duration // of a turn
+	who    []string      // nil for all
+
+	goroutines int           // P1, P3
+	clients    []int         // P4
+	handoffs   int           // P5: in a turn of those who are woken
+	processes  int           // P6
+	waiters    int           // P6: in each process
+	window     time.Duration // P6
+	leases     int           // P7
+	hold       time.Duration // P7
+	few, names int           // P12
+	queues     []int         // P12
+}
+
+var defaults = config{
+	rounds: 5, time: time.Second,
+	goroutines: 64, clients: []int{16, 64}, handoffs: 200,
+	processes: 10, waiters: 100, window: 20 * time.Second,
+	leases: 100_000, hold: 45 * time.Second,
+	few: 1000, names: 1_000_000, queues: []int{1, 10, 100, 1000},
+}
+
+const pairs = "pairs/s"
+
+// A bench is one run.
+type bench struct {
+	config
+	t      testing.TB
+	redis  *servers.Redis
+	report Report
+	log    func(format string, args ...any)
+	id     string // of the target that is being measured
+}
+
+// workloads are by the number of the target that they are for.
+var workloads = []struct {
+	id, what string
+	run      func(*bench, context.Context) error
+}{
+	{"P1", "many goroutines, own names", (*bench).ownNames},
+	{"P2", "one goroutine", (*bench).oneGoroutine},
+	{"P3", "many goroutines, one name, one client", (*bench).hotName},
+	{"P4", "many clients, one name", (*bench).hotClients},
+	{"P5", "hand-off between processes", (*bench).handOff},
+	{"P6", "what waiting costs the server", (*bench).waitersCost},
+	{"P7", "many leases held", (*bench).manyHeld},
+	{"P10", "SQLite, own names", (*bench).sqlite},
+	{"P12", "many names, many waiters", (*bench).growth},
+}
+
+func newBench(t testing.TB, c config) (*bench, error) {
+	b := &bench{config: c, t: t, redis: startRedis(t), log: t.Logf}
+	info, err := b.redis.Info("server")
+	if err != nil {
+		return nil, err
+	}
+	b.report = newReport(c, info["redis_version"])
+	return b, nil
+}
+
+func (b *bench) run(ctx context.Context, pattern *regexp.Regexp) error {
+	for _, w := range workloads {
+		if !pattern.MatchString(w.id) {
+			continue
+		}
+		b.log("%s: %s", w.id, w.what)
+		b.id = w.id
+		if err := w.run(b, ctx); err != nil {
+			return fmt.Errorf("%s: %w", w.id, err)
+		}
+	}
+	return nil
+}
+
+// wanted leaves out the peers that the user does not want.
+func (b *bench) wanted(peers []peer) []peer {
+	return slices.DeleteFunc(slices.Clone(peers), func(p peer) bool {
+		return b.who != nil && !slices.Contains(b.who, p.name)
+	})
+}
+
+// A turn is one candidate's share of a round, and what it found there.
+type turn[T any] struct {
+	name    string
+	take    func() (T, error)
+	mayFail bool // a peer
+}
+
+// interleave lets candidates take turns: the first of them is not always the one that
+// meets a cold machine, and a slow second is everybody's. One turn each to warm up is not
+// counted. A peer that fails or hangs is told of and has no further turns; Holdfast must
+// not.
+func interleave[T any](ctx context.Context, b *bench, turns []turn[T]) (found map[string][]T, err error) {
+	found = make(map[string][]T)
+	out := make(map[string]bool)
+	for round := range b.rounds + 1 {
+		for _, t := range turns {
+			if out[t.name] {
+				continue
+			}
+			result, err := t.take()
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			if err != nil {
+				if !t.mayFail {
+					return nil, fmt.Errorf("%s: %w", t.name, err)
+				}
+				b.log("%s in round %d: %v: it is left out from here on", t.name, round, err)
+				out[t.name] = true
+				continue
+			}
+			if round > 0 {
+				found[t.name] = append(found[t.name], result)
+			}
+		}
+	}
+	return found, nil
+}
+
+// column takes one figure out of each round.
+func column[T any](results []T, of func(T) float64) []float64 {
+	values := make([]float64, len(results))
+	for i, r := range results {
+		values[i] = of(r)
+	}
+	return values
+}
+
+// ratios divides round by round, so that a slow moment of the machine counts in both.
+func ratios(a, b []float64) []float64 {
+	values := make([]float64, 0, len(a))
+	for i := range min(len(a), len(b)) {
+		if b[i] != 0 {
+			values = append(values, a[i]/b[i])
+		}
+	}
+	return values
+}
+
+// compare adds a row for each candidate, and how we compare with the best peer and with the
+// raw limit. A nil target tells the ratio only.
+func (b *bench) compare(work string, peers []peer, rates map[string][]float64, againstRaw, againstBest *target) {
+	best := ""
+	for _, p := range peers {
+		b.add(work, p.name, pairs, rates[p.name], nil)
+		if p.name != us && p.name != raw && (best == "" || median(rates[p.name]) > median(rates[best])) {
+			best = p.name
+		}
+	}
+	if rates[raw] != nil {
+		b.add(work, us+" / "+raw, "×", ratios(rates[us], rates[raw]), againstRaw)
+	}
+	if best != "" {
+		b.add(work, us+" / "+best+" (best peer)", "×", ratios(rates[us], rates[best]), againstBest)
+	}
+}

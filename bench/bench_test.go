@@ -1,0 +1,83 @@
+package main
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestMain(m *testing.M) {
+	if role := os.Getenv(childRole); role != "" {
+		os.Exit(childMain(role))
+	}
+	os.Exit(m.Run())
+}
+
+// tiny is enough to see that everything works. Its figures mean nothing, and are not looked
+// at: no test depends on how fast a machine is.
+var tiny = config{
+	rounds: 1, time: 20 * time.Millisecond,
+	goroutines: 4, clients: []int{2, 4}, handoffs: 2,
+	processes: 2, waiters: 3, window: 200 * time.Millisecond,
+	leases: 100, hold: 200 * time.Millisecond,
+	few: 10, names: 2000, queues: []int{1, 2, 4},
+}
+
+func TestEveryWorkloadWorks(t *testing.T) {
+	b, err := newBench(t, tiny)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.run(t.Context(), regexp.MustCompile("")); err != nil {
+		t.Fatal(err)
+	}
+	measured := make(map[string]bool)
+	for _, row := range b.report.Rows {
+		measured[row.ID] = true
+		if row.Median < 0 {
+			t.Errorf("%s, %s: %v %s", row.Work, row.Who, row.Median, row.Unit)
+		}
+	}
+	for _, w := range workloads {
+		if !measured[w.id] {
+			t.Errorf("%s has no row", w.id)
+		}
+	}
+	var table strings.Builder
+	if err := b.report.table(&table); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("\n%s", table.String())
+	dir := t.TempDir()
+	if err := b.report.save(dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"bench.json", "bench.svg"} {
+		if data, err := os.ReadFile(dir + "/" + name); err != nil || len(data) < 1000 {
+			t.Errorf("%s has %d bytes, %v", name, len(data), err)
+		}
+	}
+}
+
+func TestNumbersAreShort(t *testing.T) {
+	for n, want := range map[float64]string{
+		0: "0", 1: "1", 0.5: "0.5", 1.8: "1.8", 0.0123: "0.0123", 12.345: "12.3", 999: "999",
+		1000: "1,000", 1234567: "1,234,567", -1234: "-1,234", 100: "100", 10: "10",
+	} {
+		if got := number(n); got != want {
+			t.Errorf("%v is written as %s instead of %s", n, got, want)
+		}
+	}
+}
+
+func TestAHistogramIsRightToASixteenth(t *testing.T) {
+	for d := time.Nanosecond; d < time.Hour; d = d*3 + 1 {
+		var h histogram
+		h.note(d)
+		if got := h.quantile(0.99); got < d || got > d+d/16+1 {
+			t.Errorf("%v is counted as %v", d, got)
+		}
+	}
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// childRole is the environment variable that makes this program a child of another run of
+// it, and says which. Locks are between processes, so some of the work is done by several.
+const childRole = "HOLDFAST_BENCH_CHILD"
+
+// roles are what children do. The standard input tells them when to go on, and its end to
+// end; what they print is for the parent.
+var roles = map[string]func(ctx context.Context, args []string, in *bufio.Scanner) error{
+	"taker":  takerRole,
+	"waiter": waiterRole,
+	"holder": holderRole,
+}
+
+// childMain is main for a child.
+func childMain(role string) int {
+	run := roles[role]
+	if run == nil {
+		fmt.Fprintf(os.Stderr, "bench: %s=%q is not a role\n", childRole, role)
+		return 2
+	}
+	if err := run(context.Background(), os.Args[1:], bufio.NewScanner(os.Stdin)); err != nil {
+		fmt.Fprintf(os.Stderr, "bench: %s: %v\n", role, err)
+		return 1
+	}
+	return 0
+}
+
+// childPatience is how long a child that was told to end may take.
+const childPatience = 30 * time.Second
+
+// A child is a process of this program.
+type child struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Scanner
+}
+
+func startChild(ctx context.Context, role string, args ...string) (*child, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, self, args...)
+	cmd.Env = append(os.Environ(), childRole+"="+role)
+	cmd.Stderr = os.Stderr
+	cmd.WaitDelay = childPatience
+	c := &child{cmd: cmd}
+	if c.in, err = cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	c.out = bufio.NewScanner(out)
+	return c, cmd.Start()
+}
+
+// tell sends a line.
+func (c *child) tell(line string) error {
+	_, err := io.WriteString(c.in, line+"\n")
+	return err
+}
+
+// hear waits for the next line, which begins with a word, and returns the rest of it.
+func (c *child) hear(word string) (string, error) {
+	if !c.out.Scan() {
+		return "", fmt.Errorf("a child ended before it said %q", word)
+	}
+	got, rest, _ := strings.Cut(c.out.Text(), " ")
+	if got != word {
+		return "", fmt.Errorf("a child said %q instead of %q", c.out.Text(), word)
+	}
+	return rest, nil
+}
+
+// end lets the child end, and waits for that.
+func (c *child) end() error {
+	c.in.Close()
+	timer := time.AfterFunc(childPatience, func() { c.cmd.Process.Kill() })
+	defer timer.Stop()
+	io.Copy(io.Discard, errReader{c.out})
+	return c.cmd.Wait()
+}
+
+// errReader reads the rest of a scanner's lines, which Wait must not cut off.
+type errReader struct{ lines *bufio.Scanner }
+
+func (r errReader) Read([]byte) (int, error) {
+	if r.lines.Scan() {
+		return 0, nil
+	}
+	return 0, io.EOF
+}
+
+// peerByName finds a way to lock for a child.
+func peerByName(name string) (peer, error) {
+	for _, p := range append(all, sqlitePeer) {
+		if p.name == name {
+			return p, nil
+		}
+	}
+	return peer{}, errors.New("no peer " + name)
+}

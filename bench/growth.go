@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/redis/rueidis"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/redisstore"
+)
+
+// growth is P12: what becomes of it when there is a lot of everything.
+func (b *bench) growth(ctx context.Context) error {
+	if err := b.manyNames(ctx); err != nil {
+		return err
+	}
+	return b.manyQueued(ctx)
+}
+
+// manyNames compares a server that holds few names with one that holds many.
+func (b *bench) manyNames(ctx context.Context) error {
+	var turns []turn[float64]
+	label := func(n int) string { return fmt.Sprintf("%s, %d names held", us, n) }
+	for _, n := range []int{b.few, b.names} {
+		server := startRedis(b.t)
+		defer server.Kill()
+		if err := fill(ctx, server.Addr(), n); err != nil {
+			return err
+		}
+		l, err := openHoldfast(server.Addr())
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		turns = append(turns, turn[float64]{label(n), func() (float64, error) { return pairRate(l, "own", b.goroutines, b.time) }, false})
+	}
+	rates, err := interleave(ctx, b, turns)
+	if err != nil {
+		return err
+	}
+	work := ownNamesOf(b.goroutines)
+	for _, t := range turns {
+		b.add(work, t.name, pairs, rates[t.name], nil)
+	}
+	b.add(work, fmt.Sprintf("%s, %d / %d names held", us, b.names, b.few), "×",
+		ratios(rates[turns[1].name], rates[turns[0].name]), atLeast(0.9))
+	return nil
+}
+
+// fill makes a server hold that many names: one is taken, and what the server has of it is
+// copied, which is much faster than to take them all.
+func fill(ctx context.Context, addr string, n int) error {
+	conn, err := dial(addr)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	client := holdfast.New(redisstore.New(conn))
+	defer client.Close()
+	const name = "name"
+	lease, err := client.Lock(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer lease.Unlock(ctx)
+	keys, err := conn.Do(ctx, conn.B().Keys().Pattern("*:"+name).Build()).AsStrSlice()
+	if err != nil {
+		return err
+	}
+	if len(keys) != 1 {
+		return fmt.Errorf("the keys of a lock are %q, and not one", keys)
+	}
+	record, err := conn.Do(ctx, conn.B().Get().Key(keys[0]).Build()).ToString()
+	if err != nil {
+		return err
+	}
+	return copies(ctx, conn, strings.TrimSuffix(keys[0], name), record, n)
+}
+
+// copies sets keys to a record for longer than anything here takes.
+func copies(ctx context.Context, conn rueidis.Client, prefix, record string, n int) error {
+	const batch = 1000
+	for i := 0; i < n; i += batch {
+		var commands rueidis.Commands
+		for k := i; k < min(n, i+batch); k++ {
+			commands = append(commands, conn.B().Set().Key(fmt.Sprintf("%sorder:%d", prefix, k)).Value(record).ExSeconds(3600).Build())
+		}
+		for _, result := range conn.DoMulti(ctx, commands...) {
+			if err := result.Error(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// manyQueued finds out what one turn costs the server while more and more clients wait. They
+// share connections, since it is about the queue.
+func (b *bench) manyQueued(ctx context.Context) error {
+	var turns []turn[float64]
+	for _, n := range b.queues {
+		conn, err := dial(b.redis.Addr())
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		clients := make([]*holdfast.Client, n+1) // one has it
+		for i := range clients {
+			clients[i] = holdfast.New(redisstore.New(conn))
+			defer clients[i].Close()
+		}
+		turns = append(turns, turn[float64]{fmt.Sprintf("%s, %d clients wait", us, n), func() (float64, error) {
+			return b.turnCost(ctx, clients)
+		}, false})
+	}
+	costs, err := interleave(ctx, b, turns)
+	if err != nil {
+		return err
+	}
+	const work = "one client's turn: release, wake-up, next, queue again"
+	for _, t := range turns {
+		b.add(work, t.name, "µs of the server", costs[t.name], nil)
+	}
+	// One waiter is no queue; from ten on a logarithm at most may show.
+	if n := len(turns); n > 2 {
+		b.add(work, fmt.Sprintf("%s, %d / %d clients wait", us, b.queues[n-1], b.queues[1]), "×",
+			ratios(costs[turns[n-1].name], costs[turns[1].name]), atMost(1.25))
+	}
+	return nil
+}
+
+// turnCost is what one turn costs the server, in µs: clients take and release a lock, all of
+// them queued most of the time.
+func (b *bench) turnCost(ctx context.Context, clients []*holdfast.Client) (float64, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	var turns atomic.Int64
+	failed := make(chan error, len(clients))
+	queued := make(chan struct{}, len(clients)) // each once it had its first turn
+	for _, c := range clients {
+		wg.Go(func() {
+			for first := true; ; first = false {
+				lease, err := c.Lock(ctx, "queued")
+				if ctx.Err() != nil {
+					return
+				}
+				if err == nil {
+					err = lease.Unlock(ctx)
+				}
+				if err != nil {
+					failed <- err
+					return
+				}
+				turns.Add(1)
+				if first {
+					queued <- struct{}{}
+				}
+			}
+		})
+	}
+	defer wg.Wait()
+	defer cancel()
+	for range clients {
+		select {
+		case <-queued:
+		case err := <-failed:
+			return 0, err
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+	before, err := usageOf(b.redis)
+	if err != nil {
+		return 0, err
+	}
+	first := turns.Load()
+	if err := pause(ctx, b.time); err != nil {
+		return 0, err
+	}
+	last := turns.Load()
+	after, err := usageOf(b.redis)
+	if err != nil {
+		return 0, err
+	}
+	select {
+	case err := <-failed:
+		return 0, err
+	default:
+	}
+	return after.since(before).scripts().micros / float64(max(1, last-first)), nil
+}

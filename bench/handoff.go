@@ -1,0 +1,185 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// handOff is P5: how long it takes from the release in one process to the grant in another,
+// in round trips of the same moment.
+func (b *bench) handOff(ctx context.Context) error {
+	conn, err := dial(b.redis.Addr())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	const hot, rested = "round trip, back to back", "round trip, after a pause"
+	turns := []turn[[]float64]{
+		{hot, func() ([]float64, error) { return roundTrips(ctx, conn, 5*b.handoffs, false) }, false},
+		{rested, func() ([]float64, error) { return roundTrips(ctx, conn, b.handoffs, true) }, false},
+	}
+	peers := b.wanted(waiting)
+	for _, p := range peers {
+		pass, err := newPasser(ctx, p, b.redis.Addr())
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		defer pass.close()
+		n := b.handoffs
+		if p.poll > 0 {
+			n = (n + 19) / 20 // each takes so much longer
+		}
+		turns = append(turns, turn[[]float64]{p.name, func() ([]float64, error) { return pass.times(ctx, n) }, p.foreign()})
+	}
+	found, err := interleave(ctx, b, turns)
+	if err != nil {
+		return err
+	}
+	const work = "hand-off between processes"
+	// Nothing goes on before a hand-off, and a machine at rest takes its time to wake up: so
+	// does the round trip that it is measured by.
+	trips := column(found[rested], median)
+	b.add(work, hot+": p50", "µs", column(found[hot], median), nil)
+	b.add(work, rested+": p50", "µs", trips, nil)
+	for _, p := range peers {
+		b.add(work, p.name+": p50", "µs", column(found[p.name], median), nil)
+	}
+	p99 := func(times []float64) float64 { return quantile(times, 0.99) }
+	b.add(work, us+": p99", "µs", column(found[us], p99), nil)
+	b.add(work, us+": p50 / round trip", "×", ratios(column(found[us], median), trips), atMost(3))
+	b.add(work, us+": p99 / round trip", "×", ratios(column(found[us], p99), trips), atMost(10))
+	return nil
+}
+
+// roundTrips are the times of the shortest command, in µs, at once one after the other or
+// each after a pause like the one before a hand-off.
+func roundTrips(ctx context.Context, conn rueidis.Client, n int, rest bool) ([]float64, error) {
+	times := make([]float64, n)
+	for i := range times {
+		if rest {
+			time.Sleep(quiet + rand.N(quietMore))
+		}
+		begin := time.Now()
+		if err := conn.Do(ctx, conn.B().Ping().Build()).Error(); err != nil {
+			return nil, err
+		}
+		times[i] = float64(time.Since(begin).Nanoseconds()) / 1000
+	}
+	return times, nil
+}
+
+// quiet, and up to quietMore on top of it, is how long a lock is held before it is passed on:
+// the one who waits is in the queue by then.
+const (
+	quiet     = 4 * time.Millisecond
+	quietMore = 2 * time.Millisecond
+)
+
+// A passer passes a lock on to a child, again and again.
+type passer struct {
+	peer  peer
+	own   locker
+	taker *child
+}
+
+const passed = "passed"
+
+func newPasser(ctx context.Context, p peer, addr string) (*passer, error) {
+	own, err := p.open(addr)
+	if err != nil {
+		return nil, err
+	}
+	taker, err := startChild(ctx, "taker", p.name, addr)
+	if err != nil {
+		own.Close()
+		return nil, err
+	}
+	return &passer{p, own, taker}, nil
+}
+
+func (p *passer) close() {
+	p.taker.end()
+	p.own.Close()
+}
+
+// times are those of n hand-offs, in µs.
+func (p *passer) times(ctx context.Context, n int) ([]float64, error) {
+	times := make([]float64, n)
+	for i := range times {
+		t, err := p.pass(ctx)
+		if err != nil {
+			return nil, err
+		}
+		times[i] = float64(t.Nanoseconds()) / 1000
+	}
+	return times, nil
+}
+
+func (p *passer) pass(ctx context.Context) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, hangs)
+	defer cancel()
+	h, err := p.own.Lock(ctx, passed)
+	if err != nil {
+		return 0, err
+	}
+	if err := p.taker.tell("take"); err != nil {
+		return 0, err
+	}
+	if _, err := p.taker.hear("asks"); err != nil {
+		return 0, err
+	}
+	// For those that poll it is any time between two attempts.
+	time.Sleep(quiet + rand.N(p.peer.poll+quietMore))
+	begin := time.Now()
+	if err := h.Unlock(ctx); err != nil {
+		return 0, err
+	}
+	at, err := p.taker.hear("has")
+	if err != nil {
+		return 0, err
+	}
+	nanos, err := strconv.ParseInt(at, 10, 64)
+	if err != nil {
+		return 0, err
+	}
+	_, err = p.taker.hear("released")
+	return time.Unix(0, nanos).Sub(begin), err
+}
+
+// takerRole takes the lock of a peer when it is told to, and says when it had it.
+// Args: peer, address.
+func takerRole(ctx context.Context, args []string, in *bufio.Scanner) error {
+	p, err := peerByName(args[0])
+	if err != nil {
+		return err
+	}
+	l, err := p.open(args[1])
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	for in.Scan() {
+		fmt.Println("asks")
+		limited, cancel := context.WithTimeout(ctx, hangs)
+		h, err := l.Lock(limited, passed)
+		now := time.Now()
+		if err != nil {
+			cancel()
+			return err
+		}
+		fmt.Println("has", now.UnixNano())
+		err = h.Unlock(ctx)
+		cancel() // for some it ends the lock
+		if err != nil {
+			return err
+		}
+		fmt.Println("released")
+	}
+	return nil
+}

@@ -1,0 +1,100 @@
+// Command bench measures Holdfast against other lock libraries and against the fewest plain
+// commands that could do the same, on servers that it starts itself.
+//
+//	go run ./bench                 everything, in some minutes
+//	go run ./bench -run 'P1|P2'    some of it
+//
+// Machines differ and are noisy, so every target is a ratio within one run: the candidates
+// take turns (A B C A B C …) for several rounds, and the table shows the median and the
+// spread. Besides the table, a folder gets bench.json and bench.svg.
+//
+// A file holds one kind of work each; peers.go holds the candidates.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"runtime/pprof"
+	"strings"
+	"time"
+)
+
+func main() {
+	if role := os.Getenv(childRole); role != "" {
+		os.Exit(childMain(role))
+	}
+	c := defaults
+	run := flag.String("run", ".", "`pattern` of the targets to measure, such as 'P1|P2'")
+	who := flag.String("who", "", "measure only these, by `names` with commas between them")
+	out := flag.String("out", filepath.Join(".bin", "bench"), "`folder` for bench.json and bench.svg")
+	profile := flag.String("cpuprofile", "", "write a CPU profile of this process to a `file`")
+	flag.IntVar(&c.rounds, "rounds", c.rounds, "how often each candidate has its turn")
+	flag.DurationVar(&c.time, "time", c.time, "how long a turn is")
+	flag.DurationVar(&c.window, "window", c.window, "P6: for how long to count what waiters cost")
+	flag.DurationVar(&c.hold, "hold", c.hold, "P7: for how long to hold leases")
+	flag.IntVar(&c.leases, "leases", c.leases, "P7: how many leases to hold")
+	flag.IntVar(&c.names, "names", c.names, "P12: how many names are many")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "bench: %q is not a flag: see go run ./bench -help\n", flag.Arg(0))
+		os.Exit(2)
+	}
+	if *who != "" {
+		c.who = strings.Split(*who, ",")
+	}
+	if err := mainRun(c, *run, *out, *profile); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// mainRun returns only after everything that was started has ended.
+func mainRun(c config, run, out, profile string) (err error) {
+	pattern, err := regexp.Compile("^(" + run + ")$")
+	if run == "." {
+		pattern, err = regexp.MustCompile(""), nil
+	}
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if profile != "" {
+		file, err := os.Create(profile)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		if err := pprof.StartCPUProfile(file); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
+	h := new(host)
+	defer h.close()
+	defer func() {
+		if f, ok := recover().(failure); ok {
+			err = fmt.Errorf("%s", f)
+		}
+	}()
+	b, err := newBench(h, c)
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	b.log = func(format string, args ...any) {
+		fmt.Fprintf(os.Stderr, "%4.0fs  %s\n", time.Since(begin).Seconds(), fmt.Sprintf(format, args...))
+	}
+	if err := b.run(ctx, pattern); err != nil {
+		return err
+	}
+	if err := b.report.table(os.Stdout); err != nil {
+		return err
+	}
+	return b.report.save(out)
+}

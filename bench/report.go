@@ -1,0 +1,153 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"text/tabwriter"
+	"time"
+)
+
+// A Report is all that a run found.
+type Report struct {
+	Begun  time.Time `json:"begun"`
+	Go     string    `json:"go"`
+	Cores  int       `json:"cores"`
+	Redis  string    `json:"redis"`
+	Rounds int       `json:"rounds"`
+	Round  string    `json:"round"`
+	Rows   []Row     `json:"rows"`
+}
+
+// A Row is one figure: of a peer, or a comparison.
+type Row struct {
+	ID     string    `json:"id"`   // of the target, such as P1
+	Work   string    `json:"work"` // such as "64 goroutines, own names"
+	Who    string    `json:"who"`  // such as "holdfast" or "holdfast / raw"
+	Unit   string    `json:"unit"`
+	Values []float64 `json:"values"` // by round
+	Median float64   `json:"median"`
+	Low    float64   `json:"low"`
+	High   float64   `json:"high"`
+	Target string    `json:"target,omitempty"`
+	Met    *bool     `json:"met,omitempty"` // nil without a target
+}
+
+// A target is what a figure must not fall short of, or not exceed.
+type target struct {
+	limit   float64
+	atMost  bool
+	inWords string
+}
+
+func atLeast(limit float64) *target {
+	return &target{limit: limit, inWords: "≥ " + number(limit)}
+}
+
+func atMost(limit float64) *target {
+	return &target{limit: limit, atMost: true, inWords: "≤ " + number(limit)}
+}
+
+func (t *target) met(value float64) bool {
+	if t.atMost {
+		return value <= t.limit
+	}
+	return value >= t.limit
+}
+
+// add notes a figure and tells it. There may be no target.
+func (b *bench) add(work, who, unit string, values []float64, t *target) {
+	if len(values) == 0 {
+		return
+	}
+	row := Row{
+		ID: b.id, Work: work, Who: who, Unit: unit, Values: values,
+		Median: median(values), Low: quantile(values, 0), High: quantile(values, 1),
+	}
+	if t != nil {
+		met := t.met(row.Median)
+		row.Target, row.Met = t.inWords, &met
+	}
+	b.report.Rows = append(b.report.Rows, row)
+}
+
+func (r *Row) verdict() string {
+	switch {
+	case r.Met == nil:
+		return "–"
+	case *r.Met:
+		return "met"
+	}
+	return "MISSED"
+}
+
+// table writes the rows. A row of Holdfast or of a comparison has a target, one of a peer is
+// there to compare with.
+func (r *Report) table(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "#\twork\twho\tmedian\tspread\tunit\ttarget\t")
+	for i := range r.Rows {
+		row := &r.Rows[i]
+		spread := "–"
+		if len(row.Values) > 1 {
+			spread = number(row.Low) + " … " + number(row.High)
+		}
+		want := row.Target
+		if want == "" {
+			want = "–"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.ID, row.Work, row.Who, number(row.Median), spread, row.Unit, want, row.verdict())
+	}
+	return w.Flush()
+}
+
+// number writes a figure with three digits that mean something.
+func number(n float64) string {
+	if n == 0 {
+		return "0"
+	}
+	digits := max(0, 2-int(math.Floor(math.Log10(math.Abs(n)))))
+	text := fmt.Sprintf("%.*f", digits, n)
+	for digits > 0 && text[len(text)-1] == '0' {
+		text, digits = text[:len(text)-1], digits-1
+	}
+	if text[len(text)-1] == '.' {
+		text = text[:len(text)-1]
+	}
+	if digits == 0 { // 1234567 is 1,234,567
+		begin := 0
+		if n < 0 {
+			begin = 1
+		}
+		for i := len(text) - 3; i > begin; i -= 3 {
+			text = text[:i] + "," + text[i:]
+		}
+	}
+	return text
+}
+
+// save writes the report as JSON and as a chart into a folder.
+func (r *Report) save(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "bench.json"), append(data, '\n'), 0o644); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "bench.svg"), []byte(r.chart()), 0o644)
+}
+
+func newReport(c config, redis string) Report {
+	return Report{
+		Begun: time.Now().UTC().Truncate(time.Second), Go: runtime.Version(), Cores: runtime.GOMAXPROCS(0),
+		Redis: redis, Rounds: c.rounds, Round: c.time.String(),
+	}
+}

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/sqlstore"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// sqlitePeer is Holdfast on a file.
+var sqlitePeer = peer{name: "holdfast on SQLite", open: func(path string) (locker, error) {
+	s, err := sqlstore.OpenSQLite(context.Background(), path)
+	if err != nil {
+		return nil, err
+	}
+	return &sqliteLocker{holdfast.New(s), s}, nil
+}}
+
+type sqliteLocker struct {
+	*holdfast.Client
+	store *sqlstore.SQLite
+}
+
+func (l *sqliteLocker) Lock(ctx context.Context, name string) (held, error) {
+	return l.Client.Lock(ctx, name)
+}
+
+func (l *sqliteLocker) Close() error {
+	err := l.Client.Close()
+	l.store.Close()
+	return err
+}
+
+// The store without the client in front of it.
+type sqliteStore struct{ *sqlstore.SQLite }
+
+type sqliteGrant struct {
+	s    *sqlstore.SQLite
+	name string
+	id   store.ID
+}
+
+func (l sqliteStore) Lock(ctx context.Context, name string) (held, error) {
+	req := store.Request{Name: name, ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: ttl, Tokens: 1, Owner: "bench"}
+	answer, err := l.Acquire(ctx, req)
+	if err == nil && !answer.Granted() {
+		err = fmt.Errorf("%q is refused", name)
+	}
+	return &sqliteGrant{l.SQLite, name, req.ID}, err
+}
+
+func (g *sqliteGrant) Unlock(ctx context.Context) error {
+	return g.s.Release(ctx, g.name, g.id, store.Keep{})
+}
+
+// The two bare statements: a row by its primary key, put in and taken out, with the store's
+// own settings.
+type bareSQLite struct {
+	db        *sql.DB
+	put, take *sql.Stmt
+	n         atomic.Int64
+}
+
+type bareHeld struct {
+	l    *bareSQLite
+	name string
+	id   int64
+}
+
+const barePragmas = "?_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_pragma=wal_autocheckpoint(4000)&_pragma=busy_timeout(5000)"
+
+func openBareSQLite(path string) (*bareSQLite, error) {
+	db, err := sql.Open("sqlite", "file:"+path+barePragmas)
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(1)
+	l := &bareSQLite{db: db}
+	if _, err := db.Exec("CREATE TABLE bare (name TEXT PRIMARY KEY, id BLOB, until INTEGER) WITHOUT ROWID"); err != nil {
+		return l, err
+	}
+	if l.put, err = db.Prepare("INSERT INTO bare VALUES (?, ?, ?)"); err != nil {
+		return l, err
+	}
+	l.take, err = db.Prepare("DELETE FROM bare WHERE name = ? AND id = ?")
+	return l, err
+}
+
+func (l *bareSQLite) Lock(ctx context.Context, name string) (held, error) {
+	h := &bareHeld{l, name, l.n.Add(1)}
+	_, err := l.put.ExecContext(ctx, name, h.id, time.Now().Add(ttl).UnixNano())
+	return h, err
+}
+
+func (h *bareHeld) Unlock(ctx context.Context) error {
+	_, err := h.l.take.ExecContext(ctx, h.name, h.id)
+	return err
+}
+
+func (l *bareSQLite) Close() error { return l.db.Close() }
+
+// sqlite is P10 for SQLite.
+func (b *bench) sqlite(ctx context.Context) error {
+	dir := b.t.TempDir()
+	const client, store, bare = "through the client", "through the store", "two bare statements"
+	c, err := sqlitePeer.open(filepath.Join(dir, "client.db"))
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	s, err := sqlstore.OpenSQLite(ctx, filepath.Join(dir, "store.db"))
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	plain, err := openBareSQLite(filepath.Join(dir, "bare.db"))
+	if err != nil {
+		return err
+	}
+	defer plain.Close()
+	for _, goroutines := range []int{1, b.goroutines} {
+		lockers := map[string]locker{client: c, store: sqliteStore{s}, bare: plain}
+		var turns []turn[float64]
+		for _, name := range []string{bare, store, client} {
+			l := lockers[name]
+			turns = append(turns, turn[float64]{name, func() (float64, error) { return pairRate(l, "own", goroutines, b.time) }, false})
+		}
+		rates, err := interleave(ctx, b, turns)
+		if err != nil {
+			return err
+		}
+		work := "SQLite, " + ownNamesOf(goroutines)
+		for _, t := range turns {
+			b.add(work, t.name, pairs, rates[t.name], nil)
+		}
+		b.add(work, "store / bare", "×", ratios(rates[store], rates[bare]), atLeast(0.8))
+		b.add(work, "client / bare", "×", ratios(rates[client], rates[bare]), atLeast(0.8))
+	}
+
+	pass, err := newPasser(ctx, sqlitePeer, filepath.Join(dir, "handoff.db"))
+	if err != nil {
+		return err
+	}
+	defer pass.close()
+	times, err := interleave(ctx, b, []turn[[]float64]{{us, func() ([]float64, error) { return pass.times(ctx, b.handoffs/2) }, false}})
+	if err != nil {
+		return err
+	}
+	b.add("SQLite, hand-off between processes", us+": p50", "µs", column(times[us], median), nil)
+	return nil
+}

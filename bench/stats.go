@@ -1,0 +1,66 @@
+package main
+
+import (
+	"math/bits"
+	"slices"
+	"time"
+)
+
+// median of values, which it leaves as they are.
+func median(values []float64) float64 { return quantile(values, 0.5) }
+
+// quantile is the value that a share q of all values is not above.
+func quantile(values []float64, q float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	if n := len(sorted); q == 0.5 && n%2 == 0 {
+		return (sorted[n/2-1] + sorted[n/2]) / 2
+	}
+	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
+}
+
+// A histogram counts durations, to a sixteenth of each, so that noting one costs no more
+// than a few nanoseconds.
+type histogram struct{ counts [64 * 16]int64 }
+
+func (h *histogram) note(d time.Duration) {
+	h.counts[bucket(uint64(max(d, 0)))]++
+}
+
+func bucket(n uint64) int {
+	if n < 16 {
+		return int(n)
+	}
+	shift := bits.Len64(n) - 5
+	return (shift+1)*16 + int(n>>shift)&15
+}
+
+// top is the upper end of a bucket.
+func top(i int) time.Duration {
+	if i < 16 {
+		return time.Duration(i)
+	}
+	shift := i/16 - 1
+	return time.Duration((uint64(i%16+17) << shift) - 1)
+}
+
+func (h *histogram) add(other *histogram) {
+	for i, n := range other.counts {
+		h.counts[i] += n
+	}
+}
+
+func (h *histogram) quantile(q float64) time.Duration {
+	var all, seen int64
+	for _, n := range h.counts {
+		all += n
+	}
+	for i, n := range h.counts {
+		if seen += n; float64(seen) > q*float64(all) {
+			return top(i)
+		}
+	}
+	return 0
+}

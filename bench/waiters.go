@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// settle is for waiters to be queued: what they do until then is not waiting.
+const settle = 2 * time.Second
+
+// waitersCost is P6: what it costs the server that many wait for a lock which nobody releases.
+func (b *bench) waitersCost(ctx context.Context) error {
+	work := fmt.Sprintf("%d × %d goroutines wait", b.processes, b.waiters)
+	for _, p := range b.wanted(waiting) {
+		window := b.window
+		if p.name != us {
+			window /= 4 // to compare with: they ask all the time
+		}
+		u, err := b.waitersOf(ctx, p, window)
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		share := window.Seconds() * float64(b.processes)
+		if p.name == us { // all it sends are scripts
+			b.add(work, us+": requests", "/s per process", []float64{u.scripts().calls / share}, atMost(0.5))
+		}
+		b.add(work, p.name+": commands, in scripts too", "/s per process", []float64{u.commands() / share}, nil)
+	}
+	return nil
+}
+
+// waitersOf counts what the waiters of one peer do in a time.
+func (b *bench) waitersOf(ctx context.Context, p peer, window time.Duration) (usage, error) {
+	l, err := p.open(b.redis.Addr())
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	h, err := l.Lock(ctx, awaited)
+	if err != nil {
+		return nil, err
+	}
+	children := make([]*child, b.processes)
+	for i := range children {
+		c, err := startChild(ctx, "waiter", p.name, b.redis.Addr(), strconv.Itoa(b.waiters))
+		if err != nil {
+			return nil, err
+		}
+		children[i] = c
+		defer c.end()
+	}
+	for _, c := range children {
+		if _, err := c.hear("waits"); err != nil {
+			return nil, err
+		}
+	}
+	if err := pause(ctx, min(settle, window)); err != nil {
+		return nil, err
+	}
+	before, err := usageOf(b.redis)
+	if err != nil {
+		return nil, err
+	}
+	if err := pause(ctx, window); err != nil {
+		return nil, err
+	}
+	after, err := usageOf(b.redis)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range children {
+		if err := c.end(); err != nil {
+			return nil, err
+		}
+	}
+	return after.since(before), h.Unlock(ctx)
+}
+
+const awaited = "awaited"
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// waiterRole waits until it is told to end. Args: peer, address, number of goroutines.
+func waiterRole(ctx context.Context, args []string, in *bufio.Scanner) error {
+	p, err := peerByName(args[0])
+	if err != nil {
+		return err
+	}
+	n, err := strconv.Atoi(args[2])
+	if err != nil {
+		return err
+	}
+	l, err := p.open(args[1])
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	ctx, cancel := context.WithTimeout(ctx, time.Hour) // redislock needs a deadline not to choose one
+	defer cancel()
+	var wg sync.WaitGroup
+	errs := make([]error, n)
+	for i := range n {
+		wg.Go(func() {
+			h, err := l.Lock(ctx, awaited)
+			if err == nil {
+				h.Unlock(context.Background())
+				errs[i] = errors.New("the lock was granted while another held it")
+			} else if ctx.Err() == nil {
+				errs[i] = err
+			}
+		})
+	}
+	fmt.Println("waits")
+	for in.Scan() {
+	}
+	cancel()
+	wg.Wait()
+	return errors.Join(errs...)
+}
