@@ -11,6 +11,8 @@ COUNT     ?= 1
 SOAK      ?= . ./memstore
 SOAKCOUNT ?= 50
 SEEDS     ?= 5000
+SOAKTIME  ?= 10m
+NAMES     ?= 1000000
 PLATFORMS ?= linux/amd64 linux/arm64 darwin/arm64 windows/amd64
 
 # Not in the workspace: what the tools require must never meet what the library requires.
@@ -76,11 +78,15 @@ microbench: ## benchmarks of the root module; BENCH is a pattern, COUNT repeats
 	@echo "== go test -bench $(BENCH), $(COUNT) time(s)"
 	@go test -run '^$$' -bench '$(BENCH)' -benchmem -count=$(COUNT) -timeout=30m ./...
 
-soak: deps ## core and memstore SOAKCOUNT (50) times under the race detector
+soak: deps ## core and memstore SOAKCOUNT (50) times, then all faults at once for SOAKTIME (10m)
 	@echo "== go test -race -count=$(SOAKCOUNT) $(SOAK)"
 	@.bin/testreport -race -count=$(SOAKCOUNT) -timeout=60m $(SOAK)
 	@echo "== $(SEEDS) random histories of the core"
 	@.bin/testreport -run RandomHistories -timeout=60m . -seeds $(SEEDS)
+	@echo "== all faults at once for $(SOAKTIME)"
+	@.bin/testreport -race -run Soak -timeout=0 ./test/faults -soak $(SOAKTIME)
+	@echo "== $(NAMES) names on Redis"
+	@.bin/testreport -run ManyNames -timeout=60m ./redisstore -names $(NAMES)
 
 cover: deps ## coverage of all modules, in .bin/cover.html
 	@echo "== coverage, all modules"

@@ -5,14 +5,20 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/ports"
 )
 
-// dialLimit bounds how long the proxy tries to reach its server.
-const dialLimit = 5 * time.Second
+const (
+	// dialLimit bounds how long the proxy tries to reach its server.
+	dialLimit = 5 * time.Second
+
+	// listenLimit bounds how long it tries to get its own port back.
+	listenLimit = 5 * time.Second
+)
 
 // A Proxy passes the bytes of TCP connections on to one server. Its methods may be used by
 // several goroutines.
@@ -116,9 +122,14 @@ func (p *Proxy) Close() {
 	p.work.Wait()
 }
 
-// listen needs the mutex.
+// listen needs the mutex. A process that the test starts in this moment may have the listener
+// that was cut still open, until it executes its program.
 func (p *Proxy) listen() error {
 	l, err := net.Listen("tcp", p.addr)
+	for begin := time.Now(); errors.Is(err, syscall.EADDRINUSE) && time.Since(begin) < listenLimit; {
+		time.Sleep(time.Millisecond)
+		l, err = net.Listen("tcp", p.addr)
+	}
 	if err != nil {
 		return err
 	}

@@ -139,6 +139,20 @@ func TestCutResetsConnectionsAndRefusesNewOnes(t *testing.T) {
 	want(t, c, "again")
 }
 
+func TestHealWaitsForItsPort(t *testing.T) {
+	p := faultproxy.Start(t, startEcho(t))
+	p.Cut()
+	l, err := net.Listen("tcp", p.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(quiet, func() { l.Close() })
+	p.Heal()
+	c := dial(t, p)
+	send(t, c, "hello")
+	want(t, c, "hello")
+}
+
 func TestCutLosesWhatIsHeld(t *testing.T) {
 	received := make(chan []byte, 1)
 	p := faultproxy.Start(t, startServer(t, func(c net.Conn) {

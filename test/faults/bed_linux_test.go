@@ -1,0 +1,335 @@
+package faults
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/faultproxy"
+	"github.com/holdfast-lock/holdfast/internal/redis"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/redisstore"
+)
+
+const (
+	// limit bounds whatever must happen and has no bound of its own in a test. It is far above
+	// what anything takes on a busy machine: reaching it means that it will never happen.
+	limit = 60 * time.Second
+
+	// soon is what "promptly" means where the alternative is a lease of longTTL.
+	soon    = 20 * time.Second
+	longTTL = time.Minute
+
+	// shortTTL is a lease whose end a test can wait for. Its margin of a twentieth must be
+	// longer than a busy machine keeps a timer waiting.
+	shortTTL = 2 * time.Second
+
+	// quick is a heartbeat that a test can wait for.
+	quick = time.Second
+)
+
+// A bed is the servers of one test.
+type bed struct {
+	t     testing.TB
+	url   string
+	nodes []*servers.Redis
+	group *servers.SentinelGroup // nil if it is a single server
+
+	dialled sync.Map // from a client to the function that ends its connection
+}
+
+func single(t testing.TB, opts servers.RedisOptions) *bed {
+	t.Helper()
+	r := servers.StartRedis(t, opts)
+	return &bed{t: t, url: "redis://" + r.Addr(), nodes: []*servers.Redis{r}}
+}
+
+func sentinel(t testing.TB, opts servers.RedisOptions) *bed {
+	t.Helper()
+	g := servers.StartSentinel(t, 2, 3, opts)
+	return &bed{t: t, url: "redis+sentinel://" + strings.Join(g.Addrs(), ",") + "/" + servers.SentinelName, nodes: g.Nodes, group: g}
+}
+
+// onEach runs a test on a single server and on a group with Sentinels.
+func onEach(t *testing.T, test func(t *testing.T, b *bed)) {
+	t.Run("Redis", func(t *testing.T) {
+		t.Parallel()
+		test(t, single(t, servers.RedisOptions{}))
+	})
+	t.Run("Sentinel", func(t *testing.T) {
+		t.Parallel()
+		test(t, sentinel(t, servers.RedisOptions{}))
+	})
+}
+
+// primary is the server that grants.
+func (b *bed) primary() *servers.Redis {
+	b.t.Helper()
+	if b.group == nil {
+		return b.nodes[0]
+	}
+	return b.group.Primary()
+}
+
+// open opens a client by a URL, as programs do.
+func (b *bed) open(opts ...holdfast.Option) *holdfast.Client {
+	b.t.Helper()
+	return openURL(b.t, b.url, opts...)
+}
+
+func openURL(t testing.TB, url string, opts ...holdfast.Option) *holdfast.Client {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	c, err := holdfast.Open(ctx, url, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// openQuick opens a client whose waiters have a quick heartbeat.
+func (b *bed) openQuick(opts ...holdfast.Option) *holdfast.Client {
+	b.t.Helper()
+	return b.dial(nil, quick, opts...)
+}
+
+// dial makes a client on a connection of the test's own, which may go by proxies: addresses
+// that the Sentinels tell are only known here.
+func (b *bed) dial(by map[string]string, heartbeat time.Duration, opts ...holdfast.Option) *holdfast.Client {
+	b.t.Helper()
+	option := rueidis.ClientOption{
+		InitAddress:       []string{b.nodes[0].Addr()},
+		DisableCache:      true,
+		DisableRetry:      true,
+		ForceSingleClient: b.group == nil,
+		PipelineMultiplex: 1,
+		ClientSetInfo:     rueidis.DisableClientSetInfo,
+		DialCtxFn: func(ctx context.Context, addr string, dialer *net.Dialer, _ *tls.Config) (net.Conn, error) {
+			if other, ok := by[addr]; ok {
+				addr = other
+			}
+			return dialer.DialContext(ctx, "tcp", addr)
+		},
+	}
+	if b.group != nil {
+		option.InitAddress = b.group.Addrs()
+		option.Sentinel.MasterSet = servers.SentinelName
+	}
+	client, err := rueidis.NewClient(option)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	s := redisstore.New(client, func(c *redis.Config) { c.Heartbeat = heartbeat })
+	c := holdfast.New(s, opts...)
+	b.dialled.Store(c, sync.OnceFunc(func() {
+		s.Close()
+		client.Close()
+	}))
+	b.t.Cleanup(func() { b.close(c) })
+	return c
+}
+
+// close closes a client and its connection.
+func (b *bed) close(c *holdfast.Client) error {
+	err := c.Close()
+	if end, ok := b.dialled.Load(c); ok {
+		end.(func())()
+	}
+	return err
+}
+
+// wires are all ways of one client to the servers.
+type wires []*faultproxy.Proxy
+
+// openBy opens a client whose connections can be disturbed, and no one else's.
+func (b *bed) openBy(opts ...holdfast.Option) (*holdfast.Client, wires) {
+	b.t.Helper()
+	if b.group == nil {
+		p := faultproxy.Start(b.t, b.nodes[0].Addr())
+		return openURL(b.t, "redis://"+p.Addr(), opts...), wires{p}
+	}
+	by := make(map[string]string)
+	var w wires
+	for _, server := range slices.Concat(b.nodes, b.group.Sentinels) {
+		p := faultproxy.Start(b.t, server.Addr())
+		by[server.Addr()] = p.Addr()
+		w = append(w, p)
+	}
+	return b.dial(maps.Clone(by), redis.DefaultHeartbeat, opts...), w
+}
+
+func (w wires) each(do func(*faultproxy.Proxy)) {
+	for _, p := range w {
+		do(p)
+	}
+}
+
+func (w wires) hold() { w.each((*faultproxy.Proxy).Hold) }
+func (w wires) cut()  { w.each((*faultproxy.Proxy).Cut) }
+func (w wires) heal() { w.each((*faultproxy.Proxy).Heal) }
+
+// holdRepliesAfter lets the first request for a name through and holds the reply. It returns
+// a function that waits until the server has answered.
+func (w wires) holdRepliesAfter(t testing.TB, name string) (answered func()) {
+	t.Helper()
+	seen := make(chan struct{}, len(w))
+	w.each(func(p *faultproxy.Proxy) {
+		p.ToServer.When(mentions(name), func() {
+			p.ToClient.Hold()
+			seen <- struct{}{}
+		})
+	})
+	return func() {
+		t.Helper()
+		select {
+		case <-seen:
+		case <-time.After(limit):
+			t.Fatalf("no request for %q was seen", name)
+		}
+		eventually(t, "the server has answered", func() error {
+			for _, p := range w {
+				if p.ToClient.Waiting() > 0 {
+					return nil
+				}
+			}
+			return fmt.Errorf("no reply waits in the proxy")
+		})
+	}
+}
+
+// lose loses what the proxies hold, with the connections, and lets new ones pass.
+func (w wires) lose() {
+	w.cut()
+	w.heal()
+}
+
+// mentions matches requests that have a lock's key in them.
+func mentions(name string) func([]byte) bool {
+	return func(b []byte) bool { return strings.Contains(string(b), "holdfast:lock:"+name+"\r\n") }
+}
+
+// eventually polls until check returns nil.
+func eventually(t testing.TB, what string, check func() error) {
+	t.Helper()
+	within(t, limit, what, check)
+}
+
+func within(t testing.TB, most time.Duration, what string, check func() error) {
+	t.Helper()
+	for begin := time.Now(); ; time.Sleep(2 * time.Millisecond) {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Since(begin) > most {
+			t.Fatalf("%s: not after %v: %v", what, most, err)
+		}
+	}
+}
+
+// queued waits until so many clients are in the queue of a name.
+func (b *bed) queued(c *holdfast.Client, name string, n int) {
+	b.t.Helper()
+	eventually(b.t, fmt.Sprintf("%d wait for %q", n, name), func() error {
+		ctx, cancel := context.WithTimeout(b.t.Context(), limit)
+		defer cancel()
+		info, err := c.Inspect(ctx, name)
+		if err == nil && len(info.Waiters) != n {
+			err = fmt.Errorf("%d wait", len(info.Waiters))
+		}
+		return err
+	})
+}
+
+// warmUp makes the primary know the scripts, so that the next request is one round trip.
+func (b *bed) warmUp(c *holdfast.Client) {
+	b.t.Helper()
+	const plain = 4 // two ways to a lock, a renewal and a release
+	eventually(b.t, "the scripts are known", func() error {
+		lease, err := c.Lock(b.t.Context(), "warm-up")
+		if err == nil {
+			err = errors.Join(lease.Renew(b.t.Context()), lease.Unlock(b.t.Context()))
+		}
+		if err != nil {
+			return err
+		}
+		info, err := b.primary().Info("memory")
+		if err == nil && info["number_of_cached_scripts"] < strconv.Itoa(plain) {
+			err = fmt.Errorf("%s are", info["number_of_cached_scripts"])
+		}
+		return err
+	})
+}
+
+// clean is K: it closes the clients and then waits, up to most, until there is no key but the
+// counter of tokens and no connection of a client on any server.
+func (b *bed) clean(most time.Duration, clients ...*holdfast.Client) {
+	b.t.Helper()
+	for _, c := range clients {
+		if err := b.close(c); err != nil {
+			b.t.Errorf("close: %v", err)
+		}
+	}
+	within(b.t, most, "K: nothing is left on the servers", func() error {
+		for _, node := range b.nodes {
+			if !node.Running() {
+				continue
+			}
+			if err := left(node); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// left is an error that names what is left on a server.
+func left(node *servers.Redis) error {
+	value, err := node.Do("KEYS", "*")
+	if err != nil {
+		return err
+	}
+	keys := slices.DeleteFunc(value.([]any), func(key any) bool { return key == "holdfast:token" })
+	if len(keys) > 0 {
+		return fmt.Errorf("keys on %s: %v", node.Addr(), keys)
+	}
+	if conns := connections(node); len(conns) > 0 {
+		return fmt.Errorf("connections to %s:\n%s", node.Addr(), strings.Join(conns, "\n"))
+	}
+	return nil
+}
+
+// connections are those of clients, without replicas, Sentinels and the one that asks.
+func connections(node *servers.Redis) (conns []string) {
+	value, err := node.Do("CLIENT", "LIST")
+	if err != nil {
+		return []string{err.Error()}
+	}
+	for line := range strings.Lines(value.(string)) {
+		fields := make(map[string]string)
+		for field := range strings.FieldsSeq(line) {
+			name, value, _ := strings.Cut(field, "=")
+			fields[name] = value
+		}
+		switch {
+		case strings.ContainsAny(fields["flags"], "SM"), strings.HasPrefix(fields["name"], "sentinel-"), strings.HasPrefix(fields["cmd"], "client|list"):
+		default:
+			conns = append(conns, strings.TrimSpace(line))
+		}
+	}
+	return conns
+}

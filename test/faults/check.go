@@ -1,0 +1,97 @@
+package faults
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// CheckOverlap is O: no two holders that were not paused believed at once that they hold one
+// name.
+func (h *History) CheckOverlap() error {
+	for name, holds := range h.byName() {
+		holds = slices.DeleteFunc(holds, func(hold Hold) bool { return hold.Paused || hold.Believed < hold.Got })
+		slices.SortFunc(holds, func(a, b Hold) int { return cmp.Compare(a.Got, b.Got) })
+		for i := 1; i < len(holds); i++ {
+			before, after := holds[i-1], holds[i]
+			if after.Got <= before.Believed {
+				return fmt.Errorf("overlap: %q was held twice: %s believed in token %d until %v, %s had token %d from %v, %v earlier",
+					name, before.Who, before.Token, before.Believed, after.Who, after.Token, after.Got, before.Believed-after.Got)
+			}
+		}
+	}
+	return nil
+}
+
+// CheckTokens is T: no token is given twice, and who asked after another had the lock has the
+// higher token.
+func (h *History) CheckTokens() error {
+	for name, holds := range h.byName() {
+		for i := 1; i < len(holds); i++ {
+			if holds[i-1].Token == holds[i].Token {
+				return fmt.Errorf("tokens: %q: %s and %s both had token %d", name, holds[i-1].Who, holds[i].Who, holds[i].Token)
+			}
+		}
+		// By token: nobody may have had the lock before an earlier token was asked for.
+		first := Hold{Got: time.Duration(1<<63 - 1)} // of those with higher tokens
+		for _, hold := range slices.Backward(holds) {
+			if first.Got < hold.Asked {
+				return fmt.Errorf("tokens: %q: %s had token %d at %v, and %s, who asked at %v, got only %d",
+					name, first.Who, first.Token, first.Got, hold.Who, hold.Asked, hold.Token)
+			}
+			if hold.Got < first.Got {
+				first = hold
+			}
+		}
+	}
+	return nil
+}
+
+// Check is P, O and T.
+func (h *History) Check() error {
+	return errors.Join(h.CheckMutex(), h.CheckOverlap(), h.CheckTokens())
+}
+
+// A Write is an update that a fenced resource accepted.
+type Write struct {
+	Token int64
+	Read  int64 // what the writer had read
+	Value int64 // what it wrote
+}
+
+// CheckLog is R: of the writes that a counter accepted, in order, none has a lower token than
+// the one before, and none was based on another value than the one before wrote.
+func CheckLog(log []Write) error {
+	for i, w := range log {
+		last := Write{Value: w.Read} // before the first
+		if i > 0 {
+			last = log[i-1]
+		}
+		switch {
+		case w.Token < last.Token:
+			return fmt.Errorf("resource: write %d: token %d was accepted after %d", i, w.Token, last.Token)
+		case w.Read != last.Value:
+			return fmt.Errorf("resource: write %d: an update was lost: token %d read %d and wrote %d over %d", i, w.Token, w.Read, w.Value, last.Value)
+		case w.Value != w.Read+1:
+			return fmt.Errorf("resource: write %d: token %d read %d and wrote %d", i, w.Token, w.Read, w.Value)
+		}
+	}
+	return nil
+}
+
+// Leftover is the stacks, as [runtime.Stack] prints them, of goroutines with one of the words
+// in them.
+func Leftover(stacks string, words ...string) (left []string) {
+	for stack := range strings.SplitSeq(stacks, "\n\n") {
+		for _, word := range words {
+			if strings.Contains(stack, word) {
+				left = append(left, stack)
+				break
+			}
+		}
+	}
+	return left
+}

@@ -1,0 +1,144 @@
+package faults
+
+import (
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// good is a history of three holders in a row, each of whom asks while the one before holds.
+func good() *History {
+	h := new(History)
+	h.Add(Hold{Who: "a", Name: "n", Token: 10, Asked: 1, Got: 3, Believed: 20, Unlock: 21, Freed: 24, Expiry: 100})
+	h.Add(Hold{Who: "b", Name: "n", Token: 11, Asked: 5, Got: 25, Believed: 40, Unlock: 41, Freed: 45, Expiry: 125})
+	h.Add(Hold{Who: "c", Name: "n", Token: 15, Asked: 6, Got: 44, Believed: 60, Unlock: 61, Freed: 65, Expiry: 144})
+	h.Add(Hold{Who: "d", Name: "other", Token: 12, Asked: 6, Got: 7, Believed: 60, Unlock: 61, Freed: 65, Expiry: 144})
+	return h
+}
+
+func wantGood(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func wantFound(t *testing.T, check string, err error) {
+	t.Helper()
+	if err == nil || !strings.HasPrefix(err.Error(), check+":") {
+		t.Errorf("%s found nothing: %v", check, err)
+	}
+}
+
+func TestAGoodHistoryPassesAllChecks(t *testing.T) {
+	wantGood(t, good().Check())
+	wantGood(t, new(History).Check())
+}
+
+func TestOFindsTwoWhoBelieveAtOnce(t *testing.T) {
+	h := good()
+	h.Add(Hold{Who: "e", Name: "n", Token: 16, Asked: 50, Got: 59, Believed: 70})
+	wantFound(t, "overlap", h.CheckOverlap())
+}
+
+func TestOFindsOneInsideOfAnother(t *testing.T) {
+	h := new(History)
+	h.Add(Hold{Who: "a", Name: "n", Token: 1, Got: 10, Believed: 100})
+	h.Add(Hold{Who: "b", Name: "n", Token: 2, Got: 20, Believed: 30})
+	wantFound(t, "overlap", h.CheckOverlap())
+}
+
+func TestODoesNotCountWhoWasPaused(t *testing.T) {
+	h := good()
+	h.Add(Hold{Who: "e", Name: "n", Token: 16, Asked: 50, Got: 59, Believed: 70})
+	h.Pause("e")
+	wantGood(t, h.CheckOverlap())
+	h.Add(Hold{Who: "e", Name: "n", Token: 16, Asked: 50, Got: 59, Believed: 90})
+	wantGood(t, h.CheckOverlap())
+}
+
+func TestTFindsATokenThatDoesNotGrow(t *testing.T) {
+	h := good()
+	h.Add(Hold{Who: "e", Name: "n", Token: 14, Asked: 66, Got: 67})
+	wantFound(t, "tokens", h.CheckTokens())
+}
+
+func TestTFindsATokenThatIsGivenTwice(t *testing.T) {
+	h := good()
+	h.Add(Hold{Who: "e", Name: "n", Token: 15, Asked: 66, Got: 67})
+	wantFound(t, "tokens", h.CheckTokens())
+}
+
+func TestPFindsAGrantOfWhatIsHeld(t *testing.T) {
+	h := good()
+	h.Add(Hold{Who: "e", Name: "n", Token: 16, Asked: 50, Got: 59, Unlock: 66, Freed: 67, Expiry: 159})
+	wantFound(t, "mutex", h.CheckMutex())
+}
+
+func TestPFindsAGrantBeforeTheLastCanHaveExpired(t *testing.T) {
+	h := good()
+	h.Add(Hold{Who: "killed", Name: "n", Token: 20, Asked: 70, Got: 71, Expiry: 150})
+	h.Add(Hold{Who: "late", Name: "n", Token: 21, Asked: 72, Got: 151, Expiry: 300})
+	wantGood(t, h.CheckMutex())
+	h.Add(Hold{Who: "late", Name: "n", Token: 21, Asked: 72, Got: 149, Expiry: 300})
+	wantFound(t, "mutex", h.CheckMutex())
+}
+
+func TestPFindsTokensOutOfOrder(t *testing.T) {
+	h := good()
+	h.Add(Hold{Who: "e", Name: "n", Token: 14, Asked: 66, Got: 67, Unlock: 68, Freed: 69, Expiry: 159})
+	wantFound(t, "mutex", h.CheckMutex())
+}
+
+func TestPFindsARefusalThatNobodyCaused(t *testing.T) {
+	h := good()
+	h.AddRefused(Attempt{Name: "n", Asked: 30, Ended: 31})
+	wantGood(t, h.CheckMutex())
+	h.AddRefused(Attempt{Name: "n", Asked: 70, Ended: 71})
+	wantFound(t, "mutex", h.CheckMutex())
+	h.AddUnknown(Attempt{Name: "n", Asked: 5}) // may have been granted meanwhile
+	wantGood(t, h.CheckMutex())
+}
+
+func TestPChecksLongHistoriesInTime(t *testing.T) {
+	h := new(History)
+	at := time.Duration(1)
+	for token := range int64(2000) {
+		// Twenty wait at any time.
+		h.Add(Hold{Who: "x", Name: "n", Token: token + 1, Asked: max(1, at-20*10), Got: at, Unlock: at + 5, Freed: at + 8, Expiry: at + 1000})
+		at += 10
+	}
+	wantGood(t, h.CheckMutex())
+	h.Add(Hold{Who: "y", Name: "n", Token: 5000, Asked: at - 10, Got: at - 8, Expiry: at + 1000})
+	wantFound(t, "mutex", h.CheckMutex())
+}
+
+func TestRFindsALowerTokenAndALostUpdate(t *testing.T) {
+	log := []Write{{Token: 1, Read: 0, Value: 1}, {Token: 1, Read: 1, Value: 2}, {Token: 7, Read: 2, Value: 3}}
+	wantGood(t, CheckLog(log))
+	wantFound(t, "resource", CheckLog(append(log[:3:3], Write{Token: 6, Read: 3, Value: 4})))
+	wantFound(t, "resource", CheckLog(append(log[:3:3], Write{Token: 8, Read: 2, Value: 3})))
+	wantFound(t, "resource", CheckLog(append(log[:3:3], Write{Token: 8, Read: 3, Value: 5})))
+}
+
+func TestLeftoverFindsAGoroutine(t *testing.T) {
+	stop, started := make(chan struct{}), make(chan struct{})
+	go lingering(started, stop)
+	<-started
+	defer close(stop)
+	stacks := make([]byte, 1<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	if left := Leftover(string(stacks), "faults.lingering("); len(left) != 1 {
+		t.Errorf("found %d goroutines, want one", len(left))
+	}
+	if left := Leftover(string(stacks), "faults.nobody("); len(left) != 0 {
+		t.Errorf("found %v", left)
+	}
+}
+
+//go:noinline
+func lingering(started chan<- struct{}, stop <-chan struct{}) {
+	close(started)
+	<-stop
+}

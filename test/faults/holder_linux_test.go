@@ -1,0 +1,273 @@
+package faults
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/redis"
+)
+
+func TestTheLockOfAKilledHolderIsFreeAfterItsTTL(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, b *bed) {
+		h := new(History)
+		holder := spawn(t, h, order{Role: "hold", URLs: []string{b.url}, Names: []string{"n"}, TTL: shortTTL, Who: "killed"}, nil)
+		holder.hear("held")
+		client := b.open()
+		next := record(h).later(t, t.Context(), client, "n", shortTTL)
+		b.queued(client, "n", 1)
+		holder.kill()
+		next.get(shortTTL + soon).mustUnlock(t)
+		check(t, h.Check())
+		b.clean(soon, client)
+	})
+}
+
+func TestTheLateWriteOfAStoppedHolderIsRefused(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, b *bed) {
+		h, resource := new(History), startShared(t)
+		holder := spawn(t, h, order{Role: "hold", URLs: []string{b.url}, Resource: resource.Addr(), Names: []string{"n"}, TTL: shortTTL, Who: "stopped"}, nil)
+		holder.hear("held")
+		holder.signal(syscall.SIGSTOP)
+		h.Pause("stopped")
+
+		client := b.open()
+		next := record(h).later(t, t.Context(), client, "n", shortTTL).get(shortTTL + soon)
+		guarded, err := dialShared(resource.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		value, err := guarded.read("n", next.Token())
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		// It was about to write, goes on, and does so before it looks at its lease.
+		holder.tell("write")
+		holder.signal(syscall.SIGCONT)
+		holder.hear("write: stale fencing token")
+		if err := guarded.write("n", next.Token(), value); err != nil {
+			t.Fatal(err)
+		}
+		holder.tell("lease")
+		holder.hear("lost: true")
+		holder.finish()
+		next.mustUnlock(t)
+		check(t, h.Check())
+		check(t, checkShared(resource, map[string]int64{"n": 1}, nil))
+		b.clean(soon, client)
+	})
+}
+
+func TestAHolderThatIsCutOffKnowsBeforeTheNextIsGranted(t *testing.T) {
+	t.Parallel()
+	for _, fault := range []struct {
+		name string
+		do   func(wires)
+	}{{"connections hang", wires.hold}, {"connections end", wires.cut}} {
+		t.Run(fault.name, func(t *testing.T) {
+			t.Parallel()
+			onEach(t, func(t *testing.T, b *bed) {
+				h := new(History)
+				cutOff, w := b.openBy()
+				other := b.open()
+				holder := record(h).must(t, cutOff, "n", shortTTL)
+				over := holder.watch()
+				waiting := record(h).later(t, t.Context(), other, "n", shortTTL)
+				b.queued(other, "n", 1)
+				eventually(t, "the lease is renewed", renewed(holder))
+				fault.do(w)
+
+				next := waiting.get(shortTTL + soon)
+				next.watch()
+				ends(t, "the cut off holder's lease ends", over)
+				w.heal() // what was held arrives: too late to change anything
+				eventually(t, "the next holder's lease is renewed", renewed(next))
+				next.mustUnlock(t)
+				record(h).must(t, cutOff, "n", shortTTL).mustUnlock(t)
+				check(t, h.Check())
+				b.clean(soon, cutOff, other)
+			})
+		})
+	}
+}
+
+// renewed returns a check that a lease was renewed from now on.
+func renewed(h *held) func() error {
+	before := h.Deadline()
+	return func() error {
+		if err := h.Err(); err != nil {
+			return err
+		}
+		if !h.Deadline().After(before) {
+			return errNotYet
+		}
+		return nil
+	}
+}
+
+func TestAGrantWhoseReplyIsLostIsTheSameWhenAskedAgain(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, b *bed) {
+		h := new(History)
+		client, w := b.openBy()
+		b.warmUp(client)
+		answered := w.holdRepliesAfter(t, "n")
+		waiting := record(h).later(t, t.Context(), client, "n", longTTL)
+		answered()
+		granted := storedToken(t, b, "n")
+		w.lose()
+		lease := waiting.get(soon)
+		if lease.Token() != granted {
+			t.Errorf("token %d, but the store granted %d: the first grant was not recognised", lease.Token(), granted)
+		}
+		other := b.open()
+		asked := now()
+		if _, err := other.TryLock(t.Context(), "n"); err == nil {
+			t.Error("granted twice")
+		}
+		h.AddRefused(Attempt{Name: "n", Asked: asked, Ended: now()})
+		lease.mustUnlock(t)
+		record(h).must(t, other, "n", longTTL).mustUnlock(t)
+		check(t, h.Check())
+		b.clean(soon, client, other)
+	})
+}
+
+// storedToken is the token of the one who holds a name in the store's view.
+func storedToken(t testing.TB, b *bed, name string) int64 {
+	t.Helper()
+	client := b.open()
+	defer client.Close()
+	info, err := client.Inspect(t.Context(), name)
+	if err != nil || len(info.Holders) != 1 {
+		t.Fatalf("want one holder: %+v, %v", info, err)
+	}
+	return info.Holders[0].Token
+}
+
+func TestARenewalWhoseReplyIsLostIsNotALostLock(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, b *bed) {
+		h := new(History)
+		client, w := b.openBy()
+		b.warmUp(client)
+		lease := record(h).must(t, client, "n", 3*shortTTL)
+		over := lease.watch()
+		for range 2 {
+			answered := w.holdRepliesAfter(t, "n")
+			answered() // a renewal, since there is nothing else to ask for
+			check := renewed(lease)
+			w.lose()
+			eventually(t, "the lease is renewed", check)
+		}
+		select {
+		case <-over:
+			t.Fatalf("lost: %v", lease.Err())
+		default:
+		}
+		lease.mustUnlock(t)
+		check(t, h.Check())
+		b.clean(soon, client)
+	})
+}
+
+func TestAReleaseWhoseReplyIsLostIsARelease(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, b *bed) {
+		h := new(History)
+		client, w := b.openBy()
+		other := b.open()
+		b.warmUp(client)
+		lease := record(h).must(t, client, "n", longTTL)
+		answered := w.holdRepliesAfter(t, "n")
+		unlocked := make(chan error, 1)
+		go func() { unlocked <- lease.unlock(t.Context()) }()
+		answered()
+		next := record(h).later(t, t.Context(), other, "n", longTTL).get(soon)
+		w.lose() // now it is repeated, and must not touch the other's lock
+		select {
+		case err := <-unlocked:
+			check(t, err)
+		case <-time.After(limit):
+			t.Fatal("Unlock does not return")
+		}
+		if token := storedToken(t, b, "n"); token != next.Token() {
+			t.Errorf("the store has a lock with token %d, want %d", token, next.Token())
+		}
+		check(t, next.Renew(t.Context()))
+		next.mustUnlock(t)
+		check(t, h.Check())
+		b.clean(soon, client, other)
+	})
+}
+
+func TestFiftyWaitersOfWhomHalfAreCancelledOrKilled(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, b *bed) {
+		const children, perChild, locals = 3, 5, 35 // of the locals every third is cancelled
+		h := new(History)
+		first := b.open()
+		holder := record(h).must(t, first, "n", longTTL)
+		var dead []*child
+		for range children {
+			dead = append(dead, spawn(t, h, order{Role: "wait", URLs: []string{b.url}, Names: []string{"n"}, TTL: longTTL, Clients: perChild, Who: "killed"}, nil))
+		}
+		var clients []*holdfast.Client
+		var patient, cancelled []*turn
+		var cancels []func()
+		for i := range locals {
+			client := b.open()
+			clients = append(clients, client)
+			ctx, cancel := contextWithCancel(t)
+			waiting := record(h).later(t, ctx, client, "n", longTTL)
+			if i%3 == 0 {
+				cancelled, cancels = append(cancelled, waiting), append(cancels, cancel)
+			} else {
+				patient = append(patient, waiting)
+			}
+		}
+		b.queued(first, "n", children*perChild+locals)
+
+		// All at once, while the lock goes from one to the next.
+		begin := time.Now()
+		go func() {
+			for i, cancel := range cancels {
+				cancel()
+				if i < len(dead) {
+					dead[i].kill()
+				}
+			}
+		}()
+		holder.mustUnlock(t)
+		for _, waiting := range cancelled {
+			ends(t, "a cancelled wait", waiting.done)
+			if waiting.err == nil { // it was granted just before
+				waiting.held.mustUnlock(t)
+			}
+		}
+		// A killed child may have been granted the lock: only its TTL ends that. All the dead
+		// together cost one heartbeat.
+		bound := longTTL + redis.DefaultHeartbeat + soon
+		granted := make(chan *turn, len(patient))
+		for _, waiting := range patient {
+			go func() {
+				<-waiting.done
+				granted <- waiting
+			}()
+		}
+		for range patient {
+			select {
+			case waiting := <-granted:
+				waiting.get(limit).mustUnlock(t)
+			case <-time.After(bound - time.Since(begin)):
+				t.Fatalf("L: some still wait after %v", bound)
+			}
+		}
+		check(t, h.Check())
+		b.clean(bound, append(clients, first)...)
+	})
+}

@@ -1,0 +1,59 @@
+package faults
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// parallel is how many tests run at once. They mostly wait: for leases to expire, and for
+// servers to find out what happened.
+const parallel = "8"
+
+func TestMain(m *testing.M) {
+	if o, ok := os.LookupEnv(childEnv); ok {
+		err := runChild(o)
+		if err == nil {
+			err = noGoroutines()
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "child:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	flag.Parse()
+	if !isSet("test.parallel") {
+		flag.Set("test.parallel", parallel)
+	}
+	code := m.Run()
+	if err := noGoroutines(); err != nil && code == 0 {
+		fmt.Println(err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func isSet(name string) (set bool) {
+	flag.Visit(func(f *flag.Flag) { set = set || f.Name == name })
+	return set
+}
+
+// noGoroutines is K: after all clients were closed no goroutine of theirs is left. Tests run
+// side by side, so it is known only at the end.
+func noGoroutines() error {
+	var left []string
+	for begin := time.Now(); time.Since(begin) < limit; time.Sleep(10 * time.Millisecond) {
+		stacks := make([]byte, 16<<20)
+		stacks = stacks[:runtime.Stack(stacks, true)]
+		left = Leftover(string(stacks), "holdfast.(*", "holdfast/store", "holdfast/redisstore", "holdfast/internal/redis.", "redis/rueidis")
+		if len(left) == 0 {
+			return nil
+		}
+	}
+	return fmt.Errorf("%d goroutines are left:\n%s", len(left), strings.Join(left, "\n\n"))
+}

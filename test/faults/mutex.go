@@ -1,0 +1,153 @@
+package faults
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+const (
+	// segment is how many holds are checked at once. A part of a good history is good as
+	// well, and the effort grows with the square of the length.
+	segment = 300
+
+	// checkLimit is far above what a segment takes: acquires can only go in order of tokens,
+	// so there is next to nothing to search.
+	checkLimit = 2 * time.Minute
+
+	never = math.MaxInt64
+)
+
+// CheckMutex is P: the history is one of a mutex that gives a higher token each time.
+//
+// A call may take effect at any time between its begin and its end. An acquire needs the
+// mutex free. A release frees it for its own token. Beside these, each lease can expire at
+// any time from its Expiry on. A call with an unknown outcome can take effect at any time
+// after its begin, or never; what it was granted can end at any time.
+func (h *History) CheckMutex() error {
+	h.mu.Lock()
+	unknown, refused := slices.Clone(h.unknown), slices.Clone(h.refused)
+	h.mu.Unlock()
+	for name, holds := range h.byName() {
+		for len(holds) > 0 {
+			n := min(segment, len(holds))
+			ops := operations(holds[:n])
+			if n == len(holds) { // then the attempts add to what is checked
+				ops = append(ops, attempts(name, unknown, refused)...)
+			}
+			if result := porcupine.CheckOperationsTimeout(mutex, ops, checkLimit); result != porcupine.Ok {
+				// The first that cannot be: whatever is good up to there is good without the rest.
+				bad := sort.Search(n, func(i int) bool { return !porcupine.CheckOperations(mutex, operations(holds[:i+1])) })
+				return fmt.Errorf("mutex: %q: no mutex has this history (%s); it ends with:\n%s", name, result, describe(holds[:min(bad+1, n)]))
+			}
+			holds = holds[n:]
+		}
+	}
+	return nil
+}
+
+// An op is a step of the model.
+type op struct {
+	kind opKind
+	rank int // of the token among those in the history, from 1; of an unknown grant below 0
+}
+
+type opKind uint8
+
+const (
+	acquire opKind = iota
+	release        // confirmed
+	expire
+	guess  // an acquire with an unknown outcome
+	refuse // somebody held it
+)
+
+// A mutexState is who holds the mutex, by rank, and the highest rank so far.
+type mutexState struct{ holder, highest int }
+
+var mutex = porcupine.Model{
+	Init: func() any { return mutexState{} },
+	Step: func(state, input, _ any) (bool, any) {
+		s, o := state.(mutexState), input.(op)
+		switch o.kind {
+		case acquire:
+			// Any higher token would do; but all of those in the history must come, so it is
+			// the next.
+			return s.holder == 0 && o.rank == s.highest+1, mutexState{o.rank, o.rank}
+		case release:
+			return s.holder == o.rank, mutexState{0, s.highest}
+		case expire:
+			if s.holder == o.rank {
+				s.holder = 0
+			}
+			return true, s
+		case guess:
+			if s.holder == 0 {
+				s.holder = o.rank
+			}
+			return true, s
+		}
+		return s.holder != 0, s
+	},
+	Hash: func(state any) uint64 {
+		s := state.(mutexState)
+		return uint64(s.holder)<<32 ^ uint64(s.highest)
+	},
+	DescribeOperation: func(input, _ any) string { return fmt.Sprintf("%+v", input) },
+}
+
+// operations are what holds mean for the model. They are in order of tokens.
+func operations(holds []Hold) (ops []porcupine.Operation) {
+	add := func(kind opKind, rank int, begin time.Duration, end int64) {
+		ops = append(ops, porcupine.Operation{Input: op{kind, rank}, Call: int64(begin), Return: end})
+	}
+	for i, hold := range holds {
+		rank := i + 1
+		add(acquire, rank, hold.Asked, int64(hold.Got))
+		freed := hold.Freed > 0
+		if freed && hold.Freed <= hold.Expiry {
+			add(release, rank, hold.Unlock, int64(hold.Freed))
+			continue
+		}
+		// It may have expired before; a release that came too late frees nothing.
+		if hold.Unlock > 0 {
+			add(expire, rank, hold.Unlock, never)
+		}
+		add(expire, rank, hold.Expiry, never)
+	}
+	return ops
+}
+
+// attempts are what calls without a lease mean for the model. Those with an unknown outcome
+// can only explain refusals: without any they are left out.
+func attempts(name string, unknown, refused []Attempt) (ops []porcupine.Operation) {
+	for _, a := range refused {
+		if a.Name == name {
+			ops = append(ops, porcupine.Operation{Input: op{kind: refuse}, Call: int64(a.Asked), Return: int64(a.Ended)})
+		}
+	}
+	if len(ops) == 0 {
+		return nil
+	}
+	for i, a := range unknown {
+		if a.Name == name {
+			ops = append(ops,
+				porcupine.Operation{Input: op{guess, -1 - i}, Call: int64(a.Asked), Return: never},
+				porcupine.Operation{Input: op{expire, -1 - i}, Call: int64(a.Asked) + 1, Return: never})
+		}
+	}
+	return ops
+}
+
+// describe shows the end of a history, for a person to find the mistake.
+func describe(holds []Hold) (text string) {
+	for _, hold := range holds[max(0, len(holds)-5):] {
+		text += fmt.Sprintf("  %s token %d: asked %v, got %v, believed until %v, unlocked %v to %v, may expire %v\n",
+			hold.Who, hold.Token, hold.Asked, hold.Got, hold.Believed, hold.Unlock, hold.Freed, hold.Expiry)
+	}
+	return text
+}

@@ -1,0 +1,192 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/holdfast-lock/holdfast"
+)
+
+// now is the monotonic clock of the machine, which all its processes share.
+func now() time.Duration {
+	const monotonic = 1
+	var ts syscall.Timespec
+	syscall.Syscall(syscall.SYS_CLOCK_GETTIME, monotonic, uintptr(unsafe.Pointer(&ts)), 0)
+	return time.Duration(ts.Nano())
+}
+
+// A recorder takes locks and tells what happened.
+type recorder struct {
+	note    func(Hold)
+	unknown func(Attempt)
+}
+
+func record(h *History) recorder { return recorder{h.Add, h.AddUnknown} }
+
+// A held is a lease that is recorded.
+type held struct {
+	*holdfast.Lease
+	r   recorder
+	ctx context.Context
+	ttl time.Duration
+
+	mu   sync.Mutex
+	hold Hold
+}
+
+// lock takes a lock and records it. A call that failed may have been granted all the same.
+func (r recorder) lock(ctx context.Context, c *holdfast.Client, name string, ttl time.Duration, opts ...holdfast.CallOption) (*held, error) {
+	asked := now()
+	lease, err := c.Lock(ctx, name, append(opts, holdfast.TTL(ttl))...)
+	if err != nil {
+		if !errors.Is(err, holdfast.ErrInvalid) {
+			r.unknown(Attempt{Name: name, Asked: asked})
+		}
+		return nil, err
+	}
+	h := &held{Lease: lease, r: r, ctx: lease.Context(context.Background()), ttl: ttl}
+	h.hold = Hold{Who: c.Owner(), Name: name, Token: lease.Token(), Asked: asked, Got: now()}
+	h.believes()
+	r.note(h.hold)
+	return h, nil
+}
+
+// believes reports whether the holder still believes that it holds the lock, and notes since
+// when it did for sure.
+func (h *held) believes() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at := now()
+	// The margin is what a lease ends early by: see the package's documentation of times.
+	margin := min(max(h.ttl/20, time.Millisecond), time.Second)
+	h.hold.Expiry = max(h.hold.Expiry, at+time.Until(h.Deadline())+margin)
+	if h.ctx.Err() != nil {
+		return false
+	}
+	h.hold.Believed = at
+	return true
+}
+
+// watch looks all the time until the lease ends, and then closes the channel.
+func (h *held) watch() <-chan struct{} {
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		for h.believes() {
+			time.Sleep(time.Millisecond)
+		}
+		h.r.note(h.snapshot())
+	}()
+	return over
+}
+
+func (h *held) snapshot() Hold {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.hold
+}
+
+// unlock releases the lock and records it.
+func (h *held) unlock(ctx context.Context) error {
+	h.believes()
+	h.mu.Lock()
+	h.hold.Unlock = now()
+	h.mu.Unlock()
+	h.r.note(h.snapshot()) // should the process be killed meanwhile
+	err := h.Unlock(ctx)
+	h.mu.Lock()
+	if err == nil {
+		h.hold.Freed = now()
+	}
+	hold := h.hold
+	h.mu.Unlock()
+	h.r.note(hold)
+	return err
+}
+
+// A turn is a Lock that runs on a goroutine of its own.
+type turn struct {
+	t    testing.TB
+	done chan struct{}
+	held *held
+	err  error
+	took time.Duration
+}
+
+// later starts to wait for a lock.
+func (r recorder) later(t testing.TB, ctx context.Context, c *holdfast.Client, name string, ttl time.Duration, opts ...holdfast.CallOption) *turn {
+	w := &turn{t: t, done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		begin := time.Now()
+		w.held, w.err = r.lock(ctx, c, name, ttl, opts...)
+		w.took = time.Since(begin)
+	}()
+	return w
+}
+
+// get is L: it waits for the lock, up to most.
+func (w *turn) get(most time.Duration) *held {
+	w.t.Helper()
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case <-w.done:
+	case <-timer.C:
+		w.t.Fatalf("L: still not granted after %v", most)
+	}
+	if w.err != nil {
+		w.t.Fatal(w.err)
+	}
+	return w.held
+}
+
+// must takes a lock that is to be had in time.
+func (r recorder) must(t testing.TB, c *holdfast.Client, name string, ttl time.Duration, opts ...holdfast.CallOption) *held {
+	t.Helper()
+	ctx, cancel := context.WithTimeoutCause(t.Context(), limit, fmt.Errorf("not granted in %v", limit))
+	defer cancel()
+	h, err := r.lock(ctx, c, name, ttl, opts...)
+	if err != nil {
+		t.Fatalf("L: %v", err)
+	}
+	return h
+}
+
+func (h *held) mustUnlock(t testing.TB) {
+	t.Helper()
+	if err := h.unlock(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// ends waits until a channel is closed.
+func ends(t testing.TB, what string, ch <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-ch:
+	case <-time.After(limit):
+		t.Fatalf("%s: not after %v", what, limit)
+	}
+}
+
+// check fails the test if a check found something.
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+var errNotYet = errors.New("not yet")
+
+// contextWithCancel is a context that ends with the test or by its function.
+func contextWithCancel(t testing.TB) (context.Context, context.CancelFunc) {
+	return context.WithCancel(t.Context())
+}
