@@ -32,7 +32,7 @@ if h and h.state == HELD then
     return unfit({'claim', h.mode, h.weight, h.limit}, w)
   end
   if not many then
-    call('PEXPIRE', LOCK, ttl)
+    call('PEXPIRE', LOCK, ARGV[6])
   elseif sole then
     soleEnds = now + ttl
     lasts(soleEnds)
@@ -62,9 +62,10 @@ if fits and (not front or front == field) then
     dropWaiter(id)
   end
   if mode == EXCLUSIVE and use.q == 0 then
-    plain(id, grant, ttl)
+    plain(id, grant, ARGV[6])
   else
     put(id, grant, now + ttl)
+    freed = freed and mode ~= EXCLUSIVE -- who has it alone lets nobody in
     finish()
   end
   return {'granted', micro, token, n, use.q}
@@ -99,11 +100,11 @@ end
 -- Several times in a heartbeat; earlier if somebody in front ends or may be dead then.
 local again = math.floor(heartbeat * 9 / 20)
 if place <= 1 then
-  local ends = soleEnds or use.n > 0 and tonumber(call('ZRANGE', ENDS, 0, 0, 'WITHSCORES')[2])
+  local ends = soleEnds or use.n > 0 and tonumber(call('ZRANGE', ENDS, '0', '0', 'WITHSCORES')[2])
   again = ends and math.min(again, ends - now) or again
 end
 if place ~= 1 and use.q > 0 then
-  again = math.min(again, tonumber(call('ZRANGE', BEATS, 0, 0, 'WITHSCORES')[2]) - now)
+  again = math.min(again, tonumber(call('ZRANGE', BEATS, '0', '0', 'WITHSCORES')[2]) - now)
 end
 local answer = {'refused', micro, tonumber(call('GET', COUNTER) or 0), place, waiters, math.max(again, 1)}
 if not fits and sole then

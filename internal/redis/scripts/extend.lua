@@ -1,7 +1,7 @@
 -- The plain renewal: the caller holds the lock and nobody waits.
 -- KEYS: lock. ARGV: the start of the record, TTL in ms. Returns 1 done, 0 not held, -1 ask
 -- renew.lua.
-local value = redis.call('LINDEX', KEYS[1], 0)
+local value = redis.call('LINDEX', KEYS[1], '0')
 if not value then
   return 0
 end

@@ -31,7 +31,7 @@ elseif h.mode ~= EXCLUSIVE then
   count(h, -1)
 end
 if h.mode == EXCLUSIVE and not many then
-  plain(id, h, ttl)
+  plain(id, h, ARGV[3])
 else
   put(id, h, now + ttl)
 end

@@ -25,6 +25,7 @@ local LAST_TOKEN = 9007199254740991
 local LEAD = 4096 -- in us, which is also how many tokens: not below maxBlock of store.go
 local NEVER = 9007199254740991
 
+-- Numbers are passed on as text: redis.call would print them with all digits of a double.
 local function text(n)
   return string.format('%.0f', n)
 end
@@ -59,7 +60,7 @@ end
 -- What is there. Sole is the exclusive holder; use sums up the others: n their number, m
 -- mode, s sum of weights, l limit, k how many are kept closed; further q how many wait, z
 -- the last place given, d nothing is over before then, x when the keys end.
-local value = call('LINDEX', LOCK, 0)
+local value = call('LINDEX', LOCK, '0')
 local many = value and string.sub(value, 1, 1) == 'C'
 local use = {n = 0, m = 0, s = 0, l = 0, k = 0, q = 0, z = 0, d = NEVER, x = 0}
 local sole, soleID, soleEnds
@@ -186,18 +187,18 @@ local function expire()
     for _, field in ipairs(call('ZRANGEBYSCORE', ENDS, '-inf', text(now))) do
       dropHolder(string.sub(field, 2), unpackHolder(call('HGET', RECORDS, field)))
     end
-    use.d = math.min(use.d, tonumber(call('ZRANGE', ENDS, 0, 0, 'WITHSCORES')[2] or NEVER))
+    use.d = math.min(use.d, tonumber(call('ZRANGE', ENDS, '0', '0', 'WITHSCORES')[2] or NEVER))
   end
   if use.q > 0 then
     for _, field in ipairs(call('ZRANGEBYSCORE', BEATS, '-inf', text(now))) do
       dropWaiter(string.sub(field, 2))
     end
-    use.d = math.min(use.d, tonumber(call('ZRANGE', BEATS, 0, 0, 'WITHSCORES')[2] or NEVER))
+    use.d = math.min(use.d, tonumber(call('ZRANGE', BEATS, '0', '0', 'WITHSCORES')[2] or NEVER))
   end
 end
 
 local function first()
-  return use.q > 0 and call('ZRANGE', QUEUE, 0, 0)[1] or nil
+  return use.q > 0 and call('ZRANGE', QUEUE, '0', '0')[1] or nil
 end
 
 local function publish(field, w)
@@ -234,7 +235,7 @@ local function finish()
   local state = table.concat({'C' .. use.n, use.m, use.s, use.l, use.k, use.q, text(use.z), text(use.d), text(use.x)}, ' ')
     .. '\t' .. (soleID or '') .. '\t' .. (soleEnds and text(soleEnds) or '') .. '\t' .. (sole and pack(sole) or '')
   if value then
-    call('LSET', LOCK, 0, state)
+    call('LSET', LOCK, '0', state)
   else
     call('RPUSH', LOCK, state)
   end

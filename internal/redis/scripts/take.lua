@@ -15,4 +15,4 @@ if redis.call('RPUSH', KEYS[1], ARGV[1] .. string.format('%.0f', token)) == 1 th
   return token
 end
 redis.call('RPOP', KEYS[1])
-return {redis.call('LINDEX', KEYS[1], 0), redis.call('PTTL', KEYS[1]), token}
+return {redis.call('LINDEX', KEYS[1], '0'), redis.call('PTTL', KEYS[1]), token}
