@@ -42,15 +42,16 @@ func (b *bench) handOff(ctx context.Context) error {
 		return err
 	}
 	const work = "hand-off between processes"
+	p99 := func(times []float64) float64 { return quantile(times, 0.99) }
 	// Nothing goes on before a hand-off, and a machine at rest takes its time to wake up: so
 	// does the round trip that it is measured by.
 	trips := column(found[rested], median)
 	b.add(work, hot+": p50", "µs", column(found[hot], median), nil)
 	b.add(work, rested+": p50", "µs", trips, nil)
+	b.add(work, rested+": p99", "µs", column(found[rested], p99), nil)
 	for _, p := range peers {
 		b.add(work, p.name+": p50", "µs", column(found[p.name], median), nil)
 	}
-	p99 := func(times []float64) float64 { return quantile(times, 0.99) }
 	b.add(work, us+": p99", "µs", column(found[us], p99), nil)
 	b.add(work, us+": p50 / round trip", "×", ratios(column(found[us], median), trips), atMost(3))
 	b.add(work, us+": p99 / round trip", "×", ratios(column(found[us], p99), trips), atMost(10))

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/servers"
 )
@@ -53,11 +54,9 @@ func startRedis(t testing.TB) *servers.Redis {
 	return servers.StartRedis(t, servers.RedisOptions{InMemory: true, Config: []string{"maxclients 20000"}})
 }
 
-// A usage is what a server spent on commands, as INFO commandstats counts it: a script as
+// A usage is how often a server ran commands, as INFO commandstats counts them: a script as
 // itself, and again each command inside of it.
-type usage map[string]spent
-
-type spent struct{ calls, micros float64 }
+type usage map[string]float64
 
 func usageOf(server *servers.Redis) (usage, error) {
 	fields, err := server.Info("commandstats")
@@ -66,45 +65,49 @@ func usageOf(server *servers.Redis) (usage, error) {
 	}
 	u := make(usage)
 	for name, text := range fields {
-		var s spent
-		for field := range strings.SplitSeq(text, ",") {
-			key, value, _ := strings.Cut(field, "=")
-			n, _ := strconv.ParseFloat(value, 64)
-			switch key {
-			case "calls":
-				s.calls = n
-			case "usec":
-				s.micros = n
-			}
+		calls, _, _ := strings.Cut(strings.TrimPrefix(text, "calls="), ",")
+		if u[strings.TrimPrefix(name, "cmdstat_")], err = strconv.ParseFloat(calls, 64); err != nil {
+			return nil, err
 		}
-		u[strings.TrimPrefix(name, "cmdstat_")] = s
 	}
 	return u, nil
 }
 
-// since is what was spent after an earlier look, without the looking.
+// since is what came after an earlier look, without the looking.
 func (u usage) since(before usage) usage {
 	diff := make(usage)
-	for name, s := range u {
-		s.calls -= before[name].calls
-		s.micros -= before[name].micros
-		if name != "info" && s.calls > 0 {
-			diff[name] = s
+	for name, n := range u {
+		if n -= before[name]; n > 0 && name != "info" {
+			diff[name] = n
 		}
 	}
 	return diff
 }
 
 // commands are all of them, those inside of scripts too.
-func (u usage) commands() (n float64) {
-	for _, s := range u {
-		n += s.calls
+func (u usage) commands() (sum float64) {
+	for _, n := range u {
+		sum += n
 	}
-	return n
+	return sum
 }
 
-// scripts are the runs of scripts.
-func (u usage) scripts() spent {
-	a, b := u["evalsha"], u["eval"]
-	return spent{a.calls + b.calls, a.micros + b.micros}
+// requests are those that came from a client whose waiting is done by scripts only.
+func (u usage) requests() float64 { return u["evalsha"] + u["eval"] + u["ping"] }
+
+// processorTimeOf is what a server has used, however often it was interrupted.
+func processorTimeOf(server *servers.Redis) (time.Duration, error) {
+	fields, err := server.Info("cpu")
+	if err != nil {
+		return 0, err
+	}
+	var sum float64
+	for _, name := range []string{"used_cpu_user", "used_cpu_sys"} {
+		seconds, err := strconv.ParseFloat(fields[name], 64)
+		if err != nil {
+			return 0, err
+		}
+		sum += seconds
+	}
+	return time.Duration(sum * float64(time.Second)), nil
 }

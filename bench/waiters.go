@@ -26,8 +26,8 @@ func (b *bench) waitersCost(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 		share := window.Seconds() * float64(b.processes)
-		if p.name == us { // all it sends are scripts
-			b.add(work, us+": requests", "/s per process", []float64{u.scripts().calls / share}, atMost(0.5))
+		if p.name == us {
+			b.add(work, us+": requests", "/s per process", []float64{u.requests() / share}, atMost(0.5))
 		}
 		b.add(work, p.name+": commands, in scripts too", "/s per process", []float64{u.commands() / share}, nil)
 	}
