@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -70,34 +73,78 @@ func TestRueidislockSlowReplyMadeAClientWaitForEverOnAFreeLock(t *testing.T) {
 
 func TestRueidislockCancelledLocalWaiterSwallowedTheWakeUp(t *testing.T) {
 	t.Parallel()
-	b := single(t, servers.RedisOptions{})
-	h := new(History)
-	client, other := b.open(), b.open()
-	for i := range 150 {
-		// The lock comes from a goroutine of the same client, or from another process.
-		from := client
-		if i%2 == 1 {
-			from = other
-		}
-		holder := record(h).must(t, from, "n", longTTL)
-		ctx, cancel := contextWithCancel(t)
-		first := record(h).later(t, ctx, client, "n", longTTL)
-		second := record(h).later(t, t.Context(), client, "n", longTTL)
-		delay := rand.N(500 * time.Microsecond)
-		go func() {
-			for begin := time.Now(); time.Since(begin) < delay; {
+	for _, from := range []struct {
+		name   string
+		client []holdfast.Option
+		other  bool // the lock comes from another client
+	}{
+		{name: "hand-over"},
+		{name: "no hand-over", client: []holdfast.Option{holdfast.WithHandover(0, 0)}},
+		{name: "another client", other: true},
+	} {
+		t.Run(from.name, func(t *testing.T) {
+			t.Parallel()
+			b := single(t, servers.RedisOptions{})
+			h := new(History)
+			var waits atomic.Int64
+			client := b.open(append(from.client, holdfast.WithObserver(func(e holdfast.Event) {
+				if e.Kind == holdfast.EventWaiting {
+					waits.Add(1)
+				}
+			}))...)
+			other := b.open()
+			took := time.Millisecond
+			for i := range 200 {
+				holding := client
+				if from.other {
+					holding = other
+				}
+				holder := record(h).must(t, holding, "n", longTTL)
+				ctx, cancel := contextWithCancel(t)
+				// One is cancelled while it asks, or a crowd about when the lock comes.
+				crowd, delay := 1, rand.N(took)
+				if i%2 == 0 {
+					crowd, delay = 16, took/2+rand.N(took)
+				}
+				before := waits.Load()
+				var cancelled []*turn
+				for range crowd {
+					cancelled = append(cancelled, record(h).later(t, ctx, client, "n", longTTL))
+				}
+				if crowd > 1 {
+					eventually(t, "all wait", func() error {
+						if waits.Load() < before+int64(crowd) {
+							return errNotYet
+						}
+						return nil
+					})
+				}
+				second := record(h).later(t, t.Context(), client, "n", longTTL)
+				go func() {
+					for begin := time.Now(); time.Since(begin) < delay; {
+						runtime.Gosched()
+					}
+					cancel()
+				}()
+				begin := time.Now()
+				holder.mustUnlock(t)
+				took = min(time.Since(begin), 10*time.Millisecond)
+				var all sync.WaitGroup
+				for _, first := range cancelled {
+					all.Go(func() {
+						<-first.done
+						if first.err == nil { // just before
+							first.held.mustUnlock(t)
+						}
+					})
+				}
+				second.get(soon).mustUnlock(t)
+				all.Wait()
 			}
-			cancel()
-		}()
-		holder.mustUnlock(t)
-		ends(t, "the cancelled wait", first.done)
-		if first.err == nil {
-			first.held.mustUnlock(t)
-		}
-		second.get(soon).mustUnlock(t)
+			b.clean(soon, client, other)
+			check(t, h.Check())
+		})
 	}
-	check(t, h.Check())
-	b.clean(soon, client, other)
 }
 
 func TestRueidislockStoreUnreachableBlocksSilently(t *testing.T) {
@@ -164,29 +211,44 @@ func TestRedsyncAndRedislockCleanUpAfterATimedOutAcquireRanOnTheDeadContext(t *t
 func TestACancelledCallReturnsAtOnceThoughTheServerHangs(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, b *bed) {
-		client, w := b.openBy()
-		b.warmUp(client)
-		w.hold()
-		// One call has some seconds for its answer; so have many.
-		const calls, most = 10, 20 * time.Second
-		begin := time.Now()
-		for i := range calls {
+		// One call has five seconds for its answer; here all of them have less than that each.
+		const calls, most = 6, 15 * time.Second
+		var took time.Duration
+		first := b.open()
+		b.warmUp(first)
+		b.clean(soon, first)
+		for range calls {
+			client, w := b.openBy()
+			seen := make(chan struct{}, len(w))
+			w.each(func(p *faultproxy.Proxy) {
+				p.ToServer.When(mentions("n"), func() {
+					w.hold()
+					seen <- struct{}{}
+				})
+			})
 			ctx, cancel := contextWithCancel(t)
 			failed := make(chan error, 1)
 			go func() {
-				_, err := client.Lock(ctx, fmt.Sprint("n", i))
+				_, err := client.Lock(ctx, "n")
 				failed <- err
 			}()
-			time.AfterFunc(10*time.Millisecond, cancel)
+			select {
+			case <-seen:
+			case <-time.After(limit):
+				t.Fatal("the request was not seen")
+			}
+			begin := time.Now()
+			cancel()
 			if err := <-failed; !errors.Is(err, context.Canceled) {
 				t.Errorf("want the context's error, got %v", err)
 			}
+			took += time.Since(begin)
+			w.heal()
+			b.clean(limit, client)
 		}
-		if took := time.Since(begin); took > most {
+		if took > most {
 			t.Errorf("%d cancelled calls took %v", calls, took)
 		}
-		w.heal()
-		b.clean(limit, client)
 	})
 }
 
