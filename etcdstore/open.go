@@ -12,9 +12,12 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-lock/holdfast/store"
@@ -102,11 +105,15 @@ func dial(ctx context.Context, option clientv3.Config, c config) (*Store, error)
 
 // refused says what to do about an error of the first contact.
 func refused(ctx context.Context, u *store.URL, err error) error {
-	switch {
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		return ctx.Err()
-	case status.Code(err) == codes.InvalidArgument, status.Code(err) == codes.Unauthenticated:
-		return fmt.Errorf("%w: %s: %s: check user and password of the URL", store.ErrInvalid, u, plain(err))
+	}
+	if errors.Is(err, context.DeadlineExceeded) { // of the login
+		err = status.Error(codes.Unavailable, err.Error())
+	}
+	switch rpctypes.Error(err) {
+	case rpctypes.ErrAuthFailed, rpctypes.ErrUserEmpty:
+		return fmt.Errorf("%w: %s: %s: %s", store.ErrInvalid, u, plain(err), advise(err))
 	}
 	if advice := advise(err); advice != "" {
 		return fmt.Errorf("%s: %s: %s", u, plain(err), advice)
@@ -153,8 +160,27 @@ func optionOf(u *store.URL) (option clientv3.Config, err error) {
 		if option.TLS, err = tlsOf(u); err != nil {
 			return fail("%v", err)
 		}
+		if name := option.TLS.ServerName; name != "" {
+			creds := &namedCredentials{credentials.NewTLS(option.TLS), name}
+			option.DialOptions = append(option.DialOptions, grpc.WithTransportCredentials(creds))
+		}
 	}
 	return option, nil
+}
+
+// namedCredentials want the server to have a certificate for that name. Without them the
+// library wants one for its address, and forgets the name of the TLS configuration.
+type namedCredentials struct {
+	credentials.TransportCredentials
+	name string
+}
+
+func (c *namedCredentials) ClientHandshake(ctx context.Context, _ string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return c.TransportCredentials.ClientHandshake(ctx, c.name, conn)
+}
+
+func (c *namedCredentials) Clone() credentials.TransportCredentials {
+	return &namedCredentials{c.TransportCredentials.Clone(), c.name}
 }
 
 func tlsOf(u *store.URL) (*tls.Config, error) {
