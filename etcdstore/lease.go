@@ -134,7 +134,7 @@ func (s *Store) lease(ctx context.Context, ttl time.Duration) (*lease, error) {
 
 func (s *Store) newLease(ctx context.Context, seconds int64) (*lease, error) {
 	sent := sinceBase()
-	resp, err := s.leases.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: seconds})
+	resp, err := call(s, ctx, s.leases.LeaseGrant, &pb.LeaseGrantRequest{TTL: seconds})
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +159,7 @@ func (s *Store) recycle(ctx context.Context, l *lease) {
 
 // revoke ends a lease. If that fails, it ends by itself.
 func (s *Store) revoke(ctx context.Context, id int64) {
-	_, _ = s.leases.LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: id})
+	_, _ = call(s, ctx, s.leases.LeaseRevoke, &pb.LeaseRevokeRequest{ID: id})
 }
 
 // keepAlive starts the time of one lease anew, and reports whether there is one.
@@ -170,7 +170,7 @@ func (s *Store) keepAlive(ctx context.Context, l *lease) (bool, error) {
 
 // keepAlives starts the time of leases anew, and reports which there are.
 func (s *Store) keepAlives(ctx context.Context, leases []*lease) ([]bool, error) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithTimeout(ctx, s.patience(len(leases)))
 	defer cancel() // ends the stream
 	sent := sinceBase()
 	stream, err := s.leases.LeaseKeepAlive(ctx)
@@ -200,9 +200,17 @@ func (s *Store) keepAlives(ctx context.Context, leases []*lease) ([]bool, error)
 	return alive, nil
 }
 
+// patience is how long so many keep-alives may take.
+func (s *Store) patience(n int) time.Duration {
+	if !s.several {
+		return time.Hour // as long as the caller's context
+	}
+	return hung + time.Duration(n)*hung/1000
+}
+
 // leftOf is how long a lease has, 0 if there is none.
 func (s *Store) leftOf(ctx context.Context, id int64) (time.Duration, error) {
-	resp, err := s.leases.LeaseTimeToLive(ctx, &pb.LeaseTimeToLiveRequest{ID: id})
+	resp, err := call(s, ctx, s.leases.LeaseTimeToLive, &pb.LeaseTimeToLiveRequest{ID: id})
 	if err != nil {
 		return 0, err
 	}
@@ -227,7 +235,7 @@ func (s *Store) closeLeases(ctx context.Context) {
 	s.mu.Unlock()
 	inParallel(ends, func(l *lease) { s.revoke(ctx, l.id) })
 	inParallel(grants, func(l *lease) {
-		resp, err := s.leases.LeaseTimeToLive(ctx, &pb.LeaseTimeToLiveRequest{ID: l.id, Keys: true})
+		resp, err := call(s, ctx, s.leases.LeaseTimeToLive, &pb.LeaseTimeToLiveRequest{ID: l.id, Keys: true})
 		if err == nil && resp.TTL > 0 && len(resp.Keys) == 0 && !l.unsure.Load() {
 			s.revoke(ctx, l.id)
 		}

@@ -73,7 +73,7 @@ type named struct {
 // names reads names with their records, each whole, and whether there are more.
 func (s *Store) names(ctx context.Context, start, end string, limit int) (names []named, more bool, err error) {
 	for {
-		resp, err := s.kv.Range(ctx, &pb.RangeRequest{Key: []byte(start), RangeEnd: []byte(end), Limit: int64(2*limit + 1)}, anySize)
+		resp, err := call(s, ctx, s.kv.Range, &pb.RangeRequest{Key: []byte(start), RangeEnd: []byte(end), Limit: int64(2*limit + 1)})
 		if err != nil {
 			return nil, false, err
 		}

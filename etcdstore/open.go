@@ -32,9 +32,9 @@ const (
 	pingAfter   = 10 * time.Second
 	pingTimeout = 3 * time.Second
 
-	// attempts of the library: one more with a new token when the old one is over. All other
-	// repetition is the core's.
-	attempts = 2
+	// attempts of the library. To repeat is the core's: what was not answered may have been
+	// done.
+	attempts = 1
 
 	defaultPort = "2379"
 

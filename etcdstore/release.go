@@ -40,7 +40,7 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 // drop deletes a grant, and reports whether there was one.
 func (s *Store) drop(ctx context.Context, key claimKey) (bool, error) {
 	if c, known := s.claim(key); known && c.grant != nil {
-		resp, err := s.kv.DeleteRange(ctx, &pb.DeleteRangeRequest{Key: []byte(s.keys.key(key.name, kindOf(c.mode), key.id))})
+		resp, err := call(s, ctx, s.kv.DeleteRange, &pb.DeleteRangeRequest{Key: []byte(s.keys.key(key.name, kindOf(c.mode), key.id))})
 		if err != nil || resp.Deleted > 0 {
 			return err == nil, err
 		}

@@ -55,6 +55,8 @@ type Store struct {
 	config config
 	keys   keys
 
+	several bool // servers: if one does not answer, another may
+
 	life context.Context // ends with Close
 	end  context.CancelFunc
 	once sync.Once
@@ -108,6 +110,7 @@ func newStore(client *clientv3.Client, c config) *Store {
 	s := &Store{
 		client: client, kv: pb.NewKVClient(conn), leases: pb.NewLeaseClient(conn),
 		config: c, keys: newKeys(c.prefix), claims: make(map[claimKey]*claim),
+		several: len(client.Endpoints()) > 1,
 	}
 	s.life, s.end = context.WithCancel(context.Background())
 	s.waits.init(s, pb.NewWatchClient(conn))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 
 	"github.com/holdfast-lock/holdfast/store"
@@ -16,9 +17,27 @@ import (
 // anySize lets an answer be as large as a long queue makes it.
 var anySize = grpc.MaxCallRecvMsgSize(math.MaxInt32)
 
-// txn sends one transaction, once.
+// hung is how long a call to one of several servers may take. A healthy cluster answers within
+// milliseconds, and elects a leader within a second or two. The next attempt goes to another.
+const hung = 2 * time.Second
+
+// call sends a request, once. If the login was over it is repeated: then nothing was done.
+func call[Q, R any](s *Store, ctx context.Context, f func(context.Context, Q, ...grpc.CallOption) (R, error), req Q) (resp R, err error) {
+	if s.several {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, hung)
+		defer cancel()
+	}
+	resp, err = f(ctx, req, anySize)
+	if err != nil && rpctypes.Error(err) == rpctypes.ErrInvalidAuthToken {
+		resp, err = f(ctx, req, anySize)
+	}
+	return resp, err
+}
+
+// txn sends one transaction.
 func (s *Store) txn(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, error) {
-	resp, err := s.kv.Txn(ctx, req, anySize)
+	resp, err := call(s, ctx, s.kv.Txn, req)
 	if err != nil {
 		return nil, err
 	}

@@ -269,3 +269,6 @@ func (c *EtcdCluster) Followers() (list []*Etcd) {
 	}
 	return list
 }
+
+// PeerAddr is the address on which the server listens for the others of its cluster.
+func (e *Etcd) PeerAddr() string { return ports.Addr(e.peer) }
