@@ -92,9 +92,9 @@
 //
 // # Members
 //
-// Name all servers in the URL: a call goes to one after the other, and a call that failed is
-// repeated elsewhere. One that hangs without closing its connections is noticed after 13
-// seconds; until then the calls that meet it run into their timeout and are repeated. Each
+// Name all servers in the URL: a call goes to one after the other, and one that failed is
+// repeated elsewhere. A server that hangs without closing its connections costs those who call
+// it two seconds; then its connection is closed, and it is left out until it answers. Each
 // write leaves a revision behind that etcd keeps until it is compacted: let it compact by
 // itself (--auto-compaction-retention=5m, for example).
 package etcdstore

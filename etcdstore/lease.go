@@ -9,6 +9,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/peer"
 )
 
 const (
@@ -170,13 +171,28 @@ func (s *Store) keepAlive(ctx context.Context, l *lease) (bool, error) {
 
 // keepAlives starts the time of leases anew, and reports which there are.
 func (s *Store) keepAlives(ctx context.Context, leases []*lease) ([]bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.patience(len(leases)))
-	defer cancel() // ends the stream
 	sent := sinceBase()
-	stream, err := s.leases.LeaseKeepAlive(ctx)
+	limit := hung + time.Duration(len(leases))*hung/1000
+	if !s.several {
+		limit = time.Hour // that of the caller's context
+	}
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel() // ends the stream
+	stream, err := s.leases.LeaseKeepAlive(limited)
 	if err != nil {
 		return nil, err
 	}
+	alive, err := exchange(stream, leases, sent)
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		if p, ok := peer.FromContext(stream.Context()); ok {
+			s.config.conns.hung(p, sent)
+		}
+	}
+	return alive, err
+}
+
+// exchange sends a keep-alive for each lease, some before the first answer.
+func exchange(stream pb.Lease_LeaseKeepAliveClient, leases []*lease, sent time.Duration) ([]bool, error) {
 	alive := make([]bool, len(leases))
 	next := 0
 	for i := range leases {
@@ -198,14 +214,6 @@ func (s *Store) keepAlives(ctx context.Context, leases []*lease) ([]bool, error)
 		}
 	}
 	return alive, nil
-}
-
-// patience is how long so many keep-alives may take.
-func (s *Store) patience(n int) time.Duration {
-	if !s.several {
-		return time.Hour // as long as the caller's context
-	}
-	return hung + time.Duration(n)*hung/1000
 }
 
 // leftOf is how long a lease has, 0 if there is none.

@@ -64,7 +64,8 @@ func openWith(ctx context.Context, u *store.URL, c config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.prefix, c.owned = strings.Trim(u.Path, "/"), true
+	c.prefix, c.owned, c.conns = strings.Trim(u.Path, "/"), true, new(conns)
+	option.DialOptions = append(option.DialOptions, c.conns.option())
 	s, err := dial(ctx, option, c)
 	if err != nil {
 		return nil, refused(ctx, u, err)

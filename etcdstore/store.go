@@ -44,7 +44,8 @@ type config struct {
 	prefix    string
 	heartbeat time.Duration
 	minTTL    time.Duration
-	owned     bool // the client is ours to close
+	owned     bool   // the client is ours to close
+	conns     *conns // of a client that is ours
 }
 
 // A Store keeps locks on etcd. Make one with [New], or by a URL.

@@ -10,6 +10,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/peer"
 
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -23,16 +24,27 @@ const hung = 2 * time.Second
 
 // call sends a request, once. If the login was over it is repeated: then nothing was done.
 func call[Q, R any](s *Store, ctx context.Context, f func(context.Context, Q, ...grpc.CallOption) (R, error), req Q) (resp R, err error) {
-	if s.several {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, hung)
-		defer cancel()
+	if !s.several {
+		if resp, err = f(ctx, req, anySize); loggedOut(err) {
+			resp, err = f(ctx, req, anySize)
+		}
+		return resp, err
 	}
-	resp, err = f(ctx, req, anySize)
-	if err != nil && rpctypes.Error(err) == rpctypes.ErrInvalidAuthToken {
-		resp, err = f(ctx, req, anySize)
+	began := sinceBase()
+	limited, cancel := context.WithTimeout(ctx, hung)
+	defer cancel()
+	var p peer.Peer
+	if resp, err = f(limited, req, anySize, grpc.Peer(&p)); loggedOut(err) {
+		resp, err = f(limited, req, anySize, grpc.Peer(&p))
+	}
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		s.config.conns.hung(&p, began)
 	}
 	return resp, err
+}
+
+func loggedOut(err error) bool {
+	return err != nil && rpctypes.Error(err) == rpctypes.ErrInvalidAuthToken
 }
 
 // txn sends one transaction.
