@@ -303,10 +303,16 @@ func (a *attempt) leaveQueue(ctx context.Context) error {
 	if _, err := s.txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{remove(s.keys.key(a.req.Name, kindWaiting, a.req.ID))}}); err != nil {
 		return err
 	}
-	var place *lease
-	s.change(a.key, func(c *claim) { place, c.place = c.place, nil })
-	s.recycle(ctx, place)
 	s.waits.forget(a.key)
+	s.mu.Lock()
+	var place *lease
+	if c := s.claims[a.key]; c != nil {
+		if place, c.place = c.place, nil; c.grant == nil {
+			delete(s.claims, a.key)
+		}
+	}
+	s.mu.Unlock()
+	s.recycle(ctx, place)
 	return nil
 }
 

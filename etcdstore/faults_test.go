@@ -258,19 +258,45 @@ func TestAPausedServerLosesNothingAndTheHolderIsToldInTime(t *testing.T) {
 	after.Unlock(bounded(t, patience))
 }
 
-func TestOneHungServerOfThreeIsGotRound(t *testing.T) {
+func TestOneHungServerOfThreeIsLeftOut(t *testing.T) {
 	cluster := servers.StartEtcdCluster(t, 3, servers.EtcdOptions{})
-	c := client(t, 10*time.Second, cluster.Addrs()...)
-	cluster.Followers()[0].Stop()
-	for range 5 {
+	s := opened(t, cluster.Addrs()...)
+	c := holdfast.New(s, holdfast.WithTTL(10*time.Second))
+	defer c.Close()
+	pair := func() {
+		t.Helper()
 		lease, err := c.Lock(bounded(t, patience), "a")
+		if err == nil {
+			err = lease.Unlock(bounded(t, patience))
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := lease.Unlock(bounded(t, patience)); err != nil {
-			t.Fatal(err)
-		}
 	}
+	hanging := cluster.Followers()[0]
+	connected := func() *conn {
+		s.config.conns.mu.Lock()
+		defer s.config.conns.mu.Unlock()
+		for _, one := range s.config.conns.all {
+			if one.RemoteAddr().String() == hanging.Addr() {
+				return one
+			}
+		}
+		return nil
+	}
+	for connected() == nil {
+		pair()
+	}
+	before := connected()
+	hanging.Stop()
+	begin := time.Now()
+	for connected() == before {
+		pair()
+	}
+	if took := time.Since(begin); took > pingAfter {
+		t.Errorf("the connection was given up after %v, which gRPC does by itself", took)
+	}
+	pair()
 }
 
 func TestGrantsAndTokensSurviveARestartOfTheServer(t *testing.T) {
@@ -402,7 +428,9 @@ func TestAWaiterWhoseLeaseIsOverIsNotGranted(t *testing.T) {
 	must(t, s, dead, 2) // at the end, though the name is free
 	must(t, s, live, 0)
 
-	// Also if its lease ends between the look and the grant.
+	// Also if its lease ends between the look and the grant, and who is next now has not asked.
+	behind := request("a", true)
+	must(t, s, behind, 2)
 	if err := s.Release(bounded(t, patience), "a", live.ID, store.Keep{}); err != nil {
 		t.Fatal(err)
 	}
@@ -415,11 +443,10 @@ func TestAWaiterWhoseLeaseIsOverIsNotGranted(t *testing.T) {
 	if _, err := look.Revoke(bounded(t, patience), clientv3.LeaseID(c.place.id)); err != nil {
 		t.Fatal(err)
 	}
-	last := request("a", false)
-	must(t, s, last, 0) // as nobody waits any more
 	if _, done, err := a.decide(bounded(t, patience)); done || err != nil {
 		t.Errorf("granted with a lease that was over: %v", err)
 	}
+	must(t, s, behind, 0)
 }
 
 // etcd #19597: a waiter was not told that its session had died.

@@ -3,13 +3,11 @@ package etcdstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"google.golang.org/grpc/peer"
 )
 
 const (
@@ -21,9 +19,6 @@ const (
 	// maxIdle bounds how many unused leases a handle keeps for one TTL. Those beyond it end by
 	// themselves.
 	maxIdle = 256
-
-	// keepAhead is how many keep-alives are sent before an answer is awaited.
-	keepAhead = 64
 )
 
 // A lease of etcd belongs to one identity at a time, so that each grant has an end of its own
@@ -171,49 +166,12 @@ func (s *Store) keepAlive(ctx context.Context, l *lease) (bool, error) {
 
 // keepAlives starts the time of leases anew, and reports which there are.
 func (s *Store) keepAlives(ctx context.Context, leases []*lease) ([]bool, error) {
-	sent := sinceBase()
-	limit := hung + time.Duration(len(leases))*hung/1000
-	if !s.several {
-		limit = time.Hour // that of the caller's context
+	if s.several {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, hung+time.Duration(len(leases))*hung/1000)
+		defer cancel()
 	}
-	limited, cancel := context.WithTimeout(ctx, limit)
-	defer cancel() // ends the stream
-	stream, err := s.leases.LeaseKeepAlive(limited)
-	if err != nil {
-		return nil, err
-	}
-	alive, err := exchange(stream, leases, sent)
-	if err != nil && limited.Err() != nil && ctx.Err() == nil {
-		if p, ok := peer.FromContext(stream.Context()); ok {
-			s.config.conns.hung(p, sent)
-		}
-	}
-	return alive, err
-}
-
-// exchange sends a keep-alive for each lease, some before the first answer.
-func exchange(stream pb.Lease_LeaseKeepAliveClient, leases []*lease, sent time.Duration) ([]bool, error) {
-	alive := make([]bool, len(leases))
-	next := 0
-	for i := range leases {
-		for ; next < min(len(leases), i+keepAhead); next++ {
-			if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: leases[next].id}); err != nil {
-				_, err = stream.Recv() // which tells why
-				return nil, err
-			}
-		}
-		resp, err := stream.Recv() // in the order of the requests
-		if err != nil {
-			return nil, err
-		}
-		if resp.ID != leases[i].id {
-			return nil, fmt.Errorf("asked to keep lease %x alive, answered for %x", leases[i].id, resp.ID)
-		}
-		if alive[i] = resp.TTL > 0; alive[i] {
-			leases[i].began(sent, resp.TTL)
-		}
-	}
-	return alive, nil
+	return s.keeper.keep(ctx, leases)
 }
 
 // leftOf is how long a lease has, 0 if there is none.

@@ -40,6 +40,15 @@ type Option func(*config)
 // stores of one prefix exclude each other.
 func Prefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
 
+// Heartbeat sets how long a waiter that stopped asking keeps its place; 8 s unless given. etcd
+// counts whole seconds. All who use a prefix may have their own.
+func Heartbeat(d time.Duration) Option { return func(c *config) { c.heartbeat = d } }
+
+// MinTTL sets the shortest TTL that may be asked for; 2 s unless given, the shortest of servers
+// with the usual election timeout of a second. It is 1.5 election timeouts, in whole seconds;
+// what is less is granted as that.
+func MinTTL(d time.Duration) Option { return func(c *config) { c.minTTL = d } }
+
 type config struct {
 	prefix    string
 	heartbeat time.Duration
@@ -62,10 +71,11 @@ type Store struct {
 	end  context.CancelFunc
 	once sync.Once
 
-	seen  atomic.Int64 // the highest revision that was heard of
-	floor atomic.Pointer[floorMark]
-	pool  pool
-	waits waits
+	seen   atomic.Int64 // the highest revision that was heard of
+	floor  atomic.Pointer[floorMark]
+	pool   pool
+	keeper keeper
+	waits  waits
 
 	mu     sync.Mutex
 	claims map[claimKey]*claim
@@ -114,6 +124,7 @@ func newStore(client *clientv3.Client, c config) *Store {
 		several: len(client.Endpoints()) > 1,
 	}
 	s.life, s.end = context.WithCancel(context.Background())
+	s.keeper.store = s
 	s.waits.init(s, pb.NewWatchClient(conn))
 	return s
 }
@@ -136,6 +147,7 @@ func (s *Store) Close() error {
 	s.once.Do(func() {
 		s.end()
 		s.waits.close()
+		s.keeper.close()
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
 		s.closeLeases(ctx)

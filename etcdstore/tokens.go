@@ -14,6 +14,10 @@ import (
 // With it tokens stay below 2^53 for 2^43 revisions, 28 years of ten thousand a second.
 const block = 1024
 
+// slop is how many revisions a write may come after the last that its client has heard of,
+// without its token being above 2^53.
+const slop = 1 << 30
+
 // A floorMark is the key that says how far tokens are above the revisions: what it holds, and
 // the revision at which that was written. It is 0 until somebody asks for tokens above what
 // the revisions give, and only grows. Every grant compares its revision, so that none is made
@@ -41,7 +45,7 @@ func parseFloor(r *pb.RangeResponse) (floorMark, error) {
 // whether that is more than it does. Seen is a revision that is not above the current one.
 func (m floorMark) above(floor, seen int64) (base int64, raise bool, err error) {
 	base = max(m.base, floor/block-seen)
-	if tokenAt(seen+1, base)+block-1 > store.MaxToken {
+	if tokenAt(seen+slop, base) > store.MaxToken {
 		return 0, false, tokensOver(floor)
 	}
 	return base, base > m.base, nil

@@ -153,7 +153,8 @@ func (p *Process) Shutdown() {
 	p.finish(halt)
 }
 
-// Stop suspends the server with SIGSTOP: connections stay open and nothing answers.
+// Stop suspends the server with SIGSTOP, and waits until it is: connections stay open and
+// nothing answers.
 func (p *Process) Stop() {
 	p.t.Helper()
 	p.mu.Lock()
@@ -162,6 +163,11 @@ func (p *Process) Stop() {
 		p.t.Fatalf("stop %s: %v", p.prog.binary, err)
 	}
 	p.stopped = true
+	for deadline := time.Now().Add(exitLimit); !asleep(p.cmd.Process.Pid); time.Sleep(startInterval) {
+		if time.Now().After(deadline) {
+			p.t.Fatalf("%s runs %v after SIGSTOP", p.prog.binary, exitLimit)
+		}
+	}
 }
 
 // Continue lets a stopped server go on. A server that was not stopped stays as it is.

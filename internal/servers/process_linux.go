@@ -1,10 +1,26 @@
 package servers
 
-import "syscall"
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"syscall"
+)
 
 // childAttributes puts a server into its own process group, out of reach of the terminal's
 // Ctrl-C, and ends it with the test binary, even if that is killed. The kernel watches the
 // thread that started the child; Go ends a thread only with a goroutine that locked it.
 func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+// asleep reports whether a process that got SIGSTOP has stopped. One of its threads has to
+// run to stop them all, and until then the others go on: on a busy machine for a while.
+func asleep(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return true // it has ended
+	}
+	_, state, _ := bytes.Cut(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" "))
+	return len(state) > 0 && state[0] == 'T'
 }
