@@ -173,8 +173,8 @@ func (h *holding) look() {
 
 // whyNotRenewed says why the deadline comes closer.
 func (h *holding) whyNotRenewed() error {
-	const call = 100 * time.Millisecond // the lock counts from when it was asked for
-	if h.maxHoldSet && !h.lease.Deadline().Add(call).Before(h.since.Add(h.maxHold)) {
+	const aBit = 10 * time.Millisecond
+	if h.maxHoldSet && !h.lease.Deadline().Add(aBit).Before(h.since.Add(h.maxHold)) {
 		return fmt.Errorf("--max-hold %v is over", h.maxHold)
 	}
 	if failure := h.failure.Load(); failure != nil {

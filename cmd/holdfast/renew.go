@@ -76,8 +76,7 @@ func renewCommand() *cli.Command {
 			case renewed[0].Status == store.Gone:
 				return holdfast.ErrNotHeld
 			}
-			granted := renewed[0].TTL
-			deadline = sent.Add(granted - min(granted/20, time.Second)) // as the library counts
+			deadline = sent.Add(leaseTime(renewed[0].TTL))
 			return nil
 		},
 		func(name string, id store.ID) int {
@@ -87,6 +86,10 @@ func renewCommand() *cli.Command {
 			return output(evalLines([]lockVar{{"HOLDFAST_DEADLINE", fmt.Sprint(deadline.Unix())}}))
 		})
 }
+
+// leaseTime is how long a lock of a TTL counts for its holder, from when it was asked for: as
+// the library has it.
+func leaseTime(ttl time.Duration) time.Duration { return ttl - min(ttl/20, time.Second) }
 
 // modeOf returns how the grant holds the name: a renewal must not change it.
 func modeOf(ctx context.Context, st store.Store, name string, id store.ID) (store.Mode, error) {

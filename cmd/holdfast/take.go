@@ -22,7 +22,7 @@ type runner struct {
 	client  atomic.Pointer[holdfast.Client]
 	store   store.Store
 	lease   *holdfast.Lease
-	since   time.Time // when it was granted
+	since   time.Time // from when the lock counts: when it was asked for with success
 	renewed chan struct{}
 	failure atomic.Pointer[error] // of the last renewal, if it failed
 	dieOf   syscall.Signal        // how to end: as Ctrl-C ends other programs
@@ -123,9 +123,12 @@ func (r *runner) takeLock() int {
 				return r.noLock(res.err, time.Since(begin))
 			}
 			r.failure.Store(nil)
-			r.since = time.Now()
-			waited := r.since.Sub(begin)
+			waited := time.Since(begin)
 			end := r.lease.Deadline()
+			r.since = end.Add(-leaseTime(r.ttl))
+			if r.maxHoldSet {
+				r.since = end.Add(-min(leaseTime(r.ttl), r.maxHold))
+			}
 			r.report.note(event{Event: "acquired", Token: r.lease.Token(), ID: r.lease.ID().String(), Waited: seconds(waited), End: &end},
 				"got %q after %s, token %d", r.name, waited.Round(time.Microsecond), r.lease.Token())
 			return 0

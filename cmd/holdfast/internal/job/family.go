@@ -17,7 +17,7 @@ type family struct {
 
 // signal sends a signal to all of the family.
 func (f *family) signal(sig syscall.Signal) {
-	others, _, _ := f.members() // first: killing parents cuts the ties
+	others, _ := f.members() // first: killing parents cuts the ties
 	syscall.Kill(-f.group, sig)
 	for _, p := range others {
 		if p.group != f.group {
@@ -26,24 +26,12 @@ func (f *family) signal(sig syscall.Signal) {
 	}
 }
 
-// looks is how often nobody has to be found while processes come and go. One that makes
-// another and ends, again and again, is missed by many a look at the list.
-const looks = 20
-
 // alive reports whether anyone of the family still runs. Zombies do not.
 func (f *family) alive() bool {
-	for range looks {
-		all, sure, err := f.members()
-		switch {
-		case err != nil:
-			return syscall.Kill(-f.group, 0) == nil
-		case len(all) > 0:
-			return true
-		case sure:
-			return false
-		}
+	if all, known := f.members(); known {
+		return len(all) > 0
 	}
-	return false
+	return syscall.Kill(-f.group, 0) == nil
 }
 
 // kill kills until nobody is left. It gives up at a time: a process that hangs in the
@@ -51,7 +39,7 @@ func (f *family) alive() bool {
 func (f *family) kill(until time.Time) error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		f.signal(syscall.SIGKILL)
-		if !f.alive() {
+		if !f.alive() && !f.alive() { // a list that changes while it is read may lack somebody
 			return nil
 		}
 		if time.Now().After(until) {
@@ -60,7 +48,7 @@ func (f *family) kill(until time.Time) error {
 		time.Sleep(pause)
 	}
 	left := "the group"
-	if all, _, _ := f.members(); len(all) > 0 {
+	if all, _ := f.members(); len(all) > 0 {
 		left = fmt.Sprintf("process %d", all[0].pid)
 	}
 	return fmt.Errorf("%s could not be killed: it hangs in the kernel or belongs to another user", left)
@@ -69,15 +57,45 @@ func (f *family) kill(until time.Time) error {
 // A process is one line of the list of processes.
 type process struct {
 	pid, parent, group int
-	zombie             bool
+	zombie             bool // it has ended, and has no children
 }
 
-// members picks the family out of all processes. It is not sure that these are all if some
-// ended while it looked: what they made meanwhile is not among them.
-func (f *family) members() (members []process, sure bool, err error) {
-	all, sure, err := processes()
+// members lists the family.
+func (f *family) members() (members []process, known bool) {
+	if f.root != 0 {
+		if members, err := f.descendants(f.root); err == nil {
+			return members, true
+		}
+	}
+	return f.pick()
+}
+
+// descendants lists all below a process. Whoever is seen counts, even if it has ended when
+// it is looked at: it may have made another, who is found next time as a child of the root.
+func (f *family) descendants(of int) ([]process, error) {
+	pids, err := children(of)
 	if err != nil {
-		return nil, false, err
+		return nil, err
+	}
+	var members []process
+	for _, pid := range pids {
+		p, _ := readProcess(pid)
+		if p.zombie || f.not != nil && pid == f.not() {
+			continue
+		}
+		members = append(members, p)
+		below, _ := f.descendants(pid)
+		members = append(members, below...)
+	}
+	return members, nil
+}
+
+// pick picks the family out of all processes. It is for systems without a list of children,
+// and for a group whose root is gone.
+func (f *family) pick() (members []process, known bool) {
+	all, err := processes()
+	if err != nil {
+		return nil, false
 	}
 	not := 0
 	if f.not != nil {
@@ -97,10 +115,6 @@ func (f *family) members() (members []process, sure bool, err error) {
 				continue
 			}
 			seen[p.pid] = true
-			if p.zombie {
-				sure = false
-				continue
-			}
 			members = append(members, p)
 			walk(children[p.pid])
 		}
@@ -113,5 +127,5 @@ func (f *family) members() (members []process, sure bool, err error) {
 			walk([]process{p})
 		}
 	}
-	return members, sure, nil
+	return members, true
 }

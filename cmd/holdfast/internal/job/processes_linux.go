@@ -3,7 +3,6 @@ package job
 import (
 	"bytes"
 	"os"
-	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -19,37 +18,58 @@ func rename(name string) {
 	os.WriteFile("/proc/self/comm", []byte(name), 0)
 }
 
-// processes lists all processes. Whole is false if one had ended when it was its turn.
-func processes() (all []process, whole bool, err error) {
+// processes lists all processes that are not zombies.
+func processes() ([]process, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	defer dir.Close()
 	names, err := dir.Readdirnames(-1)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	all, whole = make([]process, 0, len(names)), true
-	for _, name := range slices.Backward(names) { // the youngest first: they are the quickest to go
+	all := make([]process, 0, len(names))
+	for _, name := range names {
 		pid, err := strconv.Atoi(name)
 		if err != nil {
 			continue
 		}
-		if p, ok := readProcess(pid); ok {
+		if p, ok := readProcess(pid); ok && !p.zombie {
 			all = append(all, p)
-		} else {
-			whole = false
 		}
 	}
 	if len(all) == 0 {
-		return nil, false, os.ErrNotExist // no such file system here
+		return nil, os.ErrNotExist // no such file system here
 	}
-	return all, whole, nil
+	return all, nil
 }
 
-// readProcess reads about one process.
+// children lists the children of all threads of a process. Not every kernel can.
+func children(pid int) ([]int, error) {
+	tasks := "/proc/" + strconv.Itoa(pid) + "/task/"
+	entries, err := os.ReadDir(tasks)
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, e := range entries {
+		list, err := os.ReadFile(tasks + e.Name() + "/children")
+		if err != nil && e.Name() == strconv.Itoa(pid) {
+			return nil, err
+		}
+		for _, field := range bytes.Fields(list) {
+			if pid, err := strconv.Atoi(string(field)); err == nil {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids, nil
+}
+
+// readProcess reads about one process. It knows no more than its number if that has ended.
 func readProcess(pid int) (p process, ok bool) {
+	p.pid = pid
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return p, false // it has ended in the meantime
@@ -59,7 +79,7 @@ func readProcess(pid int) (p process, ok bool) {
 	if len(fields) < 3 {
 		return p, false
 	}
-	p.pid, p.zombie = pid, bytes.ContainsAny(fields[0], "ZXx")
+	p.zombie = bytes.ContainsAny(fields[0], "ZXx")
 	p.parent, _ = strconv.Atoi(string(fields[1]))
 	p.group, _ = strconv.Atoi(string(fields[2]))
 	return p, true
