@@ -1,0 +1,29 @@
+//go:build unix
+
+package main
+
+import (
+	"testing"
+
+	"github.com/holdfast-lock/holdfast/internal/servers"
+)
+
+func TestAServerIsNamedByItsURL(t *testing.T) {
+	s := newSite(t)
+	server := servers.StartRedis(t, servers.RedisOptions{Password: "sEcReT"})
+	s.env = append(s.env, "HOLDFAST_STORE=redis://:sEcReT@"+server.Addr())
+	holder := s.hold("a")
+	p := s.run("run", "-n", "a", "--", "true")
+	p.wantCode(75)
+	p.wantErr(`"a" is held by ` + hostname(t))
+	waiter := s.start("run", "a", "--", "true")
+	s.waiting("a", 1)
+	s.write("go", "")
+	holder.wantCode(0)
+	waiter.wantCode(0)
+
+	server.Kill()
+	p = s.run("run", "a", "--", "true")
+	p.wantCode(69)
+	p.wantErr("cannot open the store: redis://:***@" + server.Addr())
+}
