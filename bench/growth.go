@@ -147,11 +147,11 @@ func (b *bench) turnCost(ctx context.Context, clients []*holdfast.Client) (float
 		wg.Go(func() {
 			for first := true; ; first = false {
 				lease, err := c.Lock(ctx, "queued")
-				if ctx.Err() != nil {
-					return
-				}
 				if err == nil {
 					err = lease.Unlock(ctx)
+				}
+				if ctx.Err() != nil {
+					return
 				}
 				if err != nil {
 					failed <- err

@@ -66,7 +66,7 @@ func holderRole(ctx context.Context, args []string, _ *bufio.Scanner) error {
 		return err
 	}
 	defer l.Close()
-	client := l.(*holdfastLocker)
+	client := l.(holdfastLocker)
 	leases := make([]*holdfast.Lease, n)
 	names := make([]string, n)
 	for i := range names {
@@ -107,7 +107,7 @@ func holderRole(ctx context.Context, args []string, _ *bufio.Scanner) error {
 }
 
 // warmUp lets the client library allocate what it keeps: pipelines and their buffers.
-func warmUp(ctx context.Context, client *holdfastLocker) error {
+func warmUp(ctx context.Context, client holdfastLocker) error {
 	_, err := pairRate(client, "warm", 64, 50*time.Millisecond)
 	return err
 }

@@ -13,6 +13,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -90,11 +91,7 @@ func mainRun(c config, run, out, profile string) (err error) {
 	b.log = func(format string, args ...any) {
 		fmt.Fprintf(os.Stderr, "%4.0fs  %s\n", time.Since(begin).Seconds(), fmt.Sprintf(format, args...))
 	}
-	if err := b.run(ctx, pattern); err != nil {
-		return err
-	}
-	if err := b.report.table(os.Stdout); err != nil {
-		return err
-	}
-	return b.report.save(out)
+	// What was found before something failed is worth having.
+	err = b.run(ctx, pattern)
+	return errors.Join(err, b.report.table(os.Stdout), b.report.save(out))
 }
