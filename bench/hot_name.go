@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -145,7 +146,16 @@ func rushFor(lockers []locker, name string, d time.Duration) (rush, error) {
 			}
 		})
 	}
-	wg.Wait()
+	done := make(chan struct{})
+	go func() {
+		wg.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(d + hangs):
+		return rush{}, errors.New("some of them do not come back")
+	}
 	took := time.Since(begin)
 	r := rush{least: each[0].n}
 	var waits histogram

@@ -117,7 +117,7 @@ func waiterRole(ctx context.Context, args []string, in *bufio.Scanner) error {
 	errs := make([]error, n)
 	for i := range n {
 		wg.Go(func() {
-			h, err := lockSoon(ctx, l, awaited)
+			h, err := l.Lock(ctx, awaited)
 			if err == nil {
 				h.Unlock(context.Background())
 				errs[i] = errors.New("the lock was granted while another held it")

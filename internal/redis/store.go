@@ -22,12 +22,6 @@ const (
 	// several times in it.
 	minTTL = 100 * time.Millisecond
 
-	// maxBehind is how far tokens may be behind the server's clock before take.lua sets them
-	// to it. A failover to a replica that lags behind takes longer than this; so the first
-	// token of the new primary is above those that the old one gave, even the ones that the
-	// replica never heard of.
-	maxBehind = 200 * time.Millisecond
-
 	// clockEvery is how often a client asks for the server's clock, and clockError how far
 	// its own may go wrong in between. It must not be ahead of the server's, which is what
 	// tokens count from when the counter was lost.

@@ -3,7 +3,10 @@
 -- the caller knows it.
 -- Returns the token, or what is in the way: its record, its time left, and the last token.
 local token = redis.call('INCR', KEYS[2])
-if token < ARGV[3] - 200000 then -- see maxBehind in store.go
+-- Tokens are set to the clock when they are 200 ms behind. A failover to a replica that lags
+-- behind takes longer; so the first token of the new primary is above those that the old one
+-- gave, even the ones that the replica never heard of.
+if token < ARGV[3] - 200000 then
   if token < 1e15 then
     return false -- the counter was lost: acquire.lua asks the clock itself
   end
