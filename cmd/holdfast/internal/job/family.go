@@ -39,7 +39,11 @@ func (f *family) alive() bool {
 func (f *family) kill(until time.Time) error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		f.signal(syscall.SIGKILL)
-		if !f.alive() && !f.alive() { // a list that changes while it is read may lack somebody
+		alive := f.alive()
+		if !alive {
+			alive = f.alive() // a list that changes while it is read may lack somebody
+		}
+		if !alive {
 			return nil
 		}
 		if time.Now().After(until) {
