@@ -98,10 +98,9 @@ func (s *Store) explain(err error) error {
 	return err
 }
 
-// A dialer connects the library, and listens to what a server says when a session begins:
-// its number and its timeout, which the library keeps to itself.
+// A dialer connects the library, through links.
 type dialer struct {
-	hello func(session int64, timeout time.Duration)
+	store *Store
 
 	mu     sync.Mutex
 	conn   net.Conn
@@ -125,7 +124,7 @@ func (d *dialer) dial(network, address string, timeout time.Duration) (net.Conn,
 		return nil, errShut
 	}
 	d.conn = conn
-	return newLink(conn, d.hello), nil
+	return newLink(conn, d.store), nil
 }
 
 // sever ends the connection without a word, for good. The session lives on until its timeout.

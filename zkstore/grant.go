@@ -48,12 +48,12 @@ func (s *Store) tokenBase() (base, error) {
 		if b.known {
 			return b, nil
 		}
-		data, stat, _, err := s.conn.GetW(s.basePath())
+		data, stat, err := s.conn.Get(s.basePath()) // and watch: see isWatched
 		b.value, b.exists, b.known = 0, true, true
 		if errors.Is(err, zk.ErrNoNode) {
 			b.exists = false
 			var found bool
-			if found, _, _, err = s.conn.ExistsW(s.basePath()); found {
+			if found, _, err = s.conn.Exists(s.basePath()); found {
 				continue
 			}
 		}

@@ -18,18 +18,24 @@ const (
 	maxFrame = 1 << 30
 
 	// Of ZooKeeper's protocol: kinds of requests, and sizes of what replies consist of.
-	opMulti    = 14
 	opCreate   = 1
+	opExists   = 3
+	opGet      = 4
+	opChildren = 12
+	opMulti    = 14
 	opCreate2  = 15
 	sizeHeader = 4 + 8 + 4 // of a reply: which request, number of the last change, error
 	sizeResult = 4 + 1 + 4 // before each result of a transaction: kind, whether it is the last, error
 	sizeStat   = 68
 )
 
-// A link is one connection of the library. It passes packets on as they are, but for two
-// things that the library does not know:
+// A link is one connection of the library. It passes packets on as they are, but for three
+// things that the library does not know, or not well:
 //
 //   - The first reply tells the session and its timeout, which the library keeps to itself.
+//   - Watches are asked for here. The library's own stay until their node changes, though
+//     nobody cares any more, and it sets them anew after the next answers have come, so that
+//     news can be missed. Here they end with their connection, and who waits asks again.
 //   - A container that is made in a transaction has a result of another kind than other nodes,
 //     with a stat behind the path, which the library refuses. The link takes the stat out.
 type link struct {
@@ -38,22 +44,30 @@ type link struct {
 	rest  []byte // of the packet that is being read
 	frame []byte
 	begun bool
-	hello func(session int64, timeout time.Duration)
+	store *Store
 
 	mu     sync.Mutex
 	multis map[uint32]struct{} // transactions under way
 }
 
-func newLink(conn net.Conn, hello func(int64, time.Duration)) *link {
-	return &link{Conn: conn, in: bufio.NewReaderSize(conn, 64<<10), hello: hello, multis: make(map[uint32]struct{})}
+func newLink(conn net.Conn, s *Store) *link {
+	return &link{Conn: conn, in: bufio.NewReaderSize(conn, 64<<10), store: s, multis: make(map[uint32]struct{})}
 }
 
 // Write is called with one packet at a time.
 func (l *link) Write(p []byte) (int, error) {
-	if len(p) >= 12 && binary.BigEndian.Uint32(p[8:]) == opMulti {
-		l.mu.Lock()
-		l.multis[binary.BigEndian.Uint32(p[4:])] = struct{}{}
-		l.mu.Unlock()
+	const path = 16 // behind its length; the last byte of these requests asks for a watch
+	if len(p) > path {
+		switch op := binary.BigEndian.Uint32(p[8:]); op {
+		case opMulti:
+			l.mu.Lock()
+			l.multis[binary.BigEndian.Uint32(p[4:])] = struct{}{}
+			l.mu.Unlock()
+		case opExists, opGet, opChildren:
+			if l.store.isWatched(op, string(p[path:len(p)-1])) {
+				p = append(p[:len(p)-1:len(p)-1], 1)
+			}
+		}
 	}
 	return l.Conn.Write(p)
 }
@@ -91,7 +105,7 @@ func (l *link) next() error {
 	case !l.begun && n >= 16:
 		l.begun = true
 		timeout := time.Duration(binary.BigEndian.Uint32(l.frame[8:])) * time.Millisecond
-		l.hello(int64(binary.BigEndian.Uint64(l.frame[12:])), timeout)
+		l.store.hello(int64(binary.BigEndian.Uint64(l.frame[12:])), timeout)
 	case l.begun && n >= sizeHeader && l.ofMulti(binary.BigEndian.Uint32(l.frame[4:])):
 		l.frame = plainResult(l.frame)
 	}

@@ -103,7 +103,7 @@ func openWith(ctx context.Context, u *store.URL, heartbeat time.Duration) (*Stor
 	if u.User != "" {
 		s.acl = zk.DigestACL(zk.PermAll, u.User, u.Password())
 	}
-	s.dialer = &dialer{hello: s.hello}
+	s.dialer = &dialer{store: s}
 	conn, _, err := zk.Connect(a.hosts, a.session,
 		zk.WithDialer(s.dialer.dial), zk.WithHostProvider(&hosts{}), zk.WithEventCallback(s.event),
 		zk.WithLogger(quiet{}), zk.WithLogInfo(false))

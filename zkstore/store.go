@@ -128,7 +128,10 @@ func (s *Store) usable(ctx context.Context) error {
 func (s *Store) hello(session int64, timeout time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.baseChanged() // the watch is set anew, perhaps after the next request
+	for k := range s.watches { // they went with the connection before
+		s.fire(k)
+	}
+	s.baseChanged()
 	if session == s.session {
 		return
 	}

@@ -22,9 +22,8 @@ type watchKey struct {
 	kind watchKind
 }
 
-// watch returns a channel that is closed when a node changes or ends, or nil if it does not
-// exist. All who watch one node share one watch at the server, because the library would
-// keep each until the node changes.
+// watch returns a channel that is closed when a node changes or ends, or the connection does,
+// or nil if it does not exist. All who watch one node share a watch.
 func (s *Store) watch(path string, kind watchKind) (<-chan struct{}, error) {
 	k := watchKey{path, kind}
 	s.mu.Lock()
@@ -37,9 +36,9 @@ func (s *Store) watch(path string, kind watchKind) (<-chan struct{}, error) {
 	s.mu.Unlock()
 	var err error
 	if kind == watchEnd {
-		_, _, _, err = s.conn.ChildrenW(path)
+		_, _, err = s.conn.Children(path)
 	} else {
-		_, _, _, err = s.conn.GetW(path)
+		_, _, err = s.conn.Get(path)
 	}
 	if err != nil {
 		s.mu.Lock()
@@ -52,6 +51,17 @@ func (s *Store) watch(path string, kind watchKind) (<-chan struct{}, error) {
 	return w, err
 }
 
+// isWatched reports whether a request is to set a watch: see link.
+func (s *Store) isWatched(op uint32, path string) bool {
+	kind := watchData
+	if op == opChildren {
+		kind = watchEnd
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.watches[watchKey{path, kind}] != nil || path == s.basePath()
+}
+
 // fire ends a watch. It needs the mutex.
 func (s *Store) fire(k watchKey) {
 	if w := s.watches[k]; w != nil {
@@ -60,7 +70,8 @@ func (s *Store) fire(k watchKey) {
 	}
 }
 
-// event is called by the library. It must not block.
+// event is called by the library, before it reads what the server sent next. It must not
+// block.
 func (s *Store) event(e zk.Event) {
 	if e.Path == "" {
 		return
