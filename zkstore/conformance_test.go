@@ -14,7 +14,7 @@ import (
 )
 
 // quick is a heartbeat that tests can wait for.
-const quick = 1500 * time.Millisecond
+const quick = 1200 * time.Millisecond
 
 // openQuick opens a URL with a quick heartbeat.
 func openQuick(t testing.TB, url string) *Store {
@@ -39,7 +39,7 @@ func conform(t *testing.T, addrs ...string) {
 		Open:    func(t testing.TB) store.Store { return openQuick(t, "zk://"+strings.Join(addrs, ",")+"?session=60s") },
 		Residue: func(t testing.TB) []string { return nodes(t, admin, defaultRoot) },
 		TTL:     500 * time.Millisecond,
-		Slack:   700 * time.Millisecond,
+		Slack:   500 * time.Millisecond,
 	})
 }
 

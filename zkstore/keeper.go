@@ -19,6 +19,7 @@ const retryAfter = time.Second
 type keeper struct {
 	s     *Store
 	heap  claimHeap // with the store's mutex
+	at    time.Time // when it looks again; likewise
 	wake  chan struct{}
 	quit  chan struct{}
 	ended chan struct{}
@@ -44,7 +45,7 @@ func (k *keeper) put(c *claim) {
 	} else {
 		heap.Fix(&k.heap, c.index)
 	}
-	if c.index == 0 {
+	if c.end.Before(k.at) {
 		select {
 		case k.wake <- struct{}{}:
 		default:
@@ -64,7 +65,8 @@ func (k *keeper) run() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	answered := make(chan struct{}, 1)
-	var asked time.Time // of a question under way
+	var asked time.Time // when the servers were spoken to last
+	asking := false
 	for {
 		due, next, busy := k.due(time.Now())
 		for _, c := range due {
@@ -72,44 +74,26 @@ func (k *keeper) run() {
 				return
 			}
 		}
-		if busy {
-			if asked.IsZero() {
-				asked = time.Now()
-				go func() { // one at a time
-					k.s.conn.Exists(k.s.root)
-					answered <- struct{}{}
-				}()
-			} else if time.Since(asked) > k.s.silence() {
-				k.s.dialer.drop() // another server may answer
-			}
-			next = min(next, k.s.beat())
+		switch silent := time.Since(asked); {
+		case busy && !asking && silent >= k.s.beat():
+			asking, asked = true, time.Now()
+			go func() { // one at a time
+				k.s.conn.Exists(k.s.root)
+				answered <- struct{}{}
+			}()
+		case asking && silent > k.s.silence():
+			k.s.dialer.drop() // another server may answer
 		}
 		timer.Reset(next)
 		select {
 		case <-timer.C:
 		case <-k.wake:
 		case <-answered:
-			asked = time.Time{}
-			// The next question has its time; what is due does not wait.
-			if !k.pause(timer, min(next, k.s.beat())) {
-				return
-			}
+			asking = false
 		case <-k.quit:
 			return
 		}
 	}
-}
-
-// pause waits for a time, or for something that is due earlier. It is false after quit.
-func (k *keeper) pause(timer *time.Timer, d time.Duration) bool {
-	timer.Reset(d)
-	select {
-	case <-timer.C:
-	case <-k.wake:
-	case <-k.quit:
-		return false
-	}
-	return true
 }
 
 // due takes what is over out of the heap, and says when to look again, and whether anything
@@ -125,11 +109,15 @@ func (k *keeper) due(now time.Time) (due []*claim, next time.Duration, busy bool
 		}
 		due = append(due, c)
 	}
-	next = time.Hour
+	next, busy = time.Hour, len(k.s.mine) > 0
 	if len(k.heap) > 0 {
 		next = k.heap[0].end.Sub(now)
 	}
-	return due, next, len(k.s.mine) > 0
+	if busy {
+		next = min(next, k.s.beat())
+	}
+	k.at = now.Add(next)
+	return due, next, busy
 }
 
 // end removes a node whose time is over. It is false when the keeper has to end.

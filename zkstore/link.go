@@ -3,6 +3,7 @@ package zkstore
 import (
 	"bufio"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"net"
 	"sync"
@@ -37,7 +38,8 @@ const (
 //     nobody cares any more, and it sets them anew after the next answers have come, so that
 //     news can be missed. Here they end with their connection, and who waits asks again.
 //   - A container that is made in a transaction has a result of another kind than other nodes,
-//     with a stat behind the path, which the library refuses. The link takes the stat out.
+//     with a stat behind the path, which the library refuses. The link takes the stat out,
+//     and puts what is worth to know of it in the place of the path.
 type link struct {
 	net.Conn
 	in    *bufio.Reader
@@ -133,10 +135,26 @@ func plainResult(frame []byte) []byte {
 	if len(frame) < stat+sizeStat {
 		return frame
 	}
-	binary.BigEndian.PutUint32(frame[first:], opCreate)
-	frame = append(frame[:stat], frame[stat+sizeStat:]...)
-	binary.BigEndian.PutUint32(frame, uint32(len(frame)-4))
-	return frame
+	change := formatChange(int64(binary.BigEndian.Uint64(frame[stat:])), int64(binary.BigEndian.Uint64(frame[stat+16:])))
+	plain := make([]byte, 0, len(frame)+len(change))
+	plain = append(plain, frame[:path]...)
+	plain = binary.BigEndian.AppendUint32(plain, uint32(len(change)))
+	plain = append(plain, change...)
+	plain = append(plain, frame[stat+sizeStat:]...)
+	binary.BigEndian.PutUint32(plain[first:], opCreate)
+	binary.BigEndian.PutUint32(plain, uint32(len(plain)-4))
+	return plain
+}
+
+// formatChange and parseChange are how number and time of a change come out of a transaction
+// that makes a container.
+func formatChange(zxid, at int64) string { return fmt.Sprintf("%d %d", zxid, at) }
+
+func parseChange(text string) (zxid, at int64, err error) {
+	if _, err := fmt.Sscanf(text, "%d %d", &zxid, &at); err != nil {
+		return 0, 0, fmt.Errorf("zookeeper store: this server does not tell the number of a change: want ZooKeeper 3.5 or later")
+	}
+	return zxid, at, nil
 }
 
 func (l *link) SetReadDeadline(t time.Time) error {

@@ -240,8 +240,7 @@ func (s *Store) acquire(ctx context.Context, req *store.Request) (store.Answer, 
 }
 
 // takeFree takes a name that nobody uses: parent and node are made at once, so nobody can be
-// in front. The second write of the node tells the number of the change, which is the token,
-// and the session. It is not ok if the parent exists.
+// in front. It is not ok if the parent exists.
 func (s *Store) takeFree(req *store.Request) (answer store.Answer, ok bool, err error) {
 	added, err := s.tokenBase()
 	if err != nil {
@@ -252,9 +251,9 @@ func (s *Store) takeFree(req *store.Request) (answer store.Answer, ok bool, err 
 	c.rec.granted, c.rec.base = true, added.value
 	ops := []any{
 		&zk.CreateRequest{Path: parent, Acl: s.acl, Flags: zk.FlagContainer},
-		&zk.CreateRequest{Path: c.path(), Acl: s.acl, Flags: zk.FlagEphemeral},
-		&zk.SetDataRequest{Path: c.path(), Data: c.rec.encode(), Version: 0},
+		&zk.CreateRequest{Path: c.path(), Acl: s.acl, Flags: zk.FlagEphemeral, Data: c.rec.encode()},
 	}
+	session := s.currentSession()
 	results, err := s.conn.Multi(ops...)
 	if errors.Is(err, zk.ErrNoNode) {
 		if err = s.ensure(bucket); err != nil {
@@ -268,10 +267,13 @@ func (s *Store) takeFree(req *store.Request) (answer store.Answer, ok bool, err 
 	case err != nil:
 		return answer, false, err
 	}
-	stat := results[2].Stat
-	s.changed(c, stat)
+	var stat zk.Stat
+	if stat.Mzxid, stat.Mtime, err = parseChange(results[0].String); err != nil {
+		return answer, false, err
+	}
+	s.changed(c, &stat)
 	c.end = time.Now().Add(req.TTL)
-	if err := s.adopt(c, stat.EphemeralOwner); err != nil {
+	if err := s.adopt(c, session); err != nil {
 		return answer, false, err
 	}
 	answer, err = s.granted(c, req, added, 0)

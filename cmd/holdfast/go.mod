@@ -27,12 +27,15 @@ require (
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260414002931-afd174a4e478 // indirect
 	google.golang.org/grpc v1.82.1 // indirect
 	google.golang.org/protobuf v1.36.11 // indirect
+	github.com/go-zookeeper/zk v1.0.4 // indirect
+	github.com/redis/rueidis v1.0.79 // indirect
 )
 
 require (
 	github.com/dustin/go-humanize v1.0.1 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/holdfast-lock/holdfast/redisstore v0.0.0
+	github.com/holdfast-lock/holdfast/zkstore v0.0.0
 	github.com/mattn/go-isatty v0.0.20 // indirect
 	github.com/ncruces/go-strftime v1.0.0 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
@@ -50,3 +53,4 @@ replace (
 replace github.com/holdfast-lock/holdfast/redisstore => ../../redisstore
 
 replace github.com/holdfast-lock/holdfast/etcdstore => ../../etcdstore
+replace github.com/holdfast-lock/holdfast/zkstore => ../../zkstore

@@ -19,6 +19,7 @@ import (
 	_ "github.com/holdfast-lock/holdfast/redisstore" // redis: URLs
 	_ "github.com/holdfast-lock/holdfast/sqlstore"   // sqlite: URLs
 	"github.com/holdfast-lock/holdfast/store"
+	_ "github.com/holdfast-lock/holdfast/zkstore" // zk: URLs
 )
 
 const (
