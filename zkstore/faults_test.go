@@ -57,9 +57,9 @@ func has(id store.ID) func([]byte) bool {
 // One server for what can happen to its clients, because starting one takes long.
 func TestFaultsOfASingleServer(t *testing.T) {
 	server := servers.StartZooKeeper(t, servers.ZooKeeperOptions{})
-	for _, test := range []struct {
+	for i, test := range []struct {
 		name string
-		run  func(t *testing.T, server *servers.ZooKeeper)
+		run  func(t *testing.T, server *servers.ZooKeeper, root string)
 	}{
 		{"a create whose reply was lost is found by its identity", lostReply},
 		{"no node is left by a call that failed or was cancelled", cancelled},
@@ -71,21 +71,21 @@ func TestFaultsOfASingleServer(t *testing.T) {
 		{"nothing is left of many names", manyNames},
 		{"nothing is left of a process that died", died},
 	} {
-		t.Run(test.name, func(t *testing.T) { test.run(t, server) })
+		t.Run(test.name, func(t *testing.T) { test.run(t, server, fmt.Sprint("/root", i)) })
 	}
 }
 
 // A reply that is lost after the server has acted: the same identity asked again is the same
 // grant, and there is one node of it.
-func lostReply(t *testing.T, server *servers.ZooKeeper) {
+func lostReply(t *testing.T, server *servers.ZooKeeper, root string) {
 	proxy := faultproxy.Start(t, server.Addr())
 	admin := connect(t, server.Addr())
-	s := openQuick(t, "zk://"+proxy.Addr()+"?session=20s")
+	s := openQuick(t, "zk://"+proxy.Addr()+root+"?session=20s")
 	defer s.Close()
 	for _, queue := range []bool{false, true} {
 		req := request(fmt.Sprint("lost:", queue))
 		if queue {
-			other := openQuick(t, "zk://"+server.Addr())
+			other := openQuick(t, "zk://"+server.Addr()+root)
 			defer other.Close()
 			try(t, other, request(req.Name))
 		}
@@ -105,7 +105,7 @@ func lostReply(t *testing.T, server *servers.ZooKeeper) {
 			t.Errorf("granted %v", answer.Granted())
 		}
 		count := 0
-		for _, node := range nodes(t, admin, defaultRoot) {
+		for _, node := range nodes(t, admin, root) {
 			if strings.Contains(node, req.ID.String()) {
 				count++
 			}
@@ -119,10 +119,10 @@ func lostReply(t *testing.T, server *servers.ZooKeeper) {
 
 // samuel/go-zookeeper #237: a failed or cancelled call leaves its node in the queue, which
 // blocks everyone.
-func cancelled(t *testing.T, server *servers.ZooKeeper) {
+func cancelled(t *testing.T, server *servers.ZooKeeper, root string) {
 	proxy := faultproxy.Start(t, server.Addr())
 	admin := connect(t, server.Addr())
-	s := openQuick(t, "zk://"+proxy.Addr()+"?session=20s")
+	s := openQuick(t, "zk://"+proxy.Addr()+root+"?session=20s")
 	defer s.Close()
 	for i := range 6 {
 		req := request("cancelled")
@@ -148,17 +148,17 @@ func cancelled(t *testing.T, server *servers.ZooKeeper) {
 			defer cancel()
 			return s.Leave(ctx, req.Name, req.ID)
 		})
-		if left := nodes(t, admin, defaultRoot); len(left) != 0 {
+		if left := nodes(t, admin, root); len(left) != 0 {
 			t.Fatalf("round %d: left %v", i, left)
 		}
 	}
 }
 
 // curator #1121: acquired on the previous session's dying node.
-func earlierSession(t *testing.T, server *servers.ZooKeeper) {
+func earlierSession(t *testing.T, server *servers.ZooKeeper, root string) {
 	proxy := faultproxy.Start(t, server.Addr())
 	admin := connect(t, server.Addr())
-	s := openQuick(t, "zk://"+proxy.Addr()+"?session=2s")
+	s := openQuick(t, "zk://"+proxy.Addr()+root+"?session=2s")
 	defer s.Close()
 	req := request("a")
 	try(t, s, req)
@@ -170,7 +170,7 @@ func earlierSession(t *testing.T, server *servers.ZooKeeper) {
 	before := s.currentSession()
 	proxy.Drop()
 	servers.Poll(t, limit, func() error { // the server ends the session
-		if left := nodes(t, admin, defaultRoot); len(left) > 1 {
+		if left := nodes(t, admin, root); len(left) > 1 {
 			return fmt.Errorf("still %v", left)
 		}
 		return nil
@@ -189,7 +189,7 @@ func earlierSession(t *testing.T, server *servers.ZooKeeper) {
 		return err
 	})
 	// Another takes the name; the old waiter comes behind it, in the new session.
-	other := openQuick(t, "zk://"+server.Addr())
+	other := openQuick(t, "zk://"+server.Addr()+root)
 	defer other.Close()
 	if !try(t, other, request("a")).Granted() {
 		t.Fatal("a dead holder holds")
@@ -204,8 +204,8 @@ func earlierSession(t *testing.T, server *servers.ZooKeeper) {
 
 // A node that another session has of the same identity is taken over in its place; then the
 // end of that session means nothing.
-func takenOver(t *testing.T, server *servers.ZooKeeper) {
-	one, two := openQuick(t, "zk://"+server.Addr()+"?session=2s"), openQuick(t, "zk://"+server.Addr()+"?session=20s")
+func takenOver(t *testing.T, server *servers.ZooKeeper, root string) {
+	one, two := openQuick(t, "zk://"+server.Addr()+root+"?session=2s"), openQuick(t, "zk://"+server.Addr()+root+"?session=20s")
 	defer two.Close()
 	req := request("a")
 	first := try(t, one, req)
@@ -217,21 +217,21 @@ func takenOver(t *testing.T, server *servers.ZooKeeper) {
 	one.Close()
 	watch := connect(t, server.Addr())
 	time.Sleep(3 * time.Second) // the session's end, and a rest: nothing happens then
-	if left := nodes(t, watch, defaultRoot); len(left) != 2 {
+	if left := nodes(t, watch, root); len(left) != 2 {
 		t.Errorf("nodes %v, want a name and its holder", left)
 	}
 }
 
 // G2: the holder knows before anybody else can be granted, though it hears of nothing.
-func cutOff(t *testing.T, server *servers.ZooKeeper) {
+func cutOff(t *testing.T, server *servers.ZooKeeper, root string) {
 	proxy := faultproxy.Start(t, server.Addr())
 	ctx := bounded(t)
-	one, err := holdfast.Open(ctx, "zk://"+proxy.Addr()+"?session=2s")
+	one, err := holdfast.Open(ctx, "zk://"+proxy.Addr()+root+"?session=2s")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer one.Close()
-	two, err := holdfast.Open(ctx, "zk://"+server.Addr()+"?session=2s")
+	two, err := holdfast.Open(ctx, "zk://"+server.Addr()+root+"?session=2s")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,9 +270,9 @@ func cutOff(t *testing.T, server *servers.ZooKeeper) {
 	}
 }
 
-func restarted(t *testing.T, server *servers.ZooKeeper) {
+func restarted(t *testing.T, server *servers.ZooKeeper, root string) {
 	ctx := bounded(t)
-	s := openQuick(t, "zk://"+server.Addr()+"?session=60s")
+	s := openQuick(t, "zk://"+server.Addr()+root+"?session=60s")
 	defer s.Close()
 	req := request("a")
 	req.Tokens = 100
@@ -281,7 +281,7 @@ func restarted(t *testing.T, server *servers.ZooKeeper) {
 	if second := try(t, s, req); second.Token != first.Token || second.Tokens != first.Tokens {
 		t.Errorf("%+v after the restart, %+v before", second, first)
 	}
-	other := openQuick(t, "zk://"+server.Addr())
+	other := openQuick(t, "zk://"+server.Addr()+root)
 	defer other.Close()
 	if try(t, other, request("a")).Granted() {
 		t.Error("granted twice")
@@ -404,9 +404,9 @@ func TestAnEnsembleThatLosesServers(t *testing.T) {
 
 // Waiters of many sessions, some of which die at random, are served exactly in the order in
 // which they came.
-func inOrder(t *testing.T, server *servers.ZooKeeper) {
+func inOrder(t *testing.T, server *servers.ZooKeeper, root string) {
 	admin := connect(t, server.Addr())
-	url := "zk://" + server.Addr() + "?session=2s"
+	url := "zk://" + server.Addr() + root + "?session=2s"
 	holder := openQuick(t, url)
 	defer holder.Close()
 	first := request("a")
@@ -476,16 +476,16 @@ func inOrder(t *testing.T, server *servers.ZooKeeper) {
 		t.Errorf("served in the order %v, want %v", order, want)
 	}
 	servers.Poll(t, limit, func() error {
-		if left := nodes(t, admin, defaultRoot); len(left) > 0 {
+		if left := nodes(t, admin, root); len(left) > 0 {
 			return fmt.Errorf("left: %v", left)
 		}
 		return nil
 	})
 }
 
-func manyNames(t *testing.T, server *servers.ZooKeeper) {
+func manyNames(t *testing.T, server *servers.ZooKeeper, root string) {
 	admin := connect(t, server.Addr())
-	c, err := holdfast.Open(t.Context(), "zk://"+server.Addr())
+	c, err := holdfast.Open(t.Context(), "zk://"+server.Addr()+root)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -503,11 +503,11 @@ func manyNames(t *testing.T, server *servers.ZooKeeper) {
 		})
 	}
 	wg.Wait()
-	if left := nodes(t, admin, defaultRoot); len(left) > 0 {
+	if left := nodes(t, admin, root); len(left) > 0 {
 		t.Errorf("%d nodes are left, such as %s", len(left), left[0])
 	}
 	servers.Poll(t, limit, func() error { // what is left are containers: the server removes them
-		children, _, err := admin.Children(defaultRoot)
+		children, _, err := admin.Children(root)
 		if err == nil && len(children) > 0 {
 			err = fmt.Errorf("left: %v", children)
 		}
@@ -519,16 +519,16 @@ func manyNames(t *testing.T, server *servers.ZooKeeper) {
 }
 
 // What a process leaves that dies: nothing, once its session is over.
-func died(t *testing.T, server *servers.ZooKeeper) {
+func died(t *testing.T, server *servers.ZooKeeper, root string) {
 	admin := connect(t, server.Addr())
-	s := openQuick(t, "zk://"+server.Addr()+"?session=2s")
+	s := openQuick(t, "zk://"+server.Addr()+root+"?session=2s")
 	for i := range 20 {
 		try(t, s, request(fmt.Sprint("a", i)))
 	}
 	s.dialer.sever()
 	s.Close()
 	servers.Poll(t, limit, func() error {
-		if left := nodes(t, admin, defaultRoot); len(left) > 0 {
+		if left := nodes(t, admin, root); len(left) > 0 {
 			return fmt.Errorf("left: %v", left)
 		}
 		return nil
