@@ -54,8 +54,8 @@ modules:
 	@scripts/check-modules
 
 unit: deps
-	@echo "== go test -race, all modules"
-	@.bin/testreport -race -count=$(COUNT) -timeout=$(TIMEOUT) work
+	@echo "== go test -race, all modules; four packages at a time, since most of them wait most of the time"
+	@.bin/testreport -race -p=4 -count=$(COUNT) -timeout=$(TIMEOUT) work
 
 platforms:
 	@for p in $(PLATFORMS); do \
