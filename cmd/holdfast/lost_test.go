@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"strings"
 	"syscall"
@@ -156,8 +157,10 @@ func TestAFullDiskEndsTheJobBeforeTheDeadline(t *testing.T) {
 	if !last.Before(deadline) {
 		t.Errorf("the job lived until %v after the deadline", last.Sub(deadline))
 	}
-	if e := events[len(events)-1]; !strings.Contains(e.Message, "could not be renewed in time") {
-		t.Errorf("it says: %s", e.Message)
+	for _, e := range events {
+		if e.Event == "lost" && !strings.Contains(e.Message, "could not be renewed in time") {
+			t.Errorf("it says: %s", e.Message)
+		}
 	}
 }
 
@@ -166,15 +169,16 @@ func (s *site) fill() {
 	s.t.Helper()
 	until(s.t, "the log is full", func() bool {
 		info, err := s.stat("locks.db-wal")
+		if errors.Is(err, os.ErrNotExist) {
+			return true // it was full before we saw it, and whom it was full for has ended
+		}
 		if err != nil {
 			s.t.Fatal(err)
 		}
 		if info.Size() >= 128*512-8192 {
 			return true
 		}
-		for range 4 {
-			s.ok("run", "filler", "--", "true")
-		}
+		s.ok("run", "filler", "--", "true")
 		return false
 	})
 }
@@ -253,7 +257,7 @@ func TestAJobWhoseLockIsBrokenIsEndedAtItsNextRenewal(t *testing.T) {
 func TestALockThatCannotBeReleasedIsToldAndFreesItself(t *testing.T) {
 	s := newSite(t)
 	p := s.start("run", "a", "-c", `while [ ! -e "$DIR/go" ]; do sleep 0.01; done; exit 3`)
-	until(t, "it is held", func() bool { return len(s.show("a").Holders) == 1 })
+	s.held("a")
 	s.hog()
 	s.write("go", "")
 	p.wantCode(3)
@@ -264,7 +268,7 @@ func TestALockThatCannotBeReleasedIsToldAndFreesItself(t *testing.T) {
 func TestAJobThatEndsAfterItsLockWasTakenAwayHasNotSucceeded(t *testing.T) {
 	s := newSite(t)
 	p := s.start("run", "a", "-c", `while [ ! -e "$DIR/go" ]; do sleep 0.01; done`)
-	until(t, "it is held", func() bool { return len(s.show("a").Holders) == 1 })
+	s.held("a")
 	s.run("break", "a", "--id", s.show("a").Holders[0].ID).wantCode(0)
 	s.write("go", "")
 	p.wantCode(79)
@@ -297,6 +301,10 @@ func TestStopOfTheHolderEndsItsJobBeforeAnotherBegins(t *testing.T) {
 	s.beating("first")
 	second := s.runBeats("second", "beat")
 	s.waiting("a", 1)
+	// Right behind a renewal, when nobody is in the middle of one: stopped there it would keep
+	// the file from all others, for as long as it is stopped.
+	before := strings.Count(s.read("events.first"), "renewed")
+	until(t, "a renewal", func() bool { return strings.Count(s.read("events.first"), "renewed") > before })
 	first.signal(syscall.SIGSTOP)
 	s.beating("second")
 	s.comesAfter("first", "second")

@@ -17,6 +17,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/sqlstore"
+	"github.com/holdfast-lock/holdfast/store"
 )
 
 // Everything here drives the built command as its users do: by its arguments, signals,
@@ -69,15 +72,16 @@ func buildAndRun(m *testing.M) int {
 
 // A site is a store of a test's own, and a directory for what its jobs write.
 type site struct {
-	t   *testing.T
-	dir string
-	env []string
+	t     *testing.T
+	dir   string
+	env   []string
+	store store.Store // of the test itself; nil until it looks
 }
 
 func newSite(t *testing.T) *site {
 	t.Parallel()
 	dir := t.TempDir()
-	return &site{t, dir, append(os.Environ(),
+	return &site{t: t, dir: dir, env: append(os.Environ(),
 		"HOLDFAST_STORE=sqlite:"+filepath.Join(dir, "locks.db"), "DIR="+dir, "TERM=xterm", "PS1=", "LC_ALL=C")}
 }
 
@@ -272,7 +276,35 @@ func (s *site) hold(name string, flags ...string) *process {
 // waiting waits until so many wait for a lock.
 func (s *site) waiting(name string, n int) {
 	s.t.Helper()
-	until(s.t, fmt.Sprintf("%d wait for %s", n, name), func() bool { return len(s.show(name).Waiters) == n })
+	until(s.t, fmt.Sprintf("%d wait for %s", n, name), func() bool { return len(s.look(name).Waiters) == n })
+}
+
+// held waits until somebody holds a lock.
+func (s *site) held(name string) {
+	s.t.Helper()
+	until(s.t, name+" is held", func() bool { return len(s.look(name).Holders) == 1 })
+}
+
+// look looks at a lock without the command: what waits looks often, and a process each time
+// would be a load on what is looked at.
+func (s *site) look(name string) store.Lock {
+	s.t.Helper()
+	if s.store == nil {
+		st, err := sqlstore.OpenSQLite(s.t.Context(), s.path("locks.db"))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.t.Cleanup(func() { st.Close() })
+		s.store = st
+	}
+	page, err := s.store.List(s.t.Context(), store.Query{Name: name})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if len(page.Locks) == 0 {
+		return store.Lock{}
+	}
+	return page.Locks[0]
 }
 
 func (s *site) stat(name string) (os.FileInfo, error) { return os.Stat(s.path(name)) }

@@ -223,7 +223,7 @@ func TestInAPipelineTheOthersKeepTheTerminal(t *testing.T) {
 	x := s.shell()
 	x.types("holdfast run a -c 'echo hi; while [ ! -e go ]; do sleep 0.01; done' | sh -c 'read key </dev/tty; echo key-$key; cat'\n")
 	s.exists("locks.db")
-	until(t, "it is held", func() bool { return len(s.show("a").Holders) == 1 })
+	s.held("a")
 	x.types("k\n")
 	x.shows("key-k")
 	s.write("go", "")
@@ -231,7 +231,7 @@ func TestInAPipelineTheOthersKeepTheTerminal(t *testing.T) {
 	x.shows("end-1")
 	// And the job gets it if it asks for it.
 	x.types("holdfast run a -c 'read word </dev/tty; echo word-$word' | cat\n")
-	until(t, "it is held", func() bool { return len(s.show("a").Holders) == 1 })
+	s.held("a")
 	x.types("w\n")
 	x.shows("word-w")
 }
