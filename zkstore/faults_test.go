@@ -70,6 +70,7 @@ func TestFaultsOfASingleServer(t *testing.T) {
 		{"waiters are served in order though others are killed", inOrder},
 		{"nothing is left of many names", manyNames},
 		{"nothing is left of a process that died", died},
+		{"every waiter is told that the work is done", toldDone},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, server, fmt.Sprint("/root", i)) })
 	}
@@ -134,7 +135,13 @@ func cancelled(t *testing.T, server *servers.ZooKeeper, root string) {
 			_, err := s.Acquire(ctx, req)
 			ended <- err
 		}()
-		<-lost // the server has it, and nobody hears of it
+		<-lost
+		servers.Poll(t, limit, func() error { // the server has it, and nobody hears of it
+			if proxy.ToClient.Waiting() == 0 {
+				return errors.New("no answer")
+			}
+			return nil
+		})
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Errorf("Acquire: %v", err)
@@ -533,4 +540,42 @@ func died(t *testing.T, server *servers.ZooKeeper, root string) {
 		}
 		return nil
 	})
+}
+
+// The heartbeat is far longer than the test takes: nothing but a push can wake them.
+func toldDone(t *testing.T, server *servers.ZooKeeper, root string) {
+	open := func() store.Store {
+		s, err := store.Open(t.Context(), "zk://"+server.Addr()+root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		return s
+	}
+	ctx, one := bounded(t), open()
+	holder := request("a")
+	if _, err := one.Acquire(ctx, holder); err != nil {
+		t.Fatal(err)
+	}
+	woken := make(chan error, 3)
+	for range cap(woken) {
+		s, req := open(), request("a")
+		req.Queue = true
+		if _, err := s.Acquire(ctx, req); err != nil {
+			t.Fatal(err)
+		}
+		go func() { woken <- s.Wait(ctx, "a", req.ID) }()
+	}
+	start := time.Now()
+	if err := one.Release(ctx, "a", holder.ID, store.Keep{State: store.Done, For: 5 * time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	for range cap(woken) {
+		if err := <-woken; err != nil {
+			t.Error(err)
+		}
+	}
+	if took := time.Since(start); took > defaultHeartbeat/2 {
+		t.Errorf("told after %v", took)
+	}
 }
