@@ -17,8 +17,8 @@ import (
 )
 
 var (
-	rounds = flag.Int("rounds", 5, "how often each side of a comparison is measured")
-	spell  = flag.Duration("spell", time.Second, "how long each measurement takes")
+	rounds = flag.Int("rounds", 25, "how often each side of a comparison is measured")
+	spell  = flag.Duration("spell", 200*time.Millisecond, "how long each measurement takes")
 )
 
 // A side is one way to lock and unlock. It returns what one worker does over and over.
@@ -28,27 +28,33 @@ type side struct {
 }
 
 // compare measures sides in turn, A B C A B C …, and reports the median of each in pairs per
-// second, and its ratio to the last.
+// second, and that of its ratio to the last of the same round: short rounds, so that a machine
+// that does other things as well does them to all sides.
 func compare(b *testing.B, workers int, sides ...side) {
-	rates := make([][]float64, len(sides))
+	rates, ratios := make([][]float64, len(sides)), make([][]float64, len(sides))
 	for _, side := range sides {
 		measure(b, workers, side) // the server's compiler needs it
 	}
 	for range *rounds {
+		round := make([]float64, len(sides))
 		for k, side := range sides {
-			rates[k] = append(rates[k], measure(b, workers, side))
+			round[k] = measure(b, workers, side)
+		}
+		for k := range sides {
+			rates[k] = append(rates[k], round[k])
+			ratios[k] = append(ratios[k], round[k]/round[len(sides)-1])
 		}
 	}
-	median := func(k int) float64 {
-		slices.Sort(rates[k])
-		return rates[k][len(rates[k])/2]
+	// at is a share of the way from the least to the greatest.
+	at := func(list []float64, share float64) float64 {
+		slices.Sort(list)
+		return list[int(share*float64(len(list)-1))]
 	}
-	last := median(len(sides) - 1)
 	for k, side := range sides {
-		m := median(k)
-		b.Logf("%-10s %2d workers: %8.0f pairs/s (%.0f to %.0f), %.2f × %s", side.name, workers, m,
-			rates[k][0], rates[k][len(rates[k])-1], m/last, sides[len(sides)-1].name)
-		b.ReportMetric(m, side.name+"/s")
+		b.Logf("%-8s %2d workers: %7.0f pairs/s (%.0f to %.0f), %.2f (%.2f to %.2f) × %s", side.name, workers,
+			at(rates[k], 0.5), at(rates[k], 0.25), at(rates[k], 0.75),
+			at(ratios[k], 0.5), at(ratios[k], 0.25), at(ratios[k], 0.75), sides[len(sides)-1].name)
+		b.ReportMetric(at(rates[k], 0.5), side.name+"/s")
 	}
 	b.ReportMetric(0, "ns/op") // means nothing here
 }
@@ -74,8 +80,8 @@ func measure(b *testing.B, workers int, side side) float64 {
 	return float64(pairs.Load()) / time.Since(start).Seconds()
 }
 
-// contestants are the same job three ways, through one connection each.
-func contestants(b *testing.B) (ours, peer, raw func(name func(w, i int) string) side) {
+// contestants are the same job four ways, through one connection each.
+func contestants(b *testing.B) (ours, peer, bare, raw func(name func(w, i int) string) side) {
 	// The compiler that makes a server fast in the long run, and room for its work.
 	server := servers.StartZooKeeper(b, servers.ZooKeeperOptions{Java: []string{"-XX:TieredStopAtLevel=4", "-Xmx512m"}})
 	ctx := context.Background()
@@ -105,7 +111,7 @@ func contestants(b *testing.B) (ours, peer, raw func(name func(w, i int) string)
 	rawConn := connect(b, server.Addr())
 	raw = func(name func(w, i int) string) side {
 		return side{"raw", func(w int) func(int) error {
-			return func(i int) error { // the least that excludes: no queue, no token, no wait
+			return func(i int) error { // the least that excludes: no queue, no identity, no token
 				path := "/raw-" + name(w, i)
 				if _, err := rawConn.Create(path, nil, zk.FlagEphemeral, acl); err != nil {
 					return err
@@ -114,23 +120,39 @@ func contestants(b *testing.B) (ours, peer, raw func(name func(w, i int) string)
 			}
 		}}
 	}
-	return ours, peer, raw
+	bareConn := connect(b, server.Addr())
+	bare = func(name func(w, i int) string) side {
+		return side{"bare", func(w int) func(int) error {
+			return func(i int) error { // the least for a queue: a place in a parent, and neither stays
+				parent := "/bare-" + name(w, i)
+				results, err := bareConn.Multi(
+					&zk.CreateRequest{Path: parent, Acl: acl},
+					&zk.CreateRequest{Path: parent + "/", Acl: acl, Flags: zk.FlagEphemeralSequential})
+				if err != nil {
+					return err
+				}
+				_, err = bareConn.Multi(&zk.DeleteRequest{Path: results[1].String, Version: -1}, &zk.DeleteRequest{Path: parent, Version: -1})
+				return err
+			}
+		}}
+	}
+	return ours, peer, bare, raw
 }
 
 func BenchmarkOwnNames(b *testing.B) {
-	ours, peer, raw := contestants(b)
+	ours, peer, bare, raw := contestants(b)
 	for _, workers := range []int{1, 64} {
 		// Each worker its name, taken over and over: the peer needs its parent then, which it
 		// makes once.
 		name := func(w, i int) string { return fmt.Sprint("own-", workers, "-", w) }
 		b.Run(fmt.Sprint("workers=", workers), func(b *testing.B) {
-			compare(b, workers, ours(name), peer(name), raw(name))
+			compare(b, workers, ours(name), peer(name), bare(name), raw(name))
 		})
 	}
 }
 
 func BenchmarkOneNameInOneClient(b *testing.B) {
-	ours, peer, _ := contestants(b)
+	ours, peer, _, _ := contestants(b)
 	name := func(int, int) string { return "hot" }
 	compare(b, 64, ours(name), peer(name))
 }

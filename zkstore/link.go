@@ -3,9 +3,11 @@ package zkstore
 import (
 	"bufio"
 	"encoding/binary"
-	"fmt"
+	"errors"
 	"io"
 	"net"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -148,11 +150,17 @@ func plainResult(frame []byte) []byte {
 
 // formatChange and parseChange are how number and time of a change come out of a transaction
 // that makes a container.
-func formatChange(zxid, at int64) string { return fmt.Sprintf("%d %d", zxid, at) }
+func formatChange(zxid, at int64) string {
+	return strconv.FormatInt(zxid, 10) + " " + strconv.FormatInt(at, 10)
+}
 
 func parseChange(text string) (zxid, at int64, err error) {
-	if _, err := fmt.Sscanf(text, "%d %d", &zxid, &at); err != nil {
-		return 0, 0, fmt.Errorf("zookeeper store: this server does not tell the number of a change: want ZooKeeper 3.5 or later")
+	first, second, _ := strings.Cut(text, " ")
+	if zxid, err = strconv.ParseInt(first, 10, 64); err == nil {
+		at, err = strconv.ParseInt(second, 10, 64)
+	}
+	if err != nil {
+		return 0, 0, errors.New("zookeeper store: this server does not tell the number of a change: want ZooKeeper 3.5 or later")
 	}
 	return zxid, at, nil
 }

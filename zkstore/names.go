@@ -1,8 +1,6 @@
 package zkstore
 
 import (
-	"fmt"
-	"hash/fnv"
 	"strconv"
 	"strings"
 
@@ -13,11 +11,16 @@ import (
 // them at a time.
 const buckets = 64
 
+const hexDigits = "0123456789abcdef"
+
 // place returns the parent of a name's requests and the bucket that it is in.
 func (s *Store) place(name string) (parent, bucket string) {
-	h := fnv.New32a()
-	h.Write([]byte(name))
-	bucket = fmt.Sprintf("%s/%02x", s.root, h.Sum32()%buckets)
+	h := uint32(2166136261) // FNV-1a, which must never change
+	for i := 0; i < len(name); i++ {
+		h = (h ^ uint32(name[i])) * 16777619
+	}
+	h %= buckets
+	bucket = s.root + "/" + hexDigits[h>>4:h>>4+1] + hexDigits[h&15:h&15+1]
 	return bucket + "/" + encode(name), bucket
 }
 
@@ -31,13 +34,12 @@ func encode(name string) string {
 	if plain {
 		return name
 	}
-	const hex = "0123456789abcdef"
 	var b strings.Builder
 	for i := 0; i < len(name); i++ {
 		if c := name[i]; isPlain(name, i) {
 			b.WriteByte(c)
 		} else {
-			b.Write([]byte{'%', hex[c>>4], hex[c&15]})
+			b.Write([]byte{'%', hexDigits[c>>4], hexDigits[c&15]})
 		}
 	}
 	return b.String()
