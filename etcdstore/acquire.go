@@ -14,8 +14,8 @@ import (
 // Acquire makes one attempt to take a name: see [store.Store]. Asking again under the identity
 // of a live grant or waiter in another mode, weight or limit is an ErrInvalid.
 //
-// Whoever asks for the first time takes the name for free: one transaction grants it, or tells
-// who is in the way. All others read first. What was decided by a read is written under the
+// Whoever asks for the first time takes the name for free: if it is, one transaction grants it.
+// All others read first. What was decided by a read is written under the
 // condition that nothing came in between, and decided anew if something did.
 func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
 	if err := s.usable(ctx); err != nil {
@@ -137,10 +137,8 @@ func (a *attempt) grant(ctx context.Context, waiter *record) (answer store.Answe
 		mode: req.Mode, weight: req.Weight, limit: req.Limit, tokens: req.Tokens, base: base,
 		since: wall(time.Now()), owner: req.Owner, meta: req.Meta,
 	}
-	txn := &pb.TxnRequest{
-		Compare: append(a.unchanged(waiter), modIs(s.keys.floor, a.snap.floor.mod)),
-		Failure: s.snapshotOps(req.Name),
-	}
+	// It could read the name if it fails; but that makes all others dearer by a quarter.
+	txn := &pb.TxnRequest{Compare: append(a.unchanged(waiter), modIs(s.keys.floor, a.snap.floor.mod))}
 	if waiter != nil {
 		txn.Success = append(txn.Success, remove(s.keys.key(req.Name, kindWaiting, req.ID)))
 	}
@@ -150,15 +148,14 @@ func (a *attempt) grant(ctx context.Context, waiter *record) (answer store.Answe
 	txn.Success = append(txn.Success, put(s.keys.key(req.Name, kindOf(req.Mode), req.ID), r.value(), a.spare.id))
 	resp, err := s.txn(ctx, txn)
 	switch {
-	case leaseGone(err):
-		a.spare = nil
-		a.snap, err = s.look(ctx, req.Name)
-		return answer, false, err
-	case err != nil:
+	case err != nil && !leaseGone(err):
 		a.unsure()
 		return answer, false, err
-	case !resp.Succeeded:
-		a.snap, err = s.parseSnapshot(resp)
+	case err != nil || !resp.Succeeded:
+		if err != nil {
+			a.spare = nil
+		}
+		a.snap, err = s.look(ctx, req.Name)
 		return answer, false, err
 	}
 	if raise {

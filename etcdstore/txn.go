@@ -22,11 +22,18 @@ var anySize = grpc.MaxCallRecvMsgSize(math.MaxInt32)
 // milliseconds, and elects a leader within a second or two. The next attempt goes to another.
 const hung = 2 * time.Second
 
+// undated hides when a context ends. A deadline is sent with each call and watched by the
+// server, which costs it as much as a part of the call itself; that the call was given up is
+// told anyway.
+type undated struct{ context.Context }
+
+func (undated) Deadline() (deadline time.Time, ok bool) { return deadline, false }
+
 // call sends a request, once. If the login was over it is repeated: then nothing was done.
 func call[Q, R any](s *Store, ctx context.Context, f func(context.Context, Q, ...grpc.CallOption) (R, error), req Q) (resp R, err error) {
 	if !s.several {
-		if resp, err = f(ctx, req, anySize); loggedOut(err) {
-			resp, err = f(ctx, req, anySize)
+		if resp, err = f(undated{ctx}, req, anySize); loggedOut(err) {
+			resp, err = f(undated{ctx}, req, anySize)
 		}
 		return resp, err
 	}
@@ -34,8 +41,8 @@ func call[Q, R any](s *Store, ctx context.Context, f func(context.Context, Q, ..
 	limited, cancel := context.WithTimeout(ctx, hung)
 	defer cancel()
 	var p peer.Peer
-	if resp, err = f(limited, req, anySize, grpc.Peer(&p)); loggedOut(err) {
-		resp, err = f(limited, req, anySize, grpc.Peer(&p))
+	if resp, err = f(undated{limited}, req, anySize, grpc.Peer(&p)); loggedOut(err) {
+		resp, err = f(undated{limited}, req, anySize, grpc.Peer(&p))
 	}
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {
 		s.config.conns.hung(&p, began)
