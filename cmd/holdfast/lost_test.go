@@ -187,7 +187,7 @@ func (s *site) fill() {
 func TestAJobThatEndsItselfWhenAskedHasLostItsLockAllTheSame(t *testing.T) {
 	s := newSite(t)
 	p := s.start("run", "--ttl", lostTTL, "--signal", "USR1", "--grace", "1.2", "a", "-c",
-		`trap 'echo cleaned up; exit 0' USR1; touch "$DIR/began"; while :; do sleep 0.01; done`)
+		`trap 'echo cleaned up; exit 0' USR1; touch "$DIR/began"; sleep 60 & wait`)
 	s.exists("began")
 	s.hog()
 	p.wantCode(79)
@@ -234,7 +234,7 @@ func TestOnLostWarnLetsTheJobRunOn(t *testing.T) {
 
 func TestMaxHoldEndsTheJob(t *testing.T) {
 	s := newSite(t)
-	p := s.start("run", "--max-hold", "1.5s", "a", "-c", `trap 'exit 0' TERM; while :; do sleep 0.01; done`)
+	p := s.start("run", "--max-hold", "1.5s", "a", "-c", `trap 'exit 0' TERM; sleep 60 & wait`)
 	p.wantCode(79)
 	p.wantErrParts("--max-hold 1.5s is over", "SIGTERM")
 }

@@ -77,7 +77,7 @@ func TestNoSignalIsLostAroundTheStart(t *testing.T) {
 	s := newSite(t)
 	for i := range 30 {
 		ran := s.path(fmt.Sprint("ran", i))
-		p := s.start("run", "--json", "a", "-c", fmt.Sprintf(`trap 'exit 9' TERM; touch %s; while :; do sleep 0.01; done`, ran))
+		p := s.start("run", "--json", "a", "-c", fmt.Sprintf(`trap 'exit 9' TERM; touch %s; sleep 60 & wait`, ran))
 		// Sooner or later by steps: in the runtime's first moments, while the lock is taken,
 		// the guard started, the job executed, its trap set.
 		time.Sleep(time.Duration(i) * 2 * time.Millisecond)
