@@ -17,7 +17,7 @@ func TestAServerIsNamedByItsURL(t *testing.T) {
 	p.wantCode(75)
 	p.wantErr(`"a" is held by ` + hostname(t))
 	waiter := s.start("run", "a", "--", "true")
-	s.waiting("a", 1)
+	until(t, "somebody waits", func() bool { return len(s.show("a").Waiters) == 1 })
 	s.write("go", "")
 	holder.wantCode(0)
 	waiter.wantCode(0)
