@@ -19,23 +19,54 @@ func (b *bench) oneGoroutine(ctx context.Context) error {
 
 func (b *bench) undisturbed(ctx context.Context, goroutines int, againstRaw, againstBest *target) error {
 	peers := b.wanted(all)
-	var turns []turn[float64]
+	var turns []turn[pairCost]
 	for _, p := range peers {
 		l, err := p.open(b.redis.Addr())
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 		defer l.Close()
-		turns = append(turns, turn[float64]{p.name, func() (float64, error) {
-			return pairRate(l, p.name+":own", goroutines, b.time)
+		turns = append(turns, turn[pairCost]{p.name, func() (pairCost, error) {
+			return b.pairCost(l, p.name+":own", goroutines)
 		}, p.foreign()})
 	}
-	rates, err := interleave(ctx, b, turns)
+	found, err := interleave(ctx, b, turns)
 	if err != nil {
 		return err
 	}
-	b.compare(ownNamesOf(goroutines), peers, rates, againstRaw, againstBest)
+	rates := make(map[string][]float64)
+	for name, costs := range found {
+		rates[name] = column(costs, func(c pairCost) float64 { return c.rate })
+	}
+	work := ownNamesOf(goroutines)
+	b.compare(work, peers, rates, againstRaw, againstBest)
+	for _, p := range peers {
+		if cpuKnown {
+			b.add(work, p.name+": client", "µs of a core/pair", column(found[p.name], func(c pairCost) float64 { return c.client }), nil)
+		}
+		b.add(work, p.name+": server", "µs of a core/pair", column(found[p.name], func(c pairCost) float64 { return c.server }), nil)
+	}
 	return nil
+}
+
+// A pairCost is how many pairs there are in a second, and what one costs. Processor time says
+// more than the clock on a machine that others use too.
+type pairCost struct{ rate, client, server float64 }
+
+func (b *bench) pairCost(l locker, prefix string, goroutines int) (c pairCost, err error) {
+	server, err := processorTimeOf(b.redis)
+	if err != nil {
+		return c, err
+	}
+	client, begin := processorTime(), time.Now()
+	if c.rate, err = pairRate(l, prefix, goroutines, b.time); err != nil {
+		return c, err
+	}
+	n := c.rate * time.Since(begin).Seconds()
+	c.client = float64((processorTime() - client).Microseconds()) / n
+	after, err := processorTimeOf(b.redis)
+	c.server = float64((after - server).Microseconds()) / n
+	return c, err
 }
 
 // ownNamesOf says what the work is.

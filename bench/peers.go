@@ -174,7 +174,9 @@ func (h redsyncHeld) Unlock(ctx context.Context) error {
 
 func (l *redsyncLocker) Close() error { return l.conn.Close() }
 
-// rueidislock as its documentation says for one server of Redis 7.0.5 or later.
+// rueidislock as its documentation says for one server of Redis 7.0.5 or later. It gives up an
+// answer after TryNextAfter to ask the next of several servers, and can then wait for ever for
+// a lock that it has: its 20 ms are too short for a busy machine, and there is no next server.
 type rueidislockLocker struct{ rueidislock.Locker }
 
 type rueidislockHeld context.CancelFunc
@@ -182,7 +184,7 @@ type rueidislockHeld context.CancelFunc
 func openRueidislock(addr string) (locker, error) {
 	l, err := rueidislock.NewLocker(rueidislock.LockerOption{
 		ClientOption: rueidis.ClientOption{InitAddress: []string{addr}, ForceSingleClient: true},
-		KeyMajority:  1, NoLoopTracking: true, KeyValidity: ttl,
+		KeyMajority:  1, NoLoopTracking: true, KeyValidity: ttl, TryNextAfter: hangs,
 	})
 	return rueidislockLocker{l}, err
 }
