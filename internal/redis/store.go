@@ -198,6 +198,8 @@ func (s *Store) acquire(ctx context.Context, group int, req *store.Request) (sto
 	s.waits.crowd(req.Name, answer.Refusal != nil && req.Queue || answer.Waiters > 0)
 	if err != nil || answer.Granted() || !req.Queue {
 		s.waits.forget(req.Name, req.ID)
+	} else {
+		s.waits.queued(req.Name, req.ID, channel)
 	}
 	return answer, err
 }

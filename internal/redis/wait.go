@@ -50,9 +50,10 @@ type waitKey struct {
 }
 
 type waitState struct {
-	group int
-	woken bool
-	wakes chan struct{} // made by Wait, closed by wake
+	group   int
+	listens bool // it counts as one of the subscription's waiters
+	woken   bool
+	wakes   chan struct{} // made by Wait, closed by wake
 }
 
 type subscription struct {
@@ -106,23 +107,35 @@ func (w *waits) expect(group int, name string, id store.ID) string {
 	key := waitKey{name, id}
 	if state := w.all[key]; state != nil {
 		state.woken = false
-		return channel
+	} else {
+		w.all[key] = &waitState{group: group}
 	}
-	w.all[key] = &waitState{group: group}
-	sub := w.groups[group]
+	return channel
+}
+
+// queued listens for an identity that has to wait, and not before: a connection that
+// somebody listens on is slower for all else, and most requests are granted at once.
+func (w *waits) queued(name string, id store.ID, channel string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	state := w.all[waitKey{name, id}]
+	if state == nil || state.listens || w.ctx.Err() != nil {
+		return
+	}
+	state.listens = true
+	sub := w.groups[state.group]
 	if sub == nil {
 		ctx, cancel := context.WithCancel(w.ctx)
 		sub = &subscription{cancel: cancel}
-		w.groups[group] = sub
+		w.groups[state.group] = sub
 		w.wg.Add(1)
-		go w.listen(ctx, group, channel)
+		go w.listen(ctx, state.group, channel)
 	}
 	sub.waiters++
 	if sub.idle != nil {
 		sub.idle.Stop()
 		sub.idle = nil
 	}
-	return channel
 }
 
 // forget ends the wait of an identity that is not queued any more.
@@ -137,8 +150,8 @@ func (w *waits) forget(name string, id store.ID) {
 	state.wake()
 	delete(w.all, key)
 	sub := w.groups[state.group]
-	if sub == nil {
-		return // closed
+	if sub == nil || !state.listens {
+		return // closed, or never had to wait
 	}
 	if sub.waiters--; sub.waiters == 0 {
 		sub.idle = time.AfterFunc(linger, func() { w.unsubscribe(state.group, sub) })
