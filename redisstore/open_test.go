@@ -192,3 +192,9 @@ func TestSentinelWithAPassword(t *testing.T) {
 	works(t, "redis+sentinel://:PASSWORD@"+group.Addrs()[0]+"/"+servers.SentinelName)
 	works(t, "redis+sentinel://:PASSWORD@"+group.Addrs()[0]+"/"+servers.SentinelName+"/3?replicas=1")
 }
+
+func TestAClusterByItsURL(t *testing.T) {
+	cluster := servers.StartCluster(t, servers.RedisOptions{})
+	works(t, "redis+cluster://"+cluster.Addrs()[0])
+	works(t, "redis+cluster://"+strings.Join(cluster.Addrs(), ",")+"?replicas=1")
+}
