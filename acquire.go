@@ -20,6 +20,7 @@ type inquiry struct {
 	spins    int           // refusals in a row that came at once after a wake-up
 	unsure   bool          // an attempt failed, and may have been granted
 	waiting  bool          // told the observer
+	renewed  bool          // asked again for all of the TTL
 	patience time.Duration // the strategy is asked again at this time
 }
 
@@ -37,6 +38,12 @@ func (c *Client) ask(ctx context.Context, cl *call, s *slot, sent time.Duration)
 		answer, err := c.store.Acquire(callCtx, cl.req)
 		err = noAnswer(ctx, callCtx, err)
 		cancel()
+		if err == nil && answer.Granted() && cl.noRenew && !cl.renewed && answer.TTL < cl.req.TTL {
+			// A store may grant less to who waits, to be renewed as always. Asking again
+			// under the same identity starts the TTL anew.
+			cl.renewed = true
+			continue
+		}
 		if err == nil && answer.Granted() {
 			lease := c.newLease(cl, sent, answer)
 			if c.caps.Instant || c.now() < time.Duration(lease.g.deadline.Load()) {

@@ -37,6 +37,10 @@ type Store interface {
 	// does not ask for longer than Capabilities.Heartbeat is dropped. Without req.Queue
 	// nothing is left behind by a refusal.
 	//
+	// A store may grant a queued request unasked when its turn comes, for no longer than the
+	// heartbeat because the waiter may be dead. The next Acquire answers with that grant and
+	// with what is left of its time, counted from before it was granted.
+	//
 	// ErrInvalid: the name is held, or waited for, with another limit or in a mode that does
 	// not mix (see [Mixes]; a store need not look at the waiters).
 	Acquire(ctx context.Context, req Request) (Answer, error)
@@ -102,7 +106,7 @@ type Request struct {
 type Answer struct {
 	Token   int64         // first of the reserved tokens
 	Tokens  int           // how many were reserved, at least 1
-	TTL     time.Duration // as granted; may differ from the one asked for
+	TTL     time.Duration // from this call on, as granted; may differ from the one asked for
 	Waiters int           // how many others are queued for the name
 	Refusal *Refusal
 }

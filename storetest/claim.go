@@ -120,6 +120,18 @@ func (k *claim) queued(place int) *claim {
 	return k
 }
 
+// behind asks with Queue, after the name became free, and wants so many in front: waiters
+// or, if the store granted the first of them unasked, one holder and the other waiters.
+func (k *claim) behind(n int) *claim {
+	k.s.Helper()
+	k.req.Queue = true
+	r := k.refused()
+	if k.s.caps.Features.Has(store.FeatureQueue) && len(r.Holders)+r.Place != n+1 {
+		k.s.Fatalf("Acquire: %d holders and place %d in the queue, want %d in front", len(r.Holders), r.Place, n)
+	}
+	return k
+}
+
 // invalid asks once and wants ErrInvalid.
 func (k *claim) invalid() error {
 	k.s.Helper()

@@ -37,7 +37,7 @@ var modesTests = []test{
 		one.shared(name).refused()
 		b := one.shared(name).queued(2)
 		a.release()
-		b.queued(2)
+		b.behind(1)
 		w.granted()
 		w.release()
 		b.granted()

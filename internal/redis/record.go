@@ -62,6 +62,8 @@ func parseWaiter(record string, now time.Duration) (w store.Waiter, limit int, e
 	limit = int(f.int())
 	w.Age = max(0, now-f.millis())
 	f.next() // channel
+	f.next() // sent
+	f.next() // unasked
 	w.Owner, w.Meta = f.next(), f.next()
 	return w, limit, f.err
 }

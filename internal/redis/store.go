@@ -121,6 +121,9 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	if req.Floor >= store.MaxToken {
 		return store.Answer{}, tokensOver(req.Floor)
 	}
+	if answer, ok := s.waits.granted(&req); ok {
+		return answer, nil
+	}
 	req.TTL = req.TTL.Truncate(time.Millisecond)
 	req.Tokens = min(max(req.Tokens, 1), maxBlock)
 	group := s.keys.group(req.Name)
@@ -178,10 +181,10 @@ func (s *Store) take(ctx context.Context, group int, req *store.Request, now tim
 
 // acquire asks in view of the whole state: see acquire.lua.
 func (s *Store) acquire(ctx context.Context, group int, req *store.Request) (store.Answer, error) {
-	channel, queue := "", "0"
+	channel, queue, sent := "", "0", sinceBase()
 	if req.Queue {
 		queue = "1"
-		channel = s.waits.expect(group, req.Name, req.ID)
+		channel = s.waits.expect(group, req)
 	}
 	v, err := s.eval(ctx, Call{
 		Script: acquire, Keys: s.keys.all(group, req.Name), Replicas: s.config.Replicas,
@@ -189,6 +192,7 @@ func (s *Store) acquire(ctx context.Context, group int, req *store.Request) (sto
 			s.publish(), req.ID.String(), strconv.Itoa(int(req.Mode)), strconv.Itoa(req.Weight), strconv.Itoa(req.Limit),
 			millis(req.TTL), strconv.Itoa(req.Tokens), strconv.FormatInt(req.Floor, 10), queue,
 			millis(s.config.Heartbeat), channel, req.Owner, req.Meta, strconv.Itoa(store.MaxHolders),
+			strconv.FormatInt(int64(sent), 10), millis(s.unasked(req)),
 		},
 	})
 	if err != nil {
@@ -202,6 +206,15 @@ func (s *Store) acquire(ctx context.Context, group int, req *store.Request) (sto
 		s.waits.queued(req.Name, req.ID, channel)
 	}
 	return answer, err
+}
+
+// unasked is for how long a request that waits may be granted without asking again: as long
+// as a waiter is taken to be alive. Replicas confirm what is asked for only.
+func (s *Store) unasked(req *store.Request) time.Duration {
+	if req.Mode != store.Exclusive || req.Floor > 0 || s.config.Replicas > 0 {
+		return 0
+	}
+	return min(req.TTL, s.config.Heartbeat).Truncate(time.Millisecond)
 }
 
 // answered reads the answer of acquire.lua.

@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"crypto/rand"
+	"strings"
 	"sync"
 	"time"
 
@@ -50,10 +51,19 @@ type waitKey struct {
 }
 
 type waitState struct {
-	group   int
-	listens bool // it counts as one of the subscription's waiters
-	woken   bool
-	wakes   chan struct{} // made by Wait, closed by wake
+	group       int
+	owner, meta string        // of the last request
+	listens     bool          // it counts as one of the subscription's waiters
+	woken       bool          // it is worth asking again
+	grant       unasked       // what it was granted meanwhile, if sent is not 0
+	wakes       chan struct{} // made by Wait, closed by wake
+}
+
+// An unasked grant comes with the wake-up of who waits for a name alone: see state.lua.
+type unasked struct {
+	sent    time.Duration // when it asked last before, since base: it was granted after that
+	token   int64
+	waiters int
 }
 
 type subscription struct {
@@ -85,6 +95,10 @@ func (w *waits) busy(name string, id store.ID) bool {
 func (w *waits) crowd(name string, yes bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.note(name, yes)
+}
+
+func (w *waits) note(name string, yes bool) {
 	if !yes {
 		delete(w.crowded, name)
 		return
@@ -95,21 +109,44 @@ func (w *waits) crowd(name string, yes bool) {
 	w.crowded[name] = sinceBase() + crowdTime
 }
 
-// expect notes that an identity is about to be queued: what comes from now on is news to
-// it. It returns the channel to publish to.
-func (w *waits) expect(group int, name string, id store.ID) string {
+// granted answers a request by what it was granted unasked. That is too little if most of
+// its time is over: asking starts it anew.
+func (w *waits) granted(req *store.Request) (answer store.Answer, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	key := waitKey{req.Name, req.ID}
+	state := w.all[key]
+	if state == nil || state.grant.sent == 0 {
+		return answer, false
+	}
+	grant := state.grant
+	state.grant = unasked{}
+	whole := w.store.unasked(req)
+	left := whole - (sinceBase() - grant.sent)
+	if left < whole/2 || left <= 0 || state.owner != req.Owner || state.meta != req.Meta {
+		return answer, false
+	}
+	w.end(key, state)
+	w.note(req.Name, grant.waiters > 0)
+	return store.Answer{Token: grant.token, Tokens: 1, TTL: left, Waiters: grant.waiters}, true
+}
+
+// expect notes that a request is about to be queued: what comes from now on is news to it.
+// It returns the channel to publish to.
+func (w *waits) expect(group int, req *store.Request) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	channel := w.store.keys.channel(group, w.handle)
 	if w.ctx.Err() != nil {
 		return channel // closed: the call fails anyway
 	}
-	key := waitKey{name, id}
-	if state := w.all[key]; state != nil {
-		state.woken = false
-	} else {
-		w.all[key] = &waitState{group: group}
+	key := waitKey{req.Name, req.ID}
+	state := w.all[key]
+	if state == nil {
+		state = &waitState{group: group}
+		w.all[key] = state
 	}
+	state.woken, state.owner, state.meta = false, req.Owner, req.Meta
 	return channel
 }
 
@@ -143,10 +180,12 @@ func (w *waits) forget(name string, id store.ID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	key := waitKey{name, id}
-	state := w.all[key]
-	if state == nil {
-		return
+	if state := w.all[key]; state != nil {
+		w.end(key, state)
 	}
+}
+
+func (w *waits) end(key waitKey, state *waitState) {
 	state.wake()
 	delete(w.all, key)
 	sub := w.groups[state.group]
@@ -186,20 +225,23 @@ func (w *waits) listen(ctx context.Context, group int, channel string) {
 	}
 }
 
-// message reads what a script published: an identity and the key of its lock.
+// message reads what a script published: an identity, what it is granted if anything, and
+// the key of its lock.
 func (w *waits) message(text string) {
-	const digits = 2 * len(store.ID{})
-	if len(text) < digits {
-		return // not ours
+	f := fields{rest: text}
+	id := f.id("")
+	var grant unasked
+	if !strings.HasPrefix(f.rest, Prefix) {
+		grant = unasked{sent: time.Duration(f.int()), token: f.int(), waiters: int(f.int())}
 	}
-	id, err := store.ParseID(text[:digits])
-	name, ok := w.store.keys.name(text[digits:])
-	if err != nil || !ok {
-		return
+	name, ok := w.store.keys.name(f.rest)
+	if f.err != nil || !ok {
+		return // not ours
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if state := w.all[waitKey{name, id}]; state != nil {
+		state.grant = grant
 		state.wake()
 	}
 }

@@ -1,6 +1,7 @@
 -- One attempt to take a name, in any mode.
 -- ARGV: publish, id, mode, weight, limit, TTL in ms, tokens, floor, queue or not, heartbeat
--- in ms, channel, owner, meta, how many holders to name.
+-- in ms, channel, owner, meta, how many holders to name, when this was sent and for how long
+-- it may be granted unasked (see state.lua).
 -- Returns {'granted', time in us, token, tokens, waiters},
 --         {'refused', time in us, highest token, place, waiters, ask again in ms, holders…},
 --         {'claim', mode, weight, limit} if the identity asked for that before, or
@@ -34,6 +35,7 @@ if h and h.state == HELD then
   if not many then
     call('PEXPIRE', LOCK, ARGV[6])
   elseif sole then
+    h.owner, h.meta = owner, meta -- it may have been granted unasked, to another caller
     soleEnds = now + ttl
     lasts(soleEnds)
   else
@@ -84,7 +86,7 @@ if queue then
   else
     place = call('ZRANK', QUEUE, field) + 1
   end
-  local record = table.concat({ARGV[3], ARGV[4], ARGV[5], joined, channel, owner, meta}, '\t')
+  local record = table.concat({ARGV[3], ARGV[4], ARGV[5], joined, channel, ARGV[15], ARGV[16], owner, meta}, '\t')
   if not w or w.record ~= record then
     call('HSET', RECORDS, field, record)
   end

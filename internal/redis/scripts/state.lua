@@ -47,14 +47,17 @@ local function unpackHolder(record)
     since = tonumber(since), token = tonumber(token), tokens = tonumber(tokens), owner = owner, meta = meta}
 end
 
--- A waiter: mode, weight, limit, joined, channel, owner, meta.
+-- A waiter: mode, weight, limit, joined, channel, when its client sent the last request by
+-- the client's own clock, for how long it may be granted unasked (0 is never), owner, meta.
+local WAITER = '^(%d+)\t(%d+)\t(%d+)\t(%d+)\t([^\t]*)\t(%d+)\t(%d+)\t([^\t]*)\t([^\t]*)$'
+
 local function unpackWaiter(record)
   if not record then
     return nil
   end
-  local mode, weight, limit, joined, channel = string.match(record, '^(%d+)\t(%d+)\t(%d+)\t(%d+)\t([^\t]*)\t')
+  local mode, weight, limit, joined, channel, sent, unasked, owner, meta = string.match(record, WAITER)
   return {mode = tonumber(mode), weight = tonumber(weight), limit = tonumber(limit), joined = joined,
-    channel = channel, record = record}
+    channel = channel, sent = sent, unasked = tonumber(unasked), owner = owner, meta = meta, record = record}
 end
 
 -- What is there. Sole is the exclusive holder; use sums up the others: n their number, m
@@ -201,22 +204,48 @@ local function first()
   return use.q > 0 and call('ZRANGE', QUEUE, '0', '0')[1] or nil
 end
 
-local function publish(field, w)
-  if w.channel ~= '' then
-    call(ARGV[1], w.channel, string.sub(field, 2) .. LOCK)
-  end
+
+-- reserve gives n tokens in a row above floor: the clock in microseconds, so that tokens
+-- grow even if the counter was lost or is an old one, unless the counter is ahead of it.
+-- It gives fewer, but one, to keep the counter from running ahead of the clock by more than
+-- a few milliseconds: else tokens would not grow when the counter is lost then.
+local function reserve(n, floor)
+  local token = math.max(tonumber(call('GET', COUNTER) or 0) + 1, micro, floor + 1)
+  n = math.min(n, math.max(1, micro + LEAD - token), LAST_TOKEN - token + 1)
+  call('SET', COUNTER, text(token + n - 1))
+  return token, n
 end
 
--- wake wakes the first waiter if it may be granted now. Under a closure it is woken anyway:
--- it may want to give up, and then the next is woken in turn.
+-- publish tells a waiter to ask again, or what it is granted. Returns how many heard it.
+local function publish(field, w, grant)
+  return w.channel ~= '' and call(ARGV[1], w.channel, string.sub(field, 2) .. (grant or '') .. '\t' .. LOCK) or 0
+end
+
+-- wake lets the first waiter in if it may be granted now. Under a closure it is woken
+-- anyway: it may want to give up, and then the next is woken in turn.
+--
+-- Who wants the name alone is granted it on the spot, which saves the way there and back,
+-- but not for longer than its heartbeat: it may be dead. It counts from when it asked last,
+-- which is before now, and renews as always. If nobody hears of it, nothing is granted.
 local function wake()
   local field = first()
   if not field or field == 'w' .. id then
     return -- the caller is being answered
   end
   local w = unpackWaiter(call('HGET', RECORDS, field))
-  if kept() or admits(w.mode, w.weight, w.limit) then
-    publish(field, w)
+  local fits = admits(w.mode, w.weight, w.limit)
+  if not fits or w.mode ~= EXCLUSIVE or w.unasked == 0 then
+    if fits or kept() then
+      publish(field, w)
+    end
+    return
+  end
+  local token = reserve(1, 0)
+  if publish(field, w, '\t' .. w.sent .. '\t' .. text(token) .. '\t' .. text(use.q - 1)) > 0 then
+    local of = string.sub(field, 2)
+    dropWaiter(of)
+    put(of, {mode = EXCLUSIVE, weight = 1, limit = 0, state = HELD, since = now, token = token, tokens = 1,
+      owner = w.owner, meta = w.meta}, now + w.unasked)
   end
 end
 
@@ -258,17 +287,6 @@ local function plain(of, h, ttl)
   call('DEL', LOCK, RECORDS, ENDS, QUEUE, BEATS)
   call('RPUSH', LOCK, table.concat({'P' .. of, text(h.since), text(h.tokens), h.owner, h.meta, text(h.token)}, '\t'))
   call('PEXPIRE', LOCK, ttl)
-end
-
--- reserve gives n tokens in a row above floor: the clock in microseconds, so that tokens
--- grow even if the counter was lost or is an old one, unless the counter is ahead of it.
--- It gives fewer, but one, to keep the counter from running ahead of the clock by more than
--- a few milliseconds: else tokens would not grow when the counter is lost then.
-local function reserve(n, floor)
-  local token = math.max(tonumber(call('GET', COUNTER) or 0) + 1, micro, floor + 1)
-  n = math.min(n, math.max(1, micro + LEAD - token), LAST_TOKEN - token + 1)
-  call('SET', COUNTER, text(token + n - 1))
-  return token, n
 end
 
 local function raise(floor)
