@@ -2,6 +2,7 @@ package redis
 
 import (
 	"sync"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -14,23 +15,40 @@ const maxGrants = 1 << 20
 // whole state.
 type grants struct {
 	mu      sync.Mutex
-	records map[store.ID]string
+	records map[store.ID]plainGrant
 }
 
-func (g *grants) note(id store.ID, record string) {
+type plainGrant struct {
+	record string
+	since  time.Duration // since base
+}
+
+// long is how long a lock is held to expect that somebody waits for it by now.
+const long = 2 * time.Millisecond
+
+func (g *grants) note(id store.ID, record string, now time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.records == nil || len(g.records) >= maxGrants {
-		g.records = make(map[store.ID]string)
+		g.records = make(map[store.ID]plainGrant)
 	}
-	g.records[id] = record
+	g.records[id] = plainGrant{record, now}
 }
 
-// record is "" if it is not known.
-func (g *grants) record(id store.ID) string {
+func (g *grants) known(id store.ID) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.records[id]
+	return g.records[id].record != ""
+}
+
+// brief is the record of a lock that was taken a short time ago, or "".
+func (g *grants) brief(id store.ID) string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if p := g.records[id]; p.record != "" && sinceBase()-p.since < long {
+		return p.record
+	}
+	return ""
 }
 
 func (g *grants) forget(id store.ID) {

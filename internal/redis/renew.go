@@ -38,7 +38,7 @@ func (s *Store) extend(ctx context.Context, grants []store.Renewal, outcomes []s
 	var calls []Call
 	for i := range grants {
 		g := &grants[i]
-		if g.Mode != store.Exclusive || g.Tokens > 0 || g.Floor > 0 || s.grants.record(g.ID) == "" {
+		if g.Mode != store.Exclusive || g.Tokens > 0 || g.Floor > 0 || !s.grants.known(g.ID) {
 			slow = append(slow, i)
 			continue
 		}

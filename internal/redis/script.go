@@ -25,6 +25,10 @@ var (
 	takeText string
 	//go:embed scripts/extend.lua
 	extendText string
+	//go:embed scripts/join.lua
+	joinText string
+	//go:embed scripts/pass.lua
+	passText string
 	//go:embed scripts/state.lua
 	stateText string
 	//go:embed scripts/acquire.lua
@@ -38,6 +42,8 @@ var (
 
 	take    = NewScript(takeText)
 	extend  = NewScript(extendText)
+	join    = NewScript(joinText)
+	pass    = NewScript(passText)
 	acquire = NewScript(stateText + acquireText)
 	release = NewScript(stateText + releaseText)
 	renew   = NewScript(stateText + renewText)

@@ -127,10 +127,17 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	req.TTL = req.TTL.Truncate(time.Millisecond)
 	req.Tokens = min(max(req.Tokens, 1), maxBlock)
 	group := s.keys.group(req.Name)
-	// A block of tokens must not run ahead of the clock, which only acquire.lua looks at.
-	if req.Mode == store.Exclusive && req.Floor == 0 && req.Tokens == 1 && !s.waits.busy(req.Name, req.ID) {
-		if now, known := s.clocks[group].at(sinceBase()); known {
+	if req.Mode == store.Exclusive && req.Floor == 0 {
+		queued, crowded := s.waits.look(req.Name, req.ID)
+		// A block of tokens must not run ahead of the clock, which take.lua does not look at.
+		if now, known := s.clocks[group].at(sinceBase()); known && req.Tokens == 1 && !queued && !crowded {
 			answer, ok, err := s.take(ctx, group, &req, now)
+			if ok || err != nil {
+				return answer, err
+			}
+		}
+		if req.Queue && !queued {
+			answer, ok, err := s.join(ctx, group, &req)
 			if ok || err != nil {
 				return answer, err
 			}
@@ -162,7 +169,7 @@ func (s *Store) take(ctx context.Context, group int, req *store.Request, now tim
 		if v.Int > store.MaxToken {
 			return answer, false, tokensOver(v.Int)
 		}
-		s.grants.note(req.ID, record+strconv.FormatInt(v.Int, 10))
+		s.grants.note(req.ID, record+strconv.FormatInt(v.Int, 10), sinceBase())
 		return store.Answer{Token: v.Int, Tokens: 1, TTL: req.TTL}, true, nil
 	case v.Kind != List || len(v.List) != 3 || req.Queue || !strings.HasPrefix(v.List[0].Text, "P"):
 		return answer, false, nil
@@ -177,6 +184,26 @@ func (s *Store) take(ctx context.Context, group int, req *store.Request, now tim
 		Again: max(time.Millisecond, min(left, s.config.Heartbeat/2)),
 	}
 	return answer, true, nil
+}
+
+// join is the usual way to a name that others want too: see join.lua. It is not ok if the
+// whole state is needed.
+func (s *Store) join(ctx context.Context, group int, req *store.Request) (answer store.Answer, ok bool, err error) {
+	who := req.Owner + "\t" + req.Meta
+	sent := sinceBase()
+	channel := s.waits.expect(group, req)
+	v, err := s.eval(ctx, Call{
+		Script: join, Keys: s.keys.all(group, req.Name), Replicas: s.config.Replicas,
+		Args: []string{
+			req.ID.String(), millis(req.TTL), strconv.Itoa(req.Tokens), millis(s.config.Heartbeat), who,
+			channel + "\t" + strconv.FormatInt(int64(sent), 10) + "\t" + millis(s.unasked(req)) + "\t" + who,
+		},
+	})
+	if err != nil || v.Kind != List {
+		return answer, false, err
+	}
+	answer, err = s.answered(group, req, channel, v)
+	return answer, true, err
 }
 
 // acquire asks in view of the whole state: see acquire.lua.
@@ -198,14 +225,7 @@ func (s *Store) acquire(ctx context.Context, group int, req *store.Request) (sto
 	if err != nil {
 		return store.Answer{}, err
 	}
-	answer, err := s.answered(group, req, v)
-	s.waits.crowd(req.Name, answer.Refusal != nil && req.Queue || answer.Waiters > 0)
-	if err != nil || answer.Granted() || !req.Queue {
-		s.waits.forget(req.Name, req.ID)
-	} else {
-		s.waits.queued(req.Name, req.ID, channel)
-	}
-	return answer, err
+	return s.answered(group, req, channel, v)
 }
 
 // unasked is for how long a request that waits may be granted without asking again: as long
@@ -217,8 +237,19 @@ func (s *Store) unasked(req *store.Request) time.Duration {
 	return min(req.TTL, s.config.Heartbeat).Truncate(time.Millisecond)
 }
 
-// answered reads the answer of acquire.lua.
-func (s *Store) answered(group int, req *store.Request, v Value) (answer store.Answer, err error) {
+// answered reads the answer of join.lua or acquire.lua and notes what it means for who waits.
+func (s *Store) answered(group int, req *store.Request, channel string, v Value) (store.Answer, error) {
+	answer, err := s.parseAnswer(group, req, v)
+	s.waits.crowd(req.Name, answer.Refusal != nil && req.Queue || answer.Waiters > 0)
+	if err != nil || answer.Granted() || !req.Queue {
+		s.waits.forget(req.Name, req.ID)
+	} else {
+		s.waits.queued(req.Name, req.ID, channel)
+	}
+	return answer, err
+}
+
+func (s *Store) parseAnswer(group int, req *store.Request, v Value) (answer store.Answer, err error) {
 	list := v.List
 	what := ""
 	if len(list) > 2 {
@@ -277,18 +308,35 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 	if err := store.CheckKeep(keep); err != nil {
 		return err
 	}
-	if record := s.grants.record(id); record != "" && keep.State == store.Held {
-		// Removes the record if it is still there as it was written, and with it the key.
-		v, err := s.conn.Do(ctx, "LREM", s.keys.lock(s.keys.group(name), name), "1", record)
-		if err != nil {
-			return s.explain(ctx, err)
-		}
-		if v.Int == 1 {
-			s.grants.forget(id)
-			return nil
+	if keep.State == store.Held {
+		if done, err := s.pass(ctx, name, id); done || err != nil {
+			return err
 		}
 	}
 	return s.end(ctx, name, id, "release", keep)
+}
+
+// pass is the usual way to give up a name that is held alone. It is not done if the whole
+// state is needed.
+func (s *Store) pass(ctx context.Context, name string, id store.ID) (done bool, err error) {
+	group := s.keys.group(name)
+	if record := s.grants.brief(id); record != "" {
+		// Removes the record if it is still there as it was written, and with it the key.
+		v, err := s.conn.Do(ctx, "LREM", s.keys.lock(group, name), "1", record)
+		if err != nil {
+			return false, s.explain(ctx, err)
+		}
+		if v.Int == 1 {
+			s.grants.forget(id)
+			return true, nil
+		}
+	}
+	v, err := s.eval(ctx, Call{Script: pass, Keys: s.keys.all(group, name), Args: []string{s.publish(), id.String()}})
+	if err != nil || v.Int != 1 {
+		return false, err
+	}
+	s.grants.forget(id)
+	return true, nil
 }
 
 // Leave takes an identity out of the queue and gives back its grant: see store.Store.

@@ -78,17 +78,16 @@ func (w *waits) init(s *Store) {
 	w.all, w.groups, w.crowded = make(map[waitKey]*waitState), make(map[int]*subscription), make(map[string]time.Duration)
 }
 
-// busy reports whether it is of no use to try the plain way: the identity is queued, or
-// others were in the way of this name a short time ago.
-func (w *waits) busy(name string, id store.ID) bool {
+// look reports whether an identity is queued, and whether others were in the way of its name
+// a short time ago: then it is of no use to try the plain way.
+func (w *waits) look(name string, id store.ID) (queued, crowded bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.crowded) > 0 {
-		if until, ok := w.crowded[name]; ok && sinceBase() < until {
-			return true
-		}
+		until, ok := w.crowded[name]
+		crowded = ok && sinceBase() < until
 	}
-	return w.all[waitKey{name, id}] != nil
+	return w.all[waitKey{name, id}] != nil, crowded
 }
 
 // crowd notes whether others are in the way of a name.

@@ -8,4 +8,4 @@ end
 if string.sub(value, 1, 33) == ARGV[1] then
   return redis.call('PEXPIRE', KEYS[1], ARGV[2])
 end
-return string.sub(value, 1, 1) == 'C' and -1 or 0
+return string.sub(value, 1, 1) == 'P' and 0 or -1

@@ -2,8 +2,8 @@
 --
 -- lock     a list of one element, so that whoever holds it alone can take it back with LREM:
 --          'P' and a record: one exclusive holder; the key lives as long as its grant;
---          'C' and a summary: there are waiters, or holders of another kind, or a closure.
---          The exclusive holder, if there is one, is in the summary.
+--          'S' and a summary: one exclusive holder, in the summary, and waiters;
+--          'C' and a summary: anything else. A closed exclusive grant is in the summary.
 -- counter  the last token given, for all names of this server or slot
 -- records  h<id> -> a holder that is not exclusive, w<id> -> a waiter
 -- ends     h<id> by when it ends, in ms
@@ -64,13 +64,21 @@ end
 -- mode, s sum of weights, l limit, k how many are kept closed; further q how many wait, z
 -- the last place given, d nothing is over before then, x when the keys end.
 local value = call('LINDEX', LOCK, '0')
-local many = value and string.sub(value, 1, 1) == 'C'
+local kind = value and string.sub(value, 1, 1)
+local many = kind == 'C' or kind == 'S'
 local use = {n = 0, m = 0, s = 0, l = 0, k = 0, q = 0, z = 0, d = NEVER, x = 0}
 local sole, soleID, soleEnds
 local freed = false  -- the first waiter's chances may have changed
 local fresh = false  -- a key was made, or all end later than before
 
-if many then
+if kind == 'S' then
+  local q, z, d, x, of, ends, since, token, tokens, owner, meta = string.match(value,
+    '^S(%d+) (%d+) (%d+) (%d+)\t(%x+)\t(%d+)\t(%d+)\t(%d+)\t(%d+)\t([^\t]*)\t([^\t]*)$')
+  use.q, use.z, use.d, use.x = tonumber(q), tonumber(z), tonumber(d), tonumber(x)
+  soleID, soleEnds = of, tonumber(ends)
+  sole = {mode = EXCLUSIVE, weight = 1, limit = 0, state = HELD, since = tonumber(since),
+    token = tonumber(token), tokens = tonumber(tokens), owner = owner, meta = meta}
+elseif kind == 'C' then
   local n, m, s, l, k, q, z, d, x, of, ends, record =
     string.match(value, '^C(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)\t(%x*)\t(%d*)\t(.*)$')
   use = {n = tonumber(n), m = tonumber(m), s = tonumber(s), l = tonumber(l), k = tonumber(k), q = tonumber(q),
@@ -240,8 +248,10 @@ local function wake()
     end
     return
   end
-  local token = reserve(1, 0)
-  if publish(field, w, '\t' .. w.sent .. '\t' .. text(token) .. '\t' .. text(use.q - 1)) > 0 then
+  local token, n = reserve(1, 0)
+  if n < 1 then
+    publish(field, w) -- there are no tokens left: it will be told when it asks
+  elseif publish(field, w, '\t' .. w.sent .. '\t' .. text(token) .. '\t' .. text(use.q - 1)) > 0 then
     local of = string.sub(field, 2)
     dropWaiter(of)
     put(of, {mode = EXCLUSIVE, weight = 1, limit = 0, state = HELD, since = now, token = token, tokens = 1,
@@ -261,8 +271,14 @@ local function finish()
   if freed then
     wake()
   end
-  local state = table.concat({'C' .. use.n, use.m, use.s, use.l, use.k, use.q, text(use.z), text(use.d), text(use.x)}, ' ')
-    .. '\t' .. (soleID or '') .. '\t' .. (soleEnds and text(soleEnds) or '') .. '\t' .. (sole and pack(sole) or '')
+  local state
+  if sole and sole.state == HELD then
+    state = string.format('S%d %.0f %.0f %.0f\t%s\t%.0f\t%.0f\t%.0f\t%d\t%s\t%s', use.q, use.z, use.d, use.x,
+      soleID, soleEnds, sole.since, sole.token, sole.tokens, sole.owner, sole.meta)
+  else
+    state = table.concat({'C' .. use.n, use.m, use.s, use.l, use.k, use.q, text(use.z), text(use.d), text(use.x)}, ' ')
+      .. '\t' .. (soleID or '') .. '\t' .. (soleEnds and text(soleEnds) or '') .. '\t' .. (sole and pack(sole) or '')
+  end
   if value then
     call('LSET', LOCK, '0', state)
   else
