@@ -52,7 +52,7 @@ func (k *keys) channel(group int, handle string) string {
 // all are the keys of the scripts that see the whole state: see state.lua.
 func (k *keys) all(group int, name string) []string {
 	p := Prefix + k.tags[group]
-	return []string{p + "lock:" + name, p + "token", p + "records:" + name, p + "ends:" + name, p + "queue:" + name, p + "beats:" + name}
+	return []string{p + "lock:" + name, p + "token", p + "records:" + name, p + "ends:" + name, p + "queue:" + name}
 }
 
 // name is the name that the key of a lock belongs to.

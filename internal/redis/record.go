@@ -61,6 +61,7 @@ func parseWaiter(record string, now time.Duration) (w store.Waiter, limit int, e
 	w.Mode, w.Weight = store.Mode(f.int()), int(f.int())
 	limit = int(f.int())
 	w.Age = max(0, now-f.millis())
+	f.next() // when it is taken for dead
 	f.next() // channel
 	f.next() // sent
 	f.next() // unasked

@@ -27,7 +27,7 @@ end
 
 expire()
 local h = holder(id)
-local w = use.q > 0 and unpackWaiter(call('HGET', RECORDS, field)) or nil
+local w = waiting > 0 and waiter(field) or nil
 if h and h.state == HELD then
   if not same(h) then
     return unfit({'claim', h.mode, h.weight, h.limit}, w)
@@ -43,7 +43,7 @@ if h and h.state == HELD then
     lasts(now + ttl)
   end
   finish()
-  return {'granted', micro, h.token, h.tokens, use.q}
+  return {'granted', micro, h.token, h.tokens, waiting}
 end
 if w and not same(w) then
   return unfit({'claim', w.mode, w.weight, w.limit}, w)
@@ -55,48 +55,43 @@ end
 -- A kept record of this identity is a grant that ended: it must not come back to life
 -- beside its own record.
 local fits = not h and admits(mode, weight, limit)
-local front = first()
-if fits and (not front or front == field) then
+if fits and (not frontField or frontField == field) then
   local token, n = reserve(tokens, floor)
   local grant = {mode = mode, weight = weight, limit = limit, state = HELD, since = now,
     token = token, tokens = n, owner = owner, meta = meta}
   if w then
     dropWaiter(id)
   end
-  if mode == EXCLUSIVE and use.q == 0 then
+  if mode == EXCLUSIVE and waiting == 0 then
     plain(id, grant, ARGV[6])
   else
     put(id, grant, now + ttl)
     freed = freed and mode ~= EXCLUSIVE -- who has it alone lets nobody in
     finish()
   end
-  return {'granted', micro, token, n, use.q}
+  return {'granted', micro, token, n, waiting}
 end
 
 -- Refused.
-local place, waiters = 0, use.q
+local place, waiters = 0, waiting
 if queue then
   crowd()
   local joined = w and w.joined or text(now)
-  if not w then
-    fresh = fresh or use.q == 0
-    use.q, use.z = use.q + 1, use.z + 1
-    call('ZADD', QUEUE, text(use.z), field)
-    place = use.q
-  else
-    place = call('ZRANK', QUEUE, field) + 1
-  end
-  local record = table.concat({ARGV[3], ARGV[4], ARGV[5], joined, channel, ARGV[15], ARGV[16], owner, meta}, '\t')
-  if not w or w.record ~= record then
-    call('HSET', RECORDS, field, record)
-  end
   local beat = now + heartbeat + 1
-  call('ZADD', BEATS, text(beat), field)
+  call('HSET', RECORDS, field, table.concat({ARGV[3], ARGV[4], ARGV[5], joined, text(beat), channel, ARGV[15], ARGV[16],
+    owner, meta}, '\t'))
   lasts(beat)
-  waiters = use.q - 1
+  if w then
+    place = call('LPOS', QUEUE, field) + 1
+  else
+    fresh = fresh or waiting == 0
+    waiting = call('RPUSH', QUEUE, field)
+    place = waiting
+  end
+  waiters = waiting - 1
 elseif w then
   dropWaiter(id)
-  waiters = use.q
+  waiters = waiting
 end
 
 -- Several times in a heartbeat; earlier if somebody in front ends or may be dead then.
@@ -105,8 +100,9 @@ if place <= 1 then
   local ends = soleEnds or use.n > 0 and tonumber(call('ZRANGE', ENDS, '0', '0', 'WITHSCORES')[2])
   again = ends and math.min(again, ends - now) or again
 end
-if place ~= 1 and use.q > 0 then
-  again = math.min(again, tonumber(call('ZRANGE', BEATS, '0', '0', 'WITHSCORES')[2]) - now)
+local _, ahead = first()
+if place ~= 1 and ahead then
+  again = math.min(again, ahead.beat - now)
 end
 local answer = {'refused', micro, tonumber(call('GET', COUNTER) or 0), place, waiters, math.max(again, 1)}
 if not fits and sole then

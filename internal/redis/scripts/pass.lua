@@ -2,8 +2,8 @@
 -- wants it alone too and is granted it. See state.lua for what is kept where, and for wake.
 -- KEYS: as state.lua. ARGV: the command to publish with, the identity of the holder.
 -- Returns 1 done, or nothing if release.lua has to see to it; nothing has changed then.
-local LOCK, QUEUE, RECORDS, id = KEYS[1], KEYS[5], KEYS[3], ARGV[2]
-local call = redis.call
+local LOCK, RECORDS, QUEUE, id = KEYS[1], KEYS[3], KEYS[5], ARGV[2]
+local call, format = redis.call, string.format
 
 local value = call('LINDEX', LOCK, '0')
 if not value then
@@ -13,44 +13,40 @@ if string.sub(value, 1, 33) == 'P' .. id then
   call('DEL', LOCK)
   return 1
 end
-local q, z, d, x, of, ends = string.match(value, '^S(%d+) (%d+) (%d+) (%d+)\t(%x+)\t(%d+)\t')
+local x, of, ends = string.match(value, '^S(%d+)\t(%x+)\t(%d+)\t')
 if of ~= id then
   return false
 end
 local clock = call('TIME')
 local micro = clock[1] * 1000000 + clock[2]
 local now = math.floor(micro / 1000)
-if now >= tonumber(ends) or now >= tonumber(d) then
-  return false -- somebody's time is over
+if now >= tonumber(ends) then
+  return false -- it is over
 end
-if q == '0' then
+local field = call('LINDEX', QUEUE, '0')
+if not field then
   call('DEL', LOCK)
   return 1
 end
-
-local field = call('ZRANGE', QUEUE, '0', '0')[1]
-local channel, sent, unasked, who =
-  string.match(call('HGET', RECORDS, field), '^1\t1\t0\t%d+\t([^\t]+)\t(%d+)\t([1-9]%d*)\t(.*)$')
-local till = now + (unasked or 0)
-if not channel or till > tonumber(x) then
+local beat, channel, sent, unasked, who =
+  string.match(call('HGET', RECORDS, field) or '', '^1\t1\t0\t%d+\t(%d+)\t([^\t]+)\t(%d+)\t([1-9]%d*)\t(.*)$')
+if not beat or now >= tonumber(beat) or now + unasked > tonumber(x) then
   return false
 end
 local token = call('INCR', KEYS[2])
 if token < micro - 200000 then -- as in take.lua
   token = micro
-  call('SET', KEYS[2], string.format('%.0f', token))
+  call('SET', KEYS[2], format('%d', token))
 end
 if token > 9007199254740991 then
   return false -- release.lua knows what to do
 end
 local next = string.sub(field, 2)
-local message = string.format('%s\t%s\t%.0f\t%d\t%s', next, sent, token, q - 1, LOCK)
-if call(ARGV[1], channel, message) == 0 then
+local waiting = call('LLEN', QUEUE) - 1
+if call(ARGV[1], channel, format('%s\t%s\t%d\t%d\t%s', next, sent, token, waiting, LOCK)) == 0 then
   return false -- nobody heard of it
 end
 call('HDEL', RECORDS, field)
-call('ZREM', QUEUE, field)
-call('ZREM', KEYS[6], field)
-call('LSET', LOCK, '0', string.format('S%d %s %.0f %s\t%s\t%.0f\t%.0f\t%.0f\t1\t%s',
-  q - 1, z, math.min(tonumber(d), till), x, next, till, now, token, who))
+call('LPOP', QUEUE)
+call('LSET', LOCK, '0', format('S%s\t%s\t%d\t%d\t%d\t1\t%s', x, next, now + unasked, now, token, who))
 return 1

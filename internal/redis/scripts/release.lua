@@ -6,7 +6,7 @@ local what, state, keep = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 expire()
 local h = holder(id)
 local found = h and (h.state == HELD or what == 'break')
-if what == 'leave' and use.q > 0 and call('HEXISTS', RECORDS, 'w' .. id) == 1 then
+if what == 'leave' and waiting > 0 and call('HEXISTS', RECORDS, 'w' .. id) == 1 then
   dropWaiter(id)
 end
 if not found then
@@ -33,8 +33,8 @@ end
 h.state, h.since = state, now
 put(id, h, now + keep)
 if state == DONE then -- whoever waits for the work to be done, wherever in the queue
-  for _, field in ipairs(use.q > 0 and call('ZRANGE', QUEUE, 0, -1) or {}) do
-    publish(field, unpackWaiter(call('HGET', RECORDS, field)))
+  for _, field in ipairs(call('LRANGE', QUEUE, 0, -1)) do
+    publish(field, waiter(field))
   end
 else
   freed = true -- not quite, but the first waiter may want to give up

@@ -16,7 +16,7 @@ if mode ~= h.mode and not down then
   return {'mode', h.mode}
 end
 local token, n = 0, 0
-if tokens > 0 and use.q == 0 then
+if tokens > 0 and waiting == 0 then
   token, n = reserve(tokens, floor)
   h.token, h.tokens = token, n
 elseif floor > 0 then

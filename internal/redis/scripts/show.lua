@@ -12,8 +12,8 @@ if use.n > 0 then
     end
   end
 end
-for _, field in ipairs(use.q > 0 and call('ZRANGE', QUEUE, 0, -1) or {}) do
-  if tonumber(call('ZSCORE', BEATS, field)) > now then
+for _, field in ipairs(waiting > 0 and call('LRANGE', QUEUE, 0, -1) or {}) do
+  if waiter(field).beat > now then
     waiters[#waiters + 1] = string.sub(field, 2) .. '\t' .. call('HGET', RECORDS, field)
   end
 end

@@ -7,11 +7,10 @@
 -- counter  the last token given, for all names of this server or slot
 -- records  h<id> -> a holder that is not exclusive, w<id> -> a waiter
 -- ends     h<id> by when it ends, in ms
--- queue    w<id> by its place
--- beats    w<id> by when it is taken for dead
+-- queue    w<id> in order. A dead one is taken out when it is the first.
 --
 -- ARGV[1] is the command to publish with, ARGV[2] the identity of the caller.
-local LOCK, COUNTER, RECORDS, ENDS, QUEUE, BEATS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local LOCK, COUNTER, RECORDS, ENDS, QUEUE = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id = ARGV[2]
 local call = redis.call
 
@@ -23,11 +22,10 @@ local EXCLUSIVE, SHARED, PERMITS = 1, 2, 3
 local HELD, DONE = 0, 1
 local LAST_TOKEN = 9007199254740991
 local LEAD = 4096 -- in us, which is also how many tokens: not below maxBlock of store.go
-local NEVER = 9007199254740991
 
 -- Numbers are passed on as text: redis.call would print them with all digits of a double.
 local function text(n)
-  return string.format('%.0f', n)
+  return string.format('%d', n)
 end
 
 -- A holder: mode, weight, limit, state, since, token, tokens, owner, meta.
@@ -47,42 +45,40 @@ local function unpackHolder(record)
     since = tonumber(since), token = tonumber(token), tokens = tonumber(tokens), owner = owner, meta = meta}
 end
 
--- A waiter: mode, weight, limit, joined, channel, when its client sent the last request by
--- the client's own clock, for how long it may be granted unasked (0 is never), owner, meta.
-local WAITER = '^(%d+)\t(%d+)\t(%d+)\t(%d+)\t([^\t]*)\t(%d+)\t(%d+)\t([^\t]*)\t([^\t]*)$'
+-- A waiter: mode, weight, limit, joined, when it is taken for dead, channel, when its client
+-- sent the last request by the client's own clock, for how long it may be granted unasked (0
+-- is never), owner, meta.
+local WAITER = '^(%d+)\t(%d+)\t(%d+)\t(%d+)\t(%d+)\t([^\t]*)\t(%d+)\t(%d+)\t([^\t]*)\t([^\t]*)$'
 
-local function unpackWaiter(record)
-  if not record then
-    return nil
-  end
-  local mode, weight, limit, joined, channel, sent, unasked, owner, meta = string.match(record, WAITER)
-  return {mode = tonumber(mode), weight = tonumber(weight), limit = tonumber(limit), joined = joined,
-    channel = channel, sent = sent, unasked = tonumber(unasked), owner = owner, meta = meta, record = record}
+local function waiter(field)
+  local mode, weight, limit, joined, beat, channel, sent, unasked, owner, meta =
+    string.match(call('HGET', RECORDS, field) or '', WAITER)
+  return mode and {mode = tonumber(mode), weight = tonumber(weight), limit = tonumber(limit), joined = joined,
+    beat = tonumber(beat), channel = channel, sent = sent, unasked = tonumber(unasked), owner = owner, meta = meta}
 end
 
 -- What is there. Sole is the exclusive holder; use sums up the others: n their number, m
--- mode, s sum of weights, l limit, k how many are kept closed; further q how many wait, z
--- the last place given, d nothing is over before then, x when the keys end.
+-- mode, s sum of weights, l limit, k how many are kept closed; x is when the keys end.
 local value = call('LINDEX', LOCK, '0')
 local kind = value and string.sub(value, 1, 1)
 local many = kind == 'C' or kind == 'S'
-local use = {n = 0, m = 0, s = 0, l = 0, k = 0, q = 0, z = 0, d = NEVER, x = 0}
+local use = {n = 0, m = 0, s = 0, l = 0, k = 0, x = 0}
+local waiting = many and call('LLEN', QUEUE) or 0
+local front, frontField -- the first waiter, as found by expire
 local sole, soleID, soleEnds
 local freed = false  -- the first waiter's chances may have changed
 local fresh = false  -- a key was made, or all end later than before
 
 if kind == 'S' then
-  local q, z, d, x, of, ends, since, token, tokens, owner, meta = string.match(value,
-    '^S(%d+) (%d+) (%d+) (%d+)\t(%x+)\t(%d+)\t(%d+)\t(%d+)\t(%d+)\t([^\t]*)\t([^\t]*)$')
-  use.q, use.z, use.d, use.x = tonumber(q), tonumber(z), tonumber(d), tonumber(x)
-  soleID, soleEnds = of, tonumber(ends)
+  local x, of, ends, since, token, tokens, owner, meta =
+    string.match(value, '^S(%d+)\t(%x+)\t(%d+)\t(%d+)\t(%d+)\t(%d+)\t([^\t]*)\t([^\t]*)$')
+  use.x, soleID, soleEnds = tonumber(x), of, tonumber(ends)
   sole = {mode = EXCLUSIVE, weight = 1, limit = 0, state = HELD, since = tonumber(since),
     token = tonumber(token), tokens = tonumber(tokens), owner = owner, meta = meta}
 elseif kind == 'C' then
-  local n, m, s, l, k, q, z, d, x, of, ends, record =
-    string.match(value, '^C(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)\t(%x*)\t(%d*)\t(.*)$')
-  use = {n = tonumber(n), m = tonumber(m), s = tonumber(s), l = tonumber(l), k = tonumber(k), q = tonumber(q),
-    z = tonumber(z), d = tonumber(d), x = tonumber(x)}
+  local n, m, s, l, k, x, of, ends, record =
+    string.match(value, '^C(%d+) (%d+) (%d+) (%d+) (%d+) (%d+)\t(%x*)\t(%d*)\t(.*)$')
+  use = {n = tonumber(n), m = tonumber(m), s = tonumber(s), l = tonumber(l), k = tonumber(k), x = tonumber(x)}
   if of ~= '' then
     soleID, soleEnds, sole = of, tonumber(ends), unpackHolder(record)
   end
@@ -98,7 +94,6 @@ end
 
 -- lasts notes that something lasts until then.
 local function lasts(ends)
-  use.d = math.min(use.d, ends)
   if ends > use.x then
     use.x = ends + math.floor((ends - now) / 4) -- not for every grant anew
     fresh = true
@@ -179,39 +174,41 @@ end
 
 local function dropWaiter(of)
   call('HDEL', RECORDS, 'w' .. of)
-  call('ZREM', QUEUE, 'w' .. of)
-  call('ZREM', BEATS, 'w' .. of)
-  use.q = use.q - 1
+  call('LREM', QUEUE, '1', 'w' .. of)
+  waiting = waiting - 1
   freed = true
+  if frontField == 'w' .. of then
+    front, frontField = nil, nil
+  end
+end
+
+-- first finds the first waiter who is alive.
+local function first()
+  while waiting > 0 and not front do
+    frontField = call('LINDEX', QUEUE, '0')
+    front = waiter(frontField)
+    if not front or front.beat <= now then
+      dropWaiter(string.sub(frontField, 2))
+    end
+  end
+  return frontField, front
 end
 
 -- expire ends what is over.
 local function expire()
-  if not many or now < use.d then
+  if not many then
     return
   end
   if sole and soleEnds <= now then
     dropHolder(soleID)
   end
-  use.d = soleEnds or NEVER
   if use.n > 0 then
     for _, field in ipairs(call('ZRANGEBYSCORE', ENDS, '-inf', text(now))) do
       dropHolder(string.sub(field, 2), unpackHolder(call('HGET', RECORDS, field)))
     end
-    use.d = math.min(use.d, tonumber(call('ZRANGE', ENDS, '0', '0', 'WITHSCORES')[2] or NEVER))
   end
-  if use.q > 0 then
-    for _, field in ipairs(call('ZRANGEBYSCORE', BEATS, '-inf', text(now))) do
-      dropWaiter(string.sub(field, 2))
-    end
-    use.d = math.min(use.d, tonumber(call('ZRANGE', BEATS, '0', '0', 'WITHSCORES')[2] or NEVER))
-  end
+  first()
 end
-
-local function first()
-  return use.q > 0 and call('ZRANGE', QUEUE, '0', '0')[1] or nil
-end
-
 
 -- reserve gives n tokens in a row above floor: the clock in microseconds, so that tokens
 -- grow even if the counter was lost or is an old one, unless the counter is ahead of it.
@@ -236,11 +233,10 @@ end
 -- but not for longer than its heartbeat: it may be dead. It counts from when it asked last,
 -- which is before now, and renews as always. If nobody hears of it, nothing is granted.
 local function wake()
-  local field = first()
+  local field, w = first()
   if not field or field == 'w' .. id then
     return -- the caller is being answered
   end
-  local w = unpackWaiter(call('HGET', RECORDS, field))
   local fits = admits(w.mode, w.weight, w.limit)
   if not fits or w.mode ~= EXCLUSIVE or w.unasked == 0 then
     if fits or kept() then
@@ -251,7 +247,7 @@ local function wake()
   local token, n = reserve(1, 0)
   if n < 1 then
     publish(field, w) -- there are no tokens left: it will be told when it asks
-  elseif publish(field, w, '\t' .. w.sent .. '\t' .. text(token) .. '\t' .. text(use.q - 1)) > 0 then
+  elseif publish(field, w, '\t' .. w.sent .. '\t' .. text(token) .. '\t' .. text(waiting - 1)) > 0 then
     local of = string.sub(field, 2)
     dropWaiter(of)
     put(of, {mode = EXCLUSIVE, weight = 1, limit = 0, state = HELD, since = now, token = token, tokens = 1,
@@ -264,8 +260,8 @@ local function finish()
   if not many then
     return
   end
-  if not sole and use.n == 0 and use.q == 0 then
-    call('DEL', LOCK, RECORDS, ENDS, QUEUE, BEATS)
+  if not sole and use.n == 0 and waiting == 0 then
+    call('DEL', LOCK, RECORDS, ENDS, QUEUE)
     return
   end
   if freed then
@@ -273,11 +269,11 @@ local function finish()
   end
   local state
   if sole and sole.state == HELD then
-    state = string.format('S%d %.0f %.0f %.0f\t%s\t%.0f\t%.0f\t%.0f\t%d\t%s\t%s', use.q, use.z, use.d, use.x,
-      soleID, soleEnds, sole.since, sole.token, sole.tokens, sole.owner, sole.meta)
+    state = string.format('S%d\t%s\t%d\t%d\t%d\t%d\t%s\t%s', use.x, soleID, soleEnds, sole.since, sole.token,
+      sole.tokens, sole.owner, sole.meta)
   else
-    state = table.concat({'C' .. use.n, use.m, use.s, use.l, use.k, use.q, text(use.z), text(use.d), text(use.x)}, ' ')
-      .. '\t' .. (soleID or '') .. '\t' .. (soleEnds and text(soleEnds) or '') .. '\t' .. (sole and pack(sole) or '')
+    state = string.format('C%d %d %d %d %d %d\t%s\t%s\t%s', use.n, use.m, use.s, use.l, use.k, use.x, soleID or '',
+      soleEnds and text(soleEnds) or '', sole and pack(sole) or '')
   end
   if value then
     call('LSET', LOCK, '0', state)
@@ -291,16 +287,15 @@ local function finish()
     if use.n > 0 then
       call('PEXPIREAT', ENDS, ends)
     end
-    if use.q > 0 then
+    if waiting > 0 then
       call('PEXPIREAT', QUEUE, ends)
-      call('PEXPIREAT', BEATS, ends)
     end
   end
 end
 
 -- plain writes an exclusive holder that nobody waits behind.
 local function plain(of, h, ttl)
-  call('DEL', LOCK, RECORDS, ENDS, QUEUE, BEATS)
+  call('DEL', LOCK, RECORDS, ENDS, QUEUE)
   call('RPUSH', LOCK, table.concat({'P' .. of, text(h.since), text(h.tokens), h.owner, h.meta, text(h.token)}, '\t'))
   call('PEXPIRE', LOCK, ttl)
 end

@@ -13,7 +13,7 @@ if token < ARGV[3] - 200000 then
   token = tonumber(ARGV[3])
   redis.call('SET', KEYS[2], ARGV[3])
 end
-if redis.call('RPUSH', KEYS[1], ARGV[1] .. string.format('%.0f', token)) == 1 then
+if redis.call('RPUSH', KEYS[1], ARGV[1] .. string.format('%d', token)) == 1 then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
   return token
 end
