@@ -58,13 +58,13 @@
 // of a name in one slot. To look at them by hand:
 //
 //	LRANGE holdfast:lock:NAME 0 -1   P<id> since tokens owner meta token, if one holds it and
-//	                                 nobody waits; C, a summary and the exclusive holder, if
-//	                                 there is more to know:
-//	HGETALL holdfast:records:NAME    h<id> the other holders, w<id> the waiters
-//	ZRANGE holdfast:ends:NAME 0 -1 WITHSCORES    when their grants end, in ms
-//	ZRANGE holdfast:queue:NAME 0 -1              the waiters in order
-//	ZRANGE holdfast:beats:NAME 0 -1 WITHSCORES   when each counts as dead, in ms
-//	GET holdfast:token            the last token given
+//	                                 nobody waits; S, when the keys end, and <id> ends since
+//	                                 token tokens owner meta, if one holds it and others wait;
+//	                                 C and a summary, if there is more to know:
+//	LRANGE holdfast:queue:NAME 0 -1  the waiters in order
+//	HGETALL holdfast:records:NAME    w<id> the waiters, h<id> holders that are not alone
+//	ZRANGE holdfast:ends:NAME 0 -1 WITHSCORES    when the grants of those end, in ms
+//	GET holdfast:token               the last token given
 //
 // or use "holdfast ls" and "holdfast show NAME". Everything but the counter is gone when
 // nobody holds a name or waits for it.
@@ -74,9 +74,10 @@
 // A user for this package alone, in redis-cli or an ACL file:
 //
 //	ACL SETUSER locks on >PASSWORD ~holdfast:* &holdfast:* -@all +evalsha +eval +get +set +incr
-//	  +del +rpush +rpop +lindex +lset +lrem +pttl +pexpire +pexpireat +time +hget +hset +hdel
-//	  +hexists +zadd +zrem +zrange +zrangebyscore +zrank +zscore +publish +spublish +subscribe
-//	  +unsubscribe +ssubscribe +sunsubscribe +scan +ping +hello +auth +select +role
+//	  +del +rpush +rpop +lpop +lindex +llen +lpos +lrange +lset +lrem +pttl +pexpire +pexpireat
+//	  +time +hget +hset +hsetnx +hdel +hexists +zadd +zrem +zrange +zrangebyscore +publish
+//	  +spublish +subscribe +unsubscribe +ssubscribe +sunsubscribe +scan +ping +hello +auth
+//	  +select +role
 //
 // Further +wait for replicas=N, +cluster|slots and +cluster|shards on a Cluster. CONFIG,
 // FUNCTION and CLIENT are not needed. [Fenced] needs the keys it writes and their commands.
