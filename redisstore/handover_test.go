@@ -135,6 +135,18 @@ func TestAnOldGrantIsAskedForAgain(t *testing.T) {
 	}
 }
 
+func TestAGrantThatIsOverIsNotTaken(t *testing.T) {
+	q := newQueue(t)
+	s, req := q.wait()
+	q.release()
+	q.woken(s, req)
+	next, nextReq := q.open(), q.request()
+	for answer := q.ask(next, nextReq); !answer.Granted(); answer = q.ask(next, nextReq) {
+		time.Sleep(answer.Refusal.Again)
+	}
+	q.refused(s, req) // it heard of its grant, but did not take it in time
+}
+
 func TestAGrantThatNobodyHearsOfIsNone(t *testing.T) {
 	q := newQueue(t)
 	s, _ := q.wait()
