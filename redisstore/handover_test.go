@@ -2,6 +2,8 @@ package redisstore
 
 import (
 	"context"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -82,11 +84,29 @@ func (q *queue) release() {
 	}
 }
 
+// holds checks that the server has a request as the only holder, for a heartbeat at most.
+func (q *queue) holds(req store.Request) {
+	q.Helper()
+	value := q.server.Must("LINDEX", "holdfast:lock:x", "0").(string)
+	fields := strings.Split(value, "\t")
+	if !strings.HasPrefix(value, "S") || fields[1] != req.ID.String() {
+		q.Fatalf("the lock is %q, want %s to hold it", value, req.ID)
+	}
+	ends, err := strconv.ParseInt(fields[2], 10, 64)
+	if err != nil {
+		q.Fatal(err)
+	}
+	if left := time.Until(time.UnixMilli(ends)); left > quick {
+		q.Errorf("granted unasked for %v, want one heartbeat at most", left)
+	}
+}
+
 func TestTheNextIsGrantedTheNameWithoutAskingAgain(t *testing.T) {
 	q := newQueue(t)
 	s, req := q.wait()
 	later, laterReq := q.wait()
-	holder := q.ask(q.owner, q.holder)
+	last := time.Now().Add(time.Minute).UnixMicro()
+	q.server.Must("SET", "holdfast:token", strconv.FormatInt(last, 10))
 	q.server.Must("CONFIG", "RESETSTAT")
 	q.release()
 	q.woken(s, req)
@@ -94,11 +114,21 @@ func TestTheNextIsGrantedTheNameWithoutAskingAgain(t *testing.T) {
 	if got := calls(t, q.server)["evalsha"]; got != 1 {
 		t.Errorf("%d scripts, want the one that released it", got)
 	}
-	if !answer.Granted() || answer.Token <= holder.Token || answer.Tokens != 1 || answer.Waiters != 1 {
-		t.Errorf("%+v after token %d, want a grant of one token above it, and one waiter", answer, holder.Token)
+	if !answer.Granted() || answer.Token != last+1 || answer.Tokens != 1 || answer.Waiters != 1 {
+		t.Errorf("%+v, want a grant of one token, %d, and one waiter", answer, last+1)
 	}
-	if left := q.server.Must("LINDEX", "holdfast:lock:x", "0").(string); left[0] != 'S' {
-		t.Errorf("the lock is %q", left)
+	q.holds(req)
+	field := "w" + laterReq.ID.String()
+	if left := q.server.Must("LRANGE", "holdfast:queue:x", "0", "-1").([]any); len(left) != 1 || left[0] != field {
+		t.Errorf("queue %v, want %s only", left, field)
+	}
+	if left := q.server.Must("HKEYS", "holdfast:records:x").([]any); len(left) != 1 || left[0] != field {
+		t.Errorf("records of %v, want of %s only", left, field)
+	}
+	for _, key := range []string{"lock", "queue", "records"} {
+		if left := q.server.Must("PTTL", "holdfast:"+key+":x").(int64); left < 1 {
+			t.Errorf("the key %s does not end by itself: %d", key, left)
+		}
 	}
 	q.refused(later, laterReq)
 	if err := s.Release(q.ctx, req.Name, req.ID, store.Keep{}); err != nil {
@@ -107,6 +137,65 @@ func TestTheNextIsGrantedTheNameWithoutAskingAgain(t *testing.T) {
 	q.woken(later, laterReq)
 	if answer := q.ask(later, laterReq); !answer.Granted() {
 		t.Errorf("refused: %+v", answer.Refusal)
+	}
+}
+
+func TestTheNextAfterAForcedEndIsGrantedTheNameToo(t *testing.T) {
+	q := newQueue(t)
+	s, req := q.wait()
+	if err := q.owner.Break(q.ctx, req.Name, q.holder.ID); err != nil {
+		t.Fatal(err)
+	}
+	q.holds(req)
+	q.woken(s, req)
+	if answer := q.ask(s, req); !answer.Granted() || answer.TTL > quick {
+		t.Errorf("%+v, want a grant for a heartbeat at most", answer)
+	}
+}
+
+func TestADeadWaiterIsPassedOver(t *testing.T) {
+	q := newQueue(t)
+	_, dead := q.wait()
+	asked := time.Now()
+	s, req := q.wait()
+	time.Sleep(quick / 2)
+	q.refused(s, req)
+	time.Sleep(time.Until(asked.Add(quick + quick/10))) // the first is taken for dead, but listens
+	if n := q.server.Must("LLEN", "holdfast:queue:x").(int64); n != 2 {
+		t.Fatalf("%d waiters, want %s too, whom nobody has noticed yet", n, dead.ID)
+	}
+	q.release()
+	q.holds(req)
+}
+
+func TestANameThatManyWantedGivesABlockOfTokens(t *testing.T) {
+	q := newQueue(t)
+	s, req := q.wait()
+	q.release()
+	q.woken(s, req)
+	q.ask(s, req)
+	if err := s.Release(q.ctx, req.Name, req.ID, store.Keep{}); err != nil {
+		t.Fatal(err)
+	}
+	req.ID, req.Tokens = store.NewID(), 16
+	if answer := q.ask(s, req); !answer.Granted() || answer.Tokens != 16 {
+		t.Errorf("%+v, want 16 tokens", answer)
+	}
+}
+
+func TestWithReplicasNothingIsGrantedUnasked(t *testing.T) {
+	q := newQueue(t)
+	s := openQuick(t, "redis://"+q.server.Addr()+"?replicas=1")
+	defer s.Close()
+	req := q.request()
+	ctx, cancel := context.WithTimeout(q.ctx, 100*time.Millisecond)
+	defer cancel()
+	if _, err := s.Acquire(ctx, req); err == nil {
+		t.Fatal("confirmed, without replicas")
+	}
+	record := q.server.Must("HGET", "holdfast:records:x", "w"+req.ID.String()).(string)
+	if unasked := strings.Split(record, "\t")[7]; unasked != "0" {
+		t.Errorf("the waiter may be granted the name for %s ms without an answer of replicas", unasked)
 	}
 }
 
@@ -205,9 +294,7 @@ func TestALeaseThatIsNotRenewedLastsForItsTTL(t *testing.T) {
 		leases <- lease
 	}()
 	for {
-		if info, err := clients[0].Inspect(ctx, "x"); err != nil {
-			t.Fatal(err)
-		} else if len(info.Waiters) == 1 {
+		if listening := server.Must("PUBSUB", "CHANNELS", "*").([]any); len(listening) == 1 {
 			break
 		}
 	}

@@ -136,7 +136,7 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 				return answer, err
 			}
 		}
-		if req.Queue && !queued {
+		if req.Queue && !queued && (crowded || req.Tokens == 1) {
 			answer, ok, err := s.join(ctx, group, &req)
 			if ok || err != nil {
 				return answer, err

@@ -229,16 +229,16 @@ end
 -- wake lets the first waiter in if it may be granted now. Under a closure it is woken
 -- anyway: it may want to give up, and then the next is woken in turn.
 --
--- Who wants the name alone is granted it on the spot, which saves the way there and back,
--- but not for longer than its heartbeat: it may be dead. It counts from when it asked last,
--- which is before now, and renews as always. If nobody hears of it, nothing is granted.
+-- Who wants the name alone may be granted it on the spot, which saves the way there and
+-- back, but not for longer than its heartbeat: it may be dead. It counts from when it asked
+-- last, which is before now, and renews as always. If nobody hears of it, it is no grant.
 local function wake()
   local field, w = first()
   if not field or field == 'w' .. id then
     return -- the caller is being answered
   end
   local fits = admits(w.mode, w.weight, w.limit)
-  if not fits or w.mode ~= EXCLUSIVE or w.unasked == 0 then
+  if not fits or w.unasked == 0 then
     if fits or kept() then
       publish(field, w)
     end
