@@ -172,9 +172,7 @@ func TestANameThatManyWantedGivesABlockOfTokens(t *testing.T) {
 	q := newQueue(t)
 	s, req := q.wait()
 	q.release()
-	q.woken(s, req)
-	q.ask(s, req)
-	if err := s.Release(q.ctx, req.Name, req.ID, store.Keep{}); err != nil {
+	if err := s.Leave(q.ctx, req.Name, req.ID); err != nil {
 		t.Fatal(err)
 	}
 	req.ID, req.Tokens = store.NewID(), 16
