@@ -52,6 +52,13 @@
 // of the new primary is behind that of the old one by more than the failover took. They stay
 // below 2^53 until the year 2255.
 //
+// # Waiting
+//
+// Waiters queue in order of arrival. Whoever releases a name grants it to the first in line and
+// tells it, by a message to a channel of its process: one way to the server, one to the waiter.
+// A waiter asks again by itself about twice in a heartbeat of 5 s, in case a message is lost.
+// One that is dead or suspended costs the next one heartbeat at most.
+//
 // # What is on the server
 //
 // Keys begin with "holdfast:". On a Cluster a tag such as {17} follows, which keeps all keys
