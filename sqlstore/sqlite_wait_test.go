@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -62,10 +63,18 @@ func TestSQLiteDoneReachesAHundredWaiters(t *testing.T) {
 	if _, err := a.Acquire(t.Context(), req); err != nil {
 		t.Fatal(err)
 	}
-	var waiters []store.Request
-	for range 100 {
-		waiters = append(waiters, queue(t, b, "order"))
+	waiters := make([]store.Request, 100)
+	var wg sync.WaitGroup
+	for i := range waiters {
+		wg.Go(func() { // one after the other might take longer than a waiter lives that asks once
+			waiters[i] = request("order")
+			waiters[i].Queue = true
+			if answer, err := b.Acquire(t.Context(), waiters[i]); err != nil || answer.Granted() {
+				t.Errorf("waiter %d: granted %v, error %v", i, answer.Granted(), err)
+			}
+		})
 	}
+	wg.Wait()
 	if err := a.Release(t.Context(), "order", req.ID, store.Keep{State: store.Done, For: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
