@@ -81,8 +81,9 @@ if queue then
   call('HSET', RECORDS, field, table.concat({ARGV[3], ARGV[4], ARGV[5], joined, text(beat), channel, ARGV[15], ARGV[16],
     owner, meta}, '\t'))
   lasts(beat)
-  if w then
-    place = call('LPOS', QUEUE, field) + 1
+  local before = w and call('LPOS', QUEUE, field)
+  if before then
+    place = before + 1
   else
     fresh = fresh or waiting == 0
     waiting = call('RPUSH', QUEUE, field)

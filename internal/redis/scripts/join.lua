@@ -10,6 +10,9 @@ local call, format = redis.call, string.format
 
 local clock = call('TIME')
 local micro = clock[1] * 1000000 + clock[2]
+if tonumber(format('%d', micro)) ~= micro then
+  return false -- a server of 32 bits: %d, which is quicker than %.0f, cannot print these numbers
+end
 local now = math.floor(micro / 1000)
 
 local value = call('LINDEX', LOCK, '0')

@@ -19,6 +19,9 @@ if of ~= id then
 end
 local clock = call('TIME')
 local micro = clock[1] * 1000000 + clock[2]
+if tonumber(format('%d', micro)) ~= micro then
+  return false -- a server of 32 bits: %d, which is quicker than %.0f, cannot print these numbers
+end
 local now = math.floor(micro / 1000)
 if now >= tonumber(ends) then
   return false -- it is over

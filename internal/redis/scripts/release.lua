@@ -34,7 +34,10 @@ h.state, h.since = state, now
 put(id, h, now + keep)
 if state == DONE then -- whoever waits for the work to be done, wherever in the queue
   for _, field in ipairs(call('LRANGE', QUEUE, 0, -1)) do
-    publish(field, waiter(field))
+    local w = waiter(field)
+    if w then
+      publish(field, w)
+    end
   end
 else
   freed = true -- not quite, but the first waiter may want to give up

@@ -13,7 +13,8 @@ if use.n > 0 then
   end
 end
 for _, field in ipairs(waiting > 0 and call('LRANGE', QUEUE, 0, -1) or {}) do
-  if waiter(field).beat > now then
+  local w = waiter(field)
+  if w and w.beat > now then
     waiters[#waiters + 1] = string.sub(field, 2) .. '\t' .. call('HGET', RECORDS, field)
   end
 end

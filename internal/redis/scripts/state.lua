@@ -23,9 +23,9 @@ local HELD, DONE = 0, 1
 local LAST_TOKEN = 9007199254740991
 local LEAD = 4096 -- in us, which is also how many tokens: not below maxBlock of store.go
 
--- Numbers are passed on as text: redis.call would print them with all digits of a double.
+-- Lua would print no more than 14 digits.
 local function text(n)
-  return string.format('%d', n)
+  return string.format('%.0f', n)
 end
 
 -- A holder: mode, weight, limit, state, since, token, tokens, owner, meta.
@@ -182,11 +182,19 @@ local function dropWaiter(of)
   end
 end
 
--- first finds the first waiter who is alive.
+-- publish tells a waiter to ask again, or what it is granted. Returns how many heard it.
+local function publish(field, w, grant)
+  return w.channel ~= '' and call(ARGV[1], w.channel, string.sub(field, 2) .. (grant or '') .. '\t' .. LOCK) or 0
+end
+
+-- first finds the first waiter who is alive. The dead are told, for they may only be late.
 local function first()
   while waiting > 0 and not front do
     frontField = call('LINDEX', QUEUE, '0')
     front = waiter(frontField)
+    if front and front.beat <= now then
+      publish(frontField, front)
+    end
     if not front or front.beat <= now then
       dropWaiter(string.sub(frontField, 2))
     end
@@ -219,11 +227,6 @@ local function reserve(n, floor)
   n = math.min(n, math.max(1, micro + LEAD - token), LAST_TOKEN - token + 1)
   call('SET', COUNTER, text(token + n - 1))
   return token, n
-end
-
--- publish tells a waiter to ask again, or what it is granted. Returns how many heard it.
-local function publish(field, w, grant)
-  return w.channel ~= '' and call(ARGV[1], w.channel, string.sub(field, 2) .. (grant or '') .. '\t' .. LOCK) or 0
 end
 
 -- wake lets the first waiter in if it may be granted now. Under a closure it is woken
@@ -269,10 +272,10 @@ local function finish()
   end
   local state
   if sole and sole.state == HELD then
-    state = string.format('S%d\t%s\t%d\t%d\t%d\t%d\t%s\t%s', use.x, soleID, soleEnds, sole.since, sole.token,
+    state = string.format('S%.0f\t%s\t%.0f\t%.0f\t%.0f\t%d\t%s\t%s', use.x, soleID, soleEnds, sole.since, sole.token,
       sole.tokens, sole.owner, sole.meta)
   else
-    state = string.format('C%d %d %d %d %d %d\t%s\t%s\t%s', use.n, use.m, use.s, use.l, use.k, use.x, soleID or '',
+    state = string.format('C%d %d %.0f %.0f %d %.0f\t%s\t%s\t%s', use.n, use.m, use.s, use.l, use.k, use.x, soleID or '',
       soleEnds and text(soleEnds) or '', sole and pack(sole) or '')
   end
   if value then

@@ -13,7 +13,12 @@ if token < ARGV[3] - 200000 then
   token = tonumber(ARGV[3])
   redis.call('SET', KEYS[2], ARGV[3])
 end
-if redis.call('RPUSH', KEYS[1], ARGV[1] .. string.format('%d', token)) == 1 then
+-- %d is quicker than %.0f, but on a server of 32 bits it cannot print a token.
+local text = string.format('%d', token)
+if tonumber(text) ~= token then
+  text = string.format('%.0f', token)
+end
+if redis.call('RPUSH', KEYS[1], ARGV[1] .. text) == 1 then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
   return token
 end
