@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-var names = flag.Int("names", 5_000, "how many names to lock and release")
+var names = flag.Int("names", 3_000, "how many names to lock and release")
 
 func TestAPairIsTwoWritesAndWaitingIsNone(t *testing.T) {
 	server := servers.StartEtcd(t, servers.EtcdOptions{})

@@ -23,7 +23,7 @@ func url(addrs ...string) string { return "etcd://" + strings.Join(addrs, ",") }
 
 func opened(t testing.TB, addrs ...string) *Store {
 	t.Helper()
-	s := openQuick(t, url(addrs...))
+	s := openQuick(t, url(addrs...), slowBeat)
 	t.Cleanup(func() { s.Close() })
 	return s
 }

@@ -38,12 +38,12 @@ func child(url string) error {
 	if err != nil {
 		return err
 	}
-	s, err := openWith(context.Background(), u, config{heartbeat: 2 * quick, minTTL: quick})
+	s, err := openWith(context.Background(), u, config{heartbeat: slowBeat, minTTL: quick})
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	c := holdfast.New(s, holdfast.WithTTL(5*time.Second))
+	c := holdfast.New(s, holdfast.WithTTL(10*time.Second))
 	defer c.Close()
 	lease, err := c.Lock(context.Background(), "a")
 	if err != nil {
@@ -99,7 +99,7 @@ func (p *process) kill() {
 // Some are killed while they wait and some while they hold; all others are served in the order
 // in which they came.
 func TestProcessesAreServedInOrderThoughSomeAreKilled(t *testing.T) {
-	const n = 12
+	const n = 10
 	cluster := servers.StartEtcdCluster(t, 3, servers.EtcdOptions{})
 	s := opened(t, cluster.Addrs()...)
 	holder := request("a", false)

@@ -46,7 +46,8 @@ func TestConformanceOfThreeServers(t *testing.T) {
 	storetest.Run(t, storetest.Harness{
 		Open: func(t testing.TB) store.Store {
 			client := dial(t, addrs)
-			return handle{etcdstore.New(client, etcdstore.Heartbeat(time.Second), etcdstore.MinTTL(time.Second)), client}
+			// Long enough for twenty waiters to join one after the other on a busy machine.
+			return handle{etcdstore.New(client, etcdstore.Heartbeat(3*time.Second), etcdstore.MinTTL(time.Second)), client}
 		},
 		Residue: func(t testing.TB) []string { return residue(t, look) },
 		TTL:     time.Second,
