@@ -15,6 +15,7 @@ import (
 var names = flag.Int("names", 3_000, "how many names to lock and release")
 
 func TestAPairIsTwoWritesAndWaitingIsNone(t *testing.T) {
+	t.Parallel()
 	server := servers.StartEtcd(t, servers.EtcdOptions{})
 	look := direct(t, server.Addr())
 	c, err := holdfast.Open(t.Context(), url(server.Addr()))
@@ -74,6 +75,7 @@ func TestAPairIsTwoWritesAndWaitingIsNone(t *testing.T) {
 }
 
 func TestNothingIsLeftOfManyNames(t *testing.T) {
+	t.Parallel()
 	server := servers.StartEtcd(t, servers.EtcdOptions{Args: []string{"--auto-compaction-mode=revision", "--auto-compaction-retention=10000"}})
 	look := direct(t, server.Addr())
 	c, err := holdfast.Open(t.Context(), url(server.Addr()))

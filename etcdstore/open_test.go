@@ -83,6 +83,7 @@ func works(t *testing.T, url string) {
 }
 
 func TestTLSWithCertificatesOnBothSides(t *testing.T) {
+	t.Parallel()
 	certificates := servers.NewCertificates(t)
 	server := servers.StartEtcd(t, servers.EtcdOptions{TLS: certificates})
 	files := fmt.Sprintf("ca=%s&cert=%s&key=%s", certificates.CAFile, certificates.CertFile, certificates.KeyFile)
@@ -106,6 +107,7 @@ func TestTLSWithCertificatesOnBothSides(t *testing.T) {
 
 // The commands of the package documentation are enough, and give no right to other keys.
 func TestTheDocumentedRightsAreEnough(t *testing.T) {
+	t.Parallel()
 	server := servers.StartEtcd(t, servers.EtcdOptions{Password: "ROOT"})
 	root, err := clientv3.New(clientv3.Config{Endpoints: []string{server.Addr()}, Username: "root", Password: "ROOT", Logger: zap.NewNop()})
 	if err != nil {
@@ -157,6 +159,7 @@ func documentedRights(t *testing.T) string {
 }
 
 func TestURLsThatMakeNoSenseAreRefusedBeforeAnythingIsDialled(t *testing.T) {
+	t.Parallel()
 	for url, says := range map[string]string{
 		"etcd:":                        "no host",
 		"etcd://":                      "no host",
@@ -177,6 +180,7 @@ func TestURLsThatMakeNoSenseAreRefusedBeforeAnythingIsDialled(t *testing.T) {
 }
 
 func TestAServerThatIsNotThereIsAnErrorSoon(t *testing.T) {
+	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and says nothing
 	if err != nil {
 		t.Fatal(err)
@@ -196,6 +200,7 @@ func TestAServerThatIsNotThereIsAnErrorSoon(t *testing.T) {
 
 // A program's own client is used as it is, and stays open.
 func TestAClientOfTheProgramsOwnIsNotClosed(t *testing.T) {
+	t.Parallel()
 	server := servers.StartEtcd(t, servers.EtcdOptions{})
 	client := direct(t, server.Addr())
 	one, two := New(client), New(client, Prefix("/other/"))

@@ -3,6 +3,7 @@ package etcdstore
 import (
 	"bufio"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -29,6 +30,11 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	// Most of them wait most of the time: for leases to end, and for servers to start.
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		f.Value.Set("6")
+	}
 	os.Exit(m.Run())
 }
 
@@ -43,7 +49,7 @@ func child(url string) error {
 		return err
 	}
 	defer s.Close()
-	c := holdfast.New(s, holdfast.WithTTL(10*time.Second))
+	c := holdfast.New(s, holdfast.WithTTL(4*time.Second)) // some are killed while they hold
 	defer c.Close()
 	lease, err := c.Lock(context.Background(), "a")
 	if err != nil {
@@ -99,6 +105,7 @@ func (p *process) kill() {
 // Some are killed while they wait and some while they hold; all others are served in the order
 // in which they came.
 func TestProcessesAreServedInOrderThoughSomeAreKilled(t *testing.T) {
+	t.Parallel()
 	const n = 10
 	cluster := servers.StartEtcdCluster(t, 3, servers.EtcdOptions{})
 	s := opened(t, cluster.Addrs()...)

@@ -11,6 +11,7 @@ import (
 // A floor above what the revisions give is kept on the server, and known to those who have
 // asked before.
 func TestAFloorHoldsForEverybodyFromThenOn(t *testing.T) {
+	t.Parallel()
 	server := servers.StartEtcd(t, servers.EtcdOptions{})
 	one, two := opened(t, server.Addr()), opened(t, server.Addr())
 	ctx := bounded(t, patience)

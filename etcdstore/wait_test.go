@@ -44,6 +44,7 @@ func woken(s *Store, req store.Request) bool {
 // One release wakes one waiter, and its grant the one behind it: the cost does not grow with
 // the queue.
 func TestOnlyTheNextIsWoken(t *testing.T) {
+	t.Parallel()
 	s := patient(t)
 	holder := request("a", false)
 	must(t, s, holder, 0)
@@ -88,6 +89,7 @@ func TestOnlyTheNextIsWoken(t *testing.T) {
 }
 
 func TestAllAreWokenWhenTheNameIsDone(t *testing.T) {
+	t.Parallel()
 	s := patient(t)
 	holder := request("a", false)
 	must(t, s, holder, 0)
@@ -106,6 +108,7 @@ func TestAllAreWokenWhenTheNameIsDone(t *testing.T) {
 }
 
 func TestAQueuedIdentityThatAsksWithoutQueueLeavesIt(t *testing.T) {
+	t.Parallel()
 	s := patient(t)
 	must(t, s, request("a", false), 0)
 	queue := queued(t, s, "a", 2)
