@@ -218,12 +218,13 @@ func TestFiftyWaitersOfWhomHalfAreCancelledOrKilled(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, b *bed) {
 		const children, perChild, locals = 3, 5, 35 // of the locals every third is cancelled
+		const ttl = longTTL / 3                     // of one who is killed with the lock
 		h := new(History)
 		first := b.open()
-		holder := record(h).must(t, first, "n", longTTL)
+		holder := record(h).must(t, first, "n", ttl)
 		var dead []*child
 		for range children {
-			dead = append(dead, spawn(t, h, order{Role: "wait", URLs: []string{b.url}, Names: []string{"n"}, TTL: longTTL, Clients: perChild, Who: "killed"}, nil))
+			dead = append(dead, spawn(t, h, order{Role: "wait", URLs: []string{b.url}, Names: []string{"n"}, TTL: ttl, Clients: perChild, Who: "killed"}, nil))
 		}
 		var clients []*holdfast.Client
 		var patient, cancelled []*turn
@@ -232,7 +233,7 @@ func TestFiftyWaitersOfWhomHalfAreCancelledOrKilled(t *testing.T) {
 			client := b.open(holdfast.WithOwner(fmt.Sprint("local", i)))
 			clients = append(clients, client)
 			ctx, cancel := contextWithCancel(t)
-			waiting := record(h).later(t, ctx, client, "n", longTTL)
+			waiting := record(h).later(t, ctx, client, "n", ttl)
 			if i%3 == 0 {
 				cancelled, cancels = append(cancelled, waiting), append(cancels, cancel)
 			} else {
@@ -264,7 +265,7 @@ func TestFiftyWaitersOfWhomHalfAreCancelledOrKilled(t *testing.T) {
 		}
 		// A killed child may have been granted the lock: only its TTL ends that. All the dead
 		// together cost one heartbeat.
-		bound := longTTL + first.Capabilities().Heartbeat + soon
+		bound := ttl + first.Capabilities().Heartbeat + soon
 		granted := make(chan *turn, len(patient))
 		for _, waiting := range patient {
 			go func() {

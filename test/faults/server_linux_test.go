@@ -255,7 +255,8 @@ func addOnceFor(ctx context.Context, h *History, c *holdfast.Client, resource *c
 		}
 		err = resource.add(lease.Token())
 		lease.believes()
-		if unlockErr := lease.unlock(ctx); unlockErr != nil && !errors.Is(unlockErr, holdfast.ErrLost) {
+		// An unlock may fail for as long as the lease has; then the lock is free anyway.
+		if unlockErr := lease.unlock(ctx); unlockErr != nil && !errors.Is(unlockErr, holdfast.ErrLost) && time.Now().Before(lease.Deadline()) {
 			return unlockErr
 		}
 		if err == nil {
