@@ -298,6 +298,21 @@ func TestOneHungServerOfThreeIsLeftOut(t *testing.T) {
 	pair()
 }
 
+// gRPC tries to reach a server less and less often, in the end every two minutes.
+func TestAServerThatWasAwayForLongIsUsedSoonAfterItsReturn(t *testing.T) {
+	t.Parallel()
+	proxy, far, _, _ := behind(t)
+	must(t, far, request("a", false), 0)
+	proxy.Cut()
+	time.Sleep(18 * time.Second) // then gRPC by itself tries next after 22 s at the earliest
+	proxy.Heal()
+	begin := time.Now()
+	eventually(t, func(ctx context.Context) (store.Answer, error) { return far.Acquire(ctx, request("b", false)) })
+	if took := time.Since(begin); took > 3*mostRedial {
+		t.Errorf("the server was used %v after its return", took)
+	}
+}
+
 func TestGrantsAndTokensSurviveARestartOfTheServer(t *testing.T) {
 	t.Parallel()
 	server := servers.StartEtcd(t, servers.EtcdOptions{})

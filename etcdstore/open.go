@@ -16,6 +16,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
@@ -31,6 +32,12 @@ const (
 	// pingTimeout. The library does not allow less than ten seconds.
 	pingAfter   = 10 * time.Second
 	pingTimeout = 3 * time.Second
+
+	// A server that is away is tried again after firstRedial, and then less and less often
+	// down to every mostRedial. gRPC would let up to two minutes pass: locks cannot wait for
+	// so long after the servers are back.
+	firstRedial = 50 * time.Millisecond
+	mostRedial  = time.Second
 
 	// attempts of the library. To repeat is the core's: what was not answered may have been
 	// done.
@@ -150,6 +157,10 @@ func optionOf(u *store.URL) (option clientv3.Config, err error) {
 		DialKeepAliveTime: pingAfter, DialKeepAliveTimeout: pingTimeout,
 		MaxUnaryRetries: attempts,
 		Logger:          zap.NewNop(), // what goes wrong is told by errors
+		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: firstRedial, Multiplier: 1.6, Jitter: 0.2, MaxDelay: mostRedial},
+			MinConnectTimeout: pingTimeout,
+		})},
 	}
 	for _, host := range u.Hosts {
 		if _, _, err := net.SplitHostPort(host); err != nil {
