@@ -2,6 +2,7 @@ package etcdstore
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -44,7 +45,7 @@ type attempt struct {
 func (a *attempt) run(ctx context.Context) (answer store.Answer, err error) {
 	_, again := a.s.claim(a.key)
 	if again || a.req.Floor > 0 && a.s.seen.Load() == 0 {
-		a.snap, err = a.s.look(ctx, a.req.Name)
+		err = a.look(ctx)
 	} else {
 		a.snap = &snapshot{floor: a.s.mark()}
 	}
@@ -55,6 +56,12 @@ func (a *attempt) run(ctx context.Context) (answer store.Answer, err error) {
 		}
 	}
 	return store.Answer{}, err
+}
+
+// look reads the name again.
+func (a *attempt) look(ctx context.Context) (err error) {
+	a.snap, err = a.s.look(ctx, a.key)
+	return err
 }
 
 // lease is one for the grant. If an earlier attempt was not answered, it is the same: what that
@@ -85,7 +92,7 @@ func (a *attempt) lease(ctx context.Context) error {
 
 // decide grants or refuses by the snapshot. It is not done if that has changed meanwhile.
 func (a *attempt) decide(ctx context.Context) (answer store.Answer, done bool, err error) {
-	own, waiter := a.snap.holder(a.req.ID), a.snap.waiter(a.req.ID)
+	own, waiter := a.snap.holder(a.req.ID), a.snap.waiter
 	if own != nil && own.held() {
 		return a.again(ctx, own, waiter)
 	}
@@ -104,7 +111,7 @@ func (a *attempt) decide(ctx context.Context) (answer store.Answer, done bool, e
 	// A kept record of this identity is a grant that ended: it must not come back to life
 	// beside its own record.
 	fits := own == nil && a.snap.admits(a.req)
-	first := len(a.snap.waiters) == 0 || a.snap.waiters[0].id == a.req.ID
+	first := a.snap.place == 1 || a.snap.queue == 0
 	switch {
 	case fits && first:
 		return a.grant(ctx, waiter)
@@ -155,20 +162,15 @@ func (a *attempt) grant(ctx context.Context, waiter *record) (answer store.Answe
 		if err != nil {
 			a.spare = nil
 		}
-		a.snap, err = s.look(ctx, req.Name)
-		return answer, false, err
+		return answer, false, a.look(ctx)
 	}
 	if raise {
 		s.noteFloor(floorMark{mod: resp.Header.Revision, base: base})
 	}
 	a.granted(ctx)
-	others := len(a.snap.waiters)
-	if waiter != nil {
-		others--
-	}
 	return store.Answer{
 		Token: tokenAt(resp.Header.Revision, base), Tokens: req.Tokens,
-		TTL: a.answerTTL(), Waiters: others,
+		TTL: a.answerTTL(), Waiters: a.snap.others(),
 	}, true, nil
 }
 
@@ -206,7 +208,7 @@ func (a *attempt) unsure() {
 func (a *attempt) granted(ctx context.Context) {
 	var place *lease
 	a.s.change(a.key, func(c *claim) {
-		place, c.place = c.place, nil
+		place, c.place, c.queued = c.place, nil, standing{}
 		c.grant, c.mode = a.spare, a.req.Mode
 	})
 	a.s.waits.forget(a.key)
@@ -228,17 +230,12 @@ func (a *attempt) again(ctx context.Context, own, waiter *record) (answer store.
 	g := regrant{s: a.s, key: a.key, own: own, mode: own.mode, ttl: a.req.TTL, floor: a.snap.floor}
 	out, err := g.write(ctx)
 	if err == nil && out.Status != store.Extended {
-		a.snap, err = a.s.look(ctx, a.req.Name) // it has changed just now
-		return answer, false, err
+		return answer, false, a.look(ctx) // it has changed just now
 	}
 	if err == nil && waiter != nil {
 		err = a.leaveQueue(ctx)
 	}
-	others := len(a.snap.waiters)
-	if waiter != nil {
-		others--
-	}
-	return store.Answer{Token: own.firstToken(), Tokens: own.tokens, TTL: out.TTL, Waiters: others}, err == nil, err
+	return store.Answer{Token: own.firstToken(), Tokens: own.tokens, TTL: out.TTL, Waiters: a.snap.others()}, err == nil, err
 }
 
 // join puts the request at the end of the queue.
@@ -250,14 +247,13 @@ func (a *attempt) join(ctx context.Context) error {
 	}
 	r := record{mode: req.Mode, weight: req.Weight, limit: req.Limit, since: wall(time.Now()), owner: req.Owner, meta: req.Meta}
 	key := s.keys.key(req.Name, kindWaiting, req.ID)
+	last := standing{math.MaxInt64, math.MaxInt} // all are in front
 	resp, err := s.txn(ctx, &pb.TxnRequest{
 		Compare: []*pb.Compare{modIs(key, 0)},
-		Success: append([]*pb.RequestOp{put(key, r.value(), place.id)}, s.snapshotOps(req.Name)...),
-		Failure: s.snapshotOps(req.Name),
+		Success: append([]*pb.RequestOp{put(key, r.value(), place.id)}, s.snapshotOps(a.key, last)...),
 	})
 	if leaseGone(err) {
-		a.snap, err = s.look(ctx, req.Name)
-		return err
+		return a.look(ctx)
 	}
 	if err != nil {
 		place.unsure.Store(true)
@@ -272,7 +268,12 @@ func (a *attempt) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.snap, err = s.parseSnapshot(resp)
+	if !resp.Succeeded {
+		return a.look(ctx) // it is there already
+	}
+	last.create = resp.Header.Revision
+	a.snap, _, err = s.parseSnapshot(resp, last)
+	s.noteStanding(a.key, a.snap)
 	return err
 }
 
@@ -289,7 +290,7 @@ func (a *attempt) beat(ctx context.Context, waiter *record) (bool, error) {
 	}
 	alive, err := s.keepAlive(ctx, l)
 	if err == nil && !alive {
-		a.snap, err = s.look(ctx, a.req.Name)
+		err = a.look(ctx)
 	}
 	return alive, err
 }
@@ -304,7 +305,8 @@ func (a *attempt) leaveQueue(ctx context.Context) error {
 	s.mu.Lock()
 	var place *lease
 	if c := s.claims[a.key]; c != nil {
-		if place, c.place = c.place, nil; c.grant == nil {
+		place, c.place, c.queued = c.place, nil, standing{}
+		if c.grant == nil {
 			delete(s.claims, a.key)
 		}
 	}
@@ -317,17 +319,13 @@ func (a *attempt) leaveQueue(ctx context.Context) error {
 func (a *attempt) refuse(ctx context.Context, fits bool) (*store.Refusal, error) {
 	s, snap := a.s, a.snap
 	r := &store.Refusal{
-		Place: snap.place(a.req.ID), Waiters: len(snap.waiters),
+		Place: snap.place, Waiters: snap.others(),
 		Highest: tokenAt(snap.revision, snap.floor.base) + block - 1,
 		Again:   s.config.heartbeat / 2,
 	}
 	if !a.req.Queue {
-		if r.Place > 0 { // it has left
-			r.Place = 0
-			r.Waiters--
-		}
+		r.Place = 0 // it has left
 	} else {
-		r.Waiters--
 		s.waits.expect(a.key, a.watched(fits), snap.revision+1)
 	}
 	if fits {
@@ -352,11 +350,9 @@ func (a *attempt) refuse(ctx context.Context, fits bool) (*store.Refusal, error)
 // permits any may be the one.
 func (a *attempt) watched(fits bool) []watch {
 	keys, name := &a.s.keys, a.req.Name
-	place := a.snap.place(a.req.ID)
-	if place > 1 {
-		front := a.snap.waiters[place-2].id
+	if a.snap.place > 1 {
 		return []watch{
-			{key: keys.key(name, kindWaiting, front)},
+			{key: keys.key(name, kindWaiting, a.snap.ahead)},
 			{key: keys.name(name) + string(rune(kindDone)), end: keys.name(name) + string(rune(kindDone+1)), puts: true},
 		}
 	}

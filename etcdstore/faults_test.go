@@ -456,7 +456,7 @@ func TestEtcd11456WaiterWhoseLeaseHadExpiredWasGranted(t *testing.T) {
 	}
 	a := &attempt{s: s, req: &dead, key: claimKey{"a", dead.ID}, began: sinceBase()}
 	var err error
-	if a.snap, err = s.look(bounded(t, patience), "a"); err != nil {
+	if a.snap, err = s.look(bounded(t, patience), a.key); err != nil {
 		t.Fatal(err)
 	}
 	c, _ = s.claim(a.key)

@@ -30,11 +30,11 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 
 func (s *Store) list(ctx context.Context, q store.Query) (page store.Page, err error) {
 	if q.Name != "" {
-		snap, err := s.look(ctx, q.Name)
+		names, _, err := s.names(ctx, s.keys.name(q.Name), s.keys.behind(q.Name), maxPage)
 		if err != nil {
 			return page, err
 		}
-		return page, s.describe(ctx, &page, []named{{q.Name, snap}})
+		return page, s.describe(ctx, &page, names)
 	}
 	limit := min(q.Limit, maxPage)
 	if limit <= 0 {
@@ -66,8 +66,17 @@ func after(prefix string) string {
 }
 
 type named struct {
-	name string
-	*snapshot
+	name    string
+	holders []record
+	waiters []record
+}
+
+func (n *named) add(r record) {
+	if r.kind == kindWaiting {
+		n.waiters = append(n.waiters, r)
+	} else {
+		n.holders = append(n.holders, r)
+	}
 }
 
 // names reads names with their records, each whole, and whether there are more.
@@ -86,7 +95,7 @@ func (s *Store) names(ctx context.Context, start, end string, limit int) (names 
 				if n == limit {
 					return names, true, nil
 				}
-				names = append(names, named{r.name, &snapshot{}})
+				names = append(names, named{name: r.name})
 			}
 			names[len(names)-1].add(r)
 		}
@@ -105,7 +114,8 @@ func (s *Store) describe(ctx context.Context, page *store.Page, names []named) e
 	}
 	now := time.Now()
 	for _, n := range names {
-		n.sort()
+		sortByArrival(n.holders)
+		sortByArrival(n.waiters)
 		l := store.Lock{Name: n.name}
 		for i := range n.holders {
 			h := &n.holders[i]

@@ -94,6 +94,8 @@ type claim struct {
 	mode  store.Mode
 	grant *lease
 	place *lease
+
+	queued standing // if it waits
 }
 
 // New returns a store that uses a client of the program's own. The client stays the program's:

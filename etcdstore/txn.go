@@ -8,6 +8,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/peer"
@@ -113,76 +114,141 @@ func nothingNew(key, end string, revision int64) *pb.Compare {
 	}
 }
 
-// A snapshot is all that is known of a name at one revision.
+// A snapshot is what is known of a name at one revision: who holds it, and of the queue what
+// concerns one identity. However many wait, it is small.
 type snapshot struct {
 	revision int64
 	holders  []record // in order of their grants
-	waiters  []record // in order of arrival
 	floor    floorMark
+
+	waiter *record  // of the identity; nil if it is not queued
+	place  int      // of it: 1 is the next. Beyond maxAhead it is where it was at most
+	ahead  store.ID // who is right in front, if place is not 1
+	queue  int      // how many wait
 }
 
-// snapshotOps read a snapshot.
-func (s *Store) snapshotOps(name string) []*pb.RequestOp {
-	return []*pb.RequestOp{get(s.keys.name(name), s.keys.behind(name)), get(s.keys.floor, "")}
+// maxAhead bounds how many of those in front of a waiter are read to tell its place.
+const maxAhead = 64
+
+// A standing is what was known of a waiter: the revision at which it came, and its place at
+// most. Nobody can come in between, so that the next stays the next.
+type standing struct {
+	create int64
+	place  int
 }
 
-// parseSnapshot reads the answers to snapshotOps, which are the last of a transaction.
-func (s *Store) parseSnapshot(resp *pb.TxnResponse) (*snapshot, error) {
-	answers := resp.Responses[len(resp.Responses)-2:]
-	snap := &snapshot{revision: resp.Header.Revision}
+// snapshotOps read a snapshot for an identity of which that is known.
+func (s *Store) snapshotOps(key claimKey, known standing) []*pb.RequestOp {
+	name := s.keys.name(key.name)
+	queue := &pb.RangeRequest{Key: []byte(s.queue(key.name)), RangeEnd: []byte(s.keys.behind(key.name))}
+	if known.place == 1 || known.create == 0 {
+		queue.CountOnly = true
+	} else {
+		queue.KeysOnly, queue.Limit, queue.MaxCreateRevision = true, maxAhead, known.create-1
+		queue.SortTarget, queue.SortOrder = pb.RangeRequest_CREATE, pb.RangeRequest_DESCEND
+	}
+	return []*pb.RequestOp{
+		get(name, name+string(rune(holdersEnd))),
+		get(s.keys.key(key.name, kindWaiting, key.id), ""),
+		getAs(queue),
+		get(s.keys.floor, ""),
+	}
+}
+
+// parseSnapshot reads the answers to snapshotOps, which are the last of a transaction. It is
+// not whole if the identity is queued and was not known to be.
+func (s *Store) parseSnapshot(resp *pb.TxnResponse, known standing) (snap *snapshot, whole bool, err error) {
+	answers := resp.Responses[len(resp.Responses)-4:]
+	snap = &snapshot{revision: resp.Header.Revision}
 	for _, kv := range answers[0].GetResponseRange().Kvs {
 		r, err := s.keys.parseRecord(kv)
 		if err != nil {
+			return nil, false, err
+		}
+		snap.holders = append(snap.holders, r)
+	}
+	sortByArrival(snap.holders)
+	for _, kv := range answers[1].GetResponseRange().Kvs {
+		r, err := s.keys.parseRecord(kv)
+		if err != nil {
+			return nil, false, err
+		}
+		snap.waiter = &r
+	}
+	queue := answers[2].GetResponseRange()
+	snap.queue = int(queue.Count)
+	if snap.floor, err = parseFloor(answers[3].GetResponseRange()); err != nil {
+		return nil, false, err
+	}
+	s.noteFloor(snap.floor)
+	switch {
+	case snap.waiter == nil:
+		return snap, true, nil
+	case snap.waiter.create != known.create:
+		return snap, false, nil
+	}
+	ahead := slices.DeleteFunc(queue.Kvs, func(kv *mvccpb.KeyValue) bool { return kv.CreateRevision >= known.create })
+	if known.place == 1 || len(ahead) == 0 {
+		snap.place = 1
+		return snap, true, nil
+	}
+	snap.place = len(ahead) + 1
+	if queue.More {
+		snap.place = max(snap.place, min(known.place, snap.queue))
+	}
+	_, _, snap.ahead, err = s.keys.parse(string(ahead[0].Key))
+	return snap, true, err
+}
+
+func sortByArrival(list []record) {
+	slices.SortFunc(list, func(a, b record) int { return cmp.Compare(a.create, b.create) })
+}
+
+// look reads a name for an identity. The read is linearizable: it sees everything that was
+// answered before.
+func (s *Store) look(ctx context.Context, key claimKey) (*snapshot, error) {
+	c, _ := s.claim(key)
+	return s.lookBy(ctx, key, c.queued)
+}
+
+func (s *Store) lookBy(ctx context.Context, key claimKey, known standing) (*snapshot, error) {
+	for {
+		resp, err := s.txn(ctx, &pb.TxnRequest{Success: s.snapshotOps(key, known)})
+		if err != nil {
 			return nil, err
 		}
-		snap.add(r)
-	}
-	snap.sort()
-	mark, err := parseFloor(answers[1].GetResponseRange())
-	if err != nil {
-		return nil, err
-	}
-	snap.floor = mark
-	s.noteFloor(mark)
-	return snap, nil
-}
-
-func (n *snapshot) add(r record) {
-	if r.kind == kindWaiting {
-		n.waiters = append(n.waiters, r)
-	} else {
-		n.holders = append(n.holders, r)
+		snap, whole, err := s.parseSnapshot(resp, known)
+		if err != nil || whole {
+			s.noteStanding(key, snap)
+			return snap, err
+		}
+		known = standing{snap.waiter.create, math.MaxInt}
 	}
 }
 
-func (n *snapshot) sort() {
-	for _, list := range [][]record{n.holders, n.waiters} {
-		slices.SortFunc(list, func(a, b record) int { return cmp.Compare(a.create, b.create) })
+// noteStanding keeps what the next look need not read.
+func (s *Store) noteStanding(key claimKey, snap *snapshot) {
+	if snap != nil && snap.waiter != nil {
+		s.change(key, func(c *claim) { c.queued = standing{snap.waiter.create, snap.place} })
 	}
-}
-
-// look reads a name. The read is linearizable: it sees everything that was answered before.
-func (s *Store) look(ctx context.Context, name string) (*snapshot, error) {
-	resp, err := s.txn(ctx, &pb.TxnRequest{Success: s.snapshotOps(name)})
-	if err != nil {
-		return nil, err
-	}
-	return s.parseSnapshot(resp)
 }
 
 // holder finds a grant or a kept record.
-func (n *snapshot) holder(id store.ID) *record { return find(n.holders, id) }
-
-// waiter finds a queued request.
-func (n *snapshot) waiter(id store.ID) *record { return find(n.waiters, id) }
-
-func find(list []record, id store.ID) *record {
-	for i := range list {
-		if list[i].id == id {
-			return &list[i]
+func (n *snapshot) holder(id store.ID) *record {
+	for i := range n.holders {
+		if n.holders[i].id == id {
+			return &n.holders[i]
 		}
 	}
 	return nil
+}
+
+// others is how many wait beside the identity.
+func (n *snapshot) others() int {
+	if n.waiter != nil {
+		return n.queue - 1
+	}
+	return n.queue
 }
 
 // admits reports whether a request fits beside the holders.
@@ -194,30 +260,17 @@ func (n *snapshot) admits(req *store.Request) bool {
 	return u.Admits(req.Mode, req.Weight, req.Limit)
 }
 
-// mixes returns an ErrInvalid if the request can never go together with what is held or asked
-// for already.
+// mixes returns an ErrInvalid if the request can never go together with what is held.
 func (n *snapshot) mixes(req *store.Request) error {
-	for _, list := range [][]record{n.holders, n.waiters} {
-		for i := range list {
-			if list[i].id == req.ID {
-				continue
-			}
-			if err := store.Mixes(req.Name, req.Mode, req.Limit, list[i].mode, list[i].limit); err != nil {
-				return err
-			}
+	for i := range n.holders {
+		if n.holders[i].id == req.ID {
+			continue
+		}
+		if err := store.Mixes(req.Name, req.Mode, req.Limit, n.holders[i].mode, n.holders[i].limit); err != nil {
+			return err
 		}
 	}
 	return nil
-}
-
-// place is 1 for the next, 0 for who is not queued.
-func (n *snapshot) place(id store.ID) int {
-	for i := range n.waiters {
-		if n.waiters[i].id == id {
-			return i + 1
-		}
-	}
-	return 0
 }
 
 // whole is a time as etcd counts it: in seconds, rounded up.

@@ -17,8 +17,8 @@ const (
 	// comes soon.
 	linger = 10 * time.Second
 
-	// pause is how long no stream is opened after one that failed at once. Meanwhile waiters
-	// are served, only later: they ask by themselves.
+	// pause is how long no stream is opened after one that failed at once. Who comes to wait
+	// meanwhile is woken after it, to ask and be watched for.
 	pause = time.Second
 )
 
@@ -41,6 +41,7 @@ type waits struct {
 	stream *watchStream // nil if there is none
 	idle   *time.Timer  // set while nobody waits and there is a stream
 	next   time.Time    // no stream before
+	paused *time.Timer  // set while somebody waits without a stream until then
 }
 
 // A watch is a key, or a range of them, to hear about: that they are deleted, or with puts
@@ -99,6 +100,9 @@ func (w *waits) expect(key claimKey, watches []watch, revision int64) {
 	w.cancel(state)
 	state.woken, state.watches = false, watches
 	if w.stream == nil && !w.open() {
+		if w.paused == nil {
+			w.paused = time.AfterFunc(time.Until(w.next), w.resume)
+		}
 		return
 	}
 	for _, one := range watches {
@@ -171,6 +175,18 @@ func (w *waits) open() bool {
 	w.wg.Add(1)
 	go w.run(ctx, st)
 	return true
+}
+
+// resume wakes those who wait without a stream.
+func (w *waits) resume() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.paused = nil
+	for _, state := range w.all {
+		if len(state.ids) == 0 {
+			state.wake()
+		}
+	}
 }
 
 // run opens the stream and receives from it until it ends, and then wakes all.
@@ -246,8 +262,10 @@ func (s *waitState) wake() {
 
 func (w *waits) close() {
 	w.mu.Lock()
-	if w.idle != nil {
-		w.idle.Stop()
+	for _, timer := range []*time.Timer{w.idle, w.paused} {
+		if timer != nil {
+			timer.Stop()
+		}
 	}
 	w.mu.Unlock()
 	w.wg.Wait() // life has ended

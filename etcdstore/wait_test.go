@@ -5,15 +5,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
 // patient opens a store whose waiters keep their places for longer than any test, so that none
 // is woken because another was dropped.
-func patient(t *testing.T) *Store {
+func patient(t *testing.T, addr string) *Store {
 	t.Helper()
-	u, err := store.ParseURL(url(servers.StartEtcd(t, servers.EtcdOptions{}).Addr()))
+	u, err := store.ParseURL(url(addr))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +46,7 @@ func woken(s *Store, req store.Request) bool {
 // the queue.
 func TestOnlyTheNextIsWoken(t *testing.T) {
 	t.Parallel()
-	s := patient(t)
+	s := patient(t, servers.StartEtcd(t, servers.EtcdOptions{}).Addr())
 	holder := request("a", false)
 	must(t, s, holder, 0)
 	queue := queued(t, s, "a", 5)
@@ -90,7 +91,7 @@ func TestOnlyTheNextIsWoken(t *testing.T) {
 
 func TestAllAreWokenWhenTheNameIsDone(t *testing.T) {
 	t.Parallel()
-	s := patient(t)
+	s := patient(t, servers.StartEtcd(t, servers.EtcdOptions{}).Addr())
 	holder := request("a", false)
 	must(t, s, holder, 0)
 	queue := queued(t, s, "a", 4)
@@ -109,7 +110,7 @@ func TestAllAreWokenWhenTheNameIsDone(t *testing.T) {
 
 func TestAQueuedIdentityThatAsksWithoutQueueLeavesIt(t *testing.T) {
 	t.Parallel()
-	s := patient(t)
+	s := patient(t, servers.StartEtcd(t, servers.EtcdOptions{}).Addr())
 	must(t, s, request("a", false), 0)
 	queue := queued(t, s, "a", 2)
 	queue[0].Queue = false
@@ -118,4 +119,42 @@ func TestAQueuedIdentityThatAsksWithoutQueueLeavesIt(t *testing.T) {
 		t.Fatalf("%+v, %+v, %v", answer, answer.Refusal, err)
 	}
 	must(t, s, queue[1], 1)
+}
+
+// However many wait, what is read to ask for one of them stays the same: of those in front, only
+// so many, and of those behind none.
+func TestWhatAWaiterReadsDoesNotGrowWithTheQueue(t *testing.T) {
+	t.Parallel()
+	server := servers.StartEtcd(t, servers.EtcdOptions{})
+	proxy := faultproxy.Start(t, server.Addr())
+	far, near := patient(t, proxy.Addr()), patient(t, server.Addr())
+	must(t, near, request("a", false), 0)
+	first := request("a", true)
+	must(t, far, first, 1)
+	read := func(req store.Request, place int) int64 {
+		t.Helper()
+		before := proxy.ToClient.Bytes()
+		for range 10 {
+			must(t, far, req, place)
+		}
+		return (proxy.ToClient.Bytes() - before) / 10
+	}
+	alone := read(first, 1)
+	for i := range maxAhead {
+		must(t, near, request("a", true), i+2)
+	}
+	middle := request("a", true)
+	must(t, far, middle, maxAhead+2)
+	few := read(middle, maxAhead+2)
+	for i := range 3 * maxAhead {
+		must(t, near, request("a", true), maxAhead+i+3)
+	}
+	last := request("a", true)
+	must(t, far, last, 4*maxAhead+3)
+	if crowded := read(first, 1); crowded > alone+alone/2 {
+		t.Errorf("the next reads %d bytes to ask, and %d when nobody is behind it", crowded, alone)
+	}
+	if many := read(last, 4*maxAhead+3); many > few+few/2 {
+		t.Errorf("who has %d in front reads %d bytes to ask, and who has %d reads %d", 4*maxAhead+2, many, maxAhead+1, few)
+	}
 }
