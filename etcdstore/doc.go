@@ -33,7 +33,7 @@
 //     twentieth of its TTL. What time it is does not matter to them.
 //
 // What is paused, or cut off, can still act after its lease: send the token, see package
-// fence.
+// fence. FAULTS.md beside this file lists which faults were tried, and by which tests.
 //
 // # When to choose it
 //
@@ -79,7 +79,9 @@
 // A waiter watches one key, that of who is in front of it, and all waiters of a process share
 // one stream. If a watch breaks, by a compaction, a change of the leader or a lost connection,
 // they ask again. Who waits asks every 4 s as a sign of life; who has not for 8 s loses its
-// place, is not granted on it, and starts again at the end.
+// place, is not granted on it, and starts again at the end. What an ask reads does not grow with
+// the queue: of a place beyond 64 it tells what it was at most. A waiter whom no server answers
+// is told with ErrUnavailable, and does not wait for ever.
 //
 // # Rights
 //
@@ -94,7 +96,10 @@
 //
 // Name all servers in the URL: a call goes to one after the other, and one that failed is
 // repeated elsewhere. A server that hangs without closing its connections costs those who call
-// it two seconds; then its connection is closed, and it is left out until it answers. Each
+// it two seconds; then its connection is closed, and it is left out until it answers. A server
+// that was away is tried once a second, and used as soon as it is back. (A client that is given
+// to [New] goes by its own settings: gRPC tries every two minutes in the end unless told
+// otherwise.) Each
 // write leaves a revision behind that etcd keeps until it is compacted: let it compact by
 // itself (--auto-compaction-retention=5m, for example).
 package etcdstore
