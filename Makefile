@@ -85,8 +85,8 @@ soak: deps ## core and memstore SOAKCOUNT (50) times, then all faults at once fo
 	@.bin/testreport -run RandomHistories -timeout=60m . -seeds $(SEEDS)
 	@echo "== all faults at once for $(SOAKTIME)"
 	@.bin/testreport -race -run Soak -timeout=0 ./test/faults -soak $(SOAKTIME)
-	@echo "== $(NAMES) names on Redis"
-	@.bin/testreport -run ManyNames -timeout=60m ./redisstore -names $(NAMES)
+	@echo "== $(NAMES) names on Redis and on etcd"
+	@.bin/testreport -run ManyNames -timeout=60m -p=1 ./redisstore ./etcdstore -names $(NAMES)
 
 cover: deps ## coverage of all modules, in .bin/cover.html
 	@echo "== coverage, all modules"

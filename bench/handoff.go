@@ -61,13 +61,18 @@ func (b *bench) handOff(ctx context.Context) error {
 // roundTrips are the times of the shortest command, in µs, at once one after the other or
 // each after a pause like the one before a hand-off.
 func roundTrips(ctx context.Context, conn rueidis.Client, n int, rest bool) ([]float64, error) {
+	return timesOf(n, rest, func() error { return conn.Do(ctx, conn.B().Ping().Build()).Error() })
+}
+
+// timesOf are the times of n calls, in µs.
+func timesOf(n int, rest bool, call func() error) ([]float64, error) {
 	times := make([]float64, n)
 	for i := range times {
 		if rest {
 			time.Sleep(quiet + rand.N(quietMore))
 		}
 		begin := time.Now()
-		if err := conn.Do(ctx, conn.B().Ping().Build()).Error(); err != nil {
+		if err := call(); err != nil {
 			return nil, err
 		}
 		times[i] = float64(time.Since(begin).Nanoseconds()) / 1000

@@ -40,8 +40,8 @@
 //   - Tokens. Those of a new primary are higher than those of the old one, so that a
 //     resource that checks them refuses the older holder: see [Fenced], and package fence.
 //
-// Whoever needs exclusion without that needs a store whose servers agree by majority before
-// they answer.
+// Whoever needs exclusion without that takes etcd or ZooKeeper, or a quorum of independent
+// servers.
 //
 // # Tokens
 //

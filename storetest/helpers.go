@@ -61,14 +61,19 @@ func newSuite(t *testing.T, h Harness, caps store.Capabilities) *suite {
 // end cleans up. It is deferred and no t.Cleanup, before which the test's context ends: a
 // harness may open with that.
 func (s *suite) end() {
+	s.cleanUp()
+	if !s.Failed() { // else what is left is a consequence
+		s.noMoreGoroutinesThan(s.goroutines)
+	}
+}
+
+// cleanUp is end for a test that is not alone.
+func (s *suite) cleanUp() {
 	for _, cancel := range s.cancels {
 		cancel()
 	}
 	s.undo()
 	s.closeAll()
-	if !s.Failed() { // else what is left is a consequence
-		s.noMoreGoroutinesThan(s.goroutines)
-	}
 }
 
 // undo ends whatever the test left, so that a shared server stays clean.

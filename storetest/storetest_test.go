@@ -55,6 +55,17 @@ func TestMemstorePasses(t *testing.T) {
 	})
 }
 
+// Real time, in which tests beside each other must not disturb each other.
+func TestModelPassesWithItsTestsSideBySide(t *testing.T) {
+	m := newModel("", allFeatures, 1500*time.Millisecond)
+	storetest.Run(t, storetest.Harness{
+		Parallel: 20,
+		Slack:    time.Second,
+		Open:     func(testing.TB) store.Store { return m.open() },
+		Residue:  func(testing.TB) []string { return m.residue() },
+	})
+}
+
 // Each feature alone and each one missing, so that no test relies on what it did not ask for.
 func TestModelPasses(t *testing.T) {
 	sets := []store.Features{allFeatures, 0}

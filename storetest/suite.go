@@ -19,6 +19,7 @@
 package storetest
 
 import (
+	"sync"
 	"testing"
 	"time"
 
@@ -52,6 +53,11 @@ type Harness struct {
 	// closed, and wants nothing new. Leave out what is meant to stay, such as the one
 	// counter of a server.
 	Residue func(t testing.TB) []string
+
+	// Parallel is how many tests run at once; 0 means one after the other. It is for stores
+	// on which most of the time is spent waiting for a TTL to end. Tests of G7, which count
+	// goroutines and look at the whole server, then come after all others.
+	Parallel int
 }
 
 // A test is one sentence about the contract.
@@ -79,11 +85,14 @@ var topics = []topic{
 	{"keep", keepTests},
 	{"listing", listingTests},
 	{"names", namesTests},
-	{"G7 quiet", quietTests},
+	{quietTopic, quietTests},
 	{"undeclared", undeclaredTests},
 }
 
-const capabilitiesTest = "capabilities are sound"
+const (
+	capabilitiesTest = "capabilities are sound"
+	quietTopic       = "G7 quiet"
+)
 
 // Run runs the whole suite as subtests of t. It must not run in parallel with anything
 // else in the process, because it counts goroutines.
@@ -111,22 +120,71 @@ func Run(t *testing.T, h Harness) {
 	if !sound {
 		return // nothing else would mean anything
 	}
+	if h.Parallel > 0 {
+		runBeside(t, h, caps)
+	}
 	for _, topic := range topics {
+		if h.Parallel > 0 && topic.name != quietTopic {
+			continue
+		}
 		t.Run(topic.name, func(t *testing.T) {
-			for _, test := range topic.tests {
-				if !caps.Features.Has(test.needs) || caps.Features&test.lacks != 0 {
-					continue
-				}
-				t.Run(test.name, func(t *testing.T) {
-					h.Around(t, func(t *testing.T) {
-						s := newSuite(t, h, caps)
-						defer s.end()
-						test.run(s)
-					})
-				})
+			for _, test := range topic.declared(caps) {
+				t.Run(test.name, func(t *testing.T) { test.runAlone(t, h, caps) })
 			}
 		})
 	}
+}
+
+// runBeside runs the tests that need not be alone, some of them at a time, and counts
+// goroutines once for all of them.
+func runBeside(t *testing.T, h Harness, caps store.Capabilities) {
+	all := newSuite(t, Harness{TTL: h.TTL}, caps)
+	turns := make(chan struct{}, h.Parallel)
+	var wg sync.WaitGroup
+	for _, topic := range topics {
+		if topic.name == quietTopic {
+			continue
+		}
+		wg.Go(func() {
+			t.Run(topic.name, func(t *testing.T) {
+				var wg sync.WaitGroup
+				for _, test := range topic.declared(caps) {
+					wg.Go(func() {
+						turns <- struct{}{}
+						defer func() { <-turns }()
+						t.Run(test.name, func(t *testing.T) {
+							h.Around(t, func(t *testing.T) {
+								s := newSuite(t, h, caps)
+								defer s.cleanUp()
+								test.run(s)
+							})
+						})
+					})
+				}
+				wg.Wait()
+			})
+		})
+	}
+	wg.Wait()
+	all.end()
+}
+
+// declared are the tests of what a store says it can do.
+func (c *topic) declared(caps store.Capabilities) (tests []test) {
+	for _, test := range c.tests {
+		if caps.Features.Has(test.needs) && caps.Features&test.lacks == 0 {
+			tests = append(tests, test)
+		}
+	}
+	return tests
+}
+
+func (c *test) runAlone(t *testing.T, h Harness, caps store.Capabilities) {
+	h.Around(t, func(t *testing.T) {
+		s := newSuite(t, h, caps)
+		defer s.end()
+		c.run(s)
+	})
 }
 
 func checkCapabilities(t *testing.T, h Harness, caps store.Capabilities) {

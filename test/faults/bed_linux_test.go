@@ -46,6 +46,7 @@ type bed struct {
 	url   string
 	nodes []*servers.Redis
 	group *servers.SentinelGroup // nil if it is a single server
+	etcd  *servers.EtcdCluster   // nil if it is Redis
 
 	dialled sync.Map // from a client to the function that ends its connection
 }
@@ -62,8 +63,17 @@ func sentinel(t testing.TB, opts servers.RedisOptions) *bed {
 	return &bed{t: t, url: "redis+sentinel://" + strings.Join(g.Addrs(), ",") + "/" + servers.SentinelName, nodes: g.Nodes, group: g}
 }
 
-// onEach runs a test on a single server and on a group with Sentinels.
+// onEach runs a test on a single Redis, on a group with Sentinels and on etcd.
 func onEach(t *testing.T, test func(t *testing.T, b *bed)) {
+	onRedis(t, test)
+	t.Run("etcd", func(t *testing.T) {
+		t.Parallel()
+		test(t, etcd(t))
+	})
+}
+
+// onRedis runs a test on a single server and on a group with Sentinels.
+func onRedis(t *testing.T, test func(t *testing.T, b *bed)) {
 	t.Run("Redis", func(t *testing.T) {
 		t.Parallel()
 		test(t, single(t, servers.RedisOptions{}))
@@ -158,6 +168,9 @@ type wires []*faultproxy.Proxy
 // openBy opens a client whose connections can be disturbed, and no one else's.
 func (b *bed) openBy(opts ...holdfast.Option) (*holdfast.Client, wires) {
 	b.t.Helper()
+	if b.etcd != nil {
+		return b.openEtcdBy(opts...)
+	}
 	if b.group == nil {
 		p := faultproxy.Start(b.t, b.nodes[0].Addr())
 		return openURL(b.t, "redis://"+p.Addr(), opts...), wires{p}
@@ -182,17 +195,16 @@ func (w wires) hold() { w.each((*faultproxy.Proxy).Hold) }
 func (w wires) cut()  { w.each((*faultproxy.Proxy).Cut) }
 func (w wires) heal() { w.each((*faultproxy.Proxy).Heal) }
 
-// holdRepliesAfter lets the first request for a name through and holds the reply. It returns
-// a function that waits until the server has answered.
+// holdRepliesAfter lets the first request for a name through and holds the replies from then
+// on. It returns a function that waits until the server has answered.
 func (w wires) holdRepliesAfter(t testing.TB, name string) (answered func()) {
 	t.Helper()
-	seen := make(chan struct{}, len(w))
-	w.each(func(p *faultproxy.Proxy) {
-		p.ToServer.When(mentions(name), func() {
-			p.ToClient.Hold()
-			seen <- struct{}{}
-		})
+	seen := make(chan struct{})
+	first := sync.OnceFunc(func() {
+		w.each(func(p *faultproxy.Proxy) { p.ToClient.Hold() })
+		close(seen)
 	})
+	w.each(func(p *faultproxy.Proxy) { p.ToServer.When(mentions(name), first) })
 	return func() {
 		t.Helper()
 		select {
@@ -219,7 +231,10 @@ func (w wires) lose() {
 
 // mentions matches requests that have a lock's key in them.
 func mentions(name string) func([]byte) bool {
-	return func(b []byte) bool { return strings.Contains(string(b), "holdfast:lock:"+name+"\r\n") }
+	return func(b []byte) bool {
+		text := string(b)
+		return strings.Contains(text, "holdfast:lock:"+name+"\r\n") || strings.Contains(text, "holdfast/lock/"+name+"\t")
+	}
 }
 
 // eventually polls until check returns nil.
@@ -255,7 +270,8 @@ func (b *bed) queued(c *holdfast.Client, name string, n int) {
 	})
 }
 
-// warmUp makes the primary know the scripts, so that the next request is one round trip.
+// warmUp makes the primary of Redis know the scripts, so that the next request is one round
+// trip.
 func (b *bed) warmUp(c *holdfast.Client) {
 	b.t.Helper()
 	const plain = 4 // two ways to a lock, a renewal and a release
@@ -264,7 +280,7 @@ func (b *bed) warmUp(c *holdfast.Client) {
 		if err == nil {
 			err = errors.Join(lease.Renew(b.t.Context()), lease.Unlock(b.t.Context()))
 		}
-		if err != nil {
+		if err != nil || b.etcd != nil {
 			return err
 		}
 		info, err := b.primary().Info("memory")
@@ -285,6 +301,9 @@ func (b *bed) clean(most time.Duration, clients ...*holdfast.Client) {
 		}
 	}
 	within(b.t, most, "K: nothing is left on the servers", func() error {
+		if b.etcd != nil {
+			return b.leftOnEtcd()
+		}
 		for _, node := range b.nodes {
 			if !node.Running() {
 				continue

@@ -219,13 +219,12 @@ func TestACancelledCallReturnsAtOnceThoughTheServerHangs(t *testing.T) {
 		b.clean(soon, first)
 		for range calls {
 			client, w := b.openBy()
-			seen := make(chan struct{}, len(w))
-			w.each(func(p *faultproxy.Proxy) {
-				p.ToServer.When(mentions("n"), func() {
-					w.hold()
-					seen <- struct{}{}
-				})
+			seen := make(chan struct{})
+			first := sync.OnceFunc(func() {
+				w.hold()
+				close(seen)
 			})
+			w.each(func(p *faultproxy.Proxy) { p.ToServer.When(mentions("n"), first) })
 			// With a deadline too: the library is then tempted to wait for that.
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			failed := make(chan error, 1)

@@ -50,6 +50,12 @@ func (c *counter) add(token int64) error {
 	return err
 }
 
+func (c *counter) updates() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.log)
+}
+
 // check is R.
 func (c *counter) check() error {
 	c.mu.Lock()

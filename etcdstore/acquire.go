@@ -1,0 +1,366 @@
+package etcdstore
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// Acquire makes one attempt to take a name: see [store.Store]. Asking again under the identity
+// of a live grant or waiter in another mode, weight or limit is an ErrInvalid.
+//
+// Whoever asks for the first time takes the name for free: if it is, one transaction grants it.
+// All others read first. What was decided by a read is written under the
+// condition that nothing came in between, and decided anew if something did.
+func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
+	if err := s.usable(ctx); err != nil {
+		return store.Answer{}, err
+	}
+	if req.Floor >= store.MaxToken {
+		return store.Answer{}, tokensOver(req.Floor)
+	}
+	req.Tokens = min(max(req.Tokens, 1), block)
+	a := &attempt{s: s, req: &req, key: claimKey{req.Name, req.ID}, began: sinceBase()}
+	answer, err := a.run(ctx)
+	s.recycle(ctx, a.spare)
+	return answer, s.explain(ctx, err)
+}
+
+// An attempt is one call of Acquire.
+type attempt struct {
+	s     *Store
+	req   *store.Request
+	key   claimKey
+	began time.Duration
+	snap  *snapshot
+	spare *lease // for the grant, if there will be one
+}
+
+func (a *attempt) run(ctx context.Context) (answer store.Answer, err error) {
+	_, again := a.s.claim(a.key)
+	if again || a.req.Floor > 0 && a.s.seen.Load() == 0 {
+		err = a.look(ctx)
+	} else {
+		a.snap = &snapshot{floor: a.s.mark()}
+	}
+	for err == nil {
+		var done bool
+		if answer, done, err = a.decide(ctx); done {
+			return answer, nil
+		}
+	}
+	return store.Answer{}, err
+}
+
+// look reads the name again.
+func (a *attempt) look(ctx context.Context) (err error) {
+	a.snap, err = a.s.look(ctx, a.key)
+	return err
+}
+
+// lease is one for the grant. If an earlier attempt was not answered, it is the same: what that
+// attempt may have got, or gets yet, goes by it.
+func (a *attempt) lease(ctx context.Context) error {
+	if a.spare != nil {
+		return nil
+	}
+	var l *lease
+	if _, known := a.s.claim(a.key); known {
+		a.s.change(a.key, func(c *claim) { l, c.grant = c.grant, nil })
+	}
+	if l != nil && !l.foreign {
+		alive, err := a.s.keepAlive(ctx, l)
+		if err != nil {
+			a.s.change(a.key, func(c *claim) { c.grant = l })
+			return err
+		}
+		if alive && l.seconds == whole(a.req.TTL) {
+			a.spare = l
+			return nil
+		}
+	}
+	var err error
+	a.spare, err = a.s.lease(ctx, a.req.TTL)
+	return err
+}
+
+// decide grants or refuses by the snapshot. It is not done if that has changed meanwhile.
+func (a *attempt) decide(ctx context.Context) (answer store.Answer, done bool, err error) {
+	own, waiter := a.snap.holder(a.req.ID), a.snap.waiter
+	if own != nil && own.held() {
+		return a.again(ctx, own, waiter)
+	}
+	if waiter != nil {
+		err = waiter.same(a.req)
+	}
+	if err == nil {
+		err = a.snap.mixes(a.req)
+	}
+	if err != nil {
+		if waiter != nil {
+			a.leaveQueue(ctx)
+		}
+		return answer, false, err
+	}
+	// A kept record of this identity is a grant that ended: it must not come back to life
+	// beside its own record.
+	fits := own == nil && a.snap.admits(a.req)
+	first := a.snap.place == 1 || a.snap.queue == 0
+	switch {
+	case fits && first:
+		return a.grant(ctx, waiter)
+	case a.req.Queue && waiter == nil:
+		return answer, false, a.join(ctx)
+	case a.req.Queue:
+		if alive, err := a.beat(ctx, waiter); !alive || err != nil {
+			return answer, false, err
+		}
+	case waiter != nil:
+		if err := a.leaveQueue(ctx); err != nil {
+			return answer, false, err
+		}
+	}
+	refusal, err := a.refuse(ctx, fits)
+	return store.Answer{Refusal: refusal}, err == nil, err
+}
+
+// grant writes the grant, if still nobody is in the way.
+func (a *attempt) grant(ctx context.Context, waiter *record) (answer store.Answer, done bool, err error) {
+	s, req := a.s, a.req
+	base, raise, err := a.snap.floor.above(req.Floor, max(a.snap.revision, s.seen.Load()))
+	if err != nil {
+		return answer, false, err
+	}
+	if err := a.lease(ctx); err != nil {
+		return answer, false, err
+	}
+	r := record{
+		mode: req.Mode, weight: req.Weight, limit: req.Limit, tokens: req.Tokens, base: base,
+		since: wall(time.Now()), owner: req.Owner, meta: req.Meta,
+	}
+	// It could read the name if it fails; but that makes all others dearer by a quarter.
+	txn := &pb.TxnRequest{Compare: append(a.unchanged(waiter), modIs(s.keys.floor, a.snap.floor.mod))}
+	if waiter != nil {
+		txn.Success = append(txn.Success, remove(s.keys.key(req.Name, kindWaiting, req.ID)))
+	}
+	if raise {
+		txn.Success = append(txn.Success, s.putFloor(base))
+	}
+	txn.Success = append(txn.Success, put(s.keys.key(req.Name, kindOf(req.Mode), req.ID), r.value(), a.spare.id))
+	resp, err := s.txn(ctx, txn)
+	switch {
+	case err != nil && !leaseGone(err):
+		a.unsure()
+		return answer, false, err
+	case err != nil || !resp.Succeeded:
+		if err != nil {
+			a.spare = nil
+		}
+		return answer, false, a.look(ctx)
+	}
+	if raise {
+		s.noteFloor(floorMark{mod: resp.Header.Revision, base: base})
+	}
+	a.granted(ctx)
+	return store.Answer{
+		Token: tokenAt(resp.Header.Revision, base), Tokens: req.Tokens,
+		TTL: a.answerTTL(), Waiters: a.snap.others(),
+	}, true, nil
+}
+
+// unchanged is true if nothing has come that keeps the request out. What has gone does not
+// matter, and among readers neither does another reader.
+func (a *attempt) unchanged(waiter *record) []*pb.Compare {
+	keys, name := &a.s.keys, a.req.Name
+	start, end, revision := keys.name(name), keys.behind(name), a.snap.revision
+	if revision == 0 && a.req.Mode != store.Shared {
+		return []*pb.Compare{nothingNew(start, end, 0)} // the name is free
+	}
+	blockers := start + string(rune(holdersEnd))
+	if a.req.Mode == store.Shared {
+		blockers = start + string(rune(kindShared))
+	}
+	compares := []*pb.Compare{nothingNew(start, blockers, revision)}
+	if waiter != nil {
+		// Whoever came later is behind us. If our place was lost, that is where we belong too.
+		return append(compares, modIs(keys.key(name, kindWaiting, a.req.ID), waiter.mod))
+	}
+	return append(compares, nothingNew(start+string(rune(kindWaiting)), end, 0))
+}
+
+func leaseGone(err error) bool { return err != nil && rpctypes.Error(err) == rpctypes.ErrLeaseNotFound }
+
+// unsure notes that the grant may have been written, or may be yet.
+func (a *attempt) unsure() {
+	l := a.spare
+	a.spare = nil
+	l.unsure.Store(true)
+	a.s.change(a.key, func(c *claim) { c.grant, c.mode = l, a.req.Mode })
+}
+
+// granted notes whose the leases are now.
+func (a *attempt) granted(ctx context.Context) {
+	var place *lease
+	a.s.change(a.key, func(c *claim) {
+		place, c.place, c.queued = c.place, nil, standing{}
+		c.grant, c.mode = a.spare, a.req.Mode
+	})
+	a.s.waits.forget(a.key)
+	a.s.recycle(ctx, place)
+}
+
+// answerTTL is what is left of the lease, and hands it over to the claim.
+func (a *attempt) answerTTL() time.Duration {
+	left := a.spare.left(a.began)
+	a.spare = nil
+	return left
+}
+
+// again answers who has the grant already, and starts its TTL anew.
+func (a *attempt) again(ctx context.Context, own, waiter *record) (answer store.Answer, done bool, err error) {
+	if err := own.same(a.req); err != nil {
+		return answer, false, err
+	}
+	g := regrant{s: a.s, key: a.key, own: own, mode: own.mode, ttl: a.req.TTL, floor: a.snap.floor}
+	out, err := g.write(ctx)
+	if err == nil && out.Status != store.Extended {
+		return answer, false, a.look(ctx) // it has changed just now
+	}
+	if err == nil && waiter != nil {
+		err = a.leaveQueue(ctx)
+	}
+	return store.Answer{Token: own.firstToken(), Tokens: own.tokens, TTL: out.TTL, Waiters: a.snap.others()}, err == nil, err
+}
+
+// join puts the request at the end of the queue.
+func (a *attempt) join(ctx context.Context) error {
+	s, req := a.s, a.req
+	place, err := s.lease(ctx, s.config.heartbeat)
+	if err != nil {
+		return err
+	}
+	r := record{mode: req.Mode, weight: req.Weight, limit: req.Limit, since: wall(time.Now()), owner: req.Owner, meta: req.Meta}
+	key := s.keys.key(req.Name, kindWaiting, req.ID)
+	last := standing{math.MaxInt64, math.MaxInt} // all are in front
+	resp, err := s.txn(ctx, &pb.TxnRequest{
+		Compare: []*pb.Compare{modIs(key, 0)},
+		Success: append([]*pb.RequestOp{put(key, r.value(), place.id)}, s.snapshotOps(a.key, last)...),
+	})
+	if leaseGone(err) {
+		return a.look(ctx)
+	}
+	if err != nil {
+		place.unsure.Store(true)
+	}
+	if err != nil || resp.Succeeded {
+		var old *lease
+		s.change(a.key, func(c *claim) { old, c.place = c.place, place })
+		s.recycle(ctx, old) // of a place that was lost
+	} else {
+		s.recycle(ctx, place)
+	}
+	if err != nil {
+		return err
+	}
+	if !resp.Succeeded {
+		return a.look(ctx) // it is there already
+	}
+	last.create = resp.Header.Revision
+	a.snap, _, err = s.parseSnapshot(resp, last)
+	s.noteStanding(a.key, a.snap)
+	return err
+}
+
+// beat is the waiter's sign of life. It is false if the place was lost.
+func (a *attempt) beat(ctx context.Context, waiter *record) (bool, error) {
+	s := a.s
+	c, _ := s.claim(a.key)
+	l := c.place
+	if l == nil || l.id != waiter.lease {
+		l = &lease{id: waiter.lease, foreign: true}
+		s.change(a.key, func(c *claim) { c.place = l })
+	} else if time.Duration(l.sent.Load()) >= a.began {
+		return true, nil // joined just now
+	}
+	alive, err := s.keepAlive(ctx, l)
+	if err == nil && !alive {
+		err = a.look(ctx)
+	}
+	return alive, err
+}
+
+// leaveQueue takes the request out of the queue.
+func (a *attempt) leaveQueue(ctx context.Context) error {
+	s := a.s
+	if _, err := s.txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{remove(s.keys.key(a.req.Name, kindWaiting, a.req.ID))}}); err != nil {
+		return err
+	}
+	s.waits.forget(a.key)
+	s.mu.Lock()
+	var place *lease
+	if c := s.claims[a.key]; c != nil {
+		place, c.place, c.queued = c.place, nil, standing{}
+		if c.grant == nil {
+			delete(s.claims, a.key)
+		}
+	}
+	s.mu.Unlock()
+	s.recycle(ctx, place)
+	return nil
+}
+
+// refuse says why not, and has a queued request woken when that may have changed.
+func (a *attempt) refuse(ctx context.Context, fits bool) (*store.Refusal, error) {
+	s, snap := a.s, a.snap
+	r := &store.Refusal{
+		Place: snap.place, Waiters: snap.others(),
+		Highest: tokenAt(snap.revision, snap.floor.base) + block - 1,
+		Again:   s.config.heartbeat / 2,
+	}
+	if !a.req.Queue {
+		r.Place = 0 // it has left
+	} else {
+		s.waits.expect(a.key, a.watched(fits), snap.revision+1)
+	}
+	if fits {
+		return r, nil
+	}
+	now := time.Now()
+	for i := range min(len(snap.holders), store.MaxHolders) {
+		left, err := s.waits.left(ctx, a.key, snap.holders[i].lease)
+		if err != nil {
+			return nil, err
+		}
+		r.Holders = append(r.Holders, snap.holders[i].holder(now, left))
+	}
+	return r, nil
+}
+
+// watched is what must change before a queued request gets in.
+//
+// Whoever is not the next watches the one in front, who goes when granted, when it leaves and
+// when it dies; and whether the name is closed as done, which all want to know. The next needs
+// all holders to go that it does not fit beside, so watching one of them is enough; only of
+// permits any may be the one.
+func (a *attempt) watched(fits bool) []watch {
+	keys, name := &a.s.keys, a.req.Name
+	if a.snap.place > 1 {
+		return []watch{
+			{key: keys.key(name, kindWaiting, a.snap.ahead)},
+			{key: keys.name(name) + string(rune(kindDone)), end: keys.name(name) + string(rune(kindDone+1)), puts: true},
+		}
+	}
+	for i := len(a.snap.holders) - 1; i >= 0; i-- {
+		h := &a.snap.holders[i]
+		if h.mode != a.req.Mode || h.mode == store.Exclusive || h.id == a.req.ID {
+			return []watch{{key: keys.key(name, h.kind, h.id)}}
+		}
+	}
+	return []watch{{key: keys.name(name), end: keys.name(name) + string(rune(holdersEnd))}}
+}

@@ -1,0 +1,89 @@
+package etcdstore
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/store"
+	"github.com/holdfast-lock/holdfast/storetest"
+)
+
+const (
+	// quick is a TTL that tests can wait for: the shortest of the servers that tests start.
+	quick = time.Second
+
+	// quickBeat is a heartbeat that tests can wait for. It is long enough for twenty waiters
+	// to join one after the other on a busy machine, and slowBeat for anything.
+	quickBeat = 2 * time.Second
+	slowBeat  = 5 * time.Second
+)
+
+// openQuick opens a URL with a heartbeat of the test's own.
+func openQuick(t testing.TB, url string, heartbeat time.Duration) *Store {
+	t.Helper()
+	u, err := store.ParseURL(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := openWith(context.Background(), u, config{heartbeat: heartbeat, minTTL: quick})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// direct is a client of the test's own, to look at the servers.
+func direct(t testing.TB, addrs ...string) *clientv3.Client {
+	t.Helper()
+	client, err := clientv3.New(clientv3.Config{Endpoints: addrs, Logger: zap.NewNop(), DialTimeout: dialTimeout})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+// residue is every key and lease on the servers that is not meant to stay.
+func residue(t testing.TB, client *clientv3.Client) (left []string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	keys, err := client.Get(ctx, "", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kv := range keys.Kvs {
+		if key := string(kv.Key); !strings.HasSuffix(key, "/floor") {
+			left = append(left, key)
+		}
+	}
+	leases, err := client.Leases(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range leases.Leases {
+		left = append(left, fmt.Sprintf("lease %x", l.ID))
+	}
+	return left
+}
+
+// Three servers have a package of their own, so that both run at the same time.
+func TestConformanceOfASingleServer(t *testing.T) {
+	addr := servers.StartEtcd(t, servers.EtcdOptions{}).Addr()
+	client := direct(t, addr)
+	residue(t, client) // whatever it starts with the first use
+	storetest.Run(t, storetest.Harness{
+		Open:     func(t testing.TB) store.Store { return openQuick(t, url(addr), quickBeat) },
+		Residue:  func(t testing.TB) []string { return residue(t, client) },
+		TTL:      quick,
+		Parallel: 6,
+		Slack:    1500 * time.Millisecond, // a server looks for what is over twice a second, and tells whole seconds
+	})
+}

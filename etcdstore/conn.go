@@ -1,0 +1,76 @@
+package etcdstore
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/peer"
+)
+
+// conns are the connections of a client of our own, so that one to a server that hangs can be
+// closed. Calls then go to the others, and waiters watch there, until the server says hello
+// again. gRPC itself would send it a part of all calls for another 13 seconds.
+type conns struct {
+	mu  sync.Mutex
+	all map[string]*conn // by their local address
+}
+
+// A conn notes when something was last heard.
+type conn struct {
+	net.Conn
+	owner *conns
+	heard atomic.Int64 // since base
+}
+
+// dial is how gRPC connects.
+func (c *conns) dial(ctx context.Context, addr string) (net.Conn, error) {
+	var d net.Dialer
+	raw, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	one := &conn{Conn: raw, owner: c}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.all == nil {
+		c.all = make(map[string]*conn)
+	}
+	c.all[raw.LocalAddr().String()] = one
+	return one, nil
+}
+
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 {
+		c.heard.Store(int64(sinceBase()))
+	}
+	return n, err
+}
+
+func (c *conn) Close() error {
+	c.owner.mu.Lock()
+	delete(c.owner.all, c.LocalAddr().String())
+	c.owner.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// hung closes the connection of a call that began at that time and was not answered, unless
+// something else was heard on it since.
+func (c *conns) hung(p *peer.Peer, began time.Duration) {
+	if c == nil || p.LocalAddr == nil {
+		return
+	}
+	c.mu.Lock()
+	one := c.all[p.LocalAddr.String()]
+	c.mu.Unlock()
+	if one != nil && time.Duration(one.heard.Load()) < began {
+		one.Close()
+	}
+}
+
+// option makes a client use these connections.
+func (c *conns) option() grpc.DialOption { return grpc.WithContextDialer(c.dial) }

@@ -1,0 +1,114 @@
+package etcdstore
+
+import (
+	"flag"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+var names = flag.Int("names", 3_000, "how many names to lock and release")
+
+func TestAPairIsTwoWritesAndWaitingIsNone(t *testing.T) {
+	t.Parallel()
+	server := servers.StartEtcd(t, servers.EtcdOptions{})
+	look := direct(t, server.Addr())
+	c, err := holdfast.Open(t.Context(), url(server.Addr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	// What goes through the log of the servers, writes or not.
+	entries := func() int64 {
+		t.Helper()
+		status, err := look.Status(t.Context(), server.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return int64(status.RaftIndex)
+	}
+	pair := func(lock func() (*holdfast.Lease, error)) {
+		t.Helper()
+		lease, err := lock()
+		if err == nil {
+			err = lease.Unlock(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for what, lock := range map[string]func() (*holdfast.Lease, error){
+		"exclusive": func() (*holdfast.Lease, error) { return c.Lock(t.Context(), "a") },
+		"shared":    func() (*holdfast.Lease, error) { return c.RLock(t.Context(), "b") },
+		"permits":   func() (*holdfast.Lease, error) { return c.Acquire(t.Context(), "c", 1, holdfast.Limit(3)) },
+	} {
+		pair(lock) // makes a lease
+		before := entries()
+		for range 10 {
+			pair(lock)
+		}
+		if n := entries() - before; n != 20 {
+			t.Errorf("ten pairs of %s mode took %d entries of the log, want 20", what, n)
+		}
+	}
+
+	s := opened(t, server.Addr())
+	holder, waiter := request("w", false), request("w", true)
+	must(t, s, holder, 0)
+	must(t, s, waiter, 1)
+	before := entries()
+	for range 5 {
+		must(t, s, waiter, 1)
+	}
+	renewal := store.Renewal{Name: "w", ID: holder.ID, TTL: holder.TTL, Mode: holder.Mode}
+	if _, err := s.Renew(t.Context(), []store.Renewal{renewal}); err != nil {
+		t.Fatal(err)
+	}
+	if n := entries() - before; n != 0 {
+		t.Errorf("a waiter that asks and a renewal took %d entries of the log, want none", n)
+	}
+}
+
+func TestNothingIsLeftOfManyNames(t *testing.T) {
+	t.Parallel()
+	server := servers.StartEtcd(t, servers.EtcdOptions{Args: []string{"--auto-compaction-mode=revision", "--auto-compaction-retention=10000"}})
+	look := direct(t, server.Addr())
+	c, err := holdfast.Open(t.Context(), url(server.Addr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	const workers = 64
+	var wg sync.WaitGroup
+	begin := time.Now()
+	for w := range workers {
+		wg.Go(func() {
+			for i := w; i < *names; i += workers {
+				lease, err := c.Lock(t.Context(), fmt.Sprint("name:", i))
+				if err == nil {
+					err = lease.Unlock(t.Context())
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("%d names in %v", *names, time.Since(begin))
+	if left := residue(t, look); len(left) > workers {
+		t.Errorf("%d keys and leases before Close, want at most a lease for each of %d goroutines: %.5q…", len(left), workers, left)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if left := residue(t, look); len(left) > 0 {
+		t.Errorf("left after Close: %q", left)
+	}
+}

@@ -1,0 +1,576 @@
+package etcdstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/faultproxy"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// patience bounds what should happen soon; only a failing test spends it.
+const patience = 30 * time.Second
+
+func url(addrs ...string) string { return "etcd://" + strings.Join(addrs, ",") }
+
+func opened(t testing.TB, addrs ...string) *Store {
+	t.Helper()
+	s := openQuick(t, url(addrs...), slowBeat)
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// client is a client of the library with a TTL that a test can outlast.
+func client(t testing.TB, ttl time.Duration, addrs ...string) *holdfast.Client {
+	t.Helper()
+	s := opened(t, addrs...)
+	c := holdfast.New(s, holdfast.WithTTL(ttl))
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func bounded(t testing.TB, limit time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func request(name string, queue bool) store.Request {
+	return store.Request{
+		Name: name, ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: time.Minute, Tokens: 1, Queue: queue,
+	}
+}
+
+// must asks once and wants a grant, or with queued a place.
+func must(t testing.TB, s *Store, req store.Request, place int) store.Answer {
+	t.Helper()
+	answer, err := s.Acquire(bounded(t, patience), req)
+	if err != nil {
+		t.Fatalf("Acquire: %v", err)
+	}
+	if answer.Granted() != (place == 0) || place > 0 && answer.Refusal.Place != place {
+		t.Fatalf("Acquire: %+v, %+v, want place %d, 0 is granted", answer, answer.Refusal, place)
+	}
+	return answer
+}
+
+// eventually repeats a call until it works.
+func eventually[T any](t testing.TB, call func(ctx context.Context) (T, error)) (result T) {
+	t.Helper()
+	servers.Poll(t, patience, func() (err error) {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		result, err = call(ctx)
+		return err
+	})
+	return result
+}
+
+// lock waits for a lock in the background.
+func lock(c *holdfast.Client, ctx context.Context, name string) <-chan result {
+	done := make(chan result, 1)
+	go func() {
+		lease, err := c.Lock(ctx, name)
+		done <- result{lease, err}
+	}()
+	return done
+}
+
+type result struct {
+	lease *holdfast.Lease
+	err   error
+}
+
+// waiting waits until so many are queued for a name.
+func waiting(t testing.TB, s *Store, name string, n int) {
+	t.Helper()
+	servers.Poll(t, patience, func() error {
+		page, err := s.List(bounded(t, patience), store.Query{Name: name})
+		if err == nil && (len(page.Locks) == 0 || len(page.Locks[0].Waiters) != n) {
+			err = errors.New("not all are queued")
+		}
+		return err
+	})
+}
+
+func TestAGrantAndItsWaiterSurviveTheDeathOfTheLeader(t *testing.T) {
+	t.Parallel()
+	cluster := servers.StartEtcdCluster(t, 3, servers.EtcdOptions{})
+	one, two := client(t, 20*time.Second, cluster.Addrs()...), client(t, 20*time.Second, cluster.Addrs()...)
+	look := opened(t, cluster.Addrs()...)
+	lease, err := one.Lock(bounded(t, patience), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := lease.Token()
+	for range 2 {
+		next := lock(two, bounded(t, 2*patience), "a")
+		waiting(t, look, "a", 1)
+		leader := cluster.Leader()
+		leader.Kill()
+		cluster.Leader() // another
+		if err := lease.Err(); err != nil {
+			t.Fatalf("the lease ended: %v", err)
+		}
+		if err := lease.Unlock(bounded(t, patience)); err != nil {
+			t.Fatalf("Unlock: %v", err)
+		}
+		got := <-next
+		if got.err != nil {
+			t.Fatalf("the waiter: %v", got.err)
+		}
+		if got.lease.Token() <= token {
+			t.Errorf("token %d after %d", got.lease.Token(), token)
+		}
+		lease, token = got.lease, got.lease.Token()
+		one, two = two, one
+		leader.Restart()
+		cluster.Leader()
+	}
+	if err := lease.Unlock(bounded(t, patience)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAMinorityGrantsNothingAndTellsItsHolderInTime(t *testing.T) {
+	t.Parallel()
+	cluster := servers.StartEtcdCluster(t, 3, servers.EtcdOptions{})
+	leader := cluster.Leader()
+	// Both talk to the leader only, which goes on, and does not hear from the others any more.
+	holder, other := client(t, 3*time.Second, leader.Addr()), opened(t, leader.Addr())
+	lease, err := holder.Lock(bounded(t, patience), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := lease.Token()
+	var stopped []*servers.Etcd
+	for _, e := range cluster.Nodes {
+		if e != leader {
+			e.Stop()
+			stopped = append(stopped, e)
+		}
+	}
+	last := time.Now() // nothing that was sent later has worked
+	for _, req := range []store.Request{request("b", false), request("c", true)} {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		if answer, err := other.Acquire(ctx, req); err == nil {
+			t.Errorf("a minority answers: %+v", answer)
+		}
+		cancel()
+	}
+	told(t, lease, last.Add(3*time.Second))
+	for _, e := range stopped {
+		e.Continue()
+	}
+	next := eventually(t, func(ctx context.Context) (*holdfast.Lease, error) { return holder.TryLock(ctx, "a") })
+	if next.Token() <= token {
+		t.Errorf("token %d after %d", next.Token(), token)
+	}
+	next.Unlock(bounded(t, patience))
+}
+
+// told waits until a holder is told that its lease is over, which must be due before the time
+// at which the servers may end it.
+func told(t testing.TB, lease *holdfast.Lease, before time.Time) {
+	t.Helper()
+	select {
+	case <-lease.Done():
+	case <-time.After(patience):
+		t.Fatal("the holder is not told")
+	}
+	if !errors.Is(lease.Err(), holdfast.ErrLost) {
+		t.Errorf("the lease ended with %v", lease.Err())
+	}
+	if late := lease.Deadline().Sub(before); late >= 0 {
+		t.Errorf("the holder was to be told %v after the servers may have ended its lease", late)
+	}
+}
+
+// A server that the others cannot hear does not know it at once, and may think that it leads.
+func TestALeaderThatTheOthersCannotHearGrantsNothing(t *testing.T) {
+	t.Parallel()
+	proxies := map[string]*faultproxy.Proxy{}
+	byPeer := map[string]string{}
+	cluster := servers.StartEtcdCluster(t, 3, servers.EtcdOptions{Via: func(addr string) string {
+		if byPeer[addr] == "" {
+			p := faultproxy.Start(t, addr)
+			proxies[addr], byPeer[addr] = p, p.Addr()
+		}
+		return byPeer[addr]
+	}})
+	leader := cluster.Leader()
+	inside, outside := opened(t, leader.Addr()), opened(t, otherAddrs(cluster, leader)...)
+	must(t, inside, request("before", false), 0)
+	proxies[leader.PeerAddr()].Hold()
+
+	// Those who are left grant; what the one that is cut off says never counts.
+	taken := request("a", false)
+	eventually(t, func(ctx context.Context) (store.Answer, error) { return outside.Acquire(ctx, taken) })
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	if answer, err := inside.Acquire(ctx, request("a", false)); err == nil && answer.Granted() {
+		t.Errorf("granted on both sides: %+v", answer)
+	}
+	if _, err := inside.Acquire(ctx, request("b", false)); err == nil {
+		t.Error("a server that is cut off answers")
+	}
+	proxies[leader.PeerAddr()].Heal()
+	refused := eventually(t, func(ctx context.Context) (store.Answer, error) { return inside.Acquire(ctx, request("a", false)) })
+	if refused.Granted() {
+		t.Error("granted a second time after the partition")
+	}
+}
+
+func otherAddrs(cluster *servers.EtcdCluster, not *servers.Etcd) (addrs []string) {
+	for _, e := range cluster.Nodes {
+		if e != not {
+			addrs = append(addrs, e.Addr())
+		}
+	}
+	return addrs
+}
+
+func TestAPausedServerLosesNothingAndTheHolderIsToldInTime(t *testing.T) {
+	t.Parallel()
+	server := servers.StartEtcd(t, servers.EtcdOptions{})
+	holder, next := client(t, 2*time.Second, server.Addr()), client(t, 2*time.Second, server.Addr())
+	lease, err := holder.Lock(bounded(t, patience), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Stop()
+	told(t, lease, time.Now().Add(2*time.Second))
+	server.Continue()
+	after := eventually(t, func(ctx context.Context) (*holdfast.Lease, error) { return next.TryLock(ctx, "a") })
+	if after.Token() <= lease.Token() {
+		t.Errorf("token %d after %d", after.Token(), lease.Token())
+	}
+	after.Unlock(bounded(t, patience))
+}
+
+func TestOneHungServerOfThreeIsLeftOut(t *testing.T) {
+	t.Parallel()
+	cluster := servers.StartEtcdCluster(t, 3, servers.EtcdOptions{})
+	s := opened(t, cluster.Addrs()...)
+	c := holdfast.New(s, holdfast.WithTTL(10*time.Second))
+	defer c.Close()
+	pair := func() {
+		t.Helper()
+		lease, err := c.Lock(bounded(t, patience), "a")
+		if err == nil {
+			err = lease.Unlock(bounded(t, patience))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	hanging := cluster.Followers()[0]
+	connected := func() *conn {
+		s.config.conns.mu.Lock()
+		defer s.config.conns.mu.Unlock()
+		for _, one := range s.config.conns.all {
+			if one.RemoteAddr().String() == hanging.Addr() {
+				return one
+			}
+		}
+		return nil
+	}
+	for connected() == nil {
+		pair()
+	}
+	before := connected()
+	hanging.Stop()
+	begin := time.Now()
+	for connected() == before {
+		pair()
+	}
+	if took := time.Since(begin); took > pingAfter {
+		t.Errorf("the connection was given up after %v, which gRPC does by itself", took)
+	}
+	pair()
+}
+
+// gRPC tries to reach a server less and less often, in the end every two minutes.
+func TestAServerThatWasAwayForLongIsUsedSoonAfterItsReturn(t *testing.T) {
+	t.Parallel()
+	proxy, far, _, _ := behind(t)
+	must(t, far, request("a", false), 0)
+	proxy.Cut()
+	time.Sleep(18 * time.Second) // then gRPC by itself tries next after 22 s at the earliest
+	proxy.Heal()
+	begin := time.Now()
+	eventually(t, func(ctx context.Context) (store.Answer, error) { return far.Acquire(ctx, request("b", false)) })
+	if took := time.Since(begin); took > 3*mostRedial {
+		t.Errorf("the server was used %v after its return", took)
+	}
+}
+
+func TestGrantsAndTokensSurviveARestartOfTheServer(t *testing.T) {
+	t.Parallel()
+	server := servers.StartEtcd(t, servers.EtcdOptions{})
+	s := opened(t, server.Addr())
+	req := request("a", false)
+	answer := must(t, s, req, 0)
+	server.Restart()
+	again := eventually(t, func(ctx context.Context) (store.Answer, error) { return s.Acquire(ctx, req) })
+	if again.Token != answer.Token {
+		t.Errorf("token %d after a restart, was %d", again.Token, answer.Token)
+	}
+	if err := s.Release(bounded(t, patience), "a", req.ID, store.Keep{}); err != nil {
+		t.Fatal(err)
+	}
+	if next := must(t, s, request("a", false), 0); next.Token <= answer.Token {
+		t.Errorf("token %d after %d", next.Token, answer.Token)
+	}
+}
+
+// behind is a store whose replies can be lost, and one that is near the server.
+func behind(t *testing.T) (proxy *faultproxy.Proxy, far, near *Store, look *clientv3.Client) {
+	server := servers.StartEtcd(t, servers.EtcdOptions{})
+	proxy = faultproxy.Start(t, server.Addr())
+	return proxy, opened(t, proxy.Addr()), opened(t, server.Addr()), direct(t, server.Addr())
+}
+
+// lose makes a call whose request arrives and whose reply is lost, with the connection.
+func lose(t *testing.T, proxy *faultproxy.Proxy, mark string, call func(ctx context.Context) error) {
+	t.Helper()
+	proxy.DropRepliesAfter(func(b []byte) bool { return bytes.Contains(b, []byte(mark)) })
+	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+	defer cancel()
+	if err := call(ctx); err == nil {
+		t.Fatal("the call worked though its reply was lost")
+	}
+	proxy.Cut()
+	proxy.Heal()
+}
+
+func TestALostReplyToAnAcquireIsTheSameGrantWhenAskedAgain(t *testing.T) {
+	t.Parallel()
+	proxy, far, near, look := behind(t)
+	before := residue(t, look)
+	req := request("a", false)
+	lose(t, proxy, "lock/a", func(ctx context.Context) error { _, err := far.Acquire(ctx, req); return err })
+	must(t, near, request("a", true), 1)
+	answer := eventually(t, func(ctx context.Context) (store.Answer, error) { return far.Acquire(ctx, req) })
+	if !answer.Granted() {
+		t.Fatalf("refused: %+v", answer.Refusal)
+	}
+	if err := far.Release(bounded(t, patience), "a", req.ID, store.Keep{}); err != nil {
+		t.Fatal(err)
+	}
+	near.Close()
+	far.Close()
+	if left := residue(t, look); len(left) > len(before) {
+		t.Errorf("left on the server: %q", left)
+	}
+}
+
+func TestALostReplyToAnAcquireIsUndoneByLeaving(t *testing.T) {
+	t.Parallel()
+	proxy, far, near, look := behind(t)
+	req := request("a", false)
+	lose(t, proxy, "lock/a", func(ctx context.Context) error { _, err := far.Acquire(ctx, req); return err })
+	if len(residue(t, look)) < 2 {
+		t.Fatal("the request did not arrive")
+	}
+	eventually(t, func(ctx context.Context) (int, error) { return 0, far.Leave(ctx, "a", req.ID) })
+	// At once, and the lease with it: the request cannot arrive a second time.
+	if left := residue(t, look); len(left) > 0 {
+		t.Errorf("left on the server: %q", left)
+	}
+	must(t, near, request("a", false), 0)
+}
+
+func TestALostReplyToARenewalIsNotALostLock(t *testing.T) {
+	t.Parallel()
+	proxy, far, near, _ := behind(t)
+	req := request("a", false)
+	must(t, far, req, 0)
+	renewal := []store.Renewal{{Name: "a", ID: req.ID, TTL: req.TTL, Mode: req.Mode}}
+	lose(t, proxy, "lock/a", func(ctx context.Context) error { _, err := far.Renew(ctx, renewal); return err })
+	out := eventually(t, func(ctx context.Context) ([]store.Renewed, error) { return far.Renew(ctx, renewal) })
+	if out[0].Status != store.Extended {
+		t.Errorf("status %d after a lost reply", out[0].Status)
+	}
+	renewal[0].Tokens = 10 // this one writes
+	lose(t, proxy, "lock/a", func(ctx context.Context) error { _, err := far.Renew(ctx, renewal); return err })
+	out = eventually(t, func(ctx context.Context) ([]store.Renewed, error) { return far.Renew(ctx, renewal) })
+	if out[0].Status != store.Extended || out[0].Tokens != 10 {
+		t.Errorf("%+v after a lost reply", out[0])
+	}
+	must(t, near, request("a", true), 1)
+}
+
+// In etcd a repeated Unlock deleted a newer lock of the same session.
+func TestEtcd22082RepeatedUnlockDeletedANewerLock(t *testing.T) {
+	t.Parallel()
+	proxy, far, near, _ := behind(t)
+	old := request("a", false)
+	must(t, far, old, 0)
+	lose(t, proxy, "lock/a", func(ctx context.Context) error { return far.Release(ctx, "a", old.ID, store.Keep{}) })
+	newer := request("a", false)
+	eventually(t, func(ctx context.Context) (store.Answer, error) { return far.Acquire(ctx, newer) })
+	if err := far.Release(bounded(t, patience), "a", old.ID, store.Keep{}); !errors.Is(err, store.ErrNotHeld) {
+		t.Errorf("the repeated release: %v, want ErrNotHeld", err)
+	}
+	must(t, near, request("a", true), 1) // the newer one is there
+	out, err := far.Renew(bounded(t, patience), []store.Renewal{{Name: "a", ID: newer.ID, TTL: newer.TTL, Mode: newer.Mode}})
+	if err != nil || out[0].Status != store.Extended {
+		t.Errorf("the newer lock: %+v, %v", out, err)
+	}
+}
+
+// In etcd a waiter was granted the lock though its lease had expired.
+func TestEtcd11456WaiterWhoseLeaseHadExpiredWasGranted(t *testing.T) {
+	t.Parallel()
+	server := servers.StartEtcd(t, servers.EtcdOptions{})
+	s, look := opened(t, server.Addr()), direct(t, server.Addr())
+	holder, dead, live := request("a", false), request("a", true), request("a", true)
+	must(t, s, holder, 0)
+	must(t, s, dead, 1)
+	must(t, s, live, 2)
+	c, _ := s.claim(claimKey{"a", dead.ID})
+	if _, err := look.Revoke(bounded(t, patience), clientv3.LeaseID(c.place.id)); err != nil {
+		t.Fatal(err)
+	}
+	must(t, s, live, 1)
+	if err := s.Release(bounded(t, patience), "a", holder.ID, store.Keep{}); err != nil {
+		t.Fatal(err)
+	}
+	must(t, s, dead, 2) // at the end, though the name is free
+	must(t, s, live, 0)
+
+	// Also if its lease ends between the look and the grant, and who is next now has not asked.
+	behind := request("a", true)
+	must(t, s, behind, 2)
+	if err := s.Release(bounded(t, patience), "a", live.ID, store.Keep{}); err != nil {
+		t.Fatal(err)
+	}
+	a := &attempt{s: s, req: &dead, key: claimKey{"a", dead.ID}, began: sinceBase()}
+	var err error
+	if a.snap, err = s.look(bounded(t, patience), a.key); err != nil {
+		t.Fatal(err)
+	}
+	c, _ = s.claim(a.key)
+	if _, err := look.Revoke(bounded(t, patience), clientv3.LeaseID(c.place.id)); err != nil {
+		t.Fatal(err)
+	}
+	if _, done, err := a.decide(bounded(t, patience)); done || err != nil {
+		t.Errorf("granted with a lease that was over: %v", err)
+	}
+	must(t, s, behind, 0)
+}
+
+// In etcd a waiter was not told that its session had died.
+func TestEtcd19597WaiterWasNotToldThatItsSessionDied(t *testing.T) {
+	t.Parallel()
+	server := servers.StartEtcd(t, servers.EtcdOptions{})
+	one, two := client(t, time.Minute, server.Addr()), client(t, time.Minute, server.Addr())
+	if _, err := one.Lock(bounded(t, patience), "a"); err != nil {
+		t.Fatal(err)
+	}
+	waiter := lock(two, context.Background(), "a")
+	waiting(t, opened(t, server.Addr()), "a", 1)
+	server.Kill()
+	select {
+	case got := <-waiter:
+		if !errors.Is(got.err, holdfast.ErrUnavailable) {
+			t.Errorf("the waiter: %v, want ErrUnavailable", got.err)
+		}
+	case <-time.After(2 * patience):
+		t.Error("the waiter is not told")
+	}
+}
+
+func TestAWaitSurvivesCompaction(t *testing.T) {
+	t.Parallel()
+	proxy, far, near, look := behind(t)
+	holder, waiter := request("a", false), request("a", true)
+	must(t, near, holder, 0)
+	must(t, far, waiter, 1)
+	compact := func() {
+		t.Helper()
+		var revision int64
+		for range 10 {
+			resp, err := look.Put(bounded(t, patience), "other", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			revision = resp.Header.Revision
+		}
+		if _, err := look.Compact(bounded(t, patience), revision); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A watch that begins before what was compacted is refused: the waiter is woken.
+	compact()
+	far.waits.expect(claimKey{"a", waiter.ID}, []watch{{key: "elsewhere"}}, 1)
+	if err := far.Wait(bounded(t, patience), "a", waiter.ID); err != nil {
+		t.Fatalf("Wait: %v", err)
+	}
+	// So is one whose connection ends.
+	must(t, far, waiter, 1)
+	proxy.Cut()
+	compact()
+	proxy.Heal()
+	if err := far.Wait(bounded(t, patience), "a", waiter.ID); err != nil {
+		t.Fatalf("Wait: %v", err)
+	}
+	eventually(t, func(ctx context.Context) (store.Answer, error) { return far.Acquire(ctx, waiter) })
+	compact() // and what has begun goes on
+	if err := near.Release(bounded(t, patience), "a", holder.ID, store.Keep{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := far.Wait(bounded(t, patience), "a", waiter.ID); err != nil {
+		t.Fatalf("Wait: %v", err)
+	}
+	must(t, far, waiter, 0)
+}
+
+// A request that was thought to be lost arrives after its identity has left.
+func TestARequestThatArrivesLateComesToNothing(t *testing.T) {
+	t.Parallel()
+	proxy, far, near, look := behind(t)
+	must(t, far, request("warm", false), 0) // its lease is not the one to come
+	before := len(residue(t, look))
+	req := request("a", false)
+	c, err := far.lease(bounded(t, patience), req.TTL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	far.pool.push(c)
+	seen := make(chan struct{})
+	proxy.ToServer.When(func(b []byte) bool { return bytes.Contains(b, []byte("lock/a")) }, func() {
+		proxy.ToServer.Hold() // it waits in the network
+		close(seen)
+	})
+	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+	defer cancel()
+	if _, err := far.Acquire(ctx, req); err == nil {
+		t.Fatal("granted by a request that is on its way")
+	}
+	<-seen
+	// Another connection is quicker: what the handle does to undo it is done by hand here.
+	c1, _ := far.claim(claimKey{"a", req.ID})
+	if c1.grant == nil || !c1.grant.unsure.Load() {
+		t.Fatal("the lease of a request without an answer is not kept apart")
+	}
+	if err := near.Leave(bounded(t, patience), "a", req.ID); err != nil {
+		t.Fatal(err)
+	}
+	near.revoke(bounded(t, patience), c1.grant.id)
+	proxy.Heal()
+	eventually(t, func(ctx context.Context) (int, error) { return 0, far.Leave(ctx, "b", store.NewID()) })
+	if left := residue(t, look); len(left) > before {
+		t.Errorf("left on the server: %q", left)
+	}
+	must(t, near, request("a", false), 0)
+}

@@ -1,0 +1,81 @@
+package clustertest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-lock/holdfast/etcdstore"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/store"
+	"github.com/holdfast-lock/holdfast/storetest"
+)
+
+// dial makes a client of the test's own.
+func dial(t testing.TB, addrs []string) *clientv3.Client {
+	t.Helper()
+	client, err := clientv3.New(clientv3.Config{Endpoints: addrs, Logger: zap.NewNop(), DialTimeout: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// A handle closes its client as well, as a program does that ends.
+type handle struct {
+	*etcdstore.Store
+	client *clientv3.Client
+}
+
+func (h handle) Close() error {
+	err := h.Store.Close()
+	h.client.Close()
+	return err
+}
+
+func TestConformanceOfThreeServers(t *testing.T) {
+	addrs := servers.StartEtcdCluster(t, 3, servers.EtcdOptions{}).Addrs()
+	look := dial(t, addrs)
+	defer look.Close()
+	residue(t, look) // whatever it starts with the first use
+	storetest.Run(t, storetest.Harness{
+		Open: func(t testing.TB) store.Store {
+			client := dial(t, addrs)
+			// Long enough for twenty waiters to join one after the other on a busy machine.
+			return handle{etcdstore.New(client, etcdstore.Heartbeat(3*time.Second), etcdstore.MinTTL(time.Second)), client}
+		},
+		Residue:  func(t testing.TB) []string { return residue(t, look) },
+		TTL:      time.Second,
+		Parallel: 6,
+		Slack:    1500 * time.Millisecond, // a server looks for what is over twice a second, and tells whole seconds
+	})
+}
+
+// residue is every key and lease on the servers that is not meant to stay.
+func residue(t testing.TB, client *clientv3.Client) (left []string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	keys, err := client.Get(ctx, "", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kv := range keys.Kvs {
+		if key := string(kv.Key); !strings.HasSuffix(key, "/floor") {
+			left = append(left, key)
+		}
+	}
+	leases, err := client.Leases(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range leases.Leases {
+		left = append(left, fmt.Sprintf("lease %x", l.ID))
+	}
+	return left
+}

@@ -1,0 +1,194 @@
+package etcdstore
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// DefaultPrefix begins all keys unless the URL names another.
+const DefaultPrefix = "holdfast"
+
+// What a key stands for is its letter behind the name. The letters are in an order in which
+// all that hold a name are one range, and all that keep out a reader are one too.
+const (
+	kindCooling   = 'c'
+	kindDone      = 'd'
+	kindExclusive = 'e'
+	kindPermits   = 'p'
+	kindShared    = 's'
+	kindWaiting   = 'w'
+
+	holdersEnd = kindShared + 1
+)
+
+// heldKinds are those of live grants.
+var heldKinds = [...]byte{kindExclusive, kindPermits, kindShared}
+
+func kindOf(mode store.Mode) byte {
+	switch mode {
+	case store.Shared:
+		return kindShared
+	case store.Permits:
+		return kindPermits
+	}
+	return kindExclusive
+}
+
+// The separator stands between a name and the rest of its key. A name has no control
+// characters, so no name's keys are among those of another.
+const (
+	separator      = "\t"
+	afterSeparator = "\n" // the next byte: behind all keys of a name
+)
+
+// keys make up the keys of one store.
+type keys struct {
+	floor string // holds how far tokens were raised
+	locks string // begins the keys of all names
+}
+
+func newKeys(prefix string) keys {
+	return keys{floor: prefix + "/floor", locks: prefix + "/lock/"}
+}
+
+// name begins all keys of a name.
+func (k *keys) name(name string) string { return k.locks + name + separator }
+
+// behind is greater than all keys of a name, and less than those of names that start with it.
+func (k *keys) behind(name string) string { return k.locks + name + afterSeparator }
+
+func (k *keys) key(name string, kind byte, id store.ID) string {
+	return k.name(name) + string(rune(kind)) + id.String()
+}
+
+// parse is the reverse of key.
+func (k *keys) parse(key string) (name string, kind byte, id store.ID, err error) {
+	rest, ok := strings.CutPrefix(key, k.locks)
+	i := strings.LastIndex(rest, separator)
+	if !ok || i < 0 || len(rest) < i+2 {
+		return "", 0, id, fmt.Errorf("%w: %q", errRecord, key)
+	}
+	id, err = store.ParseID(rest[i+2:])
+	return rest[:i], rest[i+1], id, err
+}
+
+var errRecord = errors.New("another program uses our keys, or a newer version of this one: give the URL another prefix")
+
+// A record is what a key and its value say.
+type record struct {
+	name   string
+	id     store.ID
+	kind   byte
+	mode   store.Mode
+	weight int
+	limit  int
+	tokens int           // in the newest block
+	base   int64         // what was added to the revision for it
+	token  int64         // the first of it, if the key was written again since; else 0
+	since  time.Duration // when it was granted, closed or queued, by the clock of the client that wrote it
+	owner  string
+	meta   string
+
+	lease  int64
+	create int64
+	mod    int64
+}
+
+const recordVersion = "1"
+
+// value is what is stored. Owner and meta have no control characters.
+func (r *record) value() []byte {
+	b := make([]byte, 0, 64+len(r.owner)+len(r.meta))
+	b = append(b, recordVersion...)
+	for _, n := range []int64{int64(r.mode), int64(r.weight), int64(r.limit), int64(r.tokens), r.base, r.token, r.since.Microseconds()} {
+		b = append(b, ' ')
+		b = strconv.AppendInt(b, n, 10)
+	}
+	b = append(b, '\n')
+	b = append(b, r.owner...)
+	b = append(b, '\n')
+	return append(b, r.meta...)
+}
+
+// parseRecord reads a key and its value.
+func (k *keys) parseRecord(kv *mvccpb.KeyValue) (r record, err error) {
+	if r.name, r.kind, r.id, err = k.parse(string(kv.Key)); err != nil {
+		return r, err
+	}
+	r.lease, r.create, r.mod = kv.Lease, kv.CreateRevision, kv.ModRevision
+	head, text, ok := strings.Cut(string(kv.Value), "\n")
+	if ok {
+		r.owner, r.meta, ok = strings.Cut(text, "\n")
+	}
+	fields := strings.Split(head, " ")
+	if !ok || len(fields) != 8 || fields[0] != recordVersion {
+		return r, fmt.Errorf("%w: %q", errRecord, kv.Key)
+	}
+	var n [7]int64
+	for i := range n {
+		if n[i], err = strconv.ParseInt(fields[i+1], 10, 64); err != nil {
+			return r, fmt.Errorf("%w: %q", errRecord, kv.Key)
+		}
+	}
+	r.mode, r.weight, r.limit, r.tokens = store.Mode(n[0]), int(n[1]), int(n[2]), int(n[3])
+	r.base, r.token, r.since = n[4], n[5], time.Duration(n[6])*time.Microsecond
+	return r, nil
+}
+
+// firstToken is the first of the newest block.
+func (r *record) firstToken() int64 {
+	if r.token != 0 {
+		return r.token
+	}
+	return tokenAt(r.mod, r.base)
+}
+
+func (r *record) held() bool {
+	return r.kind == kindExclusive || r.kind == kindPermits || r.kind == kindShared
+}
+
+func (r *record) state() store.State {
+	switch r.kind {
+	case kindCooling:
+		return store.Cooling
+	case kindDone:
+		return store.Done
+	}
+	return store.Held
+}
+
+// age is how long ago the record was written for the first time. Clients whose clocks differ
+// are told something wrong, and nothing depends on it.
+func (r *record) age(now time.Time) time.Duration { return max(0, wall(now)-r.since) }
+
+func wall(now time.Time) time.Duration { return time.Duration(now.UnixMicro()) * time.Microsecond }
+
+func (r *record) holder(now time.Time, left time.Duration) store.Holder {
+	return store.Holder{
+		ID: r.id, Owner: r.owner, Meta: r.meta, Mode: r.mode, Weight: r.weight,
+		Token: r.firstToken(), State: r.state(), Age: r.age(now), Left: left,
+	}
+}
+
+// same returns an ErrInvalid if a request under an identity differs from its first.
+func (r *record) same(req *store.Request) error {
+	if req.Mode == r.mode && (r.mode != store.Permits || req.Weight == r.weight && req.Limit == r.limit) {
+		return nil
+	}
+	return fmt.Errorf("%w: %q: asked for %s under the identity of a request for %s: give a new grant a new identity",
+		store.ErrInvalid, req.Name, describe(req.Mode, req.Weight, req.Limit), describe(r.mode, r.weight, r.limit))
+}
+
+func describe(mode store.Mode, weight, limit int) string {
+	if mode == store.Permits {
+		return fmt.Sprintf("%d of %d permits", weight, limit)
+	}
+	return mode.String() + " access"
+}

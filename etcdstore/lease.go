@@ -1,0 +1,224 @@
+package etcdstore
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+const (
+	// freshPart is the part of its TTL for which a lease is used again as it is. What has
+	// passed of it is missing from the grant's TTL, as its answer says. Older ones are kept
+	// alive first.
+	freshPart = 20
+
+	// maxIdle bounds how many unused leases a handle keeps for one TTL. Those beyond it end by
+	// themselves.
+	maxIdle = 256
+)
+
+// A lease of etcd belongs to one identity at a time, so that each grant has an end of its own
+// and each waiter a sign of life. To make one costs as much as a lock does, hence a released
+// grant's lease serves the next.
+type lease struct {
+	id      int64
+	seconds int64        // asked for
+	ttl     atomic.Int64 // as granted; a time.Duration
+	sent    atomic.Int64 // when the call was sent from which its time counts, since base
+
+	// Foreign leases were made by another handle, which may use them again.
+	foreign bool
+
+	// Unsure means that a write with this lease was sent and not answered. It may arrive at
+	// any time, hence the lease serves nobody else and is revoked in the end, after which the
+	// server refuses that write.
+	unsure atomic.Bool
+}
+
+// base is the zero of our own clock.
+var base = time.Now()
+
+func sinceBase() time.Duration { return time.Since(base) + 1 }
+
+func (l *lease) began(sent time.Duration, seconds int64) {
+	l.ttl.Store(seconds * int64(time.Second))
+	l.sent.Store(int64(sent))
+}
+
+func (l *lease) age() time.Duration { return sinceBase() - time.Duration(l.sent.Load()) }
+
+func (l *lease) span() time.Duration { return time.Duration(l.ttl.Load()) }
+
+// left is how much of the lease's time a call has that began at that time.
+func (l *lease) left(began time.Duration) time.Duration {
+	return l.span() - max(0, began-time.Duration(l.sent.Load()))
+}
+
+// A pool is the leases that nobody uses, by the TTL that was asked for, the freshest last. It
+// needs no timer: the server ends what is not kept alive.
+type pool struct {
+	mu   sync.Mutex
+	idle map[int64][]*lease
+}
+
+func (p *pool) pop(seconds int64) *lease {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	list := p.idle[seconds]
+	if len(list) == 0 {
+		return nil
+	}
+	l := list[len(list)-1]
+	list[len(list)-1] = nil
+	p.idle[seconds] = list[:len(list)-1]
+	return l
+}
+
+func (p *pool) push(l *lease) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.idle == nil {
+		p.idle = make(map[int64][]*lease)
+	}
+	list := p.idle[l.seconds]
+	if len(list) > 0 && (len(list) == maxIdle || list[0].age() > list[0].span()) {
+		list = append(list[:0], list[1:]...)
+	}
+	p.idle[l.seconds] = append(list, l)
+}
+
+// drain takes all.
+func (p *pool) drain() (all []*lease) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, list := range p.idle {
+		all = append(all, list...)
+	}
+	p.idle = nil
+	return all
+}
+
+// lease returns a lease of that TTL that nobody uses, with nearly all of its time before it.
+func (s *Store) lease(ctx context.Context, ttl time.Duration) (*lease, error) {
+	seconds := whole(ttl)
+	for {
+		l := s.pool.pop(seconds)
+		if l == nil {
+			return s.newLease(ctx, seconds)
+		}
+		age := l.age()
+		if age <= l.span()/freshPart {
+			return l, nil
+		}
+		if age >= l.span() {
+			continue // the server has ended it
+		}
+		alive, err := s.keepAlive(ctx, l)
+		if err != nil {
+			s.pool.push(l)
+			return nil, err
+		}
+		if alive {
+			return l, nil
+		}
+	}
+}
+
+func (s *Store) newLease(ctx context.Context, seconds int64) (*lease, error) {
+	sent := sinceBase()
+	resp, err := call(s, ctx, s.leases.LeaseGrant, &pb.LeaseGrantRequest{TTL: seconds})
+	if err != nil {
+		return nil, err
+	}
+	if resp.Error != "" {
+		return nil, errors.New(resp.Error)
+	}
+	l := &lease{id: resp.ID, seconds: seconds}
+	l.began(sent, resp.TTL)
+	return l, nil
+}
+
+// recycle keeps a lease for the next, to which no key is attached any more.
+func (s *Store) recycle(ctx context.Context, l *lease) {
+	switch {
+	case l == nil || l.foreign:
+	case l.unsure.Load():
+		s.revoke(ctx, l.id)
+	default:
+		s.pool.push(l)
+	}
+}
+
+// revoke ends a lease. If that fails, it ends by itself.
+func (s *Store) revoke(ctx context.Context, id int64) {
+	_, _ = call(s, ctx, s.leases.LeaseRevoke, &pb.LeaseRevokeRequest{ID: id})
+}
+
+// keepAlive starts the time of one lease anew, and reports whether there is one.
+func (s *Store) keepAlive(ctx context.Context, l *lease) (bool, error) {
+	alive, err := s.keepAlives(ctx, []*lease{l})
+	return err == nil && alive[0], err
+}
+
+// keepAlives starts the time of leases anew, and reports which there are.
+func (s *Store) keepAlives(ctx context.Context, leases []*lease) ([]bool, error) {
+	if s.several {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, hung+time.Duration(len(leases))*hung/1000)
+		defer cancel()
+	}
+	return s.keeper.keep(ctx, leases)
+}
+
+// leftOf is how long a lease has, 0 if there is none.
+func (s *Store) leftOf(ctx context.Context, id int64) (time.Duration, error) {
+	resp, err := call(s, ctx, s.leases.LeaseTimeToLive, &pb.LeaseTimeToLiveRequest{ID: id})
+	if err != nil {
+		return 0, err
+	}
+	return time.Duration(max(0, resp.TTL)) * time.Second, nil
+}
+
+// closeLeases ends the leases that nobody uses: the idle ones, the places of waiters, and
+// those of grants that another handle has ended. Grants stay.
+func (s *Store) closeLeases(ctx context.Context) {
+	ends := s.pool.drain()
+	var grants []*lease
+	s.mu.Lock()
+	for _, c := range s.claims {
+		if c.place != nil {
+			ends = append(ends, c.place)
+		}
+		if c.grant != nil && !c.grant.foreign {
+			grants = append(grants, c.grant)
+		}
+	}
+	clear(s.claims)
+	s.mu.Unlock()
+	inParallel(ends, func(l *lease) { s.revoke(ctx, l.id) })
+	inParallel(grants, func(l *lease) {
+		resp, err := call(s, ctx, s.leases.LeaseTimeToLive, &pb.LeaseTimeToLiveRequest{ID: l.id, Keys: true})
+		if err == nil && resp.TTL > 0 && len(resp.Keys) == 0 && !l.unsure.Load() {
+			s.revoke(ctx, l.id)
+		}
+	})
+}
+
+// inParallel calls f for each, a few at a time.
+func inParallel[T any](list []T, f func(T)) {
+	const workers = 8
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(workers, len(list)) {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(list)); i = next.Add(1) - 1 {
+				f(list[i])
+			}
+		})
+	}
+	wg.Wait()
+}

@@ -1,0 +1,222 @@
+package etcdstore
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+const (
+	// dialTimeout bounds one attempt to log in. The caller's context bounds it as well.
+	dialTimeout = 5 * time.Second
+
+	// A connection on which nothing was heard for pingAfter is tried, and given up after
+	// pingTimeout. The library does not allow less than ten seconds.
+	pingAfter   = 10 * time.Second
+	pingTimeout = 3 * time.Second
+
+	// A server that is away is tried again after firstRedial, and then less and less often
+	// down to every mostRedial. gRPC would let up to two minutes pass: locks cannot wait for
+	// so long after the servers are back.
+	firstRedial = 50 * time.Millisecond
+	mostRedial  = time.Second
+
+	// attempts of the library. To repeat is the core's: what was not answered may have been
+	// done.
+	attempts = 1
+
+	defaultPort = "2379"
+
+	// parameters of URLs with TLS.
+	paramCA   = "ca"
+	paramCert = "cert"
+	paramKey  = "key"
+	paramName = "servername"
+)
+
+func init() {
+	store.Register("etcd", open)
+	store.Register("etcds", open)
+}
+
+// open opens what a URL names.
+func open(ctx context.Context, u *store.URL) (store.Store, error) {
+	s, err := openWith(ctx, u, config{})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func openWith(ctx context.Context, u *store.URL, c config) (*Store, error) {
+	option, err := optionOf(u)
+	if err != nil {
+		return nil, err
+	}
+	c.prefix, c.owned, c.conns = strings.Trim(u.Path, "/"), true, new(conns)
+	option.DialOptions = append(option.DialOptions, c.conns.option())
+	s, err := dial(ctx, option, c)
+	if err != nil {
+		return nil, refused(ctx, u, err)
+	}
+	return s, nil
+}
+
+// dial logs in and reads a key, to see that both work. The library's own logging in knows no
+// context that does not also end the client.
+func dial(ctx context.Context, option clientv3.Config, c config) (*Store, error) {
+	life, cancel := context.WithCancel(context.Background())
+	option.Context = life
+	stop := context.AfterFunc(ctx, cancel)
+	client, err := clientv3.New(option)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	s := newStore(client, c)
+	resp, err := s.kv.Range(ctx, &pb.RangeRequest{Key: []byte(s.keys.floor)})
+	if err == nil && !stop() {
+		err = ctx.Err()
+	}
+	var mark floorMark
+	if err == nil {
+		mark, err = parseFloor(resp)
+	}
+	if err != nil {
+		s.end()
+		client.Close()
+		cancel()
+		return nil, err
+	}
+	s.noteRevision(resp.Header.Revision)
+	s.noteFloor(mark)
+	return s, nil
+}
+
+// refused says what to do about an error of the first contact.
+func refused(ctx context.Context, u *store.URL, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if errors.Is(err, context.DeadlineExceeded) { // of the login
+		err = status.Error(codes.Unavailable, err.Error())
+	}
+	switch rpctypes.Error(err) {
+	case rpctypes.ErrAuthFailed, rpctypes.ErrUserEmpty:
+		return fmt.Errorf("%w: %s: %s: %s", store.ErrInvalid, u, plain(err), advise(err))
+	}
+	if advice := advise(err); advice != "" {
+		return fmt.Errorf("%s: %s: %s", u, plain(err), advice)
+	}
+	return fmt.Errorf("%s: %w", u, err)
+}
+
+// optionOf reads a URL: see the package comment.
+func optionOf(u *store.URL) (option clientv3.Config, err error) {
+	fail := func(format string, args ...any) (clientv3.Config, error) {
+		return option, fmt.Errorf("%w: %s URL: %s", store.ErrInvalid, u.Scheme, fmt.Sprintf(format, args...))
+	}
+	var params []string
+	secure := u.Scheme == "etcds"
+	if secure {
+		params = []string{paramCA, paramCert, paramKey, paramName}
+	}
+	if err := u.Only(params...); err != nil {
+		return option, err
+	}
+	if len(u.Hosts) == 0 {
+		return fail("no host: write %s://HOST:%s", u.Scheme, defaultPort)
+	}
+	if (u.User == "") != (u.Password() == "") {
+		return fail("give both user and password, or none")
+	}
+	if prefix := strings.Trim(u.Path, "/"); store.CheckText("prefix", prefix) != nil {
+		return fail("path: want at most %d bytes without control characters: all keys begin with it", store.MaxText)
+	}
+	option = clientv3.Config{
+		Username: u.User, Password: u.Password(),
+		DialTimeout:       dialTimeout,
+		DialKeepAliveTime: pingAfter, DialKeepAliveTimeout: pingTimeout,
+		MaxUnaryRetries: attempts,
+		Logger:          zap.NewNop(), // what goes wrong is told by errors
+		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: firstRedial, Multiplier: 1.6, Jitter: 0.2, MaxDelay: mostRedial},
+			MinConnectTimeout: pingTimeout,
+		})},
+	}
+	for _, host := range u.Hosts {
+		if _, _, err := net.SplitHostPort(host); err != nil {
+			host = net.JoinHostPort(strings.Trim(host, "[]"), defaultPort)
+		}
+		option.Endpoints = append(option.Endpoints, host)
+	}
+	if secure {
+		if option.TLS, err = tlsOf(u); err != nil {
+			return fail("%v", err)
+		}
+		if name := option.TLS.ServerName; name != "" {
+			creds := &namedCredentials{credentials.NewTLS(option.TLS), name}
+			option.DialOptions = append(option.DialOptions, grpc.WithTransportCredentials(creds))
+		}
+	}
+	return option, nil
+}
+
+// namedCredentials want the server to have a certificate for that name. Without them the
+// library wants one for its address, and forgets the name of the TLS configuration.
+type namedCredentials struct {
+	credentials.TransportCredentials
+	name string
+}
+
+func (c *namedCredentials) ClientHandshake(ctx context.Context, _ string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return c.TransportCredentials.ClientHandshake(ctx, c.name, conn)
+}
+
+func (c *namedCredentials) Clone() credentials.TransportCredentials {
+	return &namedCredentials{c.TransportCredentials.Clone(), c.name}
+}
+
+func tlsOf(u *store.URL) (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: u.Query.Get(paramName)}
+	if file := u.Query.Get(paramCA); file != "" {
+		pem, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%s=%s: no certificate in it", paramCA, file)
+		}
+	}
+	cert, key := u.Query.Get(paramCert), u.Query.Get(paramKey)
+	if (cert == "") != (key == "") {
+		return nil, errors.New("give both cert and key, or none")
+	}
+	if cert != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, err
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}

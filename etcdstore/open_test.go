@@ -1,0 +1,228 @@
+package etcdstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// works takes a lock, has another wait for it, lists it and gives it back: everything that a
+// store does.
+func works(t *testing.T, url string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	one, err := holdfast.Open(ctx, url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer one.Close()
+	two, err := holdfast.Open(ctx, url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer two.Close()
+	lease, err := one.Lock(ctx, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	granted := make(chan *holdfast.Lease)
+	go func() {
+		defer close(granted)
+		next, err := two.Lock(ctx, "a")
+		if err != nil {
+			t.Error(err)
+		}
+		granted <- next
+	}()
+	for waiters := 0; waiters == 0; {
+		lock, err := one.Inspect(ctx, "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		waiters = len(lock.Waiters)
+	}
+	if err := lease.Renew(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := lease.Unlock(ctx); err != nil {
+		t.Error(err)
+	}
+	next := <-granted
+	if next == nil {
+		t.FailNow()
+	}
+	if next.Token() <= lease.Token() {
+		t.Errorf("token %d after %d", next.Token(), lease.Token())
+	}
+	locks := 0
+	for _, err := range one.List(ctx, "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		locks++
+	}
+	if locks != 1 {
+		t.Errorf("%d locks listed, want 1", locks)
+	}
+	if err := next.Unlock(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTLSWithCertificatesOnBothSides(t *testing.T) {
+	t.Parallel()
+	certificates := servers.NewCertificates(t)
+	server := servers.StartEtcd(t, servers.EtcdOptions{TLS: certificates})
+	files := fmt.Sprintf("ca=%s&cert=%s&key=%s", certificates.CAFile, certificates.CertFile, certificates.KeyFile)
+	works(t, "etcds://"+server.Addr()+"?"+files)
+	works(t, "etcds://"+server.Addr()+"/some/prefix?servername=localhost&"+files)
+
+	for what, url := range map[string]string{
+		"an unknown authority": "etcds://" + server.Addr(),
+		"no certificate":       "etcds://" + server.Addr() + "?ca=" + certificates.CAFile,
+		"a wrong name":         "etcds://" + server.Addr() + "?servername=other.example&" + files,
+		"no TLS":               "etcd://" + server.Addr(),
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		if c, err := holdfast.Open(ctx, url); err == nil {
+			c.Close()
+			t.Errorf("%s is accepted", what)
+		}
+		cancel()
+	}
+}
+
+// The commands of the package documentation are enough, and give no right to other keys.
+func TestTheDocumentedRightsAreEnough(t *testing.T) {
+	t.Parallel()
+	server := servers.StartEtcd(t, servers.EtcdOptions{Password: "ROOT"})
+	root, err := clientv3.New(clientv3.Config{Endpoints: []string{server.Addr()}, Username: "root", Password: "ROOT", Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	prefix := documentedRights(t)
+	for _, step := range []func() error{
+		func() error { _, err := root.RoleAdd(t.Context(), "locks"); return err },
+		func() error {
+			_, err := root.RoleGrantPermission(t.Context(), "locks", prefix, clientv3.GetPrefixRangeEnd(prefix), clientv3.PermissionType(clientv3.PermReadWrite))
+			return err
+		},
+		func() error { _, err := root.UserAdd(t.Context(), "locks", "PASSWORD"); return err },
+		func() error { _, err := root.UserGrantRole(t.Context(), "locks", "locks"); return err },
+	} {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	works(t, "etcd://locks:PASSWORD@"+server.Addr())
+
+	_, err = holdfast.Open(t.Context(), "etcd://locks:secret@"+server.Addr())
+	if !errors.Is(err, holdfast.ErrInvalid) || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "password") {
+		t.Errorf("wrong password: %v", err)
+	}
+	_, err = holdfast.Open(t.Context(), "etcd://locks:PASSWORD@"+server.Addr()+"/other")
+	if err == nil || !strings.Contains(err.Error(), "give it the rights") || strings.Contains(err.Error(), "PASSWORD") {
+		t.Errorf("a user without rights: %v", err)
+	}
+	_, err = holdfast.Open(t.Context(), "etcd://"+server.Addr())
+	if err == nil || !strings.Contains(err.Error(), "user and password") {
+		t.Errorf("nobody: %v", err)
+	}
+}
+
+// documentedRights reads the prefix that the package documentation grants.
+func documentedRights(t *testing.T) string {
+	text, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, ok := strings.Cut(string(text), "role grant-permission --prefix locks readwrite ")
+	if !ok {
+		t.Fatal("no rights in doc.go")
+	}
+	prefix, _, _ := strings.Cut(rest, "\n")
+	return prefix
+}
+
+func TestURLsThatMakeNoSenseAreRefusedBeforeAnythingIsDialled(t *testing.T) {
+	t.Parallel()
+	for url, says := range map[string]string{
+		"etcd:":                        "no host",
+		"etcd://":                      "no host",
+		"etcd://a?ca=file":             "unknown parameter",
+		"etcd://a?secret=secret1":      "unknown parameter",
+		"etcd://user@a":                "both user and password",
+		"etcd://:secret1@a":            "both user and password",
+		"etcd://a/x%09y":               "control characters",
+		"etcds://a?ca=/does/not/exist": "no such file",
+		"etcds://a?ca=doc.go":          "no certificate",
+		"etcds://a?cert=doc.go":        "both cert and key",
+	} {
+		_, err := holdfast.Open(t.Context(), url)
+		if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(fmt.Sprint(err), says) || strings.Contains(fmt.Sprint(err), "secret1") {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+}
+
+func TestAServerThatIsNotThereIsAnErrorSoon(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	for _, login := range []string{"", "user:secret@"} {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		if _, err := store.Open(ctx, "etcd://"+login+silent.Addr().String()); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a silent server: %v", err)
+		}
+		cancel()
+		if _, err := store.Open(t.Context(), "etcd://"+login+"127.0.0.1:1"); err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "no server answers") {
+			t.Errorf("no server: %v", err)
+		}
+	}
+}
+
+// A program's own client is used as it is, and stays open.
+func TestAClientOfTheProgramsOwnIsNotClosed(t *testing.T) {
+	t.Parallel()
+	server := servers.StartEtcd(t, servers.EtcdOptions{})
+	client := direct(t, server.Addr())
+	one, two := New(client), New(client, Prefix("/other/"))
+	for _, s := range []*Store{one, two} {
+		c := holdfast.New(s)
+		lease, err := c.TryLock(t.Context(), "a") // the prefixes keep them apart
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer lease.Unlock(t.Context())
+	}
+	for _, key := range []string{"holdfast/lock/a", "other/lock/a"} {
+		resp, err := client.Get(t.Context(), key, clientv3.WithPrefix())
+		if err != nil || len(resp.Kvs) != 1 {
+			t.Errorf("%s: %v, error %v", key, resp, err)
+		}
+	}
+	if err := one.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := client.Get(t.Context(), "a"); err != nil {
+		t.Errorf("the client was closed: %v", err)
+	}
+	two.Close()
+}

@@ -1,0 +1,282 @@
+package etcdstore
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// maxOps is how many keys are read in one transaction: etcd's default limit.
+const maxOps = 128
+
+// Renew extends grants: see [store.Store]. ErrInvalid: one of them changes its mode other than
+// from exclusive to shared, or has a floor with no token above it.
+//
+// It keeps the leases alive and then reads the keys, in this order: a key that is there after
+// its lease was kept alive has a whole TTL before it, and a server that others have replaced
+// as the leader without its knowing does not answer the read.
+func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
+	if err := s.usable(ctx); err != nil {
+		return nil, err
+	}
+	for i := range grants {
+		if grants[i].Floor >= store.MaxToken {
+			return nil, tokensOver(grants[i].Floor)
+		}
+	}
+	outcomes := make([]store.Renewed, len(grants))
+	slow, err := s.extend(ctx, grants, outcomes)
+	for _, i := range slow {
+		if err == nil {
+			outcomes[i], err = s.renew(ctx, &grants[i])
+		}
+	}
+	if err != nil {
+		return nil, s.explain(ctx, err)
+	}
+	return outcomes, nil
+}
+
+// extend renews those grants that need no write, and returns the others.
+func (s *Store) extend(ctx context.Context, grants []store.Renewal, outcomes []store.Renewed) (slow []int, err error) {
+	var indexes []int
+	var leases []*lease
+	seen, mark := s.seen.Load(), s.mark()
+	for i := range grants {
+		g := &grants[i]
+		c, _ := s.claim(claimKey{g.Name, g.ID})
+		if c.grant == nil || c.grant.seconds != whole(g.TTL) || c.mode != g.Mode || g.Tokens > 0 || tokenAt(seen+1, mark.base) <= g.Floor {
+			slow = append(slow, i)
+			continue
+		}
+		indexes, leases = append(indexes, i), append(leases, c.grant)
+	}
+	if len(indexes) == 0 {
+		return slow, nil
+	}
+	alive, err := s.keepAlives(ctx, leases)
+	if err != nil {
+		return nil, err
+	}
+	for from := 0; from < len(indexes); from += maxOps {
+		part := indexes[from:min(len(indexes), from+maxOps)]
+		there, err := s.there(ctx, grants, part, leases[from:])
+		if err != nil {
+			return nil, err
+		}
+		for n, i := range part {
+			if there[n] && alive[from+n] {
+				outcomes[i] = store.Renewed{Status: store.Extended, TTL: leases[from+n].span()}
+			} else {
+				slow = append(slow, i)
+			}
+		}
+	}
+	return slow, nil
+}
+
+// there reads which grants are there with the leases they had.
+func (s *Store) there(ctx context.Context, grants []store.Renewal, indexes []int, leases []*lease) ([]bool, error) {
+	ops := make([]*pb.RequestOp, len(indexes))
+	for n, i := range indexes {
+		g := &grants[i]
+		ops[n] = getAs(&pb.RangeRequest{Key: []byte(s.keys.key(g.Name, kindOf(g.Mode), g.ID)), KeysOnly: true})
+	}
+	resp, err := s.txn(ctx, &pb.TxnRequest{Success: ops})
+	if err != nil {
+		return nil, err
+	}
+	there := make([]bool, len(indexes))
+	for n := range there {
+		kvs := resp.Responses[n].GetResponseRange().Kvs
+		there[n] = len(kvs) == 1 && kvs[0].Lease == leases[n].id
+	}
+	return there, nil
+}
+
+// renew renews one grant of which anything may have to be written.
+func (s *Store) renew(ctx context.Context, r *store.Renewal) (store.Renewed, error) {
+	key := claimKey{r.Name, r.ID}
+	for {
+		own, queued, err := s.own(ctx, key)
+		if err != nil {
+			return store.Renewed{}, err
+		}
+		if own == nil {
+			s.forgetGrant(ctx, key)
+			return store.Renewed{Status: store.Gone}, nil
+		}
+		if down := r.Mode == store.Shared && own.mode == store.Exclusive; r.Mode != own.mode && !down {
+			return store.Renewed{}, fmt.Errorf("%w: renew %q: held in %s mode, asked for %s: a grant keeps its mode or steps down from exclusive to shared",
+				store.ErrInvalid, r.Name, own.mode, r.Mode)
+		}
+		g := regrant{s: s, key: key, own: own, mode: r.Mode, ttl: r.TTL, floor: s.mark(), above: r.Floor}
+		if !queued {
+			g.tokens = min(r.Tokens, block)
+		}
+		if g.tokens == 0 {
+			if err := s.raise(ctx, r.Floor); err != nil {
+				return store.Renewed{}, err
+			}
+		}
+		out, err := g.write(ctx)
+		if err != nil || out.Status == store.Extended {
+			return out, err
+		}
+	}
+}
+
+// own reads a live grant, and whether others are queued for its name.
+func (s *Store) own(ctx context.Context, key claimKey) (own *record, queued bool, err error) {
+	var ops []*pb.RequestOp
+	for _, kind := range heldKinds {
+		ops = append(ops, get(s.keys.key(key.name, kind, key.id), ""))
+	}
+	ops = append(ops,
+		getAs(&pb.RangeRequest{Key: []byte(s.queue(key.name)), RangeEnd: []byte(s.keys.behind(key.name)), Limit: 1, KeysOnly: true}),
+		get(s.keys.floor, ""))
+	resp, err := s.txn(ctx, &pb.TxnRequest{Success: ops})
+	if err != nil {
+		return nil, false, err
+	}
+	for i := range heldKinds {
+		for _, kv := range resp.Responses[i].GetResponseRange().Kvs {
+			r, err := s.keys.parseRecord(kv)
+			if err != nil {
+				return nil, false, err
+			}
+			own = &r
+		}
+	}
+	mark, err := parseFloor(resp.Responses[len(ops)-1].GetResponseRange())
+	s.noteFloor(mark)
+	return own, len(resp.Responses[len(ops)-2].GetResponseRange().Kvs) > 0, err
+}
+
+// queue begins the keys of all who wait for a name.
+func (s *Store) queue(name string) string { return s.keys.name(name) + string(rune(kindWaiting)) }
+
+// forgetGrant keeps the lease of a grant that is gone.
+func (s *Store) forgetGrant(ctx context.Context, key claimKey) {
+	if c, known := s.claim(key); known && c.place == nil {
+		s.forget(ctx, key)
+	}
+}
+
+// A regrant extends a grant, and changes what has to be.
+type regrant struct {
+	s      *Store
+	key    claimKey
+	own    *record // as it was read
+	mode   store.Mode
+	ttl    time.Duration
+	tokens int // a further block, if not 0
+	above  int64
+	floor  floorMark
+}
+
+// write is not Extended if the grant has changed since it was read.
+func (g *regrant) write(ctx context.Context) (out store.Renewed, err error) {
+	s := g.s
+	old := g.lease()
+	alive, err := s.keepAlive(ctx, old)
+	if err != nil || !alive {
+		return out, err
+	}
+	next := old
+	if fits := old.seconds == whole(g.ttl) || old.foreign && old.span() == time.Duration(whole(g.ttl))*time.Second; !fits {
+		if next, err = s.lease(ctx, g.ttl); err != nil {
+			return out, err
+		}
+	}
+	if next != old || g.tokens > 0 || g.mode != g.own.mode {
+		if out, err = g.put(ctx, next); err != nil || out.Status != store.Extended {
+			return out, err
+		}
+	} else if there, err := g.still(ctx); err != nil || !there {
+		return out, err
+	}
+	g.note(ctx, old, next)
+	out.Status, out.TTL = store.Extended, next.span()
+	return out, nil
+}
+
+// lease is the one that the grant has.
+func (g *regrant) lease() *lease {
+	if c, _ := g.s.claim(g.key); c.grant != nil && c.grant.id == g.own.lease {
+		return c.grant
+	}
+	return &lease{id: g.own.lease, foreign: true}
+}
+
+// still reports whether the grant is as it was read.
+func (g *regrant) still(ctx context.Context) (bool, error) {
+	resp, err := g.s.txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{
+		getAs(&pb.RangeRequest{Key: []byte(g.s.keys.key(g.key.name, g.own.kind, g.key.id)), KeysOnly: true}),
+	}})
+	if err != nil {
+		return false, err
+	}
+	kvs := resp.Responses[0].GetResponseRange().Kvs
+	return len(kvs) == 1 && kvs[0].ModRevision == g.own.mod, nil
+}
+
+// put writes the grant anew, if it is as it was read.
+func (g *regrant) put(ctx context.Context, l *lease) (out store.Renewed, err error) {
+	s, r := g.s, *g.own
+	before := s.keys.key(g.key.name, r.kind, g.key.id)
+	r.token = r.firstToken()
+	r.mode, r.kind = g.mode, kindOf(g.mode)
+	txn := &pb.TxnRequest{Compare: []*pb.Compare{modIs(before, r.mod)}}
+	raise := false
+	if g.tokens > 0 {
+		if r.base, raise, err = g.floor.above(g.above, max(r.mod, s.seen.Load())); err != nil {
+			return out, err
+		}
+		r.token, r.tokens = 0, g.tokens
+		txn.Compare = append(txn.Compare, modIs(s.keys.floor, g.floor.mod), nothingNew(s.queue(g.key.name), s.keys.behind(g.key.name), 0))
+	}
+	if r.kind != g.own.kind {
+		txn.Success = append(txn.Success, remove(before))
+	}
+	if raise {
+		txn.Success = append(txn.Success, s.putFloor(r.base))
+	}
+	txn.Success = append(txn.Success, put(s.keys.key(g.key.name, r.kind, g.key.id), r.value(), l.id))
+	resp, err := s.txn(ctx, txn)
+	switch {
+	case leaseGone(err):
+		return out, nil
+	case err != nil:
+		l.unsure.Store(true)
+		if c, _ := s.claim(g.key); c.grant != l {
+			s.change(g.key, func(c *claim) { c.grant = nil }) // it has either lease now
+		}
+		return out, err
+	case !resp.Succeeded:
+		if c, _ := s.claim(g.key); c.grant != l {
+			s.recycle(ctx, l)
+		}
+		return out, nil
+	}
+	out.Status = store.Extended
+	if g.tokens > 0 {
+		out.Token, out.Tokens = tokenAt(resp.Header.Revision, r.base), g.tokens
+	}
+	if raise {
+		s.noteFloor(floorMark{mod: resp.Header.Revision, base: r.base})
+	}
+	return out, nil
+}
+
+// note notes which lease the grant has now, and keeps the other.
+func (g *regrant) note(ctx context.Context, old, next *lease) {
+	g.s.change(g.key, func(c *claim) { c.grant, c.mode = next, g.mode })
+	if next != old {
+		g.s.recycle(ctx, old)
+	}
+}

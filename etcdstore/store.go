@@ -1,0 +1,256 @@
+package etcdstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+const (
+	// defaultHeartbeat is how long a waiter that stopped asking keeps its place. A dead one
+	// delays the next by that much; a live one asks twice in it, which is the whole load of
+	// waiting: a read and a keep-alive each time.
+	defaultHeartbeat = 8 * time.Second
+
+	// defaultMinTTL is the shortest lease of a server with the usual election timeout of a
+	// second.
+	defaultMinTTL = 2 * time.Second
+
+	// closeTimeout bounds how long Close tries to end unused leases.
+	closeTimeout = 2 * time.Second
+)
+
+// An Option changes how a store made with New works.
+type Option func(*config)
+
+// Prefix sets what all keys begin with, a slash follows it; [DefaultPrefix] unless given. Only
+// stores of one prefix exclude each other.
+func Prefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
+
+// Heartbeat sets how long a waiter that stopped asking keeps its place; 8 s unless given. etcd
+// counts whole seconds. All who use a prefix may have their own.
+func Heartbeat(d time.Duration) Option { return func(c *config) { c.heartbeat = d } }
+
+// MinTTL sets the shortest TTL that may be asked for; 2 s unless given, the shortest of servers
+// with the usual election timeout of a second. It is 1.5 election timeouts, in whole seconds;
+// what is less is granted as that.
+func MinTTL(d time.Duration) Option { return func(c *config) { c.minTTL = d } }
+
+type config struct {
+	prefix    string
+	heartbeat time.Duration
+	minTTL    time.Duration
+	owned     bool   // the client is ours to close
+	conns     *conns // of a client that is ours
+}
+
+// A Store keeps locks on etcd. Make one with [New], or by a URL.
+type Store struct {
+	client *clientv3.Client
+	kv     pb.KVClient
+	leases pb.LeaseClient
+	config config
+	keys   keys
+
+	several bool // servers: if one does not answer, another may
+
+	life context.Context // ends with Close
+	end  context.CancelFunc
+	once sync.Once
+
+	seen   atomic.Int64 // the highest revision that was heard of
+	floor  atomic.Pointer[floorMark]
+	pool   pool
+	keeper keeper
+	waits  waits
+
+	mu     sync.Mutex
+	claims map[claimKey]*claim
+}
+
+var _ store.Store = (*Store)(nil)
+
+type claimKey struct {
+	name string
+	id   store.ID
+}
+
+// A claim is what this handle knows of an identity that it asked for: which leases it has.
+// Whether it holds anything is for the server to say.
+type claim struct {
+	mode  store.Mode
+	grant *lease
+	place *lease
+
+	queued standing // if it waits
+}
+
+// New returns a store that uses a client of the program's own. The client stays the program's:
+// Close does not close it.
+func New(client *clientv3.Client, opts ...Option) *Store {
+	var c config
+	for _, opt := range opts {
+		opt(&c)
+	}
+	return newStore(client, c)
+}
+
+func newStore(client *clientv3.Client, c config) *Store {
+	c.prefix = strings.Trim(c.prefix, "/")
+	if c.prefix == "" {
+		c.prefix = DefaultPrefix
+	}
+	if c.heartbeat == 0 {
+		c.heartbeat = defaultHeartbeat
+	}
+	if c.minTTL == 0 {
+		c.minTTL = defaultMinTTL
+	}
+	conn := client.ActiveConnection()
+	s := &Store{
+		client: client, kv: pb.NewKVClient(conn), leases: pb.NewLeaseClient(conn),
+		config: c, keys: newKeys(c.prefix), claims: make(map[claimKey]*claim),
+		several: len(client.Endpoints()) > 1,
+	}
+	s.life, s.end = context.WithCancel(context.Background())
+	s.keeper.store = s
+	s.waits.init(s, pb.NewWatchClient(conn))
+	return s
+}
+
+// Capabilities tells what this store can do.
+func (s *Store) Capabilities() store.Capabilities {
+	return store.Capabilities{
+		Store: "etcd",
+		Features: store.FeatureShared | store.FeaturePermits | store.FeatureQueue | store.FeatureKeep | store.FeatureList |
+			store.FeatureProcesses | store.FeatureHosts | store.FeatureDurable | store.FeatureFailover,
+		MinTTL:    s.config.minTTL,
+		Heartbeat: s.config.heartbeat,
+	}
+}
+
+// Close ends this handle: its waiting calls end, and later ones fail with store.ErrClosed.
+// What was taken through it and not released stays until its TTL is over. Closing again does
+// nothing.
+func (s *Store) Close() error {
+	s.once.Do(func() {
+		s.end()
+		s.waits.close()
+		s.keeper.close()
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		defer cancel()
+		s.closeLeases(ctx)
+		if s.config.owned {
+			_ = s.client.Close() // what it says is that it was closed
+		}
+	})
+	return nil
+}
+
+var errClosed = fmt.Errorf("etcd store: %w", store.ErrClosed)
+
+func (s *Store) usable(ctx context.Context) error {
+	if s.life.Err() != nil {
+		return errClosed
+	}
+	return ctx.Err()
+}
+
+// claim returns what is known of an identity, nil if nothing.
+func (s *Store) claim(key claimKey) (c claim, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.claims[key]; c != nil {
+		return *c, true
+	}
+	return c, false
+}
+
+// change changes what is known of an identity. After Close nothing is noted: nobody would end
+// the leases.
+func (s *Store) change(key claimKey, f func(c *claim)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.claims[key]
+	if c == nil {
+		if s.life.Err() != nil {
+			return
+		}
+		c = new(claim)
+		s.claims[key] = c
+	}
+	f(c)
+}
+
+// forget ends what is known of an identity that has no key any more, and keeps its leases.
+func (s *Store) forget(ctx context.Context, key claimKey) {
+	s.mu.Lock()
+	c := s.claims[key]
+	delete(s.claims, key)
+	s.mu.Unlock()
+	s.waits.forget(key)
+	if c != nil {
+		s.recycle(ctx, c.grant)
+		s.recycle(ctx, c.place)
+	}
+}
+
+// explain makes an error one that says what to do.
+func (s *Store) explain(ctx context.Context, err error) error {
+	switch {
+	case err == nil, errors.Is(err, store.ErrInvalid), errors.Is(err, store.ErrNotHeld):
+		return err
+	case s.life.Err() != nil:
+		return errClosed
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	if advice := advise(err); advice != "" {
+		return fmt.Errorf("etcd store: %s: %s", plain(err), advice)
+	}
+	return fmt.Errorf("etcd store: %w", err)
+}
+
+// plain is an error without the words of gRPC.
+func plain(err error) string {
+	if st, ok := status.FromError(err); ok {
+		return st.Message()
+	}
+	return err.Error()
+}
+
+// advise says what to do about an error, if that is known.
+func advise(err error) string {
+	switch rpctypes.Error(err) {
+	case rpctypes.ErrPermissionDenied:
+		return "the user of the URL may not do this: give it the rights that the package documentation lists"
+	case rpctypes.ErrAuthFailed, rpctypes.ErrInvalidAuthToken, rpctypes.ErrUserEmpty, rpctypes.ErrUserNotFound:
+		return "check user and password of the URL, as in etcd://user:password@host"
+	case rpctypes.ErrNoSpace:
+		return "its database is full: compact and defragment it, raise --quota-backend-bytes, then disarm the alarm"
+	case rpctypes.ErrNoLeader, rpctypes.ErrLeaderChanged, rpctypes.ErrNotLeader:
+		return "the servers have no leader at the moment: see that more than half of them are up and reach each other"
+	case rpctypes.ErrTooManyOps:
+		return "raise --max-txn-ops to its default of 128 at least"
+	}
+	switch status.Code(err) {
+	case codes.Unavailable:
+		return "no server answers: see that they are up, and that the addresses of the URL are right, etcds:// for TLS"
+	case codes.DeadlineExceeded:
+		return "it did not answer in time: see that more than half of the servers are up and not overloaded"
+	}
+	return ""
+}

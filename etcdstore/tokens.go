@@ -1,0 +1,104 @@
+package etcdstore
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// block is how many tokens a revision is worth: as many as the core hands over in a slice.
+// With it tokens stay below 2^53 for 2^43 revisions, 28 years of ten thousand a second.
+const block = 1024
+
+// slop is how many revisions a write may come after the last that its client has heard of,
+// without its token being above 2^53.
+const slop = 1 << 30
+
+// A floorMark is the key that says how far tokens are above the revisions: what it holds, and
+// the revision at which that was written. It is 0 until somebody asks for tokens above what
+// the revisions give, and only grows. Every grant compares its revision, so that none is made
+// with an older one.
+type floorMark struct {
+	mod  int64
+	base int64
+}
+
+func tokenAt(revision, base int64) int64 { return (revision + base) * block }
+
+// parseFloor reads the answer to a read of the key.
+func parseFloor(r *pb.RangeResponse) (floorMark, error) {
+	if len(r.Kvs) == 0 {
+		return floorMark{}, nil
+	}
+	base, err := strconv.ParseInt(string(r.Kvs[0].Value), 10, 64)
+	if err != nil {
+		return floorMark{}, fmt.Errorf("%w: %q", errRecord, r.Kvs[0].Key)
+	}
+	return floorMark{mod: r.Kvs[0].ModRevision, base: base}, nil
+}
+
+// above returns what the mark must hold for all tokens from now on to be above floor, and
+// whether that is more than it does. Seen is a revision that is not above the current one.
+func (m floorMark) above(floor, seen int64) (base int64, raise bool, err error) {
+	base = max(m.base, floor/block-seen)
+	if tokenAt(seen+slop, base) > store.MaxToken {
+		return 0, false, tokensOver(floor)
+	}
+	return base, base > m.base, nil
+}
+
+func tokensOver(floor int64) error {
+	return fmt.Errorf("%w: token floor %d: no tokens are left above it, they end at 2^53-1; find out where so high a floor comes from", store.ErrInvalid, floor)
+}
+
+func (s *Store) putFloor(base int64) *pb.RequestOp {
+	return put(s.keys.floor, strconv.AppendInt(nil, base, 10), 0)
+}
+
+// raise makes all later tokens greater than floor.
+func (s *Store) raise(ctx context.Context, floor int64) error {
+	for {
+		mark := s.mark()
+		base, raise, err := mark.above(floor, s.seen.Load())
+		if err != nil || !raise {
+			return err
+		}
+		resp, err := s.txn(ctx, &pb.TxnRequest{
+			Compare: []*pb.Compare{modIs(s.keys.floor, mark.mod)},
+			Success: []*pb.RequestOp{s.putFloor(base)},
+			Failure: []*pb.RequestOp{get(s.keys.floor, "")},
+		})
+		if err != nil {
+			return err
+		}
+		if resp.Succeeded {
+			s.noteFloor(floorMark{mod: resp.Header.Revision, base: base})
+			return nil
+		}
+		if mark, err = parseFloor(resp.Responses[0].GetResponseRange()); err != nil {
+			return err
+		}
+		s.noteFloor(mark)
+	}
+}
+
+// mark is the newest mark that this handle knows of.
+func (s *Store) mark() floorMark {
+	if m := s.floor.Load(); m != nil {
+		return *m
+	}
+	return floorMark{}
+}
+
+func (s *Store) noteFloor(m floorMark) {
+	for {
+		old := s.floor.Load()
+		if old != nil && old.mod >= m.mod || s.floor.CompareAndSwap(old, &m) {
+			return
+		}
+	}
+}

@@ -1,0 +1,279 @@
+package etcdstore
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/peer"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// anySize lets an answer be as large as a long queue makes it.
+var anySize = grpc.MaxCallRecvMsgSize(math.MaxInt32)
+
+// hung is how long a call to one of several servers may take. A healthy cluster answers within
+// milliseconds, and elects a leader within a second or two. The next attempt goes to another.
+const hung = 2 * time.Second
+
+// undated hides when a context ends. A deadline is sent with each call and watched by the
+// server, which costs it as much as a part of the call itself; that the call was given up is
+// told anyway.
+type undated struct{ context.Context }
+
+func (undated) Deadline() (deadline time.Time, ok bool) { return deadline, false }
+
+// call sends a request, once. If the login was over it is repeated: then nothing was done.
+func call[Q, R any](s *Store, ctx context.Context, f func(context.Context, Q, ...grpc.CallOption) (R, error), req Q) (resp R, err error) {
+	if !s.several {
+		if resp, err = f(undated{ctx}, req, anySize); loggedOut(err) {
+			resp, err = f(undated{ctx}, req, anySize)
+		}
+		return resp, err
+	}
+	began := sinceBase()
+	limited, cancel := context.WithTimeout(ctx, hung)
+	defer cancel()
+	var p peer.Peer
+	if resp, err = f(undated{limited}, req, anySize, grpc.Peer(&p)); loggedOut(err) {
+		resp, err = f(undated{limited}, req, anySize, grpc.Peer(&p))
+	}
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		s.config.conns.hung(&p, began)
+	}
+	return resp, err
+}
+
+func loggedOut(err error) bool {
+	return err != nil && rpctypes.Error(err) == rpctypes.ErrInvalidAuthToken
+}
+
+// txn sends one transaction.
+func (s *Store) txn(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, error) {
+	resp, err := call(s, ctx, s.kv.Txn, req)
+	if err != nil {
+		return nil, err
+	}
+	s.noteRevision(resp.Header.Revision)
+	return resp, nil
+}
+
+func (s *Store) noteRevision(revision int64) {
+	for {
+		seen := s.seen.Load()
+		if revision <= seen || s.seen.CompareAndSwap(seen, revision) {
+			return
+		}
+	}
+}
+
+func get(key, end string) *pb.RequestOp {
+	return getAs(&pb.RangeRequest{Key: []byte(key), RangeEnd: bytesOf(end)})
+}
+
+func getAs(r *pb.RangeRequest) *pb.RequestOp {
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: r}}
+}
+
+func put(key string, value []byte, lease int64) *pb.RequestOp {
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte(key), Value: value, Lease: lease}}}
+}
+
+func remove(key string) *pb.RequestOp {
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{Key: []byte(key)}}}
+}
+
+func bytesOf(end string) []byte {
+	if end == "" {
+		return nil
+	}
+	return []byte(end)
+}
+
+// modIs is true if a key was last written at that revision; 0 if there is none.
+func modIs(key string, revision int64) *pb.Compare {
+	return &pb.Compare{
+		Key: []byte(key), Target: pb.Compare_MOD, Result: pb.Compare_EQUAL,
+		TargetUnion: &pb.Compare_ModRevision{ModRevision: revision},
+	}
+}
+
+// nothingNew is true if no key of a range was written after that revision; with 0, if there is
+// no key. Keys that went away since do not matter.
+func nothingNew(key, end string, revision int64) *pb.Compare {
+	return &pb.Compare{
+		Key: []byte(key), RangeEnd: []byte(end), Target: pb.Compare_MOD, Result: pb.Compare_LESS,
+		TargetUnion: &pb.Compare_ModRevision{ModRevision: revision + 1},
+	}
+}
+
+// A snapshot is what is known of a name at one revision: who holds it, and of the queue what
+// concerns one identity. However many wait, it is small.
+type snapshot struct {
+	revision int64
+	holders  []record // in order of their grants
+	floor    floorMark
+
+	waiter *record  // of the identity; nil if it is not queued
+	place  int      // of it: 1 is the next. Beyond maxAhead it is where it was at most
+	ahead  store.ID // who is right in front, if place is not 1
+	queue  int      // how many wait
+}
+
+// maxAhead bounds how many of those in front of a waiter are read to tell its place.
+const maxAhead = 64
+
+// A standing is what was known of a waiter: the revision at which it came, and its place at
+// most. Nobody can come in between, so that the next stays the next.
+type standing struct {
+	create int64
+	place  int
+}
+
+// snapshotOps read a snapshot for an identity of which that is known.
+func (s *Store) snapshotOps(key claimKey, known standing) []*pb.RequestOp {
+	name := s.keys.name(key.name)
+	queue := &pb.RangeRequest{Key: []byte(s.queue(key.name)), RangeEnd: []byte(s.keys.behind(key.name))}
+	if known.place == 1 || known.create == 0 {
+		queue.CountOnly = true
+	} else {
+		queue.KeysOnly, queue.Limit, queue.MaxCreateRevision = true, maxAhead, known.create-1
+		queue.SortTarget, queue.SortOrder = pb.RangeRequest_CREATE, pb.RangeRequest_DESCEND
+	}
+	return []*pb.RequestOp{
+		get(name, name+string(rune(holdersEnd))),
+		get(s.keys.key(key.name, kindWaiting, key.id), ""),
+		getAs(queue),
+		get(s.keys.floor, ""),
+	}
+}
+
+// parseSnapshot reads the answers to snapshotOps, which are the last of a transaction. It is
+// not whole if the identity is queued and was not known to be.
+func (s *Store) parseSnapshot(resp *pb.TxnResponse, known standing) (snap *snapshot, whole bool, err error) {
+	answers := resp.Responses[len(resp.Responses)-4:]
+	snap = &snapshot{revision: resp.Header.Revision}
+	for _, kv := range answers[0].GetResponseRange().Kvs {
+		r, err := s.keys.parseRecord(kv)
+		if err != nil {
+			return nil, false, err
+		}
+		snap.holders = append(snap.holders, r)
+	}
+	sortByArrival(snap.holders)
+	for _, kv := range answers[1].GetResponseRange().Kvs {
+		r, err := s.keys.parseRecord(kv)
+		if err != nil {
+			return nil, false, err
+		}
+		snap.waiter = &r
+	}
+	queue := answers[2].GetResponseRange()
+	snap.queue = int(queue.Count)
+	if snap.floor, err = parseFloor(answers[3].GetResponseRange()); err != nil {
+		return nil, false, err
+	}
+	s.noteFloor(snap.floor)
+	switch {
+	case snap.waiter == nil:
+		return snap, true, nil
+	case snap.waiter.create != known.create:
+		return snap, false, nil
+	}
+	ahead := slices.DeleteFunc(queue.Kvs, func(kv *mvccpb.KeyValue) bool { return kv.CreateRevision >= known.create })
+	if known.place == 1 || len(ahead) == 0 {
+		snap.place = 1
+		return snap, true, nil
+	}
+	snap.place = len(ahead) + 1
+	if queue.More {
+		snap.place = max(snap.place, min(known.place, snap.queue))
+	}
+	_, _, snap.ahead, err = s.keys.parse(string(ahead[0].Key))
+	return snap, true, err
+}
+
+func sortByArrival(list []record) {
+	slices.SortFunc(list, func(a, b record) int { return cmp.Compare(a.create, b.create) })
+}
+
+// look reads a name for an identity. The read is linearizable: it sees everything that was
+// answered before.
+func (s *Store) look(ctx context.Context, key claimKey) (*snapshot, error) {
+	c, _ := s.claim(key)
+	return s.lookBy(ctx, key, c.queued)
+}
+
+func (s *Store) lookBy(ctx context.Context, key claimKey, known standing) (*snapshot, error) {
+	for {
+		resp, err := s.txn(ctx, &pb.TxnRequest{Success: s.snapshotOps(key, known)})
+		if err != nil {
+			return nil, err
+		}
+		snap, whole, err := s.parseSnapshot(resp, known)
+		if err != nil || whole {
+			s.noteStanding(key, snap)
+			return snap, err
+		}
+		known = standing{snap.waiter.create, math.MaxInt}
+	}
+}
+
+// noteStanding keeps what the next look need not read.
+func (s *Store) noteStanding(key claimKey, snap *snapshot) {
+	if snap != nil && snap.waiter != nil {
+		s.change(key, func(c *claim) { c.queued = standing{snap.waiter.create, snap.place} })
+	}
+}
+
+// holder finds a grant or a kept record.
+func (n *snapshot) holder(id store.ID) *record {
+	for i := range n.holders {
+		if n.holders[i].id == id {
+			return &n.holders[i]
+		}
+	}
+	return nil
+}
+
+// others is how many wait beside the identity.
+func (n *snapshot) others() int {
+	if n.waiter != nil {
+		return n.queue - 1
+	}
+	return n.queue
+}
+
+// admits reports whether a request fits beside the holders.
+func (n *snapshot) admits(req *store.Request) bool {
+	var u store.Usage
+	for i := range n.holders {
+		u.Add(n.holders[i].mode, n.holders[i].weight, n.holders[i].limit)
+	}
+	return u.Admits(req.Mode, req.Weight, req.Limit)
+}
+
+// mixes returns an ErrInvalid if the request can never go together with what is held.
+func (n *snapshot) mixes(req *store.Request) error {
+	for i := range n.holders {
+		if n.holders[i].id == req.ID {
+			continue
+		}
+		if err := store.Mixes(req.Name, req.Mode, req.Limit, n.holders[i].mode, n.holders[i].limit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// whole is a time as etcd counts it: in seconds, rounded up.
+func whole(d time.Duration) int64 {
+	return max(1, int64((d+time.Second-1)/time.Second))
+}

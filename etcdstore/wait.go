@@ -1,0 +1,325 @@
+package etcdstore
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+const (
+	// linger is how long the stream outlives the last who waited: on a busy name the next
+	// comes soon.
+	linger = 10 * time.Second
+
+	// pause is how long no stream is opened after one that failed at once. Who comes to wait
+	// meanwhile is woken after it, to ask and be watched for.
+	pause = time.Second
+)
+
+// waits are the identities of this handle that are queued, and the stream through which they
+// are woken. All share one stream, which is there while anybody waits: a goroutine that sends
+// and one that receives, whatever the number of waiters.
+//
+// A watch begins right behind the read by which its waiter was refused, so that nothing in
+// between is lost. If it cannot go on, because the stream ended, the server has lost its
+// leader, or the revision was compacted away, whoever waits for it is woken and asks again.
+type waits struct {
+	store  *Store
+	client pb.WatchClient
+	wg     sync.WaitGroup
+
+	mu     sync.Mutex
+	all    map[claimKey]*waitState
+	byID   map[int64]*waitState // by the id of a watch
+	lastID int64
+	stream *watchStream // nil if there is none
+	idle   *time.Timer  // set while nobody waits and there is a stream
+	next   time.Time    // no stream before
+	paused *time.Timer  // set while somebody waits without a stream until then
+}
+
+// A watch is a key, or a range of them, to hear about: that they are deleted, or with puts
+// that they are written.
+type watch struct {
+	key, end string
+	puts     bool
+}
+
+type waitState struct {
+	watches []watch
+	ids     []int64 // of the watches
+	woken   bool
+	wakes   chan struct{} // made by Wait, closed by wake
+	left    map[int64]remaining
+}
+
+// remaining is what a lease had left when that was asked.
+type remaining struct {
+	left time.Duration
+	at   time.Time
+}
+
+// A watchStream is one stream, and what is to be sent on it.
+type watchStream struct {
+	cancel context.CancelFunc
+	queue  []*pb.WatchRequest // under the mutex of waits
+	more   chan struct{}      // has a value if the queue is not empty
+}
+
+func (w *waits) init(s *Store, client pb.WatchClient) {
+	w.store, w.client = s, client
+	w.all, w.byID = make(map[claimKey]*waitState), make(map[int64]*waitState)
+}
+
+// expect notes that an identity was refused by a read before that revision, and has it woken
+// by what happens from then on.
+func (w *waits) expect(key claimKey, watches []watch, revision int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.store.life.Err() != nil {
+		return
+	}
+	state := w.all[key]
+	if state == nil {
+		state = new(waitState)
+		w.all[key] = state
+	}
+	if w.idle != nil {
+		w.idle.Stop()
+		w.idle = nil
+	}
+	if !state.woken && len(state.ids) > 0 && slices.Equal(state.watches, watches) {
+		return // they go on
+	}
+	w.cancel(state)
+	state.woken, state.watches = false, watches
+	if w.stream == nil && !w.open() {
+		if w.paused == nil {
+			w.paused = time.AfterFunc(time.Until(w.next), w.resume)
+		}
+		return
+	}
+	for _, one := range watches {
+		w.lastID++
+		w.byID[w.lastID] = state
+		state.ids = append(state.ids, w.lastID)
+		filter := pb.WatchCreateRequest_NOPUT
+		if one.puts {
+			filter = pb.WatchCreateRequest_NODELETE
+		}
+		w.send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{
+			Key: []byte(one.key), RangeEnd: bytesOf(one.end), StartRevision: revision, WatchId: w.lastID,
+			Filters: []pb.WatchCreateRequest_FilterType{filter},
+		}}})
+	}
+}
+
+// cancel ends the watches of a waiter.
+func (w *waits) cancel(state *waitState) {
+	for _, id := range state.ids {
+		delete(w.byID, id)
+		if w.stream != nil {
+			w.send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{CancelRequest: &pb.WatchCancelRequest{WatchId: id}}})
+		}
+	}
+	state.ids = nil
+}
+
+func (w *waits) send(r *pb.WatchRequest) {
+	w.stream.queue = append(w.stream.queue, r)
+	select {
+	case w.stream.more <- struct{}{}:
+	default:
+	}
+}
+
+// forget ends the wait of an identity that is not queued any more.
+func (w *waits) forget(key claimKey) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	state := w.all[key]
+	if state == nil {
+		return
+	}
+	w.cancel(state)
+	state.wake()
+	delete(w.all, key)
+	if len(w.all) == 0 && w.stream != nil && w.idle == nil {
+		w.idle = time.AfterFunc(linger, w.rest)
+	}
+}
+
+// rest ends a stream that nobody needs.
+func (w *waits) rest() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.all) == 0 && w.stream != nil {
+		w.stream.cancel()
+	}
+}
+
+// open starts a stream, unless one has failed just now.
+func (w *waits) open() bool {
+	if time.Now().Before(w.next) {
+		return false
+	}
+	ctx, cancel := context.WithCancel(w.store.life)
+	st := &watchStream{cancel: cancel, more: make(chan struct{}, 1)}
+	w.stream = st
+	w.wg.Add(1)
+	go w.run(ctx, st)
+	return true
+}
+
+// resume wakes those who wait without a stream.
+func (w *waits) resume() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.paused = nil
+	for _, state := range w.all {
+		if len(state.ids) == 0 {
+			state.wake()
+		}
+	}
+}
+
+// run opens the stream and receives from it until it ends, and then wakes all.
+func (w *waits) run(ctx context.Context, st *watchStream) {
+	defer w.wg.Done()
+	defer st.cancel()
+	begin := time.Now()
+	// A server without a leader hears of nothing: it ends the stream then.
+	stream, err := w.client.Watch(clientv3.WithRequireLeader(ctx))
+	if err == nil {
+		w.wg.Add(1)
+		go w.sending(ctx, st, stream)
+		for err == nil {
+			var resp *pb.WatchResponse
+			if resp, err = stream.Recv(); err == nil {
+				w.received(resp)
+			}
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stream = nil
+	if time.Since(begin) < pause && ctx.Err() == nil {
+		w.next = time.Now().Add(pause)
+	}
+	clear(w.byID)
+	for _, state := range w.all {
+		state.ids = nil
+		state.wake()
+	}
+}
+
+// sending sends what is queued.
+func (w *waits) sending(ctx context.Context, st *watchStream, stream pb.Watch_WatchClient) {
+	defer w.wg.Done()
+	for {
+		select {
+		case <-st.more:
+		case <-ctx.Done():
+			return
+		}
+		w.mu.Lock()
+		queue := st.queue
+		st.queue = nil
+		w.mu.Unlock()
+		for _, r := range queue {
+			if stream.Send(r) != nil {
+				return // Recv tells why
+			}
+		}
+	}
+}
+
+// received wakes whom an answer concerns.
+func (w *waits) received(resp *pb.WatchResponse) {
+	if len(resp.Events) == 0 && !resp.Canceled {
+		return // created, or progress
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if state := w.byID[resp.WatchId]; state != nil {
+		state.wake()
+	}
+}
+
+func (s *waitState) wake() {
+	s.woken = true
+	if s.wakes != nil {
+		close(s.wakes)
+		s.wakes = nil
+	}
+}
+
+func (w *waits) close() {
+	w.mu.Lock()
+	for _, timer := range []*time.Timer{w.idle, w.paused} {
+		if timer != nil {
+			timer.Stop()
+		}
+	}
+	w.mu.Unlock()
+	w.wg.Wait() // life has ended
+}
+
+// left is how long a lease has. A waiter that asks again and again is told what it was told
+// before, less the time since, until half of that is over: the answer costs a round trip.
+func (w *waits) left(ctx context.Context, key claimKey, lease int64) (time.Duration, error) {
+	now := time.Now()
+	w.mu.Lock()
+	state := w.all[key]
+	if state != nil {
+		if r, ok := state.left[lease]; ok && now.Sub(r.at) <= r.left/2 {
+			w.mu.Unlock()
+			return r.left - now.Sub(r.at), nil
+		}
+	}
+	w.mu.Unlock()
+	left, err := w.store.leftOf(ctx, lease)
+	if err == nil && state != nil {
+		w.mu.Lock()
+		if state.left == nil || len(state.left) > store.MaxHolders {
+			state.left = make(map[int64]remaining)
+		}
+		state.left[lease] = remaining{left, now}
+		w.mu.Unlock()
+	}
+	return left, err
+}
+
+// Wait blocks until it is worth asking again for a queued identity: see [store.Store]. It
+// returns nil at once if the identity was not queued through this handle.
+func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
+	w := &s.waits
+	w.mu.Lock()
+	state := w.all[claimKey{name, id}]
+	if state == nil || state.woken {
+		w.mu.Unlock()
+		return nil
+	}
+	if state.wakes == nil {
+		state.wakes = make(chan struct{})
+	}
+	wakes := state.wakes
+	w.mu.Unlock()
+	select {
+	case <-wakes:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.life.Done():
+		return errClosed
+	}
+}

@@ -1,0 +1,160 @@
+package etcdstore
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/faultproxy"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// patient opens a store whose waiters keep their places for longer than any test, so that none
+// is woken because another was dropped.
+func patient(t *testing.T, addr string) *Store {
+	t.Helper()
+	u, err := store.ParseURL(url(addr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := openWith(context.Background(), u, config{heartbeat: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func queued(t *testing.T, s *Store, name string, n int) []store.Request {
+	t.Helper()
+	list := make([]store.Request, n)
+	for i := range list {
+		list[i] = request(name, true)
+		must(t, s, list[i], i+1)
+	}
+	return list
+}
+
+func woken(s *Store, req store.Request) bool {
+	s.waits.mu.Lock()
+	defer s.waits.mu.Unlock()
+	return s.waits.all[claimKey{req.Name, req.ID}].woken
+}
+
+// One release wakes one waiter, and its grant the one behind it: the cost does not grow with
+// the queue.
+func TestOnlyTheNextIsWoken(t *testing.T) {
+	t.Parallel()
+	s := patient(t, servers.StartEtcd(t, servers.EtcdOptions{}).Addr())
+	holder := request("a", false)
+	must(t, s, holder, 0)
+	queue := queued(t, s, "a", 5)
+	// What comes later on another name is heard later, since all share a stream.
+	mark := func() {
+		t.Helper()
+		h := request("mark", false)
+		must(t, s, h, 0)
+		w := queued(t, s, "mark", 1)[0]
+		if err := s.Release(bounded(t, patience), "mark", h.ID, store.Keep{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Wait(bounded(t, patience), "mark", w.ID); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Leave(bounded(t, patience), "mark", w.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(what string, from, want int) {
+		t.Helper()
+		mark()
+		for i := from; i < len(queue); i++ {
+			if woken(s, queue[i]) != (i == want) {
+				t.Errorf("%s: waiter %d: woken %v", what, i+1, woken(s, queue[i]))
+			}
+		}
+	}
+	check("nothing happened", 0, -1)
+	if err := s.Release(bounded(t, patience), "a", holder.ID, store.Keep{}); err != nil {
+		t.Fatal(err)
+	}
+	check("released", 0, 0)
+	must(t, s, queue[0], 0)
+	check("granted", 1, 1)
+	must(t, s, queue[1], 1)
+	if err := s.Leave(bounded(t, patience), "a", queue[2].ID); err != nil {
+		t.Fatal(err)
+	}
+	check("left", 3, 3)
+}
+
+func TestAllAreWokenWhenTheNameIsDone(t *testing.T) {
+	t.Parallel()
+	s := patient(t, servers.StartEtcd(t, servers.EtcdOptions{}).Addr())
+	holder := request("a", false)
+	must(t, s, holder, 0)
+	queue := queued(t, s, "a", 4)
+	if err := s.Release(bounded(t, patience), "a", holder.ID, store.Keep{State: store.Done, For: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	for i, w := range queue {
+		if err := s.Wait(bounded(t, patience), "a", w.ID); err != nil {
+			t.Fatalf("waiter %d: %v", i+1, err)
+		}
+		if answer := must(t, s, w, i+1); answer.Refusal.Holders[0].State != store.Done {
+			t.Errorf("waiter %d: %+v", i+1, answer.Refusal)
+		}
+	}
+}
+
+func TestAQueuedIdentityThatAsksWithoutQueueLeavesIt(t *testing.T) {
+	t.Parallel()
+	s := patient(t, servers.StartEtcd(t, servers.EtcdOptions{}).Addr())
+	must(t, s, request("a", false), 0)
+	queue := queued(t, s, "a", 2)
+	queue[0].Queue = false
+	answer, err := s.Acquire(bounded(t, patience), queue[0])
+	if err != nil || answer.Granted() || answer.Refusal.Place != 0 || answer.Refusal.Waiters != 1 {
+		t.Fatalf("%+v, %+v, %v", answer, answer.Refusal, err)
+	}
+	must(t, s, queue[1], 1)
+}
+
+// However many wait, what is read to ask for one of them stays the same: of those in front, only
+// so many, and of those behind none.
+func TestWhatAWaiterReadsDoesNotGrowWithTheQueue(t *testing.T) {
+	t.Parallel()
+	server := servers.StartEtcd(t, servers.EtcdOptions{})
+	proxy := faultproxy.Start(t, server.Addr())
+	far, near := patient(t, proxy.Addr()), patient(t, server.Addr())
+	must(t, near, request("a", false), 0)
+	first := request("a", true)
+	must(t, far, first, 1)
+	read := func(req store.Request, place int) int64 {
+		t.Helper()
+		before := proxy.ToClient.Bytes()
+		for range 10 {
+			must(t, far, req, place)
+		}
+		return (proxy.ToClient.Bytes() - before) / 10
+	}
+	alone := read(first, 1)
+	for i := range maxAhead {
+		must(t, near, request("a", true), i+2)
+	}
+	middle := request("a", true)
+	must(t, far, middle, maxAhead+2)
+	few := read(middle, maxAhead+2)
+	for i := range 3 * maxAhead {
+		must(t, near, request("a", true), maxAhead+i+3)
+	}
+	last := request("a", true)
+	must(t, far, last, 4*maxAhead+3)
+	if crowded := read(first, 1); crowded > alone+alone/2 {
+		t.Errorf("the next reads %d bytes to ask, and %d when nobody is behind it", crowded, alone)
+	}
+	if many := read(last, 4*maxAhead+3); many > few+few/2 {
+		t.Errorf("who has %d in front reads %d bytes to ask, and who has %d reads %d", 4*maxAhead+2, many, maxAhead+1, few)
+	}
+}

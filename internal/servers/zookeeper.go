@@ -1,0 +1,223 @@
+package servers
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/ports"
+)
+
+// zooKeeperJar is where Debian puts the server; ZOOKEEPER_JAR names it elsewhere.
+const zooKeeperJar = "/usr/share/java/zookeeper.jar"
+
+const (
+	// zooKeeperTick is a tenth of the usual one: sessions can be as short as two of them.
+	zooKeeperTick = 200 * time.Millisecond
+
+	// zooKeeperMaxSession lets a test have sessions that it does not outlive.
+	zooKeeperMaxSession = 5 * time.Minute
+
+	// wordLimit bounds one question to a server.
+	wordLimit = 2 * time.Second
+)
+
+// ZooKeeperOptions change how ZooKeeper is started. With none of them anybody may do
+// anything, and data is kept over a Restart, but does not wait for the disk.
+type ZooKeeperOptions struct {
+	Config []string // further lines of zoo.cfg
+	Java   []string // further options of the Java machine
+}
+
+// A ZooKeeper is one server, alone or of an ensemble.
+type ZooKeeper struct {
+	*Process
+	Port int
+}
+
+// A ZooKeeperEnsemble is servers that elect a leader.
+type ZooKeeperEnsemble struct {
+	Nodes []*ZooKeeper
+	t     testing.TB
+}
+
+// StartZooKeeper starts a single server and waits until it serves.
+func StartZooKeeper(t testing.TB, opts ZooKeeperOptions) *ZooKeeper {
+	t.Helper()
+	z := newZooKeeper(t, ports.Reserve(t), 0, nil, opts)
+	z.launch()
+	z.await()
+	return z
+}
+
+// StartZooKeeperEnsemble starts n servers and waits until all of them serve.
+func StartZooKeeperEnsemble(t testing.TB, n int, opts ZooKeeperOptions) *ZooKeeperEnsemble {
+	t.Helper()
+	e := &ZooKeeperEnsemble{t: t}
+	var peers []string
+	client := make([]int, n)
+	for i := range n {
+		client[i] = ports.Reserve(t)
+		peers = append(peers, fmt.Sprintf("server.%d=127.0.0.1:%d:%d", i+1, ports.Reserve(t), ports.Reserve(t)))
+	}
+	for i := range n {
+		e.Nodes = append(e.Nodes, newZooKeeper(t, client[i], i+1, peers, opts))
+	}
+	e.Restart(e.Nodes...)
+	return e
+}
+
+// newZooKeeper prepares a server. Id is its number in an ensemble, 0 if it is alone.
+func newZooKeeper(t testing.TB, port, id int, peers []string, opts ZooKeeperOptions) *ZooKeeper {
+	t.Helper()
+	jar := os.Getenv("ZOOKEEPER_JAR")
+	if jar == "" {
+		jar = zooKeeperJar
+	}
+	if _, err := os.Stat(jar); err != nil {
+		t.Fatalf("ZooKeeper is not installed: %v; run: make deps, or set ZOOKEEPER_JAR", err)
+	}
+	dir := t.TempDir()
+	data := filepath.Join(dir, "data")
+	config := append([]string{
+		fmt.Sprintf("tickTime=%d", zooKeeperTick.Milliseconds()),
+		"initLimit=50",
+		"syncLimit=10",
+		"dataDir=" + data,
+		"clientPortAddress=127.0.0.1",
+		fmt.Sprintf("clientPort=%d", port),
+		fmt.Sprintf("maxSessionTimeout=%d", zooKeeperMaxSession.Milliseconds()),
+		"maxClientCnxns=0",
+		"admin.enableServer=false",
+		"4lw.commands.whitelist=*",
+	}, peers...)
+	path := filepath.Join(dir, "zoo.cfg")
+	writeLines(t, path, append(config, opts.Config...))
+	args := []string{
+		"-Xmx128m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-XX:TieredStopAtLevel=1",
+		"-Dzookeeper.forceSync=no", // enough for SIGKILL: the kernel keeps what was written
+		"-Dzookeeper.jmx.log4j.disable=true",
+		"-Dznode.container.checkIntervalMs=1000", // containers that are empty go sooner than in a minute
+	}
+	args = append(args, opts.Java...)
+	args = append(args, "-cp", jar, "org.apache.zookeeper.server.quorum.QuorumPeerMain", path)
+	z := &ZooKeeper{Port: port}
+	z.Process = newProcess(t, dir, program{
+		binary: "java",
+		args:   args,
+		ready:  func() error { _, err := z.Mode(); return err },
+		init: func(data string) {
+			if id > 0 {
+				writeLines(t, filepath.Join(data, "myid"), []string{fmt.Sprint(id)})
+			}
+		},
+	})
+	return z
+}
+
+// Addr is the address of the server, as 127.0.0.1:port.
+func (z *ZooKeeper) Addr() string { return ports.Addr(z.Port) }
+
+// Word sends one of the commands of four letters, such as "mntr", and returns the answer.
+func (z *ZooKeeper) Word(word string) (string, error) {
+	conn, err := net.DialTimeout("tcp", z.Addr(), wordLimit)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(wordLimit))
+	if _, err := io.WriteString(conn, word); err != nil {
+		return "", err
+	}
+	answer, err := io.ReadAll(conn)
+	return string(answer), err
+}
+
+// Mode is "standalone", "leader" or "follower". It is an error if the server does not serve.
+func (z *ZooKeeper) Mode() (string, error) {
+	answer, err := z.Word("srvr")
+	if err != nil {
+		return "", err
+	}
+	_, mode, found := strings.Cut(answer, "Mode: ")
+	if !found {
+		return "", fmt.Errorf("%s does not serve: %s", z.Addr(), strings.TrimSpace(answer))
+	}
+	mode, _, _ = strings.Cut(mode, "\n")
+	return mode, nil
+}
+
+// Stats is the answer of mntr by field, such as "zk_znode_count".
+func (z *ZooKeeper) Stats() (map[string]string, error) {
+	answer, err := z.Word("mntr")
+	if err != nil {
+		return nil, err
+	}
+	stats := make(map[string]string)
+	for line := range strings.Lines(answer) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), "\t"); ok {
+			stats[name] = value
+		}
+	}
+	return stats, nil
+}
+
+// Addrs are the addresses of all servers.
+func (e *ZooKeeperEnsemble) Addrs() []string {
+	var list []string
+	for _, z := range e.Nodes {
+		list = append(list, z.Addr())
+	}
+	return list
+}
+
+// Leader is the server that leads. It waits while an election is under way.
+func (e *ZooKeeperEnsemble) Leader() *ZooKeeper {
+	e.t.Helper()
+	var leader *ZooKeeper
+	Poll(e.t, startLimit, func() error {
+		for _, z := range e.Nodes {
+			if !z.awake() {
+				continue
+			}
+			if mode, err := z.Mode(); err == nil && mode == "leader" {
+				leader = z
+				return nil
+			}
+		}
+		return fmt.Errorf("no leader")
+	})
+	return leader
+}
+
+// Followers are the servers that follow a leader now.
+func (e *ZooKeeperEnsemble) Followers() []*ZooKeeper {
+	var list []*ZooKeeper
+	for _, z := range e.Nodes {
+		if !z.awake() {
+			continue
+		}
+		if mode, err := z.Mode(); err == nil && mode == "follower" {
+			list = append(list, z)
+		}
+	}
+	return list
+}
+
+// Restart starts servers again with their data, all before it waits for any: alone each of
+// them might have no quorum.
+func (e *ZooKeeperEnsemble) Restart(nodes ...*ZooKeeper) {
+	e.t.Helper()
+	for _, z := range nodes {
+		z.Kill()
+		z.launch()
+	}
+	for _, z := range nodes {
+		z.await()
+	}
+}

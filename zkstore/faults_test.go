@@ -1,0 +1,581 @@
+package zkstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/faultproxy"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+var names = flag.Int("names", 5_000, "how many names to lock and release")
+
+// limit bounds everything that should happen soon.
+const limit = time.Minute
+
+// bounded is a context for a whole test.
+func bounded(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// request asks for a name alone.
+func request(name string) store.Request {
+	return store.Request{Name: name, ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: time.Hour, Tokens: 1}
+}
+
+// try makes attempts until one is answered.
+func try(t *testing.T, s *Store, req store.Request) store.Answer {
+	t.Helper()
+	var answer store.Answer
+	servers.Poll(t, limit, func() (err error) {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		answer, err = s.Acquire(ctx, req)
+		return err
+	})
+	return answer
+}
+
+// has matches requests that contain an identity.
+func has(id store.ID) func([]byte) bool {
+	return func(b []byte) bool { return bytes.Contains(b, []byte(id.String())) }
+}
+
+// One server for what can happen to its clients, because starting one takes long.
+func TestFaultsOfASingleServer(t *testing.T) {
+	server := servers.StartZooKeeper(t, servers.ZooKeeperOptions{})
+	for i, test := range []struct {
+		name string
+		run  func(t *testing.T, server *servers.ZooKeeper, root string)
+	}{
+		{"a create whose reply was lost is found by its identity", lostReply},
+		{"no node is left by a call that failed or was cancelled", cancelled},
+		{"a node of an earlier session is not relied on", earlierSession},
+		{"a node that was taken over outlives the session it came from", takenOver},
+		{"a holder that is cut off knows it before the next is granted", cutOff},
+		{"a server that is restarted keeps locks and tokens", restarted},
+		{"waiters are served in order though others are killed", inOrder},
+		{"nothing is left of many names", manyNames},
+		{"nothing is left of a process that died", died},
+		{"every waiter is told that the work is done", toldDone},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, server, fmt.Sprint("/root", i)) })
+	}
+}
+
+// A reply that is lost after the server has acted: the same identity asked again is the same
+// grant, and there is one node of it.
+func lostReply(t *testing.T, server *servers.ZooKeeper, root string) {
+	proxy := faultproxy.Start(t, server.Addr())
+	admin := connect(t, server.Addr())
+	s := openQuick(t, "zk://"+proxy.Addr()+root+"?session=20s")
+	defer s.Close()
+	for _, queue := range []bool{false, true} {
+		req := request(fmt.Sprint("lost:", queue))
+		if queue {
+			other := openQuick(t, "zk://"+server.Addr()+root)
+			defer other.Close()
+			try(t, other, request(req.Name))
+		}
+		req.Queue = queue
+		lost := proxy.DropRepliesAfter(has(req.ID))
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		answer, err := s.Acquire(ctx, req)
+		cancel()
+		if err == nil {
+			t.Fatalf("an answer though it was lost: %+v", answer)
+		}
+		<-lost
+		proxy.Cut()
+		proxy.Heal()
+		answer = try(t, s, req)
+		if answer.Granted() == queue {
+			t.Errorf("granted %v", answer.Granted())
+		}
+		count := 0
+		for _, node := range nodes(t, admin, root) {
+			if strings.Contains(node, req.ID.String()) {
+				count++
+			}
+		}
+		if count != 1 {
+			t.Errorf("%d nodes of one request", count)
+		}
+		servers.Poll(t, limit, func() error { return s.Leave(t.Context(), req.Name, req.ID) })
+	}
+}
+
+// samuel/go-zookeeper #237: a failed or cancelled call leaves its node in the queue, which
+// blocks everyone.
+func cancelled(t *testing.T, server *servers.ZooKeeper, root string) {
+	proxy := faultproxy.Start(t, server.Addr())
+	admin := connect(t, server.Addr())
+	s := openQuick(t, "zk://"+proxy.Addr()+root+"?session=20s")
+	defer s.Close()
+	for i := range 6 {
+		req := request("cancelled")
+		req.Queue = true
+		lost := proxy.HoldRepliesAfter(has(req.ID))
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			_, err := s.Acquire(ctx, req)
+			ended <- err
+		}()
+		<-lost
+		servers.Poll(t, limit, func() error { // the server has it, and nobody hears of it
+			if proxy.ToClient.Waiting() == 0 {
+				return errors.New("no answer")
+			}
+			return nil
+		})
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("Acquire: %v", err)
+		}
+		if i%2 == 1 {
+			proxy.Cut()
+		}
+		proxy.Heal()
+		servers.Poll(t, limit, func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			return s.Leave(ctx, req.Name, req.ID)
+		})
+		if left := nodes(t, admin, root); len(left) != 0 {
+			t.Fatalf("round %d: left %v", i, left)
+		}
+	}
+}
+
+// curator #1121: acquired on the previous session's dying node.
+func earlierSession(t *testing.T, server *servers.ZooKeeper, root string) {
+	proxy := faultproxy.Start(t, server.Addr())
+	admin := connect(t, server.Addr())
+	s := openQuick(t, "zk://"+proxy.Addr()+root+"?session=2s")
+	defer s.Close()
+	req := request("a")
+	try(t, s, req)
+	waiter := request("a")
+	waiter.Queue = true
+	try(t, s, waiter)
+	ended := make(chan error, 1)
+	go func() { ended <- s.Wait(t.Context(), waiter.Name, waiter.ID) }()
+	before := s.currentSession()
+	proxy.Drop()
+	servers.Poll(t, limit, func() error { // the server ends the session
+		if left := nodes(t, admin, root); len(left) > 1 {
+			return fmt.Errorf("still %v", left)
+		}
+		return nil
+	})
+	proxy.Cut()
+	proxy.Heal()
+	if err := <-ended; err == nil {
+		t.Log("Wait was woken by the end of its connection") // and learns it from the next answer
+	}
+	renewals := []store.Renewal{{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode}}
+	servers.Poll(t, limit, func() error {
+		out, err := s.Renew(t.Context(), renewals)
+		if err == nil && out[0].Status != store.Gone {
+			err = fmt.Errorf("status %d", out[0].Status)
+		}
+		return err
+	})
+	// Another takes the name; the old waiter comes behind it, in the new session.
+	other := openQuick(t, "zk://"+server.Addr()+root)
+	defer other.Close()
+	if !try(t, other, request("a")).Granted() {
+		t.Fatal("a dead holder holds")
+	}
+	if answer := try(t, s, waiter); answer.Granted() || answer.Refusal.Place != 1 {
+		t.Errorf("%+v: want the first place", answer)
+	}
+	if s.currentSession() == before {
+		t.Error("the session is still the same")
+	}
+}
+
+// A node that another session has of the same identity is taken over in its place; then the
+// end of that session means nothing.
+func takenOver(t *testing.T, server *servers.ZooKeeper, root string) {
+	one, two := openQuick(t, "zk://"+server.Addr()+root+"?session=2s"), openQuick(t, "zk://"+server.Addr()+root+"?session=20s")
+	defer two.Close()
+	req := request("a")
+	first := try(t, one, req)
+	second := try(t, two, req)
+	if first.Token != second.Token {
+		t.Errorf("token %d, then %d", first.Token, second.Token)
+	}
+	one.dialer.sever()
+	one.Close()
+	watch := connect(t, server.Addr())
+	time.Sleep(3 * time.Second) // the session's end, and a rest: nothing happens then
+	if left := nodes(t, watch, root); len(left) != 2 {
+		t.Errorf("nodes %v, want a name and its holder", left)
+	}
+}
+
+// G2: the holder knows before anybody else can be granted, though it hears of nothing.
+func cutOff(t *testing.T, server *servers.ZooKeeper, root string) {
+	proxy := faultproxy.Start(t, server.Addr())
+	ctx := bounded(t)
+	one, err := holdfast.Open(ctx, "zk://"+proxy.Addr()+root+"?session=2s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer one.Close()
+	two, err := holdfast.Open(ctx, "zk://"+server.Addr()+root+"?session=2s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer two.Close()
+	for round := range 2 {
+		name := fmt.Sprint("a", round)
+		lease, err := one.Lock(ctx, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lost := make(chan time.Time, 1)
+		go func() {
+			<-lease.Done()
+			lost <- time.Now()
+		}()
+		proxy.Drop()
+		next, err := two.Lock(ctx, name)
+		granted := time.Now()
+		if err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case at := <-lost:
+			t.Logf("lost %v before the next grant", granted.Sub(at))
+		default:
+			t.Fatal("the next is granted while the first believes to hold")
+		}
+		if next.Token() <= lease.Token() {
+			t.Errorf("token %d after %d", next.Token(), lease.Token())
+		}
+		if err := next.Unlock(ctx); err != nil {
+			t.Error(err)
+		}
+		proxy.Cut()
+		proxy.Heal()
+	}
+}
+
+func restarted(t *testing.T, server *servers.ZooKeeper, root string) {
+	ctx := bounded(t)
+	s := openQuick(t, "zk://"+server.Addr()+root+"?session=60s")
+	defer s.Close()
+	req := request("a")
+	req.Tokens = 100
+	first := try(t, s, req)
+	server.Restart()
+	if second := try(t, s, req); second.Token != first.Token || second.Tokens != first.Tokens {
+		t.Errorf("%+v after the restart, %+v before", second, first)
+	}
+	other := openQuick(t, "zk://"+server.Addr()+root)
+	defer other.Close()
+	if try(t, other, request("a")).Granted() {
+		t.Error("granted twice")
+	}
+	servers.Poll(t, limit, func() error { return s.Release(ctx, "a", req.ID, store.Keep{}) })
+	if next := try(t, other, request("a")); !next.Granted() || next.Token <= first.Token+int64(first.Tokens)-1 {
+		t.Errorf("%+v after %+v", next, first)
+	}
+}
+
+// One ensemble for what happens to its servers, because starting one takes long.
+func TestAnEnsembleThatLosesServers(t *testing.T) {
+	ensemble := servers.StartZooKeeperEnsemble(t, 3, servers.ZooKeeperOptions{})
+	url := "zk://" + strings.Join(ensemble.Addrs(), ",") + "?session=20s"
+	token := int64(0)
+	grows := func(t *testing.T, lease *holdfast.Lease) {
+		t.Helper()
+		if lease.Token() <= token {
+			t.Errorf("token %d after %d", lease.Token(), token)
+		}
+		token = lease.Token()
+	}
+	open := func(t *testing.T) *holdfast.Client {
+		t.Helper()
+		c, err := holdfast.Open(bounded(t), url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	retry := holdfast.Retry(holdfast.Every(200 * time.Millisecond))
+
+	t.Run("a lock outlives its leader", func(t *testing.T) {
+		ctx, one, two := bounded(t), open(t), open(t)
+		lease, err := one.Lock(ctx, "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		grows(t, lease)
+		leader := ensemble.Leader()
+		leader.Kill()
+		start := time.Now()
+		servers.Poll(t, limit, func() error { return lease.Renew(ctx) })
+		t.Logf("renewed %v after the leader died", time.Since(start))
+		if _, err := two.TryLock(ctx, "a"); !errors.Is(err, holdfast.ErrHeld) {
+			t.Errorf("TryLock: %v, want ErrHeld", err)
+		}
+		if err := lease.Unlock(ctx); err != nil {
+			t.Error(err)
+		}
+		next, err := two.Lock(ctx, "a", retry)
+		if err != nil {
+			t.Fatal(err)
+		}
+		grows(t, next)
+		next.Unlock(ctx)
+		ensemble.Restart(leader)
+	})
+	t.Run("a server that hangs is left for another", func(t *testing.T) {
+		ctx := bounded(t)
+		st := openQuick(t, url)
+		defer st.Close()
+		c := holdfast.New(st)
+		defer c.Close()
+		held, err := c.Lock(ctx, "held")
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(ensemble.Nodes, func(z *servers.ZooKeeper) bool { return z.Addr() == st.conn.Server() })
+		ensemble.Nodes[i].Stop()
+		start := time.Now()
+		lease, err := c.Lock(ctx, "a", retry)
+		took := time.Since(start)
+		ensemble.Nodes[i].Continue()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("locked %v after the server hung", took)
+		if took > st.SessionTimeout() {
+			t.Errorf("that is longer than a session of %v", st.SessionTimeout())
+		}
+		grows(t, lease)
+		for _, l := range []*holdfast.Lease{lease, held} {
+			if err := l.Unlock(ctx); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	t.Run("a minority grants nothing", func(t *testing.T) {
+		ctx, one := bounded(t), open(t)
+		lease, err := one.Lock(ctx, "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		grows(t, lease)
+		dead := ensemble.Nodes[:2]
+		for _, node := range dead {
+			node.Kill()
+		}
+		few, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		for _, name := range []string{"a", "free"} {
+			if l, err := one.TryLock(few, name); err == nil {
+				t.Errorf("%s is granted without a majority: token %d", name, l.Token())
+			}
+		}
+		if l, err := one.Lock(few, "free", retry); err == nil {
+			t.Errorf("granted without a majority: token %d", l.Token())
+		}
+		ensemble.Restart(dead...)
+		next, err := one.Lock(ctx, "free", retry)
+		if err != nil {
+			t.Fatal(err)
+		}
+		grows(t, next)
+		next.Unlock(ctx)
+	})
+}
+
+// Waiters of many sessions, some of which die at random, are served exactly in the order in
+// which they came.
+func inOrder(t *testing.T, server *servers.ZooKeeper, root string) {
+	admin := connect(t, server.Addr())
+	url := "zk://" + server.Addr() + root + "?session=2s"
+	holder := openQuick(t, url)
+	defer holder.Close()
+	first := request("a")
+	first.TTL = time.Hour
+	try(t, holder, first)
+	const waiters, dead = 24, 10
+	killed := make(map[int]bool)
+	for len(killed) < dead {
+		killed[rand.IntN(waiters)] = true
+	}
+	ctx := bounded(t)
+	var mu sync.Mutex
+	var order, want []int
+	var wg sync.WaitGroup
+	var all []*Store
+	for i := range waiters {
+		s := openQuick(t, url)
+		all = append(all, s)
+		defer s.Close()
+		req := request("a")
+		req.Queue = true
+		if answer := try(t, s, req); answer.Granted() || answer.Refusal.Place != i+1 {
+			t.Fatalf("waiter %d: %+v", i, answer)
+		}
+		if !killed[i] {
+			want = append(want, i)
+		}
+		wg.Go(func() {
+			for {
+				answer, err := s.Acquire(ctx, req)
+				if err != nil && !killed[i] {
+					t.Errorf("waiter %d: %v", i, err)
+				}
+				if err != nil {
+					return
+				}
+				if answer.Granted() {
+					break
+				}
+				wait, cancel := context.WithTimeout(ctx, answer.Refusal.Again)
+				s.Wait(wait, "a", req.ID)
+				cancel()
+			}
+			mu.Lock()
+			if !killed[i] {
+				order = append(order, i)
+			}
+			mu.Unlock()
+			if err := s.Release(ctx, "a", req.ID, store.Keep{}); err != nil && !killed[i] {
+				t.Errorf("waiter %d: %v", i, err)
+			}
+		})
+	}
+	for i := range killed { // at once for some, in the middle of the hand-overs for others
+		if i%2 == 0 {
+			all[i].dialer.sever()
+		}
+	}
+	if err := holder.Release(ctx, "a", first.ID, store.Keep{}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range killed {
+		all[i].dialer.sever()
+	}
+	wg.Wait()
+	if !slices.Equal(order, want) {
+		t.Errorf("served in the order %v, want %v", order, want)
+	}
+	servers.Poll(t, limit, func() error {
+		if left := nodes(t, admin, root); len(left) > 0 {
+			return fmt.Errorf("left: %v", left)
+		}
+		return nil
+	})
+}
+
+func manyNames(t *testing.T, server *servers.ZooKeeper, root string) {
+	admin := connect(t, server.Addr())
+	c, err := holdfast.Open(t.Context(), "zk://"+server.Addr()+root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var wg sync.WaitGroup
+	const workers = 64
+	for w := range workers {
+		wg.Go(func() {
+			for i := w; i < *names; i += workers {
+				if err := pair(t.Context(), c, fmt.Sprint("name:", i)); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if left := nodes(t, admin, root); len(left) > 0 {
+		t.Errorf("%d nodes are left, such as %s", len(left), left[0])
+	}
+	servers.Poll(t, limit, func() error { // what is left are containers: the server removes them
+		children, _, err := admin.Children(root)
+		if err == nil && len(children) > 0 {
+			err = fmt.Errorf("left: %v", children)
+		}
+		if len(children) == 0 {
+			return nil
+		}
+		return err
+	})
+}
+
+// What a process leaves that dies: nothing, once its session is over.
+func died(t *testing.T, server *servers.ZooKeeper, root string) {
+	admin := connect(t, server.Addr())
+	s := openQuick(t, "zk://"+server.Addr()+root+"?session=2s")
+	for i := range 20 {
+		try(t, s, request(fmt.Sprint("a", i)))
+	}
+	s.dialer.sever()
+	s.Close()
+	servers.Poll(t, limit, func() error {
+		if left := nodes(t, admin, root); len(left) > 0 {
+			return fmt.Errorf("left: %v", left)
+		}
+		return nil
+	})
+}
+
+// The heartbeat is far longer than the test takes: nothing but a push can wake them.
+func toldDone(t *testing.T, server *servers.ZooKeeper, root string) {
+	open := func() store.Store {
+		s, err := store.Open(t.Context(), "zk://"+server.Addr()+root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		return s
+	}
+	ctx, one := bounded(t), open()
+	holder := request("a")
+	if _, err := one.Acquire(ctx, holder); err != nil {
+		t.Fatal(err)
+	}
+	woken := make(chan error, 3)
+	for range cap(woken) {
+		s, req := open(), request("a")
+		req.Queue = true
+		if _, err := s.Acquire(ctx, req); err != nil {
+			t.Fatal(err)
+		}
+		go func() { woken <- s.Wait(ctx, "a", req.ID) }()
+	}
+	start := time.Now()
+	if err := one.Release(ctx, "a", holder.ID, store.Keep{State: store.Done, For: 5 * time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	for range cap(woken) {
+		if err := <-woken; err != nil {
+			t.Error(err)
+		}
+	}
+	if took := time.Since(start); took > defaultHeartbeat/2 {
+		t.Errorf("told after %v", took)
+	}
+}

@@ -1,0 +1,159 @@
+package zkstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/ports"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+func TestBadURLsAreRefusedAndSayWhatToWrite(t *testing.T) {
+	for url, want := range map[string]string{
+		"zk://":                          "no host",
+		"zk://a?timeout=3s":              "known are session",
+		"zk://a?session=soon":            "such as 40s",
+		"zk://a?session=1ms":             "from 1s",
+		"zk://user@a":                    "USER:PASSWORD",
+		"zk://:secret@a":                 "USER:PASSWORD",
+		"zk://a/b//c":                    "path",
+		"zk://a/..":                      "path",
+		"zk://a/%2e%2e/x":                "path",
+		"zk://us%3Aer:secret@a":          "colon",
+		"zk://user:secret@a?password=xy": "unknown parameter",
+	} {
+		_, err := store.Open(t.Context(), url)
+		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want ErrInvalid with %q", url, err, want)
+		}
+		if strings.Contains(fmt.Sprint(err), "secret") {
+			t.Errorf("the error shows the password: %v", err)
+		}
+	}
+}
+
+func TestAURLNamesHostsRootAndSession(t *testing.T) {
+	for url, want := range map[string]address{
+		"zk://a":                           {[]string{"a:2181"}, "/holdfast", 40 * time.Second},
+		"zk://a:1,b,[::1]/x/y?session=10s": {[]string{"a:1", "b:2181", "[::1]:2181"}, "/x/y", 10 * time.Second},
+	} {
+		u, err := store.ParseURL(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := addressOf(u); err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s: %v, %v, want %v", url, got, err, want)
+		}
+	}
+}
+
+func TestOpenEndsWithItsContextIfNobodyAnswers(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	_, err := store.Open(ctx, "zk://user:secret@"+ports.Addr(ports.Reserve(t)))
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "majority") || strings.Contains(err.Error(), "secret") {
+		t.Errorf("%v, want a deadline, what to look for, and no password", err)
+	}
+}
+
+// pair takes a lock and gives it back.
+func pair(ctx context.Context, c *holdfast.Client, name string) error {
+	lease, err := c.Lock(ctx, name)
+	if err != nil {
+		return err
+	}
+	return lease.Unlock(ctx)
+}
+
+func TestNodesBelongToTheUserOfTheURL(t *testing.T) {
+	server := servers.StartZooKeeper(t, servers.ZooKeeperOptions{})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	owner, err := holdfast.Open(ctx, "zk://app:secret@"+server.Addr()+"/deep/root")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer owner.Close()
+	if err := pair(ctx, owner, "a"); err != nil {
+		t.Fatal(err)
+	}
+	for _, user := range []string{"", "app:wrong-secret@"} {
+		other, err := holdfast.Open(ctx, "zk://"+user+server.Addr()+"/deep/root")
+		if err == nil {
+			err = pair(ctx, other, "a")
+			other.Close()
+		}
+		if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), "check user and password") || strings.Contains(err.Error(), "secret") {
+			t.Errorf("user %q: %v, want ErrInvalid, what to check, and no password", user, err)
+		}
+	}
+	again, err := holdfast.Open(ctx, "zk://app:secret@"+server.Addr()+"/deep/root")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if err := pair(ctx, again, "a"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTheTTLIsBoundedByTheSessionAsGranted(t *testing.T) {
+	server := servers.StartZooKeeper(t, servers.ZooKeeperOptions{Config: []string{"maxSessionTimeout=5000"}})
+	s := openQuick(t, "zk://"+server.Addr())
+	defer s.Close()
+	if got := s.SessionTimeout(); got != 5*time.Second {
+		t.Errorf("session of %v, want the 5s that the server allows", got)
+	}
+	c := holdfast.New(s)
+	defer c.Close()
+	lease, err := c.Lock(t.Context(), "a", holdfast.TTL(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left := time.Until(lease.Deadline()); left > 4*time.Second {
+		t.Errorf("a lease of %v, want four fifths of the session at most", left)
+	}
+}
+
+func TestEveryNameHasANodeOfItsOwn(t *testing.T) {
+	seen := make(map[string]string)
+	for _, name := range []string{".", "..", "...", "a.b", "/", "//", "a/b", "a%2fb", "%", "%25", " ", "é", "e\u0301", "🔒", "token", "zookeeper", "A", "a"} {
+		node := encode(name)
+		if other, ok := seen[node]; ok {
+			t.Errorf("%q and %q are both %q", name, other, node)
+		}
+		seen[node] = name
+		if back, ok := decode(node); !ok || back != name {
+			t.Errorf("%q is %q, and back %q", name, node, back)
+		}
+		if strings.Contains(node, "/") || node == "." || node == ".." {
+			t.Errorf("%q is %q, which is no node", name, node)
+		}
+	}
+	for _, node := range []string{"%", "%2", "%zz", "%41", "a b"} {
+		if name, ok := decode(node); ok {
+			t.Errorf("node %q is taken for %q", node, name)
+		}
+	}
+}
+
+func TestTheOrderOfArrivalGoesOnWhenTheServersNumbersStartAgain(t *testing.T) {
+	id := store.NewID().String()
+	var last node
+	for i, seq := range []string{"2147483646", "2147483647", "-2147483648", "-2147483647"} {
+		n, ok := parseNode("x1.0-" + id + "-" + seq)
+		if !ok {
+			t.Fatalf("%s is not read", seq)
+		}
+		if i > 0 && before(&last, &n) >= 0 {
+			t.Errorf("%d is not before %d", last.seq, n.seq)
+		}
+		last = n
+	}
+}
