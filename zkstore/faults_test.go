@@ -71,6 +71,9 @@ func TestFaultsOfASingleServer(t *testing.T) {
 		{"nothing is left of many names", manyNames},
 		{"nothing is left of a process that died", died},
 		{"every waiter is told that the work is done", toldDone},
+		{"a renewal in the last moment is true, or refused", lastMoment},
+		{"a call that is sent in the next session leaves nothing", nextSession},
+		{"what a release kept goes after its time", keptForATime},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, server, fmt.Sprint("/root", i)) })
 	}
