@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -46,6 +47,7 @@ type bed struct {
 	url   string
 	nodes []*servers.Redis
 	group *servers.SentinelGroup // nil if it is a single server
+	zoo   *zoo                   // instead of all Redis
 
 	dialled sync.Map // from a client to the function that ends its connection
 }
@@ -71,6 +73,15 @@ func onEach(t *testing.T, test func(t *testing.T, b *bed)) {
 	t.Run("Sentinel", func(t *testing.T) {
 		t.Parallel()
 		test(t, sentinel(t, servers.RedisOptions{}))
+	})
+}
+
+// onAll is onEach with ZooKeeper, for what can happen to clients of any store.
+func onAll(t *testing.T, test func(t *testing.T, b *bed)) {
+	onEach(t, test)
+	t.Run("ZooKeeper", func(t *testing.T) {
+		t.Parallel()
+		test(t, zookeeper(t))
 	})
 }
 
@@ -158,6 +169,9 @@ type wires []*faultproxy.Proxy
 // openBy opens a client whose connections can be disturbed, and no one else's.
 func (b *bed) openBy(opts ...holdfast.Option) (*holdfast.Client, wires) {
 	b.t.Helper()
+	if b.zoo != nil {
+		return b.zoo.openBy(b.t, opts...)
+	}
 	if b.group == nil {
 		p := faultproxy.Start(b.t, b.nodes[0].Addr())
 		return openURL(b.t, "redis://"+p.Addr(), opts...), wires{p}
@@ -186,11 +200,14 @@ func (w wires) heal() { w.each((*faultproxy.Proxy).Heal) }
 // a function that waits until the server has answered.
 func (w wires) holdRepliesAfter(t testing.TB, name string) (answered func()) {
 	t.Helper()
-	seen := make(chan struct{}, len(w))
+	seen := make(chan struct{})
+	var first sync.Once // those of other ways stay, and must not hit what is asked there later
 	w.each(func(p *faultproxy.Proxy) {
 		p.ToServer.When(mentions(name), func() {
-			p.ToClient.Hold()
-			seen <- struct{}{}
+			first.Do(func() {
+				p.ToClient.Hold()
+				close(seen)
+			})
 		})
 	})
 	return func() {
@@ -217,9 +234,10 @@ func (w wires) lose() {
 	w.heal()
 }
 
-// mentions matches requests that have a lock's key in them.
+// mentions matches requests that have a lock's key in them, or its node.
 func mentions(name string) func([]byte) bool {
-	return func(b []byte) bool { return strings.Contains(string(b), "holdfast:lock:"+name+"\r\n") }
+	key, node := []byte("holdfast:lock:"+name+"\r\n"), []byte("/"+name+"/")
+	return func(b []byte) bool { return bytes.Contains(b, key) || bytes.Contains(b, node) }
 }
 
 // eventually polls until check returns nil.
@@ -255,9 +273,20 @@ func (b *bed) queued(c *holdfast.Client, name string, n int) {
 	})
 }
 
-// warmUp makes the primary know the scripts, so that the next request is one round trip.
+// warmUp makes the next request for the lock "n" one round trip: the primary knows the
+// scripts, or the node's parents are there.
 func (b *bed) warmUp(c *holdfast.Client) {
 	b.t.Helper()
+	if b.zoo != nil {
+		lease, err := c.Lock(b.t.Context(), "n")
+		if err == nil {
+			err = lease.Unlock(b.t.Context())
+		}
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		return
+	}
 	const plain = 4 // two ways to a lock, a renewal and a release
 	eventually(b.t, "the scripts are known", func() error {
 		lease, err := c.Lock(b.t.Context(), "warm-up")
@@ -285,6 +314,9 @@ func (b *bed) clean(most time.Duration, clients ...*holdfast.Client) {
 		}
 	}
 	within(b.t, most, "K: nothing is left on the servers", func() error {
+		if b.zoo != nil {
+			return b.zoo.left(b.t)
+		}
 		for _, node := range b.nodes {
 			if !node.Running() {
 				continue

@@ -31,6 +31,7 @@ func TestMain(m *testing.M) {
 		flag.Set("test.parallel", parallel)
 	}
 	code := m.Run()
+	process.end()
 	if err := noGoroutines(); err != nil && code == 0 {
 		fmt.Println(err)
 		code = 1
@@ -50,7 +51,8 @@ func noGoroutines() error {
 	for begin := time.Now(); time.Since(begin) < limit; time.Sleep(10 * time.Millisecond) {
 		stacks := make([]byte, 16<<20)
 		stacks = stacks[:runtime.Stack(stacks, true)]
-		left = Leftover(string(stacks), "holdfast.(*", "holdfast/store", "holdfast/redisstore", "holdfast/internal/redis.", "redis/rueidis")
+		left = Leftover(string(stacks), "holdfast.(*", "holdfast/store", "holdfast/redisstore", "holdfast/internal/redis.", "redis/rueidis",
+			"holdfast/zkstore", "go-zookeeper/zk.")
 		if len(left) == 0 {
 			return nil
 		}
