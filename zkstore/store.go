@@ -71,7 +71,7 @@ type key struct {
 }
 
 // A claim is a node of this handle's own session: a waiter, or a grant. It is changed with
-// the mutex held, by whoever holds its key, or by Renew.
+// the mutex held, by whoever has its key busy: see hold.
 type claim struct {
 	key
 	parent  string
@@ -158,6 +158,9 @@ func (s *Store) adopt(c *claim, session int64) error {
 	defer s.mu.Unlock()
 	if session != s.session || session == 0 {
 		return errLost
+	}
+	if old := s.mine[c.key]; old != nil && old != c {
+		s.keeper.remove(old)
 	}
 	s.mine[c.key] = c
 	s.keeper.put(c)
@@ -592,14 +595,15 @@ func (s *Store) Close() error {
 // leaveGrants makes the grants of this session nodes that outlive it, until their TTL is over.
 func (s *Store) leaveGrants() bool {
 	s.mu.Lock()
-	var grants []*claim
+	var grants []claim
 	for _, c := range s.mine {
 		if c.rec.granted {
-			grants = append(grants, c)
+			grants = append(grants, *c)
 		}
 	}
 	s.mu.Unlock()
-	for _, c := range grants {
+	for i := range grants {
+		c := &grants[i]
 		rec := c.rec
 		rec.ttl = max(time.Millisecond, time.Until(c.end))
 		_, err := s.conn.Multi(

@@ -251,7 +251,8 @@ func addOnce(ctx context.Context, h *History, c *holdfast.Client, resource *coun
 		}
 		err = resource.add(lease.Token())
 		lease.believes()
-		if unlockErr := lease.unlock(ctx); unlockErr != nil && !errors.Is(unlockErr, holdfast.ErrLost) {
+		// If the store is away it is released later, in the background.
+		if unlockErr := lease.unlock(ctx); unlockErr != nil && !errors.Is(unlockErr, holdfast.ErrLost) && !errors.Is(unlockErr, holdfast.ErrUnavailable) {
 			return unlockErr
 		}
 		if err == nil {
