@@ -61,6 +61,7 @@ var workloads = []struct {
 	{"P5", "hand-off between processes", (*bench).handOff},
 	{"P6", "what waiting costs the server", (*bench).waitersCost},
 	{"P7", "many leases held", (*bench).manyHeld},
+	{"P9zk", "ZooKeeper", (*bench).zookeeper},
 	{"P10", "SQLite, own names", (*bench).sqlite},
 	{"P12", "many names, many waiters", (*bench).growth},
 }

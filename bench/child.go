@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 )
@@ -108,7 +109,7 @@ func (r errReader) Read([]byte) (int, error) {
 
 // peerByName finds a way to lock for a child.
 func peerByName(name string) (peer, error) {
-	for _, p := range append(all, sqlitePeer) {
+	for _, p := range slices.Concat(all, zooTakers, []peer{sqlitePeer}) {
 		if p.name == name {
 			return p, nil
 		}

@@ -124,9 +124,13 @@ func leaderKilled(t *testing.T, d *divided, b *bed) {
 	for range 2 {
 		leader := d.Leader()
 		d.kill(leader)
+		begin := time.Now()
 		d.Leader() // the next
+		t.Logf("another leads after %v", time.Since(begin))
 		check(t, retry(func() error { return holder.Renew(t.Context()) }))
+		t.Logf("a lease is renewed after %v", time.Since(begin))
 		d.revive(leader)
+		t.Logf("all serve after %v", time.Since(begin))
 	}
 	all.Wait()
 	select {
