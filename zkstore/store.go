@@ -80,8 +80,9 @@ type claim struct {
 	version int32
 	mzxid   int64 // of the last change that is known
 	mtime   int64
-	crowd   bool // others were seen beside it
-	kept    bool // by a release: to be removed at its end
+	crowd   bool      // others were seen beside it
+	since   time.Time // of its first grant here
+	kept    bool      // by a release: to be removed at its end
 
 	turn   <-chan struct{} // of a waiter: the one in front has changed
 	closes <-chan struct{} // of a waiter: the name was closed as done
@@ -296,7 +297,8 @@ func (s *Store) takeFree(req *store.Request) (answer store.Answer, ok bool, err 
 		return answer, false, err
 	}
 	s.changed(c, &stat)
-	c.end = time.Now().Add(req.TTL)
+	c.since = time.Now()
+	c.end = c.since.Add(req.TTL)
 	if err := s.adoptNew(c, session); err != nil {
 		return answer, false, err
 	}
@@ -378,9 +380,17 @@ func (s *Store) leaveOthers(name string, id store.ID) error {
 	return nil
 }
 
-// remove deletes the node of a claim.
+// brief is how long a lock is held that most likely nobody has come to wait for.
+const brief = time.Millisecond
+
+// remove deletes the node of a claim. To try it together with the parent costs whoever waits
+// a round trip more: so that is for locks that were held briefly.
 func (s *Store) remove(c *claim) error {
-	err := s.removeNode(c.parent, c.node, anyVersion, c.crowd)
+	long := !c.crowd && time.Since(c.since) > brief
+	err := s.removeNode(c.parent, c.node, anyVersion, c.crowd || long)
+	if err == nil && long {
+		s.conn.Delete(c.parent, -1) // fails if there are others; else it is an empty container
+	}
 	if err == nil || errors.Is(err, zk.ErrNoNode) {
 		s.forget(c)
 	}
