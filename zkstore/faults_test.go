@@ -76,6 +76,7 @@ func TestFaultsOfASingleServer(t *testing.T) {
 		{"a renewal in the last moment is true, or refused", lastMoment},
 		{"a call that is sent in the next session leaves nothing", nextSession},
 		{"what a release kept goes after its time", keptForATime},
+		{"what is kept by processes that are gone is removed by others", sweptByOthers},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

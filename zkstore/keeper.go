@@ -23,6 +23,7 @@ const (
 type keeper struct {
 	s     *Store
 	heap  claimHeap // with the store's mutex
+	sweep sweep
 	at    time.Time // when it looks again; likewise
 	wake  chan struct{}
 	quit  chan struct{}
@@ -31,6 +32,7 @@ type keeper struct {
 
 func (k *keeper) start(s *Store) {
 	k.s = s
+	k.sweep.begin()
 	k.wake = make(chan struct{}, 1)
 	k.quit = make(chan struct{})
 	k.ended = make(chan struct{})
@@ -77,6 +79,9 @@ func (k *keeper) run() {
 			if !k.end(e) {
 				return
 			}
+		}
+		if k.isSweepDue() && !k.await(func() { k.s.sweep() }) { // what fails is for the next
+			return
 		}
 		switch silent := time.Since(asked); {
 		case busy && !asking && silent >= k.s.beat():
@@ -134,17 +139,39 @@ func (k *keeper) due(now time.Time) (due []ending, next time.Duration, busy bool
 
 // end removes a node whose time is over. It is false when the keeper has to end.
 func (k *keeper) end(e ending) bool {
-	done := make(chan error, 1)
-	go func() { done <- k.s.expire(e) }()
+	var err error
+	if !k.await(func() { err = k.s.expire(e) }) {
+		return false
+	}
+	if err != nil {
+		k.again(e.claim, err)
+	}
+	return true
+}
+
+// await waits until something is done. It is false when the keeper has to end.
+func (k *keeper) await(do func()) bool {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		do()
+	}()
 	select {
-	case err := <-done:
-		if err != nil {
-			k.again(e.claim, err)
-		}
+	case <-done:
 		return true
 	case <-k.quit:
 		return false
 	}
+}
+
+func (k *keeper) isSweepDue() bool {
+	k.s.mu.Lock()
+	defer k.s.mu.Unlock()
+	if k.sweep.due < sweepBatch {
+		return false
+	}
+	k.sweep.due -= sweepBatch
+	return true
 }
 
 // again lets a claim that could not be ended come later, unless it was renewed meanwhile.

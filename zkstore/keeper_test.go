@@ -189,3 +189,36 @@ func keptForATime(t *testing.T, server *servers.ZooKeeper, root string) {
 	}
 	s.Close()
 }
+
+// What processes kept that are gone, of names that nobody looks at any more: others who keep
+// records remove it.
+func sweptByOthers(t *testing.T, server *servers.ZooKeeper, root string) {
+	ctx := bounded(t)
+	admin := connect(t, server.Addr())
+	url := "zk://" + server.Addr() + root
+	keep := func(s *Store, name string) {
+		t.Helper()
+		req := request(name)
+		try(t, s, req)
+		if err := s.Release(ctx, name, req.ID, store.Keep{State: store.Done, For: 50 * time.Millisecond}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone := openQuick(t, url)
+	for i := range 200 {
+		keep(gone, fmt.Sprint("gone", i))
+	}
+	gone.Close()
+	s := openQuick(t, url)
+	defer s.Close()
+	n := 0
+	servers.Poll(t, limit, func() error {
+		keep(s, fmt.Sprint("new", n))
+		n++
+		if left := nodes(t, admin, root); strings.Contains(fmt.Sprint(left), "gone") {
+			return fmt.Errorf("%d nodes are left after %d more", len(left), n)
+		}
+		return nil
+	})
+	t.Logf("gone after %d more", n)
+}

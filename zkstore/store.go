@@ -468,6 +468,7 @@ func (s *Store) keep(c *claim, keep store.Keep) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.keeper.put(kept)
+	s.keeper.sweep.due += sweepShare
 	return nil
 }
 
