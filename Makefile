@@ -87,6 +87,8 @@ soak: deps ## core and memstore SOAKCOUNT (50) times, then all faults at once fo
 	@.bin/testreport -race -run Soak -timeout=0 ./test/faults -soak $(SOAKTIME)
 	@echo "== $(NAMES) names on Redis and on etcd"
 	@.bin/testreport -run ManyNames -timeout=60m -p=1 ./redisstore ./etcdstore -names $(NAMES)
+	@echo "== $(NAMES) names on ZooKeeper"
+	@.bin/testreport -run 'FaultsOfASingleServer/many_names' -timeout=60m ./zkstore -names $(NAMES)
 
 cover: deps ## coverage of all modules, in .bin/cover.html
 	@echo "== coverage, all modules"

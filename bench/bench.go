@@ -62,6 +62,7 @@ var workloads = []struct {
 	{"P6", "what waiting costs the server", (*bench).waitersCost},
 	{"P7", "many leases held", (*bench).manyHeld},
 	{"P9etcd", "etcd: own names, a hot name, hand-off", (*bench).etcd},
+	{"P9zk", "ZooKeeper", (*bench).zookeeper},
 	{"P10", "SQLite, own names", (*bench).sqlite},
 	{"P12", "many names, many waiters", (*bench).growth},
 }

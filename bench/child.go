@@ -109,7 +109,7 @@ func (r errReader) Read([]byte) (int, error) {
 
 // peerByName finds a way to lock for a child.
 func peerByName(name string) (peer, error) {
-	for _, p := range slices.Concat(all, []peer{sqlitePeer}, etcdPeers) {
+	for _, p := range slices.Concat(all, zooTakers, []peer{sqlitePeer}, etcdPeers) {
 		if p.name == name {
 			return p, nil
 		}

@@ -5,10 +5,12 @@ go 1.26.0
 require (
 	github.com/bsm/redislock v0.9.4
 	github.com/go-redsync/redsync/v4 v4.17.0
+	github.com/go-zookeeper/zk v1.0.4
 	github.com/holdfast-lock/holdfast v0.0.0
 	github.com/holdfast-lock/holdfast/etcdstore v0.0.0
 	github.com/holdfast-lock/holdfast/redisstore v0.0.0
 	github.com/holdfast-lock/holdfast/sqlstore v0.0.0-00010101000000-000000000000
+	github.com/holdfast-lock/holdfast/zkstore v0.0.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
 	go.etcd.io/etcd/client/v3 v3.6.14
@@ -49,4 +51,5 @@ replace (
 	github.com/holdfast-lock/holdfast/etcdstore => ../etcdstore
 	github.com/holdfast-lock/holdfast/redisstore => ../redisstore
 	github.com/holdfast-lock/holdfast/sqlstore => ../sqlstore
+	github.com/holdfast-lock/holdfast/zkstore => ../zkstore
 )

@@ -2,6 +2,9 @@ package zkstore
 
 import (
 	"context"
+	"flag"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -90,11 +93,52 @@ func nodes(t testing.TB, conn *zk.Conn, root string) (list []string) {
 }
 
 func TestConformanceOfASingleServer(t *testing.T) {
-	server := servers.StartZooKeeper(t, servers.ZooKeeperOptions{})
-	conform(t, server.Addr())
+	conformApart(t, func() []string { return []string{servers.StartZooKeeper(t, servers.ZooKeeperOptions{}).Addr()} })
 }
 
 func TestConformanceOfThreeServers(t *testing.T) {
-	ensemble := servers.StartZooKeeperEnsemble(t, 3, servers.ZooKeeperOptions{})
-	conform(t, ensemble.Addrs()...)
+	conformApart(t, func() []string { return servers.StartZooKeeperEnsemble(t, 3, servers.ZooKeeperOptions{}).Addrs() })
+}
+
+// apartEnv tells a process that it is to run one test, and on which servers.
+const apartEnv = "HOLDFAST_ZOOKEEPER_SERVERS"
+
+// conformApart runs the suite in a process of its own, because it counts goroutines, and
+// beside other tests, because it waits most of the time.
+func conformApart(t *testing.T, start func() []string) {
+	if addrs := os.Getenv(apartEnv); addrs != "" {
+		conform(t, strings.Split(addrs, ",")...)
+		return
+	}
+	addrs := start() // before the tests that run side by side: it takes the whole machine
+	if testing.CoverMode() != "" {
+		conform(t, addrs...)
+		return
+	}
+	t.Parallel()
+	binary, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), binary, "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=10m")
+	cmd.Env = append(os.Environ(), apartEnv+"="+strings.Join(addrs, ","))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("%v:\n%s", err, out)
+	} else if !strings.Contains(string(out), "--- PASS: "+t.Name()) {
+		t.Errorf("the suite did not run:\n%s", out)
+	}
+}
+
+// parallel is how many tests run at once: most of them wait most of the time.
+const parallel = "8"
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	set := false
+	flag.Visit(func(f *flag.Flag) { set = set || f.Name == "test.parallel" })
+	if !set {
+		flag.Set("test.parallel", parallel)
+	}
+	os.Exit(m.Run())
 }

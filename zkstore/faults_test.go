@@ -54,25 +54,34 @@ func has(id store.ID) func([]byte) bool {
 	return func(b []byte) bool { return bytes.Contains(b, []byte(id.String())) }
 }
 
-// One server for what can happen to its clients, because starting one takes long.
+// One server for what can happen to its clients, because starting one takes long. What
+// happens to servers is in test/faults.
 func TestFaultsOfASingleServer(t *testing.T) {
 	server := servers.StartZooKeeper(t, servers.ZooKeeperOptions{})
+	t.Parallel()
+	t.Run("a server that is restarted keeps locks and tokens", func(t *testing.T) { restarted(t, server, "/restarted") })
 	for i, test := range []struct {
 		name string
 		run  func(t *testing.T, server *servers.ZooKeeper, root string)
 	}{
 		{"a create whose reply was lost is found by its identity", lostReply},
-		{"no node is left by a call that failed or was cancelled", cancelled},
-		{"a node of an earlier session is not relied on", earlierSession},
+		{"go-zookeeper 237: no node is left by a call that failed or was cancelled", cancelled},
+		{"curator 1121: a node of an earlier session is not relied on", earlierSession},
 		{"a node that was taken over outlives the session it came from", takenOver},
 		{"a holder that is cut off knows it before the next is granted", cutOff},
-		{"a server that is restarted keeps locks and tokens", restarted},
 		{"waiters are served in order though others are killed", inOrder},
 		{"nothing is left of many names", manyNames},
 		{"nothing is left of a process that died", died},
 		{"every waiter is told that the work is done", toldDone},
+		{"a renewal in the last moment is true, or refused", lastMoment},
+		{"a call that is sent in the next session leaves nothing", nextSession},
+		{"what a release kept goes after its time", keptForATime},
+		{"what is kept by processes that are gone is removed by others", sweptByOthers},
 	} {
-		t.Run(test.name, func(t *testing.T) { test.run(t, server, fmt.Sprint("/root", i)) })
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			test.run(t, server, fmt.Sprint("/root", i))
+		})
 	}
 }
 
@@ -297,116 +306,6 @@ func restarted(t *testing.T, server *servers.ZooKeeper, root string) {
 	if next := try(t, other, request("a")); !next.Granted() || next.Token <= first.Token+int64(first.Tokens)-1 {
 		t.Errorf("%+v after %+v", next, first)
 	}
-}
-
-// One ensemble for what happens to its servers, because starting one takes long.
-func TestAnEnsembleThatLosesServers(t *testing.T) {
-	ensemble := servers.StartZooKeeperEnsemble(t, 3, servers.ZooKeeperOptions{})
-	url := "zk://" + strings.Join(ensemble.Addrs(), ",") + "?session=20s"
-	token := int64(0)
-	grows := func(t *testing.T, lease *holdfast.Lease) {
-		t.Helper()
-		if lease.Token() <= token {
-			t.Errorf("token %d after %d", lease.Token(), token)
-		}
-		token = lease.Token()
-	}
-	open := func(t *testing.T) *holdfast.Client {
-		t.Helper()
-		c, err := holdfast.Open(bounded(t), url)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
-		return c
-	}
-	retry := holdfast.Retry(holdfast.Every(200 * time.Millisecond))
-
-	t.Run("a lock outlives its leader", func(t *testing.T) {
-		ctx, one, two := bounded(t), open(t), open(t)
-		lease, err := one.Lock(ctx, "a")
-		if err != nil {
-			t.Fatal(err)
-		}
-		grows(t, lease)
-		leader := ensemble.Leader()
-		leader.Kill()
-		start := time.Now()
-		servers.Poll(t, limit, func() error { return lease.Renew(ctx) })
-		t.Logf("renewed %v after the leader died", time.Since(start))
-		if _, err := two.TryLock(ctx, "a"); !errors.Is(err, holdfast.ErrHeld) {
-			t.Errorf("TryLock: %v, want ErrHeld", err)
-		}
-		if err := lease.Unlock(ctx); err != nil {
-			t.Error(err)
-		}
-		next, err := two.Lock(ctx, "a", retry)
-		if err != nil {
-			t.Fatal(err)
-		}
-		grows(t, next)
-		next.Unlock(ctx)
-		ensemble.Restart(leader)
-	})
-	t.Run("a server that hangs is left for another", func(t *testing.T) {
-		ctx := bounded(t)
-		st := openQuick(t, url)
-		defer st.Close()
-		c := holdfast.New(st)
-		defer c.Close()
-		held, err := c.Lock(ctx, "held")
-		if err != nil {
-			t.Fatal(err)
-		}
-		i := slices.IndexFunc(ensemble.Nodes, func(z *servers.ZooKeeper) bool { return z.Addr() == st.conn.Server() })
-		ensemble.Nodes[i].Stop()
-		start := time.Now()
-		lease, err := c.Lock(ctx, "a", retry)
-		took := time.Since(start)
-		ensemble.Nodes[i].Continue()
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Logf("locked %v after the server hung", took)
-		if took > st.SessionTimeout() {
-			t.Errorf("that is longer than a session of %v", st.SessionTimeout())
-		}
-		grows(t, lease)
-		for _, l := range []*holdfast.Lease{lease, held} {
-			if err := l.Unlock(ctx); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	t.Run("a minority grants nothing", func(t *testing.T) {
-		ctx, one := bounded(t), open(t)
-		lease, err := one.Lock(ctx, "a")
-		if err != nil {
-			t.Fatal(err)
-		}
-		grows(t, lease)
-		dead := ensemble.Nodes[:2]
-		for _, node := range dead {
-			node.Kill()
-		}
-		few, cancel := context.WithTimeout(ctx, 5*time.Second)
-		defer cancel()
-		for _, name := range []string{"a", "free"} {
-			if l, err := one.TryLock(few, name); err == nil {
-				t.Errorf("%s is granted without a majority: token %d", name, l.Token())
-			}
-		}
-		if l, err := one.Lock(few, "free", retry); err == nil {
-			t.Errorf("granted without a majority: token %d", l.Token())
-		}
-		ensemble.Restart(dead...)
-		next, err := one.Lock(ctx, "free", retry)
-		if err != nil {
-			t.Fatal(err)
-		}
-		grows(t, next)
-		next.Unlock(ctx)
-	})
 }
 
 // Waiters of many sessions, some of which die at random, are served exactly in the order in

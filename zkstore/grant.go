@@ -113,18 +113,18 @@ func (s *Store) write(c *claim, rec record) (ok bool, err error) {
 // written notes a record that was written.
 func (s *Store) written(c *claim, rec record, stat *zk.Stat) error {
 	s.mu.Lock()
-	mine := stat.EphemeralOwner == s.session
-	if mine {
-		c.rec = rec
+	defer s.mu.Unlock()
+	if stat.EphemeralOwner != s.session {
+		s.drop(c)
+		return errLost
+	}
+	c.rec = rec
+	s.note(c, stat)
+	if other := s.mine[c.key]; other == nil || other == c { // its end came, and came too late
+		s.mine[c.key] = c
 		c.end = time.Now().Add(rec.ttl)
 		s.keeper.put(c)
 	}
-	s.mu.Unlock()
-	if !mine {
-		s.forget(c)
-		return errLost
-	}
-	s.changed(c, stat)
 	return nil
 }
 

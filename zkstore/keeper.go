@@ -6,12 +6,16 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
-
-	"github.com/holdfast-lock/holdfast/store"
 )
 
-// retryAfter is when a node that could not be removed is tried again.
-const retryAfter = time.Second
+const (
+	// retryAfter is when a node that could not be removed is tried again.
+	retryAfter = time.Second
+
+	// lookAfter is the same for what the servers' clock, which is known to some milliseconds,
+	// keeps a little longer.
+	lookAfter = 20 * time.Millisecond
+)
 
 // A keeper ends what nobody renews or asks for, because the session, which lives on for
 // others, does not; and it keeps the session alive while anything is held. It is one
@@ -19,6 +23,7 @@ const retryAfter = time.Second
 type keeper struct {
 	s     *Store
 	heap  claimHeap // with the store's mutex
+	sweep sweep
 	at    time.Time // when it looks again; likewise
 	wake  chan struct{}
 	quit  chan struct{}
@@ -27,6 +32,7 @@ type keeper struct {
 
 func (k *keeper) start(s *Store) {
 	k.s = s
+	k.sweep.begin()
 	k.wake = make(chan struct{}, 1)
 	k.quit = make(chan struct{})
 	k.ended = make(chan struct{})
@@ -69,10 +75,13 @@ func (k *keeper) run() {
 	asking := false
 	for {
 		due, next, busy := k.due(time.Now())
-		for _, c := range due {
-			if !k.end(c) {
+		for _, e := range due {
+			if !k.end(e) {
 				return
 			}
+		}
+		if k.isSweepDue() && !k.await(func() { k.s.sweep() }) { // what fails is for the next
+			return
 		}
 		switch silent := time.Since(asked); {
 		case busy && !asking && silent >= k.s.beat():
@@ -82,7 +91,8 @@ func (k *keeper) run() {
 				answered <- struct{}{}
 			}()
 		case asking && silent > k.s.silence():
-			k.s.dialer.drop() // another server may answer
+			k.s.dialer.drop() // another server may answer, and has as long
+			asked = time.Now()
 		}
 		timer.Reset(next)
 		select {
@@ -96,9 +106,16 @@ func (k *keeper) run() {
 	}
 }
 
+// An ending is a claim whose time is over, with the version of its node at that moment: a
+// renewal that is under way may still be in time, and raises it.
+type ending struct {
+	*claim
+	version int32
+}
+
 // due takes what is over out of the heap, and says when to look again, and whether anything
 // is held or waited for in the session.
-func (k *keeper) due(now time.Time) (due []*claim, next time.Duration, busy bool) {
+func (k *keeper) due(now time.Time) (due []ending, next time.Duration, busy bool) {
 	k.s.mu.Lock()
 	defer k.s.mu.Unlock()
 	for len(k.heap) > 0 && !k.heap[0].end.After(now) {
@@ -107,7 +124,7 @@ func (k *keeper) due(now time.Time) (due []*claim, next time.Duration, busy bool
 		if k.s.mine[c.key] == c {
 			delete(k.s.mine, c.key) // from here on nobody can renew it
 		}
-		due = append(due, c)
+		due = append(due, ending{c, c.version})
 	}
 	next, busy = time.Hour, len(k.s.mine) > 0
 	if len(k.heap) > 0 {
@@ -121,43 +138,91 @@ func (k *keeper) due(now time.Time) (due []*claim, next time.Duration, busy bool
 }
 
 // end removes a node whose time is over. It is false when the keeper has to end.
-func (k *keeper) end(c *claim) bool {
-	done := make(chan error, 1)
-	go func() { done <- k.s.expire(c) }()
+func (k *keeper) end(e ending) bool {
+	var err error
+	if !k.await(func() { err = k.s.expire(e) }) {
+		return false
+	}
+	if err != nil {
+		k.again(e.claim, err)
+	}
+	return true
+}
+
+// await waits until something is done. It is false when the keeper has to end.
+func (k *keeper) await(do func()) bool {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		do()
+	}()
 	select {
-	case err := <-done:
-		if err != nil {
-			c.end = time.Now().Add(retryAfter)
-			k.s.mu.Lock()
-			k.put(c)
-			k.s.mu.Unlock()
-		}
+	case <-done:
 		return true
 	case <-k.quit:
 		return false
 	}
 }
 
-// expire removes the node of a claim, unless another session has taken it over.
-func (s *Store) expire(c *claim) error {
-	if !c.kept {
-		found, stat, err := s.conn.Exists(c.path())
-		if err != nil || !found {
-			return err
-		}
-		if stat.EphemeralOwner != s.currentSession() {
-			return nil
-		}
-	} else if c.rec.state == store.Done {
-		// Another may be in its place.
-		_, err := s.lookAt(c.parent)
+func (k *keeper) isSweepDue() bool {
+	k.s.mu.Lock()
+	defer k.s.mu.Unlock()
+	if k.sweep.due < sweepBatch {
+		return false
+	}
+	k.sweep.due -= sweepBatch
+	return true
+}
+
+// again lets a claim that could not be ended come later, unless it was renewed meanwhile.
+func (k *keeper) again(c *claim, err error) {
+	k.s.mu.Lock()
+	defer k.s.mu.Unlock()
+	if c.index >= 0 {
+		return
+	}
+	after := retryAfter
+	if errors.Is(err, errTooEarly) {
+		after = lookAfter
+	}
+	c.end = time.Now().Add(after)
+	k.put(c)
+}
+
+// expire removes the node of a claim, unless it was renewed in the last moment, or another
+// session has taken it over.
+func (s *Store) expire(e ending) error {
+	c := e.claim
+	if c.kept {
+		return s.expireKept(c)
+	}
+	found, stat, err := s.conn.Exists(c.path())
+	if err != nil || !found || stat.EphemeralOwner != s.currentSession() {
 		return err
 	}
-	err := s.removeNode(c.parent, c.node, c.crowd)
-	if errors.Is(err, zk.ErrNoNode) {
+	err = s.removeNode(c.parent, c.node, e.version, c.crowd)
+	if errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrBadVersion) {
 		return nil
 	}
 	return err
+}
+
+var errTooEarly = errors.New("by the clock of the servers its time is not over yet")
+
+// expireKept removes what a release kept. A look does that if the servers' clock says so.
+func (s *Store) expireKept(c *claim) error {
+	q, err := s.lookAt(c.parent)
+	if err != nil || q == nil {
+		return err
+	}
+	if len(q.nodes) == 0 {
+		s.conn.Delete(c.parent, -1) // fails if somebody comes
+		return nil
+	}
+	if i := q.find(c.id); i >= 0 && q.nodes[i].kept {
+		return errTooEarly
+	}
+	return nil
 }
 
 // A claimHeap has what ends first on top.

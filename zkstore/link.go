@@ -47,7 +47,7 @@ type link struct {
 	in    *bufio.Reader
 	rest  []byte // of the packet that is being read
 	frame []byte
-	begun bool
+	begun bool // with the first reply; nothing but the first packet is sent before
 	store *Store
 
 	mu     sync.Mutex
@@ -60,8 +60,8 @@ func newLink(conn net.Conn, s *Store) *link {
 
 // Write is called with one packet at a time.
 func (l *link) Write(p []byte) (int, error) {
-	const path = 16 // behind its length; the last byte of these requests asks for a watch
-	if len(p) > path {
+	const path = 16               // behind its length; the last byte of these requests asks for a watch
+	if l.begun && len(p) > path { // the first packet is no request, and looks like any
 		switch op := binary.BigEndian.Uint32(p[8:]); op {
 		case opMulti:
 			l.mu.Lock()
@@ -93,10 +93,11 @@ func (l *link) next() error {
 	if _, err := io.ReadFull(l.in, size[:]); err != nil {
 		return err
 	}
-	n := int(binary.BigEndian.Uint32(size[:]))
-	if n > maxFrame {
+	length := binary.BigEndian.Uint32(size[:])
+	if length > maxFrame {
 		return io.ErrUnexpectedEOF
 	}
+	n := int(length)
 	if cap(l.frame) < n+4 {
 		l.frame = make([]byte, n+4)
 	}

@@ -20,7 +20,7 @@ func (s *Store) place(name string) (parent, bucket string) {
 		h = (h ^ uint32(name[i])) * 16777619
 	}
 	h %= buckets
-	bucket = s.root + "/" + hexDigits[h>>4:h>>4+1] + hexDigits[h&15:h&15+1]
+	bucket = s.root + "/" + hexDigits[h>>4:h>>4+1] + hexDigits[h&15:h&15+1] // as %02x
 	return bucket + "/" + encode(name), bucket
 }
 

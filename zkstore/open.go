@@ -97,7 +97,7 @@ func openWith(ctx context.Context, u *store.URL, heartbeat time.Duration) (*Stor
 		root: a.root, heartbeat: heartbeat, acl: zk.WorldACL(zk.PermAll),
 		slots: make(chan struct{}, slots),
 		done:  make(chan struct{}), ready: make(chan struct{}), lost: make(chan struct{}),
-		mine: make(map[key]*claim), busy: make(map[key]chan struct{}), watches: make(map[watchKey]chan struct{}),
+		mine: make(map[key]*claim), busy: make(map[key]chan struct{}), watches: make(map[watchKey]*watch),
 	}
 	s.timeout.Store(int64(a.session))
 	if u.User != "" {

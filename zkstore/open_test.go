@@ -73,6 +73,7 @@ func pair(ctx context.Context, c *holdfast.Client, name string) error {
 
 func TestNodesBelongToTheUserOfTheURL(t *testing.T) {
 	server := servers.StartZooKeeper(t, servers.ZooKeeperOptions{})
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	owner, err := holdfast.Open(ctx, "zk://app:secret@"+server.Addr()+"/deep/root")
@@ -105,6 +106,7 @@ func TestNodesBelongToTheUserOfTheURL(t *testing.T) {
 
 func TestTheTTLIsBoundedByTheSessionAsGranted(t *testing.T) {
 	server := servers.StartZooKeeper(t, servers.ZooKeeperOptions{Config: []string{"maxSessionTimeout=5000"}})
+	t.Parallel()
 	s := openQuick(t, "zk://"+server.Addr())
 	defer s.Close()
 	if got := s.SessionTimeout(); got != 5*time.Second {

@@ -200,7 +200,7 @@ func (s *Store) join(q *queue, req *store.Request) (answer store.Answer, ok bool
 	}
 	c := &claim{key: key{req.Name, req.ID}, parent: q.parent, node: path[len(q.parent)+1:], rec: rec, index: -1}
 	c.end = time.Now().Add(s.heartbeat)
-	return answer, false, s.adopt(c, session) // and look again
+	return answer, false, s.adoptNew(c, session) // and look again
 }
 
 // besideHolder reports whether a request fits beside the only ones there, which is not seen

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/go-zookeeper/zk"
 
@@ -29,35 +28,25 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 		var single []int
 		b := batch{s: s}
 		for i := range grants {
-			g := &grants[i]
-			c := s.claimOf(key{g.Name, g.ID})
-			if c == nil || !s.plain(c, g) {
-				single = append(single, i)
-				continue
-			}
-			if b.full(c) {
+			if b.full() {
 				single = append(single, b.send(outcomes)...)
 			}
-			b.add(i, c, s.ttl(g.TTL))
+			if !b.add(i, &grants[i]) {
+				single = append(single, i)
+			}
 		}
 		single = append(single, b.send(outcomes)...)
 		return outcomes, s.renewEach(ctx, grants, outcomes, single)
 	})
 }
 
-// plain reports that a renewal changes nothing but the time.
-func (s *Store) plain(c *claim, g *store.Renewal) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return c.rec.granted && g.Tokens == 0 && g.Mode == c.rec.mode && s.base.known && g.Floor-c.mzxid <= s.base.value
-}
-
-// A batch is renewals in one transaction.
+// A batch is renewals in one transaction, which change nothing but the time.
 type batch struct {
 	s     *Store
 	ops   []any
 	items []batchItem
 	bytes int
+	sent  chan struct{} // closed then: nothing else is done under these identities meanwhile
 }
 
 type batchItem struct {
@@ -66,19 +55,29 @@ type batchItem struct {
 	rec record
 }
 
-func (b *batch) full(c *claim) bool {
-	return len(b.items) >= batchOps || b.bytes > batchBytes
-}
+func (b *batch) full() bool { return len(b.items) >= batchOps || b.bytes > batchBytes }
 
-func (b *batch) add(i int, c *claim, ttl time.Duration) {
-	b.s.mu.Lock()
-	rec, version := c.rec, c.version
-	b.s.mu.Unlock()
-	rec.ttl = ttl
+// add is false if a grant needs more than a batch does, or is in use.
+func (b *batch) add(i int, g *store.Renewal) bool {
+	s, k := b.s, key{g.Name, g.ID}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.mine[k]
+	if c == nil || s.busy[k] != nil || !c.rec.granted || g.Tokens != 0 || g.Mode != c.rec.mode ||
+		!s.base.known || g.Floor-c.mzxid > s.base.value {
+		return false
+	}
+	if b.sent == nil {
+		b.sent = make(chan struct{})
+	}
+	s.busy[k] = b.sent
+	rec := c.rec
+	rec.ttl = s.ttl(g.TTL)
 	data := rec.encode()
-	b.ops = append(b.ops, &zk.SetDataRequest{Path: c.path(), Data: data, Version: version})
+	b.ops = append(b.ops, &zk.SetDataRequest{Path: c.path(), Data: data, Version: c.version})
 	b.items = append(b.items, batchItem{i, c, rec})
 	b.bytes += len(data) + len(c.path()) + 32
+	return true
 }
 
 // send makes the transaction, and returns those that have to be renewed one by one because
@@ -95,7 +94,13 @@ func (b *batch) send(outcomes []store.Renewed) (single []int) {
 		}
 		outcomes[item.i] = store.Renewed{Status: store.Extended, TTL: item.rec.ttl}
 	}
-	b.ops, b.items, b.bytes = nil, nil, 0
+	b.s.mu.Lock()
+	for _, item := range b.items {
+		delete(b.s.busy, item.c.key)
+	}
+	b.s.mu.Unlock()
+	close(b.sent)
+	b.ops, b.items, b.bytes, b.sent = nil, nil, 0, nil
 	return single
 }
 

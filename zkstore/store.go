@@ -23,6 +23,8 @@ const (
 	// several times in it.
 	minTTL = 100 * time.Millisecond
 
+	anyVersion = -1
+
 	// looks bounds how often one attempt looks again because others came or went meanwhile.
 	looks = 10
 )
@@ -57,7 +59,7 @@ type Store struct {
 	lost    chan struct{} // closed when the session has ended
 	mine    map[key]*claim
 	busy    map[key]chan struct{}
-	watches map[watchKey]chan struct{}
+	watches map[watchKey]*watch
 	base    base
 	clock   clock
 }
@@ -69,7 +71,7 @@ type key struct {
 }
 
 // A claim is a node of this handle's own session: a waiter, or a grant. It is changed with
-// the mutex held, by whoever holds its key, or by Renew.
+// the mutex held, by whoever has its key busy: see hold.
 type claim struct {
 	key
 	parent  string
@@ -78,8 +80,9 @@ type claim struct {
 	version int32
 	mzxid   int64 // of the last change that is known
 	mtime   int64
-	crowd   bool // others were seen beside it
-	kept    bool // by a release: to be removed at its end
+	crowd   bool      // others were seen beside it
+	since   time.Time // of its first grant here
+	kept    bool      // by a release: to be removed at its end
 
 	turn   <-chan struct{} // of a waiter: the one in front has changed
 	closes <-chan struct{} // of a waiter: the name was closed as done
@@ -157,15 +160,37 @@ func (s *Store) adopt(c *claim, session int64) error {
 	if session != s.session || session == 0 {
 		return errLost
 	}
+	if old := s.mine[c.key]; old != nil && old != c {
+		s.keeper.remove(old)
+	}
 	s.mine[c.key] = c
 	s.keeper.put(c)
 	return nil
+}
+
+// adoptNew notes a node that was just made. If the session has ended meanwhile, the node may
+// be in the next one all the same, which is the library's way with what it had not sent yet:
+// it is removed, since nobody would end it.
+func (s *Store) adoptNew(c *claim, session int64) error {
+	err := s.adopt(c, session)
+	if err == nil {
+		return nil
+	}
+	if failed := s.removeNode(c.parent, c.node, anyVersion, false); failed != nil && !errors.Is(failed, zk.ErrNoNode) {
+		return errors.Join(err, failed)
+	}
+	return err
 }
 
 // forget drops a claim whose node is gone.
 func (s *Store) forget(c *claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.drop(c)
+}
+
+// drop is forget for who has the mutex.
+func (s *Store) drop(c *claim) {
 	if s.mine[c.key] == c {
 		delete(s.mine, c.key)
 	}
@@ -272,8 +297,9 @@ func (s *Store) takeFree(req *store.Request) (answer store.Answer, ok bool, err 
 		return answer, false, err
 	}
 	s.changed(c, &stat)
-	c.end = time.Now().Add(req.TTL)
-	if err := s.adopt(c, session); err != nil {
+	c.since = time.Now()
+	c.end = c.since.Add(req.TTL)
+	if err := s.adoptNew(c, session); err != nil {
 		return answer, false, err
 	}
 	answer, err = s.granted(c, req, added, 0)
@@ -306,6 +332,11 @@ func (s *Store) ensure(path string) error {
 func (s *Store) changed(c *claim, stat *zk.Stat) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.note(c, stat)
+}
+
+// note is changed for who has the mutex.
+func (s *Store) note(c *claim, stat *zk.Stat) {
 	c.version, c.mzxid, c.mtime = stat.Version, stat.Mzxid, stat.Mtime
 	if c.rec.granted {
 		c.rec.settle(stat)
@@ -342,16 +373,24 @@ func (s *Store) leaveOthers(name string, id store.ID) error {
 		if n.id != id || n.kept && n.rec.state != store.Held {
 			continue
 		}
-		if err := s.removeNode(q.parent, n.name, len(q.nodes) > 1); err != nil && !errors.Is(err, zk.ErrNoNode) {
+		if err := s.removeNode(q.parent, n.name, anyVersion, len(q.nodes) > 1); err != nil && !errors.Is(err, zk.ErrNoNode) {
 			return err
 		}
 	}
 	return nil
 }
 
-// remove deletes the node of a claim.
+// brief is how long a lock is held that most likely nobody has come to wait for.
+const brief = time.Millisecond
+
+// remove deletes the node of a claim. To try it together with the parent costs whoever waits
+// a round trip more: so that is for locks that were held briefly.
 func (s *Store) remove(c *claim) error {
-	err := s.removeNode(c.parent, c.node, c.crowd)
+	long := !c.crowd && time.Since(c.since) > brief
+	err := s.removeNode(c.parent, c.node, anyVersion, c.crowd || long)
+	if err == nil && long {
+		s.conn.Delete(c.parent, -1) // fails if there are others; else it is an empty container
+	}
 	if err == nil || errors.Is(err, zk.ErrNoNode) {
 		s.forget(c)
 	}
@@ -360,15 +399,15 @@ func (s *Store) remove(c *claim) error {
 
 // removeNode deletes a node, and its parent if it is the last: a name that nobody uses leaves
 // nothing. The path has the identity in it, so that no other can be hit.
-func (s *Store) removeNode(parent, node string, crowd bool) error {
+func (s *Store) removeNode(parent, node string, version int32, crowd bool) error {
 	path := parent + "/" + node
 	if !crowd {
-		_, err := s.conn.Multi(&zk.DeleteRequest{Path: path, Version: -1}, &zk.DeleteRequest{Path: parent, Version: -1})
+		_, err := s.conn.Multi(&zk.DeleteRequest{Path: path, Version: version}, &zk.DeleteRequest{Path: parent, Version: -1})
 		if !errors.Is(err, zk.ErrNotEmpty) {
 			return err
 		}
 	}
-	return s.conn.Delete(path, -1)
+	return s.conn.Delete(path, version)
 }
 
 // Release ends a grant or closes its name for a time: see store.Store.
@@ -429,6 +468,7 @@ func (s *Store) keep(c *claim, keep store.Keep) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.keeper.put(kept)
+	s.keeper.sweep.due += sweepShare
 	return nil
 }
 
@@ -526,7 +566,7 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 				return struct{}{}, store.ErrNotHeld
 			}
 		}
-		err = s.removeNode(q.parent, n.name, len(q.nodes) > 1)
+		err = s.removeNode(q.parent, n.name, anyVersion, len(q.nodes) > 1)
 		if errors.Is(err, zk.ErrNoNode) {
 			err = store.ErrNotHeld
 		}
@@ -566,14 +606,15 @@ func (s *Store) Close() error {
 // leaveGrants makes the grants of this session nodes that outlive it, until their TTL is over.
 func (s *Store) leaveGrants() bool {
 	s.mu.Lock()
-	var grants []*claim
+	var grants []claim
 	for _, c := range s.mine {
 		if c.rec.granted {
-			grants = append(grants, c)
+			grants = append(grants, *c)
 		}
 	}
 	s.mu.Unlock()
-	for _, c := range grants {
+	for i := range grants {
+		c := &grants[i]
 		rec := c.rec
 		rec.ttl = max(time.Millisecond, time.Until(c.end))
 		_, err := s.conn.Multi(

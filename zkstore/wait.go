@@ -22,33 +22,44 @@ type watchKey struct {
 	kind watchKind
 }
 
+// A watch is one that a server has, or is about to have.
+type watch struct {
+	fired chan struct{}
+	set   bool // the server has it
+}
+
 // watch returns a channel that is closed when a node changes or ends, or the connection does,
-// or nil if it does not exist. All who watch one node share a watch.
+// or nil if it does not exist. All who watch one node share a watch, once it is set.
 func (s *Store) watch(path string, kind watchKind) (<-chan struct{}, error) {
 	k := watchKey{path, kind}
 	s.mu.Lock()
-	if w := s.watches[k]; w != nil {
-		s.mu.Unlock()
-		return w, nil
+	w := s.watches[k]
+	if w == nil { // before the question, so that no event is missed
+		w = &watch{fired: make(chan struct{})}
+		s.watches[k] = w
 	}
-	w := make(chan struct{}) // before the question, so that no event is missed
-	s.watches[k] = w
+	set := w.set
 	s.mu.Unlock()
+	if set {
+		return w.fired, nil
+	}
 	var err error
 	if kind == watchEnd {
 		_, _, err = s.conn.Children(path)
 	} else {
 		_, _, err = s.conn.Get(path)
 	}
+	s.mu.Lock()
 	if err != nil {
-		s.mu.Lock()
 		s.fire(k)
-		s.mu.Unlock()
+	} else {
+		w.set = true // or has fired
 	}
+	s.mu.Unlock()
 	if errors.Is(err, zk.ErrNoNode) {
 		return nil, nil
 	}
-	return w, err
+	return w.fired, err
 }
 
 // isWatched reports whether a request is to set a watch: see link.
@@ -65,7 +76,7 @@ func (s *Store) isWatched(op uint32, path string) bool {
 // fire ends a watch. It needs the mutex.
 func (s *Store) fire(k watchKey) {
 	if w := s.watches[k]; w != nil {
-		close(w)
+		close(w.fired)
 		delete(s.watches, k)
 	}
 }

@@ -32,6 +32,10 @@ const (
 type ZooKeeperOptions struct {
 	Config []string // further lines of zoo.cfg
 	Java   []string // further options of the Java machine
+
+	// Route, if set, returns the address by which a server of an ensemble, by its index,
+	// reaches a port of another. It is asked when the ensemble is prepared.
+	Route func(from, to int, addr string) string
 }
 
 // A ZooKeeper is one server, alone or of an ensemble.
@@ -59,14 +63,21 @@ func StartZooKeeper(t testing.TB, opts ZooKeeperOptions) *ZooKeeper {
 func StartZooKeeperEnsemble(t testing.TB, n int, opts ZooKeeperOptions) *ZooKeeperEnsemble {
 	t.Helper()
 	e := &ZooKeeperEnsemble{t: t}
-	var peers []string
-	client := make([]int, n)
-	for i := range n {
-		client[i] = ports.Reserve(t)
-		peers = append(peers, fmt.Sprintf("server.%d=127.0.0.1:%d:%d", i+1, ports.Reserve(t), ports.Reserve(t)))
+	type peer struct{ quorum, election string } // addresses
+	all := make([]peer, n)
+	for i := range all {
+		all[i] = peer{ports.Addr(ports.Reserve(t)), ports.Addr(ports.Reserve(t))}
 	}
 	for i := range n {
-		e.Nodes = append(e.Nodes, newZooKeeper(t, client[i], i+1, peers, opts))
+		var lines []string
+		for j, p := range all {
+			if opts.Route != nil && i != j {
+				p = peer{opts.Route(i, j, p.quorum), opts.Route(i, j, p.election)}
+			}
+			_, election, _ := strings.Cut(p.election, ":")
+			lines = append(lines, fmt.Sprintf("server.%d=%s:%s", j+1, p.quorum, election))
+		}
+		e.Nodes = append(e.Nodes, newZooKeeper(t, ports.Reserve(t), i+1, lines, opts))
 	}
 	e.Restart(e.Nodes...)
 	return e

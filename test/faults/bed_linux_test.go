@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -46,7 +47,8 @@ type bed struct {
 	url   string
 	nodes []*servers.Redis
 	group *servers.SentinelGroup // nil if it is a single server
-	etcd  *servers.EtcdCluster   // nil if it is Redis
+	etcd  *servers.EtcdCluster   // instead of all Redis
+	zoo   *zoo                   // instead of all Redis
 
 	dialled sync.Map // from a client to the function that ends its connection
 }
@@ -81,6 +83,15 @@ func onRedis(t *testing.T, test func(t *testing.T, b *bed)) {
 	t.Run("Sentinel", func(t *testing.T) {
 		t.Parallel()
 		test(t, sentinel(t, servers.RedisOptions{}))
+	})
+}
+
+// onAll is onEach with ZooKeeper, for what can happen to clients of any store.
+func onAll(t *testing.T, test func(t *testing.T, b *bed)) {
+	onEach(t, test)
+	t.Run("ZooKeeper", func(t *testing.T) {
+		t.Parallel()
+		test(t, zookeeper(t))
 	})
 }
 
@@ -171,6 +182,9 @@ func (b *bed) openBy(opts ...holdfast.Option) (*holdfast.Client, wires) {
 	if b.etcd != nil {
 		return b.openEtcdBy(opts...)
 	}
+	if b.zoo != nil {
+		return b.zoo.openBy(b.t, opts...)
+	}
 	if b.group == nil {
 		p := faultproxy.Start(b.t, b.nodes[0].Addr())
 		return openURL(b.t, "redis://"+p.Addr(), opts...), wires{p}
@@ -229,11 +243,11 @@ func (w wires) lose() {
 	w.heal()
 }
 
-// mentions matches requests that have a lock's key in them.
+// mentions matches requests that have a lock's key in them, or its node.
 func mentions(name string) func([]byte) bool {
+	texts := [][]byte{[]byte("holdfast:lock:" + name + "\r\n"), []byte("holdfast/lock/" + name + "\t"), []byte("/" + name + "/")}
 	return func(b []byte) bool {
-		text := string(b)
-		return strings.Contains(text, "holdfast:lock:"+name+"\r\n") || strings.Contains(text, "holdfast/lock/"+name+"\t")
+		return slices.ContainsFunc(texts, func(text []byte) bool { return bytes.Contains(b, text) })
 	}
 }
 
@@ -270,10 +284,20 @@ func (b *bed) queued(c *holdfast.Client, name string, n int) {
 	})
 }
 
-// warmUp makes the primary of Redis know the scripts, so that the next request is one round
-// trip.
+// warmUp makes the next request for the lock "n" one round trip: the primary knows the
+// scripts, or the node's parents are there.
 func (b *bed) warmUp(c *holdfast.Client) {
 	b.t.Helper()
+	if b.zoo != nil {
+		lease, err := c.Lock(b.t.Context(), "n")
+		if err == nil {
+			err = lease.Unlock(b.t.Context())
+		}
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		return
+	}
 	const plain = 4 // two ways to a lock, a renewal and a release
 	eventually(b.t, "the scripts are known", func() error {
 		lease, err := c.Lock(b.t.Context(), "warm-up")
@@ -303,6 +327,9 @@ func (b *bed) clean(most time.Duration, clients ...*holdfast.Client) {
 	within(b.t, most, "K: nothing is left on the servers", func() error {
 		if b.etcd != nil {
 			return b.leftOnEtcd()
+		}
+		if b.zoo != nil {
+			return b.zoo.left(b.t)
 		}
 		for _, node := range b.nodes {
 			if !node.Running() {

@@ -12,7 +12,7 @@ import (
 
 func TestTheLockOfAKilledHolderIsFreeAfterItsTTL(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, b *bed) {
+	onAll(t, func(t *testing.T, b *bed) {
 		h := new(History)
 		holder := spawn(t, h, order{Role: "hold", URLs: []string{b.url}, Names: []string{"n"}, TTL: shortTTL, Who: "killed"}, nil)
 		holder.hear("held")
@@ -28,7 +28,7 @@ func TestTheLockOfAKilledHolderIsFreeAfterItsTTL(t *testing.T) {
 
 func TestTheLateWriteOfAStoppedHolderIsRefused(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, b *bed) {
+	onAll(t, func(t *testing.T, b *bed) {
 		h, resource := new(History), startShared(t)
 		holder := spawn(t, h, order{Role: "hold", URLs: []string{b.url}, Resource: resource.Addr(), Names: []string{"n"}, TTL: shortTTL, Who: "stopped"}, nil)
 		holder.hear("held")
@@ -71,7 +71,7 @@ func TestAHolderThatIsCutOffKnowsBeforeTheNextIsGranted(t *testing.T) {
 	}{{"connections hang", wires.hold}, {"connections end", wires.cut}} {
 		t.Run(fault.name, func(t *testing.T) {
 			t.Parallel()
-			onEach(t, func(t *testing.T, b *bed) {
+			onAll(t, func(t *testing.T, b *bed) {
 				h := new(History)
 				cutOff, w := b.openBy()
 				other := b.open()
@@ -112,7 +112,7 @@ func renewed(h *held) func() error {
 
 func TestAGrantWhoseReplyIsLostIsTheSameWhenAskedAgain(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, b *bed) {
+	onAll(t, func(t *testing.T, b *bed) {
 		h := new(History)
 		client, w := b.openBy()
 		b.warmUp(client)
@@ -160,7 +160,7 @@ func storedToken(t testing.TB, b *bed, name string) int64 {
 
 func TestARenewalWhoseReplyIsLostIsNotALostLock(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, b *bed) {
+	onAll(t, func(t *testing.T, b *bed) {
 		h := new(History)
 		client, w := b.openBy()
 		b.warmUp(client)
@@ -186,7 +186,7 @@ func TestARenewalWhoseReplyIsLostIsNotALostLock(t *testing.T) {
 
 func TestAReleaseWhoseReplyIsLostIsARelease(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, b *bed) {
+	onAll(t, func(t *testing.T, b *bed) {
 		h := new(History)
 		client, w := b.openBy()
 		other := b.open()

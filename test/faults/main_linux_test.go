@@ -31,6 +31,7 @@ func TestMain(m *testing.M) {
 		flag.Set("test.parallel", parallel)
 	}
 	code := m.Run()
+	process.end()
 	if err := noGoroutines(); err != nil && code == 0 {
 		fmt.Println(err)
 		code = 1
@@ -51,7 +52,8 @@ func noGoroutines() error {
 		stacks := make([]byte, 16<<20)
 		stacks = stacks[:runtime.Stack(stacks, true)]
 		left = Leftover(string(stacks), "holdfast.(*", "holdfast/store", "holdfast/redisstore", "holdfast/internal/redis.", "redis/rueidis",
-			"holdfast/etcdstore", "google.golang.org/grpc")
+			"holdfast/etcdstore", "google.golang.org/grpc",
+			"holdfast/zkstore", "go-zookeeper/zk.")
 		if len(left) == 0 {
 			return nil
 		}

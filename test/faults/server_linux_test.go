@@ -255,8 +255,8 @@ func addOnceFor(ctx context.Context, h *History, c *holdfast.Client, resource *c
 		}
 		err = resource.add(lease.Token())
 		lease.believes()
-		// An unlock may fail for as long as the lease has; then the lock is free anyway.
-		if unlockErr := lease.unlock(ctx); unlockErr != nil && !errors.Is(unlockErr, holdfast.ErrLost) && time.Now().Before(lease.Deadline()) {
+		// If the store is away it is released later, in the background, or ends by itself.
+		if unlockErr := lease.unlock(ctx); unlockErr != nil && !errors.Is(unlockErr, holdfast.ErrLost) && !errors.Is(unlockErr, holdfast.ErrUnavailable) {
 			return unlockErr
 		}
 		if err == nil {

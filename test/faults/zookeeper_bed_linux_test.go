@@ -1,0 +1,155 @@
+package faults
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/faultproxy"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	_ "github.com/holdfast-lock/holdfast/zkstore"
+)
+
+// zooSession is the timeout of sessions: what others wait for if a process dies. It covers
+// leases of three times shortTTL.
+const zooSession = 8 * time.Second
+
+// longSession outlives elections on a busy machine.
+const longSession = 30 * time.Second
+
+// A zoo is the part of an ensemble that one test uses: a root of its own.
+type zoo struct {
+	*servers.ZooKeeperEnsemble
+	root    string
+	session time.Duration
+}
+
+// lifetime is a testing.TB that lasts as long as the process: three servers take too long to
+// start for each test to have its own, and most tests do nothing to them.
+type lifetime struct {
+	testing.TB // the methods that nobody calls
+	cleanups   []func()
+}
+
+func (l *lifetime) Helper()                    {}
+func (l *lifetime) Failed() bool               { return false }
+func (l *lifetime) Cleanup(f func())           { l.cleanups = append(l.cleanups, f) }
+func (l *lifetime) Logf(text string, a ...any) { fmt.Printf(text+"\n", a...) }
+func (l *lifetime) Fatal(a ...any)             { panic(fmt.Sprint(a...)) }
+
+func (l *lifetime) Fatalf(text string, a ...any) { panic(fmt.Sprintf(text, a...)) }
+
+func (l *lifetime) TempDir() string {
+	dir, err := os.MkdirTemp("", "holdfast-faults-")
+	if err != nil {
+		l.Fatal(err)
+	}
+	l.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+func (l *lifetime) end() {
+	for i := len(l.cleanups) - 1; i >= 0; i-- {
+		l.cleanups[i]()
+	}
+}
+
+var (
+	process lifetime
+	zoos    atomic.Int64
+
+	sharedZoo = sync.OnceValue(func() *servers.ZooKeeperEnsemble {
+		return servers.StartZooKeeperEnsemble(&process, 3, quietZoo)
+	})
+
+	// quietZoo never removes empty containers, which are in no test's way but would make some
+	// requests need a second attempt.
+	quietZoo = servers.ZooKeeperOptions{Java: []string{"-Dznode.container.checkIntervalMs=3600000"}}
+)
+
+// zookeeper is a root on the servers that all tests share.
+func zookeeper(t testing.TB) *bed { return zooBed(t, sharedZoo(), zooSession) }
+
+func zooBed(t testing.TB, e *servers.ZooKeeperEnsemble, session time.Duration) *bed {
+	z := &zoo{e, fmt.Sprint("/test", zoos.Add(1)), session}
+	return &bed{t: t, url: z.url(e.Addrs()...), zoo: z}
+}
+
+func (z *zoo) url(addrs ...string) string {
+	return fmt.Sprintf("zk://%s%s?session=%v", strings.Join(addrs, ","), z.root, z.session)
+}
+
+// openBy is that of a bed.
+func (z *zoo) openBy(t testing.TB, opts ...holdfast.Option) (*holdfast.Client, wires) {
+	t.Helper()
+	var w wires
+	var addrs []string
+	for _, addr := range z.Addrs() {
+		p := faultproxy.Start(t, addr)
+		w, addrs = append(w, p), append(addrs, p.Addr())
+	}
+	return openURL(t, z.url(addrs...), opts...), w
+}
+
+// left is an error that names what is below the root, other than empty containers.
+func (z *zoo) left(t testing.TB) error {
+	conn := z.connect(t)
+	defer conn.Close()
+	if _, err := conn.Sync(z.root); err != nil {
+		return err
+	}
+	var list []string
+	children := func(path string) []string {
+		names, _, err := conn.Children(path)
+		if err != nil && !errors.Is(err, zk.ErrNoNode) {
+			list = append(list, err.Error())
+		}
+		return names
+	}
+	for _, bucket := range children(z.root) {
+		for _, name := range children(z.root + "/" + bucket) {
+			path := z.root + "/" + bucket + "/" + name
+			list = append(list, path)
+			for _, node := range children(path) {
+				list = append(list, path+"/"+node)
+			}
+		}
+	}
+	if len(list) > 0 {
+		return fmt.Errorf("nodes: %v", list)
+	}
+	return nil
+}
+
+type silent struct{}
+
+func (silent) Printf(string, ...any) {}
+
+// connect opens a connection of the library, for a test's own questions.
+func (z *zoo) connect(t testing.TB) *zk.Conn {
+	t.Helper()
+	conn, events, err := zk.Connect(z.Addrs(), time.Minute, zk.WithLogger(silent{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := time.After(limit)
+	for {
+		select {
+		case e := <-events:
+			if e.State == zk.StateHasSession {
+				return conn
+			}
+		case <-late:
+			conn.Close()
+			t.Fatal("no session")
+		}
+	}
+}

@@ -1,0 +1,437 @@
+package faults
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/faultproxy"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+)
+
+var patient = holdfast.Retry(holdfast.Every(50 * time.Millisecond))
+
+// A divided ensemble is one whose servers reach each other by proxies.
+type divided struct {
+	*servers.ZooKeeperEnsemble
+	ways map[[2]int]wires // from one to another, by index
+}
+
+func startDivided(t testing.TB) *divided {
+	t.Helper()
+	d := &divided{ways: make(map[[2]int]wires)}
+	opts := quietZoo
+	opts.Route = func(from, to int, addr string) string {
+		p := faultproxy.Start(t, addr)
+		way := [2]int{from, to}
+		d.ways[way] = append(d.ways[way], p)
+		return p.Addr()
+	}
+	d.ZooKeeperEnsemble = servers.StartZooKeeperEnsemble(t, 3, opts)
+	return d
+}
+
+// around is all ways between a server and the others.
+func (d *divided) around(z *servers.ZooKeeper) (w wires) {
+	for way, proxies := range d.ways {
+		if d.Nodes[way[0]] == z || d.Nodes[way[1]] == z {
+			w = append(w, proxies...)
+		}
+	}
+	return w
+}
+
+// kill kills a server, and refuses connections to it: a proxy alone would keep them waiting.
+func (d *divided) kill(z *servers.ZooKeeper) {
+	z.Kill()
+	d.around(z).cut()
+}
+
+// revive starts servers again.
+func (d *divided) revive(nodes ...*servers.ZooKeeper) {
+	for _, z := range nodes {
+		d.around(z).heal()
+	}
+	d.Restart(nodes...)
+}
+
+// serve waits until all servers do.
+func (d *divided) serve(t testing.TB) {
+	t.Helper()
+	for _, z := range d.Nodes {
+		eventually(t, "all servers serve", func() error {
+			_, err := z.Mode()
+			return err
+		})
+	}
+}
+
+// One ensemble for all that happens to servers, since starting it takes long. One test after
+// the other, each of which leaves all of them alive.
+func TestZooKeeperWhoseServersFail(t *testing.T) {
+	t.Parallel()
+	d := startDivided(t)
+	for _, test := range []struct {
+		name    string
+		session time.Duration
+		run     func(t *testing.T, d *divided, b *bed)
+	}{
+		{"the leader is killed", longSession, leaderKilled},
+		{"all are restarted with their data", longSession, allRestarted},
+		{"all hang beyond the TTL", zooSession, allHang},
+		{"one hangs and another is used", zooSession, oneHangs},
+		{"a quorum is lost and nothing is granted", zooSession, quorumLost},
+		{"a minority is cut off and grants nothing", zooSession, minorityCutOff},
+	} {
+		if !t.Run(test.name, func(t *testing.T) { test.run(t, d, zooBed(t, d.ZooKeeperEnsemble, test.session)) }) {
+			break // the servers may be in any state
+		}
+		d.serve(t)
+	}
+}
+
+// adders are clients that add to a resource under a lock, each so many times.
+func adders(t *testing.T, h *History, resource *counter, rounds int, clients ...*holdfast.Client) *sync.WaitGroup {
+	all := new(sync.WaitGroup)
+	for _, c := range clients {
+		all.Go(func() {
+			for range rounds {
+				if err := addOnce(t.Context(), h, c, resource); err != nil {
+					t.Errorf("L: %v", err)
+					return
+				}
+			}
+		})
+	}
+	return all
+}
+
+func leaderKilled(t *testing.T, d *divided, b *bed) {
+	h, resource := new(History), new(counter)
+	clients := []*holdfast.Client{b.open(), b.open(), b.open(), b.open()}
+	const rounds = 60
+	holder := record(h).must(t, clients[0], "held", longTTL)
+	over := holder.watch()
+	all := adders(t, h, resource, rounds, clients...)
+	for range 2 {
+		leader := d.Leader()
+		d.kill(leader)
+		begin := time.Now()
+		d.Leader() // the next
+		t.Logf("another leads after %v", time.Since(begin))
+		check(t, retry(func() error { return holder.Renew(t.Context()) }))
+		t.Logf("a lease is renewed after %v", time.Since(begin))
+		d.revive(leader)
+		t.Logf("all serve after %v", time.Since(begin))
+	}
+	all.Wait()
+	select {
+	case <-over:
+		t.Errorf("a lease did not survive its leader: %v", holder.Err())
+	default:
+		holder.mustUnlock(t)
+	}
+	if n := len(resource.log); n < rounds*len(clients) {
+		t.Errorf("%d updates, want %d", n, rounds*len(clients))
+	}
+	check(t, h.Check())
+	check(t, resource.check())
+	b.clean(soon, clients...)
+}
+
+func allRestarted(t *testing.T, d *divided, b *bed) {
+	h := new(History)
+	client, other := b.open(), b.open()
+	record(h).must(t, client, "n", longTTL).mustUnlock(t)
+	lease := record(h).must(t, client, "n", longTTL)
+	waiting := record(h).later(t, t.Context(), other, "n", longTTL, patient)
+	b.queued(other, "n", 1)
+	d.Restart(d.Nodes...)
+	// Sessions outlive it, because a new leader counts their time from its own start.
+	check(t, retry(func() error { return lease.Renew(t.Context()) }))
+	lease.mustUnlock(t)
+	waiting.get(soon).mustUnlock(t)
+	record(h).must(t, client, "n", longTTL, patient).mustUnlock(t)
+	check(t, h.Check())
+	b.clean(soon, client, other)
+}
+
+func allHang(t *testing.T, d *divided, b *bed) {
+	h := new(History)
+	client, other := b.open(), b.open()
+	lease := record(h).must(t, client, "n", shortTTL)
+	over := lease.watch()
+	waiting := record(h).later(t, t.Context(), other, "n", shortTTL, patient)
+	b.queued(other, "n", 1)
+	eventually(t, "the lease is renewed", renewed(lease))
+	for _, z := range d.Nodes {
+		z.Stop()
+	}
+	ends(t, "the lease of the hung servers ends", over)
+	if !errors.Is(lease.Err(), holdfast.ErrLost) {
+		t.Errorf("the lease ended with %v", lease.Err())
+	}
+	for _, z := range d.Nodes {
+		z.Continue()
+	}
+	next := waiting.get(zooSession + soon)
+	next.watch()
+	eventually(t, "the next lease is renewed", renewed(next))
+	next.mustUnlock(t)
+	check(t, h.Check())
+	b.clean(zooSession+soon, client, other)
+}
+
+func oneHangs(t *testing.T, d *divided, b *bed) {
+	h := new(History)
+	client, w := b.openBy()
+	held := record(h).must(t, client, "held", longTTL)
+	over := held.watch()
+	used := slices.IndexFunc(w, func(p *faultproxy.Proxy) bool { return p.Open() > 0 })
+	d.Nodes[used].Stop()
+	// L: it is the connection that takes its time, and an election if it was the leader's.
+	next := record(h).later(t, t.Context(), client, "n", longTTL, patient).get(soon)
+	check(t, retry(func() error { return held.Renew(t.Context()) }))
+	d.Nodes[used].Continue()
+	select {
+	case <-over:
+		t.Errorf("a lease was lost with one of three servers: %v", held.Err())
+	default:
+		held.mustUnlock(t)
+	}
+	next.mustUnlock(t)
+	check(t, h.Check())
+	b.clean(soon, client)
+}
+
+// denied asks for locks until it is told to stop: none must be granted.
+func denied(t *testing.T, c *holdfast.Client) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := 0; ctx.Err() == nil; i++ {
+			few, end := context.WithTimeout(ctx, time.Second)
+			if lease, err := c.TryLock(few, fmt.Sprint("free", i)); err == nil {
+				t.Errorf("granted without a majority: token %d", lease.Token())
+			} else if errors.Is(err, holdfast.ErrHeld) {
+				t.Errorf("refused by somebody who holds it: %v", err)
+			}
+			end()
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+func quorumLost(t *testing.T, d *divided, b *bed) {
+	h := new(History)
+	client, other := b.open(), b.open()
+	lease := record(h).must(t, client, "n", shortTTL)
+	over := lease.watch()
+	d.kill(d.Nodes[0])
+	d.kill(d.Nodes[1])
+	stop := denied(t, other)
+	waiting := record(h).later(t, t.Context(), other, "n", shortTTL, patient)
+	ends(t, "the lease that cannot be renewed", over)
+	stop()
+	select {
+	case <-waiting.done:
+		t.Errorf("the next is granted without a majority: %v", waiting.err)
+	default:
+	}
+	d.revive(d.Nodes[:2]...)
+	waiting.get(zooSession + soon).mustUnlock(t)
+	check(t, h.Check())
+	b.clean(zooSession+soon, client, other)
+}
+
+func minorityCutOff(t *testing.T, d *divided, b *bed) {
+	h := new(History)
+	leader := d.Leader()
+	var majority []string
+	for _, z := range d.Nodes {
+		if z != leader {
+			majority = append(majority, z.Addr())
+		}
+	}
+	inside := openURL(t, b.zoo.url(leader.Addr()))
+	outside := openURL(t, b.zoo.url(majority...))
+	lease := record(h).must(t, inside, "n", shortTTL)
+	over := lease.watch()
+	waiting := record(h).later(t, t.Context(), outside, "n", shortTTL, patient)
+	b.queued(outside, "n", 1)
+	eventually(t, "the lease is renewed", renewed(lease))
+
+	// At first the leader does not know that it is alone.
+	d.around(leader).hold()
+	if mode, err := leader.Mode(); mode != "leader" {
+		t.Errorf("it is %q already: %v", mode, err)
+	}
+	stop := denied(t, inside)
+	eventually(t, "the leader gives up", func() error {
+		if mode, err := leader.Mode(); err == nil {
+			return fmt.Errorf("it is %s", mode)
+		}
+		return nil
+	})
+	d.around(leader).cut() // so that the others need not wait for it
+	next := waiting.get(limit)
+	next.watch()
+	ends(t, "the lease on the wrong side", over)
+	stop()
+	if mode, err := leader.Mode(); err == nil {
+		t.Errorf("the one that was cut off is %s again", mode)
+	}
+	eventually(t, "the next lease is renewed", renewed(next))
+	d.around(leader).heal()
+	next.mustUnlock(t)
+	record(h).must(t, inside, "n", shortTTL, patient).mustUnlock(t)
+	check(t, h.Check())
+	b.clean(zooSession+soon, inside, outside)
+}
+
+func TestZooKeeperConnectionsKilledWhileInUse(t *testing.T) {
+	t.Parallel()
+	b := zookeeper(t)
+	h, resource := new(History), new(counter)
+	const rounds = 30
+	var clients []*holdfast.Client
+	var ways []wires
+	for range 6 {
+		c, w := b.openBy()
+		clients, ways = append(clients, c), append(ways, w)
+	}
+	all := adders(t, h, resource, rounds, clients...)
+	stop := make(chan struct{})
+	var chaos sync.WaitGroup
+	chaos.Go(func() {
+		for {
+			ways[rand.IntN(len(ways))].lose()
+			select {
+			case <-stop:
+				return
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	})
+	all.Wait()
+	close(stop)
+	chaos.Wait()
+	if n := len(resource.log); n < rounds*len(clients) {
+		t.Errorf("%d updates, want %d", n, rounds*len(clients))
+	}
+	check(t, h.Check())
+	check(t, resource.check())
+	b.clean(zooSession+soon, clients...)
+}
+
+// FIFO, exactly: whoever of fifty is still there is served in the order of arrival, in
+// whatever process it is.
+func TestZooKeeperFiftyWaitersOfWhomHalfAreCancelledOrKilledAreServedInOrder(t *testing.T) {
+	t.Parallel()
+	b := zookeeper(t)
+	const waiters, children, killed, cancelled = 50, 16, 8, 17
+	h := new(History)
+	first := b.open()
+	holder := record(h).must(t, first, "n", longTTL)
+
+	type waiter struct {
+		who    string
+		child  *child // or
+		client *holdfast.Client
+		turn   *turn
+		cancel func()
+		doomed bool
+	}
+	all := make([]*waiter, waiters)
+	shuffled := rand.Perm(waiters)
+	for i, place := range shuffled {
+		all[place] = &waiter{who: fmt.Sprint("w", place), doomed: i < killed || i >= children && i < children+cancelled}
+		if i < children {
+			all[place].child = new(child)
+		}
+	}
+	var clients []*holdfast.Client
+	for i, w := range all {
+		if w.child != nil {
+			w.child = spawn(t, h, order{Role: "wait", URLs: []string{b.url}, Names: []string{"n"}, TTL: longTTL, Clients: 1, Who: w.who}, nil)
+		} else {
+			w.client = b.open(holdfast.WithOwner(w.who))
+			clients = append(clients, w.client)
+			var ctx context.Context
+			ctx, w.cancel = contextWithCancel(t)
+			w.turn = record(h).later(t, ctx, w.client, "n", longTTL)
+		}
+		b.queued(first, "n", i+1)
+	}
+
+	var doom sync.WaitGroup
+	for _, i := range rand.Perm(waiters) { // all at once, while the lock goes from one to the next
+		if w := all[i]; w.doomed {
+			doom.Go(func() {
+				time.Sleep(rand.N(300 * time.Millisecond))
+				if w.child != nil {
+					w.child.kill()
+				} else {
+					w.cancel()
+				}
+			})
+		}
+	}
+	holder.mustUnlock(t)
+	var locals sync.WaitGroup
+	for _, w := range all {
+		if w.turn == nil {
+			continue
+		}
+		locals.Go(func() {
+			select {
+			case <-w.turn.done:
+			case <-time.After(limit):
+				t.Errorf("L: %s still waits", w.who)
+				return
+			}
+			if w.turn.err == nil {
+				w.turn.held.mustUnlock(t)
+			} else if !w.doomed {
+				t.Errorf("%s: %v", w.who, w.turn.err)
+			}
+		})
+	}
+	doom.Wait()
+	locals.Wait()
+	var want []string
+	for _, w := range all {
+		if w.doomed {
+			continue
+		}
+		if w.child != nil {
+			w.child.finish()
+		}
+		want = append(want, w.who)
+	}
+	holds := h.byName()["n"]
+	slices.SortFunc(holds, func(a, b Hold) int { return cmp.Compare(a.Got, b.Got) })
+	var got []string
+	for _, hold := range holds {
+		if slices.Contains(want, hold.Who) {
+			got = append(got, hold.Who)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("served in the order\n%s, want\n%s", strings.Join(got, " "), strings.Join(want, " "))
+	}
+	check(t, h.Check())
+	b.clean(zooSession+soon, append(clients, first)...)
+}

@@ -1,0 +1,224 @@
+package zkstore
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/faultproxy"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// A renewal that comes about when its grant ends: whatever is answered is true.
+func lastMoment(t *testing.T, server *servers.ZooKeeper, root string) {
+	s, other := openQuick(t, "zk://"+server.Addr()+root), openQuick(t, "zk://"+server.Addr()+root)
+	defer s.Close()
+	defer other.Close()
+	ctx := bounded(t)
+	const workers, rounds = 16, 12
+	var extended, gone int
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			for i := range rounds {
+				req := request(fmt.Sprint("a", w, "-", i))
+				req.TTL = minTTL
+				if _, err := s.Acquire(ctx, req); err != nil {
+					t.Error(err)
+					return
+				}
+				time.Sleep(time.Until(s.claimOf(key{req.Name, req.ID}).endsAt(s)) - time.Millisecond + rand.N(4*time.Millisecond))
+				out, err := s.Renew(ctx, []store.Renewal{{Name: req.Name, ID: req.ID, TTL: time.Hour, Mode: req.Mode}})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				if out[0].Status == store.Extended {
+					extended++
+				} else {
+					gone++
+				}
+				mu.Unlock()
+				next := request(req.Name)
+				answer, err := other.Acquire(ctx, next)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if answer.Granted() == (out[0].Status == store.Extended) {
+					t.Errorf("status %d, and the next is granted: %v", out[0].Status, answer.Granted())
+				}
+				if err := errors.Join(s.Leave(ctx, req.Name, req.ID), other.Leave(ctx, req.Name, next.ID)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("%d in time, %d too late", extended, gone)
+}
+
+// endsAt is when a claim ends, if it has not yet.
+func (c *claim) endsAt(s *Store) time.Time {
+	if c == nil {
+		return time.Now()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return c.end
+}
+
+// A call that began in one session and was sent in the next: it fails, and its node would
+// belong to nobody.
+func nextSession(t *testing.T, server *servers.ZooKeeper, root string) {
+	proxy := faultproxy.Start(t, server.Addr())
+	admin := connect(t, server.Addr())
+	// Twice, because the library drops what it has not sent when it was at all servers in vain.
+	s := openQuick(t, "zk://"+proxy.Addr()+","+proxy.Addr()+root+"?session=2s")
+	defer s.Close()
+	try(t, s, request("old"))
+	before := s.currentSession()
+	proxy.Cut()
+	servers.Poll(t, limit, func() error { // the server ends the session
+		if left := nodes(t, admin, root); len(left) > 1 {
+			return fmt.Errorf("still %v", left)
+		}
+		return nil
+	})
+	req := request("a")
+	proxy.Heal()
+	sent := false
+	for s.currentSession() == before {
+		_, err := s.Acquire(bounded(t), req)
+		if err == nil {
+			t.Fatal("a call of the old session is answered")
+		}
+		sent = errors.Is(err, errLost)
+	}
+	if !sent {
+		t.Error("no call was sent in the next session") // then this shows nothing
+	}
+	for _, node := range nodes(t, admin, root) {
+		if strings.Contains(node, req.ID.String()) {
+			t.Errorf("%s is left by a call that failed", node)
+		}
+	}
+}
+
+// What a release keeps goes after its time, and the name with it: by its maker, or, if that is
+// gone, by whoever looks at the name or lists it.
+func keptForATime(t *testing.T, server *servers.ZooKeeper, root string) {
+	ctx := bounded(t)
+	admin := connect(t, server.Addr())
+	url := "zk://" + server.Addr() + root
+	empty := func() {
+		t.Helper()
+		servers.Poll(t, limit, func() error {
+			if left := nodes(t, admin, root); len(left) > 0 {
+				return fmt.Errorf("left: %v", left)
+			}
+			return nil
+		})
+	}
+	keep := func(s *Store, name string, state store.State, d time.Duration) {
+		t.Helper()
+		req := request(name)
+		try(t, s, req)
+		if err := s.Release(ctx, name, req.ID, store.Keep{State: state, For: d}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := openQuick(t, url)
+	for i := range 20 {
+		keep(s, fmt.Sprint("done", i), store.Done, time.Second)
+		keep(s, fmt.Sprint("cooling", i), store.Cooling, time.Second)
+	}
+	s.mu.Lock()
+	s.clock.server -= 100 // what is known of the servers' clock is a little old
+	s.mu.Unlock()
+	empty()
+
+	// From here on the maker is gone before the time is over.
+	const most = 300 * time.Millisecond
+	for _, look := range []struct {
+		name string
+		do   func(s *Store) error
+	}{
+		{"a list", func(s *Store) error { _, err := s.List(ctx, store.Query{}); return err }},
+		{"a list of the name", func(s *Store) error {
+			_, err := s.List(ctx, store.Query{Name: "a"})
+			if err == nil {
+				_, err = s.List(ctx, store.Query{Name: "b"})
+			}
+			return err
+		}},
+		{"the next", func(s *Store) error {
+			for _, name := range []string{"a", "b"} {
+				req := request(name)
+				answer, err := s.Acquire(ctx, req)
+				if err == nil && answer.Granted() {
+					err = s.Release(ctx, name, req.ID, store.Keep{})
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
+	} {
+		keep(s, "a", store.Done, most)
+		keep(s, "b", store.Cooling, most)
+		s.Close()
+		s = openQuick(t, url)
+		servers.Poll(t, limit, func() error {
+			if err := look.do(s); err != nil {
+				return err
+			}
+			if left := nodes(t, admin, root); len(left) > 0 {
+				return fmt.Errorf("%s leaves %v", look.name, left)
+			}
+			return nil
+		})
+	}
+	s.Close()
+}
+
+// What processes kept that are gone, of names that nobody looks at any more: others who keep
+// records remove it.
+func sweptByOthers(t *testing.T, server *servers.ZooKeeper, root string) {
+	ctx := bounded(t)
+	admin := connect(t, server.Addr())
+	url := "zk://" + server.Addr() + root
+	keep := func(s *Store, name string) {
+		t.Helper()
+		req := request(name)
+		try(t, s, req)
+		if err := s.Release(ctx, name, req.ID, store.Keep{State: store.Done, For: 50 * time.Millisecond}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone := openQuick(t, url)
+	for i := range 200 {
+		keep(gone, fmt.Sprint("gone", i))
+	}
+	gone.Close()
+	s := openQuick(t, url)
+	defer s.Close()
+	n := 0
+	servers.Poll(t, limit, func() error {
+		keep(s, fmt.Sprint("new", n))
+		n++
+		if left := nodes(t, admin, root); strings.Contains(fmt.Sprint(left), "gone") {
+			return fmt.Errorf("%d nodes are left after %d more", len(left), n)
+		}
+		return nil
+	})
+	t.Logf("gone after %d more", n)
+}
