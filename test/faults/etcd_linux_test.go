@@ -16,10 +16,19 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
+// etcdBeds bounds how many clusters there are at once, and elections are as slow as etcd's own:
+// one that a busy machine brings about starts the time of every lease anew.
+var (
+	etcdBeds  = make(chan struct{}, 3)
+	unhurried = servers.EtcdOptions{Args: []string{"--heartbeat-interval=100", "--election-timeout=1000"}}
+)
+
 // etcd is a bed of three servers.
 func etcd(t testing.TB) *bed {
 	t.Helper()
-	cluster := servers.StartEtcdCluster(t, 3, servers.EtcdOptions{})
+	etcdBeds <- struct{}{}
+	t.Cleanup(func() { <-etcdBeds })
+	cluster := servers.StartEtcdCluster(t, 3, unhurried)
 	return &bed{t: t, url: "etcd://" + strings.Join(cluster.Addrs(), ","), etcd: cluster}
 }
 
