@@ -326,7 +326,7 @@ func (a *attempt) refuse(ctx context.Context, fits bool) (*store.Refusal, error)
 	if !a.req.Queue {
 		r.Place = 0 // it has left
 	} else {
-		s.waits.expect(a.key, a.watched(fits), snap.revision+1)
+		s.waits.expect(a.key, a.watched(fits), snap.revision)
 	}
 	if fits {
 		return r, nil

@@ -99,7 +99,13 @@
 // it two seconds; then its connection is closed, and it is left out until it answers. A server
 // that was away is tried once a second, and used as soon as it is back. (A client that is given
 // to [New] goes by its own settings: gRPC tries every two minutes in the end unless told
-// otherwise.) Each
-// write leaves a revision behind that etcd keeps until it is compacted: let it compact by
-// itself (--auto-compaction-retention=5m, for example).
+// otherwise.)
+//
+// # Compaction
+//
+// Each write leaves a revision behind, and each grant the trace of its key, until etcd compacts
+// them: let it do that by itself, and often (--auto-compaction-retention=5m, for example). A
+// lock looks through the traces of its name, which makes it slower by about 0.15 ms for each
+// thousand times that the name was locked since the last compaction. Hand-overs within a process
+// leave none.
 package etcdstore

@@ -472,21 +472,30 @@ func TestEtcd11456WaiterWhoseLeaseHadExpiredWasGranted(t *testing.T) {
 // In etcd a waiter was not told that its session had died.
 func TestEtcd19597WaiterWasNotToldThatItsSessionDied(t *testing.T) {
 	t.Parallel()
-	server := servers.StartEtcd(t, servers.EtcdOptions{})
-	one, two := client(t, time.Minute, server.Addr()), client(t, time.Minute, server.Addr())
-	if _, err := one.Lock(bounded(t, patience), "a"); err != nil {
-		t.Fatal(err)
-	}
-	waiter := lock(two, context.Background(), "a")
-	waiting(t, opened(t, server.Addr()), "a", 1)
-	server.Kill()
-	select {
-	case got := <-waiter:
-		if !errors.Is(got.err, holdfast.ErrUnavailable) {
-			t.Errorf("the waiter: %v, want ErrUnavailable", got.err)
-		}
-	case <-time.After(2 * patience):
-		t.Error("the waiter is not told")
+	for what, fault := range map[string]func(*servers.Etcd){
+		"is killed": func(e *servers.Etcd) { e.Kill() },
+		"hangs":     func(e *servers.Etcd) { e.Stop() },
+	} {
+		t.Run("the server "+what, func(t *testing.T) {
+			t.Parallel()
+			server := servers.StartEtcd(t, servers.EtcdOptions{})
+			one, two := client(t, time.Minute, server.Addr()), client(t, time.Minute, server.Addr())
+			if _, err := one.Lock(bounded(t, patience), "a"); err != nil {
+				t.Fatal(err)
+			}
+			waiter := lock(two, context.Background(), "a")
+			waiting(t, opened(t, server.Addr()), "a", 1)
+			fault(server)
+			defer server.Continue() // or all clients take long to close
+			select {
+			case got := <-waiter:
+				if !errors.Is(got.err, holdfast.ErrUnavailable) {
+					t.Errorf("the waiter: %v, want ErrUnavailable", got.err)
+				}
+			case <-time.After(2 * patience):
+				t.Error("the waiter is not told")
+			}
+		})
 	}
 }
 
@@ -533,6 +542,29 @@ func TestAWaitSurvivesCompaction(t *testing.T) {
 		t.Fatalf("Wait: %v", err)
 	}
 	must(t, far, waiter, 0)
+}
+
+// The servers count a lease's time from when they heard of it, which the client knows only to be
+// after it was sent: a lease that is used again has so much less.
+func TestTheTTLOfALeaseThatIsUsedAgainCountsFromWhenItWasSent(t *testing.T) {
+	t.Parallel()
+	const delay = time.Second
+	proxy, far, _, _ := behind(t)
+	if _, err := far.look(bounded(t, patience), claimKey{"a", store.NewID()}); err != nil { // it is connected
+		t.Fatal(err)
+	}
+	proxy.ToClient.Delay(delay)
+	first, second := request("a", false), request("b", false)
+	first.TTL, second.TTL = time.Hour, time.Hour // so that the lease is used as it is
+	begin := time.Now()
+	must(t, far, first, 0)
+	if err := far.Release(bounded(t, patience), "a", first.ID, store.Keep{}); err != nil {
+		t.Fatal(err)
+	}
+	passed := time.Since(begin)
+	if got := must(t, far, second, 0).TTL; got > first.TTL-passed+delay/2 {
+		t.Errorf("the TTL is %v though %v have passed of %v", got, passed, first.TTL)
+	}
 }
 
 // A request that was thought to be lost arrives after its identity has left.

@@ -26,9 +26,11 @@ const (
 // are woken. All share one stream, which is there while anybody waits: a goroutine that sends
 // and one that receives, whatever the number of waiters.
 //
-// A watch begins right behind the read by which its waiter was refused, so that nothing in
-// between is lost. If it cannot go on, because the stream ended, the server has lost its
-// leader, or the revision was compacted away, whoever waits for it is woken and asks again.
+// A watch begins when the server hears of it. If something was written since the read by which
+// its waiter was refused, the waiter asks once more, so that nothing in between is lost. (A
+// server can begin in the past, but then takes up to a tenth of a second to catch up.) If a
+// watch cannot go on, because the stream ended, the server has lost its leader, or the watch
+// was cancelled, whoever waits for it is woken and asks again.
 type waits struct {
 	store  *Store
 	client pb.WatchClient
@@ -54,7 +56,10 @@ type watch struct {
 type waitState struct {
 	watches []watch
 	ids     []int64 // of the watches
+	refused int64   // the revision of the last read
+	begun   int64   // the revision at which the last of the watches began
 	woken   bool
+	nudged  bool          // woken only to ask once more: the watches go on
 	wakes   chan struct{} // made by Wait, closed by wake
 	left    map[int64]remaining
 }
@@ -77,8 +82,8 @@ func (w *waits) init(s *Store, client pb.WatchClient) {
 	w.all, w.byID = make(map[claimKey]*waitState), make(map[int64]*waitState)
 }
 
-// expect notes that an identity was refused by a read before that revision, and has it woken
-// by what happens from then on.
+// expect notes that an identity was refused by a read at that revision, and has it woken by what
+// happens from then on.
 func (w *waits) expect(key claimKey, watches []watch, revision int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -94,11 +99,13 @@ func (w *waits) expect(key claimKey, watches []watch, revision int64) {
 		w.idle.Stop()
 		w.idle = nil
 	}
-	if !state.woken && len(state.ids) > 0 && slices.Equal(state.watches, watches) {
+	if (!state.woken || state.nudged) && len(state.ids) > 0 && slices.Equal(state.watches, watches) {
+		state.refused = revision
+		state.woken, state.nudged = state.begun > revision, state.begun > revision
 		return // they go on
 	}
 	w.cancel(state)
-	state.woken, state.watches = false, watches
+	state.woken, state.nudged, state.watches, state.refused, state.begun = false, false, watches, revision, 0
 	if w.stream == nil && !w.open() {
 		if w.paused == nil {
 			w.paused = time.AfterFunc(time.Until(w.next), w.resume)
@@ -114,7 +121,7 @@ func (w *waits) expect(key claimKey, watches []watch, revision int64) {
 			filter = pb.WatchCreateRequest_NODELETE
 		}
 		w.send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{
-			Key: []byte(one.key), RangeEnd: bytesOf(one.end), StartRevision: revision, WatchId: w.lastID,
+			Key: []byte(one.key), RangeEnd: bytesOf(one.end), WatchId: w.lastID,
 			Filters: []pb.WatchCreateRequest_FilterType{filter},
 		}}})
 	}
@@ -242,18 +249,24 @@ func (w *waits) sending(ctx context.Context, st *watchStream, stream pb.Watch_Wa
 
 // received wakes whom an answer concerns.
 func (w *waits) received(resp *pb.WatchResponse) {
-	if len(resp.Events) == 0 && !resp.Canceled {
-		return // created, or progress
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if state := w.byID[resp.WatchId]; state != nil {
+	state := w.byID[resp.WatchId]
+	switch {
+	case state == nil:
+	case len(resp.Events) > 0 || resp.Canceled:
 		state.wake()
+	case resp.Created:
+		state.begun = max(state.begun, resp.Header.Revision)
+		if state.begun > state.refused && !state.woken {
+			state.wake()
+			state.nudged = true
+		}
 	}
 }
 
 func (s *waitState) wake() {
-	s.woken = true
+	s.woken, s.nudged = true, false
 	if s.wakes != nil {
 		close(s.wakes)
 		s.wakes = nil

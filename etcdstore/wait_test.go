@@ -2,6 +2,8 @@ package etcdstore
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -39,7 +41,50 @@ func queued(t *testing.T, s *Store, name string, n int) []store.Request {
 func woken(s *Store, req store.Request) bool {
 	s.waits.mu.Lock()
 	defer s.waits.mu.Unlock()
-	return s.waits.all[claimKey{req.Name, req.ID}].woken
+	state := s.waits.all[claimKey{req.Name, req.ID}]
+	return state.woken && !state.nudged
+}
+
+// What is written between the read and the watch makes the waiter ask once more, and only once:
+// its watches stay as they are, or it would never end where much is written.
+func TestAWatchThatBeginsLateMakesItsWaiterAskOnce(t *testing.T) {
+	t.Parallel()
+	s := patient(t, servers.StartEtcd(t, servers.EtcdOptions{}).Addr())
+	holder := request("a", false)
+	must(t, s, holder, 0)
+	waiter := queued(t, s, "a", 1)[0]
+	key := claimKey{"a", waiter.ID}
+	ids := func() []int64 {
+		s.waits.mu.Lock()
+		defer s.waits.mu.Unlock()
+		return slices.Clone(s.waits.all[key].ids)
+	}
+	// As if the read had been before the holder came.
+	s.waits.mu.Lock()
+	watches := s.waits.all[key].watches
+	s.waits.cancel(s.waits.all[key])
+	s.waits.mu.Unlock()
+	s.waits.expect(key, watches, 1)
+	begun := ids()
+	if err := s.Wait(bounded(t, patience), "a", waiter.ID); err != nil {
+		t.Fatalf("a watch that begins late: %v", err)
+	}
+	must(t, s, waiter, 1)
+	if again := ids(); !slices.Equal(begun, again) {
+		t.Errorf("watches %v became %v", begun, again)
+	}
+	short, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	if err := s.Wait(short, "a", waiter.ID); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("woken again though nothing happened: %v", err)
+	}
+	if err := s.Release(bounded(t, patience), "a", holder.ID, store.Keep{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Wait(bounded(t, patience), "a", waiter.ID); err != nil {
+		t.Fatalf("the release: %v", err)
+	}
+	must(t, s, waiter, 0)
 }
 
 // One release wakes one waiter, and its grant the one behind it: the cost does not grow with

@@ -65,6 +65,15 @@ func sentinel(t testing.TB, opts servers.RedisOptions) *bed {
 	return &bed{t: t, url: "redis+sentinel://" + strings.Join(g.Addrs(), ",") + "/" + servers.SentinelName, nodes: g.Nodes, group: g}
 }
 
+// short is a TTL whose end a test can wait for, and which a busy machine can renew: on etcd
+// that takes more calls, and each may wait for an election.
+func (b *bed) short() time.Duration {
+	if b.etcd != nil {
+		return 2 * shortTTL
+	}
+	return shortTTL
+}
+
 // onEach runs a test on a single Redis, on a group with Sentinels and on etcd.
 func onEach(t *testing.T, test func(t *testing.T, b *bed)) {
 	onRedis(t, test)
