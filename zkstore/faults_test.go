@@ -312,6 +312,7 @@ func manyNames(t *testing.T, server *servers.ZooKeeper, root string) {
 		t.Fatal(err)
 	}
 	defer c.Close()
+	begin := time.Now()
 	var wg sync.WaitGroup
 	const workers = 64
 	for w := range workers {
@@ -325,6 +326,8 @@ func manyNames(t *testing.T, server *servers.ZooKeeper, root string) {
 		})
 	}
 	wg.Wait()
+	took := time.Since(begin)
+	t.Logf("%d names in %v, %.0f pairs/s", *names, took, float64(*names)/took.Seconds())
 	if left := nodes(t, admin, root); len(left) > 0 {
 		t.Errorf("%d nodes are left, such as %s", len(left), left[0])
 	}
