@@ -6,8 +6,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"math/rand/v2"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -69,7 +67,6 @@ func TestFaultsOfASingleServer(t *testing.T) {
 		{"curator 1121: a node of an earlier session is not relied on", earlierSession},
 		{"a node that was taken over outlives the session it came from", takenOver},
 		{"a holder that is cut off knows it before the next is granted", cutOff},
-		{"waiters are served in order though others are killed", inOrder},
 		{"nothing is left of many names", manyNames},
 		{"nothing is left of a process that died", died},
 		{"every waiter is told that the work is done", toldDone},
@@ -221,7 +218,7 @@ func earlierSession(t *testing.T, server *servers.ZooKeeper, root string) {
 // A node that another session has of the same identity is taken over in its place; then the
 // end of that session means nothing.
 func takenOver(t *testing.T, server *servers.ZooKeeper, root string) {
-	one, two := openQuick(t, "zk://"+server.Addr()+root+"?session=2s"), openQuick(t, "zk://"+server.Addr()+root+"?session=20s")
+	one, two := openQuick(t, "zk://"+server.Addr()+root+"?session=4s"), openQuick(t, "zk://"+server.Addr()+root+"?session=20s")
 	defer two.Close()
 	req := request("a")
 	first := try(t, one, req)
@@ -232,7 +229,7 @@ func takenOver(t *testing.T, server *servers.ZooKeeper, root string) {
 	one.dialer.sever()
 	one.Close()
 	watch := connect(t, server.Addr())
-	time.Sleep(3 * time.Second) // the session's end, and a rest: nothing happens then
+	time.Sleep(5 * time.Second) // the session's end, and a rest: nothing happens then
 	if left := nodes(t, watch, root); len(left) != 2 {
 		t.Errorf("nodes %v, want a name and its holder", left)
 	}
@@ -308,87 +305,6 @@ func restarted(t *testing.T, server *servers.ZooKeeper, root string) {
 	}
 }
 
-// Waiters of many sessions, some of which die at random, are served exactly in the order in
-// which they came.
-func inOrder(t *testing.T, server *servers.ZooKeeper, root string) {
-	admin := connect(t, server.Addr())
-	url := "zk://" + server.Addr() + root + "?session=2s"
-	holder := openQuick(t, url)
-	defer holder.Close()
-	first := request("a")
-	first.TTL = time.Hour
-	try(t, holder, first)
-	const waiters, dead = 24, 10
-	killed := make(map[int]bool)
-	for len(killed) < dead {
-		killed[rand.IntN(waiters)] = true
-	}
-	ctx := bounded(t)
-	var mu sync.Mutex
-	var order, want []int
-	var wg sync.WaitGroup
-	var all []*Store
-	for i := range waiters {
-		s := openQuick(t, url)
-		all = append(all, s)
-		defer s.Close()
-		req := request("a")
-		req.Queue = true
-		if answer := try(t, s, req); answer.Granted() || answer.Refusal.Place != i+1 {
-			t.Fatalf("waiter %d: %+v", i, answer)
-		}
-		if !killed[i] {
-			want = append(want, i)
-		}
-		wg.Go(func() {
-			for {
-				answer, err := s.Acquire(ctx, req)
-				if err != nil && !killed[i] {
-					t.Errorf("waiter %d: %v", i, err)
-				}
-				if err != nil {
-					return
-				}
-				if answer.Granted() {
-					break
-				}
-				wait, cancel := context.WithTimeout(ctx, answer.Refusal.Again)
-				s.Wait(wait, "a", req.ID)
-				cancel()
-			}
-			mu.Lock()
-			if !killed[i] {
-				order = append(order, i)
-			}
-			mu.Unlock()
-			if err := s.Release(ctx, "a", req.ID, store.Keep{}); err != nil && !killed[i] {
-				t.Errorf("waiter %d: %v", i, err)
-			}
-		})
-	}
-	for i := range killed { // at once for some, in the middle of the hand-overs for others
-		if i%2 == 0 {
-			all[i].dialer.sever()
-		}
-	}
-	if err := holder.Release(ctx, "a", first.ID, store.Keep{}); err != nil {
-		t.Fatal(err)
-	}
-	for i := range killed {
-		all[i].dialer.sever()
-	}
-	wg.Wait()
-	if !slices.Equal(order, want) {
-		t.Errorf("served in the order %v, want %v", order, want)
-	}
-	servers.Poll(t, limit, func() error {
-		if left := nodes(t, admin, root); len(left) > 0 {
-			return fmt.Errorf("left: %v", left)
-		}
-		return nil
-	})
-}
-
 func manyNames(t *testing.T, server *servers.ZooKeeper, root string) {
 	admin := connect(t, server.Addr())
 	c, err := holdfast.Open(t.Context(), "zk://"+server.Addr()+root)
@@ -396,6 +312,7 @@ func manyNames(t *testing.T, server *servers.ZooKeeper, root string) {
 		t.Fatal(err)
 	}
 	defer c.Close()
+	begin := time.Now()
 	var wg sync.WaitGroup
 	const workers = 64
 	for w := range workers {
@@ -409,6 +326,8 @@ func manyNames(t *testing.T, server *servers.ZooKeeper, root string) {
 		})
 	}
 	wg.Wait()
+	took := time.Since(begin)
+	t.Logf("%d names in %v, %.0f pairs/s", *names, took, float64(*names)/took.Seconds())
 	if left := nodes(t, admin, root); len(left) > 0 {
 		t.Errorf("%d nodes are left, such as %s", len(left), left[0])
 	}

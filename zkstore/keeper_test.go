@@ -83,31 +83,31 @@ func nextSession(t *testing.T, server *servers.ZooKeeper, root string) {
 	// Twice, because the library drops what it has not sent when it was at all servers in vain.
 	s := openQuick(t, "zk://"+proxy.Addr()+","+proxy.Addr()+root+"?session=2s")
 	defer s.Close()
-	try(t, s, request("old"))
-	before := s.currentSession()
-	proxy.Cut()
-	servers.Poll(t, limit, func() error { // the server ends the session
-		if left := nodes(t, admin, root); len(left) > 1 {
-			return fmt.Errorf("still %v", left)
-		}
-		return nil
-	})
-	req := request("a")
-	proxy.Heal()
+	ctx := bounded(t)
 	sent := false
-	for s.currentSession() == before {
-		_, err := s.Acquire(bounded(t), req)
-		if err == nil {
-			t.Fatal("a call of the old session is answered")
+	for !sent { // on a busy machine a call may come too late for that
+		try(t, s, request("old"))
+		before := s.currentSession()
+		proxy.Cut()
+		servers.Poll(t, limit, func() error { // the server ends the session
+			if left := nodes(t, admin, root); len(left) > 1 {
+				return fmt.Errorf("still %v", left)
+			}
+			return nil
+		})
+		req := request("a")
+		proxy.Heal()
+		for s.currentSession() == before {
+			_, err := s.Acquire(ctx, req)
+			if err == nil { // it began in the next session already
+				err = s.Leave(ctx, req.Name, req.ID)
+			}
+			sent = sent || errors.Is(err, errLost)
 		}
-		sent = errors.Is(err, errLost)
-	}
-	if !sent {
-		t.Error("no call was sent in the next session") // then this shows nothing
-	}
-	for _, node := range nodes(t, admin, root) {
-		if strings.Contains(node, req.ID.String()) {
-			t.Errorf("%s is left by a call that failed", node)
+		for _, node := range nodes(t, admin, root) {
+			if strings.Contains(node, req.ID.String()) {
+				t.Errorf("%s is left by a call that failed", node)
+			}
 		}
 	}
 }

@@ -371,7 +371,9 @@ func (s *Store) holders(q *queue, most int) (n int, list []store.Holder, highest
 		if err != nil || !held {
 			return n, list, highest, err
 		}
-		n++
+		if n++; list[n-1].Mode == store.Exclusive { // then it is the only one
+			return n, list, highest, nil
+		}
 	}
 	// The rest is asked for by halves: who holds is the beginning of the queue.
 	more := sort.Search(len(q.nodes)-n, func(i int) bool {
