@@ -67,13 +67,12 @@ func newProcess(t testing.TB, dir string, prog program) *Process {
 // lookup finds the program of a server.
 func lookup(t testing.TB, prog program) string {
 	t.Helper()
-	path, err := exec.LookPath(prog.binary)
 	for _, dir := range prog.paths {
-		if err == nil {
-			break
+		if path, err := exec.LookPath(filepath.Join(dir, prog.binary)); err == nil {
+			return path
 		}
-		path, err = exec.LookPath(filepath.Join(dir, prog.binary))
 	}
+	path, err := exec.LookPath(prog.binary)
 	if err != nil {
 		t.Fatalf("%s is not installed; run: make deps", prog.binary)
 	}
