@@ -33,7 +33,7 @@ type program struct {
 	init   func(dir string) // fills an empty data folder, if the server does not do it itself
 	ready  func() error     // one attempt to use the server, bounded in time
 	halt   syscall.Signal   // asks for an orderly end; SIGTERM unless set
-	paths  []string         // folders to search after PATH
+	paths  []string         // folders to search before PATH
 }
 
 // A Process is a server that runs as a child of the test, in a process group of its own.
