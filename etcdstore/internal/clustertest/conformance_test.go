@@ -47,11 +47,11 @@ func TestConformanceOfThreeServers(t *testing.T) {
 		Open: func(t testing.TB) store.Store {
 			client := dial(t, addrs)
 			// Long enough for twenty waiters to join one after the other on a busy machine.
-			return handle{etcdstore.New(client, etcdstore.Heartbeat(3*time.Second), etcdstore.MinTTL(time.Second)), client}
+			return handle{etcdstore.New(client, etcdstore.Heartbeat(6*time.Second), etcdstore.MinTTL(time.Second)), client}
 		},
 		Residue:  func(t testing.TB) []string { return residue(t, look) },
 		TTL:      time.Second,
-		Parallel: 6,
+		Parallel: 4,
 		Slack:    1500 * time.Millisecond, // a server looks for what is over twice a second, and tells whole seconds
 	})
 }
