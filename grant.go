@@ -54,6 +54,10 @@ func margin(ttl time.Duration) time.Duration {
 // early enough for several attempts.
 func renewAfter(ttl time.Duration) time.Duration { return ttl / 3 }
 
+// earlyRenewal is when a lease is renewed that was granted for much less than was asked for.
+// Whoever releases it sooner is spared that.
+const earlyRenewal = 10 * time.Millisecond
+
 // newLease makes the grant that an answer gives and its first lease, in one allocation.
 func (c *Client) newLease(cl *call, sent time.Duration, a store.Answer) *Lease {
 	both := new(struct {
@@ -68,6 +72,10 @@ func (c *Client) newLease(cl *call, sent time.Duration, a store.Answer) *Lease {
 		g.maxEnd = sent + cl.maxHold
 	}
 	g.extend(sent, a.TTL)
+	if a.TTL < g.ttl/2 {
+		g.renewAt = min(g.renewAt, sent+earlyRenewal)
+		g.schedule()
+	}
 	l.init(g, sent)
 	l.atLeast = cl.minimum()
 	return l

@@ -272,14 +272,32 @@ func TestAPlaceThatAnotherTakesOverIsGrantedToThatOne(t *testing.T) {
 	}
 }
 
+func TestALeaseThatWasGrantedUnaskedSoonHasAllOfItsTTL(t *testing.T) {
+	lease := handedOver(t, holdfast.TTL(time.Minute))
+	for begin := time.Now(); time.Until(lease.Deadline()) < 50*time.Second; time.Sleep(time.Millisecond) {
+		if time.Since(begin) > quick/4 { // far less than a third of what it was granted
+			t.Fatalf("it ends in %v, want about a minute", time.Until(lease.Deadline()))
+		}
+	}
+}
+
 func TestALeaseThatIsNotRenewedLastsForItsTTL(t *testing.T) {
+	lease := handedOver(t, holdfast.TTL(time.Minute), holdfast.NoRenew())
+	if left := time.Until(lease.Deadline()); left < 50*time.Second {
+		t.Errorf("it ends in %v, want about a minute", left)
+	}
+}
+
+// handedOver is a lease of one client that another handed over to it.
+func handedOver(t *testing.T, opts ...holdfast.CallOption) *holdfast.Lease {
+	t.Helper()
 	server := servers.StartRedis(t, servers.RedisOptions{InMemory: true})
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
+	t.Cleanup(cancel)
 	var clients [2]*holdfast.Client
 	for i := range clients {
 		clients[i] = holdfast.New(openQuick(t, "redis://"+server.Addr()))
-		defer clients[i].Close()
+		t.Cleanup(func() { clients[i].Close() })
 	}
 	held, err := clients[0].Lock(ctx, "x")
 	if err != nil {
@@ -287,7 +305,7 @@ func TestALeaseThatIsNotRenewedLastsForItsTTL(t *testing.T) {
 	}
 	leases := make(chan *holdfast.Lease, 1)
 	go func() {
-		lease, err := clients[1].Lock(ctx, "x", holdfast.TTL(time.Minute), holdfast.NoRenew())
+		lease, err := clients[1].Lock(ctx, "x", opts...)
 		if err != nil {
 			t.Error(err)
 		}
@@ -305,8 +323,5 @@ func TestALeaseThatIsNotRenewedLastsForItsTTL(t *testing.T) {
 	if lease == nil {
 		t.FailNow()
 	}
-	defer lease.Unlock(ctx)
-	if left := time.Until(lease.Deadline()); left < 50*time.Second {
-		t.Errorf("it ends in %v, want about a minute", left)
-	}
+	return lease
 }

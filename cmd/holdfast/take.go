@@ -89,6 +89,11 @@ func (r *runner) takeLock() int {
 		r.store = st
 		r.client.Store(c)
 		lease, err := r.take(ctx, c)
+		if err == nil && time.Until(lease.Deadline()) < leaseTime(r.ttl)/2 {
+			// A store may grant less to who waited. A job needs time to end in, and since
+			// when we hold is counted back from the deadline. If it fails the lease tells.
+			lease.Renew(ctx)
+		}
 		results <- result{lease, err}
 	}()
 
