@@ -21,7 +21,7 @@ const (
 
 	// quickBeat is a heartbeat that tests can wait for. It is long enough for twenty waiters
 	// to join one after the other on a busy machine, and slowBeat for anything.
-	quickBeat = 2 * time.Second
+	quickBeat = 3 * time.Second
 	slowBeat  = 5 * time.Second
 )
 
