@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
-var soakFor = flag.Duration("soak", 20*time.Second, "how long to soak")
+var soakFor = flag.Duration("soak", time.Minute, "how long to soak")
 
 const (
 	soakChildren = 8
