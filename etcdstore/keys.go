@@ -177,18 +177,6 @@ func (r *record) holder(now time.Time, left time.Duration) store.Holder {
 	}
 }
 
-// same returns an ErrInvalid if a request under an identity differs from its first.
 func (r *record) same(req *store.Request) error {
-	if req.Mode == r.mode && (r.mode != store.Permits || req.Weight == r.weight && req.Limit == r.limit) {
-		return nil
-	}
-	return fmt.Errorf("%w: %q: asked for %s under the identity of a request for %s: give a new grant a new identity",
-		store.ErrInvalid, req.Name, describe(req.Mode, req.Weight, req.Limit), describe(r.mode, r.weight, r.limit))
-}
-
-func describe(mode store.Mode, weight, limit int) string {
-	if mode == store.Permits {
-		return fmt.Sprintf("%d of %d permits", weight, limit)
-	}
-	return mode.String() + " access"
+	return store.SameClaim(req, r.mode, r.weight, r.limit)
 }

@@ -1,7 +1,6 @@
 package memstore
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
@@ -55,22 +54,8 @@ func (c *claim) set(req *store.Request) {
 	c.mode, c.weight, c.limit = req.Mode, int32(req.Weight), int32(req.Limit)
 }
 
-// same returns an ErrInvalid if a request under an identity differs from its first. To say
-// yes to another mode would be to grant what was never checked.
 func (c *claim) same(req *store.Request) error {
-	weight, limit := int(c.weight), int(c.limit)
-	if req.Mode == c.mode && (c.mode != store.Permits || req.Weight == weight && req.Limit == limit) {
-		return nil
-	}
-	return fmt.Errorf("%w: %q: asked for %s under the identity of a request for %s: give a new grant a new identity",
-		store.ErrInvalid, req.Name, describe(req.Mode, req.Weight, req.Limit), describe(c.mode, weight, limit))
-}
-
-func describe(mode store.Mode, weight, limit int) string {
-	if mode == store.Permits {
-		return fmt.Sprintf("%d of %d permits", weight, limit)
-	}
-	return mode.String() + " access"
+	return store.SameClaim(req, c.mode, int(c.weight), int(c.limit))
 }
 
 func (e *entry) empty() bool { return e.first == nil && e.queue.first == nil }

@@ -2,7 +2,6 @@ package sqlstore
 
 import (
 	"database/sql/driver"
-	"fmt"
 	"math"
 	"time"
 
@@ -267,21 +266,4 @@ func (e *entry) mixes(req *store.Request) error {
 		return err
 	}
 	return store.Mixes(req.Name, req.Mode, req.Limit, store.Mode(integer(row[0])), int(integer(row[1])))
-}
-
-// sameClaim returns an ErrInvalid if a request under an identity differs from its first. To
-// say yes to another mode would be to grant what was never checked.
-func sameClaim(req *store.Request, mode store.Mode, weight, limit int) error {
-	if req.Mode == mode && (mode != store.Permits || req.Weight == weight && req.Limit == limit) {
-		return nil
-	}
-	return fmt.Errorf("%w: %q: asked for %s under the identity of a request for %s: give a new grant a new identity",
-		store.ErrInvalid, req.Name, describe(req.Mode, req.Weight, req.Limit), describe(mode, weight, limit))
-}
-
-func describe(mode store.Mode, weight, limit int) string {
-	if mode == store.Permits {
-		return fmt.Sprintf("%d of %d permits", weight, limit)
-	}
-	return mode.String() + " access"
 }

@@ -63,14 +63,14 @@ func (tx *sqliteTx) ask(e *entry, req *store.Request) (store.Answer, error) {
 		return store.Answer{}, err
 	}
 	if g != nil && g.state == store.Held {
-		if err := sameClaim(req, g.mode, g.weight, g.limit); err != nil {
+		if err := store.SameClaim(req, g.mode, g.weight, g.limit); err != nil {
 			return store.Answer{}, err
 		}
 		g.until = tx.now + int64(req.TTL)
 		return store.Answer{Token: g.token, Tokens: g.tokens, TTL: req.TTL, Waiters: e.waiters}, e.update(g)
 	}
 	if w != nil {
-		if err := sameClaim(req, w.mode, w.weight, w.limit); err != nil {
+		if err := store.SameClaim(req, w.mode, w.weight, w.limit); err != nil {
 			return store.Answer{}, err
 		}
 	}

@@ -75,3 +75,20 @@ func describe(mode Mode, limit int) string {
 	}
 	return "shared access"
 }
+
+// SameClaim returns an ErrInvalid if a request under an identity differs from its first. To say
+// yes to another mode would be to grant what was never checked.
+func SameClaim(req *Request, mode Mode, weight, limit int) error {
+	if req.Mode == mode && (mode != Permits || req.Weight == weight && req.Limit == limit) {
+		return nil
+	}
+	return fmt.Errorf("%w: %q: asked for %s under the identity of a request for %s: give a new grant a new identity",
+		ErrInvalid, req.Name, describeClaim(req.Mode, req.Weight, req.Limit), describeClaim(mode, weight, limit))
+}
+
+func describeClaim(mode Mode, weight, limit int) string {
+	if mode == Permits {
+		return fmt.Sprintf("%d of %d permits", weight, limit)
+	}
+	return mode.String() + " access"
+}

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/internal/servers"
@@ -26,4 +27,16 @@ func TestAServerIsNamedByItsURL(t *testing.T) {
 	p = s.run("run", "a", "--", "true")
 	p.wantCode(69)
 	p.wantErr("cannot open the store: redis://:***@" + server.Addr())
+}
+
+func TestServersThatAreNotThereAreAnErrorOfOneLine(t *testing.T) {
+	s := newSite(t)
+	for _, url := range []string{"redis://127.0.0.1:1", "etcd://127.0.0.1:1", "zk://127.0.0.1:1"} {
+		p := s.run("run", "--store", url, "a", "--", "true")
+		p.wantCode(69)
+		p.wantErr("cannot open the store: " + url)
+		if text := p.err.String(); strings.Contains(text, `\u000a`) || strings.Count(text, "\n") != 1 {
+			t.Errorf("%s: %q, want one line", url, text)
+		}
+	}
 }

@@ -81,8 +81,8 @@ func (s *storeFlag) open(ctx context.Context) (store.Store, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	st, err := store.Open(ctx, s.url)
-	if err != nil && context.Cause(ctx) != nil {
-		err = errors.Join(err, context.Cause(ctx))
+	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w: %w", err, cause)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the store: %w", err)

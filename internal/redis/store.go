@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -278,19 +279,11 @@ func (s *Store) parseAnswer(group int, req *store.Request, v Value) (answer stor
 		}
 		return store.Answer{Refusal: r}, nil
 	case what == "claim" && len(list) == 4:
-		return answer, fmt.Errorf("%w: %q: asked for %s under the identity of a request for %s: give a new grant a new identity", store.ErrInvalid, req.Name,
-			describe(req.Mode, req.Weight, req.Limit), describe(store.Mode(list[1].Int), int(list[2].Int), int(list[3].Int)))
+		return answer, cmp.Or(store.SameClaim(req, store.Mode(list[1].Int), int(list[2].Int), int(list[3].Int)), errRecord)
 	case what == "mix":
 		return answer, store.Mixes(req.Name, req.Mode, req.Limit, store.Mode(list[1].Int), int(list[2].Int))
 	}
 	return answer, errRecord
-}
-
-func describe(mode store.Mode, weight, limit int) string {
-	if mode == store.Permits {
-		return fmt.Sprintf("%d of %d permits", weight, limit)
-	}
-	return mode.String() + " access"
 }
 
 // noteClock notes the server's time, which it told in its answer.
