@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"sync"
+	"time"
 )
 
 // A conn is one connection of a client and the one to the server that belongs to it.
@@ -38,8 +39,7 @@ func (c *conn) pipe(l *Link) *pipe {
 // run lives as long as the connection.
 func (c *conn) run() {
 	defer c.abort()
-	dialer := net.Dialer{Timeout: dialLimit}
-	server, err := dialer.DialContext(c.life, "tcp", c.proxy.server)
+	server, err := c.dial()
 	if err != nil || !c.connected(server) {
 		return
 	}
@@ -49,6 +49,26 @@ func (c *conn) run() {
 	pipes.Wait()
 	c.client.Close() // both ends were passed on: no need for a reset
 	server.Close()
+}
+
+// dial connects to the server.
+func (c *conn) dial() (net.Conn, error) {
+	c.proxy.mu.Lock()
+	patient := c.proxy.patient
+	c.proxy.mu.Unlock()
+	ctx, cancel := context.WithTimeout(c.life, dialLimit)
+	defer cancel()
+	for {
+		server, err := new(net.Dialer).DialContext(ctx, "tcp", c.proxy.server)
+		if err == nil || !patient {
+			return server, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(dialPause):
+		}
+	}
 }
 
 // connected reports whether the connection still lives.

@@ -33,7 +33,12 @@ func startEcho(t testing.TB) string {
 // startServer starts a server that serves each connection and then closes it.
 func startServer(t testing.TB, serve func(net.Conn)) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	return startServerAt(t, "127.0.0.1:0", serve)
+}
+
+func startServerAt(t testing.TB, addr string, serve func(net.Conn)) string {
+	t.Helper()
+	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}

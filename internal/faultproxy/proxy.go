@@ -16,6 +16,9 @@ const (
 	// dialLimit bounds how long the proxy tries to reach its server.
 	dialLimit = 5 * time.Second
 
+	// dialPause is between the attempts of a patient proxy.
+	dialPause = 10 * time.Millisecond
+
 	// listenLimit bounds how long it tries to get its own port back.
 	listenLimit = 5 * time.Second
 )
@@ -36,6 +39,7 @@ type Proxy struct {
 
 	mu       sync.Mutex // also of the links and pipes
 	closed   bool
+	patient  bool
 	listener net.Listener // nil while cut
 	conns    map[*conn]struct{}
 	accepted int
@@ -70,6 +74,15 @@ func (p *Proxy) Hold() { p.set(hold, p.ToServer, p.ToClient) }
 
 // Drop drops the bytes of both directions.
 func (p *Proxy) Drop() { p.set(drop, p.ToServer, p.ToClient) }
+
+// Patient lets a client wait whose server refuses, as if the network were slow. Otherwise it
+// is reset. It is for a server that is about to listen: what a client does when it is refused
+// may differ from what it does when it is reset, and a proxy cannot refuse for another.
+func (p *Proxy) Patient() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.patient = true
+}
 
 // Cut resets all connections, loses what they held, and refuses new ones until Heal.
 func (p *Proxy) Cut() {

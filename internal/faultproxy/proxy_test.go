@@ -180,6 +180,20 @@ func TestAServerThatIsDownResetsItsClients(t *testing.T) {
 	wantBroken(t, c)
 }
 
+func TestAPatientProxyWaitsForItsServer(t *testing.T) {
+	addr := ports.Addr(ports.Reserve(t))
+	p := faultproxy.Start(t, addr)
+	p.Patient()
+	c := dial(t, p)
+	send(t, c, "hello")
+	wantSilence(t, c)
+	startServerAt(t, addr, func(c net.Conn) { io.Copy(c, c) })
+	want(t, c, "hello")
+
+	p.Cut()
+	wantBroken(t, c)
+}
+
 func TestAHalfClosedConnectionStillReceives(t *testing.T) {
 	p := faultproxy.Start(t, startServer(t, func(c net.Conn) {
 		data, _ := io.ReadAll(c)

@@ -31,6 +31,7 @@ func startDivided(t testing.TB) *divided {
 	opts := quietZoo
 	opts.Route = func(from, to int, addr string) string {
 		p := faultproxy.Start(t, addr)
+		p.Patient() // a follower that meets a reset before its leader listens costs ten seconds
 		way := [2]int{from, to}
 		d.ways[way] = append(d.ways[way], p)
 		return p.Addr()
