@@ -2,6 +2,7 @@ package etcdstore
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"time"
 
@@ -16,8 +17,9 @@ import (
 // of a live grant or waiter in another mode, weight or limit is an ErrInvalid.
 //
 // Whoever asks for the first time takes the name for free: if it is, one transaction grants it.
-// All others read first. What was decided by a read is written under the
-// condition that nothing came in between, and decided anew if something did.
+// So does the next in line when it has heard that the holder is gone. All others read first.
+// What was decided by a read is written under the condition that nothing came in between, and
+// decided anew if something did.
 func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
 	if err := s.usable(ctx); err != nil {
 		return store.Answer{}, err
@@ -43,10 +45,13 @@ type attempt struct {
 }
 
 func (a *attempt) run(ctx context.Context) (answer store.Answer, err error) {
-	_, again := a.s.claim(a.key)
-	if again || a.req.Floor > 0 && a.s.seen.Load() == 0 {
+	c, again := a.s.claim(a.key)
+	switch {
+	case a.req.Mode == store.Exclusive && c.queued.place == 1 && a.s.waits.gone(a.key):
+		a.snap = &snapshot{floor: a.s.mark(), waiter: c.queued.waiter, place: 1, queue: 1}
+	case again || a.req.Floor > 0 && a.s.seen.Load() == 0:
 		err = a.look(ctx)
-	} else {
+	default:
 		a.snap = &snapshot{floor: a.s.mark()}
 	}
 	for err == nil {
@@ -118,7 +123,7 @@ func (a *attempt) decide(ctx context.Context) (answer store.Answer, done bool, e
 	case a.req.Queue && waiter == nil:
 		return answer, false, a.join(ctx)
 	case a.req.Queue:
-		if alive, err := a.beat(ctx, waiter); !alive || err != nil {
+		if alive, err := a.beat(ctx); !alive || err != nil {
 			return answer, false, err
 		}
 	case waiter != nil:
@@ -141,18 +146,18 @@ func (a *attempt) grant(ctx context.Context, waiter *record) (answer store.Answe
 		return answer, false, err
 	}
 	r := record{
-		mode: req.Mode, weight: req.Weight, limit: req.Limit, tokens: req.Tokens, base: base,
+		id: req.ID, mode: req.Mode, weight: req.Weight, limit: req.Limit, tokens: req.Tokens, base: base,
 		since: wall(time.Now()), owner: req.Owner, meta: req.Meta,
 	}
 	// It could read the name if it fails; but that makes all others dearer by a quarter.
 	txn := &pb.TxnRequest{Compare: append(a.unchanged(waiter), modIs(s.keys.floor, a.snap.floor.mod))}
 	if waiter != nil {
-		txn.Success = append(txn.Success, remove(s.keys.key(req.Name, kindWaiting, req.ID)))
+		txn.Success = append(txn.Success, s.countQueue(req.Name), remove(s.keys.of(waiter)))
 	}
 	if raise {
 		txn.Success = append(txn.Success, s.putFloor(base))
 	}
-	txn.Success = append(txn.Success, put(s.keys.key(req.Name, kindOf(req.Mode), req.ID), r.value(), a.spare.id))
+	txn.Success = append(txn.Success, put(s.keys.key(req.Name, kindOf(req.Mode), a.spare.id), r.value(), a.spare.id))
 	resp, err := s.txn(ctx, txn)
 	switch {
 	case err != nil && !leaseGone(err):
@@ -167,7 +172,10 @@ func (a *attempt) grant(ctx context.Context, waiter *record) (answer store.Answe
 	if raise {
 		s.noteFloor(floorMark{mod: resp.Header.Revision, base: base})
 	}
-	a.granted(ctx)
+	if waiter != nil {
+		a.snap.queue = int(resp.Responses[0].GetResponseRange().Count)
+	}
+	a.granted(ctx, resp.Header.Revision)
 	return store.Answer{
 		Token: tokenAt(resp.Header.Revision, base), Tokens: req.Tokens,
 		TTL: a.answerTTL(), Waiters: a.snap.others(),
@@ -179,7 +187,7 @@ func (a *attempt) grant(ctx context.Context, waiter *record) (answer store.Answe
 func (a *attempt) unchanged(waiter *record) []*pb.Compare {
 	keys, name := &a.s.keys, a.req.Name
 	start, end, revision := keys.name(name), keys.behind(name), a.snap.revision
-	if revision == 0 && a.req.Mode != store.Shared {
+	if waiter == nil && revision == 0 && a.req.Mode != store.Shared {
 		return []*pb.Compare{nothingNew(start, end, 0)} // the name is free
 	}
 	blockers := start + string(rune(holdersEnd))
@@ -189,7 +197,7 @@ func (a *attempt) unchanged(waiter *record) []*pb.Compare {
 	compares := []*pb.Compare{nothingNew(start, blockers, revision)}
 	if waiter != nil {
 		// Whoever came later is behind us. If our place was lost, that is where we belong too.
-		return append(compares, modIs(keys.key(name, kindWaiting, a.req.ID), waiter.mod))
+		return append(compares, modIs(keys.of(waiter), waiter.mod))
 	}
 	return append(compares, nothingNew(start+string(rune(kindWaiting)), end, 0))
 }
@@ -201,15 +209,15 @@ func (a *attempt) unsure() {
 	l := a.spare
 	a.spare = nil
 	l.unsure.Store(true)
-	a.s.change(a.key, func(c *claim) { c.grant, c.mode = l, a.req.Mode })
+	a.s.change(a.key, func(c *claim) { c.grant, c.mode, c.create = l, a.req.Mode, 0 })
 }
 
 // granted notes whose the leases are now.
-func (a *attempt) granted(ctx context.Context) {
+func (a *attempt) granted(ctx context.Context, revision int64) {
 	var place *lease
 	a.s.change(a.key, func(c *claim) {
 		place, c.place, c.queued = c.place, nil, standing{}
-		c.grant, c.mode = a.spare, a.req.Mode
+		c.grant, c.mode, c.create = a.spare, a.req.Mode, revision
 	})
 	a.s.waits.forget(a.key)
 	a.s.recycle(ctx, place)
@@ -245,12 +253,12 @@ func (a *attempt) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r := record{mode: req.Mode, weight: req.Weight, limit: req.Limit, since: wall(time.Now()), owner: req.Owner, meta: req.Meta}
-	key := s.keys.key(req.Name, kindWaiting, req.ID)
-	last := standing{math.MaxInt64, math.MaxInt} // all are in front
+	r := record{id: req.ID, mode: req.Mode, weight: req.Weight, limit: req.Limit, since: wall(time.Now()), owner: req.Owner, meta: req.Meta}
+	key := s.keys.key(req.Name, kindWaiting, place.id)
+	last := standing{create: math.MaxInt64, place: math.MaxInt} // all are in front
 	resp, err := s.txn(ctx, &pb.TxnRequest{
 		Compare: []*pb.Compare{modIs(key, 0)},
-		Success: append([]*pb.RequestOp{put(key, r.value(), place.id)}, s.snapshotOps(a.key, last)...),
+		Success: append([]*pb.RequestOp{put(key, r.value(), place.id)}, s.snapshotOps(req.Name, place.id, last)...),
 	})
 	if leaseGone(err) {
 		return a.look(ctx)
@@ -262,14 +270,12 @@ func (a *attempt) join(ctx context.Context) error {
 		var old *lease
 		s.change(a.key, func(c *claim) { old, c.place = c.place, place })
 		s.recycle(ctx, old) // of a place that was lost
-	} else {
-		s.recycle(ctx, place)
 	}
 	if err != nil {
 		return err
 	}
 	if !resp.Succeeded {
-		return a.look(ctx) // it is there already
+		return fmt.Errorf("%w: %q is there", errRecord, key)
 	}
 	last.create = resp.Header.Revision
 	a.snap, _, err = s.parseSnapshot(resp, last)
@@ -278,17 +284,13 @@ func (a *attempt) join(ctx context.Context) error {
 }
 
 // beat is the waiter's sign of life. It is false if the place was lost.
-func (a *attempt) beat(ctx context.Context, waiter *record) (bool, error) {
+func (a *attempt) beat(ctx context.Context) (bool, error) {
 	s := a.s
 	c, _ := s.claim(a.key)
-	l := c.place
-	if l == nil || l.id != waiter.lease {
-		l = &lease{id: waiter.lease, foreign: true}
-		s.change(a.key, func(c *claim) { c.place = l })
-	} else if time.Duration(l.sent.Load()) >= a.began {
+	if time.Duration(c.place.sent.Load()) >= a.began {
 		return true, nil // joined just now
 	}
-	alive, err := s.keepAlive(ctx, l)
+	alive, err := s.keepAlive(ctx, c.place)
 	if err == nil && !alive {
 		err = a.look(ctx)
 	}
@@ -298,8 +300,11 @@ func (a *attempt) beat(ctx context.Context, waiter *record) (bool, error) {
 // leaveQueue takes the request out of the queue.
 func (a *attempt) leaveQueue(ctx context.Context) error {
 	s := a.s
-	if _, err := s.txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{remove(s.keys.key(a.req.Name, kindWaiting, a.req.ID))}}); err != nil {
-		return err
+	if c, _ := s.claim(a.key); c.place != nil {
+		if _, err := s.txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{remove(s.keys.key(a.req.Name, kindWaiting, c.place.id))}}); err != nil {
+			c.place.unsure.Store(true) // it may be done yet, and must not be done to another
+			return err
+		}
 	}
 	s.waits.forget(a.key)
 	s.mu.Lock()
@@ -352,14 +357,14 @@ func (a *attempt) watched(fits bool) []watch {
 	keys, name := &a.s.keys, a.req.Name
 	if a.snap.place > 1 {
 		return []watch{
-			{key: keys.key(name, kindWaiting, a.snap.ahead)},
+			{key: a.snap.ahead},
 			{key: keys.name(name) + string(rune(kindDone)), end: keys.name(name) + string(rune(kindDone+1)), puts: true},
 		}
 	}
 	for i := len(a.snap.holders) - 1; i >= 0; i-- {
 		h := &a.snap.holders[i]
 		if h.mode != a.req.Mode || h.mode == store.Exclusive || h.id == a.req.ID {
-			return []watch{{key: keys.key(name, h.kind, h.id)}}
+			return []watch{{key: keys.of(h)}}
 		}
 	}
 	return []watch{{key: keys.name(name), end: keys.name(name) + string(rune(holdersEnd))}}

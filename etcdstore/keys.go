@@ -28,9 +28,6 @@ const (
 	holdersEnd = kindShared + 1
 )
 
-// heldKinds are those of live grants.
-var heldKinds = [...]byte{kindExclusive, kindPermits, kindShared}
-
 func kindOf(mode store.Mode) byte {
 	switch mode {
 	case store.Shared:
@@ -64,19 +61,30 @@ func (k *keys) name(name string) string { return k.locks + name + separator }
 // behind is greater than all keys of a name, and less than those of names that start with it.
 func (k *keys) behind(name string) string { return k.locks + name + afterSeparator }
 
-func (k *keys) key(name string, kind byte, id store.ID) string {
-	return k.name(name) + string(rune(kind)) + id.String()
+// key is that of what goes by a lease. There is one exclusive grant at most, always under the
+// same key.
+//
+// Whose it is stands in the value. etcd keeps a trace of every key that ever was, until it is
+// compacted, and whoever looks at a name walks over its traces; leases are used again, so that
+// keys that are named after them are few.
+func (k *keys) key(name string, kind byte, lease int64) string {
+	key := k.name(name) + string(rune(kind))
+	if kind == kindExclusive {
+		return key
+	}
+	return key + strconv.FormatInt(lease, 16)
 }
 
+func (k *keys) of(r *record) string { return k.key(r.name, r.kind, r.lease) }
+
 // parse is the reverse of key.
-func (k *keys) parse(key string) (name string, kind byte, id store.ID, err error) {
+func (k *keys) parse(key string) (name string, kind byte, err error) {
 	rest, ok := strings.CutPrefix(key, k.locks)
 	i := strings.LastIndex(rest, separator)
 	if !ok || i < 0 || len(rest) < i+2 {
-		return "", 0, id, fmt.Errorf("%w: %q", errRecord, key)
+		return "", 0, fmt.Errorf("%w: %q", errRecord, key)
 	}
-	id, err = store.ParseID(rest[i+2:])
-	return rest[:i], rest[i+1], id, err
+	return rest[:i], rest[i+1], nil
 }
 
 var errRecord = errors.New("another program uses our keys, or a newer version of this one: give the URL another prefix")
@@ -111,6 +119,8 @@ func (r *record) value() []byte {
 		b = append(b, ' ')
 		b = strconv.AppendInt(b, n, 10)
 	}
+	b = append(b, ' ')
+	b = append(b, r.id.String()...)
 	b = append(b, '\n')
 	b = append(b, r.owner...)
 	b = append(b, '\n')
@@ -119,7 +129,7 @@ func (r *record) value() []byte {
 
 // parseRecord reads a key and its value.
 func (k *keys) parseRecord(kv *mvccpb.KeyValue) (r record, err error) {
-	if r.name, r.kind, r.id, err = k.parse(string(kv.Key)); err != nil {
+	if r.name, r.kind, err = k.parse(string(kv.Key)); err != nil {
 		return r, err
 	}
 	r.lease, r.create, r.mod = kv.Lease, kv.CreateRevision, kv.ModRevision
@@ -128,7 +138,7 @@ func (k *keys) parseRecord(kv *mvccpb.KeyValue) (r record, err error) {
 		r.owner, r.meta, ok = strings.Cut(text, "\n")
 	}
 	fields := strings.Split(head, " ")
-	if !ok || len(fields) != 8 || fields[0] != recordVersion {
+	if !ok || len(fields) != 9 || fields[0] != recordVersion {
 		return r, fmt.Errorf("%w: %q", errRecord, kv.Key)
 	}
 	var n [7]int64
@@ -139,6 +149,9 @@ func (k *keys) parseRecord(kv *mvccpb.KeyValue) (r record, err error) {
 	}
 	r.mode, r.weight, r.limit, r.tokens = store.Mode(n[0]), int(n[1]), int(n[2]), int(n[3])
 	r.base, r.token, r.since = n[4], n[5], time.Duration(n[6])*time.Microsecond
+	if r.id, err = store.ParseID(fields[8]); err != nil {
+		return r, fmt.Errorf("%w: %q", errRecord, kv.Key)
+	}
 	return r, nil
 }
 

@@ -10,8 +10,9 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// Release ends a grant or closes its name for a time: see [store.Store]. A key is that of one
-// identity and its letter says that it is held, so that deleting it needs no condition.
+// Release ends a grant or closes its name for a time: see [store.Store]. It is done to a key
+// as it was read or written, never to one that came later under the same name: a release that
+// arrives late, or twice, ends nothing of another's.
 func (s *Store) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
 	if err := s.usable(ctx); err != nil {
 		return err
@@ -39,30 +40,47 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 
 // drop deletes a grant, and reports whether there was one.
 func (s *Store) drop(ctx context.Context, key claimKey) (bool, error) {
-	if c, known := s.claim(key); known && c.grant != nil {
-		resp, err := call(s, ctx, s.kv.DeleteRange, &pb.DeleteRangeRequest{Key: []byte(s.keys.key(key.name, kindOf(c.mode), key.id))})
-		if err != nil || resp.Deleted > 0 {
+	if c, _ := s.claim(key); c.grant != nil && c.create != 0 {
+		grant := s.keys.key(key.name, kindOf(c.mode), c.grant.id)
+		resp, err := s.txn(ctx, &pb.TxnRequest{
+			Compare: []*pb.Compare{createdAt(grant, c.create)},
+			Success: []*pb.RequestOp{remove(grant)},
+		})
+		if err != nil || resp.Succeeded {
 			return err == nil, err
 		}
 	}
-	n, err := s.delete(ctx, key, heldKinds[:]...)
-	return n > 0, err
+	ended, err := s.erase(ctx, key, s.getHolders(key.name), (*record).held)
+	return len(ended) > 0, err
 }
 
-// delete deletes the keys of an identity of these kinds, and returns how many there were.
-func (s *Store) delete(ctx context.Context, key claimKey, kinds ...byte) (n int64, err error) {
-	txn := new(pb.TxnRequest)
-	for _, kind := range kinds {
-		txn.Success = append(txn.Success, remove(s.keys.key(key.name, kind, key.id)))
+// erase deletes those records of an identity that are meant, of those that a read returns.
+func (s *Store) erase(ctx context.Context, key claimKey, read *pb.RequestOp, meant func(*record) bool) ([]record, error) {
+	for {
+		resp, err := s.txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{read}})
+		if err != nil {
+			return nil, err
+		}
+		var found []record
+		txn := new(pb.TxnRequest)
+		for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
+			r, err := s.keys.parseRecord(kv)
+			if err != nil {
+				return nil, err
+			}
+			if r.id == key.id && meant(&r) {
+				found = append(found, r)
+				txn.Compare = append(txn.Compare, modIs(s.keys.of(&r), r.mod))
+				txn.Success = append(txn.Success, remove(s.keys.of(&r)))
+			}
+		}
+		if len(found) == 0 {
+			return nil, nil
+		}
+		if resp, err = s.txn(ctx, txn); err != nil || resp.Succeeded {
+			return found, err
+		}
 	}
-	resp, err := s.txn(ctx, txn)
-	if err != nil {
-		return 0, err
-	}
-	for _, r := range resp.Responses {
-		n += r.GetResponseDeleteRange().Deleted
-	}
-	return n, nil
 }
 
 // keep makes a grant a kept record, and reports whether there was one. A record has a lease of
@@ -83,7 +101,7 @@ func (s *Store) keep(ctx context.Context, key claimKey, keep store.Keep) (bool, 
 			}
 			return false, err
 		}
-		before := s.keys.key(key.name, own.kind, key.id)
+		before := s.keys.of(own)
 		r := *own
 		r.token, r.since, r.kind = own.firstToken(), wall(time.Now()), kindCooling
 		if keep.State == store.Done {
@@ -91,7 +109,7 @@ func (s *Store) keep(ctx context.Context, key claimKey, keep store.Keep) (bool, 
 		}
 		resp, err := s.txn(ctx, &pb.TxnRequest{
 			Compare: []*pb.Compare{modIs(before, own.mod)},
-			Success: []*pb.RequestOp{remove(before), put(s.keys.key(key.name, r.kind, key.id), r.value(), l.id)},
+			Success: []*pb.RequestOp{remove(before), put(s.keys.key(key.name, r.kind, l.id), r.value(), l.id)},
 		})
 		if err != nil || resp.Succeeded {
 			return err == nil, err
@@ -107,11 +125,43 @@ func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 		return err
 	}
 	key := claimKey{name, id}
-	if _, err := s.delete(ctx, key, kindExclusive, kindPermits, kindShared, kindWaiting); err != nil {
+	if err := s.leave(ctx, key); err != nil {
 		return s.explain(ctx, err)
 	}
 	s.forget(ctx, key)
 	return nil
+}
+
+func (s *Store) leave(ctx context.Context, key claimKey) error {
+	c, _ := s.claim(key)
+	if c.grant == nil && c.place == nil { // through another handle, or so long ago that we know nothing
+		_, err := s.erase(ctx, key, get(s.keys.name(key.name), s.keys.behind(key.name)), func(r *record) bool { return r.held() || r.kind == kindWaiting })
+		return err
+	}
+	txn := new(pb.TxnRequest)
+	if c.place != nil {
+		place := remove(s.keys.key(key.name, kindWaiting, c.place.id))
+		txn.Success, txn.Failure = append(txn.Success, place), append(txn.Failure, place)
+	}
+	if c.grant != nil {
+		grant := s.keys.key(key.name, kindOf(c.mode), c.grant.id)
+		txn.Compare = append(txn.Compare, goesBy(grant, c.grant.id))
+		txn.Success = append(txn.Success, remove(grant))
+	}
+	resp, err := s.txn(ctx, txn)
+	if err != nil {
+		// It may be done yet, and must not be done to another's.
+		for _, l := range []*lease{c.grant, c.place} {
+			if l != nil {
+				l.unsure.Store(true)
+			}
+		}
+		return err
+	}
+	if !resp.Succeeded {
+		_, err = s.erase(ctx, key, s.getHolders(key.name), (*record).held)
+	}
+	return err
 }
 
 // Break ends a grant or a closure by force: see [store.Store].
@@ -119,26 +169,16 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
-	txn := new(pb.TxnRequest)
-	for _, kind := range []byte{kindExclusive, kindPermits, kindShared, kindCooling, kindDone} {
-		txn.Success = append(txn.Success, &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{
-			RequestDeleteRange: &pb.DeleteRangeRequest{Key: []byte(s.keys.key(name, kind, id)), PrevKv: true},
-		}})
-	}
-	resp, err := s.txn(ctx, txn)
+	broken, err := s.erase(ctx, claimKey{name, id}, s.getHolders(name), func(*record) bool { return true })
 	if err != nil {
 		return s.explain(ctx, err)
 	}
-	found := false
-	for _, answer := range resp.Responses {
-		for _, kv := range answer.GetResponseDeleteRange().PrevKvs {
-			found = true
-			if r, err := s.keys.parseRecord(kv); err == nil && !r.held() {
-				s.revoke(ctx, r.lease) // it was the record's own
-			}
+	for i := range broken {
+		if !broken[i].held() {
+			s.revoke(ctx, broken[i].lease) // it was the record's own
 		}
 	}
-	if !found {
+	if len(broken) == 0 {
 		return store.ErrNotHeld
 	}
 	return nil

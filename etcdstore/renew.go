@@ -44,7 +44,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 // extend renews those grants that need no write, and returns the others.
 func (s *Store) extend(ctx context.Context, grants []store.Renewal, outcomes []store.Renewed) (slow []int, err error) {
 	var indexes []int
-	var leases []*lease
+	var claims []claim
 	seen, mark := s.seen.Load(), s.mark()
 	for i := range grants {
 		g := &grants[i]
@@ -53,10 +53,14 @@ func (s *Store) extend(ctx context.Context, grants []store.Renewal, outcomes []s
 			slow = append(slow, i)
 			continue
 		}
-		indexes, leases = append(indexes, i), append(leases, c.grant)
+		indexes, claims = append(indexes, i), append(claims, c)
 	}
 	if len(indexes) == 0 {
 		return slow, nil
+	}
+	leases := make([]*lease, len(claims))
+	for n := range claims {
+		leases[n] = claims[n].grant
 	}
 	alive, err := s.keepAlives(ctx, leases)
 	if err != nil {
@@ -64,7 +68,7 @@ func (s *Store) extend(ctx context.Context, grants []store.Renewal, outcomes []s
 	}
 	for from := 0; from < len(indexes); from += maxOps {
 		part := indexes[from:min(len(indexes), from+maxOps)]
-		there, err := s.there(ctx, grants, part, leases[from:])
+		there, err := s.there(ctx, grants, part, claims[from:])
 		if err != nil {
 			return nil, err
 		}
@@ -79,12 +83,12 @@ func (s *Store) extend(ctx context.Context, grants []store.Renewal, outcomes []s
 	return slow, nil
 }
 
-// there reads which grants are there with the leases they had.
-func (s *Store) there(ctx context.Context, grants []store.Renewal, indexes []int, leases []*lease) ([]bool, error) {
+// there reads which grants are there as this handle knows them.
+func (s *Store) there(ctx context.Context, grants []store.Renewal, indexes []int, claims []claim) ([]bool, error) {
 	ops := make([]*pb.RequestOp, len(indexes))
 	for n, i := range indexes {
 		g := &grants[i]
-		ops[n] = getAs(&pb.RangeRequest{Key: []byte(s.keys.key(g.Name, kindOf(g.Mode), g.ID)), KeysOnly: true})
+		ops[n] = getAs(&pb.RangeRequest{Key: []byte(s.keys.key(g.Name, kindOf(g.Mode), claims[n].grant.id)), KeysOnly: true})
 	}
 	resp, err := s.txn(ctx, &pb.TxnRequest{Success: ops})
 	if err != nil {
@@ -93,7 +97,7 @@ func (s *Store) there(ctx context.Context, grants []store.Renewal, indexes []int
 	there := make([]bool, len(indexes))
 	for n := range there {
 		kvs := resp.Responses[n].GetResponseRange().Kvs
-		there[n] = len(kvs) == 1 && kvs[0].Lease == leases[n].id
+		there[n] = len(kvs) == 1 && kvs[0].CreateRevision == claims[n].create && kvs[0].Lease == claims[n].grant.id
 	}
 	return there, nil
 }
@@ -132,29 +136,38 @@ func (s *Store) renew(ctx context.Context, r *store.Renewal) (store.Renewed, err
 
 // own reads a live grant, and whether others are queued for its name.
 func (s *Store) own(ctx context.Context, key claimKey) (own *record, queued bool, err error) {
-	var ops []*pb.RequestOp
-	for _, kind := range heldKinds {
-		ops = append(ops, get(s.keys.key(key.name, kind, key.id), ""))
+	if c, _ := s.claim(key); c.grant != nil {
+		own, queued, err = s.ownBy(ctx, key, get(s.keys.key(key.name, kindOf(c.mode), c.grant.id), ""))
+		if own != nil || err != nil {
+			return own, queued, err
+		}
 	}
-	ops = append(ops,
+	return s.ownBy(ctx, key, s.getHolders(key.name)) // another handle may have written it anew
+}
+
+// ownBy finds the grant in what a read returns.
+func (s *Store) ownBy(ctx context.Context, key claimKey, read *pb.RequestOp) (own *record, queued bool, err error) {
+	ops := []*pb.RequestOp{
+		read,
 		getAs(&pb.RangeRequest{Key: []byte(s.queue(key.name)), RangeEnd: []byte(s.keys.behind(key.name)), Limit: 1, KeysOnly: true}),
-		get(s.keys.floor, ""))
+		get(s.keys.floor, ""),
+	}
 	resp, err := s.txn(ctx, &pb.TxnRequest{Success: ops})
 	if err != nil {
 		return nil, false, err
 	}
-	for i := range heldKinds {
-		for _, kv := range resp.Responses[i].GetResponseRange().Kvs {
-			r, err := s.keys.parseRecord(kv)
-			if err != nil {
-				return nil, false, err
-			}
+	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
+		r, err := s.keys.parseRecord(kv)
+		if err != nil {
+			return nil, false, err
+		}
+		if r.id == key.id && r.held() {
 			own = &r
 		}
 	}
-	mark, err := parseFloor(resp.Responses[len(ops)-1].GetResponseRange())
+	mark, err := parseFloor(resp.Responses[2].GetResponseRange())
 	s.noteFloor(mark)
-	return own, len(resp.Responses[len(ops)-2].GetResponseRange().Kvs) > 0, err
+	return own, len(resp.Responses[1].GetResponseRange().Kvs) > 0, err
 }
 
 // queue begins the keys of all who wait for a name.
@@ -216,7 +229,7 @@ func (g *regrant) lease() *lease {
 // still reports whether the grant is as it was read.
 func (g *regrant) still(ctx context.Context) (bool, error) {
 	resp, err := g.s.txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{
-		getAs(&pb.RangeRequest{Key: []byte(g.s.keys.key(g.key.name, g.own.kind, g.key.id)), KeysOnly: true}),
+		getAs(&pb.RangeRequest{Key: []byte(g.s.keys.of(g.own)), KeysOnly: true}),
 	}})
 	if err != nil {
 		return false, err
@@ -228,7 +241,7 @@ func (g *regrant) still(ctx context.Context) (bool, error) {
 // put writes the grant anew, if it is as it was read.
 func (g *regrant) put(ctx context.Context, l *lease) (out store.Renewed, err error) {
 	s, r := g.s, *g.own
-	before := s.keys.key(g.key.name, r.kind, g.key.id)
+	before := s.keys.of(&r)
 	r.token = r.firstToken()
 	r.mode, r.kind = g.mode, kindOf(g.mode)
 	txn := &pb.TxnRequest{Compare: []*pb.Compare{modIs(before, r.mod)}}
@@ -240,13 +253,14 @@ func (g *regrant) put(ctx context.Context, l *lease) (out store.Renewed, err err
 		r.token, r.tokens = 0, g.tokens
 		txn.Compare = append(txn.Compare, modIs(s.keys.floor, g.floor.mod), nothingNew(s.queue(g.key.name), s.keys.behind(g.key.name), 0))
 	}
-	if r.kind != g.own.kind {
+	after := s.keys.key(r.name, r.kind, l.id)
+	if after != before {
 		txn.Success = append(txn.Success, remove(before))
 	}
 	if raise {
 		txn.Success = append(txn.Success, s.putFloor(r.base))
 	}
-	txn.Success = append(txn.Success, put(s.keys.key(g.key.name, r.kind, g.key.id), r.value(), l.id))
+	txn.Success = append(txn.Success, put(after, r.value(), l.id))
 	resp, err := s.txn(ctx, txn)
 	switch {
 	case leaseGone(err):
@@ -254,7 +268,7 @@ func (g *regrant) put(ctx context.Context, l *lease) (out store.Renewed, err err
 	case err != nil:
 		l.unsure.Store(true)
 		if c, _ := s.claim(g.key); c.grant != l {
-			s.change(g.key, func(c *claim) { c.grant = nil }) // it has either lease now
+			s.change(g.key, func(c *claim) { c.grant, c.create = nil, 0 }) // it has either lease now
 		}
 		return out, err
 	case !resp.Succeeded:
@@ -264,6 +278,9 @@ func (g *regrant) put(ctx context.Context, l *lease) (out store.Renewed, err err
 		return out, nil
 	}
 	out.Status = store.Extended
+	if after != before {
+		g.own.create = resp.Header.Revision
+	}
 	if g.tokens > 0 {
 		out.Token, out.Tokens = tokenAt(resp.Header.Revision, r.base), g.tokens
 	}
@@ -275,7 +292,7 @@ func (g *regrant) put(ctx context.Context, l *lease) (out store.Renewed, err err
 
 // note notes which lease the grant has now, and keeps the other.
 func (g *regrant) note(ctx context.Context, old, next *lease) {
-	g.s.change(g.key, func(c *claim) { c.grant, c.mode = next, g.mode })
+	g.s.change(g.key, func(c *claim) { c.grant, c.mode, c.create = next, g.mode, g.own.create })
 	if next != old {
 		g.s.recycle(ctx, old)
 	}

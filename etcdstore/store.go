@@ -91,9 +91,10 @@ type claimKey struct {
 // A claim is what this handle knows of an identity that it asked for: which leases it has.
 // Whether it holds anything is for the server to say.
 type claim struct {
-	mode  store.Mode
-	grant *lease
-	place *lease
+	mode   store.Mode
+	grant  *lease
+	create int64 // the revision at which the grant's key was created; 0 if that is not known
+	place  *lease
 
 	queued standing // if it waits
 }

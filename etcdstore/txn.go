@@ -105,6 +105,22 @@ func modIs(key string, revision int64) *pb.Compare {
 	}
 }
 
+// createdAt is true if a key was created at that revision, and is the same since.
+func createdAt(key string, revision int64) *pb.Compare {
+	return &pb.Compare{
+		Key: []byte(key), Target: pb.Compare_CREATE, Result: pb.Compare_EQUAL,
+		TargetUnion: &pb.Compare_CreateRevision{CreateRevision: revision},
+	}
+}
+
+// goesBy is true if a key has that lease.
+func goesBy(key string, lease int64) *pb.Compare {
+	return &pb.Compare{
+		Key: []byte(key), Target: pb.Compare_LEASE, Result: pb.Compare_EQUAL,
+		TargetUnion: &pb.Compare_Lease{Lease: lease},
+	}
+}
+
 // nothingNew is true if no key of a range was written after that revision; with 0, if there is
 // no key. Keys that went away since do not matter.
 func nothingNew(key, end string, revision int64) *pb.Compare {
@@ -121,10 +137,10 @@ type snapshot struct {
 	holders  []record // in order of their grants
 	floor    floorMark
 
-	waiter *record  // of the identity; nil if it is not queued
-	place  int      // of it: 1 is the next. Beyond maxAhead it is where it was at most
-	ahead  store.ID // who is right in front, if place is not 1
-	queue  int      // how many wait
+	waiter *record // of the identity; nil if it is not queued
+	place  int     // of it: 1 is the next. Beyond maxAhead it is where it was at most
+	ahead  string  // the key of who is right in front, if place is not 1
+	queue  int     // how many wait
 }
 
 // maxAhead bounds how many of those in front of a waiter are read to tell its place.
@@ -135,12 +151,13 @@ const maxAhead = 64
 type standing struct {
 	create int64
 	place  int
+	waiter *record
 }
 
-// snapshotOps read a snapshot for an identity of which that is known.
-func (s *Store) snapshotOps(key claimKey, known standing) []*pb.RequestOp {
-	name := s.keys.name(key.name)
-	queue := &pb.RangeRequest{Key: []byte(s.queue(key.name)), RangeEnd: []byte(s.keys.behind(key.name))}
+// snapshotOps read a snapshot of a name for an identity of which that is known, and which has
+// that lease as its place in the queue.
+func (s *Store) snapshotOps(name string, place int64, known standing) []*pb.RequestOp {
+	queue := &pb.RangeRequest{Key: []byte(s.queue(name)), RangeEnd: []byte(s.keys.behind(name))}
 	if known.place == 1 || known.create == 0 {
 		queue.CountOnly = true
 	} else {
@@ -148,8 +165,8 @@ func (s *Store) snapshotOps(key claimKey, known standing) []*pb.RequestOp {
 		queue.SortTarget, queue.SortOrder = pb.RangeRequest_CREATE, pb.RangeRequest_DESCEND
 	}
 	return []*pb.RequestOp{
-		get(name, name+string(rune(holdersEnd))),
-		get(s.keys.key(key.name, kindWaiting, key.id), ""),
+		s.getHolders(name),
+		get(s.keys.key(name, kindWaiting, place), ""),
 		getAs(queue),
 		get(s.keys.floor, ""),
 	}
@@ -196,8 +213,19 @@ func (s *Store) parseSnapshot(resp *pb.TxnResponse, known standing) (snap *snaps
 	if queue.More {
 		snap.place = max(snap.place, min(known.place, snap.queue))
 	}
-	_, _, snap.ahead, err = s.keys.parse(string(ahead[0].Key))
-	return snap, true, err
+	snap.ahead = string(ahead[0].Key)
+	return snap, true, nil
+}
+
+// countQueue reads how many wait.
+func (s *Store) countQueue(name string) *pb.RequestOp {
+	return getAs(&pb.RangeRequest{Key: []byte(s.queue(name)), RangeEnd: []byte(s.keys.behind(name)), CountOnly: true})
+}
+
+// getHolders reads all that keep others out.
+func (s *Store) getHolders(name string) *pb.RequestOp {
+	start := s.keys.name(name)
+	return get(start, start+string(rune(holdersEnd)))
 }
 
 func sortByArrival(list []record) {
@@ -208,12 +236,12 @@ func sortByArrival(list []record) {
 // answered before.
 func (s *Store) look(ctx context.Context, key claimKey) (*snapshot, error) {
 	c, _ := s.claim(key)
-	return s.lookBy(ctx, key, c.queued)
-}
-
-func (s *Store) lookBy(ctx context.Context, key claimKey, known standing) (*snapshot, error) {
+	known, place := c.queued, int64(0)
+	if c.place != nil {
+		place = c.place.id
+	}
 	for {
-		resp, err := s.txn(ctx, &pb.TxnRequest{Success: s.snapshotOps(key, known)})
+		resp, err := s.txn(ctx, &pb.TxnRequest{Success: s.snapshotOps(key.name, place, known)})
 		if err != nil {
 			return nil, err
 		}
@@ -222,14 +250,14 @@ func (s *Store) lookBy(ctx context.Context, key claimKey, known standing) (*snap
 			s.noteStanding(key, snap)
 			return snap, err
 		}
-		known = standing{snap.waiter.create, math.MaxInt}
+		known = standing{create: snap.waiter.create, place: math.MaxInt}
 	}
 }
 
 // noteStanding keeps what the next look need not read.
 func (s *Store) noteStanding(key claimKey, snap *snapshot) {
 	if snap != nil && snap.waiter != nil {
-		s.change(key, func(c *claim) { c.queued = standing{snap.waiter.create, snap.place} })
+		s.change(key, func(c *claim) { c.queued = standing{snap.waiter.create, snap.place, snap.waiter} })
 	}
 }
 

@@ -60,6 +60,7 @@ type waitState struct {
 	begun   int64   // the revision at which the last of the watches began
 	woken   bool
 	nudged  bool          // woken only to ask once more: the watches go on
+	gone    bool          // what was watched is gone
 	wakes   chan struct{} // made by Wait, closed by wake
 	left    map[int64]remaining
 }
@@ -105,7 +106,8 @@ func (w *waits) expect(key claimKey, watches []watch, revision int64) {
 		return // they go on
 	}
 	w.cancel(state)
-	state.woken, state.nudged, state.watches, state.refused, state.begun = false, false, watches, revision, 0
+	state.woken, state.nudged, state.gone = false, false, false
+	state.watches, state.refused, state.begun = watches, revision, 0
 	if w.stream == nil && !w.open() {
 		if w.paused == nil {
 			w.paused = time.AfterFunc(time.Until(w.next), w.resume)
@@ -125,6 +127,19 @@ func (w *waits) expect(key claimKey, watches []watch, revision int64) {
 			Filters: []pb.WatchCreateRequest_FilterType{filter},
 		}}})
 	}
+}
+
+// gone reports whether an identity has heard that what it waited for is gone. It tells that
+// once: who comes to nothing by it looks for what else there is.
+func (w *waits) gone(key claimKey) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	state := w.all[key]
+	if state == nil || !state.gone {
+		return false
+	}
+	state.gone = false
+	return true
 }
 
 // cancel ends the watches of a waiter.
@@ -255,6 +270,7 @@ func (w *waits) received(resp *pb.WatchResponse) {
 	switch {
 	case state == nil:
 	case len(resp.Events) > 0 || resp.Canceled:
+		state.gone = !resp.Canceled
 		state.wake()
 	case resp.Created:
 		state.begun = max(state.begun, resp.Header.Revision)
