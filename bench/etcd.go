@@ -240,6 +240,7 @@ func (b *bench) etcdHandOff(ctx context.Context, addr string) error {
 	for _, t := range turns {
 		b.add(work, strings.TrimSuffix(t.name, onEtcd)+": p50", "µs", column(found[t.name], median), nil)
 	}
+	b.add(work, write+": p99", "µs", column(found[write], p99), nil)
 	b.add(work, us+": p99", "µs", column(found[etcdUs.name], p99), nil)
 	b.add(work, us+": p50 / write", "×", ratios(column(found[etcdUs.name], median), trips), atMost(3))
 	b.add(work, us+": p99 / write", "×", ratios(column(found[etcdUs.name], p99), trips), atMost(10))

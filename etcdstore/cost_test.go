@@ -1,11 +1,14 @@
 package etcdstore
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"sync"
 	"testing"
 	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/servers"
@@ -71,6 +74,78 @@ func TestAPairIsTwoWritesAndWaitingIsNone(t *testing.T) {
 	}
 	if n := entries() - before; n != 0 {
 		t.Errorf("a waiter that asks and a renewal took %d entries of the log, want none", n)
+	}
+}
+
+// etcd keeps a trace of every key that ever was, over which whoever looks at its name has to
+// walk: however often a name is locked, its keys are few.
+func TestKeysAreUsedAgain(t *testing.T) {
+	t.Parallel()
+	server := servers.StartEtcd(t, servers.EtcdOptions{})
+	look := direct(t, server.Addr())
+	one, two := opened(t, server.Addr()), opened(t, server.Addr())
+	const turns = 30
+	// Two handles in turns, each waiting for the other.
+	take := func(mode store.Mode, limit int, name string) {
+		t.Helper()
+		ask := func(s *Store, place int, req store.Request) store.Request {
+			t.Helper()
+			req.Mode, req.Limit = mode, limit
+			must(t, s, req, place)
+			return req
+		}
+		release := func(s *Store, req store.Request) {
+			t.Helper()
+			if err := s.Release(bounded(t, patience), name, req.ID, store.Keep{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		held := ask(one, 0, request(name, false))
+		for i := range turns {
+			holder, waiter := one, two
+			if i%2 == 1 {
+				holder, waiter = two, one
+			}
+			if mode == store.Shared {
+				release(holder, held)
+				held = ask(waiter, 0, request(name, false))
+				continue
+			}
+			next := ask(waiter, 1, request(name, true))
+			release(holder, held)
+			if err := waiter.Wait(bounded(t, patience), name, next.ID); err != nil {
+				t.Fatal(err)
+			}
+			held = ask(waiter, 0, next)
+		}
+		release(map[bool]*Store{true: one, false: two}[turns%2 == 0], held)
+	}
+	take(store.Exclusive, 0, "e")
+	take(store.Permits, 1, "p")
+	take(store.Shared, 0, "s")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	end, err := look.Put(ctx, "end", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := make(map[string]int)
+	for resp := range look.Watch(ctx, "", clientv3.WithPrefix(), clientv3.WithRev(1)) {
+		for _, event := range resp.Events {
+			keys[string(event.Kv.Key)]++
+		}
+		if resp.Err() != nil || len(resp.Events) > 0 && resp.Header.Revision >= end.Header.Revision {
+			cancel()
+		}
+	}
+	if keys["end"] != 1 {
+		t.Fatalf("not all was read: %v", keys)
+	}
+	if n := keys[one.keys.key("e", kindExclusive, 0)]; n != 2*(turns+1) {
+		t.Errorf("the key of the exclusive grant was written or deleted %d times, want %d", n, 2*(turns+1))
+	}
+	if len(keys) > 20 {
+		t.Errorf("%d turns left the traces of %d keys: %v", 3*turns, len(keys), keys)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -428,6 +430,76 @@ func TestEtcd22082RepeatedUnlockDeletedANewerLock(t *testing.T) {
 	}
 }
 
+// hold has a call wait in the network once it is on its way. Its result comes after Heal.
+func hold(proxy *faultproxy.Proxy, mark string, call func() error) <-chan error {
+	seen, done := make(chan struct{}), make(chan error, 1)
+	proxy.ToServer.When(func(b []byte) bool { return bytes.Contains(b, []byte(mark)) }, func() {
+		proxy.ToServer.Hold()
+		close(seen)
+	})
+	go func() { done <- call() }()
+	<-seen
+	return done
+}
+
+// The same with a release that arrives late, when another has the name and its key.
+func TestAReleaseThatArrivesLateEndsNothingOfAnother(t *testing.T) {
+	t.Parallel()
+	for what, end := range map[string]func(s *Store, id store.ID) error{
+		"Release": func(s *Store, id store.ID) error {
+			if err := s.Release(bounded(t, patience), "a", id, store.Keep{}); !errors.Is(err, store.ErrNotHeld) {
+				return fmt.Errorf("%v, want ErrNotHeld", err)
+			}
+			return nil
+		},
+		"Leave": func(s *Store, id store.ID) error { return s.Leave(bounded(t, patience), "a", id) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			proxy, far, near, _ := behind(t)
+			old, newer := request("a", false), request("a", false)
+			must(t, far, old, 0)
+			ended := hold(proxy, "lock/a", func() error { return end(far, old.ID) })
+			if err := near.Break(bounded(t, patience), "a", old.ID); err != nil {
+				t.Fatal(err)
+			}
+			must(t, near, newer, 0)
+			proxy.Heal()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			out, err := near.Renew(bounded(t, patience), []store.Renewal{{Name: "a", ID: newer.ID, TTL: newer.TTL, Mode: newer.Mode}})
+			if err != nil || out[0].Status != store.Extended {
+				t.Errorf("the newer lock: %+v, %v", out, err)
+			}
+		})
+	}
+}
+
+// A call that was not answered may be done yet: what it is about goes by a lease that nobody
+// else gets.
+func TestALeaseIsNotUsedAgainWhileACallMayStillBeDoneToIt(t *testing.T) {
+	t.Parallel()
+	proxy, far, near, look := behind(t)
+	must(t, near, request("a", false), 0)
+	for what, leave := range map[string]func(ctx context.Context, req store.Request) error{
+		"Leave": func(ctx context.Context, req store.Request) error { return far.Leave(ctx, "a", req.ID) },
+		"leave the queue only": func(ctx context.Context, req store.Request) error {
+			a := attempt{s: far, req: &req, key: claimKey{"a", req.ID}}
+			return a.leaveQueue(ctx)
+		},
+	} {
+		req := request("a", true)
+		must(t, far, req, 1)
+		lease := far.claims[claimKey{"a", req.ID}].place.id
+		lose(t, proxy, fmt.Sprintf("w%x", lease), func(ctx context.Context) error { return leave(ctx, req) })
+		eventually(t, func(ctx context.Context) (int, error) { return 0, far.Leave(ctx, "a", req.ID) })
+		if left := residue(t, look); slices.Contains(left, fmt.Sprintf("lease %x", lease)) {
+			t.Errorf("%s: the lease is still there: %q", what, left)
+		}
+	}
+}
+
 // In etcd a waiter was granted the lock though its lease had expired.
 func TestEtcd11456WaiterWhoseLeaseHadExpiredWasGranted(t *testing.T) {
 	t.Parallel()
@@ -579,17 +651,12 @@ func TestARequestThatArrivesLateComesToNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	far.pool.push(c)
-	seen := make(chan struct{})
-	proxy.ToServer.When(func(b []byte) bool { return bytes.Contains(b, []byte("lock/a")) }, func() {
-		proxy.ToServer.Hold() // it waits in the network
-		close(seen)
-	})
 	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()
-	if _, err := far.Acquire(ctx, req); err == nil {
+	done := hold(proxy, "lock/a", func() error { _, err := far.Acquire(ctx, req); return err })
+	if err := <-done; err == nil {
 		t.Fatal("granted by a request that is on its way")
 	}
-	<-seen
 	// Another connection is quicker: what the handle does to undo it is done by hand here.
 	c1, _ := far.claim(claimKey{"a", req.ID})
 	if c1.grant == nil || !c1.grant.unsure.Load() {
