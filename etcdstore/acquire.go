@@ -158,7 +158,12 @@ func (a *attempt) grant(ctx context.Context, waiter *record) (answer store.Answe
 		txn.Success = append(txn.Success, s.putFloor(base))
 	}
 	txn.Success = append(txn.Success, put(s.keys.key(req.Name, kindOf(req.Mode), a.spare.id), r.value(), a.spare.id))
-	resp, err := s.txn(ctx, txn)
+	var resp *pb.TxnResponse
+	if waiter == nil && !raise {
+		resp, err = s.batch.txn(ctx, req.Name, txn)
+	} else {
+		resp, err = s.txn(ctx, txn)
+	}
 	switch {
 	case err != nil && !leaseGone(err):
 		a.unsure()

@@ -43,6 +43,9 @@ const (
 	// done.
 	attempts = 1
 
+	// window is how much a server may send ahead of what was read.
+	window = 4 << 20
+
 	defaultPort = "2379"
 
 	// parameters of URLs with TLS.
@@ -157,10 +160,15 @@ func optionOf(u *store.URL) (option clientv3.Config, err error) {
 		DialKeepAliveTime: pingAfter, DialKeepAliveTimeout: pingTimeout,
 		MaxUnaryRetries: attempts,
 		Logger:          zap.NewNop(), // what goes wrong is told by errors
-		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: firstRedial, Multiplier: 1.6, Jitter: 0.2, MaxDelay: mostRedial},
-			MinConnectTimeout: pingTimeout,
-		})},
+		DialOptions: []grpc.DialOption{
+			grpc.WithConnectParams(grpc.ConnectParams{
+				Backoff:           backoff.Config{BaseDelay: firstRedial, Multiplier: 1.6, Jitter: 0.2, MaxDelay: mostRedial},
+				MinConnectTimeout: pingTimeout,
+			}),
+			// Otherwise gRPC pings the server after each answer, to see how much data the
+			// connection could take: a tenth of what a lock costs.
+			grpc.WithStaticStreamWindowSize(window), grpc.WithStaticConnWindowSize(window),
+		},
 	}
 	for _, host := range u.Hosts {
 		if _, _, err := net.SplitHostPort(host); err != nil {

@@ -76,6 +76,7 @@ type Store struct {
 	pool   pool
 	keeper keeper
 	waits  waits
+	batch  batcher
 
 	mu     sync.Mutex
 	claims map[claimKey]*claim
@@ -128,6 +129,7 @@ func newStore(client *clientv3.Client, c config) *Store {
 	}
 	s.life, s.end = context.WithCancel(context.Background())
 	s.keeper.store = s
+	s.batch.store = s
 	s.waits.init(s, pb.NewWatchClient(conn))
 	return s
 }
@@ -151,6 +153,7 @@ func (s *Store) Close() error {
 		s.end()
 		s.waits.close()
 		s.keeper.close()
+		s.batch.close()
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
 		s.closeLeases(ctx)
