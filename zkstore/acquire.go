@@ -17,15 +17,22 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	if req.Floor >= store.MaxToken {
 		return store.Answer{}, tokensOver(req.Floor)
 	}
+	if err := s.usable(ctx); err != nil {
+		return store.Answer{}, err
+	}
+	req.TTL = s.ttl(req.TTL)
+	req.Tokens = min(max(req.Tokens, 1), maxBlock)
+	answer, done, crowded, err := s.takeDirect(ctx, &req)
+	if done || err != nil {
+		return answer, err
+	}
 	return do(ctx, s, func() (store.Answer, error) {
 		free, err := s.hold(ctx, key{req.Name, req.ID})
 		if err != nil {
 			return store.Answer{}, err
 		}
 		defer free()
-		req.TTL = s.ttl(req.TTL)
-		req.Tokens = min(max(req.Tokens, 1), maxBlock)
-		return s.acquire(ctx, &req)
+		return s.acquire(ctx, &req, crowded)
 	})
 }
 
@@ -33,12 +40,14 @@ func (s *Store) ttl(asked time.Duration) time.Duration {
 	return min(asked, s.maxTTL()).Truncate(time.Millisecond)
 }
 
-func (s *Store) acquire(ctx context.Context, req *store.Request) (store.Answer, error) {
-	for range looks {
+// acquire takes a name, or waits for it. If it is known to be crowded that is not tried for
+// free.
+func (s *Store) acquire(ctx context.Context, req *store.Request, crowded bool) (store.Answer, error) {
+	for i := range looks {
 		if err := s.usable(ctx); err != nil {
 			return store.Answer{}, err
 		}
-		if !s.signOfLife(key{req.Name, req.ID}) {
+		if !s.signOfLife(key{req.Name, req.ID}) && !(crowded && i == 0) {
 			answer, ok, err := s.takeFree(req)
 			if ok || err != nil {
 				return answer, err
@@ -59,11 +68,9 @@ func (s *Store) takeFree(req *store.Request) (answer store.Answer, ok bool, err 
 	if err != nil {
 		return answer, false, err
 	}
-	parent, bucket := s.place(req.Name)
-	c := &claim{key: key{req.Name, req.ID}, parent: parent, node: requestNode(req) + firstSeq, rec: recordOf(req), index: -1}
-	c.rec.granted, c.rec.base = true, added.value
+	c, bucket := s.newClaim(req, added)
 	ops := []any{
-		&zk.CreateRequest{Path: parent, Acl: s.acl, Flags: zk.FlagContainer},
+		&zk.CreateRequest{Path: c.parent, Acl: s.acl, Flags: zk.FlagContainer},
 		&zk.CreateRequest{Path: c.path(), Acl: s.acl, Flags: zk.FlagEphemeral, Data: c.rec.encode()},
 	}
 	session := s.currentSession()
@@ -92,6 +99,14 @@ func (s *Store) takeFree(req *store.Request) (answer store.Answer, ok bool, err 
 	}
 	answer, err = s.granted(c, req, added, 0)
 	return answer, true, err
+}
+
+// newClaim is that of a request which is granted as the first, and the bucket of its name.
+func (s *Store) newClaim(req *store.Request, added base) (c *claim, bucket string) {
+	parent, bucket := s.place(req.Name)
+	c = &claim{key: key{req.Name, req.ID}, parent: parent, node: requestNode(req) + firstSeq, rec: recordOf(req), index: -1}
+	c.rec.granted, c.rec.base = true, added.value
+	return c, bucket
 }
 
 // ensure makes a node and those above it, if they are not there. They are containers: the

@@ -62,15 +62,9 @@ func (s *Store) hold(ctx context.Context, k key) (free func(), err error) {
 		s.mu.Lock()
 		other := s.busy[k]
 		if other == nil {
-			mine := make(chan struct{})
-			s.busy[k] = mine
+			free = s.occupy(k)
 			s.mu.Unlock()
-			return func() {
-				s.mu.Lock()
-				delete(s.busy, k)
-				s.mu.Unlock()
-				close(mine)
-			}, nil
+			return free, nil
 		}
 		s.mu.Unlock()
 		select {
@@ -80,6 +74,18 @@ func (s *Store) hold(ctx context.Context, k key) (free func(), err error) {
 		case <-s.done:
 			return nil, errClosed
 		}
+	}
+}
+
+// occupy makes an identity busy. It needs the mutex.
+func (s *Store) occupy(k key) (free func()) {
+	mine := make(chan struct{})
+	s.busy[k] = mine
+	return func() {
+		s.mu.Lock()
+		delete(s.busy, k)
+		s.mu.Unlock()
+		close(mine)
 	}
 }
 

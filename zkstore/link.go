@@ -20,21 +20,14 @@ const (
 	// maxFrame is beyond every reply, also one that lists a million nodes.
 	maxFrame = 1 << 30
 
-	// Of ZooKeeper's protocol: kinds of requests, and sizes of what replies consist of.
-	opCreate   = 1
-	opExists   = 3
-	opGet      = 4
-	opChildren = 12
-	opMulti    = 14
-	opCreate2  = 15
-	sizeHeader = 4 + 8 + 4 // of a reply: which request, number of the last change, error
-	sizeResult = 4 + 1 + 4 // before each result of a transaction: kind, whether it is the last, error
-	sizeStat   = 68
+	// writeLimit bounds how long a server may take to take a packet.
+	writeLimit = 2 * time.Second
 )
 
-// A link is one connection of the library. It passes packets on as they are, but for three
-// things that the library does not know, or not well:
+// A link is one connection of the library. It passes packets on as they are, but for what the
+// library does not know, or not well:
 //
+//   - The usual requests do not go through the library: see ask.
 //   - The first reply tells the session and its timeout, which the library keeps to itself.
 //   - Watches are asked for here. The library's own stay until their node changes, though
 //     nobody cares any more, and it sets them anew after the next answers have come, so that
@@ -50,22 +43,45 @@ type link struct {
 	begun bool // with the first reply; nothing but the first packet is sent before
 	store *Store
 
-	mu     sync.Mutex
-	multis map[uint32]struct{} // transactions under way
+	session int64 // as it began with, and for good
+
+	mu      sync.Mutex
+	multis  map[int32]struct{} // transactions of the library under way
+	login   int32              // the number of the library's login, if it sent one
+	ready   bool               // begun, and logged in
+	own     jobs
+	out     []byte
+	spare   []byte
+	writing bool  // somebody does, and takes along what there is in out
+	failed  error // of writing or reading: it is over
 }
 
 func newLink(conn net.Conn, s *Store) *link {
-	return &link{Conn: conn, in: bufio.NewReaderSize(conn, 64<<10), store: s, multis: make(map[uint32]struct{})}
+	return &link{
+		Conn: conn, in: bufio.NewReaderSize(conn, 64<<10), store: s,
+		multis: make(map[int32]struct{}), own: newJobs(),
+	}
 }
 
-// Write is called with one packet at a time.
+// Write is called by the library with one packet at a time.
 func (l *link) Write(p []byte) (int, error) {
 	const path = 16               // behind its length; the last byte of these requests asks for a watch
-	if l.begun && len(p) > path { // the first packet is no request, and looks like any
+	const session = 4 + 4 + 8 + 4 // of the first packet, which is no request, and looks like any
+	switch {
+	case !l.begun && len(p) >= session+8 && binary.BigEndian.Uint64(p[session:]) != 0:
+		// A server that does not know yet what the session has seen elsewhere must not go on
+		// with it. The library knows of its own replies only.
+		seen := max(l.store.seen.Load(), int64(binary.BigEndian.Uint64(p[8:])))
+		binary.BigEndian.PutUint64(p[8:], uint64(seen))
+	case l.begun && len(p) > path:
 		switch op := binary.BigEndian.Uint32(p[8:]); op {
 		case opMulti:
 			l.mu.Lock()
-			l.multis[binary.BigEndian.Uint32(p[4:])] = struct{}{}
+			l.multis[int32(binary.BigEndian.Uint32(p[4:]))] = struct{}{}
+			l.mu.Unlock()
+		case opAuth:
+			l.mu.Lock()
+			l.login = int32(binary.BigEndian.Uint32(p[4:]))
 			l.mu.Unlock()
 		case opExists, opGet, opChildren:
 			if l.store.isWatched(op, string(p[path:len(p)-1])) {
@@ -73,12 +89,47 @@ func (l *link) Write(p []byte) (int, error) {
 			}
 		}
 	}
-	return l.Conn.Write(p)
+	l.mu.Lock()
+	l.out = append(l.out, p...)
+	return len(p), l.flush()
 }
 
+// flush writes what is in out, unless somebody is at it, who takes it along: of many small
+// packets few writes become. It is called with the mutex and returns without.
+func (l *link) flush() error {
+	defer l.mu.Unlock()
+	if l.writing || l.failed != nil {
+		return l.failed
+	}
+	l.writing = true
+	var err error
+	for len(l.out) > 0 && err == nil {
+		data := l.out
+		l.out = l.spare[:0]
+		l.mu.Unlock()
+		l.Conn.SetWriteDeadline(time.Now().Add(writeLimit))
+		_, err = l.Conn.Write(data)
+		l.mu.Lock()
+		l.spare = data
+	}
+	l.writing = false
+	if err != nil {
+		l.fail(err)
+		l.Conn.Close()
+	}
+	return err
+}
+
+// SetWriteDeadline does nothing: each write has its own.
+func (l *link) SetWriteDeadline(time.Time) error { return nil }
+
+// Read returns what is for the library.
 func (l *link) Read(p []byte) (int, error) {
-	if len(l.rest) == 0 {
+	for len(l.rest) == 0 {
 		if err := l.next(); err != nil {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.fail(err)
 			return 0, err
 		}
 	}
@@ -110,20 +161,38 @@ func (l *link) next() error {
 	case !l.begun && n >= 16:
 		l.begun = true
 		timeout := time.Duration(binary.BigEndian.Uint32(l.frame[8:])) * time.Millisecond
-		l.store.hello(int64(binary.BigEndian.Uint64(l.frame[12:])), timeout)
-	case l.begun && n >= sizeHeader && l.ofMulti(binary.BigEndian.Uint32(l.frame[4:])):
-		l.frame = plainResult(l.frame)
+		l.session = int64(binary.BigEndian.Uint64(l.frame[12:]))
+		l.store.hello(l, timeout)
+	case l.begun && n >= sizeHeader:
+		xid := int32(binary.BigEndian.Uint32(l.frame[4:]))
+		if l.answered(xid, l.frame) {
+			return nil
+		}
+		if l.replied(xid) {
+			l.frame = plainResult(l.frame)
+		}
 	}
 	l.rest = l.frame
 	return nil
 }
 
-func (l *link) ofMulti(xid uint32) bool {
+// replied notes a reply to the library, and reports whether it is that of a transaction.
+func (l *link) replied(xid int32) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if xid == l.login && xid != 0 && binary.BigEndian.Uint32(l.frame[16:]) == 0 {
+		l.ready = l.failed == nil
+	}
 	_, ok := l.multis[xid]
 	delete(l.multis, xid)
 	return ok
+}
+
+// open makes a link ready that needs no login.
+func (l *link) open() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ready = l.failed == nil
 }
 
 // plainResult makes the result of a container, which is the first of its transaction, that of

@@ -101,6 +101,7 @@ func openWith(ctx context.Context, u *store.URL, heartbeat time.Duration) (*Stor
 	}
 	s.timeout.Store(int64(a.session))
 	if u.User != "" {
+		s.secret = true
 		s.acl = zk.DigestACL(zk.PermAll, u.User, u.Password())
 	}
 	s.dialer = &dialer{store: s}

@@ -82,6 +82,14 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 	if err := store.CheckKeep(keep); err != nil {
 		return err
 	}
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
+	if keep.State == store.Held {
+		if done, err := s.releaseDirect(ctx, key{name, id}); done {
+			return err
+		}
+	}
 	_, err := do(ctx, s, func() (struct{}, error) {
 		free, err := s.hold(ctx, key{name, id})
 		if err != nil {

@@ -51,11 +51,14 @@ type Store struct {
 	ready   chan struct{} // closed when the first session has begun
 	once    sync.Once
 	timeout atomic.Int64 // of the session, as granted
+	seen    atomic.Int64 // the highest number of a change in a reply to an own request
+	secret  bool         // a connection has to log in
 
 	keeper keeper
 
 	mu      sync.Mutex
 	session int64
+	link    *link         // the newest; nil if it has no session
 	lost    chan struct{} // closed when the session has ended
 	mine    map[key]*claim
 	busy    map[key]chan struct{}
@@ -127,10 +130,16 @@ func (s *Store) usable(ctx context.Context) error {
 }
 
 // hello is called when a server has begun or resumed a session, or has said that there is
-// none any more: then session is 0.
-func (s *Store) hello(session int64, timeout time.Duration) {
+// none any more: then that of the link is 0.
+func (s *Store) hello(l *link, timeout time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	session := l.session
+	if s.link = l; session == 0 {
+		s.link = nil
+	} else if !s.secret {
+		l.open()
+	}
 	for k := range s.watches { // they went with the connection before
 		s.fire(k)
 	}
@@ -147,9 +156,20 @@ func (s *Store) hello(session int64, timeout time.Duration) {
 		clear(s.mine)
 	}
 	s.session = session
+	s.seen.Store(0)
 	if session != 0 {
 		s.timeout.Store(int64(timeout))
 		s.once.Do(func() { close(s.ready) })
+	}
+}
+
+// saw notes the number of a change.
+func (s *Store) saw(zxid int64) {
+	for {
+		seen := s.seen.Load()
+		if zxid <= seen || s.seen.CompareAndSwap(seen, zxid) {
+			return
+		}
 	}
 }
 
