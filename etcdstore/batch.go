@@ -31,6 +31,7 @@ type batcher struct {
 	wg    sync.WaitGroup
 
 	mu      sync.Mutex
+	closed  bool
 	flying  int
 	waiting []*batched
 }
@@ -72,7 +73,7 @@ func (b *batcher) txn(ctx context.Context, name string, txn *pb.TxnRequest) (*pb
 func (b *batcher) landed() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.store.life.Err() != nil {
+	if b.closed {
 		for _, one := range b.waiting {
 			one.err = errClosed
 			close(one.done)
@@ -85,11 +86,11 @@ func (b *batcher) landed() {
 	b.flying--
 }
 
-// close waits for what was sent. Life has ended, so that nothing takes long, and nothing
-// follows once the mutex was free.
+// close waits for what was sent. Life has ended, so that nothing takes long.
 func (b *batcher) close() {
 	b.mu.Lock()
-	b.mu.Unlock() //nolint:staticcheck // see above
+	b.closed = true
+	b.mu.Unlock()
 	b.wg.Wait()
 }
 

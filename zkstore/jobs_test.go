@@ -105,7 +105,9 @@ func TestJobs(t *testing.T) {
 		{"who comes while others are on their way go together", jobsTogether},
 		{"one that is refused is refused alone", jobRefused},
 		{"who gives up before its turn is not sent", jobGivenUp},
-		{"what was on its way when the connection broke is found", jobsCutOff},
+		{"what was done when the connection broke is found", jobsCutOff},
+		{"what was lost with the connection is not granted", jobsLost},
+		{"what nobody waits for any more ends with its TTL", jobAbandoned},
 		{"locks that were held for long leave no parents", jobsHeldLong},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -198,6 +200,57 @@ func jobsCutOff(t *testing.T, c *crowd) {
 			t.Errorf("%d: release: %v", i, err)
 		}
 	}
+}
+
+func jobsLost(t *testing.T, c *crowd) {
+	reqs := make([]store.Request, crowdSize)
+	var all []<-chan result
+	for i := maxFlying; i < crowdSize; i++ {
+		reqs[i] = request(crowdName(i))
+		all = append(all, c.later(bounded(t), reqs[i]))
+	}
+	c.proxy.Cut() // what is held is lost
+	for _, one := range c.firstTokens {
+		if r := <-one; r.err == nil {
+			t.Errorf("granted by a request that was lost: %+v", r.Answer)
+		}
+	}
+	c.proxy.Heal()
+	for i, one := range all { // they were not on their way yet
+		granted(t, one)
+		if answer := try(t, c.other, request(crowdName(i+maxFlying))); answer.Granted() || answer.Refusal.Holders[0].ID != reqs[i+maxFlying].ID {
+			t.Errorf("%d is not held by who was granted it: %+v", i, answer)
+		}
+	}
+}
+
+func jobAbandoned(t *testing.T, c *crowd) {
+	c.proxy.Heal()
+	req := request("abandoned")
+	req.TTL = time.Second
+	try(t, c.s, req) // makes the bucket
+	if err := c.s.Release(bounded(t), req.Name, req.ID, store.Keep{}); err != nil {
+		t.Fatal(err)
+	}
+	req.ID = store.NewID()
+	lost := c.proxy.HoldRepliesAfter(has(req.ID))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := c.later(ctx, req)
+	<-lost
+	if answer := try(t, c.other, request(req.Name)); answer.Granted() {
+		t.Fatal("the request did not arrive")
+	}
+	cancel()
+	if r := <-done; !errors.Is(r.err, context.Canceled) {
+		t.Fatalf("%+v, %v", r.Answer, r.err)
+	}
+	c.proxy.Heal()
+	servers.Poll(t, limit, func() error {
+		if answer := try(t, c.other, request(req.Name)); !answer.Granted() {
+			return fmt.Errorf("it is still held: %+v", answer.Refusal)
+		}
+		return nil
+	})
 }
 
 func jobsHeldLong(t *testing.T, c *crowd) {
