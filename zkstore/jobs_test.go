@@ -217,8 +217,14 @@ func jobsLost(t *testing.T, c *crowd) {
 	}
 	c.proxy.Heal()
 	for i, one := range all { // they were not on their way yet
-		granted(t, one)
-		if answer := try(t, c.other, request(crowdName(i+maxFlying))); answer.Granted() || answer.Refusal.Holders[0].ID != reqs[i+maxFlying].ID {
+		r, req := <-one, reqs[i+maxFlying]
+		if r.err != nil {
+			r.Answer = try(t, c.s, req)
+		}
+		if !r.Granted() {
+			t.Errorf("%d: %+v", i, r.Refusal)
+		}
+		if answer := try(t, c.other, request(req.Name)); answer.Granted() || answer.Refusal.Holders[0].ID != req.ID {
 			t.Errorf("%d is not held by who was granted it: %+v", i, answer)
 		}
 	}
