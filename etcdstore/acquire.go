@@ -160,7 +160,7 @@ func (a *attempt) grant(ctx context.Context, waiter *record) (answer store.Answe
 	txn.Success = append(txn.Success, put(s.keys.key(req.Name, kindOf(req.Mode), a.spare.id), r.value(), a.spare.id))
 	var resp *pb.TxnResponse
 	if waiter == nil && !raise {
-		resp, err = s.batch.txn(ctx, req.Name, txn)
+		resp, err = s.txnOn(ctx, req.Name, txn)
 	} else {
 		resp, err = s.txn(ctx, txn)
 	}

@@ -2,8 +2,6 @@ package etcdstore
 
 import (
 	"context"
-	"slices"
-	"sync"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -23,115 +21,50 @@ const (
 	batchTimeout = 10 * time.Second
 )
 
-// A batcher sends transactions on different names as one: each is nested in it with conditions
-// of its own, and costs the servers a fraction of a request. A name is in it once at most,
-// because etcd tests all conditions first and writes no key twice.
-type batcher struct {
-	store *Store
-	wg    sync.WaitGroup
-
-	mu      sync.Mutex
-	closed  bool
-	flying  int
-	waiting []*batched
-}
-
+// batched is a transaction on one name.
 type batched struct {
 	name string
 	txn  *pb.TxnRequest
 	resp *pb.TxnResponse
 	err  error
-	done chan struct{}
 }
 
-// txn sends a transaction on one name. If the context ends it may still be done.
-func (b *batcher) txn(ctx context.Context, name string, txn *pb.TxnRequest) (*pb.TxnResponse, error) {
-	b.mu.Lock()
-	if b.flying < maxFlying {
-		b.flying++
-		b.mu.Unlock()
-		defer b.landed()
-		return b.store.txn(ctx, txn)
-	}
-	one := &batched{name: name, txn: txn, done: make(chan struct{})}
-	b.waiting = append(b.waiting, one)
-	b.mu.Unlock()
-	select {
-	case <-one.done:
-		return one.resp, one.err
-	case <-ctx.Done():
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if i := slices.Index(b.waiting, one); i >= 0 {
-		b.waiting = slices.Delete(b.waiting, i, i+1)
-	}
-	return nil, ctx.Err()
+// initBatch prepares what sends transactions on different names as one: each is nested in it
+// with conditions of its own, and costs the servers a fraction of a request. A name is in it
+// once at most, because etcd tests all conditions first and writes no key twice.
+func (s *Store) initBatch() {
+	s.batch.Flying, s.batch.Size = maxFlying, maxBatch
+	s.batch.Name = func(one *batched) string { return one.name }
+	s.batch.Send = s.sendBatch
 }
 
-// landed sends those who wait, if any, in place of what came back.
-func (b *batcher) landed() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		for _, one := range b.waiting {
-			one.err = errClosed
-			close(one.done)
-		}
-		b.waiting = nil
-	} else if batch := b.take(); len(batch) > 0 {
-		b.wg.Go(func() { b.send(batch) })
-		return
+// txnOn sends a transaction on one name, together with others if there are many. If the
+// context ends it may still be done.
+func (s *Store) txnOn(ctx context.Context, name string, txn *pb.TxnRequest) (*pb.TxnResponse, error) {
+	one := &batched{name: name, txn: txn}
+	err := s.batch.Do(ctx, one, func() { one.resp, one.err = s.txn(ctx, txn) })
+	if err != nil {
+		return nil, err
 	}
-	b.flying--
+	return one.resp, one.err
 }
 
-// close waits for what was sent. Life has ended, so that nothing takes long.
-func (b *batcher) close() {
-	b.mu.Lock()
-	b.closed = true
-	b.mu.Unlock()
-	b.wg.Wait()
-}
-
-// take takes those who go together. It needs the mutex.
-func (b *batcher) take() (batch []*batched) {
-	names := make(map[string]bool, min(len(b.waiting), maxBatch))
-	rest := b.waiting[:0]
-	for _, one := range b.waiting {
-		if len(batch) == maxBatch || names[one.name] {
-			rest = append(rest, one)
-			continue
-		}
-		names[one.name] = true
-		batch = append(batch, one)
-	}
-	clear(b.waiting[len(rest):])
-	b.waiting = rest
-	return batch
-}
-
-func (b *batcher) send(batch []*batched) {
-	defer b.landed()
-	ctx, cancel := context.WithTimeout(b.store.life, batchTimeout)
+func (s *Store) sendBatch(batch []*batched) {
+	ctx, cancel := context.WithTimeout(s.life, batchTimeout)
 	defer cancel()
 	if len(batch) == 1 {
-		batch[0].resp, batch[0].err = b.store.txn(ctx, batch[0].txn)
-		close(batch[0].done)
+		batch[0].resp, batch[0].err = s.txn(ctx, batch[0].txn)
 		return
 	}
 	all := &pb.TxnRequest{Success: make([]*pb.RequestOp, len(batch))}
 	for i, one := range batch {
 		all.Success[i] = &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: one.txn}}
 	}
-	resp, err := b.store.txn(ctx, all)
+	resp, err := s.txn(ctx, all)
 	switch status.Code(err) {
 	case codes.NotFound, codes.InvalidArgument, codes.PermissionDenied, codes.FailedPrecondition:
 		// Refused because of one of them, before anything was done.
-		inParallel(batch, func(one *batched) {
-			one.resp, one.err = b.store.txn(ctx, one.txn)
-			close(one.done)
-		})
+		inParallel(batch, func(one *batched) { one.resp, one.err = s.txn(ctx, one.txn) })
 		return
 	}
 	for i, one := range batch {
@@ -139,6 +72,5 @@ func (b *batcher) send(batch []*batched) {
 			one.resp = resp.Responses[i].GetResponseTxn()
 			one.resp.Header = resp.Header
 		}
-		close(one.done)
 	}
 }

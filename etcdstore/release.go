@@ -42,7 +42,7 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 func (s *Store) drop(ctx context.Context, key claimKey) (bool, error) {
 	if c, _ := s.claim(key); c.grant != nil && c.create != 0 {
 		grant := s.keys.key(key.name, kindOf(c.mode), c.grant.id)
-		resp, err := s.batch.txn(ctx, key.name, &pb.TxnRequest{
+		resp, err := s.txnOn(ctx, key.name, &pb.TxnRequest{
 			Compare: []*pb.Compare{createdAt(grant, c.create)},
 			Success: []*pb.RequestOp{remove(grant)},
 		})

@@ -16,6 +16,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/holdfast-lock/holdfast/internal/batch"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -76,7 +77,7 @@ type Store struct {
 	pool   pool
 	keeper keeper
 	waits  waits
-	batch  batcher
+	batch  batch.Batcher[batched]
 
 	mu     sync.Mutex
 	claims map[claimKey]*claim
@@ -129,7 +130,7 @@ func newStore(client *clientv3.Client, c config) *Store {
 	}
 	s.life, s.end = context.WithCancel(context.Background())
 	s.keeper.store = s
-	s.batch.store = s
+	s.initBatch()
 	s.waits.init(s, pb.NewWatchClient(conn))
 	return s
 }
@@ -153,7 +154,7 @@ func (s *Store) Close() error {
 		s.end()
 		s.waits.close()
 		s.keeper.close()
-		s.batch.close()
+		s.batch.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
 		s.closeLeases(ctx)

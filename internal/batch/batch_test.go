@@ -1,0 +1,190 @@
+package batch
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+)
+
+// A call is a name, and what became of it.
+type call struct {
+	name string
+	how  string // "alone" or "together"
+}
+
+// A server holds what is sent until it is told to go on.
+type server struct {
+	Batcher[call]
+	mu      sync.Mutex
+	batches [][]string
+	late    []string
+	gate    chan struct{}
+}
+
+func newServer(flying, size int) *server {
+	s := &server{gate: make(chan struct{})}
+	s.Flying, s.Size = flying, size
+	s.Send = func(calls []*call) {
+		var names []string
+		for _, c := range calls {
+			names = append(names, c.name)
+		}
+		s.mu.Lock()
+		s.batches = append(s.batches, names)
+		s.mu.Unlock()
+		<-s.gate
+		for _, c := range calls {
+			c.how = "together"
+		}
+	}
+	s.Late = func(c *call) { s.late = append(s.late, c.name+" "+c.how) }
+	return s
+}
+
+func (s *server) do(ctx context.Context, name string) <-chan result {
+	done := make(chan result, 1)
+	go func() {
+		c := &call{name: name}
+		err := s.Do(ctx, c, func() {
+			<-s.gate
+			c.how = "alone"
+		})
+		done <- result{c.how, err}
+	}()
+	synctest.Wait()
+	return done
+}
+
+type result struct {
+	how string
+	err error
+}
+
+func (s *server) want(t *testing.T, batches ...[]string) {
+	t.Helper()
+	synctest.Wait()
+	if !slices.EqualFunc(s.batches, batches, slices.Equal) {
+		t.Fatalf("together went %q, want %q", s.batches, batches)
+	}
+}
+
+func (s *server) goOn(t *testing.T, all ...<-chan result) (how []string) {
+	t.Helper()
+	close(s.gate)
+	for _, c := range all {
+		r := <-c
+		if r.err != nil {
+			t.Fatal(r.err)
+		}
+		how = append(how, r.how)
+	}
+	return how
+}
+
+func TestTheFirstGoAloneAndTheRestTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(2, 10)
+		var all []<-chan result
+		for _, name := range []string{"a", "b", "c", "d", "e"} {
+			all = append(all, s.do(t.Context(), name))
+		}
+		s.want(t)
+		s.gate <- struct{}{}
+		s.want(t, []string{"c", "d", "e"})
+		all = append(all, s.do(t.Context(), "f"))
+		if got := s.goOn(t, all...); !slices.Equal(got, []string{"alone", "alone", "together", "together", "together", "together"}) {
+			t.Error(got)
+		}
+		s.want(t, []string{"c", "d", "e"}, []string{"f"})
+		if got := s.goOnAlone(t); got != "alone" {
+			t.Errorf("when nothing is on its way a call goes %s", got)
+		}
+	})
+}
+
+func (s *server) goOnAlone(t *testing.T) string {
+	r := <-s.do(t.Context(), "z")
+	return r.how
+}
+
+func TestABatchHasASize(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(1, 2)
+		var all []<-chan result
+		for _, name := range []string{"a", "b", "c", "d"} {
+			all = append(all, s.do(t.Context(), name))
+		}
+		s.goOn(t, all...)
+		s.want(t, []string{"b", "c"}, []string{"d"})
+	})
+}
+
+func TestThoseAboutTheSameDoNotGoTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(1, 3)
+		s.Name = func(c *call) string { return c.name }
+		var all []<-chan result
+		for _, name := range []string{"x", "a", "b", "a", "c", "d", "a"} {
+			all = append(all, s.do(t.Context(), name))
+		}
+		s.goOn(t, all...)
+		s.want(t, []string{"a", "b", "c"}, []string{"a", "d"}, []string{"a"})
+	})
+}
+
+func TestWhoGivesUpIsNotSentOrIsToldOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(1, 10)
+		first := s.do(t.Context(), "first")
+		early, cancelEarly := context.WithCancel(t.Context())
+		late, cancelLate := context.WithCancel(t.Context())
+		a, b, c := s.do(early, "early"), s.do(late, "late"), s.do(t.Context(), "stays")
+		cancelEarly()
+		if r := <-a; !errors.Is(r.err, context.Canceled) {
+			t.Errorf("it gave up: %+v", r)
+		}
+		s.gate <- struct{}{}
+		s.want(t, []string{"late", "stays"})
+		cancelLate()
+		if r := <-b; !errors.Is(r.err, context.Canceled) {
+			t.Errorf("it gave up: %+v", r)
+		}
+		s.goOn(t, first, c)
+		s.Close()
+		if !slices.Equal(s.late, []string{"late together"}) {
+			t.Errorf("nobody waits for %q", s.late)
+		}
+	})
+}
+
+func TestCloseWaitsForWhatIsOnItsWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(1, 10)
+		ctx, cancel := context.WithCancel(t.Context())
+		first := s.do(t.Context(), "a")
+		second := s.do(ctx, "b")
+		s.gate <- struct{}{}
+		s.want(t, []string{"b"})
+		cancel()
+		<-second
+		closed := make(chan struct{})
+		go func() {
+			s.Close()
+			close(closed)
+		}()
+		synctest.Wait()
+		select {
+		case <-closed:
+			t.Error("closed with a call on its way")
+		default:
+		}
+		s.goOn(t, first)
+		<-closed
+		if got := s.goOnAlone(t); got != "alone" {
+			t.Errorf("after Close a call goes %s", got)
+		}
+	})
+}
