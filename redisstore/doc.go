@@ -80,7 +80,7 @@
 //
 // A user for this package alone, in redis-cli or an ACL file:
 //
-//	ACL SETUSER locks on >PASSWORD ~holdfast:* &holdfast:* -@all +evalsha +eval +get +set +incr
+//	ACL SETUSER locks on >PASSWORD ~holdfast:* &holdfast:* -@all +evalsha +eval +get +set +incr +incrby
 //	  +del +rpush +rpop +lpop +lindex +llen +lpos +lrange +lset +lrem +pttl +pexpire +pexpireat
 //	  +time +hget +hset +hsetnx +hdel +hexists +zadd +zrem +zrange +zrangebyscore +publish
 //	  +spublish +subscribe +unsubscribe +ssubscribe +sunsubscribe +scan +ping +hello +auth

@@ -23,6 +23,8 @@ func NewScript(text string) *Script {
 var (
 	//go:embed scripts/take.lua
 	takeText string
+	//go:embed scripts/many.lua
+	manyText string
 	//go:embed scripts/extend.lua
 	extendText string
 	//go:embed scripts/join.lua
@@ -41,6 +43,7 @@ var (
 	showText string
 
 	take    = NewScript(takeText)
+	many    = NewScript(manyText)
 	extend  = NewScript(extendText)
 	join    = NewScript(joinText)
 	pass    = NewScript(passText)

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/batch"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -55,6 +56,10 @@ type Store struct {
 
 	grants grants
 
+	many batch.Batcher[plainCall]
+	life context.Context // of what is sent for many
+	end  context.CancelFunc
+
 	closed atomic.Bool
 }
 
@@ -77,6 +82,7 @@ func New(conn Conn, config Config) *Store {
 	s := &Store{conn: conn, config: config, keys: newKeys(config.Cluster)}
 	s.clocks = make([]clock, len(s.keys.tags))
 	s.waits.init(s)
+	s.initMany()
 	return s
 }
 
@@ -100,6 +106,8 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.waits.close()
+	s.end()
+	s.many.Close()
 	s.conn.Close()
 	return nil
 }
@@ -157,11 +165,15 @@ func (c *clock) at(now time.Duration) (server time.Duration, known bool) {
 // server's time.
 func (s *Store) take(ctx context.Context, group int, req *store.Request, now time.Duration) (answer store.Answer, ok bool, err error) {
 	record := plainRecord(req.ID, now, req.Owner, req.Meta)
-	v, err := s.eval(ctx, Call{
-		Script:   take,
-		Keys:     []string{s.keys.lock(group, req.Name), s.keys.counter(group)},
-		Args:     []string{record, millis(req.TTL), strconv.FormatInt(now.Microseconds(), 10)},
-		Replicas: s.config.Replicas,
+	call := &plainCall{key: s.keys.lock(group, req.Name), record: record, ttl: millis(req.TTL)}
+	v, err := s.plain(ctx, call, func() (Value, error) {
+		return s.conn.Eval(ctx, Call{
+			Script:   take,
+			Keys:     []string{call.key, s.keys.counter(group)},
+			Args:     []string{record, call.ttl, strconv.FormatInt(now.Microseconds(), 10)},
+			Replicas: s.config.Replicas,
+			Patience: s.patience(ctx),
+		})
 	})
 	switch {
 	case err != nil:
@@ -306,7 +318,7 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 			return err
 		}
 	}
-	return s.end(ctx, name, id, "release", keep)
+	return s.finish(ctx, name, id, "release", keep)
 }
 
 // pass is the usual way to give up a name that is held alone. It is not done if the whole
@@ -315,9 +327,10 @@ func (s *Store) pass(ctx context.Context, name string, id store.ID) (done bool, 
 	group := s.keys.group(name)
 	if record := s.grants.brief(id); record != "" {
 		// Removes the record if it is still there as it was written, and with it the key.
-		v, err := s.conn.Do(ctx, "LREM", s.keys.lock(group, name), "1", record)
+		call := &plainCall{key: s.keys.lock(group, name), record: record}
+		v, err := s.plain(ctx, call, func() (Value, error) { return s.conn.Do(ctx, "LREM", call.key, "1", record) })
 		if err != nil {
-			return false, s.explain(ctx, err)
+			return false, err
 		}
 		if v.Int == 1 {
 			s.grants.forget(id)
@@ -338,7 +351,7 @@ func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 		return err
 	}
 	defer s.waits.forget(name, id)
-	return s.end(ctx, name, id, "leave", store.Keep{})
+	return s.finish(ctx, name, id, "leave", store.Keep{})
 }
 
 // Break ends a grant or a closure by force: see store.Store.
@@ -346,11 +359,11 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
-	return s.end(ctx, name, id, "break", store.Keep{})
+	return s.finish(ctx, name, id, "break", store.Keep{})
 }
 
-// end runs release.lua.
-func (s *Store) end(ctx context.Context, name string, id store.ID, what string, keep store.Keep) error {
+// finish runs release.lua.
+func (s *Store) finish(ctx context.Context, name string, id store.ID, what string, keep store.Keep) error {
 	v, err := s.eval(ctx, Call{
 		Script: release, Keys: s.keys.all(s.keys.group(name), name),
 		Args: []string{s.publish(), id.String(), what, strconv.Itoa(int(keep.State)), millis(max(keep.For, time.Millisecond))},
