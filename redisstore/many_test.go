@@ -214,6 +214,9 @@ func TestOneThatIsHeldIsRefusedAlone(t *testing.T) {
 	if r.err != nil || r.Granted() || r.Refusal.Holders[0].ID != holder.ID || r.Refusal.Holders[0].Left <= 0 {
 		t.Errorf("%+v, %v", r.Answer, r.err)
 	}
+	if n := c.server.Must("LLEN", redis.Prefix+"lock:held"); n != int64(1) {
+		t.Errorf("%v records of one holder", n)
+	}
 	if err := c.other.Release(c.ctx(), "held", holder.ID, store.Keep{}); err != nil {
 		t.Error(err)
 	}
