@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -99,6 +101,47 @@ func TestDescendantsInOtherGroupsDieWhenTheHolderIsKilled(t *testing.T) {
 	if _, last := s.beats("child"); last.Sub(begin) > 5*time.Second {
 		t.Errorf("it lived for %v", last.Sub(begin))
 	}
+}
+
+// A process that is killed closes its files first and gives away its children then. In between
+// the guard sees that it is gone, and still has it as its parent.
+func TestTheGuardFindsTheJobOfAHolderThatIsDying(t *testing.T) {
+	s := newSite(t)
+	// The job of nobody: its parent, as it were, has given it away.
+	script := fmt.Sprintf(`timeout 60 env HOLDFAST_TEST_JOB=beat '%s' '%s' child; true`, os.Args[0], s.path("beats"))
+	away := exec.Command("/bin/sh", "-c", `setsid sh -c 'echo $$ >"$0"; eval "$1"' "$0" "$1" </dev/null >/dev/null 2>&1 &`, s.path("pid"), script)
+	if err := away.Run(); err != nil {
+		t.Fatal(err)
+	}
+	group := strconv.Itoa(s.pid("pid"))
+	s.beating("child")
+	in, to, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	from, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	guard := exec.Command(command, "__guard", "3", "4", group, fmt.Sprint(os.Getpid()), "loud")
+	guard.ExtraFiles = []*os.File{in, out}
+	var said bytes.Buffer
+	guard.Stderr = &said
+	err = guard.Start()
+	out.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	to.Close() // as it dies
+	if err := guard.Wait(); err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(said.String(), "the job was killed") {
+		t.Errorf("it says %q", &said)
+	}
+	s.silent("child")
 }
 
 // killall holdfast and pkill -f holdfast must leave somebody to end the job.

@@ -78,7 +78,8 @@ func beGuard(args []string) {
 		select {
 		case line, ok := <-lines:
 			if !ok {
-				end(group, root, mute, "holdfast was killed")
+				// It may be dying still, with its files closed and its children given away.
+				end(group, 0, mute, "holdfast was killed")
 			}
 			if line == done {
 				os.Exit(0)
