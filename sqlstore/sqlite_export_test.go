@@ -56,7 +56,7 @@ func OpenSQLiteAt(ctx context.Context, path string, c Clock) (*SQLite, error) {
 }
 
 // SetHeartbeat sets how long a waiter that stopped asking keeps its place.
-func SetHeartbeat(s *SQLite, d time.Duration) { s.heartbeat = d }
+func SetHeartbeat(s *SQLite, d time.Duration) { s.heartbeat, s.pushes.keep = d, 2*d }
 
 // Deafen makes a handle unable to listen for pushes.
 func Deafen(s *SQLite) {

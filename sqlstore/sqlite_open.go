@@ -73,7 +73,7 @@ func openSQLite(ctx context.Context, path string, clock sqliteClock) (*SQLite, e
 	s := &SQLite{
 		file: sqliteFile{path: path}, dsn: sqliteDSN(path), clock: clock,
 		turn: turn{taken: make(chan struct{}, 1)}, readTurn: make(chan struct{}, 1), done: make(chan struct{}),
-		heartbeat: sqliteHeartbeat, pushes: pushes{open: listenPush},
+		heartbeat: sqliteHeartbeat, pushes: pushes{open: listenPush, keep: 2 * sqliteHeartbeat},
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err

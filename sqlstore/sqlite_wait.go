@@ -48,6 +48,7 @@ type waitState struct {
 // waits, and for a heartbeat longer so that they are not made anew for every wait.
 type pushes struct {
 	open   func() (net.PacketConn, string, error) // listenPush, but for tests
+	keep   time.Duration                          // for how long who does not ask is known
 	mu     sync.Mutex
 	waits  map[waitKey]*waitState
 	conn   net.PacketConn
@@ -73,7 +74,7 @@ func (p *pushes) expect(name string, id store.ID) string {
 		p.waits[key] = w
 	}
 	w.woken = false
-	w.until = time.Now().Add(2 * sqliteHeartbeat)
+	w.until = time.Now().Add(p.keep)
 	if p.conn == nil {
 		conn, addr, err := p.open()
 		if err != nil {

@@ -59,6 +59,9 @@ func TestSQLiteWakeUpsTravelEveryWay(t *testing.T) {
 func TestSQLiteDoneReachesAHundredWaiters(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "locks.db")
 	a, b := open(t, path), open(t, path)
+	for _, s := range []*sqlstore.SQLite{a, b} {
+		sqlstore.SetHeartbeat(s, time.Hour) // they ask once, which takes its time on a busy machine
+	}
 	req := request("order")
 	if _, err := a.Acquire(t.Context(), req); err != nil {
 		t.Fatal(err)
@@ -66,7 +69,7 @@ func TestSQLiteDoneReachesAHundredWaiters(t *testing.T) {
 	waiters := make([]store.Request, 100)
 	var wg sync.WaitGroup
 	for i := range waiters {
-		wg.Go(func() { // one after the other might take longer than a waiter lives that asks once
+		wg.Go(func() {
 			waiters[i] = request("order")
 			waiters[i].Queue = true
 			if answer, err := b.Acquire(t.Context(), waiters[i]); err != nil || answer.Granted() {
