@@ -83,11 +83,11 @@
 // # What it costs
 //
 // A lock that nobody else wants is two round trips: one transaction makes the name and the
-// request, another removes both. Each does twice what a bare ephemeral node needs, which is
-// the price of a queue in exact order that leaves nothing behind. A waiter costs the servers
-// one watch, on the one in front of it, and a few reads in a third of the heartbeat (20 s).
-// A hand-off is the release, the news of it, one read and one write. Leases are renewed
-// together, up to 500 in a transaction.
+// request; then the request is removed, and behind it the name, for which nobody waits. When
+// more than four are on their way at a time, they go together in one transaction. A waiter
+// costs the servers one watch, on the one in front of it, and a few reads in a third of the
+// heartbeat (20 s). A hand-off is the release, the news of it, one read and one write. Leases
+// are renewed together, up to 500 in a transaction.
 //
 // # ZooKeeper or Redis
 //
