@@ -37,6 +37,7 @@ func gather(t *testing.T) *crowd {
 	c.s, c.other = openQuick(t, "redis://"+c.proxy.Addr()), openQuick(t, "redis://"+server.Addr())
 	t.Cleanup(func() { c.s.Close() })
 	t.Cleanup(func() { c.other.Close() })
+	redis.SendFew(c.s.Store)
 	for _, s := range []*Store{c.s, c.other} { // asks for the clock, and makes take.lua known
 		for i := range 2 {
 			req := plain(fmt.Sprint("warm", i))

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 )
 
 // A Batcher sends calls. The first few go each for itself, at once. Who comes while so many are
@@ -12,8 +13,14 @@ import (
 // by that time: nobody waits for others to come, and the more there is to do, the cheaper does
 // each get. Its fields are set before the first call.
 type Batcher[T any] struct {
-	Flying int // how many requests are on their way at most
+	Flying int // how many requests are on their way, at least if there is so much to do
 	Size   int // how many calls go together at most
+
+	// If requests take long, others follow up to Most, but each a Pause after the last: so
+	// that who comes does not wait for the answer of another, which may be far away. None do
+	// if Most is 0.
+	Most  int
+	Pause time.Duration
 
 	// Name, if set, is what a call is about: those about the same do not go together.
 	Name func(call *T) string
@@ -28,6 +35,7 @@ type Batcher[T any] struct {
 	mu      sync.Mutex
 	closed  bool
 	flying  int
+	sent    time.Time // the last request
 	waiting []*item[T]
 }
 
@@ -44,6 +52,7 @@ func (b *Batcher[T]) Do(ctx context.Context, call *T, alone func()) error {
 	b.mu.Lock()
 	if b.flying < b.Flying || b.closed {
 		b.flying++
+		b.depart()
 		b.mu.Unlock()
 		defer b.landed()
 		alone()
@@ -51,6 +60,9 @@ func (b *Batcher[T]) Do(ctx context.Context, call *T, alone func()) error {
 	}
 	one := &item[T]{call: call, done: make(chan struct{})}
 	b.waiting = append(b.waiting, one)
+	if b.flying < b.Most && time.Since(b.sent) >= b.Pause {
+		b.next()
+	}
 	b.mu.Unlock()
 	select {
 	case <-one.done:
@@ -89,16 +101,34 @@ func (b *Batcher[T]) Close() {
 func (b *Batcher[T]) landed() {
 	b.mu.Lock()
 	b.flying--
-	batch, closed := b.take(), b.closed
+	if !b.closed {
+		b.next()
+		b.mu.Unlock()
+		return
+	}
+	batch := b.take()
 	if len(batch) > 0 {
 		b.flying++
-		if !closed {
-			b.wg.Go(func() { b.send(batch) })
-		}
 	}
 	b.mu.Unlock()
-	if len(batch) > 0 && closed { // nothing takes long any more, and Close does not wait for it
-		b.send(batch)
+	if len(batch) > 0 {
+		b.send(batch) // nothing takes long any more, and Close does not wait for it
+	}
+}
+
+// next sends those who wait, if any. It needs the mutex.
+func (b *Batcher[T]) next() {
+	if batch := b.take(); len(batch) > 0 {
+		b.flying++
+		b.depart()
+		b.wg.Go(func() { b.send(batch) })
+	}
+}
+
+// depart notes that a request goes. It needs the mutex.
+func (b *Batcher[T]) depart() {
+	if b.Most > 0 {
+		b.sent = time.Now()
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // A call is a name, and what became of it.
@@ -132,6 +133,26 @@ func TestThoseAboutTheSameDoNotGoTogether(t *testing.T) {
 		}
 		s.goOn(t, all...)
 		s.want(t, []string{"a", "b", "c"}, []string{"a", "d"}, []string{"a"})
+	})
+}
+
+func TestIfRequestsTakeLongOthersFollow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(1, 10)
+		s.Most, s.Pause = 3, time.Millisecond
+		all := []<-chan result{s.do(t.Context(), "a"), s.do(t.Context(), "b")}
+		s.want(t) // too soon after the first
+		time.Sleep(time.Millisecond)
+		all = append(all, s.do(t.Context(), "c"))
+		s.want(t, []string{"b", "c"})
+		time.Sleep(time.Millisecond)
+		all = append(all, s.do(t.Context(), "d"), s.do(t.Context(), "e"))
+		s.want(t, []string{"b", "c"}, []string{"d"})
+		time.Sleep(time.Millisecond)
+		all = append(all, s.do(t.Context(), "f")) // so many are on their way
+		s.want(t, []string{"b", "c"}, []string{"d"})
+		s.goOn(t, all...)
+		s.want(t, []string{"b", "c"}, []string{"d"}, []string{"e", "f"})
 	})
 }
 

@@ -8,8 +8,11 @@ import (
 
 const (
 	// MaxFlying is how many plain calls are on their way each for itself before others go
-	// together.
-	MaxFlying = 4
+	// together: the server does one thing at a time. If it is far away, up to mostFlying
+	// follow, a pause after the last each.
+	MaxFlying  = 2
+	mostFlying = 16
+	pause      = 100 * time.Microsecond
 
 	// maxMany bounds how many go together: how long a script holds up all other clients.
 	maxMany = 32
@@ -32,6 +35,7 @@ type plainCall struct {
 func (s *Store) initMany() {
 	s.life, s.end = context.WithCancel(context.Background())
 	s.many.Flying, s.many.Size = MaxFlying, maxMany
+	s.many.Most, s.many.Pause = mostFlying, pause
 	s.many.Send = s.sendMany
 	s.many.Late = s.undo
 }
@@ -54,6 +58,9 @@ func (s *Store) plain(ctx context.Context, call *plainCall, alone func() (Value,
 	}
 	return call.value, nil
 }
+
+// SendFew keeps all but MaxFlying calls waiting, however far the server is. It is for tests.
+func SendFew(s *Store) { s.many.Most = 0 }
 
 // Underway is how many plain calls are on their way, or wait for that.
 func Underway(s *Store) int { return s.many.Len() }
