@@ -277,10 +277,10 @@ func (b *bench) zooHandOff(ctx context.Context, addr string) error {
 	const read, write = "a read, after a pause", "a write, after a pause"
 	turns := []turn[[]float64]{
 		{read, func() ([]float64, error) {
-			return trips(b.handoffs, func() error { _, _, err := conn.Exists("/trip"); return err })
+			return timesOf(b.handoffs, true, func() error { _, _, err := conn.Exists("/trip"); return err })
 		}, false},
 		{write, func() ([]float64, error) {
-			return trips(b.handoffs, func() error { _, err := conn.Set("/trip", nil, -1); return err })
+			return timesOf(b.handoffs, true, func() error { _, err := conn.Set("/trip", nil, -1); return err })
 		}, false},
 	}
 	takers := zooTakers
@@ -309,18 +309,4 @@ func (b *bench) zooHandOff(ctx context.Context, addr string) error {
 	b.add(work, us+": p50 / a write", "×", ratios(column(ours, median), trip), atMost(3))
 	b.add(work, us+": p99 / a write", "×", ratios(column(ours, p99), trip), atMost(10))
 	return nil
-}
-
-// trips are the times of a call, in µs, each after a pause like the one before a hand-off.
-func trips(n int, call func() error) ([]float64, error) {
-	times := make([]float64, n)
-	for i := range times {
-		time.Sleep(quiet + rand.N(quietMore))
-		begin := time.Now()
-		if err := call(); err != nil {
-			return nil, err
-		}
-		times[i] = float64(time.Since(begin).Nanoseconds()) / 1000
-	}
-	return times, nil
 }

@@ -11,8 +11,9 @@ import (
 )
 
 // The usual requests, of names that nobody else wants, go to the server by the link itself and
-// not by the library: that takes half of the time. Whatever else comes up is for the others to
-// deal with: then nothing is done here, or what was done is finished by them.
+// not by the library: no goroutine for each, and nothing packed by reflection. Whatever else
+// comes up is for the others to deal with: then nothing is done here, or what was done is
+// finished by them.
 
 // start makes an identity busy, if it is not, and returns the link that is there, and the
 // claim. Free must follow if it is ok.
@@ -146,7 +147,9 @@ func (s *Store) releaseDirect(ctx context.Context, k key) (done bool, err error)
 			s.forget(c)
 		}
 		if errors.Is(r.err, zk.ErrNotEmpty) {
+			s.mu.Lock()
 			c.crowd = true
+			s.mu.Unlock()
 		}
 		free()
 	}

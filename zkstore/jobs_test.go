@@ -79,6 +79,17 @@ func (c *crowd) later(ctx context.Context, req store.Request) <-chan result {
 	return done
 }
 
+// rest asks for all further names: they wait. Requests are by the number of their name.
+func (c *crowd) rest() (reqs []store.Request, all []<-chan result) {
+	c.t.Helper()
+	reqs = make([]store.Request, crowdSize)
+	for i := maxFlying; i < crowdSize; i++ {
+		reqs[i] = request(crowdName(i))
+		all = append(all, c.later(bounded(c.t), reqs[i]))
+	}
+	return reqs, all
+}
+
 func (c *crowd) link() *link {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
@@ -118,12 +129,7 @@ func TestJobs(t *testing.T) {
 }
 
 func jobsTogether(t *testing.T, c *crowd) {
-	var all []<-chan result
-	reqs := make([]store.Request, crowdSize)
-	for i := maxFlying; i < crowdSize; i++ {
-		reqs[i] = request(crowdName(i))
-		all = append(all, c.later(bounded(t), reqs[i]))
-	}
+	reqs, all := c.rest()
 	c.proxy.Heal()
 	for _, one := range c.firstTokens {
 		granted(t, one)
@@ -144,10 +150,7 @@ func jobsTogether(t *testing.T, c *crowd) {
 func jobRefused(t *testing.T, c *crowd) {
 	taken := maxFlying + 1
 	try(t, c.other, request(crowdName(taken)))
-	var all []<-chan result
-	for i := maxFlying; i < crowdSize; i++ {
-		all = append(all, c.later(bounded(t), request(crowdName(i))))
-	}
+	_, all := c.rest()
 	c.proxy.Heal()
 	for i, one := range all {
 		if i+maxFlying != taken {
@@ -177,12 +180,7 @@ func jobGivenUp(t *testing.T, c *crowd) {
 }
 
 func jobsCutOff(t *testing.T, c *crowd) {
-	reqs := make([]store.Request, crowdSize)
-	var all []<-chan result
-	for i := maxFlying; i < crowdSize; i++ {
-		reqs[i] = request(crowdName(i))
-		all = append(all, c.later(bounded(t), reqs[i]))
-	}
+	reqs, all := c.rest()
 	lost := c.proxy.DropRepliesAfter(has(reqs[crowdSize-1].ID))
 	c.proxy.Heal()
 	<-lost
@@ -203,12 +201,7 @@ func jobsCutOff(t *testing.T, c *crowd) {
 }
 
 func jobsLost(t *testing.T, c *crowd) {
-	reqs := make([]store.Request, crowdSize)
-	var all []<-chan result
-	for i := maxFlying; i < crowdSize; i++ {
-		reqs[i] = request(crowdName(i))
-		all = append(all, c.later(bounded(t), reqs[i]))
-	}
+	reqs, all := c.rest()
 	c.proxy.Cut() // what is held is lost
 	for _, one := range c.firstTokens {
 		if r := <-one; r.err == nil {

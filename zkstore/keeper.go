@@ -106,11 +106,12 @@ func (k *keeper) run() {
 	}
 }
 
-// An ending is a claim whose time is over, with the version of its node at that moment: a
-// renewal that is under way may still be in time, and raises it.
+// An ending is a claim whose time is over, as it was at that moment: a renewal that is under
+// way may still be in time, and raises the version of its node.
 type ending struct {
 	*claim
 	version int32
+	crowd   bool
 }
 
 // due takes what is over out of the heap, and says when to look again, and whether anything
@@ -124,7 +125,7 @@ func (k *keeper) due(now time.Time) (due []ending, next time.Duration, busy bool
 		if k.s.mine[c.key] == c {
 			delete(k.s.mine, c.key) // from here on nobody can renew it
 		}
-		due = append(due, ending{c, c.version})
+		due = append(due, ending{c, c.version, c.crowd})
 	}
 	next, busy = time.Hour, len(k.s.mine) > 0
 	if len(k.heap) > 0 {
@@ -200,7 +201,7 @@ func (s *Store) expire(e ending) error {
 	if err != nil || !found || stat.EphemeralOwner != s.currentSession() {
 		return err
 	}
-	err = s.removeNode(c.parent, c.node, e.version, c.crowd)
+	err = s.removeNode(c.parent, c.node, e.version, e.crowd)
 	if errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrBadVersion) {
 		return nil
 	}

@@ -30,8 +30,8 @@ type plainCall struct {
 	err    error
 }
 
-// initMany prepares what sends plain calls together. They would need a round trip and a script
-// each; many in one script cost server and client half as much.
+// initMany prepares what sends plain calls together, in one script: by themselves each would
+// need a packet and a script of its own.
 func (s *Store) initMany() {
 	s.life, s.end = context.WithCancel(context.Background())
 	s.many.Flying, s.many.Size = MaxFlying, maxMany
