@@ -17,26 +17,34 @@ type inquiry struct {
 	heldAt   time.Duration
 	attempts int           // that the caller's strategy was asked about
 	failures int           // since the last answer
+	sent     time.Duration // when the last call was sent
+	failing  time.Duration // when the first call was sent that failed since the last answer
 	spins    int           // refusals in a row that came at once after a wake-up
 	unsure   bool          // an attempt failed, and may have been granted
 	waiting  bool          // told the observer
 	renewed  bool          // asked again for all of the TTL
+	left     bool          // the store may have a place or a grant to take back
 	patience time.Duration // the strategy is asked again at this time
 }
 
 // ask asks the store until it grants, the call gives up, or ctx ends. It leaves nothing
 // behind unless it was granted. Sent is now.
 func (c *Client) ask(ctx context.Context, cl *call, s *slot, sent time.Duration) (*Lease, error) {
-	cl.c, cl.slot = c, s
+	cl.c, cl.slot, cl.left = c, s, true
 	cl.req.Queue = !cl.try && c.caps.Features.Has(store.FeatureQueue)
 	cl.takePlace()
 	for ; ; sent = c.now() {
 		if cl.req.Mode == store.Exclusive && s.crowd.Load() > 0 {
 			cl.req.Tokens = max(1, c.set.handoverLimit) // for hand-overs
 		}
-		callCtx, cancel := c.bound(ctx, cl.req.TTL)
+		limit := cl.req.TTL
+		if cl.failures > 0 && cl.retry == nil {
+			limit = min(limit, cl.failing+patience-sent)
+		}
+		cl.sent = sent
+		callCtx, cancel := c.bound(ctx, limit)
 		answer, err := c.store.Acquire(callCtx, cl.req)
-		err = noAnswer(ctx, callCtx, err)
+		err = noReply(ctx, callCtx, err)
 		cancel()
 		if err == nil && answer.Granted() && cl.noRenew && !cl.renewed && answer.TTL < cl.req.TTL {
 			// A store may grant less to who waits, to be renewed as always. Asking again
@@ -68,20 +76,29 @@ func (c *Client) ask(ctx context.Context, cl *call, s *slot, sent time.Duration)
 // another call of this client left.
 func (cl *call) takePlace() {
 	s := cl.slot
-	if cl.waiting { // only then there may be one, and the plain path is spared the mutex
+	if cl.waiting { // only then can there be one: an uncontended call takes no mutex
 		s.shard.mu.Lock()
 		place := s.place
-		s.place = placeholder{}
+		s.place = nil
 		s.shard.mu.Unlock()
-		if !place.id.IsZero() {
-			if cl.req.Queue && cl.sameShape(place.mode, place.weight, place.limit) {
-				cl.req.ID = place.id
+		if place != nil {
+			if cl.canTake(place) {
+				cl.req.ID = place.ID
 				return
 			}
-			cl.c.leaveStore(s.name, place.id, place.ttl)
+			left := make(chan struct{})
+			cl.c.leaveThen(place, func() { close(left) })
+			<-left
 		}
 	}
 	cl.req.ID = cl.c.ids.next()
+}
+
+// canTake reports whether the call may go on under the identity of a request that gave up.
+// The store may grant that request at any moment, as it was made, so both must be equal.
+func (cl *call) canTake(place *store.Request) bool {
+	return cl.req.Queue && cl.sameShape(place.Mode, place.Weight, place.Limit) &&
+		cl.req.TTL == place.TTL && cl.req.Meta == place.Meta
 }
 
 // leavePlace leaves the place in the store's queue to the next of this client, if there is
@@ -91,10 +108,11 @@ func (cl *call) leavePlace() bool {
 	s.shard.mu.Lock()
 	defer s.shard.mu.Unlock()
 	w := s.first
-	if !cl.req.Queue || w == nil || w.call.try || !w.call.sameShape(cl.req.Mode, cl.req.Weight, cl.req.Limit) || cl.c.life.Err() != nil {
+	if w == nil || w.call.try || cl.c.life.Err() != nil || !cl.canTake(&w.call.req) {
 		return false
 	}
-	s.place = placeholder{cl.req.ID, cl.req.Mode, cl.req.Weight, cl.req.Limit, cl.req.TTL}
+	place := cl.req
+	s.place = &place
 	return true
 }
 
@@ -112,11 +130,11 @@ func (cl *call) refused(ctx context.Context, r *store.Refusal) error {
 		cl.share(known{held: cl.held, at: cl.heldAt})
 	}
 	if done := cl.held.done(); cl.once && done != nil {
-		cl.leave()
 		return fail(cl.op, cl.name, done)
 	}
 	if cl.try {
-		return fail(cl.op, cl.name, cl.held) // a single attempt is not queued: nothing to leave
+		cl.left = false // a single attempt is not queued
+		return fail(cl.op, cl.name, cl.held)
 	}
 	cl.tellWaiting(c)
 
@@ -157,7 +175,6 @@ func (cl *call) consult() (time.Duration, error) {
 		}
 		wait, more := strategy.Next(cl.attempts, cl.held)
 		if !more {
-			cl.leave()
 			return 0, fail(cl.op, cl.name, cl.held, fmt.Errorf("gave up after %d attempts", cl.attempts))
 		}
 		cl.patience = now + max(wait, leastRetryWait)
@@ -194,14 +211,15 @@ func (cl *call) failed(ctx context.Context, err error) error {
 		return cl.over(ctx, err)
 	}
 	if permanent(err) {
-		cl.leave()
 		return fail(cl.op, cl.name, err)
 	}
-	unavailable := &unavailableError{err: err}
-	cl.share(known{at: c.now(), failure: unavailable})
-	cl.failures++
+	failure := unavailable("", err)
+	cl.share(known{at: c.now(), failure: failure})
+	if cl.failures++; cl.failures == 1 {
+		cl.failing = cl.sent
+	}
 	if c.observed() {
-		c.emit(Event{Kind: EventError, Name: cl.name, Mode: cl.req.Mode, Attempt: cl.failures, Err: unavailable})
+		c.emit(Event{Kind: EventError, Name: cl.name, Mode: cl.req.Mode, Attempt: cl.failures, Err: failure})
 	}
 	attempt, strategy := cl.failures, cl.retry
 	switch {
@@ -211,13 +229,15 @@ func (cl *call) failed(ctx context.Context, err error) error {
 	case strategy == nil:
 		strategy = defaultRetry
 	}
-	wait, again := strategy.Next(attempt, unavailable)
+	wait, again := strategy.Next(attempt, failure)
+	if cl.retry == nil && c.now()+wait >= cl.failing+patience {
+		again = false
+	}
 	if !again || cl.try {
-		cl.leave()
 		if attempt > 1 {
-			unavailable = &unavailableError{fmt.Sprintf("%d attempts", attempt), err}
+			failure = unavailable(fmt.Sprintf("%d attempts", attempt), err)
 		}
-		return fail(cl.op, cl.name, unavailable)
+		return fail(cl.op, cl.name, failure)
 	}
 	cl.unsure = true
 	return cl.doze(ctx, max(wait, leastRetryWait), err)
@@ -255,6 +275,7 @@ func (cl *call) pause(ctx context.Context, d time.Duration) error {
 	case ctx.Err() != nil || c.life.Err() != nil:
 		return cl.over(ctx, nil)
 	case err != nil && waitCtx.Err() == nil:
+		cl.sent = c.now() // a Wait may have been healthy for long before it failed
 		return cl.failed(ctx, err)
 	}
 	return nil
@@ -265,9 +286,7 @@ func (cl *call) pause(ctx context.Context, d time.Duration) error {
 func (cl *call) over(ctx context.Context, failure error) error {
 	// After a failure the place may be a grant that nobody heard of, older than who would
 	// take it over.
-	if cl.unsure || failure != nil || !cl.leavePlace() {
-		cl.leave()
-	}
+	cl.left = cl.unsure || failure != nil || !cl.leavePlace()
 	cause := context.Cause(ctx)
 	if cause == nil {
 		cause = ErrClosed
@@ -277,7 +296,7 @@ func (cl *call) over(ctx context.Context, failure error) error {
 	case cl.held != nil:
 		why = cl.held.aged(cl.c.now() - cl.heldAt)
 	case failure != nil && !errors.Is(failure, ctx.Err()):
-		why = &unavailableError{err: failure}
+		why = unavailable("", failure)
 	default: // not asked yet: what an earlier one of this client was told
 		cl.slot.shard.mu.Lock()
 		why = cl.slot.inTheWay(cl.c, cl)
@@ -289,16 +308,26 @@ func (cl *call) over(ctx context.Context, failure error) error {
 	return fail(cl.op, cl.name, cause)
 }
 
-// leave takes back whatever the store may have noted for this call: a place in the queue,
-// or a grant whose answer was lost.
-func (cl *call) leave() { cl.c.leaveStore(cl.req.Name, cl.req.ID, cl.req.TTL) }
+// leaveTimeout bounds the first attempt to take back what the store may have noted for a
+// call. The next calls of this client for the same name wait for it.
+const leaveTimeout = time.Second
 
-func (c *Client) leaveStore(name string, id store.ID, ttl time.Duration) {
-	if c.caps.Instant { // cheaper than a goroutine, and exact
+// leaveThen takes back in the background whatever the store may have noted for a request: a
+// place in the queue, or a grant whose reply was lost. It calls then after the first attempt.
+func (c *Client) leaveThen(req *store.Request, then func()) {
+	name, id, ttl := req.Name, req.ID, req.TTL
+	if c.caps.Instant {
 		c.store.Leave(context.Background(), name, id)
+		then()
 		return
 	}
 	c.background(func(ctx context.Context) {
-		c.persist(ctx, ttl, func(ctx context.Context) error { return c.store.Leave(ctx, name, id) })
+		callCtx, cancel := context.WithTimeout(ctx, leaveTimeout)
+		err := c.store.Leave(callCtx, name, id)
+		cancel()
+		then()
+		if err != nil && !permanent(err) {
+			c.persist(ctx, ttl, func(ctx context.Context) error { return c.store.Leave(ctx, name, id) })
+		}
 	})
 }

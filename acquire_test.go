@@ -110,7 +110,7 @@ func TestTryLockDoesNotHangWithTheStore(t *testing.T) {
 		_, err := c.TryLock(context.Background(), "n")
 		want(t, err, holdfast.ErrUnavailable)
 		wantNone(t, err, context.DeadlineExceeded) // nobody's deadline but ours
-		start.want(t, 5*time.Second)
+		start.want(t, 3*time.Second)
 	})
 }
 
@@ -343,5 +343,97 @@ func TestRedislockAStrategyServesManyCallsAtOnce(t *testing.T) {
 			})
 		}
 		wg.Wait()
+	})
+}
+
+// A client whose wait gave up must not be refused because of its own waiter that the store
+// still knows.
+func TestTryLockAfterAWaitThatGaveUpIsNotRefusedBecauseOfIt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		p.leave = func(ctx context.Context, name string, id store.ID) error {
+			time.Sleep(100 * time.Millisecond)
+			return s.Leave(ctx, name, id)
+		}
+		c, other := newClient(t, p), newClient(t, s)
+		blocker := mustLock(t, other, "n")
+		_, err := c.Lock(t.Context(), "n", holdfast.Wait(time.Second))
+		want(t, err, holdfast.ErrHeld, context.DeadlineExceeded)
+		mustUnlock(t, blocker)
+		lease, err := c.TryLock(t.Context(), "n")
+		if err != nil {
+			t.Fatalf("refused because of its own waiter: %v", err)
+		}
+		mustUnlock(t, lease)
+	})
+}
+
+func TestACallDoesNotWaitLongForACleanUpThatHangs(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		p.leave = func(ctx context.Context, _ string, _ store.ID) error { return hang(ctx) }
+		c, other := newClient(t, p), newClient(t, s)
+		blocker := mustLock(t, other, "n")
+		_, err := c.Lock(t.Context(), "n", holdfast.Wait(time.Second))
+		want(t, err, holdfast.ErrHeld)
+		start := newClock()
+		_, err = c.TryLock(t.Context(), "n")
+		want(t, err, holdfast.ErrHeld)
+		start.want(t, time.Second)
+		mustUnlock(t, blocker)
+	})
+}
+
+// The store may grant a queued request at any moment, as it was made. A call that takes over
+// its identity must have asked for the same.
+func TestAllRequestsUnderOneIdentityAskForTheSame(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		type asked struct {
+			ttl  time.Duration
+			meta string
+		}
+		var mu sync.Mutex
+		requests := make(map[store.ID]asked)
+		p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
+			mu.Lock()
+			now := asked{req.TTL, req.Meta}
+			if before, ok := requests[req.ID]; ok && before != now {
+				t.Errorf("asked for %v and then for %v under one identity", before, now)
+			}
+			requests[req.ID] = now
+			mu.Unlock()
+			return s.Acquire(ctx, req)
+		}
+		c, other := newClient(t, p), newClient(t, s)
+		blocker := mustLock(t, other, "n")
+		var wg sync.WaitGroup
+		for i, opts := range [][]holdfast.CallOption{
+			{holdfast.TTL(time.Second), holdfast.Wait(time.Second)}, // gives up
+			{holdfast.TTL(8 * time.Second), holdfast.Wait(2 * time.Second)},
+			{holdfast.TTL(8 * time.Second), holdfast.Meta("x"), holdfast.Wait(3 * time.Second)},
+			{holdfast.TTL(8 * time.Second), holdfast.Meta("x")}, // may take over the place
+		} {
+			wg.Go(func() {
+				lease, err := c.Lock(t.Context(), "n", opts...)
+				if i < 3 {
+					want(t, err, holdfast.ErrHeld)
+				} else if err != nil {
+					t.Error(err)
+				} else {
+					mustUnlock(t, lease)
+				}
+			})
+			synctest.Wait()
+		}
+		time.Sleep(4 * time.Second)
+		mustUnlock(t, blocker)
+		wg.Wait()
+		if len(requests) != 3 {
+			t.Errorf("%d identities, want 3: the last call takes over the place of the one before it", len(requests))
+		}
 	})
 }

@@ -79,7 +79,7 @@ func apply(cl call, opts []CallOption) call {
 
 func (c *Client) checkCall(ctx context.Context, cl *call) error {
 	if ctx == nil {
-		return fmt.Errorf("%w: nil context: use context.Background()", ErrInvalid)
+		return errNilContext
 	}
 	if c.bad != nil {
 		return c.bad
@@ -108,8 +108,6 @@ func (c *Client) checkOptions(cl *call) error {
 		return fmt.Errorf("%w: Wait(%v): want 0 for a single attempt, or more", ErrInvalid, cl.wait)
 	case cl.once && cl.reentrant:
 		return fmt.Errorf("%w: Reentrant does not go with Once: what an outer lease holds cannot be noted as done", ErrInvalid)
-	case cl.maxHoldSet && cl.atLeast > cl.maxHold:
-		return fmt.Errorf("%w: AtLeast(%v) is longer than MaxHold(%v)", ErrInvalid, cl.atLeast, cl.maxHold)
 	}
 	if cl.maxHoldSet {
 		if err := store.CheckTime("MaxHold", cl.maxHold); err != nil {
@@ -120,6 +118,9 @@ func (c *Client) checkOptions(cl *call) error {
 		if err := store.CheckTime("AtLeast", cl.atLeast); err != nil {
 			return err
 		}
+	}
+	if cl.maxHoldSet && cl.atLeast > cl.maxHold {
+		return fmt.Errorf("%w: AtLeast(%v) is longer than MaxHold(%v)", ErrInvalid, cl.atLeast, cl.maxHold)
 	}
 	if cl.retrySet {
 		if err := checkStrategy(cl.retry); err != nil {

@@ -43,7 +43,7 @@ func (c *Client) Campaign(ctx context.Context, name string, lead func(ctx contex
 		case ctx.Err() != nil || lost == nil:
 			return err
 		case errors.Is(lost, ErrClosed):
-			return errors.Join(fail(op, name, lost), err)
+			return joinLoss(op, name, lost, err)
 		}
 	}
 }

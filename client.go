@@ -27,6 +27,7 @@ type Client struct {
 	slots    slots
 	waiters  sync.Pool
 	renewals renewals
+	warnings [EventGaveUp + 1]warnings // by kind of event
 
 	calls calls              // what is under way
 	life  context.Context    // ends when Close begins: waiters stop
@@ -126,13 +127,22 @@ func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Contex
 		return err
 	}
 	err, lost := lease.run(ctx, fn)
-	if lost != nil {
-		return errors.Join(fail(op, name, lost), err)
-	}
-	return err
+	return joinLoss(op, name, lost, err)
 }
 
-var errNilFunc = fmt.Errorf("%w: nil function: give the work to do", ErrInvalid)
+// joinLoss is the error of work that ended with err and whose lock was lost, if lost is not
+// nil. Work that returns the loss itself, as context.Cause tells it, is not told twice.
+func joinLoss(op, name string, lost, err error) error {
+	if lost == nil || isLossOf(err, name) {
+		return err
+	}
+	return errors.Join(fail(op, name, lost), err)
+}
+
+var (
+	errNilFunc    = fmt.Errorf("%w: nil function: give the work to do", ErrInvalid)
+	errNilContext = fmt.Errorf("%w: nil context: use context.Background()", ErrInvalid)
+)
 
 // run calls fn under the lease and unlocks it, also when fn panics. Lost is the reason if
 // the lease was lost.
@@ -168,7 +178,12 @@ func (c *Client) take(ctx context.Context, cl *call, opts []CallOption) (*Lease,
 		defer cancel()
 		ctx = limited
 	}
-	return c.enqueue(ctx, cl)
+	begin := c.now()
+	lease, err := c.enqueue(ctx, cl, begin)
+	if err != nil && c.observed() {
+		c.emit(Event{Kind: EventGaveUp, Name: cl.name, Mode: cl.req.Mode, Waited: c.now() - begin, Queued: cl.waiting, Err: err})
+	}
+	return lease, err
 }
 
 // waitedError is the cause of a wait that Wait ended.
@@ -178,32 +193,36 @@ func (e *waitedError) Error() string        { return "waited " + e.limit.String(
 func (e *waitedError) Is(target error) bool { return target == context.DeadlineExceeded }
 
 const (
-	// callTimeout bounds a single call to the store: longer than a healthy server takes,
-	// shorter than a person's patience.
-	callTimeout = 5 * time.Second
+	// callTimeout bounds a single call to the store. It is longer than a healthy server
+	// takes, and short enough for a second attempt within patience.
+	callTimeout = 3 * time.Second
 
-	// ownTimeout is the longest timeout of a store itself that is used instead: a context
-	// costs more than the rest of a call.
-	ownTimeout = 2 * callTimeout
+	// patience bounds how long Lock and Unlock try a store that does not answer.
+	patience = 5 * time.Second
+
+	// openTimeout bounds how long Open tries to reach the store.
+	openTimeout = 10 * time.Second
 )
 
-// bound gives a call to the store its timeout.
+// bound limits a call to the store to d, and to callTimeout. If the store itself ends calls
+// in that time, it returns ctx as it is: a context with a timer costs more than the rest of
+// an uncontended call.
 func (c *Client) bound(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	if c.caps.Instant || d >= callTimeout && c.caps.Timeout > 0 && c.caps.Timeout <= ownTimeout {
+	d = min(d, callTimeout)
+	if c.caps.Instant || c.caps.Timeout > 0 && c.caps.Timeout <= d {
 		return ctx, func() {}
 	}
-	return context.WithTimeout(ctx, min(d, callTimeout))
+	return context.WithTimeout(ctx, d)
 }
 
-// errNoAnswer stands for a timeout of ours. It must not match context.DeadlineExceeded,
-// which tells callers that their own time is over.
-var errNoAnswer = errors.New("no answer in time")
+// errNoReply replaces the error of a call that ran into the timeout of bound.
+var errNoReply = errors.New("no reply in time")
 
-// noAnswer is err, or errNoAnswer if a call failed because its timeout was over and not
-// because the caller's context was.
-func noAnswer(ctx, callCtx context.Context, err error) error {
+// noReply returns errNoReply if a call failed because its own timeout expired while the
+// caller's context was alive, and err otherwise.
+func noReply(ctx, callCtx context.Context, err error) error {
 	if err != nil && callCtx.Err() != nil && ctx.Err() == nil {
-		return errNoAnswer
+		return errNoReply
 	}
 	return err
 }

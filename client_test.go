@@ -351,6 +351,37 @@ func TestCloseIsBoundedWhenTheStoreHangs(t *testing.T) {
 		if !strings.Contains(err.Error(), "100 of 100 locks") {
 			t.Errorf("error reads %q", err)
 		}
-		start.want(t, 5*time.Second)
+		start.want(t, 3*time.Second)
+	})
+}
+
+func TestALossNamesTheLockAndIsToldOnce(t *testing.T) {
+	const text = `"order:42": lost: its TTL of 30s is over and it was not renewed`
+	bubble(t, func(t *testing.T) {
+		c := newClient(t, memstore.New())
+		var seen *holdfast.Lease
+		err := c.Do(t.Context(), "order:42", func(ctx context.Context) error {
+			seen = holdfast.LeaseFrom(ctx)
+			<-ctx.Done()
+			return fmt.Errorf("step 3: %w", context.Cause(ctx))
+		}, holdfast.NoRenew())
+		want(t, err, holdfast.ErrLost)
+		if err.Error() != "step 3: holdfast: lease "+text {
+			t.Errorf("error reads %q", err)
+		}
+		if err := seen.Err(); err.Error() != "holdfast: lease "+text {
+			t.Errorf("Err reads %q", err)
+		}
+		if err := seen.Unlock(t.Context()); err.Error() != `holdfast: unlock "order:42": not held` {
+			t.Errorf("Unlock returns %q", err)
+		}
+		err = c.Do(t.Context(), "order:42", func(ctx context.Context) error {
+			<-ctx.Done()
+			return errNet
+		}, holdfast.NoRenew())
+		want(t, err, holdfast.ErrLost, errNet)
+		if err.Error() != "holdfast: do "+text+"\n"+errNet.Error() {
+			t.Errorf("error reads %q", err)
+		}
 	})
 }

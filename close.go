@@ -30,6 +30,13 @@ func (c *Client) Close() error {
 	timeout := time.AfterFunc(closeTimeout, c.stop)
 	defer timeout.Stop()
 	defer c.stop()
+	if c.set.logger != nil {
+		defer func() {
+			for kind := range c.warnings {
+				c.warnings[kind].flush(c.set.logger, EventKind(kind))
+			}
+		}()
+	}
 	c.end()
 	err := c.releaseAll() // at once: a call that hangs must not cost the other locks
 	c.calls.wait(c.work)
@@ -51,7 +58,7 @@ func (c *Client) releaseAll() error {
 	for _, g := range c.renewals.all() {
 		// A lease that somebody else ended is his to release, unless it was lost.
 		l := g.lease.Load()
-		ended := l.finish(fmt.Errorf("%w: the client was closed", ErrClosed))
+		ended := l.finish(l.named(fmt.Errorf("%w: the client was closed", ErrClosed)))
 		if c.renewals.withdraw(g, ended) {
 			mine = append(mine, g)
 		}
@@ -64,14 +71,14 @@ func (c *Client) releaseAll() error {
 	var failed atomic.Int64
 	var last atomic.Pointer[error]
 	inParallel(mine, func(g *grant) {
-		err := c.releaseOnce(ctx, g, g.lease.Load().rest())
+		err := c.releaseOnce(ctx, callTimeout, g, g.lease.Load().rest())
 		if err != nil && !errors.Is(err, store.ErrNotHeld) {
 			failed.Add(1)
 			last.Store(&err)
 		}
 	})
 	if n := failed.Load(); n > 0 {
-		return &unavailableError{fmt.Sprintf("%d of %d locks not released, they free themselves after their TTL", n, len(mine)), *last.Load()}
+		return unavailable(fmt.Sprintf("%d of %d locks not released, they free themselves after their TTL", n, len(mine)), *last.Load())
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package holdfast
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -125,9 +126,19 @@ type callError struct {
 	causes   []error
 }
 
-// fail wraps the causes of a failed call, the reason first.
+// fail wraps the causes of a failed call, the reason first. A cause that already names the
+// same lock is unwrapped, so that the text names it once.
 func fail(op, name string, causes ...error) error {
+	if inner, ok := causes[0].(*callError); ok && inner.name == name {
+		causes = append(slices.Clone(inner.causes), causes[1:]...)
+	}
 	return &callError{op, name, causes}
+}
+
+// isLossOf reports whether err tells the loss of the lock with that name.
+func isLossOf(err error, name string) bool {
+	var named *callError
+	return errors.Is(err, ErrLost) && errors.As(err, &named) && named.name == name
 }
 
 func (e *callError) Error() string {
@@ -145,10 +156,20 @@ func (e *callError) Error() string {
 
 func (e *callError) Unwrap() []error { return e.causes }
 
-// unavailableError is a store's failure. It matches ErrUnavailable and the failure.
+// unavailableError is a failure of the store. It matches ErrUnavailable and the failure.
 type unavailableError struct {
-	what string // what follows from it, or how often it was tried; may be empty
+	what string // the consequence, or the number of attempts; may be empty
 	err  error
+}
+
+// unavailable wraps a failure of the store. A timeout of the client or of the store must not
+// match context.DeadlineExceeded or context.Canceled, which tell callers that their own
+// context has ended. The cause of the caller's context is always added beside it.
+func unavailable(what string, err error) error {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		err = errors.New(err.Error())
+	}
+	return &unavailableError{what, err}
 }
 
 func (e *unavailableError) Error() string {

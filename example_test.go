@@ -158,7 +158,7 @@ func ExampleLease_Context() {
 	work := lease.Context(ctx)
 	<-work.Done() // nobody renews this lease
 	fmt.Println(context.Cause(work))
-	// Output: lost: its TTL of 50ms is over and it was not renewed
+	// Output: holdfast: lease "order:42": lost: its TTL of 50ms is over and it was not renewed
 }
 
 func ExampleReentrant() {

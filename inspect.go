@@ -127,7 +127,7 @@ func (c *Client) list(ctx context.Context, op, name string, q store.Query) (page
 // manage makes one call that looks or breaks, with the checks and errors of all of them.
 func (c *Client) manage(ctx context.Context, op, name string, do func(context.Context) error) error {
 	if ctx == nil {
-		return fail(op, name, fmt.Errorf("%w: nil context: use context.Background()", ErrInvalid))
+		return fail(op, name, errNilContext)
 	}
 	if c.bad != nil {
 		return fail(op, name, c.bad)
@@ -141,7 +141,7 @@ func (c *Client) manage(ctx context.Context, op, name string, do func(context.Co
 	defer c.calls.leave()
 	callCtx, cancel := c.bound(ctx, callTimeout)
 	defer cancel()
-	err := noAnswer(ctx, callCtx, do(callCtx))
+	err := noReply(ctx, callCtx, do(callCtx))
 	switch {
 	case err == nil:
 		return nil
@@ -150,7 +150,7 @@ func (c *Client) manage(ctx context.Context, op, name string, do func(context.Co
 	case permanent(err) || errors.Is(err, store.ErrNotHeld):
 		return fail(op, name, err)
 	}
-	return fail(op, name, &unavailableError{err: err})
+	return fail(op, name, unavailable("", err))
 }
 
 func (c *Client) info(l *store.Lock) Info {

@@ -139,6 +139,7 @@ func TestBadOptionsAreRefusedByEveryCall(t *testing.T) {
 		{"MaxHold(2562047h47m16.854775807s): want", []holdfast.CallOption{holdfast.MaxHold(math.MaxInt64)}},
 		{"AtLeast(2562047h47m16.854775807s): want", []holdfast.CallOption{holdfast.AtLeast(math.MaxInt64)}},
 		{"AtLeast(-1s): want a time above zero", []holdfast.CallOption{holdfast.AtLeast(-time.Second)}},
+		{"MaxHold(-1s): want a time above zero", []holdfast.CallOption{holdfast.MaxHold(-time.Second)}},
 		{"AtLeast(2m0s) is longer than MaxHold(1m0s)", []holdfast.CallOption{holdfast.AtLeast(2 * time.Minute), holdfast.MaxHold(time.Minute)}},
 		{"meta", []holdfast.CallOption{holdfast.Meta(many)}},
 		{"control character", []holdfast.CallOption{holdfast.Meta("a\x1b[31m")}},

@@ -113,10 +113,14 @@ func (l *Lease) Err() error {
 	err := l.overLocked()
 	r.mu.Unlock()
 	if err == nil && l.g.c.now() >= time.Duration(l.g.deadline.Load()) {
-		return l.g.c.expire(l.g)
+		return l.named(l.g.c.expire(l.g))
 	}
 	return err
 }
+
+// named adds the name of the lock to the reason why a lease ended.
+func (l *Lease) named(why error) error { return fail("lease", l.Name(), why) }
+
 
 // Unlock releases the lock, to the next goroutine of this client that waits for it or to
 // the store. It works if ctx has ended, since a lock must not stay behind because a request
@@ -127,7 +131,12 @@ func (l *Lease) Err() error {
 // ErrUnavailable if the store does not answer, the lock then frees itself after its TTL;
 // ErrClosed if the client was closed, which released it.
 func (l *Lease) Unlock(ctx context.Context) error {
-	return l.unlock(ctx, store.Keep{})
+	return l.unlock(ctx, store.Keep{}, false)
+}
+
+// unlockAll unlocks a root lease together with those that share its grant.
+func (l *Lease) unlockAll(ctx context.Context, keep store.Keep) error {
+	return l.unlock(ctx, keep, true)
 }
 
 // giveBack unlocks a lease that nobody has used: there is no minimum hold to keep.
@@ -144,9 +153,9 @@ func (l *Lease) holdAtLeast(d time.Duration) {
 	r.mu.Unlock()
 }
 
-// unlock is Unlock; keep says what is left behind if this was the last lease on the grant,
-// beyond the rest of AtLeast.
-func (l *Lease) unlock(ctx context.Context, keep store.Keep) error {
+// unlock is Unlock. Keep says what is left behind, beyond the rest of AtLeast, if this was the
+// last lease on the grant. All ends the leases that share the grant of a root lease too.
+func (l *Lease) unlock(ctx context.Context, keep store.Keep, all bool) error {
 	const op = "unlock"
 	c, r := l.g.c, l.root
 	if !c.calls.enter() { // Close releases it
@@ -166,7 +175,7 @@ func (l *Lease) unlock(ctx context.Context, keep store.Keep) error {
 	l.released = true
 	// The work's contexts end before anyone else can have the lock: those of this lease
 	// before it stops to count.
-	if r.handles > 1 {
+	if r.handles > 1 && !all {
 		var ending ending
 		ending.add(l)
 		r.unlinkLocked(l)
@@ -175,7 +184,7 @@ func (l *Lease) unlock(ctx context.Context, keep store.Keep) error {
 		r.mu.Lock()
 	}
 	r.handles--
-	if r.handles > 0 || r.ended {
+	if r.handles > 0 && !all || r.ended {
 		r.mu.Unlock()
 		return nil
 	}
@@ -336,7 +345,7 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 // usable returns why a call on this lease cannot be made, nil if it can.
 func (l *Lease) usable(ctx context.Context) error {
 	if ctx == nil {
-		return fmt.Errorf("%w: nil context: use context.Background()", ErrInvalid)
+		return errNilContext
 	}
 	if err := l.Err(); err != nil {
 		return err

@@ -3,6 +3,7 @@ package holdfast
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
@@ -20,11 +21,12 @@ type Event struct {
 	Store   string // which kind of store, such as "redis"
 	Mode    store.Mode
 	Token   int64         // of the lease; 0 while there is none
-	Waited  time.Duration // EventAcquired, EventHandedOver: since the call
+	Waited  time.Duration // EventAcquired, EventHandedOver, EventGaveUp: since the call
+	Queued  bool          // EventAcquired, EventHandedOver, EventGaveUp: the call reported EventWaiting before
 	Held    time.Duration // of a lease: since it was acquired
 	Slack   time.Duration // EventRenewed: what was left of the lease when the answer came
 	Attempt int           // EventError while acquiring or releasing: failures so far
-	Err     error         // EventLost, EventError
+	Err     error         // EventLost, EventError, EventGaveUp
 }
 
 // EventKind is the kind of an Event.
@@ -45,6 +47,10 @@ const (
 	EventReleased
 	// EventError: the store failed; the client goes on trying or the call fails.
 	EventError
+	// EventGaveUp: a call ended without the lock. Its Err matches ErrHeld if another holder
+	// has the lock, ErrUnavailable if the store failed, and the cause of the context if that
+	// ended.
+	EventGaveUp
 )
 
 // String returns a word for the kind, such as "acquired".
@@ -64,6 +70,8 @@ func (k EventKind) String() string {
 		return "released"
 	case EventError:
 		return "error"
+	case EventGaveUp:
+		return "gave up"
 	}
 	return "unknown"
 }
@@ -94,12 +102,21 @@ func (c *Client) emit(e Event) {
 	if c.set.logger == nil {
 		return
 	}
+	c.log(&e)
+}
+
+// log writes an event to the client's logger: losses and failures as warnings, all others at
+// debug level.
+func (c *Client) log(e *Event) {
+	ctx := context.Background()
 	level := slog.LevelDebug
 	if e.Kind == EventLost || e.Kind == EventError {
 		level = slog.LevelWarn
 	}
-	ctx := context.Background()
 	if !c.set.logger.Enabled(ctx, level) {
+		return
+	}
+	if level == slog.LevelWarn && !c.warnings[e.Kind].allow(c.set.logger, e.Kind) {
 		return
 	}
 	attrs := make([]slog.Attr, 0, 6)
@@ -108,7 +125,7 @@ func (c *Client) emit(e Event) {
 		attrs = append(attrs, slog.Int64("token", e.Token))
 	}
 	switch e.Kind {
-	case EventAcquired, EventHandedOver:
+	case EventAcquired, EventHandedOver, EventGaveUp:
 		attrs = append(attrs, slog.Duration("waited", e.Waited))
 	case EventRenewed:
 		attrs = append(attrs, slog.Duration("slack", e.Slack))
@@ -119,4 +136,48 @@ func (c *Client) emit(e Event) {
 		attrs = append(attrs, slog.String("error", e.Err.Error()))
 	}
 	c.set.logger.LogAttrs(ctx, level, "holdfast: "+e.Kind.String(), attrs...)
+}
+
+// Of each kind of warning the log gets warnBurst in warnWindow, and the number of the others
+// when the window ends: a client that holds thousands of locks must not flood the log when
+// its store is gone.
+const (
+	warnBurst  = 10
+	warnWindow = 10 * time.Second
+)
+
+// warnings limits one kind of warning.
+type warnings struct {
+	mu     sync.Mutex
+	n      int         // in this window
+	end    time.Time   // of this window
+	report *time.Timer // reports at the end of the window what was left out
+}
+
+// allow reports whether the next warning may be logged.
+func (w *warnings) allow(logger *slog.Logger, kind EventKind) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	if now.After(w.end) && w.report == nil {
+		w.n, w.end = 0, now.Add(warnWindow)
+	}
+	if w.n++; w.n > warnBurst && w.report == nil {
+		w.report = time.AfterFunc(time.Until(w.end), func() { w.flush(logger, kind) })
+	}
+	return w.n <= warnBurst
+}
+
+// flush reports how many warnings were left out, if any.
+func (w *warnings) flush(logger *slog.Logger, kind EventKind) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.report == nil {
+		return
+	}
+	w.report.Stop()
+	w.report = nil
+	left := w.n - warnBurst
+	w.n, w.end = 0, time.Time{}
+	logger.Warn("holdfast: more warnings were left out", "kind", kind.String(), "count", left)
 }

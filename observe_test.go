@@ -4,8 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -106,4 +110,108 @@ func TestAnUnsetObserverCostsNoAllocation(t *testing.T) {
 	if without, with := allocs(), allocs(holdfast.WithObserver(func(holdfast.Event) {})); with > without {
 		t.Errorf("%v allocations with an observer, %v without", with, without)
 	}
+}
+
+func TestTheObserverSeesEveryCallThatEndsWithoutTheLock(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		var seen recorder
+		p := newProxy(s)
+		c, other := newClient(t, p, holdfast.WithObserver(seen.observe)), newClient(t, s)
+		blocker := mustLock(t, other, "n")
+		c.TryLock(t.Context(), "n")
+		if e := seen.last(holdfast.EventGaveUp); e.Name != "n" || e.Queued || !errors.Is(e.Err, holdfast.ErrHeld) {
+			t.Errorf("after TryLock: %+v", e)
+		}
+		c.Lock(t.Context(), "n", holdfast.Wait(time.Second))
+		if e := seen.last(holdfast.EventGaveUp); !e.Queued || e.Waited != time.Second || !errors.Is(e.Err, context.DeadlineExceeded) {
+			t.Errorf("after a wait: %+v", e)
+		}
+		mustUnlock(t, blocker)
+		synctest.Wait()
+		p.set(func() {
+			p.acquire = func(context.Context, store.Request) (store.Answer, error) { return store.Answer{}, errNet }
+		})
+		c.Lock(t.Context(), "n")
+		if e := seen.last(holdfast.EventGaveUp); !errors.Is(e.Err, holdfast.ErrUnavailable) {
+			t.Errorf("after an outage: %+v", e)
+		}
+		if n := seen.count(holdfast.EventGaveUp); n != 3 {
+			t.Errorf("%d calls gave up, want 3", n)
+		}
+	})
+}
+
+// Every EventWaiting is followed by exactly one event of the same call with Queued set, so
+// that an observer can count the calls that wait now.
+func TestTheNumberOfWaitingCallsCanBeCounted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		var waiting, most atomic.Int64
+		c := newClient(t, s, holdfast.WithObserver(func(e holdfast.Event) {
+			switch {
+			case e.Kind == holdfast.EventWaiting:
+				most.Store(max(most.Load(), waiting.Add(1)))
+			case e.Queued:
+				waiting.Add(-1)
+			}
+		}))
+		blocker := mustLock(t, newClient(t, s), "n")
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() {
+				if lease, err := c.Lock(t.Context(), "n", holdfast.Wait(time.Duration(i+1)*time.Second)); err == nil {
+					time.Sleep(100 * time.Millisecond)
+					lease.Unlock(t.Context())
+				}
+			})
+		}
+		time.Sleep(10*time.Second + time.Millisecond)
+		if most.Load() != 20 || waiting.Load() != 10 {
+			t.Errorf("at most %d and now %d calls wait, want 20 and 10", most.Load(), waiting.Load())
+		}
+		mustUnlock(t, blocker)
+		wg.Wait()
+		if waiting.Load() != 0 {
+			t.Errorf("%d calls wait at the end", waiting.Load())
+		}
+	})
+}
+
+func TestAnOutageDoesNotFloodTheLog(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var log bytes.Buffer
+		var seen recorder
+		p := newProxy(memstore.New())
+		c := newClient(t, p, holdfast.WithObserver(seen.observe), holdfast.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		for i := range 1000 {
+			mustLock(t, c, fmt.Sprint(i))
+		}
+		p.set(func() {
+			p.renew = func(context.Context, []store.Renewal) ([]store.Renewed, error) { return nil, errNet }
+		})
+		time.Sleep(time.Minute)
+		c.Close()
+		synctest.Wait()
+		lost, failed := seen.count(holdfast.EventLost), seen.count(holdfast.EventError)
+		if lost != 1000 || failed < 10_000 {
+			t.Errorf("the observer saw %d losses and %d errors", lost, failed)
+		}
+		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+		logged := 0
+		for _, line := range lines {
+			if _, n, ok := strings.Cut(line, "count="); ok {
+				more, err := strconv.Atoi(n)
+				if err != nil {
+					t.Fatal(err)
+				}
+				logged += more
+			} else {
+				logged++
+			}
+		}
+		if len(lines) > 60 || logged != lost+failed {
+			t.Errorf("%d lines in the log, which tell %d of %d events", len(lines), logged, lost+failed)
+		}
+	})
 }

@@ -8,14 +8,21 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// Once runs fn unless it was run with success under this name in the last keep, by any
-// process. While another one runs it, Once waits for it; with Wait(0) it returns ErrHeld
-// instead. If fn fails or panics, or the lock is lost while it runs, the name stays open
-// for the next.
+// Once runs fn unless it succeeded under this name in the last keep, in any process. While
+// another process runs it, Once waits for it; with Wait(0) it returns ErrHeld instead. If fn
+// fails or panics, or the lock is lost while it runs, the name stays open for the next call.
+// Leases that fn took with Reentrant and left open end with it.
 //
-// Errors: ErrDone if it was done before; fn's own; ErrLost together with fn's own if the
-// lock was lost, ErrUnavailable if fn succeeded but that could not be noted: in both
-// cases it may run again; and those of Lock.
+// Without a crash, fn succeeds once. If its process dies, or loses the lock, between the
+// side effect of fn and the note that it is done, fn runs again: it runs at least once. To
+// make the effect happen exactly once, let the resource recognize a repetition: by a unique
+// key in the same transaction, or by refusing the lower of two fencing tokens (see
+// TokenFrom).
+//
+// Once returns ErrDone if fn succeeded before, and the error of fn if it fails. It returns
+// ErrLost, joined with the error of fn, if the lock was lost, and ErrUnavailable if fn
+// succeeded but that could not be noted: in both cases fn may run again. It returns the
+// errors of Lock if it could not take the lock.
 func (c *Client) Once(ctx context.Context, name string, keep time.Duration, fn func(ctx context.Context) error, opts ...CallOption) error {
 	const op = "once"
 	if fn == nil {
@@ -33,16 +40,19 @@ func (c *Client) Once(ctx context.Context, name string, keep time.Duration, fn f
 	finished := false
 	defer func() {
 		if !finished { // fn panicked
-			lease.Unlock(ctx)
+			lease.unlockAll(ctx, store.Keep{})
 		}
 	}()
 	err = fn(lease.Context(ctx))
 	finished = true
 	if err != nil {
-		if unlockErr := lease.Unlock(ctx); errors.Is(unlockErr, ErrLost) {
-			return errors.Join(err, unlockErr)
+		if lost := lease.unlockAll(ctx, store.Keep{}); errors.Is(lost, ErrLost) {
+			return joinLoss(op, name, lost, err)
 		}
 		return err
 	}
-	return lease.unlock(ctx, store.Keep{State: store.Done, For: keep})
+	if err := lease.unlockAll(ctx, store.Keep{State: store.Done, For: keep}); err != nil {
+		return fail(op, name, err)
+	}
+	return nil
 }

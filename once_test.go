@@ -169,3 +169,38 @@ func TestOnceWaitersGoOnWhenTheRunnerDies(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+func TestOnceIsNotedEvenIfAReentrantLeaseIsLeftOpen(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t)
+		var inner *holdfast.Lease
+		err := a.Once(t.Context(), "n", time.Hour, func(ctx context.Context) (err error) {
+			inner, err = a.Lock(ctx, "n", holdfast.Reentrant())
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want(t, inner.Err(), holdfast.ErrNotHeld)
+		want(t, inner.Unlock(t.Context()), holdfast.ErrNotHeld)
+		err = b.Once(t.Context(), "n", time.Hour, func(context.Context) error {
+			t.Error("ran twice")
+			return nil
+		})
+		want(t, err, holdfast.ErrDone)
+	})
+}
+
+func TestOnceThatFailsOpensTheNameEvenIfAReentrantLeaseIsLeftOpen(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t)
+		err := a.Once(t.Context(), "n", time.Hour, func(ctx context.Context) error {
+			if _, err := a.Lock(ctx, "n", holdfast.Reentrant()); err != nil {
+				t.Error(err)
+			}
+			return errNet
+		})
+		want(t, err, errNet)
+		free(t, b, "n")
+	})
+}

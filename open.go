@@ -16,15 +16,27 @@ func Register(scheme string, open store.Opener) { store.Register(scheme, open) }
 // Errors: ErrInvalid for a malformed URL, an unknown scheme or a bad option; those of the
 // store. None shows a password.
 func Open(ctx context.Context, url string, opts ...Option) (*Client, error) {
-	s, err := store.Open(ctx, url)
-	if err != nil {
-		return nil, fail("open", "", err)
+	const op = "open"
+	if ctx == nil {
+		return nil, fail(op, "", errNilContext)
+	}
+	bounded, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	s, err := store.Open(bounded, url)
+	switch {
+	case err == nil:
+	case permanent(err):
+		return nil, fail(op, "", err)
+	case ctx.Err() != nil:
+		return nil, fail(op, "", unavailable("", err), context.Cause(ctx))
+	default:
+		return nil, fail(op, "", unavailable("", err))
 	}
 	c := New(s, opts...)
 	c.owned = true
 	if c.bad != nil {
 		c.Close()
-		return nil, fail("open", "", c.bad)
+		return nil, fail(op, "", c.bad)
 	}
 	return c, nil
 }

@@ -37,7 +37,7 @@ func TestOpenSaysWhatIsWrongWithAURLAndShowsNoPassword(t *testing.T) {
 		{"", `want SCHEME:…, such as "memory:"`},
 		{"localhost", "want SCHEME:…"},
 		{"://x", "want SCHEME:…"},
-		{"nosuch://user:s3cret@host:1/x?password=s3cret", `no imported package knows the scheme "nosuch" (known: closing, memory)`},
+		{"nosuch://user:s3cret@host:1/x?password=s3cret", `unknown scheme "nosuch"; known are closing, hung, memory, unreachable`},
 		{"memory:?colour=s3cret", `unknown parameter "colour"`},
 		{"memory://s3cret@host", "memory"},
 		{"nosuch://user:s3cret@", `nosuch://user:***@`},

@@ -48,19 +48,12 @@ type slot struct {
 	busy  bool   // a goroutine asks the store about this name, or gives it back
 	known known  // what the store said last to the one who stands
 
-	// A place in the store's queue that one who stood there left to the next.
-	place placeholder
+	// The request of a call that gave up and left its place in the store's queue to the
+	// next call of this client; nil if there is none.
+	place *store.Request
 
 	first, last *waiter
 	crowd       atomic.Int32 // how many waiters there are, to be read without the mutex
-}
-
-// A placeholder is an identity that is queued in the store, and what it asked for.
-type placeholder struct {
-	id            store.ID
-	mode          store.Mode
-	weight, limit int
-	ttl           time.Duration
 }
 
 // A waiter is a goroutine in the queue of a slot. It is in the list until it is signalled.
@@ -96,8 +89,7 @@ func (c *Client) freeWaiter(w *waiter) {
 }
 
 // enqueue takes the lock for a checked call: at once if nobody of this client is in front.
-func (c *Client) enqueue(ctx context.Context, cl *call) (*Lease, error) {
-	begin := c.now()
+func (c *Client) enqueue(ctx context.Context, cl *call, begin time.Duration) (*Lease, error) {
 	sh := c.slots.shard(cl.req.Name)
 	sh.mu.Lock()
 	s := sh.slot(cl.req.Name)
@@ -137,7 +129,7 @@ func (c *Client) waitTurn(ctx context.Context, cl *call, s *slot, w *waiter, beg
 		return nil, fail(cl.op, cl.name, err)
 	case lease != nil:
 		if c.observed() {
-			c.emit(Event{Kind: EventHandedOver, Name: cl.name, Mode: cl.req.Mode, Token: lease.token, Waited: c.now() - begin})
+			c.emit(Event{Kind: EventHandedOver, Name: cl.name, Mode: cl.req.Mode, Token: lease.token, Waited: c.now() - begin, Queued: true})
 		}
 		return lease, nil
 	}
@@ -176,17 +168,15 @@ func (c *Client) giveUpTurn(ctx context.Context, cl *call, s *slot, w *waiter, o
 func (c *Client) stand(ctx context.Context, cl *call, s *slot, begin, now time.Duration) (*Lease, error) {
 	standing := true
 	defer func() {
-		if standing { // a strategy panicked
-			cl.leave()
-			c.next(s)
+		if standing { // refused, or a strategy panicked
+			c.endStand(cl, s)
 		}
 	}()
 	lease, err := c.ask(ctx, cl, s, now)
-	standing = false
 	if err != nil {
-		c.next(s)
 		return nil, err
 	}
+	standing = false
 	sh := s.shard
 	sh.mu.Lock()
 	s.busy, s.known = false, known{}
@@ -203,9 +193,22 @@ func (c *Client) stand(ctx context.Context, cl *call, s *slot, begin, now time.D
 		return nil, fail(cl.op, cl.name, ErrClosed)
 	}
 	if c.observed() {
-		c.emit(Event{Kind: EventAcquired, Name: cl.name, Mode: cl.req.Mode, Token: lease.token, Waited: c.now() - begin})
+		c.emit(Event{Kind: EventAcquired, Name: cl.name, Mode: cl.req.Mode, Token: lease.token, Waited: c.now() - begin, Queued: cl.waiting})
 	}
 	return lease, nil
+}
+
+// endStand ends a stand that was not granted. Until the store has heard that the call gave
+// up, the slot stays busy: the next call of this client must not be refused because of it.
+func (c *Client) endStand(cl *call, s *slot) {
+	if !cl.left {
+		c.next(s)
+		return
+	}
+	s.shard.mu.Lock()
+	s.known = known{} // it may be about this call's own place
+	s.shard.mu.Unlock()
+	c.leaveThen(&cl.req, func() { c.next(s) })
 }
 
 // slot returns the slot of a name, made if need be.
@@ -221,21 +224,19 @@ func (sh *shard) slot(name string) *slot {
 	return s
 }
 
-// next ends a busy time of the slot. A place in the store's queue that nobody is left for is
-// given up.
+// next ends a busy time of the slot. If a place in the store's queue is left and no call is
+// there to use it, it is cancelled first.
 func (c *Client) next(s *slot) {
-	var orphan placeholder
 	s.shard.mu.Lock()
-	if s.first == nil {
-		orphan = s.place
-		s.place = placeholder{}
+	if orphan := s.place; orphan != nil && s.first == nil {
+		s.place, s.known = nil, known{}
+		s.shard.mu.Unlock()
+		c.leaveThen(orphan, func() { c.next(s) })
+		return
 	}
 	s.busy = false
 	s.pass()
 	s.shard.mu.Unlock()
-	if !orphan.id.IsZero() {
-		c.leaveStore(s.name, orphan.id, orphan.ttl)
-	}
 }
 
 // pass lets the next in line stand at the store, or ends the slot if nobody is left. The

@@ -9,20 +9,18 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// releaseTimeout is how long an Unlock tries before it leaves the rest to the background.
-const releaseTimeout = 5 * time.Second
-
 // releaseRetry paces the attempts of clean-ups: at once after a timeout would be a storm
 // when a server comes back.
 var releaseRetry = Backoff(20*time.Millisecond, time.Second)
 
-// release gives a grant back to the store and tries again while the outcome is unknown.
-// Ctx must be detached from the caller's.
+// release gives a grant back to the store. It retries for up to patience while the outcome
+// is unknown, and then goes on in the background. Ctx must be detached from the caller's.
 func (c *Client) release(ctx context.Context, g *grant, keep store.Keep) error {
-	var begin time.Duration // of the waiting: the first attempt has a bound of its own
+	begin, end := c.now(), time.Duration(0)
 	unknown := false
+	limit := callTimeout
 	for attempt := 1; ; attempt++ {
-		err := c.releaseOnce(ctx, g, keep)
+		err := c.releaseOnce(ctx, limit, g, keep)
 		switch {
 		case err == nil:
 			return nil
@@ -36,31 +34,32 @@ func (c *Client) release(ctx context.Context, g *grant, keep store.Keep) error {
 		unknown = true
 		if c.observed() {
 			e := g.lease.Load().event(EventError)
-			e.Attempt, e.Err = attempt, &unavailableError{"release", err}
+			e.Attempt, e.Err = attempt, unavailable("release", err)
 			c.emit(e)
 		}
 		wait, _ := releaseRetry.Next(attempt, err)
 		now := c.now()
 		if attempt == 1 {
-			begin = now
+			end = min(begin+patience, g.expiry())
 		}
-		if now+wait >= min(begin+releaseTimeout, g.expiry()) {
+		limit = end - now - wait
+		if limit <= 0 {
 			left := g.expiry() - now
 			c.background(func(ctx context.Context) {
 				c.persist(ctx, left, func(ctx context.Context) error { return c.store.Release(ctx, g.name, g.id, keep) })
 			})
-			return &unavailableError{fmt.Sprintf("not released in %d attempts, it frees itself in %s", attempt, short(max(0, left))), err}
+			return unavailable(fmt.Sprintf("not released in %d attempts, it frees itself in %s", attempt, short(max(0, left))), err)
 		}
 		if !sleep(c.life, wait) {
-			return &unavailableError{"closed before it was released, it frees itself", err}
+			return unavailable("closed before it was released, it frees itself", err)
 		}
 	}
 }
 
-func (c *Client) releaseOnce(ctx context.Context, g *grant, keep store.Keep) error {
-	callCtx, cancel := c.bound(ctx, callTimeout)
+func (c *Client) releaseOnce(ctx context.Context, limit time.Duration, g *grant, keep store.Keep) error {
+	callCtx, cancel := c.bound(ctx, limit)
 	defer cancel()
-	return noAnswer(ctx, callCtx, c.store.Release(callCtx, g.name, g.id, keep))
+	return noReply(ctx, callCtx, c.store.Release(callCtx, g.name, g.id, keep))
 }
 
 // checkKept finds out after lost answers whether a Keep took effect: for Once it is the
@@ -73,7 +72,7 @@ func (c *Client) checkKept(ctx context.Context, g *grant, keep store.Keep) error
 	defer cancel()
 	page, err := c.store.List(callCtx, store.Query{Name: g.name})
 	if err != nil {
-		return &unavailableError{"not known whether the name is kept closed", err}
+		return unavailable("not known whether the name is kept closed", err)
 	}
 	for _, lock := range page.Locks {
 		for _, h := range lock.Holders {

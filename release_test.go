@@ -156,7 +156,7 @@ func TestUnlockDoesNotHangWithTheStore(t *testing.T) {
 		})
 		start := newClock()
 		want(t, lease.Unlock(context.Background()), holdfast.ErrUnavailable)
-		start.wantWithin(t, 5*time.Second, 15*time.Second)
+		start.wantWithin(t, 4*time.Second, 5*time.Second)
 	})
 }
 

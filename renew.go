@@ -215,7 +215,7 @@ func (c *Client) endLost(grants []*grant, why func(*grant) *lostError) (ended []
 			g.lost = lost // from here on it is not handed over
 			g.shard.mu.Unlock()
 		}
-		if l := g.lease.Load(); l.finish(lost) {
+		if l := g.lease.Load(); l.finish(l.named(lost)) {
 			ended = append(ended, l)
 		}
 	}
@@ -297,7 +297,7 @@ func (c *Client) callRenew(ctx context.Context, timeout time.Duration, requests 
 	callCtx, cancel := c.bound(ctx, timeout)
 	defer cancel()
 	outcomes, err := c.store.Renew(callCtx, requests)
-	err = noAnswer(ctx, callCtx, err)
+	err = noReply(ctx, callCtx, err)
 	if err == nil && len(outcomes) != len(requests) {
 		err = fmt.Errorf("store answered %d of %d renewals", len(outcomes), len(requests))
 	}
@@ -344,7 +344,7 @@ func (c *Client) emitRenewed(g *grant, now time.Duration, out store.Renewed, err
 		c.emit(e)
 	case store.Unknown:
 		e := l.event(EventError)
-		e.Err = &unavailableError{"renewal", err}
+		e.Err = unavailable("renewal", err)
 		c.emit(e)
 	}
 }
@@ -373,7 +373,7 @@ func (c *Client) renewNow(ctx context.Context, g *grant, tokens int) (store.Rene
 		c.emitRenewed(g, now, out, err)
 	}
 	if out.Status == store.Unknown {
-		return out, &unavailableError{err: err}
+		return out, unavailable("", err)
 	}
 	if lateErr := g.lease.Load().Err(); errors.Is(lateErr, ErrLost) {
 		return out, lateErr

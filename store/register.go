@@ -54,8 +54,32 @@ func Open(ctx context.Context, rawURL string) (Store, error) {
 	open := registry.openers[u.Scheme]
 	registry.Unlock()
 	if open == nil {
-		return nil, fmt.Errorf("%w: store URL %s: no imported package knows the scheme %q (known: %s); import the package of that store, with a blank name if need be",
-			ErrInvalid, u, u.Scheme, strings.Join(Schemes(), ", "))
+		return nil, fmt.Errorf("%w: store URL %s: %s", ErrInvalid, u, unknownScheme(u.Scheme))
 	}
 	return open(ctx, u)
+}
+
+// packages names the package of each scheme of this project, for the error of a program that
+// has not imported it.
+var packages = map[string]string{
+	"memory":         "memstore",
+	"sqlite":         "sqlstore",
+	"redis":          "redisstore",
+	"rediss":         "redisstore",
+	"redis+sentinel": "redisstore",
+	"redis+cluster":  "redisstore",
+	"etcd":           "etcdstore",
+	"etcds":          "etcdstore",
+	"zk":             "zkstore",
+}
+
+func unknownScheme(scheme string) string {
+	if name := packages[scheme]; name != "" {
+		return fmt.Sprintf(`the package of the scheme %q is not imported; add import _ "github.com/holdfast-lock/holdfast/%s"`, scheme, name)
+	}
+	known := "no package of a store is imported"
+	if schemes := Schemes(); len(schemes) > 0 {
+		known = "known are " + strings.Join(schemes, ", ")
+	}
+	return fmt.Sprintf("unknown scheme %q; %s", scheme, known)
 }

@@ -1,0 +1,140 @@
+package holdfast_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/memstore"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// hungStore returns a client whose store stops answering once hang is called.
+func hungStore(t *testing.T) (c *holdfast.Client, stop func()) {
+	p := newProxy(memstore.New())
+	c = newClient(t, p)
+	return c, func() {
+		p.set(func() {
+			p.acquire = func(ctx context.Context, _ store.Request) (store.Answer, error) { return store.Answer{}, hang(ctx) }
+			p.renew = func(ctx context.Context, _ []store.Renewal) ([]store.Renewed, error) { return nil, hang(ctx) }
+			p.release = func(ctx context.Context, _ string, _ store.ID, _ store.Keep) error { return hang(ctx) }
+			p.leave = func(ctx context.Context, _ string, _ store.ID) error { return hang(ctx) }
+		})
+	}
+}
+
+func TestCallsToAHungStoreEndWithinTheirBounds(t *testing.T) {
+	for name, test := range map[string]struct {
+		most time.Duration
+		call func(*holdfast.Client, *holdfast.Lease) error
+	}{
+		"lock": {5 * time.Second, func(c *holdfast.Client, _ *holdfast.Lease) error {
+			_, err := c.Lock(context.Background(), "other")
+			return err
+		}},
+		"try lock": {3 * time.Second, func(c *holdfast.Client, _ *holdfast.Lease) error {
+			_, err := c.TryLock(context.Background(), "other")
+			return err
+		}},
+		"renew": {3 * time.Second, func(_ *holdfast.Client, l *holdfast.Lease) error {
+			return l.Renew(context.Background())
+		}},
+		"unlock": {5 * time.Second, func(_ *holdfast.Client, l *holdfast.Lease) error {
+			return l.Unlock(context.Background())
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				c, stop := hungStore(t)
+				lease := mustLock(t, c, "n")
+				stop()
+				start := newClock()
+				err := test.call(c, lease)
+				start.wantWithin(t, test.most/2, test.most)
+				want(t, err, holdfast.ErrUnavailable)
+				wantNone(t, err, context.DeadlineExceeded, context.Canceled)
+			})
+		})
+	}
+}
+
+func TestALockTriesAHungStoreMoreThanOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
+			if p.acquires.Load() == 1 {
+				return store.Answer{}, hang(ctx)
+			}
+			return s.Acquire(ctx, req)
+		}
+		start := newClock()
+		mustUnlock(t, mustLock(t, newClient(t, p), "n"))
+		start.wantWithin(t, 3*time.Second, 4*time.Second)
+	})
+}
+
+func TestATimeoutOfTheStoreDoesNotLookLikeTheCallersOwn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		late := fmt.Errorf("read tcp: %w", context.DeadlineExceeded)
+		p := newProxy(memstore.New())
+		p.caps = func(caps *store.Capabilities) { caps.Instant, caps.Timeout = false, time.Second }
+		c := newClient(t, p)
+		lease := mustLock(t, c, "n")
+		p.set(func() {
+			p.acquire = func(context.Context, store.Request) (store.Answer, error) { return store.Answer{}, late }
+			p.renew = func(context.Context, []store.Renewal) ([]store.Renewed, error) { return nil, late }
+			p.release = func(context.Context, string, store.ID, store.Keep) error { return late }
+		})
+		_, lockErr := c.Lock(t.Context(), "other")
+		for call, err := range map[string]error{
+			"lock":   lockErr,
+			"renew":  lease.Renew(t.Context()),
+			"unlock": lease.Unlock(t.Context()),
+		} {
+			want(t, err, holdfast.ErrUnavailable)
+			wantNone(t, err, context.DeadlineExceeded)
+			if !strings.Contains(err.Error(), "read tcp") {
+				t.Errorf("%s: the error hides its cause: %v", call, err)
+			}
+		}
+	})
+}
+
+func init() {
+	store.Register("unreachable", func(context.Context, *store.URL) (store.Store, error) {
+		return nil, errNet
+	})
+	store.Register("hung", func(ctx context.Context, _ *store.URL) (store.Store, error) {
+		return nil, hang(ctx)
+	})
+}
+
+func TestOpenOfAnUnreachableStoreIsUnavailable(t *testing.T) {
+	_, err := holdfast.Open(t.Context(), "unreachable:")
+	want(t, err, holdfast.ErrUnavailable, errNet)
+}
+
+func TestOpenOfAHungStoreIsUnavailableAndBounded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		start := newClock()
+		_, err := holdfast.Open(context.Background(), "hung:")
+		start.want(t, 10*time.Second)
+		want(t, err, holdfast.ErrUnavailable)
+		wantNone(t, err, context.DeadlineExceeded)
+	})
+}
+
+func TestOpenSaysThatItsContextEnded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		impatient := errors.New("impatient")
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, impatient)
+		defer cancel()
+		_, err := holdfast.Open(ctx, "hung:")
+		want(t, err, holdfast.ErrUnavailable, impatient)
+	})
+}
