@@ -6,301 +6,220 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/localqueue"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// An inquiry is the state of one stand at the store: all attempts under one identity.
-type inquiry struct {
-	c        *Client
-	slot     *slot
-	held     *HeldError // the last refusal
-	heldAt   time.Duration
-	attempts int           // that the caller's strategy was asked about
-	failures int           // since the last answer
-	sent     time.Duration // when the last call was sent
-	failing  time.Duration // when the first call was sent that failed since the last answer
-	spins    int           // refusals in a row that came at once after a wake-up
-	unsure   bool          // an attempt failed, and may have been granted
-	waiting  bool          // told the observer
-	renewed  bool          // asked again for all of the TTL
-	left     bool          // the store may have a place or a grant to take back
-	patience time.Duration // the strategy is asked again at this time
+// acquire takes the lock for a call that was checked. It waits in the local queue and then
+// either is handed a grant of this client or asks the store.
+func (c *Client) acquire(ctx context.Context, cl *call, begin time.Duration) (l *lease, handed bool, err error) {
+	out, w := c.queue.Enter(&cl.Call)
+	if w != nil {
+		c.reportWaiting(cl)
+		var cause error
+		select {
+		case <-w.Ready():
+		case <-ctx.Done():
+			cause = context.Cause(ctx)
+		case <-c.life.Closing.Done():
+			cause = ErrClosed
+		}
+		if cause != nil {
+			return nil, false, c.cancelWait(ctx, cl, w, cause)
+		}
+		out = c.queue.Collect(w)
+		begin = c.now()
+	}
+	switch {
+	case out.Err != nil:
+		return nil, false, fail(cl.op, cl.name, out.Err)
+	case out.Grant != nil:
+		return grantOf(out.Grant).lease.Load(), true, nil
+	}
+	l, err = c.acquireFromStore(ctx, cl, out.Turn, begin)
+	return l, false, err
 }
 
-// ask asks the store until it grants, the call gives up, or ctx ends. It leaves nothing
-// behind unless it was granted. Sent is now.
-func (c *Client) ask(ctx context.Context, cl *call, s *slot, sent time.Duration) (*Lease, error) {
-	cl.c, cl.slot, cl.left = c, s, true
-	cl.req.Queue = !cl.try && c.caps.Features.Has(store.FeatureQueue)
-	cl.takePlace()
-	for ; ; sent = c.now() {
-		if cl.req.Mode == store.Exclusive && s.crowd.Load() > 0 {
-			cl.req.Tokens = max(1, c.set.handoverLimit) // for hand-overs
+// cancelWait takes a call whose wait has ended out of the local queue. If it was served in
+// the same moment, it passes on what it got.
+func (c *Client) cancelWait(ctx context.Context, cl *call, w *localqueue.Waiter, cause error) error {
+	out, signalled, obstacle := c.queue.Cancel(w)
+	if signalled {
+		switch {
+		case out.Grant != nil:
+			obstacle = nil
+			grantOf(out.Grant).lease.Load().unlockUnused(ctx)
+		case out.Err == nil:
+			c.endTurn(out.Turn)
 		}
-		limit := cl.req.TTL
-		if cl.failures > 0 && cl.retry == nil {
-			limit = min(limit, cl.failing+patience-sent)
+	}
+	if obstacle != nil {
+		return fail(cl.op, cl.name, obstacle, cause)
+	}
+	return fail(cl.op, cl.name, cause)
+}
+
+// endTurn gives the turn to the next call of this client. A place in the store's queue that
+// no call can use is cancelled first.
+func (c *Client) endTurn(t localqueue.Turn) {
+	if unused := t.End(); unused != nil {
+		c.cancelRequest(unused, func() { c.endTurn(t) })
+	}
+}
+
+// acquireFromStore asks the store for a name, as the only call of this client, until the
+// store grants it, the call gives up, or ctx ends. It leaves nothing behind unless it was
+// granted.
+func (c *Client) acquireFromStore(ctx context.Context, cl *call, turn localqueue.Turn, now time.Duration) (*lease, error) {
+	a := attempt{b: &c.backend, req: cl.Request, try: cl.Try, retry: cl.retry, retrySet: cl.retrySet}
+	a.req.Queue = !cl.Try && c.caps.Features.Has(store.FeatureQueue)
+	a.req.ID = c.identify(cl, turn, &a.req)
+	noted := true // the store may have noted something for this request
+	ended := false
+	defer func() { // also if a strategy panics
+		switch {
+		case ended:
+		case noted:
+			// Until the store has heard that the call gave up, the turn goes on: the next
+			// call of this client must not be refused because of it.
+			turn.Forget()
+			c.cancelRequest(&a.req, func() { c.endTurn(turn) })
+		default:
+			c.endTurn(turn)
 		}
-		cl.sent = sent
-		callCtx, cancel := c.bound(ctx, limit)
-		answer, err := c.store.Acquire(callCtx, cl.req)
-		err = noReply(ctx, callCtx, err)
-		cancel()
-		if err == nil && answer.Granted() && cl.noRenew && !cl.renewed && answer.TTL < cl.req.TTL {
-			// A store may grant less to who waits, to be renewed as always. Asking again
-			// under the same identity starts the TTL anew.
-			cl.renewed = true
-			continue
+	}()
+	for extended := false; ; now = c.now() {
+		if a.req.Mode == store.Exclusive && turn.Waiting() {
+			a.req.Tokens = max(1, c.set.handoverLimit)
 		}
-		if err == nil && answer.Granted() {
-			lease := c.newLease(cl, sent, answer)
-			if c.caps.Instant || c.now() < time.Duration(lease.g.deadline.Load()) {
-				return lease, nil
+		answer, err := a.ask(ctx, now)
+		switch {
+		case err != nil:
+		case !answer.Granted():
+			a.refused(cl.name, answer.Refusal)
+			if done, err := c.shareRefusal(cl, turn, &a); done {
+				noted = !cl.Try // a single attempt is not queued
+				return nil, err
 			}
-			// The answer took longer than the lease lives. Asking again under the same
-			// identity starts the TTL anew.
-			err = fmt.Errorf("the answer took %s of a TTL of %s", short(c.now()-sent), short(answer.TTL))
+			c.reportWaiting(cl)
+			if err = a.waitForTurn(ctx, answer.Refusal, turn.Waiting); err == nil {
+				continue
+			}
+			if gaveUp := (*gaveUpError)(nil); errors.As(err, &gaveUp) {
+				return nil, fail(cl.op, cl.name, a.held, gaveUp)
+			}
+			if errors.Is(err, errEnded) {
+				// After a failure the place may be a grant that nobody heard of, older than
+				// the call that would take it over.
+				noted = a.unsure || c.life.Closing.Err() != nil || !turn.LeaveTicket(&a.req)
+				return nil, c.waitEnded(ctx, cl, turn, &a, nil)
+			}
+		case cl.noRenew && !extended && answer.TTL < a.req.TTL:
+			// A store may grant a waiter less, to be renewed as always. Asking again under
+			// the same identity starts the TTL anew.
+			extended = true
+			continue
+		default:
+			l := c.newLease(cl, a.req.ID, now, &answer)
+			if c.caps.Instant || c.now() < l.g.Deadline() {
+				ended = true
+				return c.granted(cl, turn, l)
+			}
+			// Asking again under the same identity starts the TTL anew.
+			err = fmt.Errorf("the reply took %s of a TTL of %s", short(c.now()-now), short(answer.TTL))
 		}
-		if err == nil {
-			err = cl.refused(ctx, answer.Refusal)
-		} else {
-			err = cl.failed(ctx, err)
-		}
-		if err != nil {
+		if err := c.retryLater(ctx, cl, turn, &a, err); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// takePlace gives the call its identity: a new one, or the place in the store's queue that
-// another call of this client left.
-func (cl *call) takePlace() {
-	s := cl.slot
-	if cl.waiting { // only then can there be one: an uncontended call takes no mutex
-		s.shard.mu.Lock()
-		place := s.place
-		s.place = nil
-		s.shard.mu.Unlock()
-		if place != nil {
-			if cl.canTake(place) {
-				cl.req.ID = place.ID
-				return
-			}
-			left := make(chan struct{})
-			cl.c.leaveThen(place, func() { close(left) })
-			<-left
+// granted ends the turn with a grant.
+func (c *Client) granted(cl *call, turn localqueue.Turn, l *lease) (*lease, error) {
+	turn.Granted(&l.g.Grant)
+	if !c.renewals.Add(&l.g.Grant.Grant) { // Close gave up waiting for this reply
+		l.finish(ErrClosed)
+		return nil, fail(cl.op, cl.name, ErrClosed)
+	}
+	return l, nil
+}
+
+// identify returns the identity of a request: a new one, or that of another call of this
+// client which gave up and left its place in the store's queue.
+func (c *Client) identify(cl *call, turn localqueue.Turn, req *store.Request) store.ID {
+	if cl.reported { // only a call that waited can find one: others take no mutex
+		ticket, usable := turn.TakeTicket(req)
+		if usable {
+			return ticket.ID
+		}
+		if ticket != nil {
+			cancelled := make(chan struct{})
+			c.cancelRequest(ticket, func() { close(cancelled) })
+			<-cancelled
 		}
 	}
-	cl.req.ID = cl.c.ids.next()
+	return c.ids.next()
 }
 
-// canTake reports whether the call may go on under the identity of a request that gave up.
-// The store may grant that request at any moment, as it was made, so both must be equal.
-func (cl *call) canTake(place *store.Request) bool {
-	return cl.req.Queue && cl.sameShape(place.Mode, place.Weight, place.Limit) &&
-		cl.req.TTL == place.TTL && cl.req.Meta == place.Meta
-}
-
-// leavePlace leaves the place in the store's queue to the next of this client, if there is
-// one that asks for the same. The order of arrival is that of clients.
-func (cl *call) leavePlace() bool {
-	s := cl.slot
-	s.shard.mu.Lock()
-	defer s.shard.mu.Unlock()
-	w := s.first
-	if w == nil || w.call.try || cl.c.life.Err() != nil || !cl.canTake(&w.call.req) {
-		return false
-	}
-	place := cl.req
-	s.place = &place
-	return true
-}
-
-// refused waits after a refusal until it is worth asking again. An error ends the call.
-func (cl *call) refused(ctx context.Context, r *store.Refusal) error {
-	c, s := cl.c, cl.slot
-	before := cl.heldAt
-	cl.failures = 0
-	cl.held, cl.heldAt = &HeldError{Name: cl.name, Holders: holders(r.Holders), Place: r.Place, Waiters: r.Waiters}, c.now()
-	if cl.try {
-		s.shard.mu.Lock()
-		s.answerSame(cl, cl.held)
-		s.shard.mu.Unlock()
+// shareRefusal tells the other calls of this client about a refusal. It reports whether the
+// refusal ends this call, and with which error.
+func (c *Client) shareRefusal(cl *call, turn localqueue.Turn, a *attempt) (done bool, err error) {
+	if cl.Try {
+		turn.Refused(&cl.Request, a.held)
 	} else {
-		cl.share(known{held: cl.held, at: cl.heldAt})
+		turn.Answered(localqueue.Answer{At: a.heldAt, Refusal: refusal{a.held}})
 	}
-	if done := cl.held.done(); cl.once && done != nil {
-		return fail(cl.op, cl.name, done)
+	if finished := a.held.done(); cl.Once && finished != nil {
+		return true, fail(cl.op, cl.name, finished)
 	}
-	if cl.try {
-		cl.left = false // a single attempt is not queued
-		return fail(cl.op, cl.name, cl.held)
+	if cl.Try {
+		return true, fail(cl.op, cl.name, a.held)
 	}
-	cl.tellWaiting(c)
-
-	if !cl.req.Queue { // nothing to be woken from
-		wait, err := cl.consult()
-		if err != nil {
-			return err
-		}
-		return cl.doze(ctx, wait, nil)
-	}
-	again := max(r.Again, leastRetryWait)
-	if cl.retrySet {
-		wait, err := cl.consult()
-		if err != nil {
-			return err
-		}
-		again = min(again, wait) // the store's is the waiter's sign of life
-	}
-	// A store that wakes for no reason must not make the client spin.
-	if cl.spins++; cl.heldAt-before > leastRetryWait {
-		cl.spins = 0
-	}
-	if cl.spins > 3 && !sleep(ctx, min(again, time.Duration(cl.spins)*leastRetryWait)) {
-		return cl.over(ctx, nil)
-	}
-	return cl.pause(ctx, again)
+	return false, nil
 }
 
-// consult asks the strategy after a refusal, if its last wait is over, and returns how long
-// it wants to wait from now. An error ends the call.
-func (cl *call) consult() (time.Duration, error) {
-	now := cl.c.now()
-	if cl.patience <= now {
-		cl.attempts++
-		strategy := cl.retry
-		if !cl.retrySet {
-			strategy = pollRetry
-		}
-		wait, more := strategy.Next(cl.attempts, cl.held)
-		if !more {
-			return 0, fail(cl.op, cl.name, cl.held, fmt.Errorf("gave up after %d attempts", cl.attempts))
-		}
-		cl.patience = now + max(wait, leastRetryWait)
-	}
-	return cl.patience - now, nil
-}
-
-// tellWaiting tells the observer once that the call has to wait.
-func (cl *call) tellWaiting(c *Client) {
-	if !cl.waiting && c.observed() {
-		c.emit(Event{Kind: EventWaiting, Name: cl.name, Mode: cl.req.Mode})
-	}
-	cl.waiting = true
-}
-
-// pollRetry is for stores without a queue.
-var pollRetry = Backoff(10*time.Millisecond, pollMost)
-
-const pollMost = 500 * time.Millisecond
-
-// share lets the calls of this client that do not wait know what the store said.
-func (cl *call) share(k known) {
-	s := cl.slot
-	s.shard.mu.Lock()
-	s.known = k
-	s.answerAll(cl.c)
-	s.shard.mu.Unlock()
-}
-
-// failed handles an error of the store: it waits before the next attempt, or ends the call.
-func (cl *call) failed(ctx context.Context, err error) error {
-	c := cl.c
-	if ctx.Err() != nil || c.life.Err() != nil {
-		return cl.over(ctx, err)
+// retryLater handles a failure of the store: it waits before the next call, or returns the
+// error that ends this one.
+func (c *Client) retryLater(ctx context.Context, cl *call, turn localqueue.Turn, a *attempt, err error) error {
+	if a.ended(ctx) {
+		return c.waitEnded(ctx, cl, turn, a, err)
 	}
 	if permanent(err) {
 		return fail(cl.op, cl.name, err)
 	}
 	failure := unavailable("", err)
-	cl.share(known{at: c.now(), failure: failure})
-	if cl.failures++; cl.failures == 1 {
-		cl.failing = cl.sent
-	}
+	turn.Answered(localqueue.Answer{At: c.now(), Failure: failure})
+	wait, calls, again := a.failed(failure)
 	if c.observed() {
-		c.emit(Event{Kind: EventError, Name: cl.name, Mode: cl.req.Mode, Attempt: cl.failures, Err: failure})
+		c.emit(Event{Kind: EventError, Name: cl.name, Mode: cl.Request.Mode, Attempt: a.failures, Err: failure})
 	}
-	attempt, strategy := cl.failures, cl.retry
-	switch {
-	case cl.retrySet:
-		cl.attempts++
-		attempt = cl.attempts
-	case strategy == nil:
-		strategy = defaultRetry
-	}
-	wait, again := strategy.Next(attempt, failure)
-	if cl.retry == nil && c.now()+wait >= cl.failing+patience {
-		again = false
-	}
-	if !again || cl.try {
-		if attempt > 1 {
-			failure = unavailable(fmt.Sprintf("%d attempts", attempt), err)
+	if !again {
+		if calls > 1 {
+			failure = unavailable(fmt.Sprintf("%d attempts", calls), err)
 		}
 		return fail(cl.op, cl.name, failure)
 	}
-	cl.unsure = true
-	return cl.doze(ctx, max(wait, leastRetryWait), err)
-}
-
-// doze waits for d, but not longer than pollMost if others of this client, who may be in a
-// hurry, wait behind. Failure is the store's last error, if any.
-func (cl *call) doze(ctx context.Context, d time.Duration, failure error) error {
-	for end := cl.c.now() + d; d > 0; d = end - cl.c.now() {
-		timer := time.NewTimer(min(d, pollMost))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return cl.over(ctx, failure)
-		case <-cl.c.life.Done():
-			timer.Stop()
-			return cl.over(ctx, failure)
-		}
-		if cl.slot.crowd.Load() > 0 {
-			return nil
-		}
+	if a.pause(ctx, wait, turn.Waiting) != nil {
+		return c.waitEnded(ctx, cl, turn, a, err)
 	}
 	return nil
 }
 
-// pause waits for the store's push, for at most d.
-func (cl *call) pause(ctx context.Context, d time.Duration) error {
-	c := cl.c
-	waitCtx, cancel := context.WithTimeout(ctx, d)
-	defer cancel()
-	defer context.AfterFunc(c.life, cancel)()
-	err := c.store.Wait(waitCtx, cl.req.Name, cl.req.ID)
-	switch {
-	case ctx.Err() != nil || c.life.Err() != nil:
-		return cl.over(ctx, nil)
-	case err != nil && waitCtx.Err() == nil:
-		cl.sent = c.now() // a Wait may have been healthy for long before it failed
-		return cl.failed(ctx, err)
-	}
-	return nil
-}
-
-// over ends the call because its context or the client ended. Failure is the store's last
-// error, if any.
-func (cl *call) over(ctx context.Context, failure error) error {
-	// After a failure the place may be a grant that nobody heard of, older than who would
-	// take it over.
-	cl.left = cl.unsure || failure != nil || !cl.leavePlace()
+// waitEnded returns the error of a call whose context or client ended. Failure is the last
+// error of the store, if any.
+func (c *Client) waitEnded(ctx context.Context, cl *call, turn localqueue.Turn, a *attempt, failure error) error {
 	cause := context.Cause(ctx)
 	if cause == nil {
 		cause = ErrClosed
 	}
 	var why error
 	switch {
-	case cl.held != nil:
-		why = cl.held.aged(cl.c.now() - cl.heldAt)
+	case a.held != nil:
+		why = a.held.aged(c.now() - a.heldAt)
 	case failure != nil && !errors.Is(failure, ctx.Err()):
 		why = unavailable("", failure)
-	default: // not asked yet: what an earlier one of this client was told
-		cl.slot.shard.mu.Lock()
-		why = cl.slot.inTheWay(cl.c, cl)
-		cl.slot.shard.mu.Unlock()
+	default: // not asked yet: what an earlier call of this client was told
+		why = turn.Obstacle()
 	}
 	if why != nil {
 		return fail(cl.op, cl.name, why, cause)
@@ -308,26 +227,13 @@ func (cl *call) over(ctx context.Context, failure error) error {
 	return fail(cl.op, cl.name, cause)
 }
 
-// leaveTimeout bounds the first attempt to take back what the store may have noted for a
-// call. The next calls of this client for the same name wait for it.
-const leaveTimeout = time.Second
+// A refusal is a HeldError as the local queue shares it.
+type refusal struct{ held *HeldError }
 
-// leaveThen takes back in the background whatever the store may have noted for a request: a
-// place in the queue, or a grant whose reply was lost. It calls then after the first attempt.
-func (c *Client) leaveThen(req *store.Request, then func()) {
-	name, id, ttl := req.Name, req.ID, req.TTL
-	if c.caps.Instant {
-		c.store.Leave(context.Background(), name, id)
-		then()
-		return
-	}
-	c.background(func(ctx context.Context) {
-		callCtx, cancel := context.WithTimeout(ctx, leaveTimeout)
-		err := c.store.Leave(callCtx, name, id)
-		cancel()
-		then()
-		if err != nil && !permanent(err) {
-			c.persist(ctx, ttl, func(ctx context.Context) error { return c.store.Leave(ctx, name, id) })
-		}
-	})
+func (r refusal) Done() error { return r.held.done() }
+
+func (r refusal) Aged(by time.Duration) error {
+	aged := r.held.aged(by)
+	aged.Place = 0 // that is the place of the call that asked
+	return aged
 }

@@ -5,64 +5,59 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/localqueue"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
 // A call is what one acquiring call of a user asks for.
 type call struct {
-	op   string        // for errors: "lock", "try lock", …
-	name string        // as the user wrote it, without the client's prefix
-	req  store.Request // what goes to the store
+	localqueue.Call // what goes to the store, and what the local queue needs to know
+
+	op   string // for errors: "lock", "try lock", …
+	name string // as the user wrote it, without the client's prefix
 
 	need      store.Features
 	wait      time.Duration
-	retry     Strategy
+	retry     Strategy // nil for the default
 	maxHold   time.Duration
-	atLeast   time.Duration
-	try       bool // one attempt
+	minHold   time.Duration
 	noRenew   bool
 	reentrant bool
-	once      bool // a record that says done ends the wait
-	inSet     bool // one of several names: AtLeast counts once all are taken
+	inSet     bool // one of several names: MinHold counts once all are taken
+	reported  bool // the observer was told that it waits
 
-	waitSet, retrySet, maxHoldSet, atLeastSet, limitSet bool
-
-	inquiry // how the asking goes
-}
-
-// minimum is the AtLeast of a lease that is taken for this call.
-func (cl *call) minimum() time.Duration {
-	if cl.inSet {
-		return 0
-	}
-	return cl.atLeast
+	waitSet, retrySet, maxHoldSet, minHoldSet, limitSet bool
 }
 
 // lockCall is a call for the lock alone.
 func lockCall(op, name string) call {
-	return call{op: op, name: name, req: store.Request{Mode: store.Exclusive, Weight: 1}}
+	return call{op: op, name: name, Call: localqueue.Call{Request: store.Request{Mode: store.Exclusive, Weight: 1}}}
 }
 
 // prepare fills a call from its options and checks it, so that nothing bad reaches the
 // store.
 func (c *Client) prepare(ctx context.Context, cl *call, opts []CallOption) error {
-	cl.req.TTL = c.set.ttl
+	cl.Request.TTL = c.set.ttl
 	if len(opts) > 0 {
-		try := cl.try
+		try := cl.Try
 		*cl = apply(*cl, opts)
 		if try && (cl.waitSet || cl.retrySet) {
 			return fail(cl.op, cl.name, fmt.Errorf("%w: a single attempt takes neither Wait nor Retry: use the waiting call with Wait(limit)", ErrInvalid))
 		}
 	}
-	cl.req.Name = cl.name
+	cl.Request.Name = cl.name
 	if c.set.prefix != "" {
-		cl.req.Name = c.set.prefix + cl.name
+		cl.Request.Name = c.set.prefix + cl.name
 	}
-	cl.req.Tokens = 1
+	cl.Request.Tokens = 1
 	if err := c.checkCall(ctx, cl); err != nil {
 		return fail(cl.op, cl.name, err)
 	}
-	cl.req.Owner = c.set.owner // was checked by New
+	cl.Request.Owner = c.set.owner // was checked by New
+	cl.Own = cl.noRenew || cl.maxHoldSet
+	if !cl.inSet {
+		cl.MinHold = cl.minHold
+	}
 	return nil
 }
 
@@ -92,21 +87,21 @@ func (c *Client) checkCall(ctx context.Context, cl *call) error {
 			return err
 		}
 	}
-	return c.caps.Check(&cl.req)
+	return c.caps.Check(&cl.Request)
 }
 
 // plain reports that no option needs a check.
 func (cl *call) plain() bool {
-	return !cl.waitSet && !cl.retrySet && !cl.maxHoldSet && !cl.atLeastSet && !cl.limitSet && !cl.once && cl.need == 0
+	return !cl.waitSet && !cl.retrySet && !cl.maxHoldSet && !cl.minHoldSet && !cl.limitSet && !cl.Once && cl.need == 0
 }
 
 func (c *Client) checkOptions(cl *call) error {
 	switch {
-	case cl.limitSet && cl.req.Mode != store.Permits:
+	case cl.limitSet && cl.Request.Mode != store.Permits:
 		return fmt.Errorf("%w: Limit goes with Acquire and TryAcquire only", ErrInvalid)
 	case cl.waitSet && cl.wait < 0:
 		return fmt.Errorf("%w: Wait(%v): want 0 for a single attempt, or more", ErrInvalid, cl.wait)
-	case cl.once && cl.reentrant:
+	case cl.Once && cl.reentrant:
 		return fmt.Errorf("%w: Reentrant does not go with Once: what an outer lease holds cannot be noted as done", ErrInvalid)
 	}
 	if cl.maxHoldSet {
@@ -114,20 +109,20 @@ func (c *Client) checkOptions(cl *call) error {
 			return err
 		}
 	}
-	if cl.atLeastSet {
-		if err := store.CheckTime("AtLeast", cl.atLeast); err != nil {
+	if cl.minHoldSet {
+		if err := store.CheckTime("AtLeast", cl.minHold); err != nil {
 			return err
 		}
 	}
-	if cl.maxHoldSet && cl.atLeast > cl.maxHold {
-		return fmt.Errorf("%w: AtLeast(%v) is longer than MaxHold(%v)", ErrInvalid, cl.atLeast, cl.maxHold)
+	if cl.maxHoldSet && cl.minHold > cl.maxHold {
+		return fmt.Errorf("%w: AtLeast(%v) is longer than MaxHold(%v)", ErrInvalid, cl.minHold, cl.maxHold)
 	}
 	if cl.retrySet {
 		if err := checkStrategy(cl.retry); err != nil {
 			return err
 		}
 	}
-	if cl.atLeastSet || cl.once {
+	if cl.minHoldSet || cl.Once {
 		cl.need |= store.FeatureKeep
 	}
 	if missing := cl.need &^ c.caps.Features; missing != 0 {

@@ -5,10 +5,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/bounded"
+	"github.com/holdfast-lock/holdfast/internal/localqueue"
+	"github.com/holdfast-lock/holdfast/internal/renewal"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -16,46 +18,82 @@ import (
 // program needs only one per store: goroutines that share a client pass a busy lock on
 // among themselves without asking the store.
 type Client struct {
-	store store.Store
+	backend
 	caps  store.Capabilities
 	set   settings
 	bad   error // a mistake in the options, reported by every call
 	owned bool  // Open made the store, so Close closes it
 
-	base     time.Time // zero of the client's monotonic clock
 	ids      idSource
-	slots    slots
-	waiters  sync.Pool
-	renewals renewals
-	warnings [EventGaveUp + 1]warnings // by kind of event
-
-	calls calls              // what is under way
-	life  context.Context    // ends when Close begins: waiters stop
-	end   context.CancelFunc // ends life
-	work  context.Context    // ends when Close stops waiting: background work stops
-	stop  context.CancelFunc // ends work
+	queue    localqueue.Queue
+	renewals renewal.Scheduler
+	warnings [EventLeaked + 1]warnings // by kind of event
 }
 
 // New returns a client of a store. A mistake in the options is reported by the client's
 // calls as ErrInvalid.
 func New(s store.Store, opts ...Option) *Client {
-	c := &Client{store: s, set: newSettings(opts), base: time.Now()}
+	c := &Client{set: newSettings(opts)}
+	c.base = time.Now()
+	c.life.Begin()
 	if s == nil {
 		c.bad = fmt.Errorf("%w: New(nil): give a store", ErrInvalid)
 	} else {
-		c.caps = s.Capabilities()
+		c.store = bounded.New(s)
+		c.caps = c.store.Caps
 		c.bad = c.set.check(&c.caps)
 	}
 	c.ids.prefix = store.NewID()
-	c.slots.init()
-	c.calls.idle = make(chan struct{})
-	c.life, c.end = context.WithCancel(context.Background())
-	c.work, c.stop = context.WithCancel(context.Background())
+	c.renewals.Init(c.store, &c.life, c.now, c.forget)
+	c.queue.Init(localqueue.Config{
+		Renewals: &c.renewals,
+		Now:      c.now,
+		Limit:    c.set.handoverLimit,
+		Slice:    c.set.handoverSlice,
+		Ordered:  c.caps.Features.Has(store.FeatureQueue),
+	})
 	return c
 }
 
-// now is the time on the client's own monotonic clock, from which all deadlines count.
-func (c *Client) now() time.Duration { return time.Since(c.base) }
+// forget takes expired grants out of the store.
+func (c *Client) forget(ctx context.Context, grants []*renewal.Grant) {
+	inParallel(grants, func(g *renewal.Grant) { c.leave(ctx, g.Name, g.ID, g.TTL) })
+}
+
+// openTimeout bounds how long Open tries to reach the store.
+const openTimeout = 10 * time.Second
+
+// Open opens the store that a URL names, such as "redis://127.0.0.1:6379", and returns a
+// client that closes it. The package of the store must be imported.
+//
+// Errors: ErrInvalid for a malformed URL, an unknown scheme or a bad option; ErrUnavailable
+// if the store cannot be reached within 10 seconds or before ctx ends. No error shows a
+// password.
+func Open(ctx context.Context, url string, opts ...Option) (*Client, error) {
+	const op = "open"
+	if ctx == nil {
+		return nil, fail(op, "", errNilContext)
+	}
+	bounded, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	s, err := store.Open(bounded, url)
+	switch {
+	case err == nil:
+	case permanent(err):
+		return nil, fail(op, "", err)
+	case ctx.Err() != nil:
+		return nil, fail(op, "", unavailable("", err), context.Cause(ctx))
+	default:
+		return nil, fail(op, "", unavailable("", err))
+	}
+	c := New(s, opts...)
+	c.owned = true
+	if c.bad != nil {
+		c.Close()
+		return nil, fail(op, "", c.bad)
+	}
+	return c, nil
+}
 
 // Capabilities tells what the client's store can do.
 func (c *Client) Capabilities() store.Capabilities { return c.caps }
@@ -77,7 +115,7 @@ func (c *Client) Lock(ctx context.Context, name string, opts ...CallOption) (*Le
 //
 // Errors: as of Lock; ErrHeld is a *HeldError that says who holds it.
 func (c *Client) TryLock(ctx context.Context, name string, opts ...CallOption) (*Lease, error) {
-	return c.take(ctx, &call{op: "try lock", name: name, req: store.Request{Mode: store.Exclusive, Weight: 1}, try: true}, opts)
+	return c.take(ctx, &call{op: "try lock", name: name, Call: localqueue.Call{Request: store.Request{Mode: store.Exclusive, Weight: 1}, Try: true}}, opts)
 }
 
 // RLock waits for its turn and takes the lock together with other readers. A writer that
@@ -85,14 +123,14 @@ func (c *Client) TryLock(ctx context.Context, name string, opts ...CallOption) (
 //
 // Errors: as of Lock.
 func (c *Client) RLock(ctx context.Context, name string, opts ...CallOption) (*Lease, error) {
-	return c.take(ctx, &call{op: "read lock", name: name, req: store.Request{Mode: store.Shared, Weight: 1}}, opts)
+	return c.take(ctx, &call{op: "read lock", name: name, Call: localqueue.Call{Request: store.Request{Mode: store.Shared, Weight: 1}}}, opts)
 }
 
 // TryRLock is RLock with a single attempt.
 //
 // Errors: as of TryLock.
 func (c *Client) TryRLock(ctx context.Context, name string, opts ...CallOption) (*Lease, error) {
-	return c.take(ctx, &call{op: "try read lock", name: name, req: store.Request{Mode: store.Shared, Weight: 1}, try: true}, opts)
+	return c.take(ctx, &call{op: "try read lock", name: name, Call: localqueue.Call{Request: store.Request{Mode: store.Shared, Weight: 1}, Try: true}}, opts)
 }
 
 // Acquire waits for its turn and takes that many permits of the ones that Limit gives the
@@ -100,14 +138,14 @@ func (c *Client) TryRLock(ctx context.Context, name string, opts ...CallOption) 
 //
 // Errors: as of Lock; ErrInvalid also if the name is in use with another limit.
 func (c *Client) Acquire(ctx context.Context, name string, permits int, opts ...CallOption) (*Lease, error) {
-	return c.take(ctx, &call{op: "acquire", name: name, req: store.Request{Mode: store.Permits, Weight: permits}}, opts)
+	return c.take(ctx, &call{op: "acquire", name: name, Call: localqueue.Call{Request: store.Request{Mode: store.Permits, Weight: permits}}}, opts)
 }
 
 // TryAcquire is Acquire with a single attempt.
 //
 // Errors: as of TryLock; ErrInvalid also if the name is in use with another limit.
 func (c *Client) TryAcquire(ctx context.Context, name string, permits int, opts ...CallOption) (*Lease, error) {
-	return c.take(ctx, &call{op: "try acquire", name: name, req: store.Request{Mode: store.Permits, Weight: permits}, try: true}, opts)
+	return c.take(ctx, &call{op: "try acquire", name: name, Call: localqueue.Call{Request: store.Request{Mode: store.Permits, Weight: permits}, Try: true}}, opts)
 }
 
 // Do holds the lock while fn runs. Its context is cancelled when the lock is lost, and
@@ -146,28 +184,32 @@ var (
 
 // run calls fn under the lease and unlocks it, also when fn panics. Lost is the reason if
 // the lease was lost.
-func (l *Lease) run(ctx context.Context, fn func(context.Context) error) (err, lost error) {
+func (h *Lease) run(ctx context.Context, fn func(context.Context) error) (err, lost error) {
 	defer func() {
-		lost = l.Err() // before Unlock: also when the client was closed
-		if unlockErr := l.Unlock(ctx); lost == nil && (errors.Is(unlockErr, ErrLost) || errors.Is(unlockErr, ErrClosed)) {
+		lost = h.Err() // before Unlock: also when the client was closed
+		if unlockErr := h.Unlock(ctx); lost == nil && (errors.Is(unlockErr, ErrLost) || errors.Is(unlockErr, ErrClosed)) {
 			lost = unlockErr
 		}
 	}()
-	return fn(l.Context(ctx)), nil
+	return fn(h.Context(ctx)), nil
 }
 
-// take is the common way of all acquiring calls.
+// take takes a lock. All acquiring calls come here.
 func (c *Client) take(ctx context.Context, cl *call, opts []CallOption) (*Lease, error) {
 	if err := c.prepare(ctx, cl, opts); err != nil {
 		return nil, err
 	}
-	if !c.calls.enter() {
+	if !c.life.Enter() {
 		return nil, fail(cl.op, cl.name, ErrClosed)
 	}
-	defer c.calls.leave()
-	if outer := c.holds(ctx, cl.req.Name); outer != nil {
-		if cl.reentrant || !cl.try {
-			return outer.again(cl)
+	defer c.life.Leave()
+	if outer := c.holds(ctx, cl.Request.Name); outer != nil {
+		if cl.reentrant || !cl.Try {
+			inner, err := outer.again(cl)
+			if err != nil {
+				return nil, err
+			}
+			return inner.handle(), nil
 		}
 	}
 	if ctx.Err() != nil {
@@ -179,11 +221,14 @@ func (c *Client) take(ctx context.Context, cl *call, opts []CallOption) (*Lease,
 		ctx = limited
 	}
 	begin := c.now()
-	lease, err := c.enqueue(ctx, cl, begin)
-	if err != nil && c.observed() {
-		c.emit(Event{Kind: EventGaveUp, Name: cl.name, Mode: cl.req.Mode, Waited: c.now() - begin, Queued: cl.waiting, Err: err})
+	l, handed, err := c.acquire(ctx, cl, begin)
+	if c.observed() {
+		c.reportTaken(cl, begin, l, handed, err)
 	}
-	return lease, err
+	if err != nil {
+		return nil, err
+	}
+	return l.handle(), nil
 }
 
 // waitedError is the cause of a wait that Wait ended.
@@ -191,41 +236,6 @@ type waitedError struct{ limit time.Duration }
 
 func (e *waitedError) Error() string        { return "waited " + e.limit.String() }
 func (e *waitedError) Is(target error) bool { return target == context.DeadlineExceeded }
-
-const (
-	// callTimeout bounds a single call to the store. It is longer than a healthy server
-	// takes, and short enough for a second attempt within patience.
-	callTimeout = 3 * time.Second
-
-	// patience bounds how long Lock and Unlock try a store that does not answer.
-	patience = 5 * time.Second
-
-	// openTimeout bounds how long Open tries to reach the store.
-	openTimeout = 10 * time.Second
-)
-
-// bound limits a call to the store to d, and to callTimeout. If the store itself ends calls
-// in that time, it returns ctx as it is: a context with a timer costs more than the rest of
-// an uncontended call.
-func (c *Client) bound(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	d = min(d, callTimeout)
-	if c.caps.Instant || c.caps.Timeout > 0 && c.caps.Timeout <= d {
-		return ctx, func() {}
-	}
-	return context.WithTimeout(ctx, d)
-}
-
-// errNoReply replaces the error of a call that ran into the timeout of bound.
-var errNoReply = errors.New("no reply in time")
-
-// noReply returns errNoReply if a call failed because its own timeout expired while the
-// caller's context was alive, and err otherwise.
-func noReply(ctx, callCtx context.Context, err error) error {
-	if err != nil && callCtx.Err() != nil && ctx.Err() == nil {
-		return errNoReply
-	}
-	return err
-}
 
 // detach returns a context for calls that must be made although ctx may have ended.
 func detach(ctx context.Context) context.Context {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/renewal"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -202,3 +203,6 @@ func (e *lostError) Unwrap() error        { return e.err }
 func permanent(err error) bool {
 	return errors.Is(err, store.ErrInvalid) || errors.Is(err, store.ErrUnsupported) || errors.Is(err, store.ErrClosed)
 }
+
+// errGone is the loss of a grant that the store does not know any more.
+var errGone = &lostError{reason: renewal.Gone.Reason}

@@ -1,22 +1,7 @@
 package holdfast
 
-// SlotsOf returns how many names the client is busy with.
-func SlotsOf(c *Client) (n int) {
-	for i := range c.slots.shards {
-		sh := &c.slots.shards[i]
-		sh.mu.Lock()
-		n += len(sh.slots)
-		if sh.spare != nil {
-			n--
-		}
-		sh.mu.Unlock()
-	}
-	return n
-}
+// NamesOf returns how many names the client is busy with.
+func NamesOf(c *Client) int { return c.queue.Names() }
 
 // HeapOf returns how many grants the client looks after.
-func HeapOf(c *Client) int {
-	c.renewals.mu.Lock()
-	defer c.renewals.mu.Unlock()
-	return len(c.renewals.heap)
-}
+func HeapOf(c *Client) int { return len(c.renewals.All()) }

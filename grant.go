@@ -4,118 +4,93 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/localqueue"
+	"github.com/holdfast-lock/holdfast/internal/renewal"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
 // A grant is what the store gave this client: one identity on one name. Leases hold it one
 // after the other if it is handed over, several at a time if they are reentrant.
 type grant struct {
-	c         *Client
-	id        store.ID
-	name      string // as the store sees it
-	meta      string
-	ttl       time.Duration // asked for by the call
-	weight    int
-	exclusive bool // when it was granted
-	noRenew   bool
-
-	lease    atomic.Pointer[Lease] // the one that holds it now, or held it last
-	deadline atomic.Int64          // G2, on the client's clock; a time.Duration
-
-	// For hand-over, if exclusive; under the mutex of the shard.
-	shard   *shard        // of the name
-	slot    *slot         // of the name, until it is given up, lost or no longer exclusive
-	next    int64         // the next token to give
-	tokens  int32         // how many there are from there: as many hand-overs without asking the store
-	crowded bool          // other processes wait
-	slice   time.Duration // when this slice began
-	lost    *lostError    // why it is not to be handed over any more
-
-	// For renewal; under the mutex of renewals.
-	sent     time.Duration // when the newest call was sent that the deadline counts from
-	renewAt  time.Duration
-	due      time.Duration // when renewals looks at it next
-	maxEnd   time.Duration // MaxHold's end, 0 if none
-	index    int           // in the heap, -1 if not in it
-	mode     store.Mode    // now
-	inFlight bool          // a renewal is under way
-	expired  bool          // lost, and waits for its clean-up
-	lastErr  error         // of the last renewal
+	localqueue.Grant
+	c      *Client
+	lease  atomic.Pointer[lease] // the one that holds it now, or held it last
+	weight int
 }
 
-// margin is what a lease ends early by: for clocks that run at different speeds and for
-// the time that a timer and a cancellation take. A twentieth covers both, and a second is
-// enough for any TTL.
-func margin(ttl time.Duration) time.Duration {
-	return min(max(ttl/20, time.Millisecond), time.Second)
-}
+// grantOf returns the grant that the local queue knows as g.
+func grantOf(g *localqueue.Grant) *grant { return g.Holder.(*grant) }
 
-// renewAfter is the part of a TTL after which a lease is renewed: late enough to be cheap,
-// early enough for several attempts.
-func renewAfter(ttl time.Duration) time.Duration { return ttl / 3 }
-
-// earlyRenewal is when a lease is renewed that was granted for much less than was asked for.
-// Whoever releases it sooner is spared that.
-const earlyRenewal = 10 * time.Millisecond
-
-// newLease makes the grant that an answer gives and its first lease, in one allocation.
-func (c *Client) newLease(cl *call, sent time.Duration, a store.Answer) *Lease {
+// newLease makes the grant of an answer and its first lease, in one allocation.
+func (c *Client) newLease(cl *call, id store.ID, sent time.Duration, a *store.Answer) *lease {
 	both := new(struct {
 		grant grant
-		lease Lease
+		lease lease
 	})
 	g, l := &both.grant, &both.lease
-	g.c, g.id, g.name, g.mode, g.weight = c, cl.req.ID, cl.req.Name, cl.req.Mode, cl.req.Weight
-	g.exclusive, g.noRenew, g.ttl, g.meta = cl.req.Mode == store.Exclusive, cl.noRenew, cl.req.TTL, cl.req.Meta
-	g.next, g.tokens, g.crowded, g.slice, g.index = a.Token, int32(a.Tokens), a.Waiters > 0, sent, -1
+	req := &cl.Request
+	g.c, g.weight, g.Holder = c, req.Weight, g
+	g.ID, g.Name, g.Meta, g.TTL, g.NoRenew, g.Exclusive = id, req.Name, req.Meta, req.TTL, cl.noRenew, req.Mode == store.Exclusive
+	var maxEnd time.Duration
 	if cl.maxHoldSet {
-		g.maxEnd = sent + cl.maxHold
+		maxEnd = sent + cl.maxHold
 	}
-	g.extend(sent, a.TTL)
-	if a.TTL < g.ttl/2 {
-		g.renewAt = min(g.renewAt, sent+earlyRenewal)
-		g.schedule()
-	}
-	l.init(g, sent)
-	l.atLeast = cl.minimum()
+	g.Start(req.Mode, sent, a.TTL, maxEnd)
+	l.init(g, g.Init(a, sent), sent, cl.MinHold)
 	return l
 }
 
-// extend moves the deadline after a call that was sent at that time gave the grant that
-// TTL, which may be less than before. The answer to an older call is no news.
-func (g *grant) extend(sent, ttl time.Duration) {
-	if sent < g.sent {
-		return
-	}
-	g.sent = sent
-	g.renewAt = sent + renewAfter(ttl)
-	deadline := sent + ttl - margin(ttl)
-	if g.maxEnd > 0 && g.maxEnd <= deadline {
-		deadline = g.maxEnd
-		g.renewAt = forever // it could not last any longer
-	}
-	if g.noRenew {
-		g.renewAt = forever
-	}
-	g.deadline.Store(int64(deadline))
-	g.schedule()
+// HandOver makes the next lease on the grant.
+func (g *grant) HandOver(call *localqueue.Call, token int64, now time.Duration) {
+	new(lease).init(g, token, now, call.MinHold)
 }
 
-// schedule sets when the grant is due. While a renewal is under way that is its deadline.
-func (g *grant) schedule() {
-	g.due = time.Duration(g.deadline.Load())
-	if !g.inFlight {
-		g.due = min(g.due, g.renewAt)
+// Refusal returns the error of a call that does not wait for the grant.
+func (g *grant) Refusal(now time.Duration) error {
+	l := g.lease.Load()
+	return &HeldError{Name: l.name(), Holders: []Holder{{
+		ID:      g.ID,
+		Owner:   g.c.set.owner,
+		Meta:    g.Meta,
+		Mode:    store.Exclusive,
+		Permits: 1,
+		Token:   l.token,
+		Since:   time.Now().Add(l.since - now),
+		Left:    max(0, g.Deadline()-now),
+	}}}
+}
+
+// Lost ends the lease on the grant before any other call can have the name.
+func (g *grant) Lost(loss renewal.Loss) {
+	g.c.queue.MarkLost(&g.Grant)
+	l := g.lease.Load()
+	l.lost = l.finish(l.named(&lostError{loss.Reason, loss.Err}))
+	g.c.queue.Drop(&g.Grant)
+}
+
+// ReportLost tells the observer of a loss.
+func (g *grant) ReportLost() {
+	if l := g.lease.Load(); l.lost && g.c.observed() {
+		e := l.event(EventLost)
+		e.Err = l.Err()
+		g.c.emit(e)
 	}
 }
 
-// expiry is when a lost grant is taken out of the store: when the store may have forgotten
-// it by itself, and not earlier, to leave its holder the margin to wind down.
-func (g *grant) expiry() time.Duration {
-	return time.Duration(g.deadline.Load()) + margin(g.ttl)
+// Renewed tells the observer of a renewal.
+func (g *grant) Renewed(slack time.Duration) {
+	if g.c.observed() {
+		e := g.lease.Load().event(EventRenewed)
+		e.Slack = slack
+		g.c.emit(e)
+	}
 }
 
-// renewal is the request that extends the grant.
-func (g *grant) renewal(tokens int) store.Renewal {
-	return store.Renewal{Name: g.name, ID: g.id, TTL: g.ttl, Mode: g.mode, Tokens: tokens}
+// RenewFailed tells the observer of a renewal that failed.
+func (g *grant) RenewFailed(err error) {
+	if g.c.observed() {
+		e := g.lease.Load().event(EventError)
+		e.Err = unavailable("renewal", err)
+		g.c.emit(e)
+	}
 }

@@ -135,13 +135,11 @@ func (c *Client) manage(ctx context.Context, op, name string, do func(context.Co
 	if !c.caps.Features.Has(store.FeatureList) {
 		return fail(op, name, fmt.Errorf("%w: the %s store has no %s", ErrUnsupported, c.caps.Store, store.FeatureList))
 	}
-	if !c.calls.enter() {
+	if !c.life.Enter() {
 		return fail(op, name, ErrClosed)
 	}
-	defer c.calls.leave()
-	callCtx, cancel := c.bound(ctx, callTimeout)
-	defer cancel()
-	err := noReply(ctx, callCtx, do(callCtx))
+	defer c.life.Leave()
+	err := do(ctx)
 	switch {
 	case err == nil:
 		return nil

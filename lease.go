@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"time"
 
@@ -12,30 +13,36 @@ import (
 )
 
 // A Lease is a held lock. It renews itself until it is unlocked, lost, or MaxHold is over.
-// Its methods may be called from many goroutines; whoever has the Lease owns the lock, so
-// it can be passed on.
+// Its methods may be called from many goroutines. Whoever has the Lease owns the lock, so it
+// can be passed on.
 //
 // A lease ends for its holder before the store can give the lock to anyone else: Done is
 // closed then, and contexts made with Context are cancelled with a cause that matches
 // ErrLost. A holder that was paused (a stopped process, a suspended machine) can act after
 // that without knowing: give Token to the resource and let it refuse older ones, as
 // package fence does.
-type Lease struct {
-	g     *grant
-	root  *Lease // the lease that this one shares its grant with (Reentrant), or itself
-	token int64
-	since time.Duration // when the call was sent that the store granted, or the hand-over
+type Lease struct{ l *lease }
+
+// A lease is the state behind one or more Lease values. It is apart from them so that a Lease
+// that the program forgot can be collected while its lease is renewed (see handle).
+type lease struct {
+	g      *grant
+	root   *lease // the lease that this one shares its grant with (Reentrant), or itself
+	token  int64
+	since  time.Duration // when the call was sent that the store granted, or the hand-over
+	inline Lease         // the handle, if nobody wants to know of leaks
 
 	// The root's mutex guards the fields below, of itself and of those that share it.
 	mu       sync.Mutex
-	released bool          // this lease was unlocked
-	atLeast  time.Duration // root
-	ended    bool          // root: all were unlocked, or it was lost or closed
 	handles  int32         // root: how many were not unlocked, itself included
-	inner    *Lease        // root: the first of those that share it, of those: the next
+	released bool          // this lease was unlocked
+	ended    bool          // root: all were unlocked, or it was lost or closed
+	lost     bool          // ended by grant.Lost, which alone uses it without the mutex
+	minHold  time.Duration // root
+	inner    *lease        // root: the first of those that share it, of those: the next
 	err      error         // root: why it ended
 	done     chan struct{} // made when asked for
-	contexts map[*leaseContext]struct{}
+	contexts map[*contextEnd]struct{}
 }
 
 // closed is the Done of leases that ended before anyone asked.
@@ -45,42 +52,65 @@ var closed = func() chan struct{} {
 	return ch
 }()
 
-// init makes l the holder of the grant, with its next token.
-func (l *Lease) init(g *grant, since time.Duration) {
+// init makes l the holder of the grant.
+func (l *lease) init(g *grant, token int64, since, minHold time.Duration) {
 	l.g, l.root, l.since, l.handles = g, l, since, 1
-	l.token = g.next
-	g.next++
-	g.tokens--
+	l.token, l.minHold = token, minHold
 	g.lease.Store(l)
 }
 
+// handle returns the Lease for the caller. If the client has an observer or a logger, they
+// are told when the Lease is garbage collected although it was not unlocked.
+func (l *lease) handle() *Lease {
+	if l.g.NoRenew || !l.g.c.observed() {
+		l.inline.l = l
+		return &l.inline
+	}
+	h := &Lease{l}
+	runtime.AddCleanup(h, (*lease).reportLeak, l)
+	return h
+}
+
+// reportLeak is called when the program cannot reach the Lease any more.
+func (l *lease) reportLeak() {
+	if l.endedBy() == nil {
+		l.g.c.emit(l.event(EventLeaked))
+	}
+}
+
+// endedBy returns why the lease has ended, nil if it has not.
+func (l *lease) endedBy() error {
+	l.root.mu.Lock()
+	defer l.root.mu.Unlock()
+	return l.overLocked()
+}
+
+func (l *lease) name() string { return l.g.Name[len(l.g.c.set.prefix):] }
+
 // Name returns the name that was locked, without the client's prefix.
-func (l *Lease) Name() string { return l.g.name[len(l.g.c.set.prefix):] }
+func (h *Lease) Name() string { return h.l.name() }
 
 // Token returns the fencing token: greater than the token of every earlier holder of this
 // name.
-func (l *Lease) Token() int64 { return l.token }
+func (h *Lease) Token() int64 { return h.l.token }
 
 // ID returns the identity of the grant, by which listings show it and Break ends it. After
 // a hand-over the next goroutine of this client has the same.
-func (l *Lease) ID() store.ID { return l.g.id }
+func (h *Lease) ID() store.ID { return h.l.g.ID }
 
 // Mode returns how the name is held.
-func (l *Lease) Mode() store.Mode {
-	l.g.c.renewals.mu.Lock()
-	defer l.g.c.renewals.mu.Unlock()
-	return l.g.mode
-}
+func (h *Lease) Mode() store.Mode { return h.l.mode() }
+
+func (l *lease) mode() store.Mode { return l.g.c.renewals.Mode(&l.g.Grant.Grant) }
 
 // Deadline returns when the lease ends unless it is renewed before. It is on the local
 // monotonic clock and moves with every renewal.
-func (l *Lease) Deadline() time.Time {
-	return l.g.c.base.Add(time.Duration(l.g.deadline.Load()))
-}
+func (h *Lease) Deadline() time.Time { return h.l.g.c.base.Add(h.l.g.Deadline()) }
 
 // Done returns a channel that is closed when the lease ends: at its deadline, when the
 // store says that it is lost, or when it is unlocked.
-func (l *Lease) Done() <-chan struct{} {
+func (h *Lease) Done() <-chan struct{} {
+	l := h.l
 	r := l.root
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,7 +124,7 @@ func (l *Lease) Done() <-chan struct{} {
 }
 
 // overLocked returns why the lease has ended, nil if it has not.
-func (l *Lease) overLocked() error {
+func (l *lease) overLocked() error {
 	if err := l.root.err; err != nil {
 		return err
 	}
@@ -107,61 +137,57 @@ func (l *Lease) overLocked() error {
 // Err returns nil while the lease is held, an error that matches ErrLost after a loss,
 // ErrNotHeld after Unlock and ErrClosed after the client was closed. It looks at the clock,
 // so it is right even if a timer is late.
-func (l *Lease) Err() error {
-	r := l.root
-	r.mu.Lock()
-	err := l.overLocked()
-	r.mu.Unlock()
-	if err == nil && l.g.c.now() >= time.Duration(l.g.deadline.Load()) {
-		return l.named(l.g.c.expire(l.g))
+func (h *Lease) Err() error { return h.l.Err() }
+
+func (l *lease) Err() error {
+	err := l.endedBy()
+	if err == nil && l.g.c.now() >= l.g.Deadline() {
+		loss := l.g.c.renewals.Expire(&l.g.Grant.Grant)
+		return l.named(&lostError{loss.Reason, loss.Err})
 	}
 	return err
 }
 
 // named adds the name of the lock to the reason why a lease ended.
-func (l *Lease) named(why error) error { return fail("lease", l.Name(), why) }
-
+func (l *lease) named(why error) error { return fail("lease", l.name(), why) }
 
 // Unlock releases the lock, to the next goroutine of this client that waits for it or to
 // the store. It works if ctx has ended, since a lock must not stay behind because a request
-// was cancelled: it makes several attempts in a few seconds and goes on in the background
-// after that.
+// was cancelled. While the store does not answer it retries for at most 5 seconds, and goes
+// on in the background after that.
 //
 // Errors: ErrLost if the lease was lost before, ErrNotHeld if it was unlocked before,
 // ErrUnavailable if the store does not answer, the lock then frees itself after its TTL;
 // ErrClosed if the client was closed, which released it.
-func (l *Lease) Unlock(ctx context.Context) error {
+func (h *Lease) Unlock(ctx context.Context) error {
+	err := h.l.unlock(ctx, store.Keep{}, false)
+	runtime.KeepAlive(h)
+	return err
+}
+
+// unlockUnused unlocks a lease that nobody has used: there is no minimum hold to keep.
+func (l *lease) unlockUnused(ctx context.Context) error {
+	l.setMinHold(0)
 	return l.unlock(ctx, store.Keep{}, false)
 }
 
-// unlockAll unlocks a root lease together with those that share its grant.
-func (l *Lease) unlockAll(ctx context.Context, keep store.Keep) error {
-	return l.unlock(ctx, keep, true)
-}
-
-// giveBack unlocks a lease that nobody has used: there is no minimum hold to keep.
-func (l *Lease) giveBack(ctx context.Context) error {
-	l.holdAtLeast(0)
-	return l.Unlock(ctx)
-}
-
-// holdAtLeast sets the minimum hold.
-func (l *Lease) holdAtLeast(d time.Duration) {
+// setMinHold sets the minimum hold.
+func (l *lease) setMinHold(d time.Duration) {
 	r := l.root
 	r.mu.Lock()
-	r.atLeast = d
+	r.minHold = d
 	r.mu.Unlock()
 }
 
-// unlock is Unlock. Keep says what is left behind, beyond the rest of AtLeast, if this was the
+// unlock is Unlock. Keep says what is left behind, beyond the rest of MinHold, if this was the
 // last lease on the grant. All ends the leases that share the grant of a root lease too.
-func (l *Lease) unlock(ctx context.Context, keep store.Keep, all bool) error {
+func (l *lease) unlock(ctx context.Context, keep store.Keep, all bool) error {
 	const op = "unlock"
 	c, r := l.g.c, l.root
-	if !c.calls.enter() { // Close releases it
-		return fail(op, l.Name(), cmp.Or(l.Err(), ErrClosed))
+	if !c.life.Enter() { // Close releases it
+		return fail(op, l.name(), cmp.Or(l.Err(), ErrClosed))
 	}
-	defer c.calls.leave()
+	defer c.life.Leave()
 	r.mu.Lock()
 	if l.released || r.ended {
 		err := r.err
@@ -170,7 +196,7 @@ func (l *Lease) unlock(ctx context.Context, keep store.Keep, all bool) error {
 		}
 		l.released = true
 		r.mu.Unlock()
-		return fail(op, l.Name(), err)
+		return fail(op, l.name(), err)
 	}
 	l.released = true
 	// The work's contexts end before anyone else can have the lock: those of this lease
@@ -189,12 +215,12 @@ func (l *Lease) unlock(ctx context.Context, keep store.Keep, all bool) error {
 		return nil
 	}
 	ending := r.endLocked(ErrNotHeld)
-	if keep.State == store.Held && r.atLeast > 0 {
+	if keep.State == store.Held && r.minHold > 0 {
 		keep = r.restLocked()
 	}
 	r.mu.Unlock()
 	ending.signal(ErrNotHeld)
-	err := c.giveUp(detach(ctx), r, keep)
+	err := c.releaseGrant(detach(ctx), r.g, keep)
 	if c.observed() {
 		e := r.event(EventReleased)
 		if errors.Is(err, ErrLost) {
@@ -203,14 +229,14 @@ func (l *Lease) unlock(ctx context.Context, keep store.Keep, all bool) error {
 		c.emit(e)
 	}
 	if err != nil {
-		return fail(op, l.Name(), err)
+		return fail(op, l.name(), err)
 	}
 	return nil
 }
 
 // finish ends a root lease once: it closes Done and cancels the contexts. It is false if
 // the lease had ended before.
-func (l *Lease) finish(why error) bool {
+func (l *lease) finish(why error) bool {
 	l.mu.Lock()
 	if l.ended {
 		l.mu.Unlock()
@@ -223,7 +249,7 @@ func (l *Lease) finish(why error) bool {
 }
 
 // endLocked ends a root lease and those that share it.
-func (l *Lease) endLocked(why error) ending {
+func (l *lease) endLocked(why error) ending {
 	var e ending
 	e.add(l)
 	for handle := l.inner; handle != nil; handle = handle.inner {
@@ -233,13 +259,14 @@ func (l *Lease) endLocked(why error) ending {
 	return e
 }
 
-// An ending is whom to tell of the end of leases, outside of their mutex.
+// An ending has the channels to close and the contexts to cancel when leases end. That is done
+// without their mutex held.
 type ending struct {
 	dones    []chan struct{}
-	contexts []map[*leaseContext]struct{}
+	contexts []map[*contextEnd]struct{}
 }
 
-func (e *ending) add(l *Lease) {
+func (e *ending) add(l *lease) {
 	if l.done != nil {
 		e.dones = append(e.dones, l.done)
 	}
@@ -251,24 +278,24 @@ func (e *ending) add(l *Lease) {
 
 func (e *ending) signal(why error) {
 	for _, contexts := range e.contexts {
-		for ctx := range contexts {
-			ctx.cancel(why)
+		for end := range contexts {
+			end.cancel(why)
 		}
 	}
-	for _, done := range e.dones { // who waits for this may look at the contexts
+	for _, done := range e.dones { // after the contexts: a goroutine that waits for Done may look at them
 		close(done)
 	}
 }
 
-// rest is what keeps the name closed for the rest of AtLeast.
-func (l *Lease) rest() store.Keep {
+// rest is what keeps the name closed for the rest of MinHold.
+func (l *lease) rest() store.Keep {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.restLocked()
 }
 
-func (l *Lease) restLocked() store.Keep {
-	if rest := l.atLeast - (l.g.c.now() - l.since); rest > 0 {
+func (l *lease) restLocked() store.Keep {
+	if rest := l.minHold - (l.g.c.now() - l.since); rest > 0 {
 		return store.Keep{State: store.Cooling, For: rest}
 	}
 	return store.Keep{}
@@ -279,12 +306,13 @@ func (l *Lease) restLocked() store.Keep {
 //
 // Errors: ErrLost, ErrNotHeld, ErrClosed; ErrUnavailable if the store does not answer, the
 // lease then lasts until its Deadline.
-func (l *Lease) Renew(ctx context.Context) error {
+func (h *Lease) Renew(ctx context.Context) error {
 	const op = "renew"
+	l := h.l
 	if err := l.usable(ctx); err != nil {
-		return fail(op, l.Name(), err)
+		return fail(op, l.name(), err)
 	}
-	_, err := l.g.c.renewNow(ctx, l.g, 0)
+	err := l.renewNow(ctx)
 	if err == nil {
 		err = l.Err() // unlocked meanwhile
 	}
@@ -292,31 +320,48 @@ func (l *Lease) Renew(ctx context.Context) error {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil && errors.Is(err, ErrUnavailable):
-		return fail(op, l.Name(), err, context.Cause(ctx))
+		return fail(op, l.name(), err, context.Cause(ctx))
 	}
-	return fail(op, l.Name(), err)
+	return fail(op, l.name(), err)
+}
+
+// renewNow renews the grant.
+func (l *lease) renewNow(ctx context.Context) error {
+	out := l.g.c.renewals.RenewNow(ctx, &l.g.Grant.Grant, 0)
+	switch out.Status {
+	case store.Gone:
+		return errGone
+	case store.Unknown:
+		return unavailable("", out.Err)
+	}
+	if err := l.Err(); errors.Is(err, ErrLost) { // the reply came after the deadline
+		return err
+	}
+	return nil
 }
 
 // Downgrade turns an exclusive lease into a shared one without letting a writer in between.
 // The token stays the same. There is no way back: two readers that both want to write would
 // wait for each other.
 //
-// Errors: as of Renew, after ErrUnavailable the lease counts as shared and the next renewal
-// tells the store; ErrUnsupported; ErrInvalid if the lease has permits or another shares it.
-func (l *Lease) Downgrade(ctx context.Context) error {
+// Errors: ErrLost, ErrNotHeld, ErrClosed; ErrUnavailable if the store does not answer, the
+// lease then counts as shared and the next renewal tells the store; ErrUnsupported if the
+// store has no shared locks; ErrInvalid if the lease has permits or another shares it.
+func (h *Lease) Downgrade(ctx context.Context) error {
 	const op = "downgrade"
+	l := h.l
 	c, g := l.g.c, l.g
 	if err := l.usable(ctx); err != nil {
-		return fail(op, l.Name(), err)
+		return fail(op, l.name(), err)
 	}
 	if !c.caps.Features.Has(store.FeatureShared) {
-		return fail(op, l.Name(), fmt.Errorf("%w: the %s store has no %s", ErrUnsupported, c.caps.Store, store.FeatureShared))
+		return fail(op, l.name(), fmt.Errorf("%w: the %s store has no %s", ErrUnsupported, c.caps.Store, store.FeatureShared))
 	}
-	switch l.Mode() {
+	switch l.mode() {
 	case store.Shared:
 		return nil
 	case store.Permits:
-		return fail(op, l.Name(), fmt.Errorf("%w: permits cannot become a shared lock", ErrInvalid))
+		return fail(op, l.name(), fmt.Errorf("%w: permits cannot become a shared lock", ErrInvalid))
 	}
 	// Shared from here on, whatever becomes of the call: the store may have acted on it.
 	// Under the mutex, so that the grant is not handed over in the same moment.
@@ -327,23 +372,21 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 		err = fmt.Errorf("%w: another lease shares the grant (Reentrant): unlock that first", ErrInvalid)
 	}
 	if err == nil {
-		c.unslot(g)
-		c.renewals.mu.Lock()
-		g.mode = store.Shared
-		c.renewals.mu.Unlock()
+		c.queue.Drop(&g.Grant)
+		c.renewals.SetMode(&g.Grant.Grant, store.Shared)
 	}
 	r.mu.Unlock()
-	if err != nil {
-		return fail(op, l.Name(), err)
+	if err == nil {
+		err = l.renewNow(ctx)
 	}
-	if _, err := c.renewNow(ctx, g, 0); err != nil {
-		return fail(op, l.Name(), err)
+	if err != nil {
+		return fail(op, l.name(), err)
 	}
 	return nil
 }
 
 // usable returns why a call on this lease cannot be made, nil if it can.
-func (l *Lease) usable(ctx context.Context) error {
+func (l *lease) usable(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext
 	}

@@ -39,7 +39,7 @@ func (c *Client) LockAll(ctx context.Context, names []string, opts ...CallOption
 			ctx = limited
 		}
 	}
-	var atLeast time.Duration
+	var minHold time.Duration
 	set := &LeaseSet{leases: make([]*Lease, 0, len(sorted))}
 	for _, name := range sorted {
 		cl := lockCall(op, name)
@@ -47,17 +47,17 @@ func (c *Client) LockAll(ctx context.Context, names []string, opts ...CallOption
 		lease, err := c.take(ctx, &cl, opts)
 		if err == nil {
 			set.leases = append(set.leases, lease)
-			atLeast = cl.atLeast
+			minHold = cl.minHold
 			err = set.Err() // an earlier one may have been lost in a long wait
 		}
 		if err != nil {
-			set.each(func(l *Lease) error { return l.giveBack(ctx) })
+			set.each(func(l *Lease) error { return l.l.unlockUnused(ctx) })
 			return nil, err
 		}
 	}
-	if atLeast > 0 {
+	if minHold > 0 {
 		for _, lease := range set.leases {
-			lease.holdAtLeast(atLeast)
+			lease.l.setMinHold(minHold)
 		}
 	}
 	return set, nil

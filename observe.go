@@ -51,6 +51,9 @@ const (
 	// has the lock, ErrUnavailable if the store failed, and the cause of the context if that
 	// ended.
 	EventGaveUp
+	// EventLeaked: the program dropped a Lease without Unlock and it was garbage collected.
+	// The client goes on renewing it until it is closed.
+	EventLeaked
 )
 
 // String returns a word for the kind, such as "acquired".
@@ -72,13 +75,38 @@ func (k EventKind) String() string {
 		return "error"
 	case EventGaveUp:
 		return "gave up"
+	case EventLeaked:
+		return "leaked"
 	}
 	return "unknown"
 }
 
 // event is an event of a lease.
-func (l *Lease) event(kind EventKind) Event {
-	return Event{Kind: kind, Name: l.Name(), Mode: l.Mode(), Token: l.token, Held: l.g.c.now() - l.since}
+func (l *lease) event(kind EventKind) Event {
+	return Event{Kind: kind, Name: l.name(), Mode: l.mode(), Token: l.token, Held: l.g.c.now() - l.since}
+}
+
+// reportWaiting tells the observer once that a call has to wait.
+func (c *Client) reportWaiting(cl *call) {
+	if !cl.reported && c.observed() {
+		c.emit(Event{Kind: EventWaiting, Name: cl.name, Mode: cl.Request.Mode})
+	}
+	cl.reported = true
+}
+
+// reportTaken tells the observer how an acquiring call ended.
+func (c *Client) reportTaken(cl *call, begin time.Duration, l *lease, handed bool, err error) {
+	e := Event{Kind: EventAcquired, Name: cl.name, Mode: cl.Request.Mode, Waited: c.now() - begin, Queued: cl.reported, Err: err}
+	switch {
+	case err != nil:
+		e.Kind = EventGaveUp
+	case handed:
+		e.Kind = EventHandedOver
+	}
+	if l != nil {
+		e.Token = l.token
+	}
+	c.emit(e)
 }
 
 // observed is checked before an Event is made, so that nobody pays for what nobody sees.
@@ -110,7 +138,7 @@ func (c *Client) emit(e Event) {
 func (c *Client) log(e *Event) {
 	ctx := context.Background()
 	level := slog.LevelDebug
-	if e.Kind == EventLost || e.Kind == EventError {
+	if e.Kind == EventLost || e.Kind == EventError || e.Kind == EventLeaked {
 		level = slog.LevelWarn
 	}
 	if !c.set.logger.Enabled(ctx, level) {
@@ -129,7 +157,7 @@ func (c *Client) log(e *Event) {
 		attrs = append(attrs, slog.Duration("waited", e.Waited))
 	case EventRenewed:
 		attrs = append(attrs, slog.Duration("slack", e.Slack))
-	case EventReleased, EventLost:
+	case EventReleased, EventLost, EventLeaked:
 		attrs = append(attrs, slog.Duration("held", e.Held))
 	}
 	if e.Err != nil {
@@ -180,4 +208,14 @@ func (w *warnings) flush(logger *slog.Logger, kind EventKind) {
 	left := w.n - warnBurst
 	w.n, w.end = 0, time.Time{}
 	logger.Warn("holdfast: more warnings were left out", "kind", kind.String(), "count", left)
+}
+
+// flushWarnings reports all warnings that were left out.
+func (c *Client) flushWarnings() {
+	if c.set.logger == nil {
+		return
+	}
+	for kind := range c.warnings {
+		c.warnings[kind].flush(c.set.logger, EventKind(kind))
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -104,11 +105,12 @@ func TestAnUnsetObserverCostsNoAllocation(t *testing.T) {
 			lease.Unlock(ctx)
 		})
 	}
-	if n := allocs(); n > 3 {
-		t.Errorf("%v allocations a pair, want at most 3", n)
+	if n := allocs(); n > 1 {
+		t.Errorf("%v allocations a pair, want 1", n)
 	}
-	if without, with := allocs(), allocs(holdfast.WithObserver(func(holdfast.Event) {})); with > without {
-		t.Errorf("%v allocations with an observer, %v without", with, without)
+	// An observer is also told of leases that are dropped, which costs a few.
+	if n := allocs(holdfast.WithObserver(func(holdfast.Event) {})); n > 4 {
+		t.Errorf("%v allocations a pair with an observer, want at most 4", n)
 	}
 }
 
@@ -147,11 +149,12 @@ func TestTheObserverSeesEveryCallThatEndsWithoutTheLock(t *testing.T) {
 func TestTheNumberOfWaitingCallsCanBeCounted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
-		var waiting, most atomic.Int64
+		var waited, waiting atomic.Int64
 		c := newClient(t, s, holdfast.WithObserver(func(e holdfast.Event) {
 			switch {
 			case e.Kind == holdfast.EventWaiting:
-				most.Store(max(most.Load(), waiting.Add(1)))
+				waited.Add(1)
+				waiting.Add(1)
 			case e.Queued:
 				waiting.Add(-1)
 			}
@@ -167,8 +170,8 @@ func TestTheNumberOfWaitingCallsCanBeCounted(t *testing.T) {
 			})
 		}
 		time.Sleep(10*time.Second + time.Millisecond)
-		if most.Load() != 20 || waiting.Load() != 10 {
-			t.Errorf("at most %d and now %d calls wait, want 20 and 10", most.Load(), waiting.Load())
+		if waited.Load() != 20 || waiting.Load() != 10 {
+			t.Errorf("%d calls waited and %d wait now, want 20 and 10", waited.Load(), waiting.Load())
 		}
 		mustUnlock(t, blocker)
 		wg.Wait()
@@ -184,8 +187,9 @@ func TestAnOutageDoesNotFloodTheLog(t *testing.T) {
 		var seen recorder
 		p := newProxy(memstore.New())
 		c := newClient(t, p, holdfast.WithObserver(seen.observe), holdfast.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		var leases []*holdfast.Lease
 		for i := range 1000 {
-			mustLock(t, c, fmt.Sprint(i))
+			leases = append(leases, mustLock(t, c, fmt.Sprint(i)))
 		}
 		p.set(func() {
 			p.renew = func(context.Context, []store.Renewal) ([]store.Renewed, error) { return nil, errNet }
@@ -213,5 +217,49 @@ func TestAnOutageDoesNotFloodTheLog(t *testing.T) {
 		if len(lines) > 60 || logged != lost+failed {
 			t.Errorf("%d lines in the log, which tell %d of %d events", len(lines), logged, lost+failed)
 		}
+		runtime.KeepAlive(leases)
 	})
+}
+
+func TestALeaseThatIsDroppedWhileItRenewsIsReportedOnce(t *testing.T) {
+	leaked := make(chan holdfast.Event, 10)
+	c := newClient(t, memstore.New(), holdfast.WithObserver(func(e holdfast.Event) {
+		if e.Kind == holdfast.EventLeaked {
+			leaked <- e
+		}
+	}))
+	ctx := context.Background()
+	mustUnlock(t, mustLock(t, c, "unlocked"))
+	mustLock(t, c, "not renewed", holdfast.NoRenew())
+	kept := mustLock(t, c, "kept")
+	carried := mustLock(t, c, "carried").Context(ctx)
+	func() {
+		lease := mustLock(t, c, "dropped")
+		lease.Context(ctx)
+		lease.Done()
+	}()
+	timeout := time.After(10 * time.Second)
+	for names := ""; names == ""; {
+		runtime.GC() // cleanups run some time after it
+		select {
+		case e := <-leaked:
+			names += e.Name
+		case <-time.After(10 * time.Millisecond):
+		case <-timeout:
+			t.Fatal("the leak was not reported")
+		}
+		if names != "" && names != "dropped" {
+			t.Errorf("%q was reported as leaked", names)
+		}
+	}
+	for range 3 {
+		runtime.GC()
+	}
+	if lease := holdfast.LeaseFrom(carried); lease.Err() != nil || kept.Err() != nil {
+		t.Error("a lease ended")
+	}
+	c.Close()
+	if len(leaked) > 0 {
+		t.Errorf("also reported: %v", (<-leaked).Name)
+	}
 }

@@ -32,7 +32,7 @@ func (c *Client) Once(ctx context.Context, name string, keep time.Duration, fn f
 		return fail(op, name, err)
 	}
 	cl := lockCall(op, name)
-	cl.once = true
+	cl.Once = true
 	lease, err := c.take(ctx, &cl, opts)
 	if err != nil {
 		return err
@@ -40,18 +40,18 @@ func (c *Client) Once(ctx context.Context, name string, keep time.Duration, fn f
 	finished := false
 	defer func() {
 		if !finished { // fn panicked
-			lease.unlockAll(ctx, store.Keep{})
+			lease.l.unlock(ctx, store.Keep{}, true)
 		}
 	}()
 	err = fn(lease.Context(ctx))
 	finished = true
 	if err != nil {
-		if lost := lease.unlockAll(ctx, store.Keep{}); errors.Is(lost, ErrLost) {
+		if lost := lease.l.unlock(ctx, store.Keep{}, true); errors.Is(lost, ErrLost) {
 			return joinLoss(op, name, lost, err)
 		}
 		return err
 	}
-	if err := lease.unlockAll(ctx, store.Keep{State: store.Done, For: keep}); err != nil {
+	if err := lease.l.unlock(ctx, store.Keep{State: store.Done, For: keep}, true); err != nil {
 		return fail(op, name, err)
 	}
 	return nil

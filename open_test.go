@@ -63,7 +63,7 @@ func TestOpenSaysWhatIsWrongWithAURLAndShowsNoPassword(t *testing.T) {
 var closings = make(chan *closing, 1)
 
 func init() {
-	holdfast.Register("closing", func(ctx context.Context, _ *store.URL) (store.Store, error) {
+	store.Register("closing", func(ctx context.Context, _ *store.URL) (store.Store, error) {
 		s, err := store.Open(ctx, "memory:")
 		c := &closing{s, make(chan struct{})}
 		closings <- c
@@ -97,7 +97,7 @@ func TestRegisterRefusesASchemeTwice(t *testing.T) {
 					t.Errorf("Register(%q) did not panic", scheme)
 				}
 			}()
-			holdfast.Register(scheme, func(context.Context, *store.URL) (store.Store, error) { return nil, nil })
+			store.Register(scheme, func(context.Context, *store.URL) (store.Store, error) { return nil, nil })
 		}()
 	}
 }

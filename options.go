@@ -116,7 +116,7 @@ func WithHandover(limit int, slice time.Duration) Option {
 type CallOption func(*call)
 
 // TTL replaces the client's TTL for this lock.
-func TTL(ttl time.Duration) CallOption { return func(c *call) { c.req.TTL = ttl } }
+func TTL(ttl time.Duration) CallOption { return func(c *call) { c.Request.TTL = ttl } }
 
 // Wait limits how long to wait for the lock; 0 is a single attempt. The default is as long
 // as the context lives. It has nothing to do with how long the lock is held.
@@ -124,7 +124,7 @@ func Wait(limit time.Duration) CallOption {
 	return func(c *call) {
 		c.wait = limit
 		c.waitSet = true
-		c.try = limit == 0
+		c.Try = limit == 0
 	}
 }
 
@@ -155,8 +155,8 @@ func MaxHold(d time.Duration) CallOption {
 // dies or loses the lock is not covered: there the TTL decides.
 func AtLeast(d time.Duration) CallOption {
 	return func(c *call) {
-		c.atLeast = d
-		c.atLeastSet = true
+		c.minHold = d
+		c.minHoldSet = true
 	}
 }
 
@@ -166,7 +166,7 @@ func AtLeast(d time.Duration) CallOption {
 func Reentrant() CallOption { return func(c *call) { c.reentrant = true } }
 
 // Meta attaches a text for whoever asks who holds the lock.
-func Meta(text string) CallOption { return func(c *call) { c.req.Meta = text } }
+func Meta(text string) CallOption { return func(c *call) { c.Request.Meta = text } }
 
 // Require makes the call fail with ErrUnsupported, before the store is touched, unless the
 // store has these features.
@@ -176,7 +176,7 @@ func Require(f store.Features) CallOption { return func(c *call) { c.need |= f }
 // all users of a name must give the same.
 func Limit(permits int) CallOption {
 	return func(c *call) {
-		c.req.Limit = permits
+		c.Request.Limit = permits
 		c.limitSet = true
 	}
 }

@@ -6,21 +6,41 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/bounded"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// releaseRetry paces the attempts of clean-ups: at once after a timeout would be a storm
-// when a server comes back.
-var releaseRetry = Backoff(20*time.Millisecond, time.Second)
+// releaseGrant ends the use of a grant: it hands it over to the next call of this client, or
+// releases it to the store.
+func (c *Client) releaseGrant(ctx context.Context, g *grant, keep store.Keep) error {
+	turn, handed := c.queue.Release(ctx, &g.Grant, keep == store.Keep{})
+	if handed {
+		return nil
+	}
+	c.renewals.Remove(&g.Grant.Grant)
+	err := c.release(ctx, g, keep)
+	switch {
+	case turn.IsZero():
+	case !c.caps.Features.Has(store.FeatureQueue) && turn.Waiting():
+		// This store wakes nobody: leave other processes the time to find the name free.
+		time.AfterFunc(c.set.handoverSlice/5, func() { c.endTurn(turn) })
+	default:
+		c.endTurn(turn)
+	}
+	return err
+}
 
 // release gives a grant back to the store. It retries for up to patience while the outcome
 // is unknown, and then goes on in the background. Ctx must be detached from the caller's.
 func (c *Client) release(ctx context.Context, g *grant, keep store.Keep) error {
-	begin, end := c.now(), time.Duration(0)
+	var begin, end time.Duration
+	if !c.caps.Instant {
+		begin = c.now()
+	}
 	unknown := false
-	limit := callTimeout
+	limit := time.Duration(bounded.CallTimeout)
 	for attempt := 1; ; attempt++ {
-		err := c.releaseOnce(ctx, limit, g, keep)
+		err := c.store.Release(ctx, limit, g.Name, g.ID, keep)
 		switch {
 		case err == nil:
 			return nil
@@ -37,29 +57,25 @@ func (c *Client) release(ctx context.Context, g *grant, keep store.Keep) error {
 			e.Attempt, e.Err = attempt, unavailable("release", err)
 			c.emit(e)
 		}
-		wait, _ := releaseRetry.Next(attempt, err)
+		wait, _ := cleanUpRetry.Next(attempt, err)
 		now := c.now()
 		if attempt == 1 {
-			end = min(begin+patience, g.expiry())
+			end = min(begin+patience, g.Expiry())
 		}
 		limit = end - now - wait
 		if limit <= 0 {
-			left := g.expiry() - now
-			c.background(func(ctx context.Context) {
-				c.persist(ctx, left, func(ctx context.Context) error { return c.store.Release(ctx, g.name, g.id, keep) })
+			left := g.Expiry() - now
+			c.life.Go(func(ctx context.Context) {
+				c.persist(ctx, left, func(ctx context.Context) error {
+					return c.store.Release(ctx, bounded.CallTimeout, g.Name, g.ID, keep)
+				})
 			})
 			return unavailable(fmt.Sprintf("not released in %d attempts, it frees itself in %s", attempt, short(max(0, left))), err)
 		}
-		if !sleep(c.life, wait) {
+		if !sleep(c.life.Closing, wait) {
 			return unavailable("closed before it was released, it frees itself", err)
 		}
 	}
-}
-
-func (c *Client) releaseOnce(ctx context.Context, limit time.Duration, g *grant, keep store.Keep) error {
-	callCtx, cancel := c.bound(ctx, limit)
-	defer cancel()
-	return noReply(ctx, callCtx, c.store.Release(callCtx, g.name, g.id, keep))
 }
 
 // checkKept finds out after lost answers whether a Keep took effect: for Once it is the
@@ -68,50 +84,16 @@ func (c *Client) checkKept(ctx context.Context, g *grant, keep store.Keep) error
 	if keep.State == store.Held || !c.caps.Features.Has(store.FeatureList) {
 		return nil
 	}
-	callCtx, cancel := c.bound(ctx, callTimeout)
-	defer cancel()
-	page, err := c.store.List(callCtx, store.Query{Name: g.name})
+	page, err := c.store.List(ctx, store.Query{Name: g.Name})
 	if err != nil {
 		return unavailable("not known whether the name is kept closed", err)
 	}
 	for _, lock := range page.Locks {
 		for _, h := range lock.Holders {
-			if h.ID == g.id && h.State == keep.State {
+			if h.ID == g.ID && h.State == keep.State {
 				return nil
 			}
 		}
 	}
 	return errGone
-}
-
-// persist repeats a clean-up until it succeeds or nothing can be left to clean up: after
-// that time, or when ctx ends.
-func (c *Client) persist(ctx context.Context, limit time.Duration, clean func(context.Context) error) {
-	end := c.now() + limit
-	last := false
-	for attempt := 1; ; attempt++ {
-		callCtx, cancel := c.bound(ctx, callTimeout)
-		err := clean(callCtx)
-		cancel()
-		if err == nil || errors.Is(err, store.ErrNotHeld) || permanent(err) {
-			return
-		}
-		wait, _ := releaseRetry.Next(attempt, err)
-		if c.now()+wait >= end || ctx.Err() != nil || last {
-			return
-		}
-		last = !sleep(c.life, wait) // Close waits for one more attempt
-	}
-}
-
-// sleep reports whether the time passed before ctx ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

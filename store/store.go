@@ -177,6 +177,7 @@ const (
 // Renewed is the outcome of one Renewal.
 type Renewed struct {
 	Status Status
+	Err    error         // why the status is Unknown; may be nil
 	TTL    time.Duration // as granted
 	Token  int64         // first of the further tokens
 	Tokens int           // how many were reserved; 0 if none were asked for, or others are queued

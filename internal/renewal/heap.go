@@ -1,18 +1,18 @@
-package holdfast
+package renewal
 
 // dueHeap is a binary heap of grants by the time at which they are due. Each grant knows
 // its index. It is written out because container/heap costs an interface call per step,
 // and every lock and unlock passes through here.
-type dueHeap []*grant
+type dueHeap []*Grant
 
-func (h *dueHeap) push(g *grant) {
-	g.index = len(*h)
+func (h *dueHeap) push(g *Grant) {
+	g.index = int32(len(*h))
 	*h = append(*h, g)
-	h.up(g.index)
+	h.up(int(g.index))
 }
 
-func (h *dueHeap) remove(g *grant) {
-	i, last := g.index, len(*h)-1
+func (h *dueHeap) remove(g *Grant) {
+	i, last := int(g.index), len(*h)-1
 	h.swap(i, last)
 	(*h)[last] = nil
 	*h = (*h)[:last]
@@ -23,9 +23,9 @@ func (h *dueHeap) remove(g *grant) {
 }
 
 // fix restores the order after g.due changed.
-func (h *dueHeap) fix(g *grant) {
-	if !h.down(g.index) {
-		h.up(g.index)
+func (h *dueHeap) fix(g *Grant) {
+	if !h.down(int(g.index)) {
+		h.up(int(g.index))
 	}
 }
 
@@ -62,5 +62,5 @@ func (h *dueHeap) down(i int) bool {
 
 func (h *dueHeap) swap(i, j int) {
 	(*h)[i], (*h)[j] = (*h)[j], (*h)[i]
-	(*h)[i].index, (*h)[j].index = i, j
+	(*h)[i].index, (*h)[j].index = int32(i), int32(j)
 }

@@ -1,0 +1,168 @@
+package holdfast
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// patience bounds how long Lock and Unlock try a store that does not answer.
+const patience = 5 * time.Second
+
+// An attempt is one request at the store: all calls under one identity, until the store
+// grants it or the caller gives up.
+type attempt struct {
+	b        *backend
+	req      store.Request
+	try      bool     // a single call
+	retry    Strategy // nil for the default
+	retrySet bool     // the caller gave the strategy, so it decides about refusals too
+
+	sent     time.Duration // when the last call was sent
+	held     *HeldError    // the last refusal
+	heldAt   time.Duration
+	counted  int           // calls that the caller's strategy was asked about
+	failures int           // since the last reply
+	failing  time.Duration // when the first call was sent that failed since the last reply
+	unsure   bool          // a call failed, and may have been granted
+	spins    int           // refusals in a row that came at once after a wake-up
+	resumeAt time.Duration // the strategy is asked again at this time
+}
+
+// errEnded means that the caller's context or the client ended.
+var errEnded = errors.New("ended")
+
+// ask makes one call, which is sent now.
+func (a *attempt) ask(ctx context.Context, now time.Duration) (store.Answer, error) {
+	limit := a.req.TTL
+	if a.failures > 0 && a.retry == nil {
+		limit = min(limit, a.failing+patience-now)
+	}
+	a.sent = now
+	return a.b.store.Acquire(ctx, limit, &a.req)
+}
+
+// refused notes a refusal.
+func (a *attempt) refused(name string, r *store.Refusal) {
+	now := a.b.now()
+	// A store that wakes for no reason must not make the client spin.
+	if a.spins++; now-a.heldAt > leastRetryWait {
+		a.spins = 0
+	}
+	a.failures = 0
+	a.held, a.heldAt = &HeldError{Name: name, Holders: holders(r.Holders), Place: r.Place, Waiters: r.Waiters}, now
+}
+
+// waitForTurn waits after a refusal until it is worth asking again. Hurried reports whether
+// other calls of this client wait behind this one.
+func (a *attempt) waitForTurn(ctx context.Context, r *store.Refusal, hurried func() bool) error {
+	if !a.req.Queue { // the store does not wake it
+		wait, err := a.consult()
+		if err != nil {
+			return err
+		}
+		return a.pause(ctx, wait, hurried)
+	}
+	again := max(r.Again, leastRetryWait)
+	if a.retrySet {
+		wait, err := a.consult()
+		if err != nil {
+			return err
+		}
+		again = min(again, wait) // asking within Again keeps the place in the queue
+	}
+	if a.spins > 3 && !sleep(ctx, min(again, time.Duration(a.spins)*leastRetryWait)) {
+		return errEnded
+	}
+	waitCtx, cancel := context.WithTimeout(ctx, again)
+	defer cancel()
+	defer context.AfterFunc(a.b.life.Closing, cancel)()
+	err := a.b.store.Wait(waitCtx, a.req.Name, a.req.ID)
+	switch {
+	case a.ended(ctx):
+		return errEnded
+	case err != nil && waitCtx.Err() == nil:
+		a.sent = a.b.now() // it may have been healthy for long before it failed
+		return err
+	}
+	return nil
+}
+
+func (a *attempt) ended(ctx context.Context) bool {
+	return ctx.Err() != nil || a.b.life.Closing.Err() != nil
+}
+
+// A gaveUpError ends an attempt because its strategy does not want another call.
+type gaveUpError struct{ calls int }
+
+func (e *gaveUpError) Error() string { return fmt.Sprintf("gave up after %d attempts", e.calls) }
+
+// consult asks the strategy after a refusal, if its last wait is over, and returns how long
+// to wait from now.
+func (a *attempt) consult() (time.Duration, error) {
+	now := a.b.now()
+	if a.resumeAt <= now {
+		a.counted++
+		strategy := a.retry
+		if !a.retrySet {
+			strategy = pollRetry
+		}
+		wait, more := strategy.Next(a.counted, a.held)
+		if !more {
+			return 0, &gaveUpError{a.counted}
+		}
+		a.resumeAt = now + max(wait, leastRetryWait)
+	}
+	return a.resumeAt - now, nil
+}
+
+// pollRetry is for stores without a queue.
+var pollRetry = Backoff(10*time.Millisecond, pollMost)
+
+const pollMost = 500 * time.Millisecond
+
+// failed notes a failure of the store. It returns how long to wait before the next call, or
+// false if there is to be none, and the number of calls made.
+func (a *attempt) failed(failure error) (wait time.Duration, calls int, again bool) {
+	if a.failures++; a.failures == 1 {
+		a.failing = a.sent
+	}
+	calls, strategy := a.failures, a.retry
+	switch {
+	case a.retrySet:
+		a.counted++
+		calls = a.counted
+	case strategy == nil:
+		strategy = defaultRetry
+	}
+	wait, again = strategy.Next(calls, failure)
+	if a.try || a.retry == nil && a.b.now()+wait >= a.failing+patience {
+		again = false
+	}
+	a.unsure = true
+	return max(wait, leastRetryWait), calls, again
+}
+
+// pause waits for d, but not longer than pollMost at a time if other calls of this client
+// wait behind this one.
+func (a *attempt) pause(ctx context.Context, d time.Duration, hurried func() bool) error {
+	for end := a.b.now() + d; d > 0; d = end - a.b.now() {
+		timer := time.NewTimer(min(d, pollMost))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return errEnded
+		case <-a.b.life.Closing.Done():
+			timer.Stop()
+			return errEnded
+		}
+		if hurried() {
+			return nil
+		}
+	}
+	return nil
+}

@@ -1,0 +1,119 @@
+// Package bounded limits how long the calls to a store take, whatever the store does.
+package bounded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// CallTimeout bounds a single call. It is longer than a healthy server takes, and short
+// enough for a second attempt before a caller loses patience.
+const CallTimeout = 3 * time.Second
+
+// ErrNoReply replaces the error of a call that took longer than its limit.
+var ErrNoReply = errors.New("no reply in time")
+
+// A Store makes bounded calls to a store. Every limit is cut to CallTimeout.
+type Store struct {
+	Caps  store.Capabilities
+	store store.Store
+}
+
+// New returns s with bounded calls.
+func New(s store.Store) *Store { return &Store{Caps: s.Capabilities(), store: s} }
+
+// bound returns a context that ends after limit. If the store itself ends calls in that
+// time, it returns ctx: a context with a timer costs more than the rest of an uncontended
+// call.
+func (s *Store) bound(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	limit = min(limit, CallTimeout)
+	if s.Caps.Instant || s.Caps.Timeout > 0 && s.Caps.Timeout <= limit {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, limit)
+}
+
+// noReply returns ErrNoReply if a call failed because its limit was over and not because the
+// caller's context ended, and err otherwise.
+func noReply(ctx, callCtx context.Context, err error) error {
+	if err != nil && callCtx.Err() != nil && ctx.Err() == nil {
+		return ErrNoReply
+	}
+	return err
+}
+
+// Acquire calls the store's Acquire.
+func (s *Store) Acquire(ctx context.Context, limit time.Duration, req *store.Request) (store.Answer, error) {
+	callCtx, cancel := s.bound(ctx, limit)
+	defer cancel()
+	answer, err := s.store.Acquire(callCtx, *req)
+	return answer, noReply(ctx, callCtx, err)
+}
+
+// Wait calls the store's Wait. Only ctx limits it.
+func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
+	return s.store.Wait(ctx, name, id)
+}
+
+// Leave calls the store's Leave.
+func (s *Store) Leave(ctx context.Context, limit time.Duration, name string, id store.ID) error {
+	callCtx, cancel := s.bound(ctx, limit)
+	defer cancel()
+	return noReply(ctx, callCtx, s.store.Leave(callCtx, name, id))
+}
+
+// Renew calls the store's Renew. It returns an outcome for each request, whatever happens,
+// and says of each that is unknown why.
+func (s *Store) Renew(ctx context.Context, limit time.Duration, requests []store.Renewal) []store.Renewed {
+	callCtx, cancel := s.bound(ctx, limit)
+	defer cancel()
+	outcomes, err := s.store.Renew(callCtx, requests)
+	err = noReply(ctx, callCtx, err)
+	if err == nil && len(outcomes) != len(requests) {
+		err = fmt.Errorf("the store answered %d of %d renewals", len(outcomes), len(requests))
+	}
+	if err != nil {
+		outcomes = make([]store.Renewed, len(requests))
+		for i := range outcomes {
+			outcomes[i].Err = err
+		}
+	}
+	for i := range outcomes {
+		if outcomes[i].Status == store.Extended && outcomes[i].TTL <= 0 {
+			outcomes[i].Status = store.Unknown // a mistake of the store
+		}
+		if outcomes[i].Status == store.Unknown && outcomes[i].Err == nil {
+			outcomes[i].Err = errors.New("the store does not know whether it was renewed")
+		}
+	}
+	return outcomes
+}
+
+// Release calls the store's Release.
+func (s *Store) Release(ctx context.Context, limit time.Duration, name string, id store.ID, keep store.Keep) error {
+	callCtx, cancel := s.bound(ctx, limit)
+	defer cancel()
+	return noReply(ctx, callCtx, s.store.Release(callCtx, name, id, keep))
+}
+
+// List calls the store's List.
+func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
+	callCtx, cancel := s.bound(ctx, CallTimeout)
+	defer cancel()
+	page, err := s.store.List(callCtx, q)
+	return page, noReply(ctx, callCtx, err)
+}
+
+// Break calls the store's Break.
+func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
+	callCtx, cancel := s.bound(ctx, CallTimeout)
+	defer cancel()
+	return noReply(ctx, callCtx, s.store.Break(callCtx, name, id))
+}
+
+// Close closes the store.
+func (s *Store) Close() error { return s.store.Close() }

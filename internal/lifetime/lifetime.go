@@ -1,0 +1,87 @@
+// Package lifetime counts the calls and the background work of a client, so that its Close
+// can keep new calls out and wait for the others.
+package lifetime
+
+import (
+	"context"
+	"math"
+	"sync"
+	"sync/atomic"
+)
+
+// A Lifetime is the time from New to Close of a client. Entering and leaving it costs one
+// atomic addition each.
+type Lifetime struct {
+	// Closing ends when Close begins: calls stop waiting.
+	Closing context.Context
+	// Work ends when Close stops waiting: background work stops.
+	Work context.Context
+
+	beginClose, endWork context.CancelFunc
+
+	n    atomic.Int64 // calls and background work; Shut adds shutBias, which makes it negative
+	idle chan struct{}
+	once sync.Once
+}
+
+const shutBias = math.MinInt64 / 2
+
+// Begin starts a lifetime.
+func (l *Lifetime) Begin() {
+	l.Closing, l.beginClose = context.WithCancel(context.Background())
+	l.Work, l.endWork = context.WithCancel(context.Background())
+	l.idle = make(chan struct{})
+}
+
+// Enter reports whether a call may go on. If so, Leave must follow.
+func (l *Lifetime) Enter() bool {
+	if l.n.Add(1) > 0 {
+		return true
+	}
+	l.Leave()
+	return false
+}
+
+// Leave ends a call that has entered.
+func (l *Lifetime) Leave() {
+	if l.n.Add(-1) == shutBias {
+		l.once.Do(func() { close(l.idle) })
+	}
+}
+
+// Go runs fn on a goroutine of its own, which Wait waits for. The caller must have entered.
+func (l *Lifetime) Go(fn func(ctx context.Context)) {
+	l.n.Add(1)
+	go func() {
+		defer l.Leave()
+		fn(l.Work)
+	}()
+}
+
+// Shut keeps new calls out and ends Closing. It reports whether it was the first to do so.
+func (l *Lifetime) Shut() bool {
+	for {
+		n := l.n.Load()
+		if n < 0 {
+			return false
+		}
+		if l.n.CompareAndSwap(n, n+shutBias) {
+			if n == 0 {
+				l.once.Do(func() { close(l.idle) })
+			}
+			l.beginClose()
+			return true
+		}
+	}
+}
+
+// Wait returns when all calls have left, or when Work has ended.
+func (l *Lifetime) Wait() {
+	select {
+	case <-l.idle:
+	case <-l.Work.Done():
+	}
+}
+
+// End ends Work.
+func (l *Lifetime) End() { l.endWork() }

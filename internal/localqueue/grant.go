@@ -1,0 +1,145 @@
+package localqueue
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/renewal"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// A Holder has a grant and the lease on it.
+type Holder interface {
+	renewal.Holder
+
+	// HandOver makes the next lease on the grant, for a waiting call. It is called with a
+	// mutex of the queue held.
+	HandOver(call *Call, token int64, now time.Duration)
+
+	// Refusal returns the error of a call that does not wait for the grant.
+	Refusal(now time.Duration) error
+}
+
+// A Grant is a grant of the store as the queue sees it.
+type Grant struct {
+	renewal.Grant
+	Meta string
+
+	// For hand-over, if exclusive; under the mutex of the shard.
+	shard   *shard        // of the name
+	name    *name         // until it is released, lost or no longer exclusive
+	next    int64         // the next token to give
+	slice   time.Duration // when this slice began
+	tokens  int32         // how many there are from there: as many hand-overs without the store
+	crowded bool          // other processes wait
+	lost    bool          // not to be handed over any more
+
+	Exclusive bool // when it was granted
+}
+
+// Init sets up a grant from the answer of the store, and returns its first token. The call
+// was sent at that time.
+func (g *Grant) Init(a *store.Answer, sent time.Duration) int64 {
+	g.next, g.tokens, g.crowded, g.slice = a.Token, int32(a.Tokens), a.Waiters > 0, sent
+	return g.takeToken()
+}
+
+func (g *Grant) takeToken() int64 {
+	token := g.next
+	g.next++
+	g.tokens--
+	return token
+}
+
+func (g *Grant) holder() Holder { return g.Holder.(Holder) }
+
+// Release ends the use of a grant by its holder. If the grant was handed over to the next
+// call, handed is true. Otherwise the caller must release the grant to the store and then
+// end the turn, if it is not zero.
+func (q *Queue) Release(ctx context.Context, g *Grant, mayHandOver bool) (t Turn, handed bool) {
+	if !g.Exclusive {
+		return Turn{}, false
+	}
+	g.shard.mu.Lock()
+	defer g.shard.mu.Unlock()
+	n := g.name
+	if n == nil { // downgraded, or lost in this moment
+		return Turn{}, false
+	}
+	if mayHandOver && q.handOver(ctx, n, g) {
+		return Turn{}, true
+	}
+	n.grant, g.name = nil, nil
+	n.busy = true
+	return Turn{q, n}, false
+}
+
+// handOver gives the grant to the first waiter, if it is due to it. It unlocks the mutex of
+// the shard while it asks the store.
+func (q *Queue) handOver(ctx context.Context, n *name, g *Grant) bool {
+	asked := false
+	for n.head != nil && !g.lost {
+		w, now := n.head, q.config.Now()
+		left := g.Deadline() - now
+		if !q.serves(g, &w.call) || left <= 0 {
+			return false
+		}
+		if g.tokens > 0 && (asked || left > g.TTL/2 && now-g.slice < q.config.Slice) {
+			g.holder().HandOver(&w.call, g.takeToken(), now)
+			w.signal(g, nil)
+			return true
+		}
+		if g.crowded || asked {
+			return false // the slice is over: it is the turn of another process
+		}
+		if !q.config.Ordered {
+			return false // the store cannot tell whether another process waits
+		}
+		// Ask whether another process waits by now, and for more tokens.
+		n.busy = true
+		n.shard.mu.Unlock()
+		out := q.config.Renewals.RenewNow(ctx, &g.Grant, q.config.Limit)
+		n.shard.mu.Lock()
+		n.busy = false
+		if out.Status != store.Extended || out.Tokens < 1 {
+			return false // another process waits, or the release will find out more
+		}
+		g.next, g.tokens, g.slice = out.Token, int32(out.Tokens), q.config.Now()
+		asked = true
+	}
+	return false
+}
+
+// serves reports whether the grant can serve a waiting call as it is. A call that asks for
+// something else goes to the store, which keeps what was asked for.
+func (q *Queue) serves(g *Grant, call *Call) bool {
+	return q.config.Limit > 0 && call.Request.Mode == store.Exclusive &&
+		call.Request.TTL == g.TTL && call.Request.Meta == g.Meta &&
+		!call.Own && !g.NoRenew && !g.HasMaxHold()
+}
+
+// MarkLost keeps a lost grant from being handed over.
+func (q *Queue) MarkLost(g *Grant) {
+	if !g.Exclusive {
+		return
+	}
+	g.shard.mu.Lock()
+	g.lost = true
+	g.shard.mu.Unlock()
+}
+
+// Drop takes a grant that is lost or no longer exclusive from its name. The waiting calls go
+// to the store.
+func (q *Queue) Drop(g *Grant) {
+	if !g.Exclusive {
+		return
+	}
+	g.shard.mu.Lock()
+	defer g.shard.mu.Unlock()
+	if n := g.name; n != nil {
+		n.grant, g.name = nil, nil
+		if !n.busy { // else the call that has the turn wakes the next
+			n.wakeNext()
+		}
+	}
+}

@@ -1,0 +1,161 @@
+package localqueue
+
+import (
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// A shard has some of the names that a client holds exclusively, asks for or releases. Names
+// are spread over shards so that different names rarely wait for one mutex.
+type shard struct {
+	mu    sync.Mutex
+	names map[string]*name
+	spare *name // the last one that ended, still in the map: a name is often used again
+}
+
+func (q *Queue) shard(name string) *shard {
+	return &q.shards[maphash.String(q.seed, name)%uint64(len(q.shards))]
+}
+
+// A name is the state of one name in this client. It is guarded by the mutex of its shard and
+// lives while it has a grant, a turn or waiters.
+type name struct {
+	shard    *shard
+	text     string
+	grant    *Grant // held exclusively by this client
+	busy     bool   // a goroutine has the turn
+	answered Answer // the last answer of the store to the call that has the turn
+
+	// The request of a call that gave up and left its place in the store's queue to the next
+	// call of this client; nil if there is none.
+	ticket *store.Request
+
+	head, tail *Waiter
+	waiting    atomic.Int32 // number of waiters, to be read without the mutex
+}
+
+// get returns the state of a name, made if need be.
+func (sh *shard) get(text string) *name {
+	if n := sh.names[text]; n != nil {
+		if n == sh.spare {
+			sh.spare = nil
+		}
+		return n
+	}
+	n := &name{shard: sh, text: text}
+	sh.names[text] = n
+	return n
+}
+
+// wakeNext gives the turn to the first waiter, or ends the name if there is none. The name
+// has neither a grant nor a turn.
+func (n *name) wakeNext() {
+	if w := n.head; w != nil {
+		n.busy = true
+		w.signal(nil, nil)
+		return
+	}
+	if old := n.shard.spare; old != nil {
+		delete(n.shard.names, old.text)
+	}
+	n.answered = Answer{}
+	n.shard.spare = n
+}
+
+// An Answer is what the store said last about a name: a refusal or a failure. Calls that do
+// not wait are answered with it while another call has the turn.
+type Answer struct {
+	At      time.Duration
+	Refusal Refusal
+	Failure error
+}
+
+// A Refusal is an error that says who holds a name.
+type Refusal interface {
+	// Aged returns the error some time later.
+	Aged(by time.Duration) error
+	// Done returns the error of a call that ends because the work of the name is done, nil
+	// if it is not.
+	Done() error
+}
+
+// failureAge is how long a failure of the store answers other calls. After that they ask:
+// the call that has the turn may be in for a long wait.
+const failureAge = 500 * time.Millisecond
+
+// obstacle returns what is known without asking the store about why a call must wait, nil if
+// nothing is.
+func (n *name) obstacle(now time.Duration) error {
+	switch {
+	case n.grant != nil:
+		return n.grant.holder().Refusal(now)
+	case n.answered.Refusal != nil:
+		return n.answered.Refusal.Aged(now - n.answered.At)
+	case now-n.answered.At > failureAge:
+		return nil
+	}
+	return n.answered.Failure
+}
+
+// answer returns the error of a call that need not wait, because what it wants to know is
+// known: nil if it is not.
+func (n *name) answer(call *Call, now time.Duration) error {
+	if call.Once && n.grant == nil && n.answered.Refusal != nil {
+		if done := n.answered.Refusal.Done(); done != nil {
+			return done
+		}
+	}
+	if call.Try {
+		return n.obstacle(now)
+	}
+	return nil
+}
+
+// answerWaiters ends the waiting calls whose answer is known.
+func (n *name) answerWaiters(now time.Duration) {
+	n.each(func(w *Waiter) {
+		if err := n.answer(&w.call, now); err != nil {
+			w.signal(nil, err)
+		}
+	})
+}
+
+// each calls fn for every waiter in order; fn may remove it.
+func (n *name) each(fn func(*Waiter)) {
+	for w := n.head; w != nil; {
+		next := w.next
+		fn(w)
+		w = next
+	}
+}
+
+func (n *name) push(w *Waiter) {
+	w.queued = true
+	n.waiting.Add(1)
+	w.prev = n.tail
+	if n.tail != nil {
+		n.tail.next = w
+	} else {
+		n.head = w
+	}
+	n.tail = w
+}
+
+func (n *name) remove(w *Waiter) {
+	n.waiting.Add(-1)
+	if w.prev != nil {
+		w.prev.next = w.next
+	} else {
+		n.head = w.next
+	}
+	if w.next != nil {
+		w.next.prev = w.prev
+	} else {
+		n.tail = w.prev
+	}
+	w.prev, w.next, w.queued = nil, nil, false
+}

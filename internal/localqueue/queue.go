@@ -1,0 +1,162 @@
+package localqueue
+
+import (
+	"hash/maphash"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/renewal"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// A Queue is the local queue of one client.
+type Queue struct {
+	config  Config
+	seed    maphash.Seed
+	shards  [64]shard
+	waiters sync.Pool
+}
+
+// Config is what a queue needs of its client.
+type Config struct {
+	Renewals *renewal.Scheduler
+	Now      func() time.Duration
+	Limit    int           // hand-overs in a row; 0 turns them off
+	Slice    time.Duration // how long hand-overs go on while another process waits
+	Ordered  bool          // the store has a queue, so it can tell whether another process waits
+}
+
+// Init sets up a queue.
+func (q *Queue) Init(config Config) {
+	q.config = config
+	q.seed = maphash.MakeSeed()
+	for i := range q.shards {
+		q.shards[i].names = make(map[string]*name)
+	}
+}
+
+// Names returns how many names are held, asked for or waited for.
+func (q *Queue) Names() (n int) {
+	for i := range q.shards {
+		sh := &q.shards[i]
+		sh.mu.Lock()
+		n += len(sh.names)
+		if sh.spare != nil {
+			n--
+		}
+		sh.mu.Unlock()
+	}
+	return n
+}
+
+// A Call is what the queue knows of a call.
+type Call struct {
+	Request store.Request
+	MinHold time.Duration
+	Try     bool // it does not wait for a holder
+	Once    bool // it ends when the work of the name is known to be done
+	Own     bool // it wants a grant of its own: no hand-over
+}
+
+// sameShape reports whether the store must treat two requests alike.
+func sameShape(a, b *store.Request) bool {
+	return a.Mode == b.Mode && a.Weight == b.Weight && a.Limit == b.Limit
+}
+
+// interchangeable reports whether one request can go on under the identity of another. The
+// store may grant the other at any moment, as it was made, so both must be equal.
+func interchangeable(a, b *store.Request) bool {
+	return a.Queue && b.Queue && sameShape(a, b) && a.TTL == b.TTL && a.Meta == b.Meta
+}
+
+// A Waiter is a call in the queue. It is in the list of its name until it is signalled.
+type Waiter struct {
+	prev, next *Waiter
+	queued     bool
+	name       *name
+	call       Call
+	ready      chan struct{} // capacity 1
+	grant      *Grant
+	err        error
+}
+
+// Ready returns the channel on which the waiter is signalled. After that, or instead of it,
+// exactly one call of Collect or Cancel must follow.
+func (w *Waiter) Ready() <-chan struct{} { return w.ready }
+
+// signal takes a waiter out of the queue and tells it what it got: a grant, an error, or with
+// neither the turn.
+func (w *Waiter) signal(g *Grant, err error) {
+	w.name.remove(w)
+	w.grant, w.err = g, err
+	w.ready <- struct{}{} // never blocks: a waiter is signalled once
+}
+
+// An Outcome is how a call gets on: with a grant that was handed over to it, with an error,
+// or with the turn to ask the store.
+type Outcome struct {
+	Grant *Grant
+	Err   error
+	Turn  Turn
+}
+
+// Enter lets a call in. It gets an outcome at once if no call of this client is in front or
+// if its answer is known, and a waiter otherwise. An outcome is not a grant here.
+func (q *Queue) Enter(call *Call) (Outcome, *Waiter) {
+	sh := q.shard(call.Request.Name)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	n := sh.get(call.Request.Name)
+	if n.grant == nil && !n.busy { // then no call waits either
+		n.busy = true
+		return Outcome{Turn: Turn{q, n}}, nil
+	}
+	if call.Try || call.Once {
+		if err := n.answer(call, q.config.Now()); err != nil {
+			return Outcome{Err: err}, nil
+		}
+	}
+	w := q.newWaiter()
+	w.name, w.call = n, *call
+	n.push(w)
+	return Outcome{}, w
+}
+
+// newWaiter takes a waiter from a pool: a hot name needs one for every pair. The pool belongs
+// to the queue because a program's tests may run each in a synctest bubble, which a channel
+// must not leave.
+func (q *Queue) newWaiter() *Waiter {
+	if w, ok := q.waiters.Get().(*Waiter); ok {
+		return w
+	}
+	return &Waiter{ready: make(chan struct{}, 1)}
+}
+
+// Collect returns what a waiter got, after Ready.
+func (q *Queue) Collect(w *Waiter) Outcome {
+	out := Outcome{Grant: w.grant, Err: w.err}
+	if out.Grant == nil && out.Err == nil {
+		out.Turn = Turn{q, w.name}
+	}
+	*w = Waiter{ready: w.ready}
+	q.waiters.Put(w)
+	return out
+}
+
+// Cancel takes a waiter out of the queue. If it was signalled in the same moment, signalled
+// is true and the caller must pass on what it got. Obstacle says why it had to wait, nil if
+// that is not known.
+func (q *Queue) Cancel(w *Waiter) (out Outcome, signalled bool, obstacle error) {
+	n := w.name
+	n.shard.mu.Lock()
+	obstacle = n.obstacle(q.config.Now())
+	signalled = !w.queued
+	if !signalled {
+		n.remove(w)
+	}
+	n.shard.mu.Unlock()
+	if signalled {
+		<-w.ready
+	}
+	return q.Collect(w), signalled, obstacle
+}

@@ -1,0 +1,118 @@
+package localqueue
+
+import "github.com/holdfast-lock/holdfast/store"
+
+// A Turn is the right to talk to the store about a name. One call of the client has it at a
+// time. It ends with Granted or End.
+type Turn struct {
+	q *Queue
+	n *name
+}
+
+// IsZero reports whether there is no turn.
+func (t Turn) IsZero() bool { return t.n == nil }
+
+// Waiting reports whether other calls wait for the turn.
+func (t Turn) Waiting() bool { return t.n.waiting.Load() > 0 }
+
+// Granted ends the turn with a grant of the store. An exclusive grant stays with the name
+// until it is released, lost or downgraded. After any other the next call gets the turn.
+func (t Turn) Granted(g *Grant) {
+	n := t.n
+	n.shard.mu.Lock()
+	defer n.shard.mu.Unlock()
+	n.busy, n.answered = false, Answer{}
+	if !g.Exclusive {
+		n.wakeNext()
+		return
+	}
+	n.grant = g
+	g.name, g.shard = n, n.shard
+	if n.head != nil {
+		n.answerWaiters(t.q.config.Now())
+	}
+}
+
+// Answered notes what the store said, and ends the waiting calls that want to know no more.
+func (t Turn) Answered(a Answer) {
+	n := t.n
+	n.shard.mu.Lock()
+	defer n.shard.mu.Unlock()
+	n.answered = a
+	n.answerWaiters(t.q.config.Now())
+}
+
+// Refused ends the waiting calls that make a single attempt at the same as the request that
+// the store just refused.
+func (t Turn) Refused(req *store.Request, err error) {
+	n := t.n
+	n.shard.mu.Lock()
+	defer n.shard.mu.Unlock()
+	n.each(func(w *Waiter) {
+		if w.call.Try && sameShape(&w.call.Request, req) {
+			w.signal(nil, err)
+		}
+	})
+}
+
+// Obstacle returns what is known about why a call must wait, nil if nothing is.
+func (t Turn) Obstacle() error {
+	t.n.shard.mu.Lock()
+	defer t.n.shard.mu.Unlock()
+	return t.n.obstacle(t.q.config.Now())
+}
+
+// LeaveTicket leaves the place of a request in the store's queue to the next call of this
+// client, if that asks for the same. So the order of arrival is that of clients.
+func (t Turn) LeaveTicket(req *store.Request) bool {
+	n := t.n
+	n.shard.mu.Lock()
+	defer n.shard.mu.Unlock()
+	w := n.head
+	if w == nil || w.call.Try {
+		return false
+	}
+	next := w.call.Request
+	next.Queue = req.Queue
+	if !interchangeable(req, &next) {
+		return false
+	}
+	ticket := *req
+	n.ticket = &ticket
+	return true
+}
+
+// TakeTicket returns the ticket that another call left, nil if there is none. If usable is
+// false, the request asks for something else: its place must be cancelled in the store.
+func (t Turn) TakeTicket(req *store.Request) (ticket *store.Request, usable bool) {
+	n := t.n
+	n.shard.mu.Lock()
+	ticket = n.ticket
+	n.ticket = nil
+	n.shard.mu.Unlock()
+	return ticket, ticket != nil && interchangeable(req, ticket)
+}
+
+// Forget forgets the last answer of the store: it may be about a place that this client is
+// about to cancel.
+func (t Turn) Forget() {
+	t.n.shard.mu.Lock()
+	t.n.answered = Answer{}
+	t.n.shard.mu.Unlock()
+}
+
+// End gives the turn to the next call. If it returns a ticket, no call is there to use it and
+// the turn has not ended: the caller must cancel the ticket's place in the store, then call
+// End again.
+func (t Turn) End() (unused *store.Request) {
+	n := t.n
+	n.shard.mu.Lock()
+	defer n.shard.mu.Unlock()
+	if n.ticket != nil && n.head == nil {
+		unused, n.ticket, n.answered = n.ticket, nil, Answer{}
+		return unused
+	}
+	n.busy = false
+	n.wakeNext()
+	return nil
+}

@@ -1,0 +1,140 @@
+package renewal
+
+import (
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// forever is a time that does not come.
+const forever = time.Duration(math.MaxInt64)
+
+// A Holder is told what becomes of a grant. Its methods are called without a mutex of this
+// package held.
+type Holder interface {
+	// Lost ends the use of the grant. It must not wait for anything.
+	Lost(Loss)
+	// ReportLost reports to the observer, if the call of Lost was the end of a lease.
+	ReportLost()
+	// Renewed reports that the grant was extended, when slack was left of its old time.
+	Renewed(slack time.Duration)
+	// RenewFailed reports a renewal whose outcome is unknown.
+	RenewFailed(err error)
+}
+
+// A Loss says why a grant was lost.
+type Loss struct {
+	Reason string
+	Err    error // of the last renewal; may be nil
+}
+
+// A Grant is a grant of the store with its times, all on the client's clock.
+type Grant struct {
+	Name   string
+	ID     store.ID
+	TTL    time.Duration // asked for
+	Holder Holder
+
+	deadline atomic.Int64 // a time.Duration
+
+	// Under the scheduler's mutex.
+	sent     time.Duration // when the newest call was sent that the deadline counts from
+	renewAt  time.Duration
+	due      time.Duration // when the scheduler looks at it next
+	maxEnd   time.Duration // end of MaxHold; 0 if there is none
+	lastErr  error         // of the last renewal
+	index    int32         // in the heap; -1 if not in it
+	mode     store.Mode
+	inFlight bool // a renewal is in flight
+	expired  bool // lost, and waits for its clean-up
+
+	NoRenew bool // here because it fits into the same word
+}
+
+// Start sets the times of a new grant: the call was sent at that time and granted this TTL.
+// MaxEnd is the end of MaxHold, 0 if there is none.
+func (g *Grant) Start(mode store.Mode, sent, granted, maxEnd time.Duration) {
+	g.mode, g.maxEnd, g.index = mode, maxEnd, -1
+	g.extend(sent, granted)
+	if granted < g.TTL/2 {
+		g.renewAt = min(g.renewAt, sent+earlyRenewal)
+		g.schedule()
+	}
+}
+
+// Deadline returns when the grant ends for its holder unless it is renewed.
+func (g *Grant) Deadline() time.Duration { return time.Duration(g.deadline.Load()) }
+
+// HasMaxHold reports whether MaxHold bounds the grant.
+func (g *Grant) HasMaxHold() bool { return g.maxEnd > 0 }
+
+// Expiry returns when the store may have forgotten the grant by itself. A lost grant is not
+// taken out of the store earlier, which leaves its holder the margin to wind down.
+func (g *Grant) Expiry() time.Duration { return g.Deadline() + margin(g.TTL) }
+
+// margin is how long before the store's expiry a lease ends: for clocks that run at different
+// speeds, and for the time that a timer and a cancellation take. A twentieth covers both, and
+// a second is enough for any TTL.
+func margin(ttl time.Duration) time.Duration {
+	return min(max(ttl/20, time.Millisecond), time.Second)
+}
+
+// renewAfter is the part of a TTL after which a lease is renewed: late enough to be cheap,
+// early enough for several attempts.
+func renewAfter(ttl time.Duration) time.Duration { return ttl / 3 }
+
+// renewTimeout bounds one renewal, so that several fit between the first and the deadline.
+func renewTimeout(ttl time.Duration) time.Duration { return max(ttl/6, 10*time.Millisecond) }
+
+// earlyRenewal is when a lease is renewed that was granted for much less than was asked for.
+// A holder that releases it sooner saves that call.
+const earlyRenewal = 10 * time.Millisecond
+
+// extend moves the deadline after a call that was sent at that time gave the grant that TTL,
+// which may be less than before. The reply to an older call changes nothing.
+func (g *Grant) extend(sent, ttl time.Duration) {
+	if sent < g.sent {
+		return
+	}
+	g.sent = sent
+	g.renewAt = sent + renewAfter(ttl)
+	deadline := sent + ttl - margin(ttl)
+	if g.maxEnd > 0 && g.maxEnd <= deadline {
+		deadline = g.maxEnd
+		g.renewAt = forever // it could not last any longer
+	}
+	if g.NoRenew {
+		g.renewAt = forever
+	}
+	g.deadline.Store(int64(deadline))
+	g.schedule()
+}
+
+// schedule sets when the grant is due. While a renewal is in flight that is its deadline.
+func (g *Grant) schedule() {
+	g.due = g.Deadline()
+	if !g.inFlight {
+		g.due = min(g.due, g.renewAt)
+	}
+}
+
+// request is the renewal of the grant.
+func (g *Grant) request(tokens int) store.Renewal {
+	return store.Renewal{Name: g.Name, ID: g.ID, TTL: g.TTL, Mode: g.mode, Tokens: tokens}
+}
+
+// expiryLoss says why the deadline came.
+func (g *Grant) expiryLoss() Loss {
+	switch {
+	case g.maxEnd > 0 && g.maxEnd <= g.Deadline():
+		return Loss{Reason: "MaxHold is over"}
+	case g.NoRenew:
+		return Loss{Reason: "its TTL of " + g.TTL.String() + " is over and it was not renewed"}
+	}
+	return Loss{"it could not be renewed in time", g.lastErr}
+}
+
+// Gone is the loss of a grant that the store does not know any more.
+var Gone = Loss{Reason: "the store says that it is not held any more: it expired there or was broken by force"}

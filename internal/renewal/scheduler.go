@@ -1,0 +1,324 @@
+// Package renewal renews the grants of a client in time and ends those whose deadline is
+// over.
+package renewal
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/bounded"
+	"github.com/holdfast-lock/holdfast/internal/lifetime"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// maxBatch is how many grants go into one call: enough to make the cost of a call small, few
+// enough that one slow call does not delay all of them.
+const maxBatch = 256
+
+// A Scheduler looks after all grants of a client. It is a heap, ordered by the time at which
+// each grant is due, and one timer.
+//
+// A call that hangs delays no loss: calls run on goroutines of their own, and while one is in
+// flight its grants are due at their deadlines.
+type Scheduler struct {
+	store *bounded.Store
+	life  *lifetime.Lifetime
+	now   func() time.Duration
+	clean func(context.Context, []*Grant)
+
+	mu     sync.Mutex
+	heap   dueHeap
+	timer  *time.Timer
+	armed  time.Duration // when the timer fires; forever if it does not
+	closed bool
+}
+
+// Init sets up a scheduler. Now is the client's clock. Clean takes grants out of the store
+// that expired: a store that counts TTLs may have forgotten them by then, but one with
+// sessions has not, nor has any store after MaxHold.
+func (s *Scheduler) Init(st *bounded.Store, life *lifetime.Lifetime, now func() time.Duration, clean func(context.Context, []*Grant)) {
+	s.store, s.life, s.now, s.clean = st, life, now, clean
+}
+
+// Add puts a new grant under care. It returns false after Close.
+func (s *Scheduler) Add(g *Grant) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.heap.push(g)
+	s.arm()
+	return true
+}
+
+// Remove ends the care for a grant that is to be released.
+func (s *Scheduler) Remove(g *Grant) {
+	s.mu.Lock()
+	if g.index >= 0 && !g.expired {
+		s.heap.remove(g)
+	}
+	s.mu.Unlock()
+}
+
+// Withdraw ends the care for a grant if the caller ended its lease, or if it has expired. It
+// reports whether it did, and so whether the caller must release the grant.
+func (s *Scheduler) Withdraw(g *Grant, ended bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if g.index < 0 || !ended && !g.expired {
+		return false
+	}
+	s.heap.remove(g)
+	return true
+}
+
+// All returns the grants under care.
+func (s *Scheduler) All() []*Grant {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.heap)
+}
+
+// Close keeps new grants out and stops the timer.
+func (s *Scheduler) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+}
+
+// Mode returns the mode of a grant.
+func (s *Scheduler) Mode(g *Grant) store.Mode {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return g.mode
+}
+
+// SetMode sets the mode that the next renewal asks for.
+func (s *Scheduler) SetMode(g *Grant, mode store.Mode) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g.mode = mode
+}
+
+// arm sets the timer for the grant that is due first. A timer that fires too early is left
+// alone: that is cheaper than to set it again for every lock that comes and goes.
+func (s *Scheduler) arm() {
+	if len(s.heap) == 0 || s.closed {
+		return
+	}
+	due := s.heap[0].due
+	switch {
+	case s.timer == nil:
+		s.timer = time.AfterFunc(due-s.now(), s.fire)
+	case due < s.armed:
+		s.timer.Reset(due - s.now())
+	default:
+		return
+	}
+	s.armed = due
+}
+
+// fire is the function of the timer. It renews what is due and ends what has expired.
+func (s *Scheduler) fire() {
+	open := s.life.Enter() // if not, Close releases all grants
+	if open {
+		defer s.life.Leave()
+	}
+	due, expired, forgotten := s.collect(open)
+	for i := range expired {
+		expired[i].grant.Holder.Lost(expired[i].loss)
+	}
+	// Last, so that no renewal waits for an observer.
+	defer func() {
+		for i := range expired {
+			expired[i].grant.Holder.ReportLost()
+		}
+	}()
+	if !open {
+		return
+	}
+	if len(forgotten) > 0 {
+		s.life.Go(func(ctx context.Context) { s.clean(ctx, forgotten) })
+	}
+	// A batch has leases of one TTL, so that a short one does not set the timeout of others.
+	slices.SortFunc(due, func(a, b *Grant) int { return cmp.Compare(a.TTL, b.TTL) })
+	for len(due) > 0 {
+		n := 1
+		for n < min(len(due), maxBatch) && due[n].TTL == due[0].TTL {
+			n++
+		}
+		batch := due[:n]
+		due = due[n:]
+		s.life.Go(func(ctx context.Context) { s.renewBatch(ctx, batch) })
+	}
+}
+
+type lostGrant struct {
+	grant *Grant
+	loss  Loss
+}
+
+// collect takes what is due from the heap: grants to renew, grants whose deadline is over,
+// and expired grants that the store may have forgotten by now.
+func (s *Scheduler) collect(open bool) (due []*Grant, expired []lostGrant, forgotten []*Grant) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	s.armed = forever
+	defer s.arm()
+	for len(s.heap) > 0 {
+		g := s.heap[0]
+		switch {
+		case g.expired && g.due <= now && !open:
+			g.due = forever
+			s.heap.fix(g)
+		case g.expired && g.due <= now:
+			s.heap.remove(g)
+			forgotten = append(forgotten, g)
+		case g.expired:
+			return due, expired, forgotten
+		case g.Deadline() <= now:
+			s.expire(g)
+			expired = append(expired, lostGrant{g, g.expiryLoss()})
+		case !g.inFlight && g.renewAt <= now+g.TTL/20: // soon counts as now: fewer, larger calls
+			g.inFlight = true
+			g.schedule()
+			s.heap.fix(g)
+			due = append(due, g)
+		default:
+			return due, expired, forgotten
+		}
+	}
+	return due, expired, forgotten
+}
+
+// expire marks a grant as past its deadline. It stays under care until the store has
+// forgotten it too.
+func (s *Scheduler) expire(g *Grant) {
+	g.expired = true
+	g.due = g.Expiry()
+	s.heap.fix(g)
+}
+
+// Expire ends a grant whose deadline was found to be over, unless that is under way, and
+// returns why it is lost.
+func (s *Scheduler) Expire(g *Grant) Loss {
+	s.mu.Lock()
+	first := g.index >= 0 && !g.expired
+	if first {
+		s.expire(g)
+		s.arm()
+	}
+	loss := g.expiryLoss()
+	s.mu.Unlock()
+	if first {
+		s.lose(g, loss)
+	}
+	return loss
+}
+
+func (s *Scheduler) lose(g *Grant, loss Loss) {
+	g.Holder.Lost(loss)
+	g.Holder.ReportLost()
+}
+
+// renewBatch renews grants of one TTL in one call.
+func (s *Scheduler) renewBatch(ctx context.Context, batch []*Grant) {
+	requests := make([]store.Renewal, len(batch))
+	s.mu.Lock()
+	sent := s.now()
+	for i, g := range batch {
+		requests[i] = g.request(0)
+	}
+	s.mu.Unlock()
+	outcomes := s.store.Renew(ctx, renewTimeout(batch[0].TTL), requests)
+
+	var gone []*Grant
+	s.mu.Lock()
+	now := s.now()
+	for i, g := range batch {
+		g.inFlight = false
+		if !s.settle(g, sent, now, &outcomes[i]) {
+			gone = append(gone, g)
+		}
+		if outcomes[i].Status == store.Unknown {
+			// At once if the call used up its time, else a little later.
+			g.renewAt = max(now, sent+g.TTL/20)
+		}
+		if g.index >= 0 && !g.expired {
+			g.schedule()
+			s.heap.fix(g)
+		}
+	}
+	s.arm()
+	s.mu.Unlock()
+	for _, g := range gone {
+		g.Holder.Lost(Gone)
+	}
+	for _, g := range gone {
+		g.Holder.ReportLost()
+	}
+	for i, g := range batch {
+		report(g, now, &outcomes[i])
+	}
+}
+
+// settle applies the outcome of a renewal. It returns false if the grant is gone. A lease
+// whose deadline is over stays lost, whatever the outcome.
+func (s *Scheduler) settle(g *Grant, sent, now time.Duration, out *store.Renewed) bool {
+	if g.index < 0 || g.expired {
+		return true
+	}
+	switch out.Status {
+	case store.Gone:
+		s.heap.remove(g)
+		return false
+	case store.Unknown:
+		g.lastErr = out.Err
+	case store.Extended:
+		if now < g.Deadline() {
+			g.extend(sent, out.TTL)
+			g.lastErr = nil
+			s.heap.fix(g)
+		}
+	}
+	return true
+}
+
+// report tells the holder of a renewal that did not end the grant.
+func report(g *Grant, now time.Duration, out *store.Renewed) {
+	switch out.Status {
+	case store.Extended:
+		g.Holder.Renewed(g.Deadline() - now)
+	case store.Unknown:
+		g.Holder.RenewFailed(out.Err)
+	}
+}
+
+// RenewNow renews one grant for a caller that waits for it, and asks for tokens if the number
+// is not 0.
+func (s *Scheduler) RenewNow(ctx context.Context, g *Grant, tokens int) store.Renewed {
+	s.mu.Lock()
+	sent := s.now()
+	request := g.request(tokens)
+	s.mu.Unlock()
+	out := s.store.Renew(ctx, g.Deadline()-sent, []store.Renewal{request})[0]
+
+	s.mu.Lock()
+	now := s.now()
+	kept := s.settle(g, sent, now, &out)
+	s.arm()
+	s.mu.Unlock()
+	if !kept {
+		s.lose(g, Gone)
+	}
+	report(g, now, &out)
+	return out
+}
