@@ -21,9 +21,10 @@ import (
 // What was decided by a read is written under the condition that nothing came in between, and
 // decided anew if something did.
 func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
-	if err := s.usable(ctx); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return store.Answer{}, err
 	}
+	defer s.leave()
 	if req.Floor >= store.MaxToken {
 		return store.Answer{}, tokensOver(req.Floor)
 	}
@@ -55,6 +56,9 @@ func (a *attempt) run(ctx context.Context) (answer store.Answer, err error) {
 		a.snap = &snapshot{floor: a.s.mark()}
 	}
 	for err == nil {
+		if a.s.life.Err() != nil {
+			return store.Answer{}, errClosed // nothing is noted any more, so this would not end
+		}
 		var done bool
 		if answer, done, err = a.decide(ctx); done {
 			return answer, nil
@@ -288,10 +292,13 @@ func (a *attempt) join(ctx context.Context) error {
 	return err
 }
 
-// beat is the waiter's sign of life. It is false if the place was lost.
+// beat is the waiter's sign of life. It returns false if the place was lost.
 func (a *attempt) beat(ctx context.Context) (bool, error) {
 	s := a.s
 	c, _ := s.claim(a.key)
+	if c.place == nil {
+		return false, a.look(ctx) // Leave, or Close, came in between
+	}
 	if time.Duration(c.place.sent.Load()) >= a.began {
 		return true, nil // joined just now
 	}

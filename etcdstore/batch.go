@@ -64,7 +64,7 @@ func (s *Store) sendBatch(batch []*batched) {
 	switch status.Code(err) {
 	case codes.NotFound, codes.InvalidArgument, codes.PermissionDenied, codes.FailedPrecondition:
 		// Refused because of one of them, before anything was done.
-		inParallel(batch, func(one *batched) { one.resp, one.err = s.txn(ctx, one.txn) })
+		inParallel(len(batch), func(i int) { batch[i].resp, batch[i].err = s.txn(ctx, batch[i].txn) })
 		return
 	}
 	for i, one := range batch {

@@ -2,64 +2,104 @@ package etcdstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/peer"
 )
 
-// keepLinger is how long the stream for keep-alives outlives its last use: longer than the
-// time between two renewals of most leases. To open one is dear where there is a password,
-// since the library logs in for each.
-const keepLinger = time.Minute
+const (
+	// keepLinger is how long the keep-alive stream outlives its last use: longer than the time
+	// between two renewals of most leases. Opening a stream is expensive where there is a
+	// password, because the client library logs in for each stream.
+	keepLinger = time.Minute
 
-// A keeper sends the keep-alives of a handle, all on one stream, which is there while it is
-// used: a goroutine that sends and one that receives.
+	// noLease is an ID that no lease has.
+	noLease = 0
+)
+
+// errProxied ends a stream that turns out to lead to a grpc-proxy.
+var errProxied = errors.New("this is an etcd grpc-proxy")
+
+// A keeper sends the keep-alives of a store, all on one stream. The stream is open while it is
+// in use, with a goroutine that sends and one that receives.
 type keeper struct {
-	store *Store
-	wg    sync.WaitGroup
+	store   *Store
+	wg      sync.WaitGroup
+	proxied atomic.Bool // there is a grpc-proxy between the servers and us
 
 	mu     sync.Mutex
+	closed bool
 	stream *keepStream // nil if there is none
 	idle   *time.Timer
 }
 
-// A keepStream is one stream. The server answers in the order of the requests.
+// A keepStream is one stream. Its fields are guarded by the mutex of the keeper.
 type keepStream struct {
 	cancel context.CancelFunc
-	more   chan struct{} // has a value if there is something to send
+	more   chan struct{} // has a value if the queue is not empty
 
-	// Under the mutex of the keeper.
-	queue   []int64 // to send
-	pending []*keepBatch
+	queue   []int64              // leases to send
+	pending map[int64][]keepCall // sent or queued, by lease, the oldest first
 	peer    *peer.Peer
-	heard   time.Duration // when it was last answered, since base
+	heard   time.Duration // when the last reply came, since base
 }
 
-// A keepBatch is some keep-alives that are waited for together.
+// A keepBatch is the keep-alives of one call.
 type keepBatch struct {
 	leases []*lease
-	alive  []bool // of those that were answered
+	alive  []bool
+	left   int // replies that are missing
 	sent   time.Duration
 	err    error
 	done   chan struct{}
 }
 
-// keep sends keep-alives and waits for the answers.
+// A keepCall is one lease of a batch.
+type keepCall struct {
+	batch *keepBatch
+	index int
+}
+
+// keep sends keep-alives and waits for the replies. It logs in again and repeats them if the
+// stream's login has expired.
 func (k *keeper) keep(ctx context.Context, leases []*lease) ([]bool, error) {
-	b := &keepBatch{leases: leases, sent: sinceBase(), done: make(chan struct{})}
+	if k.proxied.Load() {
+		return k.keepThroughProxy(ctx, leases)
+	}
+	alive, err := k.keepOnce(ctx, leases)
+	if loggedOut(err) {
+		alive, err = k.keepOnce(ctx, leases)
+	}
+	if errors.Is(err, errProxied) {
+		return k.keepThroughProxy(ctx, leases)
+	}
+	return alive, err
+}
+
+func (k *keeper) keepOnce(ctx context.Context, leases []*lease) ([]bool, error) {
+	b := &keepBatch{
+		leases: leases, alive: make([]bool, len(leases)), left: len(leases),
+		sent: sinceBase(), done: make(chan struct{}),
+	}
 	k.mu.Lock()
+	if k.closed {
+		k.mu.Unlock()
+		return nil, errClosed
+	}
 	st := k.stream
 	if st == nil {
 		st = k.open()
 	}
 	k.idle.Reset(keepLinger)
-	for _, l := range leases {
+	for i, l := range leases {
 		st.queue = append(st.queue, l.id)
+		st.pending[l.id] = append(st.pending[l.id], keepCall{b, i})
 	}
-	st.pending = append(st.pending, b)
 	k.mu.Unlock()
 	select {
 	case st.more <- struct{}{}:
@@ -74,7 +114,7 @@ func (k *keeper) keep(ctx context.Context, leases []*lease) ([]bool, error) {
 	}
 }
 
-// silent gives up a stream on which nothing was heard since.
+// silent gives up a stream on which no reply has come since that time.
 func (k *keeper) silent(st *keepStream, since time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -90,10 +130,10 @@ func (k *keeper) silent(st *keepStream, since time.Duration) {
 	}
 }
 
-// open starts a stream. It needs the mutex.
+// open starts a stream. The caller holds the mutex.
 func (k *keeper) open() *keepStream {
 	ctx, cancel := context.WithCancel(k.store.life)
-	st := &keepStream{cancel: cancel, more: make(chan struct{}, 1)}
+	st := &keepStream{cancel: cancel, more: make(chan struct{}, 1), pending: make(map[int64][]keepCall)}
 	k.stream = st
 	if k.idle == nil {
 		k.idle = time.AfterFunc(keepLinger, k.rest)
@@ -103,7 +143,7 @@ func (k *keeper) open() *keepStream {
 	return st
 }
 
-// rest ends a stream that nobody has used for a while.
+// rest ends a stream that has not been used for a while.
 func (k *keeper) rest() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -117,33 +157,63 @@ func (k *keeper) rest() {
 func (k *keeper) run(ctx context.Context, st *keepStream) {
 	defer k.wg.Done()
 	defer st.cancel()
-	stream, err := k.store.leases.LeaseKeepAlive(ctx)
-	if err == nil {
-		k.mu.Lock()
-		st.peer, _ = peer.FromContext(stream.Context())
-		k.mu.Unlock()
-		k.wg.Add(1)
-		go k.sending(ctx, st, stream)
-		for err == nil {
-			var resp *pb.LeaseKeepAliveResponse
-			if resp, err = stream.Recv(); err == nil {
-				err = k.received(st, resp)
-			}
-		}
-	}
+	err := k.serve(ctx, st)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.stream == st {
 		k.stream = nil
 	}
-	for _, b := range st.pending {
-		b.err = err
-		close(b.done)
+	for _, calls := range st.pending {
+		for _, call := range calls {
+			if b := call.batch; b.err == nil {
+				b.err = err
+				close(b.done)
+			}
+		}
 	}
-	st.pending = nil
+	clear(st.pending)
 }
 
-// sending sends what is queued.
+func (k *keeper) serve(ctx context.Context, st *keepStream) error {
+	stream, err := k.store.leases.LeaseKeepAlive(ctx)
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	st.peer, _ = peer.FromContext(stream.Context())
+	k.mu.Unlock()
+	if err := k.probe(stream); err != nil {
+		return err
+	}
+	k.wg.Add(1)
+	go k.sending(ctx, st, stream)
+	for {
+		resp, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if err := k.received(st, resp); err != nil {
+			return err
+		}
+	}
+}
+
+// probe finds out whether the stream leads to a grpc-proxy: a server replies 0 for a lease that
+// does not exist, a proxy -1.
+func (k *keeper) probe(stream pb.Lease_LeaseKeepAliveClient) error {
+	if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: noLease}); err != nil {
+		_, err = stream.Recv() // Recv tells why
+		return err
+	}
+	resp, err := stream.Recv()
+	if err == nil && resp.TTL < 0 {
+		k.proxied.Store(true)
+		return errProxied
+	}
+	return err
+}
+
+// sending sends the queue.
 func (k *keeper) sending(ctx context.Context, st *keepStream, stream pb.Lease_LeaseKeepAliveClient) {
 	defer k.wg.Done()
 	for {
@@ -164,31 +234,75 @@ func (k *keeper) sending(ctx context.Context, st *keepStream, stream pb.Lease_Le
 	}
 }
 
-// received notes an answer.
+// received matches a reply to the oldest call for its lease.
 func (k *keeper) received(st *keepStream, resp *pb.LeaseKeepAliveResponse) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	st.heard = sinceBase()
-	if len(st.pending) == 0 {
-		return fmt.Errorf("an answer for lease %x that nobody asked for", resp.ID)
+	calls := st.pending[resp.ID]
+	if len(calls) == 0 {
+		return fmt.Errorf("a keep-alive reply for lease %x, which was not sent", resp.ID)
 	}
-	b := st.pending[0]
-	l := b.leases[len(b.alive)]
-	if resp.ID != l.id {
-		return fmt.Errorf("asked to keep lease %x alive, answered for %x", l.id, resp.ID)
+	if len(calls) == 1 {
+		delete(st.pending, resp.ID)
+	} else {
+		st.pending[resp.ID] = calls[1:]
 	}
+	b := calls[0].batch
 	if resp.TTL > 0 {
-		l.began(b.sent, resp.TTL)
+		b.leases[calls[0].index].began(b.sent, resp.TTL)
+		b.alive[calls[0].index] = true
 	}
-	if b.alive = append(b.alive, resp.TTL > 0); len(b.alive) == len(b.leases) {
-		st.pending = st.pending[1:]
+	if b.left--; b.left == 0 {
 		close(b.done)
 	}
 	return nil
 }
 
+// keepThroughProxy keeps leases alive through a grpc-proxy. A proxy keeps leases alive by
+// itself for as long as the stream is open, and answers a request with the reply to any of its
+// own keep-alives, even one that was sent before the request. So each call has a stream of its
+// own, and afterwards asks the server how long the leases really have.
+func (k *keeper) keepThroughProxy(ctx context.Context, leases []*lease) ([]bool, error) {
+	began := sinceBase()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := k.store.leases.LeaseKeepAlive(ctx)
+	if err != nil {
+		return nil, err
+	}
+	missing := make(map[int64]struct{}, len(leases))
+	for _, l := range leases {
+		missing[l.id] = struct{}{}
+		if stream.Send(&pb.LeaseKeepAliveRequest{ID: l.id}) != nil {
+			break // Recv tells why
+		}
+	}
+	for len(missing) > 0 {
+		resp, err := stream.Recv()
+		if err != nil {
+			if p, ok := peer.FromContext(stream.Context()); ok && ctx.Err() != nil && k.store.several {
+				k.store.config.conns.hung(p, began)
+			}
+			return nil, err
+		}
+		delete(missing, resp.ID)
+	}
+	alive, errs := make([]bool, len(leases)), make([]error, len(leases))
+	inParallel(len(leases), func(i int) {
+		sent := sinceBase()
+		resp, err := call(k.store, ctx, k.store.leases.LeaseTimeToLive, &pb.LeaseTimeToLiveRequest{ID: leases[i].id})
+		if errs[i] = err; err == nil && resp.TTL >= 0 {
+			leases[i].began(sent, resp.TTL)
+			alive[i] = true
+		}
+	})
+	return alive, errors.Join(errs...)
+}
+
 func (k *keeper) close() {
 	k.mu.Lock()
+	k.closed = true
 	if k.idle != nil {
 		k.idle.Stop()
 	}

@@ -108,7 +108,7 @@ func (s *Store) lease(ctx context.Context, ttl time.Duration) (*lease, error) {
 	for {
 		l := s.pool.pop(seconds)
 		if l == nil {
-			return s.newLease(ctx, seconds)
+			return s.newLease(ctx, noLease, seconds)
 		}
 		age := l.age()
 		if age <= l.span()/freshPart {
@@ -128,9 +128,10 @@ func (s *Store) lease(ctx context.Context, ttl time.Duration) (*lease, error) {
 	}
 }
 
-func (s *Store) newLease(ctx context.Context, seconds int64) (*lease, error) {
+// newLease makes a lease. The server chooses its ID unless one is given.
+func (s *Store) newLease(ctx context.Context, id, seconds int64) (*lease, error) {
 	sent := sinceBase()
-	resp, err := call(s, ctx, s.leases.LeaseGrant, &pb.LeaseGrantRequest{TTL: seconds})
+	resp, err := call(s, ctx, s.leases.LeaseGrant, &pb.LeaseGrantRequest{ID: id, TTL: seconds})
 	if err != nil {
 		return nil, err
 	}
@@ -147,15 +148,19 @@ func (s *Store) recycle(ctx context.Context, l *lease) {
 	switch {
 	case l == nil || l.foreign:
 	case l.unsure.Load():
-		s.revoke(ctx, l.id)
+		_ = s.revoke(ctx, l.id)
 	default:
 		s.pool.push(l)
 	}
 }
 
-// revoke ends a lease. If that fails, it ends by itself.
-func (s *Store) revoke(ctx context.Context, id int64) {
-	_, _ = call(s, ctx, s.leases.LeaseRevoke, &pb.LeaseRevokeRequest{ID: id})
+// revoke ends a lease and deletes its keys. If that fails, the lease ends by itself.
+func (s *Store) revoke(ctx context.Context, id int64) error {
+	_, err := call(s, ctx, s.leases.LeaseRevoke, &pb.LeaseRevokeRequest{ID: id})
+	if leaseGone(err) {
+		return nil
+	}
+	return err
 }
 
 // keepAlive starts the time of one lease anew, and reports whether there is one.
@@ -199,24 +204,25 @@ func (s *Store) closeLeases(ctx context.Context) {
 	}
 	clear(s.claims)
 	s.mu.Unlock()
-	inParallel(ends, func(l *lease) { s.revoke(ctx, l.id) })
-	inParallel(grants, func(l *lease) {
+	inParallel(len(ends), func(i int) { _ = s.revoke(ctx, ends[i].id) })
+	inParallel(len(grants), func(i int) {
+		l := grants[i]
 		resp, err := call(s, ctx, s.leases.LeaseTimeToLive, &pb.LeaseTimeToLiveRequest{ID: l.id, Keys: true})
 		if err == nil && resp.TTL > 0 && len(resp.Keys) == 0 && !l.unsure.Load() {
-			s.revoke(ctx, l.id)
+			_ = s.revoke(ctx, l.id)
 		}
 	})
 }
 
-// inParallel calls f for each, a few at a time.
-func inParallel[T any](list []T, f func(T)) {
+// inParallel calls f(0) … f(n-1), a few at a time.
+func inParallel(n int, f func(i int)) {
 	const workers = 8
 	var next atomic.Int64
 	var wg sync.WaitGroup
-	for range min(workers, len(list)) {
+	for range min(workers, n) {
 		wg.Go(func() {
-			for i := next.Add(1) - 1; i < int64(len(list)); i = next.Add(1) - 1 {
-				f(list[i])
+			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
+				f(int(i))
 			}
 		})
 	}

@@ -21,9 +21,10 @@ const (
 // List reads who holds and who waits: see [store.Store]. Pages are in the order of names, and
 // a cursor is the last name of the page before.
 func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
-	if err := s.usable(ctx); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return store.Page{}, err
 	}
+	defer s.leave()
 	page, err := s.list(ctx, q)
 	return page, s.explain(ctx, err)
 }
@@ -147,7 +148,8 @@ func (s *Store) allLeft(ctx context.Context, names []named) (map[int64]time.Dura
 	var mu sync.Mutex
 	var failure error
 	left := make(map[int64]time.Duration, len(ids))
-	inParallel(ids, func(id int64) {
+	inParallel(len(ids), func(i int) {
+		id := ids[i]
 		d, err := s.leftOf(ctx, id)
 		mu.Lock()
 		defer mu.Unlock()

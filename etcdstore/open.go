@@ -2,12 +2,9 @@ package etcdstore
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strings"
 	"time"
 
@@ -18,7 +15,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-lock/holdfast/store"
@@ -177,54 +173,12 @@ func optionOf(u *store.URL) (option clientv3.Config, err error) {
 		option.Endpoints = append(option.Endpoints, host)
 	}
 	if secure {
-		if option.TLS, err = tlsOf(u); err != nil {
+		creds, err := newFileCredentials(u)
+		if err != nil {
 			return fail("%v", err)
 		}
-		if name := option.TLS.ServerName; name != "" {
-			creds := &namedCredentials{credentials.NewTLS(option.TLS), name}
-			option.DialOptions = append(option.DialOptions, grpc.WithTransportCredentials(creds))
-		}
+		option.TLS = creds.last // says that TLS is in use
+		option.DialOptions = append(option.DialOptions, grpc.WithTransportCredentials(creds))
 	}
 	return option, nil
-}
-
-// namedCredentials want the server to have a certificate for that name. Without them the
-// library wants one for its address, and forgets the name of the TLS configuration.
-type namedCredentials struct {
-	credentials.TransportCredentials
-	name string
-}
-
-func (c *namedCredentials) ClientHandshake(ctx context.Context, _ string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return c.TransportCredentials.ClientHandshake(ctx, c.name, conn)
-}
-
-func (c *namedCredentials) Clone() credentials.TransportCredentials {
-	return &namedCredentials{c.TransportCredentials.Clone(), c.name}
-}
-
-func tlsOf(u *store.URL) (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: u.Query.Get(paramName)}
-	if file := u.Query.Get(paramCA); file != "" {
-		pem, err := os.ReadFile(file)
-		if err != nil {
-			return nil, err
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%s=%s: no certificate in it", paramCA, file)
-		}
-	}
-	cert, key := u.Query.Get(paramCert), u.Query.Get(paramKey)
-	if (cert == "") != (key == "") {
-		return nil, errors.New("give both cert and key, or none")
-	}
-	if cert != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return nil, err
-		}
-		config.Certificates = []tls.Certificate{pair}
-	}
-	return config, nil
 }

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/servers"
@@ -105,32 +105,60 @@ func TestTLSWithCertificatesOnBothSides(t *testing.T) {
 	}
 }
 
-// The commands of the package documentation are enough, and give no right to other keys.
-func TestTheDocumentedRightsAreEnough(t *testing.T) {
+// Certificates live for weeks, some programs for longer.
+func TestCertificatesAreReadAgainForEachConnection(t *testing.T) {
 	t.Parallel()
-	server := servers.StartEtcd(t, servers.EtcdOptions{Password: "ROOT"})
-	root, err := clientv3.New(clientv3.Config{Endpoints: []string{server.Addr()}, Username: "root", Password: "ROOT", Logger: zap.NewNop()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer root.Close()
-	prefix := documentedRights(t)
-	for _, step := range []func() error{
-		func() error { _, err := root.RoleAdd(t.Context(), "locks"); return err },
-		func() error {
-			_, err := root.RoleGrantPermission(t.Context(), "locks", prefix, clientv3.GetPrefixRangeEnd(prefix), clientv3.PermissionType(clientv3.PermReadWrite))
-			return err
-		},
-		func() error { _, err := root.UserAdd(t.Context(), "locks", "PASSWORD"); return err },
-		func() error { _, err := root.UserGrantRole(t.Context(), "locks", "locks"); return err },
-	} {
-		if err := step(); err != nil {
+	old, renewed := servers.NewCertificates(t), servers.NewCertificates(t) // of another authority
+	server := servers.StartEtcd(t, servers.EtcdOptions{TLS: old})
+	replace := func(from, to string) {
+		t.Helper()
+		text, err := os.ReadFile(from)
+		if err == nil {
+			err = os.WriteFile(to, text, 0o600)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
+	dir := t.TempDir()
+	ca, cert, key := filepath.Join(dir, "ca"), filepath.Join(dir, "cert"), filepath.Join(dir, "key")
+	replace(old.CAFile, ca)
+	replace(old.CertFile, cert)
+	replace(old.KeyFile, key)
+	s := openQuick(t, fmt.Sprintf("etcds://%s?ca=%s&cert=%s&key=%s", server.Addr(), ca, cert, key), slowBeat)
+	defer s.Close()
+	req := request("a", false)
+	token := must(t, s, req, 0).Token
+	again := func() {
+		t.Helper()
+		for _, one := range s.config.conns.list() {
+			one.Close()
+		}
+		answer := eventually(t, func(ctx context.Context) (store.Answer, error) { return s.Acquire(ctx, req) })
+		if answer.Token != token {
+			t.Errorf("token %d, was %d", answer.Token, token)
+		}
+	}
+	replace(renewed.CertFile, cert)
+	again() // without its key it is not used yet
+	replace(renewed.KeyFile, key)
+	replace(renewed.CAFile, ca)
+	for from, to := range map[string]string{renewed.CAFile: old.CAFile, renewed.CertFile: old.CertFile, renewed.KeyFile: old.KeyFile} {
+		replace(from, to)
+	}
+	old.Config = renewed.Config
+	server.Restart()
+	again()
+}
+
+// The commands of the package documentation are enough, and give no right to other keys.
+func TestTheDocumentedRightsAreEnough(t *testing.T) {
+	t.Parallel()
+	server := servers.StartEtcd(t, servers.EtcdOptions{Password: rootPassword})
+	addUser(t, asRoot(t, server.Addr()))
 	works(t, "etcd://locks:PASSWORD@"+server.Addr())
 
-	_, err = holdfast.Open(t.Context(), "etcd://locks:secret@"+server.Addr())
+	_, err := holdfast.Open(t.Context(), "etcd://locks:secret@"+server.Addr())
 	if !errors.Is(err, holdfast.ErrInvalid) || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "password") {
 		t.Errorf("wrong password: %v", err)
 	}
@@ -145,7 +173,8 @@ func TestTheDocumentedRightsAreEnough(t *testing.T) {
 }
 
 // documentedRights reads the prefix that the package documentation grants.
-func documentedRights(t *testing.T) string {
+func documentedRights(t testing.TB) string {
+	t.Helper()
 	text, err := os.ReadFile("doc.go")
 	if err != nil {
 		t.Fatal(err)

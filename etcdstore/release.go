@@ -2,8 +2,6 @@ package etcdstore
 
 import (
 	"context"
-	"fmt"
-	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
@@ -14,9 +12,10 @@ import (
 // as it was read or written, never to one that came later under the same name: a release that
 // arrives late, or twice, ends nothing of another's.
 func (s *Store) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
-	if err := s.usable(ctx); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return err
 	}
+	defer s.leave()
 	if err := store.CheckKeep(keep); err != nil {
 		return err
 	}
@@ -83,56 +82,25 @@ func (s *Store) erase(ctx context.Context, key claimKey, read *pb.RequestOp, mea
 	}
 }
 
-// keep makes a grant a kept record, and reports whether there was one. A record has a lease of
-// its own, which ends it.
-func (s *Store) keep(ctx context.Context, key claimKey, keep store.Keep) (bool, error) {
-	var l *lease
-	for {
-		own, _, err := s.own(ctx, key)
-		if err == nil && own != nil && keep.State == store.Done && own.mode != store.Exclusive {
-			err = fmt.Errorf("%w: keep as done: the grant is %s; only an exclusive one can close its name as done", store.ErrInvalid, own.mode)
-		}
-		if err == nil && own != nil && l == nil {
-			l, err = s.newLease(ctx, whole(keep.For))
-		}
-		if err != nil || own == nil {
-			if l != nil {
-				s.revoke(ctx, l.id)
-			}
-			return false, err
-		}
-		before := s.keys.of(own)
-		r := *own
-		r.token, r.since, r.kind = own.firstToken(), wall(time.Now()), kindCooling
-		if keep.State == store.Done {
-			r.kind = kindDone
-		}
-		resp, err := s.txn(ctx, &pb.TxnRequest{
-			Compare: []*pb.Compare{modIs(before, own.mod)},
-			Success: []*pb.RequestOp{remove(before), put(s.keys.key(key.name, r.kind, l.id), r.value(), l.id)},
-		})
-		if err != nil || resp.Succeeded {
-			return err == nil, err
-		}
-	}
-}
-
 // Leave takes an identity out of the queue and gives back its grant: see [store.Store]. If an
 // attempt was not answered, its lease is revoked, so that it comes to nothing even if it
 // arrives only now.
 func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
-	if err := s.usable(ctx); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return err
 	}
+	defer s.leave()
 	key := claimKey{name, id}
-	if err := s.leave(ctx, key); err != nil {
+	if err := s.abandon(ctx, key); err != nil {
 		return s.explain(ctx, err)
 	}
 	s.forget(ctx, key)
+	_, _ = s.settleAll(ctx, key)
 	return nil
 }
 
-func (s *Store) leave(ctx context.Context, key claimKey) error {
+// abandon deletes the grant and the place of an identity.
+func (s *Store) abandon(ctx context.Context, key claimKey) error {
 	c, _ := s.claim(key)
 	if c.grant == nil && c.place == nil { // through another handle, or so long ago that we know nothing
 		_, err := s.erase(ctx, key, get(s.keys.name(key.name), s.keys.behind(key.name)), func(r *record) bool { return r.held() || r.kind == kindWaiting })
@@ -166,16 +134,17 @@ func (s *Store) leave(ctx context.Context, key claimKey) error {
 
 // Break ends a grant or a closure by force: see [store.Store].
 func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
-	if err := s.usable(ctx); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return err
 	}
+	defer s.leave()
 	broken, err := s.erase(ctx, claimKey{name, id}, s.getHolders(name), func(*record) bool { return true })
 	if err != nil {
 		return s.explain(ctx, err)
 	}
 	for i := range broken {
 		if !broken[i].held() {
-			s.revoke(ctx, broken[i].lease) // it was the record's own
+			_ = s.revoke(ctx, broken[i].lease) // it was the record's own
 		}
 	}
 	if len(broken) == 0 {

@@ -20,9 +20,10 @@ const maxOps = 128
 // its lease was kept alive has a whole TTL before it, and a server that others have replaced
 // as the leader without its knowing does not answer the read.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
-	if err := s.usable(ctx); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
+	defer s.leave()
 	for i := range grants {
 		if grants[i].Floor >= store.MaxToken {
 			return nil, tokensOver(grants[i].Floor)

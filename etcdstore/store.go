@@ -68,7 +68,12 @@ type Store struct {
 
 	several bool // servers: if one does not answer, another may
 
-	life context.Context // ends with Close
+	// Each call holds the gate for reading. Close takes it for writing and keeps it: calls
+	// that are in flight finish first, later ones are turned away.
+	gate    sync.RWMutex
+	closing chan struct{} // closed at the beginning of Close, to end waiting calls
+
+	life context.Context // of the streams and batches; ends when no call is in flight
 	end  context.CancelFunc
 	once sync.Once
 
@@ -79,8 +84,9 @@ type Store struct {
 	waits  waits
 	batch  batch.Batcher[batched]
 
-	mu     sync.Mutex
-	claims map[claimKey]*claim
+	mu        sync.Mutex
+	claims    map[claimKey]*claim
+	unsettled map[claimKey]unsettled
 }
 
 var _ store.Store = (*Store)(nil)
@@ -125,8 +131,9 @@ func newStore(client *clientv3.Client, c config) *Store {
 	conn := client.ActiveConnection()
 	s := &Store{
 		client: client, kv: pb.NewKVClient(conn), leases: pb.NewLeaseClient(conn),
-		config: c, keys: newKeys(c.prefix), claims: make(map[claimKey]*claim),
+		config: c, keys: newKeys(c.prefix), claims: make(map[claimKey]*claim), unsettled: make(map[claimKey]unsettled),
 		several: len(client.Endpoints()) > 1,
+		closing: make(chan struct{}),
 	}
 	s.life, s.end = context.WithCancel(context.Background())
 	s.keeper.store = s
@@ -146,20 +153,32 @@ func (s *Store) Capabilities() store.Capabilities {
 	}
 }
 
-// Close ends this handle: its waiting calls end, and later ones fail with store.ErrClosed.
-// What was taken through it and not released stays until its TTL is over. Closing again does
-// nothing.
+// Close ends this handle. Waiting calls end, other calls in flight get two seconds to finish,
+// and later calls fail with store.ErrClosed. Grants that were not released stay until their TTL
+// is over. A second Close does nothing.
 func (s *Store) Close() error {
 	s.once.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		defer cancel()
+		close(s.closing)
+		idle := make(chan struct{})
+		go func() {
+			s.gate.Lock()
+			close(idle)
+		}()
+		select {
+		case <-idle:
+		case <-ctx.Done():
+		}
 		s.end()
 		s.waits.close()
 		s.keeper.close()
 		s.batch.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-		defer cancel()
 		s.closeLeases(ctx)
+		_, _ = s.settleAll(ctx, claimKey{})
 		if s.config.owned {
-			_ = s.client.Close() // what it says is that it was closed
+			_ = s.client.Close() // its error only says that it was closed
+			<-idle               // calls fail now
 		}
 	})
 	return nil
@@ -167,12 +186,19 @@ func (s *Store) Close() error {
 
 var errClosed = fmt.Errorf("etcd store: %w", store.ErrClosed)
 
-func (s *Store) usable(ctx context.Context) error {
-	if s.life.Err() != nil {
+// enter begins a call. If it returns nil, leave must follow.
+func (s *Store) enter(ctx context.Context) error {
+	if !s.gate.TryRLock() {
 		return errClosed
 	}
-	return ctx.Err()
+	err := ctx.Err()
+	if err != nil {
+		s.leave()
+	}
+	return err
 }
+
+func (s *Store) leave() { s.gate.RUnlock() }
 
 // claim returns what is known of an identity, nil if nothing.
 func (s *Store) claim(key claimKey) (c claim, known bool) {
@@ -184,8 +210,8 @@ func (s *Store) claim(key claimKey) (c claim, known bool) {
 	return c, false
 }
 
-// change changes what is known of an identity. After Close nothing is noted: nobody would end
-// the leases.
+// change changes what is known of an identity. After Close nothing is noted, because nothing
+// would revoke the leases.
 func (s *Store) change(key claimKey, f func(c *claim)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -30,7 +30,8 @@ type undated struct{ context.Context }
 
 func (undated) Deadline() (deadline time.Time, ok bool) { return deadline, false }
 
-// call sends a request, once. If the login was over it is repeated: then nothing was done.
+// call sends a request once. It is repeated if the server refused it because of an old login:
+// then nothing was done, and the client library has logged in again.
 func call[Q, R any](s *Store, ctx context.Context, f func(context.Context, Q, ...grpc.CallOption) (R, error), req Q) (resp R, err error) {
 	if !s.several {
 		if resp, err = f(undated{ctx}, req, anySize); loggedOut(err) {
@@ -51,8 +52,17 @@ func call[Q, R any](s *Store, ctx context.Context, f func(context.Context, Q, ..
 	return resp, err
 }
 
+// loggedOut reports whether a request was refused because its login has expired, is older than
+// the last change of users and roles, or was made before authentication was enabled.
 func loggedOut(err error) bool {
-	return err != nil && rpctypes.Error(err) == rpctypes.ErrInvalidAuthToken
+	if err == nil {
+		return false
+	}
+	switch rpctypes.Error(err) {
+	case rpctypes.ErrInvalidAuthToken, rpctypes.ErrAuthOldRevision, rpctypes.ErrUserEmpty:
+		return true
+	}
+	return false
 }
 
 // txn sends one transaction.

@@ -2,6 +2,7 @@ package etcdstore
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -13,24 +14,24 @@ import (
 )
 
 const (
-	// linger is how long the stream outlives the last who waited: on a busy name the next
-	// comes soon.
+	// linger is how long the stream outlives its last waiter: on a busy name the next one comes
+	// soon.
 	linger = 10 * time.Second
 
-	// pause is how long no stream is opened after one that failed at once. Who comes to wait
-	// meanwhile is woken after it, to ask and be watched for.
+	// pause is how long no stream is opened after one that failed at once. Waiters that come in
+	// the meantime are woken after it, to ask again and be watched for.
 	pause = time.Second
 )
 
-// waits are the identities of this handle that are queued, and the stream through which they
-// are woken. All share one stream, which is there while anybody waits: a goroutine that sends
-// and one that receives, whatever the number of waiters.
+// waits holds the queued identities of this store and the stream that wakes them. All waiters
+// share one stream, which is open while there are any: a goroutine that sends and one that
+// receives, whatever the number of waiters.
 //
 // A watch begins when the server hears of it. If something was written since the read by which
 // its waiter was refused, the waiter asks once more, so that nothing in between is lost. (A
 // server can begin in the past, but then takes up to a tenth of a second to catch up.) If a
-// watch cannot go on, because the stream ended, the server has lost its leader, or the watch
-// was cancelled, whoever waits for it is woken and asks again.
+// watch cannot go on, its waiters are woken and ask again: when the stream ended, when the
+// server has lost its leader, and when the server cancelled the watch.
 type waits struct {
 	store  *Store
 	client pb.WatchClient
@@ -38,16 +39,15 @@ type waits struct {
 
 	mu     sync.Mutex
 	all    map[claimKey]*waitState
-	byID   map[int64]*waitState // by the id of a watch
-	lastID int64
-	stream *watchStream // nil if there is none
-	idle   *time.Timer  // set while nobody waits and there is a stream
-	next   time.Time    // no stream before
-	paused *time.Timer  // set while somebody waits without a stream until then
+	byID   map[int64]*waitState // by the ID of a watch of the stream
+	stream *watchStream         // nil if there is none
+	idle   *time.Timer          // set while there is a stream and no waiter
+	next   time.Time            // no stream before
+	paused *time.Timer          // set while there are waiters without a stream until then
 }
 
-// A watch is a key, or a range of them, to hear about: that they are deleted, or with puts
-// that they are written.
+// A watch is a key, or a range of keys, to hear about: their deletions, or with puts their
+// writes.
 type watch struct {
 	key, end string
 	puts     bool
@@ -60,22 +60,28 @@ type waitState struct {
 	begun   int64   // the revision at which the last of the watches began
 	woken   bool
 	nudged  bool          // woken only to ask once more: the watches go on
-	gone    bool          // what was watched is gone
+	gone    bool          // the watched key is gone
 	wakes   chan struct{} // made by Wait, closed by wake
 	left    map[int64]remaining
 }
 
-// remaining is what a lease had left when that was asked.
+// remaining is the time that a lease had left when the server was asked.
 type remaining struct {
 	left time.Duration
 	at   time.Time
 }
 
-// A watchStream is one stream, and what is to be sent on it.
+// A watchStream is one stream. Its fields are guarded by the mutex of waits.
 type watchStream struct {
 	cancel context.CancelFunc
-	queue  []*pb.WatchRequest // under the mutex of waits
-	more   chan struct{}      // has a value if the queue is not empty
+	more   chan struct{} // has a value if the queue is not empty
+	queue  []*pb.WatchRequest
+
+	// nextID is the ID of the next watch. The first is 0, which leaves the choice to the
+	// server. A server then takes the IDs that we name, and a grpc-proxy counts by itself:
+	// both number the watches of a stream in the order of the requests, from 0. A watch that is
+	// refused would upset that, but ends the stream.
+	nextID int64
 }
 
 func (w *waits) init(s *Store, client pb.WatchClient) {
@@ -83,7 +89,7 @@ func (w *waits) init(s *Store, client pb.WatchClient) {
 	w.all, w.byID = make(map[claimKey]*waitState), make(map[int64]*waitState)
 }
 
-// expect notes that an identity was refused by a read at that revision, and has it woken by what
+// expect notes that an identity was refused by a read at that revision, and wakes it by what
 // happens from then on.
 func (w *waits) expect(key claimKey, watches []watch, revision int64) {
 	w.mu.Lock()
@@ -103,7 +109,7 @@ func (w *waits) expect(key claimKey, watches []watch, revision int64) {
 	if (!state.woken || state.nudged) && len(state.ids) > 0 && slices.Equal(state.watches, watches) {
 		state.refused = revision
 		state.woken, state.nudged = state.begun > revision, state.begun > revision
-		return // they go on
+		return // the watches go on
 	}
 	w.cancel(state)
 	state.woken, state.nudged, state.gone = false, false, false
@@ -115,22 +121,23 @@ func (w *waits) expect(key claimKey, watches []watch, revision int64) {
 		return
 	}
 	for _, one := range watches {
-		w.lastID++
-		w.byID[w.lastID] = state
-		state.ids = append(state.ids, w.lastID)
+		id := w.stream.nextID
+		w.stream.nextID++
+		w.byID[id] = state
+		state.ids = append(state.ids, id)
 		filter := pb.WatchCreateRequest_NOPUT
 		if one.puts {
 			filter = pb.WatchCreateRequest_NODELETE
 		}
 		w.send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{
-			Key: []byte(one.key), RangeEnd: bytesOf(one.end), WatchId: w.lastID,
+			Key: []byte(one.key), RangeEnd: bytesOf(one.end), WatchId: id,
 			Filters: []pb.WatchCreateRequest_FilterType{filter},
 		}}})
 	}
 }
 
-// gone reports whether an identity has heard that what it waited for is gone. It tells that
-// once: who comes to nothing by it looks for what else there is.
+// gone reports whether an identity has heard that the key it watched is gone. It does so once:
+// an identity that is not granted then reads the name.
 func (w *waits) gone(key claimKey) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -172,12 +179,12 @@ func (w *waits) forget(key claimKey) {
 	w.cancel(state)
 	state.wake()
 	delete(w.all, key)
-	if len(w.all) == 0 && w.stream != nil && w.idle == nil {
+	if len(w.all) == 0 && w.stream != nil && w.idle == nil && w.store.life.Err() == nil {
 		w.idle = time.AfterFunc(linger, w.rest)
 	}
 }
 
-// rest ends a stream that nobody needs.
+// rest ends a stream that has no waiters.
 func (w *waits) rest() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -199,7 +206,7 @@ func (w *waits) open() bool {
 	return true
 }
 
-// resume wakes those who wait without a stream.
+// resume wakes the waiters that have no stream.
 func (w *waits) resume() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -211,12 +218,13 @@ func (w *waits) resume() {
 	}
 }
 
-// run opens the stream and receives from it until it ends, and then wakes all.
+// run opens the stream and receives from it until it ends, and then wakes all waiters. They ask
+// again, which opens the next stream, with a new login if there is a password.
 func (w *waits) run(ctx context.Context, st *watchStream) {
 	defer w.wg.Done()
 	defer st.cancel()
 	begin := time.Now()
-	// A server without a leader hears of nothing: it ends the stream then.
+	// A server without a leader hears of nothing, so it shall end the stream.
 	stream, err := w.client.Watch(clientv3.WithRequireLeader(ctx))
 	if err == nil {
 		w.wg.Add(1)
@@ -224,7 +232,7 @@ func (w *waits) run(ctx context.Context, st *watchStream) {
 		for err == nil {
 			var resp *pb.WatchResponse
 			if resp, err = stream.Recv(); err == nil {
-				w.received(resp)
+				err = w.received(st, resp)
 			}
 		}
 	}
@@ -241,7 +249,7 @@ func (w *waits) run(ctx context.Context, st *watchStream) {
 	}
 }
 
-// sending sends what is queued.
+// sending sends the queue.
 func (w *waits) sending(ctx context.Context, st *watchStream, stream pb.Watch_WatchClient) {
 	defer w.wg.Done()
 	for {
@@ -262,10 +270,15 @@ func (w *waits) sending(ctx context.Context, st *watchStream, stream pb.Watch_Wa
 	}
 }
 
-// received wakes whom an answer concerns.
-func (w *waits) received(resp *pb.WatchResponse) {
+// received wakes the waiter of a watch. An error ends the stream.
+func (w *waits) received(st *watchStream, resp *pb.WatchResponse) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if resp.Created && (resp.Canceled || resp.WatchId >= st.nextID) {
+		// Refused, and the reply does not tell which watch: the login of the stream has expired
+		// or has lost its rights.
+		return fmt.Errorf("watch %d refused: %s", resp.WatchId, resp.CancelReason)
+	}
 	state := w.byID[resp.WatchId]
 	switch {
 	case state == nil:
@@ -279,6 +292,7 @@ func (w *waits) received(resp *pb.WatchResponse) {
 			state.nudged = true
 		}
 	}
+	return nil
 }
 
 func (s *waitState) wake() {
@@ -300,8 +314,8 @@ func (w *waits) close() {
 	w.wg.Wait() // life has ended
 }
 
-// left is how long a lease has. A waiter that asks again and again is told what it was told
-// before, less the time since, until half of that is over: the answer costs a round trip.
+// left returns how long a lease has. The answer costs a round trip, so a waiter that asks again
+// and again gets the last answer less the time since, until half of it is over.
 func (w *waits) left(ctx context.Context, key claimKey, lease int64) (time.Duration, error) {
 	now := time.Now()
 	w.mu.Lock()
@@ -328,9 +342,10 @@ func (w *waits) left(ctx context.Context, key claimKey, lease int64) (time.Durat
 // Wait blocks until it is worth asking again for a queued identity: see [store.Store]. It
 // returns nil at once if the identity was not queued through this handle.
 func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
-	if err := s.usable(ctx); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return err
 	}
+	defer s.leave()
 	w := &s.waits
 	w.mu.Lock()
 	state := w.all[claimKey{name, id}]
@@ -348,7 +363,7 @@ func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-s.life.Done():
+	case <-s.closing:
 		return errClosed
 	}
 }

@@ -39,6 +39,7 @@ var quietTests = []test{
 		}
 		two.exclusive(s.name()).granted() // the other connection is not concerned
 	}},
+	closingTest,
 	{name: "Close ends a Wait", run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()

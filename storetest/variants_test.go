@@ -216,7 +216,10 @@ var variants = []variant{
 	{bug: "texts are cut", caught: []string{"names/hard owners and metas come back as they were"}},
 
 	{bug: "calls after Close work", caught: []string{"G7 quiet/calls after Close are closed"}},
-	{bug: "Close does not end a Wait", caught: []string{"G7 quiet/Close ends a Wait"}},
+	{bug: "Close does not end a Wait", caught: []string{
+		"G7 quiet/Close ends a Wait",
+		"G7 quiet/calls in flight when the store is closed finish or are closed",
+	}},
 	{bug: "Close ends the grants and waiters of all", caught: []string{"G7 quiet/closing one connection does not disturb another"}},
 	{bug: "only a part of many is renewed", caught: []string{"G7 quiet/a thousand renewals in one call have an outcome each, in order"}},
 	{bug: "outcomes are out of order", caught: []string{"G7 quiet/a thousand renewals in one call have an outcome each, in order"}},

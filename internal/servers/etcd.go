@@ -74,7 +74,7 @@ func StartEtcdCluster(t testing.TB, n int, opts EtcdOptions) *EtcdCluster {
 		node.await()
 	}
 	if opts.Password != "" {
-		c.Nodes[0].enableAuth()
+		c.Nodes[0].EnableAuth(opts.Password)
 	}
 	return c
 }
@@ -198,14 +198,14 @@ func (e *Etcd) call(verb, path string, request, answer any) error {
 	return json.NewDecoder(response.Body).Decode(answer)
 }
 
-// enableAuth makes the user root and refuses whoever is nobody.
-func (e *Etcd) enableAuth() {
+// EnableAuth makes the user root with that password and refuses calls without a user.
+func (e *Etcd) EnableAuth(password string) {
 	e.t.Helper()
 	for _, step := range []struct {
 		method  string
 		request map[string]any
 	}{
-		{"/v3/auth/user/add", map[string]any{"name": "root", "password": e.opts.Password}},
+		{"/v3/auth/user/add", map[string]any{"name": "root", "password": password}},
 		{"/v3/auth/role/add", map[string]any{"name": "root"}},
 		{"/v3/auth/user/grant", map[string]any{"user": "root", "role": "root"}},
 		{"/v3/auth/enable", map[string]any{}},

@@ -1,0 +1,119 @@
+package etcdstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// keep turns a grant into a kept record, and reports whether there was a grant. The record has
+// a lease of its own, which ends it.
+func (s *Store) keep(ctx context.Context, key claimKey, keep store.Keep) (kept bool, err error) {
+	if kept, err := s.settleAll(ctx, key); kept || err != nil {
+		return kept, err
+	}
+	kind := byte(kindCooling)
+	if keep.State == store.Done {
+		kind = kindDone
+	}
+	var u unsettled
+	defer func() {
+		if u.lease != noLease && !kept {
+			s.mu.Lock()
+			s.unsettled[key] = u
+			s.mu.Unlock()
+			if err == nil || errors.Is(err, store.ErrInvalid) {
+				_, _ = s.settle(ctx, key, u)
+			}
+		}
+	}()
+	for {
+		own, _, err := s.own(ctx, key)
+		if err != nil || own == nil {
+			return false, err
+		}
+		if keep.State == store.Done && own.mode != store.Exclusive {
+			return false, fmt.Errorf("%w: keep as done: the grant is %s; only an exclusive one can close its name as done", store.ErrInvalid, own.mode)
+		}
+		if u.lease == noLease {
+			// We choose the ID, so that the lease can be revoked if the reply is lost.
+			u.lease = rand.Int64N(math.MaxInt64) + 1
+			if _, err := s.newLease(ctx, u.lease, whole(keep.For)); err != nil {
+				return false, err
+			}
+		}
+		r := *own
+		r.token, r.since, r.kind, r.lease = own.firstToken(), wall(time.Now()), kind, u.lease
+		u.grant, u.kept = *own, s.keys.of(&r)
+		resp, err := s.txn(ctx, &pb.TxnRequest{
+			Compare: []*pb.Compare{modIs(s.keys.of(own), own.mod)},
+			Success: []*pb.RequestOp{remove(s.keys.of(own)), put(u.kept, r.value(), u.lease)},
+		})
+		if err != nil || resp.Succeeded {
+			return err == nil, err
+		}
+	}
+}
+
+// An unsettled is a kept record whose lease or write was not answered. It may have been written,
+// and it may be written yet. The lease of such a record may live for weeks, so it must not be
+// left behind without the record.
+type unsettled struct {
+	lease int64
+	grant record // which the write replaces
+	kept  string // the key of the record; empty if no write was sent
+}
+
+// settle finds out whether a kept record was written. If it was not, it makes sure that it never
+// will be, and revokes the lease.
+func (s *Store) settle(ctx context.Context, key claimKey, u unsettled) (kept bool, err error) {
+	if u.kept != "" {
+		// Writing the grant once more changes the revision that the write depends on.
+		grant := u.grant
+		grant.token = grant.firstToken()
+		before := s.keys.of(&grant)
+		read := getAs(&pb.RangeRequest{Key: []byte(u.kept), CountOnly: true})
+		resp, err := s.txn(ctx, &pb.TxnRequest{
+			Compare: []*pb.Compare{modIs(before, grant.mod)},
+			Success: []*pb.RequestOp{read, put(before, grant.value(), grant.lease)},
+			Failure: []*pb.RequestOp{read},
+		})
+		if err != nil {
+			return false, err
+		}
+		kept = resp.Responses[0].GetResponseRange().Count > 0
+	}
+	if !kept {
+		if err := s.revoke(ctx, u.lease); err != nil {
+			return false, err
+		}
+	}
+	s.mu.Lock()
+	delete(s.unsettled, key)
+	s.mu.Unlock()
+	return kept, nil
+}
+
+// settleAll settles the kept records of all identities, mostly none, and returns the outcome for
+// one of them. A record of another identity that cannot be settled now is tried again the next
+// time.
+func (s *Store) settleAll(ctx context.Context, of claimKey) (kept bool, err error) {
+	s.mu.Lock()
+	all := maps.Clone(s.unsettled)
+	s.mu.Unlock()
+	for key, u := range all {
+		done, failed := s.settle(ctx, key, u)
+		if key == of {
+			kept, err = done, failed
+		}
+	}
+	return kept, err
+}

@@ -1,0 +1,80 @@
+package etcdstore
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/faultproxy"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// The lease of a record that is kept for a month must not stay for a month without the record.
+func TestAKeepThatIsNotAnsweredLeavesNoLeaseWithoutARecord(t *testing.T) {
+	t.Parallel()
+	keep := store.Keep{State: store.Done, For: 30 * 24 * time.Hour}
+	lease := binary.AppendUvarint([]byte{1 << 3}, uint64(keep.For/time.Second)) // field 1 of the request is the TTL
+	record := []byte("lock/a" + separator + string(rune(kindDone)))
+	type fault struct {
+		mark  []byte
+		start func(p *faultproxy.Proxy, is func([]byte) bool)
+	}
+	lost := func(p *faultproxy.Proxy, is func([]byte) bool) { p.DropRepliesAfter(is) }
+	never := func(p *faultproxy.Proxy, is func([]byte) bool) { p.ToServer.When(is, p.ToServer.Hold) }
+	for what, f := range map[string]fault{
+		"the reply to the lease is lost":          {lease, lost},
+		"the request for the lease is lost":       {lease, never},
+		"the reply to the write is lost":          {record, lost},
+		"the request for the write is lost":       {record, never},
+		"the write arrives after the caller left": {record, nil},
+	} {
+		for then, end := range map[string]func(t *testing.T, far *Store, id store.ID){
+			"released again": func(t *testing.T, far *Store, id store.ID) {
+				eventually(t, func(ctx context.Context) (int, error) { return 0, far.Release(ctx, "a", id, keep) })
+			},
+			"left": func(t *testing.T, far *Store, id store.ID) {
+				eventually(t, func(ctx context.Context) (int, error) { return 0, far.Leave(ctx, "a", id) })
+			},
+			"closed": func(*testing.T, *Store, store.ID) {},
+		} {
+			t.Run(what+", "+then, func(t *testing.T) {
+				t.Parallel()
+				proxy, far, _, look := behind(t)
+				req := request("a", false)
+				must(t, far, req, 0)
+				start := f.start
+				if start == nil {
+					start = never
+				}
+				start(proxy, func(b []byte) bool { return bytes.Contains(b, f.mark) })
+				ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+				defer cancel()
+				if err := far.Release(ctx, "a", req.ID, keep); err == nil {
+					t.Fatal("the release worked though it was not answered")
+				}
+				if f.start != nil {
+					proxy.Cut()
+				}
+				proxy.Heal()
+				eventually(t, func(ctx context.Context) (*snapshot, error) { return far.look(ctx, claimKey{"b", store.NewID()}) })
+				end(t, far, req.ID)
+				far.Close()
+				keys, leases := 0, 0
+				left := residue(t, look)
+				for _, one := range left {
+					if strings.HasPrefix(one, "lease ") {
+						leases++
+					} else {
+						keys++
+					}
+				}
+				if leases != keys || then == "released again" && keys != 1 {
+					t.Errorf("left on the server: %q", left)
+				}
+			})
+		}
+	}
+}

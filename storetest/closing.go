@@ -1,0 +1,118 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// closingTest closes a connection while every other call is in flight on it.
+var closingTest = test{name: "calls in flight when the store is closed finish or are closed", run: func(s *suite) {
+	const rounds, callers = 6, 4
+	for round := range rounds {
+		one, two := s.open2()
+		held := s.name()
+		two.exclusive(held).granted()
+		calls := &inFlight{suite: s, enough: make(chan struct{}), after: int64(1 + round*callers*3)}
+		for range callers {
+			calls.repeat(calls.waiter(one.exclusive(held).short()))
+			calls.repeat(calls.holder(one.exclusive(s.name()).short()))
+		}
+		if s.caps.Features.Has(store.FeatureList) {
+			calls.repeat(func(ctx context.Context) error {
+				_, err := one.List(ctx, store.Query{Name: held})
+				return err
+			})
+		}
+		<-calls.enough
+		one.close()
+		calls.wg.Wait()
+	}
+	if s.Failed() {
+		return
+	}
+	// A call that failed may have been done. What it left ends by itself.
+	s.undo()
+	time.Sleep(max(s.ttl, s.caps.Heartbeat) + s.h.Slack)
+	s.nothingLeft()
+}}
+
+// inFlight is calls that are repeated until the store is closed.
+type inFlight struct {
+	*suite
+	wg     sync.WaitGroup
+	n      atomic.Int64
+	after  int64
+	enough chan struct{} // closed after so many calls
+}
+
+func (f *inFlight) repeat(call func(ctx context.Context) error) {
+	f.wg.Go(func() {
+		ctx, cancel := f.bounded()
+		defer cancel()
+		for {
+			err := call(ctx)
+			if f.n.Add(1) == f.after {
+				close(f.enough)
+			}
+			if errors.Is(err, store.ErrClosed) {
+				return
+			}
+			if err != nil {
+				f.Errorf("a call in flight at Close: %v, want nil or ErrClosed", err)
+				return
+			}
+		}
+	})
+}
+
+// waiter joins the queue, waits and leaves, in turn.
+func (f *inFlight) waiter(k *claim) func(ctx context.Context) error {
+	k.req.Queue = true
+	step := 0
+	return func(ctx context.Context) error {
+		step++
+		switch step % 4 {
+		case 0:
+			return k.Leave(ctx, k.req.Name, k.req.ID)
+		case 3:
+			return k.Wait(ctx, k.req.Name, k.req.ID)
+		}
+		ans, err := k.try(ctx)
+		if err == nil && ans.Granted() {
+			err = fmt.Errorf("granted beside the holder")
+		}
+		return err
+	}
+}
+
+// holder takes, renews and releases a name of its own, in turn. The grant may expire in between
+// on a slow machine.
+func (f *inFlight) holder(k *claim) func(ctx context.Context) error {
+	step := 0
+	return func(ctx context.Context) error {
+		step++
+		switch step % 3 {
+		case 1:
+			k.req.ID, k.ans = store.NewID(), store.Answer{}
+			ans, err := k.try(ctx)
+			if err == nil && !ans.Granted() {
+				err = fmt.Errorf("refused: %s", show(ans.Refusal))
+			}
+			return err
+		case 2:
+			_, err := k.Renew(ctx, []store.Renewal{k.renewal()})
+			return err
+		}
+		err := k.Release(ctx, k.req.Name, k.req.ID, store.Keep{})
+		if errors.Is(err, store.ErrNotHeld) {
+			return nil
+		}
+		return err
+	}
+}
