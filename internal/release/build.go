@@ -65,7 +65,7 @@ func (r *release) git(ctx context.Context, args ...string) (string, error) {
 func (r *release) commitWorkingTree(ctx context.Context) error {
 	for _, args := range [][]string{
 		{"--git-dir=" + filepath.Join(r.clone, ".git"), "--work-tree=" + r.repo, "add", "--all", r.repo},
-		{"commit", "-q", "--allow-empty", "-m", "Working tree"},
+		{"commit", "-q", "--allow-empty", "--no-verify", "--no-gpg-sign", "-m", "Working tree"},
 		{"reset", "-q", "--hard"},
 	} {
 		if _, err := r.git(ctx, args...); err != nil {
@@ -130,7 +130,10 @@ func (r *release) prepare(ctx context.Context, m *module) error {
 
 // commit commits what has changed and moves the tags of modules to the new commit.
 func (r *release) commit(ctx context.Context, modules ...*module) error {
-	if _, err := r.git(ctx, "commit", "-q", "--all", "--allow-empty", "-m", "Release "+r.version); err != nil {
+	if _, err := r.git(ctx, "add", "--all"); err != nil {
+		return err
+	}
+	if _, err := r.git(ctx, "commit", "-q", "--allow-empty", "--no-verify", "--no-gpg-sign", "-m", "Release "+r.version); err != nil {
 		return err
 	}
 	for _, m := range modules {
