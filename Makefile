@@ -13,6 +13,8 @@ SOAKCOUNT ?= 50
 SEEDS     ?= 5000
 SOAKTIME  ?= 10m
 NAMES     ?= 1000000
+VERSION   ?=
+TWICE     ?=
 PLATFORMS ?= linux/amd64 linux/arm64 darwin/arm64 windows/amd64
 
 # Not in the workspace: what the tools require must never meet what the library requires.
@@ -20,21 +22,21 @@ TOOLS := GOWORK=off go build -C tools -o ../.bin/ tool
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help test deps lint check-fmt vet staticcheck modules unit platforms fmt fuzz bench microbench soak cover clean
+.PHONY: help test deps lint check-fmt vet staticcheck modules workflows unit platforms release-check fmt fuzz bench microbench soak cover dist clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: deps lint unit platforms ## everything that must pass before a change is merged
+test: deps lint unit platforms release-check ## everything that must pass before a change is merged
 	@echo "== all passed"
 
 deps: ## install what the other targets need
-	@echo "== tools: staticcheck, gofumpt; servers"
+	@echo "== tools: staticcheck, gofumpt, actionlint; servers"
 	@$(TOOLS)
 	@go build -o .bin/ ./internal/testreport
 	@scripts/deps
 
-lint: check-fmt vet staticcheck modules ## formatting, go vet, staticcheck, module files
+lint: check-fmt vet staticcheck modules workflows ## formatting, go vet, staticcheck, module files, workflows
 
 check-fmt: deps
 	@echo "== gofumpt: every file is formatted"
@@ -53,6 +55,10 @@ modules:
 	@echo "== modules: tidy, each complete by itself, the root without requirements"
 	@scripts/check-modules
 
+workflows: deps
+	@echo "== actionlint: GitHub workflows"
+	@.bin/actionlint
+
 unit: deps
 	@echo "== go test -race, all modules; four packages at a time, since most of them wait most of the time"
 	@.bin/testreport -race -p=4 -count=$(COUNT) -timeout=$(TIMEOUT) work
@@ -63,6 +69,9 @@ platforms:
 		GOOS=$${p%/*} GOARCH=$${p#*/} go build -o /dev/null work || exit 1; \
 		GOOS=$${p%/*} GOARCH=$${p#*/} go vet work || exit 1; \
 	done
+
+release-check: ## release the working tree into a temporary folder, and use it as users will
+	@go run ./internal/release check
 
 fmt: deps ## format every file
 	@echo "== gofumpt"
@@ -95,6 +104,9 @@ cover: deps ## coverage of all modules, in .bin/cover.html
 	@.bin/testreport -coverprofile=.bin/cover.out -coverpkg=work -timeout=$(TIMEOUT) work
 	@go tool cover -html=.bin/cover.out -o .bin/cover.html
 	@go tool cover -func=.bin/cover.out | tail -n 1
+
+dist: ## archives of the command for all platforms, in .bin/dist; VERSION=v0.1.0, TWICE=1 compares two builds
+	@go run ./internal/release dist $(if $(TWICE),-twice) '$(VERSION)' .bin/dist
 
 clean: ## remove what make built
 	@rm -rf .bin

@@ -1,3 +1,4 @@
+// Not released: it compares Holdfast with other libraries, and nobody imports it.
 module github.com/holdfast-lock/holdfast/bench
 
 go 1.26.0

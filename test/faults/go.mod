@@ -1,3 +1,4 @@
+// Not released: it holds tests of Holdfast, and nobody imports it.
 module github.com/holdfast-lock/holdfast/test/faults
 
 go 1.25.0

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// A release is a clone of the repository in which a release is prepared.
+type release struct {
+	version string
+	modules []*module // the root module first
+	repo    string    // the repository of the user, which is only read
+	clone   string
+	temp    string
+	proxies string // proxies for modules of others, as in GOPROXY
+}
+
+// newRelease clones repo into temp.
+func newRelease(ctx context.Context, repo, temp, version string) (*release, error) {
+	if err := checkVersionSyntax(version); err != nil {
+		return nil, err
+	}
+	r := &release{version: version, repo: repo, clone: filepath.Join(temp, "clone"), temp: temp}
+	if _, err := (command{}).run(ctx, "git", "clone", "-q", repo, r.clone); err != nil {
+		return nil, err
+	}
+	env, err := command{}.lines(ctx, "go", "env", "GOMODCACHE", "GOPROXY")
+	if err != nil {
+		return nil, err
+	}
+	// Modules that the user has already come from the user's module cache, which is itself a
+	// proxy. "direct" is left out: it would look for our modules where they are not yet.
+	r.proxies = proxyOf(env[0])
+	for proxy := range strings.FieldsFuncSeq(env[1], func(c rune) bool { return c == ',' || c == '|' }) {
+		if proxy != "direct" {
+			r.proxies += "," + proxy
+		}
+	}
+	return r, nil
+}
+
+// proxyOf returns the URL by which a module cache serves as a proxy.
+func proxyOf(modcache string) string {
+	return "file://" + filepath.ToSlash(filepath.Join(modcache, "cache", "download"))
+}
+
+// git runs git in the clone. New commits repeat the author and the time of the last one, so
+// that a release of the same state is always the same commit.
+func (r *release) git(ctx context.Context, args ...string) (string, error) {
+	c := command{dir: r.clone}
+	last, err := c.lines(ctx, "git", "log", "-1", "--format=%an%n%ae%n%cI")
+	if err != nil {
+		return "", err
+	}
+	for _, who := range []string{"AUTHOR", "COMMITTER"} {
+		c.env = append(c.env, "GIT_"+who+"_NAME="+last[0], "GIT_"+who+"_EMAIL="+last[1], "GIT_"+who+"_DATE="+last[2])
+	}
+	return c.run(ctx, "git", args...)
+}
+
+// commitWorkingTree commits the working tree of the user's repository into the clone.
+func (r *release) commitWorkingTree(ctx context.Context) error {
+	for _, args := range [][]string{
+		{"--git-dir=" + filepath.Join(r.clone, ".git"), "--work-tree=" + r.repo, "add", "--all", r.repo},
+		{"commit", "-q", "--allow-empty", "--no-verify", "--no-gpg-sign", "-m", "Working tree"},
+		{"reset", "-q", "--hard"},
+	} {
+		if _, err := r.git(ctx, args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// build makes the release commit in the clone and tags it.
+//
+// A module can be made ready only when those that it requires have a tag: only then does the
+// Go command find them, and their hashes. So every module gets a commit and a tag at first.
+// In the end there is one commit for all.
+func (r *release) build(ctx context.Context) error {
+	base, err := r.git(ctx, "rev-parse", "HEAD")
+	if err != nil {
+		return err
+	}
+	if r.modules, err = releasedModules(ctx, r.clone); err != nil {
+		return err
+	}
+	for _, m := range r.modules {
+		step("prepare %s", m.tag(r.version))
+		if err := r.prepare(ctx, m); err != nil {
+			return fmt.Errorf("%s: %w", m.Path, err)
+		}
+		if err := r.commit(ctx, m); err != nil {
+			return err
+		}
+	}
+	if _, err := r.git(ctx, "reset", "-q", "--soft", base); err != nil {
+		return err
+	}
+	return r.commit(ctx, r.modules...)
+}
+
+// prepare writes the go.mod and go.sum that users will see.
+func (r *release) prepare(ctx context.Context, m *module) error {
+	dir := filepath.Join(r.clone, filepath.FromSlash(m.dir))
+	edit := []string{"mod", "edit"}
+	for _, replace := range m.mod.Replace {
+		if r.isOurs(replace.Old.Path) {
+			edit = append(edit, "-dropreplace="+replace.Old.Path)
+		}
+	}
+	for _, require := range m.mod.Require {
+		if r.isOurs(require.Path) {
+			edit = append(edit, "-require="+require.Path+"@"+r.version)
+		}
+	}
+	if len(edit) == 2 {
+		return nil
+	}
+	c := command{dir: dir, env: r.maintainer()}
+	if _, err := c.run(ctx, "go", edit...); err != nil {
+		return err
+	}
+	_, err := c.run(ctx, "go", "mod", "tidy")
+	return err
+}
+
+// commit commits what has changed and moves the tags of modules to the new commit.
+func (r *release) commit(ctx context.Context, modules ...*module) error {
+	if _, err := r.git(ctx, "add", "--all"); err != nil {
+		return err
+	}
+	if _, err := r.git(ctx, "commit", "-q", "--allow-empty", "--no-verify", "--no-gpg-sign", "-m", "Release "+r.version); err != nil {
+		return err
+	}
+	for _, m := range modules {
+		name := m.tag(r.version)
+		if _, err := r.git(ctx, "tag", "--force", "--no-sign", "-m", "Release "+name, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *release) isOurs(path string) bool {
+	return isWithin(path, r.modules[0].Path)
+}
+
+// maintainer returns the environment of a Go command that takes our modules from the tags of
+// the clone, in the way in which a public proxy takes them from the repository.
+func (r *release) maintainer() []string {
+	root := r.modules[0].Path
+	return []string{
+		"GOWORK=off",
+		"GOFLAGS=-modcacherw",
+		"GOMODCACHE=" + filepath.Join(r.temp, "maintainer"),
+		"GOPROXY=" + r.proxies,
+		"GONOPROXY=" + root,
+		"GONOSUMDB=" + root,
+		"GIT_CONFIG_COUNT=1",
+		"GIT_CONFIG_KEY_0=url." + r.clone + ".insteadOf",
+		"GIT_CONFIG_VALUE_0=https://" + root,
+	}
+}
+
+// user returns the environment of a Go command of somebody who has only proxies: one with
+// the release, and those for the modules of others.
+func (r *release) user() []string {
+	return []string{
+		"GOWORK=off",
+		// With -trimpath the build cache does not depend on where the modules are.
+		"GOFLAGS=-modcacherw -trimpath",
+		"GOMODCACHE=" + filepath.Join(r.temp, "user"),
+		"GOPROXY=" + proxyOf(r.proxyCache()) + "," + r.proxies,
+		"GOPRIVATE=", "GONOPROXY=", "GONOSUMDB=",
+		// Our modules are not in the checksum database yet. Those of others were compared with
+		// the go.sum files of the repository when they got into the module cache.
+		"GOSUMDB=off",
+	}
+}
+
+func (r *release) proxyCache() string {
+	return filepath.Join(r.temp, "proxy")
+}
+
+// fillProxy makes the proxy that has the release, from the tags of the clone.
+func (r *release) fillProxy(ctx context.Context) error {
+	download := []string{"mod", "download"}
+	for _, m := range r.modules {
+		download = append(download, m.Path+"@"+r.version)
+	}
+	if err := os.RemoveAll(r.proxyCache()); err != nil {
+		return err
+	}
+	c := command{dir: r.temp, env: append(r.maintainer(), "GOMODCACHE="+r.proxyCache())}
+	_, err := c.run(ctx, "go", download...)
+	return err
+}

@@ -1,0 +1,110 @@
+// Command release prepares, checks and packs a release of all modules of this repository.
+//
+//	release check               release the working tree into a temporary folder and use it as users will
+//	release tag [-n] VERSION    the same for the last commit, then tag it; -n stops before the tags
+//	release dist [-twice] VERSION DIR
+//	                            write archives of the command for all platforms into DIR
+//
+// In the repository the modules reach each other by replace directives, and require each
+// other at v0.0.0. Nobody outside can use them like that: the Go command ignores the replace
+// directives of a dependency, and go install refuses them. A release is therefore one commit
+// beside the main branch in which every released module requires its siblings at the version
+// being released, with go.sum lines for them and without replace directives. One tag per
+// module points at that commit. A module is released unless its go.mod has a comment that
+// starts with "Not released".
+//
+// The program uses git and the Go command only. In particular, the Go command itself makes
+// the zip files and hashes of the modules, from the tags in a temporary clone, as a public
+// module proxy will do later. So the hashes in go.sum are right before anything is public.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"regexp"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "release:", err)
+		os.Exit(1)
+	}
+}
+
+// checkVersion is the version that the check gives to the working tree. It is the same each
+// time, so that the build cache is of use to the next check.
+const checkVersion = "v0.0.1-check"
+
+func run(ctx context.Context, args []string) error {
+	usage := errors.New("usage: release check | release tag [-n] VERSION | release dist [-twice] VERSION DIR")
+	if len(args) == 0 {
+		return usage
+	}
+	flags := flag.NewFlagSet("release "+args[0], flag.ContinueOnError)
+	dryRun := flags.Bool("n", false, "tag: do everything but the tags")
+	twice := flags.Bool("twice", false, "dist: build again elsewhere, without a build cache, and compare")
+	if err := flags.Parse(args[1:]); err != nil {
+		return err
+	}
+	repo, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	operands := flags.Args()
+	switch {
+	case args[0] == "check" && len(operands) == 0:
+		return checkWorkingTree(ctx, repo)
+	case args[0] == "tag" && len(operands) == 1:
+		return tag(ctx, repo, operands[0], *dryRun)
+	case args[0] == "dist" && len(operands) == 2:
+		return dist(ctx, repo, operands[0], operands[1], *twice)
+	}
+	return usage
+}
+
+var versionPattern = regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?$`)
+
+func checkVersionSyntax(version string) error {
+	if !versionPattern.MatchString(version) {
+		return fmt.Errorf("version %q: must look like v0.1.0 or v0.1.0-rc.1", version)
+	}
+	return nil
+}
+
+// checkWorkingTree releases the working tree, committed or not, and checks the result.
+func checkWorkingTree(ctx context.Context, repo string) error {
+	return inTempDir(func(temp string) error {
+		r, err := newRelease(ctx, repo, temp, checkVersion)
+		if err != nil {
+			return err
+		}
+		if err := r.commitWorkingTree(ctx); err != nil {
+			return err
+		}
+		if err := r.build(ctx); err != nil {
+			return err
+		}
+		return r.check(ctx)
+	})
+}
+
+// inTempDir runs f with a temporary folder, and removes the folder afterwards.
+func inTempDir(f func(temp string) error) error {
+	temp, err := os.MkdirTemp("", "holdfast-release-")
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(temp), os.RemoveAll(temp))
+}
+
+// step tells the user what happens next.
+func step(format string, args ...any) {
+	fmt.Printf("== release: "+format+"\n", args...)
+}

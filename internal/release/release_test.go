@@ -1,0 +1,337 @@
+package main
+
+import (
+	"archive/zip"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const lib = "github.com/example/lib"
+
+// repository is a repository like ours, as small as can be: a root module, two stores that
+// each have a client library, a command, and a module that is not released.
+var repository = map[string]string{
+	"go.work":      "go 1.25.0\n\nuse (\n\t.\n\t./astore\n\t./bstore\n\t./cmd/lib\n\t./bench\n)\n",
+	"go.mod":       "module " + lib + "\n\ngo 1.25.0\n",
+	"lib.go":       "package lib\n",
+	"LICENSE":      "Free.\n",
+	"CHANGELOG.md": "# Changelog\n\n## [0.1.0]\n",
+	"README.md": "## Install\n\n```sh\ngo get " + lib + "\ngo get " + lib + "/astore # A\ngo get " + lib + "/bstore\n```\n\n" +
+		"```sh\ngo install " + lib + "/cmd/lib@latest\n```\n\n## Use\n\n" +
+		"```go\npackage main\n\nimport _ \"" + lib + "/astore\"\n\nfunc main() {}\n```\n",
+
+	"astore/go.mod":  goModOf("astore", "example.com/aclient v1.0.0"),
+	"astore/a.go":    "package astore\n\nimport (\n\t_ \"example.com/aclient\"\n\t_ \"" + lib + "\"\n)\n",
+	"bstore/go.mod":  goModOf("bstore", "example.com/bclient v1.0.0"),
+	"bstore/b.go":    "package bstore\n\nimport (\n\t_ \"example.com/bclient\"\n\t_ \"" + lib + "\"\n)\n",
+	"bench/go.mod":   "// Not released: nobody imports it.\n" + goModOf("bench"),
+	"bench/b.go":     "package bench\n\nimport _ \"" + lib + "\"\n",
+	"cmd/lib/go.mod": goModOf("cmd/lib", lib+"/astore v0.0.0", lib+"/bstore v0.0.0", "example.com/aclient v1.0.0 // indirect", "example.com/bclient v1.0.0 // indirect"),
+	"cmd/lib/main.go": `package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+
+	_ "` + lib + `/astore"
+	_ "` + lib + `/bstore"
+)
+
+func main() {
+	switch os.Args[1] {
+	case "version":
+		info, _ := debug.ReadBuildInfo()
+		fmt.Println("lib", info.Main.Version)
+	case "completion":
+		fmt.Println("complete", os.Args[2])
+	case "man":
+		if os.MkdirAll(os.Args[2], 0o755) != nil || os.WriteFile(filepath.Join(os.Args[2], "lib.1"), nil, 0o644) != nil {
+			os.Exit(1)
+		}
+	}
+}
+`,
+}
+
+// goModOf returns the go.mod of a module in dir, as it is in the repository: with replace
+// directives for its siblings.
+func goModOf(dir string, requires ...string) string {
+	up := strings.Repeat("../", strings.Count(dir, "/")+1)
+	text := "module " + lib + "/" + dir + "\n\ngo 1.25.0\n\nrequire " + lib + " v0.0.0\n\nreplace " + lib + " => " + up + "\n"
+	for _, r := range requires {
+		text += "\nrequire " + r + "\n"
+		if p, _, _ := strings.Cut(r, " "); strings.HasPrefix(p, lib) {
+			text += "\nreplace " + p + " => " + up + strings.TrimPrefix(p, lib+"/") + "\n"
+		}
+	}
+	return text
+}
+
+// commitRepository makes a git repository of ours with changes: files with another text, or
+// with none, which are left out. It returns its folder.
+func commitRepository(t *testing.T, changes map[string]string) string {
+	t.Helper()
+	files := maps.Clone(repository)
+	maps.Copy(files, changes)
+	dir := t.TempDir()
+	for name, text := range files {
+		if text != "" {
+			write(t, filepath.Join(dir, filepath.FromSlash(name)), text)
+		}
+	}
+	t.Setenv("GOPROXY", proxyOf(clientLibraries(t)))
+	t.Setenv("GOSUMDB", "off")
+	t.Setenv("GIT_CONFIG_GLOBAL", os.DevNull)
+	git(t, dir, "init", "-q")
+	git(t, dir, "add", ".")
+	git(t, dir, "-c", "user.name=A", "-c", "user.email=a@example.com", "commit", "-qm", "First")
+	return dir
+}
+
+// clientLibraries returns a module cache, to serve as a proxy, with the libraries of others.
+func clientLibraries(t *testing.T) string {
+	t.Helper()
+	cache := t.TempDir()
+	for _, name := range []string{"aclient", "bclient"} {
+		path := "example.com/" + name
+		v := filepath.Join(cache, "cache", "download", path, "@v")
+		mod := "module " + path + "\n\ngo 1.25.0\n"
+		write(t, filepath.Join(v, "list"), "v1.0.0\n")
+		write(t, filepath.Join(v, "v1.0.0.info"), `{"Version": "v1.0.0"}`)
+		write(t, filepath.Join(v, "v1.0.0.mod"), mod)
+		f, err := os.Create(filepath.Join(v, "v1.0.0.zip"))
+		must(t, err)
+		w := zip.NewWriter(f)
+		for file, text := range map[string]string{"go.mod": mod, name + ".go": "package " + name + "\n"} {
+			entry, err := w.Create(path + "@v1.0.0/" + file)
+			must(t, err)
+			_, err = entry.Write([]byte(text))
+			must(t, err)
+		}
+		must(t, w.Close())
+		must(t, f.Close())
+	}
+	return cache
+}
+
+func write(t *testing.T, name, text string) {
+	t.Helper()
+	must(t, os.MkdirAll(filepath.Dir(name), 0o755))
+	must(t, os.WriteFile(name, []byte(text), 0o644))
+}
+
+func git(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	out, err := command{dir: dir}.run(t.Context(), "git", args...)
+	must(t, err)
+	return out
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mustFail(t *testing.T, err error, text string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), text) {
+		t.Errorf("got error %v, want one with %q", err, text)
+	}
+}
+
+func TestUsersCanGetEveryModuleOfARelease(t *testing.T) {
+	must(t, checkWorkingTree(t.Context(), commitRepository(t, nil)))
+}
+
+func TestTheCheckReleasesUncommittedChanges(t *testing.T) {
+	dir := commitRepository(t, nil)
+	write(t, filepath.Join(dir, "new.go"), "package other\n")
+	mustFail(t, checkWorkingTree(t.Context(), dir), "found packages lib (lib.go) and other (new.go)")
+	if status := git(t, dir, "status", "--porcelain"); status != "?? new.go" {
+		t.Errorf("the check changed the repository: git status prints %q", status)
+	}
+}
+
+// A defect in the release program itself, or a hand that edited the release, must not get
+// past the check.
+func TestTheCheckFindsAReleaseThatUsersCannotUse(t *testing.T) {
+	for name, test := range map[string]struct {
+		file, old, new string
+		want           string
+	}{
+		"a replace directive left in": {
+			"cmd/lib/go.mod", "go 1.25.0\n", "go 1.25.0\n\nreplace " + lib + " => ../../\n",
+			"cmd/lib/v0.1.0: go.mod replaces " + lib,
+		},
+		"a requirement that is not released": {
+			"astore/go.mod", lib + " v0.1.0", lib + " v0.0.0",
+			"astore/v0.1.0: go.mod requires " + lib + " at v0.0.0 instead of v0.1.0",
+		},
+		"a hash in go.sum that is not that of the sibling": {
+			"astore/go.sum", "example.com/aclient v1.0.0 h1:", lib + " v0.1.0 h1:",
+			"checksum mismatch",
+		},
+		"a go.sum without the siblings": {
+			"astore/go.sum", lib, "example.com/other",
+			"missing go.sum entry",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := newRelease(t.Context(), commitRepository(t, nil), t.TempDir(), "v0.1.0")
+			must(t, err)
+			must(t, r.build(t.Context()))
+			path := filepath.Join(r.clone, filepath.FromSlash(test.file))
+			text, err := os.ReadFile(path)
+			must(t, err)
+			write(t, path, strings.ReplaceAll(string(text), test.old, test.new))
+			must(t, r.commit(t.Context(), r.modules...))
+			mustFail(t, r.check(t.Context()), test.want)
+		})
+	}
+}
+
+func TestTheCheckFindsAModuleThatBringsRequirementsOfAnother(t *testing.T) {
+	for name, test := range map[string]struct {
+		changes map[string]string
+		want    string
+	}{
+		"another store": {
+			map[string]string{
+				"astore/go.mod": goModOf("astore", "example.com/aclient v1.0.0", lib+"/bstore v0.0.0", "example.com/bclient v1.0.0 // indirect"),
+				"astore/b.go":   "package astore\n\nimport _ \"" + lib + "/bstore\"\n",
+			},
+			"a user of " + lib + "/astore alone: it requires " + lib + "/bstore",
+		},
+		"the client library of another store, for its tests": {
+			map[string]string{
+				"astore/go.mod":    goModOf("astore", "example.com/aclient v1.0.0", "example.com/bclient v1.0.0"),
+				"astore/a_test.go": "package astore\n\nimport _ \"example.com/bclient\"\n",
+			},
+			"a user of " + lib + "/astore alone: it requires example.com/bclient, which it does not use; that belongs to " + lib + "/bstore",
+		},
+		"a module that is not released": {
+			map[string]string{
+				"astore/go.mod": goModOf("astore", "example.com/aclient v1.0.0", lib+"/bench v0.0.0"),
+				"astore/b.go":   "package astore\n\nimport _ \"" + lib + "/bench\"\n",
+			},
+			"require each other, or a module that is not released",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mustFail(t, checkWorkingTree(t.Context(), commitRepository(t, test.changes)), test.want)
+		})
+	}
+}
+
+func TestTheCheckComparesTheReadmeWithTheModules(t *testing.T) {
+	r, err := newRelease(t.Context(), commitRepository(t, nil), t.TempDir(), "v0.1.0")
+	must(t, err)
+	must(t, r.build(t.Context()))
+	must(t, r.fillProxy(t.Context()))
+	text := repository["README.md"]
+	for name, test := range map[string]struct{ old, new, want string }{
+		"a module is missing":        {"go get " + lib + "/bstore\n", "", "Install lacks these lines:\ngo get " + lib + "/bstore"},
+		"the command is missing":     {"go install " + lib + "/cmd/lib@latest\n", "", "Install lacks these lines:\ngo install " + lib + "/cmd/lib@latest"},
+		"a module is not released":   {"/bstore\n", "/bstore\ngo get " + lib + "/bench\n", "what is not released:\ngo get " + lib + "/bench"},
+		"a line is something else":   {"go get ", "sudo go get ", "is neither go get PACKAGE nor"},
+		"there is no program":        {"package main", "package other", "no code block with a complete program"},
+		"there is no section":        {"## Install", "## Setup", "no section"},
+		"the program does not build": {"func main() {}", "func main() { x }", "undefined: x"},
+		"the program fails":          {"func main() {}", "func main() { panic(1) }", "panic: 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			readme, err := parseReadme(strings.Replace(text, test.old, test.new, 1))
+			if err == nil {
+				err = r.checkInstallSection(t.Context(), readme)
+			}
+			if err == nil {
+				err = r.useTogether(t.Context(), readme)
+			}
+			mustFail(t, err, test.want)
+		})
+	}
+}
+
+func TestTagPutsOneTagPerModuleOnOneCommitBesideTheBranch(t *testing.T) {
+	dir := commitRepository(t, nil)
+	t.Setenv("GIT_COMMITTER_NAME", "A")
+	t.Setenv("GIT_COMMITTER_EMAIL", "a@example.com")
+	head := git(t, dir, "rev-parse", "HEAD")
+
+	must(t, tag(t.Context(), dir, "v0.1.0", true))
+	if tags := git(t, dir, "tag"); tags != "" {
+		t.Errorf("the dry run made tags: %s", tags)
+	}
+
+	must(t, tag(t.Context(), dir, "v0.1.0", false))
+	want := "astore/v0.1.0\nbstore/v0.1.0\ncmd/lib/v0.1.0\nv0.1.0"
+	if tags := git(t, dir, "tag"); tags != want {
+		t.Errorf("tags are\n%s\nwant\n%s", tags, want)
+	}
+	if now := git(t, dir, "rev-parse", "HEAD"); now != head {
+		t.Errorf("the branch moved from %s to %s", head, now)
+	}
+	commits := make(map[string]bool)
+	for name := range strings.SplitSeq(want, "\n") {
+		commits[git(t, dir, "rev-parse", name+"^{commit}")] = true
+	}
+	if len(commits) != 1 || git(t, dir, "rev-parse", "v0.1.0^") != head {
+		t.Errorf("the tags are at %v, want one commit on top of %s", slices.Collect(maps.Keys(commits)), head)
+	}
+
+	mustFail(t, tag(t.Context(), dir, "v0.1.0", false), "a published version can never change")
+}
+
+func TestTagRefusesAStateThatIsNotReady(t *testing.T) {
+	dir := commitRepository(t, nil)
+	mustFail(t, tag(t.Context(), dir, "v0.2.0", true), `CHANGELOG.md has no section "## [0.2.0]"`)
+	for _, version := range []string{"0.1.0", "v0.1", "v01.0.0", "v0.1.0+meta", "latest"} {
+		mustFail(t, checkVersionSyntax(version), "must look like v0.1.0")
+	}
+	write(t, filepath.Join(dir, "new.go"), "package lib\n")
+	mustFail(t, tag(t.Context(), dir, "v0.1.0", true), "commit your changes first")
+}
+
+func TestDistIsReproducibleAndKnowsItsVersion(t *testing.T) {
+	dir := commitRepository(t, nil)
+	all := platforms
+	platforms = []string{runtime.GOOS + "/" + runtime.GOARCH}
+	t.Cleanup(func() { platforms = all })
+
+	first, err := distFiles(t.Context(), dir, "v0.1.0")
+	must(t, err)
+	second, err := distFiles(t.Context(), dir, "v0.1.0")
+	must(t, err)
+	if len(first) != 2 || len(second) != 2 || first[1].name != "SHA256SUMS" {
+		t.Fatalf("got %d and %d files, want an archive and SHA256SUMS", len(first), len(second))
+	}
+	if string(first[1].data) != string(second[1].data) {
+		t.Errorf("two builds differ:\n%s%s", first[1].data, second[1].data)
+	}
+	if runtime.GOOS == "windows" {
+		return // no tar
+	}
+	archive := filepath.Join(t.TempDir(), "archive")
+	must(t, os.WriteFile(archive, first[0].data, 0o644))
+	_, err = command{dir: filepath.Dir(archive)}.run(t.Context(), "tar", "xzf", archive, "--strip-components=1")
+	must(t, err)
+	out, err := command{dir: filepath.Dir(archive)}.run(t.Context(), "./lib", "version")
+	must(t, err)
+	if out != "lib v0.1.0" {
+		t.Errorf("the packed command says %q", out)
+	}
+	for _, name := range []string{"LICENSE", "README.md", "man/lib.1", "completions/_lib", "completions/lib.bash"} {
+		if _, err := os.Stat(filepath.Join(filepath.Dir(archive), name)); err != nil {
+			t.Error(err)
+		}
+	}
+}
