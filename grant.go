@@ -15,6 +15,7 @@ type grant struct {
 	name      string // as the store sees it
 	meta      string
 	ttl       time.Duration // asked for by the call
+	granted   time.Duration // by the first answer, which may be less
 	weight    int
 	exclusive bool // when it was granted
 	noRenew   bool
@@ -67,6 +68,7 @@ func (c *Client) newLease(cl *call, sent time.Duration, a store.Answer) *Lease {
 	g, l := &both.grant, &both.lease
 	g.c, g.id, g.name, g.mode, g.weight = c, cl.req.ID, cl.req.Name, cl.req.Mode, cl.req.Weight
 	g.exclusive, g.noRenew, g.ttl, g.meta = cl.req.Mode == store.Exclusive, cl.noRenew, cl.req.TTL, cl.req.Meta
+	g.granted = min(a.TTL, g.ttl)
 	g.next, g.tokens, g.crowded, g.slice, g.index = a.Token, int32(a.Tokens), a.Waiters > 0, sent, -1
 	if cl.maxHoldSet {
 		g.maxEnd = sent + cl.maxHold

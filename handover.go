@@ -51,7 +51,7 @@ func (c *Client) handOver(ctx context.Context, s *slot, g *grant) bool {
 		if !c.fits(g, &w.call) || left <= 0 {
 			return false
 		}
-		if g.tokens > 0 && (asked || left > g.ttl/2 && now-g.slice < c.set.handoverSlice) {
+		if g.tokens > 0 && (asked || left > g.granted/2 && now-g.slice < c.set.handoverSlice) {
 			lease := new(Lease)
 			lease.init(g, now)
 			lease.atLeast = w.call.minimum()
