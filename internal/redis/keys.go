@@ -79,3 +79,6 @@ func (k *keys) pattern(prefix string) string {
 func escapeGlob(s string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `^`, `\^`, `-`, `\-`).Replace(s)
 }
+
+// LockKey is the key of a name's lock. It is for tests.
+func (s *Store) LockKey(name string) string { return s.keys.lock(s.keys.group(name), name) }
