@@ -37,7 +37,7 @@ func gather(t *testing.T) *crowd {
 	c.s, c.other = openQuick(t, "redis://"+c.proxy.Addr()), openQuick(t, "redis://"+server.Addr())
 	t.Cleanup(func() { c.s.Close() })
 	t.Cleanup(func() { c.other.Close() })
-	redis.SendFew(c.s.Store)
+	redis.HoldBatches(c.s.Store)
 	for _, s := range []*Store{c.s, c.other} { // asks for the clock, and makes take.lua known
 		for i := range 2 {
 			req := plain(fmt.Sprint("warm", i))
@@ -59,7 +59,7 @@ func gather(t *testing.T) *crowd {
 // hold makes the network slow, with as many on their way as go each for itself.
 func (c *crowd) hold() {
 	c.proxy.ToServer.Hold()
-	for i := range redis.MaxFlying {
+	for i := range redis.MaxInFlight {
 		c.first = append(c.first, c.later(c.ctx(), plain(fmt.Sprint("first", i, store.NewID()))))
 	}
 }
@@ -86,13 +86,13 @@ func (c *crowd) must(s *Store, req store.Request) store.Answer {
 // later asks, and returns when the call is on its way, or waits.
 func (c *crowd) later(ctx context.Context, req store.Request) <-chan result {
 	c.Helper()
-	n, done := redis.Underway(c.s.Store), make(chan result, 1)
+	n, done := redis.InFlight(c.s.Store), make(chan result, 1)
 	go func() {
 		answer, err := c.s.Acquire(ctx, req)
 		done <- result{answer, err}
 	}()
 	servers.Poll(c, 10*time.Second, func() error {
-		if redis.Underway(c.s.Store) <= n {
+		if redis.InFlight(c.s.Store) <= n {
 			return errors.New("it has not started")
 		}
 		return nil
@@ -142,7 +142,7 @@ func TestWhoComesWhileOthersAreOnTheirWayGoTogether(t *testing.T) {
 		t.Errorf("tokens %v", tokens)
 	}
 	got := calls(t, c.server)
-	if got["incrby"] != 1 || got["rpush"] != redis.MaxFlying+n || got["evalsha"] != redis.MaxFlying+1 {
+	if got["incrby"] != redis.MaxInFlight+1 || got["rpush"] != redis.MaxInFlight+n || got["evalsha"] != redis.MaxInFlight+1 {
 		t.Errorf("commands: %v", got)
 	}
 	// They are known as they are, and are given back.

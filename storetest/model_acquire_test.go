@@ -104,6 +104,8 @@ func (c *link) grant(l *lock, req *store.Request) store.Answer {
 		ttl /= 2
 	case c.bug("a TTL is cut to whole units"):
 		ttl = min(ttl, 1500*time.Millisecond)
+	case c.bug("a waiter is granted for the TTL of its last refusal") && l.place(req.ID) >= 0:
+		ttl = l.queue[l.place(req.ID)].req.TTL
 	}
 	tokens := max(1, min(req.Tokens, 8))
 	h := &holder{

@@ -81,6 +81,7 @@ var topics = []topic{
 	{"G4 identity", identityTests},
 	{"G5 unknown", unknownTests},
 	{"G6 waiting", waitingTests},
+	{"takeover", takeoverTests},
 	{"modes", modesTests},
 	{"keep", keepTests},
 	{"listing", listingTests},

@@ -29,6 +29,8 @@ var variants = []variant{
 	{bug: "a renewal never ends", caught: []string{"G2 loss/a renewed grant is never freed before its new TTL is over, and then is"}},
 	{bug: "a grant can be renewed up to twice its TTL", caught: []string{"G2 loss/a grant renewed in time lives on and on"}},
 
+	{bug: "a waiter is granted for the TTL of its last refusal", caught: []string{"takeover/a lease never outlives what the store keeps for it"}},
+
 	{bug: "tokens are nanoseconds", caught: []string{"G3 fencing/tokens stay below 2^53"}},
 	{bug: "a token is used again", caught: []string{
 		"G3 fencing/tokens grow over release, on every connection",

@@ -8,27 +8,25 @@ import (
 	"time"
 )
 
-// A Batcher sends calls. The first few go each for itself, at once. Who comes while so many are
-// on their way waits until one of them is back, and goes then together with all who have come
-// by that time: nobody waits for others to come, and the more there is to do, the cheaper does
-// each get. Its fields are set before the first call.
+// A Batcher sends calls. While fewer than Flying requests are in flight, a call is sent at once,
+// alone. Otherwise calls queue up, and all queued calls are sent in one batch when a request
+// returns. So nobody waits for others to come, and the more there is to do, the cheaper is
+// each call. The fields are set before the first call.
 type Batcher[T any] struct {
-	Flying int // how many requests are on their way, at least if there is so much to do
-	Size   int // how many calls go together at most
+	Flying int // how many requests are in flight before calls queue up
+	Size   int // the most calls in a batch
 
-	// If requests take long, others follow up to Most, but each a Pause after the last: so
-	// that who comes does not wait for the answer of another, which may be far away. None do
-	// if Most is 0.
-	Most  int
+	// Pause, if not 0, keeps queued calls from waiting for a reply that takes long: they are
+	// sent a Pause after the last request, or the longer the more requests are in flight.
 	Pause time.Duration
 
-	// Name, if set, is what a call is about: those about the same do not go together.
+	// Name, if set, returns the name of a call: calls of one name are not sent in one batch.
 	Name func(call *T) string
 
-	// Send sends calls together, and writes into them what became of each.
+	// Send sends a batch, and writes the outcome of each call into it.
 	Send func(calls []*T)
 
-	// Late, if set, is called with a call that was done though nobody waits for it any more.
+	// Late, if set, is called with a call that was sent, and whose caller gave up meanwhile.
 	Late func(call *T)
 
 	wg      sync.WaitGroup
@@ -36,6 +34,8 @@ type Batcher[T any] struct {
 	closed  bool
 	flying  int
 	sent    time.Time // the last request
+	timer   *time.Timer
+	armed   bool // the timer is running
 	waiting []*item[T]
 }
 
@@ -60,9 +60,7 @@ func (b *Batcher[T]) Do(ctx context.Context, call *T, alone func()) error {
 	}
 	one := &item[T]{call: call, done: make(chan struct{})}
 	b.waiting = append(b.waiting, one)
-	if b.flying < b.Most && time.Since(b.sent) >= b.Pause {
-		b.next()
-	}
+	b.follow()
 	b.mu.Unlock()
 	select {
 	case <-one.done:
@@ -116,7 +114,32 @@ func (b *Batcher[T]) landed() {
 	}
 }
 
-// next sends those who wait, if any. It needs the mutex.
+// follow sends queued calls if the last request is long enough ago, or sees to it that this
+// happens when it is. It needs the mutex.
+func (b *Batcher[T]) follow() {
+	if b.Pause == 0 || b.armed || len(b.waiting) == 0 || b.closed {
+		return
+	}
+	wait := b.Pause*time.Duration(b.flying)/time.Duration(b.Flying) - time.Since(b.sent)
+	if wait <= 0 {
+		b.next()
+		b.follow() // there may be more than one batch
+		return
+	}
+	b.armed = true
+	if b.timer == nil {
+		b.timer = time.AfterFunc(wait, func() {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.armed = false
+			b.follow()
+		})
+		return
+	}
+	b.timer.Reset(wait)
+}
+
+// next sends a batch of the queued calls, if any. It needs the mutex.
 func (b *Batcher[T]) next() {
 	if batch := b.take(); len(batch) > 0 {
 		b.flying++
@@ -127,7 +150,7 @@ func (b *Batcher[T]) next() {
 
 // depart notes that a request goes. It needs the mutex.
 func (b *Batcher[T]) depart() {
-	if b.Most > 0 {
+	if b.Pause > 0 {
 		b.sent = time.Now()
 	}
 }

@@ -136,23 +136,36 @@ func TestThoseAboutTheSameDoNotGoTogether(t *testing.T) {
 	})
 }
 
-func TestIfRequestsTakeLongOthersFollow(t *testing.T) {
+func TestQueuedCallsDoNotWaitForASlowReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(1, 10)
-		s.Most, s.Pause = 3, time.Millisecond
-		all := []<-chan result{s.do(t.Context(), "a"), s.do(t.Context(), "b")}
+		s.Pause = time.Millisecond
+		all := []<-chan result{s.do(t.Context(), "a"), s.do(t.Context(), "b"), s.do(t.Context(), "c")}
 		s.want(t) // too soon after the first
 		time.Sleep(time.Millisecond)
-		all = append(all, s.do(t.Context(), "c"))
 		s.want(t, []string{"b", "c"})
+		all = append(all, s.do(t.Context(), "d"))
 		time.Sleep(time.Millisecond)
-		all = append(all, s.do(t.Context(), "d"), s.do(t.Context(), "e"))
-		s.want(t, []string{"b", "c"}, []string{"d"})
+		s.want(t, []string{"b", "c"}) // two are in flight: twice the pause
+		all = append(all, s.do(t.Context(), "e"))
 		time.Sleep(time.Millisecond)
-		all = append(all, s.do(t.Context(), "f")) // so many are on their way
-		s.want(t, []string{"b", "c"}, []string{"d"})
+		s.want(t, []string{"b", "c"}, []string{"d", "e"})
 		s.goOn(t, all...)
-		s.want(t, []string{"b", "c"}, []string{"d"}, []string{"e", "f"})
+		s.Close()
+	})
+}
+
+func TestAFullQueueIsSentInSeveralBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(1, 2)
+		s.Pause = time.Millisecond
+		var all []<-chan result
+		for _, name := range []string{"a", "b", "c", "d", "e"} {
+			all = append(all, s.do(t.Context(), name))
+		}
+		time.Sleep(time.Second)
+		s.want(t, []string{"b", "c"}, []string{"d", "e"})
+		s.goOn(t, all...)
 	})
 }
 

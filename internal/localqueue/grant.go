@@ -33,6 +33,7 @@ type Grant struct {
 	tokens  int32         // how many there are from there: as many hand-overs without the store
 	crowded bool          // other processes wait
 	lost    bool          // not to be handed over any more
+	short   bool          // granted for much less than the TTL asked for, and renewed soon
 
 	Exclusive bool // when it was granted
 }
@@ -41,6 +42,7 @@ type Grant struct {
 // was sent at that time.
 func (g *Grant) Init(a *store.Answer, sent time.Duration) int64 {
 	g.next, g.tokens, g.crowded, g.slice = a.Token, int32(a.Tokens), a.Waiters > 0, sent
+	g.short = a.TTL <= g.TTL/2
 	return g.takeToken()
 }
 
@@ -84,7 +86,8 @@ func (q *Queue) handOver(ctx context.Context, n *name, g *Grant) bool {
 		if !q.serves(g, &w.call) || left <= 0 {
 			return false
 		}
-		if g.tokens > 0 && (asked || left > g.TTL/2 && now-g.slice < q.config.Slice) {
+		fresh := left > g.TTL/2 || g.short
+		if g.tokens > 0 && (asked || fresh && now-g.slice < q.config.Slice) {
 			g.holder().HandOver(&w.call, g.takeToken(), now)
 			w.signal(g, nil)
 			return true
@@ -104,7 +107,7 @@ func (q *Queue) handOver(ctx context.Context, n *name, g *Grant) bool {
 		if out.Status != store.Extended || out.Tokens < 1 {
 			return false // another process waits, or the release will find out more
 		}
-		g.next, g.tokens, g.slice = out.Token, int32(out.Tokens), q.config.Now()
+		g.next, g.tokens, g.slice, g.short = out.Token, int32(out.Tokens), q.config.Now(), false
 		asked = true
 	}
 	return false

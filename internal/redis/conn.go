@@ -1,6 +1,3 @@
-// Package redis keeps locks on Redis servers, by whatever client library. The packages that
-// bring a library along (redisstore and goredis) implement Conn, so that neither drags the
-// other's library into a program.
 package redis
 
 import (
@@ -9,24 +6,21 @@ import (
 )
 
 // A Conn is a client library, as far as it is needed here. Its methods may be called from
-// many goroutines. Errors of a server begin with its own word for them, such as "NOPERM".
+// many goroutines. An error of a server begins with the server's word for it, such as "NOPERM".
 type Conn interface {
 	// Eval runs a script. All keys are in one slot.
 	Eval(ctx context.Context, call Call) (Value, error)
 
-	// Do runs a plain command on a key.
-	Do(ctx context.Context, command, key string, args ...string) (Value, error)
-
-	// EvalAll runs many scripts in as few round trips as possible, with an outcome each.
+	// EvalAll runs many scripts in as few round trips as possible, with an outcome for each.
 	EvalAll(ctx context.Context, calls []Call) []Outcome
 
 	// Subscribe listens on a channel until ctx ends or it fails. It calls on whenever it
-	// begins to listen, also after the connection was lost meanwhile. With shard the channel
-	// is one of a slot.
+	// begins to listen, also again after the connection was lost. With shard the channel
+	// belongs to a slot.
 	Subscribe(ctx context.Context, channel string, shard bool, on func(), message func(string)) error
 
-	// Scan reads some of the keys that match on one of the servers that have keys, which are
-	// numbered from 0. It is done when next is 0. Servers is how many there are.
+	// Scan reads some of the matching keys of one server. Servers that have keys are numbered
+	// from 0, and servers is their number. Next is 0 after the last page of a server.
 	Scan(ctx context.Context, server int, cursor uint64, match string, count int) (keys []string, next uint64, servers int, err error)
 
 	// Close frees the library's client, if it belongs to the store.

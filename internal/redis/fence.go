@@ -1,7 +1,6 @@
 package redis
 
 import (
-	_ "embed"
 	"fmt"
 	"strconv"
 	"strings"
@@ -9,11 +8,6 @@ import (
 	"github.com/holdfast-lock/holdfast/fence"
 	"github.com/holdfast-lock/holdfast/store"
 )
-
-//go:embed scripts/fence.lua
-var fenceText string
-
-var fenceScript = NewScript(fenceText)
 
 // FenceCall is the call that runs a command on a key if the token is not lower than those
 // before: see fence.lua.

@@ -49,10 +49,10 @@ func (k *keys) channel(group int, handle string) string {
 	return Prefix + k.tags[group] + "wake:" + handle
 }
 
-// all are the keys of the scripts that see the whole state: see state.lua.
+// all are the keys of the scripts that see the whole name: see name.lua.
 func (k *keys) all(group int, name string) []string {
 	p := Prefix + k.tags[group]
-	return []string{p + "lock:" + name, p + "token", p + "records:" + name, p + "ends:" + name, p + "queue:" + name}
+	return []string{p + "token", p + "lock:" + name, p + "records:" + name, p + "ends:" + name, p + "queue:" + name}
 }
 
 // name is the name that the key of a lock belongs to.
@@ -79,3 +79,6 @@ func (k *keys) pattern(prefix string) string {
 func escapeGlob(s string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `^`, `\^`, `-`, `\-`).Replace(s)
 }
+
+// LockKey is the key of a name's lock. It is for tests.
+func (s *Store) LockKey(name string) string { return s.keys.lock(s.keys.group(name), name) }

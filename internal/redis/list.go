@@ -90,12 +90,12 @@ func (s *Store) show(ctx context.Context, names []string) ([]store.Lock, error) 
 	names = slices.Compact(names)
 	calls := make([]Call, len(names))
 	for i, name := range names {
-		calls[i] = Call{Script: show, Keys: s.keys.all(s.keys.group(name), name), Args: []string{s.publish(), ""}}
+		calls[i] = Call{Script: showScript, Keys: s.keys.all(s.keys.group(name), name), Args: []string{s.publish(), ""}}
 	}
 	var locks []store.Lock
-	for i, out := range s.conn.EvalAll(ctx, calls) {
+	for i, out := range s.evalAll(ctx, calls, nil) {
 		if out.Err != nil {
-			return nil, s.explain(ctx, out.Err)
+			return nil, out.Err
 		}
 		lock, err := shown(names[i], out.Value)
 		if err != nil {
@@ -116,7 +116,7 @@ func shown(name string, v Value) (store.Lock, error) {
 	}
 	now := time.Duration(v.List[0].Int) * time.Microsecond
 	for _, record := range v.List[1].List {
-		h, limit, err := parseHolder(record.Text, now)
+		h, limit, _, err := parseHolder(record.Text, now)
 		if err != nil {
 			return lock, err
 		}

@@ -11,65 +11,45 @@ import (
 
 var errRecord = errors.New("the server's answer is not one of Holdfast's scripts: is another program using its keys?")
 
-// plainStart is how the record of a lock with one exclusive holder begins.
+// plainStart is how the record of a lock with one exclusive holder and no waiter begins.
 func plainStart(id store.ID) string { return "P" + id.String() }
-
-// plainRecord is such a record without its token, which the script adds: see take.lua.
-func plainRecord(id store.ID, since time.Duration, owner, meta string) string {
-	b := make([]byte, 0, 96)
-	b = append(b, 'P')
-	b, _ = id.AppendText(b)
-	b = append(b, '\t')
-	b = strconv.AppendInt(b, since.Milliseconds(), 10)
-	b = append(b, "\t1\t"...) // tokens
-	b = append(b, owner...)
-	b = append(b, '\t')
-	b = append(b, meta...)
-	b = append(b, '\t')
-	return string(b)
-}
 
 // parsePlain reads such a record.
 func parsePlain(record string, now, left time.Duration) (store.Holder, error) {
-	f := fields{rest: record}
-	h := store.Holder{ID: f.id("P"), Mode: store.Exclusive, Weight: 1, Left: max(0, left)}
-	h.Age = max(0, now-f.millis())
-	f.next() // tokens
-	h.Owner, h.Meta, h.Token = f.next(), f.next(), f.int()
-	return h, f.err
+	h, _, _, err := parseHolder("1\t1\t0\t0\t"+millis(now+left)+"\t"+strings.TrimPrefix(record, "P"), now)
+	return h, err
 }
 
-// parseHolder reads a holder as state.lua packs it, behind its identity and its end.
-func parseHolder(record string, now time.Duration) (h store.Holder, limit int, err error) {
+// parseHolder reads a holder: see name.lua. Last is its last token.
+func parseHolder(record string, now time.Duration) (h store.Holder, limit int, last int64, err error) {
 	f := fields{rest: record}
-	h.ID = f.id("")
-	h.Left = max(0, f.millis()-now)
 	h.Mode, h.Weight = store.Mode(f.int()), int(f.int())
 	limit = int(f.int())
 	h.State = store.State(f.int())
-	h.Age = max(0, now-f.millis())
-	h.Token = f.int()
-	f.next() // tokens
+	h.Left = max(0, f.millis()-now)
+	h.ID = f.id()
 	h.Owner, h.Meta = f.next(), f.next()
-	return h, limit, f.err
+	h.Age = max(0, now-f.millis())
+	tokens := f.int()
+	h.Token = f.int()
+	return h, limit, h.Token + tokens - 1, f.err
 }
 
-// parseWaiter reads a waiter as acquire.lua packs it, behind its identity.
+// parseWaiter reads a waiter behind its identity: see name.lua.
 func parseWaiter(record string, now time.Duration) (w store.Waiter, limit int, err error) {
 	f := fields{rest: record}
-	w.ID = f.id("")
+	w.ID = f.id()
 	w.Mode, w.Weight = store.Mode(f.int()), int(f.int())
 	limit = int(f.int())
 	w.Age = max(0, now-f.millis())
-	f.next() // when it is taken for dead
-	f.next() // channel
-	f.next() // sent
-	f.next() // unasked
+	for range 5 { // beat, channel, sent, grant, tokens
+		f.next()
+	}
 	w.Owner, w.Meta = f.next(), f.next()
 	return w, limit, f.err
 }
 
-// fields are what tabs separate. The first error stays.
+// fields are separated by tabs. The first error stays.
 type fields struct {
 	rest string
 	err  error
@@ -91,10 +71,9 @@ func (f *fields) int() int64 {
 
 func (f *fields) millis() time.Duration { return time.Duration(f.int()) * time.Millisecond }
 
-func (f *fields) id(lead string) store.ID {
-	text, ok := strings.CutPrefix(f.next(), lead)
-	id, err := store.ParseID(text)
-	if err != nil || !ok {
+func (f *fields) id() store.ID {
+	id, err := store.ParseID(f.next())
+	if err != nil {
 		f.err = errRecord
 	}
 	return id

@@ -2,13 +2,14 @@ package redis
 
 import (
 	"crypto/sha1"
-	_ "embed"
+	"embed"
 	"encoding/hex"
 	"fmt"
+	"strings"
 )
 
-// A Script is run by its SHA1. A server that does not know it says NOSCRIPT, and is sent
-// the text then.
+// A Script is run by its SHA1. A server that does not know it replies NOSCRIPT, and is then
+// sent the text.
 type Script struct {
 	Text string
 	SHA  string
@@ -20,38 +21,31 @@ func NewScript(text string) *Script {
 	return &Script{Text: text, SHA: hex.EncodeToString(sum[:])}
 }
 
-var (
-	//go:embed scripts/take.lua
-	takeText string
-	//go:embed scripts/many.lua
-	manyText string
-	//go:embed scripts/extend.lua
-	extendText string
-	//go:embed scripts/join.lua
-	joinText string
-	//go:embed scripts/pass.lua
-	passText string
-	//go:embed scripts/state.lua
-	stateText string
-	//go:embed scripts/acquire.lua
-	acquireText string
-	//go:embed scripts/release.lua
-	releaseText string
-	//go:embed scripts/renew.lua
-	renewText string
-	//go:embed scripts/show.lua
-	showText string
+//go:embed scripts/*.lua
+var scriptFiles embed.FS
 
-	take    = NewScript(takeText)
-	many    = NewScript(manyText)
-	extend  = NewScript(extendText)
-	join    = NewScript(joinText)
-	pass    = NewScript(passText)
-	acquire = NewScript(stateText + acquireText)
-	release = NewScript(stateText + releaseText)
-	renew   = NewScript(stateText + renewText)
-	show    = NewScript(stateText + showText)
+var (
+	batchScript   = join("clock", "tokens", "batch")
+	acquireScript = join("clock", "name", "tokens", "join", "state", "acquire")
+	releaseScript = join("clock", "name", "tokens", "pass", "state", "release")
+	renewScript   = join("clock", "name", "tokens", "state", "renew")
+	showScript    = join("clock", "name", "tokens", "state", "show")
+	extendScript  = join("extend")
+	fenceScript   = join("fence")
 )
+
+// join makes one script of several files.
+func join(names ...string) *Script {
+	var text strings.Builder
+	for _, name := range names {
+		part, err := scriptFiles.ReadFile("scripts/" + name + ".lua")
+		if err != nil {
+			panic(err) // a name above is wrong
+		}
+		text.Write(part)
+	}
+	return NewScript(text.String())
+}
 
 // A ReplicasError means that too few replicas confirmed a write in time. The server has it,
 // but a failover may lose it.

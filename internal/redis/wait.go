@@ -11,27 +11,23 @@ import (
 )
 
 const (
-	// linger is how long a subscription outlives the last who waited: on a busy name the
-	// next comes soon.
+	// linger is how long a subscription outlives its last waiter: on a busy name the next one
+	// comes soon.
 	linger = 10 * time.Second
 
 	// Between two attempts to subscribe. Meanwhile waiters are served, only later: they ask
 	// by themselves.
 	leastPause = 50 * time.Millisecond
 	mostPause  = 2 * time.Second
-
-	// For how long a name is taken for crowded, and how many are.
-	crowdTime  = time.Second
-	maxCrowded = 10_000
 )
 
-// waits are the identities of this handle that are queued, and the subscriptions through
-// which they are woken. A handle listens on a channel of its own, one for each slot that it
-// waits in: whoever lets a waiter in publishes the waiter's identity there. So one process
-// is told, and in it one waiter.
+// waits are the queued identities of this handle and the subscriptions that wake them. A
+// handle listens on a channel of its own, one for each slot that it waits in; a script that
+// lets a waiter in publishes the waiter's identity there. So one process is told, and in it one
+// waiter.
 //
-// A message gets lost if nobody listens yet, or while the connection is lost. Hence all are
-// woken whenever listening begins: they ask again, and whatever happens after that is heard.
+// A message is lost if nobody listens yet, or while the connection is down. Hence all waiters
+// are woken whenever listening begins: they ask again, and hear whatever happens after that.
 type waits struct {
 	store  *Store
 	handle string
@@ -39,10 +35,9 @@ type waits struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	mu      sync.Mutex
-	all     map[waitKey]*waitState
-	groups  map[int]*subscription
-	crowded map[string]time.Duration // until when it is taken for that
+	mu     sync.Mutex
+	all    map[waitKey]*waitState
+	groups map[int]*subscription
 }
 
 type waitKey struct {
@@ -50,19 +45,24 @@ type waitKey struct {
 	id   store.ID
 }
 
+// A waitState is what is known of a queued identity. Calls of one client may use an identity
+// one after the other, each with a TTL of its own.
 type waitState struct {
-	group       int
-	owner, meta string        // of the last request
-	listens     bool          // it counts as one of the subscription's waiters
-	woken       bool          // it is worth asking again
-	grant       unasked       // what it was granted meanwhile, if sent is not 0
-	wakes       chan struct{} // made by Wait, closed by wake
+	group   int
+	request store.Request // the last one that was sent
+	sent    time.Duration // when that was, since base
+	listens bool          // it counts as one of the subscription's waiters
+	woken   bool          // it is worth asking again
+	grant   unasked       // what it was granted since, if sent is not 0
+	wakes   chan struct{} // made by Wait, closed by wake
 }
 
-// An unasked grant comes with the wake-up of who waits for a name alone: see state.lua.
+// An unasked grant comes with the wake-up of a waiter: see grant in state.lua.
 type unasked struct {
-	sent    time.Duration // when it asked last before, since base: it was granted after that
+	sent    time.Duration // of the request that it answers, since base
+	ttl     time.Duration // from when it was granted, which was later
 	token   int64
+	tokens  int
 	waiters int
 }
 
@@ -70,46 +70,28 @@ type subscription struct {
 	waiters int
 	cancel  context.CancelFunc
 	idle    *time.Timer // set while there are no waiters
+	failed  bool        // since it last worked
+	err     error       // why, until a waiter was told
 }
 
 func (w *waits) init(s *Store) {
 	w.store, w.handle = s, rand.Text()
 	w.ctx, w.cancel = context.WithCancel(context.Background())
-	w.all, w.groups, w.crowded = make(map[waitKey]*waitState), make(map[int]*subscription), make(map[string]time.Duration)
+	w.all, w.groups = make(map[waitKey]*waitState), make(map[int]*subscription)
 }
 
-// look reports whether an identity is queued, and whether others were in the way of its name
-// a short time ago: then it is of no use to try the plain way.
-func (w *waits) look(name string, id store.ID) (queued, crowded bool) {
+// queued reports whether an identity is queued.
+func (w *waits) queued(name string, id store.ID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.crowded) > 0 {
-		until, ok := w.crowded[name]
-		crowded = ok && sinceBase() < until
-	}
-	return w.all[waitKey{name, id}] != nil, crowded
+	return w.all[waitKey{name, id}] != nil
 }
 
-// crowd notes whether others are in the way of a name.
-func (w *waits) crowd(name string, yes bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.note(name, yes)
-}
-
-func (w *waits) note(name string, yes bool) {
-	if !yes {
-		delete(w.crowded, name)
-		return
-	}
-	if len(w.crowded) >= maxCrowded {
-		clear(w.crowded)
-	}
-	w.crowded[name] = sinceBase() + crowdTime
-}
-
-// granted answers a request by what it was granted unasked. That is too little if most of
-// its time is over: asking starts it anew.
+// granted answers a request by what it was granted unasked. A grant is taken only by the very
+// request that the server granted it to: the lease lasts as long as the server says, counted
+// from when that request was sent, and never longer than it asked for. In all other cases, and
+// if most of its time is over, the server is asked again, which knows the identity and starts
+// the TTL anew.
 func (w *waits) granted(req *store.Request) (answer store.Answer, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -118,26 +100,26 @@ func (w *waits) granted(req *store.Request) (answer store.Answer, ok bool) {
 	if state == nil || state.grant.sent == 0 {
 		return answer, false
 	}
-	grant := state.grant
+	grant, asked := state.grant, &state.request
 	state.grant = unasked{}
-	whole := w.store.unasked(req)
-	left := whole - (sinceBase() - grant.sent)
-	if left < whole/2 || left <= 0 || state.owner != req.Owner || state.meta != req.Meta {
+	most := w.store.unasked(asked)
+	left := min(grant.ttl, most) - (sinceBase() - grant.sent)
+	if grant.sent != state.sent || left <= most/2 || grant.token < 1 || grant.tokens < 1 || grant.tokens > asked.Tokens ||
+		asked.TTL != req.TTL || asked.Owner != req.Owner || asked.Meta != req.Meta {
 		return answer, false
 	}
 	w.end(key, state)
-	w.note(req.Name, grant.waiters > 0)
-	return store.Answer{Token: grant.token, Tokens: 1, TTL: left, Waiters: grant.waiters}, true
+	return store.Answer{Token: grant.token, Tokens: grant.tokens, TTL: left, Waiters: grant.waiters}, true
 }
 
-// expect notes that a request is about to be queued: what comes from now on is news to it.
-// It returns the channel to publish to.
-func (w *waits) expect(group int, req *store.Request) string {
+// expect notes that a request is about to be sent that may be queued: messages from now on are
+// news to it. It returns the channel to publish to, and the time that grants count from.
+func (w *waits) expect(group int, req *store.Request) (channel string, sent time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	channel := w.store.keys.channel(group, w.handle)
+	channel, sent = w.store.keys.channel(group, w.handle), sinceBase()
 	if w.ctx.Err() != nil {
-		return channel // closed: the call fails anyway
+		return channel, sent // closed: the call fails anyway
 	}
 	key := waitKey{req.Name, req.ID}
 	state := w.all[key]
@@ -145,13 +127,13 @@ func (w *waits) expect(group int, req *store.Request) string {
 		state = &waitState{group: group}
 		w.all[key] = state
 	}
-	state.woken, state.owner, state.meta = false, req.Owner, req.Meta
-	return channel
+	state.woken, state.request, state.sent = false, *req, sent
+	return channel, sent
 }
 
-// queued listens for an identity that has to wait, and not before: a connection that
+// listen subscribes for an identity that has to wait, and not before: a connection that
 // somebody listens on is slower for all else, and most requests are granted at once.
-func (w *waits) queued(name string, id store.ID, channel string) {
+func (w *waits) listen(name string, id store.ID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	state := w.all[waitKey{name, id}]
@@ -164,8 +146,7 @@ func (w *waits) queued(name string, id store.ID, channel string) {
 		ctx, cancel := context.WithCancel(w.ctx)
 		sub = &subscription{cancel: cancel}
 		w.groups[state.group] = sub
-		w.wg.Add(1)
-		go w.listen(ctx, state.group, channel)
+		w.wg.Go(func() { w.subscribe(ctx, state.group, sub) })
 	}
 	sub.waiters++
 	if sub.idle != nil {
@@ -206,32 +187,51 @@ func (w *waits) unsubscribe(group int, sub *subscription) {
 	}
 }
 
-// listen keeps a subscription up until it is not needed any more.
-func (w *waits) listen(ctx context.Context, group int, channel string) {
-	defer w.wg.Done()
+// subscribe keeps a subscription up until it is not needed any more.
+func (w *waits) subscribe(ctx context.Context, group int, sub *subscription) {
+	channel := w.store.keys.channel(group, w.handle)
+	on := func() { w.changed(group, sub, nil) }
 	for pause := leastPause; ctx.Err() == nil; pause = min(2*pause, mostPause) {
 		begin := time.Now()
-		w.store.conn.Subscribe(ctx, channel, w.store.config.Cluster, func() { w.wakeGroup(group) }, w.message)
+		err := w.store.conn.Subscribe(ctx, channel, w.store.config.Cluster, on, w.message)
 		if time.Since(begin) > mostPause {
 			pause = leastPause // it had worked
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if err != nil && ctx.Err() == nil {
+			w.changed(group, sub, w.store.explain(ctx, err))
+		}
+		sleep(ctx, pause)
+	}
+}
+
+// changed notes that a subscription works, or why not, and wakes all waiters of its group: what
+// they missed is not known. One of them is told of a failure, once until it works again; they
+// all go on asking by themselves.
+func (w *waits) changed(group int, sub *subscription, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil && sub.failed {
+		return
+	}
+	sub.failed, sub.err = err != nil, err
+	for _, state := range w.all {
+		if state.group == group {
+			state.wake()
 		}
 	}
 }
 
-// message reads what a script published: an identity, what it is granted if anything, and
-// the key of its lock.
+// message reads what a script published: an identity, what it was granted if anything, and the
+// key of its lock.
 func (w *waits) message(text string) {
 	f := fields{rest: text}
-	id := f.id("")
+	id := f.id()
 	var grant unasked
 	if !strings.HasPrefix(f.rest, Prefix) {
-		grant = unasked{sent: time.Duration(f.int()), token: f.int(), waiters: int(f.int())}
+		grant = unasked{
+			sent: time.Duration(f.int()), ttl: f.millis(),
+			token: f.int(), tokens: int(f.int()), waiters: int(f.int()),
+		}
 	}
 	name, ok := w.store.keys.name(f.rest)
 	if f.err != nil || !ok {
@@ -242,17 +242,6 @@ func (w *waits) message(text string) {
 	if state := w.all[waitKey{name, id}]; state != nil {
 		state.grant = grant
 		state.wake()
-	}
-}
-
-// wakeGroup wakes all who wait in a group: what they missed is not known.
-func (w *waits) wakeGroup(group int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, state := range w.all {
-		if state.group == group {
-			state.wake()
-		}
 	}
 }
 
@@ -278,17 +267,19 @@ func (w *waits) close() {
 }
 
 // Wait blocks until it is worth asking again for a queued identity: see store.Store. It
-// returns nil at once if the identity was not queued through this handle.
+// returns nil at once if the identity was not queued through this handle. If the server
+// refuses to let the store subscribe, one Wait returns that as an error.
 func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
-	w := &s.waits
+	w, key := &s.waits, waitKey{name, id}
 	w.mu.Lock()
-	state := w.all[waitKey{name, id}]
+	state := w.all[key]
 	if state == nil || state.woken {
+		err := w.failure(state)
 		w.mu.Unlock()
-		return nil
+		return err
 	}
 	if state.wakes == nil {
 		state.wakes = make(chan struct{})
@@ -297,10 +288,23 @@ func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	w.mu.Unlock()
 	select {
 	case <-wakes:
-		return nil
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.failure(state)
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-w.ctx.Done():
 		return s.errClosed()
 	}
+}
+
+// failure is why a waiter's subscription does not work, if nobody was told yet.
+func (w *waits) failure(state *waitState) error {
+	if state == nil || w.groups[state.group] == nil {
+		return nil
+	}
+	sub := w.groups[state.group]
+	err := sub.err
+	sub.err = nil
+	return err
 }

@@ -1,6 +1,7 @@
--- The plain renewal: the caller holds the lock and nobody waits.
--- KEYS: lock. ARGV: the start of the record, TTL in ms. Returns 1 done, 0 not held, -1 ask
--- renew.lua.
+-- The plain renewal of an exclusive grant that nobody waits behind. It has one key, so that it
+-- also works while the slot of the key migrates.
+-- KEYS: lock. ARGV: 'P' and the identity, TTL in ms.
+-- Returns 1 done, 0 not held, -1 ask renew.lua.
 local value = redis.call('LINDEX', KEYS[1], '0')
 if not value then
   return 0

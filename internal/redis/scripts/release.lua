@@ -1,46 +1,39 @@
--- Ends a grant, whatever else there is.
--- ARGV: publish, id, 'release', 'leave' or 'break', the state to keep it in, for how long in ms.
+-- Ends a grant, whatever else there is. See pass.lua for ARGV.
 -- Returns 1 done, 0 not held, or {'mode', mode} if such a grant cannot be kept like that.
 local what, state, keep = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 
+evenIfFull()
 expire()
 local h = holder(id)
-local found = h and (h.state == HELD or what == 'break')
 if what == 'leave' and waiting > 0 and call('HEXISTS', RECORDS, 'w' .. id) == 1 then
-  dropWaiter(id)
+  dropWaiter('w' .. id)
 end
-if not found then
+if not h or h.state ~= HELD and what ~= 'break' then
   finish()
   return what == 'leave' and 1 or 0
 end
-if state == HELD then
-  if many then
-    dropHolder(id, h)
-    finish()
-  else
-    call('DEL', LOCK)
-  end
-  return 1
-end
-
 if state == DONE and h.mode ~= EXCLUSIVE then
   finish()
   return {'mode', h.mode}
 end
-if h.mode ~= EXCLUSIVE then
+if state == HELD then
+  drop(h)
+  finish()
+  return 1
+end
+if h ~= sole then
   count(h, -1)
 end
-h.state, h.since = state, now
-put(id, h, now + keep)
-if state == DONE then -- whoever waits for the work to be done, wherever in the queue
-  for _, field in ipairs(call('LRANGE', QUEUE, 0, -1)) do
-    local w = waiter(field)
+h.state, h.since, h.ends = state, now, now + keep
+put(h)
+freed = true -- not quite, but the first waiter may want to give up
+if state == DONE then -- every waiter wants to know, wherever in the queue
+  for _, field in ipairs(call('LRANGE', QUEUE, 1, -1)) do
+    local w = readWaiter(field)
     if w then
-      publish(field, w)
+      publish(w)
     end
   end
-else
-  freed = true -- not quite, but the first waiter may want to give up
 end
 finish()
 return 1

@@ -4,6 +4,7 @@
 -- and cannot have the other.
 local ttl, mode, tokens, floor = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 
+evenIfFull()
 expire()
 local h = holder(id)
 if not h or h.state ~= HELD then
@@ -17,23 +18,20 @@ if mode ~= h.mode and not down then
 end
 local token, n = 0, 0
 if tokens > 0 and waiting == 0 then
-  token, n = reserve(tokens, floor)
-  h.token, h.tokens = token, n
-elseif floor > 0 then
-  raise(floor)
+  token, n = reserve(tokens, 1, floor)
+  if n > 0 then
+    h.token, h.tokens = token, n
+  end
+elseif floor > tonumber(call('GET', COUNTER) or 0) then
+  call('SET', COUNTER, text(floor))
 end
 if down then
-  crowd()
-  sole, soleID, soleEnds = nil, nil, nil
+  sole, freed = nil, true
   h.mode = SHARED
-  freed = true
-elseif h.mode ~= EXCLUSIVE then
+elseif h ~= sole then
   count(h, -1)
 end
-if h.mode == EXCLUSIVE and not many then
-  plain(id, h, ARGV[3])
-else
-  put(id, h, now + ttl)
-end
+h.ends = now + ttl
+put(h)
 finish()
 return {'renewed', token, n}

@@ -1,0 +1,36 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// Calls of one client may use an identity one after the other: the core lets the next call take
+// over the place in the queue of one that gave up. Each call has a TTL of its own.
+var takeoverTests = []test{
+	{name: "a lease never outlives what the store keeps for it", needs: store.FeatureQueue | store.FeatureList, run: func(s *suite) {
+		one, two := s.open2()
+		for round := range 5 {
+			name := s.name()
+			a := one.exclusive(name).granted()
+			b := two.exclusive(name).short().queued(1)
+			b.wait().cancel() // it listens by now, if it has to
+			b.queued(1)
+			w := b.wait()
+			a.release()
+			if round%2 == 0 {
+				w.woken()
+			}
+			b.req.TTL = 2 * s.ttl
+			sent := time.Now()
+			b.granted()
+			h := b.listed(two, store.Held)
+			// The store ends the grant at heard+Left at the latest, as it rounds to milliseconds.
+			if heard := time.Now(); sent.Add(b.ans.TTL).After(heard.Add(h.Left + 5*time.Millisecond)) {
+				s.Errorf("the lease lasts for %v, and the store keeps it for %v", b.ans.TTL-heard.Sub(sent), h.Left)
+			}
+			b.release()
+		}
+	}},
+}
