@@ -329,7 +329,7 @@ func TestRedislockAStrategyServesManyCallsAtOnce(t *testing.T) {
 		s := memstore.New()
 		holder := newClient(t, s)
 		defer mustLock(t, holder, "n").Unlock(context.Background())
-		strategy := holdfast.AtMost(4, holdfast.Every(time.Second))
+		strategy := holdfast.MaxAttempts(4, holdfast.Every(time.Second))
 		var wg sync.WaitGroup
 		for range 10 {
 			c := newClient(t, s)

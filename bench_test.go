@@ -16,7 +16,7 @@ import (
 
 // A lock and an unlock that nobody disturbs.
 func BenchmarkPair(b *testing.B) {
-	c := holdfast.New(memstore.New())
+	c := mustNew(b, memstore.New())
 	defer c.Close()
 	ctx := context.Background()
 	b.ReportAllocs()
@@ -33,7 +33,7 @@ func BenchmarkPair(b *testing.B) {
 
 // 64 goroutines, each with a name of its own.
 func BenchmarkPairsOnOwnNames(b *testing.B) {
-	c := holdfast.New(memstore.New())
+	c := mustNew(b, memstore.New())
 	defer c.Close()
 	ctx := context.Background()
 	var n atomic.Int64
@@ -55,7 +55,7 @@ func BenchmarkPairsOnOwnNames(b *testing.B) {
 // 64 goroutines on one name: how many hand-overs a second, and how evenly they are spread.
 func BenchmarkHandover(b *testing.B) {
 	const goroutines = 64
-	c := holdfast.New(memstore.New())
+	c := mustNew(b, memstore.New())
 	defer c.Close()
 	ctx := context.Background()
 	var left atomic.Int64
@@ -100,7 +100,7 @@ func BenchmarkHeld(b *testing.B) {
 		names[i] = "name:" + strconv.Itoa(i)
 	}
 	for b.Loop() {
-		c := holdfast.New(memstore.New(), holdfast.WithTTL(time.Minute))
+		c := mustNew(b, memstore.New(), holdfast.WithTTL(time.Minute))
 		heap, goroutines := heapInUse(), runtime.NumGoroutine()
 		held := make([]*holdfast.Lease, leases)
 		for i, name := range names {

@@ -26,7 +26,7 @@ type call struct {
 	inSet     bool // one of several names: MinHold counts once all are taken
 	reported  bool // the observer was told that it waits
 
-	waitSet, retrySet, maxHoldSet, minHoldSet, limitSet bool
+	waitSet, retrySet, maxHoldSet, minHoldSet bool
 }
 
 // lockCall is a call for the lock alone.
@@ -76,9 +76,6 @@ func (c *Client) checkCall(ctx context.Context, cl *call) error {
 	if ctx == nil {
 		return errNilContext
 	}
-	if c.bad != nil {
-		return c.bad
-	}
 	if cl.name == "" { // with a prefix the full name would not be empty
 		return store.CheckName("")
 	}
@@ -92,13 +89,11 @@ func (c *Client) checkCall(ctx context.Context, cl *call) error {
 
 // plain reports that no option needs a check.
 func (cl *call) plain() bool {
-	return !cl.waitSet && !cl.retrySet && !cl.maxHoldSet && !cl.minHoldSet && !cl.limitSet && !cl.Once && cl.need == 0
+	return !cl.waitSet && !cl.retrySet && !cl.maxHoldSet && !cl.minHoldSet && !cl.Once && cl.need == 0
 }
 
 func (c *Client) checkOptions(cl *call) error {
 	switch {
-	case cl.limitSet && cl.Request.Mode != store.Permits:
-		return fmt.Errorf("%w: Limit goes with Acquire and TryAcquire only", ErrInvalid)
 	case cl.waitSet && cl.wait < 0:
 		return fmt.Errorf("%w: Wait(%v): want 0 for a single attempt, or more", ErrInvalid, cl.wait)
 	case cl.Once && cl.reentrant:
@@ -110,12 +105,12 @@ func (c *Client) checkOptions(cl *call) error {
 		}
 	}
 	if cl.minHoldSet {
-		if err := store.CheckTime("AtLeast", cl.minHold); err != nil {
+		if err := store.CheckTime("MinHold", cl.minHold); err != nil {
 			return err
 		}
 	}
 	if cl.maxHoldSet && cl.minHold > cl.maxHold {
-		return fmt.Errorf("%w: AtLeast(%v) is longer than MaxHold(%v)", ErrInvalid, cl.minHold, cl.maxHold)
+		return fmt.Errorf("%w: MinHold(%v) is longer than MaxHold(%v)", ErrInvalid, cl.minHold, cl.maxHold)
 	}
 	if cl.retrySet {
 		if err := checkStrategy(cl.retry); err != nil {

@@ -21,8 +21,7 @@ type Client struct {
 	backend
 	caps  store.Capabilities
 	set   settings
-	bad   error // a mistake in the options, reported by every call
-	owned bool  // Open made the store, so Close closes it
+	owned bool // Open made the store, so Close closes it
 
 	ids      idSource
 	queue    localqueue.Queue
@@ -30,19 +29,21 @@ type Client struct {
 	warnings [EventLeaked + 1]warnings // by kind of event
 }
 
-// New returns a client of a store. A mistake in the options is reported by the client's
-// calls as ErrInvalid.
-func New(s store.Store, opts ...Option) *Client {
-	c := &Client{set: newSettings(opts)}
-	c.base = time.Now()
-	c.life.Begin()
+// New returns a client of a store. The store stays open when the client is closed.
+//
+// It returns ErrInvalid if there is no store or an option has a bad value.
+func New(s store.Store, opts ...Option) (*Client, error) {
+	const op = "new"
 	if s == nil {
-		c.bad = fmt.Errorf("%w: New(nil): give a store", ErrInvalid)
-	} else {
-		c.store = bounded.New(s)
-		c.caps = c.store.Caps
-		c.bad = c.set.check(&c.caps)
+		return nil, fail(op, "", fmt.Errorf("%w: New(nil): give a store", ErrInvalid))
 	}
+	c := &Client{set: newSettings(opts), caps: s.Capabilities()}
+	if err := c.set.check(&c.caps); err != nil {
+		return nil, fail(op, "", err)
+	}
+	c.base = time.Now()
+	c.store = bounded.New(s)
+	c.life.Begin()
 	c.ids.prefix = store.NewID()
 	c.renewals.Init(c.store, &c.life, c.now, c.forget)
 	c.queue.Init(localqueue.Config{
@@ -52,7 +53,7 @@ func New(s store.Store, opts ...Option) *Client {
 		Slice:    c.set.handoverSlice,
 		Ordered:  c.caps.Features.Has(store.FeatureQueue),
 	})
-	return c
+	return c, nil
 }
 
 // forget takes expired grants out of the store.
@@ -86,17 +87,17 @@ func Open(ctx context.Context, url string, opts ...Option) (*Client, error) {
 	default:
 		return nil, fail(op, "", unavailable("", err))
 	}
-	c := New(s, opts...)
-	c.owned = true
-	if c.bad != nil {
-		c.Close()
-		return nil, fail(op, "", c.bad)
+	c, err := New(s, opts...)
+	if err != nil {
+		s.Close()
+		return nil, fail(op, "", err)
 	}
+	c.owned = true
 	return c, nil
 }
 
 // Capabilities tells what the client's store can do.
-func (c *Client) Capabilities() store.Capabilities { return c.caps }
+func (c *Client) Capabilities() Capabilities { return c.caps }
 
 // Owner returns the text by which others know this client (see WithOwner).
 func (c *Client) Owner() string { return c.set.owner }
@@ -131,21 +132,6 @@ func (c *Client) RLock(ctx context.Context, name string, opts ...CallOption) (*L
 // Errors: as of TryLock.
 func (c *Client) TryRLock(ctx context.Context, name string, opts ...CallOption) (*Lease, error) {
 	return c.take(ctx, &call{op: "try read lock", name: name, Call: localqueue.Call{Request: store.Request{Mode: store.Shared, Weight: 1}, Try: true}}, opts)
-}
-
-// Acquire waits for its turn and takes that many permits of the ones that Limit gives the
-// name. A large request is not overtaken by later small ones.
-//
-// Errors: as of Lock; ErrInvalid also if the name is in use with another limit.
-func (c *Client) Acquire(ctx context.Context, name string, permits int, opts ...CallOption) (*Lease, error) {
-	return c.take(ctx, &call{op: "acquire", name: name, Call: localqueue.Call{Request: store.Request{Mode: store.Permits, Weight: permits}}}, opts)
-}
-
-// TryAcquire is Acquire with a single attempt.
-//
-// Errors: as of TryLock; ErrInvalid also if the name is in use with another limit.
-func (c *Client) TryAcquire(ctx context.Context, name string, permits int, opts ...CallOption) (*Lease, error) {
-	return c.take(ctx, &call{op: "try acquire", name: name, Call: localqueue.Call{Request: store.Request{Mode: store.Permits, Weight: permits}, Try: true}}, opts)
 }
 
 // Do holds the lock while fn runs. Its context is cancelled when the lock is lost, and

@@ -87,17 +87,17 @@ func TestPermitsAreGivenUpToTheLimit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t)
 		ctx := t.Context()
-		first, err := a.Acquire(ctx, "gpu", 2, holdfast.Limit(3))
+		first, err := a.Semaphore("gpu", 3).Acquire(ctx, 2)
 		if err != nil {
 			t.Fatal(err)
 		}
-		second, err := b.TryAcquire(ctx, "gpu", 1, holdfast.Limit(3))
+		second, err := b.Semaphore("gpu", 3).TryAcquire(ctx, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = b.TryAcquire(ctx, "gpu", 1, holdfast.Limit(3))
+		_, err = b.Semaphore("gpu", 3).TryAcquire(ctx, 1)
 		want(t, err, holdfast.ErrHeld)
-		_, err = b.TryAcquire(ctx, "gpu", 1, holdfast.Limit(4))
+		_, err = b.Semaphore("gpu", 4).TryAcquire(ctx, 1)
 		want(t, err, holdfast.ErrInvalid)
 		for _, number := range []string{"3", "4"} {
 			if !strings.Contains(err.Error(), number) {
@@ -105,7 +105,7 @@ func TestPermitsAreGivenUpToTheLimit(t *testing.T) {
 			}
 		}
 		mustUnlock(t, first)
-		third, err := b.Acquire(ctx, "gpu", 2, holdfast.Limit(3))
+		third, err := b.Semaphore("gpu", 3).Acquire(ctx, 2)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -267,7 +267,7 @@ func TestDifferentNamesDoNotWaitForEachOther(t *testing.T) {
 func TestNothingIsLeftAfterClose(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
-		a, b := holdfast.New(s), newClient(t, s)
+		a, b := mustNew(t, s), newClient(t, s)
 		lease, err := a.Lock(t.Context(), "n")
 		if err != nil {
 			t.Fatal(err)
@@ -316,7 +316,7 @@ func TestCloseWaitsForCallsUnderWayAndTakesBackWhatTheyGot(t *testing.T) {
 			time.Sleep(2 * time.Second) // the answer is on its way
 			return answer, err
 		}
-		c, other := holdfast.New(p), newClient(t, s)
+		c, other := mustNew(t, p), newClient(t, s)
 		got := make(chan *holdfast.Lease)
 		go func() {
 			lease, _ := c.Lock(context.Background(), "n")
@@ -338,7 +338,7 @@ func TestCloseWaitsForCallsUnderWayAndTakesBackWhatTheyGot(t *testing.T) {
 func TestCloseIsBoundedWhenTheStoreHangs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newProxy(memstore.New())
-		c := holdfast.New(p)
+		c := mustNew(t, p)
 		for i := range 100 { // more than are released at once
 			mustLock(t, c, fmt.Sprint(i))
 		}

@@ -111,14 +111,14 @@ func TestAReaderCannotBecomeAWriter(t *testing.T) {
 		ctx := reader.Context(t.Context())
 		_, err = c.Lock(ctx, "n", holdfast.Reentrant())
 		want(t, err, holdfast.ErrWouldDeadlock)
-		permits, err := c.Acquire(t.Context(), "p", 2, holdfast.Limit(3))
+		permits, err := c.Semaphore("p", 3).Acquire(t.Context(), 2)
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx = permits.Context(ctx)
-		_, err = c.Acquire(ctx, "p", 3, holdfast.Limit(3), holdfast.Reentrant())
+		_, err = c.Semaphore("p", 3).Acquire(ctx, 3, holdfast.Reentrant())
 		want(t, err, holdfast.ErrWouldDeadlock)
-		fewer, err := c.Acquire(ctx, "p", 1, holdfast.Limit(3), holdfast.Reentrant())
+		fewer, err := c.Semaphore("p", 3).Acquire(ctx, 1, holdfast.Reentrant())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -104,7 +104,7 @@ func TestTimeInTheQueueDoesNotCountForAtLeast(t *testing.T) {
 		c, other := newClient(t, s, holdfast.WithHandover(0, 0)), newClient(t, s)
 		first := mustLock(t, c, "n")
 		got := make(chan *holdfast.Lease, 1)
-		go func() { got <- mustLock(t, c, "n", holdfast.AtLeast(10*time.Second)) }()
+		go func() { got <- mustLock(t, c, "n", holdfast.MinHold(10*time.Second)) }()
 		time.Sleep(11 * time.Second)
 		mustUnlock(t, first)
 		mustUnlock(t, <-got)
@@ -266,7 +266,7 @@ func TestAFailedLockAllDoesNotCoolWhatItTook(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t)
 		held := mustLock(t, b, "y")
-		_, err := a.LockAll(t.Context(), []string{"x", "y"}, holdfast.AtLeast(time.Hour), holdfast.Wait(time.Second))
+		_, err := a.LockAll(t.Context(), []string{"x", "y"}, holdfast.MinHold(time.Hour), holdfast.Wait(time.Second))
 		want(t, err, holdfast.ErrHeld)
 		if l, err := b.TryLock(t.Context(), "x"); err != nil {
 			t.Errorf("LockAll failed and left x closed: %v", err)
@@ -286,7 +286,7 @@ func TestACancelledWaiterDoesNotCoolWhatItWasHanded(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			errs := make(chan error, 1)
 			go func() {
-				l, err := a.Lock(ctx, "n", holdfast.AtLeast(time.Hour))
+				l, err := a.Lock(ctx, "n", holdfast.MinHold(time.Hour))
 				if err == nil {
 					l.Unlock(context.Background())
 				}
@@ -407,7 +407,7 @@ func TestAtMostCountsRefusalsAndFailuresTogether(t *testing.T) {
 		mustLock(t, holder, "n")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		_, err := c.Lock(ctx, "n", holdfast.Retry(holdfast.AtMost(3, holdfast.Every(time.Second))))
+		_, err := c.Lock(ctx, "n", holdfast.Retry(holdfast.MaxAttempts(3, holdfast.Every(time.Second))))
 		if n := p.acquires.Load(); n > 3 {
 			t.Errorf("AtMost(3) asked %d times: %v", n, err)
 		}
@@ -486,7 +486,7 @@ func TestAnObserverThatPanicsDoesNoHarm(t *testing.T) {
 func TestAClosedNameHasNoLeader(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, _ := pair(t)
-		a.Campaign(t.Context(), "n", func(context.Context) error { return nil }, holdfast.AtLeast(time.Hour))
+		a.Campaign(t.Context(), "n", func(context.Context) error { return nil }, holdfast.MinHold(time.Hour))
 		h, err := a.Leader(t.Context(), "n")
 		if err == nil {
 			t.Errorf("leader is %s, state %v", h.Owner, h.State)
@@ -539,7 +539,7 @@ func TestCloseKeepsAtLeast(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		c, other := newClient(t, s), newClient(t, s)
-		mustLock(t, c, "n", holdfast.AtLeast(time.Minute))
+		mustLock(t, c, "n", holdfast.MinHold(time.Minute))
 		c.Close()
 		if _, err := other.TryLock(t.Context(), "n"); err == nil {
 			t.Error("AtLeast(1m) lease closed after 0 s leaves the name open")
@@ -838,11 +838,11 @@ func TestADeadStandersStrategyDoesNotHoldUpOthersAfterAFailure(t *testing.T) {
 func TestCloseDuringLockAllDoesNotCoolWhatItTook(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
-		a, b := holdfast.New(s), newClient(t, s)
+		a, b := mustNew(t, s), newClient(t, s)
 		held := mustLock(t, b, "y")
 		over := make(chan error)
 		go func() {
-			_, err := a.LockAll(context.Background(), []string{"x", "y"}, holdfast.AtLeast(time.Hour))
+			_, err := a.LockAll(context.Background(), []string{"x", "y"}, holdfast.MinHold(time.Hour))
 			over <- err
 		}()
 		synctest.Wait()
@@ -856,7 +856,7 @@ func TestCloseDuringLockAllDoesNotCoolWhatItTook(t *testing.T) {
 func TestAtLeastOfLockAllIsKept(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t)
-		set, err := a.LockAll(t.Context(), []string{"x", "y"}, holdfast.AtLeast(time.Hour))
+		set, err := a.LockAll(t.Context(), []string{"x", "y"}, holdfast.MinHold(time.Hour))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
@@ -31,7 +32,10 @@ func Example() {
 
 func ExampleClient_Lock() {
 	ctx := context.Background()
-	c := holdfast.New(memstore.New())
+	c, err := holdfast.New(memstore.New())
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer c.Close()
 
 	lease, err := c.Lock(ctx, "order:42", holdfast.Wait(10*time.Second))
@@ -47,14 +51,21 @@ func ExampleClient_Lock() {
 func ExampleClient_TryLock() {
 	ctx := context.Background()
 	s := memstore.New()
-	alice, bob := holdfast.New(s, holdfast.WithOwner("alice")), holdfast.New(s)
+	alice, err := holdfast.New(s, holdfast.WithOwner("alice"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	bob, err := holdfast.New(s)
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer alice.Close()
 	defer bob.Close()
 
 	lease, _ := alice.TryLock(ctx, "backup", holdfast.Meta("nightly"))
 	defer lease.Unlock(ctx)
 
-	_, err := bob.TryLock(ctx, "backup")
+	_, err = bob.TryLock(ctx, "backup")
 	var held *holdfast.HeldError
 	if errors.As(err, &held) {
 		fmt.Println("held by", held.Holders[0].Owner, "for", held.Holders[0].Meta)
@@ -64,36 +75,45 @@ func ExampleClient_TryLock() {
 
 func ExampleClient_RLock() {
 	ctx := context.Background()
-	c := holdfast.New(memstore.New())
+	c, err := holdfast.New(memstore.New())
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer c.Close()
 
 	one, _ := c.RLock(ctx, "catalog")
 	two, _ := c.RLock(ctx, "catalog")
-	_, err := c.TryLock(ctx, "catalog")
+	_, err = c.TryLock(ctx, "catalog")
 	fmt.Println("a writer beside two readers:", errors.Is(err, holdfast.ErrHeld))
 	one.Unlock(ctx)
 	two.Unlock(ctx)
 	// Output: a writer beside two readers: true
 }
 
-func ExampleClient_Acquire() {
+func ExampleClient_Semaphore() {
 	ctx := context.Background()
-	c := holdfast.New(memstore.New())
+	c, err := holdfast.New(memstore.New())
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer c.Close()
 
-	lease, err := c.Acquire(ctx, "gpu", 2, holdfast.Limit(8)) // 2 of 8
+	lease, err := c.Semaphore("gpu", 8).Acquire(ctx, 2) // 2 of 8
 	if err != nil {
 		panic(err)
 	}
 	defer lease.Unlock(ctx)
-	_, err = c.TryAcquire(ctx, "gpu", 7, holdfast.Limit(8))
+	_, err = c.Semaphore("gpu", 8).TryAcquire(ctx, 7)
 	fmt.Println("7 more:", errors.Is(err, holdfast.ErrHeld))
 	// Output: 7 more: true
 }
 
 func ExampleClient_LockAll() {
 	ctx := context.Background()
-	c := holdfast.New(memstore.New())
+	c, err := holdfast.New(memstore.New())
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer c.Close()
 
 	// In any order: two transfers between the same accounts do not deadlock.
@@ -112,7 +132,10 @@ func ExampleClient_LockAll() {
 
 func ExampleClient_Once() {
 	ctx := context.Background()
-	c := holdfast.New(memstore.New())
+	c, err := holdfast.New(memstore.New())
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer c.Close()
 
 	register := func(ctx context.Context) error {
@@ -132,11 +155,14 @@ func ExampleClient_Once() {
 }
 
 func ExampleClient_Campaign() {
-	c := holdfast.New(memstore.New(), holdfast.WithOwner("host-1"))
+	c, err := holdfast.New(memstore.New(), holdfast.WithOwner("host-1"))
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer c.Close()
 	ctx, cancel := context.WithCancel(context.Background())
 
-	err := c.Campaign(ctx, "scheduler", func(ctx context.Context) error {
+	err = c.Campaign(ctx, "scheduler", func(ctx context.Context) error {
 		leader, _ := c.Leader(ctx, "scheduler")
 		fmt.Println("leader:", leader.Owner)
 		cancel() // the process is asked to stop
@@ -151,7 +177,10 @@ func ExampleClient_Campaign() {
 
 func ExampleLease_Context() {
 	ctx := context.Background()
-	c := holdfast.New(memstore.New())
+	c, err := holdfast.New(memstore.New())
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer c.Close()
 
 	lease, _ := c.Lock(ctx, "order:42", holdfast.NoRenew(), holdfast.TTL(50*time.Millisecond))
@@ -163,7 +192,10 @@ func ExampleLease_Context() {
 
 func ExampleReentrant() {
 	ctx := context.Background()
-	c := holdfast.New(memstore.New())
+	c, err := holdfast.New(memstore.New())
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer c.Close()
 
 	inner := func(ctx context.Context) error {
@@ -176,21 +208,31 @@ func ExampleReentrant() {
 func ExampleRetry() {
 	ctx := context.Background()
 	s := memstore.New()
-	holder, c := holdfast.New(s), holdfast.New(s)
+	holder, err := holdfast.New(s)
+	if err != nil {
+		log.Fatal(err)
+	}
+	c, err := holdfast.New(s)
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer holder.Close()
 	defer c.Close()
 	lease, _ := holder.Lock(ctx, "busy")
 	defer lease.Unlock(ctx)
 
-	patience := holdfast.AtMost(3, holdfast.Backoff(time.Millisecond, 10*time.Millisecond))
-	_, err := c.Lock(ctx, "busy", holdfast.Retry(patience))
+	patience := holdfast.MaxAttempts(3, holdfast.Backoff(time.Millisecond, 10*time.Millisecond))
+	_, err = c.Lock(ctx, "busy", holdfast.Retry(patience))
 	fmt.Println(errors.Is(err, holdfast.ErrHeld))
 	// Output: true
 }
 
 func ExampleClient_List() {
 	ctx := context.Background()
-	c := holdfast.New(memstore.New(), holdfast.WithOwner("host-1"))
+	c, err := holdfast.New(memstore.New(), holdfast.WithOwner("host-1"))
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer c.Close()
 	lease, _ := c.Lock(ctx, "order:42")
 	defer lease.Unlock(ctx)

@@ -114,10 +114,20 @@ func bubble(t *testing.T, test func(t *testing.T)) {
 	synctest.Test(t, test)
 }
 
+// mustNew returns a client that the test closes.
+func mustNew(t testing.TB, s store.Store, opts ...holdfast.Option) *holdfast.Client {
+	t.Helper()
+	c, err := holdfast.New(s, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 // newClient returns a client that is closed at the end of the test.
 func newClient(t testing.TB, s store.Store, opts ...holdfast.Option) *holdfast.Client {
 	t.Helper()
-	c := holdfast.New(s, opts...)
+	c := mustNew(t, s, opts...)
 	t.Cleanup(func() { c.Close() })
 	return c
 }

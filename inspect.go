@@ -21,23 +21,23 @@ type Info struct {
 
 // A Holder is somebody who holds a name, or a record that keeps it closed.
 type Holder struct {
-	ID      store.ID // for Break
+	ID      ID // for Break
 	Owner   string
 	Meta    string
-	Mode    store.Mode
+	Mode    Mode
 	Permits int
-	Token   int64       // hand-overs inside the holding process may have moved it on
-	State   store.State // held, or closed: done or cooling
-	Since   time.Time   // on the local clock
+	Token   int64     // hand-overs inside the holding process may have moved it on
+	State   State     // held, or closed: done or cooling
+	Since   time.Time // on the local clock
 	Left    time.Duration
 }
 
 // A Waiter is a process that waits for a name.
 type Waiter struct {
-	ID      store.ID
+	ID      ID
 	Owner   string
 	Meta    string
-	Mode    store.Mode
+	Mode    Mode
 	Permits int
 	Since   time.Time // on the local clock
 }
@@ -90,7 +90,7 @@ func (c *Client) Inspect(ctx context.Context, name string) (Info, error) {
 //
 // Errors: ErrNotHeld if that grant holds the name no longer, ErrUnavailable,
 // ErrUnsupported, ErrClosed, ErrInvalid.
-func (c *Client) Break(ctx context.Context, name string, id store.ID) error {
+func (c *Client) Break(ctx context.Context, name string, id ID) error {
 	const op = "break"
 	if err := c.checkName(op, name); err != nil {
 		return err
@@ -104,9 +104,6 @@ func (c *Client) Break(ctx context.Context, name string, id store.ID) error {
 }
 
 func (c *Client) checkName(op, name string) error {
-	if c.bad != nil {
-		return fail(op, name, c.bad)
-	}
 	if name == "" {
 		return fail(op, name, store.CheckName(""))
 	}
@@ -128,9 +125,6 @@ func (c *Client) list(ctx context.Context, op, name string, q store.Query) (page
 func (c *Client) manage(ctx context.Context, op, name string, do func(context.Context) error) error {
 	if ctx == nil {
 		return fail(op, name, errNilContext)
-	}
-	if c.bad != nil {
-		return fail(op, name, c.bad)
 	}
 	if !c.caps.Features.Has(store.FeatureList) {
 		return fail(op, name, fmt.Errorf("%w: the %s store has no %s", ErrUnsupported, c.caps.Store, store.FeatureList))

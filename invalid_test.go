@@ -32,11 +32,11 @@ var calls = map[string]func(c *holdfast.Client, ctx context.Context, name string
 		return err
 	},
 	"Acquire": func(c *holdfast.Client, ctx context.Context, name string, opts ...holdfast.CallOption) error {
-		_, err := c.Acquire(ctx, name, 1, append(opts, holdfast.Limit(2))...)
+		_, err := c.Semaphore(name, 2).Acquire(ctx, 1, opts...)
 		return err
 	},
 	"TryAcquire": func(c *holdfast.Client, ctx context.Context, name string, opts ...holdfast.CallOption) error {
-		_, err := c.TryAcquire(ctx, name, 1, append(opts, holdfast.Limit(2))...)
+		_, err := c.Semaphore(name, 2).TryAcquire(ctx, 1, opts...)
 		return err
 	},
 	"LockAll": func(c *holdfast.Client, ctx context.Context, name string, opts ...holdfast.CallOption) error {
@@ -137,10 +137,10 @@ func TestBadOptionsAreRefusedByEveryCall(t *testing.T) {
 		{"MaxHold(0s): want a time above zero", []holdfast.CallOption{holdfast.MaxHold(0)}},
 		{"TTL 2562047h47m16.854775807s: the longest", []holdfast.CallOption{holdfast.TTL(math.MaxInt64)}},
 		{"MaxHold(2562047h47m16.854775807s): want", []holdfast.CallOption{holdfast.MaxHold(math.MaxInt64)}},
-		{"AtLeast(2562047h47m16.854775807s): want", []holdfast.CallOption{holdfast.AtLeast(math.MaxInt64)}},
-		{"AtLeast(-1s): want a time above zero", []holdfast.CallOption{holdfast.AtLeast(-time.Second)}},
+		{"AtLeast(2562047h47m16.854775807s): want", []holdfast.CallOption{holdfast.MinHold(math.MaxInt64)}},
+		{"AtLeast(-1s): want a time above zero", []holdfast.CallOption{holdfast.MinHold(-time.Second)}},
 		{"MaxHold(-1s): want a time above zero", []holdfast.CallOption{holdfast.MaxHold(-time.Second)}},
-		{"AtLeast(2m0s) is longer than MaxHold(1m0s)", []holdfast.CallOption{holdfast.AtLeast(2 * time.Minute), holdfast.MaxHold(time.Minute)}},
+		{"AtLeast(2m0s) is longer than MaxHold(1m0s)", []holdfast.CallOption{holdfast.MinHold(2 * time.Minute), holdfast.MaxHold(time.Minute)}},
 		{"meta", []holdfast.CallOption{holdfast.Meta(many)}},
 		{"control character", []holdfast.CallOption{holdfast.Meta("a\x1b[31m")}},
 	} {
@@ -154,19 +154,13 @@ func TestBadOptionsAreRefusedByEveryCall(t *testing.T) {
 	for call, do := range calls {
 		want(t, do(c, t.Context(), "n", holdfast.Require(store.FeatureHosts|store.FeatureShared)), holdfast.ErrUnsupported)
 		try := strings.HasPrefix(call, "Try")
-		for _, opt := range []holdfast.CallOption{holdfast.Wait(-time.Second), holdfast.Retry(nil), holdfast.Retry(holdfast.Every(0)), holdfast.Retry(holdfast.Backoff(time.Second, time.Millisecond)), holdfast.Retry(holdfast.AtMost(0, holdfast.Every(time.Second)))} {
+		for _, opt := range []holdfast.CallOption{holdfast.Wait(-time.Second), holdfast.Retry(nil), holdfast.Retry(holdfast.Every(0)), holdfast.Retry(holdfast.Backoff(time.Second, time.Millisecond)), holdfast.Retry(holdfast.MaxAttempts(0, holdfast.Every(time.Second)))} {
 			want(t, do(c, t.Context(), "n", opt), holdfast.ErrInvalid)
 		}
 		if try {
 			err := do(c, t.Context(), "n", holdfast.Wait(time.Second))
 			if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), "use the waiting call") {
 				t.Errorf("%s with Wait: %v", call, err)
-			}
-		}
-		if !strings.HasSuffix(call, "cquire") {
-			err := do(c, t.Context(), "n", holdfast.Limit(3))
-			if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), "Limit goes with Acquire") {
-				t.Errorf("%s with Limit: %v", call, err)
 			}
 		}
 	}
@@ -189,12 +183,12 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 		}
 	}
 	for _, permits := range []int{-1, 0, 4} {
-		_, err := c.Acquire(ctx, "n", permits, holdfast.Limit(3))
+		_, err := c.Semaphore("n", 3).Acquire(ctx, permits)
 		want(t, err, holdfast.ErrInvalid)
 	}
-	_, err := c.Acquire(ctx, "n", 1)
+	_, err := c.Semaphore("n", 0).Acquire(ctx, 1)
 	if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), "limit 0") {
-		t.Errorf("Acquire without Limit: %v", err)
+		t.Errorf("a semaphore without permits: %v", err)
 	}
 	var none context.Context
 	for call, do := range calls {
@@ -209,35 +203,26 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 	}
 }
 
-func TestAMistakeInTheClientsOptionsIsReportedByEveryCall(t *testing.T) {
-	for says, c := range map[string]*holdfast.Client{
-		"give a store":              holdfast.New(nil),
-		"TTL 1ns":                   holdfast.New(memstore.New(), holdfast.WithTTL(1)),
-		"prefix: invalid: name":     holdfast.New(memstore.New(), holdfast.WithPrefix("a\nb")),
-		"leaves no room":            holdfast.New(memstore.New(), holdfast.WithPrefix(strings.Repeat("x", 512))),
-		"owner":                     holdfast.New(memstore.New(), holdfast.WithOwner("\x00")),
-		"WithHandover(-1, 0s)":      holdfast.New(memstore.New(), holdfast.WithHandover(-1, 0)),
-		"a limit of 0 turns":        holdfast.New(memstore.New(), holdfast.WithHandover(1, -1)),
-		"prefix: invalid: name \"x": holdfast.New(memstore.New(), holdfast.WithPrefix(strings.Repeat("x", 600))),
+func TestNewRefusesBadOptions(t *testing.T) {
+	for says, opt := range map[string]holdfast.Option{
+		"TTL 1ns":                   holdfast.WithTTL(1),
+		"prefix: invalid: name":     holdfast.WithPrefix("a\nb"),
+		"leaves no room":            holdfast.WithPrefix(strings.Repeat("x", 512)),
+		"owner":                     holdfast.WithOwner("\x00"),
+		"WithHandover(-1, 0s)":      holdfast.WithHandover(-1, 0),
+		"a limit of 0 turns":        holdfast.WithHandover(1, -1),
+		"prefix: invalid: name \"x": holdfast.WithPrefix(strings.Repeat("x", 600)),
 	} {
-		for call, do := range calls {
-			if err := do(c, t.Context(), "n"); !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), says) {
-				t.Errorf("%s: %v, want an ErrInvalid that says %s", call, err, says)
-			}
-		}
-		for call, do := range looks {
-			if err := do(c, t.Context(), "n"); !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), says) {
-				t.Errorf("%s: %v, want an ErrInvalid that says %s", call, err, says)
-			}
-		}
-		for _, err := range c.List(t.Context(), "") {
-			want(t, err, holdfast.ErrInvalid)
-		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
+		_, err := holdfast.New(memstore.New(), opt)
+		if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want an ErrInvalid that says %s", err, says)
 		}
 	}
-	c := holdfast.New(memstore.New(), nil)
+	_, err := holdfast.New(nil)
+	if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), "give a store") {
+		t.Errorf("New(nil): %v", err)
+	}
+	c := mustNew(t, memstore.New(), nil)
 	defer c.Close()
 	mustUnlock(t, mustLock(t, c, "nil options are no options", nil))
 }
@@ -251,7 +236,7 @@ func FuzzOptions(f *testing.F) {
 	f.Add("\xff", int64(-1), int64(-1), int64(-1), int64(-1), uint8(7), -1, -1, "\n")
 	f.Fuzz(func(t *testing.T, name string, ttl, wait, maxHold, atLeast int64, flags uint8, permits, limit int, meta string) {
 		s := memstore.New()
-		c := holdfast.New(s)
+		c := mustNew(t, s)
 		var opts []holdfast.CallOption
 		add := func(bit uint8, opt holdfast.CallOption) {
 			if flags&(1<<bit) != 0 {
@@ -261,14 +246,14 @@ func FuzzOptions(f *testing.F) {
 		add(0, holdfast.TTL(time.Duration(ttl)))
 		add(1, holdfast.Wait(time.Duration(wait)))
 		add(2, holdfast.MaxHold(time.Duration(maxHold)))
-		add(3, holdfast.AtLeast(time.Duration(atLeast)))
+		add(3, holdfast.MinHold(time.Duration(atLeast)))
 		add(4, holdfast.NoRenew())
 		add(5, holdfast.Reentrant())
 		add(6, holdfast.Meta(meta))
 		var lease *holdfast.Lease
 		var err error
 		if flags&(1<<7) != 0 {
-			lease, err = c.Acquire(context.Background(), name, permits, append(opts, holdfast.Limit(limit))...)
+			lease, err = c.Semaphore(name, limit).Acquire(context.Background(), permits, opts...)
 		} else {
 			lease, err = c.Lock(context.Background(), name, opts...)
 		}

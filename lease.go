@@ -96,10 +96,10 @@ func (h *Lease) Token() int64 { return h.l.token }
 
 // ID returns the identity of the grant, by which listings show it and Break ends it. After
 // a hand-over the next goroutine of this client has the same.
-func (h *Lease) ID() store.ID { return h.l.g.ID }
+func (h *Lease) ID() ID { return h.l.g.ID }
 
 // Mode returns how the name is held.
-func (h *Lease) Mode() store.Mode { return h.l.mode() }
+func (h *Lease) Mode() Mode { return h.l.mode() }
 
 func (l *lease) mode() store.Mode { return l.g.c.renewals.Mode(&l.g.Grant.Grant) }
 

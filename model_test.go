@@ -102,7 +102,7 @@ func runModel(t *testing.T, seed uint64) {
 			if rng.IntN(2) == 0 {
 				opts = append(opts, holdfast.WithObserver(func(holdfast.Event) {}))
 			}
-			c := holdfast.New(p, opts...)
+			c := mustNew(t, p, opts...)
 			proxies = append(proxies, p)
 			all = append(all, c)
 			return c
@@ -160,7 +160,7 @@ func runModel(t *testing.T, seed uint64) {
 						opts = append(opts, holdfast.MaxHold(700*time.Millisecond))
 					}
 					if wr.IntN(12) == 0 {
-						opts = append(opts, holdfast.AtLeast(200*time.Millisecond))
+						opts = append(opts, holdfast.MinHold(200*time.Millisecond))
 					}
 					name := fmt.Sprint("n", wr.IntN(3))
 					before := m.highest(name)
@@ -180,7 +180,7 @@ func runModel(t *testing.T, seed uint64) {
 						name = "sem"
 						before = m.highest(name)
 						weight = 1 + wr.IntN(3)
-						l, err = c.Acquire(ctx, name, weight, append(opts, holdfast.Limit(3))...)
+						l, err = c.Semaphore(name, 3).Acquire(ctx, weight, opts...)
 					case 8:
 						var set *holdfast.LeaseSet
 						b0, b1 := m.highest("n0"), m.highest("n1")

@@ -5,8 +5,6 @@ import (
 	"log/slog"
 	"sync"
 	"time"
-
-	"github.com/holdfast-lock/holdfast/store"
 )
 
 // An Observer is told every event of a client, on the goroutine where it happens. It may
@@ -19,7 +17,7 @@ type Event struct {
 	Kind    EventKind
 	Name    string // as the caller wrote it, without the client's prefix
 	Store   string // which kind of store, such as "redis"
-	Mode    store.Mode
+	Mode    Mode
 	Token   int64         // of the lease; 0 while there is none
 	Waited  time.Duration // EventAcquired, EventHandedOver, EventGaveUp: since the call
 	Queued  bool          // EventAcquired, EventHandedOver, EventGaveUp: the call reported EventWaiting before

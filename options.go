@@ -150,10 +150,10 @@ func MaxHold(d time.Duration) CallOption {
 	}
 }
 
-// AtLeast keeps the name closed until that time after it was acquired, if it is unlocked
-// earlier: for jobs that must not run twice in a row because clocks differ. A holder that
-// dies or loses the lock is not covered: there the TTL decides.
-func AtLeast(d time.Duration) CallOption {
+// MinHold keeps the name closed until that time after it was acquired, even if it is unlocked
+// earlier: for jobs that must not run twice in a row because clocks differ. It does not cover
+// a holder that dies or loses the lock: there the TTL decides.
+func MinHold(d time.Duration) CallOption {
 	return func(c *call) {
 		c.minHold = d
 		c.minHoldSet = true
@@ -170,13 +170,4 @@ func Meta(text string) CallOption { return func(c *call) { c.Request.Meta = text
 
 // Require makes the call fail with ErrUnsupported, before the store is touched, unless the
 // store has these features.
-func Require(f store.Features) CallOption { return func(c *call) { c.need |= f } }
-
-// Limit says how many permits a name has in all. It goes with Acquire and TryAcquire, and
-// all users of a name must give the same.
-func Limit(permits int) CallOption {
-	return func(c *call) {
-		c.Request.Limit = permits
-		c.limitSet = true
-	}
-}
+func Require(f Features) CallOption { return func(c *call) { c.need |= f } }

@@ -180,7 +180,7 @@ func TestAtLeastKeepsTheNameClosedForTheRestOfItsMinimum(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t)
 		start := newClock()
-		lease := mustLock(t, a, "n", holdfast.AtLeast(10*time.Second))
+		lease := mustLock(t, a, "n", holdfast.MinHold(10*time.Second))
 		time.Sleep(2 * time.Second)
 		mustUnlock(t, lease)
 		_, err := b.TryLock(t.Context(), "n")
@@ -195,7 +195,7 @@ func TestAtLeastKeepsTheNameClosedForTheRestOfItsMinimum(t *testing.T) {
 		start.want(t, 10*time.Second)
 
 		// A hold that is long enough leaves nothing.
-		lease = mustLock(t, a, "n", holdfast.AtLeast(10*time.Second))
+		lease = mustLock(t, a, "n", holdfast.MinHold(10*time.Second))
 		time.Sleep(11 * time.Second)
 		mustUnlock(t, lease)
 		free(t, b, "n")
@@ -206,7 +206,7 @@ func TestAtLeastIsNotHandedOverEarly(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, _ := pair(t)
 		start := newClock()
-		lease := mustLock(t, a, "n", holdfast.AtLeast(10*time.Second))
+		lease := mustLock(t, a, "n", holdfast.MinHold(10*time.Second))
 		served := lineUp(t, 2, func(int) *holdfast.Client { return a }, "n", 0)
 		mustUnlock(t, lease)
 		wantOrder(t, served(), 2)
@@ -219,7 +219,7 @@ func TestAtLeastHoldsForALeaseThatWasHandedOver(t *testing.T) {
 		a, b := pair(t)
 		lease := mustLock(t, a, "n")
 		got := make(chan *holdfast.Lease)
-		go func() { got <- mustLock(t, a, "n", holdfast.AtLeast(10*time.Second)) }()
+		go func() { got <- mustLock(t, a, "n", holdfast.MinHold(10*time.Second)) }()
 		synctest.Wait()
 		mustUnlock(t, lease)
 		start := newClock()

@@ -55,24 +55,24 @@ func (b backoff) check() error {
 	return nil
 }
 
-// AtMost is s for at most n attempts in all.
-func AtMost(n int, s Strategy) Strategy { return atMost{n, s} }
+// MaxAttempts is s with at most n attempts in all.
+func MaxAttempts(n int, s Strategy) Strategy { return maxAttempts{n, s} }
 
-type atMost struct {
+type maxAttempts struct {
 	n int
 	s Strategy
 }
 
-func (a atMost) Next(attempt int, err error) (time.Duration, bool) {
+func (a maxAttempts) Next(attempt int, err error) (time.Duration, bool) {
 	if attempt >= a.n {
 		return 0, false
 	}
 	return a.s.Next(attempt, err)
 }
 
-func (a atMost) check() error {
+func (a maxAttempts) check() error {
 	if a.n < 1 {
-		return fmt.Errorf("%w: AtMost(%d, …): want at least one attempt", ErrInvalid, a.n)
+		return fmt.Errorf("%w: MaxAttempts(%d, …): want at least one attempt", ErrInvalid, a.n)
 	}
 	return checkStrategy(a.s)
 }
@@ -91,7 +91,7 @@ func checkStrategy(s Strategy) error {
 // defaultRetry is for failures of the store: long enough for a server to restart, short
 // enough that a wrong address is not taken for a long wait. It makes seven attempts in
 // about two seconds, if they fail at once.
-var defaultRetry = AtMost(7, Backoff(50*time.Millisecond, time.Second))
+var defaultRetry = MaxAttempts(7, Backoff(50*time.Millisecond, time.Second))
 
 // leastRetryWait keeps a careless strategy from spinning.
 const leastRetryWait = time.Millisecond

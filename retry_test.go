@@ -37,7 +37,7 @@ func TestBackoffDoublesUpToItsMostWithJitter(t *testing.T) {
 }
 
 func TestAtMostEndsAfterThatManyAttempts(t *testing.T) {
-	s := holdfast.AtMost(3, holdfast.Every(time.Second))
+	s := holdfast.MaxAttempts(3, holdfast.Every(time.Second))
 	for attempt, more := range map[int]bool{1: true, 2: true, 3: false, 4: false} {
 		if _, again := s.Next(attempt, errNet); again != more {
 			t.Errorf("attempt %d: again %t", attempt, again)

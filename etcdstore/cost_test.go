@@ -48,7 +48,7 @@ func TestAPairIsTwoWritesAndWaitingIsNone(t *testing.T) {
 	for what, lock := range map[string]func() (*holdfast.Lease, error){
 		"exclusive": func() (*holdfast.Lease, error) { return c.Lock(t.Context(), "a") },
 		"shared":    func() (*holdfast.Lease, error) { return c.RLock(t.Context(), "b") },
-		"permits":   func() (*holdfast.Lease, error) { return c.Acquire(t.Context(), "c", 1, holdfast.Limit(3)) },
+		"permits":   func() (*holdfast.Lease, error) { return c.Semaphore("c", 3).Acquire(t.Context(), 1) },
 	} {
 		pair(lock) // makes a lease
 		before := entries()

@@ -157,7 +157,7 @@ func (o *runOptions) check(tail []string) error {
 		o.more = append(o.more, holdfast.MaxHold(o.maxHold))
 	}
 	if o.atLeastSet {
-		o.more = append(o.more, holdfast.AtLeast(o.atLeast))
+		o.more = append(o.more, holdfast.MinHold(o.atLeast))
 	}
 	return nil
 }

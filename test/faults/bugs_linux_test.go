@@ -288,7 +288,7 @@ func TestRedislockRetryStrategyUsedTwiceHadNoTriesLeft(t *testing.T) {
 	}
 	const most = 4
 	var asked atomic.Int64
-	limited := holdfast.AtMost(most, holdfast.Every(10*time.Millisecond))
+	limited := holdfast.MaxAttempts(most, holdfast.Every(10*time.Millisecond))
 	strategy := holdfast.StrategyFunc(func(attempt int, err error) (time.Duration, bool) {
 		asked.Add(1)
 		return limited.Next(attempt, err)

@@ -72,7 +72,7 @@ func TestWithReplicasAwaitedAGrantThatAFailoverCouldLoseIsAnError(t *testing.T) 
 	primary := isolate(t, b)
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
-	lease, err := record(h).lock(ctx, client, "n", longTTL, holdfast.Retry(holdfast.AtMost(2, holdfast.Every(50*time.Millisecond))))
+	lease, err := record(h).lock(ctx, client, "n", longTTL, holdfast.Retry(holdfast.MaxAttempts(2, holdfast.Every(50*time.Millisecond))))
 	switch {
 	case err == nil:
 		t.Errorf("granted with token %d, although no replica has it", lease.Token())

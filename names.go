@@ -1,0 +1,51 @@
+package holdfast
+
+import "github.com/holdfast-lock/holdfast/store"
+
+// These types are declared in package store, which programs that use locks need not import.
+type (
+	// Mode is the way in which a name is held.
+	Mode = store.Mode
+
+	// State is what a holder's record stands for.
+	State = store.State
+
+	// ID is the identity of one grant.
+	ID = store.ID
+
+	// Features are abilities that not every store has. They can be asked for with Require.
+	Features = store.Features
+
+	// Capabilities tells what a store can do.
+	Capabilities = store.Capabilities
+)
+
+// The modes of a lock.
+const (
+	ModeExclusive = store.Exclusive // alone
+	ModeShared    = store.Shared    // together with other shared holders
+	ModePermits   = store.Permits   // some of a limited number of permits
+)
+
+// The states of a Holder.
+const (
+	StateHeld    = store.Held    // a live grant
+	StateDone    = store.Done    // closed by Once: the work is done
+	StateCooling = store.Cooling // closed until MinHold is over
+)
+
+// The features of stores.
+const (
+	FeatureShared    = store.FeatureShared    // RLock and Downgrade
+	FeaturePermits   = store.FeaturePermits   // Semaphore
+	FeatureQueue     = store.FeatureQueue     // service in order of arrival across processes
+	FeatureKeep      = store.FeatureKeep      // Once and MinHold
+	FeatureList      = store.FeatureList      // List, Inspect and Break
+	FeatureProcesses = store.FeatureProcesses // exclusion between processes of one host
+	FeatureHosts     = store.FeatureHosts     // exclusion between hosts
+	FeatureDurable   = store.FeatureDurable   // locks and tokens survive a restart of the server
+	FeatureFailover  = store.FeatureFailover  // exclusion and tokens survive the loss of a server
+)
+
+// ParseID reads an ID as its String method writes it. The error matches ErrInvalid.
+func ParseID(s string) (ID, error) { return store.ParseID(s) }
