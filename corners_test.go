@@ -98,7 +98,7 @@ func TestTimeInTheQueueDoesNotCountAsHolding(t *testing.T) {
 	})
 }
 
-func TestTimeInTheQueueDoesNotCountForAtLeast(t *testing.T) {
+func TestTimeInTheQueueDoesNotCountForMinHold(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		c, other := newClient(t, s, holdfast.WithHandover(0, 0)), newClient(t, s)
@@ -110,7 +110,7 @@ func TestTimeInTheQueueDoesNotCountForAtLeast(t *testing.T) {
 		mustUnlock(t, <-got)
 		if l, err := other.TryLock(t.Context(), "n"); err == nil {
 			mustUnlock(t, l)
-			t.Error("AtLeast(10s) lease unlocked after 0 s leaves the name open")
+			t.Error("MinHold(10s) lease unlocked after 0 s leaves the name open")
 		}
 	})
 }
@@ -409,7 +409,7 @@ func TestAtMostCountsRefusalsAndFailuresTogether(t *testing.T) {
 		defer cancel()
 		_, err := c.Lock(ctx, "n", holdfast.Retry(holdfast.MaxAttempts(3, holdfast.Every(time.Second))))
 		if n := p.acquires.Load(); n > 3 {
-			t.Errorf("AtMost(3) asked %d times: %v", n, err)
+			t.Errorf("MaxAttempts(3) asked %d times: %v", n, err)
 		}
 	})
 }
@@ -535,14 +535,14 @@ func TestACallTellsOnceThatItWaits(t *testing.T) {
 	})
 }
 
-func TestCloseKeepsAtLeast(t *testing.T) {
+func TestCloseKeepsMinHold(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		c, other := newClient(t, s), newClient(t, s)
 		mustLock(t, c, "n", holdfast.MinHold(time.Minute))
 		c.Close()
 		if _, err := other.TryLock(t.Context(), "n"); err == nil {
-			t.Error("AtLeast(1m) lease closed after 0 s leaves the name open")
+			t.Error("MinHold(1m) lease closed after 0 s leaves the name open")
 		}
 	})
 }

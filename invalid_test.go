@@ -137,10 +137,10 @@ func TestBadOptionsAreRefusedByEveryCall(t *testing.T) {
 		{"MaxHold(0s): want a time above zero", []holdfast.CallOption{holdfast.MaxHold(0)}},
 		{"TTL 2562047h47m16.854775807s: the longest", []holdfast.CallOption{holdfast.TTL(math.MaxInt64)}},
 		{"MaxHold(2562047h47m16.854775807s): want", []holdfast.CallOption{holdfast.MaxHold(math.MaxInt64)}},
-		{"AtLeast(2562047h47m16.854775807s): want", []holdfast.CallOption{holdfast.MinHold(math.MaxInt64)}},
-		{"AtLeast(-1s): want a time above zero", []holdfast.CallOption{holdfast.MinHold(-time.Second)}},
+		{"MinHold(2562047h47m16.854775807s): want", []holdfast.CallOption{holdfast.MinHold(math.MaxInt64)}},
+		{"MinHold(-1s): want a time above zero", []holdfast.CallOption{holdfast.MinHold(-time.Second)}},
 		{"MaxHold(-1s): want a time above zero", []holdfast.CallOption{holdfast.MaxHold(-time.Second)}},
-		{"AtLeast(2m0s) is longer than MaxHold(1m0s)", []holdfast.CallOption{holdfast.MinHold(2 * time.Minute), holdfast.MaxHold(time.Minute)}},
+		{"MinHold(2m0s) is longer than MaxHold(1m0s)", []holdfast.CallOption{holdfast.MinHold(2 * time.Minute), holdfast.MaxHold(time.Minute)}},
 		{"meta", []holdfast.CallOption{holdfast.Meta(many)}},
 		{"control character", []holdfast.CallOption{holdfast.Meta("a\x1b[31m")}},
 	} {
