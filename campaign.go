@@ -13,7 +13,7 @@ import (
 // campaignRetry never gives up: a candidate outlives its store's restarts.
 var campaignRetry = Backoff(100*time.Millisecond, 5*time.Second)
 
-// leaderPoll is how often Leaders looks: often enough for a person or a cache, rare enough
+// leaderPoll is how often Leaders looks: often enough for a person or a cache, rarely enough
 // to cost the store nothing.
 const leaderPoll = time.Second
 
@@ -48,9 +48,10 @@ func (c *Client) Campaign(ctx context.Context, name string, lead func(ctx contex
 	}
 }
 
-// Leader tells who leads: who holds the name that Campaign is called with.
+// Leader returns the holder that leads under the name of a Campaign.
 //
-// Errors: ErrNotHeld if nobody does, and those of Inspect.
+// It returns ErrNotHeld if nobody leads, ErrUnavailable if the store does not answer,
+// ErrUnsupported if it cannot list locks, ErrInvalid for a bad name and ErrClosed after Close.
 func (c *Client) Leader(ctx context.Context, name string) (Holder, error) {
 	info, err := c.Inspect(ctx, name)
 	if err != nil {
@@ -62,9 +63,9 @@ func (c *Client) Leader(ctx context.Context, name string) (Holder, error) {
 	return info.Holders[0], nil
 }
 
-// Leaders tells who leads now, and then every change that it sees, until ctx ends. While
-// nobody leads, the error matches ErrNotHeld; while the store fails, ErrUnavailable. It
-// looks once a second, so that a leadership shorter than that can be missed.
+// Leaders yields the leader of a name now, and then every change that it sees, until ctx
+// ends. While nobody leads, the error matches ErrNotHeld; while the store fails, it matches
+// ErrUnavailable. It looks once a second and can miss a shorter leadership.
 func (c *Client) Leaders(ctx context.Context, name string) iter.Seq2[Holder, error] {
 	return func(yield func(Holder, error) bool) {
 		var last Holder

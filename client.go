@@ -99,22 +99,26 @@ func Open(ctx context.Context, url string, opts ...Option) (*Client, error) {
 // Capabilities tells what the client's store can do.
 func (c *Client) Capabilities() Capabilities { return c.caps }
 
-// Owner returns the text by which others know this client (see WithOwner).
+// Owner returns the text that tells others who this client is (see WithOwner).
 func (c *Client) Owner() string { return c.set.owner }
 
-// Lock waits for its turn and takes the lock alone. The lease does not depend on ctx once
-// it is granted.
+// Lock waits for its turn and takes the lock alone. Once it is granted, the lease does not
+// depend on ctx any more.
 //
-// Errors: ErrHeld together with the context's cause if the wait ended first, ErrUnavailable,
-// ErrWouldDeadlock if ctx holds the name already, ErrUnsupported, ErrClosed, ErrInvalid.
+// It returns ErrHeld together with the cause of the context if the wait ended first,
+// ErrUnavailable if the store does not answer, ErrWouldDeadlock if ctx holds the name
+// already, ErrInvalid for bad input, and ErrClosed after Close.
 func (c *Client) Lock(ctx context.Context, name string, opts ...CallOption) (*Lease, error) {
 	cl := lockCall("lock", name)
 	return c.take(ctx, &cl, opts)
 }
 
-// TryLock is Lock with a single attempt: it does not wait for a holder.
+// TryLock takes the lock alone if it is free. It makes a single attempt and does not wait for
+// a holder.
 //
-// Errors: as of Lock; ErrHeld is a *HeldError that says who holds it.
+// It returns a *HeldError, which matches ErrHeld and says who holds the lock,
+// ErrUnavailable if the store does not answer, ErrInvalid for bad input, and ErrClosed
+// after Close.
 func (c *Client) TryLock(ctx context.Context, name string, opts ...CallOption) (*Lease, error) {
 	return c.take(ctx, &call{op: "try lock", name: name, Call: localqueue.Call{Request: store.Request{Mode: store.Exclusive, Weight: 1}, Try: true}}, opts)
 }
@@ -122,24 +126,31 @@ func (c *Client) TryLock(ctx context.Context, name string, opts ...CallOption) (
 // RLock waits for its turn and takes the lock together with other readers. A writer that
 // waits is not overtaken by later readers.
 //
-// Errors: as of Lock.
+// It returns ErrHeld together with the cause of the context if the wait ended first,
+// ErrUnavailable if the store does not answer, ErrWouldDeadlock if ctx holds the name
+// already, ErrInvalid for bad input, ErrUnsupported if the
+// store has no shared locks, and ErrClosed after Close.
 func (c *Client) RLock(ctx context.Context, name string, opts ...CallOption) (*Lease, error) {
 	return c.take(ctx, &call{op: "read lock", name: name, Call: localqueue.Call{Request: store.Request{Mode: store.Shared, Weight: 1}}}, opts)
 }
 
-// TryRLock is RLock with a single attempt.
+// TryRLock takes the lock together with other readers if no writer holds it or waits for it.
+// It makes a single attempt.
 //
-// Errors: as of TryLock.
+// It returns a *HeldError, which matches ErrHeld and says who holds the lock,
+// ErrUnavailable if the store does not answer, ErrInvalid for bad input, ErrUnsupported if
+// the store has no shared locks, and ErrClosed
+// after Close.
 func (c *Client) TryRLock(ctx context.Context, name string, opts ...CallOption) (*Lease, error) {
 	return c.take(ctx, &call{op: "try read lock", name: name, Call: localqueue.Call{Request: store.Request{Mode: store.Shared, Weight: 1}, Try: true}}, opts)
 }
 
-// Do holds the lock while fn runs. Its context is cancelled when the lock is lost, and
+// Do holds the lock while fn runs. The context of fn is cancelled when the lock is lost, and
 // carries the lease: see TokenFrom.
 //
-// Errors: those of Lock, before fn runs; fn's own; ErrLost, together with fn's own, if the
-// lock was lost while fn ran, ErrClosed likewise if the client was closed. A release that fails is not an error of the work: it is told
-// to the Observer, and the lock frees itself.
+// It returns the errors of Lock if fn did not run, and the error of fn if it ran. If the lock
+// was lost or the client closed meanwhile, the error also matches ErrLost or ErrClosed. A
+// release that fails is reported to the Observer only: the lock frees itself.
 func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...CallOption) error {
 	const op = "do"
 	if fn == nil {

@@ -20,7 +20,7 @@
 //   - Fencing: each grant has a token greater than every earlier one of that name.
 //   - Calls are bound to the grant: a late or repeated unlock or renewal never touches
 //     another holder.
-//   - An answer that was lost is no failure: the call is repeated under the same identity
+//   - A lost reply is not treated as a failure: the call is retried under the same identity
 //     or undone in the background, and nothing outlives its TTL.
 //   - Waiting: in order of arrival, across processes too where the store can; woken, with a
 //     bounded poll behind it; a cancelled waiter leaves at once.
@@ -38,10 +38,10 @@
 //
 // # How a lock is held
 //
-// The lease is the ownership: whoever has the [Lease] may unlock it, on any goroutine.
-// Waiting is bounded by the context or [Wait]; holding is not: a lease renews itself until
-// it is unlocked. The TTL only says how long others wait after a crash.
+// The lease is the ownership: any goroutine that has the [Lease] may unlock it. The context or
+// [Wait] bounds how long a call waits. Nothing bounds how long a lock is held: a lease renews
+// itself until it is unlocked. The TTL only says how long others wait after a crash.
 //
-// Goroutines that share a [Client] queue in memory, one of them asks the store, and a busy
-// lock passes from one to the next without a round trip.
+// Goroutines that share a [Client] queue in memory. One of them asks the store, and a busy lock
+// passes from one to the next without a round trip.
 package holdfast

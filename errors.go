@@ -12,40 +12,45 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// Errors to tell causes apart with errors.Is. Every error of this package that has a
-// cause of its own (a context's, a store's) matches that cause as well.
+// Errors that tell causes apart, for use with errors.Is. An error of this package that has a
+// cause of its own (of a context, of a store) matches that cause as well.
 var (
-	// ErrHeld: somebody else holds the name. The error is a *HeldError that says who.
+	// ErrHeld is returned when another holder has the name. The error is a *HeldError, which
+	// says who that is.
 	ErrHeld = errors.New("held")
 
-	// ErrLost: the lease ended before it was unlocked. The lock may be somebody else's.
+	// ErrLost is returned when a lease ended before it was unlocked. The lock may have
+	// another holder by now.
 	ErrLost = errors.New("lost")
 
-	// ErrDone: Once found that the work was done already.
+	// ErrDone is returned by Once when the work was done before.
 	ErrDone = errors.New("already done")
 
-	// ErrUnavailable: the store cannot be reached, or failed. Whether it acted on the
-	// request is unknown; what it may have granted is given back in the background.
+	// ErrUnavailable is returned when the store cannot be reached or fails. Whether it acted
+	// on the request is unknown. A lock that it may have granted is released in the
+	// background.
 	ErrUnavailable = errors.New("store unavailable")
 
-	// ErrWouldDeadlock: the context already holds the name, so waiting would never end.
+	// ErrWouldDeadlock is returned when the context already holds the name, so that waiting
+	// for it would never end.
 	ErrWouldDeadlock = errors.New("would deadlock")
 
-	// ErrNotHeld: there is nothing to unlock or to break, or nobody leads.
+	// ErrNotHeld is returned when there is nothing to unlock or to break, or nobody leads.
 	ErrNotHeld = store.ErrNotHeld
 
-	// ErrUnsupported: the store cannot do that. It was not touched.
+	// ErrUnsupported is returned when the store cannot do what was asked. The store was not
+	// touched.
 	ErrUnsupported = store.ErrUnsupported
 
-	// ErrClosed: the client was closed.
+	// ErrClosed is returned after the client was closed.
 	ErrClosed = store.ErrClosed
 
-	// ErrInvalid: bad input. The store was not touched, unless the error says that
-	// the name is in use in a way that does not go with the request.
+	// ErrInvalid is returned for bad input. The store was not touched, unless the error says
+	// that the name is in use in a way that excludes the request for good.
 	ErrInvalid = store.ErrInvalid
 )
 
-// HeldError says who is in the way. It matches ErrHeld.
+// A HeldError says who holds a name. It matches ErrHeld.
 type HeldError struct {
 	Name    string
 	Holders []Holder // empty if only earlier waiters are in the way

@@ -19,7 +19,7 @@ type Info struct {
 	Waiters []Waiter // in order, the next one first
 }
 
-// A Holder is somebody who holds a name, or a record that keeps it closed.
+// A Holder is a client that holds a name, or a record that keeps the name closed.
 type Holder struct {
 	ID      ID // for Break
 	Owner   string
@@ -32,7 +32,7 @@ type Holder struct {
 	Left    time.Duration
 }
 
-// A Waiter is a process that waits for a name.
+// A Waiter is a client that waits for a name.
 type Waiter struct {
 	ID      ID
 	Owner   string
@@ -42,8 +42,9 @@ type Waiter struct {
 	Since   time.Time // on the local clock
 }
 
-// List reads all names of this client's namespace that start with prefix and are held,
-// closed or waited for. An error ends the listing.
+// List yields all names in the namespace of this client that start with prefix and are held,
+// closed or waited for. An error ends the listing: ErrUnavailable if the store does not
+// answer, ErrUnsupported if it cannot list locks, ErrClosed after Close.
 func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		var cursor string
@@ -65,10 +66,10 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Info, error]
 	}
 }
 
-// Inspect tells who holds a name and who waits for it. If nobody does, Info has no holders
-// and no waiters.
+// Inspect returns the holders of a name and its waiters. Info has none if the name is free.
 //
-// Errors: ErrUnavailable, ErrUnsupported, ErrClosed, ErrInvalid.
+// It returns ErrUnavailable if the store does not answer, ErrUnsupported if it cannot list
+// locks, ErrInvalid for a bad name and ErrClosed after Close.
 func (c *Client) Inspect(ctx context.Context, name string) (Info, error) {
 	const op = "inspect"
 	if err := c.checkName(op, name); err != nil {
@@ -88,8 +89,9 @@ func (c *Client) Inspect(ctx context.Context, name string) (Info, error) {
 // holder learns of it at its next renewal and may still be running. The next holder's token
 // is higher, so a resource that checks tokens is safe.
 //
-// Errors: ErrNotHeld if that grant holds the name no longer, ErrUnavailable,
-// ErrUnsupported, ErrClosed, ErrInvalid.
+// It returns ErrNotHeld if that grant holds the name no longer, ErrUnavailable if the store
+// does not answer, ErrUnsupported if it cannot break locks, ErrInvalid for bad input and
+// ErrClosed after Close.
 func (c *Client) Break(ctx context.Context, name string, id ID) error {
 	const op = "break"
 	if err := c.checkName(op, name); err != nil {
@@ -121,7 +123,7 @@ func (c *Client) list(ctx context.Context, op, name string, q store.Query) (page
 	return page, err
 }
 
-// manage makes one call that looks or breaks, with the checks and errors of all of them.
+// manage makes one call that lists or breaks, with the checks and errors that they share.
 func (c *Client) manage(ctx context.Context, op, name string, do func(context.Context) error) error {
 	if ctx == nil {
 		return fail(op, name, errNilContext)

@@ -156,8 +156,8 @@ func (l *lease) named(why error) error { return fail("lease", l.name(), why) }
 // was cancelled. While the store does not answer it retries for at most 5 seconds, and goes
 // on in the background after that.
 //
-// Errors: ErrLost if the lease was lost before, ErrNotHeld if it was unlocked before,
-// ErrUnavailable if the store does not answer, the lock then frees itself after its TTL;
+// It returns ErrLost if the lease was lost before, ErrNotHeld if it was unlocked before,
+// ErrUnavailable if the store does not answer (the lock then frees itself after its TTL), and
 // ErrClosed if the client was closed, which released it.
 func (h *Lease) Unlock(ctx context.Context) error {
 	err := h.l.unlock(ctx, store.Keep{}, false)
@@ -304,8 +304,9 @@ func (l *lease) restLocked() store.Keep {
 // Renew extends the lease by its TTL from now. Leases renew themselves unless NoRenew was
 // given. It does not extend beyond MaxHold.
 //
-// Errors: ErrLost, ErrNotHeld, ErrClosed; ErrUnavailable if the store does not answer, the
-// lease then lasts until its Deadline.
+// It returns ErrLost if the lease was lost, ErrNotHeld after Unlock, ErrClosed after Close of
+// the client, and ErrUnavailable if the store does not answer; the lease then lasts until its
+// Deadline.
 func (h *Lease) Renew(ctx context.Context) error {
 	const op = "renew"
 	l := h.l
@@ -344,9 +345,10 @@ func (l *lease) renewNow(ctx context.Context) error {
 // The token stays the same. There is no way back: two readers that both want to write would
 // wait for each other.
 //
-// Errors: ErrLost, ErrNotHeld, ErrClosed; ErrUnavailable if the store does not answer, the
-// lease then counts as shared and the next renewal tells the store; ErrUnsupported if the
-// store has no shared locks; ErrInvalid if the lease has permits or another shares it.
+// It returns ErrLost if the lease was lost, ErrNotHeld after Unlock, ErrClosed after Close of
+// the client, ErrUnsupported if the store has no shared locks, and ErrInvalid if the lease has
+// permits or another lease shares its grant. It returns ErrUnavailable if the store does not
+// answer; the lease then counts as shared, and the next renewal tells the store.
 func (h *Lease) Downgrade(ctx context.Context) error {
 	const op = "downgrade"
 	l := h.l

@@ -21,7 +21,11 @@ type LeaseSet struct {
 // order given, so that two calls that share names do not wait for each other; a name given
 // twice is locked once.
 //
-// Errors: as of Lock, for the name that the error says; what was taken before is released.
+// It returns the error of the first name that it could not lock, after it has released the
+// others: ErrHeld together with the cause of the context if the wait ended first,
+// ErrUnavailable if the store does not answer, ErrWouldDeadlock if ctx holds a name already,
+// ErrInvalid for bad input, ErrLost if one of the locks was lost during the wait for another,
+// and ErrClosed after Close.
 func (c *Client) LockAll(ctx context.Context, names []string, opts ...CallOption) (*LeaseSet, error) {
 	const op = "lock all"
 	if len(names) == 0 {
@@ -110,12 +114,14 @@ func (s *LeaseSet) Context(parent context.Context) context.Context {
 	return parent
 }
 
-// Renew renews all leases. See Lease.Renew.
+// Renew renews all leases, and returns the errors of those that it could not renew, as
+// Lease.Renew does.
 func (s *LeaseSet) Renew(ctx context.Context) error {
 	return s.each(func(l *Lease) error { return l.Renew(ctx) })
 }
 
-// Unlock unlocks all leases, the last one taken first. See Lease.Unlock.
+// Unlock unlocks all leases, the last one taken first. It returns the errors of those that it
+// could not release, as Lease.Unlock does.
 func (s *LeaseSet) Unlock(ctx context.Context) error {
 	return s.each(func(l *Lease) error { return l.Unlock(ctx) })
 }

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// An Observer is told every event of a client, on the goroutine where it happens. It may
-// be called by many goroutines at once and should return soon: the call that it tells of
-// waits for it. It must not close the client. If it panics, that is logged.
+// An Observer is called for every event of a client, on the goroutine where it happens. It
+// may be called by many goroutines at once and should return soon: the call that caused the
+// event waits for it. It must not close the client. If it panics, that is logged.
 type Observer func(Event)
 
 // An Event is something that happened to a lock.
@@ -31,26 +31,26 @@ type Event struct {
 type EventKind uint8
 
 const (
-	// EventWaiting: the call has to wait for its turn.
+	// EventWaiting means that a call has to wait for its turn.
 	EventWaiting EventKind = iota + 1
-	// EventAcquired: the store granted the lock.
+	// EventAcquired means that the store granted the lock.
 	EventAcquired
-	// EventHandedOver: the lock came from another goroutine of this client.
+	// EventHandedOver means that the lock came from another goroutine of this client.
 	EventHandedOver
-	// EventRenewed: the lease was extended.
+	// EventRenewed means that the lease was extended.
 	EventRenewed
-	// EventLost: the lease ended before it was unlocked.
+	// EventLost means that the lease ended before it was unlocked.
 	EventLost
-	// EventReleased: the lease was unlocked.
+	// EventReleased means that the lease was unlocked.
 	EventReleased
-	// EventError: the store failed; the client goes on trying or the call fails.
+	// EventError means that the store failed. The client retries, or the call fails.
 	EventError
-	// EventGaveUp: a call ended without the lock. Its Err matches ErrHeld if another holder
-	// has the lock, ErrUnavailable if the store failed, and the cause of the context if that
-	// ended.
+	// EventGaveUp means that a call ended without the lock. Err matches ErrHeld if another
+	// holder has it, ErrUnavailable if the store failed, and the cause of the context if
+	// that ended.
 	EventGaveUp
-	// EventLeaked: the program dropped a Lease without Unlock and it was garbage collected.
-	// The client goes on renewing it until it is closed.
+	// EventLeaked means that the program dropped a Lease without Unlock and that it was
+	// garbage collected. The client goes on renewing it until the client is closed.
 	EventLeaked
 )
 
@@ -107,12 +107,12 @@ func (c *Client) reportTaken(cl *call, begin time.Duration, l *lease, handed boo
 	c.emit(e)
 }
 
-// observed is checked before an Event is made, so that nobody pays for what nobody sees.
+// observed reports whether events have a listener. It is checked before an Event is made.
 func (c *Client) observed() bool { return c.set.observer != nil || c.set.logger != nil }
 
 func (c *Client) emit(e Event) {
 	e.Store = c.caps.Store
-	// Whoever emits is in the middle of something: a panic here would leave it so.
+	// A panic of the observer must not leave the caller's work half done.
 	defer func() {
 		if p := recover(); p != nil {
 			logger := c.set.logger

@@ -98,11 +98,12 @@ func WithPrefix(prefix string) Option { return func(s *settings) { s.prefix = pr
 // host/process/random.
 func WithOwner(owner string) Option { return func(s *settings) { s.owner = owner } }
 
-// WithObserver has every event of this client told to o. The default is none.
+// WithObserver calls o for every event of this client. The default is none.
 func WithObserver(o Observer) Option { return func(s *settings) { s.observer = o } }
 
-// WithLogger has losses and failures logged as warnings and all other events at debug
-// level. The default is no log.
+// WithLogger logs losses, failures and leaked leases as warnings, and all other events at
+// debug level. Of each kind of warning it logs at most ten in ten seconds, and then the
+// number of the others. The default is no log.
 func WithLogger(l *slog.Logger) Option { return func(s *settings) { s.logger = l } }
 
 // WithHandover bounds how long a process may pass a lock from one of its goroutines to
@@ -128,9 +129,10 @@ func Wait(limit time.Duration) CallOption {
 	}
 }
 
-// Retry decides when to ask a store again that failed, and when to stop waiting for a
-// holder. The default retries failures for about two seconds and waits for holders until
-// the context or Wait ends it. Between two attempts a wake-up by the store still counts.
+// Retry decides when to retry after a failure of the store, and when to stop waiting for a
+// holder. By default a call retries failures for about two seconds, or for five if the store
+// does not answer at all, and waits for holders until the context or Wait ends it. A wake-up
+// by the store between two attempts still counts.
 func Retry(s Strategy) CallOption {
 	return func(c *call) {
 		c.retry = s
@@ -160,12 +162,12 @@ func MinHold(d time.Duration) CallOption {
 	}
 }
 
-// Reentrant lets a context that holds the name already (see Lease.Context) lock it again:
-// the new lease shares the grant, its token and its TTL, other options have no effect, and
-// the last Unlock releases it. Without it the call fails with ErrWouldDeadlock.
+// Reentrant lets a context that holds the name already (see Lease.Context) lock it again. The
+// new lease shares the grant, its token and its TTL; other options have no effect. The last
+// Unlock releases it. Without this option the call returns ErrWouldDeadlock.
 func Reentrant() CallOption { return func(c *call) { c.reentrant = true } }
 
-// Meta attaches a text for whoever asks who holds the lock.
+// Meta attaches a text that listings and a HeldError show, such as what the lock is for.
 func Meta(text string) CallOption { return func(c *call) { c.Request.Meta = text } }
 
 // Require makes the call fail with ErrUnsupported, before the store is touched, unless the

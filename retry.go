@@ -20,7 +20,7 @@ type StrategyFunc func(attempt int, err error) (wait time.Duration, again bool)
 // Next calls the function.
 func (f StrategyFunc) Next(attempt int, err error) (time.Duration, bool) { return f(attempt, err) }
 
-// Every asks again after the same interval, without an end.
+// Every retries after the same interval, without end.
 func Every(interval time.Duration) Strategy { return every(interval) }
 
 type every time.Duration
@@ -34,8 +34,8 @@ func (e every) check() error {
 	return nil
 }
 
-// Backoff asks again after first, then twice that and so on up to most, without an end.
-// Each wait is shortened at random by up to a half, so that clients do not ask in step.
+// Backoff retries after first, then after twice that and so on up to most, without end. Each
+// wait is shortened at random by up to a half, so that clients do not retry in step.
 func Backoff(first, most time.Duration) Strategy { return backoff{first, most} }
 
 type backoff struct{ first, most time.Duration }
@@ -77,7 +77,7 @@ func (a maxAttempts) check() error {
 	return checkStrategy(a.s)
 }
 
-// checkStrategy finds the mistakes that can be seen before the first attempt.
+// checkStrategy returns an ErrInvalid for a strategy that cannot work.
 func checkStrategy(s Strategy) error {
 	if s == nil {
 		return fmt.Errorf("%w: nil retry strategy: leave the option out for the default", ErrInvalid)
@@ -88,9 +88,9 @@ func checkStrategy(s Strategy) error {
 	return nil
 }
 
-// defaultRetry is for failures of the store: long enough for a server to restart, short
-// enough that a wrong address is not taken for a long wait. It makes seven attempts in
-// about two seconds, if they fail at once.
+// defaultRetry is for failures of the store. It lasts long enough for a server to restart, and
+// not so long that a wrong address looks like a long wait. It makes seven attempts in about
+// two seconds if they fail at once.
 var defaultRetry = MaxAttempts(7, Backoff(50*time.Millisecond, time.Second))
 
 // leastRetryWait keeps a careless strategy from spinning.
