@@ -566,3 +566,31 @@ func TestManyGoroutinesOfManyClientsOnOneName(t *testing.T) {
 	}
 	free(t, newClient(t, s), "n")
 }
+
+// A store may grant a waiting call for a heartbeat only. Such a grant is handed over as well.
+func TestAShortGrantIsHandedOver(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
+			answer, err := s.Acquire(ctx, req)
+			answer.TTL = min(answer.TTL, 3*time.Second)
+			return answer, err
+		}
+		c, other := newClient(t, p), newClient(t, s)
+		blocker := mustLock(t, other, "n")
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() { mustUnlock(t, mustLock(t, c, "n")) })
+		}
+		synctest.Wait()
+		wg.Go(func() { mustUnlock(t, mustLock(t, newClient(t, s), "n")) }) // so a slice counts
+		synctest.Wait()
+		asked := p.acquires.Load()
+		mustUnlock(t, blocker)
+		wg.Wait()
+		if n := p.acquires.Load() - asked; n != 1 {
+			t.Errorf("%d requests for ten locks, want 1", n)
+		}
+	})
+}
