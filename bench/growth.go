@@ -60,7 +60,10 @@ func fill(ctx context.Context, addr string, n int) error {
 		return err
 	}
 	defer conn.Close()
-	client := holdfast.New(redisstore.New(conn))
+	client, err := holdfast.New(redisstore.New(conn))
+	if err != nil {
+		return err
+	}
 	defer client.Close()
 	const name = "name"
 	lease, err := client.Lock(ctx, name)
@@ -111,7 +114,9 @@ func (b *bench) manyQueued(ctx context.Context) error {
 		defer conn.Close()
 		clients := make([]*holdfast.Client, n+1) // one has it
 		for i := range clients {
-			clients[i] = holdfast.New(redisstore.New(conn))
+			if clients[i], err = holdfast.New(redisstore.New(conn)); err != nil {
+				return err
+			}
 			defer clients[i].Close()
 		}
 		turns = append(turns, turn[float64]{fmt.Sprintf("%s, %d clients wait", us, n), func() (float64, error) {

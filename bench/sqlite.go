@@ -19,7 +19,8 @@ var sqlitePeer = peer{name: "holdfast on SQLite", open: func(path string) (locke
 	if err != nil {
 		return nil, err
 	}
-	return &sqliteLocker{holdfast.New(s), s}, nil
+	c, err := holdfast.New(s)
+	return &sqliteLocker{c, s}, err
 }}
 
 type sqliteLocker struct {

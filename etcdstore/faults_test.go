@@ -34,7 +34,10 @@ func opened(t testing.TB, addrs ...string) *Store {
 func client(t testing.TB, ttl time.Duration, addrs ...string) *holdfast.Client {
 	t.Helper()
 	s := opened(t, addrs...)
-	c := holdfast.New(s, holdfast.WithTTL(ttl))
+	c, err := holdfast.New(s, holdfast.WithTTL(ttl))
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -262,7 +265,10 @@ func TestOneHungServerOfThreeIsLeftOut(t *testing.T) {
 	t.Parallel()
 	cluster := servers.StartEtcdCluster(t, 3, servers.EtcdOptions{})
 	s := opened(t, cluster.Addrs()...)
-	c := holdfast.New(s, holdfast.WithTTL(10*time.Second))
+	c, err := holdfast.New(s, holdfast.WithTTL(10*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer c.Close()
 	pair := func() {
 		t.Helper()

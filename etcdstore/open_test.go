@@ -234,7 +234,10 @@ func TestAClientOfTheProgramsOwnIsNotClosed(t *testing.T) {
 	client := direct(t, server.Addr())
 	one, two := New(client), New(client, Prefix("/other/"))
 	for _, s := range []*Store{one, two} {
-		c := holdfast.New(s)
+		c, err := holdfast.New(s)
+		if err != nil {
+			t.Fatal(err)
+		}
 		lease, err := c.TryLock(t.Context(), "a") // the prefixes keep them apart
 		if err != nil {
 			t.Fatal(err)

@@ -49,7 +49,10 @@ func child(url string) error {
 		return err
 	}
 	defer s.Close()
-	c := holdfast.New(s, holdfast.WithTTL(4*time.Second)) // some are killed while they hold
+	c, err := holdfast.New(s, holdfast.WithTTL(4*time.Second)) // some are killed while they hold
+	if err != nil {
+		return err
+	}
 	defer c.Close()
 	lease, err := c.Lock(context.Background(), "a")
 	if err != nil {

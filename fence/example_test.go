@@ -68,10 +68,13 @@ func Example_http() {
 	server := httptest.NewServer(mux)
 	defer server.Close()
 
-	locks := holdfast.New(memstore.New())
+	locks, err := holdfast.New(memstore.New())
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer locks.Close()
 	client := &http.Client{Transport: &fence.Transport{}}
-	err := locks.Do(context.Background(), "document:7", func(ctx context.Context) error {
+	err = locks.Do(context.Background(), "document:7", func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPut, server.URL+"/documents/7", strings.NewReader("hello"))
 		if err != nil {
 			return err

@@ -19,7 +19,10 @@ import (
 
 // locks returns a client on a store of its own.
 func locks(t *testing.T) *holdfast.Client {
-	c := holdfast.New(memstore.New())
+	c, err := holdfast.New(memstore.New())
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { wantNil(t, c.Close()) })
 	return c
 }

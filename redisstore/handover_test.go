@@ -302,7 +302,11 @@ func handedOver(t *testing.T, opts ...holdfast.CallOption) *holdfast.Lease {
 	t.Cleanup(cancel)
 	var clients [2]*holdfast.Client
 	for i := range clients {
-		clients[i] = holdfast.New(openQuick(t, "redis://"+server.Addr()))
+		c, err := holdfast.New(openQuick(t, "redis://"+server.Addr()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		clients[i] = c
 		t.Cleanup(func() { clients[i].Close() })
 	}
 	held, err := clients[0].Lock(ctx, "x")

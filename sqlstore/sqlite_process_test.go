@@ -202,7 +202,10 @@ func childIncrement(args []string) error {
 		return err
 	}
 	defer s.Close()
-	c := holdfast.New(s)
+	c, err := holdfast.New(s)
+	if err != nil {
+		return err
+	}
 	defer c.Close()
 	times, err := strconv.Atoi(args[2])
 	if err != nil {

@@ -112,7 +112,10 @@ func TestTheTTLIsBoundedByTheSessionAsGranted(t *testing.T) {
 	if got := s.SessionTimeout(); got != 5*time.Second {
 		t.Errorf("session of %v, want the 5s that the server allows", got)
 	}
-	c := holdfast.New(s)
+	c, err := holdfast.New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer c.Close()
 	lease, err := c.Lock(t.Context(), "a", holdfast.TTL(time.Minute))
 	if err != nil {

@@ -61,7 +61,10 @@ func (w *want) acquire(json bool) int {
 	if err != nil {
 		return fail(err, w.name)
 	}
-	c := holdfast.New(st)
+	c, err := holdfast.New(st)
+	if err != nil {
+		return fail(err, w.name)
+	}
 	w.more = append(w.more, holdfast.NoRenew())
 	lease, err := w.take(ctx, c)
 	if err == nil && ctx.Err() != nil {

@@ -100,7 +100,11 @@ func (s *storeFlag) connect(ctx context.Context) (*holdfast.Client, func(), erro
 	if err != nil {
 		return nil, nil, err
 	}
-	c := holdfast.New(st)
+	c, err := holdfast.New(st)
+	if err != nil {
+		st.Close()
+		return nil, nil, err
+	}
 	return c, func() {
 		c.Close()
 		st.Close()

@@ -85,7 +85,11 @@ func (r *runner) takeLock() int {
 			results <- result{err: err}
 			return
 		}
-		c := holdfast.New(st, holdfast.WithObserver(r.observe))
+		c, err := holdfast.New(st, holdfast.WithObserver(r.observe))
+		if err != nil {
+			results <- result{err: err}
+			return
+		}
 		r.store = st
 		r.client.Store(c)
 		lease, err := r.take(ctx, c)

@@ -67,7 +67,7 @@ func (w *want) take(ctx context.Context, c *holdfast.Client) (*holdfast.Lease, e
 	case w.shared:
 		return c.RLock(ctx, w.name, opts...)
 	case w.slots > 0:
-		return c.Acquire(ctx, w.name, 1, append(opts, holdfast.Limit(w.slots))...)
+		return c.Semaphore(w.name, w.slots).Acquire(ctx, 1, opts...)
 	}
 	return c.Lock(ctx, w.name, opts...)
 }

@@ -6,7 +6,7 @@
 //	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"})
 //	s, err := goredis.New(client)
 //	if err != nil { … }
-//	c := holdfast.New(s)
+//	c, err := holdfast.New(s)
 //
 // redisstore's own client sends many calls in one pipeline and is faster; use this package
 // if the program's connections, credentials or hooks are go-redis'.

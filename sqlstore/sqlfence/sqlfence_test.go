@@ -72,7 +72,10 @@ func TestAStaleWriterIsRefusedInItsTransaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	locks := holdfast.New(s)
+	locks, err := holdfast.New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer locks.Close()
 	first, err := locks.Lock(ctx, "account:42")
 	if err != nil {
@@ -85,7 +88,11 @@ func TestAStaleWriterIsRefusedInItsTransaction(t *testing.T) {
 	if err := locks.Break(ctx, "account:42", page.Holders[0].ID); err != nil {
 		t.Fatal(err)
 	}
-	second, err := holdfast.New(s).Lock(ctx, "account:42")
+	other, err := holdfast.New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := other.Lock(ctx, "account:42")
 	if err != nil {
 		t.Fatal(err)
 	}

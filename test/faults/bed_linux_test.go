@@ -164,7 +164,10 @@ func (b *bed) dial(by map[string]string, heartbeat time.Duration, opts ...holdfa
 		b.t.Fatal(err)
 	}
 	s := redisstore.New(client, func(c *redis.Config) { c.Heartbeat = heartbeat })
-	c := holdfast.New(s, opts...)
+	c, err := holdfast.New(s, opts...)
+	if err != nil {
+		b.t.Fatal(err)
+	}
 	b.dialled.Store(c, sync.OnceFunc(func() {
 		s.Close()
 		client.Close()
