@@ -69,7 +69,10 @@ func openWith(ctx context.Context, u *store.URL, config redis.Config) (*Store, e
 	}
 	client, err := dial(ctx, option)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", u, err)
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("%s: %w", u, err)
+		}
+		return nil, diagnose(&option, u.String(), err)
 	}
 	if strings.HasSuffix(u.Scheme, "+cluster") && client.Mode() != rueidis.ClientModeCluster {
 		client.Close()
@@ -92,7 +95,7 @@ func dial(ctx context.Context, option rueidis.ClientOption) (rueidis.Client, err
 	}()
 	select {
 	case r := <-results:
-		return r.client, advise(r.err)
+		return r.client, r.err
 	case <-ctx.Done():
 		go func() { // it ends by its own timeout
 			if r := <-results; r.err == nil {
@@ -101,19 +104,6 @@ func dial(ctx context.Context, option rueidis.ClientOption) (rueidis.Client, err
 		}()
 		return nil, ctx.Err()
 	}
-}
-
-// advise says what to do about an error that comes before any script was run.
-func advise(err error) error {
-	switch text := fmt.Sprint(err); {
-	case err == nil:
-		return nil
-	case strings.Contains(text, "WRONGPASS"), strings.Contains(text, "NOAUTH"), strings.Contains(text, "invalid password"):
-		return fmt.Errorf("%w: %w: check user and password of the URL", store.ErrInvalid, err)
-	case strings.Contains(text, "DB index is out of range"):
-		return fmt.Errorf("%w: %w: the path of the URL is the number of the database, as in redis://host/0", store.ErrInvalid, err)
-	}
-	return err
 }
 
 // optionOf reads a URL: see the package comment.

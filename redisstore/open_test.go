@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -197,4 +199,24 @@ func TestAClusterByItsURL(t *testing.T) {
 	cluster := servers.StartCluster(t, servers.RedisOptions{})
 	works(t, "redis+cluster://"+cluster.Addrs()[0])
 	works(t, "redis+cluster://"+strings.Join(cluster.Addrs(), ",")+"?replicas=1")
+}
+
+func TestOpenSaysWhatAServerOfAnotherKindLooksLike(t *testing.T) {
+	redis := servers.StartRedis(t, servers.RedisOptions{})
+	web := httptest.NewServer(http.NotFoundHandler())
+	defer web.Close()
+	secure := httptest.NewTLSServer(http.NotFoundHandler())
+	defer secure.Close()
+	for url, says := range map[string]string{
+		"rediss://" + redis.Addr():                              "write redis:// instead of rediss://",
+		"redis://" + strings.TrimPrefix(web.URL, "http://"):     "looks like an HTTP server",
+		"redis://" + strings.TrimPrefix(secure.URL, "https://"): "write rediss:// instead of redis://",
+		"redis+sentinel://" + redis.Addr() + "/mymaster":        "no Sentinel: write redis://HOST:PORT",
+		"redis+cluster://" + redis.Addr():                       "no Cluster: write redis://",
+	} {
+		_, err := store.Open(t.Context(), url)
+		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), says) {
+			t.Errorf("Open(%q): %v, want an ErrInvalid that says %q", url, err, says)
+		}
+	}
 }
