@@ -61,18 +61,21 @@ func (r *release) git(ctx context.Context, args ...string) (string, error) {
 	return c.run(ctx, "git", args...)
 }
 
-// commitWorkingTree commits the working tree of the user's repository into the clone.
+// commitWorkingTree commits into the clone what is changed in the working tree of the user's
+// repository.
 func (r *release) commitWorkingTree(ctx context.Context) error {
-	for _, args := range [][]string{
-		{"--git-dir=" + filepath.Join(r.clone, ".git"), "--work-tree=" + r.repo, "add", "--all", r.repo},
-		{"commit", "-q", "--allow-empty", "--no-verify", "--no-gpg-sign", "-m", "Working tree"},
-		{"reset", "-q", "--hard"},
-	} {
-		if _, err := r.git(ctx, args...); err != nil {
-			return err
-		}
+	if _, err := r.git(ctx, "--git-dir="+filepath.Join(r.clone, ".git"), "--work-tree="+r.repo, "add", "--all", r.repo); err != nil {
+		return err
 	}
-	return nil
+	changed, err := r.git(ctx, "diff", "--cached", "--name-only")
+	if err != nil || changed == "" {
+		return err
+	}
+	if err := r.commit(ctx, "Working tree"); err != nil {
+		return err
+	}
+	_, err = r.git(ctx, "reset", "-q", "--hard")
+	return err
 }
 
 // build makes the release commit in the clone and tags it.
@@ -93,14 +96,14 @@ func (r *release) build(ctx context.Context) error {
 		if err := r.prepare(ctx, m); err != nil {
 			return fmt.Errorf("%s: %w", m.Path, err)
 		}
-		if err := r.commit(ctx, m); err != nil {
+		if err := r.commitAndTag(ctx, m); err != nil {
 			return err
 		}
 	}
 	if _, err := r.git(ctx, "reset", "-q", "--soft", base); err != nil {
 		return err
 	}
-	return r.commit(ctx, r.modules...)
+	return r.commitAndTag(ctx, r.modules...)
 }
 
 // prepare writes the go.mod and go.sum that users will see.
@@ -128,12 +131,18 @@ func (r *release) prepare(ctx context.Context, m *module) error {
 	return err
 }
 
-// commit commits what has changed and moves the tags of modules to the new commit.
-func (r *release) commit(ctx context.Context, modules ...*module) error {
+// commit commits the index. Hooks and keys of the user are for the user's own commits.
+func (r *release) commit(ctx context.Context, message string) error {
+	_, err := r.git(ctx, "commit", "-q", "--allow-empty", "--no-verify", "--no-gpg-sign", "-m", message)
+	return err
+}
+
+// commitAndTag commits the files of the clone and moves the tags of modules to the commit.
+func (r *release) commitAndTag(ctx context.Context, modules ...*module) error {
 	if _, err := r.git(ctx, "add", "--all"); err != nil {
 		return err
 	}
-	if _, err := r.git(ctx, "commit", "-q", "--allow-empty", "--no-verify", "--no-gpg-sign", "-m", "Release "+r.version); err != nil {
+	if err := r.commit(ctx, "Release "+r.version); err != nil {
 		return err
 	}
 	for _, m := range modules {
