@@ -165,7 +165,7 @@ func (r *release) maintainer() []string {
 	return []string{
 		"GOWORK=off",
 		"GOFLAGS=-modcacherw",
-		"GOMODCACHE=" + filepath.Join(r.temp, "maintainer"),
+		"GOMODCACHE=" + r.modCache(),
 		"GOPROXY=" + r.proxies,
 		"GONOPROXY=" + root,
 		"GONOSUMDB=" + root,
@@ -182,7 +182,7 @@ func (r *release) user() []string {
 		"GOWORK=off",
 		// With -trimpath the build cache does not depend on where the modules are.
 		"GOFLAGS=-modcacherw -trimpath",
-		"GOMODCACHE=" + filepath.Join(r.temp, "user"),
+		"GOMODCACHE=" + r.modCache(),
 		"GOPROXY=" + proxyOf(r.proxyCache()) + "," + r.proxies,
 		"GOPRIVATE=", "GONOPROXY=", "GONOSUMDB=",
 		// Our modules are not in the checksum database yet. Those of others were compared with
@@ -191,18 +191,33 @@ func (r *release) user() []string {
 	}
 }
 
+// modCache is the module cache of the maintainer and of all users.
+func (r *release) modCache() string {
+	return filepath.Join(r.temp, "modules")
+}
+
+// proxyCache is a module cache with nothing but the release.
 func (r *release) proxyCache() string {
 	return filepath.Join(r.temp, "proxy")
 }
 
-// fillProxy makes the proxy that has the release, from the tags of the clone.
+// fillProxy makes the proxy that has the release, from the tags of the clone. It removes our
+// modules from the module cache, so that users get them from the proxy.
 func (r *release) fillProxy(ctx context.Context) error {
+	root := filepath.FromSlash(r.modules[0].Path)
+	for _, dir := range []string{
+		r.proxyCache(),
+		filepath.Join(r.modCache(), "cache", "vcs"),
+		filepath.Join(r.modCache(), "cache", "download", root),
+		filepath.Join(r.modCache(), filepath.Dir(root)),
+	} {
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+	}
 	download := []string{"mod", "download"}
 	for _, m := range r.modules {
 		download = append(download, m.Path+"@"+r.version)
-	}
-	if err := os.RemoveAll(r.proxyCache()); err != nil {
-		return err
 	}
 	c := command{dir: r.temp, env: append(r.maintainer(), "GOMODCACHE="+r.proxyCache())}
 	_, err := c.run(ctx, "go", download...)
