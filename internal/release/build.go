@@ -61,18 +61,21 @@ func (r *release) git(ctx context.Context, args ...string) (string, error) {
 	return c.run(ctx, "git", args...)
 }
 
-// commitWorkingTree commits the working tree of the user's repository into the clone.
+// commitWorkingTree commits into the clone what is changed in the working tree of the user's
+// repository.
 func (r *release) commitWorkingTree(ctx context.Context) error {
-	for _, args := range [][]string{
-		{"--git-dir=" + filepath.Join(r.clone, ".git"), "--work-tree=" + r.repo, "add", "--all", r.repo},
-		{"commit", "-q", "--allow-empty", "--no-verify", "--no-gpg-sign", "-m", "Working tree"},
-		{"reset", "-q", "--hard"},
-	} {
-		if _, err := r.git(ctx, args...); err != nil {
-			return err
-		}
+	if _, err := r.git(ctx, "--git-dir="+filepath.Join(r.clone, ".git"), "--work-tree="+r.repo, "add", "--all", r.repo); err != nil {
+		return err
 	}
-	return nil
+	changed, err := r.git(ctx, "diff", "--cached", "--name-only")
+	if err != nil || changed == "" {
+		return err
+	}
+	if err := r.commit(ctx, "Working tree"); err != nil {
+		return err
+	}
+	_, err = r.git(ctx, "reset", "-q", "--hard")
+	return err
 }
 
 // build makes the release commit in the clone and tags it.
@@ -93,14 +96,14 @@ func (r *release) build(ctx context.Context) error {
 		if err := r.prepare(ctx, m); err != nil {
 			return fmt.Errorf("%s: %w", m.Path, err)
 		}
-		if err := r.commit(ctx, m); err != nil {
+		if err := r.commitAndTag(ctx, m); err != nil {
 			return err
 		}
 	}
 	if _, err := r.git(ctx, "reset", "-q", "--soft", base); err != nil {
 		return err
 	}
-	return r.commit(ctx, r.modules...)
+	return r.commitAndTag(ctx, r.modules...)
 }
 
 // prepare writes the go.mod and go.sum that users will see.
@@ -128,12 +131,18 @@ func (r *release) prepare(ctx context.Context, m *module) error {
 	return err
 }
 
-// commit commits what has changed and moves the tags of modules to the new commit.
-func (r *release) commit(ctx context.Context, modules ...*module) error {
+// commit commits the index. Hooks and keys of the user are for the user's own commits.
+func (r *release) commit(ctx context.Context, message string) error {
+	_, err := r.git(ctx, "commit", "-q", "--allow-empty", "--no-verify", "--no-gpg-sign", "-m", message)
+	return err
+}
+
+// commitAndTag commits the files of the clone and moves the tags of modules to the commit.
+func (r *release) commitAndTag(ctx context.Context, modules ...*module) error {
 	if _, err := r.git(ctx, "add", "--all"); err != nil {
 		return err
 	}
-	if _, err := r.git(ctx, "commit", "-q", "--allow-empty", "--no-verify", "--no-gpg-sign", "-m", "Release "+r.version); err != nil {
+	if err := r.commit(ctx, "Release "+r.version); err != nil {
 		return err
 	}
 	for _, m := range modules {
@@ -156,7 +165,7 @@ func (r *release) maintainer() []string {
 	return []string{
 		"GOWORK=off",
 		"GOFLAGS=-modcacherw",
-		"GOMODCACHE=" + filepath.Join(r.temp, "maintainer"),
+		"GOMODCACHE=" + r.modCache(),
 		"GOPROXY=" + r.proxies,
 		"GONOPROXY=" + root,
 		"GONOSUMDB=" + root,
@@ -173,7 +182,7 @@ func (r *release) user() []string {
 		"GOWORK=off",
 		// With -trimpath the build cache does not depend on where the modules are.
 		"GOFLAGS=-modcacherw -trimpath",
-		"GOMODCACHE=" + filepath.Join(r.temp, "user"),
+		"GOMODCACHE=" + r.modCache(),
 		"GOPROXY=" + proxyOf(r.proxyCache()) + "," + r.proxies,
 		"GOPRIVATE=", "GONOPROXY=", "GONOSUMDB=",
 		// Our modules are not in the checksum database yet. Those of others were compared with
@@ -182,18 +191,33 @@ func (r *release) user() []string {
 	}
 }
 
+// modCache is the module cache of the maintainer and of all users.
+func (r *release) modCache() string {
+	return filepath.Join(r.temp, "modules")
+}
+
+// proxyCache is a module cache with nothing but the release.
 func (r *release) proxyCache() string {
 	return filepath.Join(r.temp, "proxy")
 }
 
-// fillProxy makes the proxy that has the release, from the tags of the clone.
+// fillProxy makes the proxy that has the release, from the tags of the clone. It removes our
+// modules from the module cache, so that users get them from the proxy.
 func (r *release) fillProxy(ctx context.Context) error {
+	root := filepath.FromSlash(r.modules[0].Path)
+	for _, dir := range []string{
+		r.proxyCache(),
+		filepath.Join(r.modCache(), "cache", "vcs"),
+		filepath.Join(r.modCache(), "cache", "download", root),
+		filepath.Join(r.modCache(), filepath.Dir(root)),
+	} {
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+	}
 	download := []string{"mod", "download"}
 	for _, m := range r.modules {
 		download = append(download, m.Path+"@"+r.version)
-	}
-	if err := os.RemoveAll(r.proxyCache()); err != nil {
-		return err
 	}
 	c := command{dir: r.temp, env: append(r.maintainer(), "GOMODCACHE="+r.proxyCache())}
 	_, err := c.run(ctx, "go", download...)

@@ -73,9 +73,9 @@ func (r *release) checkModule(ctx context.Context, m *module) error {
 			return fmt.Errorf("go.mod requires %s at %s instead of %s", require.Path, require.Version, r.version)
 		}
 	}
-	// The Go command compares go.sum with what it loads, in the main module only.
-	c := command{dir: filepath.Join(r.clone, filepath.FromSlash(m.dir)), env: r.user()}
-	_, err = c.run(ctx, "go", "list", "-mod=readonly", "-deps", "./...")
+	// Loading the packages compares go.sum with the proxy. That happens in the main module
+	// only, so no user of m would notice a wrong go.sum, but those who clone the release would.
+	_, _, err = r.packages(ctx, m)
 	return err
 }
 
@@ -119,10 +119,9 @@ func (a readmeLines) without(b readmeLines) readmeLines {
 }
 
 // packages returns the packages of m that others can import, and those that are commands.
-// The examples among the commands are for reading.
 func (r *release) packages(ctx context.Context, m *module) (libraries, commands []string, err error) {
 	c := command{dir: filepath.Join(r.clone, filepath.FromSlash(m.dir)), env: r.user()}
-	lines, err := c.lines(ctx, "go", "list", "-f", "{{.Name}} {{.ImportPath}}", "./...")
+	lines, err := c.lines(ctx, "go", "list", "-mod=readonly", "-f", "{{.Name}} {{.ImportPath}}", "./...")
 	for _, line := range lines {
 		name, p, _ := strings.Cut(line, " ")
 		switch {

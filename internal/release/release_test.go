@@ -48,7 +48,12 @@ func main() {
 	switch os.Args[1] {
 	case "version":
 		info, _ := debug.ReadBuildInfo()
-		fmt.Println("lib", info.Main.Version)
+		fmt.Print("lib ", info.Main.Version)
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				fmt.Print(" ", s.Value)
+			}
+		}
 	case "completion":
 		fmt.Println("complete", os.Args[2])
 	case "man":
@@ -152,6 +157,14 @@ func TestUsersCanGetEveryModuleOfARelease(t *testing.T) {
 	must(t, checkWorkingTree(t.Context(), commitRepository(t, nil)))
 }
 
+func TestAShallowCloneCanBeChecked(t *testing.T) {
+	dir := commitRepository(t, nil)
+	git(t, dir, "-c", "user.name=A", "-c", "user.email=a@example.com", "commit", "-q", "--allow-empty", "-m", "Second")
+	shallow := filepath.Join(t.TempDir(), "shallow")
+	git(t, dir, "clone", "-q", "--depth=1", "file://"+filepath.ToSlash(dir), shallow)
+	must(t, checkWorkingTree(t.Context(), shallow))
+}
+
 func TestTheCheckReleasesUncommittedChanges(t *testing.T) {
 	dir := commitRepository(t, nil)
 	write(t, filepath.Join(dir, "new.go"), "package other\n")
@@ -193,7 +206,7 @@ func TestTheCheckFindsAReleaseThatUsersCannotUse(t *testing.T) {
 			text, err := os.ReadFile(path)
 			must(t, err)
 			write(t, path, strings.ReplaceAll(string(text), test.old, test.new))
-			must(t, r.commit(t.Context(), r.modules...))
+			must(t, r.commitAndTag(t.Context(), r.modules...))
 			mustFail(t, r.check(t.Context()), test.want)
 		})
 	}
@@ -307,9 +320,13 @@ func TestDistIsReproducibleAndKnowsItsVersion(t *testing.T) {
 	platforms = []string{runtime.GOOS + "/" + runtime.GOARCH}
 	t.Cleanup(func() { platforms = all })
 
-	first, err := distFiles(t.Context(), dir, "v0.1.0")
+	first, err := distFiles(t.Context(), dir, "v0.1.0") // a preview
 	must(t, err)
-	second, err := distFiles(t.Context(), dir, "v0.1.0")
+	r, err := newRelease(t.Context(), dir, t.TempDir(), "v0.1.0")
+	must(t, err)
+	must(t, r.build(t.Context()))
+	git(t, r.clone, "checkout", "-q", "--detach", "v0.1.0") // as in the release workflow
+	second, err := distFiles(t.Context(), r.clone, "v0.1.0")
 	must(t, err)
 	if len(first) != 2 || len(second) != 2 || first[1].name != "SHA256SUMS" {
 		t.Fatalf("got %d and %d files, want an archive and SHA256SUMS", len(first), len(second))
@@ -326,8 +343,8 @@ func TestDistIsReproducibleAndKnowsItsVersion(t *testing.T) {
 	must(t, err)
 	out, err := command{dir: filepath.Dir(archive)}.run(t.Context(), "./lib", "version")
 	must(t, err)
-	if out != "lib v0.1.0" {
-		t.Errorf("the packed command says %q", out)
+	if want := "lib v0.1.0 " + git(t, r.clone, "rev-parse", "v0.1.0^{commit}"); out != want {
+		t.Errorf("the packed command says %q, want %q", out, want)
 	}
 	for _, name := range []string{"LICENSE", "README.md", "man/lib.1", "completions/_lib", "completions/lib.bash"} {
 		if _, err := os.Stat(filepath.Join(filepath.Dir(archive), name)); err != nil {
