@@ -2,10 +2,12 @@ package etcdstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -31,15 +33,22 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	}
 	outcomes := make([]store.Renewed, len(grants))
 	slow, err := s.extend(ctx, grants, outcomes)
-	for _, i := range slow {
-		if err == nil {
-			outcomes[i], err = s.renew(ctx, &grants[i])
-		}
-	}
 	if err != nil {
 		return nil, s.explain(ctx, err)
 	}
-	return outcomes, nil
+	errs := make([]error, len(slow))
+	inParallel(len(slow), func(n int) { outcomes[slow[n]], errs[n] = s.renew(ctx, &grants[slow[n]]) })
+	known := len(slow) < len(grants)
+	for _, one := range errs {
+		known = known || one == nil
+		if err == nil || errors.Is(one, store.ErrInvalid) {
+			err = one
+		}
+	}
+	if !known || errors.Is(err, store.ErrInvalid) {
+		return nil, s.explain(ctx, err)
+	}
+	return outcomes, nil // one that failed is unknown, which does not concern the others
 }
 
 // extend renews those grants that need no write, and returns the others.
@@ -103,9 +112,9 @@ func (s *Store) there(ctx context.Context, grants []store.Renewal, indexes []int
 	return there, nil
 }
 
-// renew renews one grant of which anything may have to be written.
+// renew renews one grant that may have to be written again.
 func (s *Store) renew(ctx context.Context, r *store.Renewal) (store.Renewed, error) {
-	key := claimKey{r.Name, r.ID}
+	key, tokens := claimKey{r.Name, r.ID}, min(r.Tokens, block)
 	for {
 		own, queued, err := s.own(ctx, key)
 		if err != nil {
@@ -121,7 +130,7 @@ func (s *Store) renew(ctx context.Context, r *store.Renewal) (store.Renewed, err
 		}
 		g := regrant{s: s, key: key, own: own, mode: r.Mode, ttl: r.TTL, floor: s.mark(), above: r.Floor}
 		if !queued {
-			g.tokens = min(r.Tokens, block)
+			g.tokens = tokens
 		}
 		if g.tokens == 0 {
 			if err := s.raise(ctx, r.Floor); err != nil {
@@ -129,7 +138,10 @@ func (s *Store) renew(ctx context.Context, r *store.Renewal) (store.Renewed, err
 			}
 		}
 		out, err := g.write(ctx)
-		if err != nil || out.Status == store.Extended {
+		switch {
+		case g.tokens > 0 && rpctypes.Error(err) == rpctypes.ErrNoSpace:
+			tokens = 0 // to extend the grant needs no space
+		case err != nil || out.Status == store.Extended:
 			return out, err
 		}
 	}
