@@ -44,6 +44,7 @@ type keepStream struct {
 	more   chan struct{} // has a value if the queue is not empty
 
 	queue   []int64              // leases to send
+	probed  bool                 // the first reply has come
 	pending map[int64][]keepCall // sent or queued, by lease, the oldest first
 	peer    *peer.Peer
 	heard   time.Duration // when the last reply came, since base
@@ -133,7 +134,7 @@ func (k *keeper) silent(st *keepStream, since time.Duration) {
 // open starts a stream. The caller holds the mutex.
 func (k *keeper) open() *keepStream {
 	ctx, cancel := context.WithCancel(k.store.life)
-	st := &keepStream{cancel: cancel, more: make(chan struct{}, 1), pending: make(map[int64][]keepCall)}
+	st := &keepStream{cancel: cancel, more: make(chan struct{}, 1), queue: []int64{noLease}, pending: make(map[int64][]keepCall)}
 	k.stream = st
 	if k.idle == nil {
 		k.idle = time.AfterFunc(keepLinger, k.rest)
@@ -182,9 +183,6 @@ func (k *keeper) serve(ctx context.Context, st *keepStream) error {
 	k.mu.Lock()
 	st.peer, _ = peer.FromContext(stream.Context())
 	k.mu.Unlock()
-	if err := k.probe(stream); err != nil {
-		return err
-	}
 	k.wg.Add(1)
 	go k.sending(ctx, st, stream)
 	for {
@@ -196,21 +194,6 @@ func (k *keeper) serve(ctx context.Context, st *keepStream) error {
 			return err
 		}
 	}
-}
-
-// probe finds out whether the stream leads to a grpc-proxy: a server replies 0 for a lease that
-// does not exist, a proxy -1.
-func (k *keeper) probe(stream pb.Lease_LeaseKeepAliveClient) error {
-	if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: noLease}); err != nil {
-		_, err = stream.Recv() // Recv tells why
-		return err
-	}
-	resp, err := stream.Recv()
-	if err == nil && resp.TTL < 0 {
-		k.proxied.Store(true)
-		return errProxied
-	}
-	return err
 }
 
 // sending sends the queue.
@@ -235,10 +218,22 @@ func (k *keeper) sending(ctx context.Context, st *keepStream, stream pb.Lease_Le
 }
 
 // received matches a reply to the oldest call for its lease.
+//
+// The first request of a stream is for a lease that does not exist, to find out whether the stream
+// leads to a grpc-proxy. A server replies in order, and with a TTL of 0. A proxy replies in any
+// order, and with -1.
 func (k *keeper) received(st *keepStream, resp *pb.LeaseKeepAliveResponse) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	st.heard = sinceBase()
+	if !st.probed {
+		st.probed = true
+		if resp.ID != noLease || resp.TTL != 0 {
+			k.proxied.Store(true)
+			return errProxied
+		}
+		return nil
+	}
 	calls := st.pending[resp.ID]
 	if len(calls) == 0 {
 		return fmt.Errorf("a keep-alive reply for lease %x, which was not sent", resp.ID)
