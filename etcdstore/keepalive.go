@@ -18,6 +18,10 @@ const (
 	// password, because the client library logs in for each stream.
 	keepLinger = time.Minute
 
+	// proxyWait bounds the wait for the answers of a grpc-proxy, which sends keep-alives every half
+	// of a second.
+	proxyWait = time.Second
+
 	// noLease is an ID that no lease has.
 	noLease = 0
 )
@@ -255,14 +259,13 @@ func (k *keeper) received(st *keepStream, resp *pb.LeaseKeepAliveResponse) error
 }
 
 // keepThroughProxy keeps leases alive through a grpc-proxy. A proxy keeps leases alive by
-// itself for as long as the stream is open, and answers a request with the reply to any of its
-// own keep-alives, even one that was sent before the request. So each call has a stream of its
-// own, and afterwards asks the server how long the leases really have.
+// itself for as long as the stream is open. It answers a request with the reply to any of its own
+// keep-alives, even one that was sent before the request, and under load it drops answers. So each
+// call has a stream of its own, and afterwards asks the server how long the leases really have.
 func (k *keeper) keepThroughProxy(ctx context.Context, leases []*lease) ([]bool, error) {
-	began := sinceBase()
-	ctx, cancel := context.WithCancel(ctx)
+	sending, cancel := context.WithTimeout(ctx, proxyWait)
 	defer cancel()
-	stream, err := k.store.leases.LeaseKeepAlive(ctx)
+	stream, err := k.store.leases.LeaseKeepAlive(sending)
 	if err != nil {
 		return nil, err
 	}
@@ -273,15 +276,14 @@ func (k *keeper) keepThroughProxy(ctx context.Context, leases []*lease) ([]bool,
 			break // Recv tells why
 		}
 	}
-	for len(missing) > 0 {
+	for len(missing) > 0 && sending.Err() == nil {
 		resp, err := stream.Recv()
-		if err != nil {
-			if p, ok := peer.FromContext(stream.Context()); ok && ctx.Err() != nil && k.store.several {
-				k.store.config.conns.hung(p, began)
-			}
+		switch {
+		case err == nil:
+			delete(missing, resp.ID)
+		case sending.Err() == nil:
 			return nil, err
 		}
-		delete(missing, resp.ID)
 	}
 	alive, errs := make([]bool, len(leases)), make([]error, len(leases))
 	inParallel(len(leases), func(i int) {

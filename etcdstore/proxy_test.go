@@ -9,27 +9,9 @@ import (
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/servers"
-	"github.com/holdfast-lock/holdfast/store"
-	"github.com/holdfast-lock/holdfast/storetest"
 )
 
-// A proxy numbers watches by itself, replies to keep-alives in any order, and sends keep-alives
-// of its own.
-func TestConformanceBehindAGRPCProxy(t *testing.T) {
-	server := servers.StartEtcd(t, servers.EtcdOptions{})
-	proxy := servers.StartEtcdProxy(t, server.Addr())
-	client := direct(t, server.Addr())
-	residue(t, client)
-	storetest.Run(t, storetest.Harness{
-		Open:    func(t testing.TB) store.Store { return openQuick(t, url(proxy.Addr()), slowBeat) },
-		Residue: func(t testing.TB) []string { return residue(t, client) },
-		// A keep-alive takes half of a second, and the time that is left is told in whole seconds.
-		TTL:      5 * time.Second,
-		Parallel: 16,
-		Slack:    2500 * time.Millisecond,
-	})
-}
-
+// A proxy numbers watches by itself and replies to keep-alives in any order.
 func TestLeasesAreKeptBehindAGRPCProxy(t *testing.T) {
 	t.Parallel()
 	server := servers.StartEtcd(t, servers.EtcdOptions{})
