@@ -63,6 +63,7 @@ var workloads = []struct {
 	{"P6", "what waiting costs the server", (*bench).waitersCost},
 	{"P7", "many leases held", (*bench).manyHeld},
 	{"P9etcd", "etcd: own names, a hot name, hand-off", (*bench).etcd},
+	{"P9etcdshapes", "etcd: clients × goroutines, one name", (*bench).etcdShapes},
 	{"P9zk", "ZooKeeper", (*bench).zookeeper},
 	{"P10", "SQLite, own names", (*bench).sqlite},
 	{"P12", "many names, many waiters", (*bench).growth},

@@ -105,12 +105,22 @@ func (h *rawEtcdHeld) Unlock(ctx context.Context) error {
 	return err
 }
 
-// etcd is P9 for etcd, on one server that does not wait for its disk: what a disk costs is the
-// same for all.
-func (b *bench) etcd(ctx context.Context) error {
-	addr := servers.StartEtcd(b.t, servers.EtcdOptions{Args: []string{
+// startEtcd starts one server that does not wait for its disk: a disk costs every candidate the
+// same.
+func (b *bench) startEtcd() (addr string) {
+	return servers.StartEtcd(b.t, servers.EtcdOptions{Args: []string{
 		"--auto-compaction-mode=revision", "--auto-compaction-retention=10000", "--quota-backend-bytes=8000000000",
 	}}).Addr()
+}
+
+// etcdShapes is P4 for etcd: goroutines on one name, spread over clients in several ways.
+func (b *bench) etcdShapes(ctx context.Context) error {
+	return b.shapes(ctx, etcdUs, b.startEtcd(), 0.7)
+}
+
+// etcd is P9 for etcd.
+func (b *bench) etcd(ctx context.Context) error {
+	addr := b.startEtcd()
 	for _, work := range []func(context.Context, string) error{b.etcdOwnNames, b.etcdHotName, b.etcdSessions, b.etcdHandOff} {
 		if err := work(ctx, addr); err != nil {
 			return err

@@ -16,10 +16,10 @@ import (
 // Acquire makes one attempt to take a name: see [store.Store]. Asking again under the identity
 // of a live grant or waiter in another mode, weight or limit is an ErrInvalid.
 //
-// Whoever asks for the first time takes the name for free: if it is, one transaction grants it.
-// So does the next in line when it has heard that the holder is gone. All others read first.
-// What was decided by a read is written under the condition that nothing came in between, and
-// decided anew if something did.
+// The first attempt assumes that the name is free, and grants it in one transaction if it is. So
+// does the next in line when it has heard that the holder is gone. All others read first. A
+// decision that is based on a read is written on condition that nothing has changed since, and
+// made again if something has.
 func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
 	if err := s.enter(ctx); err != nil {
 		return store.Answer{}, err
@@ -73,8 +73,8 @@ func (a *attempt) look(ctx context.Context) (err error) {
 	return err
 }
 
-// lease is one for the grant. If an earlier attempt was not answered, it is the same: what that
-// attempt may have got, or gets yet, goes by it.
+// lease gets a lease for the grant. If an earlier attempt was not answered, it gets the same
+// lease, because that attempt may have been granted with it, or may be yet.
 func (a *attempt) lease(ctx context.Context) error {
 	if a.spare != nil {
 		return nil
@@ -99,7 +99,7 @@ func (a *attempt) lease(ctx context.Context) error {
 	return err
 }
 
-// decide grants or refuses by the snapshot. It is not done if that has changed meanwhile.
+// decide grants or refuses, based on the snapshot. Done is false if the name has changed since.
 func (a *attempt) decide(ctx context.Context) (answer store.Answer, done bool, err error) {
 	own, waiter := a.snap.holder(a.req.ID), a.snap.waiter
 	if own != nil && own.held() {
@@ -117,8 +117,8 @@ func (a *attempt) decide(ctx context.Context) (answer store.Answer, done bool, e
 		}
 		return answer, false, err
 	}
-	// A kept record of this identity is a grant that ended: it must not come back to life
-	// beside its own record.
+	// A kept record of this identity is a grant that ended. It must not be granted again beside
+	// its own record.
 	fits := own == nil && a.snap.admits(a.req)
 	first := a.snap.place == 1 || a.snap.queue == 0
 	switch {
@@ -139,7 +139,7 @@ func (a *attempt) decide(ctx context.Context) (answer store.Answer, done bool, e
 	return store.Answer{Refusal: refusal}, err == nil, err
 }
 
-// grant writes the grant, if still nobody is in the way.
+// grant writes the grant if the name still admits it.
 func (a *attempt) grant(ctx context.Context, waiter *record) (answer store.Answer, done bool, err error) {
 	s, req := a.s, a.req
 	base, raise, err := a.snap.floor.above(req.Floor, max(a.snap.revision, s.seen.Load()))
@@ -153,7 +153,8 @@ func (a *attempt) grant(ctx context.Context, waiter *record) (answer store.Answe
 		id: req.ID, mode: req.Mode, weight: req.Weight, limit: req.Limit, tokens: req.Tokens, base: base,
 		since: wall(time.Now()), owner: req.Owner, meta: req.Meta,
 	}
-	// It could read the name if it fails; but that makes all others dearer by a quarter.
+	// The transaction could read the name when it fails, but that would make every grant a
+	// quarter more expensive.
 	txn := &pb.TxnRequest{Compare: append(a.unchanged(waiter), modIs(s.keys.floor, a.snap.floor.mod))}
 	if waiter != nil {
 		txn.Success = append(txn.Success, s.countQueue(req.Name), remove(s.keys.of(waiter)))
@@ -191,8 +192,8 @@ func (a *attempt) grant(ctx context.Context, waiter *record) (answer store.Answe
 	}, true, nil
 }
 
-// unchanged is true if nothing has come that keeps the request out. What has gone does not
-// matter, and among readers neither does another reader.
+// unchanged compares that nothing has come that keeps the request out. Keys that are gone do not
+// matter, and neither does another reader to a reader.
 func (a *attempt) unchanged(waiter *record) []*pb.Compare {
 	keys, name := &a.s.keys, a.req.Name
 	start, end, revision := keys.name(name), keys.behind(name), a.snap.revision
@@ -205,7 +206,7 @@ func (a *attempt) unchanged(waiter *record) []*pb.Compare {
 	}
 	compares := []*pb.Compare{nothingNew(start, blockers, revision)}
 	if waiter != nil {
-		// Whoever came later is behind us. If our place was lost, that is where we belong too.
+		// Later waiters are behind us. If our place was lost, we belong behind them too.
 		return append(compares, modIs(keys.of(waiter), waiter.mod))
 	}
 	return append(compares, nothingNew(start+string(rune(kindWaiting)), end, 0))
@@ -221,7 +222,7 @@ func (a *attempt) unsure() {
 	a.s.change(a.key, func(c *claim) { c.grant, c.mode, c.create = l, a.req.Mode, 0 })
 }
 
-// granted notes whose the leases are now.
+// granted notes that the lease belongs to the grant now, and recycles the lease of the place.
 func (a *attempt) granted(ctx context.Context, revision int64) {
 	var place *lease
 	a.s.change(a.key, func(c *claim) {
@@ -232,14 +233,14 @@ func (a *attempt) granted(ctx context.Context, revision int64) {
 	a.s.recycle(ctx, place)
 }
 
-// answerTTL is what is left of the lease, and hands it over to the claim.
+// answerTTL returns the time that the lease has left. The lease belongs to the claim from now on.
 func (a *attempt) answerTTL() time.Duration {
 	left := a.spare.left(a.began)
 	a.spare = nil
 	return left
 }
 
-// again answers who has the grant already, and starts its TTL anew.
+// again answers an identity that has the grant already, and restarts its TTL.
 func (a *attempt) again(ctx context.Context, own, waiter *record) (answer store.Answer, done bool, err error) {
 	if err := own.same(a.req); err != nil {
 		return answer, false, err
@@ -332,7 +333,7 @@ func (a *attempt) leaveQueue(ctx context.Context) error {
 	return nil
 }
 
-// refuse says why not, and has a queued request woken when that may have changed.
+// refuse says why, and watches for the change that a queued request waits for.
 func (a *attempt) refuse(ctx context.Context, fits bool) (*store.Refusal, error) {
 	s, snap := a.s, a.snap
 	r := &store.Refusal{
@@ -359,12 +360,12 @@ func (a *attempt) refuse(ctx context.Context, fits bool) (*store.Refusal, error)
 	return r, nil
 }
 
-// watched is what must change before a queued request gets in.
+// watched returns what must change before a queued request can be granted.
 //
-// Whoever is not the next watches the one in front, who goes when granted, when it leaves and
-// when it dies; and whether the name is closed as done, which all want to know. The next needs
-// all holders to go that it does not fit beside, so watching one of them is enough; only of
-// permits any may be the one.
+// A request that is not the next watches the waiter in front, whose key is deleted when that is
+// granted, leaves or dies. It also watches for a record that closes the name as done, which all
+// waiters want to know. The next in line needs all conflicting holders to go, so watching one of
+// them is enough. Only for permits may any holder make room.
 func (a *attempt) watched(fits bool) []watch {
 	keys, name := &a.s.keys, a.req.Name
 	if a.snap.place > 1 {

@@ -10,14 +10,13 @@ import (
 )
 
 const (
-	// maxFlying is how many transactions are sent each for itself. Who comes while so many
-	// are on their way goes with the next, together with all who have come by then.
+	// maxFlying is how many transactions are in flight before further ones are batched.
 	maxFlying = 4
 
-	// maxBatch bounds how many go together.
+	// maxBatch bounds the size of a batch.
 	maxBatch = 64
 
-	// batchTimeout bounds a request that belongs to nobody's context alone.
+	// batchTimeout bounds a batch, which has no caller's context.
 	batchTimeout = 10 * time.Second
 )
 
@@ -29,17 +28,18 @@ type batched struct {
 	err  error
 }
 
-// initBatch prepares what sends transactions on different names as one: each is nested in it
-// with conditions of its own, and costs the servers a fraction of a request. A name is in it
-// once at most, because etcd tests all conditions first and writes no key twice.
+// initBatch prepares the batches. A batch is one transaction in which those on different names
+// are nested, each with its own conditions, and costs the servers a fraction of as many requests.
+// A name is in a batch at most once, because etcd evaluates all conditions first and writes no
+// key twice.
 func (s *Store) initBatch() {
 	s.batch.Flying, s.batch.Size = maxFlying, maxBatch
 	s.batch.Name = func(one *batched) string { return one.name }
 	s.batch.Send = s.sendBatch
 }
 
-// txnOn sends a transaction on one name, together with others if there are many. If the
-// context ends it may still be done.
+// txnOn sends a transaction on one name, in a batch if many are in flight. If the context ends,
+// it may still be done.
 func (s *Store) txnOn(ctx context.Context, name string, txn *pb.TxnRequest) (*pb.TxnResponse, error) {
 	one := &batched{name: name, txn: txn}
 	err := s.batch.Do(ctx, one, func() { one.resp, one.err = s.txn(ctx, txn) })
@@ -63,7 +63,7 @@ func (s *Store) sendBatch(batch []*batched) {
 	resp, err := s.txn(ctx, all)
 	switch status.Code(err) {
 	case codes.NotFound, codes.InvalidArgument, codes.PermissionDenied, codes.FailedPrecondition:
-		// Refused because of one of them, before anything was done.
+		// Refused because of one of them, and nothing was done.
 		inParallel(len(batch), func(i int) { batch[i].resp, batch[i].err = s.txn(ctx, batch[i].txn) })
 		return
 	}

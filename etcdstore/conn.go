@@ -11,22 +11,22 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// conns are the connections of a client of our own, so that one to a server that hangs can be
-// closed. Calls then go to the others, and waiters watch there, until the server says hello
-// again. gRPC itself would send it a part of all calls for another 13 seconds.
+// conns are the connections of a client that this package made. A connection to a server that
+// hangs can be closed: calls and watches then go to the other servers until that one answers
+// again. gRPC alone would send it a part of all calls for another 13 seconds.
 type conns struct {
 	mu  sync.Mutex
 	all map[string]*conn // by their local address
 }
 
-// A conn notes when something was last heard.
+// A conn notes when it last received something.
 type conn struct {
 	net.Conn
 	owner *conns
 	heard atomic.Int64 // since base
 }
 
-// dial is how gRPC connects.
+// dial is the dialer of gRPC.
 func (c *conns) dial(ctx context.Context, addr string) (net.Conn, error) {
 	var d net.Dialer
 	raw, err := d.DialContext(ctx, "tcp", addr)
@@ -58,8 +58,8 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// hung closes the connection of a call that began at that time and was not answered, unless
-// something else was heard on it since.
+// hung closes the connection of a call that was sent at that time and not answered, unless
+// something else has been received on it since.
 func (c *conns) hung(p *peer.Peer, began time.Duration) {
 	if c == nil || p.LocalAddr == nil {
 		return

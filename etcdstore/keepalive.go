@@ -18,6 +18,10 @@ const (
 	// password, because the client library logs in for each stream.
 	keepLinger = time.Minute
 
+	// proxyWait bounds the wait for the answers of a grpc-proxy, which sends keep-alives every half
+	// of a second.
+	proxyWait = time.Second
+
 	// noLease is an ID that no lease has.
 	noLease = 0
 )
@@ -44,6 +48,7 @@ type keepStream struct {
 	more   chan struct{} // has a value if the queue is not empty
 
 	queue   []int64              // leases to send
+	probed  bool                 // the first reply has come
 	pending map[int64][]keepCall // sent or queued, by lease, the oldest first
 	peer    *peer.Peer
 	heard   time.Duration // when the last reply came, since base
@@ -133,7 +138,7 @@ func (k *keeper) silent(st *keepStream, since time.Duration) {
 // open starts a stream. The caller holds the mutex.
 func (k *keeper) open() *keepStream {
 	ctx, cancel := context.WithCancel(k.store.life)
-	st := &keepStream{cancel: cancel, more: make(chan struct{}, 1), pending: make(map[int64][]keepCall)}
+	st := &keepStream{cancel: cancel, more: make(chan struct{}, 1), queue: []int64{noLease}, pending: make(map[int64][]keepCall)}
 	k.stream = st
 	if k.idle == nil {
 		k.idle = time.AfterFunc(keepLinger, k.rest)
@@ -182,9 +187,6 @@ func (k *keeper) serve(ctx context.Context, st *keepStream) error {
 	k.mu.Lock()
 	st.peer, _ = peer.FromContext(stream.Context())
 	k.mu.Unlock()
-	if err := k.probe(stream); err != nil {
-		return err
-	}
 	k.wg.Add(1)
 	go k.sending(ctx, st, stream)
 	for {
@@ -196,21 +198,6 @@ func (k *keeper) serve(ctx context.Context, st *keepStream) error {
 			return err
 		}
 	}
-}
-
-// probe finds out whether the stream leads to a grpc-proxy: a server replies 0 for a lease that
-// does not exist, a proxy -1.
-func (k *keeper) probe(stream pb.Lease_LeaseKeepAliveClient) error {
-	if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: noLease}); err != nil {
-		_, err = stream.Recv() // Recv tells why
-		return err
-	}
-	resp, err := stream.Recv()
-	if err == nil && resp.TTL < 0 {
-		k.proxied.Store(true)
-		return errProxied
-	}
-	return err
 }
 
 // sending sends the queue.
@@ -235,10 +222,22 @@ func (k *keeper) sending(ctx context.Context, st *keepStream, stream pb.Lease_Le
 }
 
 // received matches a reply to the oldest call for its lease.
+//
+// The first request of a stream is for a lease that does not exist, to find out whether the stream
+// leads to a grpc-proxy. A server replies in order, and with a TTL of 0. A proxy replies in any
+// order, and with -1.
 func (k *keeper) received(st *keepStream, resp *pb.LeaseKeepAliveResponse) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	st.heard = sinceBase()
+	if !st.probed {
+		st.probed = true
+		if resp.ID != noLease || resp.TTL != 0 {
+			k.proxied.Store(true)
+			return errProxied
+		}
+		return nil
+	}
 	calls := st.pending[resp.ID]
 	if len(calls) == 0 {
 		return fmt.Errorf("a keep-alive reply for lease %x, which was not sent", resp.ID)
@@ -260,14 +259,13 @@ func (k *keeper) received(st *keepStream, resp *pb.LeaseKeepAliveResponse) error
 }
 
 // keepThroughProxy keeps leases alive through a grpc-proxy. A proxy keeps leases alive by
-// itself for as long as the stream is open, and answers a request with the reply to any of its
-// own keep-alives, even one that was sent before the request. So each call has a stream of its
-// own, and afterwards asks the server how long the leases really have.
+// itself for as long as the stream is open. It answers a request with the reply to any of its own
+// keep-alives, even one that was sent before the request, and under load it drops answers. So each
+// call has a stream of its own, and afterwards asks the server how long the leases really have.
 func (k *keeper) keepThroughProxy(ctx context.Context, leases []*lease) ([]bool, error) {
-	began := sinceBase()
-	ctx, cancel := context.WithCancel(ctx)
+	sending, cancel := context.WithTimeout(ctx, proxyWait)
 	defer cancel()
-	stream, err := k.store.leases.LeaseKeepAlive(ctx)
+	stream, err := k.store.leases.LeaseKeepAlive(sending)
 	if err != nil {
 		return nil, err
 	}
@@ -278,15 +276,14 @@ func (k *keeper) keepThroughProxy(ctx context.Context, leases []*lease) ([]bool,
 			break // Recv tells why
 		}
 	}
-	for len(missing) > 0 {
+	for len(missing) > 0 && sending.Err() == nil {
 		resp, err := stream.Recv()
-		if err != nil {
-			if p, ok := peer.FromContext(stream.Context()); ok && ctx.Err() != nil && k.store.several {
-				k.store.config.conns.hung(p, began)
-			}
+		switch {
+		case err == nil:
+			delete(missing, resp.ID)
+		case sending.Err() == nil:
 			return nil, err
 		}
-		delete(missing, resp.ID)
 	}
 	alive, errs := make([]bool, len(leases)), make([]error, len(leases))
 	inParallel(len(leases), func(i int) {

@@ -12,11 +12,11 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// DefaultPrefix begins all keys unless the URL names another.
+// DefaultPrefix is the beginning of all keys unless the URL names another.
 const DefaultPrefix = "holdfast"
 
-// What a key stands for is its letter behind the name. The letters are in an order in which
-// all that hold a name are one range, and all that keep out a reader are one too.
+// The letter after the name says what a key stands for. The letters are in such an order that
+// all holders are one range, and all that keep out a reader are one range too.
 const (
 	kindCooling   = 'c'
 	kindDone      = 'd'
@@ -38,14 +38,14 @@ func kindOf(mode store.Mode) byte {
 	return kindExclusive
 }
 
-// The separator stands between a name and the rest of its key. A name has no control
-// characters, so no name's keys are among those of another.
+// The separator stands between a name and the rest of its key. Names have no control characters,
+// so the keys of a name are never among those of another.
 const (
 	separator      = "\t"
 	afterSeparator = "\n" // the next byte: behind all keys of a name
 )
 
-// keys make up the keys of one store.
+// keys makes the keys of one store.
 type keys struct {
 	floor string // holds how far tokens were raised
 	locks string // begins the keys of all names
@@ -55,18 +55,19 @@ func newKeys(prefix string) keys {
 	return keys{floor: prefix + "/floor", locks: prefix + "/lock/"}
 }
 
-// name begins all keys of a name.
+// name returns the beginning of all keys of a name.
 func (k *keys) name(name string) string { return k.locks + name + separator }
 
-// behind is greater than all keys of a name, and less than those of names that start with it.
+// behind returns a key greater than all keys of a name, and less than those of names that start
+// with it.
 func (k *keys) behind(name string) string { return k.locks + name + afterSeparator }
 
-// key is that of what goes by a lease. There is one exclusive grant at most, always under the
-// same key.
+// key returns the key of a grant, a kept record or a waiter with that lease. There is at most one
+// exclusive grant, always under the same key.
 //
-// Whose it is stands in the value. etcd keeps a trace of every key that ever was, until it is
-// compacted, and whoever looks at a name walks over its traces; leases are used again, so that
-// keys that are named after them are few.
+// The identity is in the value. etcd keeps a trace of every deleted key until it is compacted, and
+// a read of a name passes over its traces. Leases are reused, so there are few keys named after
+// them.
 func (k *keys) key(name string, kind byte, lease int64) string {
 	key := k.name(name) + string(rune(kind))
 	if kind == kindExclusive {
@@ -89,7 +90,7 @@ func (k *keys) parse(key string) (name string, kind byte, err error) {
 
 var errRecord = errors.New("another program uses our keys, or a newer version of this one: give the URL another prefix")
 
-// A record is what a key and its value say.
+// A record is the content of a key and its value.
 type record struct {
 	name   string
 	id     store.ID
@@ -111,7 +112,7 @@ type record struct {
 
 const recordVersion = "1"
 
-// value is what is stored. Owner and meta have no control characters.
+// value returns the value to store. Owner and meta have no control characters.
 func (r *record) value() []byte {
 	b := make([]byte, 0, 64+len(r.owner)+len(r.meta))
 	b = append(b, recordVersion...)
@@ -155,7 +156,7 @@ func (k *keys) parseRecord(kv *mvccpb.KeyValue) (r record, err error) {
 	return r, nil
 }
 
-// firstToken is the first of the newest block.
+// firstToken returns the first token of the newest block.
 func (r *record) firstToken() int64 {
 	if r.token != 0 {
 		return r.token
@@ -177,8 +178,8 @@ func (r *record) state() store.State {
 	return store.Held
 }
 
-// age is how long ago the record was written for the first time. Clients whose clocks differ
-// are told something wrong, and nothing depends on it.
+// age returns how long ago the record was granted, closed or queued. It is wrong if the clocks of
+// the clients differ, and nothing depends on it.
 func (r *record) age(now time.Time) time.Duration { return max(0, wall(now)-r.since) }
 
 func wall(now time.Time) time.Duration { return time.Duration(now.UnixMicro()) * time.Microsecond }

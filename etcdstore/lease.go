@@ -11,35 +11,34 @@ import (
 )
 
 const (
-	// freshPart is the part of its TTL for which a lease is used again as it is. What has
-	// passed of it is missing from the grant's TTL, as its answer says. Older ones are kept
+	// freshPart is the part of its TTL for which a lease is reused as it is. The time that has
+	// passed is missing from the grant's TTL, and the answer says so. Older leases are kept
 	// alive first.
 	freshPart = 20
 
-	// maxIdle bounds how many unused leases a handle keeps for one TTL. Those beyond it end by
-	// themselves.
+	// maxIdle bounds the unused leases of one TTL. Leases beyond it expire.
 	maxIdle = 256
 )
 
-// A lease of etcd belongs to one identity at a time, so that each grant has an end of its own
-// and each waiter a sign of life. To make one costs as much as a lock does, hence a released
-// grant's lease serves the next.
+// A lease of etcd belongs to one identity at a time, so that each grant expires on its own and
+// each waiter has its own sign of life. Making one costs as much as a lock does, so the lease of
+// a released grant is reused.
 type lease struct {
 	id      int64
 	seconds int64        // asked for
 	ttl     atomic.Int64 // as granted; a time.Duration
 	sent    atomic.Int64 // when the call was sent from which its time counts, since base
 
-	// Foreign leases were made by another handle, which may use them again.
+	// Foreign leases were made by another handle, which may reuse them.
 	foreign bool
 
-	// Unsure means that a write with this lease was sent and not answered. It may arrive at
-	// any time, hence the lease serves nobody else and is revoked in the end, after which the
-	// server refuses that write.
+	// Unsure means that a write with this lease was sent and not answered. It may still arrive
+	// at any time, so the lease is not reused. It is revoked in the end, and then the server
+	// refuses that write.
 	unsure atomic.Bool
 }
 
-// base is the zero of our own clock.
+// base is the zero of our monotonic clock.
 var base = time.Now()
 
 func sinceBase() time.Duration { return time.Since(base) + 1 }
@@ -53,13 +52,13 @@ func (l *lease) age() time.Duration { return sinceBase() - time.Duration(l.sent.
 
 func (l *lease) span() time.Duration { return time.Duration(l.ttl.Load()) }
 
-// left is how much of the lease's time a call has that began at that time.
+// left returns how much time the lease has, counted from the beginning of a call.
 func (l *lease) left(began time.Duration) time.Duration {
 	return l.span() - max(0, began-time.Duration(l.sent.Load()))
 }
 
-// A pool is the leases that nobody uses, by the TTL that was asked for, the freshest last. It
-// needs no timer: the server ends what is not kept alive.
+// A pool holds the unused leases, by the TTL that was asked for, the freshest last. It needs no
+// timer, since leases that are not kept alive expire.
 type pool struct {
 	mu   sync.Mutex
 	idle map[int64][]*lease
@@ -91,7 +90,7 @@ func (p *pool) push(l *lease) {
 	p.idle[l.seconds] = append(list, l)
 }
 
-// drain takes all.
+// drain empties the pool.
 func (p *pool) drain() (all []*lease) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,7 +101,7 @@ func (p *pool) drain() (all []*lease) {
 	return all
 }
 
-// lease returns a lease of that TTL that nobody uses, with nearly all of its time before it.
+// lease returns an unused lease of that TTL, with nearly all of its time left.
 func (s *Store) lease(ctx context.Context, ttl time.Duration) (*lease, error) {
 	seconds := whole(ttl)
 	for {
@@ -143,7 +142,7 @@ func (s *Store) newLease(ctx context.Context, id, seconds int64) (*lease, error)
 	return l, nil
 }
 
-// recycle keeps a lease for the next, to which no key is attached any more.
+// recycle makes a lease available again. It must have no keys.
 func (s *Store) recycle(ctx context.Context, l *lease) {
 	switch {
 	case l == nil || l.foreign:
@@ -163,13 +162,13 @@ func (s *Store) revoke(ctx context.Context, id int64) error {
 	return err
 }
 
-// keepAlive starts the time of one lease anew, and reports whether there is one.
+// keepAlive restarts the time of one lease, and reports whether it is alive.
 func (s *Store) keepAlive(ctx context.Context, l *lease) (bool, error) {
 	alive, err := s.keepAlives(ctx, []*lease{l})
 	return err == nil && alive[0], err
 }
 
-// keepAlives starts the time of leases anew, and reports which there are.
+// keepAlives restarts the time of leases, and reports which of them are alive.
 func (s *Store) keepAlives(ctx context.Context, leases []*lease) ([]bool, error) {
 	if s.several {
 		var cancel context.CancelFunc
@@ -179,7 +178,7 @@ func (s *Store) keepAlives(ctx context.Context, leases []*lease) ([]bool, error)
 	return s.keeper.keep(ctx, leases)
 }
 
-// leftOf is how long a lease has, 0 if there is none.
+// leftOf returns how long a lease has, 0 if there is none.
 func (s *Store) leftOf(ctx context.Context, id int64) (time.Duration, error) {
 	resp, err := call(s, ctx, s.leases.LeaseTimeToLive, &pb.LeaseTimeToLiveRequest{ID: id})
 	if err != nil {
@@ -188,8 +187,8 @@ func (s *Store) leftOf(ctx context.Context, id int64) (time.Duration, error) {
 	return time.Duration(max(0, resp.TTL)) * time.Second, nil
 }
 
-// closeLeases ends the leases that nobody uses: the idle ones, the places of waiters, and
-// those of grants that another handle has ended. Grants stay.
+// closeLeases revokes unused leases: the idle ones, those of waiters, and those of grants that
+// another handle has ended. Live grants keep theirs.
 func (s *Store) closeLeases(ctx context.Context) {
 	ends := s.pool.drain()
 	var grants []*lease

@@ -14,12 +14,12 @@ const (
 	// pageSize is how many names List returns unless asked for another number.
 	pageSize = 100
 
-	// maxPage bounds a page, whatever was asked for.
+	// maxPage bounds a page.
 	maxPage = 10_000
 )
 
-// List reads who holds and who waits: see [store.Store]. Pages are in the order of names, and
-// a cursor is the last name of the page before.
+// List reads holders and waiters: see [store.Store]. Pages are in the order of names, and a
+// cursor is the last name of the page before.
 func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	if err := s.enter(ctx); err != nil {
 		return store.Page{}, err
@@ -55,7 +55,7 @@ func (s *Store) list(ctx context.Context, q store.Query) (page store.Page, err e
 	return page, s.describe(ctx, &page, names)
 }
 
-// after is greater than all that start with a prefix.
+// after returns a key greater than all keys that start with a prefix.
 func after(prefix string) string {
 	end := []byte(prefix)
 	for i := len(end) - 1; i >= 0; i-- {
@@ -80,7 +80,7 @@ func (n *named) add(r record) {
 	}
 }
 
-// names reads names with their records, each whole, and whether there are more.
+// names reads names with all of their records, and whether there are more names.
 func (s *Store) names(ctx context.Context, start, end string, limit int) (names []named, more bool, err error) {
 	for {
 		resp, err := call(s, ctx, s.kv.Range, &pb.RangeRequest{Key: []byte(start), RangeEnd: []byte(end), Limit: int64(2*limit + 1)})
@@ -107,7 +107,7 @@ func (s *Store) names(ctx context.Context, start, end string, limit int) (names 
 	}
 }
 
-// describe adds what is alive to a page.
+// describe adds names to a page.
 func (s *Store) describe(ctx context.Context, page *store.Page, names []named) error {
 	left, err := s.allLeft(ctx, names)
 	if err != nil {
@@ -137,7 +137,7 @@ func (s *Store) describe(ctx context.Context, page *store.Page, names []named) e
 	return nil
 }
 
-// allLeft asks how long each holder has.
+// allLeft asks how long the lease of each holder has.
 func (s *Store) allLeft(ctx context.Context, names []named) (map[int64]time.Duration, error) {
 	var ids []int64
 	for _, n := range names {

@@ -24,22 +24,22 @@ const (
 	// dialTimeout bounds one attempt to log in. The caller's context bounds it as well.
 	dialTimeout = 5 * time.Second
 
-	// A connection on which nothing was heard for pingAfter is tried, and given up after
+	// A connection that has received nothing for pingAfter is pinged, and closed after
 	// pingTimeout. The library does not allow less than ten seconds.
 	pingAfter   = 10 * time.Second
 	pingTimeout = 3 * time.Second
 
-	// A server that is away is tried again after firstRedial, and then less and less often
-	// down to every mostRedial. gRPC would let up to two minutes pass: locks cannot wait for
-	// so long after the servers are back.
+	// A server that is away is dialled again after firstRedial, and then less and less often
+	// down to every mostRedial. gRPC would let up to two minutes pass, which is too long for
+	// locks after the servers are back.
 	firstRedial = 50 * time.Millisecond
 	mostRedial  = time.Second
 
-	// attempts of the library. To repeat is the core's: what was not answered may have been
-	// done.
+	// attempts is how often the library sends a request. The core repeats calls, because a
+	// request that was not answered may have been done.
 	attempts = 1
 
-	// window is how much a server may send ahead of what was read.
+	// window is the flow control window: how much a server may send ahead of what was read.
 	window = 4 << 20
 
 	defaultPort = "2379"
@@ -56,7 +56,7 @@ func init() {
 	store.Register("etcds", open)
 }
 
-// open opens what a URL names.
+// open opens the store of a URL.
 func open(ctx context.Context, u *store.URL) (store.Store, error) {
 	s, err := openWith(ctx, u, config{})
 	if err != nil {
@@ -79,8 +79,8 @@ func openWith(ctx context.Context, u *store.URL, c config) (*Store, error) {
 	return s, nil
 }
 
-// dial logs in and reads a key, to see that both work. The library's own logging in knows no
-// context that does not also end the client.
+// dial logs in and reads a key, to see that both work. The login of the library can only be
+// cancelled together with the client.
 func dial(ctx context.Context, option clientv3.Config, c config) (*Store, error) {
 	life, cancel := context.WithCancel(context.Background())
 	option.Context = life
@@ -110,7 +110,7 @@ func dial(ctx context.Context, option clientv3.Config, c config) (*Store, error)
 	return s, nil
 }
 
-// refused says what to do about an error of the first contact.
+// refused explains an error of the first contact.
 func refused(ctx context.Context, u *store.URL, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -161,8 +161,8 @@ func optionOf(u *store.URL) (option clientv3.Config, err error) {
 				Backoff:           backoff.Config{BaseDelay: firstRedial, Multiplier: 1.6, Jitter: 0.2, MaxDelay: mostRedial},
 				MinConnectTimeout: pingTimeout,
 			}),
-			// Otherwise gRPC pings the server after each answer, to see how much data the
-			// connection could take: a tenth of what a lock costs.
+			// Otherwise gRPC pings the server after each reply to measure the bandwidth, which
+			// costs a tenth of a lock.
 			grpc.WithStaticStreamWindowSize(window), grpc.WithStaticConnWindowSize(window),
 		},
 	}

@@ -8,9 +8,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// Release ends a grant or closes its name for a time: see [store.Store]. It is done to a key
-// as it was read or written, never to one that came later under the same name: a release that
-// arrives late, or twice, ends nothing of another's.
+// Release ends a grant or closes its name for a time: see [store.Store]. It compares the revision
+// of the key, so that a release that arrives late or twice never ends another grant.
 func (s *Store) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
 	if err := s.enter(ctx); err != nil {
 		return err
@@ -53,7 +52,7 @@ func (s *Store) drop(ctx context.Context, key claimKey) (bool, error) {
 	return len(ended) > 0, err
 }
 
-// erase deletes those records of an identity that are meant, of those that a read returns.
+// erase deletes the records of an identity that a read returns and that match.
 func (s *Store) erase(ctx context.Context, key claimKey, read *pb.RequestOp, meant func(*record) bool) ([]record, error) {
 	for {
 		resp, err := s.txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{read}})
@@ -83,8 +82,8 @@ func (s *Store) erase(ctx context.Context, key claimKey, read *pb.RequestOp, mea
 }
 
 // Leave takes an identity out of the queue and gives back its grant: see [store.Store]. If an
-// attempt was not answered, its lease is revoked, so that it comes to nothing even if it
-// arrives only now.
+// attempt was not answered, its lease is revoked, so that the attempt fails even if it arrives
+// later.
 func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	if err := s.enter(ctx); err != nil {
 		return err
@@ -118,7 +117,7 @@ func (s *Store) abandon(ctx context.Context, key claimKey) error {
 	}
 	resp, err := s.txn(ctx, txn)
 	if err != nil {
-		// It may be done yet, and must not be done to another's.
+		// The deletion may be done yet, and must not hit the next user of the lease.
 		for _, l := range []*lease{c.grant, c.place} {
 			if l != nil {
 				l.unsure.Store(true)

@@ -2,23 +2,25 @@ package etcdstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// maxOps is how many keys are read in one transaction: etcd's default limit.
+// maxOps is how many keys are read in one transaction: the default limit of etcd.
 const maxOps = 128
 
 // Renew extends grants: see [store.Store]. ErrInvalid: one of them changes its mode other than
 // from exclusive to shared, or has a floor with no token above it.
 //
-// It keeps the leases alive and then reads the keys, in this order: a key that is there after
-// its lease was kept alive has a whole TTL before it, and a server that others have replaced
-// as the leader without its knowing does not answer the read.
+// It keeps the leases alive first and reads the keys afterwards. So a key that is there has a
+// whole TTL left, and a server that is no longer the leader, without knowing it, cannot answer
+// the read.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
@@ -31,18 +33,25 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	}
 	outcomes := make([]store.Renewed, len(grants))
 	slow, err := s.extend(ctx, grants, outcomes)
-	for _, i := range slow {
-		if err == nil {
-			outcomes[i], err = s.renew(ctx, &grants[i])
-		}
-	}
 	if err != nil {
 		return nil, s.explain(ctx, err)
 	}
-	return outcomes, nil
+	errs := make([]error, len(slow))
+	inParallel(len(slow), func(n int) { outcomes[slow[n]], errs[n] = s.renew(ctx, &grants[slow[n]]) })
+	known := len(slow) < len(grants)
+	for _, one := range errs {
+		known = known || one == nil
+		if err == nil || errors.Is(one, store.ErrInvalid) {
+			err = one
+		}
+	}
+	if !known || errors.Is(err, store.ErrInvalid) {
+		return nil, s.explain(ctx, err)
+	}
+	return outcomes, nil // one that failed is unknown, which does not concern the others
 }
 
-// extend renews those grants that need no write, and returns the others.
+// extend renews the grants that need no write, and returns the indexes of the others.
 func (s *Store) extend(ctx context.Context, grants []store.Renewal, outcomes []store.Renewed) (slow []int, err error) {
 	var indexes []int
 	var claims []claim
@@ -103,9 +112,9 @@ func (s *Store) there(ctx context.Context, grants []store.Renewal, indexes []int
 	return there, nil
 }
 
-// renew renews one grant of which anything may have to be written.
+// renew renews one grant that may have to be written again.
 func (s *Store) renew(ctx context.Context, r *store.Renewal) (store.Renewed, error) {
-	key := claimKey{r.Name, r.ID}
+	key, tokens := claimKey{r.Name, r.ID}, min(r.Tokens, block)
 	for {
 		own, queued, err := s.own(ctx, key)
 		if err != nil {
@@ -121,7 +130,7 @@ func (s *Store) renew(ctx context.Context, r *store.Renewal) (store.Renewed, err
 		}
 		g := regrant{s: s, key: key, own: own, mode: r.Mode, ttl: r.TTL, floor: s.mark(), above: r.Floor}
 		if !queued {
-			g.tokens = min(r.Tokens, block)
+			g.tokens = tokens
 		}
 		if g.tokens == 0 {
 			if err := s.raise(ctx, r.Floor); err != nil {
@@ -129,13 +138,16 @@ func (s *Store) renew(ctx context.Context, r *store.Renewal) (store.Renewed, err
 			}
 		}
 		out, err := g.write(ctx)
-		if err != nil || out.Status == store.Extended {
+		switch {
+		case g.tokens > 0 && rpctypes.Error(err) == rpctypes.ErrNoSpace:
+			tokens = 0 // to extend the grant needs no space
+		case err != nil || out.Status == store.Extended:
 			return out, err
 		}
 	}
 }
 
-// own reads a live grant, and whether others are queued for its name.
+// own reads the live grant of an identity, and whether others are queued for its name.
 func (s *Store) own(ctx context.Context, key claimKey) (own *record, queued bool, err error) {
 	if c, _ := s.claim(key); c.grant != nil {
 		own, queued, err = s.ownBy(ctx, key, get(s.keys.key(key.name, kindOf(c.mode), c.grant.id), ""))
@@ -146,7 +158,7 @@ func (s *Store) own(ctx context.Context, key claimKey) (own *record, queued bool
 	return s.ownBy(ctx, key, s.getHolders(key.name)) // another handle may have written it anew
 }
 
-// ownBy finds the grant in what a read returns.
+// ownBy finds the live grant of an identity among the records that a read returns.
 func (s *Store) ownBy(ctx context.Context, key claimKey, read *pb.RequestOp) (own *record, queued bool, err error) {
 	ops := []*pb.RequestOp{
 		read,
@@ -171,17 +183,17 @@ func (s *Store) ownBy(ctx context.Context, key claimKey, read *pb.RequestOp) (ow
 	return own, len(resp.Responses[1].GetResponseRange().Kvs) > 0, err
 }
 
-// queue begins the keys of all who wait for a name.
+// queue returns the beginning of the keys of all waiters of a name.
 func (s *Store) queue(name string) string { return s.keys.name(name) + string(rune(kindWaiting)) }
 
-// forgetGrant keeps the lease of a grant that is gone.
+// forgetGrant recycles the lease of a grant that is gone.
 func (s *Store) forgetGrant(ctx context.Context, key claimKey) {
 	if c, known := s.claim(key); known && c.place == nil {
 		s.forget(ctx, key)
 	}
 }
 
-// A regrant extends a grant, and changes what has to be.
+// A regrant extends a grant, and writes it again if something about it changes.
 type regrant struct {
 	s      *Store
 	key    claimKey
@@ -193,7 +205,7 @@ type regrant struct {
 	floor  floorMark
 }
 
-// write is not Extended if the grant has changed since it was read.
+// write extends the grant. The status is not Extended if the grant has changed since it was read.
 func (g *regrant) write(ctx context.Context) (out store.Renewed, err error) {
 	s := g.s
 	old := g.lease()
@@ -219,7 +231,7 @@ func (g *regrant) write(ctx context.Context) (out store.Renewed, err error) {
 	return out, nil
 }
 
-// lease is the one that the grant has.
+// lease returns the lease of the grant.
 func (g *regrant) lease() *lease {
 	if c, _ := g.s.claim(g.key); c.grant != nil && c.grant.id == g.own.lease {
 		return c.grant
@@ -239,7 +251,7 @@ func (g *regrant) still(ctx context.Context) (bool, error) {
 	return len(kvs) == 1 && kvs[0].ModRevision == g.own.mod, nil
 }
 
-// put writes the grant anew, if it is as it was read.
+// put writes the grant with that lease if it is as it was read.
 func (g *regrant) put(ctx context.Context, l *lease) (out store.Renewed, err error) {
 	s, r := g.s, *g.own
 	before := s.keys.of(&r)
@@ -291,7 +303,7 @@ func (g *regrant) put(ctx context.Context, l *lease) (out store.Renewed, err err
 	return out, nil
 }
 
-// note notes which lease the grant has now, and keeps the other.
+// note records the lease that the grant has now, and recycles the old one.
 func (g *regrant) note(ctx context.Context, old, next *lease) {
 	g.s.change(g.key, func(c *claim) { c.grant, c.mode, c.create = next, g.mode, g.own.create })
 	if next != old {

@@ -21,33 +21,33 @@ import (
 )
 
 const (
-	// defaultHeartbeat is how long a waiter that stopped asking keeps its place. A dead one
-	// delays the next by that much; a live one asks twice in it, which is the whole load of
-	// waiting: a read and a keep-alive each time.
+	// defaultHeartbeat is how long a waiter that stopped asking keeps its place. A dead waiter
+	// delays the next by that much. A live one asks twice in that time, with a read and a
+	// keep-alive, which is the whole load of waiting.
 	defaultHeartbeat = 8 * time.Second
 
-	// defaultMinTTL is the shortest lease of a server with the usual election timeout of a
+	// defaultMinTTL is the shortest lease of a server with the usual election timeout of one
 	// second.
 	defaultMinTTL = 2 * time.Second
 
-	// closeTimeout bounds how long Close tries to end unused leases.
+	// closeTimeout bounds Close: calls in flight finish and unused leases are revoked.
 	closeTimeout = 2 * time.Second
 )
 
 // An Option changes how a store made with New works.
 type Option func(*config)
 
-// Prefix sets what all keys begin with, a slash follows it; [DefaultPrefix] unless given. Only
-// stores of one prefix exclude each other.
+// Prefix sets the beginning of all keys, which is followed by a slash; [DefaultPrefix] unless
+// given. Only stores with the same prefix exclude each other.
 func Prefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
 
-// Heartbeat sets how long a waiter that stopped asking keeps its place; 8 s unless given. etcd
-// counts whole seconds. All who use a prefix may have their own.
+// Heartbeat sets how long a waiter that stopped asking keeps its place, in whole seconds; 8 s
+// unless given. Clients of one prefix may have different ones.
 func Heartbeat(d time.Duration) Option { return func(c *config) { c.heartbeat = d } }
 
-// MinTTL sets the shortest TTL that may be asked for; 2 s unless given, the shortest of servers
-// with the usual election timeout of a second. It is 1.5 election timeouts, in whole seconds;
-// what is less is granted as that.
+// MinTTL sets the shortest TTL that may be asked for; 2 s unless given, which fits servers with
+// the usual election timeout of one second. A server grants at least 1.5 election timeouts, in
+// whole seconds.
 func MinTTL(d time.Duration) Option { return func(c *config) { c.minTTL = d } }
 
 type config struct {
@@ -96,8 +96,8 @@ type claimKey struct {
 	id   store.ID
 }
 
-// A claim is what this handle knows of an identity that it asked for: which leases it has.
-// Whether it holds anything is for the server to say.
+// A claim is what this handle knows of an identity: its leases. Whether it holds anything is for
+// the server to say.
 type claim struct {
 	mode   store.Mode
 	grant  *lease
@@ -107,8 +107,7 @@ type claim struct {
 	queued standing // if it waits
 }
 
-// New returns a store that uses a client of the program's own. The client stays the program's:
-// Close does not close it.
+// New returns a store that uses a client of the program. Close does not close the client.
 func New(client *clientv3.Client, opts ...Option) *Store {
 	var c config
 	for _, opt := range opts {
@@ -142,7 +141,7 @@ func newStore(client *clientv3.Client, c config) *Store {
 	return s
 }
 
-// Capabilities tells what this store can do.
+// Capabilities returns what this store can do.
 func (s *Store) Capabilities() store.Capabilities {
 	return store.Capabilities{
 		Store: "etcd",
@@ -200,7 +199,7 @@ func (s *Store) enter(ctx context.Context) error {
 
 func (s *Store) leave() { s.gate.RUnlock() }
 
-// claim returns what is known of an identity, nil if nothing.
+// claim returns what is known of an identity.
 func (s *Store) claim(key claimKey) (c claim, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -226,7 +225,7 @@ func (s *Store) change(key claimKey, f func(c *claim)) {
 	f(c)
 }
 
-// forget ends what is known of an identity that has no key any more, and keeps its leases.
+// forget drops what is known of an identity that has no keys any more, and recycles its leases.
 func (s *Store) forget(ctx context.Context, key claimKey) {
 	s.mu.Lock()
 	c := s.claims[key]
@@ -239,7 +238,7 @@ func (s *Store) forget(ctx context.Context, key claimKey) {
 	}
 }
 
-// explain makes an error one that says what to do.
+// explain adds advice to an error.
 func (s *Store) explain(ctx context.Context, err error) error {
 	switch {
 	case err == nil, errors.Is(err, store.ErrInvalid), errors.Is(err, store.ErrNotHeld):
@@ -255,7 +254,7 @@ func (s *Store) explain(ctx context.Context, err error) error {
 	return fmt.Errorf("etcd store: %w", err)
 }
 
-// plain is an error without the words of gRPC.
+// plain returns the text of an error without the words of gRPC.
 func plain(err error) string {
 	if st, ok := status.FromError(err); ok {
 		return st.Message()

@@ -11,17 +11,17 @@ import (
 )
 
 // block is how many tokens a revision is worth: as many as the core hands over in a slice.
-// With it tokens stay below 2^53 for 2^43 revisions, 28 years of ten thousand a second.
+// Tokens stay below 2^53 for 2^43 revisions, which is 28 years of ten thousand a second.
 const block = 1024
 
-// slop is how many revisions a write may come after the last that its client has heard of,
-// without its token being above 2^53.
+// slop is how many revisions a write may be ahead of the last one that its client has seen, with
+// its token still below 2^53.
 const slop = 1 << 30
 
-// A floorMark is the key that says how far tokens are above the revisions: what it holds, and
-// the revision at which that was written. It is 0 until somebody asks for tokens above what
-// the revisions give, and only grows. Every grant compares its revision, so that none is made
-// with an older one.
+// A floorMark is the content of the floor key and the revision at which it was written. The
+// content is added to revisions to make tokens. It is 0 until tokens above those of the revisions
+// are asked for, and only grows. Every grant compares the key's revision, so that none is made
+// with an older content.
 type floorMark struct {
 	mod  int64
 	base int64
@@ -29,7 +29,7 @@ type floorMark struct {
 
 func tokenAt(revision, base int64) int64 { return (revision + base) * block }
 
-// parseFloor reads the answer to a read of the key.
+// parseFloor reads the reply to a read of the floor key.
 func parseFloor(r *pb.RangeResponse) (floorMark, error) {
 	if len(r.Kvs) == 0 {
 		return floorMark{}, nil
@@ -41,8 +41,8 @@ func parseFloor(r *pb.RangeResponse) (floorMark, error) {
 	return floorMark{mod: r.Kvs[0].ModRevision, base: base}, nil
 }
 
-// above returns what the mark must hold for all tokens from now on to be above floor, and
-// whether that is more than it does. Seen is a revision that is not above the current one.
+// above returns the content that the mark must have for all later tokens to be above floor, and
+// whether it must be raised for that. Seen is a revision that is not above the current one.
 func (m floorMark) above(floor, seen int64) (base int64, raise bool, err error) {
 	base = max(m.base, floor/block-seen)
 	if tokenAt(seen+slop, base) > store.MaxToken {
@@ -86,7 +86,7 @@ func (s *Store) raise(ctx context.Context, floor int64) error {
 	}
 }
 
-// mark is the newest mark that this handle knows of.
+// mark returns the newest mark that this handle knows.
 func (s *Store) mark() floorMark {
 	if m := s.floor.Load(); m != nil {
 		return *m

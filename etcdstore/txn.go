@@ -16,16 +16,17 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// anySize lets an answer be as large as a long queue makes it.
+// anySize lifts the limit on the size of a reply, which grows with the number of holders.
 var anySize = grpc.MaxCallRecvMsgSize(math.MaxInt32)
 
-// hung is how long a call to one of several servers may take. A healthy cluster answers within
-// milliseconds, and elects a leader within a second or two. The next attempt goes to another.
+// hung is how long a call to one of several servers may take. A healthy cluster replies within
+// milliseconds and elects a leader within a second or two. The next attempt goes to another
+// server.
 const hung = 2 * time.Second
 
-// undated hides when a context ends. A deadline is sent with each call and watched by the
-// server, which costs it as much as a part of the call itself; that the call was given up is
-// told anyway.
+// undated hides the deadline of a context. gRPC would send the deadline with each call and the
+// server would watch it, which costs the server as much as a part of the call itself. The end of
+// the context cancels the call anyway.
 type undated struct{ context.Context }
 
 func (undated) Deadline() (deadline time.Time, ok bool) { return deadline, false }
@@ -107,7 +108,7 @@ func bytesOf(end string) []byte {
 	return []byte(end)
 }
 
-// modIs is true if a key was last written at that revision; 0 if there is none.
+// modIs compares that a key was last written at that revision; 0 if there is no key.
 func modIs(key string, revision int64) *pb.Compare {
 	return &pb.Compare{
 		Key: []byte(key), Target: pb.Compare_MOD, Result: pb.Compare_EQUAL,
@@ -115,7 +116,7 @@ func modIs(key string, revision int64) *pb.Compare {
 	}
 }
 
-// createdAt is true if a key was created at that revision, and is the same since.
+// createdAt compares that a key was created at that revision and has not been deleted since.
 func createdAt(key string, revision int64) *pb.Compare {
 	return &pb.Compare{
 		Key: []byte(key), Target: pb.Compare_CREATE, Result: pb.Compare_EQUAL,
@@ -123,7 +124,7 @@ func createdAt(key string, revision int64) *pb.Compare {
 	}
 }
 
-// goesBy is true if a key has that lease.
+// goesBy compares that a key has that lease.
 func goesBy(key string, lease int64) *pb.Compare {
 	return &pb.Compare{
 		Key: []byte(key), Target: pb.Compare_LEASE, Result: pb.Compare_EQUAL,
@@ -131,8 +132,8 @@ func goesBy(key string, lease int64) *pb.Compare {
 	}
 }
 
-// nothingNew is true if no key of a range was written after that revision; with 0, if there is
-// no key. Keys that went away since do not matter.
+// nothingNew compares that no key of a range was written after that revision; with 0, that there
+// is no key. Keys that were deleted since do not matter.
 func nothingNew(key, end string, revision int64) *pb.Compare {
 	return &pb.Compare{
 		Key: []byte(key), RangeEnd: []byte(end), Target: pb.Compare_MOD, Result: pb.Compare_LESS,
@@ -140,8 +141,8 @@ func nothingNew(key, end string, revision int64) *pb.Compare {
 	}
 }
 
-// A snapshot is what is known of a name at one revision: who holds it, and of the queue what
-// concerns one identity. However many wait, it is small.
+// A snapshot is the state of a name at one revision: the holders, and the part of the queue that
+// concerns one identity. Its size does not grow with the queue.
 type snapshot struct {
 	revision int64
 	holders  []record // in order of their grants
@@ -153,19 +154,19 @@ type snapshot struct {
 	queue  int     // how many wait
 }
 
-// maxAhead bounds how many of those in front of a waiter are read to tell its place.
+// maxAhead bounds how many waiters in front of a waiter are read to tell its place.
 const maxAhead = 64
 
-// A standing is what was known of a waiter: the revision at which it came, and its place at
-// most. Nobody can come in between, so that the next stays the next.
+// A standing is what was known of a waiter: the revision at which it joined, and an upper bound
+// of its place. Nobody joins in the middle, so the next in line stays the next.
 type standing struct {
 	create int64
 	place  int
 	waiter *record
 }
 
-// snapshotOps read a snapshot of a name for an identity of which that is known, and which has
-// that lease as its place in the queue.
+// snapshotOps read a snapshot for an identity with that lease as its place in the queue and that
+// last known standing.
 func (s *Store) snapshotOps(name string, place int64, known standing) []*pb.RequestOp {
 	queue := &pb.RangeRequest{Key: []byte(s.queue(name)), RangeEnd: []byte(s.keys.behind(name))}
 	if known.place == 1 || known.create == 0 {
@@ -182,8 +183,8 @@ func (s *Store) snapshotOps(name string, place int64, known standing) []*pb.Requ
 	}
 }
 
-// parseSnapshot reads the answers to snapshotOps, which are the last of a transaction. It is
-// not whole if the identity is queued and was not known to be.
+// parseSnapshot reads the replies to snapshotOps, which are the last of a transaction. The
+// snapshot is not whole if the identity is queued and its standing was not known.
 func (s *Store) parseSnapshot(resp *pb.TxnResponse, known standing) (snap *snapshot, whole bool, err error) {
 	answers := resp.Responses[len(resp.Responses)-4:]
 	snap = &snapshot{revision: resp.Header.Revision}
@@ -227,12 +228,12 @@ func (s *Store) parseSnapshot(resp *pb.TxnResponse, known standing) (snap *snaps
 	return snap, true, nil
 }
 
-// countQueue reads how many wait.
+// countQueue reads the number of waiters.
 func (s *Store) countQueue(name string) *pb.RequestOp {
 	return getAs(&pb.RangeRequest{Key: []byte(s.queue(name)), RangeEnd: []byte(s.keys.behind(name)), CountOnly: true})
 }
 
-// getHolders reads all that keep others out.
+// getHolders reads all grants and kept records.
 func (s *Store) getHolders(name string) *pb.RequestOp {
 	start := s.keys.name(name)
 	return get(start, start+string(rune(holdersEnd)))
@@ -264,7 +265,7 @@ func (s *Store) look(ctx context.Context, key claimKey) (*snapshot, error) {
 	}
 }
 
-// noteStanding keeps what the next look need not read.
+// noteStanding notes the standing, so that the next look reads less.
 func (s *Store) noteStanding(key claimKey, snap *snapshot) {
 	if snap != nil && snap.waiter != nil {
 		s.change(key, func(c *claim) { c.queued = standing{snap.waiter.create, snap.place, snap.waiter} })
@@ -281,7 +282,7 @@ func (n *snapshot) holder(id store.ID) *record {
 	return nil
 }
 
-// others is how many wait beside the identity.
+// others returns the number of waiters besides the identity.
 func (n *snapshot) others() int {
 	if n.waiter != nil {
 		return n.queue - 1
@@ -298,7 +299,7 @@ func (n *snapshot) admits(req *store.Request) bool {
 	return u.Admits(req.Mode, req.Weight, req.Limit)
 }
 
-// mixes returns an ErrInvalid if the request can never go together with what is held.
+// mixes returns an ErrInvalid if the request can never be granted beside the holders.
 func (n *snapshot) mixes(req *store.Request) error {
 	for i := range n.holders {
 		if n.holders[i].id == req.ID {
@@ -311,7 +312,7 @@ func (n *snapshot) mixes(req *store.Request) error {
 	return nil
 }
 
-// whole is a time as etcd counts it: in seconds, rounded up.
+// whole returns a time in seconds, rounded up, as etcd counts.
 func whole(d time.Duration) int64 {
 	return max(1, int64((d+time.Second-1)/time.Second))
 }

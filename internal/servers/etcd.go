@@ -111,6 +111,7 @@ func (e *Etcd) prepare(t testing.TB, members string) {
 		"--initial-cluster-token="+members, // no other test's server is taken for one of ours
 		"--heartbeat-interval="+etcdHeartbeat,
 		"--election-timeout="+etcdElection,
+		"--bcrypt-cost=4",   // logins take no time
 		"--unsafe-no-fsync", // enough for SIGKILL: the kernel keeps what was written
 		"--log-level=warn",
 	)

@@ -1,0 +1,62 @@
+package etcdstore
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// A server whose database is full takes no more writes. What extends or ends a lock must work.
+func TestAFullServerRenewsAndReleases(t *testing.T) {
+	t.Parallel()
+	server := servers.StartEtcd(t, servers.EtcdOptions{Args: []string{"--quota-backend-bytes=1000000"}})
+	s, look := opened(t, server.Addr()), direct(t, server.Addr())
+	held, reader, changed, waiter, left := request("a", false), request("b", false), request("c", false), request("a", true), request("a", true)
+	reader.Mode = store.Shared
+	must(t, s, held, 0)
+	must(t, s, reader, 0)
+	must(t, s, changed, 0)
+	must(t, s, waiter, 1)
+	must(t, s, left, 2)
+	for {
+		_, err := look.Put(bounded(t, patience), "other", strings.Repeat("x", 100_000))
+		if errors.Is(err, rpctypes.ErrNoSpace) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err := s.Renew(bounded(t, patience), []store.Renewal{
+		{Name: "a", ID: held.ID, TTL: held.TTL, Mode: held.Mode},
+		{Name: "b", ID: reader.ID, TTL: reader.TTL, Mode: reader.Mode, Tokens: 10}, // no space for them
+		{Name: "c", ID: changed.ID, TTL: 2 * changed.TTL, Mode: changed.Mode},      // nor for another lease
+	})
+	if err != nil || out[0].Status != store.Extended || out[1].Status != store.Extended || out[2].Status != store.Unknown {
+		t.Fatalf("Renew: %+v, %v", out, err)
+	}
+	must(t, s, waiter, 1) // its sign of life
+	if err := s.Leave(bounded(t, patience), "a", left.ID); err != nil {
+		t.Errorf("Leave: %v", err)
+	}
+	for _, req := range []store.Request{held, reader} {
+		if err := s.Release(bounded(t, patience), req.Name, req.ID, store.Keep{}); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+	}
+	if err := s.Wait(bounded(t, patience), "a", waiter.ID); err != nil {
+		t.Errorf("Wait: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if _, err := s.Acquire(ctx, waiter); err == nil || !strings.Contains(err.Error(), "disarm the alarm") {
+		t.Errorf("Acquire on a full server: %v", err)
+	}
+}
