@@ -125,7 +125,7 @@ func (c *conn) run(ctx context.Context, commands ...*command) {
 		}
 		var again []*command
 		for _, command := range commands {
-			if c.again(command) {
+			if c.again(ctx, command) {
 				again = append(again, command)
 			}
 		}
@@ -147,10 +147,18 @@ func (c *conn) exchange(ctx context.Context, s *server, commands []*command) {
 		r.cmds = append(r.cmds, command.cmd)
 	}
 	var wait *redis.IntCmd
-	if want := commands[0].replicas; want > 0 { // on the connection that wrote it
-		r.alone, r.extra = true, commands[0].patience
+	if want := commands[0].replicas; want > 0 { // to be awaited on the connection that wrote it
 		wait = redis.NewIntCmd(ctx, "wait", want, max(1, commands[0].patience.Milliseconds()))
-		r.cmds = append(r.cmds, wait)
+		r.extra = commands[0].patience
+		r.then = func() (cmds []redis.Cmder) {
+			for _, command := range commands {
+				if isNoScript(command.cmd.Err()) {
+					command.sendText(ctx)
+					cmds = append(cmds, command.cmd)
+				}
+			}
+			return append(cmds, wait)
+		}
 	}
 	err := s.do(ctx, r)
 	for _, command := range commands {
@@ -178,21 +186,27 @@ func (c *conn) exchange(ctx context.Context, s *server, commands []*command) {
 	}
 }
 
-// isRedirect reports whether a command was not run, but is to be sent again.
+// isRedirect reports whether a command is to be sent to another server.
 func isRedirect(err error) bool {
 	_, moved := movedTo(err)
 	_, ask := askAt(err)
-	return moved || ask || isNoScript(err)
+	return moved || ask
+}
+
+// sendText has the text of a script sent, which the server knows from then on.
+func (c *command) sendText(ctx context.Context) {
+	c.args, c.text = c.text, nil
+	c.cmd = redis.NewCmd(ctx, c.args...)
 }
 
 // again prepares a command to be sent again, and reports whether it is to be.
-func (c *conn) again(command *command) bool {
+func (c *conn) again(ctx context.Context, command *command) bool {
 	if command.err != nil {
 		return false
 	}
 	err := command.cmd.Err()
 	if isNoScript(err) && command.text != nil {
-		command.args, command.text = command.text, nil
+		command.sendText(ctx)
 		return true
 	}
 	if c.router.cluster == nil {

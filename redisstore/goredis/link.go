@@ -26,8 +26,9 @@ type link struct {
 	ctx    context.Context // ends with kill
 	cancel context.CancelFunc
 
-	mu   sync.Mutex
-	conn net.Conn
+	mu    sync.Mutex
+	conn  net.Conn
+	dials int
 }
 
 // newLink returns a link that dials when it is used first. A single link does not dial again
@@ -79,6 +80,7 @@ func (l *link) dial(ctx context.Context, network, addr string) (net.Conn, error)
 		return nil, errLinkClosed
 	}
 	l.conn = conn
+	l.dials++
 	return conn, nil
 }
 
@@ -107,6 +109,13 @@ func (l *link) kill() {
 func (l *link) close() {
 	l.kill()
 	l.client.Close()
+}
+
+// dialed is how many connections the link has had.
+func (l *link) dialed() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.dials
 }
 
 // remote is the address that the link is connected to, or "".

@@ -62,8 +62,11 @@ type server struct {
 type request struct {
 	locks []string // keys of locks that the commands may change
 	cmds  []redis.Cmder
-	alone bool          // not in a batch with others: it ends with a WAIT
 	extra time.Duration // to answer, beyond answerTimeout
+
+	// then, if set, returns further commands once there are replies, which are sent on the same
+	// connection. Such a request is not in a batch with others.
+	then func() []redis.Cmder
 
 	done    chan struct{}
 	ended   bool
@@ -160,7 +163,7 @@ func (s *server) take() (batch []*request) {
 	isBlocked := func(lock string) bool { return s.busy[lock] > 0 || blocked[lock] }
 	alone := false
 	s.queue = slices.DeleteFunc(s.queue, func(r *request) bool {
-		if alone || len(batch) == maxBatch || r.alone && len(batch) > 0 || slices.ContainsFunc(r.locks, isBlocked) {
+		if alone || len(batch) == maxBatch || r.then != nil && len(batch) > 0 || slices.ContainsFunc(r.locks, isBlocked) {
 			for _, lock := range r.locks {
 				if blocked == nil {
 					blocked = make(map[string]bool)
@@ -169,7 +172,7 @@ func (s *server) take() (batch []*request) {
 			}
 			return false
 		}
-		alone = r.alone
+		alone = r.then != nil
 		batch = append(batch, r)
 		return true
 	})
@@ -199,16 +202,18 @@ func (s *server) exchange(l *link, batch []*request) {
 		cmds = append(cmds, r.cmds...)
 	}
 	timer := time.AfterFunc(limit, l.kill)
-	l.client.Pipelined(l.ctx, func(p redis.Pipeliner) error {
-		return p.BatchProcess(l.ctx, cmds...)
-	})
-	timer.Stop()
-	healthy := true
-	for _, cmd := range cmds {
-		if err := cmd.Err(); err != nil && (!isReply(err) || isDemoted(err)) {
-			healthy = false
+	healthy := l.pipeline(cmds)
+	if then := batch[0].then; then != nil && healthy {
+		cmds = then()
+		dialed := l.dialed()
+		healthy = l.pipeline(cmds)
+		if l.dialed() != dialed { // not the same connection
+			for _, cmd := range cmds {
+				cmd.SetErr(errLinkClosed)
+			}
 		}
 	}
+	timer.Stop()
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -232,6 +237,19 @@ func (s *server) exchange(l *link, batch []*request) {
 		close(r.done)
 	}
 	s.send()
+}
+
+// pipeline sends commands and reports whether all of them got a reply of a primary.
+func (l *link) pipeline(cmds []redis.Cmder) (healthy bool) {
+	l.client.Pipelined(l.ctx, func(p redis.Pipeliner) error {
+		return p.BatchProcess(l.ctx, cmds...)
+	})
+	for _, cmd := range cmds {
+		if err := cmd.Err(); err != nil && (!isReply(err) || isDemoted(err)) {
+			return false
+		}
+	}
+	return true
 }
 
 // isDemoted reports whether a server says that it is no primary any more.

@@ -44,6 +44,7 @@ const (
 // A bed is the servers of one test.
 type bed struct {
 	t     testing.TB
+	lib   string // the scheme of its URLs: viaRueidis or viaGoRedis
 	url   string
 	nodes []*servers.Redis
 	group *servers.SentinelGroup // nil if it is a single server
@@ -55,14 +56,25 @@ type bed struct {
 
 func single(t testing.TB, opts servers.RedisOptions) *bed {
 	t.Helper()
+	return singleVia(t, viaRueidis, opts)
+}
+
+func singleVia(t testing.TB, lib string, opts servers.RedisOptions) *bed {
+	t.Helper()
 	r := servers.StartRedis(t, opts)
-	return &bed{t: t, url: "redis://" + r.Addr(), nodes: []*servers.Redis{r}}
+	return &bed{t: t, lib: lib, url: lib + "://" + r.Addr(), nodes: []*servers.Redis{r}}
 }
 
 func sentinel(t testing.TB, opts servers.RedisOptions) *bed {
 	t.Helper()
+	return sentinelVia(t, viaRueidis, opts)
+}
+
+func sentinelVia(t testing.TB, lib string, opts servers.RedisOptions) *bed {
+	t.Helper()
 	g := servers.StartSentinel(t, 2, 3, opts)
-	return &bed{t: t, url: "redis+sentinel://" + strings.Join(g.Addrs(), ",") + "/" + servers.SentinelName, nodes: g.Nodes, group: g}
+	url := lib + "+sentinel://" + strings.Join(g.Addrs(), ",") + "/" + servers.SentinelName
+	return &bed{t: t, lib: lib, url: url, nodes: g.Nodes, group: g}
 }
 
 // short is a TTL whose end a test can wait for, and which a busy machine can renew: on etcd
@@ -83,16 +95,31 @@ func onEach(t *testing.T, test func(t *testing.T, b *bed)) {
 	})
 }
 
-// onRedis runs a test on a single server and on a group with Sentinels.
+// onRedis runs a test on a single server and on a group with Sentinels, with both client
+// libraries.
 func onRedis(t *testing.T, test func(t *testing.T, b *bed)) {
-	t.Run("Redis", func(t *testing.T) {
-		t.Parallel()
-		test(t, single(t, servers.RedisOptions{}))
-	})
-	t.Run("Sentinel", func(t *testing.T) {
-		t.Parallel()
-		test(t, sentinel(t, servers.RedisOptions{}))
-	})
+	onSingle(t, test)
+	onSentinel(t, test)
+}
+
+// onSingle runs a test on a single Redis, with both client libraries.
+func onSingle(t *testing.T, test func(t *testing.T, b *bed)) {
+	for _, lib := range libraries {
+		t.Run("Redis"+lib.suffix, func(t *testing.T) {
+			t.Parallel()
+			test(t, singleVia(t, lib.scheme, servers.RedisOptions{}))
+		})
+	}
+}
+
+// onSentinel runs a test on a group with Sentinels, with both client libraries.
+func onSentinel(t *testing.T, test func(t *testing.T, b *bed)) {
+	for _, lib := range libraries {
+		t.Run("Sentinel"+lib.suffix, func(t *testing.T) {
+			t.Parallel()
+			test(t, sentinelVia(t, lib.scheme, servers.RedisOptions{}))
+		})
+	}
 }
 
 // onAll is onEach with ZooKeeper, for what can happen to clients of any store.
@@ -141,6 +168,9 @@ func (b *bed) openQuick(opts ...holdfast.Option) *holdfast.Client {
 // that the Sentinels tell are only known here.
 func (b *bed) dial(by map[string]string, heartbeat time.Duration, opts ...holdfast.Option) *holdfast.Client {
 	b.t.Helper()
+	if b.lib == viaGoRedis {
+		return b.dialGoRedis(by, heartbeat, opts...)
+	}
 	option := rueidis.ClientOption{
 		InitAddress:       []string{b.nodes[0].Addr()},
 		DisableCache:      true,
@@ -199,7 +229,7 @@ func (b *bed) openBy(opts ...holdfast.Option) (*holdfast.Client, wires) {
 	}
 	if b.group == nil {
 		p := faultproxy.Start(b.t, b.nodes[0].Addr())
-		return openURL(b.t, "redis://"+p.Addr(), opts...), wires{p}
+		return openURL(b.t, b.lib+"://"+p.Addr(), opts...), wires{p}
 	}
 	by := make(map[string]string)
 	var w wires
