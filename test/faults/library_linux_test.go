@@ -88,8 +88,11 @@ func dialBy(by map[string]string) dialer {
 func (b *bed) dialGoRedis(by map[string]string, heartbeat time.Duration, opts ...holdfast.Option) *holdfast.Client {
 	b.t.Helper()
 	kind, hosts := "", []string{b.nodes[0].Addr()}
-	if b.group != nil {
+	switch {
+	case b.group != nil:
 		kind, hosts = "sentinel", b.group.Addrs()
+	case b.shards != nil:
+		kind, hosts = "cluster", b.shards.Addrs()
 	}
 	s, err := newGoRedis(goRedisClient(kind, hosts, dialBy(by)), func(c *redis.Config) { c.Heartbeat = heartbeat })
 	if err != nil {
