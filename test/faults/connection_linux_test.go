@@ -416,3 +416,78 @@ func TestADeadSubscriptionIsReplaced(t *testing.T) {
 	p.Close()
 	b.clean(soon, client, other)
 }
+
+func TestACleanUpDoesNotOvertakeWhatItUndoes(t *testing.T) {
+	t.Parallel()
+	b := singleVia(t, viaGoRedis, servers.RedisOptions{})
+	p := faultproxy.Start(t, b.nodes[0].Addr())
+	d := new(detour)
+	d.set(p.Addr())
+	client := b.openByDetour(d)
+	b.warmUp(client)
+	for i := range 5 {
+		name := fmt.Sprint("n", i)
+		seen := make(chan struct{})
+		p.ToServer.When(mentions(name), sync.OnceFunc(func() {
+			p.ToServer.Hold()
+			close(seen)
+		}))
+		ctx, cancel := context.WithCancel(t.Context())
+		failed := make(chan error, 1)
+		go func() {
+			_, err := client.TryLock(ctx, name, holdfast.TTL(longTTL))
+			failed <- err
+		}()
+		ends(t, "the request is seen", seen)
+		d.set(b.nodes[0].Addr()) // a connection made from now on is faster
+		cancel()
+		if err := <-failed; !errors.Is(err, context.Canceled) {
+			t.Fatalf("want the context's error, got %v", err)
+		}
+		time.Sleep(briefly) // in which a clean-up could overtake
+		d.set(p.Addr())
+		p.Heal()
+		within(t, soon, "K: the lock is given back", func() error { return keys(b.primary()) })
+		// Nothing arrives later either.
+		time.Sleep(briefly)
+		check(t, keys(b.primary()))
+	}
+	b.clean(soon, client)
+}
+
+func TestAnOldPrimaryThatSentinelsCannotDemoteIsLeft(t *testing.T) {
+	t.Parallel()
+	onSentinel(t, func(t *testing.T, b *bed) {
+		client, other := b.open(), b.open()
+		handOff(t, b, client, other)
+		handOff(t, b, other, client)
+		old := b.primary()
+		// It stays a primary for all who are connected to it, and does not send them away.
+		old.Must("ACL", "SETUSER", "default", "-slaveof", "-replicaof", "-client|kill")
+		b.group.Sentinels[0].Must("SENTINEL", "FAILOVER", servers.SentinelName)
+		next := b.group.AwaitFailover(old)
+		for i, c := range []*holdfast.Client{client, other} {
+			name := fmt.Sprint("n", i)
+			within(t, soon, "locks are taken on the new primary", func() error {
+				lease, err := c.TryLock(t.Context(), name)
+				if err != nil {
+					return err
+				}
+				defer lease.Unlock(t.Context())
+				if next.Must("EXISTS", lockKey(b, name)) != int64(1) {
+					return errors.New("it is on the old one")
+				}
+				return nil
+			})
+		}
+		handOff(t, b, client, other)
+		within(t, soon, "hand-offs are fast", func() error {
+			if took := handOff(t, b, client, other); took > late {
+				return fmt.Errorf("one took %v", took)
+			}
+			return nil
+		})
+		old.Must("ACL", "SETUSER", "default", "+@all")
+		b.clean(soon, client, other)
+	})
+}
