@@ -102,7 +102,7 @@ func (c *conn) EvalAll(ctx context.Context, calls []core.Call) []core.Outcome {
 // run runs commands, those of each server at once. It sends a script again to a server that
 // did not know it, and a command to the server that has its slot.
 func (c *conn) run(ctx context.Context, commands ...*command) {
-	for range maxRedirects {
+	for range maxTries {
 		byServer := make(map[*server][]*command)
 		for _, command := range commands {
 			if command.server == nil {
@@ -264,28 +264,37 @@ func value(v any) core.Value {
 	return core.Value{}
 }
 
-// Subscribe listens on the one connection that the store has for that to a server. It finds the
-// channel again when a failover or a resharding moves it.
+// Subscribe listens on the one connection that the store has for that to a server. It listens
+// anew when the connection is lost, and follows the channel when a failover or a resharding
+// moves it. It returns what a server refuses, such as for lack of rights.
 func (c *conn) Subscribe(ctx context.Context, channel string, shard bool, on func(), message func(string)) error {
-	for {
+	for pause := leastPause; ; pause = min(2*pause, mostPause) {
 		s, err := c.router.find(ctx, channel)
 		if err != nil {
 			return err
 		}
+		begin := time.Now()
 		err = s.hub.listen(ctx, &subscription{channel: channel, shard: shard, on: on, message: message})
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if moved := new(movedError); errors.As(err, &moved) {
+		moved := new(movedError)
+		switch {
+		case errors.As(err, &moved) && c.router.cluster != nil:
 			_, err = c.router.moved(s, channel, moved.addr)
-		} else if !errors.Is(err, errMoved) && !isReply(err) {
+		case errors.Is(err, errMoved):
+			err = nil
+		case !isReply(err) && !errors.Is(err, errClosed):
 			c.router.failed(s, channel)
 			err = nil
 		}
-		if errors.Is(err, errClosed) || isReply(err) {
+		if err != nil {
 			return err
 		}
-		timer := time.NewTimer(resubscribeAfter)
+		if time.Since(begin) > mostPause {
+			pause = leastPause // it had worked
+		}
+		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():

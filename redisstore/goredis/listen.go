@@ -16,8 +16,9 @@ const (
 	pingEvery  = time.Second
 	maxSilence = 2500 * time.Millisecond
 
-	// resubscribeAfter is the pause before a lost subscription is made again.
-	resubscribeAfter = 200 * time.Millisecond
+	// The pause before a subscription that was lost or moved is made again.
+	leastPause = 10 * time.Millisecond
+	mostPause  = time.Second
 )
 
 // errMoved ends a subscription whose channel belongs to another server now.

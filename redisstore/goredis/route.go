@@ -4,17 +4,18 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// maxRedirects bounds how often a command follows a Cluster that says where its slot is.
-const maxRedirects = 4
+// maxTries bounds how often a command is sent again because a server does not know its script
+// or says who has its slot.
+const maxTries = 6
 
 // A router knows which server has a key. Only on a Cluster there are several: the program's
 // client tells where a key was when it last looked, servers correct that by MOVED.
@@ -185,9 +186,10 @@ func (r *router) failed(s *server, key string) {
 	if r.tags[t] != s {
 		return
 	}
-	all := slices.Sorted(maps.Keys(r.servers))
-	next := (slices.Index(all, s.opts.Addr) + 1 + int(time.Now().UnixNano()>>10)%max(1, len(all)-1)) % len(all)
-	r.tags[t] = r.servers[all[next]]
+	others := slices.DeleteFunc(slices.Collect(maps.Values(r.servers)), func(other *server) bool { return other == s })
+	if len(others) > 0 {
+		r.tags[t] = others[rand.IntN(len(others))]
+	}
 }
 
 // primaries are the servers that have keys, in a stable order.
