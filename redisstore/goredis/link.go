@@ -20,8 +20,11 @@ var errLinkClosed = errors.New("connection closed: the server did not answer in 
 type link struct {
 	client *redis.Client
 	server *server
-	epoch  int // see server.epoch
-	single bool
+	epoch  int  // see server.epoch
+	single bool // it does not dial again
+	proven bool // there was a reply; needs the mutex of the server
+
+	batches chan []*request // for server.serve
 
 	ctx    context.Context // ends with kill
 	cancel context.CancelFunc
@@ -104,6 +107,12 @@ func (l *link) kill() {
 	if l.conn != nil {
 		l.conn.Close()
 	}
+}
+
+// retire ends an idle link.
+func (l *link) retire() {
+	l.kill()
+	close(l.batches)
 }
 
 func (l *link) close() {

@@ -72,7 +72,7 @@ type request struct {
 	ended   bool
 	link    *link // once it is sent
 	sent    time.Time
-	overdue bool // its connection was given up because no reply came
+	overdue bool // no reply came by the caller's deadline
 }
 
 func newServer(opts *redis.Options) *server {
@@ -113,7 +113,9 @@ func (s *server) do(ctx context.Context, r *request) error {
 		s.queue = slices.DeleteFunc(s.queue, func(q *request) bool { return q == r })
 	case errors.Is(ctx.Err(), context.DeadlineExceeded) && time.Since(r.sent) >= suspectAfter:
 		r.overdue = true
-		s.discard(r.link)
+		if r.link.proven { // else it is connecting, which may take longer
+			s.discard(r.link)
+		}
 	}
 	return ctx.Err()
 }
@@ -138,7 +140,7 @@ func (s *server) send() {
 				s.busy[lock]++
 			}
 		}
-		s.wg.Go(func() { s.exchange(l, batch) })
+		l.batches <- batch
 		s.checkPrimary(l)
 	}
 }
@@ -188,20 +190,37 @@ func (s *server) link() *link {
 		if l.epoch == s.epoch {
 			return l
 		}
-		l.close()
+		l.retire()
 	}
-	return s.newLink(false)
+	l := s.newLink(false)
+	l.batches = make(chan []*request, 1)
+	s.wg.Go(func() { s.serve(l) })
+	return l
 }
 
-// exchange sends a batch and reads the replies.
-func (s *server) exchange(l *link, batch []*request) {
+// serve sends the batches of a link until it is retired or fails. A goroutine that lives as long
+// as the link is cheaper than one for each batch, whose stack would have to grow every time.
+func (s *server) serve(l *link) {
+	defer l.close()
+	overdue := time.AfterFunc(time.Hour, l.kill)
+	defer overdue.Stop()
+	for batch := range l.batches {
+		if !s.exchange(l, batch, overdue) {
+			return
+		}
+	}
+}
+
+// exchange sends a batch and reads the replies. It reports whether the link is kept. The timer
+// kills the link.
+func (s *server) exchange(l *link, batch []*request, overdue *time.Timer) (kept bool) {
 	limit := answerTimeout
 	var cmds []redis.Cmder
 	for _, r := range batch {
 		limit = max(limit, answerTimeout+r.extra)
 		cmds = append(cmds, r.cmds...)
 	}
-	timer := time.AfterFunc(limit, l.kill)
+	overdue.Reset(limit)
 	healthy := l.pipeline(cmds)
 	if then := batch[0].then; then != nil && healthy {
 		cmds = then()
@@ -213,19 +232,16 @@ func (s *server) exchange(l *link, batch []*request) {
 			}
 		}
 	}
-	timer.Stop()
+	overdue.Stop()
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.inFlight, l)
-	switch {
-	case !healthy:
-		s.discard(l)
-		l.client.Close()
-	case s.closed:
-		l.close()
-	default:
+	if kept = healthy && !s.closed && l.ctx.Err() == nil; kept {
+		l.proven = true
 		s.idle = append(s.idle, l)
+	} else {
+		s.discard(l)
 	}
 	for _, r := range batch {
 		for _, lock := range r.locks {
@@ -237,13 +253,16 @@ func (s *server) exchange(l *link, batch []*request) {
 		close(r.done)
 	}
 	s.send()
+	return kept
 }
 
 // pipeline sends commands and reports whether all of them got a reply of a primary.
 func (l *link) pipeline(cmds []redis.Cmder) (healthy bool) {
-	l.client.Pipelined(l.ctx, func(p redis.Pipeliner) error {
-		return p.BatchProcess(l.ctx, cmds...)
-	})
+	if len(cmds) == 1 {
+		l.client.Process(l.ctx, cmds[0])
+	} else {
+		l.client.Pipelined(l.ctx, func(p redis.Pipeliner) error { return p.BatchProcess(l.ctx, cmds...) })
+	}
 	for _, cmd := range cmds {
 		if err := cmd.Err(); err != nil && (!isReply(err) || isDemoted(err)) {
 			return false
@@ -309,7 +328,7 @@ func (s *server) close() {
 		l.kill()
 	}
 	for _, l := range s.idle {
-		l.close()
+		l.retire()
 	}
 	s.idle = nil
 	s.mu.Unlock()

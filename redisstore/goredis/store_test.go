@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/fence"
+	"github.com/holdfast-lock/holdfast/internal/faultproxy"
 	core "github.com/holdfast-lock/holdfast/internal/redis"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
@@ -193,6 +194,22 @@ func TestAnExhaustedPoolOfTheProgramDoesNotStopTheStore(t *testing.T) {
 	if err := <-blocked; err != nil {
 		t.Error(err)
 	}
+}
+
+func TestShortDeadlinesDoNotKeepTheStoreFromConnecting(t *testing.T) {
+	server := servers.StartRedis(t, servers.RedisOptions{})
+	far := faultproxy.Start(t, server.Addr())
+	far.ToServer.Delay(60 * time.Millisecond)
+	far.ToClient.Delay(60 * time.Millisecond)
+	s := mustNew(t, redis.NewClient(&redis.Options{Addr: far.Addr()}))
+	req := lockRequest("n")
+	// Shorter than a handshake and a command take together.
+	poll(t, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		_, err := s.Acquire(ctx, req)
+		return err
+	})
 }
 
 func TestASubscriptionWithoutRightsIsAnError(t *testing.T) {
