@@ -75,15 +75,6 @@ func (c *conn) Eval(ctx context.Context, call core.Call) (core.Value, error) {
 	return command.value()
 }
 
-func (c *conn) Do(ctx context.Context, name, key string, args ...string) (core.Value, error) {
-	command := &command{args: []any{name, key}, key: key, locks: []string{key}}
-	for _, arg := range args {
-		command.args = append(command.args, arg)
-	}
-	c.run(ctx, command)
-	return command.value()
-}
-
 // EvalAll runs scripts for which order does not matter: they read or renew.
 func (c *conn) EvalAll(ctx context.Context, calls []core.Call) []core.Outcome {
 	commands := make([]*command, len(calls))

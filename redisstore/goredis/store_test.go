@@ -297,7 +297,10 @@ func TestAWriteWithALowerTokenIsRefused(t *testing.T) {
 func TestManyGoroutinesLockAtOnce(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{})
 	s := mustNew(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
-	c := holdfast.New(s)
+	c, err := holdfast.New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer c.Close()
 	var all sync.WaitGroup
 	for i := range 64 {

@@ -284,10 +284,7 @@ func TestHandOffsAreFastAgainAfterAFailover(t *testing.T) {
 			b.group.AwaitFailover(old)
 			return func() {}
 		}))
-		t.Run("Cluster by go-redis", func(t *testing.T) {
-			t.Parallel()
-			planned(t, clusterVia(t, viaGoRedis, servers.RedisOptions{}))
-		})
+		onCluster(t, planned)
 	})
 	t.Run("unplanned", func(t *testing.T) {
 		t.Parallel()

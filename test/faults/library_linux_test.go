@@ -103,7 +103,11 @@ func (b *bed) dialGoRedis(by map[string]string, heartbeat time.Duration, opts ..
 
 // own returns a client that is closed together with its store.
 func (b *bed) own(s store.Store, opts ...holdfast.Option) *holdfast.Client {
-	c := holdfast.New(s, opts...)
+	b.t.Helper()
+	c, err := holdfast.New(s, opts...)
+	if err != nil {
+		b.t.Fatal(err)
+	}
 	b.dialled.Store(c, sync.OnceFunc(func() { s.Close() }))
 	b.t.Cleanup(func() { b.close(c) })
 	return c
