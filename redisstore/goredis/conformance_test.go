@@ -13,6 +13,9 @@ import (
 	"github.com/holdfast-lock/holdfast/storetest"
 )
 
+// quick is a heartbeat that tests can wait for.
+const quick = time.Second
+
 // owning is a store that closes its client, so that nothing is left of a test.
 type owning struct {
 	*Store
@@ -29,7 +32,7 @@ func conform(t *testing.T, newClient func() redis.UniversalClient, nodes ...*ser
 	storetest.Run(t, storetest.Harness{
 		Open: func(t testing.TB) store.Store {
 			client := newClient()
-			s, err := New(client, func(c *core.Config) { c.Heartbeat = time.Second })
+			s, err := New(client, func(c *core.Config) { c.Heartbeat = quick })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -55,6 +58,13 @@ func TestConformanceOfASingleServer(t *testing.T) {
 	conform(t, func() redis.UniversalClient {
 		return redis.NewClient(&redis.Options{Addr: server.Addr()})
 	}, server)
+}
+
+func TestConformanceOfSentinel(t *testing.T) {
+	group := servers.StartSentinel(t, 2, 3, servers.RedisOptions{})
+	conform(t, func() redis.UniversalClient {
+		return redis.NewFailoverClient(&redis.FailoverOptions{MasterName: servers.SentinelName, SentinelAddrs: group.Addrs()})
+	}, group.Primary())
 }
 
 func TestConformanceOfACluster(t *testing.T) {

@@ -4,10 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -16,121 +15,220 @@ import (
 
 // A conn is a go-redis client as package redis wants it.
 type conn struct {
-	client redis.UniversalClient
+	router *router
 }
 
-func (c *conn) Close() {}
+// Close closes the connections of the store. The program's client stays open.
+func (c *conn) Close() { c.router.close() }
 
-// A once is a command that go-redis does not repeat by itself: the core does that, and must
-// know when an answer was lost.
-type once struct{ *redis.Cmd }
+// A command is one command of a request. Args begins with its name.
+type command struct {
+	args  []any
+	text  []any // to send instead to a server that does not know the script; nil if it is none
+	key   string
+	locks []string
 
-func (once) NoRetry() bool { return true }
+	replicas int
+	patience time.Duration
 
-func command(ctx context.Context, how, script string, call *core.Call) once {
-	args := make([]any, 0, 3+len(call.Keys)+len(call.Args))
-	args = append(args, how, script, len(call.Keys))
+	server *server // where it goes to
+	asking bool    // it goes there although the slot is only about to move there
+	cmd    *redis.Cmd
+	err    error // that it was not answered with
+}
+
+func newCommand(call *core.Call) *command {
+	rest := make([]any, 0, 1+len(call.Keys)+len(call.Args))
+	rest = append(rest, len(call.Keys))
 	for _, key := range call.Keys {
-		args = append(args, key)
+		rest = append(rest, key)
 	}
 	for _, arg := range call.Args {
-		args = append(args, arg)
+		rest = append(rest, arg)
 	}
-	return once{redis.NewCmd(ctx, args...)}
+	c := &command{
+		args:     append([]any{"evalsha", call.Script.SHA}, rest...),
+		text:     append([]any{"eval", call.Script.Text}, rest...),
+		key:      call.Keys[0],
+		replicas: call.Replicas, patience: call.Patience,
+	}
+	for _, key := range call.Keys {
+		if isLock(key) {
+			c.locks = append(c.locks, key)
+		}
+	}
+	return c
 }
 
-func evalSHA(ctx context.Context, call *core.Call) once {
-	return command(ctx, "evalsha", call.Script.SHA, call)
-}
-
-func evalText(ctx context.Context, call *core.Call) once {
-	return command(ctx, "eval", call.Script.Text, call)
+// isLock reports whether a key is that of a lock, so that order matters to it.
+func isLock(key string) bool {
+	rest, _ := strings.CutPrefix(key, core.Prefix)
+	if strings.HasPrefix(rest, "{") {
+		_, rest, _ = strings.Cut(rest, "}:")
+	}
+	return strings.HasPrefix(rest, "lock:")
 }
 
 func (c *conn) Eval(ctx context.Context, call core.Call) (core.Value, error) {
-	if call.Replicas > 0 {
-		out := c.confirmed(ctx, []core.Call{call})[0]
-		return out.Value, out.Err
-	}
-	cmd := evalSHA(ctx, &call)
-	c.client.Process(ctx, cmd)
-	if isNoScript(cmd.Err()) {
-		cmd = evalText(ctx, &call)
-		c.client.Process(ctx, cmd)
-	}
-	return valueOf(cmd)
+	command := newCommand(&call)
+	c.run(ctx, command)
+	return command.value()
 }
 
-func (c *conn) Do(ctx context.Context, command, key string, args ...string) (core.Value, error) {
-	all := make([]any, 0, 2+len(args))
-	all = append(all, command, key)
-	for _, arg := range args {
-		all = append(all, arg)
-	}
-	cmd := once{redis.NewCmd(ctx, all...)}
-	c.client.Process(ctx, cmd)
-	return valueOf(cmd)
-}
-
+// EvalAll runs scripts for which order does not matter: they read or renew.
 func (c *conn) EvalAll(ctx context.Context, calls []core.Call) []core.Outcome {
-	if len(calls) == 0 {
-		return nil
+	commands := make([]*command, len(calls))
+	for i := range calls {
+		commands[i] = newCommand(&calls[i])
+		commands[i].locks = nil
 	}
-	if calls[0].Replicas > 0 {
-		return c.confirmed(ctx, calls)
-	}
-	cmds := make([]once, len(calls))
-	c.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i := range calls {
-			cmds[i] = evalSHA(ctx, &calls[i])
-			p.Process(ctx, cmds[i])
-		}
-		return nil
-	})
+	c.run(ctx, commands...)
 	outcomes := make([]core.Outcome, len(calls))
-	for i, cmd := range cmds {
-		if isNoScript(cmd.Err()) {
-			cmd = evalText(ctx, &calls[i])
-			c.client.Process(ctx, cmd)
-		}
-		outcomes[i].Value, outcomes[i].Err = valueOf(cmd)
+	for i, command := range commands {
+		outcomes[i].Value, outcomes[i].Err = command.value()
 	}
 	return outcomes
 }
 
-// confirmed runs scripts and waits until replicas have what they wrote, on one connection.
-func (c *conn) confirmed(ctx context.Context, calls []core.Call) []core.Outcome {
-	outcomes := make([]core.Outcome, len(calls))
-	pinned := c.client.(*redis.Client).Conn() // New has seen to that
-	defer pinned.Close()
-	for i := range calls {
-		cmd := evalSHA(ctx, &calls[i])
-		pinned.Process(ctx, cmd)
-		if isNoScript(cmd.Err()) {
-			cmd = evalText(ctx, &calls[i])
-			pinned.Process(ctx, cmd)
+// run runs commands, those of each server at once. It sends a script again to a server that
+// did not know it, and a command to the server that has its slot.
+func (c *conn) run(ctx context.Context, commands ...*command) {
+	for range maxTries {
+		byServer := make(map[*server][]*command)
+		for _, command := range commands {
+			if command.server == nil {
+				command.server, command.err = c.router.find(ctx, command.key)
+			}
+			if command.err == nil {
+				byServer[command.server] = append(byServer[command.server], command)
+			}
 		}
-		outcomes[i].Value, outcomes[i].Err = valueOf(cmd)
-	}
-	want := calls[0].Replicas
-	got, err := pinned.Wait(ctx, want, calls[0].Patience).Result()
-	if err == nil && int(got) < want {
-		err = &core.ReplicasError{Want: want, Got: int(got)}
-	}
-	if err != nil {
-		for i := range outcomes {
-			outcomes[i].Err = err
+		if len(byServer) == 1 {
+			for s, commands := range byServer {
+				c.exchange(ctx, s, commands)
+			}
+		} else {
+			var wg sync.WaitGroup
+			for s, commands := range byServer {
+				wg.Go(func() { c.exchange(ctx, s, commands) })
+			}
+			wg.Wait()
+		}
+		var again []*command
+		for _, command := range commands {
+			if c.again(ctx, command) {
+				again = append(again, command)
+			}
+		}
+		if commands = again; len(commands) == 0 {
+			return
 		}
 	}
-	return outcomes
+}
+
+// exchange sends commands to a server and waits for the replies.
+func (c *conn) exchange(ctx context.Context, s *server, commands []*command) {
+	r := new(request)
+	for _, command := range commands {
+		r.locks = append(r.locks, command.locks...)
+		if command.asking {
+			r.cmds = append(r.cmds, redis.NewCmd(ctx, "asking"))
+		}
+		command.cmd = redis.NewCmd(ctx, command.args...)
+		r.cmds = append(r.cmds, command.cmd)
+	}
+	var wait *redis.IntCmd
+	if want := commands[0].replicas; want > 0 { // to be awaited on the connection that wrote it
+		wait = redis.NewIntCmd(ctx, "wait", want, max(1, commands[0].patience.Milliseconds()))
+		r.extra = commands[0].patience
+		r.then = func() (cmds []redis.Cmder) {
+			for _, command := range commands {
+				if isNoScript(command.cmd.Err()) {
+					command.sendText(ctx)
+					cmds = append(cmds, command.cmd)
+				}
+			}
+			return append(cmds, wait)
+		}
+	}
+	err := s.do(ctx, r)
+	for _, command := range commands {
+		switch {
+		case err != nil:
+			command.err = err
+		case command.cmd.Err() != nil && !isReply(command.cmd.Err()):
+			command.err = command.cmd.Err()
+		}
+		if command.err != nil && (r.overdue || ctx.Err() == nil) {
+			c.router.failed(s, command.key)
+		}
+	}
+	if err != nil || wait == nil {
+		return
+	}
+	got, err := wait.Result()
+	if err == nil && int(got) < commands[0].replicas {
+		err = &core.ReplicasError{Want: commands[0].replicas, Got: int(got)}
+	}
+	for _, command := range commands {
+		if command.err == nil && !isRedirect(command.cmd.Err()) {
+			command.err = err
+		}
+	}
+}
+
+// isRedirect reports whether a command is to be sent to another server.
+func isRedirect(err error) bool {
+	_, moved := movedTo(err)
+	_, ask := askAt(err)
+	return moved || ask
+}
+
+// sendText has the text of a script sent, which the server knows from then on.
+func (c *command) sendText(ctx context.Context) {
+	c.args, c.text = c.text, nil
+	c.cmd = redis.NewCmd(ctx, c.args...)
+}
+
+// again prepares a command to be sent again, and reports whether it is to be.
+func (c *conn) again(ctx context.Context, command *command) bool {
+	if command.err != nil {
+		return false
+	}
+	err := command.cmd.Err()
+	if isNoScript(err) && command.text != nil {
+		command.sendText(ctx)
+		return true
+	}
+	if c.router.cluster == nil {
+		return false
+	}
+	if addr, ok := movedTo(err); ok {
+		command.asking = false
+		command.server, command.err = c.router.moved(command.server, command.key, addr)
+		return command.err == nil
+	}
+	if addr, ok := askAt(err); ok {
+		command.asking = true
+		command.server, command.err = c.router.at(command.server, addr)
+		return command.err == nil
+	}
+	return false
 }
 
 func isNoScript(err error) bool {
 	return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT")
 }
 
-// valueOf reads a script's answer.
-func valueOf(cmd once) (core.Value, error) {
+// value is the reply to a command.
+func (c *command) value() (core.Value, error) {
+	if c.err != nil {
+		return core.Value{}, c.err
+	}
+	return valueOf(c.cmd)
+}
+
+func valueOf(cmd *redis.Cmd) (core.Value, error) {
 	result, err := cmd.Result()
 	if errors.Is(err, redis.Nil) {
 		return core.Value{}, nil
@@ -157,53 +255,58 @@ func value(v any) core.Value {
 	return core.Value{}
 }
 
+// Subscribe listens on the one connection that the store has for that to a server. It listens
+// anew when the connection is lost, and follows the channel when a failover or a resharding
+// moves it. It returns what a server refuses, such as for lack of rights.
 func (c *conn) Subscribe(ctx context.Context, channel string, shard bool, on func(), message func(string)) error {
-	subscribe := c.client.Subscribe
-	if shard {
-		subscribe = c.client.SSubscribe
-	}
-	sub := subscribe(ctx, channel)
-	var once sync.Once
-	end := func() { once.Do(func() { sub.Close() }) } // which ends Receive; a context does not
-	defer end()
-	defer context.AfterFunc(ctx, end)()
-	for {
-		received, err := sub.Receive(ctx)
+	for pause := leastPause; ; pause = min(2*pause, mostPause) {
+		s, err := c.router.find(ctx, channel)
 		if err != nil {
 			return err
 		}
-		switch m := received.(type) {
-		case *redis.Subscription:
-			if strings.HasSuffix(m.Kind, "subscribe") && !strings.Contains(m.Kind, "un") {
-				on()
-			}
-		case *redis.Message:
-			message(m.Payload)
+		begin := time.Now()
+		err = s.hub.listen(ctx, &subscription{channel: channel, shard: shard, on: on, message: message})
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		moved := new(movedError)
+		switch {
+		case errors.As(err, &moved) && c.router.cluster != nil:
+			_, err = c.router.moved(s, channel, moved.addr)
+		case errors.Is(err, errMoved):
+			err = nil
+		case !isReply(err) && !errors.Is(err, errClosed):
+			c.router.failed(s, channel)
+			err = nil
+		}
+		if err != nil {
+			return err
+		}
+		if time.Since(begin) > mostPause {
+			pause = leastPause // it had worked
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
 		}
 	}
 }
 
 func (c *conn) Scan(ctx context.Context, server int, cursor uint64, match string, count int) (keys []string, next uint64, servers int, err error) {
-	cluster, ok := c.client.(*redis.ClusterClient)
-	if !ok {
-		keys, next, err = c.client.Scan(ctx, cursor, match, int64(count)).Result()
-		return keys, next, 1, err
-	}
-	primaries := make(map[string]*redis.Client)
-	var mu sync.Mutex
-	err = cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
-		mu.Lock()
-		defer mu.Unlock()
-		primaries[node.Options().Addr] = node
-		return nil
-	})
+	primaries, err := c.router.primaries(ctx)
 	if err != nil || server >= len(primaries) {
 		return nil, 0, len(primaries), err
 	}
-	addr := slices.Sorted(maps.Keys(primaries))[server]
-	keys, next, err = primaries[addr].Scan(ctx, cursor, match, int64(count)).Result()
-	if err != nil {
-		err = fmt.Errorf("%s: %w", addr, err)
+	s := primaries[server]
+	cmd := redis.NewScanCmd(ctx, nil, "scan", cursor, "match", match, "count", count)
+	if err = s.do(ctx, &request{cmds: []redis.Cmder{cmd}}); err == nil {
+		keys, next, err = cmd.Result()
+	}
+	if err != nil && c.router.cluster != nil {
+		err = fmt.Errorf("%s: %w", s.opts.Addr, err)
 	}
 	return keys, next, len(primaries), err
 }

@@ -9,13 +9,26 @@ import (
 )
 
 // Fenced runs a command on a key if no holder with a higher token was there before: see
-// redisstore.Fenced, which it is the same as.
+// redisstore.Fenced, which does the same. It uses the program's own client, with its timeouts
+// and hooks, but does not repeat the command.
 func Fenced(ctx context.Context, client redis.UniversalClient, key string, token int64, command ...string) (any, error) {
 	call, err := core.FenceCall(key, token, command...)
 	if err != nil {
 		return nil, err
 	}
-	v, err := (&conn{client}).Eval(ctx, call)
+	c := newCommand(&call)
+	cmd := once{redis.NewCmd(ctx, c.args...)}
+	client.Process(ctx, cmd)
+	if isNoScript(cmd.Err()) {
+		cmd = once{redis.NewCmd(ctx, c.text...)}
+		client.Process(ctx, cmd)
+	}
+	v, err := valueOf(cmd.Cmd)
 	v, err = core.FenceAnswer(call, key, v, err)
 	return v.Any(), err
 }
+
+// A once is a command that go-redis does not repeat by itself.
+type once struct{ *redis.Cmd }
+
+func (once) NoRetry() bool { return true }

@@ -9,7 +9,30 @@
 //	c, err := holdfast.New(s)
 //
 // redisstore's own client sends many calls in one pipeline and is faster; use this package
-// if the program's connections, credentials or hooks are go-redis'.
+// if the program has its addresses, credentials and dialer in a go-redis client.
+//
+// # Connections
+//
+// The store takes the address, credentials, TLS, dialer and OnConnect from the client's options
+// and makes connections of its own: to each server at most 16 for commands and one to listen
+// for all waiters. It does not borrow connections of the client, whose pool may be used up
+// when a lease must be renewed, and which does not stop a command when a context ends. Hooks
+// of the client do not see the commands of the store.
+//
+// A call returns when its context ends. A connection on which a reply is overdue is closed,
+// and the next command gets a new one: after 2 s, or when a call of at least 100 ms reaches
+// its deadline, as a renewal does after a sixth of its TTL. A connection that only listens is
+// closed if nothing was heard for 2.5 s.
+//
+// # A command that was given up
+//
+// A clean-up must not reach the server before the command that it undoes. Commands of one
+// lock are therefore sent one after the other. If the connection of the first was closed
+// because its reply did not come, then nothing more is sent on it, and the next command goes
+// over a new connection, whose handshake the server answers after it has read what the old one
+// had delivered. Only packets that the network held back meanwhile can still arrive later. In
+// that case a lock is taken that nobody knows of, and it ends with its TTL. The same holds for
+// redisstore.
 package goredis
 
 import (
@@ -32,17 +55,18 @@ var _ store.Store = (*Store)(nil)
 type Option func(*core.Config)
 
 // Replicas makes a grant and a renewal count only once so many replicas have it: see
-// redisstore. It needs a *redis.Client.
+// redisstore.
 func Replicas(n int) Option {
 	return func(c *core.Config) { c.Replicas = n }
 }
 
-// New returns a store that uses a *redis.Client, for a single server or, made with
-// NewFailoverClient, for Sentinel; or a *redis.ClusterClient. The client stays the
-// program's: Close does not close it.
+// New returns a store on the servers of a *redis.Client, for a single server or, made with
+// NewFailoverClient, for Sentinel; or of a *redis.ClusterClient. Close closes the connections of
+// the store and not the client, which must stay open for as long as the store is used.
 //
-// ErrInvalid: the client is of another kind, such as a Ring, whose servers do not know of
-// each other; or it reads from replicas, which know too late.
+// ErrInvalid: the client is of another kind, such as a Ring, whose servers do not know of each
+// other; it reads from replicas, which learn of a lock too late; or it treats servers as a
+// Cluster that are none, as NewFailoverClusterClient does.
 func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	var config core.Config
 	for _, opt := range opts {
@@ -53,14 +77,15 @@ func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	case *redis.Client:
 	case *redis.ClusterClient:
 		config.Cluster = true
-		if o := c.Options(); o.ReadOnly || o.RouteByLatency || o.RouteRandomly {
-			return nil, fmt.Errorf("%w: the cluster client may read from replicas, which hear of a lock late: make one without ReadOnly, RouteByLatency and RouteRandomly", store.ErrInvalid)
+		o := c.Options()
+		if o.ReadOnly || o.RouteByLatency || o.RouteRandomly {
+			return nil, fmt.Errorf("%w: the cluster client may read from replicas, which learn of a lock late: make one without ReadOnly, RouteByLatency and RouteRandomly", store.ErrInvalid)
 		}
-		if config.Replicas > 0 {
-			return nil, fmt.Errorf("%w: Replicas(%d): go-redis cannot wait for the replicas of a Cluster: use redisstore, or leave it out", store.ErrInvalid, config.Replicas)
+		if o.ClusterSlots != nil {
+			return nil, fmt.Errorf("%w: the cluster client has ClusterSlots, so its servers may be no Redis Cluster: for Sentinel use redis.NewFailoverClient", store.ErrInvalid)
 		}
 	default:
 		return nil, fmt.Errorf("%w: a client of type %T: want a *redis.Client or a *redis.ClusterClient", store.ErrInvalid, client)
 	}
-	return &Store{core.New(&conn{client}, config)}, nil
+	return &Store{core.New(&conn{newRouter(client)}, config)}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"net"
 	"slices"
@@ -43,26 +44,45 @@ const (
 
 // A bed is the servers of one test.
 type bed struct {
-	t     testing.TB
-	url   string
-	nodes []*servers.Redis
-	group *servers.SentinelGroup // nil if it is a single server
-	etcd  *servers.EtcdCluster   // instead of all Redis
-	zoo   *zoo                   // instead of all Redis
+	t      testing.TB
+	lib    string // the scheme of its URLs: viaRueidis or viaGoRedis
+	url    string
+	nodes  []*servers.Redis
+	group  *servers.SentinelGroup // nil if there are no Sentinels
+	shards *servers.Cluster       // nil if it is no Cluster
+	etcd   *servers.EtcdCluster   // instead of all Redis
+	zoo    *zoo                   // instead of all Redis
 
 	dialled sync.Map // from a client to the function that ends its connection
 }
 
 func single(t testing.TB, opts servers.RedisOptions) *bed {
 	t.Helper()
+	return singleVia(t, viaRueidis, opts)
+}
+
+func singleVia(t testing.TB, lib string, opts servers.RedisOptions) *bed {
+	t.Helper()
 	r := servers.StartRedis(t, opts)
-	return &bed{t: t, url: "redis://" + r.Addr(), nodes: []*servers.Redis{r}}
+	return &bed{t: t, lib: lib, url: lib + "://" + r.Addr(), nodes: []*servers.Redis{r}}
 }
 
 func sentinel(t testing.TB, opts servers.RedisOptions) *bed {
 	t.Helper()
+	return sentinelVia(t, viaRueidis, opts)
+}
+
+func sentinelVia(t testing.TB, lib string, opts servers.RedisOptions) *bed {
+	t.Helper()
 	g := servers.StartSentinel(t, 2, 3, opts)
-	return &bed{t: t, url: "redis+sentinel://" + strings.Join(g.Addrs(), ",") + "/" + servers.SentinelName, nodes: g.Nodes, group: g}
+	url := lib + "+sentinel://" + strings.Join(g.Addrs(), ",") + "/" + servers.SentinelName
+	return &bed{t: t, lib: lib, url: url, nodes: g.Nodes, group: g}
+}
+
+func clusterVia(t testing.TB, lib string, opts servers.RedisOptions) *bed {
+	t.Helper()
+	c := servers.StartCluster(t, opts)
+	return &bed{t: t, lib: lib, url: lib + "+cluster://" + strings.Join(c.Addrs(), ","), nodes: c.Nodes, shards: c}
 }
 
 // short is a TTL whose end a test can wait for, and which a busy machine can renew: on etcd
@@ -74,25 +94,51 @@ func (b *bed) short() time.Duration {
 	return shortTTL
 }
 
-// onEach runs a test on a single Redis, on a group with Sentinels and on etcd.
+// onEach runs a test on a single Redis, on a group with Sentinels, on a Cluster and on etcd.
 func onEach(t *testing.T, test func(t *testing.T, b *bed)) {
 	onRedis(t, test)
+	onCluster(t, test)
 	t.Run("etcd", func(t *testing.T) {
 		t.Parallel()
 		test(t, etcd(t))
 	})
 }
 
-// onRedis runs a test on a single server and on a group with Sentinels.
+// onRedis runs a test on a single server and on a group with Sentinels, with both client
+// libraries.
 func onRedis(t *testing.T, test func(t *testing.T, b *bed)) {
-	t.Run("Redis", func(t *testing.T) {
-		t.Parallel()
-		test(t, single(t, servers.RedisOptions{}))
-	})
-	t.Run("Sentinel", func(t *testing.T) {
-		t.Parallel()
-		test(t, sentinel(t, servers.RedisOptions{}))
-	})
+	onSingle(t, test)
+	onSentinel(t, test)
+}
+
+// onSingle runs a test on a single Redis, with both client libraries.
+func onSingle(t *testing.T, test func(t *testing.T, b *bed)) {
+	for _, lib := range libraries {
+		t.Run("Redis"+lib.suffix, func(t *testing.T) {
+			t.Parallel()
+			test(t, singleVia(t, lib.scheme, servers.RedisOptions{}))
+		})
+	}
+}
+
+// onSentinel runs a test on a group with Sentinels, with both client libraries.
+func onSentinel(t *testing.T, test func(t *testing.T, b *bed)) {
+	for _, lib := range libraries {
+		t.Run("Sentinel"+lib.suffix, func(t *testing.T) {
+			t.Parallel()
+			test(t, sentinelVia(t, lib.scheme, servers.RedisOptions{}))
+		})
+	}
+}
+
+// onCluster runs a test on a Redis Cluster, with both client libraries.
+func onCluster(t *testing.T, test func(t *testing.T, b *bed)) {
+	for _, lib := range libraries {
+		t.Run("Cluster"+lib.suffix, func(t *testing.T) {
+			t.Parallel()
+			test(t, clusterVia(t, lib.scheme, servers.RedisOptions{}))
+		})
+	}
 }
 
 // onAll is onEach with ZooKeeper, for what can happen to clients of any store.
@@ -104,13 +150,26 @@ func onAll(t *testing.T, test func(t *testing.T, b *bed)) {
 	})
 }
 
-// primary is the server that grants.
+// primary is the server that grants the lock "n".
 func (b *bed) primary() *servers.Redis {
 	b.t.Helper()
-	if b.group == nil {
-		return b.nodes[0]
+	switch {
+	case b.group != nil:
+		return b.group.Primary()
+	case b.shards != nil:
+		return b.shards.Primary(lockKey(b, "n"))
 	}
-	return b.group.Primary()
+	return b.nodes[0]
+}
+
+// lockKey is the key of a lock.
+func lockKey(b *bed, name string) string {
+	if b.shards == nil {
+		return redis.Prefix + "lock:" + name
+	}
+	h := fnv.New32a()
+	h.Write([]byte(name))
+	return fmt.Sprintf("%s{%d}:lock:%s", redis.Prefix, h.Sum32()%1024, name)
 }
 
 // open opens a client by a URL, as programs do.
@@ -141,11 +200,14 @@ func (b *bed) openQuick(opts ...holdfast.Option) *holdfast.Client {
 // that the Sentinels tell are only known here.
 func (b *bed) dial(by map[string]string, heartbeat time.Duration, opts ...holdfast.Option) *holdfast.Client {
 	b.t.Helper()
+	if b.lib == viaGoRedis {
+		return b.dialGoRedis(by, heartbeat, opts...)
+	}
 	option := rueidis.ClientOption{
 		InitAddress:       []string{b.nodes[0].Addr()},
 		DisableCache:      true,
 		DisableRetry:      true,
-		ForceSingleClient: b.group == nil,
+		ForceSingleClient: b.group == nil && b.shards == nil,
 		PipelineMultiplex: 1,
 		ClientSetInfo:     rueidis.DisableClientSetInfo,
 		DialCtxFn: func(ctx context.Context, addr string, dialer *net.Dialer, _ *tls.Config) (net.Conn, error) {
@@ -197,13 +259,17 @@ func (b *bed) openBy(opts ...holdfast.Option) (*holdfast.Client, wires) {
 	if b.zoo != nil {
 		return b.zoo.openBy(b.t, opts...)
 	}
-	if b.group == nil {
+	if b.group == nil && b.shards == nil {
 		p := faultproxy.Start(b.t, b.nodes[0].Addr())
-		return openURL(b.t, "redis://"+p.Addr(), opts...), wires{p}
+		return openURL(b.t, b.lib+"://"+p.Addr(), opts...), wires{p}
 	}
 	by := make(map[string]string)
 	var w wires
-	for _, server := range slices.Concat(b.nodes, b.group.Sentinels) {
+	all := b.nodes
+	if b.group != nil {
+		all = slices.Concat(all, b.group.Sentinels)
+	}
+	for _, server := range all {
 		p := faultproxy.Start(b.t, server.Addr())
 		by[server.Addr()] = p.Addr()
 		w = append(w, p)
@@ -257,7 +323,7 @@ func (w wires) lose() {
 
 // mentions matches requests that have a lock's key in them, or its node.
 func mentions(name string) func([]byte) bool {
-	texts := [][]byte{[]byte("holdfast:lock:" + name + "\r\n"), []byte("holdfast/lock/" + name + "\t"), []byte("/" + name + "/")}
+	texts := [][]byte{[]byte("lock:" + name + "\r\n"), []byte("holdfast/lock/" + name + "\t"), []byte("/" + name + "/")}
 	return func(b []byte) bool {
 		return slices.ContainsFunc(texts, func(text []byte) bool { return bytes.Contains(b, text) })
 	}
@@ -311,8 +377,12 @@ func (b *bed) warmUp(c *holdfast.Client) {
 		return
 	}
 	const plain = 4 // two ways to a lock, a renewal and a release
+	name := "warm-up"
+	if b.shards != nil {
+		name = "n" // its server and its clock
+	}
 	eventually(b.t, "the scripts are known", func() error {
-		lease, err := c.Lock(b.t.Context(), "warm-up")
+		lease, err := c.Lock(b.t.Context(), name)
 		if err == nil {
 			err = errors.Join(lease.Renew(b.t.Context()), lease.Unlock(b.t.Context()))
 		}
@@ -361,7 +431,7 @@ func left(node *servers.Redis) error {
 	if err != nil {
 		return err
 	}
-	keys := slices.DeleteFunc(value.([]any), func(key any) bool { return key == "holdfast:token" })
+	keys := slices.DeleteFunc(value.([]any), func(key any) bool { return strings.HasSuffix(key.(string), ":token") })
 	if len(keys) > 0 {
 		return fmt.Errorf("keys on %s: %v", node.Addr(), keys)
 	}

@@ -346,32 +346,33 @@ func TestRedisson6510LeakedACounterForEachName(t *testing.T) {
 
 func TestRedisson3004LiveWaitersWereEvicted(t *testing.T) {
 	t.Parallel()
-	b := single(t, servers.RedisOptions{})
-	h := new(History)
-	clients := []*holdfast.Client{b.openQuick(), b.openQuick(), b.openQuick(), b.openQuick()}
-	holder := record(h).must(t, clients[0], "n", longTTL)
-	var waiting []*turn
-	for i, client := range clients[1:] {
-		waiting = append(waiting, record(h).later(t, t.Context(), client, "n", longTTL))
-		b.queued(clients[0], "n", i+1)
-	}
-	order := waitersOf(t, clients[0], "n")
-	// They are there, in this order, for several times as long as a dead one.
-	for begin := time.Now(); time.Since(begin) < 4*quick; time.Sleep(quick / 20) {
-		if got := waitersOf(t, clients[0], "n"); !slices.Equal(got, order) {
-			t.Fatalf("the queue was %v and is %v after %v", order, got, time.Since(begin))
+	onSingle(t, func(t *testing.T, b *bed) {
+		h := new(History)
+		clients := []*holdfast.Client{b.openQuick(), b.openQuick(), b.openQuick(), b.openQuick()}
+		holder := record(h).must(t, clients[0], "n", longTTL)
+		var waiting []*turn
+		for i, client := range clients[1:] {
+			waiting = append(waiting, record(h).later(t, t.Context(), client, "n", longTTL))
+			b.queued(clients[0], "n", i+1)
 		}
-	}
-	holder.mustUnlock(t)
-	for i, w := range waiting {
-		next := w.get(soon)
-		if left := waitersOf(t, clients[0], "n"); !slices.Equal(left, order[i+1:]) {
-			t.Errorf("waiter %d was served out of turn: %v are left of %v", i, left, order)
+		order := waitersOf(t, clients[0], "n")
+		// They are there, in this order, for several times as long as a dead one.
+		for begin := time.Now(); time.Since(begin) < 4*quick; time.Sleep(quick / 20) {
+			if got := waitersOf(t, clients[0], "n"); !slices.Equal(got, order) {
+				t.Fatalf("the queue was %v and is %v after %v", order, got, time.Since(begin))
+			}
 		}
-		next.mustUnlock(t)
-	}
-	check(t, h.Check())
-	b.clean(soon, clients...)
+		holder.mustUnlock(t)
+		for i, w := range waiting {
+			next := w.get(soon)
+			if left := waitersOf(t, clients[0], "n"); !slices.Equal(left, order[i+1:]) {
+				t.Errorf("waiter %d was served out of turn: %v are left of %v", i, left, order)
+			}
+			next.mustUnlock(t)
+		}
+		check(t, h.Check())
+		b.clean(soon, clients...)
+	})
 }
 
 func waitersOf(t testing.TB, c *holdfast.Client, name string) (ids []store.ID) {
@@ -388,21 +389,22 @@ func waitersOf(t testing.TB, c *holdfast.Client, name string) (ids []store.ID) {
 
 func TestRedisson3004DeadlinesOfDeadWaitersAddUp(t *testing.T) {
 	t.Parallel()
-	b := single(t, servers.RedisOptions{})
-	h := new(History)
-	client, other := b.open(), b.open()
-	holder := record(h).must(t, client, "n", longTTL)
-	// Their heartbeats, one after the other, would be ten times the bound.
-	const dead = 40
-	child := spawn(t, h, order{Role: "wait", URLs: []string{b.url}, Names: []string{"n"}, TTL: longTTL, Clients: dead, Who: "dead"}, nil)
-	b.queued(client, "n", dead)
-	waiting := record(h).later(t, t.Context(), other, "n", longTTL)
-	b.queued(client, "n", dead+1)
-	child.kill()
-	holder.mustUnlock(t)
-	waiting.get(client.Capabilities().Heartbeat + soon).mustUnlock(t)
-	check(t, h.Check())
-	b.clean(soon, client, other)
+	onSingle(t, func(t *testing.T, b *bed) {
+		h := new(History)
+		client, other := b.open(), b.open()
+		holder := record(h).must(t, client, "n", longTTL)
+		// Their heartbeats, one after the other, would be ten times the bound.
+		const dead = 40
+		child := spawn(t, h, order{Role: "wait", URLs: []string{b.url}, Names: []string{"n"}, TTL: longTTL, Clients: dead, Who: "dead"}, nil)
+		b.queued(client, "n", dead)
+		waiting := record(h).later(t, t.Context(), other, "n", longTTL)
+		b.queued(client, "n", dead+1)
+		child.kill()
+		holder.mustUnlock(t)
+		waiting.get(client.Capabilities().Heartbeat + soon).mustUnlock(t)
+		check(t, h.Check())
+		b.clean(soon, client, other)
+	})
 }
 
 func TestRedissonTokenRestartsWhenACounterIsDeletedOrExpires(t *testing.T) {
@@ -428,33 +430,34 @@ func TestRedissonTokenRestartsWhenACounterIsDeletedOrExpires(t *testing.T) {
 
 func TestDynamolock280HeartbeatWithALostReplyIsNotALostLock(t *testing.T) {
 	t.Parallel()
-	b := single(t, servers.RedisOptions{})
-	h := new(History)
-	var failed atomic.Int64
-	client, w := b.openBy(holdfast.WithObserver(func(e holdfast.Event) {
-		if e.Kind == holdfast.EventError {
-			failed.Add(1)
+	onSingle(t, func(t *testing.T, b *bed) {
+		h := new(History)
+		var failed atomic.Int64
+		client, w := b.openBy(holdfast.WithObserver(func(e holdfast.Event) {
+			if e.Kind == holdfast.EventError {
+				failed.Add(1)
+			}
+		}))
+		b.warmUp(client)
+		// No connection ends: the reply just does not come in the time that a renewal has.
+		lease := record(h).must(t, client, "n", 3*shortTTL)
+		answered := w.holdRepliesAfter(t, "n")
+		answered()
+		eventually(t, "the renewal is given up", func() error {
+			if failed.Load() == 0 {
+				return errNotYet
+			}
+			return nil
+		})
+		check := renewed(lease)
+		w.heal()
+		eventually(t, "the lease is renewed", check)
+		lease.mustUnlock(t)
+		if err := h.Check(); err != nil {
+			t.Error(err)
 		}
-	}))
-	b.warmUp(client)
-	// No connection ends: the reply just does not come in the time that a renewal has.
-	lease := record(h).must(t, client, "n", 3*shortTTL)
-	answered := w.holdRepliesAfter(t, "n")
-	answered()
-	eventually(t, "the renewal is given up", func() error {
-		if failed.Load() == 0 {
-			return errNotYet
-		}
-		return nil
+		b.clean(soon, client)
 	})
-	check := renewed(lease)
-	w.heal()
-	eventually(t, "the lease is renewed", check)
-	lease.mustUnlock(t)
-	if err := h.Check(); err != nil {
-		t.Error(err)
-	}
-	b.clean(soon, client)
 }
 
 func TestPglockLoserSleptAWholeLeaseAlthoughTheLockWasFreed(t *testing.T) {

@@ -30,95 +30,98 @@ func isolate(t testing.TB, b *bed) *servers.Redis {
 
 func TestAFailoverLosesAGrantThatTheReplicasNeverSawAndTheTokenTellsThemApart(t *testing.T) {
 	t.Parallel()
-	b := sentinel(t, servers.RedisOptions{})
-	h, resource := new(History), new(counter)
-	client, other := b.open(), b.open()
-	record(h).must(t, client, "n", longTTL).mustUnlock(t)
+	onSentinel(t, func(t *testing.T, b *bed) {
+		h, resource := new(History), new(counter)
+		client, other := b.open(), b.open()
+		record(h).must(t, client, "n", longTTL).mustUnlock(t)
 
-	primary := isolate(t, b)
-	old := record(h).must(t, client, "n", longTTL)
-	read, err := resource.read(old.Token())
-	if err != nil {
-		t.Fatal(err)
-	}
-	primary.Kill()
-	b.group.AwaitFailover(primary)
+		primary := isolate(t, b)
+		old := record(h).must(t, client, "n", longTTL)
+		read, err := resource.read(old.Token())
+		if err != nil {
+			t.Fatal(err)
+		}
+		primary.Kill()
+		b.group.AwaitFailover(primary)
 
-	// Shown: the new primary grants the lock, while the old holder believes in it.
-	next := record(h).must(t, other, "n", longTTL, holdfast.Retry(holdfast.Every(50*time.Millisecond)))
-	if !old.believes() {
-		t.Errorf("the double grant was not shown: the old holder knows already: %v", old.Err())
-	}
-	value, err := resource.read(next.Token())
-	if err != nil {
-		t.Fatalf("the token of the new primary is too low: %v", err)
-	}
-	wantStale(t, resource.write(old.Token(), read))
-	check(t, resource.write(next.Token(), value))
-	check(t, h.CheckTokens())
-	check(t, resource.check())
-	next.mustUnlock(t)
-	b.clean(soon, client, other)
+		// Shown: the new primary grants the lock, while the old holder believes in it.
+		next := record(h).must(t, other, "n", longTTL, holdfast.Retry(holdfast.Every(50*time.Millisecond)))
+		if !old.believes() {
+			t.Errorf("the double grant was not shown: the old holder knows already: %v", old.Err())
+		}
+		value, err := resource.read(next.Token())
+		if err != nil {
+			t.Fatalf("the token of the new primary is too low: %v", err)
+		}
+		wantStale(t, resource.write(old.Token(), read))
+		check(t, resource.write(next.Token(), value))
+		check(t, h.CheckTokens())
+		check(t, resource.check())
+		next.mustUnlock(t)
+		b.clean(soon, client, other)
+	})
 }
 
 func TestWithReplicasAwaitedAGrantThatAFailoverCouldLoseIsAnError(t *testing.T) {
 	t.Parallel()
-	b := sentinel(t, servers.RedisOptions{})
-	h, resource := new(History), new(counter)
-	url := b.url + "?replicas=1"
-	client, other := openURL(t, url), openURL(t, url)
-	record(h).must(t, client, "n", longTTL).mustUnlock(t)
+	onSentinel(t, func(t *testing.T, b *bed) {
+		h, resource := new(History), new(counter)
+		url := b.url + "?replicas=1"
+		client, other := openURL(t, url), openURL(t, url)
+		record(h).must(t, client, "n", longTTL).mustUnlock(t)
 
-	primary := isolate(t, b)
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
-	defer cancel()
-	lease, err := record(h).lock(ctx, client, "n", longTTL, holdfast.Retry(holdfast.MaxAttempts(2, holdfast.Every(50*time.Millisecond))))
-	switch {
-	case err == nil:
-		t.Errorf("granted with token %d, although no replica has it", lease.Token())
-	case !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "replicas"):
-		t.Errorf("the error does not say what is wrong: %v", err)
-	}
-	primary.Kill()
-	b.group.AwaitFailover(primary)
-	next := record(h).must(t, other, "n", longTTL, holdfast.Retry(holdfast.Every(50*time.Millisecond)))
-	check(t, resource.add(next.Token()))
-	next.mustUnlock(t)
-	check(t, h.Check())
-	check(t, resource.check())
-	b.clean(soon, client, other)
+		primary := isolate(t, b)
+		ctx, cancel := context.WithTimeout(t.Context(), soon)
+		defer cancel()
+		lease, err := record(h).lock(ctx, client, "n", longTTL, holdfast.Retry(holdfast.MaxAttempts(2, holdfast.Every(50*time.Millisecond))))
+		switch {
+		case err == nil:
+			t.Errorf("granted with token %d, although no replica has it", lease.Token())
+		case !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "replicas"):
+			t.Errorf("the error does not say what is wrong: %v", err)
+		}
+		primary.Kill()
+		b.group.AwaitFailover(primary)
+		next := record(h).must(t, other, "n", longTTL, holdfast.Retry(holdfast.Every(50*time.Millisecond)))
+		check(t, resource.add(next.Token()))
+		next.mustUnlock(t)
+		check(t, h.Check())
+		check(t, resource.check())
+		b.clean(soon, client, other)
+	})
 }
 
 func TestWithReplicasAwaitedAGrantSurvivesAFailover(t *testing.T) {
 	t.Parallel()
-	b := sentinel(t, servers.RedisOptions{})
-	h, resource := new(History), new(counter)
-	url := b.url + "?replicas=1"
-	client, other := openURL(t, url), openURL(t, url)
-	lease := record(h).must(t, client, "n", longTTL)
-	over := lease.watch()
-	check(t, resource.add(lease.Token()))
-	primary := b.primary()
-	primary.Kill()
-	b.group.AwaitFailover(primary)
+	onSentinel(t, func(t *testing.T, b *bed) {
+		h, resource := new(History), new(counter)
+		url := b.url + "?replicas=1"
+		client, other := openURL(t, url), openURL(t, url)
+		lease := record(h).must(t, client, "n", longTTL)
+		over := lease.watch()
+		check(t, resource.add(lease.Token()))
+		primary := b.primary()
+		primary.Kill()
+		b.group.AwaitFailover(primary)
 
-	asked := now()
-	err := retry(func() error {
-		_, err := other.TryLock(t.Context(), "n")
-		return err
+		asked := now()
+		err := retry(func() error {
+			_, err := other.TryLock(t.Context(), "n")
+			return err
+		})
+		if !errors.Is(err, holdfast.ErrHeld) {
+			t.Fatalf("want that the new primary knows the holder, got %v", err)
+		}
+		h.AddRefused(Attempt{Name: "n", Asked: asked, Ended: now()})
+		check(t, retry(func() error { return lease.Renew(t.Context()) }))
+		check(t, resource.add(lease.Token()))
+		lease.mustUnlock(t)
+		ends(t, "the watch", over)
+		next := record(h).must(t, other, "n", longTTL)
+		check(t, resource.add(next.Token()))
+		next.mustUnlock(t)
+		check(t, h.Check())
+		check(t, resource.check())
+		b.clean(soon, client, other)
 	})
-	if !errors.Is(err, holdfast.ErrHeld) {
-		t.Fatalf("want that the new primary knows the holder, got %v", err)
-	}
-	h.AddRefused(Attempt{Name: "n", Asked: asked, Ended: now()})
-	check(t, retry(func() error { return lease.Renew(t.Context()) }))
-	check(t, resource.add(lease.Token()))
-	lease.mustUnlock(t)
-	ends(t, "the watch", over)
-	next := record(h).must(t, other, "n", longTTL)
-	check(t, resource.add(next.Token()))
-	next.mustUnlock(t)
-	check(t, h.Check())
-	check(t, resource.check())
-	b.clean(soon, client, other)
 }

@@ -1,7 +1,7 @@
 // Not released: it holds tests of Holdfast, and nobody imports it.
 module github.com/holdfast-lock/holdfast/test/faults
 
-go 1.25.0
+go 1.26.0
 
 require (
 	github.com/anishathalye/porcupine v1.3.1
@@ -9,11 +9,14 @@ require (
 	github.com/holdfast-lock/holdfast v0.0.0
 	github.com/holdfast-lock/holdfast/etcdstore v0.0.0
 	github.com/holdfast-lock/holdfast/redisstore v0.0.0
+	github.com/holdfast-lock/holdfast/redisstore/goredis v0.0.0
 	github.com/holdfast-lock/holdfast/zkstore v0.0.0
+	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
 )
 
 require (
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/coreos/go-semver v0.3.1 // indirect
 	github.com/coreos/go-systemd/v22 v22.5.0 // indirect
 	github.com/gogo/protobuf v1.3.2 // indirect
@@ -22,10 +25,11 @@ require (
 	go.etcd.io/etcd/api/v3 v3.6.14 // indirect
 	go.etcd.io/etcd/client/pkg/v3 v3.6.14 // indirect
 	go.etcd.io/etcd/client/v3 v3.6.14 // indirect
+	go.uber.org/atomic v1.12.0 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
 	go.uber.org/zap v1.27.0 // indirect
 	golang.org/x/net v0.57.0 // indirect
-	golang.org/x/sys v0.47.0 // indirect
+	golang.org/x/sys v0.48.0 // indirect
 	golang.org/x/text v0.41.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20260414002931-afd174a4e478 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260414002931-afd174a4e478 // indirect
@@ -37,5 +41,6 @@ replace (
 	github.com/holdfast-lock/holdfast => ../../
 	github.com/holdfast-lock/holdfast/etcdstore => ../../etcdstore
 	github.com/holdfast-lock/holdfast/redisstore => ../../redisstore
+	github.com/holdfast-lock/holdfast/redisstore/goredis => ../../redisstore/goredis
 	github.com/holdfast-lock/holdfast/zkstore => ../../zkstore
 )

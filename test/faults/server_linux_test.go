@@ -16,22 +16,23 @@ import (
 
 func TestARestartThatKeepsTheDataKeepsLocksAndTokens(t *testing.T) {
 	t.Parallel()
-	b := single(t, servers.RedisOptions{})
-	h := new(History)
-	client, other := b.open(), b.open()
-	record(h).must(t, client, "n", longTTL).mustUnlock(t)
-	lease := record(h).must(t, client, "n", longTTL)
-	waiting := record(h).later(t, t.Context(), other, "n", longTTL)
-	b.queued(other, "n", 1)
-	b.primary().Restart()
-	if err := retry(func() error { return lease.Renew(t.Context()) }); err != nil {
-		t.Errorf("the lease did not survive: %v", err)
-	}
-	lease.mustUnlock(t)
-	waiting.get(soon).mustUnlock(t)
-	record(h).must(t, client, "n", longTTL).mustUnlock(t)
-	check(t, h.Check())
-	b.clean(soon, client, other)
+	onSingle(t, func(t *testing.T, b *bed) {
+		h := new(History)
+		client, other := b.open(), b.open()
+		record(h).must(t, client, "n", longTTL).mustUnlock(t)
+		lease := record(h).must(t, client, "n", longTTL)
+		waiting := record(h).later(t, t.Context(), other, "n", longTTL)
+		b.queued(other, "n", 1)
+		b.primary().Restart()
+		if err := retry(func() error { return lease.Renew(t.Context()) }); err != nil {
+			t.Errorf("the lease did not survive: %v", err)
+		}
+		lease.mustUnlock(t)
+		waiting.get(soon).mustUnlock(t)
+		record(h).must(t, client, "n", longTTL).mustUnlock(t)
+		check(t, h.Check())
+		b.clean(soon, client, other)
+	})
 }
 
 // retry calls do until the store is not unavailable any more.
@@ -106,43 +107,44 @@ func (b *bed) loseData() {
 
 func TestTokensGrowOverALossOfDataHoweverManyWereTaken(t *testing.T) {
 	t.Parallel()
-	b := single(t, servers.RedisOptions{})
-	s, err := store.Open(t.Context(), b.url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	// As many busy processes do: each of their acquires reserves a block for hand-overs.
-	const names, most = 3000, 1024
-	var highest int64
-	var mu sync.Mutex
-	var all sync.WaitGroup
-	for worker := range 16 {
-		all.Go(func() {
-			for i := worker; i < names; i += 16 {
-				answer, err := s.Acquire(t.Context(), request(fmt.Sprint("n", i), most))
-				if err != nil || !answer.Granted() {
-					t.Errorf("%+v, %v", answer, err)
-					return
+	onSingle(t, func(t *testing.T, b *bed) {
+		s, err := store.Open(t.Context(), b.url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		// As many busy processes do: each of their acquires reserves a block for hand-overs.
+		const names, most = 3000, 1024
+		var highest int64
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		for worker := range 16 {
+			all.Go(func() {
+				for i := worker; i < names; i += 16 {
+					answer, err := s.Acquire(t.Context(), request(fmt.Sprint("n", i), most))
+					if err != nil || !answer.Granted() {
+						t.Errorf("%+v, %v", answer, err)
+						return
+					}
+					mu.Lock()
+					highest = max(highest, answer.Token+int64(answer.Tokens)-1)
+					mu.Unlock()
 				}
-				mu.Lock()
-				highest = max(highest, answer.Token+int64(answer.Tokens)-1)
-				mu.Unlock()
-			}
-		})
-	}
-	all.Wait()
-	b.loseData()
-	var answer store.Answer
-	if err := retryAny(func() (err error) {
-		answer, err = s.Acquire(t.Context(), request("n0", 1))
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if answer.Token <= highest {
-		t.Errorf("tokens: token %d after the loss, %d before: %d lower", answer.Token, highest, highest-answer.Token)
-	}
+			})
+		}
+		all.Wait()
+		b.loseData()
+		var answer store.Answer
+		if err := retryAny(func() (err error) {
+			answer, err = s.Acquire(t.Context(), request("n0", 1))
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if answer.Token <= highest {
+			t.Errorf("tokens: token %d after the loss, %d before: %d lower", answer.Token, highest, highest-answer.Token)
+		}
+	})
 }
 
 func request(name string, tokens int) store.Request {
@@ -161,27 +163,28 @@ func retryAny(do func() error) (err error) {
 
 func TestAHungServerGrantsNobodyBeforeTheHolderKnows(t *testing.T) {
 	t.Parallel()
-	b := single(t, servers.RedisOptions{})
-	h := new(History)
-	client, other := b.open(), b.open()
-	lease := record(h).must(t, client, "n", shortTTL)
-	over := lease.watch()
-	// It asks for longer than the server hangs.
-	waiting := record(h).later(t, t.Context(), other, "n", shortTTL, holdfast.Retry(holdfast.Every(50*time.Millisecond)))
-	b.queued(other, "n", 1)
-	eventually(t, "the lease is renewed", renewed(lease))
-	b.primary().Stop()
-	ends(t, "the lease of the hung server ends", over)
-	if !errors.Is(lease.Err(), holdfast.ErrLost) {
-		t.Errorf("the lease ended with %v", lease.Err())
-	}
-	b.primary().Continue()
-	next := waiting.get(soon)
-	next.watch()
-	eventually(t, "the next lease is renewed", renewed(next))
-	next.mustUnlock(t)
-	check(t, h.Check())
-	b.clean(soon, client, other)
+	onSingle(t, func(t *testing.T, b *bed) {
+		h := new(History)
+		client, other := b.open(), b.open()
+		lease := record(h).must(t, client, "n", shortTTL)
+		over := lease.watch()
+		// It asks for longer than the server hangs.
+		waiting := record(h).later(t, t.Context(), other, "n", shortTTL, holdfast.Retry(holdfast.Every(50*time.Millisecond)))
+		b.queued(other, "n", 1)
+		eventually(t, "the lease is renewed", renewed(lease))
+		b.primary().Stop()
+		ends(t, "the lease of the hung server ends", over)
+		if !errors.Is(lease.Err(), holdfast.ErrLost) {
+			t.Errorf("the lease ended with %v", lease.Err())
+		}
+		b.primary().Continue()
+		next := waiting.get(soon)
+		next.watch()
+		eventually(t, "the next lease is renewed", renewed(next))
+		next.mustUnlock(t)
+		check(t, h.Check())
+		b.clean(soon, client, other)
+	})
 }
 
 func TestScriptsAreForgottenAndConnectionsKilledWhileInUse(t *testing.T) {

@@ -1,0 +1,208 @@
+package goredis
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+var errLinkClosed = errors.New("connection closed: the server did not answer in time")
+
+// A link is one connection of the store's own, dialed with the options of the program's
+// client. The program's client cannot be used itself: unless its ContextTimeoutEnabled is set it
+// does not honor deadlines, it never honors a cancellation, and a lock must not wait for a free
+// connection of a pool that the program uses up.
+type link struct {
+	client *redis.Client
+	server *server
+	epoch  int  // see server.epoch
+	single bool // it does not dial again
+	proven bool // there was a reply; needs the mutex of the server
+
+	batches chan []*request // for server.serve
+
+	ctx    context.Context // ends with kill
+	cancel context.CancelFunc
+
+	mu    sync.Mutex
+	conn  net.Conn
+	dials int
+}
+
+// newLink returns a link that dials when it is used first. A single link does not dial again
+// when its connection is lost.
+func (s *server) newLink(single bool) *link {
+	l := &link{server: s, epoch: s.epoch, single: single}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	opts := *s.opts
+	opts.Dialer = l.dial
+	opts.DialTimeout = answerTimeout
+	opts.DialerRetries = 1
+	opts.MaxRetries = -1   // the core retries, and must know when a reply was lost
+	opts.ReadTimeout = -1  // kill ends it
+	opts.WriteTimeout = -1 // kill ends it
+	opts.PoolSize, opts.MinIdleConns, opts.MaxIdleConns, opts.MaxActiveConns = 1, 0, 0, 0
+	opts.MaxConcurrentDials = 1
+	opts.PipelinePoolSize = -1
+	opts.ConnMaxIdleTime = -1
+	opts.Limiter = nil
+	opts.PushNotificationProcessor = nil
+	opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	opts.ClientSideCache, opts.ClientSideCacheConfig = nil, nil
+	opts.ClientSideCacheRefreshOnInvalidate, opts.ClientSideCacheCoalesceMisses = false, false
+	opts.ClientSideCacheInvalidationBatchWindow = 0
+	l.client = redis.NewClient(&opts)
+	return l
+}
+
+// dial connects by the program's own dialer, which may ignore its context.
+func (l *link) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	l.mu.Lock()
+	again := l.conn != nil
+	l.mu.Unlock()
+	if again && l.single {
+		return nil, errLinkClosed
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(l.ctx, cancel)()
+	conn, err := l.server.dial(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	dropUnsent(conn)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx.Err() != nil {
+		conn.Close()
+		return nil, errLinkClosed
+	}
+	l.conn = conn
+	l.dials++
+	return conn, nil
+}
+
+// dropUnsent makes the kernel drop what was not delivered when a connection is closed, instead
+// of sending it for minutes: a command that was given up must not arrive after the command that
+// undoes it.
+func dropUnsent(conn net.Conn) {
+	if wrapped, ok := conn.(interface{ NetConn() net.Conn }); ok { // TLS
+		conn = wrapped.NetConn()
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		tcp.SetLinger(0)
+	}
+}
+
+// kill closes the connection, which ends whatever waits for it.
+func (l *link) kill() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cancel()
+	if l.conn != nil {
+		l.conn.Close()
+	}
+}
+
+// retire ends an idle link.
+func (l *link) retire() {
+	l.kill()
+	close(l.batches)
+}
+
+func (l *link) close() {
+	l.kill()
+	l.client.Close()
+}
+
+// dialed is how many connections the link has had.
+func (l *link) dialed() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.dials
+}
+
+// remote is the address that the link is connected to, or "".
+func (l *link) remote() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conn == nil {
+		return ""
+	}
+	return l.conn.RemoteAddr().String()
+}
+
+// dial runs the program's dialer, but returns when ctx ends. What it is late with is closed.
+func (s *server) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	select {
+	case s.dials <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	type result struct {
+		conn net.Conn
+		err  error
+	}
+	results := make(chan result, 1)
+	go func() {
+		defer func() { <-s.dials }()
+		conn, err := s.opts.Dialer(ctx, network, addr)
+		results <- result{conn, err}
+	}()
+	select {
+	case r := <-results:
+		return r.conn, r.err
+	case <-ctx.Done():
+		go func() {
+			if r := <-results; r.err == nil {
+				r.conn.Close()
+			}
+		}()
+		return nil, ctx.Err()
+	}
+}
+
+// await runs a call of the program's client, which may ignore its context, and returns when ctx
+// ends.
+func await[T any](ctx context.Context, call func(ctx context.Context) (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	results := make(chan result, 1)
+	go func() {
+		value, err := call(ctx)
+		results <- result{value, err}
+	}()
+	select {
+	case r := <-results:
+		return r.value, r.err
+	case <-ctx.Done():
+		var none T
+		return none, ctx.Err()
+	}
+}
+
+// isReply reports whether an error is a server's reply, so that the connection is in order.
+func isReply(err error) bool {
+	var reply redis.Error
+	return errors.As(err, &reply)
+}
+
+const (
+	// answerTimeout bounds how long a connection may be silent while a reply is due, the time to
+	// dial it included.
+	answerTimeout = 2 * time.Second
+
+	// suspectAfter is how long a call must have waited for its reply to take its own deadline for
+	// a sign that the connection is dead. It is above a round trip to most servers.
+	suspectAfter = 100 * time.Millisecond
+
+	// maxDials bounds dials under way at once to one server: the program's dialer may hang.
+	maxDials = 4
+)

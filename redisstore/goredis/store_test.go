@@ -1,0 +1,324 @@
+package goredis
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/fence"
+	"github.com/holdfast-lock/holdfast/internal/faultproxy"
+	core "github.com/holdfast-lock/holdfast/internal/redis"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+func mustNew(t testing.TB, client redis.UniversalClient, opts ...Option) *Store {
+	t.Helper()
+	s, err := New(client, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.Close()
+		client.Close()
+	})
+	return s
+}
+
+func lockRequest(name string) store.Request {
+	return store.Request{Name: name, ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: time.Minute, Tokens: 1, Owner: "test"}
+}
+
+func mustAcquire(t testing.TB, s *Store, req store.Request) {
+	t.Helper()
+	answer, err := s.Acquire(t.Context(), req)
+	if err != nil || !answer.Granted() {
+		t.Fatalf("%+v, %v", answer, err)
+	}
+}
+
+// poll waits until check returns nil.
+func poll(t testing.TB, check func() error) {
+	t.Helper()
+	servers.Poll(t, 20*time.Second, check)
+}
+
+// ours are the goroutines of this package and of go-redis, except for those of the program's
+// own clients.
+func ours() (left []string) {
+	stacks := make([]byte, 4<<20)
+	for stack := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+		if strings.Contains(stack, "redisstore/goredis.(") && !strings.Contains(stack, "testing.tRunner") {
+			left = append(left, stack)
+		}
+	}
+	return left
+}
+
+func connected(t testing.TB, server *servers.Redis) int {
+	t.Helper()
+	return strings.Count(server.Must("CLIENT", "LIST").(string), "\n") - 1 // the one that asks
+}
+
+func TestClientsThatCannotKeepLocksAreRefused(t *testing.T) {
+	for what, client := range map[string]redis.UniversalClient{
+		"a Ring":                           redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}}),
+		"a cluster that reads at replicas": redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, ReadOnly: true}),
+		"a failover cluster": redis.NewFailoverClusterClient(&redis.FailoverOptions{
+			MasterName: "m", SentinelAddrs: []string{"127.0.0.1:1"},
+		}),
+	} {
+		defer client.Close()
+		if s, err := New(client); !errors.Is(err, store.ErrInvalid) || s != nil {
+			t.Errorf("%s: %v, %v, want ErrInvalid", what, s, err)
+		}
+	}
+	if _, err := New(nil); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("nil: %v", err)
+	}
+}
+
+func TestCloseLeavesTheClientOpenAndNothingElse(t *testing.T) {
+	server := servers.StartRedis(t, servers.RedisOptions{})
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer client.Close()
+	if err := client.Ping(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	before := connected(t, server)
+	for range 3 {
+		s := mustNew(t, client)
+		held := lockRequest("n")
+		mustAcquire(t, s, held)
+		waiting := lockRequest("n")
+		waiting.Queue = true
+		if answer, err := s.Acquire(t.Context(), waiting); err != nil || answer.Granted() {
+			t.Fatalf("%+v, %v", answer, err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- s.Wait(t.Context(), waiting.Name, waiting.ID) }()
+		if err := <-ended; err != nil { // it is told to ask again when it begins to listen
+			t.Fatal(err)
+		}
+		if err := s.Leave(t.Context(), waiting.Name, waiting.ID); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Release(t.Context(), held.Name, held.ID, store.Keep{}); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		if _, err := s.Acquire(t.Context(), lockRequest("n")); !errors.Is(err, store.ErrClosed) {
+			t.Errorf("Acquire after Close: %v", err)
+		}
+		if _, err := s.List(t.Context(), store.Query{}); !errors.Is(err, store.ErrClosed) {
+			t.Errorf("List after Close: %v", err)
+		}
+		poll(t, func() error {
+			if n := connected(t, server); n > before {
+				return fmt.Errorf("%d connections, %d before", n, before)
+			}
+			if left := ours(); len(left) > 0 {
+				return fmt.Errorf("goroutines:\n%s", strings.Join(left, "\n\n"))
+			}
+			return nil
+		})
+	}
+	if err := client.Ping(t.Context()).Err(); err != nil {
+		t.Errorf("the program's client: %v", err)
+	}
+}
+
+func TestCloseDoesNotWaitForAHungServer(t *testing.T) {
+	server := servers.StartRedis(t, servers.RedisOptions{})
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	s := mustNew(t, client)
+	mustAcquire(t, s, lockRequest("n"))
+	server.Stop()
+	var all sync.WaitGroup
+	for i := range 40 {
+		all.Go(func() {
+			if _, err := s.Acquire(t.Context(), lockRequest(fmt.Sprint("n", i))); !errors.Is(err, store.ErrClosed) {
+				t.Errorf("call %d: %v, want ErrClosed", i, err)
+			}
+		})
+	}
+	time.Sleep(50 * time.Millisecond) // most are in flight
+	begin := time.Now()
+	s.Close()
+	all.Wait()
+	if took := time.Since(begin); took > time.Second {
+		t.Errorf("Close took %v", took)
+	}
+	server.Continue()
+	poll(t, func() error {
+		if left := ours(); len(left) > 0 {
+			return fmt.Errorf("goroutines:\n%s", strings.Join(left, "\n\n"))
+		}
+		return nil
+	})
+}
+
+func TestAnExhaustedPoolOfTheProgramDoesNotStopTheStore(t *testing.T) {
+	server := servers.StartRedis(t, servers.RedisOptions{})
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), PoolSize: 1, PipelinePoolSize: -1, ReadTimeout: -1})
+	s := mustNew(t, client)
+	blocked := make(chan error, 1)
+	go func() { blocked <- client.BLPop(context.Background(), 0, "queue").Err() }()
+	poll(t, func() error {
+		if !strings.Contains(server.Must("CLIENT", "LIST").(string), "cmd=blpop") {
+			return errors.New("it does not block")
+		}
+		return nil
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	req := lockRequest("n")
+	if answer, err := s.Acquire(ctx, req); err != nil || !answer.Granted() {
+		t.Errorf("%+v, %v", answer, err)
+	}
+	server.Must("RPUSH", "queue", "x")
+	if err := <-blocked; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestShortDeadlinesDoNotKeepTheStoreFromConnecting(t *testing.T) {
+	server := servers.StartRedis(t, servers.RedisOptions{})
+	far := faultproxy.Start(t, server.Addr())
+	far.ToServer.Delay(60 * time.Millisecond)
+	far.ToClient.Delay(60 * time.Millisecond)
+	s := mustNew(t, redis.NewClient(&redis.Options{Addr: far.Addr()}))
+	req := lockRequest("n")
+	// Shorter than a handshake and a command take together.
+	poll(t, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		_, err := s.Acquire(ctx, req)
+		return err
+	})
+}
+
+func TestASubscriptionWithoutRightsIsAnError(t *testing.T) {
+	server := servers.StartRedis(t, servers.RedisOptions{
+		ACL: []string{"user app on >secret ~* resetchannels +@all"},
+	})
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "app", Password: "secret"})
+	defer client.Close()
+	c := &conn{newRouter(client)}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	err := c.Subscribe(ctx, core.Prefix+"wake:x", false, func() { t.Error("it listens") }, func(string) {})
+	if err == nil || !strings.HasPrefix(err.Error(), "NOPERM") || strings.Contains(err.Error(), "secret") {
+		t.Errorf("%v, want NOPERM", err)
+	}
+}
+
+func TestAServerWithTLSAndAPassword(t *testing.T) {
+	certs := servers.NewCertificates(t)
+	server := servers.StartRedis(t, servers.RedisOptions{TLS: certs, Password: "secret"})
+	config := certs.Config.Clone()
+	// The dialer ignores its context, as that of go-redis does with TLS.
+	dial := func(_ context.Context, network, addr string) (net.Conn, error) {
+		return tls.Dial(network, addr, config)
+	}
+	for what, opts := range map[string]*redis.Options{
+		"options": {Addr: server.Addr(), TLSConfig: config, Password: "secret"},
+		"dialer":  {Addr: server.Addr(), Dialer: dial, CredentialsProvider: func() (string, string) { return "", "secret" }},
+		"RESP2":   {Addr: server.Addr(), TLSConfig: config, Password: "secret", Protocol: 2},
+	} {
+		s := mustNew(t, redis.NewClient(opts))
+		req := lockRequest("n")
+		mustAcquire(t, s, req)
+		waiting := lockRequest("n")
+		waiting.Queue = true
+		if answer, err := s.Acquire(t.Context(), waiting); err != nil || answer.Granted() {
+			t.Fatalf("%s: %+v, %v", what, answer, err)
+		}
+		if err := s.Wait(t.Context(), "n", waiting.ID); err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []store.ID{req.ID, waiting.ID} {
+			if err := s.Leave(t.Context(), "n", id); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func TestReplicasOfAClusterAreAwaited(t *testing.T) {
+	cluster := servers.StartCluster(t, servers.RedisOptions{})
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
+	s := mustNew(t, client, Replicas(1))
+	for i := range 20 {
+		mustAcquire(t, s, lockRequest(fmt.Sprint("n", i)))
+	}
+	for _, replica := range cluster.Nodes[3:] {
+		replica.Stop()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, err := s.Acquire(ctx, lockRequest("m")); !errors.As(err, new(*core.ReplicasError)) {
+		t.Errorf("%v, want that no replica confirmed it", err)
+	}
+	for _, replica := range cluster.Nodes[3:] {
+		replica.Continue()
+	}
+}
+
+func TestAWriteWithALowerTokenIsRefused(t *testing.T) {
+	server := servers.StartRedis(t, servers.RedisOptions{})
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer client.Close()
+	for range 2 { // the script is not known to the server, and then it is
+		if got, err := Fenced(t.Context(), client, "k", 5, "INCR"); err != nil {
+			t.Fatalf("%v, %v", got, err)
+		}
+	}
+	if _, err := Fenced(t.Context(), client, "k", 4, "INCR"); !errors.Is(err, fence.ErrStale) {
+		t.Errorf("%v, want ErrStale", err)
+	}
+}
+
+func TestManyGoroutinesLockAtOnce(t *testing.T) {
+	server := servers.StartRedis(t, servers.RedisOptions{})
+	s := mustNew(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
+	c, err := holdfast.New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var all sync.WaitGroup
+	for i := range 64 {
+		all.Go(func() {
+			for j := range 50 {
+				lease, err := c.Lock(t.Context(), fmt.Sprint("n", (i+j)%16))
+				if err == nil {
+					err = lease.Unlock(t.Context())
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n := connected(t, server); n > mostInFlight+1 {
+		t.Errorf("%d connections, want %d at most", n, mostInFlight+1)
+	}
+}

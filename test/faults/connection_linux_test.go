@@ -1,0 +1,490 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/faultproxy"
+	"github.com/holdfast-lock/holdfast/internal/redis"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+)
+
+// briefly is a deadline of a caller that cannot wait, and late is when a call has missed it on
+// a busy machine. Both are far below the timeouts of client libraries.
+const (
+	briefly = 200 * time.Millisecond
+	late    = time.Second
+)
+
+// endsBriefly makes calls with a deadline of briefly and checks that they return by then.
+func endsBriefly(t *testing.T, client *holdfast.Client, held *held) {
+	t.Helper()
+	for what, call := range map[string]func(ctx context.Context) error{
+		"TryLock": func(ctx context.Context) error { _, err := client.TryLock(ctx, "n"); return err },
+		"Lock":    func(ctx context.Context) error { _, err := client.Lock(ctx, "n"); return err },
+		"Renew":   func(ctx context.Context) error { return held.Renew(ctx) },
+		"Inspect": func(ctx context.Context) error { _, err := client.Inspect(ctx, "n"); return err },
+		"List": func(ctx context.Context) (err error) {
+			for _, err = range client.List(ctx, "") {
+				break
+			}
+			return err
+		},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), briefly)
+		begin := time.Now()
+		err := call(ctx)
+		took := time.Since(begin)
+		cancel()
+		if took > late {
+			t.Errorf("%s with a deadline of %v took %v", what, briefly, took)
+		}
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v, want that its deadline is over", what, err)
+		}
+	}
+}
+
+func TestACallReturnsAtItsDeadlineThoughTheServerIsStopped(t *testing.T) {
+	t.Parallel()
+	onSingle(t, func(t *testing.T, b *bed) {
+		h := new(History)
+		client, other := b.open(), b.open()
+		b.warmUp(client)
+		lease := record(h).must(t, client, "held", longTTL)
+		b.primary().Stop()
+		endsBriefly(t, client, lease)
+		b.primary().Continue()
+		// What the calls left is cleaned up, and not before it arrived.
+		record(h).later(t, t.Context(), other, "n", longTTL).get(soon).mustUnlock(t)
+		lease.mustUnlock(t)
+		b.clean(soon, client, other)
+	})
+}
+
+func TestACallReturnsAtItsDeadlineThoughNothingArrives(t *testing.T) {
+	t.Parallel()
+	test := func(t *testing.T, b *bed) {
+		h := new(History)
+		client, w := b.openBy()
+		other := b.open()
+		b.warmUp(client)
+		lease := record(h).must(t, client, "held", longTTL)
+		w.hold()
+		endsBriefly(t, client, lease)
+		w.lose()
+		record(h).later(t, t.Context(), other, "n", longTTL).get(soon).mustUnlock(t)
+		lease.mustUnlock(t)
+		b.clean(soon, client, other)
+	}
+	onRedis(t, test)
+	onCluster(t, test)
+}
+
+func TestAGivenUpRequestDoesNotOutliveItsCleanUp(t *testing.T) {
+	t.Parallel()
+	onSingle(t, func(t *testing.T, b *bed) {
+		const rounds, calls = 10, 20
+		client, other := b.open(), b.open()
+		b.warmUp(client)
+		for round := range rounds {
+			b.primary().Stop()
+			var all sync.WaitGroup
+			for i := range calls {
+				all.Go(func() {
+					// Some give up while their request is in flight, some before it is sent.
+					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*10*time.Millisecond)
+					defer cancel()
+					if _, err := client.TryLock(ctx, fmt.Sprint(round, "/", i), holdfast.TTL(longTTL)); err == nil {
+						t.Error("a stopped server granted a lock")
+					}
+				})
+			}
+			all.Wait()
+			b.primary().Continue()
+			for i := range calls {
+				within(t, soon, "the lock is free", func() error {
+					lease, err := other.TryLock(t.Context(), fmt.Sprint(round, "/", i))
+					if err == nil {
+						err = lease.Unlock(t.Context())
+					}
+					return err
+				})
+			}
+		}
+		b.clean(soon, client, other)
+	})
+}
+
+func TestManyWaitersShareAConnectionToListen(t *testing.T) {
+	t.Parallel()
+	test := func(t *testing.T, b *bed) {
+		const waiters = 300
+		holder, client := b.open(), b.open()
+		name := func(i int) string { return fmt.Sprint("n", i) }
+		for i := range waiters {
+			if _, err := holder.Lock(t.Context(), name(i), holdfast.TTL(longTTL)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for i := range waiters {
+			all.Go(func() {
+				if _, err := client.Lock(ctx, name(i)); !errors.Is(err, context.Canceled) {
+					t.Errorf("waiter %d: %v", i, err)
+				}
+			})
+		}
+		for i := range waiters {
+			b.queued(holder, name(i), 1)
+		}
+		eventually(t, "the client listens", func() error {
+			if listeners(b) == 0 {
+				return errNotYet
+			}
+			return nil
+		})
+		most, servers := 1, 1
+		if b.shards != nil {
+			most, servers = 3, 3
+		}
+		time.Sleep(briefly) // in which more could come
+		if n := listeners(b); n > most {
+			t.Errorf("%d connections listen for %d waiters, want %d at most", n, waiters, most)
+		}
+		n := 0
+		for _, node := range b.nodes {
+			n += len(connections(node))
+		}
+		if bound := servers * 2 * 20; n > bound { // two clients
+			t.Errorf("%d connections for %d waiters, want %d at most", n, waiters, bound)
+		}
+		cancel()
+		all.Wait()
+		b.clean(soon, client, holder)
+	}
+	onRedis(t, test)
+	onCluster(t, test)
+}
+
+// listeners is how many connections of clients have subscriptions.
+func listeners(b *bed) (n int) {
+	for _, node := range b.nodes {
+		for _, conn := range connections(node) {
+			if slices.ContainsFunc(strings.Fields(conn), func(field string) bool {
+				return strings.HasPrefix(field, "flags=") && strings.Contains(field, "P")
+			}) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// handOff passes the lock "n" from one client to another that waits for it, and returns how
+// long it took.
+func handOff(t *testing.T, b *bed, from, to *holdfast.Client) time.Duration {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	// Without a Retry, which would find the lock free by asking often.
+	lock := func(c *holdfast.Client) (lease *holdfast.Lease, err error) {
+		err = retry(func() error { lease, err = c.Lock(ctx, "n"); return err })
+		return lease, err
+	}
+	lease, err := lock(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type result struct {
+		lease *holdfast.Lease
+		err   error
+	}
+	results := make(chan result, 1)
+	go func() {
+		lease, err := lock(to)
+		results <- result{lease, err}
+	}()
+	b.queued(from, "n", 1)
+	begin := time.Now()
+	if err := retry(func() error { return lease.Unlock(ctx) }); err != nil && !errors.Is(err, holdfast.ErrLost) {
+		t.Fatal(err)
+	}
+	r := <-results
+	took := time.Since(begin)
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	if err := retry(func() error { return r.lease.Unlock(ctx) }); err != nil && !errors.Is(err, holdfast.ErrLost) {
+		t.Fatal(err)
+	}
+	return took
+}
+
+func TestHandOffsAreFastAgainAfterAFailover(t *testing.T) {
+	t.Parallel()
+	const (
+		fast   = 500 * time.Millisecond // a poll takes seconds
+		inARow = 5
+		soonOK = 8 * time.Second
+	)
+	test := func(failover func(b *bed) (after func())) func(t *testing.T, b *bed) {
+		return func(t *testing.T, b *bed) {
+			client, other := b.open(), b.open()
+			for range 3 {
+				handOff(t, b, client, other)
+				handOff(t, b, other, client)
+			}
+			after := failover(b)
+			begin := time.Now()
+			var took []time.Duration
+			for fasts := 0; fasts < inARow; {
+				one := handOff(t, b, client, other)
+				client, other = other, client
+				took = append(took, one)
+				if fasts++; one > fast {
+					fasts = 0
+				}
+				if time.Since(begin) > soonOK {
+					t.Fatalf("hand-offs are slow %v after the failover: %v", soonOK, took)
+				}
+			}
+			t.Logf("hand-offs after the failover: %v", took)
+			after()
+			b.clean(soon, client, other)
+		}
+	}
+	planned := test(func(b *bed) func() {
+		old := b.primary()
+		replica := b.nodes[(slices.Index(b.nodes, old)+3)%6]
+		replica.Must("CLUSTER", "FAILOVER")
+		eventually(b.t, "the replica has taken over", func() error {
+			if b.primary() == old {
+				return errNotYet
+			}
+			return nil
+		})
+		return func() {}
+	})
+	t.Run("planned", func(t *testing.T) {
+		t.Parallel()
+		onSentinel(t, test(func(b *bed) func() {
+			old := b.primary()
+			b.group.Sentinels[0].Must("SENTINEL", "FAILOVER", servers.SentinelName)
+			b.group.AwaitFailover(old)
+			return func() {}
+		}))
+		onCluster(t, planned)
+	})
+	t.Run("unplanned", func(t *testing.T) {
+		t.Parallel()
+		onSentinel(t, test(func(b *bed) func() {
+			old := b.primary()
+			old.Kill()
+			b.group.AwaitFailover(old)
+			return func() {}
+		}))
+		onCluster(t, test(func(b *bed) func() {
+			b.primary().Kill()
+			b.primary()
+			return func() {}
+		}))
+	})
+	t.Run("stopped", func(t *testing.T) {
+		t.Parallel()
+		onSentinel(t, test(func(b *bed) func() {
+			old := b.primary()
+			old.Stop()
+			b.group.AwaitFailover(old)
+			return old.Continue
+		}))
+		onCluster(t, test(func(b *bed) func() {
+			old := b.primary()
+			old.Stop()
+			b.primary()
+			return old.Continue
+		}))
+	})
+}
+
+// A detour is the way of a client's connections, which can be changed for later ones.
+type detour struct{ to atomic.Pointer[string] }
+
+func (d *detour) set(addr string) { d.to.Store(&addr) }
+
+// openByDetour opens a go-redis client whose connections go to wherever the detour leads when
+// they are made.
+func (b *bed) openByDetour(d *detour) *holdfast.Client {
+	b.t.Helper()
+	dial := func(ctx context.Context, network, _ string) (conn net.Conn, err error) {
+		return dialBy(nil)(ctx, network, *d.to.Load())
+	}
+	s, err := newGoRedis(goRedisClient("", []string{b.nodes[0].Addr()}, dial), func(c *redis.Config) { c.Heartbeat = redis.DefaultHeartbeat })
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return b.own(s)
+}
+
+func TestDeadConnectionsLoseNoLease(t *testing.T) {
+	t.Parallel()
+	b := singleVia(t, viaGoRedis, servers.RedisOptions{})
+	h := new(History)
+	p := faultproxy.Start(t, b.nodes[0].Addr())
+	d := new(detour)
+	d.set(p.Addr())
+	client := b.openByDetour(d)
+	// Several connections are open, so that a dead one could be replaced by another dead one.
+	var all sync.WaitGroup
+	for i := range 32 {
+		all.Go(func() {
+			for range 10 {
+				record(h).must(t, client, fmt.Sprint("n", i), longTTL).mustUnlock(t)
+			}
+		})
+	}
+	all.Wait()
+	lease := record(h).must(t, client, "n", 3*time.Second)
+	over := lease.watch()
+	var dead wires
+	for range 3 {
+		eventually(t, "the lease is renewed", renewed(lease))
+		next := faultproxy.Start(t, b.nodes[0].Addr())
+		d.set(next.Addr())
+		p.Drop() // all connections that there are
+		dead = append(dead, p)
+		p = next
+	}
+	eventually(t, "the lease is renewed", renewed(lease))
+	select {
+	case <-over:
+		t.Fatalf("lost: %v", lease.Err())
+	default:
+	}
+	lease.mustUnlock(t)
+	check(t, h.Check())
+	dead.each((*faultproxy.Proxy).Close)
+	b.clean(soon, client)
+}
+
+func TestADeadSubscriptionIsReplaced(t *testing.T) {
+	t.Parallel()
+	b := singleVia(t, viaGoRedis, servers.RedisOptions{})
+	h := new(History)
+	p := faultproxy.Start(t, b.nodes[0].Addr())
+	d := new(detour)
+	d.set(p.Addr())
+	client, other := b.openByDetour(d), b.open()
+	holder := record(h).must(t, other, "n", longTTL)
+	waiting := record(h).later(t, t.Context(), client, "n", longTTL)
+	b.queued(other, "n", 1)
+	eventually(t, "it listens", func() error {
+		if listeners(b) == 0 {
+			return errNotYet
+		}
+		return nil
+	})
+	d.set(b.nodes[0].Addr())
+	p.Drop() // nothing tells the client that its peer is gone
+	eventually(t, "it listens by another connection", func() error {
+		if listeners(b) < 2 { // the server does not know that the first is dead
+			return errNotYet
+		}
+		return nil
+	})
+	freed := time.Now()
+	holder.mustUnlock(t)
+	next := waiting.get(soon)
+	if took := time.Since(freed); took > late {
+		t.Errorf("the waiter heard of the free lock after %v", took)
+	}
+	next.mustUnlock(t)
+	check(t, h.Check())
+	p.Close()
+	b.clean(soon, client, other)
+}
+
+func TestACleanUpDoesNotOvertakeWhatItUndoes(t *testing.T) {
+	t.Parallel()
+	b := singleVia(t, viaGoRedis, servers.RedisOptions{})
+	p := faultproxy.Start(t, b.nodes[0].Addr())
+	d := new(detour)
+	d.set(p.Addr())
+	client := b.openByDetour(d)
+	b.warmUp(client)
+	for i := range 5 {
+		name := fmt.Sprint("n", i)
+		seen := make(chan struct{})
+		p.ToServer.When(mentions(name), sync.OnceFunc(func() {
+			p.ToServer.Hold()
+			close(seen)
+		}))
+		ctx, cancel := context.WithCancel(t.Context())
+		failed := make(chan error, 1)
+		go func() {
+			_, err := client.TryLock(ctx, name, holdfast.TTL(longTTL))
+			failed <- err
+		}()
+		ends(t, "the request is seen", seen)
+		d.set(b.nodes[0].Addr()) // a connection made from now on is faster
+		cancel()
+		if err := <-failed; !errors.Is(err, context.Canceled) {
+			t.Fatalf("want the context's error, got %v", err)
+		}
+		time.Sleep(briefly) // in which a clean-up could overtake
+		d.set(p.Addr())
+		p.Heal()
+		within(t, soon, "K: the lock is given back", func() error { return keys(b.primary()) })
+		// Nothing arrives later either.
+		time.Sleep(briefly)
+		check(t, keys(b.primary()))
+	}
+	b.clean(soon, client)
+}
+
+func TestAnOldPrimaryThatSentinelsCannotDemoteIsLeft(t *testing.T) {
+	t.Parallel()
+	onSentinel(t, func(t *testing.T, b *bed) {
+		client, other := b.open(), b.open()
+		handOff(t, b, client, other)
+		handOff(t, b, other, client)
+		old := b.primary()
+		// It stays a primary for all who are connected to it, and does not send them away.
+		old.Must("ACL", "SETUSER", "default", "-slaveof", "-replicaof", "-client|kill")
+		b.group.Sentinels[0].Must("SENTINEL", "FAILOVER", servers.SentinelName)
+		next := b.group.AwaitFailover(old)
+		for i, c := range []*holdfast.Client{client, other} {
+			name := fmt.Sprint("n", i)
+			within(t, soon, "locks are taken on the new primary", func() error {
+				lease, err := c.TryLock(t.Context(), name)
+				if err != nil {
+					return err
+				}
+				defer lease.Unlock(t.Context())
+				if next.Must("EXISTS", lockKey(b, name)) != int64(1) {
+					return errors.New("it is on the old one")
+				}
+				return nil
+			})
+		}
+		handOff(t, b, client, other)
+		within(t, soon, "hand-offs are fast", func() error {
+			if took := handOff(t, b, client, other); took > late {
+				return fmt.Errorf("one took %v", took)
+			}
+			return nil
+		})
+		old.Must("ACL", "SETUSER", "default", "+@all")
+		b.clean(soon, client, other)
+	})
+}

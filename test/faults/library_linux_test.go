@@ -1,0 +1,114 @@
+package faults
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	goredisclient "github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/redis"
+	"github.com/holdfast-lock/holdfast/redisstore/goredis"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// The schemes of the URLs by which the two client libraries for Redis are chosen. Programs
+// have no URLs for go-redis; these are for the tests and their child processes.
+const (
+	viaRueidis = "redis"
+	viaGoRedis = "goredis"
+)
+
+var libraries = []struct{ scheme, suffix string }{{viaRueidis, ""}, {viaGoRedis, " by go-redis"}}
+
+func init() {
+	for _, kind := range []string{"", "+sentinel", "+cluster"} {
+		store.Register(viaGoRedis+kind, openGoRedis)
+	}
+}
+
+// owning is a store with a client that nobody else uses.
+type owning struct {
+	store.Store
+	client goredisclient.UniversalClient
+}
+
+func (o owning) Close() error {
+	err := o.Store.Close()
+	o.client.Close()
+	return err
+}
+
+// openGoRedis opens a store on a client with all options at their defaults, as programs have.
+func openGoRedis(_ context.Context, u *store.URL) (store.Store, error) {
+	var opts []goredis.Option
+	if n, err := strconv.Atoi(u.Query.Get("replicas")); err == nil {
+		opts = append(opts, goredis.Replicas(n))
+	}
+	_, kind, _ := strings.Cut(u.Scheme, "+")
+	return newGoRedis(goRedisClient(kind, u.Hosts, nil), opts...)
+}
+
+func newGoRedis(client goredisclient.UniversalClient, opts ...goredis.Option) (store.Store, error) {
+	s, err := goredis.New(client, opts...)
+	if err != nil {
+		client.Close()
+		return nil, err
+	}
+	return owning{s, client}, nil
+}
+
+type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
+
+func goRedisClient(kind string, hosts []string, dial dialer) goredisclient.UniversalClient {
+	switch kind {
+	case "sentinel":
+		return goredisclient.NewFailoverClient(&goredisclient.FailoverOptions{MasterName: "primary", SentinelAddrs: hosts, Dialer: dial})
+	case "cluster":
+		return goredisclient.NewClusterClient(&goredisclient.ClusterOptions{Addrs: hosts, Dialer: dial})
+	}
+	return goredisclient.NewClient(&goredisclient.Options{Addr: hosts[0], Dialer: dial})
+}
+
+// by returns a dialer that goes by other addresses.
+func dialBy(by map[string]string) dialer {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if other, ok := by[addr]; ok {
+			addr = other
+		}
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}
+}
+
+// dialGoRedis is dial with go-redis.
+func (b *bed) dialGoRedis(by map[string]string, heartbeat time.Duration, opts ...holdfast.Option) *holdfast.Client {
+	b.t.Helper()
+	kind, hosts := "", []string{b.nodes[0].Addr()}
+	switch {
+	case b.group != nil:
+		kind, hosts = "sentinel", b.group.Addrs()
+	case b.shards != nil:
+		kind, hosts = "cluster", b.shards.Addrs()
+	}
+	s, err := newGoRedis(goRedisClient(kind, hosts, dialBy(by)), func(c *redis.Config) { c.Heartbeat = heartbeat })
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return b.own(s, opts...)
+}
+
+// own returns a client that is closed together with its store.
+func (b *bed) own(s store.Store, opts ...holdfast.Option) *holdfast.Client {
+	b.t.Helper()
+	c, err := holdfast.New(s, opts...)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.dialled.Store(c, sync.OnceFunc(func() { s.Close() }))
+	b.t.Cleanup(func() { b.close(c) })
+	return c
+}
