@@ -59,11 +59,14 @@ func (s *Store) takeFree(ctx context.Context, req *store.Request) (answer store.
 		wire.Create(c.path(), c.rec.encode(), s.acl, wire.Ephemeral),
 	}}
 	w.then = func(parts []wire.Result, err error) {
-		if err == nil {
-			s.mu.Lock()
-			defer s.mu.Unlock()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		switch err {
+		case nil:
 			c.rec.since, c.since = parts[0].Stat.Mtime, time.Now()
 			s.adopt(c, &parts[0].Stat) // of the parent, which was made by the same change
+		case wire.ErrUnknown:
+			s.suspect(c.key, req.TTL)
 		}
 	}
 	err = s.write(w)

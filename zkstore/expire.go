@@ -48,9 +48,12 @@ func (s *Store) expire(c *claim) {
 	defer cancel()
 	var done bool
 	var err error
-	if c.kept {
+	switch {
+	case c.node == "":
+		done, err = s.removeSuspect(ctx, c.key)
+	case c.kept:
 		done, err = s.removeKept(ctx, c)
-	} else {
+	default:
 		done, err = s.removeExpired(ctx, c, version, crowd)
 	}
 	s.mu.Lock()
@@ -61,6 +64,31 @@ func (s *Store) expire(c *claim) {
 	case err != nil && !time.Now().Before(c.end):
 		s.arm(c, retryAfter)
 	}
+}
+
+// suspect notes that a request may have made a node, since its reply was lost. If it is not
+// asked for again the node is removed when it would have expired. It needs the mutex.
+func (s *Store) suspect(k key, after time.Duration) {
+	c := &claim{key: k}
+	s.kept[c] = true
+	s.arm(c, after)
+}
+
+// removeSuspect removes a node that the session has without this handle knowing of it.
+func (s *Store) removeSuspect(ctx context.Context, k key) (done bool, err error) {
+	q, i, r, err := s.locate(ctx, k.name, k.id)
+	if err != nil || r.record == nil {
+		return err == nil, err
+	}
+	s.mu.Lock()
+	done = s.claims[k] != nil || r.stat.EphemeralOwner != s.session
+	s.mu.Unlock()
+	if !done {
+		if err = s.removeNode(ctx, q.parent, q.nodes[i].name, r.stat.Version, len(q.nodes) > 1); err == nil {
+			err = errCrowd // there may be another one: look again
+		}
+	}
+	return done, err
 }
 
 // removeExpired removes the node of a claim. It is not done if the node was written since, by a

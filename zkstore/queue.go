@@ -152,10 +152,11 @@ func (s *Store) stand(ctx context.Context, req *store.Request) (answer store.Ans
 	ended := i >= 0 && q.nodes[i].kept && q.nodes[i].rec.state != store.Held
 	if c != nil && (i < 0 || ended || c.node != q.nodes[i].name) {
 		// It was broken or has expired. Or the identity had a place of which this handle did
-		// not know, such as one whose reply was lost.
-		if err := s.undo(ctx, c); err != nil || !ended {
+		// not know, such as one whose reply was lost: then that counts.
+		if err := s.undo(ctx, c); err != nil || i < 0 {
 			return answer, false, err
 		}
+		c = nil
 	}
 	switch {
 	case ended: // a grant must not come back to life beside its own record
@@ -195,11 +196,14 @@ func (s *Store) join(parent string, req *store.Request) *wire.Call {
 	c := &claim{key: key{req.Name, req.ID}, parent: parent, rec: recordOf(req)}
 	op := wire.Create(parent+"/"+requestNode(req), c.rec.encode(), s.acl, wire.EphemeralSequential)
 	return &wire.Call{Op: op, Then: func(call *wire.Call) {
-		if call.Err == nil {
-			s.mu.Lock()
-			defer s.mu.Unlock()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		switch call.Err {
+		case nil:
 			c.node = call.Path[len(parent)+1:]
 			s.adopt(c, &call.Stat)
+		case wire.ErrUnknown:
+			s.suspect(c.key, s.heartbeat)
 		}
 	}}
 }

@@ -2,7 +2,6 @@ package zkstore
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
@@ -61,17 +60,17 @@ func (s *Store) sendWrites(ctx context.Context, batch []*write) {
 		ops = append(ops, w.ops...)
 	}
 	all := &wire.Call{Op: wire.Multi(ops...), Then: func(all *wire.Call) {
-		parts := all.Parts
+		if _, refused := all.Err.(wire.Error); refused {
+			return
+		}
+		parts := append(all.Parts, make([]wire.Result, len(ops))...) // there are none after an error
 		for _, w := range batch {
-			if all.Err == nil {
-				w.then(parts[:len(w.ops)], nil)
-				parts = parts[len(w.ops):]
-			}
+			w.then(parts[:len(w.ops)], all.Err)
+			parts = parts[len(w.ops):]
 		}
 	}}
 	err := s.wire.Do(ctx, all)
-	var refused wire.Error
-	if !errors.As(err, &refused) {
+	if _, refused := err.(wire.Error); !refused {
 		for _, w := range batch {
 			w.err = err
 		}
