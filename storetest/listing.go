@@ -70,6 +70,65 @@ var listingTests = []test{
 			s.Errorf("%d holders are missing; limit %d, want 0", len(claims), l.Limit)
 		}
 	}},
+	{name: "a holder is listed whoever comes and goes beside it", needs: store.FeatureList | store.FeatureShared, run: func(s *suite) {
+		conns := []*conn{s.open(), s.open(), s.open()}
+		watcher := s.open()
+		name := s.name()
+		stays := conns[0].shared(name).granted()
+		stop, ended := make(chan struct{}), make(chan error, 2*len(conns))
+		for i := range cap(ended) {
+			c := conns[i%len(conns)]
+			go func() {
+				for {
+					select {
+					case <-stop:
+						ended <- nil
+						return
+					default:
+					}
+					ctx, cancel := s.bounded()
+					id := store.NewID()
+					answer, err := c.Acquire(ctx, store.Request{Name: name, ID: id, Mode: store.Shared, Weight: 1, TTL: s.long, Tokens: 1})
+					if err == nil && answer.Granted() {
+						err = c.Release(ctx, name, id, store.Keep{})
+					}
+					cancel()
+					if err != nil {
+						ended <- err
+						return
+					}
+				}
+			}()
+		}
+		missed := 0
+		for i := range 300 {
+			front := conns[1].shared(name).granted()
+			if i%10 == 0 { // the holder that stays is one that has others in front of it
+				next := conns[0].shared(name).granted()
+				stays.release()
+				stays = next
+			}
+			if i%2 == 1 {
+				front.release()
+			}
+			l := watcher.lookup(name)
+			if i%2 == 0 {
+				front.release()
+			}
+			if !slices.ContainsFunc(l.Holders, func(h store.Holder) bool { return h.ID == stays.req.ID }) {
+				missed++
+			}
+		}
+		close(stop)
+		for range cap(ended) {
+			if err := <-ended; err != nil {
+				s.Error(err)
+			}
+		}
+		if missed > 0 {
+			s.Errorf("%d of 300 listings do not show a holder that was there all the time", missed)
+		}
+	}},
 	{name: "permits are listed with weight and limit", needs: store.FeatureList | store.FeaturePermits, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()

@@ -266,6 +266,8 @@ func (c *link) List(ctx context.Context, q store.Query) (store.Page, error) {
 			for i, h := range l.holders {
 				one.Holders[i].Token = h.first
 			}
+		case c.bug("a listing shows one holder"):
+			one.Holders = one.Holders[:min(len(one.Holders), 1)]
 		case c.bug("a listing is cut"):
 			one.Holders = one.Holders[:min(len(one.Holders), store.MaxHolders)]
 		case c.bug("a closure is listed as held"):

@@ -46,6 +46,27 @@ var unknownTests = []test{
 		b.granted()
 		b.granted() // with the same token: see try
 	}},
+	{name: "a grant whose answer was lost has a token above the blocks of earlier holders", run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		two.exclusive(name).granted().release() // whatever a connection remembers of tokens, it is old from here on
+		for i := range 20 {
+			a := one.exclusive(name)
+			a.req.Tokens = 5
+			a.granted()
+			for range 3 {
+				a.extended(func(r *store.Renewal) { r.Tokens = 1000 }) // as a client does for hand-overs
+			}
+			a.release()
+			b := two.exclusive(name)
+			b.alive = true
+			ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i)*100*time.Microsecond)
+			b.Acquire(ctx, b.req) // nobody hears the answer
+			cancel()
+			b.granted().above(a.last())
+			b.release()
+		}
+	}},
 	{name: "leaving gives back a grant that nobody heard of", run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()

@@ -5,144 +5,169 @@ import (
 	"errors"
 	"time"
 
-	"github.com/go-zookeeper/zk"
-
 	"github.com/holdfast-lock/holdfast/store"
+	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
 // Acquire makes one attempt to take a name: see store.Store. Asking again under the identity
 // of a live grant or waiter in another mode, weight or limit is an ErrInvalid. The TTL as
 // granted is at most four fifths of the session's timeout.
-func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
+func (s *Store) Acquire(ctx context.Context, req store.Request) (answer store.Answer, err error) {
 	if req.Floor >= store.MaxToken {
-		return store.Answer{}, tokensOver(req.Floor)
+		return answer, tokensOver(req.Floor)
 	}
 	if err := s.usable(ctx); err != nil {
-		return store.Answer{}, err
-	}
-	req.TTL = s.ttl(req.TTL)
-	req.Tokens = min(max(req.Tokens, 1), maxBlock)
-	answer, done, crowded, err := s.takeDirect(ctx, &req)
-	if done || err != nil {
 		return answer, err
 	}
-	return do(ctx, s, func() (store.Answer, error) {
-		free, err := s.hold(ctx, key{req.Name, req.ID})
-		if err != nil {
-			return store.Answer{}, err
+	req.TTL = s.ttl(req.TTL)
+	req.Tokens = min(max(req.Tokens, 1), block)
+	for range looks {
+		var ok bool
+		if !s.signOfLife(key{req.Name, req.ID}) {
+			answer, ok, err = s.takeFree(ctx, &req)
 		}
-		defer free()
-		return s.acquire(ctx, &req, crowded)
-	})
-}
-
-func (s *Store) ttl(asked time.Duration) time.Duration {
-	return min(asked, s.maxTTL()).Truncate(time.Millisecond)
-}
-
-// acquire takes a name, or waits for it. If it is known to be crowded that is not tried for
-// free.
-func (s *Store) acquire(ctx context.Context, req *store.Request, crowded bool) (store.Answer, error) {
-	for i := range looks {
-		if err := s.usable(ctx); err != nil {
-			return store.Answer{}, err
+		if !ok && err == nil {
+			answer, ok, err = s.stand(ctx, &req)
 		}
-		if !s.signOfLife(key{req.Name, req.ID}) && !(crowded && i == 0) {
-			answer, ok, err := s.takeFree(req)
-			if ok || err != nil {
-				return answer, err
-			}
-		}
-		answer, ok, err := s.stand(ctx, req)
 		if ok || err != nil {
-			return answer, err
+			return answer, s.explain(err)
 		}
 	}
-	return store.Answer{}, errCrowd
+	return answer, errCrowd
 }
 
-// takeFree takes a name that nobody uses: parent and node are made at once, so nobody can be
-// in front. It is not ok if the parent exists.
-func (s *Store) takeFree(req *store.Request) (answer store.Answer, ok bool, err error) {
-	added, err := s.tokenBase()
-	if err != nil {
+// signOfLife keeps a waiter in its place, however long the servers take to answer it. It is
+// false if this handle has nothing of that identity.
+func (s *Store) signOfLife(k key) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.claims[k]
+	if c != nil && !c.rec.granted {
+		s.arm(c, s.heartbeat)
+	}
+	return c != nil
+}
+
+// takeFree takes a name that nobody uses. One transaction makes its parent and the node, so
+// nobody can be in front of it. It is not ok if the parent exists.
+func (s *Store) takeFree(ctx context.Context, req *store.Request) (answer store.Answer, ok bool, err error) {
+	parent, bucket := s.place(req.Name)
+	c := &claim{key: key{req.Name, req.ID}, parent: parent, node: requestNode(req) + firstSeq, rec: recordOf(req)}
+	c.rec.granted = true
+	w := &write{ctx: ctx, name: req.Name, ops: []wire.Op{
+		wire.Create(c.parent, nil, s.acl, wire.Container),
+		wire.Create(c.path(), c.rec.encode(), s.acl, wire.Ephemeral),
+	}}
+	w.then = func(parts []wire.Result, err error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		switch err {
+		case nil:
+			c.rec.since, c.since = parts[0].Stat.Mtime, time.Now()
+			s.adopt(c, &parts[0].Stat) // of the parent, which was made by the same change
+		case wire.ErrUnknown:
+			s.suspect(c.key, req.TTL)
+		}
+	}
+	err = s.write(w)
+	if err == wire.ErrNoNode {
+		if err = s.ensure(ctx, bucket); err == nil {
+			err = s.write(w)
+		}
+	}
+	if err == wire.ErrNodeExists {
+		return answer, false, nil
+	}
+	if err == nil {
+		answer, err = s.granted(ctx, c, 0)
+	}
+	return answer, err == nil, err
+}
+
+// granted answers a request that was granted.
+func (s *Store) granted(ctx context.Context, c *claim, waiters int) (store.Answer, error) {
+	if err := s.settle(ctx, c); err != nil {
+		if errors.Is(err, store.ErrInvalid) {
+			err = errors.Join(err, s.undo(ctx, c))
+		}
+		return store.Answer{}, err
+	}
+	rec, _ := s.state(c)
+	return store.Answer{Token: rec.token, Tokens: rec.tokens, TTL: rec.ttl, Waiters: waiters}, nil
+}
+
+// grant makes a waiter at place i a holder, or lets the TTL of a holder start anew. A majority
+// agrees on the write, in this session: what is read from one server may be old, and the
+// session over.
+func (s *Store) grant(ctx context.Context, c *claim, rec record, q *queue, i int) (answer store.Answer, ok bool, err error) {
+	rec.granted = true
+	if ok, err = s.save(ctx, c, rec); !ok || err != nil {
 		return answer, false, err
 	}
-	c, bucket := s.newClaim(req, added)
-	ops := []any{
-		&zk.CreateRequest{Path: c.parent, Acl: s.acl, Flags: zk.FlagContainer},
-		&zk.CreateRequest{Path: c.path(), Acl: s.acl, Flags: zk.FlagEphemeral, Data: c.rec.encode()},
-	}
-	session := s.currentSession()
-	results, err := s.conn.Multi(ops...)
-	if errors.Is(err, zk.ErrNoNode) {
-		if err = s.ensure(bucket); err != nil {
+	holders := i + 1
+	if rec.token != 0 && rec.mode != store.Exclusive { // others may hold it behind this one
+		if holders, _, err = s.holders(ctx, q, 1); err != nil {
 			return answer, false, err
 		}
-		results, err = s.conn.Multi(ops...)
 	}
-	switch {
-	case errors.Is(err, zk.ErrNodeExists):
-		return answer, false, nil
-	case err != nil:
-		return answer, false, err
-	}
-	var stat zk.Stat
-	if stat.Mzxid, stat.Mtime, err = parseChange(results[0].String); err != nil {
-		return answer, false, err
-	}
-	s.changed(c, &stat)
-	c.since = time.Now()
-	c.end = c.since.Add(req.TTL)
-	if err := s.adoptNew(c, session); err != nil {
-		return answer, false, err
-	}
-	answer, err = s.granted(c, req, added, 0)
-	return answer, true, err
+	answer, err = s.granted(ctx, c, q.waiters(holders, i))
+	return answer, err == nil, err
 }
 
-// newClaim is that of a request which is granted as the first, and the bucket of its name.
-func (s *Store) newClaim(req *store.Request, added base) (c *claim, bucket string) {
-	parent, bucket := s.place(req.Name)
-	c = &claim{key: key{req.Name, req.ID}, parent: parent, node: requestNode(req) + firstSeq, rec: recordOf(req), index: -1}
-	c.rec.granted, c.rec.base = true, added.value
-	return c, bucket
+// save writes a claim's record. It is not ok, and the claim is forgotten, if the node is not
+// there as it is known. Other requests can be sent behind the write.
+func (s *Store) save(ctx context.Context, c *claim, rec record, behind ...*wire.Call) (ok bool, err error) {
+	s.mu.Lock()
+	op := wire.Set(c.path(), rec.encode(), c.version)
+	s.mu.Unlock()
+	ours := false
+	set := &wire.Call{Op: op, Then: func(set *wire.Call) { ours = set.Err == nil && s.written(c, rec, &set.Stat) }}
+	if err := s.wire.Do(ctx, append([]*wire.Call{set}, behind...)...); err != nil && err == ctx.Err() {
+		return false, err
+	}
+	switch {
+	case set.Err == wire.ErrNoNode || set.Err == wire.ErrBadVersion:
+		s.forget(c)
+		return false, nil
+	case set.Err == nil && !ours:
+		return false, errLost
+	}
+	return set.Err == nil, set.Err
+}
+
+// written notes the record of a grant that was written. It is false if the node belongs to
+// another session.
+func (s *Store) written(c *claim, rec record, stat *wire.Stat) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if stat.EphemeralOwner != s.session {
+		s.forgetLocked(c)
+		return false
+	}
+	if rec.since == 0 {
+		rec.since, c.since = stat.Mtime, time.Now()
+	}
+	c.rec = rec
+	if other := s.claims[c.key]; other == nil || other == c { // nil: its end came too late
+		s.adopt(c, stat)
+	}
+	return true
 }
 
 // ensure makes a node and those above it, if they are not there. They are containers: the
-// server removes them when they are empty.
-func (s *Store) ensure(path string) error {
+// servers remove them when they are empty.
+func (s *Store) ensure(ctx context.Context, path string) error {
 	for i := 1; i <= len(path); i++ {
 		if i < len(path) && path[i] != '/' {
 			continue
 		}
-		_, err := s.conn.CreateContainer(path[:i], nil, zk.FlagContainer, s.acl)
-		switch {
-		case err == nil, errors.Is(err, zk.ErrNodeExists):
-		case errors.Is(err, zk.ErrNoAuth) && i < len(path): // may exist without being ours
-			if found, _, err := s.conn.Exists(path[:i]); err == nil && found {
-				continue
-			}
-			return err
-		default:
+		err := s.wire.Do(ctx, &wire.Call{Op: wire.Create(path[:i], nil, s.acl, wire.Container)})
+		if err == wire.ErrNoAuth && i < len(path) { // it may exist without being ours
+			err = s.wire.Do(ctx, &wire.Call{Op: wire.Exists(path[:i], false)})
+		}
+		if err != nil && err != wire.ErrNodeExists {
 			return err
 		}
 	}
 	return nil
-}
-
-// changed notes the outcome of a write of a claim's node.
-func (s *Store) changed(c *claim, stat *zk.Stat) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.note(c, stat)
-}
-
-// note is changed for who has the mutex.
-func (s *Store) note(c *claim, stat *zk.Stat) {
-	c.version, c.mzxid, c.mtime = stat.Version, stat.Mzxid, stat.Mtime
-	if c.rec.granted {
-		c.rec.settle(stat)
-	}
-	s.clock.note(stat.Mtime)
 }

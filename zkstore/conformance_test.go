@@ -3,17 +3,17 @@ package zkstore
 import (
 	"context"
 	"flag"
+	"log/slog"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/go-zookeeper/zk"
-
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/storetest"
+	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
 // quick is a heartbeat that tests can wait for.
@@ -46,50 +46,61 @@ func conform(t *testing.T, addrs ...string) {
 	})
 }
 
-// connect opens a connection of the library, for a test's own questions.
-func connect(t testing.TB, addrs ...string) *zk.Conn {
+// An admin is a connection for a test's own questions.
+type admin struct{ *wire.Conn }
+
+func connect(t testing.TB, addrs ...string) admin {
 	t.Helper()
-	conn, events, err := zk.Connect(addrs, time.Minute, zk.WithLogger(quiet{}))
-	if err != nil {
+	a := admin{wire.Dial(wire.Options{
+		Servers: addrs, Timeout: time.Minute,
+		Session: func(int64, time.Duration) {}, Event: func(string) {},
+	})}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
+		defer cancel()
+		a.Close(ctx, true)
+	})
+	return a
+}
+
+// children returns the children of a node as all servers know them.
+func (a admin) children(t testing.TB, path string) []string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	list := &wire.Call{Op: wire.Children(path, false)}
+	if err := a.Do(ctx, &wire.Call{Op: wire.Sync(path)}, list); ignoreNoNode(err) != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(conn.Close)
-	limit := time.After(30 * time.Second)
-	for {
-		select {
-		case e := <-events:
-			if e.State == zk.StateHasSession {
-				return conn
-			}
-		case <-limit:
-			t.Fatal("no session")
-		}
-	}
+	return list.Children
 }
 
 // nodes are all names below a root that are in use, with what is below them.
-func nodes(t testing.TB, conn *zk.Conn, root string) (list []string) {
+func nodes(t testing.TB, a admin, root string) (list []string) {
 	t.Helper()
-	if _, err := conn.Sync(root); err != nil && err != zk.ErrNoNode {
-		t.Fatal(err)
-	}
-	read := func(path string) []string {
-		children, _, err := conn.Children(path)
-		if err != nil && err != zk.ErrNoNode {
-			t.Fatal(err)
-		}
-		return children
-	}
-	for _, bucket := range read(root) {
-		for _, name := range read(root + "/" + bucket) {
+	for _, bucket := range a.children(t, root) {
+		for _, name := range a.children(t, root+"/"+bucket) {
 			path := root + "/" + bucket + "/" + name
 			list = append(list, path)
-			for _, child := range read(path) {
+			for _, child := range a.children(t, path) {
 				list = append(list, path+"/"+child)
 			}
 		}
 	}
 	return list
+}
+
+// currentSession returns the number of the session.
+func (s *Store) currentSession() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.session
+}
+
+// die ends a store as the end of its process would: without a word to the servers.
+func (s *Store) die() {
+	s.wire.Close(context.Background(), false)
+	s.Close()
 }
 
 func TestConformanceOfASingleServer(t *testing.T) {
@@ -135,6 +146,7 @@ const parallel = "8"
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // most tests ask for TTLs that are too long
 	set := false
 	flag.Visit(func(f *flag.Flag) { set = set || f.Name == "test.parallel" })
 	if !set {

@@ -226,8 +226,7 @@ func takenOver(t *testing.T, server *servers.ZooKeeper, root string) {
 	if first.Token != second.Token {
 		t.Errorf("token %d, then %d", first.Token, second.Token)
 	}
-	one.dialer.sever()
-	one.Close()
+	one.die()
 	watch := connect(t, server.Addr())
 	time.Sleep(5 * time.Second) // the session's end, and a rest: nothing happens then
 	if left := nodes(t, watch, root); len(left) != 2 {
@@ -331,15 +330,11 @@ func manyNames(t *testing.T, server *servers.ZooKeeper, root string) {
 	if left := nodes(t, admin, root); len(left) > 0 {
 		t.Errorf("%d nodes are left, such as %s", len(left), left[0])
 	}
-	servers.Poll(t, limit, func() error { // what is left are containers: the server removes them
-		children, _, err := admin.Children(root)
-		if err == nil && len(children) > 0 {
-			err = fmt.Errorf("left: %v", children)
+	servers.Poll(t, limit, func() error { // empty containers, which the server removes
+		if children := admin.children(t, root); len(children) > 1 {
+			return fmt.Errorf("left: %v, want the token table", children)
 		}
-		if len(children) == 0 {
-			return nil
-		}
-		return err
+		return nil
 	})
 }
 
@@ -350,8 +345,7 @@ func died(t *testing.T, server *servers.ZooKeeper, root string) {
 	for i := range 20 {
 		try(t, s, request(fmt.Sprint("a", i)))
 	}
-	s.dialer.sever()
-	s.Close()
+	s.die()
 	servers.Poll(t, limit, func() error {
 		if left := nodes(t, admin, root); len(left) > 0 {
 			return fmt.Errorf("left: %v", left)

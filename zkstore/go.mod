@@ -2,9 +2,6 @@ module github.com/holdfast-lock/holdfast/zkstore
 
 go 1.25.0
 
-require (
-	github.com/go-zookeeper/zk v1.0.4
-	github.com/holdfast-lock/holdfast v0.0.0
-)
+require github.com/holdfast-lock/holdfast v0.0.0
 
 replace github.com/holdfast-lock/holdfast => ../

@@ -2,36 +2,29 @@ package zkstore
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/go-zookeeper/zk"
-
 	"github.com/holdfast-lock/holdfast/store"
+	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
-// defaultPage is how many names a page has if nobody says.
+// defaultPage is how many names a page has if the query does not say.
 const defaultPage = 100
 
 // List reads who holds and who waits: see store.Store.
-func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
-	return do(ctx, s, func() (store.Page, error) {
-		if q.Name == "" {
-			return s.listAll(ctx, &q)
-		}
-		var page store.Page
-		parent, _ := s.place(q.Name)
-		if err := s.catchUp(parent); err != nil {
-			return page, err
-		}
-		lock, err := s.lock(parent, q.Name)
-		if err == nil && lock != nil {
-			page.Locks = append(page.Locks, *lock)
-		}
+func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err error) {
+	if err := s.usable(ctx); err != nil {
 		return page, err
-	})
+	}
+	if q.Name == "" {
+		page, err = s.listAll(ctx, &q)
+	} else {
+		parent, _ := s.place(q.Name)
+		err = s.listName(ctx, parent, q.Name, &page)
+	}
+	return page, s.explain(err)
 }
 
 // listAll reads bucket by bucket, in each by name. The cursor is the last node read, with its
@@ -41,10 +34,7 @@ func (s *Store) listAll(ctx context.Context, q *store.Query) (page store.Page, e
 	if limit <= 0 {
 		limit = defaultPage
 	}
-	if err := s.catchUp(s.root); err != nil {
-		return page, err
-	}
-	list, err := s.children(s.root)
+	list, err := s.children(ctx, s.root)
 	if err != nil {
 		return page, err
 	}
@@ -53,86 +43,77 @@ func (s *Store) listAll(ctx context.Context, q *store.Query) (page store.Page, e
 		if len(bucket) != 2 || bucket < atBucket {
 			continue
 		}
-		nodes, err := s.children(s.root + "/" + bucket)
+		nodes, err := s.children(ctx, s.root+"/"+bucket)
 		if err != nil {
 			return page, err
 		}
 		for _, node := range nodes {
-			if bucket == atBucket && node <= atNode {
-				continue
-			}
 			name, ok := decode(node)
-			if !ok || !strings.HasPrefix(name, q.Prefix) {
+			if !ok || !strings.HasPrefix(name, q.Prefix) || bucket == atBucket && node <= atNode {
 				continue
 			}
 			if len(page.Locks) >= limit {
 				return page, nil
 			}
-			if err := ctx.Err(); err != nil {
+			if err := s.listName(ctx, s.root+"/"+bucket+"/"+node, name, &page); err != nil {
 				return page, err
 			}
-			lock, err := s.lock(s.root+"/"+bucket+"/"+node, name)
-			if err != nil {
-				return page, err
-			}
-			if lock != nil {
-				page.Locks = append(page.Locks, *lock)
-				page.Next = bucket + "/" + node
-			}
+			page.Next = bucket + "/" + node
 		}
 	}
 	page.Next = ""
 	return page, nil
 }
 
-func (s *Store) children(path string) ([]string, error) {
-	list, _, err := s.conn.Children(path)
-	if errors.Is(err, zk.ErrNoNode) {
-		return nil, nil
-	}
-	slices.Sort(list)
-	return list, err
+// children returns the children of a node in order, as all servers know them.
+func (s *Store) children(ctx context.Context, path string) ([]string, error) {
+	list := &wire.Call{Op: wire.Children(path, false)}
+	err := s.wire.Do(ctx, &wire.Call{Op: wire.Sync(path)}, list)
+	slices.Sort(list.Children)
+	return list.Children, ignoreNoNode(err)
 }
 
-// lock reads one name. It is nil if nobody uses it; what is left of it is removed then.
-func (s *Store) lock(parent, name string) (*store.Lock, error) {
-	q, err := s.lookAt(parent)
-	if err != nil || q == nil {
-		return nil, err
-	}
-	if len(q.nodes) == 0 {
-		s.conn.Delete(parent, -1) // fails if somebody comes
-		return nil, nil
-	}
-	n, holders, _, err := s.holders(q, 0)
-	if err != nil {
-		return nil, err
-	}
-	lock := &store.Lock{Name: name, Holders: holders}
-	now, err := s.now()
-	if err != nil {
-		return nil, err
-	}
-	for i := range q.nodes {
-		if q.nodes[i].mode == store.Permits {
-			lock.Limit = q.nodes[i].limit
+// listName adds one name to a page. If nobody uses it, what is left of it is removed.
+//
+// The nodes are read after the list of them. If one of them is gone by then, the list is old: a
+// request behind it may hold the name by now. So everything is read again.
+func (s *Store) listName(ctx context.Context, parent, name string, page *store.Page) error {
+	for range looks {
+		q, err := s.lookAt(ctx, parent, &wire.Call{Op: wire.Sync(parent)})
+		if err != nil || q == nil {
+			return err
 		}
-	}
-	for i := n; i < len(q.nodes); i++ {
-		rec, stat, err := s.read(q, &q.nodes[i])
+		if len(q.nodes) == 0 {
+			s.removeEmpty(parent)
+			return nil
+		}
+		recs, err := s.read(ctx, q, q.nodes...)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if rec == nil || rec.granted {
+		if slices.ContainsFunc(recs, func(r standing) bool { return r.record == nil }) {
 			continue
 		}
-		lock.Waiters = append(lock.Waiters, store.Waiter{
-			ID: rec.id, Owner: rec.owner, Meta: rec.meta, Mode: rec.mode, Weight: rec.weight,
-			Age: time.Duration(max(0, now-stat.Ctime)) * time.Millisecond,
-		})
+		now, err := s.now(ctx)
+		if err != nil {
+			return err
+		}
+		lock := store.Lock{Name: name}
+		for _, r := range recs {
+			if r.mode == store.Permits {
+				lock.Limit = r.limit
+			}
+			if r.granted {
+				lock.Holders = append(lock.Holders, r.holder(now))
+				continue
+			}
+			lock.Waiters = append(lock.Waiters, store.Waiter{
+				ID: r.id, Owner: r.owner, Meta: r.meta, Mode: r.mode, Weight: r.weight,
+				Age: time.Duration(max(0, now-r.stat.Ctime)) * time.Millisecond,
+			})
+		}
+		page.Locks = append(page.Locks, lock)
+		return nil
 	}
-	if len(lock.Holders)+len(lock.Waiters) == 0 {
-		return nil, nil
-	}
-	return lock, nil
+	return errCrowd
 }

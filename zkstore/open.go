@@ -2,15 +2,18 @@ package zkstore
 
 import (
 	"context"
-	"errors"
+	"crypto/sha1"
+	"crypto/tls"
+	"encoding/base64"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"strings"
 	"time"
 
-	"github.com/go-zookeeper/zk"
-
+	"github.com/holdfast-lock/holdfast/internal/tlsurl"
 	"github.com/holdfast-lock/holdfast/store"
+	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
 const (
@@ -18,15 +21,17 @@ const (
 	// default TTL of 30 s.
 	defaultSession = 40 * time.Second
 
-	defaultRoot = "/holdfast"
-	defaultPort = "2181"
-
+	defaultRoot  = "/holdfast"
+	defaultPort  = "2181"
+	schemeTLS    = "zks"
 	paramSession = "session"
 )
 
-func init() { store.Register("zk", open) }
+func init() {
+	store.Register("zk", open)
+	store.Register(schemeTLS, open)
+}
 
-// open opens what a URL names.
 func open(ctx context.Context, u *store.URL) (store.Store, error) {
 	s, err := openWith(ctx, u, defaultHeartbeat)
 	if err != nil {
@@ -47,7 +52,11 @@ func addressOf(u *store.URL) (a address, err error) {
 	fail := func(format string, args ...any) (address, error) {
 		return a, fmt.Errorf("%w: %s URL: %s", store.ErrInvalid, u.Scheme, fmt.Sprintf(format, args...))
 	}
-	if err := u.Only(paramSession); err != nil {
+	known := []string{paramSession}
+	if u.Scheme == schemeTLS {
+		known = append(known, tlsurl.Params...)
+	}
+	if err := u.Only(known...); err != nil {
 		return a, err
 	}
 	if len(u.Hosts) == 0 {
@@ -65,12 +74,11 @@ func addressOf(u *store.URL) (a address, err error) {
 	if strings.Contains(u.User, ":") {
 		return fail("a user has no colon")
 	}
-	a.root = strings.TrimRight(u.Path, "/")
-	if a.root == "" {
+	if a.root = strings.TrimRight(u.Path, "/"); a.root == "" {
 		a.root = defaultRoot
 	}
 	for _, part := range strings.Split(a.root, "/")[1:] {
-		if part == "" || part == "." || part == ".." || encode(part) != part {
+		if part == "" || encode(part) != part {
 			return fail("path %.60q: want the node below which all is kept, of plain letters, such as %s", u.Path, defaultRoot)
 		}
 	}
@@ -83,69 +91,50 @@ func addressOf(u *store.URL) (a address, err error) {
 	return a, nil
 }
 
-// quiet keeps the library from writing to the program's log. What goes wrong is in errors.
-type quiet struct{}
-
-func (quiet) Printf(string, ...any) {}
-
 func openWith(ctx context.Context, u *store.URL, heartbeat time.Duration) (*Store, error) {
 	a, err := addressOf(u)
 	if err != nil {
 		return nil, err
 	}
 	s := &Store{
-		root: a.root, heartbeat: heartbeat, acl: zk.WorldACL(zk.PermAll),
-		slots: make(chan struct{}, slots),
-		done:  make(chan struct{}), ready: make(chan struct{}), lost: make(chan struct{}),
-		mine: make(map[key]*claim), busy: make(map[key]chan struct{}), watches: make(map[watchKey]*watch),
+		root: a.root, heartbeat: heartbeat, acl: wire.ACL{Scheme: "world", ID: "anyone"},
+		claims: make(map[key]*claim), kept: make(map[*claim]bool), watches: make(map[watchKey]*watch),
+		sweep: sweep{due: rand.N(sweepBatch), cursor: fmt.Sprintf("%02x/", rand.N(buckets))},
 	}
+	s.life, s.end = context.WithCancel(context.Background())
 	s.timeout.Store(int64(a.session))
+	s.initWrites()
+	opts := wire.Options{Servers: a.hosts, Timeout: a.session, Session: s.sessionChanged, Event: s.event}
 	if u.User != "" {
-		s.secret = true
-		s.acl = zk.DigestACL(zk.PermAll, u.User, u.Password())
+		opts.Auth = u.User + ":" + u.Password()
+		sum := sha1.Sum([]byte(opts.Auth)) // as the digest scheme wants it
+		s.acl = wire.ACL{Scheme: "digest", ID: u.User + ":" + base64.StdEncoding.EncodeToString(sum[:])}
 	}
-	s.dialer = &dialer{store: s}
-	conn, _, err := zk.Connect(a.hosts, a.session,
-		zk.WithDialer(s.dialer.dial), zk.WithHostProvider(&hosts{}), zk.WithEventCallback(s.event),
-		zk.WithLogger(quiet{}), zk.WithLogInfo(false))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", u, err)
+	if u.Scheme == schemeTLS {
+		if _, err := tlsurl.Config(u); err != nil {
+			return nil, fmt.Errorf("%w: %s: %w", store.ErrInvalid, u, err)
+		}
+		opts.TLS = func() (*tls.Config, error) { return tlsurl.Config(u) }
 	}
-	s.conn = conn
-	s.keeper.start(s)
-	if err := s.begin(ctx, u); err != nil {
+	s.wire = wire.Dial(opts)
+	if err := s.begin(ctx); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("%s: %w", u, err)
 	}
 	return s, nil
 }
 
-// begin waits for a session, and tries whether it may do what is needed.
-func (s *Store) begin(ctx context.Context, u *store.URL) error {
-	select {
-	case <-s.ready:
-	case <-ctx.Done():
-		return fmt.Errorf("no server has begun a session: %w; see whether a majority of them is up and can be reached", ctx.Err())
+// begin waits for a session, and tries whether the user may use the root.
+func (s *Store) begin(ctx context.Context) error {
+	_, err := s.table(ctx)
+	if err == nil {
+		err = s.wire.Do(ctx, &wire.Call{Op: wire.Children(s.root, false)})
 	}
-	_, err := do(ctx, s, func() (struct{}, error) {
-		if u.User != "" {
-			if err := s.conn.AddAuth("digest", []byte(u.User+":"+u.Password())); err != nil {
-				return struct{}{}, err
-			}
-		}
-		_, err := s.tokenBase()
-		if errors.Is(err, zk.ErrNoAuth) {
-			return struct{}{}, err
-		}
-		if err == nil {
-			_, _, err = s.conn.Children(s.root)
-		}
-		if errors.Is(err, zk.ErrNoNode) {
-			err = s.ensure(s.root)
-		}
-		return struct{}{}, err
-	})
-	return err
+	if err == wire.ErrNoNode {
+		err = s.ensure(ctx, s.root)
+	}
+	if err != nil && err == ctx.Err() {
+		return fmt.Errorf("no server has begun a session: %w (%v); see whether a majority of them is up and can be reached", err, s.wire.Failure())
+	}
+	return s.explain(err)
 }
-
-func isInvalid(err error) bool { return errors.Is(err, store.ErrInvalid) }

@@ -156,7 +156,7 @@ func TestTheOrderOfArrivalGoesOnWhenTheServersNumbersStartAgain(t *testing.T) {
 		if !ok {
 			t.Fatalf("%s is not read", seq)
 		}
-		if i > 0 && before(&last, &n) >= 0 {
+		if i > 0 && arrival(last, n) >= 0 {
 			t.Errorf("%d is not before %d", last.seq, n.seq)
 		}
 		last = n

@@ -7,100 +7,112 @@ import (
 	"sort"
 	"time"
 
-	"github.com/go-zookeeper/zk"
-
 	"github.com/holdfast-lock/holdfast/store"
+	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
-// A queue is what stands at a name, in order of arrival. Who holds it is always the beginning:
-// nobody is granted before those in front of it are.
+// A queue is the nodes of a name in order of arrival. The holders are always its beginning: no
+// request is granted before those in front of it are.
 type queue struct {
 	parent string
 	nodes  []node
 }
 
-// look reads who stands at a name, and removes what a release kept and whose time is over. It
-// is nil if the name is not in use.
-func (s *Store) look(name string) (*queue, error) {
+// look reads the queue of a name after the server has caught up with its leader: one server may
+// be behind the others. It is nil if the name is not in use.
+func (s *Store) look(ctx context.Context, name string) (*queue, error) {
 	parent, _ := s.place(name)
-	if err := s.catchUp(parent); err != nil {
-		return nil, err
-	}
-	return s.lookAt(parent)
+	return s.lookAt(ctx, parent, &wire.Call{Op: wire.Sync(parent)})
 }
 
-// catchUp makes what is read next as new as what others have been told: one server may be
-// behind the rest.
-func (s *Store) catchUp(path string) error {
-	_, err := s.conn.Sync(path)
-	return err
-}
-
-// lookAt is look for whoever has just written, or was told by this server of a change: that
-// is as new as it has to be.
-func (s *Store) lookAt(parent string) (*queue, error) {
-	names, _, err := s.conn.Children(parent)
-	if errors.Is(err, zk.ErrNoNode) {
-		return nil, nil
-	}
-	if err != nil {
+// lookAt reads the queue of a name behind other calls, whose errors are for the caller to see,
+// and removes kept records whose time is over. Without a Sync it is for callers that have just
+// written, or were told by this server of a change: they need nothing newer than that.
+func (s *Store) lookAt(ctx context.Context, parent string, before ...*wire.Call) (*queue, error) {
+	list := &wire.Call{Op: wire.Children(parent, false)}
+	if err := s.wire.Do(ctx, append(before, list)...); err != nil && err == ctx.Err() {
 		return nil, err
 	}
-	q := &queue{parent: parent, nodes: make([]node, 0, len(names))}
-	for _, name := range names {
-		if n, ok := parseNode(name); ok {
-			q.nodes = append(q.nodes, n)
-		}
+	if list.Err != nil {
+		return nil, ignoreNoNode(list.Err)
 	}
-	slices.SortFunc(q.nodes, func(a, b node) int { return before(&a, &b) })
-	for i := 0; i < len(q.nodes); {
-		alive := true
-		if n := &q.nodes[i]; n.kept {
-			if alive, err = s.stillKept(q, n); err != nil {
+	q := &queue{parent: parent, nodes: make([]node, 0, len(list.Children))}
+	for _, name := range list.Children {
+		n, ok := parseNode(name)
+		if ok && n.kept {
+			var err error
+			if ok, err = s.stillKept(ctx, q, &n); err != nil {
 				return nil, err
 			}
 		}
-		if alive {
-			i++
-		} else {
-			q.nodes = slices.Delete(q.nodes, i, i+1)
+		if ok {
+			q.nodes = append(q.nodes, n)
 		}
 	}
+	slices.SortFunc(q.nodes, arrival)
 	return q, nil
 }
 
 // stillKept reads what a release kept, and removes it if its time is over by the clock of
 // the servers, which wrote when it began.
-func (s *Store) stillKept(q *queue, n *node) (bool, error) {
-	rec, stat, err := s.read(q, n)
-	if err != nil || rec == nil {
+func (s *Store) stillKept(ctx context.Context, q *queue, n *node) (bool, error) {
+	recs, err := s.read(ctx, q, *n)
+	if err != nil || recs[0].record == nil {
 		return false, err
 	}
-	now, err := s.now()
+	now, err := s.now(ctx)
 	if err != nil {
 		return false, err
 	}
-	n.rec, n.id, n.weight, n.limit = rec, rec.id, rec.weight, rec.limit
-	if n.rec.ttl -= time.Duration(now-stat.Mtime) * time.Millisecond; n.rec.ttl > 0 {
+	n.rec = recs[0].record
+	n.id, n.weight, n.limit = n.rec.id, n.rec.weight, n.rec.limit
+	if n.rec.ttl -= time.Duration(now-recs[0].stat.Mtime) * time.Millisecond; n.rec.ttl > 0 {
 		return true, nil
 	}
-	if err := s.conn.Delete(q.parent+"/"+n.name, stat.Version); err != nil && !errors.Is(err, zk.ErrNoNode) {
-		return false, err
-	}
-	return false, nil
+	return false, ignoreNoNode(s.wire.Do(ctx, &wire.Call{Op: wire.Delete(q.parent+"/"+n.name, recs[0].stat.Version)}))
 }
 
-// read returns the record of a node, or nil if it is gone.
-func (s *Store) read(q *queue, n *node) (*record, *zk.Stat, error) {
-	data, stat, err := s.conn.Get(q.parent + "/" + n.name)
-	if errors.Is(err, zk.ErrNoNode) {
-		return nil, nil, nil
+// A standing is a record with the Stat of its node. The record is nil if the node is gone.
+type standing struct {
+	*record
+	stat wire.Stat
+}
+
+// read reads the records of nodes, all at once.
+func (s *Store) read(ctx context.Context, q *queue, nodes ...node) ([]standing, error) {
+	calls, all := make([]*wire.Call, len(nodes)), make([]standing, len(nodes))
+	for i := range nodes {
+		calls[i] = &wire.Call{Op: wire.Get(q.parent+"/"+nodes[i].name, false)}
 	}
-	if err != nil {
-		return nil, nil, err
+	if err := s.wire.Do(ctx, calls...); err != nil && err != wire.ErrNoNode {
+		return nil, err
 	}
-	rec, err := parseRecord(data, stat)
-	return rec, stat, err
+	for i, call := range calls {
+		if call.Err != nil {
+			if ignoreNoNode(call.Err) != nil {
+				return nil, call.Err
+			}
+			continue
+		}
+		rec, err := parseRecord(call.Data)
+		if err != nil {
+			return nil, err
+		}
+		if rec.since == 0 {
+			rec.since = call.Stat.Mtime
+		}
+		if rec.granted && rec.token == 0 {
+			t, err := s.table(ctx)
+			if err != nil {
+				return nil, err
+			}
+			if token, ok := t.at(call.Stat.Mzxid); ok && token > rec.floor {
+				rec.token = token
+			}
+		}
+		all[i] = standing{rec, call.Stat}
+	}
+	return all, nil
 }
 
 // find returns the place of an identity, or -1.
@@ -111,279 +123,208 @@ func (q *queue) find(id store.ID) int {
 // stand makes an attempt at a name that is in use, from a place in its queue. It is not ok if
 // it is to be tried anew.
 func (s *Store) stand(ctx context.Context, req *store.Request) (answer store.Answer, ok bool, err error) {
-	var closes <-chan struct{}
+	k := key{req.Name, req.ID}
 	parent, _ := s.place(req.Name)
-	if req.Queue { // before the look, so that nothing is missed
-		if closes, err = s.watch(parent, watchData); err != nil || closes == nil {
-			return answer, false, err
+	c := s.claimOf(k)
+	var closes *watch
+	var before []*wire.Call
+	if req.Queue { // watch and join before the look, so that it misses nothing
+		closes = s.watch(parent, false)
+		if c == nil {
+			before = append(before, s.join(parent, req))
 		}
 	}
-	if !s.isNews(key{req.Name, req.ID}) {
-		if err := s.catchUp(parent); err != nil {
-			return answer, false, err
-		}
+	if c != nil && !s.isTold(c) {
+		before = append(before, &wire.Call{Op: wire.Sync(parent)})
 	}
-	q, err := s.lookAt(parent)
+	q, err := s.lookAt(ctx, parent, before...)
+	if err == nil && closes != nil {
+		err = closes.err(ctx)
+	}
+	if err == nil && len(before) > 0 {
+		err = before[0].Err
+	}
 	if err != nil || q == nil {
-		return answer, false, err
+		return answer, false, ignoreNoNode(err)
 	}
 	i := q.find(req.ID)
-	if i < 0 {
-		if c := s.claimOf(key{req.Name, req.ID}); c != nil {
-			s.forget(c) // it was broken, or has expired
+	c = s.claimOf(k)
+	ended := i >= 0 && q.nodes[i].kept && q.nodes[i].rec.state != store.Held
+	if c != nil && (i < 0 || ended || c.node != q.nodes[i].name) {
+		// It was broken or has expired. Or the identity had a place of which this handle did
+		// not know, such as one whose reply was lost: then that counts.
+		if err := s.undo(ctx, c); err != nil || i < 0 {
+			return answer, false, err
 		}
-		return s.join(q, req)
+		c = nil
 	}
-	if n := &q.nodes[i]; n.kept && n.rec.state != store.Held {
-		// A grant that ended: it must not come back to life beside its own record.
-		answer.Refusal, err = s.refuse(q, -1, req)
+	switch {
+	case ended: // a grant must not come back to life beside its own record
+		answer.Refusal, err = s.refuse(ctx, q, -1, req)
 		return answer, err == nil && answer.Refusal != nil, err
-	}
-	c := s.claimOf(key{req.Name, req.ID})
-	if c == nil || q.nodes[i].kept {
-		if c, err = s.takeOver(req.Name, q, i); c == nil || err != nil {
+	case i < 0:
+		return s.try(ctx, q, req)
+	case c == nil:
+		recs, err := s.read(ctx, q, q.nodes[i])
+		if err != nil || recs[0].record == nil {
+			return answer, false, err
+		}
+		if c, err = s.takeOver(ctx, req.Name, q, i, recs[0]); c == nil || err != nil {
 			return answer, false, err
 		}
 	}
-	if err := c.rec.same(req); err != nil {
+	rec, _ := s.state(c)
+	if err := store.SameClaim(req, rec.mode, rec.weight, rec.limit); err != nil {
 		return answer, false, err
 	}
 	s.mu.Lock()
 	c.crowd = len(q.nodes) > 1
-	c.closes = closes
+	if closes != nil {
+		c.closes = closes.fired
+	}
 	s.mu.Unlock()
-	if c.rec.granted {
-		return s.again(c, q, i, req)
+	if rec.granted {
+		rec.ttl = req.TTL
+		return s.grant(ctx, c, rec, q, i)
 	}
 	return s.judge(ctx, c, q, i, req)
 }
 
-// isNews reports whether a look may rely on what this server knows: the request has just
-// been tried or queued, or its turn was told.
-func (s *Store) isNews(k key) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := s.mine[k]
-	if c == nil || c.turn == nil && !c.rec.granted {
-		return true
-	}
-	select {
-	case <-c.turn:
-		return true
-	default:
-		return false
-	}
+// join puts a request at the end of the queue. If the identity has a place already, of which
+// this handle does not know, the look that follows finds both.
+func (s *Store) join(parent string, req *store.Request) *wire.Call {
+	c := &claim{key: key{req.Name, req.ID}, parent: parent, rec: recordOf(req)}
+	op := wire.Create(parent+"/"+requestNode(req), c.rec.encode(), s.acl, wire.EphemeralSequential)
+	return &wire.Call{Op: op, Then: func(call *wire.Call) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		switch call.Err {
+		case nil:
+			c.node = call.Path[len(parent)+1:]
+			s.adopt(c, &call.Stat)
+		case wire.ErrUnknown:
+			s.suspect(c.key, s.heartbeat)
+		}
+	}}
 }
 
-// join puts a request at the end, or refuses it at once if it would not wait there.
-func (s *Store) join(q *queue, req *store.Request) (answer store.Answer, ok bool, err error) {
-	if err := q.mixes(-1, req); err != nil {
+// try is for a request that does not wait: it gets a place only if it can be granted there.
+func (s *Store) try(ctx context.Context, q *queue, req *store.Request) (answer store.Answer, ok bool, err error) {
+	turn, gone, err := s.isTurn(ctx, q, len(q.nodes), req)
+	switch {
+	case err != nil || gone || req.Queue:
 		return answer, false, err
+	case turn:
+		return answer, false, ignoreNoNode(s.wire.Do(ctx, s.join(q.parent, req))) // and look again
 	}
-	if !req.Queue && len(q.nodes) > 0 && !q.fits(len(q.nodes), nil, req) {
-		// A reader that steps down looks like a writer here, hence the second look.
-		if fits, err := s.besideHolder(q, req); err != nil || !fits {
-			if err == nil {
-				answer.Refusal, err = s.refuse(q, -1, req)
-			}
-			return answer, err == nil && answer.Refusal != nil, err
-		}
-	}
-	rec := recordOf(req)
-	session := s.currentSession()
-	path, err := s.conn.Create(q.parent+"/"+requestNode(req), rec.encode(), zk.FlagEphemeralSequential, s.acl)
-	if errors.Is(err, zk.ErrNoNode) {
-		return answer, false, nil // the parent went with the last one
-	}
-	if err != nil {
-		return answer, false, err
-	}
-	c := &claim{key: key{req.Name, req.ID}, parent: q.parent, node: path[len(q.parent)+1:], rec: rec, index: -1}
-	c.end = time.Now().Add(s.heartbeat)
-	return answer, false, s.adoptNew(c, session) // and look again
-}
-
-// besideHolder reports whether a request fits beside the only ones there, which is not seen
-// from their names if the first has stepped down from exclusive mode.
-func (s *Store) besideHolder(q *queue, req *store.Request) (bool, error) {
-	first := &q.nodes[0]
-	if first.kept || first.mode != store.Exclusive || req.Mode != store.Shared {
-		return false, nil
-	}
-	rec, _, err := s.read(q, first)
-	if err != nil || rec == nil {
-		return rec == nil, err
-	}
-	return rec.granted && q.fits(len(q.nodes), rec, req), nil
-}
-
-// mixes returns an ErrInvalid if the request, at place i, can never go together with others.
-func (q *queue) mixes(i int, req *store.Request) error {
-	for j := range q.nodes {
-		n := &q.nodes[j]
-		if j == i || n.id == req.ID {
-			continue
-		}
-		if err := store.Mixes(req.Name, req.Mode, req.Limit, n.mode, n.limit); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// fits reports whether a request fits beside all that stand before place i. First is the
-// record of the first of them, if it was read.
-func (q *queue) fits(i int, first *record, req *store.Request) bool {
-	var u store.Usage
-	for j := range q.nodes[:i] {
-		n := &q.nodes[j]
-		mode := n.mode
-		if j == 0 && first != nil {
-			mode = first.mode
-		}
-		if !u.Admits(mode, n.weight, n.limit) && mode == store.Exclusive {
-			return false
-		}
-		u.Add(mode, n.weight, n.limit)
-	}
-	return u.Admits(req.Mode, req.Weight, req.Limit)
+	answer.Refusal, err = s.refuse(ctx, q, -1, req)
+	return answer, err == nil && answer.Refusal != nil, err
 }
 
 // judge grants the request at place i if it is its turn, and refuses it otherwise.
 func (s *Store) judge(ctx context.Context, c *claim, q *queue, i int, req *store.Request) (answer store.Answer, ok bool, err error) {
-	if err := q.mixes(i, req); err != nil {
-		return answer, false, errors.Join(err, s.undo(c))
+	var front *watch
+	if i > 0 && req.Queue {
+		front = s.watch(q.parent+"/"+q.nodes[i-1].name, req.Mode == store.Exclusive)
 	}
-	turn := i == 0
-	if i > 0 && req.Mode != store.Exclusive {
-		var gone bool
-		turn, gone, err = s.besides(c, q, i, req)
-		if errors.Is(err, store.ErrInvalid) {
-			err = errors.Join(err, s.undo(c))
-		}
-		if gone || err != nil {
-			return answer, false, err
-		}
-	} else if i > 0 && req.Queue {
-		// Only the end of the one in front matters, which a watch for children tells: they
-		// have none. Others are also for changes of data, such as every renewal.
-		gone, err := s.watchTurn(c, q.parent+"/"+q.nodes[i-1].name, watchEnd)
-		if gone || err != nil {
-			return answer, false, err
-		}
-	}
-	if turn {
-		return s.grant(c, q, i, req)
-	}
-	if err := ctx.Err(); err != nil {
+	turn, gone, err := s.isTurn(ctx, q, i, req)
+	switch {
+	case errors.Is(err, store.ErrInvalid):
+		return answer, false, errors.Join(err, s.undo(ctx, c))
+	case gone || err != nil:
 		return answer, false, err
+	case turn:
+		return s.grant(ctx, c, recordOf(req), q, i)
 	}
-	answer.Refusal, err = s.refuse(q, i, req)
-	if err == nil && answer.Refusal == nil {
-		return answer, false, nil
+	answer.Refusal, err = s.refuse(ctx, q, i, req)
+	if err == nil && front != nil {
+		err = front.err(ctx)
 	}
-	if err == nil && !req.Queue {
-		err = s.undo(c)
+	if err != nil || answer.Refusal == nil { // the queue has moved on
+		return answer, false, ignoreNoNode(err)
 	}
-	if err == nil {
-		s.mu.Lock()
-		c.end = time.Now().Add(s.heartbeat)
-		s.keeper.put(c)
-		s.mu.Unlock()
+	if !req.Queue {
+		err = s.undo(ctx, c)
+		return answer, err == nil, err
 	}
-	return answer, err == nil, err
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.turn = front.fired; s.claims[c.key] == c {
+		s.arm(c, s.heartbeat)
+	}
+	return answer, true, nil
 }
 
 // undo removes the node of a request that is not to wait.
-func (s *Store) undo(c *claim) error {
-	err := s.remove(c)
-	if errors.Is(err, zk.ErrNoNode) {
-		return nil
-	}
-	return err
-}
+func (s *Store) undo(ctx context.Context, c *claim) error { return ignoreNoNode(s.remove(ctx, c)) }
 
-// besides decides for a request that may hold the name together with those in front of it:
-// that needs the data of the last one of them that is granted. It is gone if one left
-// meanwhile.
-func (s *Store) besides(c *claim, q *queue, i int, req *store.Request) (turn, gone bool, err error) {
-	if req.Queue {
-		if gone, err = s.watchTurn(c, q.parent+"/"+q.nodes[i-1].name, watchData); gone || err != nil {
-			return false, gone, err
+// isTurn reports whether a request can be granted at place i: it is the first, or it may hold
+// the name together with those in front of it. That needs the data of the last of them that is
+// granted. It is gone if one left meanwhile. The error is an ErrInvalid if the request can never
+// go together with another one.
+func (s *Store) isTurn(ctx context.Context, q *queue, i int, req *store.Request) (turn, gone bool, err error) {
+	weight, alike := 0, true
+	for j, n := range q.nodes {
+		if j < i {
+			weight, alike = weight+n.weight, alike && n.mode == req.Mode
 		}
-	}
-	for j := i - 1; j >= 0; j-- {
-		n := &q.nodes[j]
-		rec := n.rec
-		if !n.kept {
-			if rec, _, err = s.read(q, n); err != nil || rec == nil {
-				return false, rec == nil && err == nil, err
-			}
-		}
-		if !n.kept && !rec.granted {
-			if n.try {
-				continue // is granted like us, or goes
-			}
-			return false, false, nil
-		}
-		if err := store.Mixes(req.Name, req.Mode, req.Limit, rec.mode, rec.limit); err != nil {
+		if err := store.Mixes(req.Name, req.Mode, req.Limit, n.mode, n.limit); err != nil && n.id != req.ID {
 			return false, false, err
 		}
-		var u store.Usage
-		u.Add(rec.mode, q.weight(i), rec.limit)
+	}
+	if i == 0 || req.Mode == store.Exclusive {
+		return i == 0, false, nil
+	}
+	var u store.Usage
+	for j := i - 1; j >= 0; j-- {
+		recs, err := s.read(ctx, q, q.nodes[j])
+		if err != nil || recs[0].record == nil {
+			return false, err == nil, err
+		}
+		rec := recs[0].record
+		if !rec.granted && q.nodes[j].try {
+			continue // it will be granted, or leave
+		}
+		if err := store.Mixes(req.Name, req.Mode, req.Limit, rec.mode, rec.limit); err != nil || !rec.granted {
+			return false, false, err
+		}
+		u.Add(rec.mode, weight, rec.limit) // all in front hold it in this mode
 		return u.Admits(req.Mode, req.Weight, req.Limit), false, nil
 	}
-	return q.fits(i, nil, req), false, nil
+	u.Add(req.Mode, weight, req.Limit) // attempts of which none is granted yet
+	return alike && u.Admits(req.Mode, req.Weight, req.Limit), false, nil
 }
 
-// weight is what all before place i have.
-func (q *queue) weight(i int) (sum int) {
-	for j := range q.nodes[:i] {
-		sum += q.nodes[j].weight
-	}
-	return sum
-}
-
-// holders returns how many hold the name, and the records of the first of them.
-func (s *Store) holders(q *queue, most int) (n int, list []store.Holder, highest int64, err error) {
-	now, err := s.now()
-	if err != nil {
-		return 0, nil, 0, err
-	}
-	holds := func(i int, note bool) (bool, error) {
-		n := &q.nodes[i]
-		rec, mtime := n.rec, now
-		if !n.kept {
-			r, stat, err := s.read(q, n)
-			if err != nil || r == nil || !r.granted {
-				return false, err
+// holders returns how many hold the name, and the records of at most so many of them.
+func (s *Store) holders(ctx context.Context, q *queue, most int) (n int, list []standing, err error) {
+	for most = min(most, len(q.nodes)); n < most; {
+		end := most
+		if n == 0 {
+			end = 1 // it may be the only one
+		}
+		recs, err := s.read(ctx, q, q.nodes[n:end]...)
+		if err != nil {
+			return 0, nil, err
+		}
+		for _, r := range recs {
+			if r.record == nil || !r.granted {
+				return n, list, nil
 			}
-			rec, mtime = r, stat.Mtime
-		}
-		if note {
-			list = append(list, rec.holder(mtime, now))
-			highest = max(highest, rec.last())
-		}
-		return true, nil
-	}
-	for n < len(q.nodes) && (most == 0 || n < most) {
-		held, err := holds(n, true)
-		if err != nil || !held {
-			return n, list, highest, err
-		}
-		if n++; list[n-1].Mode == store.Exclusive { // then it is the only one
-			return n, list, highest, nil
+			list = append(list, r)
+			if n++; r.mode == store.Exclusive {
+				return n, list, nil
+			}
 		}
 	}
-	// The rest is asked for by halves: who holds is the beginning of the queue.
+	// The rest is found by bisection, since the holders are the beginning of the queue.
 	more := sort.Search(len(q.nodes)-n, func(i int) bool {
-		held, failed := holds(n+i, false)
+		recs, failed := s.read(ctx, q, q.nodes[n+i])
 		if failed != nil {
 			err = failed
 		}
-		return !held
+		return failed != nil || recs[0].record == nil || !recs[0].granted
 	})
-	return n + more, list, highest, err
+	return n + more, list, err
 }
 
 // waiters counts who waits behind the holders, other than i.
@@ -398,32 +339,42 @@ func (q *queue) waiters(holders, i int) (n int) {
 
 // refuse says why the request at place i, or at none, is not granted. It is nil if nothing is
 // in the way any more.
-func (s *Store) refuse(q *queue, i int, req *store.Request) (*store.Refusal, error) {
-	n, list, highest, err := s.holders(q, store.MaxHolders)
+func (s *Store) refuse(ctx context.Context, q *queue, i int, req *store.Request) (*store.Refusal, error) {
+	n, list, err := s.holders(ctx, q, store.MaxHolders)
 	if err != nil {
 		return nil, err
 	}
-	r := &store.Refusal{Highest: highest, Waiters: q.waiters(n, i), Again: s.heartbeat / 3}
+	now, err := s.now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r := &store.Refusal{Waiters: q.waiters(n, i), Again: s.heartbeat / 3}
 	var u store.Usage
-	for j := range list {
-		u.Add(list[j].Mode, list[j].Weight, req.Limit)
-		if list[j].State != store.Held || q.nodes[j].kept {
-			r.Again = max(time.Millisecond, min(r.Again, list[j].Left))
+	for j, held := range list {
+		h := held.holder(now)
+		r.Holders = append(r.Holders, h)
+		r.Highest = max(r.Highest, held.last())
+		u.Add(h.Mode, h.Weight, req.Limit)
+		if q.nodes[j].kept {
+			r.Again = max(time.Millisecond, min(r.Again, h.Left))
 		}
 	}
-	if !u.Admits(req.Mode, req.Weight, req.Limit) || n > len(list) {
-		r.Holders = list
+	if n == len(list) && u.Admits(req.Mode, req.Weight, req.Limit) {
+		r.Holders = nil // only earlier waiters are in the way
 	}
 	if i >= 0 && req.Queue {
-		r.Place = i - n + 1
-		for j := n; j < i; j++ {
-			if q.nodes[j].try {
-				r.Place--
-			}
-		}
-		if r.Place < 1 { // granted since
+		if r.Place = 1 + q.waiters(n, i) - q.waiters(i+1, -1); i < n { // granted since
 			return nil, nil
 		}
 	}
 	return r, nil
+}
+
+// holder describes a holder.
+func (r standing) holder(now int64) store.Holder {
+	return store.Holder{
+		ID: r.id, Owner: r.owner, Meta: r.meta, Mode: r.mode, Weight: r.weight, Token: r.token, State: r.state,
+		Age:  time.Duration(max(0, now-r.since)) * time.Millisecond,
+		Left: max(0, time.Duration(r.stat.Mtime-now)*time.Millisecond+r.ttl),
+	}
 }

@@ -2,165 +2,99 @@ package zkstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
-	"github.com/go-zookeeper/zk"
-
 	"github.com/holdfast-lock/holdfast/store"
+	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
 const (
-	// batchOps and batchBytes bound how much is renewed in one transaction. Servers refuse
-	// requests above a megabyte.
-	batchOps   = 500
-	batchBytes = 256 << 10
+	// renewBatch bounds how many grants are renewed in one transaction. Servers refuse
+	// requests of a megabyte, and a grant has 5 kB at most.
+	renewBatch = 150
 
-	// renewWorkers is how many of those that need one by one are under way at once.
+	// renewWorkers is how many grants that need more than a new time are renewed at once.
 	renewWorkers = 32
 )
 
 // Renew extends grants: see store.Store. Each is a write in this session that a majority has
-// agreed on, most of them many at once.
+// agreed on, most of them many in a transaction. Transactions are in flight side by side.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
-	return do(ctx, s, func() ([]store.Renewed, error) {
-		outcomes := make([]store.Renewed, len(grants))
-		var single []int
-		b := batch{s: s}
-		for i := range grants {
-			if b.full() {
-				single = append(single, b.send(outcomes)...)
-			}
-			if !b.add(i, &grants[i]) {
-				single = append(single, i)
-			}
+	if err := s.usable(ctx); err != nil {
+		return nil, err
+	}
+	outcomes, errs := make([]store.Renewed, len(grants)), make([]error, len(grants))
+	writes, together := make([]*write, len(grants)), []*write(nil)
+	for i := range grants {
+		if writes[i] = s.renewal(ctx, &grants[i]); writes[i] != nil {
+			together = append(together, writes[i])
 		}
-		single = append(single, b.send(outcomes)...)
-		return outcomes, s.renewEach(ctx, grants, outcomes, single)
-	})
+	}
+	var all sync.WaitGroup
+	for chunk := range slices.Chunk(together, renewBatch) {
+		all.Go(func() { s.sendWrites(ctx, chunk) })
+	}
+	all.Wait()
+	workers := make(chan struct{}, renewWorkers)
+	for i, w := range writes {
+		switch {
+		case w != nil && w.err == nil && w.ours:
+			outcomes[i] = store.Renewed{Status: store.Extended, TTL: s.ttl(grants[i].TTL)}
+		case w != nil && w.err != nil && w.err != wire.ErrNoNode && w.err != wire.ErrBadVersion:
+			errs[i] = w.err
+		default:
+			workers <- struct{}{}
+			all.Go(func() {
+				outcomes[i], errs[i] = s.renewOne(ctx, &grants[i])
+				<-workers
+			})
+		}
+	}
+	all.Wait()
+	for _, err := range errs {
+		if errors.Is(err, store.ErrInvalid) {
+			return nil, err
+		}
+	}
+	if len(errs) > 0 && !slices.Contains(errs, nil) {
+		return nil, s.explain(errs[0])
+	}
+	return outcomes, nil
 }
 
-// A batch is renewals in one transaction, which change nothing but the time.
-type batch struct {
-	s     *Store
-	ops   []any
-	items []batchItem
-	bytes int
-	sent  chan struct{} // closed then: nothing else is done under these identities meanwhile
-}
-
-type batchItem struct {
-	i   int
-	c   *claim
-	rec record
-}
-
-func (b *batch) full() bool { return len(b.items) >= batchOps || b.bytes > batchBytes }
-
-// add is false if a grant needs more than a batch does, or is in use.
-func (b *batch) add(i int, g *store.Renewal) bool {
-	s, k := b.s, key{g.Name, g.ID}
+// renewal is a write that changes nothing but the time of a grant. It is nil if the grant needs
+// more than that.
+func (s *Store) renewal(ctx context.Context, g *store.Renewal) *write {
+	ttl := s.ttl(g.TTL)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.mine[k]
-	if c == nil || s.busy[k] != nil || !c.rec.granted || g.Tokens != 0 || g.Mode != c.rec.mode ||
-		!s.base.known || g.Floor-c.mzxid > s.base.value {
-		return false
+	c := s.claims[key{g.Name, g.ID}]
+	if c == nil || !c.rec.granted || g.Tokens != 0 || g.Mode != c.rec.mode || g.Floor > 0 {
+		return nil
 	}
-	if b.sent == nil {
-		b.sent = make(chan struct{})
-	}
-	s.busy[k] = b.sent
 	rec := c.rec
-	rec.ttl = s.ttl(g.TTL)
-	data := rec.encode()
-	b.ops = append(b.ops, &zk.SetDataRequest{Path: c.path(), Data: data, Version: c.version})
-	b.items = append(b.items, batchItem{i, c, rec})
-	b.bytes += len(data) + len(c.path()) + 32
-	return true
-}
-
-// send makes the transaction, and returns those that have to be renewed one by one because
-// one of them could not be.
-func (b *batch) send(outcomes []store.Renewed) (single []int) {
-	if len(b.items) == 0 {
-		return nil
+	rec.ttl = ttl
+	w := &write{ctx: ctx, name: g.Name, ops: []wire.Op{wire.Set(c.path(), rec.encode(), c.version)}}
+	w.then = func(parts []wire.Result, err error) {
+		w.ours = err == nil && s.written(c, rec, &parts[0].Stat)
 	}
-	results, err := b.s.conn.Multi(b.ops...)
-	for n, item := range b.items {
-		if err != nil || b.s.written(item.c, item.rec, results[n].Stat) != nil {
-			single = append(single, item.i)
-			continue
-		}
-		outcomes[item.i] = store.Renewed{Status: store.Extended, TTL: item.rec.ttl}
-	}
-	b.s.mu.Lock()
-	for _, item := range b.items {
-		delete(b.s.busy, item.c.key)
-	}
-	b.s.mu.Unlock()
-	close(b.sent)
-	b.ops, b.items, b.bytes, b.sent = nil, nil, 0, nil
-	return single
-}
-
-// renewEach renews grants one by one, some at a time. Errors leave their outcomes unknown,
-// unless all fail.
-func (s *Store) renewEach(ctx context.Context, grants []store.Renewal, outcomes []store.Renewed, which []int) error {
-	if len(which) == 0 {
-		return nil
-	}
-	errs := make([]error, len(which))
-	next := make(chan int, len(which))
-	for n := range which {
-		next <- n
-	}
-	close(next)
-	var wg sync.WaitGroup
-	for range min(renewWorkers, len(which)) {
-		wg.Go(func() {
-			for n := range next {
-				i := which[n]
-				if errs[n] = ctx.Err(); errs[n] == nil {
-					outcomes[i], errs[n] = s.renewOne(ctx, &grants[i])
-				}
-			}
-		})
-	}
-	wg.Wait()
-	for _, err := range errs {
-		if isInvalid(err) {
-			return err
-		}
-	}
-	if len(which) < len(grants) {
-		return nil
-	}
-	for _, err := range errs {
-		if err == nil {
-			return nil
-		}
-	}
-	return errs[0]
+	return w
 }
 
 // renewOne renews one grant, whatever is asked for.
 func (s *Store) renewOne(ctx context.Context, g *store.Renewal) (store.Renewed, error) {
-	gone := store.Renewed{Status: store.Gone}
-	free, err := s.hold(ctx, key{g.Name, g.ID})
-	if err != nil {
-		return store.Renewed{}, err
-	}
-	defer free()
 	for range looks {
-		c, err := s.find(g.Name, g.ID)
+		c, err := s.find(ctx, g.Name, g.ID)
 		if err != nil {
 			return store.Renewed{}, err
 		}
-		if c == nil || !c.rec.granted {
-			return gone, nil
+		if c == nil {
+			return store.Renewed{Status: store.Gone}, nil
 		}
-		out, ok, err := s.extend(c, g)
+		out, ok, err := s.extend(ctx, c, g)
 		if ok || err != nil {
 			return out, err
 		}
@@ -168,58 +102,56 @@ func (s *Store) renewOne(ctx context.Context, g *store.Renewal) (store.Renewed, 
 	return store.Renewed{}, errCrowd
 }
 
-// extend renews a claim. It is not ok if that is to be looked at anew.
-func (s *Store) extend(c *claim, g *store.Renewal) (out store.Renewed, ok bool, err error) {
-	rec := c.rec
-	if g.Mode != rec.mode && (g.Mode != store.Shared || rec.mode != store.Exclusive) {
+// extend renews a claim. It is not ok if that is to be tried anew. With more tokens, they are
+// those of the change, unless others wait, which a list behind the write tells.
+func (s *Store) extend(ctx context.Context, c *claim, g *store.Renewal) (out store.Renewed, ok bool, err error) {
+	old, zxid := s.state(c)
+	rec := old
+	switch {
+	case g.Mode != old.mode && (g.Mode != store.Shared || old.mode != store.Exclusive):
 		return out, false, fmt.Errorf("%w: renew %q: held in %s mode, asked for %s: a grant keeps its mode or steps down from exclusive to shared",
-			store.ErrInvalid, g.Name, rec.mode, g.Mode)
-	}
-	if g.Floor >= store.MaxToken {
+			store.ErrInvalid, g.Name, old.mode, g.Mode)
+	case g.Floor >= store.MaxToken:
 		return out, false, tokensOver(g.Floor)
 	}
 	rec.mode, rec.ttl = g.Mode, s.ttl(g.TTL)
-	if ok, err = s.write(c, rec); !ok || err != nil {
+	waiters := 0
+	if g.Tokens == 0 {
+		ok, err = s.save(ctx, c, rec)
+	} else {
+		rec.token, rec.tokens, rec.floor = 0, min(g.Tokens, block), max(g.Floor, old.last())
+		list := &wire.Call{Op: wire.Children(c.parent, false)}
+		if ok, err = s.save(ctx, c, rec, list); ok && len(list.Children) != 1 {
+			waiters, err = s.countWaiters(ctx, c)
+		}
+	}
+	if !ok || err != nil {
 		return out, false, err
 	}
 	out = store.Renewed{Status: store.Extended, TTL: rec.ttl}
-	tokens := 0
-	if g.Tokens > 0 {
-		q, err := s.look(g.Name)
-		if err != nil {
-			return store.Renewed{}, false, err
+	if g.Tokens == 0 || waiters > 0 {
+		s.mu.Lock()
+		c.rec.token, c.rec.tokens, c.rec.floor = old.token, old.tokens, old.floor
+		s.mu.Unlock()
+		if g.Floor == 0 {
+			return out, true, nil
 		}
-		if q == nil {
-			return out, false, nil
-		}
-		holders, _, _, err := s.holders(q, 1)
-		if err != nil {
-			return store.Renewed{}, false, err
-		}
-		if q.waiters(holders, -1) == 0 {
-			tokens = min(g.Tokens, maxBlock)
-		}
+		return out, true, s.raise(ctx, zxid, g.Floor)
 	}
-	if tokens > 0 {
-		if err := s.reserve(c, tokens, g.Floor, c.rec.last()); err != nil {
-			return store.Renewed{}, false, err
-		}
-		out.Token, out.Tokens = c.rec.token, c.rec.tokens
-		return out, true, nil
+	if err := s.settle(ctx, c); err != nil {
+		return store.Renewed{}, false, err
 	}
-	return out, true, s.raiseFloor(c, g.Floor)
+	rec, _ = s.state(c)
+	out.Token, out.Tokens = rec.token, rec.tokens
+	return out, true, nil
 }
 
-// raiseFloor makes all later tokens of a claim's name greater than a floor.
-func (s *Store) raiseFloor(c *claim, floor int64) error {
-	for range baseTries {
-		b, err := s.tokenBase()
-		if err != nil || floor-c.mzxid <= b.value {
-			return err
-		}
-		if done, err := s.raise(c, c.rec, b, floor-c.mzxid); done || err != nil {
-			return err
-		}
+// countWaiters reads how many wait behind the holders of a claim's name.
+func (s *Store) countWaiters(ctx context.Context, c *claim) (int, error) {
+	q, err := s.lookAt(ctx, c.parent)
+	if err != nil || q == nil {
+		return 0, err
 	}
-	return errCrowd
+	holders, _, err := s.holders(ctx, q, 1)
+	return q.waiters(holders, -1), err
 }

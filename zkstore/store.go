@@ -4,29 +4,29 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/go-zookeeper/zk"
-
+	"github.com/holdfast-lock/holdfast/internal/batch"
 	"github.com/holdfast-lock/holdfast/store"
+	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
 const (
-	// defaultHeartbeat is how long a waiter that stopped asking keeps its place. A process
-	// that died keeps it for as long as its session, so it need not be short; and the longer,
-	// the less does waiting cost.
+	// defaultHeartbeat is how long a waiter that stopped asking keeps its place. That of a
+	// process that died lasts as long as its session, so this need not be short.
 	defaultHeartbeat = 20 * time.Second
 
-	// minTTL is far above a round trip to a server nearby, so that a lease can be renewed
-	// several times in it.
+	// minTTL leaves time for several renewals by a server nearby.
 	minTTL = 100 * time.Millisecond
 
-	anyVersion = -1
-
-	// looks bounds how often one attempt looks again because others came or went meanwhile.
+	// looks bounds how often one attempt reads the queue again because it changed meanwhile.
 	looks = 10
+
+	// closeLimit bounds what Close does at the servers.
+	closeLimit = 2 * time.Second
 )
 
 var (
@@ -34,37 +34,31 @@ var (
 
 	errClosed = fmt.Errorf("zookeeper store: %w", store.ErrClosed)
 	errLost   = errors.New("zookeeper store: the session has ended, and with it all that was queued or held through it; ask again")
-	errCrowd  = errors.New("zookeeper store: others came and went at every look; ask again")
+	errCrowd  = errors.New("zookeeper store: the queue changed at every look; ask again")
 )
 
-// A Store keeps locks on ZooKeeper servers. Make one by a URL: see the package comment.
+// A Store keeps locks on ZooKeeper servers. Open one by a URL: see the package comment.
 type Store struct {
-	conn      *zk.Conn
-	dialer    *dialer
+	wire      *wire.Conn
 	root      string
-	acl       []zk.ACL
+	acl       wire.ACL
 	heartbeat time.Duration
-	slots     chan struct{}
+	writes    batch.Batcher[write]
 
-	closed  atomic.Bool
-	done    chan struct{}
-	ready   chan struct{} // closed when the first session has begun
-	once    sync.Once
-	timeout atomic.Int64 // of the session, as granted
-	seen    atomic.Int64 // the highest number of a change in a reply to an own request
-	secret  bool         // a connection has to log in
-
-	keeper keeper
+	life       context.Context // ends with Close
+	end        context.CancelFunc
+	background sync.WaitGroup
+	timeout    atomic.Int64 // of the session, as granted
+	warned     atomic.Bool  // that TTLs are shortened
 
 	mu      sync.Mutex
 	session int64
-	link    *link         // the newest; nil if it has no session
-	lost    chan struct{} // closed when the session has ended
-	mine    map[key]*claim
-	busy    map[key]chan struct{}
+	claims  map[key]*claim
+	kept    map[*claim]bool // to be removed at their end
 	watches map[watchKey]*watch
-	base    base
+	tokens  table
 	clock   clock
+	sweep   sweep
 }
 
 // A key is one identity at one name.
@@ -73,42 +67,39 @@ type key struct {
 	id   store.ID
 }
 
-// A claim is a node of this handle's own session: a waiter, or a grant. It is changed with
-// the mutex held, by whoever has its key busy: see hold.
+// A claim is a node of the current session: a waiter or a grant; or a record that a release
+// kept. It is changed with the mutex held, in the order of the servers' replies.
 type claim struct {
 	key
 	parent  string
 	node    string
 	rec     record
 	version int32
-	mzxid   int64 // of the last change that is known
-	mtime   int64
-	crowd   bool      // others were seen beside it
-	since   time.Time // of its first grant here
-	kept    bool      // by a release: to be removed at its end
+	zxid    int64       // of the node's last change
+	crowd   bool        // other nodes were seen beside it
+	kept    bool        // by a release
+	since   time.Time   // of its first grant through this handle
+	end     time.Time   // when it ends unless it is renewed
+	timer   *time.Timer // for that
 
-	turn   <-chan struct{} // of a waiter: the one in front has changed
+	turn   <-chan struct{} // of a waiter: the node in front of it has changed
 	closes <-chan struct{} // of a waiter: the name was closed as done
-
-	end   time.Time // not renewed, or not asked for, by then
-	index int       // in the heap; -1 if it is not there
 }
 
 func (c *claim) path() string { return c.parent + "/" + c.node }
 
-// maxTTL is the longest TTL that the session covers: see the package comment.
-func (s *Store) maxTTL() time.Duration {
-	return time.Duration(s.timeout.Load()) * 4 / 5
+// ttl returns the TTL that is granted to a request for this one: see the package comment.
+func (s *Store) ttl(asked time.Duration) time.Duration {
+	most := s.SessionTimeout() * 4 / 5
+	if asked > most && !s.warned.Swap(true) {
+		slog.Warn("holdfast: the ZooKeeper session is too short for the TTL, so leases get less; set session= in the store's URL to 5/4 of the TTL, and maxSessionTimeout of the servers to at least that",
+			"asked", asked, "granted", most, "session", s.SessionTimeout())
+	}
+	return min(asked, most).Truncate(time.Millisecond)
 }
 
-// beat is how often a server is spoken to while anything is held, and silence how long it may
-// take to answer before another one is tried.
-func (s *Store) beat() time.Duration { return time.Duration(s.timeout.Load()) / 10 }
-
-func (s *Store) silence() time.Duration { return time.Duration(s.timeout.Load()) / 5 }
-
-// SessionTimeout is the timeout of the session as the server granted it: how long the locks
-// of a process that died stay held. A TTL is at most four fifths of it.
+// SessionTimeout returns the timeout of the session as the server granted it: how long the
+// locks of a process that died stay held. A TTL is at most four fifths of it.
 func (s *Store) SessionTimeout() time.Duration { return time.Duration(s.timeout.Load()) }
 
 // Capabilities tells what this store can do.
@@ -123,169 +114,147 @@ func (s *Store) Capabilities() store.Capabilities {
 }
 
 func (s *Store) usable(ctx context.Context) error {
-	if s.closed.Load() {
+	if s.life.Err() != nil {
 		return errClosed
 	}
 	return ctx.Err()
 }
 
-// hello is called when a server has begun or resumed a session, or has said that there is
-// none any more: then that of the link is 0.
-func (s *Store) hello(l *link, timeout time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	session := l.session
-	if s.link = l; session == 0 {
-		s.link = nil
-	} else if !s.secret {
-		l.open()
-	}
-	for k := range s.watches { // they went with the connection before
-		s.fire(k)
-	}
-	s.baseChanged()
-	if session == s.session {
-		return
-	}
-	if s.session != 0 {
-		close(s.lost)
-		s.lost = make(chan struct{})
-		for _, c := range s.mine {
-			s.keeper.remove(c)
-		}
-		clear(s.mine)
-	}
-	s.session = session
-	s.seen.Store(0)
-	if session != 0 {
-		s.timeout.Store(int64(timeout))
-		s.once.Do(func() { close(s.ready) })
-	}
-}
-
-// saw notes the number of a change.
-func (s *Store) saw(zxid int64) {
-	for {
-		seen := s.seen.Load()
-		if zxid <= seen || s.seen.CompareAndSwap(seen, zxid) {
-			return
-		}
-	}
-}
-
-// adopt notes a node of this session. It fails if that is over.
-func (s *Store) adopt(c *claim, session int64) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if session != s.session || session == 0 {
+// explain makes an error of the connection one that says what to do.
+func (s *Store) explain(err error) error {
+	switch failure := s.wire.Failure(); {
+	case err == nil, errors.Is(err, store.ErrNotHeld), errors.Is(err, store.ErrInvalid):
+		return err
+	case s.life.Err() != nil:
+		return errClosed
+	case err == wire.ErrLost:
 		return errLost
-	}
-	if old := s.mine[c.key]; old != nil && old != c {
-		s.keeper.remove(old)
-	}
-	s.mine[c.key] = c
-	s.keeper.put(c)
-	return nil
-}
-
-// adoptNew notes a node that was just made. If the session has ended meanwhile, the node may
-// be in the next one all the same, which is the library's way with what it had not sent yet:
-// it is removed, since nobody would end it.
-func (s *Store) adoptNew(c *claim, session int64) error {
-	err := s.adopt(c, session)
-	if err == nil {
-		return nil
-	}
-	if failed := s.removeNode(c.parent, c.node, anyVersion, false); failed != nil && !errors.Is(failed, zk.ErrNoNode) {
-		return errors.Join(err, failed)
+	case err == wire.ErrNoAuth, err == wire.ErrInvalidACL, err == wire.ErrAuthFailed:
+		return fmt.Errorf("%w: zookeeper store: %w at %s: check user and password of the URL, and the ACL of that node", store.ErrInvalid, err, s.root)
+	case failure != nil && errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("zookeeper store: %w: %w; see whether a majority of the servers is up and can be reached", failure, err)
 	}
 	return err
+}
+
+func ignoreNoNode(err error) error {
+	if err == wire.ErrNoNode {
+		return nil
+	}
+	return err
+}
+
+// sessionChanged is called by the connection when a session has begun or was resumed over a
+// new connection, and with 0 when it has ended.
+func (s *Store) sessionChanged(id int64, timeout time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k := range s.watches { // they ended with the connection
+		s.fire(k)
+	}
+	s.tokens.known = false
+	if id == s.session {
+		return
+	}
+	for _, c := range s.claims {
+		s.forgetLocked(c)
+	}
+	if s.session = id; id != 0 {
+		s.timeout.Store(int64(timeout))
+	}
+}
+
+// adopt notes a node of this session with its Stat, and how long it lives without a word of its
+// owner. It needs the mutex, and is called with replies in their order: the session is the one
+// that has made the node.
+func (s *Store) adopt(c *claim, stat *wire.Stat) {
+	if old := s.claims[c.key]; old != nil && old != c {
+		s.forgetLocked(old)
+	}
+	c.version, c.zxid = stat.Version, stat.Mzxid
+	s.clock.note(stat.Mtime)
+	s.claims[c.key] = c
+	life := s.heartbeat
+	if c.rec.granted {
+		life = c.rec.ttl
+	}
+	s.arm(c, life)
 }
 
 // forget drops a claim whose node is gone.
 func (s *Store) forget(c *claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.drop(c)
+	s.forgetLocked(c)
 }
 
-// drop is forget for who has the mutex.
-func (s *Store) drop(c *claim) {
-	if s.mine[c.key] == c {
-		delete(s.mine, c.key)
+func (s *Store) forgetLocked(c *claim) {
+	if s.claims[c.key] == c {
+		delete(s.claims, c.key)
 	}
-	s.keeper.remove(c)
+	delete(s.kept, c)
+	if c.timer != nil {
+		c.timer.Stop()
+	}
 }
 
 func (s *Store) claimOf(k key) *claim {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.mine[k]
+	return s.claims[k]
 }
 
-// signOfLife keeps a waiter in its place, however long the servers take to answer it. It is
-// false if there is nothing of that identity.
-func (s *Store) signOfLife(k key) bool {
+// state returns what is known of a claim.
+func (s *Store) state(c *claim) (rec record, zxid int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.mine[k]
-	if c != nil && !c.rec.granted {
-		c.end = time.Now().Add(s.heartbeat)
-		s.keeper.put(c)
-	}
-	return c != nil
-}
-
-func (s *Store) currentSession() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.session
+	return c.rec, c.zxid
 }
 
 // Close ends this handle and its session: its waiting calls end, and later ones fail with
-// store.ErrClosed. What was taken through it and not released stays until its TTL is over.
-// Closing again does nothing.
+// store.ErrClosed. Grants that were not released stay until their TTL is over. Closing again
+// does nothing.
 func (s *Store) Close() error {
-	if s.closed.Swap(true) {
+	s.mu.Lock()
+	closed := s.life.Err() != nil
+	s.end()
+	s.mu.Unlock()
+	if closed {
 		return nil
 	}
-	close(s.done)
-	s.keeper.stop()
-	left := make(chan bool, 1)
-	go func() { left <- s.leaveGrants() }()
-	timeout := time.NewTimer(closeLimit)
-	defer timeout.Stop()
-	select {
-	case ok := <-left:
-		if !ok {
-			s.dialer.sever() // so that the session keeps them until its timeout
-		}
-	case <-timeout.C:
-		s.dialer.sever()
-	}
-	s.conn.Close()
+	s.background.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
+	defer cancel()
+	// If the grants cannot be kept, the session keeps them until its timeout.
+	s.wire.Close(ctx, s.leaveGrants(ctx))
+	s.writes.Close()
 	return nil
 }
 
-// leaveGrants makes the grants of this session nodes that outlive it, until their TTL is over.
-func (s *Store) leaveGrants() bool {
+// leaveGrants replaces the grants of this session by nodes that outlive it, until their TTL is
+// over. It reports whether all were.
+func (s *Store) leaveGrants(ctx context.Context) bool {
 	s.mu.Lock()
-	var grants []claim
-	for _, c := range s.mine {
-		if c.rec.granted {
-			grants = append(grants, *c)
+	var calls []*wire.Call
+	for _, c := range s.claims {
+		c.timer.Stop()
+		if rec := c.rec; rec.granted {
+			rec.ttl = max(time.Millisecond, time.Until(c.end))
+			calls = append(calls, &wire.Call{Op: wire.Multi(
+				wire.Delete(c.path(), wire.AnyVersion),
+				wire.Create(c.parent+"/k"+c.node, rec.encode(), s.acl, wire.Persistent))})
 		}
 	}
+	for c := range s.kept {
+		c.timer.Stop()
+	}
 	s.mu.Unlock()
-	for i := range grants {
-		c := &grants[i]
-		rec := c.rec
-		rec.ttl = max(time.Millisecond, time.Until(c.end))
-		_, err := s.conn.Multi(
-			&zk.DeleteRequest{Path: c.path(), Version: -1},
-			&zk.CreateRequest{Path: c.parent + "/k" + c.node, Acl: s.acl, Data: rec.encode()},
-		)
-		if err != nil && !errors.Is(err, zk.ErrNoNode) {
+	s.wire.Do(ctx, calls...)
+	if ctx.Err() != nil {
+		return false
+	}
+	for _, call := range calls {
+		if ignoreNoNode(call.Err) != nil {
 			return false
 		}
 	}

@@ -2,75 +2,59 @@ package zkstore
 
 import (
 	"context"
-	"errors"
-
-	"github.com/go-zookeeper/zk"
 
 	"github.com/holdfast-lock/holdfast/store"
+	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
-// A watchKind is what a watch is for.
-type watchKind uint8
-
-const (
-	watchData watchKind = iota // any change of a node, or its end
-	watchEnd                   // the end of a node that has no children
-)
-
+// A watchKey is a node, and whether only its end matters, or any change.
 type watchKey struct {
 	path string
-	kind watchKind
+	end  bool
 }
 
 // A watch is one that a server has, or is about to have.
 type watch struct {
-	fired chan struct{}
-	set   bool // the server has it
+	fired  chan struct{} // closed when the node or the connection has ended, or the node changed
+	set    chan struct{} // closed when the server has replied
+	failed error         // of the request; known when set is closed
 }
 
-// watch returns a channel that is closed when a node changes or ends, or the connection does,
-// or nil if it does not exist. All who watch one node share a watch, once it is set.
-func (s *Store) watch(path string, kind watchKind) (<-chan struct{}, error) {
-	k := watchKey{path, kind}
-	s.mu.Lock()
-	w := s.watches[k]
-	if w == nil { // before the question, so that no event is missed
-		w = &watch{fired: make(chan struct{})}
-		s.watches[k] = w
+// err waits until a watch is set, and returns why it is not: ErrNoNode if the node does not
+// exist.
+func (w *watch) err(ctx context.Context) error {
+	select {
+	case <-w.set:
+		return w.failed
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	set := w.set
-	s.mu.Unlock()
-	if set {
-		return w.fired, nil
-	}
-	var err error
-	if kind == watchEnd {
-		_, _, err = s.conn.Children(path)
-	} else {
-		_, _, err = s.conn.Get(path)
-	}
-	s.mu.Lock()
-	if err != nil {
-		s.fire(k)
-	} else {
-		w.set = true // or has fired
-	}
-	s.mu.Unlock()
-	if errors.Is(err, zk.ErrNoNode) {
-		return nil, nil
-	}
-	return w.fired, err
 }
 
-// isWatched reports whether a request is to set a watch: see link.
-func (s *Store) isWatched(op uint32, path string) bool {
-	kind := watchData
-	if op == opChildren {
-		kind = watchEnd
-	}
+// watch asks for a watch and does not wait for the reply. Waiters share the watch of a node.
+func (s *Store) watch(path string, end bool) *watch {
+	k := watchKey{path, end}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.watches[watchKey{path, kind}] != nil || path == s.basePath()
+	if w := s.watches[k]; w != nil {
+		return w
+	}
+	w := &watch{fired: make(chan struct{}), set: make(chan struct{})}
+	s.watches[k] = w
+	op := wire.Get(path, true)
+	if end { // a watch for children: the node has none. One for data would tell every renewal
+		op = wire.Children(path, true)
+	}
+	s.wire.Send(&wire.Call{Op: op, Then: func(call *wire.Call) {
+		w.failed = call.Err
+		close(w.set)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if call.Err != nil && s.watches[k] == w {
+			s.fire(k)
+		}
+	}})
+	return w
 }
 
 // fire ends a watch. It needs the mutex.
@@ -81,45 +65,38 @@ func (s *Store) fire(k watchKey) {
 	}
 }
 
-// event is called by the library, before it reads what the server sent next. It must not
-// block.
-func (s *Store) event(e zk.Event) {
-	if e.Path == "" {
-		return
-	}
+// event is called by the connection when a watched node has changed.
+func (s *Store) event(path string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e.Path == s.basePath() {
-		s.baseChanged()
-		return
+	if path == s.tablePath() {
+		s.tokens.known = false
 	}
-	s.fire(watchKey{e.Path, watchData})
-	if e.Type != zk.EventNodeDataChanged {
-		s.fire(watchKey{e.Path, watchEnd})
-	}
+	s.fire(watchKey{path, false})
+	s.fire(watchKey{path, true})
 }
 
-// watchTurn watches the one in front of a waiter. It is gone if there is none any more.
-func (s *Store) watchTurn(c *claim, path string, kind watchKind) (gone bool, err error) {
-	w, err := s.watch(path, kind)
-	if err != nil || w == nil {
-		return w == nil && err == nil, err
-	}
+// isTold reports whether the server told of a change in front of a waiter. Then it knows of it.
+func (s *Store) isTold(c *claim) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c.turn = w
-	return false, nil
+	select {
+	case <-c.turn:
+		return true
+	default:
+		return false
+	}
 }
 
 // Wait blocks until it is worth asking again for a queued identity: see store.Store. It
-// returns nil at once if the identity is not queued through this handle. An end of the
-// session ends it with an error: the place is gone.
+// returns nil at once if the identity is not queued through this handle, and also when the
+// connection or the session has ended.
 func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
 	s.mu.Lock()
-	c, lost := s.mine[key{name, id}], s.lost
+	c := s.claims[key{name, id}]
 	var turn, closes <-chan struct{}
 	if c != nil {
 		turn, closes = c.turn, c.closes
@@ -133,11 +110,9 @@ func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 		return nil
 	case <-closes:
 		return nil
-	case <-lost:
-		return errLost
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-s.done:
+	case <-s.life.Done():
 		return errClosed
 	}
 }

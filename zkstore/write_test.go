@@ -2,19 +2,15 @@ package zkstore
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"testing"
 	"time"
-
-	"github.com/go-zookeeper/zk"
 
 	"github.com/holdfast-lock/holdfast/internal/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
+	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
 // A crowd is calls that go together because the network is slow.
@@ -22,7 +18,7 @@ type crowd struct {
 	t           *testing.T
 	s, other    *Store
 	proxy       *faultproxy.Proxy
-	admin       *zk.Conn
+	admin       admin
 	root        string
 	firstTokens []<-chan result // of those who go each for itself
 }
@@ -39,6 +35,7 @@ func crowdName(i int) string { return fmt.Sprint("n", i) }
 func gather(t *testing.T, server *servers.ZooKeeper, root string) *crowd {
 	c := &crowd{t: t, root: root, proxy: faultproxy.Start(t, server.Addr()), admin: connect(t, server.Addr())}
 	c.s = openQuick(t, "zk://"+c.proxy.Addr()+root+"?session=20s")
+	c.s.writes.Most = 0 // a network that is held is not far
 	t.Cleanup(func() { c.s.Close() })
 	c.other = openQuick(t, "zk://"+server.Addr()+root)
 	t.Cleanup(func() { c.other.Close() })
@@ -50,7 +47,7 @@ func gather(t *testing.T, server *servers.ZooKeeper, root string) *crowd {
 		}
 	}
 	c.proxy.ToServer.Hold()
-	for i := range maxFlying {
+	for i := range maxInFlight {
 		c.firstTokens = append(c.firstTokens, c.later(bounded(t), request(crowdName(i))))
 	}
 	return c
@@ -59,12 +56,7 @@ func gather(t *testing.T, server *servers.ZooKeeper, root string) *crowd {
 // later asks, and returns when the request is on its way or waits.
 func (c *crowd) later(ctx context.Context, req store.Request) <-chan result {
 	c.t.Helper()
-	count := func() int {
-		l := c.link()
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return len(l.own.flying) + len(l.own.waiting)
-	}
+	count := c.s.writes.Len
 	n, done := count(), make(chan result, 1)
 	go func() {
 		answer, err := c.s.Acquire(ctx, req)
@@ -83,17 +75,11 @@ func (c *crowd) later(ctx context.Context, req store.Request) <-chan result {
 func (c *crowd) rest() (reqs []store.Request, all []<-chan result) {
 	c.t.Helper()
 	reqs = make([]store.Request, crowdSize)
-	for i := maxFlying; i < crowdSize; i++ {
+	for i := maxInFlight; i < crowdSize; i++ {
 		reqs[i] = request(crowdName(i))
 		all = append(all, c.later(bounded(c.t), reqs[i]))
 	}
 	return reqs, all
-}
-
-func (c *crowd) link() *link {
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
-	return c.s.link
 }
 
 func granted(t *testing.T, c <-chan result) int64 {
@@ -140,7 +126,7 @@ func jobsTogether(t *testing.T, c *crowd) {
 			t.Errorf("%d has token %d, the first has %d", i+1, got, token)
 		}
 	}
-	for i := maxFlying; i < crowdSize; i++ {
+	for i := maxInFlight; i < crowdSize; i++ {
 		if answer := try(t, c.other, request(crowdName(i))); answer.Granted() || answer.Refusal.Holders[0].ID != reqs[i].ID {
 			t.Errorf("%d is not held by who was granted it: %+v", i, answer)
 		}
@@ -148,12 +134,12 @@ func jobsTogether(t *testing.T, c *crowd) {
 }
 
 func jobRefused(t *testing.T, c *crowd) {
-	taken := maxFlying + 1
+	taken := maxInFlight + 1
 	try(t, c.other, request(crowdName(taken)))
 	_, all := c.rest()
 	c.proxy.Heal()
 	for i, one := range all {
-		if i+maxFlying != taken {
+		if i+maxInFlight != taken {
 			granted(t, one)
 			continue
 		}
@@ -165,9 +151,9 @@ func jobRefused(t *testing.T, c *crowd) {
 
 func jobGivenUp(t *testing.T, c *crowd) {
 	ctx, cancel := context.WithCancel(t.Context())
-	req := request(crowdName(maxFlying))
+	req := request(crowdName(maxInFlight))
 	given := c.later(ctx, req)
-	other := c.later(bounded(t), request(crowdName(maxFlying+1)))
+	other := c.later(bounded(t), request(crowdName(maxInFlight+1)))
 	cancel()
 	if r := <-given; !errors.Is(r.err, context.Canceled) {
 		t.Errorf("%+v, %v", r.Answer, r.err)
@@ -189,12 +175,12 @@ func jobsCutOff(t *testing.T, c *crowd) {
 	for i, one := range all {
 		r := <-one
 		if r.err != nil {
-			r.Answer = try(t, c.s, reqs[i+maxFlying])
+			r.Answer = try(t, c.s, reqs[i+maxInFlight])
 		}
 		if !r.Granted() {
 			t.Errorf("%d: %+v, %v", i, r.Refusal, r.err)
 		}
-		if err := c.s.Release(bounded(t), crowdName(i+maxFlying), reqs[i+maxFlying].ID, store.Keep{}); err != nil {
+		if err := c.s.Release(bounded(t), crowdName(i+maxInFlight), reqs[i+maxInFlight].ID, store.Keep{}); err != nil {
 			t.Errorf("%d: release: %v", i, err)
 		}
 	}
@@ -210,7 +196,7 @@ func jobsLost(t *testing.T, c *crowd) {
 	}
 	c.proxy.Heal()
 	for i, one := range all { // they were not on their way yet
-		r, req := <-one, reqs[i+maxFlying]
+		r, req := <-one, reqs[i+maxInFlight]
 		if r.err != nil {
 			r.Answer = try(t, c.s, req)
 		}
@@ -258,84 +244,34 @@ func jobsHeldLong(t *testing.T, c *crowd) {
 		granted(t, one)
 	}
 	reqs := make([]store.Request, crowdSize)
-	for i := maxFlying; i < crowdSize; i++ {
+	for i := maxInFlight; i < crowdSize; i++ {
 		reqs[i] = request(crowdName(i))
 		try(t, c.s, reqs[i])
 	}
 	time.Sleep(2 * brief)
 	c.proxy.ToServer.Hold()
 	released := make(chan error, crowdSize)
-	for i := maxFlying; i < crowdSize; i++ {
+	for i := maxInFlight; i < crowdSize; i++ {
 		go func() { released <- c.s.Release(bounded(t), reqs[i].Name, reqs[i].ID, store.Keep{}) }()
 	}
 	servers.Poll(t, limit, func() error {
-		l := c.link()
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if n := len(l.own.flying) + len(l.own.waiting); n < crowdSize-maxFlying {
+		if n := c.s.writes.Len(); n < crowdSize-maxInFlight {
 			return fmt.Errorf("%d are released", n)
 		}
 		return nil
 	})
 	c.proxy.Heal()
-	for range crowdSize - maxFlying {
+	for range crowdSize - maxInFlight {
 		if err := <-released; err != nil {
 			t.Error(err)
 		}
 	}
 	// What is sent behind is done before what is asked now.
 	try(t, c.s, request("mark"))
-	for i := maxFlying; i < crowdSize; i++ {
+	for i := maxInFlight; i < crowdSize; i++ {
 		parent, _ := c.s.place(crowdName(i))
-		if found, _, err := c.admin.Exists(parent); found || err != nil {
+		if err := c.admin.Do(bounded(t), &wire.Call{Op: wire.Exists(parent, false)}); err != wire.ErrNoNode {
 			t.Errorf("%s is left: %v", parent, err)
 		}
-	}
-}
-
-// A session that goes on at another server must not meet the past there: the library tells how
-// far it has seen, and knows only of what it has asked itself.
-func TestASessionTellsHowFarItHasSeen(t *testing.T) {
-	for _, test := range []struct {
-		session, seen, library, want int64
-	}{
-		{session: 7, seen: 100, library: 50, want: 100},
-		{session: 7, seen: 50, library: 100, want: 100},
-		{session: 0, seen: 100, library: 0, want: 0}, // a new one may begin anywhere
-	} {
-		ours, theirs := net.Pipe()
-		s := new(Store)
-		s.saw(test.seen)
-		s.saw(test.seen - 1)
-		hello := packet(nil).int(44).int(0)
-		hello = binary.BigEndian.AppendUint64(hello, uint64(test.library))
-		hello = binary.BigEndian.AppendUint64(hello.int(20_000), uint64(test.session))
-		hello = hello.bytes(make([]byte, 16))
-		go newLink(ours, s).Write(hello)
-		got := make([]byte, len(hello))
-		if _, err := theirs.Read(got); err != nil {
-			t.Fatal(err)
-		}
-		if seen := int64(binary.BigEndian.Uint64(got[8:])); seen != test.want {
-			t.Errorf("%+v: it tells %d", test, seen)
-		}
-		ours.Close()
-		theirs.Close()
-	}
-}
-
-// Whatever a server sends, it is an error at worst.
-func TestAReplyThatMakesNoSenseIsAnError(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	for range 100_000 {
-		frame := make([]byte, sizeLength+sizeHeader+r.IntN(120))
-		for i := sizeLength + sizeHeader; i < len(frame); i++ {
-			frame[i] = []byte{0, 0, 1, 2, 15, 0xff, byte(r.IntN(256))}[r.IntN(7)]
-		}
-		readReply(frame)
-	}
-	cut := append(make([]byte, sizeLength+sizeHeader), 0, 0, 0, opCreate2, 0, 0, 0, 0, 0, 0, 0, 0, 200)
-	if _, err := readReply(cut); !errors.Is(err, errReply) {
-		t.Errorf("a result that is cut off: %v", err)
 	}
 }
