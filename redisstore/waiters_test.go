@@ -106,9 +106,15 @@ func TestAWaiterIsToldOnceThatItMayNotSubscribe(t *testing.T) {
 			mu.Unlock()
 		}
 	})
-	owner := holdfast.New(openQuick(t, "redis://"+server.Addr()))
+	owner, err := holdfast.New(openQuick(t, "redis://"+server.Addr()))
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer owner.Close()
-	mute := holdfast.New(openQuick(t, "redis://mute:secret@"+server.Addr()), holdfast.WithObserver(observe))
+	mute, err := holdfast.New(openQuick(t, "redis://mute:secret@"+server.Addr()), holdfast.WithObserver(observe))
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer mute.Close()
 	held, err := owner.Lock(t.Context(), "x")
 	if err != nil {

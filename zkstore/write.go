@@ -15,10 +15,9 @@ const (
 	// maxBatch bounds a transaction. Servers refuse requests of a megabyte.
 	maxBatch = 64
 
-	// On a slow network queued writes do not wait for a reply, but go farPause after the last
-	// request, up to farInFlight requests.
-	farInFlight = 64
-	farPause    = 5 * time.Millisecond
+	// On a slow network queued writes do not wait for a reply, but are sent farPause after the
+	// last request.
+	farPause = 5 * time.Millisecond
 )
 
 // A write takes, renews or releases one name. Many of them are sent as one transaction, which
@@ -35,7 +34,7 @@ type write struct {
 
 func (s *Store) initWrites() {
 	s.writes.Flying, s.writes.Size = maxInFlight, maxBatch
-	s.writes.Most, s.writes.Pause = farInFlight, farPause
+	s.writes.Pause = farPause
 	s.writes.Name = func(w *write) string { return w.name }
 	s.writes.Send = func(batch []*write) { s.sendWrites(s.life, batch) }
 }

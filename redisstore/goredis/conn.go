@@ -75,6 +75,18 @@ func (c *conn) Eval(ctx context.Context, call core.Call) (core.Value, error) {
 	return command.value()
 }
 
+func (c *conn) Do(ctx context.Context, name, key string, args ...string) (core.Value, error) {
+	command := &command{args: []any{name, key}, key: key}
+	for _, arg := range args {
+		command.args = append(command.args, arg)
+	}
+	if isLock(key) {
+		command.locks = []string{key}
+	}
+	c.run(ctx, command)
+	return command.value()
+}
+
 // EvalAll runs scripts for which order does not matter: they read or renew.
 func (c *conn) EvalAll(ctx context.Context, calls []core.Call) []core.Outcome {
 	commands := make([]*command, len(calls))
