@@ -75,6 +75,7 @@ func (r *runner) holdLock(path string, args []string) int {
 		r.report.tell(event{Event: "lost", Code: &code}, "%s; the job was not started", text)
 		return code
 	}
+	r.report.flush(startFlush)
 	h.job.Release()
 	h.loop()
 	return h.finish()
@@ -122,6 +123,7 @@ func (h *holding) jobEvent(e job.Event) {
 		h.job.Suspend(e.Signal, func() {
 			h.report.tell(event{Event: "stopped", Signal: job.SignalName(e.Signal)},
 				"stopped; %q is not renewed meanwhile: it is lost in %s and the job is killed then, unless you continue it", h.name, short(time.Until(h.killTime())))
+			h.report.flush(flushTime)
 		})
 	case job.Unguarded:
 		h.report.tell(event{Event: "unguarded"}, "the guard of the job was killed: if holdfast is killed as well, the job goes on without the lock")
@@ -224,9 +226,9 @@ func (h *holding) end(why error, kill time.Time) {
 	if h.onLost == lostKill || !time.Now().Before(kill) {
 		return
 	}
+	h.job.Terminate(h.signal)
 	h.report.tell(event{Event: "ending", Token: h.lease.Token(), Signal: job.SignalName(h.signal)},
 		"losing %q: %v; sent %s to the job, SIGKILL follows in %s", h.name, why, job.SignalName(h.signal), short(time.Until(kill)))
-	h.job.Terminate(h.signal)
 }
 
 func (h *holding) kill() {

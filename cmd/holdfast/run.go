@@ -164,7 +164,8 @@ func (o *runOptions) check(tail []string) error {
 
 // reporter opens what --json and --json-fd name.
 func (o *runOptions) reporter() (*reporter, error) {
-	r := &reporter{name: o.name, quiet: o.quiet, verbose: o.verbose, plain: true}
+	r := newReporter(o.name)
+	r.quiet, r.verbose = o.quiet, o.verbose
 	switch {
 	case o.jsonFD != 2:
 		f, err := openInherited(o.jsonFD)
@@ -190,26 +191,32 @@ func (o *runOptions) run(operands, tail []string) int {
 		complain("run: %v", err)
 		return exitUsage
 	}
+	code, dieOf := o.runReporting(report, tail)
+	report.flush(flushTime)
+	if dieOf != 0 {
+		job.DieOf(dieOf)
+	}
+	return code
+}
+
+func (o *runOptions) runReporting(report *reporter, tail []string) (code int, dieOf syscall.Signal) {
 	args := tail
 	if o.scriptSet {
 		args = shellArgs(o.script, tail)
 	}
 	path, err := job.Lookup(args[0])
 	if err != nil {
-		return cannotRun(report, args[0], err)
+		return cannotRun(report, args[0], err), 0
 	}
 	r := &runner{runOptions: o, report: report, signals: make(chan os.Signal, 64)}
 	job.Notify(r.signals)
 	job.SurviveWrites()
-	code := r.takeLock()
+	code = r.takeLock()
 	if r.lease != nil {
 		code = r.holdLock(path, args)
 	}
 	r.cleanUp()
-	if r.dieOf != 0 {
-		job.DieOf(r.dieOf)
-	}
-	return code
+	return code, r.dieOf
 }
 
 // cannotRun is the answer to a command that cannot be executed.

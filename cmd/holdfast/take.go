@@ -31,7 +31,7 @@ type runner struct {
 
 // observe is told every event of the client.
 func (r *runner) observe(e holdfast.Event) {
-	r.report.observe(e)
+	defer r.report.observe(e) // act first
 	switch e.Kind {
 	case holdfast.EventWaiting:
 		if os.Getenv("HOLDFAST_NAME") == r.name {
@@ -117,13 +117,11 @@ func (r *runner) takeLock() int {
 				os.Exit(exitSignal + n)
 			}
 		case <-draw.C:
-			r.report.mu.Lock()
-			r.report.status.draw(ctx, r.client.Load())
-			r.report.mu.Unlock()
+			r.report.drawStatus(ctx, r.client.Load())
 		case res := <-results:
-			r.report.mu.Lock()
-			r.report.status.clear()
-			r.report.mu.Unlock()
+			if clear := r.report.clearStatus(); clear != "" {
+				r.report.write(os.Stderr, []byte(clear))
+			}
 			r.lease = res.lease
 			switch {
 			case ended != nil:
