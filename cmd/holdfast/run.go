@@ -77,7 +77,7 @@ func runCommand() *cli.Command {
 
 While CMD runs the lock is renewed, three times in each TTL. If that fails, CMD and everything it started gets SIGTERM in good time and SIGKILL before the lock can be anyone else's, and run exits with 79. That holds as well if holdfast itself is killed with -9, or stopped: a guard process ends the job then.
 
-What is killed is CMD's process group, and on Linux every descendant besides. Not covered: on Linux, daemons that left the group and whose parent has ended, if holdfast is killed with -9; on other Unix systems, all that left the group; everywhere, processes of another user (sudo), and a job that is started with --on-lost warn. On Windows the job is a job object: it ends when holdfast ends, at once and without a signal. Only the token protects against a machine that is suspended: give HOLDFAST_TOKEN to what CMD writes to, and let it refuse lower ones.
+What is killed is CMD's process group, and on Linux every descendant besides, daemons included. Not covered: on Linux, daemons that left the group, if both holdfast and its guard are killed with -9; on other Unix systems, all processes that left the group; everywhere, processes of another user (sudo), and a job that is started with --on-lost warn. On Windows the job is a job object: it ends when holdfast ends, at once and without a signal. Only the token protects against a machine that is suspended: give HOLDFAST_TOKEN to what CMD writes to, and let it refuse lower ones.
 
 When CMD ends, the lock is released. What CMD left running in the background goes on without it.
 
