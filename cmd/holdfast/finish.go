@@ -45,8 +45,9 @@ func (h *holding) finish() int {
 	return code
 }
 
-// lostUnseen finds a loss that nobody has told us about: the guard killed the job while we
-// were stopped, or the deadline is over and its timer late.
+// lostUnseen finds a loss that nobody has told us about: the deadline is over and its timer
+// is late, or the guard killed the job while we were stopped and its message is still on the
+// way.
 func (h *holding) lostUnseen() error {
 	if err := h.lease.Err(); errors.Is(err, holdfast.ErrLost) {
 		return reason(err)

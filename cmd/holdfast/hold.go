@@ -127,6 +127,12 @@ func (h *holding) jobEvent(e job.Event) {
 		})
 	case job.Unguarded:
 		h.report.tell(event{Event: "unguarded"}, "the guard of the job was killed: if holdfast is killed as well, the job goes on without the lock")
+	case job.Overdue:
+		// We were stopped, or too busy. The lease may still be alive, but not the job.
+		if h.lost == nil {
+			h.lost = errors.New("it could not be renewed in time")
+		}
+		h.killed = true
 	case job.Ended:
 		h.ended = &e
 	}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -52,18 +53,40 @@ func (g *guardProcess) startJob(gate, report int) error {
 }
 
 // reap waits for all children, the job and adopted orphans, and tells holdfast about the
-// job.
+// job. It does that before the job is reaped: if the guard is killed in between, the kernel
+// gives the job to holdfast together with its status.
 func (g *guardProcess) reap() {
 	for {
-		var status syscall.WaitStatus
-		pid, err := syscall.Wait4(-1, &status, syscall.WUNTRACED, nil)
+		var info unix.Siginfo
+		err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WSTOPPED|unix.WNOWAIT, nil)
 		switch {
 		case errors.Is(err, syscall.EINTR):
 			continue
 		case err != nil:
 			return // no child is left
-		case pid == g.group:
+		}
+		pid, status := childStatus(&info)
+		if pid == g.group {
 			fmt.Fprintf(g.out, "status %d\n", uint32(status))
 		}
+		syscall.Wait4(pid, nil, syscall.WUNTRACED|syscall.WNOHANG, nil)
 	}
+}
+
+// childStatus reads what Waitid found. The part of the structure that depends on the signal
+// follows three numbers and is aligned as a pointer.
+func childStatus(info *unix.Siginfo) (pid int, status syscall.WaitStatus) {
+	const align = unsafe.Sizeof(uintptr(0))
+	child := (*struct{ pid, uid, status int32 })(unsafe.Add(unsafe.Pointer(info), (12+align-1)/align*align))
+	const exited, dumped, stopped = 1, 3, 5 // CLD_ constants
+	n := uint32(child.status)
+	switch info.Code {
+	case exited:
+		n <<= 8
+	case dumped:
+		n |= 0x80
+	case stopped:
+		n = n<<8 | 0x7f
+	}
+	return int(child.pid), syscall.WaitStatus(n)
 }

@@ -36,8 +36,9 @@ func message(kill time.Time) string {
 }
 
 const (
-	ready = "ready\n" // the guard is on guard
-	done  = "done\n"  // there is nothing to guard any more
+	ready   = "ready\n"   // the guard is on guard
+	overdue = "overdue\n" // the guard kills the job
+	done    = "done\n"    // there is nothing to guard any more
 )
 
 // A guardProcess is this process, if it is a guard.
@@ -150,6 +151,9 @@ func (g *guardProcess) end(why string) {
 		return 0, os.Getpid()
 	}}
 	found := f.alive()
+	if found {
+		g.out.WriteString(overdue)
+	}
 	err := f.kill(time.Now().Add(killTime))
 	if found && !g.mute {
 		what := "the job was killed before its lock could be another's"

@@ -46,6 +46,7 @@ const (
 	Started   Kind = iota + 1 // it runs
 	Failed                    // it could not be executed; Ended follows
 	Stopped                   // it was stopped, by Ctrl-Z for instance: call Suspend
+	Overdue                   // the guard kills it, since Extend was not called in time
 	Ended                     // its first process has ended
 	Unguarded                 // the guard died and could not be replaced
 )

@@ -326,6 +326,9 @@ func (j *Job) listen(lines guardLines) {
 		if err != nil {
 			return
 		}
+		if line == overdue {
+			j.events <- Event{Kind: Overdue}
+		}
 		var status uint32
 		if _, err := fmt.Sscanf(line, "status %d\n", &status); err == nil {
 			j.jobChanged(syscall.WaitStatus(status))
@@ -341,7 +344,7 @@ func (j *Job) guardDied(g *guard) {
 	if j.quick++; time.Since(g.begun) > soon {
 		j.quick = 0
 	}
-	quick, parent := j.quick, g.parent
+	quick := j.quick
 	g.parent = false // by now we are
 	j.mu.Unlock()
 	if expected {
@@ -350,17 +353,6 @@ func (j *Job) guardDied(g *guard) {
 	g.to.Close()
 	if quick > most || j.startGuard() != nil {
 		j.events <- Event{Kind: Unguarded}
-	}
-	if parent {
-		time.AfterFunc(time.Second, j.assumeKilled)
-	}
-}
-
-// assumeKilled ends the wait for a job whose guard was killed after it had reaped the job
-// and before it could say how the job ended.
-func (j *Job) assumeKilled() {
-	if errors.Is(syscall.Kill(j.group, 0), syscall.ESRCH) {
-		j.jobChanged(syscall.WaitStatus(syscall.SIGKILL))
 	}
 }
 
