@@ -36,7 +36,7 @@
 // all grants end as soon as the file is opened. If the machine has already been up for
 // longer than it was at the file's last use, a reboot cannot be told from a second
 // container. Then grants keep the rest of their time: they end within their TTL and one
-// second after the file is opened. After either, closures (Once, AtLeast) last until their
+// second after the file is opened. After either, closures (Once, MinHold) last until their
 // end on the wall clock; if that is set forward meanwhile, they end early.
 //
 // Elsewhere time is the wall clock. Setting it forward ends grants early, by as much: two

@@ -21,6 +21,7 @@ type event struct {
 	ID      string       `json:"id,omitempty"`
 	Token   int64        `json:"token,omitempty"`
 	End     *time.Time   `json:"deadline,omitempty"` // when the lock is lost unless it is renewed
+	TTL     *float64     `json:"ttl_seconds,omitempty"`
 	Waited  *float64     `json:"waited_seconds,omitempty"`
 	Held    *float64     `json:"held_seconds,omitempty"`
 	Slack   *float64     `json:"slack_seconds,omitempty"`

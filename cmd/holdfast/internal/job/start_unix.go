@@ -44,6 +44,7 @@ type guard struct {
 	parent bool // of the job
 	to     *os.File
 	begun  time.Time
+	heard  chan struct{} // closed when all that it said was heard
 	gone   chan struct{}
 }
 
@@ -229,7 +230,10 @@ func (j *Job) startParent(gate, report *os.File) error {
 		return guardError(err)
 	}
 	j.mu.Lock()
-	j.watch[j.group] = j.jobChanged // we adopt the job if the guard is killed
+	j.watch[j.group] = func(status syscall.WaitStatus) { // we adopt the job when the guard ends
+		<-g.heard // it may have said that it kills the job
+		j.jobChanged(status)
+	}
 	j.mu.Unlock()
 	return j.useGuard(g, lines)
 }
@@ -284,7 +288,7 @@ func (j *Job) runGuard(args [2]string, attr *syscall.ProcAttr, files ...*os.File
 	if j.spec.Mute {
 		mute = "mute"
 	}
-	g := &guard{to: to, begun: time.Now(), gone: make(chan struct{})}
+	g := &guard{to: to, begun: time.Now(), heard: make(chan struct{}), gone: make(chan struct{})}
 	g.pid, err = j.start([]string{"hf-guard", part, fdText(in), fdText(out), args[0], args[1], mute}, attr,
 		func(status syscall.WaitStatus) {
 			if !status.Stopped() {
@@ -314,13 +318,14 @@ func (j *Job) useGuard(g *guard, lines guardLines) error {
 		return guardError(fmt.Errorf("it said %q: %w", line, err))
 	}
 	lines.SetReadDeadline(time.Time{})
-	go j.listen(lines)
+	go j.listen(g, lines)
 	return nil
 }
 
 // listen hears from the guard what happens to the job, until the guard is gone.
-func (j *Job) listen(lines guardLines) {
+func (j *Job) listen(g *guard, lines guardLines) {
 	defer lines.Close()
+	defer close(g.heard)
 	for {
 		line, err := lines.ReadString('\n')
 		if err != nil {
