@@ -6,11 +6,11 @@
 // # SQLite: what it promises
 //
 // Locks exclude each other between all processes of one host that open the same file, in
-// every mode, in order of arrival, with tokens. They survive the end of every process:
-// who holds a lock keeps it until its TTL is over, and tokens go on growing. They do not
-// reach another host. Never two grants of one name are alive under these assumptions:
+// every mode, in order of arrival, with tokens. They survive the end of every process: a
+// grant lasts until its TTL is over, and tokens go on growing. They do not reach another
+// host. Two grants of one name are never alive at once under these assumptions:
 //
-//   - All who use the file are on one host and one kernel. File systems that several hosts
+//   - All users of the file are on one host and one kernel. File systems that several hosts
 //     share are refused on Linux (NFS, SMB, CephFS and others, and all of FUSE, which
 //     includes sshfs and virtiofs); on other systems it is up to you. Overlayfs is fine for
 //     processes of one container; two containers have a file each, unless it is on a
@@ -26,12 +26,18 @@
 //
 // # Time
 //
-// On Linux time is CLOCK_MONOTONIC: one clock for all processes, which nobody can set, and
-// the one of Go's timers, so that a lease ends for its holder and in the file by the same
-// clock even if the machine sleeps in between. It starts anew with every boot. Whoever
-// opens the file first after a boot ends all grants of before, whose holders are gone, and
-// goes on with closures (Once, AtLeast) until their end on the wall clock. Processes of
-// another time namespace are refused.
+// On Linux time is the kernel's CLOCK_MONOTONIC: one clock for all processes, containers
+// and time namespaces, which nobody can set. Go's timers use it too, so that a lease ends
+// for its holder and in the file by the same clock, even if the machine sleeps in between.
+//
+// The clock restarts with every boot, and the grants in the file end then, since their
+// holders are gone. A new boot id does not show a reboot: containers of LXC and
+// systemd-nspawn have one each. A clock that is behind the file's last use does, and then
+// all grants end as soon as the file is opened. If the machine has already been up for
+// longer than it was at the file's last use, a reboot cannot be told from a second
+// container. Then grants keep the rest of their time: they end within their TTL and one
+// second after the file is opened. After either, closures (Once, MinHold) last until their
+// end on the wall clock; if that is set forward meanwhile, they end early.
 //
 // Elsewhere time is the wall clock. Setting it forward ends grants early, by as much: two
 // can hold a lock then. Setting it back makes dead grants last longer. Tokens grow either

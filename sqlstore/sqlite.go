@@ -41,12 +41,13 @@ type SQLite struct {
 
 	heartbeat time.Duration // sqliteHeartbeat, but for tests
 
-	turn    turn // needed to use what follows
-	conn    *sqliteConn
-	last    int64  // highest token granted through this handle
-	checked int64  // when the file was
-	swept   int64  // when some names were
-	sweepTo string // the last of them
+	turn     turn // needed to use what follows
+	conn     *sqliteConn
+	last     int64  // highest token granted through this handle
+	checked  int64  // when the file was
+	recorded int64  // when meta.seen was; 0 until the file is set up
+	swept    int64  // when some names were
+	sweepTo  string // the last of them
 
 	readTurn chan struct{} // likewise
 	read     *sqliteConn   // for listings; nil until the first

@@ -45,14 +45,14 @@ func Script(path, text string) error {
 
 // A Clock is one that a test moves.
 type Clock struct {
-	Boot, Space string
-	Steady      bool
-	Now, Wall   func() int64
+	Boot      string
+	Steady    bool
+	Now, Wall func() int64
 }
 
 // OpenSQLiteAt opens a file with a clock of the test's.
 func OpenSQLiteAt(ctx context.Context, path string, c Clock) (*SQLite, error) {
-	return openSQLite(ctx, path, sqliteClock{boot: c.Boot, space: c.Space, steady: c.Steady, now: c.Now, wall: c.Wall})
+	return openSQLite(ctx, path, sqliteClock{boot: c.Boot, steady: c.Steady, now: c.Now, wall: c.Wall})
 }
 
 // SetHeartbeat sets how long a waiter that stopped asking keeps its place.

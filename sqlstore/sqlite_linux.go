@@ -2,7 +2,9 @@ package sqlstore
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"strings"
@@ -11,31 +13,58 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newSQLiteClock returns the clock that all processes of this host share: CLOCK_MONOTONIC,
-// which cannot be set. It is also the clock of Go's timers and so of a lease's deadline:
-// both stand still while the machine is suspended, and go on together.
-//
-// It starts anew with every boot and differs between time namespaces, hence its name.
+// newSQLiteClock returns the clock that all processes of this kernel share: CLOCK_MONOTONIC
+// without the offset of the time namespace. It cannot be set, and it restarts with every
+// boot. Go's timers, and so the deadlines of leases, run on the same clock: both stand still
+// while the machine is suspended.
 func newSQLiteClock() (sqliteClock, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return sqliteClock{}, fmt.Errorf("no boot id, by which to know what an earlier boot left: %w; mount /proc", err)
+		return sqliteClock{}, fmt.Errorf("no boot id, which shows that the machine was restarted: %w; mount /proc", err)
 	}
-	space, _ := os.Readlink("/proc/self/ns/time") // none before Linux 5.6
+	offset, err := timeNamespaceOffset()
+	if err != nil {
+		return sqliteClock{}, fmt.Errorf("offset of the time namespace: %w", err)
+	}
 	return sqliteClock{
 		boot:   "boot " + strings.TrimSpace(string(boot)),
-		space:  space,
 		steady: true,
-		now:    monotonic,
+		now:    func() int64 { return monotonic() - offset },
 		wall:   func() int64 { return time.Now().UnixNano() },
 	}, nil
 }
 
 func monotonic() int64 {
 	var ts unix.Timespec
-	// It fails for an unknown clock or a bad address only.
+	// It fails only for an unknown clock or a bad address.
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
 	return ts.Nano()
+}
+
+// timeNamespaceOffset returns how far CLOCK_MONOTONIC is ahead of the kernel's own in the
+// time namespace of this process.
+func timeNamespaceOffset() (int64, error) {
+	file, err := os.ReadFile("/proc/self/timens_offsets")
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil // a kernel without time namespaces
+	}
+	if err != nil {
+		return 0, err
+	}
+	// The file is about the namespace of future children.
+	own, err1 := os.Readlink("/proc/self/ns/time")
+	children, err2 := os.Readlink("/proc/self/ns/time_for_children")
+	if err := errors.Join(err1, err2); err != nil {
+		return 0, err
+	}
+	if own != children {
+		return 0, errors.New("this process has made a namespace for its children; use one of them")
+	}
+	var seconds, nanoseconds int64
+	if _, err := fmt.Sscanf(string(file), "monotonic %d %d", &seconds, &nanoseconds); err != nil {
+		return 0, fmt.Errorf("cannot read /proc/self/timens_offsets: %w", err)
+	}
+	return seconds*int64(time.Second) + nanoseconds, nil
 }
 
 // listenPush uses the abstract socket addresses of Linux. They belong to no file and end

@@ -12,12 +12,14 @@ import (
 	"strings"
 	"sync"
 
+	sqlite3 "modernc.org/sqlite/lib"
+
 	"github.com/holdfast-lock/holdfast/store"
 )
 
 const (
 	// sqliteVersion is the schema's, in PRAGMA user_version.
-	sqliteVersion = 1
+	sqliteVersion = 2
 
 	// sqliteMark is in PRAGMA application_id and tells a store's file from any other.
 	sqliteMark = 0x686c6466 // "hldf"
@@ -28,6 +30,13 @@ const (
 	// 16 MiB.
 	sqlitePragmas = `PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 4000;`
 )
+
+// sqliteFrom1 updates a file of version 1. That version took every other boot id for a
+// reboot, hence the time that no clock reaches, and had the time namespace in meta.clock.
+const sqliteFrom1 = `
+	ALTER TABLE meta ADD COLUMN seen INTEGER NOT NULL DEFAULT 9223372036854775807;
+	UPDATE meta SET clock = substr(clock, 1, instr(clock || ' time:', ' time:') - 1);
+	PRAGMA user_version = 2`
 
 //go:embed sqlite_schema.sql
 var sqliteSchema string
@@ -176,9 +185,13 @@ func (s *SQLite) setUp(ctx context.Context) error {
 	return tx.err
 }
 
-// checkMark returns an ErrInvalid if the file is not a store's or of a newer version.
+// checkMark returns an ErrInvalid if the file is not a store's or of a newer version. Until
+// then it is taken for somebody else's, which must not be changed or removed.
 func (s *SQLite) checkMark() error {
 	row, err := s.conn.get("SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema) FROM pragma_application_id, pragma_user_version")
+	if code := sqliteCode(err); code == sqlite3.SQLITE_NOTADB || code == sqlite3.SQLITE_CORRUPT {
+		return fmt.Errorf("%w: sqlite path %s: is no SQLite database, or a damaged one; give the path of a new file, for locks only", store.ErrInvalid, s.file.path)
+	}
 	if err != nil {
 		return err
 	}
@@ -202,29 +215,38 @@ func (tx *sqliteTx) setUpFile() error {
 	if err != nil {
 		return err
 	}
-	clock := tx.tokenClock()
-	if integer(row[0]) == 0 {
+	clock, version := tx.tokenClock(), integer(row[0])
+	if version == 0 {
 		err = tx.conn.script(fmt.Sprintf("%s; PRAGMA application_id = %d; PRAGMA user_version = %d", sqliteSchema, sqliteMark, sqliteVersion))
 		if err == nil {
-			_, err = tx.conn.exec("INSERT INTO meta (one, clock, base, low, high, sweep) VALUES (1, ?, ?, 0, ?, '')",
-				tx.clock.name(), clock, clock+tx.now/tokenUnit+tokensAhead)
+			_, err = tx.conn.exec("INSERT INTO meta (one, clock, base, low, high, sweep, seen) VALUES (1, ?, ?, 0, ?, '', ?)",
+				tx.clock.boot, clock, clock+tx.now/tokenUnit+tokensAhead, tx.now)
 		}
-		tx.base = clock
+		tx.base, tx.recorded = clock, tx.now
 		return err
 	}
-	row, err = tx.conn.get("SELECT clock, base, high, sweep FROM meta")
+	if version == 1 {
+		if err := tx.conn.script(sqliteFrom1); err != nil {
+			return err
+		}
+	}
+	row, err = tx.conn.get("SELECT clock, base, high, sweep, seen FROM meta")
 	if err != nil {
 		return err
 	}
 	if row == nil {
 		return errDamaged
 	}
-	name, high, sweep := text(row[0]), integer(row[2]), text(row[3])
+	boot, high, sweep, seen := text(row[0]), integer(row[2]), text(row[3]), integer(row[4])
 	tx.base = integer(row[1])
-	if name != tx.clock.name() {
-		if err := tx.reboot(name, high); err != nil {
+	if boot != tx.clock.boot {
+		if err := tx.otherBoot(seen, high); err != nil {
 			return err
 		}
+	}
+	tx.recorded = seen
+	if err := tx.recordTime(tx.now); err != nil {
+		return err
 	}
 	next, err := tx.sweepFrom(sweep, sweepOpen)
 	if err == nil && next != sweep {

@@ -173,6 +173,32 @@ func TestSQLiteAForeignDatabaseIsRefusedAndLeftAlone(t *testing.T) {
 	}
 }
 
+func TestSQLiteAFileThatIsNoDatabaseIsRefusedAndLeftAlone(t *testing.T) {
+	for name, text := range map[string]string{
+		"short":   "root:x:0:0:root:/root:/bin/bash\n",
+		"long":    strings.Repeat("root:x:0:0:root:/root:/bin/bash\n", 1000),
+		"damaged": "SQLite format 3\x00" + strings.Repeat("noise", 1000),
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "passwd")
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, err := sqlstore.OpenSQLite(t.Context(), path)
+			if !errors.Is(err, store.ErrInvalid) || strings.Contains(err.Error(), "remove") {
+				t.Errorf("error %v, want an ErrInvalid that does not suggest to remove the file", err)
+			}
+			if after, err := os.ReadFile(path); err != nil || string(after) != text {
+				t.Errorf("the file has changed (%v)", err)
+			}
+			if files, err := os.ReadDir(dir); err != nil || len(files) != 1 {
+				t.Errorf("files beside it: %v (%v)", files, err)
+			}
+		})
+	}
+}
+
 func TestSQLiteACancelledContextOpensNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

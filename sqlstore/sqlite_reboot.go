@@ -2,24 +2,58 @@ package sqlstore
 
 import (
 	"database/sql/driver"
-	"fmt"
-	"strings"
-
-	"github.com/holdfast-lock/holdfast/store"
+	"time"
 )
 
 // tokenClock is the base that makes tokens follow the wall clock, in microseconds since
 // 1970: so they grow even if the file is lost.
 func (tx *sqliteTx) tokenClock() int64 { return (tx.clock.wall() - tx.now) / tokenUnit }
 
-// reboot moves the file to the clock of this boot. All who held or waited have ended with
-// the boot before. What was closed stays closed until its time by the wall clock, which is
-// all that the two boots have in common.
-func (tx *sqliteTx) reboot(was string, high int64) error {
-	if boot := tx.clock.boot; was == boot || strings.HasPrefix(was, boot+" ") {
-		return fmt.Errorf("%w: sqlite path %s: in use by processes of another time namespace, whose clock is a different one: give those of this one a file of their own",
-			store.ErrInvalid, tx.file.path)
+// seenEvery is how often a handle that writes records its reading of the clock in
+// meta.seen.
+const seenEvery = time.Second
+
+// recordTime raises meta.seen to the time of the transaction, if that is due. So no grant
+// in the file ends later than its TTL and seenEvery after meta.seen.
+func (s *SQLite) recordTime(now int64) error {
+	if s.recorded == 0 || !apart(now, s.recorded, seenEvery) {
+		return nil // there may be no table yet, or it is too soon
 	}
+	_, err := s.conn.exec(sqlPutSeen, now)
+	s.recorded = now
+	return err
+}
+
+// otherBoot is called when the file was last opened under another boot id. That alone does
+// not show that the machine was restarted: LXC and systemd-nspawn give each container a
+// boot id of its own, over one kernel and one clock, and then the grants are alive. But the
+// clock never goes back while the kernel runs. If it is behind what the file has seen, all
+// holders and waiters have ended with the kernel that they ran on.
+//
+// Otherwise both are possible, and grants and waiters keep their time. That costs little:
+// the clock has passed meta.seen, so each of them is over within its TTL and seenEvery.
+//
+// Closures last for days and have no holder that could be alive. They end by the wall
+// clock, which is all that two boots have in common.
+func (tx *sqliteTx) otherBoot(seen, high int64) error {
+	if tx.now < seen {
+		return tx.reboot(high)
+	}
+	wall := tx.clock.wall()
+	const closure = "since = since - max(0, until - (? + (wall - ?))), until = min(until, ? + (wall - ?)) WHERE state <> 0"
+	for _, table := range []string{"names", "holders"} {
+		if _, err := tx.conn.exec("UPDATE "+table+" SET "+closure, tx.now, wall, tx.now, wall); err != nil {
+			return err
+		}
+	}
+	// If it was a reboot, the clock may repeat the last readings of the boot before.
+	_, err := tx.conn.exec("UPDATE meta SET clock = ?, low = max(low, min(high, ?))", tx.clock.boot, tx.tokenAt(seen+int64(seenEvery)))
+	return err
+}
+
+// reboot moves the file to the clock of this boot. All holders and waiters have ended with
+// the boot before.
+func (tx *sqliteTx) reboot(high int64) error {
 	now, wall := tx.now, tx.clock.wall()
 	const closure = "since = ? - (? - (wall - (until - since))), until = ? + (wall - ?) WHERE state <> 0"
 	times := []driver.Value{now, wall, now, wall}
@@ -38,8 +72,8 @@ func (tx *sqliteTx) reboot(was string, high int64) error {
 			return err
 		}
 	}
-	// Above all tokens of before, even if the wall clock was set back meanwhile.
+	// Above all earlier tokens, even if the wall clock was set back meanwhile.
 	tx.base = max(tx.tokenClock(), high+1-now/tokenUnit)
-	_, err := tx.conn.exec("UPDATE meta SET clock = ?, base = ?, low = 0, high = ?", tx.clock.name(), tx.base, tx.tokenAt(now)+tokensAhead)
+	_, err := tx.conn.exec("UPDATE meta SET clock = ?, base = ?, low = 0, high = ?, seen = ?", tx.clock.boot, tx.base, tx.tokenAt(now)+tokensAhead, now)
 	return err
 }

@@ -1,12 +1,14 @@
--- The file of the SQLite store. Times are nanoseconds on the clock that meta.clock names.
+-- The file of the SQLite store. Times are nanoseconds on the clock of sqlite_linux.go or
+-- sqlite_other.go.
 
 CREATE TABLE meta (
 	one   INTEGER PRIMARY KEY CHECK (one = 1),
-	clock TEXT    NOT NULL, -- which clock, and since when: see sqlite_clock_*.go
+	clock TEXT    NOT NULL, -- under which boot id the file was last opened
 	base  INTEGER NOT NULL, -- the token that belongs to time 0 of that clock; it grows by one a microsecond
 	low   INTEGER NOT NULL, -- tokens up to this one are used up, whatever the clock says
 	high  INTEGER NOT NULL, -- no token above this one was ever granted
-	sweep TEXT    NOT NULL  -- where the next to open goes on looking for what has expired
+	sweep TEXT    NOT NULL, -- where the next to open goes on looking for what has expired
+	seen  INTEGER NOT NULL  -- a late reading of the clock, at most a second before the last write
 ) STRICT;
 
 -- A name in use has a row here, so that a name without one is free: taking a free name is

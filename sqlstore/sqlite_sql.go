@@ -39,6 +39,7 @@ const (
 	sqlGetTokens = `SELECT low, high FROM meta`
 	sqlPutLow    = `UPDATE meta SET low = ?`
 	sqlPutTokens = `UPDATE meta SET low = ?, high = ?`
+	sqlPutSeen   = `UPDATE meta SET seen = ?`
 
 	sqlSweep = `SELECT name, crowd, until FROM names WHERE name > ? ORDER BY name LIMIT ?`
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -17,7 +16,6 @@ type world struct {
 	*testing.T
 	path   string
 	boot   string
-	space  string
 	steady bool
 	now    time.Duration // since boot
 	wall   time.Time
@@ -34,7 +32,7 @@ func (w *world) pass(d time.Duration) { w.now, w.wall = w.now+d, w.wall.Add(d) }
 
 func (w *world) clock() sqlstore.Clock {
 	c := sqlstore.Clock{
-		Boot: w.boot, Space: w.space, Steady: w.steady,
+		Boot: w.boot, Steady: w.steady,
 		Now:  func() int64 { return int64(w.now) },
 		Wall: func() int64 { return w.wall.UnixNano() },
 	}
@@ -203,78 +201,5 @@ func TestSQLiteTokensEndWithAnError(t *testing.T) {
 	renewal := store.Renewal{Name: "order", ID: req.ID, Mode: store.Exclusive, TTL: time.Minute}
 	if _, err := s.Renew(t.Context(), []store.Renewal{renewal}); err != nil {
 		t.Error(err)
-	}
-}
-
-// Holders and waiters end with the boot. What was done stays done until its time on the
-// wall clock.
-func TestSQLiteARebootEndsGrantsAndKeepsClosures(t *testing.T) {
-	w := newWorld(t)
-	s := w.open()
-	for _, name := range []string{"held", "shared", "shared", "done", "short", "cooling", "cooling"} {
-		req := request(name)
-		req.TTL = time.Hour
-		if name == "shared" || name == "cooling" {
-			req.Mode = store.Shared
-		}
-		w.take(s, req)
-		keep := map[string]store.Keep{
-			"done":    {State: store.Done, For: 24 * time.Hour},
-			"short":   {State: store.Done, For: 5 * time.Minute},
-			"cooling": {State: store.Cooling, For: 24 * time.Hour},
-		}[name]
-		if keep != (store.Keep{}) {
-			if err := s.Release(t.Context(), name, req.ID, keep); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	for _, name := range []string{"held", "done"} {
-		req := request(name)
-		req.Queue = true
-		if answer, err := s.Acquire(t.Context(), req); err != nil || answer.Granted() {
-			t.Fatalf("granted %v, error %v", answer.Granted(), err)
-		}
-	}
-	s.Close()
-
-	w.pass(10 * time.Minute)
-	w.boot, w.now = "boot 2", 20*time.Second
-	s = w.open()
-	page, err := s.List(t.Context(), store.Query{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var listed []string
-	for _, l := range page.Locks {
-		for _, h := range l.Holders {
-			listed = append(listed, l.Name+" "+h.State.String())
-			if h.Age != 10*time.Minute || h.Left != 24*time.Hour-10*time.Minute {
-				t.Errorf("%s: age %v, left %v", l.Name, h.Age, h.Left)
-			}
-		}
-		if len(l.Waiters) > 0 {
-			t.Errorf("%s: waiters %+v of before the boot", l.Name, l.Waiters)
-		}
-	}
-	if got, want := strings.Join(listed, ", "), "cooling cooling, cooling cooling, done done"; got != want {
-		t.Errorf("listed %s, want %s", got, want)
-	}
-	for _, name := range []string{"held", "shared", "short"} {
-		w.take(s, request(name))
-	}
-	w.pass(24 * time.Hour)
-	for _, name := range []string{"done", "cooling"} {
-		w.take(s, request(name))
-	}
-}
-
-func TestSQLiteAnotherTimeNamespaceIsRefused(t *testing.T) {
-	w := newWorld(t)
-	w.open()
-	w.space = "time:[4026532000]"
-	_, err := sqlstore.OpenSQLiteAt(t.Context(), w.path, w.clock())
-	if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "time namespace") {
-		t.Errorf("error %v, want an ErrInvalid", err)
 	}
 }

@@ -157,12 +157,14 @@ func (s *SQLite) lineUp(ctx context.Context, tx *sqliteTx) {
 // transact does a call and those that line up in one transaction. It needs the turn.
 func (s *SQLite) transact(ctx context.Context, tx *sqliteTx) {
 	var others []*sqliteTx
+	recorded := s.recorded
 	err := s.begin(ctx)
 	if err == nil {
 		others = s.turn.next()
 		if err = s.together(tx, others); err != nil {
 			// It fails if SQLite has rolled back by itself. Then there is nothing to do.
 			s.conn.exec("ROLLBACK")
+			s.recorded = recorded
 		}
 	}
 	tx.over(err)
@@ -197,11 +199,15 @@ func (s *SQLite) begin(ctx context.Context) error {
 
 // together does calls within a transaction, up to its end. Its error is that of all.
 func (s *SQLite) together(first *sqliteTx, others []*sqliteTx) error {
-	if now := s.clock.now(); apart(now, s.checked, checkEvery) {
+	now := s.clock.now()
+	if apart(now, s.checked, checkEvery) {
 		if err := s.file.check(); err != nil {
 			return err
 		}
 		s.checked = now
+	}
+	if err := s.recordTime(now); err != nil {
+		return err
 	}
 	if err := first.do(); err != nil {
 		return err
@@ -291,7 +297,7 @@ func sqliteAdvice(err error) string {
 	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN:
 		return ": the file, its directory or the file system cannot be written to by this user"
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
-		return ": the file is not a store's, then give the path of another; or it is damaged, then stop all its users and remove it with the -wal and -shm files beside it"
+		return ": the file is damaged; stop all its users, then remove it with the -wal and -shm files beside it"
 	case sqlite3.SQLITE_IOERR:
 		return ": the disk failed, is full, or a file beside it was removed"
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,7 +36,8 @@ func acquireCommand() *cli.Command {
 		Long: `Takes the lock, prints what identifies it, and exits. The lock stays held for its TTL, one minute unless --ttl says otherwise, and nobody renews it: the script has to, with holdfast renew, and give it back with holdfast release. When the TTL is over the lock is another's, and nothing stops the script: prefer run.
 
 The output is for a shell to evaluate: HOLDFAST_NAME, HOLDFAST_ID, HOLDFAST_TOKEN, HOLDFAST_OWNER, and HOLDFAST_DEADLINE in seconds since 1970.`,
-		Flags:    append(w.flags("how long the lock is held unless it is renewed; default: 1m"), cli.Bool("json", 0, &json, "print a line of JSON instead")),
+		Flags: slices.Concat(w.flags("how long the lock is held unless it is renewed; default: 1m"), w.modeFlags(),
+			[]*cli.Flag{cli.Bool("json", 0, &json, "print a line of JSON instead")}),
 		Operands: []cli.Operand{{Name: "NAME", Kind: cli.Lock}}, Least: 1,
 		Examples: []cli.Term{{
 			Word: `lock=$(holdfast acquire --ttl 5m deploy) && eval "$lock"
@@ -75,11 +77,14 @@ func (w *want) acquire(json bool) int {
 		st.Close()
 		return fail(err, w.name)
 	}
+	if less := grantedLess(w.ttl, st.ttl()); less != "" {
+		complain("%s; renew the lock before that is over", less)
+	}
 	var code int
 	if json {
 		code = outputJSON(grantJSON{w.name, lease.ID().String(), lease.Token(), c.Owner(), lease.Deadline().Round(0)})
 	} else {
-		code = output(evalLines(lockVars(lease, c.Owner())))
+		code = output(evalLines(lockVars(lease, lease.Deadline(), c.Owner())))
 	}
 	if code != 0 {
 		c.Close() // nobody knows of it

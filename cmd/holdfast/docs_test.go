@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/cli"
+	"github.com/holdfast-lock/holdfast/store"
 )
 
 var update = flag.Bool("update", false, "write the golden files in testdata")
@@ -65,6 +66,11 @@ func TestHelpOfEveryCommand(t *testing.T) {
 			}
 		}
 	}
+	for _, scheme := range store.Schemes() {
+		if url := scheme + ":"; scheme != "memory" && !strings.Contains(all, url) {
+			t.Errorf("help does not list %s", url)
+		}
+	}
 	golden(t, "help.txt", all)
 	golden(t, "help-run.txt", s.ok("help", "run"))
 	p2 := s.run("help", "rnu")
@@ -75,7 +81,7 @@ func TestHelpOfEveryCommand(t *testing.T) {
 // What the documents ask of run is all there.
 func TestRunHasEveryFlagOfItsDocuments(t *testing.T) {
 	c := program().Find("run")
-	for _, want := range []string{"-n", "--wait", "-w", "-E", "--busy-ok", "--ttl", "--at-least", "--max-hold", "--grace", "--signal", "--on-lost", "--shared", "-s", "--slots", "-c", "--json", "--json-fd", "-v", "-q", "--meta", "--store"} {
+	for _, want := range []string{"-n", "--wait", "-w", "-E", "--busy-ok", "--ttl", "--at-least", "--period", "--max-hold", "--grace", "--signal", "--on-lost", "--shared", "-s", "--slots", "-c", "--json", "--json-fd", "-v", "-q", "--meta", "--store"} {
 		if !slices.ContainsFunc(c.Flags, func(f *cli.Flag) bool {
 			return want == "--"+f.Long || f.Short != 0 && want == "-"+string(rune(f.Short))
 		}) {

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
@@ -19,6 +21,7 @@ type event struct {
 	ID      string       `json:"id,omitempty"`
 	Token   int64        `json:"token,omitempty"`
 	End     *time.Time   `json:"deadline,omitempty"` // when the lock is lost unless it is renewed
+	TTL     *float64     `json:"ttl_seconds,omitempty"`
 	Waited  *float64     `json:"waited_seconds,omitempty"`
 	Held    *float64     `json:"held_seconds,omitempty"`
 	Slack   *float64     `json:"slack_seconds,omitempty"`
@@ -27,11 +30,28 @@ type event struct {
 	Holders []holderJSON `json:"holders,omitempty"`
 	Place   int          `json:"place,omitempty"`
 	Waiters int          `json:"waiters,omitempty"`
+	Dropped int64        `json:"dropped,omitempty"` // how many events were not written
 	Message string       `json:"message,omitempty"`
 }
 
+const (
+	// reportLines bounds how many lines wait for a reader. A renewal is one line, so it
+	// covers hours at the default TTL.
+	reportLines = 1024
+
+	// flushTime bounds how long holdfast waits for a reader before it ends, or stops.
+	flushTime = time.Second
+
+	// startFlush is the same before the job starts, so that lines are in order for a reader
+	// that keeps up.
+	startFlush = 100 * time.Millisecond
+)
+
 // A reporter tells what run does: in sentences on stderr, in JSON lines, or not at all. It
 // never writes to stdout, which is the job's.
+//
+// Reporting never blocks: a goroutine writes the lines. If nobody reads them, lines are
+// dropped and counted. A job must not be killed because its events are not read.
 type reporter struct {
 	name    string
 	quiet   bool
@@ -39,8 +59,86 @@ type reporter struct {
 	json    io.Writer // nil without --json
 	plain   bool      // sentences go to stderr
 
+	lines   chan reportLine
+	dropped atomic.Int64
+
 	mu     sync.Mutex
 	status *statusLine
+}
+
+// A reportLine is something to write, or a request to say when all before it is written.
+type reportLine struct {
+	to      io.Writer
+	text    []byte
+	written chan<- struct{}
+}
+
+func newReporter(name string) *reporter {
+	r := &reporter{name: name, plain: true, lines: make(chan reportLine, reportLines)}
+	go r.writeLines()
+	return r
+}
+
+func (r *reporter) writeLines() {
+	for l := range r.lines {
+		if l.to != nil {
+			l.to.Write(l.text)
+		}
+		if len(r.lines) == 0 || l.written != nil {
+			r.writeDropped()
+		}
+		if l.written != nil {
+			close(l.written)
+		}
+	}
+}
+
+// writeDropped says that lines are missing. The goroutine that writes calls it.
+func (r *reporter) writeDropped() {
+	n := r.dropped.Swap(0)
+	if n == 0 {
+		return
+	}
+	text := fmt.Sprintf("%d messages were dropped because nobody read them", n)
+	if r.json != nil {
+		r.json.Write(r.marshal(event{Event: "dropped", Dropped: n, Message: text}))
+	} else {
+		fmt.Fprintln(os.Stderr, "holdfast: "+text)
+	}
+}
+
+// write queues a line, or drops it if too many are queued.
+func (r *reporter) write(to io.Writer, text []byte) {
+	select {
+	case r.lines <- reportLine{to: to, text: text}:
+	default:
+		r.dropped.Add(1)
+	}
+}
+
+// flush waits until everything is written, but not for long.
+func (r *reporter) flush(limit time.Duration) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	written := make(chan struct{})
+	select {
+	case r.lines <- reportLine{written: written}:
+	case <-timer.C:
+		return
+	}
+	select {
+	case <-written:
+	case <-timer.C:
+	}
+}
+
+func (r *reporter) marshal(e event) []byte {
+	e.Time, e.Name = time.Now(), r.name
+	line, err := json.Marshal(e)
+	if err != nil {
+		panic(err) // an event has nothing that could fail
+	}
+	return append(line, '\n')
 }
 
 // seconds makes a duration an optional number.
@@ -51,17 +149,9 @@ func seconds(d time.Duration) *float64 {
 
 // emit writes a JSON line, if asked for.
 func (r *reporter) emit(e event) {
-	if r.json == nil {
-		return
+	if r.json != nil {
+		r.write(r.json, r.marshal(e))
 	}
-	e.Time, e.Name = time.Now(), r.name
-	line, err := json.Marshal(e)
-	if err != nil {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.json.Write(append(line, '\n'))
 }
 
 // tell says what matters, as an event and as a sentence.
@@ -73,7 +163,7 @@ func (r *reporter) tell(e event, format string, args ...any) {
 	}
 }
 
-// note says what only those want to know who asked for it.
+// note says what is of interest with --verbose.
 func (r *reporter) note(e event, format string, args ...any) {
 	e.Message = fmt.Sprintf(format, args...)
 	r.emit(e)
@@ -86,10 +176,24 @@ func (r *reporter) say(text string) {
 	if !r.plain {
 		return
 	}
+	r.write(os.Stderr, []byte(r.clearStatus()+"holdfast: "+clean(text)+"\n"))
+}
+
+// drawStatus shows the line about the wait.
+func (r *reporter) drawStatus(ctx context.Context, c *holdfast.Client) {
+	r.mu.Lock()
+	text := r.status.draw(ctx, c)
+	r.mu.Unlock()
+	if text != "" && len(r.lines) == 0 { // else the terminal is slow, or stopped by Ctrl-S
+		r.write(os.Stderr, []byte(text))
+	}
+}
+
+// clearStatus returns what removes that line, if it is there.
+func (r *reporter) clearStatus() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.status.clear()
-	fmt.Fprintln(os.Stderr, "holdfast: "+clean(text))
+	return r.status.clear()
 }
 
 // observe turns the client's events into ours.

@@ -24,16 +24,16 @@ const (
 )
 
 var exitCodes = cli.Section{Title: "Exit codes", Terms: []cli.Term{
-	{Word: "0", Text: "it worked; of run: the command ended with 0"},
+	{Word: "0", Text: "it worked; of run and once: the command ended with 0, or once found it done"},
 	{Word: "64", Text: "the command line is wrong, or the store cannot do what was asked; nothing was touched"},
 	{Word: "69", Text: "the store cannot be reached, or failed"},
 	{Word: "74", Text: "the output could not be written"},
-	{Word: "75", Text: "somebody else holds the lock (-E changes this code, --busy-ok makes it 0)"},
+	{Word: "75", Text: "another holder has the lock (-E changes this code, --busy-ok makes it 0)"},
 	{Word: "79", Text: "the lock was lost, or is not held any more"},
-	{Word: "126", Text: "the command of run cannot be executed"},
-	{Word: "127", Text: "the command of run was not found"},
-	{Word: "128+n", Text: "signal n ended the command of run, or holdfast while it waited"},
-	{Word: "others", Text: "the exit code of the command of run"},
+	{Word: "126", Text: "the command of run or once cannot be executed"},
+	{Word: "127", Text: "the command of run or once was not found"},
+	{Word: "128+n", Text: "signal n ended the command of run or once, or holdfast while it waited"},
+	{Word: "others", Text: "the exit code of the command of run or once"},
 }}
 
 // complain prints a sentence for people. No control character reaches their terminal,
@@ -66,6 +66,8 @@ func explain(err error, name string) (int, string) {
 		return exitSignal + signal.number, text
 	case errors.As(err, &held):
 		return exitBusy, describeHeld(held) + "; try again later, wait longer with --wait, or look with: holdfast show " + shellQuote(name)
+	case errors.Is(err, holdfast.ErrDone):
+		return 0, text
 	case errors.Is(err, holdfast.ErrLost):
 		return exitLost, text
 	case errors.Is(err, holdfast.ErrNotHeld):

@@ -29,8 +29,17 @@ func (h *holding) finish() int {
 		h.undo()
 		return cannotRun(h.report, h.command, h.failed)
 	}
+	if h.once != nil {
+		if err := h.once.finish(code == 0); err != nil {
+			code, text := explain(err, h.name)
+			h.hurry = true
+			h.report.tell(event{Event: "error", Code: &code}, "%s, but that could not be noted, so it may run again: %s", how, text)
+			return code
+		}
+	}
 	err := h.lease.Unlock(context.Background())
 	switch {
+	case h.once != nil && errors.Is(err, holdfast.ErrNotHeld): // Once did it
 	case errors.Is(err, holdfast.ErrLost):
 		h.lost = reason(err)
 		return h.sayLost(how)
@@ -45,8 +54,9 @@ func (h *holding) finish() int {
 	return code
 }
 
-// lostUnseen finds a loss that nobody has told us about: the guard killed the job while we
-// were stopped, or the deadline is over and its timer late.
+// lostUnseen finds a loss that nobody has told us about: the deadline is over and its timer
+// is late, or the guard killed the job while we were stopped and its message is still on the
+// way.
 func (h *holding) lostUnseen() error {
 	if err := h.lease.Err(); errors.Is(err, holdfast.ErrLost) {
 		return reason(err)

@@ -45,7 +45,7 @@ func (r *runner) holdLock(path string, args []string) int {
 	if r.maxHoldSet {
 		h.margin = killMargin(min(r.ttl, r.maxHold))
 	}
-	spec := job.Spec{Path: path, Args: args, Env: jobEnv(r.lease, r.client.Load().Owner()), Mute: r.quiet || !r.report.plain}
+	spec := job.Spec{Path: path, Args: args, Env: jobEnv(r.lease, r.deadline(), r.client.Load().Owner()), Mute: r.quiet || !r.report.plain}
 	if r.onLost != lostWarn {
 		spec.Kill = h.guardKill()
 	}
@@ -75,6 +75,7 @@ func (r *runner) holdLock(path string, args []string) int {
 		r.report.tell(event{Event: "lost", Code: &code}, "%s; the job was not started", text)
 		return code
 	}
+	r.report.flush(startFlush)
 	h.job.Release()
 	h.loop()
 	return h.finish()
@@ -122,24 +123,31 @@ func (h *holding) jobEvent(e job.Event) {
 		h.job.Suspend(e.Signal, func() {
 			h.report.tell(event{Event: "stopped", Signal: job.SignalName(e.Signal)},
 				"stopped; %q is not renewed meanwhile: it is lost in %s and the job is killed then, unless you continue it", h.name, short(time.Until(h.killTime())))
+			h.report.flush(flushTime)
 		})
 	case job.Unguarded:
 		h.report.tell(event{Event: "unguarded"}, "the guard of the job was killed: if holdfast is killed as well, the job goes on without the lock")
+	case job.Overdue:
+		// We were stopped, or too busy. The lease may still be alive, but not the job.
+		if h.lost == nil {
+			h.lost = errors.New("it could not be renewed in time")
+		}
+		h.killed = true
 	case job.Ended:
 		h.ended = &e
 	}
 }
 
 // killTime is when the job must be killed, as things are.
-func (h *holding) killTime() time.Time { return h.lease.Deadline().Add(-h.margin) }
+func (h *holding) killTime() time.Time { return h.deadline().Add(-h.margin) }
 
 // guardKill is when the guard kills it, if we do not.
-func (h *holding) guardKill() time.Time { return h.lease.Deadline().Add(-h.margin / 2) }
+func (h *holding) guardKill() time.Time { return h.deadline().Add(-h.margin / 2) }
 
 // endTime is when the job is asked to end.
 func (h *holding) endTime() time.Time {
 	if h.onLost == lostTerm && h.grace > h.margin {
-		return h.lease.Deadline().Add(-h.grace)
+		return h.deadline().Add(-h.grace)
 	}
 	return h.killTime()
 }
@@ -173,8 +181,7 @@ func (h *holding) look() {
 
 // whyNotRenewed says why the deadline comes closer.
 func (h *holding) whyNotRenewed() error {
-	const aBit = 10 * time.Millisecond
-	if h.maxHoldSet && !h.lease.Deadline().Add(aBit).Before(h.since.Add(h.maxHold)) {
+	if h.maxHoldSet && h.deadline().Before(h.lease.Deadline()) {
 		return fmt.Errorf("--max-hold %v is over", h.maxHold)
 	}
 	if failure := h.failure.Load(); failure != nil {
@@ -224,9 +231,9 @@ func (h *holding) end(why error, kill time.Time) {
 	if h.onLost == lostKill || !time.Now().Before(kill) {
 		return
 	}
+	h.job.Terminate(h.signal)
 	h.report.tell(event{Event: "ending", Token: h.lease.Token(), Signal: job.SignalName(h.signal)},
 		"losing %q: %v; sent %s to the job, SIGKILL follows in %s", h.name, why, job.SignalName(h.signal), short(time.Until(kill)))
-	h.job.Terminate(h.signal)
 }
 
 func (h *holding) kill() {
@@ -247,8 +254,8 @@ func (h *holding) over() bool {
 }
 
 // jobEnv is our environment with what the job is to know of its lock.
-func jobEnv(l *holdfast.Lease, owner string) []string {
-	ours := lockVars(l, owner)
+func jobEnv(l *holdfast.Lease, deadline time.Time, owner string) []string {
+	ours := lockVars(l, deadline, owner)
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
 		return slices.ContainsFunc(ours, func(own lockVar) bool { return own.name == name })
@@ -262,13 +269,13 @@ func jobEnv(l *holdfast.Lease, owner string) []string {
 // A lockVar is a variable that describes a held lock.
 type lockVar struct{ name, value string }
 
-func lockVars(l *holdfast.Lease, owner string) []lockVar {
+func lockVars(l *holdfast.Lease, deadline time.Time, owner string) []lockVar {
 	return []lockVar{
 		{"HOLDFAST_NAME", l.Name()},
 		{"HOLDFAST_ID", l.ID().String()},
 		{"HOLDFAST_TOKEN", strconv.FormatInt(l.Token(), 10)},
 		{"HOLDFAST_OWNER", owner},
-		{"HOLDFAST_DEADLINE", strconv.FormatInt(l.Deadline().Unix(), 10)},
+		{"HOLDFAST_DEADLINE", strconv.FormatInt(deadline.Unix(), 10)},
 	}
 }
 

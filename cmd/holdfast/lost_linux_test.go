@@ -87,20 +87,35 @@ setsid "$0" $1 $(($2+1)) >/dev/null 2>&1 &
 	}
 }
 
-// When holdfast is killed, what has a parent in the job is found, whatever its group.
-func TestDescendantsInOtherGroupsDieWhenTheHolderIsKilled(t *testing.T) {
+// Neither another group nor another session is a way out, nor the loss of a parent.
+func TestDescendantsThatLeftTheGroupDieWhenTheHolderIsKilled(t *testing.T) {
 	s := newSite(t)
-	script := fmt.Sprintf(`timeout 60 env HOLDFAST_TEST_JOB=beat '%s' '%s' child`, os.Args[0], s.path("beats"))
-	p := s.start("run", "a", "-c", script+"; true")
+	script := fmt.Sprintf(`"$@"; timeout 60 env HOLDFAST_TEST_JOB=beat '%s' '%s' child; true`, os.Args[0], s.path("beats"))
+	p := s.start(append([]string{"run", "a", "-c", script, "--"}, s.beatArgs("escape", "daemon")...)...)
+	s.beating("daemon")
 	s.beating("child")
 	begin := time.Now()
 	p.signal(syscall.SIGKILL)
 	p.wantCode(-9)
 	until(t, "the guard is done", func() bool { return strings.Contains(p.err.String(), "the job was killed") })
-	s.silent("child")
-	if _, last := s.beats("child"); last.Sub(begin) > 5*time.Second {
-		t.Errorf("it lived for %v", last.Sub(begin))
+	for _, name := range []string{"daemon", "child"} {
+		s.silent(name)
+		if _, last := s.beats(name); last.Sub(begin) > 5*time.Second {
+			t.Errorf("the %s lived for %v", name, last.Sub(begin))
+		}
 	}
+}
+
+// The same when holdfast is stopped, and the guard has to act by itself.
+func TestDescendantsThatLeftTheGroupDieWhenTheHolderIsStopped(t *testing.T) {
+	s := newSite(t)
+	p := s.start(append([]string{"run", "--ttl", lostTTL, "a", "-c", `"$@"; sleep 60`, "--"}, s.beatArgs("escape", "daemon")...)...)
+	s.beating("daemon")
+	p.signal(syscall.SIGSTOP)
+	until(t, "the guard is done", func() bool { return strings.Contains(p.err.String(), "the job was killed") })
+	s.silent("daemon")
+	p.signal(syscall.SIGCONT)
+	p.wantCode(79)
 }
 
 // A process that is killed closes its files first and gives away its children then. In between
@@ -155,6 +170,21 @@ func TestTheGuardHasAnotherName(t *testing.T) {
 	if err != nil || strings.Contains(string(line), "holdfast") {
 		t.Errorf("command line %q, %v", line, err)
 	}
+}
+
+func TestTheExitCodeIsKnownThoughTheGuardWasKilled(t *testing.T) {
+	s := newSite(t)
+	p := s.hold("a")
+	kill(s.guardOf(p))
+	s.write("go", "")
+	p.wantCode(0)
+	p = s.start("run", "a", "-c", `touch "$DIR/began"; while [ ! -e "$DIR/go2" ]; do sleep 0.02; done; exit 7`)
+	s.exists("began")
+	old := s.guardOf(p)
+	kill(old)
+	until(t, "another guard", func() bool { g := s.guardOf(p); return g != 0 && g != old })
+	s.write("go2", "")
+	p.wantCode(7)
 }
 
 // A run of which nobody is left has nobody to end the job; but that is two murders.

@@ -38,10 +38,10 @@ func program() *cli.Program {
 		Long: `Runs a command while it holds a lock, and tells who holds what. A lock is a name in a store; everybody who names the same store and the same lock waits for each other.
 
  holdfast run nightly-backup -- ./backup.sh`,
-		Sections: []cli.Section{environment, exitCodes},
+		Sections: []cli.Section{storeURLs, environment, exitCodes},
 	}
 	p.Commands = []*cli.Command{
-		runCommand(), lsCommand(), showCommand(), watchCommand(), breakCommand(),
+		runCommand(), onceCommand(), lsCommand(), showCommand(), watchCommand(), breakCommand(),
 		acquireCommand(), renewCommand(), releaseCommand(),
 		versionCommand(), completionCommand(p), manCommand(p), helpCommand(p),
 	}

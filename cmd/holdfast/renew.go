@@ -11,8 +11,9 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// byID is a command that does something to a grant by its id.
-func byID(name, args, short, long string, extra []*cli.Flag, do func(ctx context.Context, st store.Store, name string, id store.ID) error, done func(name string, id store.ID) int) *cli.Command {
+// byID is a command that does something to a grant by its id. A TTL is given if it extends
+// the grant.
+func byID(name, args, short, long string, ttl *time.Duration, extra []*cli.Flag, do func(ctx context.Context, st store.Store, name string, id store.ID) error, done func(name string, id store.ID) int) *cli.Command {
 	var (
 		st storeFlag
 		id idFlag
@@ -32,6 +33,9 @@ func byID(name, args, short, long string, extra []*cli.Flag, do func(ctx context
 			}
 			ctx, cancel := untilSignal()
 			defer cancel()
+			if ttl != nil {
+				st.ttl = *ttl
+			}
 			s, err := st.open(ctx)
 			if err == nil {
 				defer s.Close()
@@ -53,6 +57,7 @@ func renewCommand() *cli.Command {
 	)
 	return byID("renew", "NAME --id ID", "Extend a lock that acquire took",
 		"Makes the lock last for its TTL from now, and prints the new HOLDFAST_DEADLINE for a shell to evaluate. If the lock is not held any more, it exits with 79: stop what you do under it.",
+		&ttl,
 		[]*cli.Flag{
 			cli.Duration("ttl", 0, &ttl, nil, "how long the lock is held from now on; default: 1m"),
 			cli.Bool("json", 0, &json, "print a line of JSON instead"),
@@ -75,6 +80,9 @@ func renewCommand() *cli.Command {
 				return errors.New("the store does not know whether it was renewed")
 			case renewed[0].Status == store.Gone:
 				return holdfast.ErrNotHeld
+			}
+			if less := grantedLess(ttl, renewed[0].TTL); less != "" {
+				complain("%s; renew the lock again before that is over", less)
 			}
 			deadline = sent.Add(leaseTime(renewed[0].TTL))
 			return nil
@@ -111,7 +119,7 @@ func releaseCommand() *cli.Command {
 	asked := false
 	return byID("release", "NAME --id ID", "Give back a lock that acquire took",
 		"Releases the lock. If it is not held any more, it exits with 79: what was done under it may have overlapped with another.",
-		nil,
+		nil, nil,
 		func(ctx context.Context, st store.Store, name string, id store.ID) error {
 			err := st.Release(ctx, name, id, store.Keep{})
 			if asked && errors.Is(err, holdfast.ErrNotHeld) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -28,6 +29,8 @@ func killMargin(ttl time.Duration) time.Duration {
 	return min(max(ttl/10, 100*time.Millisecond), time.Second)
 }
 
+func defaultGrace(ttl time.Duration) time.Duration { return min(ttl/6, mostGrace) }
+
 // What to do with the job when the lock is lost.
 const (
 	lostTerm = "term"
@@ -35,9 +38,12 @@ const (
 	lostWarn = "warn"
 )
 
-// runOptions are the command line of run.
+// runOptions are the command line of run, and of once.
 type runOptions struct {
 	want
+	command  string        // "run" or "once"
+	keep     time.Duration // once: how long a success counts
+	period   time.Duration
 	busyCode int
 	busyOK   bool
 	atLeast  time.Duration
@@ -51,12 +57,17 @@ type runOptions struct {
 	verbose  bool
 	quiet    bool
 
-	busyCodeSet, atLeastSet, maxHoldSet, graceSet, scriptSet, jsonFDSet bool
+	keepSet, periodSet, busyCodeSet, atLeastSet, maxHoldSet, graceSet, scriptSet, jsonFDSet bool
 }
 
-func runCommand() *cli.Command {
-	o := &runOptions{busyCode: exitBusy, signal: syscall.SIGTERM, onLost: lostTerm, jsonFD: 2}
+func newRunOptions(command string) *runOptions {
+	o := &runOptions{command: command, busyCode: exitBusy, signal: syscall.SIGTERM, onLost: lostTerm, jsonFD: 2}
 	o.ttl = holdfast.DefaultTTL
+	return o
+}
+
+// flags are those that run and once have in common.
+func (o *runOptions) flags() []*cli.Flag {
 	signal := cli.Func("signal", 0, "SIG", func(s string) error {
 		sig, ok := job.ParseSignal(s)
 		if !ok {
@@ -70,6 +81,31 @@ func runCommand() *cli.Command {
 		o.script, o.scriptSet = s, true
 		return nil
 	}, `run SCRIPT with a shell (/bin/sh -c); what follows "--" are its arguments`)
+	return append(o.want.flags("how long others wait for the lock if this host dies; default: 30s"),
+		cli.Int("busy-code", 'E', "CODE", &o.busyCode, &o.busyCodeSet, 0, 255, "exit with CODE instead of 75 if the lock is held"),
+		cli.Bool("busy-ok", 0, &o.busyOK, "exit with 0, and silently, if the lock is held"),
+		cli.Duration("max-hold", 0, &o.maxHold, &o.maxHoldSet, "end CMD after it has held the lock for so long"),
+		cli.Duration("grace", 0, &o.grace, &o.graceSet, "how long before the lock is lost CMD is asked to end; less than half of the TTL; default: a sixth, at most 10s"),
+		signal,
+		cli.OneOf("on-lost", "HOW", &o.onLost, []string{lostTerm, lostKill, lostWarn}, "what to do if the lock is lost: term (signal, then kill), kill (at once), or warn (let it run on, which is safe only if tokens are checked)"),
+		script,
+		cli.Bool("json", 0, &o.json, "write events as JSON lines to stderr instead of sentences"),
+		cli.Int("json-fd", 0, "N", &o.jsonFD, &o.jsonFDSet, 2, 1<<20, "write events as JSON lines to file descriptor N"),
+		cli.Bool("verbose", 'v', &o.verbose, "say how long it waited, and more"),
+		cli.Bool("quiet", 'q', &o.quiet, "say nothing; the exit code tells"),
+	)
+}
+
+var jobEnvironment = cli.Section{Title: "Environment of CMD", Terms: []cli.Term{
+	{Word: "HOLDFAST_NAME", Text: "the name of the lock"},
+	{Word: "HOLDFAST_TOKEN", Text: "the fencing token: a number greater than that of every earlier holder"},
+	{Word: "HOLDFAST_OWNER", Text: "how others see this holder"},
+	{Word: "HOLDFAST_ID", Text: "the identity of this grant"},
+	{Word: "HOLDFAST_DEADLINE", Text: "when the lock ends if it is not renewed, in seconds since 1970; it is as of the start and moves with each renewal"},
+}}
+
+func runCommand() *cli.Command {
+	o := newRunOptions("run")
 	return &cli.Command{
 		Name: "run", Args: "NAME -- CMD…",
 		Short: "Run CMD while holding NAME",
@@ -77,39 +113,22 @@ func runCommand() *cli.Command {
 
 While CMD runs the lock is renewed, three times in each TTL. If that fails, CMD and everything it started gets SIGTERM in good time and SIGKILL before the lock can be anyone else's, and run exits with 79. That holds as well if holdfast itself is killed with -9, or stopped: a guard process ends the job then.
 
-What is killed is CMD's process group, and on Linux every descendant besides. Not covered: on Linux, daemons that left the group and whose parent has ended, if holdfast is killed with -9; on other Unix systems, all that left the group; everywhere, processes of another user (sudo), and a job that is started with --on-lost warn. On Windows the job is a job object: it ends when holdfast ends, at once and without a signal. Only the token protects against a machine that is suspended: give HOLDFAST_TOKEN to what CMD writes to, and let it refuse lower ones.
+What is killed is CMD's process group, and on Linux every descendant besides, daemons included. Not covered: on Linux, daemons that left the group, if both holdfast and its guard are killed with -9; on other Unix systems, all processes that left the group; everywhere, processes of another user (sudo), and a job that is started with --on-lost warn. On Windows the job is a job object: it ends when holdfast ends, at once and without a signal. Only the token protects against a machine that is suspended: give HOLDFAST_TOKEN to what CMD writes to, and let it refuse lower ones.
+
+--period is for jobs that cron starts on several hosts at once. The first host runs CMD. The others find the lock held, or closed until half of the period is over, and exit with 0 in silence (-E makes that another code, and says why). So CMD runs at most once in each period, and a CMD that fails is not tried again before the next, as long as cron starts all hosts within half a period: their clocks, and the delay of their start, differ by less than that. It does not cover a host that dies while it runs CMD: after the TTL a late host would run it again. A CMD that is to be tried again until it succeeds is a case for holdfast once.
 
 When CMD ends, the lock is released. What CMD left running in the background goes on without it.
 
 Ctrl-Z stops CMD and holdfast. A stopped holdfast does not renew: after the TTL the lock is lost and CMD is killed.`,
-		Flags: append(o.want.flags("how long others wait for the lock if this host dies; default: 30s"),
-			cli.Int("busy-code", 'E', "CODE", &o.busyCode, &o.busyCodeSet, 0, 255, "exit with CODE instead of 75 if the lock is held"),
-			cli.Bool("busy-ok", 0, &o.busyOK, "exit with 0, and silently, if the lock is held"),
+		Flags: slices.Concat(o.flags(), o.modeFlags(), []*cli.Flag{
 			cli.Duration("at-least", 0, &o.atLeast, &o.atLeastSet, "keep the lock closed for so long after it was taken, even if CMD ends earlier"),
-			cli.Duration("max-hold", 0, &o.maxHold, &o.maxHoldSet, "end CMD after it has held the lock for so long"),
-			cli.Duration("grace", 0, &o.grace, &o.graceSet, "how long before the lock is lost CMD is asked to end; less than half of the TTL; default: a sixth, at most 10s"),
-			signal,
-			cli.OneOf("on-lost", "HOW", &o.onLost, []string{lostTerm, lostKill, lostWarn}, "what to do if the lock is lost: term (signal, then kill), kill (at once), or warn (let it run on, which is safe only if tokens are checked)"),
-			script,
-			cli.Bool("json", 0, &o.json, "write events as JSON lines to stderr instead of sentences"),
-			cli.Int("json-fd", 0, "N", &o.jsonFD, &o.jsonFDSet, 2, 1<<20, "write events as JSON lines to file descriptor N"),
-			cli.Bool("verbose", 'v', &o.verbose, "say how long it waited, and more"),
-			cli.Bool("quiet", 'q', &o.quiet, "say nothing; the exit code tells"),
-		),
+			cli.Duration("period", 0, &o.period, &o.periodSet, "for the crontab of several hosts: run CMD at most once in each period of this length; see above"),
+		}),
 		Operands: []cli.Operand{{Name: "NAME", Kind: cli.Lock}}, Least: 1, Tail: true,
-		Sections: []cli.Section{
-			{Title: "Environment of CMD", Terms: []cli.Term{
-				{Word: "HOLDFAST_NAME", Text: "the name of the lock"},
-				{Word: "HOLDFAST_TOKEN", Text: "the fencing token: a number greater than that of every earlier holder"},
-				{Word: "HOLDFAST_OWNER", Text: "how others see this holder"},
-				{Word: "HOLDFAST_ID", Text: "the identity of this grant"},
-				{Word: "HOLDFAST_DEADLINE", Text: "when the lock ends if it is not renewed, in seconds since 1970; it is as of the start and moves with each renewal"},
-			}},
-			exitCodes,
-		},
+		Sections: []cli.Section{jobEnvironment, exitCodes},
 		Examples: []cli.Term{
 			{Word: "holdfast run nightly-backup -- ./backup.sh --full", Text: "One backup at a time"},
-			{Word: "holdfast run -n --busy-ok --at-least 1m cleanup -- ./cleanup", Text: "In the crontab of every host: whoever comes first does it"},
+			{Word: "holdfast run --period 1h cleanup -- ./cleanup", Text: "In the hourly crontab of every host: the first to start runs it"},
 			{Word: "holdfast run --slots 3 encoder -c 'ffmpeg -i \"$1\" out.mp4' -- in.mov", Text: "At most three at a time, with a shell"},
 			{Word: "holdfast run --wait 10 deploy -- make deploy", Text: "Wait at most ten seconds"},
 		},
@@ -138,8 +157,18 @@ func (o *runOptions) check(tail []string) error {
 		return fmt.Errorf("--max-hold %v: too short to end a job in time; the least is %v", o.maxHold, leastTTL)
 	case o.atLeastSet && o.atLeast <= 0:
 		return errors.New("--at-least 0: want a time above zero")
-	case o.maxHoldSet && o.atLeast > o.maxHold:
-		return fmt.Errorf("--at-least %v is longer than --max-hold %v", o.atLeast, o.maxHold)
+	case o.maxHoldSet && o.onLost == lostWarn && max(o.atLeast, o.period/2) > o.maxHold:
+		return fmt.Errorf("--max-hold %v with --on-lost warn gives the lock up before --at-least or half of --period is over; leave one of them out", o.maxHold)
+	case o.periodSet && (o.shared || o.slots > 0):
+		return errors.New("--period is for one run at a time; leave out --shared and --slots")
+	case o.periodSet && (o.atLeastSet || o.waitSet && o.wait > 0):
+		return errors.New("--period does not wait, and sets the least time itself; leave out --at-least and --wait")
+	case o.periodSet && o.period < 2*time.Second:
+		return fmt.Errorf("--period %v: too short for hosts that start it at the same time; the least is 2s", o.period)
+	case o.command == "once" && !o.keepSet:
+		return errors.New("--keep is missing: say how long a success counts, as in: holdfast once --keep 20h NAME -- CMD")
+	case o.keepSet && o.keep <= 0:
+		return errors.New("--keep 0: want a time above zero")
 	case o.graceSet && o.grace >= o.ttl/2:
 		return fmt.Errorf("--grace %v: want less than half of the TTL of %v, else the job would be ended while the lock can still be renewed", o.grace, o.ttl)
 	case o.graceSet && o.maxHoldSet && o.grace >= o.maxHold:
@@ -148,12 +177,16 @@ func (o *runOptions) check(tail []string) error {
 		return errors.New("-q says nothing and -v says more; give one of them")
 	}
 	if !o.graceSet {
-		o.grace = min(o.ttl/6, mostGrace)
+		o.grace = defaultGrace(o.ttl)
 		if o.maxHoldSet {
 			o.grace = min(o.grace, o.maxHold/6)
 		}
 	}
-	if o.maxHoldSet {
+	if o.periodSet {
+		o.try, o.atLeast, o.atLeastSet = true, o.period/2, true
+		o.busyOK = !o.busyCodeSet
+	}
+	if o.maxHoldSet && o.onLost == lostWarn { // else the job is ended, while the lock is held
 		o.more = append(o.more, holdfast.MaxHold(o.maxHold))
 	}
 	if o.atLeastSet {
@@ -164,7 +197,8 @@ func (o *runOptions) check(tail []string) error {
 
 // reporter opens what --json and --json-fd name.
 func (o *runOptions) reporter() (*reporter, error) {
-	r := &reporter{name: o.name, quiet: o.quiet, verbose: o.verbose, plain: true}
+	r := newReporter(o.name)
+	r.quiet, r.verbose = o.quiet, o.verbose
 	switch {
 	case o.jsonFD != 2:
 		f, err := openInherited(o.jsonFD)
@@ -182,34 +216,43 @@ func (o *runOptions) reporter() (*reporter, error) {
 func (o *runOptions) run(operands, tail []string) int {
 	o.name = operands[0]
 	if err := o.check(tail); err != nil {
-		complain("run: %v; see: holdfast run --help", err)
+		complain("%s: %v; see: holdfast %[1]s --help", o.command, err)
 		return exitUsage
 	}
 	report, err := o.reporter()
 	if err != nil {
-		complain("run: %v", err)
+		complain("%s: %v", o.command, err)
 		return exitUsage
 	}
+	code, dieOf := o.runReporting(report, tail)
+	report.flush(flushTime)
+	if dieOf != 0 {
+		job.DieOf(dieOf)
+	}
+	return code
+}
+
+func (o *runOptions) runReporting(report *reporter, tail []string) (code int, dieOf syscall.Signal) {
 	args := tail
 	if o.scriptSet {
 		args = shellArgs(o.script, tail)
 	}
 	path, err := job.Lookup(args[0])
 	if err != nil {
-		return cannotRun(report, args[0], err)
+		return cannotRun(report, args[0], err), 0
 	}
 	r := &runner{runOptions: o, report: report, signals: make(chan os.Signal, 64)}
+	if o.keepSet {
+		r.once = &onceCall{options: o, ended: make(chan bool), noted: make(chan error, 1)}
+	}
 	job.Notify(r.signals)
 	job.SurviveWrites()
-	code := r.takeLock()
+	code = r.takeLock()
 	if r.lease != nil {
 		code = r.holdLock(path, args)
 	}
 	r.cleanUp()
-	if r.dieOf != 0 {
-		job.DieOf(r.dieOf)
-	}
-	return code
+	return code, r.dieOf
 }
 
 // cannotRun is the answer to a command that cannot be executed.

@@ -17,7 +17,7 @@ func TestTheJobInheritsNoFileOfOurs(t *testing.T) {
 
 func TestNoProcessIsLeftAfterARun(t *testing.T) {
 	s := newSite(t)
-	p := s.start("run", "a", "-c", `echo $PPID >"$DIR/pid"; echo $(ps -o pid= --ppid $PPID) >"$DIR/family"; exit 0`)
+	p := s.start("run", "a", "-c", `echo $PPID $(ps -o pid= --ppid $PPID) >"$DIR/family"; exit 0`)
 	p.wantCode(0)
 	for _, field := range strings.Fields(s.read("family")) {
 		var pid int

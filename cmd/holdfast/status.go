@@ -35,8 +35,8 @@ func newStatusLine(name string) *statusLine {
 	return &statusLine{name: name, begin: time.Now(), asked: make(chan string, 1)}
 }
 
-// draw shows the line. It is called often, and asks the store now and then.
-func (s *statusLine) draw(ctx context.Context, c *holdfast.Client) {
+// draw returns the line to show. It is called often, and asks the store now and then.
+func (s *statusLine) draw(ctx context.Context, c *holdfast.Client) string {
 	now := time.Now()
 	select {
 	case s.text = <-s.asked:
@@ -56,7 +56,7 @@ func (s *statusLine) draw(ctx context.Context, c *holdfast.Client) {
 		}()
 	}
 	if now.Sub(s.begin) < statusDelay {
-		return
+		return ""
 	}
 	frames := []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
 	s.turn = (s.turn + 1) % len(frames)
@@ -65,16 +65,17 @@ func (s *statusLine) draw(ctx context.Context, c *holdfast.Client) {
 	if columns > 0 {
 		line = cut(clean(line), columns-1)
 	}
-	fmt.Fprint(os.Stderr, "\r"+line+"\x1b[K")
 	s.drawn = true
+	return "\r" + line + "\x1b[K"
 }
 
-// clear takes the line away, before anything else is written.
-func (s *statusLine) clear() {
-	if s != nil && s.drawn {
-		fmt.Fprint(os.Stderr, "\r\x1b[K")
-		s.drawn = false
+// clear returns what removes the line, which must come before anything else.
+func (s *statusLine) clear() string {
+	if s == nil || !s.drawn {
+		return ""
 	}
+	s.drawn = false
+	return "\r\x1b[K"
 }
 
 // describeWait says who holds the lock and what place the owner has in the queue.

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
@@ -29,10 +30,22 @@ const (
 	defaultStorePlace = "~/.local/state/holdfast/locks.db, or under XDG_STATE_HOME; ~/Library/Application Support on macOS, %LocalAppData% on Windows"
 )
 
+// storeURLs are the stores to choose from. The schemes that the URLs begin with are those
+// that the imported packages register.
+var storeURLs = cli.Section{Title: "Stores", Terms: []cli.Term{
+	{Word: "sqlite:PATH", Text: "a file, between processes of one host"},
+	{Word: "redis://[USER:PASSWORD@]HOST[:PORT][/DB]", Text: "one Redis server; rediss:// with TLS"},
+	{Word: "redis+sentinel://HOST,HOST,…/NAME[/DB]", Text: "Redis with Sentinel; rediss+sentinel:// with TLS"},
+	{Word: "redis+cluster://HOST,HOST,…", Text: "Redis Cluster; rediss+cluster:// with TLS"},
+	{Word: "etcd://[USER:PASSWORD@]HOST,HOST,…[/PREFIX]", Text: "etcd; etcds:// with TLS"},
+	{Word: "zk://[USER:PASSWORD@]HOST,HOST,…[/ROOT]", Text: "ZooKeeper"},
+}}
+
 // A storeFlag is the choice of a store.
 type storeFlag struct {
 	url  string
-	from string // where it was named
+	from string        // where it was named
+	ttl  time.Duration // of the lock that is wanted; 0 if it is not known
 }
 
 func (s *storeFlag) flag() *cli.Flag {
@@ -63,14 +76,14 @@ func (s *storeFlag) check() error {
 	}
 	if known := store.Schemes(); !slices.Contains(known, u.Scheme) {
 		known = slices.DeleteFunc(known, func(scheme string) bool { return scheme == "memory" }) // of no use here
-		return fmt.Errorf("%s %s: there is no store of the kind %q; known are: %s; such as sqlite:/var/lib/locks.db for a file",
+		return fmt.Errorf("%s %s: there is no store of the kind %q; known are: %s; see holdfast help for their URLs",
 			s.from, u, u.Scheme, strings.Join(known, ", "))
 	}
 	return nil
 }
 
 // open opens the store. Check comes first.
-func (s *storeFlag) open(ctx context.Context) (store.Store, error) {
+func (s *storeFlag) open(ctx context.Context) (*ttlStore, error) {
 	if s.url == "" {
 		path, err := defaultStore()
 		if err != nil {
@@ -80,7 +93,7 @@ func (s *storeFlag) open(ctx context.Context) (store.Store, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	st, err := store.Open(ctx, s.url)
+	st, err := store.Open(ctx, withSession(s.url, s.ttl))
 	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w: %w", err, cause)
 	}
@@ -91,7 +104,54 @@ func (s *storeFlag) open(ctx context.Context) (store.Store, error) {
 		st.Close()
 		return nil, fmt.Errorf("%w: the %s store keeps locks within one process, and this is one for itself; name another with --store or HOLDFAST_STORE", holdfast.ErrUnsupported, caps.Store)
 	}
-	return st, nil
+	return &ttlStore{Store: st}, nil
+}
+
+// A ttlStore notes the TTL of the last grant or renewal. A process has one lock at a time.
+type ttlStore struct {
+	store.Store
+	granted atomic.Int64 // a time.Duration
+}
+
+func (s *ttlStore) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
+	answer, err := s.Store.Acquire(ctx, req)
+	if err == nil && answer.Granted() {
+		s.granted.Store(int64(answer.TTL))
+	}
+	return answer, err
+}
+
+func (s *ttlStore) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
+	outcomes, err := s.Store.Renew(ctx, grants)
+	for _, out := range outcomes {
+		if err == nil && out.Status == store.Extended {
+			s.granted.Store(int64(out.TTL))
+		}
+	}
+	return outcomes, err
+}
+
+func (s *ttlStore) ttl() time.Duration { return time.Duration(s.granted.Load()) }
+
+// withSession adds to the URL of a ZooKeeper the timeout of a session that a lock with this
+// TTL fits into, unless the URL has one. The server may grant less.
+func withSession(url string, ttl time.Duration) string {
+	const (
+		least = 10 * time.Second // five ticks of a server with default settings
+		most  = time.Hour
+		param = "session"
+	)
+	u, err := store.ParseURL(url)
+	if err != nil || u.Scheme != "zk" || ttl == 0 || u.Query.Has(param) {
+		return url
+	}
+	before := "?"
+	if strings.Contains(url, "?") {
+		before = "&"
+	}
+	// A TTL is at most four fifths of the session.
+	session := min(max(ttl*5/4+time.Second, least), most)
+	return url + before + param + "=" + session.String()
 }
 
 // connect opens the store for a client that closes it.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"sync/atomic"
 	"syscall"
@@ -20,10 +21,11 @@ type runner struct {
 	signals chan os.Signal
 
 	client  atomic.Pointer[holdfast.Client]
-	store   store.Store
+	store   *ttlStore
 	lease   *holdfast.Lease
 	since   time.Time // from when the lock counts: when it was asked for with success
 	renewed chan struct{}
+	once    *onceCall             // nil but for holdfast once
 	failure atomic.Pointer[error] // of the last renewal, if it failed
 	dieOf   syscall.Signal        // how to end: as Ctrl-C ends other programs
 	hurry   bool                  // do not wait long for a store that failed
@@ -31,7 +33,7 @@ type runner struct {
 
 // observe is told every event of the client.
 func (r *runner) observe(e holdfast.Event) {
-	r.report.observe(e)
+	defer r.report.observe(e) // act first
 	switch e.Kind {
 	case holdfast.EventWaiting:
 		if os.Getenv("HOLDFAST_NAME") == r.name {
@@ -92,7 +94,12 @@ func (r *runner) takeLock() int {
 		}
 		r.store = st
 		r.client.Store(c)
-		lease, err := r.take(ctx, c)
+		var lease *holdfast.Lease
+		if r.once != nil {
+			lease, err = r.once.take(ctx, c, &r.want)
+		} else {
+			lease, err = r.take(ctx, c)
+		}
 		if err == nil && time.Until(lease.Deadline()) < leaseTime(r.ttl)/2 {
 			// A store may grant less to who waited. A job needs time to end in, and since
 			// when we hold is counted back from the deadline. If it fails the lease tells.
@@ -117,13 +124,11 @@ func (r *runner) takeLock() int {
 				os.Exit(exitSignal + n)
 			}
 		case <-draw.C:
-			r.report.mu.Lock()
-			r.report.status.draw(ctx, r.client.Load())
-			r.report.mu.Unlock()
+			r.report.drawStatus(ctx, r.client.Load())
 		case res := <-results:
-			r.report.mu.Lock()
-			r.report.status.clear()
-			r.report.mu.Unlock()
+			if clear := r.report.clearStatus(); clear != "" {
+				r.report.write(os.Stderr, []byte(clear))
+			}
 			r.lease = res.lease
 			switch {
 			case ended != nil:
@@ -133,16 +138,39 @@ func (r *runner) takeLock() int {
 			}
 			r.failure.Store(nil)
 			waited := time.Since(begin)
-			end := r.lease.Deadline()
-			r.since = end.Add(-leaseTime(r.ttl))
-			if r.maxHoldSet {
-				r.since = end.Add(-min(leaseTime(r.ttl), r.maxHold))
-			}
+			r.useGranted()
+			r.since = r.lease.Deadline().Add(-leaseTime(r.ttl))
+			end := r.deadline()
 			r.report.note(event{Event: "acquired", Token: r.lease.Token(), ID: r.lease.ID().String(), Waited: seconds(waited), End: &end},
 				"got %q after %s, token %d", r.name, waited.Round(time.Microsecond), r.lease.Token())
 			return 0
 		}
 	}
+}
+
+// useGranted goes on with the TTL that the store granted, if it is less than was asked for.
+func (r *runner) useGranted() {
+	granted := r.store.ttl()
+	less := grantedLess(r.ttl, granted)
+	if less == "" {
+		return
+	}
+	r.ttl = granted
+	if r.grace >= granted/2 { // else the job would be ended while the lock can still be renewed
+		r.grace = defaultGrace(granted)
+		less += fmt.Sprintf(", so the job is asked to end %v before the lock is lost", r.grace.Round(time.Millisecond))
+	}
+	r.report.tell(event{Event: "shortened", TTL: seconds(granted)}, "%s", less)
+}
+
+// deadline is when the job must have ended, as things are: the lock is lost then, or it was
+// held for as long as it may be.
+func (r *runner) deadline() time.Time {
+	end := r.lease.Deadline()
+	if r.maxHoldSet && r.onLost != lostWarn {
+		end = earlier(end, r.since.Add(r.maxHold))
+	}
+	return end
 }
 
 // leave ends a wait that a signal ended. The job has not begun, and will not.
@@ -171,6 +199,11 @@ func (r *runner) undo() {
 // noLock says why there is no lock.
 func (r *runner) noLock(err error, waited time.Duration) int {
 	code, text := explain(err, r.name)
+	if errors.Is(err, holdfast.ErrDone) {
+		code = 0
+		r.report.note(event{Event: "done", Code: &code}, "%s", text)
+		return code
+	}
 	var held *holdfast.HeldError
 	if !errors.As(err, &held) {
 		r.report.tell(event{Event: "failed", Code: &code}, "%s", text)
@@ -199,6 +232,12 @@ func (r *runner) cleanUp() {
 	}
 	done := make(chan struct{})
 	go func() {
+		if r.once != nil {
+			r.once.finish(false) // if it was not before
+		}
+		if r.lease != nil {
+			r.lease.Unlock(context.Background()) // with --at-least, unlike Close
+		}
 		r.client.Load().Close()
 		r.store.Close()
 		close(done)

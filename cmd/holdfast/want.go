@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
@@ -31,9 +32,15 @@ func (w *want) flags(ttl string) []*cli.Flag {
 		cli.Bool("nonblock", 'n', &w.try, "do not wait if the lock is held"),
 		cli.Duration("wait", 'w', &w.wait, &w.waitSet, "wait at most so long for the lock, such as 30s or 1.5 (seconds); 0 does not wait; default: for ever"),
 		cli.Duration("ttl", 0, &w.ttl, nil, ttl),
+		cli.String("meta", 0, "TEXT", &w.meta, "tell whoever asks who holds the lock"),
+	}
+}
+
+// modeFlags are for locks that several can hold.
+func (w *want) modeFlags() []*cli.Flag {
+	return []*cli.Flag{
 		cli.Bool("shared", 's', &w.shared, "hold the lock together with others who say --shared, as readers do"),
 		cli.Int("slots", 0, "N", &w.slots, nil, 1, store.MaxLimit, "at most N hold the lock at a time; all must give the same N"),
-		cli.String("meta", 0, "TEXT", &w.meta, "tell whoever asks who holds the lock"),
 	}
 }
 
@@ -51,11 +58,11 @@ func (w *want) check() error {
 	if err := store.CheckText("meta", w.meta); err != nil {
 		return err
 	}
+	w.store.ttl = w.ttl
 	return w.store.check()
 }
 
-// take takes the lock.
-func (w *want) take(ctx context.Context, c *holdfast.Client) (*holdfast.Lease, error) {
+func (w *want) options() []holdfast.CallOption {
 	opts := append([]holdfast.CallOption{holdfast.TTL(w.ttl), holdfast.Meta(w.meta)}, w.more...)
 	switch {
 	case w.try:
@@ -63,6 +70,20 @@ func (w *want) take(ctx context.Context, c *holdfast.Client) (*holdfast.Lease, e
 	case w.waitSet:
 		opts = append(opts, holdfast.Wait(w.wait))
 	}
+	return opts
+}
+
+// grantedLess says that the store grants a shorter TTL than was asked for, or nothing.
+func grantedLess(asked, granted time.Duration) string {
+	if granted >= asked {
+		return ""
+	}
+	return fmt.Sprintf("the store grants a TTL of %v instead of %v", granted.Round(time.Millisecond), asked)
+}
+
+// take takes the lock.
+func (w *want) take(ctx context.Context, c *holdfast.Client) (*holdfast.Lease, error) {
+	opts := w.options()
 	switch {
 	case w.shared:
 		return c.RLock(ctx, w.name, opts...)

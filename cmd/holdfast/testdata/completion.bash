@@ -5,10 +5,24 @@ _holdfast() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} cmd=${COMP_WORDS[1]} i
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W 'run ls show watch break acquire renew release version completion man help' -- "$cur")
+        mapfile -t COMPREPLY < <(compgen -W 'run once ls show watch break acquire renew release version completion man help' -- "$cur")
         return
     fi
     if [[ $cmd == run ]]; then
+        for ((i = 2; i < COMP_CWORD; i++)); do
+            if [[ ${COMP_WORDS[i]} == -- ]]; then
+                if declare -F _command_offset >/dev/null; then
+                    _command_offset $((i + 1))
+                elif ((i + 1 == COMP_CWORD)); then
+                    mapfile -t COMPREPLY < <(compgen -c -- "$cur")
+                else
+                    mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+                fi
+                return
+            fi
+        done
+    fi
+    if [[ $cmd == once ]]; then
         for ((i = 2; i < COMP_CWORD; i++)); do
             if [[ ${COMP_WORDS[i]} == -- ]]; then
                 if declare -F _command_offset >/dev/null; then
@@ -31,7 +45,18 @@ _holdfast() {
         mapfile -t COMPREPLY < <(compgen -W 'term kill warn' -- "$cur")
         return
         ;;
-    run:--store | run:-w | run:--wait | run:--ttl | run:--slots | run:--meta | run:-E | run:--busy-code | run:--at-least | run:--max-hold | run:--grace | run:-c | run:--command | run:--json-fd)
+    run:--store | run:-w | run:--wait | run:--ttl | run:--meta | run:-E | run:--busy-code | run:--max-hold | run:--grace | run:-c | run:--command | run:--json-fd | run:--slots | run:--at-least | run:--period)
+        return
+        ;;
+    once:--signal)
+        mapfile -t COMPREPLY < <(compgen -W 'TERM INT HUP QUIT USR1 USR2 ABRT KILL' -- "$cur")
+        return
+        ;;
+    once:--on-lost)
+        mapfile -t COMPREPLY < <(compgen -W 'term kill warn' -- "$cur")
+        return
+        ;;
+    once:--keep | once:--store | once:-w | once:--wait | once:--ttl | once:--meta | once:-E | once:--busy-code | once:--max-hold | once:--grace | once:-c | once:--command | once:--json-fd)
         return
         ;;
     ls:--store)
@@ -46,7 +71,7 @@ _holdfast() {
     break:--store | break:--id)
         return
         ;;
-    acquire:--store | acquire:-w | acquire:--wait | acquire:--ttl | acquire:--slots | acquire:--meta)
+    acquire:--store | acquire:-w | acquire:--wait | acquire:--ttl | acquire:--meta | acquire:--slots)
         return
         ;;
     renew:--store | renew:--id | renew:--ttl)
@@ -58,7 +83,10 @@ _holdfast() {
     esac
     case $cmd:$cur in
     run:-*)
-        mapfile -t COMPREPLY < <(compgen -W '--store -n --nonblock -w --wait --ttl -s --shared --slots --meta -E --busy-code --busy-ok --at-least --max-hold --grace --signal --on-lost -c --command --json --json-fd -v --verbose -q --quiet --help' -- "$cur")
+        mapfile -t COMPREPLY < <(compgen -W '--store -n --nonblock -w --wait --ttl --meta -E --busy-code --busy-ok --max-hold --grace --signal --on-lost -c --command --json --json-fd -v --verbose -q --quiet -s --shared --slots --at-least --period --help' -- "$cur")
+        ;;
+    once:-*)
+        mapfile -t COMPREPLY < <(compgen -W '--keep --store -n --nonblock -w --wait --ttl --meta -E --busy-code --busy-ok --max-hold --grace --signal --on-lost -c --command --json --json-fd -v --verbose -q --quiet --help' -- "$cur")
         ;;
     ls:-*)
         mapfile -t COMPREPLY < <(compgen -W '--store --json --names --help' -- "$cur")
@@ -73,7 +101,7 @@ _holdfast() {
         mapfile -t COMPREPLY < <(compgen -W '--store --id --help' -- "$cur")
         ;;
     acquire:-*)
-        mapfile -t COMPREPLY < <(compgen -W '--store -n --nonblock -w --wait --ttl -s --shared --slots --meta --json --help' -- "$cur")
+        mapfile -t COMPREPLY < <(compgen -W '--store -n --nonblock -w --wait --ttl --meta -s --shared --slots --json --help' -- "$cur")
         ;;
     renew:-*)
         mapfile -t COMPREPLY < <(compgen -W '--store --id --ttl --json --help' -- "$cur")
@@ -94,6 +122,9 @@ _holdfast() {
         mapfile -t COMPREPLY < <(compgen -W '--help' -- "$cur")
         ;;
     run:*)
+        _holdfast_locks
+        ;;
+    once:*)
         _holdfast_locks
         ;;
     ls:*)

@@ -12,6 +12,7 @@ _holdfast() {
     local -a commands
     commands=(
         'run:Run CMD while holding NAME'
+        'once:Run CMD unless it succeeded lately anywhere'
         'ls:List locks: who holds, since when, how long, who waits'
         'show:Show one lock: its holders with their ids, and its queue'
         'watch:Watch locks: the list of ls, refreshed every second'
@@ -38,12 +39,36 @@ _holdfast() {
             '(-n --nonblock)'{-n,--nonblock}'[do not wait if the lock is held]' \
             '(-w --wait)'{-w,--wait=}'[wait at most so long for the lock, such as 30s or 1.5 (seconds); 0 does not wait; default: for ever]:DUR:' \
             '--ttl=[how long others wait for the lock if this host dies; default: 30s]:DUR:' \
-            '(-s --shared)'{-s,--shared}'[hold the lock together with others who say --shared, as readers do]' \
-            '--slots=[at most N hold the lock at a time; all must give the same N]:N:' \
             '--meta=[tell whoever asks who holds the lock]:TEXT:' \
             '(-E --busy-code)'{-E,--busy-code=}'[exit with CODE instead of 75 if the lock is held]:CODE:' \
             '--busy-ok[exit with 0, and silently, if the lock is held]' \
+            '--max-hold=[end CMD after it has held the lock for so long]:DUR:' \
+            '--grace=[how long before the lock is lost CMD is asked to end; less than half of the TTL; default: a sixth, at most 10s]:DUR:' \
+            '--signal=[the signal to end the job with, if the lock is about to be lost; default: TERM]:SIG:(TERM INT HUP QUIT USR1 USR2 ABRT KILL)' \
+            '--on-lost=[what to do if the lock is lost: term (signal, then kill), kill (at once), or warn (let it run on, which is safe only if tokens are checked)]:HOW:(term kill warn)' \
+            '(-c --command)'{-c,--command=}'[run SCRIPT with a shell (/bin/sh -c); what follows "--" are its arguments]:SCRIPT:' \
+            '--json[write events as JSON lines to stderr instead of sentences]' \
+            '--json-fd=[write events as JSON lines to file descriptor N]:N:' \
+            '(-v --verbose)'{-v,--verbose}'[say how long it waited, and more]' \
+            '(-q --quiet)'{-q,--quiet}'[say nothing; the exit code tells]' \
+            '(-s --shared)'{-s,--shared}'[hold the lock together with others who say --shared, as readers do]' \
+            '--slots=[at most N hold the lock at a time; all must give the same N]:N:' \
             '--at-least=[keep the lock closed for so long after it was taken, even if CMD ends earlier]:DUR:' \
+            '--period=[for the crontab of several hosts: run CMD at most once in each period of this length; see above]:DUR:' \
+            '(- *)'{-h,--help}'[show help]' \
+            '1:NAME:_holdfast_locks' \
+            '*:::command:_normal'
+        ;;
+    once)
+        _arguments -s -S \
+            '--keep=[how long a success counts, from the end of CMD; required]:DUR:' \
+            '--store=[where the locks are, such as sqlite:PATH; default: HOLDFAST_STORE, or an SQLite file in your state directory]:URL:' \
+            '(-n --nonblock)'{-n,--nonblock}'[do not wait if the lock is held]' \
+            '(-w --wait)'{-w,--wait=}'[wait at most so long for the lock, such as 30s or 1.5 (seconds); 0 does not wait; default: for ever]:DUR:' \
+            '--ttl=[how long others wait for the lock if this host dies; default: 30s]:DUR:' \
+            '--meta=[tell whoever asks who holds the lock]:TEXT:' \
+            '(-E --busy-code)'{-E,--busy-code=}'[exit with CODE instead of 75 if the lock is held]:CODE:' \
+            '--busy-ok[exit with 0, and silently, if the lock is held]' \
             '--max-hold=[end CMD after it has held the lock for so long]:DUR:' \
             '--grace=[how long before the lock is lost CMD is asked to end; less than half of the TTL; default: a sixth, at most 10s]:DUR:' \
             '--signal=[the signal to end the job with, if the lock is about to be lost; default: TERM]:SIG:(TERM INT HUP QUIT USR1 USR2 ABRT KILL)' \
@@ -93,9 +118,9 @@ _holdfast() {
             '(-n --nonblock)'{-n,--nonblock}'[do not wait if the lock is held]' \
             '(-w --wait)'{-w,--wait=}'[wait at most so long for the lock, such as 30s or 1.5 (seconds); 0 does not wait; default: for ever]:DUR:' \
             '--ttl=[how long the lock is held unless it is renewed; default: 1m]:DUR:' \
+            '--meta=[tell whoever asks who holds the lock]:TEXT:' \
             '(-s --shared)'{-s,--shared}'[hold the lock together with others who say --shared, as readers do]' \
             '--slots=[at most N hold the lock at a time; all must give the same N]:N:' \
-            '--meta=[tell whoever asks who holds the lock]:TEXT:' \
             '--json[print a line of JSON instead]' \
             '(- *)'{-h,--help}'[show help]' \
             '1:NAME:_holdfast_locks'

@@ -43,26 +43,26 @@ func (j *Job) Forward(sig os.Signal) {
 	if s == syscall.SIGCONT && j.terminal.foreground() && !j.terminal.given {
 		j.terminal.start() // we are back in the foreground
 	}
-	syscall.Kill(-j.family.group, s)
+	syscall.Kill(-j.group, s)
 }
 
 // Terminate sends a signal to everything that the job started, and wakes what is stopped.
 func (j *Job) Terminate(sig syscall.Signal) {
-	j.family.signal(sig)
-	j.family.signal(syscall.SIGCONT)
+	f := j.family()
+	f.signal(sig)
+	f.signal(syscall.SIGCONT)
 }
 
 // Kill kills everything that the job started and returns when it is dead. The error says
 // what could not be killed.
-func (j *Job) Kill() error { return j.family.kill(time.Now().Add(killTime)) }
+func (j *Job) Kill() error { return j.family().kill(time.Now().Add(killTime)) }
 
 // Alive reports whether anything that the job started still runs.
-func (j *Job) Alive() bool { return j.family.alive() }
+func (j *Job) Alive() bool { return j.family().alive() }
 
 // GroupAlive reports whether anyone of the job's own group still runs.
 func (j *Job) GroupAlive() bool {
-	group := family{group: j.family.group}
-	return syscall.Kill(-group.group, 0) == nil && group.alive()
+	return syscall.Kill(-j.group, 0) == nil && (&family{group: j.group}).alive()
 }
 
 // Suspend follows a job that was stopped: we stop as well, so that the shell sees it, and
@@ -71,7 +71,7 @@ func (j *Job) Suspend(by syscall.Signal, before func()) {
 	t := j.terminal
 	if (by == syscall.SIGTTIN || by == syscall.SIGTTOU) && t.foreground() {
 		t.give() // it wants the terminal, and we have it
-		syscall.Kill(-j.family.group, syscall.SIGCONT)
+		syscall.Kill(-j.group, syscall.SIGCONT)
 		return
 	}
 	if t.fd < 0 {
@@ -88,7 +88,7 @@ func (j *Job) Suspend(by syscall.Signal, before func()) {
 			t.start()
 		}
 	}
-	syscall.Kill(-j.family.group, syscall.SIGCONT)
+	syscall.Kill(-j.group, syscall.SIGCONT)
 }
 
 // Close ends the guard, takes the terminal back and reports whether the job had it. Restore

@@ -9,13 +9,14 @@ import (
 	"syscall"
 )
 
-// hidden arguments make the executable play its two inner parts; see Inner.
+// hidden arguments make the executable play an inner part; see Inner.
 const (
-	hiddenExec  = "__exec"
-	hiddenGuard = "__guard"
+	hiddenExec   = "__exec"
+	hiddenGuard  = "__guard"  // beside the job
+	hiddenParent = "__parent" // a guard that starts the job
 )
 
-// Inner plays an inner part and does not return if the arguments ask for one: the guard, or
+// Inner plays an inner part and does not return if the arguments ask for one: a guard, or
 // the process that becomes the job.
 func Inner(args []string) {
 	if len(args) < 2 {
@@ -24,8 +25,8 @@ func Inner(args []string) {
 	switch args[1] {
 	case hiddenExec:
 		becomeJob(args[2:])
-	case hiddenGuard:
-		beGuard(args[2:])
+	case hiddenGuard, hiddenParent:
+		beGuard(args[2:], args[1] == hiddenParent)
 	default:
 		return
 	}

@@ -11,8 +11,17 @@ import (
 // A family is a process group and, where the system can tell, all descendants of a root.
 type family struct {
 	group int
-	root  int        // 0 if it is not known or has other children: then the group is the root
-	not   func() int // a descendant of the root that does not belong: the guard; may be nil
+
+	// root returns the root, 0 if it is not known or has other children, and the guard, if
+	// that is a descendant of the root. It is nil for the group alone.
+	root func() (root, guard int)
+}
+
+func (f *family) roots() (root, guard int) {
+	if f.root == nil {
+		return 0, 0
+	}
+	return f.root()
 }
 
 // signal sends a signal to all of the family.
@@ -66,17 +75,18 @@ type process struct {
 
 // members lists the family.
 func (f *family) members() (members []process, known bool) {
-	if f.root != 0 {
-		if members, err := f.descendants(f.root); err == nil {
+	root, guard := f.roots()
+	if root != 0 {
+		if members, err := descendants(root, guard); err == nil {
 			return members, true
 		}
 	}
-	return f.pick()
+	return f.pick(root, guard)
 }
 
-// descendants lists all below a process. Whoever is seen counts, even if it has ended when
-// it is looked at: it may have made another, who is found next time as a child of the root.
-func (f *family) descendants(of int) ([]process, error) {
+// descendants lists all below a process but one. A process that ends while it is looked at
+// is listed: it may have made another, which is found next time as a child of the root.
+func descendants(of, but int) ([]process, error) {
 	pids, err := children(of)
 	if err != nil {
 		return nil, err
@@ -84,11 +94,11 @@ func (f *family) descendants(of int) ([]process, error) {
 	var members []process
 	for _, pid := range pids {
 		p, _ := readProcess(pid)
-		if p.zombie || f.not != nil && pid == f.not() {
+		if p.zombie || pid == but {
 			continue
 		}
 		members = append(members, p)
-		below, _ := f.descendants(pid)
+		below, _ := descendants(pid, but)
 		members = append(members, below...)
 	}
 	return members, nil
@@ -96,18 +106,14 @@ func (f *family) descendants(of int) ([]process, error) {
 
 // pick picks the family out of all processes. It is for systems without a list of children,
 // and for a group whose root is gone.
-func (f *family) pick() (members []process, known bool) {
+func (f *family) pick(root, guard int) (members []process, known bool) {
 	all, err := processes()
 	if err != nil {
 		return nil, false
 	}
-	not := 0
-	if f.not != nil {
-		not = f.not()
-	}
 	children := make(map[int][]process)
 	for _, p := range all {
-		if p.pid != not {
+		if p.pid != guard {
 			children[p.parent] = append(children[p.parent], p)
 		}
 	}
@@ -123,8 +129,8 @@ func (f *family) pick() (members []process, known bool) {
 			walk(children[p.pid])
 		}
 	}
-	if f.root != 0 {
-		walk(children[f.root])
+	if root != 0 {
+		walk(children[root])
 	}
 	for _, p := range all {
 		if p.group == f.group {

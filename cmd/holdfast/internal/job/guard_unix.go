@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -34,13 +35,27 @@ func message(kill time.Time) string {
 	return fmt.Sprintf("kill at %d\n", at+time.Until(kill))
 }
 
-// done tells the guard that there is nothing to guard any more.
-const done = "done\n"
+const (
+	ready   = "ready\n"   // the guard is on guard
+	overdue = "overdue\n" // the guard kills the job
+	done    = "done\n"    // there is nothing to guard any more
+)
 
-// beGuard kills a process group at the time that the parent's last message gave, or at once
-// when the parent is gone without a word. It is in a session of its own, so that no
-// terminal reaches it, and ends only with its parent.
-func beGuard(args []string) {
+// A guardProcess is this process, if it is a guard.
+type guardProcess struct {
+	in     *bufio.Reader // from holdfast
+	out    *os.File      // to holdfast
+	group  int           // the job's
+	root   int           // holdfast, if all its children are the job's
+	parent bool          // of the job
+	mute   bool
+}
+
+// beGuard kills the job at the time that the last message of holdfast gave, or at once when
+// holdfast is gone without a word. No terminal reaches the guard: it is in a process group
+// of its own, or in a session, and ignores what a terminal sends. It ends only with
+// holdfast.
+func beGuard(args []string, parent bool) {
 	if len(args) != 5 {
 		return
 	}
@@ -51,19 +66,34 @@ func beGuard(args []string) {
 			return
 		}
 	}
-	in, out, group, root := os.NewFile(uintptr(n[0]), "in"), os.NewFile(uintptr(n[1]), "out"), n[2], n[3]
-	mute := args[4] == "mute"
+	runtime.GOMAXPROCS(1)
 	syscall.CloseOnExec(n[0])
 	syscall.CloseOnExec(n[1])
 	rename("hf-guard")
+	g := &guardProcess{
+		in: bufio.NewReader(os.NewFile(uintptr(n[0]), "in")), out: os.NewFile(uintptr(n[1]), "out"),
+		parent: parent, mute: args[4] == "mute",
+	}
+	if !parent {
+		g.group, g.root = n[2], n[3]
+	} else if err := g.startJob(n[2], n[3]); err != nil {
+		fmt.Fprintf(g.out, "%v\n", err)
+		os.Exit(1)
+	}
+	// After the job is started, which would inherit it.
 	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGPIPE,
 		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU)
+	os.Chdir("/") // it must not keep a file system busy
+	g.guard()
+}
 
+// guard is the work of the guard.
+func (g *guardProcess) guard() {
 	lines := make(chan string, 16)
 	go func() {
 		defer close(lines)
-		for r := bufio.NewReader(in); ; {
-			line, err := r.ReadString('\n')
+		for {
+			line, err := g.in.ReadString('\n')
 			if err != nil {
 				return
 			}
@@ -73,13 +103,14 @@ func beGuard(args []string) {
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
 	var kill time.Duration
-	ready := false
+	told := false
 	for {
 		select {
 		case line, ok := <-lines:
 			if !ok {
 				// It may be dying still, with its files closed and its children given away.
-				end(group, 0, mute, "holdfast was killed")
+				g.root = 0
+				g.end("holdfast was killed")
 			}
 			if line == done {
 				os.Exit(0)
@@ -90,33 +121,41 @@ func beGuard(args []string) {
 			}
 			kill = time.Duration(at)
 			timer.Reset(kill - now())
-			if !ready {
-				ready = true
-				out.Write([]byte("ready\n"))
+			if !told {
+				told = true
+				g.out.WriteString(ready)
 			}
 		case <-timer.C:
 			if len(lines) > 0 {
-				timer.Reset(0) // what was sent before counts
+				timer.Reset(0) // messages that were sent in time count
 				continue
 			}
 			if left := kill - now(); left > 0 {
 				timer.Reset(left)
 				continue
 			}
-			end(group, root, mute, "holdfast was stopped or hangs")
+			g.end("holdfast was stopped or hangs")
 		}
 	}
 }
 
-// end kills and is the guard's own end.
-func end(group, root int, mute bool, why string) {
-	f := family{group: group, not: os.Getpid}
-	if root != 0 && os.Getppid() == root { // holdfast is stopped: all that the job started is below it
-		f.root = root
-	}
+// end kills the job and ends the guard.
+func (g *guardProcess) end(why string) {
+	f := family{group: g.group, root: func() (root, guard int) {
+		switch {
+		case g.parent:
+			return os.Getpid(), 0
+		case g.root != 0 && os.Getppid() == g.root: // holdfast is stopped: the job is below it
+			return g.root, os.Getpid()
+		}
+		return 0, os.Getpid()
+	}}
 	found := f.alive()
+	if found {
+		g.out.WriteString(overdue)
+	}
 	err := f.kill(time.Now().Add(killTime))
-	if found && !mute {
+	if found && !g.mute {
 		what := "the job was killed before its lock could be another's"
 		if err != nil {
 			what = err.Error()

@@ -1,14 +1,16 @@
 // Package job runs a command so that it can be ended in time, with everything it started.
 //
 // On Unix the job is a process group of its own. It has the terminal while it runs if we
-// had it, and stops and continues with us. Beside it runs a guard: a small process in a
-// session of its own, which kills the job when we are killed, stopped or stuck and the time
-// is over. So kill -9 of the parent does not leave the job running.
+// had it, and stops and continues with us. A guard, which is a small process of its own,
+// kills the job when we are killed, stopped or stuck and the time is over. So kill -9 of
+// holdfast does not leave the job running.
 //
 // What is killed is the group, and on Linux every descendant as well, in whatever group or
-// session. What gets away: on Linux a process that was orphaned and left the group, if the
-// parent itself is killed with -9; on other systems every process that left the group; on
-// all of them a process that runs as another user.
+// session: there the guard is the job's parent and adopts orphans (PR_SET_CHILD_SUBREAPER).
+// If the guard is killed, holdfast adopts the job and starts another guard beside it. What
+// gets away: on Linux an orphan that left the group, if both guard and holdfast are killed
+// with -9; on other systems every process that left the group; on all of them a process
+// that runs as another user.
 //
 // On Windows the job is a job object, which the system ends when we end, however that
 // happens. There are no signals and no guard.
@@ -44,6 +46,7 @@ const (
 	Started   Kind = iota + 1 // it runs
 	Failed                    // it could not be executed; Ended follows
 	Stopped                   // it was stopped, by Ctrl-Z for instance: call Suspend
+	Overdue                   // the guard kills it, since Extend was not called in time
 	Ended                     // its first process has ended
 	Unguarded                 // the guard died and could not be replaced
 )

@@ -8,9 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// adoptOrphans makes us the parent of what the job leaves behind, so that it can be found.
-func adoptOrphans() {
-	unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+// adoptOrphans makes this process the parent of descendants whose own parent has ended, so
+// that they can be found.
+func adoptOrphans() bool {
+	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == nil
 }
 
 // rename keeps killall(1) and pkill(1) of our name away from the guard.

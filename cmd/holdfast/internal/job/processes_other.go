@@ -7,7 +7,10 @@ import (
 	"os"
 )
 
-func adoptOrphans() {}
+func adoptOrphans() bool { return false }
+
+// startJob is for systems where the guard adopts orphans.
+func (g *guardProcess) startJob(int, int) error { return errors.ErrUnsupported }
 
 func rename(string) {}
 

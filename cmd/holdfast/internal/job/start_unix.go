@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -20,15 +21,18 @@ import (
 type Job struct {
 	spec     Spec
 	self     string // our executable
-	family   family
+	group    int    // the job's process group, and its first process
+	alone    bool   // we had no children when we were started
 	events   chan Event
 	reported chan struct{} // closed when Started or Failed was sent
 	gate     *os.File      // a byte lets the job begin
 	signals  chan<- os.Signal
 	terminal *terminal
+	reaping  sync.Once
+	ended    sync.Once // Ended is sent once
 
 	mu    sync.Mutex
-	watch map[int]func(syscall.WaitStatus) // who waits for which process
+	watch map[int]func(syscall.WaitStatus) // whose changes are of interest
 	kill  time.Time
 	guard *guard
 	quick int // guards in a row that died soon
@@ -36,10 +40,12 @@ type Job struct {
 
 // A guard is our side of the guard process.
 type guard struct {
-	pid   int
-	to    *os.File
-	begun time.Time
-	gone  chan struct{}
+	pid    int
+	parent bool // of the job
+	to     *os.File
+	begun  time.Time
+	heard  chan struct{} // closed when all that it said was heard
+	gone   chan struct{}
 }
 
 // tell sends a message. A guard that is stopped must not stop us.
@@ -53,32 +59,32 @@ const readyTime = 10 * time.Second
 
 // Start prepares the job, up to the point where only Release is missing. The channel is the
 // one that Notify got: Ctrl-Z is caught from now on.
+//
+// Where the system lets a process adopt orphans, the guard is the parent of the job. So
+// everything that the job starts stays below the guard, and the guard finds it even when
+// holdfast was killed. Elsewhere holdfast is the parent.
 func Start(spec Spec, signals chan<- os.Signal) (*Job, error) {
 	self, err := executablePath()
 	if err != nil {
 		return nil, err
 	}
 	j := &Job{
-		spec: spec, self: self, kill: spec.Kill,
+		spec: spec, self: self, kill: spec.Kill, alone: !hasChildren(),
 		events: make(chan Event, 64), reported: make(chan struct{}), watch: make(map[int]func(syscall.WaitStatus)),
 		terminal: openTerminal(), signals: signals,
 	}
-	j.family.not = j.guardPid
-	if !hasChildren() {
-		j.family.root = os.Getpid()
+	adopts := adoptOrphans()
+	guarded := !spec.Kill.IsZero()
+	if err := j.startJob(guarded && adopts); err != nil {
+		return nil, err
 	}
-	adoptOrphans()
-	if err := j.startJob(); err != nil {
-		return nil, fmt.Errorf("cannot start a process: %w", err)
-	}
-	go j.reap()
-	if !spec.Kill.IsZero() {
+	if guarded && !adopts {
 		if err := j.startGuard(); err != nil {
 			j.Abandon()
-			return nil, fmt.Errorf("cannot start the guard of the job: %w", err)
+			return nil, err
 		}
 	}
-	j.terminal.job = j.family.group
+	j.terminal.job = j.group
 	if !signal.Ignored(syscall.SIGTSTP) {
 		NotifyStop(signals)
 	}
@@ -92,8 +98,8 @@ func hasChildren() bool {
 	return !errors.Is(err, syscall.ECHILD)
 }
 
-// startJob starts the process that becomes the job. See becomeJob.
-func (j *Job) startJob() error {
+// startJob starts the process that becomes the job, or a guard that does. See becomeJob.
+func (j *Job) startJob(byGuard bool) error {
 	gateIn, gateOut, err := os.Pipe()
 	if err != nil {
 		return err
@@ -105,29 +111,40 @@ func (j *Job) startJob() error {
 		return err
 	}
 	defer reportOut.Close()
-	j.gate = gateOut
-	inner := []string{"holdfast-exec", hiddenExec, fdText(gateIn), fdText(reportOut), j.spec.Path}
-	attr := &syscall.ProcAttr{
-		Env:   j.spec.Env,
-		Files: []uintptr{0, 1, 2},
-		Sys:   &syscall.SysProcAttr{Setpgid: true},
+	if byGuard {
+		err = j.startParent(gateIn, reportOut)
+	} else {
+		attr := jobAttr()
+		attr.Env = j.spec.Env
+		args := execArgs(fdText(gateIn), fdText(reportOut), append([]string{j.spec.Path}, j.spec.Args...))
+		if j.group, err = j.start(args, attr, j.jobChanged, gateIn, reportOut); err != nil {
+			err = fmt.Errorf("cannot start a process: %w", err)
+		}
 	}
-	pid, err := j.start(append(inner, j.spec.Args...), attr, j.jobChanged, gateIn, reportOut)
 	if err != nil {
 		gateOut.Close()
 		reportIn.Close()
 		return err
 	}
-	j.family.group = pid
+	j.gate = gateOut
 	go j.report(reportIn)
 	return nil
 }
 
+// execArgs and jobAttr are for the process that becomes the job.
+func execArgs(gate, report string, command []string) []string {
+	return append([]string{"holdfast-exec", hiddenExec, gate, report}, command...)
+}
+
+func jobAttr() *syscall.ProcAttr {
+	return &syscall.ProcAttr{Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setpgid: true}}
+}
+
 // start starts a process that inherits the files under their own numbers, which are free in
-// the child because they are taken here. Whatever else was inherited by us stays where it
-// is: a job may expect it.
+// the child because they are taken here. Other files that we inherited stay where they are:
+// a job may expect them.
 func (j *Job) start(args []string, attr *syscall.ProcAttr, changed func(syscall.WaitStatus), files ...*os.File) (int, error) {
-	j.mu.Lock() // until it is known whom its end concerns
+	j.mu.Lock() // until reap can know it
 	defer j.mu.Unlock()
 	for _, f := range files {
 		inherit(f, true)
@@ -138,6 +155,7 @@ func (j *Job) start(args []string, attr *syscall.ProcAttr, changed func(syscall.
 		return 0, err
 	}
 	j.watch[pid] = changed
+	j.reaping.Do(func() { go j.reap() })
 	return pid, nil
 }
 
@@ -182,61 +200,145 @@ func (j *Job) jobChanged(status syscall.WaitStatus) {
 		return
 	}
 	<-j.reported // the first news first
-	switch {
-	case status.Signaled():
-		j.events <- Event{Kind: Ended, Code: 128 + int(status.Signal()), Signal: status.Signal()}
-	case status.Exited():
-		j.events <- Event{Kind: Ended, Code: status.ExitStatus()}
+	e := Event{Kind: Ended, Code: status.ExitStatus()}
+	if status.Signaled() {
+		e.Code, e.Signal = 128+int(status.Signal()), status.Signal()
 	}
+	j.ended.Do(func() { j.events <- e })
 }
 
-// startGuard starts the guard and waits until it is on guard.
+// startParent starts a guard that starts the job and stays its parent. The guard is in our
+// session, so that the job is too and can have the terminal.
+func (j *Job) startParent(gate, report *os.File) error {
+	attr := jobAttr()
+	attr.Env = j.spec.Env
+	g, lines, err := j.runGuard([2]string{fdText(gate), fdText(report)}, attr, gate, report)
+	if err != nil {
+		return err
+	}
+	g.parent = true
+	g.to.SetWriteDeadline(time.Now().Add(readyTime))
+	command := strings.Join(append([]string{j.spec.Path}, j.spec.Args...), "\x00")
+	fmt.Fprintf(g.to, "start %d\n%s", len(command), command) // if that fails there is no answer
+	line, err := lines.ReadString('\n')
+	if err == nil {
+		_, err = fmt.Sscanf(line, "job %d\n", &j.group)
+	}
+	if err != nil {
+		g.to.Close() // which ends it
+		lines.Close()
+		return guardError(err)
+	}
+	j.mu.Lock()
+	j.watch[j.group] = func(status syscall.WaitStatus) { // we adopt the job when the guard ends
+		<-g.heard // it may have said that it kills the job
+		j.jobChanged(status)
+	}
+	j.mu.Unlock()
+	return j.useGuard(g, lines)
+}
+
+// startGuard starts a guard beside the job.
 func (j *Job) startGuard() error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
 	defer null.Close()
-	in, to, err := os.Pipe()
+	root := 0
+	if j.alone {
+		root = os.Getpid()
+	}
+	g, lines, err := j.runGuard([2]string{strconv.Itoa(j.group), strconv.Itoa(root)}, &syscall.ProcAttr{
+		Env:   os.Environ(),
+		Files: []uintptr{null.Fd(), null.Fd(), 2},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	})
 	if err != nil {
 		return err
+	}
+	return j.useGuard(g, lines)
+}
+
+// A guardLines is what a guard says.
+type guardLines struct {
+	*bufio.Reader
+	*os.File
+}
+
+func (l guardLines) Close() error { return l.File.Close() }
+
+// runGuard starts a guard process.
+func (j *Job) runGuard(args [2]string, attr *syscall.ProcAttr, files ...*os.File) (*guard, guardLines, error) {
+	in, to, err := os.Pipe()
+	if err != nil {
+		return nil, guardLines{}, err
 	}
 	defer in.Close()
 	from, out, err := os.Pipe()
 	if err != nil {
 		to.Close()
-		return err
+		return nil, guardLines{}, err
 	}
-	defer from.Close()
 	defer out.Close()
-	mute := "loud"
+	part, mute := hiddenGuard, "loud"
+	if len(files) > 0 {
+		part = hiddenParent
+	}
 	if j.spec.Mute {
 		mute = "mute"
 	}
-	g := &guard{to: to, begun: time.Now(), gone: make(chan struct{})}
-	g.pid, err = j.start(
-		[]string{"hf-guard", hiddenGuard, fdText(in), fdText(out), strconv.Itoa(j.family.group), strconv.Itoa(j.family.root), mute},
-		&syscall.ProcAttr{
-			Dir:   "/", // it must not keep a file system busy
-			Env:   append(os.Environ(), "GOMAXPROCS=1"),
-			Files: []uintptr{null.Fd(), null.Fd(), 2},
-			Sys:   &syscall.SysProcAttr{Setsid: true},
-		},
-		func(syscall.WaitStatus) { close(g.gone); go j.guardDied(g) }, in, out)
+	g := &guard{to: to, begun: time.Now(), heard: make(chan struct{}), gone: make(chan struct{})}
+	g.pid, err = j.start([]string{"hf-guard", part, fdText(in), fdText(out), args[0], args[1], mute}, attr,
+		func(status syscall.WaitStatus) {
+			if !status.Stopped() {
+				close(g.gone)
+				go j.guardDied(g)
+			}
+		}, append(files, in, out)...)
 	if err != nil {
 		to.Close()
-		return err
+		from.Close()
+		return nil, guardLines{}, guardError(err)
 	}
-	out.Close() // else its end would not be seen
+	from.SetReadDeadline(time.Now().Add(readyTime))
+	return g, guardLines{bufio.NewReader(from), from}, nil
+}
+
+func guardError(err error) error { return fmt.Errorf("cannot start the guard of the job: %w", err) }
+
+// useGuard tells the guard when to kill, and waits until it is on guard.
+func (j *Job) useGuard(g *guard, lines guardLines) error {
 	j.mu.Lock()
 	j.guard = g
 	g.tell(message(j.kill))
 	j.mu.Unlock()
-	from.SetReadDeadline(time.Now().Add(readyTime))
-	if _, err := from.Read(make([]byte, 1)); err != nil {
-		return fmt.Errorf("it did not answer: %w", err)
+	if line, err := lines.ReadString('\n'); err != nil || line != ready {
+		lines.Close()
+		return guardError(fmt.Errorf("it said %q: %w", line, err))
 	}
+	lines.SetReadDeadline(time.Time{})
+	go j.listen(g, lines)
 	return nil
+}
+
+// listen hears from the guard what happens to the job, until the guard is gone.
+func (j *Job) listen(g *guard, lines guardLines) {
+	defer lines.Close()
+	defer close(g.heard)
+	for {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			return
+		}
+		if line == overdue {
+			j.events <- Event{Kind: Overdue}
+		}
+		var status uint32
+		if _, err := fmt.Sscanf(line, "status %d\n", &status); err == nil {
+			j.jobChanged(syscall.WaitStatus(status))
+		}
+	}
 }
 
 // guardDied replaces a guard that was killed, unless that happens again and again.
@@ -248,6 +350,7 @@ func (j *Job) guardDied(g *guard) {
 		j.quick = 0
 	}
 	quick := j.quick
+	g.parent = false // by now we are
 	j.mu.Unlock()
 	if expected {
 		return
@@ -258,13 +361,22 @@ func (j *Job) guardDied(g *guard) {
 	}
 }
 
-func (j *Job) guardPid() int {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.guard == nil {
-		return 0
-	}
-	return j.guard.pid
+// family is everything that the job started, as far as it can be found now.
+func (j *Job) family() *family {
+	return &family{group: j.group, root: func() (root, guard int) {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		if j.guard != nil && j.guard.parent {
+			return j.guard.pid, 0
+		}
+		if j.guard != nil {
+			guard = j.guard.pid
+		}
+		if j.alone {
+			root = os.Getpid()
+		}
+		return root, guard
+	}}
 }
 
 func fdText(f *os.File) string { return strconv.Itoa(int(f.Fd())) }

@@ -1,0 +1,88 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// stalledPipe returns the writing end of a pipe that is full and that nobody reads.
+func stalledPipe(t *testing.T) *os.File {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close(); w.Close() })
+	w.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+	for err == nil {
+		_, err = w.Write(make([]byte, 4096))
+	}
+	if err := syscall.SetNonblock(int(w.Fd()), false); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// On the way are a renewal every second, and "started" right after the start.
+func TestAJobOutlivesItsTTLThoughNobodyReadsItsEvents(t *testing.T) {
+	for _, flags := range [][]string{{"--json"}, {"--verbose"}} {
+		t.Run(flags[0], func(t *testing.T) {
+			s := newSite(t)
+			p := s.command(append([]string{"run", "--ttl", lostTTL, "a", "-c", `sleep 6; echo done`}, flags...)...)
+			p.cmd.Stderr = stalledPipe(t)
+			p.start()
+			p.wantCode(0)
+			if p.out.String() != "done\n" {
+				t.Errorf("stdout: %q", &p.out)
+			}
+		})
+	}
+}
+
+func TestAJobIsAskedToEndThoughNobodyReadsWhy(t *testing.T) {
+	s := newSite(t)
+	p := s.command("run", "--ttl", lostTTL, "--grace", "1.2", "a", "-c", `trap 'echo cleaned up; exit 0' TERM; touch "$DIR/began"; sleep 60 & wait`)
+	p.cmd.Stderr = stalledPipe(t)
+	p.start()
+	s.exists("began")
+	s.hog()
+	p.wantCode(79)
+	if p.out.String() != "cleaned up\n" {
+		t.Errorf("stdout: %q, want the job to have had the time to clean up", &p.out)
+	}
+}
+
+func TestEventsThatNobodyReadsAreDroppedAndCounted(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	report := newReporter("a")
+	report.json = w
+	const n = 5000
+	for range n {
+		report.emit(event{Event: "renewed"}) // would block for ever
+	}
+	lines := bufio.NewScanner(r)
+	told, dropped := 0, int64(0)
+	for told+int(dropped) < n && lines.Scan() {
+		e := decode[event](t, lines.Text())
+		if dropped += e.Dropped; e.Event == "renewed" {
+			told++
+		}
+	}
+	if dropped == 0 || told+int(dropped) != n {
+		t.Errorf("%d events were told and %d dropped, of %d", told, dropped, n)
+	}
+	report.emit(event{Event: "released"})
+	if !lines.Scan() || !strings.Contains(lines.Text(), `"released"`) {
+		t.Errorf("afterwards: %s", lines.Text())
+	}
+}

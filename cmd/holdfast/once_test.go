@@ -1,0 +1,124 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/servers"
+)
+
+// Five hosts start the same short job in each period. Their clocks differ by more than the
+// job takes.
+func TestAPeriodRunsAJobOnceHoweverManyHostsStartIt(t *testing.T) {
+	for _, kind := range []string{"sqlite", "redis"} {
+		t.Run(kind, func(t *testing.T) {
+			s := newSite(t)
+			if kind == "redis" {
+				s.env = append(s.env, "HOLDFAST_STORE=redis://"+servers.StartRedis(t, servers.RedisOptions{}).Addr())
+			}
+			const period, apart, hosts, ticks = 8 * time.Second, 400 * time.Millisecond, 5, 3
+			begin := time.Now()
+			var all sync.WaitGroup
+			for host := range hosts {
+				all.Go(func() {
+					for tick := range ticks {
+						time.Sleep(time.Until(begin.Add(time.Duration(tick)*period + time.Duration(host)*apart)))
+						p := s.command("run", "--period", period.String(), "cleanup", "-c", fmt.Sprintf(`echo tick %d host %d >>"$DIR/runs"`, tick, host))
+						if err := p.cmd.Run(); err != nil || p.err.String() != "" {
+							t.Errorf("host %d, tick %d: %v: %s", host, tick, err, &p.err)
+						}
+					}
+				})
+			}
+			all.Wait()
+			runs := s.read("runs")
+			for tick := range ticks {
+				if n := strings.Count(runs, fmt.Sprintf("tick %d ", tick)); n != 1 {
+					t.Errorf("tick %d: %d runs, want 1", tick, n)
+				}
+			}
+			if t.Failed() {
+				t.Log(runs)
+			}
+		})
+	}
+}
+
+// A job that is ended because it took too long has run in its period all the same.
+func TestAPeriodCountsARunThatWasEndedByMaxHold(t *testing.T) {
+	s := newSite(t)
+	p := s.run("run", "--period", "1h", "--max-hold", "1s", "a", "--", "sleep", "60")
+	p.wantCode(79)
+	p.wantErrParts("--max-hold 1s is over")
+	if l := s.show("a"); len(l.Holders) != 1 || l.Holders[0].State != "cooling" || l.Holders[0].Left < 1700 {
+		t.Errorf("afterwards: %+v", l)
+	}
+}
+
+func TestOnceRunsAJobUntilItSucceedsAndThenNoMore(t *testing.T) {
+	s := newSite(t)
+	const hosts = 5
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	codes := map[int]int{}
+	for range hosts {
+		all.Go(func() {
+			// The first two runs fail. All others wait for each other's outcome.
+			p := s.command("once", "--keep", "1h", "report", "-c", `echo run >>"$DIR/runs"; [ $(wc -l <"$DIR/runs") -gt 2 ] || exit 4; sleep 0.2`)
+			p.cmd.Run()
+			mu.Lock()
+			defer mu.Unlock()
+			codes[p.code()]++
+		})
+	}
+	all.Wait()
+	if n := strings.Count(s.read("runs"), "run"); n != 3 {
+		t.Errorf("%d runs, want two that fail and one that succeeds", n)
+	}
+	if codes[4] != 2 || codes[0] != hosts-2 {
+		t.Errorf("exit codes %v", codes)
+	}
+	l := s.show("report")
+	if len(l.Holders) != 1 || l.Holders[0].State != "done" || l.Holders[0].Left < 3500 {
+		t.Errorf("afterwards: %+v", l)
+	}
+}
+
+func TestOnceNotesNothingOfAJobThatIsKilled(t *testing.T) {
+	s := newSite(t)
+	for name, harm := range map[string]func(p *process){
+		"with holdfast":     func(p *process) { p.signal(syscall.SIGKILL) },
+		"by a signal":       func(p *process) { p.signal(syscall.SIGTERM) },
+		"after a break":     func(p *process) { s.ok("break", "after a break", "--id", s.show("after a break").Holders[0].ID) },
+		"after its timeout": func(*process) {},
+	} {
+		p := s.start("once", "--keep", "1h", "--ttl", lostTTL, "--max-hold", "5s", name, "-c", `touch "$DIR/$HOLDFAST_NAME"; exec sleep 60`)
+		s.exists(name)
+		harm(p)
+		if code := p.wait(); code == 0 {
+			t.Errorf("%s: exit code 0", name)
+		}
+		if p := s.run("once", "--keep", "1h", name, "--", "sh", "-c", "exit 6"); p.code() != 6 {
+			t.Errorf("%s: the next one does not run: exit code %d, %s", name, p.code(), &p.err)
+		}
+	}
+}
+
+// What was done but could not be noted is done again, so it is no success.
+func TestOnceFailsIfASuccessCannotBeNoted(t *testing.T) {
+	s := newSite(t)
+	server := servers.StartRedis(t, servers.RedisOptions{})
+	s.env = append(s.env, "HOLDFAST_STORE=redis://"+server.Addr())
+	p := s.start("once", "--keep", "1h", "report", "-c", `touch "$DIR/began"; while [ ! -e "$DIR/go" ]; do sleep 0.02; done`)
+	s.exists("began")
+	server.Kill()
+	s.write("go", "")
+	p.wantCode(69)
+	p.wantErrParts("could not be noted")
+}
