@@ -376,7 +376,7 @@ func (b *bed) warmUp(c *holdfast.Client) {
 		}
 		return
 	}
-	const plain = 4 // two ways to a lock, a renewal and a release
+	const plain = 3 // for a lock, a renewal and a release
 	name := "warm-up"
 	if b.shards != nil {
 		name = "n" // its server and its clock
