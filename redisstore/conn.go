@@ -72,6 +72,10 @@ func (c *conn) Eval(ctx context.Context, call redis.Call) (redis.Value, error) {
 	return v, err
 }
 
+func (c *conn) Do(ctx context.Context, command, key string, args ...string) (redis.Value, error) {
+	return valueOf(c.client.Do(noticed(ctx), c.command([]string{command}, []string{key}, args)))
+}
+
 func (c *conn) EvalAll(ctx context.Context, calls []redis.Call) []redis.Outcome {
 	if len(calls) == 0 {
 		return nil

@@ -36,7 +36,7 @@ func calls(t *testing.T, server *servers.Redis) map[string]int {
 	return calls
 }
 
-func TestAPairIsTwoShortScripts(t *testing.T) {
+func TestAPairIsAScriptOfFourCallsAndACommand(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{})
 	c, err := holdfast.Open(t.Context(), "redis://"+server.Addr())
 	if err != nil {
@@ -53,15 +53,24 @@ func TestAPairIsTwoShortScripts(t *testing.T) {
 		}
 	}
 	pair("a") // connects, and loads the scripts
-	server.Must("CONFIG", "RESETSTAT")
-	pair("b")
-	got := calls(t, server)
-	delete(got, "set") // see below
-	want := map[string]int{
-		"evalsha": 2, "time": 2, "lindex": 2, "incrby": 1, "rpush": 1, "pexpire": 1, "pttl": 1, "del": 1, "config|resetstat": 1,
+	counted := 0
+	for range 200 {
+		server.Must("CONFIG", "RESETSTAT")
+		begin := time.Now()
+		pair("b")
+		if time.Since(begin) > 2*time.Millisecond {
+			continue // held for long: somebody may wait by then, and the complete script releases it
+		}
+		counted++
+		got := calls(t, server)
+		delete(got, "set") // see below
+		want := map[string]int{"evalsha": 1, "time": 1, "incrby": 1, "rpush": 1, "pexpire": 1, "lrem": 1, "config|resetstat": 1}
+		if !maps.Equal(got, want) {
+			t.Fatalf("commands of a pair: %v, want %v", got, want)
+		}
 	}
-	if !maps.Equal(got, want) {
-		t.Errorf("commands of a pair: %v, want %v", got, want)
+	if counted == 0 {
+		t.Fatal("no pair took less than 2 ms")
 	}
 	time.Sleep(300 * time.Millisecond) // the counter falls behind
 	server.Must("CONFIG", "RESETSTAT")

@@ -11,6 +11,9 @@ type Conn interface {
 	// Eval runs a script. All keys are in one slot.
 	Eval(ctx context.Context, call Call) (Value, error)
 
+	// Do runs a plain command on a key.
+	Do(ctx context.Context, command, key string, args ...string) (Value, error)
+
 	// EvalAll runs many scripts in as few round trips as possible, with an outcome for each.
 	EvalAll(ctx context.Context, calls []Call) []Outcome
 

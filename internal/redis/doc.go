@@ -5,16 +5,19 @@
 // There are at most two ways to do a thing: a complete one, which sees the whole state of a
 // name, and a cheap one for locks that nobody else wants.
 //
-//	call     lane      script       used when                                  otherwise
-//	acquire  batch     batch.lua    exclusive, one token, not queued, one      what is in the way is a
-//	                                server, no replicas to wait for, and       waiter, or the call queues:
-//	                                MaxInFlight requests are in flight         complete
+//	call     lane      script       used when                                 otherwise
+//	acquire  plain     plain.lua    exclusive, one token, no floor, not       held, and the call queues, or
+//	                                queued, not contended lately, no          others wait: complete
+//	                                replicas to wait for
 //	         complete  acquire.lua  always right
-//	release  batch     batch.lua    as above, and nothing to keep closed       not held, or others wait:
-//	                                                                           complete
+//	release  plain     plain.lua    taken by the plain lane less than 2 ms    others wait, or not held:
+//	                                ago, nothing to keep closed               complete
 //	         complete  release.lua  always right
-//	renew    plain     extend.lua   exclusive, no tokens wanted, no floor      others wait: complete
+//	renew    plain     extend.lua   exclusive, no tokens wanted, no floor     others wait: complete
 //	         complete  renew.lua    always right
+//
+// Plain calls are batched in one script while MaxInFlight of them are in flight. A single plain
+// release is the command that the script would run, LREM, without the script.
 //
 // The complete scripts see to their usual cases first (join.lua, pass.lua) and build the whole
 // state only for the rest. The rule for tokens is in tokens.lua and nowhere else; what is kept

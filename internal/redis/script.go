@@ -25,7 +25,7 @@ func NewScript(text string) *Script {
 var scriptFiles embed.FS
 
 var (
-	batchScript   = join("clock", "tokens", "batch")
+	plainScript   = join("clock", "tokens", "plain")
 	acquireScript = join("clock", "name", "tokens", "join", "state", "acquire")
 	releaseScript = join("clock", "name", "tokens", "pass", "state", "release")
 	renewScript   = join("clock", "name", "tokens", "state", "renew")

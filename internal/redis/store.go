@@ -43,7 +43,8 @@ type Store struct {
 	config Config
 	keys   keys
 	waits  waits
-	batch  batch.Batcher[batchCall]
+	hints  hints
+	batch  batch.Batcher[plainCall]
 	life   context.Context // of batches; ends with Close
 	end    context.CancelFunc
 	closed atomic.Bool
@@ -61,7 +62,7 @@ func New(conn Conn, config Config) *Store {
 	}
 	s := &Store{conn: conn, config: config, keys: newKeys(config.Cluster)}
 	s.waits.init(s)
-	s.initBatch()
+	s.initPlain()
 	return s
 }
 
@@ -111,8 +112,11 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	if answer, ok := s.waits.granted(&req); ok {
 		return answer, nil
 	}
-	if s.batches() && req.Mode == store.Exclusive && req.Tokens == 1 && req.Floor == 0 && !s.waits.queued(req.Name, req.ID) {
-		return s.take(ctx, &req)
+	if req.Mode == store.Exclusive && req.Tokens == 1 && req.Floor == 0 && s.config.Replicas == 0 &&
+		!s.waits.queued(req.Name, req.ID) && !s.hints.isContended(req.Name) {
+		if answer, ok, err := s.take(ctx, &req); ok || err != nil {
+			return answer, err
+		}
 	}
 	return s.acquire(ctx, &req)
 }
@@ -137,6 +141,7 @@ func (s *Store) acquire(ctx context.Context, req *store.Request) (store.Answer, 
 		return store.Answer{}, err
 	}
 	answer, err := parseAnswer(req, v)
+	s.hints.contended(req.Name, answer.Refusal != nil && req.Queue || answer.Waiters > 0)
 	if req.Queue && err == nil && !answer.Granted() {
 		s.waits.listen(req.Name, req.ID)
 	} else {
@@ -197,8 +202,10 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 	if err := store.CheckKeep(keep); err != nil {
 		return err
 	}
-	if s.batches() && keep.State == store.Held {
-		return s.giveBack(ctx, name, id)
+	if record := s.hints.released(id); record != "" && keep.State == store.Held {
+		if done, err := s.giveBack(ctx, name, record); done || err != nil {
+			return err
+		}
 	}
 	return s.release(ctx, name, id, "release", keep)
 }

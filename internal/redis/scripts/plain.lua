@@ -1,9 +1,8 @@
--- The batch lane: takes and releases many locks that nobody else wants. In front of it are
--- clock.lua and tokens.lua.
+-- The plain lane: takes and releases locks that nobody else wants. Behind tokens.lua.
 -- KEYS: counter, and the lock of each call. ARGV: how many are taken; then for each call its
--- record up to the time, and its TTL in ms; or to release it 'P' and its identity, and ''.
+-- record up to the time, and its TTL in ms; or to release it its record, and ''.
 -- Returns the time in µs, then for each call: the token, or what is in the way (the record,
--- its PTTL, the last token), or nothing if no tokens are left; 1 released, 0 not so.
+-- its PTTL, the last token), or nothing if no tokens are left; how many were released.
 local count, since = tonumber(ARGV[1]), string.format('%.0f', now)
 local token, last = 0, -1
 if count > 0 then
@@ -17,7 +16,7 @@ local answers = {micro}
 for i = 2, #KEYS do
   local key, record, ttl = KEYS[i], ARGV[2 * i - 2], ARGV[2 * i - 1]
   if ttl == '' then
-    answers[i] = string.sub(call('LINDEX', key, '0') or '', 1, 33) == record and call('DEL', key) or 0
+    answers[i] = call('LREM', key, '1', record)
   elseif token > last then
     answers[i] = false
   else
