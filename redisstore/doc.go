@@ -54,33 +54,47 @@
 //
 // # Waiting
 //
-// Waiters queue in order of arrival. Whoever releases a name grants it to the first in line and
-// tells it, by a message to a channel of its process: one way to the server, one to the waiter.
-// A waiter asks again by itself about twice in a heartbeat of 5 s, in case a message is lost.
-// One that is dead or suspended costs the next one heartbeat at most.
+// Waiters queue in order of arrival. The script that releases a name grants it to the first
+// waiter, records that, and then publishes it to a channel of the waiter's process: one way to
+// the server, one to the waiter. Such a grant lasts for one heartbeat of 5 s or the waiter's
+// TTL, whichever is shorter, until the waiter renews it. A waiter asks again by itself about
+// twice in a heartbeat, in case a message is lost. One that is dead or suspended delays the
+// next by one heartbeat at most.
+//
+// A program whose user may not subscribe still gets its locks, but only by asking again. It is
+// told once, by an event with that error.
+//
+// # A full server, a moving slot
+//
+// At maxmemory with noeviction new locks are refused. What extends or ends a lock works: a
+// renewal, a release, a waiter that leaves, and the grant to the next waiter.
+//
+// While a slot of a Cluster migrates, the server refuses scripts of several keys with TRYAGAIN
+// unless it has all of them. An uncontended exclusive lease is renewed all the same, by a
+// script of one key. All other calls for names of that slot are tried again until their context
+// ends; the lock is as it was before. A lease that others wait for is lost if its slot takes
+// longer to move than its TTL.
 //
 // # What is on the server
 //
 // Keys begin with "holdfast:". On a Cluster a tag such as {17} follows, which keeps all keys
 // of a name in one slot. To look at them by hand:
 //
-//	LRANGE holdfast:lock:NAME 0 -1   P<id> since tokens owner meta token, if one holds it and
-//	                                 nobody waits; S, when the keys end, and <id> ends since
-//	                                 token tokens owner meta, if one holds it and others wait;
-//	                                 C and a summary, if there is more to know:
+//	LRANGE holdfast:lock:NAME 0 -1   P<id> owner meta since tokens token, if one holds it and
+//	                                 nobody waits; else S and a summary with its exclusive holder
 //	LRANGE holdfast:queue:NAME 0 -1  the waiters in order
-//	HGETALL holdfast:records:NAME    w<id> the waiters, h<id> holders that are not alone
+//	HGETALL holdfast:records:NAME    w<id> the waiters, h<id> holders that are not exclusive
 //	ZRANGE holdfast:ends:NAME 0 -1 WITHSCORES    when the grants of those end, in ms
 //	GET holdfast:token               the last token given
 //
-// or use "holdfast ls" and "holdfast show NAME". Everything but the counter is gone when
-// nobody holds a name or waits for it.
+// or use "holdfast ls" and "holdfast show NAME". Everything but the counter expires at most
+// 1.25 × the longer of TTL and heartbeat after the last call for the name.
 //
 // # Rights
 //
 // A user for this package alone, in redis-cli or an ACL file:
 //
-//	ACL SETUSER locks on >PASSWORD ~holdfast:* &holdfast:* -@all +evalsha +eval +get +set +incr +incrby
+//	ACL SETUSER locks on >PASSWORD ~holdfast:* &holdfast:* -@all +evalsha +eval +get +set +incrby
 //	  +del +rpush +rpop +lpop +lindex +llen +lpos +lrange +lset +lrem +pttl +pexpire +pexpireat
 //	  +time +hget +hset +hsetnx +hdel +hexists +zadd +zrem +zrange +zrangebyscore +publish
 //	  +spublish +subscribe +unsubscribe +ssubscribe +sunsubscribe +scan +ping +hello +auth

@@ -161,6 +161,33 @@ func TestTheNextAfterAForcedEndIsGrantedTheNameToo(t *testing.T) {
 	}
 }
 
+// With a block of tokens the waiter's client goes on to hand the name over inside.
+func TestTheNextIsGrantedAsManyTokensAsItAskedFor(t *testing.T) {
+	q := newQueue(t)
+	for _, end := range []func(){
+		q.release,
+		func() { // by the script that builds the whole state
+			if err := q.owner.Break(q.ctx, q.holder.Name, q.holder.ID); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		s, req := q.open(), q.request()
+		req.Tokens = 16
+		q.refused(s, req)
+		q.woken(s, req)
+		q.refused(s, req)
+		q.server.Must("CONFIG", "RESETSTAT")
+		end()
+		q.woken(s, req)
+		answer := q.ask(s, req)
+		if scripts := calls(t, q.server)["evalsha"]; !answer.Granted() || answer.Tokens != 16 || scripts != 1 {
+			t.Errorf("%+v after %d scripts, want 16 tokens after the one that released it", answer, scripts)
+		}
+		q.owner, q.holder = s, req
+	}
+}
+
 func TestADeadWaiterIsPassedOver(t *testing.T) {
 	q := newQueue(t)
 	late, dead := q.wait()

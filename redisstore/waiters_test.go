@@ -106,16 +106,16 @@ func TestAWaiterIsToldOnceThatItMayNotSubscribe(t *testing.T) {
 			mu.Unlock()
 		}
 	})
-	owner, err := holdfast.New(openQuick(t, "redis://"+server.Addr()))
-	if err != nil {
-		t.Fatal(err)
+	client := func(url string, opts ...holdfast.Option) *holdfast.Client {
+		c, err := holdfast.New(openQuick(t, url), opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
 	}
-	defer owner.Close()
-	mute, err := holdfast.New(openQuick(t, "redis://mute:secret@"+server.Addr()), holdfast.WithObserver(observe))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer mute.Close()
+	owner := client("redis://" + server.Addr())
+	mute := client("redis://mute:secret@"+server.Addr(), holdfast.WithObserver(observe))
 	held, err := owner.Lock(t.Context(), "x")
 	if err != nil {
 		t.Fatal(err)

@@ -38,47 +38,42 @@ func (s *Store) eval(ctx context.Context, call Call) (Value, error) {
 // each other: there each script is a call of its own, and the library pipelines those that go
 // to one server.
 func (s *Store) evalAll(ctx context.Context, calls []Call, next func(int, Value) (Call, bool)) []Outcome {
-	outcomes := make([]Outcome, len(calls))
 	if s.config.Cluster {
+		outcomes := make([]Outcome, len(calls))
 		var wg sync.WaitGroup
 		for i := range calls {
 			wg.Go(func() {
 				o := &outcomes[i]
 				o.Value, o.Err = s.eval(ctx, calls[i])
-				if next == nil || o.Err != nil {
-					return
-				}
-				if call, ok := next(i, o.Value); ok {
-					o.Value, o.Err = s.eval(ctx, call)
+				if o.Err == nil && next != nil {
+					if call, ok := next(i, o.Value); ok {
+						o.Value, o.Err = s.eval(ctx, call)
+					}
 				}
 			})
 		}
 		wg.Wait()
 		return outcomes
 	}
-	index := make([]int, len(calls))
 	for i := range calls {
-		index[i] = i
+		calls[i].Patience = s.patience(ctx)
 	}
-	for len(calls) > 0 {
-		patience := s.patience(ctx)
-		for i := range calls {
-			calls[i].Patience = patience
-		}
-		var again []Call
-		var againIndex []int
-		for n, o := range s.conn.EvalAll(ctx, calls) {
-			i := index[n]
-			if o.Err != nil {
-				o.Err = s.explain(ctx, o.Err)
-			} else if next != nil {
-				if call, ok := next(i, o.Value); ok {
-					again, againIndex = append(again, call), append(againIndex, i)
-				}
+	outcomes := s.conn.EvalAll(ctx, calls)
+	var more []Call
+	var which []int
+	for i := range outcomes {
+		if err := outcomes[i].Err; err != nil {
+			outcomes[i].Err = s.explain(ctx, err)
+		} else if next != nil {
+			if call, ok := next(i, outcomes[i].Value); ok {
+				more, which = append(more, call), append(which, i)
 			}
-			outcomes[i] = o
 		}
-		calls, index, next = again, againIndex, nil
+	}
+	if len(more) > 0 {
+		for n, o := range s.evalAll(ctx, more, nil) {
+			outcomes[which[n]] = o
+		}
 	}
 	return outcomes
 }

@@ -3,15 +3,14 @@
 -- record up to the time, and its TTL in ms; or to release it its record, and ''.
 -- Returns the time in µs, then for each call: the token, or what is in the way (the record,
 -- its PTTL, the last token), or nothing if no tokens are left; how many were released.
-local count, since = tonumber(ARGV[1]), string.format('%.0f', now)
-local token, last = 0, -1
-if count > 0 then
+local token, last, tail = 0, -1, nil
+if ARGV[1] ~= '0' then
   local n
-  token, n = reserve(count, count, 0)
+  token, n = reserve(ARGV[1], ARGV[1], 0)
   last = token + n - 1
+  -- %d is quicker than %.0f, but a 32-bit server cannot print large numbers by it.
+  tail = string.format('%d', 4294967296) == '4294967296' and '%s%d\t1\t%d' or '%s%.0f\t1\t%.0f'
 end
--- %d is quicker than %.0f, but cannot print a token on a 32-bit server.
-local tail = tonumber(string.format('%d', token)) == token and '%s%s\t1\t%d' or '%s%s\t1\t%.0f'
 local answers = {micro}
 for i = 2, #KEYS do
   local key, record, ttl = KEYS[i], ARGV[2 * i - 2], ARGV[2 * i - 1]
@@ -20,7 +19,7 @@ for i = 2, #KEYS do
   elseif token > last then
     answers[i] = false
   else
-    if call('RPUSH', key, string.format(tail, record, since, token)) == 1 then
+    if call('RPUSH', key, string.format(tail, record, now, token)) == 1 then
       call('PEXPIRE', key, ttl)
       answers[i] = token
     else

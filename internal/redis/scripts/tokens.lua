@@ -3,22 +3,21 @@
 -- A token comes from a counter that follows the clock in µs: it is set to the clock when it is
 -- more than 200 ms behind. So tokens also grow when the counter was lost, and after a failover
 -- to a replica that lags behind, which takes longer than 200 ms.
-local LAST_TOKEN = 9007199254740991 -- 2^53-1
-local LEAD = 4096                   -- in µs, and tokens: at least maxBlock of store.go
-
+--
 -- reserve takes n tokens in a row above floor and returns the first. It takes fewer, down to
--- least, where a block would run more than LEAD ahead of the clock: those tokens would be given
--- again if the counter was lost. It takes less than one if no tokens are left.
+-- least, where a block would run more than 4096 (maxBlock of store.go) ahead of the clock: those
+-- tokens would be given again if the counter was lost. It takes less than one if none are left
+-- below 2^53.
 local function reserve(n, least, floor)
   local token = call('INCRBY', COUNTER, n) - n + 1
-  if token > floor and token > micro - 200000 and token + n <= micro + LEAD then
+  if token > floor and token > micro - 200000 and token + n <= micro + 4096 then
     return token, n
   end
   token = math.max(token, floor + 1)
   if token < micro - 200000 then
     token = micro
   end
-  n = math.min(n, math.max(least, micro + LEAD - token), LAST_TOKEN - token + 1)
+  n = math.min(n, math.max(least, micro + 4096 - token), 9007199254740992 - token)
   call('SET', COUNTER, string.format('%.0f', token + n - 1))
   return token, n
 end
