@@ -265,7 +265,7 @@ func (k *keeper) received(st *keepStream, resp *pb.LeaseKeepAliveResponse) error
 func (k *keeper) keepThroughProxy(ctx context.Context, leases []*lease) ([]bool, error) {
 	sending, cancel := context.WithTimeout(ctx, proxyWait)
 	defer cancel()
-	stream, err := k.store.leases.LeaseKeepAlive(sending)
+	stream, err := k.store.leases.LeaseKeepAlive(undated{sending}) // or the proxy would end it first
 	if err != nil {
 		return nil, err
 	}

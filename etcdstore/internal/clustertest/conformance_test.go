@@ -40,37 +40,20 @@ func (h handle) Close() error {
 
 func TestConformanceOfThreeServers(t *testing.T) {
 	addrs := servers.StartEtcdCluster(t, 3, servers.EtcdOptions{}).Addrs()
-	conform(t, addrs, addrs, storetest.Harness{
+	look := dial(t, addrs)
+	defer look.Close()
+	residue(t, look) // whatever it starts with the first use
+	storetest.Run(t, storetest.Harness{
+		Open: func(t testing.TB) store.Store {
+			client := dial(t, addrs)
+			// Long enough for twenty waiters to join one after the other on a busy machine.
+			return handle{etcdstore.New(client, etcdstore.Heartbeat(6*time.Second), etcdstore.MinTTL(time.Second)), client}
+		},
+		Residue:  func(t testing.TB) []string { return residue(t, look) },
 		TTL:      time.Second,
 		Parallel: 4,
 		Slack:    1500 * time.Millisecond, // a server looks for what is over twice a second, and tells whole seconds
 	})
-}
-
-// A proxy numbers watches by itself, replies to keep-alives in any order, and sends keep-alives
-// of its own.
-func TestConformanceBehindAGRPCProxy(t *testing.T) {
-	server := servers.StartEtcd(t, servers.EtcdOptions{})
-	proxy := servers.StartEtcdProxy(t, server.Addr())
-	conform(t, []string{server.Addr()}, []string{proxy.Addr()}, storetest.Harness{
-		TTL:      3 * time.Second, // a keep-alive takes half of a second
-		Parallel: 32,
-		Slack:    2500 * time.Millisecond,
-	})
-}
-
-// conform runs the suite through some addresses, and looks at the servers through others.
-func conform(t *testing.T, direct, through []string, h storetest.Harness) {
-	look := dial(t, direct)
-	defer look.Close()
-	residue(t, look) // whatever it starts with the first use
-	h.Open = func(t testing.TB) store.Store {
-		client := dial(t, through)
-		// Long enough for twenty waiters to join one after the other on a busy machine.
-		return handle{etcdstore.New(client, etcdstore.Heartbeat(6*time.Second), etcdstore.MinTTL(time.Second)), client}
-	}
-	h.Residue = func(t testing.TB) []string { return residue(t, look) }
-	storetest.Run(t, h)
 }
 
 // residue is every key and lease on the servers that is not meant to stay.
