@@ -58,6 +58,7 @@ var workloads = []struct {
 	{"P2", "one goroutine", (*bench).oneGoroutine},
 	{"P3", "many goroutines, one name, one client", (*bench).hotName},
 	{"P4", "many clients, one name", (*bench).hotClients},
+	{"P4shapes", "clients × goroutines, one name", (*bench).clientsByGoroutines},
 	{"P5", "hand-off between processes", (*bench).handOff},
 	{"P6", "what waiting costs the server", (*bench).waitersCost},
 	{"P7", "many leases held", (*bench).manyHeld},
