@@ -36,7 +36,7 @@ func (s *Store) arm(c *claim, after time.Duration) {
 // expire removes a claim whose time is over.
 func (s *Store) expire(c *claim) {
 	s.mu.Lock()
-	if s.life.Err() != nil || time.Now().Before(c.end) || s.claims[c.key] != c && !s.kept[c] {
+	if s.life.Err() != nil || time.Now().Before(c.end) || s.claims[c.key] != c && s.kept[c.key] != c {
 		s.mu.Unlock()
 		return
 	}
@@ -69,9 +69,10 @@ func (s *Store) expire(c *claim) {
 // suspect notes that a request may have made a node, since its reply was lost. If it is not
 // asked for again the node is removed when it would have expired. It needs the mutex.
 func (s *Store) suspect(k key, after time.Duration) {
-	c := &claim{key: k}
-	s.kept[c] = true
-	s.arm(c, after)
+	if s.claims[k] == nil && s.kept[k] == nil {
+		s.kept[k] = &claim{key: k}
+		s.arm(s.kept[k], after)
+	}
 }
 
 // removeSuspect removes a node that the session has without this handle knowing of it.

@@ -98,7 +98,7 @@ func openWith(ctx context.Context, u *store.URL, heartbeat time.Duration) (*Stor
 	}
 	s := &Store{
 		root: a.root, heartbeat: heartbeat, acl: wire.ACL{Scheme: "world", ID: "anyone"},
-		claims: make(map[key]*claim), kept: make(map[*claim]bool), watches: make(map[watchKey]*watch),
+		claims: make(map[key]*claim), kept: make(map[key]*claim), watches: make(map[watchKey]*watch),
 		sweep: sweep{due: rand.N(sweepBatch), cursor: fmt.Sprintf("%02x/", rand.N(buckets))},
 	}
 	s.life, s.end = context.WithCancel(context.Background())

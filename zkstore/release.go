@@ -138,7 +138,7 @@ func (s *Store) keep(ctx context.Context, c *claim, keep store.Keep) error {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.forgetLocked(c)
-			s.kept[kept] = true
+			s.kept[kept.key] = kept
 			s.arm(kept, keep.For)
 			s.sweepSome()
 		}

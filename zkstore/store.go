@@ -54,7 +54,7 @@ type Store struct {
 	mu      sync.Mutex
 	session int64
 	claims  map[key]*claim
-	kept    map[*claim]bool // to be removed at their end
+	kept    map[key]*claim // records of releases, and suspects: to be removed at their end
 	watches map[watchKey]*watch
 	tokens  table
 	clock   clock
@@ -171,6 +171,9 @@ func (s *Store) adopt(c *claim, stat *wire.Stat) {
 	if old := s.claims[c.key]; old != nil && old != c {
 		s.forgetLocked(old)
 	}
+	if suspect := s.kept[c.key]; suspect != nil {
+		s.forgetLocked(suspect)
+	}
 	c.version, c.zxid = stat.Version, stat.Mzxid
 	s.clock.note(stat.Mtime)
 	s.claims[c.key] = c
@@ -192,7 +195,9 @@ func (s *Store) forgetLocked(c *claim) {
 	if s.claims[c.key] == c {
 		delete(s.claims, c.key)
 	}
-	delete(s.kept, c)
+	if s.kept[c.key] == c {
+		delete(s.kept, c.key)
+	}
 	if c.timer != nil {
 		c.timer.Stop()
 	}
@@ -245,7 +250,7 @@ func (s *Store) leaveGrants(ctx context.Context) bool {
 				wire.Create(c.parent+"/k"+c.node, rec.encode(), s.acl, wire.Persistent))})
 		}
 	}
-	for c := range s.kept {
+	for _, c := range s.kept {
 		c.timer.Stop()
 	}
 	s.mu.Unlock()

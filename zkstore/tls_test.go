@@ -1,0 +1,69 @@
+package zkstore
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// serveTLS accepts TLS connections and passes what is in them on to a server.
+func serveTLS(t *testing.T, server string, certs *servers.Certificates) (addr string) {
+	t.Helper()
+	config := certs.Config.Clone()
+	config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, config.RootCAs
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			in, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", server)
+			if err != nil {
+				in.Close()
+				continue
+			}
+			go func() { io.Copy(out, in); out.Close() }()
+			go func() { io.Copy(in, out); in.Close() }()
+		}
+	}()
+	return listener.Addr().String()
+}
+
+func TestAStoreSpeaksTLSAndChecksTheServer(t *testing.T) {
+	server := servers.StartZooKeeper(t, servers.ZooKeeperOptions{})
+	t.Parallel()
+	certs := servers.NewCertificates(t)
+	url := "zks://" + serveTLS(t, server.Addr(), certs) + "/tls?cert=" + certs.CertFile + "&key=" + certs.KeyFile
+	ctx := bounded(t)
+	c, err := holdfast.Open(ctx, url+"&ca="+certs.CAFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for range 3 {
+		if err := pair(ctx, c, "a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	short, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if _, err := store.Open(short, url); err == nil || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("without the authority: %v, want an error about the certificate", err)
+	}
+	if _, err := store.Open(ctx, url+"&ca=/nowhere"); err == nil || !strings.Contains(err.Error(), "/nowhere") {
+		t.Errorf("without a file: %v", err)
+	}
+}
