@@ -245,6 +245,13 @@ func (a *attempt) again(ctx context.Context, own, waiter *record) (answer store.
 	if err := own.same(a.req); err != nil {
 		return answer, false, err
 	}
+	if a.spare != nil && a.spare.id == own.lease {
+		// An earlier attempt that was not answered has been granted since, with the lease that
+		// we wanted to use. It must not be recycled.
+		l := a.spare
+		a.spare = nil
+		a.s.change(a.key, func(c *claim) { c.grant, c.mode = l, own.mode })
+	}
 	g := regrant{s: a.s, key: a.key, own: own, mode: own.mode, ttl: a.req.TTL, floor: a.snap.floor}
 	out, err := g.write(ctx)
 	if err == nil && out.Status != store.Extended {
