@@ -594,3 +594,30 @@ func TestAShortGrantIsHandedOver(t *testing.T) {
 		}
 	})
 }
+
+// withoutQueue is a proxy in front of a store that serves in no order.
+func withoutQueue(s store.Store) *proxy {
+	p := newProxy(s)
+	p.caps = func(c *store.Capabilities) {
+		c.Instant = false
+		c.Features &^= store.FeatureQueue
+	}
+	return p
+}
+
+func TestALongSliceDoesNotKeepAFreeNameFromWaitersWithoutAQueue(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := newClient(t, withoutQueue(memstore.New()), holdfast.WithHandover(1, time.Hour))
+		lease := mustLock(t, c, "n")
+		start := newClock()
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			l := mustLock(t, c, "n", holdfast.Meta("other"))
+			start.wantWithin(t, time.Second, 2*time.Second)
+			mustUnlock(t, l)
+		})
+		time.Sleep(time.Second)
+		mustUnlock(t, lease)
+		wg.Wait()
+	})
+}

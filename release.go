@@ -23,7 +23,7 @@ func (c *Client) releaseGrant(ctx context.Context, g *grant, keep store.Keep) er
 	case turn.IsZero():
 	case !c.caps.Features.Has(store.FeatureQueue) && turn.Waiting():
 		// This store wakes nobody: leave other processes the time to find the name free.
-		time.AfterFunc(c.set.handoverSlice/5, func() { c.endTurn(turn) })
+		time.AfterFunc(min(c.set.handoverSlice/5, pollMost), func() { c.endTurn(turn) })
 	default:
 		c.endTurn(turn)
 	}
