@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -136,5 +137,22 @@ func TestOpenSaysThatItsContextEnded(t *testing.T) {
 		defer cancel()
 		_, err := holdfast.Open(ctx, "hung:")
 		want(t, err, holdfast.ErrUnavailable, impatient)
+	})
+}
+
+func TestUnlockOfAHungStoreIsBoundedWhenAnotherGoroutineWaits(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c, stop := hungStore(t)
+		lease := mustLock(t, c, "n")
+		var wg sync.WaitGroup
+		ctx, cancel := context.WithCancel(t.Context())
+		wg.Go(func() { c.Lock(ctx, "n") })
+		time.Sleep(time.Second)
+		stop()
+		start := newClock()
+		want(t, lease.Unlock(t.Context()), holdfast.ErrUnavailable)
+		start.wantWithin(t, 2*time.Second, 5*time.Second)
+		cancel()
+		wg.Wait()
 	})
 }
