@@ -204,3 +204,14 @@ func TestOnceThatFailsOpensTheNameEvenIfAReentrantLeaseIsLeftOpen(t *testing.T) 
 		free(t, b, "n")
 	})
 }
+
+func TestOnceThatIsDowngradedLeavesNothingBehind(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t)
+		err := a.Once(t.Context(), "n", time.Hour, func(ctx context.Context) error {
+			return holdfast.LeaseFrom(ctx).Downgrade(ctx)
+		})
+		want(t, err, holdfast.ErrInvalid)
+		free(t, b, "n")
+	})
+}

@@ -54,6 +54,9 @@ func (c *Client) release(ctx context.Context, g *grant, keep store.Keep, begin t
 		case errors.Is(err, store.ErrNotHeld):
 			return errGone
 		case permanent(err):
+			if keep != (store.Keep{}) { // the store refused that, so the name is still held
+				c.store.Release(ctx, limit, g.Name, g.ID, store.Keep{})
+			}
 			return err
 		case last:
 			return unavailable("closed before it was released, it frees itself", err)
