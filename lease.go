@@ -171,12 +171,12 @@ func (l *lease) unlockUnused(ctx context.Context) error {
 	return l.unlock(ctx, store.Keep{}, false)
 }
 
-// setMinHold sets the minimum hold.
+// setMinHold sets the minimum hold of a root lease. A lease that shares a grant (Reentrant)
+// does not change it.
 func (l *lease) setMinHold(d time.Duration) {
-	r := l.root
-	r.mu.Lock()
-	r.minHold = d
-	r.mu.Unlock()
+	l.mu.Lock()
+	l.minHold = d
+	l.mu.Unlock()
 }
 
 // unlock is Unlock. Keep says what is left behind, beyond the rest of MinHold, if this was the
