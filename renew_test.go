@@ -518,3 +518,20 @@ func TestCloseWaitsForARenewalThatACallerMakes(t *testing.T) {
 		})
 	}
 }
+
+func TestANoRenewLeaseIsNotRenewedEvenIfItsGrantIsShort(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newProxy(memstore.New())
+		p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
+			req.TTL /= 3
+			return p.Store.Acquire(ctx, req)
+		}
+		c := newClient(t, p)
+		lease := mustLock(t, c, "n", holdfast.NoRenew())
+		<-lease.Done()
+		want(t, lease.Err(), holdfast.ErrLost)
+		if n := p.renews.Load(); n != 0 {
+			t.Errorf("%d renewals", n)
+		}
+	})
+}
