@@ -215,3 +215,18 @@ func TestOnceThatIsDowngradedLeavesNothingBehind(t *testing.T) {
 		free(t, b, "n")
 	})
 }
+
+func TestOnceWithAMinHoldLongerThanItsKeepIsInvalid(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := newClient(t, memstore.New())
+		err := c.Once(t.Context(), "n", time.Second, func(context.Context) error { return nil }, holdfast.MinHold(time.Minute))
+		if err != nil {
+			want(t, err, holdfast.ErrInvalid)
+			return
+		}
+		time.Sleep(2 * time.Second)
+		if _, err := c.TryLock(t.Context(), "n"); err == nil {
+			t.Error("the name is open before its MinHold is over")
+		}
+	})
+}
