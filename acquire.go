@@ -165,11 +165,11 @@ func (c *Client) identify(cl *call, turn localqueue.Turn, req *store.Request) st
 // refusal ends this call, and with which error.
 func (c *Client) shareRefusal(cl *call, turn localqueue.Turn, a *attempt) (done bool, err error) {
 	if cl.Try {
-		turn.Refused(&cl.Request, a.held)
+		turn.Refused(&cl.Request, refusal{a.held})
 	} else {
-		turn.Answered(localqueue.Answer{At: a.heldAt, Refusal: refusal{a.held}})
+		turn.Answered(localqueue.Answer{At: a.heldAt, Refusal: refusal{a.held}, Lasting: a.req.Queue})
 	}
-	if finished := a.held.done(); cl.Once && finished != nil {
+	if finished := a.held.done(0); cl.Once && finished != nil {
 		return true, fail(cl.op, cl.name, finished)
 	}
 	if cl.Try {
@@ -230,7 +230,7 @@ func (c *Client) waitEnded(ctx context.Context, cl *call, turn localqueue.Turn, 
 // A refusal is a HeldError as the local queue shares it.
 type refusal struct{ held *HeldError }
 
-func (r refusal) Done() error { return r.held.done() }
+func (r refusal) Done(by time.Duration) error { return r.held.done(by) }
 
 func (r refusal) Aged(by time.Duration) error {
 	aged := r.held.aged(by)

@@ -621,3 +621,25 @@ func TestALongSliceDoesNotKeepAFreeNameFromWaitersWithoutAQueue(t *testing.T) {
 		wg.Wait()
 	})
 }
+
+func TestTryLockIsNotAnsweredWithAnOldRefusalWithoutAQueue(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		c, other := newClient(t, withoutQueue(s)), newClient(t, s)
+		blocker := mustLock(t, other, "n")
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { c.RLock(ctx, "n", holdfast.Retry(holdfast.Every(time.Minute))) })
+		time.Sleep(time.Second)
+		mustUnlock(t, blocker)
+		time.Sleep(30 * time.Second)
+		lease, err := c.TryRLock(t.Context(), "n")
+		if err != nil {
+			t.Errorf("TryRLock of a name that is free for 30 s: %v", err)
+		} else {
+			mustUnlock(t, lease)
+		}
+		cancel()
+		wg.Wait()
+	})
+}

@@ -44,14 +44,19 @@ func (t Turn) Answered(a Answer) {
 
 // Refused ends the waiting calls that make a single attempt at the same as the request that
 // the store just refused.
-func (t Turn) Refused(req *store.Request, err error) {
+func (t Turn) Refused(req *store.Request, r Refusal) {
 	n := t.n
 	n.shard.mu.Lock()
 	defer n.shard.mu.Unlock()
 	n.each(func(w *Waiter) {
-		if w.call.Try && sameShape(&w.call.Request, req) {
-			w.signal(nil, err)
+		if !w.call.Try || !sameShape(&w.call.Request, req) {
+			return
 		}
+		err := r.Aged(0)
+		if done := r.Done(0); w.call.Once && done != nil {
+			err = done
+		}
+		w.signal(nil, err)
 	})
 }
 
