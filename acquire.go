@@ -25,7 +25,7 @@ func (c *Client) acquire(ctx context.Context, cl *call, begin time.Duration) (l 
 			cause = ErrClosed
 		}
 		if cause != nil {
-			return nil, false, c.cancelWait(ctx, cl, w, cause)
+			return nil, false, c.cancelWait(ctx, cl, begin, w, cause)
 		}
 		out = c.queue.Collect(w)
 		begin = c.now()
@@ -42,13 +42,15 @@ func (c *Client) acquire(ctx context.Context, cl *call, begin time.Duration) (l 
 
 // cancelWait takes a call whose wait has ended out of the local queue. If it was served in
 // the same moment, it passes on what it got.
-func (c *Client) cancelWait(ctx context.Context, cl *call, w *localqueue.Waiter, cause error) error {
+func (c *Client) cancelWait(ctx context.Context, cl *call, begin time.Duration, w *localqueue.Waiter, cause error) error {
 	out, signalled, obstacle := c.queue.Cancel(w)
 	if signalled {
 		switch {
 		case out.Grant != nil:
 			obstacle = nil
-			grantOf(out.Grant).lease.Load().unlockUnused(ctx)
+			l := grantOf(out.Grant).lease.Load()
+			c.reportUnused(cl, begin, l)
+			l.unlockUnused(ctx)
 		case out.Err == nil:
 			c.endTurn(out.Turn)
 		}
