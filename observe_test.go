@@ -303,3 +303,19 @@ func TestTheNumberOfHeldLocksCanBeCounted(t *testing.T) {
 		c.Close()
 	})
 }
+
+func TestAStrategyThatPanicsIsCountedAsACallThatGaveUp(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		var seen recorder
+		c, other := newClient(t, s, holdfast.WithObserver(seen.observe)), newClient(t, s)
+		mustLock(t, other, "n")
+		func() {
+			defer func() { recover() }()
+			c.Lock(t.Context(), "n", holdfast.Retry(holdfast.StrategyFunc(func(int, error) (time.Duration, bool) { panic("no") })))
+		}()
+		if e := seen.last(holdfast.EventGaveUp); !e.Queued || e.Err == nil {
+			t.Errorf("events: %s", seen.kinds())
+		}
+	})
+}
