@@ -73,6 +73,7 @@ type Answer struct {
 	Refusal Refusal
 	Lasting bool // the refusal stays true until the call that has the turn asks again
 	Failure error
+	Since   time.Duration // when the first call was sent that failed since the last reply
 }
 
 // fresh reports whether the answer is recent enough for other calls. After that they ask: the
