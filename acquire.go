@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/bounded"
 	"github.com/holdfast-lock/holdfast/internal/localqueue"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -13,9 +14,16 @@ import (
 // acquire takes the lock for a call that was checked. It waits in the local queue and then
 // either is handed a grant of this client or asks the store.
 func (c *Client) acquire(ctx context.Context, cl *call, begin time.Duration) (l *lease, handed bool, err error) {
+	now := begin
 	out, w := c.queue.Enter(&cl.Call)
 	if w != nil {
 		c.reportWaiting(cl)
+		var tooLong <-chan time.Time // for a call that does not wait for a holder
+		if cl.Try {
+			timer := time.NewTimer(bounded.CallTimeout)
+			defer timer.Stop()
+			tooLong = timer.C
+		}
 		var cause error
 		select {
 		case <-w.Ready():
@@ -23,12 +31,14 @@ func (c *Client) acquire(ctx context.Context, cl *call, begin time.Duration) (l 
 			cause = context.Cause(ctx)
 		case <-c.life.Closing.Done():
 			cause = ErrClosed
+		case <-tooLong:
+			cause = unavailable("", bounded.ErrNoReply)
 		}
 		if cause != nil {
-			return nil, false, c.cancelWait(ctx, cl, w, cause)
+			return nil, false, c.cancelWait(ctx, cl, begin, w, cause)
 		}
 		out = c.queue.Collect(w)
-		begin = c.now()
+		now = c.now()
 	}
 	switch {
 	case out.Err != nil:
@@ -36,19 +46,21 @@ func (c *Client) acquire(ctx context.Context, cl *call, begin time.Duration) (l 
 	case out.Grant != nil:
 		return grantOf(out.Grant).lease.Load(), true, nil
 	}
-	l, err = c.acquireFromStore(ctx, cl, out.Turn, begin)
+	l, err = c.acquireFromStore(ctx, cl, out.Turn, begin, now)
 	return l, false, err
 }
 
 // cancelWait takes a call whose wait has ended out of the local queue. If it was served in
 // the same moment, it passes on what it got.
-func (c *Client) cancelWait(ctx context.Context, cl *call, w *localqueue.Waiter, cause error) error {
+func (c *Client) cancelWait(ctx context.Context, cl *call, begin time.Duration, w *localqueue.Waiter, cause error) error {
 	out, signalled, obstacle := c.queue.Cancel(w)
 	if signalled {
 		switch {
 		case out.Grant != nil:
 			obstacle = nil
-			grantOf(out.Grant).lease.Load().unlockUnused(ctx)
+			l := grantOf(out.Grant).lease.Load()
+			c.reportUnused(cl, begin, l)
+			l.unlockUnused(ctx)
 		case out.Err == nil:
 			c.endTurn(out.Turn)
 		}
@@ -69,11 +81,18 @@ func (c *Client) endTurn(t localqueue.Turn) {
 
 // acquireFromStore asks the store for a name, as the only call of this client, until the
 // store grants it, the call gives up, or ctx ends. It leaves nothing behind unless it was
-// granted.
-func (c *Client) acquireFromStore(ctx context.Context, cl *call, turn localqueue.Turn, now time.Duration) (*lease, error) {
-	a := attempt{b: &c.backend, req: cl.Request, try: cl.Try, retry: cl.retry, retrySet: cl.retrySet}
+// granted. The call was made at begin and has the turn now.
+func (c *Client) acquireFromStore(ctx context.Context, cl *call, turn localqueue.Turn, begin, now time.Duration) (*lease, error) {
+	a := attempt{b: &c.backend, req: cl.Request, begin: begin, try: cl.Try, retry: cl.retry, retrySet: cl.retrySet}
+	if cl.reported { // only a call that waited can be late for an outage
+		since, failure := turn.Outage()
+		if failure != nil && !a.inOutage(max(since, begin), now) {
+			c.endTurn(turn)
+			return nil, fail(cl.op, cl.name, failure)
+		}
+	}
 	a.req.Queue = !cl.Try && c.caps.Features.Has(store.FeatureQueue)
-	a.req.ID = c.identify(cl, turn, &a.req)
+	a.req.ID = c.identify(ctx, cl, turn, &a.req)
 	noted := true // the store may have noted something for this request
 	ended := false
 	defer func() { // also if a strategy panics
@@ -82,7 +101,7 @@ func (c *Client) acquireFromStore(ctx context.Context, cl *call, turn localqueue
 		case noted:
 			// Until the store has heard that the call gave up, the turn goes on: the next
 			// call of this client must not be refused because of it.
-			turn.Forget()
+			turn.ForgetRefusal()
 			c.cancelRequest(&a.req, func() { c.endTurn(turn) })
 		default:
 			c.endTurn(turn)
@@ -146,7 +165,7 @@ func (c *Client) granted(cl *call, turn localqueue.Turn, l *lease) (*lease, erro
 
 // identify returns the identity of a request: a new one, or that of another call of this
 // client which gave up and left its place in the store's queue.
-func (c *Client) identify(cl *call, turn localqueue.Turn, req *store.Request) store.ID {
+func (c *Client) identify(ctx context.Context, cl *call, turn localqueue.Turn, req *store.Request) store.ID {
 	if cl.reported { // only a call that waited can find one: others take no mutex
 		ticket, usable := turn.TakeTicket(req)
 		if usable {
@@ -155,7 +174,10 @@ func (c *Client) identify(cl *call, turn localqueue.Turn, req *store.Request) st
 		if ticket != nil {
 			cancelled := make(chan struct{})
 			c.cancelRequest(ticket, func() { close(cancelled) })
-			<-cancelled
+			select {
+			case <-cancelled:
+			case <-ctx.Done():
+			}
 		}
 	}
 	return c.ids.next()
@@ -165,11 +187,11 @@ func (c *Client) identify(cl *call, turn localqueue.Turn, req *store.Request) st
 // refusal ends this call, and with which error.
 func (c *Client) shareRefusal(cl *call, turn localqueue.Turn, a *attempt) (done bool, err error) {
 	if cl.Try {
-		turn.Refused(&cl.Request, a.held)
+		turn.Refused(&cl.Request, refusal{a.held})
 	} else {
-		turn.Answered(localqueue.Answer{At: a.heldAt, Refusal: refusal{a.held}})
+		turn.Answered(localqueue.Answer{At: a.heldAt, Refusal: refusal{a.held}, Lasting: a.req.Queue})
 	}
-	if finished := a.held.done(); cl.Once && finished != nil {
+	if finished := a.held.done(0); cl.Once && finished != nil {
 		return true, fail(cl.op, cl.name, finished)
 	}
 	if cl.Try {
@@ -188,8 +210,8 @@ func (c *Client) retryLater(ctx context.Context, cl *call, turn localqueue.Turn,
 		return fail(cl.op, cl.name, err)
 	}
 	failure := unavailable("", err)
-	turn.Answered(localqueue.Answer{At: c.now(), Failure: failure})
 	wait, calls, again := a.failed(failure)
+	turn.Answered(localqueue.Answer{At: c.now(), Failure: failure, Since: a.failing})
 	if c.observed() {
 		c.emit(Event{Kind: EventError, Name: cl.name, Mode: cl.Request.Mode, Attempt: a.failures, Err: failure})
 	}
@@ -230,7 +252,7 @@ func (c *Client) waitEnded(ctx context.Context, cl *call, turn localqueue.Turn, 
 // A refusal is a HeldError as the local queue shares it.
 type refusal struct{ held *HeldError }
 
-func (r refusal) Done() error { return r.held.done() }
+func (r refusal) Done(by time.Duration) error { return r.held.done(by) }
 
 func (r refusal) Aged(by time.Duration) error {
 	aged := r.held.aged(by)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/bounded"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -17,15 +18,17 @@ const patience = 5 * time.Second
 type attempt struct {
 	b        *backend
 	req      store.Request
-	try      bool     // a single call
-	retry    Strategy // nil for the default
-	retrySet bool     // the caller gave the strategy, so it decides about refusals too
+	begin    time.Duration // when the caller called
+	try      bool          // a single call
+	retry    Strategy      // nil for the default
+	retrySet bool          // the caller gave the strategy, so it decides about refusals too
 
 	sent     time.Duration // when the last call was sent
 	held     *HeldError    // the last refusal
 	heldAt   time.Duration
 	counted  int           // calls that the caller's strategy was asked about
 	failures int           // since the last reply
+	outage   bool          // no reply since failing
 	failing  time.Duration // when the first call was sent that failed since the last reply
 	unsure   bool          // a call failed, and may have been granted
 	spins    int           // refusals in a row that came at once after a wake-up
@@ -38,11 +41,21 @@ var errEnded = errors.New("ended")
 // ask makes one call, which is sent now.
 func (a *attempt) ask(ctx context.Context, now time.Duration) (store.Answer, error) {
 	limit := a.req.TTL
-	if a.failures > 0 && a.retry == nil {
+	if a.try {
+		limit = min(limit, a.begin+bounded.CallTimeout-now)
+	}
+	if a.outage && a.retry == nil {
 		limit = min(limit, a.failing+patience-now)
 	}
 	a.sent = now
 	return a.b.store.Acquire(ctx, limit, &a.req)
+}
+
+// inOutage notes that other calls of this client have had no reply since that time, while
+// this one waited behind them. It reports whether there is time left to ask.
+func (a *attempt) inOutage(since, now time.Duration) bool {
+	a.outage, a.failing = true, since
+	return a.retry != nil || now < since+patience
 }
 
 // refused notes a refusal.
@@ -52,7 +65,7 @@ func (a *attempt) refused(name string, r *store.Refusal) {
 	if a.spins++; now-a.heldAt > leastRetryWait {
 		a.spins = 0
 	}
-	a.failures = 0
+	a.failures, a.outage = 0, false
 	a.held, a.heldAt = &HeldError{Name: name, Holders: holders(r.Holders), Place: r.Place, Waiters: r.Waiters}, now
 }
 
@@ -127,8 +140,14 @@ const pollMost = 500 * time.Millisecond
 // failed notes a failure of the store. It returns how long to wait before the next call, or
 // false if there is to be none, and the number of calls made.
 func (a *attempt) failed(failure error) (wait time.Duration, calls int, again bool) {
-	if a.failures++; a.failures == 1 {
-		a.failing = a.sent
+	a.failures++
+	if !a.outage {
+		a.outage, a.failing = true, a.sent
+	}
+	a.unsure = true
+	now := a.b.now()
+	if a.retrySet && now < a.resumeAt { // asked early, because other calls wait
+		return a.resumeAt - now, a.counted, true
 	}
 	calls, strategy := a.failures, a.retry
 	switch {
@@ -139,11 +158,14 @@ func (a *attempt) failed(failure error) (wait time.Duration, calls int, again bo
 		strategy = defaultRetry
 	}
 	wait, again = strategy.Next(calls, failure)
-	if a.try || a.retry == nil && a.b.now()+wait >= a.failing+patience {
+	if a.try || a.retry == nil && now+wait >= a.failing+patience {
 		again = false
 	}
-	a.unsure = true
-	return max(wait, leastRetryWait), calls, again
+	wait = max(wait, leastRetryWait)
+	if a.retrySet {
+		a.resumeAt = now + wait
+	}
+	return wait, calls, again
 }
 
 // pause waits for d, but not longer than pollMost at a time if other calls of this client

@@ -21,6 +21,7 @@ type call struct {
 	retry     Strategy // nil for the default
 	maxHold   time.Duration
 	minHold   time.Duration
+	keep      time.Duration // of Once
 	noRenew   bool
 	reentrant bool
 	inSet     bool // one of several names: MinHold counts once all are taken
@@ -111,6 +112,9 @@ func (c *Client) checkOptions(cl *call) error {
 	}
 	if cl.maxHoldSet && cl.minHold > cl.maxHold {
 		return fmt.Errorf("%w: MinHold(%v) is longer than MaxHold(%v)", ErrInvalid, cl.minHold, cl.maxHold)
+	}
+	if cl.Once && cl.minHold > cl.keep { // the name is closed as done, and opens after keep
+		return fmt.Errorf("%w: MinHold(%v) is longer than the %v for which Once keeps the name closed", ErrInvalid, cl.minHold, cl.keep)
 	}
 	if cl.retrySet {
 		if err := checkStrategy(cl.retry); err != nil {

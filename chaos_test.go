@@ -20,7 +20,8 @@ type chaos struct {
 	on      bool
 	instant bool
 	noQueue bool
-	level   int // percent of faulty calls
+	short   bool // without faults: grants to requests that queue are short
+	level   int  // percent of faulty calls
 }
 
 func (p *chaos) n(n int) int {
@@ -98,6 +99,9 @@ func (p *chaos) call(ctx context.Context, do func(ctx context.Context) error) er
 }
 
 func (p *chaos) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
+	if p.short && p.level == 0 && req.Queue && p.n(2) == 0 {
+		req.TTL /= 3
+	}
 	var a store.Answer
 	var mu sync.Mutex
 	e := p.call(ctx, func(ctx context.Context) error {

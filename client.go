@@ -218,15 +218,21 @@ func (c *Client) take(ctx context.Context, cl *call, opts []CallOption) (*Lease,
 		ctx = limited
 	}
 	begin := c.now()
-	l, handed, err := c.acquire(ctx, cl, begin)
-	if c.observed() {
-		c.reportTaken(cl, begin, l, handed, err)
-	}
+	var l *lease
+	handed, err := false, errPanicked
+	defer func() { // also if a strategy panics
+		if c.observed() {
+			c.reportTaken(cl, begin, l, handed, err)
+		}
+	}()
+	l, handed, err = c.acquire(ctx, cl, begin)
 	if err != nil {
 		return nil, err
 	}
 	return l.handle(), nil
 }
+
+var errPanicked = errors.New("the retry strategy panicked")
 
 // waitedError is the cause of a wait that Wait ended.
 type waitedError struct{ limit time.Duration }

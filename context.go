@@ -93,6 +93,9 @@ func (c *Client) holds(ctx context.Context, name string) *lease {
 
 // again makes one more lease on a name that the caller's context holds already, as l.
 func (l *lease) again(cl *call) (*lease, error) {
+	r := l.root
+	r.mu.Lock() // also keeps Downgrade from changing the mode
+	defer r.mu.Unlock()
 	mode := l.mode()
 	covers := mode == store.Exclusive || mode == cl.Request.Mode && cl.Request.Weight <= l.g.weight
 	switch {
@@ -101,9 +104,6 @@ func (l *lease) again(cl *call) (*lease, error) {
 	case !covers:
 		return nil, fail(cl.op, cl.name, fmt.Errorf("%w: the context holds it already as %s, which does not cover %s: unlock it first", ErrWouldDeadlock, describe(mode, l.g.weight), describe(cl.Request.Mode, cl.Request.Weight)))
 	}
-	r := l.root
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if r.ended {
 		return nil, fail(cl.op, cl.name, r.err)
 	}

@@ -3,6 +3,7 @@ package holdfast_test
 import (
 	"context"
 	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -231,4 +232,24 @@ func TestAnEndedLeaseStillAnswers(t *testing.T) {
 			t.Error("an ended lease forgot what it was")
 		}
 	})
+}
+
+func TestReentrantLockAndDowngradeAtOnceDoNotBothSucceed(t *testing.T) {
+	c := newClient(t, memstore.New())
+	for range 20000 {
+		lease := mustLock(t, c, "n")
+		ctx := lease.Context(t.Context())
+		var inner *holdfast.Lease
+		var wg sync.WaitGroup
+		wg.Go(func() { inner, _ = c.Lock(ctx, "n", holdfast.Reentrant()) })
+		err := lease.Downgrade(ctx)
+		wg.Wait()
+		if err == nil && inner != nil {
+			t.Fatal("an exclusive lease on a shared grant")
+		}
+		if inner != nil {
+			inner.Unlock(t.Context())
+		}
+		lease.Unlock(t.Context())
+	}
 }

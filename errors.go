@@ -90,9 +90,10 @@ func (e *HeldError) Error() string {
 	return b.String()
 }
 
-// done is what Once returns if the name is closed because the work was done, else nil.
-func (e *HeldError) done() error {
-	if len(e.Holders) > 0 && e.Holders[0].State == store.Done {
+// done is what Once returns if the name is closed because the work was done, and still is
+// some time later, else nil.
+func (e *HeldError) done(later time.Duration) error {
+	if len(e.Holders) > 0 && e.Holders[0].State == store.Done && (later == 0 || e.Holders[0].Left > later) {
 		return fmt.Errorf("%w by %s", ErrDone, ownerText(e.Holders[0].Owner))
 	}
 	return nil

@@ -171,12 +171,12 @@ func (l *lease) unlockUnused(ctx context.Context) error {
 	return l.unlock(ctx, store.Keep{}, false)
 }
 
-// setMinHold sets the minimum hold.
+// setMinHold sets the minimum hold of a root lease. A lease that shares a grant (Reentrant)
+// does not change it.
 func (l *lease) setMinHold(d time.Duration) {
-	r := l.root
-	r.mu.Lock()
-	r.minHold = d
-	r.mu.Unlock()
+	l.mu.Lock()
+	l.minHold = d
+	l.mu.Unlock()
 }
 
 // unlock is Unlock. Keep says what is left behind, beyond the rest of MinHold, if this was the
@@ -310,9 +310,10 @@ func (l *lease) restLocked() store.Keep {
 func (h *Lease) Renew(ctx context.Context) error {
 	const op = "renew"
 	l := h.l
-	if err := l.usable(ctx); err != nil {
+	if err := l.enter(ctx); err != nil {
 		return fail(op, l.name(), err)
 	}
+	defer l.g.c.life.Leave()
 	err := l.renewNow(ctx)
 	if err == nil {
 		err = l.Err() // unlocked meanwhile
@@ -331,7 +332,7 @@ func (l *lease) renewNow(ctx context.Context) error {
 	out := l.g.c.renewals.RenewNow(ctx, &l.g.Grant.Grant, 0)
 	switch out.Status {
 	case store.Gone:
-		return errGone
+		return cmp.Or[error](l.Err(), errGone) // Close or Unlock may have released it
 	case store.Unknown:
 		return unavailable("", out.Err)
 	}
@@ -353,9 +354,10 @@ func (h *Lease) Downgrade(ctx context.Context) error {
 	const op = "downgrade"
 	l := h.l
 	c, g := l.g.c, l.g
-	if err := l.usable(ctx); err != nil {
+	if err := l.enter(ctx); err != nil {
 		return fail(op, l.name(), err)
 	}
+	defer c.life.Leave()
 	if !c.caps.Features.Has(store.FeatureShared) {
 		return fail(op, l.name(), fmt.Errorf("%w: the %s store has no %s", ErrUnsupported, c.caps.Store, store.FeatureShared))
 	}
@@ -387,8 +389,9 @@ func (h *Lease) Downgrade(ctx context.Context) error {
 	return nil
 }
 
-// usable returns why a call on this lease cannot be made, nil if it can.
-func (l *lease) usable(ctx context.Context) error {
+// enter begins a call on this lease, or returns why it cannot be made. If it returns nil, the
+// client's Close waits for the call, which must leave the client's lifetime at its end.
+func (l *lease) enter(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext
 	}
@@ -397,6 +400,9 @@ func (l *lease) usable(ctx context.Context) error {
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
+	}
+	if !l.g.c.life.Enter() {
+		return ErrClosed
 	}
 	return nil
 }

@@ -136,3 +136,16 @@ func TestLockAllGivesUpIfItLosesOneWhileItWaitsForAnother(t *testing.T) {
 		free(t, b, "y")
 	})
 }
+
+func TestAFailedReentrantLockAllKeepsTheMinHoldOfTheOuterLease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t)
+		mustLock(t, b, "b")
+		outer := mustLock(t, a, "a", holdfast.MinHold(time.Minute))
+		_, err := a.LockAll(outer.Context(t.Context()), []string{"a", "b"}, holdfast.Reentrant(), holdfast.Wait(0))
+		want(t, err, holdfast.ErrHeld)
+		mustUnlock(t, outer)
+		_, err = b.TryLock(t.Context(), "a")
+		want(t, err, holdfast.ErrHeld)
+	})
+}

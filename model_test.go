@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,7 +32,8 @@ type model struct {
 	mu    sync.Mutex
 	live  map[string][]*record
 	high  map[string]int64
-	loose bool // Break was used: exclusion is not promised
+	until map[string]time.Time // the name is closed by a MinHold until then
+	loose bool                 // Break was used: exclusion is not promised
 	limit int
 }
 
@@ -49,6 +51,9 @@ func (m *model) granted(name string, l *holdfast.Lease, weight, who int, before 
 		m.t.Errorf("G3: %s token %d, an earlier grant had %d", name, l.Token(), before)
 	}
 	m.high[name] = max(m.high[name], l.Token())
+	if time.Now().Before(m.until[name]) && !m.loose && l.Mode() != store.Shared {
+		m.t.Errorf("MinHold: %s granted %v too early", name, time.Until(m.until[name]))
+	}
 	alive := !isDone(r.done)
 	var keep []*record
 	sum := weight
@@ -76,11 +81,57 @@ func (m *model) granted(name string, l *holdfast.Lease, weight, who int, before 
 	return r
 }
 
+// unlocked notes that a lease with a MinHold was released, whose call began at that time.
+func (m *model) unlocked(name string, mode store.Mode, begin time.Time, minHold time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if until := begin.Add(minHold); mode == store.Exclusive && until.After(m.until[name]) {
+		m.until[name] = until
+	}
+}
+
+// inStore checks that the store still has the grant of a lease that believes to be held, for
+// at least as long as the lease believes.
+func (m *model) inStore(table *memstore.Store, name string, l *holdfast.Lease) {
+	deadline := l.Deadline()
+	page, _ := table.List(context.Background(), store.Query{Name: name})
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if l.Err() != nil || m.loose {
+		return
+	}
+	for _, lock := range page.Locks {
+		for _, h := range lock.Holders {
+			if h.ID == l.ID() && h.State == store.Held && h.Left >= time.Until(deadline) {
+				return
+			}
+		}
+	}
+	m.t.Errorf("G2: %s: the lease with token %d believes in %v more, the store has %+v", name, l.Token(), time.Until(deadline), page.Locks)
+}
+
+// A tally counts the calls that wait and the leases that are held, from the events.
+type tally struct{ waiting, held atomic.Int64 }
+
+func (c *tally) observe(e holdfast.Event) {
+	switch e.Kind {
+	case holdfast.EventWaiting:
+		c.waiting.Add(1)
+	case holdfast.EventAcquired, holdfast.EventHandedOver:
+		c.held.Add(1)
+	case holdfast.EventReleased, holdfast.EventLost:
+		c.held.Add(-1)
+	}
+	if e.Queued {
+		c.waiting.Add(-1)
+	}
+}
+
 func runModel(t *testing.T, seed uint64) {
 	synctest.Test(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		table := memstore.New()
-		m := &model{t: t, live: map[string][]*record{}, high: map[string]int64{}, limit: 3, loose: seed%5 == 0}
+		m := &model{t: t, live: map[string][]*record{}, high: map[string]int64{}, until: map[string]time.Time{}, limit: 3, loose: seed%5 == 0}
 		instant := seed%7 == 1
 		noQueue := seed%7 == 2
 		level := []int{0, 5, 20, 50}[rng.IntN(4)]
@@ -89,9 +140,10 @@ func runModel(t *testing.T, seed uint64) {
 		}
 		var pmu sync.Mutex
 		var proxies []*chaos
+		var tallies []*tally
 		var all []*holdfast.Client
 		newOne := func() *holdfast.Client {
-			p := &chaos{Store: table, rng: rand.New(rand.NewPCG(seed, rng.Uint64())), on: true, instant: instant, noQueue: noQueue, level: level}
+			p := &chaos{Store: table, rng: rand.New(rand.NewPCG(seed, rng.Uint64())), on: true, instant: instant, noQueue: noQueue, short: seed%3 == 0, level: level}
 			opts := []holdfast.Option{holdfast.WithTTL(time.Second)}
 			switch rng.IntN(4) {
 			case 0:
@@ -100,7 +152,9 @@ func runModel(t *testing.T, seed uint64) {
 				opts = append(opts, holdfast.WithHandover(3, 20*time.Millisecond))
 			}
 			if rng.IntN(2) == 0 {
-				opts = append(opts, holdfast.WithObserver(func(holdfast.Event) {}))
+				counts := new(tally)
+				tallies = append(tallies, counts)
+				opts = append(opts, holdfast.WithObserver(counts.observe))
 			}
 			c := mustNew(t, p, opts...)
 			proxies = append(proxies, p)
@@ -118,6 +172,12 @@ func runModel(t *testing.T, seed uint64) {
 		}
 		var wg sync.WaitGroup
 		bg := context.Background()
+		some := func(r *rand.Rand, n int) time.Duration { // in half of the runs much happens at the same moment
+			if seed%2 == 0 {
+				return time.Duration(r.IntN(n)/50*50) * time.Millisecond
+			}
+			return time.Duration(r.IntN(n)) * time.Millisecond
+		}
 		allowed := []error{holdfast.ErrHeld, holdfast.ErrClosed, holdfast.ErrUnavailable, context.Canceled, context.DeadlineExceeded, holdfast.ErrLost, holdfast.ErrDone, holdfast.ErrNotHeld}
 		check := func(what string, err error) {
 			if err == nil {
@@ -134,14 +194,14 @@ func runModel(t *testing.T, seed uint64) {
 			wr := rand.New(rand.NewPCG(seed, uint64(1000+who)))
 			wg.Go(func() {
 				for range 15 {
-					time.Sleep(time.Duration(wr.IntN(300)) * time.Millisecond)
+					time.Sleep(some(wr, 300))
 					c := client(wr)
 					ctx, cancel := context.WithCancel(bg)
 					switch wr.IntN(4) {
 					case 0:
 						ctx, cancel = context.WithTimeout(bg, time.Duration(wr.IntN(2000))*time.Millisecond)
 					case 1:
-						d := time.Duration(wr.IntN(1500)) * time.Millisecond
+						d := some(wr, 1500)
 						cc := cancel
 						tm := time.AfterFunc(d, cc)
 						defer tm.Stop()
@@ -156,18 +216,45 @@ func runModel(t *testing.T, seed uint64) {
 					if wr.IntN(10) == 0 {
 						opts = append(opts, holdfast.NoRenew())
 					}
+					var maxHold, minHold time.Duration
 					if wr.IntN(10) == 0 {
-						opts = append(opts, holdfast.MaxHold(700*time.Millisecond))
+						maxHold = 700 * time.Millisecond
+						opts = append(opts, holdfast.MaxHold(maxHold))
 					}
 					if wr.IntN(12) == 0 {
-						opts = append(opts, holdfast.MinHold(200*time.Millisecond))
+						minHold = 200 * time.Millisecond
+						opts = append(opts, holdfast.MinHold(minHold))
 					}
 					name := fmt.Sprint("n", wr.IntN(3))
 					before := m.highest(name)
 					var l *holdfast.Lease
 					var err error
 					weight := 1
-					switch wr.IntN(9) {
+					begin := time.Now()
+					if wr.IntN(10) == 0 && !noQueue {
+						check("once", c.Once(ctx, name, 250*time.Millisecond, func(ctx context.Context) error {
+							m.granted(name, holdfast.LeaseFrom(ctx), 1, who, before)
+							time.Sleep(some(wr, 300))
+							if wr.IntN(3) == 0 {
+								return holdfast.ErrHeld // one that the check below allows
+							}
+							return nil
+						}, opts...))
+						cancel()
+						continue
+					}
+					if wr.IntN(8) == 0 {
+						opts = append(opts, holdfast.Wait(time.Millisecond+some(wr, 1000)))
+						if wr.IntN(2) == 0 {
+							opts = append(opts, holdfast.Retry(holdfast.MaxAttempts(3, holdfast.Every(300*time.Millisecond))))
+						}
+					}
+					kind := wr.IntN(9)
+					if kind == 3 || kind == 6 {
+						opts = nil
+						maxHold, minHold = 0, 0
+					}
+					switch kind {
 					case 0, 1, 2:
 						l, err = c.Lock(ctx, name, opts...)
 					case 3:
@@ -186,9 +273,10 @@ func runModel(t *testing.T, seed uint64) {
 						b0, b1 := m.highest("n0"), m.highest("n1")
 						set, err = c.LockAll(ctx, []string{"n1", "n0"}, opts...)
 						if err == nil {
+							m.inStore(table, "n0", set.Lease("n0"))
 							m.granted("n0", set.Lease("n0"), 1, who, b0)
 							m.granted("n1", set.Lease("n1"), 1, who, b1)
-							time.Sleep(time.Duration(wr.IntN(300)) * time.Millisecond)
+							time.Sleep(some(wr, 300))
 							check("unlock set", set.Unlock(ctx))
 						}
 						check("lock all", err)
@@ -204,9 +292,14 @@ func runModel(t *testing.T, seed uint64) {
 						continue
 					}
 					m.granted(name, l, weight, who, before)
-					for range wr.IntN(3) {
-						time.Sleep(time.Duration(wr.IntN(500)) * time.Millisecond)
-						switch wr.IntN(4) {
+					got := time.Now()
+					for range wr.IntN(4) {
+						time.Sleep(some(wr, 500))
+						m.inStore(table, name, l)
+						if maxHold > 0 && time.Since(got) > maxHold && l.Err() == nil {
+							t.Errorf("MaxHold: held for %v", time.Since(got))
+						}
+						switch wr.IntN(5) {
 						case 0:
 							check("renew", l.Renew(ctx))
 						case 1:
@@ -222,6 +315,13 @@ func runModel(t *testing.T, seed uint64) {
 								in.Unlock(ctx)
 							}
 						case 3:
+							set, err := c.LockAll(l.Context(ctx), []string{name, "n2", "n9"}, holdfast.Reentrant(), holdfast.Wait(time.Duration(wr.IntN(2))*100*time.Millisecond), holdfast.MinHold(time.Millisecond))
+							if err == nil {
+								set.Unlock(ctx)
+							} else if !errors.Is(err, holdfast.ErrWouldDeadlock) {
+								check("inner lock all", err)
+							}
+						case 4:
 							if seed%5 == 0 && wr.IntN(3) == 0 {
 								table.Break(bg, name, l.ID())
 							}
@@ -231,8 +331,12 @@ func runModel(t *testing.T, seed uint64) {
 						cancel()
 						continue // forgets to unlock
 					}
+					mode := l.Mode()
 					err = l.Unlock(ctx)
 					check("unlock", err)
+					if err == nil && minHold > 0 {
+						m.unlocked(name, mode, begin, minHold)
+					}
 					if !isDone(l.Done()) && !errors.Is(err, holdfast.ErrClosed) {
 						t.Error("Done is open after Unlock", err, l.Err())
 					}
@@ -292,6 +396,11 @@ func runModel(t *testing.T, seed uint64) {
 		for i, c := range all {
 			if n := holdfast.HeapOf(c); n > 0 {
 				t.Errorf("client %d: %d in the heap", i, n)
+			}
+		}
+		for i, counts := range tallies {
+			if w, h := counts.waiting.Load(), counts.held.Load(); w != 0 || h != 0 {
+				t.Errorf("observer %d: %d calls wait and %d leases are held", i, w, h)
 			}
 		}
 	})

@@ -35,7 +35,8 @@ const (
 	EventWaiting EventKind = iota + 1
 	// EventAcquired means that the store granted the lock.
 	EventAcquired
-	// EventHandedOver means that the lock came from another goroutine of this client.
+	// EventHandedOver means that the lock came from another goroutine of this client. If the
+	// call gave up in the same moment, EventReleased and EventGaveUp follow.
 	EventHandedOver
 	// EventRenewed means that the lease was extended.
 	EventRenewed
@@ -105,6 +106,14 @@ func (c *Client) reportTaken(cl *call, begin time.Duration, l *lease, handed boo
 		e.Token = l.token
 	}
 	c.emit(e)
+}
+
+// reportUnused tells the observer that a call was handed a lock in the moment in which it
+// gave up. The release of the lock follows, then the end of the call.
+func (c *Client) reportUnused(cl *call, begin time.Duration, l *lease) {
+	if c.observed() {
+		c.emit(Event{Kind: EventHandedOver, Name: cl.name, Mode: cl.Request.Mode, Token: l.token, Waited: c.now() - begin})
+	}
 }
 
 // observed reports whether events have a listener. It is checked before an Event is made.

@@ -263,3 +263,59 @@ func TestALeaseThatIsDroppedWhileItRenewsIsReportedOnce(t *testing.T) {
 		t.Errorf("also reported: %v", (<-leaked).Name)
 	}
 }
+
+func TestTheNumberOfHeldLocksCanBeCounted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var held, gaveUp atomic.Int64
+		c := mustNew(t, memstore.New(), holdfast.WithObserver(func(e holdfast.Event) {
+			switch e.Kind {
+			case holdfast.EventAcquired, holdfast.EventHandedOver:
+				held.Add(1)
+			case holdfast.EventReleased, holdfast.EventLost:
+				held.Add(-1)
+			case holdfast.EventGaveUp:
+				gaveUp.Add(1)
+			}
+		}))
+		failed := int64(0)
+		for range 200 {
+			lease := mustLock(t, c, "n")
+			ctx, cancel := context.WithCancel(t.Context())
+			var wg sync.WaitGroup
+			for range 3 {
+				wg.Go(func() {
+					l, err := c.Lock(ctx, "n")
+					if err != nil {
+						atomic.AddInt64(&failed, 1)
+						return
+					}
+					l.Unlock(ctx)
+				})
+			}
+			synctest.Wait()
+			wg.Go(cancel)
+			lease.Unlock(t.Context())
+			wg.Wait()
+		}
+		if held.Load() != 0 || gaveUp.Load() != failed {
+			t.Errorf("%d held, %d gave up of %d", held.Load(), gaveUp.Load(), failed)
+		}
+		c.Close()
+	})
+}
+
+func TestAStrategyThatPanicsIsCountedAsACallThatGaveUp(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		var seen recorder
+		c, other := newClient(t, s, holdfast.WithObserver(seen.observe)), newClient(t, s)
+		mustLock(t, other, "n")
+		func() {
+			defer func() { recover() }()
+			c.Lock(t.Context(), "n", holdfast.Retry(holdfast.StrategyFunc(func(int, error) (time.Duration, bool) { panic("no") })))
+		}()
+		if e := seen.last(holdfast.EventGaveUp); !e.Queued || e.Err == nil {
+			t.Errorf("events: %s", seen.kinds())
+		}
+	})
+}

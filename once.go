@@ -32,7 +32,7 @@ func (c *Client) Once(ctx context.Context, name string, keep time.Duration, fn f
 		return fail(op, name, err)
 	}
 	cl := lockCall(op, name)
-	cl.Once = true
+	cl.Once, cl.keep = true, keep
 	lease, err := c.take(ctx, &cl, opts)
 	if err != nil {
 		return err

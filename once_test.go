@@ -204,3 +204,79 @@ func TestOnceThatFailsOpensTheNameEvenIfAReentrantLeaseIsLeftOpen(t *testing.T) 
 		free(t, b, "n")
 	})
 }
+
+func TestOnceThatIsDowngradedLeavesNothingBehind(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t)
+		err := a.Once(t.Context(), "n", time.Hour, func(ctx context.Context) error {
+			return holdfast.LeaseFrom(ctx).Downgrade(ctx)
+		})
+		want(t, err, holdfast.ErrInvalid)
+		free(t, b, "n")
+	})
+}
+
+func TestOnceWithAMinHoldLongerThanItsKeepIsInvalid(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := newClient(t, memstore.New())
+		err := c.Once(t.Context(), "n", time.Second, func(context.Context) error { return nil }, holdfast.MinHold(time.Minute))
+		if err != nil {
+			want(t, err, holdfast.ErrInvalid)
+			return
+		}
+		time.Sleep(2 * time.Second)
+		if _, err := c.TryLock(t.Context(), "n"); err == nil {
+			t.Error("the name is open before its MinHold is over")
+		}
+	})
+}
+
+func TestOnceBehindATryLockIsToldThatItIsDone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		c, other := newClient(t, p), newClient(t, s)
+		if err := other.Once(t.Context(), "n", time.Hour, func(context.Context) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
+			time.Sleep(100 * time.Millisecond)
+			return s.Acquire(ctx, req)
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, err := c.TryLock(t.Context(), "n")
+			want(t, err, holdfast.ErrHeld)
+		})
+		synctest.Wait()
+		err := c.Once(t.Context(), "n", time.Hour, func(context.Context) error { return nil }, holdfast.Wait(0))
+		want(t, err, holdfast.ErrDone)
+		wg.Wait()
+	})
+}
+
+func TestOnceIsNotAnsweredWithADoneThatIsOver(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		c, other := newClient(t, p), newClient(t, s)
+		nothing := func(context.Context) error { return nil }
+		if err := other.Once(t.Context(), "n", time.Second, nothing); err != nil {
+			t.Fatal(err)
+		}
+		asked := 0
+		p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
+			if asked++; asked == 2 {
+				time.Sleep(2 * time.Second)
+			}
+			return s.Acquire(ctx, req)
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() { mustUnlock(t, mustLock(t, c, "n")) })
+		time.Sleep(2 * time.Second)
+		if err := c.Once(t.Context(), "n", time.Second, nothing); err != nil {
+			t.Errorf("Once a second after its keep was over: %v", err)
+		}
+		wg.Wait()
+	})
+}

@@ -594,3 +594,52 @@ func TestAShortGrantIsHandedOver(t *testing.T) {
 		}
 	})
 }
+
+// withoutQueue is a proxy in front of a store that serves in no order.
+func withoutQueue(s store.Store) *proxy {
+	p := newProxy(s)
+	p.caps = func(c *store.Capabilities) {
+		c.Instant = false
+		c.Features &^= store.FeatureQueue
+	}
+	return p
+}
+
+func TestALongSliceDoesNotKeepAFreeNameFromWaitersWithoutAQueue(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := newClient(t, withoutQueue(memstore.New()), holdfast.WithHandover(1, time.Hour))
+		lease := mustLock(t, c, "n")
+		start := newClock()
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			l := mustLock(t, c, "n", holdfast.Meta("other"))
+			start.wantWithin(t, time.Second, 2*time.Second)
+			mustUnlock(t, l)
+		})
+		time.Sleep(time.Second)
+		mustUnlock(t, lease)
+		wg.Wait()
+	})
+}
+
+func TestTryLockIsNotAnsweredWithAnOldRefusalWithoutAQueue(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		c, other := newClient(t, withoutQueue(s)), newClient(t, s)
+		blocker := mustLock(t, other, "n")
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { c.RLock(ctx, "n", holdfast.Retry(holdfast.Every(time.Minute))) })
+		time.Sleep(time.Second)
+		mustUnlock(t, blocker)
+		time.Sleep(30 * time.Second)
+		lease, err := c.TryRLock(t.Context(), "n")
+		if err != nil {
+			t.Errorf("TryRLock of a name that is free for 30 s: %v", err)
+		} else {
+			mustUnlock(t, lease)
+		}
+		cancel()
+		wg.Wait()
+	})
+}

@@ -13,32 +13,37 @@ import (
 // releaseGrant ends the use of a grant: it hands it over to the next call of this client, or
 // releases it to the store.
 func (c *Client) releaseGrant(ctx context.Context, g *grant, keep store.Keep) error {
+	var begin time.Duration
+	if !c.caps.Instant {
+		begin = c.now()
+	}
 	turn, handed := c.queue.Release(ctx, &g.Grant, keep == store.Keep{})
 	if handed {
 		return nil
 	}
 	c.renewals.Remove(&g.Grant.Grant)
-	err := c.release(ctx, g, keep)
+	err := c.release(ctx, g, keep, begin)
 	switch {
 	case turn.IsZero():
 	case !c.caps.Features.Has(store.FeatureQueue) && turn.Waiting():
 		// This store wakes nobody: leave other processes the time to find the name free.
-		time.AfterFunc(c.set.handoverSlice/5, func() { c.endTurn(turn) })
+		time.AfterFunc(min(c.set.handoverSlice/5, pollMost), func() { c.endTurn(turn) })
 	default:
 		c.endTurn(turn)
 	}
 	return err
 }
 
-// release gives a grant back to the store. It retries for up to patience while the outcome
-// is unknown, and then goes on in the background. Ctx must be detached from the caller's.
-func (c *Client) release(ctx context.Context, g *grant, keep store.Keep) error {
-	var begin, end time.Duration
-	if !c.caps.Instant {
-		begin = c.now()
-	}
-	unknown := false
+// release gives a grant back to the store. While the outcome is unknown it retries until
+// patience has passed since begin, and then goes on in the background. Ctx must be detached
+// from the caller's.
+func (c *Client) release(ctx context.Context, g *grant, keep store.Keep, begin time.Duration) error {
+	var end time.Duration
+	unknown, last := false, false
 	limit := time.Duration(bounded.CallTimeout)
+	if !c.caps.Instant {
+		limit = min(limit, begin+patience-c.now()) // a hand-over may have asked the store before
+	}
 	for attempt := 1; ; attempt++ {
 		err := c.store.Release(ctx, limit, g.Name, g.ID, keep)
 		switch {
@@ -49,7 +54,12 @@ func (c *Client) release(ctx context.Context, g *grant, keep store.Keep) error {
 		case errors.Is(err, store.ErrNotHeld):
 			return errGone
 		case permanent(err):
+			if keep != (store.Keep{}) { // the store refused that, so the name is still held
+				c.store.Release(ctx, limit, g.Name, g.ID, store.Keep{})
+			}
 			return err
+		case last:
+			return unavailable("closed before it was released, it frees itself", err)
 		}
 		unknown = true
 		if c.observed() {
@@ -72,9 +82,7 @@ func (c *Client) release(ctx context.Context, g *grant, keep store.Keep) error {
 			})
 			return unavailable(fmt.Sprintf("not released in %d attempts, it frees itself in %s", attempt, short(max(0, left))), err)
 		}
-		if !sleep(c.life.Closing, wait) {
-			return unavailable("closed before it was released, it frees itself", err)
-		}
+		last = !sleep(c.life.Closing, wait) // Close waits for one more attempt
 	}
 }
 

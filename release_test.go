@@ -228,3 +228,23 @@ func TestAtLeastHoldsForALeaseThatWasHandedOver(t *testing.T) {
 		start.wantWithin(t, 10*time.Second, 10*time.Second+2*time.Millisecond)
 	})
 }
+
+func TestCloseFinishesAReleaseThatIsBeingRetried(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		c := mustNew(t, p)
+		other := newClient(t, s)
+		lease := mustLock(t, c, "n")
+		p.set(func() {
+			p.release = func(context.Context, string, store.ID, store.Keep) error { return errNet }
+		})
+		var wg sync.WaitGroup
+		wg.Go(func() { lease.Unlock(t.Context()) })
+		synctest.Wait() // it waits before the second attempt
+		p.set(func() { p.release = nil })
+		c.Close()
+		free(t, other, "n")
+		wg.Wait()
+	})
+}

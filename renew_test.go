@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -485,4 +487,51 @@ func TestAHeldLeaseCostsNoGoroutineAndLessThanAKilobyte(t *testing.T) {
 		t.Errorf("a lease needs %d bytes", each)
 	}
 	runtime.KeepAlive(leases)
+}
+
+func TestCloseWaitsForARenewalThatACallerMakes(t *testing.T) {
+	for name, call := range map[string]func(*holdfast.Lease) error{
+		"renew":     func(l *holdfast.Lease) error { return l.Renew(context.Background()) },
+		"downgrade": func(l *holdfast.Lease) error { return l.Downgrade(context.Background()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				p := newProxy(memstore.New())
+				var inFlight atomic.Int64
+				p.renew = func(ctx context.Context, g []store.Renewal) ([]store.Renewed, error) {
+					inFlight.Add(1)
+					defer inFlight.Add(-1)
+					time.Sleep(time.Second)
+					return p.Store.Renew(ctx, g)
+				}
+				c := mustNew(t, p)
+				lease := mustLock(t, c, "n")
+				var wg sync.WaitGroup
+				wg.Go(func() { want(t, call(lease), holdfast.ErrClosed) })
+				synctest.Wait()
+				c.Close()
+				if n := inFlight.Load(); n != 0 {
+					t.Errorf("%d calls to the store in flight after Close", n)
+				}
+				wg.Wait()
+			})
+		})
+	}
+}
+
+func TestANoRenewLeaseIsNotRenewedEvenIfItsGrantIsShort(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newProxy(memstore.New())
+		p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
+			req.TTL /= 3
+			return p.Store.Acquire(ctx, req)
+		}
+		c := newClient(t, p)
+		lease := mustLock(t, c, "n", holdfast.NoRenew())
+		<-lease.Done()
+		want(t, lease.Err(), holdfast.ErrLost)
+		if n := p.renews.Load(); n != 0 {
+			t.Errorf("%d renewals", n)
+		}
+	})
 }

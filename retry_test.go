@@ -1,10 +1,15 @@
 package holdfast_test
 
 import (
+	"context"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/memstore"
+	"github.com/holdfast-lock/holdfast/store"
 )
 
 func TestEveryAsksAtOneInterval(t *testing.T) {
@@ -43,4 +48,22 @@ func TestAtMostEndsAfterThatManyAttempts(t *testing.T) {
 			t.Errorf("attempt %d: again %t", attempt, again)
 		}
 	}
+}
+
+func TestAStrategyKeepsItsPaceInAnOutageWhileOthersWait(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newProxy(memstore.New())
+		p.acquire = func(context.Context, store.Request) (store.Answer, error) { return store.Answer{}, errNet }
+		c := newClient(t, p)
+		start := newClock()
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, err := c.Lock(t.Context(), "n", holdfast.Retry(holdfast.MaxAttempts(4, holdfast.Every(10*time.Second))))
+			want(t, err, holdfast.ErrUnavailable)
+			start.wantWithin(t, 30*time.Second, 31*time.Second)
+		})
+		synctest.Wait()
+		wg.Go(func() { c.Lock(t.Context(), "n", holdfast.Wait(time.Hour)) })
+		wg.Wait()
+	})
 }

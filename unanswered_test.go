@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
@@ -136,5 +138,56 @@ func TestOpenSaysThatItsContextEnded(t *testing.T) {
 		defer cancel()
 		_, err := holdfast.Open(ctx, "hung:")
 		want(t, err, holdfast.ErrUnavailable, impatient)
+	})
+}
+
+func TestUnlockOfAHungStoreIsBoundedWhenAnotherGoroutineWaits(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c, stop := hungStore(t)
+		lease := mustLock(t, c, "n")
+		var wg sync.WaitGroup
+		ctx, cancel := context.WithCancel(t.Context())
+		wg.Go(func() { c.Lock(ctx, "n") })
+		time.Sleep(time.Second)
+		stop()
+		start := newClock()
+		want(t, lease.Unlock(t.Context()), holdfast.ErrUnavailable)
+		start.wantWithin(t, 2*time.Second, 5*time.Second)
+		cancel()
+		wg.Wait()
+	})
+}
+
+func TestTryLockIsBoundedWhileTheNameIsBeingReleased(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c, stop := hungStore(t)
+		lease := mustLock(t, c, "n")
+		stop()
+		var wg sync.WaitGroup
+		wg.Go(func() { lease.Unlock(t.Context()) })
+		synctest.Wait()
+		start := newClock()
+		_, err := c.TryLock(t.Context(), "n")
+		want(t, err, holdfast.ErrUnavailable)
+		wantNone(t, err, context.DeadlineExceeded)
+		start.wantWithin(t, time.Second, 3*time.Second)
+		wg.Wait()
+	})
+}
+
+func TestManyLocksOfOneNameInAnOutageDoNotWaitForEachOther(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c, stop := hungStore(t)
+		stop()
+		start := newClock()
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() {
+				_, err := c.Lock(t.Context(), "n")
+				want(t, err, holdfast.ErrUnavailable)
+				start.wantWithin(t, 4*time.Second, 7*time.Second)
+			})
+		}
+		wg.Wait()
 	})
 }

@@ -71,21 +71,26 @@ func (n *name) wakeNext() {
 type Answer struct {
 	At      time.Duration
 	Refusal Refusal
+	Lasting bool // the refusal stays true until the call that has the turn asks again
 	Failure error
+	Since   time.Duration // when the first call was sent that failed since the last reply
 }
+
+// fresh reports whether the answer is recent enough for other calls. After that they ask: the
+// call that has the turn may be in for a long wait.
+func (a *Answer) fresh(now time.Duration) bool { return a.Lasting || now-a.At <= answerAge }
+
+// answerAge is how long an answer of the store is fresh.
+const answerAge = 500 * time.Millisecond
 
 // A Refusal is an error that says who holds a name.
 type Refusal interface {
 	// Aged returns the error some time later.
 	Aged(by time.Duration) error
 	// Done returns the error of a call that ends because the work of the name is done, nil
-	// if it is not.
-	Done() error
+	// if it is not, or no longer some time later.
+	Done(by time.Duration) error
 }
-
-// failureAge is how long a failure of the store answers other calls. After that they ask:
-// the call that has the turn may be in for a long wait.
-const failureAge = 500 * time.Millisecond
 
 // obstacle returns what is known without asking the store about why a call must wait, nil if
 // nothing is.
@@ -95,17 +100,20 @@ func (n *name) obstacle(now time.Duration) error {
 		return n.grant.holder().Refusal(now)
 	case n.answered.Refusal != nil:
 		return n.answered.Refusal.Aged(now - n.answered.At)
-	case now-n.answered.At > failureAge:
-		return nil
+	case n.answered.fresh(now):
+		return n.answered.Failure
 	}
-	return n.answered.Failure
+	return nil
 }
 
 // answer returns the error of a call that need not wait, because what it wants to know is
 // known: nil if it is not.
 func (n *name) answer(call *Call, now time.Duration) error {
+	if n.grant == nil && !n.answered.fresh(now) {
+		return nil
+	}
 	if call.Once && n.grant == nil && n.answered.Refusal != nil {
-		if done := n.answered.Refusal.Done(); done != nil {
+		if done := n.answered.Refusal.Done(now - n.answered.At); done != nil {
 			return done
 		}
 	}

@@ -1,6 +1,10 @@
 package localqueue
 
-import "github.com/holdfast-lock/holdfast/store"
+import (
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
 
 // A Turn is the right to talk to the store about a name. One call of the client has it at a
 // time. It ends with Granted or End.
@@ -44,14 +48,19 @@ func (t Turn) Answered(a Answer) {
 
 // Refused ends the waiting calls that make a single attempt at the same as the request that
 // the store just refused.
-func (t Turn) Refused(req *store.Request, err error) {
+func (t Turn) Refused(req *store.Request, r Refusal) {
 	n := t.n
 	n.shard.mu.Lock()
 	defer n.shard.mu.Unlock()
 	n.each(func(w *Waiter) {
-		if w.call.Try && sameShape(&w.call.Request, req) {
-			w.signal(nil, err)
+		if !w.call.Try || !sameShape(&w.call.Request, req) {
+			return
 		}
+		err := r.Aged(0)
+		if done := r.Done(0); w.call.Once && done != nil {
+			err = done
+		}
+		w.signal(nil, err)
 	})
 }
 
@@ -93,12 +102,22 @@ func (t Turn) TakeTicket(req *store.Request) (ticket *store.Request, usable bool
 	return ticket, ticket != nil && interchangeable(req, ticket)
 }
 
-// Forget forgets the last answer of the store: it may be about a place that this client is
-// about to cancel.
-func (t Turn) Forget() {
+// ForgetRefusal forgets the last answer of the store if it was a refusal: that may be about a
+// place that this client is about to cancel.
+func (t Turn) ForgetRefusal() {
 	t.n.shard.mu.Lock()
-	t.n.answered = Answer{}
+	if t.n.answered.Refusal != nil {
+		t.n.answered = Answer{}
+	}
 	t.n.shard.mu.Unlock()
+}
+
+// Outage returns the last failure of the store, and since when it has not replied. The
+// failure is nil if its last answer was a reply.
+func (t Turn) Outage() (since time.Duration, failure error) {
+	t.n.shard.mu.Lock()
+	defer t.n.shard.mu.Unlock()
+	return t.n.answered.Since, t.n.answered.Failure
 }
 
 // End gives the turn to the next call. If it returns a ticket, no call is there to use it and

@@ -58,7 +58,7 @@ type Grant struct {
 func (g *Grant) Start(mode store.Mode, sent, granted, maxEnd time.Duration) {
 	g.mode, g.maxEnd, g.index = mode, maxEnd, -1
 	g.extend(sent, granted)
-	if granted < g.TTL/2 {
+	if granted < g.TTL/2 && g.renewAt != forever {
 		g.renewAt = min(g.renewAt, sent+earlyRenewal)
 		g.schedule()
 	}
