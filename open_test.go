@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-func TestOpenMakesAClientOfTheStoreThatTheURLNames(t *testing.T) {
+func TestOpenReturnsAClientForTheStoreOfTheURL(t *testing.T) {
 	a, err := holdfast.Open(t.Context(), "memory:open-test", holdfast.WithOwner("alice"))
 	if err != nil {
 		t.Fatal(err)
@@ -32,7 +32,7 @@ func TestOpenMakesAClientOfTheStoreThatTheURLNames(t *testing.T) {
 	free(t, b, "n")
 }
 
-func TestOpenSaysWhatIsWrongWithAURLAndShowsNoPassword(t *testing.T) {
+func TestOpenExplainsABadURLWithoutShowingThePassword(t *testing.T) {
 	for _, test := range []struct{ url, says string }{
 		{"", `want SCHEME:…, such as "memory:"`},
 		{"localhost", "want SCHEME:…"},
@@ -89,7 +89,7 @@ func (c *closing) Close() error {
 	return c.Store.Close()
 }
 
-func TestRegisterRefusesASchemeTwice(t *testing.T) {
+func TestRegisterPanicsOnADuplicateScheme(t *testing.T) {
 	for _, scheme := range []string{"memory", "", "Upper", "a b"} {
 		func() {
 			defer func() {
