@@ -103,6 +103,7 @@ func TestRenewalSetsTheTTLFromNowOn(t *testing.T) {
 		}
 		time.Sleep(time.Minute - 1)
 		refused(t, s, exclusive())
+		renew(t, s, r)
 		r.TTL = time.Second // a shorter TTL is set as well
 		renew(t, s, r)
 		time.Sleep(time.Second)
