@@ -15,7 +15,7 @@ import (
 )
 
 // Row 8 of the wishes: a request that timed out has made half a lock.
-func TestARetriedAcquireRecognisesItsOwnLock(t *testing.T) {
+func TestRetriedAcquireRecognisesItsOwnGrant(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		p := newProxy(s)
@@ -41,7 +41,7 @@ func TestARetriedAcquireRecognisesItsOwnLock(t *testing.T) {
 }
 
 // redsync and redislock cleaned up on the context that was over: an orphan until its TTL.
-func TestAnAcquireWhoseAnswerNobodyHeardIsTakenBack(t *testing.T) {
+func TestAcquireWithALostReplyIsUndone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		p := newProxy(s)
@@ -63,7 +63,7 @@ func TestAnAcquireWhoseAnswerNobodyHeardIsTakenBack(t *testing.T) {
 	})
 }
 
-func TestTheCleanUpOfAnAcquireIsTriedAgain(t *testing.T) {
+func TestCleanUpOfAnAcquireIsRetried(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		p := newProxy(s)
@@ -115,7 +115,7 @@ func TestTryLockDoesNotHangWithTheStore(t *testing.T) {
 }
 
 // rueidislock blocks silently until the context ends.
-func TestRueidislockAnUnreachableStoreIsReportedSoon(t *testing.T) {
+func TestUnreachableStoreIsReportedSoon(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newProxy(memstore.New())
 		p.acquire = func(context.Context, store.Request) (store.Answer, error) { return store.Answer{}, errNet }
@@ -131,7 +131,7 @@ func TestRueidislockAnUnreachableStoreIsReportedSoon(t *testing.T) {
 	})
 }
 
-func TestAContextThatEndsDuringAnOutageSaysBoth(t *testing.T) {
+func TestContextEndingDuringAnOutageReportsBothErrors(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newProxy(memstore.New())
 		p.acquire = func(context.Context, store.Request) (store.Answer, error) { return store.Answer{}, errNet }
@@ -143,7 +143,7 @@ func TestAContextThatEndsDuringAnOutageSaysBoth(t *testing.T) {
 	})
 }
 
-func TestAWaiterSurvivesAStoreThatComesBack(t *testing.T) {
+func TestWaiterSurvivesAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		p := newProxy(s)
@@ -164,7 +164,7 @@ func TestAWaiterSurvivesAStoreThatComesBack(t *testing.T) {
 }
 
 // A push that never comes costs a moment and never a hang.
-func TestALostWakeUpCostsAtMostTheNextAsk(t *testing.T) {
+func TestLostWakeUpIsMadeUpForByPolling(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		p := newProxy(s)
@@ -181,7 +181,7 @@ func TestALostWakeUpCostsAtMostTheNextAsk(t *testing.T) {
 	})
 }
 
-func TestAWaitingClientAsksRarely(t *testing.T) {
+func TestWaitingClientPollsRarely(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		p := newProxy(s)
@@ -197,7 +197,7 @@ func TestAWaitingClientAsksRarely(t *testing.T) {
 	})
 }
 
-func TestACancelledWaiterLeavesNothingQueued(t *testing.T) {
+func TestCancelledWaiterLeavesNothingQueued(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		c, holder := newClient(t, newProxy(s)), newClient(t, s)
@@ -221,7 +221,7 @@ func TestACancelledWaiterLeavesNothingQueued(t *testing.T) {
 	})
 }
 
-func TestAStoreWithoutAQueueIsPolledWithBackoff(t *testing.T) {
+func TestStoreWithoutAQueueIsPolledWithBackoff(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		p := newProxy(s)
@@ -250,7 +250,7 @@ func TestAStoreWithoutAQueueIsPolledWithBackoff(t *testing.T) {
 	})
 }
 
-func TestAStrategySeesAttemptsAndErrors(t *testing.T) {
+func TestStrategySeesAttemptsAndErrors(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		p := newProxy(s)
@@ -293,7 +293,7 @@ func TestAStrategySeesAttemptsAndErrors(t *testing.T) {
 	})
 }
 
-func TestAStrategyKeepsThePlaceInTheQueueBetweenItsAttempts(t *testing.T) {
+func TestRetriesKeepThePlaceInTheQueue(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		patient, later, holder := newClient(t, s), newClient(t, s), newClient(t, s)
@@ -324,7 +324,7 @@ func TestAStrategyKeepsThePlaceInTheQueueBetweenItsAttempts(t *testing.T) {
 }
 
 // redislock: a strategy used twice had no tries left.
-func TestRedislockAStrategyServesManyCallsAtOnce(t *testing.T) {
+func TestStrategyCanBeSharedByConcurrentCalls(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		holder := newClient(t, s)
@@ -348,7 +348,7 @@ func TestRedislockAStrategyServesManyCallsAtOnce(t *testing.T) {
 
 // A client whose wait gave up must not be refused because of its own waiter that the store
 // still knows.
-func TestTryLockAfterAWaitThatGaveUpIsNotRefusedBecauseOfIt(t *testing.T) {
+func TestTryLockIsNotRefusedBecauseOfAnEarlierCancelledWait(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		p := newProxy(s)
@@ -369,7 +369,7 @@ func TestTryLockAfterAWaitThatGaveUpIsNotRefusedBecauseOfIt(t *testing.T) {
 	})
 }
 
-func TestACallDoesNotWaitLongForACleanUpThatHangs(t *testing.T) {
+func TestHungCleanUpDelaysTheNextCallOnlyBriefly(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		p := newProxy(s)
@@ -388,7 +388,7 @@ func TestACallDoesNotWaitLongForACleanUpThatHangs(t *testing.T) {
 
 // The store may grant a queued request at any moment, as it was made. A call that takes over
 // its identity must have asked for the same.
-func TestAllRequestsUnderOneIdentityAskForTheSame(t *testing.T) {
+func TestRequestsUnderOneIdentityAreIdentical(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		p := newProxy(s)
@@ -436,4 +436,50 @@ func TestAllRequestsUnderOneIdentityAskForTheSame(t *testing.T) {
 			t.Errorf("%d identities, want 3: the last call takes over the place of the one before it", len(requests))
 		}
 	})
+}
+
+func TestConcurrentTryLocksDoNotAddUpTheirTimeoutsInAnOutage(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newProxy(memstore.New())
+		p.acquire = func(ctx context.Context, r store.Request) (store.Answer, error) { return store.Answer{}, hang(ctx) }
+		c := newClient(t, p)
+		start := newClock()
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() { c.TryLock(context.Background(), "n") })
+		}
+		wg.Wait()
+		if d := time.Since(start.start); d > 6*time.Second {
+			t.Errorf("20 TryLocks against a hung store took %v, one takes 5 s", d)
+		}
+	})
+}
+
+func TestTryLockFailsSoonWhileAnotherCallRetriesDuringAnOutage(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newProxy(memstore.New())
+		p.acquire = func(ctx context.Context, r store.Request) (store.Answer, error) { return store.Answer{}, errNet }
+		c := newClient(t, p)
+		go c.Campaign(context.Background(), "n", func(ctx context.Context) error { return nil })
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		start := newClock()
+		_, err := c.TryLock(ctx, "n")
+		if d := time.Since(start.start); d > 10*time.Second {
+			t.Errorf("TryLock took %v: %v", d, err)
+		}
+	})
+}
+
+func TestSpuriousWakeUpsDoNotMakeTheClientSpin(t *testing.T) {
+	s := memstore.New()
+	p := newProxy(s)
+	p.wait = func(context.Context, string, store.ID) error { return nil } // allowed: "may return early without reason"
+	holder, c := newClient(t, s), newClient(t, p)
+	mustLock(t, holder, "n")
+	c.Lock(t.Context(), "n", holdfast.Wait(200*time.Millisecond))
+	if n := p.acquires.Load(); n > 250 {
+		t.Errorf("%d acquires in 200 ms", n)
+	}
 }

@@ -84,7 +84,7 @@ func TestCampaignResignsWhenItsContextEnds(t *testing.T) {
 	})
 }
 
-func TestCampaignReturnsWhatLeadReturns(t *testing.T) {
+func TestCampaignReturnsTheErrorOfLead(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t)
 		boom := errors.New("boom")
@@ -97,7 +97,7 @@ func TestCampaignReturnsWhatLeadReturns(t *testing.T) {
 	})
 }
 
-func TestCampaignCampaignsAgainAfterALoss(t *testing.T) {
+func TestCampaignStartsOverAfterALoss(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		p := newProxy(s)
@@ -129,7 +129,7 @@ func TestCampaignCampaignsAgainAfterALoss(t *testing.T) {
 	})
 }
 
-func TestCampaignOutlivesAnOutage(t *testing.T) {
+func TestCampaignSurvivesAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		p := newProxy(s)
@@ -144,7 +144,7 @@ func TestCampaignOutlivesAnOutage(t *testing.T) {
 	})
 }
 
-func TestCampaignStopsAtErrorsThatWaitingDoesNotMend(t *testing.T) {
+func TestCampaignStopsAtPermanentErrors(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newClient(t, memstore.New())
 		lead := func(context.Context) error { return nil }
@@ -155,7 +155,7 @@ func TestCampaignStopsAtErrorsThatWaitingDoesNotMend(t *testing.T) {
 	})
 }
 
-func TestLeaderTellsWhoLeads(t *testing.T) {
+func TestLeaderReturnsTheCurrentLeader(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t)
 		_, err := b.Leader(t.Context(), "n")
@@ -170,7 +170,7 @@ func TestLeaderTellsWhoLeads(t *testing.T) {
 	})
 }
 
-func TestLeadersTellsEveryChange(t *testing.T) {
+func TestLeadersYieldsEveryChange(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		a, b, watcher := newClient(t, s, holdfast.WithOwner("alice")), newClient(t, s, holdfast.WithOwner("bob")), newClient(t, s)
@@ -201,6 +201,17 @@ func TestLeadersTellsEveryChange(t *testing.T) {
 		}
 		if got := fmt.Sprint(seen); got != "[nobody alice nobody bob nobody]" {
 			t.Errorf("saw %s", got)
+		}
+	})
+}
+
+func TestNameInMinHoldHasNoLeader(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, _ := pair(t)
+		a.Campaign(t.Context(), "n", func(context.Context) error { return nil }, holdfast.MinHold(time.Hour))
+		h, err := a.Leader(t.Context(), "n")
+		if err == nil {
+			t.Errorf("leader is %s, state %v", h.Owner, h.State)
 		}
 	})
 }

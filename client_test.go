@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
@@ -14,7 +13,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-func TestTwoClientsNeverHoldOneNameAtOnce(t *testing.T) {
+func TestTwoClientsNeverHoldOneNameAtTheSameTime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t)
 		lease := mustLock(t, a, "n")
@@ -25,7 +24,7 @@ func TestTwoClientsNeverHoldOneNameAtOnce(t *testing.T) {
 	})
 }
 
-func TestTryLockSaysWhoHoldsIt(t *testing.T) {
+func TestTryLockNamesTheHolder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t)
 		lease := mustLock(t, a, "n", holdfast.Meta("nightly backup"))
@@ -46,7 +45,7 @@ func TestTryLockSaysWhoHoldsIt(t *testing.T) {
 	})
 }
 
-func TestTryLockKnowsAHolderInItsOwnProcessWithoutAskingTheStore(t *testing.T) {
+func TestTryLockFindsALocalHolderWithoutAskingTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newProxy(memstore.New())
 		c := newClient(t, p, holdfast.WithOwner("me"))
@@ -83,7 +82,7 @@ func TestReadersShareAndWritersDoNot(t *testing.T) {
 	})
 }
 
-func TestPermitsAreGivenUpToTheLimit(t *testing.T) {
+func TestPermitsAreGrantedUpToTheLimit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t)
 		ctx := t.Context()
@@ -131,7 +130,7 @@ func TestDoHoldsTheLockAndCarriesTheToken(t *testing.T) {
 	})
 }
 
-func TestDoReturnsTheErrorOfTheWork(t *testing.T) {
+func TestDoReturnsTheErrorOfTheFunction(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t)
 		boom := errors.New("boom")
@@ -142,7 +141,7 @@ func TestDoReturnsTheErrorOfTheWork(t *testing.T) {
 	})
 }
 
-func TestDoUnlocksWhenTheWorkPanics(t *testing.T) {
+func TestDoUnlocksWhenTheFunctionPanics(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t)
 		func() {
@@ -157,7 +156,7 @@ func TestDoUnlocksWhenTheWorkPanics(t *testing.T) {
 	})
 }
 
-func TestDoCancelsTheWorkAndSaysSoWhenTheLockIsLost(t *testing.T) {
+func TestDoCancelsTheFunctionAndReturnsErrLostOnLoss(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newProxy(memstore.New())
 		p.renew = func(context.Context, []store.Renewal) ([]store.Renewed, error) { return nil, errNet }
@@ -175,7 +174,7 @@ func TestDoCancelsTheWorkAndSaysSoWhenTheLockIsLost(t *testing.T) {
 	})
 }
 
-func TestALeaseDoesNotDependOnTheContextThatAcquiredIt(t *testing.T) {
+func TestLeaseOutlivesTheContextThatAcquiredIt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, _ := pair(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -192,7 +191,7 @@ func TestALeaseDoesNotDependOnTheContextThatAcquiredIt(t *testing.T) {
 	})
 }
 
-func TestAWaitThatEndsSaysWhoHeldItAndWhyItEnded(t *testing.T) {
+func TestEndedWaitReportsTheHolderAndTheReason(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t)
 		defer mustLock(t, a, "n").Unlock(context.Background())
@@ -222,7 +221,7 @@ func TestAWaitThatEndsSaysWhoHeldItAndWhyItEnded(t *testing.T) {
 	})
 }
 
-func TestAContextThatIsOverTouchesNothing(t *testing.T) {
+func TestEndedContextDoesNotReachTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newProxy(memstore.New())
 		c := newClient(t, p)
@@ -253,7 +252,7 @@ func TestPrefixesSeparateNamespaces(t *testing.T) {
 	})
 }
 
-func TestDifferentNamesDoNotWaitForEachOther(t *testing.T) {
+func TestDifferentNamesAreIndependent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, _ := pair(t)
 		for _, name := range []string{"n", "N", "n ", "n/1", "\u00e9", "e\u0301"} {
@@ -264,98 +263,7 @@ func TestDifferentNamesDoNotWaitForEachOther(t *testing.T) {
 	})
 }
 
-func TestNothingIsLeftAfterClose(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := memstore.New()
-		a, b := mustNew(t, s), newClient(t, s)
-		lease, err := a.Lock(t.Context(), "n")
-		if err != nil {
-			t.Fatal(err)
-		}
-		other := mustLock(t, b, "m")
-		work := lease.Context(t.Context())
-		waiting := make(chan error)
-		for range 2 { // one stands at the store, one queues behind it
-			go func() {
-				_, err := a.Lock(context.Background(), "m")
-				waiting <- err
-			}()
-		}
-		synctest.Wait()
-		start := newClock()
-		if err := a.Close(); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-		start.want(t, 0) // nobody had to be waited for
-		for range 2 {
-			want(t, <-waiting, holdfast.ErrClosed)
-		}
-		want(t, context.Cause(work), holdfast.ErrClosed)
-		want(t, lease.Err(), holdfast.ErrClosed)
-		want(t, lease.Unlock(t.Context()), holdfast.ErrClosed)
-		_, err = a.Lock(t.Context(), "x")
-		want(t, err, holdfast.ErrClosed)
-		if err := a.Close(); err != nil {
-			t.Errorf("second Close: %v", err)
-		}
-		free(t, b, "n")
-		info, err := b.Inspect(t.Context(), "m")
-		if err != nil || len(info.Waiters) != 0 {
-			t.Errorf("queue of m after Close: %+v, %v", info.Waiters, err)
-		}
-		mustUnlock(t, other)
-	})
-}
-
-func TestCloseWaitsForCallsUnderWayAndTakesBackWhatTheyGot(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := memstore.New()
-		p := newProxy(s)
-		p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
-			answer, err := s.Acquire(ctx, req)
-			time.Sleep(2 * time.Second) // the answer is on its way
-			return answer, err
-		}
-		c, other := mustNew(t, p), newClient(t, s)
-		got := make(chan *holdfast.Lease)
-		go func() {
-			lease, _ := c.Lock(context.Background(), "n")
-			got <- lease
-		}()
-		synctest.Wait()
-		start := newClock()
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-		start.want(t, 2*time.Second)
-		free(t, other, "n")
-		if lease := <-got; lease != nil {
-			want(t, lease.Err(), holdfast.ErrClosed)
-		}
-	})
-}
-
-func TestCloseIsBoundedWhenTheStoreHangs(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := newProxy(memstore.New())
-		c := mustNew(t, p)
-		for i := range 100 { // more than are released at once
-			mustLock(t, c, fmt.Sprint(i))
-		}
-		p.set(func() {
-			p.release = func(ctx context.Context, _ string, _ store.ID, _ store.Keep) error { return hang(ctx) }
-		})
-		start := newClock()
-		err := c.Close()
-		want(t, err, holdfast.ErrUnavailable)
-		if !strings.Contains(err.Error(), "100 of 100 locks") {
-			t.Errorf("error reads %q", err)
-		}
-		start.want(t, 3*time.Second)
-	})
-}
-
-func TestALossNamesTheLockAndIsToldOnce(t *testing.T) {
+func TestLossNamesTheLockAndIsReportedOnce(t *testing.T) {
 	const text = `"order:42": lost: its TTL of 30s is over and it was not renewed`
 	bubble(t, func(t *testing.T) {
 		c := newClient(t, memstore.New())

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-func TestLockingWhatTheContextHoldsWouldDeadlock(t *testing.T) {
+func TestLockingANameThatTheContextHoldsReturnsErrWouldDeadlock(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newClient(t, memstore.New())
 		lease := mustLock(t, c, "n")
@@ -44,7 +44,7 @@ func TestLockingWhatTheContextHoldsWouldDeadlock(t *testing.T) {
 	})
 }
 
-func TestReentrantSharesTheGrantAndTheLastUnlockReleasesIt(t *testing.T) {
+func TestReentrantLeasesShareTheGrantUntilTheLastUnlock(t *testing.T) {
 	for _, outerFirst := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
 			p := newProxy(memstore.New())
@@ -84,7 +84,7 @@ func TestReentrantSharesTheGrantAndTheLastUnlockReleasesIt(t *testing.T) {
 	}
 }
 
-func TestALossEndsAllReentrantLeases(t *testing.T) {
+func TestLossEndsAllReentrantLeases(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newClient(t, memstore.New())
 		outer := mustLock(t, c, "n", holdfast.NoRenew())
@@ -102,7 +102,7 @@ func TestALossEndsAllReentrantLeases(t *testing.T) {
 	})
 }
 
-func TestAReaderCannotBecomeAWriter(t *testing.T) {
+func TestReaderCannotBecomeAWriter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newClient(t, memstore.New())
 		reader, err := c.RLock(t.Context(), "n")
@@ -127,14 +127,14 @@ func TestAReaderCannotBecomeAWriter(t *testing.T) {
 	})
 }
 
-func TestReentrantOfAFreeNameIsAPlainLock(t *testing.T) {
+func TestReentrantOnAFreeNameIsAPlainLock(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newClient(t, memstore.New())
 		mustUnlock(t, mustLock(t, c, "n", holdfast.Reentrant()))
 	})
 }
 
-func TestContextsOfAnotherClientDoNotCount(t *testing.T) {
+func TestContextsOfAnotherClientAreIgnored(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t)
 		lease := mustLock(t, a, "n")
@@ -143,7 +143,7 @@ func TestContextsOfAnotherClientDoNotCount(t *testing.T) {
 	})
 }
 
-func TestTokenFromIsTheInnermostLease(t *testing.T) {
+func TestTokenFromReturnsTheTokenOfTheInnermostLease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newClient(t, memstore.New())
 		if holdfast.TokenFrom(t.Context()) != 0 {
@@ -160,7 +160,7 @@ func TestTokenFromIsTheInnermostLease(t *testing.T) {
 	})
 }
 
-func TestALeaseContextEndsWithItsParent(t *testing.T) {
+func TestLeaseContextEndsWithItsParent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newClient(t, memstore.New())
 		lease := mustLock(t, c, "n")
@@ -220,7 +220,7 @@ func TestEndedReentrantLeasesAreForgotten(t *testing.T) {
 	mustUnlock(t, outer)
 }
 
-func TestAnEndedLeaseStillAnswers(t *testing.T) {
+func TestEndedLeaseStillReportsItsProperties(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newClient(t, memstore.New())
 		lease := mustLock(t, c, "n")
@@ -232,6 +232,64 @@ func TestAnEndedLeaseStillAnswers(t *testing.T) {
 			t.Error("an ended lease forgot what it was")
 		}
 	})
+}
+
+func TestUnlockingAReentrantLeaseClosesItsOwnDone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := newClient(t, memstore.New())
+		outer := mustLock(t, c, "n")
+		inner, err := c.Lock(outer.Context(t.Context()), "n", holdfast.Reentrant())
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := inner.Done()
+		mustUnlock(t, inner)
+		if !isDone(done) || !isDone(inner.Done()) {
+			t.Errorf("Err is %v but Done is open", inner.Err())
+		}
+		mustUnlock(t, outer)
+	})
+}
+
+func TestReentrantLeaseCannotDowngradeASharedGrant(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t)
+		outer := mustLock(t, a, "n")
+		inner, err := a.Lock(outer.Context(t.Context()), "n", holdfast.Reentrant())
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = inner.Downgrade(t.Context())
+		if _, rerr := b.TryRLock(t.Context(), "n"); rerr == nil {
+			t.Errorf("the outer holder was not asked: it holds as %v, Downgrade: %v", outer.Mode(), err)
+		}
+	})
+}
+
+// Under real time: two leases share a grant, and the last unlock of another goroutine gives
+// it away.
+func TestReentrantContextsEndBeforeTheNextGrant(t *testing.T) {
+	s := memstore.New()
+	c, other := newClient(t, s), newClient(t, s)
+	for range 300 {
+		outer := mustLock(t, c, "n")
+		inner, err := c.Lock(outer.Context(context.Background()), "n", holdfast.Reentrant())
+		if err != nil {
+			t.Fatal(err)
+		}
+		contexts := []context.Context{outer.Context(context.Background()), inner.Context(context.Background())}
+		var wg sync.WaitGroup
+		wg.Go(func() { mustUnlock(t, outer) })
+		wg.Go(func() { mustUnlock(t, inner) })
+		next := mustLock(t, other, "n")
+		for i, ctx := range contexts {
+			if ctx.Err() == nil {
+				t.Fatalf("the context of lease %d lives though another holds the lock", i)
+			}
+		}
+		wg.Wait()
+		mustUnlock(t, next)
+	}
 }
 
 func TestReentrantLockAndDowngradeAtOnceDoNotBothSucceed(t *testing.T) {

@@ -264,3 +264,15 @@ func (r *recorder) count(kind holdfast.EventKind) (n int) {
 	}
 	return n
 }
+
+// hookCtx runs f when its Err is asked for the first time.
+type hookCtx struct {
+	context.Context
+	once sync.Once
+	f    func()
+}
+
+func (c *hookCtx) Err() error {
+	c.once.Do(c.f)
+	return c.Context.Err()
+}

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-func TestInspectTellsWhoHoldsSinceWhenAndWhoWaits(t *testing.T) {
+func TestInspectReportsHoldersAndWaiters(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t)
 		lease := mustLock(t, a, "n", holdfast.Meta("deploy"))
@@ -44,7 +44,7 @@ func TestInspectTellsWhoHoldsSinceWhenAndWhoWaits(t *testing.T) {
 	})
 }
 
-func TestListReadsTheNamespaceOfTheClient(t *testing.T) {
+func TestListReturnsNamesUnderTheClientsPrefix(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		shop, blog := newClient(t, s, holdfast.WithPrefix("shop:")), newClient(t, s, holdfast.WithPrefix("blog:"))
@@ -100,7 +100,7 @@ func TestBreakEndsExactlyTheGrantThatWasSeen(t *testing.T) {
 	})
 }
 
-func TestBreakOpensANameThatIsKeptClosed(t *testing.T) {
+func TestBreakOpensAKeptName(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t)
 		if err := a.Once(t.Context(), "n", time.Hour, func(context.Context) error { return nil }); err != nil {
@@ -124,7 +124,7 @@ func (failing) List(context.Context, store.Query) (store.Page, error) { return s
 
 func (failing) Break(context.Context, string, store.ID) error { return errNet }
 
-func TestManagementCallsSayWhyTheyFailed(t *testing.T) {
+func TestManagementCallsReportTheReasonOfAFailure(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newClient(t, failing{memstore.New()})
 		_, err := c.Inspect(t.Context(), "n")

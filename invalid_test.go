@@ -102,7 +102,7 @@ func TestBadNamesAreRefusedByEveryCall(t *testing.T) {
 	c := newClient(t, untouched{memstore.New(), t}, holdfast.WithPrefix("app:"))
 	for bad, says := range map[string]string{
 		"":                       `such as "order:42"`,
-		strings.Repeat("x", 509): "want at most 512, prefix included",
+		strings.Repeat("x", 509): "want at most 512, including the prefix",
 		"a\nb":                   "control character U+000A",
 		"\xff":                   "not UTF-8",
 	} {
@@ -131,11 +131,11 @@ func TestBadOptionsAreRefusedByEveryCall(t *testing.T) {
 		says string
 		opts []holdfast.CallOption
 	}{
-		{"the shortest that the memory store keeps is 10ms", []holdfast.CallOption{holdfast.TTL(time.Millisecond)}},
+		{"the minimum of the memory store is 10ms", []holdfast.CallOption{holdfast.TTL(time.Millisecond)}},
 		{"TTL 0s", []holdfast.CallOption{holdfast.TTL(0)}},
 		{"TTL -1s", []holdfast.CallOption{holdfast.TTL(-time.Second)}},
 		{"MaxHold(0s): want a time above zero", []holdfast.CallOption{holdfast.MaxHold(0)}},
-		{"TTL 2562047h47m16.854775807s: the longest", []holdfast.CallOption{holdfast.TTL(math.MaxInt64)}},
+		{"TTL 2562047h47m16.854775807s: the maximum", []holdfast.CallOption{holdfast.TTL(math.MaxInt64)}},
 		{"MaxHold(2562047h47m16.854775807s): want", []holdfast.CallOption{holdfast.MaxHold(math.MaxInt64)}},
 		{"MinHold(2562047h47m16.854775807s): want", []holdfast.CallOption{holdfast.MinHold(math.MaxInt64)}},
 		{"MinHold(-1s): want a time above zero", []holdfast.CallOption{holdfast.MinHold(-time.Second)}},

@@ -47,7 +47,7 @@ func TestLockAllTakesAllNames(t *testing.T) {
 	})
 }
 
-func TestLockAllLeavesNothingIfOneIsNotToBeHad(t *testing.T) {
+func TestLockAllHoldsNothingIfOneNameIsHeld(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t)
 		lease := mustLock(t, b, "y")
@@ -60,7 +60,7 @@ func TestLockAllLeavesNothingIfOneIsNotToBeHad(t *testing.T) {
 	})
 }
 
-func TestLockAllChecksEveryNameBeforeItTakesOne(t *testing.T) {
+func TestLockAllChecksAllNamesBeforeTakingOne(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newProxy(memstore.New())
 		c := newClient(t, p)
@@ -74,7 +74,7 @@ func TestLockAllChecksEveryNameBeforeItTakesOne(t *testing.T) {
 	})
 }
 
-func TestCallsOfLockAllDoNotDeadlock(t *testing.T) {
+func TestConcurrentLockAllsDoNotDeadlock(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t)
 		var wg sync.WaitGroup
@@ -102,7 +102,7 @@ func TestCallsOfLockAllDoNotDeadlock(t *testing.T) {
 	})
 }
 
-func TestALossOfOneEndsTheWholeSet(t *testing.T) {
+func TestLossOfOneNameEndsTheWholeSet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t)
 		set, err := a.LockAll(t.Context(), []string{"x", "y"})
@@ -125,7 +125,7 @@ func TestALossOfOneEndsTheWholeSet(t *testing.T) {
 	})
 }
 
-func TestLockAllGivesUpIfItLosesOneWhileItWaitsForAnother(t *testing.T) {
+func TestLockAllFailsIfItLosesANameWhileWaitingForAnother(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t)
 		lease := mustLock(t, b, "y")
@@ -134,6 +134,51 @@ func TestLockAllGivesUpIfItLosesOneWhileItWaitsForAnother(t *testing.T) {
 		want(t, err, holdfast.ErrLost)
 		free(t, b, "x")
 		free(t, b, "y")
+	})
+}
+
+func TestFailedLockAllIgnoresMinHold(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t)
+		held := mustLock(t, b, "y")
+		_, err := a.LockAll(t.Context(), []string{"x", "y"}, holdfast.MinHold(time.Hour), holdfast.Wait(time.Second))
+		want(t, err, holdfast.ErrHeld)
+		if l, err := b.TryLock(t.Context(), "x"); err != nil {
+			t.Errorf("LockAll failed and left x closed: %v", err)
+		} else {
+			mustUnlock(t, l)
+		}
+		mustUnlock(t, held)
+	})
+}
+
+func TestWaitBoundsLockAllAsAWhole(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t)
+		for i, n := range []string{"x", "y", "z"} {
+			l := mustLock(t, b, n)
+			time.AfterFunc(time.Duration(i+1)*900*time.Millisecond, func() { l.Unlock(context.Background()) })
+		}
+		start := newClock()
+		_, err := a.LockAll(t.Context(), []string{"x", "y", "z"}, holdfast.Wait(time.Second))
+		if d := time.Since(start.start); d > time.Second {
+			t.Errorf("LockAll with Wait(1s) took %v: %v", d, err)
+		}
+	})
+}
+
+func TestLockAllHonoursMinHold(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t)
+		set, err := a.LockAll(t.Context(), []string{"x", "y"}, holdfast.MinHold(time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		set.Unlock(t.Context())
+		for _, name := range []string{"x", "y"} {
+			_, err := b.TryLock(t.Context(), name)
+			want(t, err, holdfast.ErrHeld)
+		}
 	})
 }
 

@@ -20,7 +20,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-func TestTheObserverSeesTheLifeOfALock(t *testing.T) {
+func TestObserverSeesEveryEventOfALock(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		var seen recorder
@@ -67,7 +67,7 @@ func TestTheObserverSeesTheLifeOfALock(t *testing.T) {
 	})
 }
 
-func TestTheLogWarnsOfLossesAndFailuresOnly(t *testing.T) {
+func TestOnlyLossesAndFailuresAreLoggedAsWarnings(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log bytes.Buffer
 		logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
@@ -93,7 +93,7 @@ func TestTheLogWarnsOfLossesAndFailuresOnly(t *testing.T) {
 	})
 }
 
-func TestAnUnsetObserverCostsNoAllocation(t *testing.T) {
+func TestUnsetObserverCostsNoAllocation(t *testing.T) {
 	ctx := context.Background()
 	allocs := func(opts ...holdfast.Option) float64 {
 		c := newClient(t, memstore.New(), opts...)
@@ -114,7 +114,7 @@ func TestAnUnsetObserverCostsNoAllocation(t *testing.T) {
 	}
 }
 
-func TestTheObserverSeesEveryCallThatEndsWithoutTheLock(t *testing.T) {
+func TestObserverSeesEveryFailedCall(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		var seen recorder
@@ -146,7 +146,7 @@ func TestTheObserverSeesEveryCallThatEndsWithoutTheLock(t *testing.T) {
 
 // Every EventWaiting is followed by exactly one event of the same call with Queued set, so
 // that an observer can count the calls that wait now.
-func TestTheNumberOfWaitingCallsCanBeCounted(t *testing.T) {
+func TestObserverCanCountWaitingCalls(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		var waited, waiting atomic.Int64
@@ -181,7 +181,7 @@ func TestTheNumberOfWaitingCallsCanBeCounted(t *testing.T) {
 	})
 }
 
-func TestAnOutageDoesNotFloodTheLog(t *testing.T) {
+func TestOutageDoesNotFloodTheLog(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log bytes.Buffer
 		var seen recorder
@@ -221,7 +221,7 @@ func TestAnOutageDoesNotFloodTheLog(t *testing.T) {
 	})
 }
 
-func TestALeaseThatIsDroppedWhileItRenewsIsReportedOnce(t *testing.T) {
+func TestLeaseThatEndsDuringARenewalIsReportedOnce(t *testing.T) {
 	leaked := make(chan holdfast.Event, 10)
 	c := newClient(t, memstore.New(), holdfast.WithObserver(func(e holdfast.Event) {
 		if e.Kind == holdfast.EventLeaked {
@@ -262,6 +262,67 @@ func TestALeaseThatIsDroppedWhileItRenewsIsReportedOnce(t *testing.T) {
 	if len(leaked) > 0 {
 		t.Errorf("also reported: %v", (<-leaked).Name)
 	}
+}
+
+func TestPanickingObserverIsLoggedAndDoesNoHarm(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var log bytes.Buffer
+		logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelError}))
+		c := newClient(t, memstore.New(), holdfast.WithLogger(logger), holdfast.WithObserver(func(holdfast.Event) { panic("boo") }))
+		first := mustLock(t, c, "n")
+		served := lineUp(t, 3, func(int) *holdfast.Client { return c }, "n", time.Second)
+		time.Sleep(time.Minute) // renewed
+		mustUnlock(t, first)
+		wantOrder(t, served(), 3)
+		<-mustLock(t, c, "n", holdfast.NoRenew()).Done()
+		mustUnlock(t, mustLock(t, c, "n"))
+		c.Close()
+		for _, kind := range []string{"waiting", "acquired", "handed over", "renewed", "lost", "released"} {
+			if !strings.Contains(log.String(), kind) {
+				t.Errorf("no word of the panic at %q:\n%s", kind, log.String())
+			}
+		}
+	})
+}
+
+func TestOneCallCausesOneWaitingEvent(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		var seen recorder
+		holder, c := newClient(t, s), newClient(t, s, holdfast.WithObserver(seen.observe))
+		l := mustLock(t, holder, "n")
+		served := lineUp(t, 2, func(int) *holdfast.Client { return c }, "n", 0)
+		_ = served
+		mustUnlock(t, l)
+		served()
+		c2 := mustLock(t, c, "n")
+		seen.events = nil
+		go func() { mustUnlock(t, mustLock(t, c, "n", holdfast.Meta("x"))) }()
+		go func() { mustUnlock(t, mustLock(t, holder, "n")) }()
+		synctest.Wait()
+		mustUnlock(t, c2)
+		time.Sleep(time.Second)
+		if n := seen.count(holdfast.EventWaiting); n > 1 {
+			t.Errorf("%d waiting events for one call", n)
+		}
+	})
+}
+
+func TestSlowObserverDoesNotDelayRenewals(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := newClient(t, memstore.New(), holdfast.WithObserver(func(e holdfast.Event) {
+			if e.Kind == holdfast.EventLost {
+				time.Sleep(time.Minute)
+			}
+		}))
+		mustLock(t, c, "short", holdfast.MaxHold(9500*time.Millisecond))
+		l := mustLock(t, c, "long")
+		time.Sleep(50 * time.Second)
+		if err := l.Err(); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(5 * time.Minute)
+	})
 }
 
 func TestTheNumberOfHeldLocksCanBeCounted(t *testing.T) {

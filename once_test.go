@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-func TestOnceRunsOnceHoweverManyAsk(t *testing.T) {
+func TestOnceRunsOnceForConcurrentCallers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		var runs, done atomic.Int64
@@ -46,7 +46,7 @@ func TestOnceRunsOnceHoweverManyAsk(t *testing.T) {
 	})
 }
 
-func TestOnceIsDoneForAsLongAsAsked(t *testing.T) {
+func TestOnceStaysDoneForTheGivenTime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t)
 		ok := func(context.Context) error { return nil }
@@ -72,7 +72,7 @@ func TestOnceIsDoneForAsLongAsAsked(t *testing.T) {
 	})
 }
 
-func TestOnceTellsACallerDuringTheRunIfItDoesNotWantToWait(t *testing.T) {
+func TestOnceReturnsErrHeldDuringTheRunToACallerThatDoesNotWait(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t)
 		for _, c := range []*holdfast.Client{a, b} {
@@ -92,7 +92,7 @@ func TestOnceTellsACallerDuringTheRunIfItDoesNotWantToWait(t *testing.T) {
 	})
 }
 
-func TestOnceStaysOpenAfterAFailedRun(t *testing.T) {
+func TestOnceCanRunAgainAfterAFailedRun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t)
 		boom := errors.New("boom")
@@ -110,7 +110,7 @@ func TestOnceStaysOpenAfterAFailedRun(t *testing.T) {
 	})
 }
 
-func TestOnceSaysSoIfTheLockIsLostWhileItRuns(t *testing.T) {
+func TestOnceReturnsErrLostIfTheLockIsLostDuringTheRun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t)
 		err := a.Once(t.Context(), "n", time.Hour, func(ctx context.Context) error {
@@ -125,7 +125,7 @@ func TestOnceSaysSoIfTheLockIsLostWhileItRuns(t *testing.T) {
 	})
 }
 
-func TestOnceKnowsWhetherDoneWasNotedWhenRepliesAreLost(t *testing.T) {
+func TestOnceKnowsWhetherDoneWasRecordedWhenRepliesAreLost(t *testing.T) {
 	for _, noted := range []bool{true, false} {
 		bubble(t, func(t *testing.T) {
 			s := memstore.New()
@@ -153,7 +153,7 @@ func TestOnceKnowsWhetherDoneWasNotedWhenRepliesAreLost(t *testing.T) {
 	}
 }
 
-func TestOnceWaitersGoOnWhenTheRunnerDies(t *testing.T) {
+func TestOnceWaiterTakesOverWhenTheRunnerDies(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		dead, c := newClient(t, newProxy(s)), newClient(t, s)
@@ -170,7 +170,7 @@ func TestOnceWaitersGoOnWhenTheRunnerDies(t *testing.T) {
 	})
 }
 
-func TestOnceIsNotedEvenIfAReentrantLeaseIsLeftOpen(t *testing.T) {
+func TestOnceRecordsDoneDespiteAnOpenReentrantLease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t)
 		var inner *holdfast.Lease
@@ -191,7 +191,7 @@ func TestOnceIsNotedEvenIfAReentrantLeaseIsLeftOpen(t *testing.T) {
 	})
 }
 
-func TestOnceThatFailsOpensTheNameEvenIfAReentrantLeaseIsLeftOpen(t *testing.T) {
+func TestFailedOnceReleasesDespiteAnOpenReentrantLease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t)
 		err := a.Once(t.Context(), "n", time.Hour, func(ctx context.Context) error {
@@ -202,6 +202,34 @@ func TestOnceThatFailsOpensTheNameEvenIfAReentrantLeaseIsLeftOpen(t *testing.T) 
 		})
 		want(t, err, errNet)
 		free(t, b, "n")
+	})
+}
+
+func TestOnceReturnsErrDoneBehindAWaitingLock(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		c, other := newClient(t, s), newClient(t, s)
+		nop := func(context.Context) error { return nil }
+		if err := other.Once(t.Context(), "n", time.Hour, nop); err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			if l, err := c.Lock(context.Background(), "n"); err == nil {
+				l.Unlock(context.Background())
+			}
+		}()
+		synctest.Wait()
+		start := newClock()
+		err := c.Once(t.Context(), "n", time.Hour, nop, holdfast.Wait(0))
+		if !errors.Is(err, holdfast.ErrDone) {
+			t.Errorf("Once with Wait(0): %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
+		defer cancel()
+		err = c.Once(ctx, "n", time.Hour, nop)
+		if !errors.Is(err, holdfast.ErrDone) {
+			t.Errorf("Once: %v after %v", err, time.Since(start.start))
+		}
 	})
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-func TestOpenMakesAClientOfTheStoreThatTheURLNames(t *testing.T) {
+func TestOpenReturnsAClientForTheStoreOfTheURL(t *testing.T) {
 	a, err := holdfast.Open(t.Context(), "memory:open-test", holdfast.WithOwner("alice"))
 	if err != nil {
 		t.Fatal(err)
@@ -32,16 +32,16 @@ func TestOpenMakesAClientOfTheStoreThatTheURLNames(t *testing.T) {
 	free(t, b, "n")
 }
 
-func TestOpenSaysWhatIsWrongWithAURLAndShowsNoPassword(t *testing.T) {
+func TestOpenExplainsABadURLWithoutShowingThePassword(t *testing.T) {
 	for _, test := range []struct{ url, says string }{
 		{"", `want SCHEME:…, such as "memory:"`},
 		{"localhost", "want SCHEME:…"},
 		{"://x", "want SCHEME:…"},
-		{"nosuch://user:s3cret@host:1/x?password=s3cret", `unknown scheme "nosuch"; known are closing, hung, memory, unreachable`},
+		{"nosuch://user:s3cret@host:1/x?password=s3cret", `unknown scheme "nosuch"; registered schemes: closing, hung, memory, unreachable`},
 		{"memory:?colour=s3cret", `unknown parameter "colour"`},
 		{"memory://s3cret@host", "memory"},
 		{"nosuch://user:s3cret@", `nosuch://user:***@`},
-		{"nosuch://user:s3cret/x@host", "percent-encode what is special in a user or password"},
+		{"nosuch://user:s3cret/x@host", "percent-encode special characters in a user or password"},
 		{"nosuch://user:%zz@host", "percent-encode"},
 		{"nosuch://host?%zz", "malformed parameters"},
 		{"nosuch://a,,b", "malformed host"},
@@ -89,7 +89,7 @@ func (c *closing) Close() error {
 	return c.Store.Close()
 }
 
-func TestRegisterRefusesASchemeTwice(t *testing.T) {
+func TestRegisterPanicsOnADuplicateScheme(t *testing.T) {
 	for _, scheme := range []string{"memory", "", "Upper", "a b"} {
 		func() {
 			defer func() {

@@ -82,7 +82,7 @@ func TestClientsAreServedInOrderOfArrival(t *testing.T) {
 	})
 }
 
-func TestAtMostOneRequestPerClientAndNameStandsInTheStore(t *testing.T) {
+func TestEachClientHasOneRequestPerNameAtTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		p := newProxy(s)
@@ -105,140 +105,7 @@ func TestAtMostOneRequestPerClientAndNameStandsInTheStore(t *testing.T) {
 	})
 }
 
-func TestAHotNameMovesBetweenGoroutinesWithoutARoundTrip(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := newProxy(memstore.New())
-		c := newClient(t, p)
-		first := mustLock(t, c, "n")
-		served := lineUp(t, 1000, func(int) *holdfast.Client { return c }, "n", 0)
-		mustUnlock(t, first)
-		wantOrder(t, served(), 1000)
-		// One renewal fetches the tokens for all of them.
-		if a, n, r := p.acquires.Load(), p.renews.Load(), p.releases.Load(); a != 1 || n != 1 || r != 1 {
-			t.Errorf("%d acquires, %d renewals, %d releases, want one of each", a, n, r)
-		}
-	})
-}
-
-func TestTokensGrowAcrossHandovers(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		a, b := pair(t)
-		var (
-			mu   sync.Mutex
-			last int64
-			wg   sync.WaitGroup
-		)
-		for i := range 3000 { // more than one block of tokens
-			wg.Go(func() {
-				c := a
-				if i%100 == 0 {
-					c = b
-				}
-				lease, err := c.Lock(context.Background(), "n")
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				mu.Lock()
-				if lease.Token() <= last {
-					t.Errorf("token %d after %d", lease.Token(), last)
-				}
-				last = lease.Token()
-				mu.Unlock()
-				lease.Unlock(context.Background())
-			})
-		}
-		wg.Wait()
-	})
-}
-
-func TestAnotherProcessWaitsNoLongerThanOneSlice(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := memstore.New()
-		busy, other := newClient(t, s), newClient(t, s)
-		stop := make(chan struct{})
-		var wg sync.WaitGroup
-		for range 4 { // keeps the name for ever among its own
-			wg.Go(func() {
-				for !isDone(stop) {
-					lease := mustLock(t, busy, "n")
-					time.Sleep(time.Millisecond)
-					mustUnlock(t, lease)
-				}
-			})
-		}
-		for range 20 {
-			time.Sleep(7 * time.Millisecond)
-			start := newClock()
-			lease := mustLock(t, other, "n")
-			start.wantWithin(t, 0, holdfast.DefaultHandoverSlice+2*time.Millisecond)
-			mustUnlock(t, lease)
-		}
-		close(stop)
-		wg.Wait()
-	})
-}
-
-func TestAProcessKeepsItsSliceWhileAnotherWaits(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := memstore.New()
-		busy, other := newClient(t, s), newClient(t, s)
-		first := mustLock(t, busy, "n")
-		waiting := make(chan *holdfast.Lease)
-		served := lineUp(t, 10, func(int) *holdfast.Client { return busy }, "n", time.Millisecond)
-		go func() { waiting <- mustLock(t, other, "n") }()
-		synctest.Wait()
-		start := newClock()
-		mustUnlock(t, first)
-		// The first hand-over asks the store for tokens and learns that another waits: the
-		// name goes there, and the rest queue behind it.
-		lease := <-waiting
-		start.want(t, 0)
-		mustUnlock(t, lease)
-		wantOrder(t, served(), 10)
-
-		// Tokens in hand, the slice is used up first.
-		first = mustLock(t, other, "n")
-		served = lineUp(t, 100, func(int) *holdfast.Client { return busy }, "n", time.Millisecond)
-		mustUnlock(t, first)
-		time.Sleep(10 * time.Millisecond) // busy passes it on among its own
-		start = newClock()
-		go func() { waiting <- mustLock(t, other, "n") }()
-		lease = <-waiting
-		start.wantWithin(t, 38*time.Millisecond, 42*time.Millisecond) // the rest of 50
-		mustUnlock(t, lease)
-		wantOrder(t, served(), 100)
-	})
-}
-
-func TestTokensAreNotWastedOnAGrantThatIsGivenUp(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		a, b := pair(t)
-		first := mustLock(t, a, "n")
-		served := lineUp(t, 2, func(i int) *holdfast.Client { return []*holdfast.Client{b, a}[i] }, "n", time.Millisecond)
-		mustUnlock(t, first)
-		wantOrder(t, served(), 2)
-		if last := mustLock(t, a, "n"); last.Token() != first.Token()+3 {
-			t.Errorf("token %d, three grants after %d", last.Token(), first.Token())
-		}
-	})
-}
-
-func TestHandoverCanBeTurnedOff(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := newProxy(memstore.New())
-		c := newClient(t, p, holdfast.WithHandover(0, 0))
-		first := mustLock(t, c, "n")
-		served := lineUp(t, 5, func(int) *holdfast.Client { return c }, "n", 0)
-		mustUnlock(t, first)
-		wantOrder(t, served(), 5)
-		if a, r := p.acquires.Load(), p.releases.Load(); a != 6 || r != 6 {
-			t.Errorf("%d acquires, %d releases, want 6 of each", a, r)
-		}
-	})
-}
-
-func TestAWaitThatIsLongerThanTheTTLCostsNothingOfTheLease(t *testing.T) {
+func TestWaitLongerThanTheTTLDoesNotShortenTheLease(t *testing.T) {
 	for name, opts := range map[string][]holdfast.Option{"with hand-over": nil, "without": {holdfast.WithHandover(0, 0)}} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -259,7 +126,7 @@ func TestAWaitThatIsLongerThanTheTTLCostsNothingOfTheLease(t *testing.T) {
 	}
 }
 
-func TestAWaiterThatAsksForSomethingElseGoesToTheStore(t *testing.T) {
+func TestWaiterWithADifferentRequestGoesToTheStore(t *testing.T) {
 	for name, opts := range map[string][]holdfast.CallOption{
 		"another TTL":  {holdfast.TTL(time.Minute)},
 		"another meta": {holdfast.Meta("other")},
@@ -284,39 +151,9 @@ func TestAWaiterThatAsksForSomethingElseGoesToTheStore(t *testing.T) {
 	}
 }
 
-func TestACancelledWaiterPassesTheBaton(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := memstore.New()
-		holder, c := newClient(t, s), newClient(t, s)
-		lease := mustLock(t, holder, "n")
-		// The first of three stands at the store, the second queues behind it. Both give up.
-		errs := make(chan error)
-		for range 2 {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			go func() {
-				_, err := c.Lock(ctx, "n")
-				errs <- err
-			}()
-			synctest.Wait()
-		}
-		got := make(chan *holdfast.Lease)
-		go func() { got <- mustLock(t, c, "n") }()
-		for range 2 {
-			want(t, <-errs, context.DeadlineExceeded, holdfast.ErrHeld)
-		}
-		synctest.Wait()
-		if info, _ := holder.Inspect(t.Context(), "n"); len(info.Waiters) != 1 {
-			t.Errorf("%d waiters in the store, want the third alone", len(info.Waiters))
-		}
-		mustUnlock(t, lease)
-		mustUnlock(t, <-got)
-	})
-}
-
 // A waiter that is cancelled in the very moment in which the lock is handed to it must
 // neither keep it nor drop it: rueidislock had that wake-up swallowed.
-func TestACancelledWaiterNeverSwallowsTheWakeUpOfTheNext(t *testing.T) {
+func TestCancelledWaiterPassesTheWakeUpOn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newClient(t, memstore.New())
 		for range 2000 {
@@ -341,7 +178,7 @@ func TestACancelledWaiterNeverSwallowsTheWakeUpOfTheNext(t *testing.T) {
 	})
 }
 
-func TestALostGrantSendsTheWaitersBackToTheStore(t *testing.T) {
+func TestLostGrantSendsLocalWaitersToTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newProxy(memstore.New())
 		c := newClient(t, p)
@@ -368,61 +205,7 @@ func TestALostGrantSendsTheWaitersBackToTheStore(t *testing.T) {
 	})
 }
 
-// The store says during a hand-over that the grant is gone.
-func TestAGrantThatIsGoneIsNotHandedOver(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		a, b := pair(t)
-		lease := mustLock(t, a, "n")
-		got := make(chan *holdfast.Lease)
-		go func() { got <- mustLock(t, a, "n") }()
-		synctest.Wait()
-		if err := b.Break(t.Context(), "n", lease.ID()); err != nil {
-			t.Fatal(err)
-		}
-		thief := mustLock(t, b, "n")
-		want(t, lease.Unlock(t.Context()), holdfast.ErrLost)
-		synctest.Wait()
-		select {
-		case <-got:
-			t.Fatal("two holders")
-		default:
-		}
-		mustUnlock(t, thief)
-		next := <-got
-		if next.Token() <= thief.Token() {
-			t.Errorf("token %d after %d", next.Token(), thief.Token())
-		}
-		mustUnlock(t, next)
-	})
-}
-
-// One renewal says that the grant is gone while another, which fetches tokens for a
-// hand-over, is under way and succeeds.
-func TestAGrantThatIsLostDuringAHandoverIsNotHandedOver(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := memstore.New()
-		p := newProxy(s)
-		p.renew = func(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
-			if grants[0].Tokens == 0 {
-				return []store.Renewed{{Status: store.Gone}}, nil
-			}
-			out, err := s.Renew(ctx, grants)
-			time.Sleep(time.Second)
-			return out, err
-		}
-		c := newClient(t, p)
-		lease := mustLock(t, c, "n")
-		served := lineUp(t, 1, func(int) *holdfast.Client { return c }, "n", 0)
-		time.Sleep(9500 * time.Millisecond)
-		lease.Unlock(t.Context()) // and at 10 s the lease is renewed
-		served()
-		if n := p.acquires.Load(); n != 2 {
-			t.Errorf("%d requests: a lost grant was handed over", n)
-		}
-	})
-}
-
-func TestManyTryLocksAtOnceAskTheStoreOnce(t *testing.T) {
+func TestConcurrentTryLocksShareOneRequest(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		p := newProxy(s)
@@ -449,7 +232,7 @@ func TestManyTryLocksAtOnceAskTheStoreOnce(t *testing.T) {
 	})
 }
 
-func TestTryLockIsAnsweredTogetherWithTheOneThatStands(t *testing.T) {
+func TestTryLockSharesTheReplyOfARequestInFlight(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		p := newProxy(s)
@@ -473,7 +256,7 @@ func TestTryLockIsAnsweredTogetherWithTheOneThatStands(t *testing.T) {
 	})
 }
 
-func TestTryLockDoesNotOvertakeAWaiterOfItsOwnProcess(t *testing.T) {
+func TestTryLockDoesNotOvertakeALocalWaiter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t)
 		lease := mustLock(t, b, "n")
@@ -491,7 +274,7 @@ func TestTryLockDoesNotOvertakeAWaiterOfItsOwnProcess(t *testing.T) {
 	})
 }
 
-func TestReadersOfOneClientGoTogetherAndAWriterIsNotOvertaken(t *testing.T) {
+func TestLocalReadersShareAndDoNotOvertakeAWriter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newClient(t, memstore.New())
 		var (
@@ -530,7 +313,7 @@ func TestReadersOfOneClientGoTogetherAndAWriterIsNotOvertaken(t *testing.T) {
 
 // A hot name under real time and real parallelism: exclusion, order of tokens, nothing
 // left.
-func TestManyGoroutinesOfManyClientsOnOneName(t *testing.T) {
+func TestManyClientsWithManyGoroutinesExcludeEachOther(t *testing.T) {
 	s := memstore.New()
 	var (
 		inside  int
@@ -567,31 +350,115 @@ func TestManyGoroutinesOfManyClientsOnOneName(t *testing.T) {
 	free(t, newClient(t, s), "n")
 }
 
-// A store may grant a waiting call for a heartbeat only. Such a grant is handed over as well.
-func TestAShortGrantIsHandedOver(t *testing.T) {
+func TestBusyClientDoesNotStarveOthersWhenTheStoreHasNoQueue(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		noQueue := func() *proxy {
+			p := newProxy(s)
+			p.caps = func(c *store.Capabilities) { c.Instant = false; c.Features &^= store.FeatureQueue }
+			return p
+		}
+		busy, other := newClient(t, noQueue()), newClient(t, noQueue())
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				for !isDone(stop) {
+					lease := mustLock(t, busy, "n")
+					time.Sleep(time.Millisecond)
+					mustUnlock(t, lease)
+				}
+			})
+		}
+		time.Sleep(7 * time.Millisecond)
+		start := newClock()
+		lease, err := other.Lock(t.Context(), "n", holdfast.Wait(time.Minute))
+		if err != nil {
+			t.Fatalf("starved for %v", time.Since(start.start))
+		}
+		mustUnlock(t, lease)
+		close(stop)
+		wg.Wait()
+	})
+}
+
+func TestNextLocalWaiterInheritsThePlaceOfACancelledOne(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		holder, a, b := newClient(t, s), newClient(t, s), newClient(t, s)
+		l := mustLock(t, holder, "n")
+		order := make(chan string, 2)
+		ctx, cancel := context.WithCancel(t.Context())
+		go a.Lock(ctx, "n") // stands first
+		synctest.Wait()
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		take := func(c *holdfast.Client, who string) {
+			wg.Go(func() {
+				l := mustLock(t, c, "n")
+				order <- who
+				mustUnlock(t, l)
+			})
+			synctest.Wait()
+		}
+		take(a, "a, which came first")
+		take(b, "b, which came second")
+		cancel()
+		synctest.Wait()
+		mustUnlock(t, l)
+		if first := <-order; first != "a, which came first" {
+			t.Errorf("first served: %s", first)
+		}
+		<-order
+	})
+}
+
+func TestLongRetryIntervalDoesNotDelayOtherCalls(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		p.caps = func(c *store.Capabilities) { c.Instant = false; c.Features &^= store.FeatureQueue }
+		holder, c := newClient(t, s), newClient(t, p)
+		l := mustLock(t, holder, "n")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() {
+			if l, err := c.Lock(ctx, "n", holdfast.Retry(holdfast.Every(time.Hour))); err == nil {
+				l.Unlock(context.Background())
+			}
+		}()
+		synctest.Wait()
+		time.AfterFunc(time.Second, func() { l.Unlock(context.Background()) })
+		start := newClock()
+		mustUnlock(t, mustLock(t, c, "n"))
+		if d := time.Since(start.start); d > 5*time.Second {
+			t.Errorf("a call with the default strategy waited %v for a name that was free after 1 s", d)
+		}
+	})
+}
+
+func TestLongRetryIntervalAfterAFailureDoesNotDelayOtherCalls(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		p := newProxy(s)
 		p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
-			answer, err := s.Acquire(ctx, req)
-			answer.TTL = min(answer.TTL, 3*time.Second)
-			return answer, err
+			if p.acquires.Load() == 1 {
+				return store.Answer{}, errNet // one hiccup
+			}
+			return s.Acquire(ctx, req)
 		}
-		c, other := newClient(t, p), newClient(t, s)
-		blocker := mustLock(t, other, "n")
-		var wg sync.WaitGroup
-		for range 10 {
-			wg.Go(func() { mustUnlock(t, mustLock(t, c, "n")) })
-		}
-		synctest.Wait()
-		wg.Go(func() { mustUnlock(t, mustLock(t, newClient(t, s), "n")) }) // so a slice counts
-		synctest.Wait()
-		asked := p.acquires.Load()
-		mustUnlock(t, blocker)
-		wg.Wait()
-		if n := p.acquires.Load() - asked; n != 1 {
-			t.Errorf("%d requests for ten locks, want 1", n)
-		}
+		c := newClient(t, p)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() {
+			if l, err := c.Lock(ctx, "n", holdfast.Retry(holdfast.Every(time.Hour))); err == nil {
+				l.Unlock(context.Background())
+			}
+		}()
+		time.Sleep(time.Minute)
+		start := newClock()
+		mustUnlock(t, mustLock(t, c, "n"))
+		start.wantWithin(t, 0, time.Second)
 	})
 }
 

@@ -32,7 +32,7 @@ func TestUnlockWorksOnACancelledContext(t *testing.T) {
 	})
 }
 
-func TestASecondUnlockIsNotHeld(t *testing.T) {
+func TestSecondUnlockReturnsErrNotHeld(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t)
 		lease := mustLock(t, a, "n")
@@ -50,7 +50,7 @@ func TestASecondUnlockIsNotHeld(t *testing.T) {
 	})
 }
 
-func TestManyUnlocksAtOnceReleaseOnce(t *testing.T) {
+func TestConcurrentUnlocksReleaseOnce(t *testing.T) {
 	p := newProxy(memstore.New())
 	c := newClient(t, p)
 	for range 100 {
@@ -78,7 +78,7 @@ func TestManyUnlocksAtOnceReleaseOnce(t *testing.T) {
 	}
 }
 
-func TestContextsOfALeaseEndBeforeTheLockIsReleased(t *testing.T) {
+func TestLeaseContextsEndBeforeTheRelease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		p := newProxy(s)
@@ -100,7 +100,7 @@ func TestContextsOfALeaseEndBeforeTheLockIsReleased(t *testing.T) {
 	})
 }
 
-func TestAReleaseWhoseReplyIsLostIsTriedAgain(t *testing.T) {
+func TestReleaseWithALostReplyIsRetried(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		p := newProxy(s)
@@ -122,7 +122,7 @@ func TestAReleaseWhoseReplyIsLostIsTriedAgain(t *testing.T) {
 	})
 }
 
-func TestUnlockIsBoundedAndGoesOnInTheBackground(t *testing.T) {
+func TestUnlockIsBoundedAndContinuesInTheBackground(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		p := newProxy(s)
@@ -160,7 +160,7 @@ func TestUnlockDoesNotHangWithTheStore(t *testing.T) {
 	})
 }
 
-func TestUnlockSaysWhenTheStoreHadGivenTheLockAway(t *testing.T) {
+func TestUnlockReportsThatTheGrantWasGone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t)
 		lease := mustLock(t, a, "n")
@@ -176,7 +176,7 @@ func TestUnlockSaysWhenTheStoreHadGivenTheLockAway(t *testing.T) {
 	})
 }
 
-func TestAtLeastKeepsTheNameClosedForTheRestOfItsMinimum(t *testing.T) {
+func TestMinHoldKeepsTheNameClosedForTheRemainingTime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t)
 		start := newClock()
@@ -202,7 +202,7 @@ func TestAtLeastKeepsTheNameClosedForTheRestOfItsMinimum(t *testing.T) {
 	})
 }
 
-func TestAtLeastIsNotHandedOverEarly(t *testing.T) {
+func TestMinHoldDelaysTheHandover(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, _ := pair(t)
 		start := newClock()
@@ -214,7 +214,7 @@ func TestAtLeastIsNotHandedOverEarly(t *testing.T) {
 	})
 }
 
-func TestAtLeastHoldsForALeaseThatWasHandedOver(t *testing.T) {
+func TestMinHoldAppliesToALeaseThatWasHandedOver(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t)
 		lease := mustLock(t, a, "n")
@@ -226,6 +226,23 @@ func TestAtLeastHoldsForALeaseThatWasHandedOver(t *testing.T) {
 		mustUnlock(t, <-got)
 		mustUnlock(t, mustLock(t, b, "n"))
 		start.wantWithin(t, 10*time.Second, 10*time.Second+2*time.Millisecond)
+	})
+}
+
+func TestMinHoldDoesNotIncludeTimeInTheQueue(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		c, other := newClient(t, s, holdfast.WithHandover(0, 0)), newClient(t, s)
+		first := mustLock(t, c, "n")
+		got := make(chan *holdfast.Lease, 1)
+		go func() { got <- mustLock(t, c, "n", holdfast.MinHold(10*time.Second)) }()
+		time.Sleep(11 * time.Second)
+		mustUnlock(t, first)
+		mustUnlock(t, <-got)
+		if l, err := other.TryLock(t.Context(), "n"); err == nil {
+			mustUnlock(t, l)
+			t.Error("MinHold(10s) lease unlocked after 0 s leaves the name open")
+		}
 	})
 }
 

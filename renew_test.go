@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-func TestALeaseRenewsItselfForAsLongAsItIsHeld(t *testing.T) {
+func TestLeaseIsRenewedWhileItIsHeld(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newProxy(memstore.New())
 		c, other := newClient(t, p), newClient(t, p.Store)
@@ -72,7 +72,7 @@ func TestRenewalsAreBatched(t *testing.T) {
 }
 
 // The promise G2, with a store that does not even return when its context ends.
-func TestARenewalThatHangsForEverDoesNotDelayTheLossSignal(t *testing.T) {
+func TestHungRenewalDoesNotDelayTheLossSignal(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newProxy(memstore.New())
 		never := make(chan struct{})
@@ -105,7 +105,7 @@ func TestARenewalThatHangsForEverDoesNotDelayTheLossSignal(t *testing.T) {
 
 // rueidislock gave a hung renewal the new deadline: the holder's context outlived the next
 // holder's grant by seconds. Here the deadline counts from the last answered call.
-func TestRueidislockHungRenewalDoesNotMoveTheDeadline(t *testing.T) {
+func TestHungRenewalDoesNotMoveTheDeadline(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newProxy(memstore.New())
 		c := newClient(t, p)
@@ -120,7 +120,7 @@ func TestRueidislockHungRenewalDoesNotMoveTheDeadline(t *testing.T) {
 	})
 }
 
-func TestTheDeadlineCountsFromWhenTheCallWasSent(t *testing.T) {
+func TestDeadlineCountsFromTheSendTime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		p := newProxy(s)
@@ -169,7 +169,7 @@ func TestTheDeadlineCountsFromWhenTheCallWasSent(t *testing.T) {
 	})
 }
 
-func TestAnAnswerThatComesAfterTheLeaseIsOverIsNoGrant(t *testing.T) {
+func TestReplyAfterTheEndOfTheLeaseIsNotAGrant(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		p := newProxy(s)
@@ -193,7 +193,7 @@ func TestAnAnswerThatComesAfterTheLeaseIsOverIsNoGrant(t *testing.T) {
 }
 
 // dynamolock took a heartbeat with a lost reply for a lost lock.
-func TestDynamolockARenewalWithALostReplyIsTriedAgain(t *testing.T) {
+func TestRenewalWithALostReplyIsRetried(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		p := newProxy(s)
@@ -216,7 +216,7 @@ func TestDynamolockARenewalWithALostReplyIsTriedAgain(t *testing.T) {
 	})
 }
 
-func TestATimedOutRenewalIsTriedAgainAtOnceAndAFailedOneSoon(t *testing.T) {
+func TestTimedOutRenewalIsRetriedAtOnceAndAFailedOneSoon(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newProxy(memstore.New())
 		start := newClock()
@@ -239,7 +239,7 @@ func TestATimedOutRenewalIsTriedAgainAtOnceAndAFailedOneSoon(t *testing.T) {
 	})
 }
 
-func TestALeaseThatTheStoreDisownsIsLostAtOnce(t *testing.T) {
+func TestLeaseIsLostAtOnceWhenTheStoreSaysGone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t)
 		start := newClock()
@@ -255,7 +255,7 @@ func TestALeaseThatTheStoreDisownsIsLostAtOnce(t *testing.T) {
 	})
 }
 
-func TestAGoodAnswerAfterTheDeadlineDoesNotReviveALease(t *testing.T) {
+func TestRenewalReplyAfterTheDeadlineDoesNotReviveTheLease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		p := newProxy(s)
@@ -275,7 +275,7 @@ func TestAGoodAnswerAfterTheDeadlineDoesNotReviveALease(t *testing.T) {
 }
 
 // Stores with sessions do not let a single grant expire: the core ends it.
-func TestALostLeaseIsTakenOutOfTheStore(t *testing.T) {
+func TestLostLeaseIsRemovedFromTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		p := newProxy(s)
@@ -298,7 +298,7 @@ func TestALostLeaseIsTakenOutOfTheStore(t *testing.T) {
 	})
 }
 
-func TestNoRenewEndsAfterTheTTLUnlessRenewedByHand(t *testing.T) {
+func TestNoRenewLeaseEndsAfterItsTTLUnlessRenewedByHand(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newProxy(memstore.New())
 		c := newClient(t, p)
@@ -318,7 +318,7 @@ func TestNoRenewEndsAfterTheTTLUnlessRenewedByHand(t *testing.T) {
 	})
 }
 
-func TestRenewSaysWhyItFailed(t *testing.T) {
+func TestRenewReportsTheReasonOfAFailure(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newProxy(memstore.New())
 		c := newClient(t, p)
@@ -342,7 +342,7 @@ func TestRenewSaysWhyItFailed(t *testing.T) {
 	})
 }
 
-func TestMaxHoldEndsALeaseThatCouldBeRenewed(t *testing.T) {
+func TestMaxHoldEndsALeaseDespiteRenewal(t *testing.T) {
 	for _, maxHold := range []time.Duration{5 * time.Second, 30 * time.Second, 95 * time.Second} {
 		bubble(t, func(t *testing.T) {
 			s := memstore.New()
@@ -366,7 +366,7 @@ func TestMaxHoldEndsALeaseThatCouldBeRenewed(t *testing.T) {
 
 // Under real time, where timers are late. The loop looks again and again, so that it sees
 // the moment between the deadline and the timer.
-func TestErrLooksAtTheClock(t *testing.T) {
+func TestErrReportsTheLossWithoutWaitingForATimer(t *testing.T) {
 	c := newClient(t, memstore.New())
 	short := []holdfast.CallOption{holdfast.NoRenew(), holdfast.TTL(10 * time.Millisecond)}
 	for range 50 {
@@ -380,7 +380,7 @@ func TestErrLooksAtTheClock(t *testing.T) {
 	}
 }
 
-func TestASlowObserverDoesNotDelayTheLossOfOthers(t *testing.T) {
+func TestSlowObserverDoesNotDelayTheLossOfOtherLeases(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newProxy(memstore.New())
 		p.renew = func(context.Context, []store.Renewal) ([]store.Renewed, error) { return nil, errNet }
@@ -399,76 +399,7 @@ func TestASlowObserverDoesNotDelayTheLossOfOthers(t *testing.T) {
 	})
 }
 
-func TestDowngradeLetsReadersInAndNoWriter(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		a, b := pair(t)
-		lease := mustLock(t, a, "n")
-		writer, reader, local := make(chan *holdfast.Lease), make(chan *holdfast.Lease), make(chan *holdfast.Lease)
-		lock := func(c *holdfast.Client, call func(context.Context, string, ...holdfast.CallOption) (*holdfast.Lease, error), to chan *holdfast.Lease) {
-			go func() {
-				lease, err := call(context.Background(), "n")
-				if err != nil {
-					t.Error(err)
-				}
-				to <- lease
-			}()
-			synctest.Wait()
-		}
-		lock(b, b.RLock, reader)
-		lock(a, a.RLock, local)
-		if err := lease.Downgrade(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if lease.Mode() != store.Shared {
-			t.Errorf("mode %v", lease.Mode())
-		}
-		r1, r2 := <-reader, <-local
-		lock(b, b.Lock, writer)
-		time.Sleep(10 * time.Minute) // renewed as a reader
-		if err := errors.Join(lease.Err(), r1.Err(), r2.Err()); err != nil {
-			t.Error(err)
-		}
-		if err := lease.Downgrade(t.Context()); err != nil {
-			t.Errorf("second Downgrade: %v", err)
-		}
-		mustUnlock(t, lease)
-		mustUnlock(t, r1)
-		select {
-		case <-writer:
-			t.Fatal("a writer beside a reader")
-		default:
-		}
-		mustUnlock(t, r2)
-		mustUnlock(t, <-writer)
-	})
-}
-
-func TestADowngradeWhoseReplyIsLostCountsAsShared(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := memstore.New()
-		p := newProxy(s)
-		c, other := newClient(t, p), newClient(t, s)
-		lease := mustLock(t, c, "n")
-		p.set(func() {
-			p.renew = func(context.Context, []store.Renewal) ([]store.Renewed, error) { return nil, errNet }
-		})
-		want(t, lease.Downgrade(t.Context()), holdfast.ErrUnavailable)
-		if lease.Mode() != store.Shared {
-			t.Errorf("mode %v, though the store may have let readers in", lease.Mode())
-		}
-		p.set(func() { p.renew = nil })
-		time.Sleep(15 * time.Second) // the next renewal tells the store
-		reader, err := other.TryRLock(t.Context(), "n")
-		if err != nil {
-			t.Fatal(err)
-		}
-		mustUnlock(t, reader)
-		mustUnlock(t, lease)
-		free(t, other, "n")
-	})
-}
-
-func TestAHeldLeaseCostsNoGoroutineAndLessThanAKilobyte(t *testing.T) {
+func TestHeldLeaseCostsNoGoroutineAndLessThanAKilobyte(t *testing.T) {
 	const n = 100_000
 	names := make([]string, n)
 	for i := range names {
@@ -487,6 +418,175 @@ func TestAHeldLeaseCostsNoGoroutineAndLessThanAKilobyte(t *testing.T) {
 		t.Errorf("a lease needs %d bytes", each)
 	}
 	runtime.KeepAlive(leases)
+}
+
+func TestMaxHoldDoesNotIncludeTimeInTheQueue(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := newClient(t, memstore.New())
+		first := mustLock(t, c, "n")
+		got := make(chan *holdfast.Lease, 1)
+		go func() { got <- mustLock(t, c, "n", holdfast.MaxHold(10*time.Second)) }()
+		time.Sleep(9 * time.Second)
+		mustUnlock(t, first)
+		next := <-got
+		start := newClock()
+		<-next.Done()
+		start.want(t, 10*time.Second)
+	})
+}
+
+func TestFailingRenewalsAreRetriedWithBackoff(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newProxy(memstore.New())
+		var grants atomic.Int64
+		p.renew = func(_ context.Context, g []store.Renewal) ([]store.Renewed, error) {
+			grants.Add(int64(len(g)))
+			return nil, errNet
+		}
+		c := newClient(t, p)
+		const n = 1000
+		for i := range n {
+			mustLock(t, c, fmt.Sprint(i))
+			time.Sleep(9 * time.Millisecond)
+		}
+		// 9 s. The first renewals are due at 10 s, all are lost at 38 s.
+		time.Sleep(40 * time.Second)
+		if per := grants.Load() / n; per > 26 { // 19 s at one in 1.5 s is 13
+			t.Errorf("%d attempts per lease in 19 s, want one in 1.5 s", per)
+		}
+	})
+}
+
+func TestLeasesReachingMaxHoldDoNotDisturbOtherRenewals(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		p.renew = func(ctx context.Context, g []store.Renewal) ([]store.Renewed, error) {
+			select { // a store with a latency of 50 ms
+			case <-time.After(50 * time.Millisecond):
+				return s.Renew(ctx, g)
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+		c := newClient(t, p)
+		normal := mustLock(t, c, "normal")
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for i := 0; !isDone(stop); i++ {
+				mustLock(t, c, fmt.Sprint(i), holdfast.MaxHold(10020*time.Millisecond))
+				time.Sleep(20 * time.Millisecond)
+			}
+		})
+		var lost time.Duration
+		start := newClock()
+		select {
+		case <-normal.Done():
+			lost = time.Since(start.start)
+		case <-time.After(5 * time.Minute):
+		}
+		close(stop)
+		wg.Wait()
+		if lost > 0 {
+			t.Errorf("a healthy store with 50 ms of latency: lease lost after %v: %v", lost, normal.Err())
+		}
+	})
+}
+
+func TestRenewalMayGrantAShorterTTL(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		n := 0
+		p.renew = func(ctx context.Context, g []store.Renewal) ([]store.Renewed, error) {
+			if n++; n > 1 {
+				return nil, errNet
+			}
+			for i := range g {
+				g[i].TTL = 5 * time.Second // as granted: may differ from the one asked for
+			}
+			return s.Renew(ctx, g)
+		}
+		c, other := newClient(t, p), newClient(t, s)
+		lease := mustLock(t, c, "n")
+		next := mustLock(t, other, "n")
+		if lease.Err() == nil {
+			t.Errorf("two holders: the first believes in %v more", time.Until(lease.Deadline()))
+		}
+		mustUnlock(t, next)
+	})
+}
+
+func TestRenewRacingWithUnlockFails(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := newClient(t, memstore.New())
+		l := mustLock(t, c, "n")
+		ctx := &hookCtx{Context: t.Context(), f: func() { mustUnlock(t, l) }}
+		if err := l.Renew(ctx); err == nil {
+			t.Error("Renew returns nil, the lease was unlocked before the call was sent")
+		}
+	})
+}
+
+// If the timer fired without end, the fake time would stand still and the test would hang.
+func TestHungRenewalDoesNotMakeTheTimerSpin(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		stuck := make(chan struct{})
+		p.renew = func(ctx context.Context, g []store.Renewal) ([]store.Renewed, error) {
+			if p.renews.Load() == 1 {
+				<-stuck // returns later than its context allows
+			}
+			return s.Renew(ctx, g)
+		}
+		c := newClient(t, p)
+		lease := mustLock(t, c, "n")
+		time.Sleep(12 * time.Second) // the renewal at 10 s is stuck
+		if err := lease.Renew(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Second) // the next would be due at 22 s
+		close(stuck)
+		time.Sleep(time.Minute)
+		mustUnlock(t, lease)
+	})
+}
+
+func TestFailedCleanUpOfALostGrantDoesNotDelayOthers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		p.leave = func(ctx context.Context, name string, id store.ID) error {
+			if name == "bad" || name == "bad2" {
+				return errNet
+			}
+			return s.Leave(ctx, name, id)
+		}
+		c, other := newClient(t, p, holdfast.WithTTL(10*time.Minute)), newClient(t, s)
+		mustLock(t, c, "bad", holdfast.MaxHold(5*time.Second))
+		mustLock(t, c, "good", holdfast.MaxHold(5*time.Second))
+		mustLock(t, c, "bad2", holdfast.MaxHold(5*time.Second))
+		start := newClock()
+		mustLock(t, other, "good")
+		start.wantWithin(t, 5*time.Second, 10*time.Second)
+	})
+}
+
+func TestRenewReturnsTheCauseOfItsContext(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newProxy(memstore.New())
+		c := newClient(t, p)
+		l := mustLock(t, c, "n")
+		p.set(func() {
+			p.renew = func(ctx context.Context, _ []store.Renewal) ([]store.Renewed, error) { return nil, hang(ctx) }
+		})
+		why := errors.New("why")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(why) })
+		want(t, l.Renew(ctx), why)
+	})
 }
 
 func TestCloseWaitsForARenewalThatACallerMakes(t *testing.T) {

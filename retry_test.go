@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-func TestEveryAsksAtOneInterval(t *testing.T) {
+func TestEveryRetriesAtAFixedInterval(t *testing.T) {
 	s := holdfast.Every(time.Second)
 	for attempt := 1; attempt < 100; attempt++ {
 		if wait, again := s.Next(attempt, errNet); wait != time.Second || !again {
@@ -21,7 +21,7 @@ func TestEveryAsksAtOneInterval(t *testing.T) {
 	}
 }
 
-func TestBackoffDoublesUpToItsMostWithJitter(t *testing.T) {
+func TestBackoffDoublesUpToItsMaximumWithJitter(t *testing.T) {
 	s := holdfast.Backoff(100*time.Millisecond, time.Second)
 	for attempt, full := range map[int]time.Duration{
 		1: 100 * time.Millisecond, 2: 200 * time.Millisecond, 4: 800 * time.Millisecond,
@@ -41,13 +41,48 @@ func TestBackoffDoublesUpToItsMostWithJitter(t *testing.T) {
 	}
 }
 
-func TestAtMostEndsAfterThatManyAttempts(t *testing.T) {
+func TestMaxAttemptsStopsAfterThatManyAttempts(t *testing.T) {
 	s := holdfast.MaxAttempts(3, holdfast.Every(time.Second))
 	for attempt, more := range map[int]bool{1: true, 2: true, 3: false, 4: false} {
 		if _, again := s.Next(attempt, errNet); again != more {
 			t.Errorf("attempt %d: again %t", attempt, again)
 		}
 	}
+}
+
+func TestMaxAttemptsCountsRefusalsAndFailuresTogether(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		p.wait = func(context.Context, string, store.ID) error { return errNet }
+		holder, c := newClient(t, s), newClient(t, p)
+		mustLock(t, holder, "n")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		_, err := c.Lock(ctx, "n", holdfast.Retry(holdfast.MaxAttempts(3, holdfast.Every(time.Second))))
+		if n := p.acquires.Load(); n > 3 {
+			t.Errorf("MaxAttempts(3) asked %d times: %v", n, err)
+		}
+	})
+}
+
+func TestPanickingStrategyDoesNotBlockTheName(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		c := newClient(t, p)
+		p.acquire = func(context.Context, store.Request) (store.Answer, error) { return store.Answer{}, errNet }
+		func() {
+			defer func() { recover() }()
+			c.Lock(t.Context(), "n", holdfast.Retry(holdfast.StrategyFunc(func(int, error) (time.Duration, bool) { panic("boo") })))
+		}()
+		p.set(func() { p.acquire = nil })
+		l, err := c.Lock(t.Context(), "n", holdfast.Wait(time.Hour))
+		if err != nil {
+			t.Fatalf("after a panic that net/http would recover: %v", err)
+		}
+		mustUnlock(t, l)
+	})
 }
 
 func TestAStrategyKeepsItsPaceInAnOutageWhileOthersWait(t *testing.T) {

@@ -29,7 +29,7 @@ func hungStore(t *testing.T) (c *holdfast.Client, stop func()) {
 	}
 }
 
-func TestCallsToAHungStoreEndWithinTheirBounds(t *testing.T) {
+func TestCallsToAHungStoreAreBounded(t *testing.T) {
 	for name, test := range map[string]struct {
 		most time.Duration
 		call func(*holdfast.Client, *holdfast.Lease) error
@@ -64,7 +64,7 @@ func TestCallsToAHungStoreEndWithinTheirBounds(t *testing.T) {
 	}
 }
 
-func TestALockTriesAHungStoreMoreThanOnce(t *testing.T) {
+func TestLockRetriesAHungStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		p := newProxy(s)
@@ -80,7 +80,7 @@ func TestALockTriesAHungStoreMoreThanOnce(t *testing.T) {
 	})
 }
 
-func TestATimeoutOfTheStoreDoesNotLookLikeTheCallersOwn(t *testing.T) {
+func TestStoreTimeoutDoesNotMatchTheCallersDeadlineError(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		late := fmt.Errorf("read tcp: %w", context.DeadlineExceeded)
 		p := newProxy(memstore.New())
@@ -116,12 +116,12 @@ func init() {
 	})
 }
 
-func TestOpenOfAnUnreachableStoreIsUnavailable(t *testing.T) {
+func TestOpenReturnsErrUnavailableForAnUnreachableStore(t *testing.T) {
 	_, err := holdfast.Open(t.Context(), "unreachable:")
 	want(t, err, holdfast.ErrUnavailable, errNet)
 }
 
-func TestOpenOfAHungStoreIsUnavailableAndBounded(t *testing.T) {
+func TestOpenOfAHungStoreIsBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		start := newClock()
 		_, err := holdfast.Open(context.Background(), "hung:")
@@ -131,7 +131,7 @@ func TestOpenOfAHungStoreIsUnavailableAndBounded(t *testing.T) {
 	})
 }
 
-func TestOpenSaysThatItsContextEnded(t *testing.T) {
+func TestOpenReturnsTheCauseOfItsContext(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		impatient := errors.New("impatient")
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, impatient)

@@ -1,28 +1,28 @@
-// Package fence is the resource's side of fencing tokens: it refuses the writes of a
-// holder whose lease is over.
+// Package fence is the resource's side of fencing tokens: it refuses writes of a holder whose
+// lease is over.
 //
-// No lock can stop a holder that is paused (by the garbage collector, by a stopped
-// virtual machine, by a slow disk), sleeps through the end of its lease and then goes on
-// writing: it does not know yet that it lost the lock, and nobody can reach it. What can
-// stop it is the thing it writes to. Every grant of a name carries a token greater than
-// all earlier ones; the holder sends its token along with each write, and the resource
-// remembers the highest token it has seen and refuses a lower one with [ErrStale].
+// No lock can stop a holder that is paused (by the garbage collector, a stopped virtual machine
+// or a slow disk) until after the end of its lease, and then continues to write: it does not
+// know yet that it lost the lock. Only the resource that it writes to can stop it. Every lease
+// of a name has a token greater than all earlier ones. The holder sends its token with each
+// write. The resource remembers the highest token it has seen, and refuses a lower one with
+// [ErrStale].
 //
-// A [Gate] is that memory for one resource in this process, and [Gates] keeps one for
-// each of many. [Handler] puts them before an HTTP handler, and [Transport] sends the
-// token of the lease that a request's context was made from.
+// A [Gate] does this in memory for one resource, and [Gates] holds a gate for each of many
+// resources. [Handler] puts gates in front of an HTTP handler. [Transport] sends the token of
+// the lease that a request's context was derived from.
 //
-// # What to know
+// # Limits
 //
-// Tokens order leases that follow one another, which exclusive leases do. Shared leases
-// and permits are held at the same time under different tokens: a gate would refuse the
-// earlier of two rightful holders. Fence what is written under an exclusive lease.
+// Tokens order leases that follow one another, as exclusive leases do. Shared leases and permits
+// are held at the same time with different tokens, so a gate would refuse the earlier of two
+// valid holders. Use a gate only for writes under an exclusive lease.
 //
 // Tokens of two different names are not comparable. A resource that is guarded by two
 // names needs a gate for each.
 //
-// The memory is the process's. A resource that outlives the process, such as a file or a
-// table, keeps its highest token beside its data, written in the same transaction, and
-// calls [Gate.Raise] with it at the start. Several processes that serve one resource need
-// the check where the data is, for the same reason.
+// A gate is in the memory of the process. A resource that outlives the process, such as a file
+// or a table, must store its highest token with its data, in the same transaction, and call
+// [Gate.Raise] with it at the start. If several processes serve one resource, the check must be
+// made where the data is, for the same reason.
 package fence

@@ -6,34 +6,35 @@ import (
 	"sync"
 )
 
-// A Gate guards one resource in memory. The zero Gate is ready and has seen no token. It
-// may be used from many goroutines, and must not be copied after its first use.
+// A Gate guards one resource in memory. The zero Gate is ready to use and has seen no token. It
+// is safe for concurrent use, and must not be copied after first use.
 //
-// The token is seen the moment it arrives: from then on every lower one is refused. If
-// work of a lower token runs at that moment, the call waits until it is over, so that two
-// holders are never inside at once.
+// A token takes effect when its call arrives: from then on every lower one is refused. If work
+// with a lower token is running at that moment, the call waits for its end, so that two holders
+// are never inside at the same time.
 type Gate struct {
 	mu      sync.Mutex
-	highest int64         // seen
-	inside  []*visit      // work that runs now: few
-	current int64         // the one token of all work inside
-	empty   chan struct{} // closed when nobody is inside; nil unless somebody waits for it
+	highest int64         // highest token seen
+	inside  []*visit      // running work; usually few
+	current int64         // token of all running work
+	empty   chan struct{} // closed when no work is running; nil unless a call waits for that
 }
 
-// A visit is work that runs inside a gate.
+// A visit is work that is running inside a gate.
 type visit struct {
 	overtaken func(highest int64) // called when a newer token arrives; may be nil
 }
 
-// Do runs work under a token, as one step with the check: while it runs no newer token is
-// admitted, and it does not run at all if one was seen. Work of the same token may run at
-// the same time, because a holder may use several goroutines. A gate is free again
-// however work ends: by returning, by panicking or by runtime.Goexit.
+// Do checks the token and runs work in one step: work does not run if a newer token was seen,
+// and no newer token is admitted while it runs. Work with the same token may run concurrently,
+// because a holder may use several goroutines. The gate is free again however work ends: by
+// returning, by panicking or by runtime.Goexit.
 //
-// Work that admits a newer token to its own gate waits for itself.
+// Work must not call its own gate with a newer token, because that call would wait for work to
+// end.
 //
-// It returns a *StaleError if a newer token was seen, an error that matches
-// holdfast.ErrInvalid if no grant can have that token, and else what work returned.
+// Do returns a *StaleError if a newer token was seen, an error that matches holdfast.ErrInvalid
+// if the token is not valid, and otherwise the result of work.
 func (g *Gate) Do(token int64, work func() error) error {
 	v, err := g.enter(context.Background(), token, nil)
 	if err != nil {
@@ -43,39 +44,39 @@ func (g *Gate) Do(token int64, work func() error) error {
 	return work()
 }
 
-// Check admits a token: it returns nil if it is the highest seen so far, and remembers it.
+// Check returns nil if no newer token was seen, and remembers the token.
 //
-// A write that follows a Check is not safe by it. The goroutine can be paused between the
-// two for as long as it takes the next holder to come, be checked and write, and the old
-// write then lands on top of the new one, which is what the token was to prevent. Use
-// [Gate.Do] to write; Check is for refusing early, before work is prepared.
+// Check does not make a later write safe. The goroutine can be paused between the two while the
+// next holder is checked and writes. The old write then overwrites the new one, which the token
+// is meant to prevent. Use [Gate.Do] to write; use Check to refuse early, before work is
+// prepared.
 //
-// It returns the errors of Do.
+// Check returns a *StaleError if a newer token was seen, and an error that matches
+// holdfast.ErrInvalid if the token is not valid.
 func (g *Gate) Check(token int64) error {
 	return g.Do(token, func() error { return nil })
 }
 
-// Raise makes the gate refuse what is older than token. A holder calls it when it has
-// acquired, before it reads what it will base its writes on. Without it a write of an
-// earlier holder could still land between that reading and the new holder's first write.
-// Once Raise has returned nil no older work runs, and none will.
+// Raise makes the gate refuse older tokens. A holder calls it after acquiring the lock, before
+// it reads the data on which its writes depend. Otherwise a write of an earlier holder could
+// land between that read and the new holder's first write. Once Raise has returned nil, no
+// older work is running, and none will run.
 //
-// It is also the way to restore a token that was stored with the data.
+// Raise can also restore a token that was stored with the data.
 //
-// It returns the errors of Do. A stale error means that the caller itself is not the
-// newest holder.
+// Raise returns a *StaleError if a newer token was seen, which means that the caller is not the
+// newest holder. It returns an error that matches holdfast.ErrInvalid if the token is not valid.
 func (g *Gate) Raise(token int64) error { return g.Check(token) }
 
-// Highest returns the highest token seen, 0 if none was.
+// Highest returns the highest token seen, or 0 if there was none.
 func (g *Gate) Highest() int64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.highest
 }
 
-// enter waits until work of token may run, or until ctx ends. The caller must leave.
-// Overtaken is called, with the gate locked and never after leave, when a newer token
-// arrives.
+// enter waits until work with token may run, or until ctx ends. The caller must call leave.
+// Overtaken is called when a newer token arrives, with the gate locked and never after leave.
 func (g *Gate) enter(ctx context.Context, token int64, overtaken func(highest int64)) (*visit, error) {
 	if err := checkToken(token); err != nil {
 		return nil, err
@@ -107,7 +108,7 @@ func (g *Gate) enter(ctx context.Context, token int64, overtaken func(highest in
 	return v, nil
 }
 
-// waitEmpty unlocks the gate until nobody is inside, or until ctx ends.
+// waitEmpty unlocks the gate until no work is running, or until ctx ends.
 func (g *Gate) waitEmpty(ctx context.Context) error {
 	if g.empty == nil {
 		g.empty = make(chan struct{})

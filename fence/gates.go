@@ -2,19 +2,19 @@ package fence
 
 import "sync"
 
-// Gates keeps a gate for each of many resources, by name. The zero Gates is ready and
-// empty. It may be used from many goroutines, and must not be copied after its first use.
+// Gates holds a gate for each of many resources, by name. The zero Gates is empty and ready to
+// use. It is safe for concurrent use, and must not be copied after first use.
 //
-// A gate is made when its name is first asked for and is kept until [Gates.Forget]: about
-// 100 bytes and the name, for each resource ever seen. Nothing is dropped by age, because
-// how long a holder can be paused has no bound. The number of names must therefore have
-// one: take names of resources that exist, and not whatever a request says.
+// A gate is created on the first use of its name and kept until [Gates.Forget]. It costs about
+// 100 bytes plus the name. Gates do not expire, because a holder can be paused for any time.
+// The number of names must therefore be bounded: use the names of existing resources, and not
+// arbitrary names from requests.
 type Gates struct {
 	mu    sync.Mutex
 	gates map[string]*Gate
 }
 
-// Gate returns the gate of a resource, always the same one.
+// Gate returns the gate of a resource. It returns the same gate for the same name.
 func (g *Gates) Gate(name string) *Gate {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -29,9 +29,9 @@ func (g *Gates) Gate(name string) *Gate {
 	return gate
 }
 
-// Forget drops the gate of a resource, with the highest token it has seen. It is for a
-// resource that is gone for good and that no work can reach any more: if the name comes
-// back, a stale token is admitted as if it were the first.
+// Forget drops the gate of a resource together with its highest token. Call it only for a
+// resource that no longer exists and that no work can reach: if the name is used again, a stale
+// token is admitted as if it were the first.
 func (g *Gates) Forget(name string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -15,28 +15,27 @@ const (
 	// Header is the request header that carries a token, as a decimal number.
 	Header = "Fencing-Token"
 
-	// HeaderHighest is the response header of a refusal, with the highest token seen. It
-	// tells a stale token from any other reason for a 412.
+	// HeaderHighest is the response header of a refusal that carries the highest token seen.
+	// It distinguishes a stale token from other reasons for status 412.
 	HeaderHighest = "Fencing-Token-Highest"
 )
 
-// Handler serves a request with next, inside the gate of the resource that key names, if
-// its token is not stale. Else it answers in plain text, and next is not called:
+// Handler returns a handler that calls next inside the gate of the resource that key names, if
+// the token of the request is not stale. Otherwise it replies in plain text without calling next:
 //
 //   - 428 Precondition Required: the request has no Fencing-Token header;
 //   - 400 Bad Request: the header is not one number from 1 to 2^53-1, in decimal digits
 //     without sign, space or leading zero;
 //   - 412 Precondition Failed, with a Fencing-Token-Highest header: the token is stale;
-//   - 503 Service Unavailable: the request's context ended before its turn came.
+//   - 503 Service Unavailable: the request's context ended while it waited for the gate.
 //
-// Next finds the token with [TokenFrom]. When a newer token arrives while next runs, the
-// newer request waits for it, as in [Gate.Do]. So that a client which stopped in the
-// middle of its upload does not hold it up, the older request's context is then cancelled
-// with a cause that matches ErrStale, and reading its body fails. Next should stop; it
-// need not hurry, because the newer request waits however long it takes.
+// Next gets the token with [TokenFrom]. When a newer token arrives while next runs, the newer
+// request waits until next returns. The context of the older request is then cancelled with a
+// cause that matches ErrStale, and reads of its body fail, so that a client that stopped in the
+// middle of its upload does not block the newer request. Next should stop. The newer request
+// waits however long that takes.
 //
-// Key must return the names of resources that exist; see [Gates]. Wrap only the routes
-// that write.
+// Key must return names of existing resources; see [Gates]. Wrap only routes that write.
 func Handler(gates *Gates, key func(*http.Request) string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, status, err := tokenOf(r)
@@ -49,7 +48,7 @@ func Handler(gates *Gates, key func(*http.Request) string, next http.Handler) ht
 		overtaken := func(highest int64) {
 			cancel(&StaleError{Token: token, Highest: highest})
 			if r.Body != http.NoBody {
-				// A writer that cannot do it leaves the wait to the server's own timeouts.
+				// If w does not support it, the timeouts of the server apply.
 				_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0))
 			}
 		}
@@ -74,7 +73,7 @@ func refuse(w http.ResponseWriter, err error) {
 	http.Error(w, "holdfast: gave up waiting for the work of an earlier fencing token to end: "+err.Error(), http.StatusServiceUnavailable)
 }
 
-// tokenOf reads the token of a request. If it cannot, the status says how to answer.
+// tokenOf returns the token of a request, or an error and the status to reply with.
 func tokenOf(r *http.Request) (token int64, status int, err error) {
 	values := r.Header.Values(Header)
 	switch len(values) {
@@ -89,28 +88,28 @@ func tokenOf(r *http.Request) (token int64, status int, err error) {
 	return 0, http.StatusBadRequest, fmt.Errorf("holdfast: %w: %d %s headers: want one", store.ErrInvalid, len(values), Header)
 }
 
-// parseToken reads a token as strconv.FormatInt writes it and in no other spelling, so
-// that nothing on the way can read another number.
+// parseToken parses a token exactly as strconv.FormatInt formats it, so that no intermediary
+// can read it as another number.
 func parseToken(s string) (int64, error) {
 	token, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || strconv.FormatInt(token, 10) != s {
-		return 0, fmt.Errorf("holdfast: %w: %s %.40q: want what Lease.Token returned, in decimal digits only", store.ErrInvalid, Header, s)
+		return 0, fmt.Errorf("holdfast: %w: %s %.40q: want the result of Lease.Token, in decimal digits only", store.ErrInvalid, Header, s)
 	}
 	return token, checkToken(token)
 }
 
 type tokenKey struct{}
 
-// TokenFrom returns the token of the request that a handler behind [Handler] serves, 0 if
-// ctx is not the context of one. For the token of a lease see holdfast.TokenFrom.
+// TokenFrom returns the token of a request that [Handler] admitted, given its context, or 0 for
+// any other context. For the token of a lease see holdfast.TokenFrom.
 func TokenFrom(ctx context.Context) int64 {
 	token, _ := ctx.Value(tokenKey{}).(int64)
 	return token
 }
 
-// SetHeader puts a token on a request. Zero, which holdfast.TokenFrom returns for a
-// context without a lease, is put on it too: the resource then refuses it, which is
-// better than to write unguarded.
+// SetHeader sets the token of a request. It also sets 0, which holdfast.TokenFrom returns for a
+// context without a lease: the resource then refuses the request, which is better than an
+// unguarded write.
 func SetHeader(req *http.Request, token int64) {
 	if req.Header == nil {
 		req.Header = make(http.Header)

@@ -9,18 +9,18 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// maxDrain is how much of a refusal's body is read so that the connection can be used
-// again; a longer one costs the connection.
+// maxDrain is how many bytes of a refusal's body are read to reuse the connection. If the body
+// is longer, the connection is closed.
 const maxDrain = 64 << 10
 
-// A Transport is an http.RoundTripper that sends with each request the token of the
-// innermost lease that its context was made from (see holdfast.Lease.Context).
+// A Transport is an http.RoundTripper that adds to each request the token of the innermost lease
+// from which its context was derived (see holdfast.Lease.Context).
 //
-// It returns an error that matches holdfast.ErrInvalid, and sends nothing, if the context
-// was made from no lease; and a *StaleError if the resource answers that the token is
-// stale, as [Handler] does. Every other response is passed on.
+// If the context was not derived from a lease, it sends nothing and returns an error that
+// matches holdfast.ErrInvalid. If the resource replies that the token is stale, as [Handler]
+// does, it returns a *StaleError. It returns every other response unchanged.
 type Transport struct {
-	// Base sends the requests; nil means http.DefaultTransport.
+	// Base sends the requests. If nil, http.DefaultTransport is used.
 	Base http.RoundTripper
 }
 
@@ -31,7 +31,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		if req.Body != nil {
 			req.Body.Close() // as every RoundTripper must
 		}
-		return nil, fmt.Errorf("holdfast: %w: the request's context was made from no lease: make the request with the context of Client.Do or Lease.Context", store.ErrInvalid)
+		return nil, fmt.Errorf("holdfast: %w: the request's context was not derived from a lease: make the request with the context of Client.Do or Lease.Context", store.ErrInvalid)
 	}
 	sent := req.Clone(req.Context()) // a RoundTripper must not change the request
 	SetHeader(sent, token)
@@ -47,7 +47,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// CloseIdleConnections passes the call of an http.Client on to Base.
+// CloseIdleConnections calls the method of the same name of Base, if there is one.
 func (t *Transport) CloseIdleConnections() {
 	if base, ok := t.base().(interface{ CloseIdleConnections() }); ok {
 		base.CloseIdleConnections()
@@ -61,8 +61,8 @@ func (t *Transport) base() http.RoundTripper {
 	return t.Base
 }
 
-// staleOf returns an error if the response says that token is stale. A 412 has other
-// meanings too, and then comes without that header.
+// staleOf returns an error if the response says that token is stale. A 412 without the header
+// has another meaning.
 func staleOf(resp *http.Response, token int64) error {
 	if resp.StatusCode != http.StatusPreconditionFailed {
 		return nil

@@ -11,7 +11,10 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-func TestAGrantExcludesOthersUntilItsTTLIsOver(t *testing.T) {
+// These tests are about what memstore promises beyond the contract. The contract itself is
+// tested by TestConformance.
+
+func TestGrantLastsExactlyItsTTL(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memstore.Store) {
 		granted(t, s, exclusive())
 		time.Sleep(ttl - 1)
@@ -23,23 +26,7 @@ func TestAGrantExcludesOthersUntilItsTTLIsOver(t *testing.T) {
 	})
 }
 
-func TestTheSameIdentityAskedAgainIsTheSameGrant(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memstore.Store) {
-		a := exclusive()
-		a.Tokens = 7
-		first := granted(t, s, a)
-		time.Sleep(ttl - 1)
-		if again := granted(t, s, a); again != first {
-			t.Errorf("%+v, then %+v", first, again)
-		}
-		time.Sleep(ttl - 1) // its TTL began anew
-		refused(t, s, exclusive())
-		release(t, s, a)
-		is(t, s.Release(t.Context(), name, a.ID, store.Keep{}), store.ErrNotHeld)
-	})
-}
-
-func TestAnIdentityStaysWithItsFirstRequest(t *testing.T) {
+func TestRepeatedRequestMustNotDifferFromTheFirst(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memstore.Store) {
 		a := permits(2, 4)
 		granted(t, s, a)
@@ -50,163 +37,64 @@ func TestAnIdentityStaysWithItsFirstRequest(t *testing.T) {
 		other.Mode, other.Weight, other.Limit = store.Exclusive, 1, 0
 		_, err = s.Acquire(t.Context(), other)
 		is(t, err, store.ErrInvalid)
+
+		b := waits(t, s, permits(3, 4))
+		b.Weight = 4
+		_, err = s.Acquire(t.Context(), b)
+		is(t, err, store.ErrInvalid)
 		release(t, s, a)
 	})
 }
 
-func TestModesGoTogetherAsUsageSays(t *testing.T) {
-	for _, test := range []struct {
-		held, asked store.Request
-		fits        bool
-	}{
-		{exclusive(), exclusive(), false},
-		{exclusive(), reader(), false},
-		{exclusive(), permits(1, 4), false},
-		{reader(), exclusive(), false},
-		{reader(), reader(), true},
-		{permits(3, 4), exclusive(), false},
-		{permits(3, 4), permits(1, 4), true},
-		{permits(3, 4), permits(2, 4), false},
-	} {
-		t.Run(fmt.Sprintf("%s %d beside %s %d", test.asked.Mode, test.asked.Weight, test.held.Mode, test.held.Weight), func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *memstore.Store) {
-				granted(t, s, test.held)
-				if test.fits {
-					granted(t, s, test.asked)
-				} else {
-					refused(t, s, test.asked)
-				}
-				leave(t, s, test.held, test.asked)
-			})
-		})
-	}
-}
-
-func TestUsesThatNeverMixAreInvalid(t *testing.T) {
-	for _, test := range []struct{ used, asked store.Request }{
+func TestRequestThatCannotMixWithAWaiterIsInvalid(t *testing.T) {
+	for _, test := range []struct{ waits, asks store.Request }{
 		{reader(), permits(1, 4)},
 		{permits(1, 4), reader()},
 		{permits(1, 4), permits(1, 5)},
 	} {
-		t.Run(fmt.Sprintf("%s %d after %s %d", test.asked.Mode, test.asked.Limit, test.used.Mode, test.used.Limit), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s %d after %s %d", test.asks.Mode, test.asks.Limit, test.waits.Mode, test.waits.Limit), func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *memstore.Store) {
-				granted(t, s, test.used)
-				_, err := s.Acquire(t.Context(), queued(test.asked))
-				is(t, err, store.ErrInvalid)
-				release(t, s, test.used)
-
-				// The same while it only waits.
 				a := exclusive()
 				granted(t, s, a)
-				waits(t, s, test.used)
-				_, err = s.Acquire(t.Context(), queued(test.asked))
+				waits(t, s, test.waits)
+				_, err := s.Acquire(t.Context(), queued(test.asks))
 				is(t, err, store.ErrInvalid)
-				leave(t, s, test.used)
-				waits(t, s, test.asked)
-				leave(t, s, a, test.asked)
+				leave(t, s, test.waits)
+				waits(t, s, test.asks)
+				leave(t, s, a, test.asks)
 			})
 		})
 	}
 }
 
-func TestAnErrorLeavesNothingQueued(t *testing.T) {
+func TestErrorRemovesTheRequestFromTheQueue(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memstore.Store) {
 		a := exclusive()
 		granted(t, s, a)
 		b := waits(t, s, permits(1, 4))
 		c := waits(t, s, exclusive())
 		a.Mode = store.Shared
-		renew(t, s, renewal(a)) // steps down to what permits do not mix with
+		renew(t, s, renewal(a)) // permits cannot mix with the shared mode
 		_, err := s.Acquire(t.Context(), b)
 		is(t, err, store.ErrInvalid)
 		if r := refused(t, s, c); r.Place != 1 {
-			t.Errorf("place %d behind nobody", r.Place)
+			t.Errorf("place %d, want 1", r.Place)
 		}
 		leave(t, s, a, c)
 	})
 }
 
-func TestTokensRise(t *testing.T) {
+func TestTokensStartAt1AndComeInBlocksOfAtMost4096(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memstore.Store) {
-		last := int64(0)
-		next := func(token int64, tokens, want int) {
-			t.Helper()
-			if token <= last || tokens != want {
-				t.Fatalf("token %d of %d after %d, want %d of them", token, tokens, last, want)
-			}
-			last = token + int64(tokens) - 1
+		a, b := exclusive(), request("another name")
+		if got := granted(t, s, a); got.Token != 1 || got.Tokens != 1 {
+			t.Errorf("granted %+v, want token 1", got)
 		}
-		a := exclusive()
-		got := granted(t, s, a)
-		if got.Token != 1 {
-			t.Errorf("the first token is %d", got.Token)
+		b.Tokens = 1 << 20
+		if got := granted(t, s, b); got.Token != 2 || got.Tokens != 4096 {
+			t.Errorf("granted %+v, want 4096 tokens from 2", got)
 		}
-		next(got.Token, got.Tokens, 1)
-		release(t, s, a)
-
-		a = exclusive() // after a release
-		a.Tokens = 10
-		got = granted(t, s, a)
-		next(got.Token, got.Tokens, 10)
-		time.Sleep(ttl)
-
-		a = exclusive() // after an expiry
-		got = granted(t, s, a)
-		next(got.Token, got.Tokens, 1)
-
-		r := renewal(a)
-		r.Tokens = 5
-		more := renew(t, s, r)
-		next(more.Token, more.Tokens, 5)
-		if refused(t, s, exclusive()).Holders[0].Token != more.Token {
-			t.Error("the holder shows not its newest block")
-		}
-		r.Tokens = 0
-		if more = renew(t, s, r); more.Token != 0 || more.Tokens != 0 {
-			t.Errorf("unasked for tokens %+v", more)
-		}
-		if err := s.Break(t.Context(), name, a.ID); err != nil {
-			t.Fatal(err)
-		}
-
-		a = exclusive() // after a break
-		a.Tokens = 1 << 20
-		got = granted(t, s, a)
-		next(got.Token, got.Tokens, 4096)
-		if r := refused(t, s, exclusive()); r.Highest != last {
-			t.Errorf("highest is %d, want %d", r.Highest, last)
-		}
-		leave(t, s, a)
-
-		a = exclusive() // after a leave
-		a.Tokens = 0
-		got = granted(t, s, a)
-		next(got.Token, got.Tokens, 1)
-		release(t, s, a)
-	})
-}
-
-func TestAFloorRaisesTokens(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memstore.Store) {
-		a := exclusive()
-		a.Floor = 1000
-		if got := granted(t, s, a); got.Token != 1001 {
-			t.Errorf("token %d", got.Token)
-		}
-		r := renewal(a)
-		r.Floor = 2000
-		renew(t, s, r)
-		release(t, s, a)
-		a = exclusive()
-		if got := granted(t, s, a); got.Token != 2001 {
-			t.Errorf("token %d after a renewal with a floor of 2000", got.Token)
-		}
-		r = renewal(a)
-		r.Floor, r.Tokens = 3000, 2
-		if got := renew(t, s, r); got.Token != 3001 || got.Tokens != 2 {
-			t.Errorf("renewed %+v", got)
-		}
-		release(t, s, a)
+		leave(t, s, a, b)
 	})
 }
 
@@ -227,28 +115,7 @@ func TestTokensEndBelow2To53(t *testing.T) {
 	})
 }
 
-func TestARefusalNamesThoseInTheWay(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memstore.Store) {
-		a := exclusive()
-		a.Owner, a.Meta = "host/1", "import"
-		got := granted(t, s, a)
-		time.Sleep(10 * time.Second)
-		r := refused(t, s, exclusive())
-		want := store.Holder{
-			ID: a.ID, Owner: "host/1", Meta: "import", Mode: store.Exclusive, Weight: 1,
-			Token: got.Token, State: store.Held, Age: 10 * time.Second, Left: ttl - 10*time.Second,
-		}
-		if len(r.Holders) != 1 || r.Holders[0] != want {
-			t.Errorf("holders %+v, want %+v", r.Holders, want)
-		}
-		if r.Place != 0 || r.Waiters != 0 || r.Highest != got.Token {
-			t.Errorf("refusal %+v", r)
-		}
-		release(t, s, a)
-	})
-}
-
-func TestARefusalCutsALongListOfHolders(t *testing.T) {
+func TestRefusalListsTheOldestHolders(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memstore.Store) {
 		var readers []store.Request
 		for range store.MaxHolders + 5 {
@@ -263,7 +130,7 @@ func TestARefusalCutsALongListOfHolders(t *testing.T) {
 	})
 }
 
-func TestARefusalBehindWaitersOnlyHasNoHolders(t *testing.T) {
+func TestRefusalBecauseOfWaitersListsNoHolders(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memstore.Store) {
 		a, b := reader(), exclusive()
 		granted(t, s, a)
@@ -275,22 +142,8 @@ func TestARefusalBehindWaitersOnlyHasNoHolders(t *testing.T) {
 	})
 }
 
-func TestEachReaderHasAnExpiryOfItsOwn(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memstore.Store) {
-		dead, alive := reader(), reader()
-		granted(t, s, dead)
-		granted(t, s, alive)
-		time.Sleep(ttl / 2)
-		renew(t, s, renewal(alive))
-		time.Sleep(ttl / 2)
-		if r := refused(t, s, exclusive()); len(r.Holders) != 1 || r.Holders[0].ID != alive.ID {
-			t.Errorf("holders %+v", r.Holders)
-		}
-		release(t, s, alive)
-	})
-}
-
-func TestManyHoldersOfOneNameAreTold(t *testing.T) {
+// Many holders are found by an index, a few by looking at each.
+func TestNameCanHaveThousandsOfHolders(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memstore.Store) {
 		const n = 5000
 		reqs := make([]store.Request, n)
@@ -318,11 +171,11 @@ func TestManyHoldersOfOneNameAreTold(t *testing.T) {
 	})
 }
 
-func TestATTLOfAnyLengthIsKept(t *testing.T) {
+func TestLongestTTLDoesNotOverflow(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memstore.Store) {
 		a := exclusive()
 		a.TTL = 1<<63 - 1
-		time.Sleep(time.Second) // so that now + TTL is beyond what can be counted
+		time.Sleep(time.Second) // so that now + TTL overflows
 		granted(t, s, a)
 		if r := refused(t, s, exclusive()); r.Holders[0].Left <= 0 {
 			t.Errorf("left: %v", r.Holders[0].Left)
@@ -331,7 +184,7 @@ func TestATTLOfAnyLengthIsKept(t *testing.T) {
 	})
 }
 
-func TestAnEndedContextEndsACall(t *testing.T) {
+func TestCallsFailOnceTheirContextHasEnded(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memstore.Store) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -343,7 +196,7 @@ func TestAnEndedContextEndsACall(t *testing.T) {
 	})
 }
 
-func TestNothingStaysOfNamesNobodyAsksForAgain(t *testing.T) {
+func TestExpiredNamesAreSweptByLaterRequests(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memstore.Store) {
 		const n = 10_000
 		for range 5 {
@@ -366,7 +219,7 @@ func TestNothingStaysOfNamesNobodyAsksForAgain(t *testing.T) {
 		if got := memstore.Buckets(s); got > n/5 {
 			t.Errorf("%d buckets for them", got)
 		}
-		for i := range 10_000 { // the last few
+		for i := range 10_000 { // sweeps the rest
 			a := request(fmt.Sprint(i))
 			granted(t, s, a)
 			release(t, s, a)
@@ -374,7 +227,7 @@ func TestNothingStaysOfNamesNobodyAsksForAgain(t *testing.T) {
 	})
 }
 
-func TestErrorsSayWhatToDoAndHaveNoPrefix(t *testing.T) {
+func TestErrorsExplainThemselvesAndHaveNoPrefix(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memstore.Store) {
 		a := reader()
 		granted(t, s, a)

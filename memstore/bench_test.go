@@ -23,7 +23,7 @@ func pair(b testing.TB, s store.Store, req store.Request) {
 	}
 }
 
-// BenchmarkPair is an uncontended Acquire and Release of one name.
+// BenchmarkPair measures an uncontended Acquire and Release of one name.
 func BenchmarkPair(b *testing.B) {
 	s := memstore.New()
 	defer s.Close()
@@ -34,7 +34,7 @@ func BenchmarkPair(b *testing.B) {
 	}
 }
 
-// BenchmarkPairParallel has every goroutine at a name of its own.
+// BenchmarkPairParallel gives each goroutine a name of its own.
 func BenchmarkPairParallel(b *testing.B) {
 	s := memstore.New()
 	defer s.Close()
@@ -48,8 +48,8 @@ func BenchmarkPairParallel(b *testing.B) {
 	})
 }
 
-// BenchmarkPairBesideMany is a pair in a store where 100,000 other names are held, and of a
-// name not asked for lately.
+// BenchmarkPairBesideMany measures a pair while 100,000 other names are held, on a name that
+// was not used recently.
 func BenchmarkPairBesideMany(b *testing.B) {
 	s := memstore.New()
 	defer s.Close()
@@ -66,7 +66,7 @@ func BenchmarkPairBesideMany(b *testing.B) {
 	}
 }
 
-// BenchmarkRefusal is a request for a held name, without a queue.
+// BenchmarkRefusal measures a request for a held name, without Queue.
 func BenchmarkRefusal(b *testing.B) {
 	s := memstore.New()
 	defer s.Close()
@@ -131,7 +131,7 @@ func BenchmarkHandOff(b *testing.B) {
 	})
 }
 
-// hold takes n names, which live as long as any test.
+// hold takes n names with a TTL longer than any test.
 func hold(tb testing.TB, s store.Store, n int) []store.Request {
 	tb.Helper()
 	reqs := make([]store.Request, n)
@@ -147,7 +147,7 @@ func hold(tb testing.TB, s store.Store, n int) []store.Request {
 	return reqs
 }
 
-func TestAHeldNameCostsWellUnder450Bytes(t *testing.T) {
+func TestHeldNameCostsLessThan350Bytes(t *testing.T) {
 	const n = 100_000
 	reqs := make([]store.Request, n)
 	for i := range reqs {
@@ -165,7 +165,7 @@ func TestAHeldNameCostsWellUnder450Bytes(t *testing.T) {
 	per := float64(heap()-before) / n
 	t.Logf("%.0f bytes per held name", per)
 	if per > 350 {
-		t.Errorf("%.0f bytes per held name, want well under 450", per)
+		t.Errorf("%.0f bytes per held name, want at most 350", per)
 	}
 	for i := range reqs {
 		if err := s.Release(t.Context(), reqs[i].Name, reqs[i].ID, store.Keep{}); err != nil {
@@ -173,12 +173,12 @@ func TestAHeldNameCostsWellUnder450Bytes(t *testing.T) {
 		}
 	}
 	if left := int64(heap() - before); left > 2<<20 {
-		t.Errorf("%d bytes stay after all %d names are free", left, n)
+		t.Errorf("%d bytes left after the release of all %d names", left, n)
 	}
 	runtime.KeepAlive(reqs)
 }
 
-func TestAnUncontendedPairAllocatesNothing(t *testing.T) {
+func TestUncontendedPairAllocatesNothing(t *testing.T) {
 	s := memstore.New()
 	defer s.Close()
 	req := exclusive()

@@ -11,7 +11,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	// A test's context is over when it cleans up.
+	// Not the context of the test, which has ended when the test cleans up.
 	open := func(t testing.TB) *memstore.Store {
 		s, err := store.Open(context.Background(), "memory:conformance")
 		if err != nil {
@@ -22,7 +22,8 @@ func TestConformance(t *testing.T) {
 	storetest.Run(t, storetest.Harness{
 		Around: func(t *testing.T, test func(t *testing.T)) {
 			synctest.Test(t, func(t *testing.T) {
-				// The server: locks outlive the connections of a test, but not the test.
+				// This handle plays the server: locks outlive the connections of a test, but
+				// not the test.
 				server := open(t)
 				t.Cleanup(func() { server.Close() })
 				test(t)

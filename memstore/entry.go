@@ -6,11 +6,11 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// indexFrom is from how many holders on a name they are found by a map. Below, looking at
-// each is as quick and needs no memory.
+// indexFrom is the number of holders of a name above which they are indexed by a map. For
+// fewer holders a linear search is as fast and needs no memory.
 const indexFrom = 16
 
-// A claim is what holders and waiters have in common.
+// A claim is the common part of holders and waiters.
 type claim struct {
 	id     store.ID
 	owner  string
@@ -18,34 +18,34 @@ type claim struct {
 	weight int32
 	limit  int32
 	mode   store.Mode
-	state  store.State // of holders
+	state  store.State // only of holders
 }
 
 // A holder is a live grant or a kept record.
 type holder struct {
 	claim
 	tokens     int32 // in the newest block
-	token      int64 // first of them
-	since      int64 // granted or closed
-	until      int64 // over from then on
+	token      int64 // first token of that block
+	since      int64 // when it was granted or closed
+	until      int64 // when it ends
 	prev, next *holder
 }
 
-// An entry is a name that somebody holds or waits for.
+// An entry is a name with holders or waiters.
 //
-// Holders that are not exclusive all have the same mode and limit, as nothing else is
-// granted beside them.
+// Holders that are not exclusive all have the same mode and limit, because no other request
+// is granted beside them.
 type entry struct {
 	name        string
 	hash        uint64
 	next        *entry  // in its bucket
-	first, last *holder // in order of their grants
+	first, last *holder // in the order in which they were granted
 	index       map[store.ID]*holder
 	queue       queue
-	weight      int64 // of all holders
+	weight      int64 // sum over all holders
 	holders     int32
-	kept        int32 // how many of them are kept records
-	due         int64 // nothing is over before then
+	kept        int32 // how many holders are kept records
+	due         int64 // no holder or waiter ends before this time
 	one         holder
 }
 
@@ -76,7 +76,7 @@ func (e *entry) find(id store.ID) *holder {
 }
 
 func (e *entry) grant(req *store.Request, token int64, tokens int, now int64) {
-	h := &e.one // costs no allocation, and most names have one holder
+	h := &e.one // saves an allocation, and most names have one holder
 	if h.mode != 0 {
 		h = new(holder)
 	}
@@ -108,7 +108,7 @@ func (e *entry) extend(h *holder, until int64) {
 	e.due = min(e.due, until)
 }
 
-// keep makes a grant a kept record.
+// keep turns a grant into a kept record.
 func (e *entry) keep(h *holder, keep store.Keep, now int64) {
 	h.state, h.since = keep.State, now
 	e.kept++
@@ -139,7 +139,8 @@ func (e *entry) remove(h *holder) {
 	}
 }
 
-// settle ends whatever is over at now and wakes whom that lets in.
+// settle removes the holders and waiters that have expired by now, and wakes the head of the
+// queue if it can be granted.
 func (e *entry) settle(now int64) {
 	if now < e.due {
 		return
@@ -169,7 +170,7 @@ func (e *entry) settle(now int64) {
 	}
 }
 
-// admits reports whether a request fits beside the holders.
+// admits reports whether a request can be granted beside the holders.
 func (e *entry) admits(mode store.Mode, weight, limit int) bool {
 	var u store.Usage
 	if e.first != nil {
@@ -178,8 +179,8 @@ func (e *entry) admits(mode store.Mode, weight, limit int) bool {
 	return u.Admits(mode, weight, limit)
 }
 
-// mixes returns an ErrInvalid if the request can never go together with what is held or
-// asked for already.
+// mixes returns an error that matches store.ErrInvalid if the request can never be combined
+// with a holder or a waiter.
 func (e *entry) mixes(req *store.Request) error {
 	if req.Mode == store.Exclusive {
 		return nil
@@ -194,13 +195,13 @@ func (e *entry) mixes(req *store.Request) error {
 			return err
 		}
 		if w.mode != store.Exclusive {
-			break // the rest is as this one
+			break // all other waiters that are not exclusive are like this one
 		}
 	}
 	return nil
 }
 
-// listHolders describes at most limit holders, the oldest first; all if limit is 0.
+// listHolders describes at most limit holders, the oldest first, or all if limit is 0.
 func (e *entry) listHolders(limit int, now int64) []store.Holder {
 	n := int(e.holders)
 	if limit > 0 {

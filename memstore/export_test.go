@@ -1,6 +1,6 @@
 package memstore
 
-// Names are those that a store keeps in memory, expired ones included.
+// Names returns the names that a store keeps in memory, including expired ones.
 func Names(s *Store) []string {
 	var names []string
 	for i := range s.table.shards {
@@ -16,10 +16,10 @@ func Names(s *Store) []string {
 	return names
 }
 
-// Len is how many they are.
+// Len returns the number of names that a store keeps in memory.
 func Len(s *Store) int { return len(Names(s)) }
 
-// Buckets is how many buckets the store has for them.
+// Buckets returns the number of hash buckets of a store.
 func Buckets(s *Store) int {
 	n := 0
 	for i := range s.table.shards {
@@ -31,7 +31,7 @@ func Buckets(s *Store) int {
 	return n
 }
 
-// SharedTables is how many stores opened by URL exist.
+// SharedTables returns the number of tables that are open by URL.
 func SharedTables() int {
 	shared.Lock()
 	defer shared.Unlock()

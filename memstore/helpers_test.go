@@ -1,7 +1,6 @@
 package memstore_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -17,15 +16,14 @@ const (
 	heartbeat = 5 * time.Second
 )
 
-// bubble runs a test on a clock that moves only while all goroutines wait, against a store
-// that must be empty in the end.
+// bubble runs a test with fake time. The store must be empty at its end.
 func bubble(t *testing.T, f func(t *testing.T, s *memstore.Store)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()
 		f(t, s)
 		if n := memstore.Len(s); n != 0 {
-			t.Errorf("%d names stay in memory", n)
+			t.Errorf("%d names left in memory", n)
 		}
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -89,7 +87,7 @@ func refused(t testing.TB, s store.Store, req store.Request) store.Refusal {
 	return *a.Refusal
 }
 
-// waits queues a request behind others.
+// waits queues a request that is refused.
 func waits(t testing.TB, s store.Store, req store.Request) store.Request {
 	t.Helper()
 	req.Queue = true
@@ -135,22 +133,18 @@ func is(t testing.TB, err, want error) {
 	}
 }
 
-// A call is a Wait under way.
+// A call is a Wait in flight.
 type call struct{ done chan error }
 
-// waiting starts a Wait; in a bubble only.
+// waiting starts a Wait. It works only in a bubble.
 func waiting(t testing.TB, s store.Store, req store.Request) call {
-	return waitingWith(t.Context(), s, req)
-}
-
-func waitingWith(ctx context.Context, s store.Store, req store.Request) call {
 	c := call{make(chan error, 1)}
-	go func() { c.done <- s.Wait(ctx, req.Name, req.ID) }()
+	go func() { c.done <- s.Wait(t.Context(), req.Name, req.ID) }()
 	synctest.Wait()
 	return c
 }
 
-// wakes checks that the Wait ended, without any time passing.
+// wakes checks that the Wait has returned, without any time passing.
 func (c call) wakes(t testing.TB) {
 	t.Helper()
 	synctest.Wait()
@@ -160,16 +154,17 @@ func (c call) wakes(t testing.TB) {
 			t.Fatal(err)
 		}
 	default:
-		t.Fatal("still waits")
+		t.Fatal("Wait has not returned")
 	}
 }
 
+// sleeps checks that the Wait has not returned.
 func (c call) sleeps(t testing.TB) {
 	t.Helper()
 	synctest.Wait()
 	select {
 	case err := <-c.done:
-		t.Fatalf("woken (%v)", err)
+		t.Fatalf("Wait returned %v", err)
 	default:
 	}
 }

@@ -9,15 +9,14 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// pageSize is how many names List returns unless asked for another number: a screenful
-// or two, and short to hold up a shard for.
+// pageSize is the default number of names per page: one or two screens of text.
 const pageSize = 100
 
-// maxPage bounds a page, whatever was asked for.
+// maxPage is the greatest number of names per page.
 const maxPage = 10_000
 
-// List reads who holds and who waits: see [store.Store]. Pages are in the order of names,
-// and a cursor is the last name of the page before.
+// List returns one page of the names that have holders or waiters; see [store.Store]. Pages
+// are sorted by name, and the cursor is the last name of the previous page.
 func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	if err := s.usable(ctx); err != nil {
 		return store.Page{}, err
@@ -49,11 +48,11 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	return page, nil
 }
 
-// namesAfter returns the first names with a prefix behind the cursor that are alive, in
-// order, and one more than limit if there are more.
+// namesAfter returns the first limit+1 names, in order, that have the prefix, follow the
+// cursor, and have holders or waiters.
 func (t *table) namesAfter(prefix, cursor string, limit int) []string {
 	var names []string
-	full := false // then names[limit] is the greatest that is of interest
+	full := false // if set, names greater than names[limit] can be ignored
 	for i := range t.shards {
 		sh := &t.shards[i]
 		sh.mu.Lock()
@@ -64,10 +63,10 @@ func (t *table) namesAfter(prefix, cursor string, limit int) []string {
 					continue
 				}
 				if e.settle(now); e.empty() {
-					continue // a sweep takes it away
+					continue // a sweep will remove it
 				}
 				names = append(names, e.name)
-				// Sort only now and then, and keep no more than twice of what is wanted.
+				// Sort rarely, and keep at most twice the names that are needed.
 				if len(names) > 2*(limit+1) {
 					slices.Sort(names)
 					names, full = names[:limit+1], true

@@ -29,7 +29,7 @@ func names(page store.Page) []string {
 	return names
 }
 
-func TestAListingShowsWhoHoldsAndWhoWaits(t *testing.T) {
+func TestListReportsHoldersAndWaitersExactly(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memstore.Store) {
 		a, b, c, d := permits(2, 4), permits(1, 4), permits(3, 4), exclusive()
 		a.Owner, c.Owner, c.Meta = "a", "c", "for c"
@@ -64,7 +64,7 @@ func TestAListingShowsWhoHoldsAndWhoWaits(t *testing.T) {
 	})
 }
 
-func TestALimitIsShownWhileOnlyWaitersHaveIt(t *testing.T) {
+func TestListShowsTheLimitOfWaiters(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memstore.Store) {
 		a := exclusive()
 		granted(t, s, a)
@@ -77,28 +77,7 @@ func TestALimitIsShownWhileOnlyWaitersHaveIt(t *testing.T) {
 	})
 }
 
-func TestOnlyWhatIsAliveIsListed(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memstore.Store) {
-		granted(t, s, request("dead"))
-		a := request("alive")
-		granted(t, s, a)
-		w := queued(request("alive"))
-		refused(t, s, w)
-		time.Sleep(ttl / 2)
-		renew(t, s, renewal(a))
-		time.Sleep(ttl / 2)
-		page := list(t, s, store.Query{})
-		if len(page.Locks) != 1 || page.Locks[0].Name != "alive" || page.Locks[0].Waiters != nil {
-			t.Errorf("%+v", page)
-		}
-		if page := list(t, s, store.Query{Name: "dead"}); page.Locks != nil {
-			t.Errorf("%+v", page)
-		}
-		release(t, s, a)
-	})
-}
-
-func TestPagesAreInTheOrderOfNames(t *testing.T) {
+func TestPagesAreSortedByNameAndHaveTheSizeAskedFor(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memstore.Store) {
 		var want []string
 		var reqs []store.Request

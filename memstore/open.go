@@ -10,7 +10,7 @@ import (
 
 func init() { store.Register("memory", open) }
 
-// shared are the tables that URLs name, for as long as a handle on them is open.
+// shared holds the tables that were opened by URL, while a handle on them is open.
 var shared struct {
 	sync.Mutex
 	tables map[string]*sharedTable
@@ -21,14 +21,14 @@ type sharedTable struct {
 	handles int
 }
 
-// open opens "memory:" or "memory:NAME": the same locks for everybody in this process who
-// gives the same name.
+// open opens "memory:" or "memory:NAME". All handles of this process with the same name share
+// the same locks.
 func open(ctx context.Context, u *store.URL) (store.Store, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	if len(u.Hosts) > 0 || u.User != "" || u.Password() != "" {
-		return nil, fmt.Errorf("%w: memory URL: has a host, but this store is within the process: write memory: or memory:NAME", store.ErrInvalid)
+		return nil, fmt.Errorf("%w: memory URL: has a host, but this store is in the memory of the process: write memory: or memory:NAME", store.ErrInvalid)
 	}
 	if err := u.Only(); err != nil {
 		return nil, err

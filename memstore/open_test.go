@@ -21,7 +21,7 @@ func open(t testing.TB, url string) *memstore.Store {
 	return s.(*memstore.Store)
 }
 
-// everyCall makes each call of a store, and yields its name and error.
+// everyCall calls every method of a store, and yields the name and the error of each.
 func everyCall(ctx context.Context, s store.Store) iter.Seq2[string, error] {
 	id := store.NewID()
 	return func(yield func(string, error) bool) {
@@ -38,7 +38,7 @@ func everyCall(ctx context.Context, s store.Store) iter.Seq2[string, error] {
 	}
 }
 
-func TestAURLNamesAStoreOfTheProcess(t *testing.T) {
+func TestHandlesWithTheSameURLShareTheirLocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, other := open(t, "memory:"), open(t, "memory:"), open(t, "memory:other")
 		req := exclusive()
@@ -50,7 +50,7 @@ func TestAURLNamesAStoreOfTheProcess(t *testing.T) {
 		release(t, a, req)
 		c.wakes(t)
 		token := granted(t, b, w).Token
-		for _, s := range []*memstore.Store{a, a, other} { // twice is once
+		for _, s := range []*memstore.Store{a, a, other} { // a second Close does nothing
 			if err := s.Close(); err != nil {
 				t.Error(err)
 			}
@@ -62,15 +62,15 @@ func TestAURLNamesAStoreOfTheProcess(t *testing.T) {
 		a.Close()
 		b.Close()
 		if n := memstore.SharedTables(); n != 0 {
-			t.Errorf("%d shared stores stay", n)
+			t.Errorf("%d shared tables left", n)
 		}
-		a = open(t, "memory:") // a new one
+		a = open(t, "memory:") // a new table
 		granted(t, a, exclusive())
 		a.Close()
 	})
 }
 
-func TestAStoreOfNewIsSharedWithNobody(t *testing.T) {
+func TestNewReturnsAPrivateStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, c := memstore.New(), memstore.New(), open(t, "memory:")
 		for _, s := range []*memstore.Store{a, b, c} {
@@ -80,7 +80,7 @@ func TestAStoreOfNewIsSharedWithNobody(t *testing.T) {
 	})
 }
 
-func TestAClosedHandleFails(t *testing.T) {
+func TestClosedHandleFailsAndOthersWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := open(t, "memory:"), open(t, "memory:")
 		defer b.Close()
@@ -97,14 +97,14 @@ func TestAClosedHandleFails(t *testing.T) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		// What it held and asked for stays until it is over.
+		// Its grant stays until the TTL is over.
 		refused(t, b, exclusive())
 		time.Sleep(ttl)
 		granted(t, b, exclusive())
 	})
 }
 
-func TestAURLThatMeansSomethingElseIsInvalid(t *testing.T) {
+func TestURLWithAHostOrParametersIsInvalid(t *testing.T) {
 	for _, url := range []string{
 		"memory://localhost", "memory://localhost:6379/name", "memory://user:secret@/name",
 		"memory:?ttl=1s", "memory:name?x",
@@ -114,11 +114,11 @@ func TestAURLThatMeansSomethingElseIsInvalid(t *testing.T) {
 		t.Log(err)
 	}
 	if n := memstore.SharedTables(); n != 0 {
-		t.Errorf("%d shared stores stay", n)
+		t.Errorf("%d shared tables left", n)
 	}
 }
 
-func TestTheStoreTellsWhatItCanDo(t *testing.T) {
+func TestCapabilitiesOfTheMemoryStore(t *testing.T) {
 	caps := memstore.New().Capabilities()
 	want := store.Capabilities{
 		Store: "memory",

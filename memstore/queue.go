@@ -8,11 +8,11 @@ import (
 )
 
 const (
-	// askWithin makes a waiter ask about three times per heartbeat, so that one late
-	// request does not cost it its place.
+	// askWithin makes a waiter ask about three times per heartbeat, so that it does not lose
+	// its place if one request is late.
 	askWithin = heartbeat / 3
 
-	// minAgain keeps a waiter from spinning when something is about to end.
+	// minAgain keeps a waiter from spinning when a grant is about to expire.
 	minAgain = time.Millisecond
 )
 
@@ -20,13 +20,13 @@ const (
 type waiter struct {
 	claim
 	joined     int64
-	until      int64 // dropped from then on unless it asks again
-	woken      bool  // since its last refusal
+	until      int64 // when it is dropped unless it asks again
+	woken      bool  // whether it was woken since its last refusal
 	wakes      chan struct{}
 	prev, next *waiter
 }
 
-// A queue is the waiters of a name in order of arrival.
+// A queue holds the waiters of a name in order of arrival.
 type queue struct {
 	first, last *waiter
 	n           int
@@ -41,7 +41,7 @@ func (q *queue) find(id store.ID) *waiter {
 	return nil
 }
 
-// place is 1 for the first.
+// place returns the place of a waiter in the queue; the first has place 1.
 func (q *queue) place(of *waiter) int {
 	place := 1
 	for w := q.first; w != of; w = w.next {
@@ -50,7 +50,8 @@ func (q *queue) place(of *waiter) int {
 	return place
 }
 
-// refuse says why not; w is the place of the request in the queue, if it has one.
+// refuse queues the request if it asks for that, and returns its refusal. w is the waiter of
+// the request if it is queued already.
 func (t *table) refuse(e *entry, w *waiter, req *store.Request, fits bool, now int64) *store.Refusal {
 	r := &store.Refusal{Highest: t.last.Load()}
 	if !fits {
@@ -61,7 +62,7 @@ func (t *table) refuse(e *entry, w *waiter, req *store.Request, fits bool, now i
 			w = e.enqueue(now)
 		}
 		w.claim.set(req)
-		w.until = now + int64(heartbeat) + 1 // silent for longer than a heartbeat
+		w.until = now + int64(heartbeat) + 1 // dropped only if silent for longer than a heartbeat
 		w.woken = false
 		e.due = min(e.due, w.until)
 		r.Place = e.queue.place(w)
@@ -89,7 +90,8 @@ func (e *entry) enqueue(now int64) *waiter {
 	return w
 }
 
-// dequeue takes a waiter out, ends its Wait, and wakes the next if that is at the head now.
+// dequeue removes a waiter and ends its Wait. If it was the head of the queue, the next waiter
+// is woken.
 func (e *entry) dequeue(w *waiter) {
 	q := &e.queue
 	if w.next == nil {
@@ -107,8 +109,8 @@ func (e *entry) dequeue(w *waiter) {
 	e.wakeHead()
 }
 
-// wakeHead wakes the first waiter if it may be granted now. Under a closure it is woken
-// anyway: it may want to give up, and then the next is woken in turn.
+// wakeHead wakes the first waiter if it can be granted now. While the name is kept closed the
+// first waiter is woken in any case: it may want to give up, and then the next one is woken.
 func (e *entry) wakeHead() {
 	if w := e.queue.first; w != nil && (e.kept > 0 || e.admits(w.mode, int(w.weight), int(w.limit))) {
 		w.wake()
@@ -129,8 +131,8 @@ func (w *waiter) wake() {
 	}
 }
 
-// Wait blocks until it is worth asking again for a queued identity: see [store.Store]. It
-// returns nil at once if the identity is not queued.
+// Wait blocks until a queued identity should ask again; see [store.Store]. It returns nil at
+// once if the identity is not queued.
 func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	var wakes chan struct{}
 	err := s.with(ctx, name, func(e *entry, _ int64) error {

@@ -9,22 +9,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-func TestAReleaseEndsOnlyItsOwnGrant(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memstore.Store) {
-		a, b := exclusive(), exclusive()
-		is(t, s.Release(t.Context(), name, a.ID, store.Keep{}), store.ErrNotHeld)
-		granted(t, s, a)
-		is(t, s.Release(t.Context(), name, b.ID, store.Keep{}), store.ErrNotHeld)
-		b = waits(t, s, b)
-		is(t, s.Release(t.Context(), name, b.ID, store.Keep{}), store.ErrNotHeld) // it only waits
-		is(t, s.Break(t.Context(), name, b.ID), store.ErrNotHeld)
-		time.Sleep(ttl)
-		is(t, s.Release(t.Context(), name, a.ID, store.Keep{}), store.ErrNotHeld) // expired
-		is(t, s.Break(t.Context(), name, a.ID), store.ErrNotHeld)
-	})
-}
-
-func TestAKeptRecordTakesThePlaceOfTheGrant(t *testing.T) {
+func TestKeptRecordReplacesTheGrantForExactlyItsTime(t *testing.T) {
 	for _, state := range []store.State{store.Done, store.Cooling} {
 		t.Run(state.String(), func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *memstore.Store) {
@@ -41,7 +26,7 @@ func TestAKeptRecordTakesThePlaceOfTheGrant(t *testing.T) {
 				if r := renew(t, s, renewal(a)); r.Status != store.Gone {
 					t.Errorf("renewed %+v", r)
 				}
-				leave(t, s, a) // nor does that end it: the grant is over
+				leave(t, s, a) // does not end the record either
 
 				time.Sleep(time.Minute - 1)
 				want := store.Holder{
@@ -62,25 +47,7 @@ func TestAKeptRecordTakesThePlaceOfTheGrant(t *testing.T) {
 	}
 }
 
-func TestABreakEndsAClosure(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memstore.Store) {
-		a := exclusive()
-		granted(t, s, a)
-		if err := s.Release(t.Context(), name, a.ID, store.Keep{State: store.Done, For: time.Hour}); err != nil {
-			t.Fatal(err)
-		}
-		b := waits(t, s, exclusive())
-		c := waiting(t, s, b)
-		if err := s.Break(t.Context(), name, a.ID); err != nil {
-			t.Fatal(err)
-		}
-		c.wakes(t)
-		granted(t, s, b)
-		release(t, s, b)
-	})
-}
-
-func TestACoolingReaderLetsReadersIn(t *testing.T) {
+func TestIdentityIsRefusedBesideItsOwnKeptRecord(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memstore.Store) {
 		a, b := reader(), reader()
 		granted(t, s, a)
@@ -90,7 +57,7 @@ func TestACoolingReaderLetsReadersIn(t *testing.T) {
 		refused(t, s, exclusive())
 		granted(t, s, b)
 		release(t, s, b)
-		if r := refused(t, s, a); len(r.Holders) != 1 { // its own record is not its grant
+		if r := refused(t, s, a); len(r.Holders) != 1 { // the record is not a grant
 			t.Errorf("refusal %+v", r)
 		}
 		time.Sleep(time.Second)
@@ -99,7 +66,7 @@ func TestACoolingReaderLetsReadersIn(t *testing.T) {
 	})
 }
 
-func TestAKeepWithoutSenseIsInvalidAndReleasesNothing(t *testing.T) {
+func TestInvalidKeepReleasesNothing(t *testing.T) {
 	for _, test := range []struct {
 		req  store.Request
 		keep store.Keep
@@ -124,7 +91,7 @@ func TestAKeepWithoutSenseIsInvalidAndReleasesNothing(t *testing.T) {
 	}
 }
 
-func TestARenewalExtendsFromNow(t *testing.T) {
+func TestRenewalSetsTheTTLFromNowOn(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memstore.Store) {
 		a := exclusive()
 		granted(t, s, a)
@@ -136,76 +103,17 @@ func TestARenewalExtendsFromNow(t *testing.T) {
 		}
 		time.Sleep(time.Minute - 1)
 		refused(t, s, exclusive())
-		r.TTL = time.Second // shorter works too
+		renew(t, s, r)
+		r.TTL = time.Second // a shorter TTL is set as well
 		renew(t, s, r)
 		time.Sleep(time.Second)
 		if got := renew(t, s, r); got.Status != store.Gone {
-			t.Errorf("renewed %+v at the moment it was over", got)
+			t.Errorf("renewed %+v at the moment of its expiry", got)
 		}
 	})
 }
 
-func TestARenewalNeverRevives(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memstore.Store) {
-		released, expired, broken, left, alive, waits := request("a"), request("b"), request("c"), request("d"), request("e"), request("e")
-		for _, req := range []store.Request{released, expired, broken, left, alive} {
-			granted(t, s, req)
-		}
-		time.Sleep(ttl / 2)
-		renew(t, s, renewal(alive))
-		time.Sleep(ttl / 2)
-		for _, req := range []store.Request{released, broken, left} {
-			leave(t, s, req)
-			granted(t, s, req)
-		}
-		release(t, s, released)
-		leave(t, s, left)
-		if err := s.Break(t.Context(), "c", broken.ID); err != nil {
-			t.Fatal(err)
-		}
-		waits.Queue = true
-		refused(t, s, waits)
-		var grants []store.Renewal
-		for _, req := range []store.Request{released, expired, alive, broken, left, waits} {
-			grants = append(grants, renewal(req))
-		}
-		out, err := s.Renew(t.Context(), grants)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, got := range out {
-			want := store.Renewed{Status: store.Gone}
-			if i == 2 {
-				want = store.Renewed{Status: store.Extended, TTL: ttl}
-			}
-			if got != want {
-				t.Errorf("outcome %d is %+v, want %+v", i, got, want)
-			}
-		}
-		leave(t, s, alive, waits)
-	})
-}
-
-func TestAWriterStepsDownToAReader(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memstore.Store) {
-		a := exclusive()
-		got := granted(t, s, a)
-		b, c, w := waits(t, s, reader()), waits(t, s, reader()), waits(t, s, exclusive())
-		a.Mode = store.Shared
-		if r := renew(t, s, renewal(a)); r.Status != store.Extended {
-			t.Errorf("renewed %+v", r)
-		}
-		renew(t, s, renewal(a)) // and stays one
-		granted(t, s, b)
-		granted(t, s, c)
-		if r := refused(t, s, w); len(r.Holders) != 3 || r.Holders[0].Mode != store.Shared || r.Holders[0].Token != got.Token {
-			t.Errorf("refusal %+v", r)
-		}
-		leave(t, s, a, b, c, w)
-	})
-}
-
-func TestNoOtherChangeOfModeIsPossible(t *testing.T) {
+func TestRenewalAllowsNoOtherChangeOfModeThanTheStepDown(t *testing.T) {
 	for _, test := range []struct {
 		held store.Request
 		mode store.Mode

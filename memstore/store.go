@@ -1,16 +1,16 @@
-// Package memstore keeps locks in the memory of this process. It is for tests, for
-// programs that run once, and as the reference that the other stores are compared with.
+// Package memstore keeps locks in the memory of this process. It is meant for tests and for
+// programs that run as a single process, and it is the reference for all other stores.
 //
-// What it promises holds within one process: another process does not see its locks, and
-// nothing survives the end of the process, tokens included. Protect what outlives the
-// process with a store on a server.
+// Its promises hold within one process: another process does not see its locks, and nothing
+// survives the end of the process, not even tokens. Use a store on a server to protect a
+// resource that outlives the process.
 //
-// Time is the process's monotonic clock, so that setting the wall clock changes nothing.
-// Tokens come from one counter for the whole store and start at 1; a [store.Request] with
-// a high Floor raises them for every name.
+// Times are measured by the monotonic clock of the process, so changes of the wall clock have
+// no effect. Tokens come from one counter for the whole store and start at 1. A
+// [store.Request] with a high Floor raises the tokens of every name.
 //
-// The store has no goroutine and no timer. What expired is removed when somebody asks for
-// its name, and otherwise little by little as other names are asked for.
+// The store has no goroutine and no timer. Expired grants and waiters are removed by the next
+// call on their name, and otherwise step by step by calls on other names.
 package memstore
 
 import (
@@ -24,13 +24,13 @@ import (
 )
 
 const (
-	// heartbeat is how long a waiter that stopped asking keeps its place. In one process
-	// waiters do not die on their own, so it only has to outlast a busy scheduler or a
-	// pause in a debugger, and to stay short for a client that was closed without leaving.
+	// heartbeat is how long a waiter that stopped asking keeps its place. Within one process
+	// waiters do not die alone. The heartbeat must be longer than the delays of a busy
+	// scheduler, and short for clients that end without a call of Leave.
 	heartbeat = 5 * time.Second
 
-	// minTTL is far above what the clock resolves; below it a loaded machine loses leases
-	// just by being late.
+	// minTTL is far above the resolution of the clock. With shorter TTLs a loaded machine
+	// would lose leases by scheduling delays alone.
 	minTTL = 10 * time.Millisecond
 )
 
@@ -40,20 +40,21 @@ var (
 	errClosed = fmt.Errorf("memory store: %w", store.ErrClosed)
 )
 
-// Store is a handle on locks kept in memory. Make one with [New], or open a shared one by
+// A Store is a handle on locks in memory. Use [New] for a private one, or open a shared one by
 // its URL, "memory:" or "memory:NAME".
 type Store struct {
 	table  *table
 	closed atomic.Bool
 	done   chan struct{} // closed by Close
 	once   sync.Once
-	free   func() // gives back a shared table; nil for a store of its own
+	free   func() // drops the reference to a shared table; nil for a private store
 }
 
-// New returns an empty store that nothing else shares.
+// New returns an empty store that is not shared with any other handle.
 func New() *Store { return &Store{table: newTable(), done: make(chan struct{})} }
 
-// Capabilities tells what this store can do. It has no FeatureProcesses and nothing beyond.
+// Capabilities returns what this store supports. It does not support FeatureProcesses,
+// FeatureHosts, FeatureDurable or FeatureFailover.
 func (s *Store) Capabilities() store.Capabilities {
 	return store.Capabilities{
 		Store: "memory",
@@ -65,9 +66,9 @@ func (s *Store) Capabilities() store.Capabilities {
 	}
 }
 
-// Close ends this handle: its waiting calls end, and later ones fail with
-// [store.ErrClosed]. What was taken through it and not released stays for others to see
-// until its TTL is over. Closing again does nothing.
+// Close closes this handle: calls blocked in Wait end, and later calls fail with
+// [store.ErrClosed]. Its grants that were not released stay visible to other handles until
+// their TTL is over. A second Close does nothing.
 func (s *Store) Close() error {
 	s.once.Do(func() {
 		s.closed.Store(true)
@@ -86,8 +87,9 @@ func (s *Store) usable(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Acquire makes one attempt to take a name: see [store.Store]. Asking again under the
-// identity of a live grant or waiter in another mode, weight or limit is an ErrInvalid.
+// Acquire makes one attempt to take a name; see [store.Store]. It returns an error that matches
+// [store.ErrInvalid] if a request under the identity of a live grant or waiter has another
+// mode, weight or limit.
 func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
 	if err := s.usable(ctx); err != nil {
 		return store.Answer{}, err
@@ -102,7 +104,7 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 		e = sh.add(req.Name, hash)
 	}
 	answer, err := s.table.ask(e, &req, now)
-	if err != nil { // leaves nothing queued
+	if err != nil { // an error leaves nothing queued
 		if w := e.queue.find(req.ID); w != nil {
 			e.dequeue(w)
 		}
@@ -130,10 +132,10 @@ func (t *table) ask(e *entry, req *store.Request, now int64) (store.Answer, erro
 	if err := e.mixes(req); err != nil {
 		return store.Answer{}, err
 	}
-	// A kept record of this identity is a grant that ended: it must not come back to life
-	// beside its own record.
+	// A kept record of this identity means that its grant has ended. It must not be granted
+	// again beside its own record.
 	fits := h == nil && e.admits(req.Mode, req.Weight, req.Limit)
-	if !fits || e.queue.first != w { // nil if nobody waits
+	if !fits || e.queue.first != w { // w and first are nil if the queue is empty
 		return store.Answer{Refusal: t.refuse(e, w, req, fits, now)}, nil
 	}
 	token, tokens, err := t.reserve(req.Tokens, req.Floor)
@@ -142,12 +144,12 @@ func (t *table) ask(e *entry, req *store.Request, now int64) (store.Answer, erro
 	}
 	e.grant(req, token, tokens, now)
 	if w != nil {
-		e.dequeue(w) // after the grant, so that the next is woken only if it fits beside it
+		e.dequeue(w) // after the grant, so that the next waiter is woken only if it fits beside it
 	}
 	return store.Answer{Token: token, Tokens: tokens, TTL: req.TTL, Waiters: e.queue.n}, nil
 }
 
-// Leave takes an identity out of the queue and gives back its grant: see [store.Store].
+// Leave removes an identity from the queue and releases its grant; see [store.Store].
 func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	return s.with(ctx, name, func(e *entry, _ int64) error {
 		if e == nil {
@@ -164,7 +166,7 @@ func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	})
 }
 
-// Break ends a grant or a closure by force: see [store.Store].
+// Break ends a grant or a kept record by force; see [store.Store].
 func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	return s.with(ctx, name, func(e *entry, _ int64) error {
 		h := e.find(id)
@@ -177,10 +179,9 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	})
 }
 
-// Release ends a grant or closes its name for a time: see [store.Store].
-//
-// ErrInvalid: the Keep has no sense, or is Done for a grant that is not exclusive. The
-// grant is held as before then.
+// Release ends a grant, or keeps its name closed for a time; see [store.Store]. It returns an
+// error that matches [store.ErrInvalid], and leaves the grant as it was, if keep is malformed,
+// or is Done for a grant that is not exclusive.
 func (s *Store) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
 	if err := store.CheckKeep(keep); err != nil {
 		return err
@@ -196,10 +197,10 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 			e.wakeHead()
 		case store.Done:
 			if h.mode != store.Exclusive {
-				return fmt.Errorf("%w: keep as done: the grant is %s; only an exclusive one can close its name as done", store.ErrInvalid, h.mode)
+				return fmt.Errorf("%w: keep as done: the grant is %s; only an exclusive grant can be kept as done", store.ErrInvalid, h.mode)
 			}
 			e.keep(h, keep, now)
-			e.wakeAll() // whoever waits for the work to be done, wherever in the queue
+			e.wakeAll() // any waiter may wait for the work to be done
 		case store.Cooling:
 			e.keep(h, keep, now)
 			e.wakeHead()
@@ -208,9 +209,10 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 	})
 }
 
-// Renew extends grants: see [store.Store]. ErrInvalid: one of them changes its mode other
-// than from exclusive to shared, or has a floor with no token above it. Those in front of
-// it in the argument are extended all the same.
+// Renew extends grants; see [store.Store]. It returns an error that matches
+// [store.ErrInvalid] if a renewal changes the mode other than from exclusive to shared, or has
+// a floor with no token above it. Grants before that one in the argument are extended
+// nevertheless.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
@@ -243,7 +245,7 @@ func (t *table) renew(r *store.Renewal) (store.Renewed, error) {
 	}
 	down := r.Mode == store.Shared && h.mode == store.Exclusive
 	if r.Mode != h.mode && !down {
-		return gone, fmt.Errorf("%w: renew %q: held in %s mode, asked for %s: a grant keeps its mode or steps down from exclusive to shared", store.ErrInvalid, r.Name, h.mode, r.Mode)
+		return gone, fmt.Errorf("%w: renew %q: held in %s mode, requested %s: a grant keeps its mode or steps down from exclusive to shared", store.ErrInvalid, r.Name, h.mode, r.Mode)
 	}
 	renewed := store.Renewed{Status: store.Extended, TTL: r.TTL}
 	if r.Tokens > 0 && e.queue.n == 0 {
@@ -263,7 +265,8 @@ func (t *table) renew(r *store.Renewal) (store.Renewed, error) {
 	return renewed, nil
 }
 
-// with calls f with what is alive of a name, or with nil if nothing is.
+// with calls f with the entry of a name after removing what has expired, or with nil if there
+// is none.
 func (s *Store) with(ctx context.Context, name string, f func(e *entry, now int64) error) error {
 	if err := s.usable(ctx); err != nil {
 		return err

@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// lock asks until it is granted, as the core does, and counts the times that only the poll
-// helped.
+// lock asks until the request is granted, as the core does, and counts how often a poll came
+// before the wake-up.
 func lock(ctx context.Context, s store.Store, req store.Request, polls *atomic.Int64) (store.Answer, error) {
 	req.Queue = true
 	for {
@@ -37,12 +37,12 @@ func lock(ctx context.Context, s store.Store, req store.Request, polls *atomic.I
 	}
 }
 
-func TestExclusionHoldsAndNobodyIsForgotten(t *testing.T) {
+func TestConcurrentLocksExcludeEachOtherAndLoseNoWakeUp(t *testing.T) {
 	const goroutines, rounds, limit = 16, 150, 3
 	before := runtime.NumGoroutine()
 	s := memstore.New()
 	defer s.Close()
-	// One name each; what is in use is counted beside the store.
+	// One per name: the use of the name, counted outside of the store.
 	type count struct {
 		writers, readers, used atomic.Int32
 		token                  atomic.Int64
@@ -88,15 +88,15 @@ func TestExclusionHoldsAndNobodyIsForgotten(t *testing.T) {
 				switch req.Mode {
 				case store.Exclusive:
 					if c.writers.Add(1) != 1 || c.readers.Load() != 0 || c.used.Load() != 0 {
-						t.Error("not alone")
+						t.Error("exclusive grant beside another")
 					}
 				case store.Shared:
 					if c.readers.Add(1); c.writers.Load() != 0 {
-						t.Error("beside a writer")
+						t.Error("shared grant beside an exclusive one")
 					}
 				case store.Permits:
 					if c.used.Add(int32(req.Weight)) > limit || c.writers.Load() != 0 {
-						t.Error("too many permits")
+						t.Error("more permits than the limit")
 					}
 				}
 				runtime.Gosched()
@@ -114,19 +114,19 @@ func TestExclusionHoldsAndNobodyIsForgotten(t *testing.T) {
 	}
 	all.Wait()
 	if n := polls.Load(); n > 0 {
-		t.Errorf("%d times only the poll helped: a wake-up was lost", n)
+		t.Errorf("%d polls came before the wake-up: it was lost", n)
 	}
 	if n := memstore.Len(s); n != 0 {
-		t.Errorf("%d names stay in memory", n)
+		t.Errorf("%d names left in memory", n)
 	}
 	for end := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before; runtime.Gosched() {
-		if time.Now().After(end) { // those of this test need a moment to end
+		if time.Now().After(end) { // goroutines of this test need a moment to end
 			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
 		}
 	}
 }
 
-func TestHandlesMayBeOpenedAndClosedAtAnyTime(t *testing.T) {
+func TestHandlesCanBeOpenedAndClosedConcurrently(t *testing.T) {
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
@@ -151,11 +151,11 @@ func TestHandlesMayBeOpenedAndClosedAtAnyTime(t *testing.T) {
 	}
 	all.Wait()
 	if n := memstore.SharedTables(); n != 0 {
-		t.Errorf("%d shared stores stay", n)
+		t.Errorf("%d shared tables left", n)
 	}
 }
 
-func TestCallsOfEveryKindMayMeet(t *testing.T) {
+func TestAllCallsAreSafeForConcurrentUse(t *testing.T) {
 	s := memstore.New()
 	defer s.Close()
 	reqs := make([]store.Request, 32)

@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	shards     = 64 // far more than the cores that contend; a power of two
+	shards     = 64 // far more than contending cores; a power of two
 	shardBits  = 6
 	minBuckets = 8
 
-	// maxSpare is how many unused entries a shard keeps for the next names.
+	// maxSpare is how many unused entries a shard keeps for reuse.
 	maxSpare = 32
 
-	// maxBlock bounds a block of tokens, so that no caller uses up what others need.
+	// maxBlock bounds a block of tokens, so that no caller exhausts them.
 	maxBlock = 4096
 
 	never = math.MaxInt64
 )
 
-// A table is the locks of one store, which several handles may share.
+// A table holds the locks of one store. Several handles may share it.
 type table struct {
 	base   time.Time
 	seed   maphash.Seed
@@ -33,17 +33,17 @@ type table struct {
 	last   atomic.Int64 // highest token issued
 }
 
-// A shard is the part of a table that is locked at once. It is a hash table of its own
-// instead of a map because a name's hash is known from finding the shard, because it can
-// be swept one bucket at a time, and because it shrinks.
+// A shard is a part of a table with a mutex of its own. It is a hash table and not a map for
+// three reasons: the hash of a name is known from the choice of the shard, it can be swept one
+// bucket at a time, and it shrinks.
 type shard struct {
 	mu      sync.Mutex
 	buckets []*entry // chained by entry.next; their number is 0 or a power of two
 	names   int
-	due     int64  // nothing is over before then
-	turn    int    // bucket to sweep next; 0 between two rounds
-	ahead   int64  // what due will be after this round
-	spare   *entry // chained likewise
+	due     int64  // no entry is due before this time
+	turn    int    // bucket to sweep next; 0 between two sweeps
+	ahead   int64  // value of due after this sweep
+	spare   *entry // unused entries, chained by entry.next
 	spares  int
 	_       [64]byte
 }
@@ -52,17 +52,17 @@ func newTable() *table {
 	return &table{base: time.Now(), seed: maphash.MakeSeed()}
 }
 
-// shard returns where a name belongs, and its hash there.
+// shard returns the shard of a name, and the hash of the name in that shard.
 func (t *table) shard(name string) (*shard, uint64) {
 	hash := maphash.String(t.seed, name)
 	return &t.shards[hash%shards], hash >> shardBits
 }
 
-// now is the time since the table was made. Durations from one base cost less to take and
-// to store than times.
+// now returns the time since the table was created. A duration is cheaper to measure and to
+// store than a time.Time.
 func (t *table) now() int64 { return int64(time.Since(t.base)) }
 
-// after is the time d after now; never, if d is too long to be counted.
+// after returns the time d after now, or never if the sum overflows.
 func after(now int64, d time.Duration) int64 {
 	if end := now + int64(d); end >= now || d < 0 {
 		return end
@@ -70,7 +70,7 @@ func after(now int64, d time.Duration) int64 {
 	return never
 }
 
-// reserve issues n tokens in a row above floor, or fewer, but at least one.
+// reserve issues up to n consecutive tokens above floor, at least one.
 func (t *table) reserve(n int, floor int64) (first int64, tokens int, err error) {
 	n = min(max(n, 1), maxBlock)
 	for {
@@ -106,7 +106,7 @@ func tokensOver(floor int64) error {
 	return fmt.Errorf("%w: token floor %d: no tokens are left above it, they end at 2^53-1; find out where so high a floor comes from", store.ErrInvalid, floor)
 }
 
-// bucket needs a shard that has any.
+// bucket returns the bucket of a hash. The shard must have buckets.
 func (sh *shard) bucket(hash uint64) **entry {
 	return &sh.buckets[hash&uint64(len(sh.buckets)-1)]
 }
@@ -141,7 +141,7 @@ func (sh *shard) add(name string, hash uint64) *entry {
 	return e
 }
 
-// tidy ends each use of an entry: it removes one that nobody holds or waits for.
+// tidy ends each use of an entry. It removes an entry without holders and waiters.
 func (sh *shard) tidy(e *entry) {
 	if !e.empty() {
 		sh.due, sh.ahead = min(sh.due, e.due), min(sh.ahead, e.due)
@@ -175,9 +175,9 @@ func (sh *shard) resize(buckets int) {
 	}
 }
 
-// sweep looks at one more bucket, once per request and while anything may be over. So what
-// expired in names that nobody asks for again goes within about as many requests as there
-// are names, and what stays until then is less than a multiple of what is alive.
+// sweep removes what has expired in one more bucket. It runs once per request, while any entry
+// may be due. Expired names that are never used again are thus removed within about as many
+// requests as there are names, and their number stays below a multiple of the live names.
 func (sh *shard) sweep(now int64) {
 	if n := len(sh.buckets); n > minBuckets && sh.names < n/8 {
 		sh.resize(n / 2)

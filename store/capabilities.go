@@ -6,18 +6,19 @@ import (
 	"time"
 )
 
-// Features are abilities that not every store has. They can be asked for with
-// holdfast.Require; a call that needs one the store lacks fails before it is sent.
+// Features is a set of optional abilities of a store. A program can demand them with
+// holdfast.Require. A call that needs a feature that the store lacks fails before anything
+// is sent.
 type Features uint32
 
 const (
-	// FeatureShared is shared mode, and stepping down to it from exclusive mode.
+	// FeatureShared is shared mode, and the step down from exclusive to shared mode.
 	FeatureShared Features = 1 << iota
 	// FeaturePermits is permits mode.
 	FeaturePermits
-	// FeatureQueue is service in order of arrival across clients.
+	// FeatureQueue means that waiters of all clients are served in order of arrival.
 	FeatureQueue
-	// FeatureKeep is keeping a name closed after its release.
+	// FeatureKeep is the ability to keep a name closed after its release.
 	FeatureKeep
 	// FeatureList is List and Break.
 	FeatureList
@@ -26,10 +27,10 @@ const (
 	// FeatureHosts is exclusion between hosts.
 	FeatureHosts
 	// FeatureDurable means that grants and the order of tokens survive a restart of the
-	// server that keeps its data.
+	// server, provided that its data is kept.
 	FeatureDurable
 	// FeatureFailover means that exclusion and the order of tokens survive the loss of
-	// any one server, its data included.
+	// any one server together with its data.
 	FeatureFailover
 )
 
@@ -56,21 +57,20 @@ func (f Features) String() string {
 	return strings.Join(names, ",")
 }
 
-// Capabilities tells what a store can do.
+// Capabilities describes what a store supports.
 type Capabilities struct {
-	Store    string // a word for people, such as "memory" or "redis"
+	Store    string // name of the kind of store, for people to read, such as "memory" or "redis"
 	Features Features
 
-	// MinTTL is the shortest TTL that the store keeps exactly.
+	// MinTTL is the shortest TTL that the store supports.
 	MinTTL time.Duration
-	// MaxTTL is the longest TTL; 0 means MaxTime.
+	// MaxTTL is the longest TTL that the store supports; 0 means MaxTime.
 	MaxTTL time.Duration
-	// Heartbeat is how long a waiter that stopped asking may keep its place.
+	// Heartbeat is how long a waiter that stopped asking may keep its place in the queue.
 	Heartbeat time.Duration
-	// Instant means that no call but Wait ever blocks, so that the core may leave out
-	// its timeouts.
+	// Instant means that no call except Wait ever blocks. The core then sets no timeouts.
 	Instant bool
-	// Timeout, if it is not 0, is how long a call other than Wait takes at most, whatever
-	// the server does, so that the core may leave out a timeout of its own.
+	// Timeout, if not 0, bounds every call except Wait, whatever the server does. The core
+	// then sets no timeout of its own.
 	Timeout time.Duration
 }

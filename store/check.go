@@ -7,21 +7,21 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of what may be put into a request. They hold for every store, so that a program
-// does not meet new limits when it moves from one to another.
+// Limits of requests. They are the same for every store, so that a program does not run into
+// new limits when it changes its store.
 const (
-	MaxName    = 512       // bytes in a name, prefix included
+	MaxName    = 512       // bytes in a name, including the prefix
 	MaxText    = 1024      // bytes in an owner or meta text
 	MaxLimit   = 1_000_000 // permits of one name
-	MaxHolders = 16        // holders told in a refusal
-	MaxToken   = 1<<53 - 1 // so that a token survives Lua, JSON and doubles
+	MaxHolders = 16        // holders listed in a refusal
+	MaxToken   = 1<<53 - 1 // exact in Lua, in JSON and in a float64
 
-	MaxTime = 10 * 365 * 24 * time.Hour // of a TTL or a Keep, so that sums of times do not overflow
+	MaxTime = 10 * 365 * 24 * time.Hour // longest TTL and Keep; sums of such times do not overflow
 )
 
-// Check returns an ErrInvalid or ErrUnsupported that says what to write instead if a
-// store of these capabilities cannot be asked that. The core calls it before the store
-// is touched; stores may rely on it.
+// Check returns an error that matches ErrInvalid if req is malformed, or ErrUnsupported if a
+// store with these capabilities cannot serve it. The error says what to write instead. The
+// core calls Check before it calls the store; stores may rely on it.
 func (c *Capabilities) Check(req *Request) error {
 	if err := CheckName(req.Name); err != nil {
 		return err
@@ -55,23 +55,23 @@ func (c *Capabilities) Check(req *Request) error {
 	return fmt.Errorf("%w: mode %d: want exclusive, shared or permits", ErrInvalid, req.Mode)
 }
 
-// CheckTTL returns an ErrInvalid if the store cannot keep that TTL.
+// CheckTTL returns an error that matches ErrInvalid if the store does not support ttl.
 func (c *Capabilities) CheckTTL(ttl time.Duration) error {
 	if ttl < c.MinTTL || ttl <= 0 {
-		return fmt.Errorf("%w: TTL %v: the shortest that the %s store keeps is %v", ErrInvalid, ttl, c.Store, c.MinTTL)
+		return fmt.Errorf("%w: TTL %v: the minimum of the %s store is %v", ErrInvalid, ttl, c.Store, c.MinTTL)
 	}
 	most := time.Duration(MaxTime)
 	if c.MaxTTL > 0 {
 		most = min(most, c.MaxTTL)
 	}
 	if ttl > most {
-		return fmt.Errorf("%w: TTL %v: the longest that the %s store keeps is %v; a lease renews itself, so a short TTL is enough for long work", ErrInvalid, ttl, c.Store, most)
+		return fmt.Errorf("%w: TTL %v: the maximum of the %s store is %v; a lease renews itself, so a short TTL is enough for long work", ErrInvalid, ttl, c.Store, most)
 	}
 	return nil
 }
 
-// CheckTime returns an ErrInvalid unless d is above zero and at most MaxTime. What names it
-// in the error.
+// CheckTime returns an error that matches ErrInvalid unless d is above zero and at most
+// MaxTime. The error calls the value what.
 func CheckTime(what string, d time.Duration) error {
 	if d <= 0 || d > MaxTime {
 		return fmt.Errorf("%w: %s(%v): want a time above zero and at most %v", ErrInvalid, what, d, MaxTime)
@@ -79,13 +79,14 @@ func CheckTime(what string, d time.Duration) error {
 	return nil
 }
 
-// CheckKeep returns an ErrInvalid if a Keep makes no sense.
+// CheckKeep returns an error that matches ErrInvalid unless keep is zero, or is Done or
+// Cooling for a time above zero.
 func CheckKeep(keep Keep) error {
 	switch {
 	case keep == Keep{}:
 		return nil
 	case keep.State != Done && keep.State != Cooling:
-		return fmt.Errorf("%w: keep state %d: want done or cooling, or no time at all to leave nothing", ErrInvalid, keep.State)
+		return fmt.Errorf("%w: keep state %d: want done or cooling, or the zero Keep to leave nothing", ErrInvalid, keep.State)
 	case keep.For <= 0:
 		return fmt.Errorf("%w: keep as %s for %v: want a time above 0", ErrInvalid, keep.State, keep.For)
 	}
@@ -99,20 +100,20 @@ func (c *Capabilities) need(f Features) error {
 	return fmt.Errorf("%w: the %s store has no %s", ErrUnsupported, c.Store, f)
 }
 
-// CheckName returns an ErrInvalid unless name is 1 to MaxName bytes of UTF-8 without
-// control characters.
+// CheckName returns an error that matches ErrInvalid unless name is 1 to MaxName bytes of
+// UTF-8 without control characters.
 func CheckName(name string) error {
 	if name == "" {
-		return fmt.Errorf(`%w: empty name: give the thing to lock, such as "order:42"`, ErrInvalid)
+		return fmt.Errorf(`%w: empty name: name the thing to lock, such as "order:42"`, ErrInvalid)
 	}
 	if len(name) > MaxName {
-		return fmt.Errorf("%w: name %.40q… of %d bytes: want at most %d, prefix included; hash the long part", ErrInvalid, name, len(name), MaxName)
+		return fmt.Errorf("%w: name %.40q… of %d bytes: want at most %d, including the prefix; hash the long part", ErrInvalid, name, len(name), MaxName)
 	}
 	return checkChars("name", name)
 }
 
-// CheckText returns an ErrInvalid unless text is at most MaxText bytes of UTF-8 without
-// control characters. What names it in the error.
+// CheckText returns an error that matches ErrInvalid unless text is at most MaxText bytes of
+// UTF-8 without control characters. The error calls the text what.
 func CheckText(what, text string) error {
 	if len(text) > MaxText {
 		return fmt.Errorf("%w: %s %.40q… of %d bytes: want at most %d", ErrInvalid, what, text, len(text), MaxText)
@@ -128,15 +129,15 @@ func checkChars(what, text string) error {
 			break
 		}
 	}
-	if plain { // nearly always, and this runs on every call
+	if plain { // nearly always; this check runs on every call
 		return nil
 	}
 	if !utf8.ValidString(text) {
-		return fmt.Errorf("%w: %s %.40q: not UTF-8; encode bytes, in hexadecimal for example", ErrInvalid, what, text)
+		return fmt.Errorf("%w: %s %.40q: not UTF-8; encode binary data, for example in hexadecimal", ErrInvalid, what, text)
 	}
 	for _, r := range text {
 		if unicode.IsControl(r) {
-			return fmt.Errorf("%w: %s %.40q: has the control character %U; leave it out", ErrInvalid, what, text, r)
+			return fmt.Errorf("%w: %s %.40q: contains the control character %U; remove it", ErrInvalid, what, text, r)
 		}
 	}
 	return nil

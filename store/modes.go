@@ -2,13 +2,13 @@ package store
 
 import "fmt"
 
-// Mode is the way in which a name is held.
+// Mode is how a name is held.
 type Mode uint8
 
 const (
-	Exclusive Mode = iota + 1 // alone: one of one
-	Shared                    // together with other shared holders
-	Permits                   // some of a limited number of permits
+	Exclusive Mode = iota + 1 // by one holder alone
+	Shared                    // by any number of shared holders
+	Permits                   // by holders of a limited number of permits
 )
 
 // String returns "exclusive", "shared" or "permits".
@@ -24,20 +24,20 @@ func (m Mode) String() string {
 	return "unknown"
 }
 
-// MarshalText makes a Mode readable in JSON.
+// MarshalText implements encoding.TextMarshaler with the result of String.
 func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
-// Usage sums up how a name is in use, to decide about one more request. It is the one
-// place where the modes are compared: an exclusive grant excludes all others, shared ones
-// go together, permits go together up to their limit.
+// Usage sums up the holders of a name, to decide about one more request. It is the only place
+// that compares modes: an exclusive grant excludes all others, shared grants coexist, and
+// permits coexist up to their limit.
 type Usage struct {
 	holders int
-	mode    Mode // of the holders; Permits or Shared if there are several
+	mode    Mode // of all holders; Permits or Shared if there are several
 	weight  int
 	limit   int
 }
 
-// Add counts one holder.
+// Add adds one holder.
 func (u *Usage) Add(mode Mode, weight, limit int) {
 	u.holders++
 	u.mode = mode
@@ -45,7 +45,7 @@ func (u *Usage) Add(mode Mode, weight, limit int) {
 	u.limit = max(u.limit, limit)
 }
 
-// Admits reports whether a request fits beside the holders counted so far.
+// Admits reports whether a request can be granted beside the holders added so far.
 func (u *Usage) Admits(mode Mode, weight, limit int) bool {
 	switch {
 	case u.holders == 0:
@@ -58,31 +58,32 @@ func (u *Usage) Admits(mode Mode, weight, limit int) bool {
 	return u.weight+weight <= limit
 }
 
-// Mixes returns an ErrInvalid that names both sides if two uses of one name can never go
-// together: permits of different limits, or permits and a read/write lock's shared mode.
-// An exclusive request mixes with everything: it takes all there is.
+// Mixes returns an error that matches ErrInvalid, and names both uses, if two uses of one name
+// can never be combined: permits with different limits, or permits and shared mode. An
+// exclusive request can be combined with every use, because it takes the whole name.
 func Mixes(name string, mode Mode, limit int, other Mode, otherLimit int) error {
 	if mode == Exclusive || other == Exclusive || mode == other && limit == otherLimit {
 		return nil
 	}
-	return fmt.Errorf("%w: %q: asked for %s, but it is in use for %s: every user of a name must give the same limit",
+	return fmt.Errorf("%w: %q: requested %s, but the name is in use for %s: all users of a name must give the same limit",
 		ErrInvalid, name, describe(mode, limit), describe(other, otherLimit))
 }
 
 func describe(mode Mode, limit int) string {
 	if mode == Permits {
-		return fmt.Sprintf("permits of a limit of %d", limit)
+		return fmt.Sprintf("permits with a limit of %d", limit)
 	}
 	return "shared access"
 }
 
-// SameClaim returns an ErrInvalid if a request under an identity differs from its first. To say
-// yes to another mode would be to grant what was never checked.
+// SameClaim returns an error that matches ErrInvalid if a repeated request differs in mode,
+// weight or limit from the first one under its identity. Otherwise the repeated request would
+// be granted without a check.
 func SameClaim(req *Request, mode Mode, weight, limit int) error {
 	if req.Mode == mode && (mode != Permits || req.Weight == weight && req.Limit == limit) {
 		return nil
 	}
-	return fmt.Errorf("%w: %q: asked for %s under the identity of a request for %s: give a new grant a new identity",
+	return fmt.Errorf("%w: %q: requested %s under the identity of a request for %s: use a new identity for a new grant",
 		ErrInvalid, req.Name, describeClaim(req.Mode, req.Weight, req.Limit), describeClaim(mode, weight, limit))
 }
 

@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// An Opener opens the store that a URL names. It refuses parameters it does not know (see
-// URL.Only) and shows no password in its errors.
+// An Opener opens the store that u names. It rejects unknown parameters (see [URL.Only]), and
+// its errors contain no password.
 type Opener func(ctx context.Context, u *URL) (Store, error)
 
 var registry struct {
@@ -18,17 +18,17 @@ var registry struct {
 	openers map[string]Opener
 }
 
-// Register makes a URL scheme known to Open. Stores call it when they are imported. It
-// panics if the scheme is malformed or taken: both are mistakes of a program, not of its
-// user.
+// Register makes a URL scheme known to [Open]. Store packages call it from an init function.
+// It panics if the scheme is malformed or already registered, because both are bugs of the
+// program.
 func Register(scheme string, open Opener) {
 	registry.Lock()
 	defer registry.Unlock()
 	if !validScheme(scheme) || scheme != strings.ToLower(scheme) || open == nil {
-		panic(fmt.Sprintf("holdfast: Register(%q): want a scheme in lower case and an opener", scheme))
+		panic(fmt.Sprintf("holdfast: Register(%q): want a lower-case scheme and an opener", scheme))
 	}
 	if registry.openers[scheme] != nil {
-		panic(fmt.Sprintf("holdfast: Register(%q): the scheme is taken", scheme))
+		panic(fmt.Sprintf("holdfast: Register(%q): the scheme is already registered", scheme))
 	}
 	if registry.openers == nil {
 		registry.openers = make(map[string]Opener)
@@ -36,15 +36,15 @@ func Register(scheme string, open Opener) {
 	registry.openers[scheme] = open
 }
 
-// Schemes returns the URL schemes that are registered, sorted.
+// Schemes returns the registered URL schemes in sorted order.
 func Schemes() []string {
 	registry.Lock()
 	defer registry.Unlock()
 	return slices.Sorted(maps.Keys(registry.openers))
 }
 
-// Open opens the store that a URL names. ErrInvalid: the URL is malformed, or no imported
-// package knows its scheme.
+// Open opens the store that a URL names. It returns an error that matches ErrInvalid if the URL
+// is malformed or its scheme is not registered.
 func Open(ctx context.Context, rawURL string) (Store, error) {
 	u, err := ParseURL(rawURL)
 	if err != nil {
@@ -59,8 +59,8 @@ func Open(ctx context.Context, rawURL string) (Store, error) {
 	return open(ctx, u)
 }
 
-// packages names the package of each scheme of this project, for the error of a program that
-// has not imported it.
+// packages maps the schemes of this project to their packages, for the error message of a
+// program that does not import the package.
 var packages = map[string]string{
 	"memory":         "memstore",
 	"sqlite":         "sqlstore",
@@ -75,11 +75,11 @@ var packages = map[string]string{
 
 func unknownScheme(scheme string) string {
 	if name := packages[scheme]; name != "" {
-		return fmt.Sprintf(`the package of the scheme %q is not imported; add import _ "github.com/holdfast-lock/holdfast/%s"`, scheme, name)
+		return fmt.Sprintf(`the package for scheme %q is not imported; add import _ "github.com/holdfast-lock/holdfast/%s"`, scheme, name)
 	}
-	known := "no package of a store is imported"
+	known := "no store package is imported"
 	if schemes := Schemes(); len(schemes) > 0 {
-		known = "known are " + strings.Join(schemes, ", ")
+		known = "registered schemes: " + strings.Join(schemes, ", ")
 	}
 	return fmt.Sprintf("unknown scheme %q; %s", scheme, known)
 }

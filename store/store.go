@@ -1,15 +1,15 @@
-// Package store is the contract between Holdfast's core and the servers that keep locks.
+// Package store is the contract between the core of Holdfast and the servers that keep locks.
 //
-// Users of Holdfast meet this package only for feature names (see [Features]) and for
-// what a listing contains. Authors of stores implement [Store], call [Register] for
-// their URL scheme, and run the suite of package storetest.
+// Users of Holdfast need this package only for the names of features (see [Features]) and for
+// the types of a listing. Authors of stores implement [Store], call [Register] for their URL
+// scheme, and run the conformance suite of package storetest.
 //
-// The division of work is strict. The core queues goroutines, retries, renews, keeps
-// deadlines and cleans up. A store translates one call into one attempt at its server:
-// it does not retry, does not sleep and starts no goroutine per grant or per waiter.
+// The work is divided strictly. The core queues goroutines, retries, renews, keeps deadlines
+// and cleans up. A store translates one call into one attempt at its server: it does not
+// retry, does not sleep, and starts no goroutine per grant or per waiter.
 //
-// All ages and remaining times are durations on the store's clock, never points in
-// time, so that a client with a wrong clock reads them correctly.
+// All ages and remaining times are durations measured by the store's clock, never points in
+// time. A client whose clock is wrong therefore reads them correctly.
 package store
 
 import (
@@ -17,73 +17,84 @@ import (
 	"time"
 )
 
-// A Store keeps locks on some server. Its methods may be called from many goroutines.
+// A Store keeps locks on a server. Its methods are safe for concurrent use.
 //
-// Every call returns soon after its context ends. A call that fails with an error other
-// than the ones of this package has an unknown outcome.
+// Every call returns soon after its context ends. If a call fails with an error that does not
+// match an error of this package, its outcome is unknown: the server may or may not have
+// acted.
 type Store interface {
 	// Acquire makes one attempt to take req.Name under the identity req.ID.
 	//
-	// It grants if the name admits the request (see [Usage]) and nobody waits in front of
-	// it. Order is strict: a request that would fit still waits behind an earlier one
-	// that does not. Otherwise it refuses: Answer.Refusal is set and the error is nil.
+	// The request is granted if the current holders admit it (see [Usage]) and no earlier
+	// request is queued. The order is strict: a request that would fit still waits behind an
+	// earlier one that does not. Otherwise the request is refused: Answer.Refusal is set and
+	// the error is nil.
 	//
-	// A granted token is greater than every token granted before on that name and greater
-	// than req.Floor. The same identity asked again is the same grant: the answer carries
-	// the tokens it has (the newest block, whatever the floor), and the TTL starts anew.
+	// A granted token is greater than every token granted before on that name, and greater
+	// than req.Floor. A repeated Acquire under the identity of a live grant returns the same
+	// grant: the answer carries the newest block of tokens of that grant, whatever req.Floor
+	// is, and the TTL starts again.
 	//
-	// With req.Queue a refused request joins the end of the queue. Asking again under
-	// the same identity keeps the place and is the waiter's sign of life: a waiter that
-	// does not ask for longer than Capabilities.Heartbeat is dropped. Without req.Queue
-	// nothing is left behind by a refusal.
+	// If req.Queue is set, a refused request joins the end of the queue. A repeated Acquire
+	// under the same identity keeps the place in the queue and is the waiter's heartbeat: a
+	// waiter that does not ask for longer than Capabilities.Heartbeat is dropped. If
+	// req.Queue is not set, a refusal leaves nothing behind.
 	//
-	// A store may grant a queued request unasked when its turn comes, for no longer than the
-	// heartbeat because the waiter may be dead. The next Acquire answers with that grant and
-	// with what is left of its time, counted from before it was granted.
+	// A store may grant a queued request before it asks again, when its turn comes. Such a
+	// grant lasts no longer than the heartbeat, because the waiter may be dead. The next
+	// Acquire returns that grant with its remaining time, counted from before it was granted.
 	//
-	// ErrInvalid: the name is held, or waited for, with another limit or in a mode that does
-	// not mix (see [Mixes]; a store need not look at the waiters).
+	// Acquire returns ErrInvalid if the name is held with another limit or in a mode that
+	// cannot be combined with the one requested (see [Mixes]). A store may also compare the
+	// request with the waiters.
 	Acquire(ctx context.Context, req Request) (Answer, error)
 
-	// Wait returns nil when it is worth asking again for a queued identity: its turn may
-	// have come, or the name was closed as Done, which every waiter wants to know, or as
-	// Cooling, which the next in line does. A change since that identity's last
-	// refusal makes it return at once, so that nothing is lost in between. It may return
-	// early without reason; the core asks again anyway after Refusal.Again.
+	// Wait blocks until a queued identity should ask again, and then returns nil. This is
+	// the case when its turn may have come, when the name was closed as Done (for every
+	// waiter), or when it was closed as Cooling (for the next waiter in line). If such a
+	// change happened after the last refusal of that identity, Wait returns at once, so that
+	// no change between the two calls is missed. Wait may return early for no reason. The
+	// core also asks again after Refusal.Again without any wake-up.
 	//
-	// It returns the context's error when ctx ends, and any other error when the store
-	// cannot tell any more (a lost session or connection).
+	// Wait returns the context's error when ctx ends, and any other error when the store can
+	// no longer notify the waiter, for example after the loss of a session or connection.
 	Wait(ctx context.Context, name string, id ID) error
 
-	// Leave takes an identity out of the queue, and gives back the grant if there is one:
-	// it undoes an Acquire whose answer nobody heard. It wakes whom that lets in.
-	// It is nil if there is nothing to undo.
+	// Leave removes an identity from the queue and releases its grant if there is one: it
+	// undoes an Acquire whose reply was lost. It wakes the waiters that can now be granted.
+	// It returns nil if there is nothing to undo.
 	Leave(ctx context.Context, name string, id ID) error
 
-	// Renew extends grants, with an outcome for each in the order of the argument. An
-	// error makes all of them unknown. It never revives or creates a grant, even if it
-	// arrives after a release. ErrInvalid: a change of mode other than to step down.
+	// Renew extends grants. It returns one outcome per grant, in the order of the argument.
+	// If it returns an error, all outcomes are unknown. It never revives or creates a grant,
+	// even if it arrives after a release.
+	//
+	// Renew returns ErrInvalid if a renewal changes the mode other than from Exclusive to
+	// Shared.
 	Renew(ctx context.Context, grants []Renewal) ([]Renewed, error)
 
-	// Release ends a grant, or leaves the name closed for a time (see [Keep]), and wakes
-	// whom that lets in. ErrNotHeld: no such grant. ErrInvalid: Done for a grant that is
-	// not exclusive.
+	// Release ends a grant, or replaces it by a record that keeps the name closed for a time
+	// (see [Keep]). It wakes the waiters that can now be granted.
+	//
+	// Release returns ErrNotHeld if there is no such grant, and ErrInvalid if keep.State is
+	// Done and the grant is not exclusive.
 	Release(ctx context.Context, name string, id ID, keep Keep) error
 
-	// List reads who holds and who waits, a page at a time. Only what is alive now is
-	// listed. A name may be listed twice if it changes between two pages.
+	// List returns one page of the names that have holders or waiters. Expired grants and
+	// dropped waiters are not listed. A name that changes between two pages may be listed
+	// twice.
 	List(ctx context.Context, q Query) (Page, error)
 
-	// Break ends a grant or a closure by force: exactly the one that was seen, by its
-	// identity. ErrNotHeld: that identity holds the name no longer.
+	// Break ends a grant, or a record left by Keep, by force. It ends only the one with that
+	// identity. Break returns ErrNotHeld if that identity no longer holds the name.
 	Break(ctx context.Context, name string, id ID) error
 
-	// Capabilities tells what this store can do. It is constant.
+	// Capabilities returns what this store supports. The result is constant.
 	Capabilities() Capabilities
 
-	// Close frees what the store itself opened; grants stay until they are released or
-	// their TTL is over. Calls after it fail with ErrClosed, and waiting calls end. A second
-	// Close does nothing.
+	// Close frees the resources that the store itself opened. Grants stay until they are
+	// released or their TTL is over. Calls that are blocked in Wait end, and later calls fail
+	// with ErrClosed. A second Close does nothing.
 	Close() error
 }
 
@@ -92,22 +103,22 @@ type Request struct {
 	Name   string
 	ID     ID
 	Mode   Mode
-	Weight int           // permits wanted; 1 in the other modes
-	Limit  int           // permits in all; 0 in the other modes
+	Weight int           // number of permits; 1 in the other modes
+	Limit  int           // total number of permits; 0 in the other modes
 	TTL    time.Duration // how long the grant lives without a renewal
-	Tokens int           // how many tokens in a row to reserve, at least 1; a store may give fewer
-	Floor  int64         // tokens granted must be greater
-	Queue  bool          // on refusal join the queue, or keep the place in it
+	Tokens int           // how many consecutive tokens to reserve, at least 1; a store may reserve fewer
+	Floor  int64         // granted tokens must be greater
+	Queue  bool          // on a refusal, join the queue or keep the place in it
 	Owner  string        // who asks, for people to read
-	Meta   string        // what for, for people to read
+	Meta   string        // why, for people to read
 }
 
 // An Answer is the outcome of an Acquire. It is a grant unless Refusal is set.
 type Answer struct {
 	Token   int64         // first of the reserved tokens
-	Tokens  int           // how many were reserved, at least 1
-	TTL     time.Duration // from this call on, as granted; may differ from the one asked for
-	Waiters int           // how many others are queued for the name
+	Tokens  int           // how many tokens are reserved, at least 1
+	TTL     time.Duration // as granted, counted from this call; may differ from Request.TTL
+	Waiters int           // how many other requests are queued for the name
 	Refusal *Refusal
 }
 
@@ -116,14 +127,14 @@ func (a Answer) Granted() bool { return a.Refusal == nil }
 
 // A Refusal says why a request was not granted and when to ask again.
 type Refusal struct {
-	Holders []Holder      // who is in the way; a store may cut the list at MaxHolders. Empty if only earlier waiters are
+	Holders []Holder      // holders that exclude the request, possibly only the first MaxHolders; empty if only earlier waiters do
 	Place   int           // place in the queue, 1 is next; 0 if not queued
-	Waiters int           // how many others are queued
-	Highest int64         // highest token this store knows of for the name
-	Again   time.Duration // ask again within this, push or no push
+	Waiters int           // how many other requests are queued
+	Highest int64         // highest token of the name that this store knows of
+	Again   time.Duration // ask again after at most this time, even without a wake-up
 }
 
-// State is what a holder's record stands for.
+// State tells a live grant from a record that keeps a name closed.
 type State uint8
 
 const (
@@ -147,9 +158,9 @@ func (s State) String() string {
 
 // Keep says what a Release leaves behind. The zero Keep leaves nothing.
 //
-// A kept record takes the place of the grant: it has the grant's identity, mode and
-// weight, refuses what the grant refused, cannot be renewed or released, and ends after
-// For or by Break. Done is for exclusive grants only.
+// Otherwise a record takes the place of the grant. It has the grant's identity, mode and
+// weight, and refuses the requests that the grant refused. It cannot be renewed or released;
+// it ends after For, or by Break. Only an exclusive grant can be kept as Done.
 type Keep struct {
 	State State // Done or Cooling
 	For   time.Duration
@@ -159,19 +170,19 @@ type Keep struct {
 type Renewal struct {
 	Name   string
 	ID     ID
-	TTL    time.Duration // from now
-	Mode   Mode          // the mode from now on: unchanged, or Shared to step down from Exclusive
-	Tokens int           // if not 0, reserve a further block of tokens, unless others are queued: the name is theirs next
-	Floor  int64         // tokens granted on this name from now on must be greater
+	TTL    time.Duration // counted from this call
+	Mode   Mode          // the new mode: unchanged, or Shared to step down from Exclusive
+	Tokens int           // if not 0, reserve a further block of tokens, unless other requests are queued and will get the name next
+	Floor  int64         // tokens granted later on this name must be greater
 }
 
 // Status is the outcome of one renewal.
 type Status uint8
 
 const (
-	Unknown Status = iota // not known whether it was extended
+	Unknown Status = iota // the grant may or may not have been extended
 	Extended
-	Gone // the store says that this identity holds the name no longer
+	Gone // this identity no longer holds the name
 )
 
 // Renewed is the outcome of one Renewal.
@@ -179,25 +190,25 @@ type Renewed struct {
 	Status Status
 	Err    error         // why the status is Unknown; may be nil
 	TTL    time.Duration // as granted
-	Token  int64         // first of the further tokens
-	Tokens int           // how many were reserved; 0 if none were asked for, or others are queued
+	Token  int64         // first token of the new block
+	Tokens int           // length of the new block; 0 if none was requested or other requests are queued
 }
 
-// A Query selects what List reads.
+// A Query selects the names that List returns.
 type Query struct {
-	Name   string // exactly this name, if not empty
-	Prefix string // else the names that start with this
-	Cursor string // Page.Next of the page before; empty for the first
-	Limit  int    // about how many names to return; 0 for the store's choice
+	Name   string // only this name, if not empty
+	Prefix string // otherwise, names that start with this prefix
+	Cursor string // Page.Next of the previous page; empty for the first
+	Limit  int    // approximate number of names to return; 0 lets the store choose
 }
 
-// A Page is a part of a listing.
+// A Page is one part of a listing.
 type Page struct {
 	Locks []Lock
 	Next  string // cursor of the next page; empty after the last
 }
 
-// A Lock is one name with its holders and its queue.
+// A Lock describes one name with its holders and its queue.
 type Lock struct {
 	Name    string
 	Limit   int // of a semaphore; 0 in the other modes
@@ -205,20 +216,20 @@ type Lock struct {
 	Waiters []Waiter // in order, the next one first
 }
 
-// A Holder is a live grant or a kept record.
+// A Holder describes a live grant, or a record that Keep left behind.
 type Holder struct {
 	ID     ID
 	Owner  string
 	Meta   string
 	Mode   Mode
 	Weight int
-	Token  int64 // first token of the newest block reserved
+	Token  int64 // first token of the newest block
 	State  State
-	Age    time.Duration // since it was granted, or closed
-	Left   time.Duration // until it ends without a renewal
+	Age    time.Duration // since the name was granted, or closed
+	Left   time.Duration // until it expires without a renewal
 }
 
-// A Waiter is a queued request.
+// A Waiter describes a queued request.
 type Waiter struct {
 	ID     ID
 	Owner  string

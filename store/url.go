@@ -8,19 +8,19 @@ import (
 	"strings"
 )
 
-// A URL names a store. It differs from url.URL in that it may have several hosts, and in
-// that printing it never shows a password, whatever it is printed with.
+// A URL names a store. Unlike url.URL it may have several hosts, and formatting it never
+// shows the password, whatever the verb or encoder.
 type URL struct {
 	Scheme string                        // such as "redis" or "quorum+redis", in lower case
 	User   string                        // decoded
-	Hosts  []string                      // "host" or "host:port" each, in order; none in "sqlite:PATH"
-	Path   string                        // decoded; what follows the hosts, or the colon
+	Hosts  []string                      // each "host" or "host:port", in the given order; none in "sqlite:PATH"
+	Path   string                        // decoded; the part after the hosts, or after the colon
 	Query  url.Values                    // parameters
-	secret func() (password, raw string) // a function, because fmt follows everything else
+	secret func() (password, raw string) // a function, because fmt prints the contents of any other type
 }
 
-// ParseURL reads SCHEME:PATH or SCHEME://[USER[:PASSWORD]@]HOST[,HOST…][/PATH], each with
-// an optional ?KEY=VALUE&…. The error is an ErrInvalid and does not show a password.
+// ParseURL parses SCHEME:PATH or SCHEME://[USER[:PASSWORD]@]HOST[,HOST…][/PATH], each with
+// an optional ?KEY=VALUE&…. Its errors match ErrInvalid and contain no password.
 func ParseURL(s string) (*URL, error) {
 	scheme, rest, ok := strings.Cut(s, ":")
 	if !ok || !validScheme(scheme) {
@@ -28,18 +28,18 @@ func ParseURL(s string) (*URL, error) {
 	}
 	u := &URL{Scheme: strings.ToLower(scheme), secret: secret("", s)}
 	fail := func(what string) error {
-		// Nothing of the URL but its scheme: where it is malformed, so may be what looks
-		// like the password's end.
+		// Show nothing but the scheme: in a malformed URL it is not certain where the
+		// password ends.
 		return fmt.Errorf("%w: %s URL: %s", ErrInvalid, u.Scheme, what)
 	}
 	if strings.ContainsFunc(rest, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-		return nil, fail("has a control character; leave it out")
+		return nil, fail("contains a control character; remove it")
 	}
 	rest, query, _ := strings.Cut(rest, "?")
 	var err error
-	const encode = "percent-encode what is special in a user or password: @ as %40, / as %2F, ? as %3F, % as %25"
+	const encode = "percent-encode special characters in a user or password: @ as %40, / as %2F, ? as %3F, % as %25"
 	if u.Query, err = url.ParseQuery(query); err != nil {
-		return nil, fail("malformed parameters after the question mark; write ?key=value&key=value and percent-encode what is special")
+		return nil, fail("malformed parameters after the question mark; write ?key=value&key=value and percent-encode special characters")
 	}
 	if authority, ok := strings.CutPrefix(rest, "//"); ok {
 		hosts := authority
@@ -48,7 +48,7 @@ func ParseURL(s string) (*URL, error) {
 			hosts, rest = authority[:i], authority[i:]
 		}
 		if strings.Contains(rest, "@") || strings.Contains(query, "@") {
-			return nil, fail("an @ behind the hosts; " + encode) // most likely a password was cut in two
+			return nil, fail("an @ after the hosts; " + encode) // most likely part of an unencoded password
 		}
 		if i := strings.LastIndexByte(hosts, '@'); i >= 0 {
 			user, password, _ := strings.Cut(hosts[:i], ":")
@@ -66,12 +66,12 @@ func ParseURL(s string) (*URL, error) {
 		}
 		for _, host := range u.Hosts {
 			if !validHost(host) {
-				return nil, fail("malformed host; write HOST:PORT, several with commas between, and " + encode)
+				return nil, fail("malformed host; write HOST:PORT, separate several with commas, and " + encode)
 			}
 		}
 	}
 	if u.Path, err = url.PathUnescape(rest); err != nil {
-		return nil, fail("malformed path; a percent sign is written %25")
+		return nil, fail("malformed path; write a percent sign as %25")
 	}
 	return u, nil
 }
@@ -102,8 +102,8 @@ func validHost(s string) bool {
 	return host != "" && !strings.ContainsAny(host, " \"'<>\\^`{|}%#:[]")
 }
 
-// Only returns an ErrInvalid that lists what is allowed if the URL has a parameter that is
-// not among params, or has one twice.
+// Only returns an error that matches ErrInvalid if the URL has a parameter that is not in
+// params, or has a parameter more than once. The error lists the known parameters.
 func (u *URL) Only(params ...string) error {
 	for _, key := range slices.Sorted(maps.Keys(u.Query)) {
 		if !slices.Contains(params, key) {
@@ -129,8 +129,8 @@ func (u URL) Password() string {
 	return password
 }
 
-// Raw returns the URL as it was given, password included, for a client library that
-// reads it on its own.
+// Raw returns the URL as it was given, including the password, for a client library that
+// parses URLs itself.
 func (u URL) Raw() string {
 	if u.secret == nil {
 		return ""
@@ -143,14 +143,13 @@ func secret(password, raw string) func() (string, string) {
 	return func() (string, string) { return password, raw }
 }
 
-// GoString is String, for %#v.
+// GoString returns the result of String, for the verb %#v.
 func (u URL) GoString() string { return u.String() }
 
-// MarshalText is String, for JSON and the like.
+// MarshalText implements encoding.TextMarshaler with the result of String.
 func (u URL) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
 
-// String returns the URL with the password and all parameters left out, which is fit for
-// logs and errors.
+// String returns the URL without its password and parameters, for logs and errors.
 func (u URL) String() string {
 	var b strings.Builder
 	b.WriteString(u.Scheme + ":")

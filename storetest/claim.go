@@ -10,14 +10,14 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A claim is one identity that wants or has a name, and the connection it uses.
+// A claim is one identity that requests or holds a name, and the connection that it uses.
 type claim struct {
 	*conn
 	req   store.Request
 	ans   store.Answer  // the newest grant, with its newest block of tokens
 	again time.Duration // the longest Again of a refusal
-	alive bool          // may have left something on the server
-	kept  bool          // and that is a closure
+	alive bool          // may still be queued or granted on the server
+	kept  bool          // its grant was replaced by a closure
 }
 
 func (c *conn) exclusive(name string) *claim { return c.claim(name, store.Exclusive, 1, 0) }
@@ -34,13 +34,13 @@ func (c *conn) claim(name string, mode store.Mode, weight, limit int) *claim {
 	}}
 	if err := c.s.caps.Check(&k.req); err != nil {
 		c.s.Helper()
-		c.s.Fatalf("the suite asks what the core would not: %v", err)
+		c.s.Fatalf("the suite makes a request that the core would reject: %v", err)
 	}
 	c.s.claims = append(c.s.claims, k)
 	return k
 }
 
-// short makes the grant to come one that expires within the test.
+// short sets a TTL that expires during the test.
 func (k *claim) short() *claim {
 	k.req.TTL = k.s.ttl
 	return k
@@ -53,8 +53,8 @@ func (k *claim) via(c *conn) *claim {
 	return &other
 }
 
-// try makes one attempt and checks what is true of every answer. Unlike the other methods
-// it may be called from any goroutine, one at a time.
+// try makes one attempt and checks what holds for every answer. Unlike the other methods it
+// may be called from any goroutine, but not concurrently.
 func (k *claim) try(ctx context.Context) (store.Answer, error) {
 	k.alive = true
 	ans, err := k.Acquire(ctx, k.req)
@@ -66,7 +66,7 @@ func (k *claim) try(ctx context.Context) (store.Answer, error) {
 			k.alive = false
 		}
 	case k.ans.Token != 0 && (ans.Token != k.ans.Token || ans.Tokens != k.ans.Tokens):
-		err = fmt.Errorf("asked again: %d tokens from %d, had %d from %d", ans.Tokens, ans.Token, k.ans.Tokens, k.ans.Token)
+		err = fmt.Errorf("repeated request: %d tokens from %d, had %d from %d", ans.Tokens, ans.Token, k.ans.Tokens, k.ans.Token)
 	case ans.Tokens < 1 || k.ans.Token == 0 && ans.Tokens > k.req.Tokens:
 		err = fmt.Errorf("granted %d tokens, asked for %d", ans.Tokens, k.req.Tokens)
 	case k.ans.Token == 0 && ans.Token <= k.req.Floor || last(ans.Token, ans.Tokens) > store.MaxToken:
@@ -79,7 +79,7 @@ func (k *claim) try(ctx context.Context) (store.Answer, error) {
 	return ans, err
 }
 
-// granted asks once and wants a grant.
+// granted makes one attempt and expects a grant.
 func (k *claim) granted() *claim {
 	k.s.Helper()
 	ctx, cancel := k.s.bounded()
@@ -94,7 +94,7 @@ func (k *claim) granted() *claim {
 	return k
 }
 
-// refused asks once and wants a refusal.
+// refused makes one attempt and expects a refusal.
 func (k *claim) refused() *store.Refusal {
 	k.s.Helper()
 	ctx, cancel := k.s.bounded()
@@ -109,7 +109,7 @@ func (k *claim) refused() *store.Refusal {
 	return ans.Refusal
 }
 
-// queued asks with Queue, from now on, and wants that place in the queue; 0 is any.
+// queued sets Queue, makes one attempt and expects that place in the queue; 0 means any.
 func (k *claim) queued(place int) *claim {
 	k.s.Helper()
 	k.req.Queue = true
@@ -120,8 +120,9 @@ func (k *claim) queued(place int) *claim {
 	return k
 }
 
-// behind asks with Queue, after the name became free, and wants so many in front: waiters
-// or, if the store granted the first of them unasked, one holder and the other waiters.
+// behind sets Queue and makes one attempt after the name became free. It expects n requests in
+// front: n waiters, or one holder and n-1 waiters if the store granted the first of them
+// before it asked.
 func (k *claim) behind(n int) *claim {
 	k.s.Helper()
 	k.req.Queue = true
@@ -132,7 +133,7 @@ func (k *claim) behind(n int) *claim {
 	return k
 }
 
-// invalid asks once and wants ErrInvalid.
+// invalid makes one attempt and expects ErrInvalid.
 func (k *claim) invalid() error {
 	k.s.Helper()
 	ctx, cancel := k.s.bounded()
@@ -154,8 +155,7 @@ func show(r *store.Refusal) string {
 	return b.String()
 }
 
-// within polls without queueing until the name is granted, and fails the test after the
-// limit.
+// within polls without Queue until the name is granted, and fails the test after the limit.
 func (k *claim) within(limit time.Duration) {
 	k.s.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), limit+patience)
@@ -197,7 +197,7 @@ func (k *claim) keep(keep store.Keep) {
 	}
 }
 
-// releaseNotHeld wants a release to find nothing.
+// releaseNotHeld expects that a release returns ErrNotHeld.
 func (k *claim) releaseNotHeld() {
 	k.s.Helper()
 	if err := k.tryRelease(store.Keep{}); !errors.Is(err, store.ErrNotHeld) {
@@ -218,7 +218,7 @@ func (k *claim) renewal() store.Renewal {
 	return store.Renewal{Name: k.req.Name, ID: k.req.ID, TTL: k.req.TTL, Mode: k.req.Mode}
 }
 
-// renewAs renews with what change makes of a plain renewal.
+// renewAs renews after change has modified the renewal.
 func (k *claim) renewAs(change func(r *store.Renewal)) store.Renewed {
 	k.s.Helper()
 	r := k.renewal()
@@ -243,7 +243,7 @@ func (k *claim) renewAs(change func(r *store.Renewal)) store.Renewed {
 	return out[0]
 }
 
-// extended wants a renewal to succeed.
+// extended expects that a renewal succeeds.
 func (k *claim) extended(change func(r *store.Renewal)) store.Renewed {
 	k.s.Helper()
 	out := k.renewAs(change)
@@ -260,7 +260,7 @@ func (k *claim) stepsDown() {
 	k.extended(nil)
 }
 
-// gone wants a renewal to find nothing.
+// gone expects that a renewal returns Gone.
 func (k *claim) gone() {
 	k.s.Helper()
 	if out := k.renewAs(nil); out.Status != store.Gone {
@@ -288,12 +288,12 @@ func (k *claim) breakNotHeld() {
 	}
 }
 
-// last is the highest token of the newest grant.
+// last returns the highest token of the newest grant.
 func (k *claim) last() int64 { return last(k.ans.Token, k.ans.Tokens) }
 
 func last(token int64, tokens int) int64 { return token + int64(tokens) - 1 }
 
-// above wants the claim's token to be greater.
+// above expects that the token of the claim is greater.
 func (k *claim) above(token int64) {
 	k.s.Helper()
 	if k.ans.Token <= token {
@@ -304,18 +304,19 @@ func (k *claim) above(token int64) {
 // expire sleeps until the grant must have ended.
 func (k *claim) expire() { time.Sleep(k.ans.TTL + k.s.h.Slack) }
 
-// freedAfter wants the rival to get the name when the TTL that counts from start is over,
+// freedAfter expects that the rival gets the name when the TTL, counted from start, is over,
 // and not before.
 func (k *claim) freedAfter(start time.Time, ttl time.Duration) {
 	k.s.Helper()
 	k.within(time.Until(start.Add(ttl)) + k.s.h.Slack)
-	// A hundredth is for servers that count in milliseconds. The core's margin is wider.
+	// Servers that count in milliseconds may be early by a hundredth. The margin of the core
+	// is wider.
 	if took := time.Since(start); took < ttl-ttl/100 {
 		k.s.Fatalf("the name was freed %v after it was taken for %v", took, ttl)
 	}
 }
 
-// is wants a record to be that of the claim.
+// is expects that a record belongs to the claim.
 func (k *claim) is(h store.Holder, state store.State) {
 	k.s.Helper()
 	want := store.Holder{
@@ -327,8 +328,8 @@ func (k *claim) is(h store.Holder, state store.State) {
 	}
 }
 
-// refuses wants the rival to be refused because of this claim alone, and returns what it
-// is told.
+// refuses expects that the rival is refused because of this claim alone, and returns the holder
+// in its refusal.
 func (k *claim) refuses(rival *claim, state store.State) store.Holder {
 	k.s.Helper()
 	r := rival.refused()
@@ -339,7 +340,7 @@ func (k *claim) refuses(rival *claim, state store.State) store.Holder {
 	return r.Holders[0]
 }
 
-// listed wants the claim to be listed as the only holder of its name.
+// listed expects that the claim is listed as the only holder of its name.
 func (k *claim) listed(c *conn, state store.State) store.Holder {
 	k.s.Helper()
 	l := c.lookup(k.req.Name)

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// G1: never two live grants of one name.
+// G1: two grants of one name that exclude each other are never live at the same time.
 var exclusionTests = []test{
 	{name: "a held name is refused to every other identity", run: func(s *suite) {
 		one, two := s.open2()
@@ -19,7 +19,7 @@ var exclusionTests = []test{
 		two.exclusive(name).refused()
 		two.exclusive(name).queued(1)
 	}},
-	{name: "a refusal tells who holds the name, since when and how much longer", run: func(s *suite) {
+	{name: "a refusal reports the holder, its age and its remaining time", run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		start := time.Now()
@@ -31,7 +31,7 @@ var exclusionTests = []test{
 		s.between("Age", h.Age, rest, passed)
 		s.between("Left", h.Left, holder.ans.TTL-passed, holder.ans.TTL-rest)
 	}},
-	{name: "of many who ask at once exactly one is granted", run: func(s *suite) {
+	{name: "exactly one of many concurrent requests is granted", run: func(s *suite) {
 		conns := []*conn{s.open(), s.open(), s.open(), s.open()}
 		for range 10 {
 			name := s.name()
@@ -54,7 +54,7 @@ var exclusionTests = []test{
 			}
 		}
 	}},
-	{name: "holders that compete never overlap and their tokens grow", run: func(s *suite) {
+	{name: "competing holders never overlap, and their tokens grow", run: func(s *suite) {
 		conns := []*conn{s.open(), s.open(), s.open(), s.open()}
 		const rounds, workers = 60, 8
 		name := s.name()
@@ -72,12 +72,12 @@ var exclusionTests = []test{
 				return err
 			}
 			if inside.Add(1) != 1 {
-				return errors.New("somebody else is inside")
+				return errors.New("another holder is inside")
 			}
 			if before := highest.Swap(k.ans.Token); before >= k.ans.Token {
 				return fmt.Errorf("token %d after %d", k.ans.Token, before)
 			}
-			time.Sleep(time.Millisecond) // for somebody else to come in
+			time.Sleep(time.Millisecond) // gives another holder the chance to overlap
 			inside.Add(-1)
 			return k.tryRelease(store.Keep{})
 		})

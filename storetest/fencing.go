@@ -4,19 +4,19 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// G3: each grant's token is greater than every earlier one of its name. That tokens are
-// below 2^53 and above the floor is checked on every grant of the suite (see try).
+// G3: the token of each grant is greater than every earlier token of its name. The method try
+// checks on every grant that tokens are below 2^53 and above the floor.
 var fencingTests = []test{
 	{name: "tokens stay below 2^53", run: func(s *suite) {
 		a := s.open().exclusive(s.name())
 		a.req.Tokens = 10
 		a.granted()
 	}},
-	{name: "tokens grow over release, on every connection", run: func(s *suite) {
+	{name: "tokens grow after a release, on every connection", run: func(s *suite) {
 		conns := []*conn{s.open(), s.open(), s.open()}
 		name := s.name()
 		token := int64(0)
-		// So that each meets its own tokens and those of the others.
+		// Each connection follows itself and the other one.
 		for _, i := range []int{0, 0, 1, 1, 2, 2, 0, 2, 1} {
 			a := conns[i].exclusive(name).granted()
 			a.above(token)
@@ -24,7 +24,7 @@ var fencingTests = []test{
 			a.release()
 		}
 	}},
-	{name: "tokens grow over expiry", run: func(s *suite) {
+	{name: "tokens grow after an expiry", run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).short().granted()
@@ -32,21 +32,21 @@ var fencingTests = []test{
 		b.within(a.ans.TTL + s.h.Slack)
 		b.above(a.last())
 	}},
-	{name: "tokens grow over a grant given back", run: func(s *suite) {
+	{name: "tokens grow after a Leave", run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).granted()
 		a.leave()
 		two.exclusive(name).granted().above(a.last())
 	}},
-	{name: "tokens grow over a break", needs: store.FeatureList, run: func(s *suite) {
+	{name: "tokens grow after a Break", needs: store.FeatureList, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).granted()
 		a.via(two).broken()
 		two.exclusive(name).granted().above(a.last())
 	}},
-	{name: "tokens grow over a closure", needs: store.FeatureKeep, run: func(s *suite) {
+	{name: "tokens grow after a closure", needs: store.FeatureKeep, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).granted()
@@ -55,7 +55,7 @@ var fencingTests = []test{
 		b.within(s.ttl + s.h.Slack)
 		b.above(a.last())
 	}},
-	{name: "tokens grow when every connection is closed and opened again", run: func(s *suite) {
+	{name: "tokens grow after all connections were closed and reopened", run: func(s *suite) {
 		name := s.name()
 		token := int64(0)
 		for range 3 {
@@ -67,7 +67,7 @@ var fencingTests = []test{
 			s.closeAll()
 		}
 	}},
-	{name: "tokens of shared grants grow too", needs: store.FeatureShared, run: func(s *suite) {
+	{name: "tokens of shared grants grow", needs: store.FeatureShared, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.shared(name).granted()
@@ -88,18 +88,18 @@ var fencingTests = []test{
 		a.refuses(two.exclusive(name), store.Held)
 		two.shared(name).granted().above(a.last())
 	}},
-	{name: "a grant's token is above the floor that it asked for", run: func(s *suite) {
+	{name: "a granted token is above the floor of the request", run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).granted()
 		a.release()
 		b := two.exclusive(name)
-		b.req.Floor = a.last() + 1000 // modest: on some stores it raises a counter for good
+		b.req.Floor = a.last() + 1000 // a small step, because on some stores it raises a counter permanently
 		b.granted().above(b.req.Floor)
 		b.release()
 		one.exclusive(name).granted().above(b.last())
 	}},
-	{name: "a floor given with a renewal holds for the next block and the next grant", run: func(s *suite) {
+	{name: "the floor of a renewal applies to the next block and the next grant", run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).granted()
@@ -152,16 +152,16 @@ var fencingTests = []test{
 		floor := a.last() + 1000
 		out := a.extended(func(r *store.Renewal) { r.Tokens, r.Floor = 8, floor })
 		if out.Tokens != 0 {
-			s.Fatalf("Renew: %d tokens, want none: others come first", out.Tokens)
+			s.Fatalf("Renew: %d tokens, want none, because others are queued", out.Tokens)
 		}
-		a.granted() // with the tokens it had
+		a.granted() // with the same tokens as before
 		b.leave()
 		out = a.extended(func(r *store.Renewal) { r.Tokens = 8 })
 		if out.Tokens == 0 || out.Token <= floor {
-			s.Fatalf("Renew: %d tokens from %d, want some above the floor %d: nobody waits any more", out.Tokens, out.Token, floor)
+			s.Fatalf("Renew: %d tokens from %d, want some above the floor %d, because the queue is empty", out.Tokens, out.Token, floor)
 		}
 	}},
-	{name: "a refusal tells the highest token", run: func(s *suite) {
+	{name: "a refusal reports the highest token", run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name)

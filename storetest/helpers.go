@@ -13,31 +13,31 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// patience bounds everything that should happen soon. It is long, because only a failing
-// test spends it.
+// patience bounds what should happen soon. It is long, because only a failing test waits for
+// it.
 const patience = 30 * time.Second
 
-// eternity is a TTL that no test outlives, so that only grants made to expire can.
+// eternity is a TTL longer than any test.
 const eternity = 10 * time.Minute
 
-// A suite is what one test works with.
+// A suite is the state of one test.
 type suite struct {
 	*testing.T
 	caps    store.Capabilities
 	h       Harness
-	ttl     time.Duration // ends within a test
-	long    time.Duration // does not
-	base    string        // starts every name of this test, and no name of another
+	ttl     time.Duration // ends during a test
+	long    time.Duration // does not end during a test
+	base    string        // prefix of all names of this test, and of no other
 	names   int
 	conns   []*conn
 	claims  []*claim
-	cancels []context.CancelFunc // of waits
+	cancels []context.CancelFunc // of calls of Wait
 
-	residue    []string // of the time before the test, as is
+	residue    []string // before the test
 	goroutines int
 }
 
-// A conn is a connection that closes at the end of its test.
+// A conn is a connection that is closed at the end of its test.
 type conn struct {
 	store.Store
 	s      *suite
@@ -58,16 +58,16 @@ func newSuite(t *testing.T, h Harness, caps store.Capabilities) *suite {
 	return s
 }
 
-// end cleans up. It is deferred and no t.Cleanup, before which the test's context ends: a
-// harness may open with that.
+// end cleans up. It is deferred instead of registered with t.Cleanup, because the context of
+// the test, which a harness may use to open stores, ends before the cleanups run.
 func (s *suite) end() {
 	s.cleanUp()
-	if !s.Failed() { // else what is left is a consequence
+	if !s.Failed() { // otherwise the failure explains what is left
 		s.noMoreGoroutinesThan(s.goroutines)
 	}
 }
 
-// cleanUp is end for a test that is not alone.
+// cleanUp is like end, for a test that runs in parallel with others.
 func (s *suite) cleanUp() {
 	for _, cancel := range s.cancels {
 		cancel()
@@ -76,7 +76,7 @@ func (s *suite) cleanUp() {
 	s.closeAll()
 }
 
-// undo ends whatever the test left, so that a shared server stays clean.
+// undo removes what the test left behind, so that a shared server stays clean.
 func (s *suite) undo() {
 	var c *conn
 	for _, k := range s.claims {
@@ -97,7 +97,8 @@ func (s *suite) undo() {
 	}
 }
 
-// noMoreGoroutinesThan gives goroutines that were told to end a moment to do so.
+// noMoreGoroutinesThan fails the test if more than n goroutines are left. It gives goroutines
+// some time to end.
 func (s *suite) noMoreGoroutinesThan(n int) {
 	s.Helper()
 	var stacks string
@@ -105,14 +106,14 @@ func (s *suite) noMoreGoroutinesThan(n int) {
 		if runtime.NumGoroutine() <= n {
 			return true
 		}
-		// That counts goroutines that are just ending, for which fake time cannot wait.
-		// A dump does not show them.
+		// The number includes goroutines that are just ending, for which fake time cannot
+		// wait. A dump does not show them.
 		buf := make([]byte, 1<<20)
 		stacks = string(buf[:runtime.Stack(buf, true)])
 		return strings.Count("\n"+stacks, "\ngoroutine ") <= n
 	})
 	if !ok {
-		s.Errorf("more than the %d goroutines of before:\n%s", n, stacks)
+		s.Errorf("more than %d goroutines:\n%s", n, stacks)
 	}
 }
 
@@ -145,13 +146,13 @@ func (s *suite) open() *conn {
 	return c
 }
 
-// open2 is for the many tests about two processes.
+// open2 opens two connections, for tests about two processes.
 func (s *suite) open2() (*conn, *conn) {
 	s.Helper()
 	return s.open(), s.open()
 }
 
-// closeAll closes every connection, as if all processes had ended in good order.
+// closeAll closes every connection, as if all processes had ended normally.
 func (s *suite) closeAll() {
 	s.Helper()
 	for _, c := range s.conns {
@@ -176,9 +177,10 @@ func (s *suite) name() string {
 	return fmt.Sprintf("%s:%d", s.base, s.names)
 }
 
-// promptly wants a wake-up to come by push. Each round returns how long it took and what
-// Again was. The best of five must be far below Again, which is when a poll would come;
-// four may be slow because the machine is. A poll that comes at once is as good as a push.
+// promptly expects that a wake-up is pushed. Each round returns how long the wake-up took and
+// the Again of the refusal. The best of five rounds must be far below Again, which is when a
+// poll would come. The other four may be slow because of a busy machine. A store that polls at
+// once passes as well.
 func (s *suite) promptly(round func() (took, again time.Duration)) {
 	s.Helper()
 	best := time.Duration(-1)
@@ -194,7 +196,7 @@ func (s *suite) promptly(round func() (took, again time.Duration)) {
 	s.Errorf("the best of five wake-ups took %v: it was not pushed", best)
 }
 
-// parallel runs f(0) … f(n-1), some of them at a time, and fails the test on an error.
+// parallel runs f(0) … f(n-1) concurrently, a few at a time, and fails the test on an error.
 func (s *suite) parallel(n, workers int, f func(i int) error) {
 	s.Helper()
 	next, errs := make(chan int), make(chan error, n)
@@ -222,7 +224,7 @@ func (s *suite) parallel(n, workers int, f func(i int) error) {
 	}
 }
 
-// between wants a duration that the store told to be in bounds, give or take Slack.
+// between expects that a duration reported by the store is within bounds, give or take Slack.
 func (s *suite) between(what string, got, low, high time.Duration) {
 	s.Helper()
 	if got < max(0, low-s.h.Slack) || got > high+s.h.Slack {

@@ -4,14 +4,14 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// G4: renew, release, leave and break compare the grant's own identity. A late or repeated
-// call touches nobody else.
+// G4: Renew, Release, Leave and Break compare the identity of the grant. A late or repeated
+// call does not affect any other grant.
 var identityTests = []test{
-	{name: "a release by another identity touches nothing", run: func(s *suite) {
+	{name: "a release by another identity has no effect", run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).granted()
-		one.exclusive(name).releaseNotHeld() // same connection, so no session excuses it
+		one.exclusive(name).releaseNotHeld() // on the same connection, so that the session is the same
 		two.exclusive(name).releaseNotHeld()
 		two.exclusive(name).refused()
 		a.extended(nil)
@@ -24,7 +24,7 @@ var identityTests = []test{
 		two.exclusive(name).gone()
 		two.exclusive(name).within(a.ans.TTL + s.h.Slack)
 	}},
-	{name: "leaving under another identity touches nothing", run: func(s *suite) {
+	{name: "a Leave by another identity has no effect", run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).granted()
@@ -33,7 +33,7 @@ var identityTests = []test{
 		two.exclusive(name).refused()
 		a.extended(nil)
 	}},
-	{name: "a break by another identity touches nothing", needs: store.FeatureList, run: func(s *suite) {
+	{name: "a Break by another identity has no effect", needs: store.FeatureList, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).granted()
@@ -42,12 +42,12 @@ var identityTests = []test{
 		two.exclusive(name).refused()
 		a.extended(nil)
 	}},
-	{name: "a second release is not held", run: func(s *suite) {
+	{name: "a second release returns ErrNotHeld", run: func(s *suite) {
 		a := s.open().exclusive(s.name()).granted()
 		a.release()
 		a.releaseNotHeld()
 	}},
-	{name: "a renewal that comes after the release revives nothing", run: func(s *suite) {
+	{name: "a renewal after the release does not revive the grant", run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).granted()
@@ -55,20 +55,20 @@ var identityTests = []test{
 		a.gone()
 		two.exclusive(name).granted()
 	}},
-	{name: "a renewal that comes after the expiry revives nothing", run: func(s *suite) {
+	{name: "a renewal after the expiry does not revive the grant", run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).short().granted()
-		a.expire() // and nobody takes the name
+		a.expire() // no other client takes the name
 		a.gone()
 		two.exclusive(name).granted()
 	}},
-	{name: "a release that comes after the expiry is not held", run: func(s *suite) {
+	{name: "a release after the expiry returns ErrNotHeld", run: func(s *suite) {
 		a := s.open().exclusive(s.name()).short().granted()
 		a.expire()
 		a.releaseNotHeld()
 	}},
-	{name: "a former holder cannot touch the next one", run: func(s *suite) {
+	{name: "a former holder cannot affect the next one", run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).short().granted()
@@ -83,7 +83,7 @@ var identityTests = []test{
 		one.exclusive(name).refused()
 		b.extended(nil)
 	}},
-	{name: "a waiter's identity is no grant", needs: store.FeatureQueue, run: func(s *suite) {
+	{name: "the identity of a waiter is not a grant", needs: store.FeatureQueue, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).granted()
@@ -93,11 +93,11 @@ var identityTests = []test{
 		if s.caps.Features.Has(store.FeatureList) {
 			b.breakNotHeld()
 		}
-		two.exclusive(name).queued(2) // the first has kept its place
+		two.exclusive(name).queued(2) // the first waiter has kept its place
 		a.release()
 		b.granted()
 	}},
-	{name: "a grant is known by its identity through any connection", run: func(s *suite) {
+	{name: "a grant can be used on any connection by its identity", run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).granted()
@@ -109,7 +109,7 @@ var identityTests = []test{
 		c.via(two).leave()
 		two.exclusive(name).granted()
 	}},
-	{name: "an identity is known by its name", run: func(s *suite) {
+	{name: "an identity belongs to one name", run: func(s *suite) {
 		one := s.open()
 		a := one.exclusive(s.name()).granted()
 		b := one.exclusive(s.name()).granted()

@@ -9,7 +9,7 @@ import (
 
 // Keep: a release may leave the name closed for a time.
 var keepTests = []test{
-	{name: "a closed name refuses, and tells the state and what is left", needs: store.FeatureKeep, run: func(s *suite) {
+	{name: "a closed name is refused with its state and remaining time", needs: store.FeatureKeep, run: func(s *suite) {
 		one, two := s.open2()
 		for _, state := range []store.State{store.Done, store.Cooling} {
 			name := s.name()
@@ -21,7 +21,7 @@ var keepTests = []test{
 			s.between("Left", h.Left, s.long/2-time.Since(start), s.long/2)
 		}
 	}},
-	{name: "a closure outlives the grant's TTL, ends when it should and not before", needs: store.FeatureKeep, run: func(s *suite) {
+	{name: "a closure lasts exactly for its time, independent of the grant's TTL", needs: store.FeatureKeep, run: func(s *suite) {
 		one, two := s.open2()
 		for _, state := range []store.State{store.Done, store.Cooling} {
 			name := s.name()
@@ -31,7 +31,7 @@ var keepTests = []test{
 			two.exclusive(name).freedAfter(start, span)
 		}
 	}},
-	{name: "a closure may be shorter than what was left of the grant", needs: store.FeatureKeep, run: func(s *suite) {
+	{name: "a closure may end before the grant would have", needs: store.FeatureKeep, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).granted()
@@ -39,14 +39,14 @@ var keepTests = []test{
 		a.keep(store.Keep{State: store.Done, For: s.ttl})
 		two.exclusive(name).freedAfter(start, s.ttl)
 	}},
-	{name: "closing wakes who waits, so that they learn of it", needs: store.FeatureKeep | store.FeatureQueue, run: func(s *suite) {
+	{name: "closing a name wakes its waiters", needs: store.FeatureKeep | store.FeatureQueue, run: func(s *suite) {
 		one, two := s.open2()
 		for _, state := range []store.State{store.Done, store.Cooling} {
 			name := s.name()
 			a := one.exclusive(name).granted()
 			waiters := []*claim{two.exclusive(name).queued(1), two.exclusive(name).queued(2)}
 			if state == store.Cooling {
-				waiters = waiters[:1] // only the next is concerned; what is done is done for all
+				waiters = waiters[:1] // Cooling concerns only the next waiter, Done concerns all
 			}
 			var waits []*wait
 			for _, b := range waiters {
@@ -59,7 +59,7 @@ var keepTests = []test{
 			}
 		}
 	}},
-	{name: "who waits gets in when the closure ends", needs: store.FeatureKeep, run: func(s *suite) {
+	{name: "a waiter is granted when the closure ends", needs: store.FeatureKeep, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).granted()
@@ -80,11 +80,11 @@ var keepTests = []test{
 			two.exclusive(name).refused()
 			a.releaseNotHeld()
 			two.exclusive(name).refused()
-			a.leave() // late, from an acquire that was thought to be lost
+			a.leave() // as the late clean-up of an Acquire would
 			two.exclusive(name).refused()
 		}
 	}},
-	{name: "a break ends a closure and wakes who waits", needs: store.FeatureKeep | store.FeatureList, run: func(s *suite) {
+	{name: "a Break ends a closure and wakes the waiter", needs: store.FeatureKeep | store.FeatureList, run: func(s *suite) {
 		one, two := s.open2()
 		for _, state := range []store.State{store.Done, store.Cooling} {
 			name := s.name()
@@ -98,7 +98,7 @@ var keepTests = []test{
 			b.granted()
 		}
 	}},
-	{name: "only the holder can close", needs: store.FeatureKeep, run: func(s *suite) {
+	{name: "only the holder can close a name", needs: store.FeatureKeep, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).granted()
@@ -112,7 +112,7 @@ var keepTests = []test{
 		}
 		b.granted()
 	}},
-	{name: "done is for exclusive grants only", needs: store.FeatureKeep | store.FeatureShared, run: func(s *suite) {
+	{name: "only an exclusive grant can be kept as done", needs: store.FeatureKeep | store.FeatureShared, run: func(s *suite) {
 		one := s.open()
 		claims := []*claim{one.shared(s.name())}
 		if s.caps.Features.Has(store.FeaturePermits) {
@@ -123,10 +123,10 @@ var keepTests = []test{
 			if err := a.tryRelease(store.Keep{State: store.Done, For: s.long}); !errors.Is(err, store.ErrInvalid) {
 				s.Fatalf("Release of a %s grant as done: %v, want ErrInvalid", a.req.Mode, err)
 			}
-			a.release() // it was left as it was
+			a.release() // the grant was not changed
 		}
 	}},
-	{name: "a cooling reader keeps out writers and no readers", needs: store.FeatureKeep | store.FeatureShared, run: func(s *suite) {
+	{name: "a cooling reader excludes writers but no readers", needs: store.FeatureKeep | store.FeatureShared, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.shared(name).granted()
@@ -136,7 +136,7 @@ var keepTests = []test{
 		b.release()
 		two.exclusive(name).freedAfter(start, s.ttl)
 	}},
-	{name: "cooling permits keep their weight and no more", needs: store.FeatureKeep | store.FeaturePermits, run: func(s *suite) {
+	{name: "cooling permits use their weight and no more", needs: store.FeatureKeep | store.FeaturePermits, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.permits(name, 2, 4).granted()

@@ -9,9 +9,9 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// List and Break: what is alive now, and an end to exactly what was seen.
+// List returns live holders and waiters; Break ends exactly the grant that was listed.
 var listingTests = []test{
-	{name: "a holder is listed with all that is known of it", needs: store.FeatureList, run: func(s *suite) {
+	{name: "a holder is listed with all its properties", needs: store.FeatureList, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).granted()
@@ -21,7 +21,7 @@ var listingTests = []test{
 		}
 		a.listed(two, store.Held)
 	}},
-	{name: "age grows, what is left falls, and a renewal raises only the latter", needs: store.FeatureList, run: func(s *suite) {
+	{name: "the age grows, the remaining time falls, and a renewal raises only the latter", needs: store.FeatureList, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		start := time.Now()
@@ -36,12 +36,12 @@ var listingTests = []test{
 			s.between("Left", h.Left, ttl-time.Since(granted), ttl-before.Sub(granted))
 		}
 		look(start, a.ans.TTL)
-		time.Sleep(s.ttl + s.h.Slack) // so that the difference shows beyond the slack
+		time.Sleep(s.ttl + s.h.Slack) // so that the difference exceeds the slack
 		look(start, a.ans.TTL)
 		renewed := time.Now()
 		look(renewed, a.extended(func(r *store.Renewal) { r.TTL = s.long }).TTL)
 	}},
-	{name: "the token listed is the first of the newest block", needs: store.FeatureList, run: func(s *suite) {
+	{name: "a listing shows the first token of the newest block", needs: store.FeatureList, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name)
@@ -50,18 +50,18 @@ var listingTests = []test{
 		a.extended(func(r *store.Renewal) { r.Tokens = 5 })
 		a.listed(two, store.Held)
 	}},
-	{name: "shared holders are all listed", needs: store.FeatureList | store.FeatureShared, run: func(s *suite) {
+	{name: "all shared holders are listed", needs: store.FeatureList | store.FeatureShared, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		claims := map[store.ID]*claim{}
-		for range store.MaxHolders + 4 { // a listing is not cut, other than a refusal
+		for range store.MaxHolders + 4 { // unlike a refusal, a listing is not truncated
 			a := one.shared(name).granted()
 			claims[a.req.ID] = a
 		}
 		l := two.lookup(name)
 		for _, h := range l.Holders {
 			if claims[h.ID] == nil {
-				s.Fatalf("holder %+v is none, or is listed twice", h)
+				s.Fatalf("holder %+v is unknown or listed twice", h)
 			}
 			claims[h.ID].is(h, store.Held)
 			delete(claims, h.ID)
@@ -153,7 +153,7 @@ var listingTests = []test{
 			low := time.Since(joined)
 			l := two.lookup(name)
 			if len(l.Holders) == 1 && l.Holders[0].ID == waiters[0].req.ID {
-				waiters = waiters[1:] // granted unasked
+				waiters = waiters[1:] // granted before it asked
 			}
 			if len(l.Waiters) != len(waiters) {
 				s.Fatalf("%d waiters are listed, want %d", len(l.Waiters), len(waiters))
@@ -170,13 +170,13 @@ var listingTests = []test{
 		check()
 		time.Sleep(waiters[0].again / 2)
 		for i, w := range waiters {
-			w.queued(i + 1) // makes them no younger
+			w.queued(i + 1) // does not reset their age
 		}
 		check()
 		waiters[2].leave()
 		waiters = append(waiters[:2], waiters[3])
 		check()
-		a.release() // the queue is listed though nobody holds
+		a.release() // the queue is listed although the name has no holder
 		check()
 	}},
 	{name: "closures are listed with their state", needs: store.FeatureList | store.FeatureKeep, run: func(s *suite) {
@@ -188,7 +188,7 @@ var listingTests = []test{
 		h := a.listed(two, store.Done)
 		s.between("Left", h.Left, s.long/2-time.Since(start), s.long/2)
 	}},
-	{name: "what was released is not listed", needs: store.FeatureList, run: func(s *suite) {
+	{name: "a released name is not listed", needs: store.FeatureList, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		two.unlisted(name)
@@ -197,13 +197,13 @@ var listingTests = []test{
 		a.release()
 		two.unlisted(name)
 	}},
-	{name: "the dead are not listed", needs: store.FeatureList, run: func(s *suite) {
+	{name: "expired holders and dropped waiters are not listed", needs: store.FeatureList, run: func(s *suite) {
 		one, two := s.open2()
 		held, mixed := s.name(), s.name()
 		a := one.exclusive(held).short().granted()
 		live := one.exclusive(mixed).granted()
 		if s.caps.Features.Has(store.FeatureQueue) {
-			one.exclusive(mixed).queued(1) // and never asks again
+			one.exclusive(mixed).queued(1) // never asks again
 		}
 		time.Sleep(max(a.ans.TTL, s.caps.Heartbeat) + s.h.Slack)
 		two.unlisted(held)
@@ -212,7 +212,7 @@ var listingTests = []test{
 			s.Fatalf("listed %+v, want no dead waiter", l)
 		}
 	}},
-	{name: "a name is found exactly, and names by their prefix", needs: store.FeatureList, run: func(s *suite) {
+	{name: "a query by name is exact, and a query by prefix finds all names", needs: store.FeatureList, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		names := []string{name, name + "/a", name + "/ab", name + "x"}
@@ -225,16 +225,16 @@ var listingTests = []test{
 		two.listsExactly(store.Query{Prefix: name + "/"}, names[1:3])
 		two.listsExactly(store.Query{Prefix: name + "/abc"}, nil)
 		two.listsExactly(store.Query{Name: name + "/abc"}, nil)
-		two.listsExactly(store.Query{Name: name + "/a", Prefix: name}, names[1:2]) // the name counts
+		two.listsExactly(store.Query{Name: name + "/a", Prefix: name}, names[1:2]) // the name takes precedence
 	}},
-	{name: "pages lose no name and repeat none", needs: store.FeatureList, run: func(s *suite) {
+	{name: "pages list every name once", needs: store.FeatureList, run: func(s *suite) {
 		one, two := s.open2()
 		names := one.hold(s, 250)
 		for _, limit := range []int{0, 1, 20, 249, 250, 1000} {
 			two.listsExactly(store.Query{Prefix: s.base, Limit: limit}, names)
 		}
 	}},
-	{name: "pages lose no name though others come and go", needs: store.FeatureList, run: func(s *suite) {
+	{name: "pages list every name while others change", needs: store.FeatureList, run: func(s *suite) {
 		one, two := s.open2()
 		names := one.hold(s, 100)
 		held := map[string]*claim{}
@@ -256,11 +256,11 @@ var listingTests = []test{
 		}
 		for _, name := range names {
 			if !seen[name] {
-				s.Errorf("%q was held all the time and is not listed", name)
+				s.Errorf("%q was held all the time but is not listed", name)
 			}
 		}
 	}},
-	{name: "a broken grant is gone for its holder, and the next one gets in", needs: store.FeatureList, run: func(s *suite) {
+	{name: "a broken grant is gone for its holder, and the next request is granted", needs: store.FeatureList, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).granted()
@@ -279,7 +279,7 @@ var listingTests = []test{
 		a.breakNotHeld()
 		b.extended(nil)
 	}},
-	{name: "a break ends one of several holders", needs: store.FeatureList | store.FeatureShared, run: func(s *suite) {
+	{name: "a Break ends one of several holders", needs: store.FeatureList | store.FeatureShared, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a, b := one.shared(name).granted(), one.shared(name).granted()
@@ -292,8 +292,8 @@ var listingTests = []test{
 	}},
 }
 
-// hold takes n names that start with s.base. They are of different lengths and start with
-// each other, which is what paging tends to get wrong.
+// hold takes n names that start with s.base. They have different lengths and are prefixes of
+// each other, which paging tends to get wrong.
 func (c *conn) hold(s *suite, n int) []string {
 	s.Helper()
 	claims := make([]*claim, n)
@@ -342,7 +342,7 @@ func (c *conn) pages(q store.Query, between func(page []store.Lock)) []store.Loc
 	}
 }
 
-// lookup lists one name and wants it to be there.
+// lookup lists one name and expects to find it.
 func (c *conn) lookup(name string) store.Lock {
 	c.s.Helper()
 	locks := c.list(store.Query{Name: name})
@@ -352,7 +352,7 @@ func (c *conn) lookup(name string) store.Lock {
 	return locks[0]
 }
 
-// unlisted wants a name not to be listed.
+// unlisted expects that a name is not listed.
 func (c *conn) unlisted(name string) {
 	c.s.Helper()
 	if locks := c.list(store.Query{Name: name}); len(locks) != 0 {
@@ -360,7 +360,7 @@ func (c *conn) unlisted(name string) {
 	}
 }
 
-// listsExactly wants a query to find these names, each once.
+// listsExactly expects that a query finds these names, each once.
 func (c *conn) listsExactly(q store.Query, want []string) {
 	c.s.Helper()
 	c.s.same(c.list(q), want)

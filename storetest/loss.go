@@ -6,17 +6,17 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// G2, the store's part: a grant lives for its TTL as granted, no shorter and not for ever.
-// The core ends the lease for its holder by the same number.
+// G2, the store's part: a grant lasts for its TTL as granted, neither shorter nor forever. The
+// core computes the deadline of the lease from the same TTL.
 var lossTests = []test{
-	{name: "a grant that nobody renews ends", run: func(s *suite) {
+	{name: "a grant that is not renewed ends", run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		start := time.Now()
 		a := one.exclusive(name).short().granted()
 		two.exclusive(name).within(time.Until(start.Add(a.ans.TTL)) + s.h.Slack)
 	}},
-	{name: "a grant is never freed before its TTL as granted is over", run: func(s *suite) {
+	{name: "a grant lasts at least for its TTL", run: func(s *suite) {
 		one, two := s.open2()
 		for _, ttl := range []time.Duration{s.ttl, s.ttl*5/2 + 1} { // the second shows rounding
 			if s.caps.CheckTTL(ttl) != nil {
@@ -39,7 +39,7 @@ var lossTests = []test{
 		two.exclusive(name).refused()
 		a.extended(nil)
 	}},
-	{name: "a renewed grant is never freed before its new TTL is over, and then is", run: func(s *suite) {
+	{name: "a renewed grant lasts for its new TTL and then ends", run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).short().granted()
@@ -48,7 +48,7 @@ var lossTests = []test{
 		out := a.extended(nil)
 		two.exclusive(name).freedAfter(start, out.TTL)
 	}},
-	{name: "a grant renewed in time lives on and on", run: func(s *suite) {
+	{name: "a grant can be renewed any number of times", run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).short().granted()

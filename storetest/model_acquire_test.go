@@ -205,7 +205,7 @@ func (c *link) Wait(ctx context.Context, name string, id store.ID) error {
 	}
 	c.waits++
 	if c.bug("one Wait per connection") && c.waits > 1 {
-		woken = make(chan struct{}) // which nobody knows
+		woken = make(chan struct{}) // a channel that is never closed
 	}
 	c.leave(l)
 	if woken == nil && c.features.Has(store.FeatureQueue) {

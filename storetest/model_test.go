@@ -14,20 +14,20 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A model is a server that keeps the contract in the plainest way, so that it can be read
-// in one go, and that breaks it in one named way on demand. Wrapping a good store would
-// not do: queues, expiry and wake-ups are spoiled only from the inside.
+// A model is a simple server that fulfils the contract, or breaks it in one named way on
+// demand. Wrapping a correct store would not be enough: queues, expiry and wake-ups can only be
+// broken from the inside.
 //
 // Every `bug(…)` is a variant in variants_test.go, with the test that must catch it.
 type model struct {
-	fault     string // the name of the bug that is on
+	fault     string // name of the active bug
 	features  store.Features
 	heartbeat time.Duration
 
 	mu      sync.Mutex
 	locks   map[string]*lock
 	counter int64 // highest token
-	refused int   // how often, for a bug that strikes now and then
+	refused int   // number of refusals, for a bug that is intermittent
 	conns   int
 	stray   []string // what a bug left behind
 }
@@ -71,7 +71,7 @@ func newModel(fault string, features store.Features, heartbeat time.Duration) *m
 	return &model{fault: fault, features: features, heartbeat: heartbeat, locks: map[string]*lock{}}
 }
 
-// bug reports whether that bug is on.
+// bug reports whether that bug is active.
 func (m *model) bug(name string) bool {
 	if !isVariant(name) {
 		panic("no variant is called " + name)
@@ -134,7 +134,7 @@ func (c *link) enter(ctx context.Context, name string) (*lock, error) {
 	return c.find(c.key(name)), nil
 }
 
-// key is what a name is kept under.
+// key returns the key under which a name is kept.
 func (c *link) key(name string) string {
 	switch {
 	case c.bug("all names are one lock"):
@@ -153,7 +153,7 @@ func (c *link) key(name string) string {
 	return name
 }
 
-// find returns what is alive of a name.
+// find returns the lock of a name after removing what has expired.
 func (m *model) find(name string) *lock {
 	l := m.locks[name]
 	if l == nil {
@@ -190,7 +190,7 @@ func (m *model) find(name string) *lock {
 		for len(l.queue) > 0 && dead(l.queue[0]) {
 			l.queue = l.queue[1:]
 			for _, w := range l.queue[:min(1, len(l.queue))] {
-				w.asked = now // its time counts from when it became the first
+				w.asked = now // its time counts from the moment when it became the first
 			}
 		}
 		return l
@@ -210,7 +210,7 @@ func (c *link) leave(l *lock) {
 	c.mu.Unlock()
 }
 
-// wake ends the Wait of everybody who may be granted now, in order.
+// wake wakes the waiters that can be granted now, in order.
 func (c *link) wake(l *lock) {
 	if c.bug("nobody is woken") {
 		return

@@ -7,9 +7,9 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// Shared mode and permits: one mechanism with a limit and a weight, in strict order.
+// Shared mode and permits. Requests are served in strict order.
 var modesTests = []test{
-	{name: "shared holders go together", needs: store.FeatureShared, run: func(s *suite) {
+	{name: "shared grants coexist", needs: store.FeatureShared, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		one.shared(name).granted()
@@ -29,7 +29,7 @@ var modesTests = []test{
 		w.granted()
 		one.shared(name).refused()
 	}},
-	{name: "a later reader does not overtake a writer who waits", needs: store.FeatureShared | store.FeatureQueue, run: func(s *suite) {
+	{name: "a later reader does not overtake a waiting writer", needs: store.FeatureShared | store.FeatureQueue, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.shared(name).granted()
@@ -42,7 +42,7 @@ var modesTests = []test{
 		w.release()
 		b.granted()
 	}},
-	{name: "neighbouring readers are woken and go together", needs: store.FeatureShared | store.FeatureQueue, run: func(s *suite) {
+	{name: "neighbouring readers are woken and granted together", needs: store.FeatureShared | store.FeatureQueue, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		w := one.exclusive(name).granted()
@@ -61,20 +61,20 @@ var modesTests = []test{
 		next.queued(1)
 		late.queued(2)
 	}},
-	{name: "a grant wakes the neighbour that it lets in", needs: store.FeatureShared | store.FeatureQueue, run: func(s *suite) {
+	{name: "a grant wakes the next waiter that fits beside it", needs: store.FeatureShared | store.FeatureQueue, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		w := one.exclusive(name).granted()
 		a := two.shared(name).queued(1)
 		b := one.shared(name).queued(2)
 		w.release()
-		b.queued(2) // asks too early: the other is still in front
+		b.queued(2) // the other waiter is still in front
 		wait := b.wait()
 		a.granted()
 		wait.woken()
 		b.granted()
 	}},
-	{name: "a writer who leaves lets the readers behind it in", needs: store.FeatureShared | store.FeatureQueue, run: func(s *suite) {
+	{name: "when a waiting writer leaves, the readers behind it are granted", needs: store.FeatureShared | store.FeatureQueue, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		one.shared(name).granted()
@@ -85,7 +85,7 @@ var modesTests = []test{
 		wait.woken()
 		b.granted()
 	}},
-	{name: "a reader ends on its own though others renew", needs: store.FeatureShared, run: func(s *suite) {
+	{name: "a reader expires although others renew", needs: store.FeatureShared, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		dead := one.shared(name).short().granted()
@@ -112,7 +112,7 @@ var modesTests = []test{
 		two.permits(name, 2, 4).refused()
 		two.permits(name, 1, 4).granted()
 	}},
-	{name: "permits asked for at once do not exceed the limit", needs: store.FeaturePermits, run: func(s *suite) {
+	{name: "concurrent requests for permits do not exceed the limit", needs: store.FeaturePermits, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		const limit = 5
@@ -132,11 +132,11 @@ var modesTests = []test{
 				sum += k.req.Weight
 			}
 		}
-		if sum != limit && sum != limit-1 { // the last one may be too small for a two
+		if sum != limit && sum != limit-1 { // a single permit may be left, too few for a request for two
 			s.Fatalf("%d permits of %d are out", sum, limit)
 		}
 	}},
-	{name: "a permit's holder ends on its own though others renew", needs: store.FeaturePermits, run: func(s *suite) {
+	{name: "a holder of permits expires although others renew", needs: store.FeaturePermits, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		dead := one.permits(name, 2, 3).short().granted()
@@ -148,12 +148,12 @@ var modesTests = []test{
 		one.permits(name, 2, 3).granted()
 		dead.gone()
 	}},
-	{name: "a small request does not overtake a big one who waits", needs: store.FeaturePermits | store.FeatureQueue, run: func(s *suite) {
+	{name: "a small request does not overtake a waiting large one", needs: store.FeaturePermits | store.FeatureQueue, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.permits(name, 2, 3).granted()
 		big := two.permits(name, 3, 3).queued(1)
-		one.permits(name, 1, 3).refused() // would fit
+		one.permits(name, 1, 3).refused() // would fit, but a request is queued
 		small := one.permits(name, 1, 3).queued(2)
 		a.release()
 		small.queued(2)
@@ -162,7 +162,7 @@ var modesTests = []test{
 		big.release()
 		small.granted()
 	}},
-	{name: "a big request who leaves lets the small one behind it in", needs: store.FeaturePermits | store.FeatureQueue, run: func(s *suite) {
+	{name: "when a waiting large request leaves, the small one behind it is granted", needs: store.FeaturePermits | store.FeatureQueue, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		one.permits(name, 2, 3).granted()
@@ -173,7 +173,7 @@ var modesTests = []test{
 		wait.woken()
 		small.granted()
 	}},
-	{name: "different limits are invalid, and both are named", needs: store.FeaturePermits, run: func(s *suite) {
+	{name: "different limits return ErrInvalid with both limits", needs: store.FeaturePermits, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.permits(name, 1, 4321).granted()
@@ -181,15 +181,15 @@ var modesTests = []test{
 			b := two.permits(name, 1, 8765)
 			b.req.Queue = queue
 			if err := b.invalid(); !strings.Contains(err.Error(), "4321") || !strings.Contains(err.Error(), "8765") {
-				s.Errorf("the error names not both limits, 4321 and 8765: %v", err)
+				s.Errorf("the error does not contain both limits, 4321 and 8765: %v", err)
 			}
 		}
-		a.release() // and nothing of what was invalid is left in its way
+		a.release() // the invalid requests left nothing queued
 		if c := two.permits(name, 1, 8765).granted(); c.ans.Waiters != 0 {
 			s.Errorf("%d waiters, want none", c.ans.Waiters)
 		}
 	}},
-	{name: "shared and permits do not mix", needs: store.FeatureShared | store.FeaturePermits, run: func(s *suite) {
+	{name: "shared mode and permits cannot be combined", needs: store.FeatureShared | store.FeaturePermits, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.shared(name).granted()
@@ -198,7 +198,7 @@ var modesTests = []test{
 		two.permits(name, 1, 3).granted()
 		one.shared(name).invalid()
 	}},
-	{name: "exclusive mixes with permits and takes them all", needs: store.FeaturePermits, run: func(s *suite) {
+	{name: "an exclusive request takes all permits", needs: store.FeaturePermits, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.permits(name, 1, 3).granted()
@@ -212,7 +212,7 @@ var modesTests = []test{
 		x.release()
 		c.granted()
 	}},
-	{name: "stepping down lets readers in and no writer", needs: store.FeatureShared, run: func(s *suite) {
+	{name: "a step-down admits readers but no writer", needs: store.FeatureShared, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).granted()
@@ -233,7 +233,7 @@ var modesTests = []test{
 		a.release()
 		two.exclusive(name).granted()
 	}},
-	{name: "stepping down gives the grant the TTL of its renewal", needs: store.FeatureShared, run: func(s *suite) {
+	{name: "a step-down sets the TTL of its renewal", needs: store.FeatureShared, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).short().granted()

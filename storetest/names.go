@@ -7,8 +7,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// hardEndings make different names of one base, each of which some server folds, trims,
-// quotes, splits or reads as a pattern.
+// hardEndings are suffixes that some server folds, trims, quotes, splits or interprets as a
+// pattern.
 var hardEndings = []string{
 	"", " ", "  ", ".", "/", "//", "/.", "/..", "/a", "/a/b", "/a/", "a", "A", "a ", " a",
 	"%", "%%", "%61", "_", "*", "?", "[a]", "[^b]", "{a}", "{b}", "{", "}", "{}", ":", "::",
@@ -19,10 +19,10 @@ var hardEndings = []string{
 	"null", "NULL", "0", "00", "0x0", "1e0", "1",
 }
 
-// hardBeginnings stand before a base, where some server treats them specially.
+// hardBeginnings are prefixes that some server treats specially.
 var hardBeginnings = []string{" ", "/", "%", "*", "_", "{", "[", "{}", "-", `\`, "'", `"`, "É", "\u00a0", "🔒"}
 
-// hardNames returns names that are different locks, each alike to another.
+// hardNames returns similar names of different locks.
 func (s *suite) hardNames() []string {
 	var names []string
 	for _, ending := range hardEndings {
@@ -35,7 +35,7 @@ func (s *suite) hardNames() []string {
 	return append(names, s.longNames()...)
 }
 
-// longNames returns names of the greatest length that differ only at their very end.
+// longNames returns names of the maximum length that differ only in their last byte.
 func (s *suite) longNames() []string {
 	long := s.base + strings.Repeat("x", store.MaxName)
 	wide := s.base + strings.Repeat("é", store.MaxName)
@@ -63,9 +63,9 @@ func (c *conn) takeAll(names []string) []*claim {
 	return claims
 }
 
-// Names, owners and metas are taken and given back byte for byte.
+// Names, owners and metas are stored and returned byte for byte.
 var namesTests = []test{
-	{name: "names that are alike are different locks, and each works", run: func(s *suite) {
+	{name: "similar names are different locks", run: func(s *suite) {
 		one, two := s.open2()
 		claims := one.takeAll(s.hardNames())
 		for _, a := range claims {
@@ -87,7 +87,7 @@ var namesTests = []test{
 			two.exclusive(a.req.Name).granted()
 		}
 	}},
-	{name: "hard names come back from a listing as they were", needs: store.FeatureList, run: func(s *suite) {
+	{name: "a listing returns unusual names unchanged", needs: store.FeatureList, run: func(s *suite) {
 		one, two := s.open2()
 		names := s.hardNames()
 		for _, a := range one.takeAll(names) {
@@ -95,7 +95,7 @@ var namesTests = []test{
 		}
 		two.listsExactly(store.Query{Prefix: s.base, Limit: 7}, withPrefix(names, s.base))
 	}},
-	{name: "a prefix is no pattern", needs: store.FeatureList, run: func(s *suite) {
+	{name: "a prefix is not a pattern", needs: store.FeatureList, run: func(s *suite) {
 		one, two := s.open2()
 		names := s.hardNames()
 		one.takeAll(names)
@@ -107,7 +107,7 @@ var namesTests = []test{
 			two.listsExactly(store.Query{Prefix: prefix}, withPrefix(names, prefix))
 		}
 	}},
-	{name: "hard owners and metas come back as they were", run: func(s *suite) {
+	{name: "unusual owners and metas are returned unchanged", run: func(s *suite) {
 		one, two := s.open2()
 		long := strings.Repeat("é", store.MaxText/2)
 		for _, text := range append(slices.Clone(hardEndings), long, strings.Repeat("x", store.MaxText)) {

@@ -11,10 +11,10 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// G7: nothing per lease, nothing per waiter, nothing left behind. Every test of the suite
-// also ends with a count of goroutines.
+// G7: no goroutine per grant or per waiter, and nothing left behind. Every test of the suite
+// also counts goroutines at its end.
 var quietTests = []test{
-	{name: "calls after Close are closed", run: func(s *suite) {
+	{name: "calls after Close return ErrClosed", run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).granted()
@@ -37,7 +37,7 @@ var quietTests = []test{
 				s.Errorf("%s after Close: %v, want ErrClosed", call, err)
 			}
 		}
-		two.exclusive(s.name()).granted() // the other connection is not concerned
+		two.exclusive(s.name()).granted() // the other connection still works
 	}},
 	closingTest,
 	{name: "Close ends a Wait", run: func(s *suite) {
@@ -48,7 +48,7 @@ var quietTests = []test{
 		two.close()
 		w.ended()
 	}},
-	{name: "closing one connection does not disturb another", run: func(s *suite) {
+	{name: "closing one connection does not affect another", run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).granted()
@@ -61,7 +61,7 @@ var quietTests = []test{
 		w.woken()
 		b.granted()
 	}},
-	{name: "a thousand renewals in one call have an outcome each, in order", run: func(s *suite) {
+	{name: "a thousand renewals in one call return their outcomes in order", run: func(s *suite) {
 		one, two := s.open2()
 		const n = 1000
 		const never, released, others, held = 0, 1, 2, 3
@@ -116,12 +116,12 @@ var quietTests = []test{
 			return nil
 		})
 	}},
-	{name: "neither grants nor waiters cost goroutines", run: func(s *suite) {
+	{name: "grants and waiters need no goroutines", run: func(s *suite) {
 		const n, few = 100, 30
 		one, two := s.open2()
 		name := s.name()
 		one.exclusive(name).granted()
-		two.exclusive(name).queued(1).wait() // whatever starts with the first of them
+		two.exclusive(name).queued(1).wait() // the first grant and waiter may start goroutines
 		before := runtime.NumGoroutine()
 		for range n {
 			one.exclusive(s.name()).granted()
@@ -135,13 +135,13 @@ var quietTests = []test{
 			go func() { ended <- b.Wait(ctx, name, b.req.ID) }()
 		}
 		time.Sleep(s.ttl / 20)
-		s.noMoreGoroutinesThan(before + few + n) // one is the suite's own
+		s.noMoreGoroutinesThan(before + few + n) // n goroutines belong to the suite
 		cancel()
 		for range n {
 			<-ended
 		}
 	}},
-	{name: "Close ends what the store started", run: func(s *suite) {
+	{name: "Close ends all goroutines of the store", run: func(s *suite) {
 		before := runtime.NumGoroutine()
 		for range 3 {
 			one, two := s.open2()
@@ -156,7 +156,7 @@ var quietTests = []test{
 		}
 		s.noMoreGoroutinesThan(before)
 	}},
-	{name: "nothing is left when all have released and left", run: func(s *suite) {
+	{name: "nothing is left after all grants are released and all waiters left", run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).granted()
@@ -191,16 +191,16 @@ var quietTests = []test{
 		}
 		s.nothingLeft()
 	}},
-	{name: "nothing is left of the dead when the next one has come and gone", run: func(s *suite) {
+	{name: "nothing is left of a dead client after the next holder", run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).short().granted()
 		one.exclusive(name).queued(1)
-		one.close() // as a process that ends without a word
+		one.close() // as a process that crashes
 		time.Sleep(max(a.ans.TTL, s.caps.Heartbeat) + s.h.Slack)
 		b := two.exclusive(name).granted()
 		if b.ans.Waiters != 0 {
-			s.Errorf("%d waiters, want none: it is dead", b.ans.Waiters)
+			s.Errorf("%d waiters, want none, because it is dead", b.ans.Waiters)
 		}
 		b.release()
 		if s.caps.Features.Has(store.FeatureKeep) {
@@ -214,11 +214,11 @@ var quietTests = []test{
 	}},
 }
 
-// nothingLeft closes all connections and wants the server to be as it was.
+// nothingLeft closes all connections and expects that the server is as it was before.
 func (s *suite) nothingLeft() {
 	s.Helper()
 	for _, k := range s.claims {
-		k.alive = false // the test ended them; clean-up must not hide that it did not
+		k.alive = false // so that the clean-up does not hide what the test left
 	}
 	s.closeAll()
 	if s.h.Residue == nil {

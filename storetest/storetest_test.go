@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-lock/holdfast/storetest"
 )
 
-// exact is the slack of stores whose clock is the suite's own.
+// exact is the slack of stores that share the clock of the suite.
 const exact = time.Millisecond
 
 func TestMemstorePasses(t *testing.T) {
@@ -33,7 +33,7 @@ func TestMemstorePasses(t *testing.T) {
 		Slack: exact,
 		Around: func(t *testing.T, test func(t *testing.T)) {
 			synctest.Test(t, func(t *testing.T) {
-				server := open(t) // keeps what the test's connections share
+				server := open(t) // keeps the shared state of the test's connections
 				defer server.Close()
 				test(t)
 			})
@@ -55,7 +55,7 @@ func TestMemstorePasses(t *testing.T) {
 	})
 }
 
-// Real time, in which tests beside each other must not disturb each other.
+// In real time, tests that run in parallel must not affect each other.
 func TestModelPassesWithItsTestsSideBySide(t *testing.T) {
 	m := newModel("", allFeatures, 1500*time.Millisecond)
 	storetest.Run(t, storetest.Harness{
@@ -66,7 +66,8 @@ func TestModelPassesWithItsTestsSideBySide(t *testing.T) {
 	})
 }
 
-// Each feature alone and each one missing, so that no test relies on what it did not ask for.
+// Each feature alone, and each one missing, so that no test relies on a feature that it does
+// not declare.
 func TestModelPasses(t *testing.T) {
 	sets := []store.Features{allFeatures, 0}
 	for f := store.Features(1); f <= allFeatures; f <<= 1 {
@@ -95,14 +96,14 @@ func inBubble(bug string, features store.Features) storetest.Harness {
 	}
 }
 
-// Names of environment variables that tell a child what to be.
+// Environment variables that configure a child process.
 const (
 	envBug  = "STORETEST_BUG"
 	envReal = "STORETEST_REAL"
 )
 
-// TestChild is what this binary runs when it is started by another test of this file: a
-// store that fails must fail a real testing.T, and that must not fail the parent's.
+// TestChild runs in the child processes that other tests of this file start. A broken store
+// must fail a real testing.T, which must not be that of the parent.
 func TestChild(t *testing.T) {
 	bug, ok := os.LookupEnv(envBug)
 	switch {
@@ -146,21 +147,21 @@ func child(ctx context.Context, tests []string, env ...string) (failed []string,
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, exe, "-test.count=1", "-test.run=^TestChild$"+pattern(tests))
-	// The race detector sleeps for a second at the end of every process unless told.
+	// By default the race detector sleeps for a second at the end of every process.
 	cmd.Env = append(append(os.Environ(), "GORACE=atexit_sleep_ms=0"), env...)
 	out, err := cmd.CombinedOutput()
 	for _, m := range failure.FindAllSubmatch(out, -1) {
 		failed = append(failed, string(m[1]))
 	}
 	if len(failed) > 0 && ctx.Err() == nil {
-		err = nil // to fail is what it is for
+		err = nil // the child is expected to fail
 	}
 	return failed, string(out), err
 }
 
 var failure = regexp.MustCompile(`--- FAIL: TestChild/(\S+)`)
 
-// pattern returns what -test.run needs behind the name of the test function.
+// pattern returns the part of -test.run that follows the name of the test function.
 func pattern(tests []string) string {
 	if len(tests) == 0 {
 		return ""
@@ -191,8 +192,8 @@ func TestBrokenStoresAreCaught(t *testing.T) {
 	}
 }
 
-// Real servers know no fake time. Most of it is spent asleep, so many children sleep at
-// once.
+// Real servers have no fake time. The children mostly sleep, so many of them run at the same
+// time.
 func TestModelPassesInRealTime(t *testing.T) {
 	const children = 16
 	var wg sync.WaitGroup

@@ -1,5 +1,5 @@
-// Package storetest is the conformance suite of package store: what Holdfast promises is
-// true on a store if the store passes.
+// Package storetest is the conformance suite of package store. On a store that passes,
+// Holdfast keeps its promises.
 //
 //	func TestConformance(t *testing.T) {
 //		storetest.Run(t, storetest.Harness{
@@ -7,15 +7,15 @@
 //		})
 //	}
 //
-// It runs against a real server, which other programs may use at the same time: every
-// test takes names of its own. It asserts no speed. Where a promise is about time, the
-// suite measures from before the first call was sent to after the last one was answered,
-// so that a slow machine never turns a right answer into a wrong one, and allows the
-// server [Harness].Slack where the promise is an upper bound.
+// The suite runs against a real server. Other programs may use the server at the same time,
+// because every test uses its own names. The suite does not test speed. For promises about
+// time it measures from before the first call to after the last reply, so that a slow machine
+// cannot make a correct store fail. Where a promise is an upper bound, it allows the server
+// [Harness].Slack.
 //
-// A test that needs a feature is run only on stores that declare it; the group
-// "undeclared" then asserts that the store refuses what it does not declare. Nothing is
-// ever skipped.
+// A test that needs a feature runs only on stores that declare it. The group "undeclared"
+// tests that a store refuses calls for features that it does not declare. No test is ever
+// reported as skipped.
 package storetest
 
 import (
@@ -29,42 +29,41 @@ import (
 // A Harness connects the suite to the store under test.
 type Harness struct {
 	// Open returns a new connection to the server under test, as independent of the
-	// others as another process would be. All connections of one test reach the same
-	// server. The suite closes what it opens, exactly once.
+	// others as that of another process. All connections of one test reach the same
+	// server. The suite closes each connection exactly once.
 	Open func(t testing.TB) store.Store
 
-	// Around, if set, wraps each test. A store that lives in this process passes
-	// synctest.Test, so that time is fake, exact and free. Open and Residue are then
-	// called inside the bubble.
+	// Around, if set, wraps each test. A store within this process uses synctest.Test, so
+	// that the tests run in fake time. Open and Residue are then called inside the bubble.
 	Around func(t *testing.T, test func(t *testing.T))
 
-	// TTL is long enough for the server to answer some dozens of calls, and short enough
-	// for a test to wait for its end. 0 means one second, or the store's MinTTL if that
-	// is longer.
+	// TTL is the TTL of grants that expire during a test. It must be long enough for some
+	// dozens of calls, and short enough to wait for. 0 means one second, or the store's
+	// MinTTL if that is longer.
 	TTL time.Duration
 
-	// Slack is how late the server may be in ending what ends by the clock, and how
-	// coarse the ages and remaining times are that it tells. 0 means two seconds. It
-	// never excuses what comes too early.
+	// Slack is how late the server may expire grants and waiters, and how inexact the ages
+	// and remaining times that it reports may be. 0 means two seconds. It does not allow
+	// the server to be early.
 	Slack time.Duration
 
-	// Residue, if set, returns what is on the server: keys, rows, nodes, sessions. The
-	// suite asks before a test and after it, with all grants ended and all connections
-	// closed, and wants nothing new. Leave out what is meant to stay, such as the one
-	// counter of a server.
+	// Residue, if set, returns the contents of the server: keys, rows, nodes, sessions. The
+	// suite calls it before a test, and after it when all grants have ended and all
+	// connections are closed, and fails if anything was added. Leave out what is meant to
+	// stay, such as a counter per server.
 	Residue func(t testing.TB) []string
 
-	// Parallel is how many tests run at once; 0 means one after the other. It is for stores
-	// on which most of the time is spent waiting for a TTL to end. Tests of G7, which count
-	// goroutines and look at the whole server, then come after all others.
+	// Parallel is how many tests run at the same time; 0 means one. It is meant for stores
+	// on which the suite spends most of its time waiting for TTLs to end. Tests of G7, which
+	// count goroutines and inspect the whole server, run alone after all others.
 	Parallel int
 }
 
-// A test is one sentence about the contract.
+// A test checks one sentence of the contract.
 type test struct {
 	name  string
 	needs store.Features // run only if the store declares all of these
-	lacks store.Features // and none of these
+	lacks store.Features // and run only if it declares none of these
 	run   func(s *suite)
 }
 
@@ -95,8 +94,8 @@ const (
 	quietTopic       = "G7 quiet"
 )
 
-// Run runs the whole suite as subtests of t. It must not run in parallel with anything
-// else in the process, because it counts goroutines.
+// Run runs the whole suite as subtests of t. Nothing else in the process may run at the same
+// time, because the suite counts goroutines.
 func Run(t *testing.T, h Harness) {
 	if h.Around == nil {
 		h.Around = func(t *testing.T, test func(t *testing.T)) { test(t) }
@@ -105,7 +104,7 @@ func Run(t *testing.T, h Harness) {
 		h.Slack = 2 * time.Second
 	}
 	var caps store.Capabilities
-	h.Around(t, func(t *testing.T) { // no subtest: -run must not leave it out
+	h.Around(t, func(t *testing.T) { // not a subtest, so that -run cannot leave it out
 		c := h.Open(t)
 		caps = c.Capabilities()
 		if err := c.Close(); err != nil {
@@ -119,7 +118,7 @@ func Run(t *testing.T, h Harness) {
 		h.Around(t, func(t *testing.T) { checkCapabilities(t, h, caps) })
 	})
 	if !sound {
-		return // nothing else would mean anything
+		return // the results of other tests would be meaningless
 	}
 	if h.Parallel > 0 {
 		runBeside(t, h, caps)
@@ -136,8 +135,8 @@ func Run(t *testing.T, h Harness) {
 	}
 }
 
-// runBeside runs the tests that need not be alone, some of them at a time, and counts
-// goroutines once for all of them.
+// runBeside runs the tests that need not run alone, in parallel, and counts goroutines once
+// for all of them.
 func runBeside(t *testing.T, h Harness, caps store.Capabilities) {
 	all := newSuite(t, Harness{TTL: h.TTL}, caps)
 	turns := make(chan struct{}, h.Parallel)
@@ -170,7 +169,7 @@ func runBeside(t *testing.T, h Harness, caps store.Capabilities) {
 	all.end()
 }
 
-// declared are the tests of what a store says it can do.
+// declared tests the capabilities that a store declares.
 func (c *topic) declared(caps store.Capabilities) (tests []test) {
 	for _, test := range c.tests {
 		if caps.Features.Has(test.needs) && caps.Features&test.lacks == 0 {
@@ -201,13 +200,13 @@ func checkCapabilities(t *testing.T, h Harness, caps store.Capabilities) {
 		}
 	}
 	if caps.Store == "" {
-		t.Error("Capabilities.Store is empty: want a word for people")
+		t.Error("Capabilities.Store is empty: want the name of the kind of store")
 	}
 	if caps.MinTTL <= 0 || caps.MaxTTL != 0 && caps.MaxTTL < caps.MinTTL {
 		t.Errorf("MinTTL %v, MaxTTL %v: want 0 < MinTTL, and MinTTL <= MaxTTL unless that is 0", caps.MinTTL, caps.MaxTTL)
 	}
 	if caps.Features.Has(store.FeatureQueue) && caps.Heartbeat <= 0 {
-		t.Errorf("Heartbeat %v: want more than 0, or a dead waiter keeps its place for ever", caps.Heartbeat)
+		t.Errorf("Heartbeat %v: want more than 0, otherwise a dead waiter keeps its place forever", caps.Heartbeat)
 	}
 	if err := caps.CheckTTL(h.TTL); err != nil {
 		t.Errorf("Harness.TTL: %v", err)

@@ -6,7 +6,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A store refuses what it does not declare, and never does it half.
+// A store refuses calls for features that it does not declare, without any effect.
 var undeclaredTests = []test{
 	{name: "List and Break are refused", lacks: store.FeatureList, run: func(s *suite) {
 		one := s.open()
@@ -30,7 +30,7 @@ var undeclaredTests = []test{
 		}
 		a.extended(nil)
 	}},
-	{name: "no place is made up where there is no queue", lacks: store.FeatureQueue, run: func(s *suite) {
+	{name: "a store without a queue reports no place", lacks: store.FeatureQueue, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).granted()
@@ -39,6 +39,6 @@ var undeclaredTests = []test{
 			s.Errorf("place %d, want 0", r.Place)
 		}
 		a.release()
-		one.exclusive(name).granted() // nobody waits in front
+		one.exclusive(name).granted() // nothing is queued in front
 	}},
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// G5: an answer that got lost is asked for again or undone, under the same identity.
+// G5: a request whose reply was lost is repeated or undone under the same identity.
 var unknownTests = []test{
-	{name: "the same identity asked again is the same grant", run: func(s *suite) {
+	{name: "a repeated request returns the same grant", run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name)
@@ -18,17 +18,17 @@ var unknownTests = []test{
 		for range 3 {
 			a.granted() // with the same tokens: see try
 		}
-		a.release() // one release ends it, however often it was asked for
+		a.release() // one release ends it, however often the request was repeated
 		two.exclusive(name).granted()
 	}},
-	{name: "asking again tells the newest block, whatever the floor", run: func(s *suite) {
+	{name: "a repeated request returns the newest block, whatever its floor", run: func(s *suite) {
 		a := s.open().exclusive(s.name()).granted()
 		a.req.Floor = a.last() + 1000
 		a.granted()
 		a.extended(func(r *store.Renewal) { r.Tokens = 5 })
 		a.granted()
 	}},
-	{name: "asking again starts the TTL anew", run: func(s *suite) {
+	{name: "a repeated request restarts the TTL", run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).short().granted()
@@ -37,7 +37,7 @@ var unknownTests = []test{
 		a.granted()
 		two.exclusive(name).freedAfter(start, a.ans.TTL)
 	}},
-	{name: "a waiter whose grant was not heard of asks again and has it", run: func(s *suite) {
+	{name: "a waiter whose reply was lost asks again and has its grant", run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).granted()
@@ -46,7 +46,7 @@ var unknownTests = []test{
 		b.granted()
 		b.granted() // with the same token: see try
 	}},
-	{name: "a grant whose answer was lost has a token above the blocks of earlier holders", run: func(s *suite) {
+	{name: "a grant whose reply was lost has a token above the blocks of earlier holders", run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		two.exclusive(name).granted().release() // whatever a connection remembers of tokens, it is old from here on
@@ -67,7 +67,7 @@ var unknownTests = []test{
 			b.release()
 		}
 	}},
-	{name: "leaving gives back a grant that nobody heard of", run: func(s *suite) {
+	{name: "Leave releases a grant whose reply was lost", run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).granted()
@@ -78,7 +78,7 @@ var unknownTests = []test{
 		b.granted()
 		a.gone()
 	}},
-	{name: "leaving is nil if there is nothing to undo", run: func(s *suite) {
+	{name: "Leave returns nil if there is nothing to undo", run: func(s *suite) {
 		one := s.open()
 		name := s.name()
 		one.exclusive(name).leave()
@@ -89,7 +89,7 @@ var unknownTests = []test{
 		b.leave()
 		b.leave()
 	}},
-	{name: "a call whose context has ended returns, and leaving undoes it", run: func(s *suite) {
+	{name: "a call whose context has ended returns, and Leave undoes it", run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name)
@@ -121,7 +121,7 @@ var unknownTests = []test{
 		a.leave()
 		two.exclusive(name).granted()
 	}},
-	{name: "calls cut off at any moment break nothing and are undone", run: func(s *suite) {
+	{name: "calls cancelled at any moment can be undone", run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		for i := range 50 {
@@ -132,7 +132,7 @@ var unknownTests = []test{
 			cancel()
 			a.leave()
 		}
-		// A request still on its way when Leave overtook it lives for its TTL at most.
+		// A request that was overtaken by its Leave lasts for its TTL at most.
 		two.exclusive(name).within(s.ttl + s.caps.Heartbeat + s.h.Slack)
 	}},
 }

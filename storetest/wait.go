@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// drive does what the core does to wait: it asks, waits for a push or Again, asks again.
-// It may be called from any goroutine.
+// drive waits as the core does: it asks, waits for a wake-up or for Again, and asks again. It
+// may be called from any goroutine.
 func (k *claim) drive(ctx context.Context) error {
 	k.req.Queue = true
 	for {
@@ -32,8 +32,8 @@ func (k *claim) drive(ctx context.Context) error {
 	}
 }
 
-// served drives the claim to its grant, fails the test after the limit, and returns how
-// long that took.
+// served drives the claim until it is granted and returns how long that took. It fails the
+// test after the limit.
 func (k *claim) served(limit time.Duration) time.Duration {
 	k.s.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
@@ -45,15 +45,15 @@ func (k *claim) served(limit time.Duration) time.Duration {
 	return time.Since(start)
 }
 
-// A wait is a call of Wait in the background.
+// A wait is a call of Wait in flight.
 type wait struct {
 	s      *suite
 	cancel context.CancelFunc
 	err    chan error
 }
 
-// wait calls Wait in the background and gives it a moment to get to the server. That it
-// got there is not known, and need not be: a push must not be lost either way.
+// wait calls Wait in the background and gives it some time to reach the server. The call need
+// not have reached it: a push must not be lost in either case.
 func (k *claim) wait() *wait {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &wait{s: k.s, cancel: cancel, err: make(chan error, 1)}
@@ -63,7 +63,7 @@ func (k *claim) wait() *wait {
 	return w
 }
 
-// ended returns Wait's error, and fails the test if it does not return.
+// ended returns the error of Wait, and fails the test if Wait does not return.
 func (w *wait) ended() error {
 	w.s.Helper()
 	select {
@@ -76,7 +76,7 @@ func (w *wait) ended() error {
 	}
 }
 
-// woken wants Wait to return nil.
+// woken expects that Wait returns nil.
 func (w *wait) woken() {
 	w.s.Helper()
 	if err := w.ended(); err != nil {

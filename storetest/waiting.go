@@ -10,9 +10,10 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// G6: in order of arrival, pushed, and nobody waits for the dead.
+// G6: waiters are served in order of arrival, wake-ups are pushed, and dead waiters are
+// dropped.
 var waitingTests = []test{
-	{name: "a release wakes who waits", run: func(s *suite) {
+	{name: "a release wakes the waiter", run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).granted()
@@ -22,7 +23,7 @@ var waitingTests = []test{
 		w.woken()
 		b.granted()
 	}},
-	{name: "a wake-up is pushed and does not come by the poll", needs: store.FeatureQueue, run: func(s *suite) {
+	{name: "a wake-up is pushed and does not rely on polling", needs: store.FeatureQueue, run: func(s *suite) {
 		one, two := s.open2()
 		s.promptly(func() (took, again time.Duration) {
 			name := s.name()
@@ -49,7 +50,7 @@ var waitingTests = []test{
 			return took, b.again
 		})
 	}},
-	{name: "waits on one connection do not disturb each other", run: func(s *suite) {
+	{name: "calls of Wait on one connection are independent", run: func(s *suite) {
 		one, two := s.open2()
 		type pair struct{ holder, waiter *claim }
 		var pairs []pair
@@ -59,7 +60,7 @@ var waitingTests = []test{
 			name := s.name()
 			pairs = append(pairs, pair{one.exclusive(name).granted(), two.exclusive(name).queued(1)})
 		}
-		// Two waiters of one name as well: the second is the other's next.
+		// Two waiters of one name as well: the second follows the first.
 		first := pair{one.exclusive(same).granted(), two.exclusive(same).queued(1)}
 		pairs = append(pairs, first, pair{first.waiter, two.exclusive(same).queued(2)})
 		for _, p := range pairs {
@@ -75,8 +76,8 @@ var waitingTests = []test{
 		one, two := s.open2()
 		name := s.name()
 		one.exclusive(name).granted()
-		// Wait may return nil early, so this asks, as the core does, until it waits long
-		// enough to be cut off.
+		// Wait may return nil early. So ask and wait, as the core does, until a call of Wait
+		// is still blocked when its context ends.
 		b := two.exclusive(name)
 		for _, end := range []struct {
 			err error
@@ -113,7 +114,7 @@ var waitingTests = []test{
 			}
 		}
 	}},
-	{name: "a refusal says when to ask again, and that is soon enough to keep the place", run: func(s *suite) {
+	{name: "Again of a refusal is short enough to keep the place", run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		one.exclusive(name).granted()
@@ -125,7 +126,7 @@ var waitingTests = []test{
 			s.Errorf("Again %v, want more than 0 and less than the heartbeat of %v", again, s.caps.Heartbeat)
 		}
 	}},
-	{name: "an expired holder lets the next one in within Again", run: func(s *suite) {
+	{name: "the next waiter is granted within Again after an expiry", run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).short().granted()
@@ -135,7 +136,7 @@ var waitingTests = []test{
 			s.Fatalf("served after %v, want %v at most", took, limit)
 		}
 	}},
-	{name: "twenty waiters on five connections are all served, in order", run: func(s *suite) {
+	{name: "twenty waiters on five connections are served in order", run: func(s *suite) {
 		var conns []*conn
 		for range 5 {
 			conns = append(conns, s.open())
@@ -158,7 +159,7 @@ var waitingTests = []test{
 			if err := waiters[i].drive(ctx); err != nil {
 				return err
 			}
-			mu.Lock() // in order of grants, because each is inside alone
+			mu.Lock() // in the order of grants, because each holder is alone
 			order = append(order, i)
 			mu.Unlock()
 			return waiters[i].tryRelease(store.Keep{})
@@ -167,7 +168,7 @@ var waitingTests = []test{
 			s.Errorf("served in the order %v", order)
 		}
 	}},
-	{name: "the first to come is the first to be served, across connections", needs: store.FeatureQueue, run: func(s *suite) {
+	{name: "waiters on different connections are served in order of arrival", needs: store.FeatureQueue, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		holder := one.exclusive(name).granted()
@@ -175,7 +176,7 @@ var waitingTests = []test{
 		b := one.exclusive(name).queued(2)
 		c := two.exclusive(name).queued(3)
 		holder.release()
-		c.behind(2) // free, but not theirs
+		c.behind(2) // the name is free, but another waiter is next
 		b.behind(1)
 		a.granted()
 		c.queued(2)
@@ -185,7 +186,7 @@ var waitingTests = []test{
 		b.release()
 		c.granted()
 	}},
-	{name: "a try does not overtake the queue", needs: store.FeatureQueue, run: func(s *suite) {
+	{name: "a request without Queue does not overtake the queue", needs: store.FeatureQueue, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).granted()
@@ -193,27 +194,27 @@ var waitingTests = []test{
 		a.release()
 		r := one.exclusive(name).refused()
 		if len(r.Holders) != 0 && r.Holders[0].ID != b.req.ID {
-			s.Errorf("holders %+v, want none, or who waited if the store granted it unasked", r.Holders)
+			s.Errorf("holders %+v, want none, or the waiter if the store granted it before it asked", r.Holders)
 		}
 		if len(r.Holders)+r.Waiters != 1 {
 			s.Errorf("%d holders and %d waiters, want 1 in all", len(r.Holders), r.Waiters)
 		}
 		b.granted()
 	}},
-	{name: "a try leaves nothing queued", needs: store.FeatureQueue, run: func(s *suite) {
+	{name: "a request without Queue leaves nothing queued", needs: store.FeatureQueue, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).granted()
 		b := two.exclusive(name)
 		if r := b.refused(); r.Place != 0 || r.Waiters != 0 {
-			s.Errorf("place %d of a try, %d other waiters, want 0 of both", r.Place, r.Waiters)
+			s.Errorf("place %d without Queue, %d other waiters, want 0 and 0", r.Place, r.Waiters)
 		}
 		a.release()
 		if c := one.exclusive(name).granted(); c.ans.Waiters != 0 {
 			s.Errorf("%d waiters, want none", c.ans.Waiters)
 		}
 	}},
-	{name: "asking again keeps the place", needs: store.FeatureQueue, run: func(s *suite) {
+	{name: "a repeated request keeps the place in the queue", needs: store.FeatureQueue, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		one.exclusive(name).granted()
@@ -224,7 +225,7 @@ var waitingTests = []test{
 			b.queued(2)
 		}
 	}},
-	{name: "every answer tells how many wait", needs: store.FeatureQueue, run: func(s *suite) {
+	{name: "every answer reports the number of waiters", needs: store.FeatureQueue, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		holder := one.exclusive(name).granted()
@@ -239,14 +240,14 @@ var waitingTests = []test{
 		b := two.exclusive(name).queued(2)
 		one.exclusive(name).queued(3)
 		check("refusal of a waiter, besides itself", a.refused().Waiters, 2)
-		check("refusal of a try", one.exclusive(name).refused().Waiters, 3)
-		check("grant asked for again", holder.granted().ans.Waiters, 3)
+		check("refusal without Queue", one.exclusive(name).refused().Waiters, 3)
+		check("repeated grant", holder.granted().ans.Waiters, 3)
 		holder.release()
 		check("grant of a waiter", a.granted().ans.Waiters, 2)
 		b.leave()
-		check("grant asked for again after one left", a.granted().ans.Waiters, 1)
+		check("repeated grant after one left", a.granted().ans.Waiters, 1)
 	}},
-	{name: "a waiter who is granted is no longer queued", needs: store.FeatureQueue, run: func(s *suite) {
+	{name: "a waiter that is granted is no longer queued", needs: store.FeatureQueue, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).granted()
@@ -272,30 +273,30 @@ var waitingTests = []test{
 			s.Errorf("%d waiters, want none", d.ans.Waiters)
 		}
 	}},
-	{name: "a waiter who leaves when it is its turn wakes the next", needs: store.FeatureQueue, run: func(s *suite) {
+	{name: "a waiter that leaves on its turn wakes the next one", needs: store.FeatureQueue, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).granted()
 		b := two.exclusive(name).queued(1)
-		c := two.exclusive(name).queued(2) // on the same connection as the one who leaves
+		c := two.exclusive(name).queued(2) // on the same connection as the waiter that leaves
 		d := one.exclusive(name).queued(3)
 		a.release()
 		w, v := c.wait(), d.wait()
 		b.leave()
 		w.woken()
-		c.leave() // too, without asking
+		c.leave() // also without asking
 		v.woken()
 		d.granted()
 	}},
-	{name: "a dead waiter costs the next one heartbeat at most", needs: store.FeatureQueue, run: func(s *suite) {
+	{name: "a dead waiter delays the next one by at most one heartbeat", needs: store.FeatureQueue, run: func(s *suite) {
 		s.afterDeadWaiters(1)
 	}},
-	{name: "dead waiters do not add up", needs: store.FeatureQueue, run: func(s *suite) {
-		// So many that the sum of their heartbeats is far beyond what is allowed.
+	{name: "the delays of dead waiters do not add up", needs: store.FeatureQueue, run: func(s *suite) {
+		// The sum of their heartbeats is far above the limit.
 		n := 2 * (2*s.caps.Heartbeat + s.h.Slack + busy) / s.caps.Heartbeat
 		s.afterDeadWaiters(max(5, int(n)))
 	}},
-	{name: "a waiter who asks within Again keeps its place", needs: store.FeatureQueue, run: func(s *suite) {
+	{name: "a waiter that asks within Again keeps its place", needs: store.FeatureQueue, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		holder := one.exclusive(name).granted()
@@ -310,7 +311,7 @@ var waitingTests = []test{
 		b.behind(1)
 		a.granted()
 	}},
-	{name: "a waiter who stopped asking starts again at the end", needs: store.FeatureQueue, run: func(s *suite) {
+	{name: "a waiter that was dropped starts again at the end", needs: store.FeatureQueue, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		one.exclusive(name).granted()
@@ -325,9 +326,9 @@ var waitingTests = []test{
 	}},
 }
 
-// afterDeadWaiters lets n waiters join and die, and wants one behind them to be served
-// when their heartbeat is over.
-// busy is how much later than the store things may happen because the machine is.
+// afterDeadWaiters lets n waiters join the queue and die, and expects that a waiter behind them
+// is served when their heartbeat is over.
+// busy is the delay that a busy machine may add.
 const busy = time.Second
 
 func (s *suite) afterDeadWaiters(n int) {

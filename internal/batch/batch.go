@@ -1,4 +1,4 @@
-// Package batch lets calls that come at the same time go to a server together.
+// Package batch sends concurrent calls to a server in batches.
 package batch
 
 import (
@@ -10,30 +10,31 @@ import (
 
 // A Batcher sends calls. While fewer than Flying requests are in flight, a call is sent at once,
 // alone. Otherwise calls queue up, and all queued calls are sent in one batch when a request
-// returns. So nobody waits for others to come, and the more there is to do, the cheaper is
-// each call. The fields are set before the first call.
+// returns. No call waits for others to arrive, and the cost per call falls as the load grows.
+// The fields must be set before the first call.
 type Batcher[T any] struct {
-	Flying int // how many requests are in flight before calls queue up
-	Size   int // the most calls in a batch
+	Flying int // maximum number of single requests in flight; further calls queue up
+	Size   int // maximum number of calls in a batch
 
-	// Pause, if not 0, keeps queued calls from waiting for a reply that takes long: they are
-	// sent a Pause after the last request, or the longer the more requests are in flight.
+	// Pause, if not 0, keeps queued calls from waiting for a slow reply: they are sent some
+	// time after the last request. That time is Pause, multiplied by the number of requests
+	// in flight and divided by Flying.
 	Pause time.Duration
 
-	// Name, if set, returns the name of a call: calls of one name are not sent in one batch.
+	// Name, if set, returns the name of a call. A batch contains one call per name at most.
 	Name func(call *T) string
 
 	// Send sends a batch, and writes the outcome of each call into it.
 	Send func(calls []*T)
 
-	// Late, if set, is called with a call that was sent, and whose caller gave up meanwhile.
+	// Late, if set, is called for each call whose caller gave up after it was sent.
 	Late func(call *T)
 
 	wg      sync.WaitGroup
 	mu      sync.Mutex
 	closed  bool
 	flying  int
-	sent    time.Time // the last request
+	sent    time.Time // when the last request was sent
 	timer   *time.Timer
 	armed   bool // the timer is running
 	waiting []*item[T]
@@ -42,12 +43,12 @@ type Batcher[T any] struct {
 type item[T any] struct {
 	call  *T
 	done  chan struct{}
-	left  bool // nobody waits for it
+	left  bool // the caller gave up
 	ended bool
 }
 
-// Do has a call done: by alone, or by Send together with others. It fails if the context ends
-// before; then the call may still be done. After Close only alone is tried.
+// Do sends a call, either by alone or in a batch by Send. If ctx ends first, it returns the
+// error of ctx, and the call may or may not be executed. After Close, Do always uses alone.
 func (b *Batcher[T]) Do(ctx context.Context, call *T, alone func()) error {
 	b.mu.Lock()
 	if b.flying < b.Flying || b.closed {
@@ -79,15 +80,15 @@ func (b *Batcher[T]) Do(ctx context.Context, call *T, alone func()) error {
 	return ctx.Err()
 }
 
-// Len is how many requests are on their way, and calls wait.
+// Len returns the number of requests in flight plus the number of queued calls.
 func (b *Batcher[T]) Len() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.flying + len(b.waiting)
 }
 
-// Close waits until nothing is on its way that no Do waits for. It is for when calls fail at
-// once, because what they are sent over was closed.
+// Close waits for batches in flight. Call it when calls fail at once, for example after their
+// connection was closed.
 func (b *Batcher[T]) Close() {
 	b.mu.Lock()
 	b.closed = true
@@ -95,7 +96,7 @@ func (b *Batcher[T]) Close() {
 	b.wg.Wait()
 }
 
-// landed sends those who wait, if any, in place of what came back.
+// landed is called when a request returns. It sends the queued calls, if any.
 func (b *Batcher[T]) landed() {
 	b.mu.Lock()
 	b.flying--
@@ -110,12 +111,12 @@ func (b *Batcher[T]) landed() {
 	}
 	b.mu.Unlock()
 	if len(batch) > 0 {
-		b.send(batch) // nothing takes long any more, and Close does not wait for it
+		b.send(batch) // returns soon after Close, which does not wait for it
 	}
 }
 
-// follow sends queued calls if the last request is long enough ago, or sees to it that this
-// happens when it is. It needs the mutex.
+// follow sends queued calls if the last request was sent long enough ago, and otherwise starts
+// a timer to do so. The caller holds the mutex.
 func (b *Batcher[T]) follow() {
 	if b.Pause == 0 || b.armed || len(b.waiting) == 0 || b.closed {
 		return
@@ -139,7 +140,7 @@ func (b *Batcher[T]) follow() {
 	b.timer.Reset(wait)
 }
 
-// next sends a batch of the queued calls, if any. It needs the mutex.
+// next sends a batch of the queued calls, if any. The caller holds the mutex.
 func (b *Batcher[T]) next() {
 	if batch := b.take(); len(batch) > 0 {
 		b.flying++
@@ -148,14 +149,14 @@ func (b *Batcher[T]) next() {
 	}
 }
 
-// depart notes that a request goes. It needs the mutex.
+// depart records that a request is sent. The caller holds the mutex.
 func (b *Batcher[T]) depart() {
 	if b.Pause > 0 {
 		b.sent = time.Now()
 	}
 }
 
-// take takes those who go together. It needs the mutex.
+// take removes the calls of the next batch from the queue. The caller holds the mutex.
 func (b *Batcher[T]) take() (batch []*item[T]) {
 	if len(b.waiting) == 0 {
 		return nil

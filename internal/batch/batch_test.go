@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// A call is a name, and what became of it.
+// A call is a name and how it was sent.
 type call struct {
 	name string
 	how  string // "alone" or "together"
 }
 
-// A server holds what is sent until it is told to go on.
+// A server blocks every request until the test lets it continue.
 type server struct {
 	Batcher[call]
 	mu      sync.Mutex
@@ -68,7 +68,7 @@ func (s *server) want(t *testing.T, batches ...[]string) {
 	t.Helper()
 	synctest.Wait()
 	if !slices.EqualFunc(s.batches, batches, slices.Equal) {
-		t.Fatalf("together went %q, want %q", s.batches, batches)
+		t.Fatalf("batches %q, want %q", s.batches, batches)
 	}
 }
 
@@ -85,7 +85,7 @@ func (s *server) goOn(t *testing.T, all ...<-chan result) (how []string) {
 	return how
 }
 
-func TestTheFirstGoAloneAndTheRestTogether(t *testing.T) {
+func TestFirstCallsAreSentAloneAndTheRestInABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(2, 10)
 		var all []<-chan result
@@ -101,7 +101,7 @@ func TestTheFirstGoAloneAndTheRestTogether(t *testing.T) {
 		}
 		s.want(t, []string{"c", "d", "e"}, []string{"f"})
 		if got := s.goOnAlone(t); got != "alone" {
-			t.Errorf("when nothing is on its way a call goes %s", got)
+			t.Errorf("without requests in flight a call is sent %s", got)
 		}
 	})
 }
@@ -111,7 +111,7 @@ func (s *server) goOnAlone(t *testing.T) string {
 	return r.how
 }
 
-func TestABatchHasASize(t *testing.T) {
+func TestBatchIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(1, 2)
 		var all []<-chan result
@@ -123,7 +123,7 @@ func TestABatchHasASize(t *testing.T) {
 	})
 }
 
-func TestThoseAboutTheSameDoNotGoTogether(t *testing.T) {
+func TestCallsWithTheSameNameAreNotInOneBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(1, 3)
 		s.Name = func(c *call) string { return c.name }
@@ -141,12 +141,12 @@ func TestQueuedCallsDoNotWaitForASlowReply(t *testing.T) {
 		s := newServer(1, 10)
 		s.Pause = time.Millisecond
 		all := []<-chan result{s.do(t.Context(), "a"), s.do(t.Context(), "b"), s.do(t.Context(), "c")}
-		s.want(t) // too soon after the first
+		s.want(t) // too early after the first request
 		time.Sleep(time.Millisecond)
 		s.want(t, []string{"b", "c"})
 		all = append(all, s.do(t.Context(), "d"))
 		time.Sleep(time.Millisecond)
-		s.want(t, []string{"b", "c"}) // two are in flight: twice the pause
+		s.want(t, []string{"b", "c"}) // with two requests in flight the pause is twice as long
 		all = append(all, s.do(t.Context(), "e"))
 		time.Sleep(time.Millisecond)
 		s.want(t, []string{"b", "c"}, []string{"d", "e"})
@@ -155,7 +155,7 @@ func TestQueuedCallsDoNotWaitForASlowReply(t *testing.T) {
 	})
 }
 
-func TestAFullQueueIsSentInSeveralBatches(t *testing.T) {
+func TestLongQueueIsSentInSeveralBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(1, 2)
 		s.Pause = time.Millisecond
@@ -169,7 +169,7 @@ func TestAFullQueueIsSentInSeveralBatches(t *testing.T) {
 	})
 }
 
-func TestWhoGivesUpIsNotSentOrIsToldOf(t *testing.T) {
+func TestCancelledCallIsNotSentOrIsReportedAsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(1, 10)
 		first := s.do(t.Context(), "first")
@@ -178,23 +178,23 @@ func TestWhoGivesUpIsNotSentOrIsToldOf(t *testing.T) {
 		a, b, c := s.do(early, "early"), s.do(late, "late"), s.do(t.Context(), "stays")
 		cancelEarly()
 		if r := <-a; !errors.Is(r.err, context.Canceled) {
-			t.Errorf("it gave up: %+v", r)
+			t.Errorf("cancelled call: %+v", r)
 		}
 		s.gate <- struct{}{}
 		s.want(t, []string{"late", "stays"})
 		cancelLate()
 		if r := <-b; !errors.Is(r.err, context.Canceled) {
-			t.Errorf("it gave up: %+v", r)
+			t.Errorf("cancelled call: %+v", r)
 		}
 		s.goOn(t, first, c)
 		s.Close()
 		if !slices.Equal(s.late, []string{"late together"}) {
-			t.Errorf("nobody waits for %q", s.late)
+			t.Errorf("late calls: %q", s.late)
 		}
 	})
 }
 
-func TestCloseWaitsForWhatIsOnItsWay(t *testing.T) {
+func TestCloseWaitsForBatchesInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(1, 10)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -218,7 +218,7 @@ func TestCloseWaitsForWhatIsOnItsWay(t *testing.T) {
 		s.goOn(t, first)
 		<-closed
 		if got := s.goOnAlone(t); got != "alone" {
-			t.Errorf("after Close a call goes %s", got)
+			t.Errorf("after Close a call is sent %s", got)
 		}
 	})
 }

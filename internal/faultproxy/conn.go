@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// A conn is one connection of a client and the one to the server that belongs to it.
+// A conn is the connection of a client together with the corresponding connection to the
+// server.
 type conn struct {
 	proxy    *Proxy
 	client   net.Conn
@@ -17,7 +18,7 @@ type conn struct {
 	life   context.Context // ends with the connection
 	cancel context.CancelFunc
 
-	server net.Conn // nil until it is connected; needs the mutex of the proxy
+	server net.Conn // nil until connected; guarded by the mutex of the proxy
 }
 
 func newConn(p *Proxy, client net.Conn) *conn {
@@ -28,7 +29,7 @@ func newConn(p *Proxy, client net.Conn) *conn {
 	return c
 }
 
-// pipe is the direction of the connection that belongs to a link.
+// pipe returns the direction of the connection that belongs to a link.
 func (c *conn) pipe(l *Link) *pipe {
 	if l == c.proxy.ToServer {
 		return c.toServer
@@ -36,7 +37,7 @@ func (c *conn) pipe(l *Link) *pipe {
 	return c.toClient
 }
 
-// run lives as long as the connection.
+// run returns when the connection has ended.
 func (c *conn) run() {
 	defer c.abort()
 	server, err := c.dial()
@@ -47,7 +48,7 @@ func (c *conn) run() {
 	pipes.Go(func() { c.toServer.run(c.client, server) })
 	pipes.Go(func() { c.toClient.run(server, c.client) })
 	pipes.Wait()
-	c.client.Close() // both ends were passed on: no need for a reset
+	c.client.Close() // both ends were forwarded, so no reset is needed
 	server.Close()
 }
 
@@ -71,7 +72,7 @@ func (c *conn) dial() (net.Conn, error) {
 	}
 }
 
-// connected reports whether the connection still lives.
+// connected reports whether the connection is still open.
 func (c *conn) connected(server net.Conn) bool {
 	c.proxy.mu.Lock()
 	defer c.proxy.mu.Unlock()
@@ -99,8 +100,8 @@ func (c *conn) abortLocked() {
 	}
 }
 
-// reset closes a connection so that the other side sees an error, and nothing on its way
-// arrives.
+// reset closes a connection so that the other side sees an error, and bytes in flight are
+// lost.
 func reset(c net.Conn) {
 	if tcp, ok := c.(*net.TCPConn); ok {
 		tcp.SetLinger(0)

@@ -1,15 +1,16 @@
-// Package faultproxy puts a TCP proxy with faults between a client and a server.
+// Package faultproxy is a TCP proxy that injects faults between a client and a server.
 //
-// Faults are set per direction, at any time, on connections that live:
+// Faults are set per direction, at any time, also on open connections:
 //
 //	proxy := faultproxy.Start(t, server.Addr())
 //	proxy.ToServer.Hold()  // requests wait in the proxy
-//	proxy.ToClient.Drop()  // replies are swallowed
-//	proxy.Heal()           // what was held arrives, on the same connections
+//	proxy.ToClient.Drop()  // replies are lost
+//	proxy.Heal()           // held bytes arrive, on the same connections
 //
-// A proxy that holds is a network partition that heals: neither side sees its connection
-// end. "Done at the server, reply lost" is HoldRepliesAfter.
+// Hold and Heal simulate a network partition that heals: neither side sees its connection
+// end. HoldRepliesAfter and DropRepliesAfter simulate a request that the server executes but
+// whose reply is late or lost.
 //
-// The end of a connection follows its bytes: it waits where they are held, and where they
-// are dropped too, until the proxy is healed.
+// The end of a connection is forwarded after its bytes. While bytes are held or dropped, the
+// end is held until the proxy is healed.
 package faultproxy

@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// limit is how long anything may take that should happen at once.
+	// limit bounds what should happen at once.
 	limit = 10 * time.Second
 
-	// quiet is how long nothing has to happen. Too short a time could only hide a fault of
-	// the proxy, never report one that is none.
+	// quiet is how long to wait to see that nothing happens. If it is too short, a test may
+	// miss a defect, but it never reports a false one.
 	quiet = 30 * time.Millisecond
 )
 
-// startEcho starts a server that sends everything back.
+// startEcho starts an echo server.
 func startEcho(t testing.TB) string {
 	t.Helper()
 	return startServer(t, func(c net.Conn) { io.Copy(c, c) })
@@ -92,7 +92,7 @@ func want(t testing.TB, c net.Conn, text string) {
 	}
 }
 
-// wantSilence fails the test if anything arrives, the end of the connection included.
+// wantSilence fails the test if anything arrives, including the end of the connection.
 func wantSilence(t testing.TB, c net.Conn) {
 	t.Helper()
 	c.SetReadDeadline(time.Now().Add(quiet))
@@ -102,7 +102,7 @@ func wantSilence(t testing.TB, c net.Conn) {
 	}
 }
 
-// wantBroken fails the test unless the connection ends, with a reset and not in order.
+// wantBroken fails the test unless the connection is reset.
 func wantBroken(t testing.TB, c net.Conn) {
 	t.Helper()
 	c.SetReadDeadline(time.Now().Add(limit))
@@ -112,7 +112,7 @@ func wantBroken(t testing.TB, c net.Conn) {
 	}
 }
 
-// wantEOF fails the test unless the other side closes the connection in order.
+// wantEOF fails the test unless the other side closes the connection normally.
 func wantEOF(t testing.TB, c net.Conn) {
 	t.Helper()
 	c.SetReadDeadline(time.Now().Add(limit))
@@ -126,14 +126,14 @@ func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	servers.Poll(t, limit, func() error {
 		if !condition() {
-			return errors.New("not so: " + what)
+			return errors.New("not the case: " + what)
 		}
 		return nil
 	})
 }
 
-// wantNoGoroutine fails the test if goroutines of the proxy are left. It waits for those that
-// have done all but return.
+// wantNoGoroutine fails the test if goroutines of the proxy are left. It waits for goroutines
+// that are about to return.
 func wantNoGoroutine(t testing.TB) {
 	t.Helper()
 	servers.Poll(t, limit, func() error {

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// hookWindow is how many bytes of a connection a hook gets to see: more than any request of
-// a lock, and enough to put together what arrived in pieces.
+// hookWindow is how many bytes of a connection a hook sees: more than any request of a lock,
+// and enough to assemble a request that arrived in pieces.
 const hookWindow = 64 << 10
 
 // A hook waits for bytes that match.
@@ -19,31 +19,31 @@ type hook struct {
 	seen map[*pipe][]byte // since the hook was set
 }
 
-// When calls act once, as soon as match reports true about the bytes of one connection in
-// this direction: those that arrived since the call of When, at most the last 64 KiB. The
-// bytes go on after act has returned, so a fault that act sets comes before them. Match and
-// act are called one at a time, and act may change anything but must not close the proxy.
+// When calls act once, as soon as match returns true for the bytes of one connection in this
+// direction. Match gets the bytes that arrived since the call of When, at most the last 64 KiB.
+// The bytes are forwarded after act has returned, so a fault that act sets applies to them.
+// Calls of match and act are serialized. Act may do anything except close the proxy.
 func (l *Link) When(match func(seen []byte) bool, act func()) {
 	l.proxy.mu.Lock()
 	defer l.proxy.mu.Unlock()
 	l.hooks = append(l.hooks, &hook{match: match, act: act, seen: make(map[*pipe][]byte)})
 }
 
-// HoldRepliesAfter lets the first request that matches through and holds all replies from
-// then on, of all connections: the server does what it was asked, and nobody hears of it.
-// Match is that of [Link.When]. The channel is closed when the request was seen. When
-// ToClient.Waiting is above zero, the server has answered.
+// HoldRepliesAfter forwards the first request that matches, and then holds the replies of all
+// connections: the server executes the request, and the client gets no reply. For match see
+// [Link.When]. The channel is closed when the request was seen. When ToClient.Waiting is above
+// zero, the server has replied.
 func (p *Proxy) HoldRepliesAfter(match func(request []byte) bool) <-chan struct{} {
 	return p.onRequest(match, p.ToClient.Hold)
 }
 
-// DropRepliesAfter is HoldRepliesAfter with replies that are lost for good. When
-// ToClient.Dropped has risen, the server has answered.
+// DropRepliesAfter is like HoldRepliesAfter, but the replies are lost. When ToClient.Dropped
+// has risen, the server has replied.
 func (p *Proxy) DropRepliesAfter(match func(request []byte) bool) <-chan struct{} {
 	return p.onRequest(match, p.ToClient.Drop)
 }
 
-// CutOn cuts the proxy when a request matches, which then never arrives.
+// CutOn cuts the proxy when a request matches. That request does not reach the server.
 func (p *Proxy) CutOn(match func(request []byte) bool) <-chan struct{} {
 	return p.onRequest(match, p.Cut)
 }
@@ -57,8 +57,8 @@ func (p *Proxy) onRequest(match func([]byte) bool, act func()) <-chan struct{} {
 	return seen
 }
 
-// show tells the hooks of a link about bytes that arrived. It must not hold the mutex of the
-// proxy, since hooks use the proxy.
+// show passes bytes that arrived to the hooks of a link. The caller must not hold the mutex of
+// the proxy, because hooks use the proxy.
 func (l *Link) show(p *pipe, data []byte) {
 	l.proxy.mu.Lock()
 	hooks := slices.Clone(l.hooks)

@@ -12,12 +12,12 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
-// contains is a match for requests with a word in them.
+// contains matches requests that contain a word.
 func contains(word string) func([]byte) bool {
 	return func(b []byte) bool { return bytes.Contains(b, []byte(word)) }
 }
 
-// throughProxy is a Redis and a connection to it by way of a proxy.
+// throughProxy starts a Redis and connects to it through a proxy.
 func throughProxy(t testing.TB) (*servers.Redis, *faultproxy.Proxy, *servers.RESPConn) {
 	t.Helper()
 	r := servers.StartRedis(t, servers.RedisOptions{InMemory: true})
@@ -39,7 +39,7 @@ func wantSeen(t testing.TB, seen <-chan struct{}) {
 	}
 }
 
-func TestARequestIsDoneAndItsReplyIsHeld(t *testing.T) {
+func TestHoldRepliesAfterExecutesTheRequestAndHoldsTheReply(t *testing.T) {
 	r, p, c := throughProxy(t)
 	seen := p.HoldRepliesAfter(contains("INCR"))
 	if answer, err := c.Do("PING"); answer != "PONG" {
@@ -64,7 +64,7 @@ func TestARequestIsDoneAndItsReplyIsHeld(t *testing.T) {
 	}
 }
 
-func TestARequestIsDoneAndItsReplyIsLost(t *testing.T) {
+func TestDropRepliesAfterExecutesTheRequestAndLosesTheReply(t *testing.T) {
 	r, p, c := throughProxy(t)
 	seen := p.DropRepliesAfter(contains("INCR"))
 	if err := c.Send("INCR", "n"); err != nil {
@@ -86,7 +86,7 @@ func TestARequestIsDoneAndItsReplyIsLost(t *testing.T) {
 	}
 }
 
-func TestARequestIsCutOffBeforeItArrives(t *testing.T) {
+func TestCutOnStopsTheRequestBeforeItArrives(t *testing.T) {
 	r, p, c := throughProxy(t)
 	seen := p.CutOn(contains("INCR"))
 	if answer, err := c.Do("INCR", "n"); err == nil {
@@ -94,27 +94,27 @@ func TestARequestIsCutOffBeforeItArrives(t *testing.T) {
 	}
 	wantSeen(t, seen)
 	eventually(t, "the server has lost its client", func() bool {
-		return strings.Count(r.Must("CLIENT", "LIST").(string), "\n") == 1 // the one that asks
+		return strings.Count(r.Must("CLIENT", "LIST").(string), "\n") == 1 // the connection of this command
 	})
 	if n := r.Must("GET", "n"); n != nil {
 		t.Errorf("n is %v at the server", n)
 	}
 }
 
-func TestARequestInPiecesMatches(t *testing.T) {
+func TestRequestInPiecesMatches(t *testing.T) {
 	p := faultproxy.Start(t, startEcho(t))
 	stranger, c := dial(t, p), dial(t, p)
 	seen := p.HoldRepliesAfter(contains("release"))
 	send(t, c, "rele")
 	want(t, c, "rele")
-	send(t, stranger, "ase") // of another connection: no part of it
+	send(t, stranger, "ase") // on another connection, so it is not part of the request
 	want(t, stranger, "ase")
 	send(t, c, "ase")
 	wantSeen(t, seen)
 	wantSilence(t, c)
 }
 
-func TestAHookDoesNotSeeWhatCameBefore(t *testing.T) {
+func TestHookDoesNotSeeEarlierBytes(t *testing.T) {
 	p := faultproxy.Start(t, startEcho(t))
 	c := dial(t, p)
 	send(t, c, "lock")
@@ -124,7 +124,7 @@ func TestAHookDoesNotSeeWhatCameBefore(t *testing.T) {
 	want(t, c, "other")
 }
 
-func TestAMessageEndsInTheMiddle(t *testing.T) {
+func TestAfterCanCutAMessageInTheMiddle(t *testing.T) {
 	p := faultproxy.Start(t, startEcho(t))
 	c := dial(t, p)
 	p.ToClient.After(3, p.Cut)
@@ -132,11 +132,11 @@ func TestAMessageEndsInTheMiddle(t *testing.T) {
 	want(t, c, "hel")
 	wantBroken(t, c)
 	if n := p.ToClient.Bytes(); n != 3 {
-		t.Errorf("%d bytes were passed on, want 3", n)
+		t.Errorf("%d bytes were forwarded, want 3", n)
 	}
 }
 
-func TestTheRestOfAMessageIsHeld(t *testing.T) {
+func TestAfterCanHoldTheRestOfAMessage(t *testing.T) {
 	p := faultproxy.Start(t, startEcho(t))
 	c := dial(t, p)
 	first, second := make(chan struct{}), make(chan struct{})

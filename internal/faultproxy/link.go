@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// What happens to bytes that arrive.
+// Modes of a link.
 type mode int
 
 const (
@@ -18,24 +18,24 @@ const (
 // A Link is one direction of all connections of a proxy.
 type Link struct {
 	proxy *Proxy
-	bytes atomic.Int64 // passed on
+	bytes atomic.Int64 // forwarded
 	lost  atomic.Int64 // dropped
 
-	// These need the mutex of the proxy.
+	// Guarded by the mutex of the proxy.
 	mode   mode
 	delay  time.Duration
 	counts []*count
 	hooks  []*hook
 }
 
-// Hold keeps bytes until Heal, then they arrive on their connection. When it holds a few
-// megabytes of a connection, the proxy stops reading there.
+// Hold holds bytes until Heal; then they arrive on their connection. When the proxy holds a few
+// megabytes of a connection, it stops reading from it.
 func (l *Link) Hold() { l.proxy.set(hold, l) }
 
-// Drop swallows bytes, those that are held or delayed too. The connections stay open.
+// Drop discards bytes, including those that are held or delayed. The connections stay open.
 func (l *Link) Drop() { l.proxy.set(drop, l) }
 
-// Delay lets every byte arrive so much later; the throughput stays the same.
+// Delay delays every byte by d. The throughput stays the same.
 func (l *Link) Delay(by time.Duration) {
 	l.proxy.mu.Lock()
 	defer l.proxy.mu.Unlock()
@@ -51,14 +51,14 @@ func (l *Link) Heal() {
 	l.proxy.wakeAll()
 }
 
-// Bytes is the number of bytes that were passed on.
+// Bytes returns the number of bytes that were forwarded.
 func (l *Link) Bytes() int64 { return l.bytes.Load() }
 
-// Dropped is the number of bytes that were swallowed: by Drop, or since nobody was left to
-// receive them.
+// Dropped returns the number of bytes that were discarded, by Drop or because the receiver was
+// gone.
 func (l *Link) Dropped() int64 { return l.lost.Load() }
 
-// Waiting is the number of bytes that the proxy has read and not yet passed on.
+// Waiting returns the number of bytes that the proxy has read and not yet forwarded.
 func (l *Link) Waiting() int {
 	l.proxy.mu.Lock()
 	defer l.proxy.mu.Unlock()
@@ -69,7 +69,7 @@ func (l *Link) Waiting() int {
 	return n
 }
 
-// set gives links a new mode.
+// set changes the mode of links.
 func (p *Proxy) set(m mode, links ...*Link) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,23 +85,23 @@ func (p *Proxy) set(m mode, links ...*Link) {
 	p.wakeAll()
 }
 
-// count is an After that has not happened.
+// A count is an After that has not fired yet.
 type count struct {
 	left int
 	act  func()
 }
 
-// After calls act once, as soon as n more bytes were passed on in this direction, counted
-// over all connections. The connection that brought the last of them passes no further byte
-// on before act returns: After(n, proxy.Cut) ends a message in the middle.
+// After calls act once, as soon as n more bytes were forwarded in this direction, summed over
+// all connections. The connection with the last of them forwards no further byte before act
+// returns, so After(n, proxy.Cut) cuts a message in the middle.
 func (l *Link) After(n int, act func()) {
 	l.proxy.mu.Lock()
 	defer l.proxy.mu.Unlock()
 	l.counts = append(l.counts, &count{n, act})
 }
 
-// take counts up to n bytes that are about to be passed on, and returns how many may go
-// before act is to be called. It needs the mutex.
+// take counts up to n bytes that are about to be forwarded, and returns how many may be
+// forwarded before act must be called. The caller holds the mutex.
 func (l *Link) take(n int) (allowed int, act func()) {
 	next := -1
 	for i, c := range l.counts {

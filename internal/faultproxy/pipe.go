@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// heldLimit bounds what the proxy keeps per connection and direction; beyond it the
-	// sender has to wait, as on a network.
+	// heldLimit bounds the bytes that the proxy holds per connection and direction. Beyond it
+	// the sender blocks, as on a real network.
 	heldLimit = 4 << 20
 
 	readSize = 32 << 10
@@ -20,17 +20,17 @@ const (
 type pipe struct {
 	conn *conn
 	link *Link
-	wake chan struct{} // there may be something to write
+	wake chan struct{} // there may be bytes to write
 	room chan struct{} // there may be room to read more
 
-	// These need the mutex of the proxy.
+	// Guarded by the mutex of the proxy.
 	queue  []chunk
 	size   int
-	ended  bool // the end was passed on
+	ended  bool // the end was forwarded
 	broken bool // writing failed
 }
 
-// A chunk is bytes that were read at once, or the end of the stream.
+// A chunk holds the bytes of one read, or the end of the stream.
 type chunk struct {
 	data    []byte
 	end     error // io.EOF, or why reading failed
@@ -41,7 +41,7 @@ func newPipe(c *conn, l *Link) *pipe {
 	return &pipe{conn: c, link: l, wake: make(chan struct{}, 1), room: make(chan struct{}, 1)}
 }
 
-// run moves bytes until their end was passed on.
+// run forwards bytes until the end of the stream was forwarded.
 func (p *pipe) run(from, to net.Conn) {
 	var reader sync.WaitGroup
 	reader.Go(func() { p.read(from) })
@@ -81,7 +81,7 @@ func (p *pipe) awaitRoom() bool {
 	}
 }
 
-// put queues what has arrived.
+// put queues a chunk that has arrived.
 func (p *pipe) put(c chunk) {
 	p.conn.proxy.mu.Lock()
 	defer p.conn.proxy.mu.Unlock()
@@ -95,7 +95,7 @@ func (p *pipe) put(c chunk) {
 	p.wakeUp()
 }
 
-// discard drops what is queued, but not the end of the stream. It needs the mutex.
+// discard drops the queued bytes, but not the end of the stream. The caller holds the mutex.
 func (p *pipe) discard() {
 	p.queue = slices.DeleteFunc(p.queue, func(c chunk) bool { return c.end == nil })
 	p.link.lost.Add(int64(p.size))
@@ -103,7 +103,7 @@ func (p *pipe) discard() {
 	p.wakeUp()
 }
 
-// wakeUp lets both goroutines of the pipe look again.
+// wakeUp wakes both goroutines of the pipe.
 func (p *pipe) wakeUp() {
 	for _, ch := range []chan struct{}{p.wake, p.room} {
 		select {
@@ -138,8 +138,8 @@ func (p *pipe) write(to net.Conn) {
 	}
 }
 
-// next waits until bytes may be passed on, and takes them from the queue: all that were read
-// at once, or as many as may pass before act. It returns false when the connection has ended.
+// next waits until bytes may be forwarded and takes them from the queue: a whole chunk, or as
+// many bytes as may be forwarded before act. It returns false when the connection has ended.
 func (p *pipe) next() (c chunk, act func(), ok bool) {
 	for {
 		wait, found := time.Duration(-1), false
@@ -167,7 +167,7 @@ func (p *pipe) next() (c chunk, act func(), ok bool) {
 	}
 }
 
-// take needs the mutex.
+// take requires that the caller holds the mutex.
 func (p *pipe) take() (c chunk, act func()) {
 	c = p.queue[0]
 	if c.end != nil {
@@ -186,7 +186,7 @@ func (p *pipe) take() (c chunk, act func()) {
 	return c, act
 }
 
-// other is the opposite direction of the connection.
+// other returns the opposite direction of the connection.
 func (p *pipe) other() *pipe {
 	if p == p.conn.toServer {
 		return p.conn.toClient
@@ -194,8 +194,8 @@ func (p *pipe) other() *pipe {
 	return p.conn.toServer
 }
 
-// end notes that this direction has ended. A receiver that cannot send any more either is
-// told so by a reset, as it would be by the other side itself.
+// end records that this direction has ended. If the opposite direction is broken, the receiver
+// gets a reset, as it would from the other side itself.
 func (p *pipe) end() {
 	p.conn.proxy.mu.Lock()
 	defer p.conn.proxy.mu.Unlock()
@@ -205,8 +205,8 @@ func (p *pipe) end() {
 	}
 }
 
-// fail notes that the receiver is gone. The sender learns it from the opposite direction,
-// subject to the faults there, unless that has ended.
+// fail records that the receiver is gone. The sender learns of it by the opposite direction,
+// subject to the faults there, unless that direction has ended.
 func (p *pipe) fail() {
 	p.conn.proxy.mu.Lock()
 	defer p.conn.proxy.mu.Unlock()

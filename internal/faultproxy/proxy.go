@@ -13,18 +13,17 @@ import (
 )
 
 const (
-	// dialLimit bounds how long the proxy tries to reach its server.
+	// dialLimit bounds how long the proxy tries to connect to its server.
 	dialLimit = 5 * time.Second
 
-	// dialPause is between the attempts of a patient proxy.
+	// dialPause is the time between two attempts of a patient proxy.
 	dialPause = 10 * time.Millisecond
 
-	// listenLimit bounds how long it tries to get its own port back.
+	// listenLimit bounds how long the proxy tries to listen on its port again.
 	listenLimit = 5 * time.Second
 )
 
-// A Proxy passes the bytes of TCP connections on to one server. Its methods may be used by
-// several goroutines.
+// A Proxy forwards TCP connections to one server. Its methods are safe for concurrent use.
 type Proxy struct {
 	ToServer *Link // requests
 	ToClient *Link // replies
@@ -37,7 +36,7 @@ type Proxy struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
-	mu       sync.Mutex // also of the links and pipes
+	mu       sync.Mutex // guards the links and pipes as well
 	closed   bool
 	patient  bool
 	listener net.Listener // nil while cut
@@ -66,7 +65,7 @@ func Start(t testing.TB, server string) *Proxy {
 	return p
 }
 
-// Addr is the address to connect to instead of the server's. It never changes.
+// Addr returns the address to connect to instead of the server's. It never changes.
 func (p *Proxy) Addr() string { return p.addr }
 
 // Hold holds the bytes of both directions.
@@ -75,23 +74,24 @@ func (p *Proxy) Hold() { p.set(hold, p.ToServer, p.ToClient) }
 // Drop drops the bytes of both directions.
 func (p *Proxy) Drop() { p.set(drop, p.ToServer, p.ToClient) }
 
-// Patient lets a client wait whose server refuses, as if the network were slow. Otherwise it
-// is reset. It is for a server that is about to listen: what a client does when it is refused
-// may differ from what it does when it is reset, and a proxy cannot refuse for another.
+// Patient makes a client wait while the server refuses connections, as if the network were
+// slow. Otherwise the client is reset. Use it for a server that is about to listen: a client may
+// react differently to a reset than to a refusal, and a proxy cannot refuse on behalf of the
+// server.
 func (p *Proxy) Patient() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.patient = true
 }
 
-// Cut resets all connections, loses what they held, and refuses new ones until Heal.
+// Cut resets all connections, discards held bytes, and refuses new connections until Heal.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cut()
 }
 
-// Heal ends all faults of both directions. Hooks that have not fired stay.
+// Heal ends all faults of both directions. Hooks that have not fired stay active.
 func (p *Proxy) Heal() {
 	p.t.Helper()
 	p.mu.Lock()
@@ -110,22 +110,22 @@ func (p *Proxy) Heal() {
 	p.wakeAll()
 }
 
-// Accepted is the number of connections since the start.
+// Accepted returns the number of connections since the start.
 func (p *Proxy) Accepted() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.accepted
 }
 
-// Open is the number of connections that are open now.
+// Open returns the number of open connections.
 func (p *Proxy) Open() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.conns)
 }
 
-// Close ends the proxy and all its connections, and waits for its goroutines. It must not
-// be called by a hook.
+// Close closes the proxy and all its connections, and waits for its goroutines. A hook must not
+// call it.
 func (p *Proxy) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -135,8 +135,8 @@ func (p *Proxy) Close() {
 	p.work.Wait()
 }
 
-// listen needs the mutex. A process that the test starts in this moment may have the listener
-// that was cut still open, until it executes its program.
+// listen requires that the caller holds the mutex. A child process that the test starts at this
+// moment may hold the old listener open until it executes its program.
 func (p *Proxy) listen() error {
 	l, err := net.Listen("tcp", p.addr)
 	for begin := time.Now(); errors.Is(err, syscall.EADDRINUSE) && time.Since(begin) < listenLimit; {
@@ -151,7 +151,7 @@ func (p *Proxy) listen() error {
 	return nil
 }
 
-// cut needs the mutex.
+// cut requires that the caller holds the mutex.
 func (p *Proxy) cut() {
 	if p.listener != nil {
 		p.listener.Close()
@@ -162,7 +162,7 @@ func (p *Proxy) cut() {
 	}
 }
 
-// wakeAll lets every connection look at its faults again. It needs the mutex.
+// wakeAll wakes every connection after a change of faults. The caller holds the mutex.
 func (p *Proxy) wakeAll() {
 	for c := range p.conns {
 		c.toServer.wakeUp()

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/ports"
 )
 
-func TestBytesPassAndAreCounted(t *testing.T) {
+func TestBytesAreForwardedAndCounted(t *testing.T) {
 	p := faultproxy.Start(t, startEcho(t))
 	a, b := dial(t, p), dial(t, p)
 	send(t, a, "hello")
@@ -49,7 +49,7 @@ func TestHeldBytesArriveAfterHealOnTheSameConnection(t *testing.T) {
 	}
 }
 
-func TestALinkHealsByItself(t *testing.T) {
+func TestLinkCanBeHealedAlone(t *testing.T) {
 	p := faultproxy.Start(t, startEcho(t))
 	c := dial(t, p)
 	p.Hold()
@@ -73,7 +73,7 @@ func TestDroppedBytesNeverArrive(t *testing.T) {
 	want(t, c, "found")
 }
 
-func TestDropSwallowsWhatIsHeld(t *testing.T) {
+func TestDropDiscardsHeldBytes(t *testing.T) {
 	p := faultproxy.Start(t, startEcho(t))
 	c := dial(t, p)
 	p.ToServer.Hold()
@@ -88,7 +88,7 @@ func TestDropSwallowsWhatIsHeld(t *testing.T) {
 	want(t, c, "found")
 }
 
-func TestDelayIsLatencyAndNotThroughput(t *testing.T) {
+func TestDelayDoesNotReduceThroughput(t *testing.T) {
 	const delay = 100 * time.Millisecond
 	p := faultproxy.Start(t, startEcho(t))
 	c := dial(t, p)
@@ -96,7 +96,7 @@ func TestDelayIsLatencyAndNotThroughput(t *testing.T) {
 	begin := time.Now()
 	for range 20 {
 		send(t, c, "x")
-		time.Sleep(time.Millisecond) // so that they are read one by one
+		time.Sleep(time.Millisecond) // so that each is read separately
 	}
 	want(t, c, "x")
 	if took := time.Since(begin); took < delay {
@@ -124,7 +124,7 @@ func TestCutResetsConnectionsAndRefusesNewOnes(t *testing.T) {
 	send(t, c, "hello")
 	want(t, c, "hello")
 	p.Cut()
-	p.Cut() // once more: nothing to do
+	p.Cut() // a second Cut does nothing
 	wantBroken(t, c)
 	if p.Open() != 0 {
 		t.Errorf("%d connections are open", p.Open())
@@ -153,7 +153,7 @@ func TestHealWaitsForItsPort(t *testing.T) {
 	want(t, c, "hello")
 }
 
-func TestCutLosesWhatIsHeld(t *testing.T) {
+func TestCutDiscardsHeldBytes(t *testing.T) {
 	received := make(chan []byte, 1)
 	p := faultproxy.Start(t, startServer(t, func(c net.Conn) {
 		data, _ := io.ReadAll(c)
@@ -170,17 +170,17 @@ func TestCutLosesWhatIsHeld(t *testing.T) {
 	}
 }
 
-func TestAServerThatIsDownResetsItsClients(t *testing.T) {
+func TestClientIsResetWhileTheServerIsDown(t *testing.T) {
 	p := faultproxy.Start(t, ports.Addr(ports.Reserve(t)))
 	c, err := net.Dial("tcp", p.Addr())
 	if err != nil {
-		return // reset before we could look
+		return // already reset
 	}
 	defer c.Close()
 	wantBroken(t, c)
 }
 
-func TestAPatientProxyWaitsForItsServer(t *testing.T) {
+func TestPatientProxyWaitsForItsServer(t *testing.T) {
 	addr := ports.Addr(ports.Reserve(t))
 	p := faultproxy.Start(t, addr)
 	p.Patient()
@@ -194,7 +194,7 @@ func TestAPatientProxyWaitsForItsServer(t *testing.T) {
 	wantBroken(t, c)
 }
 
-func TestAHalfClosedConnectionStillReceives(t *testing.T) {
+func TestHalfClosedConnectionStillReceives(t *testing.T) {
 	p := faultproxy.Start(t, startServer(t, func(c net.Conn) {
 		data, _ := io.ReadAll(c)
 		c.Write(data)
@@ -207,7 +207,7 @@ func TestAHalfClosedConnectionStillReceives(t *testing.T) {
 	eventually(t, "no connection is open", func() bool { return p.Open() == 0 })
 }
 
-func TestAPartitionHidesTheEndOfTheServer(t *testing.T) {
+func TestPartitionHidesTheEndOfTheServer(t *testing.T) {
 	for _, fault := range []string{"hold", "drop"} {
 		t.Run(fault, func(t *testing.T) {
 			down := make(chan struct{})
@@ -225,7 +225,7 @@ func TestAPartitionHidesTheEndOfTheServer(t *testing.T) {
 			}
 			close(down)
 			wantSilence(t, c)
-			send(t, c, "are you there?") // which the proxy cannot deliver
+			send(t, c, "are you there?") // the proxy cannot deliver it
 			wantSilence(t, c)
 			p.Heal()
 			wantBroken(t, c)
@@ -255,11 +255,11 @@ func TestHeldBytesAreBounded(t *testing.T) {
 	}
 	p.Heal()
 	if got, err := io.ReadAll(c); err != nil || !bytes.Equal(got, data) {
-		t.Errorf("%d bytes came back, %v, want the %d that were sent", len(got), err, len(data))
+		t.Errorf("%d bytes came back, %v, want all %d", len(got), err, len(data))
 	}
 }
 
-func TestNoByteIsLostWhileFaultsComeAndGo(t *testing.T) {
+func TestNoByteIsLostWhileFaultsChange(t *testing.T) {
 	p := faultproxy.Start(t, startEcho(t))
 	var work sync.WaitGroup
 	for i := range 8 {
@@ -274,7 +274,7 @@ func TestNoByteIsLostWhileFaultsComeAndGo(t *testing.T) {
 		})
 		work.Go(func() {
 			if got, err := io.ReadAll(c); err != nil || !bytes.Equal(got, data) {
-				t.Errorf("%d bytes came back, %v, want the %d that were sent", len(got), err, len(data))
+				t.Errorf("%d bytes came back, %v, want all %d", len(got), err, len(data))
 			}
 		})
 	}
@@ -323,7 +323,7 @@ func TestCloseLeavesNoGoroutine(t *testing.T) {
 	for _, c := range []net.Conn{idle, held, delayed} {
 		wantBroken(t, c)
 	}
-	p.Close() // once more, and after that nothing has an effect
+	p.Close() // a second Close does nothing, and later calls have no effect
 	p.Heal()
 	p.Cut()
 	if c, err := net.Dial("tcp", p.Addr()); err == nil {

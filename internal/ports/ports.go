@@ -1,4 +1,4 @@
-// Package ports hands out TCP ports on the loopback interface to tests.
+// Package ports reserves TCP ports on the loopback interface for tests.
 package ports
 
 import (
@@ -8,20 +8,20 @@ import (
 	"testing"
 )
 
-// The range lies below the ports that systems give to outgoing connections (from 32768 on
-// Linux). Among those, a port whose server is down can be taken by a stranger, and a client
-// that dials it again and again ends up connected to itself.
+// The range lies below the ephemeral ports of outgoing connections (from 32768 on Linux). An
+// ephemeral port whose server is down can be taken by another program, and a client that dials
+// it repeatedly may connect to itself.
 const (
 	lowest  = 10000
 	highest = 32000
 	tries   = 1000
 )
 
-// Reserve returns a free port of 127.0.0.1 that stays the test's own until it ends, also
-// while nobody listens on it: no other test gets it, in this process or another.
+// Reserve returns a free port of 127.0.0.1. It is reserved until the test ends, even while no
+// server listens on it: no other test gets it, in this process or another.
 //
-// The reservation is the UDP port of the same number. It needs no file, and it ends with
-// the process, however that ends.
+// The reservation is made by binding the UDP port of the same number. It needs no file, and it
+// ends with the process, however that ends.
 func Reserve(t testing.TB) int {
 	t.Helper()
 	for range tries {
@@ -35,7 +35,7 @@ func Reserve(t testing.TB) int {
 	return 0
 }
 
-// Addr is the address of a port on the loopback interface.
+// Addr returns the address of a port on the loopback interface.
 func Addr(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
 
 func reserve(port int) net.PacketConn {

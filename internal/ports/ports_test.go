@@ -7,18 +7,18 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/ports"
 )
 
-func TestNoPortIsGivenTwiceWhileItsTestRuns(t *testing.T) {
+func TestPortIsNotReservedTwiceDuringATest(t *testing.T) {
 	seen := make(map[int]bool)
 	for range 200 {
 		port := ports.Reserve(t)
 		if seen[port] {
-			t.Fatalf("port %d was given twice", port)
+			t.Fatalf("port %d was reserved twice", port)
 		}
 		seen[port] = true
 	}
 }
 
-func TestAReservedPortCanBeListenedOnAgainAndAgain(t *testing.T) {
+func TestReservedPortCanBeListenedOnRepeatedly(t *testing.T) {
 	addr := ports.Addr(ports.Reserve(t))
 	for range 3 {
 		l, err := net.Listen("tcp", addr)
@@ -29,7 +29,7 @@ func TestAReservedPortCanBeListenedOnAgainAndAgain(t *testing.T) {
 	}
 }
 
-func TestTheReservationEndsWithTheTest(t *testing.T) {
+func TestReservationEndsWithTheTest(t *testing.T) {
 	var port int
 	t.Run("holder", func(t *testing.T) {
 		port = ports.Reserve(t)

@@ -17,16 +17,16 @@ import (
 	"time"
 )
 
-// Certificates are an authority made for one test and a certificate for 127.0.0.1 and
-// localhost that it signed, which servers and clients can use.
+// Certificates are a certificate authority for one test, and a certificate for 127.0.0.1 and
+// localhost signed by it. Servers and clients can use both.
 type Certificates struct {
 	CAFile, CertFile, KeyFile string
 
-	// Config is for clients: it trusts the authority and shows the certificate if asked.
+	// Config is for clients: it trusts the authority and presents the certificate on request.
 	Config *tls.Config
 }
 
-// NewCertificates makes an authority and a certificate.
+// NewCertificates creates an authority and a certificate.
 func NewCertificates(t testing.TB) *Certificates {
 	t.Helper()
 	must := func(err error) {
@@ -79,7 +79,7 @@ func NewCertificates(t testing.TB) *Certificates {
 	return c
 }
 
-// sign makes a certificate that is valid for a day; without a parent it signs itself.
+// sign creates a certificate that is valid for a day. Without a parent it is self-signed.
 func sign(t testing.TB, cert, parent *x509.Certificate, public crypto.PublicKey, signer crypto.Signer) []byte {
 	t.Helper()
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))

@@ -1,10 +1,9 @@
 // Package servers starts real servers as child processes of a test.
 //
-// Every server has a folder and a port of its own, listens on 127.0.0.1 only and is gone
-// when the test ends, however it ends. A server that is not installed fails the test: a
-// skipped one would look green. Methods that cannot do what they are asked fail the test
-// too, so they return nothing to check.
+// Every server has its own folder and port, listens only on 127.0.0.1, and ends with the test,
+// however that ends. If a server is not installed, the test fails: a skipped test would look
+// like a passed one. Methods that fail also fail the test, so they return no error.
 //
-// What is common to all servers is in process.go; each kind of server has files that start
+// The common part of all servers is in process.go. Each kind of server has files that start
 // with its name.
 package servers

@@ -14,43 +14,43 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/ports"
 )
 
-// EtcdOptions change how etcd is started. With none of them there is no TLS and no user, data
-// is kept over a Restart, but nothing waits for the disk.
+// EtcdOptions change how etcd is started. By default there is no TLS and no authentication.
+// Data survives a Restart, but is not synced to disk.
 type EtcdOptions struct {
-	TLS      *Certificates // between clients and servers; clients must show a certificate
+	TLS      *Certificates // between clients and servers; clients must present a certificate
 	Password string        // of the user root; authentication is on if set
 	Args     []string      // further arguments
 
-	// Via returns the address under which the others of a cluster reach a server that listens
-	// for them on addr: that of a proxy in between. They reach it directly if it is nil.
+	// Via, if set, returns the address of a proxy through which the other members of a
+	// cluster reach the server that listens on addr. By default they connect directly.
 	Via func(addr string) string
 }
 
-// Elections are quick, so that a test can wait for one. Half of a second is long enough for
-// a busy machine, and lets leases be as short as a second.
+// The election timeout is short, so that a test can wait for an election. Half a second is
+// long enough for a busy machine, and allows leases of one second.
 const (
 	etcdHeartbeat = "50"
 	etcdElection  = "500"
 )
 
-// etcdRequest bounds one question of this package to a server.
+// etcdRequest bounds one request of this package to a server.
 const etcdRequest = 2 * time.Second
 
 // An Etcd is one etcd server.
 type Etcd struct {
 	*Process
 	Port int
-	peer int // port for the others of its cluster
+	peer int // port for the other members of its cluster
 	opts EtcdOptions
 }
 
-// An EtcdCluster is some etcd servers that keep one state.
+// An EtcdCluster is a cluster of etcd servers.
 type EtcdCluster struct {
 	Nodes []*Etcd
 	t     testing.TB
 }
 
-// StartEtcd starts a single etcd and waits until it answers.
+// StartEtcd starts a single etcd server and waits until it is ready.
 func StartEtcd(t testing.TB, opts EtcdOptions) *Etcd {
 	t.Helper()
 	return StartEtcdCluster(t, 1, opts).Nodes[0]
@@ -89,7 +89,7 @@ func (e *Etcd) advertised() string {
 	return addr
 }
 
-// prepare makes the process of a server.
+// prepare creates the process of a server.
 func (e *Etcd) prepare(t testing.TB, members string) {
 	t.Helper()
 	scheme := "http://"
@@ -108,11 +108,11 @@ func (e *Etcd) prepare(t testing.TB, members string) {
 		"--listen-peer-urls=http://"+ports.Addr(e.peer),
 		"--initial-advertise-peer-urls=http://"+e.advertised(),
 		"--initial-cluster="+members,
-		"--initial-cluster-token="+members, // no other test's server is taken for one of ours
+		"--initial-cluster-token="+members, // keeps servers of other tests out of this cluster
 		"--heartbeat-interval="+etcdHeartbeat,
 		"--election-timeout="+etcdElection,
 		"--bcrypt-cost=4",   // logins take no time
-		"--unsafe-no-fsync", // enough for SIGKILL: the kernel keeps what was written
+		"--unsafe-no-fsync", // safe against SIGKILL, because the kernel keeps what was written
 		"--log-level=warn",
 	)
 	e.Process = newProcess(t, dir, program{
@@ -123,8 +123,8 @@ func (e *Etcd) prepare(t testing.TB, members string) {
 	})
 }
 
-// builtTools are the folders in which make puts what it builds: .bin of the repository, above
-// whichever package is under test.
+// builtTools returns the folders in which make puts the programs that it builds: .bin of the
+// repository, which is above the package under test.
 func builtTools() (dirs []string) {
 	dir, err := os.Getwd()
 	for err == nil {
@@ -138,10 +138,10 @@ func builtTools() (dirs []string) {
 	return dirs
 }
 
-// Addr is the address for clients, as 127.0.0.1:port.
+// Addr returns the address for clients, as 127.0.0.1:port.
 func (e *Etcd) Addr() string { return ports.Addr(e.Port) }
 
-// Addrs are the addresses of all servers for clients.
+// Addrs returns the addresses of all servers for clients.
 func (c *EtcdCluster) Addrs() []string {
 	list := make([]string, len(c.Nodes))
 	for i, e := range c.Nodes {
@@ -150,7 +150,7 @@ func (c *EtcdCluster) Addrs() []string {
 	return list
 }
 
-// healthy reports an error unless the server has a leader and can write.
+// healthy returns an error unless the server has a leader and can write.
 func (e *Etcd) healthy() error {
 	var answer struct{ Health, Reason string }
 	if err := e.call(http.MethodGet, "/health", nil, &answer); err != nil {
@@ -199,7 +199,7 @@ func (e *Etcd) call(verb, path string, request, answer any) error {
 	return json.NewDecoder(response.Body).Decode(answer)
 }
 
-// EnableAuth makes the user root with that password and refuses calls without a user.
+// EnableAuth creates the user root with that password and enables authentication.
 func (e *Etcd) EnableAuth(password string) {
 	e.t.Helper()
 	for _, step := range []struct {
@@ -217,7 +217,7 @@ func (e *Etcd) EnableAuth(password string) {
 	}
 }
 
-// Leader is the server that leads, once there is one that all who are up agree on.
+// Leader returns the leader. It waits until all running servers agree on it.
 func (c *EtcdCluster) Leader() *Etcd {
 	c.t.Helper()
 	var leader *Etcd
@@ -247,7 +247,7 @@ func (c *EtcdCluster) leader() (leader *Etcd, err error) {
 		case status.Leader == "" || status.Leader == "0":
 			return nil, fmt.Errorf("%s knows no leader", e.Addr())
 		case id != "" && id != status.Leader:
-			return nil, fmt.Errorf("servers do not agree who leads")
+			return nil, fmt.Errorf("servers do not agree on the leader")
 		}
 		if id = status.Leader; id == status.Header.Member {
 			leader = e
@@ -259,7 +259,7 @@ func (c *EtcdCluster) leader() (leader *Etcd, err error) {
 	return leader, nil
 }
 
-// Followers are the servers that do not lead.
+// Followers returns the servers that are not the leader.
 func (c *EtcdCluster) Followers() (list []*Etcd) {
 	c.t.Helper()
 	leader := c.Leader()
@@ -271,5 +271,5 @@ func (c *EtcdCluster) Followers() (list []*Etcd) {
 	return list
 }
 
-// PeerAddr is the address on which the server listens for the others of its cluster.
+// PeerAddr returns the address on which the server listens for the other members of its cluster.
 func (e *Etcd) PeerAddr() string { return ports.Addr(e.peer) }

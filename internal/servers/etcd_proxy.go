@@ -10,14 +10,14 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/ports"
 )
 
-// An EtcdProxy is an "etcd grpc-proxy" in front of some servers.
+// An EtcdProxy is an "etcd grpc-proxy" in front of etcd servers.
 type EtcdProxy struct {
 	*Process
 	Port int
 }
 
-// StartEtcdProxy starts a proxy in front of servers at these addresses, without TLS, and waits
-// until it reaches them.
+// StartEtcdProxy starts a proxy, without TLS, in front of the servers with these addresses, and
+// waits until it has connected to them.
 func StartEtcdProxy(t testing.TB, addrs ...string) *EtcdProxy {
 	t.Helper()
 	dir := t.TempDir()
@@ -39,7 +39,7 @@ func StartEtcdProxy(t testing.TB, addrs ...string) *EtcdProxy {
 	return p
 }
 
-// Addr is the address for clients, as 127.0.0.1:port.
+// Addr returns the address for clients, as 127.0.0.1:port.
 func (p *EtcdProxy) Addr() string { return ports.Addr(p.Port) }
 
 func (p *EtcdProxy) healthy() error {

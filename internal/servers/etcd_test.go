@@ -2,7 +2,7 @@ package servers
 
 import "testing"
 
-func TestAnEtcdClusterHasALeaderAndElectsAnother(t *testing.T) {
+func TestEtcdClusterElectsAnotherLeader(t *testing.T) {
 	cluster := StartEtcdCluster(t, 3, EtcdOptions{})
 	first := cluster.Leader()
 	if n := len(cluster.Followers()); n != 2 {
@@ -16,13 +16,13 @@ func TestAnEtcdClusterHasALeaderAndElectsAnother(t *testing.T) {
 	cluster.Leader()
 }
 
-func TestEtcdWithTLSAnswers(t *testing.T) {
+func TestEtcdStartsWithTLS(t *testing.T) {
 	StartEtcd(t, EtcdOptions{TLS: NewCertificates(t)})
 }
 
-func TestEtcdWithAPasswordRefusesOthers(t *testing.T) {
+func TestEtcdWithAPasswordRefusesAnonymousCalls(t *testing.T) {
 	server := StartEtcd(t, EtcdOptions{Password: "PASSWORD"})
 	if err := server.Ask("/v3/kv/range", map[string]any{"key": "YQ=="}, nil); err == nil {
-		t.Error("whoever is nobody may read")
+		t.Error("an anonymous call may read")
 	}
 }

@@ -6,15 +6,15 @@ import (
 )
 
 const (
-	// startInterval is short beside the start of a server, which takes some 10 ms.
+	// startInterval is short compared with the start of a server, which takes some 10 ms.
 	startInterval = 2 * time.Millisecond
 
-	// pollInterval is longer: a question may go to many servers, and all share the machine.
+	// pollInterval is longer, because one attempt may query many servers on the same machine.
 	pollInterval = 10 * time.Millisecond
 )
 
-// Poll calls attempt until it returns nil, and fails the test with the last error if that
-// takes longer than limit. Attempt must be bounded itself.
+// Poll calls attempt until it returns nil. It fails the test with the last error if that takes
+// longer than limit. Each attempt must be bounded in time.
 func Poll(t testing.TB, limit time.Duration, attempt func() error) {
 	t.Helper()
 	deadline := time.Now().Add(limit)

@@ -14,39 +14,39 @@ import (
 )
 
 const (
-	// startLimit is far above what any server needs on a busy machine: reaching it means
-	// that the server will never answer.
+	// startLimit is far above what any server needs on a busy machine. A server that is not
+	// ready by then will never be.
 	startLimit = 30 * time.Second
 
-	// exitLimit bounds the wait for a process that was told to end.
+	// exitLimit bounds the wait for the end of a process.
 	exitLimit = 10 * time.Second
 
-	// logTail is how much of a server's log a failure shows.
+	// logTail is how many bytes of a server's log a failure shows.
 	logTail = 2000
 )
 
-// A program is what a server consists of: how to prepare, start and ask it.
+// A program describes how to prepare and start a server, and how to check that it is ready.
 type program struct {
 	binary string
 	args   []string
 	env    []string         // added to the environment of the test
-	init   func(dir string) // fills an empty data folder, if the server does not do it itself
+	init   func(dir string) // initializes an empty data folder, if the server does not do so itself
 	ready  func() error     // one attempt to use the server, bounded in time
-	halt   syscall.Signal   // asks for an orderly end; SIGTERM unless set
+	halt   syscall.Signal   // signal for an orderly shutdown; SIGTERM by default
 	paths  []string         // folders to search before PATH
 }
 
-// A Process is a server that runs as a child of the test, in a process group of its own.
-// Its methods may be used by several goroutines.
+// A Process is a server that runs as a child of the test, in its own process group. Its methods
+// are safe for concurrent use.
 type Process struct {
 	t    testing.TB
 	prog program
 	path string
-	dir  string // holds the log and, in data, what the server stores
+	dir  string // contains the log and, in data, the data of the server
 
 	mu      sync.Mutex
 	cmd     *exec.Cmd
-	exited  chan struct{} // closed when cmd is gone
+	exited  chan struct{} // closed when cmd has ended
 	meant   bool          // the test ended it
 	stopped bool
 }
@@ -64,7 +64,7 @@ func newProcess(t testing.TB, dir string, prog program) *Process {
 	return p
 }
 
-// lookup finds the program of a server.
+// lookup returns the path of a program.
 func lookup(t testing.TB, prog program) string {
 	t.Helper()
 	for _, dir := range prog.paths {
@@ -79,8 +79,8 @@ func lookup(t testing.TB, prog program) string {
 	return path
 }
 
-// launch starts the server and returns before it is ready, so that several can start at
-// once. It is stopped when the test ends.
+// launch starts the server and returns before it is ready, so that several servers can start
+// concurrently. The server is stopped when the test ends.
 func (p *Process) launch() {
 	p.t.Helper()
 	p.mu.Lock()
@@ -93,7 +93,7 @@ func (p *Process) launch() {
 	cmd := exec.Command(p.path, p.prog.args...)
 	cmd.Dir = p.DataDir()
 	cmd.Env = append(os.Environ(), p.prog.env...)
-	cmd.Stdout, cmd.Stderr = log, log // a file: no goroutine copies
+	cmd.Stdout, cmd.Stderr = log, log // files, so that no goroutine has to copy
 	cmd.SysProcAttr = childAttributes()
 	if err := cmd.Start(); err != nil {
 		p.t.Fatalf("start %s: %v", p.prog.binary, err)
@@ -104,14 +104,14 @@ func (p *Process) launch() {
 	go func() {
 		defer close(exited)
 		cmd.Wait()
-		signalGroup(cmd.Process, syscall.SIGKILL) // what it left behind
+		signalGroup(cmd.Process, syscall.SIGKILL) // ends remaining children
 	}()
 	if first {
 		p.t.Cleanup(p.end)
 	}
 }
 
-// await waits until the server answers.
+// await waits until the server is ready.
 func (p *Process) await() {
 	p.t.Helper()
 	p.mu.Lock()
@@ -134,14 +134,14 @@ func (p *Process) await() {
 	}
 }
 
-// Kill ends the server with SIGKILL and waits until it is gone. A server that does not run
-// stays as it is.
+// Kill ends the server with SIGKILL and waits until it has ended. It does nothing if the server
+// is not running.
 func (p *Process) Kill() {
 	p.t.Helper()
 	p.finish(syscall.SIGKILL)
 }
 
-// Shutdown ends the server as an administrator would, and waits until it is gone.
+// Shutdown ends the server as an administrator would, and waits until it has ended.
 func (p *Process) Shutdown() {
 	p.t.Helper()
 	p.Continue()
@@ -152,8 +152,8 @@ func (p *Process) Shutdown() {
 	p.finish(halt)
 }
 
-// Stop suspends the server with SIGSTOP, and waits until it is: connections stay open and
-// nothing answers.
+// Stop suspends the server with SIGSTOP and waits until it is suspended. Its connections stay
+// open, and it does not reply.
 func (p *Process) Stop() {
 	p.t.Helper()
 	p.mu.Lock()
@@ -169,7 +169,7 @@ func (p *Process) Stop() {
 	}
 }
 
-// Continue lets a stopped server go on. A server that was not stopped stays as it is.
+// Continue resumes a stopped server. It does nothing if the server is not stopped.
 func (p *Process) Continue() {
 	p.t.Helper()
 	p.mu.Lock()
@@ -183,8 +183,8 @@ func (p *Process) Continue() {
 	p.stopped = false
 }
 
-// Restart starts the server again with its data, on the same port, and waits until it
-// answers. A server that runs is killed first.
+// Restart starts the server again with its data, on the same port, and waits until it is ready.
+// A running server is killed first.
 func (p *Process) Restart() {
 	p.t.Helper()
 	p.Kill()
@@ -192,7 +192,7 @@ func (p *Process) Restart() {
 	p.await()
 }
 
-// Wipe is a Restart with all data lost.
+// Wipe restarts the server without its data.
 func (p *Process) Wipe() {
 	p.t.Helper()
 	p.Kill()
@@ -209,24 +209,24 @@ func (p *Process) Wipe() {
 	p.await()
 }
 
-// Running reports whether the process lives; a stopped one does.
+// Running reports whether the process exists. A stopped process counts as running.
 func (p *Process) Running() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.running()
 }
 
-// PID is the process id of the server, or of the one that ran last.
+// PID returns the process ID of the server, or of its last process.
 func (p *Process) PID() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.cmd.Process.Pid
 }
 
-// DataDir is the folder of the server's data, which Wipe empties.
+// DataDir returns the folder of the server's data, which Wipe empties.
 func (p *Process) DataDir() string { return filepath.Join(p.dir, "data") }
 
-// Log is the end of what the server printed.
+// Log returns the end of the server's output.
 func (p *Process) Log() string {
 	log, err := os.ReadFile(p.logFile())
 	if err != nil {
@@ -234,14 +234,14 @@ func (p *Process) Log() string {
 	}
 	if len(log) > logTail {
 		log = log[len(log)-logTail:]
-		_, log, _ = bytes.Cut(log, []byte("\n")) // the first line is not whole
+		_, log, _ = bytes.Cut(log, []byte("\n")) // the first line is incomplete
 	}
 	return strings.TrimSpace(string(log))
 }
 
 func (p *Process) logFile() string { return filepath.Join(p.dir, "log") }
 
-// finish sends a signal that ends the server, and waits for that.
+// finish sends a signal that ends the server, and waits for its end.
 func (p *Process) finish(sig syscall.Signal) {
 	p.t.Helper()
 	p.mu.Lock()
@@ -263,7 +263,7 @@ func (p *Process) finish(sig syscall.Signal) {
 	}
 }
 
-// end stops the server with the test, and tells what may explain a failure.
+// end stops the server at the end of the test, and logs what may explain a failure.
 func (p *Process) end() {
 	p.mu.Lock()
 	crashed := !p.running() && !p.meant
@@ -277,7 +277,7 @@ func (p *Process) end() {
 	}
 }
 
-// running needs the mutex.
+// running requires that the caller holds the mutex.
 func (p *Process) running() bool {
 	if p.cmd == nil {
 		return false
@@ -290,14 +290,14 @@ func (p *Process) running() bool {
 	}
 }
 
-// awake reports whether it is worth asking the server anything.
+// awake reports whether the server is running and not stopped.
 func (p *Process) awake() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.running() && !p.stopped
 }
 
-// signal needs the mutex.
+// signal requires that the caller holds the mutex.
 func (p *Process) signal(sig syscall.Signal) error {
 	if !p.running() {
 		return errors.New("it does not run")

@@ -5,10 +5,10 @@ package servers
 import "syscall"
 
 // childAttributes puts a server into its own process group. A killed test binary leaves its
-// servers behind: only Linux can prevent it.
+// servers behind, which only Linux can prevent.
 func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }
 
-// asleep takes a process that got SIGSTOP for stopped.
+// asleep assumes that a process that got SIGSTOP has stopped.
 func asleep(int) bool { return true }

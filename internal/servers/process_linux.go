@@ -7,15 +7,15 @@ import (
 	"syscall"
 )
 
-// childAttributes puts a server into its own process group, out of reach of the terminal's
-// Ctrl-C, and ends it with the test binary, even if that is killed. The kernel watches the
+// childAttributes puts a server into its own process group, so that Ctrl-C in the terminal does
+// not reach it, and ends it with the test binary, even if that is killed. The kernel watches the
 // thread that started the child; Go ends a thread only with a goroutine that locked it.
 func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// asleep reports whether a process that got SIGSTOP has stopped. One of its threads has to
-// run to stop them all, and until then the others go on: on a busy machine for a while.
+// asleep reports whether a process that got SIGSTOP has stopped. One of its threads has to run
+// to stop all of them. Until then the others continue, on a busy machine for some time.
 func asleep(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

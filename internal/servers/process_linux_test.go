@@ -17,10 +17,10 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
-// victim tells this test binary that it is the one to be killed.
+// victim is set in the test binary that is to be killed.
 const victim = "HOLDFAST_TEST_VICTIM"
 
-func TestAKilledTestBinaryLeavesNoServer(t *testing.T) {
+func TestKilledTestBinaryLeavesNoServer(t *testing.T) {
 	if os.Getenv(victim) != "" {
 		fmt.Println("server", servers.StartRedis(t, servers.RedisOptions{}).PID())
 		select {} // until it is killed
@@ -43,7 +43,7 @@ func TestAKilledTestBinaryLeavesNoServer(t *testing.T) {
 		}
 	}
 	if pid == 0 || !alive(pid) {
-		t.Fatalf("there is no server to look for; its process is %d", pid)
+		t.Fatalf("no server was started; its process is %d", pid)
 	}
 	defer func() {
 		if t.Failed() && alive(pid) {
@@ -53,13 +53,13 @@ func TestAKilledTestBinaryLeavesNoServer(t *testing.T) {
 	cmd.Process.Kill()
 	servers.Poll(t, 10*time.Second, func() error {
 		if alive(pid) {
-			return fmt.Errorf("process %d lives on", pid)
+			return fmt.Errorf("process %d still runs", pid)
 		}
 		return nil
 	})
 }
 
-// alive reports whether a process runs; one that nobody has waited for yet does not.
+// alive reports whether a process runs. A zombie does not count.
 func alive(pid int) bool {
 	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 		return false
@@ -68,19 +68,19 @@ func alive(pid int) bool {
 	return err == nil && !bytes.Contains(stat, []byte(") Z "))
 }
 
-func TestTheEnvironmentReachesTheServer(t *testing.T) {
+func TestServerGetsTheEnvironment(t *testing.T) {
 	const shim = "/no/such/shim.so"
 	r := servers.StartRedis(t, servers.RedisOptions{Env: []string{"LD_PRELOAD=" + shim}})
 	log, err := os.ReadFile(filepath.Join(r.DataDir(), "..", "log"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Contains(log, []byte(shim)) { // the loader complains
+	if !bytes.Contains(log, []byte(shim)) { // the loader reports it as missing
 		t.Errorf("the server was started without %s:\n%s", shim, log)
 	}
 }
 
-func TestTheServerHasAProcessGroupOfItsOwn(t *testing.T) {
+func TestServerHasItsOwnProcessGroup(t *testing.T) {
 	r := servers.StartRedis(t, servers.RedisOptions{})
 	group, err := syscall.Getpgid(r.PID())
 	if err != nil || group != r.PID() {

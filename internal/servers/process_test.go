@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// recorder is a test that is expected to fail.
+// A recorder is a testing.TB that is expected to fail.
 type recorder struct {
 	testing.TB
 	failure string
@@ -20,7 +20,7 @@ func (r *recorder) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// failureOf returns how a test fails.
+// failureOf returns the message with which a test fails.
 func failureOf(t *testing.T, test func(testing.TB)) string {
 	t.Helper()
 	r := &recorder{TB: t}
@@ -33,7 +33,7 @@ func failureOf(t *testing.T, test func(testing.TB)) string {
 	return r.failure
 }
 
-func TestAMissingServerFailsTheTestAndSaysWhatToDo(t *testing.T) {
+func TestMissingServerFailsTheTestWithAnInstruction(t *testing.T) {
 	got := failureOf(t, func(t testing.TB) {
 		newProcess(t, t.TempDir(), program{binary: "no-such-server"})
 	})
@@ -42,7 +42,7 @@ func TestAMissingServerFailsTheTestAndSaysWhatToDo(t *testing.T) {
 	}
 }
 
-func TestAServerThatDoesNotStartFailsTheTestWithItsLog(t *testing.T) {
+func TestServerThatDoesNotStartFailsTheTestWithItsLog(t *testing.T) {
 	got := failureOf(t, func(t testing.TB) {
 		StartRedis(t, RedisOptions{Config: []string{"no-such-directive yes"}})
 	})
@@ -51,7 +51,7 @@ func TestAServerThatDoesNotStartFailsTheTestWithItsLog(t *testing.T) {
 	}
 }
 
-func TestALongLogIsShownFromTheStartOfALine(t *testing.T) {
+func TestLongLogIsShownFromTheStartOfALine(t *testing.T) {
 	p := &Process{dir: t.TempDir()}
 	writeLines(t, p.logFile(), append([]string{strings.Repeat("x", 2*logTail)}, "the", "end"))
 	if got := p.Log(); got != "the\nend" {

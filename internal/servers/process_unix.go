@@ -13,7 +13,7 @@ const (
 	signalContinue = syscall.SIGCONT
 )
 
-// signalGroup reaches the children of a server too.
+// signalGroup sends a signal to a server and its children.
 func signalGroup(p *os.Process, sig syscall.Signal) error {
 	err := syscall.Kill(-p.Pid, sig)
 	if errors.Is(err, syscall.ESRCH) {

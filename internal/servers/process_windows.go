@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// Windows knows neither; the numbers only have to differ from those it knows.
+// Windows has neither signal. The numbers only have to differ from those it has.
 const (
 	signalStop     = syscall.Signal(0x100)
 	signalContinue = syscall.Signal(0x101)
@@ -26,5 +26,5 @@ func signalGroup(p *os.Process, sig syscall.Signal) error {
 	return err
 }
 
-// asleep is never asked: nothing can be stopped.
+// asleep is never called, because no process can be stopped.
 func asleep(int) bool { return true }

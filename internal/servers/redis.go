@@ -11,25 +11,24 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/ports"
 )
 
-// RedisOptions change how Redis is started. With none of them it has no password and keeps
-// its data over a Restart, but does not wait for the disk.
+// RedisOptions change how Redis is started. By default there is no password. Data survives a
+// Restart, but is not synced to disk.
 type RedisOptions struct {
 	Password string        // of the default user
 	ACL      []string      // lines of the ACL file, such as "user app on >secret ~* +@all"
 	TLS      *Certificates // no plaintext port if set
 	InMemory bool          // no append-only file: a Restart loses the data
-	Config   []string      // further lines of redis.conf; they overrule all others
+	Config   []string      // further lines of redis.conf, which take precedence over all others
 	Env      []string      // such as "LD_PRELOAD=/path/to/shim.so"
 }
 
-// The user that the package itself is where there is an ACL file, whatever that allows to
-// others.
+// The user of this package itself if there is an ACL file.
 const (
 	adminUser     = "servers"
 	adminPassword = "servers"
 )
 
-// login is how the package itself and the other nodes reach a server.
+// login returns the user and password of this package and of the other nodes.
 func (o *RedisOptions) login() (user, password string) {
 	if len(o.ACL) > 0 {
 		return adminUser, adminPassword
@@ -46,13 +45,13 @@ type Redis struct {
 	bus  int // port of the cluster bus
 }
 
-// StartRedis starts a Redis and waits until it answers.
+// StartRedis starts a Redis server and waits until it is ready.
 func StartRedis(t testing.TB, opts RedisOptions) *Redis {
 	t.Helper()
 	return StartRedisNodes(t, 1, opts)[0]
 }
 
-// StartRedisNodes starts Redis servers that know nothing of each other.
+// StartRedisNodes starts independent Redis servers.
 func StartRedisNodes(t testing.TB, n int, opts RedisOptions) []*Redis {
 	t.Helper()
 	nodes := make([]*Redis, n)
@@ -63,7 +62,7 @@ func StartRedisNodes(t testing.TB, n int, opts RedisOptions) []*Redis {
 	return nodes
 }
 
-// startAll starts servers at once.
+// startAll starts servers concurrently.
 func startAll(nodes []*Redis) {
 	for _, r := range nodes {
 		r.launch()
@@ -73,7 +72,8 @@ func startAll(nodes []*Redis) {
 	}
 }
 
-// newRedis prepares a server. Lines come after ours and before those of the options.
+// newRedis prepares a server. The given lines of configuration come after the common ones and
+// before those of the options.
 func newRedis(t testing.TB, opts RedisOptions, lines ...string) *Redis {
 	t.Helper()
 	dir := t.TempDir()
@@ -83,7 +83,7 @@ func newRedis(t testing.TB, opts RedisOptions, lines ...string) *Redis {
 		"dir "+strconv.Quote(filepath.Join(dir, "data")),
 		`save ""`,
 		"appendonly "+yesNo(!opts.InMemory),
-		"appendfsync no", // enough for SIGKILL: the kernel keeps what was written
+		"appendfsync no", // safe against SIGKILL, because the kernel keeps what was written
 		"repl-diskless-sync-delay 0",
 		"repl-ping-replica-period 1",
 		"enable-debug-command local",
@@ -112,7 +112,7 @@ func newRedis(t testing.TB, opts RedisOptions, lines ...string) *Redis {
 	return r
 }
 
-// commonConfig is what a server and a Sentinel have in common.
+// commonConfig returns the configuration that servers and Sentinels share.
 func (r *Redis) commonConfig() []string {
 	config := []string{"bind 127.0.0.1", "daemonize no"}
 	certs := r.opts.TLS
@@ -130,7 +130,7 @@ func (r *Redis) commonConfig() []string {
 	)
 }
 
-// writeACL writes the users of the options and our own.
+// writeACL writes the users of the options and the user of this package.
 func (r *Redis) writeACL(t testing.TB, dir string) string {
 	t.Helper()
 	lines := []string{fmt.Sprintf("user %s on >%s ~* &* +@all", adminUser, adminPassword)}
@@ -142,7 +142,7 @@ func (r *Redis) writeACL(t testing.TB, dir string) string {
 	return path
 }
 
-// Addr is the address of the server, as 127.0.0.1:port.
+// Addr returns the address of the server, as 127.0.0.1:port.
 func (r *Redis) Addr() string { return ports.Addr(r.Port) }
 
 // Dial opens a connection with all rights.
@@ -154,9 +154,9 @@ func (r *Redis) Dial() (*RESPConn, error) {
 	return DialRESP(r.Addr(), nil, user, password)
 }
 
-// Do runs one command on a connection of its own, which it closes: no connection stays that
-// a test would have to tell from those of the library. What belongs to a connection, such as
-// MULTI, SUBSCRIBE or a WAIT for its writes, needs Dial.
+// Do runs one command on a new connection and closes it, so that a test need not tell this
+// connection from those of the library. Commands that depend on a connection, such as MULTI,
+// SUBSCRIBE or WAIT, need Dial.
 func (r *Redis) Do(args ...string) (any, error) {
 	c, err := r.Dial()
 	if err != nil {
@@ -166,7 +166,7 @@ func (r *Redis) Do(args ...string) (any, error) {
 	return c.Do(args...)
 }
 
-// Must is Do for a command that cannot fail.
+// Must is like Do, but fails the test on an error.
 func (r *Redis) Must(args ...string) any {
 	r.t.Helper()
 	value, err := r.Do(args...)
@@ -176,12 +176,12 @@ func (r *Redis) Must(args ...string) any {
 	return value
 }
 
-// Info is the answer of INFO for one section, by field.
+// Info returns the fields of one section of INFO.
 func (r *Redis) Info(section string) (map[string]string, error) {
 	return r.fields("INFO", section)
 }
 
-// fields reads answers that consist of lines such as "name:value".
+// fields parses replies that consist of lines such as "name:value".
 func (r *Redis) fields(args ...string) (map[string]string, error) {
 	value, err := r.Do(args...)
 	if err != nil {
@@ -202,7 +202,7 @@ func (r *Redis) ping() error {
 	return err
 }
 
-// each returns the first error that a check finds on a server that is up.
+// each calls check for every running server and returns the first error.
 func each(nodes []*Redis, check func(*Redis) error) error {
 	for _, r := range nodes {
 		if !r.awake() {
@@ -215,13 +215,13 @@ func each(nodes []*Redis, check func(*Redis) error) error {
 	return nil
 }
 
-// awake is the number of servers that are up.
+// awake returns the number of running servers.
 func awake(nodes []*Redis) (n int) {
 	each(nodes, func(*Redis) error { n++; return nil })
 	return n
 }
 
-// addrs are the addresses of several servers.
+// addrs returns the addresses of several servers.
 func addrs(nodes []*Redis) []string {
 	list := make([]string, len(nodes))
 	for i, r := range nodes {

@@ -15,11 +15,11 @@ const (
 	clusterSlots     = 16384
 
 	// clusterNodeTimeout is short, so that a failover takes two or three seconds, and long
-	// enough for a machine that is busy.
+	// enough for a busy machine.
 	clusterNodeTimeout = time.Second
 )
 
-// A Cluster is a Redis Cluster of three primaries with a replica each.
+// A Cluster is a Redis Cluster of three primaries with one replica each.
 type Cluster struct {
 	Nodes []*Redis // the first three start as primaries, Nodes[i+3] as the replica of Nodes[i]
 
@@ -40,7 +40,7 @@ func StartCluster(t testing.TB, opts RedisOptions) *Cluster {
 		replica.Must("CLUSTER", "REPLICATE", c.Nodes[i].Must("CLUSTER", "MYID").(string))
 	}
 	c.AwaitOK()
-	Poll(t, settleLimit, func() error { // else a failover might not get the votes
+	Poll(t, settleLimit, func() error { // otherwise a failover might not get enough votes
 		return each(c.Nodes, func(r *Redis) error {
 			if nodes := r.Must("CLUSTER", "NODES").(string); strings.Count(nodes, "slave") != clusterPrimaries {
 				return fmt.Errorf("%s does not know all replicas:\n%s", r.Addr(), nodes)
@@ -56,7 +56,7 @@ func newClusterNode(t testing.TB, opts RedisOptions) *Redis {
 	bus := ports.Reserve(t) // the default, port+10000, may not be free
 	r := newRedis(t, opts,
 		"cluster-enabled yes",
-		"cluster-config-file ../nodes.conf", // beside the data, out of reach of Wipe
+		"cluster-config-file ../nodes.conf", // not in the data folder, so that Wipe keeps it
 		fmt.Sprintf("cluster-port %d", bus),
 		fmt.Sprintf("cluster-node-timeout %d", clusterNodeTimeout.Milliseconds()),
 		"cluster-replica-validity-factor 0", // a replica may always take over
@@ -67,24 +67,24 @@ func newClusterNode(t testing.TB, opts RedisOptions) *Redis {
 	return r
 }
 
-// join makes one Cluster of the nodes, the first three of which share the slots.
+// join forms a Cluster of the nodes. The first three nodes share the slots.
 func (c *Cluster) join() {
 	c.t.Helper()
 	for i, r := range c.Nodes {
-		r.Must("CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1)) // else they have to agree first
+		r.Must("CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1)) // otherwise they have to agree first
 		if i < clusterPrimaries {
 			first, end := clusterSlots*i/clusterPrimaries, clusterSlots*(i+1)/clusterPrimaries
 			r.Must("CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(first), strconv.Itoa(end-1))
 		}
-		for _, other := range c.Nodes[:i] { // each with each: gossip would take longer
+		for _, other := range c.Nodes[:i] { // all pairs, because gossip would take longer
 			r.Must("CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(other.Port), strconv.Itoa(other.bus))
 		}
 	}
 	Poll(c.t, settleLimit, func() error { return each(c.Nodes, c.knowsAll) })
 }
 
-// knowsAll returns an error unless a node has shaken hands with all others and heard of all
-// slots.
+// knowsAll returns an error unless a node has completed its handshake with all others and knows
+// all slots.
 func (c *Cluster) knowsAll(r *Redis) error {
 	info, err := r.fields("CLUSTER", "INFO")
 	if err != nil {
@@ -101,8 +101,8 @@ func (c *Cluster) knowsAll(r *Redis) error {
 	return nil
 }
 
-// AwaitOK waits until every node that runs takes the Cluster for healthy and every replica
-// that runs follows a primary.
+// AwaitOK waits until every running node reports a healthy Cluster and every running replica
+// follows a primary.
 func (c *Cluster) AwaitOK() {
 	c.t.Helper()
 	Poll(c.t, settleLimit, func() error { return each(c.Nodes, clusterOK) })
@@ -126,10 +126,10 @@ func clusterOK(r *Redis) error {
 	return nil
 }
 
-// Addrs are the addresses of the nodes.
+// Addrs returns the addresses of the nodes.
 func (c *Cluster) Addrs() []string { return addrs(c.Nodes) }
 
-// Primary is the node that serves a key. It waits while a failover is under way.
+// Primary returns the node that serves a key. It waits for the end of a failover.
 func (c *Cluster) Primary(key string) *Redis {
 	c.t.Helper()
 	var primary *Redis
@@ -140,9 +140,9 @@ func (c *Cluster) Primary(key string) *Redis {
 	return primary
 }
 
-// primary asks every node for the key: only the one that serves it does not send us away.
+// primary asks every node for the key. Only the node that serves it does not redirect.
 func (c *Cluster) primary(key string) (*Redis, error) {
-	err := fmt.Errorf("no node runs")
+	err := fmt.Errorf("no node is running")
 	for _, r := range c.Nodes {
 		if !r.awake() {
 			continue

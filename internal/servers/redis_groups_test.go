@@ -9,10 +9,10 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
-// setEverywhere sets k to v and waits until so many replicas have it.
+// setEverywhere sets k to v and waits until this number of replicas have it.
 func setEverywhere(t testing.TB, r *servers.Redis, replicas int) {
 	t.Helper()
-	c, err := r.Dial() // WAIT is about the writes of its own connection
+	c, err := r.Dial() // WAIT concerns only the writes of its own connection
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestSentinelsPromoteAReplicaWhenThePrimaryIsKilled(t *testing.T) {
 	g.AwaitReplicas()
 }
 
-func TestAClusterSurvivesAKilledPrimary(t *testing.T) {
+func TestClusterSurvivesAKilledPrimary(t *testing.T) {
 	begin := time.Now()
 	c := servers.StartCluster(t, servers.RedisOptions{})
 	t.Logf("started in %v", time.Since(begin))
@@ -62,21 +62,21 @@ func TestAClusterSurvivesAKilledPrimary(t *testing.T) {
 	}
 }
 
-func TestSentinelsAndNodesCanBeEndedOneByOne(t *testing.T) {
+func TestSentinelsAndNodesCanBeRestartedOneByOne(t *testing.T) {
 	g := servers.StartSentinel(t, 2, 3, servers.RedisOptions{})
 	g.Sentinels[0].Kill()
 	g.Nodes[2].Kill()
 	if p := g.Primary(); p != g.Nodes[0] {
-		t.Errorf("%s became primary without need", p.Addr())
+		t.Errorf("%s became primary without a failure", p.Addr())
 	}
 	g.Nodes[2].Restart()
 	g.AwaitReplicas()
-	g.Sentinels[1].Wipe() // forgets all, and learns it again
+	g.Sentinels[1].Wipe() // loses its state and discovers it again
 	g.Sentinels[0].Restart()
 	g.AwaitSentinels()
 }
 
-func TestGroupsSpeakTLSWithUsersAndPasswords(t *testing.T) {
+func TestGroupsSupportTLSWithUsersAndPasswords(t *testing.T) {
 	opts := servers.RedisOptions{
 		TLS:      servers.NewCertificates(t),
 		Password: "secret",
@@ -93,7 +93,7 @@ func TestGroupsSpeakTLSWithUsersAndPasswords(t *testing.T) {
 	})
 }
 
-func TestAWipedClusterNodeKeepsItsPlace(t *testing.T) {
+func TestWipedClusterNodeStaysInTheCluster(t *testing.T) {
 	c := servers.StartCluster(t, servers.RedisOptions{})
 	node := c.Primary("k")
 	setEverywhere(t, node, 1)
@@ -102,6 +102,6 @@ func TestAWipedClusterNodeKeepsItsPlace(t *testing.T) {
 	c.AwaitOK()
 	wantAnswer(t, node, id, "CLUSTER", "MYID")
 	if nodes := node.Must("CLUSTER", "NODES").(string); strings.Count(nodes, "\n") != len(c.Nodes) {
-		t.Errorf("it does not know the others any more:\n%s", nodes)
+		t.Errorf("it no longer knows the other nodes:\n%s", nodes)
 	}
 }

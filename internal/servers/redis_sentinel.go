@@ -12,14 +12,14 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/ports"
 )
 
-// settleLimit bounds the wait until servers have found each other.
+// settleLimit bounds the wait until servers have discovered each other.
 const settleLimit = 30 * time.Second
 
 // SentinelName is the name under which the Sentinels watch the primary.
 const SentinelName = "primary"
 
-// A SentinelGroup is a Redis with replicas, and the Sentinels that choose another primary
-// half a second after theirs is gone.
+// A SentinelGroup is a Redis primary with replicas, and Sentinels that promote a replica half a
+// second after the primary is gone.
 type SentinelGroup struct {
 	Nodes     []*Redis // the first one starts as primary
 	Sentinels []*Redis
@@ -39,7 +39,7 @@ func StartSentinel(t testing.TB, replicas, sentinels int, opts RedisOptions) *Se
 		g.Nodes = append(g.Nodes, newRedis(t, opts, fmt.Sprintf("replicaof 127.0.0.1 %d", primary.Port)))
 	}
 	startAll(g.Nodes)
-	// Sentinels look for replicas seldom; those that they find at once need no waiting for.
+	// Sentinels look for replicas rarely, so the replicas should be there from the start.
 	Poll(t, settleLimit, func() error { return hasReplicas(primary, replicas) })
 	for range sentinels {
 		g.Sentinels = append(g.Sentinels, newSentinel(t, primary, sentinels/2+1))
@@ -49,8 +49,8 @@ func StartSentinel(t testing.TB, replicas, sentinels int, opts RedisOptions) *Se
 	return g
 }
 
-// newSentinel prepares a Sentinel. It rewrites its configuration as it learns, so that is
-// its data: a Restart keeps it, a Wipe writes the first one again.
+// newSentinel prepares a Sentinel. A Sentinel rewrites its configuration, so the configuration
+// is its data: a Restart keeps it, and a Wipe writes the initial one again.
 func newSentinel(t testing.TB, primary *Redis, quorum int) *Redis {
 	t.Helper()
 	dir := t.TempDir()
@@ -81,21 +81,21 @@ func newSentinel(t testing.TB, primary *Redis, quorum int) *Redis {
 	return s
 }
 
-// hurry waits for a Sentinel and shortens the periods of seconds with which it asks and
-// tells. The ping period stays: a replica that sent no INFO for five of them is not promoted,
-// and while the primary is down it sends one per second. A continued Sentinel takes its own
-// pause for a broken clock and does nothing for the tilt period.
+// hurry waits for a Sentinel and shortens the periods of its messages, which are seconds by
+// default. The ping period stays: a replica that sent no INFO for five ping periods is not
+// promoted, and while the primary is down it sends one per second. A Sentinel that was suspended
+// takes the pause for a broken clock, and does nothing for the tilt period.
 func (r *Redis) hurry() error {
 	_, err := r.Do("SENTINEL", "DEBUG",
 		"info-period", "200", "ask-period", "100", "publish-period", "100", "tilt-period", "1000")
 	return err
 }
 
-// Addrs are the addresses of the Sentinels.
+// Addrs returns the addresses of the Sentinels.
 func (g *SentinelGroup) Addrs() []string { return addrs(g.Sentinels) }
 
-// Primary is the node that most Sentinels hold for the primary, and which agrees. It waits
-// while a failover is under way.
+// Primary returns the node that most Sentinels report as the primary and that agrees. It waits
+// for the end of a failover.
 func (g *SentinelGroup) Primary() *Redis {
 	g.t.Helper()
 	var primary *Redis
@@ -106,7 +106,7 @@ func (g *SentinelGroup) Primary() *Redis {
 	return primary
 }
 
-// AwaitFailover waits until another node than old is the primary.
+// AwaitFailover waits until a node other than old is the primary.
 func (g *SentinelGroup) AwaitFailover(old *Redis) *Redis {
 	g.t.Helper()
 	var primary *Redis
@@ -120,7 +120,7 @@ func (g *SentinelGroup) AwaitFailover(old *Redis) *Redis {
 	return primary
 }
 
-// AwaitReplicas waits until all other nodes that run follow the primary.
+// AwaitReplicas waits until all other running nodes follow the primary.
 func (g *SentinelGroup) AwaitReplicas() {
 	g.t.Helper()
 	Poll(g.t, settleLimit, func() error {
@@ -132,8 +132,8 @@ func (g *SentinelGroup) AwaitReplicas() {
 	})
 }
 
-// AwaitSentinels waits until every Sentinel that runs could promote every replica that runs,
-// and knows the others of its kind.
+// AwaitSentinels waits until every running Sentinel could promote every running replica, and
+// knows the other Sentinels.
 func (g *SentinelGroup) AwaitSentinels() {
 	g.t.Helper()
 	Poll(g.t, settleLimit, func() error {
@@ -166,16 +166,16 @@ func (g *SentinelGroup) primary() (*Redis, error) {
 	return nil, fmt.Errorf("no primary that most Sentinels agree on: %v", votes)
 }
 
-// isPrimary returns an error unless a server takes itself for a primary.
+// isPrimary returns an error unless a server reports that it is a primary.
 func isPrimary(r *Redis) error {
 	info, err := r.Info("replication")
 	if err == nil && info["role"] != "master" {
-		err = fmt.Errorf("%s is no primary", r.Addr())
+		err = fmt.Errorf("%s is not a primary", r.Addr())
 	}
 	return err
 }
 
-// hasReplicas returns an error unless a primary has so many replicas that follow it.
+// hasReplicas returns an error unless n replicas follow a primary.
 func hasReplicas(r *Redis, n int) error {
 	info, err := r.Info("replication")
 	if err != nil {
@@ -193,8 +193,8 @@ func hasReplicas(r *Redis, n int) error {
 	return nil
 }
 
-// knowsAll returns an error unless a Sentinel knows so many replicas that it could promote,
-// and so many other Sentinels.
+// knowsAll returns an error unless a Sentinel knows this number of replicas that it could
+// promote, and this number of other Sentinels.
 func knowsAll(s *Redis, replicas, others int) error {
 	value, err := s.Do("SENTINEL", "replicas", SentinelName)
 	if err != nil {
@@ -222,7 +222,7 @@ func knowsAll(s *Redis, replicas, others int) error {
 	return nil
 }
 
-// toMap reads an array of names and values.
+// toMap converts an array of alternating names and values.
 func toMap(value any) map[string]string {
 	pairs, _ := value.([]any)
 	m := make(map[string]string)

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
-// wantAnswer fails the test unless a command has this answer.
+// wantAnswer fails the test unless a command has this reply.
 func wantAnswer(t testing.TB, r *servers.Redis, want any, args ...string) {
 	t.Helper()
 	if got := r.Must(args...); got != want {
@@ -19,17 +19,17 @@ func wantAnswer(t testing.TB, r *servers.Redis, want any, args ...string) {
 	}
 }
 
-// wantRefused fails the test unless nobody listens.
+// wantRefused fails the test unless the connection is refused.
 func wantRefused(t testing.TB, addr string) {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
 	if err == nil {
 		conn.Close()
-		t.Errorf("%s can still be connected to", addr)
+		t.Errorf("%s still accepts connections", addr)
 	}
 }
 
-func TestRedisIsUpInAMoment(t *testing.T) {
+func TestRedisStartsWithinASecond(t *testing.T) {
 	begin := time.Now()
 	r := servers.StartRedis(t, servers.RedisOptions{})
 	took := time.Since(begin)
@@ -53,16 +53,16 @@ func TestRedisListensOnLoopbackOnly(t *testing.T) {
 	}
 }
 
-func TestAKilledServerRefusesAndComesBackWithItsData(t *testing.T) {
+func TestKilledServerComesBackWithItsData(t *testing.T) {
 	r := servers.StartRedis(t, servers.RedisOptions{})
 	r.Must("SET", "k", "v")
 	pid := r.PID()
 	r.Kill()
 	wantRefused(t, r.Addr())
 	if r.Running() {
-		t.Error("a killed server runs")
+		t.Error("a killed server is running")
 	}
-	r.Kill() // once more: nothing to do
+	r.Kill() // a second Kill does nothing
 	r.Restart()
 	wantAnswer(t, r, "v", "GET", "k")
 	if r.PID() == pid {
@@ -70,7 +70,7 @@ func TestAKilledServerRefusesAndComesBackWithItsData(t *testing.T) {
 	}
 }
 
-func TestARunningServerCanBeRestarted(t *testing.T) {
+func TestRunningServerCanBeRestarted(t *testing.T) {
 	r := servers.StartRedis(t, servers.RedisOptions{})
 	r.Must("SET", "k", "v")
 	r.Restart()
@@ -84,7 +84,7 @@ func TestWipeLosesTheData(t *testing.T) {
 	wantAnswer(t, r, int64(0), "DBSIZE")
 }
 
-func TestARestartInMemoryLosesTheData(t *testing.T) {
+func TestRestartInMemoryLosesTheData(t *testing.T) {
 	r := servers.StartRedis(t, servers.RedisOptions{InMemory: true})
 	r.Must("SET", "k", "v")
 	r.Restart()
@@ -94,17 +94,17 @@ func TestARestartInMemoryLosesTheData(t *testing.T) {
 func TestShutdownIsOrderly(t *testing.T) {
 	r := servers.StartRedis(t, servers.RedisOptions{})
 	r.Must("SET", "k", "v")
-	r.Stop() // even then
+	r.Stop() // Shutdown works on a stopped server
 	r.Shutdown()
 	wantRefused(t, r.Addr())
 	if log := r.Log(); !strings.Contains(log, "bye bye") {
-		t.Errorf("it did not say good bye:\n%s", log)
+		t.Errorf("no orderly shutdown in the log:\n%s", log)
 	}
 	r.Restart()
 	wantAnswer(t, r, "v", "GET", "k")
 }
 
-func TestAStoppedServerAnswersWhenItIsContinued(t *testing.T) {
+func TestStoppedServerRepliesAfterContinue(t *testing.T) {
 	r := servers.StartRedis(t, servers.RedisOptions{})
 	c, err := r.Dial()
 	if err != nil {
@@ -113,7 +113,7 @@ func TestAStoppedServerAnswersWhenItIsContinued(t *testing.T) {
 	defer c.Close()
 	r.Stop()
 	if !r.Running() {
-		t.Error("a stopped server counts as gone")
+		t.Error("a stopped server does not count as running")
 	}
 	c.Timeout = 50 * time.Millisecond
 	var timeout net.Error
@@ -135,7 +135,7 @@ func TestIndependentNodesShareNothing(t *testing.T) {
 	wantAnswer(t, nodes[2], int64(0), "DBSIZE")
 }
 
-func TestAServerIsGoneAfterItsTest(t *testing.T) {
+func TestServerEndsWithItsTest(t *testing.T) {
 	var stopped, running *servers.Redis
 	t.Run("test", func(t *testing.T) {
 		running = servers.StartRedis(t, servers.RedisOptions{})
@@ -145,19 +145,19 @@ func TestAServerIsGoneAfterItsTest(t *testing.T) {
 	for _, r := range []*servers.Redis{running, stopped} {
 		wantRefused(t, r.Addr())
 		if r.Running() {
-			t.Errorf("process %d is left", r.PID())
+			t.Errorf("process %d still runs", r.PID())
 		}
 	}
 }
 
-func TestAPasswordIsAskedFor(t *testing.T) {
+func TestPasswordIsRequired(t *testing.T) {
 	r := servers.StartRedis(t, servers.RedisOptions{Password: "se cret"})
 	wantAnswer(t, r, "PONG", "PING")
 	wantNoEntry(t, r, "", "")
 	wantNoEntry(t, r, "", "wrong")
 }
 
-func TestUsersOfAnACLHaveTheirRightsOnly(t *testing.T) {
+func TestACLUsersHaveOnlyTheirRights(t *testing.T) {
 	r := servers.StartRedis(t, servers.RedisOptions{
 		ACL: []string{"user default off", "user app on >secret ~app:* +get"},
 	})
@@ -208,7 +208,7 @@ func TestTLSRefusesPlaintext(t *testing.T) {
 	}
 }
 
-func TestConfigOverrulesTheRest(t *testing.T) {
+func TestConfigTakesPrecedence(t *testing.T) {
 	r := servers.StartRedis(t, servers.RedisOptions{
 		Config: []string{"maxmemory-policy allkeys-lru", "appendonly no"},
 	})
@@ -219,7 +219,7 @@ func TestConfigOverrulesTheRest(t *testing.T) {
 	}
 }
 
-func TestAnswersOfEveryKindAreRead(t *testing.T) {
+func TestRepliesOfEveryKindAreParsed(t *testing.T) {
 	r := servers.StartRedis(t, servers.RedisOptions{})
 	script := `return {1, "two", false, {redis.status_reply("OK")}, redis.error_reply("ERR five")}`
 	got := r.Must("EVAL", script, "0")

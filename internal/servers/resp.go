@@ -12,19 +12,19 @@ import (
 	"time"
 )
 
-// answerLimit is how long a server has for one answer, so that a stopped one is an error
-// and not a hang.
+// answerLimit bounds the wait for one reply, so that a stopped server causes an error instead
+// of a hang.
 const answerLimit = 5 * time.Second
 
-// A RESPError is an error that the server answered with, such as "ERR unknown command".
+// A RESPError is an error reply of the server, such as "ERR unknown command".
 type RESPError string
 
 func (e RESPError) Error() string { return string(e) }
 
-// A RESPConn is a plain connection to a Redis server, for a look behind the back of the
-// client library under test. It is not safe for concurrent use.
+// A RESPConn is a plain connection to a Redis server, to inspect it independently of the client
+// library under test. It is not safe for concurrent use.
 type RESPConn struct {
-	// Timeout bounds each Do and each Receive; five seconds unless set.
+	// Timeout bounds each Do and each Receive; the default is five seconds.
 	Timeout time.Duration
 
 	conn net.Conn
@@ -62,8 +62,8 @@ func DialRESP(addr string, config *tls.Config, user, password string) (*RESPConn
 // Close ends the connection.
 func (c *RESPConn) Close() error { return c.conn.Close() }
 
-// Do sends one command and returns its answer: a string, an int64, a []any of these, or nil.
-// An error of the server is a [RESPError]; inside of an array it is an element.
+// Do sends one command and returns its reply: a string, an int64, a []any of these, or nil.
+// An error of the server is a [RESPError]; inside an array it is an element.
 func (c *RESPConn) Do(args ...string) (any, error) {
 	if err := c.Send(args...); err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func (c *RESPConn) Do(args ...string) (any, error) {
 	return c.Receive()
 }
 
-// Send sends one command and does not wait for the answer.
+// Send sends one command and does not wait for the reply.
 func (c *RESPConn) Send(args ...string) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "*%d\r\n", len(args))
@@ -83,7 +83,7 @@ func (c *RESPConn) Send(args ...string) error {
 	return err
 }
 
-// Receive waits for the next answer, or for a published message after SUBSCRIBE.
+// Receive waits for the next reply, or for a published message after SUBSCRIBE.
 func (c *RESPConn) Receive() (any, error) {
 	c.conn.SetReadDeadline(time.Now().Add(c.Timeout))
 	value, err := c.read()
@@ -96,7 +96,7 @@ func (c *RESPConn) Receive() (any, error) {
 	return value, nil
 }
 
-// read parses one value of RESP2.
+// read parses one RESP2 value.
 func (c *RESPConn) read() (any, error) {
 	line, err := c.in.ReadString('\n')
 	if err != nil {

@@ -13,38 +13,38 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/ports"
 )
 
-// zooKeeperJar is where Debian puts the server; ZOOKEEPER_JAR names it elsewhere.
+// zooKeeperJar is where Debian installs the server. ZOOKEEPER_JAR overrides it.
 const zooKeeperJar = "/usr/share/java/zookeeper.jar"
 
 const (
-	// zooKeeperTick is a tenth of the usual one: sessions can be as short as two of them.
+	// zooKeeperTick is a tenth of the default. The shortest session is two ticks.
 	zooKeeperTick = 200 * time.Millisecond
 
-	// zooKeeperMaxSession lets a test have sessions that it does not outlive.
+	// zooKeeperMaxSession allows sessions that are longer than a test.
 	zooKeeperMaxSession = 5 * time.Minute
 
-	// wordLimit bounds one question to a server.
+	// wordLimit bounds one request to a server.
 	wordLimit = 2 * time.Second
 )
 
-// ZooKeeperOptions change how ZooKeeper is started. With none of them anybody may do
-// anything, and data is kept over a Restart, but does not wait for the disk.
+// ZooKeeperOptions change how ZooKeeper is started. By default there is no access control. Data
+// survives a Restart, but is not synced to disk.
 type ZooKeeperOptions struct {
 	Config []string // further lines of zoo.cfg
-	Java   []string // further options of the Java machine
+	Java   []string // further options of the Java virtual machine
 
-	// Route, if set, returns the address by which a server of an ensemble, by its index,
-	// reaches a port of another. It is asked when the ensemble is prepared.
+	// Route, if set, returns the address through which one server of an ensemble, given by its
+	// index, reaches a port of another. It is called when the ensemble is prepared.
 	Route func(from, to int, addr string) string
 }
 
-// A ZooKeeper is one server, alone or of an ensemble.
+// A ZooKeeper is one server, either standalone or a member of an ensemble.
 type ZooKeeper struct {
 	*Process
 	Port int
 }
 
-// A ZooKeeperEnsemble is servers that elect a leader.
+// A ZooKeeperEnsemble is a group of servers that elect a leader.
 type ZooKeeperEnsemble struct {
 	Nodes []*ZooKeeper
 	t     testing.TB
@@ -83,7 +83,7 @@ func StartZooKeeperEnsemble(t testing.TB, n int, opts ZooKeeperOptions) *ZooKeep
 	return e
 }
 
-// newZooKeeper prepares a server. Id is its number in an ensemble, 0 if it is alone.
+// newZooKeeper prepares a server. Id is its number in an ensemble, or 0 for a standalone server.
 func newZooKeeper(t testing.TB, port, id int, peers []string, opts ZooKeeperOptions) *ZooKeeper {
 	t.Helper()
 	jar := os.Getenv("ZOOKEEPER_JAR")
@@ -111,9 +111,9 @@ func newZooKeeper(t testing.TB, port, id int, peers []string, opts ZooKeeperOpti
 	writeLines(t, path, append(config, opts.Config...))
 	args := []string{
 		"-Xmx128m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-XX:TieredStopAtLevel=1",
-		"-Dzookeeper.forceSync=no", // enough for SIGKILL: the kernel keeps what was written
+		"-Dzookeeper.forceSync=no", // safe against SIGKILL, because the kernel keeps what was written
 		"-Dzookeeper.jmx.log4j.disable=true",
-		"-Dznode.container.checkIntervalMs=1000", // containers that are empty go sooner than in a minute
+		"-Dznode.container.checkIntervalMs=1000", // removes empty containers earlier than after a minute
 	}
 	args = append(args, opts.Java...)
 	args = append(args, "-cp", jar, "org.apache.zookeeper.server.quorum.QuorumPeerMain", path)
@@ -131,10 +131,10 @@ func newZooKeeper(t testing.TB, port, id int, peers []string, opts ZooKeeperOpti
 	return z
 }
 
-// Addr is the address of the server, as 127.0.0.1:port.
+// Addr returns the address of the server, as 127.0.0.1:port.
 func (z *ZooKeeper) Addr() string { return ports.Addr(z.Port) }
 
-// Word sends one of the commands of four letters, such as "mntr", and returns the answer.
+// Word sends a four-letter command, such as "mntr", and returns the reply.
 func (z *ZooKeeper) Word(word string) (string, error) {
 	conn, err := net.DialTimeout("tcp", z.Addr(), wordLimit)
 	if err != nil {
@@ -149,7 +149,7 @@ func (z *ZooKeeper) Word(word string) (string, error) {
 	return string(answer), err
 }
 
-// Mode is "standalone", "leader" or "follower". It is an error if the server does not serve.
+// Mode returns "standalone", "leader" or "follower", or an error if the server does not serve.
 func (z *ZooKeeper) Mode() (string, error) {
 	answer, err := z.Word("srvr")
 	if err != nil {
@@ -163,7 +163,7 @@ func (z *ZooKeeper) Mode() (string, error) {
 	return mode, nil
 }
 
-// Stats is the answer of mntr by field, such as "zk_znode_count".
+// Stats returns the fields of mntr, such as "zk_znode_count".
 func (z *ZooKeeper) Stats() (map[string]string, error) {
 	answer, err := z.Word("mntr")
 	if err != nil {
@@ -178,7 +178,7 @@ func (z *ZooKeeper) Stats() (map[string]string, error) {
 	return stats, nil
 }
 
-// Addrs are the addresses of all servers.
+// Addrs returns the addresses of all servers.
 func (e *ZooKeeperEnsemble) Addrs() []string {
 	var list []string
 	for _, z := range e.Nodes {
@@ -187,7 +187,7 @@ func (e *ZooKeeperEnsemble) Addrs() []string {
 	return list
 }
 
-// Leader is the server that leads. It waits while an election is under way.
+// Leader returns the leader. It waits for the end of an election.
 func (e *ZooKeeperEnsemble) Leader() *ZooKeeper {
 	e.t.Helper()
 	var leader *ZooKeeper
@@ -206,7 +206,7 @@ func (e *ZooKeeperEnsemble) Leader() *ZooKeeper {
 	return leader
 }
 
-// Followers are the servers that follow a leader now.
+// Followers returns the servers that currently follow a leader.
 func (e *ZooKeeperEnsemble) Followers() []*ZooKeeper {
 	var list []*ZooKeeper
 	for _, z := range e.Nodes {
@@ -220,8 +220,8 @@ func (e *ZooKeeperEnsemble) Followers() []*ZooKeeper {
 	return list
 }
 
-// Restart starts servers again with their data, all before it waits for any: alone each of
-// them might have no quorum.
+// Restart starts servers again with their data. It starts all of them before it waits for any,
+// because one server alone might have no quorum.
 func (e *ZooKeeperEnsemble) Restart(nodes ...*ZooKeeper) {
 	e.t.Helper()
 	for _, z := range nodes {

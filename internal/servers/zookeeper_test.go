@@ -6,7 +6,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
-func TestASingleZooKeeperServesAndComesBack(t *testing.T) {
+func TestSingleZooKeeperCanBeRestarted(t *testing.T) {
 	z := servers.StartZooKeeper(t, servers.ZooKeeperOptions{})
 	if mode, err := z.Mode(); mode != "standalone" {
 		t.Fatalf("mode %q, %v", mode, err)
@@ -20,7 +20,7 @@ func TestASingleZooKeeperServesAndComesBack(t *testing.T) {
 	}
 }
 
-func TestAnEnsembleElectsAnotherLeader(t *testing.T) {
+func TestEnsembleElectsAnotherLeader(t *testing.T) {
 	e := servers.StartZooKeeperEnsemble(t, 3, servers.ZooKeeperOptions{})
 	old := e.Leader()
 	if n := len(e.Followers()); n != 2 {
@@ -28,7 +28,7 @@ func TestAnEnsembleElectsAnotherLeader(t *testing.T) {
 	}
 	old.Kill()
 	if e.Leader() == old {
-		t.Error("the dead one leads")
+		t.Error("a killed server leads")
 	}
 	e.Restart(old)
 	if mode, err := old.Mode(); mode != "follower" {

@@ -1,7 +1,6 @@
-// Command testreport runs go test with the arguments it is given and prints what go test
-// prints, plus what go test keeps quiet about: the tests that were skipped, and why. With
-// CI=true in the environment a skipped test is a failure, and so is a run without a test:
-// neither may look green.
+// Command testreport runs go test with its arguments and prints the output of go test. In
+// addition it lists the tests that were skipped, with their reasons. If CI=true is set in the
+// environment, a skipped test is a failure, and so is a run without any test.
 package main
 
 import (
@@ -47,10 +46,10 @@ type event struct {
 	Output  string
 }
 
-// report follows the events of one run.
+// A report collects the events of one run.
 type report struct {
 	w       io.Writer
-	output  map[string][]string // by package and test: printed only if it failed
+	output  map[string][]string // by package and test; printed only if the test failed
 	passed  int
 	failed  int
 	skipped []string // with the reason
@@ -68,7 +67,7 @@ func (r *report) read(in io.Reader) error {
 		if line != "" {
 			var e event
 			if json.Unmarshal([]byte(line), &e) != nil {
-				fmt.Fprint(r.w, line) // not an event: go test itself has something to say
+				fmt.Fprint(r.w, line) // not an event, but a message of go test itself
 			} else {
 				r.add(e)
 			}
@@ -107,8 +106,8 @@ func (r *report) add(e event) {
 	}
 }
 
-// endPackage prints the line that go test prints for a package. If the package failed it
-// prints all that is left of it: a panic or a timeout belongs to no test that ended.
+// endPackage prints the summary line of a package. If the package failed, it also prints the
+// output that belongs to no finished test, such as a panic or a timeout.
 func (r *report) endPackage(e event) {
 	own := r.output[e.Package+" "]
 	if e.Action != "fail" && len(own) > 0 {
@@ -134,7 +133,7 @@ func (r *report) print(lines []string) {
 	}
 }
 
-// reason picks what a skipped test logged last.
+// reason returns the last line that a skipped test logged.
 func reason(lines []string) string {
 	var said string
 	for _, line := range lines {
@@ -145,7 +144,7 @@ func reason(lines []string) string {
 	return said
 }
 
-// sum prints what was skipped, and the numbers.
+// sum prints the skipped tests and the totals.
 func (r *report) sum() {
 	for _, s := range r.skipped {
 		fmt.Fprintln(r.w, "SKIP", s)
@@ -153,7 +152,7 @@ func (r *report) sum() {
 	fmt.Fprintf(r.w, "%d passed, %d failed, %d skipped\n", r.passed, r.failed, len(r.skipped))
 }
 
-// verdict is what go test has no word for: in CI, an error if not every test ran.
+// verdict returns an error if, in CI, not every test ran.
 func (r *report) verdict(ci bool) error {
 	switch {
 	case !ci:

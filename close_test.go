@@ -1,0 +1,250 @@
+package holdfast_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/memstore"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+func TestCloseIsBoundedWhenTheStoreHangs(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newProxy(memstore.New())
+		c := mustNew(t, p)
+		for i := range 100 { // more than are released at once
+			mustLock(t, c, fmt.Sprint(i))
+		}
+		p.set(func() {
+			p.release = func(ctx context.Context, _ string, _ store.ID, _ store.Keep) error { return hang(ctx) }
+		})
+		start := newClock()
+		err := c.Close()
+		want(t, err, holdfast.ErrUnavailable)
+		if !strings.Contains(err.Error(), "100 of 100 locks") {
+			t.Errorf("error reads %q", err)
+		}
+		start.want(t, 3*time.Second)
+	})
+}
+
+func TestCloseWaitsForCallsInFlightAndReleasesTheirGrants(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
+			answer, err := s.Acquire(ctx, req)
+			time.Sleep(2 * time.Second) // the answer is on its way
+			return answer, err
+		}
+		c, other := mustNew(t, p), newClient(t, s)
+		got := make(chan *holdfast.Lease)
+		go func() {
+			lease, _ := c.Lock(context.Background(), "n")
+			got <- lease
+		}()
+		synctest.Wait()
+		start := newClock()
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		start.want(t, 2*time.Second)
+		free(t, other, "n")
+		if lease := <-got; lease != nil {
+			want(t, lease.Err(), holdfast.ErrClosed)
+		}
+	})
+}
+
+func TestCloseLeavesNothingBehind(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		a, b := mustNew(t, s), newClient(t, s)
+		lease, err := a.Lock(t.Context(), "n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		other := mustLock(t, b, "m")
+		work := lease.Context(t.Context())
+		waiting := make(chan error)
+		for range 2 { // one stands at the store, one queues behind it
+			go func() {
+				_, err := a.Lock(context.Background(), "m")
+				waiting <- err
+			}()
+		}
+		synctest.Wait()
+		start := newClock()
+		if err := a.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		start.want(t, 0) // nobody had to be waited for
+		for range 2 {
+			want(t, <-waiting, holdfast.ErrClosed)
+		}
+		want(t, context.Cause(work), holdfast.ErrClosed)
+		want(t, lease.Err(), holdfast.ErrClosed)
+		want(t, lease.Unlock(t.Context()), holdfast.ErrClosed)
+		_, err = a.Lock(t.Context(), "x")
+		want(t, err, holdfast.ErrClosed)
+		if err := a.Close(); err != nil {
+			t.Errorf("second Close: %v", err)
+		}
+		free(t, b, "n")
+		info, err := b.Inspect(t.Context(), "m")
+		if err != nil || len(info.Waiters) != 0 {
+			t.Errorf("queue of m after Close: %+v, %v", info.Waiters, err)
+		}
+		mustUnlock(t, other)
+	})
+}
+
+func TestCloseRemovesItsWaitersFromTheStoresQueue(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		holder := newClient(t, s)
+		c := newClient(t, newProxy(s))
+		lease := mustLock(t, holder, "n")
+		errs := make(chan error, 1)
+		go func() { _, err := c.Lock(context.Background(), "n"); errs <- err }()
+		synctest.Wait()
+		c.Close()
+		want(t, <-errs, holdfast.ErrClosed)
+		synctest.Wait()
+		if info, _ := holder.Inspect(t.Context(), "n"); len(info.Waiters) != 0 {
+			t.Errorf("%d waiters in the store after Close", len(info.Waiters))
+		}
+		mustUnlock(t, lease)
+		start := newClock()
+		l, err := holder.Lock(t.Context(), "n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := time.Since(start.start); d > 0 {
+			t.Errorf("next lock had to wait %v for the ghost", d)
+		}
+		mustUnlock(t, l)
+	})
+}
+
+func TestCloseReleasesAGrantWhoseReplyWasLost(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		p.acquire = func(ctx context.Context, r store.Request) (store.Answer, error) {
+			s.Acquire(ctx, r)
+			return store.Answer{}, hang(ctx)
+		}
+		c := newClient(t, p)
+		errs := make(chan error, 1)
+		go func() { _, err := c.Lock(context.Background(), "n"); errs <- err }()
+		synctest.Wait()
+		c.Close()
+		synctest.Wait()
+		other := newClient(t, s)
+		if _, err := other.TryLock(t.Context(), "n"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestCloseReleasesTheRestWhenOneReleaseFails(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		p.release = func(ctx context.Context, name string, id store.ID, k store.Keep) error {
+			if name == "bad" { // one node of a cluster is down
+				return errNet
+			}
+			return s.Release(ctx, name, id, k)
+		}
+		c, other := newClient(t, p), newClient(t, s)
+		bad, _ := mustLock(t, c, "bad"), mustLock(t, c, "good")
+		bad.Unlock(t.Context())
+		c.Close()
+		if _, err := other.TryLock(t.Context(), "good"); err != nil {
+			t.Errorf("good was not released by Close: %v", err)
+		}
+	})
+}
+
+func TestDoFailsIfTheClientIsClosedWhileTheFunctionRuns(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		c, other := newClient(t, s), newClient(t, s)
+		err := c.Do(t.Context(), "n", func(ctx context.Context) error {
+			go c.Close()
+			time.Sleep(time.Second)
+			mustUnlock(t, mustLock(t, other, "n")) // somebody else had it meanwhile
+			return nil
+		})
+		if err == nil {
+			t.Error("Do returns nil although the lock was given up while fn ran")
+		}
+	})
+}
+
+func TestCloseCalledByAnObserverReleasesAllLocks(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		var c *holdfast.Client
+		other := newClient(t, s)
+		c = newClient(t, s, holdfast.WithObserver(func(e holdfast.Event) {
+			if e.Kind == holdfast.EventAcquired && e.Name == "b" {
+				c.Close()
+			}
+		}))
+		mustLock(t, c, "a")
+		c.Lock(t.Context(), "b")
+		if _, err := other.TryLock(t.Context(), "a"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestCloseHonoursMinHold(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		c, other := newClient(t, s), newClient(t, s)
+		mustLock(t, c, "n", holdfast.MinHold(time.Minute))
+		c.Close()
+		if _, err := other.TryLock(t.Context(), "n"); err == nil {
+			t.Error("MinHold(1m) lease closed after 0 s leaves the name open")
+		}
+	})
+}
+
+func TestDoReturnsErrLostIfTheLeaseWasLostBeforeClose(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := newClient(t, memstore.New())
+		err := c.Do(t.Context(), "n", func(context.Context) error {
+			time.Sleep(2 * time.Second) // MaxHold is over: lost
+			c.Close()
+			return nil
+		}, holdfast.MaxHold(time.Second))
+		want(t, err, holdfast.ErrLost)
+	})
+}
+
+func TestCloseDuringLockAllIgnoresMinHold(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		a, b := mustNew(t, s), newClient(t, s)
+		held := mustLock(t, b, "y")
+		over := make(chan error)
+		go func() {
+			_, err := a.LockAll(context.Background(), []string{"x", "y"}, holdfast.MinHold(time.Hour))
+			over <- err
+		}()
+		synctest.Wait()
+		a.Close()
+		want(t, <-over, holdfast.ErrClosed)
+		free(t, b, "x")
+		mustUnlock(t, held)
+	})
+}

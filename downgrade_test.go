@@ -1,0 +1,135 @@
+package holdfast_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/memstore"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+func TestDowngradeAdmitsReadersButNoWriter(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t)
+		lease := mustLock(t, a, "n")
+		writer, reader, local := make(chan *holdfast.Lease), make(chan *holdfast.Lease), make(chan *holdfast.Lease)
+		lock := func(c *holdfast.Client, call func(context.Context, string, ...holdfast.CallOption) (*holdfast.Lease, error), to chan *holdfast.Lease) {
+			go func() {
+				lease, err := call(context.Background(), "n")
+				if err != nil {
+					t.Error(err)
+				}
+				to <- lease
+			}()
+			synctest.Wait()
+		}
+		lock(b, b.RLock, reader)
+		lock(a, a.RLock, local)
+		if err := lease.Downgrade(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if lease.Mode() != store.Shared {
+			t.Errorf("mode %v", lease.Mode())
+		}
+		r1, r2 := <-reader, <-local
+		lock(b, b.Lock, writer)
+		time.Sleep(10 * time.Minute) // renewed as a reader
+		if err := errors.Join(lease.Err(), r1.Err(), r2.Err()); err != nil {
+			t.Error(err)
+		}
+		if err := lease.Downgrade(t.Context()); err != nil {
+			t.Errorf("second Downgrade: %v", err)
+		}
+		mustUnlock(t, lease)
+		mustUnlock(t, r1)
+		select {
+		case <-writer:
+			t.Fatal("a writer beside a reader")
+		default:
+		}
+		mustUnlock(t, r2)
+		mustUnlock(t, <-writer)
+	})
+}
+
+func TestDowngradeWithALostReplyCountsAsShared(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		c, other := newClient(t, p), newClient(t, s)
+		lease := mustLock(t, c, "n")
+		p.set(func() {
+			p.renew = func(context.Context, []store.Renewal) ([]store.Renewed, error) { return nil, errNet }
+		})
+		want(t, lease.Downgrade(t.Context()), holdfast.ErrUnavailable)
+		if lease.Mode() != store.Shared {
+			t.Errorf("mode %v, though the store may have let readers in", lease.Mode())
+		}
+		p.set(func() { p.renew = nil })
+		time.Sleep(15 * time.Second) // the next renewal tells the store
+		reader, err := other.TryRLock(t.Context(), "n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustUnlock(t, reader)
+		mustUnlock(t, lease)
+		free(t, other, "n")
+	})
+}
+
+func TestDowngradeRacingWithUnlockDoesNotAffectTheNextHolder(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t)
+		first := mustLock(t, a, "n")
+		got := make(chan *holdfast.Lease, 1)
+		go func() { got <- mustLock(t, a, "n") }()
+		synctest.Wait()
+		ctx := &hookCtx{Context: t.Context(), f: func() { mustUnlock(t, first) }}
+		want(t, first.Downgrade(ctx), holdfast.ErrNotHeld)
+		next := <-got
+		r, err := b.TryRLock(t.Context(), "n")
+		if err == nil {
+			t.Errorf("a reader (%v, alive %v) beside the exclusive lease (alive %v)", r.Mode(), r.Err() == nil, next.Err() == nil)
+		}
+	})
+}
+
+func TestDowngradeDuringAHandoverDoesNotStrandWaiters(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		a, b := newClient(t, p), newClient(t, s)
+		first := mustLock(t, a, "n")
+		got := make(chan *holdfast.Lease, 2)
+		for range 2 {
+			go func() { l, _ := a.Lock(context.Background(), "n"); got <- l }()
+			synctest.Wait()
+		}
+		p.set(func() {
+			p.renew = func(ctx context.Context, g []store.Renewal) ([]store.Renewed, error) {
+				time.Sleep(time.Second)
+				return s.Renew(ctx, g)
+			}
+		})
+		// The unlock starts in the window between usable() and unslot() of Downgrade.
+		ctx := &hookCtx{Context: t.Context(), f: func() { go first.Unlock(context.Background()); synctest.Wait() }}
+		first.Downgrade(ctx)
+		next := <-got
+		r, err := b.TryRLock(t.Context(), "n")
+		if err == nil && next.Err() == nil {
+			t.Errorf("a reader (alive %v) beside the exclusive lease (alive %v)", r.Err() == nil, next.Err() == nil)
+			mustUnlock(t, r)
+		}
+		mustUnlock(t, next)
+		select {
+		case l := <-got:
+			mustUnlock(t, l)
+		case <-time.After(time.Hour):
+			t.Error("second waiter hangs though the name is free")
+		}
+	})
+}
