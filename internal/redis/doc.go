@@ -13,7 +13,8 @@
 //	release  plain     plain.lua    taken by the plain lane less than 2 ms    others wait, or not held:
 //	                                ago, nothing to keep closed               complete
 //	         complete  release.lua  always right
-//	renew    plain     extend.lua   exclusive, no tokens wanted, no floor     others wait: complete
+//	renew    plain     extend.lua   taken by the plain lane, no tokens        others wait: complete
+//	                                wanted, no floor
 //	         complete  renew.lua    always right
 //
 // Plain calls are batched in one script while MaxInFlight of them are in flight. A single plain

@@ -17,7 +17,7 @@ const (
 	crowdedFor = time.Second
 
 	// maxHints bounds what is remembered of grants that are never released, and of names.
-	maxHints = 1 << 16
+	maxHints = 1 << 20
 )
 
 // hints help to choose the lane that needs one round trip. A wrong one costs a round trip and
@@ -54,6 +54,14 @@ func (h *hints) released(id store.ID) string {
 		return ""
 	}
 	return g.record
+}
+
+// isPlain reports whether a grant of the plain lane is likely to be there as it was taken.
+func (h *hints) isPlain(id store.ID) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, ok := h.plain[id]
+	return ok
 }
 
 // contended notes whether others want a name.

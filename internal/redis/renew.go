@@ -24,7 +24,11 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 		calls[i] = s.renewal(&grants[i], true)
 	}
 	results := s.evalAll(ctx, calls, func(i int, v Value) (Call, bool) {
-		return s.renewal(&grants[i], false), v.Kind == Int && v.Int == -1 // others wait
+		if v.Kind != Int || v.Int != -1 {
+			return Call{}, false
+		}
+		s.hints.released(grants[i].ID) // others wait: should there be no time left, the next renewal needs one round trip
+		return s.renewal(&grants[i], false), true
 	})
 	outcomes := make([]store.Renewed, len(grants))
 	var failure error
@@ -48,7 +52,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 // renewal is the call that extends a grant, by extend.lua if that may do.
 func (s *Store) renewal(g *store.Renewal, plain bool) Call {
 	group := s.keys.group(g.Name)
-	if plain && g.Mode == store.Exclusive && g.Tokens == 0 && g.Floor == 0 {
+	if plain && g.Mode == store.Exclusive && g.Tokens == 0 && g.Floor == 0 && s.hints.isPlain(g.ID) {
 		return Call{
 			Script: extendScript, Keys: []string{s.keys.lock(group, g.Name)}, Replicas: s.config.Replicas,
 			Args: []string{plainStart(g.ID), millis(g.TTL)},
