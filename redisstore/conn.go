@@ -15,6 +15,7 @@ import (
 // A conn is a rueidis client as package redis wants it.
 type conn struct {
 	client rueidis.Client
+	dog    *watchdog // bounds calls without a deadline; nil if contexts do
 	owned  bool
 }
 
@@ -65,6 +66,9 @@ func (c *conn) Eval(ctx context.Context, call redis.Call) (redis.Value, error) {
 		out := c.confirmed(ctx, []redis.Call{call})[0]
 		return out.Value, out.Err
 	}
+	if c.dog != nil {
+		defer c.dog.end(c.dog.begin())
+	}
 	v, err := valueOf(c.client.Do(noticed(ctx), c.evalSHA(&call)))
 	if isNoScript(err) {
 		return valueOf(c.client.Do(noticed(ctx), c.evalText(&call)))
@@ -73,6 +77,9 @@ func (c *conn) Eval(ctx context.Context, call redis.Call) (redis.Value, error) {
 }
 
 func (c *conn) Do(ctx context.Context, command, key string, args ...string) (redis.Value, error) {
+	if c.dog != nil {
+		defer c.dog.end(c.dog.begin())
+	}
 	return valueOf(c.client.Do(noticed(ctx), c.command([]string{command}, []string{key}, args)))
 }
 
@@ -82,6 +89,9 @@ func (c *conn) EvalAll(ctx context.Context, calls []redis.Call) []redis.Outcome 
 	}
 	if calls[0].Replicas > 0 {
 		return c.allConfirmed(ctx, calls)
+	}
+	if c.dog != nil {
+		defer c.dog.end(c.dog.begin())
 	}
 	commands := make(rueidis.Commands, len(calls))
 	for i := range calls {

@@ -19,14 +19,13 @@ import (
 )
 
 const (
-	// A connection that is silent for pingAfter is tried with a PING, and given up if that
-	// is not answered in time. Waiters ask more often than that, so that waiting costs no
-	// PINGs. Silence is noticed in twice that time at most, so no call takes longer than
-	// mostTime.
-	pingAfter     = 2500 * time.Millisecond
-	answerTimeout = 2 * time.Second
-	dialTimeout   = 2 * time.Second
-	mostTime      = 2*pingAfter + answerTimeout
+	// A connection that is silent for pingAfter is tested with a PING, and closed if that is
+	// not answered in time. Waiters ask more often than that, so that waiting costs no PINGs.
+	pingAfter = 2500 * time.Millisecond
+
+	// A call that has to connect takes no longer than callTimeout, like any other.
+	dialTimeout   = callTimeout / 2
+	answerTimeout = callTimeout / 2
 
 	// oneConnection makes all commands share one: the more in a pipeline, the faster.
 	oneConnection = -1
@@ -67,6 +66,12 @@ func openWith(ctx context.Context, u *store.URL, config redis.Config) (*Store, e
 	if config.Replicas, err = replicasOf(u); err != nil {
 		return nil, err
 	}
+	var dog *watchdog
+	if option.ForceSingleClient && config.Replicas == 0 {
+		dog = newWatchdog()
+		option.DialCtxFn = dog.dial
+		config.Timeout = callTimeout
+	}
 	client, err := dial(ctx, option)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -78,8 +83,7 @@ func openWith(ctx context.Context, u *store.URL, config redis.Config) (*Store, e
 		client.Close()
 		return nil, fmt.Errorf("%w: %s: this is a single server and no Cluster: write redis://", store.ErrInvalid, u)
 	}
-	config.Timeout = mostTime
-	return newStore(&conn{client: client, owned: true}, config), nil
+	return newStore(&conn{client: client, dog: dog, owned: true}, config), nil
 }
 
 // dial makes a client, which connects at once. The library's own dialling knows no context.

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -219,4 +220,47 @@ func TestOpenSaysWhatAServerOfAnotherKindLooksLike(t *testing.T) {
 			t.Errorf("Open(%q): %v, want an ErrInvalid that says %q", url, err, says)
 		}
 	}
+}
+
+// The store itself bounds calls to a single server, so that the core need not.
+func TestACallToAHungServerEndsWithinTheTimeoutOfTheStore(t *testing.T) {
+	server := servers.StartRedis(t, servers.RedisOptions{})
+	s, err := store.Open(t.Context(), "redis://"+server.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	timeout := s.Capabilities().Timeout
+	if timeout == 0 || timeout > 3*time.Second {
+		t.Fatalf("a timeout of %v, want at most 3s", timeout)
+	}
+	held := store.Request{Name: "held", ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: time.Minute, Tokens: 1}
+	if answer, err := s.Acquire(t.Context(), held); err != nil || !answer.Granted() {
+		t.Fatal(answer, err)
+	}
+	server.Stop()
+	background := context.Background()
+	var wg sync.WaitGroup
+	for call, do := range map[string]func() error{
+		"acquire": func() error {
+			_, err := s.Acquire(background, store.Request{Name: "other", ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: time.Minute, Tokens: 1})
+			return err
+		},
+		"renew": func() error {
+			_, err := s.Renew(background, []store.Renewal{{Name: "held", ID: held.ID, TTL: time.Minute, Mode: store.Exclusive}})
+			return err
+		},
+		"release": func() error { return s.Release(background, "held", held.ID, store.Keep{}) },
+		"leave":   func() error { return s.Leave(background, "held", held.ID) },
+	} {
+		wg.Go(func() {
+			start := time.Now()
+			err := do()
+			if took := time.Since(start); err == nil || took > timeout+time.Second { // on a slow machine
+				t.Errorf("%s: %v after %v, want an error within %v", call, err, took, timeout)
+			}
+		})
+	}
+	wg.Wait()
+	server.Continue()
 }
