@@ -1,4 +1,5 @@
-// Package bounded limits how long the calls to a store take, whatever the store does.
+// Package bounded limits how long the calls to a store take. A store must return soon after
+// its context ends, or bound its calls itself.
 package bounded
 
 import (

@@ -18,7 +18,7 @@ type Holder interface {
 	Lost(Loss)
 	// ReportLost reports to the observer, if the call of Lost was the end of a lease.
 	ReportLost()
-	// Renewed reports that the grant was extended, when slack was left of its old time.
+	// Renewed reports that the grant was extended. Slack is the time until its new deadline.
 	Renewed(slack time.Duration)
 	// RenewFailed reports a renewal whose outcome is unknown.
 	RenewFailed(err error)
