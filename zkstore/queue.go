@@ -260,7 +260,7 @@ func (s *Store) undo(ctx context.Context, c *claim) error { return ignoreNoNode(
 
 // isTurn reports whether a request can be granted at place i: it is the first, or it may hold
 // the name together with those in front of it. That needs the data of the last of them that is
-// granted. It is gone if one left meanwhile. The error is an ErrInvalid if the request can never
+// granted. It is gone if one left meanwhile: a kept record may have taken its place. The error is an ErrInvalid if the request can never
 // go together with another one.
 func (s *Store) isTurn(ctx context.Context, q *queue, i int, req *store.Request) (turn, gone bool, err error) {
 	weight, alike := 0, true

@@ -23,7 +23,8 @@ const (
 	minTTL = 100 * time.Millisecond
 
 	// looks bounds how often one attempt reads the queue again because it changed meanwhile.
-	looks = 10
+	// Where many come and go every second look may fail.
+	looks = 40
 
 	// closeLimit bounds what Close does at the servers.
 	closeLimit = 2 * time.Second
