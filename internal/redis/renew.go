@@ -39,7 +39,10 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 		}
 		if r.Err == nil {
 			known++
-		} else if failure == nil {
+			continue
+		}
+		outcomes[i].Err = r.Err
+		if failure == nil {
 			failure = r.Err
 		}
 	}
