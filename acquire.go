@@ -139,6 +139,9 @@ func (c *Client) acquireFromStore(ctx context.Context, cl *call, turn localqueue
 			extended = true
 			continue
 		default:
+			if cl.noRenew { // others are renewed soon, which shows what the store grants
+				c.warnShortTTL(a.req.TTL, answer.TTL)
+			}
 			l := c.newLease(cl, a.req.ID, now, &answer)
 			if c.caps.Instant || c.now() < l.g.Deadline() {
 				ended = true

@@ -27,6 +27,8 @@ type Client struct {
 	queue    localqueue.Queue
 	renewals renewal.Scheduler
 	warnings [EventLeaked + 1]warnings // by kind of event
+
+	warnedTTL atomic.Bool // that the store grants less than the TTL asked for
 }
 
 // New returns a client of a store. The store stays open when the client is closed.

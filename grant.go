@@ -78,8 +78,9 @@ func (g *grant) ReportLost() {
 }
 
 // Renewed tells the observer of a renewal.
-func (g *grant) Renewed(slack time.Duration) {
+func (g *grant) Renewed(ttl, slack time.Duration) {
 	if g.c.observed() {
+		g.c.warnShortTTL(g.TTL, ttl)
 		e := g.lease.Load().event(EventRenewed)
 		e.Slack = slack
 		g.c.emit(e)

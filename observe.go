@@ -217,6 +217,15 @@ func (w *warnings) flush(logger *slog.Logger, kind EventKind) {
 	logger.Warn("holdfast: more warnings were left out", "kind", kind.String(), "count", left)
 }
 
+// warnShortTTL logs once that the store grants less than the TTL asked for, by more than its
+// rounding.
+func (c *Client) warnShortTTL(asked, granted time.Duration) {
+	if c.set.logger != nil && granted < asked-asked/20 && c.warnedTTL.CompareAndSwap(false, true) {
+		c.set.logger.Warn("holdfast: the store grants less than the TTL asked for; see the package of the store for what limits it",
+			"store", c.caps.Store, "asked", asked, "granted", granted)
+	}
+}
+
 // flushWarnings reports all warnings that were left out.
 func (c *Client) flushWarnings() {
 	if c.set.logger == nil {

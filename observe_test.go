@@ -380,3 +380,32 @@ func TestAStrategyThatPanicsIsCountedAsACallThatGaveUp(t *testing.T) {
 		}
 	})
 }
+
+func TestATTLThatTheStoreShortensIsLoggedOnce(t *testing.T) {
+	for _, opts := range [][]holdfast.CallOption{nil, {holdfast.NoRenew()}} {
+		bubble(t, func(t *testing.T) {
+			var log bytes.Buffer
+			s := memstore.New()
+			p := newProxy(s)
+			p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
+				req.TTL = min(req.TTL, 10*time.Second)
+				return s.Acquire(ctx, req)
+			}
+			p.renew = func(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
+				for i := range grants {
+					grants[i].TTL = min(grants[i].TTL, 10*time.Second)
+				}
+				return s.Renew(ctx, grants)
+			}
+			c := newClient(t, p, holdfast.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+			for _, name := range []string{"a", "b"} {
+				lease := mustLock(t, c, name, opts...)
+				time.Sleep(8 * time.Second)
+				mustUnlock(t, lease)
+			}
+			if n := strings.Count(log.String(), "less than the TTL asked for"); n != 1 || !strings.Contains(log.String(), "asked=30s granted=10s") {
+				t.Errorf("logged %d times:\n%s", n, log.String())
+			}
+		})
+	}
+}

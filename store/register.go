@@ -71,6 +71,7 @@ var packages = map[string]string{
 	"etcd":           "etcdstore",
 	"etcds":          "etcdstore",
 	"zk":             "zkstore",
+	"zks":            "zkstore",
 }
 
 func unknownScheme(scheme string) string {

@@ -3,7 +3,6 @@ package zkstore
 import (
 	"context"
 	"flag"
-	"log/slog"
 	"os"
 	"os/exec"
 	"strings"
@@ -146,7 +145,6 @@ const parallel = "8"
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // most tests ask for TTLs that are too long
 	set := false
 	flag.Visit(func(f *flag.Flag) { set = set || f.Name == "test.parallel" })
 	if !set {

@@ -23,7 +23,7 @@
 // Every grant and every renewal is a write that a majority has agreed on. What one server says
 // may be old, and is never enough to hold a lock.
 //
-// Records that a release keeps (Once, AtLeast) outlive the session and are timed by the wall
+// Records that a release keeps (Once, MinHold) outlive the session and are timed by the wall
 // clock of the leader. If it is set, or the next leader's differs, they last shorter or longer
 // by as much. Locks do not depend on it.
 //
@@ -33,7 +33,7 @@
 // ticks by default, 4 s to 40 s: see [Store.SessionTimeout].
 //
 //   - A TTL is at most four fifths of it; a lease that asks for more gets that, 32 s of a
-//     session of 40 s, and a warning is logged once. The rest is for what a server knows and
+//     session of 40 s, and the client logs that once. The rest is for what a server knows and
 //     its leader does not yet: that a session lives is passed on once per half a tick.
 //   - A shorter TTL is enforced by the holder's process, which removes grants that were not
 //     renewed. If the process dies or is cut off, its locks are free, and its waiters gone,

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,7 +49,6 @@ type Store struct {
 	end        context.CancelFunc
 	background sync.WaitGroup
 	timeout    atomic.Int64 // of the session, as granted
-	warned     atomic.Bool  // that TTLs are shortened
 
 	mu      sync.Mutex
 	session int64
@@ -91,12 +89,7 @@ func (c *claim) path() string { return c.parent + "/" + c.node }
 
 // ttl returns the TTL that is granted to a request for this one: see the package comment.
 func (s *Store) ttl(asked time.Duration) time.Duration {
-	most := s.SessionTimeout() * 4 / 5
-	if asked > most && !s.warned.Swap(true) {
-		slog.Warn("holdfast: the ZooKeeper session is too short for the TTL, so leases get less; set session= in the store's URL to 5/4 of the TTL, and maxSessionTimeout of the servers to at least that",
-			"asked", asked, "granted", most, "session", s.SessionTimeout())
-	}
-	return min(asked, most).Truncate(time.Millisecond)
+	return min(asked, s.SessionTimeout()*4/5).Truncate(time.Millisecond)
 }
 
 // SessionTimeout returns the timeout of the session as the server granted it: how long the

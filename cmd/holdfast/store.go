@@ -38,7 +38,7 @@ var storeURLs = cli.Section{Title: "Stores", Terms: []cli.Term{
 	{Word: "redis+sentinel://HOST,HOST,…/NAME[/DB]", Text: "Redis with Sentinel; rediss+sentinel:// with TLS"},
 	{Word: "redis+cluster://HOST,HOST,…", Text: "Redis Cluster; rediss+cluster:// with TLS"},
 	{Word: "etcd://[USER:PASSWORD@]HOST,HOST,…[/PREFIX]", Text: "etcd; etcds:// with TLS"},
-	{Word: "zk://[USER:PASSWORD@]HOST,HOST,…[/ROOT]", Text: "ZooKeeper"},
+	{Word: "zk://[USER:PASSWORD@]HOST,HOST,…[/ROOT]", Text: "ZooKeeper; zks:// with TLS"},
 }}
 
 // A storeFlag is the choice of a store.
@@ -142,7 +142,7 @@ func withSession(url string, ttl time.Duration) string {
 		param = "session"
 	)
 	u, err := store.ParseURL(url)
-	if err != nil || u.Scheme != "zk" || ttl == 0 || u.Query.Has(param) {
+	if err != nil || u.Scheme != "zk" && u.Scheme != "zks" || ttl == 0 || u.Query.Has(param) {
 		return url
 	}
 	before := "?"

@@ -67,6 +67,8 @@ type result struct {
 func (s *server) want(t *testing.T, batches ...[]string) {
 	t.Helper()
 	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if !slices.EqualFunc(s.batches, batches, slices.Equal) {
 		t.Fatalf("batches %q, want %q", s.batches, batches)
 	}

@@ -18,8 +18,9 @@ type Holder interface {
 	Lost(Loss)
 	// ReportLost reports to the observer, if the call of Lost was the end of a lease.
 	ReportLost()
-	// Renewed reports that the grant was extended. Slack is the time until its new deadline.
-	Renewed(slack time.Duration)
+	// Renewed reports that the grant was extended by a TTL as granted. Slack is the time until
+	// its new deadline.
+	Renewed(ttl, slack time.Duration)
 	// RenewFailed reports a renewal whose outcome is unknown.
 	RenewFailed(err error)
 }

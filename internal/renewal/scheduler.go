@@ -296,7 +296,7 @@ func (s *Scheduler) settle(g *Grant, sent, now time.Duration, out *store.Renewed
 func report(g *Grant, now time.Duration, out *store.Renewed) {
 	switch out.Status {
 	case store.Extended:
-		g.Holder.Renewed(g.Deadline() - now)
+		g.Holder.Renewed(out.TTL, g.Deadline()-now)
 	case store.Unknown:
 		g.Holder.RenewFailed(out.Err)
 	}

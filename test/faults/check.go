@@ -10,26 +10,38 @@ import (
 )
 
 // CheckOverlap is O: no two holders that were not paused believed at once that they hold one
-// name.
+// name in ways that exclude each other, and the holders of permits never had more than there
+// are.
 func (h *History) CheckOverlap() error {
 	for name, holds := range h.byName() {
 		holds = slices.DeleteFunc(holds, func(hold Hold) bool { return hold.Paused || hold.Believed < hold.Got })
 		slices.SortFunc(holds, func(a, b Hold) int { return cmp.Compare(a.Got, b.Got) })
-		for i := 1; i < len(holds); i++ {
-			before, after := holds[i-1], holds[i]
-			if after.Got <= before.Believed {
-				return fmt.Errorf("overlap: %q was held twice: %s believed in token %d until %v, %s had token %d from %v, %v earlier",
-					name, before.Who, before.Token, before.Believed, after.Who, after.Token, after.Got, before.Believed-after.Got)
+		var live []Hold
+		for _, after := range holds {
+			live = slices.DeleteFunc(live, func(before Hold) bool { return before.Believed < after.Got })
+			permits := after.Permits
+			for _, before := range live {
+				if after.excludes(&before) {
+					return fmt.Errorf("overlap: %q was held twice: %s believed in token %d until %v, %s had token %d from %v, %v earlier",
+						name, before.Who, before.Token, before.Believed, after.Who, after.Token, after.Got, before.Believed-after.Got)
+				}
+				permits += before.Permits
 			}
+			if permits > after.Limit {
+				return fmt.Errorf("overlap: %d of %d permits of %q were held at once when %s got token %d at %v",
+					permits, after.Limit, name, after.Who, after.Token, after.Got)
+			}
+			live = append(live, after)
 		}
 	}
 	return nil
 }
 
-// CheckTokens is T: no token is given twice, and who asked after another had the lock has the
-// higher token.
+// CheckTokens is T: of those that held a name alone no two had the same token, and one that
+// asked after another had the lock has the higher token.
 func (h *History) CheckTokens() error {
 	for name, holds := range h.byName() {
+		holds = slices.DeleteFunc(holds, func(hold Hold) bool { return !hold.exclusive() })
 		for i := 1; i < len(holds); i++ {
 			if holds[i-1].Token == holds[i].Token {
 				return fmt.Errorf("tokens: %q: %s and %s both had token %d", name, holds[i-1].Who, holds[i].Who, holds[i].Token)

@@ -17,6 +17,12 @@ type Hold struct {
 	Name  string
 	Token int64
 
+	// How it was held: alone, shared with other readers, or as some of the permits of a
+	// semaphore.
+	Shared  bool
+	Permits int
+	Limit   int
+
 	Asked time.Duration // the call of Lock
 	Got   time.Duration // its return
 
@@ -98,6 +104,14 @@ func (h *History) Len() int {
 	defer h.mu.Unlock()
 	return len(h.holds)
 }
+
+// excludes reports whether two holds of one name exclude each other whatever others there are.
+func (h *Hold) excludes(other *Hold) bool {
+	return (!h.Shared || !other.Shared) && (h.Permits == 0 || other.Permits == 0)
+}
+
+// exclusive reports whether a hold was alone.
+func (h *Hold) exclusive() bool { return !h.Shared && h.Permits == 0 }
 
 // byName returns the holds of each name, by token.
 func (h *History) byName() map[string][]Hold {

@@ -33,6 +33,9 @@ func (h *History) CheckMutex() error {
 	unknown, refused := slices.Clone(h.unknown), slices.Clone(h.refused)
 	h.mu.Unlock()
 	for name, holds := range h.byName() {
+		if slices.ContainsFunc(holds, func(hold Hold) bool { return !hold.exclusive() }) {
+			continue // it was not used as a mutex
+		}
 		for len(holds) > 0 {
 			n := min(segment, len(holds))
 			ops := operations(holds[:n])

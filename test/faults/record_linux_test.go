@@ -42,16 +42,31 @@ type held struct {
 
 // lock takes a lock and records it. A call that failed may have been granted all the same.
 func (r recorder) lock(ctx context.Context, c *holdfast.Client, name string, ttl time.Duration, opts ...holdfast.CallOption) (*held, error) {
+	return r.take(ctx, c, Hold{Name: name}, ttl, opts...)
+}
+
+// take is lock in the mode of hold.
+func (r recorder) take(ctx context.Context, c *holdfast.Client, hold Hold, ttl time.Duration, opts ...holdfast.CallOption) (*held, error) {
+	opts = append(opts, holdfast.TTL(ttl))
+	var lease *holdfast.Lease
+	var err error
 	asked := now()
-	lease, err := c.Lock(ctx, name, append(opts, holdfast.TTL(ttl))...)
+	switch {
+	case hold.Shared:
+		lease, err = c.RLock(ctx, hold.Name, opts...)
+	case hold.Permits > 0:
+		lease, err = c.Semaphore(hold.Name, hold.Limit).Acquire(ctx, hold.Permits, opts...)
+	default:
+		lease, err = c.Lock(ctx, hold.Name, opts...)
+	}
 	if err != nil {
 		if !errors.Is(err, holdfast.ErrInvalid) {
-			r.unknown(Attempt{Name: name, Asked: asked})
+			r.unknown(Attempt{Name: hold.Name, Asked: asked})
 		}
 		return nil, err
 	}
-	h := &held{Lease: lease, r: r, ctx: lease.Context(context.Background()), ttl: ttl}
-	h.hold = Hold{Who: c.Owner(), Name: name, Token: lease.Token(), Asked: asked, Got: now()}
+	h := &held{Lease: lease, r: r, ctx: lease.Context(context.Background()), ttl: ttl, hold: hold}
+	h.hold.Who, h.hold.Token, h.hold.Asked, h.hold.Got = c.Owner(), lease.Token(), asked, now()
 	h.believes()
 	r.note(h.hold)
 	return h, nil

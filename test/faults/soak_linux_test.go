@@ -8,33 +8,37 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/fence"
 	"github.com/holdfast-lock/holdfast/internal/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
-var soakFor = flag.Duration("soak", time.Minute, "how long to soak")
+var soakFor = flag.Duration("soak", 20*time.Second, "how long to soak")
 
 const (
-	soakChildren = 8
-	soakClients  = 25 // of each child: 200 in all
-	soakNames    = 20
+	soakChildren = 6
+	soakClients  = 8 // of each child, with two goroutines each
+	soakNames    = 12
+	soakPermits  = 3
 )
 
-// A soak is processes whose clients work under locks while they are killed, cut off and
-// their server is restarted.
+// A soak is processes whose clients work under locks of all kinds while the processes are
+// killed, cut off and their servers fail.
 type soak struct {
 	t        *testing.T
 	bed      *bed
 	history  *History
 	resource *servers.Redis
-	wires    wires    // one for each child
+	urls     []string // one for each child
+	wires    []wires  // the way of each child to the servers; empty if there is none
 	children []*child // the last that was started in each place
-	names    []string
+	disturb  func()   // makes a server fail for a moment
 	born     int
 
 	mu       sync.Mutex
@@ -43,39 +47,92 @@ type soak struct {
 }
 
 func TestSoakOfManyProcessesUnderAllFaultsAtOnce(t *testing.T) {
-	s := &soak{
-		t: t, bed: single(t, servers.RedisOptions{}), history: new(History), resource: startShared(t),
+	t.Run("Redis", func(t *testing.T) {
+		t.Parallel()
+		s := newSoak(t, single(t, servers.RedisOptions{}))
+		s.connect(s.bed.nodes[0].Addr())
+		s.disturb = s.bed.nodes[0].Restart
+		s.run()
+	})
+	// The servers of a Cluster tell clients where the others are, so nothing stands in between.
+	// A planned failover loses no lock.
+	t.Run("Cluster", func(t *testing.T) {
+		t.Parallel()
+		s := newSoak(t, clusterVia(t, viaRueidis, servers.RedisOptions{}))
+		s.connect()
+		s.disturb = func() {
+			node := s.bed.nodes[rand.IntN(len(s.bed.nodes))]
+			if rand.IntN(2) == 0 {
+				node.Do("CLIENT", "KILL", "TYPE", "normal")
+			} else {
+				node.Do("CLUSTER", "FAILOVER") // a primary refuses
+			}
+		}
+		s.run()
+	})
+	t.Run("etcd", func(t *testing.T) {
+		t.Parallel()
+		s := newSoak(t, etcd(t))
+		s.connect(s.bed.etcd.Addrs()...)
+		s.disturb = func() { s.bed.etcd.Nodes[rand.IntN(3)].Restart() }
+		s.run()
+	})
+	t.Run("ZooKeeper", func(t *testing.T) {
+		t.Parallel()
+		s := newSoak(t, zooBed(t, servers.StartZooKeeperEnsemble(t, 3, quietZoo), zooSession))
+		s.connect(s.bed.zoo.Addrs()...)
+		s.disturb = func() { s.bed.zoo.Restart(s.bed.zoo.Nodes[rand.IntN(3)]) }
+		s.run()
+	})
+}
+
+func newSoak(t *testing.T, b *bed) *soak {
+	return &soak{
+		t: t, bed: b, history: new(History), resource: startShared(t),
 		accepted: make(map[string]int64), pending: make(map[string]int64),
 	}
-	for i := range soakNames {
-		s.names = append(s.names, fmt.Sprint("n", i))
+}
+
+// connect gives each child a way of its own to the servers.
+func (s *soak) connect(addrs ...string) {
+	for range soakChildren {
+		url := s.bed.url
+		var w wires
+		for _, addr := range addrs {
+			p := faultproxy.Start(s.t, addr)
+			w, url = append(w, p), strings.Replace(url, addr, p.Addr(), 1)
+		}
+		s.urls, s.wires = append(s.urls, url), append(s.wires, w)
 	}
+}
+
+func (s *soak) run() {
+	t := s.t
 	for i := range soakChildren {
-		s.wires = append(s.wires, faultproxy.Start(t, s.bed.nodes[0].Addr()))
 		s.children = append(s.children, s.spawn(i))
 	}
-	kills, cuts, restarts := 0, 0, 0
+	kills, cuts, failures := 0, 0, 0
 	for begin := time.Now(); time.Since(begin) < *soakFor; time.Sleep(time.Duration(100+rand.IntN(500)) * time.Millisecond) {
 		i := rand.IntN(soakChildren)
 		switch dice := rand.IntN(10); {
-		case dice < 3:
+		case dice < 3 || dice < 9 && len(s.wires[i]) == 0:
 			s.children[i].kill()
 			s.children[i] = s.spawn(i)
 			kills++
 		case dice < 6:
-			s.wires[i].Cut()
-			s.healLater(i, 2*shortTTL)
+			s.fault(i, wires.cut)
 			cuts++
 		case dice < 9:
-			s.wires[i].Hold()
-			s.healLater(i, 2*shortTTL)
+			s.fault(i, wires.hold)
 			cuts++
 		default:
-			s.bed.nodes[0].Restart()
-			restarts++
+			s.disturb()
+			failures++
 		}
 	}
-	s.wires.heal()
+	for _, w := range s.wires {
+		w.heal()
+	}
 	before := s.total()
 	eventually(t, "L: work goes on after the faults", func() error {
 		if s.total() < before+soakNames {
@@ -86,7 +143,7 @@ func TestSoakOfManyProcessesUnderAllFaultsAtOnce(t *testing.T) {
 	for _, c := range s.children {
 		c.finish()
 	}
-	t.Logf("%d kills, %d cuts, %d restarts; %d locks, %d updates", kills, cuts, restarts, s.history.Len(), s.total())
+	t.Logf("%d kills, %d cuts, %d failures of servers; %d locks, %d updates", kills, cuts, failures, s.history.Len(), s.total())
 	check(t, s.history.Check())
 	check(t, checkShared(s.resource, s.accepted, s.pending))
 	s.bed.clean(limit)
@@ -95,14 +152,15 @@ func TestSoakOfManyProcessesUnderAllFaultsAtOnce(t *testing.T) {
 func (s *soak) spawn(i int) *child {
 	s.born++
 	return spawn(s.t, s.history, order{
-		Role: "soak", URLs: []string{"redis://" + s.wires[i].Addr()}, Resource: s.resource.Addr(),
-		Names: s.names, TTL: shortTTL, Clients: soakClients, Who: fmt.Sprint("p", s.born),
+		Role: "soak", URLs: []string{s.urls[i]}, Resource: s.resource.Addr(),
+		TTL: s.bed.short(), Clients: soakClients, Who: fmt.Sprint("p", s.born),
 	}, s.wrote)
 }
 
-// healLater ends the faults of a proxy after some time.
-func (s *soak) healLater(i int, most time.Duration) {
-	timer := time.AfterFunc(rand.N(most), s.wires[i].Heal)
+// fault disturbs the way of a child to the servers for some time.
+func (s *soak) fault(i int, fault func(wires)) {
+	fault(s.wires[i])
+	timer := time.AfterFunc(rand.N(2*s.bed.short()), s.wires[i].heal)
 	s.t.Cleanup(func() { timer.Stop() })
 }
 
@@ -151,7 +209,7 @@ func (p *printer) soak(o order) error {
 	return nil
 }
 
-// work is one client of a soak.
+// work is one client of a soak. Two goroutines share it, so that locks are handed over.
 func (p *printer) work(ctx context.Context, o order, i int) error {
 	client, err := o.open(i)
 	for err != nil { // the server may be away
@@ -161,26 +219,68 @@ func (p *printer) work(ctx context.Context, o order, i int) error {
 		client, err = o.open(i)
 	}
 	defer client.Close()
-	resource, err := dialShared(o.Resource)
-	if err != nil {
-		return err
+	var all sync.WaitGroup
+	errs := make([]error, 2)
+	for i := range errs {
+		all.Go(func() {
+			resource, err := dialShared(o.Resource)
+			for ctx.Err() == nil && err == nil {
+				err = p.workOnce(ctx, o, client, resource)
+			}
+			errs[i] = err
+		})
 	}
-	for ctx.Err() == nil {
-		name := o.Names[rand.IntN(len(o.Names))]
-		waitCtx, cancel := context.WithTimeout(ctx, 5*shortTTL)
-		h, err := p.recorder().lock(waitCtx, client, name, o.TTL)
-		cancel()
-		if err != nil {
-			pause(ctx, rand.N(50*time.Millisecond))
-			continue
-		}
-		if err := p.update(ctx, h, resource, name); err != nil && !errors.Is(err, fence.ErrStale) {
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// workOnce takes one lock of some kind, with some options, and works under it.
+func (p *printer) workOnce(ctx context.Context, o order, client *holdfast.Client, resource *shared) error {
+	hold := Hold{Name: fmt.Sprint("n", rand.IntN(soakNames))}
+	switch rand.IntN(8) {
+	case 0:
+		hold = Hold{Name: fmt.Sprint("r", rand.IntN(2)), Shared: rand.IntN(4) > 0}
+	case 1:
+		hold = Hold{Name: fmt.Sprint("s", rand.IntN(2)), Permits: 1 + rand.IntN(2), Limit: soakPermits}
+	}
+	ttl := o.TTL + time.Duration(rand.IntN(3))*o.TTL/2
+	waitCtx, cancel := context.WithTimeout(ctx, 5*o.TTL)
+	h, err := p.recorder().take(waitCtx, client, hold, ttl, soakOptions(ttl)...)
+	cancel()
+	if err != nil {
+		pause(ctx, rand.N(50*time.Millisecond))
+		return nil
+	}
+	if hold.exclusive() && hold.Name[0] == 'n' {
+		if err := p.update(ctx, h, resource, hold.Name); err != nil && !errors.Is(err, fence.ErrStale) {
 			return err
 		}
-		h.unlock(ctx)
-		pause(ctx, rand.N(100*time.Millisecond))
+	} else {
+		pause(ctx, rand.N(20*time.Millisecond))
+		h.believes()
 	}
+	h.unlock(ctx)
+	pause(ctx, rand.N(100*time.Millisecond))
 	return nil
+}
+
+// soakOptions are options of a call, chosen at random.
+func soakOptions(ttl time.Duration) (opts []holdfast.CallOption) {
+	switch rand.IntN(12) {
+	case 0:
+		opts = append(opts, holdfast.NoRenew())
+	case 1:
+		opts = append(opts, holdfast.MaxHold(ttl/2))
+	case 2:
+		opts = append(opts, holdfast.MinHold(50*time.Millisecond))
+	case 3:
+		opts = append(opts, holdfast.Meta("soak"))
+	case 4:
+		opts = append(opts, holdfast.Wait(rand.N(ttl)))
+	case 5:
+		opts = append(opts, holdfast.Retry(holdfast.MaxAttempts(3, holdfast.Backoff(10*time.Millisecond, time.Second))))
+	}
+	return opts
 }
 
 // update adds one to the resource, slowly.
