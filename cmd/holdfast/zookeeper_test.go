@@ -13,7 +13,7 @@ import (
 // By default a server grants sessions of up to 40 s, and so TTLs of up to 32 s.
 func TestATTLThatTheServerShortensIsTold(t *testing.T) {
 	s := newSite(t)
-	s.env = append(s.env, "HOLDFAST_STORE=zk://"+servers.StartZooKeeper(t, servers.ZooKeeperOptions{}).Addr())
+	s.env = append(s.env, "HOLDFAST_STORE=zk://"+servers.StartZooKeeper(t, servers.ZooKeeperOptions{Config: []string{"maxSessionTimeout=40000"}}).Addr())
 	const less = "the store grants a TTL of 32s instead of 5m0s"
 	p := s.run("acquire", "--json", "--ttl", "5m", "a")
 	p.wantCode(0)
