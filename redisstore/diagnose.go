@@ -14,7 +14,7 @@ import (
 )
 
 // probeTimeout bounds one look at a server that did not answer as expected.
-const probeTimeout = 500 * time.Millisecond
+const probeTimeout = 2 * time.Second
 
 // diagnose adds to an error of the first contact what the server looks like and what to write
 // instead.
