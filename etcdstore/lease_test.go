@@ -3,12 +3,79 @@ package etcdstore
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
 )
+
+func TestARenewalWithAReusedLeaseIsNotAnsweredWithMoreTimeThanItHas(t *testing.T) {
+	t.Parallel()
+	s := opened(t, servers.StartEtcd(t, servers.EtcdOptions{}).Addr())
+	other := request("other", false)
+	must(t, s, other, 0)
+	if err := s.Release(bounded(t, patience), "other", other.ID, store.Keep{}); err != nil {
+		t.Fatal(err)
+	}
+	req := request("a", false)
+	req.TTL = 10 * time.Second
+	must(t, s, req, 0)
+	began := sinceBase()
+	out, err := s.Renew(bounded(t, patience), []store.Renewal{{Name: "a", ID: req.ID, TTL: other.TTL, Mode: req.Mode}})
+	if err != nil || out[0].Status != store.Extended {
+		t.Fatalf("Renew: %+v, %v", out, err)
+	}
+	c, _ := s.claim(claimKey{"a", req.ID})
+	if over := began + out[0].TTL - c.grant.ends(); over > 0 {
+		t.Errorf("the holder believes in its grant for %v after the server may have ended it", over)
+	}
+}
+
+// If two grants had one lease, the end of one would end the other.
+func TestRenewalsAndReleasesAtTheSameTimeShareNoLease(t *testing.T) {
+	t.Parallel()
+	server := servers.StartEtcd(t, servers.EtcdOptions{})
+	s, look := opened(t, server.Addr()), direct(t, server.Addr())
+	for i := range 300 {
+		req := request("a", false)
+		if i%2 == 1 {
+			req.Mode = store.Shared // its key is named after the lease
+		}
+		must(t, s, req, 0)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, err := s.Renew(bounded(t, patience), []store.Renewal{{Name: "a", ID: req.ID, TTL: 2 * req.TTL, Mode: req.Mode}})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		wg.Go(func() {
+			time.Sleep(time.Duration(i%30) * 50 * time.Microsecond)
+			if err := s.Release(bounded(t, patience), "a", req.ID, store.Keep{}); err != nil {
+				t.Error(err)
+			}
+		})
+		wg.Wait()
+		seen := map[int64]bool{}
+		for _, list := range s.pool.idle {
+			for _, l := range list {
+				if seen[l.id] {
+					t.Fatalf("round %d: lease %x is twice among the unused ones", i, l.id)
+				}
+				seen[l.id] = true
+			}
+		}
+		if len(s.claims) > 0 {
+			t.Fatalf("round %d: a claim is left", i)
+		}
+	}
+	s.Close()
+	if left := residue(t, look); len(left) > 0 {
+		t.Errorf("left on the server: %q", left)
+	}
+}
 
 // The TTL is so long that nobody waits for the leases to expire.
 func TestCloseRevokesTheLeasesOfManyGrants(t *testing.T) {
