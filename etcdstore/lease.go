@@ -216,7 +216,7 @@ func (s *Store) closeLeases(ctx context.Context) {
 
 // inParallel calls f(0) … f(n-1), a few at a time.
 func inParallel(n int, f func(i int)) {
-	const workers = 8
+	const workers = 32
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range min(workers, n) {

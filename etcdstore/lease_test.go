@@ -1,11 +1,14 @@
 package etcdstore
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"sync"
 	"testing"
 	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
@@ -82,7 +85,7 @@ func TestCloseRevokesTheLeasesOfManyGrants(t *testing.T) {
 	t.Parallel()
 	server := servers.StartEtcd(t, servers.EtcdOptions{})
 	s, look := opened(t, server.Addr()), direct(t, server.Addr())
-	const n = 400
+	const n = 300
 	var reqs []store.Request
 	for i := range n {
 		req := request(fmt.Sprint("n", i), false)
@@ -98,5 +101,51 @@ func TestCloseRevokesTheLeasesOfManyGrants(t *testing.T) {
 	s.Close()
 	if left := residue(t, look); len(left) > 0 {
 		t.Errorf("%d left on the server: %.5q", len(left), left)
+	}
+}
+
+// An attempt that was not answered may still be granted. The next one uses its lease, fails
+// because the name was taken, and cannot revoke the lease.
+func TestLeaveRevokesTheLeaseOfAnAttemptThatWasRepeatedInVain(t *testing.T) {
+	t.Parallel()
+	proxy, far, near, look := behind(t)
+	req := request("a", true)
+	req.Owner = "the owner"
+	l, err := far.newLease(bounded(t, patience), noLease, whole(req.TTL))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.unsure.Store(true)
+	far.change(claimKey{"a", req.ID}, func(c *claim) { c.grant, c.mode = l, req.Mode })
+
+	holdWrite := func() <-chan struct{} {
+		held := make(chan struct{})
+		proxy.ToServer.When(func(b []byte) bool { return bytes.Contains(b, []byte(req.Owner)) }, func() {
+			proxy.ToServer.Hold()
+			close(held)
+		})
+		return held
+	}
+	ctx, cancel := context.WithCancel(bounded(t, patience))
+	defer cancel()
+	held, done := holdWrite(), make(chan error, 1)
+	go func() {
+		_, err := far.Acquire(ctx, req)
+		done <- err
+	}()
+	<-held
+	must(t, near, request("a", false), 0)
+	held = holdWrite()
+	proxy.Heal()
+	<-held // it joins the queue now
+	cancel()
+	if err := <-done; err == nil {
+		t.Fatal("answered though its request was held")
+	}
+	proxy.Heal()
+	eventually(t, func(ctx context.Context) (int, error) { return 0, far.Leave(ctx, "a", req.ID) })
+	resp, err := look.TimeToLive(bounded(t, patience), clientv3.LeaseID(l.id))
+	if err != nil || resp.TTL > 0 {
+		t.Errorf("the lease after Leave: %+v, %v", resp, err)
 	}
 }
