@@ -31,7 +31,7 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	req.Tokens = min(max(req.Tokens, 1), block)
 	a := &attempt{s: s, req: &req, key: claimKey{req.Name, req.ID}, began: sinceBase()}
 	answer, err := a.run(ctx)
-	s.recycle(ctx, a.spare)
+	a.giveBack(ctx)
 	return answer, s.explain(ctx, err)
 }
 
@@ -92,6 +92,9 @@ func (a *attempt) lease(ctx context.Context) error {
 		if alive && l.seconds == whole(a.req.TTL) {
 			a.spare = l
 			return nil
+		}
+		if alive {
+			a.s.recycle(ctx, l)
 		}
 	}
 	var err error
@@ -220,6 +223,17 @@ func (a *attempt) unsure() {
 	a.spare = nil
 	l.unsure.Store(true)
 	a.s.change(a.key, func(c *claim) { c.grant, c.mode, c.create = l, a.req.Mode, 0 })
+}
+
+// giveBack recycles a lease that was not needed. If it was used for an earlier attempt that was not
+// answered, and cannot be revoked now, Leave has to revoke it.
+func (a *attempt) giveBack(ctx context.Context) {
+	l := a.spare
+	if l == nil || !l.unsure.Load() {
+		a.s.recycle(ctx, l)
+	} else if a.s.revoke(ctx, l.id) != nil {
+		a.s.change(a.key, func(c *claim) { c.grant, c.mode, c.create = l, a.req.Mode, 0 })
+	}
 }
 
 // granted notes that the lease belongs to the grant now, and recycles the lease of the place.

@@ -2,6 +2,7 @@ package etcdstore
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -65,6 +66,21 @@ func (s *Store) sendBatch(batch []*batched) {
 	case codes.NotFound, codes.InvalidArgument, codes.PermissionDenied, codes.FailedPrecondition:
 		// Refused because of one of them, and nothing was done.
 		inParallel(len(batch), func(i int) { batch[i].resp, batch[i].err = s.txn(ctx, batch[i].txn) })
+		return
+	case codes.ResourceExhausted:
+		// The database is full, and usually nothing was done. The server still takes
+		// transactions that only delete. If the condition of one of those is not true now, it
+		// may be because it was done.
+		inParallel(len(batch), func(i int) {
+			one := batch[i]
+			one.err = err
+			if slices.ContainsFunc(one.txn.Success, func(op *pb.RequestOp) bool { return op.GetRequestPut() != nil }) {
+				return
+			}
+			if resp, again := s.txn(ctx, one.txn); again == nil && resp.Succeeded {
+				one.resp, one.err = resp, nil
+			}
+		})
 		return
 	}
 	for i, one := range batch {

@@ -82,9 +82,11 @@
 // A waiter watches one key, that of the waiter or holder in front of it. All waiters of a process
 // share one stream. If a watch breaks, because of a compaction, a change of the leader, an
 // expired login or a lost connection, the waiters ask again. A waiter asks every 4 s as a sign of
-// life. A waiter that has not asked for 8 s loses its place and starts again at the end. The cost
-// of asking does not grow with the queue: beyond place 64, the place is an upper bound. A waiter
-// that no server answers gets ErrUnavailable and does not wait for ever.
+// life. A waiter that has not asked for 8 s loses its place and starts again at the end. The reply
+// to a waiter does not grow with the queue: beyond place 64, the place is an upper bound. But the
+// server passes over the whole queue, a few microseconds for each waiter: a name should not have
+// more than about a thousand waiting processes. A waiter that no server answers gets ErrUnavailable
+// and does not wait for ever.
 //
 // # Rights
 //

@@ -3,10 +3,12 @@ package etcdstore
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/holdfast-lock/holdfast/internal/servers"
@@ -58,5 +60,32 @@ func TestAFullServerRenewsAndReleases(t *testing.T) {
 	defer cancel()
 	if _, err := s.Acquire(ctx, waiter); err == nil || !strings.Contains(err.Error(), "disarm the alarm") {
 		t.Errorf("Acquire on a full server: %v", err)
+	}
+}
+
+// A release is sent in a batch with acquires of other names, which a full server refuses.
+func TestAFullServerReleasesThoughABatchAlsoAcquires(t *testing.T) {
+	t.Parallel()
+	c := gather(t)
+	if _, err := c.look.Put(t.Context(), "held", ""); err != nil {
+		t.Fatal(err)
+	}
+	alarm := &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_NOSPACE}
+	if _, err := pb.NewMaintenanceClient(c.look.ActiveConnection()).Alarm(t.Context(), alarm); err != nil {
+		t.Fatal(err)
+	}
+	acquire := c.later(bounded(t, patience), "a", write("a", 0))
+	release := c.later(bounded(t, patience), "held", &pb.TxnRequest{
+		Compare: []*pb.Compare{nothingNew("held", "helf", math.MaxInt64-1)},
+		Success: []*pb.RequestOp{remove("held")},
+	})
+	c.proxy.Heal()
+	done(t, release)
+	if got := <-acquire; rpctypes.Error(got.err) != rpctypes.ErrNoSpace {
+		t.Errorf("acquire on a full server: %v, %v", got.resp, got.err)
+	}
+	resp, err := c.look.Get(t.Context(), "held")
+	if err != nil || len(resp.Kvs) > 0 {
+		t.Errorf("after the release: %v, %v", resp, err)
 	}
 }

@@ -1,8 +1,10 @@
 package etcdstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,15 +12,9 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-const (
-	// freshPart is the part of its TTL for which a lease is reused as it is. The time that has
-	// passed is missing from the grant's TTL, and the answer says so. Older leases are kept
-	// alive first.
-	freshPart = 20
-
-	// maxIdle bounds the unused leases of one TTL. Leases beyond it expire.
-	maxIdle = 256
-)
+// freshPart is the part of its TTL for which a lease is reused as it is. The time that has passed is
+// missing from the grant's TTL, and the answer says so. Older leases are kept alive first.
+const freshPart = 20
 
 // A lease of etcd belongs to one identity at a time, so that each grant expires on its own and
 // each waiter has its own sign of life. Making one costs as much as a lock does, so the lease of
@@ -52,13 +48,17 @@ func (l *lease) age() time.Duration { return sinceBase() - time.Duration(l.sent.
 
 func (l *lease) span() time.Duration { return time.Duration(l.ttl.Load()) }
 
+// ends returns when the server may end the lease, since base.
+func (l *lease) ends() time.Duration { return time.Duration(l.sent.Load()) + l.span() }
+
 // left returns how much time the lease has, counted from the beginning of a call.
 func (l *lease) left(began time.Duration) time.Duration {
 	return l.span() - max(0, began-time.Duration(l.sent.Load()))
 }
 
-// A pool holds the unused leases, by the TTL that was asked for, the freshest last. It needs no
-// timer, since leases that are not kept alive expire.
+// A pool holds the unused leases, by the TTL that was asked for, the last used last. It needs no
+// timer, since leases that are not kept alive expire. It has no limit: Close must revoke all that
+// are alive, and their TTL may be long.
 type pool struct {
 	mu   sync.Mutex
 	idle map[int64][]*lease
@@ -84,13 +84,13 @@ func (p *pool) push(l *lease) {
 		p.idle = make(map[int64][]*lease)
 	}
 	list := p.idle[l.seconds]
-	if len(list) > 0 && (len(list) == maxIdle || list[0].age() > list[0].span()) {
-		list = append(list[:0], list[1:]...)
+	if len(list) == cap(list) { // before it grows, drop the expired ones
+		list = slices.DeleteFunc(list, func(l *lease) bool { return l.age() > l.span() })
 	}
 	p.idle[l.seconds] = append(list, l)
 }
 
-// drain empties the pool.
+// drain empties the pool. Leases that are alive come before expired ones.
 func (p *pool) drain() (all []*lease) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,6 +98,7 @@ func (p *pool) drain() (all []*lease) {
 		all = append(all, list...)
 	}
 	p.idle = nil
+	slices.SortFunc(all, func(a, b *lease) int { return cmp.Compare(b.ends(), a.ends()) })
 	return all
 }
 
@@ -190,8 +191,7 @@ func (s *Store) leftOf(ctx context.Context, id int64) (time.Duration, error) {
 // closeLeases revokes unused leases: the idle ones, those of waiters, and those of grants that
 // another handle has ended. Live grants keep theirs.
 func (s *Store) closeLeases(ctx context.Context) {
-	ends := s.pool.drain()
-	var grants []*lease
+	var ends, grants []*lease
 	s.mu.Lock()
 	for _, c := range s.claims {
 		if c.place != nil {
@@ -203,6 +203,7 @@ func (s *Store) closeLeases(ctx context.Context) {
 	}
 	clear(s.claims)
 	s.mu.Unlock()
+	ends = append(ends, s.pool.drain()...)
 	inParallel(len(ends), func(i int) { _ = s.revoke(ctx, ends[i].id) })
 	inParallel(len(grants), func(i int) {
 		l := grants[i]
@@ -215,7 +216,7 @@ func (s *Store) closeLeases(ctx context.Context) {
 
 // inParallel calls f(0) … f(n-1), a few at a time.
 func inParallel(n int, f func(i int)) {
-	const workers = 8
+	const workers = 32
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range min(workers, n) {

@@ -112,7 +112,11 @@ func (s *Store) abandon(ctx context.Context, key claimKey) error {
 	}
 	if c.grant != nil {
 		grant := s.keys.key(key.name, kindOf(c.mode), c.grant.id)
-		txn.Compare = append(txn.Compare, goesBy(grant, c.grant.id))
+		same := createdAt(grant, c.create)
+		if c.create == 0 { // not known; then the lease is ours, and has been used for this grant only
+			same = goesBy(grant, c.grant.id)
+		}
+		txn.Compare = append(txn.Compare, same)
 		txn.Success = append(txn.Success, remove(grant))
 	}
 	resp, err := s.txn(ctx, txn)

@@ -203,11 +203,13 @@ type regrant struct {
 	tokens int // a further block, if not 0
 	above  int64
 	floor  floorMark
+
+	known *lease // the lease of the claim when this began
 }
 
 // write extends the grant. The status is not Extended if the grant has changed since it was read.
 func (g *regrant) write(ctx context.Context) (out store.Renewed, err error) {
-	s := g.s
+	s, began := g.s, sinceBase()
 	old := g.lease()
 	alive, err := s.keepAlive(ctx, old)
 	if err != nil || !alive {
@@ -226,17 +228,25 @@ func (g *regrant) write(ctx context.Context) (out store.Renewed, err error) {
 	} else if there, err := g.still(ctx); err != nil || !there {
 		return out, err
 	}
-	g.note(ctx, old, next)
-	out.Status, out.TTL = store.Extended, next.span()
+	g.note(ctx, next)
+	out.Status, out.TTL = store.Extended, next.left(began) // a reused lease has less than its whole TTL
 	return out, nil
 }
 
-// lease returns the lease of the grant.
-func (g *regrant) lease() *lease {
-	if c, _ := g.s.claim(g.key); c.grant != nil && c.grant.id == g.own.lease {
-		return c.grant
-	}
-	return &lease{id: g.own.lease, foreign: true}
+// lease returns the lease of the grant. From here to note there is a claim, which a concurrent
+// Release or Leave removes.
+func (g *regrant) lease() (l *lease) {
+	l = &lease{id: g.own.lease, foreign: true}
+	g.s.change(g.key, func(c *claim) {
+		switch {
+		case c.grant == nil:
+			c.grant, c.mode, c.create = l, g.own.mode, g.own.create
+		case c.grant.id == l.id:
+			l = c.grant
+		}
+		g.known = c.grant
+	})
+	return l
 }
 
 // still reports whether the grant is as it was read.
@@ -303,10 +313,22 @@ func (g *regrant) put(ctx context.Context, l *lease) (out store.Renewed, err err
 	return out, nil
 }
 
-// note records the lease that the grant has now, and recycles the old one.
-func (g *regrant) note(ctx context.Context, old, next *lease) {
-	g.s.change(g.key, func(c *claim) { c.grant, c.mode, c.create = next, g.mode, g.own.create })
-	if next != old {
-		g.s.recycle(ctx, old)
+// note records the lease that the grant has now, and recycles the one before. If another call has
+// changed the claim in the meantime, that call has recycled it.
+func (g *regrant) note(ctx context.Context, next *lease) {
+	s := g.s
+	s.mu.Lock()
+	c := s.claims[g.key]
+	swap := c != nil && c.grant == g.known
+	ended := c == nil && s.life.Err() == nil
+	if swap {
+		c.grant, c.mode, c.create = next, g.mode, g.own.create
+	}
+	s.mu.Unlock()
+	switch {
+	case swap && next != g.known:
+		s.recycle(ctx, g.known)
+	case ended && next != g.known && !next.foreign:
+		_ = s.revoke(ctx, next.id) // nobody else knows this lease
 	}
 }

@@ -109,6 +109,20 @@ var identityTests = []test{
 		c.via(two).leave()
 		two.exclusive(name).granted()
 	}},
+	{name: "a former holder on another connection cannot affect the next one", run: func(s *suite) {
+		one, two := s.open2()
+		name := s.name()
+		a := one.exclusive(name).granted()
+		b := a.via(two).granted() // the other connection remembers the grant
+		a.release()
+		c := one.exclusive(name).granted() // may reuse what the store had for the first grant
+		b.leave()
+		two.exclusive(name).refused()
+		b.gone()
+		b.releaseNotHeld()
+		two.exclusive(name).refused()
+		c.extended(nil)
+	}},
 	{name: "an identity belongs to one name", run: func(s *suite) {
 		one := s.open()
 		a := one.exclusive(s.name()).granted()

@@ -1,0 +1,151 @@
+package etcdstore
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+func TestARenewalWithAReusedLeaseIsNotAnsweredWithMoreTimeThanItHas(t *testing.T) {
+	t.Parallel()
+	s := opened(t, servers.StartEtcd(t, servers.EtcdOptions{}).Addr())
+	other := request("other", false)
+	must(t, s, other, 0)
+	if err := s.Release(bounded(t, patience), "other", other.ID, store.Keep{}); err != nil {
+		t.Fatal(err)
+	}
+	req := request("a", false)
+	req.TTL = 10 * time.Second
+	must(t, s, req, 0)
+	began := sinceBase()
+	out, err := s.Renew(bounded(t, patience), []store.Renewal{{Name: "a", ID: req.ID, TTL: other.TTL, Mode: req.Mode}})
+	if err != nil || out[0].Status != store.Extended {
+		t.Fatalf("Renew: %+v, %v", out, err)
+	}
+	c, _ := s.claim(claimKey{"a", req.ID})
+	if over := began + out[0].TTL - c.grant.ends(); over > 0 {
+		t.Errorf("the holder believes in its grant for %v after the server may have ended it", over)
+	}
+}
+
+// If two grants had one lease, the end of one would end the other.
+func TestRenewalsAndReleasesAtTheSameTimeShareNoLease(t *testing.T) {
+	t.Parallel()
+	server := servers.StartEtcd(t, servers.EtcdOptions{})
+	s, look := opened(t, server.Addr()), direct(t, server.Addr())
+	for i := range 300 {
+		req := request("a", false)
+		if i%2 == 1 {
+			req.Mode = store.Shared // its key is named after the lease
+		}
+		must(t, s, req, 0)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, err := s.Renew(bounded(t, patience), []store.Renewal{{Name: "a", ID: req.ID, TTL: 2 * req.TTL, Mode: req.Mode}})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		wg.Go(func() {
+			time.Sleep(time.Duration(i%30) * 50 * time.Microsecond)
+			if err := s.Release(bounded(t, patience), "a", req.ID, store.Keep{}); err != nil {
+				t.Error(err)
+			}
+		})
+		wg.Wait()
+		seen := map[int64]bool{}
+		for _, list := range s.pool.idle {
+			for _, l := range list {
+				if seen[l.id] {
+					t.Fatalf("round %d: lease %x is twice among the unused ones", i, l.id)
+				}
+				seen[l.id] = true
+			}
+		}
+		if len(s.claims) > 0 {
+			t.Fatalf("round %d: a claim is left", i)
+		}
+	}
+	s.Close()
+	if left := residue(t, look); len(left) > 0 {
+		t.Errorf("left on the server: %q", left)
+	}
+}
+
+// The TTL is so long that nobody waits for the leases to expire.
+func TestCloseRevokesTheLeasesOfManyGrants(t *testing.T) {
+	t.Parallel()
+	server := servers.StartEtcd(t, servers.EtcdOptions{})
+	s, look := opened(t, server.Addr()), direct(t, server.Addr())
+	const n = 300
+	var reqs []store.Request
+	for i := range n {
+		req := request(fmt.Sprint("n", i), false)
+		req.TTL = 24 * time.Hour
+		reqs = append(reqs, req)
+	}
+	inParallel(n, func(i int) { must(t, s, reqs[i], 0) })
+	inParallel(n, func(i int) {
+		if err := s.Release(context.Background(), reqs[i].Name, reqs[i].ID, store.Keep{}); err != nil {
+			t.Error(err)
+		}
+	})
+	s.Close()
+	if left := residue(t, look); len(left) > 0 {
+		t.Errorf("%d left on the server: %.5q", len(left), left)
+	}
+}
+
+// An attempt that was not answered may still be granted. The next one uses its lease, fails
+// because the name was taken, and cannot revoke the lease.
+func TestLeaveRevokesTheLeaseOfAnAttemptThatWasRepeatedInVain(t *testing.T) {
+	t.Parallel()
+	proxy, far, near, look := behind(t)
+	req := request("a", true)
+	req.Owner = "the owner"
+	l, err := far.newLease(bounded(t, patience), noLease, whole(req.TTL))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.unsure.Store(true)
+	far.change(claimKey{"a", req.ID}, func(c *claim) { c.grant, c.mode = l, req.Mode })
+
+	holdWrite := func() <-chan struct{} {
+		held := make(chan struct{})
+		proxy.ToServer.When(func(b []byte) bool { return bytes.Contains(b, []byte(req.Owner)) }, func() {
+			proxy.ToServer.Hold()
+			close(held)
+		})
+		return held
+	}
+	ctx, cancel := context.WithCancel(bounded(t, patience))
+	defer cancel()
+	held, done := holdWrite(), make(chan error, 1)
+	go func() {
+		_, err := far.Acquire(ctx, req)
+		done <- err
+	}()
+	<-held
+	must(t, near, request("a", false), 0)
+	held = holdWrite()
+	proxy.Heal()
+	<-held // it joins the queue now
+	cancel()
+	if err := <-done; err == nil {
+		t.Fatal("answered though its request was held")
+	}
+	proxy.Heal()
+	eventually(t, func(ctx context.Context) (int, error) { return 0, far.Leave(ctx, "a", req.ID) })
+	resp, err := look.TimeToLive(bounded(t, patience), clientv3.LeaseID(l.id))
+	if err != nil || resp.TTL > 0 {
+		t.Errorf("the lease after Leave: %+v, %v", resp, err)
+	}
+}
