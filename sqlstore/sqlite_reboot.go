@@ -46,8 +46,11 @@ func (tx *sqliteTx) otherBoot(seen, high int64) error {
 			return err
 		}
 	}
-	// If it was a reboot, the clock may repeat the last readings of the boot before.
-	_, err := tx.conn.exec("UPDATE meta SET clock = ?, low = max(low, min(high, ?))", tx.clock.boot, tx.tokenAt(seen+int64(seenEvery)))
+	// If it was a reboot, the clock may repeat the last readings of the boot before. If it
+	// was a power cut, the file may also lack the newest commits. Then only the wall clock
+	// is ahead of the tokens that were granted in them.
+	_, err := tx.conn.exec("UPDATE meta SET clock = ?, low = max(low, min(high, ?), ?)",
+		tx.clock.boot, tx.tokenAt(seen+int64(seenEvery)), wall/tokenUnit)
 	return err
 }
 

@@ -230,8 +230,12 @@ func (s *site) read(name string) string {
 	return string(text)
 }
 
+// write writes a file, which may be a script. A process that another test starts meanwhile
+// would inherit the open file for a moment, and a script that is open cannot be executed.
 func (s *site) write(name, text string) {
 	s.t.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	if err := os.WriteFile(s.path(name), []byte(text), 0o755); err != nil {
 		s.t.Fatal(err)
 	}

@@ -69,7 +69,13 @@ func (g *guardProcess) reap() {
 		if pid == g.group {
 			fmt.Fprintf(g.out, "status %d\n", uint32(status))
 		}
-		syscall.Wait4(pid, nil, syscall.WUNTRACED|syscall.WNOHANG, nil)
+		// Consume only the kind of change that was told. A stopped job may have been killed
+		// since, and its end must be told as well.
+		change := unix.WEXITED
+		if status.Stopped() {
+			change = unix.WSTOPPED
+		}
+		unix.Waitid(unix.P_PID, pid, nil, change|unix.WNOHANG, nil)
 	}
 }
 

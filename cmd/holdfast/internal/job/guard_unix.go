@@ -44,6 +44,7 @@ const (
 // A guardProcess is this process, if it is a guard.
 type guardProcess struct {
 	in     *bufio.Reader // from holdfast
+	fd     int           // of in
 	out    *os.File      // to holdfast
 	group  int           // the job's
 	root   int           // holdfast, if all its children are the job's
@@ -71,7 +72,7 @@ func beGuard(args []string, parent bool) {
 	syscall.CloseOnExec(n[1])
 	rename("hf-guard")
 	g := &guardProcess{
-		in: bufio.NewReader(os.NewFile(uintptr(n[0]), "in")), out: os.NewFile(uintptr(n[1]), "out"),
+		in: bufio.NewReader(os.NewFile(uintptr(n[0]), "in")), fd: n[0], out: os.NewFile(uintptr(n[1]), "out"),
 		parent: parent, mute: args[4] == "mute",
 	}
 	if !parent {
@@ -87,56 +88,52 @@ func beGuard(args []string, parent bool) {
 	g.guard()
 }
 
-// guard is the work of the guard.
+// guard is the work of the guard. It kills the job only if no message of holdfast is left to
+// read: after a stop of the guard itself there may be many, and the newest time counts.
 func (g *guardProcess) guard() {
-	lines := make(chan string, 16)
-	go func() {
-		defer close(lines)
-		for {
-			line, err := g.in.ReadString('\n')
-			if err != nil {
-				return
-			}
-			lines <- line
-		}
-	}()
-	timer := time.NewTimer(time.Hour)
-	timer.Stop()
 	var kill time.Duration
 	told := false
 	for {
-		select {
-		case line, ok := <-lines:
-			if !ok {
-				// It may be dying still, with its files closed and its children given away.
-				g.root = 0
-				g.end("holdfast was killed")
+		left := time.Hour
+		if told {
+			left = kill - now()
+		}
+		if !g.readable(left) {
+			if told && left <= 0 {
+				g.end("holdfast was stopped or hangs")
 			}
-			if line == done {
-				os.Exit(0)
-			}
-			at, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimPrefix(line, "kill at "), "\n"), 10, 64)
-			if err != nil {
-				continue
-			}
-			kill = time.Duration(at)
-			timer.Reset(kill - now())
-			if !told {
-				told = true
-				g.out.WriteString(ready)
-			}
-		case <-timer.C:
-			if len(lines) > 0 {
-				timer.Reset(0) // messages that were sent in time count
-				continue
-			}
-			if left := kill - now(); left > 0 {
-				timer.Reset(left)
-				continue
-			}
-			g.end("holdfast was stopped or hangs")
+			continue
+		}
+		line, err := g.in.ReadString('\n')
+		if err != nil {
+			// It may be dying still, with its files closed and its children given away.
+			g.root = 0
+			g.end("holdfast was killed")
+		}
+		if line == done {
+			os.Exit(0)
+		}
+		at, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimPrefix(line, "kill at "), "\n"), 10, 64)
+		if err != nil {
+			continue
+		}
+		kill = time.Duration(at)
+		if !told {
+			told = true
+			g.out.WriteString(ready)
 		}
 	}
+}
+
+// readable waits until there is something to read, at most for the time given. A message is
+// written in one piece, so reading it does not block then.
+func (g *guardProcess) readable(wait time.Duration) bool {
+	if g.in.Buffered() > 0 {
+		return true
+	}
+	wait = min(max(wait, 0), time.Hour)
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(g.fd), Events: unix.POLLIN}}, int((wait+time.Millisecond-1)/time.Millisecond))
+	return err == nil && n > 0
 }
 
 // end kills the job and ends the guard.
