@@ -44,7 +44,7 @@ type silent struct{}
 
 func (silent) Printf(string, ...any) {}
 
-// dialZoo opens the client library that zkstore uses.
+// dialZoo opens the client library of the peers.
 func dialZoo(addr string) (*zk.Conn, error) {
 	conn, events, err := zk.Connect([]string{addr}, 40*time.Second, zk.WithLogger(silent{}))
 	if err != nil {
@@ -168,6 +168,9 @@ func (b *bench) zookeeper(ctx context.Context) error {
 		if err := b.zooSessions(ctx, server.Addr(), n); err != nil {
 			return err
 		}
+	}
+	if err := b.shapes(ctx, zooTakers[0], server.Addr(), 0); err != nil {
+		return err
 	}
 	return b.zooHandOff(ctx, server.Addr())
 }

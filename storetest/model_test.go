@@ -20,6 +20,7 @@ import (
 //
 // Every `bug(…)` is a variant in variants_test.go, with the test that must catch it.
 type model struct {
+	renewals  int
 	fault     string // name of the active bug
 	features  store.Features
 	heartbeat time.Duration

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
@@ -66,6 +67,25 @@ var unknownTests = []test{
 			b.granted().above(a.last())
 			b.release()
 		}
+	}},
+	{name: "renewals of one grant at the same time never find it gone", run: func(s *suite) {
+		one, two := s.open2()
+		a := one.exclusive(s.name()).granted()
+		s.parallel(100, 10, func(i int) error {
+			r := a.renewal()
+			r.Tokens = i % 2 * 10
+			c := one
+			if i%10 == 0 { // as after a reply that was lost
+				c = two
+			}
+			ctx, cancel := s.bounded()
+			defer cancel()
+			out, err := c.Renew(ctx, []store.Renewal{r})
+			if err == nil && out[0].Status == store.Gone {
+				return errors.New("a grant that is held is said to be gone")
+			}
+			return nil // they may get in each other's way
+		})
 	}},
 	{name: "Leave releases a grant whose reply was lost", run: func(s *suite) {
 		one, two := s.open2()

@@ -98,6 +98,7 @@ var variants = []variant{
 	{bug: "asking again does not start the TTL anew", caught: []string{"G5 unknown/a repeated request restarts the TTL"}},
 	{bug: "leaving does not give back the grant", caught: []string{"G5 unknown/Leave releases a grant whose reply was lost"}},
 	{bug: "leaving nothing is an error", caught: []string{"G5 unknown/Leave returns nil if there is nothing to undo"}},
+	{bug: "one renewal of fifty finds nothing", caught: []string{"G5 unknown/renewals of one grant at the same time never find it gone"}},
 	{bug: "a cancelled call spoils the connection", caught: []string{
 		"G5 unknown/a call whose context has ended returns, and Leave undoes it",
 		"G5 unknown/calls cancelled at any moment can be undone",

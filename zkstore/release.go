@@ -163,22 +163,27 @@ func (s *Store) locate(ctx context.Context, name string, id store.ID) (q *queue,
 // find returns the claim of a grant, taking over what another session has of it. It is nil if
 // there is none.
 func (s *Store) find(ctx context.Context, name string, id store.ID) (*claim, error) {
-	if c := s.claimOf(key{name, id}); c != nil {
-		if rec, _ := s.state(c); !rec.granted {
-			return nil, nil
+	for range looks { // another call under the same identity may write it meanwhile
+		if c := s.claimOf(key{name, id}); c != nil {
+			if rec, _ := s.state(c); !rec.granted {
+				return nil, nil
+			}
+			return c, nil
 		}
-		return c, nil
+		q, i, r, err := s.locate(ctx, name, id)
+		if err != nil || r.record == nil || !r.granted || r.state != store.Held {
+			return nil, err
+		}
+		if c, err := s.takeOver(ctx, name, q, i, r); c != nil || err != nil {
+			return c, err
+		}
 	}
-	q, i, r, err := s.locate(ctx, name, id)
-	if err != nil || r.record == nil || !r.granted || r.state != store.Held {
-		return nil, err
-	}
-	return s.takeOver(ctx, name, q, i, r)
+	return nil, errCrowd
 }
 
 // takeOver replaces the node at place i, in the same place, by one that this session has made: a
 // node of another handle, or of a session that has ended, which is dying and must not be relied
-// on; or one whose reply was lost. It is nil if the node is gone.
+// on; or one whose reply was lost. It is nil if the node is gone or was written meanwhile.
 func (s *Store) takeOver(ctx context.Context, name string, q *queue, i int, r standing) (*claim, error) {
 	n := &q.nodes[i]
 	c := &claim{key: key{name, n.id}, parent: q.parent, node: n.name, rec: *r.record, crowd: len(q.nodes) > 1}

@@ -16,8 +16,9 @@ const (
 	maxBatch = 64
 
 	// On a slow network queued writes do not wait for a reply, but are sent farPause after the
-	// last request.
-	farPause = 5 * time.Millisecond
+	// last request. It is above the time of a reply by a busy server nearby, which is served
+	// best by few large batches.
+	farPause = 20 * time.Millisecond
 )
 
 // A write takes, renews or releases one name. Many of them are sent as one transaction, which

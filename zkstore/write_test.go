@@ -222,6 +222,12 @@ func jobAbandoned(t *testing.T, c *crowd) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := c.later(ctx, req)
 	<-lost
+	servers.Poll(t, limit, func() error { // the server has it
+		if c.proxy.ToClient.Waiting() == 0 {
+			return errors.New("no answer")
+		}
+		return nil
+	})
 	if answer := try(t, c.other, request(req.Name)); answer.Granted() {
 		t.Fatal("the request did not arrive")
 	}
