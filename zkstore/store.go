@@ -171,17 +171,18 @@ func (s *Store) adopt(c *claim, stat *wire.Stat) {
 	if old := s.claims[c.key]; old != nil && old != c {
 		s.forgetLocked(old)
 	}
-	if suspect := s.kept[c.key]; suspect != nil {
-		s.forgetLocked(suspect)
-	}
 	c.version, c.zxid = stat.Version, stat.Mzxid
 	s.clock.note(stat.Mtime)
 	s.claims[c.key] = c
-	life := s.heartbeat
+	s.arm(c, s.lifeOf(c))
+}
+
+// lifeOf returns how long a claim lives without a word of its owner.
+func (s *Store) lifeOf(c *claim) time.Duration {
 	if c.rec.granted {
-		life = c.rec.ttl
+		return c.rec.ttl
 	}
-	s.arm(c, life)
+	return s.heartbeat
 }
 
 // forget drops a claim whose node is gone.
