@@ -29,6 +29,9 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (answer store.An
 		if !ok && err == nil {
 			answer, ok, err = s.stand(ctx, &req)
 		}
+		if ok && s.life.Err() != nil {
+			return store.Answer{}, errClosed // Close may have ended the session before it knew of the grant
+		}
 		if ok || err != nil {
 			return answer, s.explain(err)
 		}

@@ -54,6 +54,9 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 		}
 	}
 	all.Wait()
+	if s.life.Err() != nil {
+		return nil, errClosed // Close may have left the grants with their earlier TTL
+	}
 	for _, err := range errs {
 		if errors.Is(err, store.ErrInvalid) {
 			return nil, err
