@@ -33,6 +33,7 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (answer store.An
 			return store.Answer{}, errClosed // Close may have ended the session before it knew of the grant
 		}
 		if ok || err != nil {
+			answer.TTL = s.ttl(answer.TTL) // the session may have been resumed with a shorter timeout
 			return answer, s.explain(err)
 		}
 	}

@@ -131,7 +131,7 @@ func (s *Store) extend(ctx context.Context, c *claim, g *store.Renewal) (out sto
 	if !ok || err != nil {
 		return out, false, err
 	}
-	out = store.Renewed{Status: store.Extended, TTL: rec.ttl}
+	out = store.Renewed{Status: store.Extended, TTL: s.ttl(rec.ttl)}
 	if g.Tokens == 0 || waiters > 0 {
 		s.mu.Lock()
 		c.rec.token, c.rec.tokens, c.rec.floor = old.token, old.tokens, old.floor

@@ -153,15 +153,16 @@ func (s *Store) sessionChanged(id int64, timeout time.Duration) {
 		s.fire(k)
 	}
 	s.tokens.known = false
+	if id != 0 { // a server that resumes the session may grant less than the one before
+		s.timeout.Store(int64(timeout))
+	}
 	if id == s.session {
 		return
 	}
 	for _, c := range s.claims {
 		s.forgetLocked(c)
 	}
-	if s.session = id; id != 0 {
-		s.timeout.Store(int64(timeout))
-	}
+	s.session = id
 }
 
 // adopt notes a node of this session with its Stat, and how long it lives without a word of its
