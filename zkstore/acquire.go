@@ -79,7 +79,7 @@ func (s *Store) takeFree(ctx context.Context, req *store.Request) (answer store.
 			err = s.write(w)
 		}
 	}
-	if err == wire.ErrNodeExists {
+	if err == wire.ErrNodeExists || err == wire.ErrNoNode { // the servers may remove the bucket again at once
 		return answer, false, nil
 	}
 	if err == nil {
