@@ -129,7 +129,10 @@ func (s *Store) explain(err error) error {
 		return errClosed
 	case err == wire.ErrLost:
 		return errLost
-	case err == wire.ErrNoAuth, err == wire.ErrInvalidACL, err == wire.ErrAuthFailed:
+	case err == wire.ErrNoAuth, err == wire.ErrInvalidACL, failure == wire.ErrAuthFailed:
+		if failure != nil {
+			err = failure
+		}
 		return fmt.Errorf("%w: zookeeper store: %w at %s: check user and password of the URL, and the ACL of that node", store.ErrInvalid, err, s.root)
 	case failure != nil && errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("zookeeper store: %w: %w; see whether a majority of the servers is up and can be reached", failure, err)
