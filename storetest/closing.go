@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,6 +41,37 @@ var closingTest = test{name: "calls in flight when the store is closed finish or
 	s.undo()
 	time.Sleep(max(s.ttl, s.caps.Heartbeat) + s.h.Slack)
 	s.nothingLeft()
+}}
+
+// grantedAtCloseTest closes a connection while names are acquired through it.
+var grantedAtCloseTest = test{name: "a grant that was returned while the store was being closed lasts", run: func(s *suite) {
+	const rounds, callers, each = 6, 8, 20
+	for round := range rounds {
+		one, two := s.open2()
+		claims := make([]*claim, callers*each)
+		for i := range claims {
+			claims[i] = one.exclusive(s.name())
+		}
+		calls := &inFlight{suite: s, enough: make(chan struct{}), after: int64(1 + round*callers/2)}
+		for mine := range slices.Chunk(claims, each) {
+			calls.repeat(func(ctx context.Context) error {
+				if len(mine) == 0 {
+					return store.ErrClosed // enough
+				}
+				_, err := mine[0].try(ctx)
+				mine = mine[1:]
+				return err
+			})
+		}
+		<-calls.enough
+		one.close()
+		calls.wg.Wait()
+		for _, k := range claims {
+			if k.ans.Token != 0 {
+				two.exclusive(k.req.Name).refused()
+			}
+		}
+	}
 }}
 
 // inFlight is calls that are repeated until the store is closed.

@@ -40,6 +40,7 @@ var quietTests = []test{
 		two.exclusive(s.name()).granted() // the other connection still works
 	}},
 	closingTest,
+	grantedAtCloseTest,
 	{name: "Close ends a Wait", run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()

@@ -29,7 +29,11 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (answer store.An
 		if !ok && err == nil {
 			answer, ok, err = s.stand(ctx, &req)
 		}
+		if ok && s.life.Err() != nil {
+			return store.Answer{}, errClosed // Close may have ended the session before it knew of the grant
+		}
 		if ok || err != nil {
+			answer.TTL = s.ttl(answer.TTL) // the session may have been resumed with a shorter timeout
 			return answer, s.explain(err)
 		}
 	}
@@ -75,7 +79,7 @@ func (s *Store) takeFree(ctx context.Context, req *store.Request) (answer store.
 			err = s.write(w)
 		}
 	}
-	if err == wire.ErrNodeExists {
+	if err == wire.ErrNodeExists || err == wire.ErrNoNode { // the servers may remove the bucket again at once
 		return answer, false, nil
 	}
 	if err == nil {

@@ -19,6 +19,8 @@
 //   - the clocks of client and servers run at the same speed, to a twentieth. They need not
 //     show the same time.
 //   - the session's timeout is at least five of the servers' ticks (tickTime, 2 s by default).
+//   - all servers grant the same timeout. If one that grants less resumes a session, leases are
+//     shorter from their next renewal on.
 //
 // Every grant and every renewal is a write that a majority has agreed on. What one server says
 // may be old, and is never enough to hold a lock.

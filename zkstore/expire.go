@@ -69,10 +69,19 @@ func (s *Store) expire(c *claim) {
 // suspect notes that a request may have made a node, since its reply was lost. If it is not
 // asked for again the node is removed when it would have expired. It needs the mutex.
 func (s *Store) suspect(k key, after time.Duration) {
-	if s.claims[k] == nil && s.kept[k] == nil {
+	if s.kept[k] == nil {
 		s.kept[k] = &claim{key: k}
-		s.arm(s.kept[k], after)
 	}
+	if c := s.kept[k]; c.node == "" {
+		s.arm(c, after)
+	}
+}
+
+// isSuspect reports whether an identity may have a node of which this handle does not know.
+func (s *Store) isSuspect(k key) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.kept[k] != nil
 }
 
 // removeSuspect removes a node that the session has without this handle knowing of it.

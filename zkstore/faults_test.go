@@ -72,6 +72,8 @@ func TestFaultsOfASingleServer(t *testing.T) {
 		{"every waiter is told that the work is done", toldDone},
 		{"a renewal in the last moment is true, or refused", lastMoment},
 		{"a call that is sent in the next session leaves nothing", nextSession},
+		{"a request that joined twice leaves nothing", joinedTwice},
+		{"a take-over of which nobody hears ends with its TTL", takenOverUnheard},
 		{"what a release kept goes after its time", keptForATime},
 		{"what is kept by processes that are gone is removed by others", sweptByOthers},
 	} {

@@ -19,8 +19,10 @@ func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
-	if c := s.claimOf(key{name, id}); c != nil {
-		if err := s.remove(ctx, c); err != wire.ErrNoNode {
+	k := key{name, id}
+	if c := s.claimOf(k); c != nil {
+		err := s.remove(ctx, c)
+		if ignoreNoNode(err) != nil || err == nil && !s.isSuspect(k) {
 			return s.explain(err)
 		}
 	}
@@ -35,7 +37,7 @@ func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 			}
 		}
 	}
-	if c := s.claimOf(key{name, id}); c != nil {
+	if c := s.claimOf(k); c != nil {
 		s.forget(c)
 	}
 	return nil
@@ -201,10 +203,13 @@ func (s *Store) takeOver(ctx context.Context, name string, q *queue, i int, r st
 			wire.Set(c.path(), c.rec.encode(), 0), // so that its version differs from a new node's
 		),
 		Then: func(call *wire.Call) {
-			if call.Err == nil {
-				s.mu.Lock()
-				defer s.mu.Unlock()
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			switch call.Err {
+			case nil:
 				s.adopt(c, &call.Parts[2].Stat)
+			case wire.ErrUnknown:
+				s.suspect(c.key, s.lifeOf(c))
 			}
 		},
 	})

@@ -54,6 +54,9 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 		}
 	}
 	all.Wait()
+	if s.life.Err() != nil {
+		return nil, errClosed // Close may have left the grants with their earlier TTL
+	}
 	for _, err := range errs {
 		if errors.Is(err, store.ErrInvalid) {
 			return nil, err
@@ -128,7 +131,7 @@ func (s *Store) extend(ctx context.Context, c *claim, g *store.Renewal) (out sto
 	if !ok || err != nil {
 		return out, false, err
 	}
-	out = store.Renewed{Status: store.Extended, TTL: rec.ttl}
+	out = store.Renewed{Status: store.Extended, TTL: s.ttl(rec.ttl)}
 	if g.Tokens == 0 || waiters > 0 {
 		s.mu.Lock()
 		c.rec.token, c.rec.tokens, c.rec.floor = old.token, old.tokens, old.floor

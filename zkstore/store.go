@@ -123,7 +123,10 @@ func (s *Store) explain(err error) error {
 		return errClosed
 	case err == wire.ErrLost:
 		return errLost
-	case err == wire.ErrNoAuth, err == wire.ErrInvalidACL, err == wire.ErrAuthFailed:
+	case err == wire.ErrNoAuth, err == wire.ErrInvalidACL, failure == wire.ErrAuthFailed:
+		if failure != nil {
+			err = failure
+		}
 		return fmt.Errorf("%w: zookeeper store: %w at %s: check user and password of the URL, and the ACL of that node", store.ErrInvalid, err, s.root)
 	case failure != nil && errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("zookeeper store: %w: %w; see whether a majority of the servers is up and can be reached", failure, err)
@@ -147,15 +150,16 @@ func (s *Store) sessionChanged(id int64, timeout time.Duration) {
 		s.fire(k)
 	}
 	s.tokens.known = false
+	if id != 0 { // a server that resumes the session may grant less than the one before
+		s.timeout.Store(int64(timeout))
+	}
 	if id == s.session {
 		return
 	}
 	for _, c := range s.claims {
 		s.forgetLocked(c)
 	}
-	if s.session = id; id != 0 {
-		s.timeout.Store(int64(timeout))
-	}
+	s.session = id
 }
 
 // adopt notes a node of this session with its Stat, and how long it lives without a word of its
@@ -165,17 +169,18 @@ func (s *Store) adopt(c *claim, stat *wire.Stat) {
 	if old := s.claims[c.key]; old != nil && old != c {
 		s.forgetLocked(old)
 	}
-	if suspect := s.kept[c.key]; suspect != nil {
-		s.forgetLocked(suspect)
-	}
 	c.version, c.zxid = stat.Version, stat.Mzxid
 	s.clock.note(stat.Mtime)
 	s.claims[c.key] = c
-	life := s.heartbeat
+	s.arm(c, s.lifeOf(c))
+}
+
+// lifeOf returns how long a claim lives without a word of its owner.
+func (s *Store) lifeOf(c *claim) time.Duration {
 	if c.rec.granted {
-		life = c.rec.ttl
+		return c.rec.ttl
 	}
-	s.arm(c, life)
+	return s.heartbeat
 }
 
 // forget drops a claim whose node is gone.

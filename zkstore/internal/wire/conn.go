@@ -85,9 +85,11 @@ type Conn struct {
 	session  int64
 	password []byte
 	timeout  time.Duration
-	zxid     int64 // the highest that was seen in this session
-	next     int   // server
-	patience int   // how often hangLimit is doubled
+	zxid     int64     // the highest that was seen in this session
+	next     int       // server
+	patience int       // how often hangLimit is doubled
+	lost     time.Time // when the last connection with the session ended
+	refused  bool      // a server does not resume the session, though its time is over
 
 	mu      sync.Mutex
 	closed  bool
@@ -211,19 +213,37 @@ func (c *Conn) run() {
 		server := c.opts.Servers[c.next%len(c.opts.Servers)]
 		c.next++
 		l, err := c.connect(server)
-		c.mu.Lock()
-		c.failure = err
-		c.mu.Unlock()
+		c.failed(err)
 		if err != nil {
 			failed++
 			continue
 		}
-		failed, pause = 0, firstPause
-		if l.serve() == errHung {
+		if err = l.serve(); err == errHung {
 			c.patience = min(c.patience+1, maxPatience)
+		}
+		c.lost = time.Now()
+		if l.replied {
+			failed, pause = 0, firstPause
+		} else { // such as a server that refuses the user
+			failed++
+			c.failed(err)
 		}
 		l.close()
 	}
+}
+
+// failed notes the outcome of an attempt to connect.
+func (c *Conn) failed(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failure = err
+}
+
+// end gives up the session.
+func (c *Conn) end() {
+	c.session, c.password, c.zxid = 0, nil, 0
+	c.opts.Session(0, 0)
+	c.dequeue(ErrLost)
 }
 
 // silence is how long a server may owe a reply.

@@ -32,6 +32,8 @@ type link struct {
 	writer sync.WaitGroup
 	wake   chan struct{} // tells the writer that there is something in out
 
+	replied bool // to a call or a ping; of the goroutine that reads
+
 	// With the mutex of c.
 	out      []byte
 	sent     []*Call // not answered, in order
@@ -82,31 +84,41 @@ func (c *Conn) dial(ctx context.Context, server string) (net.Conn, error) {
 	return nil, err
 }
 
-// greet asks for the session. A server that has not seen what the session has seen refuses it.
+// greet asks for the session. A server that has not seen what the session has seen closes the
+// connection, as does one that serves nobody. If all servers have lost their data no one ever
+// resumes the session. So when its time is over, a server that refuses it is asked for a new one.
 func (l *link) greet() error {
 	c := l.c
-	password := append(c.password, make([]byte, 16-len(c.password))...)
-	hello := encode(int32(0), c.zxid, int32(c.opts.Timeout.Milliseconds()), c.session, password, false)
+	session, zxid, password := c.session, c.zxid, make([]byte, 16)
+	copy(password, c.password)
+	resume := !c.refused
+	if c.refused = false; !resume {
+		session, zxid, password = 0, 0, make([]byte, 16)
+	}
+	hello := encode(int32(0), zxid, int32(c.opts.Timeout.Milliseconds()), session, password, false)
 	if _, err := l.net.Write(encode(hello)); err != nil {
 		return err
 	}
 	frame, err := l.readFrame(nil)
 	if err != nil {
+		if c.refused = err == io.EOF && session != 0 && time.Since(c.lost) > c.timeout; c.refused {
+			c.next--
+		}
 		return err
 	}
 	r := &reader{b: frame}
 	r.int() // the version of the protocol
 	timeout := time.Duration(r.int()) * time.Millisecond
-	session, password := r.long(), r.bytes()
+	session, password = r.long(), r.bytes()
 	switch {
 	case r.failed || len(password) > 16:
 		return errReply
 	case session == 0 || timeout <= 0:
-		c.session, c.password, c.zxid = 0, nil, 0
 		c.next-- // this server answers
-		c.opts.Session(0, 0)
-		c.dequeue(ErrLost)
+		c.end()
 		return errSessionExpired
+	case !resume:
+		c.end()
 	}
 	c.session, c.password, c.timeout = session, password, timeout
 	return nil
@@ -263,6 +275,7 @@ func (l *link) received(r *reader) error {
 		l.waitFor(c.timeout / pings)
 	}
 	c.mu.Unlock()
+	l.replied = l.replied || call != nil || xid == xidPing
 	switch {
 	case call != nil:
 		return call.answered(code, r)

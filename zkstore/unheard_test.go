@@ -1,0 +1,109 @@
+package zkstore
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/faultproxy"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/store"
+	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
+)
+
+// A join whose reply was lost leaves a node. The request that is repeated makes a second one. If
+// the caller gives up before they are one again, Leave removes both.
+func joinedTwice(t *testing.T, server *servers.ZooKeeper, root string) {
+	proxy := faultproxy.Start(t, server.Addr())
+	admin := connect(t, server.Addr())
+	other := openQuick(t, "zk://"+server.Addr()+root)
+	defer other.Close()
+	s := openQuick(t, "zk://"+proxy.Addr()+root+"?session=60s")
+	defer s.Close()
+	try(t, other, request("a"))
+	req := request("a")
+	req.Queue = true
+	numbered := func(number string) func([]byte) bool {
+		return func(b []byte) bool { return bytes.Contains(b, []byte(req.ID.String()+"-"+number)) }
+	}
+	lost := proxy.DropRepliesAfter(numbered("\x00\x00")) // the server is to number it
+	joined := make(chan error, 1)
+	go func() {
+		_, err := s.Acquire(bounded(t), req)
+		joined <- err
+	}()
+	<-lost
+	poll(t, func() bool { return len(mentioning(nodes(t, admin, root), req.ID)) == 1 })
+	proxy.Cut()
+	if err := <-joined; err == nil {
+		t.Fatal("an answer though it was lost")
+	}
+	cut := proxy.CutOn(numbered("0000000002")) // the removal of the second node
+	proxy.Heal()
+	if _, err := s.Acquire(bounded(t), req); err == nil {
+		t.Fatal("an answer though the connection was cut")
+	}
+	<-cut
+	proxy.Heal()
+	if list := mentioning(nodes(t, admin, root), req.ID); len(list) != 2 {
+		t.Fatalf("nodes %v, want two of one request", list)
+	}
+	if err := s.Leave(bounded(t), req.Name, req.ID); err != nil {
+		t.Fatal(err)
+	}
+	if left := mentioning(nodes(t, admin, root), req.ID); len(left) > 0 {
+		t.Errorf("left by Leave: %v", left)
+	}
+}
+
+// A grant of another handle is taken over by a request whose reply is lost. Nobody asks again,
+// and the session lives on.
+func takenOverUnheard(t *testing.T, server *servers.ZooKeeper, root string) {
+	proxy := faultproxy.Start(t, server.Addr())
+	admin := connect(t, server.Addr())
+	one := openQuick(t, "zk://"+server.Addr()+root)
+	s := openQuick(t, "zk://"+proxy.Addr()+root+"?session=5m")
+	defer s.Close()
+	req := request("a")
+	req.TTL = time.Second
+	try(t, one, req)
+	one.die()
+	id := []byte(req.ID.String())
+	lost := proxy.DropRepliesAfter(func(b []byte) bool { return bytes.Count(b, id) > 3 }) // a take and a read have three
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.Acquire(bounded(t), req)
+		done <- err
+	}()
+	<-lost
+	poll(t, func() bool {
+		list := mentioning(nodes(t, admin, root), req.ID)
+		call := &wire.Call{Op: wire.Exists(list[0], false)}
+		return admin.Do(bounded(t), call) == nil && call.Stat.EphemeralOwner == s.currentSession()
+	})
+	proxy.Cut()
+	proxy.Heal()
+	if err := <-done; err == nil {
+		t.Fatal("an answer though it was lost")
+	}
+	poll(t, func() bool { return len(mentioning(nodes(t, admin, root), req.ID)) == 0 })
+}
+
+// poll waits until a condition holds.
+func poll(t *testing.T, holds func() bool) {
+	t.Helper()
+	servers.Poll(t, limit/2, func() error {
+		if !holds() {
+			return errors.New("it is not so")
+		}
+		return nil
+	})
+}
+
+// mentioning returns those nodes that have an identity in their name.
+func mentioning(list []string, id store.ID) []string {
+	return slices.DeleteFunc(list, func(node string) bool { return !strings.Contains(node, id.String()) })
+}
