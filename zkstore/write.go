@@ -55,7 +55,7 @@ func (w *write) call() *wire.Call {
 
 // sendWrites sends writes as one transaction, and notes the error of each.
 func (s *Store) sendWrites(ctx context.Context, batch []*write) {
-	var ops []wire.Op
+	ops := make([]wire.Op, 0, 2*len(batch))
 	for _, w := range batch {
 		ops = append(ops, w.ops...)
 	}
@@ -63,7 +63,10 @@ func (s *Store) sendWrites(ctx context.Context, batch []*write) {
 		if _, refused := all.Err.(wire.Error); refused {
 			return
 		}
-		parts := append(all.Parts, make([]wire.Result, len(ops))...) // there are none after an error
+		parts := all.Parts
+		if all.Err != nil {
+			parts = make([]wire.Result, len(ops))
+		}
 		for _, w := range batch {
 			w.then(parts[:len(w.ops)], all.Err)
 			parts = parts[len(w.ops):]

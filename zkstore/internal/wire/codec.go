@@ -157,6 +157,7 @@ func (o *Op) decode(r *reader) (res Result) {
 // decodeMulti reads the results of a Multi, and returns the error of the part that made all of
 // them fail.
 func (o *Op) decodeMulti(r *reader) (all []Result, err error) {
+	all = make([]Result, 0, len(o.parts))
 	for i := range o.parts {
 		var res Result
 		kind := r.int()
