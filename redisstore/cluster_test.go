@@ -183,13 +183,17 @@ func TestAfterAPlannedFailoverEveryGrantIsOnTheServer(t *testing.T) {
 }
 
 // While a slot migrates, scripts of several keys are refused unless one server has all of them.
+func (c *clustered) slot(name string) string {
+	return strconv.FormatInt(c.Nodes[0].Must("CLUSTER", "KEYSLOT", c.lockKey(name)).(int64), 10)
+}
+
 func TestAMigratingSlotDelaysAndLosesNothing(t *testing.T) {
 	c := newClustered(t)
 	from, to := c.Nodes[0], c.Nodes[1]
 	name := c.nameOn(from, 0)
 	held := c.take(name, false)
 	other := c.open()
-	slot := strconv.FormatInt(from.Must("CLUSTER", "KEYSLOT", c.lockKey(name)).(int64), 10)
+	slot := c.slot(name)
 	fromID, toID := from.Must("CLUSTER", "MYID").(string), to.Must("CLUSTER", "MYID").(string)
 	to.Must("CLUSTER", "SETSLOT", slot, "IMPORTING", fromID)
 	from.Must("CLUSTER", "SETSLOT", slot, "MIGRATING", toID)
@@ -199,14 +203,20 @@ func TestAMigratingSlotDelaysAndLosesNothing(t *testing.T) {
 		t.Errorf("renewal while the slot migrates: %+v", out)
 	}
 	// What needs several keys ends with its context, and says why.
-	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
 	waiting := plain(name)
 	waiting.Queue = true
-	begin := time.Now()
-	_, err := other.Acquire(short, waiting)
-	if err == nil || !strings.Contains(err.Error(), "being moved") || time.Since(begin) < 250*time.Millisecond {
-		t.Errorf("error %v after %v, want that the slot is being moved, at the deadline", err, time.Since(begin))
+	free := plain("free")
+	for i := 0; c.slot(free.Name) != slot; i++ {
+		free.Name = fmt.Sprint("free", i)
+	}
+	for _, req := range []store.Request{waiting, free} {
+		short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		begin := time.Now()
+		_, err := other.Acquire(short, req)
+		if err == nil || !strings.Contains(err.Error(), "being moved") || time.Since(begin) < 250*time.Millisecond {
+			t.Errorf("%s: error %v after %v, want that the slot is being moved, at the deadline", req.Name, err, time.Since(begin))
+		}
 	}
 	// Or is done when the slot has moved.
 	results := make(chan error, 1)

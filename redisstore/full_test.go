@@ -22,8 +22,22 @@ func TestAFullServerRenewsAndReleases(t *testing.T) {
 			t.Fatalf("%+v", answer.Refusal)
 		}
 	}
+	repeated := plain("repeated")
+	if answer := q.ask(q.owner, repeated); !answer.Granted() {
+		t.Fatalf("%+v", answer.Refusal)
+	}
 	q.server.Must("CONFIG", "SET", "maxmemory-policy", "noeviction")
 	q.server.Must("CONFIG", "SET", "maxmemory", "1mb")
+	release := func(s *Store, req store.Request, keep store.Keep) {
+		t.Helper()
+		if err := s.Release(q.ctx, req.Name, req.ID, keep); err != nil {
+			t.Fatalf("release: %v", err)
+		}
+	}
+	if answer := q.ask(q.owner, repeated); !answer.Granted() {
+		t.Fatalf("%+v", answer.Refusal)
+	}
+	release(q.owner, repeated, store.Keep{})
 	if _, err := q.owner.Acquire(q.ctx, plain("new")); err == nil || !strings.Contains(err.Error(), "raise maxmemory") {
 		t.Fatalf("error %v, want that a new lock is refused", err)
 	}
@@ -32,12 +46,6 @@ func TestAFullServerRenewsAndReleases(t *testing.T) {
 		out, err := s.Renew(q.ctx, []store.Renewal{{Name: req.Name, ID: req.ID, TTL: time.Minute, Mode: req.Mode}})
 		if err != nil || out[0].Status != store.Extended {
 			t.Fatalf("renewal: %+v, %v", out, err)
-		}
-	}
-	release := func(s *Store, req store.Request, keep store.Keep) {
-		t.Helper()
-		if err := s.Release(q.ctx, req.Name, req.ID, keep); err != nil {
-			t.Fatalf("release: %v", err)
 		}
 	}
 	renew(q.owner, q.holder)

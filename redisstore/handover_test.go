@@ -362,3 +362,14 @@ func handedOver(t *testing.T, opts ...holdfast.CallOption) *holdfast.Lease {
 	}
 	return lease
 }
+
+func TestAWaiterThatWasLetInCannotChangeItsMode(t *testing.T) {
+	q := newQueue(t)
+	s, waiting := q.wait()
+	q.release()
+	q.woken(s, waiting)
+	waiting.Mode = store.Shared
+	if answer, err := s.Acquire(q.ctx, waiting); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("%+v, %v, want ErrInvalid", answer, err)
+	}
+}

@@ -14,6 +14,12 @@ func (c *link) Acquire(ctx context.Context, req store.Request) (store.Answer, er
 	l, err := c.enter(ctx, req.Name)
 	defer func() { c.leave(l) }()
 	if err != nil {
+		if c.bug("a cancelled call is undone when it is repeated") {
+			if c.late == nil {
+				c.late = map[store.ID]bool{}
+			}
+			c.late[req.ID] = true
+		}
 		return store.Answer{}, err
 	}
 	if h := l.holder(req.ID); h != nil && h.State == store.Held && !c.bug("an identity that asks again is refused") {
@@ -49,7 +55,11 @@ func (c *link) Acquire(ctx context.Context, req store.Request) (store.Answer, er
 		}
 	}
 	if c.fits(l, &req) {
-		return c.grant(l, &req), nil
+		a := c.grant(l, &req)
+		if c.late[req.ID] {
+			l.holders = l.holders[:len(l.holders)-1]
+		}
+		return a, nil
 	}
 	return store.Answer{Refusal: c.refuse(l, &req)}, nil
 }

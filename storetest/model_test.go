@@ -64,6 +64,7 @@ type link struct {
 	counter int64
 	waits   int
 	cut     bool
+	late    map[store.ID]bool // cancelled calls that are undone too late
 }
 
 const allFeatures = store.FeatureShared | store.FeaturePermits | store.FeatureQueue | store.FeatureKeep | store.FeatureList

@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
@@ -154,5 +155,35 @@ var unknownTests = []test{
 		}
 		// A request that was overtaken by its Leave lasts for its TTL at most.
 		two.exclusive(name).within(s.ttl + s.caps.Heartbeat + s.h.Slack)
+	}},
+	{name: "a call repeated after it was cancelled keeps its grant", run: func(s *suite) {
+		// Concurrent calls may be sent in batches, whose replies come after the repeated calls.
+		one := s.open()
+		const calls, rounds = 64, 10
+		for round := range rounds {
+			claims, failures := make([]*claim, calls), make([]error, calls)
+			var wg sync.WaitGroup
+			for i := range claims {
+				a := one.exclusive(s.name())
+				claims[i] = a
+				wg.Go(func() {
+					ctx, cancel := context.WithTimeout(context.Background(), time.Duration(round)*200*time.Microsecond)
+					_, failures[i] = a.try(ctx)
+					cancel()
+					if failures[i] != nil {
+						ctx, cancel = s.bounded()
+						_, failures[i] = a.try(ctx)
+						cancel()
+					}
+				})
+			}
+			wg.Wait()
+			for i, a := range claims {
+				if failures[i] != nil {
+					s.Fatalf("Acquire again: %v", failures[i])
+				}
+				a.release()
+			}
+		}
 	}},
 }

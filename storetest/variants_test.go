@@ -99,6 +99,7 @@ var variants = []variant{
 	{bug: "asking again tells the first block", caught: []string{"G5 unknown/a repeated request returns the newest block, whatever its floor"}},
 	{bug: "asking again with a floor moves the token", caught: []string{"G5 unknown/a repeated request returns the newest block, whatever its floor"}},
 	{bug: "asking again does not start the TTL anew", caught: []string{"G5 unknown/a repeated request restarts the TTL"}},
+	{bug: "a cancelled call is undone when it is repeated", caught: []string{"G5 unknown/a call repeated after it was cancelled keeps its grant"}},
 	{bug: "leaving does not give back the grant", caught: []string{"G5 unknown/Leave releases a grant whose reply was lost"}},
 	{bug: "leaving nothing is an error", caught: []string{"G5 unknown/Leave returns nil if there is nothing to undo"}},
 	{bug: "one renewal of fifty finds nothing", caught: []string{"G5 unknown/renewals of one grant at the same time never find it gone"}},

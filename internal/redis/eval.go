@@ -17,18 +17,33 @@ const (
 	mostSlotPause  = 100 * time.Millisecond
 )
 
-// eval runs one script. While the slot of a Cluster migrates, a script of several keys is
-// refused with TRYAGAIN unless one server has all of them; nothing has happened then, and it
-// is tried again until ctx ends.
+// eval runs one script, and explains its error.
 func (s *Store) eval(ctx context.Context, call Call) (Value, error) {
 	call.Patience = s.patience(ctx)
+	v, err := s.evalInSlot(ctx, call)
+	if err != nil {
+		err = s.explain(ctx, err)
+	}
+	return v, err
+}
+
+// evalInSlot runs one script. While the slot of a Cluster migrates, a script of several keys is
+// refused with TRYAGAIN unless one server has all of them; nothing has happened then, and it
+// is tried again until ctx ends. Its error says so even if ctx ends during the last attempt.
+func (s *Store) evalInSlot(ctx context.Context, call Call) (v Value, err error) {
+	var moving error
 	for pause := leastSlotPause; ; pause = min(2*pause, mostSlotPause) {
-		v, err := s.conn.Eval(ctx, call)
-		if err == nil {
+		v, err = s.conn.Eval(ctx, call)
+		switch {
+		case err == nil:
 			return v, nil
+		case strings.HasPrefix(err.Error(), "TRYAGAIN"):
+			moving = err
+		case moving == nil || ctx.Err() == nil:
+			return v, err
 		}
-		if !strings.HasPrefix(err.Error(), "TRYAGAIN") || !sleep(ctx, pause) {
-			return v, s.explain(ctx, err)
+		if !sleep(ctx, pause) {
+			return v, moving
 		}
 	}
 }

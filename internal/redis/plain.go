@@ -123,7 +123,7 @@ func (s *Store) sendPlain(ctx context.Context, calls []*plainCall) {
 		args = append(args, c.record, ttl)
 	}
 	args[0] = strconv.Itoa(taken)
-	v, err := s.conn.Eval(ctx, Call{Script: plainScript, Keys: keys, Args: args})
+	v, err := s.evalInSlot(ctx, Call{Script: plainScript, Keys: keys, Args: args})
 	if err == nil && len(v.List) != len(calls)+1 {
 		err = errRecord
 	}

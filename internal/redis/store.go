@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -114,7 +115,13 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	}
 	if req.Mode == store.Exclusive && req.Tokens == 1 && req.Floor == 0 && s.config.Replicas == 0 &&
 		!s.waits.queued(req.Name, req.ID) && !s.hints.isContended(req.Name) {
-		if answer, ok, err := s.take(ctx, &req); ok || err != nil {
+		answer, ok, err := s.take(ctx, &req)
+		if err != nil {
+			// It may have been granted. If it is repeated, acquire.lua recognises that in one round trip.
+			s.hints.contended(req.Name, true)
+		}
+		// A full server refuses to take a lock, but acquire.lua recognises a grant of this identity.
+		if ok || err != nil && !strings.Contains(err.Error(), "OOM") {
 			return answer, err
 		}
 	}

@@ -105,7 +105,7 @@ func (w *waits) granted(req *store.Request) (answer store.Answer, ok bool) {
 	most := w.store.unasked(asked)
 	left := min(grant.ttl, most) - (sinceBase() - grant.sent)
 	if grant.sent != state.sent || left <= most/2 || grant.token < 1 || grant.tokens < 1 || grant.tokens > asked.Tokens ||
-		asked.TTL != req.TTL || asked.Owner != req.Owner || asked.Meta != req.Meta {
+		asked.Mode != req.Mode || asked.TTL != req.TTL || asked.Owner != req.Owner || asked.Meta != req.Meta {
 		return answer, false
 	}
 	w.end(key, state)

@@ -30,6 +30,9 @@ if h and h.state == HELD then
   evenIfFull()
   -- It may have been granted without asking, to another caller with that identity.
   h.owner, h.meta, h.ends = owner, meta, now + ttl
+  -- The record changes with every call, so that an earlier call of this identity, whose reply
+  -- comes after its caller gave up, does not remove it: see undo in plain.go.
+  h.since = h.since + 1
   if h ~= sole then
     count(h, -1)
   end

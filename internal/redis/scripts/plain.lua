@@ -2,31 +2,40 @@
 -- KEYS: counter, and the lock of each call. ARGV: how many are taken; then for each call its
 -- record up to the time, and its TTL in ms; or to release it its record, and ''.
 -- Returns the time in µs, then for each call: the token, or what is in the way (the record,
--- its PTTL, the last token), or nothing if no tokens are left; how many were released.
-local token, last, tail = 0, -1, nil
-if ARGV[1] ~= '0' then
-  local n
-  token, n = reserve(ARGV[1], ARGV[1], 0)
-  last = token + n - 1
-  -- %d is quicker than %.0f, but a 32-bit server cannot print large numbers by it.
-  tail = string.format('%d', 4294967296) == '4294967296' and '%s%d\t1\t%d' or '%s%.0f\t1\t%.0f'
-end
-local answers = {micro}
-for i = 2, #KEYS do
-  local key, record, ttl = KEYS[i], ARGV[2 * i - 2], ARGV[2 * i - 1]
-  if ttl == '' then
-    answers[i] = call('LREM', key, '1', record)
-  elseif token > last then
-    answers[i] = false
-  else
-    if call('RPUSH', key, string.format(tail, record, now, token)) == 1 then
-      call('PEXPIRE', key, ttl)
-      answers[i] = token
-    else
-      call('RPOP', key)
-      answers[i] = {call('LINDEX', key, '0'), call('PTTL', key), token}
+-- its PTTL, the last token), or nothing if no tokens are left or the key is not a lock; how
+-- many were released.
+local taken, answers = tonumber(ARGV[1]), {micro}
+if taken < #KEYS - 1 then
+  -- Releases come first. At maxmemory Redis stops a script that begins by taking memory, but
+  -- not one whose first write frees it.
+  for i = 2, #KEYS do
+    if ARGV[2 * i - 1] == '' then
+      local n = redis.pcall('LREM', KEYS[i], '1', ARGV[2 * i - 2])
+      answers[i] = type(n) == 'number' and n or 0
     end
-    token = token + 1
+  end
+end
+if taken > 0 then
+  local token, n = reserve(taken, taken, 0)
+  local last = token + n - 1
+  -- %d is quicker than %.0f, but a 32-bit server cannot print large numbers by it.
+  local tail = string.format('%d', 4294967296) == '4294967296' and '%s%d\t1\t%d' or '%s%.0f\t1\t%.0f'
+  for i = 2, #KEYS do
+    local key, ttl = KEYS[i], ARGV[2 * i - 1]
+    if ttl ~= '' then
+      -- An error must not fail the calls for other keys.
+      local length = token <= last and redis.pcall('RPUSH', key, string.format(tail, ARGV[2 * i - 2], now, token))
+      if length == 1 then
+        call('PEXPIRE', key, ttl)
+        answers[i] = token
+      elseif type(length) == 'number' then
+        call('RPOP', key)
+        answers[i] = {call('LINDEX', key, '0'), call('PTTL', key), token}
+      else
+        answers[i] = false
+      end
+      token = token + 1
+    end
   end
 end
 return answers
