@@ -42,7 +42,12 @@ func TestALateReplyDoesNotEndTheGrantOfARepeatedCall(t *testing.T) {
 		}
 	}
 	for i := range reqs {
-		again = append(again, c.later(c.ctx(), reqs[i]))
+		done := make(chan result, 1)
+		again = append(again, done)
+		go func() {
+			answer, err := c.s.Acquire(c.ctx(), reqs[i])
+			done <- result{answer, err}
+		}()
 	}
 	c.proxy.Heal()
 	c.granted(again...)

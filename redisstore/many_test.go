@@ -58,6 +58,12 @@ func gather(t *testing.T) *crowd {
 
 // hold makes the network slow, with as many on their way as go each for itself.
 func (c *crowd) hold() {
+	servers.Poll(c, 10*time.Second, func() error { // a call returns before it is counted as done
+		if n := redis.InFlight(c.s.Store); n > 0 {
+			return fmt.Errorf("%d calls in flight", n)
+		}
+		return nil
+	})
 	c.proxy.ToServer.Hold()
 	for i := range redis.MaxInFlight {
 		c.first = append(c.first, c.later(c.ctx(), plain(fmt.Sprint("first", i, store.NewID()))))
