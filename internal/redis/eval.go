@@ -120,7 +120,7 @@ func (s *Store) errClosed() error { return fmt.Errorf("%s store: %w", s.config.N
 func (s *Store) explain(ctx context.Context, err error) error {
 	text := err.Error()
 	switch {
-	case s.closed.Load():
+	case s.calls.Closing.Err() != nil:
 		return s.errClosed()
 	case ctx.Err() != nil && !errors.As(err, new(*ReplicasError)) && !strings.HasPrefix(text, "TRYAGAIN"):
 		return ctx.Err()

@@ -29,9 +29,10 @@ const (
 // List reads who holds and who waits: see store.Store. Names come in no order, and may come
 // twice. A page can be empty and yet not be the last.
 func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
-	if err := s.usable(ctx); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return store.Page{}, err
 	}
+	defer s.calls.Leave()
 	if q.Name != "" {
 		locks, err := s.show(ctx, []string{q.Name})
 		return store.Page{Locks: locks}, err

@@ -13,9 +13,10 @@ import (
 // of them failed is there an error. ErrInvalid: a grant changes its mode other than from
 // exclusive to shared, or has a floor with no token above it.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
-	if err := s.usable(ctx); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
+	defer s.calls.Leave()
 	calls := make([]Call, len(grants))
 	for i := range grants {
 		if grants[i].Floor >= store.MaxToken {

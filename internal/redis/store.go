@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/batch"
+	"github.com/holdfast-lock/holdfast/internal/lifetime"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -48,7 +48,7 @@ type Store struct {
 	batch  batch.Batcher[plainCall]
 	life   context.Context // of batches; ends with Close
 	end    context.CancelFunc
-	closed atomic.Bool
+	calls  lifetime.Lifetime
 }
 
 // base is the zero of our own clock.
@@ -62,6 +62,7 @@ func New(conn Conn, config Config) *Store {
 		config.Heartbeat = DefaultHeartbeat
 	}
 	s := &Store{conn: conn, config: config, keys: newKeys(config.Cluster)}
+	s.calls.Begin()
 	s.waits.init(s)
 	s.initPlain()
 	return s
@@ -82,9 +83,13 @@ func (s *Store) Capabilities() store.Capabilities {
 // Close ends this handle: its waiting calls end, and later ones fail with store.ErrClosed.
 // Grants that were not released stay until their TTL is over. Closing again does nothing.
 func (s *Store) Close() error {
-	if s.closed.Swap(true) {
+	if !s.calls.Shut() {
 		return nil
 	}
+	timeout := time.AfterFunc(closeWait, s.calls.End)
+	s.calls.Wait()
+	timeout.Stop()
+	s.calls.End()
 	s.waits.close()
 	s.end()
 	s.batch.Close()
@@ -92,19 +97,29 @@ func (s *Store) Close() error {
 	return nil
 }
 
-func (s *Store) usable(ctx context.Context) error {
-	if s.closed.Load() {
+// enter begins a call. If it returns nil, calls.Leave must follow.
+func (s *Store) enter(ctx context.Context) error {
+	if !s.calls.Enter() {
 		return s.errClosed()
 	}
-	return ctx.Err()
+	if err := ctx.Err(); err != nil {
+		s.calls.Leave()
+		return err
+	}
+	return nil
 }
+
+// closeWait is how long Close lets calls in flight finish. A connection that is closed under
+// a call that is about to use it can be made anew by the client library, and stay.
+const closeWait = 500 * time.Millisecond
 
 // Acquire makes one attempt to take a name: see store.Store. Asking again under the identity
 // of a live grant or waiter in another mode, weight or limit is an ErrInvalid.
 func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
-	if err := s.usable(ctx); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return store.Answer{}, err
 	}
+	defer s.calls.Leave()
 	if req.Floor >= store.MaxToken {
 		return store.Answer{}, tokensOver(req.Floor)
 	}
@@ -203,9 +218,10 @@ func parseAnswer(req *store.Request, v Value) (answer store.Answer, err error) {
 
 // Release ends a grant or closes its name for a time: see store.Store.
 func (s *Store) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
-	if err := s.usable(ctx); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return err
 	}
+	defer s.calls.Leave()
 	if err := store.CheckKeep(keep); err != nil {
 		return err
 	}
@@ -219,18 +235,20 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 
 // Leave takes an identity out of the queue and gives back its grant: see store.Store.
 func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
-	if err := s.usable(ctx); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return err
 	}
+	defer s.calls.Leave()
 	defer s.waits.forget(name, id)
 	return s.release(ctx, name, id, "leave", store.Keep{})
 }
 
 // Break ends a grant or a closure by force: see store.Store.
 func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
-	if err := s.usable(ctx); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return err
 	}
+	defer s.calls.Leave()
 	return s.release(ctx, name, id, "break", store.Keep{})
 }
 

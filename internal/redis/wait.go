@@ -270,7 +270,10 @@ func (w *waits) close() {
 // returns nil at once if the identity was not queued through this handle. If the server
 // refuses to let the store subscribe, one Wait returns that as an error.
 func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
-	if err := s.usable(ctx); err != nil {
+	if s.calls.Closing.Err() != nil {
+		return s.errClosed()
+	}
+	if err := ctx.Err(); err != nil {
 		return err
 	}
 	w, key := &s.waits, waitKey{name, id}
