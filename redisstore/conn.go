@@ -15,13 +15,14 @@ import (
 // A conn is a rueidis client as package redis wants it.
 type conn struct {
 	client rueidis.Client
-	dog    *watchdog // bounds calls without a deadline; nil if contexts do
-	owned  bool
+	dog    *watchdog    // bounds calls without a deadline; nil if contexts do
+	owned  *connections // nil if the client belongs to the program
 }
 
 func (c *conn) Close() {
-	if c.owned {
+	if c.owned != nil {
 		c.client.Close()
+		c.owned.closeAll(true)
 	}
 }
 

@@ -66,14 +66,16 @@ func openWith(ctx context.Context, u *store.URL, config redis.Config) (*Store, e
 	if config.Replicas, err = replicasOf(u); err != nil {
 		return nil, err
 	}
+	owned := new(connections)
+	option.DialCtxFn = owned.dial
 	var dog *watchdog
 	if option.ForceSingleClient && config.Replicas == 0 {
-		dog = newWatchdog()
-		option.DialCtxFn = dog.dial
+		dog = newWatchdog(owned)
 		config.Timeout = callTimeout
 	}
 	client, err := dial(ctx, option)
 	if err != nil {
+		owned.closeAll(true)
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("%s: %w", u, err)
 		}
@@ -83,7 +85,7 @@ func openWith(ctx context.Context, u *store.URL, config redis.Config) (*Store, e
 		client.Close()
 		return nil, fmt.Errorf("%w: %s: this is a single server and no Cluster: write redis://", store.ErrInvalid, u)
 	}
-	return newStore(&conn{client: client, dog: dog, owned: true}, config), nil
+	return newStore(&conn{client: client, dog: dog, owned: owned}, config), nil
 }
 
 // dial makes a client, which connects at once. The library's own dialling knows no context.

@@ -1,10 +1,6 @@
 package redisstore
 
 import (
-	"context"
-	"crypto/tls"
-	"net"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -26,16 +22,14 @@ const (
 // by the tick in which they began. While there are any, a timer looks at each tick whether
 // one of them has been in flight for too long.
 type watchdog struct {
+	conns  *connections
 	start  time.Time
 	counts [16]atomic.Int32 // more ticks than callTimeout has
 	armed  atomic.Bool      // the timer runs
-
-	mu    sync.Mutex
-	conns map[*watchedConn]struct{}
 }
 
-func newWatchdog() *watchdog {
-	return &watchdog{start: time.Now(), conns: make(map[*watchedConn]struct{})}
+func newWatchdog(conns *connections) *watchdog {
+	return &watchdog{conns: conns, start: time.Now()}
 }
 
 func (w *watchdog) now() int { return int(time.Since(w.start) / tick) }
@@ -64,7 +58,7 @@ func (w *watchdog) look() {
 		}
 	}
 	if overdue > 0 {
-		w.closeConns()
+		w.conns.closeAll(false)
 	}
 	if calls == 0 {
 		w.armed.Store(false)
@@ -83,46 +77,4 @@ func (w *watchdog) idle() bool {
 		}
 	}
 	return true
-}
-
-func (w *watchdog) closeConns() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for conn := range w.conns {
-		conn.Conn.Close()
-	}
-	clear(w.conns)
-}
-
-// A watchedConn is a connection that the watchdog can close.
-type watchedConn struct {
-	net.Conn
-	w *watchdog
-}
-
-func (c *watchedConn) Close() error {
-	c.w.mu.Lock()
-	delete(c.w.conns, c)
-	c.w.mu.Unlock()
-	return c.Conn.Close()
-}
-
-// dial is the dialer of a rueidis client.
-func (w *watchdog) dial(ctx context.Context, addr string, dialer *net.Dialer, config *tls.Config) (net.Conn, error) {
-	var conn net.Conn
-	var err error
-	if config != nil {
-		secure := tls.Dialer{NetDialer: dialer, Config: config}
-		conn, err = secure.DialContext(ctx, "tcp", addr)
-	} else {
-		conn, err = dialer.DialContext(ctx, "tcp", addr)
-	}
-	if err != nil {
-		return nil, err
-	}
-	watched := &watchedConn{conn, w}
-	w.mu.Lock()
-	w.conns[watched] = struct{}{}
-	w.mu.Unlock()
-	return watched, nil
 }

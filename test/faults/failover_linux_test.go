@@ -58,6 +58,7 @@ func TestAFailoverLosesAGrantThatTheReplicasNeverSawAndTheTokenTellsThemApart(t 
 		check(t, h.CheckTokens())
 		check(t, resource.check())
 		next.mustUnlock(t)
+		b.close(client) // it may not know the new primary yet
 		b.clean(soon, client, other)
 	})
 }

@@ -117,7 +117,6 @@ func (z *zoo) left(t testing.TB) error {
 	for _, bucket := range children(z.root) {
 		for _, name := range children(z.root + "/" + bucket) {
 			path := z.root + "/" + bucket + "/" + name
-			list = append(list, path)
 			for _, node := range children(path) {
 				list = append(list, path+"/"+node)
 			}

@@ -1,0 +1,66 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"sync"
+)
+
+// connections are those of a client library's client that the store owns. The library can make
+// a connection while it is being closed, and forget it; none outlives closeAll.
+type connections struct {
+	mu     sync.Mutex
+	open   map[*connection]struct{}
+	closed bool
+}
+
+type connection struct {
+	net.Conn
+	all *connections
+}
+
+func (c *connection) Close() error {
+	c.all.mu.Lock()
+	delete(c.all.open, c)
+	c.all.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// dial is the dialer of the client library.
+func (all *connections) dial(ctx context.Context, addr string, dialer *net.Dialer, config *tls.Config) (net.Conn, error) {
+	var conn net.Conn
+	var err error
+	if config != nil {
+		secure := tls.Dialer{NetDialer: dialer, Config: config}
+		conn, err = secure.DialContext(ctx, "tcp", addr)
+	} else {
+		conn, err = dialer.DialContext(ctx, "tcp", addr)
+	}
+	if err != nil {
+		return nil, err
+	}
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if all.closed {
+		conn.Close()
+		return nil, net.ErrClosed
+	}
+	c := &connection{conn, all}
+	if all.open == nil {
+		all.open = make(map[*connection]struct{})
+	}
+	all.open[c] = struct{}{}
+	return c, nil
+}
+
+// closeAll closes all connections, and for good also those that are being made.
+func (all *connections) closeAll(forGood bool) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	all.closed = all.closed || forGood
+	for c := range all.open {
+		c.Conn.Close()
+	}
+	clear(all.open)
+}
