@@ -14,31 +14,13 @@ import (
 // acquire takes the lock for a call that was checked. It waits in the local queue and then
 // either is handed a grant of this client or asks the store.
 func (c *Client) acquire(ctx context.Context, cl *call, begin time.Duration) (l *lease, handed bool, err error) {
-	now := begin
 	out, w := c.queue.Enter(&cl.Call)
 	if w != nil {
 		c.reportWaiting(cl)
-		var tooLong <-chan time.Time // for a call that does not wait for a holder
-		if cl.Try {
-			timer := time.NewTimer(bounded.CallTimeout)
-			defer timer.Stop()
-			tooLong = timer.C
-		}
-		var cause error
-		select {
-		case <-w.Ready():
-		case <-ctx.Done():
-			cause = context.Cause(ctx)
-		case <-c.life.Closing.Done():
-			cause = ErrClosed
-		case <-tooLong:
-			cause = unavailable("", bounded.ErrNoReply)
-		}
-		if cause != nil {
+		if cause := c.waitForTurn(ctx, cl, w); cause != nil {
 			return nil, false, c.cancelWait(ctx, cl, begin, w, cause)
 		}
 		out = c.queue.Collect(w)
-		now = c.now()
 	}
 	switch {
 	case out.Err != nil:
@@ -46,8 +28,30 @@ func (c *Client) acquire(ctx context.Context, cl *call, begin time.Duration) (l 
 	case out.Grant != nil:
 		return grantOf(out.Grant).lease.Load(), true, nil
 	}
+	now := begin
+	if w != nil {
+		now = c.now()
+	}
 	l, err = c.acquireFromStore(ctx, cl, out.Turn, begin, now)
 	return l, false, err
+}
+
+// waitForTurn waits in the local queue. It returns why the wait ended without a turn, nil if
+// the call was served.
+func (c *Client) waitForTurn(ctx context.Context, cl *call, w *localqueue.Waiter) (cause error) {
+	if cl.Try { // it does not wait for a holder
+		limited, cancel := context.WithTimeoutCause(ctx, bounded.CallTimeout, unavailable("", bounded.ErrNoReply))
+		defer cancel()
+		ctx = limited
+	}
+	select {
+	case <-w.Ready():
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-c.life.Closing.Done():
+		return ErrClosed
+	}
 }
 
 // cancelWait takes a call whose wait has ended out of the local queue. If it was served in
