@@ -134,7 +134,7 @@ func optionOf(u *store.URL) (option rueidis.ClientOption, err error) {
 		return fail("no host: write %s://HOST:%s", u.Scheme, port)
 	}
 	if kind == "" && len(u.Hosts) > 1 {
-		return fail("%d hosts: a single server has one; write redis+cluster:// for a Cluster, redis+sentinel:// for Sentinels, quorum+redis:// for independent servers", len(u.Hosts))
+		return fail("%d hosts: a single server has one; write redis+cluster:// for a Cluster or redis+sentinel:// for Sentinels", len(u.Hosts))
 	}
 	option = rueidis.ClientOption{
 		Username: u.User, Password: u.Password(),
