@@ -68,9 +68,11 @@ func (s *Store) listAll(ctx context.Context, q *store.Query) (page store.Page, e
 // children returns the children of a node in order, as all servers know them.
 func (s *Store) children(ctx context.Context, path string) ([]string, error) {
 	list := &wire.Call{Op: wire.Children(path, false)}
-	err := s.wire.Do(ctx, &wire.Call{Op: wire.Sync(path)}, list)
+	if err := s.wire.Do(ctx, &wire.Call{Op: wire.Sync(path)}, list); err != nil {
+		return nil, ignoreNoNode(err) // after the end of ctx the call may still be in flight
+	}
 	slices.Sort(list.Children)
-	return list.Children, ignoreNoNode(err)
+	return list.Children, nil
 }
 
 // listName adds one name to a page. If nobody uses it, what is left of it is removed.
