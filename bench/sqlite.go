@@ -9,13 +9,13 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/sqlstore"
+	"github.com/holdfast-lock/holdfast/sqlitestore"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
 // sqlitePeer is Holdfast on a file.
 var sqlitePeer = peer{name: "holdfast on SQLite", open: func(path string) (locker, error) {
-	s, err := sqlstore.OpenSQLite(context.Background(), path)
+	s, err := sqlitestore.Open(context.Background(), path)
 	if err != nil {
 		return nil, err
 	}
@@ -25,7 +25,7 @@ var sqlitePeer = peer{name: "holdfast on SQLite", open: func(path string) (locke
 
 type sqliteLocker struct {
 	*holdfast.Client
-	store *sqlstore.SQLite
+	store *sqlitestore.Store
 }
 
 func (l *sqliteLocker) Lock(ctx context.Context, name string) (held, error) {
@@ -39,10 +39,10 @@ func (l *sqliteLocker) Close() error {
 }
 
 // The store without the client in front of it.
-type sqliteStore struct{ *sqlstore.SQLite }
+type sqliteStore struct{ *sqlitestore.Store }
 
 type sqliteGrant struct {
-	s    *sqlstore.SQLite
+	s    *sqlitestore.Store
 	name string
 	id   store.ID
 }
@@ -53,7 +53,7 @@ func (l sqliteStore) Lock(ctx context.Context, name string) (held, error) {
 	if err == nil && !answer.Granted() {
 		err = fmt.Errorf("%q is refused", name)
 	}
-	return &sqliteGrant{l.SQLite, name, req.ID}, err
+	return &sqliteGrant{l.Store, name, req.ID}, err
 }
 
 func (g *sqliteGrant) Unlock(ctx context.Context) error {
@@ -115,7 +115,7 @@ func (b *bench) sqlite(ctx context.Context) error {
 		return err
 	}
 	defer c.Close()
-	s, err := sqlstore.OpenSQLite(ctx, filepath.Join(dir, "store.db"))
+	s, err := sqlitestore.Open(ctx, filepath.Join(dir, "store.db"))
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,7 @@ require (
 	github.com/holdfast-lock/holdfast v0.0.0
 	github.com/holdfast-lock/holdfast/etcdstore v0.0.0
 	github.com/holdfast-lock/holdfast/redisstore v0.0.0
-	github.com/holdfast-lock/holdfast/sqlstore v0.0.0
+	github.com/holdfast-lock/holdfast/sqlitestore v0.0.0
 	github.com/holdfast-lock/holdfast/zkstore v0.0.0
 	golang.org/x/sys v0.47.0
 )
@@ -44,6 +44,6 @@ replace (
 	github.com/holdfast-lock/holdfast => ../../
 	github.com/holdfast-lock/holdfast/etcdstore => ../../etcdstore
 	github.com/holdfast-lock/holdfast/redisstore => ../../redisstore
-	github.com/holdfast-lock/holdfast/sqlstore => ../../sqlstore
+	github.com/holdfast-lock/holdfast/sqlitestore => ../../sqlitestore
 	github.com/holdfast-lock/holdfast/zkstore => ../../zkstore
 )

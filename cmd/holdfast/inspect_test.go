@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/sqlstore"
+	"github.com/holdfast-lock/holdfast/sqlitestore"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -73,7 +73,7 @@ func TestLsAndShowTellWhoHoldsAndWhoWaits(t *testing.T) {
 // Whatever somebody wrote into the store, no control character reaches a terminal.
 func TestNamesAreCleanedBeforeTheyAreShown(t *testing.T) {
 	s := newSite(t)
-	st, err := sqlstore.OpenSQLite(t.Context(), s.path("locks.db"))
+	st, err := sqlitestore.Open(t.Context(), s.path("locks.db"))
 	if err != nil {
 		t.Fatal(err)
 	}

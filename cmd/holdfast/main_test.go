@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/sqlstore"
+	"github.com/holdfast-lock/holdfast/sqlitestore"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -294,7 +294,7 @@ func (s *site) held(name string) {
 func (s *site) look(name string) store.Lock {
 	s.t.Helper()
 	if s.store == nil {
-		st, err := sqlstore.OpenSQLite(s.t.Context(), s.path("locks.db"))
+		st, err := sqlitestore.Open(s.t.Context(), s.path("locks.db"))
 		if err != nil {
 			s.t.Fatal(err)
 		}

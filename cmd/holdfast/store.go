@@ -18,7 +18,7 @@ import (
 	_ "github.com/holdfast-lock/holdfast/etcdstore"  // etcd: URLs
 	_ "github.com/holdfast-lock/holdfast/memstore"   // memory: URLs, to say why they are of no use here
 	_ "github.com/holdfast-lock/holdfast/redisstore" // redis: URLs
-	_ "github.com/holdfast-lock/holdfast/sqlstore"   // sqlite: URLs
+	_ "github.com/holdfast-lock/holdfast/sqlitestore"   // sqlite: URLs
 	"github.com/holdfast-lock/holdfast/store"
 	_ "github.com/holdfast-lock/holdfast/zkstore" // zk: URLs
 )

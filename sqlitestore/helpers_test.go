@@ -1,0 +1,46 @@
+package sqlitestore_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/sqlitestore"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// patience bounds everything that should happen soon. It is long, because only a failing
+// test spends it.
+const patience = 30 * time.Second
+
+// open opens a store and closes it at the end of the test.
+func open(t testing.TB, path string) *sqlitestore.Store {
+	t.Helper()
+	s, err := sqlitestore.Open(context.Background(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// request asks for a name alone, under a new identity and for longer than a test takes.
+func request(name string) store.Request {
+	return store.Request{
+		Name: name, ID: store.NewID(), Mode: store.Exclusive, Weight: 1,
+		TTL: time.Minute, Tokens: 1, Owner: "host/1234/abcdef",
+	}
+}
+
+// wantRows wants a file to contain these rows, dead or alive.
+func wantRows(t *testing.T, path string, want ...string) {
+	t.Helper()
+	rows, err := sqlitestore.Rows(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(rows, want) {
+		t.Errorf("rows %q, want %q", rows, want)
+	}
+}

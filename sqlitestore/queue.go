@@ -1,0 +1,254 @@
+package sqlitestore
+
+import (
+	"cmp"
+	"database/sql/driver"
+	"slices"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+const (
+	// asksPerHeartbeat is how often a waiter asks, so that one late request does not cost
+	// it its place.
+	asksPerHeartbeat = 3
+
+	// askDeaf is instead for a waiter that nobody can push to.
+	askDeaf = 50 * time.Millisecond
+
+	// minAgain keeps a waiter from spinning when something is about to end.
+	minAgain = time.Millisecond
+)
+
+// A waiter is a queued request.
+type waiter struct {
+	seq    int64
+	id     store.ID
+	mode   store.Mode
+	weight int
+	limit  int
+	wake   string
+}
+
+func waiterOf(row []driver.Value) *waiter {
+	return &waiter{
+		seq: integer(row[0]), id: idOf(row[1]),
+		mode: store.Mode(integer(row[2])), weight: int(integer(row[3])), limit: int(integer(row[4])),
+		wake: text(row[5]),
+	}
+}
+
+// waiter makes a query for a waiter; nil if there is none.
+func (e *entry) waiter(query string, args ...driver.Value) (*waiter, error) {
+	if e.waiters == 0 {
+		return nil, nil
+	}
+	row, err := e.tx.conn.get(query, args...)
+	if err != nil || row == nil {
+		return nil, err
+	}
+	return waiterOf(row), nil
+}
+
+// ask answers a request.
+func (tx *transaction) ask(e *entry, req *store.Request) (store.Answer, error) {
+	e.asker = req.ID
+	w, err := e.waiter(sqlGetWaiter, req.Name, req.ID[:])
+	if err != nil {
+		return store.Answer{}, err
+	}
+	g, err := e.find(req.ID)
+	if err != nil {
+		return store.Answer{}, err
+	}
+	if g != nil && g.state == store.Held {
+		if err := store.SameClaim(req, g.mode, g.weight, g.limit); err != nil {
+			return store.Answer{}, err
+		}
+		g.until = tx.now + int64(req.TTL)
+		return store.Answer{Token: g.token, Tokens: g.tokens, TTL: req.TTL, Waiters: e.waiters}, e.update(g)
+	}
+	if w != nil {
+		if err := store.SameClaim(req, w.mode, w.weight, w.limit); err != nil {
+			return store.Answer{}, err
+		}
+	}
+	if err := e.mixes(req); err != nil {
+		return store.Answer{}, err
+	}
+	first, err := e.waiter(sqlFirstWaiter, e.name)
+	if err != nil {
+		return store.Answer{}, err
+	}
+	// A kept record of this identity is a grant that ended: it must not come back to life
+	// beside its own record.
+	fits := g == nil && e.admits(req.Mode, req.Weight, req.Limit)
+	if !fits || first != nil && first.id != req.ID {
+		refusal, err := tx.refuse(e, req, w, fits)
+		return store.Answer{Refusal: refusal}, err
+	}
+	token, tokens, err := tx.reserve(req.Tokens, req.Floor)
+	if err != nil {
+		return store.Answer{}, err
+	}
+	g = &grant{
+		id: req.ID, mode: req.Mode, weight: req.Weight, limit: req.Limit,
+		token: token, tokens: tokens, since: tx.now, until: tx.now + int64(req.TTL),
+		owner: req.Owner, meta: req.Meta,
+	}
+	if err := e.add(g); err != nil {
+		return store.Answer{}, err
+	}
+	if w != nil {
+		if err := e.drop(w); err != nil {
+			return store.Answer{}, err
+		}
+	}
+	return store.Answer{Token: token, Tokens: tokens, TTL: req.TTL, Waiters: e.waiters}, nil
+}
+
+// refuse says why not; w is the request's place in the queue, if it has one.
+func (tx *transaction) refuse(e *entry, req *store.Request, w *waiter, fits bool) (*store.Refusal, error) {
+	low, _, err := tx.tokens()
+	if err != nil {
+		return nil, err
+	}
+	r := &store.Refusal{Highest: max(low, tx.tokenAt(tx.now))}
+	if !fits {
+		if r.Holders, err = e.holders(store.MaxHolders); err != nil {
+			return nil, err
+		}
+	}
+	again := tx.heartbeat / asksPerHeartbeat
+	var seq int64
+	if req.Queue {
+		wake := tx.pushes.expect(req.Name, req.ID)
+		if wake == "" {
+			again = askDeaf
+		}
+		if seq, err = e.enqueue(req, w, wake); err != nil {
+			return nil, err
+		}
+		r.Waiters = e.waiters - 1
+	} else {
+		if w != nil {
+			if err := e.drop(w); err != nil {
+				return nil, err
+			}
+		}
+		seq = never
+		r.Waiters = e.waiters
+	}
+	row, err := tx.conn.get(sqlInFront, e.name, seq)
+	if err != nil {
+		return nil, err
+	}
+	inFront, due := int(integer(row[0])), integer(row[1])
+	if req.Queue {
+		r.Place = inFront + 1
+	}
+	if inFront == 0 {
+		due = e.due() // those behind are woken by the first, or notice that it is dead
+	}
+	r.Again = max(minAgain, min(again, time.Duration(due-tx.now)))
+	return r, nil
+}
+
+// due is when the first of the holders ends.
+func (e *entry) due() int64 {
+	due := int64(never)
+	if e.first != nil {
+		due = e.first.until
+	}
+	if e.others.n > 0 {
+		due = min(due, e.others.due)
+	}
+	return due
+}
+
+// holders describes at most limit holders, the oldest first.
+func (e *entry) holders(limit int) ([]store.Holder, error) {
+	var grants []*grant
+	if e.first != nil {
+		grants = append(grants, e.first)
+	}
+	if e.others.n > 0 {
+		err := e.tx.conn.each(func(row []driver.Value) error {
+			grants = append(grants, grantOf(row))
+			return nil
+		}, sqlOldestHolders, e.name, e.tx.now, int64(limit))
+		if err != nil {
+			return nil, err
+		}
+	}
+	slices.SortStableFunc(grants, func(a, b *grant) int { return cmp.Compare(a.since, b.since) })
+	var list []store.Holder
+	for _, g := range grants[:min(len(grants), limit)] {
+		list = append(list, g.holder(e.tx.now))
+	}
+	return list, nil
+}
+
+// enqueue adds a request at the end, or keeps the place that it has.
+func (e *entry) enqueue(req *store.Request, w *waiter, wake string) (seq int64, err error) {
+	conn, now := e.tx.conn, e.tx.now
+	until := now + int64(e.tx.heartbeat) + 1 // silent for longer than a heartbeat
+	if w != nil {
+		_, err = conn.exec(sqlKeepWaiter, until, wake, req.Owner, req.Meta, e.name, w.seq)
+		return w.seq, err
+	}
+	row, err := conn.get(sqlLastWaiter, e.name)
+	if err != nil {
+		return 0, err
+	}
+	seq = integer(row[0]) + 1
+	_, err = conn.exec(sqlAddWaiter, e.name, seq, req.ID[:], int64(req.Mode), int64(req.Weight), int64(req.Limit),
+		now, until, wake, req.Owner, req.Meta)
+	e.waiters++
+	return seq, err
+}
+
+// dequeue takes an identity out of the queue, if it is there.
+func (e *entry) dequeue(id store.ID) error {
+	w, err := e.waiter(sqlGetWaiter, e.name, id[:])
+	if err != nil || w == nil {
+		return err
+	}
+	return e.drop(w)
+}
+
+func (e *entry) drop(w *waiter) error {
+	_, err := e.tx.conn.exec(sqlDeleteWaiter, e.name, w.seq)
+	e.waiters--
+	e.freed = true // the one behind it may be first now
+	if w.id != e.asker {
+		e.tx.wakes = append(e.tx.wakes, wakeUp{e.name, w.id, w.wake}) // ends its Wait, if it is in one
+	}
+	return err
+}
+
+// wakeFirst wakes the first waiter if it may be granted now. Under a closure it is woken
+// anyway: it may want to give up, and then the next is woken in turn.
+func (e *entry) wakeFirst() error {
+	w, err := e.waiter(sqlFirstWaiter, e.name)
+	if err != nil || w == nil || w.id == e.asker {
+		return err
+	}
+	kept := e.others.kept > 0 || e.first != nil && e.first.state != store.Held
+	if kept || e.admits(w.mode, w.weight, w.limit) {
+		e.tx.wakes = append(e.tx.wakes, wakeUp{e.name, w.id, w.wake})
+	}
+	return nil
+}
+
+func (e *entry) wakeAll() error {
+	if e.waiters == 0 {
+		return nil
+	}
+	return e.tx.conn.each(func(row []driver.Value) error {
+		w := waiterOf(row)
+		e.tx.wakes = append(e.tx.wakes, wakeUp{e.name, w.id, w.wake})
+		return nil
+	}, sqlAllWaiters, e.name)
+}

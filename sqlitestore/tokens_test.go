@@ -1,0 +1,205 @@
+package sqlitestore_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/sqlitestore"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// A world is a host whose clocks a test sets.
+type world struct {
+	*testing.T
+	path   string
+	boot   string
+	steady bool
+	now    time.Duration // since boot
+	wall   time.Time
+}
+
+func newWorld(t *testing.T) *world {
+	return &world{
+		T: t, path: filepath.Join(t.TempDir(), "locks.db"),
+		boot: "boot 1", steady: true, now: time.Hour, wall: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
+	}
+}
+
+func (w *world) pass(d time.Duration) { w.now, w.wall = w.now+d, w.wall.Add(d) }
+
+func (w *world) clock() sqlitestore.Clock {
+	c := sqlitestore.Clock{
+		Boot: w.boot, Steady: w.steady,
+		Now:  func() int64 { return int64(w.now) },
+		Wall: func() int64 { return w.wall.UnixNano() },
+	}
+	if !w.steady {
+		c.Now = c.Wall
+	}
+	return c
+}
+
+func (w *world) open() *sqlitestore.Store {
+	w.Helper()
+	s, err := sqlitestore.OpenAt(w.Context(), w.path, w.clock())
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() { s.Close() })
+	return s
+}
+
+// take wants a grant of a name, and returns its last token.
+func (w *world) take(s *sqlitestore.Store, req store.Request) int64 {
+	w.Helper()
+	answer, err := s.Acquire(w.Context(), req)
+	if err != nil || !answer.Granted() {
+		w.Fatalf("granted %v, error %v", answer.Granted(), err)
+	}
+	return answer.Token + int64(answer.Tokens) - 1
+}
+
+// pair takes and releases a name, and returns its token.
+func (w *world) pair(s *sqlitestore.Store) int64 {
+	w.Helper()
+	req := request("order")
+	token := w.take(s, req)
+	if err := s.Release(w.Context(), req.Name, req.ID, store.Keep{}); err != nil {
+		w.Fatal(err)
+	}
+	return token
+}
+
+func above(t *testing.T, token, before int64) int64 {
+	t.Helper()
+	if token <= before || token > store.MaxToken {
+		t.Errorf("token %d after %d", token, before)
+	}
+	return token
+}
+
+func TestTokensGrowWhenTheFileIsDeleted(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "locks.db")
+	last := int64(0)
+	for range 3 {
+		s := open(t, path)
+		for range 50 {
+			req := request("order")
+			req.Tokens = 100
+			answer, err := s.Acquire(t.Context(), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			last = above(t, answer.Token, last)
+			if err := s.Release(t.Context(), req.Name, req.ID, store.Keep{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.Close()
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Millisecond) // blocks are ahead of the clock
+	}
+}
+
+// Nothing is left of the boot before then but the wall clock.
+func TestTokensGrowWhenTheFileIsDeletedInAReboot(t *testing.T) {
+	w := newWorld(t)
+	s := w.open()
+	last := w.pair(s)
+	s.Close()
+	if err := os.Remove(w.path); err != nil {
+		t.Fatal(err)
+	}
+	w.boot, w.now, w.wall = "boot 2", time.Second, w.wall.Add(time.Minute)
+	above(t, w.pair(w.open()), last)
+}
+
+func TestTokensGrowOverAReboot(t *testing.T) {
+	w := newWorld(t)
+	last := int64(0)
+	for _, change := range []func(){
+		func() {},
+		func() { w.wall = w.wall.Add(time.Minute) },
+		func() { w.wall = w.wall.Add(-24 * time.Hour) }, // without a battery
+		func() {},
+	} {
+		change()
+		s := w.open()
+		for range 5 {
+			last = above(t, w.pair(s), last)
+			w.pass(30 * time.Second)
+		}
+		s.Close()
+		w.boot, w.now = w.boot+"1", time.Second
+	}
+}
+
+// The clock need not tick between two grants, and may go back where it can be set.
+func TestTokensGrowThoughTheClockDoesNot(t *testing.T) {
+	for _, steady := range []bool{true, false} {
+		w := newWorld(t)
+		w.steady = steady
+		a, b := w.open(), w.open()
+		last := int64(0)
+		for i := range 10 {
+			if steady { // one that goes on, and so slowly only within a handle
+				last = above(t, w.pair(a), last)
+				continue
+			}
+			last = above(t, w.pair([]*sqlitestore.Store{a, b}[i%2]), last)
+			w.pass(-time.Second)
+		}
+	}
+}
+
+func TestBlocksAndFloorsAheadOfTheClockAreKept(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.open(), w.open()
+	req := request("order")
+	req.Tokens = 1000
+	last := w.take(a, req)
+	if last < 1000 {
+		t.Fatalf("last token %d of a thousand", last)
+	}
+	if err := a.Release(t.Context(), req.Name, req.ID, store.Keep{}); err != nil {
+		t.Fatal(err)
+	}
+	last = above(t, w.pair(b), last)
+	w.pass(time.Minute) // then the clock is ahead of all that
+	last = above(t, w.pair(a), last)
+	req = request("order")
+	req.Floor = last + 1_000_000_000
+	last = above(t, w.take(b, req), req.Floor)
+	if err := b.Release(t.Context(), req.Name, req.ID, store.Keep{}); err != nil {
+		t.Fatal(err)
+	}
+	last = above(t, w.pair(a), last)
+	a.Close()
+	b.Close()
+	last = above(t, w.pair(w.open()), last)
+	w.boot, w.now = "boot 2", time.Second
+	above(t, w.pair(w.open()), last)
+}
+
+func TestTokensEndWithAnError(t *testing.T) {
+	w := newWorld(t)
+	s := w.open()
+	req := request("order")
+	req.Floor, req.Tokens = store.MaxToken-1, 10
+	if token := w.take(s, req); token != store.MaxToken {
+		t.Errorf("token %d, want the last", token)
+	}
+	req = request("other")
+	if _, err := s.Acquire(t.Context(), req); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("error %v, want ErrInvalid: no tokens are left", err)
+	}
+	renewal := store.Renewal{Name: "order", ID: req.ID, Mode: store.Exclusive, TTL: time.Minute}
+	if _, err := s.Renew(t.Context(), []store.Renewal{renewal}); err != nil {
+		t.Error(err)
+	}
+}
