@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/redis"
+	"github.com/holdfast-lock/holdfast/internal/rediscore"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -30,7 +30,7 @@ func TestALateReplyDoesNotEndTheGrantOfARepeatedCall(t *testing.T) {
 	c.proxy.ToServer.Heal()
 	<-arrived
 	servers.Poll(t, 10*time.Second, func() error {
-		if c.server.Must("EXISTS", redis.Prefix+"lock:"+last.Name) != int64(1) {
+		if c.server.Must("EXISTS", rediscore.Prefix+"lock:"+last.Name) != int64(1) {
 			return errors.New("it is not taken")
 		}
 		return nil
@@ -52,7 +52,7 @@ func TestALateReplyDoesNotEndTheGrantOfARepeatedCall(t *testing.T) {
 	c.proxy.Heal()
 	c.granted(again...)
 	servers.Poll(t, 10*time.Second, func() error {
-		if left := redis.InFlight(c.s.Store); left > 0 {
+		if left := rediscore.InFlight(c.s.Store); left > 0 {
 			return fmt.Errorf("%d calls in flight", left)
 		}
 		return nil

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/holdfast-lock/holdfast/internal/redis"
+	"github.com/holdfast-lock/holdfast/internal/rediscore"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -46,8 +46,8 @@ func TestAFullServerReleasesLocksInBatches(t *testing.T) {
 	for range 100 {
 		server.Must("CONFIG", "SET", "maxmemory", "1mb")
 		server.Must("CONFIG", "SET", "maxmemory", "0")
-		before := server.Must("GET", redis.Prefix+"token")
-		for !t.Failed() && server.Must("GET", redis.Prefix+"token") == before {
+		before := server.Must("GET", rediscore.Prefix+"token")
+		for !t.Failed() && server.Must("GET", rediscore.Prefix+"token") == before {
 		}
 	}
 	cancel()
@@ -56,7 +56,7 @@ func TestAFullServerReleasesLocksInBatches(t *testing.T) {
 
 func TestAForeignKeyFailsOnlyTheCallForIt(t *testing.T) {
 	c := gather(t)
-	c.server.Must("SET", redis.Prefix+"lock:foreign", "1")
+	c.server.Must("SET", rediscore.Prefix+"lock:foreign", "1")
 	a, foreign, b := c.later(c.ctx(), plain("a")), c.later(c.ctx(), plain("foreign")), c.later(c.ctx(), plain("b"))
 	c.proxy.Heal()
 	c.granted(a, b)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/holdfast-lock/holdfast/internal/redis"
+	"github.com/holdfast-lock/holdfast/internal/rediscore"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/storetest"
@@ -26,7 +26,7 @@ func openQuick(t testing.TB, url string) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := openWith(context.Background(), u, redis.Config{Heartbeat: quick})
+	s, err := openWith(context.Background(), u, rediscore.Config{Heartbeat: quick})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func TestConformanceOfACluster(t *testing.T) {
 	next := 0
 	open := func(testing.TB) store.Store {
 		next++
-		return New(clients[next%len(clients)], func(c *redis.Config) { c.Heartbeat = quick })
+		return New(clients[next%len(clients)], func(c *rediscore.Config) { c.Heartbeat = quick })
 	}
 	conform(t, open, cluster.Nodes[:3]...)
 }

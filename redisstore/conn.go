@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/holdfast-lock/holdfast/internal/redis"
+	"github.com/holdfast-lock/holdfast/internal/rediscore"
 )
 
 // A conn is a rueidis client as package redis wants it.
@@ -40,12 +40,12 @@ func (c *conn) command(verb []string, keys, args []string) rueidis.Completed {
 	return command.Args(args...).Build()
 }
 
-func (c *conn) evalSHA(call *redis.Call) rueidis.Completed {
+func (c *conn) evalSHA(call *rediscore.Call) rueidis.Completed {
 	return c.command([]string{"EVALSHA", call.Script.SHA, strconv.Itoa(len(call.Keys))}, call.Keys, call.Args)
 }
 
 // evalText sends the whole script, which the server knows from then on.
-func (c *conn) evalText(call *redis.Call) rueidis.Completed {
+func (c *conn) evalText(call *rediscore.Call) rueidis.Completed {
 	return c.command([]string{"EVAL", call.Script.Text, strconv.Itoa(len(call.Keys))}, call.Keys, call.Args)
 }
 
@@ -62,9 +62,9 @@ func noticed(ctx context.Context) context.Context {
 	return cancellable{ctx}
 }
 
-func (c *conn) Eval(ctx context.Context, call redis.Call) (redis.Value, error) {
+func (c *conn) Eval(ctx context.Context, call rediscore.Call) (rediscore.Value, error) {
 	if call.Replicas > 0 {
-		out := c.confirmed(ctx, []redis.Call{call})[0]
+		out := c.confirmed(ctx, []rediscore.Call{call})[0]
 		return out.Value, out.Err
 	}
 	if c.dog != nil {
@@ -77,14 +77,14 @@ func (c *conn) Eval(ctx context.Context, call redis.Call) (redis.Value, error) {
 	return v, err
 }
 
-func (c *conn) Do(ctx context.Context, command, key string, args ...string) (redis.Value, error) {
+func (c *conn) Do(ctx context.Context, command, key string, args ...string) (rediscore.Value, error) {
 	if c.dog != nil {
 		defer c.dog.end(c.dog.begin())
 	}
 	return valueOf(c.client.Do(noticed(ctx), c.command([]string{command}, []string{key}, args)))
 }
 
-func (c *conn) EvalAll(ctx context.Context, calls []redis.Call) []redis.Outcome {
+func (c *conn) EvalAll(ctx context.Context, calls []rediscore.Call) []rediscore.Outcome {
 	if len(calls) == 0 {
 		return nil
 	}
@@ -98,23 +98,23 @@ func (c *conn) EvalAll(ctx context.Context, calls []redis.Call) []redis.Outcome 
 	for i := range calls {
 		commands[i] = c.evalSHA(&calls[i])
 	}
-	outcomes := make([]redis.Outcome, len(calls))
+	outcomes := make([]rediscore.Outcome, len(calls))
 	for i, result := range c.client.DoMulti(noticed(ctx), commands...) {
 		v, err := valueOf(result)
 		if isNoScript(err) {
 			v, err = valueOf(c.client.Do(noticed(ctx), c.evalText(&calls[i])))
 		}
-		outcomes[i] = redis.Outcome{Value: v, Err: err}
+		outcomes[i] = rediscore.Outcome{Value: v, Err: err}
 	}
 	return outcomes
 }
 
 // allConfirmed is confirmed for calls of any slots.
-func (c *conn) allConfirmed(ctx context.Context, calls []redis.Call) []redis.Outcome {
+func (c *conn) allConfirmed(ctx context.Context, calls []rediscore.Call) []rediscore.Outcome {
 	if c.client.Mode() != rueidis.ClientModeCluster {
 		return c.confirmed(ctx, calls)
 	}
-	outcomes := make([]redis.Outcome, 0, len(calls))
+	outcomes := make([]rediscore.Outcome, 0, len(calls))
 	for i := range calls {
 		outcomes = append(outcomes, c.confirmed(ctx, calls[i:i+1])...)
 	}
@@ -123,8 +123,8 @@ func (c *conn) allConfirmed(ctx context.Context, calls []redis.Call) []redis.Out
 
 // confirmed runs scripts and waits until replicas have what they wrote. That takes a
 // connection of its own: WAIT holds up all that is behind it.
-func (c *conn) confirmed(ctx context.Context, calls []redis.Call) []redis.Outcome {
-	outcomes := make([]redis.Outcome, len(calls))
+func (c *conn) confirmed(ctx context.Context, calls []rediscore.Call) []rediscore.Outcome {
+	outcomes := make([]rediscore.Outcome, len(calls))
 	err := c.client.Dedicated(func(d rueidis.DedicatedClient) error {
 		commands := make(rueidis.Commands, len(calls), len(calls)+1)
 		for i := range calls {
@@ -135,12 +135,12 @@ func (c *conn) confirmed(ctx context.Context, calls []redis.Call) []redis.Outcom
 			if isNoScript(err) {
 				v, err = valueOf(d.Do(ctx, c.evalText(&calls[i])))
 			}
-			outcomes[i] = redis.Outcome{Value: v, Err: err}
+			outcomes[i] = rediscore.Outcome{Value: v, Err: err}
 		}
 		want, patience := calls[0].Replicas, max(1, calls[0].Patience.Milliseconds())
 		got, err := d.Do(ctx, d.B().Wait().Numreplicas(int64(want)).Timeout(patience).Build()).AsInt64()
 		if err == nil && int(got) < want {
-			err = &redis.ReplicasError{Want: want, Got: int(got)}
+			err = &rediscore.ReplicasError{Want: want, Got: int(got)}
 		}
 		return err
 	})
@@ -158,34 +158,34 @@ func isNoScript(err error) bool {
 }
 
 // valueOf reads a script's answer.
-func valueOf(result rueidis.RedisResult) (redis.Value, error) {
+func valueOf(result rueidis.RedisResult) (rediscore.Value, error) {
 	m, err := result.ToMessage()
 	if err != nil {
 		if rueidis.IsRedisNil(err) {
-			return redis.Value{}, nil
+			return rediscore.Value{}, nil
 		}
-		return redis.Value{}, err
+		return rediscore.Value{}, err
 	}
 	return value(&m), nil
 }
 
-func value(m *rueidis.RedisMessage) redis.Value {
+func value(m *rueidis.RedisMessage) rediscore.Value {
 	switch {
 	case m.IsInt64():
 		n, _ := m.ToInt64()
-		return redis.Value{Kind: redis.Int, Int: n}
+		return rediscore.Value{Kind: rediscore.Int, Int: n}
 	case m.IsString():
 		s, _ := m.ToString()
-		return redis.Value{Kind: redis.Text, Text: s}
+		return rediscore.Value{Kind: rediscore.Text, Text: s}
 	case m.IsArray():
 		array, _ := m.ToArray()
-		v := redis.Value{Kind: redis.List, List: make([]redis.Value, len(array))}
+		v := rediscore.Value{Kind: rediscore.List, List: make([]rediscore.Value, len(array))}
 		for i := range array {
 			v.List[i] = value(&array[i])
 		}
 		return v
 	}
-	return redis.Value{}
+	return rediscore.Value{}
 }
 
 // unsubscribeTime bounds how long it takes to stop listening on a connection that hangs.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/holdfast-lock/holdfast/internal/redis"
+	"github.com/holdfast-lock/holdfast/internal/rediscore"
 )
 
 // Fenced runs a command on a key, in one script, if no holder with a higher token was there
@@ -25,11 +25,11 @@ import (
 // The answer is the command's: an int64, a string, a []any of these, or nil. The error is a
 // *fence.StaleError if a newer token was seen.
 func Fenced(ctx context.Context, client rueidis.Client, key string, token int64, command ...string) (any, error) {
-	call, err := redis.FenceCall(key, token, command...)
+	call, err := rediscore.FenceCall(key, token, command...)
 	if err != nil {
 		return nil, err
 	}
 	v, err := (&conn{client: client}).Eval(ctx, call)
-	v, err = redis.FenceAnswer(call, key, v, err)
+	v, err = rediscore.FenceAnswer(call, key, v, err)
 	return v.Any(), err
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/internal/redis"
+	"github.com/holdfast-lock/holdfast/internal/rediscore"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -223,7 +223,7 @@ func TestWithReplicasNothingIsGrantedUnasked(t *testing.T) {
 	s := openQuick(t, "redis://"+q.server.Addr()+"?replicas=1")
 	defer s.Close()
 	req := q.request()
-	if _, err := s.Acquire(q.ctx, req); !errors.As(err, new(*redis.ReplicasError)) {
+	if _, err := s.Acquire(q.ctx, req); !errors.As(err, new(*rediscore.ReplicasError)) {
 		t.Fatalf("error %v, want that no replica confirmed it", err)
 	}
 	record := q.server.Must("HGET", "holdfast:records:x", "w"+req.ID.String()).(string)

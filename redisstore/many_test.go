@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/faultproxy"
-	"github.com/holdfast-lock/holdfast/internal/redis"
+	"github.com/holdfast-lock/holdfast/internal/rediscore"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -37,7 +37,7 @@ func gather(t *testing.T) *crowd {
 	c.s, c.other = openQuick(t, "redis://"+c.proxy.Addr()), openQuick(t, "redis://"+server.Addr())
 	t.Cleanup(func() { c.s.Close() })
 	t.Cleanup(func() { c.other.Close() })
-	redis.HoldBatches(c.s.Store)
+	rediscore.HoldBatches(c.s.Store)
 	for _, s := range []*Store{c.s, c.other} { // asks for the clock, and makes take.lua known
 		for i := range 2 {
 			req := plain(fmt.Sprint("warm", i))
@@ -59,13 +59,13 @@ func gather(t *testing.T) *crowd {
 // hold makes the network slow, with as many on their way as go each for itself.
 func (c *crowd) hold() {
 	servers.Poll(c, 10*time.Second, func() error { // a call returns before it is counted as done
-		if n := redis.InFlight(c.s.Store); n > 0 {
+		if n := rediscore.InFlight(c.s.Store); n > 0 {
 			return fmt.Errorf("%d calls in flight", n)
 		}
 		return nil
 	})
 	c.proxy.ToServer.Hold()
-	for i := range redis.MaxInFlight {
+	for i := range rediscore.MaxInFlight {
 		c.first = append(c.first, c.later(c.ctx(), plain(fmt.Sprint("first", i, store.NewID()))))
 	}
 }
@@ -92,13 +92,13 @@ func (c *crowd) must(s *Store, req store.Request) store.Answer {
 // later asks, and returns when the call is on its way, or waits.
 func (c *crowd) later(ctx context.Context, req store.Request) <-chan result {
 	c.Helper()
-	n, done := redis.InFlight(c.s.Store), make(chan result, 1)
+	n, done := rediscore.InFlight(c.s.Store), make(chan result, 1)
 	go func() {
 		answer, err := c.s.Acquire(ctx, req)
 		done <- result{answer, err}
 	}()
 	servers.Poll(c, 10*time.Second, func() error {
-		if redis.InFlight(c.s.Store) <= n {
+		if rediscore.InFlight(c.s.Store) <= n {
 			return errors.New("it has not started")
 		}
 		return nil
@@ -148,7 +148,7 @@ func TestWhoComesWhileOthersAreOnTheirWayGoTogether(t *testing.T) {
 		t.Errorf("tokens %v", tokens)
 	}
 	got := calls(t, c.server)
-	if got["incrby"] != redis.MaxInFlight+1 || got["rpush"] != redis.MaxInFlight+n || got["evalsha"] != redis.MaxInFlight+1 {
+	if got["incrby"] != rediscore.MaxInFlight+1 || got["rpush"] != rediscore.MaxInFlight+n || got["evalsha"] != rediscore.MaxInFlight+1 {
 		t.Errorf("commands: %v", got)
 	}
 	// They are known as they are, and are given back.
@@ -221,7 +221,7 @@ func TestOneThatIsHeldIsRefusedAlone(t *testing.T) {
 	if r.err != nil || r.Granted() || r.Refusal.Holders[0].ID != holder.ID || r.Refusal.Holders[0].Left <= 0 {
 		t.Errorf("%+v, %v", r.Answer, r.err)
 	}
-	if n := c.server.Must("LLEN", redis.Prefix+"lock:held"); n != int64(1) {
+	if n := c.server.Must("LLEN", rediscore.Prefix+"lock:held"); n != int64(1) {
 		t.Errorf("%v records of one holder", n)
 	}
 	if err := c.other.Release(c.ctx(), "held", holder.ID, store.Keep{}); err != nil {

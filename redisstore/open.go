@@ -14,7 +14,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/holdfast-lock/holdfast/internal/redis"
+	"github.com/holdfast-lock/holdfast/internal/rediscore"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -51,14 +51,14 @@ func init() {
 
 // open opens what a URL names.
 func open(ctx context.Context, u *store.URL) (store.Store, error) {
-	s, err := openWith(ctx, u, redis.Config{})
+	s, err := openWith(ctx, u, rediscore.Config{})
 	if err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-func openWith(ctx context.Context, u *store.URL, config redis.Config) (*Store, error) {
+func openWith(ctx context.Context, u *store.URL, config rediscore.Config) (*Store, error) {
 	option, err := optionOf(u)
 	if err != nil {
 		return nil, err

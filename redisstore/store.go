@@ -3,24 +3,24 @@ package redisstore
 import (
 	"github.com/redis/rueidis"
 
-	"github.com/holdfast-lock/holdfast/internal/redis"
+	"github.com/holdfast-lock/holdfast/internal/rediscore"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
 // A Store keeps locks on Redis servers. Make one with [New], or by a URL.
 type Store struct {
-	*redis.Store
+	*rediscore.Store
 }
 
 var _ store.Store = (*Store)(nil)
 
 // An Option changes how a store made with New works.
-type Option func(*redis.Config)
+type Option func(*rediscore.Config)
 
 // Replicas makes a grant and a renewal count only once so many replicas have it. It narrows
 // what a failover can lose, and does not close it: see the package comment.
 func Replicas(n int) Option {
-	return func(c *redis.Config) { c.Replicas = n }
+	return func(c *rediscore.Config) { c.Replicas = n }
 }
 
 // New returns a store that uses a client of the program's own, for a single server, Sentinel
@@ -29,15 +29,15 @@ func Replicas(n int) Option {
 // The client needs no client-side caching: with ClientOption.DisableCache it also works for
 // a user that may not use CLIENT TRACKING.
 func New(client rueidis.Client, opts ...Option) *Store {
-	var config redis.Config
+	var config rediscore.Config
 	for _, opt := range opts {
 		opt(&config)
 	}
 	return newStore(&conn{client: client}, config)
 }
 
-func newStore(c *conn, config redis.Config) *Store {
+func newStore(c *conn, config rediscore.Config) *Store {
 	config.Name = "redis"
 	config.Cluster = c.client.Mode() == rueidis.ClientModeCluster
-	return &Store{redis.New(c, config)}
+	return &Store{rediscore.New(c, config)}
 }

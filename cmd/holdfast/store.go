@@ -15,10 +15,10 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/cli"
-	_ "github.com/holdfast-lock/holdfast/etcdstore"  // etcd: URLs
-	_ "github.com/holdfast-lock/holdfast/memstore"   // memory: URLs, to say why they are of no use here
-	_ "github.com/holdfast-lock/holdfast/redisstore" // redis: URLs
-	_ "github.com/holdfast-lock/holdfast/sqlitestore"   // sqlite: URLs
+	_ "github.com/holdfast-lock/holdfast/etcdstore"   // etcd: URLs
+	_ "github.com/holdfast-lock/holdfast/memstore"    // memory: URLs, to say why they are of no use here
+	_ "github.com/holdfast-lock/holdfast/redisstore"  // redis: URLs
+	_ "github.com/holdfast-lock/holdfast/sqlitestore" // sqlite: URLs
 	"github.com/holdfast-lock/holdfast/store"
 	_ "github.com/holdfast-lock/holdfast/zkstore" // zk: URLs
 )

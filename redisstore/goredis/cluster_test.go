@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	core "github.com/holdfast-lock/holdfast/internal/redis"
+	"github.com/holdfast-lock/holdfast/internal/rediscore"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -29,7 +29,7 @@ func newClustered(t *testing.T) *clustered {
 }
 
 func (c *clustered) open() *Store {
-	return mustNew(c, redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()}), func(k *core.Config) { k.Heartbeat = quick })
+	return mustNew(c, redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()}), func(k *rediscore.Config) { k.Heartbeat = quick })
 }
 
 // lockKey is the key of a name's lock, which decides about its slot.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	core "github.com/holdfast-lock/holdfast/internal/redis"
+	"github.com/holdfast-lock/holdfast/internal/rediscore"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/storetest"
@@ -32,7 +32,7 @@ func conform(t *testing.T, newClient func() redis.UniversalClient, nodes ...*ser
 	storetest.Run(t, storetest.Harness{
 		Open: func(t testing.TB) store.Store {
 			client := newClient()
-			s, err := New(client, func(c *core.Config) { c.Heartbeat = quick })
+			s, err := New(client, func(c *rediscore.Config) { c.Heartbeat = quick })
 			if err != nil {
 				t.Fatal(err)
 			}

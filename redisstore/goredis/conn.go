@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	core "github.com/holdfast-lock/holdfast/internal/redis"
+	"github.com/holdfast-lock/holdfast/internal/rediscore"
 )
 
 // A conn is a go-redis client as package redis wants it.
@@ -37,7 +37,7 @@ type command struct {
 	err    error // that it was not answered with
 }
 
-func newCommand(call *core.Call) *command {
+func newCommand(call *rediscore.Call) *command {
 	rest := make([]any, 0, 1+len(call.Keys)+len(call.Args))
 	rest = append(rest, len(call.Keys))
 	for _, key := range call.Keys {
@@ -62,20 +62,20 @@ func newCommand(call *core.Call) *command {
 
 // isLock reports whether a key is that of a lock, so that order matters to it.
 func isLock(key string) bool {
-	rest, _ := strings.CutPrefix(key, core.Prefix)
+	rest, _ := strings.CutPrefix(key, rediscore.Prefix)
 	if strings.HasPrefix(rest, "{") {
 		_, rest, _ = strings.Cut(rest, "}:")
 	}
 	return strings.HasPrefix(rest, "lock:")
 }
 
-func (c *conn) Eval(ctx context.Context, call core.Call) (core.Value, error) {
+func (c *conn) Eval(ctx context.Context, call rediscore.Call) (rediscore.Value, error) {
 	command := newCommand(&call)
 	c.run(ctx, command)
 	return command.value()
 }
 
-func (c *conn) Do(ctx context.Context, name, key string, args ...string) (core.Value, error) {
+func (c *conn) Do(ctx context.Context, name, key string, args ...string) (rediscore.Value, error) {
 	command := &command{args: []any{name, key}, key: key}
 	for _, arg := range args {
 		command.args = append(command.args, arg)
@@ -88,14 +88,14 @@ func (c *conn) Do(ctx context.Context, name, key string, args ...string) (core.V
 }
 
 // EvalAll runs scripts for which order does not matter: they read or renew.
-func (c *conn) EvalAll(ctx context.Context, calls []core.Call) []core.Outcome {
+func (c *conn) EvalAll(ctx context.Context, calls []rediscore.Call) []rediscore.Outcome {
 	commands := make([]*command, len(calls))
 	for i := range calls {
 		commands[i] = newCommand(&calls[i])
 		commands[i].locks = nil
 	}
 	c.run(ctx, commands...)
-	outcomes := make([]core.Outcome, len(calls))
+	outcomes := make([]rediscore.Outcome, len(calls))
 	for i, command := range commands {
 		outcomes[i].Value, outcomes[i].Err = command.value()
 	}
@@ -180,7 +180,7 @@ func (c *conn) exchange(ctx context.Context, s *server, commands []*command) {
 	}
 	got, err := wait.Result()
 	if err == nil && int(got) < commands[0].replicas {
-		err = &core.ReplicasError{Want: commands[0].replicas, Got: int(got)}
+		err = &rediscore.ReplicasError{Want: commands[0].replicas, Got: int(got)}
 	}
 	for _, command := range commands {
 		if command.err == nil && !isRedirect(command.cmd.Err()) {
@@ -233,38 +233,38 @@ func isNoScript(err error) bool {
 }
 
 // value is the reply to a command.
-func (c *command) value() (core.Value, error) {
+func (c *command) value() (rediscore.Value, error) {
 	if c.err != nil {
-		return core.Value{}, c.err
+		return rediscore.Value{}, c.err
 	}
 	return valueOf(c.cmd)
 }
 
-func valueOf(cmd *redis.Cmd) (core.Value, error) {
+func valueOf(cmd *redis.Cmd) (rediscore.Value, error) {
 	result, err := cmd.Result()
 	if errors.Is(err, redis.Nil) {
-		return core.Value{}, nil
+		return rediscore.Value{}, nil
 	}
 	if err != nil {
-		return core.Value{}, err
+		return rediscore.Value{}, err
 	}
 	return value(result), nil
 }
 
-func value(v any) core.Value {
+func value(v any) rediscore.Value {
 	switch v := v.(type) {
 	case int64:
-		return core.Value{Kind: core.Int, Int: v}
+		return rediscore.Value{Kind: rediscore.Int, Int: v}
 	case string:
-		return core.Value{Kind: core.Text, Text: v}
+		return rediscore.Value{Kind: rediscore.Text, Text: v}
 	case []any:
-		list := core.Value{Kind: core.List, List: make([]core.Value, len(v))}
+		list := rediscore.Value{Kind: rediscore.List, List: make([]rediscore.Value, len(v))}
 		for i := range v {
 			list.List[i] = value(v[i])
 		}
 		return list
 	}
-	return core.Value{}
+	return rediscore.Value{}
 }
 
 // Subscribe listens on the one connection that the store has for that to a server. It listens

@@ -5,14 +5,14 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	core "github.com/holdfast-lock/holdfast/internal/redis"
+	"github.com/holdfast-lock/holdfast/internal/rediscore"
 )
 
 // Fenced runs a command on a key if no holder with a higher token was there before: see
 // redisstore.Fenced, which does the same. It uses the program's own client, with its timeouts
 // and hooks, but does not repeat the command.
 func Fenced(ctx context.Context, client redis.UniversalClient, key string, token int64, command ...string) (any, error) {
-	call, err := core.FenceCall(key, token, command...)
+	call, err := rediscore.FenceCall(key, token, command...)
 	if err != nil {
 		return nil, err
 	}
@@ -24,7 +24,7 @@ func Fenced(ctx context.Context, client redis.UniversalClient, key string, token
 		client.Process(ctx, cmd)
 	}
 	v, err := valueOf(cmd.Cmd)
-	v, err = core.FenceAnswer(call, key, v, err)
+	v, err = rediscore.FenceAnswer(call, key, v, err)
 	return v.Any(), err
 }
 

@@ -40,24 +40,24 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	core "github.com/holdfast-lock/holdfast/internal/redis"
+	"github.com/holdfast-lock/holdfast/internal/rediscore"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
 // A Store keeps locks on Redis servers.
 type Store struct {
-	*core.Store
+	*rediscore.Store
 }
 
 var _ store.Store = (*Store)(nil)
 
 // An Option changes how a store works.
-type Option func(*core.Config)
+type Option func(*rediscore.Config)
 
 // Replicas makes a grant and a renewal count only once so many replicas have it: see
 // redisstore.
 func Replicas(n int) Option {
-	return func(c *core.Config) { c.Replicas = n }
+	return func(c *rediscore.Config) { c.Replicas = n }
 }
 
 // New returns a store on the servers of a *redis.Client, for a single server or, made with
@@ -68,7 +68,7 @@ func Replicas(n int) Option {
 // other; it reads from replicas, which learn of a lock too late; or it treats servers as a
 // Cluster that are none, as NewFailoverClusterClient does.
 func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
-	var config core.Config
+	var config rediscore.Config
 	for _, opt := range opts {
 		opt(&config)
 	}
@@ -87,5 +87,5 @@ func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	default:
 		return nil, fmt.Errorf("%w: a client of type %T: want a *redis.Client or a *redis.ClusterClient", store.ErrInvalid, client)
 	}
-	return &Store{core.New(&conn{newRouter(client)}, config)}, nil
+	return &Store{rediscore.New(&conn{newRouter(client)}, config)}, nil
 }

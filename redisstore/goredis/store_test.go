@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/fence"
 	"github.com/holdfast-lock/holdfast/internal/faultproxy"
-	core "github.com/holdfast-lock/holdfast/internal/redis"
+	"github.com/holdfast-lock/holdfast/internal/rediscore"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -222,7 +222,7 @@ func TestASubscriptionWithoutRightsIsAnError(t *testing.T) {
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	err := c.Subscribe(ctx, core.Prefix+"wake:x", false, func() { t.Error("it listens") }, func(string) {})
+	err := c.Subscribe(ctx, rediscore.Prefix+"wake:x", false, func() { t.Error("it listens") }, func(string) {})
 	if err == nil || !strings.HasPrefix(err.Error(), "NOPERM") || strings.Contains(err.Error(), "secret") {
 		t.Errorf("%v, want NOPERM", err)
 	}
@@ -272,7 +272,7 @@ func TestReplicasOfAClusterAreAwaited(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if _, err := s.Acquire(ctx, lockRequest("m")); !errors.As(err, new(*core.ReplicasError)) {
+	if _, err := s.Acquire(ctx, lockRequest("m")); !errors.As(err, new(*rediscore.ReplicasError)) {
 		t.Errorf("%v, want that no replica confirmed it", err)
 	}
 	for _, replica := range cluster.Nodes[3:] {

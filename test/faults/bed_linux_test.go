@@ -20,7 +20,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/faultproxy"
-	"github.com/holdfast-lock/holdfast/internal/redis"
+	"github.com/holdfast-lock/holdfast/internal/rediscore"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/redisstore"
 )
@@ -165,11 +165,11 @@ func (b *bed) primary() *servers.Redis {
 // lockKey is the key of a lock.
 func lockKey(b *bed, name string) string {
 	if b.shards == nil {
-		return redis.Prefix + "lock:" + name
+		return rediscore.Prefix + "lock:" + name
 	}
 	h := fnv.New32a()
 	h.Write([]byte(name))
-	return fmt.Sprintf("%s{%d}:lock:%s", redis.Prefix, h.Sum32()%1024, name)
+	return fmt.Sprintf("%s{%d}:lock:%s", rediscore.Prefix, h.Sum32()%1024, name)
 }
 
 // open opens a client by a URL, as programs do.
@@ -225,7 +225,7 @@ func (b *bed) dial(by map[string]string, heartbeat time.Duration, opts ...holdfa
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	s := redisstore.New(client, func(c *redis.Config) { c.Heartbeat = heartbeat })
+	s := redisstore.New(client, func(c *rediscore.Config) { c.Heartbeat = heartbeat })
 	c, err := holdfast.New(s, opts...)
 	if err != nil {
 		b.t.Fatal(err)
@@ -274,7 +274,7 @@ func (b *bed) openBy(opts ...holdfast.Option) (*holdfast.Client, wires) {
 		by[server.Addr()] = p.Addr()
 		w = append(w, p)
 	}
-	return b.dial(maps.Clone(by), redis.DefaultHeartbeat, opts...), w
+	return b.dial(maps.Clone(by), rediscore.DefaultHeartbeat, opts...), w
 }
 
 func (w wires) each(do func(*faultproxy.Proxy)) {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/faultproxy"
-	"github.com/holdfast-lock/holdfast/internal/redis"
+	"github.com/holdfast-lock/holdfast/internal/rediscore"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
@@ -359,7 +359,7 @@ func (b *bed) openByDetour(d *detour) *holdfast.Client {
 	dial := func(ctx context.Context, network, _ string) (conn net.Conn, err error) {
 		return dialBy(nil)(ctx, network, *d.to.Load())
 	}
-	s, err := newGoRedis(goRedisClient("", []string{b.nodes[0].Addr()}, dial), func(c *redis.Config) { c.Heartbeat = redis.DefaultHeartbeat })
+	s, err := newGoRedis(goRedisClient("", []string{b.nodes[0].Addr()}, dial), func(c *rediscore.Config) { c.Heartbeat = rediscore.DefaultHeartbeat })
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -26,4 +26,4 @@
 //
 // A release grants the name to the first waiter and publishes the grant: see grant in state.lua
 // for the server's part and waits.granted for the client's.
-package redis
+package rediscore
