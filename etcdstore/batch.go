@@ -34,7 +34,7 @@ type batched struct {
 // A name is in a batch at most once, because etcd evaluates all conditions first and writes no
 // key twice.
 func (s *Store) initBatch() {
-	s.batch.Flying, s.batch.Size = maxFlying, maxBatch
+	s.batch.MaxInFlight, s.batch.MaxBatch = maxFlying, maxBatch
 	s.batch.Name = func(one *batched) string { return one.name }
 	s.batch.Send = s.sendBatch
 }

@@ -42,7 +42,7 @@ func woken(s *Store, req store.Request) bool {
 	s.waits.mu.Lock()
 	defer s.waits.mu.Unlock()
 	state := s.waits.all[claimKey{req.Name, req.ID}]
-	return state.woken && !state.nudged
+	return state.signal.Sent() && !state.nudged
 }
 
 // What is written between the read and the watch makes the waiter ask once more, and only once:

@@ -8,6 +8,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/wake"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -98,13 +99,13 @@ func Intact(path string) error {
 func Woken(s *Store, name string, id store.ID) bool {
 	s.pushes.mu.Lock()
 	defer s.pushes.mu.Unlock()
-	w := s.pushes.waits[waitKey{name, id}]
-	return w != nil && w.woken
+	w := s.pushes.waits[wake.Key{Name: name, ID: id}]
+	return w != nil && w.wake.Sent()
 }
 
 // Known reports whether a handle knows an identity to be waiting.
 func Known(s *Store, name string, id store.ID) bool {
 	s.pushes.mu.Lock()
 	defer s.pushes.mu.Unlock()
-	return s.pushes.waits[waitKey{name, id}] != nil
+	return s.pushes.waits[wake.Key{Name: name, ID: id}] != nil
 }

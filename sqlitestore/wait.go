@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/wake"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -32,16 +33,10 @@ type wakeUp struct {
 	addr string
 }
 
-type waitKey struct {
-	name string
-	id   store.ID
-}
-
 // A waitState is a queued identity that asked through this handle.
 type waitState struct {
-	woken bool      // since its last refusal
+	wake  wake.Signal
 	until time.Time // forgotten then unless it asks again
-	wakes chan struct{}
 }
 
 // pushes are what a handle listens for. It has a socket and a goroutine while anybody
@@ -50,7 +45,7 @@ type pushes struct {
 	open   func() (net.PacketConn, string, error) // listenPush, but for tests
 	keep   time.Duration                          // for how long who does not ask is known
 	mu     sync.Mutex
-	waits  map[waitKey]*waitState
+	waits  map[wake.Key]*waitState
 	conn   net.PacketConn
 	addr   string
 	closed bool
@@ -64,16 +59,16 @@ func (p *pushes) expect(name string, id store.ID) string {
 	if p.closed {
 		return ""
 	}
-	key := waitKey{name, id}
+	key := wake.Key{Name: name, ID: id}
 	w := p.waits[key]
 	if w == nil {
 		if p.waits == nil {
-			p.waits = make(map[waitKey]*waitState)
+			p.waits = make(map[wake.Key]*waitState)
 		}
 		w = new(waitState)
 		p.waits[key] = w
 	}
-	w.woken = false
+	w.wake.Reset()
 	w.until = time.Now().Add(p.keep)
 	if p.conn == nil {
 		conn, addr, err := p.open()
@@ -90,9 +85,9 @@ func (p *pushes) expect(name string, id store.ID) string {
 func (p *pushes) forget(name string, id store.ID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	key := waitKey{name, id}
+	key := wake.Key{Name: name, ID: id}
 	if w := p.waits[key]; w != nil {
-		w.wake()
+		w.wake.Send()
 		delete(p.waits, key)
 	}
 }
@@ -100,16 +95,8 @@ func (p *pushes) forget(name string, id store.ID) {
 func (p *pushes) wake(name string, id store.ID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if w := p.waits[waitKey{name, id}]; w != nil {
-		w.wake()
-	}
-}
-
-func (w *waitState) wake() {
-	w.woken = true
-	if w.wakes != nil {
-		close(w.wakes)
-		w.wakes = nil
+	if w := p.waits[wake.Key{Name: name, ID: id}]; w != nil {
+		w.wake.Send()
 	}
 }
 
@@ -157,7 +144,7 @@ func (p *pushes) idle(conn net.PacketConn, broken bool) bool {
 	now := time.Now()
 	for key, w := range p.waits {
 		if now.After(w.until) {
-			w.wake()
+			w.wake.Send()
 			delete(p.waits, key)
 		}
 	}
@@ -242,24 +229,12 @@ func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	}
 	p := &s.pushes
 	p.mu.Lock()
-	w := p.waits[waitKey{name, id}]
-	if w == nil || w.woken {
-		p.mu.Unlock()
-		return nil
+	var woken <-chan struct{}
+	if w := p.waits[wake.Key{Name: name, ID: id}]; w != nil {
+		woken = w.wake.C()
 	}
-	if w.wakes == nil {
-		w.wakes = make(chan struct{})
-	}
-	wakes := w.wakes
 	p.mu.Unlock()
-	select {
-	case <-wakes:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-s.done:
-		return errClosed
-	}
+	return wake.Wait(ctx, woken, s.done, errClosed)
 }
 
 // listenLoopback is for systems without socket addresses that belong to no file.

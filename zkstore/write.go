@@ -34,8 +34,8 @@ type write struct {
 }
 
 func (s *Store) initWrites() {
-	s.writes.Flying, s.writes.Size = maxInFlight, maxBatch
-	s.writes.Pause = farPause
+	s.writes.MaxInFlight, s.writes.MaxBatch = maxInFlight, maxBatch
+	s.writes.MaxWait = farPause
 	s.writes.Name = func(w *write) string { return w.name }
 	s.writes.Send = func(batch []*write) { s.sendWrites(s.life, batch) }
 }

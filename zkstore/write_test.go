@@ -35,7 +35,7 @@ func crowdName(i int) string { return fmt.Sprint("n", i) }
 func gather(t *testing.T, server *servers.ZooKeeper, root string) *crowd {
 	c := &crowd{t: t, root: root, proxy: faultproxy.Start(t, server.Addr()), admin: connect(t, server.Addr())}
 	c.s = openQuick(t, "zk://"+c.proxy.Addr()+root+"?session=20s")
-	c.s.writes.Pause = 0 // a network that is held is not far
+	c.s.writes.MaxWait = 0 // a network that is held is not far
 	t.Cleanup(func() { c.s.Close() })
 	c.other = openQuick(t, "zk://"+server.Addr()+root)
 	t.Cleanup(func() { c.other.Close() })

@@ -27,7 +27,7 @@ type server struct {
 
 func newServer(flying, size int) *server {
 	s := &server{gate: make(chan struct{})}
-	s.Flying, s.Size = flying, size
+	s.MaxInFlight, s.MaxBatch = flying, size
 	s.Send = func(calls []*call) {
 		var names []string
 		for _, c := range calls {
@@ -141,7 +141,7 @@ func TestCallsWithTheSameNameAreNotInOneBatch(t *testing.T) {
 func TestQueuedCallsDoNotWaitForASlowReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(1, 10)
-		s.Pause = time.Millisecond
+		s.MaxWait = time.Millisecond
 		all := []<-chan result{s.do(t.Context(), "a"), s.do(t.Context(), "b"), s.do(t.Context(), "c")}
 		s.want(t) // too early after the first request
 		time.Sleep(time.Millisecond)
@@ -160,7 +160,7 @@ func TestQueuedCallsDoNotWaitForASlowReply(t *testing.T) {
 func TestLongQueueIsSentInSeveralBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(1, 2)
-		s.Pause = time.Millisecond
+		s.MaxWait = time.Millisecond
 		var all []<-chan result
 		for _, name := range []string{"a", "b", "c", "d", "e"} {
 			all = append(all, s.do(t.Context(), name))

@@ -35,14 +35,14 @@ type plainCall struct {
 
 func (s *Store) initPlain() {
 	s.life, s.end = context.WithCancel(context.Background())
-	s.batch.Flying, s.batch.Size, s.batch.Pause = MaxInFlight, maxBatch, batchPause
+	s.batch.MaxInFlight, s.batch.MaxBatch, s.batch.MaxWait = MaxInFlight, maxBatch, batchPause
 	s.batch.Send = func(calls []*plainCall) { s.sendPlain(s.life, calls) }
 	s.batch.Late = s.undo
 }
 
 // HoldBatches keeps all calls but MaxInFlight waiting, however far the server is. It is for
 // tests.
-func HoldBatches(s *Store) { s.batch.Pause = 0 }
+func HoldBatches(s *Store) { s.batch.MaxWait = 0 }
 
 // InFlight is how many plain calls of a store are in flight, or wait for that.
 func InFlight(s *Store) int { return s.batch.Len() }

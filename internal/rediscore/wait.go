@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/wake"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -36,13 +37,8 @@ type waits struct {
 	wg     sync.WaitGroup
 
 	mu     sync.Mutex
-	all    map[waitKey]*waitState
+	all    map[wake.Key]*waitState
 	groups map[int]*subscription
-}
-
-type waitKey struct {
-	name string
-	id   store.ID
 }
 
 // A waitState is what is known of a queued identity. Calls of one client may use an identity
@@ -52,9 +48,8 @@ type waitState struct {
 	request store.Request // the last one that was sent
 	sent    time.Duration // when that was, since base
 	listens bool          // it counts as one of the subscription's waiters
-	woken   bool          // it is worth asking again
+	wake    wake.Signal   // it should ask again
 	grant   unasked       // what it was granted since, if sent is not 0
-	wakes   chan struct{} // made by Wait, closed by wake
 }
 
 // An unasked grant comes with the wake-up of a waiter: see grant in state.lua.
@@ -77,14 +72,14 @@ type subscription struct {
 func (w *waits) init(s *Store) {
 	w.store, w.handle = s, rand.Text()
 	w.ctx, w.cancel = context.WithCancel(context.Background())
-	w.all, w.groups = make(map[waitKey]*waitState), make(map[int]*subscription)
+	w.all, w.groups = make(map[wake.Key]*waitState), make(map[int]*subscription)
 }
 
 // queued reports whether an identity is queued.
 func (w *waits) queued(name string, id store.ID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.all[waitKey{name, id}] != nil
+	return w.all[wake.Key{Name: name, ID: id}] != nil
 }
 
 // granted answers a request by what it was granted unasked. A grant is taken only by the very
@@ -95,7 +90,7 @@ func (w *waits) queued(name string, id store.ID) bool {
 func (w *waits) granted(req *store.Request) (answer store.Answer, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	key := waitKey{req.Name, req.ID}
+	key := wake.Key{Name: req.Name, ID: req.ID}
 	state := w.all[key]
 	if state == nil || state.grant.sent == 0 {
 		return answer, false
@@ -121,13 +116,14 @@ func (w *waits) expect(group int, req *store.Request) (channel string, sent time
 	if w.ctx.Err() != nil {
 		return channel, sent // closed: the call fails anyway
 	}
-	key := waitKey{req.Name, req.ID}
+	key := wake.Key{Name: req.Name, ID: req.ID}
 	state := w.all[key]
 	if state == nil {
 		state = &waitState{group: group}
 		w.all[key] = state
 	}
-	state.woken, state.request, state.sent = false, *req, sent
+	state.wake.Reset()
+	state.request, state.sent = *req, sent
 	return channel, sent
 }
 
@@ -136,7 +132,7 @@ func (w *waits) expect(group int, req *store.Request) (channel string, sent time
 func (w *waits) listen(name string, id store.ID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	state := w.all[waitKey{name, id}]
+	state := w.all[wake.Key{Name: name, ID: id}]
 	if state == nil || state.listens || w.ctx.Err() != nil {
 		return
 	}
@@ -159,14 +155,14 @@ func (w *waits) listen(name string, id store.ID) {
 func (w *waits) forget(name string, id store.ID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	key := waitKey{name, id}
+	key := wake.Key{Name: name, ID: id}
 	if state := w.all[key]; state != nil {
 		w.end(key, state)
 	}
 }
 
-func (w *waits) end(key waitKey, state *waitState) {
-	state.wake()
+func (w *waits) end(key wake.Key, state *waitState) {
+	state.wake.Send()
 	delete(w.all, key)
 	sub := w.groups[state.group]
 	if sub == nil || !state.listens {
@@ -216,7 +212,7 @@ func (w *waits) changed(group int, sub *subscription, err error) {
 	sub.failed, sub.err = err != nil, err
 	for _, state := range w.all {
 		if state.group == group {
-			state.wake()
+			state.wake.Send()
 		}
 	}
 }
@@ -239,17 +235,9 @@ func (w *waits) message(text string) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if state := w.all[waitKey{name, id}]; state != nil {
+	if state := w.all[wake.Key{Name: name, ID: id}]; state != nil {
 		state.grant = grant
-		state.wake()
-	}
-}
-
-func (s *waitState) wake() {
-	s.woken = true
-	if s.wakes != nil {
-		close(s.wakes)
-		s.wakes = nil
+		state.wake.Send()
 	}
 }
 
@@ -276,29 +264,24 @@ func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	w, key := &s.waits, waitKey{name, id}
+	w := &s.waits
 	w.mu.Lock()
-	state := w.all[key]
-	if state == nil || state.woken {
-		err := w.failure(state)
-		w.mu.Unlock()
+	state := w.all[wake.Key{Name: name, ID: id}]
+	var woken <-chan struct{}
+	if state != nil {
+		woken = state.wake.C()
+	}
+	w.mu.Unlock()
+	switch err := wake.Wait(ctx, woken, w.ctx.Done(), store.ErrClosed); err {
+	case nil:
+	case store.ErrClosed:
+		return s.errClosed()
+	default:
 		return err
 	}
-	if state.wakes == nil {
-		state.wakes = make(chan struct{})
-	}
-	wakes := state.wakes
-	w.mu.Unlock()
-	select {
-	case <-wakes:
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return w.failure(state)
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-w.ctx.Done():
-		return s.errClosed()
-	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.failure(state)
 }
 
 // failure is why a waiter's subscription does not work, if nobody was told yet.
