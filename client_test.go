@@ -35,7 +35,7 @@ func TestTryLockNamesTheHolder(t *testing.T) {
 			t.Fatalf("%v is not a HeldError", err)
 		}
 		h := held.Holders[0]
-		if h.Owner != "alice" || h.Meta != "nightly backup" || h.Token != lease.Token() || h.ID != lease.ID() || h.Left != 27*time.Second || time.Since(h.Since) != 3*time.Second {
+		if h.Owner != "alice" || h.Meta != "nightly backup" || h.Token != lease.Token() || h.ID != lease.ID() || h.Left != 27*time.Second || h.Age != 3*time.Second {
 			t.Errorf("holder is %+v", h)
 		}
 		const text = `holdfast: try lock "n": held by alice for 3s, 27s left unless renewed (nightly backup)`

@@ -68,7 +68,7 @@ func (e *HeldError) Error() string {
 		b.WriteString("held: others wait for it")
 	} else {
 		h := &e.Holders[0]
-		age := max(0, time.Since(h.Since))
+		age := h.Age
 		switch h.State {
 		case store.Done:
 			fmt.Fprintf(&b, "closed: done by %s %s ago, kept for another %s", ownerText(h.Owner), short(age), short(h.Left))
@@ -104,6 +104,7 @@ func (e *HeldError) aged(d time.Duration) *HeldError {
 	aged := *e
 	aged.Holders = slices.Clone(e.Holders)
 	for i := range aged.Holders {
+		aged.Holders[i].Age += d
 		aged.Holders[i].Left = max(0, aged.Holders[i].Left-d)
 	}
 	return &aged

@@ -49,14 +49,14 @@ func (g *grant) HandOver(call *localqueue.Call, token int64, now time.Duration) 
 func (g *grant) Refusal(now time.Duration) error {
 	l := g.lease.Load()
 	return &HeldError{Name: l.name(), Holders: []Holder{{
-		ID:      g.ID,
-		Owner:   g.c.set.owner,
-		Meta:    g.Meta,
-		Mode:    store.Exclusive,
-		Permits: 1,
-		Token:   l.token,
-		Since:   time.Now().Add(l.since - now),
-		Left:    max(0, g.Deadline()-now),
+		ID:     g.ID,
+		Owner:  g.c.set.owner,
+		Meta:   g.Meta,
+		Mode:   store.Exclusive,
+		Weight: 1,
+		Token:  l.token,
+		Age:    now - l.since,
+		Left:   max(0, g.Deadline()-now),
 	}}}
 }
 

@@ -40,7 +40,7 @@ type waiterJSON struct {
 func lockToJSON(info holdfast.Info) lockJSON {
 	l := lockJSON{Name: info.Name, Limit: info.Limit, Holders: holdersJSON(info.Holders), Waiters: []waiterJSON{}}
 	for _, w := range info.Waiters {
-		l.Waiters = append(l.Waiters, waiterJSON{w.ID.String(), w.Owner, w.Meta, w.Mode.String(), permits(info.Limit, w.Permits), w.Since})
+		l.Waiters = append(l.Waiters, waiterJSON{w.ID.String(), w.Owner, w.Meta, w.Mode.String(), permits(info.Limit, w.Weight), time.Now().Add(-w.Age)})
 	}
 	if info.Limit == 0 {
 		for i := range l.Holders {
@@ -53,7 +53,7 @@ func lockToJSON(info holdfast.Info) lockJSON {
 func holdersJSON(holders []holdfast.Holder) []holderJSON {
 	all := []holderJSON{}
 	for _, h := range holders {
-		all = append(all, holderJSON{h.ID.String(), h.Owner, h.Meta, h.Mode.String(), h.Permits, h.Token, h.State.String(), h.Since, *seconds(h.Left)})
+		all = append(all, holderJSON{h.ID.String(), h.Owner, h.Meta, h.Mode.String(), h.Weight, h.Token, h.State.String(), time.Now().Add(-h.Age), *seconds(h.Left)})
 	}
 	return all
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/cli"
@@ -128,7 +127,7 @@ func lockTable(all []holdfast.Info) *table {
 		}
 		for _, h := range info.Holders {
 			t.add(info.Name, h.Owner, mode(&h, info.Limit), strconv.FormatInt(h.Token, 10),
-				short(time.Since(h.Since)), short(h.Left), waiting, h.Meta)
+				short(h.Age), short(h.Left), waiting, h.Meta)
 		}
 	}
 	return t
@@ -140,7 +139,7 @@ func mode(h *holdfast.Holder, limit int) string {
 	case h.State != store.Held:
 		return h.State.String()
 	case limit > 0 && h.Mode == store.Permits:
-		return fmt.Sprintf("%d of %d", h.Permits, limit)
+		return fmt.Sprintf("%d of %d", h.Weight, limit)
 	}
 	return h.Mode.String()
 }

@@ -71,7 +71,7 @@ func showText(info holdfast.Info, colour bool) string {
 		line("id", h.ID.String())
 		line("mode", mode(&h, info.Limit))
 		line("token", fmt.Sprint(h.Token))
-		line("since", fmt.Sprintf("%s (%s ago)", h.Since.Format(time.DateTime), short(time.Since(h.Since))))
+		line("since", fmt.Sprintf("%s (%s ago)", time.Now().Add(-h.Age).Format(time.DateTime), short(h.Age)))
 		if h.State == store.Held {
 			line("left", short(h.Left)+" unless renewed")
 		} else {
@@ -84,10 +84,10 @@ func showText(info holdfast.Info, colour bool) string {
 		line("id", w.ID.String())
 		how := w.Mode.String()
 		if w.Mode == store.Permits {
-			how = fmt.Sprintf("%d of %d", w.Permits, info.Limit)
+			how = fmt.Sprintf("%d of %d", w.Weight, info.Limit)
 		}
 		line("mode", how)
-		line("since", fmt.Sprintf("%s (%s ago)", w.Since.Format(time.DateTime), short(time.Since(w.Since))))
+		line("since", fmt.Sprintf("%s (%s ago)", time.Now().Add(-w.Age).Format(time.DateTime), short(w.Age)))
 		line("meta", w.Meta)
 	}
 	return b.String()

@@ -92,11 +92,11 @@ func describeHolder(h *holdfast.Holder) string {
 	if h.Meta != "" {
 		owner += " (" + h.Meta + ")"
 	}
-	since := h.Since.Format("15:04:05")
-	if age := time.Since(h.Since); age >= 12*time.Hour {
-		since = h.Since.Format("2006-01-02 15:04:05")
+	layout := time.TimeOnly
+	if h.Age >= 12*time.Hour {
+		layout = time.DateTime
 	}
-	age := short(time.Since(h.Since))
+	since, age := time.Now().Add(-h.Age).Format(layout), short(h.Age)
 	switch h.State {
 	case store.Done:
 		return fmt.Sprintf("closed: done by %s since %s (%s ago), open again in %s", owner, since, age, short(h.Left))
