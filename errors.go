@@ -191,20 +191,17 @@ func (e *unavailableError) Is(target error) bool { return target == ErrUnavailab
 func (e *unavailableError) Unwrap() error        { return e.err }
 
 // lostError is the reason for a loss. It matches ErrLost.
-type lostError struct {
-	reason string
-	err    error // the last failure of a renewal; may be nil
-}
+type lostError struct{ loss renewal.Loss }
 
 func (e *lostError) Error() string {
-	if e.err != nil {
-		return fmt.Sprintf("lost: %s: %v", e.reason, e.err)
+	if e.loss.Err != nil {
+		return fmt.Sprintf("lost: %s: %v", e.loss.Reason, e.loss.Err)
 	}
-	return "lost: " + e.reason
+	return "lost: " + e.loss.Reason
 }
 
 func (e *lostError) Is(target error) bool { return target == ErrLost }
-func (e *lostError) Unwrap() error        { return e.err }
+func (e *lostError) Unwrap() error        { return e.loss.Err }
 
 // permanent reports whether asking the store again would fail again.
 func permanent(err error) bool {
@@ -212,4 +209,4 @@ func permanent(err error) bool {
 }
 
 // errGone is the loss of a grant that the store does not know any more.
-var errGone = &lostError{reason: renewal.Gone.Reason}
+var errGone = &lostError{renewal.Gone}

@@ -1,6 +1,7 @@
 package holdfast
 
 import (
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -64,7 +65,7 @@ func (g *grant) Refusal(now time.Duration) error {
 func (g *grant) Lost(loss renewal.Loss) {
 	g.c.queue.MarkLost(&g.Grant)
 	l := g.lease.Load()
-	l.lost = l.finish(l.named(&lostError{loss.Reason, loss.Err}))
+	l.lost = l.finish(l.named(&lostError{loss}))
 	g.c.queue.Drop(&g.Grant)
 }
 
@@ -73,6 +74,9 @@ func (g *grant) ReportLost() {
 	if l := g.lease.Load(); l.lost && g.c.observed() {
 		e := l.event(EventLost)
 		e.Err = l.Err()
+		if lost := (*lostError)(nil); errors.As(e.Err, &lost) {
+			e.Reason = lost.loss.Word
+		}
 		g.c.emit(e)
 	}
 }
