@@ -57,14 +57,14 @@ func Handler(c *holdfast.Client, opts ...Option) http.Handler {
 		panic(err) // the folder is embedded
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+h.base+"{$}", h.showList)
-	mux.HandleFunc("GET "+h.base+"lock", h.showLock)
-	mux.HandleFunc("GET "+h.base+"events", h.stream)
-	mux.HandleFunc("GET "+h.base+"healthz", h.health)
-	mux.HandleFunc("GET "+h.base+"break", h.askBreak)
-	mux.HandleFunc("POST "+h.base+"break", h.doBreak)
-	mux.Handle("GET "+h.base+"static/", http.StripPrefix(h.base+"static/", http.FileServerFS(files)))
-	return secure(http.NewCrossOriginProtection().Handler(mux))
+	mux.HandleFunc("GET /{$}", h.showList)
+	mux.HandleFunc("GET /lock", h.showLock)
+	mux.HandleFunc("GET /events", h.stream)
+	mux.HandleFunc("GET /healthz", h.health)
+	mux.HandleFunc("GET /break", h.askBreak)
+	mux.HandleFunc("POST /break", h.doBreak)
+	mux.Handle("GET /static/", http.StripPrefix("/static/", http.FileServerFS(files)))
+	return secure(http.NewCrossOriginProtection().Handler(http.StripPrefix(strings.TrimSuffix(h.base, "/"), mux)))
 }
 
 // secure sets the headers that keep a browser from running or showing what is not ours.

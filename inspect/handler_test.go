@@ -292,6 +292,23 @@ func TestHealthTellsWhetherTheStoreAnswers(t *testing.T) {
 	}
 }
 
+func TestAHandlerCanBeMountedAnywhere(t *testing.T) {
+	for _, path := range []string{"", "/", "locks", "/a/b/"} {
+		c, err := holdfast.New(memstore.New())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		h := inspect.Handler(c, inspect.At(path))
+		base := strings.ReplaceAll("/"+strings.Trim(path, "/")+"/", "//", "/")
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", base, nil))
+		if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `href="`+base+`static/style.css"`) {
+			t.Errorf("at %q: status %d:\n%s", path, w.Code, w.Body)
+		}
+	}
+}
+
 func TestOtherPathsAndMethodsAreRefused(t *testing.T) {
 	s := newSite(t)
 	for path, want := range map[string]int{

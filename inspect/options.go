@@ -2,7 +2,7 @@ package inspect
 
 import (
 	"log/slog"
-	"strings"
+	pathpkg "path"
 	"time"
 )
 
@@ -19,7 +19,11 @@ type settings struct {
 
 // At sets the path that the handler is mounted at, such as "/locks/". The default is "/".
 func At(path string) Option {
-	return func(s *settings) { s.base = "/" + strings.Trim(path, "/") + "/" }
+	return func(s *settings) {
+		if s.base = pathpkg.Clean("/" + path); s.base != "/" {
+			s.base += "/"
+		}
+	}
 }
 
 // Title sets the title of the pages, such as the name of the store. The default is the kind of store.
