@@ -4,13 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
-	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/job"
 )
 
@@ -42,7 +39,7 @@ type holding struct {
 // holdLock runs the job and returns the exit code.
 func (r *runner) holdLock(path string, args []string) int {
 	h := &holding{runner: r, command: args[0], margin: killMargin(r.ttl)}
-	if r.maxHoldSet {
+	if r.maxHold > 0 {
 		h.margin = killMargin(min(r.ttl, r.maxHold))
 	}
 	spec := job.Spec{Path: path, Args: args, Env: jobEnv(r.lease, r.deadline(), r.client.Load().Owner()), Mute: r.quiet || !r.report.plain}
@@ -181,7 +178,7 @@ func (h *holding) look() {
 
 // whyNotRenewed says why the deadline comes closer.
 func (h *holding) whyNotRenewed() error {
-	if h.maxHoldSet && h.deadline().Before(h.lease.Deadline()) {
+	if h.maxHold > 0 && h.deadline().Before(h.lease.Deadline()) {
 		return fmt.Errorf("--max-hold %v is over", h.maxHold)
 	}
 	if failure := h.failure.Load(); failure != nil {
@@ -251,32 +248,6 @@ func (h *holding) over() bool {
 		return false
 	}
 	return h.lost == nil || h.onLost == lostWarn || h.killed || !h.job.Alive()
-}
-
-// jobEnv is our environment with what the job is to know of its lock.
-func jobEnv(l *holdfast.Lease, deadline time.Time, owner string) []string {
-	ours := lockVars(l, deadline, owner)
-	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
-		name, _, _ := strings.Cut(v, "=")
-		return slices.ContainsFunc(ours, func(own lockVar) bool { return own.name == name })
-	})
-	for _, v := range ours {
-		env = append(env, v.name+"="+v.value)
-	}
-	return env
-}
-
-// A lockVar is a variable that describes a held lock.
-type lockVar struct{ name, value string }
-
-func lockVars(l *holdfast.Lease, deadline time.Time, owner string) []lockVar {
-	return []lockVar{
-		{"HOLDFAST_NAME", l.Name()},
-		{"HOLDFAST_ID", l.ID().String()},
-		{"HOLDFAST_TOKEN", strconv.FormatInt(l.Token(), 10)},
-		{"HOLDFAST_OWNER", owner},
-		{"HOLDFAST_DEADLINE", strconv.FormatInt(deadline.Unix(), 10)},
-	}
 }
 
 // interruptedByKeyboard reports whether the job died of Ctrl-C in our terminal.

@@ -1,8 +1,8 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
-	"os"
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
@@ -58,7 +58,7 @@ func holdersJSON(holders []holdfast.Holder) []holderJSON {
 	return all
 }
 
-// permits is of interest only for a semaphore.
+// permits returns n for a semaphore, and 0 for other locks.
 func permits(limit, n int) int {
 	if limit == 0 {
 		return 0
@@ -67,12 +67,12 @@ func permits(limit, n int) int {
 }
 
 // outputJSON writes a line of JSON to stdout.
-func outputJSON(v any) int {
-	enc := json.NewEncoder(os.Stdout)
+func outputJSON(v any) error {
+	var line bytes.Buffer
+	enc := json.NewEncoder(&line)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
-		complain("cannot write the output: %v", err)
-		return exitOutput
+		return err
 	}
-	return 0
+	return output(line.String())
 }

@@ -16,7 +16,7 @@ import (
 
 // A runner is one run, from the wait for the lock to its release.
 type runner struct {
-	*runOptions
+	*jobOptions
 	report  *reporter
 	signals chan os.Signal
 
@@ -62,13 +62,13 @@ func (r *runner) warnNested() {
 	for _, h := range info.Holders {
 		if h.ID.String() == os.Getenv("HOLDFAST_ID") {
 			r.report.tell(event{Event: "nested", Holders: holdersJSON([]holdfast.Holder{h})},
-				"waiting for %q, which the job holds that this is part of: neither goes on if it waits for us", r.name)
+				"waiting for %q, which is held by the job that started this command: if the job waits for this command, neither can continue", r.name)
 		}
 	}
 }
 
-// takeLock waits for the lock. Without a lease the exit code is final.
-func (r *runner) takeLock() int {
+// acquireLock waits for the lock. Without a lease the exit code is final.
+func (r *runner) acquireLock() int {
 	r.renewed = make(chan struct{}, 1)
 	if !r.quiet && r.report.plain {
 		r.report.status = newStatusLine(r.name)
@@ -82,7 +82,7 @@ func (r *runner) takeLock() int {
 	}
 	results := make(chan result, 1)
 	go func() {
-		st, err := r.want.store.open(ctx)
+		st, err := r.jobOptions.store.open(ctx)
 		if err != nil {
 			results <- result{err: err}
 			return
@@ -96,9 +96,9 @@ func (r *runner) takeLock() int {
 		r.client.Store(c)
 		var lease *holdfast.Lease
 		if r.once != nil {
-			lease, err = r.once.take(ctx, c, &r.want)
+			lease, err = r.once.acquire(ctx, c, &r.lockOptions)
 		} else {
-			lease, err = r.take(ctx, c)
+			lease, err = r.acquire(ctx, c)
 		}
 		if err == nil && time.Until(lease.Deadline()) < leaseTime(r.ttl)/2 {
 			// A store may grant less to who waited. A job needs time to end in, and since
@@ -151,7 +151,7 @@ func (r *runner) takeLock() int {
 // useGranted goes on with the TTL that the store granted, if it is less than was asked for.
 func (r *runner) useGranted() {
 	granted := r.store.ttl()
-	less := grantedLess(r.ttl, granted)
+	less := shortenedTTL(r.ttl, granted)
 	if less == "" {
 		return
 	}
@@ -167,7 +167,7 @@ func (r *runner) useGranted() {
 // held for as long as it may be.
 func (r *runner) deadline() time.Time {
 	end := r.lease.Deadline()
-	if r.maxHoldSet && r.onLost != lostWarn {
+	if r.maxHold > 0 && r.onLost != lostWarn {
 		end = earlier(end, r.since.Add(r.maxHold))
 	}
 	return end

@@ -99,9 +99,9 @@ func describeHolder(h *holdfast.Holder) string {
 	since, age := time.Now().Add(-h.Age).Format(layout), short(h.Age)
 	switch h.State {
 	case store.Done:
-		return fmt.Sprintf("closed: done by %s since %s (%s ago), open again in %s", owner, since, age, short(h.Left))
+		return fmt.Sprintf("closed: done by %s since %s (%s ago), free again in %s", owner, since, age, short(h.Left))
 	case store.Cooling:
-		return fmt.Sprintf("closed: released by %s before its minimum hold was over, open again in %s", owner, short(h.Left))
+		return fmt.Sprintf("closed: released by %s before its minimum hold was over, free again in %s", owner, short(h.Left))
 	}
 	return fmt.Sprintf("held by %s since %s (%s ago), %s left unless renewed", owner, since, age, short(h.Left))
 }
