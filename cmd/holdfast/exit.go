@@ -71,21 +71,21 @@ func explain(err error, name string) (int, string) {
 	case errors.As(err, &signal):
 		return exitSignal + signal.number, text
 	case errors.As(err, &held):
-		return exitBusy, describeHeld(held) + "; try again later, wait longer with --wait, or look with: holdfast show " + shellQuote(name)
+		return exitBusy, describeHeld(held) + "; try again later, wait longer with --wait, or see: holdfast show " + shellQuote(name)
 	case errors.Is(err, holdfast.ErrDone):
 		return 0, text
 	case errors.Is(err, holdfast.ErrLost):
 		return exitLost, text
 	case errors.Is(err, holdfast.ErrNotHeld):
-		return exitLost, fmt.Sprintf("%q is not held under that id any more: it was released, broken or expired; see: holdfast show %s", name, shellQuote(name))
+		return exitLost, fmt.Sprintf("%q is no longer held under that ID: it was released, broken, or has expired; see: holdfast show %s", name, shellQuote(name))
 	case errors.Is(err, holdfast.ErrInvalid), errors.Is(err, holdfast.ErrUnsupported):
 		return exitUsage, text
 	case errors.Is(err, context.DeadlineExceeded):
-		return exitUnavailable, text + ": the store did not answer in time; check that it runs, and --store or HOLDFAST_STORE"
-	case strings.Contains(text, "HOLDFAST_STORE"): // says what to do already
+		return exitUnavailable, text + ": the store did not answer in time; check that it is running, and check --store or HOLDFAST_STORE"
+	case strings.Contains(text, "HOLDFAST_STORE"): // the message says what to do
 		return exitUnavailable, text
 	}
-	return exitUnavailable, text + "; check that the store can be reached and written to, and --store or HOLDFAST_STORE"
+	return exitUnavailable, text + "; check that the store can be reached and written to, and check --store or HOLDFAST_STORE"
 }
 
 // fail reports an error, unless that was done already, and returns its exit code.

@@ -100,10 +100,10 @@ func TestExitCodes(t *testing.T) {
 		{"flag without a command", 64, "flags come after the command", []string{"--store", "x"}},
 		{"too many arguments", 64, `unexpected argument "b"`, []string{"show", "a", "b"}},
 		{"break without an id", 64, "--id is missing", []string{"break", "busy"}},
-		{"break of a free lock", 79, "not held under that id", []string{"break", "a", "--id", strings.Repeat("1", 32)}},
+		{"break of a free lock", 79, "no longer held under that ID", []string{"break", "a", "--id", strings.Repeat("1", 32)}},
 		{"malformed id", 64, "32 hexadecimal digits", []string{"release", "a", "--id", "1"}},
-		{"release of a free lock", 79, "not held under that id", []string{"release", "a", "--id", strings.Repeat("1", 32)}},
-		{"renewal of a free lock", 79, "not held under that id", []string{"renew", "a", "--id", strings.Repeat("1", 32)}},
+		{"release of a free lock", 79, "no longer held under that ID", []string{"release", "a", "--id", strings.Repeat("1", 32)}},
+		{"renewal of a free lock", 79, "no longer held under that ID", []string{"renew", "a", "--id", strings.Repeat("1", 32)}},
 		{"unknown shell", 64, "unknown shell", []string{"completion", "csh"}},
 	} {
 		t.Run(test.what, func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-func TestTheJobSeesItsLockAndNoInheritedOne(t *testing.T) {
+func TestTheJobGetsTheVariablesOfItsLockOnly(t *testing.T) {
 	s := newSite(t)
 	s.env = append(s.env, "HOLDFAST_TOKEN=1", "HOLDFAST_NAME=other", "HOLDFAST_OWNER=other", "HOLDFAST_DEADLINE=1", "HOLDFAST_ID=other", "OTHER=kept")
 	before := time.Now()
@@ -105,11 +105,11 @@ func TestFlagsMayFollowTheNameAndBeCombined(t *testing.T) {
 	holder.wantCode(0)
 }
 
-func TestVerboseSaysHowLongItWaited(t *testing.T) {
+func TestVerboseReportsHowLongItWaited(t *testing.T) {
 	s := newSite(t)
 	p := s.run("run", "-v", "a", "--", "sh", "-c", "exit 3")
 	p.wantCode(3)
-	p.wantErrParts(`got "a" after `, ", token ", `the job ended with 3; released "a"`)
+	p.wantErrParts(`acquired "a" after `, ", token ", `the job exited with 3; released "a"`)
 }
 
 func TestSharedHoldersCoexistAndSlotsAreLimited(t *testing.T) {
@@ -146,7 +146,7 @@ func TestMinHoldKeepsTheLockClosedAfterAQuickJob(t *testing.T) {
 	s.run("run", "-n", "none", "--", "true").wantCode(0)
 }
 
-func TestEventsAreJSONAndNeverInTheJobsOutput(t *testing.T) {
+func TestEventsAreNeverInTheOutputOfTheJob(t *testing.T) {
 	s := newSite(t)
 	p := s.run("run", "--json", "a", "-c", "echo output; exit 3")
 	p.wantCode(3)
@@ -200,7 +200,7 @@ func TestProcessesThatAJobLeavesBehindAreReportedAndContinue(t *testing.T) {
 	pid := s.pid("pid")
 	defer kill(pid)
 	if dead(pid) {
-		t.Error("what the job left in the background was killed")
+		t.Error("the process in the background was killed")
 	}
 	s.run("run", "-n", "a", "--", "true").wantCode(0)
 }
@@ -239,7 +239,7 @@ func TestAWrongStoreIsExplained(t *testing.T) {
 	p.wantCode(69)
 	p.wantErr("cannot create the directory of the default store")
 	if strings.Count(p.err.String(), "HOLDFAST_STORE") != 1 {
-		t.Errorf("says twice what to do: %s", &p.err)
+		t.Errorf("the message repeats what to do: %s", &p.err)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A runner is one run, from the wait for the lock to its release.
+// A runner is one run, from waiting for the lock to its release.
 type runner struct {
 	*jobOptions
 	report  *reporter
@@ -23,17 +23,17 @@ type runner struct {
 	client  atomic.Pointer[holdfast.Client]
 	store   *ttlStore
 	lease   *holdfast.Lease
-	since   time.Time // from when the lock counts: when it was asked for with success
-	renewed chan struct{}
-	once    *onceCall             // nil but for holdfast once
-	failure atomic.Pointer[error] // of the last renewal, if it failed
-	dieOf   syscall.Signal        // how to end: as Ctrl-C ends other programs
-	hurry   bool                  // do not wait long for a store that failed
+	since   time.Time             // when the successful request for the lock was sent
+	renewed chan struct{}         // receives after a renewal
+	once    *onceCall             // nil except for holdfast once
+	failure atomic.Pointer[error] // of the last renewal; nil if it succeeded
+	dieOf   syscall.Signal        // the signal by which holdfast must end, or 0
+	hurry   bool                  // the store has failed: do not wait long for it
 }
 
-// observe is told every event of the client.
+// observe handles the events of the client.
 func (r *runner) observe(e holdfast.Event) {
-	defer r.report.observe(e) // act first
+	defer r.report.observe(e) // reporting comes last
 	switch e.Kind {
 	case holdfast.EventWaiting:
 		if os.Getenv("HOLDFAST_NAME") == r.name {
@@ -43,21 +43,21 @@ func (r *runner) observe(e holdfast.Event) {
 		r.failure.Store(nil)
 		select {
 		case r.renewed <- struct{}{}:
-		default: // it looks at the newest deadline anyway
+		default: // the receiver reads the newest deadline
 		}
 	case holdfast.EventError:
 		r.failure.Store(&e.Err)
 	}
 }
 
-// warnNested says so if the lock is held by the run whose job we are part of. It is no error:
-// we may be in the background, and that job end before us.
+// warnNested reports if the lock is held by the run whose job started this process. It is not
+// an error: this process may run in the background, and the job may end before it.
 func (r *runner) warnNested() {
 	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
 	defer cancel()
 	info, err := r.client.Load().Inspect(ctx, r.name)
 	if err != nil {
-		return // the lock call says so, if it lasts
+		return // if the store keeps failing, the lock call returns the error
 	}
 	for _, h := range info.Holders {
 		if h.ID.String() == os.Getenv("HOLDFAST_ID") {
@@ -67,7 +67,8 @@ func (r *runner) warnNested() {
 	}
 }
 
-// acquireLock waits for the lock. Without a lease the exit code is final.
+// acquireLock waits for the lock and sets r.lease. If it does not get the lock, it returns the
+// exit code.
 func (r *runner) acquireLock() int {
 	r.renewed = make(chan struct{}, 1)
 	if !r.quiet && r.report.plain {
@@ -101,8 +102,8 @@ func (r *runner) acquireLock() int {
 			lease, err = r.acquire(ctx, c)
 		}
 		if err == nil && time.Until(lease.Deadline()) < leaseTime(r.ttl)/2 {
-			// A store may grant less to who waited. A job needs time to end in, and since
-			// when we hold is counted back from the deadline. If it fails the lease tells.
+			// A store may grant a waiter less than the TTL. The job needs time to end, and
+			// since is calculated from the deadline. If this fails, the lease is lost later.
 			lease.Renew(ctx)
 		}
 		results <- result{lease, err}
@@ -120,7 +121,7 @@ func (r *runner) acquireLock() int {
 			if n, ends := job.Ends(sig); ends && ended == nil {
 				ended = &signalled{n}
 				cancel(ended)
-			} else if ends { // twice: somebody is in a hurry
+			} else if ends { // the second signal: do not wait for the store
 				os.Exit(exitSignal + n)
 			}
 		case <-draw.C:
@@ -142,29 +143,29 @@ func (r *runner) acquireLock() int {
 			r.since = r.lease.Deadline().Add(-leaseTime(r.ttl))
 			end := r.deadline()
 			r.report.note(event{Event: "acquired", Token: r.lease.Token(), ID: r.lease.ID().String(), Waited: seconds(waited), End: &end},
-				"got %q after %s, token %d", r.name, waited.Round(time.Microsecond), r.lease.Token())
+				"acquired %q after %s, token %d", r.name, waited.Round(time.Microsecond), r.lease.Token())
 			return 0
 		}
 	}
 }
 
-// useGranted goes on with the TTL that the store granted, if it is less than was asked for.
+// useGranted adopts the TTL that the store granted, if it is shorter than requested.
 func (r *runner) useGranted() {
 	granted := r.store.ttl()
-	less := shortenedTTL(r.ttl, granted)
-	if less == "" {
+	text := shortenedTTL(r.ttl, granted)
+	if text == "" {
 		return
 	}
 	r.ttl = granted
-	if r.grace >= granted/2 { // else the job would be ended while the lock can still be renewed
+	if r.grace >= granted/2 { // or the job would be ended while the lock can still be renewed
 		r.grace = defaultGrace(granted)
-		less += fmt.Sprintf(", so the job is asked to end %v before the lock is lost", r.grace.Round(time.Millisecond))
+		text += fmt.Sprintf(", so the job is asked to end %v before the lock is lost", r.grace.Round(time.Millisecond))
 	}
-	r.report.tell(event{Event: "shortened", TTL: seconds(granted)}, "%s", less)
+	r.report.tell(event{Event: "shortened", TTL: seconds(granted)}, "%s", text)
 }
 
-// deadline is when the job must have ended, as things are: the lock is lost then, or it was
-// held for as long as it may be.
+// deadline returns when the job must have ended: when the lock is lost unless it is renewed,
+// or when --max-hold is over.
 func (r *runner) deadline() time.Time {
 	end := r.lease.Deadline()
 	if r.maxHold > 0 && r.onLost != lostWarn {
@@ -173,7 +174,7 @@ func (r *runner) deadline() time.Time {
 	return end
 }
 
-// leave ends a wait that a signal ended. The job has not begun, and will not.
+// leave leaves the queue after a signal. The job was not started.
 func (r *runner) leave(by *signalled) int {
 	r.undo()
 	code := exitSignal + by.number
@@ -185,18 +186,18 @@ func (r *runner) leave(by *signalled) int {
 	return code
 }
 
-// undo gives back a lock under which nothing was done, and so without --at-least.
+// undo releases a lock under which no job has run, and so without --min-hold.
 func (r *runner) undo() {
 	if r.lease == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), hurryTime)
 	defer cancel()
-	r.store.Release(ctx, r.name, r.lease.ID(), store.Keep{}) // if that fails, cleanUp tries it as well
+	r.store.Release(ctx, r.name, r.lease.ID(), store.Keep{}) // if this fails, Close in cleanUp tries again
 	r.lease = nil
 }
 
-// noLock says why there is no lock.
+// noLock reports why the lock was not acquired, and returns the exit code.
 func (r *runner) noLock(err error, waited time.Duration) int {
 	code, text := explain(err, r.name)
 	if errors.Is(err, holdfast.ErrDone) {
@@ -222,10 +223,11 @@ func (r *runner) noLock(err error, waited time.Duration) int {
 	return code
 }
 
-// hurryTime is how long a store gets to hear that we are done, if not much depends on it.
+// hurryTime limits the wait for a store at the end, if its reply does not matter much.
 const hurryTime = time.Second
 
-// cleanUp gives back what is left, unless somebody is in a hurry.
+// cleanUp releases the lock, if it is still held, and closes the client and the store. A
+// signal ends it early.
 func (r *runner) cleanUp() {
 	if r.store == nil {
 		return
@@ -233,10 +235,10 @@ func (r *runner) cleanUp() {
 	done := make(chan struct{})
 	go func() {
 		if r.once != nil {
-			r.once.finish(false) // if it was not before
+			r.once.finish(false) // has no effect if it was called before
 		}
 		if r.lease != nil {
-			r.lease.Unlock(context.Background()) // with --at-least, unlike Close
+			r.lease.Unlock(context.Background()) // respects --min-hold, unlike Close
 		}
 		r.client.Load().Close()
 		r.store.Close()
