@@ -171,7 +171,9 @@ func TestCompletionOffersCommandsFlagsValuesAndLocks(t *testing.T) {
 		"run --store foo:x ":                 "",
 		"completion z":                       "zsh",
 		"man ":                               "",
+		"run job:a -- basenam":               "basename :0",
 		"run job:a -- ls -":                  ":0", // the shell completes file names
+		"run job:a -c x -- basenam":          ":0",
 		"once --keep 1h job:a -- ls --store": ":0",
 	} {
 		if got := s.complete(strings.Split(line, " ")...); got != want {

@@ -154,7 +154,7 @@ func (o *jobOptions) checkJob() error {
 	case o.changed("command") && o.script == "":
 		return usagef("-c: the script is empty")
 	case o.script == "" && (len(o.command) == 0 || o.command[0] == ""):
-		return usagef(`no command to run; write "--" and the command after the name, as in: holdfast run NAME -- CMD`)
+		return usagef(`no command to run; write it after NAME and "--", as in: NAME -- CMD`)
 	case o.ttl < minTTL:
 		return usagef("--ttl %v: too short to end a job in time; want at least %v", o.ttl, minTTL)
 	case o.busyCode < 0 || o.busyCode > 255:

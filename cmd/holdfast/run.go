@@ -3,6 +3,9 @@ package main
 import (
 	"errors"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -85,12 +88,33 @@ func (o *jobOptions) arguments(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// complete completes NAME, and file names after it.
+// complete completes NAME, then the programs in PATH, then file names.
 func (o *jobOptions) complete(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveDefault
+	switch {
+	case len(args) == 0:
+		return o.store.completeName(cmd, args, prefix)
+	case len(args) == 1 && prefix != "" && o.script == "":
+		return programs(prefix), cobra.ShellCompDirectiveDefault
 	}
-	return o.store.completeName(cmd, args, prefix)
+	return nil, cobra.ShellCompDirectiveDefault
+}
+
+// programs returns the programs in PATH whose names start with a prefix.
+func programs(prefix string) []cobra.Completion {
+	var names []cobra.Completion
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		entries, _ := os.ReadDir(dir)
+		for _, e := range entries {
+			if !strings.HasPrefix(e.Name(), prefix) {
+				continue
+			}
+			if _, err := job.Lookup(e.Name()); err == nil {
+				names = append(names, e.Name())
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 func (o *jobOptions) run(*cobra.Command, []string) error {
