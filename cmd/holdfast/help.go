@@ -105,7 +105,7 @@ func helpText(cmd *cobra.Command) string {
 		b.WriteString("\nCommands:\n")
 		for _, c := range cmd.Commands() {
 			if c.IsAvailableCommand() || c.Name() == "help" {
-				fmt.Fprintf(&b, "  %-10s  %s\n", c.Name(), c.Short)
+				fmt.Fprintf(&b, "  %-*s %s\n", c.NamePadding(), c.Name(), c.Short)
 			}
 		}
 	}

@@ -94,6 +94,9 @@ func TestControlCharactersAreEscaped(t *testing.T) {
 			t.Errorf("%q: %q", args, all)
 		}
 	}
+	if names := s.complete("show", ""); names != "plain" {
+		t.Errorf("completion offers %q, want only the valid name", names)
+	}
 	if l := decode[lockJSON](t, s.ok("show", "--json", "plain")); l.Holders[0].Meta != nasty {
 		t.Errorf("JSON must contain the text unchanged, not %q", l.Holders[0].Meta)
 	}

@@ -40,7 +40,7 @@ holdfast break.
 		ValidArgsFunction: o.complete,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !o.changed("keep") {
-				return usagef("--keep is missing: say how long a success counts, as in: holdfast once --keep 20h NAME -- CMD")
+				return usagef("--keep is missing; it sets how long a success counts, as in: holdfast once --keep 20h NAME -- CMD")
 			}
 			return o.run(cmd, args)
 		},
