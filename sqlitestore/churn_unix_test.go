@@ -56,7 +56,7 @@ func TestProcessesKilledAtAnyMomentHarmNothing(t *testing.T) {
 		c.hears("ready")
 		return c
 	}
-	for range 5 {
+	for range 4 {
 		children = append(children, spawn())
 	}
 	end := func(c *child) {
@@ -65,7 +65,7 @@ func TestProcessesKilledAtAnyMomentHarmNothing(t *testing.T) {
 			t.Error(line)
 		}
 	}
-	for range 30 {
+	for range 15 {
 		time.Sleep(time.Duration(rand.IntN(150)) * time.Millisecond)
 		i := rand.IntN(len(children))
 		end(children[i])

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/exacttest"
 	"github.com/holdfast-lock/holdfast/sqlitestore"
 	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/storetest"
@@ -28,7 +29,26 @@ func TestConformance(t *testing.T) {
 			}
 			return rows
 		},
-		TTL:   500 * time.Millisecond,
-		Slack: 500 * time.Millisecond,
+		Slack:    time.Second,
+		Parallel: 8, // most tests wait for a TTL or a heartbeat to end
 	})
+	if err := sqlitestore.Intact(path); err != nil {
+		t.Error(err)
+	}
+}
+
+// Both kinds of clocks, and two handles that do not know of each other's grants.
+func TestExactness(t *testing.T) {
+	for _, steady := range []bool{true, false} {
+		w := newWorld(t)
+		w.steady = steady
+		s := w.open()
+		exacttest.Run(t, func(t *testing.T, test func(t *testing.T, s exacttest.Store)) {
+			woken := func(name string, id store.ID) bool { return sqlitestore.Woken(s, name, id) }
+			test(t, exacttest.Store{Store: s, Woken: woken, Sleep: w.pass})
+		})
+		if err := sqlitestore.Intact(w.path); err != nil {
+			t.Error(err)
+		}
+	}
 }

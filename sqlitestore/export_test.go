@@ -14,7 +14,7 @@ import (
 
 // Rows are what a file contains, dead or alive. Unlike opening the store it removes nothing.
 func Rows(path string) ([]string, error) {
-	conn, err := dial(dsnOf(path))
+	conn, err := dial(dataSource(path))
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +37,7 @@ const MinTTL = minTTL
 
 // Script runs statements on a file behind the store's back.
 func Script(path, text string) error {
-	conn, err := dial(dsnOf(path))
+	conn, err := dial(dataSource(path))
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func Waits(s *Store) (n int, listens bool) {
 // Intact returns an error if SQLite finds a file damaged, or if it is not as the store
 // leaves it: a name with holders or waiters elsewhere has a row that says so.
 func Intact(path string) error {
-	conn, err := dial(dsnOf(path))
+	conn, err := dial(dataSource(path))
 	if err != nil {
 		return err
 	}

@@ -138,7 +138,7 @@ func TestAFileThatCannotBeWrittenIsRefused(t *testing.T) {
 			}
 		}
 	}
-	test(0o444, path, "cannot be written")
+	test(0o444, path, "cannot write")
 	test(0o000, path, "unable to open")
 	if os.Getuid() == 0 {
 		test(0, filepath.Join(dir, "new.db"), "permission denied")

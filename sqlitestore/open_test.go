@@ -24,7 +24,7 @@ func TestURLsThatNameNoFileAreInvalid(t *testing.T) {
 	for url, says := range map[string]string{
 		"sqlite:":                               "/var/lib/myapp/locks.db",
 		"sqlite::memory:":                       "use the memory store",
-		"sqlite:" + dir:                         "no regular file",
+		"sqlite:" + dir:                         "not a regular file",
 		"sqlite:" + dir + "/none/locks.db":      "create it first",
 		"sqlite:" + dir + "/file/locks.db":      "directory",
 		"sqlite:" + dir + "/locks.db?mode=ro":   "it takes none",

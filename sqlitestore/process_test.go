@@ -18,7 +18,7 @@ import (
 )
 
 // childEnv makes the test binary a child process that plays a role.
-const childEnv = "SQLSTORE_TEST_ROLE"
+const childEnv = "SQLITESTORE_TEST_ROLE"
 
 func TestMain(m *testing.M) {
 	role := os.Getenv(childEnv)

@@ -96,10 +96,7 @@ func TestAKilledWaiterCostsOneHeartbeat(t *testing.T) {
 }
 
 func TestManyProcessesLoseNoUpdate(t *testing.T) {
-	processes, times := 20, 50
-	if raceEnabled || testing.Short() { // which makes SQLite some twenty times slower
-		times = 15
-	}
+	const processes, times = 8, 15
 	dir := t.TempDir()
 	path, counter := filepath.Join(dir, "locks.db"), filepath.Join(dir, "counter")
 	if err := os.WriteFile(counter, []byte("0"), 0o600); err != nil {

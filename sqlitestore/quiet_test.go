@@ -100,6 +100,7 @@ func openFiles(t *testing.T, dir string) int {
 func TestAHandleListensOnlyWhileSomebodyWaits(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "locks.db")
 	a, b := open(t, path), open(t, path)
+	sqlitestore.SetHeartbeat(b, 200*time.Millisecond)
 	goroutines := runtime.NumGoroutine()
 	if _, err := a.Acquire(t.Context(), request("order")); err != nil {
 		t.Fatal(err)
@@ -194,7 +195,7 @@ func TestDeadNamesDoNotPileUp(t *testing.T) {
 func TestOpeningSweepsOn(t *testing.T) {
 	w := newWorld(t)
 	s := w.open()
-	for i := range 2500 {
+	for i := range 1200 { // more than one Open sweeps
 		req := request(fmt.Sprintf("dead:%04d", i))
 		req.TTL = time.Hour
 		w.take(s, req)
@@ -202,17 +203,14 @@ func TestOpeningSweepsOn(t *testing.T) {
 	}
 	s.Close()
 	w.pass(2 * time.Hour)
-	for range 3 {
+	for range 2 {
 		w.open().Close()
 	}
 	wantRows(t, w.path)
 }
 
 func TestManyNamesLeaveASmallFile(t *testing.T) {
-	n := 5_000 // twice as many pages as the log holds
-	if testing.Short() {
-		n = 2_000
-	}
+	const n = 5_000 // twice as many pages as the log holds
 	path := filepath.Join(t.TempDir(), "locks.db")
 	s := open(t, path)
 	var wg sync.WaitGroup

@@ -1,7 +1,6 @@
 package sqlitestore_test
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -184,22 +183,4 @@ func TestBlocksAndFloorsAheadOfTheClockAreKept(t *testing.T) {
 	last = above(t, w.pair(w.open()), last)
 	w.boot, w.now = "boot 2", time.Second
 	above(t, w.pair(w.open()), last)
-}
-
-func TestTokensEndWithAnError(t *testing.T) {
-	w := newWorld(t)
-	s := w.open()
-	req := request("order")
-	req.Floor, req.Tokens = store.MaxToken-1, 10
-	if token := w.take(s, req); token != store.MaxToken {
-		t.Errorf("token %d, want the last", token)
-	}
-	req = request("other")
-	if _, err := s.Acquire(t.Context(), req); !errors.Is(err, store.ErrInvalid) {
-		t.Errorf("error %v, want ErrInvalid: no tokens are left", err)
-	}
-	renewal := store.Renewal{Name: "order", ID: req.ID, Mode: store.Exclusive, TTL: time.Minute}
-	if _, err := s.Renew(t.Context(), []store.Renewal{renewal}); err != nil {
-		t.Error(err)
-	}
 }

@@ -32,6 +32,15 @@ func requestTests() []test {
 			s.Sleep(time.Second)
 			s.acquire(a)
 		}},
+		{"the age of a closure counts from the release", func(s *suite) {
+			req := s.granted("exclusive")
+			s.Sleep(10 * time.Second)
+			s.keep(req, store.Done, time.Hour)
+			s.Sleep(time.Second)
+			if h := s.refused(s.request("exclusive")).Holders[0]; h.Age != time.Second || h.Left != time.Hour-time.Second {
+				s.Errorf("age %v, left %v, want 1s and 59m59s", h.Age, h.Left)
+			}
+		}},
 		{"a refusal lists the oldest holders", func(s *suite) {
 			first := s.granted("shared")
 			for range store.MaxHolders + 4 {

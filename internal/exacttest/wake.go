@@ -82,6 +82,19 @@ func wakeTests() []test {
 		for _, id := range []store.ID{s.granted("exclusive").ID, store.NewID()} {
 			s.check(s.Wait(s.Context(), s.name, id))
 		}
+	}}, {"Leave ends the Wait of its identity", func(s *suite) {
+		s.granted("exclusive")
+		req := s.queued("exclusive")
+		ended := make(chan error, 1)
+		go func() { ended <- s.Wait(s.Context(), s.name, req.ID) }()
+		time.Sleep(time.Millisecond) // let it wait
+		s.leave(req)
+		select {
+		case err := <-ended:
+			s.check(err)
+		case <-time.After(30 * time.Second):
+			s.Fatal("Wait does not return")
+		}
 	}}}
 	for _, w := range wakeCases {
 		tests = append(tests, test{w.name, func(s *suite) {
