@@ -88,7 +88,7 @@ func TestCleanUpOfAnAcquireIsRetried(t *testing.T) {
 func TestTryLockMakesOneAttempt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newProxy(memstore.New())
-		p.acquire = func(context.Context, store.Request) (store.Answer, error) { return store.Answer{}, errNet }
+		p.acquire = failAcquire
 		c := newClient(t, p)
 		_, err := c.TryLock(t.Context(), "n")
 		want(t, err, holdfast.ErrUnavailable, errNet)
@@ -102,9 +102,7 @@ func TestTryLockMakesOneAttempt(t *testing.T) {
 func TestTryLockDoesNotHangWithTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newProxy(memstore.New())
-		p.acquire = func(ctx context.Context, _ store.Request) (store.Answer, error) {
-			return store.Answer{}, hang(ctx)
-		}
+		p.acquire = hangAcquire
 		c := newClient(t, p)
 		start := newClock()
 		_, err := c.TryLock(context.Background(), "n")
@@ -118,7 +116,7 @@ func TestTryLockDoesNotHangWithTheStore(t *testing.T) {
 func TestUnreachableStoreIsReportedSoon(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newProxy(memstore.New())
-		p.acquire = func(context.Context, store.Request) (store.Answer, error) { return store.Answer{}, errNet }
+		p.acquire = failAcquire
 		var seen recorder
 		c := newClient(t, p, holdfast.WithObserver(seen.observe))
 		start := newClock()
@@ -134,7 +132,7 @@ func TestUnreachableStoreIsReportedSoon(t *testing.T) {
 func TestContextEndingDuringAnOutageReportsBothErrors(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newProxy(memstore.New())
-		p.acquire = func(context.Context, store.Request) (store.Answer, error) { return store.Answer{}, errNet }
+		p.acquire = failAcquire
 		c := newClient(t, p)
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
@@ -149,11 +147,9 @@ func TestWaiterSurvivesAnOutage(t *testing.T) {
 		p := newProxy(s)
 		c, holder := newClient(t, p), newClient(t, s)
 		lease := mustLock(t, holder, "n")
-		got := make(chan *holdfast.Lease)
-		go func() { got <- mustLock(t, c, "n") }()
-		synctest.Wait()
+		got := later(t, c, "n")
 		p.set(func() {
-			p.acquire = func(context.Context, store.Request) (store.Answer, error) { return store.Answer{}, errNet }
+			p.acquire = failAcquire
 			p.wait = func(context.Context, string, store.ID) error { return errNet }
 		})
 		mustUnlock(t, lease)
@@ -171,9 +167,7 @@ func TestLostWakeUpIsMadeUpForByPolling(t *testing.T) {
 		p.wait = func(ctx context.Context, _ string, _ store.ID) error { return hang(ctx) }
 		c, holder := newClient(t, p), newClient(t, s)
 		lease := mustLock(t, holder, "n")
-		got := make(chan *holdfast.Lease)
-		go func() { got <- mustLock(t, c, "n") }()
-		synctest.Wait()
+		got := later(t, c, "n")
 		start := newClock()
 		mustUnlock(t, lease)
 		mustUnlock(t, <-got)
@@ -203,12 +197,7 @@ func TestCancelledWaiterLeavesNothingQueued(t *testing.T) {
 		c, holder := newClient(t, newProxy(s)), newClient(t, s)
 		lease := mustLock(t, holder, "n")
 		ctx, cancel := context.WithCancel(t.Context())
-		over := make(chan error)
-		go func() {
-			_, err := c.Lock(ctx, "n")
-			over <- err
-		}()
-		synctest.Wait()
+		over := laterErr(ctx, c)
 		start := newClock()
 		cancel()
 		want(t, <-over, context.Canceled, holdfast.ErrHeld)
@@ -234,8 +223,7 @@ func TestStoreWithoutAQueueIsPolledWithBackoff(t *testing.T) {
 		}
 		c, holder := newClient(t, p), newClient(t, s)
 		lease := mustLock(t, holder, "n")
-		got := make(chan *holdfast.Lease)
-		go func() { got <- mustLock(t, c, "n") }()
+		got := later(t, c, "n")
 		time.Sleep(10 * time.Second)
 		if n := p.acquires.Load(); n < 20 || n > 60 {
 			t.Errorf("asked %d times in 10 s", n)
@@ -280,9 +268,7 @@ func TestStrategySeesAttemptsAndErrors(t *testing.T) {
 			t.Error("left in the queue after giving up")
 		}
 
-		p.set(func() {
-			p.acquire = func(context.Context, store.Request) (store.Answer, error) { return store.Answer{}, errNet }
-		})
+		p.set(func() { p.acquire = failAcquire })
 		start = newClock()
 		_, err = c.Lock(t.Context(), "n", holdfast.Retry(strategy))
 		want(t, err, holdfast.ErrUnavailable)
@@ -441,7 +427,7 @@ func TestRequestsUnderOneIdentityAreIdentical(t *testing.T) {
 func TestConcurrentTryLocksDoNotAddUpTheirTimeoutsInAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newProxy(memstore.New())
-		p.acquire = func(ctx context.Context, r store.Request) (store.Answer, error) { return store.Answer{}, hang(ctx) }
+		p.acquire = hangAcquire
 		c := newClient(t, p)
 		start := newClock()
 		var wg sync.WaitGroup
@@ -458,7 +444,7 @@ func TestConcurrentTryLocksDoNotAddUpTheirTimeoutsInAnOutage(t *testing.T) {
 func TestTryLockFailsSoonWhileAnotherCallRetriesDuringAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newProxy(memstore.New())
-		p.acquire = func(ctx context.Context, r store.Request) (store.Answer, error) { return store.Answer{}, errNet }
+		p.acquire = failAcquire
 		c := newClient(t, p)
 		go c.Campaign(context.Background(), "n", func(ctx context.Context) error { return nil })
 		synctest.Wait()

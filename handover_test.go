@@ -161,8 +161,7 @@ func TestCancelledWaiterPassesTheGrantOn(t *testing.T) {
 			}()
 			synctest.Wait()
 		}
-		got := make(chan *holdfast.Lease)
-		go func() { got <- mustLock(t, c, "n") }()
+		got := later(t, c, "n")
 		for range 2 {
 			want(t, <-errs, context.DeadlineExceeded, holdfast.ErrHeld)
 		}
@@ -180,9 +179,7 @@ func TestExpiredGrantIsNotHandedOver(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t)
 		lease := mustLock(t, a, "n")
-		got := make(chan *holdfast.Lease)
-		go func() { got <- mustLock(t, a, "n") }()
-		synctest.Wait()
+		got := later(t, a, "n")
 		if err := b.Break(t.Context(), "n", lease.ID()); err != nil {
 			t.Fatal(err)
 		}
@@ -326,9 +323,7 @@ func TestHandoverRenewsAtMostOnce(t *testing.T) {
 				}
 				c := newClient(t, p, test.opts...)
 				l := mustLock(t, c, "n")
-				got := make(chan *holdfast.Lease, 1)
-				go func() { got <- mustLock(t, c, "n") }()
-				synctest.Wait()
+				got := later(t, c, "n")
 				start := newClock()
 				l.Unlock(t.Context())
 				next := <-got

@@ -111,8 +111,7 @@ func TestWaitLongerThanTheTTLDoesNotShortenTheLease(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				c := newClient(t, memstore.New(), opts...)
 				first := mustLock(t, c, "n")
-				got := make(chan *holdfast.Lease)
-				go func() { got <- mustLock(t, c, "n") }()
+				got := later(t, c, "n")
 				time.Sleep(10 * time.Minute)
 				mustUnlock(t, first)
 				lease := <-got
@@ -138,9 +137,7 @@ func TestWaiterWithADifferentRequestGoesToTheStore(t *testing.T) {
 				p := newProxy(memstore.New())
 				c := newClient(t, p)
 				first := mustLock(t, c, "n")
-				got := make(chan *holdfast.Lease)
-				go func() { got <- mustLock(t, c, "n", opts...) }()
-				synctest.Wait()
+				got := later(t, c, "n", opts...)
 				mustUnlock(t, first)
 				mustUnlock(t, <-got)
 				if a, r := p.acquires.Load(), p.releases.Load(); a != 2 || r != 2 {
@@ -165,9 +162,7 @@ func TestCancelledWaiterPassesTheWakeUpOn(t *testing.T) {
 				first <- lease
 			}()
 			synctest.Wait()
-			second := make(chan *holdfast.Lease)
-			go func() { second <- mustLock(t, c, "n") }()
-			synctest.Wait()
+			second := later(t, c, "n")
 			go cancel()
 			go lease.Unlock(context.Background())
 			if lease := <-first; lease != nil {
@@ -186,7 +181,7 @@ func TestLostGrantSendsLocalWaitersToTheStore(t *testing.T) {
 		served := lineUp(t, 3, func(int) *holdfast.Client { return c }, "n", 0)
 		done := lease.Done()
 		p.set(func() {
-			p.renew = func(context.Context, []store.Renewal) ([]store.Renewed, error) { return nil, errNet }
+			p.renew = failRenew
 			p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
 				if !isDone(done) {
 					t.Error("a waiter asks before the holder knows of its loss")
@@ -242,9 +237,7 @@ func TestTryLockSharesTheReplyOfARequestInFlight(t *testing.T) {
 		}
 		c, holder := newClient(t, p), newClient(t, s)
 		lease := mustLock(t, holder, "n")
-		got := make(chan *holdfast.Lease)
-		go func() { got <- mustLock(t, c, "n") }()
-		synctest.Wait()
+		got := later(t, c, "n")
 		start := newClock()
 		for range 2 { // during the round trip, and after it
 			_, err := c.TryLock(t.Context(), "n")
@@ -260,9 +253,7 @@ func TestTryLockDoesNotOvertakeALocalWaiter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t)
 		lease := mustLock(t, b, "n")
-		got := make(chan *holdfast.Lease)
-		go func() { got <- mustLock(t, a, "n") }()
-		synctest.Wait()
+		got := later(t, a, "n")
 		time.Sleep(time.Second)
 		_, err := a.TryLock(t.Context(), "n")
 		var held *holdfast.HeldError
@@ -353,12 +344,7 @@ func TestManyClientsWithManyGoroutinesExcludeEachOther(t *testing.T) {
 func TestBusyClientDoesNotStarveOthersWhenTheStoreHasNoQueue(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
-		noQueue := func() *proxy {
-			p := newProxy(s)
-			p.caps = func(c *store.Capabilities) { c.Instant = false; c.Features &^= store.FeatureQueue }
-			return p
-		}
-		busy, other := newClient(t, noQueue()), newClient(t, noQueue())
+		busy, other := newClient(t, withoutQueue(s)), newClient(t, withoutQueue(s))
 		stop := make(chan struct{})
 		var wg sync.WaitGroup
 		for range 3 {
@@ -416,9 +402,7 @@ func TestNextLocalWaiterInheritsThePlaceOfACancelledOne(t *testing.T) {
 func TestLongRetryIntervalDoesNotDelayOtherCalls(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
-		p := newProxy(s)
-		p.caps = func(c *store.Capabilities) { c.Instant = false; c.Features &^= store.FeatureQueue }
-		holder, c := newClient(t, s), newClient(t, p)
+		holder, c := newClient(t, s), newClient(t, withoutQueue(s))
 		l := mustLock(t, holder, "n")
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -460,16 +444,6 @@ func TestLongRetryIntervalAfterAFailureDoesNotDelayOtherCalls(t *testing.T) {
 		mustUnlock(t, mustLock(t, c, "n"))
 		start.wantWithin(t, 0, time.Second)
 	})
-}
-
-// withoutQueue is a proxy in front of a store that serves in no order.
-func withoutQueue(s store.Store) *proxy {
-	p := newProxy(s)
-	p.caps = func(c *store.Capabilities) {
-		c.Instant = false
-		c.Features &^= store.FeatureQueue
-	}
-	return p
 }
 
 func TestALongSliceDoesNotKeepAFreeNameFromWaitersWithoutAQueue(t *testing.T) {

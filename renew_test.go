@@ -112,9 +112,7 @@ func TestHungRenewalDoesNotMoveTheDeadline(t *testing.T) {
 		start := newClock()
 		lease := mustLock(t, c, "n")
 		time.Sleep(15 * time.Second) // renewed once, sent at 10 s
-		p.set(func() {
-			p.renew = func(ctx context.Context, _ []store.Renewal) ([]store.Renewed, error) { return nil, hang(ctx) }
-		})
+		p.set(func() { p.renew = hangRenew })
 		<-lease.Done()
 		start.wantWithin(t, 38*time.Second, 39*time.Second) // renewals may come a little early
 	})
@@ -130,7 +128,7 @@ func TestDeadlineCountsFromTheSendTime(t *testing.T) {
 			return answer, err
 		}
 		p.acquire = slow
-		p.renew = func(context.Context, []store.Renewal) ([]store.Renewed, error) { return nil, errNet }
+		p.renew = failRenew
 		c := newClient(t, p)
 		start := newClock()
 		lease := mustLock(t, c, "n")
@@ -324,9 +322,7 @@ func TestRenewReportsTheReasonOfAFailure(t *testing.T) {
 		c := newClient(t, p)
 		lease := mustLock(t, c, "n", holdfast.NoRenew())
 		deadline := lease.Deadline()
-		p.set(func() {
-			p.renew = func(context.Context, []store.Renewal) ([]store.Renewed, error) { return nil, errNet }
-		})
+		p.set(func() { p.renew = failRenew })
 		err := lease.Renew(t.Context())
 		want(t, err, holdfast.ErrUnavailable, errNet)
 		wantNone(t, err, holdfast.ErrLost)
@@ -383,7 +379,7 @@ func TestErrReportsTheLossWithoutWaitingForATimer(t *testing.T) {
 func TestSlowObserverDoesNotDelayTheLossOfOtherLeases(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newProxy(memstore.New())
-		p.renew = func(context.Context, []store.Renewal) ([]store.Renewed, error) { return nil, errNet }
+		p.renew = failRenew
 		c := newClient(t, p, holdfast.WithObserver(func(e holdfast.Event) {
 			if e.Kind == holdfast.EventLost {
 				time.Sleep(time.Hour)
@@ -424,8 +420,7 @@ func TestMaxHoldDoesNotIncludeTimeInTheQueue(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newClient(t, memstore.New())
 		first := mustLock(t, c, "n")
-		got := make(chan *holdfast.Lease, 1)
-		go func() { got <- mustLock(t, c, "n", holdfast.MaxHold(10*time.Second)) }()
+		got := later(t, c, "n", holdfast.MaxHold(10*time.Second))
 		time.Sleep(9 * time.Second)
 		mustUnlock(t, first)
 		next := <-got
@@ -579,9 +574,7 @@ func TestRenewReturnsTheCauseOfItsContext(t *testing.T) {
 		p := newProxy(memstore.New())
 		c := newClient(t, p)
 		l := mustLock(t, c, "n")
-		p.set(func() {
-			p.renew = func(ctx context.Context, _ []store.Renewal) ([]store.Renewed, error) { return nil, hang(ctx) }
-		})
+		p.set(func() { p.renew = hangRenew })
 		why := errors.New("why")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { cancel(why) })

@@ -70,7 +70,7 @@ func BenchmarkPair(b *testing.B) {
 	for _, goroutines := range []int{1, 64} {
 		b.Run(fmt.Sprintf("goroutines=%d", goroutines), func(b *testing.B) {
 			ctx := context.Background()
-			s := open(b, filepath.Join(b.TempDir(), "locks.db"))
+			s := open(b, newPath(b))
 			raw := openBare(b)
 			turn := func(pair func(name string) error) time.Duration {
 				var left atomic.Int64
@@ -110,7 +110,7 @@ func BenchmarkPair(b *testing.B) {
 // BenchmarkRenew renews grants in one call.
 func BenchmarkRenew(b *testing.B) {
 	ctx := context.Background()
-	s := open(b, filepath.Join(b.TempDir(), "locks.db"))
+	s := open(b, newPath(b))
 	const n = 256
 	grants := make([]store.Renewal, n)
 	for i := range grants {

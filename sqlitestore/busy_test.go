@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -55,12 +54,9 @@ func calls(s store.Store, req store.Request) map[string]func(ctx context.Context
 }
 
 func TestACallReturnsSoonAfterItsContextEnds(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "locks.db")
+	path := newPath(t)
 	s := open(t, path)
-	req := request("order")
-	if _, err := s.Acquire(t.Context(), req); err != nil {
-		t.Fatal(err)
-	}
+	req := take(t, s, "order")
 	unlock := lockFile(t, path)
 	// All at once: the first waits for the file, the others for the first.
 	var wg sync.WaitGroup
@@ -100,7 +96,7 @@ func TestACallReturnsSoonAfterItsContextEnds(t *testing.T) {
 
 // Nor does it wait for another call, whose context goes on.
 func TestACallReturnsThoughTheOneBeforeItWaits(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "locks.db")
+	path := newPath(t)
 	s := open(t, path)
 	unlock := lockFile(t, path)
 	first := make(chan error)
@@ -135,7 +131,7 @@ func TestACallReturnsThoughTheOneBeforeItWaits(t *testing.T) {
 }
 
 func TestCloseEndsCallsThatWaitForTheFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "locks.db")
+	path := newPath(t)
 	s := open(t, path)
 	req := request("order")
 	lockFile(t, path)
@@ -161,7 +157,7 @@ func TestCloseEndsCallsThatWaitForTheFile(t *testing.T) {
 // A process that was stopped in the middle of a transaction and goes on later must not use
 // the time of before: what it takes is granted from then on.
 func TestTheTimeIsThatOfTheTransaction(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "locks.db")
+	path := newPath(t)
 	s := open(t, path)
 	short := request("order")
 	short.TTL = sqlitestore.MinTTL
@@ -188,7 +184,7 @@ func TestTheTimeIsThatOfTheTransaction(t *testing.T) {
 // Calls that come while the file is locked share a transaction. Each has its own outcome,
 // and none undoes another's.
 func TestCallsThatShareATransactionHaveTheirOwnOutcomes(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "locks.db")
+	path := newPath(t)
 	a, b := open(t, path), open(t, path)
 	shared := request("shared")
 	shared.Mode = store.Shared

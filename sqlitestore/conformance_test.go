@@ -2,7 +2,6 @@ package sqlitestore_test
 
 import (
 	"context"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -13,7 +12,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "locks.db")
+	path := newPath(t)
 	storetest.Run(t, storetest.Harness{
 		Open: func(t testing.TB) store.Store {
 			s, err := store.Open(context.Background(), "sqlite:"+path)

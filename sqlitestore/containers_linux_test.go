@@ -42,12 +42,9 @@ func TestContainersOfOneKernelExcludeEachOther(t *testing.T) {
 				t.Log("not tried: namespaces take root; the other tests of boot ids have clocks of their own")
 				return
 			}
-			path := filepath.Join(t.TempDir(), "locks.db")
+			path := newPath(t)
 			s := open(t, path)
-			outside := request("outside")
-			if _, err := s.Acquire(t.Context(), outside); err != nil {
-				t.Fatal(err)
-			}
+			outside := take(t, s, "outside")
 			inside := startAs(t, "hold", change, path, "inside", "1m")
 			inside.hears("held")
 			waiter := startAs(t, "queue", change, path, "outside")
@@ -60,9 +57,7 @@ func TestContainersOfOneKernelExcludeEachOther(t *testing.T) {
 			if err != nil || renewed[0].Status != store.Extended {
 				t.Errorf("renewal: %+v, error %v", renewed, err)
 			}
-			if err := s.Release(t.Context(), "outside", outside.ID, store.Keep{}); err != nil {
-				t.Fatal(err)
-			}
+			release(t, s, outside)
 			waiter.hears("served")
 		})
 	}

@@ -52,12 +52,9 @@ func TestAFileThatIsGoneRenewsNothing(t *testing.T) {
 		},
 	} {
 		t.Run(says, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "locks.db")
+			path := newPath(t)
 			s := open(t, path)
-			req := request("order")
-			if _, err := s.Acquire(t.Context(), req); err != nil {
-				t.Fatal(err)
-			}
+			req := take(t, s, "order")
 			if _, err := s.List(t.Context(), store.Query{}); err != nil {
 				t.Fatal(err)
 			}
@@ -77,7 +74,7 @@ func TestAFileThatIsGoneRenewsNothing(t *testing.T) {
 }
 
 func TestADamagedFileIsNoAnswer(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "locks.db")
+	path := newPath(t)
 	s := open(t, path)
 	if err := s.Close(); err != nil { // moves all of it into the one file
 		t.Fatal(err)
@@ -173,7 +170,7 @@ func runnable(t *testing.T) string {
 // A full disk is a limit on the size of files here. What was held stays held, and there is
 // an answer again when there is room.
 func TestAFullDiskIsNoAnswerAndHarmsNothing(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "locks.db")
+	path := newPath(t)
 	c := start(t, "full", path)
 	if line := c.hears("full:"); !strings.Contains(line, "is full") {
 		t.Errorf("error %q, want one that says what is full", line)

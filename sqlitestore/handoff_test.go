@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"testing"
@@ -58,9 +57,7 @@ func handOff(t testing.TB, s store.Store, c *child, name string) time.Duration {
 	c.hears("queued")
 	time.Sleep(time.Millisecond) // for the child to wait
 	start := time.Now()
-	if err := s.Release(context.Background(), name, req.ID, store.Keep{}); err != nil {
-		t.Fatal(err)
-	}
+	release(t, s, req)
 	var served, asked int64
 	if _, err := fmt.Sscan(c.hears("served"), &served, &asked); err != nil {
 		t.Fatal(err)
@@ -72,7 +69,7 @@ func handOff(t testing.TB, s store.Store, c *child, name string) time.Duration {
 // A release in one process wakes the next in another at once, long before that would ask
 // by itself.
 func TestAWakeUpReachesAnotherProcess(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "locks.db")
+	path := newPath(t)
 	s := open(t, path)
 	c := start(t, "ping", path, "order")
 	best := time.Hour
@@ -86,7 +83,7 @@ func TestAWakeUpReachesAnotherProcess(t *testing.T) {
 
 // BenchmarkHandOff is from the release in one process to the grant in another.
 func BenchmarkHandOff(b *testing.B) {
-	path := filepath.Join(b.TempDir(), "locks.db")
+	path := newPath(b)
 	s := open(b, path)
 	c := start(b, "ping", path, "order")
 	var took []time.Duration

@@ -2,6 +2,7 @@ package sqlitestore_test
 
 import (
 	"context"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -33,7 +34,30 @@ func request(name string) store.Request {
 	}
 }
 
-// wantRows wants a file to contain these rows, dead or alive.
+// newPath returns the path of a file that does not exist yet.
+func newPath(t testing.TB) string {
+	t.Helper()
+	return filepath.Join(t.TempDir(), "locks.db")
+}
+
+// take acquires a name that must be free.
+func take(t testing.TB, s store.Store, name string) store.Request {
+	t.Helper()
+	req := request(name)
+	if answer, err := s.Acquire(context.Background(), req); err != nil || !answer.Granted() {
+		t.Fatalf("granted %v, error %v", answer.Granted(), err)
+	}
+	return req
+}
+
+func release(t testing.TB, s store.Store, req store.Request) {
+	t.Helper()
+	if err := s.Release(context.Background(), req.Name, req.ID, store.Keep{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantRows expects these rows in a file, expired or not.
 func wantRows(t *testing.T, path string, want ...string) {
 	t.Helper()
 	rows, err := sqlitestore.Rows(path)

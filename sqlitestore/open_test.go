@@ -106,9 +106,7 @@ func TestALinkIsTheFileItPointsTo(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, b := open(t, path), open(t, link)
-	if _, err := a.Acquire(t.Context(), request("order")); err != nil {
-		t.Fatal(err)
-	}
+	take(t, a, "order")
 	if answer, err := b.Acquire(t.Context(), request("order")); err != nil || answer.Granted() {
 		t.Errorf("granted %v, error %v: want the same locks by either path", answer.Granted(), err)
 	}
@@ -133,7 +131,7 @@ func TestAFileOfSeveralNamesIsRefused(t *testing.T) {
 }
 
 func TestANewerFileIsRefused(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "locks.db")
+	path := newPath(t)
 	open(t, path).Close()
 	if err := sqlitestore.Script(path, "PRAGMA user_version = 7"); err != nil {
 		t.Fatal(err)
@@ -202,7 +200,7 @@ func TestAFileThatIsNoDatabaseIsRefusedAndLeftAlone(t *testing.T) {
 func TestACancelledContextOpensNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	path := filepath.Join(t.TempDir(), "locks.db")
+	path := newPath(t)
 	if _, err := sqlitestore.Open(ctx, path); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want context.Canceled", err)
 	}

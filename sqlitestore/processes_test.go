@@ -8,11 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/store"
 )
 
 func TestAKilledHolderIsFreeAfterItsTTL(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "locks.db")
+	path := newPath(t)
 	s := open(t, path)
 	const ttl = time.Second
 	holder := start(t, "hold", path, "order", ttl.String())
@@ -36,12 +35,9 @@ func TestAKilledHolderIsFreeAfterItsTTL(t *testing.T) {
 }
 
 func TestProcessesAreServedInOrder(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "locks.db")
+	path := newPath(t)
 	s := open(t, path)
-	req := request("order")
-	if _, err := s.Acquire(t.Context(), req); err != nil {
-		t.Fatal(err)
-	}
+	req := take(t, s, "order")
 	var children []*child
 	for i := range 5 {
 		c := start(t, "queue", path, "order")
@@ -50,9 +46,7 @@ func TestProcessesAreServedInOrder(t *testing.T) {
 		}
 		children = append(children, c)
 	}
-	if err := s.Release(t.Context(), "order", req.ID, store.Keep{}); err != nil {
-		t.Fatal(err)
-	}
+	release(t, s, req)
 	var tokens []int64
 	for _, c := range children {
 		token, err := strconv.ParseInt(c.hears("served"), 10, 64)
@@ -67,12 +61,9 @@ func TestProcessesAreServedInOrder(t *testing.T) {
 }
 
 func TestAKilledWaiterCostsOneHeartbeat(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "locks.db")
+	path := newPath(t)
 	s := open(t, path)
-	req := request("order")
-	if _, err := s.Acquire(t.Context(), req); err != nil {
-		t.Fatal(err)
-	}
+	req := take(t, s, "order")
 	var dead []*child
 	for range 3 {
 		c := start(t, "queue", path, "order")
@@ -86,9 +77,7 @@ func TestAKilledWaiterCostsOneHeartbeat(t *testing.T) {
 		c.cmd.Wait()
 	}
 	began := time.Now()
-	if err := s.Release(t.Context(), "order", req.ID, store.Keep{}); err != nil {
-		t.Fatal(err)
-	}
+	release(t, s, req)
 	last.hears("served")
 	if waited, limit := time.Since(began), s.Capabilities().Heartbeat+2*time.Second; waited > limit {
 		t.Errorf("served after %v, want %v at most", waited, limit)
@@ -122,7 +111,7 @@ func TestManyProcessesLoseNoUpdate(t *testing.T) {
 }
 
 func TestManyProcessesOpenANewFileAtOnce(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "locks.db")
+	path := newPath(t)
 	var children []*child
 	for i := range 10 {
 		children = append(children, start(t, "open", path, "order:"+strconv.Itoa(i)))

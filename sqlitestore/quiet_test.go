@@ -44,10 +44,7 @@ func TestNothingIsLeftAfterClose(t *testing.T) {
 	files := openFiles(t, dir)
 	for range 3 {
 		a, b := open(t, path), open(t, path)
-		req := request("order")
-		if _, err := a.Acquire(t.Context(), req); err != nil {
-			t.Fatal(err)
-		}
+		take(t, a, "order")
 		w := queue(t, b, "order")
 		ended := make(chan error)
 		go func() { ended <- b.Wait(context.Background(), "order", w.ID) }()
@@ -98,13 +95,11 @@ func openFiles(t *testing.T, dir string) int {
 }
 
 func TestAHandleListensOnlyWhileSomebodyWaits(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "locks.db")
+	path := newPath(t)
 	a, b := open(t, path), open(t, path)
 	sqlitestore.SetHeartbeat(b, 200*time.Millisecond)
 	goroutines := runtime.NumGoroutine()
-	if _, err := a.Acquire(t.Context(), request("order")); err != nil {
-		t.Fatal(err)
-	}
+	take(t, a, "order")
 	if n, listens := sqlitestore.Waits(b); n != 0 || listens {
 		t.Errorf("%d wait, listens %v: want neither before somebody waits", n, listens)
 	}
@@ -130,11 +125,9 @@ func TestAHandleListensOnlyWhileSomebodyWaits(t *testing.T) {
 
 // Who listens asks as often as it takes to keep its place, wherever that is.
 func TestAWaiterThatIsPushedToDoesNotPoll(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "locks.db")
+	path := newPath(t)
 	a, b := open(t, path), open(t, path)
-	if _, err := a.Acquire(t.Context(), request("order")); err != nil {
-		t.Fatal(err)
-	}
+	take(t, a, "order")
 	for place := 1; place <= 3; place++ {
 		w := request("order")
 		w.Queue = true
@@ -150,13 +143,10 @@ func TestAWaiterThatIsPushedToDoesNotPoll(t *testing.T) {
 
 // Who cannot listen asks more often.
 func TestADeafHandleIsServedByAsking(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "locks.db")
+	path := newPath(t)
 	a, b := open(t, path), open(t, path)
 	sqlitestore.Deafen(b)
-	req := request("order")
-	if _, err := a.Acquire(t.Context(), req); err != nil {
-		t.Fatal(err)
-	}
+	take(t, a, "order")
 	w := request("order")
 	w.Queue = true
 	answer, err := b.Acquire(t.Context(), w)
@@ -211,7 +201,7 @@ func TestOpeningSweepsOn(t *testing.T) {
 
 func TestManyNamesLeaveASmallFile(t *testing.T) {
 	const n = 5_000 // twice as many pages as the log holds
-	path := filepath.Join(t.TempDir(), "locks.db")
+	path := newPath(t)
 	s := open(t, path)
 	var wg sync.WaitGroup
 	for g := range 4 {

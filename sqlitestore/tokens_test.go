@@ -66,9 +66,7 @@ func (w *world) pair(s *sqlitestore.Store) int64 {
 	w.Helper()
 	req := request("order")
 	token := w.take(s, req)
-	if err := s.Release(w.Context(), req.Name, req.ID, store.Keep{}); err != nil {
-		w.Fatal(err)
-	}
+	release(w, s, req)
 	return token
 }
 
@@ -81,7 +79,7 @@ func above(t *testing.T, token, before int64) int64 {
 }
 
 func TestTokensGrowWhenTheFileIsDeleted(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "locks.db")
+	path := newPath(t)
 	last := int64(0)
 	for range 3 {
 		s := open(t, path)
@@ -93,9 +91,7 @@ func TestTokensGrowWhenTheFileIsDeleted(t *testing.T) {
 				t.Fatal(err)
 			}
 			last = above(t, answer.Token, last)
-			if err := s.Release(t.Context(), req.Name, req.ID, store.Keep{}); err != nil {
-				t.Fatal(err)
-			}
+			release(t, s, req)
 		}
 		s.Close()
 		if err := os.Remove(path); err != nil {
@@ -165,18 +161,14 @@ func TestBlocksAndFloorsAheadOfTheClockAreKept(t *testing.T) {
 	if last < 1000 {
 		t.Fatalf("last token %d of a thousand", last)
 	}
-	if err := a.Release(t.Context(), req.Name, req.ID, store.Keep{}); err != nil {
-		t.Fatal(err)
-	}
+	release(t, a, req)
 	last = above(t, w.pair(b), last)
 	w.pass(time.Minute) // then the clock is ahead of all that
 	last = above(t, w.pair(a), last)
 	req = request("order")
 	req.Floor = last + 1_000_000_000
 	last = above(t, w.take(b, req), req.Floor)
-	if err := b.Release(t.Context(), req.Name, req.ID, store.Keep{}); err != nil {
-		t.Fatal(err)
-	}
+	release(t, b, req)
 	last = above(t, w.pair(a), last)
 	a.Close()
 	b.Close()

@@ -2,7 +2,6 @@ package sqlitestore_test
 
 import (
 	"context"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -14,17 +13,12 @@ import (
 // wakes wants a release through one handle to end a wait through the other.
 func wakes(t *testing.T, a, b store.Store) {
 	t.Helper()
-	req := request("order")
-	if answer, err := a.Acquire(t.Context(), req); err != nil || !answer.Granted() {
-		t.Fatalf("granted %v, error %v", answer.Granted(), err)
-	}
+	req := take(t, a, "order")
 	w := queue(t, b, "order")
 	ended := make(chan error, 1)
 	go func() { ended <- b.Wait(context.Background(), "order", w.ID) }()
 	time.Sleep(time.Millisecond)
-	if err := a.Release(t.Context(), "order", req.ID, store.Keep{}); err != nil {
-		t.Fatal(err)
-	}
+	release(t, a, req)
 	select {
 	case err := <-ended:
 		if err != nil {
@@ -39,7 +33,7 @@ func wakes(t *testing.T, a, b store.Store) {
 }
 
 func TestWakeUpsTravelEveryWay(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "locks.db")
+	path := newPath(t)
 	a, b, c := open(t, path), open(t, path), open(t, path)
 	sqlitestore.Loopback(c) // as on other systems
 	for range 3 {
@@ -53,15 +47,12 @@ func TestWakeUpsTravelEveryWay(t *testing.T) {
 
 // What concerns more waiters than fit into a datagram reaches all of them.
 func TestDoneReachesAHundredWaiters(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "locks.db")
+	path := newPath(t)
 	a, b := open(t, path), open(t, path)
 	for _, s := range []*sqlitestore.Store{a, b} {
 		sqlitestore.SetHeartbeat(s, time.Hour) // they ask once, which takes its time on a busy machine
 	}
-	req := request("order")
-	if _, err := a.Acquire(t.Context(), req); err != nil {
-		t.Fatal(err)
-	}
+	req := take(t, a, "order")
 	waiters := make([]store.Request, 100)
 	var wg sync.WaitGroup
 	for i := range waiters {
