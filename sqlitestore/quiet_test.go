@@ -42,12 +42,13 @@ func TestNothingIsLeftAfterClose(t *testing.T) {
 	path := filepath.Join(dir, "locks.db")
 	goroutines := runtime.NumGoroutine()
 	files := openFiles(t, dir)
-	for range 3 {
+	for i := range 3 {
+		name := fmt.Sprint("order:", i)
 		a, b := open(t, path), open(t, path)
-		take(t, a, "order")
-		w := queue(t, b, "order")
+		take(t, a, name)
+		w := queue(t, b, name)
 		ended := make(chan error)
-		go func() { ended <- b.Wait(context.Background(), "order", w.ID) }()
+		go func() { ended <- b.Wait(context.Background(), name, w.ID) }()
 		if _, err := b.List(t.Context(), store.Query{}); err != nil {
 			t.Fatal(err)
 		}
