@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// Row 8 of the wishes: a request that timed out has made half a lock.
+// A request may time out after the store has granted it.
 func TestRetriedAcquireRecognisesItsOwnGrant(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
@@ -31,7 +31,7 @@ func TestRetriedAcquireRecognisesItsOwnGrant(t *testing.T) {
 		c := newClient(t, p)
 		start := newClock()
 		lease := mustLock(t, c, "n")
-		start.wantWithin(t, 0, time.Second) // and not a TTL
+		start.wantWithin(t, 0, time.Second) // far less than a TTL
 		if len(ids) != 1 {
 			t.Errorf("asked under %d identities", len(ids))
 		}
@@ -40,7 +40,8 @@ func TestRetriedAcquireRecognisesItsOwnGrant(t *testing.T) {
 	})
 }
 
-// redsync and redislock cleaned up on the context that was over: an orphan until its TTL.
+// redsync and redislock cleaned up with the context that had ended, which left the lock held
+// until its TTL was over.
 func TestAcquireWithALostReplyIsUndone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
@@ -107,7 +108,7 @@ func TestTryLockDoesNotHangWithTheStore(t *testing.T) {
 		start := newClock()
 		_, err := c.TryLock(context.Background(), "n")
 		want(t, err, holdfast.ErrUnavailable)
-		wantNone(t, err, context.DeadlineExceeded) // nobody's deadline but ours
+		wantNone(t, err, context.DeadlineExceeded) // the caller set no deadline
 		start.want(t, 3*time.Second)
 	})
 }
@@ -159,7 +160,7 @@ func TestWaiterSurvivesAnOutage(t *testing.T) {
 	})
 }
 
-// A push that never comes costs a moment and never a hang.
+// A lost push delays a waiter, and never makes it hang.
 func TestLostWakeUpIsMadeUpForByPolling(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
@@ -309,7 +310,7 @@ func TestRetriesKeepThePlaceInTheQueue(t *testing.T) {
 	})
 }
 
-// redislock: a strategy used twice had no tries left.
+// In redislock, a strategy that was used twice had no attempts left.
 func TestStrategyCanBeSharedByConcurrentCalls(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
@@ -332,8 +333,8 @@ func TestStrategyCanBeSharedByConcurrentCalls(t *testing.T) {
 	})
 }
 
-// A client whose wait gave up must not be refused because of its own waiter that the store
-// still knows.
+// After a cancelled wait, the store may still have the waiter of this client. It must not be the
+// reason of a refusal.
 func TestTryLockIsNotRefusedBecauseOfAnEarlierCancelledWait(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
@@ -372,8 +373,8 @@ func TestHungCleanUpDelaysTheNextCallOnlyBriefly(t *testing.T) {
 	})
 }
 
-// The store may grant a queued request at any moment, as it was made. A call that takes over
-// its identity must have asked for the same.
+// The store may grant a queued request at any time, with the TTL and meta of the request. A call
+// that takes over its identity must have the same.
 func TestRequestsUnderOneIdentityAreIdentical(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()

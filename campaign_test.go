@@ -70,7 +70,7 @@ func TestCampaignResignsWhenItsContextEnds(t *testing.T) {
 		go func() {
 			over <- a.Campaign(ctx, "n", func(ctx context.Context) error {
 				<-ctx.Done()
-				time.Sleep(time.Second) // winds down, still the leader
+				time.Sleep(time.Second) // stops slowly, still the leader
 				_, err := b.TryLock(context.Background(), "n")
 				want(t, err, holdfast.ErrHeld)
 				return ctx.Err()

@@ -10,9 +10,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// chaos is a connection to a real store on which everything goes wrong now and then: slow
-// requests and answers, answers that are lost, requests that arrive late, wake-ups that do not
-// come or come for nothing.
+// chaos is a connection to a real store with random faults: slow requests and replies, lost
+// replies, requests that arrive late, and lost or spurious wake-ups.
 type chaos struct {
 	*memstore.Store
 	mu      sync.Mutex
@@ -73,7 +72,7 @@ func (p *chaos) call(ctx context.Context, do func(ctx context.Context) error) er
 			return ctx.Err()
 		}
 		return do(ctx)
-	case 1: // slow answer
+	case 1: // slow reply
 		err := do(ctx)
 		p.nap(ctx, d)
 		if ctx.Err() != nil {
@@ -82,10 +81,10 @@ func (p *chaos) call(ctx context.Context, do func(ctx context.Context) error) er
 		return err
 	case 2:
 		return errNet
-	case 3: // acts, answer lost
+	case 3: // executed, reply lost
 		do(bg)
 		return errNet
-	case 4: // hangs, nothing done
+	case 4: // hangs, not executed
 		p.nap(ctx, 20*time.Second)
 		return errNet
 	case 5: // late arrival

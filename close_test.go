@@ -37,7 +37,7 @@ func TestCloseWaitsForCallsInFlightAndReleasesTheirGrants(t *testing.T) {
 		p := newProxy(s)
 		p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
 			answer, err := s.Acquire(ctx, req)
-			time.Sleep(2 * time.Second) // the answer is on its way
+			time.Sleep(2 * time.Second) // the reply is in flight
 			return answer, err
 		}
 		c, other := mustNew(t, p), newClient(t, s)
@@ -66,7 +66,7 @@ func TestCloseLeavesNothingBehind(t *testing.T) {
 		lease, other := mustLock(t, a, "n"), mustLock(t, b, "m")
 		work := lease.Context(t.Context())
 		waiting := make(chan error)
-		for range 2 { // one stands at the store, one queues behind it
+		for range 2 { // one is queued at the store, one behind it in the local queue
 			go func() {
 				_, err := a.Lock(context.Background(), "m")
 				waiting <- err
@@ -77,7 +77,7 @@ func TestCloseLeavesNothingBehind(t *testing.T) {
 		if err := a.Close(); err != nil {
 			t.Errorf("Close: %v", err)
 		}
-		start.want(t, 0) // nobody had to be waited for
+		start.want(t, 0) // no call was in flight
 		for range 2 {
 			want(t, <-waiting, holdfast.ErrClosed)
 		}
@@ -144,7 +144,7 @@ func TestDoFailsIfTheClientIsClosedWhileTheFunctionRuns(t *testing.T) {
 		err := c.Do(t.Context(), "n", func(ctx context.Context) error {
 			go c.Close()
 			time.Sleep(time.Second)
-			mustUnlock(t, mustLock(t, other, "n")) // somebody else had it meanwhile
+			mustUnlock(t, mustLock(t, other, "n")) // another client has held it meanwhile
 			return nil
 		})
 		if err == nil {

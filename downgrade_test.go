@@ -111,7 +111,7 @@ func TestDowngradeDuringAHandoverDoesNotStrandWaiters(t *testing.T) {
 				return s.Renew(ctx, g)
 			}
 		})
-		// The unlock starts in the window between usable() and unslot() of Downgrade.
+		// The unlock starts after Downgrade has checked that the lease is held.
 		ctx := &hookCtx{Context: t.Context(), f: func() { go first.Unlock(context.Background()); synctest.Wait() }}
 		first.Downgrade(ctx)
 		next := <-got

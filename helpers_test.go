@@ -16,11 +16,11 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// errNet is what a broken network looks like.
+// errNet is the error of a broken network.
 var errNet = errors.New("connection reset by peer")
 
-// A proxy stands between a client and a real store: it counts calls and lets a test lose,
-// delay or hang them. Its fields are set before the client is used, or through set.
+// A proxy is between a client and a real store. It counts calls, and a test can lose, delay or
+// hang them. Its fields are set before the client is used, or through set.
 type proxy struct {
 	store.Store
 
@@ -161,7 +161,7 @@ func newClient(t testing.TB, s store.Store, opts ...holdfast.Option) *holdfast.C
 	return c
 }
 
-// pair is two clients of one store: two processes.
+// pair returns two clients of one store, like two processes.
 func pair(t testing.TB) (*holdfast.Client, *holdfast.Client) {
 	t.Helper()
 	s := memstore.New()
@@ -247,7 +247,7 @@ func isDone(ch <-chan struct{}) bool {
 	}
 }
 
-// clock measures time from its making.
+// clock measures the time since it was created.
 type clock struct{ start time.Time }
 
 func newClock() clock { return clock{time.Now()} }
@@ -266,7 +266,7 @@ func (c clock) wantWithin(t testing.TB, low, high time.Duration) {
 	}
 }
 
-// A recorder is an observer that remembers.
+// A recorder is an observer that records events.
 type recorder struct {
 	mu     sync.Mutex
 	events []holdfast.Event
@@ -278,7 +278,7 @@ func (r *recorder) observe(e holdfast.Event) {
 	r.events = append(r.events, e)
 }
 
-// kinds lists the events of the kinds asked for, or all.
+// kinds lists the kinds of all events, or of the given kinds only.
 func (r *recorder) kinds(only ...holdfast.EventKind) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -314,7 +314,7 @@ func (r *recorder) count(kind holdfast.EventKind) (n int) {
 	return n
 }
 
-// hookCtx runs f when its Err is asked for the first time.
+// hookCtx runs f on the first call of Err.
 type hookCtx struct {
 	context.Context
 	once sync.Once

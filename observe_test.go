@@ -105,7 +105,7 @@ func TestUnsetObserverCostsNoAllocation(t *testing.T) {
 	if n := allocs(); n > 1 {
 		t.Errorf("%v allocations a pair, want 1", n)
 	}
-	// An observer is also told of leases that are dropped, which costs a few.
+	// An observer also sees leases that are dropped, which needs a few allocations.
 	if n := allocs(holdfast.WithObserver(func(holdfast.Event) {})); n > 4 {
 		t.Errorf("%v allocations a pair with an observer, want at most 4", n)
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// lineUp starts n goroutines that lock name one after the other in a known order, and
-// returns the order in which they got it when all are through.
+// lineUp starts n goroutines, which queue for a name in a known order. The returned function
+// waits until all have had the lock, and returns the order in which they were granted.
 func lineUp(t *testing.T, n int, clientOf func(i int) *holdfast.Client, name string, hold time.Duration) func() []int {
 	t.Helper()
 	var (
@@ -39,7 +39,7 @@ func lineUp(t *testing.T, n int, clientOf func(i int) *holdfast.Client, name str
 				t.Errorf("waiter %d: %v", i, err)
 			}
 		})
-		synctest.Wait() // it waits before the next comes
+		synctest.Wait() // it waits before the next one starts
 	}
 	return func() []int {
 		wg.Wait()
@@ -98,7 +98,7 @@ func TestEachClientHasOneRequestPerNameAtTheStore(t *testing.T) {
 		}
 		mustUnlock(t, lease)
 		wantOrder(t, served(), 50)
-		// Woken, it asks again: for the lock and for tokens for all who wait behind it.
+		// After the wake-up it asks again, for the lock and for tokens for the waiters behind it.
 		if a, n := p.acquires.Load(), p.renews.Load(); a != 2 || n != 0 {
 			t.Errorf("%d acquires and %d renewals for 50 hand-overs, want 2 and none", a, n)
 		}
@@ -148,8 +148,8 @@ func TestWaiterWithADifferentRequestGoesToTheStore(t *testing.T) {
 	}
 }
 
-// A waiter that is cancelled in the very moment in which the lock is handed to it must
-// neither keep it nor drop it: rueidislock had that wake-up swallowed.
+// A waiter that is cancelled while the lock is handed to it must neither keep it nor drop it.
+// rueidislock lost the wake-up in this case.
 func TestCancelledWaiterPassesTheWakeUpOn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newClient(t, memstore.New())
@@ -194,7 +194,7 @@ func TestLostGrantSendsLocalWaitersToTheStore(t *testing.T) {
 		p.set(func() { p.renew = nil })
 		start := newClock()
 		wantOrder(t, served(), 3)
-		start.want(t, time.Second) // the margin: what the store still counts
+		start.want(t, time.Second) // the margin, for which the store still has the grant
 		want(t, lease.Unlock(t.Context()), holdfast.ErrLost)
 		free(t, newClient(t, p.Store), "n")
 	})
@@ -303,8 +303,8 @@ func TestLocalReadersShareAndDoNotOvertakeAWriter(t *testing.T) {
 	})
 }
 
-// A hot name under real time and real parallelism: exclusion, order of tokens, nothing
-// left.
+// A contended name in real time and with real parallelism: exclusion, growing tokens, nothing
+// left behind.
 func TestManyClientsWithManyGoroutinesExcludeEachOther(t *testing.T) {
 	s := memstore.New()
 	var (
@@ -320,7 +320,7 @@ func TestManyClientsWithManyGoroutinesExcludeEachOther(t *testing.T) {
 			wg.Go(func() {
 				for range rounds {
 					lease := mustLock(t, c, "n")
-					// The race detector sees these if two are inside.
+					// The race detector reports these if there are two holders.
 					if inside++; inside != 1 {
 						t.Errorf("%d holders", inside)
 					}
@@ -376,7 +376,7 @@ func TestNextLocalWaiterInheritsThePlaceOfACancelledOne(t *testing.T) {
 		l := mustLock(t, holder, "n")
 		order := make(chan string, 2)
 		ctx, cancel := context.WithCancel(t.Context())
-		go a.Lock(ctx, "n") // stands first
+		go a.Lock(ctx, "n") // is first in the queue
 		synctest.Wait()
 		var wg sync.WaitGroup
 		defer wg.Wait()
@@ -428,7 +428,7 @@ func TestLongRetryIntervalAfterAFailureDoesNotDelayOtherCalls(t *testing.T) {
 		p := newProxy(s)
 		p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
 			if p.acquires.Load() == 1 {
-				return store.Answer{}, errNet // one hiccup
+				return store.Answer{}, errNet // fails once
 			}
 			return s.Acquire(ctx, req)
 		}

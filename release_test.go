@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// Four projects left the lock held when the context was over.
+// Four other libraries left the lock held if the context had ended.
 func TestUnlockWorksOnACancelledContext(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
@@ -187,10 +187,10 @@ func TestMinHoldKeepsTheNameClosedForTheRemainingTime(t *testing.T) {
 		if text := `holdfast: try lock "n": closed: released by alice before its minimum hold was over, open in 8s`; err.Error() != text {
 			t.Errorf("error reads\n%s\nwant\n%s", err, text)
 		}
-		mustUnlock(t, mustLock(t, a, "n")) // also for the process itself
+		mustUnlock(t, mustLock(t, a, "n")) // also for the same client
 		start.want(t, 10*time.Second)
 
-		// A hold that is long enough leaves nothing.
+		// A lease that was held long enough leaves no closure.
 		lease = mustLock(t, a, "n", holdfast.MinHold(10*time.Second))
 		time.Sleep(11 * time.Second)
 		mustUnlock(t, lease)

@@ -92,7 +92,7 @@ func (u usage) commands() (sum float64) {
 	return sum
 }
 
-// requests returns the number of scripts, which is the number of requests of a Holdfast client.
+// requests returns the number of scripts and pings, which are all requests of a Holdfast client.
 func (u usage) requests() float64 { return u["evalsha"] + u["eval"] + u["ping"] }
 
 // processorTimeOf returns the CPU time that a server has used.

@@ -36,10 +36,10 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// Both kinds of clocks, and two handles that do not know of each other's grants.
+// With a clock that cannot be set back, and with one that can.
 func TestExactness(t *testing.T) {
 	for _, steady := range []bool{true, false} {
-		w := newWorld(t)
+		w := newHost(t)
 		w.steady = steady
 		s := w.open()
 		exacttest.Run(t, func(t *testing.T, test func(t *testing.T, s exacttest.Store)) {

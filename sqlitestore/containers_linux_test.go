@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// inNamespaces makes a child run under unshare(1) with these options, behind a command in a
-// shell that sets up its namespaces.
+// inNamespaces makes a child run under unshare(1) with these options, after a shell command that
+// sets up its namespaces.
 func inNamespaces(setUp string, options ...string) func(*exec.Cmd) {
 	return func(cmd *exec.Cmd) {
 		args := append([]string{"unshare"}, options...)
@@ -20,8 +20,7 @@ func inNamespaces(setUp string, options ...string) func(*exec.Cmd) {
 	}
 }
 
-// As in LXC and systemd-nspawn, which give each container a boot id of its own, or a time
-// namespace.
+// LXC and systemd-nspawn give each container its own boot ID, or a time namespace.
 func TestContainersOfOneKernelExcludeEachOther(t *testing.T) {
 	dir := t.TempDir()
 	bootID := filepath.Join(dir, "boot_id")
@@ -48,8 +47,8 @@ func TestContainersOfOneKernelExcludeEachOther(t *testing.T) {
 			inside := startAs(t, "hold", change, path, "inside", "1m")
 			inside.hears("held")
 			waiter := startAs(t, "queue", change, path, "outside")
-			waiter.hears("queued 1") // and not served: what was held before it came is held
-			again := open(t, path)   // under the boot id of this side
+			waiter.hears("queued 1") // not served, because the earlier grant is still held
+			again := open(t, path)   // under the boot ID of this side
 			if answer, err := again.Acquire(t.Context(), request("inside")); err != nil || answer.Granted() {
 				t.Errorf("granted %v, error %v: it is held inside", answer.Granted(), err)
 			}

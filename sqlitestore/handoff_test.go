@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// childPing queues for NAME in PATH whenever it is told to, and says when it got in.
+// childPing queues for NAME in PATH on each line of its input, and prints when it was granted.
 func childPing(args []string) error {
 	s, err := childStore(args[0])
 	if err != nil {
@@ -47,7 +47,7 @@ func childPing(args []string) error {
 	return nil
 }
 
-// handOff lets a child wait, releases, and returns how long it took the child to get in.
+// handOff makes a child wait, releases the name, and returns the time until the child's grant.
 func handOff(t testing.TB, s store.Store, c *child, name string) time.Duration {
 	req := request(name)
 	if answer, err := s.Acquire(context.Background(), req); err != nil || !answer.Granted() {
@@ -55,7 +55,7 @@ func handOff(t testing.TB, s store.Store, c *child, name string) time.Duration {
 	}
 	c.tell("go")
 	c.hears("queued")
-	time.Sleep(time.Millisecond) // for the child to wait
+	time.Sleep(time.Millisecond) // so that the child waits
 	start := time.Now()
 	release(t, s, req)
 	var served, asked int64
@@ -66,8 +66,7 @@ func handOff(t testing.TB, s store.Store, c *child, name string) time.Duration {
 	return time.Duration(served - start.UnixNano())
 }
 
-// A release in one process wakes the next in another at once, long before that would ask
-// by itself.
+// A release in one process wakes a waiter in another one long before it would poll.
 func TestAWakeUpReachesAnotherProcess(t *testing.T) {
 	path := newPath(t)
 	s := open(t, path)
@@ -81,7 +80,7 @@ func TestAWakeUpReachesAnotherProcess(t *testing.T) {
 	}
 }
 
-// BenchmarkHandOff is from the release in one process to the grant in another.
+// BenchmarkHandOff measures the time from the release in one process to the grant in another.
 func BenchmarkHandOff(b *testing.B) {
 	path := newPath(b)
 	s := open(b, path)

@@ -11,8 +11,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// patience bounds everything that should happen soon. It is long, because only a failing
-// test spends it.
+// patience bounds what should happen soon. It is long, because only a failing test waits for it.
 const patience = 30 * time.Second
 
 // open opens a store and closes it at the end of the test.
@@ -26,7 +25,7 @@ func open(t testing.TB, path string) *sqlitestore.Store {
 	return s
 }
 
-// request asks for a name alone, under a new identity and for longer than a test takes.
+// request returns an exclusive request with a new identity and a TTL longer than a test.
 func request(name string) store.Request {
 	return store.Request{
 		Name: name, ID: store.NewID(), Mode: store.Exclusive, Weight: 1,

@@ -46,7 +46,7 @@ func TestURLsThatNameNoFileAreInvalid(t *testing.T) {
 	}
 }
 
-// A path is taken as it is written, and the file it names is the one that is made.
+// No character of a path has a special meaning.
 func TestPathsAreTakenLiterally(t *testing.T) {
 	t.Chdir(t.TempDir())
 	if err := os.Mkdir("sub", 0o700); err != nil {
@@ -88,7 +88,7 @@ func TestARelativePathOutlivesAChangeOfDirectory(t *testing.T) {
 	if _, err := s.Acquire(t.Context(), request("order")); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.List(t.Context(), store.Query{}); err != nil { // opens a connection of its own
+	if _, err := s.List(t.Context(), store.Query{}); err != nil { // opens its own connection
 		t.Error(err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "locks.db")); err != nil {
@@ -96,7 +96,7 @@ func TestARelativePathOutlivesAChangeOfDirectory(t *testing.T) {
 	}
 }
 
-func TestALinkIsTheFileItPointsTo(t *testing.T) {
+func TestASymlinkOpensTheFileThatItPointsTo(t *testing.T) {
 	dir := t.TempDir()
 	path, link := filepath.Join(dir, "locks.db"), filepath.Join(dir, "link.db")
 	if err := os.Symlink(path, link); err != nil {
@@ -112,10 +112,10 @@ func TestALinkIsTheFileItPointsTo(t *testing.T) {
 	}
 }
 
-// SQLite names the files beside it after the path, so two names make two of each.
-func TestAFileOfSeveralNamesIsRefused(t *testing.T) {
+// SQLite derives the names of the -wal and -shm files from the path.
+func TestAFileWithSeveralHardLinksIsRefused(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		return // not looked at there
+		return // not checked there
 	}
 	dir := t.TempDir()
 	path, link := filepath.Join(dir, "locks.db"), filepath.Join(dir, "link.db")
@@ -142,7 +142,7 @@ func TestANewerFileIsRefused(t *testing.T) {
 	}
 }
 
-func TestAForeignDatabaseIsRefusedAndLeftAlone(t *testing.T) {
+func TestADatabaseOfAnotherProgramIsRefusedAndNotChanged(t *testing.T) {
 	for name, make := range map[string]string{
 		"tables":  "CREATE TABLE mine (a); INSERT INTO mine VALUES (1)",
 		"mark":    "PRAGMA application_id = 12345",
@@ -171,7 +171,7 @@ func TestAForeignDatabaseIsRefusedAndLeftAlone(t *testing.T) {
 	}
 }
 
-func TestAFileThatIsNoDatabaseIsRefusedAndLeftAlone(t *testing.T) {
+func TestAFileThatIsNotADatabaseIsRefusedAndNotChanged(t *testing.T) {
 	for name, text := range map[string]string{
 		"short":   "root:x:0:0:root:/root:/bin/bash\n",
 		"long":    strings.Repeat("root:x:0:0:root:/root:/bin/bash\n", 1000),

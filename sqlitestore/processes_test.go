@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"testing"
 	"time"
-
 )
 
 func TestAKilledHolderIsFreeAfterItsTTL(t *testing.T) {
@@ -56,7 +55,7 @@ func TestProcessesAreServedInOrder(t *testing.T) {
 		tokens = append(tokens, token)
 	}
 	if !slices.IsSorted(tokens) {
-		t.Errorf("in order of arrival they were given the tokens %d", tokens)
+		t.Errorf("tokens %d, want them in the order of arrival", tokens)
 	}
 }
 

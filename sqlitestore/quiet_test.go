@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// eventually polls until the condition is true, and fails the test if it does not get so.
+// eventually polls until the condition is true, and fails the test after some time.
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	for start := time.Now(); !cond(); time.Sleep(5 * time.Millisecond) {
@@ -26,7 +26,7 @@ func eventually(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// queue asks for a held name until it is queued.
+// queue queues a new request for a held name.
 func queue(t *testing.T, s store.Store, name string) store.Request {
 	t.Helper()
 	req := request(name)
@@ -83,7 +83,7 @@ func TestNothingIsLeftAfterClose(t *testing.T) {
 func openFiles(t *testing.T, dir string) int {
 	fds, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
-		return 0 // not on this system
+		return 0 // this system has no /proc
 	}
 	n := 0
 	for _, fd := range fds {
@@ -113,18 +113,18 @@ func TestAHandleListensOnlyWhileSomebodyWaits(t *testing.T) {
 	if now := runtime.NumGoroutine(); now > goroutines+1 {
 		t.Errorf("%d goroutines more than before, want one", now-goroutines)
 	}
-	// They never ask again.
+	// The waiters never ask again.
 	eventually(t, "nobody waits and nothing listens", func() bool {
 		n, listens := sqlitestore.Waits(b)
 		return n == 0 && !listens && runtime.NumGoroutine() <= goroutines
 	})
-	queue(t, b, "order") // and it starts again
+	queue(t, b, "order") // listens again
 	if n, listens := sqlitestore.Waits(b); n != 1 || !listens {
 		t.Errorf("%d wait, listens %v: want 1 and yes", n, listens)
 	}
 }
 
-// Who listens asks as often as it takes to keep its place, wherever that is.
+// Such a waiter asks only as often as needed to keep its place, wherever that is.
 func TestAWaiterThatIsPushedToDoesNotPoll(t *testing.T) {
 	path := newPath(t)
 	a, b := open(t, path), open(t, path)
@@ -142,8 +142,8 @@ func TestAWaiterThatIsPushedToDoesNotPoll(t *testing.T) {
 	}
 }
 
-// Who cannot listen asks more often.
-func TestADeafHandleIsServedByAsking(t *testing.T) {
+// A handle that cannot listen asks more often.
+func TestAHandleThatCannotListenPolls(t *testing.T) {
 	path := newPath(t)
 	a, b := open(t, path), open(t, path)
 	sqlitestore.Deafen(b)
@@ -159,9 +159,9 @@ func TestADeafHandleIsServedByAsking(t *testing.T) {
 	}
 }
 
-// What expired in names that nobody asks for again goes little by little.
+// Expired names that are never used again are removed step by step.
 func TestDeadNamesDoNotPileUp(t *testing.T) {
-	w := newWorld(t)
+	w := newHost(t)
 	s := w.open()
 	for i := range 500 {
 		req := request(fmt.Sprintf("dead:%03d", i))
@@ -182,9 +182,9 @@ func TestDeadNamesDoNotPileUp(t *testing.T) {
 	wantRows(t, w.path, "names: live")
 }
 
-// A program that starts, locks once and ends sweeps too.
-func TestOpeningSweepsOn(t *testing.T) {
-	w := newWorld(t)
+// A program that only opens the file, locks once and ends must sweep too.
+func TestOpenContinuesTheSweep(t *testing.T) {
+	w := newHost(t)
 	s := w.open()
 	for i := range 1200 { // more than one Open sweeps
 		req := request(fmt.Sprintf("dead:%04d", i))

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// wakes wants a release through one handle to end a wait through the other.
+// wakes expects that a release through handle a ends a wait through handle b.
 func wakes(t *testing.T, a, b store.Store) {
 	t.Helper()
 	req := take(t, a, "order")
@@ -35,7 +35,7 @@ func wakes(t *testing.T, a, b store.Store) {
 func TestWakeUpsTravelEveryWay(t *testing.T) {
 	path := newPath(t)
 	a, b, c := open(t, path), open(t, path), open(t, path)
-	sqlitestore.Loopback(c) // as on other systems
+	sqlitestore.Loopback(c) // as on systems other than Linux
 	for range 3 {
 		wakes(t, a, a)
 		wakes(t, a, b)
@@ -45,12 +45,12 @@ func TestWakeUpsTravelEveryWay(t *testing.T) {
 	}
 }
 
-// What concerns more waiters than fit into a datagram reaches all of them.
+// One datagram is not enough for so many waiters.
 func TestDoneReachesAHundredWaiters(t *testing.T) {
 	path := newPath(t)
 	a, b := open(t, path), open(t, path)
 	for _, s := range []*sqlitestore.Store{a, b} {
-		sqlitestore.SetHeartbeat(s, time.Hour) // they ask once, which takes its time on a busy machine
+		sqlitestore.SetHeartbeat(s, time.Hour) // they ask once, and a busy machine is slow
 	}
 	req := take(t, a, "order")
 	waiters := make([]store.Request, 100)
