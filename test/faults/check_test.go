@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// good is a history of three holders in a row, each of whom asks while the one before holds.
+// good is a history of three holders. Each asks while the previous one holds the lock.
 func good() *History {
 	h := new(History)
 	h.Add(Hold{Who: "a", Name: "n", Token: 10, Asked: 1, Got: 3, Believed: 20, Unlock: 21, Freed: 24, Expiry: 100})
@@ -105,7 +105,7 @@ func TestPChecksLongHistoriesInTime(t *testing.T) {
 	h := new(History)
 	at := time.Duration(1)
 	for token := range int64(2000) {
-		// Twenty wait at any time.
+		// There are always twenty waiters.
 		h.Add(Hold{Who: "x", Name: "n", Token: token + 1, Asked: max(1, at-20*10), Got: at, Unlock: at + 5, Freed: at + 8, Expiry: at + 1000})
 		at += 10
 	}
