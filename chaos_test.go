@@ -101,21 +101,26 @@ func (p *chaos) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	if p.short && p.level == 0 && req.Queue && p.n(2) == 0 {
 		req.TTL /= 3
 	}
-	var a store.Answer
+	return callFor(ctx, p, func(ctx context.Context) (store.Answer, error) { return p.Store.Acquire(ctx, req) })
+}
+
+// callFor is call for a function with a result, which may come after the call has returned.
+func callFor[T any](ctx context.Context, p *chaos, do func(ctx context.Context) (T, error)) (none T, err error) {
+	var result T
 	var mu sync.Mutex
-	e := p.call(ctx, func(ctx context.Context) error {
-		x, err := p.Store.Acquire(ctx, req)
+	err = p.call(ctx, func(ctx context.Context) error {
+		r, err := do(ctx)
 		mu.Lock()
-		a = x
-		mu.Unlock()
+		defer mu.Unlock()
+		result = r
 		return err
 	})
 	mu.Lock()
 	defer mu.Unlock()
-	if e != nil {
-		return store.Answer{}, e
+	if err != nil {
+		return none, err
 	}
-	return a, nil
+	return result, nil
 }
 
 func (p *chaos) Wait(ctx context.Context, name string, id store.ID) error {
@@ -143,19 +148,9 @@ func (p *chaos) Release(ctx context.Context, name string, id store.ID, keep stor
 }
 
 func (p *chaos) Renew(ctx context.Context, g []store.Renewal) ([]store.Renewed, error) {
-	var out []store.Renewed
-	var mu sync.Mutex
-	e := p.call(ctx, func(ctx context.Context) error {
-		x, err := p.Store.Renew(ctx, g)
-		mu.Lock()
-		out = x
-		mu.Unlock()
-		return err
-	})
-	mu.Lock()
-	defer mu.Unlock()
-	if e != nil {
-		return nil, e
+	out, err := callFor(ctx, p, func(ctx context.Context) ([]store.Renewed, error) { return p.Store.Renew(ctx, g) })
+	if err != nil {
+		return nil, err
 	}
 	if p.faulty() {
 		res := append([]store.Renewed(nil), out...)

@@ -200,14 +200,20 @@ func TestLostGrantSendsLocalWaitersToTheStore(t *testing.T) {
 	})
 }
 
+// slowProxy returns a proxy on which a request takes 10 ms to reach the store.
+func slowProxy(s store.Store) *proxy {
+	p := newProxy(s)
+	p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
+		time.Sleep(10 * time.Millisecond)
+		return s.Acquire(ctx, req)
+	}
+	return p
+}
+
 func TestConcurrentTryLocksShareOneRequest(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
-		p := newProxy(s)
-		p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
-			time.Sleep(10 * time.Millisecond) // a round trip
-			return s.Acquire(ctx, req)
-		}
+		p := slowProxy(s)
 		c, holder := newClient(t, p), newClient(t, s)
 		lease := mustLock(t, holder, "n")
 		start := newClock()
@@ -230,11 +236,7 @@ func TestConcurrentTryLocksShareOneRequest(t *testing.T) {
 func TestTryLockSharesTheReplyOfARequestInFlight(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
-		p := newProxy(s)
-		p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
-			time.Sleep(10 * time.Millisecond) // a round trip
-			return s.Acquire(ctx, req)
-		}
+		p := slowProxy(s)
 		c, holder := newClient(t, p), newClient(t, s)
 		lease := mustLock(t, holder, "n")
 		got := later(t, c, "n")

@@ -107,6 +107,15 @@ func (r errReader) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
+// openPeer opens a client of a peer, for a child.
+func openPeer(name, addr string) (locker, error) {
+	p, err := peerByName(name)
+	if err != nil {
+		return nil, err
+	}
+	return p.open(addr)
+}
+
 // peerByName returns the peer of that name, for a child.
 func peerByName(name string) (peer, error) {
 	for _, p := range slices.Concat(all, zooTakers, []peer{sqlitePeer}, etcdPeers) {

@@ -161,11 +161,7 @@ func (p *passer) pass(ctx context.Context) (time.Duration, error) {
 // takerRole takes the lock of a peer on each line of its input, and prints when it got it.
 // Args: peer, address.
 func takerRole(ctx context.Context, args []string, in *bufio.Scanner) error {
-	p, err := peerByName(args[0])
-	if err != nil {
-		return err
-	}
-	l, err := p.open(args[1])
+	l, err := openPeer(args[0], args[1])
 	if err != nil {
 		return err
 	}

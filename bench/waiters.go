@@ -98,15 +98,11 @@ func pause(ctx context.Context, d time.Duration) error {
 
 // waiterRole waits until its input ends. Args: peer, address, number of goroutines.
 func waiterRole(ctx context.Context, args []string, in *bufio.Scanner) error {
-	p, err := peerByName(args[0])
-	if err != nil {
-		return err
-	}
 	n, err := strconv.Atoi(args[2])
 	if err != nil {
 		return err
 	}
-	l, err := p.open(args[1])
+	l, err := openPeer(args[0], args[1])
 	if err != nil {
 		return err
 	}

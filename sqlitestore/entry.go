@@ -129,6 +129,16 @@ func (tx *callTx) load(name string) (*entry, error) {
 	return e, err
 }
 
+// loadGrant loads a name, and the grant or the closure of an identity.
+func (tx *callTx) loadGrant(name string, id store.ID) (*entry, *grant, error) {
+	e, err := tx.load(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	g, err := e.find(id)
+	return e, g, err
+}
+
 func (e *entry) sum() error {
 	row, err := e.tx.conn.get(sqlSumHolders, e.name)
 	if err != nil {

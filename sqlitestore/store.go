@@ -180,11 +180,7 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 
 // release releases a name that has other holders or waiters, or that is kept closed.
 func (tx *callTx) release(name string, id store.ID, keep store.Keep) error {
-	e, err := tx.load(name)
-	if err != nil {
-		return err
-	}
-	g, err := e.find(id)
+	e, g, err := tx.loadGrant(name, id)
 	if err != nil {
 		return err
 	}
@@ -214,11 +210,7 @@ func (tx *callTx) release(name string, id store.ID, keep store.Keep) error {
 func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	defer s.pushes.forget(name, id)
 	return s.write(ctx, callFunc(func(tx *callTx) error {
-		e, err := tx.load(name)
-		if err != nil {
-			return err
-		}
-		g, err := e.find(id)
+		e, g, err := tx.loadGrant(name, id)
 		if err == nil && g != nil && g.state == store.Held {
 			err = e.remove(g)
 		}
@@ -235,11 +227,7 @@ func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 // Break ends a grant or a closure by force; see [store.Store].
 func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	return s.write(ctx, callFunc(func(tx *callTx) error {
-		e, err := tx.load(name)
-		if err != nil {
-			return err
-		}
-		g, err := e.find(id)
+		e, g, err := tx.loadGrant(name, id)
 		if err != nil {
 			return err
 		}
@@ -287,11 +275,7 @@ func (tx *callTx) renew(r *store.Renewal) (store.Renewed, error) {
 			return extended, err
 		}
 	}
-	e, err := tx.load(r.Name)
-	if err != nil {
-		return store.Renewed{}, err
-	}
-	g, err := e.find(r.ID)
+	e, g, err := tx.loadGrant(r.Name, r.ID)
 	if err != nil {
 		return store.Renewed{}, err
 	}

@@ -113,30 +113,24 @@ func onRedis(t *testing.T, test func(t *testing.T, b *bed)) {
 
 // onSingle runs a test on a single Redis, with both client libraries.
 func onSingle(t *testing.T, test func(t *testing.T, b *bed)) {
-	for _, lib := range libraries {
-		t.Run("Redis"+lib.suffix, func(t *testing.T) {
-			t.Parallel()
-			test(t, singleVia(t, lib.scheme, servers.RedisOptions{}))
-		})
-	}
+	withLibraries(t, "Redis", singleVia, test)
 }
 
 // onSentinel runs a test on a group with Sentinels, with both client libraries.
 func onSentinel(t *testing.T, test func(t *testing.T, b *bed)) {
-	for _, lib := range libraries {
-		t.Run("Sentinel"+lib.suffix, func(t *testing.T) {
-			t.Parallel()
-			test(t, sentinelVia(t, lib.scheme, servers.RedisOptions{}))
-		})
-	}
+	withLibraries(t, "Sentinel", sentinelVia, test)
 }
 
 // onCluster runs a test on a Redis Cluster, with both client libraries.
 func onCluster(t *testing.T, test func(t *testing.T, b *bed)) {
+	withLibraries(t, "Cluster", clusterVia, test)
+}
+
+func withLibraries(t *testing.T, name string, start func(t testing.TB, lib string, opts servers.RedisOptions) *bed, test func(t *testing.T, b *bed)) {
 	for _, lib := range libraries {
-		t.Run("Cluster"+lib.suffix, func(t *testing.T) {
+		t.Run(name+lib.suffix, func(t *testing.T) {
 			t.Parallel()
-			test(t, clusterVia(t, lib.scheme, servers.RedisOptions{}))
+			test(t, start(t, lib.scheme, servers.RedisOptions{}))
 		})
 	}
 }
