@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/sqlitestore"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -207,36 +206,4 @@ func TestACancelledContextOpensNothing(t *testing.T) {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a file was made (%v)", err)
 	}
-}
-
-func TestWorksThroughTheLibrary(t *testing.T) {
-	url := "sqlite:" + filepath.Join(t.TempDir(), "locks.db")
-	a, err := holdfast.Open(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer a.Close()
-	b, err := holdfast.Open(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close()
-	lease, err := a.Lock(t.Context(), "order")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.TryLock(t.Context(), "order"); !errors.Is(err, holdfast.ErrHeld) {
-		t.Errorf("TryLock: %v, want ErrHeld", err)
-	}
-	if err := lease.Unlock(t.Context()); err != nil {
-		t.Error(err)
-	}
-	second, err := b.Lock(t.Context(), "order")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if second.Token() <= lease.Token() {
-		t.Errorf("token %d after %d", second.Token(), lease.Token())
-	}
-	second.Unlock(t.Context())
 }
