@@ -10,7 +10,6 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/memstore"
-	"github.com/holdfast-lock/holdfast/store"
 )
 
 func TestTwoClientsNeverHoldOneNameAtTheSameTime(t *testing.T) {
@@ -159,7 +158,7 @@ func TestDoUnlocksWhenTheFunctionPanics(t *testing.T) {
 func TestDoCancelsTheFunctionAndReturnsErrLostOnLoss(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newProxy(memstore.New())
-		p.renew = func(context.Context, []store.Renewal) ([]store.Renewed, error) { return nil, errNet }
+		p.renew = failRenew
 		c := newClient(t, p)
 		start := newClock()
 		var cause error

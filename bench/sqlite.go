@@ -38,7 +38,7 @@ func (l *sqliteLocker) Close() error {
 	return err
 }
 
-// The store without the client in front of it.
+// The store without a client.
 type sqliteStore struct{ *sqlitestore.Store }
 
 type sqliteGrant struct {
@@ -60,8 +60,8 @@ func (g *sqliteGrant) Unlock(ctx context.Context) error {
 	return g.s.Release(ctx, g.name, g.id, store.Keep{})
 }
 
-// The two bare statements: a row by its primary key, put in and taken out, with the store's
-// own settings.
+// The raw limit: one row inserted and deleted by its primary key, with the settings of the
+// store.
 type bareSQLite struct {
 	db        *sql.DB
 	put, take *sql.Stmt

@@ -15,11 +15,10 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// The settings of the store, for the statements that it is compared with.
+// benchPragmas are the settings of the store, for the raw statements that it is compared with.
 const benchPragmas = "?_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_pragma=wal_autocheckpoint(4000)&_pragma=busy_timeout(5000)"
 
-// A bare database does the least that could be called a lock: a row by its primary key,
-// put in and taken out.
+// A bare database is the raw limit: one row inserted and deleted by its primary key.
 type bare struct{ put, take *sql.Stmt }
 
 func openBare(b *testing.B) *bare {
@@ -64,13 +63,13 @@ func pair(ctx context.Context, s *sqlitestore.Store, name string) error {
 	return s.Release(ctx, name, req.ID, store.Keep{})
 }
 
-// BenchmarkPair compares acquire and release with the two bare statements, in turns
-// of a hundred so that both meet the same machine. It reports the medians.
+// BenchmarkPair compares Acquire and Release with the two raw statements, in turns of a hundred,
+// so that a busy machine affects both. It reports the medians.
 func BenchmarkPair(b *testing.B) {
 	for _, goroutines := range []int{1, 64} {
 		b.Run(fmt.Sprintf("goroutines=%d", goroutines), func(b *testing.B) {
 			ctx := context.Background()
-			s := open(b, filepath.Join(b.TempDir(), "locks.db"))
+			s := open(b, newPath(b))
 			raw := openBare(b)
 			turn := func(pair func(name string) error) time.Duration {
 				var left atomic.Int64
@@ -110,7 +109,7 @@ func BenchmarkPair(b *testing.B) {
 // BenchmarkRenew renews grants in one call.
 func BenchmarkRenew(b *testing.B) {
 	ctx := context.Background()
-	s := open(b, filepath.Join(b.TempDir(), "locks.db"))
+	s := open(b, newPath(b))
 	const n = 256
 	grants := make([]store.Renewal, n)
 	for i := range grants {

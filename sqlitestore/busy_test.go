@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -15,8 +14,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// lockFile takes the file's write lock as another process in the middle of a transaction
-// would, and returns how to end that.
+// lockFile takes the write lock of the file, like another process in the middle of a
+// transaction. It returns a function that releases it.
 func lockFile(t *testing.T, path string) (unlock func()) {
 	t.Helper()
 	db, err := sql.Open("sqlite", path)
@@ -39,7 +38,7 @@ func lockFile(t *testing.T, path string) (unlock func()) {
 	return unlock
 }
 
-// calls are all that touch the file to write.
+// calls returns all calls that write to the file.
 func calls(s store.Store, req store.Request) map[string]func(ctx context.Context) error {
 	return map[string]func(ctx context.Context) error{
 		"Acquire": func(ctx context.Context) error { _, err := s.Acquire(ctx, req); return err },
@@ -55,14 +54,11 @@ func calls(s store.Store, req store.Request) map[string]func(ctx context.Context
 }
 
 func TestACallReturnsSoonAfterItsContextEnds(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "locks.db")
+	path := newPath(t)
 	s := open(t, path)
-	req := request("order")
-	if _, err := s.Acquire(t.Context(), req); err != nil {
-		t.Fatal(err)
-	}
+	req := take(t, s, "order")
 	unlock := lockFile(t, path)
-	// All at once: the first waits for the file, the others for the first.
+	// Concurrently: the first call waits for the file, the others wait for the first.
 	var wg sync.WaitGroup
 	for name, call := range calls(s, req) {
 		wg.Go(func() {
@@ -91,16 +87,16 @@ func TestACallReturnsSoonAfterItsContextEnds(t *testing.T) {
 		t.Errorf("Open: %v, want context.DeadlineExceeded", err)
 	}
 	unlock()
-	for _, name := range []string{"Renew", "Acquire", "Release"} { // it was left as it was
+	for _, name := range []string{"Renew", "Acquire", "Release"} { // the grant was not changed
 		if err := calls(s, req)[name](t.Context()); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-// Nor does it wait for another call, whose context goes on.
-func TestACallReturnsThoughTheOneBeforeItWaits(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "locks.db")
+// A call must not wait for another one whose context has not ended.
+func TestACallReturnsAtItsDeadlineWhileAnEarlierOneWaits(t *testing.T) {
+	path := newPath(t)
 	s := open(t, path)
 	unlock := lockFile(t, path)
 	first := make(chan error)
@@ -108,7 +104,7 @@ func TestACallReturnsThoughTheOneBeforeItWaits(t *testing.T) {
 		_, err := s.Acquire(context.Background(), request("first"))
 		first <- err
 	}()
-	time.Sleep(20 * time.Millisecond) // for it to be the first
+	time.Sleep(20 * time.Millisecond) // so that it is the first
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	second := make(chan error)
@@ -135,7 +131,7 @@ func TestACallReturnsThoughTheOneBeforeItWaits(t *testing.T) {
 }
 
 func TestCloseEndsCallsThatWaitForTheFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "locks.db")
+	path := newPath(t)
 	s := open(t, path)
 	req := request("order")
 	lockFile(t, path)
@@ -158,10 +154,10 @@ func TestCloseEndsCallsThatWaitForTheFile(t *testing.T) {
 	}
 }
 
-// A process that was stopped in the middle of a transaction and goes on later must not use
-// the time of before: what it takes is granted from then on.
-func TestTheTimeIsThatOfTheTransaction(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "locks.db")
+// A call that waited for the file must not use the time at which it was made, because grants
+// may have expired since.
+func TestARenewalThatWaitedForTheFileDoesNotReviveAnExpiredGrant(t *testing.T) {
+	path := newPath(t)
 	s := open(t, path)
 	short := request("order")
 	short.TTL = sqlitestore.MinTTL
@@ -185,17 +181,17 @@ func TestTheTimeIsThatOfTheTransaction(t *testing.T) {
 	}
 }
 
-// Calls that come while the file is locked share a transaction. Each has its own outcome,
-// and none undoes another's.
+// Calls that arrive while the file is locked share a transaction. Each has its own outcome, and
+// a failed call does not roll back the others.
 func TestCallsThatShareATransactionHaveTheirOwnOutcomes(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "locks.db")
+	path := newPath(t)
 	a, b := open(t, path), open(t, path)
 	shared := request("shared")
 	shared.Mode = store.Shared
 	if _, err := a.Acquire(t.Context(), shared); err != nil {
 		t.Fatal(err)
 	}
-	const n = 200 // more than one transaction takes
+	const n = 200 // more than fit into one batch, with the renewals
 	held := make([]store.Request, n)
 	for i := range held {
 		held[i] = request(fmt.Sprintf("held:%d", i))
@@ -211,7 +207,7 @@ func TestCallsThatShareATransactionHaveTheirOwnOutcomes(t *testing.T) {
 			ctx := context.Background()
 			switch i % 6 {
 			case 0:
-				req := request("new") // one of many
+				req := request("new") // one of many requests for this name
 				answer, err := a.Acquire(ctx, req)
 				if err != nil {
 					t.Errorf("Acquire: %v", err)
@@ -245,7 +241,7 @@ func TestCallsThatShareATransactionHaveTheirOwnOutcomes(t *testing.T) {
 			}
 		})
 	}
-	time.Sleep(50 * time.Millisecond) // for them to line up
+	time.Sleep(50 * time.Millisecond) // so that they are queued
 	unlock()
 	wg.Wait()
 	granted := 0

@@ -19,8 +19,8 @@ import (
 
 func init() { roles["churn"] = childChurn }
 
-// childChurn locks NAME in PATH again and again. While it believes to hold it, nobody else
-// may: the kernel's lock on FILE, which a killed process loses, is the judge.
+// childChurn locks NAME in PATH repeatedly. The kernel's lock on FILE, which ends with its
+// process, shows whether two processes hold the name at the same time.
 func childChurn(args []string) error {
 	c, err := holdfast.Open(context.Background(), "sqlite:"+args[0])
 	if err != nil {
@@ -56,7 +56,7 @@ func TestProcessesKilledAtAnyMomentHarmNothing(t *testing.T) {
 		c.hears("ready")
 		return c
 	}
-	for range 5 {
+	for range 4 {
 		children = append(children, spawn())
 	}
 	end := func(c *child) {
@@ -65,7 +65,7 @@ func TestProcessesKilledAtAnyMomentHarmNothing(t *testing.T) {
 			t.Error(line)
 		}
 	}
-	for range 30 {
+	for range 15 {
 		time.Sleep(time.Duration(rand.IntN(150)) * time.Millisecond)
 		i := rand.IntN(len(children))
 		end(children[i])

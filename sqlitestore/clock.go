@@ -1,9 +1,9 @@
 package sqlitestore
 
-// A clock is a clock that all users of a file share.
+// A clock is shared by all users of a file.
 type clock struct {
-	boot   string       // the boot id; another one may mean that the clock has restarted
-	steady bool         // never goes back, so that its reading alone orders tokens
+	boot   string       // the boot ID; a different one may mean that the clock was restarted
+	steady bool         // cannot be set back, so that its readings order tokens
 	now    func() int64 // nanoseconds
 	wall   func() int64 // nanoseconds since 1970
 }

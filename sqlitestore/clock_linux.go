@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newClock returns the clock that all processes of this kernel share: CLOCK_MONOTONIC
-// without the offset of the time namespace. It cannot be set, and it restarts with every
-// boot. Go's timers, and so the deadlines of leases, run on the same clock: both stand still
-// while the machine is suspended.
+// newClock returns the clock that all processes under this kernel share: CLOCK_MONOTONIC
+// without the offset of the time namespace. It cannot be set, and it restarts at every boot.
+// Go's timers, and so the deadlines of leases, run on the same clock: both stop while the
+// machine is suspended.
 func newClock() (clock, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return clock{}, fmt.Errorf("no boot id, which shows that the machine was restarted: %w; mount /proc", err)
+		return clock{}, fmt.Errorf("cannot read the boot ID, which is needed to detect a reboot: %w; mount /proc", err)
 	}
 	offset, err := timeNamespaceOffset()
 	if err != nil {
@@ -36,7 +36,7 @@ func newClock() (clock, error) {
 
 func monotonic() int64 {
 	var ts unix.Timespec
-	// It fails only for an unknown clock or a bad address.
+	// This fails only for an unknown clock or a bad address.
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
 	return ts.Nano()
 }
@@ -51,14 +51,14 @@ func timeNamespaceOffset() (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	// The file is about the namespace of future children.
+	// The file describes the namespace of future children.
 	own, err1 := os.Readlink("/proc/self/ns/time")
 	children, err2 := os.Readlink("/proc/self/ns/time_for_children")
 	if err := errors.Join(err1, err2); err != nil {
 		return 0, err
 	}
 	if own != children {
-		return 0, errors.New("this process has made a namespace for its children; use one of them")
+		return 0, errors.New("this process has created a time namespace for its children; use the store in a child")
 	}
 	var seconds, nanoseconds int64
 	if _, err := fmt.Sscanf(string(file), "monotonic %d %d", &seconds, &nanoseconds); err != nil {
@@ -67,8 +67,7 @@ func timeNamespaceOffset() (int64, error) {
 	return seconds*int64(time.Second) + nanoseconds, nil
 }
 
-// listenPush uses the abstract socket addresses of Linux. They belong to no file and end
-// with their process.
+// listenPush listens on an abstract Unix socket, which has no file and ends with its process.
 func listenPush() (net.PacketConn, string, error) {
 	addr := "@holdfast-" + rand.Text()
 	conn, err := net.ListenPacket("unixgram", addr)

@@ -12,29 +12,30 @@ import (
 
 // A conn is one connection to a file, used by one goroutine at a time.
 //
-// It uses the driver without database/sql on top. A pool is of no use to one connection
-// that is shared under a lock, and costs a third of a statement's time. It also spares
-// what the driver does with a context that can end, a goroutine for every statement:
-// statements here never wait for anything (see Store.begin).
+// It uses the driver directly. The pool of database/sql has no use for a single connection, and
+// takes a third of the time of a statement. The context passed to the driver never ends, because
+// otherwise the driver starts a goroutine per statement; statements never block here (see
+// Store.begin).
 type conn struct {
 	conn  driver.Conn
-	stmts map[string]*statement
+	stmts map[string]*preparedStmt
 }
 
-type statement struct {
+// A preparedStmt is a prepared statement with buffers that its executions reuse.
+type preparedStmt struct {
 	stmt driver.Stmt
 	args []driver.NamedValue
 	row  []driver.Value
 }
 
 func dial(dsn string) (*conn, error) {
-	// A driver of our own: what the program registers with the common one, such as hooks,
-	// is not for this file.
+	// A separate driver, because hooks that the program registers with the global one must not
+	// apply to this file.
 	c, err := new(sqlite.Driver).Open(dsn)
 	if err != nil {
 		return nil, err
 	}
-	return &conn{conn: c, stmts: make(map[string]*statement)}, nil
+	return &conn{conn: c, stmts: make(map[string]*preparedStmt)}, nil
 }
 
 func (c *conn) close() error {
@@ -45,15 +46,15 @@ func (c *conn) close() error {
 	return errors.Join(err, c.conn.Close())
 }
 
-// prepare returns the statement of a query, which is prepared once.
-func (c *conn) prepare(query string, args []driver.Value) (*statement, error) {
+// prepare returns the statement of a query. It prepares each query once.
+func (c *conn) prepare(query string, args []driver.Value) (*preparedStmt, error) {
 	s := c.stmts[query]
 	if s == nil {
 		stmt, err := c.conn.Prepare(query)
 		if err != nil {
 			return nil, err
 		}
-		s = &statement{stmt: stmt}
+		s = &preparedStmt{stmt: stmt}
 		c.stmts[query] = s
 	}
 	if s.args == nil && len(args) > 0 {
@@ -65,7 +66,7 @@ func (c *conn) prepare(query string, args []driver.Value) (*statement, error) {
 	return s, nil
 }
 
-// exec runs a statement and returns how many rows it changed.
+// exec runs a statement and returns the number of rows that it changed.
 func (c *conn) exec(query string, args ...driver.Value) (int64, error) {
 	s, err := c.prepare(query, args)
 	if err != nil {
@@ -78,7 +79,7 @@ func (c *conn) exec(query string, args ...driver.Value) (int64, error) {
 	return result.RowsAffected()
 }
 
-// each calls f with every row of a query. The row is valid during the call only.
+// each calls f with every row of a query. The row is valid only during the call.
 func (c *conn) each(f func(row []driver.Value) error, query string, args ...driver.Value) error {
 	s, err := c.prepare(query, args)
 	if err != nil {
@@ -102,8 +103,8 @@ func (c *conn) each(f func(row []driver.Value) error, query string, args ...driv
 	return err
 }
 
-// get returns the first row of a query, nil if there is none. It is valid until the same
-// query is made again.
+// get returns the first row of a query, or nil if there is none. The row is valid until the
+// next execution of the same query.
 func (c *conn) get(query string, args ...driver.Value) ([]driver.Value, error) {
 	var first []driver.Value
 	err := c.each(func(row []driver.Value) error {
@@ -113,13 +114,13 @@ func (c *conn) get(query string, args ...driver.Value) ([]driver.Value, error) {
 	return first, err
 }
 
-// script runs several statements that return nothing. They are not kept.
+// script runs several statements that return no rows. They are not kept prepared.
 func (c *conn) script(text string) error {
 	_, err := c.conn.(driver.ExecerContext).ExecContext(context.Background(), text, nil)
 	return err
 }
 
-// integer and text read a column. Columns are STRICT, so another type cannot be in them.
+// integer and text read a column. Tables are STRICT, so a column has no value of another type.
 func integer(v driver.Value) int64 {
 	n, _ := v.(int64)
 	return n
@@ -130,8 +131,8 @@ func text(v driver.Value) string {
 	return s
 }
 
-// codeOf is the primary result code of an error, 0 if it is none of SQLite's.
-func codeOf(err error) int {
+// resultCode returns the primary result code of an error of SQLite, or 0 for other errors.
+func resultCode(err error) int {
 	var e *sqlite.Error
 	if errors.As(err, &e) {
 		return e.Code() & 0xff
@@ -139,8 +140,9 @@ func codeOf(err error) int {
 	return 0
 }
 
-// busy reports that another connection was in the way, and that nothing was done.
+// busy reports whether a statement failed, without effect, because another connection has the
+// file locked.
 func busy(err error) bool {
-	code := codeOf(err)
+	code := resultCode(err)
 	return code == sqlite3.SQLITE_BUSY || code == sqlite3.SQLITE_PROTOCOL
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// inNamespaces makes a child run under unshare(1) with these options, behind a command in a
-// shell that sets up its namespaces.
+// inNamespaces makes a child run under unshare(1) with these options, after a shell command that
+// sets up its namespaces.
 func inNamespaces(setUp string, options ...string) func(*exec.Cmd) {
 	return func(cmd *exec.Cmd) {
 		args := append([]string{"unshare"}, options...)
@@ -20,8 +20,7 @@ func inNamespaces(setUp string, options ...string) func(*exec.Cmd) {
 	}
 }
 
-// As in LXC and systemd-nspawn, which give each container a boot id of its own, or a time
-// namespace.
+// LXC and systemd-nspawn give each container its own boot ID, or a time namespace.
 func TestContainersOfOneKernelExcludeEachOther(t *testing.T) {
 	dir := t.TempDir()
 	bootID := filepath.Join(dir, "boot_id")
@@ -42,17 +41,14 @@ func TestContainersOfOneKernelExcludeEachOther(t *testing.T) {
 				t.Log("not tried: namespaces take root; the other tests of boot ids have clocks of their own")
 				return
 			}
-			path := filepath.Join(t.TempDir(), "locks.db")
+			path := newPath(t)
 			s := open(t, path)
-			outside := request("outside")
-			if _, err := s.Acquire(t.Context(), outside); err != nil {
-				t.Fatal(err)
-			}
+			outside := take(t, s, "outside")
 			inside := startAs(t, "hold", change, path, "inside", "1m")
 			inside.hears("held")
 			waiter := startAs(t, "queue", change, path, "outside")
-			waiter.hears("queued 1") // and not served: what was held before it came is held
-			again := open(t, path)   // under the boot id of this side
+			waiter.hears("queued 1") // not served, because the earlier grant is still held
+			again := open(t, path)   // under the boot ID of this side
 			if answer, err := again.Acquire(t.Context(), request("inside")); err != nil || answer.Granted() {
 				t.Errorf("granted %v, error %v: it is held inside", answer.Granted(), err)
 			}
@@ -60,9 +56,7 @@ func TestContainersOfOneKernelExcludeEachOther(t *testing.T) {
 			if err != nil || renewed[0].Status != store.Extended {
 				t.Errorf("renewal: %+v, error %v", renewed, err)
 			}
-			if err := s.Release(t.Context(), "outside", outside.ID, store.Keep{}); err != nil {
-				t.Fatal(err)
-			}
+			release(t, s, outside)
 			waiter.hears("served")
 		})
 	}

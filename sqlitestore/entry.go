@@ -10,7 +10,15 @@ import (
 
 const never = math.MaxInt64
 
-// A grant is a live grant or a kept record.
+// after returns the time d after now, or never if the sum overflows.
+func after(now int64, d time.Duration) int64 {
+	if end := now + int64(d); end >= now || d < 0 {
+		return end
+	}
+	return never
+}
+
+// A grant is a live grant or a closure.
 type grant struct {
 	id     store.ID
 	mode   store.Mode
@@ -21,7 +29,7 @@ type grant struct {
 	since  int64
 	until  int64
 	state  store.State
-	wall   int64
+	wall   int64 // of a closure: when it ends on the wall clock
 	owner  string
 	meta   string
 }
@@ -45,7 +53,7 @@ func idOf(v driver.Value) (id store.ID) {
 	return id
 }
 
-// columns are the values of grantColumns, behind others.
+// columns returns the values of grantColumns, after those in front.
 func (g *grant) columns(front ...driver.Value) []driver.Value {
 	return append(front, g.id[:], int64(g.mode), int64(g.weight), int64(g.limit), g.token, int64(g.tokens),
 		g.since, g.until, int64(g.state), g.wall, g.owner, g.meta)
@@ -59,34 +67,34 @@ func (g *grant) holder(now int64) store.Holder {
 	}
 }
 
-// An entry is what is alive of a name, within one transaction.
+// An entry is the live state of a name within one transaction.
 //
-// Holders that are not exclusive all have the same mode and limit, as nothing else is
-// granted beside them.
+// Holders that are not exclusive all have the same mode and limit, because no other request
+// is granted beside them.
 type entry struct {
-	tx      *transaction
+	tx      *callTx
 	name    string
-	row     bool   // there is one in names
-	dirty   bool   // it has to be written
-	crowd   bool   // as it was read
-	first   *grant // in that row
+	row     bool   // the name has a row in names
+	dirty   bool   // that row must be written
+	crowd   bool   // value of the column crowd
+	first   *grant // the grant in that row, if any
 	others  others
 	waiters int
 
-	asker store.ID // need not be woken: it is being answered
-	freed bool     // the first waiter's chances may have changed
+	asker store.ID // the requester, which is being answered and needs no wake-up
+	freed bool     // the first waiter may be granted now
 }
 
-// others sums up the grants in holders.
+// others summarizes the grants in holders.
 type others struct {
 	n, weight, kept int
 	mode            store.Mode
 	limit           int
-	due             int64 // nothing is over before then
+	due             int64 // no grant ends before this time
 }
 
-// load reads a name and ends whatever is over.
-func (tx *transaction) load(name string) (*entry, error) {
+// load reads a name and removes what has expired.
+func (tx *callTx) load(name string) (*entry, error) {
 	e := &entry{tx: tx, name: name}
 	row, err := tx.conn.get(sqlGetName, name)
 	if err != nil || row == nil {
@@ -121,6 +129,16 @@ func (tx *transaction) load(name string) (*entry, error) {
 	return e, err
 }
 
+// loadGrant loads a name, and the grant or the closure of an identity.
+func (tx *callTx) loadGrant(name string, id store.ID) (*entry, *grant, error) {
+	e, err := tx.load(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	g, err := e.find(id)
+	return e, g, err
+}
+
 func (e *entry) sum() error {
 	row, err := e.tx.conn.get(sqlSumHolders, e.name)
 	if err != nil {
@@ -134,7 +152,8 @@ func (e *entry) sum() error {
 	return nil
 }
 
-// store writes back what changed and notes whom that lets in.
+// store writes back the changes, and collects the wake-up of the first waiter if it may be
+// granted.
 func (e *entry) store() error {
 	conn := e.tx.conn
 	crowd := e.others.n > 0 || e.waiters > 0
@@ -156,7 +175,7 @@ func (e *entry) store() error {
 	return err
 }
 
-// storeThen stores what has ended, for a call that fails.
+// storeThen stores the removal of what has expired, and then returns err.
 func (e *entry) storeThen(err error) error {
 	if storeErr := e.store(); storeErr != nil {
 		return storeErr
@@ -171,7 +190,7 @@ func flag(b bool) int64 {
 	return 0
 }
 
-// find returns the grant or the kept record of an identity, nil if there is none.
+// find returns the grant or the closure of an identity, or nil if there is none.
 func (e *entry) find(id store.ID) (*grant, error) {
 	if e.first != nil && e.first.id == id {
 		return e.first, nil
@@ -186,7 +205,7 @@ func (e *entry) find(id store.ID) (*grant, error) {
 	return grantOf(row), nil
 }
 
-// add puts a new grant beside what is there.
+// add adds a new grant.
 func (e *entry) add(g *grant) error {
 	if e.first == nil {
 		e.first, e.dirty = g, true
@@ -198,7 +217,7 @@ func (e *entry) add(g *grant) error {
 	return e.sum()
 }
 
-// update notes a change of a grant that find returned.
+// update stores a change of a grant that find returned.
 func (e *entry) update(g *grant) error {
 	if g == e.first {
 		e.dirty = true
@@ -222,15 +241,15 @@ func (e *entry) remove(g *grant) error {
 	return e.sum()
 }
 
-// keep makes a grant a kept record.
+// keep turns a grant into a closure.
 func (e *entry) keep(g *grant, keep store.Keep) error {
-	g.state, g.since, g.until = keep.State, e.tx.now, e.tx.now+int64(keep.For)
-	g.wall = e.tx.clock.wall() + int64(keep.For)
-	e.freed = true // not quite, but the first waiter may want to give up
+	g.state, g.since, g.until = keep.State, e.tx.now, after(e.tx.now, keep.For)
+	g.wall = after(e.tx.clock.wall(), keep.For)
+	e.freed = true // the first waiter may want to give up
 	return e.update(g)
 }
 
-// admits reports whether a request fits beside the holders.
+// admits reports whether a request can be granted beside the holders.
 func (e *entry) admits(mode store.Mode, weight, limit int) bool {
 	var u store.Usage
 	if e.first != nil {
@@ -242,8 +261,8 @@ func (e *entry) admits(mode store.Mode, weight, limit int) bool {
 	return u.Admits(mode, weight, limit)
 }
 
-// mixes returns an ErrInvalid if the request can never go together with what is held or
-// asked for already.
+// mixes returns an error that matches store.ErrInvalid if the request can never be combined
+// with a holder or a waiter.
 func (e *entry) mixes(req *store.Request) error {
 	if req.Mode == store.Exclusive {
 		return nil
@@ -261,7 +280,7 @@ func (e *entry) mixes(req *store.Request) error {
 	if e.waiters == 0 {
 		return nil
 	}
-	row, err := e.tx.conn.get(sqlOtherUse, e.name) // the rest is as this one
+	row, err := e.tx.conn.get(sqlOtherUse, e.name) // all others are like this one
 	if err != nil || row == nil {
 		return err
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// Rows are what a file contains, dead or alive. Unlike opening the store it removes nothing.
+// Rows returns the rows of a file, expired or not. Unlike Open it removes nothing.
 func Rows(path string) ([]string, error) {
-	conn, err := dial(dsnOf(path))
+	conn, err := dial(dataSource(path))
 	if err != nil {
 		return nil, err
 	}
@@ -35,23 +35,23 @@ func Rows(path string) ([]string, error) {
 // MinTTL is the shortest TTL.
 const MinTTL = minTTL
 
-// Script runs statements on a file behind the store's back.
+// Script runs statements on a file without a store.
 func Script(path, text string) error {
-	conn, err := dial(dsnOf(path))
+	conn, err := dial(dataSource(path))
 	if err != nil {
 		return err
 	}
 	return errors.Join(conn.script(text), conn.close())
 }
 
-// A Clock is one that a test moves.
+// A Clock is a clock that a test sets.
 type Clock struct {
 	Boot      string
 	Steady    bool
 	Now, Wall func() int64
 }
 
-// OpenAt opens a file with a clock of the test's.
+// OpenAt opens a file with that clock.
 func OpenAt(ctx context.Context, path string, c Clock) (*Store, error) {
 	return openWith(ctx, path, clock{boot: c.Boot, steady: c.Steady, now: c.Now, wall: c.Wall})
 }
@@ -64,20 +64,20 @@ func Deafen(s *Store) {
 	s.pushes.open = func() (net.PacketConn, string, error) { return nil, "", errors.New("deaf") }
 }
 
-// Loopback makes a handle listen as on systems other than Linux.
+// Loopback makes a handle listen on a loopback port, as on systems other than Linux.
 func Loopback(s *Store) { s.pushes.open = listenLoopback }
 
-// Waits is how many identities a handle knows to be waiting, and whether it listens.
+// Waits returns the number of waiting identities of a handle, and whether it listens.
 func Waits(s *Store) (n int, listens bool) {
 	s.pushes.mu.Lock()
 	defer s.pushes.mu.Unlock()
 	return len(s.pushes.waits), s.pushes.conn != nil
 }
 
-// Intact returns an error if SQLite finds a file damaged, or if it is not as the store
-// leaves it: a name with holders or waiters elsewhere has a row that says so.
+// Intact returns an error if SQLite finds the file damaged, or if a name with rows in holders or
+// waiters has no row in names that says so.
 func Intact(path string) error {
-	conn, err := dial(dsnOf(path))
+	conn, err := dial(dataSource(path))
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func Woken(s *Store, name string, id store.ID) bool {
 	return w != nil && w.wake.Sent()
 }
 
-// Known reports whether a handle knows an identity to be waiting.
+// Known reports whether an identity is waiting through this handle.
 func Known(s *Store, name string, id store.ID) bool {
 	s.pushes.mu.Lock()
 	defer s.pushes.mu.Unlock()

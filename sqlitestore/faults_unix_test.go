@@ -23,10 +23,10 @@ func init() {
 	roles["full"] = childFull
 }
 
-// known are the errors with a meaning in the contract: all others are of unknown outcome.
+// known are the errors of the contract. After any other error the outcome is unknown.
 var known = []error{store.ErrInvalid, store.ErrNotHeld, store.ErrUnsupported, store.ErrClosed}
 
-// unknown wants an error that says this and claims to know nothing.
+// unknown expects an error with this text that is none of the contract.
 func unknown(t *testing.T, err error, says string) {
 	t.Helper()
 	if err == nil || !strings.Contains(err.Error(), says) {
@@ -39,9 +39,9 @@ func unknown(t *testing.T, err error, says string) {
 	}
 }
 
-// A holder in a file that is gone must not be told that all is well: whoever comes next
-// uses another file.
-func TestAFileThatIsGoneRenewsNothing(t *testing.T) {
+// A holder must not extend its grant in a file that was removed, because the next process uses
+// another file.
+func TestRenewalsFailAfterTheFileWasRemovedOrReplaced(t *testing.T) {
 	for says, spoil := range map[string]func(path string) error{
 		"removed": os.Remove,
 		"replaced": func(path string) error {
@@ -52,12 +52,9 @@ func TestAFileThatIsGoneRenewsNothing(t *testing.T) {
 		},
 	} {
 		t.Run(says, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "locks.db")
+			path := newPath(t)
 			s := open(t, path)
-			req := request("order")
-			if _, err := s.Acquire(t.Context(), req); err != nil {
-				t.Fatal(err)
-			}
+			req := take(t, s, "order")
 			if _, err := s.List(t.Context(), store.Query{}); err != nil {
 				t.Fatal(err)
 			}
@@ -67,7 +64,7 @@ func TestAFileThatIsGoneRenewsNothing(t *testing.T) {
 			renewal := store.Renewal{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode}
 			_, err := s.Renew(t.Context(), []store.Renewal{renewal})
 			unknown(t, err, says)
-			time.Sleep(20 * time.Millisecond) // it looks now and then
+			time.Sleep(20 * time.Millisecond) // the file is checked from time to time
 			_, err = s.Acquire(t.Context(), request("other"))
 			unknown(t, err, says)
 			_, err = s.List(t.Context(), store.Query{})
@@ -76,10 +73,10 @@ func TestAFileThatIsGoneRenewsNothing(t *testing.T) {
 	}
 }
 
-func TestADamagedFileIsNoAnswer(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "locks.db")
+func TestADamagedFileIsAnUnknownOutcome(t *testing.T) {
+	path := newPath(t)
 	s := open(t, path)
-	if err := s.Close(); err != nil { // moves all of it into the one file
+	if err := s.Close(); err != nil { // writes the log into the file
 		t.Fatal(err)
 	}
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -91,7 +88,7 @@ func TestADamagedFileIsNoAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	noise := []byte(strings.Repeat("noise", int(info.Size()-4096)/5))
-	if _, err := f.WriteAt(noise, 4096); err != nil { // all but the page that describes the tables
+	if _, err := f.WriteAt(noise, 4096); err != nil { // all pages but the one that describes the tables
 		t.Fatal(err)
 	}
 	f.Close()
@@ -103,7 +100,7 @@ func openErr(path string) (store.Store, error) {
 	return store.Open(context.Background(), "sqlite:"+path)
 }
 
-// A child that may not write, because root may always.
+// The test uses an unprivileged child, because root can always write.
 func TestAFileThatCannotBeWrittenIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "locks.db")
@@ -138,14 +135,14 @@ func TestAFileThatCannotBeWrittenIsRefused(t *testing.T) {
 			}
 		}
 	}
-	test(0o444, path, "cannot be written")
+	test(0o444, path, "cannot write")
 	test(0o000, path, "unable to open")
 	if os.Getuid() == 0 {
 		test(0, filepath.Join(dir, "new.db"), "permission denied")
 	}
 }
 
-// runnable copies the test binary to where another user can run it.
+// runnable copies the test binary to a folder where other users can run it.
 func runnable(t *testing.T) string {
 	exe, err := os.Executable()
 	if err != nil {
@@ -170,10 +167,10 @@ func runnable(t *testing.T) string {
 	return path
 }
 
-// A full disk is a limit on the size of files here. What was held stays held, and there is
-// an answer again when there is room.
-func TestAFullDiskIsNoAnswerAndHarmsNothing(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "locks.db")
+// The test limits the file size to simulate a full disk. Grants stay held, and calls work again
+// when there is space.
+func TestAFullDiskIsAnUnknownOutcomeAndHarmsNothing(t *testing.T) {
+	path := newPath(t)
 	c := start(t, "full", path)
 	if line := c.hears("full:"); !strings.Contains(line, "is full") {
 		t.Errorf("error %q, want one that says what is full", line)

@@ -40,7 +40,7 @@ func Example_fence() {
 		return
 	}
 	defer db.Close()
-	db.SetMaxOpenConns(1) // each connection has a memory of its own
+	db.SetMaxOpenConns(1) // each connection has its own database in memory
 	if err := sqlfence.SQLite.CreateTable(ctx, db); err != nil {
 		fmt.Println(err)
 		return

@@ -2,8 +2,8 @@
 
 package sqlitestore
 
-// A file knows which file a path meant when it was opened. Windows does not let
-// anybody remove or replace a file that is open, so there is nothing to check.
+// A file is the path of the store. Windows does not allow an open file to be removed or
+// replaced, so there is nothing to check.
 type file struct{ path string }
 
 func (f *file) note() error  { return nil }

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A file knows which file a path meant when it was opened.
+// A file remembers which file its path referred to when it was opened.
 type file struct {
 	path string
 	stat syscall.Stat_t
@@ -20,14 +20,14 @@ func (f *file) note() error {
 		return fmt.Errorf("stat: %w", err)
 	}
 	if f.stat.Nlink > 1 {
-		return fmt.Errorf("%w: sqlite path %s: has %d hard links: the files beside it, which SQLite names after it, are not the same for all; use one of them and remove the others",
+		return fmt.Errorf("%w: sqlite path %s: has %d hard links, and SQLite would use different -wal and -shm files for each; remove all links but one",
 			store.ErrInvalid, f.path, f.stat.Nlink)
 	}
 	return nil
 }
 
-// check returns an error if the path means another file by now, or none. It is asked in
-// every transaction and costs less than a microsecond.
+// check returns an error if the path no longer refers to that file. It takes a microsecond or
+// two.
 func (f *file) check() error {
 	var now syscall.Stat_t
 	switch err := syscall.Stat(f.path, &now); {

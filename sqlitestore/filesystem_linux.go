@@ -8,14 +8,14 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// remoteFS are file systems on which processes do not see each other's locks or shared
-// memory at once, or which several kernels share. The numbers are the kernel's own.
+// remoteFS are file systems that several kernels can share, or on which processes do not see
+// each other's locks or shared memory at once. The keys are the magic numbers of statfs.
 var remoteFS = map[int64]string{
 	0x6969:     "NFS",
 	0x517b:     "SMB",
 	0xff534d42: "CIFS",
 	0xfe534d42: "SMB 2",
-	0x65735546: "FUSE", // sshfs, virtiofs, GlusterFS, S3 and others, which it does not tell apart
+	0x65735546: "FUSE", // sshfs, virtiofs, GlusterFS, S3 and others
 	0x01021997: "9P",
 	0x5346414f: "AFS",
 	0x6b414653: "AFS",
@@ -33,8 +33,8 @@ var remoteFS = map[int64]string{
 	0xbacbacbc: "VMware shared folder",
 }
 
-// checkFS returns an ErrInvalid if a file, or a directory for one, is where locks do not
-// hold.
+// checkFS returns an error that matches store.ErrInvalid if a file, or its directory, is on a
+// file system on which locks do not work.
 func checkFS(path string) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(path, &fs); err != nil {
@@ -52,14 +52,14 @@ func checkFS(path string) error {
 
 func checkMount(path string, st *unix.Statx_t) error {
 	if st.Mode&unix.S_IFMT == unix.S_IFREG && st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0 {
-		return fmt.Errorf("%w: sqlite path %s: is mounted as a single file, so that the -wal and -shm files beside it are not the same for all: mount its directory", store.ErrInvalid, path)
+		return fmt.Errorf("%w: sqlite path %s: is mounted as a single file, so its -wal and -shm files are not shared: mount its directory instead", store.ErrInvalid, path)
 	}
 	return nil
 }
 
 func checkFSType(path string, kind int64) error {
 	if name := remoteFS[kind&0xffffffff]; name != "" {
-		return fmt.Errorf("%w: sqlite path %s: is on a file system of the type %s, where SQLite's locks and shared memory do not hold between processes: put the file on a local disk such as /var/lib or /tmp, or use a store on a server to lock between hosts",
+		return fmt.Errorf("%w: sqlite path %s: is on a file system of type %s, on which SQLite's locks and shared memory do not work between processes: put the file on a local disk such as /var/lib or /tmp, or use a store on a server to lock between hosts",
 			store.ErrInvalid, path, name)
 	}
 	return nil

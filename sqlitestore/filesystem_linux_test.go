@@ -42,7 +42,7 @@ func TestAFileThatIsMountedAloneIsRefused(t *testing.T) {
 	s.Close()
 }
 
-// The file system that the test runs on is taken for one that hosts share.
+// The test registers its own file system as a remote one.
 func TestAFileOnAFileSystemThatSpansHostsIsNotOpened(t *testing.T) {
 	dir := t.TempDir()
 	existing := filepath.Join(dir, "existing.db")

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"testing"
@@ -14,7 +13,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// childPing queues for NAME in PATH whenever it is told to, and says when it got in.
+// childPing queues for NAME in PATH on each line of its input, and prints when it was granted.
 func childPing(args []string) error {
 	s, err := childStore(args[0])
 	if err != nil {
@@ -48,7 +47,7 @@ func childPing(args []string) error {
 	return nil
 }
 
-// handOff lets a child wait, releases, and returns how long it took the child to get in.
+// handOff makes a child wait, releases the name, and returns the time until the child's grant.
 func handOff(t testing.TB, s store.Store, c *child, name string) time.Duration {
 	req := request(name)
 	if answer, err := s.Acquire(context.Background(), req); err != nil || !answer.Granted() {
@@ -56,11 +55,9 @@ func handOff(t testing.TB, s store.Store, c *child, name string) time.Duration {
 	}
 	c.tell("go")
 	c.hears("queued")
-	time.Sleep(time.Millisecond) // for the child to wait
+	time.Sleep(time.Millisecond) // so that the child waits
 	start := time.Now()
-	if err := s.Release(context.Background(), name, req.ID, store.Keep{}); err != nil {
-		t.Fatal(err)
-	}
+	release(t, s, req)
 	var served, asked int64
 	if _, err := fmt.Sscan(c.hears("served"), &served, &asked); err != nil {
 		t.Fatal(err)
@@ -69,10 +66,9 @@ func handOff(t testing.TB, s store.Store, c *child, name string) time.Duration {
 	return time.Duration(served - start.UnixNano())
 }
 
-// A release in one process wakes the next in another at once, long before that would ask
-// by itself.
+// A release in one process wakes a waiter in another one long before it would poll.
 func TestAWakeUpReachesAnotherProcess(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "locks.db")
+	path := newPath(t)
 	s := open(t, path)
 	c := start(t, "ping", path, "order")
 	best := time.Hour
@@ -84,9 +80,9 @@ func TestAWakeUpReachesAnotherProcess(t *testing.T) {
 	}
 }
 
-// BenchmarkHandOff is from the release in one process to the grant in another.
+// BenchmarkHandOff measures the time from the release in one process to the grant in another.
 func BenchmarkHandOff(b *testing.B) {
-	path := filepath.Join(b.TempDir(), "locks.db")
+	path := newPath(b)
 	s := open(b, path)
 	c := start(b, "ping", path, "order")
 	var took []time.Duration

@@ -2,6 +2,7 @@ package sqlitestore_test
 
 import (
 	"context"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -10,8 +11,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// patience bounds everything that should happen soon. It is long, because only a failing
-// test spends it.
+// patience bounds what should happen soon. It is long, because only a failing test waits for it.
 const patience = 30 * time.Second
 
 // open opens a store and closes it at the end of the test.
@@ -25,7 +25,7 @@ func open(t testing.TB, path string) *sqlitestore.Store {
 	return s
 }
 
-// request asks for a name alone, under a new identity and for longer than a test takes.
+// request returns an exclusive request with a new identity and a TTL longer than a test.
 func request(name string) store.Request {
 	return store.Request{
 		Name: name, ID: store.NewID(), Mode: store.Exclusive, Weight: 1,
@@ -33,7 +33,30 @@ func request(name string) store.Request {
 	}
 }
 
-// wantRows wants a file to contain these rows, dead or alive.
+// newPath returns the path of a file that does not exist yet.
+func newPath(t testing.TB) string {
+	t.Helper()
+	return filepath.Join(t.TempDir(), "locks.db")
+}
+
+// take acquires a name that must be free.
+func take(t testing.TB, s store.Store, name string) store.Request {
+	t.Helper()
+	req := request(name)
+	if answer, err := s.Acquire(context.Background(), req); err != nil || !answer.Granted() {
+		t.Fatalf("granted %v, error %v", answer.Granted(), err)
+	}
+	return req
+}
+
+func release(t testing.TB, s store.Store, req store.Request) {
+	t.Helper()
+	if err := s.Release(context.Background(), req.Name, req.ID, store.Keep{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantRows expects these rows in a file, expired or not.
 func wantRows(t *testing.T, path string, want ...string) {
 	t.Helper()
 	rows, err := sqlitestore.Rows(path)

@@ -11,17 +11,16 @@ import (
 )
 
 const (
-	// pageSize is how many names List returns unless asked for another number: a screenful
-	// or two.
+	// pageSize is the default number of names per page: one or two screens of text.
 	pageSize = 100
 
-	// maxPage bounds a page, whatever was asked for.
+	// maxPage is the greatest number of names per page.
 	maxPage = 10_000
 )
 
-// List reads who holds and who waits: see [store.Store]. Pages are in the order of names,
-// and a cursor is the last name of the page before. It reads through a connection of its
-// own, so that nobody waits for it.
+// List returns one page of the names that have holders or waiters; see [store.Store]. Pages
+// are sorted by name, and the cursor is the last name of the previous page. List uses its own
+// connection, so that no other call waits for it.
 func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	page, err := s.list(ctx, q)
 	if err != nil {
@@ -53,7 +52,7 @@ func (s *Store) list(ctx context.Context, q store.Query) (page store.Page, err e
 			return page, err
 		}
 	}
-	begin := func() error { // all of a page at one moment
+	begin := func() error { // one snapshot for the whole page
 		_, err := s.read.exec("BEGIN")
 		if err == nil {
 			_, err = s.read.get("SELECT one FROM meta")
@@ -70,7 +69,7 @@ func (s *Store) list(ctx context.Context, q store.Query) (page store.Page, err e
 	return s.page(ctx, q)
 }
 
-// page reads within a transaction.
+// page reads one page within a transaction.
 func (s *Store) page(ctx context.Context, q store.Query) (page store.Page, err error) {
 	limit := min(q.Limit, maxPage)
 	if limit <= 0 {
@@ -85,7 +84,7 @@ func (s *Store) page(ctx context.Context, q store.Query) (page store.Page, err e
 	}
 	now := s.clock.now()
 	last, n := "", 0
-	var crowded []int // in page.Locks
+	var crowded []int // indexes into page.Locks
 	err = s.read.each(func(row []driver.Value) error {
 		if n++; n > limit {
 			page.Next = last
@@ -119,7 +118,7 @@ func (s *Store) page(ctx context.Context, q store.Query) (page store.Page, err e
 	return page, err
 }
 
-// prefixEnd is the first name behind all that start with prefix, "" if it is empty.
+// prefixEnd returns the first string after all that start with prefix, or "" if there is none.
 func prefixEnd(prefix string) string {
 	if prefix == "" {
 		return ""
@@ -129,7 +128,7 @@ func prefixEnd(prefix string) string {
 	return string(end)
 }
 
-// listCrowd adds the other holders and the waiters of a name.
+// listCrowd adds the other holders, and the waiters, of a name.
 func (s *Store) listCrowd(l *store.Lock, now int64) error {
 	err := s.read.each(func(row []driver.Value) error {
 		g := grantOf(row)

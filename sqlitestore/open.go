@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	// schemaVersion is the schema's, in PRAGMA user_version.
+	// schemaVersion is the version of the schema, in PRAGMA user_version.
 	schemaVersion = 1
 
-	// fileMark is in PRAGMA application_id and tells a store's file from any other.
+	// fileMark identifies the files of this store, in PRAGMA application_id.
 	fileMark = 0x686c6466 // "hldf"
 
-	// pragmas are of a connection. A commit owes no fsync: whoever was promised
-	// something dies with the machine. With NORMAL a checkpoint does, so that a power cut
-	// cannot damage the file; hence checkpoints are four times as rare as usual, once in
+	// pragmas are the settings of a connection. A commit needs no fsync, because holders end
+	// with the machine. With NORMAL only a checkpoint does one, so that a power cut cannot
+	// damage the file. Checkpoints are therefore four times as rare as by default, once per
 	// 16 MiB.
 	pragmas = `PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 4000;`
 )
@@ -34,31 +34,31 @@ const (
 //go:embed schema.sql
 var schema string
 
-var errDamaged = errors.New("the file is damaged: a table is empty that never is; stop all its users, then remove it with the -wal and -shm files beside it")
+var errDamaged = errors.New("the file is damaged: the table meta is empty; stop all its users, then remove it with the -wal and -shm files beside it")
 
 func init() { store.Register("sqlite", openURL) }
 
 // openURL opens "sqlite:PATH".
 func openURL(ctx context.Context, u *store.URL) (store.Store, error) {
 	if len(u.Hosts) > 0 || u.User != "" || u.Password() != "" {
-		return nil, fmt.Errorf("%w: sqlite URL: has a host, but the file is on this one: write sqlite:/absolute/path or sqlite:relative/path", store.ErrInvalid)
+		return nil, fmt.Errorf("%w: sqlite URL: has a host or a user, but the file is local: write sqlite:/absolute/path or sqlite:relative/path", store.ErrInvalid)
 	}
 	if err := u.Only(); err != nil {
 		return nil, err
 	}
 	s, err := Open(ctx, u.Path)
 	if err != nil {
-		return nil, err // and no nil pointer in an interface
+		return nil, err // not a nil *Store in an interface
 	}
 	return s, nil
 }
 
-// Open opens the locks in a file, which it creates if there is none. The directory
-// must exist. A relative path is one from the working directory of now.
+// Open opens a file of locks, and creates it if it does not exist. Its directory must exist. A
+// relative path is resolved now, so a later change of the working directory has no effect.
 //
-// Errors: [store.ErrInvalid] if the path cannot be that of a store: it is empty or
-// ":memory:", its directory does not exist, the file system is not a local one, or the file
-// is something else or of a newer version.
+// Open returns an error that matches [store.ErrInvalid] if the path is empty or ":memory:", if
+// its directory does not exist, if the file system is not local, or if the file belongs to
+// another program or to a newer version of this package.
 func Open(ctx context.Context, path string) (*Store, error) {
 	clock, err := newClock()
 	if err != nil {
@@ -73,8 +73,8 @@ func openWith(ctx context.Context, path string, clock clock) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		file: file{path: path}, dsn: dsnOf(path), clock: clock,
-		turn: turn{taken: make(chan struct{}, 1)}, readTurn: make(chan struct{}, 1), done: make(chan struct{}),
+		file: file{path: path}, dsn: dataSource(path), clock: clock,
+		writes: writeQueue{turn: make(chan struct{}, 1)}, readTurn: make(chan struct{}, 1), done: make(chan struct{}),
 		heartbeat: heartbeat, pushes: pushes{open: listenPush, keep: 2 * heartbeat},
 	}
 	if err := ctx.Err(); err != nil {
@@ -96,13 +96,13 @@ func openWith(ctx context.Context, path string, clock clock) (*Store, error) {
 	return s, nil
 }
 
-// checkPath returns the absolute path of a file that can be a store.
+// checkPath checks the path of a store and makes it absolute.
 func checkPath(path string) (string, error) {
 	if path == "" || strings.HasPrefix(path, ":memory:") {
-		return "", fmt.Errorf("%w: sqlite path %q: want that of a file, such as /var/lib/myapp/locks.db; for locks in memory use the memory store", store.ErrInvalid, path)
+		return "", fmt.Errorf("%w: sqlite path %q: give the path of a file, such as /var/lib/myapp/locks.db; for locks in memory use the memory store", store.ErrInvalid, path)
 	}
 	if strings.ContainsRune(path, 0) {
-		return "", fmt.Errorf("%w: sqlite path %q: has a null byte; leave it out", store.ErrInvalid, path)
+		return "", fmt.Errorf("%w: sqlite path %q: contains a null byte; remove it", store.ErrInvalid, path)
 	}
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -110,7 +110,7 @@ func checkPath(path string) (string, error) {
 	}
 	if info, err := os.Stat(abs); err == nil {
 		if !info.Mode().IsRegular() {
-			return "", fmt.Errorf("%w: sqlite path %s: is no regular file; give the path of a file", store.ErrInvalid, abs)
+			return "", fmt.Errorf("%w: sqlite path %s: is not a regular file; give the path of a file", store.ErrInvalid, abs)
 		}
 		return abs, checkFS(abs)
 	}
@@ -122,16 +122,17 @@ func checkPath(path string) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("sqlite path %s: %w", abs, err)
 	case !info.IsDir():
-		return "", fmt.Errorf("%w: sqlite path %s: %s is no directory", store.ErrInvalid, abs, dir)
+		return "", fmt.Errorf("%w: sqlite path %s: %s is not a directory", store.ErrInvalid, abs, dir)
 	}
 	return abs, checkFS(dir)
 }
 
-// creating makes createFile end before another handle of this process finds the file.
+// creating keeps other handles of this process from opening a file before createFile has
+// closed it.
 var creating sync.Mutex
 
-// createFile creates the file for its user only, unless it exists. It never opens one that
-// does: POSIX locks are the process's, and closing any descriptor of a file drops those
+// createFile creates the file, for its user only, unless it exists. It never opens an existing
+// file: POSIX locks belong to the process, and closing any descriptor of a file drops the locks
 // that SQLite holds on it.
 func createFile(path string) error {
 	creating.Lock()
@@ -146,24 +147,24 @@ func createFile(path string) error {
 	return f.Close()
 }
 
-func dsnOf(path string) string {
+func dataSource(path string) string {
 	path = filepath.ToSlash(path)
 	if !strings.HasPrefix(path, "/") {
-		path = "/" + path // a drive letter
+		path = "/" + path // in front of a drive letter
 	}
 	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?mode=rw"
 }
 
-// setUp makes the connection ready, and the file if it is new.
+// setUp prepares the connection, and the file if it is new.
 func (s *Store) setUp(ctx context.Context) error {
-	// Before anything is changed, because it may be the file of another program.
+	// Check before any change, because the file may belong to another program.
 	if err := s.retry(ctx, s.checkMark); err != nil {
 		return err
 	}
 	err := s.retry(ctx, func() error {
 		row, err := s.conn.get("PRAGMA journal_mode = WAL")
 		if err == nil && text(row[0]) != "wal" {
-			err = fmt.Errorf("SQLite keeps a journal of the kind %q and not wal: the file system has no shared memory; put the file on another", text(row[0]))
+			err = fmt.Errorf("SQLite uses the journal mode %q instead of wal: the file system has no shared memory; put the file on another one", text(row[0]))
 		}
 		return err
 	})
@@ -173,17 +174,17 @@ func (s *Store) setUp(ctx context.Context) error {
 	if err := s.conn.script(pragmas); err != nil {
 		return err
 	}
-	tx := &transaction{Store: s, call: callFunc((*transaction).setUpFile)}
+	tx := &callTx{Store: s, call: callFunc((*callTx).setUpFile)}
 	s.transact(ctx, tx)
 	return tx.err
 }
 
-// checkMark returns an ErrInvalid if the file is not a store's or of a newer version. Until
-// then it is taken for somebody else's, which must not be changed or removed.
+// checkMark returns an error that matches store.ErrInvalid if the file belongs to another
+// program or to a newer version. Such a file must not be changed.
 func (s *Store) checkMark() error {
 	row, err := s.conn.get("SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema) FROM pragma_application_id, pragma_user_version")
-	if code := codeOf(err); code == sqlite3.SQLITE_NOTADB || code == sqlite3.SQLITE_CORRUPT {
-		return fmt.Errorf("%w: sqlite path %s: is no SQLite database, or a damaged one; give the path of a new file, for locks only", store.ErrInvalid, s.file.path)
+	if code := resultCode(err); code == sqlite3.SQLITE_NOTADB || code == sqlite3.SQLITE_CORRUPT {
+		return fmt.Errorf("%w: sqlite path %s: is not an SQLite database, or is damaged; give the path of a new file, for locks only", store.ErrInvalid, s.file.path)
 	}
 	if err != nil {
 		return err
@@ -191,16 +192,16 @@ func (s *Store) checkMark() error {
 	mark, version, tables := integer(row[0]), integer(row[1]), integer(row[2])
 	switch {
 	case mark != fileMark && (tables > 0 || mark != 0 || version != 0):
-		return fmt.Errorf("%w: sqlite path %s: a database of another program; give the path of a file of its own", store.ErrInvalid, s.file.path)
+		return fmt.Errorf("%w: sqlite path %s: is a database of another program; give the path of a separate file", store.ErrInvalid, s.file.path)
 	case version > schemaVersion:
-		return fmt.Errorf("%w: sqlite path %s: made by a newer Holdfast (version %d of the schema, this one knows %d): update this program, or give the path of another file",
+		return fmt.Errorf("%w: sqlite path %s: was created by a newer Holdfast (schema version %d, this one knows %d): update this program, or give the path of another file",
 			store.ErrInvalid, s.file.path, version, schemaVersion)
 	}
 	return nil
 }
 
-// setUpFile makes the tables of a new file, and brings an old one up to now.
-func (tx *transaction) setUpFile() error {
+// setUpFile creates the tables of a new file, and adjusts an existing one to this boot.
+func (tx *callTx) setUpFile() error {
 	if err := tx.checkMark(); err != nil {
 		return err
 	}

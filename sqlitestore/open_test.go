@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/sqlitestore"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -24,7 +23,7 @@ func TestURLsThatNameNoFileAreInvalid(t *testing.T) {
 	for url, says := range map[string]string{
 		"sqlite:":                               "/var/lib/myapp/locks.db",
 		"sqlite::memory:":                       "use the memory store",
-		"sqlite:" + dir:                         "no regular file",
+		"sqlite:" + dir:                         "not a regular file",
 		"sqlite:" + dir + "/none/locks.db":      "create it first",
 		"sqlite:" + dir + "/file/locks.db":      "directory",
 		"sqlite:" + dir + "/locks.db?mode=ro":   "it takes none",
@@ -46,7 +45,7 @@ func TestURLsThatNameNoFileAreInvalid(t *testing.T) {
 	}
 }
 
-// A path is taken as it is written, and the file it names is the one that is made.
+// No character of a path has a special meaning.
 func TestPathsAreTakenLiterally(t *testing.T) {
 	t.Chdir(t.TempDir())
 	if err := os.Mkdir("sub", 0o700); err != nil {
@@ -88,7 +87,7 @@ func TestARelativePathOutlivesAChangeOfDirectory(t *testing.T) {
 	if _, err := s.Acquire(t.Context(), request("order")); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.List(t.Context(), store.Query{}); err != nil { // opens a connection of its own
+	if _, err := s.List(t.Context(), store.Query{}); err != nil { // opens its own connection
 		t.Error(err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "locks.db")); err != nil {
@@ -96,7 +95,7 @@ func TestARelativePathOutlivesAChangeOfDirectory(t *testing.T) {
 	}
 }
 
-func TestALinkIsTheFileItPointsTo(t *testing.T) {
+func TestASymlinkOpensTheFileThatItPointsTo(t *testing.T) {
 	dir := t.TempDir()
 	path, link := filepath.Join(dir, "locks.db"), filepath.Join(dir, "link.db")
 	if err := os.Symlink(path, link); err != nil {
@@ -106,18 +105,16 @@ func TestALinkIsTheFileItPointsTo(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, b := open(t, path), open(t, link)
-	if _, err := a.Acquire(t.Context(), request("order")); err != nil {
-		t.Fatal(err)
-	}
+	take(t, a, "order")
 	if answer, err := b.Acquire(t.Context(), request("order")); err != nil || answer.Granted() {
 		t.Errorf("granted %v, error %v: want the same locks by either path", answer.Granted(), err)
 	}
 }
 
-// SQLite names the files beside it after the path, so two names make two of each.
-func TestAFileOfSeveralNamesIsRefused(t *testing.T) {
+// SQLite derives the names of the -wal and -shm files from the path.
+func TestAFileWithSeveralHardLinksIsRefused(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		return // not looked at there
+		return // not checked there
 	}
 	dir := t.TempDir()
 	path, link := filepath.Join(dir, "locks.db"), filepath.Join(dir, "link.db")
@@ -133,7 +130,7 @@ func TestAFileOfSeveralNamesIsRefused(t *testing.T) {
 }
 
 func TestANewerFileIsRefused(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "locks.db")
+	path := newPath(t)
 	open(t, path).Close()
 	if err := sqlitestore.Script(path, "PRAGMA user_version = 7"); err != nil {
 		t.Fatal(err)
@@ -144,7 +141,7 @@ func TestANewerFileIsRefused(t *testing.T) {
 	}
 }
 
-func TestAForeignDatabaseIsRefusedAndLeftAlone(t *testing.T) {
+func TestADatabaseOfAnotherProgramIsRefusedAndNotChanged(t *testing.T) {
 	for name, make := range map[string]string{
 		"tables":  "CREATE TABLE mine (a); INSERT INTO mine VALUES (1)",
 		"mark":    "PRAGMA application_id = 12345",
@@ -173,7 +170,7 @@ func TestAForeignDatabaseIsRefusedAndLeftAlone(t *testing.T) {
 	}
 }
 
-func TestAFileThatIsNoDatabaseIsRefusedAndLeftAlone(t *testing.T) {
+func TestAFileThatIsNotADatabaseIsRefusedAndNotChanged(t *testing.T) {
 	for name, text := range map[string]string{
 		"short":   "root:x:0:0:root:/root:/bin/bash\n",
 		"long":    strings.Repeat("root:x:0:0:root:/root:/bin/bash\n", 1000),
@@ -202,43 +199,11 @@ func TestAFileThatIsNoDatabaseIsRefusedAndLeftAlone(t *testing.T) {
 func TestACancelledContextOpensNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	path := filepath.Join(t.TempDir(), "locks.db")
+	path := newPath(t)
 	if _, err := sqlitestore.Open(ctx, path); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want context.Canceled", err)
 	}
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a file was made (%v)", err)
 	}
-}
-
-func TestWorksThroughTheLibrary(t *testing.T) {
-	url := "sqlite:" + filepath.Join(t.TempDir(), "locks.db")
-	a, err := holdfast.Open(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer a.Close()
-	b, err := holdfast.Open(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close()
-	lease, err := a.Lock(t.Context(), "order")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.TryLock(t.Context(), "order"); !errors.Is(err, holdfast.ErrHeld) {
-		t.Errorf("TryLock: %v, want ErrHeld", err)
-	}
-	if err := lease.Unlock(t.Context()); err != nil {
-		t.Error(err)
-	}
-	second, err := b.Lock(t.Context(), "order")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if second.Token() <= lease.Token() {
-		t.Errorf("token %d after %d", second.Token(), lease.Token())
-	}
-	second.Unlock(t.Context())
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// childEnv makes the test binary a child process that plays a role.
-const childEnv = "SQLSTORE_TEST_ROLE"
+// childEnv is the environment variable that gives a child process its role.
+const childEnv = "SQLITESTORE_TEST_ROLE"
 
 func TestMain(m *testing.M) {
 	role := os.Getenv(childEnv)
@@ -31,8 +31,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// roles are what child processes do. They say what happens on their standard output, a
-// line each, and hear from the test on their standard input.
+// roles are the functions that child processes run. Children report on their standard output,
+// and get commands on their standard input, one per line.
 var roles = map[string]func(args []string) error{
 	"open":      childOpen,
 	"hold":      childHold,
@@ -41,7 +41,7 @@ var roles = map[string]func(args []string) error{
 	"ping":      childPing,
 }
 
-// A child is another process.
+// A child is a child process.
 type child struct {
 	testing.TB
 	cmd   *exec.Cmd
@@ -49,7 +49,7 @@ type child struct {
 	lines chan string
 }
 
-// start starts a child and ends it with the test.
+// start starts a child, which is killed when the test ends.
 func start(t testing.TB, role string, args ...string) *child {
 	t.Helper()
 	return startAs(t, role, nil, args...)
@@ -95,18 +95,18 @@ func startAs(t testing.TB, role string, change func(*exec.Cmd), args ...string) 
 	return c
 }
 
-// hears wants the child's next line to start with that, and returns the rest.
+// hears expects that the next line of the child starts with want, and returns the rest.
 func (c *child) hears(want string) string {
 	c.Helper()
 	select {
 	case line, ok := <-c.lines:
 		rest, match := strings.CutPrefix(line, want)
 		if !ok || !match {
-			c.Fatalf("a child said %q (or ended: %v), want %q", line, !ok, want)
+			c.Fatalf("a child printed %q (or ended: %v), want %q", line, !ok, want)
 		}
 		return strings.TrimSpace(rest)
 	case <-time.After(patience):
-		c.Fatalf("a child says nothing, want %q", want)
+		c.Fatalf("a child printed nothing, want %q", want)
 	}
 	return ""
 }
@@ -118,7 +118,7 @@ func (c *child) tell(line string) {
 	}
 }
 
-// kill ends the child without a word, as kill -9 does.
+// kill ends the child with SIGKILL.
 func (c *child) kill() {
 	c.Helper()
 	if err := c.cmd.Process.Kill(); err != nil {
@@ -144,7 +144,7 @@ func childOpen(args []string) error {
 	return s.Close()
 }
 
-// childHold takes NAME in PATH for TTL and waits for its end.
+// childHold takes NAME in PATH for TTL and waits to be killed.
 func childHold(args []string) error {
 	s, err := childStore(args[0])
 	if err != nil {
@@ -162,7 +162,7 @@ func childHold(args []string) error {
 	select {}
 }
 
-// childQueue waits for NAME in PATH, and notes its turn by a line.
+// childQueue waits for NAME in PATH, and prints when it is queued and when it is granted.
 func childQueue(args []string) error {
 	s, err := childStore(args[0])
 	if err != nil {
@@ -222,7 +222,7 @@ func childIncrement(args []string) error {
 				return err
 			}
 			return os.WriteFile(args[1], []byte(strconv.Itoa(n+1)), 0o600)
-		}, holdfast.Retry(holdfast.Backoff(10*time.Millisecond, time.Second))) // a busy machine is no outage
+		}, holdfast.Retry(holdfast.Backoff(10*time.Millisecond, time.Second))) // a busy machine is not an outage
 		if err != nil {
 			return err
 		}

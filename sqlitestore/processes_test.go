@@ -7,12 +7,10 @@ import (
 	"strconv"
 	"testing"
 	"time"
-
-	"github.com/holdfast-lock/holdfast/store"
 )
 
 func TestAKilledHolderIsFreeAfterItsTTL(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "locks.db")
+	path := newPath(t)
 	s := open(t, path)
 	const ttl = time.Second
 	holder := start(t, "hold", path, "order", ttl.String())
@@ -36,12 +34,9 @@ func TestAKilledHolderIsFreeAfterItsTTL(t *testing.T) {
 }
 
 func TestProcessesAreServedInOrder(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "locks.db")
+	path := newPath(t)
 	s := open(t, path)
-	req := request("order")
-	if _, err := s.Acquire(t.Context(), req); err != nil {
-		t.Fatal(err)
-	}
+	req := take(t, s, "order")
 	var children []*child
 	for i := range 5 {
 		c := start(t, "queue", path, "order")
@@ -50,9 +45,7 @@ func TestProcessesAreServedInOrder(t *testing.T) {
 		}
 		children = append(children, c)
 	}
-	if err := s.Release(t.Context(), "order", req.ID, store.Keep{}); err != nil {
-		t.Fatal(err)
-	}
+	release(t, s, req)
 	var tokens []int64
 	for _, c := range children {
 		token, err := strconv.ParseInt(c.hears("served"), 10, 64)
@@ -62,17 +55,14 @@ func TestProcessesAreServedInOrder(t *testing.T) {
 		tokens = append(tokens, token)
 	}
 	if !slices.IsSorted(tokens) {
-		t.Errorf("in order of arrival they were given the tokens %d", tokens)
+		t.Errorf("tokens %d, want them in the order of arrival", tokens)
 	}
 }
 
 func TestAKilledWaiterCostsOneHeartbeat(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "locks.db")
+	path := newPath(t)
 	s := open(t, path)
-	req := request("order")
-	if _, err := s.Acquire(t.Context(), req); err != nil {
-		t.Fatal(err)
-	}
+	req := take(t, s, "order")
 	var dead []*child
 	for range 3 {
 		c := start(t, "queue", path, "order")
@@ -86,9 +76,7 @@ func TestAKilledWaiterCostsOneHeartbeat(t *testing.T) {
 		c.cmd.Wait()
 	}
 	began := time.Now()
-	if err := s.Release(t.Context(), "order", req.ID, store.Keep{}); err != nil {
-		t.Fatal(err)
-	}
+	release(t, s, req)
 	last.hears("served")
 	if waited, limit := time.Since(began), s.Capabilities().Heartbeat+2*time.Second; waited > limit {
 		t.Errorf("served after %v, want %v at most", waited, limit)
@@ -96,10 +84,7 @@ func TestAKilledWaiterCostsOneHeartbeat(t *testing.T) {
 }
 
 func TestManyProcessesLoseNoUpdate(t *testing.T) {
-	processes, times := 20, 50
-	if raceEnabled || testing.Short() { // which makes SQLite some twenty times slower
-		times = 15
-	}
+	const processes, times = 8, 15
 	dir := t.TempDir()
 	path, counter := filepath.Join(dir, "locks.db"), filepath.Join(dir, "counter")
 	if err := os.WriteFile(counter, []byte("0"), 0o600); err != nil {
@@ -125,7 +110,7 @@ func TestManyProcessesLoseNoUpdate(t *testing.T) {
 }
 
 func TestManyProcessesOpenANewFileAtOnce(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "locks.db")
+	path := newPath(t)
 	var children []*child
 	for i := range 10 {
 		children = append(children, start(t, "open", path, "order:"+strconv.Itoa(i)))

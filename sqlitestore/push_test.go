@@ -20,7 +20,7 @@ func TestAPushIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-// Anybody on the host can send anything.
+// Any process on the host can send any message.
 func FuzzPush(f *testing.F) {
 	f.Add([]byte(nil))
 	f.Add([]byte{1})

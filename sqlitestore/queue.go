@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// asksPerHeartbeat is how often a waiter asks, so that one late request does not cost
-	// it its place.
+	// asksPerHeartbeat is how often a waiter asks, so that it does not lose its place if one
+	// request is late.
 	asksPerHeartbeat = 3
 
-	// askDeaf is instead for a waiter that nobody can push to.
-	askDeaf = 50 * time.Millisecond
+	// pollEvery is how often a waiter asks that cannot be pushed to.
+	pollEvery = 50 * time.Millisecond
 
-	// minAgain keeps a waiter from spinning when something is about to end.
+	// minAgain keeps a waiter from spinning when a grant is about to expire.
 	minAgain = time.Millisecond
 )
 
@@ -39,7 +39,7 @@ func waiterOf(row []driver.Value) *waiter {
 	}
 }
 
-// waiter makes a query for a waiter; nil if there is none.
+// waiter runs a query for a waiter. It returns nil if there is none.
 func (e *entry) waiter(query string, args ...driver.Value) (*waiter, error) {
 	if e.waiters == 0 {
 		return nil, nil
@@ -52,7 +52,7 @@ func (e *entry) waiter(query string, args ...driver.Value) (*waiter, error) {
 }
 
 // ask answers a request.
-func (tx *transaction) ask(e *entry, req *store.Request) (store.Answer, error) {
+func (tx *callTx) ask(e *entry, req *store.Request) (store.Answer, error) {
 	e.asker = req.ID
 	w, err := e.waiter(sqlGetWaiter, req.Name, req.ID[:])
 	if err != nil {
@@ -66,7 +66,7 @@ func (tx *transaction) ask(e *entry, req *store.Request) (store.Answer, error) {
 		if err := store.SameClaim(req, g.mode, g.weight, g.limit); err != nil {
 			return store.Answer{}, err
 		}
-		g.until = tx.now + int64(req.TTL)
+		g.until = after(tx.now, req.TTL)
 		return store.Answer{Token: g.token, Tokens: g.tokens, TTL: req.TTL, Waiters: e.waiters}, e.update(g)
 	}
 	if w != nil {
@@ -81,8 +81,8 @@ func (tx *transaction) ask(e *entry, req *store.Request) (store.Answer, error) {
 	if err != nil {
 		return store.Answer{}, err
 	}
-	// A kept record of this identity is a grant that ended: it must not come back to life
-	// beside its own record.
+	// A closure of this identity means that its grant has ended. It must not be granted again
+	// beside its own closure.
 	fits := g == nil && e.admits(req.Mode, req.Weight, req.Limit)
 	if !fits || first != nil && first.id != req.ID {
 		refusal, err := tx.refuse(e, req, w, fits)
@@ -94,7 +94,7 @@ func (tx *transaction) ask(e *entry, req *store.Request) (store.Answer, error) {
 	}
 	g = &grant{
 		id: req.ID, mode: req.Mode, weight: req.Weight, limit: req.Limit,
-		token: token, tokens: tokens, since: tx.now, until: tx.now + int64(req.TTL),
+		token: token, tokens: tokens, since: tx.now, until: after(tx.now, req.TTL),
 		owner: req.Owner, meta: req.Meta,
 	}
 	if err := e.add(g); err != nil {
@@ -108,8 +108,9 @@ func (tx *transaction) ask(e *entry, req *store.Request) (store.Answer, error) {
 	return store.Answer{Token: token, Tokens: tokens, TTL: req.TTL, Waiters: e.waiters}, nil
 }
 
-// refuse says why not; w is the request's place in the queue, if it has one.
-func (tx *transaction) refuse(e *entry, req *store.Request, w *waiter, fits bool) (*store.Refusal, error) {
+// refuse queues the request if it asks for that, and returns its refusal. w is the waiter of
+// the request if it is queued already.
+func (tx *callTx) refuse(e *entry, req *store.Request, w *waiter, fits bool) (*store.Refusal, error) {
 	low, _, err := tx.tokens()
 	if err != nil {
 		return nil, err
@@ -125,7 +126,7 @@ func (tx *transaction) refuse(e *entry, req *store.Request, w *waiter, fits bool
 	if req.Queue {
 		wake := tx.pushes.expect(req.Name, req.ID)
 		if wake == "" {
-			again = askDeaf
+			again = pollEvery
 		}
 		if seq, err = e.enqueue(req, w, wake); err != nil {
 			return nil, err
@@ -149,13 +150,13 @@ func (tx *transaction) refuse(e *entry, req *store.Request, w *waiter, fits bool
 		r.Place = inFront + 1
 	}
 	if inFront == 0 {
-		due = e.due() // those behind are woken by the first, or notice that it is dead
+		due = e.due() // otherwise the waiter in front is woken, or found dead
 	}
 	r.Again = max(minAgain, min(again, time.Duration(due-tx.now)))
 	return r, nil
 }
 
-// due is when the first of the holders ends.
+// due returns when the next of the holders ends.
 func (e *entry) due() int64 {
 	due := int64(never)
 	if e.first != nil {
@@ -167,7 +168,7 @@ func (e *entry) due() int64 {
 	return due
 }
 
-// holders describes at most limit holders, the oldest first.
+// holders returns at most limit holders, the oldest first.
 func (e *entry) holders(limit int) ([]store.Holder, error) {
 	var grants []*grant
 	if e.first != nil {
@@ -190,10 +191,10 @@ func (e *entry) holders(limit int) ([]store.Holder, error) {
 	return list, nil
 }
 
-// enqueue adds a request at the end, or keeps the place that it has.
+// enqueue adds a request to the end of the queue, or keeps its place.
 func (e *entry) enqueue(req *store.Request, w *waiter, wake string) (seq int64, err error) {
 	conn, now := e.tx.conn, e.tx.now
-	until := now + int64(e.tx.heartbeat) + 1 // silent for longer than a heartbeat
+	until := now + int64(e.tx.heartbeat) + 1 // dropped only if silent for longer than a heartbeat
 	if w != nil {
 		_, err = conn.exec(sqlKeepWaiter, until, wake, req.Owner, req.Meta, e.name, w.seq)
 		return w.seq, err
@@ -209,7 +210,7 @@ func (e *entry) enqueue(req *store.Request, w *waiter, wake string) (seq int64, 
 	return seq, err
 }
 
-// dequeue takes an identity out of the queue, if it is there.
+// dequeue removes an identity from the queue, if it is queued.
 func (e *entry) dequeue(id store.ID) error {
 	w, err := e.waiter(sqlGetWaiter, e.name, id[:])
 	if err != nil || w == nil {
@@ -221,15 +222,15 @@ func (e *entry) dequeue(id store.ID) error {
 func (e *entry) drop(w *waiter) error {
 	_, err := e.tx.conn.exec(sqlDeleteWaiter, e.name, w.seq)
 	e.waiters--
-	e.freed = true // the one behind it may be first now
+	e.freed = true // the waiter behind it may be first now
 	if w.id != e.asker {
-		e.tx.wakes = append(e.tx.wakes, wakeUp{e.name, w.id, w.wake}) // ends its Wait, if it is in one
+		e.tx.wakes = append(e.tx.wakes, wakeUp{e.name, w.id, w.wake}) // ends its call of Wait, if any
 	}
 	return err
 }
 
-// wakeFirst wakes the first waiter if it may be granted now. Under a closure it is woken
-// anyway: it may want to give up, and then the next is woken in turn.
+// wakeFirst wakes the first waiter if it can be granted now. While the name is closed it is
+// woken in any case: it may want to give up, and then the next one is woken.
 func (e *entry) wakeFirst() error {
 	w, err := e.waiter(sqlFirstWaiter, e.name)
 	if err != nil || w == nil || w.id == e.asker {

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// eventually polls until the condition is true, and fails the test if it does not get so.
+// eventually polls until the condition is true, and fails the test after some time.
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	for start := time.Now(); !cond(); time.Sleep(5 * time.Millisecond) {
@@ -26,7 +26,7 @@ func eventually(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// queue asks for a held name until it is queued.
+// queue queues a new request for a held name.
 func queue(t *testing.T, s store.Store, name string) store.Request {
 	t.Helper()
 	req := request(name)
@@ -42,15 +42,13 @@ func TestNothingIsLeftAfterClose(t *testing.T) {
 	path := filepath.Join(dir, "locks.db")
 	goroutines := runtime.NumGoroutine()
 	files := openFiles(t, dir)
-	for range 3 {
+	for i := range 3 {
+		name := fmt.Sprint("order:", i)
 		a, b := open(t, path), open(t, path)
-		req := request("order")
-		if _, err := a.Acquire(t.Context(), req); err != nil {
-			t.Fatal(err)
-		}
-		w := queue(t, b, "order")
+		take(t, a, name)
+		w := queue(t, b, name)
 		ended := make(chan error)
-		go func() { ended <- b.Wait(context.Background(), "order", w.ID) }()
+		go func() { ended <- b.Wait(context.Background(), name, w.ID) }()
 		if _, err := b.List(t.Context(), store.Query{}); err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +83,7 @@ func TestNothingIsLeftAfterClose(t *testing.T) {
 func openFiles(t *testing.T, dir string) int {
 	fds, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
-		return 0 // not on this system
+		return 0 // this system has no /proc
 	}
 	n := 0
 	for _, fd := range fds {
@@ -98,12 +96,11 @@ func openFiles(t *testing.T, dir string) int {
 }
 
 func TestAHandleListensOnlyWhileSomebodyWaits(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "locks.db")
+	path := newPath(t)
 	a, b := open(t, path), open(t, path)
+	sqlitestore.SetHeartbeat(b, 200*time.Millisecond)
 	goroutines := runtime.NumGoroutine()
-	if _, err := a.Acquire(t.Context(), request("order")); err != nil {
-		t.Fatal(err)
-	}
+	take(t, a, "order")
 	if n, listens := sqlitestore.Waits(b); n != 0 || listens {
 		t.Errorf("%d wait, listens %v: want neither before somebody waits", n, listens)
 	}
@@ -116,24 +113,22 @@ func TestAHandleListensOnlyWhileSomebodyWaits(t *testing.T) {
 	if now := runtime.NumGoroutine(); now > goroutines+1 {
 		t.Errorf("%d goroutines more than before, want one", now-goroutines)
 	}
-	// They never ask again.
+	// The waiters never ask again.
 	eventually(t, "nobody waits and nothing listens", func() bool {
 		n, listens := sqlitestore.Waits(b)
 		return n == 0 && !listens && runtime.NumGoroutine() <= goroutines
 	})
-	queue(t, b, "order") // and it starts again
+	queue(t, b, "order") // listens again
 	if n, listens := sqlitestore.Waits(b); n != 1 || !listens {
 		t.Errorf("%d wait, listens %v: want 1 and yes", n, listens)
 	}
 }
 
-// Who listens asks as often as it takes to keep its place, wherever that is.
+// Such a waiter asks only as often as needed to keep its place, wherever that is.
 func TestAWaiterThatIsPushedToDoesNotPoll(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "locks.db")
+	path := newPath(t)
 	a, b := open(t, path), open(t, path)
-	if _, err := a.Acquire(t.Context(), request("order")); err != nil {
-		t.Fatal(err)
-	}
+	take(t, a, "order")
 	for place := 1; place <= 3; place++ {
 		w := request("order")
 		w.Queue = true
@@ -147,15 +142,12 @@ func TestAWaiterThatIsPushedToDoesNotPoll(t *testing.T) {
 	}
 }
 
-// Who cannot listen asks more often.
-func TestADeafHandleIsServedByAsking(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "locks.db")
+// A handle that cannot listen asks more often.
+func TestAHandleThatCannotListenPolls(t *testing.T) {
+	path := newPath(t)
 	a, b := open(t, path), open(t, path)
 	sqlitestore.Deafen(b)
-	req := request("order")
-	if _, err := a.Acquire(t.Context(), req); err != nil {
-		t.Fatal(err)
-	}
+	take(t, a, "order")
 	w := request("order")
 	w.Queue = true
 	answer, err := b.Acquire(t.Context(), w)
@@ -167,9 +159,9 @@ func TestADeafHandleIsServedByAsking(t *testing.T) {
 	}
 }
 
-// What expired in names that nobody asks for again goes little by little.
+// Expired names that are never used again are removed step by step.
 func TestDeadNamesDoNotPileUp(t *testing.T) {
-	w := newWorld(t)
+	w := newHost(t)
 	s := w.open()
 	for i := range 500 {
 		req := request(fmt.Sprintf("dead:%03d", i))
@@ -190,11 +182,11 @@ func TestDeadNamesDoNotPileUp(t *testing.T) {
 	wantRows(t, w.path, "names: live")
 }
 
-// A program that starts, locks once and ends sweeps too.
-func TestOpeningSweepsOn(t *testing.T) {
-	w := newWorld(t)
+// A program that only opens the file, locks once and ends must sweep too.
+func TestOpenContinuesTheSweep(t *testing.T) {
+	w := newHost(t)
 	s := w.open()
-	for i := range 2500 {
+	for i := range 1200 { // more than one Open sweeps
 		req := request(fmt.Sprintf("dead:%04d", i))
 		req.TTL = time.Hour
 		w.take(s, req)
@@ -202,18 +194,15 @@ func TestOpeningSweepsOn(t *testing.T) {
 	}
 	s.Close()
 	w.pass(2 * time.Hour)
-	for range 3 {
+	for range 2 {
 		w.open().Close()
 	}
 	wantRows(t, w.path)
 }
 
 func TestManyNamesLeaveASmallFile(t *testing.T) {
-	n := 5_000 // twice as many pages as the log holds
-	if testing.Short() {
-		n = 2_000
-	}
-	path := filepath.Join(t.TempDir(), "locks.db")
+	const n = 5_000 // twice as many pages as the log holds
+	path := newPath(t)
 	s := open(t, path)
 	var wg sync.WaitGroup
 	for g := range 4 {

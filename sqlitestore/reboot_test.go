@@ -9,9 +9,9 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// Holders and waiters end with the boot. Closures stay until their end on the wall clock.
+// Holders and waiters end with the boot. Closures last until their end on the wall clock.
 func TestARebootEndsGrantsAndKeepsClosures(t *testing.T) {
-	w := newWorld(t)
+	w := newHost(t)
 	s := w.open()
 	for _, name := range []string{"held", "shared", "shared", "done", "short", "cooling", "cooling"} {
 		req := request(name)
@@ -71,9 +71,9 @@ func TestARebootEndsGrantsAndKeepsClosures(t *testing.T) {
 	}
 }
 
-// Two containers of one kernel have a boot id each and one clock.
+// Two containers under one kernel have different boot IDs and the same clock.
 func TestAnotherBootIDOnTheSameClockEndsNothing(t *testing.T) {
-	w := newWorld(t)
+	w := newHost(t)
 	a := w.open()
 	held, done := request("held"), request("done")
 	last := max(w.take(a, held), w.take(a, done))
@@ -86,7 +86,7 @@ func TestAnotherBootIDOnTheSameClockEndsNothing(t *testing.T) {
 		t.Fatalf("granted %v, error %v", answer.Granted(), err)
 	}
 	w.pass(time.Second / 2)
-	for _, boot := range []string{"boot 2", "boot 1", "boot 2"} { // they open it in turn
+	for _, boot := range []string{"boot 2", "boot 1", "boot 2"} { // they open the file in turns
 		w.boot = boot
 		b := w.open()
 		page, err := b.List(t.Context(), store.Query{})
@@ -101,7 +101,7 @@ func TestAnotherBootIDOnTheSameClockEndsNothing(t *testing.T) {
 				t.Errorf("%s: granted %v, error %v", name, answer.Granted(), err)
 			}
 		}
-		for range 5 { // tokens of both sides grow together
+		for range 5 { // tokens grow across both sides
 			last = above(t, w.pair(b), last)
 			last = above(t, w.pair(a), last)
 			w.pass(time.Microsecond)
@@ -113,14 +113,14 @@ func TestAnotherBootIDOnTheSameClockEndsNothing(t *testing.T) {
 	}
 }
 
-// The machine has run longer since the reboot than it had when the file was last used, so
-// that the clock does not tell whether there was a reboot.
+// The machine has been up for longer than it was when the file was last used, so the clock does
+// not show the reboot.
 func TestARebootThatTheClockDoesNotShowEndsGrantsWithinTheirTTL(t *testing.T) {
-	w := newWorld(t)
+	w := newHost(t)
 	s := w.open()
 	held := request("held")
 	last := w.take(s, held)
-	for range 10 { // it is renewed for much longer than its TTL
+	for range 10 { // held for much longer than its TTL
 		w.pass(time.Minute / 2)
 		if _, err := s.Renew(t.Context(), []store.Renewal{{Name: "held", ID: held.ID, TTL: time.Minute, Mode: store.Exclusive}}); err != nil {
 			t.Fatal(err)
@@ -135,10 +135,10 @@ func TestARebootThatTheClockDoesNotShowEndsGrantsWithinTheirTTL(t *testing.T) {
 	}
 	s.Close()
 
-	w.boot, w.wall = "boot 2", w.wall.Add(20*time.Hour) // and the clock reads as it did
+	w.boot, w.wall = "boot 2", w.wall.Add(20*time.Hour) // the clock has the same reading as before
 	s = w.open()
 	above(t, w.pair(s), last)
-	w.take(s, request("hour")) // it was over while the machine was off
+	w.take(s, request("hour")) // it ended while the machine was off
 	if answer, err := s.Acquire(t.Context(), request("day")); err != nil || answer.Granted() || answer.Refusal.Holders[0].Left != 4*time.Hour {
 		t.Errorf("a closure of a day after 20 hours: %+v, error %v", answer, err)
 	}
@@ -149,10 +149,10 @@ func TestARebootThatTheClockDoesNotShowEndsGrantsWithinTheirTTL(t *testing.T) {
 	w.take(s, request("held"))
 }
 
-// A power cut may lose the newest commits. Then the file remembers an earlier reading of the
-// clock than the last token had, and the clock of the next boot may be between the two.
+// A power cut may lose the newest commits. Then the file has an earlier reading of the clock
+// than the last token, and the clock of the next boot may be between the two.
 func TestTokensGrowOverAPowerCutThatTheClockDoesNotShow(t *testing.T) {
-	w := newWorld(t)
+	w := newHost(t)
 	s := w.open()
 	w.pair(s)
 	s.Close()

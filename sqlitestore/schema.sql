@@ -1,19 +1,19 @@
--- The file of the SQLite store. Times are nanoseconds on the clock of sqlite_linux.go or
--- sqlite_other.go.
+-- The schema of the SQLite store. Times are nanoseconds on the clock of clock_linux.go or
+-- clock_other.go.
 
 CREATE TABLE meta (
 	one   INTEGER PRIMARY KEY CHECK (one = 1),
-	clock TEXT    NOT NULL, -- under which boot id the file was last opened
-	base  INTEGER NOT NULL, -- the token that belongs to time 0 of that clock; it grows by one a microsecond
-	low   INTEGER NOT NULL, -- tokens up to this one are used up, whatever the clock says
-	high  INTEGER NOT NULL, -- no token above this one was ever granted
-	sweep TEXT    NOT NULL, -- where the next to open goes on looking for what has expired
-	seen  INTEGER NOT NULL  -- a late reading of the clock, at most a second before the last write
+	clock TEXT    NOT NULL, -- boot ID under which the file was last opened
+	base  INTEGER NOT NULL, -- token for time 0 of that clock; tokens grow by one per microsecond
+	low   INTEGER NOT NULL, -- highest token that may not be issued again, whatever the clock says
+	high  INTEGER NOT NULL, -- no token above this one was ever issued
+	sweep TEXT    NOT NULL, -- last name that Open has swept
+	seen  INTEGER NOT NULL  -- reading of the clock, at most a second before the last write
 ) STRICT;
 
--- A name in use has a row here, so that a name without one is free: taking a free name is
--- one insert. The row carries a grant if id is not null. The others are in holders, and
--- whoever waits is in waiters; crowd tells whether there is any of either.
+-- Every name in use has a row here. So taking a free name is one insert. The row contains a
+-- grant if id is not null. Further grants are in holders, and waiters are in waiters; crowd is
+-- 1 if the name has rows in either table.
 CREATE TABLE names (
 	name   TEXT PRIMARY KEY,
 	crowd  INTEGER NOT NULL DEFAULT 0,
@@ -24,9 +24,9 @@ CREATE TABLE names (
 	token  INTEGER NOT NULL DEFAULT 0, -- first of the newest block
 	tokens INTEGER NOT NULL DEFAULT 0,
 	since  INTEGER NOT NULL DEFAULT 0,
-	until  INTEGER NOT NULL DEFAULT 0, -- over from then on
+	until  INTEGER NOT NULL DEFAULT 0, -- ends at this time
 	state  INTEGER NOT NULL DEFAULT 0, -- held, done or cooling
-	wall   INTEGER NOT NULL DEFAULT 0, -- of a closure: its end on the wall clock, for after a reboot
+	wall   INTEGER NOT NULL DEFAULT 0, -- of a closure: its end on the wall clock, needed after a reboot
 	owner  TEXT NOT NULL DEFAULT '',
 	meta   TEXT NOT NULL DEFAULT ''
 ) STRICT, WITHOUT ROWID;
@@ -56,8 +56,8 @@ CREATE TABLE waiters (
 	weight INTEGER NOT NULL,
 	lim    INTEGER NOT NULL,
 	joined INTEGER NOT NULL,
-	until  INTEGER NOT NULL, -- dropped from then on unless it asks again
-	wake   TEXT    NOT NULL, -- address to push to; empty if it cannot be reached
+	until  INTEGER NOT NULL, -- dropped at this time unless it asks again
+	wake   TEXT    NOT NULL, -- address to push to; empty if there is none
 	owner  TEXT    NOT NULL,
 	meta   TEXT    NOT NULL,
 	PRIMARY KEY (name, seq)

@@ -1,11 +1,12 @@
 package sqlitestore
 
-// grantColumns are common to names and holders.
+// grantColumns are the columns of a grant in names and holders.
 const grantColumns = "id, mode, weight, lim, token, tokens, since, until, state, wall, owner, meta"
 
-// Statements use ? only, because the driver binds numbered parameters slowly.
+// Statements use only ?, because the driver binds numbered parameters slowly.
 const (
-	// The plain path: a free name, with the clock's own token.
+	// These three statements serve a name with one holder and no waiters, with tokens from the
+	// clock.
 	sqlTake = `INSERT OR IGNORE INTO names (name, id, mode, weight, lim, token, tokens, since, until, owner, meta)
 		SELECT ?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ? FROM meta WHERE ? BETWEEN low + 1 AND high`
 	sqlDrop   = `DELETE FROM names WHERE name = ? AND id = ? AND state = 0 AND until > ? AND crowd = 0`

@@ -12,16 +12,15 @@ import (
 )
 
 const (
-	// heartbeat is how long a waiter that stopped asking keeps its place. A dead one
-	// delays the next by that much, a live one that is paused for longer loses its place.
+	// heartbeat is how long a waiter that stopped asking keeps its place. A dead waiter delays
+	// the next one by that much. A live one that is paused for longer loses its place.
 	heartbeat = 2 * time.Second
 
-	// minTTL is above what a checkpoint takes on a slow disk, during which nobody can
-	// renew.
+	// minTTL is longer than a checkpoint on a slow disk, during which no lease can be renewed.
 	minTTL = 100 * time.Millisecond
 
-	// maxRenewals is how many grants are renewed in one transaction. Others wait
-	// meanwhile, for about two milliseconds.
+	// maxRenewals is how many grants are renewed in one transaction, which takes about two
+	// milliseconds. Other calls wait for it.
 	maxRenewals = 256
 )
 
@@ -31,25 +30,24 @@ var (
 	errClosed = fmt.Errorf("sqlite store: %w", store.ErrClosed)
 )
 
-// A Store is a handle on a file of locks. Make one with [Open], or by a URL of the
-// form "sqlite:PATH".
+// A Store is a handle on a file of locks. Use [Open], or a URL of the form "sqlite:PATH".
 type Store struct {
 	file  file
 	dsn   string
 	clock clock
 	base  int64 // see meta.base
 
-	heartbeat time.Duration // heartbeat, but for tests
+	heartbeat time.Duration // the constant of that name, except in tests
 
-	turn     turn // needed to use what follows
+	writes   writeQueue // its turn guards the fields up to sweepTo
 	conn     *conn
 	last     int64  // highest token granted through this handle
-	checked  int64  // when the file was
-	recorded int64  // when meta.seen was; 0 until the file is set up
-	swept    int64  // when some names were
-	sweepTo  string // the last of them
+	checked  int64  // when the file was last checked
+	recorded int64  // when meta.seen was last written; 0 until the file is set up
+	swept    int64  // when names were last swept
+	sweepTo  string // the last name swept
 
-	readTurn chan struct{} // likewise
+	readTurn chan struct{} // guards read
 	read     *conn         // for listings; nil until the first
 
 	pushes pushes
@@ -58,7 +56,7 @@ type Store struct {
 	once   sync.Once
 }
 
-// Capabilities tells what this store can do: everything within one host.
+// Capabilities returns what this store supports: all features that do not need several hosts.
 func (s *Store) Capabilities() store.Capabilities {
 	return store.Capabilities{
 		Store: "sqlite",
@@ -69,18 +67,18 @@ func (s *Store) Capabilities() store.Capabilities {
 	}
 }
 
-// Close ends this handle: its waiting calls end, and later ones fail with
-// [store.ErrClosed]. What was taken through it and not released stays for others to see
-// until its TTL is over. Closing again does nothing.
+// Close closes this handle: calls blocked in Wait end, and later calls fail with
+// [store.ErrClosed]. Grants that were not released last until their TTL is over. A second Close
+// does nothing.
 //
-// The last handle that any process has on the file removes the files beside it.
+// When the last handle of all processes is closed, SQLite removes the -wal and -shm files.
 func (s *Store) Close() error {
 	var err error
 	s.once.Do(func() {
 		s.closed.Store(true)
 		close(s.done)
 		s.pushes.close()
-		s.turn.taken <- struct{}{} // for good
+		s.writes.turn <- struct{}{} // for good
 		s.readTurn <- struct{}{}
 		if s.read != nil {
 			err = s.read.close()
@@ -93,8 +91,9 @@ func (s *Store) Close() error {
 	return err
 }
 
-// Acquire makes one attempt to take a name: see [store.Store]. Asking again under the
-// identity of a live grant or waiter in another mode, weight or limit is an ErrInvalid.
+// Acquire makes one attempt to take a name; see [store.Store]. It returns an error that matches
+// [store.ErrInvalid] if a request under the identity of a live grant or waiter has another
+// mode, weight or limit.
 func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
 	call := &acquire{req: req}
 	if err := s.write(ctx, call); err != nil {
@@ -111,16 +110,16 @@ type acquire struct {
 	answer store.Answer
 }
 
-func (c *acquire) do(tx *transaction) error {
+func (c *acquire) do(tx *callTx) error {
 	req := &c.req
 	token := tx.tokenAt(tx.now)
 	if req.Tokens <= 1 && token > req.Floor && token > tx.last {
 		n, err := tx.conn.exec(sqlTake, req.Name, req.ID[:], int64(req.Mode), int64(req.Weight), int64(req.Limit),
-			token, tx.now, tx.now+int64(req.TTL), req.Owner, req.Meta, token)
+			token, tx.now, after(tx.now, req.TTL), req.Owner, req.Meta, token)
 		if err != nil {
 			return err
 		}
-		if n == 1 { // it was free, and nobody waited for it
+		if n == 1 { // the name was free and had no waiters
 			c.answer = store.Answer{Token: token, Tokens: 1, TTL: req.TTL}
 			tx.last = token
 			if !tx.clock.steady {
@@ -137,7 +136,7 @@ func (c *acquire) do(tx *transaction) error {
 	}
 	var invalid error
 	c.answer, err = tx.ask(e, req)
-	if errors.Is(err, store.ErrInvalid) { // leaves nothing queued
+	if errors.Is(err, store.ErrInvalid) { // an invalid request leaves nothing queued
 		invalid, err = err, e.dequeue(req.ID)
 	}
 	if err == nil {
@@ -152,24 +151,23 @@ func (c *acquire) do(tx *transaction) error {
 	return err
 }
 
-// Release ends a grant or closes its name for a time: see [store.Store].
-//
-// ErrInvalid: the Keep has no sense, or is Done for a grant that is not exclusive. The
-// grant is held as before then.
+// Release ends a grant, or keeps its name closed for a time; see [store.Store]. It returns an
+// error that matches [store.ErrInvalid], and leaves the grant as it was, if keep is malformed,
+// or is Done for a grant that is not exclusive.
 func (s *Store) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
 	if err := store.CheckKeep(keep); err != nil {
 		return err
 	}
 	plain := keep.State == store.Held
-	if plain && s.usable(ctx) == nil && s.turn.try() { // nobody to share a transaction with
+	if plain && s.usable(ctx) == nil && s.writes.tryTurn() { // no other call to share a transaction with
 		n, err := s.conn.exec(sqlDrop, name, id[:], s.clock.now())
-		s.turn.end()
+		s.writes.endTurn()
 		if n == 1 || err != nil && !busy(err) {
 			return s.explain(err)
 		}
 		plain = err != nil
 	}
-	return s.write(ctx, callFunc(func(tx *transaction) error {
+	return s.write(ctx, callFunc(func(tx *callTx) error {
 		if plain {
 			n, err := s.conn.exec(sqlDrop, name, id[:], tx.now)
 			if n == 1 || err != nil {
@@ -180,13 +178,9 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 	}))
 }
 
-// release is for a name that others hold or wait for, and for a release that keeps it.
-func (tx *transaction) release(name string, id store.ID, keep store.Keep) error {
-	e, err := tx.load(name)
-	if err != nil {
-		return err
-	}
-	g, err := e.find(id)
+// release releases a name that has other holders or waiters, or that is kept closed.
+func (tx *callTx) release(name string, id store.ID, keep store.Keep) error {
+	e, g, err := tx.loadGrant(name, id)
 	if err != nil {
 		return err
 	}
@@ -198,10 +192,10 @@ func (tx *transaction) release(name string, id store.ID, keep store.Keep) error 
 		err = e.remove(g)
 	case store.Done:
 		if g.mode != store.Exclusive {
-			return fmt.Errorf("%w: keep as done: the grant is %s; only an exclusive one can close its name as done", store.ErrInvalid, g.mode)
+			return fmt.Errorf("%w: keep as done: the grant is %s; only an exclusive grant can be kept as done", store.ErrInvalid, g.mode)
 		}
 		if err = e.keep(g, keep); err == nil {
-			err = e.wakeAll() // whoever waits for the work to be done, wherever in the queue
+			err = e.wakeAll() // any waiter may wait for the work to be done
 		}
 	case store.Cooling:
 		err = e.keep(g, keep)
@@ -212,15 +206,11 @@ func (tx *transaction) release(name string, id store.ID, keep store.Keep) error 
 	return e.store()
 }
 
-// Leave takes an identity out of the queue and gives back its grant: see [store.Store].
+// Leave removes an identity from the queue and releases its grant; see [store.Store].
 func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	defer s.pushes.forget(name, id)
-	return s.write(ctx, callFunc(func(tx *transaction) error {
-		e, err := tx.load(name)
-		if err != nil {
-			return err
-		}
-		g, err := e.find(id)
+	return s.write(ctx, callFunc(func(tx *callTx) error {
+		e, g, err := tx.loadGrant(name, id)
 		if err == nil && g != nil && g.state == store.Held {
 			err = e.remove(g)
 		}
@@ -234,14 +224,10 @@ func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	}))
 }
 
-// Break ends a grant or a closure by force: see [store.Store].
+// Break ends a grant or a closure by force; see [store.Store].
 func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
-	return s.write(ctx, callFunc(func(tx *transaction) error {
-		e, err := tx.load(name)
-		if err != nil {
-			return err
-		}
-		g, err := e.find(id)
+	return s.write(ctx, callFunc(func(tx *callTx) error {
+		e, g, err := tx.loadGrant(name, id)
 		if err != nil {
 			return err
 		}
@@ -255,8 +241,9 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	}))
 }
 
-// Renew extends grants: see [store.Store]. ErrInvalid: one of them changes its mode other
-// than from exclusive to shared, or has a floor with no token above it.
+// Renew extends grants; see [store.Store]. It returns an error that matches
+// [store.ErrInvalid] if a renewal changes the mode other than from exclusive to shared, or has
+// a floor with no token above it.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	if len(grants) == 0 {
 		return nil, s.usable(ctx)
@@ -264,8 +251,8 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	outcomes := make([]store.Renewed, len(grants))
 	for first := 0; first < len(grants); first += maxRenewals {
 		part := grants[first:min(first+maxRenewals, len(grants))]
-		call := callFunc(func(tx *transaction) error {
-			// Always: nobody who opens the path now would know of what is extended here.
+		call := callFunc(func(tx *callTx) error {
+			// Always check: a process that opens the path now must know of extended grants.
 			err := tx.file.check()
 			for i := 0; err == nil && i < len(part); i++ {
 				outcomes[first+i], err = tx.renew(&part[i])
@@ -279,20 +266,16 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	return outcomes, nil
 }
 
-func (tx *transaction) renew(r *store.Renewal) (store.Renewed, error) {
+func (tx *callTx) renew(r *store.Renewal) (store.Renewed, error) {
 	extended := store.Renewed{Status: store.Extended, TTL: r.TTL}
-	until := tx.now + int64(r.TTL)
+	until := after(tx.now, r.TTL)
 	if r.Tokens == 0 && tx.covers(r.Floor) {
 		n, err := tx.conn.exec(sqlExtend, until, r.Name, r.ID[:], int64(r.Mode), tx.now)
 		if n == 1 || err != nil {
 			return extended, err
 		}
 	}
-	e, err := tx.load(r.Name)
-	if err != nil {
-		return store.Renewed{}, err
-	}
-	g, err := e.find(r.ID)
+	e, g, err := tx.loadGrant(r.Name, r.ID)
 	if err != nil {
 		return store.Renewed{}, err
 	}
@@ -301,7 +284,7 @@ func (tx *transaction) renew(r *store.Renewal) (store.Renewed, error) {
 	}
 	down := r.Mode == store.Shared && g.mode == store.Exclusive
 	if r.Mode != g.mode && !down {
-		return store.Renewed{}, fmt.Errorf("%w: renew %q: held in %s mode, asked for %s: a grant keeps its mode or steps down from exclusive to shared", store.ErrInvalid, r.Name, g.mode, r.Mode)
+		return store.Renewed{}, fmt.Errorf("%w: renew %q: held in %s mode, requested %s: a grant keeps its mode or steps down from exclusive to shared", store.ErrInvalid, r.Name, g.mode, r.Mode)
 	}
 	if r.Tokens > 0 && e.waiters == 0 {
 		g.token, g.tokens, err = tx.reserve(r.Tokens, r.Floor)

@@ -5,22 +5,22 @@ import (
 	"time"
 )
 
-// What expired is removed when somebody asks for its name. For names that nobody asks for
-// again, Acquire looks at some more names now and then, and so does Open.
+// An expired grant is removed by the next call on its name. Names that are never used again are
+// removed step by step by Acquire on other names, and by Open.
 const (
 	sweepNames = 100
 	sweepEvery = 100 * time.Millisecond
-	sweepPause = 10 * time.Second // before it starts again
+	sweepPause = 10 * time.Second // between two sweeps of all names
 	sweepOpen  = 1000
 )
 
-// sweep looks at some more names, if it is time to.
-func (tx *transaction) sweep() error {
+// sweep removes what has expired among the next names, at most once per sweepEvery.
+func (tx *callTx) sweep() error {
 	pause := sweepEvery
 	if tx.sweepTo == "" {
 		pause = sweepPause
 	}
-	if !apart(tx.now, tx.swept, pause) {
+	if !elapsed(tx.now, tx.swept, pause) {
 		return nil
 	}
 	tx.swept = tx.now
@@ -29,9 +29,9 @@ func (tx *transaction) sweep() error {
 	return err
 }
 
-// sweepFrom removes what is over among the next names and returns the last of them, "" if
-// there is none behind.
-func (tx *transaction) sweepFrom(after string, limit int) (string, error) {
+// sweepFrom removes what has expired among the next limit names. It returns the last of them,
+// or "" if that was the end.
+func (tx *callTx) sweepFrom(after string, limit int) (string, error) {
 	var due []string
 	last, n := "", 0
 	err := tx.conn.each(func(row []driver.Value) error {

@@ -7,35 +7,35 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A token is the time of its grant in microseconds, and as a rule nothing is written to
-// keep tokens in order: the time is read while the file is locked, so it is in the order of
-// grants, and between two grants of a name lie two transactions, which take longer than a
-// microsecond. Only what is ahead of the clock is noted, in meta.low: blocks of several
-// tokens, floors, and every token if the clock can be set back.
+// A token is the time of its grant in microseconds. Usually nothing is written to keep tokens
+// in order: the time is read while the file is locked, so it follows the order of grants, and
+// two transactions lie between two grants of a name, which takes longer than a microsecond.
+// Only tokens ahead of the clock are recorded, in meta.low: blocks of several tokens, floors,
+// and every token if the clock can be set back.
 //
 // Microseconds since 1970 stay below 2^53 until the year 2255.
 
 const (
 	tokenUnit = int64(time.Microsecond)
 
-	// maxBlock bounds a block of tokens, so that no caller uses up what others need.
+	// maxBlock bounds a block of tokens, so that no caller exhausts them.
 	maxBlock = 4096
 
-	// tokensAhead is how far meta.high is ahead of the clock when it is raised: one write
-	// in a minute, and a minute of tokens lost in a reboot.
+	// tokensAhead is how far meta.high is ahead of the clock when it is raised. It costs one
+	// write per minute, and a reboot skips up to a minute of tokens.
 	tokensAhead = int64(time.Minute) / tokenUnit
 )
 
-// tokenAt is the token that belongs to a time.
+// tokenAt returns the token for a time.
 func (s *Store) tokenAt(now int64) int64 { return s.base + now/tokenUnit }
 
-// covers reports whether all later tokens will be above floor anyway.
-func (tx *transaction) covers(floor int64) bool {
+// covers reports whether all later tokens are above floor without a record of it.
+func (tx *callTx) covers(floor int64) bool {
 	return floor == 0 || tx.clock.steady && floor < tx.tokenAt(tx.now)
 }
 
-// reserve issues n tokens in a row above floor, or fewer, but at least one.
-func (tx *transaction) reserve(n int, floor int64) (first int64, tokens int, err error) {
+// reserve issues up to n consecutive tokens above floor, at least one.
+func (tx *callTx) reserve(n int, floor int64) (first int64, tokens int, err error) {
 	low, high, err := tx.tokens()
 	if err != nil {
 		return 0, 0, err
@@ -49,7 +49,7 @@ func (tx *transaction) reserve(n int, floor int64) (first int64, tokens int, err
 	tokens = int(min(int64(n), store.MaxToken-first+1))
 	tx.last = first + int64(tokens) - 1
 	if tx.last <= high && tx.last <= clock && tx.clock.steady {
-		return first, tokens, nil // nothing to note
+		return first, tokens, nil // nothing to record
 	}
 	if tx.last > clock || !tx.clock.steady {
 		low = tx.last
@@ -58,7 +58,7 @@ func (tx *transaction) reserve(n int, floor int64) (first int64, tokens int, err
 }
 
 // raise makes all later tokens greater than floor.
-func (tx *transaction) raise(floor int64) error {
+func (tx *callTx) raise(floor int64) error {
 	if tx.covers(floor) {
 		return nil
 	}
@@ -73,7 +73,7 @@ func (tx *transaction) raise(floor int64) error {
 	return tx.note(low, high, low)
 }
 
-func (tx *transaction) tokens() (low, high int64, err error) {
+func (tx *callTx) tokens() (low, high int64, err error) {
 	row, err := tx.conn.get(sqlGetTokens)
 	if err != nil {
 		return 0, 0, err
@@ -84,8 +84,8 @@ func (tx *transaction) tokens() (low, high int64, err error) {
 	return integer(row[0]), integer(row[1]), nil
 }
 
-// note writes what tokens must be above from now on. Last is the highest that may be out.
-func (tx *transaction) note(low, high, last int64) error {
+// note records that later tokens must be above low. Last is the highest token issued.
+func (tx *callTx) note(low, high, last int64) error {
 	if last > high {
 		high = last + tokensAhead
 	}

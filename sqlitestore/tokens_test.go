@@ -1,7 +1,6 @@
 package sqlitestore_test
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -11,8 +10,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A world is a host whose clocks a test sets.
-type world struct {
+// A host is a machine whose clocks a test sets.
+type host struct {
 	*testing.T
 	path   string
 	boot   string
@@ -21,16 +20,16 @@ type world struct {
 	wall   time.Time
 }
 
-func newWorld(t *testing.T) *world {
-	return &world{
+func newHost(t *testing.T) *host {
+	return &host{
 		T: t, path: filepath.Join(t.TempDir(), "locks.db"),
 		boot: "boot 1", steady: true, now: time.Hour, wall: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
 	}
 }
 
-func (w *world) pass(d time.Duration) { w.now, w.wall = w.now+d, w.wall.Add(d) }
+func (w *host) pass(d time.Duration) { w.now, w.wall = w.now+d, w.wall.Add(d) }
 
-func (w *world) clock() sqlitestore.Clock {
+func (w *host) clock() sqlitestore.Clock {
 	c := sqlitestore.Clock{
 		Boot: w.boot, Steady: w.steady,
 		Now:  func() int64 { return int64(w.now) },
@@ -42,7 +41,7 @@ func (w *world) clock() sqlitestore.Clock {
 	return c
 }
 
-func (w *world) open() *sqlitestore.Store {
+func (w *host) open() *sqlitestore.Store {
 	w.Helper()
 	s, err := sqlitestore.OpenAt(w.Context(), w.path, w.clock())
 	if err != nil {
@@ -52,8 +51,8 @@ func (w *world) open() *sqlitestore.Store {
 	return s
 }
 
-// take wants a grant of a name, and returns its last token.
-func (w *world) take(s *sqlitestore.Store, req store.Request) int64 {
+// take expects a grant, and returns its last token.
+func (w *host) take(s *sqlitestore.Store, req store.Request) int64 {
 	w.Helper()
 	answer, err := s.Acquire(w.Context(), req)
 	if err != nil || !answer.Granted() {
@@ -63,13 +62,11 @@ func (w *world) take(s *sqlitestore.Store, req store.Request) int64 {
 }
 
 // pair takes and releases a name, and returns its token.
-func (w *world) pair(s *sqlitestore.Store) int64 {
+func (w *host) pair(s *sqlitestore.Store) int64 {
 	w.Helper()
 	req := request("order")
 	token := w.take(s, req)
-	if err := s.Release(w.Context(), req.Name, req.ID, store.Keep{}); err != nil {
-		w.Fatal(err)
-	}
+	release(w, s, req)
 	return token
 }
 
@@ -82,7 +79,7 @@ func above(t *testing.T, token, before int64) int64 {
 }
 
 func TestTokensGrowWhenTheFileIsDeleted(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "locks.db")
+	path := newPath(t)
 	last := int64(0)
 	for range 3 {
 		s := open(t, path)
@@ -94,21 +91,19 @@ func TestTokensGrowWhenTheFileIsDeleted(t *testing.T) {
 				t.Fatal(err)
 			}
 			last = above(t, answer.Token, last)
-			if err := s.Release(t.Context(), req.Name, req.ID, store.Keep{}); err != nil {
-				t.Fatal(err)
-			}
+			release(t, s, req)
 		}
 		s.Close()
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(10 * time.Millisecond) // blocks are ahead of the clock
+		time.Sleep(10 * time.Millisecond) // so that the clock passes the last block
 	}
 }
 
-// Nothing is left of the boot before then but the wall clock.
+// Only the wall clock is left of the previous boot.
 func TestTokensGrowWhenTheFileIsDeletedInAReboot(t *testing.T) {
-	w := newWorld(t)
+	w := newHost(t)
 	s := w.open()
 	last := w.pair(s)
 	s.Close()
@@ -120,12 +115,12 @@ func TestTokensGrowWhenTheFileIsDeletedInAReboot(t *testing.T) {
 }
 
 func TestTokensGrowOverAReboot(t *testing.T) {
-	w := newWorld(t)
+	w := newHost(t)
 	last := int64(0)
 	for _, change := range []func(){
 		func() {},
 		func() { w.wall = w.wall.Add(time.Minute) },
-		func() { w.wall = w.wall.Add(-24 * time.Hour) }, // without a battery
+		func() { w.wall = w.wall.Add(-24 * time.Hour) }, // no battery
 		func() {},
 	} {
 		change()
@@ -139,15 +134,15 @@ func TestTokensGrowOverAReboot(t *testing.T) {
 	}
 }
 
-// The clock need not tick between two grants, and may go back where it can be set.
-func TestTokensGrowThoughTheClockDoesNot(t *testing.T) {
+// The clock may not advance between two grants, and may be set back on some systems.
+func TestTokensGrowEvenIfTheClockDoesNotAdvance(t *testing.T) {
 	for _, steady := range []bool{true, false} {
-		w := newWorld(t)
+		w := newHost(t)
 		w.steady = steady
 		a, b := w.open(), w.open()
 		last := int64(0)
 		for i := range 10 {
-			if steady { // one that goes on, and so slowly only within a handle
+			if steady { // two transactions of different handles take longer than a tick
 				last = above(t, w.pair(a), last)
 				continue
 			}
@@ -157,8 +152,8 @@ func TestTokensGrowThoughTheClockDoesNot(t *testing.T) {
 	}
 }
 
-func TestBlocksAndFloorsAheadOfTheClockAreKept(t *testing.T) {
-	w := newWorld(t)
+func TestTokensStayAboveBlocksAndFloorsAheadOfTheClock(t *testing.T) {
+	w := newHost(t)
 	a, b := w.open(), w.open()
 	req := request("order")
 	req.Tokens = 1000
@@ -166,40 +161,18 @@ func TestBlocksAndFloorsAheadOfTheClockAreKept(t *testing.T) {
 	if last < 1000 {
 		t.Fatalf("last token %d of a thousand", last)
 	}
-	if err := a.Release(t.Context(), req.Name, req.ID, store.Keep{}); err != nil {
-		t.Fatal(err)
-	}
+	release(t, a, req)
 	last = above(t, w.pair(b), last)
-	w.pass(time.Minute) // then the clock is ahead of all that
+	w.pass(time.Minute) // now the clock is ahead of these tokens
 	last = above(t, w.pair(a), last)
 	req = request("order")
 	req.Floor = last + 1_000_000_000
 	last = above(t, w.take(b, req), req.Floor)
-	if err := b.Release(t.Context(), req.Name, req.ID, store.Keep{}); err != nil {
-		t.Fatal(err)
-	}
+	release(t, b, req)
 	last = above(t, w.pair(a), last)
 	a.Close()
 	b.Close()
 	last = above(t, w.pair(w.open()), last)
 	w.boot, w.now = "boot 2", time.Second
 	above(t, w.pair(w.open()), last)
-}
-
-func TestTokensEndWithAnError(t *testing.T) {
-	w := newWorld(t)
-	s := w.open()
-	req := request("order")
-	req.Floor, req.Tokens = store.MaxToken-1, 10
-	if token := w.take(s, req); token != store.MaxToken {
-		t.Errorf("token %d, want the last", token)
-	}
-	req = request("other")
-	if _, err := s.Acquire(t.Context(), req); !errors.Is(err, store.ErrInvalid) {
-		t.Errorf("error %v, want ErrInvalid: no tokens are left", err)
-	}
-	renewal := store.Renewal{Name: "order", ID: req.ID, Mode: store.Exclusive, TTL: time.Minute}
-	if _, err := s.Renew(t.Context(), []store.Renewal{renewal}); err != nil {
-		t.Error(err)
-	}
 }

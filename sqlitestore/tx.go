@@ -15,138 +15,145 @@ import (
 )
 
 const (
-	// spins is how often a statement that found the file locked is tried again at once:
-	// most transactions are over in some ten microseconds.
+	// spins is how often a statement that found the file locked is retried at once. Most
+	// transactions take tens of microseconds.
 	spins = 10
 
-	// maxPause bounds the pause between two tries. It is how late a call may notice that
+	// maxPause bounds the pause between two retries, and so how late a call may notice that
 	// the file is free.
 	maxPause = 2 * time.Millisecond
 
-	// checkEvery is how often it is checked that the path still means the open file, which
-	// takes a microsecond or two. Renewals are always checked: see Renew.
+	// checkEvery is how often a transaction checks that the path still refers to the open file,
+	// which takes a microsecond or two. Renewals always check it: see Renew.
 	checkEvery = 10 * time.Millisecond
 
-	// maxShare is how many calls share a transaction, a renewal of many grants counting as
-	// many. What they share is most of its cost; others wait meanwhile.
-	maxShare = 256
+	// maxBatch is how many calls share a transaction. A renewal of several grants counts as
+	// that many calls. Other processes wait for the transaction.
+	maxBatch = 256
 )
 
 var (
-	errRemoved  = errors.New("the file was removed while in use: what is locked in it excludes nobody who opens the path now; open the store again")
-	errReplaced = errors.New("the file was replaced by another while in use: what is locked in it excludes nobody who opens the path now; open the store again")
+	errRemoved  = errors.New("the file was removed while in use, so its locks do not exclude processes that open the path now; open the store again")
+	errReplaced = errors.New("the file was replaced while in use, so its locks do not exclude processes that open the path now; open the store again")
 )
 
-// A transaction is one call's part in a write transaction.
-type transaction struct {
+// A callTx is a write transaction as one of its calls sees it.
+type callTx struct {
 	*Store
 	call  call
 	size  int   // how many calls it counts as
-	now   int64 // read while the file was locked, so that it is in the order of transactions
+	now   int64 // read while the file was locked, so that times follow the order of transactions
 	wakes []wakeUp
 	err   error
-	done  chan struct{} // closed when the transaction is over; nil if nobody waits for it
+	done  chan struct{} // closed when the transaction has ended; nil if nobody waits for it
 }
 
-// A call is what to do in a transaction.
+// A call is the work of one call within a transaction.
 type call interface {
-	do(tx *transaction) error
+	do(tx *callTx) error
 }
 
-type callFunc func(tx *transaction) error
+type callFunc func(tx *callTx) error
 
-func (f callFunc) do(tx *transaction) error { return f(tx) }
+func (f callFunc) do(tx *callTx) error { return f(tx) }
 
-// A turn is the right to use a connection. Calls that cannot have it at once line up, and
-// whoever has it does their work along with its own.
-type turn struct {
-	taken chan struct{} // holds one element while a goroutine has the turn
-	mu    sync.Mutex
-	line  []*transaction
+// A writeQueue batches calls. The goroutine that has the turn uses the connection. Calls that
+// arrive meanwhile are queued, and the goroutine runs them in its own transaction.
+//
+// Package internal/batch does not fit here. It forms a batch before it sends it. Here the
+// batch is formed while the file is locked, so that it includes the calls that arrived while
+// the goroutine waited for another process. There is also no request in flight to wait for: the
+// goroutine of a call runs the transaction itself, and if its context ends before the file is
+// free, another queued call takes the turn under its own context.
+type writeQueue struct {
+	turn   chan struct{} // holds one element while a goroutine has the turn
+	mu     sync.Mutex
+	queued []*callTx
 }
 
-// write does a call in a transaction, and then wakes whom it wanted to wake. If the call
-// returns an error of the contract, what it did up to there stays; any other error undoes
-// the transaction. It may be shared with other calls, and be another goroutine's.
+// write runs a call in a transaction, and then sends the wake-ups that it collected. If the
+// call returns an error of the store contract, the transaction is committed nevertheless; any
+// other error rolls it back. The transaction may be shared with other calls and may run on
+// another goroutine.
 func (s *Store) write(ctx context.Context, call call) error {
 	return s.writeMany(ctx, call, 1)
 }
 
-// writeMany is write for a call that does the work of many.
+// writeMany is like write, for a call that counts as several.
 func (s *Store) writeMany(ctx context.Context, call call, size int) error {
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
-	tx := &transaction{Store: s, call: call, size: size}
-	if s.turn.try() {
+	tx := &callTx{Store: s, call: call, size: size}
+	if s.writes.tryTurn() {
 		s.transact(ctx, tx)
-		s.turn.end()
+		s.writes.endTurn()
 	} else {
-		s.lineUp(ctx, tx)
+		s.enqueue(ctx, tx)
 	}
 	s.pushes.send(tx.wakes)
 	return s.explain(tx.err)
 }
 
-// try takes the turn if nobody has it.
-func (t *turn) try() bool {
+// tryTurn takes the turn if it is free.
+func (q *writeQueue) tryTurn() bool {
 	select {
-	case t.taken <- struct{}{}:
+	case q.turn <- struct{}{}:
 		return true
 	default:
 		return false
 	}
 }
 
-func (t *turn) end() { <-t.taken }
+func (q *writeQueue) endTurn() { <-q.turn }
 
-// next takes some calls out of the line.
-func (t *turn) next() []*transaction {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+// takeBatch removes the next batch from the queue.
+func (q *writeQueue) takeBatch() []*callTx {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	n, size := 0, 0
-	for n < len(t.line) && size < maxShare {
-		size += t.line[n].size
+	for n < len(q.queued) && size < maxBatch {
+		size += q.queued[n].size
 		n++
 	}
-	next := slices.Clone(t.line[:n]) // no allocation if it is empty
-	t.line = slices.Delete(t.line, 0, n)
-	return next
+	batch := slices.Clone(q.queued[:n]) // does not allocate if it is empty
+	q.queued = slices.Delete(q.queued, 0, n)
+	return batch
 }
 
-// leave takes one call out of the line. It is false if that is not in it any more.
-func (t *turn) leave(tx *transaction) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	i := slices.Index(t.line, tx)
+// remove removes one call from the queue. It returns false if the call is no longer queued.
+func (q *writeQueue) remove(tx *callTx) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	i := slices.Index(q.queued, tx)
 	if i >= 0 {
-		t.line = slices.Delete(t.line, i, i+1)
+		q.queued = slices.Delete(q.queued, i, i+1)
 	}
 	return i >= 0
 }
 
-// lineUp waits until somebody has done the call, or does it when nobody else is there to.
-func (s *Store) lineUp(ctx context.Context, tx *transaction) {
-	t := &s.turn
+// enqueue waits until another goroutine has run the call, or runs it when the turn is free.
+func (s *Store) enqueue(ctx context.Context, tx *callTx) {
+	q := &s.writes
 	tx.done = make(chan struct{})
-	t.mu.Lock()
-	t.line = append(t.line, tx)
-	t.mu.Unlock()
+	q.mu.Lock()
+	q.queued = append(q.queued, tx)
+	q.mu.Unlock()
 	select {
 	case <-tx.done:
 		return
-	case t.taken <- struct{}{}:
-		if t.leave(tx) {
+	case q.turn <- struct{}{}:
+		if q.remove(tx) {
 			s.transact(ctx, tx)
 		}
-		t.end()
+		q.endTurn()
 	case <-ctx.Done():
-		if t.leave(tx) {
+		if q.remove(tx) {
 			tx.err = ctx.Err()
 			return
 		}
 	case <-s.done:
-		if t.leave(tx) {
+		if q.remove(tx) {
 			tx.err = errClosed
 			return
 		}
@@ -154,27 +161,27 @@ func (s *Store) lineUp(ctx context.Context, tx *transaction) {
 	<-tx.done
 }
 
-// transact does a call and those that line up in one transaction. It needs the turn.
-func (s *Store) transact(ctx context.Context, tx *transaction) {
-	var others []*transaction
+// transact runs a call, and those that are queued, in one transaction. The caller has the turn.
+func (s *Store) transact(ctx context.Context, tx *callTx) {
+	var others []*callTx
 	recorded := s.recorded
 	err := s.begin(ctx)
 	if err == nil {
-		others = s.turn.next()
-		if err = s.together(tx, others); err != nil {
-			// It fails if SQLite has rolled back by itself. Then there is nothing to do.
+		others = s.writes.takeBatch()
+		if err = s.runAll(tx, others); err != nil {
+			// This fails if SQLite has rolled back on its own, which does no harm.
 			s.conn.exec("ROLLBACK")
 			s.recorded = recorded
 		}
 	}
-	tx.over(err)
+	tx.finish(err)
 	for _, tx := range others {
-		tx.over(err)
+		tx.finish(err)
 	}
 }
 
-// over ends a call's part. The error is that of the whole transaction.
-func (tx *transaction) over(err error) {
+// finish ends a call. The error, if any, is that of the whole transaction.
+func (tx *callTx) finish(err error) {
 	if err != nil {
 		tx.err, tx.wakes = err, nil
 	}
@@ -197,10 +204,10 @@ func (s *Store) begin(ctx context.Context) error {
 	return err
 }
 
-// together does calls within a transaction, up to its end. Its error is that of all.
-func (s *Store) together(first *transaction, others []*transaction) error {
+// runAll runs calls within a transaction and commits it. Its error applies to all of them.
+func (s *Store) runAll(first *callTx, others []*callTx) error {
 	now := s.clock.now()
-	if apart(now, s.checked, checkEvery) {
+	if elapsed(now, s.checked, checkEvery) {
 		if err := s.file.check(); err != nil {
 			return err
 		}
@@ -209,11 +216,11 @@ func (s *Store) together(first *transaction, others []*transaction) error {
 	if err := s.recordTime(now); err != nil {
 		return err
 	}
-	if err := first.do(); err != nil {
+	if err := first.run(); err != nil {
 		return err
 	}
 	for _, tx := range others {
-		if err := tx.do(); err != nil {
+		if err := tx.run(); err != nil {
 			return err
 		}
 	}
@@ -221,14 +228,13 @@ func (s *Store) together(first *transaction, others []*transaction) error {
 	return err
 }
 
-// apart reports whether two times are at least d apart, in whichever order: some clocks can
-// be set back.
-func apart(now, then int64, d time.Duration) bool {
+// elapsed reports whether d has passed since then. It is also true if the clock was set back.
+func elapsed(now, then int64, d time.Duration) bool {
 	return now-then >= int64(d) || now < then
 }
 
-// do does one call. It returns an error only if that is of the whole transaction.
-func (tx *transaction) do() error {
+// run runs one call. It returns an error only if that applies to the whole transaction.
+func (tx *callTx) run() error {
 	tx.now = tx.clock.now()
 	tx.err = tx.call.do(tx)
 	if tx.err == nil || errors.Is(tx.err, store.ErrNotHeld) || errors.Is(tx.err, store.ErrInvalid) {
@@ -244,8 +250,8 @@ func (s *Store) usable(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// retry calls f until the file is not locked by another connection. It is instead of
-// SQLite's own busy timeout, which no context can end.
+// retry calls f until no other connection has the file locked. It replaces SQLite's own busy
+// timeout, which cannot be ended by a context.
 func (s *Store) retry(ctx context.Context, f func() error) error {
 	err := f()
 	if err == nil || !busy(err) {
@@ -281,7 +287,7 @@ func lockedError(ctx context.Context) error {
 	return fmt.Errorf("%w: another process or connection has the file locked", ctx.Err())
 }
 
-// explain makes an error of a call one that says what to do.
+// explain adds the path, and what to do, to an error of SQLite.
 func (s *Store) explain(err error) error {
 	if err == nil || errors.Is(err, errClosed) || err == store.ErrNotHeld || errors.Is(err, store.ErrInvalid) ||
 		err == context.Canceled || err == context.DeadlineExceeded {
@@ -291,15 +297,15 @@ func (s *Store) explain(err error) error {
 }
 
 func adviceFor(err error) string {
-	switch codeOf(err) {
+	switch resultCode(err) {
 	case sqlite3.SQLITE_FULL:
-		return ": the disk, or the file's quota, is full; make room"
+		return ": the disk or the quota is full; free some space"
 	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN:
-		return ": the file, its directory or the file system cannot be written to by this user"
+		return ": this user cannot write to the file, its directory or the file system; change the permissions"
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
 		return ": the file is damaged; stop all its users, then remove it with the -wal and -shm files beside it"
 	case sqlite3.SQLITE_IOERR:
-		return ": the disk failed, is full, or a file beside it was removed"
+		return ": the disk failed or is full, or a file beside it was removed"
 	}
 	return ""
 }

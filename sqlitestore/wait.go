@@ -14,36 +14,36 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// Wake-ups between processes are datagrams on this host. A handle that waits listens on an
-// address of its own, which it writes beside its waiters; whoever lets a waiter in sends
-// its identity there. So nobody polls, nobody is woken but the one whose turn it is, and
-// nothing is left of a process that dies. A datagram that gets lost costs a moment: the
-// waiter asks again within Refusal.Again.
+// Wake-ups between processes are datagrams on this host. A handle with waiters listens on its
+// own address, which is stored with each waiter. The process that frees a name sends the
+// identity of the next waiter to its address. So no process polls, only the next waiter is
+// woken, and a process that dies leaves nothing behind. If a datagram is lost, the waiter asks
+// again within Refusal.Again.
 
-// sendTimeout bounds the push to a process that does not read. It polls then.
+// sendTimeout bounds a push to a process that does not read. Its waiters poll then.
 const sendTimeout = time.Millisecond
 
-// pushIDs is how many identities go into one datagram.
+// pushIDs is the maximum number of identities in one datagram.
 const pushIDs = 32
 
-// A wakeUp is a push to send once the transaction is over.
+// A wakeUp is a push to send after the commit.
 type wakeUp struct {
 	name string
 	id   store.ID
 	addr string
 }
 
-// A waitState is a queued identity that asked through this handle.
+// A waitState is an identity that was queued through this handle.
 type waitState struct {
 	wake  wake.Signal
-	until time.Time // forgotten then unless it asks again
+	until time.Time // removed then unless it asks again
 }
 
-// pushes are what a handle listens for. It has a socket and a goroutine while anybody
-// waits, and for a heartbeat longer so that they are not made anew for every wait.
+// pushes receives the wake-ups of a handle. It has a socket and a goroutine while there are
+// waiters, and for a heartbeat longer, so that they are not recreated for every wait.
 type pushes struct {
-	open   func() (net.PacketConn, string, error) // listenPush, but for tests
-	keep   time.Duration                          // for how long who does not ask is known
+	open   func() (net.PacketConn, string, error) // listenPush, except in tests
+	keep   time.Duration                          // how long a waiter that stopped asking is remembered
 	mu     sync.Mutex
 	waits  map[wake.Key]*waitState
 	conn   net.PacketConn
@@ -51,8 +51,8 @@ type pushes struct {
 	closed bool
 }
 
-// expect notes that an identity is being refused: what comes from now on is news to it. It
-// returns the address to push to, "" if there is none.
+// expect is called when an identity is refused. From now on, wake-ups are for its next Wait.
+// It returns the address to push to, or "" if there is none.
 func (p *pushes) expect(name string, id store.ID) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -73,7 +73,7 @@ func (p *pushes) expect(name string, id store.ID) string {
 	if p.conn == nil {
 		conn, addr, err := p.open()
 		if err != nil {
-			return "" // it asks more often instead
+			return "" // the waiter polls instead
 		}
 		p.conn, p.addr = conn, addr
 		go p.listen(conn)
@@ -81,7 +81,7 @@ func (p *pushes) expect(name string, id store.ID) string {
 	return p.addr
 }
 
-// forget ends the wait of an identity that is not queued any more.
+// forget removes an identity that is no longer queued, and ends its Wait.
 func (p *pushes) forget(name string, id store.ID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -107,7 +107,7 @@ func (p *pushes) close() {
 	p.shut()
 }
 
-// shut needs the mutex.
+// shut closes the socket. The caller holds the mutex.
 func (p *pushes) shut() {
 	if p.conn != nil {
 		p.conn.Close()
@@ -115,12 +115,12 @@ func (p *pushes) shut() {
 	}
 }
 
-// listen ends when nobody waits any more.
+// listen receives wake-ups until there are no more waiters.
 func (p *pushes) listen(conn net.PacketConn) {
 	buf := make([]byte, 1+pushIDs*len(store.ID{})+store.MaxName)
 	look := time.Now()
 	for {
-		conn.SetReadDeadline(look.Add(heartbeat))
+		conn.SetReadDeadline(look.Add(p.keep / 2))
 		n, _, err := conn.ReadFrom(buf)
 		if err == nil {
 			name, ids := readPush(buf[:n])
@@ -136,8 +136,8 @@ func (p *pushes) listen(conn net.PacketConn) {
 	}
 }
 
-// idle forgets who stopped asking. It closes the socket and is true if nobody is left, or
-// if the socket is broken: the next to wait opens another.
+// idle removes identities that stopped asking. If none is left, or the socket is broken, it
+// closes the socket and returns true; the next waiter opens another.
 func (p *pushes) idle(conn net.PacketConn, broken bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -157,7 +157,7 @@ func (p *pushes) idle(conn net.PacketConn, broken bool) bool {
 	return true
 }
 
-// send delivers wake-ups, to each process in one go.
+// send delivers wake-ups, in one datagram per process and name.
 func (p *pushes) send(wakes []wakeUp) {
 	for len(wakes) > 0 {
 		to := wakes[0]
@@ -184,11 +184,11 @@ func (p *pushes) send(wakes []wakeUp) {
 	}
 }
 
-// push sends one datagram, or does not: nobody depends on it.
+// push tries to send one datagram. Nothing depends on its success.
 func push(addr string, message []byte) {
 	network, to, _ := strings.Cut(addr, ":")
 	if !strings.HasPrefix(to, "@holdfast-") && !strings.HasPrefix(to, "127.0.0.1:") {
-		return // this host only, whatever the file says
+		return // never send to another host, whatever the file contains
 	}
 	conn, err := net.Dial(network, to)
 	if err != nil {
@@ -199,7 +199,7 @@ func push(addr string, message []byte) {
 	conn.Write(message)
 }
 
-// A push is the number of identities, these, and the name.
+// writePush encodes a push: the number of identities, the identities, and the name.
 func writePush(name string, ids []store.ID) []byte {
 	message := []byte{byte(len(ids))}
 	for _, id := range ids {
@@ -221,8 +221,8 @@ func readPush(message []byte) (name string, ids []store.ID) {
 	return string(message), ids
 }
 
-// Wait blocks until it is worth asking again for a queued identity: see [store.Store]. It
-// returns nil at once if the identity was not queued through this handle.
+// Wait blocks until a queued identity should ask again; see [store.Store]. It returns nil at
+// once if the identity was not queued through this handle.
 func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	if err := s.usable(ctx); err != nil {
 		return err
@@ -237,7 +237,7 @@ func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	return wake.Wait(ctx, woken, s.done, errClosed)
 }
 
-// listenLoopback is for systems without socket addresses that belong to no file.
+// listenLoopback listens on a loopback port, for systems without abstract Unix sockets.
 func listenLoopback() (net.PacketConn, string, error) {
 	conn, err := net.ListenPacket("udp4", "127.0.0.1:0")
 	if err != nil {

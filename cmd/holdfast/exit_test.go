@@ -76,7 +76,7 @@ func TestExitCodes(t *testing.T) {
 		{"unknown parameter", 64, "unknown parameter", []string{"run", "--store", "sqlite:x?a=b", "a", "--", "true"}},
 		{"store within one process", 64, "within one process only", []string{"run", "--store", "memory:", "a", "--", "true"}},
 		{"store within one process for ls", 64, "within one process only", []string{"ls", "--store", "memory:"}},
-		{"store in another file", 64, "is no SQLite database", []string{"run", "--store", "sqlite:" + s.path("plain"), "a", "--", "true"}},
+		{"store in another file", 64, "is not an SQLite database", []string{"run", "--store", "sqlite:" + s.path("plain"), "a", "--", "true"}},
 		{"store in a missing directory", 64, "create it first", []string{"run", "--store", broken, "a", "--", "true"}},
 		{"store that cannot be written", 69, "cannot open the store", []string{"run", "--store", "sqlite:/proc/locks.db", "a", "--", "true"}},
 		{"busy", 75, `"busy" is held by`, []string{"run", "-n", "busy", "--", "true"}},
