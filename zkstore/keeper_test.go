@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/internal/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/internal/wake"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -33,7 +34,7 @@ func lastMoment(t *testing.T, server *servers.ZooKeeper, root string) {
 					t.Error(err)
 					return
 				}
-				time.Sleep(time.Until(s.claimOf(key{req.Name, req.ID}).endsAt(s)) - time.Millisecond + rand.N(4*time.Millisecond))
+				time.Sleep(time.Until(s.claimOf(wake.Key{Name: req.Name, ID: req.ID}).endsAt(s)) - time.Millisecond + rand.N(4*time.Millisecond))
 				out, err := s.Renew(ctx, []store.Renewal{{Name: req.Name, ID: req.ID, TTL: time.Hour, Mode: req.Mode}})
 				if err != nil {
 					t.Error(err)

@@ -7,18 +7,18 @@ import (
 	"encoding/base64"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"strings"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/tlsurl"
+	"github.com/holdfast-lock/holdfast/internal/wake"
 	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
 const (
-	// defaultSession is the longest that a server with default settings grants. It covers the
-	// default TTL of 30 s.
+	// defaultSession is the longest timeout that a server with default settings grants. It
+	// covers the default TTL of 30 s.
 	defaultSession = 40 * time.Second
 
 	defaultRoot  = "/holdfast"
@@ -40,14 +40,14 @@ func open(ctx context.Context, u *store.URL) (store.Store, error) {
 	return s, nil
 }
 
-// An address is what a URL says.
+// An address is the content of a URL.
 type address struct {
 	hosts   []string
 	root    string
 	session time.Duration
 }
 
-// addressOf reads a URL: see the package comment.
+// addressOf reads a URL; see the package documentation.
 func addressOf(u *store.URL) (a address, err error) {
 	fail := func(format string, args ...any) (address, error) {
 		return a, fmt.Errorf("%w: %s URL: %s", store.ErrInvalid, u.Scheme, fmt.Sprintf(format, args...))
@@ -59,14 +59,8 @@ func addressOf(u *store.URL) (a address, err error) {
 	if err := u.Only(known...); err != nil {
 		return a, err
 	}
-	if len(u.Hosts) == 0 {
-		return fail("no host: write zk://HOST:%s, several with commas between", defaultPort)
-	}
-	for _, host := range u.Hosts {
-		if _, _, err := net.SplitHostPort(host); err != nil {
-			host = net.JoinHostPort(strings.Trim(host, "[]"), defaultPort)
-		}
-		a.hosts = append(a.hosts, host)
+	if a.hosts, err = u.Addresses(defaultPort); err != nil {
+		return a, err
 	}
 	if (u.User == "") != (u.Password() == "") {
 		return fail("user and password go together: write zk://USER:PASSWORD@HOST")
@@ -79,7 +73,7 @@ func addressOf(u *store.URL) (a address, err error) {
 	}
 	for _, part := range strings.Split(a.root, "/")[1:] {
 		if part == "" || encode(part) != part {
-			return fail("path %.60q: want the node below which all is kept, of plain letters, such as %s", u.Path, defaultRoot)
+			return fail("path %.60q: want the node that contains all others, of plain letters, such as %s", u.Path, defaultRoot)
 		}
 	}
 	a.session = defaultSession
@@ -98,7 +92,7 @@ func openWith(ctx context.Context, u *store.URL, heartbeat time.Duration) (*Stor
 	}
 	s := &Store{
 		root: a.root, heartbeat: heartbeat, acl: wire.ACL{Scheme: "world", ID: "anyone"},
-		claims: make(map[key]*claim), kept: make(map[key]*claim), watches: make(map[watchKey]*watch),
+		claims: make(map[wake.Key]*claim), kept: make(map[wake.Key]*claim), watches: make(map[watchKey]chan struct{}),
 		sweep: sweep{due: rand.N(sweepBatch), cursor: fmt.Sprintf("%02x/", rand.N(buckets))},
 	}
 	s.life, s.end = context.WithCancel(context.Background())
@@ -124,7 +118,7 @@ func openWith(ctx context.Context, u *store.URL, heartbeat time.Duration) (*Stor
 	return s, nil
 }
 
-// begin waits for a session, and tries whether the user may use the root.
+// begin waits for a session, and checks that the user may use the root.
 func (s *Store) begin(ctx context.Context) error {
 	_, err := s.table(ctx)
 	if err == nil {

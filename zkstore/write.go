@@ -8,22 +8,21 @@ import (
 )
 
 const (
-	// maxInFlight is how many writes are sent each by itself. While so many are in flight, new
-	// ones queue up, and are sent as one transaction when a reply comes.
+	// maxInFlight bounds the writes that are sent one by one. While so many are in flight, new
+	// ones queue up, and are sent as one transaction when a reply arrives.
 	maxInFlight = 4
 
 	// maxBatch bounds a transaction. Servers refuse requests of a megabyte.
 	maxBatch = 64
 
-	// On a slow network queued writes do not wait for a reply, but are sent farPause after the
-	// last request. It is above the time of a reply by a busy server nearby, which is served
-	// best by few large batches.
+	// farPause bounds how long queued writes wait for a reply on a slow network. It is longer
+	// than a busy server nearby takes to reply, because such a server needs few large batches.
 	farPause = 20 * time.Millisecond
 )
 
-// A write takes, renews or releases one name. Many of them are sent as one transaction, which
-// costs the servers a fraction of as many requests. If it is refused because of one of them
-// nothing was done, and each is sent by itself.
+// A write takes, renews or releases one name. A transaction of many writes costs the servers a
+// fraction of as many requests. If it is refused because of one write, nothing was done, and each
+// is sent on its own.
 type write struct {
 	ctx  context.Context
 	name string
@@ -40,7 +39,7 @@ func (s *Store) initWrites() {
 	s.writes.Send = func(batch []*write) { s.sendWrites(s.life, batch) }
 }
 
-// write does a write. If its context ends it may still be done.
+// write sends a write. If its context ends, the write may still be done.
 func (s *Store) write(w *write) error {
 	if err := s.writes.Do(w.ctx, w, func() { w.err = s.wire.Do(w.ctx, w.call()) }); err != nil {
 		return err
@@ -48,12 +47,12 @@ func (s *Store) write(w *write) error {
 	return w.err
 }
 
-// call is a write by itself.
+// call returns the request of a single write.
 func (w *write) call() *wire.Call {
 	return &wire.Call{Op: wire.Multi(w.ops...), Then: func(c *wire.Call) { w.then(c.Parts, c.Err) }}
 }
 
-// sendWrites sends writes as one transaction, and notes the error of each.
+// sendWrites sends writes as one transaction, and sets the error of each.
 func (s *Store) sendWrites(ctx context.Context, batch []*write) {
 	ops := make([]wire.Op, 0, 2*len(batch))
 	for _, w := range batch {
@@ -81,7 +80,7 @@ func (s *Store) sendWrites(ctx context.Context, batch []*write) {
 	}
 	var calls []*wire.Call
 	for _, w := range batch {
-		if w.err = w.ctx.Err(); w.err == nil { // else its caller may have left the name already
+		if w.err = w.ctx.Err(); w.err == nil { // else its caller may have called Leave already
 			calls = append(calls, w.call())
 		}
 	}
@@ -89,7 +88,7 @@ func (s *Store) sendWrites(ctx context.Context, batch []*write) {
 	for _, w := range batch {
 		switch {
 		case w.err != nil:
-		case ctx.Err() != nil:
+		case err != nil && err == ctx.Err(): // the calls may still be in flight
 			w.err = err
 		default:
 			w.err = calls[0].Err
