@@ -3,6 +3,7 @@ package zkstore
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/wake"
@@ -49,14 +50,14 @@ func (s *Store) takeFree(ctx context.Context, req *store.Request) (answer store.
 		wire.Create(c.parent, nil, s.acl, wire.Container),
 		wire.Create(c.path(), c.rec.encode(), s.acl, wire.Ephemeral),
 	}}
-	w.then = func(parts []wire.Result, err error) {
+	w.then = func(parts []wire.Result, err error) error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if err == nil { // the same change has made the parent, whose Stat is in the reply
 			c.rec.since, c.since = parts[0].Stat.Mtime, time.Now()
 			s.adopt(c, &parts[0].Stat)
 		}
-		s.suspect(c, err)
+		return s.suspect(c, err)
 	}
 	if err = s.write(w); err == wire.ErrNoNode {
 		if err = s.ensure(ctx, bucket); err == nil {
@@ -104,56 +105,52 @@ func (s *Store) grant(ctx context.Context, c *claim, rec record, q *queue, i int
 // claim is forgotten and the error is errChanged. More requests can be sent behind the write.
 func (s *Store) save(ctx context.Context, c *claim, rec record, behind ...*wire.Call) error {
 	s.mu.Lock()
-	op := wire.Set(c.path(), rec.encode(), c.version)
+	w := &write{ctx: ctx, name: c.Name, ops: []wire.Op{wire.Set(c.path(), rec.encode(), c.version)}}
 	s.mu.Unlock()
-	ours := false
-	set := &wire.Call{Op: op, Then: func(set *wire.Call) { ours = set.Err == nil && s.written(c, rec, &set.Stat) }}
-	err := s.wire.Do(ctx, append([]*wire.Call{set}, behind...)...)
-	switch {
-	case err != nil && err == ctx.Err(): // the calls may still be in flight
-		return err
-	case set.Err == wire.ErrNoNode || set.Err == wire.ErrBadVersion:
-		s.forget(c)
-		return errChanged
-	case set.Err == nil && !ours:
-		return errLost
+	w.then = func(parts []wire.Result, err error) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		switch {
+		case err == wire.ErrNoNode || err == wire.ErrBadVersion:
+			s.forgetLocked(c)
+			return errChanged
+		case err != nil:
+			return err
+		case parts[0].Stat.EphemeralOwner != s.session: // the node of another session
+			s.forgetLocked(c)
+			return errLost
+		}
+		if rec.since == 0 {
+			rec.since, c.since = parts[0].Stat.Mtime, time.Now()
+		}
+		c.rec = rec
+		if other := s.claims[c.Key]; other == nil || other == c { // nil: the write overtook its expiry
+			s.adopt(c, &parts[0].Stat)
+		}
+		return nil
+	}
+	if len(behind) == 0 {
+		return s.write(w)
+	}
+	set := w.call()
+	if err := s.wire.Do(ctx, append([]*wire.Call{set}, behind...)...); err != nil && err == ctx.Err() {
+		return err // the calls may still be in flight
 	}
 	return set.Err
-}
-
-// written records the state of a grant after a write. It returns false if the node belongs to
-// another session.
-func (s *Store) written(c *claim, rec record, stat *wire.Stat) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if stat.EphemeralOwner != s.session {
-		s.forgetLocked(c)
-		return false
-	}
-	if rec.since == 0 {
-		rec.since, c.since = stat.Mtime, time.Now()
-	}
-	c.rec = rec
-	if other := s.claims[c.Key]; other == nil || other == c { // nil: the write overtook its expiry
-		s.adopt(c, stat)
-	}
-	return true
 }
 
 // ensure creates a node and its ancestors, if they do not exist. They are containers: the
 // servers remove them when they are empty.
 func (s *Store) ensure(ctx context.Context, path string) error {
-	for i := 1; i <= len(path); i++ {
-		if i < len(path) && path[i] != '/' {
-			continue
-		}
-		err := s.wire.Do(ctx, &wire.Call{Op: wire.Create(path[:i], nil, s.acl, wire.Container)})
-		if err == wire.ErrNoAuth && i < len(path) { // an ancestor may belong to another user
-			err = s.wire.Do(ctx, &wire.Call{Op: wire.Exists(path[:i], false)})
-		}
-		if err != nil && err != wire.ErrNodeExists {
-			return err
+	create := func() error { return s.wire.Do(ctx, &wire.Call{Op: wire.Create(path, nil, s.acl, wire.Container)}) }
+	err := create()
+	if err == wire.ErrNoNode {
+		if err = s.ensure(ctx, path[:strings.LastIndexByte(path, '/')]); err == nil {
+			err = create()
 		}
 	}
-	return nil
+	if err == wire.ErrNodeExists {
+		return nil
+	}
+	return err
 }

@@ -31,7 +31,7 @@ func openQuick(t testing.TB, url string) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s
+	return s.(*Store)
 }
 
 // conform runs the suite.

@@ -63,19 +63,19 @@ func (s *Store) expire(c *claim) {
 	}
 }
 
-// suspect is called with the outcome of a request that creates a node. If the reply was lost
-// there may be such a node. If it is not asked for again, it is removed when it would have
-// expired. The caller holds the mutex.
-func (s *Store) suspect(c *claim, err error) {
-	if err != wire.ErrUnknown {
-		return
+// suspect is called with the error of a request that creates a node, and returns it. If the reply
+// was lost, there may be such a node. If it is not asked for again, it is removed when it would
+// have expired. The caller holds the mutex.
+func (s *Store) suspect(c *claim, err error) error {
+	if err == wire.ErrUnknown {
+		if s.kept[c.Key] == nil {
+			s.kept[c.Key] = &claim{Key: c.Key}
+		}
+		if kept := s.kept[c.Key]; kept.node == "" {
+			s.arm(kept, s.lifeOf(c))
+		}
 	}
-	if s.kept[c.Key] == nil {
-		s.kept[c.Key] = &claim{Key: c.Key}
-	}
-	if kept := s.kept[c.Key]; kept.node == "" {
-		s.arm(kept, s.lifeOf(c))
-	}
+	return err
 }
 
 // removeSuspect removes a node that the session has without this handle knowing of it. It fails
@@ -122,7 +122,7 @@ func (s *Store) removeExpired(ctx context.Context, c *claim, version int32) erro
 // removeKept removes the record of a release, and fails if its time is not over by the clock of
 // the servers. Reading the queue removes such records.
 func (s *Store) removeKept(ctx context.Context, c *claim) error {
-	q, err := s.lookAt(ctx, c.parent)
+	q, err := s.look(ctx, c.parent)
 	if err != nil || q == nil {
 		return err
 	}

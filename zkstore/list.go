@@ -81,7 +81,7 @@ func (s *Store) children(ctx context.Context, path string) ([]string, error) {
 // the list is old, and a new request may hold the name by now. So everything is read again.
 func (s *Store) listName(ctx context.Context, parent, name string, page *store.Page) error {
 	for look := range looks {
-		q, err := s.lookAt(ctx, parent, &wire.Call{Op: wire.Sync(parent)})
+		q, err := s.look(ctx, parent, &wire.Call{Op: wire.Sync(parent)})
 		if err != nil || q == nil {
 			return err
 		}

@@ -79,24 +79,20 @@ func parseNode(name string) (n node, ok bool) {
 		n.kept, n.mode, n.weight = true, store.Exclusive, 1
 		return n, true
 	}
-	var rest string
-	rest, n.kept = strings.CutPrefix(name, "k")
-	what, rest, _ := strings.Cut(rest, "-")
-	id, seq, _ := strings.Cut(rest, "-") // the number may be negative
-	if len(what) < 4 {
+	rest, kept := strings.CutPrefix(name, "k")
+	parts := strings.SplitN(rest, "-", 3) // the number may be negative
+	if len(parts) < 3 || len(parts[0]) < 4 {
 		return n, false
 	}
-	letter := strings.ToLower(what[:1])
-	n.try = letter != what[:1]
-	n.mode = store.Mode(strings.Index(modeLetters, letter) + 1)
-	weight, limit, _ := strings.Cut(what[1:], ".")
+	letter := strings.ToLower(parts[0][:1])
+	weight, limit, _ := strings.Cut(parts[0][1:], ".")
+	n.mode, n.try, n.kept = store.Mode(strings.Index(modeLetters, letter)+1), letter != parts[0][:1], kept
 	var err [4]error
-	var number int64
 	n.weight, err[0] = strconv.Atoi(weight)
 	n.limit, err[1] = strconv.Atoi(limit)
-	n.id, err[2] = store.ParseID(id)
-	number, err[3] = strconv.ParseInt(seq, 10, 32)
-	n.seq = int32(number)
+	n.id, err[2] = store.ParseID(parts[1])
+	seq, failed := strconv.ParseInt(parts[2], 10, 32)
+	n.seq, err[3] = int32(seq), failed
 	return n, n.mode != 0 && err == [4]error{}
 }
 

@@ -33,34 +33,23 @@ func init() {
 }
 
 func open(ctx context.Context, u *store.URL) (store.Store, error) {
-	s, err := openWith(ctx, u, defaultHeartbeat)
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
+	return openWith(ctx, u, defaultHeartbeat)
 }
 
-// An address is the content of a URL.
-type address struct {
-	hosts   []string
-	root    string
-	session time.Duration
-}
-
-// addressOf reads a URL; see the package documentation.
-func addressOf(u *store.URL) (a address, err error) {
-	fail := func(format string, args ...any) (address, error) {
-		return a, fmt.Errorf("%w: %s URL: %s", store.ErrInvalid, u.Scheme, fmt.Sprintf(format, args...))
+// configure reads a URL; see the package documentation.
+func configure(u *store.URL) (root string, opts wire.Options, err error) {
+	fail := func(format string, args ...any) (string, wire.Options, error) {
+		return "", opts, fmt.Errorf("%w: %s URL: %s", store.ErrInvalid, u.Scheme, fmt.Sprintf(format, args...))
 	}
 	known := []string{paramSession}
 	if u.Scheme == schemeTLS {
 		known = append(known, tlsurl.Params...)
 	}
 	if err := u.Only(known...); err != nil {
-		return a, err
+		return "", opts, err
 	}
-	if a.hosts, err = u.Addresses(defaultPort); err != nil {
-		return a, err
+	if opts.Servers, err = u.Addresses(defaultPort); err != nil {
+		return "", opts, err
 	}
 	if (u.User == "") != (u.Password() == "") {
 		return fail("user and password go together: write zk://USER:PASSWORD@HOST")
@@ -68,48 +57,50 @@ func addressOf(u *store.URL) (a address, err error) {
 	if strings.Contains(u.User, ":") {
 		return fail("a user has no colon")
 	}
-	if a.root = strings.TrimRight(u.Path, "/"); a.root == "" {
-		a.root = defaultRoot
+	if u.User != "" {
+		opts.Auth = u.User + ":" + u.Password()
 	}
-	for _, part := range strings.Split(a.root, "/")[1:] {
+	if root = strings.TrimRight(u.Path, "/"); root == "" {
+		root = defaultRoot
+	}
+	for _, part := range strings.Split(root, "/")[1:] {
 		if part == "" || encode(part) != part {
 			return fail("path %.60q: want the node that contains all others, of plain letters, such as %s", u.Path, defaultRoot)
 		}
 	}
-	a.session = defaultSession
+	opts.Timeout = defaultSession
 	if text := u.Query.Get(paramSession); text != "" {
-		if a.session, err = time.ParseDuration(text); err != nil || a.session < time.Second || a.session > time.Hour {
+		if opts.Timeout, err = time.ParseDuration(text); err != nil || opts.Timeout < time.Second || opts.Timeout > time.Hour {
 			return fail("%s=%.40q: want a time from 1s to 1h, such as 40s", paramSession, text)
 		}
 	}
-	return a, nil
+	if u.Scheme == schemeTLS {
+		opts.TLS = func() (*tls.Config, error) { return tlsurl.Config(u) }
+		if _, err := opts.TLS(); err != nil {
+			return fail("%v", err)
+		}
+	}
+	return root, opts, nil
 }
 
-func openWith(ctx context.Context, u *store.URL, heartbeat time.Duration) (*Store, error) {
-	a, err := addressOf(u)
+func openWith(ctx context.Context, u *store.URL, heartbeat time.Duration) (store.Store, error) {
+	root, opts, err := configure(u)
 	if err != nil {
 		return nil, err
 	}
 	s := &Store{
-		root: a.root, heartbeat: heartbeat, acl: wire.ACL{Scheme: "world", ID: "anyone"},
+		root: root, heartbeat: heartbeat, acl: wire.ACL{Scheme: "world", ID: "anyone"},
 		claims: make(map[wake.Key]*claim), kept: make(map[wake.Key]*claim), watches: make(map[watchKey]chan struct{}),
 		sweep: sweep{due: rand.N(sweepBatch), cursor: fmt.Sprintf("%02x/", rand.N(buckets))},
 	}
-	s.life, s.end = context.WithCancel(context.Background())
-	s.timeout.Store(int64(a.session))
-	s.initWrites()
-	opts := wire.Options{Servers: a.hosts, Timeout: a.session, Session: s.sessionChanged, Event: s.event}
-	if u.User != "" {
-		opts.Auth = u.User + ":" + u.Password()
-		sum := sha1.Sum([]byte(opts.Auth)) // as the digest scheme wants it
+	if opts.Auth != "" { // as the digest scheme requires it
+		sum := sha1.Sum([]byte(opts.Auth))
 		s.acl = wire.ACL{Scheme: "digest", ID: u.User + ":" + base64.StdEncoding.EncodeToString(sum[:])}
 	}
-	if u.Scheme == schemeTLS {
-		if _, err := tlsurl.Config(u); err != nil {
-			return nil, fmt.Errorf("%w: %s: %w", store.ErrInvalid, u, err)
-		}
-		opts.TLS = func() (*tls.Config, error) { return tlsurl.Config(u) }
-	}
+	s.life, s.end = context.WithCancel(context.Background())
+	s.timeout.Store(int64(opts.Timeout))
+	s.initWrites()
+	opts.Session, opts.Event = s.sessionChanged, s.event
 	s.wire = wire.Dial(opts)
 	if err := s.begin(ctx); err != nil {
 		s.Close()

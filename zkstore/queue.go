@@ -19,17 +19,12 @@ type queue struct {
 	nodes  []node
 }
 
-// look reads the queue of a name after the server has caught up with its leader, because one
-// server may be behind the others. It returns nil if the name is not in use.
-func (s *Store) look(ctx context.Context, name string) (*queue, error) {
-	parent, _ := s.place(name)
-	return s.lookAt(ctx, parent, &wire.Call{Op: wire.Sync(parent)})
-}
-
-// lookAt sends calls and reads the queue of a name behind them; the caller checks the errors of
-// the calls. It removes kept records whose time is over. Without a Sync it is for callers that
-// have just written, or that this server told of a change: they need nothing newer than that.
-func (s *Store) lookAt(ctx context.Context, parent string, before ...*wire.Call) (*queue, error) {
+// look sends calls and reads the queue of a name behind them; the caller checks the errors of the
+// calls. It returns nil if the name is not in use, and removes kept records whose time is over.
+//
+// One server may be behind the others, so one of the calls is a Sync, unless the caller has just
+// written or was told by this server of a change, and needs nothing newer than that.
+func (s *Store) look(ctx context.Context, parent string, before ...*wire.Call) (*queue, error) {
 	list := &wire.Call{Op: wire.Children(parent, false)}
 	if err := s.wire.Do(ctx, append(before, list)...); err != nil && err == ctx.Err() {
 		return nil, err // the calls may still be in flight
@@ -142,7 +137,7 @@ func (s *Store) takeQueued(ctx context.Context, req *store.Request) (answer stor
 	if c != nil && !told {
 		before = append(before, &wire.Call{Op: wire.Sync(parent)})
 	}
-	q, err := s.lookAt(ctx, parent, before...)
+	q, err := s.look(ctx, parent, before...)
 	if err == nil && len(before) > 0 {
 		err = before[0].Err
 	}
@@ -162,9 +157,11 @@ func (s *Store) takeQueued(ctx context.Context, req *store.Request) (answer stor
 	}
 	switch {
 	case ended: // a grant must not come back beside its own record
-		return s.refuse(ctx, q, -1, req)
+		return s.refuse(ctx, q, len(q.nodes), req)
+	case i < 0 && req.Queue:
+		return answer, errChanged
 	case i < 0:
-		return s.try(ctx, q, req)
+		return s.decide(ctx, nil, q, len(q.nodes), req)
 	case c == nil:
 		recs, err := s.read(ctx, q, q.nodes[i])
 		if err != nil {
@@ -185,7 +182,7 @@ func (s *Store) takeQueued(ctx context.Context, req *store.Request) (answer stor
 		rec.TTL = req.TTL
 		return s.grant(ctx, c, rec, q, i)
 	}
-	return s.judge(ctx, c, q, i, req)
+	return s.decide(ctx, c, q, i, req)
 }
 
 // heartbeatOf returns the claim of an identity, and whether its server reported a change in front
@@ -223,45 +220,37 @@ func (s *Store) join(parent string, req *store.Request) *wire.Call {
 	}}
 }
 
-// try is for a request that does not wait: it joins the queue only if it can be granted.
-func (s *Store) try(ctx context.Context, q *queue, req *store.Request) (answer store.Answer, err error) {
-	turn, err := s.isTurn(ctx, q, len(q.nodes), req)
-	switch {
-	case err != nil:
-		return answer, err
-	case req.Queue:
-		return answer, errChanged
-	case turn:
-		return answer, changed(s.wire.Do(ctx, s.join(q.parent, req))) // then read the queue again
-	}
-	return s.refuse(ctx, q, -1, req)
-}
-
-// judge grants the request at place i if it is its turn, and refuses it otherwise.
-func (s *Store) judge(ctx context.Context, c *claim, q *queue, i int, req *store.Request) (answer store.Answer, err error) {
+// decide grants the request if it is its turn, and refuses it otherwise. It has the claim c at
+// place i. A request that does not wait has none at first: it joins only if it can be granted.
+func (s *Store) decide(ctx context.Context, c *claim, q *queue, i int, req *store.Request) (answer store.Answer, err error) {
 	var front <-chan struct{}
 	if i > 0 && req.Queue {
 		front = s.watch(q.parent+"/"+q.nodes[i-1].name, req.Mode == store.Exclusive)
 	}
 	turn, err := s.isTurn(ctx, q, i, req)
 	switch {
-	case errors.Is(err, store.ErrInvalid):
+	case errors.Is(err, store.ErrInvalid) && c != nil:
 		return answer, errors.Join(err, s.undo(ctx, c))
 	case err != nil:
 		return answer, err
+	case turn && c == nil:
+		return answer, changed(s.wire.Do(ctx, s.join(q.parent, req))) // then read the queue again
 	case turn:
 		return s.grant(ctx, c, record{Request: *req}, q, i)
 	}
 	answer, err = s.refuse(ctx, q, i, req)
-	if err == nil && !req.Queue {
-		err = s.undo(ctx, c)
+	if err != nil || c == nil {
+		return answer, err
+	}
+	if !req.Queue {
+		return answer, s.undo(ctx, c)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.turn = front; err == nil && s.claims[c.Key] == c {
+	if c.turn = front; s.claims[c.Key] == c {
 		s.arm(c, s.heartbeat)
 	}
-	return answer, err
+	return answer, nil
 }
 
 // isTurn reports whether a request can be granted at place i: it is the first, or it may hold the
@@ -346,8 +335,8 @@ func (q *queue) waiters(holders, i int) (n int) {
 	return n
 }
 
-// refuse says why the request at place i, or at none, is not granted. It returns errChanged if
-// nothing is in the way any more.
+// refuse says why the request at place i is not granted. It returns errChanged if it was granted
+// meanwhile.
 func (s *Store) refuse(ctx context.Context, q *queue, i int, req *store.Request) (answer store.Answer, err error) {
 	n, list, err := s.holders(ctx, q, store.MaxHolders)
 	if err != nil {
@@ -371,7 +360,7 @@ func (s *Store) refuse(ctx context.Context, q *queue, i int, req *store.Request)
 	if n == len(list) && u.Admits(req.Mode, req.Weight, req.Limit) {
 		r.Holders = nil // only earlier waiters are in the way
 	}
-	if i >= 0 && req.Queue {
+	if i < len(q.nodes) && req.Queue {
 		if r.Place = 1 + q.waiters(n, i) - q.waiters(i+1, -1); i < n { // granted since
 			return answer, errChanged
 		}

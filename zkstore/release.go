@@ -29,7 +29,8 @@ func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 			return s.explain(err)
 		}
 	}
-	q, err := s.look(ctx, name)
+	parent, _ := s.place(name)
+	q, err := s.look(ctx, parent, &wire.Call{Op: wire.Sync(parent)})
 	if err != nil || q == nil {
 		return s.explain(err)
 	}
@@ -56,10 +57,11 @@ func (s *Store) remove(ctx context.Context, c *claim, version int32) error {
 	together := !crowd && time.Since(c.since) <= brief
 	s.mu.Unlock()
 	w := &write{ctx: ctx, name: c.Name, ops: []wire.Op{wire.Delete(c.path(), version)}}
-	w.then = func(_ []wire.Result, err error) {
+	w.then = func(_ []wire.Result, err error) error {
 		if ignoreNoNode(err) == nil {
 			s.forget(c)
 		}
+		return err
 	}
 	if together {
 		w.ops = append(w.ops, wire.Delete(c.parent, wire.AnyVersion))
@@ -105,7 +107,7 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 	default:
 		err = s.remove(ctx, c, wire.AnyVersion)
 	}
-	if err == wire.ErrNoNode {
+	if err == wire.ErrNoNode && s.life.Err() == nil { // else Close may have left the grant
 		s.forget(c)
 		return store.ErrNotHeld
 	}
@@ -141,7 +143,8 @@ func (s *Store) keep(ctx context.Context, c *claim, keep store.Keep) error {
 
 // locate reads the node of an identity. The record is nil if there is none.
 func (s *Store) locate(ctx context.Context, k wake.Key) (q *queue, i int, r standing, err error) {
-	if q, err = s.look(ctx, k.Name); err != nil || q == nil {
+	parent, _ := s.place(k.Name)
+	if q, err = s.look(ctx, parent, &wire.Call{Op: wire.Sync(parent)}); err != nil || q == nil {
 		return q, 0, r, err
 	}
 	if i = q.find(k.ID); i < 0 {

@@ -107,12 +107,8 @@ func (c *claim) path() string { return c.parent + "/" + c.node }
 
 // ttl returns the TTL that is granted to a request; see the package documentation.
 func (s *Store) ttl(asked time.Duration) time.Duration {
-	return min(asked, s.SessionTimeout()*4/5).Truncate(time.Millisecond)
+	return min(asked, time.Duration(s.timeout.Load())*4/5).Truncate(time.Millisecond)
 }
-
-// SessionTimeout returns the timeout of the session as the server granted it, which is how long
-// the locks of a process that died stay held. A TTL is at most four fifths of it.
-func (s *Store) SessionTimeout() time.Duration { return time.Duration(s.timeout.Load()) }
 
 // Capabilities returns what this store can do.
 func (s *Store) Capabilities() store.Capabilities {

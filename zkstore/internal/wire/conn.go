@@ -175,23 +175,19 @@ func (c *Conn) dequeue(err error, calls ...*Call) {
 	finishAll(out, err)
 }
 
-// Close ends the session if that can be done while ctx lives. Otherwise, or if end is false,
-// the servers end it after its timeout. When it returns nothing runs any more, and all calls
-// have an outcome.
+// Close ends the session if that can be done before ctx ends. Otherwise, or if end is false, the
+// servers end it after its timeout. When Close returns, all calls have an outcome and nothing is
+// running any more.
 func (c *Conn) Close(ctx context.Context, end bool) {
-	last := &Call{Op: Op{kind: opClose}, done: make(chan struct{})}
 	c.mu.Lock()
-	end = end && c.link != nil && !c.closed
-	if c.closed = true; end {
-		c.link.send(last)
-	}
+	end = end && c.link != nil
 	c.mu.Unlock()
 	if end {
-		select {
-		case <-last.done:
-		case <-ctx.Done():
-		}
+		_ = c.Do(ctx, &Call{Op: Op{kind: opClose}})
 	}
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
 	c.cancel()
 	<-c.ended
 }
