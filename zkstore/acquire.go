@@ -18,9 +18,6 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (answer store.An
 	if req.Floor >= store.MaxToken {
 		return answer, store.NoTokens(req.Floor)
 	}
-	if err := s.usable(ctx); err != nil {
-		return answer, err
-	}
 	req.TTL = s.ttl(req.TTL)
 	req.Tokens = min(max(req.Tokens, 1), block)
 	err = again(func() error {

@@ -27,11 +27,13 @@ func openQuick(t testing.TB, url string) *Store {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	s, err := openWith(ctx, u, quick)
+	opened, err := open(ctx, u)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s.(*Store)
+	s := opened.(*Store)
+	s.heartbeat = quick
+	return s
 }
 
 // conform runs the suite.
@@ -55,7 +57,7 @@ func connect(t testing.TB, addrs ...string) admin {
 		Session: func(int64, time.Duration) {}, Event: func(string) {},
 	})}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
+		ctx, cancel := context.WithTimeout(context.Background(), requestLimit)
 		defer cancel()
 		a.Close(ctx, true)
 	})

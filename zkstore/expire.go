@@ -2,6 +2,7 @@ package zkstore
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
@@ -9,11 +10,7 @@ import (
 )
 
 const (
-	// retryAfter is the pause after a failed attempt to remove a node.
-	retryAfter = time.Second
-
-	// removeLimit bounds one attempt to remove something.
-	removeLimit = 5 * time.Second
+	retryAfter = time.Second // a failed attempt to remove a node
 
 	// For each record that a release keeps, sweepShare names are listed: more than one, so
 	// that the records of processes that ended are removed faster than new ones are made.
@@ -43,7 +40,7 @@ func (s *Store) expire(c *claim) {
 	s.background.Add(1)
 	s.mu.Unlock()
 	defer s.background.Done()
-	ctx, cancel := context.WithTimeout(s.life, removeLimit)
+	ctx, cancel := context.WithTimeout(s.life, requestLimit)
 	defer cancel()
 	var err error
 	switch {
@@ -120,18 +117,16 @@ func (s *Store) removeExpired(ctx context.Context, c *claim, version int32) erro
 }
 
 // removeKept removes the record of a release, and fails if its time is not over by the clock of
-// the servers. Reading the queue removes such records.
+// the servers. A listing removes such records.
 func (s *Store) removeKept(ctx context.Context, c *claim) error {
-	q, err := s.look(ctx, c.parent)
-	if err != nil || q == nil {
-		return err
+	var page store.Page
+	err := s.listName(ctx, c.parent, c.Name, &page)
+	for _, lock := range page.Locks {
+		if slices.ContainsFunc(lock.Holders, func(h store.Holder) bool { return h.ID == c.ID && h.State != store.Held }) {
+			return errChanged
+		}
 	}
-	if len(q.nodes) == 0 {
-		s.removeEmpty(c.parent)
-	} else if i := q.find(c.ID); i >= 0 && q.nodes[i].kept {
-		return errChanged
-	}
-	return nil
+	return err
 }
 
 // A sweep lists all names over and over, a page at a time. Listing removes records whose time is
@@ -150,7 +145,7 @@ func (s *Store) sweepSome() {
 	s.sweep.due, s.sweep.busy = s.sweep.due-sweepBatch, true
 	q := store.Query{Cursor: s.sweep.cursor, Limit: sweepBatch}
 	s.background.Go(func() {
-		ctx, cancel := context.WithTimeout(s.life, removeLimit)
+		ctx, cancel := context.WithTimeout(s.life, requestLimit)
 		defer cancel()
 		page, _ := s.listAll(ctx, &q) // after an error the next sweep starts from the beginning
 		s.mu.Lock()

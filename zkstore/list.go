@@ -10,14 +10,10 @@ import (
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
-// defaultPage is the number of names in a page if the query gives none.
-const defaultPage = 100
+const defaultPage = 100 // names, if the query gives no limit
 
 // List returns a page of the names in use; see [store.Store].
 func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err error) {
-	if err := s.usable(ctx); err != nil {
-		return page, err
-	}
 	if q.Name == "" {
 		page, err = s.listAll(ctx, &q)
 	} else {
@@ -80,24 +76,23 @@ func (s *Store) children(ctx context.Context, path string) ([]string, error) {
 // The nodes are read after their list. If one of them is gone by then and the name has no holder,
 // the list is old, and a new request may hold the name by now. So everything is read again.
 func (s *Store) listName(ctx context.Context, parent, name string, page *store.Page) error {
-	for look := range looks {
+	return again(func() error {
 		q, err := s.look(ctx, parent, &wire.Call{Op: wire.Sync(parent)})
 		if err != nil || q == nil {
 			return err
 		}
 		if len(q.nodes) == 0 {
-			s.removeEmpty(parent)
+			s.wire.Send(&wire.Call{Op: wire.Delete(parent, wire.AnyVersion)}) // refused if it is in use
 			return nil
 		}
 		recs, err := s.read(ctx, q, q.nodes...)
 		if err != nil {
 			return err
 		}
-		there := len(recs)
 		recs = slices.DeleteFunc(recs, func(r standing) bool { return r.record == nil })
 		held := slices.ContainsFunc(recs, func(r standing) bool { return r.granted })
-		if len(recs) < there && !held && look < looks-1 {
-			continue
+		if len(recs) < len(q.nodes) && !held {
+			return errChanged
 		}
 		now, err := s.now(ctx)
 		if err != nil {
@@ -121,6 +116,5 @@ func (s *Store) listName(ctx context.Context, parent, name string, page *store.P
 			page.Locks = append(page.Locks, lock)
 		}
 		return nil
-	}
-	return nil
+	})
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/batch"
 	"github.com/holdfast-lock/holdfast/internal/tlsurl"
 	"github.com/holdfast-lock/holdfast/internal/wake"
 	"github.com/holdfast-lock/holdfast/store"
@@ -17,23 +18,16 @@ import (
 )
 
 const (
-	// defaultSession is the longest timeout that a server with default settings grants. It
-	// covers the default TTL of 30 s.
-	defaultSession = 40 * time.Second
-
-	defaultRoot  = "/holdfast"
-	defaultPort  = "2181"
-	schemeTLS    = "zks"
-	paramSession = "session"
+	defaultSession = 40 * time.Second // the most that a server grants by default; covers the default TTL
+	defaultRoot    = "/holdfast"
+	defaultPort    = "2181"
+	schemeTLS      = "zks"
+	paramSession   = "session"
 )
 
 func init() {
 	store.Register("zk", open)
 	store.Register(schemeTLS, open)
-}
-
-func open(ctx context.Context, u *store.URL) (store.Store, error) {
-	return openWith(ctx, u, defaultHeartbeat)
 }
 
 // configure reads a URL; see the package documentation.
@@ -83,13 +77,13 @@ func configure(u *store.URL) (root string, opts wire.Options, err error) {
 	return root, opts, nil
 }
 
-func openWith(ctx context.Context, u *store.URL, heartbeat time.Duration) (store.Store, error) {
+func open(ctx context.Context, u *store.URL) (store.Store, error) {
 	root, opts, err := configure(u)
 	if err != nil {
 		return nil, err
 	}
 	s := &Store{
-		root: root, heartbeat: heartbeat, acl: wire.ACL{Scheme: "world", ID: "anyone"},
+		root: root, heartbeat: defaultHeartbeat, acl: wire.ACL{Scheme: "world", ID: "anyone"},
 		claims: make(map[wake.Key]*claim), kept: make(map[wake.Key]*claim), watches: make(map[watchKey]chan struct{}),
 		sweep: sweep{due: rand.N(sweepBatch), cursor: fmt.Sprintf("%02x/", rand.N(buckets))},
 	}
@@ -99,7 +93,10 @@ func openWith(ctx context.Context, u *store.URL, heartbeat time.Duration) (store
 	}
 	s.life, s.end = context.WithCancel(context.Background())
 	s.timeout.Store(int64(opts.Timeout))
-	s.initWrites()
+	s.writes = batch.Batcher[write]{
+		MaxInFlight: maxInFlight, MaxBatch: maxBatch, MaxWait: farPause,
+		Name: func(w *write) string { return w.name }, Send: s.sendWrites,
+	}
 	opts.Session, opts.Event = s.sessionChanged, s.event
 	s.wire = wire.Dial(opts)
 	if err := s.begin(ctx); err != nil {

@@ -9,16 +9,12 @@ import (
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
-// brief is a time for which a lock can be held and most likely has no waiters.
-const brief = time.Millisecond
+const brief = time.Millisecond // a lock held for so long most likely has no waiters
 
 // Leave removes an identity from the queue and releases its grant; see [store.Store]. The servers
 // keep the order of a session's requests, so it also finds a request that was sent just before
 // and whose reply was not waited for.
 func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
-	if err := s.usable(ctx); err != nil {
-		return err
-	}
 	k := wake.Key{Name: name, ID: id}
 	if c := s.claimOf(k); c != nil {
 		err := s.remove(ctx, c, wire.AnyVersion)
@@ -71,8 +67,8 @@ func (s *Store) remove(ctx context.Context, c *claim, version int32) error {
 		w.ops, crowd = w.ops[:1], true
 	}
 	err := s.write(w)
-	if err == nil && !crowd {
-		s.removeEmpty(c.parent)
+	if err == nil && !crowd { // refused if the name is in use
+		s.wire.Send(&wire.Call{Op: wire.Delete(c.parent, wire.AnyVersion)})
 	}
 	return err
 }
@@ -82,18 +78,9 @@ func (s *Store) undo(ctx context.Context, c *claim) error {
 	return ignoreNoNode(s.remove(ctx, c, wire.AnyVersion))
 }
 
-// removeEmpty removes the parent of a name without waiting for the reply. The servers refuse it
-// if the name is in use.
-func (s *Store) removeEmpty(parent string) {
-	s.wire.Send(&wire.Call{Op: wire.Delete(parent, wire.AnyVersion)})
-}
-
 // Release ends a grant, or keeps its name closed for a time; see [store.Store].
 func (s *Store) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
 	if err := store.CheckKeep(keep); err != nil {
-		return err
-	}
-	if err := s.usable(ctx); err != nil {
 		return err
 	}
 	c, err := s.find(ctx, wake.Key{Name: name, ID: id})
@@ -216,16 +203,12 @@ func (s *Store) takeOver(ctx context.Context, k wake.Key, q *queue, i int, r sta
 
 // Break ends a grant or a kept record by force; see [store.Store].
 func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
-	if err := s.usable(ctx); err != nil {
-		return err
-	}
 	k := wake.Key{Name: name, ID: id}
 	q, i, r, err := s.locate(ctx, k)
-	if err == nil && (r.record == nil || !r.granted) {
-		return store.ErrNotHeld
-	}
-	if err == nil {
+	if err == nil && r.record != nil && r.granted {
 		err = s.remove(ctx, q.claim(k, i), wire.AnyVersion)
+	} else if err == nil {
+		err = wire.ErrNoNode
 	}
 	if err == wire.ErrNoNode {
 		return store.ErrNotHeld

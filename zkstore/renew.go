@@ -13,9 +13,6 @@ import (
 // Renew extends grants; see [store.Store]. Each is a write in this session that a majority has
 // agreed on. Concurrent writes are sent as transactions of many.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
-	if err := s.usable(ctx); err != nil {
-		return nil, err
-	}
 	outcomes := make([]store.Renewed, len(grants))
 	var all sync.WaitGroup
 	for i := range grants {
@@ -68,7 +65,12 @@ func (s *Store) extend(ctx context.Context, c *claim, g *store.Renewal) (out sto
 		rec.token, rec.Tokens, rec.Floor = 0, min(g.Tokens, block), max(g.Floor, old.last())
 		list := &wire.Call{Op: wire.Children(c.parent, false)}
 		if err = s.save(ctx, c, rec, list); err == nil && len(list.Children) != 1 {
-			waiters, err = s.countWaiters(ctx, c)
+			var q *queue
+			if q, err = s.look(ctx, c.parent); q != nil {
+				var holders int
+				holders, _, err = s.holders(ctx, q, 1)
+				waiters = q.waiters(holders, -1)
+			}
 		}
 	}
 	if err != nil {
@@ -87,14 +89,4 @@ func (s *Store) extend(ctx context.Context, c *claim, g *store.Renewal) (out sto
 	rec, err = s.settle(ctx, c)
 	out.Token, out.Tokens = rec.token, rec.Tokens
 	return out, err
-}
-
-// countWaiters counts the requests queued for the name of a claim.
-func (s *Store) countWaiters(ctx context.Context, c *claim) (int, error) {
-	q, err := s.look(ctx, c.parent)
-	if err != nil || q == nil {
-		return 0, err
-	}
-	holders, _, err := s.holders(ctx, q, 1)
-	return q.waiters(holders, -1), err
 }

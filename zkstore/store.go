@@ -1,6 +1,7 @@
 package zkstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,15 +21,13 @@ const (
 	// process that died lasts as long as its session, so this need not be short.
 	defaultHeartbeat = 20 * time.Second
 
-	// minTTL leaves time for several renewals by a server nearby.
-	minTTL = 100 * time.Millisecond
+	minTTL = 100 * time.Millisecond // enough for several renewals by a server nearby
 
 	// looks bounds how often one attempt starts again because the queue has changed. On a
 	// busy name every second look may fail.
 	looks = 40
 
-	// closeLimit bounds the requests that Close sends.
-	closeLimit = 2 * time.Second
+	requestLimit = 2 * time.Second // of Close, and of requests in the background
 )
 
 var (
@@ -50,12 +49,7 @@ func again(attempt func() error) (err error) {
 }
 
 // changed returns errChanged if err is nil or says that a node is gone.
-func changed(err error) error {
-	if ignoreNoNode(err) == nil {
-		return errChanged
-	}
-	return err
-}
+func changed(err error) error { return cmp.Or(ignoreNoNode(err), errChanged) }
 
 // A Store keeps locks on ZooKeeper servers. Open one by a URL; see the package documentation.
 type Store struct {
@@ -85,18 +79,17 @@ type Store struct {
 type claim struct {
 	wake.Key
 	parent  string
-	node    string
+	node    string // its name, without the parent
 	rec     record
 	version int32
-	zxid    int64       // of the node's last change
-	crowd   bool        // other nodes were seen beside it
-	kept    bool        // by a release
-	since   time.Time   // of its first grant through this handle
-	end     time.Time   // when it ends unless it is renewed
-	timer   *time.Timer // fires at end
-
-	turn   <-chan struct{} // of a waiter: closed when the node in front of it changes
-	closes <-chan struct{} // of a waiter: closed when the name is closed as done
+	zxid    int64           // of the node's last change
+	crowd   bool            // other nodes were seen beside it
+	kept    bool            // by a release
+	since   time.Time       // of its first grant through this handle
+	end     time.Time       // when it ends unless it is renewed
+	timer   *time.Timer     // fires at end
+	turn    <-chan struct{} // of a waiter: closed when the node in front of it changes
+	closes  <-chan struct{} // of a waiter: closed when the name is closed as done
 }
 
 func newClaim(req *store.Request, parent string) *claim {
@@ -121,13 +114,6 @@ func (s *Store) Capabilities() store.Capabilities {
 	}
 }
 
-func (s *Store) usable(ctx context.Context) error {
-	if s.life.Err() != nil {
-		return errClosed
-	}
-	return ctx.Err()
-}
-
 // explain adds advice to an error of the connection.
 func (s *Store) explain(err error) error {
 	switch failure := s.wire.Failure(); {
@@ -138,10 +124,8 @@ func (s *Store) explain(err error) error {
 	case err == wire.ErrLost:
 		return errLost
 	case err == wire.ErrNoAuth, err == wire.ErrInvalidACL, failure == wire.ErrAuthFailed:
-		if failure != nil {
-			err = failure
-		}
-		return fmt.Errorf("%w: zookeeper store: %w at %s: check user and password of the URL, and the ACL of that node", store.ErrInvalid, err, s.root)
+		return fmt.Errorf("%w: zookeeper store: %w at %s: check user and password of the URL, and the ACL of that node",
+			store.ErrInvalid, cmp.Or(failure, err), s.root)
 	case failure != nil && errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("zookeeper store: %w: %w; see whether a majority of the servers is up and can be reached", failure, err)
 	}
@@ -184,7 +168,7 @@ func (s *Store) adopt(c *claim, stat *wire.Stat) {
 		s.forgetLocked(old)
 	}
 	c.version, c.zxid = stat.Version, stat.Mzxid
-	s.clock.note(stat.Mtime)
+	s.clock = clock{stat.Mtime, time.Now()}
 	s.claims[c.Key] = c
 	s.arm(c, s.lifeOf(c))
 }
@@ -205,11 +189,10 @@ func (s *Store) forget(c *claim) {
 }
 
 func (s *Store) forgetLocked(c *claim) {
-	if s.claims[c.Key] == c {
-		delete(s.claims, c.Key)
-	}
-	if s.kept[c.Key] == c {
-		delete(s.kept, c.Key)
+	for _, m := range []map[wake.Key]*claim{s.claims, s.kept} {
+		if m[c.Key] == c {
+			delete(m, c.Key)
+		}
 	}
 	if c.timer != nil {
 		c.timer.Stop()
@@ -241,7 +224,7 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.background.Wait()
-	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), requestLimit)
 	defer cancel()
 	// If the grants cannot be kept, the session keeps them until its timeout.
 	s.wire.Close(ctx, s.leaveGrants(ctx))

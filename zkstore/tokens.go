@@ -18,11 +18,8 @@ import (
 //
 // A segment starts with the change that adds it to the table in the node ROOT/token. Its offset
 // is above all tokens of the segment before. So a token follows from the zxid of its grant and
-// from entries that never change, whenever and by whomever it is computed: a lost reply does
-// not matter.
-//
-// A segment is added when the last one is used up, after an election (which makes zxids jump),
-// and when tokens above a floor are asked for.
+// from entries that never change: a lost reply does not matter. A segment is added when the last
+// one is used up, after an election, which makes zxids jump, and for tokens above a floor.
 const (
 	// block is how many tokens a change has, for hand-overs between goroutines. With 20,000
 	// changes a second without a pause, more than most ensembles can do, tokens last for
@@ -53,12 +50,6 @@ func (t *table) at(zxid int64) (token int64, ok bool) {
 		}
 	}
 	return 0, false
-}
-
-// reaches reports whether changes after zxid have tokens above floor, as far as is known.
-func (t *table) reaches(zxid, floor int64) bool {
-	token, ok := t.at(max(zxid, t.segments[0].start) + 1)
-	return ok && token > floor
 }
 
 // encode returns the table with one more segment, which starts with the change that writes it.
@@ -114,8 +105,11 @@ func (s *Store) table(ctx context.Context) (t table, err error) {
 func (s *Store) raise(ctx context.Context, zxid, floor int64) error {
 	return again(func() error {
 		t, err := s.table(ctx)
-		if err != nil || t.reaches(zxid, floor) {
+		if err != nil {
 			return err
+		}
+		if token, ok := t.at(max(zxid, t.segments[0].start) + 1); ok && token > floor {
+			return nil
 		}
 		offset := floor + 1
 		if t.exists {
@@ -180,11 +174,7 @@ type clock struct {
 	local  time.Time
 }
 
-// clockLife is how long a known time is used. Another server may be the leader by then.
-const clockLife = 10 * time.Second
-
-// note sets the clock to the time of a change that was just made. The caller holds the mutex.
-func (c *clock) note(mtime int64) { c.server, c.local = mtime, time.Now() }
+const clockLife = 10 * time.Second // of a known time: another server may be the leader by then
 
 // now returns the servers' time in ms. It is never ahead of their clock, so nothing ends early.
 func (s *Store) now(ctx context.Context) (int64, error) {
@@ -204,6 +194,6 @@ func (s *Store) now(ctx context.Context) (int64, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.clock.note(set.Stat.Mtime)
+	s.clock = clock{set.Stat.Mtime, time.Now()}
 	return set.Stat.Mtime, nil
 }

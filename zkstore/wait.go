@@ -66,8 +66,8 @@ func (s *Store) event(path string) {
 // once if the identity is not queued through this handle, and also when the connection or the
 // session has ended.
 func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
-	if err := s.usable(ctx); err != nil {
-		return err
+	if s.life.Err() != nil {
+		return errClosed
 	}
 	var turn, closes <-chan struct{}
 	s.mu.Lock()
@@ -76,7 +76,7 @@ func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	}
 	s.mu.Unlock()
 	if turn == nil {
-		return nil
+		return ctx.Err()
 	}
 	select {
 	case <-turn:

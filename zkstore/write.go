@@ -12,8 +12,7 @@ const (
 	// ones queue up, and are sent as one transaction when a reply arrives.
 	maxInFlight = 4
 
-	// maxBatch bounds a transaction. Servers refuse requests of a megabyte.
-	maxBatch = 64
+	maxBatch = 64 // writes in a transaction, each of 5 kB at most; servers refuse a megabyte
 
 	// farPause bounds how long queued writes wait for a reply on a slow network. It is longer
 	// than a busy server nearby takes to reply, because such a server needs few large batches.
@@ -28,13 +27,6 @@ type write struct {
 	ops  []wire.Op
 	then func(parts []wire.Result, err error) error // called in the order of replies; returns the outcome
 	err  error
-}
-
-func (s *Store) initWrites() {
-	s.writes.MaxInFlight, s.writes.MaxBatch = maxInFlight, maxBatch
-	s.writes.MaxWait = farPause
-	s.writes.Name = func(w *write) string { return w.name }
-	s.writes.Send = s.sendWrites
 }
 
 // write sends a write. If its context ends, the write may still be done.

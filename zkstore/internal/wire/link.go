@@ -22,8 +22,7 @@ const (
 
 	maxFrame   = 256 << 20     // more than any reply, even one that lists a million nodes
 	frameLimit = 4 * hangLimit // from the first byte of a reply to the last
-
-	directWrite = 16 << 10 // fits into the buffers of a connection
+	directSize = 16 << 10      // bytes that fit into the buffers of a connection
 )
 
 // A link is one connection with a session.
@@ -84,19 +83,17 @@ func (c *Conn) dial(ctx context.Context, server string) (net.Conn, error) {
 // the session. So after the time of the session, a server that refuses it is asked for a new one.
 func (l *link) greet() error {
 	c := l.c
-	session, zxid, password := c.session, c.zxid, make([]byte, 16)
-	copy(password, c.password)
-	resume := !c.refused
+	ask, resume := c.session, !c.refused
 	if c.refused = false; !resume {
-		session, zxid, password = 0, 0, make([]byte, 16)
+		ask = session{}
 	}
-	hello := encode(int32(0), zxid, int32(c.opts.Timeout.Milliseconds()), session, password, false)
+	hello := encode(int32(0), ask.zxid, int32(c.opts.Timeout.Milliseconds()), ask.id, ask.password[:], false)
 	if _, err := l.net.Write(encode(hello)); err != nil {
 		return err
 	}
 	frame, err := l.readFrame(nil)
 	if err != nil {
-		if c.refused = err == io.EOF && session != 0 && time.Since(c.lost) > c.timeout; c.refused {
+		if c.refused = err == io.EOF && ask.id != 0 && time.Since(c.lost) > c.timeout; c.refused {
 			c.next--
 		}
 		return err
@@ -104,25 +101,26 @@ func (l *link) greet() error {
 	r := &reader{b: frame}
 	r.int() // the version of the protocol
 	timeout := time.Duration(r.int()) * time.Millisecond
-	session, password = r.long(), r.bytes()
+	id, password := r.long(), r.bytes()
 	switch {
-	case r.failed || len(password) > 16:
+	case r.failed || len(password) > len(ask.password):
 		return errReply
-	case session == 0 || timeout <= 0:
+	case id == 0 || timeout <= 0:
 		c.next-- // this server answers
 		c.end()
 		return errSessionExpired
 	case !resume:
 		c.end()
 	}
-	c.session, c.password, c.timeout = session, password, timeout
+	c.session.id, c.timeout = id, timeout
+	copy(c.session.password[:], password)
 	return nil
 }
 
 // start sends the queued calls, and lets later calls be sent at once.
 func (l *link) start() {
 	c := l.c
-	c.opts.Session(c.session, c.timeout)
+	c.opts.Session(c.session.id, c.timeout)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	l.silence = c.silence()
@@ -147,7 +145,7 @@ func (l *link) send(calls ...*Call) {
 	if l.sent = append(l.sent, calls...); idle {
 		l.waitFor(l.silence)
 	}
-	if idle && len(l.out) <= directWrite {
+	if idle && len(l.out) <= directSize {
 		l.flush(l.out)
 		l.out = l.out[:0]
 		return
@@ -162,13 +160,9 @@ func (l *link) send(calls ...*Call) {
 // deadline is expensive, so one that is too early is left to expire.
 func (l *link) waitFor(d time.Duration) {
 	if l.deadline = time.Now().Add(d); l.alarm.IsZero() || l.deadline.Before(l.alarm) {
-		l.setAlarm()
+		l.alarm = l.deadline
+		l.net.SetReadDeadline(l.alarm)
 	}
-}
-
-func (l *link) setAlarm() {
-	l.alarm = l.deadline
-	l.net.SetReadDeadline(l.alarm)
 }
 
 // write writes packets, many at a time.
@@ -229,16 +223,16 @@ func (l *link) serve() error {
 func (l *link) silent() error {
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()
-	switch {
-	case time.Now().Before(l.deadline): // there was a reply or a call meanwhile
-		l.setAlarm()
+	l.alarm = time.Time{}
+	switch left := time.Until(l.deadline); {
+	case left > 0: // there was a reply or a call meanwhile
+		l.waitFor(left)
 	case len(l.sent) > 0 || l.pinged:
 		return errHung
 	default:
 		l.pinged = true
 		ping := Op{kind: opPing}
 		l.out = ping.appendTo(l.out, xidPing)
-		l.alarm = time.Time{}
 		l.send()
 	}
 	return nil
@@ -256,8 +250,8 @@ func (l *link) readFrame(buf []byte) ([]byte, error) {
 	}
 	if l.in.Buffered() < n {
 		l.c.mu.Lock()
-		l.deadline = time.Now().Add(frameLimit)
-		l.setAlarm()
+		l.alarm = time.Time{}
+		l.waitFor(frameLimit)
 		l.c.mu.Unlock()
 	}
 	if cap(buf) < n {
@@ -274,7 +268,7 @@ func (l *link) received(r *reader) error {
 	if r.failed {
 		return errReply
 	}
-	c.zxid = max(c.zxid, zxid)
+	c.session.zxid = max(c.session.zxid, zxid)
 	var call *Call
 	c.mu.Lock()
 	if xid > 0 && len(l.sent) > 0 && l.sent[0].xid == xid {
