@@ -232,7 +232,24 @@ func TestAClientOfTheProgramsOwnIsNotClosed(t *testing.T) {
 	t.Parallel()
 	server := servers.StartEtcd(t, servers.EtcdOptions{})
 	client := direct(t, server.Addr())
-	one, two := New(client), New(client, Prefix("/other/"))
+	one, err := New(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := New(client, Prefix("/other/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, mistake := range map[string]func() (*Store, error){
+		"no client":   func() (*Store, error) { return New(nil) },
+		"a prefix":    func() (*Store, error) { return New(client, Prefix("a\nb")) },
+		"a heartbeat": func() (*Store, error) { return New(client, Heartbeat(time.Millisecond)) },
+		"a TTL":       func() (*Store, error) { return New(client, MinTTL(-time.Second)) },
+	} {
+		if _, err := mistake(); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("%s: %v, want ErrInvalid", what, err)
+		}
+	}
 	for _, s := range []*Store{one, two} {
 		c, err := holdfast.New(s)
 		if err != nil {

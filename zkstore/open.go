@@ -3,7 +3,6 @@ package zkstore
 import (
 	"context"
 	"crypto/sha1"
-	"crypto/tls"
 	"encoding/base64"
 	"fmt"
 	"math/rand/v2"
@@ -69,10 +68,11 @@ func configure(u *store.URL) (root string, opts wire.Options, err error) {
 		}
 	}
 	if u.Scheme == schemeTLS {
-		opts.TLS = func() (*tls.Config, error) { return tlsurl.Config(u) }
-		if _, err := opts.TLS(); err != nil {
+		files, err := tlsurl.NewSource(u)
+		if err != nil {
 			return fail("%v", err)
 		}
+		opts.TLS = files.Config
 	}
 	return root, opts, nil
 }

@@ -47,7 +47,11 @@ func TestConformanceOfThreeServers(t *testing.T) {
 		Open: func(t testing.TB) store.Store {
 			client := dial(t, addrs)
 			// Long enough for twenty waiters to join one after the other on a busy machine.
-			return handle{etcdstore.New(client, etcdstore.Heartbeat(6*time.Second), etcdstore.MinTTL(time.Second)), client}
+			s, err := etcdstore.New(client, etcdstore.Heartbeat(6*time.Second), etcdstore.MinTTL(time.Second))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return handle{s, client}
 		},
 		Residue:  func(t testing.TB) []string { return residue(t, look) },
 		TTL:      time.Second,

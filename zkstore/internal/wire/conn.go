@@ -19,10 +19,10 @@ import (
 // Options are the settings of a client. Session, Event and [Call.Then] are called by one
 // goroutine, in the order in which packets arrive. They must not block.
 type Options struct {
-	Servers []string                    // HOST:PORT each; tried in random order
-	Timeout time.Duration               // of the session, to ask for
-	Auth    string                      // USER:PASSWORD of the digest scheme, or empty
-	TLS     func() (*tls.Config, error) // called for every connection; nil for plain TCP
+	Servers []string           // HOST:PORT each; tried in random order
+	Timeout time.Duration      // of the session, to ask for
+	Auth    string             // USER:PASSWORD of the digest scheme, or empty
+	TLS     func() *tls.Config // called for every connection; nil for plain TCP
 
 	// Session is called when a session has begun or was resumed over a new connection, with
 	// the granted timeout, and with id 0 when it has ended. Event is called when a watched

@@ -71,11 +71,7 @@ func (c *Conn) dial(ctx context.Context, server string) (net.Conn, error) {
 	if c.opts.TLS == nil {
 		return new(net.Dialer).DialContext(ctx, "tcp", server)
 	}
-	config, err := c.opts.TLS()
-	if err != nil {
-		return nil, err
-	}
-	return (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", server)
+	return (&tls.Dialer{Config: c.opts.TLS()}).DialContext(ctx, "tcp", server)
 }
 
 // greet asks for the session. A server that is behind what the session has seen closes the
