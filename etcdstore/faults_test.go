@@ -106,99 +106,6 @@ func waiting(t testing.TB, s *Store, name string, n int) {
 	})
 }
 
-func TestAGrantAndItsWaiterSurviveTheDeathOfTheLeader(t *testing.T) {
-	t.Parallel()
-	cluster := servers.StartEtcdCluster(t, 3, servers.EtcdOptions{})
-	one, two := client(t, 20*time.Second, cluster.Addrs()...), client(t, 20*time.Second, cluster.Addrs()...)
-	look := opened(t, cluster.Addrs()...)
-	lease, err := one.Lock(bounded(t, patience), "a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	token := lease.Token()
-	for range 2 {
-		next := lock(two, bounded(t, 2*patience), "a")
-		waiting(t, look, "a", 1)
-		leader := cluster.Leader()
-		leader.Kill()
-		cluster.Leader() // another
-		if err := lease.Err(); err != nil {
-			t.Fatalf("the lease ended: %v", err)
-		}
-		if err := lease.Unlock(bounded(t, patience)); err != nil {
-			t.Fatalf("Unlock: %v", err)
-		}
-		got := <-next
-		if got.err != nil {
-			t.Fatalf("the waiter: %v", got.err)
-		}
-		if got.lease.Token() <= token {
-			t.Errorf("token %d after %d", got.lease.Token(), token)
-		}
-		lease, token = got.lease, got.lease.Token()
-		one, two = two, one
-		leader.Restart()
-		cluster.Leader()
-	}
-	if err := lease.Unlock(bounded(t, patience)); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestAMinorityGrantsNothingAndTellsItsHolderInTime(t *testing.T) {
-	t.Parallel()
-	cluster := servers.StartEtcdCluster(t, 3, servers.EtcdOptions{})
-	leader := cluster.Leader()
-	// Both talk to the leader only, which goes on, and does not hear from the others any more.
-	holder, other := client(t, 3*time.Second, leader.Addr()), opened(t, leader.Addr())
-	lease, err := holder.Lock(bounded(t, patience), "a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	token := lease.Token()
-	var stopped []*servers.Etcd
-	for _, e := range cluster.Nodes {
-		if e != leader {
-			e.Stop()
-			stopped = append(stopped, e)
-		}
-	}
-	last := time.Now() // nothing that was sent later has worked
-	for _, req := range []store.Request{request("b", false), request("c", true)} {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-		if answer, err := other.Acquire(ctx, req); err == nil {
-			t.Errorf("a minority answers: %+v", answer)
-		}
-		cancel()
-	}
-	told(t, lease, last.Add(3*time.Second))
-	for _, e := range stopped {
-		e.Continue()
-	}
-	next := eventually(t, func(ctx context.Context) (*holdfast.Lease, error) { return holder.TryLock(ctx, "a") })
-	if next.Token() <= token {
-		t.Errorf("token %d after %d", next.Token(), token)
-	}
-	next.Unlock(bounded(t, patience))
-}
-
-// told waits until a holder is told that its lease is over, which must be due before the time
-// at which the servers may end it.
-func told(t testing.TB, lease *holdfast.Lease, before time.Time) {
-	t.Helper()
-	select {
-	case <-lease.Done():
-	case <-time.After(patience):
-		t.Fatal("the holder is not told")
-	}
-	if !errors.Is(lease.Err(), holdfast.ErrLost) {
-		t.Errorf("the lease ended with %v", lease.Err())
-	}
-	if late := lease.Deadline().Sub(before); late >= 0 {
-		t.Errorf("the holder was to be told %v after the servers may have ended its lease", late)
-	}
-}
-
 // A server that the others cannot hear does not know it at once, and may think that it leads.
 func TestALeaderThatTheOthersCannotHearGrantsNothing(t *testing.T) {
 	t.Parallel()
@@ -241,24 +148,6 @@ func otherAddrs(cluster *servers.EtcdCluster, not *servers.Etcd) (addrs []string
 		}
 	}
 	return addrs
-}
-
-func TestAPausedServerLosesNothingAndTheHolderIsToldInTime(t *testing.T) {
-	t.Parallel()
-	server := servers.StartEtcd(t, servers.EtcdOptions{})
-	holder, next := client(t, 2*time.Second, server.Addr()), client(t, 2*time.Second, server.Addr())
-	lease, err := holder.Lock(bounded(t, patience), "a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	server.Stop()
-	told(t, lease, time.Now().Add(2*time.Second))
-	server.Continue()
-	after := eventually(t, func(ctx context.Context) (*holdfast.Lease, error) { return next.TryLock(ctx, "a") })
-	if after.Token() <= lease.Token() {
-		t.Errorf("token %d after %d", after.Token(), lease.Token())
-	}
-	after.Unlock(bounded(t, patience))
 }
 
 func TestOneHungServerOfThreeIsLeftOut(t *testing.T) {
@@ -321,25 +210,6 @@ func TestAServerThatWasAwayForLongIsUsedSoonAfterItsReturn(t *testing.T) {
 	}
 }
 
-func TestGrantsAndTokensSurviveARestartOfTheServer(t *testing.T) {
-	t.Parallel()
-	server := servers.StartEtcd(t, servers.EtcdOptions{})
-	s := opened(t, server.Addr())
-	req := request("a", false)
-	answer := must(t, s, req, 0)
-	server.Restart()
-	again := eventually(t, func(ctx context.Context) (store.Answer, error) { return s.Acquire(ctx, req) })
-	if again.Token != answer.Token {
-		t.Errorf("token %d after a restart, was %d", again.Token, answer.Token)
-	}
-	if err := s.Release(bounded(t, patience), "a", req.ID, store.Keep{}); err != nil {
-		t.Fatal(err)
-	}
-	if next := must(t, s, request("a", false), 0); next.Token <= answer.Token {
-		t.Errorf("token %d after %d", next.Token, answer.Token)
-	}
-}
-
 // behind is a store whose replies can be lost, and one that is near the server.
 func behind(t *testing.T) (proxy *faultproxy.Proxy, far, near *Store, look *clientv3.Client) {
 	server := servers.StartEtcd(t, servers.EtcdOptions{})
@@ -360,27 +230,6 @@ func lose(t *testing.T, proxy *faultproxy.Proxy, mark string, call func(ctx cont
 	proxy.Heal()
 }
 
-func TestALostReplyToAnAcquireIsTheSameGrantWhenAskedAgain(t *testing.T) {
-	t.Parallel()
-	proxy, far, near, look := behind(t)
-	before := residue(t, look)
-	req := request("a", false)
-	lose(t, proxy, "lock/a", func(ctx context.Context) error { _, err := far.Acquire(ctx, req); return err })
-	must(t, near, request("a", true), 1)
-	answer := eventually(t, func(ctx context.Context) (store.Answer, error) { return far.Acquire(ctx, req) })
-	if !answer.Granted() {
-		t.Fatalf("refused: %+v", answer.Refusal)
-	}
-	if err := far.Release(bounded(t, patience), "a", req.ID, store.Keep{}); err != nil {
-		t.Fatal(err)
-	}
-	near.Close()
-	far.Close()
-	if left := residue(t, look); len(left) > len(before) {
-		t.Errorf("left on the server: %q", left)
-	}
-}
-
 func TestALostReplyToAnAcquireIsUndoneByLeaving(t *testing.T) {
 	t.Parallel()
 	proxy, far, near, look := behind(t)
@@ -397,43 +246,18 @@ func TestALostReplyToAnAcquireIsUndoneByLeaving(t *testing.T) {
 	must(t, near, request("a", false), 0)
 }
 
-func TestALostReplyToARenewalIsNotALostLock(t *testing.T) {
+func TestALostReplyToARenewalWithTokensIsNotALostLock(t *testing.T) {
 	t.Parallel()
 	proxy, far, near, _ := behind(t)
 	req := request("a", false)
 	must(t, far, req, 0)
-	renewal := []store.Renewal{{Name: "a", ID: req.ID, TTL: req.TTL, Mode: req.Mode}}
+	renewal := []store.Renewal{{Name: "a", ID: req.ID, TTL: req.TTL, Mode: req.Mode, Tokens: 10}}
 	lose(t, proxy, "lock/a", func(ctx context.Context) error { _, err := far.Renew(ctx, renewal); return err })
 	out := eventually(t, func(ctx context.Context) ([]store.Renewed, error) { return far.Renew(ctx, renewal) })
-	if out[0].Status != store.Extended {
-		t.Errorf("status %d after a lost reply", out[0].Status)
-	}
-	renewal[0].Tokens = 10 // this one writes
-	lose(t, proxy, "lock/a", func(ctx context.Context) error { _, err := far.Renew(ctx, renewal); return err })
-	out = eventually(t, func(ctx context.Context) ([]store.Renewed, error) { return far.Renew(ctx, renewal) })
 	if out[0].Status != store.Extended || out[0].Tokens != 10 {
 		t.Errorf("%+v after a lost reply", out[0])
 	}
 	must(t, near, request("a", true), 1)
-}
-
-// In etcd a repeated Unlock deleted a newer lock of the same session.
-func TestEtcd22082RepeatedUnlockDeletedANewerLock(t *testing.T) {
-	t.Parallel()
-	proxy, far, near, _ := behind(t)
-	old := request("a", false)
-	must(t, far, old, 0)
-	lose(t, proxy, "lock/a", func(ctx context.Context) error { return far.Release(ctx, "a", old.ID, store.Keep{}) })
-	newer := request("a", false)
-	eventually(t, func(ctx context.Context) (store.Answer, error) { return far.Acquire(ctx, newer) })
-	if err := far.Release(bounded(t, patience), "a", old.ID, store.Keep{}); !errors.Is(err, store.ErrNotHeld) {
-		t.Errorf("the repeated release: %v, want ErrNotHeld", err)
-	}
-	must(t, near, request("a", true), 1) // the newer one is there
-	out, err := far.Renew(bounded(t, patience), []store.Renewal{{Name: "a", ID: newer.ID, TTL: newer.TTL, Mode: newer.Mode}})
-	if err != nil || out[0].Status != store.Extended {
-		t.Errorf("the newer lock: %+v, %v", out, err)
-	}
 }
 
 // hold has a call wait in the network once it is on its way. Its result comes after Heal.
@@ -448,7 +272,7 @@ func hold(proxy *faultproxy.Proxy, mark string, call func() error) <-chan error 
 	return done
 }
 
-// The same with a release that arrives late, when another has the name and its key.
+// In etcd (issue 22082) a repeated Unlock deleted a newer lock of the same session.
 func TestAReleaseThatArrivesLateEndsNothingOfAnother(t *testing.T) {
 	t.Parallel()
 	for what, end := range map[string]func(s *Store, id store.ID) error{

@@ -74,15 +74,15 @@ func TestAFullServerReleasesThoughABatchAlsoAcquires(t *testing.T) {
 	if _, err := pb.NewMaintenanceClient(c.look.ActiveConnection()).Alarm(t.Context(), alarm); err != nil {
 		t.Fatal(err)
 	}
-	acquire := c.later(bounded(t, patience), "a", write("a", 0))
-	release := c.later(bounded(t, patience), "held", &pb.TxnRequest{
+	acquire := c.later("a", write("a", 0))
+	release := c.later("held", &pb.TxnRequest{
 		Compare: []*pb.Compare{nothingNew("held", "helf", math.MaxInt64-1)},
 		Success: []*pb.RequestOp{remove("held")},
 	})
 	c.proxy.Heal()
 	done(t, release)
-	if got := <-acquire; rpctypes.Error(got.err) != rpctypes.ErrNoSpace {
-		t.Errorf("acquire on a full server: %v, %v", got.resp, got.err)
+	if got := <-acquire; rpctypes.Error(got.Err) != rpctypes.ErrNoSpace {
+		t.Errorf("acquire on a full server: %v, %v", got.Value, got.Err)
 	}
 	resp, err := c.look.Get(t.Context(), "held")
 	if err != nil || len(resp.Kvs) > 0 {

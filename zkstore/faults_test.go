@@ -57,7 +57,6 @@ func has(id store.ID) func([]byte) bool {
 func TestFaultsOfASingleServer(t *testing.T) {
 	server := servers.StartZooKeeper(t, servers.ZooKeeperOptions{})
 	t.Parallel()
-	t.Run("a server that is restarted keeps locks and tokens", func(t *testing.T) { restarted(t, server, "/restarted") })
 	for i, test := range []struct {
 		name string
 		run  func(t *testing.T, server *servers.ZooKeeper, root string)
@@ -66,10 +65,7 @@ func TestFaultsOfASingleServer(t *testing.T) {
 		{"go-zookeeper 237: no node is left by a call that failed or was cancelled", cancelled},
 		{"curator 1121: a node of an earlier session is not relied on", earlierSession},
 		{"a node that was taken over outlives the session it came from", takenOver},
-		{"a holder that is cut off knows it before the next is granted", cutOff},
 		{"nothing is left of many names", manyNames},
-		{"nothing is left of a process that died", died},
-		{"every waiter is told that the work is done", toldDone},
 		{"a renewal in the last moment is true, or refused", lastMoment},
 		{"a call that is sent in the next session leaves nothing", nextSession},
 		{"a request that joined twice leaves nothing", joinedTwice},
@@ -236,76 +232,6 @@ func takenOver(t *testing.T, server *servers.ZooKeeper, root string) {
 	}
 }
 
-// G2: the holder knows before anybody else can be granted, though it hears of nothing.
-func cutOff(t *testing.T, server *servers.ZooKeeper, root string) {
-	proxy := faultproxy.Start(t, server.Addr())
-	ctx := bounded(t)
-	one, err := holdfast.Open(ctx, "zk://"+proxy.Addr()+root+"?session=2s")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer one.Close()
-	two, err := holdfast.Open(ctx, "zk://"+server.Addr()+root+"?session=2s")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer two.Close()
-	for round := range 2 {
-		name := fmt.Sprint("a", round)
-		lease, err := one.Lock(ctx, name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		lost := make(chan time.Time, 1)
-		go func() {
-			<-lease.Done()
-			lost <- time.Now()
-		}()
-		proxy.Drop()
-		next, err := two.Lock(ctx, name)
-		granted := time.Now()
-		if err != nil {
-			t.Fatal(err)
-		}
-		select {
-		case at := <-lost:
-			t.Logf("lost %v before the next grant", granted.Sub(at))
-		default:
-			t.Fatal("the next is granted while the first believes to hold")
-		}
-		if next.Token() <= lease.Token() {
-			t.Errorf("token %d after %d", next.Token(), lease.Token())
-		}
-		if err := next.Unlock(ctx); err != nil {
-			t.Error(err)
-		}
-		proxy.Cut()
-		proxy.Heal()
-	}
-}
-
-func restarted(t *testing.T, server *servers.ZooKeeper, root string) {
-	ctx := bounded(t)
-	s := openQuick(t, "zk://"+server.Addr()+root+"?session=60s")
-	defer s.Close()
-	req := request("a")
-	req.Tokens = 100
-	first := try(t, s, req)
-	server.Restart()
-	if second := try(t, s, req); second.Token != first.Token || second.Tokens != first.Tokens {
-		t.Errorf("%+v after the restart, %+v before", second, first)
-	}
-	other := openQuick(t, "zk://"+server.Addr()+root)
-	defer other.Close()
-	if try(t, other, request("a")).Granted() {
-		t.Error("granted twice")
-	}
-	servers.Poll(t, limit, func() error { return s.Release(ctx, "a", req.ID, store.Keep{}) })
-	if next := try(t, other, request("a")); !next.Granted() || next.Token <= first.Token+int64(first.Tokens)-1 {
-		t.Errorf("%+v after %+v", next, first)
-	}
-}
-
 func manyNames(t *testing.T, server *servers.ZooKeeper, root string) {
 	admin := connect(t, server.Addr())
 	c, err := holdfast.Open(t.Context(), "zk://"+server.Addr()+root)
@@ -338,58 +264,4 @@ func manyNames(t *testing.T, server *servers.ZooKeeper, root string) {
 		}
 		return nil
 	})
-}
-
-// What a process leaves that dies: nothing, once its session is over.
-func died(t *testing.T, server *servers.ZooKeeper, root string) {
-	admin := connect(t, server.Addr())
-	s := openQuick(t, "zk://"+server.Addr()+root+"?session=2s")
-	for i := range 20 {
-		try(t, s, request(fmt.Sprint("a", i)))
-	}
-	s.die()
-	servers.Poll(t, limit, func() error {
-		if left := nodes(t, admin, root); len(left) > 0 {
-			return fmt.Errorf("left: %v", left)
-		}
-		return nil
-	})
-}
-
-// The heartbeat is far longer than the test takes: nothing but a push can wake them.
-func toldDone(t *testing.T, server *servers.ZooKeeper, root string) {
-	open := func() store.Store {
-		s, err := store.Open(t.Context(), "zk://"+server.Addr()+root)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { s.Close() })
-		return s
-	}
-	ctx, one := bounded(t), open()
-	holder := request("a")
-	if _, err := one.Acquire(ctx, holder); err != nil {
-		t.Fatal(err)
-	}
-	woken := make(chan error, 3)
-	for range cap(woken) {
-		s, req := open(), request("a")
-		req.Queue = true
-		if _, err := s.Acquire(ctx, req); err != nil {
-			t.Fatal(err)
-		}
-		go func() { woken <- s.Wait(ctx, "a", req.ID) }()
-	}
-	start := time.Now()
-	if err := one.Release(ctx, "a", holder.ID, store.Keep{State: store.Done, For: 5 * time.Second}); err != nil {
-		t.Fatal(err)
-	}
-	for range cap(woken) {
-		if err := <-woken; err != nil {
-			t.Error(err)
-		}
-	}
-	if took := time.Since(start); took > defaultHeartbeat/2 {
-		t.Errorf("told after %v", took)
-	}
 }

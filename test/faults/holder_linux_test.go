@@ -216,7 +216,7 @@ func TestAReleaseWhoseReplyIsLostIsARelease(t *testing.T) {
 
 func TestFiftyWaitersOfWhomHalfAreCancelledOrKilled(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, b *bed) {
+	onAll(t, func(t *testing.T, b *bed) {
 		const children, perChild, locals = 3, 5, 35 // of the locals every third is cancelled
 		const ttl = longTTL / 3                     // of one who is killed with the lock
 		h := new(History)

@@ -1,13 +1,11 @@
 package faults
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -335,104 +333,4 @@ func TestZooKeeperConnectionsKilledWhileInUse(t *testing.T) {
 	check(t, h.Check())
 	check(t, resource.check())
 	b.clean(zooSession+soon, clients...)
-}
-
-// FIFO, exactly: whoever of fifty is still there is served in the order of arrival, in
-// whatever process it is.
-func TestZooKeeperFiftyWaitersOfWhomHalfAreCancelledOrKilledAreServedInOrder(t *testing.T) {
-	t.Parallel()
-	b := zookeeper(t)
-	const waiters, children, killed, cancelled = 50, 16, 8, 17
-	h := new(History)
-	first := b.open()
-	holder := record(h).must(t, first, "n", longTTL)
-
-	type waiter struct {
-		who    string
-		child  *child // or
-		client *holdfast.Client
-		turn   *turn
-		cancel func()
-		doomed bool
-	}
-	all := make([]*waiter, waiters)
-	shuffled := rand.Perm(waiters)
-	for i, place := range shuffled {
-		all[place] = &waiter{who: fmt.Sprint("w", place), doomed: i < killed || i >= children && i < children+cancelled}
-		if i < children {
-			all[place].child = new(child)
-		}
-	}
-	var clients []*holdfast.Client
-	for i, w := range all {
-		if w.child != nil {
-			w.child = spawn(t, h, order{Role: "wait", URLs: []string{b.url}, Names: []string{"n"}, TTL: longTTL, Clients: 1, Who: w.who}, nil)
-		} else {
-			w.client = b.open(holdfast.WithOwner(w.who))
-			clients = append(clients, w.client)
-			var ctx context.Context
-			ctx, w.cancel = contextWithCancel(t)
-			w.turn = record(h).later(t, ctx, w.client, "n", longTTL)
-		}
-		b.queued(first, "n", i+1)
-	}
-
-	var doom sync.WaitGroup
-	for _, i := range rand.Perm(waiters) { // all at once, while the lock goes from one to the next
-		if w := all[i]; w.doomed {
-			doom.Go(func() {
-				time.Sleep(rand.N(300 * time.Millisecond))
-				if w.child != nil {
-					w.child.kill()
-				} else {
-					w.cancel()
-				}
-			})
-		}
-	}
-	holder.mustUnlock(t)
-	var locals sync.WaitGroup
-	for _, w := range all {
-		if w.turn == nil {
-			continue
-		}
-		locals.Go(func() {
-			select {
-			case <-w.turn.done:
-			case <-time.After(limit):
-				t.Errorf("L: %s still waits", w.who)
-				return
-			}
-			if w.turn.err == nil {
-				w.turn.held.mustUnlock(t)
-			} else if !w.doomed {
-				t.Errorf("%s: %v", w.who, w.turn.err)
-			}
-		})
-	}
-	doom.Wait()
-	locals.Wait()
-	var want []string
-	for _, w := range all {
-		if w.doomed {
-			continue
-		}
-		if w.child != nil {
-			w.child.finish()
-		}
-		want = append(want, w.who)
-	}
-	holds := h.byName()["n"]
-	slices.SortFunc(holds, func(a, b Hold) int { return cmp.Compare(a.Got, b.Got) })
-	var got []string
-	for _, hold := range holds {
-		if slices.Contains(want, hold.Who) {
-			got = append(got, hold.Who)
-		}
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("served in the order\n%s, want\n%s", strings.Join(got, " "), strings.Join(want, " "))
-	}
-	check(t, h.Check())
-	b.clean(zooSession+soon, append(clients, first)...)
 }
