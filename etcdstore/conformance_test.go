@@ -2,7 +2,9 @@ package etcdstore
 
 import (
 	"context"
+	"flag"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -87,4 +89,13 @@ func TestConformanceOfASingleServer(t *testing.T) {
 		Parallel: 6,
 		Slack:    1500 * time.Millisecond, // a server looks for what is over twice a second, and tells whole seconds
 	})
+}
+
+func TestMain(m *testing.M) {
+	// Most tests wait most of the time: for leases to end, and for servers to start.
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		f.Value.Set("6")
+	}
+	os.Exit(m.Run())
 }

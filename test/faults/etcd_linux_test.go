@@ -88,19 +88,24 @@ func (b *bed) restartAll() {
 func TestServersThatAreAllKilledAndComeBackKeepLocksAndTokens(t *testing.T) {
 	t.Parallel()
 	b := etcd(t)
+	survivesRestart(t, b, b.restartAll)
+}
+
+// survivesRestart checks that a lease, its waiter and the tokens survive a restart of all servers.
+func survivesRestart(t *testing.T, b *bed, restart func()) {
 	h := new(History)
 	client, other := b.open(), b.open()
 	record(h).must(t, client, "n", longTTL).mustUnlock(t)
 	lease := record(h).must(t, client, "n", longTTL)
-	waiting := record(h).later(t, t.Context(), other, "n", longTTL, holdfast.Retry(holdfast.Every(50*time.Millisecond)))
+	waiting := record(h).later(t, t.Context(), other, "n", longTTL, patient)
 	b.queued(other, "n", 1)
-	b.restartAll()
+	restart()
 	if err := retry(func() error { return lease.Renew(t.Context()) }); err != nil {
 		t.Errorf("the lease did not survive: %v", err)
 	}
 	lease.mustUnlock(t)
 	waiting.get(soon).mustUnlock(t)
-	record(h).must(t, client, "n", longTTL).mustUnlock(t)
+	record(h).must(t, client, "n", longTTL, patient).mustUnlock(t)
 	check(t, h.Check())
 	b.clean(longTTL+soon, client, other)
 }
@@ -111,30 +116,39 @@ func TestHungServersGrantNobodyBeforeTheHolderKnows(t *testing.T) {
 		t.Run(fmt.Sprint(hung, " of 3"), func(t *testing.T) {
 			t.Parallel()
 			b := etcd(t)
-			h := new(History)
-			client, other := b.open(), b.open()
-			lease := record(h).must(t, client, "n", b.short())
-			over := lease.watch()
-			waiting := record(h).later(t, t.Context(), other, "n", longTTL, holdfast.Retry(holdfast.Every(50*time.Millisecond)))
-			b.queued(other, "n", 1)
-			eventually(t, "the lease is renewed", renewed(lease))
-			for _, node := range b.etcd.Nodes[:hung] {
-				node.Stop()
-			}
-			ends(t, "the lease of the hung servers ends", over)
-			if !errors.Is(lease.Err(), holdfast.ErrLost) {
-				t.Errorf("the lease ended with %v", lease.Err())
-			}
-			for _, node := range b.etcd.Nodes[:hung] {
-				node.Continue()
-			}
-			next := waiting.get(limit)
-			check(t, retry(func() error { return next.Renew(t.Context()) }))
-			next.mustUnlock(t)
-			check(t, h.Check())
-			b.clean(longTTL+soon, client, other)
+			endsOnHungServers(t, b, b.etcd.Nodes[:hung])
 		})
 	}
+}
+
+// endsOnHungServers checks that a lease ends for its holder before the next request is granted,
+// while servers hang.
+func endsOnHungServers[S interface {
+	Stop()
+	Continue()
+}](t *testing.T, b *bed, hung []S) {
+	h := new(History)
+	client, other := b.open(), b.open()
+	lease := record(h).must(t, client, "n", b.short())
+	over := lease.watch()
+	waiting := record(h).later(t, t.Context(), other, "n", longTTL, patient)
+	b.queued(other, "n", 1)
+	eventually(t, "the lease is renewed", renewed(lease))
+	for _, node := range hung {
+		node.Stop()
+	}
+	ends(t, "the lease of the hung servers ends", over)
+	if !errors.Is(lease.Err(), holdfast.ErrLost) {
+		t.Errorf("the lease ended with %v", lease.Err())
+	}
+	for _, node := range hung {
+		node.Continue()
+	}
+	next := waiting.get(limit)
+	check(t, retry(func() error { return next.Renew(t.Context()) }))
+	next.mustUnlock(t)
+	check(t, h.Check())
+	b.clean(longTTL+soon, client, other)
 }
 
 // Work goes on while one thing after the other happens to the servers and connections. Every

@@ -84,8 +84,11 @@ func TestZooKeeperWhoseServersFail(t *testing.T) {
 		run     func(t *testing.T, d *divided, b *bed)
 	}{
 		{"the leader is killed", longSession, leaderKilled},
-		{"all are restarted with their data", longSession, allRestarted},
-		{"all hang beyond the TTL", zooSession, allHang},
+		{"all are restarted with their data", longSession, func(t *testing.T, d *divided, b *bed) {
+			// Sessions survive, because a new leader counts their time from its own start.
+			survivesRestart(t, b, func() { d.Restart(d.Nodes...) })
+		}},
+		{"all hang beyond the TTL", zooSession, func(t *testing.T, d *divided, b *bed) { endsOnHungServers(t, b, d.Nodes) }},
 		{"one hangs and another is used", zooSession, oneHangs},
 		{"a quorum is lost and nothing is granted", zooSession, quorumLost},
 		{"a minority is cut off and grants nothing", zooSession, minorityCutOff},
@@ -144,49 +147,6 @@ func leaderKilled(t *testing.T, d *divided, b *bed) {
 	check(t, h.Check())
 	check(t, resource.check())
 	b.clean(soon, clients...)
-}
-
-func allRestarted(t *testing.T, d *divided, b *bed) {
-	h := new(History)
-	client, other := b.open(), b.open()
-	record(h).must(t, client, "n", longTTL).mustUnlock(t)
-	lease := record(h).must(t, client, "n", longTTL)
-	waiting := record(h).later(t, t.Context(), other, "n", longTTL, patient)
-	b.queued(other, "n", 1)
-	d.Restart(d.Nodes...)
-	// Sessions outlive it, because a new leader counts their time from its own start.
-	check(t, retry(func() error { return lease.Renew(t.Context()) }))
-	lease.mustUnlock(t)
-	waiting.get(soon).mustUnlock(t)
-	record(h).must(t, client, "n", longTTL, patient).mustUnlock(t)
-	check(t, h.Check())
-	b.clean(soon, client, other)
-}
-
-func allHang(t *testing.T, d *divided, b *bed) {
-	h := new(History)
-	client, other := b.open(), b.open()
-	lease := record(h).must(t, client, "n", shortTTL)
-	over := lease.watch()
-	waiting := record(h).later(t, t.Context(), other, "n", shortTTL, patient)
-	b.queued(other, "n", 1)
-	eventually(t, "the lease is renewed", renewed(lease))
-	for _, z := range d.Nodes {
-		z.Stop()
-	}
-	ends(t, "the lease of the hung servers ends", over)
-	if !errors.Is(lease.Err(), holdfast.ErrLost) {
-		t.Errorf("the lease ended with %v", lease.Err())
-	}
-	for _, z := range d.Nodes {
-		z.Continue()
-	}
-	next := waiting.get(zooSession + soon)
-	next.watch()
-	eventually(t, "the next lease is renewed", renewed(next))
-	next.mustUnlock(t)
-	check(t, h.Check())
-	b.clean(zooSession+soon, client, other)
 }
 
 func oneHangs(t *testing.T, d *divided, b *bed) {
