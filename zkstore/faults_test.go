@@ -6,7 +6,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -61,7 +60,7 @@ func TestFaultsOfASingleServer(t *testing.T) {
 		name string
 		run  func(t *testing.T, server *servers.ZooKeeper, root string)
 	}{
-		{"a create whose reply was lost is found by its identity", lostReply},
+		{"a waiter whose reply was lost is found by its identity", lostReply},
 		{"go-zookeeper 237: no node is left by a call that failed or was cancelled", cancelled},
 		{"curator 1121: a node of an earlier session is not relied on", earlierSession},
 		{"a node that was taken over outlives the session it came from", takenOver},
@@ -80,45 +79,32 @@ func TestFaultsOfASingleServer(t *testing.T) {
 	}
 }
 
-// A reply that is lost after the server has acted: the same identity asked again is the same
-// grant, and there is one node of it.
+// The reply to a request that joined the queue is lost. The repeated request keeps its place, and
+// there is one node of it.
 func lostReply(t *testing.T, server *servers.ZooKeeper, root string) {
 	proxy := faultproxy.Start(t, server.Addr())
 	admin := connect(t, server.Addr())
 	s := openQuick(t, "zk://"+proxy.Addr()+root+"?session=20s")
 	defer s.Close()
-	for _, queue := range []bool{false, true} {
-		req := request(fmt.Sprint("lost:", queue))
-		if queue {
-			other := openQuick(t, "zk://"+server.Addr()+root)
-			defer other.Close()
-			try(t, other, request(req.Name))
-		}
-		req.Queue = queue
-		lost := proxy.DropRepliesAfter(has(req.ID))
-		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-		answer, err := s.Acquire(ctx, req)
-		cancel()
-		if err == nil {
-			t.Fatalf("an answer though it was lost: %+v", answer)
-		}
-		<-lost
-		proxy.Cut()
-		proxy.Heal()
-		answer = try(t, s, req)
-		if answer.Granted() == queue {
-			t.Errorf("granted %v", answer.Granted())
-		}
-		count := 0
-		for _, node := range nodes(t, admin, root) {
-			if strings.Contains(node, req.ID.String()) {
-				count++
-			}
-		}
-		if count != 1 {
-			t.Errorf("%d nodes of one request", count)
-		}
-		servers.Poll(t, limit, func() error { return s.Leave(t.Context(), req.Name, req.ID) })
+	other := openQuick(t, "zk://"+server.Addr()+root)
+	defer other.Close()
+	try(t, other, request("a"))
+	req := request("a")
+	req.Queue = true
+	lost := proxy.DropRepliesAfter(has(req.ID))
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if answer, err := s.Acquire(ctx, req); err == nil {
+		t.Fatalf("an answer though the reply was lost: %+v", answer)
+	}
+	<-lost
+	proxy.Cut()
+	proxy.Heal()
+	if answer := try(t, s, req); answer.Granted() {
+		t.Error("granted beside the holder")
+	}
+	if list := mentioning(nodes(t, admin, root), req.ID); len(list) != 1 {
+		t.Errorf("nodes %v, want one", list)
 	}
 }
 
@@ -140,12 +126,7 @@ func cancelled(t *testing.T, server *servers.ZooKeeper, root string) {
 			ended <- err
 		}()
 		<-lost
-		servers.Poll(t, limit, func() error { // the server has it, and nobody hears of it
-			if proxy.ToClient.Waiting() == 0 {
-				return errors.New("no answer")
-			}
-			return nil
-		})
+		poll(t, func() bool { return proxy.ToClient.Waiting() > 0 }) // the server has replied
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Errorf("Acquire: %v", err)
@@ -180,12 +161,7 @@ func earlierSession(t *testing.T, server *servers.ZooKeeper, root string) {
 	go func() { ended <- s.Wait(t.Context(), waiter.Name, waiter.ID) }()
 	before := s.currentSession()
 	proxy.Drop()
-	servers.Poll(t, limit, func() error { // the server ends the session
-		if left := nodes(t, admin, root); len(left) > 1 {
-			return fmt.Errorf("still %v", left)
-		}
-		return nil
-	})
+	poll(t, func() bool { return len(nodes(t, admin, root)) <= 1 }) // the server ends the session
 	proxy.Cut()
 	proxy.Heal()
 	if err := <-ended; err == nil {
@@ -258,10 +234,5 @@ func manyNames(t *testing.T, server *servers.ZooKeeper, root string) {
 	if left := nodes(t, admin, root); len(left) > 0 {
 		t.Errorf("%d nodes are left, such as %s", len(left), left[0])
 	}
-	servers.Poll(t, limit, func() error { // empty containers, which the server removes
-		if children := admin.children(t, root); len(children) > 1 {
-			return fmt.Errorf("left: %v, want the token table", children)
-		}
-		return nil
-	})
+	poll(t, func() bool { return len(admin.children(t, root)) <= 1 }) // only the token table
 }

@@ -81,8 +81,7 @@ func (c *claim) endsAt(s *Store) time.Time {
 func nextSession(t *testing.T, server *servers.ZooKeeper, root string) {
 	proxy := faultproxy.Start(t, server.Addr())
 	admin := connect(t, server.Addr())
-	// Twice, because the library drops what it has not sent when it was at all servers in vain.
-	s := openQuick(t, "zk://"+proxy.Addr()+","+proxy.Addr()+root+"?session=2s")
+	s := openQuick(t, "zk://"+proxy.Addr()+root+"?session=2s")
 	defer s.Close()
 	ctx := bounded(t)
 	sent := false
@@ -90,12 +89,7 @@ func nextSession(t *testing.T, server *servers.ZooKeeper, root string) {
 		try(t, s, request("old"))
 		before := s.currentSession()
 		proxy.Cut()
-		servers.Poll(t, limit, func() error { // the server ends the session
-			if left := nodes(t, admin, root); len(left) > 1 {
-				return fmt.Errorf("still %v", left)
-			}
-			return nil
-		})
+		poll(t, func() bool { return len(nodes(t, admin, root)) <= 1 }) // the server ends the session
 		req := request("a")
 		proxy.Heal()
 		for s.currentSession() == before {
@@ -119,15 +113,6 @@ func keptForATime(t *testing.T, server *servers.ZooKeeper, root string) {
 	ctx := bounded(t)
 	admin := connect(t, server.Addr())
 	url := "zk://" + server.Addr() + root
-	empty := func() {
-		t.Helper()
-		servers.Poll(t, limit, func() error {
-			if left := nodes(t, admin, root); len(left) > 0 {
-				return fmt.Errorf("left: %v", left)
-			}
-			return nil
-		})
-	}
 	keep := func(s *Store, name string, state store.State, d time.Duration) {
 		t.Helper()
 		req := request(name)
@@ -144,7 +129,7 @@ func keptForATime(t *testing.T, server *servers.ZooKeeper, root string) {
 	s.mu.Lock()
 	s.clock.server -= 100 // what is known of the servers' clock is a little old
 	s.mu.Unlock()
-	empty()
+	poll(t, func() bool { return len(nodes(t, admin, root)) == 0 })
 
 	// From here on the maker is gone before the time is over.
 	const most = 300 * time.Millisecond

@@ -191,12 +191,7 @@ func abandoned(t *testing.T, c *crowd) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := c.later(ctx, req)
 	<-lost
-	servers.Poll(t, limit, func() error { // the server has replied
-		if c.proxy.ToClient.Waiting() == 0 {
-			return errors.New("no answer")
-		}
-		return nil
-	})
+	poll(t, func() bool { return c.proxy.ToClient.Waiting() > 0 }) // the server has replied
 	if answer := try(t, c.other, request(req.Name)); answer.Granted() {
 		t.Fatal("the request did not arrive")
 	}
@@ -205,12 +200,7 @@ func abandoned(t *testing.T, c *crowd) {
 		t.Fatalf("%+v, %v", r.Value, r.Err)
 	}
 	c.proxy.Heal()
-	servers.Poll(t, limit, func() error {
-		if answer := try(t, c.other, request(req.Name)); !answer.Granted() {
-			return fmt.Errorf("it is still held: %+v", answer.Refusal)
-		}
-		return nil
-	})
+	poll(t, func() bool { return try(t, c.other, request(req.Name)).Granted() })
 }
 
 func heldLong(t *testing.T, c *crowd) {
@@ -229,12 +219,7 @@ func heldLong(t *testing.T, c *crowd) {
 	for i := maxInFlight; i < crowdSize; i++ {
 		go func() { released <- c.s.Release(bounded(t), reqs[i].Name, reqs[i].ID, store.Keep{}) }()
 	}
-	servers.Poll(t, limit, func() error {
-		if n := c.s.writes.Len(); n < crowdSize-maxInFlight {
-			return fmt.Errorf("%d are released", n)
-		}
-		return nil
-	})
+	poll(t, func() bool { return c.s.writes.Len() >= crowdSize-maxInFlight })
 	c.proxy.Heal()
 	for range crowdSize - maxInFlight {
 		if err := <-released; err != nil {

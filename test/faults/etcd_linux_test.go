@@ -151,77 +151,85 @@ func endsOnHungServers[S interface {
 	b.clean(longTTL+soon, client, other)
 }
 
-// Work goes on while one thing after the other happens to the servers and connections. Every
-// update at the resource is there in the end, in the order of tokens.
-func TestWorkUnderALockOfEtcdGoesOnThroughFaults(t *testing.T) {
+// Work goes on while faults happen to servers and connections. In the end the resource has every
+// update, in the order of tokens.
+func TestWorkUnderALockGoesOnThroughFaults(t *testing.T) {
 	t.Parallel()
+	beds := map[string]func(t testing.TB) *bed{"etcd": etcd, "ZooKeeper": zookeeper}
 	for _, fault := range []struct {
-		name string
-		do   func(b *bed, w wires)
+		name   string
+		stores []string
+		do     func(b *bed, w wires)
 	}{
-		{"the leader is killed", func(b *bed, _ wires) { b.etcd.Leader().Restart() }},
-		{"the leader hangs", func(b *bed, _ wires) {
+		{"the leader is killed", []string{"etcd"}, func(b *bed, _ wires) { b.etcd.Leader().Restart() }},
+		{"the leader hangs", []string{"etcd"}, func(b *bed, _ wires) {
 			leader := b.etcd.Leader()
 			leader.Stop()
 			b.etcd.Leader() // another
 			leader.Continue()
 		}},
-		{"connections are killed", func(_ *bed, w wires) {
+		{"connections are killed", []string{"etcd", "ZooKeeper"}, func(_ *bed, w wires) {
 			for range 10 {
 				w[rand.IntN(len(w))].Cut()
 				w.heal()
 				time.Sleep(rand.N(200 * time.Millisecond))
 			}
 		}},
-		{"a client is cut off", func(b *bed, w wires) {
+		{"a client is cut off", []string{"etcd", "ZooKeeper"}, func(b *bed, w wires) {
 			w.hold()
 			time.Sleep(b.short() + rand.N(b.short()/2))
 			w.heal()
 		}},
 	} {
-		t.Run(fault.name, func(t *testing.T) {
-			t.Parallel()
-			const workers, rounds = 4, 3
-			b := etcd(t)
-			h, resource := new(History), new(counter)
-			stop := make(chan struct{})
-			var clients []*holdfast.Client
-			var all wires // of every client: faults meet any of them
-			var working sync.WaitGroup
-			for range workers {
-				client, w := b.openBy()
-				clients, all = append(clients, client), append(all, w...)
-				working.Go(func() {
-					for {
-						select {
-						case <-stop:
-							return
-						default:
-						}
-						if err := addOnceFor(t.Context(), h, client, resource, b.short()); err != nil {
-							t.Errorf("L: %v", err)
-							return
-						}
-					}
-				})
+		for _, on := range fault.stores {
+			t.Run(fault.name+"/"+on, func(t *testing.T) {
+				t.Parallel()
+				worksThrough(t, beds[on](t), fault.do)
+			})
+		}
+	}
+}
+
+// worksThrough has several clients work under one lock while a fault happens to one of them.
+func worksThrough(t *testing.T, b *bed, fault func(b *bed, w wires)) {
+	const workers, rounds = 4, 3
+	h, resource := new(History), new(counter)
+	stop := make(chan struct{})
+	var clients []*holdfast.Client
+	var all wires // of every client: faults meet any of them
+	var working sync.WaitGroup
+	for range workers {
+		client, w := b.openBy()
+		clients, all = append(clients, client), append(all, w...)
+		working.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if err := addOnceFor(t.Context(), h, client, resource, b.short()); err != nil {
+					t.Errorf("L: %v", err)
+					return
+				}
 			}
-			for range rounds {
-				before := resource.updates()
-				eventually(t, "L: work goes on", func() error {
-					if resource.updates() < before+workers {
-						return errNotYet
-					}
-					return nil
-				})
-				i := rand.IntN(workers)
-				fault.do(b, all[3*i:3*i+3])
-			}
-			close(stop)
-			working.Wait()
-			t.Logf("%d locks", h.Len())
-			check(t, h.Check())
-			check(t, resource.check())
-			b.clean(limit, clients...)
 		})
 	}
+	for range rounds {
+		before := resource.updates()
+		eventually(t, "L: work goes on", func() error {
+			if resource.updates() < before+workers {
+				return errNotYet
+			}
+			return nil
+		})
+		i := rand.IntN(workers)
+		fault(b, all[3*i:3*i+3])
+	}
+	close(stop)
+	working.Wait()
+	t.Logf("%d locks", h.Len())
+	check(t, h.Check())
+	check(t, resource.check())
+	b.clean(limit, clients...)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -258,39 +257,4 @@ func minorityCutOff(t *testing.T, d *divided, b *bed) {
 	record(h).must(t, inside, "n", shortTTL, patient).mustUnlock(t)
 	check(t, h.Check())
 	b.clean(zooSession+soon, inside, outside)
-}
-
-func TestZooKeeperConnectionsKilledWhileInUse(t *testing.T) {
-	t.Parallel()
-	b := zookeeper(t)
-	h, resource := new(History), new(counter)
-	const rounds = 30
-	var clients []*holdfast.Client
-	var ways []wires
-	for range 6 {
-		c, w := b.openBy()
-		clients, ways = append(clients, c), append(ways, w)
-	}
-	all := adders(t, h, resource, rounds, clients...)
-	stop := make(chan struct{})
-	var chaos sync.WaitGroup
-	chaos.Go(func() {
-		for {
-			ways[rand.IntN(len(ways))].lose()
-			select {
-			case <-stop:
-				return
-			case <-time.After(50 * time.Millisecond):
-			}
-		}
-	})
-	all.Wait()
-	close(stop)
-	chaos.Wait()
-	if n := len(resource.log); n < rounds*len(clients) {
-		t.Errorf("%d updates, want %d", n, rounds*len(clients))
-	}
-	check(t, h.Check())
-	check(t, resource.check())
-	b.clean(zooSession+soon, clients...)
 }
