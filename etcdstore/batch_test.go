@@ -26,7 +26,7 @@ type sent = batchtest.Result[*pb.TxnResponse]
 func gather(t *testing.T) *crowd {
 	proxy, s, _, look := behind(t)
 	c := &crowd{t: t, s: s, proxy: proxy, look: look}
-	if _, err := s.look(bounded(t, patience), claimKey{"a", store.NewID()}); err != nil { // it is connected
+	if _, err := s.look(bounded(t, patience), claimKey{"a", store.NewID()}); err != nil { // to be connected
 		t.Fatal(err)
 	}
 	proxy.ToServer.Hold()

@@ -27,7 +27,11 @@ func newFileCredentials(u *store.URL) (*fileCredentials, error) {
 // ClientHandshake requires a certificate for the name in the URL, or else for the server's
 // address, which the client library passes as authority.
 func (c *fileCredentials) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return credentials.NewTLS(c.files.Config()).ClientHandshake(ctx, authority, conn)
+	config := c.files.Config()
+	if config.ServerName != "" { // the library would replace it by the authority
+		authority = config.ServerName
+	}
+	return credentials.NewTLS(config).ClientHandshake(ctx, authority, conn)
 }
 
 // Clone returns c, which can be used by several connections.

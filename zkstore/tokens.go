@@ -134,7 +134,8 @@ func (s *Store) raise(ctx context.Context, zxid, floor int64) error {
 }
 
 // settle returns the record of a grant with its tokens, and computes them if it has none yet. If
-// the change that granted it has no token above the floor, the record is written once more.
+// the change that granted it has no token above the floor, the record is written once more. It
+// returns errChanged if the grant is gone.
 func (s *Store) settle(ctx context.Context, c *claim) (rec record, err error) {
 	err = again(func() error {
 		var zxid int64
@@ -151,7 +152,7 @@ func (s *Store) settle(ctx context.Context, c *claim) (rec record, err error) {
 				return err
 			}
 			if err = s.save(ctx, c, rec); err == errChanged {
-				return errLost
+				return errLost // the grant is gone
 			}
 			return changed(err)
 		}
@@ -165,6 +166,9 @@ func (s *Store) settle(ctx context.Context, c *claim) (rec record, err error) {
 		}
 		return errChanged // read it again
 	})
+	if err == errLost {
+		err = errChanged
+	}
 	return rec, err
 }
 
