@@ -18,22 +18,22 @@ import (
 
 var names = flag.Int("names", 5_000, "how many names to lock and release")
 
-// limit bounds everything that should happen soon.
+// limit bounds events that should happen soon. Only a failing test waits so long.
 const limit = time.Minute
 
-// bounded is a context for a whole test.
+// bounded returns a context for a whole test.
 func bounded(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// request asks for a name alone.
+// request returns an exclusive request.
 func request(name string) store.Request {
 	return store.Request{Name: name, ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: time.Hour, Tokens: 1}
 }
 
-// try makes attempts until one is answered.
+// try repeats an attempt until there is an answer.
 func try(t *testing.T, s *Store, req store.Request) store.Answer {
 	t.Helper()
 	var answer store.Answer
@@ -51,8 +51,8 @@ func has(id store.ID) func([]byte) bool {
 	return func(b []byte) bool { return bytes.Contains(b, []byte(id.String())) }
 }
 
-// One server for what can happen to its clients, because starting one takes long. What
-// happens to servers is in test/faults.
+// The faults of clients share one server, because starting one takes long. The faults of servers
+// are in test/faults.
 func TestFaultsOfASingleServer(t *testing.T) {
 	server := servers.StartZooKeeper(t, servers.ZooKeeperOptions{})
 	t.Parallel()
@@ -62,15 +62,15 @@ func TestFaultsOfASingleServer(t *testing.T) {
 	}{
 		{"a waiter whose reply was lost is found by its identity", lostReply},
 		{"go-zookeeper 237: no node is left by a call that failed or was cancelled", cancelled},
-		{"curator 1121: a node of an earlier session is not relied on", earlierSession},
+		{"curator 1121: a node of an earlier session does not count", earlierSession},
 		{"a node that was taken over outlives the session it came from", takenOver},
 		{"nothing is left of many names", manyNames},
-		{"a renewal in the last moment is true, or refused", lastMoment},
+		{"the outcome of a renewal at the deadline is true", lastMoment},
 		{"a call that is sent in the next session leaves nothing", nextSession},
 		{"a request that joined twice leaves nothing", joinedTwice},
-		{"a take-over of which nobody hears ends with its TTL", takenOverUnheard},
-		{"what a release kept goes after its time", keptForATime},
-		{"what is kept by processes that are gone is removed by others", sweptByOthers},
+		{"a take-over whose reply was lost ends with its TTL", takenOverUnheard},
+		{"a kept record is removed after its time", keptForATime},
+		{"records kept by processes that ended are removed by others", sweptByOthers},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -109,7 +109,7 @@ func lostReply(t *testing.T, server *servers.ZooKeeper, root string) {
 }
 
 // samuel/go-zookeeper #237: a failed or cancelled call leaves its node in the queue, which
-// blocks everyone.
+// blocks all others.
 func cancelled(t *testing.T, server *servers.ZooKeeper, root string) {
 	proxy := faultproxy.Start(t, server.Addr())
 	admin := connect(t, server.Addr())
@@ -146,7 +146,7 @@ func cancelled(t *testing.T, server *servers.ZooKeeper, root string) {
 	}
 }
 
-// curator #1121: acquired on the previous session's dying node.
+// curator #1121: a lock was acquired with a node of the previous session, which then ended.
 func earlierSession(t *testing.T, server *servers.ZooKeeper, root string) {
 	proxy := faultproxy.Start(t, server.Addr())
 	admin := connect(t, server.Addr())
@@ -165,7 +165,7 @@ func earlierSession(t *testing.T, server *servers.ZooKeeper, root string) {
 	proxy.Cut()
 	proxy.Heal()
 	if err := <-ended; err == nil {
-		t.Log("Wait was woken by the end of its connection") // and learns it from the next answer
+		t.Log("Wait was woken by the end of its connection") // the next answer says so as well
 	}
 	renewals := []store.Renewal{{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode}}
 	servers.Poll(t, limit, func() error {
@@ -175,7 +175,7 @@ func earlierSession(t *testing.T, server *servers.ZooKeeper, root string) {
 		}
 		return err
 	})
-	// Another takes the name; the old waiter comes behind it, in the new session.
+	// Another client takes the name, and the old waiter queues behind it in the new session.
 	other := openQuick(t, "zk://"+server.Addr()+root)
 	defer other.Close()
 	if !try(t, other, request("a")).Granted() {
@@ -189,8 +189,8 @@ func earlierSession(t *testing.T, server *servers.ZooKeeper, root string) {
 	}
 }
 
-// A node that another session has of the same identity is taken over in its place; then the
-// end of that session means nothing.
+// A node of the same identity in another session is taken over in its place. Then the end of
+// that session has no effect.
 func takenOver(t *testing.T, server *servers.ZooKeeper, root string) {
 	one, two := openQuick(t, "zk://"+server.Addr()+root+"?session=4s"), openQuick(t, "zk://"+server.Addr()+root+"?session=20s")
 	defer two.Close()
@@ -202,7 +202,7 @@ func takenOver(t *testing.T, server *servers.ZooKeeper, root string) {
 	}
 	one.die()
 	watch := connect(t, server.Addr())
-	time.Sleep(5 * time.Second) // the session's end, and a rest: nothing happens then
+	time.Sleep(5 * time.Second) // longer than the session: nothing must happen
 	if left := nodes(t, watch, root); len(left) != 2 {
 		t.Errorf("nodes %v, want a name and its holder", left)
 	}

@@ -66,7 +66,7 @@ func TestOpenEndsWithItsContextIfNobodyAnswers(t *testing.T) {
 	}
 }
 
-// pair takes a lock and gives it back.
+// pair locks and unlocks a name.
 func pair(ctx context.Context, c *holdfast.Client, name string) error {
 	lease, err := c.Lock(ctx, name)
 	if err != nil {

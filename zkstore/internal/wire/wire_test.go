@@ -127,7 +127,6 @@ func TestACallThatWasNotSentIsWithdrawn(t *testing.T) {
 	}
 }
 
-// Whatever a server sends, it is an error at worst.
 func TestAMalformedReplyIsAnError(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	ops := []Op{
