@@ -1,6 +1,7 @@
 package zkstore
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -26,10 +27,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err e
 // listAll lists the buckets in order, and the names of a bucket in order of their nodes. The
 // cursor is the last node that was read, with its bucket.
 func (s *Store) listAll(ctx context.Context, q *store.Query) (page store.Page, err error) {
-	limit := q.Limit
-	if limit <= 0 {
-		limit = defaultPage
-	}
+	limit := cmp.Or(max(q.Limit, 0), defaultPage)
 	list, err := s.children(ctx, s.root)
 	if err != nil {
 		return page, err

@@ -335,8 +335,7 @@ func (q *queue) waiters(holders, i int) (n int) {
 	return n
 }
 
-// refuse says why the request at place i is not granted. It returns errChanged if it was granted
-// meanwhile.
+// refuse says why the request at place i is not granted, or returns errChanged if it was granted.
 func (s *Store) refuse(ctx context.Context, q *queue, i int, req *store.Request) (answer store.Answer, err error) {
 	n, list, err := s.holders(ctx, q, store.MaxHolders)
 	if err != nil {

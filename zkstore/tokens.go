@@ -133,9 +133,8 @@ func (s *Store) raise(ctx context.Context, zxid, floor int64) error {
 	})
 }
 
-// settle returns the record of a grant with its tokens, and computes them if it has none yet. If
-// the change that granted it has no token above the floor, the record is written once more. It
-// returns errChanged if the grant is gone.
+// settle returns the record of a grant with its tokens, or errChanged if the grant is gone. If the
+// change that granted it has no token above the floor, the record is written once more.
 func (s *Store) settle(ctx context.Context, c *claim) (rec record, err error) {
 	err = again(func() error {
 		var zxid int64
