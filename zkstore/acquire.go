@@ -129,7 +129,7 @@ func (s *Store) save(ctx context.Context, c *claim, rec record, behind ...*wire.
 	if len(behind) == 0 {
 		return s.write(w)
 	}
-	set := w.call()
+	set := &wire.Call{Op: w.ops[0], Then: func(c *wire.Call) { c.Err = w.then([]wire.Result{c.Result}, c.Err) }}
 	if err := s.wire.Do(ctx, append([]*wire.Call{set}, behind...)...); err != nil && err == ctx.Err() {
 		return err // the calls may still be in flight
 	}
