@@ -24,8 +24,9 @@ type Batcher[T any] struct {
 	// Name, if set, returns the name of a call. A batch contains one call per name at most.
 	Name func(call *T) string
 
-	// Send sends a batch, and writes the outcome of each call into it.
-	Send func(calls []*T)
+	// Send sends a batch, and writes the outcome of each call into it. If it returns refused,
+	// no call was executed, because of one of them, and each is sent alone.
+	Send func(calls []*T) (refused bool)
 
 	// Late, if set, is called for each call whose caller gave up after it was sent.
 	Late func(call *T)
@@ -42,6 +43,7 @@ type Batcher[T any] struct {
 
 type item[T any] struct {
 	call  *T
+	alone func()
 	done  chan struct{}
 	left  bool // the caller gave up
 	ended bool
@@ -59,7 +61,7 @@ func (b *Batcher[T]) Do(ctx context.Context, call *T, alone func()) error {
 		alone()
 		return nil
 	}
-	one := &item[T]{call: call, done: make(chan struct{})}
+	one := &item[T]{call: call, alone: alone, done: make(chan struct{})}
 	b.waiting = append(b.waiting, one)
 	b.follow()
 	b.mu.Unlock()
@@ -186,7 +188,9 @@ func (b *Batcher[T]) send(batch []*item[T]) {
 	for i, one := range batch {
 		calls[i] = one.call
 	}
-	b.Send(calls)
+	if b.Send(calls) {
+		b.sendAlone(batch)
+	}
 	var late []*T
 	b.mu.Lock()
 	for _, one := range batch {
@@ -202,4 +206,17 @@ func (b *Batcher[T]) send(batch []*item[T]) {
 			b.Late(call)
 		}
 	}
+}
+
+// sendAlone sends the calls whose callers still wait, each in a request of its own.
+func (b *Batcher[T]) sendAlone(batch []*item[T]) {
+	var all sync.WaitGroup
+	b.mu.Lock()
+	for _, one := range batch {
+		if !one.left {
+			all.Go(one.alone)
+		}
+	}
+	b.mu.Unlock()
+	all.Wait()
 }

@@ -36,7 +36,10 @@ type plainCall struct {
 func (s *Store) initPlain() {
 	s.life, s.end = context.WithCancel(context.Background())
 	s.batch.MaxInFlight, s.batch.MaxBatch, s.batch.MaxWait = MaxInFlight, maxBatch, batchPause
-	s.batch.Send = func(calls []*plainCall) { s.sendPlain(s.life, calls) }
+	s.batch.Send = func(calls []*plainCall) (refused bool) {
+		s.sendPlain(s.life, calls)
+		return false
+	}
 	s.batch.Late = s.undo
 }
 

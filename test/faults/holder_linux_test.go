@@ -216,7 +216,7 @@ func TestAReleaseWhoseReplyIsLostTakesEffectOnce(t *testing.T) {
 
 func TestFiftyWaitersAreServedInOrderWhileHalfAreCancelledOrKilled(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, b *bed) {
+	onAll(t, func(t *testing.T, b *bed) {
 		const children, perChild, locals = 3, 5, 35 // every third local waiter is cancelled
 		const ttl = longTTL / 3                     // of a child that is killed while it holds the lock
 		h := new(History)
