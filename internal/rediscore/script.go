@@ -4,38 +4,33 @@ import (
 	"crypto/sha1"
 	"embed"
 	"encoding/hex"
-	"fmt"
 	"strings"
 )
-
-// A Script is run by its SHA1. A server that does not know it replies NOSCRIPT, and is then
-// sent the text.
-type Script struct {
-	Text string
-	SHA  string
-}
-
-// NewScript returns a script of that text.
-func NewScript(text string) *Script {
-	sum := sha1.Sum([]byte(text))
-	return &Script{Text: text, SHA: hex.EncodeToString(sum[:])}
-}
 
 //go:embed scripts/*.lua
 var scriptFiles embed.FS
 
 var (
-	plainScript   = join("clock", "tokens", "plain")
-	acquireScript = join("clock", "name", "tokens", "join", "state", "acquire")
-	releaseScript = join("clock", "name", "tokens", "pass", "state", "release")
-	renewScript   = join("clock", "name", "tokens", "state", "renew")
-	showScript    = join("clock", "name", "tokens", "state", "show")
-	extendScript  = join("extend")
-	fenceScript   = join("fence")
+	plainScript   = newScript(join("clock", "tokens", "plain"))
+	acquireScript = newScript(join("clock", "name", "tokens", "join", "state", "acquire"))
+	releaseScript = newScript(join("clock", "name", "tokens", "pass", "state", "release"))
+	renewScript   = newScript(join("clock", "name", "tokens", "state", "renew"))
+	showScript    = newScript(join("clock", "name", "tokens", "state", "show"))
+	extendScript  = newScript(join("extend"))
+	fenceText     = join("fence")
 )
 
-// join makes one script of several files.
-func join(names ...string) *Script {
+// A Script is run by its SHA1. A server that does not know it replies NOSCRIPT, and is then
+// sent the text.
+type Script struct{ Text, SHA string }
+
+func newScript(text string) *Script {
+	sum := sha1.Sum([]byte(text))
+	return &Script{Text: text, SHA: hex.EncodeToString(sum[:])}
+}
+
+// join joins files.
+func join(names ...string) string {
 	var text strings.Builder
 	for _, name := range names {
 		part, err := scriptFiles.ReadFile("scripts/" + name + ".lua")
@@ -44,13 +39,5 @@ func join(names ...string) *Script {
 		}
 		text.Write(part)
 	}
-	return NewScript(text.String())
-}
-
-// A ReplicasError means that too few replicas confirmed a write in time. The server has it,
-// but a failover may lose it.
-type ReplicasError struct{ Want, Got int }
-
-func (e *ReplicasError) Error() string {
-	return fmt.Sprintf("only %d of %d replicas confirmed it in time: see whether they run and keep up, or ask for fewer", e.Got, e.Want)
+	return text.String()
 }

@@ -16,46 +16,45 @@ const (
 	// comes soon.
 	linger = 10 * time.Second
 
-	// Between two attempts to subscribe. Meanwhile waiters are served, only later: they ask
-	// by themselves.
-	leastPause = 50 * time.Millisecond
-	mostPause  = 2 * time.Second
+	// Between two attempts to subscribe. Waiters ask by themselves meanwhile, which is slower.
+	minPause = 50 * time.Millisecond
+	maxPause = 2 * time.Second
 )
 
-// waits are the queued identities of this handle and the subscriptions that wake them. A
-// handle listens on a channel of its own, one for each slot that it waits in; a script that
-// lets a waiter in publishes the waiter's identity there. So one process is told, and in it one
-// waiter.
+// waits holds the queued identities of this handle and the subscriptions that wake them. A
+// handle listens on a channel of its own in each group of names that it waits for. A script that
+// grants the name to a waiter, or lets it ask again, publishes the waiter's identity there: one
+// process is told, and in it one waiter.
 //
-// A message is lost if nobody listens yet, or while the connection is down. Hence all waiters
-// are woken whenever listening begins: they ask again, and hear whatever happens after that.
+// A message is lost while no subscription is up. Therefore all waiters of a group are woken
+// whenever its subscription starts: they ask again, and hear of every change after that.
 type waits struct {
 	store  *Store
-	handle string
+	handle string          // the name of its channels
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
 	mu     sync.Mutex
-	all    map[wake.Key]*waitState
-	groups map[int]*subscription
+	all    map[wake.Key]*waiting
+	groups map[string]*subscription
 }
 
-// A waitState is what is known of a queued identity. Calls of one client may use an identity
-// one after the other, each with a TTL of its own.
-type waitState struct {
-	group   int
+// A waiting is a queued identity. Several calls of one client may use it one after the other,
+// each with a TTL of its own.
+type waiting struct {
+	group   string
 	request store.Request // the last one that was sent
-	sent    time.Duration // when that was, since base
+	sent    time.Duration // when it was sent, since base
 	listens bool          // it counts as one of the subscription's waiters
 	wake    wake.Signal   // it should ask again
-	grant   unasked       // what it was granted since, if sent is not 0
+	grant   pushedGrant   // granted since then, if its sent is not 0
 }
 
-// An unasked grant comes with the wake-up of a waiter: see grant in state.lua.
-type unasked struct {
+// A pushedGrant comes with the message that wakes a waiter: see grant in state.lua.
+type pushedGrant struct {
 	sent    time.Duration // of the request that it answers, since base
-	ttl     time.Duration // from when it was granted, which was later
+	ttl     time.Duration // counted from the grant, which was later
 	token   int64
 	tokens  int
 	waiters int
@@ -64,85 +63,86 @@ type unasked struct {
 type subscription struct {
 	waiters int
 	cancel  context.CancelFunc
-	idle    *time.Timer // set while there are no waiters
+	idle    *time.Timer // running while there are no waiters
 	failed  bool        // since it last worked
-	err     error       // why, until a waiter was told
+	err     error       // why it failed, until a waiter was told
 }
 
 func (w *waits) init(s *Store) {
 	w.store, w.handle = s, rand.Text()
 	w.ctx, w.cancel = context.WithCancel(context.Background())
-	w.all, w.groups = make(map[wake.Key]*waitState), make(map[int]*subscription)
+	w.all, w.groups = make(map[wake.Key]*waiting), make(map[string]*subscription)
 }
 
-// queued reports whether an identity is queued.
-func (w *waits) queued(name string, id store.ID) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.all[wake.Key{Name: name, ID: id}] != nil
+// maxPushed is for how long a waiting request may be granted the name before it asks again: as
+// long as a waiter counts as alive. Replicas confirm only grants that were asked for.
+func (s *Store) maxPushed(req *store.Request) time.Duration {
+	if req.Mode != store.Exclusive || req.Floor > 0 || s.config.Replicas > 0 {
+		return 0
+	}
+	return min(req.TTL, s.config.Heartbeat).Truncate(time.Millisecond)
 }
 
-// granted answers a request by what it was granted unasked. A grant is taken only by the very
-// request that the server granted it to: the lease lasts as long as the server says, counted
-// from when that request was sent, and never longer than it asked for. In all other cases, and
-// if most of its time is over, the server is asked again, which knows the identity and starts
-// the TTL anew.
-func (w *waits) granted(req *store.Request) (answer store.Answer, ok bool) {
+// pushed answers a request with the grant that was pushed to it, if there is one, and reports
+// whether the identity is queued. Only the very request that the server granted may take the
+// grant. The lease lasts as long as the server says, counted from when that request was sent, and
+// never longer than it asked for. In all other cases, and if most of its time is over, the server
+// is asked again: it recognises the identity and starts the TTL anew.
+func (w *waits) pushed(req *store.Request) (answer store.Answer, queued bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	key := wake.Key{Name: req.Name, ID: req.ID}
-	state := w.all[key]
-	if state == nil || state.grant.sent == 0 {
-		return answer, false
+	one := w.all[key]
+	if one == nil || one.grant.sent == 0 {
+		return answer, one != nil
 	}
-	grant, asked := state.grant, &state.request
-	state.grant = unasked{}
-	most := w.store.unasked(asked)
+	grant, asked := one.grant, &one.request
+	one.grant = pushedGrant{}
+	most := w.store.maxPushed(asked)
 	left := min(grant.ttl, most) - (sinceBase() - grant.sent)
-	if grant.sent != state.sent || left <= most/2 || grant.token < 1 || grant.tokens < 1 || grant.tokens > asked.Tokens ||
+	if grant.sent != one.sent || left <= most/2 || grant.token < 1 || grant.tokens < 1 || grant.tokens > asked.Tokens ||
 		asked.Mode != req.Mode || asked.TTL != req.TTL || asked.Owner != req.Owner || asked.Meta != req.Meta {
-		return answer, false
+		return answer, true
 	}
-	w.end(key, state)
-	return store.Answer{Token: grant.token, Tokens: grant.tokens, TTL: left, Waiters: grant.waiters}, true
+	w.end(key, one)
+	return store.Answer{Token: grant.token, Tokens: grant.tokens, TTL: left, Waiters: grant.waiters}, false
 }
 
-// expect notes that a request is about to be sent that may be queued: messages from now on are
-// news to it. It returns the channel to publish to, and the time that grants count from.
-func (w *waits) expect(group int, req *store.Request) (channel string, sent time.Duration) {
+// expect records that a request is about to be sent that may be queued. It returns the channel
+// to publish to, and the time that a pushed grant counts from.
+func (w *waits) expect(req *store.Request) (channel string, sent time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	channel, sent = w.store.keys.channel(group, w.handle), sinceBase()
-	if w.ctx.Err() != nil {
-		return channel, sent // closed: the call fails anyway
-	}
+	group, sent := w.store.group(req.Name), sinceBase()
 	key := wake.Key{Name: req.Name, ID: req.ID}
-	state := w.all[key]
-	if state == nil {
-		state = &waitState{group: group}
-		w.all[key] = state
+	one := w.all[key]
+	if one == nil {
+		one = &waiting{group: group}
+		w.all[key] = one
 	}
-	state.wake.Reset()
-	state.request, state.sent = *req, sent
-	return channel, sent
+	one.wake.Reset()
+	one.request, one.sent = *req, sent
+	return w.channel(group), sent
 }
 
-// listen subscribes for an identity that has to wait, and not before: a connection that
-// somebody listens on is slower for all else, and most requests are granted at once.
+func (w *waits) channel(group string) string { return group + "wake:" + w.handle }
+
+// listen subscribes for an identity that was refused, and not before: most requests are granted
+// at once, and a connection with a subscription is slower for everything else.
 func (w *waits) listen(name string, id store.ID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	state := w.all[wake.Key{Name: name, ID: id}]
-	if state == nil || state.listens || w.ctx.Err() != nil {
+	one := w.all[wake.Key{Name: name, ID: id}]
+	if one == nil || one.listens || w.ctx.Err() != nil {
 		return
 	}
-	state.listens = true
-	sub := w.groups[state.group]
+	one.listens = true
+	sub := w.groups[one.group]
 	if sub == nil {
 		ctx, cancel := context.WithCancel(w.ctx)
 		sub = &subscription{cancel: cancel}
-		w.groups[state.group] = sub
-		w.wg.Go(func() { w.subscribe(ctx, state.group, sub) })
+		w.groups[one.group] = sub
+		w.wg.Go(func() { w.subscribe(ctx, one.group, sub) })
 	}
 	sub.waiters++
 	if sub.idle != nil {
@@ -151,47 +151,45 @@ func (w *waits) listen(name string, id store.ID) {
 	}
 }
 
-// forget ends the wait of an identity that is not queued any more.
+// forget ends the wait of an identity that is no longer queued.
 func (w *waits) forget(name string, id store.ID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	key := wake.Key{Name: name, ID: id}
-	if state := w.all[key]; state != nil {
-		w.end(key, state)
+	if one := w.all[key]; one != nil {
+		w.end(key, one)
 	}
 }
 
-func (w *waits) end(key wake.Key, state *waitState) {
-	state.wake.Send()
+// end removes an identity. The caller holds the mutex.
+func (w *waits) end(key wake.Key, one *waiting) {
+	one.wake.Send()
 	delete(w.all, key)
-	sub := w.groups[state.group]
-	if sub == nil || !state.listens {
+	sub := w.groups[one.group]
+	if sub == nil || !one.listens {
 		return // closed, or never had to wait
 	}
-	if sub.waiters--; sub.waiters == 0 {
-		sub.idle = time.AfterFunc(linger, func() { w.unsubscribe(state.group, sub) })
+	if sub.waiters--; sub.waiters > 0 {
+		return
 	}
-}
-
-// unsubscribe ends a subscription that nobody needs.
-func (w *waits) unsubscribe(group int, sub *subscription) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if sub.waiters == 0 && w.groups[group] == sub {
-		delete(w.groups, group)
-		sub.cancel()
-	}
+	sub.idle = time.AfterFunc(linger, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if sub.waiters == 0 && w.groups[one.group] == sub {
+			delete(w.groups, one.group)
+			sub.cancel()
+		}
+	})
 }
 
 // subscribe keeps a subscription up until it is not needed any more.
-func (w *waits) subscribe(ctx context.Context, group int, sub *subscription) {
-	channel := w.store.keys.channel(group, w.handle)
+func (w *waits) subscribe(ctx context.Context, group string, sub *subscription) {
 	on := func() { w.changed(group, sub, nil) }
-	for pause := leastPause; ctx.Err() == nil; pause = min(2*pause, mostPause) {
+	for pause := minPause; ctx.Err() == nil; pause = min(2*pause, maxPause) {
 		begin := time.Now()
-		err := w.store.conn.Subscribe(ctx, channel, w.store.config.Cluster, on, w.message)
-		if time.Since(begin) > mostPause {
-			pause = leastPause // it had worked
+		err := w.store.conn.Subscribe(ctx, w.channel(group), on, w.message)
+		if time.Since(begin) > maxPause {
+			pause = minPause // it had worked
 		}
 		if err != nil && ctx.Err() == nil {
 			w.changed(group, sub, w.store.explain(ctx, err))
@@ -200,44 +198,41 @@ func (w *waits) subscribe(ctx context.Context, group int, sub *subscription) {
 	}
 }
 
-// changed notes that a subscription works, or why not, and wakes all waiters of its group: what
-// they missed is not known. One of them is told of a failure, once until it works again; they
-// all go on asking by themselves.
-func (w *waits) changed(group int, sub *subscription, err error) {
+// changed records that a subscription works, or why it does not, and wakes all waiters of its
+// group, because they may have missed messages. One waiter is told of a failure, once until the
+// subscription works again; all of them go on asking by themselves.
+func (w *waits) changed(group string, sub *subscription, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err != nil && sub.failed {
 		return
 	}
 	sub.failed, sub.err = err != nil, err
-	for _, state := range w.all {
-		if state.group == group {
-			state.wake.Send()
+	for _, one := range w.all {
+		if one.group == group {
+			one.wake.Send()
 		}
 	}
 }
 
-// message reads what a script published: an identity, what it was granted if anything, and the
-// key of its lock.
+// message parses a message of a script: an identity, the grant if there is one, and the key of
+// the lock.
 func (w *waits) message(text string) {
 	f := fields{rest: text}
 	id := f.id()
-	var grant unasked
+	var grant pushedGrant
 	if !strings.HasPrefix(f.rest, Prefix) {
-		grant = unasked{
-			sent: time.Duration(f.int()), ttl: f.millis(),
-			token: f.int(), tokens: int(f.int()), waiters: int(f.int()),
-		}
+		grant = pushedGrant{sent: time.Duration(f.int()), ttl: f.millis(), token: f.int(), tokens: int(f.int()), waiters: int(f.int())}
 	}
-	name, ok := w.store.keys.name(f.rest)
+	name, ok := w.store.nameOf(f.rest)
 	if f.err != nil || !ok {
-		return // not ours
+		return // not a message of Holdfast
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if state := w.all[wake.Key{Name: name, ID: id}]; state != nil {
-		state.grant = grant
-		state.wake.Send()
+	if one := w.all[wake.Key{Name: name, ID: id}]; one != nil {
+		one.grant = grant
+		one.wake.Send()
 	}
 }
 
@@ -254,9 +249,9 @@ func (w *waits) close() {
 	w.wg.Wait()
 }
 
-// Wait blocks until it is worth asking again for a queued identity: see store.Store. It
-// returns nil at once if the identity was not queued through this handle. If the server
-// refuses to let the store subscribe, one Wait returns that as an error.
+// Wait blocks until a queued identity should ask again: see store.Store. It returns nil at once
+// if the identity was not queued through this handle. If the server does not let the store
+// subscribe, one Wait returns that as an error.
 func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	if s.calls.Closing.Err() != nil {
 		return s.errClosed()
@@ -266,30 +261,21 @@ func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	}
 	w := &s.waits
 	w.mu.Lock()
-	state := w.all[wake.Key{Name: name, ID: id}]
+	one := w.all[wake.Key{Name: name, ID: id}]
 	var woken <-chan struct{}
-	if state != nil {
-		woken = state.wake.C()
+	if one != nil {
+		woken = one.wake.C()
 	}
 	w.mu.Unlock()
-	switch err := wake.Wait(ctx, woken, w.ctx.Done(), store.ErrClosed); err {
-	case nil:
-	case store.ErrClosed:
-		return s.errClosed()
-	default:
+	if err := wake.Wait(ctx, woken, s.calls.Closing.Done(), s.errClosed()); err != nil || one == nil {
 		return err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.failure(state)
-}
-
-// failure is why a waiter's subscription does not work, if nobody was told yet.
-func (w *waits) failure(state *waitState) error {
-	if state == nil || w.groups[state.group] == nil {
+	sub := w.groups[one.group]
+	if sub == nil {
 		return nil
 	}
-	sub := w.groups[state.group]
 	err := sub.err
 	sub.err = nil
 	return err

@@ -9,6 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/holdfast-lock/holdfast/internal/await"
 )
 
 var errLinkClosed = errors.New("connection closed: the server did not answer in time")
@@ -144,48 +146,10 @@ func (s *server) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	type result struct {
-		conn net.Conn
-		err  error
-	}
-	results := make(chan result, 1)
-	go func() {
+	return await.Call(ctx, func() (net.Conn, error) {
 		defer func() { <-s.dials }()
-		conn, err := s.opts.Dialer(ctx, network, addr)
-		results <- result{conn, err}
-	}()
-	select {
-	case r := <-results:
-		return r.conn, r.err
-	case <-ctx.Done():
-		go func() {
-			if r := <-results; r.err == nil {
-				r.conn.Close()
-			}
-		}()
-		return nil, ctx.Err()
-	}
-}
-
-// await runs a call of the program's client, which may ignore its context, and returns when ctx
-// ends.
-func await[T any](ctx context.Context, call func(ctx context.Context) (T, error)) (T, error) {
-	type result struct {
-		value T
-		err   error
-	}
-	results := make(chan result, 1)
-	go func() {
-		value, err := call(ctx)
-		results <- result{value, err}
-	}()
-	select {
-	case r := <-results:
-		return r.value, r.err
-	case <-ctx.Done():
-		var none T
-		return none, ctx.Err()
-	}
+		return s.opts.Dialer(ctx, network, addr)
+	}, func(conn net.Conn) { conn.Close() })
 }
 
 // isReply reports whether an error is a server's reply, so that the connection is in order.

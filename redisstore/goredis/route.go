@@ -11,6 +11,8 @@ import (
 	"sync"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-lock/holdfast/internal/await"
 )
 
 // maxTries bounds how often a command is sent again because a server does not know its script
@@ -64,7 +66,7 @@ func (r *router) find(ctx context.Context, key string) (*server, error) {
 	if s != nil {
 		return s, nil
 	}
-	node, err := await(ctx, func(ctx context.Context) (*redis.Client, error) { return r.cluster.MasterForKey(ctx, key) })
+	node, err := await.Call(ctx, func() (*redis.Client, error) { return r.cluster.MasterForKey(ctx, key) }, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +89,7 @@ func (r *router) learn(ctx context.Context) error {
 	if known {
 		return nil
 	}
-	all, err := await(ctx, func(ctx context.Context) ([]*redis.Options, error) {
+	all, err := await.Call(ctx, func() ([]*redis.Options, error) {
 		var mu sync.Mutex
 		var all []*redis.Options
 		err := r.cluster.ForEachShard(ctx, func(_ context.Context, node *redis.Client) error {
@@ -97,7 +99,7 @@ func (r *router) learn(ctx context.Context) error {
 			return nil
 		})
 		return all, err
-	})
+	}, nil)
 	if err != nil {
 		return err
 	}
@@ -200,7 +202,7 @@ func (r *router) primaries(ctx context.Context) ([]*server, error) {
 	if err := r.learn(ctx); err != nil {
 		return nil, err
 	}
-	addrs, err := await(ctx, func(ctx context.Context) ([]string, error) {
+	addrs, err := await.Call(ctx, func() ([]string, error) {
 		var mu sync.Mutex
 		var addrs []string
 		err := r.cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
@@ -210,7 +212,7 @@ func (r *router) primaries(ctx context.Context) ([]*server, error) {
 			return nil
 		})
 		return addrs, err
-	})
+	}, nil)
 	if err != nil {
 		return nil, err
 	}

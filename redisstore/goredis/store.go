@@ -36,6 +36,7 @@
 package goredis
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/redis/go-redis/v9"
@@ -44,9 +45,10 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A Store keeps locks on Redis servers.
+// A Store keeps locks on Redis servers. It implements [store.Store]; programs pass it to
+// holdfast.New.
 type Store struct {
-	*rediscore.Store
+	core *rediscore.Store
 }
 
 var _ store.Store = (*Store)(nil)
@@ -54,8 +56,9 @@ var _ store.Store = (*Store)(nil)
 // An Option changes how a store works.
 type Option func(*rediscore.Config)
 
-// Replicas makes a grant and a renewal count only once so many replicas have it: see
-// redisstore.
+// Replicas makes a grant or a renewal count only when n replicas have it, from 0, the default, to
+// 100. It narrows the window in which a failover can lose a grant and does not close it: see the
+// comment of package redisstore.
 func Replicas(n int) Option {
 	return func(c *rediscore.Config) { c.Replicas = n }
 }
@@ -64,9 +67,10 @@ func Replicas(n int) Option {
 // NewFailoverClient, for Sentinel; or of a *redis.ClusterClient. Close closes the connections of
 // the store and not the client, which must stay open for as long as the store is used.
 //
-// ErrInvalid: the client is of another kind, such as a Ring, whose servers do not know of each
-// other; it reads from replicas, which learn of a lock too late; or it treats servers as a
-// Cluster that are none, as NewFailoverClusterClient does.
+// New returns ErrInvalid if the client is of another kind, such as a Ring, whose servers do not
+// know of each other; if it reads from replicas, which learn of a lock too late; if it treats
+// servers as a Cluster that are none, as NewFailoverClusterClient does; or if an option is out of
+// range.
 func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	var config rediscore.Config
 	for _, opt := range opts {
@@ -87,5 +91,50 @@ func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	default:
 		return nil, fmt.Errorf("%w: a client of type %T: want a *redis.Client or a *redis.ClusterClient", store.ErrInvalid, client)
 	}
-	return &Store{rediscore.New(&conn{newRouter(client)}, config)}, nil
+	core, err := rediscore.New(&conn{newRouter(client)}, config)
+	if err != nil {
+		return nil, err
+	}
+	return &Store{core}, nil
 }
+
+// Capabilities returns what the store supports.
+func (s *Store) Capabilities() store.Capabilities { return s.core.Capabilities() }
+
+// Acquire makes one attempt to take a name.
+func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
+	return s.core.Acquire(ctx, req)
+}
+
+// Wait blocks until a queued request should ask again.
+func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
+	return s.core.Wait(ctx, name, id)
+}
+
+// Leave removes a request from the queue and releases its grant if it has one.
+func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
+	return s.core.Leave(ctx, name, id)
+}
+
+// Renew extends grants, each on its own.
+func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
+	return s.core.Renew(ctx, grants)
+}
+
+// Release ends a grant, or closes its name for a time.
+func (s *Store) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
+	return s.core.Release(ctx, name, id, keep)
+}
+
+// Break ends a grant or a closure by force.
+func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
+	return s.core.Break(ctx, name, id)
+}
+
+// List returns one page of the names that have holders or waiters.
+func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
+	return s.core.List(ctx, q)
+}
+
+// Close ends the store. Grants that were not released stay until their TTL is over.
+func (s *Store) Close() error { return s.core.Close() }

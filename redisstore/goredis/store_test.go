@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-lock/holdfast/fence"
 	"github.com/holdfast-lock/holdfast/internal/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/rediscore"
+	"github.com/holdfast-lock/holdfast/internal/redistest"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -33,10 +34,6 @@ func mustNew(t testing.TB, client redis.UniversalClient, opts ...Option) *Store 
 		client.Close()
 	})
 	return s
-}
-
-func lockRequest(name string) store.Request {
-	return store.Request{Name: name, ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: time.Minute, Tokens: 1, Owner: "test"}
 }
 
 func mustAcquire(t testing.TB, s *Store, req store.Request) {
@@ -98,9 +95,9 @@ func TestCloseLeavesTheClientOpenAndNothingElse(t *testing.T) {
 	before := connected(t, server)
 	for range 3 {
 		s := mustNew(t, client)
-		held := lockRequest("n")
+		held := redistest.Request("n")
 		mustAcquire(t, s, held)
-		waiting := lockRequest("n")
+		waiting := redistest.Request("n")
 		waiting.Queue = true
 		if answer, err := s.Acquire(t.Context(), waiting); err != nil || answer.Granted() {
 			t.Fatalf("%+v, %v", answer, err)
@@ -121,7 +118,7 @@ func TestCloseLeavesTheClientOpenAndNothingElse(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if _, err := s.Acquire(t.Context(), lockRequest("n")); !errors.Is(err, store.ErrClosed) {
+		if _, err := s.Acquire(t.Context(), redistest.Request("n")); !errors.Is(err, store.ErrClosed) {
 			t.Errorf("Acquire after Close: %v", err)
 		}
 		if _, err := s.List(t.Context(), store.Query{}); !errors.Is(err, store.ErrClosed) {
@@ -146,12 +143,12 @@ func TestCloseDoesNotWaitForAHungServer(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{})
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	s := mustNew(t, client)
-	mustAcquire(t, s, lockRequest("n"))
+	mustAcquire(t, s, redistest.Request("n"))
 	server.Stop()
 	var all sync.WaitGroup
 	for i := range 40 {
 		all.Go(func() {
-			if _, err := s.Acquire(t.Context(), lockRequest(fmt.Sprint("n", i))); !errors.Is(err, store.ErrClosed) {
+			if _, err := s.Acquire(t.Context(), redistest.Request(fmt.Sprint("n", i))); !errors.Is(err, store.ErrClosed) {
 				t.Errorf("call %d: %v, want ErrClosed", i, err)
 			}
 		})
@@ -186,7 +183,7 @@ func TestAnExhaustedPoolOfTheProgramDoesNotStopTheStore(t *testing.T) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
-	req := lockRequest("n")
+	req := redistest.Request("n")
 	if answer, err := s.Acquire(ctx, req); err != nil || !answer.Granted() {
 		t.Errorf("%+v, %v", answer, err)
 	}
@@ -202,7 +199,7 @@ func TestShortDeadlinesDoNotKeepTheStoreFromConnecting(t *testing.T) {
 	far.ToServer.Delay(60 * time.Millisecond)
 	far.ToClient.Delay(60 * time.Millisecond)
 	s := mustNew(t, redis.NewClient(&redis.Options{Addr: far.Addr()}))
-	req := lockRequest("n")
+	req := redistest.Request("n")
 	// Shorter than a handshake and a command take together.
 	poll(t, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -222,7 +219,7 @@ func TestASubscriptionWithoutRightsIsAnError(t *testing.T) {
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	err := c.Subscribe(ctx, rediscore.Prefix+"wake:x", false, func() { t.Error("it listens") }, func(string) {})
+	err := c.Subscribe(ctx, rediscore.Prefix+"wake:x", func() { t.Error("it listens") }, func(string) {})
 	if err == nil || !strings.HasPrefix(err.Error(), "NOPERM") || strings.Contains(err.Error(), "secret") {
 		t.Errorf("%v, want NOPERM", err)
 	}
@@ -242,9 +239,9 @@ func TestAServerWithTLSAndAPassword(t *testing.T) {
 		"RESP2":   {Addr: server.Addr(), TLSConfig: config, Password: "secret", Protocol: 2},
 	} {
 		s := mustNew(t, redis.NewClient(opts))
-		req := lockRequest("n")
+		req := redistest.Request("n")
 		mustAcquire(t, s, req)
-		waiting := lockRequest("n")
+		waiting := redistest.Request("n")
 		waiting.Queue = true
 		if answer, err := s.Acquire(t.Context(), waiting); err != nil || answer.Granted() {
 			t.Fatalf("%s: %+v, %v", what, answer, err)
@@ -265,14 +262,14 @@ func TestReplicasOfAClusterAreAwaited(t *testing.T) {
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
 	s := mustNew(t, client, Replicas(1))
 	for i := range 20 {
-		mustAcquire(t, s, lockRequest(fmt.Sprint("n", i)))
+		mustAcquire(t, s, redistest.Request(fmt.Sprint("n", i)))
 	}
 	for _, replica := range cluster.Nodes[3:] {
 		replica.Stop()
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if _, err := s.Acquire(ctx, lockRequest("m")); !errors.As(err, new(*rediscore.ReplicasError)) {
+	if _, err := s.Acquire(ctx, redistest.Request("m")); !errors.As(err, new(*rediscore.ReplicasError)) {
 		t.Errorf("%v, want that no replica confirmed it", err)
 	}
 	for _, replica := range cluster.Nodes[3:] {

@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"net"
 	"slices"
@@ -21,6 +20,7 @@ import (
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/rediscore"
+	"github.com/holdfast-lock/holdfast/internal/redistest"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/redisstore"
 )
@@ -167,9 +167,7 @@ func lockKey(b *bed, name string) string {
 	if b.shards == nil {
 		return rediscore.Prefix + "lock:" + name
 	}
-	h := fnv.New32a()
-	h.Write([]byte(name))
-	return fmt.Sprintf("%s{%d}:lock:%s", rediscore.Prefix, h.Sum32()%1024, name)
+	return redistest.ClusterLockKey(name)
 }
 
 // open opens a client by a URL, as programs do.
@@ -225,7 +223,10 @@ func (b *bed) dial(by map[string]string, heartbeat time.Duration, opts ...holdfa
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	s := redisstore.New(client, func(c *rediscore.Config) { c.Heartbeat = heartbeat })
+	s, err := redisstore.New(client, func(c *rediscore.Config) { c.Heartbeat = heartbeat })
+	if err != nil {
+		b.t.Fatal(err)
+	}
 	c, err := holdfast.New(s, opts...)
 	if err != nil {
 		b.t.Fatal(err)

@@ -1,15 +1,11 @@
--- Runs a command on a key, unless somebody with a higher token was there before.
--- KEYS: the key, its fence. ARGV: token, command, what follows the key; or the token alone.
--- Returns {0, highest token} if it is refused, else {1, the command's answer}.
-local highest = tonumber(redis.call('GET', KEYS[2]) or 0)
-local token = tonumber(ARGV[1])
-if token < highest then
+-- Runs a script, which follows, unless a holder with a higher token was there before.
+-- KEYS: those of the script, then the fence. ARGV: those of the script, then the token.
+-- Returns {0, highest token} if it is refused, else {1, what the script returns}.
+local fence, token = table.remove(KEYS), table.remove(ARGV)
+local highest = tonumber(redis.call('GET', fence) or 0)
+if tonumber(token) < highest then
   return {0, highest}
+elseif tonumber(token) > highest then
+  redis.call('SET', fence, token)
 end
-if token > highest then
-  redis.call('SET', KEYS[2], ARGV[1])
-end
-if #ARGV == 1 then
-  return {1}
-end
-return {1, redis.call(ARGV[2], KEYS[1], unpack(ARGV, 3))}
+local function script()
