@@ -33,13 +33,6 @@ type plainCall struct {
 	err    error
 }
 
-func (s *Store) initPlain() {
-	s.life, s.end = context.WithCancel(context.Background())
-	s.batch.MaxInFlight, s.batch.MaxBatch, s.batch.MaxWait = maxInFlight, maxBatch, batchPause
-	s.batch.Send = func(calls []*plainCall) { s.sendPlain(s.life, calls) }
-	s.batch.Late = s.undo
-}
-
 // takePlain takes a lock by the plain lane. If it is not ok, the complete lane has to decide.
 func (s *Store) takePlain(ctx context.Context, req *store.Request) (answer store.Answer, ok bool, err error) {
 	call := &plainCall{name: req.Name, record: "P" + req.ID.String() + "\t" + req.Owner + "\t" + req.Meta + "\t", ttl: req.TTL}
@@ -55,7 +48,7 @@ func (s *Store) takePlain(ctx context.Context, req *store.Request) (answer store
 		return answer, false, nil
 	}
 	left := time.Duration(number(held[1])) * time.Millisecond
-	holder, err := parsePlain(text(held[0]), call.now, left)
+	holder, _, _, err := parseHolder("1\t1\t0\t0\t"+millis(call.now+left)+"\t"+text(held[0])[1:], call.now)
 	if err != nil || holder.ID == req.ID {
 		return answer, false, nil
 	}
@@ -133,7 +126,7 @@ func (s *Store) undo(c *plainCall) {
 	if _, granted := c.value.(int64); c.ttl == 0 || c.err != nil || !granted {
 		return
 	}
-	ctx, cancel := context.WithTimeout(s.life, undoTimeout)
+	ctx, cancel := context.WithTimeout(s.calls.Work, undoTimeout)
 	defer cancel()
 	s.remove(ctx, c.name, c.granted()) // if it fails, the lock expires
 }

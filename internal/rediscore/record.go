@@ -22,12 +22,6 @@ func decimal(n int64) string { return strconv.FormatInt(n, 10) }
 
 func millis(d time.Duration) string { return decimal(d.Milliseconds()) }
 
-// parsePlain parses the record of a lock with one exclusive holder and no waiter: see name.lua.
-func parsePlain(record string, now, left time.Duration) (store.Holder, error) {
-	h, _, _, err := parseHolder("1\t1\t0\t0\t"+millis(now+left)+"\t"+strings.TrimPrefix(record, "P"), now)
-	return h, err
-}
-
 // parseHolder parses the record of a holder: see name.lua. Last is its last token.
 func parseHolder(record string, now time.Duration) (h store.Holder, limit int, last int64, err error) {
 	f := fields{rest: record}

@@ -25,26 +25,20 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 		calls[i] = s.renewal(&grants[i])
 	}
 	outcomes := make([]store.Renewed, len(grants))
-	var failure error
 	known := 0
 	for i, r := range s.runAll(ctx, calls) {
-		if r.Err == nil {
-			outcomes[i], r.Err = parseRenewed(&grants[i], r.Value)
+		if outcomes[i].Err = r.Err; r.Err == nil {
+			outcomes[i] = parseRenewed(&grants[i], r.Value)
 		}
-		if outcomes[i].Status == store.Extended && r.Value != int64(1) {
-			s.hints.plain.get(grants[i].ID, true) // renew.lua: others wait
-		}
-		if r.Err == nil {
+		if outcomes[i].Err == nil {
 			known++
-			continue
 		}
-		outcomes[i].Err = r.Err
-		if failure == nil {
-			failure = r.Err
+		if len(list(r.Value)) > 0 {
+			s.hints.plain.get(grants[i].ID, true) // renew.lua replied: others wait
 		}
 	}
-	if known == 0 && failure != nil {
-		return nil, failure
+	if known == 0 && len(grants) > 0 {
+		return nil, outcomes[0].Err
 	}
 	return outcomes, nil
 }
@@ -68,19 +62,19 @@ func (s *Store) renewal(g *store.Renewal) Call {
 }
 
 // parseRenewed parses the reply of extend.lua or renew.lua.
-func parseRenewed(g *store.Renewal, v any) (store.Renewed, error) {
+func parseRenewed(g *store.Renewal, v any) store.Renewed {
 	extended := store.Renewed{Status: store.Extended, TTL: g.TTL.Truncate(time.Millisecond)}
 	switch l := list(v); {
 	case v == int64(1):
-		return extended, nil
+		return extended
 	case v == int64(0):
-		return store.Renewed{Status: store.Gone}, nil
+		return store.Renewed{Status: store.Gone}
 	case len(l) == 2:
-		return store.Renewed{}, fmt.Errorf("%w: renew %q: held in %s mode, asked for %s: a grant keeps its mode or steps down from exclusive to shared",
-			store.ErrInvalid, g.Name, store.Mode(number(l[1])), g.Mode)
+		return store.Renewed{Err: fmt.Errorf("%w: renew %q: held in %s mode, asked for %s: a grant keeps its mode or steps down from exclusive to shared",
+			store.ErrInvalid, g.Name, store.Mode(number(l[1])), g.Mode)}
 	case len(l) == 3:
 		extended.Token, extended.Tokens = number(l[1]), int(number(l[2]))
-		return extended, nil
+		return extended
 	}
-	return store.Renewed{}, errRecord
+	return store.Renewed{Err: errRecord}
 }

@@ -3,6 +3,7 @@ package rediscore
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"fmt"
 	"strconv"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/internal/batch"
 	"github.com/holdfast-lock/holdfast/internal/lifetime"
+	"github.com/holdfast-lock/holdfast/internal/wake"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -48,8 +50,6 @@ type Store struct {
 	waits  waits
 	hints  hints
 	batch  batch.Batcher[plainCall]
-	life   context.Context // of batches; ends with Close
-	end    context.CancelFunc
 	calls  lifetime.Lifetime
 }
 
@@ -68,8 +68,10 @@ func New(conn Conn, config Config) (*Store, error) {
 	}
 	s := &Store{conn: conn, config: config}
 	s.calls.Begin()
-	s.waits.init(s)
-	s.initPlain()
+	s.waits = waits{store: s, handle: rand.Text(), all: make(map[wake.Key]*waiting), groups: make(map[string]*subscription)}
+	s.batch.MaxInFlight, s.batch.MaxBatch, s.batch.MaxWait = maxInFlight, maxBatch, batchPause
+	s.batch.Send = func(calls []*plainCall) { s.sendPlain(s.calls.Work, calls) }
+	s.batch.Late = s.undo
 	return s, nil
 }
 
@@ -94,9 +96,8 @@ func (s *Store) Close() error {
 	timeout := time.AfterFunc(closeWait, s.calls.End)
 	s.calls.Wait()
 	timeout.Stop()
-	s.calls.End()
-	s.waits.close()
-	s.end()
+	s.calls.End() // of batches and subscriptions
+	s.waits.wg.Wait()
 	s.batch.Close()
 	s.conn.Close()
 	return nil

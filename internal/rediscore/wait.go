@@ -2,7 +2,6 @@ package rediscore
 
 import (
 	"context"
-	"crypto/rand"
 	"strings"
 	"sync"
 	"time"
@@ -30,9 +29,7 @@ const (
 // whenever its subscription starts: they ask again, and hear of every change after that.
 type waits struct {
 	store  *Store
-	handle string          // the name of its channels
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
+	handle string // the name of its channels
 	wg     sync.WaitGroup
 
 	mu     sync.Mutex
@@ -48,16 +45,7 @@ type waiting struct {
 	sent    time.Duration // when it was sent, since base
 	listens bool          // it counts as one of the subscription's waiters
 	wake    wake.Signal   // it should ask again
-	grant   pushedGrant   // granted since then, if its sent is not 0
-}
-
-// A pushedGrant comes with the message that wakes a waiter: see grant in state.lua.
-type pushedGrant struct {
-	sent    time.Duration // of the request that it answers, since base
-	ttl     time.Duration // counted from the grant, which was later
-	token   int64
-	tokens  int
-	waiters int
+	grant   string        // the grant that was pushed since then: see grant in state.lua
 }
 
 type subscription struct {
@@ -66,12 +54,6 @@ type subscription struct {
 	idle    *time.Timer // running while there are no waiters
 	failed  bool        // since it last worked
 	err     error       // why it failed, until a waiter was told
-}
-
-func (w *waits) init(s *Store) {
-	w.store, w.handle = s, rand.Text()
-	w.ctx, w.cancel = context.WithCancel(context.Background())
-	w.all, w.groups = make(map[wake.Key]*waiting), make(map[string]*subscription)
 }
 
 // maxPushed is for how long a waiting request may be granted the name before it asks again: as
@@ -93,19 +75,20 @@ func (w *waits) pushed(req *store.Request) (answer store.Answer, queued bool) {
 	defer w.mu.Unlock()
 	key := wake.Key{Name: req.Name, ID: req.ID}
 	one := w.all[key]
-	if one == nil || one.grant.sent == 0 {
+	if one == nil || one.grant == "" {
 		return answer, one != nil
 	}
-	grant, asked := one.grant, &one.request
-	one.grant = pushedGrant{}
+	f, asked := fields{rest: one.grant}, &one.request
+	one.grant = ""
 	most := w.store.maxPushed(asked)
-	left := min(grant.ttl, most) - (sinceBase() - grant.sent)
-	if grant.sent != one.sent || left <= most/2 || grant.token < 1 || grant.tokens < 1 || grant.tokens > asked.Tokens ||
+	sent := time.Duration(f.int())
+	answer = store.Answer{TTL: min(f.millis(), most) - (sinceBase() - sent), Token: f.int(), Tokens: int(f.int()), Waiters: int(f.int())}
+	if f.err != nil || sent != one.sent || answer.TTL <= most/2 || answer.Token < 1 || answer.Tokens < 1 || answer.Tokens > asked.Tokens ||
 		asked.Mode != req.Mode || asked.TTL != req.TTL || asked.Owner != req.Owner || asked.Meta != req.Meta {
-		return answer, true
+		return store.Answer{}, true
 	}
 	w.end(key, one)
-	return store.Answer{Token: grant.token, Tokens: grant.tokens, TTL: left, Waiters: grant.waiters}, false
+	return answer, false
 }
 
 // expect records that a request is about to be sent that may be queued. It returns the channel
@@ -133,13 +116,13 @@ func (w *waits) listen(name string, id store.ID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	one := w.all[wake.Key{Name: name, ID: id}]
-	if one == nil || one.listens || w.ctx.Err() != nil {
+	if one == nil || one.listens || w.store.calls.Work.Err() != nil {
 		return
 	}
 	one.listens = true
 	sub := w.groups[one.group]
 	if sub == nil {
-		ctx, cancel := context.WithCancel(w.ctx)
+		ctx, cancel := context.WithCancel(w.store.calls.Work)
 		sub = &subscription{cancel: cancel}
 		w.groups[one.group] = sub
 		w.wg.Go(func() { w.subscribe(ctx, one.group, sub) })
@@ -167,7 +150,7 @@ func (w *waits) end(key wake.Key, one *waiting) {
 	delete(w.all, key)
 	sub := w.groups[one.group]
 	if sub == nil || !one.listens {
-		return // closed, or never had to wait
+		return // it never had to wait
 	}
 	if sub.waiters--; sub.waiters > 0 {
 		return
@@ -220,33 +203,17 @@ func (w *waits) changed(group string, sub *subscription, err error) {
 func (w *waits) message(text string) {
 	f := fields{rest: text}
 	id := f.id()
-	var grant pushedGrant
-	if !strings.HasPrefix(f.rest, Prefix) {
-		grant = pushedGrant{sent: time.Duration(f.int()), ttl: f.millis(), token: f.int(), tokens: int(f.int()), waiters: int(f.int())}
-	}
-	name, ok := w.store.nameOf(f.rest)
+	end := strings.LastIndexByte(f.rest, '\t') + 1
+	name, ok := w.store.nameOf(f.rest[end:])
 	if f.err != nil || !ok {
 		return // not a message of Holdfast
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if one := w.all[wake.Key{Name: name, ID: id}]; one != nil {
-		one.grant = grant
+		one.grant = f.rest[:end]
 		one.wake.Send()
 	}
-}
-
-func (w *waits) close() {
-	w.mu.Lock()
-	for _, sub := range w.groups {
-		if sub.idle != nil {
-			sub.idle.Stop()
-		}
-	}
-	clear(w.groups)
-	w.cancel()
-	w.mu.Unlock()
-	w.wg.Wait()
 }
 
 // Wait blocks until a queued identity should ask again: see store.Store. It returns nil at once
