@@ -70,6 +70,9 @@ func TestConformanceOfACluster(t *testing.T) {
 			})
 		}
 		wg.Wait()
+		for _, node := range clients[i].Nodes() { // replicas, too: a listing asks for their role
+			node.Do(t.Context(), node.B().Role().Build())
+		}
 	}
 	next := 0
 	open := func(t testing.TB) store.Store {

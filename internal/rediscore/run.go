@@ -46,32 +46,22 @@ func (s *Store) run(ctx context.Context, call Call) (any, error) {
 // one server.
 func (s *Store) runAll(ctx context.Context, calls []Call) []Reply {
 	replies := make([]Reply, len(calls))
-	if s.config.Cluster {
-		var wg sync.WaitGroup
-		for i := range calls {
-			wg.Go(func() { replies[i].Value, replies[i].Err = s.run(ctx, calls[i]) })
-		}
-		wg.Wait()
-		return replies
+	if !s.config.Cluster {
+		replies = s.conn.Run(ctx, calls...)
 	}
-	var again []Call
-	var index []int
-	for i, r := range s.conn.Run(ctx, calls...) {
-		if r.Err == nil && calls[i].fallback != nil && r.Value == int64(-1) {
-			again, index = append(again, *calls[i].fallback), append(index, i)
-		}
-		replies[i] = r
-	}
-	if len(again) > 0 {
-		for n, r := range s.conn.Run(ctx, again...) {
-			replies[index[n]] = r
+	var wg sync.WaitGroup
+	for i := range calls {
+		r, call := &replies[i], calls[i]
+		switch {
+		case s.config.Cluster:
+			wg.Go(func() { r.Value, r.Err = s.run(ctx, call) })
+		case r.Err != nil:
+			r.Err = s.explain(ctx, r.Err)
+		case call.fallback != nil && r.Value == int64(-1):
+			wg.Go(func() { r.Value, r.Err = s.run(ctx, *call.fallback) })
 		}
 	}
-	for i := range replies {
-		if replies[i].Err != nil {
-			replies[i].Err = s.explain(ctx, replies[i].Err)
-		}
-	}
+	wg.Wait()
 	return replies
 }
 

@@ -134,6 +134,9 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	contended, _ := s.hints.contended.get(req.Name, false)
 	if req.Mode == store.Exclusive && req.Tokens == 1 && req.Floor == 0 && s.config.Replicas == 0 && !queued && sinceBase() > contended {
 		answer, ok, err := s.takePlain(ctx, &req)
+		if err != nil { // it may have been granted: the complete lane recognises that in one round trip
+			s.hints.contended.put(req.Name, sinceBase()+contendedFor)
+		}
 		// A full server takes no new lock, but acquire.lua recognises a grant of this identity.
 		if ok || err != nil && !strings.Contains(err.Error(), "OOM") {
 			return answer, err

@@ -201,6 +201,8 @@ func (b *bed) dial(by map[string]string, heartbeat time.Duration, opts ...holdfa
 	if b.lib == viaGoRedis {
 		return b.dialGoRedis(by, heartbeat, opts...)
 	}
+	// rueidis can make a connection while it is being closed, and leave it open.
+	life, end := context.WithCancel(context.Background())
 	option := rueidis.ClientOption{
 		InitAddress:       []string{b.nodes[0].Addr()},
 		DisableCache:      true,
@@ -212,7 +214,11 @@ func (b *bed) dial(by map[string]string, heartbeat time.Duration, opts ...holdfa
 			if other, ok := by[addr]; ok {
 				addr = other
 			}
-			return dialer.DialContext(ctx, "tcp", addr)
+			conn, err := dialer.DialContext(ctx, "tcp", addr)
+			if err == nil {
+				context.AfterFunc(life, func() { conn.Close() })
+			}
+			return conn, err
 		},
 	}
 	if b.group != nil {
@@ -234,6 +240,7 @@ func (b *bed) dial(by map[string]string, heartbeat time.Duration, opts ...holdfa
 	b.dialled.Store(c, sync.OnceFunc(func() {
 		s.Close()
 		client.Close()
+		end()
 	}))
 	b.t.Cleanup(func() { b.close(c) })
 	return c
