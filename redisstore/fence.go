@@ -6,6 +6,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/holdfast-lock/holdfast/internal/rediscore"
+	"github.com/holdfast-lock/holdfast/internal/redisfence"
 )
 
 // Fenced runs a command on a key, unless a holder with a higher token was there before. It
@@ -26,7 +27,7 @@ import (
 // *fence.StaleError if a higher token was seen. It matches ErrInvalid if the token is not one of
 // a lease, or the key cannot have another one beside it.
 func Fenced(ctx context.Context, client rueidis.Client, key string, token int64, command ...string) (any, error) {
-	return FencedScript(ctx, client, token, rediscore.FenceCommand, []string{key}, command...)
+	return FencedScript(ctx, client, token, redisfence.Command, []string{key}, command...)
 }
 
 // FencedScript is like Fenced for a Lua script over several keys, which are KEYS and ARGV of the
@@ -37,7 +38,7 @@ func Fenced(ctx context.Context, client rueidis.Client, key string, token int64,
 //	const order = `redis.call('DECRBY', KEYS[1], ARGV[1]); redis.call('RPUSH', KEYS[2], ARGV[2])`
 //	_, err := redisstore.FencedScript(ctx, client, token, order, []string{"{42}:stock", "{42}:orders"}, "3", "order-7")
 func FencedScript(ctx context.Context, client rueidis.Client, token int64, script string, keys []string, args ...string) (any, error) {
-	return rediscore.Fence(token, script, keys, args, func(call rediscore.Call) rediscore.Reply {
+	return redisfence.Run(token, script, keys, args, func(call rediscore.Call) rediscore.Reply {
 		return (&conn{client: client}).Run(ctx, call)[0]
 	})
 }

@@ -47,7 +47,7 @@ func New(client rueidis.Client, opts ...Option) (*Store, error) {
 }
 
 func newStore(c *conn, config rediscore.Config) (*Store, error) {
-	config.Name, config.Cluster = "redis", c.isCluster()
+	config.Cluster = c.isCluster()
 	core, err := rediscore.New(c, config)
 	if err != nil {
 		return nil, err

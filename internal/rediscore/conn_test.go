@@ -24,7 +24,7 @@ func open(t testing.TB, addr string) *Store {
 func openAs(t testing.TB, addr, user, password string, config Config) *Store {
 	t.Helper()
 	c := &testConn{dial: func() (*servers.RESPConn, error) { return servers.DialRESP(addr, nil, user, password) }}
-	config.Name, config.Heartbeat = "redis", heartbeat
+	config.Heartbeat = heartbeat
 	s, err := New(c, config)
 	if err != nil {
 		t.Fatal(err)

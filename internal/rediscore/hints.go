@@ -8,15 +8,9 @@ import (
 )
 
 const (
-	// briefHold is how long a plain grant may have been held for a plain release. After a longer
-	// time others may wait, which the plain release would only find out.
-	briefHold = 2 * time.Millisecond
-
-	// contendedFor is how long a name counts as contended after a call found others there.
-	contendedFor = time.Second
-
-	// maxHints bounds the entries of a hint map. Grants that are never released stay in it.
-	maxHints = 1 << 20
+	briefHold    = 2 * time.Millisecond // after a longer hold others may wait, which a plain release would only find out
+	contendedFor = time.Second          // how long a name counts as contended after a call found others there
+	maxHints     = 1 << 20              // entries of a hintMap; grants that are never released stay in it
 )
 
 // hints choose the lane that needs one round trip. A wrong hint costs a second one and nothing

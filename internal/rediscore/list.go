@@ -11,14 +11,10 @@ import (
 )
 
 const (
-	// pageSize is how many names List returns unless asked for another number, and maxPage how
-	// many at most.
-	pageSize = 100
-	maxPage  = 10_000
+	pageSize = 100 // names, unless asked for another number
 
-	// A server looks at scanCount keys at once, for well under a millisecond. A page ends after
-	// maxScans such steps even if they found nothing, so that no call takes long on a server
-	// with many other keys.
+	// A server looks at scanCount keys at once. A page ends after maxScans such steps, so that no
+	// call takes long on a server with many other keys.
 	scanCount = 1000
 	maxScans  = 100
 )
@@ -32,11 +28,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err e
 	defer s.calls.Leave()
 	names := []string{q.Name}
 	if q.Name == "" {
-		limit := min(q.Limit, maxPage)
-		if limit <= 0 {
-			limit = pageSize
-		}
-		if names, page.Next, err = s.scan(ctx, q.Prefix, q.Cursor, limit); err != nil {
+		if names, page.Next, err = s.scan(ctx, q.Prefix, q.Cursor, cmp.Or(max(q.Limit, 0), pageSize)); err != nil {
 			return store.Page{}, err
 		}
 	}

@@ -72,12 +72,9 @@ func (s *Store) releasePlain(ctx context.Context, name, record string) (done boo
 // plain makes a call. Only on a Cluster it is never part of a batch, whose keys would be in
 // different slots.
 func (s *Store) plain(ctx context.Context, call *plainCall) error {
-	alone := func() {
-		if call.ttl > 0 {
-			s.sendPlain(ctx, []*plainCall{call})
-		} else {
-			call.value, call.err = s.remove(ctx, call.name, call.record)
-		}
+	alone := func() { s.sendPlain(ctx, []*plainCall{call}) }
+	if call.ttl == 0 {
+		alone = func() { call.value, call.err = s.remove(ctx, call.name, call.record) }
 	}
 	if s.config.Cluster {
 		alone()

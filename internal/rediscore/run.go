@@ -35,7 +35,9 @@ func (s *Store) run(ctx context.Context, call Call) (any, error) {
 		case moving == nil || ctx.Err() == nil:
 			return nil, s.explain(ctx, r.Err)
 		}
-		if !sleep(ctx, pause) {
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
 			return nil, s.explain(ctx, moving)
 		}
 	}
@@ -65,19 +67,7 @@ func (s *Store) runAll(ctx context.Context, calls []Call) []Reply {
 	return replies
 }
 
-// sleep reports whether the time passed before ctx ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-func (s *Store) errClosed() error { return fmt.Errorf("%s store: %w", s.config.Name, store.ErrClosed) }
+func (s *Store) errClosed() error { return fmt.Errorf("redis store: %w", store.ErrClosed) }
 
 const noRights = "the user of the URL has no right to do this: give it the rights that the package documentation lists"
 
@@ -107,8 +97,8 @@ func (s *Store) explain(ctx context.Context, err error) error {
 	}
 	for _, known := range advice {
 		if strings.Contains(text, known.word) {
-			return fmt.Errorf("%s store: %w: %s", s.config.Name, err, known.advice)
+			return fmt.Errorf("redis store: %w: %s", err, known.advice)
 		}
 	}
-	return fmt.Errorf("%s store: %w", s.config.Name, err)
+	return fmt.Errorf("redis store: %w", err)
 }

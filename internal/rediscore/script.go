@@ -11,26 +11,26 @@ import (
 var scriptFiles embed.FS
 
 var (
-	plainScript   = newScript(join("clock", "tokens", "plain"))
-	acquireScript = newScript(join("clock", "name", "tokens", "join", "state", "acquire"))
-	releaseScript = newScript(join("clock", "name", "tokens", "pass", "state", "release"))
-	renewScript   = newScript(join("clock", "name", "tokens", "state", "renew"))
-	showScript    = newScript(join("clock", "name", "tokens", "state", "show"))
-	extendScript  = newScript(join("extend"))
-	fenceText     = join("fence")
+	plainScript   = join("clock", "tokens", "plain")
+	acquireScript = join("clock", "name", "tokens", "join", "state", "acquire")
+	releaseScript = join("clock", "name", "tokens", "pass", "state", "release")
+	renewScript   = join("clock", "name", "tokens", "state", "renew")
+	showScript    = join("clock", "name", "tokens", "state", "show")
+	extendScript  = join("extend")
 )
 
 // A Script is run by its SHA1. A server that does not know it replies NOSCRIPT, and is then
 // sent the text.
 type Script struct{ Text, SHA string }
 
-func newScript(text string) *Script {
+// NewScript returns a script with this text.
+func NewScript(text string) *Script {
 	sum := sha1.Sum([]byte(text))
 	return &Script{Text: text, SHA: hex.EncodeToString(sum[:])}
 }
 
-// join joins files.
-func join(names ...string) string {
+// join makes one script of several files.
+func join(names ...string) *Script {
 	var text strings.Builder
 	for _, name := range names {
 		part, err := scriptFiles.ReadFile("scripts/" + name + ".lua")
@@ -39,5 +39,5 @@ func join(names ...string) string {
 		}
 		text.Write(part)
 	}
-	return text.String()
+	return NewScript(text.String())
 }

@@ -16,18 +16,12 @@ import (
 )
 
 const (
-	// DefaultHeartbeat is how long a waiter that stopped asking keeps its place. A dead waiter
-	// delays the next one by that much. A live one asks about twice in it, which is all that
-	// waiting costs the server.
+	// DefaultHeartbeat is how long a waiter that stopped asking keeps its place, and by how much
+	// a dead one delays the next. A live one asks about twice in it.
 	DefaultHeartbeat = 5 * time.Second
 
-	// minTTL is far above a round trip to a server nearby, so that a lease can be renewed
-	// several times in it.
-	minTTL = 100 * time.Millisecond
-
-	// maxBlock bounds a block of tokens. It is also how far tokens may be ahead of the clock: see
-	// tokens.lua.
-	maxBlock = 4096
+	minTTL   = 100 * time.Millisecond // several round trips to a server nearby
+	maxBlock = 4096                   // tokens in a block; also in tokens.lua
 
 	// closeWait is how long Close lets calls in flight finish. A client library may dial again
 	// if its connection is closed during a call, and then leave that connection open.
@@ -36,7 +30,6 @@ const (
 
 // Config describes the server of a Store.
 type Config struct {
-	Name      string        // of the kind of store, for people to read
 	Cluster   bool          // keys are spread over slots
 	Replicas  int           // how many replicas must have a grant before it counts
 	Heartbeat time.Duration // DefaultHeartbeat if 0
@@ -78,7 +71,7 @@ func New(conn Conn, config Config) (*Store, error) {
 // Capabilities returns what this store supports.
 func (s *Store) Capabilities() store.Capabilities {
 	return store.Capabilities{
-		Store: s.config.Name,
+		Store: "redis",
 		Features: store.FeatureShared | store.FeaturePermits | store.FeatureQueue | store.FeatureKeep |
 			store.FeatureList | store.FeatureProcesses | store.FeatureHosts | store.FeatureDurable,
 		MinTTL:    minTTL,
@@ -93,10 +86,15 @@ func (s *Store) Close() error {
 	if !s.calls.Shut() {
 		return nil
 	}
-	timeout := time.AfterFunc(closeWait, s.calls.End)
+	end := func() {
+		s.waits.mu.Lock() // no subscription starts after this
+		defer s.waits.mu.Unlock()
+		s.calls.End()
+	}
+	timeout := time.AfterFunc(closeWait, end)
 	s.calls.Wait()
 	timeout.Stop()
-	s.calls.End() // of batches and subscriptions
+	end()
 	s.waits.wg.Wait()
 	s.batch.Close()
 	s.conn.Close()

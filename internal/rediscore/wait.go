@@ -11,9 +11,7 @@ import (
 )
 
 const (
-	// linger is how long a subscription outlives its last waiter: on a busy name the next one
-	// comes soon.
-	linger = 10 * time.Second
+	linger = 10 * time.Second // how long a subscription outlives its last waiter
 
 	// Between two attempts to subscribe. Waiters ask by themselves meanwhile, which is slower.
 	minPause = 50 * time.Millisecond
@@ -43,7 +41,7 @@ type waiting struct {
 	group   string
 	request store.Request // the last one that was sent
 	sent    time.Duration // when it was sent, since base
-	listens bool          // it counts as one of the subscription's waiters
+	sub     *subscription // set once it was refused
 	wake    wake.Signal   // it should ask again
 	grant   string        // the grant that was pushed since then: see grant in state.lua
 }
@@ -67,9 +65,8 @@ func (s *Store) maxPushed(req *store.Request) time.Duration {
 
 // pushed answers a request with the grant that was pushed to it, if there is one, and reports
 // whether the identity is queued. Only the very request that the server granted may take the
-// grant. The lease lasts as long as the server says, counted from when that request was sent, and
-// never longer than it asked for. In all other cases, and if most of its time is over, the server
-// is asked again: it recognises the identity and starts the TTL anew.
+// grant: it lasts as long as the server says, counted from when that request was sent. Otherwise,
+// or if most of its time is over, the server is asked again and starts the TTL anew.
 func (w *waits) pushed(req *store.Request) (answer store.Answer, queued bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -116,10 +113,9 @@ func (w *waits) listen(name string, id store.ID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	one := w.all[wake.Key{Name: name, ID: id}]
-	if one == nil || one.listens || w.store.calls.Work.Err() != nil {
+	if one == nil || one.sub != nil || w.store.calls.Work.Err() != nil {
 		return
 	}
-	one.listens = true
 	sub := w.groups[one.group]
 	if sub == nil {
 		ctx, cancel := context.WithCancel(w.store.calls.Work)
@@ -127,6 +123,7 @@ func (w *waits) listen(name string, id store.ID) {
 		w.groups[one.group] = sub
 		w.wg.Go(func() { w.subscribe(ctx, one.group, sub) })
 	}
+	one.sub = sub
 	sub.waiters++
 	if sub.idle != nil {
 		sub.idle.Stop()
@@ -148,21 +145,20 @@ func (w *waits) forget(name string, id store.ID) {
 func (w *waits) end(key wake.Key, one *waiting) {
 	one.wake.Send()
 	delete(w.all, key)
-	sub := w.groups[one.group]
-	if sub == nil || !one.listens {
-		return // it never had to wait
-	}
-	if sub.waiters--; sub.waiters > 0 {
+	sub := one.sub
+	if sub == nil {
 		return
 	}
-	sub.idle = time.AfterFunc(linger, func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if sub.waiters == 0 && w.groups[one.group] == sub {
-			delete(w.groups, one.group)
-			sub.cancel()
-		}
-	})
+	if sub.waiters--; sub.waiters == 0 {
+		sub.idle = time.AfterFunc(linger, func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if sub.waiters == 0 && w.groups[one.group] == sub {
+				delete(w.groups, one.group)
+				sub.cancel()
+			}
+		})
+	}
 }
 
 // subscribe keeps a subscription up until it is not needed any more.
@@ -177,7 +173,10 @@ func (w *waits) subscribe(ctx context.Context, group string, sub *subscription) 
 		if err != nil && ctx.Err() == nil {
 			w.changed(group, sub, w.store.explain(ctx, err))
 		}
-		sleep(ctx, pause)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
 	}
 }
 
@@ -239,11 +238,10 @@ func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	sub := w.groups[one.group]
-	if sub == nil {
+	if one.sub == nil {
 		return nil
 	}
-	err := sub.err
-	sub.err = nil
+	err := one.sub.err
+	one.sub.err = nil
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-lock/holdfast/internal/rediscore"
+	"github.com/holdfast-lock/holdfast/internal/redisfence"
 )
 
 // Fenced runs a command on a key, unless a holder with a higher token was there before. It
@@ -16,7 +17,7 @@ import (
 // The error is a *fence.StaleError if a higher token was seen. It matches ErrInvalid if the token
 // is not one of a lease, or the key cannot have another one beside it.
 func Fenced(ctx context.Context, client redis.UniversalClient, key string, token int64, command ...string) (any, error) {
-	return FencedScript(ctx, client, token, rediscore.FenceCommand, []string{key}, command...)
+	return FencedScript(ctx, client, token, redisfence.Command, []string{key}, command...)
 }
 
 // FencedScript is like Fenced for a Lua script over several keys, which are KEYS and ARGV of the
@@ -24,7 +25,7 @@ func Fenced(ctx context.Context, client redis.UniversalClient, key string, token
 // must name the same key first. On a Cluster all keys must be in one slot, by a hash tag such as
 // {42}.
 func FencedScript(ctx context.Context, client redis.UniversalClient, token int64, script string, keys []string, args ...string) (any, error) {
-	return rediscore.Fence(token, script, keys, args, func(call rediscore.Call) rediscore.Reply {
+	return redisfence.Run(token, script, keys, args, func(call rediscore.Call) rediscore.Reply {
 		c := newCommand(&call)
 		cmd := once{redis.NewCmd(ctx, c.args...)}
 		client.Process(ctx, cmd)

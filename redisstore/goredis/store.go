@@ -76,7 +76,6 @@ func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	for _, opt := range opts {
 		opt(&config)
 	}
-	config.Name = "redis"
 	switch c := client.(type) {
 	case *redis.Client:
 	case *redis.ClusterClient:

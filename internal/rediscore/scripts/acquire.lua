@@ -65,7 +65,7 @@ if fits and (not front or front.field == field) then
 end
 
 -- Refused.
-local place, others = 0, waiting
+local place = 0
 if ARGV[9] == '1' then
   local beat = now + heartbeat + 1
   if beat > b then
@@ -86,10 +86,9 @@ if ARGV[9] == '1' then
     while place + 1 < waiting and waiting > least and not alive(place + 1) do
     end
   end
-  place, others = place + 1, waiting - 1
+  place = place + 1
 elseif w then
   dropWaiter(field)
-  others = waiting
 end
 
 -- Ask again several times in a heartbeat, and earlier if a holder expires or a waiter in front may
@@ -103,7 +102,8 @@ local ahead = first()
 if place ~= 1 and ahead then
   again = math.min(again, ahead.beat - now)
 end
-local reply = {'refused', micro, tonumber(call('GET', COUNTER) or 0), place, others, math.max(again, 1)}
+local reply = {'refused', micro, tonumber(call('GET', COUNTER) or 0), place, place > 0 and waiting - 1 or waiting,
+  math.max(again, 1)}
 if sole then
   reply[7] = record(sole)
 elseif not fits then

@@ -1,19 +1,29 @@
-package rediscore
+// Package redisfence runs scripts on Redis that check fencing tokens. The packages redisstore and
+// goredis connect it to a client library.
+package redisfence
 
 import (
+	_ "embed"
+	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/holdfast-lock/holdfast/fence"
+	"github.com/holdfast-lock/holdfast/internal/rediscore"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// FenceCommand is a script for Fence that runs the command in ARGV on KEYS[1], if there is one.
-const FenceCommand = "if ARGV[1] then return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2)) end"
+//go:embed fence.lua
+var prologue string
 
-// Fence has run make a call that runs a script, unless a higher token than this was seen at the
-// first of its keys: see fence.lua. It returns what the script returns, or a *fence.StaleError.
-func Fence(token int64, script string, keys, args []string, run func(Call) Reply) (any, error) {
+// Command is a script for Run that runs the command in ARGV on KEYS[1], if there is one.
+const Command = "if ARGV[1] then return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2)) end"
+
+// Run runs a script by calling call, unless a higher token was seen at the first of its keys: see
+// fence.lua. It returns what the script returns, or a *fence.StaleError.
+func Run(token int64, script string, keys, args []string, call func(rediscore.Call) rediscore.Reply) (any, error) {
 	if token < 1 || token > store.MaxToken {
 		return nil, fmt.Errorf("holdfast: %w: fencing token %d: want what Lease.Token returned, a number from 1 to 2^53-1", store.ErrInvalid, token)
 	}
@@ -24,30 +34,31 @@ func Fence(token int64, script string, keys, args []string, run func(Call) Reply
 	if err != nil {
 		return nil, err
 	}
-	r := run(Call{
-		Script: newScript(fenceText + script + "\nend\nreturn {1, script()}"),
-		Keys:   append(keys[:len(keys):len(keys)], beside), Args: append(args[:len(args):len(args)], decimal(token)),
+	r := call(rediscore.Call{
+		Script: rediscore.NewScript(prologue + script + "\nend\nreturn {1, script()}"),
+		Keys:   append(slices.Clone(keys), beside), Args: append(slices.Clone(args), strconv.FormatInt(token, 10)),
 	})
-	if r.Err == nil && len(list(r.Value)) == 2 {
-		r.Err, _ = list(r.Value)[1].(error)
+	reply, _ := r.Value.([]any)
+	if r.Err == nil && len(reply) == 2 {
+		r.Err, _ = reply[1].(error) // the script returned an error
 	}
-	reply := list(r.Value)
 	switch {
 	case r.Err != nil:
 		return nil, fmt.Errorf("holdfast: write %q with fencing token %d: %w", keys[0], token, r.Err)
 	case len(reply) == 2 && reply[0] == int64(0):
-		return nil, &fence.StaleError{Token: token, Highest: number(reply[1])}
+		highest, _ := reply[1].(int64)
+		return nil, &fence.StaleError{Token: token, Highest: highest}
 	case len(reply) == 2 && reply[0] == int64(1):
 		return reply[1], nil
 	case len(reply) == 1:
 		return nil, nil
 	}
-	return nil, errRecord
+	return nil, errors.New("holdfast: the reply is not one of the fencing script")
 }
 
 // fenceKey returns the key of the highest token, which is in the same slot of a Cluster as key.
 func fenceKey(key string) (string, error) {
-	const beside = Prefix + "fence:"
+	const beside = rediscore.Prefix + "fence:"
 	if _, rest, ok := strings.Cut(key, "{"); ok {
 		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
 			return beside + key, nil // the key's own tag
