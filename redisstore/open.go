@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// A connection that is silent for pingAfter is tested with a PING, and closed if that is
-	// not answered in time. Waiters ask more often than that, so that waiting costs no PINGs.
+	// A connection that is silent for pingAfter is tested with a PING, and closed if there is no
+	// reply in time. Waiters ask more often than that, so waiting causes no PINGs.
 	pingAfter = 2500 * time.Millisecond
 
-	// A call that has to connect takes no longer than callTimeout, like any other.
+	// A call that has to connect takes no longer than callTimeout.
 	dialTimeout   = callTimeout / 2
 	answerTimeout = callTimeout / 2
 
-	// oneConnection makes all commands share one: the more in a pipeline, the faster.
+	// oneConnection makes all commands share one: a longer pipeline is faster.
 	oneConnection = -1
 
 	// parameters of all URLs, and of those with Sentinels
@@ -42,7 +42,7 @@ func init() {
 	}
 }
 
-// open opens what a URL names.
+// open opens the store of a URL.
 func open(ctx context.Context, u *store.URL) (store.Store, error) {
 	s, err := openWith(ctx, u, rediscore.Config{})
 	if err != nil {
@@ -77,12 +77,13 @@ func openWith(ctx context.Context, u *store.URL, config rediscore.Config) (*Stor
 	}
 	if strings.HasSuffix(u.Scheme, "+cluster") && client.Mode() != rueidis.ClientModeCluster {
 		client.Close()
+		owned.closeAll(true)
 		return nil, fmt.Errorf("%w: %s: this is a single server and no Cluster: write redis://", store.ErrInvalid, u)
 	}
 	return newStore(&conn{client: client, dog: dog, owned: owned}, config)
 }
 
-// optionOf reads a URL: see the package comment.
+// optionOf returns the options of a client: see the package comment for the parameters of URLs.
 func optionOf(u *store.URL) (option rueidis.ClientOption, err error) {
 	fail := func(format string, args ...any) (rueidis.ClientOption, error) {
 		return option, fmt.Errorf("%w: %s URL: %s", store.ErrInvalid, u.Scheme, fmt.Sprintf(format, args...))
