@@ -22,8 +22,8 @@ type conn struct {
 
 func (c *conn) Close() {
 	if c.owned != nil {
+		c.owned.closeAll(true) // first: the library sends a PING before it closes a connection
 		c.client.Close()
-		c.owned.closeAll(true)
 	}
 }
 

@@ -3,7 +3,9 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -92,4 +94,32 @@ func TestACallReturnsAtItsDeadlineWhileAnotherOneConnects(t *testing.T) {
 	}
 	proxy.Heal()
 	<-connecting
+}
+
+func TestCloseDoesNotWaitForAHungServer(t *testing.T) {
+	server := servers.StartRedis(t, servers.RedisOptions{})
+	s, err := store.Open(t.Context(), "redis://"+server.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := s.Acquire(t.Context(), redistest.Request("n")); err != nil || !answer.Granted() {
+		t.Fatalf("%+v, %v", answer, err)
+	}
+	server.Stop()
+	defer server.Continue()
+	var all sync.WaitGroup
+	for i := range 40 {
+		all.Go(func() {
+			if _, err := s.Acquire(context.Background(), redistest.Request(fmt.Sprint("n", i))); !errors.Is(err, store.ErrClosed) {
+				t.Errorf("call %d: %v, want ErrClosed", i, err)
+			}
+		})
+	}
+	time.Sleep(50 * time.Millisecond) // most calls are in flight
+	begin := time.Now()
+	s.Close()
+	all.Wait()
+	if took := time.Since(begin); took > time.Second {
+		t.Errorf("Close took %v", took)
+	}
 }
