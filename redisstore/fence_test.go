@@ -57,14 +57,14 @@ func TestAWriteWithALowerTokenIsRefused(t *testing.T) {
 					t.Errorf("%v, %v", got, err)
 				}
 				if _, err := write(store.MaxToken-1, "SET", "stale"); !errors.Is(err, fence.ErrStale) {
-					t.Errorf("one below the highest there is: %v", err)
+					t.Errorf("one below the highest possible token: %v", err)
 				}
 			}
 		})
 	}
 }
 
-func TestAFencedWriteThatMakesNoSenseIsInvalid(t *testing.T) {
+func TestAnInvalidFencedWriteIsRefused(t *testing.T) {
 	for _, test := range []struct {
 		key   string
 		token int64

@@ -59,7 +59,7 @@ func newCommand(call *rediscore.Call) *command {
 	return c
 }
 
-// isLock reports whether a key is that of a lock, so that order matters to it.
+// isLock reports whether a key is that of a lock: the order of its commands matters.
 func isLock(key string) bool {
 	rest, _ := strings.CutPrefix(key, rediscore.Prefix)
 	if strings.HasPrefix(rest, "{") {
@@ -87,8 +87,8 @@ func (c *conn) Run(ctx context.Context, calls ...rediscore.Call) []rediscore.Rep
 	return replies
 }
 
-// run runs commands, those of each server at once. It sends a script again to a server that
-// did not know it, and a command to the server that has its slot.
+// run runs commands, those of different servers concurrently. It sends the text of a script to a
+// server that does not know it, and a command to the server that has its slot.
 func (c *conn) run(ctx context.Context, commands ...*command) {
 	for range maxTries {
 		byServer := make(map[*server][]*command)
@@ -135,7 +135,7 @@ func (c *conn) exchange(ctx context.Context, s *server, commands []*command) {
 		r.cmds = append(r.cmds, command.cmd)
 	}
 	var wait *redis.IntCmd
-	if want := commands[0].replicas; want > 0 { // to be awaited on the connection that wrote it
+	if want := commands[0].replicas; want > 0 { // WAIT must be sent on the same connection
 		timeout := rediscore.ReplicaTimeout(ctx)
 		wait = redis.NewIntCmd(ctx, "wait", want, max(1, timeout.Milliseconds()))
 		r.extra = timeout
@@ -182,13 +182,14 @@ func isRedirect(err error) bool {
 	return moved || ask
 }
 
-// sendText has the text of a script sent, which the server knows from then on.
+// sendText prepares a command to be sent with the text of its script, which the server knows from
+// then on.
 func (c *command) sendText(ctx context.Context) {
 	c.args, c.text = c.text, nil
 	c.cmd = redis.NewCmd(ctx, c.args...)
 }
 
-// again prepares a command to be sent again, and reports whether it is to be.
+// again reports whether a command is to be sent again, and prepares it.
 func (c *conn) again(ctx context.Context, command *command) bool {
 	if command.err != nil {
 		return false
@@ -226,9 +227,9 @@ func replyOf(cmd *redis.Cmd) rediscore.Reply {
 	return rediscore.Reply{Value: v, Err: err}
 }
 
-// Subscribe listens on the one connection that the store has for that to a server. It listens
-// anew when the connection is lost, and follows the channel when a failover or a resharding
-// moves it. It returns what a server refuses, such as for lack of rights.
+// Subscribe listens on the hub of a server. It listens again when the connection is lost, and
+// follows the channel when a failover or a resharding moves it. It returns the error of a server
+// that refuses the subscription, for example for lack of rights.
 func (c *conn) Subscribe(ctx context.Context, channel string, on func(), message func(string)) error {
 	for pause := leastPause; ; pause = min(2*pause, mostPause) {
 		s, err := c.router.find(ctx, channel)

@@ -89,9 +89,8 @@ func (l *link) dial(ctx context.Context, network, addr string) (net.Conn, error)
 	return conn, nil
 }
 
-// dropUnsent makes the kernel drop what was not delivered when a connection is closed, instead
-// of sending it for minutes: a command that was given up must not arrive after the command that
-// undoes it.
+// dropUnsent makes the kernel drop unsent bytes when a connection is closed, instead of sending
+// them for minutes: a cancelled command must not arrive after the command that undoes it.
 func dropUnsent(conn net.Conn) {
 	if wrapped, ok := conn.(interface{ NetConn() net.Conn }); ok { // TLS
 		conn = wrapped.NetConn()
@@ -101,7 +100,7 @@ func dropUnsent(conn net.Conn) {
 	}
 }
 
-// kill closes the connection, which ends whatever waits for it.
+// kill closes the connection, which ends all calls on it.
 func (l *link) kill() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,14 +121,14 @@ func (l *link) close() {
 	l.client.Close()
 }
 
-// dialed is how many connections the link has had.
+// dialed returns how many connections the link has had.
 func (l *link) dialed() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.dials
 }
 
-// remote is the address that the link is connected to, or "".
+// remote returns the address that the link is connected to, or "".
 func (l *link) remote() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -139,7 +138,8 @@ func (l *link) remote() string {
 	return l.conn.RemoteAddr().String()
 }
 
-// dial runs the program's dialer, but returns when ctx ends. What it is late with is closed.
+// dial runs the program's dialer, but returns when ctx ends. A connection that is made later is
+// closed.
 func (s *server) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	select {
 	case s.dials <- struct{}{}:

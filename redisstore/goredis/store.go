@@ -1,7 +1,7 @@
 // Package goredis keeps locks on Redis servers through a go-redis client that the program
-// has already. It is the store of package redisstore, with the same keys, scripts and
-// promises: programs that use one and programs that use the other lock each other out. Read
-// there what Redis can promise.
+// already has. It is the store of package redisstore, with the same keys, scripts and
+// promises: programs that use one exclude programs that use the other. The comment of package
+// redisstore says what Redis can promise.
 //
 //	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"})
 //	s, err := goredis.New(client)
@@ -22,17 +22,16 @@
 // A call returns when its context ends. A connection on which a reply is overdue is closed,
 // and the next command gets a new one: after 2 s, or when a call of at least 100 ms reaches
 // its deadline, as a renewal does after a sixth of its TTL. A connection that only listens is
-// closed if nothing was heard for 2.5 s.
+// closed if nothing was received for 2.5 s.
 //
-// # A command that was given up
+// # Cancelled commands
 //
 // A clean-up must not reach the server before the command that it undoes. Commands of one
 // lock are therefore sent one after the other. If the connection of the first was closed
-// because its reply did not come, then nothing more is sent on it, and the next command goes
-// over a new connection, whose handshake the server answers after it has read what the old one
-// had delivered. Only packets that the network held back meanwhile can still arrive later. In
-// that case a lock is taken that nobody knows of, and it ends with its TTL. The same holds for
-// redisstore.
+// because its reply did not come, the next command uses a new connection. The server answers the
+// handshake of that one after it has read everything that the old one had delivered. Only packets
+// that the network held back can still arrive later. In that case a lock is taken that no client
+// knows of, and it ends with its TTL. The same holds for redisstore.
 package goredis
 
 import (

@@ -50,8 +50,7 @@ func poll(t testing.TB, check func() error) {
 	servers.Poll(t, 20*time.Second, check)
 }
 
-// ours are the goroutines of this package and of go-redis, except for those of the program's
-// own clients.
+// ours returns the goroutines of this package.
 func ours() (left []string) {
 	stacks := make([]byte, 4<<20)
 	for stack := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
@@ -104,7 +103,7 @@ func TestCloseLeavesTheClientOpenAndNothingElse(t *testing.T) {
 		}
 		ended := make(chan error, 1)
 		go func() { ended <- s.Wait(t.Context(), waiting.Name, waiting.ID) }()
-		if err := <-ended; err != nil { // it is told to ask again when it begins to listen
+		if err := <-ended; err != nil { // all waiters are woken when the subscription starts
 			t.Fatal(err)
 		}
 		if err := s.Leave(t.Context(), waiting.Name, waiting.ID); err != nil {
@@ -153,7 +152,7 @@ func TestCloseDoesNotWaitForAHungServer(t *testing.T) {
 			}
 		})
 	}
-	time.Sleep(50 * time.Millisecond) // most are in flight
+	time.Sleep(50 * time.Millisecond) // most calls are in flight
 	begin := time.Now()
 	s.Close()
 	all.Wait()
@@ -281,7 +280,7 @@ func TestAWriteWithALowerTokenIsRefused(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{})
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer client.Close()
-	for range 2 { // the script is not known to the server, and then it is
+	for range 2 { // the server does not know the script, and then it does
 		if got, err := Fenced(t.Context(), client, "k", 5, "INCR"); err != nil {
 			t.Fatalf("%v, %v", got, err)
 		}
