@@ -161,7 +161,10 @@ func (c *conn) Subscribe(ctx context.Context, channel string, on func(), message
 		same.Do(bounded, unsubscribe)
 		return err
 	})
-	return c.client.Receive(listen, subscribe, func(m rueidis.PubSubMessage) { message(m.Message) })
+	_, err := await.Call(ctx, func() (struct{}, error) {
+		return struct{}{}, c.client.Receive(listen, subscribe, func(m rueidis.PubSubMessage) { message(m.Message) })
+	}, nil)
+	return err
 }
 
 func (c *conn) Scan(ctx context.Context, server int, cursor uint64, match string, count int) (keys []string, next uint64, servers int, err error) {

@@ -123,3 +123,34 @@ func TestCloseDoesNotWaitForAHungServer(t *testing.T) {
 		t.Errorf("Close took %v", took)
 	}
 }
+
+// rueidis makes the connection of a subscription again, which takes until its timeout.
+func TestCloseDoesNotWaitForASubscriptionThatConnects(t *testing.T) {
+	server := servers.StartRedis(t, servers.RedisOptions{})
+	s := openQuick(t, "redis://"+server.Addr())
+	waiting := redistest.Request("n")
+	waiting.Queue = true
+	for _, req := range []store.Request{redistest.Request("n"), waiting} {
+		if _, err := s.Acquire(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Wait(t.Context(), "n", waiting.ID); err != nil { // until the subscription starts
+		t.Fatal(err)
+	}
+	server.Stop()
+	defer server.Continue()
+	// Until the connections are closed, because there is no reply.
+	if _, err := s.Acquire(context.Background(), redistest.Request("m")); err == nil {
+		t.Fatal("a stopped server granted a lock")
+	}
+	for range 4 {
+		go s.Acquire(context.Background(), redistest.Request("m"))
+	}
+	time.Sleep(100 * time.Millisecond) // they connect, too
+	begin := time.Now()
+	s.Close()
+	if took := time.Since(begin); took > time.Second {
+		t.Errorf("Close took %v", took)
+	}
+}
