@@ -52,6 +52,15 @@ func (b *bench) manyNames(ctx context.Context) error {
 	return nil
 }
 
+// newClient returns a client on a connection.
+func newClient(conn rueidis.Client) (*holdfast.Client, error) {
+	s, err := redisstore.New(conn)
+	if err != nil {
+		return nil, err
+	}
+	return holdfast.New(s)
+}
+
 // fill makes a server hold n names. It takes one and copies its keys, which is much faster than
 // taking all of them.
 func fill(ctx context.Context, addr string, n int) error {
@@ -60,7 +69,7 @@ func fill(ctx context.Context, addr string, n int) error {
 		return err
 	}
 	defer conn.Close()
-	client, err := holdfast.New(redisstore.New(conn))
+	client, err := newClient(conn)
 	if err != nil {
 		return err
 	}
@@ -114,7 +123,7 @@ func (b *bench) manyQueued(ctx context.Context) error {
 		defer conn.Close()
 		clients := make([]*holdfast.Client, n+1) // one of them holds the lock
 		for i := range clients {
-			if clients[i], err = holdfast.New(redisstore.New(conn)); err != nil {
+			if clients[i], err = newClient(conn); err != nil {
 				return err
 			}
 			defer clients[i].Close()

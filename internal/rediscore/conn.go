@@ -2,83 +2,61 @@ package rediscore
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
-// A Conn is a client library, as far as it is needed here. Its methods may be called from
-// many goroutines. An error of a server begins with the server's word for it, such as "NOPERM".
+// A Conn runs scripts on Redis servers through a client library. Its methods are safe for
+// concurrent use and return soon after their context ends. An error that a server replied with
+// begins with the server's code for it, such as "NOPERM".
 type Conn interface {
-	// Eval runs a script. All keys are in one slot.
-	Eval(ctx context.Context, call Call) (Value, error)
+	// Run sends calls in one pipeline and returns a reply to each. On a Cluster all keys must be
+	// in one slot.
+	Run(ctx context.Context, calls ...Call) []Reply
 
-	// Do runs a plain command on a key.
-	Do(ctx context.Context, command, key string, args ...string) (Value, error)
-
-	// EvalAll runs many scripts in as few round trips as possible, with an outcome for each.
-	EvalAll(ctx context.Context, calls []Call) []Outcome
-
-	// Subscribe listens on a channel until ctx ends or it fails. It calls on whenever it
-	// begins to listen, also again after the connection was lost. With shard the channel
+	// Subscribe listens on a channel until ctx ends or it fails. It calls on whenever it starts
+	// to listen, also after the connection was lost and made again. On a Cluster the channel
 	// belongs to a slot.
-	Subscribe(ctx context.Context, channel string, shard bool, on func(), message func(string)) error
+	Subscribe(ctx context.Context, channel string, on func(), message func(string)) error
 
-	// Scan reads some of the matching keys of one server. Servers that have keys are numbered
-	// from 0, and servers is their number. Next is 0 after the last page of a server.
+	// Scan reads some of the matching keys of one server. The servers that have keys are
+	// numbered from 0, and servers is their number. Next is 0 after the last page of a server.
 	Scan(ctx context.Context, server int, cursor uint64, match string, count int) (keys []string, next uint64, servers int, err error)
 
-	// Close frees the library's client, if it belongs to the store.
+	// Close frees the connections that belong to the store.
 	Close()
 }
 
-// A Call is one run of a script.
+// A Call is one run of a script, or of a command if Script is nil.
 type Call struct {
-	Script *Script
-	Keys   []string
-	Args   []string
+	Script   *Script
+	Command  string
+	Keys     []string
+	Args     []string
+	Replicas int // how many replicas must have the writes within ReplicaTimeout, or a *ReplicasError follows
 
-	// Replicas is how many replicas must have what the script wrote within Patience, or the
-	// call fails with a *ReplicasError.
-	Replicas int
-	Patience time.Duration
+	fallback *Call // to run if the script returns -1
 }
 
-// An Outcome is what a Call returned.
-type Outcome struct {
-	Value Value
+// A Reply is the reply to a Call: an int64, a string, a []any of these, or nil.
+type Reply struct {
+	Value any
 	Err   error
 }
 
-// A Value is what a script returned: an integer, a text, a list, or nothing.
-type Value struct {
-	Kind Kind
-	Int  int64
-	Text string
-	List []Value
+// A ReplicasError means that too few replicas confirmed a write in time. The server has it,
+// but a failover may lose it.
+type ReplicasError struct{ Want, Got int }
+
+func (e *ReplicasError) Error() string {
+	return fmt.Sprintf("only %d of %d replicas confirmed the write in time: check that they run and keep up, or ask for fewer", e.Got, e.Want)
 }
 
-// Kind is the kind of a Value.
-type Kind uint8
-
-const (
-	Nothing Kind = iota
-	Int
-	Text
-	List
-)
-
-// Any is the value as Go programs expect it: an int64, a string, a []any, or nil.
-func (v Value) Any() any {
-	switch v.Kind {
-	case Int:
-		return v.Int
-	case Text:
-		return v.Text
-	case List:
-		list := make([]any, len(v.List))
-		for i := range v.List {
-			list[i] = v.List[i].Any()
-		}
-		return list
+// ReplicaTimeout is how long a call may wait for replicas: most of its time.
+func ReplicaTimeout(ctx context.Context) time.Duration {
+	const most = 2 * time.Second
+	if end, ok := ctx.Deadline(); ok {
+		return min(most, max(time.Millisecond, time.Until(end)*3/4))
 	}
-	return nil
+	return most
 }

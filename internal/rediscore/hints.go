@@ -8,24 +8,16 @@ import (
 )
 
 const (
-	// A lock that was held for longer than brief may have waiters by now: the plain release
-	// would only find that out.
-	brief = 2 * time.Millisecond
-
-	// crowdedFor is how long a name counts as wanted by others after a call was in the way of
-	// another.
-	crowdedFor = time.Second
-
-	// maxHints bounds what is remembered of grants that are never released, and of names.
-	maxHints = 1 << 20
+	briefHold    = 2 * time.Millisecond // after a longer hold others may wait, which a plain release would only find out
+	contendedFor = time.Second          // how long a name counts as contended after a call found others there
+	maxHints     = 1 << 20              // entries of a hintMap; grants that are never released stay in it
 )
 
-// hints help to choose the lane that needs one round trip. A wrong one costs a round trip and
-// nothing else.
+// hints choose the lane that needs one round trip. A wrong hint costs a second one and nothing
+// else.
 type hints struct {
-	mu      sync.Mutex
-	plain   map[store.ID]plainGrant
-	crowded map[string]time.Duration // until when
+	plain     hintMap[store.ID, plainGrant]  // grants of the plain lane
+	contended hintMap[string, time.Duration] // names that others want, and until when that counts
 }
 
 type plainGrant struct {
@@ -33,54 +25,28 @@ type plainGrant struct {
 	since  time.Duration
 }
 
-// taken notes a grant of the plain lane.
-func (h *hints) taken(id store.ID, record string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.plain == nil || len(h.plain) >= maxHints {
-		h.plain = make(map[store.ID]plainGrant)
-	}
-	h.plain[id] = plainGrant{record, sinceBase()}
+// A hintMap is a map with a mutex. When it is full, it is emptied.
+type hintMap[K comparable, V any] struct {
+	mu sync.Mutex
+	m  map[K]V
 }
 
-// released forgets a grant. It returns its record if the plain lane is likely to release it,
-// or "".
-func (h *hints) released(id store.ID) string {
+func (h *hintMap[K, V]) put(key K, value V) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	g, ok := h.plain[id]
-	delete(h.plain, id)
-	if !ok || sinceBase()-g.since > brief {
-		return ""
+	if h.m == nil || len(h.m) >= maxHints {
+		h.m = make(map[K]V)
 	}
-	return g.record
+	h.m[key] = value
 }
 
-// isPlain reports whether a grant of the plain lane is likely to be there as it was taken.
-func (h *hints) isPlain(id store.ID) bool {
+// get returns the value of a key, and removes it if take is set.
+func (h *hintMap[K, V]) get(key K, take bool) (value V, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	_, ok := h.plain[id]
-	return ok
-}
-
-// contended notes whether others want a name.
-func (h *hints) contended(name string, yes bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !yes {
-		delete(h.crowded, name)
-		return
+	value, ok = h.m[key]
+	if ok && take {
+		delete(h.m, key)
 	}
-	if h.crowded == nil || len(h.crowded) >= maxHints {
-		h.crowded = make(map[string]time.Duration)
-	}
-	h.crowded[name] = sinceBase() + crowdedFor
-}
-
-func (h *hints) isContended(name string) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	until, ok := h.crowded[name]
-	return ok && sinceBase() < until
+	return value, ok
 }

@@ -9,56 +9,33 @@ import (
 // Prefix is what all keys and channels begin with.
 const Prefix = "holdfast:"
 
-// clusterTags is over how many groups a Cluster's names are spread. All keys of a group are
-// in one slot, so that its names can share a counter of tokens: as many counters as this,
-// however many names.
+// clusterTags is the number of groups over which the names of a Cluster are spread. A group is a
+// hash tag: all its keys are in one slot, so that its names share a counter of tokens and a
+// channel.
 const clusterTags = 1024
 
-// keys tells where things are. On a Cluster there is a tag in each key, which decides about
-// its slot.
-type keys struct {
-	tags []string // "" only, or "{0}:" and so on
-}
-
-func newKeys(cluster bool) keys {
-	if !cluster {
-		return keys{[]string{""}}
-	}
-	k := keys{make([]string, clusterTags)}
-	for i := range k.tags {
-		k.tags[i] = "{" + strconv.Itoa(i) + "}:"
-	}
-	return k
-}
-
-// group is the group that a name belongs to.
-func (k *keys) group(name string) int {
-	if len(k.tags) == 1 {
-		return 0
+// group returns what the keys and the channel of a name begin with.
+func (s *Store) group(name string) string {
+	if !s.config.Cluster {
+		return Prefix
 	}
 	h := fnv.New32a()
 	h.Write([]byte(name))
-	return int(h.Sum32() % uint32(len(k.tags)))
+	return Prefix + "{" + strconv.Itoa(int(h.Sum32()%clusterTags)) + "}:"
 }
 
-func (k *keys) lock(group int, name string) string { return Prefix + k.tags[group] + "lock:" + name }
+func (s *Store) lockKey(name string) string { return s.group(name) + "lock:" + name }
 
-func (k *keys) counter(group int) string { return Prefix + k.tags[group] + "token" }
-
-func (k *keys) channel(group int, handle string) string {
-	return Prefix + k.tags[group] + "wake:" + handle
+// keys returns the keys of the complete scripts: see name.lua.
+func (s *Store) keys(name string) []string {
+	g := s.group(name)
+	return []string{g + "token", g + "lock:" + name, g + "records:" + name, g + "ends:" + name, g + "queue:" + name}
 }
 
-// all are the keys of the scripts that see the whole name: see name.lua.
-func (k *keys) all(group int, name string) []string {
-	p := Prefix + k.tags[group]
-	return []string{p + "token", p + "lock:" + name, p + "records:" + name, p + "ends:" + name, p + "queue:" + name}
-}
-
-// name is the name that the key of a lock belongs to.
-func (k *keys) name(lock string) (string, bool) {
-	rest, ok := strings.CutPrefix(lock, Prefix)
-	if ok && len(k.tags) > 1 {
+// nameOf returns the name that the key of a lock belongs to.
+func (s *Store) nameOf(lockKey string) (name string, ok bool) {
+	rest, ok := strings.CutPrefix(lockKey, Prefix)
+	if ok && s.config.Cluster {
 		_, rest, ok = strings.Cut(rest, "}:")
 	}
 	if !ok {
@@ -67,18 +44,13 @@ func (k *keys) name(lock string) (string, bool) {
 	return strings.CutPrefix(rest, "lock:")
 }
 
+var escapeGlob = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `^`, `\^`, `-`, `\-`)
+
 // pattern matches the locks whose names begin with a prefix.
-func (k *keys) pattern(prefix string) string {
+func (s *Store) pattern(prefix string) string {
 	tag := ""
-	if len(k.tags) > 1 {
+	if s.config.Cluster {
 		tag = "{*}:"
 	}
-	return Prefix + tag + "lock:" + escapeGlob(prefix) + "*"
+	return Prefix + tag + "lock:" + escapeGlob.Replace(prefix) + "*"
 }
-
-func escapeGlob(s string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `^`, `\^`, `-`, `\-`).Replace(s)
-}
-
-// LockKey is the key of a name's lock. It is for tests.
-func (s *Store) LockKey(name string) string { return s.keys.lock(s.keys.group(name), name) }

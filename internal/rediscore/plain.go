@@ -10,111 +10,90 @@ import (
 )
 
 const (
-	// MaxInFlight is how many plain calls are in flight before further ones are batched: the
-	// server does one thing at a time. If its replies take longer than batchPause, which is
-	// more than a round trip to a server nearby, batches follow without waiting for them.
-	MaxInFlight = 2
+	// maxInFlight is how many plain calls are in flight before further ones are batched: the
+	// server runs one script at a time. If its replies take longer than batchPause, which is
+	// more than a round trip to a server nearby, batches are sent without waiting for them.
+	maxInFlight = 2
 	batchPause  = 500 * time.Microsecond
 
-	// maxBatch bounds a batch: how long its script holds up all other clients.
+	// maxBatch bounds how long the script of a batch keeps other clients waiting.
 	maxBatch = 32
 
-	// undoTimeout bounds how long a lock is given back that nobody waits for.
+	// undoTimeout bounds the release of a lock whose caller has given up.
 	undoTimeout = 5 * time.Second
 )
 
-// A plainCall takes a lock that nobody else wants, or releases it.
+// A plainCall takes a lock, or releases one, by the plain lane.
 type plainCall struct {
 	name   string
-	record string        // as far as it is known before the lock is taken; all of it to release
+	record string        // to take a lock, without the part that the script adds
 	ttl    time.Duration // 0 to release
-	now    time.Duration // the server's
-	value  Value
+	now    time.Duration // by the server's clock
+	value  any
 	err    error
 }
 
-func (s *Store) initPlain() {
-	s.life, s.end = context.WithCancel(context.Background())
-	s.batch.MaxInFlight, s.batch.MaxBatch, s.batch.MaxWait = MaxInFlight, maxBatch, batchPause
-	s.batch.Send = func(calls []*plainCall) (refused bool) {
-		s.sendPlain(s.life, calls)
-		return false
-	}
-	s.batch.Late = s.undo
-}
-
-// HoldBatches keeps all calls but MaxInFlight waiting, however far the server is. It is for
-// tests.
-func HoldBatches(s *Store) { s.batch.MaxWait = 0 }
-
-// InFlight is how many plain calls of a store are in flight, or wait for that.
-func InFlight(s *Store) int { return s.batch.Len() }
-
-// take takes a lock by the plain lane. It is not ok if the complete one has to see to it.
-func (s *Store) take(ctx context.Context, req *store.Request) (answer store.Answer, ok bool, err error) {
-	call := &plainCall{name: req.Name, record: plainStart(req.ID) + "\t" + req.Owner + "\t" + req.Meta + "\t", ttl: req.TTL}
+// takePlain takes a lock by the plain lane. If it is not ok, the complete lane has to decide.
+func (s *Store) takePlain(ctx context.Context, req *store.Request) (answer store.Answer, ok bool, err error) {
+	call := &plainCall{name: req.Name, record: "P" + req.ID.String() + "\t" + req.Owner + "\t" + req.Meta + "\t", ttl: req.TTL}
 	if err := s.plain(ctx, call); err != nil {
 		return answer, false, err
 	}
-	switch v := call.value; {
-	case v.Kind == Int:
-		s.hints.taken(req.ID, call.granted())
-		return store.Answer{Token: v.Int, Tokens: 1, TTL: req.TTL}, true, nil
-	case len(v.List) == 3 && !req.Queue && strings.HasPrefix(v.List[0].Text, "P"):
-		left := time.Duration(v.List[1].Int) * time.Millisecond
-		holder, err := parsePlain(v.List[0].Text, call.now, left)
-		if err == nil && holder.ID != req.ID {
-			again := max(time.Millisecond, min(left, s.config.Heartbeat/2))
-			return store.Answer{Refusal: &store.Refusal{Holders: []store.Holder{holder}, Highest: v.List[2].Int, Again: again}}, true, nil
-		}
+	if token, granted := call.value.(int64); granted {
+		s.hints.plain.put(req.ID, plainGrant{call.granted(), sinceBase()})
+		return store.Answer{Token: token, Tokens: 1, TTL: req.TTL}, true, nil
 	}
-	return answer, false, nil
+	held := list(call.value)
+	if len(held) != 3 || req.Queue || !strings.HasPrefix(text(held[0]), "P") {
+		return answer, false, nil
+	}
+	left := time.Duration(number(held[1])) * time.Millisecond
+	holder, _, _, err := parseHolder("1\t1\t0\t0\t"+millis(call.now+left)+"\t"+text(held[0])[1:], call.now)
+	if err != nil || holder.ID == req.ID {
+		return answer, false, nil
+	}
+	again := max(time.Millisecond, min(left, s.config.Heartbeat/2))
+	return store.Answer{Refusal: &store.Refusal{Holders: []store.Holder{holder}, Highest: number(held[2]), Again: again}}, true, nil
 }
 
-// granted is the record of a lock that was taken: see plain.lua.
+// granted returns the record of a lock that was taken: see plain.lua.
 func (c *plainCall) granted() string {
-	return c.record + millis(c.now) + "\t1\t" + strconv.FormatInt(c.value.Int, 10)
+	return c.record + millis(c.now) + "\t1\t" + decimal(number(c.value))
 }
 
-// giveBack releases a lock by the plain lane. It is not done if the complete one has to see to
-// it.
-func (s *Store) giveBack(ctx context.Context, name, record string) (done bool, err error) {
+// releasePlain releases a lock by the plain lane. If it is not done, the complete lane has to
+// decide.
+func (s *Store) releasePlain(ctx context.Context, name, record string) (done bool, err error) {
 	call := &plainCall{name: name, record: record}
 	err = s.plain(ctx, call)
-	return err == nil && call.value.Int == 1, err
+	return err == nil && call.value == int64(1), err
 }
 
-// plain does a call, in a batch with others if there are many. On a Cluster each has a server
-// of its own.
+// plain makes a call. Only on a Cluster it is never part of a batch, whose keys would be in
+// different slots.
 func (s *Store) plain(ctx context.Context, call *plainCall) error {
-	alone := func() {
-		if call.ttl > 0 {
-			s.sendPlain(ctx, []*plainCall{call})
-			return
-		}
-		// Removes the record if it is still there as it was written, and with it the key.
-		call.value, call.err = s.conn.Do(ctx, "LREM", s.LockKey(call.name), "1", call.record)
+	alone := func() { s.sendPlain(ctx, []*plainCall{call}) }
+	if call.ttl == 0 {
+		alone = func() { call.value, call.err = s.remove(ctx, call.name, call.record) }
 	}
-	var err error
 	if s.config.Cluster {
 		alone()
-	} else {
-		err = s.batch.Do(ctx, call, alone)
-	}
-	if err == nil {
-		err = call.err
-	}
-	if err != nil {
+	} else if err := s.batch.Do(ctx, call, alone); err != nil {
 		return s.explain(ctx, err)
 	}
-	return nil
+	return call.err
+}
+
+// remove removes a record if it is still there as it was written, and with it the key.
+func (s *Store) remove(ctx context.Context, name, record string) (any, error) {
+	return s.run(ctx, Call{Command: "LREM", Keys: []string{s.lockKey(name)}, Args: []string{"1", record}})
 }
 
 // sendPlain runs plain.lua.
 func (s *Store) sendPlain(ctx context.Context, calls []*plainCall) {
 	taken := 0
 	keys := make([]string, 1, len(calls)+1)
-	keys[0] = s.keys.counter(s.keys.group(calls[0].name))
+	keys[0] = s.group(calls[0].name) + "token"
 	args := make([]string, 1, 1+2*len(calls))
 	for _, c := range calls {
 		ttl := ""
@@ -122,28 +101,29 @@ func (s *Store) sendPlain(ctx context.Context, calls []*plainCall) {
 			taken++
 			ttl = millis(c.ttl)
 		}
-		keys = append(keys, s.LockKey(c.name))
+		keys = append(keys, s.lockKey(c.name))
 		args = append(args, c.record, ttl)
 	}
 	args[0] = strconv.Itoa(taken)
-	v, err := s.evalInSlot(ctx, Call{Script: plainScript, Keys: keys, Args: args})
-	if err == nil && len(v.List) != len(calls)+1 {
+	v, err := s.run(ctx, Call{Script: plainScript, Keys: keys, Args: args})
+	values := list(v)
+	if err == nil && len(values) != len(calls)+1 {
 		err = errRecord
 	}
 	for i, c := range calls {
 		if c.err = err; err == nil {
-			c.now, c.value = time.Duration(v.List[0].Int)*time.Microsecond, v.List[i+1]
+			c.now, c.value = micros(values[0]), values[i+1]
 		}
 	}
 }
 
-// undo gives back a lock that was taken for a caller that has given up. The caller's own Leave
-// may have been quicker than the batch.
+// undo releases a lock that a batch took for a caller that had given up. The caller's own Leave
+// may have reached the server before the batch.
 func (s *Store) undo(c *plainCall) {
-	if c.ttl == 0 || c.err != nil || c.value.Kind != Int {
+	if _, granted := c.value.(int64); c.ttl == 0 || c.err != nil || !granted {
 		return
 	}
-	ctx, cancel := context.WithTimeout(s.life, undoTimeout)
+	ctx, cancel := context.WithTimeout(s.calls.Work, undoTimeout)
 	defer cancel()
-	s.conn.Do(ctx, "LREM", s.LockKey(c.name), "1", c.granted()) // or its TTL ends it
+	s.remove(ctx, c.name, c.granted()) // if it fails, the lock expires
 }

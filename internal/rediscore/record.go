@@ -9,18 +9,20 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-var errRecord = errors.New("the server's answer is not one of Holdfast's scripts: is another program using its keys?")
+var errRecord = errors.New("the reply is not one of Holdfast's scripts: is another program using its keys?")
 
-// plainStart is how the record of a lock with one exclusive holder and no waiter begins.
-func plainStart(id store.ID) string { return "P" + id.String() }
+// number, text and list convert a value of a reply. They return the zero value for other kinds.
+func number(v any) int64 { n, _ := v.(int64); return n }
+func text(v any) string  { s, _ := v.(string); return s }
+func list(v any) []any   { l, _ := v.([]any); return l }
 
-// parsePlain reads such a record.
-func parsePlain(record string, now, left time.Duration) (store.Holder, error) {
-	h, _, _, err := parseHolder("1\t1\t0\t0\t"+millis(now+left)+"\t"+strings.TrimPrefix(record, "P"), now)
-	return h, err
-}
+func micros(v any) time.Duration { return time.Duration(number(v)) * time.Microsecond }
 
-// parseHolder reads a holder: see name.lua. Last is its last token.
+func decimal(n int64) string { return strconv.FormatInt(n, 10) }
+
+func millis(d time.Duration) string { return decimal(d.Milliseconds()) }
+
+// parseHolder parses the record of a holder: see name.lua. Last is its last token.
 func parseHolder(record string, now time.Duration) (h store.Holder, limit int, last int64, err error) {
 	f := fields{rest: record}
 	h.Mode, h.Weight = store.Mode(f.int()), int(f.int())
@@ -35,7 +37,7 @@ func parseHolder(record string, now time.Duration) (h store.Holder, limit int, l
 	return h, limit, h.Token + tokens - 1, f.err
 }
 
-// parseWaiter reads a waiter behind its identity: see name.lua.
+// parseWaiter parses the identity and the record of a waiter: see name.lua.
 func parseWaiter(record string, now time.Duration) (w store.Waiter, limit int, err error) {
 	f := fields{rest: record}
 	w.ID = f.id()
@@ -49,7 +51,7 @@ func parseWaiter(record string, now time.Duration) (w store.Waiter, limit int, e
 	return w, limit, f.err
 }
 
-// fields are separated by tabs. The first error stays.
+// fields reads fields that are separated by tabs. The first error stays.
 type fields struct {
 	rest string
 	err  error

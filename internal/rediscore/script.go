@@ -4,22 +4,8 @@ import (
 	"crypto/sha1"
 	"embed"
 	"encoding/hex"
-	"fmt"
 	"strings"
 )
-
-// A Script is run by its SHA1. A server that does not know it replies NOSCRIPT, and is then
-// sent the text.
-type Script struct {
-	Text string
-	SHA  string
-}
-
-// NewScript returns a script of that text.
-func NewScript(text string) *Script {
-	sum := sha1.Sum([]byte(text))
-	return &Script{Text: text, SHA: hex.EncodeToString(sum[:])}
-}
 
 //go:embed scripts/*.lua
 var scriptFiles embed.FS
@@ -31,8 +17,17 @@ var (
 	renewScript   = join("clock", "name", "tokens", "state", "renew")
 	showScript    = join("clock", "name", "tokens", "state", "show")
 	extendScript  = join("extend")
-	fenceScript   = join("fence")
 )
+
+// A Script is run by its SHA1. A server that does not know it replies NOSCRIPT, and is then
+// sent the text.
+type Script struct{ Text, SHA string }
+
+// NewScript returns a script with this text.
+func NewScript(text string) *Script {
+	sum := sha1.Sum([]byte(text))
+	return &Script{Text: text, SHA: hex.EncodeToString(sum[:])}
+}
 
 // join makes one script of several files.
 func join(names ...string) *Script {
@@ -45,12 +40,4 @@ func join(names ...string) *Script {
 		text.Write(part)
 	}
 	return NewScript(text.String())
-}
-
-// A ReplicasError means that too few replicas confirmed a write in time. The server has it,
-// but a failover may lose it.
-type ReplicasError struct{ Want, Got int }
-
-func (e *ReplicasError) Error() string {
-	return fmt.Sprintf("only %d of %d replicas confirmed it in time: see whether they run and keep up, or ask for fewer", e.Got, e.Want)
 }

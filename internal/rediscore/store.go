@@ -3,6 +3,7 @@ package rediscore
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"fmt"
 	"strconv"
 	"strings"
@@ -10,88 +11,94 @@ import (
 
 	"github.com/holdfast-lock/holdfast/internal/batch"
 	"github.com/holdfast-lock/holdfast/internal/lifetime"
+	"github.com/holdfast-lock/holdfast/internal/wake"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
 const (
-	// DefaultHeartbeat is how long a waiter that stopped asking keeps its place. A dead waiter
-	// delays the next one by that much; a live one asks about twice in it, which is all that
-	// waiting costs the server.
+	// DefaultHeartbeat is how long a waiter that stopped asking keeps its place, and by how much
+	// a dead one delays the next. A live one asks about twice in it.
 	DefaultHeartbeat = 5 * time.Second
 
-	// minTTL is far above a round trip to a server nearby, so that a lease can be renewed
-	// several times in it.
-	minTTL = 100 * time.Millisecond
+	minTTL   = 100 * time.Millisecond // several round trips to a server nearby
+	maxBlock = 4096                   // tokens in a block; also in tokens.lua
 
-	// maxBlock bounds a block of tokens, so that no caller uses up what others need. It is
-	// also how far tokens may be ahead of the clock: see LEAD in tokens.lua.
-	maxBlock = 4096
+	// closeWait is how long Close lets calls in flight finish. A client library may dial again
+	// if its connection is closed during a call, and then leave that connection open.
+	closeWait = 500 * time.Millisecond
 )
 
-// Config is what a Store needs to know about its server.
+// Config describes the server of a Store.
 type Config struct {
-	Name      string         // of the kind of store, for people
-	Cluster   bool           // keys are spread over slots
-	Replicas  int            // how many replicas must have a grant before it counts
-	Features  store.Features // beyond those of every Redis
-	Heartbeat time.Duration  // DefaultHeartbeat if 0
-	Timeout   time.Duration  // of the connection itself; 0 if it is not known
+	Cluster   bool          // keys are spread over slots
+	Replicas  int           // how many replicas must have a grant before it counts
+	Heartbeat time.Duration // DefaultHeartbeat if 0
+	Timeout   time.Duration // after which Conn ends a call by itself; 0 if it does not
 }
 
-// A Store keeps locks on a Redis server.
+// A Store keeps locks on Redis servers. It implements store.Store.
 type Store struct {
 	conn   Conn
 	config Config
-	keys   keys
 	waits  waits
 	hints  hints
 	batch  batch.Batcher[plainCall]
-	life   context.Context // of batches; ends with Close
-	end    context.CancelFunc
 	calls  lifetime.Lifetime
 }
 
-// base is the zero of our own clock.
+// base is the zero of the client's own clock.
 var base = time.Now()
 
 func sinceBase() time.Duration { return time.Since(base) + 1 }
 
 // New returns a store on a connection.
-func New(conn Conn, config Config) *Store {
+func New(conn Conn, config Config) (*Store, error) {
+	if config.Replicas < 0 || config.Replicas > 100 {
+		return nil, fmt.Errorf("%w: %d replicas: want how many replicas must confirm a grant, from 0 to 100", store.ErrInvalid, config.Replicas)
+	}
 	if config.Heartbeat == 0 {
 		config.Heartbeat = DefaultHeartbeat
 	}
-	s := &Store{conn: conn, config: config, keys: newKeys(config.Cluster)}
+	s := &Store{conn: conn, config: config}
 	s.calls.Begin()
-	s.waits.init(s)
-	s.initPlain()
-	return s
+	s.waits = waits{store: s, handle: rand.Text(), all: make(map[wake.Key]*waiting), groups: make(map[string]*subscription)}
+	s.batch.MaxInFlight, s.batch.MaxBatch, s.batch.MaxWait = maxInFlight, maxBatch, batchPause
+	s.batch.Send = func(calls []*plainCall) (refused bool) {
+		s.sendPlain(s.calls.Work, calls)
+		return false
+	}
+	s.batch.Late = s.undo
+	return s, nil
 }
 
-// Capabilities tells what this store can do.
+// Capabilities returns what this store supports.
 func (s *Store) Capabilities() store.Capabilities {
 	return store.Capabilities{
-		Store: s.config.Name,
+		Store: "redis",
 		Features: store.FeatureShared | store.FeaturePermits | store.FeatureQueue | store.FeatureKeep |
-			store.FeatureList | store.FeatureProcesses | store.FeatureHosts | store.FeatureDurable | s.config.Features,
+			store.FeatureList | store.FeatureProcesses | store.FeatureHosts | store.FeatureDurable,
 		MinTTL:    minTTL,
 		Heartbeat: s.config.Heartbeat,
 		Timeout:   s.config.Timeout,
 	}
 }
 
-// Close ends this handle: its waiting calls end, and later ones fail with store.ErrClosed.
-// Grants that were not released stay until their TTL is over. Closing again does nothing.
+// Close ends this handle: calls that wait end, and later ones fail with store.ErrClosed. Grants
+// that were not released stay until their TTL is over. A second Close does nothing.
 func (s *Store) Close() error {
 	if !s.calls.Shut() {
 		return nil
 	}
-	timeout := time.AfterFunc(closeWait, s.calls.End)
+	end := func() {
+		s.waits.mu.Lock() // no subscription starts after this
+		defer s.waits.mu.Unlock()
+		s.calls.End()
+	}
+	timeout := time.AfterFunc(closeWait, end)
 	s.calls.Wait()
 	timeout.Stop()
-	s.calls.End()
-	s.waits.close()
-	s.end()
+	end()
+	s.waits.wg.Wait()
 	s.batch.Close()
 	s.conn.Close()
 	return nil
@@ -109,33 +116,29 @@ func (s *Store) enter(ctx context.Context) error {
 	return nil
 }
 
-// closeWait is how long Close lets calls in flight finish. A connection that is closed under
-// a call that is about to use it can be made anew by the client library, and stay.
-const closeWait = 500 * time.Millisecond
-
-// Acquire makes one attempt to take a name: see store.Store. Asking again under the identity
-// of a live grant or waiter in another mode, weight or limit is an ErrInvalid.
+// Acquire makes one attempt to take a name: see store.Store. It returns ErrInvalid if the
+// identity has a live grant or a place in the queue with another mode, weight or limit.
 func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
 	if err := s.enter(ctx); err != nil {
 		return store.Answer{}, err
 	}
 	defer s.calls.Leave()
 	if req.Floor >= store.MaxToken {
-		return store.Answer{}, tokensOver(req.Floor)
+		return store.Answer{}, errNoTokens(req.Floor)
 	}
 	req.TTL = req.TTL.Truncate(time.Millisecond)
 	req.Tokens = min(max(req.Tokens, 1), maxBlock)
-	if answer, ok := s.waits.granted(&req); ok {
+	answer, queued := s.waits.pushed(&req)
+	if answer.Token > 0 {
 		return answer, nil
 	}
-	if req.Mode == store.Exclusive && req.Tokens == 1 && req.Floor == 0 && s.config.Replicas == 0 &&
-		!s.waits.queued(req.Name, req.ID) && !s.hints.isContended(req.Name) {
-		answer, ok, err := s.take(ctx, &req)
-		if err != nil {
-			// It may have been granted. If it is repeated, acquire.lua recognises that in one round trip.
-			s.hints.contended(req.Name, true)
+	contended, _ := s.hints.contended.get(req.Name, false)
+	if req.Mode == store.Exclusive && req.Tokens == 1 && req.Floor == 0 && s.config.Replicas == 0 && !queued && sinceBase() > contended {
+		answer, ok, err := s.takePlain(ctx, &req)
+		if err != nil { // it may have been granted: the complete lane recognises that in one round trip
+			s.hints.contended.put(req.Name, sinceBase()+contendedFor)
 		}
-		// A full server refuses to take a lock, but acquire.lua recognises a grant of this identity.
+		// A full server takes no new lock, but acquire.lua recognises a grant of this identity.
 		if ok || err != nil && !strings.Contains(err.Error(), "OOM") {
 			return answer, err
 		}
@@ -145,25 +148,28 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 
 // acquire runs acquire.lua.
 func (s *Store) acquire(ctx context.Context, req *store.Request) (store.Answer, error) {
-	group := s.keys.group(req.Name)
 	queue, waiter := "0", ""
 	if req.Queue {
-		channel, sent := s.waits.expect(group, req)
-		queue, waiter = "1", channel+"\t"+strconv.FormatInt(int64(sent), 10)+"\t"+millis(s.unasked(req))+"\t"+strconv.Itoa(req.Tokens)
+		channel, sent := s.waits.expect(req)
+		queue, waiter = "1", channel+"\t"+decimal(int64(sent))+"\t"+millis(s.maxPushed(req))+"\t"+strconv.Itoa(req.Tokens)
 	}
-	v, err := s.eval(ctx, Call{
-		Script: acquireScript, Keys: s.keys.all(group, req.Name), Replicas: s.config.Replicas,
+	v, err := s.run(ctx, Call{
+		Script: acquireScript, Keys: s.keys(req.Name), Replicas: s.config.Replicas,
 		Args: []string{
 			s.publish(), req.ID.String(), strconv.Itoa(int(req.Mode)), strconv.Itoa(req.Weight), strconv.Itoa(req.Limit),
-			millis(req.TTL), strconv.Itoa(req.Tokens), strconv.FormatInt(req.Floor, 10), queue, millis(s.config.Heartbeat),
+			millis(req.TTL), strconv.Itoa(req.Tokens), decimal(req.Floor), queue, millis(s.config.Heartbeat),
 			req.Owner + "\t" + req.Meta, waiter, strconv.Itoa(store.MaxHolders),
 		},
 	})
 	if err != nil {
 		return store.Answer{}, err
 	}
-	answer, err := parseAnswer(req, v)
-	s.hints.contended(req.Name, answer.Refusal != nil && req.Queue || answer.Waiters > 0)
+	answer, err := parseAnswer(req, list(v))
+	if answer.Refusal != nil && req.Queue || answer.Waiters > 0 {
+		s.hints.contended.put(req.Name, sinceBase()+contendedFor)
+	} else {
+		s.hints.contended.get(req.Name, true)
+	}
 	if req.Queue && err == nil && !answer.Granted() {
 		s.waits.listen(req.Name, req.ID)
 	} else {
@@ -172,103 +178,84 @@ func (s *Store) acquire(ctx context.Context, req *store.Request) (store.Answer, 
 	return answer, err
 }
 
-// unasked is for how long a waiting request may be granted the name without asking again: as
-// long as a waiter is taken to be alive. Replicas confirm only what is asked for.
-func (s *Store) unasked(req *store.Request) time.Duration {
-	if req.Mode != store.Exclusive || req.Floor > 0 || s.config.Replicas > 0 {
-		return 0
+// parseAnswer parses the reply of acquire.lua.
+func parseAnswer(req *store.Request, reply []any) (answer store.Answer, err error) {
+	if len(reply) < 3 {
+		return answer, errRecord
 	}
-	return min(req.TTL, s.config.Heartbeat).Truncate(time.Millisecond)
-}
-
-// parseAnswer reads what acquire.lua returned.
-func parseAnswer(req *store.Request, v Value) (answer store.Answer, err error) {
-	list := v.List
-	what := ""
-	if len(list) > 2 {
-		what = list[0].Text
+	n := make([]int64, 6)
+	for i := 1; i < min(len(reply), len(n)); i++ {
+		n[i] = number(reply[i])
 	}
-	switch {
-	case what == "granted" && len(list) == 5:
-		answer = store.Answer{Token: list[2].Int, Tokens: int(list[3].Int), TTL: req.TTL, Waiters: int(list[4].Int)}
-		if answer.Tokens < 1 {
-			return store.Answer{}, tokensOver(max(req.Floor, answer.Token-1))
-		}
-		return answer, nil
-	case what == "refused" && len(list) >= 6:
-		r := &store.Refusal{
-			Highest: list[2].Int, Place: int(list[3].Int), Waiters: int(list[4].Int),
-			Again: time.Duration(list[5].Int) * time.Millisecond,
-		}
-		for _, holder := range list[6:] {
-			h, _, last, err := parseHolder(holder.Text, time.Duration(list[1].Int)*time.Microsecond)
+	switch what := text(reply[0]); {
+	case what == "granted" && len(reply) == 5 && n[3] < 1:
+		return answer, errNoTokens(max(req.Floor, n[2]-1))
+	case what == "granted" && len(reply) == 5:
+		return store.Answer{Token: n[2], Tokens: int(n[3]), TTL: req.TTL, Waiters: int(n[4])}, nil
+	case what == "refused" && len(reply) >= 6:
+		r := &store.Refusal{Highest: n[2], Place: int(n[3]), Waiters: int(n[4]), Again: time.Duration(n[5]) * time.Millisecond}
+		for _, record := range reply[6:] {
+			h, _, last, err := parseHolder(text(record), micros(reply[1]))
 			if err != nil {
 				return answer, err
 			}
 			r.Holders, r.Highest = append(r.Holders, h), max(r.Highest, last)
 		}
 		return store.Answer{Refusal: r}, nil
-	case what == "claim" && len(list) == 4:
-		return answer, cmp.Or(store.SameClaim(req, store.Mode(list[1].Int), int(list[2].Int), int(list[3].Int)), errRecord)
+	case what == "claim" && len(reply) == 4:
+		return answer, cmp.Or(store.SameClaim(req, store.Mode(n[1]), int(n[2]), int(n[3])), errRecord)
 	case what == "mix":
-		return answer, store.Mixes(req.Name, req.Mode, req.Limit, store.Mode(list[1].Int), int(list[2].Int))
+		return answer, store.Mixes(req.Name, req.Mode, req.Limit, store.Mode(n[1]), int(n[2]))
 	}
 	return answer, errRecord
 }
 
 // Release ends a grant or closes its name for a time: see store.Store.
 func (s *Store) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
-	if err := s.enter(ctx); err != nil {
-		return err
-	}
-	defer s.calls.Leave()
 	if err := store.CheckKeep(keep); err != nil {
 		return err
-	}
-	if record := s.hints.released(id); record != "" && keep.State == store.Held {
-		if done, err := s.giveBack(ctx, name, record); done || err != nil {
-			return err
-		}
 	}
 	return s.release(ctx, name, id, "release", keep)
 }
 
-// Leave takes an identity out of the queue and gives back its grant: see store.Store.
+// Leave removes an identity from the queue and releases its grant: see store.Store.
 func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
-	if err := s.enter(ctx); err != nil {
-		return err
-	}
-	defer s.calls.Leave()
 	defer s.waits.forget(name, id)
 	return s.release(ctx, name, id, "leave", store.Keep{})
 }
 
 // Break ends a grant or a closure by force: see store.Store.
 func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
+	return s.release(ctx, name, id, "break", store.Keep{})
+}
+
+// release runs release.lua, unless the plain lane can do it.
+func (s *Store) release(ctx context.Context, name string, id store.ID, what string, keep store.Keep) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
 	defer s.calls.Leave()
-	return s.release(ctx, name, id, "break", store.Keep{})
-}
-
-// release runs release.lua.
-func (s *Store) release(ctx context.Context, name string, id store.ID, what string, keep store.Keep) error {
-	v, err := s.eval(ctx, Call{
-		Script: releaseScript, Keys: s.keys.all(s.keys.group(name), name),
+	grant, ok := s.hints.plain.get(id, true)
+	if ok && what == "release" && keep.State == store.Held && sinceBase()-grant.since <= briefHold {
+		if done, err := s.releasePlain(ctx, name, grant.record); done || err != nil {
+			return err
+		}
+	}
+	v, err := s.run(ctx, Call{
+		Script: releaseScript, Keys: s.keys(name),
 		Args: []string{s.publish(), id.String(), what, strconv.Itoa(int(keep.State)), millis(max(keep.For, time.Millisecond))},
 	})
-	switch {
+	switch l := list(v); {
 	case err != nil:
 		return err
-	case len(v.List) == 2:
-		return fmt.Errorf("%w: keep as done: the grant is %s; only an exclusive one can close its name as done", store.ErrInvalid, store.Mode(v.List[1].Int))
-	case v.Kind != Int:
-		return errRecord
-	case v.Int == 0:
+	case v == int64(1):
+		return nil
+	case v == int64(0):
 		return store.ErrNotHeld
+	case len(l) == 2:
+		return fmt.Errorf("%w: keep as done: the grant is %s; only an exclusive one can close its name as done", store.ErrInvalid, store.Mode(number(l[1])))
 	}
-	return nil
+	return errRecord
 }
 
 func (s *Store) publish() string {
@@ -278,8 +265,6 @@ func (s *Store) publish() string {
 	return "PUBLISH"
 }
 
-func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
-
-func tokensOver(floor int64) error {
+func errNoTokens(floor int64) error {
 	return fmt.Errorf("%w: token floor %d: no tokens are left above it, they end at 2^53-1; find out where so high a floor comes from", store.ErrInvalid, floor)
 }

@@ -2,7 +2,6 @@ package rediscore
 
 import (
 	"context"
-	"crypto/rand"
 	"strings"
 	"sync"
 	"time"
@@ -12,138 +11,119 @@ import (
 )
 
 const (
-	// linger is how long a subscription outlives its last waiter: on a busy name the next one
-	// comes soon.
-	linger = 10 * time.Second
+	linger = 10 * time.Second // how long a subscription outlives its last waiter
 
-	// Between two attempts to subscribe. Meanwhile waiters are served, only later: they ask
-	// by themselves.
-	leastPause = 50 * time.Millisecond
-	mostPause  = 2 * time.Second
+	// Between two attempts to subscribe. Waiters ask by themselves meanwhile, which is slower.
+	minPause = 50 * time.Millisecond
+	maxPause = 2 * time.Second
 )
 
-// waits are the queued identities of this handle and the subscriptions that wake them. A
-// handle listens on a channel of its own, one for each slot that it waits in; a script that
-// lets a waiter in publishes the waiter's identity there. So one process is told, and in it one
-// waiter.
+// waits holds the queued identities of this handle and the subscriptions that wake them. A
+// handle listens on a channel of its own in each group of names that it waits for. A script that
+// grants the name to a waiter, or lets it ask again, publishes the waiter's identity there: one
+// process is told, and in it one waiter.
 //
-// A message is lost if nobody listens yet, or while the connection is down. Hence all waiters
-// are woken whenever listening begins: they ask again, and hear whatever happens after that.
+// A message is lost while no subscription is up. Therefore all waiters of a group are woken
+// whenever its subscription starts: they ask again, and hear of every change after that.
 type waits struct {
 	store  *Store
-	handle string
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
+	handle string // the name of its channels
 	wg     sync.WaitGroup
 
 	mu     sync.Mutex
-	all    map[wake.Key]*waitState
-	groups map[int]*subscription
+	all    map[wake.Key]*waiting
+	groups map[string]*subscription
 }
 
-// A waitState is what is known of a queued identity. Calls of one client may use an identity
-// one after the other, each with a TTL of its own.
-type waitState struct {
-	group   int
+// A waiting is a queued identity. Several calls of one client may use it one after the other,
+// each with a TTL of its own.
+type waiting struct {
+	group   string
 	request store.Request // the last one that was sent
-	sent    time.Duration // when that was, since base
-	listens bool          // it counts as one of the subscription's waiters
+	sent    time.Duration // when it was sent, since base
+	sub     *subscription // set once it was refused
 	wake    wake.Signal   // it should ask again
-	grant   unasked       // what it was granted since, if sent is not 0
-}
-
-// An unasked grant comes with the wake-up of a waiter: see grant in state.lua.
-type unasked struct {
-	sent    time.Duration // of the request that it answers, since base
-	ttl     time.Duration // from when it was granted, which was later
-	token   int64
-	tokens  int
-	waiters int
+	grant   string        // the grant that was pushed since then: see grant in state.lua
 }
 
 type subscription struct {
 	waiters int
 	cancel  context.CancelFunc
-	idle    *time.Timer // set while there are no waiters
+	idle    *time.Timer // running while there are no waiters
 	failed  bool        // since it last worked
-	err     error       // why, until a waiter was told
+	err     error       // why it failed, until a waiter was told
 }
 
-func (w *waits) init(s *Store) {
-	w.store, w.handle = s, rand.Text()
-	w.ctx, w.cancel = context.WithCancel(context.Background())
-	w.all, w.groups = make(map[wake.Key]*waitState), make(map[int]*subscription)
+// maxPushed is for how long a waiting request may be granted the name before it asks again: as
+// long as a waiter counts as alive. Replicas confirm only grants that were asked for.
+func (s *Store) maxPushed(req *store.Request) time.Duration {
+	if req.Mode != store.Exclusive || req.Floor > 0 || s.config.Replicas > 0 {
+		return 0
+	}
+	return min(req.TTL, s.config.Heartbeat).Truncate(time.Millisecond)
 }
 
-// queued reports whether an identity is queued.
-func (w *waits) queued(name string, id store.ID) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.all[wake.Key{Name: name, ID: id}] != nil
-}
-
-// granted answers a request by what it was granted unasked. A grant is taken only by the very
-// request that the server granted it to: the lease lasts as long as the server says, counted
-// from when that request was sent, and never longer than it asked for. In all other cases, and
-// if most of its time is over, the server is asked again, which knows the identity and starts
-// the TTL anew.
-func (w *waits) granted(req *store.Request) (answer store.Answer, ok bool) {
+// pushed answers a request with the grant that was pushed to it, if there is one, and reports
+// whether the identity is queued. Only the very request that the server granted may take the
+// grant: it lasts as long as the server says, counted from when that request was sent. Otherwise,
+// or if most of its time is over, the server is asked again and starts the TTL anew.
+func (w *waits) pushed(req *store.Request) (answer store.Answer, queued bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	key := wake.Key{Name: req.Name, ID: req.ID}
-	state := w.all[key]
-	if state == nil || state.grant.sent == 0 {
-		return answer, false
+	one := w.all[key]
+	if one == nil || one.grant == "" {
+		return answer, one != nil
 	}
-	grant, asked := state.grant, &state.request
-	state.grant = unasked{}
-	most := w.store.unasked(asked)
-	left := min(grant.ttl, most) - (sinceBase() - grant.sent)
-	if grant.sent != state.sent || left <= most/2 || grant.token < 1 || grant.tokens < 1 || grant.tokens > asked.Tokens ||
+	f, asked := fields{rest: one.grant}, &one.request
+	one.grant = ""
+	most := w.store.maxPushed(asked)
+	sent := time.Duration(f.int())
+	answer = store.Answer{TTL: min(f.millis(), most) - (sinceBase() - sent), Token: f.int(), Tokens: int(f.int()), Waiters: int(f.int())}
+	if f.err != nil || sent != one.sent || answer.TTL <= most/2 || answer.Token < 1 || answer.Tokens < 1 || answer.Tokens > asked.Tokens ||
 		asked.Mode != req.Mode || asked.TTL != req.TTL || asked.Owner != req.Owner || asked.Meta != req.Meta {
-		return answer, false
+		return store.Answer{}, true
 	}
-	w.end(key, state)
-	return store.Answer{Token: grant.token, Tokens: grant.tokens, TTL: left, Waiters: grant.waiters}, true
+	w.end(key, one)
+	return answer, false
 }
 
-// expect notes that a request is about to be sent that may be queued: messages from now on are
-// news to it. It returns the channel to publish to, and the time that grants count from.
-func (w *waits) expect(group int, req *store.Request) (channel string, sent time.Duration) {
+// expect records that a request is about to be sent that may be queued. It returns the channel
+// to publish to, and the time that a pushed grant counts from.
+func (w *waits) expect(req *store.Request) (channel string, sent time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	channel, sent = w.store.keys.channel(group, w.handle), sinceBase()
-	if w.ctx.Err() != nil {
-		return channel, sent // closed: the call fails anyway
-	}
+	group, sent := w.store.group(req.Name), sinceBase()
 	key := wake.Key{Name: req.Name, ID: req.ID}
-	state := w.all[key]
-	if state == nil {
-		state = &waitState{group: group}
-		w.all[key] = state
+	one := w.all[key]
+	if one == nil {
+		one = &waiting{group: group}
+		w.all[key] = one
 	}
-	state.wake.Reset()
-	state.request, state.sent = *req, sent
-	return channel, sent
+	one.wake.Reset()
+	one.request, one.sent = *req, sent
+	return w.channel(group), sent
 }
 
-// listen subscribes for an identity that has to wait, and not before: a connection that
-// somebody listens on is slower for all else, and most requests are granted at once.
+func (w *waits) channel(group string) string { return group + "wake:" + w.handle }
+
+// listen subscribes for an identity that was refused, and not before: most requests are granted
+// at once, and a connection with a subscription is slower for everything else.
 func (w *waits) listen(name string, id store.ID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	state := w.all[wake.Key{Name: name, ID: id}]
-	if state == nil || state.listens || w.ctx.Err() != nil {
+	one := w.all[wake.Key{Name: name, ID: id}]
+	if one == nil || one.sub != nil || w.store.calls.Work.Err() != nil {
 		return
 	}
-	state.listens = true
-	sub := w.groups[state.group]
+	sub := w.groups[one.group]
 	if sub == nil {
-		ctx, cancel := context.WithCancel(w.ctx)
+		ctx, cancel := context.WithCancel(w.store.calls.Work)
 		sub = &subscription{cancel: cancel}
-		w.groups[state.group] = sub
-		w.wg.Go(func() { w.subscribe(ctx, state.group, sub) })
+		w.groups[one.group] = sub
+		w.wg.Go(func() { w.subscribe(ctx, one.group, sub) })
 	}
+	one.sub = sub
 	sub.waiters++
 	if sub.idle != nil {
 		sub.idle.Stop()
@@ -151,112 +131,93 @@ func (w *waits) listen(name string, id store.ID) {
 	}
 }
 
-// forget ends the wait of an identity that is not queued any more.
+// forget ends the wait of an identity that is no longer queued.
 func (w *waits) forget(name string, id store.ID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	key := wake.Key{Name: name, ID: id}
-	if state := w.all[key]; state != nil {
-		w.end(key, state)
+	if one := w.all[key]; one != nil {
+		w.end(key, one)
 	}
 }
 
-func (w *waits) end(key wake.Key, state *waitState) {
-	state.wake.Send()
+// end removes an identity. The caller holds the mutex.
+func (w *waits) end(key wake.Key, one *waiting) {
+	one.wake.Send()
 	delete(w.all, key)
-	sub := w.groups[state.group]
-	if sub == nil || !state.listens {
-		return // closed, or never had to wait
+	sub := one.sub
+	if sub == nil {
+		return
 	}
 	if sub.waiters--; sub.waiters == 0 {
-		sub.idle = time.AfterFunc(linger, func() { w.unsubscribe(state.group, sub) })
-	}
-}
-
-// unsubscribe ends a subscription that nobody needs.
-func (w *waits) unsubscribe(group int, sub *subscription) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if sub.waiters == 0 && w.groups[group] == sub {
-		delete(w.groups, group)
-		sub.cancel()
+		sub.idle = time.AfterFunc(linger, func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if sub.waiters == 0 && w.groups[one.group] == sub {
+				delete(w.groups, one.group)
+				sub.cancel()
+			}
+		})
 	}
 }
 
 // subscribe keeps a subscription up until it is not needed any more.
-func (w *waits) subscribe(ctx context.Context, group int, sub *subscription) {
-	channel := w.store.keys.channel(group, w.handle)
+func (w *waits) subscribe(ctx context.Context, group string, sub *subscription) {
 	on := func() { w.changed(group, sub, nil) }
-	for pause := leastPause; ctx.Err() == nil; pause = min(2*pause, mostPause) {
+	for pause := minPause; ctx.Err() == nil; pause = min(2*pause, maxPause) {
 		begin := time.Now()
-		err := w.store.conn.Subscribe(ctx, channel, w.store.config.Cluster, on, w.message)
-		if time.Since(begin) > mostPause {
-			pause = leastPause // it had worked
+		err := w.store.conn.Subscribe(ctx, w.channel(group), on, w.message)
+		if time.Since(begin) > maxPause {
+			pause = minPause // it had worked
 		}
 		if err != nil && ctx.Err() == nil {
 			w.changed(group, sub, w.store.explain(ctx, err))
 		}
-		sleep(ctx, pause)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
 	}
 }
 
-// changed notes that a subscription works, or why not, and wakes all waiters of its group: what
-// they missed is not known. One of them is told of a failure, once until it works again; they
-// all go on asking by themselves.
-func (w *waits) changed(group int, sub *subscription, err error) {
+// changed records that a subscription works, or why it does not, and wakes all waiters of its
+// group, because they may have missed messages. One waiter is told of a failure, once until the
+// subscription works again; all of them go on asking by themselves.
+func (w *waits) changed(group string, sub *subscription, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err != nil && sub.failed {
 		return
 	}
 	sub.failed, sub.err = err != nil, err
-	for _, state := range w.all {
-		if state.group == group {
-			state.wake.Send()
+	for _, one := range w.all {
+		if one.group == group {
+			one.wake.Send()
 		}
 	}
 }
 
-// message reads what a script published: an identity, what it was granted if anything, and the
-// key of its lock.
+// message parses a message of a script: an identity, the grant if there is one, and the key of
+// the lock.
 func (w *waits) message(text string) {
 	f := fields{rest: text}
 	id := f.id()
-	var grant unasked
-	if !strings.HasPrefix(f.rest, Prefix) {
-		grant = unasked{
-			sent: time.Duration(f.int()), ttl: f.millis(),
-			token: f.int(), tokens: int(f.int()), waiters: int(f.int()),
-		}
-	}
-	name, ok := w.store.keys.name(f.rest)
+	end := strings.LastIndexByte(f.rest, '\t') + 1
+	name, ok := w.store.nameOf(f.rest[end:])
 	if f.err != nil || !ok {
-		return // not ours
+		return // not a message of Holdfast
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if state := w.all[wake.Key{Name: name, ID: id}]; state != nil {
-		state.grant = grant
-		state.wake.Send()
+	if one := w.all[wake.Key{Name: name, ID: id}]; one != nil {
+		one.grant = f.rest[:end]
+		one.wake.Send()
 	}
 }
 
-func (w *waits) close() {
-	w.mu.Lock()
-	for _, sub := range w.groups {
-		if sub.idle != nil {
-			sub.idle.Stop()
-		}
-	}
-	clear(w.groups)
-	w.cancel()
-	w.mu.Unlock()
-	w.wg.Wait()
-}
-
-// Wait blocks until it is worth asking again for a queued identity: see store.Store. It
-// returns nil at once if the identity was not queued through this handle. If the server
-// refuses to let the store subscribe, one Wait returns that as an error.
+// Wait blocks until a queued identity should ask again: see store.Store. It returns nil at once
+// if the identity was not queued through this handle. If the server does not let the store
+// subscribe, one Wait returns that as an error.
 func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	if s.calls.Closing.Err() != nil {
 		return s.errClosed()
@@ -266,31 +227,21 @@ func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	}
 	w := &s.waits
 	w.mu.Lock()
-	state := w.all[wake.Key{Name: name, ID: id}]
+	one := w.all[wake.Key{Name: name, ID: id}]
 	var woken <-chan struct{}
-	if state != nil {
-		woken = state.wake.C()
+	if one != nil {
+		woken = one.wake.C()
 	}
 	w.mu.Unlock()
-	switch err := wake.Wait(ctx, woken, w.ctx.Done(), store.ErrClosed); err {
-	case nil:
-	case store.ErrClosed:
-		return s.errClosed()
-	default:
+	if err := wake.Wait(ctx, woken, s.calls.Closing.Done(), s.errClosed()); err != nil || one == nil {
 		return err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.failure(state)
-}
-
-// failure is why a waiter's subscription does not work, if nobody was told yet.
-func (w *waits) failure(state *waitState) error {
-	if state == nil || w.groups[state.group] == nil {
+	if one.sub == nil {
 		return nil
 	}
-	sub := w.groups[state.group]
-	err := sub.err
-	sub.err = nil
+	err := one.sub.err
+	one.sub.err = nil
 	return err
 }

@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"net"
 	"slices"
@@ -21,6 +20,7 @@ import (
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/rediscore"
+	"github.com/holdfast-lock/holdfast/internal/redistest"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/redisstore"
 )
@@ -161,9 +161,7 @@ func lockKey(b *bed, name string) string {
 	if b.shards == nil {
 		return rediscore.Prefix + "lock:" + name
 	}
-	h := fnv.New32a()
-	h.Write([]byte(name))
-	return fmt.Sprintf("%s{%d}:lock:%s", rediscore.Prefix, h.Sum32()%1024, name)
+	return redistest.ClusterLockKey(name)
 }
 
 // open opens a client by a URL, as programs do.
@@ -197,6 +195,8 @@ func (b *bed) dial(by map[string]string, heartbeat time.Duration, opts ...holdfa
 	if b.lib == viaGoRedis {
 		return b.dialGoRedis(by, heartbeat, opts...)
 	}
+	// rueidis can make a connection while it is being closed, and leave it open.
+	life, end := context.WithCancel(context.Background())
 	option := rueidis.ClientOption{
 		InitAddress:       []string{b.nodes[0].Addr()},
 		DisableCache:      true,
@@ -208,7 +208,11 @@ func (b *bed) dial(by map[string]string, heartbeat time.Duration, opts ...holdfa
 			if other, ok := by[addr]; ok {
 				addr = other
 			}
-			return dialer.DialContext(ctx, "tcp", addr)
+			conn, err := dialer.DialContext(ctx, "tcp", addr)
+			if err == nil {
+				context.AfterFunc(life, func() { conn.Close() })
+			}
+			return conn, err
 		},
 	}
 	if b.group != nil {
@@ -219,7 +223,10 @@ func (b *bed) dial(by map[string]string, heartbeat time.Duration, opts ...holdfa
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	s := redisstore.New(client, func(c *rediscore.Config) { c.Heartbeat = heartbeat })
+	s, err := redisstore.New(client, func(c *rediscore.Config) { c.Heartbeat = heartbeat })
+	if err != nil {
+		b.t.Fatal(err)
+	}
 	c, err := holdfast.New(s, opts...)
 	if err != nil {
 		b.t.Fatal(err)
@@ -227,6 +234,7 @@ func (b *bed) dial(by map[string]string, heartbeat time.Duration, opts ...holdfa
 	b.dialled.Store(c, sync.OnceFunc(func() {
 		s.Close()
 		client.Close()
+		end()
 	}))
 	b.t.Cleanup(func() { b.close(c) })
 	return c

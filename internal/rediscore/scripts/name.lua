@@ -1,31 +1,29 @@
--- What is kept of a name. In front of it is clock.lua, behind it the scripts that see to the
--- whole name: acquire, release, renew and show.
+-- The keys of a name. This part reads its lock, for acquire, release, renew and show.
 --
 -- lock     a list of one element, so that RPUSH finds out whether it is free:
---          P<id> owner meta since tokens token        one exclusive holder and no waiter; the
---                                                     key expires with the grant
---          S<x> <b> <use> <holder>                    anything else. All keys expire at x. No
---                                                     waiter is alive after b. Use sums up the
---                                                     holders that are not exclusive: number,
---                                                     mode, weights, limit, closed ones. Holder
---                                                     is the exclusive one, alive or closed.
+--          P<id> owner meta since tokens token   one exclusive holder and no waiter; the key
+--                                                expires with the grant
+--          S<x> <b> <use> <holder>               any other state. All keys expire at x. No
+--                                                waiter is alive after b. Use sums up the holders
+--                                                that are not exclusive: number, mode, weights,
+--                                                limit, number of closed ones. Holder is the
+--                                                exclusive one, alive or closed.
 -- counter  the last token given, for all names of this server or slot
 -- records  h<id> -> a holder that is not exclusive, w<id> -> a waiter
--- ends     h<id> by when it ends
+-- ends     h<id> by the time when it expires
 -- queue    w<id> in order of arrival
 --
 -- holder: mode weight limit state ends id owner meta since tokens token
 -- waiter: mode weight limit joined beat channel sent grant tokens owner meta
 --
 -- Fields are separated by tabs, those of use by spaces. Times are in ms. Beat is when a waiter
--- that does not ask again is taken for dead; sent is when its client sent the last request, by
--- the client's own clock; grant is for how long it may be granted the name without asking
--- again, 0 for never; tokens is how many it wants then.
+-- that does not ask again counts as dead. Sent is when its client sent the last request, by the
+-- client's clock. Grant is for how long a grant may be pushed to it, 0 for never, and tokens how
+-- many tokens it wants then.
 --
 -- ARGV[1] is the command to publish with, ARGV[2] the identity of the caller.
 local LOCK, RECORDS, ENDS, QUEUE = KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local id = ARGV[2]
-local format, match = string.format, string.match
+local id, format, match = ARGV[2], string.format, string.match
 
 local value = call('LINDEX', LOCK, '0')
 local plain = value and string.byte(value) == 80
@@ -41,7 +39,13 @@ elseif value then
   x, b = tonumber(x), tonumber(b)
 end
 
--- Keys live a little longer than what they hold, so that they need not be touched every time.
+-- Keys live a little longer than their contents, so that not every call must extend them.
 local function keysEnd(need)
   return need + math.floor((need - now) / 10)
+end
+
+local function expireAt(time, ...)
+  for _, key in ipairs({...}) do
+    call('PEXPIREAT', key, format('%.0f', time))
+  end
 end

@@ -1,10 +1,10 @@
--- Tells who holds and who waits. It changes nothing.
--- Returns {time in µs, {holder…}, {waiter…}}; a waiter's record is behind its identity.
+-- Describes the holders and waiters of a name. It changes nothing.
+-- Returns {time in µs, {holder…}, {waiter…}}; a waiter is its identity and its record.
 local holders, waiters = {}, {}
 if sole and sole.ends > now then
   holders[1] = record(sole)
 end
-for _, field in ipairs(use.n > 0 and call('ZRANGEBYSCORE', ENDS, '(' .. text(now), '+inf') or {}) do
+for _, field in ipairs(use.n > 0 and call('ZRANGEBYSCORE', ENDS, '(' .. decimal(now), '+inf') or {}) do
   holders[#holders + 1] = call('HGET', RECORDS, field)
 end
 for _, field in ipairs(waiting > 0 and call('LRANGE', QUEUE, 0, -1) or {}) do

@@ -1,16 +1,15 @@
--- The whole state of a name, for the cases that need it.
+-- The whole state of a name, for all other cases.
 local EXCLUSIVE, SHARED, PERMITS = 1, 2, 3
 local HELD, DONE = 0, 1
 
--- Lua itself would print no more than 14 digits.
-local function text(n)
+-- Lua itself prints no more than 14 digits.
+local function decimal(n)
   return format('%.0f', n)
 end
 
-local HOLDER = '^(%d+)\t(%d+)\t(%d+)\t(%d+)\t(%d+)\t(%x+)\t([^\t]*)\t([^\t]*)\t(%d+)\t(%d+)\t(%d+)$'
-
 local function readHolder(record)
-  local mode, weight, limit, state, ends, of, owner, meta, since, tokens, token = match(record or '', HOLDER)
+  local mode, weight, limit, state, ends, of, owner, meta, since, tokens, token = match(record or '',
+    '^(%d+)\t(%d+)\t(%d+)\t(%d+)\t(%d+)\t(%x+)\t([^\t]*)\t([^\t]*)\t(%d+)\t(%d+)\t(%d+)$')
   return mode and {mode = tonumber(mode), weight = tonumber(weight), limit = tonumber(limit), state = tonumber(state),
     ends = tonumber(ends), id = of, owner = owner, meta = meta, since = tonumber(since), tokens = tonumber(tokens),
     token = tonumber(token)}
@@ -21,11 +20,9 @@ local function record(h)
     h.id, h.owner, h.meta, h.since, h.tokens, h.token)
 end
 
-local WAITER = '^(%d+)\t(%d+)\t(%d+)\t(%d+)\t(%d+)\t([^\t]*)\t(%d+)\t(%d+)\t(%d+)\t([^\t]*)\t([^\t]*)$'
-
 local function readWaiter(field)
-  local mode, weight, limit, joined, beat, channel, sent, grant, tokens, owner, meta =
-    match(call('HGET', RECORDS, field) or '', WAITER)
+  local mode, weight, limit, joined, beat, channel, sent, grant, tokens, owner, meta = match(call('HGET', RECORDS, field) or '',
+    '^(%d+)\t(%d+)\t(%d+)\t(%d+)\t(%d+)\t([^\t]*)\t(%d+)\t(%d+)\t(%d+)\t([^\t]*)\t([^\t]*)$')
   return mode and {field = field, mode = tonumber(mode), weight = tonumber(weight), limit = tonumber(limit),
     joined = joined, beat = tonumber(beat), channel = channel, sent = sent, grant = tonumber(grant),
     tokens = tonumber(tokens), owner = owner, meta = meta}
@@ -38,6 +35,7 @@ local waiting = value and not plain and call('LLEN', QUEUE) or 0
 local freed = false -- the first waiter may fit now
 local front         -- the first waiter, once it was looked for
 
+-- count adds a holder that is not exclusive to use, or subtracts it.
 local function count(h, sign)
   use.n = use.n + sign
   use.s = use.s + sign * h.weight
@@ -56,14 +54,14 @@ local function holder(of)
   return use.n > 0 and readHolder(call('HGET', RECORDS, 'h' .. of)) or nil
 end
 
--- put adds a holder. One that is there already must have been taken out of the count.
+-- put writes a holder. One that was there before must have been subtracted.
 local function put(h)
   if h.mode == EXCLUSIVE then
     sole = h
     return
   end
   call('HSET', RECORDS, 'h' .. h.id, record(h))
-  call('ZADD', ENDS, text(h.ends), 'h' .. h.id)
+  call('ZADD', ENDS, decimal(h.ends), 'h' .. h.id)
   count(h, 1)
 end
 
@@ -88,15 +86,15 @@ local function dropWaiter(field)
   end
 end
 
--- publish tells a waiter to ask again, or what it was granted.
+-- publish tells a waiter to ask again, or what was granted to it.
 local function publish(w, granted)
   if w.channel ~= '' then
     call(ARGV[1], w.channel, string.sub(w.field, 2) .. '\t' .. (granted or '') .. LOCK)
   end
 end
 
--- alive returns the waiter at a place of the queue, from 0. It drops one that is dead, but
--- wakes it: it may only be late.
+-- alive returns the waiter at a place of the queue, from 0. It drops a dead one, but wakes it: it
+-- may only be late.
 local function alive(place)
   local field = call('LINDEX', QUEUE, place)
   local w = readWaiter(field)
@@ -117,30 +115,25 @@ local function first()
   return front
 end
 
--- expire drops holders whose time is over, and dead waiters in front.
+-- expire drops expired holders, and dead waiters at the front.
 local function expire()
   if sole and sole.ends <= now then
     drop(sole)
   end
-  if use.n > 0 then
-    for _, field in ipairs(call('ZRANGEBYSCORE', ENDS, '-inf', text(now))) do
-      drop(readHolder(call('HGET', RECORDS, field)))
-    end
+  for _, field in ipairs(use.n > 0 and call('ZRANGEBYSCORE', ENDS, '-inf', decimal(now)) or {}) do
+    drop(readHolder(call('HGET', RECORDS, field)))
   end
   first()
 end
 
 local function admits(mode, weight, limit)
-  if sole then
-    return false
-  end
-  return use.n == 0 or use.m == mode and (mode == SHARED or mode == PERMITS and use.s + weight <= limit)
+  return not sole and (use.n == 0 or use.m == mode and (mode == SHARED or mode == PERMITS and use.s + weight <= limit))
 end
 
--- grant gives the name to the first waiter, which saves it a round trip. The grant is on the
--- server before anybody is told. It is the waiter's own: with the TTL and the tokens that it
--- asked for, but not for longer than its heartbeat, since it may be dead. The waiter gets back
--- the time at which it sent its request, to count from that, and renews as always.
+-- grant gives the name to the first waiter, which saves it a round trip. The grant is recorded
+-- before it is published. It has the TTL and the tokens that the waiter asked for, but lasts no
+-- longer than its heartbeat, since it may be dead. The message contains the time at which the
+-- waiter sent its request, because the waiter counts the TTL from then.
 local function grant(w)
   local token, tokens = reserve(w.tokens, 1, 0)
   if tokens < 1 then
@@ -153,12 +146,12 @@ local function grant(w)
   publish(w, format('%s\t%.0f\t%.0f\t%d\t%d\t', w.sent, w.grant, token, tokens, waiting))
 end
 
--- wake lets the first waiter in if it fits. Under a closure it is woken anyway: it may want to
--- give up, and then the next is woken in turn.
+-- wake grants the name to the first waiter, or tells it to ask, if it fits. It also tells it of a
+-- closure: the waiter may give up then, and the next one is woken.
 local function wake()
   local w = first()
   if not w or w.field == 'w' .. id then
-    return -- the caller is being answered
+    return -- the caller gets a reply
   end
   local fits = admits(w.mode, w.weight, w.limit)
   if fits and w.grant > 0 then
@@ -168,14 +161,14 @@ local function wake()
   end
 end
 
--- finish wakes the first waiter if need be, and writes the state.
-local function finish()
+-- finish wakes the first waiter if necessary, writes the state, and returns the reply.
+local function finish(reply)
   if freed then
     wake()
   end
   if not sole and use.n == 0 and waiting == 0 then
     call('DEL', LOCK, RECORDS, ENDS, QUEUE)
-    return
+    return reply
   end
   local state, ends
   if sole and sole.state == HELD and waiting == 0 then
@@ -185,28 +178,22 @@ local function finish()
     b = waiting > 0 and b or 0
     local last = use.n > 0 and tonumber(call('ZRANGE', ENDS, '-1', '-1', 'WITHSCORES')[2]) or 0
     ends = math.max(b, last, sole and sole.ends or 0)
-    if x >= ends and x <= keysEnd(ends) then
-      ends = x
-    else
-      ends = keysEnd(ends)
-    end
+    ends = x >= ends and x <= keysEnd(ends) and x or keysEnd(ends)
     state = format('S%.0f\t%.0f\t%s\t%s', ends, b,
       use.n > 0 and format('%d %d %.0f %.0f %d', use.n, use.m, use.s, use.l, use.k) or '', sole and record(sole) or '')
   end
-  if state == value and ends == x then
-    return
+  if state ~= value or ends ~= x then
+    if value then
+      call('LSET', LOCK, '0', state)
+    else
+      call('RPUSH', LOCK, state)
+    end
+    expireAt(ends, LOCK, RECORDS, ENDS, QUEUE)
   end
-  if value then
-    call('LSET', LOCK, '0', state)
-  else
-    call('RPUSH', LOCK, state)
-  end
-  for _, key in ipairs({LOCK, RECORDS, ENDS, QUEUE}) do
-    call('PEXPIREAT', key, text(ends))
-  end
+  return reply
 end
 
--- evenIfFull lets the script go on at maxmemory: Redis does not stop one whose first write
+-- evenIfFull lets the script continue at maxmemory: Redis does not stop one whose first write
 -- needs no memory.
 local function evenIfFull()
   call('HDEL', RECORDS, '')

@@ -1,13 +1,13 @@
--- The token rule, behind clock.lua.
+-- The rule for tokens.
 --
 -- A token comes from a counter that follows the clock in µs: it is set to the clock when it is
--- more than 200 ms behind. So tokens also grow when the counter was lost, and after a failover
--- to a replica that lags behind, which takes longer than 200 ms.
+-- more than 200 ms behind. So tokens grow even if the counter was lost, and after a failover to
+-- a replica that lags behind, which takes longer than 200 ms.
 --
--- reserve takes n tokens in a row above floor and returns the first. It takes fewer, down to
--- least, where a block would run more than 4096 (maxBlock of store.go) ahead of the clock: those
--- tokens would be given again if the counter was lost. It takes less than one if none are left
--- below 2^53.
+-- reserve takes n consecutive tokens above floor and returns the first and their number. It
+-- takes fewer, but at least `least`, if a block would run more than 4096 (maxBlock in store.go)
+-- ahead of the clock, because those tokens would be given again if the counter was lost. The
+-- number is below 1 if no tokens are left below 2^53.
 local function reserve(n, least, floor)
   local token = call('INCRBY', COUNTER, n) - n + 1
   if token > floor and token > micro - 200000 and token + n <= micro + 4096 then

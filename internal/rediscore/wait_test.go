@@ -1,4 +1,4 @@
-package redisstore
+package rediscore
 
 import (
 	"context"
@@ -26,8 +26,8 @@ func TestDeadWaitersBehindALiveOneAreRemoved(t *testing.T) {
 	for range 3 {
 		q.refused(q.open(), q.request())
 	}
-	for range 6 { // longer than a heartbeat, in which only two of them ask
-		time.Sleep(quick / 4)
+	for range 6 { // longer than a heartbeat, during which only two of them ask
+		time.Sleep(heartbeat / 4)
 		q.refused(before, beforeReq)
 		q.refused(live, liveReq)
 	}
@@ -43,25 +43,25 @@ func TestDeadWaitersBehindALiveOneAreRemoved(t *testing.T) {
 	}
 }
 
-// The first holder's TTL was a minute: its successors' keys must not last as long.
-func TestKeysDoNotOutliveTheirGrantsByMuch(t *testing.T) {
+// The TTL of the first holder was a minute. The keys must not last as long for its successors.
+func TestKeysExpireSoonAfterTheirGrants(t *testing.T) {
 	q := newQueue(t)
 	s, req := q.open(), q.request()
-	req.TTL = quick
+	req.TTL = heartbeat
 	q.refused(s, req)
 	dead := q.request()
-	dead.TTL = quick
+	dead.TTL = heartbeat
 	q.refused(q.open(), dead)
 	q.release()
 	for _, key := range []string{"lock", "queue", "records"} {
 		left := time.Duration(q.server.Must("PTTL", "holdfast:"+key+":x").(int64)) * time.Millisecond
-		if left <= 0 || left > quick*5/4 {
-			t.Errorf("the key %s expires in %v, want within 1.25 × the TTL of %v", key, left, quick)
+		if left <= 0 || left > heartbeat*5/4 {
+			t.Errorf("the key %s expires in %v, want within 1.25 × the TTL of %v", key, left, heartbeat)
 		}
 	}
 }
 
-// Anybody who may publish to the channel can send such a message.
+// A program with the right to publish to the channel can send such a message.
 func TestAForgedMessageGivesNoLease(t *testing.T) {
 	q := newQueue(t)
 	s, req := q.wait()
@@ -82,17 +82,17 @@ func TestAForgedMessageGivesNoLease(t *testing.T) {
 		record = strings.Split(q.server.Must("HGET", "holdfast:records:x", "w"+req.ID.String()).(string), "\t")
 		sent = record[6]
 	}
-	// One that fits is believed, but for no longer than the request asked for.
+	// A message that fits is accepted, but for no longer than the request asked for.
 	q.server.Must("PUBLISH", channel, req.ID.String()+"\t"+sent+"\t1000000000\t5\t1\t0\tholdfast:lock:x")
 	q.woken(s, req)
-	if answer := q.ask(s, req); answer.TTL > quick {
+	if answer := q.ask(s, req); answer.TTL > heartbeat {
 		t.Errorf("a forged message gave a lease of %v", answer.TTL)
 	}
 }
 
-// Without the right to subscribe waiters are served by their polls; somebody must be told why
-// that is slow.
-func TestAWaiterIsToldOnceThatItMayNotSubscribe(t *testing.T) {
+// Without the right to subscribe, waiters get the lock by polling. The program must learn why that
+// is slow.
+func TestAWaiterIsToldOnceThatItHasNoRightToSubscribe(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{InMemory: true, ACL: []string{
 		"user default on nopass ~* &* +@all",
 		"user mute on >secret ~* &* +@all -subscribe",
@@ -106,21 +106,21 @@ func TestAWaiterIsToldOnceThatItMayNotSubscribe(t *testing.T) {
 			mu.Unlock()
 		}
 	})
-	client := func(url string, opts ...holdfast.Option) *holdfast.Client {
-		c, err := holdfast.New(openQuick(t, url), opts...)
+	client := func(s *Store, opts ...holdfast.Option) *holdfast.Client {
+		c, err := holdfast.New(s, opts...)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { c.Close() })
 		return c
 	}
-	owner := client("redis://" + server.Addr())
-	mute := client("redis://mute:secret@"+server.Addr(), holdfast.WithObserver(observe))
+	owner := client(open(t, server.Addr()))
+	mute := client(openAs(t, server.Addr(), "mute", "secret", Config{}), holdfast.WithObserver(observe))
 	held, err := owner.Lock(t.Context(), "x")
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.AfterFunc(3*quick, func() { held.Unlock(context.Background()) })
+	time.AfterFunc(3*heartbeat, func() { held.Unlock(context.Background()) })
 	lease, err := mute.Lock(t.Context(), "x")
 	if err != nil {
 		t.Fatal(err)
@@ -139,8 +139,7 @@ func TestAWaiterIsToldOnceThatItMayNotSubscribe(t *testing.T) {
 func TestConcurrentCallsToAFarServerTakeOneRoundTrip(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{InMemory: true})
 	proxy := faultproxy.Start(t, server.Addr())
-	s := openQuick(t, "redis://"+proxy.Addr())
-	t.Cleanup(func() { s.Close() })
+	s := open(t, proxy.Addr())
 	load := func(n int) *sync.WaitGroup {
 		var wg sync.WaitGroup
 		for i := range n {
@@ -156,7 +155,7 @@ func TestConcurrentCallsToAFarServerTakeOneRoundTrip(t *testing.T) {
 		}
 		return &wg
 	}
-	load(100).Wait() // makes the script known
+	load(100).Wait() // the server learns the script
 	for _, n := range []int{8, 200} {
 		server.Must("CONFIG", "RESETSTAT")
 		proxy.ToClient.Hold()

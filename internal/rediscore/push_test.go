@@ -1,4 +1,4 @@
-package redisstore
+package rediscore
 
 import (
 	"context"
@@ -9,13 +9,11 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/internal/rediscore"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A queue is one who holds a name and others who wait for it, each on a connection of its
-// own.
+// A queue is the holder of a name and its waiters, each on a connection of its own.
 type queue struct {
 	*testing.T
 	server *servers.Redis
@@ -37,9 +35,7 @@ func newQueue(t *testing.T) *queue {
 }
 
 func (q *queue) open() *Store {
-	s := openQuick(q, "redis://"+q.server.Addr())
-	q.Cleanup(func() { s.Close() })
-	return s
+	return open(q, q.server.Addr())
 }
 
 func (q *queue) request() store.Request {
@@ -60,7 +56,7 @@ func (q *queue) wait() (*Store, store.Request) {
 	q.Helper()
 	s, req := q.open(), q.request()
 	q.refused(s, req)
-	q.woken(s, req) // because it missed what was before it listened
+	q.woken(s, req) // all waiters are woken when the subscription starts
 	q.refused(s, req)
 	return s, req
 }
@@ -104,12 +100,12 @@ func (q *queue) holds(req store.Request) {
 	if err != nil {
 		q.Fatal(err)
 	}
-	if left := time.Until(time.UnixMilli(end)); left > quick {
-		q.Errorf("granted unasked for %v, want one heartbeat at most", left)
+	if left := time.Until(time.UnixMilli(end)); left > heartbeat {
+		q.Errorf("pushed for %v, want one heartbeat at most", left)
 	}
 }
 
-func TestTheNextIsGrantedTheNameWithoutAskingAgain(t *testing.T) {
+func TestAReleasePushesAGrantToTheFirstWaiter(t *testing.T) {
 	q := newQueue(t)
 	s, req := q.wait()
 	later, laterReq := q.wait()
@@ -120,7 +116,7 @@ func TestTheNextIsGrantedTheNameWithoutAskingAgain(t *testing.T) {
 	q.woken(s, req)
 	answer := q.ask(s, req)
 	if got := calls(t, q.server)["evalsha"]; got != 1 {
-		t.Errorf("%d scripts, want the one that released it", got)
+		t.Errorf("%d scripts, want only the release", got)
 	}
 	if !answer.Granted() || answer.Token != last+1 || answer.Tokens != 1 || answer.Waiters != 1 {
 		t.Errorf("%+v, want a grant of one token, %d, and one waiter", answer, last+1)
@@ -148,7 +144,7 @@ func TestTheNextIsGrantedTheNameWithoutAskingAgain(t *testing.T) {
 	}
 }
 
-func TestTheNextAfterAForcedEndIsGrantedTheNameToo(t *testing.T) {
+func TestBreakPushesAGrantToTheFirstWaiter(t *testing.T) {
 	q := newQueue(t)
 	s, req := q.wait()
 	if err := q.owner.Break(q.ctx, req.Name, q.holder.ID); err != nil {
@@ -156,17 +152,17 @@ func TestTheNextAfterAForcedEndIsGrantedTheNameToo(t *testing.T) {
 	}
 	q.holds(req)
 	q.woken(s, req)
-	if answer := q.ask(s, req); !answer.Granted() || answer.TTL > quick {
+	if answer := q.ask(s, req); !answer.Granted() || answer.TTL > heartbeat {
 		t.Errorf("%+v, want a grant for a heartbeat at most", answer)
 	}
 }
 
-// With a block of tokens the waiter's client goes on to hand the name over inside.
-func TestTheNextIsGrantedAsManyTokensAsItAskedFor(t *testing.T) {
+// With a block of tokens the waiter's client can hand the name over among its goroutines.
+func TestAPushedGrantHasAllTokensThatTheWaiterAskedFor(t *testing.T) {
 	q := newQueue(t)
 	for _, end := range []func(){
 		q.release,
-		func() { // by the script that builds the whole state
+		func() { // runs the complete script
 			if err := q.owner.Break(q.ctx, q.holder.Name, q.holder.ID); err != nil {
 				t.Fatal(err)
 			}
@@ -182,30 +178,30 @@ func TestTheNextIsGrantedAsManyTokensAsItAskedFor(t *testing.T) {
 		q.woken(s, req)
 		answer := q.ask(s, req)
 		if scripts := calls(t, q.server)["evalsha"]; !answer.Granted() || answer.Tokens != 16 || scripts != 1 {
-			t.Errorf("%+v after %d scripts, want 16 tokens after the one that released it", answer, scripts)
+			t.Errorf("%+v after %d scripts, want 16 tokens after one script", answer, scripts)
 		}
 		q.owner, q.holder = s, req
 	}
 }
 
-func TestADeadWaiterIsPassedOver(t *testing.T) {
+func TestADeadWaiterIsSkipped(t *testing.T) {
 	q := newQueue(t)
 	late, dead := q.wait()
 	asked := time.Now()
 	s, req := q.wait()
-	time.Sleep(quick / 2)
+	time.Sleep(heartbeat / 2)
 	q.refused(s, req)
-	time.Sleep(time.Until(asked.Add(quick + quick/10))) // the first is taken for dead, but listens
+	time.Sleep(time.Until(asked.Add(heartbeat + heartbeat/10))) // the first counts as dead, but listens
 	if n := q.server.Must("LLEN", "holdfast:queue:x").(int64); n != 2 {
-		t.Fatalf("%d waiters, want %s too, whom nobody has noticed yet", n, dead.ID)
+		t.Fatalf("%d waiters, want two: no call has removed %s yet", n, dead.ID)
 	}
 	q.release()
 	q.holds(req)
-	q.woken(late, dead) // it may come again
+	q.woken(late, dead) // it can queue again
 	q.refused(late, dead)
 }
 
-func TestANameThatManyWantedGivesABlockOfTokens(t *testing.T) {
+func TestAContendedNameGrantsABlockOfTokens(t *testing.T) {
 	q := newQueue(t)
 	s, req := q.wait()
 	q.release()
@@ -218,46 +214,45 @@ func TestANameThatManyWantedGivesABlockOfTokens(t *testing.T) {
 	}
 }
 
-func TestWithReplicasNothingIsGrantedUnasked(t *testing.T) {
+func TestWithReplicasNoGrantIsPushed(t *testing.T) {
 	q := newQueue(t)
-	s := openQuick(t, "redis://"+q.server.Addr()+"?replicas=1")
-	defer s.Close()
+	s := openAs(t, q.server.Addr(), "", "", Config{Replicas: 1})
 	req := q.request()
-	if _, err := s.Acquire(q.ctx, req); !errors.As(err, new(*rediscore.ReplicasError)) {
+	if _, err := s.Acquire(q.ctx, req); !errors.As(err, new(*ReplicasError)) {
 		t.Fatalf("error %v, want that no replica confirmed it", err)
 	}
 	record := q.server.Must("HGET", "holdfast:records:x", "w"+req.ID.String()).(string)
-	if unasked := strings.Split(record, "\t")[7]; unasked != "0" {
-		t.Errorf("the waiter may be granted the name for %s ms without an answer of replicas", unasked)
+	if pushed := strings.Split(record, "\t")[7]; pushed != "0" {
+		t.Errorf("the name may be pushed to the waiter for %s ms, without an answer of replicas", pushed)
 	}
 }
 
-func TestWhatIsGrantedUnaskedCountsFromTheLastRequest(t *testing.T) {
+func TestAPushedGrantCountsFromTheLastRequest(t *testing.T) {
 	q := newQueue(t)
 	s, req := q.wait()
 	asked := time.Now() // after the last request, hence a bound
-	const pause = quick / 4
+	const pause = heartbeat / 4
 	time.Sleep(pause)
 	q.release()
 	q.woken(s, req)
 	answer := q.ask(s, req)
-	if most := quick - time.Since(asked); !answer.Granted() || answer.TTL > quick-pause {
+	if most := heartbeat - time.Since(asked); !answer.Granted() || answer.TTL > heartbeat-pause {
 		t.Errorf("%+v, want a grant for %v at most", answer, most)
 	}
 }
 
-func TestAnOldGrantIsAskedForAgain(t *testing.T) {
+func TestAnOldPushedGrantIsRenewedByAskingAgain(t *testing.T) {
 	q := newQueue(t)
 	s, req := q.wait()
 	q.release()
 	q.woken(s, req)
-	time.Sleep(quick * 3 / 4)
+	time.Sleep(heartbeat * 3 / 4)
 	if answer := q.ask(s, req); !answer.Granted() || answer.TTL != req.TTL {
 		t.Errorf("%+v, want a grant for %v", answer, req.TTL)
 	}
 }
 
-func TestAGrantThatIsOverIsNotTaken(t *testing.T) {
+func TestAnExpiredPushedGrantIsNotUsed(t *testing.T) {
 	q := newQueue(t)
 	s, req := q.wait()
 	q.release()
@@ -266,12 +261,12 @@ func TestAGrantThatIsOverIsNotTaken(t *testing.T) {
 	for answer := q.ask(next, nextReq); !answer.Granted(); answer = q.ask(next, nextReq) {
 		time.Sleep(answer.Refusal.Again)
 	}
-	q.refused(s, req) // it heard of its grant, but did not take it in time
+	q.refused(s, req) // it heard of its grant, but asked too late
 }
 
-// The grant is recorded whether anybody hears of it or not, so a waiter that was killed holds
+// The grant is recorded whether its message is received or not, so a waiter that was killed holds
 // the name for one heartbeat.
-func TestAGrantToADeadWaiterLastsOneHeartbeat(t *testing.T) {
+func TestAGrantPushedToADeadWaiterLastsOneHeartbeat(t *testing.T) {
 	q := newQueue(t)
 	s, dead := q.wait()
 	s.Close() // without leaving the queue, as if its process had been killed
@@ -280,14 +275,14 @@ func TestAGrantToADeadWaiterLastsOneHeartbeat(t *testing.T) {
 	next, req := q.open(), q.request()
 	begin := time.Now()
 	for answer := q.ask(next, req); !answer.Granted(); answer = q.ask(next, req) {
-		if time.Since(begin) > 2*quick {
+		if time.Since(begin) > 2*heartbeat {
 			t.Fatal("a dead waiter keeps the next one out for longer than its heartbeat")
 		}
 		time.Sleep(answer.Refusal.Again)
 	}
 }
 
-func TestAPlaceThatAnotherTakesOverIsGrantedToThatOne(t *testing.T) {
+func TestAGrantThatAnotherRequestTakesOverHasTheMetaOfThatRequest(t *testing.T) {
 	q := newQueue(t)
 	s, req := q.wait()
 	q.release()
@@ -305,16 +300,16 @@ func TestAPlaceThatAnotherTakesOverIsGrantedToThatOne(t *testing.T) {
 	}
 }
 
-func TestALeaseThatWasGrantedUnaskedSoonHasAllOfItsTTL(t *testing.T) {
+func TestALeaseFromAPushedGrantSoonHasItsFullTTL(t *testing.T) {
 	lease := handedOver(t, holdfast.TTL(time.Minute))
 	for begin := time.Now(); time.Until(lease.Deadline()) < 50*time.Second; time.Sleep(time.Millisecond) {
-		if time.Since(begin) > quick/4 { // far less than a third of what it was granted
+		if time.Since(begin) > heartbeat/4 { // far less than a third of the TTL of the pushed grant
 			t.Fatalf("it ends in %v, want about a minute", time.Until(lease.Deadline()))
 		}
 	}
 }
 
-func TestALeaseThatIsNotRenewedLastsForItsTTL(t *testing.T) {
+func TestALeaseFromAPushedGrantWithoutRenewalHasItsFullTTL(t *testing.T) {
 	lease := handedOver(t, holdfast.TTL(time.Minute), holdfast.NoRenew())
 	if left := time.Until(lease.Deadline()); left < 50*time.Second {
 		t.Errorf("it ends in %v, want about a minute", left)
@@ -329,7 +324,7 @@ func handedOver(t *testing.T, opts ...holdfast.CallOption) *holdfast.Lease {
 	t.Cleanup(cancel)
 	var clients [2]*holdfast.Client
 	for i := range clients {
-		c, err := holdfast.New(openQuick(t, "redis://"+server.Addr()))
+		c, err := holdfast.New(open(t, server.Addr()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -363,7 +358,7 @@ func handedOver(t *testing.T, opts ...holdfast.CallOption) *holdfast.Lease {
 	return lease
 }
 
-func TestAWaiterThatWasLetInCannotChangeItsMode(t *testing.T) {
+func TestAWaiterWithAPushedGrantCannotChangeItsMode(t *testing.T) {
 	q := newQueue(t)
 	s, waiting := q.wait()
 	q.release()

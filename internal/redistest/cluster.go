@@ -1,4 +1,4 @@
-package goredis
+package redistest
 
 import (
 	"context"
@@ -8,38 +8,47 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/holdfast-lock/holdfast/internal/rediscore"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A clustered test has a store on a Cluster, and names on each of its shards.
-type clustered struct {
+// RunCluster tests a store on a Redis Cluster. Open opens one with Heartbeat, given the addresses
+// of its servers.
+func RunCluster(t *testing.T, open func(t testing.TB, addrs []string) store.Store) {
+	for name, test := range map[string]func(t *testing.T, c *cluster){
+		"a bad shard fails only its own renewals":               testBadShard,
+		"after a planned failover every grant is on the server": testPlannedFailover,
+		"a migrating slot delays calls and loses nothing":       testMigratingSlot,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, &cluster{T: t, open: open}) })
+	}
+}
+
+// A cluster is a Cluster with a store, and names on each of its shards.
+type cluster struct {
 	*testing.T
 	*servers.Cluster
-	s *Store
+	open func(t testing.TB, addrs []string) store.Store
+	s    store.Store
 }
 
-func newClustered(t *testing.T) *clustered {
-	c := &clustered{T: t, Cluster: servers.StartCluster(t, servers.RedisOptions{InMemory: true})}
-	c.s = c.open()
-	return c
+// start starts the servers of a test.
+func (c *cluster) start(t *testing.T) {
+	c.T, c.Cluster = t, servers.StartCluster(t, servers.RedisOptions{InMemory: true})
+	c.s = c.newStore()
 }
 
-func (c *clustered) open() *Store {
-	return mustNew(c, redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()}), func(k *rediscore.Config) { k.Heartbeat = quick })
+func (c *cluster) newStore() store.Store {
+	s := c.open(c, c.Addrs())
+	c.Cleanup(func() { s.Close() })
+	return s
 }
-
-// lockKey is the key of a name's lock, which decides about its slot.
-func (c *clustered) lockKey(name string) string { return c.s.LockKey(name) }
 
 // nameOn returns the n-th name whose keys are on a server.
-func (c *clustered) nameOn(node *servers.Redis, n int) string {
+func (c *cluster) nameOn(node *servers.Redis, n int) string {
 	for i := 0; ; i++ {
 		name := "n" + strconv.Itoa(i)
-		if c.Primary(c.lockKey(name)) == node {
+		if c.Primary(ClusterLockKey(name)) == node {
 			if n--; n < 0 {
 				return name
 			}
@@ -47,9 +56,9 @@ func (c *clustered) nameOn(node *servers.Redis, n int) string {
 	}
 }
 
-func (c *clustered) take(name string, queue bool) store.Request {
+func (c *cluster) take(name string, queue bool) store.Request {
 	c.Helper()
-	req := lockRequest(name)
+	req := Request(name)
 	req.Queue = queue
 	answer, err := c.s.Acquire(c.Context(), req)
 	if err != nil || !answer.Granted() != queue {
@@ -59,7 +68,7 @@ func (c *clustered) take(name string, queue bool) store.Request {
 }
 
 // renewAll renews grants in one call, which must not fail.
-func (c *clustered) renewAll(reqs []store.Request) []store.Renewed {
+func (c *cluster) renewAll(reqs []store.Request) []store.Renewed {
 	c.Helper()
 	var renewals []store.Renewal
 	for _, req := range reqs {
@@ -76,16 +85,16 @@ func (c *clustered) renewAll(reqs []store.Request) []store.Renewed {
 
 // Each shard has a plain grant and one that others wait for: they are renewed by different
 // scripts.
-func TestABadShardFailsOnlyItsOwnRenewals(t *testing.T) {
+func testBadShard(t *testing.T, c *cluster) {
 	for what, harm := range map[string]func(*servers.Redis){
 		"hung":           (*servers.Redis).Stop,
 		"killed":         (*servers.Redis).Kill,
 		"scripts gone":   func(r *servers.Redis) { r.Must("SCRIPT", "FLUSH") },
-		"nothing amiss":  func(*servers.Redis) {},
+		"healthy":        func(*servers.Redis) {},
 		"scripts unsent": nil, // the other shards know the scripts, this one does not
 	} {
 		t.Run(what, func(t *testing.T) {
-			c := newClustered(t)
+			c.start(t)
 			bad := c.Nodes[1]
 			var reqs []store.Request
 			for i, node := range c.Nodes[:3] {
@@ -120,14 +129,14 @@ func TestABadShardFailsOnlyItsOwnRenewals(t *testing.T) {
 
 // After a planned failover, subscribers are still at the old primary, which is a replica now
 // and passes messages on to them.
-func TestAfterAPlannedFailoverEveryGrantIsOnTheServer(t *testing.T) {
-	c := newClustered(t)
+func testPlannedFailover(t *testing.T, c *cluster) {
+	c.start(t)
 	old, replica := c.Nodes[0], c.Nodes[3]
 	name := c.nameOn(old, 0)
-	waiters := []*Store{c.open(), c.open()}
+	waiters := []store.Store{c.newStore(), c.newStore()}
 	holder := c.take(name, false)
 	request := func() store.Request {
-		req := lockRequest(name)
+		req := Request(name)
 		req.Queue = true
 		return req
 	}
@@ -140,7 +149,7 @@ func TestAfterAPlannedFailoverEveryGrantIsOnTheServer(t *testing.T) {
 	}
 	replica.Must("CLUSTER", "FAILOVER")
 	servers.Poll(t, 10*time.Second, func() error {
-		if c.Primary(c.lockKey(name)) != replica {
+		if c.Primary(ClusterLockKey(name)) != replica {
 			return fmt.Errorf("%s is not the primary yet", replica.Addr())
 		}
 		return nil
@@ -149,7 +158,7 @@ func TestAfterAPlannedFailoverEveryGrantIsOnTheServer(t *testing.T) {
 	owner, held := c.s, holder
 	for round := range 20 {
 		w, other := round%2, 1-round%2
-		// The next waiter asks until it is refused, so that it is surely queued.
+		// The next waiter asks until it is refused, so that it is queued.
 		servers.Poll(t, 10*time.Second, func() error {
 			answer, err := waiters[w].Acquire(t.Context(), waits[w])
 			if err == nil && answer.Granted() {
@@ -160,18 +169,18 @@ func TestAfterAPlannedFailoverEveryGrantIsOnTheServer(t *testing.T) {
 		servers.Poll(t, 10*time.Second, func() error { return owner.Release(t.Context(), name, held.ID, store.Keep{}) })
 		granted := time.Now()
 		for {
-			wait, cancel := context.WithTimeout(t.Context(), quick/2)
+			wait, cancel := context.WithTimeout(t.Context(), Heartbeat/2)
 			waiters[w].Wait(wait, name, waits[w].ID)
 			cancel()
 			answer, err := waiters[w].Acquire(t.Context(), waits[w])
 			if err == nil && answer.Granted() {
 				break
 			}
-			if time.Since(granted) > 10*quick {
+			if time.Since(granted) > 10*Heartbeat {
 				t.Fatalf("round %d: not granted: %+v, %v", round, answer.Refusal, err)
 			}
 		}
-		if took := time.Since(granted); took > 2*quick {
+		if took := time.Since(granted); took > 2*Heartbeat {
 			t.Errorf("round %d: the hand-off took %v", round, took)
 		}
 		out, err := waiters[w].Renew(t.Context(), []store.Renewal{{Name: name, ID: waits[w].ID, TTL: time.Minute, Mode: store.Exclusive}})
@@ -183,33 +192,43 @@ func TestAfterAPlannedFailoverEveryGrantIsOnTheServer(t *testing.T) {
 	}
 }
 
+func (c *cluster) slot(name string) string {
+	return strconv.FormatInt(c.Nodes[0].Must("CLUSTER", "KEYSLOT", ClusterLockKey(name)).(int64), 10)
+}
+
 // While a slot migrates, scripts of several keys are refused unless one server has all of them.
-func TestAMigratingSlotDelaysAndLosesNothing(t *testing.T) {
-	c := newClustered(t)
+func testMigratingSlot(t *testing.T, c *cluster) {
+	c.start(t)
 	from, to := c.Nodes[0], c.Nodes[1]
 	name := c.nameOn(from, 0)
 	held := c.take(name, false)
-	other := c.open()
-	slot := strconv.FormatInt(from.Must("CLUSTER", "KEYSLOT", c.lockKey(name)).(int64), 10)
+	other := c.newStore()
+	slot := c.slot(name)
 	fromID, toID := from.Must("CLUSTER", "MYID").(string), to.Must("CLUSTER", "MYID").(string)
 	to.Must("CLUSTER", "SETSLOT", slot, "IMPORTING", fromID)
 	from.Must("CLUSTER", "SETSLOT", slot, "MIGRATING", toID)
 
-	// A plain grant is renewed all the same.
+	// A plain grant is renewed nevertheless.
 	if out := c.renewAll([]store.Request{held}); out[0].Status != store.Extended {
 		t.Errorf("renewal while the slot migrates: %+v", out)
 	}
-	// What needs several keys ends with its context, and says why.
-	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	waiting := lockRequest(name)
+	// A call with several keys ends with its context, and says why.
+	waiting := Request(name)
 	waiting.Queue = true
-	begin := time.Now()
-	_, err := other.Acquire(short, waiting)
-	if err == nil || !strings.Contains(err.Error(), "being moved") || time.Since(begin) < 250*time.Millisecond {
-		t.Errorf("error %v after %v, want that the slot is being moved, at the deadline", err, time.Since(begin))
+	free := Request("free")
+	for i := 0; c.slot(free.Name) != slot; i++ {
+		free.Name = fmt.Sprint("free", i)
 	}
-	// Or is done when the slot has moved.
+	for _, req := range []store.Request{waiting, free} {
+		short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		begin := time.Now()
+		_, err := other.Acquire(short, req)
+		if err == nil || !strings.Contains(err.Error(), "being moved") || time.Since(begin) < 250*time.Millisecond {
+			t.Errorf("%s: error %v after %v, want that the slot is being moved, at the deadline", req.Name, err, time.Since(begin))
+		}
+	}
+	// Or it succeeds when the slot has moved.
 	results := make(chan error, 1)
 	go func() {
 		answer, err := other.Acquire(t.Context(), waiting)
@@ -237,7 +256,7 @@ func TestAMigratingSlotDelaysAndLosesNothing(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(10 * time.Second):
-		t.Fatal("it does not come back though the slot has moved")
+		t.Fatal("the call does not return although the slot has moved")
 	}
 	if err := c.s.Release(t.Context(), name, held.ID, store.Keep{}); err != nil {
 		t.Error(err)

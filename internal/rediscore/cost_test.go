@@ -1,4 +1,4 @@
-package redisstore
+package rediscore
 
 import (
 	"flag"
@@ -14,10 +14,9 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
-var names = flag.Int("names", 50_000, "how many names to lock and release")
+var names = flag.Int("names", 50_000, "number of names to lock and release")
 
-// calls are the commands that a server has run since the last reset, by name, those of
-// scripts included.
+// calls returns how often a server ran each command since the last reset, in scripts too.
 func calls(t *testing.T, server *servers.Redis) map[string]int {
 	t.Helper()
 	stats, err := server.Info("commandstats")
@@ -36,9 +35,9 @@ func calls(t *testing.T, server *servers.Redis) map[string]int {
 	return calls
 }
 
-func TestAPairIsAScriptOfFourCallsAndACommand(t *testing.T) {
+func TestALockAndUnlockIsAScriptOfFourCommandsAndOneMore(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{})
-	c, err := holdfast.Open(t.Context(), "redis://"+server.Addr())
+	c, err := holdfast.New(open(t, server.Addr()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,14 +51,14 @@ func TestAPairIsAScriptOfFourCallsAndACommand(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	pair("a") // connects, and loads the scripts
+	pair("a") // connects, and the server learns the scripts
 	counted := 0
 	for range 200 {
 		server.Must("CONFIG", "RESETSTAT")
 		begin := time.Now()
 		pair("b")
 		if time.Since(begin) > 2*time.Millisecond {
-			continue // held for long: somebody may wait by then, and the complete script releases it
+			continue // the complete script releases a lock that was held for so long
 		}
 		counted++
 		got := calls(t, server)
@@ -80,9 +79,9 @@ func TestAPairIsAScriptOfFourCallsAndACommand(t *testing.T) {
 	}
 }
 
-func TestNothingIsLeftOfManyNames(t *testing.T) {
+func TestManyNamesLeaveNothingBehind(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{InMemory: true})
-	c, err := holdfast.Open(t.Context(), "redis://"+server.Addr())
+	c, err := holdfast.New(open(t, server.Addr()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package redisstore
+package rediscore
 
 import (
 	"bytes"
@@ -6,24 +6,24 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/faultproxy"
-	"github.com/holdfast-lock/holdfast/internal/rediscore"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A crowd is calls that go together because the network is slow.
-type crowd struct {
+// A slowNet is a store behind a network that holds its calls, so that further calls are batched.
+type slowNet struct {
 	*testing.T
 	server   *servers.Redis
 	proxy    *faultproxy.Proxy
 	s, other *Store
-	first    []<-chan result // each for itself
+	first    []<-chan result // the calls in flight, not in a batch
 }
 
 type result struct {
@@ -31,14 +31,12 @@ type result struct {
 	err error
 }
 
-func gather(t *testing.T) *crowd {
+func newSlowNet(t *testing.T) *slowNet {
 	server := servers.StartRedis(t, servers.RedisOptions{InMemory: true})
-	c := &crowd{T: t, server: server, proxy: faultproxy.Start(t, server.Addr())}
-	c.s, c.other = openQuick(t, "redis://"+c.proxy.Addr()), openQuick(t, "redis://"+server.Addr())
-	t.Cleanup(func() { c.s.Close() })
-	t.Cleanup(func() { c.other.Close() })
-	rediscore.HoldBatches(c.s.Store)
-	for _, s := range []*Store{c.s, c.other} { // asks for the clock, and makes take.lua known
+	c := &slowNet{T: t, server: server, proxy: faultproxy.Start(t, server.Addr())}
+	c.s, c.other = open(t, c.proxy.Addr()), open(t, server.Addr())
+	c.s.batch.MaxWait = 0
+	for _, s := range []*Store{c.s, c.other} { // the server learns the scripts
 		for i := range 2 {
 			req := plain(fmt.Sprint("warm", i))
 			c.must(s, req)
@@ -48,29 +46,24 @@ func gather(t *testing.T) *crowd {
 		}
 	}
 	c.hold()
-	many := []<-chan result{c.later(c.ctx(), plain("many1")), c.later(c.ctx(), plain("many2"))}
-	c.proxy.Heal()
-	c.granted(append(c.first, many...)...) // makes many.lua known
-	c.first = nil
-	c.hold()
 	return c
 }
 
-// hold makes the network slow, with as many on their way as go each for itself.
-func (c *crowd) hold() {
+// hold holds the network, with as many calls in flight as are not batched.
+func (c *slowNet) hold() {
 	servers.Poll(c, 10*time.Second, func() error { // a call returns before it is counted as done
-		if n := rediscore.InFlight(c.s.Store); n > 0 {
+		if n := c.s.batch.Len(); n > 0 {
 			return fmt.Errorf("%d calls in flight", n)
 		}
 		return nil
 	})
 	c.proxy.ToServer.Hold()
-	for i := range rediscore.MaxInFlight {
+	for i := range maxInFlight {
 		c.first = append(c.first, c.later(c.ctx(), plain(fmt.Sprint("first", i, store.NewID()))))
 	}
 }
 
-func (c *crowd) ctx() context.Context {
+func (c *slowNet) ctx() context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	c.Cleanup(cancel)
 	return ctx
@@ -80,7 +73,7 @@ func plain(name string) store.Request {
 	return store.Request{Name: name, ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: time.Minute, Tokens: 1, Owner: "me"}
 }
 
-func (c *crowd) must(s *Store, req store.Request) store.Answer {
+func (c *slowNet) must(s *Store, req store.Request) store.Answer {
 	c.Helper()
 	answer, err := s.Acquire(c.ctx(), req)
 	if err != nil || !answer.Granted() {
@@ -89,24 +82,24 @@ func (c *crowd) must(s *Store, req store.Request) store.Answer {
 	return answer
 }
 
-// later asks, and returns when the call is on its way, or waits.
-func (c *crowd) later(ctx context.Context, req store.Request) <-chan result {
+// later makes a call, and returns when it is in flight or queued.
+func (c *slowNet) later(ctx context.Context, req store.Request) <-chan result {
 	c.Helper()
-	n, done := rediscore.InFlight(c.s.Store), make(chan result, 1)
+	n, done := c.s.batch.Len(), make(chan result, 1)
 	go func() {
 		answer, err := c.s.Acquire(ctx, req)
 		done <- result{answer, err}
 	}()
 	servers.Poll(c, 10*time.Second, func() error {
-		if rediscore.InFlight(c.s.Store) <= n {
-			return errors.New("it has not started")
+		if c.s.batch.Len() <= n {
+			return errors.New("the call is not in flight")
 		}
 		return nil
 	})
 	return done
 }
 
-func (c *crowd) granted(all ...<-chan result) (tokens []int64) {
+func (c *slowNet) granted(all ...<-chan result) (tokens []int64) {
 	c.Helper()
 	for i, one := range all {
 		r := <-one
@@ -118,8 +111,8 @@ func (c *crowd) granted(all ...<-chan result) (tokens []int64) {
 	return tokens
 }
 
-// free wants a name to be free, and leaves it so.
-func (c *crowd) free(name string) error {
+// free returns an error unless a name is free.
+func (c *slowNet) free(name string) error {
 	req := plain(name)
 	answer, err := c.other.Acquire(c.ctx(), req)
 	if err != nil {
@@ -131,8 +124,8 @@ func (c *crowd) free(name string) error {
 	return c.other.Release(c.ctx(), name, req.ID, store.Keep{})
 }
 
-func TestWhoComesWhileOthersAreOnTheirWayGoTogether(t *testing.T) {
-	c := gather(t)
+func TestConcurrentCallsAreBatched(t *testing.T) {
+	c := newSlowNet(t)
 	const n = 20
 	var reqs []store.Request
 	var all []<-chan result
@@ -148,10 +141,10 @@ func TestWhoComesWhileOthersAreOnTheirWayGoTogether(t *testing.T) {
 		t.Errorf("tokens %v", tokens)
 	}
 	got := calls(t, c.server)
-	if got["incrby"] != rediscore.MaxInFlight+1 || got["rpush"] != rediscore.MaxInFlight+n || got["evalsha"] != rediscore.MaxInFlight+1 {
+	if got["incrby"] != maxInFlight+1 || got["rpush"] != maxInFlight+n || got["evalsha"] != maxInFlight+1 {
 		t.Errorf("commands: %v", got)
 	}
-	// They are known as they are, and are given back.
+	// Each of them holds its lock, and can release it.
 	answer, err := c.other.Acquire(c.ctx(), plain("n3"))
 	if err != nil || answer.Granted() {
 		t.Fatalf("%+v, %v", answer, err)
@@ -169,11 +162,10 @@ func TestWhoComesWhileOthersAreOnTheirWayGoTogether(t *testing.T) {
 	}
 }
 
-// Taken and given back by many at once, and by two on one name each.
-func TestManyAtOnceLeaveNothing(t *testing.T) {
+// Two goroutines compete for each name.
+func TestManyConcurrentLocksLeaveNothingBehind(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{InMemory: true})
-	s := openQuick(t, "redis://"+server.Addr())
-	defer s.Close()
+	s := open(t, server.Addr())
 	const goroutines, pairs = 64, 100
 	held := make([]atomic.Int32, goroutines/2)
 	var wg sync.WaitGroup
@@ -210,8 +202,8 @@ func TestManyAtOnceLeaveNothing(t *testing.T) {
 	}
 }
 
-func TestOneThatIsHeldIsRefusedAlone(t *testing.T) {
-	c := gather(t)
+func TestAHeldLockIsRefusedAloneInABatch(t *testing.T) {
+	c := newSlowNet(t)
 	holder := plain("held")
 	c.must(c.other, holder)
 	a, held, b := c.later(c.ctx(), plain("a")), c.later(c.ctx(), plain("held")), c.later(c.ctx(), plain("b"))
@@ -221,7 +213,7 @@ func TestOneThatIsHeldIsRefusedAlone(t *testing.T) {
 	if r.err != nil || r.Granted() || r.Refusal.Holders[0].ID != holder.ID || r.Refusal.Holders[0].Left <= 0 {
 		t.Errorf("%+v, %v", r.Answer, r.err)
 	}
-	if n := c.server.Must("LLEN", rediscore.Prefix+"lock:held"); n != int64(1) {
+	if n := c.server.Must("LLEN", Prefix+"lock:held"); n != int64(1) {
 		t.Errorf("%v records of one holder", n)
 	}
 	if err := c.other.Release(c.ctx(), "held", holder.ID, store.Keep{}); err != nil {
@@ -232,14 +224,13 @@ func TestOneThatIsHeldIsRefusedAlone(t *testing.T) {
 	}
 }
 
-// The counter is lost with the rest, or falls behind the clock: tokens grow all the same.
-func TestTokensOfManyGrowWhateverHappensToTheCounter(t *testing.T) {
-	for what, change := range map[string]func(c *crowd){
-		"it is lost":     func(c *crowd) { c.server.Must("DEL", "holdfast:token") },
-		"it is far back": func(c *crowd) { c.server.Must("SET", "holdfast:token", "1000000000000001") },
+func TestTokensOfABatchGrowWhenTheCounterIsLost(t *testing.T) {
+	for what, change := range map[string]func(c *slowNet){
+		"lost":       func(c *slowNet) { c.server.Must("DEL", "holdfast:token") },
+		"far behind": func(c *slowNet) { c.server.Must("SET", "holdfast:token", "1000000000000001") },
 	} {
 		t.Run(what, func(t *testing.T) {
-			c := gather(t)
+			c := newSlowNet(t)
 			before := c.must(c.other, plain("before")).Token
 			var all []<-chan result
 			for i := range 5 {
@@ -261,8 +252,8 @@ func TestTokensOfManyGrowWhateverHappensToTheCounter(t *testing.T) {
 	}
 }
 
-func TestWhoGivesUpBeforeItsTurnIsNotSent(t *testing.T) {
-	c := gather(t)
+func TestACancelledCallInTheQueueIsNotSent(t *testing.T) {
+	c := newSlowNet(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	given, other := c.later(ctx, plain("given")), c.later(c.ctx(), plain("other"))
 	cancel()
@@ -276,10 +267,10 @@ func TestWhoGivesUpBeforeItsTurnIsNotSent(t *testing.T) {
 	}
 }
 
-// What it sends to undo it might come before the call itself: so that is given back as well
-// when its answer comes.
-func TestWhoGivesUpOnItsWayKeepsNothing(t *testing.T) {
-	c := gather(t)
+// The caller's own Leave may reach the server before the batch. So the store itself releases the
+// lock when the reply comes.
+func TestACancelledCallInFlightLeavesNoLock(t *testing.T) {
+	c := newSlowNet(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	req := plain("given")
 	given, other := c.later(ctx, req), c.later(c.ctx(), plain("other"))
@@ -289,7 +280,7 @@ func TestWhoGivesUpOnItsWayKeepsNothing(t *testing.T) {
 	servers.Poll(t, 10*time.Second, func() error {
 		page, err := c.other.List(c.ctx(), store.Query{Name: "given"})
 		if err == nil && len(page.Locks) == 0 {
-			err = errors.New("it is not taken")
+			err = errors.New("the lock is not taken")
 		}
 		return err
 	})
@@ -302,8 +293,8 @@ func TestWhoGivesUpOnItsWayKeepsNothing(t *testing.T) {
 	servers.Poll(t, 10*time.Second, func() error { return c.free("given") })
 }
 
-func TestCloseEndsThoseWhoWaitForTheirTurn(t *testing.T) {
-	c := gather(t)
+func TestCloseEndsQueuedCalls(t *testing.T) {
+	c := newSlowNet(t)
 	waiting := c.later(context.Background(), plain("waiting"))
 	c.proxy.ToClient.Hold()
 	c.proxy.ToServer.Heal()
@@ -312,5 +303,108 @@ func TestCloseEndsThoseWhoWaitForTheirTurn(t *testing.T) {
 		if r := <-one; !errors.Is(r.err, store.ErrClosed) {
 			t.Errorf("%+v, %v", r.Answer, r.err)
 		}
+	}
+}
+
+// A call that got no reply is repeated under the same identity. Undoing the first one when its
+// reply comes at last would end the grant that the second one was told of.
+func TestALateReplyDoesNotEndTheGrantOfARepeatedCall(t *testing.T) {
+	c := newSlowNet(t)
+	const n = 20
+	ctx, cancel := context.WithCancel(t.Context())
+	var reqs []store.Request
+	var given, again []<-chan result
+	for i := range n {
+		req := plain(fmt.Sprint("n", i))
+		reqs, given = append(reqs, req), append(given, c.later(ctx, req))
+	}
+	last := reqs[n-1]
+	arrived := c.proxy.HoldRepliesAfter(func(b []byte) bool { return bytes.Contains(b, []byte(last.ID.String())) })
+	c.proxy.ToServer.Heal()
+	<-arrived
+	servers.Poll(t, 10*time.Second, func() error {
+		if c.server.Must("EXISTS", Prefix+"lock:"+last.Name) != int64(1) {
+			return errors.New("the lock is not taken")
+		}
+		return nil
+	})
+	cancel()
+	for i := range given {
+		if r := <-given[i]; !errors.Is(r.err, context.Canceled) {
+			t.Fatalf("%+v, %v", r.Answer, r.err)
+		}
+	}
+	for i := range reqs {
+		done := make(chan result, 1)
+		again = append(again, done)
+		go func() {
+			answer, err := c.s.Acquire(c.ctx(), reqs[i])
+			done <- result{answer, err}
+		}()
+	}
+	c.proxy.Heal()
+	c.granted(again...)
+	servers.Poll(t, 10*time.Second, func() error {
+		if left := c.s.batch.Len(); left > 0 {
+			return fmt.Errorf("%d calls in flight", left)
+		}
+		return nil
+	})
+	for i := range reqs {
+		if err := c.s.Release(c.ctx(), reqs[i].Name, reqs[i].ID, store.Keep{}); err != nil {
+			t.Errorf("%s: %v", reqs[i].Name, err)
+		}
+	}
+}
+
+// A batch takes locks, which needs memory, and releases others, which must not need it.
+func TestAFullServerReleasesLocksInBatches(t *testing.T) {
+	server := servers.StartRedis(t, servers.RedisOptions{InMemory: true})
+	s := open(t, server.Addr())
+	server.Must("CONFIG", "SET", "maxmemory-policy", "noeviction")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var wg sync.WaitGroup
+	for i := range 32 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				req := plain(fmt.Sprint("n", i))
+				answer, err := s.Acquire(t.Context(), req)
+				if err != nil {
+					if !strings.Contains(err.Error(), "raise maxmemory") {
+						t.Errorf("acquire: %v", err)
+					}
+					continue
+				}
+				if !answer.Granted() {
+					t.Errorf("refused: %+v", answer.Refusal)
+				} else if err := s.Release(t.Context(), req.Name, req.ID, store.Keep{}); err != nil {
+					t.Errorf("release: %v", err)
+				}
+				if t.Failed() {
+					return
+				}
+			}
+		})
+	}
+	for range 100 {
+		server.Must("CONFIG", "SET", "maxmemory", "1mb")
+		server.Must("CONFIG", "SET", "maxmemory", "0")
+		before := server.Must("GET", Prefix+"token")
+		for !t.Failed() && server.Must("GET", Prefix+"token") == before {
+		}
+	}
+	cancel()
+	wg.Wait()
+}
+
+func TestAForeignKeyFailsOnlyTheCallForIt(t *testing.T) {
+	c := newSlowNet(t)
+	c.server.Must("SET", Prefix+"lock:foreign", "1")
+	a, foreign, b := c.later(c.ctx(), plain("a")), c.later(c.ctx(), plain("foreign")), c.later(c.ctx(), plain("b"))
+	c.proxy.Heal()
+	c.granted(a, b)
+	if r := <-foreign; r.err == nil || !strings.Contains(r.err.Error(), "another program") {
+		t.Errorf("%+v, %v", r.Answer, r.err)
 	}
 }
