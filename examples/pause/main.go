@@ -18,7 +18,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"time"
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/examples/internal/fleet"
@@ -62,7 +61,6 @@ func instance(ctx context.Context, args []string) error {
 		if line == *pauseAt {
 			fmt.Printf("is at line %d of %d\n", line, reportLines)
 			<-orders
-			time.Sleep(10 * time.Millisecond) // let the lease notice its end, to show that it does
 		}
 	}
 	fmt.Println("ready")

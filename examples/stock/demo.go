@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/examples/internal/fleet"
+	"github.com/holdfast-lock/holdfast/fence/sqlfence"
+)
+
+// settings are the numbers of the demonstration.
+type settings struct {
+	store         string // URL; empty for a temporary SQLite file
+	items, buyers int
+	ttl           time.Duration // of the sale in which an instance is suspended
+}
+
+func demo(ctx context.Context) error {
+	var s settings
+	flag.StringVar(&s.store, "store", os.Getenv("HOLDFAST_STORE"), "`URL` of the locks (default: a temporary SQLite file)")
+	flag.IntVar(&s.items, "items", 500, "how many items there are")
+	flag.IntVar(&s.buyers, "buyers", 5000, "how many buyers want one")
+	flag.DurationVar(&s.ttl, "ttl", 3*time.Second, "how long a suspended holder keeps the lock")
+	flag.Parse()
+	proof, err := run(ctx, os.Stdout, s)
+	if err == nil {
+		fmt.Println("\nstock:", proof)
+	}
+	return err
+}
+
+// instances are the names of the instances.
+var instances = []string{"a", "b", "c"}
+
+// A sale is one scenario, with new instances and a new database.
+type sale struct {
+	title   string
+	args    []string // of all instances
+	suspend bool     // instance a, in the middle of a purchase
+}
+
+// A result is what a sale has left in the database, and what the instances have said.
+type result struct {
+	left, orders           int
+	sold, soldOut, refused int
+	took                   time.Duration
+}
+
+// run plays all sales and returns one line with what they have shown.
+func run(ctx context.Context, out io.Writer, s settings) (proof string, err error) {
+	folder, err := os.MkdirTemp("", "stock-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(folder)
+	if s.store == "" {
+		s.store = "sqlite:" + filepath.Join(folder, "locks.db")
+	}
+	sales := []sale{
+		{title: "no lock", args: []string{"-without-lock"}},
+		{title: "lock, handed over between the goroutines of an instance"},
+		{title: "lock, given back to the store after every purchase", args: []string{"-no-handover"}},
+		{title: "lock and fence, and an instance is suspended in the middle of a purchase", args: []string{"-ttl", s.ttl.String()}, suspend: true},
+	}
+	results := make([]result, len(sales))
+	for i, sa := range sales {
+		fmt.Fprintf(out, "\n%d. %s\n", i+1, sa.title)
+		r, err := sa.play(ctx, out, s, filepath.Join(folder, fmt.Sprintf("shop%d.db", i)))
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", sa.title, err)
+		}
+		fmt.Fprintf(out, "   => %d items, %d orders, %d left; %d buyers in %.1f s: %.0f buyers a second\n",
+			s.items, r.orders, r.left, s.buyers, r.took.Seconds(), float64(s.buyers)/r.took.Seconds())
+		results[i] = r
+		if i == 0 {
+			if r.orders <= s.items {
+				return "", fmt.Errorf("%s: %d orders for %d items: the buyers did not compete", sa.title, r.orders, s.items)
+			}
+			continue
+		}
+		refused := 0
+		if sa.suspend {
+			refused = 1
+		}
+		if r.orders != s.items || r.left != 0 || r.sold != r.orders || r.refused != refused || r.sold+r.soldOut+r.refused != s.buyers {
+			return "", fmt.Errorf("%s: %+v: want %d sold, %d refused and nothing left", sa.title, r, s.items, refused)
+		}
+	}
+	unlocked, handover, noHandover, suspended := results[0], results[1], results[2], results[3]
+	return fmt.Sprintf("%d items, %d buyers, 3 instances: %d orders, %d write of a suspended holder refused (without the lock: %d orders); %.0f buyers a second, %.0f without hand-over",
+		s.items, s.buyers, suspended.orders, suspended.refused, unlocked.orders,
+		float64(s.buyers)/handover.took.Seconds(), float64(s.buyers)/noHandover.took.Seconds()), nil
+}
+
+// play runs one sale.
+func (sa sale) play(ctx context.Context, out io.Writer, s settings, data string) (result, error) {
+	db, err := openDatabase(data)
+	if err != nil {
+		return result{}, err
+	}
+	defer db.Close()
+	if _, err := db.ExecContext(ctx, `
+		CREATE TABLE stock (left INTEGER NOT NULL);
+		CREATE TABLE orders (id INTEGER PRIMARY KEY, buyer INTEGER NOT NULL UNIQUE);
+		INSERT INTO stock VALUES (?)`, s.items); err != nil {
+		return result{}, err
+	}
+	if err := sqlfence.SQLite.CreateTable(ctx, db); err != nil {
+		return result{}, err
+	}
+
+	f := fleet.New(out, "HOLDFAST_STORE="+s.store)
+	defer f.Close()
+	for i, name := range instances {
+		first, next := i*s.buyers/len(instances), (i+1)*s.buyers/len(instances)
+		args := append([]string{"-data", data, "-first", fmt.Sprint(first), "-buyers", fmt.Sprint(next - first)}, sa.args...)
+		if sa.suspend && name == "a" {
+			args = append(args, "-pause")
+		}
+		if err := f.Start(name, args...); err != nil {
+			return result{}, err
+		}
+		if _, err := f.Await(name, "open"); err != nil {
+			return result{}, err
+		}
+	}
+
+	start := time.Now()
+	var r result
+	if err := f.Tell("a", "sell"); err != nil {
+		return result{}, err
+	}
+	if sa.suspend {
+		if _, err := f.Await("a", "charges the card"); err != nil {
+			return result{}, err
+		}
+		if err := f.Suspend("a"); err != nil {
+			return result{}, err
+		}
+		fmt.Fprintln(out, "   a  suspended (SIGSTOP)")
+	}
+	for _, name := range instances[1:] {
+		if err := f.Tell(name, "sell"); err != nil {
+			return result{}, err
+		}
+	}
+	for i := range instances {
+		name := instances[len(instances)-1-i] // a is the last
+		if sa.suspend && name == "a" {
+			if err := errors.Join(f.Resume("a"), f.Tell("a", "go on")); err != nil {
+				return result{}, err
+			}
+			fmt.Fprintln(out, "   a  wakes up (SIGCONT)")
+		}
+		closed, err := f.Await(name, "closed: ")
+		if err != nil {
+			return result{}, err
+		}
+		var sold, soldOut, refused int
+		if _, err := fmt.Sscanf(closed, "sold %d, sold out %d, refused %d", &sold, &soldOut, &refused); err != nil {
+			return result{}, err
+		}
+		r.sold, r.soldOut, r.refused = r.sold+sold, r.soldOut+soldOut, r.refused+refused
+	}
+	r.took = time.Since(start)
+	for _, name := range instances {
+		if err := f.Finish(name); err != nil {
+			return result{}, err
+		}
+	}
+	err = db.QueryRowContext(ctx, "SELECT left, (SELECT count(*) FROM orders) FROM stock").Scan(&r.left, &r.orders)
+	return r, err
+}
