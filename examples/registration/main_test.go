@@ -19,11 +19,11 @@ func TestMain(m *testing.M) {
 
 func TestManyRequestsCreateOneUser(t *testing.T) {
 	stores.ForEach(t, func(t *testing.T, url string) {
-		proof, err := run(t.Context(), t.Output(), settings{store: url, requests: 150, ttl: 2 * time.Second})
+		proof, err := run(t.Context(), t.Output(), settings{store: url, requests: 100, ttl: 2 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := "150 requests, 3 instances, 1 killed: 1 row "; !strings.HasPrefix(proof, want) {
+		if want := "100 requests, 3 instances, 1 killed: 1 row "; !strings.HasPrefix(proof, want) {
 			t.Errorf("the proof is %q, want %q", proof, want)
 		}
 	})

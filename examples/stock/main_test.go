@@ -19,11 +19,11 @@ func TestMain(m *testing.M) {
 
 func TestTheStockIsNeverOversold(t *testing.T) {
 	stores.ForEach(t, func(t *testing.T, url string) {
-		proof, err := run(t.Context(), t.Output(), settings{store: url, items: 30, buyers: 300, ttl: 2 * time.Second})
+		proof, err := run(t.Context(), t.Output(), settings{store: url, items: 12, buyers: 90, ttl: 2 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := "30 items, 300 buyers, 3 instances: 30 orders, 1 write of a suspended holder refused "; !strings.HasPrefix(proof, want) {
+		if want := "12 items, 90 buyers, 3 instances: 12 orders, 1 write of a suspended holder refused "; !strings.HasPrefix(proof, want) {
 			t.Errorf("the proof is %q, want %q", proof, want)
 		}
 	})
