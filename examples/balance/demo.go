@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/examples/internal/fleet"
@@ -140,21 +141,17 @@ func (sc scenario) play(ctx context.Context, out io.Writer, s settings, data str
 	return r, err
 }
 
-// start starts an instance and waits until it is open.
-func start(f *fleet.Fleet, name string, args ...string) error {
-	if err := f.Start(name, args...); err != nil {
-		return err
-	}
-	_, err := f.Await(name, "open")
-	return err
-}
-
 // everyoneTransfers lets three instances make random transfers at the same time.
 func (sc scenario) everyoneTransfers(_ io.Writer, f *fleet.Fleet, s settings, args []string) ([]string, error) {
 	names := []string{"a", "b", "c"}
 	for i, name := range names {
 		n := (i+1)*s.transfers/len(names) - i*s.transfers/len(names)
-		if err := start(f, name, append(args, "-transfers", fmt.Sprint(n))...); err != nil {
+		if err := f.Start(name, append(slices.Clip(args), "-transfers", fmt.Sprint(n))...); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range names {
+		if _, err := f.Await(name, "open"); err != nil {
 			return nil, err
 		}
 	}
@@ -169,11 +166,16 @@ func (sc scenario) everyoneTransfers(_ io.Writer, f *fleet.Fleet, s settings, ar
 // oneIsSuspended lets a read the balances of accounts 1 and 2, suspends it, lets b transfer
 // money from account 1 to account 3, and wakes a.
 func (sc scenario) oneIsSuspended(out io.Writer, f *fleet.Fleet, _ settings, args []string) ([]string, error) {
-	if err := start(f, "a", append(args, "-transfer", "1,2,50", "-pause")...); err != nil {
+	if err := f.Start("a", append(slices.Clip(args), "-transfer", "1,2,50", "-pause")...); err != nil {
 		return nil, err
 	}
-	if err := start(f, "b", append(args, "-transfer", "1,3,200")...); err != nil {
+	if err := f.Start("b", append(slices.Clip(args), "-transfer", "1,3,200")...); err != nil {
 		return nil, err
+	}
+	for _, name := range []string{"a", "b"} {
+		if _, err := f.Await(name, "open"); err != nil {
+			return nil, err
+		}
 	}
 	if err := f.Tell("a", "transfer"); err != nil {
 		return nil, err

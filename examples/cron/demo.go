@@ -107,6 +107,8 @@ func play(ctx context.Context, out io.Writer, s settings, folder string, ticks i
 		if err := f.Start(host.name, args...); err != nil {
 			return r, err
 		}
+	}
+	for _, host := range hosts {
 		if _, err := f.Await(host.name, "ready"); err != nil {
 			return r, err
 		}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -86,10 +87,10 @@ func play(ctx context.Context, out io.Writer, s settings, file *storage, handler
 	f := fleet.New(out, "HOLDFAST_STORE="+s.store)
 	defer f.Close()
 	args := []string{"-storage", "http://" + listener.Addr().String(), "-ttl", s.ttl.String()}
-	if err := f.Start("a", append(args, "-author", "a", "-pause", "4")...); err != nil {
+	if err := f.Start("a", append(slices.Clip(args), "-author", "a", "-pause", "4")...); err != nil {
 		return 0, "", err
 	}
-	if err := f.Start("b", append(args, "-author", "b")...); err != nil {
+	if err := f.Start("b", append(slices.Clip(args), "-author", "b")...); err != nil {
 		return 0, "", err
 	}
 	for _, name := range []string{"a", "b"} {

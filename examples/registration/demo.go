@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -108,8 +107,8 @@ func (sc scenario) play(ctx context.Context, out io.Writer, s settings, data str
 
 	instances := fleet.New(out, "HOLDFAST_STORE="+s.store)
 	defer instances.Close()
-	var urls []string
-	for _, name := range []string{"a", "b", "c"} {
+	names := []string{"a", "b", "c"}
+	for _, name := range names {
 		args := []string{"-data", data}
 		if sc.unlocked {
 			args = append(args, "-without-lock")
@@ -123,6 +122,9 @@ func (sc scenario) play(ctx context.Context, out io.Writer, s settings, data str
 		if err := instances.Start(name, args...); err != nil {
 			return 0, err
 		}
+	}
+	var urls []string
+	for _, name := range names {
 		addr, err := instances.Await(name, "listening on ")
 		if err != nil {
 			return 0, err
@@ -230,7 +232,7 @@ func (c *crowd) post(ctx context.Context, base string) (string, error) {
 func (c *crowd) wait() (map[string]int, error) {
 	c.all.Wait()
 	if len(c.errs) > 0 {
-		return nil, fmt.Errorf("%d of %d requests failed, such as: %w", len(c.errs), c.sent, errors.Join(c.errs[0]))
+		return nil, fmt.Errorf("%d of %d requests failed, such as: %w", len(c.errs), c.sent, c.errs[0])
 	}
 	return c.ids, nil
 }

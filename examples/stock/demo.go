@@ -126,6 +126,8 @@ func (sa sale) play(ctx context.Context, out io.Writer, s settings, data string)
 		if err := f.Start(name, args...); err != nil {
 			return result{}, err
 		}
+	}
+	for _, name := range instances {
 		if _, err := f.Await(name, "open"); err != nil {
 			return result{}, err
 		}
