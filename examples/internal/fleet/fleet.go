@@ -129,7 +129,7 @@ func (f *Fleet) await(name, prefix string) (who, rest string, err error) {
 			return false, fmt.Errorf("instance %s ended and did not print %q: %w", name, prefix, errOr(i.err, "no error"))
 		}
 		return false, nil
-	}, fmt.Sprintf("no instance %s has printed %q", name, prefix))
+	}, fmt.Sprintf("no line starts with %q", prefix))
 	return who, rest, err
 }
 
