@@ -13,6 +13,7 @@ SOAKCOUNT ?= 50
 SEEDS     ?= 5000
 SOAKTIME  ?= 10m
 NAMES     ?= 1000000
+STORE     ?=
 VERSION   ?=
 TWICE     ?=
 PLATFORMS ?= linux/amd64 linux/arm64 darwin/arm64 windows/amd64
@@ -22,7 +23,7 @@ TOOLS := GOWORK=off go build -C tools -o ../.bin/ tool
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help test deps lint check-fmt vet staticcheck modules workflows unit platforms release-check fmt fuzz bench microbench soak cover dist clean
+.PHONY: help test deps lint check-fmt vet staticcheck modules workflows unit platforms release-check fmt examples fuzz bench microbench soak cover dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -81,6 +82,12 @@ release-check: ## release the working tree into a temporary folder, and use it a
 fmt: deps ## format every file
 	@echo "== gofumpt"
 	@.bin/gofumpt -l -w .
+
+examples: ## run all examples, one line of proof each; STORE=redis://127.0.0.1:6379 for another store
+	@for name in registration stock balance cron leader pause; do \
+		out=$$(HOLDFAST_STORE='$(STORE)' go run ./examples/$$name 2>&1) || { echo "$$out"; exit 1; }; \
+		echo "$$out" | tail -n 1; \
+	done
 
 fuzz: ## run each fuzz target for FUZZTIME (10s)
 	@scripts/fuzz $(FUZZTIME)
