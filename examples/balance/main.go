@@ -60,7 +60,7 @@ func instance(ctx context.Context, args []string) error {
 	pause := flags.Bool("pause", false, "wait for an order in the middle of the transfer")
 	flags.Parse(args)
 
-	locks, err := holdfast.Open(ctx, os.Getenv("HOLDFAST_STORE"), holdfast.WithTTL(*ttl))
+	locks, err := holdfast.Open(ctx, os.Getenv("HOLDFAST_STORE"), holdfast.WithPrefix("example-balance:"), holdfast.WithTTL(*ttl))
 	if err != nil {
 		return err
 	}

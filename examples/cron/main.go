@@ -51,7 +51,7 @@ func instance(ctx context.Context, args []string) error {
 	crash := flags.String("crash", "", "the first host that creates this `file` hangs in the middle of one tick")
 	flags.Parse(args)
 
-	locks, err := holdfast.Open(ctx, os.Getenv("HOLDFAST_STORE"), holdfast.WithOwner(*host), holdfast.WithTTL(*ttl))
+	locks, err := holdfast.Open(ctx, os.Getenv("HOLDFAST_STORE"), holdfast.WithPrefix("example-cron:"), holdfast.WithOwner(*host), holdfast.WithTTL(*ttl))
 	if err != nil {
 		return err
 	}

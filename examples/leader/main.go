@@ -56,7 +56,7 @@ func instance(ctx context.Context, args []string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 
-	locks, err := holdfast.Open(ctx, os.Getenv("HOLDFAST_STORE"), holdfast.WithOwner(*host), holdfast.WithTTL(*ttl))
+	locks, err := holdfast.Open(ctx, os.Getenv("HOLDFAST_STORE"), holdfast.WithPrefix("example-leader:"), holdfast.WithOwner(*host), holdfast.WithTTL(*ttl))
 	if err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@ func instance(ctx context.Context, args []string) error {
 	pauseAt := flags.Int("pause", 0, "wait for an order before this line")
 	flags.Parse(args)
 
-	locks, err := holdfast.Open(ctx, os.Getenv("HOLDFAST_STORE"), holdfast.WithOwner(*author), holdfast.WithTTL(*ttl))
+	locks, err := holdfast.Open(ctx, os.Getenv("HOLDFAST_STORE"), holdfast.WithPrefix("example-pause:"), holdfast.WithOwner(*author), holdfast.WithTTL(*ttl))
 	if err != nil {
 		return err
 	}

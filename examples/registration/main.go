@@ -49,7 +49,7 @@ func instance(ctx context.Context, args []string) error {
 	stopAt := flags.String("stop", "", "wait to be killed at this point: before or after the INSERT")
 	flags.Parse(args)
 
-	locks, err := holdfast.Open(ctx, os.Getenv("HOLDFAST_STORE"), holdfast.WithTTL(*ttl))
+	locks, err := holdfast.Open(ctx, os.Getenv("HOLDFAST_STORE"), holdfast.WithPrefix("example-registration:"), holdfast.WithTTL(*ttl))
 	if err != nil {
 		return err
 	}

@@ -54,7 +54,7 @@ func instance(ctx context.Context, args []string) error {
 	pause := flags.Bool("pause", false, "wait for an order in the middle of the first purchase")
 	flags.Parse(args)
 
-	options := []holdfast.Option{holdfast.WithTTL(*ttl)}
+	options := []holdfast.Option{holdfast.WithPrefix("example-stock:"), holdfast.WithTTL(*ttl)}
 	if *noHandover {
 		options = append(options, holdfast.WithHandover(0, 0))
 	}
