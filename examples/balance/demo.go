@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -24,10 +25,11 @@ type settings struct {
 
 func demo(ctx context.Context) error {
 	var s settings
-	flag.StringVar(&s.store, "store", os.Getenv("HOLDFAST_STORE"), "`URL` of the locks (default: a temporary SQLite file)")
+	flag.StringVar(&s.store, "store", "", "`URL` of the locks (default: HOLDFAST_STORE, or else a temporary SQLite file)")
 	flag.IntVar(&s.transfers, "transfers", 3000, "how many transfers to make")
 	flag.DurationVar(&s.ttl, "ttl", 3*time.Second, "how long a suspended holder keeps its locks")
 	flag.Parse()
+	s.store = cmp.Or(s.store, os.Getenv("HOLDFAST_STORE"))
 	proof, err := run(ctx, os.Stdout, s)
 	if err == nil {
 		fmt.Println("\nbalance:", proof)

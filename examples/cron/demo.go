@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -22,11 +23,12 @@ type settings struct {
 
 func demo(ctx context.Context) error {
 	var s settings
-	flag.StringVar(&s.store, "store", os.Getenv("HOLDFAST_STORE"), "`URL` of the locks (default: a temporary SQLite file)")
+	flag.StringVar(&s.store, "store", "", "`URL` of the locks (default: HOLDFAST_STORE, or else a temporary SQLite file)")
 	flag.IntVar(&s.ticks, "ticks", 20, "how many ticks to wait for")
 	flag.DurationVar(&s.period, "period", time.Second, "time between two ticks")
 	flag.DurationVar(&s.ttl, "ttl", 3*time.Second, "how long others wait after a crash")
 	flag.Parse()
+	s.store = cmp.Or(s.store, os.Getenv("HOLDFAST_STORE"))
 	proof, err := run(ctx, os.Stdout, s)
 	if err == nil {
 		fmt.Println("\ncron:", proof)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -26,10 +27,11 @@ type settings struct {
 
 func demo(ctx context.Context) error {
 	var s settings
-	flag.StringVar(&s.store, "store", os.Getenv("HOLDFAST_STORE"), "`URL` of the locks (default: a temporary SQLite file)")
+	flag.StringVar(&s.store, "store", "", "`URL` of the locks (default: HOLDFAST_STORE, or else a temporary SQLite file)")
 	flag.IntVar(&s.requests, "requests", 1000, "how many requests have the same phone number")
 	flag.DurationVar(&s.ttl, "ttl", 3*time.Second, "how long others wait after a crash")
 	flag.Parse()
+	s.store = cmp.Or(s.store, os.Getenv("HOLDFAST_STORE"))
 	proof, err := run(ctx, os.Stdout, s)
 	if err == nil {
 		fmt.Println("\nregistration:", proof)
