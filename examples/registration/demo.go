@@ -3,6 +3,8 @@ package main
 import (
 	"cmp"
 	"context"
+	"database/sql"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -44,7 +46,8 @@ type scenario struct {
 	title    string
 	unlocked bool
 	unique   bool
-	stop     string // kill instance a before or after its INSERT
+	stop     string // stop instance a before or after its INSERT
+	kill     bool   // kill it there, instead of letting it go on when another has inserted
 	check    func(rows int) error
 }
 
@@ -65,11 +68,11 @@ func severalRows(rows int) error {
 }
 
 var scenarios = []scenario{
-	{title: "no lock: look, then insert", unlocked: true, check: severalRows},
+	{title: "no lock: look, then insert", unlocked: true, stop: "before", check: severalRows},
 	{title: "Once, no unique index", check: exactly(1)},
-	{title: "Once, no unique index, and an instance is killed while it holds the lock", stop: "before", check: exactly(1)},
-	{title: "Once, no unique index, and an instance is killed after its INSERT, before Once has noted it", stop: "after", check: exactly(2)},
-	{title: "Once and a unique index, and an instance is killed at the same point", stop: "after", unique: true, check: exactly(1)},
+	{title: "Once, no unique index, and an instance is killed while it holds the lock", stop: "before", kill: true, check: exactly(1)},
+	{title: "Once, no unique index, and an instance is killed after its INSERT, before Once has noted it", stop: "after", kill: true, check: exactly(2)},
+	{title: "Once and a unique index, and an instance is killed at the same point", stop: "after", kill: true, unique: true, check: exactly(1)},
 }
 
 // run plays all scenarios and returns one line with what they have shown.
@@ -115,7 +118,7 @@ func (sc scenario) play(ctx context.Context, out io.Writer, s settings, data str
 		if sc.unlocked {
 			args = append(args, "-without-lock")
 		}
-		if sc.stop != "" {
+		if sc.kill {
 			args = append(args, "-ttl", s.ttl.String())
 		}
 		if sc.stop != "" && name == "a" {
@@ -145,11 +148,20 @@ func (sc scenario) play(ctx context.Context, out io.Writer, s settings, data str
 	for crowd.sent < s.requests {
 		crowd.send(ctx, crowd.sent%len(urls))
 	}
-	if sc.stop != "" {
+	switch {
+	case sc.kill:
 		if err := instances.Kill("a"); err != nil {
 			return 0, err
 		}
 		fmt.Fprintln(out, "   a  killed")
+	case sc.stop != "":
+		if err := awaitRow(ctx, db); err != nil {
+			return 0, err
+		}
+		if err := instances.Tell("a", "go on"); err != nil {
+			return 0, err
+		}
+		fmt.Fprintln(out, "   a  goes on")
 	}
 	ids, err := crowd.wait()
 	if err != nil {
@@ -165,6 +177,17 @@ func (sc scenario) play(ctx context.Context, out io.Writer, s settings, data str
 		return rows, fmt.Errorf("the replies name %d users, want 1", len(ids))
 	}
 	return rows, sc.check(rows)
+}
+
+// awaitRow waits until the table is not empty.
+func awaitRow(ctx context.Context, db *sql.DB) error {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		var rows int
+		if err := db.QueryRowContext(ctx, "SELECT count(*) FROM users").Scan(&rows); err != nil || rows > 0 {
+			return err
+		}
+	}
+	return errors.New("no instance has inserted a row")
 }
 
 // A crowd sends many requests with the same phone number at the same time.

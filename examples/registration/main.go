@@ -16,6 +16,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync"
 	"time"
 
 	_ "modernc.org/sqlite"
@@ -46,7 +47,7 @@ func instance(ctx context.Context, args []string) error {
 	data := flags.String("data", "", "the database of users")
 	ttl := flags.Duration("ttl", holdfast.DefaultTTL, "how long others wait after a crash")
 	unlocked := flags.Bool("without-lock", false, "look, then insert")
-	stopAt := flags.String("stop", "", "wait to be killed at this point: before or after the INSERT")
+	stopAt := flags.String("stop", "", "wait at this point for an order, or to be killed: before or after the INSERT")
 	flags.Parse(args)
 
 	locks, err := holdfast.Open(ctx, os.Getenv("HOLDFAST_STORE"), holdfast.WithPrefix("example-registration:"), holdfast.WithTTL(*ttl))
@@ -61,7 +62,8 @@ func instance(ctx context.Context, args []string) error {
 	defer db.Close()
 
 	s := newService(locks, db)
-	s.create = stopper(*stopAt, s.create)
+	goOn := make(chan struct{})
+	s.create = stopper(*stopAt, goOn, s.create)
 	register := s.register
 	if *unlocked {
 		register = s.registerWithoutLock
@@ -75,7 +77,8 @@ func instance(ctx context.Context, args []string) error {
 	go server.Serve(listener)
 	fmt.Println("listening on", listener.Addr())
 
-	for range fleet.Orders() {
+	for range fleet.Orders() { // at most one, which is to go on
+		close(goOn)
 	}
 	// First the requests, then the locks that they use.
 	shutdown, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -94,12 +97,13 @@ func openDatabase(path string) (*sql.DB, error) {
 	return db, nil
 }
 
-// stopper makes create wait at one point until the process is killed.
-func stopper(at string, create func(context.Context, string) error) func(context.Context, string) error {
+// stopper makes create wait at one point, until goOn is closed.
+func stopper(at string, goOn <-chan struct{}, create func(context.Context, string) error) func(context.Context, string) error {
+	var stopped sync.Once
 	stop := func(point string) {
 		if at == point {
-			fmt.Println("stopped", point, "the INSERT")
-			select {}
+			stopped.Do(func() { fmt.Println("stopped", point, "the INSERT") })
+			<-goOn
 		}
 	}
 	return func(ctx context.Context, phone string) error {
