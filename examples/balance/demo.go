@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"time"
@@ -24,6 +25,8 @@ type settings struct {
 }
 
 func demo(ctx context.Context) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt) // so that it cleans up
+	defer stop()
 	var s settings
 	flag.StringVar(&s.store, "store", "", "`URL` of the locks (default: HOLDFAST_STORE, or else a temporary SQLite file)")
 	flag.IntVar(&s.transfers, "transfers", 3000, "how many transfers to make")
@@ -109,7 +112,7 @@ func (sc scenario) play(ctx context.Context, out io.Writer, s settings, data str
 		return r, err
 	}
 
-	f := fleet.New(out, "HOLDFAST_STORE="+s.store)
+	f := fleet.New(ctx, out, "HOLDFAST_STORE="+s.store)
 	defer f.Close()
 	args := []string{"-data", data, "-mode", sc.mode}
 	play := sc.everyoneTransfers

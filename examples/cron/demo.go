@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"time"
 
@@ -22,6 +23,8 @@ type settings struct {
 }
 
 func demo(ctx context.Context) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt) // so that it cleans up
+	defer stop()
 	var s settings
 	flag.StringVar(&s.store, "store", "", "`URL` of the locks (default: HOLDFAST_STORE, or else a temporary SQLite file)")
 	flag.IntVar(&s.ticks, "ticks", 20, "how many ticks to wait for")
@@ -95,7 +98,7 @@ func play(ctx context.Context, out io.Writer, s settings, folder string, ticks i
 		return r, err
 	}
 
-	f := fleet.New(out, "HOLDFAST_STORE="+s.store)
+	f := fleet.New(ctx, out, "HOLDFAST_STORE="+s.store)
 	defer f.Close()
 	for _, host := range hosts {
 		offset := time.Duration(host.offset * float64(s.period))

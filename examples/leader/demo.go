@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"time"
@@ -25,6 +26,8 @@ type settings struct {
 }
 
 func demo(ctx context.Context) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt) // so that it cleans up
+	defer stop()
 	var s settings
 	flag.StringVar(&s.store, "store", "", "`URL` of the locks (default: HOLDFAST_STORE, or else a temporary SQLite file)")
 	flag.DurationVar(&s.ttl, "ttl", 3*time.Second, "how long others wait after a crash")
@@ -133,7 +136,7 @@ func (e *election) everyoneLeads(ctx context.Context, data string) (int, error) 
 		return 0, err
 	}
 	defer db.Close()
-	f := fleet.New(e.out, "HOLDFAST_STORE="+e.settings.store)
+	f := fleet.New(ctx, e.out, "HOLDFAST_STORE="+e.settings.store)
 	defer f.Close()
 	for _, name := range names {
 		if err := f.Start(name, "-host", name, "-data", data, "-without-lock"); err != nil {
@@ -161,7 +164,7 @@ func (e *election) oneLeads(ctx context.Context, data string) (int, error) {
 		return 0, err
 	}
 	defer db.Close()
-	f := fleet.New(e.out, "HOLDFAST_STORE="+e.settings.store)
+	f := fleet.New(ctx, e.out, "HOLDFAST_STORE="+e.settings.store)
 	defer f.Close()
 	addrs := make(map[string]string)
 	for _, name := range names {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,6 +26,8 @@ type settings struct {
 }
 
 func demo(ctx context.Context) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt) // so that it cleans up
+	defer stop()
 	var s settings
 	flag.StringVar(&s.store, "store", "", "`URL` of the locks (default: HOLDFAST_STORE, or else a temporary SQLite file)")
 	flag.DurationVar(&s.ttl, "ttl", 3*time.Second, "how long a suspended holder keeps the lock")
@@ -86,7 +89,7 @@ func play(ctx context.Context, out io.Writer, s settings, file *storage, handler
 	go server.Serve(listener)
 	defer server.Close()
 
-	f := fleet.New(out, "HOLDFAST_STORE="+s.store)
+	f := fleet.New(ctx, out, "HOLDFAST_STORE="+s.store)
 	defer f.Close()
 	args := []string{"-storage", "http://" + listener.Addr().String(), "-ttl", s.ttl.String()}
 	if err := f.Start("a", append(slices.Clip(args), "-author", "a", "-pause", "4")...); err != nil {

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -28,6 +29,8 @@ type settings struct {
 }
 
 func demo(ctx context.Context) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt) // so that it cleans up
+	defer stop()
 	var s settings
 	flag.StringVar(&s.store, "store", "", "`URL` of the locks (default: HOLDFAST_STORE, or else a temporary SQLite file)")
 	flag.IntVar(&s.requests, "requests", 1000, "how many requests have the same phone number")
@@ -110,7 +113,7 @@ func (sc scenario) play(ctx context.Context, out io.Writer, s settings, data str
 		return 0, err
 	}
 
-	instances := fleet.New(out, "HOLDFAST_STORE="+s.store)
+	instances := fleet.New(ctx, out, "HOLDFAST_STORE="+s.store)
 	defer instances.Close()
 	names := []string{"a", "b", "c"}
 	for _, name := range names {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"time"
 
@@ -23,6 +24,8 @@ type settings struct {
 }
 
 func demo(ctx context.Context) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt) // so that it cleans up
+	defer stop()
 	var s settings
 	flag.StringVar(&s.store, "store", "", "`URL` of the locks (default: HOLDFAST_STORE, or else a temporary SQLite file)")
 	flag.IntVar(&s.items, "items", 500, "how many items there are")
@@ -117,7 +120,7 @@ func (sa sale) play(ctx context.Context, out io.Writer, s settings, data string)
 		return result{}, err
 	}
 
-	f := fleet.New(out, "HOLDFAST_STORE="+s.store)
+	f := fleet.New(ctx, out, "HOLDFAST_STORE="+s.store)
 	defer f.Close()
 	for i, name := range instances {
 		first, next := i*s.buyers/len(instances), (i+1)*s.buyers/len(instances)

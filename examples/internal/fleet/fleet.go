@@ -5,6 +5,7 @@ package fleet
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -33,6 +34,7 @@ func IsInstance() ([]string, bool) {
 
 // A Fleet is a set of running instances. It prints what they print, with their names.
 type Fleet struct {
+	ctx context.Context
 	out io.Writer
 	env []string
 
@@ -45,17 +47,26 @@ type Fleet struct {
 type instance struct {
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
-	ended bool
-	err   error // once ended
+	done  chan struct{} // closed when it has ended
+	err   error         // once done
+}
+
+func (i *instance) ended() bool {
+	select {
+	case <-i.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // A line was printed by an instance and not read yet.
 type line struct{ name, text string }
 
 // New returns an empty fleet. It prints the output of its instances to out, and adds env to
-// their environment, as "KEY=value".
-func New(out io.Writer, env ...string) *Fleet {
-	return &Fleet{out: out, env: env, instances: make(map[string]*instance), changed: make(chan struct{})}
+// their environment, as "KEY=value". All waiting ends with ctx.
+func New(ctx context.Context, out io.Writer, env ...string) *Fleet {
+	return &Fleet{ctx: ctx, out: out, env: env, instances: make(map[string]*instance), changed: make(chan struct{})}
 }
 
 // Start starts an instance with these arguments.
@@ -66,6 +77,7 @@ func (f *Fleet) Start(name string, args ...string) error {
 	}
 	cmd := exec.Command(self, append([]string{command}, args...)...)
 	cmd.Env = append(os.Environ(), f.env...)
+	cmd.SysProcAttr = attributes()
 	output := &splitter{line: func(text string) { f.add(name, text) }}
 	cmd.Stdout, cmd.Stderr = output, output
 	stdin, err := cmd.StdinPipe()
@@ -75,15 +87,15 @@ func (f *Fleet) Start(name string, args ...string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	i := &instance{cmd: cmd, stdin: stdin}
+	i := &instance{cmd: cmd, stdin: stdin, done: make(chan struct{})}
 	f.mu.Lock()
 	f.instances[name] = i
 	f.mu.Unlock()
 	go func() {
-		err := cmd.Wait() // returns after the last line was read
+		i.err = cmd.Wait() // returns after the last line was read
+		close(i.done)
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		i.ended, i.err = true, err
 		f.notify()
 	}()
 	return nil
@@ -125,7 +137,7 @@ func (f *Fleet) await(name, prefix string) (who, rest string, err error) {
 				return true, nil
 			}
 		}
-		if i := f.instances[name]; i != nil && i.ended {
+		if i := f.instances[name]; i != nil && i.ended() {
 			return false, fmt.Errorf("instance %s ended and did not print %q: %w", name, prefix, errOr(i.err, "no error"))
 		}
 		return false, nil
@@ -147,6 +159,8 @@ func (f *Fleet) until(condition func() (bool, error), problem string) error {
 		}
 		select {
 		case <-changed:
+		case <-f.ctx.Done():
+			return context.Cause(f.ctx)
 		case <-timeout.C:
 			return fmt.Errorf("%s in %v", problem, patience)
 		}
@@ -175,7 +189,7 @@ func (f *Fleet) Finish(name string) error {
 // AwaitEnd waits until an instance has ended, and returns how.
 func (f *Fleet) AwaitEnd(name string) error {
 	i := f.get(name)
-	err := f.until(func() (bool, error) { return i.ended, nil }, fmt.Sprintf("instance %s has not ended", name))
+	err := f.until(func() (bool, error) { return i.ended(), nil }, fmt.Sprintf("instance %s has not ended", name))
 	if err == nil && i.err != nil {
 		err = fmt.Errorf("instance %s: %w", name, i.err)
 	}
@@ -185,10 +199,11 @@ func (f *Fleet) AwaitEnd(name string) error {
 // Kill ends an instance without a chance to clean up, as kill -9 and a power cut do, and
 // waits until it has ended.
 func (f *Fleet) Kill(name string) error {
-	if err := f.get(name).cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	i := f.get(name)
+	if err := i.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
-	f.AwaitEnd(name) // the error says that it was killed
+	<-i.done
 	return nil
 }
 
@@ -217,7 +232,7 @@ func (f *Fleet) Close() {
 	f.mu.Lock()
 	var names []string
 	for name, i := range f.instances {
-		if !i.ended {
+		if !i.ended() {
 			names = append(names, name)
 		}
 	}
