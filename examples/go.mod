@@ -7,6 +7,7 @@ require (
 	github.com/holdfast-lock/holdfast v0.0.0
 	github.com/holdfast-lock/holdfast/redisstore v0.0.0
 	github.com/holdfast-lock/holdfast/sqlitestore v0.0.0
+	github.com/redis/rueidis v1.0.79
 	modernc.org/sqlite v1.50.0
 )
 
@@ -15,7 +16,6 @@ require (
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/mattn/go-isatty v0.0.20 // indirect
 	github.com/ncruces/go-strftime v1.0.0 // indirect
-	github.com/redis/rueidis v1.0.79 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
 	golang.org/x/sys v0.47.0 // indirect
 	modernc.org/libc v1.72.0 // indirect

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"flag"
 	"fmt"
@@ -10,7 +11,11 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/redis/rueidis"
 
 	"github.com/holdfast-lock/holdfast/examples/internal/fleet"
 	"github.com/holdfast-lock/holdfast/fence/sqlfence"
@@ -48,6 +53,7 @@ type sale struct {
 	title   string
 	args    []string // of all instances
 	suspend bool     // instance a, in the middle of a purchase
+	redis   bool     // stock and orders are on Redis
 }
 
 // A result is what a sale has left in the database, and what the instances have said.
@@ -73,10 +79,18 @@ func run(ctx context.Context, out io.Writer, s settings) (proof string, err erro
 		{title: "lock, given back to the store after every purchase", args: []string{"-no-handover"}},
 		{title: "lock and fence, and an instance is suspended in the middle of a purchase", args: []string{"-ttl", s.ttl.String()}, suspend: true},
 	}
+	if strings.HasPrefix(s.store, "redis://") || strings.HasPrefix(s.store, "rediss://") {
+		sales = append(sales, sale{title: "the same, with stock and orders on Redis", args: []string{"-redis", "-ttl", s.ttl.String()}, suspend: true, redis: true})
+	}
 	results := make([]result, len(sales))
 	for i, sa := range sales {
 		fmt.Fprintf(out, "\n%d. %s\n", i+1, sa.title)
-		r, err := sa.play(ctx, out, s, filepath.Join(folder, fmt.Sprintf("shop%d.db", i)))
+		data := filepath.Join(folder, fmt.Sprintf("shop%d.db", i))
+		create := createDatabase
+		if sa.redis {
+			data, create = fmt.Sprintf("example-stock-%d", time.Now().UnixNano()), createOnRedis
+		}
+		r, err := sa.play(ctx, out, s, data, create)
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", sa.title, err)
 		}
@@ -103,22 +117,86 @@ func run(ctx context.Context, out io.Writer, s settings) (proof string, err erro
 		float64(s.buyers)/handover.took.Seconds(), float64(s.buyers)/noHandover.took.Seconds()), nil
 }
 
+// The books of a sale are its stock and its orders.
+type books interface {
+	count(ctx context.Context) (left, orders int, err error)
+	close()
+}
+
+type database struct{ *sql.DB }
+
+func createDatabase(ctx context.Context, s settings, path string) (books, error) {
+	db, err := openDatabase(path)
+	if err != nil {
+		return nil, err
+	}
+	_, err = db.ExecContext(ctx, `
+		CREATE TABLE stock (left INTEGER NOT NULL);
+		CREATE TABLE orders (id INTEGER PRIMARY KEY, buyer INTEGER NOT NULL UNIQUE);
+		INSERT INTO stock VALUES (?)`, s.items)
+	if err == nil {
+		err = sqlfence.SQLite.CreateTable(ctx, db)
+	}
+	if err != nil {
+		db.Close()
+		return nil, err
+	}
+	return database{db}, nil
+}
+
+func (db database) count(ctx context.Context) (left, orders int, err error) {
+	err = db.QueryRowContext(ctx, "SELECT left, (SELECT count(*) FROM orders) FROM stock").Scan(&left, &orders)
+	return left, orders, err
+}
+
+func (db database) close() { db.Close() }
+
+type keys struct {
+	client rueidis.Client
+	keys   []string
+}
+
+func createOnRedis(ctx context.Context, s settings, name string) (books, error) {
+	client, err := openRedis(s.store)
+	if err != nil {
+		return nil, err
+	}
+	shop, err := newRedisShop(client, name)
+	if err != nil {
+		client.Close()
+		return nil, err
+	}
+	k := keys{client, shop.keys}
+	if err := client.Do(ctx, client.B().Set().Key(k.keys[0]).Value(fmt.Sprint(s.items)).Build()).Error(); err != nil {
+		k.close()
+		return nil, err
+	}
+	return k, nil
+}
+
+func (k keys) count(ctx context.Context) (left, orders int, err error) {
+	stock, err := k.client.Do(ctx, k.client.B().Get().Key(k.keys[0]).Build()).AsInt64()
+	if err != nil {
+		return 0, 0, err
+	}
+	n, err := k.client.Do(ctx, k.client.B().Llen().Key(k.keys[1]).Build()).AsInt64()
+	return int(stock), int(n), err
+}
+
+// close also removes the keys, and the one beside the stock that has the highest token.
+func (k keys) close() {
+	all := append(slices.Clip(k.keys), "holdfast:fence:"+k.keys[0])
+	k.client.Do(context.Background(), k.client.B().Del().Key(all...).Build())
+	k.client.Close()
+}
+
 // play runs one sale.
-func (sa sale) play(ctx context.Context, out io.Writer, s settings, data string) (result, error) {
-	db, err := openDatabase(data)
+func (sa sale) play(ctx context.Context, out io.Writer, s settings, data string, create func(context.Context, settings, string) (books, error)) (result, error) {
+	books, err := create(ctx, s, data)
 	if err != nil {
 		return result{}, err
 	}
-	defer db.Close()
-	if _, err := db.ExecContext(ctx, `
-		CREATE TABLE stock (left INTEGER NOT NULL);
-		CREATE TABLE orders (id INTEGER PRIMARY KEY, buyer INTEGER NOT NULL UNIQUE);
-		INSERT INTO stock VALUES (?)`, s.items); err != nil {
-		return result{}, err
-	}
-	if err := sqlfence.SQLite.CreateTable(ctx, db); err != nil {
-		return result{}, err
-	}
+	defer books.close()
 
 	f := fleet.New(ctx, out, "HOLDFAST_STORE="+s.store)
 	defer f.Close()
@@ -181,6 +259,6 @@ func (sa sale) play(ctx context.Context, out io.Writer, s settings, data string)
 			return result{}, err
 		}
 	}
-	err = db.QueryRowContext(ctx, "SELECT left, (SELECT count(*) FROM orders) FROM stock").Scan(&r.left, &r.orders)
+	r.left, r.orders, err = books.count(ctx)
 	return r, err
 }

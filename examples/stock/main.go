@@ -5,8 +5,8 @@
 //	go run ./examples/stock
 //	go run ./examples/stock -store redis://127.0.0.1:6379
 //
-// The part to copy is shop.go. Main.go is one instance of the shop, and demo.go starts three of
-// them, suspends one, and counts.
+// The part to copy is shop.go, or redis_shop.go if the stock is on Redis. Main.go is one
+// instance of the shop, and demo.go starts three of them, suspends one, and counts.
 package main
 
 import (
@@ -19,6 +19,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/redis/rueidis"
 	_ "modernc.org/sqlite"
 
 	"github.com/holdfast-lock/holdfast"
@@ -46,6 +47,7 @@ func main() {
 func instance(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("instance", flag.ExitOnError)
 	data := flags.String("data", "", "the database of the shop")
+	onRedis := flags.Bool("redis", false, "keep stock and orders on Redis, under the name in -data")
 	first := flags.Int("first", 0, "number of the first buyer")
 	buyers := flags.Int("buyers", 0, "how many buyers")
 	ttl := flags.Duration("ttl", holdfast.DefaultTTL, "how long others wait after a crash")
@@ -58,31 +60,41 @@ func instance(ctx context.Context, args []string) error {
 	if *noHandover {
 		options = append(options, holdfast.WithHandover(0, 0))
 	}
-	locks, err := holdfast.Open(ctx, os.Getenv("HOLDFAST_STORE"), options...)
-	if err != nil {
-		return err
-	}
-	defer locks.Close()
-	db, err := openDatabase(*data)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-
 	orders := fleet.Orders()
-	s := newShop(locks, db)
-	buy := s.buy
-	if *unlocked {
-		buy = s.buyWithoutLock
-	}
+	charge := chargeCard
 	if *pause {
-		var once sync.Once
-		s.charge = func(ctx context.Context, buyer int) error {
-			once.Do(func() {
-				fmt.Println("charges the card of its first buyer")
-				<-orders
-			})
-			return chargeCard(context.WithoutCancel(ctx), buyer)
+		charge = pauser(orders)
+	}
+	var buy func(ctx context.Context, buyer int) error
+	if *onRedis {
+		client, err := openRedis(os.Getenv("HOLDFAST_STORE"))
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		s, err := newRedisShop(client, *data, options...)
+		if err != nil {
+			return err
+		}
+		defer s.locks.Close()
+		s.charge = charge
+		buy = s.buy
+	} else {
+		locks, err := holdfast.Open(ctx, os.Getenv("HOLDFAST_STORE"), options...)
+		if err != nil {
+			return err
+		}
+		defer locks.Close()
+		db, err := openDatabase(*data)
+		if err != nil {
+			return err
+		}
+		defer db.Close()
+		s := newShop(locks, db)
+		s.charge = charge
+		buy = s.buy
+		if *unlocked {
+			buy = s.buyWithoutLock
 		}
 	}
 
@@ -115,6 +127,27 @@ func instance(ctx context.Context, args []string) error {
 	for range orders {
 	}
 	return nil
+}
+
+// pauser returns a function that waits for an order before it charges the first card.
+func pauser(orders <-chan string) func(context.Context, int) error {
+	var once sync.Once
+	return func(ctx context.Context, buyer int) error {
+		once.Do(func() {
+			fmt.Println("charges the card of its first buyer")
+			<-orders
+		})
+		return chargeCard(context.WithoutCancel(ctx), buyer)
+	}
+}
+
+// openRedis connects to the Redis server of the locks, for the data of the shop.
+func openRedis(url string) (rueidis.Client, error) {
+	option, err := rueidis.ParseURL(url)
+	if err != nil {
+		return nil, errors.New("the URL of the store is not one of Redis")
+	}
+	return rueidis.NewClient(option)
 }
 
 // openDatabase opens the database of the shop, which all instances share. It is a file of its
