@@ -56,7 +56,7 @@ func TestHandlesWithTheSameURLShareTheirLocks(t *testing.T) {
 			}
 		}
 		a = open(t, "memory:")
-		if r := refused(t, a, exclusive()); r.Highest != token {
+		if r := refused(t, a, exclusive()); len(r.Holders) != 1 || r.Holders[0].Token != token {
 			t.Errorf("refusal %+v", r)
 		}
 		a.Close()

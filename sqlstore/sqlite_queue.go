@@ -110,11 +110,8 @@ func (tx *sqliteTx) ask(e *entry, req *store.Request) (store.Answer, error) {
 
 // refuse says why not; w is the request's place in the queue, if it has one.
 func (tx *sqliteTx) refuse(e *entry, req *store.Request, w *waiter, fits bool) (*store.Refusal, error) {
-	low, _, err := tx.tokens()
-	if err != nil {
-		return nil, err
-	}
-	r := &store.Refusal{Highest: max(low, tx.tokenAt(tx.now))}
+	r := &store.Refusal{}
+	var err error
 	if !fits {
 		if r.Holders, err = e.holders(store.MaxHolders); err != nil {
 			return nil, err

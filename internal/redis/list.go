@@ -117,7 +117,7 @@ func shown(name string, v Value) (store.Lock, error) {
 	}
 	now := time.Duration(v.List[0].Int) * time.Microsecond
 	for _, record := range v.List[1].List {
-		h, limit, _, err := parseHolder(record.Text, now)
+		h, limit, err := parseHolder(record.Text, now)
 		if err != nil {
 			return lock, err
 		}

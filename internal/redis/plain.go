@@ -57,12 +57,12 @@ func (s *Store) take(ctx context.Context, req *store.Request) (answer store.Answ
 	case v.Kind == Int:
 		s.hints.taken(req.ID, call.granted())
 		return store.Answer{Token: v.Int, Tokens: 1, TTL: req.TTL}, true, nil
-	case len(v.List) == 3 && !req.Queue && strings.HasPrefix(v.List[0].Text, "P"):
+	case len(v.List) == 2 && !req.Queue && strings.HasPrefix(v.List[0].Text, "P"):
 		left := time.Duration(v.List[1].Int) * time.Millisecond
 		holder, err := parsePlain(v.List[0].Text, call.now, left)
 		if err == nil && holder.ID != req.ID {
 			again := max(time.Millisecond, min(left, s.config.Heartbeat/2))
-			return store.Answer{Refusal: &store.Refusal{Holders: []store.Holder{holder}, Highest: v.List[2].Int, Again: again}}, true, nil
+			return store.Answer{Refusal: &store.Refusal{Holders: []store.Holder{holder}, Again: again}}, true, nil
 		}
 	}
 	return answer, false, nil

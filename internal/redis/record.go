@@ -16,12 +16,12 @@ func plainStart(id store.ID) string { return "P" + id.String() }
 
 // parsePlain reads such a record.
 func parsePlain(record string, now, left time.Duration) (store.Holder, error) {
-	h, _, _, err := parseHolder("1\t1\t0\t0\t"+millis(now+left)+"\t"+strings.TrimPrefix(record, "P"), now)
+	h, _, err := parseHolder("1\t1\t0\t0\t"+millis(now+left)+"\t"+strings.TrimPrefix(record, "P"), now)
 	return h, err
 }
 
-// parseHolder reads a holder: see name.lua. Last is its last token.
-func parseHolder(record string, now time.Duration) (h store.Holder, limit int, last int64, err error) {
+// parseHolder reads a holder: see name.lua.
+func parseHolder(record string, now time.Duration) (h store.Holder, limit int, err error) {
 	f := fields{rest: record}
 	h.Mode, h.Weight = store.Mode(f.int()), int(f.int())
 	limit = int(f.int())
@@ -30,9 +30,9 @@ func parseHolder(record string, now time.Duration) (h store.Holder, limit int, l
 	h.ID = f.id()
 	h.Owner, h.Meta = f.next(), f.next()
 	h.Age = max(0, now-f.millis())
-	tokens := f.int()
+	f.next() // how many tokens
 	h.Token = f.int()
-	return h, limit, h.Token + tokens - 1, f.err
+	return h, limit, f.err
 }
 
 // parseWaiter reads a waiter behind its identity: see name.lua.

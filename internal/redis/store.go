@@ -195,17 +195,16 @@ func parseAnswer(req *store.Request, v Value) (answer store.Answer, err error) {
 			return store.Answer{}, tokensOver(max(req.Floor, answer.Token-1))
 		}
 		return answer, nil
-	case what == "refused" && len(list) >= 6:
+	case what == "refused" && len(list) >= 5:
 		r := &store.Refusal{
-			Highest: list[2].Int, Place: int(list[3].Int), Waiters: int(list[4].Int),
-			Again: time.Duration(list[5].Int) * time.Millisecond,
+			Place: int(list[2].Int), Waiters: int(list[3].Int), Again: time.Duration(list[4].Int) * time.Millisecond,
 		}
-		for _, holder := range list[6:] {
-			h, _, last, err := parseHolder(holder.Text, time.Duration(list[1].Int)*time.Microsecond)
+		for _, holder := range list[5:] {
+			h, _, err := parseHolder(holder.Text, time.Duration(list[1].Int)*time.Microsecond)
 			if err != nil {
 				return answer, err
 			}
-			r.Holders, r.Highest = append(r.Holders, h), max(r.Highest, last)
+			r.Holders = append(r.Holders, h)
 		}
 		return store.Answer{Refusal: r}, nil
 	case what == "claim" && len(list) == 4:

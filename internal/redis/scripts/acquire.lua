@@ -1,6 +1,6 @@
 -- One attempt to take a name, in any mode. See join.lua for ARGV.
 -- Returns {'granted', time in µs, token, tokens, waiters},
---         {'refused', time in µs, highest token or 0, place, waiters, ask again in ms, holders…},
+--         {'refused', time in µs, place, waiters, ask again in ms, holders…},
 --         {'claim', mode, weight, limit} if the identity asked for that before, or
 --         {'mix', mode, limit} if the name is in use like that.
 local mode, weight, limit, ttl = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -102,9 +102,9 @@ local ahead = first()
 if place ~= 1 and ahead then
   again = math.min(again, ahead.beat - now)
 end
-local answer = {'refused', micro, tonumber(call('GET', COUNTER) or 0), place, others, math.max(again, 1)}
+local answer = {'refused', micro, place, others, math.max(again, 1)}
 if sole then
-  answer[7] = record(sole)
+  answer[6] = record(sole)
 elseif not fits then
   for _, of in ipairs(call('ZRANGE', ENDS, 0, ARGV[13] - 1)) do
     answer[#answer + 1] = call('HGET', RECORDS, of)

@@ -33,6 +33,6 @@ if ARGV[3] == '1' and ARGV[9] == '1' and of and of ~= id and now < tonumber(ends
       call('PEXPIREAT', QUEUE, format('%.0f', x))
     end
     local again = math.min(math.floor(heartbeat * 9 / 20), ends - now)
-    return {'refused', micro, 0, place, place - 1, again, sole}
+    return {'refused', micro, place, place - 1, again, sole}
   end
 end

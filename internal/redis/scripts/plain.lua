@@ -2,7 +2,7 @@
 -- KEYS: counter, and the lock of each call. ARGV: how many are taken; then for each call its
 -- record up to the time, and its TTL in ms; or to release it its record, and ''.
 -- Returns the time in µs, then for each call: the token, or what is in the way (the record,
--- its PTTL, the last token), or nothing if no tokens are left or the key is not a lock; how
+-- its PTTL), or nothing if no tokens are left or the key is not a lock; how
 -- many were released.
 local taken, answers = tonumber(ARGV[1]), {micro}
 if taken < #KEYS - 1 then
@@ -30,7 +30,7 @@ if taken > 0 then
         answers[i] = token
       elseif type(length) == 'number' then
         call('RPOP', key)
-        answers[i] = {call('LINDEX', key, '0'), call('PTTL', key), token}
+        answers[i] = {call('LINDEX', key, '0'), call('PTTL', key)}
       else
         answers[i] = false
       end
