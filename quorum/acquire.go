@@ -41,6 +41,8 @@ type attempt struct {
 	rounds   int
 	chosen   bool // the nodes chose the tokens
 	retries  int
+
+	graceUntil time.Duration
 }
 
 // Acquire makes one attempt to take a name on a majority of the nodes; see [store.Store]. It
@@ -86,9 +88,9 @@ func (s *Store) newAttempt(se *session, req store.Request) *attempt {
 func (a *attempt) run(ctx context.Context) (store.Answer, error) {
 	s, se := a.s, a.se
 	if a.req.Queue {
-		woken := false
-		a.bell, woken = s.bellOf(se)
-		if !woken && s.crowds.has(a.req.Name) {
+		fresh := false
+		a.bell, fresh = s.bellOf(se)
+		if fresh && s.crowds.has(a.req.Name) {
 			if refusal := a.askBell(ctx); refusal != nil {
 				return store.Answer{Refusal: refusal}, nil
 			}
@@ -121,6 +123,10 @@ func (a *attempt) run(ctx context.Context) (store.Answer, error) {
 			if a.candidate() && a.contested() && a.retries < maxRetries {
 				a.retry(ctx)
 				break
+			}
+			// A few more replies show the holder as it is.
+			if left := a.graceEnd() - s.now(); left > 0 && a.anyHealthyPending() && a.wait(ctx, left) {
+				continue
 			}
 			return store.Answer{Refusal: a.refuse()}, nil
 		case broken:
@@ -267,8 +273,17 @@ func (a *attempt) mayAgree() bool {
 	return false
 }
 
-// grace is how long to wait for replies that would be good to have.
+// grace is how long to wait for replies that would be good to have: as long as the call has
+// taken so far.
 func (a *attempt) grace() time.Duration { return max(time.Millisecond, a.s.now()-a.begin) }
+
+// graceEnd returns when the grace is over that began with the first call of graceEnd.
+func (a *attempt) graceEnd() time.Duration {
+	if a.graceUntil == 0 {
+		a.graceUntil = a.s.now() + a.grace()
+	}
+	return a.graceUntil
+}
 
 // resolve begins another round after a conflict: first it lets the nodes choose new tokens above
 // all others, and if that did not help it raises their counters.
@@ -307,16 +322,20 @@ func (a *attempt) win(d decision) (store.Answer, error) {
 	s.crowds.note(a.req.Name, a.waiters > 0, now)
 	late := func(r *reply) {
 		// A vote that comes late is welcome. A place in the queue is not.
-		if r.node == a.bell && (r.err != nil || !r.answer.Granted()) {
+		switch {
+		case r.node == a.bell && (r.err != nil || !r.answer.Granted()):
 			s.undo(se.key, r.node)
+		case r.err == nil && r.answer.Granted() && r.answer.Token < d.first:
+			s.align(a.req, r.node, d)
 		}
 	}
-	if a.bell < 0 {
-		late = nil
-	}
 	for _, r := range a.op.finish(late) {
-		if r.err == nil && r.answer.Refusal != nil && r.node == a.bell {
-			s.leaveNode(se, r.node)
+		a.apply(&r)
+		if v := a.votes[r.node]; v.state == granted && v.first < d.first {
+			s.after(se, r.node, func(context.Context, *node) error {
+				s.align(a.req, r.node, d)
+				return nil
+			})
 		}
 	}
 	if a.bell >= 0 && a.votes[a.bell].state == refused {
@@ -372,6 +391,21 @@ func (a *attempt) refuse() *store.Refusal {
 // leaveNode undoes, in the background, what a node may have noted for an identity.
 func (s *Store) leaveNode(se *session, i int) {
 	s.after(se, i, func(ctx context.Context, n *node) error { return n.Leave(ctx, se.key.name, se.key.id) })
+}
+
+// align raises a late vote to the tokens of the lease, so that all nodes report the same. The
+// caller has the lane.
+func (s *Store) align(req store.Request, i int, d decision) {
+	ctx, cancel := context.WithTimeout(s.life.Work, s.opts.Timeout)
+	defer cancel()
+	n := s.nodes[i]
+	n.call(ctx, func(ctx context.Context) error {
+		_, err := renewAt(ctx, n, store.Renewal{
+			Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode,
+			Tokens: int(d.last - d.first + 1), Floor: d.first - 1,
+		})
+		return err
+	})
 }
 
 // undo is leaveNode for a caller that has the lane.

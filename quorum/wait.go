@@ -4,6 +4,7 @@ import (
 	"context"
 	"hash/fnv"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,15 +38,16 @@ func (s *Store) firstHealthy(name string) int {
 	return s.order(name, 0)
 }
 
-// bellOf returns the node that an identity queues at, and whether that has woken it.
-func (s *Store) bellOf(se *session) (bell int, woken bool) {
+// bellOf returns the node that an identity queues at, and whether this is its first request.
+func (s *Store) bellOf(se *session) (bell int, fresh bool) {
 	se.mu.Lock()
 	defer se.mu.Unlock()
-	if !se.waiting || !s.nodes[se.bell].healthy() {
-		se.bell, se.waiting, se.queued, se.woken = s.firstHealthy(se.key.name), true, false, false
+	fresh = !se.waiting
+	if fresh || !s.nodes[se.bell].healthy() {
+		se.bell, se.waiting, se.queued = s.firstHealthy(se.key.name), true, false
 	}
-	woken, se.woken = se.woken, false
-	return se.bell, woken
+	se.woken = false
+	return se.bell, fresh
 }
 
 // moveBell takes a waiter whose bell failed to the next one.
@@ -57,21 +59,19 @@ func (s *Store) moveBell(se *session) {
 	}
 }
 
-// acting returns the vote of the first node that answered, in the order of the name. Whoever has
-// that vote is the candidate while votes are split.
-func (a *attempt) acting() state {
+// candidate reports whether the request may insist while votes are split. A request that does
+// not wait also may if only waiters are in front of it.
+func (a *attempt) candidate() bool {
 	for i := range a.votes {
-		v := a.votes[a.s.order(a.req.Name, i)]
-		if v.state == granted || v.state == uncounted || v.state == refused {
-			return v.state
+		n := a.s.order(a.req.Name, i)
+		switch a.votes[n].state {
+		case granted, uncounted:
+			return true
+		case refused:
+			return a.bell < 0 && a.refusals[n] != nil && len(a.refusals[n].Holders) == 0
 		}
 	}
-	return failed
-}
-
-func (a *attempt) candidate() bool {
-	v := a.acting()
-	return v == granted || v == uncounted
+	return false
 }
 
 // bellPending reports whether the vote that decides about the candidate is still to come.
@@ -88,8 +88,11 @@ func (a *attempt) bellPending() bool {
 	return false
 }
 
-// vetoed reports whether a request that would wait has to, since its bell has others in front.
-func (a *attempt) vetoed() bool { return a.bell >= 0 && a.votes[a.bell].state == refused }
+// vetoed reports whether a request that would wait has to, since others are in front of it in the
+// queue of the bell.
+func (a *attempt) vetoed() bool {
+	return a.bell >= 0 && a.votes[a.bell].state == refused && a.refusals[a.bell].Place > 1
+}
 
 // contested reports whether no holder has a majority of the nodes, as far as is known.
 func (a *attempt) contested() bool {
@@ -112,12 +115,10 @@ func (a *attempt) holder() (h store.Holder, seen int) {
 	return h, seen
 }
 
-// refusal describes what is in the way: the holder that excludes the request by itself, if there
-// is one.
+// refusal describes what is in the way: the holder that most nodes report.
 func (a *attempt) refusal() *store.Refusal {
 	r := &store.Refusal{Again: mostSplitPause, Waiters: a.waiters}
-	h, seen := a.holder()
-	if seen > len(a.votes)-a.s.majority {
+	if h, seen := a.holder(); seen > 0 {
 		var all []store.Holder
 		for _, r := range a.refusals {
 			if r != nil && len(r.Holders) > 0 && r.Holders[0].ID == h.ID {
@@ -135,19 +136,22 @@ func (a *attempt) refusal() *store.Refusal {
 	return r
 }
 
-// merge describes a holder by what several nodes say of it. A vote that came late may have a
-// higher token than the lease.
+// merge describes a holder by what several nodes say of it. A node that has not heard of a Keep
+// yet still has the grant. Votes that came late may have other tokens than the lease, so the
+// token is the one that the rule Above gives.
 func (s *Store) merge(all []store.Holder) store.Holder {
-	h := all[0]
-	count := make(map[int64]int)
-	for _, other := range all {
-		count[other.Token]++
-		if count[other.Token] > count[h.Token] || count[other.Token] == count[h.Token] && other.Token < h.Token {
-			h.Token = other.Token
+	h, tokens := all[0], []int64{all[0].Token}
+	for _, other := range all[1:] {
+		tokens = append(tokens, other.Token)
+		switch {
+		case h.State == other.State:
+			h.Age, h.Left = max(h.Age, other.Age), max(h.Left, other.Left)
+		case h.State == store.Held:
+			h = other
 		}
-		h.Age = max(h.Age, other.Age)
-		h.Left = max(h.Left, other.Left)
 	}
+	slices.Sort(tokens)
+	h.Token = tokens[min(s.majority, len(tokens))-1]
 	if h.State == store.Held {
 		h.Left = max(0, s.rules.validity(h.Left, 0))
 	}
@@ -171,7 +175,7 @@ func (a *attempt) enqueue(r *store.Refusal) {
 	// it waits at one of them.
 	se.queued = false
 	se.splits++
-	if len(r.Holders) > 0 {
+	if !a.contested() {
 		for i := range a.votes {
 			if n := s.order(se.key.name, i); a.votes[n].state == refused && s.nodes[n].healthy() {
 				se.bell = n

@@ -10,6 +10,7 @@ import (
 // A Store keeps locks on Redis servers. Make one with [New], or by a URL.
 type Store struct {
 	*redis.Store
+	conn *conn
 }
 
 var _ store.Store = (*Store)(nil)
@@ -39,5 +40,5 @@ func New(client rueidis.Client, opts ...Option) *Store {
 func newStore(c *conn, config redis.Config) *Store {
 	config.Name = "redis"
 	config.Cluster = c.client.Mode() == rueidis.ClientModeCluster
-	return &Store{redis.New(c, config)}
+	return &Store{redis.New(c, config), c}
 }

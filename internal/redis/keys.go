@@ -17,14 +17,15 @@ const clusterTags = 1024
 // keys tells where things are. On a Cluster there is a tag in each key, which decides about
 // its slot.
 type keys struct {
-	tags []string // "" only, or "{0}:" and so on
+	tags     []string // "" only, or "{0}:" and so on
+	counters int      // of tokens in each group
 }
 
-func newKeys(cluster bool) keys {
+func newKeys(cluster bool, counters int) keys {
 	if !cluster {
-		return keys{[]string{""}}
+		return keys{[]string{""}, counters}
 	}
-	k := keys{make([]string, clusterTags)}
+	k := keys{make([]string, clusterTags), counters}
 	for i := range k.tags {
 		k.tags[i] = "{" + strconv.Itoa(i) + "}:"
 	}
@@ -36,14 +37,24 @@ func (k *keys) group(name string) int {
 	if len(k.tags) == 1 {
 		return 0
 	}
+	return hash(name, len(k.tags))
+}
+
+// hash returns a number below n.
+func hash(name string, n int) int {
 	h := fnv.New32a()
 	h.Write([]byte(name))
-	return int(h.Sum32() % uint32(len(k.tags)))
+	return int(h.Sum32() % uint32(n))
 }
 
 func (k *keys) lock(group int, name string) string { return Prefix + k.tags[group] + "lock:" + name }
 
-func (k *keys) counter(group int) string { return Prefix + k.tags[group] + "token" }
+func (k *keys) counter(group int, name string) string {
+	if k.counters > 1 {
+		return Prefix + k.tags[group] + strconv.Itoa(hash(name, k.counters)) + ":token"
+	}
+	return Prefix + k.tags[group] + "token"
+}
 
 func (k *keys) channel(group int, handle string) string {
 	return Prefix + k.tags[group] + "wake:" + handle
@@ -52,7 +63,7 @@ func (k *keys) channel(group int, handle string) string {
 // all are the keys of the scripts that see the whole name: see name.lua.
 func (k *keys) all(group int, name string) []string {
 	p := Prefix + k.tags[group]
-	return []string{p + "token", p + "lock:" + name, p + "records:" + name, p + "ends:" + name, p + "queue:" + name}
+	return []string{k.counter(group, name), p + "lock:" + name, p + "records:" + name, p + "ends:" + name, p + "queue:" + name}
 }
 
 // name is the name that the key of a lock belongs to.

@@ -111,7 +111,7 @@ func (s *Store) plain(ctx context.Context, call *plainCall) error {
 func (s *Store) sendPlain(ctx context.Context, calls []*plainCall) {
 	taken := 0
 	keys := make([]string, 1, len(calls)+1)
-	keys[0] = s.keys.counter(s.keys.group(calls[0].name))
+	keys[0] = s.keys.counter(s.keys.group(calls[0].name), calls[0].name)
 	args := make([]string, 1, 1+2*len(calls))
 	for _, c := range calls {
 		ttl := ""

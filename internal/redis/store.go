@@ -32,6 +32,7 @@ const (
 type Config struct {
 	Name      string         // of the kind of store, for people
 	Cluster   bool           // keys are spread over slots
+	Counters  int            // of tokens, by a hash of the name; 0 means 1
 	Replicas  int            // how many replicas must have a grant before it counts
 	Features  store.Features // beyond those of every Redis
 	Heartbeat time.Duration  // DefaultHeartbeat if 0
@@ -61,7 +62,7 @@ func New(conn Conn, config Config) *Store {
 	if config.Heartbeat == 0 {
 		config.Heartbeat = DefaultHeartbeat
 	}
-	s := &Store{conn: conn, config: config, keys: newKeys(config.Cluster)}
+	s := &Store{conn: conn, config: config, keys: newKeys(config.Cluster, config.Counters)}
 	s.calls.Begin()
 	s.waits.init(s)
 	s.initPlain()
@@ -69,14 +70,20 @@ func New(conn Conn, config Config) *Store {
 }
 
 // Capabilities tells what this store can do.
-func (s *Store) Capabilities() store.Capabilities {
+func (s *Store) Capabilities() store.Capabilities { return CapabilitiesOf(s.config) }
+
+// CapabilitiesOf tells what a store with this configuration can do.
+func CapabilitiesOf(config Config) store.Capabilities {
+	if config.Heartbeat == 0 {
+		config.Heartbeat = DefaultHeartbeat
+	}
 	return store.Capabilities{
-		Store: s.config.Name,
+		Store: config.Name,
 		Features: store.FeatureShared | store.FeaturePermits | store.FeatureQueue | store.FeatureKeep |
-			store.FeatureList | store.FeatureProcesses | store.FeatureHosts | store.FeatureDurable | s.config.Features,
+			store.FeatureList | store.FeatureProcesses | store.FeatureHosts | store.FeatureDurable | config.Features,
 		MinTTL:    minTTL,
-		Heartbeat: s.config.Heartbeat,
-		Timeout:   s.config.Timeout,
+		Heartbeat: config.Heartbeat,
+		Timeout:   config.Timeout,
 	}
 }
 
@@ -128,7 +135,7 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	if answer, ok := s.waits.granted(&req); ok {
 		return answer, nil
 	}
-	if req.Mode == store.Exclusive && req.Tokens == 1 && req.Floor == 0 && s.config.Replicas == 0 &&
+	if req.Mode == store.Exclusive && req.Tokens == 1 && req.Floor == 0 && s.config.Replicas == 0 && s.config.Counters <= 1 &&
 		!s.waits.queued(req.Name, req.ID) && !s.hints.isContended(req.Name) {
 		answer, ok, err := s.take(ctx, &req)
 		if err != nil {
