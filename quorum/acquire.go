@@ -167,7 +167,9 @@ func (a *attempt) ask(i int) {
 	a.op.start(i, func(ctx context.Context, n *node, r *reply) {
 		r.answer, r.err = n.Acquire(ctx, req)
 		if r.err == nil && r.answer.Granted() {
-			r.exclude = n.counts(ctx)
+			if r.exclude = n.counts(ctx); a.se.isTainted(i) && !a.s.rules.off(noOrder) {
+				r.exclude = errTainted
+			}
 		}
 	})
 }
@@ -324,7 +326,7 @@ func (a *attempt) win(d decision) (store.Answer, error) {
 		// A vote that comes late is welcome. A place in the queue is not.
 		switch {
 		case r.node == a.bell && (r.err != nil || !r.answer.Granted()):
-			s.undo(se.key, r.node)
+			s.undo(se, r.node)
 		case r.err == nil && r.answer.Granted() && r.answer.Token < d.first:
 			s.align(a.req, r.node, d)
 		}
@@ -370,7 +372,7 @@ func (a *attempt) refuse() *store.Refusal {
 	s, se := a.s, a.se
 	for _, r := range a.op.finish(func(r *reply) {
 		if (r.err != nil || r.answer.Granted()) && !errors.Is(r.err, errSkipped) && !errors.Is(r.err, errEarlier) {
-			s.undo(se.key, r.node)
+			s.undo(se, r.node)
 		}
 	}) {
 		a.apply(&r)
@@ -390,7 +392,11 @@ func (a *attempt) refuse() *store.Refusal {
 
 // leaveNode undoes, in the background, what a node may have noted for an identity.
 func (s *Store) leaveNode(se *session, i int) {
-	s.after(se, i, func(ctx context.Context, n *node) error { return n.Leave(ctx, se.key.name, se.key.id) })
+	s.after(se, i, func(ctx context.Context, n *node) error {
+		err := n.Leave(ctx, se.key.name, se.key.id)
+		se.ended(i, err, s.now())
+		return err
+	})
 }
 
 // align raises a late vote to the tokens of the lease, so that all nodes report the same. The
@@ -409,11 +415,15 @@ func (s *Store) align(req store.Request, i int, d decision) {
 }
 
 // undo is leaveNode for a caller that has the lane.
-func (s *Store) undo(key sessionKey, i int) {
+func (s *Store) undo(se *session, i int) {
 	ctx, cancel := context.WithTimeout(s.life.Work, s.opts.Timeout)
 	defer cancel()
 	n := s.nodes[i]
-	n.call(ctx, func(ctx context.Context) error { return n.Leave(ctx, key.name, key.id) })
+	n.call(ctx, func(ctx context.Context) error {
+		err := n.Leave(ctx, se.key.name, se.key.id)
+		se.ended(i, err, s.now())
+		return err
+	})
 }
 
 // retry asks the nodes that refused again, after a short random pause.

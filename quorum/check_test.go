@@ -104,23 +104,23 @@ var scenarios = map[string]mConfig{
 		nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 2, crashes: 1, timeouts: 1, apart: 1,
 	},
 	"two clients, leases expire": {
-		nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, ticks: 4,
+		nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, ticks: 3, late: 1, hold: true,
 	},
 	"one client renews while another asks": {
-		nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, renewals: 1, ticks: 3,
+		nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, renewals: 1, ticks: 3, hold: true,
 	},
 	"a node restarts without its data": {
-		nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, restarts: 1, ticks: 4, clocks: true, offsets: [mNodes]int8{0, 2, 5},
+		nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, restarts: 1, ticks: 3, hold: true, clocks: true, offsets: [mNodes]int8{0, 2, 5},
 	},
 	"three clients, messages in any order": {
-		nodes: 3, clients: 3, locks: 1, attempts: 1, tokens: 1,
+		nodes: 3, clients: 3, locks: 1, attempts: 1, tokens: 1, hold: true,
 	},
 }
 
 func TestModelHoldsInEveryState(t *testing.T) {
 	for name, c := range scenarios {
 		t.Run(name, func(t *testing.T) {
-			v, states, complete := c.explore(3_000_000)
+			v, states, complete := c.explore(2_000_000)
 			t.Logf("%d states, complete: %v", states, complete)
 			if v != nil {
 				t.Fatalf("%v", v)
@@ -135,7 +135,7 @@ func TestModelHoldsInEveryState(t *testing.T) {
 // large is for random runs.
 var large = mConfig{
 	nodes: 5, clients: 4, locks: 3, attempts: 3, tokens: 2, renewals: 2, renewTokens: 1,
-	ticks: 14, timeouts: 6, restarts: 3, crashes: 1, clocks: true, offsets: [mNodes]int8{0, 3, 1, 0, 2}, apart: 1,
+	ticks: 14, timeouts: 6, late: 4, restarts: 3, crashes: 1, clocks: true, offsets: [mNodes]int8{0, 3, 1, 0, 2}, apart: 1,
 }
 
 func TestModelHoldsInRandomRuns(t *testing.T) {
@@ -161,11 +161,11 @@ func TestModelFindsEveryRuleThatIsSwitchedOff(t *testing.T) {
 		{noMajority, "Majority", mConfig{nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1}},
 		{noAbove, "Above", mConfig{nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, apart: 3}},
 		{noRecorded, "Recorded", mConfig{nodes: 3, clients: 2, locks: 2, attempts: 1, tokens: 1, apart: 2}},
-		{noYoung, "Young", mConfig{nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, restarts: 1}},
-		{noValidity, "Validity", mConfig{nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, ticks: 4}},
+		{noYoung, "Young", mConfig{nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, restarts: 1, hold: true}},
+		{noValidity, "Validity", mConfig{nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, ticks: 4, late: 1, hold: true}},
 		{noOrder, "Order", mConfig{nodes: 3, clients: 2, locks: 1, attempts: 2, tokens: 1}},
-		{noRenewMajority, "RenewMajority", mConfig{nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, renewals: 1, ticks: 4}},
-		{noRepair, "Repair", mConfig{nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, renewals: 2, ticks: 4}},
+		{noRenewMajority, "RenewMajority", mConfig{nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, renewals: 1, ticks: 4, hold: true}},
+		{noRepair, "Repair", mConfig{nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, renewals: 2, ticks: 4, hold: true}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c := test.scenario

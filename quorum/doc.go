@@ -64,8 +64,9 @@
 // nothing is done: the caller repeats the request or calls Leave, as the contract demands.
 //
 // All messages of one identity to one node are sent one after the other: the next when the
-// previous one was answered or has timed out (rule Order). Otherwise a late Leave of a first
-// attempt could end a vote that a second attempt counts.
+// previous one was answered or has timed out. Once a Leave or Release has timed out, grants of
+// that node to that identity do not count any more (rule Order). Otherwise a late Leave of a
+// first attempt could end a vote that a second attempt counts.
 //
 // The proposal is p = max(highest token seen + 1, estimate of the nodes' counters), where the
 // estimate grows by one per microsecond since a node last chose a token itself. It only decides
@@ -99,11 +100,14 @@
 //
 // A waiter is queued at one node, the bell of the name: the first node that answers in an order
 // that depends on the name, the same for all clients. The bell pushes. A bounded, jittered poll
-// stands behind it. While a name is contended, clients ask the bell first and the other nodes
-// only when it has granted, so that there is one candidate at a time and votes are not split. If
-// they are split nevertheless, because clients disagree about which nodes answer, all votes but
-// the bell's are given back and the next attempt follows after a random pause; after several
-// splits in a row the bell's as well.
+// stands behind it. While a name is contended, new requests ask the bell first and the other
+// nodes only when it has granted, so that in general there is one candidate at a time.
+//
+// If votes are split nevertheless, the request that has the vote of the first node in the order
+// of the name that answered is the candidate: it asks the other nodes again, a few times, after
+// short random pauses. All others give their votes back at once. If clients disagree about which
+// nodes answer there may be several candidates; they give up after some retries, and their next
+// attempts follow after random pauses that grow.
 //
 // Order of arrival is best effort. It is that of the bell's queue while clients agree about the
 // bell, except that a request that does not wait (TryLock) and a first request that finds the

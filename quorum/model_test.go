@@ -127,6 +127,7 @@ type mConfig struct {
 	offsets         [mNodes]int8 // of the nodes' clocks
 	clocks          bool         // counters follow the clocks
 	apart           int8         // how much higher the proposals of the second client are
+	hold            bool         // nobody releases
 	trace           bool         // describe steps
 }
 
@@ -192,9 +193,12 @@ func (c *mConfig) steps(s *mState) (out []mStep) {
 				next.used[mTimeouts]++
 				v := &next.clients[k].votes[i]
 				v.waiting = 0
-				if cl.phase == mLeaving {
+				switch {
+				case cl.phase == mLeaving && v.state == asked:
+					c.leave(&next, k, i) // it may have been granted
+				case cl.phase == mLeaving:
 					v.tainted = true
-				} else {
+				default:
 					v.state = failed
 				}
 				bad := c.decide(&next, k)
@@ -244,6 +248,11 @@ func (c *mConfig) clientSteps(s *mState, k int, add func(string, mState, string,
 	}
 	switch cl.phase {
 	case mIdle, mFailed, mLeaving:
+		for other := range k { // those that have not begun are alike, so the first begins first
+			if c.apart == 0 && cl.phase == mIdle && s.clients[other].phase == mIdle && cl.locks == 0 && s.clients[other].locks == 0 {
+				return
+			}
+		}
 		ready := settled || cl.phase == mLeaving && c.rules.off(noOrder)
 		if ready && cl.attempts < c.attempts && cl.locks < c.locks {
 			next := *s
@@ -256,7 +265,7 @@ func (c *mConfig) clientSteps(s *mState, k int, add func(string, mState, string,
 			c.renew(&next, k)
 			add("", next, "client %d renews", k)
 		}
-		if cl.phase == mHolding {
+		if cl.phase == mHolding && !c.hold {
 			next := *s
 			c.release(&next, k)
 			add("", next, "client %d releases", k)
@@ -368,16 +377,14 @@ func (c *mConfig) receive(s *mState, k, i int, m mMsg) string {
 	cl := &s.clients[k]
 	v := &cl.votes[i]
 	if cl.phase == mCrashed || v.waiting != m.seq || m.id != cl.id {
-		// Nobody waits for it. A straggler of a refused attempt is given back.
-		if m.kind == mAcquire && m.state == granted && (cl.phase == mLeaving || m.id != cl.id) && cl.phase != mCrashed {
-			cl.seq++
-			c.send(s, k, i, mMsg{kind: mLeave, seq: cl.seq, id: m.id})
-		}
-		return ""
+		return "" // nobody waits for it
 	}
 	v.waiting = 0
 	switch {
 	case m.kind == mLeave:
+		return ""
+	case cl.phase == mLeaving && m.state == granted: // a straggler of a refused attempt
+		c.leave(s, k, i)
 		return ""
 	case m.state == refused:
 		v.state = refused
@@ -450,16 +457,23 @@ func (c *mConfig) decideAcquire(s *mState, k int) string {
 				continue // given back when it arrives: see receive
 			}
 			if v.state != refused {
-				c.call(s, k, i, mMsg{kind: mLeave})
-				if c.rules.off(noOrder) {
-					v.waiting = 0
-				}
+				c.leave(s, k, i)
 			}
 		}
 	case broken:
 		cl.phase = mFailed
 	}
 	return ""
+}
+
+// leave gives a vote back.
+func (c *mConfig) leave(s *mState, k, i int) {
+	v := &s.clients[k].votes[i]
+	v.state = idle
+	c.call(s, k, i, mMsg{kind: mLeave})
+	if c.rules.off(noOrder) {
+		v.waiting = 0
+	}
 }
 
 // grant notes that a block is used, and checks the invariants.

@@ -44,6 +44,7 @@ type node struct {
 var (
 	errSkipped = errors.New("skipped: it does not answer")
 	errTimeout = errors.New("no reply in time")
+	errTainted = errors.New("a message that gives its vote back is unanswered")
 	errEarlier = errors.New("an earlier call for the same lock is unanswered")
 )
 

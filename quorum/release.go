@@ -103,7 +103,10 @@ func (s *Store) toAll(ctx context.Context, name string, id store.ID, call func(c
 	op := s.newOp(se)
 	defer op.finish(nil)
 	for i := range s.nodes {
-		op.start(i, func(ctx context.Context, n *node, r *reply) { r.err = call(ctx, n) })
+		op.start(i, func(ctx context.Context, n *node, r *reply) {
+			r.err = call(ctx, n)
+			se.ended(i, r.err, s.now())
+		})
 	}
 	o := outcome{s: s, pending: len(s.nodes), errs: make([]error, len(s.nodes))}
 	for {

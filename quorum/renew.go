@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -149,6 +150,11 @@ func (a *attempt) renewed(g *store.Renewal, status store.Status, d decision, cro
 	switch status {
 	case store.Gone:
 		se.end()
+		for i, v := range a.votes { // what is left of it would only be in the way of others
+			if v.state != refused {
+				s.leaveNode(se, i)
+			}
+		}
 		return store.Renewed{Status: store.Gone}
 	case store.Unknown:
 		for _, err := range a.errs {
@@ -237,7 +243,19 @@ func (s *Store) repair(se *session, i int, ttl time.Duration) {
 	valid = se.held && s.now() < se.until
 	se.mu.Unlock()
 	if !valid && (err != nil || answer.Granted()) {
-		s.undo(se.key, i)
+		s.undo(se, i)
+	}
+}
+
+// leaveRest gives back the votes of a lease that has no majority any more.
+func (s *Store) leaveRest(name string, id store.ID, gone []int) {
+	se := s.open(name, id)
+	defer s.shut(se)
+	se.end()
+	for i := range s.nodes {
+		if !slices.Contains(gone, i) {
+			s.leaveNode(se, i)
+		}
 	}
 }
 
@@ -326,6 +344,8 @@ func (s *Store) renewMany(ctx context.Context, grants []store.Renewal, batch []i
 			if se := s.find(grants[i].Name, grants[i].ID); se != nil {
 				(&tally{s: s, se: se}).extended(begin+out.TTL, grants[i].Floor)
 			}
+		case store.Gone:
+			s.leaveRest(grants[i].Name, grants[i].ID, c.gone)
 		case store.Unknown:
 			out.Err = s.failures(errs)
 		}

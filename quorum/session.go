@@ -22,8 +22,9 @@ type session struct {
 	key  sessionKey
 	refs int // calls in flight; under Store.mu
 
-	mu    sync.Mutex
-	lanes []lane
+	mu      sync.Mutex
+	lanes   []lane
+	tainted bool // one of them is
 
 	// The lease, for repairs.
 	held  bool
@@ -44,6 +45,30 @@ type session struct {
 type lane struct {
 	busy bool
 	next []chan struct{}
+
+	// A message that ends a vote is unanswered. It may arrive at any time, so that votes of the
+	// node for this identity do not count any more.
+	tainted bool
+}
+
+// taintedFor is how long such a message may be late.
+const taintedFor = 10 * time.Minute
+
+// ended notes how a message was answered that ends the vote of a node.
+func (se *session) ended(i int, err error, now time.Duration) {
+	if err == nil || isAnswer(err) {
+		return
+	}
+	se.mu.Lock()
+	se.lanes[i].tainted, se.tainted, se.until = true, true, max(se.until, now+taintedFor)
+	se.mu.Unlock()
+}
+
+// isTainted reports whether votes of a node do not count.
+func (se *session) isTainted(i int) bool {
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	return se.lanes[i].tainted
 }
 
 // reserve takes the next turn on a lane. It is called before the goroutine starts that sends the
@@ -131,7 +156,7 @@ func (s *Store) shut(se *session) {
 		return
 	}
 	se.mu.Lock()
-	ended := !se.held && !se.waiting
+	ended := !se.held && !se.waiting && !se.tainted
 	se.mu.Unlock()
 	if ended {
 		delete(s.sessions, se.key)
