@@ -163,9 +163,9 @@ func TestModelFindsEveryRuleThatIsSwitchedOff(t *testing.T) {
 		{noRecorded, "Recorded", mConfig{nodes: 3, clients: 2, locks: 2, attempts: 1, tokens: 1, apart: 2}},
 		{noYoung, "Young", mConfig{nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, restarts: 1, hold: true}},
 		{noValidity, "Validity", mConfig{nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, ticks: 4, late: 1, hold: true}},
-		{noOrder, "Order", mConfig{nodes: 3, clients: 2, locks: 1, attempts: 2, tokens: 1}},
+		{noOrder, "Order", mConfig{nodes: 3, clients: 2, locks: 1, attempts: 2, tokens: 1, timeouts: 1, hold: true}},
 		{noRenewMajority, "RenewMajority", mConfig{nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, renewals: 1, ticks: 4, hold: true}},
-		{noRepair, "Repair", mConfig{nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, renewals: 2, ticks: 4, hold: true}},
+		{noRepair, "Repair", mConfig{nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, renewals: 2, ticks: 3}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c := test.scenario

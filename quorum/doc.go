@@ -126,7 +126,7 @@
 //	I1  At no time do two clients believe that they hold a valid lease.
 //	I2  If lease A was granted before lease B, the last token of A is less than the first
 //	    token of B.
-//	I3  A lease that has ended is never extended again.
+//	I3  A lease is never extended after another lease of the name was granted.
 //	I4  A vote that no valid lease or attempt in progress needs ends within TTL + drift.
 //
 // I1: a lease is valid only while each node of some majority has its grant, by Majority,

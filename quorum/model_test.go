@@ -99,7 +99,8 @@ type mState struct {
 	nodes   [mNodes]mNode
 	clients [mClients]mClient
 	flight  [mClients][mNodes][mFlight]mMsg
-	granted int8 // highest token of any lease: ghost
+	granted int8 // highest token of any lease, and its client: not known to anybody
+	owner   int8
 	used    [4]int8
 }
 
@@ -483,7 +484,7 @@ func (c *mConfig) grant(s *mState, k int, d decision) string {
 	if int8(d.first) <= s.granted {
 		bad = fmt.Sprintf("I2: client %d is granted token %d, but %d was granted before", k, d.first, s.granted)
 	}
-	s.granted = max(s.granted, int8(d.last))
+	s.granted, s.owner = max(s.granted, int8(d.last)), int8(k)
 	cl.last, cl.highest = int8(d.last), max(cl.highest, int8(d.last))
 	for other := range c.clients {
 		if o := &s.clients[other]; other != k && c.holds(s, o) {
@@ -547,8 +548,8 @@ func (c *mConfig) decideRenew(s *mState, k int) string {
 			return ""
 		}
 	}
-	if cl.over {
-		return fmt.Sprintf("I3: client %d extends a lease that has ended", k)
+	if s.owner != int8(k) {
+		return fmt.Sprintf("I3: client %d extends its lease, but client %d was granted the name since", k, s.owner)
 	}
 	c.repair(s, k, extended)
 	cl.phase = mEnded
