@@ -128,6 +128,7 @@ type mConfig struct {
 	offsets         [mNodes]int8 // of the nodes' clocks
 	clocks          bool         // counters follow the clocks
 	apart           int8         // how much higher the proposals of the second client are
+	second          int8         // when the second client may begin
 	hold            bool         // nobody releases
 	trace           bool         // describe steps
 }
@@ -249,6 +250,9 @@ func (c *mConfig) clientSteps(s *mState, k int, add func(string, mState, string,
 	}
 	switch cl.phase {
 	case mIdle, mFailed, mLeaving:
+		if k > 0 && s.time < c.second {
+			break
+		}
 		for other := range k { // those that have not begun are alike, so the first begins first
 			if c.apart == 0 && cl.phase == mIdle && s.clients[other].phase == mIdle && cl.locks == 0 && s.clients[other].locks == 0 {
 				return
