@@ -112,6 +112,15 @@ func (a *attempt) run(ctx context.Context) (store.Answer, error) {
 			}
 			return a.win(d)
 		case conflict:
+			first, last := se.block()
+			switch s.rules.repeated(a.votes, last) {
+			case won:
+				return a.win(decision{won, first, last})
+			case open:
+				if a.anyHealthyPending() && a.wait(ctx, 0) {
+					continue
+				}
+			}
 			if a.mayAgree() && a.wait(ctx, a.grace()) {
 				continue
 			}
@@ -293,9 +302,11 @@ func (a *attempt) resolve(d decision) {
 	a.rounds++
 	if !a.chosen {
 		a.chosen = true
+		// A little ahead of counters that follow a clock, so that they do not overtake it.
+		floor := d.last + max(1000, 2*(a.s.now()-a.begin).Microseconds())
 		for i, v := range a.votes {
 			if v.state == granted {
-				a.renew(i, d.last, a.req.Tokens)
+				a.renew(i, floor, a.req.Tokens)
 			}
 		}
 		return
@@ -319,7 +330,7 @@ func (a *attempt) win(d decision) (store.Answer, error) {
 	s.tokens.learn(d.first, d.last, a.chosen, now)
 	se.mu.Lock()
 	se.held, se.waiting, se.queued, se.splits = true, false, false, 0
-	se.req, se.last, se.until = a.req, max(se.last, d.last), a.begin+valid
+	se.req, se.first, se.end, se.floor, se.until = a.req, d.first, d.last, max(se.floor, d.last), a.begin+valid
 	se.mu.Unlock()
 	s.crowds.note(a.req.Name, a.waiters > 0, now)
 	late := func(r *reply) {

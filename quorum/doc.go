@@ -50,8 +50,9 @@
 //  4. The block t..e counts if a majority of nodes in Q have recorded e or more, while they held
 //     the grant (rule Recorded). In the common case all nodes granted exactly p, and that is
 //     true after one round trip.
-//  5. Otherwise the client sends Renew(id, max of recorded in Q, n) to all nodes of C: each
-//     chooses a token above all others, in general the same. Then steps 3 and 4 again.
+//  5. Otherwise the client sends Renew(id, f, n) to all nodes of C, with f a little above
+//     everything that was recorded in Q: each chooses a token above f, in general the same.
+//     Then steps 3 and 4 again.
 //  6. If that did not help either, because requests for other names came in between, the client
 //     sends Renew(id, t+n-1, 0) to the nodes of Q, which only raises their counters. That
 //     cannot conflict with anything. So there are at most three rounds.

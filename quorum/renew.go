@@ -169,7 +169,7 @@ func (a *attempt) renewed(g *store.Renewal, status store.Status, d decision, cro
 		out.Token, out.Tokens = d.first, int(d.last-d.first+1)
 		s.tokens.learn(d.first, d.last, a.chosen, now)
 	}
-	t.extended(a.begin+out.TTL, max(g.Floor, d.last))
+	t.extended(a.begin+out.TTL, &out, g.Floor)
 	for _, i := range t.gone {
 		t.repairLater(i)
 	}
@@ -186,12 +186,17 @@ type tally struct {
 
 // extended notes that a lease was extended. A session that did not make the lease knows too
 // little of it for repairs.
-func (t *tally) extended(until time.Duration, last int64) {
-	t.se.mu.Lock()
-	defer t.se.mu.Unlock()
-	if t.se.held {
-		t.se.until, t.se.last = max(t.se.until, until), max(t.se.last, last)
+func (t *tally) extended(until time.Duration, out *store.Renewed, floor int64) {
+	se := t.se
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	if !se.held {
+		return
 	}
+	if out.Tokens > 0 {
+		se.first, se.end = out.Token, out.Token+int64(out.Tokens)-1
+	}
+	se.until, se.floor = max(se.until, until), max(se.floor, floor, se.end)
 }
 
 // late returns what to do with replies that come after the outcome was known.
@@ -226,7 +231,7 @@ func (t *tally) repairLater(i int) {
 func (s *Store) repair(se *session, i int, ttl time.Duration) {
 	se.mu.Lock()
 	req, valid := se.req, se.held && s.now() < se.until
-	req.Floor, req.TTL, req.Tokens, req.Queue = se.last, ttl, 1, false
+	req.Floor, req.TTL, req.Tokens, req.Queue = se.floor, ttl, 1, false
 	se.mu.Unlock()
 	if !valid {
 		return
@@ -342,7 +347,7 @@ func (s *Store) renewMany(ctx context.Context, grants []store.Renewal, batch []i
 		case store.Extended:
 			out.TTL = min(grants[i].TTL, s.rules.validity(c.ttl, s.now()-begin))
 			if se := s.find(grants[i].Name, grants[i].ID); se != nil {
-				(&tally{s: s, se: se}).extended(begin+out.TTL, grants[i].Floor)
+				(&tally{s: s, se: se}).extended(begin+out.TTL, &out, grants[i].Floor)
 			}
 		case store.Gone:
 			s.leaveRest(grants[i].Name, grants[i].ID, c.gone)

@@ -128,6 +128,28 @@ func (r rules) decide(votes []vote, n int) decision {
 	return decision{won, first, last}
 }
 
+// repeated tells whether a request that is repeated while its lease is held has the lease's block,
+// which ends with last: if a majority has grants that are not newer than that. Had there been
+// another lease since, one of these nodes would have granted it, and a higher token after it.
+func (r rules) repeated(votes []vote, last int64) verdict {
+	old, pending := 0, 0
+	for _, v := range votes {
+		switch {
+		case v.state == asked:
+			pending++
+		case v.state == granted && v.first <= last:
+			old++
+		}
+	}
+	switch majority := r.majority(len(votes)); {
+	case old >= majority:
+		return won
+	case last > 0 && old+pending >= majority:
+		return open
+	}
+	return lost
+}
+
 // renewed applies the rule RenewMajority: how a renewal ended, or Unknown while replies are
 // missing.
 func (r rules) renewed(nodes, extended, gone int) store.Status {

@@ -29,7 +29,9 @@ type session struct {
 	// The lease, for repairs.
 	held  bool
 	req   store.Request // as it was asked for
-	last  int64         // last token of the newest block
+	first int64         // newest block of tokens
+	end   int64
+	floor int64         // later tokens must be above this
 	until time.Duration // when it ends unless it is renewed
 
 	// The wait.
@@ -178,6 +180,16 @@ func (s *Store) sweep() {
 		}
 	}
 	s.sweepAt = max(minSweep, 2*len(s.sessions))
+}
+
+// block returns the tokens of a lease that is held, or 0.
+func (se *session) block() (first, last int64) {
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	if !se.held {
+		return 0, 0
+	}
+	return se.first, se.end
 }
 
 // find returns the session of an identity, or nil.
