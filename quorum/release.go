@@ -99,7 +99,7 @@ func (s *Store) toAll(ctx context.Context, name string, id store.ID, call func(c
 	defer s.life.Leave()
 	se := s.open(name, id)
 	defer s.shut(se)
-	se.end()
+	se.forget()
 	op := s.newOp(se)
 	defer op.finish(nil)
 	for i := range s.nodes {

@@ -149,7 +149,7 @@ func (a *attempt) renewed(g *store.Renewal, status store.Status, d decision, cro
 	now := s.now()
 	switch status {
 	case store.Gone:
-		se.end()
+		se.forget()
 		for i, v := range a.votes { // what is left of it would only be in the way of others
 			if v.state != refused {
 				s.leaveNode(se, i)
@@ -256,7 +256,7 @@ func (s *Store) repair(se *session, i int, ttl time.Duration) {
 func (s *Store) leaveRest(name string, id store.ID, gone []int) {
 	se := s.open(name, id)
 	defer s.shut(se)
-	se.end()
+	se.forget()
 	for i := range s.nodes {
 		if !slices.Contains(gone, i) {
 			s.leaveNode(se, i)

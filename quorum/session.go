@@ -199,8 +199,8 @@ func (s *Store) find(name string, id store.ID) *session {
 	return s.sessions[sessionKey{name, id}]
 }
 
-// end notes that an identity holds and waits for nothing.
-func (se *session) end() {
+// forget notes that an identity holds and waits for nothing.
+func (se *session) forget() {
 	se.mu.Lock()
 	se.held, se.waiting, se.queued = false, false, false
 	se.mu.Unlock()
