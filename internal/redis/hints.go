@@ -12,6 +12,10 @@ const (
 	// would only find that out.
 	brief = 2 * time.Millisecond
 
+	// On a node of a quorum there are waiters only at one of the nodes, and then the name is
+	// known to be contended.
+	longBrief = time.Minute
+
 	// crowdedFor is how long a name counts as wanted by others after a call was in the way of
 	// another.
 	crowdedFor = time.Second
@@ -23,6 +27,7 @@ const (
 // hints help to choose the lane that needs one round trip. A wrong one costs a round trip and
 // nothing else.
 type hints struct {
+	brief   time.Duration
 	mu      sync.Mutex
 	plain   map[store.ID]plainGrant
 	crowded map[string]time.Duration // until when
@@ -50,7 +55,7 @@ func (h *hints) released(id store.ID) string {
 	defer h.mu.Unlock()
 	g, ok := h.plain[id]
 	delete(h.plain, id)
-	if !ok || sinceBase()-g.since > brief {
+	if !ok || sinceBase()-g.since > h.brief {
 		return ""
 	}
 	return g.record

@@ -28,6 +28,7 @@ type plainCall struct {
 	name   string
 	record string        // as far as it is known before the lock is taken; all of it to release
 	ttl    time.Duration // 0 to release
+	floor  int64         // only with several counters
 	now    time.Duration // the server's
 	value  Value
 	err    error
@@ -49,7 +50,7 @@ func InFlight(s *Store) int { return s.batch.Len() }
 
 // take takes a lock by the plain lane. It is not ok if the complete one has to see to it.
 func (s *Store) take(ctx context.Context, req *store.Request) (answer store.Answer, ok bool, err error) {
-	call := &plainCall{name: req.Name, record: plainStart(req.ID) + "\t" + req.Owner + "\t" + req.Meta + "\t", ttl: req.TTL}
+	call := &plainCall{name: req.Name, record: plainStart(req.ID) + "\t" + req.Owner + "\t" + req.Meta + "\t", ttl: req.TTL, floor: req.Floor}
 	if err := s.plain(ctx, call); err != nil {
 		return answer, false, err
 	}
@@ -123,7 +124,11 @@ func (s *Store) sendPlain(ctx context.Context, calls []*plainCall) {
 		args = append(args, c.record, ttl)
 	}
 	args[0] = strconv.Itoa(taken)
-	v, err := s.evalInSlot(ctx, Call{Script: plainScript, Keys: keys, Args: args})
+	call := Call{Script: plainScript, Keys: keys, Args: args}
+	if s.config.Counters > 1 {
+		call = s.floors(calls)
+	}
+	v, err := s.evalInSlot(ctx, call)
 	if err == nil && len(v.List) != len(calls)+1 {
 		err = errRecord
 	}

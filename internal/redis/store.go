@@ -63,6 +63,10 @@ func New(conn Conn, config Config) *Store {
 		config.Heartbeat = DefaultHeartbeat
 	}
 	s := &Store{conn: conn, config: config, keys: newKeys(config.Cluster, config.Counters)}
+	s.hints.brief = brief
+	if config.Counters > 1 {
+		s.hints.brief = longBrief
+	}
 	s.calls.Begin()
 	s.waits.init(s)
 	s.initPlain()
@@ -135,7 +139,7 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	if answer, ok := s.waits.granted(&req); ok {
 		return answer, nil
 	}
-	if req.Mode == store.Exclusive && req.Tokens == 1 && req.Floor == 0 && s.config.Replicas == 0 && s.config.Counters <= 1 &&
+	if req.Mode == store.Exclusive && req.Tokens == 1 && (req.Floor == 0 || s.config.Counters > 1) && s.config.Replicas == 0 &&
 		!s.waits.queued(req.Name, req.ID) && !s.hints.isContended(req.Name) {
 		answer, ok, err := s.take(ctx, &req)
 		if err != nil {
