@@ -129,6 +129,7 @@ type mConfig struct {
 	clocks          bool         // counters follow the clocks
 	apart           int8         // how much higher the proposals of the second client are
 	second          int8         // when the second client may begin
+	restartHeld     bool         // restarts only after a lease was granted
 	hold            bool         // nobody releases
 	trace           bool         // describe steps
 }
@@ -218,7 +219,7 @@ func (c *mConfig) steps(s *mState) (out []mStep) {
 		}
 		add("", next, "tick")
 	}
-	if s.used[mRestarts] < c.restarts {
+	if s.used[mRestarts] < c.restarts && (!c.restartHeld || s.granted > 0) {
 		for i := range c.nodes {
 			if c.faulty(s) >= c.nodes-(c.nodes/2+1) && s.time-s.nodes[i].born >= mDelay {
 				continue // assumption: a minority

@@ -37,6 +37,7 @@ var storeURLs = cli.Section{Title: "Stores", Terms: []cli.Term{
 	{Word: "redis://[USER:PASSWORD@]HOST[:PORT][/DB]", Text: "one Redis server; rediss:// with TLS"},
 	{Word: "redis+sentinel://HOST,HOST,…/NAME[/DB]", Text: "Redis with Sentinel; rediss+sentinel:// with TLS"},
 	{Word: "redis+cluster://HOST,HOST,…", Text: "Redis Cluster; rediss+cluster:// with TLS"},
+	{Word: "quorum+redis://HOST,HOST,HOST…", Text: "a majority of independent Redis servers; quorum+rediss:// with TLS"},
 	{Word: "etcd://[USER:PASSWORD@]HOST,HOST,…[/PREFIX]", Text: "etcd; etcds:// with TLS"},
 	{Word: "zk://[USER:PASSWORD@]HOST,HOST,…[/ROOT]", Text: "ZooKeeper; zks:// with TLS"},
 }}
