@@ -41,6 +41,7 @@ type attempt struct {
 	rounds   int
 	chosen   bool // the nodes chose the tokens
 	retries  int
+	narrow   bool // only as many nodes as needed were asked so far
 
 	graceUntil time.Duration
 }
@@ -97,15 +98,14 @@ func (a *attempt) run(ctx context.Context) (store.Answer, error) {
 		}
 	}
 	a.rounds++
-	for i := range s.nodes {
-		if a.votes[i].state == idle {
-			a.ask(i)
-		}
-	}
+	a.askMajority()
 	for {
 		d := s.rules.decide(a.votes, max(a.req.Tokens, a.block))
 		switch d.verdict {
 		case open:
+			if a.narrow && !a.isPending() {
+				a.widen()
+			}
 		case won:
 			if a.vetoed() {
 				return store.Answer{Refusal: a.refuse()}, nil
@@ -129,6 +129,10 @@ func (a *attempt) run(ctx context.Context) (store.Answer, error) {
 			if a.bellPending() {
 				break
 			}
+			if a.narrow && a.contested() {
+				a.widen()
+				break
+			}
 			if a.candidate() && a.contested() && a.retries < maxRetries {
 				a.retry(ctx)
 				break
@@ -141,13 +145,67 @@ func (a *attempt) run(ctx context.Context) (store.Answer, error) {
 		case broken:
 			return store.Answer{}, a.fail(ctx)
 		}
-		if !a.wait(ctx, 0) {
-			if ctx.Err() != nil {
+		limit := time.Duration(0)
+		if a.narrow {
+			limit = s.hedge()
+		}
+		if !a.wait(ctx, limit) {
+			switch {
+			case ctx.Err() != nil:
 				return store.Answer{}, a.fail(ctx)
+			case a.narrow && a.op.ctx.Err() == nil:
+				a.widen()
+			default:
+				a.expire()
 			}
-			a.expire()
 		}
 	}
+}
+
+// askMajority asks as many nodes as are needed, the bell among them. The others are asked when
+// one of these does not grant or does not answer in time. A lease that is held for longer gets
+// their votes too: see completions.
+func (a *attempt) askMajority() {
+	s := a.s
+	n := 0
+	if a.bell >= 0 {
+		if a.votes[a.bell].state == idle {
+			a.ask(a.bell)
+		}
+		n++
+	}
+	for i := range s.nodes {
+		node := s.order(a.req.Name, i)
+		if n < s.majority && node != a.bell && s.nodes[node].healthy() {
+			a.ask(node)
+			n++
+		}
+	}
+	if a.narrow = true; n < s.majority {
+		a.widen()
+	}
+}
+
+// widen asks all nodes that were not asked yet. Those that have not answered are slow.
+func (a *attempt) widen() {
+	a.narrow = false
+	for i := range a.votes {
+		switch a.votes[i].state {
+		case asked:
+			a.s.nodes[i].slowSince.Store(int64(a.s.now()))
+		case idle:
+			a.ask(i)
+		}
+	}
+}
+
+func (a *attempt) isPending() bool {
+	for i := range a.votes {
+		if a.votes[i].state == asked {
+			return true
+		}
+	}
+	return false
 }
 
 // askBell asks the bell alone, since the name is contended. It returns a refusal if that ends
@@ -173,6 +231,7 @@ func (a *attempt) ask(i int) {
 	req := a.req
 	req.Queue = i == a.bell
 	a.votes[i], a.refusals[i] = vote{state: asked}, nil
+	a.se.noteAsked(i)
 	a.op.start(i, func(ctx context.Context, n *node, r *reply) {
 		r.answer, r.err = n.Acquire(ctx, req)
 		if r.err == nil && r.answer.Granted() {
@@ -330,9 +389,16 @@ func (a *attempt) win(d decision) (store.Answer, error) {
 	s.tokens.learn(d.first, d.last, a.chosen, now)
 	se.mu.Lock()
 	se.held, se.waiting, se.queued, se.splits = true, false, false, 0
+	se.ttl = a.want
 	se.req, se.first, se.end, se.floor, se.until = a.req, d.first, d.last, max(se.floor, d.last), a.begin+valid
 	se.mu.Unlock()
 	s.crowds.note(a.req.Name, a.waiters > 0, now)
+	if a.rounds == 1 && !a.chosen {
+		s.noteRoundTrip(now - a.begin)
+	}
+	if a.narrow {
+		s.completeLater(se)
+	}
 	late := func(r *reply) {
 		// A vote that comes late is welcome. A place in the queue is not.
 		switch {

@@ -31,6 +31,7 @@ type node struct {
 	late      atomic.Int32 // calls that nobody waits for
 	lastReply atomic.Int64 // when it answered last, on the clock of the quorum
 	failing   atomic.Bool  // its last call failed
+	slowSince atomic.Int64 // when it was last found slower than others
 
 	mu       sync.Mutex
 	verified uint64        // value of Connections when the server was asked who it is
@@ -53,8 +54,10 @@ func (n *node) hung() bool {
 	return n.late.Load() >= maxLate && n.quorum.now()-time.Duration(n.lastReply.Load()) > silence
 }
 
-// healthy reports whether the node answered last time.
-func (n *node) healthy() bool { return !n.failing.Load() && !n.hung() }
+// healthy reports whether the node answered last time, and soon enough.
+func (n *node) healthy() bool {
+	return !n.failing.Load() && n.slowSince.Load() <= n.lastReply.Load() && !n.hung()
+}
 
 // call calls f with a context that ends with the deadline of the call, and notes how the node
 // is doing.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/lifetime"
@@ -75,6 +76,8 @@ type Store struct {
 	crowds   crowds
 	stats    Stats
 	maxTTL   maximum
+	trip     atomic.Int64 // smoothed time of a call that needs one round
+	complete completions
 
 	mu       sync.Mutex
 	sessions map[sessionKey]*session
@@ -215,6 +218,7 @@ func (s *Store) Close() error {
 	if !s.life.Shut() {
 		return nil
 	}
+	s.complete.stop()
 	timeout := time.AfterFunc(closeWait, s.life.End)
 	s.life.Wait()
 	timeout.Stop()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -26,10 +27,14 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 			return nil, true
 		case o.notHeld > len(s.nodes)-s.majority:
 			return store.ErrNotHeld, true
+		case o.pending > 0 && (!o.slow || keep.State != store.Held):
+			return nil, false
+		case o.pending == 0 && o.ok == 0 && o.notHeld > 0:
+			return store.ErrNotHeld, true
+		case o.ok+o.notHeld+o.unasked >= s.majority && keep.State == store.Held:
+			return nil, true // a majority does not have it
 		case o.pending > 0:
 			return nil, false
-		case o.ok+o.notHeld >= s.majority && keep.State == store.Held:
-			return nil, true // a majority does not have it
 		}
 		return o.failure(), true
 	})
@@ -42,7 +47,7 @@ func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 		return n.Leave(ctx, name, id)
 	}, func(o outcome) (error, bool) {
 		switch {
-		case o.ok >= s.majority:
+		case o.ok >= s.majority, (o.slow || o.pending == 0) && o.ok+o.unasked >= s.majority:
 			return nil, true
 		case o.pending > 0:
 			return nil, false
@@ -56,6 +61,11 @@ func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	if !s.caps.Features.Has(store.FeatureList) {
 		return fmt.Errorf("%w: not all nodes can break a lock", store.ErrUnsupported)
+	}
+	if se := s.find(name, id); se != nil {
+		se.mu.Lock()
+		se.asked = 0 // it may have votes that came by another handle
+		se.mu.Unlock()
 	}
 	return s.toAll(ctx, name, id, func(ctx context.Context, n *node) error {
 		return n.Break(ctx, name, id)
@@ -78,6 +88,8 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 type outcome struct {
 	s                    *Store
 	ok, notHeld, pending int
+	unasked              int  // nodes that have no vote
+	slow                 bool // some nodes take longer than others
 	errs                 []error
 }
 
@@ -102,21 +114,36 @@ func (s *Store) toAll(ctx context.Context, name string, id store.ID, call func(c
 	se.forget()
 	op := s.newOp(se)
 	defer op.finish(nil)
-	for i := range s.nodes {
+	targets := se.targets(len(s.nodes))
+	for _, i := range targets {
 		op.start(i, func(ctx context.Context, n *node, r *reply) {
 			r.err = call(ctx, n)
 			se.ended(i, r.err, s.now())
 		})
 	}
-	o := outcome{s: s, pending: len(s.nodes), errs: make([]error, len(s.nodes))}
+	o := outcome{s: s, pending: len(targets), unasked: len(s.nodes) - len(targets), errs: make([]error, len(s.nodes))}
 	for {
 		if err, ok := decided(o); ok {
 			return err
 		}
-		r, ok := op.next(ctx, 0)
+		limit := time.Duration(0)
+		if o.unasked > 0 && !o.slow {
+			limit = s.hedge()
+		}
+		r, ok := op.next(ctx, limit)
 		switch {
 		case !ok && ctx.Err() != nil:
 			return ctx.Err()
+		case !ok && op.ctx.Err() == nil:
+			o.slow = true
+			op.mu.Lock()
+			for i, pending := range op.pending {
+				if pending {
+					s.nodes[i].slowSince.Store(int64(s.now()))
+				}
+			}
+			op.mu.Unlock()
+			continue
 		case !ok:
 			o.pending = 0
 			op.mu.Lock()

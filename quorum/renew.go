@@ -126,7 +126,7 @@ func (a *attempt) waitRenewed(ctx context.Context, limit time.Duration, t *tally
 	if a.rounds == 0 && r.err == nil {
 		if r.renewed.Status == store.Gone {
 			t.gone = append(t.gone, r.node)
-		} else if r.renewed.Tokens == 0 {
+		} else if a.se.noteAsked(r.node); r.renewed.Tokens == 0 {
 			*crowded = true // only if tokens were asked for
 		}
 	}
@@ -208,6 +208,8 @@ func (t *tally) late(status store.Status) func(r *reply) {
 	return func(r *reply) {
 		if r.err == nil && r.renewed.Status == store.Gone {
 			s.repair(se, r.node, ttl)
+		} else {
+			se.noteAsked(r.node)
 		}
 	}
 }
@@ -236,6 +238,7 @@ func (s *Store) repair(se *session, i int, ttl time.Duration) {
 	if !valid {
 		return
 	}
+	se.noteAsked(i)
 	ctx, cancel := context.WithTimeout(s.life.Work, s.opts.Timeout)
 	defer cancel()
 	n := s.nodes[i]

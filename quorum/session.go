@@ -23,12 +23,14 @@ type session struct {
 	refs int // calls in flight; under Store.mu
 
 	mu      sync.Mutex
+	asked   uint16 // nodes that may have a vote, as a set of bits; 0 if that is not known
 	lanes   []lane
 	tainted bool // one of them is
 
 	// The lease, for repairs.
 	held  bool
 	req   store.Request // as it was asked for
+	ttl   time.Duration // of the lease
 	first int64         // newest block of tokens
 	end   int64
 	floor int64         // later tokens must be above this
@@ -197,6 +199,25 @@ func (s *Store) find(name string, id store.ID) *session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.sessions[sessionKey{name, id}]
+}
+
+// noteAsked notes that a node may have a vote.
+func (se *session) noteAsked(i int) {
+	se.mu.Lock()
+	se.asked |= 1 << i
+	se.mu.Unlock()
+}
+
+// targets returns the nodes that may have a vote.
+func (se *session) targets(nodes int) (targets []int) {
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	for i := range nodes {
+		if se.asked == 0 || se.asked&(1<<i) != 0 {
+			targets = append(targets, i)
+		}
+	}
+	return targets
 }
 
 // forget notes that an identity holds and waits for nothing.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -80,6 +81,11 @@ func openQuorumWith(ctx context.Context, u *store.URL, config redis.Config) (sto
 func quorumOptions(u *store.URL) (opts quorum.Options, err error) {
 	if len(u.Hosts) < 3 {
 		return opts, fmt.Errorf("%w: %s URL: %d hosts: a quorum needs at least 3, best an odd number: write %s://HOST:6379,HOST:6379,HOST:6379", store.ErrInvalid, u.Scheme, len(u.Hosts), u.Scheme)
+	}
+	for i, host := range u.Hosts {
+		if slices.Contains(u.Hosts[:i], host) {
+			return opts, fmt.Errorf("%w: %s URL: %s is given twice: every node must be a server of its own", store.ErrInvalid, u.Scheme, host)
+		}
 	}
 	if text := u.Query.Get(paramTimeout); text != "" {
 		if opts.Timeout, err = time.ParseDuration(text); err != nil || opts.Timeout < time.Millisecond {

@@ -184,7 +184,8 @@ func TestQuorumNeedsAMajorityOfReachableNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	nodes[1].Kill()
-	_, err = s.Acquire(t.Context(), request())
+	req = request()
+	_, err = s.Acquire(t.Context(), req)
 	var failed *quorum.NodesError
 	if !errors.As(err, &failed) || failed.Nodes[nodes[1].Addr()] == nil || failed.Nodes[nodes[2].Addr()] == nil || strings.Contains(err.Error(), "secret") {
 		t.Errorf("two of three nodes are down: %v, want an error that names both", err)
@@ -198,7 +199,7 @@ func TestQuorumNeedsAMajorityOfReachableNodes(t *testing.T) {
 	// The node that was down at first is connected to when it is there.
 	nodes[2].Restart()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		if a, err := s.Acquire(t.Context(), request()); err == nil && a.Granted() {
+		if a, err := s.Acquire(t.Context(), req); err == nil && a.Granted() {
 			break
 		} else if time.Now().After(deadline) {
 			t.Fatalf("a majority is back: %v, %v", a, err)
@@ -220,12 +221,13 @@ func TestNodeThatRestartedDoesNotCountBeforeTheDelay(t *testing.T) {
 	holder, careful, careless := open("off"), open(delay.String()), open("off")
 	req := store.Request{Name: "n", ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: time.Minute, Tokens: 1}
 	// The first holder gets nodes 0 and 1 only.
-	nodes[2].Stop()
+	nodes[2].Kill()
 	a, err := holder.Acquire(t.Context(), req)
 	if err != nil || !a.Granted() {
 		t.Fatalf("granted %v, %v", a.Granted(), err)
 	}
-	nodes[2].Continue()
+	nodes[2].Restart()
+	time.Sleep(delay)  // it counts again
 	nodes[1].Restart() // without its data
 	req.ID = store.NewID()
 	if b, err := careful.Acquire(t.Context(), req); err == nil && b.Granted() {
