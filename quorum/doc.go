@@ -40,8 +40,10 @@
 //
 // # Acquire
 //
-//  1. The client notes the time, chooses a proposal p, and sends Acquire(id, p-1, n) to all
-//     nodes. Every call to a node has a deadline of its own.
+//  1. The client notes the time, chooses a proposal p, and sends Acquire(id, p-1, n) to as many
+//     nodes as are needed, in an order that depends on the name. The other nodes are asked as
+//     soon as one of these refuses, fails, or takes several times as long as usual. Every call
+//     to a node has a deadline of its own.
 //  2. Only grants of nodes that are old enough count (rule Young). Let C be the counting grants.
 //     If |C| < majority, nothing is granted (rule Majority): the request is refused if a majority
 //     of nodes answered, and has failed otherwise.
@@ -58,6 +60,11 @@
 //     cannot conflict with anything. So there are at most three rounds.
 //  7. The lease is valid for TTL, counted from step 1 (rule Validity). Nodes are asked for a
 //     TTL that is longer by the drift, TTL/100 + 2 ms.
+//
+// A lease that is held for longer than 10 ms is renewed once, which gets it the votes of the
+// nodes that were not asked: see "repair" below. Most locks are released before that, and cost
+// the messages of a majority only. Until then the loss of one of its nodes can end the lease. It
+// cannot break exclusion.
 //
 // As soon as the outcome is known the call returns. Nodes that have not answered by then are
 // stragglers. If the request was granted, a straggler's grant is kept as a further vote. If it
@@ -85,7 +92,7 @@
 // moment, so a further vote excludes only requests that are excluded anyway. A repaired grant
 // whose reply comes after the lease has ended is given back.
 //
-// A release goes to all nodes. It has succeeded if a majority confirms that the grant is gone.
+// A release goes to all nodes that may have a vote. It has succeeded if a majority confirms that the grant is gone.
 // With Keep a majority must have the closure.
 //
 // # Delayed restart
