@@ -116,7 +116,7 @@ var scenarios = map[string]mConfig{
 		nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, restarts: 1, ticks: 1, hold: true,
 	},
 	"a node has restarted without its data, and counts again": {
-		nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, restarts: 1, restartHeld: true, ticks: 3, second: 3, hold: true,
+		nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, restarts: 1, restartHeld: true, prompt: true, ticks: 3, second: 3, hold: true,
 		clocks: true, offsets: [mNodes]int8{0, 2, 5},
 	},
 	"a node restarts without its data, and is repaired": {

@@ -130,6 +130,7 @@ type mConfig struct {
 	apart           int8         // how much higher the proposals of the second client are
 	second          int8         // when the second client may begin
 	restartHeld     bool         // restarts only after a lease was granted
+	prompt          bool         // time passes only while no message is in flight
 	hold            bool         // nobody releases
 	trace           bool         // describe steps
 }
@@ -209,7 +210,7 @@ func (c *mConfig) steps(s *mState) (out []mStep) {
 			}
 		}
 	}
-	if s.time < c.ticks {
+	if s.time < c.ticks && (!c.prompt || s.flight == [mClients][mNodes][mFlight]mMsg{}) {
 		next := *s
 		next.time++
 		for k := range c.clients {
