@@ -16,7 +16,7 @@ import (
 func (c *Client) acquire(ctx context.Context, cl *call, begin time.Duration) (l *lease, handed bool, err error) {
 	out, w := c.queue.Enter(&cl.Call)
 	if w != nil {
-		c.reportWaiting(cl)
+		c.reportWaiting(ctx, cl)
 		if cause := c.waitForTurn(ctx, cl, w); cause != nil {
 			return nil, false, c.cancelWait(ctx, cl, begin, w, cause)
 		}
@@ -63,7 +63,7 @@ func (c *Client) cancelWait(ctx context.Context, cl *call, begin time.Duration, 
 		case out.Grant != nil:
 			obstacle = nil
 			l := grantOf(out.Grant).lease.Load()
-			c.reportUnused(cl, begin, l)
+			c.reportUnused(ctx, cl, begin, l)
 			l.unlockUnused(ctx)
 		case out.Err == nil:
 			c.endTurn(out.Turn)
@@ -124,7 +124,7 @@ func (c *Client) acquireFromStore(ctx context.Context, cl *call, turn localqueue
 				noted = !cl.Try // a single attempt is not queued
 				return nil, err
 			}
-			c.reportWaiting(cl)
+			c.reportWaiting(ctx, cl)
 			if err = a.waitForTurn(ctx, answer.Refusal, turn.Waiting); err == nil {
 				continue
 			}

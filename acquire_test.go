@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// Row 8 of the wishes: a request that timed out has made half a lock.
+// A request may time out after the store has granted it.
 func TestRetriedAcquireRecognisesItsOwnGrant(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
@@ -31,7 +31,7 @@ func TestRetriedAcquireRecognisesItsOwnGrant(t *testing.T) {
 		c := newClient(t, p)
 		start := newClock()
 		lease := mustLock(t, c, "n")
-		start.wantWithin(t, 0, time.Second) // and not a TTL
+		start.wantWithin(t, 0, time.Second) // far less than a TTL
 		if len(ids) != 1 {
 			t.Errorf("asked under %d identities", len(ids))
 		}
@@ -40,7 +40,8 @@ func TestRetriedAcquireRecognisesItsOwnGrant(t *testing.T) {
 	})
 }
 
-// redsync and redislock cleaned up on the context that was over: an orphan until its TTL.
+// redsync and redislock cleaned up with the context that had ended, which left the lock held
+// until its TTL was over.
 func TestAcquireWithALostReplyIsUndone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
@@ -88,7 +89,7 @@ func TestCleanUpOfAnAcquireIsRetried(t *testing.T) {
 func TestTryLockMakesOneAttempt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newProxy(memstore.New())
-		p.acquire = func(context.Context, store.Request) (store.Answer, error) { return store.Answer{}, errNet }
+		p.acquire = failAcquire
 		c := newClient(t, p)
 		_, err := c.TryLock(t.Context(), "n")
 		want(t, err, holdfast.ErrUnavailable, errNet)
@@ -102,14 +103,12 @@ func TestTryLockMakesOneAttempt(t *testing.T) {
 func TestTryLockDoesNotHangWithTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newProxy(memstore.New())
-		p.acquire = func(ctx context.Context, _ store.Request) (store.Answer, error) {
-			return store.Answer{}, hang(ctx)
-		}
+		p.acquire = hangAcquire
 		c := newClient(t, p)
 		start := newClock()
 		_, err := c.TryLock(context.Background(), "n")
 		want(t, err, holdfast.ErrUnavailable)
-		wantNone(t, err, context.DeadlineExceeded) // nobody's deadline but ours
+		wantNone(t, err, context.DeadlineExceeded) // the caller set no deadline
 		start.want(t, 3*time.Second)
 	})
 }
@@ -118,7 +117,7 @@ func TestTryLockDoesNotHangWithTheStore(t *testing.T) {
 func TestUnreachableStoreIsReportedSoon(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newProxy(memstore.New())
-		p.acquire = func(context.Context, store.Request) (store.Answer, error) { return store.Answer{}, errNet }
+		p.acquire = failAcquire
 		var seen recorder
 		c := newClient(t, p, holdfast.WithObserver(seen.observe))
 		start := newClock()
@@ -134,7 +133,7 @@ func TestUnreachableStoreIsReportedSoon(t *testing.T) {
 func TestContextEndingDuringAnOutageReportsBothErrors(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newProxy(memstore.New())
-		p.acquire = func(context.Context, store.Request) (store.Answer, error) { return store.Answer{}, errNet }
+		p.acquire = failAcquire
 		c := newClient(t, p)
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
@@ -149,11 +148,9 @@ func TestWaiterSurvivesAnOutage(t *testing.T) {
 		p := newProxy(s)
 		c, holder := newClient(t, p), newClient(t, s)
 		lease := mustLock(t, holder, "n")
-		got := make(chan *holdfast.Lease)
-		go func() { got <- mustLock(t, c, "n") }()
-		synctest.Wait()
+		got := later(t, c, "n")
 		p.set(func() {
-			p.acquire = func(context.Context, store.Request) (store.Answer, error) { return store.Answer{}, errNet }
+			p.acquire = failAcquire
 			p.wait = func(context.Context, string, store.ID) error { return errNet }
 		})
 		mustUnlock(t, lease)
@@ -163,7 +160,7 @@ func TestWaiterSurvivesAnOutage(t *testing.T) {
 	})
 }
 
-// A push that never comes costs a moment and never a hang.
+// A lost push delays a waiter, and never makes it hang.
 func TestLostWakeUpIsMadeUpForByPolling(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
@@ -171,9 +168,7 @@ func TestLostWakeUpIsMadeUpForByPolling(t *testing.T) {
 		p.wait = func(ctx context.Context, _ string, _ store.ID) error { return hang(ctx) }
 		c, holder := newClient(t, p), newClient(t, s)
 		lease := mustLock(t, holder, "n")
-		got := make(chan *holdfast.Lease)
-		go func() { got <- mustLock(t, c, "n") }()
-		synctest.Wait()
+		got := later(t, c, "n")
 		start := newClock()
 		mustUnlock(t, lease)
 		mustUnlock(t, <-got)
@@ -203,12 +198,7 @@ func TestCancelledWaiterLeavesNothingQueued(t *testing.T) {
 		c, holder := newClient(t, newProxy(s)), newClient(t, s)
 		lease := mustLock(t, holder, "n")
 		ctx, cancel := context.WithCancel(t.Context())
-		over := make(chan error)
-		go func() {
-			_, err := c.Lock(ctx, "n")
-			over <- err
-		}()
-		synctest.Wait()
+		over := laterErr(ctx, c)
 		start := newClock()
 		cancel()
 		want(t, <-over, context.Canceled, holdfast.ErrHeld)
@@ -234,8 +224,7 @@ func TestStoreWithoutAQueueIsPolledWithBackoff(t *testing.T) {
 		}
 		c, holder := newClient(t, p), newClient(t, s)
 		lease := mustLock(t, holder, "n")
-		got := make(chan *holdfast.Lease)
-		go func() { got <- mustLock(t, c, "n") }()
+		got := later(t, c, "n")
 		time.Sleep(10 * time.Second)
 		if n := p.acquires.Load(); n < 20 || n > 60 {
 			t.Errorf("asked %d times in 10 s", n)
@@ -280,9 +269,7 @@ func TestStrategySeesAttemptsAndErrors(t *testing.T) {
 			t.Error("left in the queue after giving up")
 		}
 
-		p.set(func() {
-			p.acquire = func(context.Context, store.Request) (store.Answer, error) { return store.Answer{}, errNet }
-		})
+		p.set(func() { p.acquire = failAcquire })
 		start = newClock()
 		_, err = c.Lock(t.Context(), "n", holdfast.Retry(strategy))
 		want(t, err, holdfast.ErrUnavailable)
@@ -323,7 +310,7 @@ func TestRetriesKeepThePlaceInTheQueue(t *testing.T) {
 	})
 }
 
-// redislock: a strategy used twice had no tries left.
+// In redislock, a strategy that was used twice had no attempts left.
 func TestStrategyCanBeSharedByConcurrentCalls(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
@@ -346,8 +333,8 @@ func TestStrategyCanBeSharedByConcurrentCalls(t *testing.T) {
 	})
 }
 
-// A client whose wait gave up must not be refused because of its own waiter that the store
-// still knows.
+// After a cancelled wait, the store may still have the waiter of this client. It must not be the
+// reason of a refusal.
 func TestTryLockIsNotRefusedBecauseOfAnEarlierCancelledWait(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
@@ -386,8 +373,8 @@ func TestHungCleanUpDelaysTheNextCallOnlyBriefly(t *testing.T) {
 	})
 }
 
-// The store may grant a queued request at any moment, as it was made. A call that takes over
-// its identity must have asked for the same.
+// The store may grant a queued request at any time, with the TTL and meta of the request. A call
+// that takes over its identity must have the same.
 func TestRequestsUnderOneIdentityAreIdentical(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
@@ -441,7 +428,7 @@ func TestRequestsUnderOneIdentityAreIdentical(t *testing.T) {
 func TestConcurrentTryLocksDoNotAddUpTheirTimeoutsInAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newProxy(memstore.New())
-		p.acquire = func(ctx context.Context, r store.Request) (store.Answer, error) { return store.Answer{}, hang(ctx) }
+		p.acquire = hangAcquire
 		c := newClient(t, p)
 		start := newClock()
 		var wg sync.WaitGroup
@@ -458,7 +445,7 @@ func TestConcurrentTryLocksDoNotAddUpTheirTimeoutsInAnOutage(t *testing.T) {
 func TestTryLockFailsSoonWhileAnotherCallRetriesDuringAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newProxy(memstore.New())
-		p.acquire = func(ctx context.Context, r store.Request) (store.Answer, error) { return store.Answer{}, errNet }
+		p.acquire = failAcquire
 		c := newClient(t, p)
 		go c.Campaign(context.Background(), "n", func(ctx context.Context) error { return nil })
 		synctest.Wait()

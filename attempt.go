@@ -66,7 +66,7 @@ func (a *attempt) refused(name string, r *store.Refusal) {
 		a.spins = 0
 	}
 	a.failures, a.outage = 0, false
-	a.held, a.heldAt = &HeldError{Name: name, Holders: holders(r.Holders), Place: r.Place, Waiters: r.Waiters}, now
+	a.held, a.heldAt = &HeldError{Name: name, Holders: r.Holders, Place: r.Place, Waiters: r.Waiters}, now
 }
 
 // waitForTurn waits after a refusal until it is worth asking again. Hurried reports whether

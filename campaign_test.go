@@ -70,7 +70,7 @@ func TestCampaignResignsWhenItsContextEnds(t *testing.T) {
 		go func() {
 			over <- a.Campaign(ctx, "n", func(ctx context.Context) error {
 				<-ctx.Done()
-				time.Sleep(time.Second) // winds down, still the leader
+				time.Sleep(time.Second) // stops slowly, still the leader
 				_, err := b.TryLock(context.Background(), "n")
 				want(t, err, holdfast.ErrHeld)
 				return ctx.Err()
@@ -104,7 +104,7 @@ func TestCampaignStartsOverAfterALoss(t *testing.T) {
 		var seen recorder
 		c := newClient(t, p, holdfast.WithObserver(seen.observe))
 		terms := 0
-		p.renew = func(context.Context, []store.Renewal) ([]store.Renewed, error) { return nil, errNet }
+		p.renew = failRenew
 		inside := 0
 		err := c.Campaign(t.Context(), "n", func(ctx context.Context) error {
 			terms++
@@ -133,7 +133,7 @@ func TestCampaignSurvivesAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		p := newProxy(s)
-		p.acquire = func(context.Context, store.Request) (store.Answer, error) { return store.Answer{}, errNet }
+		p.acquire = failAcquire
 		c := newClient(t, p)
 		time.AfterFunc(time.Hour, func() { p.set(func() { p.acquire = nil }) })
 		start := newClock()

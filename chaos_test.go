@@ -10,9 +10,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// chaos is a connection to a real store on which everything goes wrong now and then: slow
-// requests and answers, answers that are lost, requests that arrive late, wake-ups that do not
-// come or come for nothing.
+// chaos is a connection to a real store with random faults: slow requests and replies, lost
+// replies, requests that arrive late, and lost or spurious wake-ups.
 type chaos struct {
 	*memstore.Store
 	mu      sync.Mutex
@@ -73,7 +72,7 @@ func (p *chaos) call(ctx context.Context, do func(ctx context.Context) error) er
 			return ctx.Err()
 		}
 		return do(ctx)
-	case 1: // slow answer
+	case 1: // slow reply
 		err := do(ctx)
 		p.nap(ctx, d)
 		if ctx.Err() != nil {
@@ -82,10 +81,10 @@ func (p *chaos) call(ctx context.Context, do func(ctx context.Context) error) er
 		return err
 	case 2:
 		return errNet
-	case 3: // acts, answer lost
+	case 3: // executed, reply lost
 		do(bg)
 		return errNet
-	case 4: // hangs, nothing done
+	case 4: // hangs, not executed
 		p.nap(ctx, 20*time.Second)
 		return errNet
 	case 5: // late arrival
@@ -102,21 +101,26 @@ func (p *chaos) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	if p.short && p.level == 0 && req.Queue && p.n(2) == 0 {
 		req.TTL /= 3
 	}
-	var a store.Answer
+	return callFor(ctx, p, func(ctx context.Context) (store.Answer, error) { return p.Store.Acquire(ctx, req) })
+}
+
+// callFor is call for a function with a result, which may come after the call has returned.
+func callFor[T any](ctx context.Context, p *chaos, do func(ctx context.Context) (T, error)) (none T, err error) {
+	var result T
 	var mu sync.Mutex
-	e := p.call(ctx, func(ctx context.Context) error {
-		x, err := p.Store.Acquire(ctx, req)
+	err = p.call(ctx, func(ctx context.Context) error {
+		r, err := do(ctx)
 		mu.Lock()
-		a = x
-		mu.Unlock()
+		defer mu.Unlock()
+		result = r
 		return err
 	})
 	mu.Lock()
 	defer mu.Unlock()
-	if e != nil {
-		return store.Answer{}, e
+	if err != nil {
+		return none, err
 	}
-	return a, nil
+	return result, nil
 }
 
 func (p *chaos) Wait(ctx context.Context, name string, id store.ID) error {
@@ -144,19 +148,9 @@ func (p *chaos) Release(ctx context.Context, name string, id store.ID, keep stor
 }
 
 func (p *chaos) Renew(ctx context.Context, g []store.Renewal) ([]store.Renewed, error) {
-	var out []store.Renewed
-	var mu sync.Mutex
-	e := p.call(ctx, func(ctx context.Context) error {
-		x, err := p.Store.Renew(ctx, g)
-		mu.Lock()
-		out = x
-		mu.Unlock()
-		return err
-	})
-	mu.Lock()
-	defer mu.Unlock()
-	if e != nil {
-		return nil, e
+	out, err := callFor(ctx, p, func(ctx context.Context) ([]store.Renewed, error) { return p.Store.Renew(ctx, g) })
+	if err != nil {
+		return nil, err
 	}
 	if p.faulty() {
 		res := append([]store.Renewed(nil), out...)

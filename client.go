@@ -224,7 +224,7 @@ func (c *Client) take(ctx context.Context, cl *call, opts []CallOption) (*Lease,
 	handed, err := false, errPanicked
 	defer func() { // also if a strategy panics
 		if c.observed() {
-			c.reportTaken(cl, begin, l, handed, err)
+			c.reportTaken(ctx, cl, begin, l, handed, err)
 		}
 	}()
 	l, handed, err = c.acquire(ctx, cl, begin)

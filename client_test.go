@@ -10,7 +10,6 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/memstore"
-	"github.com/holdfast-lock/holdfast/store"
 )
 
 func TestTwoClientsNeverHoldOneNameAtTheSameTime(t *testing.T) {
@@ -35,7 +34,7 @@ func TestTryLockNamesTheHolder(t *testing.T) {
 			t.Fatalf("%v is not a HeldError", err)
 		}
 		h := held.Holders[0]
-		if h.Owner != "alice" || h.Meta != "nightly backup" || h.Token != lease.Token() || h.ID != lease.ID() || h.Left != 27*time.Second || time.Since(h.Since) != 3*time.Second {
+		if h.Owner != "alice" || h.Meta != "nightly backup" || h.Token != lease.Token() || h.ID != lease.ID() || h.Left != 27*time.Second || h.Age != 3*time.Second {
 			t.Errorf("holder is %+v", h)
 		}
 		const text = `holdfast: try lock "n": held by alice for 3s, 27s left unless renewed (nightly backup)`
@@ -159,7 +158,7 @@ func TestDoUnlocksWhenTheFunctionPanics(t *testing.T) {
 func TestDoCancelsTheFunctionAndReturnsErrLostOnLoss(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newProxy(memstore.New())
-		p.renew = func(context.Context, []store.Renewal) ([]store.Renewed, error) { return nil, errNet }
+		p.renew = failRenew
 		c := newClient(t, p)
 		start := newClock()
 		var cause error

@@ -20,9 +20,7 @@ func TestCloseIsBoundedWhenTheStoreHangs(t *testing.T) {
 		for i := range 100 { // more than are released at once
 			mustLock(t, c, fmt.Sprint(i))
 		}
-		p.set(func() {
-			p.release = func(ctx context.Context, _ string, _ store.ID, _ store.Keep) error { return hang(ctx) }
-		})
+		p.set(func() { p.release = hangRelease })
 		start := newClock()
 		err := c.Close()
 		want(t, err, holdfast.ErrUnavailable)
@@ -39,7 +37,7 @@ func TestCloseWaitsForCallsInFlightAndReleasesTheirGrants(t *testing.T) {
 		p := newProxy(s)
 		p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
 			answer, err := s.Acquire(ctx, req)
-			time.Sleep(2 * time.Second) // the answer is on its way
+			time.Sleep(2 * time.Second) // the reply is in flight
 			return answer, err
 		}
 		c, other := mustNew(t, p), newClient(t, s)
@@ -64,15 +62,11 @@ func TestCloseWaitsForCallsInFlightAndReleasesTheirGrants(t *testing.T) {
 func TestCloseLeavesNothingBehind(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
-		a, b := mustNew(t, s), newClient(t, s)
-		lease, err := a.Lock(t.Context(), "n")
-		if err != nil {
-			t.Fatal(err)
-		}
-		other := mustLock(t, b, "m")
+		a, b := mustNew(t, newProxy(s)), newClient(t, s)
+		lease, other := mustLock(t, a, "n"), mustLock(t, b, "m")
 		work := lease.Context(t.Context())
 		waiting := make(chan error)
-		for range 2 { // one stands at the store, one queues behind it
+		for range 2 { // one is queued at the store, one behind it in the local queue
 			go func() {
 				_, err := a.Lock(context.Background(), "m")
 				waiting <- err
@@ -83,14 +77,14 @@ func TestCloseLeavesNothingBehind(t *testing.T) {
 		if err := a.Close(); err != nil {
 			t.Errorf("Close: %v", err)
 		}
-		start.want(t, 0) // nobody had to be waited for
+		start.want(t, 0) // no call was in flight
 		for range 2 {
 			want(t, <-waiting, holdfast.ErrClosed)
 		}
 		want(t, context.Cause(work), holdfast.ErrClosed)
 		want(t, lease.Err(), holdfast.ErrClosed)
 		want(t, lease.Unlock(t.Context()), holdfast.ErrClosed)
-		_, err = a.Lock(t.Context(), "x")
+		_, err := a.Lock(t.Context(), "x")
 		want(t, err, holdfast.ErrClosed)
 		if err := a.Close(); err != nil {
 			t.Errorf("second Close: %v", err)
@@ -104,34 +98,6 @@ func TestCloseLeavesNothingBehind(t *testing.T) {
 	})
 }
 
-func TestCloseRemovesItsWaitersFromTheStoresQueue(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := memstore.New()
-		holder := newClient(t, s)
-		c := newClient(t, newProxy(s))
-		lease := mustLock(t, holder, "n")
-		errs := make(chan error, 1)
-		go func() { _, err := c.Lock(context.Background(), "n"); errs <- err }()
-		synctest.Wait()
-		c.Close()
-		want(t, <-errs, holdfast.ErrClosed)
-		synctest.Wait()
-		if info, _ := holder.Inspect(t.Context(), "n"); len(info.Waiters) != 0 {
-			t.Errorf("%d waiters in the store after Close", len(info.Waiters))
-		}
-		mustUnlock(t, lease)
-		start := newClock()
-		l, err := holder.Lock(t.Context(), "n")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if d := time.Since(start.start); d > 0 {
-			t.Errorf("next lock had to wait %v for the ghost", d)
-		}
-		mustUnlock(t, l)
-	})
-}
-
 func TestCloseReleasesAGrantWhoseReplyWasLost(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
@@ -141,9 +107,7 @@ func TestCloseReleasesAGrantWhoseReplyWasLost(t *testing.T) {
 			return store.Answer{}, hang(ctx)
 		}
 		c := newClient(t, p)
-		errs := make(chan error, 1)
-		go func() { _, err := c.Lock(context.Background(), "n"); errs <- err }()
-		synctest.Wait()
+		laterErr(context.Background(), c)
 		c.Close()
 		synctest.Wait()
 		other := newClient(t, s)
@@ -180,7 +144,7 @@ func TestDoFailsIfTheClientIsClosedWhileTheFunctionRuns(t *testing.T) {
 		err := c.Do(t.Context(), "n", func(ctx context.Context) error {
 			go c.Close()
 			time.Sleep(time.Second)
-			mustUnlock(t, mustLock(t, other, "n")) // somebody else had it meanwhile
+			mustUnlock(t, mustLock(t, other, "n")) // another client has held it meanwhile
 			return nil
 		})
 		if err == nil {

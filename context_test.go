@@ -22,18 +22,18 @@ func TestLockingANameThatTheContextHoldsReturnsErrWouldDeadlock(t *testing.T) {
 			_, err := lock(ctx, "n")
 			want(t, err, holdfast.ErrWouldDeadlock)
 		}
-		// Not under another lease in between either.
+		// Also with another lease in between.
 		inner, err := c.Lock(ctx, "m")
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, err = c.Lock(inner.Context(ctx), "n")
 		want(t, err, holdfast.ErrWouldDeadlock)
-		// A single attempt does not hang, so it has its usual answer.
+		// A single attempt does not hang, so it returns ErrHeld as usual.
 		_, err = c.TryLock(ctx, "n")
 		want(t, err, holdfast.ErrHeld)
 		wantNone(t, err, holdfast.ErrWouldDeadlock)
-		// Who holds it no longer may lock it again.
+		// After the unlock it can be locked again.
 		mustUnlock(t, lease)
 		again, err := c.Lock(context.WithoutCancel(ctx), "n")
 		if err != nil {
@@ -179,7 +179,7 @@ func TestLeaseContextEndsWithItsParent(t *testing.T) {
 	})
 }
 
-// A long lease with a context per request must not grow.
+// A long lease must not keep the contexts that were made from it and have ended.
 func TestEndedContextsAreForgotten(t *testing.T) {
 	c := newClient(t, memstore.New())
 	lease := mustLock(t, c, "n")
@@ -189,7 +189,7 @@ func TestEndedContextsAreForgotten(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		lease.Context(ctx)
 		cancel()
-		runtime.Gosched() // what forgets it runs on a goroutine of its own
+		runtime.Gosched() // the clean-up runs on its own goroutine
 	}
 	var each uint64
 	for range 100 {
@@ -266,8 +266,8 @@ func TestReentrantLeaseCannotDowngradeASharedGrant(t *testing.T) {
 	})
 }
 
-// Under real time: two leases share a grant, and the last unlock of another goroutine gives
-// it away.
+// In real time: two leases share a grant, and another goroutine releases it with the last
+// unlock.
 func TestReentrantContextsEndBeforeTheNextGrant(t *testing.T) {
 	s := memstore.New()
 	c, other := newClient(t, s), newClient(t, s)

@@ -62,9 +62,7 @@ func TestDowngradeWithALostReplyCountsAsShared(t *testing.T) {
 		p := newProxy(s)
 		c, other := newClient(t, p), newClient(t, s)
 		lease := mustLock(t, c, "n")
-		p.set(func() {
-			p.renew = func(context.Context, []store.Renewal) ([]store.Renewed, error) { return nil, errNet }
-		})
+		p.set(func() { p.renew = failRenew })
 		want(t, lease.Downgrade(t.Context()), holdfast.ErrUnavailable)
 		if lease.Mode() != store.Shared {
 			t.Errorf("mode %v, though the store may have let readers in", lease.Mode())
@@ -85,9 +83,7 @@ func TestDowngradeRacingWithUnlockDoesNotAffectTheNextHolder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t)
 		first := mustLock(t, a, "n")
-		got := make(chan *holdfast.Lease, 1)
-		go func() { got <- mustLock(t, a, "n") }()
-		synctest.Wait()
+		got := later(t, a, "n")
 		ctx := &hookCtx{Context: t.Context(), f: func() { mustUnlock(t, first) }}
 		want(t, first.Downgrade(ctx), holdfast.ErrNotHeld)
 		next := <-got
@@ -115,7 +111,7 @@ func TestDowngradeDuringAHandoverDoesNotStrandWaiters(t *testing.T) {
 				return s.Renew(ctx, g)
 			}
 		})
-		// The unlock starts in the window between usable() and unslot() of Downgrade.
+		// The unlock starts after Downgrade has checked that the lease is held.
 		ctx := &hookCtx{Context: t.Context(), f: func() { go first.Unlock(context.Background()); synctest.Wait() }}
 		first.Downgrade(ctx)
 		next := <-got

@@ -68,7 +68,7 @@ func (e *HeldError) Error() string {
 		b.WriteString("held: others wait for it")
 	} else {
 		h := &e.Holders[0]
-		age := max(0, time.Since(h.Since))
+		age := h.Age
 		switch h.State {
 		case store.Done:
 			fmt.Fprintf(&b, "closed: done by %s %s ago, kept for another %s", ownerText(h.Owner), short(age), short(h.Left))
@@ -104,6 +104,7 @@ func (e *HeldError) aged(d time.Duration) *HeldError {
 	aged := *e
 	aged.Holders = slices.Clone(e.Holders)
 	for i := range aged.Holders {
+		aged.Holders[i].Age += d
 		aged.Holders[i].Left = max(0, aged.Holders[i].Left-d)
 	}
 	return &aged
@@ -190,20 +191,17 @@ func (e *unavailableError) Is(target error) bool { return target == ErrUnavailab
 func (e *unavailableError) Unwrap() error        { return e.err }
 
 // lostError is the reason for a loss. It matches ErrLost.
-type lostError struct {
-	reason string
-	err    error // the last failure of a renewal; may be nil
-}
+type lostError struct{ loss renewal.Loss }
 
 func (e *lostError) Error() string {
-	if e.err != nil {
-		return fmt.Sprintf("lost: %s: %v", e.reason, e.err)
+	if e.loss.Err != nil {
+		return fmt.Sprintf("lost: %s: %v", e.loss.Reason, e.loss.Err)
 	}
-	return "lost: " + e.reason
+	return "lost: " + e.loss.Reason
 }
 
 func (e *lostError) Is(target error) bool { return target == ErrLost }
-func (e *lostError) Unwrap() error        { return e.err }
+func (e *lostError) Unwrap() error        { return e.loss.Err }
 
 // permanent reports whether asking the store again would fail again.
 func permanent(err error) bool {
@@ -211,4 +209,4 @@ func permanent(err error) bool {
 }
 
 // errGone is the loss of a grant that the store does not know any more.
-var errGone = &lostError{reason: renewal.Gone.Reason}
+var errGone = &lostError{renewal.Gone}

@@ -1,7 +1,7 @@
 package holdfast
 
-// NamesOf returns how many names the client is busy with.
+// NamesOf returns the number of names in the local queue of a client.
 func NamesOf(c *Client) int { return c.queue.Names() }
 
-// HeapOf returns how many grants the client looks after.
+// HeapOf returns the number of grants in the renewal heap of a client.
 func HeapOf(c *Client) int { return len(c.renewals.All()) }

@@ -1,6 +1,7 @@
 package holdfast
 
 import (
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -49,14 +50,14 @@ func (g *grant) HandOver(call *localqueue.Call, token int64, now time.Duration) 
 func (g *grant) Refusal(now time.Duration) error {
 	l := g.lease.Load()
 	return &HeldError{Name: l.name(), Holders: []Holder{{
-		ID:      g.ID,
-		Owner:   g.c.set.owner,
-		Meta:    g.Meta,
-		Mode:    store.Exclusive,
-		Permits: 1,
-		Token:   l.token,
-		Since:   time.Now().Add(l.since - now),
-		Left:    max(0, g.Deadline()-now),
+		ID:     g.ID,
+		Owner:  g.c.set.owner,
+		Meta:   g.Meta,
+		Mode:   store.Exclusive,
+		Weight: 1,
+		Token:  l.token,
+		Age:    now - l.since,
+		Left:   max(0, g.Deadline()-now),
 	}}}
 }
 
@@ -64,7 +65,7 @@ func (g *grant) Refusal(now time.Duration) error {
 func (g *grant) Lost(loss renewal.Loss) {
 	g.c.queue.MarkLost(&g.Grant)
 	l := g.lease.Load()
-	l.lost = l.finish(l.named(&lostError{loss.Reason, loss.Err}))
+	l.lost = l.finish(l.named(&lostError{loss}))
 	g.c.queue.Drop(&g.Grant)
 }
 
@@ -73,6 +74,9 @@ func (g *grant) ReportLost() {
 	if l := g.lease.Load(); l.lost && g.c.observed() {
 		e := l.event(EventLost)
 		e.Err = l.Err()
+		if lost := (*lostError)(nil); errors.As(e.Err, &lost) {
+			e.Reason = lost.loss.Word
+		}
 		g.c.emit(e)
 	}
 }

@@ -65,7 +65,7 @@ func TestAnotherClientWaitsNoLongerThanOneSlice(t *testing.T) {
 		busy, other := newClient(t, s), newClient(t, s)
 		stop := make(chan struct{})
 		var wg sync.WaitGroup
-		for range 4 { // keeps the name for ever among its own
+		for range 4 { // would hand the name over among themselves forever
 			wg.Go(func() {
 				for !isDone(stop) {
 					lease := mustLock(t, busy, "n")
@@ -97,18 +97,18 @@ func TestClientKeepsItsSliceWhileAnotherWaits(t *testing.T) {
 		synctest.Wait()
 		start := newClock()
 		mustUnlock(t, first)
-		// The first hand-over asks the store for tokens and learns that another waits: the
-		// name goes there, and the rest queue behind it.
+		// The first hand-over requests tokens and learns that another client waits. The name
+		// goes to that client, and the rest queue behind it.
 		lease := <-waiting
 		start.want(t, 0)
 		mustUnlock(t, lease)
 		wantOrder(t, served(), 10)
 
-		// Tokens in hand, the slice is used up first.
+		// With tokens in reserve, the slice is used up first.
 		first = mustLock(t, other, "n")
 		served = lineUp(t, 100, func(int) *holdfast.Client { return busy }, "n", time.Millisecond)
 		mustUnlock(t, first)
-		time.Sleep(10 * time.Millisecond) // busy passes it on among its own
+		time.Sleep(10 * time.Millisecond) // busy hands it over among its goroutines
 		start = newClock()
 		go func() { waiting <- mustLock(t, other, "n") }()
 		lease = <-waiting
@@ -150,7 +150,7 @@ func TestCancelledWaiterPassesTheGrantOn(t *testing.T) {
 		s := memstore.New()
 		holder, c := newClient(t, s), newClient(t, s)
 		lease := mustLock(t, holder, "n")
-		// The first of three stands at the store, the second queues behind it. Both give up.
+		// The first of three is queued at the store, the second behind it. Both give up.
 		errs := make(chan error)
 		for range 2 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -161,8 +161,7 @@ func TestCancelledWaiterPassesTheGrantOn(t *testing.T) {
 			}()
 			synctest.Wait()
 		}
-		got := make(chan *holdfast.Lease)
-		go func() { got <- mustLock(t, c, "n") }()
+		got := later(t, c, "n")
 		for range 2 {
 			want(t, <-errs, context.DeadlineExceeded, holdfast.ErrHeld)
 		}
@@ -175,14 +174,12 @@ func TestCancelledWaiterPassesTheGrantOn(t *testing.T) {
 	})
 }
 
-// The store says during a hand-over that the grant is gone.
+// During a hand-over the store replies that the grant is gone.
 func TestExpiredGrantIsNotHandedOver(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t)
 		lease := mustLock(t, a, "n")
-		got := make(chan *holdfast.Lease)
-		go func() { got <- mustLock(t, a, "n") }()
-		synctest.Wait()
+		got := later(t, a, "n")
 		if err := b.Break(t.Context(), "n", lease.ID()); err != nil {
 			t.Fatal(err)
 		}
@@ -203,8 +200,8 @@ func TestExpiredGrantIsNotHandedOver(t *testing.T) {
 	})
 }
 
-// One renewal says that the grant is gone while another, which fetches tokens for a
-// hand-over, is under way and succeeds.
+// One renewal returns Gone while another one, which requests tokens for a hand-over, is in
+// flight and succeeds.
 func TestGrantLostDuringAHandoverIsNotHandedOver(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
@@ -246,7 +243,7 @@ func TestShortGrantIsHandedOver(t *testing.T) {
 			wg.Go(func() { mustUnlock(t, mustLock(t, c, "n")) })
 		}
 		synctest.Wait()
-		wg.Go(func() { mustUnlock(t, mustLock(t, newClient(t, s), "n")) }) // so a slice counts
+		wg.Go(func() { mustUnlock(t, mustLock(t, newClient(t, s), "n")) }) // so that the slice applies
 		synctest.Wait()
 		asked := p.acquires.Load()
 		mustUnlock(t, blocker)
@@ -287,7 +284,7 @@ func TestCancelledWaiterIgnoresMinHoldOfTheGrantItWasHanded(t *testing.T) {
 	}
 }
 
-// Unlock with a local waiter must hand over or give up after one renewal.
+// Unlock with a local waiter must hand over or release after one renewal.
 func TestHandoverRenewsAtMostOnce(t *testing.T) {
 	for name, test := range map[string]struct {
 		opts    []holdfast.Option
@@ -326,9 +323,7 @@ func TestHandoverRenewsAtMostOnce(t *testing.T) {
 				}
 				c := newClient(t, p, test.opts...)
 				l := mustLock(t, c, "n")
-				got := make(chan *holdfast.Lease, 1)
-				go func() { got <- mustLock(t, c, "n") }()
-				synctest.Wait()
+				got := later(t, c, "n")
 				start := newClock()
 				l.Unlock(t.Context())
 				next := <-got

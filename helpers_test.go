@@ -16,11 +16,11 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// errNet is what a broken network looks like.
+// errNet is the error of a broken network.
 var errNet = errors.New("connection reset by peer")
 
-// A proxy stands between a client and a real store: it counts calls and lets a test lose,
-// delay or hang them. Its fields are set before the client is used, or through set.
+// A proxy is between a client and a real store. It counts calls, and a test can lose, delay or
+// hang them. Its fields are set before the client is used, or through set.
 type proxy struct {
 	store.Store
 
@@ -35,10 +35,20 @@ type proxy struct {
 	acquires, waits, leaves, renews, releases atomic.Int64
 }
 
-// newProxy is a proxy in front of a store, which by default has the timeouts of a remote
-// one.
+// newProxy returns a proxy in front of a store. By default it has the timeouts of a remote
+// store.
 func newProxy(s store.Store) *proxy {
 	return &proxy{Store: s, caps: func(c *store.Capabilities) { c.Instant = false }}
+}
+
+// withoutQueue returns a proxy in front of a store that does not queue waiters.
+func withoutQueue(s store.Store) *proxy {
+	p := newProxy(s)
+	p.caps = func(c *store.Capabilities) {
+		c.Instant = false
+		c.Features &^= store.FeatureQueue
+	}
+	return p
 }
 
 func (p *proxy) set(change func()) {
@@ -101,11 +111,30 @@ func (p *proxy) Release(ctx context.Context, name string, id store.ID, keep stor
 	return p.Store.Release(ctx, name, id, keep)
 }
 
-// hang blocks until the context ends, as a call does whose server does not answer.
+// hang blocks until the context ends, like a call to a server that does not answer.
 func hang(ctx context.Context) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
+
+// Hooks of a proxy for a store that cannot be reached, or that does not answer.
+func failAcquire(context.Context, store.Request) (store.Answer, error) {
+	return store.Answer{}, errNet
+}
+
+func failRenew(context.Context, []store.Renewal) ([]store.Renewed, error) { return nil, errNet }
+
+func failRelease(context.Context, string, store.ID, store.Keep) error { return errNet }
+
+func hangAcquire(ctx context.Context, _ store.Request) (store.Answer, error) {
+	return store.Answer{}, hang(ctx)
+}
+
+func hangRenew(ctx context.Context, _ []store.Renewal) ([]store.Renewed, error) {
+	return nil, hang(ctx)
+}
+
+func hangRelease(ctx context.Context, _ string, _ store.ID, _ store.Keep) error { return hang(ctx) }
 
 // bubble runs a test with fake time. The client's goroutines must be gone at its end, which
 // synctest checks.
@@ -132,7 +161,7 @@ func newClient(t testing.TB, s store.Store, opts ...holdfast.Option) *holdfast.C
 	return c
 }
 
-// pair is two clients of one store: two processes.
+// pair returns two clients of one store, like two processes.
 func pair(t testing.TB) (*holdfast.Client, *holdfast.Client) {
 	t.Helper()
 	s := memstore.New()
@@ -146,6 +175,26 @@ func mustLock(t testing.TB, c *holdfast.Client, name string, opts ...holdfast.Ca
 		t.Fatalf("Lock(%q): %v", name, err)
 	}
 	return lease
+}
+
+// later locks a name on another goroutine, which waits when later returns unless the name is
+// free. It works only in a bubble.
+func later(t testing.TB, c *holdfast.Client, name string, opts ...holdfast.CallOption) <-chan *holdfast.Lease {
+	lease := make(chan *holdfast.Lease, 1)
+	go func() { lease <- mustLock(t, c, name, opts...) }()
+	synctest.Wait()
+	return lease
+}
+
+// laterErr is like later for a Lock of "n" that may fail. It returns the error.
+func laterErr(ctx context.Context, c *holdfast.Client) <-chan error {
+	ended := make(chan error, 1)
+	go func() {
+		_, err := c.Lock(ctx, "n")
+		ended <- err
+	}()
+	synctest.Wait()
+	return ended
 }
 
 func mustUnlock(t testing.TB, l *holdfast.Lease) {
@@ -198,7 +247,7 @@ func isDone(ch <-chan struct{}) bool {
 	}
 }
 
-// clock measures time from its making.
+// clock measures the time since it was created.
 type clock struct{ start time.Time }
 
 func newClock() clock { return clock{time.Now()} }
@@ -217,7 +266,7 @@ func (c clock) wantWithin(t testing.TB, low, high time.Duration) {
 	}
 }
 
-// A recorder is an observer that remembers.
+// A recorder is an observer that records events.
 type recorder struct {
 	mu     sync.Mutex
 	events []holdfast.Event
@@ -229,7 +278,7 @@ func (r *recorder) observe(e holdfast.Event) {
 	r.events = append(r.events, e)
 }
 
-// kinds lists the events of the kinds asked for, or all.
+// kinds lists the kinds of all events, or of the given kinds only.
 func (r *recorder) kinds(only ...holdfast.EventKind) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -265,7 +314,7 @@ func (r *recorder) count(kind holdfast.EventKind) (n int) {
 	return n
 }
 
-// hookCtx runs f when its Err is asked for the first time.
+// hookCtx runs f on the first call of Err.
 type hookCtx struct {
 	context.Context
 	once sync.Once

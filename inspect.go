@@ -6,41 +6,9 @@ import (
 	"fmt"
 	"iter"
 	"strings"
-	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
 )
-
-// Info is one name with its holders and its queue.
-type Info struct {
-	Name    string // without the client's prefix
-	Limit   int    // of a semaphore; 0 otherwise
-	Holders []Holder
-	Waiters []Waiter // in order, the next one first
-}
-
-// A Holder is a client that holds a name, or a record that keeps the name closed.
-type Holder struct {
-	ID      ID // for Break
-	Owner   string
-	Meta    string
-	Mode    Mode
-	Permits int
-	Token   int64     // hand-overs inside the holding process may have moved it on
-	State   State     // held, or closed: done or cooling
-	Since   time.Time // on the local clock
-	Left    time.Duration
-}
-
-// A Waiter is a client that waits for a name.
-type Waiter struct {
-	ID      ID
-	Owner   string
-	Meta    string
-	Mode    Mode
-	Permits int
-	Since   time.Time // on the local clock
-}
 
 // List yields all names in the namespace of this client that start with prefix and are held,
 // closed or waited for. An error ends the listing: ErrUnavailable if the store does not
@@ -55,7 +23,7 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Info, error]
 				return
 			}
 			for i := range page.Locks {
-				if !yield(c.info(&page.Locks[i]), nil) {
+				if !yield(c.info(page.Locks[i]), nil) {
 					return
 				}
 			}
@@ -82,7 +50,7 @@ func (c *Client) Inspect(ctx context.Context, name string) (Info, error) {
 	if len(page.Locks) == 0 {
 		return Info{Name: name}, nil
 	}
-	return c.info(&page.Locks[0]), nil
+	return c.info(page.Locks[0]), nil
 }
 
 // Break ends a grant by force: exactly the one that a listing showed with that ID. Its
@@ -147,25 +115,8 @@ func (c *Client) manage(ctx context.Context, op, name string, do func(context.Co
 	return fail(op, name, unavailable("", err))
 }
 
-func (c *Client) info(l *store.Lock) Info {
-	info := Info{
-		Name:    strings.TrimPrefix(l.Name, c.set.prefix),
-		Limit:   l.Limit,
-		Holders: holders(l.Holders),
-		Waiters: make([]Waiter, len(l.Waiters)),
-	}
-	now := time.Now()
-	for i, w := range l.Waiters {
-		info.Waiters[i] = Waiter{ID: w.ID, Owner: w.Owner, Meta: w.Meta, Mode: w.Mode, Permits: w.Weight, Since: now.Add(-w.Age)}
-	}
-	return info
-}
-
-func holders(from []store.Holder) []Holder {
-	to := make([]Holder, len(from))
-	now := time.Now()
-	for i, h := range from {
-		to[i] = Holder{ID: h.ID, Owner: h.Owner, Meta: h.Meta, Mode: h.Mode, Permits: h.Weight, Token: h.Token, State: h.State, Since: now.Add(-h.Age), Left: h.Left}
-	}
-	return to
+// info returns what a listing says of a name, without the prefix of this client.
+func (c *Client) info(l store.Lock) Info {
+	l.Name = strings.TrimPrefix(l.Name, c.set.prefix)
+	return l
 }

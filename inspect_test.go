@@ -27,11 +27,11 @@ func TestInspectReportsHoldersAndWaiters(t *testing.T) {
 			t.Fatalf("%+v, %v", info, err)
 		}
 		h := info.Holders[0]
-		if h.ID != lease.ID() || h.Owner != "alice" || h.Meta != "deploy" || h.Mode != store.Exclusive || h.Permits != 1 || h.Token != lease.Token() || h.State != store.Held || time.Since(h.Since) != 3*time.Second || h.Left != 27*time.Second {
+		if h.ID != lease.ID() || h.Owner != "alice" || h.Meta != "deploy" || h.Mode != store.Exclusive || h.Weight != 1 || h.Token != lease.Token() || h.State != store.Held || h.Age != 3*time.Second || h.Left != 27*time.Second {
 			t.Errorf("holder %+v", h)
 		}
 		w := info.Waiters[0]
-		if w.Owner != "bob" || w.Meta != "report" || w.Mode != store.Shared || time.Since(w.Since) != 2*time.Second {
+		if w.Owner != "bob" || w.Meta != "report" || w.Mode != store.Shared || w.Age != 2*time.Second {
 			t.Errorf("waiter %+v", w)
 		}
 		cancel()

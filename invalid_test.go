@@ -77,7 +77,7 @@ var looks = map[string]func(c *holdfast.Client, ctx context.Context, name string
 
 func work(context.Context) error { panic("the work must not begin") }
 
-// untouched is a store that fails the test when it is touched.
+// untouched is a store that fails the test on any call.
 type untouched struct {
 	store.Store
 	t *testing.T
@@ -227,8 +227,8 @@ func TestNewRefusesBadOptions(t *testing.T) {
 	mustUnlock(t, mustLock(t, c, "nil options are no options", nil))
 }
 
-// Whatever the options, a call ends with a lease that works or an error that says why, and
-// leaves nothing behind.
+// With any options, a call returns a working lease or an error that explains itself, and leaves
+// nothing behind.
 func FuzzOptions(f *testing.F) {
 	f.Add("n", int64(time.Second), int64(0), int64(0), int64(0), uint8(0), 1, 1, "meta")
 	f.Add("n", int64(time.Second), int64(time.Second), int64(time.Minute), int64(time.Second), uint8(255), 2, 3, "")

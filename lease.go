@@ -143,7 +143,7 @@ func (l *lease) Err() error {
 	err := l.endedBy()
 	if err == nil && l.g.c.now() >= l.g.Deadline() {
 		loss := l.g.c.renewals.Expire(&l.g.Grant.Grant)
-		return l.named(&lostError{loss.Reason, loss.Err})
+		return l.named(&lostError{loss})
 	}
 	return err
 }

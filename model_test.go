@@ -26,13 +26,13 @@ type record struct {
 	who    int
 }
 
-// A model knows what was granted, and finds what must not be.
+// A model records what was granted, and detects violations.
 type model struct {
 	t     *testing.T
 	mu    sync.Mutex
 	live  map[string][]*record
 	high  map[string]int64
-	until map[string]time.Time // the name is closed by a MinHold until then
+	until map[string]time.Time // when a MinHold of the name ends
 	loose bool                 // Break was used: exclusion is not promised
 	limit int
 }
@@ -81,7 +81,7 @@ func (m *model) granted(name string, l *holdfast.Lease, weight, who int, before 
 	return r
 }
 
-// unlocked notes that a lease with a MinHold was released, whose call began at that time.
+// unlocked records that a lease with a MinHold was released by a call that began at that time.
 func (m *model) unlocked(name string, mode store.Mode, begin time.Time, minHold time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -90,8 +90,8 @@ func (m *model) unlocked(name string, mode store.Mode, begin time.Time, minHold 
 	}
 }
 
-// inStore checks that the store still has the grant of a lease that believes to be held, for
-// at least as long as the lease believes.
+// inStore checks that the store has the grant of a live lease, for at least as long as the lease
+// lasts.
 func (m *model) inStore(table *memstore.Store, name string, l *holdfast.Lease) {
 	deadline := l.Deadline()
 	page, _ := table.List(context.Background(), store.Query{Name: name})
@@ -110,7 +110,7 @@ func (m *model) inStore(table *memstore.Store, name string, l *holdfast.Lease) {
 	m.t.Errorf("G2: %s: the lease with token %d believes in %v more, the store has %+v", name, l.Token(), time.Until(deadline), page.Locks)
 }
 
-// A tally counts the calls that wait and the leases that are held, from the events.
+// A tally counts waiting calls and held leases from the events.
 type tally struct{ waiting, held atomic.Int64 }
 
 func (c *tally) observe(e holdfast.Event) {
@@ -172,7 +172,7 @@ func runModel(t *testing.T, seed uint64) {
 		}
 		var wg sync.WaitGroup
 		bg := context.Background()
-		some := func(r *rand.Rand, n int) time.Duration { // in half of the runs much happens at the same moment
+		some := func(r *rand.Rand, n int) time.Duration { // in half of the runs, many events are simultaneous
 			if seed%2 == 0 {
 				return time.Duration(r.IntN(n)/50*50) * time.Millisecond
 			}
@@ -355,7 +355,7 @@ func runModel(t *testing.T, seed uint64) {
 				old.Close()
 			}
 			time.Sleep(20 * time.Second)
-			// forgotten leases hold names for ever: the last clients let go of them
+			// forgotten leases hold names forever: the last clients release them
 			pmu.Lock()
 			for _, p := range proxies {
 				p.mu.Lock()
@@ -406,8 +406,8 @@ func runModel(t *testing.T, seed uint64) {
 	})
 }
 
-// Random histories of many goroutines, clients that come and go, and a store on which
-// everything goes wrong. To see one again: go test -run RandomHistories -seed N -seeds 1.
+// Random histories of many goroutines, clients that are opened and closed, and a faulty store.
+// To repeat one: go test -run RandomHistories -seed N -seeds 1.
 func TestRandomHistoriesKeepThePromises(t *testing.T) {
 	for seed := *firstSeed; seed < *firstSeed+*seeds; seed++ {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { runModel(t, seed) })

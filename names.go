@@ -13,6 +13,16 @@ type (
 	// ID is the identity of one grant.
 	ID = store.ID
 
+	// Info is one name with its holders and its queue. Its Name is without the prefix of the
+	// client.
+	Info = store.Lock
+
+	// A Holder is a client that holds a name, or a record that keeps the name closed.
+	Holder = store.Holder
+
+	// A Waiter is a client that waits for a name.
+	Waiter = store.Waiter
+
 	// Features are abilities that not every store has. They can be asked for with Require.
 	Features = store.Features
 

@@ -25,6 +25,11 @@ type Event struct {
 	Slack   time.Duration // EventRenewed: what was left of the lease when the answer came
 	Attempt int           // EventError while acquiring or releasing: failures so far
 	Err     error         // EventLost, EventError, EventGaveUp
+	Reason  string        // EventLost: "expired", "gone" (the store does not know it any more) or "max_hold"
+
+	// Context is the context of the acquiring call, for EventWaiting, EventAcquired,
+	// EventHandedOver and EventGaveUp. A trace finds its parent there.
+	Context context.Context
 }
 
 // EventKind is the kind of an Event.
@@ -86,16 +91,16 @@ func (l *lease) event(kind EventKind) Event {
 }
 
 // reportWaiting tells the observer once that a call has to wait.
-func (c *Client) reportWaiting(cl *call) {
+func (c *Client) reportWaiting(ctx context.Context, cl *call) {
 	if !cl.reported && c.observed() {
-		c.emit(Event{Kind: EventWaiting, Name: cl.name, Mode: cl.Request.Mode})
+		c.emit(Event{Kind: EventWaiting, Name: cl.name, Mode: cl.Request.Mode, Context: ctx})
 	}
 	cl.reported = true
 }
 
 // reportTaken tells the observer how an acquiring call ended.
-func (c *Client) reportTaken(cl *call, begin time.Duration, l *lease, handed bool, err error) {
-	e := Event{Kind: EventAcquired, Name: cl.name, Mode: cl.Request.Mode, Waited: c.now() - begin, Queued: cl.reported, Err: err}
+func (c *Client) reportTaken(ctx context.Context, cl *call, begin time.Duration, l *lease, handed bool, err error) {
+	e := Event{Kind: EventAcquired, Name: cl.name, Mode: cl.Request.Mode, Waited: c.now() - begin, Queued: cl.reported, Err: err, Context: ctx}
 	switch {
 	case err != nil:
 		e.Kind = EventGaveUp
@@ -110,9 +115,9 @@ func (c *Client) reportTaken(cl *call, begin time.Duration, l *lease, handed boo
 
 // reportUnused tells the observer that a call was handed a lock in the moment in which it
 // gave up. The release of the lock follows, then the end of the call.
-func (c *Client) reportUnused(cl *call, begin time.Duration, l *lease) {
+func (c *Client) reportUnused(ctx context.Context, cl *call, begin time.Duration, l *lease) {
 	if c.observed() {
-		c.emit(Event{Kind: EventHandedOver, Name: cl.name, Mode: cl.Request.Mode, Token: l.token, Waited: c.now() - begin})
+		c.emit(Event{Kind: EventHandedOver, Name: cl.name, Mode: cl.Request.Mode, Token: l.token, Waited: c.now() - begin, Context: ctx})
 	}
 }
 

@@ -26,8 +26,7 @@ func TestObserverSeesEveryEventOfALock(t *testing.T) {
 		var seen recorder
 		c, other := newClient(t, s, holdfast.WithObserver(seen.observe)), newClient(t, s)
 		blocker := mustLock(t, other, "n")
-		got := make(chan *holdfast.Lease)
-		go func() { got <- mustLock(t, c, "n") }()
+		got := later(t, c, "n")
 		time.Sleep(time.Second)
 		mustUnlock(t, blocker)
 		lease := <-got
@@ -38,7 +37,7 @@ func TestObserverSeesEveryEventOfALock(t *testing.T) {
 		if e := seen.last(holdfast.EventRenewed); e.Token != lease.Token() || e.Slack != 29*time.Second {
 			t.Errorf("renewed: %+v", e)
 		}
-		go func() { got <- mustLock(t, c, "n") }()
+		got = later(t, c, "n")
 		time.Sleep(2 * time.Second)
 		mustUnlock(t, lease)
 		if e := seen.last(holdfast.EventReleased); e.Token != lease.Token() || e.Held != 17*time.Second {
@@ -77,9 +76,7 @@ func TestOnlyLossesAndFailuresAreLoggedAsWarnings(t *testing.T) {
 		if log.Len() > 0 {
 			t.Errorf("a healthy lock was logged: %s", log.String())
 		}
-		p.set(func() {
-			p.renew = func(context.Context, []store.Renewal) ([]store.Renewed, error) { return nil, errNet }
-		})
+		p.set(func() { p.renew = failRenew })
 		lease := mustLock(t, c, "n")
 		<-lease.Done()
 		c.Close()
@@ -108,7 +105,7 @@ func TestUnsetObserverCostsNoAllocation(t *testing.T) {
 	if n := allocs(); n > 1 {
 		t.Errorf("%v allocations a pair, want 1", n)
 	}
-	// An observer is also told of leases that are dropped, which costs a few.
+	// An observer also sees leases that are dropped, which needs a few allocations.
 	if n := allocs(holdfast.WithObserver(func(holdfast.Event) {})); n > 4 {
 		t.Errorf("%v allocations a pair with an observer, want at most 4", n)
 	}
@@ -131,9 +128,7 @@ func TestObserverSeesEveryFailedCall(t *testing.T) {
 		}
 		mustUnlock(t, blocker)
 		synctest.Wait()
-		p.set(func() {
-			p.acquire = func(context.Context, store.Request) (store.Answer, error) { return store.Answer{}, errNet }
-		})
+		p.set(func() { p.acquire = failAcquire })
 		c.Lock(t.Context(), "n")
 		if e := seen.last(holdfast.EventGaveUp); !errors.Is(e.Err, holdfast.ErrUnavailable) {
 			t.Errorf("after an outage: %+v", e)
@@ -191,9 +186,7 @@ func TestOutageDoesNotFloodTheLog(t *testing.T) {
 		for i := range 1000 {
 			leases = append(leases, mustLock(t, c, fmt.Sprint(i)))
 		}
-		p.set(func() {
-			p.renew = func(context.Context, []store.Renewal) ([]store.Renewed, error) { return nil, errNet }
-		})
+		p.set(func() { p.renew = failRenew })
 		time.Sleep(time.Minute)
 		c.Close()
 		synctest.Wait()

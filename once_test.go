@@ -39,7 +39,7 @@ func TestOnceRunsOnceForConcurrentCallers(t *testing.T) {
 		}
 		start := newClock()
 		wg.Wait()
-		start.want(t, time.Second) // all learn of it at once
+		start.want(t, time.Second) // all are told at once
 		if runs.Load() != 1 || done.Load() != 49 {
 			t.Errorf("ran %d times, %d were told that it is done", runs.Load(), done.Load())
 		}
@@ -115,7 +115,7 @@ func TestOnceReturnsErrLostIfTheLockIsLostDuringTheRun(t *testing.T) {
 		a, b := pair(t)
 		err := a.Once(t.Context(), "n", time.Hour, func(ctx context.Context) error {
 			<-ctx.Done()
-			return nil // believes that it succeeded
+			return nil // reports success
 		}, holdfast.NoRenew())
 		want(t, err, holdfast.ErrLost)
 		time.Sleep(2 * time.Second)

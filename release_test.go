@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// Four projects left the lock held when the context was over.
+// Four other libraries left the lock held if the context had ended.
 func TestUnlockWorksOnACancelledContext(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
@@ -128,9 +128,7 @@ func TestUnlockIsBoundedAndContinuesInTheBackground(t *testing.T) {
 		p := newProxy(s)
 		c, other := newClient(t, p, holdfast.WithTTL(time.Minute)), newClient(t, s)
 		lease := mustLock(t, c, "n")
-		p.set(func() {
-			p.release = func(context.Context, string, store.ID, store.Keep) error { return errNet }
-		})
+		p.set(func() { p.release = failRelease })
 		start := newClock()
 		err := lease.Unlock(t.Context())
 		want(t, err, holdfast.ErrUnavailable, errNet)
@@ -151,9 +149,7 @@ func TestUnlockDoesNotHangWithTheStore(t *testing.T) {
 		p := newProxy(memstore.New())
 		c := newClient(t, p)
 		lease := mustLock(t, c, "n")
-		p.set(func() {
-			p.release = func(ctx context.Context, _ string, _ store.ID, _ store.Keep) error { return hang(ctx) }
-		})
+		p.set(func() { p.release = hangRelease })
 		start := newClock()
 		want(t, lease.Unlock(context.Background()), holdfast.ErrUnavailable)
 		start.wantWithin(t, 4*time.Second, 5*time.Second)
@@ -191,10 +187,10 @@ func TestMinHoldKeepsTheNameClosedForTheRemainingTime(t *testing.T) {
 		if text := `holdfast: try lock "n": closed: released by alice before its minimum hold was over, open in 8s`; err.Error() != text {
 			t.Errorf("error reads\n%s\nwant\n%s", err, text)
 		}
-		mustUnlock(t, mustLock(t, a, "n")) // also for the process itself
+		mustUnlock(t, mustLock(t, a, "n")) // also for the same client
 		start.want(t, 10*time.Second)
 
-		// A hold that is long enough leaves nothing.
+		// A lease that was held long enough leaves no closure.
 		lease = mustLock(t, a, "n", holdfast.MinHold(10*time.Second))
 		time.Sleep(11 * time.Second)
 		mustUnlock(t, lease)
@@ -218,9 +214,7 @@ func TestMinHoldAppliesToALeaseThatWasHandedOver(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t)
 		lease := mustLock(t, a, "n")
-		got := make(chan *holdfast.Lease)
-		go func() { got <- mustLock(t, a, "n", holdfast.MinHold(10*time.Second)) }()
-		synctest.Wait()
+		got := later(t, a, "n", holdfast.MinHold(10*time.Second))
 		mustUnlock(t, lease)
 		start := newClock()
 		mustUnlock(t, <-got)
@@ -234,8 +228,7 @@ func TestMinHoldDoesNotIncludeTimeInTheQueue(t *testing.T) {
 		s := memstore.New()
 		c, other := newClient(t, s, holdfast.WithHandover(0, 0)), newClient(t, s)
 		first := mustLock(t, c, "n")
-		got := make(chan *holdfast.Lease, 1)
-		go func() { got <- mustLock(t, c, "n", holdfast.MinHold(10*time.Second)) }()
+		got := later(t, c, "n", holdfast.MinHold(10*time.Second))
 		time.Sleep(11 * time.Second)
 		mustUnlock(t, first)
 		mustUnlock(t, <-got)
@@ -253,9 +246,7 @@ func TestCloseFinishesAReleaseThatIsBeingRetried(t *testing.T) {
 		c := mustNew(t, p)
 		other := newClient(t, s)
 		lease := mustLock(t, c, "n")
-		p.set(func() {
-			p.release = func(context.Context, string, store.ID, store.Keep) error { return errNet }
-		})
+		p.set(func() { p.release = failRelease })
 		var wg sync.WaitGroup
 		wg.Go(func() { lease.Unlock(t.Context()) })
 		synctest.Wait() // it waits before the second attempt

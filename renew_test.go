@@ -71,7 +71,7 @@ func TestRenewalsAreBatched(t *testing.T) {
 	})
 }
 
-// The promise G2, with a store that does not even return when its context ends.
+// G2, with a store that does not return even when its context ends.
 func TestHungRenewalDoesNotDelayTheLossSignal(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newProxy(memstore.New())
@@ -103,8 +103,8 @@ func TestHungRenewalDoesNotDelayTheLossSignal(t *testing.T) {
 	})
 }
 
-// rueidislock gave a hung renewal the new deadline: the holder's context outlived the next
-// holder's grant by seconds. Here the deadline counts from the last answered call.
+// In rueidislock a hung renewal moved the deadline, so the holder's context ended seconds after
+// the grant of the next holder. Here the deadline counts from the last call that got a reply.
 func TestHungRenewalDoesNotMoveTheDeadline(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newProxy(memstore.New())
@@ -112,9 +112,7 @@ func TestHungRenewalDoesNotMoveTheDeadline(t *testing.T) {
 		start := newClock()
 		lease := mustLock(t, c, "n")
 		time.Sleep(15 * time.Second) // renewed once, sent at 10 s
-		p.set(func() {
-			p.renew = func(ctx context.Context, _ []store.Renewal) ([]store.Renewed, error) { return nil, hang(ctx) }
-		})
+		p.set(func() { p.renew = hangRenew })
 		<-lease.Done()
 		start.wantWithin(t, 38*time.Second, 39*time.Second) // renewals may come a little early
 	})
@@ -126,11 +124,11 @@ func TestDeadlineCountsFromTheSendTime(t *testing.T) {
 		p := newProxy(s)
 		slow := func(ctx context.Context, req store.Request) (store.Answer, error) {
 			answer, err := s.Acquire(ctx, req)
-			time.Sleep(4 * time.Second) // the answer takes its time
+			time.Sleep(4 * time.Second) // a slow reply
 			return answer, err
 		}
 		p.acquire = slow
-		p.renew = func(context.Context, []store.Renewal) ([]store.Renewed, error) { return nil, errNet }
+		p.renew = failRenew
 		c := newClient(t, p)
 		start := newClock()
 		lease := mustLock(t, c, "n")
@@ -158,7 +156,7 @@ func TestDeadlineCountsFromTheSendTime(t *testing.T) {
 		}
 		mustUnlock(t, lease)
 
-		// And for one that the client sends on its own: at 10 s, answered at 14 s.
+		// The same for a renewal by the client itself: sent at 10 s, reply at 14 s.
 		start = newClock()
 		lease = mustLock(t, c, "o")
 		time.Sleep(15 * time.Second)
@@ -192,7 +190,7 @@ func TestReplyAfterTheEndOfTheLeaseIsNotAGrant(t *testing.T) {
 	})
 }
 
-// dynamolock took a heartbeat with a lost reply for a lost lock.
+// dynamolock treated a heartbeat with a lost reply as a lost lock.
 func TestRenewalWithALostReplyIsRetried(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
@@ -274,14 +272,14 @@ func TestRenewalReplyAfterTheDeadlineDoesNotReviveTheLease(t *testing.T) {
 	})
 }
 
-// Stores with sessions do not let a single grant expire: the core ends it.
+// In stores with sessions a single grant does not expire, so the core removes it.
 func TestLostLeaseIsRemovedFromTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		p := newProxy(s)
 		p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
 			ttl := req.TTL
-			req.TTL = 24 * time.Hour // as a session's grant would live on
+			req.TTL = 24 * time.Hour // like a grant that lives as long as its session
 			answer, err := s.Acquire(ctx, req)
 			answer.TTL = ttl
 			return answer, err
@@ -324,9 +322,7 @@ func TestRenewReportsTheReasonOfAFailure(t *testing.T) {
 		c := newClient(t, p)
 		lease := mustLock(t, c, "n", holdfast.NoRenew())
 		deadline := lease.Deadline()
-		p.set(func() {
-			p.renew = func(context.Context, []store.Renewal) ([]store.Renewed, error) { return nil, errNet }
-		})
+		p.set(func() { p.renew = failRenew })
 		err := lease.Renew(t.Context())
 		want(t, err, holdfast.ErrUnavailable, errNet)
 		wantNone(t, err, holdfast.ErrLost)
@@ -359,13 +355,13 @@ func TestMaxHoldEndsALeaseDespiteRenewal(t *testing.T) {
 			start.want(t, maxHold)
 			want(t, lease.Err(), holdfast.ErrLost)
 			mustUnlock(t, mustLock(t, other, "n"))
-			start.wantWithin(t, maxHold, maxHold+2500*time.Millisecond) // not a TTL later
+			start.wantWithin(t, maxHold, maxHold+2500*time.Millisecond) // far earlier than after a TTL
 		})
 	}
 }
 
-// Under real time, where timers are late. The loop looks again and again, so that it sees
-// the moment between the deadline and the timer.
+// In real time, where timers are late. The loop polls, so that it sees the time between the
+// deadline and the timer.
 func TestErrReportsTheLossWithoutWaitingForATimer(t *testing.T) {
 	c := newClient(t, memstore.New())
 	short := []holdfast.CallOption{holdfast.NoRenew(), holdfast.TTL(10 * time.Millisecond)}
@@ -383,7 +379,7 @@ func TestErrReportsTheLossWithoutWaitingForATimer(t *testing.T) {
 func TestSlowObserverDoesNotDelayTheLossOfOtherLeases(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newProxy(memstore.New())
-		p.renew = func(context.Context, []store.Renewal) ([]store.Renewed, error) { return nil, errNet }
+		p.renew = failRenew
 		c := newClient(t, p, holdfast.WithObserver(func(e holdfast.Event) {
 			if e.Kind == holdfast.EventLost {
 				time.Sleep(time.Hour)
@@ -395,7 +391,7 @@ func TestSlowObserverDoesNotDelayTheLossOfOtherLeases(t *testing.T) {
 			<-lease.Done()
 		}
 		start.want(t, 29*time.Second)
-		time.Sleep(4 * time.Hour) // until the observer is through
+		time.Sleep(4 * time.Hour) // until the observer has returned
 	})
 }
 
@@ -424,8 +420,7 @@ func TestMaxHoldDoesNotIncludeTimeInTheQueue(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newClient(t, memstore.New())
 		first := mustLock(t, c, "n")
-		got := make(chan *holdfast.Lease, 1)
-		go func() { got <- mustLock(t, c, "n", holdfast.MaxHold(10*time.Second)) }()
+		got := later(t, c, "n", holdfast.MaxHold(10*time.Second))
 		time.Sleep(9 * time.Second)
 		mustUnlock(t, first)
 		next := <-got
@@ -504,7 +499,7 @@ func TestRenewalMayGrantAShorterTTL(t *testing.T) {
 				return nil, errNet
 			}
 			for i := range g {
-				g[i].TTL = 5 * time.Second // as granted: may differ from the one asked for
+				g[i].TTL = 5 * time.Second // may differ from the requested TTL
 			}
 			return s.Renew(ctx, g)
 		}
@@ -529,7 +524,7 @@ func TestRenewRacingWithUnlockFails(t *testing.T) {
 	})
 }
 
-// If the timer fired without end, the fake time would stand still and the test would hang.
+// If the timer fired repeatedly, fake time would not advance and the test would hang.
 func TestHungRenewalDoesNotMakeTheTimerSpin(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
@@ -579,9 +574,7 @@ func TestRenewReturnsTheCauseOfItsContext(t *testing.T) {
 		p := newProxy(memstore.New())
 		c := newClient(t, p)
 		l := mustLock(t, c, "n")
-		p.set(func() {
-			p.renew = func(ctx context.Context, _ []store.Renewal) ([]store.Renewed, error) { return nil, hang(ctx) }
-		})
+		p.set(func() { p.renew = hangRenew })
 		why := errors.New("why")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { cancel(why) })

@@ -71,7 +71,7 @@ func TestPanickingStrategyDoesNotBlockTheName(t *testing.T) {
 		s := memstore.New()
 		p := newProxy(s)
 		c := newClient(t, p)
-		p.acquire = func(context.Context, store.Request) (store.Answer, error) { return store.Answer{}, errNet }
+		p.acquire = failAcquire
 		func() {
 			defer func() { recover() }()
 			c.Lock(t.Context(), "n", holdfast.Retry(holdfast.StrategyFunc(func(int, error) (time.Duration, bool) { panic("boo") })))
@@ -88,7 +88,7 @@ func TestPanickingStrategyDoesNotBlockTheName(t *testing.T) {
 func TestAStrategyKeepsItsPaceInAnOutageWhileOthersWait(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newProxy(memstore.New())
-		p.acquire = func(context.Context, store.Request) (store.Answer, error) { return store.Answer{}, errNet }
+		p.acquire = failAcquire
 		c := newClient(t, p)
 		start := newClock()
 		var wg sync.WaitGroup

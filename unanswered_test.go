@@ -21,9 +21,9 @@ func hungStore(t *testing.T) (c *holdfast.Client, stop func()) {
 	c = newClient(t, p)
 	return c, func() {
 		p.set(func() {
-			p.acquire = func(ctx context.Context, _ store.Request) (store.Answer, error) { return store.Answer{}, hang(ctx) }
-			p.renew = func(ctx context.Context, _ []store.Renewal) ([]store.Renewed, error) { return nil, hang(ctx) }
-			p.release = func(ctx context.Context, _ string, _ store.ID, _ store.Keep) error { return hang(ctx) }
+			p.acquire = hangAcquire
+			p.renew = hangRenew
+			p.release = hangRelease
 			p.leave = func(ctx context.Context, _ string, _ store.ID) error { return hang(ctx) }
 		})
 	}

@@ -11,15 +11,15 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
-// config is how much to measure.
+// config is the size of each workload.
 type config struct {
 	rounds int
-	time   time.Duration // of a turn
-	who    []string      // nil for all
+	time   time.Duration // of one turn
+	who    []string      // peers to measure; nil for all
 
 	goroutines int           // P1, P3
 	clients    []int         // P4
-	handoffs   int           // P5: in a turn of those who are woken
+	handoffs   int           // P5: per turn, for peers that are woken
 	processes  int           // P6
 	waiters    int           // P6: in each process
 	window     time.Duration // P6
@@ -46,10 +46,10 @@ type bench struct {
 	redis  *servers.Redis
 	report Report
 	log    func(format string, args ...any)
-	id     string // of the target that is being measured
+	id     string // of the target that is measured now
 }
 
-// workloads are by the number of the target that they are for.
+// workloads maps the ID of each target to its workload.
 var workloads = []struct {
 	id, what string
 	run      func(*bench, context.Context) error
@@ -94,24 +94,23 @@ func (b *bench) run(ctx context.Context, pattern *regexp.Regexp) error {
 	return nil
 }
 
-// wanted leaves out the peers that the user does not want.
+// wanted returns the peers that the user selected.
 func (b *bench) wanted(peers []peer) []peer {
 	return slices.DeleteFunc(slices.Clone(peers), func(p peer) bool {
 		return b.who != nil && !slices.Contains(b.who, p.name)
 	})
 }
 
-// A turn is one candidate's share of a round, and what it found there.
+// A turn is the part of a round that measures one candidate.
 type turn[T any] struct {
 	name    string
 	take    func() (T, error)
-	mayFail bool // a peer
+	mayFail bool // true for peers
 }
 
-// interleave lets candidates take turns: the first of them is not always the one that
-// meets a cold machine, and a slow second is everybody's. One turn each to warm up is not
-// counted. A peer that fails or hangs is told of and has no further turns; Holdfast must
-// not.
+// interleave measures the candidates in turns, so that a cold or busy machine affects all of
+// them. The first turn of each is a warm-up and is not counted. A peer that fails or hangs is
+// reported and gets no further turns. A failure of Holdfast ends the run.
 func interleave[T any](ctx context.Context, b *bench, turns []turn[T]) (found map[string][]T, err error) {
 	found = make(map[string][]T)
 	out := make(map[string]bool)
@@ -140,7 +139,7 @@ func interleave[T any](ctx context.Context, b *bench, turns []turn[T]) (found ma
 	return found, nil
 }
 
-// column takes one figure out of each round.
+// column returns one figure of each round.
 func column[T any](results []T, of func(T) float64) []float64 {
 	values := make([]float64, len(results))
 	for i, r := range results {
@@ -149,7 +148,7 @@ func column[T any](results []T, of func(T) float64) []float64 {
 	return values
 }
 
-// ratios divides round by round, so that a slow moment of the machine counts in both.
+// ratios divides round by round, so that a slow moment of the machine affects both sides.
 func ratios(a, b []float64) []float64 {
 	values := make([]float64, 0, len(a))
 	for i := range min(len(a), len(b)) {
@@ -160,8 +159,8 @@ func ratios(a, b []float64) []float64 {
 	return values
 }
 
-// compare adds a row for each candidate, and how we compare with the best peer and with the
-// raw limit. A nil target tells the ratio only.
+// compare adds a row for each candidate, and the ratios of Holdfast to the best peer and to the
+// raw limit. With a nil target only the ratio is reported.
 func (b *bench) compare(work string, peers []peer, rates map[string][]float64, againstRaw, againstBest *target) {
 	best := ""
 	for _, p := range peers {

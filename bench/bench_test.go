@@ -15,8 +15,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// tiny is enough to see that everything works. Its figures mean nothing, and are not looked
-// at: no test depends on how fast a machine is, nor on peers, some of which hang at times.
+// tiny is a configuration that only shows that every workload works. The figures are not
+// checked: no test depends on the speed of the machine, or on peers, some of which hang at times.
 var tiny = config{
 	who: []string{us, raw}, rounds: 1, time: 20 * time.Millisecond,
 	goroutines: 4, clients: []int{2, 4}, handoffs: 2,

@@ -11,12 +11,12 @@ const (
 	chartWidth = 760
 	barHeight  = 18
 	barLeft    = 130
-	barMost    = 460 // the longest
+	barMost    = 460 // length of the longest bar
 )
 
 var barColours = map[string]string{us: "#1f6feb", raw: "#9aa4ad"}
 
-// chart draws the throughput of each kind of work as bars, the longest to its own scale.
+// chart draws the throughput of each workload as bars. Each workload has its own scale.
 func (r *Report) chart() string {
 	var b strings.Builder
 	y := 34

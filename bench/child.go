@@ -13,19 +13,19 @@ import (
 	"time"
 )
 
-// childRole is the environment variable that makes this program a child of another run of
-// it, and says which. Locks are between processes, so some of the work is done by several.
+// childRole is the environment variable that makes this program a child process, and names its
+// role. Some workloads need several processes, because locks are between processes.
 const childRole = "HOLDFAST_BENCH_CHILD"
 
-// roles are what children do. The standard input tells them when to go on, and its end to
-// end; what they print is for the parent.
+// roles are the functions that children run. A child continues on each line of its standard
+// input, ends at the end of the input, and reports to its parent on its standard output.
 var roles = map[string]func(ctx context.Context, args []string, in *bufio.Scanner) error{
 	"taker":  takerRole,
 	"waiter": waiterRole,
 	"holder": holderRole,
 }
 
-// childMain is main for a child.
+// childMain is the main function of a child.
 func childMain(role string) int {
 	run := roles[role]
 	if run == nil {
@@ -39,10 +39,10 @@ func childMain(role string) int {
 	return 0
 }
 
-// childPatience is how long a child that was told to end may take.
+// childPatience is how long a child may take to end.
 const childPatience = 30 * time.Second
 
-// A child is a process of this program.
+// A child is a child process that runs this program.
 type child struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
@@ -70,13 +70,13 @@ func startChild(ctx context.Context, role string, args ...string) (*child, error
 	return c, cmd.Start()
 }
 
-// tell sends a line.
+// tell sends a line to the child.
 func (c *child) tell(line string) error {
 	_, err := io.WriteString(c.in, line+"\n")
 	return err
 }
 
-// hear waits for the next line, which begins with a word, and returns the rest of it.
+// hear waits for the next line, which must begin with a word, and returns the rest.
 func (c *child) hear(word string) (string, error) {
 	if !c.out.Scan() {
 		return "", fmt.Errorf("a child ended before it said %q", word)
@@ -88,7 +88,7 @@ func (c *child) hear(word string) (string, error) {
 	return rest, nil
 }
 
-// end lets the child end, and waits for that.
+// end tells the child to end, and waits for it.
 func (c *child) end() error {
 	c.in.Close()
 	timer := time.AfterFunc(childPatience, func() { c.cmd.Process.Kill() })
@@ -97,7 +97,7 @@ func (c *child) end() error {
 	return c.cmd.Wait()
 }
 
-// errReader reads the rest of a scanner's lines, which Wait must not cut off.
+// errReader reads the remaining lines of a scanner, which Wait must not cut off.
 type errReader struct{ lines *bufio.Scanner }
 
 func (r errReader) Read([]byte) (int, error) {
@@ -107,7 +107,16 @@ func (r errReader) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// peerByName finds a way to lock for a child.
+// openPeer opens a client of a peer, for a child.
+func openPeer(name, addr string) (locker, error) {
+	p, err := peerByName(name)
+	if err != nil {
+		return nil, err
+	}
+	return p.open(addr)
+}
+
+// peerByName returns the peer of that name, for a child.
 func peerByName(name string) (peer, error) {
 	for _, p := range slices.Concat(all, zooTakers, []peer{sqlitePeer}, etcdPeers) {
 		if p.name == name {

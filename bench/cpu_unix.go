@@ -9,7 +9,7 @@ import (
 
 const cpuKnown = true
 
-// processorTime is what this process has used.
+// processorTime returns the CPU time that this process has used.
 func processorTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

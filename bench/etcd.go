@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
-// Those who lock on etcd. Their names are those of the others with this behind them.
+// The peers that lock on etcd. Their names have this suffix.
 const onEtcd = " on etcd"
 
 var (
@@ -34,9 +34,9 @@ func openHoldfastOnEtcd(addr string) (locker, error) {
 	return holdfastLocker{c}, nil
 }
 
-// etcd's own package: a mutex belongs to a session, which is a lease with keep-alives.
+// etcd's own package. A mutex belongs to a session, which is a lease with keep-alives.
 type concurrencyLocker struct {
-	client  *clientv3.Client // nil if it is not ours
+	client  *clientv3.Client // nil if this locker does not own it
 	session *concurrency.Session
 }
 
@@ -74,7 +74,7 @@ func (l *concurrencyLocker) Close() error {
 	return err
 }
 
-// The fewest requests that could do it: a transaction that creates a key, and its deletion.
+// The raw limit: a transaction that creates a key, and its deletion.
 type rawEtcdLocker struct{ concurrencyLocker }
 
 type rawEtcdHeld struct {
@@ -105,15 +105,15 @@ func (h *rawEtcdHeld) Unlock(ctx context.Context) error {
 	return err
 }
 
-// startEtcd starts one server that does not wait for its disk: a disk costs every candidate the
-// same.
+// startEtcd starts one server that does not wait for its disk, which would cost every candidate
+// the same.
 func (b *bench) startEtcd() (addr string) {
 	return servers.StartEtcd(b.t, servers.EtcdOptions{Args: []string{
 		"--auto-compaction-mode=revision", "--auto-compaction-retention=10000", "--quota-backend-bytes=8000000000",
 	}}).Addr()
 }
 
-// etcdShapes is P4 for etcd: goroutines on one name, spread over clients in several ways.
+// etcdShapes is P4 for etcd: goroutines on one name, distributed over clients in several ways.
 func (b *bench) etcdShapes(ctx context.Context) error {
 	return b.shapes(ctx, etcdUs, b.startEtcd(), 0.7)
 }
@@ -129,7 +129,7 @@ func (b *bench) etcd(ctx context.Context) error {
 	return nil
 }
 
-// addEtcd adds a row for each, and how we compare with the others.
+// addEtcd adds a row for each candidate, and the ratios of Holdfast to the others.
 func (b *bench) addEtcd(work string, rates map[string][]float64, againstRaw, againstPeer *target) {
 	work = "etcd, " + work
 	for _, p := range etcdPeers {
@@ -159,8 +159,8 @@ func (b *bench) etcdOwnNames(ctx context.Context, addr string) error {
 	return nil
 }
 
-// etcdHotName is goroutines of one process that share a connection. With etcd's package each
-// has a session: two goroutines of one session do not exclude each other.
+// etcdHotName measures goroutines of one process that share a connection. With etcd's package
+// each has its own session, because goroutines of one session do not exclude each other.
 func (b *bench) etcdHotName(ctx context.Context, addr string) error {
 	ours, err := etcdUs.open(addr)
 	if err != nil {
@@ -185,7 +185,7 @@ func (b *bench) etcdHotName(ctx context.Context, addr string) error {
 		slices.Repeat([]locker{ours}, b.goroutines), theirs, atLeast(50))
 }
 
-// etcdSessions is as many processes would: each has a connection of its own.
+// etcdSessions measures clients with a connection each, like separate processes.
 func (b *bench) etcdSessions(ctx context.Context, addr string) error {
 	n := slices.Max(b.clients)
 	lockers := make(map[string][]locker)
@@ -216,7 +216,7 @@ func (b *bench) etcdRush(ctx context.Context, work string, ours, theirs []locker
 	return nil
 }
 
-// etcdHandOff counts in round trips of a write: a release and a grant are writes.
+// etcdHandOff is measured in round trips of a write, because a release and a grant are writes.
 func (b *bench) etcdHandOff(ctx context.Context, addr string) error {
 	client, err := dialEtcd(addr)
 	if err != nil {

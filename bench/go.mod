@@ -10,7 +10,7 @@ require (
 	github.com/holdfast-lock/holdfast v0.0.0
 	github.com/holdfast-lock/holdfast/etcdstore v0.0.0
 	github.com/holdfast-lock/holdfast/redisstore v0.0.0
-	github.com/holdfast-lock/holdfast/sqlstore v0.0.0-00010101000000-000000000000
+	github.com/holdfast-lock/holdfast/sqlitestore v0.0.0-00010101000000-000000000000
 	github.com/holdfast-lock/holdfast/zkstore v0.0.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
@@ -51,6 +51,6 @@ replace (
 	github.com/holdfast-lock/holdfast => ../
 	github.com/holdfast-lock/holdfast/etcdstore => ../etcdstore
 	github.com/holdfast-lock/holdfast/redisstore => ../redisstore
-	github.com/holdfast-lock/holdfast/sqlstore => ../sqlstore
+	github.com/holdfast-lock/holdfast/sqlitestore => ../sqlitestore
 	github.com/holdfast-lock/holdfast/zkstore => ../zkstore
 )

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast/redisstore"
 )
 
-// growth is P12: what becomes of it when there is a lot of everything.
+// growth is P12: the cost with many names and long queues.
 func (b *bench) growth(ctx context.Context) error {
 	if err := b.manyNames(ctx); err != nil {
 		return err
@@ -22,7 +22,7 @@ func (b *bench) growth(ctx context.Context) error {
 	return b.manyQueued(ctx)
 }
 
-// manyNames compares a server that holds few names with one that holds many.
+// manyNames compares a server on which few names are held with one on which many are.
 func (b *bench) manyNames(ctx context.Context) error {
 	var turns []turn[float64]
 	label := func(n int) string { return fmt.Sprintf("%s, %d names held", us, n) }
@@ -52,15 +52,24 @@ func (b *bench) manyNames(ctx context.Context) error {
 	return nil
 }
 
-// fill makes a server hold that many names: one is taken, and what the server has of it is
-// copied, which is much faster than to take them all.
+// newClient returns a client on a connection.
+func newClient(conn rueidis.Client) (*holdfast.Client, error) {
+	s, err := redisstore.New(conn)
+	if err != nil {
+		return nil, err
+	}
+	return holdfast.New(s)
+}
+
+// fill makes a server hold n names. It takes one and copies its keys, which is much faster than
+// taking all of them.
 func fill(ctx context.Context, addr string, n int) error {
 	conn, err := dial(addr)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	client, err := holdfast.New(redisstore.New(conn))
+	client, err := newClient(conn)
 	if err != nil {
 		return err
 	}
@@ -85,7 +94,7 @@ func fill(ctx context.Context, addr string, n int) error {
 	return copies(ctx, conn, strings.TrimSuffix(keys[0], name), record, n)
 }
 
-// copies makes keys of what DUMP said of one, for longer than anything here takes.
+// copies creates keys from the output of DUMP. They outlive the run.
 func copies(ctx context.Context, conn rueidis.Client, prefix, record string, n int) error {
 	const batch = 1000
 	for i := 0; i < n; i += batch {
@@ -102,8 +111,8 @@ func copies(ctx context.Context, conn rueidis.Client, prefix, record string, n i
 	return nil
 }
 
-// manyQueued finds out what one turn costs the server while more and more clients wait. They
-// share connections, since it is about the queue.
+// manyQueued measures what one turn costs the server while more and more clients wait. The
+// clients share connections, because only the queue is of interest.
 func (b *bench) manyQueued(ctx context.Context) error {
 	var turns []turn[float64]
 	for _, n := range b.queues {
@@ -112,9 +121,9 @@ func (b *bench) manyQueued(ctx context.Context) error {
 			return err
 		}
 		defer conn.Close()
-		clients := make([]*holdfast.Client, n+1) // one has it
+		clients := make([]*holdfast.Client, n+1) // one of them holds the lock
 		for i := range clients {
-			if clients[i], err = holdfast.New(redisstore.New(conn)); err != nil {
+			if clients[i], err = newClient(conn); err != nil {
 				return err
 			}
 			defer clients[i].Close()
@@ -131,7 +140,7 @@ func (b *bench) manyQueued(ctx context.Context) error {
 	for _, t := range turns {
 		b.add(work, t.name, "µs of the server", costs[t.name], nil)
 	}
-	// One waiter is no queue; from ten on a logarithm at most may show.
+	// One waiter is not a queue. From ten on, the cost may grow with the logarithm at most.
 	if n := len(turns); n > 2 {
 		b.add(work, fmt.Sprintf("%s, %d / %d clients wait", us, b.queues[n-1], b.queues[1]), "×",
 			ratios(costs[turns[n-1].name], costs[turns[1].name]), atMost(1.25))
@@ -139,15 +148,15 @@ func (b *bench) manyQueued(ctx context.Context) error {
 	return nil
 }
 
-// turnCost is what one turn costs the server, in µs: clients take and release a lock, all of
-// them queued most of the time.
+// turnCost returns what one turn costs the server, in µs. All clients take and release one
+// lock, and are queued most of the time.
 func (b *bench) turnCost(ctx context.Context, clients []*holdfast.Client) (float64, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var wg sync.WaitGroup
 	var turns atomic.Int64
 	failed := make(chan error, len(clients))
-	queued := make(chan struct{}, len(clients)) // each once it had its first turn
+	queued := make(chan struct{}, len(clients)) // receives once per client, after its first turn
 	for _, c := range clients {
 		wg.Go(func() {
 			for first := true; ; first = false {

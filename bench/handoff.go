@@ -11,8 +11,8 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// handOff is P5: how long it takes from the release in one process to the grant in another,
-// in round trips of the same moment.
+// handOff is P5: the time from the release in one process to the grant in another, in round
+// trips that are measured at the same time.
 func (b *bench) handOff(ctx context.Context) error {
 	conn, err := dial(b.redis.Addr())
 	if err != nil {
@@ -33,7 +33,7 @@ func (b *bench) handOff(ctx context.Context) error {
 		defer pass.close()
 		n := b.handoffs
 		if p.poll > 0 {
-			n = (n + 19) / 20 // each takes so much longer
+			n = (n + 19) / 20 // polling takes much longer
 		}
 		turns = append(turns, turn[[]float64]{p.name, func() ([]float64, error) { return pass.times(ctx, n) }, p.foreign()})
 	}
@@ -43,8 +43,8 @@ func (b *bench) handOff(ctx context.Context) error {
 	}
 	const work = "hand-off between processes"
 	p99 := func(times []float64) float64 { return quantile(times, 0.99) }
-	// Nothing goes on before a hand-off, and a machine at rest takes its time to wake up: so
-	// does the round trip that it is measured by.
+	// The machine is idle before a hand-off, and needs time to wake up. The round trips for
+	// comparison are therefore measured on an idle machine too.
 	trips := column(found[rested], median)
 	b.add(work, hot+": p50", "µs", column(found[hot], median), nil)
 	b.add(work, rested+": p50", "µs", trips, nil)
@@ -58,13 +58,13 @@ func (b *bench) handOff(ctx context.Context) error {
 	return nil
 }
 
-// roundTrips are the times of the shortest command, in µs, at once one after the other or
-// each after a pause like the one before a hand-off.
+// roundTrips returns the times of the shortest command, in µs, either without pauses or each
+// after a pause like the one before a hand-off.
 func roundTrips(ctx context.Context, conn rueidis.Client, n int, rest bool) ([]float64, error) {
 	return timesOf(n, rest, func() error { return conn.Do(ctx, conn.B().Ping().Build()).Error() })
 }
 
-// timesOf are the times of n calls, in µs.
+// timesOf returns the times of n calls, in µs.
 func timesOf(n int, rest bool, call func() error) ([]float64, error) {
 	times := make([]float64, n)
 	for i := range times {
@@ -80,14 +80,14 @@ func timesOf(n int, rest bool, call func() error) ([]float64, error) {
 	return times, nil
 }
 
-// quiet, and up to quietMore on top of it, is how long a lock is held before it is passed on:
-// the one who waits is in the queue by then.
+// A lock is held for quiet plus up to quietMore before it is passed on, so that the waiter is
+// queued by then.
 const (
 	quiet     = 4 * time.Millisecond
 	quietMore = 2 * time.Millisecond
 )
 
-// A passer passes a lock on to a child, again and again.
+// A passer passes a lock to a child repeatedly.
 type passer struct {
 	peer  peer
 	own   locker
@@ -114,7 +114,7 @@ func (p *passer) close() {
 	p.own.Close()
 }
 
-// times are those of n hand-offs, in µs.
+// times returns the times of n hand-offs, in µs.
 func (p *passer) times(ctx context.Context, n int) ([]float64, error) {
 	times := make([]float64, n)
 	for i := range times {
@@ -140,7 +140,7 @@ func (p *passer) pass(ctx context.Context) (time.Duration, error) {
 	if _, err := p.taker.hear("asks"); err != nil {
 		return 0, err
 	}
-	// For those that poll it is any time between two attempts.
+	// For peers that poll, the release comes at any time between two attempts.
 	time.Sleep(quiet + rand.N(p.peer.poll+quietMore))
 	begin := time.Now()
 	if err := h.Unlock(ctx); err != nil {
@@ -158,14 +158,10 @@ func (p *passer) pass(ctx context.Context) (time.Duration, error) {
 	return time.Unix(0, nanos).Sub(begin), err
 }
 
-// takerRole takes the lock of a peer when it is told to, and says when it had it.
+// takerRole takes the lock of a peer on each line of its input, and prints when it got it.
 // Args: peer, address.
 func takerRole(ctx context.Context, args []string, in *bufio.Scanner) error {
-	p, err := peerByName(args[0])
-	if err != nil {
-		return err
-	}
-	l, err := p.open(args[1])
+	l, err := openPeer(args[0], args[1])
 	if err != nil {
 		return err
 	}
@@ -181,7 +177,7 @@ func takerRole(ctx context.Context, args []string, in *bufio.Scanner) error {
 		}
 		fmt.Println("has", now.UnixNano())
 		err = h.Unlock(ctx)
-		cancel() // for some it ends the lock
+		cancel() // for some peers this ends the lock
 		if err != nil {
 			return err
 		}

@@ -14,16 +14,16 @@ import (
 	"github.com/holdfast-lock/holdfast"
 )
 
-// A holding is what it costs a process to hold leases.
+// A holding is the cost of held leases in a process.
 type holding struct {
 	Goroutines float64 // beyond those of an idle client
-	Heap       float64 // bytes for each
-	CPU        float64 // share of a core while they are renewed
+	Heap       float64 // bytes per lease
+	CPU        float64 // fraction of a core while they are renewed
 	Lost       int
 }
 
-// manyHeld is P7: a process of its own, so that its heap and its processor time are those of
-// leases only.
+// manyHeld is P7. It uses a separate process, so that heap and CPU time are those of the leases
+// alone.
 func (b *bench) manyHeld(ctx context.Context) error {
 	c, err := startChild(ctx, "holder", b.redis.Addr(), strconv.Itoa(b.leases), b.hold.String())
 	if err != nil {
@@ -106,7 +106,7 @@ func holderRole(ctx context.Context, args []string, _ *bufio.Scanner) error {
 	return err
 }
 
-// warmUp lets the client library allocate what it keeps: pipelines and their buffers.
+// warmUp makes the client library allocate its pipelines and buffers.
 func warmUp(ctx context.Context, client holdfastLocker) error {
 	_, err := pairRate(client, "warm", 64, 50*time.Millisecond)
 	return err

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// A rush is many who want one name at the same time.
+// A rush is the result of many lockers contending for one name.
 type rush struct {
-	rate  float64       // pairs a second
-	p99   time.Duration // of the wait for the lock
-	most  int           // pairs of the busiest
-	least int           // pairs of the idlest
+	rate  float64       // pairs per second
+	p99   time.Duration // wait for the lock
+	most  int           // pairs of the busiest locker
+	least int           // pairs of the least busy one
 }
 
-// unfair is how many times as often the busiest had the lock as the idlest.
+// unfair returns the ratio of the busiest locker's pairs to those of the least busy one.
 func (r rush) unfair() float64 { return float64(r.most) / float64(max(1, r.least)) }
 
 // hotName is P3: goroutines of one process share one client.
@@ -44,7 +44,7 @@ func (b *bench) hotName(ctx context.Context) error {
 	return nil
 }
 
-// hotClients is P4: as many processes would, each with a connection of its own.
+// hotClients is P4: clients with a connection each, like separate processes.
 func (b *bench) hotClients(ctx context.Context) error {
 	for _, n := range b.clients {
 		if err := b.hotClientsOf(ctx, n); err != nil {
@@ -67,7 +67,7 @@ func (b *bench) hotClientsOf(ctx context.Context, n int) error {
 			defer l.Close()
 			lockers[i] = l
 		}
-		// Longer than others: there must be many turns of each client to see who starves.
+		// Longer than other turns: each client needs many pairs to show whether one starves.
 		turns = append(turns, turn[rush]{p.name, func() (rush, error) { return rushFor(lockers, p.name+":hot", 2*b.time) }, p.foreign()})
 	}
 	found, err := interleave(ctx, b, turns)
@@ -75,8 +75,8 @@ func (b *bench) hotClientsOf(ctx context.Context, n int) error {
 		return err
 	}
 	work := fmt.Sprintf("%d clients, one name", n)
-	// Those that poll are fast by being unfair: while others sleep, one client goes on as if
-	// it were alone. The peer to compare with is the one that wakes its waiters.
+	// Peers that poll are fast because they are unfair: while the others sleep, one client
+	// continues as if it were alone. So Holdfast is compared with the peer that wakes waiters.
 	rates := ratesOf(found)
 	for _, p := range peers {
 		b.add(work, p.name, pairs, rates[p.name], nil)
@@ -86,7 +86,7 @@ func (b *bench) hotClientsOf(ctx context.Context, n int) error {
 	for _, p := range peers {
 		b.add(work, p.name+": busiest / idlest", "×", column(found[p.name], rush.unfair), nil)
 	}
-	// A waiter whose turn comes after all others waits as long as they take.
+	// In order of arrival, a waiter waits for the pairs of all others.
 	b.add(work, us+": p99 wait / (waiters × hand-off)", "×", column(found[us], func(r rush) float64 {
 		return r.p99.Seconds() / (float64(n) / r.rate)
 	}), atMost(3))
@@ -102,14 +102,14 @@ func ratesOf(found map[string][]rush) map[string][]float64 {
 	return rates
 }
 
-// waits adds how long everybody waited.
+// waits adds the p99 of the wait.
 func (b *bench) waits(work string, peers []peer, found map[string][]rush) {
 	for _, p := range peers {
 		b.add(work, p.name+": p99 wait", "ms", column(found[p.name], func(r rush) float64 { return r.p99.Seconds() * 1000 }), nil)
 	}
 }
 
-// rushFor lets each locker take and release one name for a time.
+// rushFor makes each locker take and release one name repeatedly for a time.
 func rushFor(lockers []locker, name string, d time.Duration) (rush, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
@@ -131,7 +131,7 @@ func rushFor(lockers []locker, name string, d time.Duration) (rush, error) {
 					if err == nil {
 						o.err = h.Unlock(context.Background())
 					}
-					o.waits.note(time.Since(asked)) // so much at least
+					o.waits.note(time.Since(asked)) // a lower bound
 					return
 				}
 				if err == nil {

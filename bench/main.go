@@ -1,14 +1,14 @@
-// Command bench measures Holdfast against other lock libraries and against the fewest plain
-// commands that could do the same, on servers that it starts itself.
+// Command bench compares Holdfast with other lock libraries and with the minimal plain commands
+// (the raw limit), on servers that it starts itself.
 //
-//	go run ./bench                 everything, in some minutes
+//	go run ./bench                 everything; takes some minutes
 //	go run ./bench -run 'P1|P2'    some of it
 //
-// Machines differ and are noisy, so every target is a ratio within one run: the candidates
-// take turns (A B C A B C …) for several rounds, and the table shows the median and the
-// spread. Besides the table, a folder gets bench.json and bench.svg.
+// Machines differ and are noisy, so every target is a ratio within one run. The candidates take
+// turns (A B C A B C …) for several rounds, and the table shows the median and the spread. The
+// run also writes bench.json and bench.svg into a folder.
 //
-// A file holds one kind of work each; peers.go holds the candidates.
+// There is one file per workload; peers.go has the candidates.
 package main
 
 import (
@@ -54,7 +54,7 @@ func main() {
 	}
 }
 
-// mainRun returns only after everything that was started has ended.
+// mainRun returns only after all servers and child processes have ended.
 func mainRun(c config, run, out, profile string) (err error) {
 	pattern, err := regexp.Compile("^(" + run + ")$")
 	if run == "." {
@@ -91,7 +91,7 @@ func mainRun(c config, run, out, profile string) (err error) {
 	b.log = func(format string, args ...any) {
 		fmt.Fprintf(os.Stderr, "%4.0fs  %s\n", time.Since(begin).Seconds(), fmt.Sprintf(format, args...))
 	}
-	// What was found before something failed is worth having.
+	// Save the figures that were measured before a failure.
 	err = b.run(ctx, pattern)
 	return errors.Join(err, b.report.table(os.Stdout), b.report.save(out))
 }

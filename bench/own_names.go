@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// ownNames is P1: nobody disturbs anybody, so this is what a pair costs.
+// ownNames is P1: the throughput of pairs without contention.
 func (b *bench) ownNames(ctx context.Context) error {
 	return b.undisturbed(ctx, b.goroutines, atLeast(0.75), atLeast(1.8))
 }
 
-// oneGoroutine is P2: what a pair takes.
+// oneGoroutine is P2: the latency of a pair.
 func (b *bench) oneGoroutine(ctx context.Context) error {
 	return b.undisturbed(ctx, 1, atLeast(0.85), atLeast(1))
 }
@@ -49,8 +49,8 @@ func (b *bench) undisturbed(ctx context.Context, goroutines int, againstRaw, aga
 	return nil
 }
 
-// A pairCost is how many pairs there are in a second, and what one costs. Processor time says
-// more than the clock on a machine that others use too.
+// A pairCost is the number of pairs per second, and the CPU time of one. On a shared machine
+// CPU time says more than elapsed time.
 type pairCost struct{ rate, client, server float64 }
 
 func (b *bench) pairCost(l locker, prefix string, goroutines int) (c pairCost, err error) {
@@ -69,7 +69,7 @@ func (b *bench) pairCost(l locker, prefix string, goroutines int) (c pairCost, e
 	return c, err
 }
 
-// ownNamesOf says what the work is.
+// ownNamesOf describes the workload.
 func ownNamesOf(goroutines int) string {
 	if goroutines == 1 {
 		return "1 goroutine, own name"
@@ -77,11 +77,11 @@ func ownNamesOf(goroutines int) string {
 	return fmt.Sprintf("%d goroutines, own names", goroutines)
 }
 
-// hangs is after how long goroutines that do not come back are given up: a peer that misses
-// a wake-up waits for ever.
+// hangs is how long to wait for goroutines before giving up. A peer that misses a wake-up waits
+// forever.
 const hangs = 5 * time.Second
 
-// pairRate is how many pairs a second goroutines make, each on a name of its own.
+// pairRate returns the pairs per second of goroutines that use a name each.
 func pairRate(l locker, prefix string, goroutines int, d time.Duration) (float64, error) {
 	ctx := context.Background()
 	type one struct {

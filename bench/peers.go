@@ -19,23 +19,23 @@ import (
 	_ "github.com/holdfast-lock/holdfast/redisstore"
 )
 
-// A peer is one way to lock.
+// A peer is one lock library, or the raw commands.
 type peer struct {
 	name string
 	open func(addr string) (locker, error)
-	poll time.Duration // how far apart its attempts are while it waits; 0 if it is woken
+	poll time.Duration // interval of its attempts while it waits; 0 if it is woken
 }
 
-// foreign reports that we cannot help it if it fails.
+// foreign reports whether the peer is not Holdfast, so that it may fail.
 func (p *peer) foreign() bool { return p.name != us && p.name != raw }
 
 // A locker is a client of a peer.
 type locker interface {
-	Lock(ctx context.Context, name string) (held, error) // waits
+	Lock(ctx context.Context, name string) (held, error) // waits for its turn
 	Close() error
 }
 
-// A held lock.
+// held is a held lock.
 type held interface {
 	Unlock(ctx context.Context) error
 }
@@ -44,15 +44,15 @@ const (
 	us  = "holdfast"
 	raw = "raw"
 
-	// ttl is the default of Holdfast, and what the others are told.
+	// ttl is the default of Holdfast; the other libraries are configured to it.
 	ttl = holdfast.DefaultTTL
 
-	// redislockRetry is what its documentation shows; redsync waits for 50 to 250 ms.
+	// redislockRetry is the interval in its documentation. redsync waits for 50 to 250 ms.
 	redislockRetry = 100 * time.Millisecond
 	redsyncRetry   = 150 * time.Millisecond
 )
 
-// waiting are those that wait for a lock that is held, as they are best set up.
+// waiting returns the peers that can wait for a held lock, each in its best configuration.
 var waiting = []peer{
 	{name: us, open: openHoldfast},
 	{name: "redislock", open: openRedislock, poll: redislockRetry},
@@ -60,15 +60,15 @@ var waiting = []peer{
 	{name: "rueidislock", open: openRueidislock},
 }
 
-// all adds the fewest plain commands that do it while nobody waits.
+// all also includes the raw commands, which cannot wait.
 var all = append([]peer{{name: raw, open: openRaw}}, waiting...)
 
-// dial opens the client library that redisstore uses, for the raw commands.
+// dial opens the client library of redisstore, for the raw commands.
 func dial(addr string) (rueidis.Client, error) {
 	return rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true, ForceSingleClient: true})
 }
 
-// Holdfast as it comes: with tokens and renewal.
+// Holdfast with its defaults: tokens and renewal.
 type holdfastLocker struct{ *holdfast.Client }
 
 func openHoldfast(addr string) (locker, error) {
@@ -134,7 +134,7 @@ func openRedislock(addr string) (locker, error) {
 }
 
 func (l *redislockLocker) Lock(ctx context.Context, name string) (held, error) {
-	// It gives up after the TTL unless the context has a deadline, which then is ours.
+	// It gives up after the TTL unless the context has a deadline.
 	lock, err := l.client.Obtain(ctx, name, ttl, &redislock.Options{RetryStrategy: redislock.LinearBackoff(redislockRetry)})
 	if err != nil {
 		return nil, err
@@ -174,9 +174,9 @@ func (h redsyncHeld) Unlock(ctx context.Context) error {
 
 func (l *redsyncLocker) Close() error { return l.conn.Close() }
 
-// rueidislock as its documentation says for one server of Redis 7.0.5 or later. It gives up an
-// answer after TryNextAfter to ask the next of several servers, and can then wait for ever for
-// a lock that it has: its 20 ms are too short for a busy machine, and there is no next server.
+// rueidislock as documented for one server of Redis 7.0.5 or later. After TryNextAfter it
+// abandons a reply to ask the next server, and can then wait forever for a lock that it holds.
+// The default of 20 ms is too short for a busy machine, and there is no next server.
 type rueidislockLocker struct{ rueidislock.Locker }
 
 type rueidislockHeld context.CancelFunc

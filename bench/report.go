@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// A Report is all that a run found.
+// A Report is the result of a run.
 type Report struct {
 	Begun  time.Time `json:"begun"`
 	Go     string    `json:"go"`
@@ -23,7 +23,7 @@ type Report struct {
 	Rows   []Row     `json:"rows"`
 }
 
-// A Row is one figure: of a peer, or a comparison.
+// A Row is one figure of a peer, or a ratio.
 type Row struct {
 	ID     string    `json:"id"`   // of the target, such as P1
 	Work   string    `json:"work"` // such as "64 goroutines, own names"
@@ -37,7 +37,7 @@ type Row struct {
 	Met    *bool     `json:"met,omitempty"` // nil without a target
 }
 
-// A target is what a figure must not fall short of, or not exceed.
+// A target is the lower or upper limit of a figure.
 type target struct {
 	limit   float64
 	atMost  bool
@@ -59,7 +59,7 @@ func (t *target) met(value float64) bool {
 	return value >= t.limit
 }
 
-// add notes a figure and tells it. There may be no target.
+// add records and prints a figure. The target may be nil.
 func (b *bench) add(work, who, unit string, values []float64, t *target) {
 	if len(values) == 0 {
 		return
@@ -85,8 +85,8 @@ func (r *Row) verdict() string {
 	return "MISSED"
 }
 
-// table writes the rows. A row of Holdfast or of a comparison has a target, one of a peer is
-// there to compare with.
+// table writes the rows. Rows of Holdfast and ratios can have a target; rows of peers are for
+// comparison.
 func (r *Report) table(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "#\twork\twho\tmedian\tspread\tunit\ttarget\t")
@@ -105,7 +105,7 @@ func (r *Report) table(out io.Writer) error {
 	return w.Flush()
 }
 
-// number writes a figure with three digits that mean something.
+// number formats a figure with three significant digits.
 func number(n float64) string {
 	if n == 0 {
 		return "0"

@@ -11,10 +11,10 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
-// A host is what package servers expects of a test, for a program that is none: it fails by
-// a panic, and cleans up when it is told to.
+// A host is a testing.TB for package servers in a program that is not a test. It fails by a
+// panic, and runs its cleanups on request.
 type host struct {
-	testing.TB // the methods that nobody calls here
+	testing.TB // for the methods that are not called here
 	cleanups   []func()
 }
 
@@ -49,13 +49,13 @@ func (h *host) close() {
 	}
 }
 
-// startRedis starts a server without a disk, which would be a matter of its own.
+// startRedis starts a server without persistence.
 func startRedis(t testing.TB) *servers.Redis {
 	return servers.StartRedis(t, servers.RedisOptions{InMemory: true, Config: []string{"maxclients 20000"}})
 }
 
-// A usage is how often a server ran commands, as INFO commandstats counts them: a script as
-// itself, and again each command inside of it.
+// A usage is the number of commands that a server ran, as INFO commandstats counts them: a
+// script counts, and each command inside of it counts as well.
 type usage map[string]float64
 
 func usageOf(server *servers.Redis) (usage, error) {
@@ -73,7 +73,7 @@ func usageOf(server *servers.Redis) (usage, error) {
 	return u, nil
 }
 
-// since is what came after an earlier look, without the looking.
+// since returns the commands after an earlier usage, without those that measure.
 func (u usage) since(before usage) usage {
 	diff := make(usage)
 	for name, n := range u {
@@ -84,7 +84,7 @@ func (u usage) since(before usage) usage {
 	return diff
 }
 
-// commands are all of them, those inside of scripts too.
+// commands returns the number of all commands, including those inside scripts.
 func (u usage) commands() (sum float64) {
 	for _, n := range u {
 		sum += n
@@ -92,10 +92,10 @@ func (u usage) commands() (sum float64) {
 	return sum
 }
 
-// requests are those that came from a client whose waiting is done by scripts only.
+// requests returns the number of scripts and pings, which are all requests of a Holdfast client.
 func (u usage) requests() float64 { return u["evalsha"] + u["eval"] + u["ping"] }
 
-// processorTimeOf is what a server has used, however often it was interrupted.
+// processorTimeOf returns the CPU time that a server has used.
 func processorTimeOf(server *servers.Redis) (time.Duration, error) {
 	fields, err := server.Info("cpu")
 	if err != nil {

@@ -6,12 +6,12 @@ import (
 	"slices"
 )
 
-// A shape is how the goroutines that contend for one name are spread over clients.
+// A shape is a distribution of goroutines, which contend for one name, over clients.
 type shape struct{ clients, goroutines int }
 
 func (s shape) String() string { return fmt.Sprintf("%d×%d", s.clients, s.goroutines) }
 
-// shapesOf returns the ways to spread n goroutines over 1, 2, 4, 16 and n clients.
+// shapesOf returns the distributions of n goroutines over 1, 2, 4, 16 and n clients.
 func shapesOf(n int) []shape {
 	var shapes []shape
 	for _, clients := range []int{1, 2, 4, 16, n} {
@@ -29,9 +29,9 @@ func (b *bench) clientsByGoroutines(ctx context.Context) error {
 	return b.shapes(ctx, peer{name: us, open: openHoldfast}, b.redis.Addr(), 0.7)
 }
 
-// shapes measures goroutines on one name, spread over clients in several ways. Each client
-// has a connection of its own, as a process would. With a target other than 0, every shape
-// in between must reach that part of the rate of two clients.
+// shapes measures goroutines on one name, distributed over clients in several ways. Each client
+// has its own connection, like a separate process. If the target is not 0, every shape must
+// reach that fraction of the rate of two clients.
 func (b *bench) shapes(ctx context.Context, p peer, addr string, part float64) error {
 	var turns []turn[rush]
 	shapes := shapesOf(b.goroutines)

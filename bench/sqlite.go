@@ -9,13 +9,13 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/sqlstore"
+	"github.com/holdfast-lock/holdfast/sqlitestore"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
 // sqlitePeer is Holdfast on a file.
 var sqlitePeer = peer{name: "holdfast on SQLite", open: func(path string) (locker, error) {
-	s, err := sqlstore.OpenSQLite(context.Background(), path)
+	s, err := sqlitestore.Open(context.Background(), path)
 	if err != nil {
 		return nil, err
 	}
@@ -25,7 +25,7 @@ var sqlitePeer = peer{name: "holdfast on SQLite", open: func(path string) (locke
 
 type sqliteLocker struct {
 	*holdfast.Client
-	store *sqlstore.SQLite
+	store *sqlitestore.Store
 }
 
 func (l *sqliteLocker) Lock(ctx context.Context, name string) (held, error) {
@@ -38,11 +38,11 @@ func (l *sqliteLocker) Close() error {
 	return err
 }
 
-// The store without the client in front of it.
-type sqliteStore struct{ *sqlstore.SQLite }
+// The store without a client.
+type sqliteStore struct{ *sqlitestore.Store }
 
 type sqliteGrant struct {
-	s    *sqlstore.SQLite
+	s    *sqlitestore.Store
 	name string
 	id   store.ID
 }
@@ -53,15 +53,15 @@ func (l sqliteStore) Lock(ctx context.Context, name string) (held, error) {
 	if err == nil && !answer.Granted() {
 		err = fmt.Errorf("%q is refused", name)
 	}
-	return &sqliteGrant{l.SQLite, name, req.ID}, err
+	return &sqliteGrant{l.Store, name, req.ID}, err
 }
 
 func (g *sqliteGrant) Unlock(ctx context.Context) error {
 	return g.s.Release(ctx, g.name, g.id, store.Keep{})
 }
 
-// The two bare statements: a row by its primary key, put in and taken out, with the store's
-// own settings.
+// The raw limit: one row inserted and deleted by its primary key, with the settings of the
+// store.
 type bareSQLite struct {
 	db        *sql.DB
 	put, take *sql.Stmt
@@ -115,7 +115,7 @@ func (b *bench) sqlite(ctx context.Context) error {
 		return err
 	}
 	defer c.Close()
-	s, err := sqlstore.OpenSQLite(ctx, filepath.Join(dir, "store.db"))
+	s, err := sqlitestore.Open(ctx, filepath.Join(dir, "store.db"))
 	if err != nil {
 		return err
 	}

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// median of values, which it leaves as they are.
+// median returns the median of values and does not modify them.
 func median(values []float64) float64 { return quantile(values, 0.5) }
 
-// quantile is the value that a share q of all values is not above.
+// quantile returns the smallest value such that the fraction q of all values is not above it.
 func quantile(values []float64, q float64) float64 {
 	if len(values) == 0 {
 		return 0
@@ -21,8 +21,8 @@ func quantile(values []float64, q float64) float64 {
 	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }
 
-// A histogram counts durations, to a sixteenth of each, so that noting one costs no more
-// than a few nanoseconds.
+// A histogram counts durations with a resolution of a sixteenth. Recording one takes a few
+// nanoseconds.
 type histogram struct{ counts [64 * 16]int64 }
 
 func (h *histogram) note(d time.Duration) {
@@ -37,7 +37,7 @@ func bucket(n uint64) int {
 	return (shift+1)*16 + int(n>>shift)&15
 }
 
-// top is the upper end of a bucket.
+// top returns the upper end of a bucket.
 func top(i int) time.Duration {
 	if i < 16 {
 		return time.Duration(i)

@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// settle is for waiters to be queued: what they do until then is not waiting.
+// settle is the time for waiters to be queued, before their requests are counted.
 const settle = 2 * time.Second
 
-// waitersCost is P6: what it costs the server that many wait for a lock which nobody releases.
+// waitersCost is P6: what waiters for a lock that is not released cost the server.
 func (b *bench) waitersCost(ctx context.Context) error {
 	work := fmt.Sprintf("%d × %d goroutines wait", b.processes, b.waiters)
 	for _, p := range b.wanted(waiting) {
 		window := b.window
 		if p.name != us {
-			window /= 4 // to compare with: they ask all the time
+			window /= 4 // enough for peers that poll
 		}
 		u, err := b.waitersOf(ctx, p, window)
 		if err != nil && p.foreign() && ctx.Err() == nil {
@@ -38,7 +38,7 @@ func (b *bench) waitersCost(ctx context.Context) error {
 	return nil
 }
 
-// waitersOf counts what the waiters of one peer do in a time.
+// waitersOf counts the requests of the waiters of one peer.
 func (b *bench) waitersOf(ctx context.Context, p peer, window time.Duration) (usage, error) {
 	l, err := p.open(b.redis.Addr())
 	if err != nil {
@@ -96,22 +96,18 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// waiterRole waits until it is told to end. Args: peer, address, number of goroutines.
+// waiterRole waits until its input ends. Args: peer, address, number of goroutines.
 func waiterRole(ctx context.Context, args []string, in *bufio.Scanner) error {
-	p, err := peerByName(args[0])
-	if err != nil {
-		return err
-	}
 	n, err := strconv.Atoi(args[2])
 	if err != nil {
 		return err
 	}
-	l, err := p.open(args[1])
+	l, err := openPeer(args[0], args[1])
 	if err != nil {
 		return err
 	}
 	defer l.Close()
-	ctx, cancel := context.WithTimeout(ctx, time.Hour) // redislock needs a deadline not to choose one
+	ctx, cancel := context.WithTimeout(ctx, time.Hour) // otherwise redislock chooses its own deadline
 	defer cancel()
 	var wg sync.WaitGroup
 	errs := make([]error, n)
@@ -134,7 +130,7 @@ func waiterRole(ctx context.Context, args []string, in *bufio.Scanner) error {
 	return errors.Join(errs...)
 }
 
-// lockSoon takes a lock that nobody holds: who cannot do that soon, never can.
+// lockSoon takes a free lock, and fails if that takes long.
 func lockSoon(ctx context.Context, l locker, name string) (held, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	late := time.AfterFunc(hangs, cancel)
@@ -149,7 +145,7 @@ func lockSoon(ctx context.Context, l locker, name string) (held, error) {
 	return &heldUntil{h, cancel}, nil
 }
 
-// A heldUntil is a lock whose context ends with it.
+// A heldUntil is a lock with a context that ends together with it.
 type heldUntil struct {
 	held
 	cancel context.CancelFunc

@@ -15,14 +15,14 @@ import (
 	_ "github.com/holdfast-lock/holdfast/zkstore"
 )
 
-// zooPeers are the ways to lock on ZooKeeper, the raw one first.
+// zooPeers are the peers on ZooKeeper, the raw operations first.
 var zooPeers = []peer{
 	{name: raw, open: openRawZoo},
 	{name: us, open: openZoo},
 	{name: "zk.Lock", open: openZooLock},
 }
 
-// zooTakers are those that wait, by names that a child knows them by.
+// zooTakers are the peers that can wait, by the names that a child gets.
 var zooTakers = []peer{
 	{name: us + " on ZooKeeper", open: openZoo},
 	{name: "zk.Lock", open: openZooLock},
@@ -44,7 +44,7 @@ type silent struct{}
 
 func (silent) Printf(string, ...any) {}
 
-// dialZoo opens the client library of the peers.
+// dialZoo connects with the client library of the peers.
 func dialZoo(addr string) (*zk.Conn, error) {
 	conn, events, err := zk.Connect([]string{addr}, 40*time.Second, zk.WithLogger(silent{}))
 	if err != nil {
@@ -64,7 +64,7 @@ func dialZoo(addr string) (*zk.Conn, error) {
 	}
 }
 
-// The fewest operations that exclude: no queue, no identity, no token.
+// The raw limit without a queue: no identity and no token.
 type rawZoo struct{ conn *zk.Conn }
 
 type rawZooHeld struct {
@@ -92,8 +92,8 @@ func (l rawZoo) Close() error {
 	return nil
 }
 
-// The least for a queue: a place in a parent, and neither stays. It has no identity, no token
-// and no record of who holds.
+// The raw limit with a queue: a sequence node in a parent, and both are removed. It has no
+// identity, no token and no record of the holder.
 type bareZoo struct{ conn *zk.Conn }
 
 type bareZooHeld struct {
@@ -129,7 +129,7 @@ func (l bareZoo) Close() error {
 	return nil
 }
 
-// zooLock is the library's own. It knows no context, and leaves the parents of its nodes.
+// zooLock is the lock of the client library. It takes no context, and leaves the parent nodes.
 type zooLock struct{ conn *zk.Conn }
 
 type zooLockHeld struct{ *zk.Lock }
@@ -151,12 +151,12 @@ func (l zooLock) Close() error {
 	return nil
 }
 
-// zookeeper is P9 for ZooKeeper, and what P3 to P5 are for Redis.
+// zookeeper is P9 for ZooKeeper, and the counterpart of P3 to P5.
 func (b *bench) zookeeper(ctx context.Context) error {
-	// The compiler that makes a server fast in the long run, and room for its work.
+	// Use the optimizing compiler, and enough memory for it.
 	server := servers.StartZooKeeper(b.t, servers.ZooKeeperOptions{Java: []string{"-XX:TieredStopAtLevel=4", "-Xmx512m"}})
 	defer server.Kill()
-	for _, goroutines := range []int{b.goroutines, 1} { // the server gets warm by the first
+	for _, goroutines := range []int{b.goroutines, 1} { // the first one also warms up the server
 		if err := b.zooOwnNames(ctx, server.Addr(), goroutines); err != nil {
 			return err
 		}
@@ -175,7 +175,7 @@ func (b *bench) zookeeper(ctx context.Context) error {
 	return b.zooHandOff(ctx, server.Addr())
 }
 
-// openAll opens peers; closeAll ends all of them.
+// openAll opens peers; closeAll closes them.
 func openAll(peers []peer, addr string) (lockers []locker, closeAll func(), err error) {
 	closeAll = func() {
 		for _, l := range lockers {
@@ -240,7 +240,7 @@ func (b *bench) zooHotName(ctx context.Context, addr string) error {
 	return nil
 }
 
-// zooSessions is many sessions on one name, as many processes would.
+// zooSessions measures many sessions on one name, like separate processes.
 func (b *bench) zooSessions(ctx context.Context, addr string, n int) error {
 	peers := b.wanted(zooPeers[1:])
 	var turns []turn[rush]
@@ -265,7 +265,7 @@ func (b *bench) zooSessions(ctx context.Context, addr string, n int) error {
 	return nil
 }
 
-// zooHandOff is in round trips of a write, of which a hand-off needs two: the release, and the
+// zooHandOff is measured in round trips of a write. A hand-off needs two: the release and the
 // grant.
 func (b *bench) zooHandOff(ctx context.Context, addr string) error {
 	conn, err := dialZoo(addr)

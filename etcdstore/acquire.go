@@ -26,7 +26,7 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	}
 	defer s.leave()
 	if req.Floor >= store.MaxToken {
-		return store.Answer{}, tokensOver(req.Floor)
+		return store.Answer{}, store.NoTokens(req.Floor)
 	}
 	req.Tokens = min(max(req.Tokens, 1), block)
 	a := &attempt{s: s, req: &req, key: claimKey{req.Name, req.ID}, began: sinceBase()}

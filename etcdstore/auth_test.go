@@ -20,7 +20,7 @@ import (
 
 const rootPassword = "ROOT"
 
-// asRoot is a client that may do everything.
+// asRoot returns a client with all rights.
 func asRoot(t testing.TB, addr string) *clientv3.Client {
 	t.Helper()
 	root, err := clientv3.New(clientv3.Config{
@@ -33,7 +33,7 @@ func asRoot(t testing.TB, addr string) *clientv3.Client {
 	return root
 }
 
-// addUser makes the user "locks" with the documented rights.
+// addUser creates the user "locks" with the documented rights.
 func addUser(t testing.TB, root *clientv3.Client) {
 	t.Helper()
 	prefix := documentedRights(t)
@@ -52,8 +52,7 @@ func addUser(t testing.TB, root *clientv3.Client) {
 	}
 }
 
-// handOff passes a name from one store to a waiter of another, which must be woken: nothing
-// else would ever end its Wait.
+// handOff passes a name from one store to a waiter of another. Only a wake-up can end its Wait.
 func handOff(t testing.TB, from, to *Store, name string) {
 	t.Helper()
 	holder, waiter := request(name, false), request(name, true)
@@ -77,8 +76,7 @@ func handOff(t testing.TB, from, to *Store, name string) {
 	}
 }
 
-// jwt is an argument for tokens that are signed, and that live for so long whether they are used
-// or not.
+// jwt returns the argument for signed tokens, which expire after a fixed time.
 func jwt(t testing.TB, ttl time.Duration) string {
 	t.Helper()
 	secret := filepath.Join(t.TempDir(), "secret")
@@ -88,12 +86,12 @@ func jwt(t testing.TB, ttl time.Duration) string {
 	return fmt.Sprintf("--auth-token=jwt,priv-key=%s,sign-method=HS256,ttl=%v", secret, ttl)
 }
 
-// A stream has the login with which it was opened. When that is over, the server refuses further
-// watches on it, without saying which.
-func TestWaitersAreWokenAfterTheLoginOfTheirStreamIsOver(t *testing.T) {
+// A stream keeps the login with which it was opened. After that has expired, the server refuses
+// further watches on the stream without naming them.
+func TestWaitersAreWokenAfterTheLoginOfTheirStreamHasExpired(t *testing.T) {
 	t.Parallel()
 	const ttl = 2 * time.Second
-	expire := func(t testing.TB, _ *clientv3.Client) { time.Sleep(ttl + 2*time.Second) } // it is looked at once a second
+	expire := func(t testing.TB, _ *clientv3.Client) { time.Sleep(ttl + 2*time.Second) } // the server checks once a second
 	for what, test := range map[string]struct {
 		args []string
 		over func(t testing.TB, root *clientv3.Client)
@@ -117,7 +115,7 @@ func TestWaitersAreWokenAfterTheLoginOfTheirStreamIsOver(t *testing.T) {
 			root := asRoot(t, server.Addr())
 			addUser(t, root)
 			near, s := opened(t, "root:"+rootPassword+"@"+server.Addr()), opened(t, "locks:PASSWORD@"+server.Addr())
-			// It waits all the time, so that the stream stays open.
+			// A waiter keeps the stream open.
 			long := request("long", true)
 			must(t, near, request("long", false), 0)
 			must(t, s, long, 1)
@@ -125,7 +123,7 @@ func TestWaitersAreWokenAfterTheLoginOfTheirStreamIsOver(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if alive, err := s.keepAlive(bounded(t, patience), l); !alive || err != nil { // another login, which calls use from now on
+			if alive, err := s.keepAlive(bounded(t, patience), l); !alive || err != nil { // makes a new login, which later calls use
 				t.Fatal(alive, err)
 			}
 			test.over(t, root)
@@ -163,7 +161,7 @@ func TestAuthenticationCanBeEnabledWhileLocksAreInUse(t *testing.T) {
 	must(t, s, long, 1)
 }
 
-func TestAWaiterWhoseRightsAreRevokedIsToldSo(t *testing.T) {
+func TestAWaiterWhoseRightsAreRevokedGetsAnError(t *testing.T) {
 	t.Parallel()
 	server := servers.StartEtcd(t, servers.EtcdOptions{Password: rootPassword})
 	root := asRoot(t, server.Addr())

@@ -34,7 +34,7 @@ type batched struct {
 // A name is in a batch at most once, because etcd evaluates all conditions first and writes no
 // key twice.
 func (s *Store) initBatch() {
-	s.batch.Flying, s.batch.Size = maxFlying, maxBatch
+	s.batch.MaxInFlight, s.batch.MaxBatch = maxFlying, maxBatch
 	s.batch.Name = func(one *batched) string { return one.name }
 	s.batch.Send = s.sendBatch
 }
@@ -50,12 +50,12 @@ func (s *Store) txnOn(ctx context.Context, name string, txn *pb.TxnRequest) (*pb
 	return one.resp, one.err
 }
 
-func (s *Store) sendBatch(batch []*batched) {
+func (s *Store) sendBatch(batch []*batched) (refused bool) {
 	ctx, cancel := context.WithTimeout(s.life, batchTimeout)
 	defer cancel()
 	if len(batch) == 1 {
 		batch[0].resp, batch[0].err = s.txn(ctx, batch[0].txn)
-		return
+		return false
 	}
 	all := &pb.TxnRequest{Success: make([]*pb.RequestOp, len(batch))}
 	for i, one := range batch {
@@ -64,9 +64,7 @@ func (s *Store) sendBatch(batch []*batched) {
 	resp, err := s.txn(ctx, all)
 	switch status.Code(err) {
 	case codes.NotFound, codes.InvalidArgument, codes.PermissionDenied, codes.FailedPrecondition:
-		// Refused because of one of them, and nothing was done.
-		inParallel(len(batch), func(i int) { batch[i].resp, batch[i].err = s.txn(ctx, batch[i].txn) })
-		return
+		return true
 	case codes.ResourceExhausted:
 		// The database is full, and usually nothing was done. The server still takes
 		// transactions that only delete. If the condition of one of those is not true now, it
@@ -81,7 +79,7 @@ func (s *Store) sendBatch(batch []*batched) {
 				one.resp, one.err = resp, nil
 			}
 		})
-		return
+		return false
 	}
 	for i, one := range batch {
 		if one.err = err; err == nil {
@@ -89,4 +87,5 @@ func (s *Store) sendBatch(batch []*batched) {
 			one.resp.Header = resp.Header
 		}
 	}
+	return false
 }

@@ -2,7 +2,9 @@ package etcdstore
 
 import (
 	"context"
+	"flag"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -25,7 +27,7 @@ const (
 	slowBeat  = 5 * time.Second
 )
 
-// openQuick opens a URL with a heartbeat of the test's own.
+// openQuick opens a URL with the given heartbeat.
 func openQuick(t testing.TB, url string, heartbeat time.Duration) *Store {
 	t.Helper()
 	u, err := store.ParseURL(url)
@@ -40,7 +42,7 @@ func openQuick(t testing.TB, url string, heartbeat time.Duration) *Store {
 	return s
 }
 
-// direct is a client of the test's own, to look at the servers.
+// direct returns a client with which a test reads the servers.
 func direct(t testing.TB, addrs ...string) *clientv3.Client {
 	t.Helper()
 	client, err := clientv3.New(clientv3.Config{Endpoints: addrs, Logger: zap.NewNop(), DialTimeout: dialTimeout})
@@ -51,7 +53,7 @@ func direct(t testing.TB, addrs ...string) *clientv3.Client {
 	return client
 }
 
-// residue is every key and lease on the servers that is not meant to stay.
+// residue returns all keys and leases on the servers except those that are meant to stay.
 func residue(t testing.TB, client *clientv3.Client) (left []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -79,12 +81,21 @@ func residue(t testing.TB, client *clientv3.Client) (left []string) {
 func TestConformanceOfASingleServer(t *testing.T) {
 	addr := servers.StartEtcd(t, servers.EtcdOptions{}).Addr()
 	client := direct(t, addr)
-	residue(t, client) // whatever it starts with the first use
+	residue(t, client) // the first use of a server may leave something
 	storetest.Run(t, storetest.Harness{
 		Open:     func(t testing.TB) store.Store { return openQuick(t, url(addr), quickBeat) },
 		Residue:  func(t testing.TB) []string { return residue(t, client) },
 		TTL:      quick,
 		Parallel: 6,
-		Slack:    1500 * time.Millisecond, // a server looks for what is over twice a second, and tells whole seconds
+		Slack:    1500 * time.Millisecond, // a server expires leases twice a second, and reports whole seconds
 	})
+}
+
+func TestMain(m *testing.M) {
+	// Most tests wait most of the time: for leases to end, and for servers to start.
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		f.Value.Set("6")
+	}
+	os.Exit(m.Run())
 }

@@ -26,7 +26,7 @@ func TestAPairIsTwoWritesAndWaitingIsNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	// What goes through the log of the servers, writes or not.
+	// entries returns the number of entries in the log of the server.
 	entries := func() int64 {
 		t.Helper()
 		status, err := look.Status(t.Context(), server.Addr())
@@ -50,7 +50,7 @@ func TestAPairIsTwoWritesAndWaitingIsNone(t *testing.T) {
 		"shared":    func() (*holdfast.Lease, error) { return c.RLock(t.Context(), "b") },
 		"permits":   func() (*holdfast.Lease, error) { return c.Semaphore("c", 3).Acquire(t.Context(), 1) },
 	} {
-		pair(lock) // makes a lease
+		pair(lock) // creates a lease
 		before := entries()
 		for range 10 {
 			pair(lock)
@@ -77,15 +77,15 @@ func TestAPairIsTwoWritesAndWaitingIsNone(t *testing.T) {
 	}
 }
 
-// etcd keeps a trace of every key that ever was, over which whoever looks at its name has to
-// walk: however often a name is locked, its keys are few.
+// etcd keeps a trace of every key that ever existed, which slows down reads of that name. So a
+// name needs few keys however often it is locked.
 func TestKeysAreUsedAgain(t *testing.T) {
 	t.Parallel()
 	server := servers.StartEtcd(t, servers.EtcdOptions{})
 	look := direct(t, server.Addr())
 	one, two := opened(t, server.Addr()), opened(t, server.Addr())
 	const turns = 30
-	// Two handles in turns, each waiting for the other.
+	// Two handles take turns, each waiting for the other.
 	take := func(mode store.Mode, limit int, name string) {
 		t.Helper()
 		ask := func(s *Store, place int, req store.Request) store.Request {

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A server whose database is full takes no more writes. What extends or ends a lock must work.
+// A server whose database is full accepts no more writes. Extending or ending a lock must work.
 func TestAFullServerRenewsAndReleases(t *testing.T) {
 	t.Parallel()
 	server := servers.StartEtcd(t, servers.EtcdOptions{Args: []string{"--quota-backend-bytes=1000000"}})
@@ -39,12 +39,12 @@ func TestAFullServerRenewsAndReleases(t *testing.T) {
 	out, err := s.Renew(bounded(t, patience), []store.Renewal{
 		{Name: "a", ID: held.ID, TTL: held.TTL, Mode: held.Mode},
 		{Name: "b", ID: reader.ID, TTL: reader.TTL, Mode: reader.Mode, Tokens: 10}, // no space for them
-		{Name: "c", ID: changed.ID, TTL: 2 * changed.TTL, Mode: changed.Mode},      // nor for another lease
+		{Name: "c", ID: changed.ID, TTL: 2 * changed.TTL, Mode: changed.Mode},      // no space for another lease
 	})
 	if err != nil || out[0].Status != store.Extended || out[1].Status != store.Extended || out[2].Status != store.Unknown {
 		t.Fatalf("Renew: %+v, %v", out, err)
 	}
-	must(t, s, waiter, 1) // its sign of life
+	must(t, s, waiter, 1) // its heartbeat
 	if err := s.Leave(bounded(t, patience), "a", left.ID); err != nil {
 		t.Errorf("Leave: %v", err)
 	}
@@ -74,15 +74,15 @@ func TestAFullServerReleasesThoughABatchAlsoAcquires(t *testing.T) {
 	if _, err := pb.NewMaintenanceClient(c.look.ActiveConnection()).Alarm(t.Context(), alarm); err != nil {
 		t.Fatal(err)
 	}
-	acquire := c.later(bounded(t, patience), "a", write("a", 0))
-	release := c.later(bounded(t, patience), "held", &pb.TxnRequest{
+	acquire := c.later("a", write("a", 0))
+	release := c.later("held", &pb.TxnRequest{
 		Compare: []*pb.Compare{nothingNew("held", "helf", math.MaxInt64-1)},
 		Success: []*pb.RequestOp{remove("held")},
 	})
 	c.proxy.Heal()
 	done(t, release)
-	if got := <-acquire; rpctypes.Error(got.err) != rpctypes.ErrNoSpace {
-		t.Errorf("acquire on a full server: %v, %v", got.resp, got.err)
+	if got := <-acquire; rpctypes.Error(got.Err) != rpctypes.ErrNoSpace {
+		t.Errorf("acquire on a full server: %v, %v", got.Value, got.Err)
 	}
 	resp, err := c.look.Get(t.Context(), "held")
 	if err != nil || len(resp.Kvs) > 0 {

@@ -3,7 +3,6 @@ package etcdstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -40,8 +39,8 @@ func (s *Store) keep(ctx context.Context, key claimKey, keep store.Keep) (kept b
 		if err != nil || own == nil {
 			return false, err
 		}
-		if keep.State == store.Done && own.mode != store.Exclusive {
-			return false, fmt.Errorf("%w: keep as done: the grant is %s; only an exclusive one can close its name as done", store.ErrInvalid, own.mode)
+		if err := store.CheckDone(keep, own.mode); err != nil {
+			return false, err
 		}
 		if u.lease == noLease {
 			// We choose the ID, so that the lease can be revoked if the reply is lost.

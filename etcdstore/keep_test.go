@@ -13,7 +13,7 @@ import (
 )
 
 // The lease of a record that is kept for a month must not stay for a month without the record.
-func TestAKeepThatIsNotAnsweredLeavesNoLeaseWithoutARecord(t *testing.T) {
+func TestAKeepWithoutAReplyLeavesNoLeaseWithoutARecord(t *testing.T) {
 	t.Parallel()
 	keep := store.Keep{State: store.Done, For: 30 * 24 * time.Hour}
 	lease := binary.AppendUvarint([]byte{1 << 3}, uint64(keep.For/time.Second)) // field 1 of the request is the TTL

@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// DefaultPrefix is the beginning of all keys unless the URL names another.
-const DefaultPrefix = "holdfast"
+// defaultPrefix is the beginning of all keys unless the URL or an option sets another.
+const defaultPrefix = "holdfast"
 
 // The letter after the name says what a key stands for. The letters are in such an order that
 // all holders are one range, and all that keep out a reader are one range too.

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-func TestARenewalWithAReusedLeaseIsNotAnsweredWithMoreTimeThanItHas(t *testing.T) {
+func TestARenewalWithAReusedLeaseDoesNotReturnMoreTimeThanItHas(t *testing.T) {
 	t.Parallel()
 	s := opened(t, servers.StartEtcd(t, servers.EtcdOptions{}).Addr())
 	other := request("other", false)
@@ -80,7 +80,7 @@ func TestRenewalsAndReleasesAtTheSameTimeShareNoLease(t *testing.T) {
 	}
 }
 
-// The TTL is so long that nobody waits for the leases to expire.
+// The TTL is longer than the test, so the leases do not expire.
 func TestCloseRevokesTheLeasesOfManyGrants(t *testing.T) {
 	t.Parallel()
 	server := servers.StartEtcd(t, servers.EtcdOptions{})
@@ -104,8 +104,8 @@ func TestCloseRevokesTheLeasesOfManyGrants(t *testing.T) {
 	}
 }
 
-// An attempt that was not answered may still be granted. The next one uses its lease, fails
-// because the name was taken, and cannot revoke the lease.
+// An attempt without a reply may still be granted. The next one uses its lease, fails because the
+// name was taken, and cannot revoke the lease.
 func TestLeaveRevokesTheLeaseOfAnAttemptThatWasRepeatedInVain(t *testing.T) {
 	t.Parallel()
 	proxy, far, near, look := behind(t)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/holdfast-lock/holdfast/internal/tlsurl"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -43,12 +43,6 @@ const (
 	window = 4 << 20
 
 	defaultPort = "2379"
-
-	// parameters of URLs with TLS.
-	paramCA   = "ca"
-	paramCert = "cert"
-	paramKey  = "key"
-	paramName = "servername"
 )
 
 func init() {
@@ -136,13 +130,14 @@ func optionOf(u *store.URL) (option clientv3.Config, err error) {
 	var params []string
 	secure := u.Scheme == "etcds"
 	if secure {
-		params = []string{paramCA, paramCert, paramKey, paramName}
+		params = tlsurl.Params
 	}
 	if err := u.Only(params...); err != nil {
 		return option, err
 	}
-	if len(u.Hosts) == 0 {
-		return fail("no host: write %s://HOST:%s", u.Scheme, defaultPort)
+	hosts, err := u.Addresses(defaultPort)
+	if err != nil {
+		return option, err
 	}
 	if (u.User == "") != (u.Password() == "") {
 		return fail("give both user and password, or none")
@@ -151,7 +146,8 @@ func optionOf(u *store.URL) (option clientv3.Config, err error) {
 		return fail("path: want at most %d bytes without control characters: all keys begin with it", store.MaxText)
 	}
 	option = clientv3.Config{
-		Username: u.User, Password: u.Password(),
+		Endpoints: hosts,
+		Username:  u.User, Password: u.Password(),
 		DialTimeout:       dialTimeout,
 		DialKeepAliveTime: pingAfter, DialKeepAliveTimeout: pingTimeout,
 		MaxUnaryRetries: attempts,
@@ -166,18 +162,12 @@ func optionOf(u *store.URL) (option clientv3.Config, err error) {
 			grpc.WithStaticStreamWindowSize(window), grpc.WithStaticConnWindowSize(window),
 		},
 	}
-	for _, host := range u.Hosts {
-		if _, _, err := net.SplitHostPort(host); err != nil {
-			host = net.JoinHostPort(strings.Trim(host, "[]"), defaultPort)
-		}
-		option.Endpoints = append(option.Endpoints, host)
-	}
 	if secure {
 		creds, err := newFileCredentials(u)
 		if err != nil {
 			return fail("%v", err)
 		}
-		option.TLS = creds.last // says that TLS is in use
+		option.TLS = creds.files.Config() // only says that TLS is in use
 		option.DialOptions = append(option.DialOptions, grpc.WithTransportCredentials(creds))
 	}
 	return option, nil

@@ -18,8 +18,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// works takes a lock, has another wait for it, lists it and gives it back: everything that a
-// store does.
+// works uses everything that a store does: it takes a lock, waits for it, lists and releases it.
 func works(t *testing.T, url string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -105,7 +104,7 @@ func TestTLSWithCertificatesOnBothSides(t *testing.T) {
 	}
 }
 
-// Certificates live for weeks, some programs for longer.
+// Some programs run for longer than certificates are valid.
 func TestCertificatesAreReadAgainForEachConnection(t *testing.T) {
 	t.Parallel()
 	old, renewed := servers.NewCertificates(t), servers.NewCertificates(t) // of another authority
@@ -151,7 +150,7 @@ func TestCertificatesAreReadAgainForEachConnection(t *testing.T) {
 	again()
 }
 
-// The commands of the package documentation are enough, and give no right to other keys.
+// The commands of the package documentation are sufficient, and give no rights to other keys.
 func TestTheDocumentedRightsAreEnough(t *testing.T) {
 	t.Parallel()
 	server := servers.StartEtcd(t, servers.EtcdOptions{Password: rootPassword})
@@ -210,7 +209,7 @@ func TestURLsThatMakeNoSenseAreRefusedBeforeAnythingIsDialled(t *testing.T) {
 
 func TestAServerThatIsNotThereIsAnErrorSoon(t *testing.T) {
 	t.Parallel()
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and says nothing
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and never replies
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,12 +226,28 @@ func TestAServerThatIsNotThereIsAnErrorSoon(t *testing.T) {
 	}
 }
 
-// A program's own client is used as it is, and stays open.
-func TestAClientOfTheProgramsOwnIsNotClosed(t *testing.T) {
+func TestNewUsesTheClientOfTheProgramAndDoesNotCloseIt(t *testing.T) {
 	t.Parallel()
 	server := servers.StartEtcd(t, servers.EtcdOptions{})
 	client := direct(t, server.Addr())
-	one, two := New(client), New(client, Prefix("/other/"))
+	one, err := New(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := New(client, Prefix("/other/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, mistake := range map[string]func() (*Store, error){
+		"no client":   func() (*Store, error) { return New(nil) },
+		"a prefix":    func() (*Store, error) { return New(client, Prefix("a\nb")) },
+		"a heartbeat": func() (*Store, error) { return New(client, Heartbeat(time.Millisecond)) },
+		"a TTL":       func() (*Store, error) { return New(client, MinTTL(-time.Second)) },
+	} {
+		if _, err := mistake(); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("%s: %v, want ErrInvalid", what, err)
+		}
+	}
 	for _, s := range []*Store{one, two} {
 		c, err := holdfast.New(s)
 		if err != nil {

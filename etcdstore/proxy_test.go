@@ -63,8 +63,8 @@ func TestLeasesAreKeptBehindAGRPCProxy(t *testing.T) {
 	}
 }
 
-// A proxy answers a keep-alive with the reply to an earlier one, if that comes late. Nothing that
-// was sent after the call began has reached the server then.
+// If the reply to a keep-alive is late, a proxy uses it for the next call, whose own request has
+// not reached the server yet.
 func TestALateReplyOfAGRPCProxyDoesNotExtendALease(t *testing.T) {
 	t.Parallel()
 	wire := faultproxy.Start(t, servers.StartEtcd(t, servers.EtcdOptions{}).Addr())
@@ -77,7 +77,7 @@ func TestALateReplyOfAGRPCProxyDoesNotExtendALease(t *testing.T) {
 	if alive, err := s.keepAlive(bounded(t, patience), l); !alive || err != nil {
 		t.Fatal(alive, err)
 	}
-	// The server has heard the first call when it is given up: a proxy sends within half a second.
+	// The server has received the first call by then: a proxy forwards within half a second.
 	wire.ToClient.Hold()
 	if alive, err := s.keepAlive(bounded(t, 2*time.Second), l); err == nil {
 		t.Fatalf("answered without a reply: %v", alive)

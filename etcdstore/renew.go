@@ -3,7 +3,6 @@ package etcdstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -28,7 +27,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	defer s.leave()
 	for i := range grants {
 		if grants[i].Floor >= store.MaxToken {
-			return nil, tokensOver(grants[i].Floor)
+			return nil, store.NoTokens(grants[i].Floor)
 		}
 	}
 	outcomes := make([]store.Renewed, len(grants))
@@ -124,9 +123,8 @@ func (s *Store) renew(ctx context.Context, r *store.Renewal) (store.Renewed, err
 			s.forgetGrant(ctx, key)
 			return store.Renewed{Status: store.Gone}, nil
 		}
-		if down := r.Mode == store.Shared && own.mode == store.Exclusive; r.Mode != own.mode && !down {
-			return store.Renewed{}, fmt.Errorf("%w: renew %q: held in %s mode, asked for %s: a grant keeps its mode or steps down from exclusive to shared",
-				store.ErrInvalid, r.Name, own.mode, r.Mode)
+		if err := store.CheckRenewal(r, own.mode); err != nil {
+			return store.Renewed{}, err
 		}
 		g := regrant{s: s, key: key, own: own, mode: r.Mode, ttl: r.TTL, floor: s.mark(), above: r.Floor}
 		if !queued {

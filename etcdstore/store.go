@@ -37,8 +37,8 @@ const (
 // An Option changes how a store made with New works.
 type Option func(*config)
 
-// Prefix sets the beginning of all keys, which is followed by a slash; [DefaultPrefix] unless
-// given. Only stores with the same prefix exclude each other.
+// Prefix sets the beginning of all keys, which is followed by a slash; "holdfast" unless given.
+// Only stores with the same prefix exclude each other.
 func Prefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
 
 // Heartbeat sets how long a waiter that stopped asking keeps its place, in whole seconds; 8 s
@@ -107,19 +107,31 @@ type claim struct {
 	queued standing // if it waits
 }
 
-// New returns a store that uses a client of the program. Close does not close the client.
-func New(client *clientv3.Client, opts ...Option) *Store {
+// New returns a store that uses a client of the program. Close does not close the client. New
+// returns an error that matches [store.ErrInvalid] if the client is nil or an option is invalid.
+func New(client *clientv3.Client, opts ...Option) (*Store, error) {
 	var c config
 	for _, opt := range opts {
 		opt(&c)
 	}
-	return newStore(client, c)
+	if client == nil {
+		return nil, fmt.Errorf("%w: etcd store: the client is nil: make one with clientv3.New", store.ErrInvalid)
+	}
+	if err := store.CheckText("prefix", c.prefix); err != nil {
+		return nil, err
+	}
+	for what, d := range map[string]time.Duration{"Heartbeat": c.heartbeat, "MinTTL": c.minTTL} {
+		if d != 0 && (d < time.Second || d > store.MaxTime) {
+			return nil, fmt.Errorf("%w: etcd store: %s(%v): want a time of at least 1s", store.ErrInvalid, what, d)
+		}
+	}
+	return newStore(client, c), nil
 }
 
 func newStore(client *clientv3.Client, c config) *Store {
 	c.prefix = strings.Trim(c.prefix, "/")
 	if c.prefix == "" {
-		c.prefix = DefaultPrefix
+		c.prefix = defaultPrefix
 	}
 	if c.heartbeat == 0 {
 		c.heartbeat = defaultHeartbeat

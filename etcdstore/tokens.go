@@ -46,13 +46,9 @@ func parseFloor(r *pb.RangeResponse) (floorMark, error) {
 func (m floorMark) above(floor, seen int64) (base int64, raise bool, err error) {
 	base = max(m.base, floor/block-seen)
 	if tokenAt(seen+slop, base) > store.MaxToken {
-		return 0, false, tokensOver(floor)
+		return 0, false, store.NoTokens(floor)
 	}
 	return base, base > m.base, nil
-}
-
-func tokensOver(floor int64) error {
-	return fmt.Errorf("%w: token floor %d: no tokens are left above it, they end at 2^53-1; find out where so high a floor comes from", store.ErrInvalid, floor)
 }
 
 func (s *Store) putFloor(base int64) *pb.RequestOp {

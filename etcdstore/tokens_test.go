@@ -8,9 +8,9 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A floor above what the revisions give is kept on the server, and known to those who have
-// asked before.
-func TestAFloorHoldsForEverybodyFromThenOn(t *testing.T) {
+// A floor above the tokens of the current revision is stored on the server, and earlier clients
+// learn of it.
+func TestAFloorHoldsForAllClients(t *testing.T) {
 	t.Parallel()
 	server := servers.StartEtcd(t, servers.EtcdOptions{})
 	one, two := opened(t, server.Addr()), opened(t, server.Addr())
@@ -36,7 +36,7 @@ func TestAFloorHoldsForEverybodyFromThenOn(t *testing.T) {
 	release(one, grant(one, 0))
 	release(two, grant(two, 0))
 	release(one, grant(one, highest+1000*block))
-	release(two, grant(two, 0)) // it knew of no floor
+	release(two, grant(two, 0)) // it did not know of the floor
 	req := grant(one, highest+1000*block)
 	out, err := two.Renew(ctx, []store.Renewal{{Name: "a", ID: req.ID, TTL: req.TTL, Mode: req.Mode, Floor: highest + 1000*block}})
 	if err != nil || out[0].Status != store.Extended {

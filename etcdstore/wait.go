@@ -10,6 +10,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-lock/holdfast/internal/wake"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -58,10 +59,9 @@ type waitState struct {
 	ids     []int64 // of the watches
 	refused int64   // the revision of the last read
 	begun   int64   // the revision at which the last of the watches began
-	woken   bool
-	nudged  bool          // woken only to ask once more: the watches go on
-	gone    bool          // the watched key is gone
-	wakes   chan struct{} // made by Wait, closed by wake
+	signal  wake.Signal
+	nudged  bool // woken only to ask once more: the watches go on
+	gone    bool // the watched key is gone
 	left    map[int64]remaining
 }
 
@@ -106,13 +106,18 @@ func (w *waits) expect(key claimKey, watches []watch, revision int64) {
 		w.idle.Stop()
 		w.idle = nil
 	}
-	if (!state.woken || state.nudged) && len(state.ids) > 0 && slices.Equal(state.watches, watches) {
+	if (!state.signal.Sent() || state.nudged) && len(state.ids) > 0 && slices.Equal(state.watches, watches) {
 		state.refused = revision
-		state.woken, state.nudged = state.begun > revision, state.begun > revision
+		if state.nudged = state.begun > revision; state.nudged {
+			state.signal.Send()
+		} else {
+			state.signal.Reset()
+		}
 		return // the watches go on
 	}
 	w.cancel(state)
-	state.woken, state.nudged, state.gone = false, false, false
+	state.signal.Reset()
+	state.nudged, state.gone = false, false
 	state.watches, state.refused, state.begun = watches, revision, 0
 	if w.stream == nil && !w.open() {
 		if w.paused == nil {
@@ -287,7 +292,7 @@ func (w *waits) received(st *watchStream, resp *pb.WatchResponse) error {
 		state.wake()
 	case resp.Created:
 		state.begun = max(state.begun, resp.Header.Revision)
-		if state.begun > state.refused && !state.woken {
+		if state.begun > state.refused && !state.signal.Sent() {
 			state.wake()
 			state.nudged = true
 		}
@@ -296,11 +301,8 @@ func (w *waits) received(st *watchStream, resp *pb.WatchResponse) error {
 }
 
 func (s *waitState) wake() {
-	s.woken, s.nudged = true, false
-	if s.wakes != nil {
-		close(s.wakes)
-		s.wakes = nil
-	}
+	s.nudged = false
+	s.signal.Send()
 }
 
 func (w *waits) close() {
@@ -348,22 +350,10 @@ func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	defer s.leave()
 	w := &s.waits
 	w.mu.Lock()
-	state := w.all[claimKey{name, id}]
-	if state == nil || state.woken {
-		w.mu.Unlock()
-		return nil
+	var woken <-chan struct{}
+	if state := w.all[claimKey{name, id}]; state != nil {
+		woken = state.signal.C()
 	}
-	if state.wakes == nil {
-		state.wakes = make(chan struct{})
-	}
-	wakes := state.wakes
 	w.mu.Unlock()
-	select {
-	case <-wakes:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-s.closing:
-		return errClosed
-	}
+	return wake.Wait(ctx, woken, s.closing, errClosed)
 }

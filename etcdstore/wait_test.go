@@ -12,8 +12,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// patient opens a store whose waiters keep their places for longer than any test, so that none
-// is woken because another was dropped.
+// patient opens a store whose waiters keep their places for longer than any test takes.
 func patient(t *testing.T, addr string) *Store {
 	t.Helper()
 	u, err := store.ParseURL(url(addr))
@@ -42,11 +41,11 @@ func woken(s *Store, req store.Request) bool {
 	s.waits.mu.Lock()
 	defer s.waits.mu.Unlock()
 	state := s.waits.all[claimKey{req.Name, req.ID}]
-	return state.woken && !state.nudged
+	return state.signal.Sent() && !state.nudged
 }
 
-// What is written between the read and the watch makes the waiter ask once more, and only once:
-// its watches stay as they are, or it would never end where much is written.
+// A write between the read and the watch makes the waiter ask again, but only once: its watches
+// stay. Otherwise a waiter would never settle on a busy server.
 func TestAWatchThatBeginsLateMakesItsWaiterAskOnce(t *testing.T) {
 	t.Parallel()
 	s := patient(t, servers.StartEtcd(t, servers.EtcdOptions{}).Addr())
@@ -59,7 +58,7 @@ func TestAWatchThatBeginsLateMakesItsWaiterAskOnce(t *testing.T) {
 		defer s.waits.mu.Unlock()
 		return slices.Clone(s.waits.all[key].ids)
 	}
-	// As if the read had been before the holder came.
+	// As if the read had been before the holder was granted.
 	s.waits.mu.Lock()
 	watches := s.waits.all[key].watches
 	s.waits.cancel(s.waits.all[key])
@@ -87,15 +86,14 @@ func TestAWatchThatBeginsLateMakesItsWaiterAskOnce(t *testing.T) {
 	must(t, s, waiter, 0)
 }
 
-// One release wakes one waiter, and its grant the one behind it: the cost does not grow with
-// the queue.
-func TestOnlyTheNextIsWoken(t *testing.T) {
+// A release wakes one waiter, so its cost does not grow with the queue.
+func TestOnlyTheNextWaiterIsWoken(t *testing.T) {
 	t.Parallel()
 	s := patient(t, servers.StartEtcd(t, servers.EtcdOptions{}).Addr())
 	holder := request("a", false)
 	must(t, s, holder, 0)
 	queue := queued(t, s, "a", 5)
-	// What comes later on another name is heard later, since all share a stream.
+	// All names share a stream, so a later event of another name arrives later.
 	mark := func() {
 		t.Helper()
 		h := request("mark", false)
@@ -134,7 +132,7 @@ func TestOnlyTheNextIsWoken(t *testing.T) {
 	check("left", 3, 3)
 }
 
-func TestAllAreWokenWhenTheNameIsDone(t *testing.T) {
+func TestAllWaitersAreWokenWhenTheNameIsDone(t *testing.T) {
 	t.Parallel()
 	s := patient(t, servers.StartEtcd(t, servers.EtcdOptions{}).Addr())
 	holder := request("a", false)
@@ -153,7 +151,7 @@ func TestAllAreWokenWhenTheNameIsDone(t *testing.T) {
 	}
 }
 
-func TestAQueuedIdentityThatAsksWithoutQueueLeavesIt(t *testing.T) {
+func TestAQueuedIdentityThatAsksWithoutQueueLeavesTheQueue(t *testing.T) {
 	t.Parallel()
 	s := patient(t, servers.StartEtcd(t, servers.EtcdOptions{}).Addr())
 	must(t, s, request("a", false), 0)
@@ -166,9 +164,8 @@ func TestAQueuedIdentityThatAsksWithoutQueueLeavesIt(t *testing.T) {
 	must(t, s, queue[1], 1)
 }
 
-// However many wait, what is read to ask for one of them stays the same: of those in front, only
-// so many, and of those behind none.
-func TestWhatAWaiterReadsDoesNotGrowWithTheQueue(t *testing.T) {
+// A waiter reads a limited number of requests in front of it, and none behind it.
+func TestTheCostOfAskingDoesNotGrowWithTheQueue(t *testing.T) {
 	t.Parallel()
 	server := servers.StartEtcd(t, servers.EtcdOptions{})
 	proxy := faultproxy.Start(t, server.Addr())

@@ -181,7 +181,7 @@ func TestHeldNameCostsLessThan350Bytes(t *testing.T) {
 func TestUncontendedPairAllocatesNothing(t *testing.T) {
 	s := memstore.New()
 	defer s.Close()
-	req := exclusive()
+	req := request("order:42")
 	if n := testing.AllocsPerRun(1000, func() { pair(t, s, req) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

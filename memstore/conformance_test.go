@@ -4,7 +4,9 @@ import (
 	"context"
 	"testing"
 	"testing/synctest"
+	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/exacttest"
 	"github.com/holdfast-lock/holdfast/memstore"
 	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/storetest"
@@ -20,6 +22,7 @@ func TestConformance(t *testing.T) {
 		return s.(*memstore.Store)
 	}
 	storetest.Run(t, storetest.Harness{
+		Slack: time.Millisecond, // the store and the suite share a clock
 		Around: func(t *testing.T, test func(t *testing.T)) {
 			synctest.Test(t, func(t *testing.T) {
 				// This handle plays the server: locks outlive the connections of a test, but
@@ -35,5 +38,16 @@ func TestConformance(t *testing.T) {
 			defer s.Close()
 			return memstore.Names(s)
 		},
+	})
+}
+
+func TestExactness(t *testing.T) {
+	exacttest.Run(t, func(t *testing.T, test func(t *testing.T, s exacttest.Store)) {
+		synctest.Test(t, func(t *testing.T) {
+			s := memstore.New()
+			defer s.Close()
+			woken := func(name string, id store.ID) bool { return memstore.Woken(s, name, id) }
+			test(t, exacttest.Store{Store: s, Woken: woken, Sleep: time.Sleep})
+		})
 	})
 }

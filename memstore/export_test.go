@@ -1,5 +1,7 @@
 package memstore
 
+import "github.com/holdfast-lock/holdfast/store"
+
 // Names returns the names that a store keeps in memory, including expired ones.
 func Names(s *Store) []string {
 	var names []string
@@ -15,9 +17,6 @@ func Names(s *Store) []string {
 	}
 	return names
 }
-
-// Len returns the number of names that a store keeps in memory.
-func Len(s *Store) int { return len(Names(s)) }
 
 // Buckets returns the number of hash buckets of a store.
 func Buckets(s *Store) int {
@@ -36,4 +35,17 @@ func SharedTables() int {
 	shared.Lock()
 	defer shared.Unlock()
 	return len(shared.tables)
+}
+
+// Woken reports whether a queued identity was woken since its last refusal.
+func Woken(s *Store, name string, id store.ID) bool {
+	sh, hash := s.table.shard(name)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	e := sh.find(name, hash)
+	if e == nil {
+		return false
+	}
+	w := e.queue.find(id)
+	return w != nil && w.wake.Sent()
 }

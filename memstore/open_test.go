@@ -3,7 +3,9 @@ package memstore_test
 import (
 	"context"
 	"errors"
-	"iter"
+	"math/rand/v2"
+	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,87 +23,96 @@ func open(t testing.TB, url string) *memstore.Store {
 	return s.(*memstore.Store)
 }
 
-// everyCall calls every method of a store, and yields the name and the error of each.
-func everyCall(ctx context.Context, s store.Store) iter.Seq2[string, error] {
-	id := store.NewID()
-	return func(yield func(string, error) bool) {
-		_, err := s.Acquire(ctx, exclusive())
-		_ = yield("Acquire", err) &&
-			yield("Wait", s.Wait(ctx, name, id)) &&
-			yield("Leave", s.Leave(ctx, name, id)) &&
-			yield("Release", s.Release(ctx, name, id, store.Keep{})) &&
-			yield("Break", s.Break(ctx, name, id))
-		_, err = s.Renew(ctx, []store.Renewal{{Name: name, ID: id, TTL: ttl, Mode: store.Exclusive}})
-		yield("Renew", err)
-		_, err = s.List(ctx, store.Query{})
-		yield("List", err)
-	}
-}
-
 func TestHandlesWithTheSameURLShareTheirLocks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, b, other := open(t, "memory:"), open(t, "memory:"), open(t, "memory:other")
-		req := exclusive()
-		granted(t, a, req)
-		refused(t, b, exclusive())
-		granted(t, other, exclusive())
-		w := waits(t, b, exclusive())
-		c := waiting(t, b, w)
-		release(t, a, req)
-		c.wakes(t)
-		token := granted(t, b, w).Token
-		for _, s := range []*memstore.Store{a, a, other} { // a second Close does nothing
-			if err := s.Close(); err != nil {
-				t.Error(err)
-			}
+	a, b, other := open(t, "memory:"), open(t, "memory:"), open(t, "memory:other")
+	token := granted(t, a, request("order")).Token
+	refused(t, b, request("order"))
+	granted(t, other, request("order"))
+	for _, s := range []*memstore.Store{a, a, other} { // a second Close does nothing
+		if err := s.Close(); err != nil {
+			t.Error(err)
 		}
-		a = open(t, "memory:")
-		if r := refused(t, a, exclusive()); len(r.Holders) != 1 || r.Holders[0].Token != token {
-			t.Errorf("refusal %+v", r)
-		}
-		a.Close()
-		b.Close()
-		if n := memstore.SharedTables(); n != 0 {
-			t.Errorf("%d shared tables left", n)
-		}
-		a = open(t, "memory:") // a new table
-		granted(t, a, exclusive())
-		a.Close()
-	})
+	}
+	a = open(t, "memory:")
+	if r := refused(t, a, request("order")); len(r.Holders) != 1 || r.Holders[0].Token != token {
+		t.Errorf("refusal %+v, want the token %d", r, token)
+	}
+	a.Close()
+	b.Close()
+	if n := memstore.SharedTables(); n != 0 {
+		t.Errorf("%d shared tables left", n)
+	}
+	a = open(t, "memory:") // a new table
+	granted(t, a, request("order"))
+	a.Close()
 }
 
 func TestNewReturnsAPrivateStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, b, c := memstore.New(), memstore.New(), open(t, "memory:")
-		for _, s := range []*memstore.Store{a, b, c} {
-			defer s.Close()
-			granted(t, s, exclusive())
-		}
-	})
+	for _, s := range []*memstore.Store{memstore.New(), memstore.New(), open(t, "memory:")} {
+		defer s.Close()
+		granted(t, s, request("order"))
+	}
 }
 
-func TestClosedHandleFailsAndOthersWork(t *testing.T) {
+func TestCloseKeepsGrantsUntilTheirTTLIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := open(t, "memory:"), open(t, "memory:")
 		defer b.Close()
-		req := exclusive()
-		granted(t, a, req)
-		w := waits(t, a, exclusive())
-		onA, onB := waiting(t, a, w), waiting(t, b, w)
-		a.Close()
-		synctest.Wait()
-		is(t, <-onA.done, store.ErrClosed)
-		onB.sleeps(t)
-		for what, err := range everyCall(t.Context(), a) {
-			if !errors.Is(err, store.ErrClosed) {
-				t.Errorf("%s: %v", what, err)
-			}
+		granted(t, a, request("order"))
+		w := request("order")
+		w.Queue = true
+		refused(t, a, w)
+		ended := make(chan error, 2)
+		for _, s := range []*memstore.Store{a, b} {
+			go func() { ended <- s.Wait(t.Context(), w.Name, w.ID) }()
 		}
-		// Its grant stays until the TTL is over.
-		refused(t, b, exclusive())
+		synctest.Wait()
+		a.Close()
+		if err := <-ended; !errors.Is(err, store.ErrClosed) {
+			t.Errorf("Wait: %v, want ErrClosed", err)
+		}
+		synctest.Wait()
+		select {
+		case err := <-ended:
+			t.Errorf("Wait on the other handle: %v, want it to go on", err)
+		default:
+		}
+		refused(t, b, request("order"))
 		time.Sleep(ttl)
-		granted(t, b, exclusive())
+		granted(t, b, request("order"))
 	})
+}
+
+func TestHandlesCanBeOpenedAndClosedConcurrently(t *testing.T) {
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 100 {
+				s := open(t, "memory:busy")
+				ended := make(chan error)
+				go func() {
+					req := request("order")
+					req.Queue = true
+					a, err := s.Acquire(context.Background(), req)
+					if err == nil && !a.Granted() {
+						err = s.Wait(context.Background(), req.Name, req.ID)
+					}
+					ended <- err
+				}()
+				if rand.IntN(2) == 0 {
+					runtime.Gosched()
+				}
+				s.Close()
+				if err := <-ended; err != nil && !errors.Is(err, store.ErrClosed) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n := memstore.SharedTables(); n != 0 {
+		t.Errorf("%d shared tables left", n)
+	}
 }
 
 func TestURLWithAHostOrParametersIsInvalid(t *testing.T) {
@@ -109,9 +120,9 @@ func TestURLWithAHostOrParametersIsInvalid(t *testing.T) {
 		"memory://localhost", "memory://localhost:6379/name", "memory://user:secret@/name",
 		"memory:?ttl=1s", "memory:name?x",
 	} {
-		_, err := store.Open(t.Context(), url)
-		is(t, err, store.ErrInvalid)
-		t.Log(err)
+		if _, err := store.Open(t.Context(), url); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("%s: %v, want ErrInvalid", url, err)
+		}
 	}
 	if n := memstore.SharedTables(); n != 0 {
 		t.Errorf("%d shared tables left", n)
@@ -119,14 +130,13 @@ func TestURLWithAHostOrParametersIsInvalid(t *testing.T) {
 }
 
 func TestCapabilitiesOfTheMemoryStore(t *testing.T) {
-	caps := memstore.New().Capabilities()
 	want := store.Capabilities{
 		Store: "memory",
 		Features: store.FeatureShared | store.FeaturePermits | store.FeatureQueue |
 			store.FeatureKeep | store.FeatureList,
-		MinTTL: 10 * time.Millisecond, Heartbeat: heartbeat, Instant: true,
+		MinTTL: 10 * time.Millisecond, Heartbeat: 5 * time.Second, Instant: true,
 	}
-	if caps != want {
+	if caps := memstore.New().Capabilities(); caps != want {
 		t.Errorf("%+v, want %+v", caps, want)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/wake"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -21,8 +22,7 @@ type waiter struct {
 	claim
 	joined     int64
 	until      int64 // when it is dropped unless it asks again
-	woken      bool  // whether it was woken since its last refusal
-	wakes      chan struct{}
+	wake       wake.Signal
 	prev, next *waiter
 }
 
@@ -63,7 +63,7 @@ func (t *table) refuse(e *entry, w *waiter, req *store.Request, fits bool, now i
 		}
 		w.claim.set(req)
 		w.until = now + int64(heartbeat) + 1 // dropped only if silent for longer than a heartbeat
-		w.woken = false
+		w.wake.Reset()
 		e.due = min(e.due, w.until)
 		r.Place = e.queue.place(w)
 		r.Waiters = e.queue.n - 1
@@ -100,7 +100,7 @@ func (e *entry) dequeue(w *waiter) {
 		w.next.prev = w.prev
 	}
 	q.n--
-	w.wake()
+	w.wake.Send()
 	if w.prev != nil {
 		w.prev.next = w.next
 		return
@@ -113,51 +113,31 @@ func (e *entry) dequeue(w *waiter) {
 // first waiter is woken in any case: it may want to give up, and then the next one is woken.
 func (e *entry) wakeHead() {
 	if w := e.queue.first; w != nil && (e.kept > 0 || e.admits(w.mode, int(w.weight), int(w.limit))) {
-		w.wake()
+		w.wake.Send()
 	}
 }
 
 func (e *entry) wakeAll() {
 	for w := e.queue.first; w != nil; w = w.next {
-		w.wake()
-	}
-}
-
-func (w *waiter) wake() {
-	w.woken = true
-	if w.wakes != nil {
-		close(w.wakes)
-		w.wakes = nil
+		w.wake.Send()
 	}
 }
 
 // Wait blocks until a queued identity should ask again; see [store.Store]. It returns nil at
 // once if the identity is not queued.
 func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
-	var wakes chan struct{}
+	var woken <-chan struct{}
 	err := s.with(ctx, name, func(e *entry, _ int64) error {
 		if e == nil {
 			return nil
 		}
-		w := e.queue.find(id)
-		if w == nil || w.woken {
-			return nil
+		if w := e.queue.find(id); w != nil {
+			woken = w.wake.C()
 		}
-		if w.wakes == nil {
-			w.wakes = make(chan struct{})
-		}
-		wakes = w.wakes
 		return nil
 	})
-	if err != nil || wakes == nil {
+	if err != nil {
 		return err
 	}
-	select {
-	case <-wakes:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-s.done:
-		return errClosed
-	}
+	return wake.Wait(ctx, woken, s.done, errClosed)
 }

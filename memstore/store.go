@@ -196,8 +196,8 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 			e.remove(h)
 			e.wakeHead()
 		case store.Done:
-			if h.mode != store.Exclusive {
-				return fmt.Errorf("%w: keep as done: the grant is %s; only an exclusive grant can be kept as done", store.ErrInvalid, h.mode)
+			if err := store.CheckDone(keep, h.mode); err != nil {
+				return err
 			}
 			e.keep(h, keep, now)
 			e.wakeAll() // any waiter may wait for the work to be done
@@ -243,9 +243,8 @@ func (t *table) renew(r *store.Renewal) (store.Renewed, error) {
 	if h == nil || h.state != store.Held {
 		return gone, nil
 	}
-	down := r.Mode == store.Shared && h.mode == store.Exclusive
-	if r.Mode != h.mode && !down {
-		return gone, fmt.Errorf("%w: renew %q: held in %s mode, requested %s: a grant keeps its mode or steps down from exclusive to shared", store.ErrInvalid, r.Name, h.mode, r.Mode)
+	if err := store.CheckRenewal(r, h.mode); err != nil {
+		return gone, err
 	}
 	renewed := store.Renewed{Status: store.Extended, TTL: r.TTL}
 	if r.Tokens > 0 && e.queue.n == 0 {
@@ -258,7 +257,7 @@ func (t *table) renew(r *store.Renewal) (store.Renewed, error) {
 		return gone, err
 	}
 	e.extend(h, after(now, r.TTL))
-	if down {
+	if r.Mode != h.mode {
 		h.mode = store.Shared
 		e.wakeHead()
 	}

@@ -1,7 +1,6 @@
 package memstore
 
 import (
-	"fmt"
 	"hash/maphash"
 	"math"
 	"sync"
@@ -77,7 +76,7 @@ func (t *table) reserve(n int, floor int64) (first int64, tokens int, err error)
 		last := t.last.Load()
 		base := max(last, floor)
 		if base >= store.MaxToken {
-			return 0, 0, tokensOver(base)
+			return 0, 0, store.NoTokens(base)
 		}
 		tokens = int(min(int64(n), store.MaxToken-base))
 		if t.last.CompareAndSwap(last, base+int64(tokens)) {
@@ -94,16 +93,12 @@ func (t *table) raise(floor int64) error {
 			return nil
 		}
 		if floor >= store.MaxToken {
-			return tokensOver(floor)
+			return store.NoTokens(floor)
 		}
 		if t.last.CompareAndSwap(last, floor) {
 			return nil
 		}
 	}
-}
-
-func tokensOver(floor int64) error {
-	return fmt.Errorf("%w: token floor %d: no tokens are left above it, they end at 2^53-1; find out where so high a floor comes from", store.ErrInvalid, floor)
 }
 
 // bucket returns the bucket of a hash. The shard must have buckets.

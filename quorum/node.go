@@ -27,6 +27,7 @@ type node struct {
 	index     int
 	quorum    *Store
 	restarter Restarter // nil if the store is none
+	bounded   bool      // it ends its calls by itself; without contexts that can end, some are faster
 
 	late      atomic.Int32 // calls that nobody waits for
 	lastReply atomic.Int64 // when it answered last, on the clock of the quorum

@@ -69,7 +69,11 @@ func (o *op) start(i int, f func(ctx context.Context, n *node, r *reply)) {
 			o.deliver(&r)
 			return
 		}
-		r.err = n.call(o.ctx, func(ctx context.Context) error {
+		ctx := o.ctx
+		if n.bounded {
+			ctx = context.Background()
+		}
+		r.err = n.call(ctx, func(ctx context.Context) error {
 			f(ctx, n, &r)
 			return r.err
 		})

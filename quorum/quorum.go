@@ -115,6 +115,7 @@ func New(ctx context.Context, nodes []Node, opts Options) (*Store, error) {
 		}
 		node := &node{Store: n.Store, name: n.Name, index: i, quorum: s}
 		node.restarter, _ = n.Store.(Restarter)
+		node.bounded = n.Store.Capabilities().Timeout > 0
 		s.nodes = append(s.nodes, node)
 	}
 	s.setCapabilities()

@@ -6,18 +6,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/redis/rueidis"
 
-	"github.com/holdfast-lock/holdfast/internal/redis"
+	"github.com/holdfast-lock/holdfast/internal/rediscore"
+	"github.com/holdfast-lock/holdfast/internal/redistest"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
-	"github.com/holdfast-lock/holdfast/storetest"
 )
-
-// quick is a heartbeat that tests can wait for.
-const quick = time.Second
 
 // openQuick opens a URL with a quick heartbeat.
 func openQuick(t testing.TB, url string) *Store {
@@ -26,52 +22,29 @@ func openQuick(t testing.TB, url string) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := openWith(context.Background(), u, redis.Config{Heartbeat: quick})
+	s, err := openWith(context.Background(), u, rediscore.Config{Heartbeat: redistest.Heartbeat})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-// conform runs the suite against servers.
-func conform(t *testing.T, open func(testing.TB) store.Store, nodes ...*servers.Redis) {
-	storetest.Run(t, storetest.Harness{
-		Open:    open,
-		Residue: func(t testing.TB) []string { return residue(t, nodes...) },
-		TTL:     500 * time.Millisecond,
-		Slack:   500 * time.Millisecond,
-	})
-}
-
 func byURL(url string) func(testing.TB) store.Store {
 	return func(t testing.TB) store.Store { return openQuick(t, url) }
 }
 
-// residue is everything on the servers that is not meant to stay.
-func residue(t testing.TB, nodes ...*servers.Redis) (left []string) {
-	t.Helper()
-	for _, node := range nodes {
-		for _, key := range node.Must("KEYS", "*").([]any) {
-			if key := key.(string); !strings.HasSuffix(key, ":token") {
-				left = append(left, key)
-			}
-		}
-	}
-	return left
-}
-
 func TestConformanceOfASingleServer(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{})
-	conform(t, byURL("redis://"+server.Addr()), server)
+	redistest.Conform(t, byURL("redis://"+server.Addr()), server)
 }
 
 func TestConformanceOfSentinel(t *testing.T) {
 	group := servers.StartSentinel(t, 2, 3, servers.RedisOptions{})
-	conform(t, byURL("redis+sentinel://"+strings.Join(group.Addrs(), ",")+"/"+servers.SentinelName), group.Primary())
+	redistest.Conform(t, byURL("redis+sentinel://"+strings.Join(group.Addrs(), ",")+"/"+servers.SentinelName), group.Primary())
 }
 
-// With clients of the program's own, which are in full use before the suite begins to count
-// goroutines: rueidis needs seconds to forget a client of a Cluster.
+// The clients are the program's own and are used before the suite begins to count goroutines:
+// rueidis needs seconds to end those of a closed Cluster client.
 func TestConformanceOfACluster(t *testing.T) {
 	cluster := servers.StartCluster(t, servers.RedisOptions{})
 	u, err := store.ParseURL("redis+cluster://" + strings.Join(cluster.Addrs(), ","))
@@ -97,11 +70,24 @@ func TestConformanceOfACluster(t *testing.T) {
 			})
 		}
 		wg.Wait()
+		for _, node := range clients[i].Nodes() { // replicas, too: a listing asks for their role
+			node.Do(t.Context(), node.B().Role().Build())
+		}
 	}
 	next := 0
-	open := func(testing.TB) store.Store {
+	open := func(t testing.TB) store.Store {
 		next++
-		return New(clients[next%len(clients)], func(c *redis.Config) { c.Heartbeat = quick })
+		s, err := New(clients[next%len(clients)], redistest.Quick)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
 	}
-	conform(t, open, cluster.Nodes[:3]...)
+	redistest.Conform(t, open, cluster.Nodes[:3]...)
+}
+
+func TestRedisCluster(t *testing.T) {
+	redistest.RunCluster(t, func(t testing.TB, addrs []string) store.Store {
+		return openQuick(t, "redis+cluster://"+strings.Join(addrs, ","))
+	})
 }

@@ -9,10 +9,11 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/holdfast-lock/holdfast/internal/redis"
+	"github.com/holdfast-lock/holdfast/internal/await"
+	"github.com/holdfast-lock/holdfast/internal/rediscore"
 )
 
-// A conn is a rueidis client as package redis wants it.
+// A conn is a rediscore.Conn on a rueidis client.
 type conn struct {
 	client rueidis.Client
 	dog    *watchdog    // bounds calls without a deadline; nil if contexts do
@@ -21,179 +22,127 @@ type conn struct {
 
 func (c *conn) Close() {
 	if c.owned != nil {
+		c.owned.closeAll(true) // first: the library sends a PING before it closes a connection
 		c.client.Close()
-		c.owned.closeAll(true)
 	}
 }
 
-// command makes a command. Commands must arrive in the order in which they are given: what
-// undoes a request that was given up must not overtake it. The library keeps the order on a
-// connection and chooses one of several at random, unless a command has no keys for all it
-// knows. Only on a Cluster must it know them.
-func (c *conn) command(verb []string, keys, args []string) rueidis.Completed {
+func (c *conn) isCluster() bool { return c.client.Mode() == rueidis.ClientModeCluster }
+
+// command makes a command of a call, with the text of its script if text is set. The server knows
+// the script from then on.
+//
+// Commands must arrive in the order in which they are given: a clean-up must not overtake the
+// request that it undoes. The library keeps the order on a connection. If it has several, it
+// chooses one at random, unless it knows of no keys in the command. Only on a Cluster it must
+// know the keys.
+func (c *conn) command(call *rediscore.Call, text bool) rueidis.Completed {
+	verb := []string{call.Command}
+	if call.Script != nil {
+		verb = []string{"EVALSHA", call.Script.SHA, strconv.Itoa(len(call.Keys))}
+		if text {
+			verb[0], verb[1] = "EVAL", call.Script.Text
+		}
+	}
 	command := c.client.B().Arbitrary(verb...)
-	if c.client.Mode() == rueidis.ClientModeCluster {
-		command = command.Keys(keys...)
+	if c.isCluster() {
+		command = command.Keys(call.Keys...)
 	} else {
-		command = command.Args(keys...)
+		command = command.Args(call.Keys...)
 	}
-	return command.Args(args...).Build()
+	return command.Args(call.Args...).Build()
 }
 
-func (c *conn) evalSHA(call *redis.Call) rueidis.Completed {
-	return c.command([]string{"EVALSHA", call.Script.SHA, strconv.Itoa(len(call.Keys))}, call.Keys, call.Args)
-}
-
-// evalText sends the whole script, which the server knows from then on.
-func (c *conn) evalText(call *redis.Call) rueidis.Completed {
-	return c.command([]string{"EVAL", call.Script.Text, strconv.Itoa(len(call.Keys))}, call.Keys, call.Args)
-}
-
-// A cancellable is a context that hides its deadline. With one the library may wait for an
-// answer until then, whether the context was cancelled meanwhile or not.
+// A cancellable is a context that hides its deadline. If the library knows of a deadline, it may
+// ignore a cancellation until then, and it closes the connection when the deadline is over.
 type cancellable struct{ context.Context }
 
 func (cancellable) Deadline() (deadline time.Time, ok bool) { return time.Time{}, false }
 
-func noticed(ctx context.Context) context.Context {
+// call runs fn with a context for the library. The library does not honor a context while a
+// connection is being made for another call, or while it asks a Cluster for its slots.
+func call[T any](ctx context.Context, dog *watchdog, fn func(ctx context.Context) (T, error)) (T, error) {
+	if dog != nil {
+		defer dog.end(dog.begin())
+	}
 	if ctx.Done() == nil {
-		return ctx // as fast as it can be
+		return fn(ctx)
 	}
-	return cancellable{ctx}
+	return await.Call(ctx, func() (T, error) { return fn(cancellable{ctx}) }, nil)
 }
 
-func (c *conn) Eval(ctx context.Context, call redis.Call) (redis.Value, error) {
-	if call.Replicas > 0 {
-		out := c.confirmed(ctx, []redis.Call{call})[0]
-		return out.Value, out.Err
-	}
-	if c.dog != nil {
-		defer c.dog.end(c.dog.begin())
-	}
-	v, err := valueOf(c.client.Do(noticed(ctx), c.evalSHA(&call)))
-	if isNoScript(err) {
-		return valueOf(c.client.Do(noticed(ctx), c.evalText(&call)))
-	}
-	return v, err
-}
-
-func (c *conn) Do(ctx context.Context, command, key string, args ...string) (redis.Value, error) {
-	if c.dog != nil {
-		defer c.dog.end(c.dog.begin())
-	}
-	return valueOf(c.client.Do(noticed(ctx), c.command([]string{command}, []string{key}, args)))
-}
-
-func (c *conn) EvalAll(ctx context.Context, calls []redis.Call) []redis.Outcome {
+func (c *conn) Run(ctx context.Context, calls ...rediscore.Call) []rediscore.Reply {
 	if len(calls) == 0 {
 		return nil
 	}
-	if calls[0].Replicas > 0 {
-		return c.allConfirmed(ctx, calls)
+	timeout := rediscore.ReplicaTimeout(ctx)
+	replies, err := call(ctx, c.dog, func(ctx context.Context) ([]rediscore.Reply, error) {
+		switch {
+		case calls[0].Replicas > 0:
+			return c.confirmed(ctx, calls, timeout)
+		case len(calls) > 1:
+			return c.pipeline(ctx, c.client, calls), nil
+		}
+		return []rediscore.Reply{c.reply(ctx, c.client, &calls[0], c.client.Do(ctx, c.command(&calls[0], false)))}, nil
+	})
+	if err != nil {
+		return slices.Repeat([]rediscore.Reply{{Err: err}}, len(calls))
 	}
-	if c.dog != nil {
-		defer c.dog.end(c.dog.begin())
-	}
+	return replies
+}
+
+// A doer is the part of the library's clients that is needed here.
+type doer interface {
+	Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult
+	DoMulti(ctx context.Context, multi ...rueidis.Completed) []rueidis.RedisResult
+}
+
+func (c *conn) pipeline(ctx context.Context, to doer, calls []rediscore.Call) []rediscore.Reply {
 	commands := make(rueidis.Commands, len(calls))
 	for i := range calls {
-		commands[i] = c.evalSHA(&calls[i])
+		commands[i] = c.command(&calls[i], false)
 	}
-	outcomes := make([]redis.Outcome, len(calls))
-	for i, result := range c.client.DoMulti(noticed(ctx), commands...) {
-		v, err := valueOf(result)
-		if isNoScript(err) {
-			v, err = valueOf(c.client.Do(noticed(ctx), c.evalText(&calls[i])))
-		}
-		outcomes[i] = redis.Outcome{Value: v, Err: err}
+	replies := make([]rediscore.Reply, len(calls))
+	for i, result := range to.DoMulti(ctx, commands...) {
+		replies[i] = c.reply(ctx, to, &calls[i], result)
 	}
-	return outcomes
+	return replies
 }
 
-// allConfirmed is confirmed for calls of any slots.
-func (c *conn) allConfirmed(ctx context.Context, calls []redis.Call) []redis.Outcome {
-	if c.client.Mode() != rueidis.ClientModeCluster {
-		return c.confirmed(ctx, calls)
+// reply returns the reply to a call. It sends the text of a script that the server does not
+// know.
+func (c *conn) reply(ctx context.Context, to doer, call *rediscore.Call, result rueidis.RedisResult) rediscore.Reply {
+	v, err := result.ToAny()
+	if e, ok := rueidis.IsRedisErr(err); ok && e.IsNoScript() {
+		v, err = to.Do(ctx, c.command(call, true)).ToAny()
 	}
-	outcomes := make([]redis.Outcome, 0, len(calls))
-	for i := range calls {
-		outcomes = append(outcomes, c.confirmed(ctx, calls[i:i+1])...)
+	if rueidis.IsRedisNil(err) {
+		return rediscore.Reply{}
 	}
-	return outcomes
+	return rediscore.Reply{Value: v, Err: err}
 }
 
-// confirmed runs scripts and waits until replicas have what they wrote. That takes a
-// connection of its own: WAIT holds up all that is behind it.
-func (c *conn) confirmed(ctx context.Context, calls []redis.Call) []redis.Outcome {
-	outcomes := make([]redis.Outcome, len(calls))
-	err := c.client.Dedicated(func(d rueidis.DedicatedClient) error {
-		commands := make(rueidis.Commands, len(calls), len(calls)+1)
-		for i := range calls {
-			commands[i] = c.evalSHA(&calls[i])
-		}
-		for i, result := range d.DoMulti(ctx, commands...) {
-			v, err := valueOf(result)
-			if isNoScript(err) {
-				v, err = valueOf(d.Do(ctx, c.evalText(&calls[i])))
-			}
-			outcomes[i] = redis.Outcome{Value: v, Err: err}
-		}
-		want, patience := calls[0].Replicas, max(1, calls[0].Patience.Milliseconds())
-		got, err := d.Do(ctx, d.B().Wait().Numreplicas(int64(want)).Timeout(patience).Build()).AsInt64()
+// confirmed makes calls and waits until replicas have their writes. That needs a connection of
+// its own: WAIT delays everything behind it.
+func (c *conn) confirmed(ctx context.Context, calls []rediscore.Call, timeout time.Duration) (replies []rediscore.Reply, err error) {
+	err = c.client.Dedicated(func(d rueidis.DedicatedClient) error {
+		replies = c.pipeline(ctx, d, calls)
+		want := calls[0].Replicas
+		got, err := d.Do(ctx, d.B().Wait().Numreplicas(int64(want)).Timeout(max(1, timeout.Milliseconds())).Build()).AsInt64()
 		if err == nil && int(got) < want {
-			err = &redis.ReplicasError{Want: want, Got: int(got)}
+			err = &rediscore.ReplicasError{Want: want, Got: int(got)}
 		}
 		return err
 	})
-	if err != nil {
-		for i := range outcomes {
-			outcomes[i].Err = err
-		}
-	}
-	return outcomes
+	return replies, err
 }
 
-func isNoScript(err error) bool {
-	e, ok := rueidis.IsRedisErr(err)
-	return ok && e.IsNoScript()
-}
+// unsubscribeTimeout bounds how long it takes to stop listening on a connection that hangs.
+const unsubscribeTimeout = time.Second
 
-// valueOf reads a script's answer.
-func valueOf(result rueidis.RedisResult) (redis.Value, error) {
-	m, err := result.ToMessage()
-	if err != nil {
-		if rueidis.IsRedisNil(err) {
-			return redis.Value{}, nil
-		}
-		return redis.Value{}, err
-	}
-	return value(&m), nil
-}
-
-func value(m *rueidis.RedisMessage) redis.Value {
-	switch {
-	case m.IsInt64():
-		n, _ := m.ToInt64()
-		return redis.Value{Kind: redis.Int, Int: n}
-	case m.IsString():
-		s, _ := m.ToString()
-		return redis.Value{Kind: redis.Text, Text: s}
-	case m.IsArray():
-		array, _ := m.ToArray()
-		v := redis.Value{Kind: redis.List, List: make([]redis.Value, len(array))}
-		for i := range array {
-			v.List[i] = value(&array[i])
-		}
-		return v
-	}
-	return redis.Value{}
-}
-
-// unsubscribeTime bounds how long it takes to stop listening on a connection that hangs.
-const unsubscribeTime = time.Second
-
-func (c *conn) Subscribe(ctx context.Context, channel string, shard bool, on func(), message func(string)) error {
+func (c *conn) Subscribe(ctx context.Context, channel string, on func(), message func(string)) error {
 	subscribe := c.client.B().Subscribe().Channel(channel).Build()
-	if shard {
+	if c.isCluster() {
 		subscribe = c.client.B().Ssubscribe().Channel(channel).Build()
 	}
 	listen := rueidis.WithOnSubscriptionHook(ctx, func(s rueidis.PubSubSubscription) {
@@ -204,30 +153,40 @@ func (c *conn) Subscribe(ctx context.Context, channel string, shard bool, on fun
 	// Without this the connection would stay subscribed, and it may be the program's own.
 	listen = rueidis.WithOnReceiveReturnHook(listen, func(err error, same rueidis.CommandClient) error {
 		unsubscribe := same.B().Unsubscribe().Channel(channel).Build()
-		if shard {
+		if c.isCluster() {
 			unsubscribe = same.B().Sunsubscribe().Channel(channel).Build()
 		}
-		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), unsubscribeTime)
+		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), unsubscribeTimeout)
 		defer cancel()
 		same.Do(bounded, unsubscribe)
 		return err
 	})
-	return c.client.Receive(listen, subscribe, func(m rueidis.PubSubMessage) { message(m.Message) })
+	_, err := await.Call(ctx, func() (struct{}, error) {
+		return struct{}{}, c.client.Receive(listen, subscribe, func(m rueidis.PubSubMessage) { message(m.Message) })
+	}, nil)
+	return err
 }
 
 func (c *conn) Scan(ctx context.Context, server int, cursor uint64, match string, count int) (keys []string, next uint64, servers int, err error) {
-	primaries, err := c.primaries(ctx)
-	if err != nil || server >= len(primaries) {
-		return nil, 0, len(primaries), err
+	type page struct {
+		rueidis.ScanEntry
+		servers int
 	}
-	client := primaries[server]
-	page, err := client.Do(ctx, client.B().Scan().Cursor(cursor).Match(match).Count(int64(count)).Build()).AsScanEntry()
-	return page.Elements, page.Cursor, len(primaries), err
+	p, err := call(ctx, c.dog, func(ctx context.Context) (page, error) {
+		primaries, err := c.primaries(ctx)
+		if err != nil || server >= len(primaries) {
+			return page{servers: len(primaries)}, err
+		}
+		client := primaries[server]
+		entry, err := client.Do(ctx, client.B().Scan().Cursor(cursor).Match(match).Count(int64(count)).Build()).AsScanEntry()
+		return page{entry, len(primaries)}, err
+	})
+	return p.Elements, p.Cursor, p.servers, err
 }
 
-// primaries are the servers that have keys, in a stable order.
+// primaries returns the servers that have keys, in a stable order.
 func (c *conn) primaries(ctx context.Context) ([]rueidis.Client, error) {
-	if c.client.Mode() != rueidis.ClientModeCluster {
+	if !c.isCluster() {
 		return []rueidis.Client{c.client}, nil
 	}
 	nodes := c.client.Nodes()

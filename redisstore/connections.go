@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 )
 
-// connections are those of a client library's client that the store owns. The library can make
-// a connection while it is being closed, and forget it; none outlives closeAll.
+// connections are the connections of a client that the store owns. The library can make a
+// connection while its client is being closed, and leave it open. closeAll closes that too.
 type connections struct {
 	mu     sync.Mutex
 	open   map[*connection]struct{}
@@ -29,7 +29,7 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-// dial is the dialer of the client library.
+// dial is the dialer of the client.
 func (all *connections) dial(ctx context.Context, addr string, dialer *net.Dialer, config *tls.Config) (net.Conn, error) {
 	var conn net.Conn
 	var err error
@@ -57,7 +57,8 @@ func (all *connections) dial(ctx context.Context, addr string, dialer *net.Diale
 	return c, nil
 }
 
-// closeAll closes all connections, and for good also those that are being made.
+// closeAll closes all connections. If forGood is set, connections that are being made are closed,
+// too.
 func (all *connections) closeAll(forGood bool) {
 	all.mu.Lock()
 	defer all.mu.Unlock()

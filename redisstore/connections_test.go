@@ -32,6 +32,6 @@ func TestNoConnectionOutlivesTheStoreThatOwnsIt(t *testing.T) {
 		t.Errorf("the connection is still open: %v", err)
 	}
 	if _, err := dial(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("a connection was made after the end: %v", err)
+		t.Errorf("a connection was made after closeAll: %v", err)
 	}
 }

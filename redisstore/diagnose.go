@@ -13,10 +13,10 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// probeTimeout bounds one look at a server that did not answer as expected.
+// probeTimeout bounds one probe of a server that did not reply as expected.
 const probeTimeout = 2 * time.Second
 
-// diagnose adds to an error of the first contact what the server looks like and what to write
+// diagnose adds to an error of the first connection what the server looks like and what to write
 // instead.
 func diagnose(option *rueidis.ClientOption, u string, err error) error {
 	invalid := func(advice string) error {
@@ -42,7 +42,7 @@ func diagnose(option *rueidis.ClientOption, u string, err error) error {
 	return fmt.Errorf("%s: %w", u, err)
 }
 
-// speaksRedis reports whether a server answers a PING without TLS.
+// speaksRedis reports whether a server replies to a PING without TLS.
 func speaksRedis(addr string) bool {
 	conn, err := net.DialTimeout("tcp", addr, probeTimeout)
 	if err != nil {

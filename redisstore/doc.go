@@ -1,5 +1,5 @@
 // Package redisstore keeps locks on Redis: a single server, Sentinel, or Cluster. Importing
-// it makes these URLs known:
+// it registers these URLs:
 //
 //	redis://[USER:PASSWORD@]HOST[:PORT][/DB]
 //	redis+sentinel://[USER:PASSWORD@]HOST[:PORT],…/MASTERNAME[/DB]
@@ -7,40 +7,39 @@
 //
 // With rediss in place of redis all connections use TLS. Parameters, behind a question mark:
 //
-//	replicas=N                      a grant counts only once N replicas have it
-//	ca=FILE, cert=FILE, key=FILE    TLS: whom to trust, and who we are, in PEM
+//	replicas=N                      a grant counts only when N replicas have it
+//	ca=FILE, cert=FILE, key=FILE    TLS: authorities, client certificate and its key, in PEM
 //	servername=NAME                 TLS: the name in the server's certificate
-//	sentinel-user=, sentinel-password=   if the Sentinels want others than the servers
+//	sentinel-user=, sentinel-password=   of the Sentinels, if they differ from the servers'
 //
-// A program that has a rueidis client already gives it to [New]; one that has a go-redis
+// A program that already has a rueidis client passes it to [New]; one that has a go-redis
 // client uses package goredis.
 //
 // # What Redis promises
 //
 // On one server, locks exclude each other between all clients, in every mode, in order of
-// arrival, with tokens. Never two grants of one name are alive if
+// arrival, with tokens. A name never has two live grants if
 //
-//   - the server keeps what it was told: it does not lose data within a TTL. A server that
-//     restarts without its data (no append-only file, or one that was not written to disk
-//     before a power cut) has forgotten all grants.
-//   - it evicts nothing: maxmemory-policy noeviction. The volatile policies evict locks, for
-//     they have a TTL.
-//   - its wall clock is not set by more than a lease's margin, a twentieth of its TTL. Set
-//     forward, grants end early; set back, they last longer.
+//   - the server does not lose data within a TTL. A server that restarts without its data (no
+//     append-only file, or one that was not written to disk before a power cut) has lost all
+//     grants.
+//   - the server evicts nothing: maxmemory-policy noeviction. The volatile policies evict locks,
+//     because locks have a TTL.
+//   - its wall clock is not set by more than a lease's margin, a twentieth of its TTL. If it is
+//     set forward, grants end early; if it is set back, they last longer.
 //
-// With replicas (Sentinel, Cluster) it is not enough that any server is up: replication is
-// asynchronous, and a failover may promote a replica that has not heard of a grant. Two can
-// hold a lock then, until the older one's lease ends. Two things help:
+// With replicas (Sentinel, Cluster) that is not enough. Replication is asynchronous, and a
+// failover may promote a replica that has not received a grant. Then two clients can hold a lock,
+// until the lease of the first one ends. Two things help:
 //
 //   - replicas=N waits until N replicas have a grant before it counts, and fails if they are
-//     late. That narrows the window; it does not close it, since a failover can promote yet
-//     another replica. With N the number of all replicas only a failure of two servers at
-//     once loses a grant. It costs a round trip to the replicas and a connection for the
-//     time of it.
+//     late. That narrows the window and does not close it, since a failover can promote another
+//     replica. If N is the number of all replicas, only a failure of two servers at once loses a
+//     grant. It costs a round trip to the replicas, and a connection during that time.
 //   - Tokens. Those of a new primary are higher than those of the old one, so that a
 //     resource that checks them refuses the older holder: see [Fenced], and package fence.
 //
-// Whoever needs exclusion without that takes etcd or ZooKeeper, or a quorum of independent
+// If you need exclusion through failovers, use etcd or ZooKeeper, or a quorum of independent
 // servers.
 //
 // # Tokens
@@ -55,33 +54,33 @@
 // # Waiting
 //
 // Waiters queue in order of arrival. The script that releases a name grants it to the first
-// waiter, records that, and then publishes it to a channel of the waiter's process: one way to
+// waiter, records that, and then publishes it to a channel of the waiter's process: one message to
 // the server, one to the waiter. Such a grant lasts for one heartbeat of 5 s or the waiter's
 // TTL, whichever is shorter, until the waiter renews it. A waiter asks again by itself about
-// twice in a heartbeat, in case a message is lost. One that is dead or suspended delays the
-// next by one heartbeat at most.
+// twice in a heartbeat, in case a message is lost. A waiter that is dead or suspended delays the
+// next one by one heartbeat at most.
 //
-// A program whose user may not subscribe still gets its locks, but only by asking again. It is
-// told once, by an event with that error.
+// A program whose user has no right to subscribe still gets its locks, but only by asking again.
+// One event tells it so.
 //
 // # A full server, a moving slot
 //
-// At maxmemory with noeviction new locks are refused. What extends or ends a lock works: a
+// At maxmemory with noeviction, new locks are refused. Calls that extend or end a lock work: a
 // renewal, a release, a waiter that leaves, and the grant to the next waiter.
 //
 // While a slot of a Cluster migrates, the server refuses scripts of several keys with TRYAGAIN
-// unless it has all of them. An uncontended exclusive lease is renewed all the same, by a
+// unless it has all of them. An uncontended exclusive lease is renewed nevertheless, by a
 // script of one key. All other calls for names of that slot are tried again until their context
-// ends; the lock is as it was before. A lease that others wait for is lost if its slot takes
-// longer to move than its TTL.
+// ends, and leave the lock unchanged until then. A lease that others wait for is lost if its slot
+// takes longer to move than its TTL.
 //
-// # What is on the server
+// # Keys on the server
 //
 // Keys begin with "holdfast:". On a Cluster a tag such as {17} follows, which keeps all keys
-// of a name in one slot. To look at them by hand:
+// of a name in one slot. To inspect them:
 //
-//	LRANGE holdfast:lock:NAME 0 -1   P<id> owner meta since tokens token, if one holds it and
-//	                                 nobody waits; else S and a summary with its exclusive holder
+//	LRANGE holdfast:lock:NAME 0 -1   P<id> owner meta since tokens token, if it has one exclusive
+//	                                 holder and no waiters; otherwise S and a summary
 //	LRANGE holdfast:queue:NAME 0 -1  the waiters in order
 //	HGETALL holdfast:records:NAME    w<id> the waiters, h<id> holders that are not exclusive
 //	ZRANGE holdfast:ends:NAME 0 -1 WITHSCORES    when the grants of those end, in ms
@@ -105,7 +104,7 @@
 //
 // # TTL
 //
-// A lease is lost if its server does not answer for about the TTL less a twentieth. Choose
-// it longer than the longest time your server may be away (a failover takes some seconds)
-// and as short as a crashed holder's work may wait: 10 to 60 seconds suit most.
+// A lease is lost if its server does not reply for the TTL less a twentieth. Choose a TTL that is
+// longer than your server may be unavailable (a failover takes some seconds), and as short as
+// work may wait after its holder crashed: 10 to 60 seconds suit most programs.
 package redisstore

@@ -57,14 +57,14 @@ func TestAWriteWithALowerTokenIsRefused(t *testing.T) {
 					t.Errorf("%v, %v", got, err)
 				}
 				if _, err := write(store.MaxToken-1, "SET", "stale"); !errors.Is(err, fence.ErrStale) {
-					t.Errorf("one below the highest there is: %v", err)
+					t.Errorf("one below the highest possible token: %v", err)
 				}
 			}
 		})
 	}
 }
 
-func TestAFencedWriteThatMakesNoSenseIsInvalid(t *testing.T) {
+func TestAnInvalidFencedWriteIsRefused(t *testing.T) {
 	for _, test := range []struct {
 		key   string
 		token int64
@@ -72,5 +72,43 @@ func TestAFencedWriteThatMakesNoSenseIsInvalid(t *testing.T) {
 		if _, err := Fenced(t.Context(), nil, test.key, test.token, "SET", "x"); !errors.Is(err, store.ErrInvalid) {
 			t.Errorf("%+v: %v", test, err)
 		}
+	}
+}
+
+func TestAFencedScriptWritesSeveralKeysOrNone(t *testing.T) {
+	server := servers.StartRedis(t, servers.RedisOptions{})
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr()}, DisableCache: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	const script = `
+		if tonumber(redis.call('GET', KEYS[1]) or 10) < tonumber(ARGV[1]) then
+			return redis.error_reply('SOLD out')
+		end
+		redis.call('RPUSH', KEYS[2], ARGV[2])
+		return redis.call('DECRBY', KEYS[1], ARGV[1]) -- a comment at the end`
+	server.Must("SET", "{42}:stock", "10")
+	order := func(token int64, n, id string) (any, error) {
+		return FencedScript(t.Context(), client, token, script, []string{"{42}:stock", "{42}:orders"}, n, id)
+	}
+	if left, err := order(5, "3", "a"); err != nil || left != int64(7) {
+		t.Fatalf("%v, %v, want 7 left", left, err)
+	}
+	if _, err := order(4, "3", "b"); !errors.Is(err, fence.ErrStale) {
+		t.Errorf("a lower token: %v, want ErrStale", err)
+	}
+	if _, err := order(6, "8", "c"); err == nil || !strings.Contains(err.Error(), "SOLD out") {
+		t.Errorf("%v, want the error that the script returned", err)
+	}
+	if _, err := Fenced(t.Context(), client, "{42}:stock", 5, "SET", "0"); !errors.Is(err, fence.ErrStale) {
+		t.Errorf("a lower token for the same key: %v, want ErrStale", err)
+	}
+	orders := server.Must("LRANGE", "{42}:orders", "0", "-1").([]any)
+	if stock := server.Must("GET", "{42}:stock"); stock != "7" || len(orders) != 1 || orders[0] != "a" {
+		t.Errorf("stock %v and orders %v, want 7 and the first order", stock, orders)
+	}
+	if _, err := FencedScript(t.Context(), client, 7, script, nil); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("no keys: %v, want ErrInvalid", err)
 	}
 }

@@ -2,41 +2,34 @@ package redisstore
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
 
-	"github.com/holdfast-lock/holdfast/internal/redis"
+	"github.com/holdfast-lock/holdfast/internal/await"
+	"github.com/holdfast-lock/holdfast/internal/rediscore"
+	"github.com/holdfast-lock/holdfast/internal/tlsurl"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
 const (
-	// A connection that is silent for pingAfter is tested with a PING, and closed if that is
-	// not answered in time. Waiters ask more often than that, so that waiting costs no PINGs.
+	// A connection that is silent for pingAfter is tested with a PING, and closed if there is no
+	// reply in time. Waiters ask more often than that, so waiting causes no PINGs.
 	pingAfter = 2500 * time.Millisecond
 
-	// A call that has to connect takes no longer than callTimeout, like any other.
+	// A call that has to connect takes no longer than callTimeout.
 	dialTimeout   = callTimeout / 2
 	answerTimeout = callTimeout / 2
 
-	// oneConnection makes all commands share one: the more in a pipeline, the faster.
+	// oneConnection makes all commands share one: a longer pipeline is faster.
 	oneConnection = -1
 
-	// parameters of all URLs, and of those with TLS.
-	paramReplicas = "replicas"
-	paramCA       = "ca"
-	paramCert     = "cert"
-	paramKey      = "key"
-	paramName     = "servername"
-
+	// parameters of all URLs, and of those with Sentinels
+	paramReplicas         = "replicas"
 	paramSentinelUser     = "sentinel-user"
 	paramSentinelPassword = "sentinel-password"
 )
@@ -49,16 +42,16 @@ func init() {
 	}
 }
 
-// open opens what a URL names.
+// open opens the store of a URL.
 func open(ctx context.Context, u *store.URL) (store.Store, error) {
-	s, err := openWith(ctx, u, redis.Config{})
+	s, err := openWith(ctx, u, rediscore.Config{})
 	if err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-func openWith(ctx context.Context, u *store.URL, config redis.Config) (*Store, error) {
+func openWith(ctx context.Context, u *store.URL, config rediscore.Config) (*Store, error) {
 	option, err := optionOf(u)
 	if err != nil {
 		return nil, err
@@ -73,7 +66,8 @@ func openWith(ctx context.Context, u *store.URL, config redis.Config) (*Store, e
 		dog = newWatchdog(owned)
 		config.Timeout = callTimeout
 	}
-	client, err := dial(ctx, option)
+	// The library connects at once, without a context. It ends by its own timeout.
+	client, err := await.Call(ctx, func() (rueidis.Client, error) { return rueidis.NewClient(option) }, rueidis.Client.Close)
 	if err != nil {
 		owned.closeAll(true)
 		if ctx.Err() != nil {
@@ -83,36 +77,13 @@ func openWith(ctx context.Context, u *store.URL, config redis.Config) (*Store, e
 	}
 	if strings.HasSuffix(u.Scheme, "+cluster") && client.Mode() != rueidis.ClientModeCluster {
 		client.Close()
+		owned.closeAll(true)
 		return nil, fmt.Errorf("%w: %s: this is a single server and no Cluster: write redis://", store.ErrInvalid, u)
 	}
-	return newStore(&conn{client: client, dog: dog, owned: owned}, config), nil
+	return newStore(&conn{client: client, dog: dog, owned: owned}, config)
 }
 
-// dial makes a client, which connects at once. The library's own dialling knows no context.
-func dial(ctx context.Context, option rueidis.ClientOption) (rueidis.Client, error) {
-	type result struct {
-		client rueidis.Client
-		err    error
-	}
-	results := make(chan result, 1)
-	go func() {
-		client, err := rueidis.NewClient(option)
-		results <- result{client, err}
-	}()
-	select {
-	case r := <-results:
-		return r.client, r.err
-	case <-ctx.Done():
-		go func() { // it ends by its own timeout
-			if r := <-results; r.err == nil {
-				r.client.Close()
-			}
-		}()
-		return nil, ctx.Err()
-	}
-}
-
-// optionOf reads a URL: see the package comment.
+// optionOf returns the options of a client: see the package comment for the parameters of URLs.
 func optionOf(u *store.URL) (option rueidis.ClientOption, err error) {
 	fail := func(format string, args ...any) (rueidis.ClientOption, error) {
 		return option, fmt.Errorf("%w: %s URL: %s", store.ErrInvalid, u.Scheme, fmt.Sprintf(format, args...))
@@ -120,7 +91,7 @@ func optionOf(u *store.URL) (option rueidis.ClientOption, err error) {
 	security, kind, _ := strings.Cut(u.Scheme, "+")
 	params := []string{paramReplicas}
 	if security == "rediss" {
-		params = append(params, paramCA, paramCert, paramKey, paramName)
+		params = append(params, tlsurl.Params...)
 	}
 	port := "6379"
 	if kind == "sentinel" {
@@ -172,7 +143,7 @@ func optionOf(u *store.URL) (option rueidis.ClientOption, err error) {
 		}
 	}
 	if security == "rediss" {
-		if option.TLSConfig, err = tlsOf(u); err != nil {
+		if option.TLSConfig, err = tlsurl.Config(u); err != nil {
 			return fail("%v", err)
 		}
 		option.Sentinel.TLSConfig = option.TLSConfig
@@ -190,30 +161,4 @@ func replicasOf(u *store.URL) (int, error) {
 		return 0, fmt.Errorf("%w: %s URL: %s=%.40q: want how many replicas must confirm, from 0 to 100", store.ErrInvalid, u.Scheme, paramReplicas, text)
 	}
 	return n, nil
-}
-
-func tlsOf(u *store.URL) (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: u.Query.Get(paramName)}
-	if file := u.Query.Get(paramCA); file != "" {
-		pem, err := os.ReadFile(file)
-		if err != nil {
-			return nil, err
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%s=%s: no certificate in it", paramCA, file)
-		}
-	}
-	cert, key := u.Query.Get(paramCert), u.Query.Get(paramKey)
-	if (cert == "") != (key == "") {
-		return nil, errors.New("give both cert and key, or none")
-	}
-	if cert != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return nil, err
-		}
-		config.Certificates = []tls.Certificate{pair}
-	}
-	return config, nil
 }

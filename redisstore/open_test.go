@@ -18,8 +18,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// works takes a lock, has another wait for it, lists it and gives it back: everything that a
-// store does.
+// works checks that clients can lock, wait for each other, list and unlock.
 func works(t *testing.T, url string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -101,8 +100,7 @@ func TestTLSWithCertificatesOnBothSides(t *testing.T) {
 	}
 }
 
-// The line of the package documentation is enough, and CONFIG, FUNCTION and CLIENT are not
-// in it.
+// The package documentation lists the rights. CONFIG, FUNCTION and CLIENT are not among them.
 func TestTheDocumentedRightsAreEnough(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{ACL: []string{"user default off", "user " + documentedACL(t) + " +wait"}})
 	server.Must("FLUSHALL")
@@ -118,7 +116,7 @@ func TestTheDocumentedRightsAreEnough(t *testing.T) {
 	}
 }
 
-// documentedACL reads what ACL SETUSER is given out of the package documentation.
+// documentedACL returns the arguments of ACL SETUSER in the package documentation.
 func documentedACL(t *testing.T) string {
 	text, err := os.ReadFile("doc.go")
 	if err != nil {
@@ -132,7 +130,7 @@ func documentedACL(t *testing.T) string {
 	return strings.Join(strings.Fields(strings.ReplaceAll(line, "//", "")), " ")
 }
 
-func TestAUserWithoutRightsIsToldWhich(t *testing.T) {
+func TestAnErrorForLackOfRightsSaysWhereTheyAreListed(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{ACL: []string{"user poor on >PASSWORD ~* &* +ping +hello +evalsha +eval"}})
 	c, err := holdfast.Open(t.Context(), "redis://poor:PASSWORD@"+server.Addr())
 	if err != nil {
@@ -145,7 +143,7 @@ func TestAUserWithoutRightsIsToldWhich(t *testing.T) {
 	}
 }
 
-func TestURLsThatMakeNoSenseAreRefusedBeforeAnythingIsDialled(t *testing.T) {
+func TestInvalidURLsAreRefusedBeforeDialing(t *testing.T) {
 	for url, says := range map[string]string{
 		"redis:":                        "no host",
 		"redis://":                      "no host",
@@ -170,7 +168,7 @@ func TestURLsThatMakeNoSenseAreRefusedBeforeAnythingIsDialled(t *testing.T) {
 	}
 }
 
-func TestAServerThatIsNotThereIsAnErrorSoon(t *testing.T) {
+func TestOpenReturnsSoonIfThereIsNoServer(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and says nothing
 	if err != nil {
 		t.Fatal(err)
@@ -202,7 +200,7 @@ func TestAClusterByItsURL(t *testing.T) {
 	works(t, "redis+cluster://"+strings.Join(cluster.Addrs(), ",")+"?replicas=1")
 }
 
-func TestOpenSaysWhatAServerOfAnotherKindLooksLike(t *testing.T) {
+func TestOpenSaysWhatToWriteForAnotherKindOfServer(t *testing.T) {
 	redis := servers.StartRedis(t, servers.RedisOptions{})
 	web := httptest.NewServer(http.NotFoundHandler())
 	defer web.Close()

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/redis"
+	"github.com/holdfast-lock/holdfast/internal/rediscore"
 	"github.com/holdfast-lock/holdfast/quorum"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -39,10 +39,10 @@ func init() {
 // openQuorum opens a quorum of independent servers: see package quorum. It needs a majority of
 // them; the others are connected to later.
 func openQuorum(ctx context.Context, u *store.URL) (store.Store, error) {
-	return openQuorumWith(ctx, u, redis.Config{})
+	return openQuorumWith(ctx, u, rediscore.Config{})
 }
 
-func openQuorumWith(ctx context.Context, u *store.URL, config redis.Config) (store.Store, error) {
+func openQuorumWith(ctx context.Context, u *store.URL, config rediscore.Config) (store.Store, error) {
 	opts, err := quorumOptions(u)
 	if err != nil {
 		return nil, err
@@ -147,7 +147,7 @@ func closeNodes(all []*quorumNode) {
 // it cannot. So it is made when the server can be reached.
 type quorumNode struct {
 	url    *store.URL
-	config redis.Config
+	config rediscore.Config
 	store  atomic.Pointer[Store]
 
 	mu     sync.Mutex // held while connecting
@@ -212,7 +212,7 @@ func (n *quorumNode) Server(ctx context.Context) (id string, uptime time.Duratio
 		return "", 0, err
 	}
 	client := s.conn.client
-	info, err := client.Do(noticed(ctx), client.B().Info().Section("server").Build()).ToString()
+	info, err := client.Do(cancellable{ctx}, client.B().Info().Section("server").Build()).ToString()
 	if err != nil {
 		return "", 0, fmt.Errorf("%w: the user of the URL must be allowed to run INFO", err)
 	}
@@ -297,8 +297,8 @@ func (n *quorumNode) Capabilities() store.Capabilities {
 		return s.Capabilities()
 	}
 	config := n.config
-	config.Name, config.Timeout = "redis", callTimeout
-	return redis.CapabilitiesOf(config)
+	config.Timeout = callTimeout
+	return rediscore.CapabilitiesOf(config)
 }
 
 func (n *quorumNode) Close() error {

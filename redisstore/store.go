@@ -1,44 +1,98 @@
 package redisstore
 
 import (
+	"context"
+	"fmt"
+
 	"github.com/redis/rueidis"
 
-	"github.com/holdfast-lock/holdfast/internal/redis"
+	"github.com/holdfast-lock/holdfast/internal/rediscore"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A Store keeps locks on Redis servers. Make one with [New], or by a URL.
+// A Store keeps locks on Redis servers. It implements [store.Store]; programs pass it to
+// holdfast.New.
 type Store struct {
-	*redis.Store
+	core *rediscore.Store
 	conn *conn
 }
 
 var _ store.Store = (*Store)(nil)
 
 // An Option changes how a store made with New works.
-type Option func(*redis.Config)
+type Option func(*rediscore.Config)
 
-// Replicas makes a grant and a renewal count only once so many replicas have it. It narrows
-// what a failover can lose, and does not close it: see the package comment.
+// Replicas makes a grant or a renewal count only when n replicas have it, from 0, the default, to
+// 100. It narrows the window in which a failover can lose a grant and does not close it: see the
+// package comment.
 func Replicas(n int) Option {
-	return func(c *redis.Config) { c.Replicas = n }
+	return func(c *rediscore.Config) { c.Replicas = n }
 }
 
 // New returns a store that uses a client of the program's own, for a single server, Sentinel
 // or Cluster. The client stays the program's: Close does not close it.
 //
 // The client needs no client-side caching: with ClientOption.DisableCache it also works for
-// a user that may not use CLIENT TRACKING.
-func New(client rueidis.Client, opts ...Option) *Store {
-	var config redis.Config
+// a user that has no right to use CLIENT TRACKING.
+//
+// New returns ErrInvalid if client is nil or an option is out of range.
+func New(client rueidis.Client, opts ...Option) (*Store, error) {
+	if client == nil {
+		return nil, fmt.Errorf("%w: redisstore.New: the client is nil", store.ErrInvalid)
+	}
+	var config rediscore.Config
 	for _, opt := range opts {
 		opt(&config)
 	}
 	return newStore(&conn{client: client}, config)
 }
 
-func newStore(c *conn, config redis.Config) *Store {
-	config.Name = "redis"
-	config.Cluster = c.client.Mode() == rueidis.ClientModeCluster
-	return &Store{redis.New(c, config), c}
+func newStore(c *conn, config rediscore.Config) (*Store, error) {
+	config.Cluster = c.isCluster()
+	core, err := rediscore.New(c, config)
+	if err != nil {
+		return nil, err
+	}
+	return &Store{core, c}, nil
 }
+
+// Capabilities returns what the store supports.
+func (s *Store) Capabilities() store.Capabilities { return s.core.Capabilities() }
+
+// Acquire makes one attempt to take a name.
+func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
+	return s.core.Acquire(ctx, req)
+}
+
+// Wait blocks until a queued request should ask again.
+func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
+	return s.core.Wait(ctx, name, id)
+}
+
+// Leave removes a request from the queue and releases its grant if it has one.
+func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
+	return s.core.Leave(ctx, name, id)
+}
+
+// Renew extends grants, each on its own.
+func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
+	return s.core.Renew(ctx, grants)
+}
+
+// Release ends a grant, or closes its name for a time.
+func (s *Store) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
+	return s.core.Release(ctx, name, id, keep)
+}
+
+// Break ends a grant or a closure by force.
+func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
+	return s.core.Break(ctx, name, id)
+}
+
+// List returns one page of the names that have holders or waiters.
+func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
+	return s.core.List(ctx, q)
+}
+
+// Close ends the store. Grants that were not released stay until their TTL is over.
+func (s *Store) Close() error { return s.core.Close() }

@@ -6,25 +6,25 @@ import (
 )
 
 const (
-	// silence is how long a call may be in flight before the connections to its server are
+	// maxSilence is how long a call may be in flight before the connections to its server are
 	// closed, which ends all calls on them.
-	silence = 2500 * time.Millisecond
+	maxSilence = 2500 * time.Millisecond
 
-	// tick is how exactly that is measured.
+	// tick is the precision of that measurement.
 	tick = 250 * time.Millisecond
 
 	// callTimeout is therefore how long a call to a single server takes at most.
-	callTimeout = silence + 2*tick
+	callTimeout = maxSilence + 2*tick
 )
 
-// A watchdog bounds the calls to a single server without a context or a timer for each: a
-// context with a deadline makes a call a fifth more expensive. It counts the calls in flight
-// by the tick in which they began. While there are any, a timer looks at each tick whether
-// one of them has been in flight for too long.
+// A watchdog bounds the calls to a single server without a context or a timer for each, because a
+// context with a deadline makes a call a fifth more expensive. It counts the calls in flight by
+// the tick in which they began. While there are any, a timer checks at each tick whether one of
+// them has been in flight for too long.
 type watchdog struct {
 	conns  *connections
 	start  time.Time
-	counts [16]atomic.Int32 // more ticks than callTimeout has
+	counts [16]atomic.Int32 // by tick modulo 16; callTimeout has fewer ticks
 	armed  atomic.Bool      // the timer runs
 }
 
@@ -39,21 +39,21 @@ func (w *watchdog) begin() *atomic.Int32 {
 	count := &w.counts[w.now()%len(w.counts)]
 	count.Add(1)
 	if !w.armed.Load() && w.armed.CompareAndSwap(false, true) {
-		time.AfterFunc(tick, w.look)
+		time.AfterFunc(tick, w.check)
 	}
 	return count
 }
 
 func (w *watchdog) end(count *atomic.Int32) { count.Add(-1) }
 
-// look closes all connections if a call has been in flight for too long. It looks again after
-// the next tick, unless no call is in flight.
-func (w *watchdog) look() {
+// check closes all connections if a call has been in flight for too long. It runs again after the
+// next tick, unless no call is in flight.
+func (w *watchdog) check() {
 	now, calls, overdue := w.now(), int32(0), int32(0)
 	for age := range len(w.counts) {
 		n := w.counts[(now-age+len(w.counts))%len(w.counts)].Load()
 		calls += n
-		if age >= int(silence/tick) {
+		if age >= int(maxSilence/tick) {
 			overdue += n
 		}
 	}
@@ -67,7 +67,7 @@ func (w *watchdog) look() {
 			return
 		}
 	}
-	time.AfterFunc(tick, w.look)
+	time.AfterFunc(tick, w.check)
 }
 
 func (w *watchdog) idle() bool {

@@ -93,6 +93,31 @@ func CheckKeep(keep Keep) error {
 	return nil
 }
 
+// CheckDone returns an error that matches ErrInvalid if keep is Done and the grant that it
+// replaces is not exclusive.
+func CheckDone(keep Keep, held Mode) error {
+	if keep.State != Done || held == Exclusive {
+		return nil
+	}
+	return fmt.Errorf("%w: keep as done: the grant is %s; only an exclusive grant can be kept as done", ErrInvalid, held)
+}
+
+// CheckRenewal returns an error that matches ErrInvalid if r changes the mode of a grant other
+// than from Exclusive to Shared.
+func CheckRenewal(r *Renewal, held Mode) error {
+	if r.Mode == held || r.Mode == Shared && held == Exclusive {
+		return nil
+	}
+	return fmt.Errorf("%w: renew %q: held in %s mode, requested %s: a grant keeps its mode or steps down from exclusive to shared",
+		ErrInvalid, r.Name, held, r.Mode)
+}
+
+// NoTokens returns the error of a request whose floor leaves no tokens above it. It matches
+// ErrInvalid.
+func NoTokens(floor int64) error {
+	return fmt.Errorf("%w: token floor %d: no tokens are left above it, they end at 2^53-1; find out where so high a floor comes from", ErrInvalid, floor)
+}
+
 func (c *Capabilities) need(f Features) error {
 	if c.Features.Has(f) {
 		return nil

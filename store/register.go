@@ -63,7 +63,7 @@ func Open(ctx context.Context, rawURL string) (Store, error) {
 // program that does not import the package.
 var packages = map[string]string{
 	"memory":         "memstore",
-	"sqlite":         "sqlstore",
+	"sqlite":         "sqlitestore",
 	"redis":          "redisstore",
 	"rediss":         "redisstore",
 	"redis+sentinel": "redisstore",

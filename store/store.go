@@ -215,15 +215,16 @@ type Lock struct {
 	Waiters []Waiter // in order, the next one first
 }
 
-// A Holder describes a live grant, or a record that Keep left behind.
+// A Holder describes a live grant, or a record that Keep left behind. Its times are those of
+// the moment at which the store read it.
 type Holder struct {
-	ID     ID
-	Owner  string
-	Meta   string
+	ID     ID     // Break takes it
+	Owner  string // who holds the name, as its client says
+	Meta   string // the text of the option Meta
 	Mode   Mode
-	Weight int
-	Token  int64 // first token of the newest block
-	State  State
+	Weight int           // how many permits it holds
+	Token  int64         // first token of the newest block: hand-overs may have moved it on
+	State  State         // held, or closed: done or cooling
 	Age    time.Duration // since the name was granted, or closed
 	Left   time.Duration // until it expires without a renewal
 }
@@ -234,6 +235,6 @@ type Waiter struct {
 	Owner  string
 	Meta   string
 	Mode   Mode
-	Weight int
-	Age    time.Duration // since it joined the queue
+	Weight int           // how many permits it waits for
+	Age    time.Duration // since it joined the queue, when the store read it
 }

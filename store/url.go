@@ -3,6 +3,7 @@ package store
 import (
 	"fmt"
 	"maps"
+	"net"
 	"net/url"
 	"slices"
 	"strings"
@@ -118,6 +119,21 @@ func (u *URL) Only(params ...string) error {
 		}
 	}
 	return nil
+}
+
+// Addresses returns the hosts as HOST:PORT, with the given port for those without one. It
+// returns an error that matches ErrInvalid if there is no host.
+func (u *URL) Addresses(port string) (addrs []string, err error) {
+	for _, host := range u.Hosts {
+		if _, _, err := net.SplitHostPort(host); err != nil {
+			host = net.JoinHostPort(strings.Trim(host, "[]"), port)
+		}
+		addrs = append(addrs, host)
+	}
+	if len(addrs) == 0 {
+		return nil, fmt.Errorf("%w: %s URL: no host: write %[2]s://HOST:%s, several with commas between them", ErrInvalid, u.Scheme, port)
+	}
+	return addrs, nil
 }
 
 // Password returns the password, decoded.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -145,4 +146,17 @@ func FuzzURL(f *testing.F) {
 			t.Fatalf("%q prints as %q, which reads as %+v", s, printed, again)
 		}
 	})
+}
+
+func TestAddressesHaveAPort(t *testing.T) {
+	u, err := store.ParseURL("x://a:1,b,[::1]/p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := u.Addresses("7"); err != nil || !slices.Equal(got, []string{"a:1", "b:7", "[::1]:7"}) {
+		t.Errorf("%q, %v", got, err)
+	}
+	if _, err := new(store.URL).Addresses("7"); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("without a host: %v, want ErrInvalid", err)
+	}
 }

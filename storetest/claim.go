@@ -79,8 +79,8 @@ func (k *claim) try(ctx context.Context) (store.Answer, error) {
 	return ans, err
 }
 
-// granted makes one attempt and expects a grant.
-func (k *claim) granted() *claim {
+// ask makes one attempt and expects an answer.
+func (k *claim) ask() store.Answer {
 	k.s.Helper()
 	ctx, cancel := k.s.bounded()
 	defer cancel()
@@ -88,7 +88,13 @@ func (k *claim) granted() *claim {
 	if err != nil {
 		k.s.Fatalf("Acquire: %v", err)
 	}
-	if !ans.Granted() {
+	return ans
+}
+
+// granted makes one attempt and expects a grant.
+func (k *claim) granted() *claim {
+	k.s.Helper()
+	if ans := k.ask(); !ans.Granted() {
 		k.s.Fatalf("Acquire: refused, want a grant: %s", show(ans.Refusal))
 	}
 	return k
@@ -97,12 +103,7 @@ func (k *claim) granted() *claim {
 // refused makes one attempt and expects a refusal.
 func (k *claim) refused() *store.Refusal {
 	k.s.Helper()
-	ctx, cancel := k.s.bounded()
-	defer cancel()
-	ans, err := k.try(ctx)
-	if err != nil {
-		k.s.Fatalf("Acquire: %v", err)
-	}
+	ans := k.ask()
 	if ans.Granted() {
 		k.s.Fatalf("Acquire: granted, want a refusal")
 	}

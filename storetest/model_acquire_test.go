@@ -23,7 +23,7 @@ func (c *link) Acquire(ctx context.Context, req store.Request) (store.Answer, er
 		return store.Answer{}, err
 	}
 	if h := l.holder(req.ID); h != nil && h.State == store.Held && !c.bug("an identity that asks again is refused") {
-		if !c.bug("asking again does not start the TTL anew") {
+		if !c.bug("asking again does not restart the TTL") {
 			h.until = time.Now().Add(req.TTL)
 		}
 		if c.bug("an identity that asks again gets a new token") {
@@ -31,7 +31,7 @@ func (c *link) Acquire(ctx context.Context, req store.Request) (store.Answer, er
 		}
 		a := store.Answer{Token: h.Token, Tokens: h.tokens, TTL: req.TTL, Waiters: len(l.queue)}
 		switch {
-		case c.bug("asking again tells the first block"):
+		case c.bug("asking again returns the first block"):
 			a.Token = h.first
 		case c.bug("asking again with a floor moves the token") && h.Token <= req.Floor:
 			h.Token = c.reserve(h.tokens, req.Floor)
@@ -47,7 +47,7 @@ func (c *link) Acquire(ctx context.Context, req store.Request) (store.Answer, er
 			err = nil
 		case c.bug("exclusive does not mix with permits") && h.Mode != req.Mode:
 			err = store.ErrInvalid
-		case c.bug("a limit that differs is not named") && err != nil:
+		case c.bug("the error does not name both limits") && err != nil:
 			err = store.ErrInvalid
 		}
 		if err != nil {
@@ -72,13 +72,13 @@ func (c *link) fits(l *lock, req *store.Request) bool {
 		front = l.queue[:i]
 	}
 	switch {
-	case c.bug("the last to come is the first to be served"):
+	case c.bug("waiters are served in reverse order"):
 		if i := l.place(req.ID); i >= 0 {
 			front = l.queue[i+1:]
 		}
-	case c.bug("a try overtakes the queue") && !req.Queue,
-		c.bug("a reader overtakes a writer who waits") && req.Mode == store.Shared,
-		c.bug("a small request overtakes a big one") && req.Mode == store.Permits:
+	case c.bug("a request without Queue overtakes the queue") && !req.Queue,
+		c.bug("a reader overtakes a waiting writer") && req.Mode == store.Shared,
+		c.bug("a small request overtakes a large one") && req.Mode == store.Permits:
 		front = nil
 	}
 	fits = fits && len(front) == 0
@@ -90,7 +90,7 @@ func (c *link) fits(l *lock, req *store.Request) bool {
 			c.refused++
 			return c.refused%5 == 0
 		}
-	case c.bug("it is checked first and granted later") && fits:
+	case c.bug("the check and the grant are not atomic") && fits:
 		c.mu.Unlock()
 		time.Sleep(time.Microsecond)
 		c.mu.Lock()
@@ -125,17 +125,17 @@ func (c *link) grant(l *lock, req *store.Request) store.Answer {
 	h.first = c.reserve(tokens, req.Floor)
 	h.Token = h.first
 	l.holders = append(l.holders, h)
-	if i := l.place(req.ID); i >= 0 && !c.bug("a waiter who is granted stays queued") {
+	if i := l.place(req.ID); i >= 0 && !c.bug("a granted waiter stays queued") {
 		l.queue = slices.Delete(l.queue, i, i+1)
 	}
-	if !c.bug("a grant wakes no neighbour") && !c.bug("only the first waiter is woken") {
+	if !c.bug("a grant does not wake the next waiter") && !c.bug("only the first waiter is woken") {
 		c.wake(l)
 	}
 	if c.bug("a goroutine per grant") {
 		go func() { <-c.done }()
 	}
 	a := store.Answer{Token: h.Token, Tokens: tokens, TTL: req.TTL, Waiters: len(l.queue)}
-	if c.bug("a grant does not count who waits") {
+	if c.bug("a grant reports no waiters") {
 		a.Waiters = 0
 	}
 	return a
@@ -155,13 +155,13 @@ func (c *link) refuse(l *lock, req *store.Request) *store.Refusal {
 	}
 	i := l.place(req.ID)
 	if !c.features.Has(store.FeatureQueue) {
-		if c.bug("a place is made up") {
+		if c.bug("a store without a queue reports a place") {
 			r.Place = 1
 		}
 		return r
 	}
 	switch {
-	case i < 0 && (req.Queue || c.bug("a try is queued")):
+	case i < 0 && (req.Queue || c.bug("a request without Queue is queued")):
 		l.queue = append(l.queue, &waiter{req: *req, joined: now})
 		i = len(l.queue) - 1
 	case i >= 0 && c.bug("asking again moves to the end"):
@@ -179,7 +179,7 @@ func (c *link) refuse(l *lock, req *store.Request) *store.Refusal {
 	switch {
 	case c.bug("a refusal names no holder"):
 		r.Holders = nil
-	case c.bug("a refusal tells the TTL instead of what is left"):
+	case c.bug("a refusal reports the TTL instead of the remaining time"):
 		for i := range r.Holders {
 			r.Holders[i].Left += r.Holders[i].Age
 		}
@@ -188,7 +188,7 @@ func (c *link) refuse(l *lock, req *store.Request) *store.Refusal {
 	case c.bug("a refusal says to ask again too late"):
 		r.Again = 2 * c.heartbeat
 	}
-	if c.bug("a try who is behind waiters is told of holders") && len(r.Holders) == 0 {
+	if c.bug("a refusal because of waiters names holders") && len(r.Holders) == 0 {
 		r.Holders = []store.Holder{{ID: l.queue[0].req.ID}}
 	}
 	return r
@@ -262,24 +262,24 @@ func (c *link) Leave(ctx context.Context, name string, id store.ID) error {
 		return err
 	}
 	h, i := l.holder(id), l.place(id)
-	if h == nil && c.bug("leaving touches the name") && len(l.holders) > 0 {
+	if h == nil && c.bug("Leave releases by name") && len(l.holders) > 0 {
 		h = l.holders[0]
 	}
 	found := h != nil || i >= 0
-	if h != nil && (h.State == store.Held || c.bug("leaving reopens a closed name")) && !c.bug("leaving does not give back the grant") {
+	if h != nil && (h.State == store.Held || c.bug("Leave reopens a closed name")) && !c.bug("Leave does not release the grant") {
 		l.remove(h)
-		if c.bug("tokens restart after a grant given back") {
+		if c.bug("tokens restart after a Leave") {
 			c.model.counter = 0
 		}
 	}
-	if i >= 0 && !c.bug("leaving leaves the waiter queued") {
+	if i >= 0 && !c.bug("Leave keeps the waiter queued") {
 		l.queue = slices.Delete(l.queue, i, i+1)
 	}
-	if c.bug("leaving wakes nobody") {
+	if c.bug("Leave wakes nobody") {
 		return nil
 	}
 	c.wake(l)
-	if !found && c.bug("leaving nothing is an error") {
+	if !found && c.bug("Leave without a grant is an error") {
 		return store.ErrNotHeld
 	}
 	return nil

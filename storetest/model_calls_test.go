@@ -20,11 +20,11 @@ func (c *link) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renew
 		}
 		c.mu.Lock()
 		c.renewals++
-		if c.bug("one renewal of fifty finds nothing") && c.renewals%50 == 0 {
+		if c.bug("one renewal in fifty returns Gone") && c.renewals%50 == 0 {
 			one = store.Renewed{Status: store.Gone}
 		}
 		c.mu.Unlock()
-		if c.bug("only a part of many is renewed") && i >= 500 {
+		if c.bug("only some of many renewals are executed") && i >= 500 {
 			one = store.Renewed{}
 		}
 		out = append(out, one)
@@ -73,7 +73,7 @@ func (c *link) renew(ctx context.Context, r store.Renewal) (store.Renewed, error
 		h.until = now.Add(1000 * r.TTL)
 	case c.bug("a grant can be renewed up to twice its TTL") && now.Sub(h.since) > 2*r.TTL:
 		return store.Renewed{Status: store.Gone}, nil
-	case c.bug("stepping down does not extend") && r.Mode != h.Mode:
+	case c.bug("a step-down does not extend the grant") && r.Mode != h.Mode:
 	default:
 		h.until = now.Add(r.TTL)
 	}
@@ -81,13 +81,13 @@ func (c *link) renew(ctx context.Context, r store.Renewal) (store.Renewed, error
 		h.since = now
 	}
 	if h.Mode != r.Mode {
-		if !c.bug("stepping down is forgotten") {
+		if !c.bug("a step-down is ignored") {
 			h.Mode = r.Mode
 		}
-		if c.bug("stepping down changes the token") {
+		if c.bug("a step-down changes the token") {
 			h.Token = c.reserve(1, 0)
 		}
-		if !c.bug("stepping down wakes nobody") {
+		if !c.bug("a step-down wakes nobody") {
 			c.wake(l)
 		}
 	}
@@ -124,11 +124,11 @@ func (c *link) Release(ctx context.Context, name string, id store.ID, keep store
 	}
 	if h == nil || h.State != store.Held {
 		switch {
-		case c.bug("a second release is fine"):
+		case c.bug("a second release succeeds"):
 			return nil
-		case c.bug("a release takes a waiter out") && l.place(id) >= 0:
+		case c.bug("a release removes a waiter") && l.place(id) >= 0:
 			l.queue = slices.Delete(l.queue, l.place(id), l.place(id)+1)
-		case c.bug("anybody can close") && keep.For > 0:
+		case c.bug("any identity can close a name") && keep.For > 0:
 			l.holders = append(l.holders, &holder{Holder: store.Holder{ID: id, Mode: store.Exclusive, State: keep.State}, until: time.Now().Add(keep.For)})
 		}
 		return store.ErrNotHeld
@@ -158,7 +158,7 @@ func (c *link) Release(ctx context.Context, name string, id store.ID, keep store
 		h.Token = 0
 	case c.bug("tokens restart after a closure"):
 		c.model.counter = 0
-	case c.bug("a cooling reader keeps out all") && h.Mode == store.Shared:
+	case c.bug("a cooling reader excludes readers") && h.Mode == store.Shared:
 		h.Mode = store.Exclusive
 	case c.bug("cooling permits close the name") && h.Mode == store.Permits:
 		h.Weight = h.limit
@@ -246,7 +246,7 @@ func (c *link) List(ctx context.Context, q store.Query) (store.Page, error) {
 			break
 		}
 		l := c.locks[name]
-		if !c.bug("the dead are listed") {
+		if !c.bug("expired holders and waiters are listed") {
 			l = c.find(name)
 		}
 		one := store.Lock{Name: name, Holders: c.list(l.holders)}
@@ -274,7 +274,7 @@ func (c *link) List(ctx context.Context, q store.Query) (store.Page, error) {
 			}
 		case c.bug("a listing shows one holder"):
 			one.Holders = one.Holders[:min(len(one.Holders), 1)]
-		case c.bug("a listing is cut"):
+		case c.bug("a listing is truncated"):
 			one.Holders = one.Holders[:min(len(one.Holders), store.MaxHolders)]
 		case c.bug("a closure is listed as held"):
 			for i := range one.Holders {
@@ -311,7 +311,7 @@ func (c *link) list(holders []*holder) []store.Holder {
 	for _, h := range holders {
 		one := h.Holder
 		one.Age, one.Left = time.Since(h.since), time.Until(h.until)
-		if c.bug("texts are cut") {
+		if c.bug("owners and metas are truncated") {
 			one.Meta = one.Meta[:min(len(one.Meta), 255)]
 		}
 		out = append(out, one)

@@ -12,48 +12,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	_ "github.com/holdfast-lock/holdfast/memstore"
 	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/storetest"
 )
 
 // exact is the slack of stores that share the clock of the suite.
 const exact = time.Millisecond
-
-func TestMemstorePasses(t *testing.T) {
-	const url = "memory:storetest"
-	open := func(t testing.TB) store.Store {
-		s, err := store.Open(context.Background(), url)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
-	storetest.Run(t, storetest.Harness{
-		Slack: exact,
-		Around: func(t *testing.T, test func(t *testing.T)) {
-			synctest.Test(t, func(t *testing.T) {
-				server := open(t) // keeps the shared state of the test's connections
-				defer server.Close()
-				test(t)
-			})
-		},
-		Open: open,
-		Residue: func(t testing.TB) []string {
-			s := open(t)
-			defer s.Close()
-			page, err := s.List(context.Background(), store.Query{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			var names []string
-			for _, l := range page.Locks {
-				names = append(names, l.Name)
-			}
-			return names
-		},
-	})
-}
 
 // In real time, tests that run in parallel must not affect each other.
 func TestModelPassesWithItsTestsSideBySide(t *testing.T) {

@@ -12,8 +12,8 @@ var variants = []variant{
 
 	{bug: "a held name is granted", caught: []string{"G1 exclusion/a held name is refused to every other identity"}},
 	{bug: "a refusal names no holder", caught: []string{"G1 exclusion/a refusal reports the holder, its age and its remaining time"}},
-	{bug: "a refusal tells the TTL instead of what is left", caught: []string{"G1 exclusion/a refusal reports the holder, its age and its remaining time"}},
-	{bug: "it is checked first and granted later", caught: []string{
+	{bug: "a refusal reports the TTL instead of the remaining time", caught: []string{"G1 exclusion/a refusal reports the holder, its age and its remaining time"}},
+	{bug: "the check and the grant are not atomic", caught: []string{
 		"G1 exclusion/exactly one of many concurrent requests is granted",
 		"modes/concurrent requests for permits do not exceed the limit",
 	}},
@@ -46,14 +46,14 @@ var variants = []variant{
 		"G5 unknown/a grant whose reply was lost has a token above the blocks of earlier holders",
 	}},
 	{bug: "tokens restart after an expiry", caught: []string{"G3 fencing/tokens grow after an expiry"}},
-	{bug: "tokens restart after a grant given back", caught: []string{"G3 fencing/tokens grow after a Leave"}},
+	{bug: "tokens restart after a Leave", caught: []string{"G3 fencing/tokens grow after a Leave"}},
 	{bug: "tokens restart after a break", caught: []string{"G3 fencing/tokens grow after a Break"}},
 	{bug: "tokens restart after a closure", caught: []string{"G3 fencing/tokens grow after a closure"}},
 	{bug: "blocks overlap", caught: []string{
 		"G3 fencing/tokens grow after all connections were closed and reopened",
 		"G3 fencing/blocks of tokens do not overlap",
 	}},
-	{bug: "stepping down changes the token", caught: []string{"G3 fencing/a step-down keeps the token, and the next one is greater"}},
+	{bug: "a step-down changes the token", caught: []string{"G3 fencing/a step-down keeps the token, and the next one is greater"}},
 	{bug: "a floor is ignored", caught: []string{"G3 fencing/a granted token is above the floor of the request"}},
 	{bug: "a renewal ignores its floor", caught: []string{"G3 fencing/the floor of a renewal applies to the next block and the next grant"}},
 	{bug: "a renewal reserves its block again", caught: []string{"G3 fencing/a block reserved by a renewal overlaps no other"}},
@@ -70,12 +70,12 @@ var variants = []variant{
 		"G4 identity/a former holder cannot affect the next one",
 		"G4 identity/an identity belongs to one name",
 	}},
-	{bug: "leaving touches the name", caught: []string{
+	{bug: "Leave releases by name", caught: []string{
 		"G4 identity/a Leave by another identity has no effect",
 		"G4 identity/a former holder on another connection cannot affect the next one",
 	}},
 	{bug: "a break breaks by name", caught: []string{"G4 identity/a Break by another identity has no effect"}},
-	{bug: "a second release is fine", caught: []string{
+	{bug: "a second release succeeds", caught: []string{
 		"G4 identity/a second release returns ErrNotHeld",
 		"G4 identity/a release after the expiry returns ErrNotHeld",
 	}},
@@ -83,7 +83,7 @@ var variants = []variant{
 		"G4 identity/a renewal after the release does not revive the grant",
 		"G4 identity/a renewal after the expiry does not revive the grant",
 	}},
-	{bug: "a release takes a waiter out", caught: []string{"G4 identity/the identity of a waiter is not a grant"}},
+	{bug: "a release removes a waiter", caught: []string{"G4 identity/the identity of a waiter is not a grant"}},
 	{bug: "a renewal of a waiter grants", caught: []string{"G4 identity/the identity of a waiter is not a grant"}},
 	{bug: "a grant is bound to its connection", caught: []string{"G4 identity/a grant can be used on any connection by its identity"}},
 
@@ -95,13 +95,13 @@ var variants = []variant{
 		"G5 unknown/a repeated request returns the same grant",
 		"G5 unknown/a waiter whose reply was lost asks again and has its grant",
 	}},
-	{bug: "asking again tells the first block", caught: []string{"G5 unknown/a repeated request returns the newest block, whatever its floor"}},
+	{bug: "asking again returns the first block", caught: []string{"G5 unknown/a repeated request returns the newest block, whatever its floor"}},
 	{bug: "asking again with a floor moves the token", caught: []string{"G5 unknown/a repeated request returns the newest block, whatever its floor"}},
-	{bug: "asking again does not start the TTL anew", caught: []string{"G5 unknown/a repeated request restarts the TTL"}},
+	{bug: "asking again does not restart the TTL", caught: []string{"G5 unknown/a repeated request restarts the TTL"}},
 	{bug: "a cancelled call is undone when it is repeated", caught: []string{"G5 unknown/a call repeated after it was cancelled keeps its grant"}},
-	{bug: "leaving does not give back the grant", caught: []string{"G5 unknown/Leave releases a grant whose reply was lost"}},
-	{bug: "leaving nothing is an error", caught: []string{"G5 unknown/Leave returns nil if there is nothing to undo"}},
-	{bug: "one renewal of fifty finds nothing", caught: []string{"G5 unknown/renewals of one grant at the same time never find it gone"}},
+	{bug: "Leave does not release the grant", caught: []string{"G5 unknown/Leave releases a grant whose reply was lost"}},
+	{bug: "Leave without a grant is an error", caught: []string{"G5 unknown/Leave returns nil if there is nothing to undo"}},
+	{bug: "one renewal in fifty returns Gone", caught: []string{"G5 unknown/renewals of one grant at the same time never find it gone"}},
 	{bug: "a cancelled call spoils the connection", caught: []string{
 		"G5 unknown/a call whose context has ended returns, and Leave undoes it",
 		"G5 unknown/calls cancelled at any moment can be undone",
@@ -119,22 +119,22 @@ var variants = []variant{
 		"G6 waiting/the next waiter is granted within Again after an expiry",
 		"keep/a waiter is granted when the closure ends",
 	}},
-	{bug: "the last to come is the first to be served", caught: []string{
+	{bug: "waiters are served in reverse order", caught: []string{
 		"G6 waiting/twenty waiters on five connections are served in order",
 		"G6 waiting/waiters on different connections are served in order of arrival",
 	}},
-	{bug: "a try overtakes the queue", caught: []string{"G6 waiting/a request without Queue does not overtake the queue"}},
-	{bug: "a try who is behind waiters is told of holders", caught: []string{"G6 waiting/a request without Queue does not overtake the queue"}},
-	{bug: "a try is queued", caught: []string{"G6 waiting/a request without Queue leaves nothing queued"}},
+	{bug: "a request without Queue overtakes the queue", caught: []string{"G6 waiting/a request without Queue does not overtake the queue"}},
+	{bug: "a refusal because of waiters names holders", caught: []string{"G6 waiting/a request without Queue does not overtake the queue"}},
+	{bug: "a request without Queue is queued", caught: []string{"G6 waiting/a request without Queue leaves nothing queued"}},
 	{bug: "asking again moves to the end", caught: []string{"G6 waiting/a repeated request keeps the place in the queue"}},
-	{bug: "a grant does not count who waits", caught: []string{"G6 waiting/every answer reports the number of waiters"}},
+	{bug: "a grant reports no waiters", caught: []string{"G6 waiting/every answer reports the number of waiters"}},
 	{bug: "a refusal counts the waiter itself", caught: []string{"G6 waiting/every answer reports the number of waiters"}},
-	{bug: "a waiter who is granted stays queued", caught: []string{"G6 waiting/a waiter that is granted is no longer queued"}},
-	{bug: "leaving leaves the waiter queued", caught: []string{
+	{bug: "a granted waiter stays queued", caught: []string{"G6 waiting/a waiter that is granted is no longer queued"}},
+	{bug: "Leave keeps the waiter queued", caught: []string{
 		"G6 waiting/a cancelled waiter leaves nothing queued",
 		"listing/waiters are listed in order, the next one first",
 	}},
-	{bug: "leaving wakes nobody", caught: []string{
+	{bug: "Leave wakes nobody", caught: []string{
 		"G6 waiting/a waiter that leaves on its turn wakes the next one",
 		"modes/when a waiting writer leaves, the readers behind it are granted",
 		"modes/when a waiting large request leaves, the small one behind it is granted",
@@ -149,24 +149,24 @@ var variants = []variant{
 
 	{bug: "readers exclude each other", caught: []string{"modes/shared grants coexist"}},
 	{bug: "a writer does not wait for all readers", caught: []string{"modes/a writer waits for every reader"}},
-	{bug: "a reader overtakes a writer who waits", caught: []string{"modes/a later reader does not overtake a waiting writer"}},
+	{bug: "a reader overtakes a waiting writer", caught: []string{"modes/a later reader does not overtake a waiting writer"}},
 	{bug: "only the first waiter is woken", caught: []string{"modes/neighbouring readers are woken and granted together"}},
-	{bug: "a grant wakes no neighbour", caught: []string{"modes/a grant wakes the next waiter that fits beside it"}},
+	{bug: "a grant does not wake the next waiter", caught: []string{"modes/a grant wakes the next waiter that fits beside it"}},
 	{bug: "a reader lives while others renew", caught: []string{
 		"modes/a reader expires although others renew",
 		"modes/a holder of permits expires although others renew",
 	}},
 	{bug: "permits exceed their limit", caught: []string{"modes/permits are granted up to the limit"}},
-	{bug: "a small request overtakes a big one", caught: []string{"modes/a small request does not overtake a waiting large one"}},
-	{bug: "a limit that differs is not named", caught: []string{"modes/different limits return ErrInvalid with both limits"}},
+	{bug: "a small request overtakes a large one", caught: []string{"modes/a small request does not overtake a waiting large one"}},
+	{bug: "the error does not name both limits", caught: []string{"modes/different limits return ErrInvalid with both limits"}},
 	{bug: "different limits are accepted", caught: []string{"modes/different limits return ErrInvalid with both limits"}},
 	{bug: "shared and permits are refused, not invalid", caught: []string{"modes/shared mode and permits cannot be combined"}},
-	{bug: "stepping down is forgotten", caught: []string{"modes/a step-down admits readers but no writer"}},
-	{bug: "stepping down wakes nobody", caught: []string{"modes/a step-down admits readers but no writer"}},
+	{bug: "a step-down is ignored", caught: []string{"modes/a step-down admits readers but no writer"}},
+	{bug: "a step-down wakes nobody", caught: []string{"modes/a step-down admits readers but no writer"}},
 	{bug: "exclusive does not mix with permits", caught: []string{
 		"modes/an exclusive request takes all permits",
 	}},
-	{bug: "stepping down does not extend", caught: []string{"modes/a step-down sets the TTL of its renewal"}},
+	{bug: "a step-down does not extend the grant", caught: []string{"modes/a step-down sets the TTL of its renewal"}},
 	{bug: "a reader may become a writer", caught: []string{"modes/a reader cannot become a writer by renewing"}},
 
 	{bug: "Keep is ignored", caught: []string{"keep/a closed name is refused with its state and remaining time"}},
@@ -185,15 +185,15 @@ var variants = []variant{
 	{bug: "closing wakes nobody", caught: []string{"keep/closing a name wakes its waiters"}},
 	{bug: "a closure can be released", caught: []string{"keep/a closure cannot be renewed, released or left"}},
 	{bug: "a closure can be renewed", caught: []string{"keep/a closure cannot be renewed, released or left"}},
-	{bug: "leaving reopens a closed name", caught: []string{"keep/a closure cannot be renewed, released or left"}},
+	{bug: "Leave reopens a closed name", caught: []string{"keep/a closure cannot be renewed, released or left"}},
 	{bug: "a break does not end a closure", caught: []string{"keep/a Break ends a closure and wakes the waiter"}},
 	{bug: "a break wakes nobody", caught: []string{
 		"keep/a Break ends a closure and wakes the waiter",
 		"listing/a broken grant is gone for its holder, and the next request is granted",
 	}},
-	{bug: "anybody can close", caught: []string{"keep/only the holder can close a name"}},
+	{bug: "any identity can close a name", caught: []string{"keep/only the holder can close a name"}},
 	{bug: "a shared grant can be done", caught: []string{"keep/only an exclusive grant can be kept as done"}},
-	{bug: "a cooling reader keeps out all", caught: []string{"keep/a cooling reader excludes writers but no readers"}},
+	{bug: "a cooling reader excludes readers", caught: []string{"keep/a cooling reader excludes writers but no readers"}},
 	{bug: "cooling permits are free", caught: []string{"keep/cooling permits use their weight and no more"}},
 	{bug: "cooling permits close the name", caught: []string{"keep/cooling permits use their weight and no more"}},
 
@@ -201,13 +201,13 @@ var variants = []variant{
 	{bug: "a renewal makes a grant younger", caught: []string{"listing/the age grows, the remaining time falls, and a renewal raises only the latter"}},
 	{bug: "a listing shows the first block", caught: []string{"listing/a listing shows the first token of the newest block"}},
 	{bug: "a listing shows one holder", caught: []string{"listing/a holder is listed whoever comes and goes beside it"}},
-	{bug: "a listing is cut", caught: []string{"listing/all shared holders are listed"}},
+	{bug: "a listing is truncated", caught: []string{"listing/all shared holders are listed"}},
 	{bug: "no limit is listed", caught: []string{"listing/permits are listed with weight and limit"}},
 	{bug: "a waiter is young when it asks again", caught: []string{"listing/waiters are listed in order, the next one first"}},
 	{bug: "waiters are listed in reverse", caught: []string{"listing/waiters are listed in order, the next one first"}},
 	{bug: "a closure is listed as held", caught: []string{"listing/closures are listed with their state"}},
 	{bug: "free names are listed", caught: []string{"listing/a released name is not listed"}},
-	{bug: "the dead are listed", caught: []string{"listing/expired holders and dropped waiters are not listed"}},
+	{bug: "expired holders and waiters are listed", caught: []string{"listing/expired holders and dropped waiters are not listed"}},
 	{bug: "a name is taken as a prefix", caught: []string{"listing/a query by name is exact, and a query by prefix finds all names"}},
 	{bug: "a page loses its last name", caught: []string{"listing/pages list every name once"}},
 	{bug: "a cursor is an offset", caught: []string{"listing/pages list every name while others change"}},
@@ -221,7 +221,7 @@ var variants = []variant{
 	{bug: "names are truncated", caught: []string{"names/names of 512 bytes are kept to the last byte"}},
 	{bug: "names are listed in lower case", caught: []string{"names/a listing returns unusual names unchanged"}},
 	{bug: "a prefix is a pattern", caught: []string{"names/a prefix is not a pattern"}},
-	{bug: "texts are cut", caught: []string{"names/unusual owners and metas are returned unchanged"}},
+	{bug: "owners and metas are truncated", caught: []string{"names/unusual owners and metas are returned unchanged"}},
 
 	{bug: "calls after Close work", caught: []string{"G7 quiet/calls after Close return ErrClosed"}},
 	{bug: "Close does not end a Wait", caught: []string{
@@ -232,7 +232,7 @@ var variants = []variant{
 		"G7 quiet/closing one connection does not affect another",
 		"G7 quiet/a grant that was returned while the store was being closed lasts",
 	}},
-	{bug: "only a part of many is renewed", caught: []string{"G7 quiet/a thousand renewals in one call return their outcomes in order"}},
+	{bug: "only some of many renewals are executed", caught: []string{"G7 quiet/a thousand renewals in one call return their outcomes in order"}},
 	{bug: "outcomes are out of order", caught: []string{"G7 quiet/a thousand renewals in one call return their outcomes in order"}},
 	{bug: "a goroutine per grant", caught: []string{"G7 quiet/grants and waiters need no goroutines"}},
 	{bug: "a goroutine per waiter", caught: []string{"G7 quiet/grants and waiters need no goroutines"}},
@@ -241,5 +241,5 @@ var variants = []variant{
 
 	{bug: "an undeclared List is empty", bare: true, caught: []string{"undeclared/List and Break are refused"}},
 	{bug: "an undeclared Keep is ignored", bare: true, caught: []string{"undeclared/a release with Keep is refused and releases nothing"}},
-	{bug: "a place is made up", bare: true, caught: []string{"undeclared/a store without a queue reports no place"}},
+	{bug: "a store without a queue reports a place", bare: true, caught: []string{"undeclared/a store without a queue reports no place"}},
 }

@@ -326,11 +326,11 @@ var waitingTests = []test{
 	}},
 }
 
-// afterDeadWaiters lets n waiters join the queue and die, and expects that a waiter behind them
-// is served when their heartbeat is over.
 // busy is the delay that a busy machine may add.
 const busy = time.Second
 
+// afterDeadWaiters lets n waiters join the queue and die, and expects that a waiter behind them
+// is served when their heartbeat is over.
 func (s *suite) afterDeadWaiters(n int) {
 	s.Helper()
 	one, two := s.open2()

@@ -27,10 +27,12 @@ func openQuick(t testing.TB, url string) *Store {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	s, err := openWith(ctx, u, quick)
+	opened, err := open(ctx, u)
 	if err != nil {
 		t.Fatal(err)
 	}
+	s := opened.(*Store)
+	s.heartbeat = quick
 	return s
 }
 
@@ -45,7 +47,7 @@ func conform(t *testing.T, addrs ...string) {
 	})
 }
 
-// An admin is a connection for a test's own questions.
+// An admin is a connection with which a test reads the servers.
 type admin struct{ *wire.Conn }
 
 func connect(t testing.TB, addrs ...string) admin {
@@ -55,14 +57,14 @@ func connect(t testing.TB, addrs ...string) admin {
 		Session: func(int64, time.Duration) {}, Event: func(string) {},
 	})}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
+		ctx, cancel := context.WithTimeout(context.Background(), requestLimit)
 		defer cancel()
 		a.Close(ctx, true)
 	})
 	return a
 }
 
-// children returns the children of a node as all servers know them.
+// children returns the children of a node, after the server has caught up.
 func (a admin) children(t testing.TB, path string) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -74,7 +76,7 @@ func (a admin) children(t testing.TB, path string) []string {
 	return list.Children
 }
 
-// nodes are all names below a root that are in use, with what is below them.
+// nodes returns the nodes of all names in use, and their children.
 func nodes(t testing.TB, a admin, root string) (list []string) {
 	t.Helper()
 	for _, bucket := range a.children(t, root) {
@@ -96,7 +98,7 @@ func (s *Store) currentSession() int64 {
 	return s.session
 }
 
-// die ends a store as the end of its process would: without a word to the servers.
+// die ends a store as a kill of its process would: the servers are not told.
 func (s *Store) die() {
 	s.wire.Close(context.Background(), false)
 	s.Close()
@@ -110,7 +112,7 @@ func TestConformanceOfThreeServers(t *testing.T) {
 	conformApart(t, func() []string { return servers.StartZooKeeperEnsemble(t, 3, servers.ZooKeeperOptions{}).Addrs() })
 }
 
-// apartEnv tells a process that it is to run one test, and on which servers.
+// apartEnv makes the test binary run a suite on these servers.
 const apartEnv = "HOLDFAST_ZOOKEEPER_SERVERS"
 
 // conformApart runs the suite in a process of its own, because it counts goroutines, and
@@ -120,7 +122,7 @@ func conformApart(t *testing.T, start func() []string) {
 		conform(t, strings.Split(addrs, ",")...)
 		return
 	}
-	addrs := start() // before the tests that run side by side: it takes the whole machine
+	addrs := start() // not in parallel: starting servers takes the whole machine
 	if testing.CoverMode() != "" {
 		conform(t, addrs...)
 		return
@@ -140,7 +142,7 @@ func conformApart(t *testing.T, start func() []string) {
 	}
 }
 
-// parallel is how many tests run at once: most of them wait most of the time.
+// parallel is the number of tests that run at once. They wait most of the time.
 const parallel = "8"
 
 func TestMain(m *testing.M) {

@@ -2,7 +2,7 @@ package zkstore
 
 import (
 	"context"
-	"errors"
+	"slices"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
@@ -10,20 +10,16 @@ import (
 )
 
 const (
-	// retryAfter is when a node that could not be removed is tried again.
-	retryAfter = time.Second
+	retryAfter = time.Second // a failed attempt to remove a node
 
-	// removeLimit bounds one attempt to remove something.
-	removeLimit = 5 * time.Second
-
-	// For each record that a release keeps, sweepShare names are looked at: more than one, so
-	// that records of processes that are gone are removed faster than new ones come.
+	// For each record that a release keeps, sweepShare names are listed: more than one, so
+	// that the records of processes that ended are removed faster than new ones are made.
 	sweepShare = 2
 	sweepBatch = 64
 )
 
-// arm sets when a claim ends unless it is renewed or asked for again: its session lives on for
-// others and does not end it. It needs the mutex.
+// arm sets the time at which a claim ends unless it is renewed or asked for again. The session
+// does not end it, because it lives on for other claims. The caller holds the mutex.
 func (s *Store) arm(c *claim, after time.Duration) {
 	c.end = time.Now().Add(after)
 	if c.timer == nil {
@@ -36,112 +32,108 @@ func (s *Store) arm(c *claim, after time.Duration) {
 // expire removes a claim whose time is over.
 func (s *Store) expire(c *claim) {
 	s.mu.Lock()
-	if s.life.Err() != nil || time.Now().Before(c.end) || s.claims[c.key] != c && s.kept[c.key] != c {
+	if s.life.Err() != nil || time.Now().Before(c.end) || s.claims[c.Key] != c && s.kept[c.Key] != c {
 		s.mu.Unlock()
 		return
 	}
-	version, crowd := c.version, c.crowd
+	version := c.version
 	s.background.Add(1)
 	s.mu.Unlock()
 	defer s.background.Done()
-	ctx, cancel := context.WithTimeout(s.life, removeLimit)
+	ctx, cancel := context.WithTimeout(s.life, requestLimit)
 	defer cancel()
-	var done bool
 	var err error
 	switch {
 	case c.node == "":
-		done, err = s.removeSuspect(ctx, c.key)
+		err = s.removeSuspect(ctx, c)
 	case c.kept:
-		done, err = s.removeKept(ctx, c)
+		err = s.removeKept(ctx, c)
 	default:
-		done, err = s.removeExpired(ctx, c, version, crowd)
+		err = s.removeExpired(ctx, c, version)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case done:
+	if ignoreNoNode(err) == nil {
 		s.forgetLocked(c)
-	case err != nil && !time.Now().Before(c.end):
+	} else if !time.Now().Before(c.end) {
 		s.arm(c, retryAfter)
 	}
 }
 
-// suspect notes that a request may have made a node, since its reply was lost. If it is not
-// asked for again the node is removed when it would have expired. It needs the mutex.
-func (s *Store) suspect(k key, after time.Duration) {
-	if s.kept[k] == nil {
-		s.kept[k] = &claim{key: k}
-	}
-	if c := s.kept[k]; c.node == "" {
-		s.arm(c, after)
-	}
-}
-
-// isSuspect reports whether an identity may have a node of which this handle does not know.
-func (s *Store) isSuspect(k key) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.kept[k] != nil
-}
-
-// removeSuspect removes a node that the session has without this handle knowing of it.
-func (s *Store) removeSuspect(ctx context.Context, k key) (done bool, err error) {
-	q, i, r, err := s.locate(ctx, k.name, k.id)
-	if err != nil || r.record == nil {
-		return err == nil, err
-	}
-	s.mu.Lock()
-	done = s.claims[k] != nil || r.stat.EphemeralOwner != s.session
-	s.mu.Unlock()
-	if !done {
-		if err = s.removeNode(ctx, q.parent, q.nodes[i].name, r.stat.Version, len(q.nodes) > 1); err == nil {
-			err = errCrowd // there may be another one: look again
+// suspect is called with the error of a request that creates a node, and returns it. If the reply
+// was lost, there may be such a node. If it is not asked for again, it is removed when it would
+// have expired. The caller holds the mutex.
+func (s *Store) suspect(c *claim, err error) error {
+	if err == wire.ErrUnknown {
+		if s.kept[c.Key] == nil {
+			s.kept[c.Key] = &claim{Key: c.Key}
+		}
+		if kept := s.kept[c.Key]; kept.node == "" {
+			s.arm(kept, s.lifeOf(c))
 		}
 	}
-	return done, err
+	return err
 }
 
-// removeExpired removes the node of a claim. It is not done if the node was written since, by a
-// renewal in flight or one whose reply was lost: then it lives once more as long.
-func (s *Store) removeExpired(ctx context.Context, c *claim, version int32, crowd bool) (done bool, err error) {
-	stat := &wire.Call{Op: wire.Exists(c.path(), false)}
-	if err := s.wire.Do(ctx, stat); err != nil {
-		return err == wire.ErrNoNode, err
+// removeSuspect removes a node that the session has without this handle knowing of it. It fails
+// until there is no further one.
+func (s *Store) removeSuspect(ctx context.Context, c *claim) error {
+	q, i, r, err := s.locate(ctx, c.Key)
+	if err != nil || r.record == nil {
+		return err
 	}
 	s.mu.Lock()
-	ours := stat.Stat.EphemeralOwner == s.session // else another handle has taken it over
-	if renewed := stat.Stat.Version != version; ours && renewed && s.claims[c.key] == c {
-		s.adopt(c, &stat.Stat)
+	other := s.claims[c.Key] != nil || r.stat.EphemeralOwner != s.session
+	s.mu.Unlock()
+	if other {
+		return nil
+	}
+	if err := ignoreNoNode(s.remove(ctx, q.claim(c.Key, i), r.stat.Version)); err != nil {
+		return err
+	}
+	return errChanged
+}
+
+// removeExpired removes the node of a claim. If the node was written since, by a renewal that is
+// in flight or whose reply was lost, it lives for another TTL and the error is errChanged.
+func (s *Store) removeExpired(ctx context.Context, c *claim, version int32) error {
+	exists := &wire.Call{Op: wire.Exists(c.path(), false)}
+	if err := s.wire.Do(ctx, exists); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	ours, renewed := exists.Stat.EphemeralOwner == s.session, exists.Stat.Version != version
+	if ours && renewed && s.claims[c.Key] == c {
+		s.adopt(c, &exists.Stat)
 	}
 	s.mu.Unlock()
-	if !ours || stat.Stat.Version != version {
-		return !ours, nil
+	switch {
+	case !ours: // another handle has taken it over
+		return nil
+	case renewed:
+		return errChanged
 	}
-	err = s.removeNode(ctx, c.parent, c.node, version, crowd)
-	return err == nil || err == wire.ErrNoNode, err
+	return s.remove(ctx, c, version)
 }
 
-// removeKept removes a record of a release. A look does that if the servers' clock says so.
-func (s *Store) removeKept(ctx context.Context, c *claim) (done bool, err error) {
-	q, err := s.lookAt(ctx, c.parent)
-	if err != nil || q == nil {
-		return err == nil, err
+// removeKept removes the record of a release, and fails if its time is not over by the clock of
+// the servers. A listing removes such records.
+func (s *Store) removeKept(ctx context.Context, c *claim) error {
+	var page store.Page
+	err := s.listName(ctx, c.parent, c.Name, &page)
+	for _, lock := range page.Locks {
+		if slices.ContainsFunc(lock.Holders, func(h store.Holder) bool { return h.ID == c.ID && h.State != store.Held }) {
+			return errChanged
+		}
 	}
-	if len(q.nodes) == 0 {
-		s.removeEmpty(c.parent)
-	} else if i := q.find(c.id); i >= 0 && q.nodes[i].kept {
-		return false, errTooEarly
-	}
-	return true, nil
+	return err
 }
 
-var errTooEarly = errors.New("by the clock of the servers its time is not over yet")
-
-// A sweep goes round all names, a page at a time. Listing them removes records whose time is
-// over and whose makers are gone. Only clients that keep records sweep, in proportion.
+// A sweep lists all names over and over, a page at a time. Listing removes records whose time is
+// over and whose clients are gone. Only clients that keep records sweep, in proportion.
 type sweep struct {
-	due    int    // names to look at
-	cursor string // where it goes on
+	due    int    // names to list
+	cursor string // of the next page
 	busy   bool
 }
 
@@ -153,9 +145,9 @@ func (s *Store) sweepSome() {
 	s.sweep.due, s.sweep.busy = s.sweep.due-sweepBatch, true
 	q := store.Query{Cursor: s.sweep.cursor, Limit: sweepBatch}
 	s.background.Go(func() {
-		ctx, cancel := context.WithTimeout(s.life, removeLimit)
+		ctx, cancel := context.WithTimeout(s.life, requestLimit)
 		defer cancel()
-		page, _ := s.listAll(ctx, &q) // after an error the next sweep starts anew
+		page, _ := s.listAll(ctx, &q) // after an error the next sweep starts from the beginning
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.sweep.cursor, s.sweep.busy = page.Next, false

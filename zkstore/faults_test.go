@@ -6,7 +6,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -19,22 +18,22 @@ import (
 
 var names = flag.Int("names", 5_000, "how many names to lock and release")
 
-// limit bounds everything that should happen soon.
+// limit bounds events that should happen soon. Only a failing test waits so long.
 const limit = time.Minute
 
-// bounded is a context for a whole test.
+// bounded returns a context for a whole test.
 func bounded(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// request asks for a name alone.
+// request returns an exclusive request.
 func request(name string) store.Request {
 	return store.Request{Name: name, ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: time.Hour, Tokens: 1}
 }
 
-// try makes attempts until one is answered.
+// try repeats an attempt until there is an answer.
 func try(t *testing.T, s *Store, req store.Request) store.Answer {
 	t.Helper()
 	var answer store.Answer
@@ -52,30 +51,26 @@ func has(id store.ID) func([]byte) bool {
 	return func(b []byte) bool { return bytes.Contains(b, []byte(id.String())) }
 }
 
-// One server for what can happen to its clients, because starting one takes long. What
-// happens to servers is in test/faults.
+// The faults of clients share one server, because starting one takes long. The faults of servers
+// are in test/faults.
 func TestFaultsOfASingleServer(t *testing.T) {
 	server := servers.StartZooKeeper(t, servers.ZooKeeperOptions{})
 	t.Parallel()
-	t.Run("a server that is restarted keeps locks and tokens", func(t *testing.T) { restarted(t, server, "/restarted") })
 	for i, test := range []struct {
 		name string
 		run  func(t *testing.T, server *servers.ZooKeeper, root string)
 	}{
-		{"a create whose reply was lost is found by its identity", lostReply},
+		{"a waiter whose reply was lost is found by its identity", lostReply},
 		{"go-zookeeper 237: no node is left by a call that failed or was cancelled", cancelled},
-		{"curator 1121: a node of an earlier session is not relied on", earlierSession},
+		{"curator 1121: a node of an earlier session does not count", earlierSession},
 		{"a node that was taken over outlives the session it came from", takenOver},
-		{"a holder that is cut off knows it before the next is granted", cutOff},
 		{"nothing is left of many names", manyNames},
-		{"nothing is left of a process that died", died},
-		{"every waiter is told that the work is done", toldDone},
-		{"a renewal in the last moment is true, or refused", lastMoment},
+		{"the outcome of a renewal at the deadline is true", lastMoment},
 		{"a call that is sent in the next session leaves nothing", nextSession},
 		{"a request that joined twice leaves nothing", joinedTwice},
-		{"a take-over of which nobody hears ends with its TTL", takenOverUnheard},
-		{"what a release kept goes after its time", keptForATime},
-		{"what is kept by processes that are gone is removed by others", sweptByOthers},
+		{"a take-over whose reply was lost ends with its TTL", takenOverUnheard},
+		{"a kept record is removed after its time", keptForATime},
+		{"records kept by processes that ended are removed by others", sweptByOthers},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -84,50 +79,37 @@ func TestFaultsOfASingleServer(t *testing.T) {
 	}
 }
 
-// A reply that is lost after the server has acted: the same identity asked again is the same
-// grant, and there is one node of it.
+// The reply to a request that joined the queue is lost. The repeated request keeps its place, and
+// there is one node of it.
 func lostReply(t *testing.T, server *servers.ZooKeeper, root string) {
 	proxy := faultproxy.Start(t, server.Addr())
 	admin := connect(t, server.Addr())
 	s := openQuick(t, "zk://"+proxy.Addr()+root+"?session=20s")
 	defer s.Close()
-	for _, queue := range []bool{false, true} {
-		req := request(fmt.Sprint("lost:", queue))
-		if queue {
-			other := openQuick(t, "zk://"+server.Addr()+root)
-			defer other.Close()
-			try(t, other, request(req.Name))
-		}
-		req.Queue = queue
-		lost := proxy.DropRepliesAfter(has(req.ID))
-		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-		answer, err := s.Acquire(ctx, req)
-		cancel()
-		if err == nil {
-			t.Fatalf("an answer though it was lost: %+v", answer)
-		}
-		<-lost
-		proxy.Cut()
-		proxy.Heal()
-		answer = try(t, s, req)
-		if answer.Granted() == queue {
-			t.Errorf("granted %v", answer.Granted())
-		}
-		count := 0
-		for _, node := range nodes(t, admin, root) {
-			if strings.Contains(node, req.ID.String()) {
-				count++
-			}
-		}
-		if count != 1 {
-			t.Errorf("%d nodes of one request", count)
-		}
-		servers.Poll(t, limit, func() error { return s.Leave(t.Context(), req.Name, req.ID) })
+	other := openQuick(t, "zk://"+server.Addr()+root)
+	defer other.Close()
+	try(t, other, request("a"))
+	req := request("a")
+	req.Queue = true
+	lost := proxy.DropRepliesAfter(has(req.ID))
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if answer, err := s.Acquire(ctx, req); err == nil {
+		t.Fatalf("an answer though the reply was lost: %+v", answer)
+	}
+	<-lost
+	proxy.Cut()
+	proxy.Heal()
+	if answer := try(t, s, req); answer.Granted() {
+		t.Error("granted beside the holder")
+	}
+	if list := mentioning(nodes(t, admin, root), req.ID); len(list) != 1 {
+		t.Errorf("nodes %v, want one", list)
 	}
 }
 
 // samuel/go-zookeeper #237: a failed or cancelled call leaves its node in the queue, which
-// blocks everyone.
+// blocks all others.
 func cancelled(t *testing.T, server *servers.ZooKeeper, root string) {
 	proxy := faultproxy.Start(t, server.Addr())
 	admin := connect(t, server.Addr())
@@ -144,12 +126,7 @@ func cancelled(t *testing.T, server *servers.ZooKeeper, root string) {
 			ended <- err
 		}()
 		<-lost
-		servers.Poll(t, limit, func() error { // the server has it, and nobody hears of it
-			if proxy.ToClient.Waiting() == 0 {
-				return errors.New("no answer")
-			}
-			return nil
-		})
+		poll(t, func() bool { return proxy.ToClient.Waiting() > 0 }) // the server has replied
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Errorf("Acquire: %v", err)
@@ -169,7 +146,7 @@ func cancelled(t *testing.T, server *servers.ZooKeeper, root string) {
 	}
 }
 
-// curator #1121: acquired on the previous session's dying node.
+// curator #1121: a lock was acquired with a node of the previous session, which then ended.
 func earlierSession(t *testing.T, server *servers.ZooKeeper, root string) {
 	proxy := faultproxy.Start(t, server.Addr())
 	admin := connect(t, server.Addr())
@@ -184,16 +161,11 @@ func earlierSession(t *testing.T, server *servers.ZooKeeper, root string) {
 	go func() { ended <- s.Wait(t.Context(), waiter.Name, waiter.ID) }()
 	before := s.currentSession()
 	proxy.Drop()
-	servers.Poll(t, limit, func() error { // the server ends the session
-		if left := nodes(t, admin, root); len(left) > 1 {
-			return fmt.Errorf("still %v", left)
-		}
-		return nil
-	})
+	poll(t, func() bool { return len(nodes(t, admin, root)) <= 1 }) // the server ends the session
 	proxy.Cut()
 	proxy.Heal()
 	if err := <-ended; err == nil {
-		t.Log("Wait was woken by the end of its connection") // and learns it from the next answer
+		t.Log("Wait was woken by the end of its connection") // the next answer says so as well
 	}
 	renewals := []store.Renewal{{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode}}
 	servers.Poll(t, limit, func() error {
@@ -203,7 +175,7 @@ func earlierSession(t *testing.T, server *servers.ZooKeeper, root string) {
 		}
 		return err
 	})
-	// Another takes the name; the old waiter comes behind it, in the new session.
+	// Another client takes the name, and the old waiter queues behind it in the new session.
 	other := openQuick(t, "zk://"+server.Addr()+root)
 	defer other.Close()
 	if !try(t, other, request("a")).Granted() {
@@ -217,8 +189,8 @@ func earlierSession(t *testing.T, server *servers.ZooKeeper, root string) {
 	}
 }
 
-// A node that another session has of the same identity is taken over in its place; then the
-// end of that session means nothing.
+// A node of the same identity in another session is taken over in its place. Then the end of
+// that session has no effect.
 func takenOver(t *testing.T, server *servers.ZooKeeper, root string) {
 	one, two := openQuick(t, "zk://"+server.Addr()+root+"?session=4s"), openQuick(t, "zk://"+server.Addr()+root+"?session=20s")
 	defer two.Close()
@@ -230,79 +202,9 @@ func takenOver(t *testing.T, server *servers.ZooKeeper, root string) {
 	}
 	one.die()
 	watch := connect(t, server.Addr())
-	time.Sleep(5 * time.Second) // the session's end, and a rest: nothing happens then
+	time.Sleep(5 * time.Second) // longer than the session: nothing must happen
 	if left := nodes(t, watch, root); len(left) != 2 {
 		t.Errorf("nodes %v, want a name and its holder", left)
-	}
-}
-
-// G2: the holder knows before anybody else can be granted, though it hears of nothing.
-func cutOff(t *testing.T, server *servers.ZooKeeper, root string) {
-	proxy := faultproxy.Start(t, server.Addr())
-	ctx := bounded(t)
-	one, err := holdfast.Open(ctx, "zk://"+proxy.Addr()+root+"?session=2s")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer one.Close()
-	two, err := holdfast.Open(ctx, "zk://"+server.Addr()+root+"?session=2s")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer two.Close()
-	for round := range 2 {
-		name := fmt.Sprint("a", round)
-		lease, err := one.Lock(ctx, name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		lost := make(chan time.Time, 1)
-		go func() {
-			<-lease.Done()
-			lost <- time.Now()
-		}()
-		proxy.Drop()
-		next, err := two.Lock(ctx, name)
-		granted := time.Now()
-		if err != nil {
-			t.Fatal(err)
-		}
-		select {
-		case at := <-lost:
-			t.Logf("lost %v before the next grant", granted.Sub(at))
-		default:
-			t.Fatal("the next is granted while the first believes to hold")
-		}
-		if next.Token() <= lease.Token() {
-			t.Errorf("token %d after %d", next.Token(), lease.Token())
-		}
-		if err := next.Unlock(ctx); err != nil {
-			t.Error(err)
-		}
-		proxy.Cut()
-		proxy.Heal()
-	}
-}
-
-func restarted(t *testing.T, server *servers.ZooKeeper, root string) {
-	ctx := bounded(t)
-	s := openQuick(t, "zk://"+server.Addr()+root+"?session=60s")
-	defer s.Close()
-	req := request("a")
-	req.Tokens = 100
-	first := try(t, s, req)
-	server.Restart()
-	if second := try(t, s, req); second.Token != first.Token || second.Tokens != first.Tokens {
-		t.Errorf("%+v after the restart, %+v before", second, first)
-	}
-	other := openQuick(t, "zk://"+server.Addr()+root)
-	defer other.Close()
-	if try(t, other, request("a")).Granted() {
-		t.Error("granted twice")
-	}
-	servers.Poll(t, limit, func() error { return s.Release(ctx, "a", req.ID, store.Keep{}) })
-	if next := try(t, other, request("a")); !next.Granted() || next.Token <= first.Token+int64(first.Tokens)-1 {
-		t.Errorf("%+v after %+v", next, first)
 	}
 }
 
@@ -332,64 +234,5 @@ func manyNames(t *testing.T, server *servers.ZooKeeper, root string) {
 	if left := nodes(t, admin, root); len(left) > 0 {
 		t.Errorf("%d nodes are left, such as %s", len(left), left[0])
 	}
-	servers.Poll(t, limit, func() error { // empty containers, which the server removes
-		if children := admin.children(t, root); len(children) > 1 {
-			return fmt.Errorf("left: %v, want the token table", children)
-		}
-		return nil
-	})
-}
-
-// What a process leaves that dies: nothing, once its session is over.
-func died(t *testing.T, server *servers.ZooKeeper, root string) {
-	admin := connect(t, server.Addr())
-	s := openQuick(t, "zk://"+server.Addr()+root+"?session=2s")
-	for i := range 20 {
-		try(t, s, request(fmt.Sprint("a", i)))
-	}
-	s.die()
-	servers.Poll(t, limit, func() error {
-		if left := nodes(t, admin, root); len(left) > 0 {
-			return fmt.Errorf("left: %v", left)
-		}
-		return nil
-	})
-}
-
-// The heartbeat is far longer than the test takes: nothing but a push can wake them.
-func toldDone(t *testing.T, server *servers.ZooKeeper, root string) {
-	open := func() store.Store {
-		s, err := store.Open(t.Context(), "zk://"+server.Addr()+root)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { s.Close() })
-		return s
-	}
-	ctx, one := bounded(t), open()
-	holder := request("a")
-	if _, err := one.Acquire(ctx, holder); err != nil {
-		t.Fatal(err)
-	}
-	woken := make(chan error, 3)
-	for range cap(woken) {
-		s, req := open(), request("a")
-		req.Queue = true
-		if _, err := s.Acquire(ctx, req); err != nil {
-			t.Fatal(err)
-		}
-		go func() { woken <- s.Wait(ctx, "a", req.ID) }()
-	}
-	start := time.Now()
-	if err := one.Release(ctx, "a", holder.ID, store.Keep{State: store.Done, For: 5 * time.Second}); err != nil {
-		t.Fatal(err)
-	}
-	for range cap(woken) {
-		if err := <-woken; err != nil {
-			t.Error(err)
-		}
-	}
-	if took := time.Since(start); took > defaultHeartbeat/2 {
-		t.Errorf("told after %v", took)
-	}
+	poll(t, func() bool { return len(admin.children(t, root)) <= 1 }) // only the token table
 }

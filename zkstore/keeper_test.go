@@ -11,10 +11,11 @@ import (
 
 	"github.com/holdfast-lock/holdfast/internal/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/internal/wake"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A renewal that comes about when its grant ends: whatever is answered is true.
+// Renewals are sent at about the time when their grants end.
 func lastMoment(t *testing.T, server *servers.ZooKeeper, root string) {
 	s, other := openQuick(t, "zk://"+server.Addr()+root), openQuick(t, "zk://"+server.Addr()+root)
 	defer s.Close()
@@ -33,7 +34,7 @@ func lastMoment(t *testing.T, server *servers.ZooKeeper, root string) {
 					t.Error(err)
 					return
 				}
-				time.Sleep(time.Until(s.claimOf(key{req.Name, req.ID}).endsAt(s)) - time.Millisecond + rand.N(4*time.Millisecond))
+				time.Sleep(time.Until(s.claimOf(wake.Key{Name: req.Name, ID: req.ID}).endsAt(s)) - time.Millisecond + rand.N(4*time.Millisecond))
 				out, err := s.Renew(ctx, []store.Renewal{{Name: req.Name, ID: req.ID, TTL: time.Hour, Mode: req.Mode}})
 				if err != nil {
 					t.Error(err)
@@ -65,7 +66,7 @@ func lastMoment(t *testing.T, server *servers.ZooKeeper, root string) {
 	t.Logf("%d in time, %d too late", extended, gone)
 }
 
-// endsAt is when a claim ends, if it has not yet.
+// endsAt returns when a claim ends; now if it has ended.
 func (c *claim) endsAt(s *Store) time.Time {
 	if c == nil {
 		return time.Now()
@@ -75,26 +76,19 @@ func (c *claim) endsAt(s *Store) time.Time {
 	return c.end
 }
 
-// A call that began in one session and was sent in the next: it fails, and its node would
-// belong to nobody.
+// A call that began in one session and would be sent in the next fails.
 func nextSession(t *testing.T, server *servers.ZooKeeper, root string) {
 	proxy := faultproxy.Start(t, server.Addr())
 	admin := connect(t, server.Addr())
-	// Twice, because the library drops what it has not sent when it was at all servers in vain.
-	s := openQuick(t, "zk://"+proxy.Addr()+","+proxy.Addr()+root+"?session=2s")
+	s := openQuick(t, "zk://"+proxy.Addr()+root+"?session=2s")
 	defer s.Close()
 	ctx := bounded(t)
 	sent := false
-	for !sent { // on a busy machine a call may come too late for that
+	for !sent { // on a busy machine a call may be too late for that
 		try(t, s, request("old"))
 		before := s.currentSession()
 		proxy.Cut()
-		servers.Poll(t, limit, func() error { // the server ends the session
-			if left := nodes(t, admin, root); len(left) > 1 {
-				return fmt.Errorf("still %v", left)
-			}
-			return nil
-		})
+		poll(t, func() bool { return len(nodes(t, admin, root)) <= 1 }) // the server ends the session
 		req := request("a")
 		proxy.Heal()
 		for s.currentSession() == before {
@@ -112,21 +106,12 @@ func nextSession(t *testing.T, server *servers.ZooKeeper, root string) {
 	}
 }
 
-// What a release keeps goes after its time, and the name with it: by its maker, or, if that is
-// gone, by whoever looks at the name or lists it.
+// A kept record and its name are removed after their time: by their client, or, if that has
+// ended, by a client that uses or lists the name.
 func keptForATime(t *testing.T, server *servers.ZooKeeper, root string) {
 	ctx := bounded(t)
 	admin := connect(t, server.Addr())
 	url := "zk://" + server.Addr() + root
-	empty := func() {
-		t.Helper()
-		servers.Poll(t, limit, func() error {
-			if left := nodes(t, admin, root); len(left) > 0 {
-				return fmt.Errorf("left: %v", left)
-			}
-			return nil
-		})
-	}
 	keep := func(s *Store, name string, state store.State, d time.Duration) {
 		t.Helper()
 		req := request(name)
@@ -141,11 +126,11 @@ func keptForATime(t *testing.T, server *servers.ZooKeeper, root string) {
 		keep(s, fmt.Sprint("cooling", i), store.Cooling, time.Second)
 	}
 	s.mu.Lock()
-	s.clock.server -= 100 // what is known of the servers' clock is a little old
+	s.clock.server -= 100 // the client's idea of the servers' time is a little late
 	s.mu.Unlock()
-	empty()
+	poll(t, func() bool { return len(nodes(t, admin, root)) == 0 })
 
-	// From here on the maker is gone before the time is over.
+	// From here on the client ends before the time is over.
 	const most = 300 * time.Millisecond
 	for _, look := range []struct {
 		name string
@@ -190,8 +175,7 @@ func keptForATime(t *testing.T, server *servers.ZooKeeper, root string) {
 	s.Close()
 }
 
-// What processes kept that are gone, of names that nobody looks at any more: others who keep
-// records remove it.
+// Clients that keep records remove those of processes that ended, of names not in use any more.
 func sweptByOthers(t *testing.T, server *servers.ZooKeeper, root string) {
 	ctx := bounded(t)
 	admin := connect(t, server.Addr())

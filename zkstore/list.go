@@ -1,6 +1,7 @@
 package zkstore
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -10,14 +11,10 @@ import (
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
-// defaultPage is how many names a page has if the query does not say.
-const defaultPage = 100
+const defaultPage = 100 // names, if the query gives no limit
 
-// List reads who holds and who waits: see store.Store.
+// List returns a page of the names in use; see [store.Store].
 func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err error) {
-	if err := s.usable(ctx); err != nil {
-		return page, err
-	}
 	if q.Name == "" {
 		page, err = s.listAll(ctx, &q)
 	} else {
@@ -27,13 +24,10 @@ func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err e
 	return page, s.explain(err)
 }
 
-// listAll reads bucket by bucket, in each by name. The cursor is the last node read, with its
-// bucket.
+// listAll lists the buckets in order, and the names of a bucket in order of their nodes. The
+// cursor is the last node that was read, with its bucket.
 func (s *Store) listAll(ctx context.Context, q *store.Query) (page store.Page, err error) {
-	limit := q.Limit
-	if limit <= 0 {
-		limit = defaultPage
-	}
+	limit := cmp.Or(max(q.Limit, 0), defaultPage)
 	list, err := s.children(ctx, s.root)
 	if err != nil {
 		return page, err
@@ -65,7 +59,7 @@ func (s *Store) listAll(ctx context.Context, q *store.Query) (page store.Page, e
 	return page, nil
 }
 
-// children returns the children of a node in order, as all servers know them.
+// children returns the sorted children of a node, after the server has caught up.
 func (s *Store) children(ctx context.Context, path string) ([]string, error) {
 	list := &wire.Call{Op: wire.Children(path, false)}
 	if err := s.wire.Do(ctx, &wire.Call{Op: wire.Sync(path)}, list); err != nil {
@@ -75,29 +69,28 @@ func (s *Store) children(ctx context.Context, path string) ([]string, error) {
 	return list.Children, nil
 }
 
-// listName adds one name to a page. If nobody uses it, what is left of it is removed.
+// listName adds one name to a page. It removes the parent of a name that is not in use.
 //
-// The nodes are read after the list of them. If one of them is gone by then and nobody holds the
-// name, the list is old: a new request may hold it by now. So everything is read again.
+// The nodes are read after their list. If one of them is gone by then and the name has no holder,
+// the list is old, and a new request may hold the name by now. So everything is read again.
 func (s *Store) listName(ctx context.Context, parent, name string, page *store.Page) error {
-	for look := range looks {
-		q, err := s.lookAt(ctx, parent, &wire.Call{Op: wire.Sync(parent)})
+	return again(func() error {
+		q, err := s.look(ctx, parent, &wire.Call{Op: wire.Sync(parent)})
 		if err != nil || q == nil {
 			return err
 		}
 		if len(q.nodes) == 0 {
-			s.removeEmpty(parent)
+			s.wire.Send(&wire.Call{Op: wire.Delete(parent, wire.AnyVersion)}) // refused if it is in use
 			return nil
 		}
 		recs, err := s.read(ctx, q, q.nodes...)
 		if err != nil {
 			return err
 		}
-		there := len(recs)
 		recs = slices.DeleteFunc(recs, func(r standing) bool { return r.record == nil })
 		held := slices.ContainsFunc(recs, func(r standing) bool { return r.granted })
-		if len(recs) < there && !held && look < looks-1 {
-			continue
+		if len(recs) < len(q.nodes) && !held {
+			return errChanged
 		}
 		now, err := s.now(ctx)
 		if err != nil {
@@ -105,15 +98,15 @@ func (s *Store) listName(ctx context.Context, parent, name string, page *store.P
 		}
 		lock := store.Lock{Name: name}
 		for _, r := range recs {
-			if r.mode == store.Permits {
-				lock.Limit = r.limit
+			if r.Mode == store.Permits {
+				lock.Limit = r.Limit
 			}
 			if r.granted {
 				lock.Holders = append(lock.Holders, r.holder(now))
 				continue
 			}
 			lock.Waiters = append(lock.Waiters, store.Waiter{
-				ID: r.id, Owner: r.owner, Meta: r.meta, Mode: r.mode, Weight: r.weight,
+				ID: r.ID, Owner: r.Owner, Meta: r.Meta, Mode: r.Mode, Weight: r.Weight,
 				Age: time.Duration(max(0, now-r.stat.Ctime)) * time.Millisecond,
 			})
 		}
@@ -121,6 +114,5 @@ func (s *Store) listName(ctx context.Context, parent, name string, page *store.P
 			page.Locks = append(page.Locks, lock)
 		}
 		return nil
-	}
-	return nil
+	})
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// buckets is over how many nodes the names are spread, so that a listing can read a part of
-// them at a time.
+// buckets is the number of nodes that the names are spread over, so that a listing can read a
+// part of them at a time.
 const buckets = 64
 
-// place returns the parent of a name's requests and the bucket that it is in.
+// place returns the parent of a name's requests and the bucket that contains it.
 func (s *Store) place(name string) (parent, bucket string) {
 	h := uint32(2166136261) // FNV-1a, which must never change
 	for i := 0; i < len(name); i++ {
@@ -23,7 +23,7 @@ func (s *Store) place(name string) (parent, bucket string) {
 	return bucket + "/" + encode(name), bucket
 }
 
-// encode makes any name the name of a node, a different one for each. ZooKeeper forbids
+// encode returns the node of a name, a different one for each name. ZooKeeper does not allow
 // slashes, control characters, and the names "." and "..".
 func encode(name string) string {
 	node := url.PathEscape(name)
@@ -39,8 +39,8 @@ func decode(node string) (name string, ok bool) {
 	return name, err == nil && encode(name) == node
 }
 
-// A node is one child of a name: a request, a grant, or what a release kept. What it asks for
-// is in its own name, so that a list of the children tells most of what there is to know:
+// A node is one child of a name: a request, a grant, or a kept record. Its name says what it asks
+// for, so that a list of the children is mostly enough:
 //
 //	x1.0-ID-0000000007    exclusive (s shared, p permits), weight and limit, identity, number
 //	X1.0-ID-0000000007    the same, of an attempt that does not wait
@@ -54,16 +54,16 @@ type node struct {
 	seq           int32
 	try           bool
 	kept          bool
-	rec           *record // of kept ones
+	rec           *record // of a kept record
 }
 
 const (
-	doneNode    = "done"       // there is one at most, and it is in front
-	firstSeq    = "0000000000" // of a node made together with its parent; the server's are higher
-	modeLetters = "xsp"        // of the modes, in their order
+	doneNode    = "done"       // there is at most one, and it is the first
+	firstSeq    = "0000000000" // of a node created together with its parent; the server's are higher
+	modeLetters = "xsp"        // of the modes, in order
 )
 
-// requestNode is the name of a request's node without its number.
+// requestNode returns the name of a request's node without its number.
 func requestNode(req *store.Request) string {
 	letter := modeLetters[req.Mode-1 : req.Mode]
 	if !req.Queue {
@@ -72,35 +72,31 @@ func requestNode(req *store.Request) string {
 	return letter + strconv.Itoa(req.Weight) + "." + strconv.Itoa(req.Limit) + "-" + req.ID.String() + "-"
 }
 
-// parseNode reads the name of a child. It is not ok if it is not ours.
+// parseNode parses the name of a child. It is not ok if this package did not create it.
 func parseNode(name string) (n node, ok bool) {
 	n.name = name
 	if name == doneNode {
 		n.kept, n.mode, n.weight = true, store.Exclusive, 1
 		return n, true
 	}
-	var rest string
-	rest, n.kept = strings.CutPrefix(name, "k")
-	what, rest, _ := strings.Cut(rest, "-")
-	id, seq, _ := strings.Cut(rest, "-") // the number may be negative
-	if len(what) < 4 {
+	rest, kept := strings.CutPrefix(name, "k")
+	parts := strings.SplitN(rest, "-", 3) // the number may be negative
+	if len(parts) < 3 || len(parts[0]) < 4 {
 		return n, false
 	}
-	letter := strings.ToLower(what[:1])
-	n.try = letter != what[:1]
-	n.mode = store.Mode(strings.Index(modeLetters, letter) + 1)
-	weight, limit, _ := strings.Cut(what[1:], ".")
+	letter := strings.ToLower(parts[0][:1])
+	weight, limit, _ := strings.Cut(parts[0][1:], ".")
+	n.mode, n.try, n.kept = store.Mode(strings.Index(modeLetters, letter)+1), letter != parts[0][:1], kept
 	var err [4]error
-	var number int64
 	n.weight, err[0] = strconv.Atoi(weight)
 	n.limit, err[1] = strconv.Atoi(limit)
-	n.id, err[2] = store.ParseID(id)
-	number, err[3] = strconv.ParseInt(seq, 10, 32)
-	n.seq = int32(number)
+	n.id, err[2] = store.ParseID(parts[1])
+	seq, failed := strconv.ParseInt(parts[2], 10, 32)
+	n.seq, err[3] = int32(seq), failed
 	return n, n.mode != 0 && err == [4]error{}
 }
 
-// arrival is the order of the queue. The server's numbers start again below zero after 2^31.
+// arrival orders the queue. After 2^31 the server's numbers go on below zero.
 func arrival(a, b node) int {
 	switch doneNode {
 	case a.name:

@@ -3,28 +3,25 @@ package zkstore
 import (
 	"context"
 	"crypto/sha1"
-	"crypto/tls"
 	"encoding/base64"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"strings"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/batch"
 	"github.com/holdfast-lock/holdfast/internal/tlsurl"
+	"github.com/holdfast-lock/holdfast/internal/wake"
 	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
 const (
-	// defaultSession is the longest that a server with default settings grants. It covers the
-	// default TTL of 30 s.
-	defaultSession = 40 * time.Second
-
-	defaultRoot  = "/holdfast"
-	defaultPort  = "2181"
-	schemeTLS    = "zks"
-	paramSession = "session"
+	defaultSession = 40 * time.Second // the most that a server grants by default; covers the default TTL
+	defaultRoot    = "/holdfast"
+	defaultPort    = "2181"
+	schemeTLS      = "zks"
+	paramSession   = "session"
 )
 
 func init() {
@@ -32,41 +29,20 @@ func init() {
 	store.Register(schemeTLS, open)
 }
 
-func open(ctx context.Context, u *store.URL) (store.Store, error) {
-	s, err := openWith(ctx, u, defaultHeartbeat)
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
-}
-
-// An address is what a URL says.
-type address struct {
-	hosts   []string
-	root    string
-	session time.Duration
-}
-
-// addressOf reads a URL: see the package comment.
-func addressOf(u *store.URL) (a address, err error) {
-	fail := func(format string, args ...any) (address, error) {
-		return a, fmt.Errorf("%w: %s URL: %s", store.ErrInvalid, u.Scheme, fmt.Sprintf(format, args...))
+// configure reads a URL; see the package documentation.
+func configure(u *store.URL) (root string, opts wire.Options, err error) {
+	fail := func(format string, args ...any) (string, wire.Options, error) {
+		return "", opts, fmt.Errorf("%w: %s URL: %s", store.ErrInvalid, u.Scheme, fmt.Sprintf(format, args...))
 	}
 	known := []string{paramSession}
 	if u.Scheme == schemeTLS {
 		known = append(known, tlsurl.Params...)
 	}
 	if err := u.Only(known...); err != nil {
-		return a, err
+		return "", opts, err
 	}
-	if len(u.Hosts) == 0 {
-		return fail("no host: write zk://HOST:%s, several with commas between", defaultPort)
-	}
-	for _, host := range u.Hosts {
-		if _, _, err := net.SplitHostPort(host); err != nil {
-			host = net.JoinHostPort(strings.Trim(host, "[]"), defaultPort)
-		}
-		a.hosts = append(a.hosts, host)
+	if opts.Servers, err = u.Addresses(defaultPort); err != nil {
+		return "", opts, err
 	}
 	if (u.User == "") != (u.Password() == "") {
 		return fail("user and password go together: write zk://USER:PASSWORD@HOST")
@@ -74,48 +50,54 @@ func addressOf(u *store.URL) (a address, err error) {
 	if strings.Contains(u.User, ":") {
 		return fail("a user has no colon")
 	}
-	if a.root = strings.TrimRight(u.Path, "/"); a.root == "" {
-		a.root = defaultRoot
+	if u.User != "" {
+		opts.Auth = u.User + ":" + u.Password()
 	}
-	for _, part := range strings.Split(a.root, "/")[1:] {
+	if root = strings.TrimRight(u.Path, "/"); root == "" {
+		root = defaultRoot
+	}
+	for _, part := range strings.Split(root, "/")[1:] {
 		if part == "" || encode(part) != part {
-			return fail("path %.60q: want the node below which all is kept, of plain letters, such as %s", u.Path, defaultRoot)
+			return fail("path %.60q: want the node that contains all others, of plain letters, such as %s", u.Path, defaultRoot)
 		}
 	}
-	a.session = defaultSession
+	opts.Timeout = defaultSession
 	if text := u.Query.Get(paramSession); text != "" {
-		if a.session, err = time.ParseDuration(text); err != nil || a.session < time.Second || a.session > time.Hour {
+		if opts.Timeout, err = time.ParseDuration(text); err != nil || opts.Timeout < time.Second || opts.Timeout > time.Hour {
 			return fail("%s=%.40q: want a time from 1s to 1h, such as 40s", paramSession, text)
 		}
 	}
-	return a, nil
+	if u.Scheme == schemeTLS {
+		files, err := tlsurl.NewSource(u)
+		if err != nil {
+			return fail("%v", err)
+		}
+		opts.TLS = files.Config
+	}
+	return root, opts, nil
 }
 
-func openWith(ctx context.Context, u *store.URL, heartbeat time.Duration) (*Store, error) {
-	a, err := addressOf(u)
+func open(ctx context.Context, u *store.URL) (store.Store, error) {
+	root, opts, err := configure(u)
 	if err != nil {
 		return nil, err
 	}
 	s := &Store{
-		root: a.root, heartbeat: heartbeat, acl: wire.ACL{Scheme: "world", ID: "anyone"},
-		claims: make(map[key]*claim), kept: make(map[key]*claim), watches: make(map[watchKey]*watch),
+		root: root, heartbeat: defaultHeartbeat, acl: wire.ACL{Scheme: "world", ID: "anyone"},
+		claims: make(map[wake.Key]*claim), kept: make(map[wake.Key]*claim), watches: make(map[watchKey]chan struct{}),
 		sweep: sweep{due: rand.N(sweepBatch), cursor: fmt.Sprintf("%02x/", rand.N(buckets))},
 	}
-	s.life, s.end = context.WithCancel(context.Background())
-	s.timeout.Store(int64(a.session))
-	s.initWrites()
-	opts := wire.Options{Servers: a.hosts, Timeout: a.session, Session: s.sessionChanged, Event: s.event}
-	if u.User != "" {
-		opts.Auth = u.User + ":" + u.Password()
-		sum := sha1.Sum([]byte(opts.Auth)) // as the digest scheme wants it
+	if opts.Auth != "" { // as the digest scheme requires it
+		sum := sha1.Sum([]byte(opts.Auth))
 		s.acl = wire.ACL{Scheme: "digest", ID: u.User + ":" + base64.StdEncoding.EncodeToString(sum[:])}
 	}
-	if u.Scheme == schemeTLS {
-		if _, err := tlsurl.Config(u); err != nil {
-			return nil, fmt.Errorf("%w: %s: %w", store.ErrInvalid, u, err)
-		}
-		opts.TLS = func() (*tls.Config, error) { return tlsurl.Config(u) }
+	s.life, s.end = context.WithCancel(context.Background())
+	s.timeout.Store(int64(opts.Timeout))
+	s.writes = batch.Batcher[write]{
+		MaxInFlight: maxInFlight, MaxBatch: maxBatch, MaxWait: farPause,
+		Name: func(w *write) string { return w.name }, Send: s.sendWrites,
 	}
+	opts.Session, opts.Event = s.sessionChanged, s.event
 	s.wire = wire.Dial(opts)
 	if err := s.begin(ctx); err != nil {
 		s.Close()
@@ -124,7 +106,7 @@ func openWith(ctx context.Context, u *store.URL, heartbeat time.Duration) (*Stor
 	return s, nil
 }
 
-// begin waits for a session, and tries whether the user may use the root.
+// begin waits for a session, and checks that the user may use the root.
 func (s *Store) begin(ctx context.Context) error {
 	_, err := s.table(ctx)
 	if err == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/ports"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
+	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
 func TestBadURLsAreRefusedAndSayWhatToWrite(t *testing.T) {
@@ -39,16 +41,18 @@ func TestBadURLsAreRefusedAndSayWhatToWrite(t *testing.T) {
 }
 
 func TestAURLNamesHostsRootAndSession(t *testing.T) {
-	for url, want := range map[string]address{
-		"zk://a":                           {[]string{"a:2181"}, "/holdfast", 40 * time.Second},
-		"zk://a:1,b,[::1]/x/y?session=10s": {[]string{"a:1", "b:2181", "[::1]:2181"}, "/x/y", 10 * time.Second},
+	roots := map[string]string{"zk://a": "/holdfast", "zk://a:1,b,[::1]/x/y?session=10s": "/x/y"}
+	for url, want := range map[string]wire.Options{
+		"zk://a":                           {Servers: []string{"a:2181"}, Timeout: 40 * time.Second},
+		"zk://a:1,b,[::1]/x/y?session=10s": {Servers: []string{"a:1", "b:2181", "[::1]:2181"}, Timeout: 10 * time.Second},
 	} {
 		u, err := store.ParseURL(url)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := addressOf(u); err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
-			t.Errorf("%s: %v, %v, want %v", url, got, err, want)
+		root, got, err := configure(u)
+		if err != nil || root != roots[url] || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %s, %v, %v, want %v", url, root, got, err, want)
 		}
 	}
 }
@@ -62,7 +66,7 @@ func TestOpenEndsWithItsContextIfNobodyAnswers(t *testing.T) {
 	}
 }
 
-// pair takes a lock and gives it back.
+// pair locks and unlocks a name.
 func pair(ctx context.Context, c *holdfast.Client, name string) error {
 	lease, err := c.Lock(ctx, name)
 	if err != nil {
@@ -109,7 +113,7 @@ func TestTheTTLIsBoundedByTheSessionAsGranted(t *testing.T) {
 	t.Parallel()
 	s := openQuick(t, "zk://"+server.Addr())
 	defer s.Close()
-	if got := s.SessionTimeout(); got != 5*time.Second {
+	if got := time.Duration(s.timeout.Load()); got != 5*time.Second {
 		t.Errorf("session of %v, want the 5s that the server allows", got)
 	}
 	c, err := holdfast.New(s)

@@ -7,6 +7,7 @@ import (
 	"sort"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/wake"
 	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
@@ -18,20 +19,15 @@ type queue struct {
 	nodes  []node
 }
 
-// look reads the queue of a name after the server has caught up with its leader: one server may
-// be behind the others. It is nil if the name is not in use.
-func (s *Store) look(ctx context.Context, name string) (*queue, error) {
-	parent, _ := s.place(name)
-	return s.lookAt(ctx, parent, &wire.Call{Op: wire.Sync(parent)})
-}
-
-// lookAt reads the queue of a name behind other calls, whose errors are for the caller to see,
-// and removes kept records whose time is over. Without a Sync it is for callers that have just
-// written, or were told by this server of a change: they need nothing newer than that.
-func (s *Store) lookAt(ctx context.Context, parent string, before ...*wire.Call) (*queue, error) {
+// look sends calls and reads the queue of a name behind them; the caller checks the errors of the
+// calls. It returns nil if the name is not in use, and removes kept records whose time is over.
+//
+// One server may be behind the others, so one of the calls is a Sync, unless the caller has just
+// written or was told by this server of a change, and needs nothing newer than that.
+func (s *Store) look(ctx context.Context, parent string, before ...*wire.Call) (*queue, error) {
 	list := &wire.Call{Op: wire.Children(parent, false)}
 	if err := s.wire.Do(ctx, append(before, list)...); err != nil && err == ctx.Err() {
-		return nil, err
+		return nil, err // the calls may still be in flight
 	}
 	if list.Err != nil {
 		return nil, ignoreNoNode(list.Err)
@@ -53,8 +49,8 @@ func (s *Store) lookAt(ctx context.Context, parent string, before ...*wire.Call)
 	return q, nil
 }
 
-// stillKept reads what a release kept, and removes it if its time is over by the clock of
-// the servers, which wrote when it began.
+// stillKept reads the record that a release kept. It removes the record if its time is over by
+// the clock of the servers.
 func (s *Store) stillKept(ctx context.Context, q *queue, n *node) (bool, error) {
 	recs, err := s.read(ctx, q, *n)
 	if err != nil || recs[0].record == nil {
@@ -65,8 +61,8 @@ func (s *Store) stillKept(ctx context.Context, q *queue, n *node) (bool, error) 
 		return false, err
 	}
 	n.rec = recs[0].record
-	n.id, n.weight, n.limit = n.rec.id, n.rec.weight, n.rec.limit
-	if n.rec.ttl -= time.Duration(now-recs[0].stat.Mtime) * time.Millisecond; n.rec.ttl > 0 {
+	n.id, n.weight, n.limit = n.rec.ID, n.rec.Weight, n.rec.Limit
+	if n.rec.TTL -= time.Duration(now-recs[0].stat.Mtime) * time.Millisecond; n.rec.TTL > 0 {
 		return true, nil
 	}
 	return false, ignoreNoNode(s.wire.Do(ctx, &wire.Call{Op: wire.Delete(q.parent+"/"+n.name, recs[0].stat.Version)}))
@@ -84,15 +80,15 @@ func (s *Store) read(ctx context.Context, q *queue, nodes ...node) ([]standing, 
 	for i := range nodes {
 		calls[i] = &wire.Call{Op: wire.Get(q.parent+"/"+nodes[i].name, false)}
 	}
-	if err := s.wire.Do(ctx, calls...); err != nil && err != wire.ErrNoNode {
+	if err := s.wire.Do(ctx, calls...); ignoreNoNode(err) != nil {
 		return nil, err
 	}
 	for i, call := range calls {
-		if call.Err != nil {
-			if ignoreNoNode(call.Err) != nil {
-				return nil, call.Err
-			}
+		if call.Err == wire.ErrNoNode {
 			continue
+		}
+		if call.Err != nil {
+			return nil, call.Err
 		}
 		rec, err := parseRecord(call.Data)
 		if err != nil {
@@ -106,7 +102,7 @@ func (s *Store) read(ctx context.Context, q *queue, nodes ...node) ([]standing, 
 			if err != nil {
 				return nil, err
 			}
-			if token, ok := t.at(call.Stat.Mzxid); ok && token > rec.floor {
+			if token, ok := t.at(call.Stat.Mzxid); ok && token > rec.Floor {
 				rec.token = token
 			}
 		}
@@ -120,182 +116,184 @@ func (q *queue) find(id store.ID) int {
 	return slices.IndexFunc(q.nodes, func(n node) bool { return n.id == id })
 }
 
-// stand makes an attempt at a name that is in use, from a place in its queue. It is not ok if
-// it is to be tried anew.
-func (s *Store) stand(ctx context.Context, req *store.Request) (answer store.Answer, ok bool, err error) {
-	k := key{req.Name, req.ID}
+// claim returns a claim to the node at place i.
+func (q *queue) claim(k wake.Key, i int) *claim {
+	return &claim{Key: k, parent: q.parent, node: q.nodes[i].name, crowd: len(q.nodes) > 1, since: time.Now()}
+}
+
+// takeQueued makes an attempt at a name that is in use, from a place in its queue.
+func (s *Store) takeQueued(ctx context.Context, req *store.Request) (answer store.Answer, err error) {
+	k := wake.Key{Name: req.Name, ID: req.ID}
 	parent, _ := s.place(req.Name)
-	c := s.claimOf(k)
-	var closes *watch
+	c, told := s.heartbeatOf(k)
+	var closes <-chan struct{}
 	var before []*wire.Call
-	if req.Queue { // watch and join before the look, so that it misses nothing
+	if req.Queue { // watch and join before reading the queue, so that no change is missed
 		closes = s.watch(parent, false)
 		if c == nil {
 			before = append(before, s.join(parent, req))
 		}
 	}
-	if c != nil && !s.isTold(c) {
+	if c != nil && !told {
 		before = append(before, &wire.Call{Op: wire.Sync(parent)})
 	}
-	q, err := s.lookAt(ctx, parent, before...)
-	if err == nil && closes != nil {
-		err = closes.err(ctx)
-	}
+	q, err := s.look(ctx, parent, before...)
 	if err == nil && len(before) > 0 {
 		err = before[0].Err
 	}
 	if err != nil || q == nil {
-		return answer, false, ignoreNoNode(err)
+		return answer, changed(err)
 	}
 	i := q.find(req.ID)
 	c = s.claimOf(k)
 	ended := i >= 0 && q.nodes[i].kept && q.nodes[i].rec.state != store.Held
 	if c != nil && (i < 0 || ended || c.node != q.nodes[i].name) {
-		// It was broken or has expired. Or the identity had a place of which this handle did
-		// not know, such as one whose reply was lost: then that counts.
+		// The node was removed by Break or has expired. Or the identity had a place that this
+		// handle did not know of, because a reply was lost: then that place counts.
 		if err := s.undo(ctx, c); err != nil || i < 0 {
-			return answer, false, err
+			return answer, changed(err)
 		}
 		c = nil
 	}
 	switch {
-	case ended: // a grant must not come back to life beside its own record
-		answer.Refusal, err = s.refuse(ctx, q, -1, req)
-		return answer, err == nil && answer.Refusal != nil, err
+	case ended: // a grant must not come back beside its own record
+		return s.refuse(ctx, q, len(q.nodes), req)
+	case i < 0 && req.Queue:
+		return answer, errChanged
 	case i < 0:
-		return s.try(ctx, q, req)
+		return s.decide(ctx, nil, q, len(q.nodes), req)
 	case c == nil:
 		recs, err := s.read(ctx, q, q.nodes[i])
-		if err != nil || recs[0].record == nil {
-			return answer, false, err
+		if err != nil {
+			return answer, err
 		}
-		if c, err = s.takeOver(ctx, req.Name, q, i, recs[0]); c == nil || err != nil {
-			return answer, false, err
+		if c, err = s.takeOver(ctx, k, q, i, recs[0]); err != nil {
+			return answer, err
 		}
 	}
 	rec, _ := s.state(c)
-	if err := store.SameClaim(req, rec.mode, rec.weight, rec.limit); err != nil {
-		return answer, false, err
+	if err := store.SameClaim(req, rec.Mode, rec.Weight, rec.Limit); err != nil {
+		return answer, err
 	}
 	s.mu.Lock()
-	c.crowd = len(q.nodes) > 1
-	if closes != nil {
-		c.closes = closes.fired
-	}
+	c.crowd, c.closes = len(q.nodes) > 1, closes
 	s.mu.Unlock()
 	if rec.granted {
-		rec.ttl = req.TTL
+		rec.TTL = req.TTL
 		return s.grant(ctx, c, rec, q, i)
 	}
-	return s.judge(ctx, c, q, i, req)
+	return s.decide(ctx, c, q, i, req)
 }
 
-// join puts a request at the end of the queue. If the identity has a place already, of which
-// this handle does not know, the look that follows finds both.
+// heartbeatOf returns the claim of an identity, and whether its server reported a change in front
+// of it. It restarts the heartbeat of a waiter, however long the servers take to reply.
+func (s *Store) heartbeatOf(k wake.Key) (c *claim, told bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c = s.claims[k]; c == nil {
+		return nil, false
+	}
+	if !c.rec.granted {
+		s.arm(c, s.heartbeat)
+	}
+	select {
+	case <-c.turn:
+		return c, true
+	default:
+		return c, false
+	}
+}
+
+// join puts a request at the end of the queue. If the identity has a place that this handle does
+// not know of, reading the queue afterwards finds both.
 func (s *Store) join(parent string, req *store.Request) *wire.Call {
-	c := &claim{key: key{req.Name, req.ID}, parent: parent, rec: recordOf(req)}
+	c := newClaim(req, parent)
 	op := wire.Create(parent+"/"+requestNode(req), c.rec.encode(), s.acl, wire.EphemeralSequential)
 	return &wire.Call{Op: op, Then: func(call *wire.Call) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		switch call.Err {
-		case nil:
+		if call.Err == nil {
 			c.node = call.Path[len(parent)+1:]
 			s.adopt(c, &call.Stat)
-		case wire.ErrUnknown:
-			s.suspect(c.key, s.heartbeat)
 		}
+		s.suspect(c, call.Err)
 	}}
 }
 
-// try is for a request that does not wait: it gets a place only if it can be granted there.
-func (s *Store) try(ctx context.Context, q *queue, req *store.Request) (answer store.Answer, ok bool, err error) {
-	turn, gone, err := s.isTurn(ctx, q, len(q.nodes), req)
-	switch {
-	case err != nil || gone || req.Queue:
-		return answer, false, err
-	case turn:
-		return answer, false, ignoreNoNode(s.wire.Do(ctx, s.join(q.parent, req))) // and look again
-	}
-	answer.Refusal, err = s.refuse(ctx, q, -1, req)
-	return answer, err == nil && answer.Refusal != nil, err
-}
-
-// judge grants the request at place i if it is its turn, and refuses it otherwise.
-func (s *Store) judge(ctx context.Context, c *claim, q *queue, i int, req *store.Request) (answer store.Answer, ok bool, err error) {
-	var front *watch
+// decide grants the request if it is its turn, and refuses it otherwise. It has the claim c at
+// place i. A request that does not wait has none at first: it joins only if it can be granted.
+func (s *Store) decide(ctx context.Context, c *claim, q *queue, i int, req *store.Request) (answer store.Answer, err error) {
+	var front <-chan struct{}
 	if i > 0 && req.Queue {
 		front = s.watch(q.parent+"/"+q.nodes[i-1].name, req.Mode == store.Exclusive)
 	}
-	turn, gone, err := s.isTurn(ctx, q, i, req)
+	turn, err := s.isTurn(ctx, q, i, req)
 	switch {
-	case errors.Is(err, store.ErrInvalid):
-		return answer, false, errors.Join(err, s.undo(ctx, c))
-	case gone || err != nil:
-		return answer, false, err
+	case errors.Is(err, store.ErrInvalid) && c != nil:
+		return answer, errors.Join(err, s.undo(ctx, c))
+	case err != nil:
+		return answer, err
+	case turn && c == nil:
+		return answer, changed(s.wire.Do(ctx, s.join(q.parent, req))) // then read the queue again
 	case turn:
-		return s.grant(ctx, c, recordOf(req), q, i)
+		return s.grant(ctx, c, record{Request: *req}, q, i)
 	}
-	answer.Refusal, err = s.refuse(ctx, q, i, req)
-	if err == nil && front != nil {
-		err = front.err(ctx)
-	}
-	if err != nil || answer.Refusal == nil { // the queue has moved on
-		return answer, false, ignoreNoNode(err)
+	answer, err = s.refuse(ctx, q, i, req)
+	if err != nil || c == nil {
+		return answer, err
 	}
 	if !req.Queue {
-		err = s.undo(ctx, c)
-		return answer, err == nil, err
+		return answer, s.undo(ctx, c)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.turn = front.fired; s.claims[c.key] == c {
+	if c.turn = front; s.claims[c.Key] == c {
 		s.arm(c, s.heartbeat)
 	}
-	return answer, true, nil
+	return answer, nil
 }
 
-// undo removes the node of a request that is not to wait.
-func (s *Store) undo(ctx context.Context, c *claim) error { return ignoreNoNode(s.remove(ctx, c)) }
-
-// isTurn reports whether a request can be granted at place i: it is the first, or it may hold
-// the name together with those in front of it. That needs the data of the last of them that is
-// granted. It is gone if one left meanwhile: a kept record may have taken its place. The error is an ErrInvalid if the request can never
-// go together with another one.
-func (s *Store) isTurn(ctx context.Context, q *queue, i int, req *store.Request) (turn, gone bool, err error) {
+// isTurn reports whether a request can be granted at place i: it is the first, or it may hold the
+// name together with those in front of it. That needs the data of the last of them that is
+// granted. The error is errChanged if that one has left, because a kept record may have taken
+// its place. It matches ErrInvalid if the request can never be combined with another one.
+func (s *Store) isTurn(ctx context.Context, q *queue, i int, req *store.Request) (bool, error) {
 	weight, alike := 0, true
 	for j, n := range q.nodes {
 		if j < i {
 			weight, alike = weight+n.weight, alike && n.mode == req.Mode
 		}
 		if err := store.Mixes(req.Name, req.Mode, req.Limit, n.mode, n.limit); err != nil && n.id != req.ID {
-			return false, false, err
+			return false, err
 		}
 	}
 	if i == 0 || req.Mode == store.Exclusive {
-		return i == 0, false, nil
+		return i == 0, nil
 	}
 	var u store.Usage
 	for j := i - 1; j >= 0; j-- {
 		recs, err := s.read(ctx, q, q.nodes[j])
-		if err != nil || recs[0].record == nil {
-			return false, err == nil, err
+		if err == nil && recs[0].record == nil {
+			err = errChanged
+		}
+		if err != nil {
+			return false, err
 		}
 		rec := recs[0].record
 		if !rec.granted && q.nodes[j].try {
-			continue // it will be granted, or leave
+			continue // it will be granted or leave
 		}
-		if err := store.Mixes(req.Name, req.Mode, req.Limit, rec.mode, rec.limit); err != nil || !rec.granted {
-			return false, false, err
+		if err := store.Mixes(req.Name, req.Mode, req.Limit, rec.Mode, rec.Limit); err != nil || !rec.granted {
+			return false, err
 		}
-		u.Add(rec.mode, weight, rec.limit) // all in front hold it in this mode
-		return u.Admits(req.Mode, req.Weight, req.Limit), false, nil
+		u.Add(rec.Mode, weight, rec.Limit) // all in front hold the name in this mode
+		return u.Admits(req.Mode, req.Weight, req.Limit), nil
 	}
-	u.Add(req.Mode, weight, req.Limit) // attempts of which none is granted yet
-	return alike && u.Admits(req.Mode, req.Weight, req.Limit), false, nil
+	u.Add(req.Mode, weight, req.Limit) // attempts, none of which is granted yet
+	return alike && u.Admits(req.Mode, req.Weight, req.Limit), nil
 }
 
-// holders returns how many hold the name, and the records of at most so many of them.
+// holders counts the holders of a name, and reads the records of up to most of them.
 func (s *Store) holders(ctx context.Context, q *queue, most int) (n int, list []standing, err error) {
 	for most = min(most, len(q.nodes)); n < most; {
 		end := most
@@ -311,12 +309,12 @@ func (s *Store) holders(ctx context.Context, q *queue, most int) (n int, list []
 				return n, list, nil
 			}
 			list = append(list, r)
-			if n++; r.mode == store.Exclusive {
+			if n++; r.Mode == store.Exclusive {
 				return n, list, nil
 			}
 		}
 	}
-	// The rest is found by bisection, since the holders are the beginning of the queue.
+	// The holders are the beginning of the queue: find the last by bisection.
 	more := sort.Search(len(q.nodes)-n, func(i int) bool {
 		recs, failed := s.read(ctx, q, q.nodes[n+i])
 		if failed != nil {
@@ -327,7 +325,7 @@ func (s *Store) holders(ctx context.Context, q *queue, most int) (n int, list []
 	return n + more, list, err
 }
 
-// waiters counts who waits behind the holders, other than i.
+// waiters counts the requests queued behind the holders, except the one at place i.
 func (q *queue) waiters(holders, i int) (n int) {
 	for j := holders; j < len(q.nodes); j++ {
 		if j != i && !q.nodes[j].try {
@@ -337,16 +335,15 @@ func (q *queue) waiters(holders, i int) (n int) {
 	return n
 }
 
-// refuse says why the request at place i, or at none, is not granted. It is nil if nothing is
-// in the way any more.
-func (s *Store) refuse(ctx context.Context, q *queue, i int, req *store.Request) (*store.Refusal, error) {
+// refuse says why the request at place i is not granted, or returns errChanged if it was granted.
+func (s *Store) refuse(ctx context.Context, q *queue, i int, req *store.Request) (answer store.Answer, err error) {
 	n, list, err := s.holders(ctx, q, store.MaxHolders)
 	if err != nil {
-		return nil, err
+		return answer, err
 	}
 	now, err := s.now(ctx)
 	if err != nil {
-		return nil, err
+		return answer, err
 	}
 	r := &store.Refusal{Waiters: q.waiters(n, i), Again: s.heartbeat / 3}
 	var u store.Usage
@@ -361,19 +358,20 @@ func (s *Store) refuse(ctx context.Context, q *queue, i int, req *store.Request)
 	if n == len(list) && u.Admits(req.Mode, req.Weight, req.Limit) {
 		r.Holders = nil // only earlier waiters are in the way
 	}
-	if i >= 0 && req.Queue {
+	if i < len(q.nodes) && req.Queue {
 		if r.Place = 1 + q.waiters(n, i) - q.waiters(i+1, -1); i < n { // granted since
-			return nil, nil
+			return answer, errChanged
 		}
 	}
-	return r, nil
+	answer.Refusal = r
+	return answer, nil
 }
 
 // holder describes a holder.
 func (r standing) holder(now int64) store.Holder {
 	return store.Holder{
-		ID: r.id, Owner: r.owner, Meta: r.meta, Mode: r.mode, Weight: r.weight, Token: r.token, State: r.state,
+		ID: r.ID, Owner: r.Owner, Meta: r.Meta, Mode: r.Mode, Weight: r.Weight, Token: r.token, State: r.state,
 		Age:  time.Duration(max(0, now-r.since)) * time.Millisecond,
-		Left: max(0, time.Duration(r.stat.Mtime-now)*time.Millisecond+r.ttl),
+		Left: max(0, time.Duration(r.stat.Mtime-now)*time.Millisecond+r.TTL),
 	}
 }

@@ -3,47 +3,38 @@ package zkstore
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
 )
 
 // A record is the data of a node: one line of fields, one with the owner, one with the meta.
+// Name and Queue of the request are not stored.
 //
-// Token and since may be 0 in the data: then they follow from the number and time of the change
-// that wrote it, which nobody knows before.
+// Token and since may be 0 in the data. Then they follow from the zxid and the time of the
+// change that wrote the record, which its writer cannot know in advance.
 type record struct {
-	granted bool
-	state   store.State // of kept ones; Held is a grant whose store was closed
-	id      store.ID
-	mode    store.Mode // differs from the one asked for after a step down
-	weight  int
-	limit   int
-	ttl     time.Duration // or for how long it is kept
-	token   int64         // first of the block
-	tokens  int           // in the block
-	floor   int64         // the token must be greater
-	since   int64         // granted, in ms of the server's clock
-	owner   string
-	meta    string
+	store.Request // with the mode and the TTL of the last renewal, or the time of a kept record
+	granted       bool
+	state         store.State // of a kept record; Held means a grant whose store was closed
+	token         int64       // first of the block of Request.Tokens
+	since         int64       // time of the grant, in ms of the servers' clock
 }
 
-// recordVersion is the first field. Version 1 computed tokens in another way.
-const recordVersion = 2
+const recordVersion = 2 // the first field; version 1 computed tokens in another way
 
 func (r *record) encode() []byte { // owner and meta have no control characters: see store.CheckText
-	return fmt.Appendf(nil, "%d %t %s %d %d %d %d %d %d %d %d %d\n%s\n%s", recordVersion, r.granted, r.id,
-		r.state, uint8(r.mode), r.weight, r.limit, int64(r.ttl), r.token, r.tokens, r.floor, r.since, r.owner, r.meta)
+	return fmt.Appendf(nil, "%d %t %s %d %d %d %d %d %d %d %d %d\n%s\n%s", recordVersion, r.granted, r.ID,
+		r.state, uint8(r.Mode), r.Weight, r.Limit, int64(r.TTL), r.token, r.Tokens, r.Floor, r.since, r.Owner, r.Meta)
 }
 
 func parseRecord(data []byte) (*record, error) {
 	r, id, version := new(record), "", 0
 	line, text, _ := strings.Cut(string(data), "\n")
-	r.owner, r.meta, _ = strings.Cut(text, "\n")
-	_, err := fmt.Sscan(line, &version, &r.granted, &id, &r.state, &r.mode, &r.weight, &r.limit, &r.ttl,
-		&r.token, &r.tokens, &r.floor, &r.since)
+	r.Owner, r.Meta, _ = strings.Cut(text, "\n")
+	_, err := fmt.Sscan(line, &version, &r.granted, &id, &r.state, &r.Mode, &r.Weight, &r.Limit, &r.TTL,
+		&r.token, &r.Tokens, &r.Floor, &r.since)
 	if err == nil {
-		r.id, err = store.ParseID(id)
+		r.ID, err = store.ParseID(id)
 	}
 	if err != nil || version != recordVersion {
 		return nil, fmt.Errorf("zookeeper store: a node has data %.60q, which this version cannot read: another program may use the same root", data)
@@ -51,13 +42,5 @@ func parseRecord(data []byte) (*record, error) {
 	return r, nil
 }
 
-// last is the highest token of a record.
-func (r *record) last() int64 { return r.token + int64(r.tokens) - 1 }
-
-// recordOf is the record of a request.
-func recordOf(req *store.Request) record {
-	return record{
-		id: req.ID, mode: req.Mode, weight: req.Weight, limit: req.Limit,
-		ttl: req.TTL, tokens: req.Tokens, floor: req.Floor, owner: req.Owner, meta: req.Meta,
-	}
-}
+// last returns the highest token of the block.
+func (r *record) last() int64 { return r.token + int64(r.Tokens) - 1 }

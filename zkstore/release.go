@@ -2,37 +2,37 @@ package zkstore
 
 import (
 	"context"
-	"fmt"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/wake"
 	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
-// brief is how long a lock is held that most likely has no waiters.
-const brief = time.Millisecond
+const brief = time.Millisecond // a lock held for so long most likely has no waiters
 
-// Leave takes an identity out of the queue and gives back its grant: see store.Store. The
-// servers keep the order of a session's requests, so it also finds a request that was sent just
-// before and whose reply nobody waited for.
+// Leave removes an identity from the queue and releases its grant; see [store.Store]. The servers
+// keep the order of a session's requests, so it also finds a request that was sent just before
+// and whose reply was not waited for.
 func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
-	if err := s.usable(ctx); err != nil {
-		return err
-	}
-	k := key{name, id}
+	k := wake.Key{Name: name, ID: id}
 	if c := s.claimOf(k); c != nil {
-		err := s.remove(ctx, c)
-		if ignoreNoNode(err) != nil || err == nil && !s.isSuspect(k) {
+		err := s.remove(ctx, c, wire.AnyVersion)
+		s.mu.Lock()
+		suspect := s.kept[k] != nil
+		s.mu.Unlock()
+		if ignoreNoNode(err) != nil || err == nil && !suspect {
 			return s.explain(err)
 		}
 	}
-	q, err := s.look(ctx, name)
+	parent, _ := s.place(name)
+	q, err := s.look(ctx, parent, &wire.Call{Op: wire.Sync(parent)})
 	if err != nil || q == nil {
 		return s.explain(err)
 	}
-	for _, n := range q.nodes {
+	for i, n := range q.nodes {
 		if n.id == id && (!n.kept || n.rec.state == store.Held) {
-			if err := s.removeNode(ctx, q.parent, n.name, wire.AnyVersion, len(q.nodes) > 1); ignoreNoNode(err) != nil {
+			if err := s.undo(ctx, q.claim(k, i)); err != nil {
 				return s.explain(err)
 			}
 		}
@@ -43,19 +43,21 @@ func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	return nil
 }
 
-// remove deletes the node of a claim, and its parent: a name that nobody uses leaves nothing.
-// In one transaction that is cheaper, but it fails if there are waiters, who then have to wait
-// for a second attempt. So it is for locks that were held briefly.
-func (s *Store) remove(ctx context.Context, c *claim) error {
+// remove deletes the node of a claim, and its parent if the name is not in use any more. One
+// transaction for both is cheaper, but it fails if there are waiters, which then have to wait for
+// a second attempt. So it is used for locks that were held briefly. The path contains the
+// identity, so no other request can be affected.
+func (s *Store) remove(ctx context.Context, c *claim, version int32) error {
 	s.mu.Lock()
 	crowd := c.crowd
 	together := !crowd && time.Since(c.since) <= brief
 	s.mu.Unlock()
-	w := &write{ctx: ctx, name: c.name, ops: []wire.Op{wire.Delete(c.path(), wire.AnyVersion)}}
-	w.then = func(_ []wire.Result, err error) {
+	w := &write{ctx: ctx, name: c.Name, ops: []wire.Op{wire.Delete(c.path(), version)}}
+	w.then = func(_ []wire.Result, err error) error {
 		if ignoreNoNode(err) == nil {
 			s.forget(c)
 		}
+		return err
 	}
 	if together {
 		w.ops = append(w.ops, wire.Delete(c.parent, wire.AnyVersion))
@@ -65,40 +67,23 @@ func (s *Store) remove(ctx context.Context, c *claim) error {
 		w.ops, crowd = w.ops[:1], true
 	}
 	err := s.write(w)
-	if err == nil && !crowd {
-		s.removeEmpty(c.parent)
+	if err == nil && !crowd { // refused if the name is in use
+		s.wire.Send(&wire.Call{Op: wire.Delete(c.parent, wire.AnyVersion)})
 	}
 	return err
 }
 
-// removeEmpty removes the parent of a name that may be unused, and does not wait for it. It
-// fails if the name is in use.
-func (s *Store) removeEmpty(parent string) {
-	s.wire.Send(&wire.Call{Op: wire.Delete(parent, wire.AnyVersion)})
+// undo removes the node of a request, if it is still there.
+func (s *Store) undo(ctx context.Context, c *claim) error {
+	return ignoreNoNode(s.remove(ctx, c, wire.AnyVersion))
 }
 
-// removeNode deletes a node, and its parent if it is the last. The path has the identity in
-// it, so that no other request can be hit.
-func (s *Store) removeNode(ctx context.Context, parent, node string, version int32, crowd bool) error {
-	remove := wire.Delete(parent+"/"+node, version)
-	if !crowd {
-		err := s.wire.Do(ctx, &wire.Call{Op: wire.Multi(remove, wire.Delete(parent, wire.AnyVersion))})
-		if err != wire.ErrNotEmpty {
-			return err
-		}
-	}
-	return s.wire.Do(ctx, &wire.Call{Op: remove})
-}
-
-// Release ends a grant or closes its name for a time: see store.Store.
+// Release ends a grant, or keeps its name closed for a time; see [store.Store].
 func (s *Store) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
 	if err := store.CheckKeep(keep); err != nil {
 		return err
 	}
-	if err := s.usable(ctx); err != nil {
-		return err
-	}
-	c, err := s.find(ctx, name, id)
+	c, err := s.find(ctx, wake.Key{Name: name, ID: id})
 	switch {
 	case err != nil:
 		return s.explain(err)
@@ -107,52 +92,49 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 	case keep.State != store.Held:
 		err = s.keep(ctx, c, keep)
 	default:
-		err = s.remove(ctx, c)
+		err = s.remove(ctx, c, wire.AnyVersion)
 	}
-	if err == wire.ErrNoNode {
+	if err == wire.ErrNoNode && s.life.Err() == nil { // else Close may have left the grant
 		s.forget(c)
 		return store.ErrNotHeld
 	}
 	return s.explain(err)
 }
 
-// keep puts a kept record in the place of a grant: a node that no session owns, with the
-// time after which it counts no more.
+// keep replaces a grant by a record: a node that belongs to no session, with the time for which
+// it counts.
 func (s *Store) keep(ctx context.Context, c *claim, keep store.Keep) error {
 	rec, _ := s.state(c)
-	if keep.State == store.Done && rec.mode != store.Exclusive {
-		return fmt.Errorf("%w: keep as done: the grant is %s; only an exclusive one can close its name as done", store.ErrInvalid, rec.mode)
+	if err := store.CheckDone(keep, rec.Mode); err != nil {
+		return err
 	}
-	rec.state, rec.ttl, rec.since = keep.State, keep.For, 0
-	kept := &claim{key: c.key, parent: c.parent, node: "k" + c.node, kept: true}
-	if keep.State == store.Done {
-		kept.node = doneNode
-	}
-	ops := []wire.Op{
-		wire.Delete(c.path(), wire.AnyVersion),
-		wire.Create(kept.path(), rec.encode(), s.acl, wire.Persistent),
-	}
+	rec.state, rec.TTL, rec.since = keep.State, keep.For, 0
+	kept := &claim{Key: c.Key, parent: c.parent, node: "k" + c.node, kept: true}
+	ops := []wire.Op{wire.Delete(c.path(), wire.AnyVersion)}
 	if keep.State == store.Done { // every waiter watches the parent
+		kept.node = doneNode
 		ops = append(ops, wire.Set(c.parent, nil, wire.AnyVersion))
 	}
+	ops = append(ops, wire.Create(kept.path(), rec.encode(), s.acl, wire.Persistent))
 	return s.wire.Do(ctx, &wire.Call{Op: wire.Multi(ops...), Then: func(call *wire.Call) {
 		if call.Err == nil {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.forgetLocked(c)
-			s.kept[kept.key] = kept
+			s.kept[kept.Key] = kept
 			s.arm(kept, keep.For)
 			s.sweepSome()
 		}
 	}})
 }
 
-// locate reads the node of an identity at a name. Its record is nil if there is none.
-func (s *Store) locate(ctx context.Context, name string, id store.ID) (q *queue, i int, r standing, err error) {
-	if q, err = s.look(ctx, name); err != nil || q == nil {
+// locate reads the node of an identity. The record is nil if there is none.
+func (s *Store) locate(ctx context.Context, k wake.Key) (q *queue, i int, r standing, err error) {
+	parent, _ := s.place(k.Name)
+	if q, err = s.look(ctx, parent, &wire.Call{Op: wire.Sync(parent)}); err != nil || q == nil {
 		return q, 0, r, err
 	}
-	if i = q.find(id); i < 0 {
+	if i = q.find(k.ID); i < 0 {
 		return q, i, r, nil
 	}
 	recs, err := s.read(ctx, q, q.nodes[i])
@@ -162,77 +144,71 @@ func (s *Store) locate(ctx context.Context, name string, id store.ID) (q *queue,
 	return q, i, r, err
 }
 
-// find returns the claim of a grant, taking over what another session has of it. It is nil if
-// there is none.
-func (s *Store) find(ctx context.Context, name string, id store.ID) (*claim, error) {
-	for range looks { // another call under the same identity may write it meanwhile
-		if c := s.claimOf(key{name, id}); c != nil {
+// find returns the claim of a grant, and takes over a node of another session. It returns nil if
+// there is no grant.
+func (s *Store) find(ctx context.Context, k wake.Key) (c *claim, err error) {
+	err = again(func() error { // another call under the same identity may write the node
+		if c = s.claimOf(k); c != nil {
 			if rec, _ := s.state(c); !rec.granted {
-				return nil, nil
+				c = nil
 			}
-			return c, nil
+			return nil
 		}
-		q, i, r, err := s.locate(ctx, name, id)
-		if err != nil || r.record == nil || !r.granted || r.state != store.Held {
-			return nil, err
+		q, i, r, err := s.locate(ctx, k)
+		if err == nil && r.record != nil && r.granted && r.state == store.Held {
+			c, err = s.takeOver(ctx, k, q, i, r)
 		}
-		if c, err := s.takeOver(ctx, name, q, i, r); c != nil || err != nil {
-			return c, err
-		}
-	}
-	return nil, errCrowd
+		return err
+	})
+	return c, err
 }
 
-// takeOver replaces the node at place i, in the same place, by one that this session has made: a
-// node of another handle, or of a session that has ended, which is dying and must not be relied
-// on; or one whose reply was lost. It is nil if the node is gone or was written meanwhile.
-func (s *Store) takeOver(ctx context.Context, name string, q *queue, i int, r standing) (*claim, error) {
-	n := &q.nodes[i]
-	c := &claim{key: key{name, n.id}, parent: q.parent, node: n.name, rec: *r.record, crowd: len(q.nodes) > 1}
+// takeOver replaces the node at place i, in the same place, by one of this session. The node
+// belongs to another handle, or to a session that has ended and will take the node with it, or
+// its reply was lost. It returns errChanged if the node is gone or was written meanwhile.
+func (s *Store) takeOver(ctx context.Context, k wake.Key, q *queue, i int, r standing) (*claim, error) {
+	if r.record == nil {
+		return nil, errChanged
+	}
+	c := q.claim(k, i)
+	old := c.path()
+	c.rec, c.since = *r.record, time.Time{}
 	if !c.rec.granted {
 		c.rec.since = 0
 	}
 	c.rec.state = store.Held
-	if n.kept {
-		c.node = n.name[1:]
+	if q.nodes[i].kept {
+		c.node = c.node[1:]
 	}
 	err := s.wire.Do(ctx, &wire.Call{
 		Op: wire.Multi(
-			wire.Delete(q.parent+"/"+n.name, r.stat.Version),
+			wire.Delete(old, r.stat.Version),
 			wire.Create(c.path(), nil, s.acl, wire.Ephemeral),
-			wire.Set(c.path(), c.rec.encode(), 0), // so that its version differs from a new node's
+			wire.Set(c.path(), c.rec.encode(), 0), // so that its version differs from that of a new node
 		),
 		Then: func(call *wire.Call) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			switch call.Err {
-			case nil:
+			if call.Err == nil {
 				s.adopt(c, &call.Parts[2].Stat)
-			case wire.ErrUnknown:
-				s.suspect(c.key, s.lifeOf(c))
 			}
+			s.suspect(c, call.Err)
 		},
 	})
 	if err == wire.ErrNoNode || err == wire.ErrBadVersion {
-		return nil, nil
+		err = errChanged
 	}
-	if err != nil {
-		return nil, err
-	}
-	return c, nil
+	return c, err
 }
 
-// Break ends a grant or a closure by force: see store.Store.
+// Break ends a grant or a kept record by force; see [store.Store].
 func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
-	if err := s.usable(ctx); err != nil {
-		return err
-	}
-	q, i, r, err := s.locate(ctx, name, id)
-	if err == nil && (r.record == nil || !r.granted) {
-		return store.ErrNotHeld
-	}
-	if err == nil {
-		err = s.removeNode(ctx, q.parent, q.nodes[i].name, wire.AnyVersion, len(q.nodes) > 1)
+	k := wake.Key{Name: name, ID: id}
+	q, i, r, err := s.locate(ctx, k)
+	if err == nil && r.record != nil && r.granted {
+		err = s.remove(ctx, q.claim(k, i), wire.AnyVersion)
+	} else if err == nil {
+		err = wire.ErrNoNode
 	}
 	if err == wire.ErrNoNode {
 		return store.ErrNotHeld

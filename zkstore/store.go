@@ -1,43 +1,57 @@
 package zkstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/batch"
+	"github.com/holdfast-lock/holdfast/internal/wake"
 	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
 const (
-	// defaultHeartbeat is how long a waiter that stopped asking keeps its place. That of a
+	// defaultHeartbeat is how long a waiter that stopped asking keeps its place. The place of a
 	// process that died lasts as long as its session, so this need not be short.
 	defaultHeartbeat = 20 * time.Second
 
-	// minTTL leaves time for several renewals by a server nearby.
-	minTTL = 100 * time.Millisecond
+	minTTL = 100 * time.Millisecond // enough for several renewals by a server nearby
 
-	// looks bounds how often one attempt reads the queue again because it changed meanwhile.
-	// Where many come and go every second look may fail.
+	// looks bounds how often one attempt starts again because the queue has changed. On a
+	// busy name every second look may fail.
 	looks = 40
 
-	// closeLimit bounds what Close does at the servers.
-	closeLimit = 2 * time.Second
+	requestLimit = 2 * time.Second // of Close, and of requests in the background
 )
 
 var (
 	_ store.Store = (*Store)(nil)
 
-	errClosed = fmt.Errorf("zookeeper store: %w", store.ErrClosed)
-	errLost   = errors.New("zookeeper store: the session has ended, and with it all that was queued or held through it; ask again")
-	errCrowd  = errors.New("zookeeper store: the queue changed at every look; ask again")
+	errClosed  = fmt.Errorf("zookeeper store: %w", store.ErrClosed)
+	errLost    = errors.New("zookeeper store: the session has ended, and with it all its locks and places in queues; ask again")
+	errChanged = errors.New("zookeeper store: other clients changed the queue at every attempt; ask again")
 )
 
-// A Store keeps locks on ZooKeeper servers. Open one by a URL: see the package comment.
+// again repeats an attempt that fails with errChanged.
+func again(attempt func() error) (err error) {
+	for range looks {
+		if err = attempt(); err != errChanged {
+			break
+		}
+	}
+	return err
+}
+
+// changed returns errChanged if err is nil or says that a node is gone.
+func changed(err error) error { return cmp.Or(ignoreNoNode(err), errChanged) }
+
+// A Store keeps locks on ZooKeeper servers. Open one by a URL; see the package documentation.
 type Store struct {
 	wire      *wire.Conn
 	root      string
@@ -52,51 +66,44 @@ type Store struct {
 
 	mu      sync.Mutex
 	session int64
-	claims  map[key]*claim
-	kept    map[key]*claim // records of releases, and suspects: to be removed at their end
-	watches map[watchKey]*watch
+	claims  map[wake.Key]*claim
+	kept    map[wake.Key]*claim // kept records and suspects, which are removed when they end
+	watches map[watchKey]chan struct{}
 	tokens  table
 	clock   clock
 	sweep   sweep
 }
 
-// A key is one identity at one name.
-type key struct {
-	name string
-	id   store.ID
-}
-
-// A claim is a node of the current session: a waiter or a grant; or a record that a release
+// A claim is a node of the current session, of a waiter or a grant, or a record that a release
 // kept. It is changed with the mutex held, in the order of the servers' replies.
 type claim struct {
-	key
+	wake.Key
 	parent  string
-	node    string
+	node    string // its name, without the parent
 	rec     record
 	version int32
-	zxid    int64       // of the node's last change
-	crowd   bool        // other nodes were seen beside it
-	kept    bool        // by a release
-	since   time.Time   // of its first grant through this handle
-	end     time.Time   // when it ends unless it is renewed
-	timer   *time.Timer // for that
+	zxid    int64           // of the node's last change
+	crowd   bool            // other nodes were seen beside it
+	kept    bool            // by a release
+	since   time.Time       // of its first grant through this handle
+	end     time.Time       // when it ends unless it is renewed
+	timer   *time.Timer     // fires at end
+	turn    <-chan struct{} // of a waiter: closed when the node in front of it changes
+	closes  <-chan struct{} // of a waiter: closed when the name is closed as done
+}
 
-	turn   <-chan struct{} // of a waiter: the node in front of it has changed
-	closes <-chan struct{} // of a waiter: the name was closed as done
+func newClaim(req *store.Request, parent string) *claim {
+	return &claim{Key: wake.Key{Name: req.Name, ID: req.ID}, parent: parent, rec: record{Request: *req}}
 }
 
 func (c *claim) path() string { return c.parent + "/" + c.node }
 
-// ttl returns the TTL that is granted to a request for this one: see the package comment.
+// ttl returns the TTL that is granted to a request; see the package documentation.
 func (s *Store) ttl(asked time.Duration) time.Duration {
-	return min(asked, s.SessionTimeout()*4/5).Truncate(time.Millisecond)
+	return min(asked, time.Duration(s.timeout.Load())*4/5).Truncate(time.Millisecond)
 }
 
-// SessionTimeout returns the timeout of the session as the server granted it: how long the
-// locks of a process that died stay held. A TTL is at most four fifths of it.
-func (s *Store) SessionTimeout() time.Duration { return time.Duration(s.timeout.Load()) }
-
-// Capabilities tells what this store can do.
+// Capabilities returns what this store can do.
 func (s *Store) Capabilities() store.Capabilities {
 	return store.Capabilities{
 		Store: "zookeeper",
@@ -107,14 +114,7 @@ func (s *Store) Capabilities() store.Capabilities {
 	}
 }
 
-func (s *Store) usable(ctx context.Context) error {
-	if s.life.Err() != nil {
-		return errClosed
-	}
-	return ctx.Err()
-}
-
-// explain makes an error of the connection one that says what to do.
+// explain adds advice to an error of the connection.
 func (s *Store) explain(err error) error {
 	switch failure := s.wire.Failure(); {
 	case err == nil, errors.Is(err, store.ErrNotHeld), errors.Is(err, store.ErrInvalid):
@@ -124,10 +124,8 @@ func (s *Store) explain(err error) error {
 	case err == wire.ErrLost:
 		return errLost
 	case err == wire.ErrNoAuth, err == wire.ErrInvalidACL, failure == wire.ErrAuthFailed:
-		if failure != nil {
-			err = failure
-		}
-		return fmt.Errorf("%w: zookeeper store: %w at %s: check user and password of the URL, and the ACL of that node", store.ErrInvalid, err, s.root)
+		return fmt.Errorf("%w: zookeeper store: %w at %s: check user and password of the URL, and the ACL of that node",
+			store.ErrInvalid, cmp.Or(failure, err), s.root)
 	case failure != nil && errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("zookeeper store: %w: %w; see whether a majority of the servers is up and can be reached", failure, err)
 	}
@@ -162,23 +160,23 @@ func (s *Store) sessionChanged(id int64, timeout time.Duration) {
 	s.session = id
 }
 
-// adopt notes a node of this session with its Stat, and how long it lives without a word of its
-// owner. It needs the mutex, and is called with replies in their order: the session is the one
-// that has made the node.
+// adopt records a node of this session with its Stat, and starts its time. The caller holds the
+// mutex and is called with replies in their order, so the session is the one that has made the
+// node.
 func (s *Store) adopt(c *claim, stat *wire.Stat) {
-	if old := s.claims[c.key]; old != nil && old != c {
+	if old := s.claims[c.Key]; old != nil && old != c {
 		s.forgetLocked(old)
 	}
 	c.version, c.zxid = stat.Version, stat.Mzxid
-	s.clock.note(stat.Mtime)
-	s.claims[c.key] = c
+	s.clock = clock{stat.Mtime, time.Now()}
+	s.claims[c.Key] = c
 	s.arm(c, s.lifeOf(c))
 }
 
-// lifeOf returns how long a claim lives without a word of its owner.
+// lifeOf returns how long a claim lives unless it is renewed or asked for again.
 func (s *Store) lifeOf(c *claim) time.Duration {
 	if c.rec.granted {
-		return c.rec.ttl
+		return c.rec.TTL
 	}
 	return s.heartbeat
 }
@@ -191,32 +189,31 @@ func (s *Store) forget(c *claim) {
 }
 
 func (s *Store) forgetLocked(c *claim) {
-	if s.claims[c.key] == c {
-		delete(s.claims, c.key)
-	}
-	if s.kept[c.key] == c {
-		delete(s.kept, c.key)
+	for _, m := range []map[wake.Key]*claim{s.claims, s.kept} {
+		if m[c.Key] == c {
+			delete(m, c.Key)
+		}
 	}
 	if c.timer != nil {
 		c.timer.Stop()
 	}
 }
 
-func (s *Store) claimOf(k key) *claim {
+func (s *Store) claimOf(k wake.Key) *claim {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.claims[k]
 }
 
-// state returns what is known of a claim.
+// state returns the record of a claim and the zxid of its last change.
 func (s *Store) state(c *claim) (rec record, zxid int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return c.rec, c.zxid
 }
 
-// Close ends this handle and its session: its waiting calls end, and later ones fail with
-// store.ErrClosed. Grants that were not released stay until their TTL is over. Closing again
+// Close ends this handle and its session. Waiting calls end, and later calls fail with
+// [store.ErrClosed]. Grants that were not released stay until their TTL is over. A second Close
 // does nothing.
 func (s *Store) Close() error {
 	s.mu.Lock()
@@ -227,7 +224,7 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.background.Wait()
-	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), requestLimit)
 	defer cancel()
 	// If the grants cannot be kept, the session keeps them until its timeout.
 	s.wire.Close(ctx, s.leaveGrants(ctx))
@@ -235,15 +232,15 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// leaveGrants replaces the grants of this session by nodes that outlive it, until their TTL is
-// over. It reports whether all were.
+// leaveGrants replaces the grants of this session by nodes that outlive it until their TTL is
+// over. It reports whether it replaced all of them.
 func (s *Store) leaveGrants(ctx context.Context) bool {
 	s.mu.Lock()
 	var calls []*wire.Call
 	for _, c := range s.claims {
 		c.timer.Stop()
 		if rec := c.rec; rec.granted {
-			rec.ttl = max(time.Millisecond, time.Until(c.end))
+			rec.TTL = max(time.Millisecond, time.Until(c.end))
 			calls = append(calls, &wire.Call{Op: wire.Multi(
 				wire.Delete(c.path(), wire.AnyVersion),
 				wire.Create(c.parent+"/k"+c.node, rec.encode(), s.acl, wire.Persistent))})
@@ -253,14 +250,8 @@ func (s *Store) leaveGrants(ctx context.Context) bool {
 		c.timer.Stop()
 	}
 	s.mu.Unlock()
-	s.wire.Do(ctx, calls...)
-	if ctx.Err() != nil {
-		return false
+	if err := s.wire.Do(ctx, calls...); err != nil && err == ctx.Err() {
+		return false // the calls may still be in flight
 	}
-	for _, call := range calls {
-		if ignoreNoNode(call.Err) != nil {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(calls, func(call *wire.Call) bool { return ignoreNoNode(call.Err) != nil })
 }

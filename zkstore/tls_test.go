@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// serveTLS accepts TLS connections and passes what is in them on to a server.
+// serveTLS accepts TLS connections and forwards their content to a server.
 func serveTLS(t *testing.T, server string, certs *servers.Certificates) (addr string) {
 	t.Helper()
 	config := certs.Config.Clone()

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
-// A token is computed from the number of the change that granted it, the zxid. That is greater
+// A token is computed from the zxid, the number of the change that granted it. A zxid is greater
 // than those of all earlier changes, but it has 64 bits, 32 of which count elections, and a
 // token has 53. So zxids are cut into segments of at most span, and each zxid of a segment
 // stands for a block of tokens:
@@ -18,11 +18,8 @@ import (
 //
 // A segment starts with the change that adds it to the table in the node ROOT/token. Its offset
 // is above all tokens of the segment before. So a token follows from the zxid of its grant and
-// from entries that never change, whenever and by whomever it is computed: a lost reply does
-// not matter.
-//
-// A segment is added when the last one is used up, after an election (which makes zxids jump),
-// and when tokens above a floor are asked for.
+// from entries that never change: a lost reply does not matter. A segment is added when the last
+// one is used up, after an election, which makes zxids jump, and for tokens above a floor.
 const (
 	// block is how many tokens a change has, for hand-overs between goroutines. With 20,000
 	// changes a second without a pause, more than most ensembles can do, tokens last for
@@ -36,8 +33,8 @@ const (
 
 type segment struct{ start, offset int64 }
 
-// A table is what ROOT/token holds. It is read once and watched. A server tells of a change
-// before it answers anything that came after, so the table covers every zxid in a reply.
+// A table is the content of ROOT/token. It is read once and watched. A server reports a change
+// before it replies to a later request, so the table covers every zxid in a reply.
 type table struct {
 	known    bool
 	exists   bool
@@ -55,14 +52,8 @@ func (t *table) at(zxid int64) (token int64, ok bool) {
 	return 0, false
 }
 
-// reaches reports whether changes after zxid have tokens above floor, as far as is known.
-func (t *table) reaches(zxid, floor int64) bool {
-	token, ok := t.at(max(zxid, t.segments[0].start) + 1)
-	return ok && token > floor
-}
-
-// encode returns the table with one more segment, whose start is the change that writes it, and
-// the segment before, for grants whose tokens are not computed yet.
+// encode returns the table with one more segment, which starts with the change that writes it.
+// The segment before stays for grants whose tokens are not computed yet.
 func (t *table) encode(offset int64) []byte {
 	return fmt.Appendf(nil, "%d %d %d %d", recordVersion, offset, t.segments[0].start, t.segments[0].offset)
 }
@@ -80,71 +71,74 @@ func (t *table) decode(data []byte, stat *wire.Stat) error {
 
 func (s *Store) tablePath() string { return s.root + "/token" }
 
-// table returns the table, reading it if it is not known.
-func (s *Store) table(ctx context.Context) (table, error) {
-	for range looks {
+// table returns the table, and reads it if it is not known.
+func (s *Store) table(ctx context.Context) (t table, err error) {
+	err = again(func() error {
 		s.mu.Lock()
-		t := s.tokens
+		t = s.tokens
 		s.mu.Unlock()
 		if t.known {
-			return t, nil
+			return nil
 		}
-		var failed error
+		outcome := errChanged
 		exists := &wire.Call{Op: wire.Exists(s.tablePath(), true)} // watches for its creation
 		get := &wire.Call{Op: wire.Get(s.tablePath(), true), Then: func(get *wire.Call) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			if get.Err == nil {
-				failed = s.tokens.decode(get.Data, &get.Stat)
-			} else if get.Err == wire.ErrNoNode && exists.Err == wire.ErrNoNode {
+			if get.Err == wire.ErrNoNode && exists.Err == wire.ErrNoNode {
 				s.tokens = table{known: true}
+			} else if get.Err == nil {
+				if err := s.tokens.decode(get.Data, &get.Stat); err != nil {
+					outcome = err
+				}
 			}
 		}}
 		if err := ignoreNoNode(s.wire.Do(ctx, exists, get)); err != nil {
-			return table{}, err
+			return err
 		}
-		if failed != nil {
-			return table{}, failed
-		}
-	}
-	return table{}, errCrowd
+		return outcome
+	})
+	return t, err
 }
 
 // raise adds a segment unless changes after zxid have tokens above floor.
 func (s *Store) raise(ctx context.Context, zxid, floor int64) error {
-	for range looks {
+	return again(func() error {
 		t, err := s.table(ctx)
-		if err != nil || t.reaches(zxid, floor) {
+		if err != nil {
 			return err
+		}
+		if token, ok := t.at(max(zxid, t.segments[0].start) + 1); ok && token > floor {
+			return nil
 		}
 		offset := floor + 1
 		if t.exists {
 			offset = max(offset, t.segments[0].offset+span*block)
 		}
 		if offset > store.MaxToken {
-			return tokensOver(floor)
+			return store.NoTokens(floor)
 		}
 		op := wire.Set(s.tablePath(), t.encode(offset), t.version)
 		if !t.exists {
 			op = wire.Create(s.tablePath(), t.encode(offset), s.acl, wire.Persistent)
 		}
 		err = s.wire.Do(ctx, &wire.Call{Op: op})
-		if err != nil && err != wire.ErrBadVersion && err != wire.ErrNodeExists { // another client did it
-			return err
+		if err == nil || err == wire.ErrBadVersion || err == wire.ErrNodeExists { // this client or another has added one
+			s.mu.Lock()
+			s.tokens.known = false
+			s.mu.Unlock()
+			return errChanged
 		}
-		s.mu.Lock()
-		s.tokens.known = false
-		s.mu.Unlock()
-	}
-	return errCrowd
+		return err
+	})
 }
 
-// settle computes the tokens of a grant, if it has none yet. If the change that granted it has
-// none above the floor, the grant is written once more.
-func (s *Store) settle(ctx context.Context, c *claim) error {
-	for range looks {
-		rec, zxid := s.state(c)
-		if rec.token != 0 {
+// settle returns the record of a grant with its tokens, or errChanged if the grant is gone. If the
+// change that granted it has no token above the floor, the record is written once more.
+func (s *Store) settle(ctx context.Context, c *claim) (rec record, err error) {
+	err = again(func() error {
+		var zxid int64
+		if rec, zxid = s.state(c); rec.token != 0 {
 			return nil
 		}
 		t, err := s.table(ctx)
@@ -152,48 +146,40 @@ func (s *Store) settle(ctx context.Context, c *claim) error {
 			return err
 		}
 		token, ok := t.at(zxid)
-		if ok && token > rec.floor {
-			if token > store.MaxToken {
-				return tokensOver(rec.floor)
+		if !ok || token <= rec.Floor {
+			if err := s.raise(ctx, zxid, rec.Floor); err != nil {
+				return err
 			}
-			s.mu.Lock()
-			if c.zxid == zxid {
-				c.rec.token, c.rec.tokens = token, int(min(int64(rec.tokens), store.MaxToken-token+1))
+			if err = s.save(ctx, c, rec); err == errChanged {
+				return errLost // the grant is gone
 			}
-			s.mu.Unlock()
-			continue
+			return changed(err)
 		}
-		if err := s.raise(ctx, zxid, rec.floor); err != nil {
-			return err
+		if token > store.MaxToken {
+			return store.NoTokens(rec.Floor)
 		}
-		saved, err := s.save(ctx, c, rec)
-		if err == nil && !saved {
-			err = errLost
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if c.zxid == zxid {
+			c.rec.token, c.rec.Tokens = token, int(min(int64(rec.Tokens), store.MaxToken-token+1))
 		}
-		if err != nil {
-			return err
-		}
+		return errChanged // read it again
+	})
+	if err == errLost {
+		err = errChanged
 	}
-	return errCrowd
+	return rec, err
 }
 
-func tokensOver(floor int64) error {
-	return fmt.Errorf("%w: token floor %d: no tokens are left above it, they end at 2^53-1; find out where so high a floor comes from", store.ErrInvalid, floor)
-}
-
-// A clock tells the time of the servers, which write it at every change.
+// A clock is the time of the servers, which they report with every change.
 type clock struct {
 	server int64 // in ms
 	local  time.Time
 }
 
-// clockLife is how long a known time is relied on: another server may lead since.
-const clockLife = 10 * time.Second
+const clockLife = 10 * time.Second // of a known time: another server may be the leader by then
 
-// note takes the time of a change that was just made. It needs the mutex.
-func (c *clock) note(mtime int64) { c.server, c.local = mtime, time.Now() }
-
-// now returns the servers' time in ms. It is never ahead of it, so that nothing ends early.
+// now returns the servers' time in ms. It is never ahead of their clock, so nothing ends early.
 func (s *Store) now(ctx context.Context) (int64, error) {
 	s.mu.Lock()
 	c := s.clock
@@ -203,7 +189,7 @@ func (s *Store) now(ctx context.Context) (int64, error) {
 	}
 	set := &wire.Call{Op: wire.Set(s.root, nil, wire.AnyVersion)}
 	err := s.wire.Do(ctx, set)
-	if err == wire.ErrNoAuth || err == wire.ErrNoNode { // a client that may only read, or nothing to read
+	if err == wire.ErrNoAuth || err == wire.ErrNoNode { // no right to write, or nothing to read
 		return time.Now().UnixMilli(), nil
 	}
 	if err != nil {
@@ -211,6 +197,6 @@ func (s *Store) now(ctx context.Context) (int64, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.clock.note(set.Stat.Mtime)
+	s.clock = clock{set.Stat.Mtime, time.Now()}
 	return set.Stat.Mtime, nil
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
-// A join whose reply was lost leaves a node. The request that is repeated makes a second one. If
-// the caller gives up before they are one again, Leave removes both.
+// A join whose reply was lost leaves a node. The repeated request creates a second one. If the
+// caller gives up before one of them is removed, Leave removes both.
 func joinedTwice(t *testing.T, server *servers.ZooKeeper, root string) {
 	proxy := faultproxy.Start(t, server.Addr())
 	admin := connect(t, server.Addr())
@@ -29,7 +29,7 @@ func joinedTwice(t *testing.T, server *servers.ZooKeeper, root string) {
 	numbered := func(number string) func([]byte) bool {
 		return func(b []byte) bool { return bytes.Contains(b, []byte(req.ID.String()+"-"+number)) }
 	}
-	lost := proxy.DropRepliesAfter(numbered("\x00\x00")) // the server is to number it
+	lost := proxy.DropRepliesAfter(numbered("\x00\x00")) // the server adds the number
 	joined := make(chan error, 1)
 	go func() {
 		_, err := s.Acquire(bounded(t), req)
@@ -59,8 +59,8 @@ func joinedTwice(t *testing.T, server *servers.ZooKeeper, root string) {
 	}
 }
 
-// A grant of another handle is taken over by a request whose reply is lost. Nobody asks again,
-// and the session lives on.
+// A grant of another handle is taken over by a request whose reply is lost. The request is not
+// repeated, and the session lives on.
 func takenOverUnheard(t *testing.T, server *servers.ZooKeeper, root string) {
 	proxy := faultproxy.Start(t, server.Addr())
 	admin := connect(t, server.Addr())
@@ -97,13 +97,13 @@ func poll(t *testing.T, holds func() bool) {
 	t.Helper()
 	servers.Poll(t, limit/2, func() error {
 		if !holds() {
-			return errors.New("it is not so")
+			return errors.New("the condition does not hold")
 		}
 		return nil
 	})
 }
 
-// mentioning returns those nodes that have an identity in their name.
+// mentioning returns the nodes whose name contains an identity.
 func mentioning(list []string, id store.ID) []string {
 	return slices.DeleteFunc(list, func(node string) bool { return !strings.Contains(node, id.String()) })
 }

@@ -3,64 +3,50 @@ package zkstore
 import (
 	"context"
 
+	"github.com/holdfast-lock/holdfast/internal/wake"
 	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
-// A watchKey is a node, and whether only its end matters, or any change.
+// A watchKey is a node and the kind of the watch: for its end only, or for any change.
 type watchKey struct {
 	path string
 	end  bool
 }
 
-// A watch is one that a server has, or is about to have.
-type watch struct {
-	fired  chan struct{} // closed when the node or the connection has ended, or the node changed
-	set    chan struct{} // closed when the server has replied
-	failed error         // of the request; known when set is closed
-}
-
-// err waits until a watch is set, and returns why it is not: ErrNoNode if the node does not
-// exist.
-func (w *watch) err(ctx context.Context) error {
-	select {
-	case <-w.set:
-		return w.failed
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// watch asks for a watch and does not wait for the reply. Waiters share the watch of a node.
-func (s *Store) watch(path string, end bool) *watch {
+// watch sends a request for a watch and does not wait for the reply. The channel is closed when
+// the node changes or ends, does not exist, or when the connection ends. Waiters share the
+// watch of a node.
+//
+// The server replies in order. So a caller that reads something after this call has the reply
+// to the watch as well, and whatever changes later closes the channel.
+func (s *Store) watch(path string, end bool) <-chan struct{} {
 	k := watchKey{path, end}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if w := s.watches[k]; w != nil {
-		return w
+	if fired := s.watches[k]; fired != nil {
+		return fired
 	}
-	w := &watch{fired: make(chan struct{}), set: make(chan struct{})}
-	s.watches[k] = w
+	fired := make(chan struct{})
+	s.watches[k] = fired
 	op := wire.Get(path, true)
-	if end { // a watch for children: the node has none. One for data would tell every renewal
+	if end { // a request node has no children, and a watch for data would report each renewal
 		op = wire.Children(path, true)
 	}
 	s.wire.Send(&wire.Call{Op: op, Then: func(call *wire.Call) {
-		w.failed = call.Err
-		close(w.set)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if call.Err != nil && s.watches[k] == w {
+		if call.Err != nil && s.watches[k] == fired {
 			s.fire(k)
 		}
 	}})
-	return w
+	return fired
 }
 
-// fire ends a watch. It needs the mutex.
+// fire ends a watch. The caller holds the mutex.
 func (s *Store) fire(k watchKey) {
-	if w := s.watches[k]; w != nil {
-		close(w.fired)
+	if fired := s.watches[k]; fired != nil {
+		close(fired)
 		delete(s.watches, k)
 	}
 }
@@ -76,34 +62,21 @@ func (s *Store) event(path string) {
 	s.fire(watchKey{path, true})
 }
 
-// isTold reports whether the server told of a change in front of a waiter. Then it knows of it.
-func (s *Store) isTold(c *claim) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	select {
-	case <-c.turn:
-		return true
-	default:
-		return false
-	}
-}
-
-// Wait blocks until it is worth asking again for a queued identity: see store.Store. It
-// returns nil at once if the identity is not queued through this handle, and also when the
-// connection or the session has ended.
+// Wait blocks until a queued identity should ask again; see [store.Store]. It returns nil at
+// once if the identity is not queued through this handle, and also when the connection or the
+// session has ended.
 func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
-	if err := s.usable(ctx); err != nil {
-		return err
+	if s.life.Err() != nil {
+		return errClosed
 	}
-	s.mu.Lock()
-	c := s.claims[key{name, id}]
 	var turn, closes <-chan struct{}
-	if c != nil {
+	s.mu.Lock()
+	if c := s.claims[wake.Key{Name: name, ID: id}]; c != nil {
 		turn, closes = c.turn, c.closes
 	}
 	s.mu.Unlock()
-	if c == nil || turn == nil {
-		return nil
+	if turn == nil {
+		return ctx.Err()
 	}
 	select {
 	case <-turn:

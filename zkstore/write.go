@@ -8,39 +8,28 @@ import (
 )
 
 const (
-	// maxInFlight is how many writes are sent each by itself. While so many are in flight, new
-	// ones queue up, and are sent as one transaction when a reply comes.
+	// maxInFlight bounds the writes that are sent one by one. While so many are in flight, new
+	// ones queue up, and are sent as one transaction when a reply arrives.
 	maxInFlight = 4
 
-	// maxBatch bounds a transaction. Servers refuse requests of a megabyte.
-	maxBatch = 64
+	maxBatch = 64 // writes in a transaction, each of 5 kB at most; servers refuse a megabyte
 
-	// On a slow network queued writes do not wait for a reply, but are sent farPause after the
-	// last request. It is above the time of a reply by a busy server nearby, which is served
-	// best by few large batches.
+	// farPause bounds how long queued writes wait for a reply on a slow network. It is longer
+	// than a busy server nearby takes to reply, because such a server needs few large batches.
 	farPause = 20 * time.Millisecond
 )
 
-// A write takes, renews or releases one name. Many of them are sent as one transaction, which
-// costs the servers a fraction of as many requests. If it is refused because of one of them
-// nothing was done, and each is sent by itself.
+// A write takes, renews or releases one name. A transaction of many writes costs the servers a
+// fraction of as many requests.
 type write struct {
 	ctx  context.Context
 	name string
 	ops  []wire.Op
-	then func(parts []wire.Result, err error) // called with the outcome, in the order of replies
+	then func(parts []wire.Result, err error) error // called in the order of replies; returns the outcome
 	err  error
-	ours bool // set by then: the node belongs to this session
 }
 
-func (s *Store) initWrites() {
-	s.writes.Flying, s.writes.Size = maxInFlight, maxBatch
-	s.writes.Pause = farPause
-	s.writes.Name = func(w *write) string { return w.name }
-	s.writes.Send = func(batch []*write) { s.sendWrites(s.life, batch) }
-}
-
-// write does a write. If its context ends it may still be done.
+// write sends a write. If its context ends, the write may still be done.
 func (s *Store) write(w *write) error {
 	if err := s.writes.Do(w.ctx, w, func() { w.err = s.wire.Do(w.ctx, w.call()) }); err != nil {
 		return err
@@ -48,52 +37,34 @@ func (s *Store) write(w *write) error {
 	return w.err
 }
 
-// call is a write by itself.
+// call returns the request of a single write.
 func (w *write) call() *wire.Call {
-	return &wire.Call{Op: wire.Multi(w.ops...), Then: func(c *wire.Call) { w.then(c.Parts, c.Err) }}
+	return &wire.Call{Op: wire.Multi(w.ops...), Then: func(c *wire.Call) { c.Err = w.then(c.Parts, c.Err) }}
 }
 
-// sendWrites sends writes as one transaction, and notes the error of each.
-func (s *Store) sendWrites(ctx context.Context, batch []*write) {
-	ops := make([]wire.Op, 0, 2*len(batch))
+// sendWrites sends writes as one transaction, and sets the error of each unless it is refused.
+func (s *Store) sendWrites(batch []*write) (refused bool) {
+	ops, outcomes := make([]wire.Op, 0, 2*len(batch)), make([]error, len(batch))
 	for _, w := range batch {
 		ops = append(ops, w.ops...)
 	}
-	all := &wire.Call{Op: wire.Multi(ops...), Then: func(all *wire.Call) {
+	err := s.wire.Do(s.life, &wire.Call{Op: wire.Multi(ops...), Then: func(all *wire.Call) {
+		parts := all.Parts
 		if _, refused := all.Err.(wire.Error); refused {
 			return
-		}
-		parts := all.Parts
-		if all.Err != nil {
+		} else if all.Err != nil {
 			parts = make([]wire.Result, len(ops))
 		}
-		for _, w := range batch {
-			w.then(parts[:len(w.ops)], all.Err)
+		for i, w := range batch {
+			outcomes[i] = w.then(parts[:len(w.ops)], all.Err)
 			parts = parts[len(w.ops):]
 		}
-	}}
-	err := s.wire.Do(ctx, all)
-	if _, refused := err.(wire.Error); !refused {
-		for _, w := range batch {
-			w.err = err
-		}
-		return
-	}
-	var calls []*wire.Call
-	for _, w := range batch {
-		if w.err = w.ctx.Err(); w.err == nil { // else its caller may have left the name already
-			calls = append(calls, w.call())
+	}})
+	_, refused = err.(wire.Error)
+	for i, w := range batch {
+		if w.err = err; err == nil {
+			w.err = outcomes[i]
 		}
 	}
-	err = s.wire.Do(ctx, calls...)
-	for _, w := range batch {
-		switch {
-		case w.err != nil:
-		case ctx.Err() != nil:
-			w.err = err
-		default:
-			w.err = calls[0].Err
-			calls = calls[1:]
-		}
-	}
+	return refused
 }

@@ -7,26 +7,24 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/batchtest"
 	"github.com/holdfast-lock/holdfast/internal/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
-// A crowd is calls that go together because the network is slow.
+// A crowd is requests that are batched because the network is slow.
 type crowd struct {
 	t           *testing.T
 	s, other    *Store
 	proxy       *faultproxy.Proxy
 	admin       admin
 	root        string
-	firstTokens []<-chan result // of those who go each for itself
+	firstTokens []<-chan result // in flight, each alone
 }
 
-type result struct {
-	store.Answer
-	err error
-}
+type result = batchtest.Result[store.Answer]
 
 const crowdSize = 12
 
@@ -35,11 +33,11 @@ func crowdName(i int) string { return fmt.Sprint("n", i) }
 func gather(t *testing.T, server *servers.ZooKeeper, root string) *crowd {
 	c := &crowd{t: t, root: root, proxy: faultproxy.Start(t, server.Addr()), admin: connect(t, server.Addr())}
 	c.s = openQuick(t, "zk://"+c.proxy.Addr()+root+"?session=20s")
-	c.s.writes.Pause = 0 // a network that is held is not far
+	c.s.writes.MaxWait = 0 // a held network is not a slow one
 	t.Cleanup(func() { c.s.Close() })
 	c.other = openQuick(t, "zk://"+server.Addr()+root)
 	t.Cleanup(func() { c.other.Close() })
-	for i := range crowdSize { // makes the buckets
+	for i := range crowdSize { // creates the buckets
 		req := request(crowdName(i))
 		try(t, c.s, req)
 		if err := c.s.Release(bounded(t), req.Name, req.ID, store.Keep{}); err != nil {
@@ -53,25 +51,13 @@ func gather(t *testing.T, server *servers.ZooKeeper, root string) *crowd {
 	return c
 }
 
-// later asks, and returns when the request is on its way or waits.
+// later asks for a name, and returns when the request is in flight or queued.
 func (c *crowd) later(ctx context.Context, req store.Request) <-chan result {
 	c.t.Helper()
-	count := c.s.writes.Len
-	n, done := count(), make(chan result, 1)
-	go func() {
-		answer, err := c.s.Acquire(ctx, req)
-		done <- result{answer, err}
-	}()
-	servers.Poll(c.t, limit, func() error {
-		if count() <= n {
-			return errors.New("it has not started")
-		}
-		return nil
-	})
-	return done
+	return batchtest.Later(c.t, c.s.writes.Len, func() (store.Answer, error) { return c.s.Acquire(ctx, req) })
 }
 
-// rest asks for all further names: they wait. Requests are by the number of their name.
+// rest asks for all further names: these requests are queued. The index is that of the name.
 func (c *crowd) rest() (reqs []store.Request, all []<-chan result) {
 	c.t.Helper()
 	reqs = make([]store.Request, crowdSize)
@@ -85,55 +71,54 @@ func (c *crowd) rest() (reqs []store.Request, all []<-chan result) {
 func granted(t *testing.T, c <-chan result) int64 {
 	t.Helper()
 	r := <-c
-	if r.err != nil || !r.Granted() {
-		t.Fatalf("%+v, %v", r.Refusal, r.err)
+	if r.Err != nil || !r.Value.Granted() {
+		t.Fatalf("%+v, %v", r.Value.Refusal, r.Err)
 	}
-	return r.Token
+	return r.Value.Token
 }
 
-func TestJobs(t *testing.T) {
-	// Buckets that are empty stay.
+func TestBatches(t *testing.T) {
+	// The server does not remove empty buckets.
 	server := servers.StartZooKeeper(t, servers.ZooKeeperOptions{Java: []string{"-Dznode.container.checkIntervalMs=3600000"}})
 	t.Parallel()
 	for i, test := range []struct {
 		name string
 		run  func(t *testing.T, c *crowd)
 	}{
-		{"who comes while others are on their way go together", jobsTogether},
-		{"one that is refused is refused alone", jobRefused},
-		{"who gives up before its turn is not sent", jobGivenUp},
-		{"what was done when the connection broke is found", jobsCutOff},
-		{"what was lost with the connection is not granted", jobsLost},
-		{"what nobody waits for any more ends with its TTL", jobAbandoned},
-		{"locks that were held for long leave no parents", jobsHeldLong},
+		{"queued requests are sent in one transaction", sentTogether},
+		{"a request that is refused does not affect the others", refusedAlone},
+		{"grants whose replies are lost are found again", repliesLost},
+		{"requests that are lost with the connection are not granted", requestsLost},
+		{"a grant that no caller waits for ends with its TTL", abandoned},
+		{"locks that were held for long leave no parents", heldLong},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			test.run(t, gather(t, server, fmt.Sprint("/jobs", i)))
+			test.run(t, gather(t, server, fmt.Sprint("/batches", i)))
 		})
 	}
 }
 
-func jobsTogether(t *testing.T, c *crowd) {
+func sentTogether(t *testing.T, c *crowd) {
 	reqs, all := c.rest()
 	c.proxy.Heal()
 	for _, one := range c.firstTokens {
 		granted(t, one)
 	}
 	token := granted(t, all[0])
-	for i, one := range all[1:] { // the number of the transaction
+	for i, one := range all[1:] { // it is computed from the zxid of the transaction
 		if got := granted(t, one); got != token {
 			t.Errorf("%d has token %d, the first has %d", i+1, got, token)
 		}
 	}
 	for i := maxInFlight; i < crowdSize; i++ {
 		if answer := try(t, c.other, request(crowdName(i))); answer.Granted() || answer.Refusal.Holders[0].ID != reqs[i].ID {
-			t.Errorf("%d is not held by who was granted it: %+v", i, answer)
+			t.Errorf("%d is held by another request: %+v", i, answer)
 		}
 	}
 }
 
-func jobRefused(t *testing.T, c *crowd) {
+func refusedAlone(t *testing.T, c *crowd) {
 	taken := maxInFlight + 1
 	try(t, c.other, request(crowdName(taken)))
 	_, all := c.rest()
@@ -143,29 +128,13 @@ func jobRefused(t *testing.T, c *crowd) {
 			granted(t, one)
 			continue
 		}
-		if r := <-one; r.err != nil || r.Granted() {
-			t.Errorf("the name that another holds: %+v, %v", r.Answer, r.err)
+		if r := <-one; r.Err != nil || r.Value.Granted() {
+			t.Errorf("the name that another holds: %+v, %v", r.Value, r.Err)
 		}
 	}
 }
 
-func jobGivenUp(t *testing.T, c *crowd) {
-	ctx, cancel := context.WithCancel(t.Context())
-	req := request(crowdName(maxInFlight))
-	given := c.later(ctx, req)
-	other := c.later(bounded(t), request(crowdName(maxInFlight+1)))
-	cancel()
-	if r := <-given; !errors.Is(r.err, context.Canceled) {
-		t.Errorf("%+v, %v", r.Answer, r.err)
-	}
-	c.proxy.Heal()
-	granted(t, other)
-	if answer := try(t, c.other, request(req.Name)); !answer.Granted() {
-		t.Errorf("it was sent: %+v", answer.Refusal)
-	}
-}
-
-func jobsCutOff(t *testing.T, c *crowd) {
+func repliesLost(t *testing.T, c *crowd) {
 	reqs, all := c.rest()
 	lost := c.proxy.DropRepliesAfter(has(reqs[crowdSize-1].ID))
 	c.proxy.Heal()
@@ -174,11 +143,11 @@ func jobsCutOff(t *testing.T, c *crowd) {
 	c.proxy.Heal()
 	for i, one := range all {
 		r := <-one
-		if r.err != nil {
-			r.Answer = try(t, c.s, reqs[i+maxInFlight])
+		if r.Err != nil {
+			r.Value = try(t, c.s, reqs[i+maxInFlight])
 		}
-		if !r.Granted() {
-			t.Errorf("%d: %+v, %v", i, r.Refusal, r.err)
+		if !r.Value.Granted() {
+			t.Errorf("%d: %+v, %v", i, r.Value.Refusal, r.Err)
 		}
 		if err := c.s.Release(bounded(t), crowdName(i+maxInFlight), reqs[i+maxInFlight].ID, store.Keep{}); err != nil {
 			t.Errorf("%d: release: %v", i, err)
@@ -186,34 +155,34 @@ func jobsCutOff(t *testing.T, c *crowd) {
 	}
 }
 
-func jobsLost(t *testing.T, c *crowd) {
+func requestsLost(t *testing.T, c *crowd) {
 	reqs, all := c.rest()
-	c.proxy.Cut() // what is held is lost
+	c.proxy.Cut() // and lose the held requests
 	for _, one := range c.firstTokens {
-		if r := <-one; r.err == nil {
-			t.Errorf("granted by a request that was lost: %+v", r.Answer)
+		if r := <-one; r.Err == nil {
+			t.Errorf("granted by a request that was lost: %+v", r.Value)
 		}
 	}
 	c.proxy.Heal()
-	for i, one := range all { // they were not on their way yet
+	for i, one := range all { // they were not in flight yet
 		r, req := <-one, reqs[i+maxInFlight]
-		if r.err != nil {
-			r.Answer = try(t, c.s, req)
+		if r.Err != nil {
+			r.Value = try(t, c.s, req)
 		}
-		if !r.Granted() {
-			t.Errorf("%d: %+v", i, r.Refusal)
+		if !r.Value.Granted() {
+			t.Errorf("%d: %+v", i, r.Value.Refusal)
 		}
 		if answer := try(t, c.other, request(req.Name)); answer.Granted() || answer.Refusal.Holders[0].ID != req.ID {
-			t.Errorf("%d is not held by who was granted it: %+v", i, answer)
+			t.Errorf("%d is held by another request: %+v", i, answer)
 		}
 	}
 }
 
-func jobAbandoned(t *testing.T, c *crowd) {
+func abandoned(t *testing.T, c *crowd) {
 	c.proxy.Heal()
 	req := request("abandoned")
 	req.TTL = time.Second
-	try(t, c.s, req) // makes the bucket
+	try(t, c.s, req) // creates the bucket
 	if err := c.s.Release(bounded(t), req.Name, req.ID, store.Keep{}); err != nil {
 		t.Fatal(err)
 	}
@@ -222,29 +191,19 @@ func jobAbandoned(t *testing.T, c *crowd) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := c.later(ctx, req)
 	<-lost
-	servers.Poll(t, limit, func() error { // the server has it
-		if c.proxy.ToClient.Waiting() == 0 {
-			return errors.New("no answer")
-		}
-		return nil
-	})
+	poll(t, func() bool { return c.proxy.ToClient.Waiting() > 0 }) // the server has replied
 	if answer := try(t, c.other, request(req.Name)); answer.Granted() {
 		t.Fatal("the request did not arrive")
 	}
 	cancel()
-	if r := <-done; !errors.Is(r.err, context.Canceled) {
-		t.Fatalf("%+v, %v", r.Answer, r.err)
+	if r := <-done; !errors.Is(r.Err, context.Canceled) {
+		t.Fatalf("%+v, %v", r.Value, r.Err)
 	}
 	c.proxy.Heal()
-	servers.Poll(t, limit, func() error {
-		if answer := try(t, c.other, request(req.Name)); !answer.Granted() {
-			return fmt.Errorf("it is still held: %+v", answer.Refusal)
-		}
-		return nil
-	})
+	poll(t, func() bool { return try(t, c.other, request(req.Name)).Granted() })
 }
 
-func jobsHeldLong(t *testing.T, c *crowd) {
+func heldLong(t *testing.T, c *crowd) {
 	c.proxy.Heal()
 	for _, one := range c.firstTokens {
 		granted(t, one)
@@ -260,19 +219,14 @@ func jobsHeldLong(t *testing.T, c *crowd) {
 	for i := maxInFlight; i < crowdSize; i++ {
 		go func() { released <- c.s.Release(bounded(t), reqs[i].Name, reqs[i].ID, store.Keep{}) }()
 	}
-	servers.Poll(t, limit, func() error {
-		if n := c.s.writes.Len(); n < crowdSize-maxInFlight {
-			return fmt.Errorf("%d are released", n)
-		}
-		return nil
-	})
+	poll(t, func() bool { return c.s.writes.Len() >= crowdSize-maxInFlight })
 	c.proxy.Heal()
 	for range crowdSize - maxInFlight {
 		if err := <-released; err != nil {
 			t.Error(err)
 		}
 	}
-	// What is sent behind is done before what is asked now.
+	// The server handles requests in order: after this one the parents are gone.
 	try(t, c.s, request("mark"))
 	for i := maxInFlight; i < crowdSize; i++ {
 		parent, _ := c.s.place(crowdName(i))

@@ -5,17 +5,17 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/cli"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/job"
 )
 
-// acquireTTL is how long a lock lives that nobody renews by itself: long enough for a
-// script to come to its next line, short enough to wait for if it dies.
+// acquireTTL is the default TTL of a lock that holdfast does not renew: long enough for a
+// script to reach its next line, and short enough to wait for if the script dies.
 const acquireTTL = time.Minute
 
 // A grantJSON is what acquire and renew print with --json.
@@ -27,74 +27,79 @@ type grantJSON struct {
 	Deadline time.Time `json:"deadline"`
 }
 
-func acquireCommand() *cli.Command {
-	w := &want{ttl: acquireTTL}
+func newAcquireCommand() *cobra.Command {
+	o := &lockOptions{ttl: acquireTTL}
 	var json bool
-	return &cli.Command{
-		Name: "acquire", Args: "NAME",
-		Short: "Take a lock and leave it held, for scripts that cannot use run",
-		Long: `Takes the lock, prints what identifies it, and exits. The lock stays held for its TTL, one minute unless --ttl says otherwise, and nobody renews it: the script has to, with holdfast renew, and give it back with holdfast release. When the TTL is over the lock is another's, and nothing stops the script: prefer run.
+	cmd := &cobra.Command{
+		Use:   "acquire [flags] NAME",
+		Short: "Acquire a lock and leave it held, for scripts that cannot use run",
+		Long: `Acquires the lock NAME, prints what identifies the grant, and exits. The lock
+stays held for its TTL, and holdfast does not renew it: the script has to do
+that with holdfast renew, and release the lock with holdfast release. After the
+TTL another holder can acquire the lock, and nothing stops the script. Use run
+if you can.
 
-The output is for a shell to evaluate: HOLDFAST_NAME, HOLDFAST_ID, HOLDFAST_TOKEN, HOLDFAST_OWNER, and HOLDFAST_DEADLINE in seconds since 1970.`,
-		Flags: slices.Concat(w.flags("how long the lock is held unless it is renewed; default: 1m"), w.modeFlags(),
-			[]*cli.Flag{cli.Bool("json", 0, &json, "print a line of JSON instead")}),
-		Operands: []cli.Operand{{Name: "NAME", Kind: cli.Lock}}, Least: 1,
-		Examples: []cli.Term{{
-			Word: `lock=$(holdfast acquire --ttl 5m deploy) && eval "$lock"
-  ./deploy --fence "$HOLDFAST_TOKEN"
-  holdfast release "$HOLDFAST_NAME" --id "$HOLDFAST_ID"`, Text: "In a script",
-		}},
-		Run: func(operands, _ []string) int {
-			w.name = operands[0]
-			if err := w.check(); err != nil {
-				complain("acquire: %v; see: holdfast acquire --help", err)
-				return exitUsage
+The output is for a shell to evaluate. It sets HOLDFAST_NAME, HOLDFAST_ID,
+HOLDFAST_TOKEN, HOLDFAST_OWNER, and HOLDFAST_DEADLINE in seconds since 1970.`,
+		Example: `    # In a script
+    lock=$(holdfast acquire --ttl 5m deploy) && eval "$lock"
+    ./deploy --fence "$HOLDFAST_TOKEN"
+    holdfast release "$HOLDFAST_NAME" --id "$HOLDFAST_ID"`,
+		Args:              lockArgument,
+		ValidArgsFunction: o.store.completeName,
+		RunE: func(_ *cobra.Command, args []string) error {
+			o.name = args[0]
+			if err := o.check(); err != nil {
+				return err
 			}
-			return w.acquire(json)
+			return fail(o.acquireAndPrint(json), o.name)
 		},
 	}
+	o.addTo(cmd, "how long the lock is held if it is not renewed")
+	o.addModesTo(cmd)
+	cmd.Flags().BoolVar(&json, "json", false, "print a line of JSON instead")
+	return cmd
 }
 
-func (w *want) acquire(json bool) int {
+// acquireAndPrint leaves the lock held unless it returns an error.
+func (o *lockOptions) acquireAndPrint(json bool) (err error) {
 	ctx, cancel := untilSignal()
 	defer cancel()
-	job.SurviveWrites() // a lock that nobody was told of is given back
-	st, err := w.store.open(ctx)
+	job.SurviveWrites() // if the output cannot be written, the lock is released
+	st, err := o.store.open(ctx)
 	if err != nil {
-		return fail(err, w.name)
+		return err
 	}
 	c, err := holdfast.New(st)
 	if err != nil {
-		return fail(err, w.name)
+		st.Close()
+		return err
 	}
-	w.more = append(w.more, holdfast.NoRenew())
-	lease, err := w.take(ctx, c)
+	defer func() {
+		if err != nil { // else Close would release the lock
+			c.Close()
+			st.Close()
+		}
+	}()
+	o.extra = append(o.extra, holdfast.NoRenew())
+	lease, err := o.acquire(ctx, c)
 	if err == nil && ctx.Err() != nil {
-		err = context.Cause(ctx) // a signal came in the last moment
+		err = context.Cause(ctx) // the signal came after the grant
 	}
 	if err != nil {
-		c.Close()
-		st.Close()
-		return fail(err, w.name)
+		return err
 	}
-	if less := grantedLess(w.ttl, st.ttl()); less != "" {
-		complain("%s; renew the lock before that is over", less)
+	if text := shortenedTTL(o.ttl, st.ttl()); text != "" {
+		complain("%s; renew the lock before that time is over", text)
 	}
-	var code int
 	if json {
-		code = outputJSON(grantJSON{w.name, lease.ID().String(), lease.Token(), c.Owner(), lease.Deadline().Round(0)})
-	} else {
-		code = output(evalLines(lockVars(lease, lease.Deadline(), c.Owner())))
+		return outputJSON(grantJSON{o.name, lease.ID().String(), lease.Token(), c.Owner(), lease.Deadline().Round(0)})
 	}
-	if code != 0 {
-		c.Close() // nobody knows of it
-		st.Close()
-	}
-	return code // and no Close, which gives everything back
+	return output(exportLines(lockVars(lease, lease.Deadline(), c.Owner())))
 }
 
-// evalLines is for a shell to evaluate.
-func evalLines(vars []lockVar) string {
+// exportLines returns variables for a shell to evaluate.
+func exportLines(vars []lockVar) string {
 	var b strings.Builder
 	for _, v := range vars {
 		fmt.Fprintf(&b, "export %s=%s\n", v.name, shellQuote(v.value))
@@ -102,7 +107,7 @@ func evalLines(vars []lockVar) string {
 	return b.String()
 }
 
-// untilSignal is a context that ends with the first signal that asks to end.
+// untilSignal returns a context that is cancelled by the first signal that asks to end.
 func untilSignal() (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 8)

@@ -40,7 +40,7 @@ test $code = 79
 	}
 }
 
-func TestAnAcquiredLockStaysUntilItsTTLIsOver(t *testing.T) {
+func TestAnAcquiredLockIsHeldUntilItsTTLIsOver(t *testing.T) {
 	s := newSite(t)
 	begin := time.Now()
 	g := decode[grantJSON](t, s.ok("acquire", "--json", "--ttl", "8s", "a"))
@@ -50,16 +50,16 @@ func TestAnAcquiredLockStaysUntilItsTTLIsOver(t *testing.T) {
 	if d := g.Deadline.Sub(begin); d < 7*time.Second || d > 8*time.Second+time.Since(begin) {
 		t.Errorf("deadline in %v", d)
 	}
-	s.run("run", "a", "--", "true").wantCode(0) // waits for its end
+	s.run("run", "a", "--", "true").wantCode(0) // waits until the lock has expired
 	if d := time.Since(begin); d < 8*time.Second {
-		t.Errorf("free after %v", d)
+		t.Errorf("the lock was free after %v", d)
 	}
 	p := s.run("renew", "a", "--id", g.ID)
 	p.wantCode(79)
-	p.wantErr("not held under that id any more")
+	p.wantErr("no longer held under that ID")
 }
 
-func TestAcquireTakesOneMinuteByDefault(t *testing.T) {
+func TestTheDefaultTTLOfAcquireIsOneMinute(t *testing.T) {
 	s := newSite(t)
 	out := s.ok("acquire", "a")
 	if left := s.show("a").Holders[0].Left; left < 40 || left > 60 {
@@ -80,8 +80,7 @@ func TestAcquireTakesOneMinuteByDefault(t *testing.T) {
 	}
 }
 
-// A lock whose id nobody read could be released by nobody.
-func TestALockThatNobodyWasToldOfIsGivenBack(t *testing.T) {
+func TestALockIsReleasedIfItsIDCannotBePrinted(t *testing.T) {
 	s := newSite(t)
 	r, w, err := os.Pipe()
 	if err != nil {

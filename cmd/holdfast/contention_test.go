@@ -10,9 +10,8 @@ import (
 	"testing"
 )
 
-// A plain file, read and written in two steps, by processes that know of each other only
-// through the lock.
-func TestTwentyProcessesLoseNoUpdateOfAPlainFile(t *testing.T) {
+// The processes read and write a counter in a file in two steps.
+func TestTwentyProcessesLoseNoUpdate(t *testing.T) {
 	const processes, times, runs = 20, 50, 10
 	s := newSite(t)
 	s.write("count", "0\n")
@@ -35,7 +34,7 @@ func TestTwentyProcessesLoseNoUpdateOfAPlainFile(t *testing.T) {
 	}
 }
 
-func TestTheOrderOfArrivalIsKept(t *testing.T) {
+func TestWaitersGetTheLockInOrderOfArrival(t *testing.T) {
 	const n = 8
 	s := newSite(t)
 	holder := s.hold("a")

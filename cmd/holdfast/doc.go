@@ -1,11 +1,14 @@
-// Holdfast runs shell jobs under locks, across processes and hosts, and tells who holds
-// what.
+// Holdfast runs shell jobs under locks, across processes and hosts, and shows who holds which
+// locks.
 //
 //	holdfast run nightly-backup -- ./backup.sh
 //	holdfast ls
 //
 // See holdfast help, and holdfast help run for what happens to the job when the lock is
-// lost. The files in the order in which to read them: main.go (the table of commands),
-// run.go, take.go, hold.go, finish.go (a run from its flags to its exit code), and
-// internal/job (processes, the guard, the terminal).
+// lost.
+//
+// Read main.go first: it lists the commands, each of which has a file of its own. A run goes
+// through run.go, joboptions.go (flags), runner.go (acquire the lock), hold.go (run the job)
+// and finish.go (release the lock, exit code). Package internal/job has the processes, the
+// guard and the terminal.
 package main

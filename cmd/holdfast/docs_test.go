@@ -12,14 +12,17 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/cli"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"github.com/holdfast-lock/holdfast/store"
 )
 
 var update = flag.Bool("update", false, "write the golden files in testdata")
 
-// golden compares with a file, which -update writes.
+// golden compares got with a file, which -update writes.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
@@ -33,36 +36,43 @@ func golden(t *testing.T, name, got string) {
 		t.Fatal(err)
 	}
 	if got != string(want) {
-		t.Errorf("%s has changed; if that is meant, run: go test -run '%s' -update .", path, t.Name())
+		t.Errorf("%s has changed; if that is intended, run: go test -run '%s' -update .", path, t.Name())
 	}
 }
 
-func TestHelpOfEveryCommand(t *testing.T) {
+// visibleFlags returns the flags of a command, without --help.
+func visibleFlags(cmd *cobra.Command) []string {
+	var flags []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { flags = append(flags, "--"+f.Name) })
+	return flags
+}
+
+func TestHelpDescribesEveryCommandAndFlag(t *testing.T) {
 	s := newSite(t)
-	p := program()
 	all := s.ok("help")
 	if all != s.ok("--help") || all != s.ok("-h") {
 		t.Error("help, --help and -h differ")
 	}
-	for _, c := range p.Commands {
-		if !strings.Contains(all, "\n  "+c.Name) || !strings.Contains(all, c.Short[:10]) {
-			t.Errorf("help does not name %s", c.Name)
+	for _, cmd := range newRootCommand().Commands() {
+		name := cmd.Name()
+		if !regexp.MustCompile(`\n  ` + name + ` +` + regexp.QuoteMeta(cmd.Short) + `\n`).MatchString(all) {
+			t.Errorf("help does not list %s", name)
 		}
-		out := s.ok("help", c.Name)
-		if out != s.ok(c.Name, "--help") || out != s.ok(c.Name, "-h") {
-			t.Errorf("%s: help and --help differ", c.Name)
+		out := s.ok("help", name)
+		if out != s.ok(name, "--help") || out != s.ok(name, "-h") {
+			t.Errorf("%s: help and --help differ", name)
 		}
-		if !strings.HasPrefix(out, "Usage: holdfast "+c.Name) {
-			t.Errorf("%s: %q", c.Name, out)
+		if !strings.HasPrefix(out, "Usage: holdfast "+name) {
+			t.Errorf("%s: help does not start with the usage: %.40q", name, out)
 		}
-		for _, f := range c.Flags {
-			if !strings.Contains(out, "--"+f.Long) {
-				t.Errorf("%s: help does not name --%s", c.Name, f.Long)
+		for _, flag := range append(visibleFlags(cmd), "--help") {
+			if !strings.Contains(out, flag) {
+				t.Errorf("%s: help does not describe %s", name, flag)
 			}
 		}
 		for line := range strings.SplitSeq(out+all, "\n") {
-			if n := columns(line); n > 80 && !strings.HasPrefix(line, "  holdfast ") {
-				t.Errorf("%s: %d columns: %q", c.Name, n, line)
+			if n := columns(line); n > 81 { // the wrapping of flags may exceed 80 by one
+				t.Errorf("%s: a line of %d columns: %q", name, n, line)
 			}
 		}
 	}
@@ -73,185 +83,188 @@ func TestHelpOfEveryCommand(t *testing.T) {
 	}
 	golden(t, "help.txt", all)
 	golden(t, "help-run.txt", s.ok("help", "run"))
-	p2 := s.run("help", "rnu")
-	p2.wantCode(64)
-	p2.wantErr("did you mean: holdfast run")
 }
 
-// What the documents ask of run is all there.
-func TestRunHasEveryFlagOfItsDocuments(t *testing.T) {
-	c := program().Find("run")
-	for _, want := range []string{"-n", "--wait", "-w", "-E", "--busy-ok", "--ttl", "--at-least", "--period", "--max-hold", "--grace", "--signal", "--on-lost", "--shared", "-s", "--slots", "-c", "--json", "--json-fd", "-v", "-q", "--meta", "--store"} {
-		if !slices.ContainsFunc(c.Flags, func(f *cli.Flag) bool {
-			return want == "--"+f.Long || f.Short != 0 && want == "-"+string(rune(f.Short))
-		}) {
-			t.Errorf("run has no %s", want)
+func TestRunHasEveryDocumentedFlag(t *testing.T) {
+	cmd, err := findCommand(newRootCommand(), "run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range strings.Fields("nonblock wait busy-code busy-ok ttl min-hold at-least period max-hold grace signal on-lost shared slots command json json-fd verbose quiet meta store") {
+		if cmd.Flags().Lookup(name) == nil {
+			t.Errorf("run has no --%s", name)
 		}
+	}
+	for _, letter := range strings.Fields("n w E s c v q") {
+		if cmd.Flags().ShorthandLookup(letter) == nil {
+			t.Errorf("run has no -%s", letter)
+		}
+	}
+	if slices.Contains(visibleFlags(cmd), "--at-least") {
+		t.Error("the former name --at-least is listed")
 	}
 }
 
-func TestVersion(t *testing.T) {
+func TestVersionIsPrinted(t *testing.T) {
 	s := newSite(t)
 	out := s.ok("version")
-	if !regexp.MustCompile(`^holdfast \S.* \(go1\.\S+, \w+/\w+\)\n$`).MatchString(out) || out != s.ok("--version") {
+	if !regexp.MustCompile(`^holdfast \S.* \(go1\.\S+, \w+/\w+\)\n$`).MatchString(out) {
 		t.Errorf("version: %q", out)
 	}
-}
-
-func TestCompletionScriptsAreWhatTheyWere(t *testing.T) {
-	s := newSite(t)
-	for _, shell := range cli.Shells {
-		golden(t, "completion."+shell, s.ok("completion", shell))
+	if out != s.ok("--version") || out != s.ok("-V") {
+		t.Error("version, --version and -V differ")
 	}
 }
 
-// complete asks bash what it would offer behind a line.
-func (s *site) complete(line string) []string {
-	s.t.Helper()
-	words := strings.Split(line, " ")
-	script := fmt.Sprintf(`PATH=%s:$PATH; source <(holdfast completion bash)
-		COMP_LINE=%s COMP_POINT=%d COMP_CWORD=%d COMP_WORDS=(%s)
-		_holdfast; printf '%%s\n' "${COMPREPLY[@]}"`,
-		filepath.Dir(command), shellQuote(line), len(line), len(words)-1, bashWords(words))
-	cmd := exec.Command("bash", "--norc", "-c", script)
-	cmd.Env = s.env
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		s.t.Fatalf("%v: %s", err, out)
-	}
-	return slices.Compact(strings.Fields(string(out))) // one command may be in two directories
-}
-
-func bashWords(words []string) string {
-	var quoted []string
-	for _, w := range words {
-		quoted = append(quoted, "'"+w+"'")
-	}
-	return strings.Join(quoted, " ")
-}
-
-func TestBashCompletesCommandsFlagsValuesAndLocks(t *testing.T) {
-	s := newSite(t)
-	check := exec.Command("bash", "-n")
-	check.Stdin = strings.NewReader(s.ok("completion", "bash"))
-	if out, err := check.CombinedOutput(); err != nil {
-		t.Fatalf("bash -n: %v: %s", err, out)
-	}
-	s.ok("acquire", "job:a")
-	s.ok("acquire", "job:b")
-	for _, test := range []struct {
-		line string
-		want string
-	}{
-		{"holdfast r", "run renew release"},
-		{"holdfast run --on", "--on-lost"},
-		{"holdfast run --on-lost ", "term kill warn"},
-		{"holdfast run --signal I", "INT"},
-		{"holdfast run --ttl ", ""},
-		{"holdfast show --j", "--json"},
-		{"holdfast show jo", "job:a job:b"},
-		{"holdfast run -n job", "job:a job:b"},
-		{"holdfast completion z", "zsh"},
-		{"holdfast run a -- basenam", "basename"},
+func TestDurationsMayBeSeconds(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"0": 0, "5": 5 * time.Second, "1.5": 1500 * time.Millisecond, ".25": 250 * time.Millisecond, "2.": 2 * time.Second,
+		"1h30m": 90 * time.Minute, "10ms": 10 * time.Millisecond,
 	} {
-		if got := strings.Join(s.complete(test.line), " "); got != test.want {
-			t.Errorf("%q: offers %q, want %q", test.line, got, test.want)
+		var got durationValue
+		if err := got.Set(text); err != nil || time.Duration(got) != want {
+			t.Errorf("%q: %v, %v; want %v", text, time.Duration(got), err, want)
 		}
 	}
-	if got := s.complete("holdfast run -"); len(got) < 25 {
-		t.Errorf("flags of run: %q", got)
-	}
-	// Bash takes a colon for the end of a word.
-	line := "holdfast show job:"
-	script := fmt.Sprintf("PATH=%s:$PATH; source <(holdfast completion bash); COMP_LINE=%q COMP_POINT=%d COMP_CWORD=4 COMP_WORDS=(holdfast show job : ''); _holdfast; echo \"${COMPREPLY[@]}\"",
-		filepath.Dir(command), line, len(line))
-	cmd := exec.Command("bash", "--norc", "-c", script)
-	cmd.Env = s.env
-	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "a b\n" {
-		t.Errorf("behind a colon: %q, %v", out, err)
+	for text, want := range map[string]string{
+		"": "want a duration such as", "x": "want a duration such as", ".": "want a duration such as", "1.2.3": "want a duration such as",
+		"1e9": "want a duration such as", "NaN": "want a duration such as", "Inf": "want a duration such as",
+		"-1s": "negative", "-1": "want a duration such as", "99999999h": "want", strings.Repeat("9", 400): "want", "87601h": "want at most 87600h0m0s",
+		strings.Repeat("9", 30): "want at most 87600h0m0s",
+	} {
+		got := durationValue(7)
+		if err := got.Set(text); err == nil || !strings.Contains(err.Error(), want) || got != 7 {
+			t.Errorf("%q: %v, %v; want %q", text, time.Duration(got), err, want)
+		}
 	}
 }
 
-func TestManPagesAreWellFormedAndComplete(t *testing.T) {
+// complete returns the completions of the last argument.
+func (s *site) complete(args ...string) string {
+	s.t.Helper()
+	out := strings.Split(strings.TrimSpace(s.ok(append([]string{cobra.ShellCompNoDescRequestCmd}, args...)...)), "\n")
+	if last := out[len(out)-1]; last != ":4" && last != ":16" { // no file names, or only directories
+		return strings.Join(out, " ")
+	}
+	return strings.Join(out[:len(out)-1], " ")
+}
+
+func TestCompletionOffersCommandsFlagsValuesAndLocks(t *testing.T) {
 	s := newSite(t)
+	s.ok("acquire", "job:a")
+	s.ok("acquire", "job:b")
+	other := "sqlite:" + s.path("other.db")
+	s.ok("acquire", "--store", other, "elsewhere")
+	for line, want := range map[string]string{
+		"r":                                  "run renew release",
+		"help ":                              "run once ls show watch break acquire renew release version completion man",
+		"run --on":                           "--on-lost",
+		"run --on-lost ":                     "term kill warn",
+		"run --signal ":                      "TERM INT HUP QUIT USR1 USR2 ABRT KILL",
+		"run --ttl ":                         "",
+		"show --j":                           "--json",
+		"show jo":                            "job:a job:b",
+		"show job:a ":                        "",
+		"ls ":                                "job:a job:b",
+		"run -n job:":                        "job:a job:b",
+		"run --store " + other + " ":         "elsewhere",
+		"run --store foo:x ":                 "",
+		"completion z":                       "zsh",
+		"man ":                               "",
+		"run job:a -- basenam":               "basename :0",
+		"run job:a -- ls -":                  ":0", // the shell completes file names
+		"run job:a -c x -- basenam":          ":0",
+		"once --keep 1h job:a -- ls --store": ":0",
+	} {
+		if got := s.complete(strings.Split(line, " ")...); got != want {
+			t.Errorf("%q: %q, want %q", line, got, want)
+		}
+	}
+}
+
+// The scripts come from cobra. This test covers how they work together with the command:
+// names with a colon and with a space.
+func TestBashCompletesNames(t *testing.T) {
+	s := newSite(t)
+	s.ok("acquire", "job:a")
+	s.ok("acquire", "the lock")
+	for _, test := range []struct{ words, want string }{
+		{`holdfast show job :`, "a"},
+		{`holdfast show the`, `the\ lock`},
+		{`holdfast ru`, "run"},
+	} {
+		// The first lines are what the script needs of the package bash-completion.
+		script := fmt.Sprintf(`_init_completion() {
+				words=(%s); cword=$((${#words[@]} - 1)); cur=${words[cword]}; prev=${words[cword-1]}
+			}
+			PATH=%s:$PATH; source <(holdfast completion bash)
+			COMP_TYPE=9; COMP_WORDS=(%s); COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+			__start_holdfast 2>/dev/null; printf '%%s\n' "${COMPREPLY[@]}"`,
+			strings.ReplaceAll(test.words, " :", ":"), filepath.Dir(command), test.words)
+		cmd := exec.Command("bash", "--norc", "-c", script)
+		cmd.Env = s.env
+		if out, err := cmd.CombinedOutput(); err != nil || strings.TrimSpace(string(out)) != test.want {
+			t.Errorf("%s: %q, %v; want %q", test.words, out, err, test.want)
+		}
+	}
+}
+
+func TestEveryShellHasACompletionScript(t *testing.T) {
+	s := newSite(t)
+	for _, shell := range shells {
+		if out := s.ok("completion", shell); !strings.Contains(out, cobra.ShellCompRequestCmd) {
+			t.Errorf("%s: the script does not call holdfast: %.200q", shell, out)
+		}
+	}
+}
+
+func TestEveryCommandHasAManualPage(t *testing.T) {
+	s := newSite(t)
+	s.env = append(s.env, "SOURCE_DATE_EPOCH=1000000000")
 	dir := s.path("man/man1")
 	s.ok("man", dir)
 	if s.ok("man") != s.read("man/man1/holdfast.1") {
 		t.Error("man without a directory prints another page")
 	}
-	p := program()
-	pages, err := os.ReadDir(dir)
-	if err != nil || len(pages) != len(p.Commands)+1 {
-		t.Fatalf("pages: %v, %v", pages, err)
+	pages := map[string]*cobra.Command{"holdfast.1": newRootCommand()}
+	for _, cmd := range newRootCommand().Commands() {
+		if cmd.Name() != "help" {
+			pages["holdfast-"+cmd.Name()+".1"] = cmd
+		}
 	}
-	for _, page := range pages {
-		checkRoff(t, page.Name(), s.read("man/man1/"+page.Name()))
+	if files, err := os.ReadDir(dir); err != nil || len(files) != len(pages) {
+		t.Errorf("pages: %v, %v", files, err)
 	}
-	for _, c := range p.Commands {
-		text := s.read("man/man1/holdfast-" + c.Name + ".1")
-		for _, f := range c.Flags {
-			if !strings.Contains(text, `\-\-`+strings.ReplaceAll(f.Long, "-", `\-`)) {
-				t.Errorf("holdfast-%s.1 does not name --%s", c.Name, f.Long)
+	for page, cmd := range pages {
+		text := s.read("man/man1/" + page)
+		for _, want := range append(visibleFlags(cmd), `"Sep 2001"`, ".SH NAME\n", ".SH SYNOPSIS\n", ".SH DESCRIPTION\n", ".SH SEE ALSO\n") {
+			if !strings.Contains(text, want) && !strings.Contains(text, strings.ReplaceAll(want, "-", `\-`)) {
+				t.Errorf("%s does not contain %q", page, want)
 			}
 		}
 	}
 	run := s.read("man/man1/holdfast-run.1")
-	for _, part := range []string{".SH EXIT CODES\n", ".SH ENVIRONMENT OF CMD\n", ".B 79\n", "HOLDFAST_TOKEN"} {
-		if !strings.Contains(run, part) {
-			t.Errorf("holdfast-run.1 has no %q", part)
+	for _, want := range []string{"Exit codes:", "\n79 ", "\nHOLDFAST_TOKEN ", ".SH EXAMPLE\n"} {
+		if !strings.Contains(run, want) {
+			t.Errorf("holdfast-run.1 does not contain %q", want)
 		}
 	}
-	blocked := s.run("man", s.path("man/man1/holdfast.1"))
-	blocked.wantCode(74)
-	blocked.wantErr("cannot write the pages")
+	p := s.run("man", s.path("man/man1/holdfast.1"))
+	p.wantCode(74)
+	p.wantErr("cannot write the pages")
 }
 
-// checkRoff finds what man(1) would show wrong.
-func checkRoff(t *testing.T, name, text string) {
-	t.Helper()
-	if !strings.HasPrefix(text, ".TH HOLDFAST") {
-		t.Errorf("%s does not begin with .TH: %.40q", name, text)
+func TestHelpThatCannotBeWrittenFails(t *testing.T) {
+	s := newSite(t)
+	readOnly, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
 	}
-	var sections []string
-	filled := true
-	for i, line := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
-		where := fmt.Sprintf("%s:%d: %q", name, i+1, line)
-		macro, arg, _ := strings.Cut(line, " ")
-		switch {
-		case line == "":
-			t.Errorf("%s: empty line", where)
-		case !strings.HasPrefix(line, "."):
-			if strings.HasPrefix(line, "'") {
-				t.Errorf("%s: taken for a request", where)
-			}
-			if bad := regexp.MustCompile(`(^|[^\\])-`).FindString(line); bad != "" {
-				t.Errorf("%s: a bare hyphen", where)
-			}
-			if bad := regexp.MustCompile(`\\([^e\-&(]|$)`).FindString(line); bad != "" {
-				t.Errorf("%s: unknown escape %q", where, bad)
-			}
-			if strings.ContainsFunc(line, func(r rune) bool { return r > 126 }) {
-				t.Errorf("%s: not ASCII", where)
-			}
-		case macro == ".SH":
-			sections = append(sections, arg)
-		case macro == ".nf" || macro == ".fi":
-			if filled == (macro == ".fi") {
-				t.Errorf("%s: twice", where)
-			}
-			filled = macro == ".fi"
-		case !slices.Contains([]string{".TH", ".TP", ".B", ".BR", ".I", ".PP", ".RS", ".RE"}, macro):
-			t.Errorf("%s: unknown macro", where)
-		case (macro == ".B" || macro == ".BR" || macro == ".I") && arg == "":
-			t.Errorf("%s: nothing to set", where)
-		}
-	}
-	if !filled {
-		t.Errorf("%s: .nf without .fi", name)
-	}
-	for _, want := range []string{"NAME", "SYNOPSIS", "DESCRIPTION", "SEE ALSO"} {
-		if !slices.Contains(sections, want) {
-			t.Errorf("%s has no section %s: %q", name, want, sections)
-		}
+	defer readOnly.Close()
+	for _, args := range [][]string{{"help"}, {"run", "--help"}, {"version"}, {"man"}, {"completion", "bash"}} {
+		p := s.command(args...)
+		p.cmd.Stdout = readOnly
+		p.start().wantCode(74)
+		p.wantErr("cannot write the output")
 	}
 }

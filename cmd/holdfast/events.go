@@ -20,7 +20,7 @@ type event struct {
 	Name    string       `json:"name"`
 	ID      string       `json:"id,omitempty"`
 	Token   int64        `json:"token,omitempty"`
-	End     *time.Time   `json:"deadline,omitempty"` // when the lock is lost unless it is renewed
+	End     *time.Time   `json:"deadline,omitempty"` // the lock is lost then, unless it is renewed
 	TTL     *float64     `json:"ttl_seconds,omitempty"`
 	Waited  *float64     `json:"waited_seconds,omitempty"`
 	Held    *float64     `json:"held_seconds,omitempty"`
@@ -30,16 +30,16 @@ type event struct {
 	Holders []holderJSON `json:"holders,omitempty"`
 	Place   int          `json:"place,omitempty"`
 	Waiters int          `json:"waiters,omitempty"`
-	Dropped int64        `json:"dropped,omitempty"` // how many events were not written
+	Dropped int64        `json:"dropped,omitempty"` // number of events that were not written
 	Message string       `json:"message,omitempty"`
 }
 
 const (
-	// reportLines bounds how many lines wait for a reader. A renewal is one line, so it
-	// covers hours at the default TTL.
+	// reportLines limits how many lines wait to be written. A renewal is one line, so this
+	// is enough for hours at the default TTL.
 	reportLines = 1024
 
-	// flushTime bounds how long holdfast waits for a reader before it ends, or stops.
+	// flushTime limits how long holdfast waits for a reader before it exits or stops.
 	flushTime = time.Second
 
 	// startFlush is the same before the job starts, so that lines are in order for a reader
@@ -47,17 +47,17 @@ const (
 	startFlush = 100 * time.Millisecond
 )
 
-// A reporter tells what run does: in sentences on stderr, in JSON lines, or not at all. It
-// never writes to stdout, which is the job's.
+// A reporter reports what run does, as messages on stderr and as JSON lines. It never writes
+// to stdout, which belongs to the job.
 //
-// Reporting never blocks: a goroutine writes the lines. If nobody reads them, lines are
+// Reporting never blocks: a goroutine writes the lines. If they are not read, lines are
 // dropped and counted. A job must not be killed because its events are not read.
 type reporter struct {
 	name    string
 	quiet   bool
 	verbose bool
 	json    io.Writer // nil without --json
-	plain   bool      // sentences go to stderr
+	plain   bool      // messages go to stderr
 
 	lines   chan reportLine
 	dropped atomic.Int64
@@ -66,7 +66,8 @@ type reporter struct {
 	status *statusLine
 }
 
-// A reportLine is something to write, or a request to say when all before it is written.
+// A reportLine is a line to write, or a request to close a channel when all lines before it
+// are written.
 type reportLine struct {
 	to      io.Writer
 	text    []byte
@@ -93,13 +94,13 @@ func (r *reporter) writeLines() {
 	}
 }
 
-// writeDropped says that lines are missing. The goroutine that writes calls it.
+// writeDropped reports dropped lines. Only writeLines calls it.
 func (r *reporter) writeDropped() {
 	n := r.dropped.Swap(0)
 	if n == 0 {
 		return
 	}
-	text := fmt.Sprintf("%d messages were dropped because nobody read them", n)
+	text := fmt.Sprintf("%d messages were dropped because they were not read", n)
 	if r.json != nil {
 		r.json.Write(r.marshal(event{Event: "dropped", Dropped: n, Message: text}))
 	} else {
@@ -116,7 +117,7 @@ func (r *reporter) write(to io.Writer, text []byte) {
 	}
 }
 
-// flush waits until everything is written, but not for long.
+// flush waits until all lines are written, up to a limit.
 func (r *reporter) flush(limit time.Duration) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -136,25 +137,25 @@ func (r *reporter) marshal(e event) []byte {
 	e.Time, e.Name = time.Now(), r.name
 	line, err := json.Marshal(e)
 	if err != nil {
-		panic(err) // an event has nothing that could fail
+		panic(err) // an event can always be encoded
 	}
 	return append(line, '\n')
 }
 
-// seconds makes a duration an optional number.
+// seconds returns a duration for an optional field.
 func seconds(d time.Duration) *float64 {
 	s := d.Round(time.Microsecond).Seconds()
 	return &s
 }
 
-// emit writes a JSON line, if asked for.
+// emit writes a JSON line, if there are to be JSON lines.
 func (r *reporter) emit(e event) {
 	if r.json != nil {
 		r.write(r.json, r.marshal(e))
 	}
 }
 
-// tell says what matters, as an event and as a sentence.
+// tell reports an event, as a JSON line and as a message.
 func (r *reporter) tell(e event, format string, args ...any) {
 	e.Message = fmt.Sprintf(format, args...)
 	r.emit(e)
@@ -163,7 +164,7 @@ func (r *reporter) tell(e event, format string, args ...any) {
 	}
 }
 
-// note says what is of interest with --verbose.
+// note is like tell, but prints the message only with --verbose.
 func (r *reporter) note(e event, format string, args ...any) {
 	e.Message = fmt.Sprintf(format, args...)
 	r.emit(e)
@@ -179,24 +180,24 @@ func (r *reporter) say(text string) {
 	r.write(os.Stderr, []byte(r.clearStatus()+"holdfast: "+clean(text)+"\n"))
 }
 
-// drawStatus shows the line about the wait.
+// drawStatus draws the status line.
 func (r *reporter) drawStatus(ctx context.Context, c *holdfast.Client) {
 	r.mu.Lock()
 	text := r.status.draw(ctx, c)
 	r.mu.Unlock()
-	if text != "" && len(r.lines) == 0 { // else the terminal is slow, or stopped by Ctrl-S
+	if text != "" && len(r.lines) == 0 { // or the terminal is slow, or stopped by Ctrl-S
 		r.write(os.Stderr, []byte(text))
 	}
 }
 
-// clearStatus returns what removes that line, if it is there.
+// clearStatus returns the control sequence that removes the status line, if it is shown.
 func (r *reporter) clearStatus() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.status.clear()
 }
 
-// observe turns the client's events into ours.
+// observe reports events of the client.
 func (r *reporter) observe(e holdfast.Event) {
 	switch e.Kind {
 	case holdfast.EventWaiting:
@@ -205,6 +206,6 @@ func (r *reporter) observe(e holdfast.Event) {
 		end := time.Now().Add(e.Slack)
 		r.emit(event{Event: "renewed", Token: e.Token, Slack: seconds(e.Slack), End: &end})
 	case holdfast.EventError:
-		r.note(event{Event: "error", Token: e.Token}, "%v; trying again", e.Err)
+		r.note(event{Event: "error", Token: e.Token}, "%v; retrying", e.Err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// stalledPipe returns the writing end of a pipe that is full and that nobody reads.
+// stalledPipe returns the writing end of a pipe that is full and is not read.
 func stalledPipe(t *testing.T) *os.File {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -29,8 +29,8 @@ func stalledPipe(t *testing.T) *os.File {
 	return w
 }
 
-// On the way are a renewal every second, and "started" right after the start.
-func TestAJobOutlivesItsTTLThoughNobodyReadsItsEvents(t *testing.T) {
+// There is an event for each renewal, and one right after the start.
+func TestALockIsRenewedEvenIfTheEventsAreNotRead(t *testing.T) {
 	for _, flags := range [][]string{{"--json"}, {"--verbose"}} {
 		t.Run(flags[0], func(t *testing.T) {
 			s := newSite(t)
@@ -45,7 +45,7 @@ func TestAJobOutlivesItsTTLThoughNobodyReadsItsEvents(t *testing.T) {
 	}
 }
 
-func TestAJobIsAskedToEndThoughNobodyReadsWhy(t *testing.T) {
+func TestAJobIsAskedToEndEvenIfTheMessagesAreNotRead(t *testing.T) {
 	s := newSite(t)
 	p := s.command("run", "--ttl", lostTTL, "--grace", "1.2", "a", "-c", `trap 'echo cleaned up; exit 0' TERM; touch "$DIR/began"; sleep 60 & wait`)
 	p.cmd.Stderr = stalledPipe(t)
@@ -54,11 +54,11 @@ func TestAJobIsAskedToEndThoughNobodyReadsWhy(t *testing.T) {
 	s.hog()
 	p.wantCode(79)
 	if p.out.String() != "cleaned up\n" {
-		t.Errorf("stdout: %q, want the job to have had the time to clean up", &p.out)
+		t.Errorf("stdout: %q, want the job to have cleaned up", &p.out)
 	}
 }
 
-func TestEventsThatNobodyReadsAreDroppedAndCounted(t *testing.T) {
+func TestEventsThatAreNotReadAreDroppedAndCounted(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -68,21 +68,21 @@ func TestEventsThatNobodyReadsAreDroppedAndCounted(t *testing.T) {
 	report.json = w
 	const n = 5000
 	for range n {
-		report.emit(event{Event: "renewed"}) // would block for ever
+		report.emit(event{Event: "renewed"}) // must not block
 	}
 	lines := bufio.NewScanner(r)
-	told, dropped := 0, int64(0)
-	for told+int(dropped) < n && lines.Scan() {
+	written, dropped := 0, int64(0)
+	for written+int(dropped) < n && lines.Scan() {
 		e := decode[event](t, lines.Text())
 		if dropped += e.Dropped; e.Event == "renewed" {
-			told++
+			written++
 		}
 	}
-	if dropped == 0 || told+int(dropped) != n {
-		t.Errorf("%d events were told and %d dropped, of %d", told, dropped, n)
+	if dropped == 0 || written+int(dropped) != n {
+		t.Errorf("%d events were written and %d dropped, of %d", written, dropped, n)
 	}
 	report.emit(event{Event: "released"})
 	if !lines.Scan() || !strings.Contains(lines.Text(), `"released"`) {
-		t.Errorf("afterwards: %s", lines.Text())
+		t.Errorf("the next event: %s", lines.Text())
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/job"
 )
 
-// finish releases the lock, says how it went and returns the exit code.
+// finish releases the lock, reports how the job ended, and returns the exit code.
 func (h *holding) finish() int {
 	if h.lost == nil {
 		h.lost = h.lostUnseen()
@@ -23,7 +23,7 @@ func (h *holding) finish() int {
 		return h.sayLost(how)
 	}
 	if stray {
-		h.report.tell(event{Event: "strays"}, "the job has ended and left processes in the background, which go on without %q; let it wait for them", h.name)
+		h.report.tell(event{Event: "strays"}, "the job has exited and left processes in the background, which continue without %q; let the job wait for them", h.name)
 	}
 	if h.failed != nil {
 		h.undo()
@@ -33,19 +33,19 @@ func (h *holding) finish() int {
 		if err := h.once.finish(code == 0); err != nil {
 			code, text := explain(err, h.name)
 			h.hurry = true
-			h.report.tell(event{Event: "error", Code: &code}, "%s, but that could not be noted, so it may run again: %s", how, text)
+			h.report.tell(event{Event: "error", Code: &code}, "%s, but this could not be recorded, so it may run again: %s", how, text)
 			return code
 		}
 	}
 	err := h.lease.Unlock(context.Background())
 	switch {
-	case h.once != nil && errors.Is(err, holdfast.ErrNotHeld): // Once did it
+	case h.once != nil && errors.Is(err, holdfast.ErrNotHeld): // Client.Once has released it
 	case errors.Is(err, holdfast.ErrLost):
 		h.lost = reason(err)
 		return h.sayLost(how)
 	case err != nil:
 		h.hurry = true
-		h.report.tell(event{Event: "error"}, "%q could not be released and frees itself within %v: %v", h.name, h.ttl, err)
+		h.report.tell(event{Event: "error"}, "%q could not be released, and expires within %v: %v", h.name, h.ttl, err)
 	}
 	if interruptedByKeyboard(h.ended, hadTerminal) {
 		h.dieOf = syscall.SIGINT
@@ -54,9 +54,9 @@ func (h *holding) finish() int {
 	return code
 }
 
-// lostUnseen finds a loss that nobody has told us about: the deadline is over and its timer
-// is late, or the guard killed the job while we were stopped and its message is still on the
-// way.
+// lostUnseen detects a loss that was not reported yet: the deadline has passed and its timer
+// is late, or the guard killed the job while holdfast was stopped and its message has not
+// arrived.
 func (h *holding) lostUnseen() error {
 	if err := h.lease.Err(); errors.Is(err, holdfast.ErrLost) {
 		return reason(err)
@@ -67,8 +67,8 @@ func (h *holding) lostUnseen() error {
 	return nil
 }
 
-// strays waits a moment for what the job left in its group and reports whether some of it
-// is still there.
+// strays waits a moment for the other processes in the group of the job, and reports whether
+// some are still running.
 func (h *holding) strays() bool {
 	for end := time.Now().Add(strayTime); h.job.GroupAlive(); time.Sleep(pollEnd) {
 		select {
@@ -83,12 +83,12 @@ func (h *holding) strays() bool {
 	return false
 }
 
-// outcome is the job's exit code and a clause about it.
+// outcome returns the exit code of the job, and a clause that describes how it ended.
 func (h *holding) outcome() (int, string) {
 	if h.ended.Signal != 0 {
 		return h.ended.Code, "the job was ended by " + h.signalName()
 	}
-	return h.ended.Code, fmt.Sprintf("the job ended with %d", h.ended.Code)
+	return h.ended.Code, fmt.Sprintf("the job exited with %d", h.ended.Code)
 }
 
 func (h *holding) signalName() string {
@@ -98,12 +98,12 @@ func (h *holding) signalName() string {
 	return job.SignalName(h.ended.Signal)
 }
 
-// sayLost is the end of a job that lost its lock, whatever its own exit code: a job that
-// may have run beside another has not succeeded.
+// sayLost reports that the job lost its lock, and returns the exit code. The exit code of the
+// job does not matter: a job that may have overlapped with another has not succeeded.
 func (h *holding) sayLost(how string) int {
 	code := exitLost
 	h.report.tell(event{Event: "lost", Token: h.lease.Token(), Code: &code, Signal: h.signalName()},
-		"lost %q: %v; %s; look at the store, then start it again", h.name, h.lost, how)
-	h.hurry = true // cleanUp gives the lock back, if the store answers
+		"lost %q: %v; %s; check the store, then start the job again", h.name, h.lost, how)
+	h.hurry = true // cleanUp releases the lock, if the store answers
 	return code
 }

@@ -14,16 +14,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A bareGuard is a guard process with the test in the place of holdfast.
+// A bareGuard is a guard process whose other end is the test instead of holdfast.
 type bareGuard struct {
 	t    *testing.T
 	cmd  *exec.Cmd
 	to   *os.File
 	from *bufio.Reader
-	out  *os.File // its own end of from
+	out  *os.File // the end of from that the guard writes to
+	err  text
 }
 
-// startGuard starts a guard that inherits the files behind its two pipes, as 5 and up.
+// startGuard starts a guard. It inherits its two pipes as 3 and 4, and the files as 5 and up.
 func startGuard(t *testing.T, part, arg3, arg4 string, files ...*os.File) *bareGuard {
 	t.Helper()
 	in, to, err1 := os.Pipe()
@@ -32,7 +33,8 @@ func startGuard(t *testing.T, part, arg3, arg4 string, files ...*os.File) *bareG
 		t.Fatal(err1, err2)
 	}
 	g := &bareGuard{t: t, to: to, from: bufio.NewReader(from), out: out}
-	g.cmd = exec.Command(command, part, "3", "4", arg3, arg4, "mute")
+	g.cmd = exec.Command(command, part, "3", "4", arg3, arg4, "loud")
+	g.cmd.Stderr = &g.err
 	g.cmd.ExtraFiles = append([]*os.File{in, out}, files...)
 	if err := g.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -48,7 +50,7 @@ func startGuard(t *testing.T, part, arg3, arg4 string, files ...*os.File) *bareG
 	return g
 }
 
-// killIn tells the guard when to kill the job.
+// killIn tells the guard to kill the job after a time.
 func (g *bareGuard) killIn(d time.Duration) {
 	var ts unix.Timespec
 	unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
@@ -58,11 +60,11 @@ func (g *bareGuard) killIn(d time.Duration) {
 func (g *bareGuard) hears(want string) {
 	g.t.Helper()
 	if line, err := g.from.ReadString('\n'); err != nil || line != want+"\n" {
-		g.t.Fatalf("the guard said %q, %v; want %q", line, err, want)
+		g.t.Fatalf("the guard sent %q, %v; want %q", line, err, want)
 	}
 }
 
-// processState is the letter that ps(1) shows.
+// processState returns the state of a process as ps(1) shows it.
 func processState(pid int) string {
 	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
@@ -72,8 +74,7 @@ func processState(pid int) string {
 	return fields[0]
 }
 
-// If it is stopped for longer than the TTL, what holdfast sent meanwhile counts.
-func TestAGuardThatWasStoppedReadsWhatWasSentMeanwhile(t *testing.T) {
+func TestAGuardThatWasStoppedReadsAllMessagesBeforeItActs(t *testing.T) {
 	t.Parallel()
 	for range 10 {
 		job := exec.Command("sleep", "60")
@@ -92,7 +93,7 @@ func TestAGuardThatWasStoppedReadsWhatWasSentMeanwhile(t *testing.T) {
 		pid := g.cmd.Process.Pid
 		syscall.Kill(pid, syscall.SIGSTOP)
 		until(t, "the guard is stopped", func() bool { return processState(pid) == "T" })
-		time.Sleep(150 * time.Millisecond) // its timer is over
+		time.Sleep(150 * time.Millisecond) // until the time of the last message has passed
 		g.killIn(time.Minute)
 		g.to.WriteString("done\n")
 		syscall.Kill(pid, syscall.SIGCONT)
@@ -100,14 +101,14 @@ func TestAGuardThatWasStoppedReadsWhatWasSentMeanwhile(t *testing.T) {
 			t.Fatal(err)
 		}
 		if job.Process.Signal(syscall.Signal(0)) != nil || processState(job.Process.Pid) == "Z" {
-			t.Fatal("the guard killed the job, though it was told in time not to")
+			t.Fatal("the guard killed the job in spite of a later message")
 		}
 	}
 }
 
-// The kernel keeps one change of a child only. Here the job is killed after the guard has
-// seen that it is stopped, and before the guard has taken that note away.
-func TestTheGuardTellsTheEndOfAJobThatIsKilledWhileItIsStopped(t *testing.T) {
+// The kernel keeps only the last change of a child. Here the job is killed after the guard has
+// seen that it is stopped, and before the guard has consumed that change.
+func TestTheGuardReportsTheEndOfAJobThatIsKilledWhileStopped(t *testing.T) {
 	t.Parallel()
 	gateIn, gate, err1 := os.Pipe()
 	report, reportOut, err2 := os.Pipe()
@@ -134,7 +135,7 @@ func TestTheGuardTellsTheEndOfAJobThatIsKilledWhileItIsStopped(t *testing.T) {
 	g.killIn(time.Minute)
 	g.hears("ready")
 
-	// A pipe that is full holds the guard where it tells about the job.
+	// A full pipe blocks the guard when it reports that the job is stopped.
 	out := int(g.out.Fd())
 	unix.SetNonblock(out, true)
 	filler := 0
@@ -147,7 +148,7 @@ func TestTheGuardTellsTheEndOfAJobThatIsKilledWhileItIsStopped(t *testing.T) {
 	}
 	unix.SetNonblock(out, false)
 	syscall.Kill(job, syscall.SIGSTOP)
-	until(t, "the guard tells that the job is stopped", func() bool { return writesTo(g.cmd.Process.Pid, 4) })
+	until(t, "the guard reports that the job is stopped", func() bool { return writesTo(g.cmd.Process.Pid, 4) })
 	syscall.Kill(job, syscall.SIGKILL)
 	until(t, "the job is dead", func() bool { return processState(job) == "Z" })
 	if _, err := g.from.Discard(filler); err != nil {
@@ -160,14 +161,14 @@ func TestTheGuardTellsTheEndOfAJobThatIsKilledWhileItIsStopped(t *testing.T) {
 		case <-ended:
 		case <-time.After(patience):
 			g.out.Close()
-			g.cmd.Process.Kill() // hears fails then
+			g.cmd.Process.Kill() // makes hears fail
 		}
 	}()
 	g.hears(fmt.Sprintf("status %d", int(syscall.SIGKILL)))
 	close(ended)
 }
 
-// writesTo reports whether a thread of a process is inside write(2) to a descriptor.
+// writesTo reports whether a thread of a process is in write(2) to a descriptor.
 func writesTo(pid, fd int) bool {
 	threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	for _, thread := range threads {

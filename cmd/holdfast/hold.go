@@ -4,22 +4,20 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
-	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/job"
 )
 
 const (
-	// pollEnd is how often it is looked whether all that the job started have ended.
+	// pollEnd is the interval at which holdfast checks whether all processes of the job have
+	// ended.
 	pollEnd = 20 * time.Millisecond
 
-	// strayTime is how long the lock waits for what the job left in its group: those that
-	// Ctrl-C hit with it are still dying.
+	// strayTime is how long holdfast waits for the other processes in the group of the job:
+	// after Ctrl-C they may need a moment to end.
 	strayTime = time.Second
 )
 
@@ -29,20 +27,19 @@ type holding struct {
 	command string
 	job     *job.Job
 	margin  time.Duration
-	pending []os.Signal // that came before the job could get them
+	pending []os.Signal // signals to forward when the job has started
 	started bool
 	failed  error      // why the job could not be executed
 	ended   *job.Event // how its first process ended
-	lost    error      // why the job is to be ended
-	warned  bool
-	killAt  time.Time // when, if lost is set
+	lost    error      // why the job has to end; nil while the lock is held
+	killAt  time.Time  // when to kill it, if lost is set
 	killed  bool
 }
 
 // holdLock runs the job and returns the exit code.
 func (r *runner) holdLock(path string, args []string) int {
 	h := &holding{runner: r, command: args[0], margin: killMargin(r.ttl)}
-	if r.maxHoldSet {
+	if r.maxHold > 0 {
 		h.margin = killMargin(min(r.ttl, r.maxHold))
 	}
 	spec := job.Spec{Path: path, Args: args, Env: jobEnv(r.lease, r.deadline(), r.client.Load().Owner()), Mute: r.quiet || !r.report.plain}
@@ -56,7 +53,7 @@ func (r *runner) holdLock(path string, args []string) int {
 		r.report.tell(event{Event: "failed", Code: &code}, "%v; the job was not started", err)
 		return code
 	}
-	// The last moment at which nothing has happened yet.
+	// Until here the job has not begun, and a signal ends the run without a trace.
 	for {
 		select {
 		case sig := <-r.signals:
@@ -81,7 +78,7 @@ func (r *runner) holdLock(path string, args []string) int {
 	return h.finish()
 }
 
-// loop goes on until the job has ended.
+// loop handles events until the job has ended.
 func (h *holding) loop() {
 	done := h.lease.Done()
 	timer := time.NewTimer(0)
@@ -122,13 +119,14 @@ func (h *holding) jobEvent(e job.Event) {
 	case job.Stopped:
 		h.job.Suspend(e.Signal, func() {
 			h.report.tell(event{Event: "stopped", Signal: job.SignalName(e.Signal)},
-				"stopped; %q is not renewed meanwhile: it is lost in %s and the job is killed then, unless you continue it", h.name, short(time.Until(h.killTime())))
+				"stopped; %q is not renewed while the job is stopped: unless you continue it, the lock is lost in %s and the job is killed", h.name, short(time.Until(h.killTime())))
 			h.report.flush(flushTime)
 		})
 	case job.Unguarded:
-		h.report.tell(event{Event: "unguarded"}, "the guard of the job was killed: if holdfast is killed as well, the job goes on without the lock")
+		h.report.tell(event{Event: "unguarded"}, "the guard of the job was killed: if holdfast is killed too, the job continues without the lock")
 	case job.Overdue:
-		// We were stopped, or too busy. The lease may still be alive, but not the job.
+		// Holdfast was stopped or delayed. The guard has killed the job, even if the lease is
+		// still valid.
 		if h.lost == nil {
 			h.lost = errors.New("it could not be renewed in time")
 		}
@@ -138,13 +136,13 @@ func (h *holding) jobEvent(e job.Event) {
 	}
 }
 
-// killTime is when the job must be killed, as things are.
+// killTime returns when the job must be killed, unless the lock is renewed.
 func (h *holding) killTime() time.Time { return h.deadline().Add(-h.margin) }
 
-// guardKill is when the guard kills it, if we do not.
+// guardKill returns when the guard kills the job, if holdfast has not done so.
 func (h *holding) guardKill() time.Time { return h.deadline().Add(-h.margin / 2) }
 
-// endTime is when the job is asked to end.
+// endTime returns when the job is asked to end, unless the lock is renewed.
 func (h *holding) endTime() time.Time {
 	if h.onLost == lostTerm && h.grace > h.margin {
 		return h.deadline().Add(-h.grace)
@@ -152,11 +150,11 @@ func (h *holding) endTime() time.Time {
 	return h.killTime()
 }
 
-// next is when to look again.
+// next returns when to call look again.
 func (h *holding) next() time.Time {
 	switch {
 	case h.onLost == lostWarn:
-		return time.Now().Add(time.Hour) // nothing is done in time, only after the fact
+		return time.Now().Add(time.Hour) // look does nothing
 	case h.lost == nil:
 		return h.endTime()
 	case h.ended != nil || h.killed:
@@ -165,7 +163,7 @@ func (h *holding) next() time.Time {
 	return h.killAt
 }
 
-// look does what is due.
+// look asks the job to end, or kills it, when it is time.
 func (h *holding) look() {
 	now := time.Now()
 	if h.onLost == lostWarn {
@@ -179,10 +177,10 @@ func (h *holding) look() {
 	}
 }
 
-// whyNotRenewed says why the deadline comes closer.
+// whyNotRenewed returns why the job has to end before the deadline.
 func (h *holding) whyNotRenewed() error {
-	if h.maxHoldSet && h.deadline().Before(h.lease.Deadline()) {
-		return fmt.Errorf("--max-hold %v is over", h.maxHold)
+	if h.maxHold > 0 && h.deadline().Before(h.lease.Deadline()) {
+		return fmt.Errorf("it was held for the %v of --max-hold", h.maxHold)
 	}
 	if failure := h.failure.Load(); failure != nil {
 		return fmt.Errorf("it could not be renewed in time: %w", *failure)
@@ -190,16 +188,15 @@ func (h *holding) whyNotRenewed() error {
 	return errors.New("it could not be renewed in time")
 }
 
-// leaseEnded is called when the client says that the lease is over.
+// leaseEnded handles the end of the lease.
 func (h *holding) leaseEnded() {
 	err := h.lease.Err()
 	switch {
 	case h.onLost == lostWarn:
-		h.warned = true
 		h.lost = reason(err)
-		h.report.tell(event{Event: "lost", Token: h.lease.Token()}, "lost %q: %v; the job goes on without it (--on-lost warn)", h.name, h.lost)
+		h.report.tell(event{Event: "lost", Token: h.lease.Token()}, "lost %q: %v; the job continues without it (--on-lost warn)", h.name, h.lost)
 	case h.lost == nil:
-		// Either the store says that it is gone, or we were stopped and all times are over.
+		// Either the store reports the loss, or holdfast was stopped beyond the deadline.
 		kill := time.Now().Add(h.grace)
 		if h.onLost == lostKill {
 			kill = time.Now()
@@ -209,7 +206,7 @@ func (h *holding) leaseEnded() {
 	}
 }
 
-// reason is the part of an error of a lost lease that says why.
+// reason returns the part of the error of a lost lease that says why it was lost.
 func reason(err error) error {
 	text := err.Error()
 	if _, why, ok := strings.Cut(text, "lost: "); ok {
@@ -225,7 +222,7 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-// end asks the job to end and sets when it is killed.
+// end asks the job to end, and sets when it is killed.
 func (h *holding) end(why error, kill time.Time) {
 	h.lost, h.killAt = why, kill
 	if h.onLost == lostKill || !time.Now().Before(kill) {
@@ -240,12 +237,12 @@ func (h *holding) kill() {
 	h.killed = true
 	if err := h.job.Kill(); err != nil {
 		h.report.tell(event{Event: "error"}, "%v", err)
-		h.ended = &job.Event{Kind: job.Ended, Code: exitSignal + int(syscall.SIGKILL), Signal: syscall.SIGKILL} // no use to wait
+		h.ended = &job.Event{Kind: job.Ended, Code: exitSignal + int(syscall.SIGKILL), Signal: syscall.SIGKILL} // do not wait for it
 	}
 	h.report.emit(event{Event: "killed", Token: h.lease.Token()})
 }
 
-// over is when nothing is left to wait for.
+// over reports whether there is nothing left to wait for.
 func (h *holding) over() bool {
 	if h.ended == nil {
 		return false
@@ -253,33 +250,7 @@ func (h *holding) over() bool {
 	return h.lost == nil || h.onLost == lostWarn || h.killed || !h.job.Alive()
 }
 
-// jobEnv is our environment with what the job is to know of its lock.
-func jobEnv(l *holdfast.Lease, deadline time.Time, owner string) []string {
-	ours := lockVars(l, deadline, owner)
-	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
-		name, _, _ := strings.Cut(v, "=")
-		return slices.ContainsFunc(ours, func(own lockVar) bool { return own.name == name })
-	})
-	for _, v := range ours {
-		env = append(env, v.name+"="+v.value)
-	}
-	return env
-}
-
-// A lockVar is a variable that describes a held lock.
-type lockVar struct{ name, value string }
-
-func lockVars(l *holdfast.Lease, deadline time.Time, owner string) []lockVar {
-	return []lockVar{
-		{"HOLDFAST_NAME", l.Name()},
-		{"HOLDFAST_ID", l.ID().String()},
-		{"HOLDFAST_TOKEN", strconv.FormatInt(l.Token(), 10)},
-		{"HOLDFAST_OWNER", owner},
-		{"HOLDFAST_DEADLINE", strconv.FormatInt(deadline.Unix(), 10)},
-	}
-}
-
-// interruptedByKeyboard reports whether the job died of Ctrl-C in our terminal.
+// interruptedByKeyboard reports whether Ctrl-C on the terminal ended the job.
 func interruptedByKeyboard(e *job.Event, hadTerminal bool) bool {
 	return e.Signal == syscall.SIGINT && (hadTerminal || job.Foreground())
 }

@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/sqlstore"
+	"github.com/holdfast-lock/holdfast/sqlitestore"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-func TestLsAndShowTellWhoHoldsAndWhoWaits(t *testing.T) {
+func TestLsAndShowDescribeHoldersAndWaiters(t *testing.T) {
 	s := newSite(t)
 	if out := s.ok("ls"); out != "" {
 		t.Errorf("an empty list: %q", out)
@@ -70,10 +70,9 @@ func TestLsAndShowTellWhoHoldsAndWhoWaits(t *testing.T) {
 	}
 }
 
-// Whatever somebody wrote into the store, no control character reaches a terminal.
-func TestNamesAreCleanedBeforeTheyAreShown(t *testing.T) {
+func TestControlCharactersAreEscaped(t *testing.T) {
 	s := newSite(t)
-	st, err := sqlstore.OpenSQLite(t.Context(), s.path("locks.db"))
+	st, err := sqlitestore.Open(t.Context(), s.path("locks.db"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,12 +94,15 @@ func TestNamesAreCleanedBeforeTheyAreShown(t *testing.T) {
 			t.Errorf("%q: %q", args, all)
 		}
 	}
+	if names := s.complete("show", ""); names != "plain" {
+		t.Errorf("completion offers %q, want only the valid name", names)
+	}
 	if l := decode[lockJSON](t, s.ok("show", "--json", "plain")); l.Holders[0].Meta != nasty {
-		t.Errorf("programs get it as it is, but: %q", l.Holders[0].Meta)
+		t.Errorf("JSON must contain the text unchanged, not %q", l.Holders[0].Meta)
 	}
 }
 
-func TestBreakEndsExactlyTheGrantThatWasSeen(t *testing.T) {
+func TestBreakEndsOnlyTheGrantWithThatID(t *testing.T) {
 	s := newSite(t)
 	s.ok("acquire", "a")
 	old := s.show("a").Holders[0].ID
@@ -108,16 +110,16 @@ func TestBreakEndsExactlyTheGrantThatWasSeen(t *testing.T) {
 	s.ok("acquire", "a")
 	p := s.run("break", "a", "--id", old)
 	p.wantCode(79)
-	p.wantErr("not held under that id", "holdfast show a")
+	p.wantErr("no longer held under that ID", "holdfast show a")
 	if len(s.show("a").Holders) != 1 {
 		t.Error("the next holder's lock was broken")
 	}
 }
 
-func TestWatchInAPipePrintsAgainAndAgain(t *testing.T) {
+func TestWatchInAPipePrintsRepeatedly(t *testing.T) {
 	s := newSite(t)
 	p := s.start("watch", "--interval", "0.1")
-	until(t, "an empty list, twice", func() bool { return strings.Count(p.out.String(), "no lock is held") >= 2 })
+	until(t, "an empty list, twice", func() bool { return strings.Count(p.out.String(), "no lock has") >= 2 })
 	holder := s.hold("a")
 	until(t, "the lock is shown", func() bool { return strings.Contains(p.out.String(), "\na ") })
 	p.signal(syscall.SIGINT)

@@ -15,16 +15,16 @@ import (
 	"time"
 )
 
-// jobLife bounds the life of the jobs below, should a test fail to end them.
+// jobLife limits how long a job runs if a test fails to end it.
 const jobLife = time.Minute
 
-// playJob is what the test binary does when it is a job.
+// playJob is the main function of the test binary when it runs as a job.
 func playJob(part string, args []string) {
 	switch part {
-	case "beat": // shows that it lives, and does not want to die
+	case "beat": // writes beats, and ignores requests to end
 		signal.Ignore(syscall.SIGTERM, syscall.SIGHUP)
 		beat(args[0], args[1])
-	case "catch": // notes the signals that it gets, until TERM
+	case "catch": // writes the signals that it gets, until TERM
 		got := make(chan os.Signal, 64)
 		signal.Notify(got)
 		f, err := os.Create(args[0])
@@ -37,7 +37,7 @@ func playJob(part string, args []string) {
 				os.Exit(5)
 			}
 		}
-	case "escape": // leaves somebody behind in a session of its own, who is nobody's child
+	case "escape": // leaves a daemon, in a session of its own and without a parent
 		again := exec.Command(os.Args[0], args...)
 		again.Env = append(os.Environ(), "HOLDFAST_TEST_JOB=beat")
 		again.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -48,7 +48,7 @@ func playJob(part string, args []string) {
 	}
 }
 
-// beat appends its name and the time to a file, again and again.
+// beat appends a name and the time to a file, every few milliseconds.
 func beat(file, name string) {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -60,17 +60,17 @@ func beat(file, name string) {
 	}
 }
 
-// beats returns when a name beat first and last, in a file of beats.
+// beats returns the times of the first and the last beat with a name.
 func (s *site) beats(name string) (first, last time.Time) {
 	s.t.Helper()
 	for line := range strings.SplitSeq(s.read("beats"), "\n") {
-		who, at, _ := strings.Cut(line, " ")
-		if who != name {
+		beatName, at, _ := strings.Cut(line, " ")
+		if beatName != name {
 			continue
 		}
 		ns, err := strconv.ParseInt(at, 10, 64)
 		if err != nil {
-			continue // half a line
+			continue // an incomplete line
 		}
 		last = time.Unix(0, ns)
 		if first.IsZero() {
@@ -80,14 +80,13 @@ func (s *site) beats(name string) (first, last time.Time) {
 	return first, last
 }
 
-// beating waits until a name beats.
+// beating waits for the first beat with a name.
 func (s *site) beating(name string) {
 	s.t.Helper()
 	until(s.t, name+" beats", func() bool { _, last := s.beats(name); return !last.IsZero() })
 }
 
-// silent checks that a name has stopped beating: it does not within a time in which it
-// would have beaten many times.
+// silent checks that there are no more beats with a name.
 func (s *site) silent(name string) {
 	s.t.Helper()
 	_, before := s.beats(name)
@@ -97,18 +96,18 @@ func (s *site) silent(name string) {
 	}
 }
 
-// beatArgs is a command line for a job that beats.
+// beatArgs returns the command line of a job that plays a part of playJob.
 func (s *site) beatArgs(part, name string) []string {
 	return []string{"env", "HOLDFAST_TEST_JOB=" + part, os.Args[0], s.path("beats"), name}
 }
 
-// show is what holdfast show says.
+// show returns the output of holdfast show.
 func (s *site) show(name string) lockJSON {
 	s.t.Helper()
 	return decode[lockJSON](s.t, s.ok("show", "--json", name))
 }
 
-// ok runs holdfast and returns what it prints.
+// ok runs holdfast, which must exit with 0, and returns its output.
 func (s *site) ok(args ...string) string {
 	s.t.Helper()
 	p := s.run(args...)
@@ -125,7 +124,7 @@ func decode[T any](t *testing.T, text string) T {
 	return v
 }
 
-// events reads the JSON lines of a run.
+// events parses the JSON lines of a run.
 func (s *site) events(text string) []event {
 	s.t.Helper()
 	var all []event
@@ -135,7 +134,7 @@ func (s *site) events(text string) []event {
 	return all
 }
 
-// kinds lists what happened, without renewals and failures, whose number is a matter of time.
+// kinds lists the kinds of events, except renewals and errors, whose number is random.
 func kinds(events []event) string {
 	var all []string
 	for _, e := range events {

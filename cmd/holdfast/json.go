@@ -1,8 +1,8 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
-	"os"
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
@@ -40,7 +40,7 @@ type waiterJSON struct {
 func lockToJSON(info holdfast.Info) lockJSON {
 	l := lockJSON{Name: info.Name, Limit: info.Limit, Holders: holdersJSON(info.Holders), Waiters: []waiterJSON{}}
 	for _, w := range info.Waiters {
-		l.Waiters = append(l.Waiters, waiterJSON{w.ID.String(), w.Owner, w.Meta, w.Mode.String(), permits(info.Limit, w.Permits), w.Since})
+		l.Waiters = append(l.Waiters, waiterJSON{w.ID.String(), w.Owner, w.Meta, w.Mode.String(), permits(info.Limit, w.Weight), time.Now().Add(-w.Age)})
 	}
 	if info.Limit == 0 {
 		for i := range l.Holders {
@@ -53,12 +53,12 @@ func lockToJSON(info holdfast.Info) lockJSON {
 func holdersJSON(holders []holdfast.Holder) []holderJSON {
 	all := []holderJSON{}
 	for _, h := range holders {
-		all = append(all, holderJSON{h.ID.String(), h.Owner, h.Meta, h.Mode.String(), h.Permits, h.Token, h.State.String(), h.Since, *seconds(h.Left)})
+		all = append(all, holderJSON{h.ID.String(), h.Owner, h.Meta, h.Mode.String(), h.Weight, h.Token, h.State.String(), time.Now().Add(-h.Age), *seconds(h.Left)})
 	}
 	return all
 }
 
-// permits is of interest only for a semaphore.
+// permits returns n for a semaphore, and 0 for other locks.
 func permits(limit, n int) int {
 	if limit == 0 {
 		return 0
@@ -67,12 +67,12 @@ func permits(limit, n int) int {
 }
 
 // outputJSON writes a line of JSON to stdout.
-func outputJSON(v any) int {
-	enc := json.NewEncoder(os.Stdout)
+func outputJSON(v any) error {
+	var line bytes.Buffer
+	enc := json.NewEncoder(&line)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
-		complain("cannot write the output: %v", err)
-		return exitOutput
+		return err
 	}
-	return 0
+	return output(line.String())
 }

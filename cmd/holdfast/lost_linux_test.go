@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,7 +12,7 @@ import (
 	"time"
 )
 
-// guardOf finds the guard of a run, 0 if there is none.
+// guardOf returns the process number of the guard of a run, or 0 if there is none.
 func (s *site) guardOf(p *process) int {
 	s.t.Helper()
 	dirs, err := filepath.Glob("/proc/[0-9]*")
@@ -37,7 +36,7 @@ func (s *site) guardOf(p *process) int {
 	return 0
 }
 
-// On Linux leaving the group and the session, and losing the parent, is no way out.
+// The daemon has another session and no parent; timeout(1) creates a group of its own.
 func TestDescendantsThatLeftTheGroupDieOnLoss(t *testing.T) {
 	s := newSite(t)
 	file, err := os.Create(s.path("events.job"))
@@ -45,7 +44,6 @@ func TestDescendantsThatLeftTheGroupDieOnLoss(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	// The daemon's parent ends at once; timeout(1) makes a group of its own.
 	script := fmt.Sprintf(`trap '' TERM; "$@"; timeout 60 env HOLDFAST_TEST_JOB=beat '%s' '%s' child; wait`, os.Args[0], s.path("beats"))
 	args := append([]string{"run", "--json-fd", "3", "--ttl", lostTTL, "a", "-c", script, "--"}, s.beatArgs("escape", "daemon")...)
 	p := s.command(args...)
@@ -64,12 +62,11 @@ func TestDescendantsThatLeftTheGroupDieOnLoss(t *testing.T) {
 	}
 }
 
-// A process that has become another by the time that it is killed must be killed again.
-func TestRunawaysAreChasedUntilNoneIsLeft(t *testing.T) {
+// Each process starts another one in a session of its own, and ends.
+func TestProcessesThatKeepForkingAreAllKilled(t *testing.T) {
 	s := newSite(t)
 	s.write("beats", "")
-	// Each makes another in a session of its own, and ends. Should they get away, they end
-	// with the test's directory, or soon by their number.
+	// If they escape, they end when the directory of the test is removed, or by their number.
 	s.write("runaway", `#!/bin/sh
 [ -e "$DIR/beats" ] && [ $2 -lt 2000 ] || exit
 echo "$1 1" >>"$DIR/beats"
@@ -78,7 +75,7 @@ setsid "$0" $1 $(($2+1)) >/dev/null 2>&1 &
 	p := s.start("run", "--ttl", lostTTL, "--on-lost", "kill", "a", "-c",
 		`for i in 1 2 3 4; do "$DIR/runaway" r$i 1; done; touch "$DIR/began"; exec sleep 60`)
 	s.exists("began")
-	s.run("break", "a", "--id", s.show("a").Holders[0].ID).wantCode(0) // sooner than a deadline: they take much time
+	s.run("break", "a", "--id", s.show("a").Holders[0].ID).wantCode(0) // quicker than waiting for the deadline
 	p.wantCode(79)
 	before := len(s.read("beats"))
 	time.Sleep(200 * time.Millisecond)
@@ -87,7 +84,6 @@ setsid "$0" $1 $(($2+1)) >/dev/null 2>&1 &
 	}
 }
 
-// Neither another group nor another session is a way out, nor the loss of a parent.
 func TestDescendantsThatLeftTheGroupDieWhenTheHolderIsKilled(t *testing.T) {
 	s := newSite(t)
 	script := fmt.Sprintf(`"$@"; timeout 60 env HOLDFAST_TEST_JOB=beat '%s' '%s' child; true`, os.Args[0], s.path("beats"))
@@ -106,7 +102,6 @@ func TestDescendantsThatLeftTheGroupDieWhenTheHolderIsKilled(t *testing.T) {
 	}
 }
 
-// The same when holdfast is stopped, and the guard has to act by itself.
 func TestDescendantsThatLeftTheGroupDieWhenTheHolderIsStopped(t *testing.T) {
 	s := newSite(t)
 	p := s.start(append([]string{"run", "--ttl", lostTTL, "a", "-c", `"$@"; sleep 60`, "--"}, s.beatArgs("escape", "daemon")...)...)
@@ -118,11 +113,11 @@ func TestDescendantsThatLeftTheGroupDieWhenTheHolderIsStopped(t *testing.T) {
 	p.wantCode(79)
 }
 
-// A process that is killed closes its files first and gives away its children then. In between
-// the guard sees that it is gone, and still has it as its parent.
+// A killed process first loses its files and then its children. In between, the guard sees that
+// holdfast has ended, but is still its child.
 func TestTheGuardFindsTheJobOfAHolderThatIsDying(t *testing.T) {
 	s := newSite(t)
-	// The job of nobody: its parent, as it were, has given it away.
+	// The job has lost its parent already.
 	script := fmt.Sprintf(`timeout 60 env HOLDFAST_TEST_JOB=beat '%s' '%s' child; true`, os.Args[0], s.path("beats"))
 	away := exec.Command("/bin/sh", "-c", `setsid sh -c 'echo $$ >"$0"; eval "$1"' "$0" "$1" </dev/null >/dev/null 2>&1 &`, s.path("pid"), script)
 	if err := away.Run(); err != nil {
@@ -130,37 +125,18 @@ func TestTheGuardFindsTheJobOfAHolderThatIsDying(t *testing.T) {
 	}
 	group := strconv.Itoa(s.pid("pid"))
 	s.beating("child")
-	in, to, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close()
-	from, out, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer from.Close()
-	guard := exec.Command(command, "__guard", "3", "4", group, fmt.Sprint(os.Getpid()), "loud")
-	guard.ExtraFiles = []*os.File{in, out}
-	var said bytes.Buffer
-	guard.Stderr = &said
-	err = guard.Start()
-	out.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
-	to.Close() // as it dies
-	if err := guard.Wait(); err != nil {
+	guard := startGuard(t, "__guard", group, strconv.Itoa(os.Getpid()))
+	guard.to.Close()
+	if err := guard.cmd.Wait(); err != nil {
 		t.Error(err)
 	}
-	if !strings.Contains(said.String(), "the job was killed") {
-		t.Errorf("it says %q", &said)
+	if !strings.Contains(guard.err.String(), "the job was killed") {
+		t.Errorf("stderr of the guard: %q", &guard.err)
 	}
 	s.silent("child")
 }
 
-// killall holdfast and pkill -f holdfast must leave somebody to end the job.
-func TestTheGuardHasAnotherName(t *testing.T) {
+func TestKillallAndPkillOfHoldfastSpareTheGuard(t *testing.T) {
 	s := newSite(t)
 	p := s.runBeats("job", "beat")
 	s.beating("job")
@@ -172,7 +148,7 @@ func TestTheGuardHasAnotherName(t *testing.T) {
 	}
 }
 
-func TestTheExitCodeIsKnownThoughTheGuardWasKilled(t *testing.T) {
+func TestTheExitCodeIsKnownEvenIfTheGuardWasKilled(t *testing.T) {
 	s := newSite(t)
 	p := s.hold("a")
 	kill(s.guardOf(p))
@@ -187,7 +163,6 @@ func TestTheExitCodeIsKnownThoughTheGuardWasKilled(t *testing.T) {
 	p.wantCode(7)
 }
 
-// A run of which nobody is left has nobody to end the job; but that is two murders.
 func TestAGuardThatIsKilledIsReplaced(t *testing.T) {
 	s := newSite(t)
 	p := s.runBeats("job", "beat")

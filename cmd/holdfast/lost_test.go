@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lostTTL is short enough for tests to wait for and long enough that a busy machine does
-// not lose locks by itself.
+// lostTTL is short enough for tests to wait for it, and long enough that no lock is lost
+// because the machine is busy.
 const lostTTL = "3s"
 
-// deadline is the last one that the events of a run tell.
+// deadline returns the last deadline in the events of a run.
 func (s *site) deadline(events string) time.Time {
 	s.t.Helper()
 	var last time.Time
@@ -27,12 +27,12 @@ func (s *site) deadline(events string) time.Time {
 		}
 	}
 	if last.IsZero() {
-		s.t.Fatal("no deadline was told")
+		s.t.Fatal("no event has a deadline")
 	}
 	return last
 }
 
-// runBeats starts a run whose job does not want to end, with its events in a file.
+// runBeats starts a run whose job ignores requests to end. The events go to a file.
 func (s *site) runBeats(name, part string, flags ...string) *process {
 	s.t.Helper()
 	file, err := os.Create(s.path("events." + name))
@@ -46,7 +46,7 @@ func (s *site) runBeats(name, part string, flags ...string) *process {
 	return p.start()
 }
 
-func TestAJobMayTakeLongerThanTheTTL(t *testing.T) {
+func TestAJobMayRunLongerThanTheTTL(t *testing.T) {
 	s := newSite(t)
 	p := s.runBeats("job", "beat")
 	s.beating("job")
@@ -58,8 +58,7 @@ func TestAJobMayTakeLongerThanTheTTL(t *testing.T) {
 	p.signal(syscall.SIGKILL)
 }
 
-// The ways in which a store can become unusable while a job runs.
-func TestAJobWhoseLockCannotBeRenewedIsDeadBeforeTheDeadline(t *testing.T) {
+func TestAJobIsDeadBeforeTheDeadlineIfItsLockCannotBeRenewed(t *testing.T) {
 	for _, test := range []struct {
 		how  string
 		harm func(s *site)
@@ -89,7 +88,7 @@ func TestAJobWhoseLockCannotBeRenewedIsDeadBeforeTheDeadline(t *testing.T) {
 				}
 			}
 		}, "removed"},
-		{"another process hogs it", func(s *site) { s.hog() }, "could not be renewed in time"},
+		{"another process blocks it", func(s *site) { s.hog() }, "could not be renewed in time"},
 	} {
 		t.Run(test.how, func(t *testing.T) {
 			s := newSite(t)
@@ -106,7 +105,7 @@ func TestAJobWhoseLockCannotBeRenewedIsDeadBeforeTheDeadline(t *testing.T) {
 	}
 }
 
-// wasEndedInTime checks that the job did nothing after the deadline and is gone.
+// wasEndedInTime checks that the job ended before the deadline.
 func (s *site) wasEndedInTime(p *process, name string) {
 	s.t.Helper()
 	_, last := s.beats(name)
@@ -116,8 +115,8 @@ func (s *site) wasEndedInTime(p *process, name string) {
 	s.silent(name)
 }
 
-// hog takes SQLite's lock for writers and does not give it back: a byte of a file beside
-// the store, which is part of SQLite's file format.
+// hog acquires SQLite's lock for writers and keeps it. The lock is on a byte of the file
+// locks.db-shm, as the file format of SQLite defines.
 func (s *site) hog() {
 	s.t.Helper()
 	f, err := os.OpenFile(s.path("locks.db-shm"), os.O_RDWR, 0)
@@ -132,8 +131,8 @@ func (s *site) hog() {
 
 func TestAFullDiskEndsTheJobBeforeTheDeadline(t *testing.T) {
 	s := newSite(t)
-	s.run("run", "a", "--", "true").wantCode(0) // the file is there, and has a size
-	// No file may grow beyond this: the writes of SQLite fail as on a full disk.
+	s.run("run", "a", "--", "true").wantCode(0) // creates the file
+	// With a limit for the size of files, the writes of SQLite fail as on a full disk.
 	s.write("limited", "#!/bin/sh\nulimit -f 128\nexec \"$@\"\n")
 	p := s.command("run", "--json", "--ttl", lostTTL, "a", "-c",
 		`trap '' TERM; touch "$DIR/began"; i=0; while [ $i -lt 6000 ]; do date +%s%N >"$DIR/last.new"; mv "$DIR/last.new" "$DIR/last"; sleep 0.01; i=$((i+1)); done`)
@@ -141,7 +140,7 @@ func TestAFullDiskEndsTheJobBeforeTheDeadline(t *testing.T) {
 	p.cmd.Path = s.path("limited")
 	p.start()
 	s.exists("began")
-	s.fill() // now it is full
+	s.fill()
 	p.wantCode(79)
 	events := s.events(p.err.String())
 	if got := kinds(events); !strings.Contains(got, "ending killed lost") {
@@ -159,18 +158,18 @@ func TestAFullDiskEndsTheJobBeforeTheDeadline(t *testing.T) {
 	}
 	for _, e := range events {
 		if e.Event == "lost" && !strings.Contains(e.Message, "could not be renewed in time") {
-			t.Errorf("it says: %s", e.Message)
+			t.Errorf("message: %s", e.Message)
 		}
 	}
 }
 
-// fill makes the store's log as large as the limit allows: others write to it.
+// fill makes other processes write to the log of the store until it has reached the limit.
 func (s *site) fill() {
 	s.t.Helper()
 	until(s.t, "the log is full", func() bool {
 		info, err := s.stat("locks.db-wal")
 		if errors.Is(err, os.ErrNotExist) {
-			return true // it was full before we saw it, and whom it was full for has ended
+			return true // the job has lost its lock already
 		}
 		if err != nil {
 			s.t.Fatal(err)
@@ -183,8 +182,7 @@ func (s *site) fill() {
 	})
 }
 
-// A job that heeds the signal ends in its own time, and still has not succeeded.
-func TestAJobThatEndsItselfWhenAskedHasLostItsLockAllTheSame(t *testing.T) {
+func TestAJobThatExitsWith0AfterTheSignalHasStillLostItsLock(t *testing.T) {
 	s := newSite(t)
 	p := s.start("run", "--ttl", lostTTL, "--signal", "USR1", "--grace", "1.2", "a", "-c",
 		`trap 'echo cleaned up; exit 0' USR1; touch "$DIR/began"; sleep 60 & wait`)
@@ -194,7 +192,7 @@ func TestAJobThatEndsItselfWhenAskedHasLostItsLockAllTheSame(t *testing.T) {
 	if p.out.String() != "cleaned up\n" {
 		t.Errorf("stdout: %q", &p.out)
 	}
-	p.wantErrParts("sent SIGUSR1 to the job", "the job ended with 0")
+	p.wantErrParts("sent SIGUSR1 to the job", "the job exited with 0")
 }
 
 func TestOnLostKillSendsNoOtherSignal(t *testing.T) {
@@ -217,26 +215,26 @@ func TestOnLostKillSendsNoOtherSignal(t *testing.T) {
 	}
 }
 
-func TestOnLostWarnLetsTheJobRunOn(t *testing.T) {
+func TestOnLostWarnLetsTheJobContinue(t *testing.T) {
 	s := newSite(t)
 	p := s.start("run", "--ttl", lostTTL, "--on-lost", "warn", "a", "-c",
 		`trap 'echo asked' TERM; touch "$DIR/began"; while [ ! -e "$DIR/go" ]; do sleep 0.01; done; echo done`)
 	s.exists("began")
 	s.hog()
-	until(t, "a warning", func() bool { return strings.Contains(p.err.String(), "the job goes on without it") })
+	until(t, "a warning", func() bool { return strings.Contains(p.err.String(), "the job continues without it") })
 	s.write("go", "")
 	p.wantCode(79)
 	if p.out.String() != "done\n" {
 		t.Errorf("stdout: %q", &p.out)
 	}
-	p.wantErrParts("the job ended with 0")
+	p.wantErrParts("the job exited with 0")
 }
 
 func TestMaxHoldEndsTheJob(t *testing.T) {
 	s := newSite(t)
 	p := s.start("run", "--max-hold", "5s", "a", "-c", `trap 'exit 0' TERM; sleep 60 & wait`)
 	p.wantCode(79)
-	p.wantErrParts("--max-hold 5s is over", "SIGTERM")
+	p.wantErrParts("held for the 5s of --max-hold", "SIGTERM")
 }
 
 func TestAJobWhoseLockIsBrokenIsEndedAtItsNextRenewal(t *testing.T) {
@@ -246,36 +244,35 @@ func TestAJobWhoseLockIsBrokenIsEndedAtItsNextRenewal(t *testing.T) {
 	id := s.show("a").Holders[0].ID
 	brk := s.run("break", "a", "--id", id)
 	brk.wantCode(0)
-	brk.wantErr(`broke "a"`, "the holder may still be running")
+	brk.wantErr(`broke "a"`, "its former holder may still be running")
 	p.wantCode(79)
 	p.wantErrParts("broken by force")
 	s.silent("job")
 	s.run("break", "a", "--id", id).wantCode(79)
 }
 
-// The job was done under its lock; that it could not be released is no failure of the job.
-func TestALockThatCannotBeReleasedIsToldAndFreesItself(t *testing.T) {
+// The job ran under its lock, so its exit code counts.
+func TestALockThatCannotBeReleasedIsReported(t *testing.T) {
 	s := newSite(t)
 	p := s.start("run", "a", "-c", `while [ ! -e "$DIR/go" ]; do sleep 0.01; done; exit 3`)
 	s.held("a")
 	s.hog()
 	s.write("go", "")
 	p.wantCode(3)
-	p.wantErr(`"a" could not be released and frees itself within 30s`)
+	p.wantErr(`"a" could not be released, and expires within 30s`)
 }
 
-// The end of a lock that nobody noticed: the job has succeeded by its own account.
-func TestAJobThatEndsAfterItsLockWasTakenAwayHasNotSucceeded(t *testing.T) {
+func TestAJobThatExitsWith0AfterItsLockWasBrokenHasNotSucceeded(t *testing.T) {
 	s := newSite(t)
 	p := s.start("run", "a", "-c", `while [ ! -e "$DIR/go" ]; do sleep 0.01; done`)
 	s.held("a")
 	s.run("break", "a", "--id", s.show("a").Holders[0].ID).wantCode(0)
 	s.write("go", "")
 	p.wantCode(79)
-	p.wantErrParts("broken by force", "the job ended with 0")
+	p.wantErrParts("broken by force", "the job exited with 0")
 }
 
-func TestKillOfTheHolderFreesTheLockInTimeAndItsJobIsDeadByThen(t *testing.T) {
+func TestAJobIsDeadBeforeTheLockOfAKilledHolderIsFree(t *testing.T) {
 	s := newSite(t)
 	first := s.runBeats("first", "beat")
 	s.beating("first")
@@ -288,21 +285,21 @@ func TestKillOfTheHolderFreesTheLockInTimeAndItsJobIsDeadByThen(t *testing.T) {
 	s.comesAfter("first", "second")
 	for _, e := range s.events(s.read("events.second")) {
 		if d := e.Time.Sub(killed); e.Event == "acquired" && d > 3*time.Second+time.Second {
-			t.Errorf("free after %v", d)
+			t.Errorf("the lock was free after %v", d)
 		}
 	}
-	until(t, "the guard says so", func() bool { return strings.Contains(first.err.String(), "holdfast was killed: the job was killed") })
+	until(t, "the message of the guard", func() bool { return strings.Contains(first.err.String(), "holdfast was killed: the job was killed") })
 	second.signal(syscall.SIGKILL)
 }
 
-func TestStopOfTheHolderEndsItsJobBeforeAnotherBegins(t *testing.T) {
+func TestAJobIsDeadBeforeTheLockOfAStoppedHolderIsFree(t *testing.T) {
 	s := newSite(t)
 	first := s.runBeats("first", "beat")
 	s.beating("first")
 	second := s.runBeats("second", "beat")
 	s.waiting("a", 1)
-	// Right behind a renewal, when nobody is in the middle of one: stopped there it would keep
-	// the file from all others, for as long as it is stopped.
+	// Stop it right after a renewal. Stopped during a renewal, it would block the file for all
+	// other processes.
 	before := strings.Count(s.read("events.first"), "renewed")
 	until(t, "a renewal", func() bool { return strings.Count(s.read("events.first"), "renewed") > before })
 	first.signal(syscall.SIGSTOP)
@@ -310,11 +307,11 @@ func TestStopOfTheHolderEndsItsJobBeforeAnotherBegins(t *testing.T) {
 	s.comesAfter("first", "second")
 	first.signal(syscall.SIGCONT)
 	first.wantCode(79)
-	first.wantErrParts("holdfast was stopped or hangs: the job was killed", `lost "a"`)
+	first.wantErrParts("holdfast was stopped, or hangs: the job was killed", `lost "a"`)
 	second.signal(syscall.SIGKILL)
 }
 
-// comesAfter checks that the first had stopped before the second began.
+// comesAfter checks that the first job had ended before the second began.
 func (s *site) comesAfter(first, second string) {
 	s.t.Helper()
 	s.silent(first)

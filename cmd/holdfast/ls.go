@@ -2,106 +2,70 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
-	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/cli"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/tty"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-func lsCommand() *cli.Command {
+func newLsCommand() *cobra.Command {
 	var (
 		st    storeFlag
 		json  bool
 		names bool
 	)
-	return &cli.Command{
-		Name: "ls", Args: "[PREFIX]",
-		Short: "List locks: who holds, since when, how long, who waits",
-		Long: `Lists the locks whose names begin with PREFIX that are held, closed or waited for, a line for each holder. LEFT is when the lock ends if its holder does not renew it.
-
-With --json each lock is a line of JSON.`,
-		Flags: []*cli.Flag{
-			st.flag(),
-			cli.Bool("json", 0, &json, "print a line of JSON for each lock"),
-			cli.Bool("names", 0, &names, "print the names only"),
-		},
-		Operands: []cli.Operand{{Name: "PREFIX", Kind: cli.Lock}},
-		Run: func(operands, _ []string) int {
-			prefix := strings.Join(operands, "")
+	cmd := &cobra.Command{
+		Use:   "ls [flags] [PREFIX]",
+		Short: "List locks with their holders and waiters",
+		Long: `Lists the locks that have holders or waiters, one line per holder, if their names
+start with PREFIX. LEFT is the time after which the lock is free if its holder
+does not renew it.`,
+		Args:              prefixArgument,
+		ValidArgsFunction: st.completeName,
+		RunE: func(_ *cobra.Command, args []string) error {
 			if json && names {
-				complain("ls: --json and --names are two forms of the same list; give one of them")
-				return exitUsage
+				return usagef("--json and --names exclude each other; use one of them")
 			}
-			return st.with("ls", prefix, func(ctx context.Context, c *holdfast.Client) error {
+			return st.withClient("", func(ctx context.Context, c *holdfast.Client) error {
 				var all []holdfast.Info
-				for info, err := range c.List(ctx, prefix) {
-					if err != nil {
-						return err
-					}
+				for info, err := range c.List(ctx, prefixOf(args)) {
 					switch {
+					case err != nil:
 					case json:
-						if outputJSON(lockToJSON(info)) != 0 {
-							return errOutput
-						}
+						err = outputJSON(lockToJSON(info))
 					case names:
-						if output(clean(info.Name)+"\n") != 0 {
-							return errOutput
-						}
+						err = output(clean(info.Name) + "\n")
 					default:
 						all = append(all, info)
+					}
+					if err != nil {
+						return err
 					}
 				}
 				if json || names {
 					return nil
 				}
-				return listing(all)
+				return outputTable(all)
 			})
 		},
 	}
+	st.addTo(cmd)
+	cmd.Flags().BoolVar(&json, "json", false, "print a line of JSON for each lock")
+	cmd.Flags().BoolVar(&names, "names", false, "print only the names")
+	return cmd
 }
 
-// errOutput has been complained about.
-var errOutput = errors.New("output")
-
-// with opens the store for one look at it. Prefix is a name or the beginning of one.
-func (s *storeFlag) with(command, prefix string, do func(ctx context.Context, c *holdfast.Client) error) int {
-	if prefix != "" {
-		if err := store.CheckName(prefix); err != nil {
-			complain("%s: %v", command, err)
-			return exitUsage
-		}
-	}
-	if err := s.check(); err != nil {
-		complain("%s: %v", command, err)
-		return exitUsage
-	}
-	ctx := context.Background()
-	c, shut, err := s.connect(ctx)
-	if err == nil {
-		defer shut()
-		err = do(ctx, c)
-	}
-	switch {
-	case err == nil:
-		return 0
-	case errors.Is(err, errOutput):
-		return exitOutput
-	}
-	return fail(err, prefix)
-}
-
-// listing prints the table of ls.
-func listing(all []holdfast.Info) error {
+// outputTable prints the table of ls.
+func outputTable(all []holdfast.Info) error {
 	if len(all) == 0 {
 		if tty.IsTerminal(os.Stdout) {
-			complain("no lock is held or waited for")
+			complain("no lock has a holder or a waiter")
 		}
 		return nil
 	}
@@ -110,10 +74,7 @@ func listing(all []holdfast.Info) error {
 		width, _ = tty.Size(os.Stdout)
 	}
 	lines := lockTable(all).lines(width, tty.Colours(os.Stdout))
-	if output(strings.Join(lines, "\n")+"\n") != 0 {
-		return errOutput
-	}
-	return nil
+	return output(strings.Join(lines, "\n") + "\n")
 }
 
 func lockTable(all []holdfast.Info) *table {
@@ -128,19 +89,19 @@ func lockTable(all []holdfast.Info) *table {
 		}
 		for _, h := range info.Holders {
 			t.add(info.Name, h.Owner, mode(&h, info.Limit), strconv.FormatInt(h.Token, 10),
-				short(time.Since(h.Since)), short(h.Left), waiting, h.Meta)
+				short(h.Age), short(h.Left), waiting, h.Meta)
 		}
 	}
 	return t
 }
 
-// mode is how a name is held, in a word.
+// mode describes how a holder has a lock.
 func mode(h *holdfast.Holder, limit int) string {
 	switch {
 	case h.State != store.Held:
 		return h.State.String()
 	case limit > 0 && h.Mode == store.Permits:
-		return fmt.Sprintf("%d of %d", h.Permits, limit)
+		return fmt.Sprintf("%d of %d", h.Weight, limit)
 	}
 	return h.Mode.String()
 }

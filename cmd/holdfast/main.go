@@ -1,74 +1,118 @@
 package main
 
 import (
+	"errors"
 	"os"
+	"slices"
+	"strings"
 
-	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/cli"
+	"github.com/spf13/cobra"
+
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/job"
 )
 
 func main() {
-	job.Inner(os.Args) // does not return if we are the guard, or the process that becomes the job
-	os.Exit(run(os.Args[1:]))
+	job.Inner(os.Args) // does not return in the guard, or in the process that becomes the job
+	os.Exit(execute(os.Args[1:]))
 }
 
-func run(args []string) int {
-	p := program()
-	if len(args) > 0 && (args[0] == "--version" || args[0] == "-V") {
-		args = append([]string{"version"}, args[1:]...)
+// newRootCommand returns holdfast with all its commands, in the order in which help lists
+// them. To add a command, write a function that returns its cobra.Command in a file of its
+// own, and add it here: help, completion and the manual pages follow from the command.
+func newRootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "holdfast COMMAND [flags] [arguments]",
+		Short:         "Locks for shell jobs, across processes and hosts",
+		Long:          rootHelp,
+		Version:       version(),
+		SilenceErrors: true, // execute reports them
+		SilenceUsage:  true,
+
+		DisableAutoGenTag:          true,
+		SuggestionsMinimumDistance: 2,
 	}
-	parsed, err := p.Parse(args)
+	root.Flags().BoolP("version", "V", false, "print the version")
+	root.SetVersionTemplate("holdfast {{.Version}}\n")
+	root.SetFlagErrorFunc(flagError)
+	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
+	help := newHelpCommand()
+	root.SetHelpCommand(help)
+	root.AddCommand(
+		newRunCommand(),
+		newOnceCommand(),
+		newLsCommand(),
+		newShowCommand(),
+		newWatchCommand(),
+		newBreakCommand(),
+		newAcquireCommand(),
+		newRenewCommand(),
+		newReleaseCommand(),
+		newUICommand(),
+		newDoctorCommand(),
+		newVersionCommand(),
+		newCompletionCommand(),
+		newManCommand(),
+		help,
+	)
+	for _, cmd := range root.Commands() {
+		cmd.Flags().SortFlags = false
+	}
+	return root
+}
+
+// execute runs the command that the arguments name and returns the exit code.
+func execute(args []string) int {
+	cobra.EnableCommandSorting = false
+	cobra.MousetrapHelpText = "" // on Windows, a shortcut may start a job
+	root := newRootCommand()
+	root.SetArgs(args)
+	var helpErr error
+	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { helpErr = output(helpText(cmd)) })
+	cmd, err := root, checkFirst(root, args)
+	if err == nil {
+		cmd, err = root.ExecuteC()
+	}
+	if err = errors.Join(err, helpErr); err == nil {
+		return 0
+	}
+	var usage *usageError
 	switch {
-	case err != nil:
-		complain("%v", err)
+	case errors.As(err, &usage) && (cmd == root || cmd.Name() == "help"):
+		complain("%v; see: holdfast help", usage)
 		return exitUsage
-	case parsed.Help && parsed.Command == nil:
-		return output(p.Help())
-	case parsed.Help:
-		return output(p.HelpOf(parsed.Command))
+	case errors.As(err, &usage):
+		complain("%s: %v; see: holdfast %[1]s --help", cmd.Name(), usage)
+		return exitUsage
 	}
-	return parsed.Command.Run(parsed.Operands, parsed.Tail)
+	var code exitCode
+	errors.As(fail(err, ""), &code)
+	return int(code)
 }
 
-// program is the table of everything that the command can do.
-func program() *cli.Program {
-	p := &cli.Program{
-		Name:  "holdfast",
-		Short: "locks for shell jobs, across processes and hosts",
-		Long: `Runs a command while it holds a lock, and tells who holds what. A lock is a name in a store; everybody who names the same store and the same lock waits for each other.
-
- holdfast run nightly-backup -- ./backup.sh`,
-		Sections: []cli.Section{storeURLs, environment, exitCodes},
+// checkFirst checks that the command comes first. Cobra would accept flags in front of it, and
+// shows the help of the root for an unknown command with --help.
+func checkFirst(root *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0:
+		return usagef("no command")
+	case slices.Contains([]string{"-h", "--help", "-V", "--version", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd}, args[0]):
+		return nil
+	case strings.HasPrefix(args[0], "-"):
+		return usagef("%s: flags come after the command", args[0])
 	}
-	p.Commands = []*cli.Command{
-		runCommand(), onceCommand(), lsCommand(), showCommand(), watchCommand(), breakCommand(),
-		acquireCommand(), renewCommand(), releaseCommand(),
-		versionCommand(), completionCommand(p), manCommand(p), helpCommand(p),
-	}
-	return p
+	_, err := findCommand(root, args[0])
+	return err
 }
 
-var environment = cli.Section{Title: "Environment", Terms: []cli.Term{
-	{Word: "HOLDFAST_STORE", Text: "the store, if --store is not given; without both it is an SQLite file in the user's state directory (" + defaultStorePlace + "), which works between processes of one host"},
-	{Word: "NO_COLOR", Text: "if set, nothing is coloured"},
-}}
-
-// helpCommand shows the help of another command.
-func helpCommand(p *cli.Program) *cli.Command {
-	c := &cli.Command{
-		Name: "help", Args: "[COMMAND]",
-		Short:    "Show help of a command, or of all",
-		Operands: []cli.Operand{{Name: "COMMAND"}},
-	}
-	c.Run = func(operands, _ []string) int {
-		if len(operands) == 0 {
-			return output(p.Help())
+// findCommand returns the command with this name. The error suggests similar names.
+func findCommand(root *cobra.Command, name string) (*cobra.Command, error) {
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == name {
+			return cmd, nil
 		}
-		if _, err := p.Parse(append(operands, "--help")); err != nil {
-			complain("%v", err)
-			return exitUsage
-		}
-		return output(p.HelpOf(p.Find(operands[0])))
 	}
-	return c
+	if similar := root.SuggestionsFor(name); len(similar) > 0 {
+		return nil, usagef("unknown command %q (did you mean: holdfast %s?)", name, strings.Join(similar, ", "))
+	}
+	return nil, usagef("unknown command %q", name)
 }

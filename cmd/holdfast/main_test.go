@@ -18,14 +18,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/sqlstore"
+	"github.com/holdfast-lock/holdfast/sqlitestore"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// Everything here drives the built command as its users do: by its arguments, signals,
-// files and exit codes.
+// The tests run the built command as its users do, with arguments, signals, files and exit
+// codes.
 
-// patience is how long a test waits for what must happen. It is reached only by failures.
+// patience limits how long a test waits for an event. Only a failing test waits that long.
 const patience = 30 * time.Second
 
 var (
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	}
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
-		f.Value.Set("6") // most of them wait most of the time
+		f.Value.Set("6") // the tests mostly wait
 	}
 	os.Exit(buildAndRun(m))
 }
@@ -57,25 +57,25 @@ func buildAndRun(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
 		return 1
 	}
-	for _, v := range os.Environ() { // no test may touch the locks of whoever runs it
+	for _, v := range os.Environ() { // no test may use the store of the user who runs it
 		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "HOLDFAST_") || name == "NO_COLOR" {
 			os.Unsetenv(name)
 		}
 	}
 	for _, sig := range []os.Signal{syscall.SIGINT, syscall.SIGHUP} {
-		if signal.Ignored(sig) { // as in the background of a script: what we start would ignore it too
+		if signal.Ignored(sig) { // in the background of a script; child processes would ignore it too
 			signal.Notify(make(chan os.Signal, 1), sig)
 		}
 	}
 	return m.Run()
 }
 
-// A site is a store of a test's own, and a directory for what its jobs write.
+// A site is a store for one test, and a directory for the files of its jobs.
 type site struct {
 	t     *testing.T
 	dir   string
 	env   []string
-	store store.Store // of the test itself; nil until it looks
+	store store.Store // for look, which opens it
 }
 
 func newSite(t *testing.T) *site {
@@ -87,7 +87,7 @@ func newSite(t *testing.T) *site {
 
 func (s *site) path(name string) string { return filepath.Join(s.dir, name) }
 
-// A process is one that a test started.
+// A process is a process that a test has started.
 type process struct {
 	t        *testing.T
 	cmd      *exec.Cmd
@@ -95,7 +95,7 @@ type process struct {
 	ended    chan struct{}
 }
 
-// A text can be read while it is written.
+// A text is a buffer that can be read while it is written.
 type text struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -121,7 +121,7 @@ func (s *site) command(args ...string) *process {
 	return p
 }
 
-// start starts it, and sees to it that nothing outlives the test.
+// start starts the process. It ends with the test.
 func (p *process) start() *process {
 	p.t.Helper()
 	if err := p.cmd.Start(); err != nil {
@@ -136,7 +136,7 @@ func (p *process) start() *process {
 		case <-p.ended:
 		default:
 			p.cmd.Process.Signal(syscall.SIGCONT)
-			p.cmd.Process.Kill() // the guard ends the job
+			p.cmd.Process.Kill() // the guard kills the job
 			<-p.ended
 		}
 		if p.t.Failed() {
@@ -152,7 +152,7 @@ func (s *site) start(args ...string) *process {
 	return s.command(args...).start()
 }
 
-// run runs holdfast to its end.
+// run runs holdfast and waits for its end.
 func (s *site) run(args ...string) *process {
 	s.t.Helper()
 	p := s.start(args...)
@@ -160,7 +160,7 @@ func (s *site) run(args ...string) *process {
 	return p
 }
 
-// wait waits for the end and returns the exit code, or the signal as a negative number.
+// wait waits for the end and returns the exit code, or the negative number of a signal.
 func (p *process) wait() int {
 	p.t.Helper()
 	select {
@@ -185,7 +185,7 @@ func (p *process) signal(sig syscall.Signal) {
 	}
 }
 
-// wantCode checks how it ended.
+// wantCode waits for the end and checks the exit code.
 func (p *process) wantCode(code int) {
 	p.t.Helper()
 	if got := p.wait(); got != code {
@@ -193,12 +193,12 @@ func (p *process) wantCode(code int) {
 	}
 }
 
-// wantErr checks that there is one sentence on stderr that has all these parts.
+// wantErr checks that stderr is one line that contains all these parts.
 func (p *process) wantErr(parts ...string) {
 	p.t.Helper()
 	got := p.err.String()
 	if strings.Count(got, "\n") != 1 || !strings.HasPrefix(got, "holdfast: ") {
-		p.t.Fatalf("%s: stderr is not one sentence: %q", p.cmd, got)
+		p.t.Fatalf("%s: stderr is not one line: %q", p.cmd, got)
 	}
 	p.wantErrParts(parts...)
 }
@@ -212,12 +212,12 @@ func (p *process) wantErrParts(parts ...string) {
 	}
 }
 
-// until waits for what must happen.
+// until waits until a condition is true.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !is(); time.Sleep(3 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("does not happen: %s", what)
+			t.Fatalf("this did not happen: %s", what)
 		}
 	}
 }
@@ -230,8 +230,9 @@ func (s *site) read(name string) string {
 	return string(text)
 }
 
-// write writes a file, which may be a script. A process that another test starts meanwhile
-// would inherit the open file for a moment, and a script that is open cannot be executed.
+// write writes a file, which may be a script. The lock keeps other tests from starting
+// processes, which would inherit the open file: a script that is open for writing cannot be
+// executed.
 func (s *site) write(name, text string) {
 	s.t.Helper()
 	syscall.ForkLock.RLock()
@@ -241,13 +242,13 @@ func (s *site) write(name, text string) {
 	}
 }
 
-// exists waits for a file that a job writes.
+// exists waits until a job has written a file.
 func (s *site) exists(name string) {
 	s.t.Helper()
 	until(s.t, "file "+name, func() bool { _, err := os.Stat(s.path(name)); return err == nil })
 }
 
-// pid waits for a process number that a job writes.
+// pid waits until a job has written a number, and returns it.
 func (s *site) pid(name string) int {
 	s.t.Helper()
 	until(s.t, "a number in "+name, func() bool { return strings.HasSuffix(s.read(name), "\n") })
@@ -267,7 +268,7 @@ func dead(pid int) bool {
 	return len(out) == 0 || out[0] == 'Z'
 }
 
-// hold has holdfast hold a lock until the file "go" exists, and waits until it does.
+// hold starts a run that holds a lock until the file "go" exists, and waits until it is held.
 func (s *site) hold(name string, flags ...string) *process {
 	s.t.Helper()
 	args := append([]string{"run"}, flags...)
@@ -277,24 +278,24 @@ func (s *site) hold(name string, flags ...string) *process {
 	return p
 }
 
-// waiting waits until so many wait for a lock.
+// waiting waits until a lock has n waiters.
 func (s *site) waiting(name string, n int) {
 	s.t.Helper()
-	until(s.t, fmt.Sprintf("%d wait for %s", n, name), func() bool { return len(s.look(name).Waiters) == n })
+	until(s.t, fmt.Sprintf("%s has %d waiters", name, n), func() bool { return len(s.look(name).Waiters) == n })
 }
 
-// held waits until somebody holds a lock.
+// held waits until a lock has a holder.
 func (s *site) held(name string) {
 	s.t.Helper()
 	until(s.t, name+" is held", func() bool { return len(s.look(name).Holders) == 1 })
 }
 
-// look looks at a lock without the command: what waits looks often, and a process each time
-// would be a load on what is looked at.
+// look reads a lock from the store of the site. It is called often, and running holdfast each
+// time would slow down the other processes.
 func (s *site) look(name string) store.Lock {
 	s.t.Helper()
 	if s.store == nil {
-		st, err := sqlstore.OpenSQLite(s.t.Context(), s.path("locks.db"))
+		st, err := sqlitestore.Open(s.t.Context(), s.path("locks.db"))
 		if err != nil {
 			s.t.Fatal(err)
 		}

@@ -4,53 +4,71 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/cli"
 )
 
-func onceCommand() *cli.Command {
-	o := newRunOptions("once")
-	return &cli.Command{
-		Name: "once", Args: "--keep DUR NAME -- CMD…",
-		Short: "Run CMD unless it succeeded lately anywhere",
-		Long: `Runs CMD under the lock NAME as holdfast run does, unless CMD ended with 0 under that name in the last DUR, on any host. Then it exits with 0 and says nothing. While another host runs CMD, it waits for the outcome: -n, --wait and --busy-ok change that as they do for run.
+func newOnceCommand() *cobra.Command {
+	o := newJobOptions()
+	cmd := &cobra.Command{
+		Use:   "once [flags] --keep DURATION NAME -- CMD [ARG]...",
+		Short: "Run a command unless it has succeeded recently on any host",
+		Long: `Runs CMD under the lock NAME as holdfast run does, unless CMD has exited with 0
+under that name within the last DURATION, on any host. In that case it exits
+with 0 and without a message. While another host runs CMD, it waits for the
+result; -n, --wait and --busy-ok work as they do for run.
 
-A CMD that fails is not noted, so the next one runs it again. So is one that loses its lock or whose host dies, even if all its work was done: CMD runs at least once, and only without a crash exactly once. Let what CMD writes to recognize a repetition, or refuse a HOLDFAST_TOKEN that is lower than one it has seen.
+A CMD that fails is not recorded, so the next call runs it again. The same is
+true if CMD loses its lock or its host dies, even if it had done all its work:
+CMD runs at least once, and exactly once only if nothing crashes. Let the
+resources that CMD writes to detect a repetition, or reject a HOLDFAST_TOKEN
+that is lower than one that they have seen.
 
-holdfast show NAME tells when and where it was done, and holdfast break forgets it.`,
-		Flags: append([]*cli.Flag{
-			cli.Duration("keep", 0, &o.keep, &o.keepSet, "how long a success counts, from the end of CMD; required"),
-		}, o.flags()...),
-		Operands: []cli.Operand{{Name: "NAME", Kind: cli.Lock}}, Least: 1, Tail: true,
-		Sections: []cli.Section{jobEnvironment, exitCodes},
-		Examples: []cli.Term{
-			{Word: "holdfast once --keep 20h report -- ./send-report", Text: "In the crontab of every host, several times a morning"},
-			{Word: "holdfast once --keep 8760h migrate:v42 -- ./migrate", Text: "When every instance starts: the first migrates, the others wait for it"},
+To see when and where CMD succeeded, use holdfast show NAME. To forget it, use
+holdfast break.
+
+` + jobEnvironmentHelp + exitCodesHelp,
+		Example: `    # In the crontab of every host, several times in the morning
+    holdfast once --keep 20h report -- ./send-report
+
+    # At the start of every instance: the first migrates, the others wait
+    holdfast once --keep 8760h migrate:v42 -- ./migrate`,
+		Args:              o.arguments,
+		ValidArgsFunction: o.complete,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !o.changed("keep") {
+				return usagef("--keep is missing; it sets how long a success counts, as in: holdfast once --keep 20h NAME -- CMD")
+			}
+			return o.run(cmd, args)
 		},
-		Run: o.run,
 	}
+	cmd.Flags().Var((*durationValue)(&o.keep), "keep", "how long a success counts, from the end of CMD; required")
+	o.addTo(cmd)
+	return cmd
 }
 
-// errFailed is the outcome of a job that is not to be noted as done.
+// errFailed is the result of a job that must not be recorded as done.
 var errFailed = errors.New("the job did not succeed")
 
-// A onceCall is a call of Client.Once around a job. The job itself runs under a lease that
-// shares the grant, as under any other lease.
+// A onceCall is a call of Client.Once while a job runs. The job has a lease of its own that
+// shares the grant, so that it runs as under any other lease.
 type onceCall struct {
-	options *runOptions
-	ended   chan bool  // the job has ended, with success
-	noted   chan error // the outcome of Once
-	only    sync.Once
-	err     error
+	keep     time.Duration
+	ended    chan bool  // receives whether the job succeeded
+	recorded chan error // receives the result of Client.Once
+	only     sync.Once
+	err      error
 }
 
-// take returns a lease when it is time to run the job.
-func (o *onceCall) take(ctx context.Context, c *holdfast.Client, w *want) (*holdfast.Lease, error) {
+// acquire returns a lease when the job is to run.
+func (o *onceCall) acquire(ctx context.Context, c *holdfast.Client, lock *lockOptions) (*holdfast.Lease, error) {
 	leases := make(chan *holdfast.Lease, 1)
 	go func() {
-		o.noted <- c.Once(ctx, w.name, o.options.keep, func(ctx context.Context) error {
-			lease, err := c.Lock(ctx, w.name, holdfast.Reentrant())
+		o.recorded <- c.Once(ctx, lock.name, o.keep, func(ctx context.Context) error {
+			lease, err := c.Lock(ctx, lock.name, holdfast.Reentrant())
 			if err != nil {
 				return err
 			}
@@ -59,23 +77,23 @@ func (o *onceCall) take(ctx context.Context, c *holdfast.Client, w *want) (*hold
 				return errFailed
 			}
 			return nil
-		}, w.options()...)
+		}, lock.callOptions()...)
 	}()
 	select {
 	case lease := <-leases:
 		return lease, nil
-	case err := <-o.noted:
+	case err := <-o.recorded:
 		o.only.Do(func() {}) // there is nothing to finish
 		return nil, err
 	}
 }
 
-// finish says how the job ended, and returns an error if a success could not be noted. Only
-// the first call counts.
+// finish passes the result of the job to Client.Once, and returns an error if a success could
+// not be recorded. Only the first call has an effect.
 func (o *onceCall) finish(success bool) error {
 	o.only.Do(func() {
 		o.ended <- success
-		o.err = <-o.noted
+		o.err = <-o.recorded
 	})
 	if errors.Is(o.err, errFailed) {
 		return nil

@@ -14,8 +14,8 @@ import (
 )
 
 // Five hosts start the same short job in each period. Their clocks differ by more than the
-// job takes.
-func TestAPeriodRunsAJobOnceHoweverManyHostsStartIt(t *testing.T) {
+// duration of the job.
+func TestAJobRunsOncePerPeriodOnAllHosts(t *testing.T) {
 	for _, kind := range []string{"sqlite", "redis"} {
 		t.Run(kind, func(t *testing.T) {
 			s := newSite(t)
@@ -50,18 +50,17 @@ func TestAPeriodRunsAJobOnceHoweverManyHostsStartIt(t *testing.T) {
 	}
 }
 
-// A job that is ended because it took too long has run in its period all the same.
-func TestAPeriodCountsARunThatWasEndedByMaxHold(t *testing.T) {
+func TestAJobThatMaxHoldHasEndedHasRunInItsPeriod(t *testing.T) {
 	s := newSite(t)
 	p := s.run("run", "--period", "1h", "--max-hold", "1s", "a", "--", "sleep", "60")
 	p.wantCode(79)
-	p.wantErrParts("--max-hold 1s is over")
+	p.wantErrParts("held for the 1s of --max-hold")
 	if l := s.show("a"); len(l.Holders) != 1 || l.Holders[0].State != "cooling" || l.Holders[0].Left < 1700 {
 		t.Errorf("afterwards: %+v", l)
 	}
 }
 
-func TestOnceRunsAJobUntilItSucceedsAndThenNoMore(t *testing.T) {
+func TestOnceRunsAJobUntilItSucceeds(t *testing.T) {
 	s := newSite(t)
 	const hosts = 5
 	var all sync.WaitGroup
@@ -69,7 +68,7 @@ func TestOnceRunsAJobUntilItSucceedsAndThenNoMore(t *testing.T) {
 	codes := map[int]int{}
 	for range hosts {
 		all.Go(func() {
-			// The first two runs fail. All others wait for each other's outcome.
+			// The first two runs fail. The other hosts wait for the result.
 			p := s.command("once", "--keep", "1h", "report", "-c", `echo run >>"$DIR/runs"; [ $(wc -l <"$DIR/runs") -gt 2 ] || exit 4; sleep 0.2`)
 			p.cmd.Run()
 			mu.Lock()
@@ -90,7 +89,7 @@ func TestOnceRunsAJobUntilItSucceedsAndThenNoMore(t *testing.T) {
 	}
 }
 
-func TestOnceNotesNothingOfAJobThatIsKilled(t *testing.T) {
+func TestOnceDoesNotRecordAJobThatWasKilled(t *testing.T) {
 	s := newSite(t)
 	for name, harm := range map[string]func(p *process){
 		"with holdfast":     func(p *process) { p.signal(syscall.SIGKILL) },
@@ -105,13 +104,13 @@ func TestOnceNotesNothingOfAJobThatIsKilled(t *testing.T) {
 			t.Errorf("%s: exit code 0", name)
 		}
 		if p := s.run("once", "--keep", "1h", name, "--", "sh", "-c", "exit 6"); p.code() != 6 {
-			t.Errorf("%s: the next one does not run: exit code %d, %s", name, p.code(), &p.err)
+			t.Errorf("%s: the next job does not run: exit code %d, %s", name, p.code(), &p.err)
 		}
 	}
 }
 
-// What was done but could not be noted is done again, so it is no success.
-func TestOnceFailsIfASuccessCannotBeNoted(t *testing.T) {
+// The job will run again, so this is not a success.
+func TestOnceFailsIfASuccessCannotBeRecorded(t *testing.T) {
 	s := newSite(t)
 	server := servers.StartRedis(t, servers.RedisOptions{})
 	s.env = append(s.env, "HOLDFAST_STORE=redis://"+server.Addr())
@@ -120,5 +119,5 @@ func TestOnceFailsIfASuccessCannotBeNoted(t *testing.T) {
 	server.Kill()
 	s.write("go", "")
 	p.wantCode(69)
-	p.wantErrParts("could not be noted")
+	p.wantErrParts("could not be recorded")
 }

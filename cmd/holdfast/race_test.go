@@ -4,8 +4,8 @@ package main
 
 import "os"
 
-// The built command has the race detector as well: a race ends it with an exit code that no
-// test expects. It need not wait a second at its end for races that are still to come.
+// The built command has the race detector too: a race ends it with an exit code that no test
+// expects. By default it would wait for a second before it exits.
 func init() {
 	buildFlags = append(buildFlags, "-race")
 	os.Setenv("GORACE", "atexit_sleep_ms=0")

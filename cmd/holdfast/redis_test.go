@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
-func TestAServerIsNamedByItsURL(t *testing.T) {
+func TestRunWorksWithARedisServer(t *testing.T) {
 	s := newSite(t)
 	server := servers.StartRedis(t, servers.RedisOptions{Password: "sEcReT"})
 	s.env = append(s.env, "HOLDFAST_STORE=redis://:sEcReT@"+server.Addr())
@@ -18,7 +18,7 @@ func TestAServerIsNamedByItsURL(t *testing.T) {
 	p.wantCode(75)
 	p.wantErr(`"a" is held by ` + hostname(t))
 	waiter := s.start("run", "a", "--", "true")
-	until(t, "somebody waits", func() bool { return len(s.show("a").Waiters) == 1 })
+	until(t, "a has a waiter", func() bool { return len(s.show("a").Waiters) == 1 })
 	s.write("go", "")
 	holder.wantCode(0)
 	waiter.wantCode(0)
@@ -29,7 +29,7 @@ func TestAServerIsNamedByItsURL(t *testing.T) {
 	p.wantErr("cannot open the store: redis://:***@" + server.Addr())
 }
 
-func TestServersThatAreNotThereAreAnErrorOfOneLine(t *testing.T) {
+func TestAnUnreachableServerIsAnErrorOfOneLine(t *testing.T) {
 	s := newSite(t)
 	for _, url := range []string{"redis://127.0.0.1:1", "etcd://127.0.0.1:1", "zk://127.0.0.1:1"} {
 		p := s.run("run", "--store", url, "a", "--", "true")

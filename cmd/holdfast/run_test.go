@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-func TestTheJobSeesItsLockAndNoInheritedOne(t *testing.T) {
+func TestTheJobGetsTheVariablesOfItsLockOnly(t *testing.T) {
 	s := newSite(t)
 	s.env = append(s.env, "HOLDFAST_TOKEN=1", "HOLDFAST_NAME=other", "HOLDFAST_OWNER=other", "HOLDFAST_DEADLINE=1", "HOLDFAST_ID=other", "OTHER=kept")
 	before := time.Now()
@@ -74,7 +74,7 @@ func TestStdinAndOtherFilesPassThrough(t *testing.T) {
 	}
 }
 
-func TestNoShellUnlessAsked(t *testing.T) {
+func TestOnlyDashCUsesAShell(t *testing.T) {
 	s := newSite(t)
 	if out := s.ok("run", "a", "--", "echo", "$HOME", "*", "a  b", ";", "exit"); out != "$HOME * a  b ; exit\n" {
 		t.Errorf("without a shell: %q", out)
@@ -84,7 +84,19 @@ func TestNoShellUnlessAsked(t *testing.T) {
 	}
 }
 
-func TestFlagsMayStandBehindTheNameAndInOneWord(t *testing.T) {
+func TestFlagsAfterTheDashesBelongToTheJob(t *testing.T) {
+	s := newSite(t)
+	for _, flags := range []string{"--help", "-h --version -n", "--wait soon --no-such-flag -- -x", "run a -- b"} {
+		if out := s.ok(append([]string{"run", "a", "--", "echo", "x"}, strings.Fields(flags)...)...); out != "x "+flags+"\n" {
+			t.Errorf("%s: the job got %q", flags, out)
+		}
+	}
+	if out := s.ok("run", "a", "-c", `echo "$@"`, "--", "--help", "-n"); out != "--help -n\n" {
+		t.Errorf("the script got %q", out)
+	}
+}
+
+func TestFlagsMayFollowTheNameAndBeCombined(t *testing.T) {
 	s := newSite(t)
 	holder := s.hold("a")
 	s.run("run", "a", "-nE9", "--ttl=5s", "--", "true").wantCode(9)
@@ -93,14 +105,14 @@ func TestFlagsMayStandBehindTheNameAndInOneWord(t *testing.T) {
 	holder.wantCode(0)
 }
 
-func TestVerboseSaysHowLongItWaited(t *testing.T) {
+func TestVerboseReportsHowLongItWaited(t *testing.T) {
 	s := newSite(t)
 	p := s.run("run", "-v", "a", "--", "sh", "-c", "exit 3")
 	p.wantCode(3)
-	p.wantErrParts(`got "a" after `, ", token ", `the job ended with 3; released "a"`)
+	p.wantErrParts(`acquired "a" after `, ", token ", `the job exited with 3; released "a"`)
 }
 
-func TestSharedGoesTogetherAndSlotsAreLimited(t *testing.T) {
+func TestSharedHoldersCoexistAndSlotsAreLimited(t *testing.T) {
 	s := newSite(t)
 	reader := s.hold("book", "--shared")
 	s.run("run", "-n", "--shared", "book", "--", "true").wantCode(0)
@@ -119,20 +131,22 @@ func TestSharedGoesTogetherAndSlotsAreLimited(t *testing.T) {
 	}
 }
 
-func TestAtLeastKeepsTheNameClosedAfterAQuickJob(t *testing.T) {
+func TestMinHoldKeepsTheLockClosedAfterAQuickJob(t *testing.T) {
 	s := newSite(t)
-	s.run("run", "--at-least", "1h", "quick", "--", "true").wantCode(0)
-	p := s.run("run", "-n", "quick", "--", "true")
-	p.wantCode(75)
-	p.wantErr("before its minimum hold was over", "open again in ")
-	// Nothing was done, so nothing is kept.
-	s.run("run", "--at-least", "1h", "none", "--", "./no-such-file").wantCode(127)
+	for name, flag := range map[string]string{"quick": "--min-hold", "former name of the flag": "--at-least"} {
+		s.run("run", flag, "1h", name, "--", "true").wantCode(0)
+		p := s.run("run", "-n", name, "--", "true")
+		p.wantCode(75)
+		p.wantErr("before its minimum hold was over", "free again in ")
+	}
+	// A job that did not start leaves the lock free.
+	s.run("run", "--min-hold", "1h", "none", "--", "./no-such-file").wantCode(127)
 	s.write("noshebang", "echo\n")
-	s.run("run", "--at-least", "1h", "none", "--", "./noshebang").wantCode(126)
+	s.run("run", "--min-hold", "1h", "none", "--", "./noshebang").wantCode(126)
 	s.run("run", "-n", "none", "--", "true").wantCode(0)
 }
 
-func TestEventsAreJSONAndNeverInTheJobsOutput(t *testing.T) {
+func TestEventsAreNeverInTheOutputOfTheJob(t *testing.T) {
 	s := newSite(t)
 	p := s.run("run", "--json", "a", "-c", "echo output; exit 3")
 	p.wantCode(3)
@@ -150,7 +164,7 @@ func TestEventsAreJSONAndNeverInTheJobsOutput(t *testing.T) {
 		t.Errorf("released: %+v", e)
 	}
 
-	// On a descriptor of choice sentences stay on stderr, and the job does not get it.
+	// With another descriptor, messages stay on stderr, and the job does not inherit it.
 	file, err := os.Create(filepath.Join(s.dir, "events"))
 	if err != nil {
 		t.Fatal(err)
@@ -178,7 +192,7 @@ func TestEventsAreJSONAndNeverInTheJobsOutput(t *testing.T) {
 	holder.wantCode(0)
 }
 
-func TestWhatAJobLeavesBehindIsToldAndLivesOn(t *testing.T) {
+func TestProcessesThatAJobLeavesBehindAreReportedAndContinue(t *testing.T) {
 	s := newSite(t)
 	p := s.run("run", "a", "-c", `(echo $$; sleep 60) >"$DIR/out" 2>&1 & echo $! >"$DIR/pid"`)
 	p.wantCode(0)
@@ -186,12 +200,12 @@ func TestWhatAJobLeavesBehindIsToldAndLivesOn(t *testing.T) {
 	pid := s.pid("pid")
 	defer kill(pid)
 	if dead(pid) {
-		t.Error("what the job left in the background was killed")
+		t.Error("the process in the background was killed")
 	}
 	s.run("run", "-n", "a", "--", "true").wantCode(0)
 }
 
-func TestTheFirstRunNeedsNoStore(t *testing.T) {
+func TestTheDefaultStoreIsCreated(t *testing.T) {
 	s := newSite(t)
 	s.env = append(s.env, "HOLDFAST_STORE=", "XDG_STATE_HOME="+s.path("state"), "HOME="+s.path("home"))
 	s.run("run", "a", "--", "true").wantCode(0)
@@ -213,29 +227,29 @@ func TestTheFirstRunNeedsNoStore(t *testing.T) {
 	p.wantErr("--store or HOLDFAST_STORE")
 }
 
-func TestAStoreThatIsNamedWronglyIsExplained(t *testing.T) {
+func TestAWrongStoreIsExplained(t *testing.T) {
 	s := newSite(t)
 	s.env = append(s.env, "HOLDFAST_STORE=foo://h")
 	p := s.run("run", "a", "--", "true")
 	p.wantCode(64)
-	p.wantErr(`HOLDFAST_STORE foo://h: there is no store of the kind "foo"`)
+	p.wantErr(`HOLDFAST_STORE: unknown scheme "foo" in foo://h`)
 	s.env = append(s.env, "HOLDFAST_STORE=", "XDG_STATE_HOME="+s.path("file"))
 	s.write("file", "")
 	p = s.run("run", "a", "--", "true")
 	p.wantCode(69)
-	p.wantErr("cannot make the directory of the default store")
+	p.wantErr("cannot create the directory of the default store")
 	if strings.Count(p.err.String(), "HOLDFAST_STORE") != 1 {
-		t.Errorf("says twice what to do: %s", &p.err)
+		t.Errorf("the message repeats what to do: %s", &p.err)
 	}
 }
 
-// A job that waits for its own lock waits for ever, and people want to know.
-func TestAJobThatWaitsForItsOwnLockIsToldSo(t *testing.T) {
+// A job that waits for its own lock waits for ever.
+func TestAJobThatWaitsForItsOwnLockIsWarned(t *testing.T) {
 	s := newSite(t)
 	p := s.run("run", "a", "--", command, "run", "--wait", "1", "a", "--", "true")
 	p.wantCode(75)
-	p.wantErrParts(`waiting for "a", which the job holds that this is part of`)
-	// Another lock, or one of that name that another holds, is none of that.
+	p.wantErrParts(`waiting for "a", which is held by the job that started this command`)
+	// There is no warning for a lock of that name with another holder.
 	holder := s.hold("b")
 	p = s.run("run", "a", "--", "env", "HOLDFAST_NAME=b", command, "run", "--wait", "1", "b", "--", "true")
 	p.wantCode(75)

@@ -7,47 +7,41 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/cli"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/tty"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-func showCommand() *cli.Command {
+func newShowCommand() *cobra.Command {
 	var (
 		st   storeFlag
 		json bool
 	)
-	return &cli.Command{
-		Name: "show", Args: "NAME",
-		Short:    "Show one lock: its holders with their ids, and its queue",
-		Long:     "Shows everything about one lock. The id of a holder is what break takes. A name that nobody holds or waits for is free; that is no error.",
-		Flags:    []*cli.Flag{st.flag(), cli.Bool("json", 0, &json, "print a line of JSON")},
-		Operands: []cli.Operand{{Name: "NAME", Kind: cli.Lock}}, Least: 1,
-		Run: func(operands, _ []string) int {
-			name := operands[0]
-			if name == "" {
-				complain("show: %v", store.CheckName(name))
-				return exitUsage
-			}
-			return st.with("show", name, func(ctx context.Context, c *holdfast.Client) error {
-				info, err := c.Inspect(ctx, name)
-				if err != nil {
+	cmd := &cobra.Command{
+		Use:   "show [flags] NAME",
+		Short: "Show one lock: its holders with their IDs, and its queue",
+		Long: `Shows everything about one lock. The ID of a holder is the one that break needs.
+A lock without holders and waiters is free, which is not an error.`,
+		Args:              lockArgument,
+		ValidArgsFunction: st.completeName,
+		RunE: func(_ *cobra.Command, args []string) error {
+			return st.withClient(args[0], func(ctx context.Context, c *holdfast.Client) error {
+				info, err := c.Inspect(ctx, args[0])
+				switch {
+				case err != nil:
 					return err
+				case json:
+					return outputJSON(lockToJSON(info))
 				}
-				if json {
-					if outputJSON(lockToJSON(info)) != 0 {
-						return errOutput
-					}
-					return nil
-				}
-				if output(showText(info, tty.Colours(os.Stdout))) != 0 {
-					return errOutput
-				}
-				return nil
+				return output(showText(info, tty.Colours(os.Stdout)))
 			})
 		},
 	}
+	st.addTo(cmd)
+	cmd.Flags().BoolVar(&json, "json", false, "print a line of JSON")
+	return cmd
 }
 
 func showText(info holdfast.Info, colour bool) string {
@@ -71,11 +65,11 @@ func showText(info holdfast.Info, colour bool) string {
 		line("id", h.ID.String())
 		line("mode", mode(&h, info.Limit))
 		line("token", fmt.Sprint(h.Token))
-		line("since", fmt.Sprintf("%s (%s ago)", h.Since.Format(time.DateTime), short(time.Since(h.Since))))
+		line("since", fmt.Sprintf("%s (%s ago)", time.Now().Add(-h.Age).Format(time.DateTime), short(h.Age)))
 		if h.State == store.Held {
 			line("left", short(h.Left)+" unless renewed")
 		} else {
-			line("left", short(h.Left)+", then it is open again")
+			line("left", short(h.Left)+", then it is free again")
 		}
 		line("meta", h.Meta)
 	}
@@ -84,10 +78,10 @@ func showText(info holdfast.Info, colour bool) string {
 		line("id", w.ID.String())
 		how := w.Mode.String()
 		if w.Mode == store.Permits {
-			how = fmt.Sprintf("%d of %d", w.Permits, info.Limit)
+			how = fmt.Sprintf("%d of %d", w.Weight, info.Limit)
 		}
 		line("mode", how)
-		line("since", fmt.Sprintf("%s (%s ago)", w.Since.Format(time.DateTime), short(time.Since(w.Since))))
+		line("since", fmt.Sprintf("%s (%s ago)", time.Now().Add(-w.Age).Format(time.DateTime), short(w.Age)))
 		line("meta", w.Meta)
 	}
 	return b.String()

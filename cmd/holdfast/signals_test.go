@@ -43,50 +43,50 @@ func TestASignalReachesTheWholeGroup(t *testing.T) {
 	s.run("run", "-n", "a", "--", "true").wantCode(0) // released
 }
 
-func TestASignalWhileWaitingLeavesTheQueueAtOnce(t *testing.T) {
+func TestASignalEndsTheWaitAtOnce(t *testing.T) {
 	s := newSite(t)
 	holder := s.hold("a")
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1} {
 		p := s.start("run", "-v", "a", "--", "touch", s.path("ran"))
 		s.waiting("a", 1)
-		p.signal(syscall.SIGWINCH) // means nothing here
+		p.signal(syscall.SIGWINCH) // does not end the wait
 		p.signal(sig)
 		p.wantCode(128 + int(sig))
 		p.wantErrParts("left the queue")
 		if n := len(s.show("a").Waiters); n != 0 {
-			t.Errorf("after %v: %d still wait", sig, n)
+			t.Errorf("after %v: %d waiters", sig, n)
 		}
 		acquire := s.start("acquire", "a")
 		s.waiting("a", 1)
 		acquire.signal(sig)
 		acquire.wantCode(128 + int(sig))
 		if n := len(s.show("a").Waiters); n != 0 {
-			t.Errorf("after %v: %d still wait", sig, n)
+			t.Errorf("after %v: %d waiters", sig, n)
 		}
 	}
 	s.write("go", "")
 	holder.wantCode(0)
 	if _, err := s.stat("ran"); err == nil {
-		t.Error("a job was started during shutdown")
+		t.Error("a job was started after a signal")
 	}
 }
 
-// A signal at any moment between the start and the end of holdfast either ends it before
-// the job begins, or reaches the job. It never gets lost, and the lock is never left.
-func TestNoSignalIsLostAroundTheStart(t *testing.T) {
+// A signal either ends holdfast before the job begins, or it reaches the job. In both cases the
+// lock is released.
+func TestNoSignalIsLostWhileTheJobStarts(t *testing.T) {
 	s := newSite(t)
 	for i := range 30 {
 		ran := s.path(fmt.Sprint("ran", i))
 		p := s.start("run", "--json", "a", "-c", fmt.Sprintf(`trap 'exit 9' TERM; touch %s; sleep 60 & wait`, ran))
-		// Sooner or later by steps: in the runtime's first moments, while the lock is taken,
-		// the guard started, the job executed, its trap set.
+		// The signal arrives a bit later each time: when the Go runtime starts, and while the
+		// lock is acquired, the guard is started, the job is executed and sets its trap.
 		time.Sleep(time.Duration(i) * 2 * time.Millisecond)
 		p.signal(syscall.SIGTERM)
 		switch code := p.wait(); code {
-		case 9, 128 + 15: // the trap, or before it was set
-		case -15: // before we could catch it
+		case 9, 128 + 15: // with or without the trap
+		case -15: // before holdfast catches signals
 			if p.err.String() != "" {
-				t.Errorf("died of the signal after %s", &p.err)
+				t.Errorf("ended by the signal after it has printed %s", &p.err)
 			}
 		default:
 			t.Errorf("exit code %d: %s", code, &p.err)

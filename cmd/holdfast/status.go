@@ -11,23 +11,23 @@ import (
 )
 
 const (
-	statusDelay = 300 * time.Millisecond // no line for a wait that is over before it is read
+	statusDelay = 300 * time.Millisecond // a shorter wait shows no line
 	statusDraw  = 120 * time.Millisecond
-	statusAsk   = time.Second // how often the store is asked who holds the lock
+	statusAsk   = time.Second // the interval at which the store is asked for the holder
 )
 
-// A statusLine shows on a terminal what run waits for. A nil one shows nothing.
+// A statusLine shows on a terminal what run waits for. A nil statusLine shows nothing.
 type statusLine struct {
 	name  string
 	begin time.Time
-	asked chan string // what an answer of the store says
-	text  string
-	next  time.Time // when to ask again
+	asked chan string // receives descriptions of the holder and the queue
+	text  string      // the last of them
+	next  time.Time   // when to ask the store again
 	drawn bool
 	turn  int
 }
 
-// newStatusLine is nil unless people look at stderr.
+// newStatusLine returns nil unless stderr is a terminal.
 func newStatusLine(name string) *statusLine {
 	if !tty.Fancy(os.Stderr) {
 		return nil
@@ -35,7 +35,7 @@ func newStatusLine(name string) *statusLine {
 	return &statusLine{name: name, begin: time.Now(), asked: make(chan string, 1)}
 }
 
-// draw returns the line to show. It is called often, and asks the store now and then.
+// draw returns the line to show. It is called often, and asks the store every statusAsk.
 func (s *statusLine) draw(ctx context.Context, c *holdfast.Client) string {
 	now := time.Now()
 	select {
@@ -47,7 +47,7 @@ func (s *statusLine) draw(ctx context.Context, c *holdfast.Client) string {
 		go func() {
 			info, err := c.Inspect(ctx, s.name)
 			if err != nil {
-				return // the lock call says so, if it lasts
+				return // if the store keeps failing, the lock call returns the error
 			}
 			select {
 			case s.asked <- describeWait(info, c.Owner()):
@@ -69,7 +69,8 @@ func (s *statusLine) draw(ctx context.Context, c *holdfast.Client) string {
 	return "\r" + line + "\x1b[K"
 }
 
-// clear returns what removes the line, which must come before anything else.
+// clear returns the control sequence that removes the line. It must be written before other
+// output.
 func (s *statusLine) clear() string {
 	if s == nil || !s.drawn {
 		return ""
@@ -78,7 +79,7 @@ func (s *statusLine) clear() string {
 	return "\r\x1b[K"
 }
 
-// describeWait says who holds the lock and what place the owner has in the queue.
+// describeWait describes the holder of a lock, and the place of the owner in the queue.
 func describeWait(info holdfast.Info, owner string) string {
 	text := ""
 	for i, w := range info.Waiters {

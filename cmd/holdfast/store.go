@@ -13,77 +13,65 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/cli"
-	_ "github.com/holdfast-lock/holdfast/etcdstore"  // etcd: URLs
-	_ "github.com/holdfast-lock/holdfast/memstore"   // memory: URLs, to say why they are of no use here
-	_ "github.com/holdfast-lock/holdfast/redisstore" // redis: URLs
-	_ "github.com/holdfast-lock/holdfast/sqlstore"   // sqlite: URLs
+	_ "github.com/holdfast-lock/holdfast/etcdstore"   // etcd: URLs
+	_ "github.com/holdfast-lock/holdfast/memstore"    // memory: URLs, for the error that open returns
+	_ "github.com/holdfast-lock/holdfast/redisstore"  // redis: URLs
+	_ "github.com/holdfast-lock/holdfast/sqlitestore" // sqlite: URLs
 	"github.com/holdfast-lock/holdfast/store"
 	_ "github.com/holdfast-lock/holdfast/zkstore" // zk: URLs
 )
 
 const (
-	// openTimeout bounds how long a server may take to say hello.
-	openTimeout = 10 * time.Second
-
-	defaultStorePlace = "~/.local/state/holdfast/locks.db, or under XDG_STATE_HOME; ~/Library/Application Support on macOS, %LocalAppData% on Windows"
+	openTimeout     = 10 * time.Second // for connecting to a server
+	completeTimeout = 2 * time.Second  // for everything, while a shell waits for completions
 )
 
-// storeURLs are the stores to choose from. The schemes that the URLs begin with are those
-// that the imported packages register.
-var storeURLs = cli.Section{Title: "Stores", Terms: []cli.Term{
-	{Word: "sqlite:PATH", Text: "a file, between processes of one host"},
-	{Word: "redis://[USER:PASSWORD@]HOST[:PORT][/DB]", Text: "one Redis server; rediss:// with TLS"},
-	{Word: "redis+sentinel://HOST,HOST,…/NAME[/DB]", Text: "Redis with Sentinel; rediss+sentinel:// with TLS"},
-	{Word: "redis+cluster://HOST,HOST,…", Text: "Redis Cluster; rediss+cluster:// with TLS"},
-	{Word: "quorum+redis://HOST,HOST,HOST…", Text: "a majority of independent Redis servers; quorum+rediss:// with TLS"},
-	{Word: "etcd://[USER:PASSWORD@]HOST,HOST,…[/PREFIX]", Text: "etcd; etcds:// with TLS"},
-	{Word: "zk://[USER:PASSWORD@]HOST,HOST,…[/ROOT]", Text: "ZooKeeper; zks:// with TLS"},
-}}
-
-// A storeFlag is the choice of a store.
+// A storeFlag is the flag --store of a command.
 type storeFlag struct {
+	flag *pflag.Flag
 	url  string
-	from string        // where it was named
-	ttl  time.Duration // of the lock that is wanted; 0 if it is not known
+	ttl  time.Duration // of the lock to acquire; 0 if it is unknown
 }
 
-func (s *storeFlag) flag() *cli.Flag {
-	return cli.Func("store", 0, "URL", func(url string) error {
-		if url == "" { // a variable that was not set: the default would be another store than the others use
-			return errors.New("want the URL of a store; leave the flag out for the default")
-		}
-		s.url = url
-		return nil
-	}, "where the locks are, such as sqlite:PATH; default: HOLDFAST_STORE, or an SQLite file in your state directory")
+func (s *storeFlag) addTo(cmd *cobra.Command) {
+	const name = "store"
+	cmd.Flags().StringVar(&s.url, name, "", "`URL` of the store, such as sqlite:PATH (default HOLDFAST_STORE, or an SQLite file in your state directory)")
+	s.flag = cmd.Flags().Lookup(name)
 }
 
-// check finds mistakes in the URL before anything is touched.
+// check returns a usageError if the URL is wrong. It does not open the store.
 func (s *storeFlag) check() error {
-	s.from = "--store"
-	if s.url == "" {
-		s.url, s.from = os.Getenv("HOLDFAST_STORE"), "HOLDFAST_STORE"
+	from := "--store"
+	if !s.flag.Changed {
+		s.url, from = os.Getenv("HOLDFAST_STORE"), "HOLDFAST_STORE"
+		if s.url == "" {
+			return nil
+		}
 	}
 	if s.url == "" {
-		return nil
+		// A shell variable that is not set. The default store would not be the one that is meant.
+		return usagef("--store: the URL is empty; leave out the flag to use the default store")
 	}
-	if !strings.Contains(s.url, ":") { // as the path of a file
-		return fmt.Errorf("%s: want the URL of a store, such as sqlite:/var/lib/locks.db for a file", s.from)
+	if !strings.Contains(s.url, ":") {
+		return usagef("%s: want the URL of a store, such as sqlite:/var/lib/locks.db for a file", from)
 	}
 	u, err := store.ParseURL(s.url)
 	if err != nil {
-		return fmt.Errorf("%s: %w", s.from, err)
+		return usagef("%s: %w", from, err)
 	}
 	if known := store.Schemes(); !slices.Contains(known, u.Scheme) {
-		known = slices.DeleteFunc(known, func(scheme string) bool { return scheme == "memory" }) // of no use here
-		return fmt.Errorf("%s %s: there is no store of the kind %q; known are: %s; see holdfast help for their URLs",
-			s.from, u, u.Scheme, strings.Join(known, ", "))
+		known = slices.DeleteFunc(known, func(scheme string) bool { return scheme == "memory" }) // see open
+		return usagef("%s: unknown scheme %q in %s; want one of %s, which holdfast help describes",
+			from, u.Scheme, u, strings.Join(known, ", "))
 	}
 	return nil
 }
 
-// open opens the store. Check comes first.
+// open opens the store. The caller has called check.
 func (s *storeFlag) open(ctx context.Context) (*ttlStore, error) {
 	if s.url == "" {
 		path, err := defaultStore()
@@ -103,12 +91,12 @@ func (s *storeFlag) open(ctx context.Context) (*ttlStore, error) {
 	}
 	if caps := st.Capabilities(); !caps.Features.Has(store.FeatureProcesses) {
 		st.Close()
-		return nil, fmt.Errorf("%w: the %s store keeps locks within one process, and this is one for itself; name another with --store or HOLDFAST_STORE", holdfast.ErrUnsupported, caps.Store)
+		return nil, fmt.Errorf("%w: the %s store works within one process only; name another with --store or HOLDFAST_STORE", holdfast.ErrUnsupported, caps.Store)
 	}
 	return &ttlStore{Store: st}, nil
 }
 
-// A ttlStore notes the TTL of the last grant or renewal. A process has one lock at a time.
+// A ttlStore records the TTL of the last grant or renewal. A process holds one lock at a time.
 type ttlStore struct {
 	store.Store
 	granted atomic.Int64 // a time.Duration
@@ -134,28 +122,28 @@ func (s *ttlStore) Renew(ctx context.Context, grants []store.Renewal) ([]store.R
 
 func (s *ttlStore) ttl() time.Duration { return time.Duration(s.granted.Load()) }
 
-// withSession adds to the URL of a ZooKeeper the timeout of a session that a lock with this
-// TTL fits into, unless the URL has one. The server may grant less.
+// withSession adds a session timeout that allows this TTL to the URL of a ZooKeeper server,
+// unless the URL has one. The server may grant less.
 func withSession(url string, ttl time.Duration) string {
 	const (
-		least = 10 * time.Second // five ticks of a server with default settings
-		most  = time.Hour
-		param = "session"
+		shortest = 10 * time.Second // five ticks of a server with default settings
+		longest  = time.Hour
+		param    = "session"
 	)
 	u, err := store.ParseURL(url)
 	if err != nil || u.Scheme != "zk" && u.Scheme != "zks" || ttl == 0 || u.Query.Has(param) {
 		return url
 	}
-	before := "?"
+	separator := "?"
 	if strings.Contains(url, "?") {
-		before = "&"
+		separator = "&"
 	}
 	// A TTL is at most four fifths of the session.
-	session := min(max(ttl*5/4+time.Second, least), most)
-	return url + before + param + "=" + session.String()
+	session := min(max(ttl*5/4+time.Second, shortest), longest)
+	return url + separator + param + "=" + session.String()
 }
 
-// connect opens the store for a client that closes it.
+// connect opens the store and returns a client, and a function that closes both.
 func (s *storeFlag) connect(ctx context.Context) (*holdfast.Client, func(), error) {
 	st, err := s.open(ctx)
 	if err != nil {
@@ -172,16 +160,54 @@ func (s *storeFlag) connect(ctx context.Context) (*holdfast.Client, func(), erro
 	}, nil
 }
 
-// defaultStore returns the file of a user who named no store, and makes its directory.
+// withClient calls do with a client of the store, and reports its error. Name is the lock that
+// do is about, if there is one.
+func (s *storeFlag) withClient(name string, do func(ctx context.Context, c *holdfast.Client) error) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	ctx := context.Background()
+	c, shut, err := s.connect(ctx)
+	if err == nil {
+		defer shut()
+		err = do(ctx, c)
+	}
+	return fail(err, name)
+}
+
+// completeName completes the first argument of a command with the names of locks in the store.
+func (s *storeFlag) completeName(_ *cobra.Command, args []string, prefix string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(context.Background(), completeTimeout)
+	defer cancel()
+	if len(args) > 0 || s.check() != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	c, shut, err := s.connect(ctx)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	defer shut()
+	for info, err := range c.List(ctx, prefix) {
+		if err != nil {
+			break
+		}
+		if store.CheckName(info.Name) == nil { // else it might contain a newline
+			names = append(names, info.Name)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// defaultStore creates the directory of the default store and returns the path of its file.
 func defaultStore() (string, error) {
 	const instead = "name a store with --store or HOLDFAST_STORE, such as sqlite:/var/lib/locks.db"
 	dir, err := stateDir()
 	if err != nil {
-		return "", fmt.Errorf("%w: no directory for the default store: %v; %s", holdfast.ErrInvalid, err, instead)
+		return "", fmt.Errorf("%w: there is no directory for the default store: %v; %s", holdfast.ErrInvalid, err, instead)
 	}
 	dir = filepath.Join(dir, "holdfast")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("cannot make the directory of the default store: %w; %s", err, instead)
+		return "", fmt.Errorf("cannot create the directory of the default store: %w; %s", err, instead)
 	}
 	return filepath.Join(dir, "locks.db"), nil
 }
@@ -196,7 +222,7 @@ func stateDir() (string, error) {
 	case "darwin", "ios":
 		return os.UserConfigDir()
 	}
-	// The specification has relative paths ignored.
+	// The XDG specification says to ignore relative paths.
 	if dir := os.Getenv("XDG_STATE_HOME"); strings.HasPrefix(dir, "/") {
 		return dir, nil
 	}

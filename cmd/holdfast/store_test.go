@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestTheSessionOfAZooKeeperURLFollowsTheTTL(t *testing.T) {
+func TestTheURLOfAZooKeeperServerGetsASessionThatAllowsTheTTL(t *testing.T) {
 	for url, want := range map[string]string{
 		"zk://h":             "zk://h?session=2m6s",
 		"zks://h":            "zks://h?session=2m6s",

@@ -5,7 +5,7 @@ import (
 	"unicode"
 )
 
-// A table is rows of text in columns. Its cells are clean.
+// A table has rows of text in columns, without control characters.
 type table struct {
 	head []string
 	rows [][]string
@@ -21,19 +21,19 @@ func (t *table) add(cells ...string) {
 	t.rows = append(t.rows, cells)
 }
 
-// leastColumn is what a column that has to be cut keeps.
-const leastColumn = 8
+// minColumn is the width to which a column may be cut.
+const minColumn = 8
 
-// lines returns the table in aligned lines of at most that many columns of a terminal, 0
-// for as many as it takes. The first line is the head, bold if colour is set.
-func (t *table) lines(most int, colour bool) []string {
+// lines returns the table as aligned lines, which are at most width columns wide if width is
+// not 0. The first line is the head, bold if colour is set.
+func (t *table) lines(width int, colour bool) []string {
 	widths := make([]int, len(t.head))
 	for _, row := range append([][]string{t.head}, t.rows...) {
 		for i, cell := range row {
 			widths[i] = max(widths[i], columns(cell))
 		}
 	}
-	for most > 0 {
+	for width > 0 {
 		total, widest := 2*(len(widths)-1), 0
 		for i, w := range widths {
 			total += w
@@ -41,10 +41,10 @@ func (t *table) lines(most int, colour bool) []string {
 				widest = i
 			}
 		}
-		if total <= most || widths[widest] <= leastColumn {
+		if total <= width || widths[widest] <= minColumn {
 			break
 		}
-		widths[widest] = max(leastColumn, widths[widest]-(total-most))
+		widths[widest] = max(minColumn, widths[widest]-(total-width))
 	}
 	lines := []string{t.line(t.head, widths)}
 	if colour {
@@ -73,21 +73,21 @@ func (t *table) line(cells []string, widths []int) string {
 	return strings.TrimRight(b.String(), " ")
 }
 
-// cut shortens a text to so many columns.
-func cut(s string, most int) string {
-	if columns(s) <= most {
+// cut shortens a text to a number of columns.
+func cut(s string, width int) string {
+	if columns(s) <= width {
 		return s
 	}
 	n := 0
 	for i, r := range s {
-		if n += runeColumns(r); n > most-1 {
+		if n += runeColumns(r); n > width-1 {
 			return s[:i] + "…"
 		}
 	}
 	return s
 }
 
-// columns is how wide a text is on a terminal.
+// columns returns the width of a text on a terminal.
 func columns(s string) int {
 	n := 0
 	for _, r := range s {
@@ -96,8 +96,8 @@ func columns(s string) int {
 	return n
 }
 
-// runeColumns is nearly right: the characters of East Asia and pictures take two columns,
-// marks on other characters take none.
+// runeColumns returns the approximate width of a character: East Asian characters and
+// pictographs take two columns, combining marks take none.
 func runeColumns(r rune) int {
 	switch {
 	case r < 0x300:

@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A screen is a terminal with somebody in front of it.
+// A screen is a terminal, with the test as its user.
 type screen struct {
 	*process
-	keyboard *os.File // and the screen: the other side of the terminal
+	keyboard *os.File // the other end of the terminal
 	seen     text
 }
 
-// terminal starts a command on a terminal of its own, as the first of its session.
+// terminal starts a command as the leader of a session with a terminal of its own.
 func (s *site) terminal(args ...string) *screen {
 	s.t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
@@ -59,7 +59,7 @@ func (s *site) terminal(args ...string) *screen {
 			n, err := master.Read(buf)
 			x.seen.Write(buf[:n])
 			if err != nil {
-				return // everybody has left
+				return // all processes have closed the terminal
 			}
 		}
 	}()
@@ -67,7 +67,7 @@ func (s *site) terminal(args ...string) *screen {
 	return x
 }
 
-// shell starts a shell with job control, as people use it.
+// shell starts an interactive shell with job control.
 func (s *site) shell() *screen {
 	s.t.Helper()
 	x := s.terminal("bash", "--norc", "--noprofile", "--noediting", "-i")
@@ -100,16 +100,16 @@ func TestTheJobHasTheTerminal(t *testing.T) {
 	x.types("hello\n")
 	x.shows("read hello from /dev/pts/")
 	x.wantCode(0)
-	// From the start, and not when it first asks: a job may want to know whether it has it.
+	// The job has it from the start, since it may check whether it is in the foreground.
 	x = s.terminal(command, "run", "a", "-c", `echo "group $(($(ps -o pgid= -p $$) - $(ps -o tpgid= -p $$)))"`)
 	x.shows("group 0")
 	x.wantCode(0)
 }
 
-// The jobs here are single processes: dash drops a Ctrl-C that hits it while it forks, and
-// is not stopped by a Ctrl-Z that does.
+// The jobs in these tests are single processes: dash ignores a Ctrl-C or Ctrl-Z that arrives
+// while it forks.
 
-func TestCtrlCEndsTheJobAndUsLikeAnyProgram(t *testing.T) {
+func TestCtrlCEndsTheJobAndHoldfast(t *testing.T) {
 	s := newSite(t)
 	x := s.terminal(command, "run", "a", "-c", `echo ready; exec sleep 60`)
 	x.shows("ready")
@@ -118,7 +118,7 @@ func TestCtrlCEndsTheJobAndUsLikeAnyProgram(t *testing.T) {
 	s.run("run", "-n", "a", "--", "true").wantCode(0) // released
 }
 
-func TestCtrlCIsTheJobsToHandle(t *testing.T) {
+func TestAJobCanCatchCtrlC(t *testing.T) {
 	s := newSite(t)
 	x := s.terminal(command, "run", "a", "-c", `trap 'echo caught; exit 3' INT; echo ready; read line`)
 	x.shows("ready")
@@ -141,7 +141,6 @@ func TestCtrlCWhileWaitingLeavesTheQueue(t *testing.T) {
 	holder.wantCode(0)
 }
 
-// After Ctrl-C a script must not go on with its next line.
 func TestCtrlCEndsTheCallingScriptAndLoop(t *testing.T) {
 	s := newSite(t)
 	s.write("script", "#!/bin/bash\nholdfast run a -c 'echo in-$((0+1)); exec sleep 60'\ntouch after\n")
@@ -157,14 +156,14 @@ func TestCtrlCEndsTheCallingScriptAndLoop(t *testing.T) {
 	x.types("echo still-$((0+3))\n")
 	x.shows("still-3")
 	if _, err := s.stat("after"); err == nil {
-		t.Error("the script went on")
+		t.Error("the script continued")
 	}
 	if turns := s.read("turns"); turns != "1\n" {
-		t.Errorf("the loop went on: %q", turns)
+		t.Errorf("the loop continued: %q", turns)
 	}
 }
 
-func TestCtrlZAndFgAndBg(t *testing.T) {
+func TestCtrlZFgAndBgWork(t *testing.T) {
 	s := newSite(t)
 	if err := unix.Mkfifo(s.path("fifo"), 0o600); err != nil {
 		t.Fatal(err)
@@ -173,7 +172,7 @@ func TestCtrlZAndFgAndBg(t *testing.T) {
 	x.types("holdfast run a -c 'echo ready-$((0+1)); read line; echo got-$line; read end <fifo; echo end-$((0+4))'\n")
 	x.shows("ready-1")
 	x.types(ctrlZ)
-	x.shows("is not renewed meanwhile")
+	x.shows("is not renewed while")
 	x.shows("Stopped")
 	x.types("jobs; echo prompt-$((0+2))\n")
 	x.shows("prompt-2")
@@ -191,7 +190,7 @@ func TestCtrlZAndFgAndBg(t *testing.T) {
 	x.wantCode(7)
 }
 
-// In a group whose shell is gone nobody could continue us: the system ignores Ctrl-Z there.
+// No shell could continue the group, so the system ignores Ctrl-Z.
 func TestCtrlZWithoutAShellStopsNothing(t *testing.T) {
 	s := newSite(t)
 	x := s.terminal(command, "run", "a", "-c", `echo ready; read line; echo "got $line"`)
@@ -202,7 +201,7 @@ func TestCtrlZWithoutAShellStopsNothing(t *testing.T) {
 	x.wantCode(0)
 }
 
-// A stopped run does not renew, and must not keep its job beyond the lock.
+// A stopped holdfast does not renew its lock.
 func TestAJobThatIsStoppedTooLongIsKilled(t *testing.T) {
 	s := newSite(t)
 	x := s.shell()
@@ -217,8 +216,8 @@ func TestAJobThatIsStoppedTooLongIsKilled(t *testing.T) {
 	x.shows("code-79")
 }
 
-// A pager beside us must be able to read keys while the job runs.
-func TestInAPipelineTheOthersKeepTheTerminal(t *testing.T) {
+// A pager must be able to read keys while the job runs.
+func TestInAPipelineTheOtherProgramsKeepTheTerminal(t *testing.T) {
 	s := newSite(t)
 	x := s.shell()
 	x.types("holdfast run a -c 'echo hi; while [ ! -e go ]; do sleep 0.01; done' | sh -c 'read key </dev/tty; echo key-$key; cat'\n")
@@ -229,7 +228,7 @@ func TestInAPipelineTheOthersKeepTheTerminal(t *testing.T) {
 	s.write("go", "")
 	x.types("echo end-$((0+1))\n")
 	x.shows("end-1")
-	// And the job gets it if it asks for it.
+	// The job gets the terminal when it reads from it.
 	x.types("holdfast run a -c 'read word </dev/tty; echo word-$word' | cat\n")
 	s.held("a")
 	x.types("w\n")
@@ -248,7 +247,7 @@ func TestTheTerminalIsRestoredAfterAKilledJob(t *testing.T) {
 	}
 }
 
-func TestWatchFillsTheScreenAndGivesItBack(t *testing.T) {
+func TestWatchFillsTheScreenAndRestoresIt(t *testing.T) {
 	s := newSite(t)
 	holder := s.hold("a", "--meta", "m")
 	x := s.shell()
@@ -272,18 +271,18 @@ func TestWatchFillsTheScreenAndGivesItBack(t *testing.T) {
 	x.shows("end-1")
 	seen := x.seen.String()
 	if strings.Count(seen, "\x1b[?1049l") != 3 || strings.Count(seen, "\x1b[?25h") != 3 || strings.Contains(seen, "-icanon") {
-		t.Error("the terminal was not given back as it was")
+		t.Error("the terminal was not restored")
 	}
 	s.write("go", "")
 	holder.wantCode(0)
 }
 
-func TestColourIsForTerminalsAndCanBeTurnedOff(t *testing.T) {
+func TestOnlyTerminalsGetColoursUnlessTheyAreTurnedOff(t *testing.T) {
 	s := newSite(t)
 	s.ok("acquire", "a")
 	const escape = "\x1b["
 	if strings.Contains(s.ok("ls")+s.ok("show", "a"), escape) {
-		t.Error("colour in a pipe")
+		t.Error("colours in a pipe")
 	}
 	for _, test := range []struct {
 		env    string
@@ -300,7 +299,6 @@ func TestColourIsForTerminalsAndCanBeTurnedOff(t *testing.T) {
 	}
 }
 
-// A table that does not fit is cut, not wrapped.
 func TestAWideTableIsCutToTheTerminal(t *testing.T) {
 	s := newSite(t)
 	s.ok("acquire", "--meta", strings.Repeat("long ", 40), strings.Repeat("n", 200))

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// clean escapes what a terminal would act on instead of showing it: control characters,
-// reversed writing direction, invisible characters, bytes that are no text.
+// clean escapes everything that a terminal would interpret instead of show: control
+// characters, changes of the writing direction, invisible characters and invalid bytes.
 func clean(s string) string {
 	if !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }) {
 		return s
@@ -35,7 +35,7 @@ func clean(s string) string {
 	return b.String()
 }
 
-// short is a duration as people want to read it.
+// short formats a duration with the precision that a reader needs.
 func short(d time.Duration) string {
 	d = max(0, d)
 	switch {
@@ -62,12 +62,11 @@ func shellQuote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// describeHeld says who is in the way: who, where, since when, for how long, and how many
-// others wait.
+// describeHeld describes the holder of a lock and the length of its queue.
 func describeHeld(e *holdfast.HeldError) string {
 	var b strings.Builder
 	if len(e.Holders) == 0 {
-		fmt.Fprintf(&b, "%q is wanted by others who came first", e.Name)
+		fmt.Fprintf(&b, "%q has other waiters, which come first", e.Name)
 	} else {
 		h := &e.Holders[0]
 		fmt.Fprintf(&b, "%q is %s", e.Name, describeHolder(h))
@@ -92,16 +91,16 @@ func describeHolder(h *holdfast.Holder) string {
 	if h.Meta != "" {
 		owner += " (" + h.Meta + ")"
 	}
-	since := h.Since.Format("15:04:05")
-	if age := time.Since(h.Since); age >= 12*time.Hour {
-		since = h.Since.Format("2006-01-02 15:04:05")
+	layout := time.TimeOnly
+	if h.Age >= 12*time.Hour {
+		layout = time.DateTime
 	}
-	age := short(time.Since(h.Since))
+	since, age := time.Now().Add(-h.Age).Format(layout), short(h.Age)
 	switch h.State {
 	case store.Done:
-		return fmt.Sprintf("closed: done by %s since %s (%s ago), open again in %s", owner, since, age, short(h.Left))
+		return fmt.Sprintf("closed: done by %s at %s (%s ago), free again in %s", owner, since, age, short(h.Left))
 	case store.Cooling:
-		return fmt.Sprintf("closed: released by %s before its minimum hold was over, open again in %s", owner, short(h.Left))
+		return fmt.Sprintf("closed: released by %s before its minimum hold was over, free again in %s", owner, short(h.Left))
 	}
 	return fmt.Sprintf("held by %s since %s (%s ago), %s left unless renewed", owner, since, age, short(h.Left))
 }

@@ -7,16 +7,17 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/cli"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/job"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/tty"
 )
 
-// leastInterval keeps a slip of the finger from becoming a load on the store.
-const leastInterval = 100 * time.Millisecond
+// minInterval protects the store from a mistyped interval.
+const minInterval = 100 * time.Millisecond
 
-// A watcher is one run of watch.
+// A watcher is one call of watch.
 type watcher struct {
 	store    storeFlag
 	prefix   string
@@ -25,33 +26,34 @@ type watcher struct {
 	signals  chan os.Signal
 }
 
-func watchCommand() *cli.Command {
+func newWatchCommand() *cobra.Command {
 	w := &watcher{interval: time.Second, signals: make(chan os.Signal, 16)}
-	return &cli.Command{
-		Name: "watch", Args: "[PREFIX]",
-		Short: "Watch locks: the list of ls, refreshed every second",
-		Long:  "Shows the list on the whole terminal until q or Ctrl-C is typed. If the output is not a terminal, the list is printed again and again; with --json each time as one line. On Windows it is always printed.",
-		Flags: []*cli.Flag{
-			w.store.flag(),
-			cli.Duration("interval", 0, &w.interval, nil, "how often to look; default: 1s"),
-			cli.Bool("json", 0, &w.json, "print the list as a line of JSON each time"),
-		},
-		Operands: []cli.Operand{{Name: "PREFIX", Kind: cli.Lock}},
-		Run: func(operands, _ []string) int {
-			w.prefix = strings.Join(operands, "")
-			if w.interval < leastInterval {
-				complain("watch: --interval %v: the least is %v", w.interval, leastInterval)
-				return exitUsage
+	cmd := &cobra.Command{
+		Use:   "watch [flags] [PREFIX]",
+		Short: "Show the list of ls, refreshed every second",
+		Long: `Shows the list on the whole terminal until you type q or Ctrl-C. If the output is
+not a terminal, it prints the list repeatedly; with --json, each list is one
+line. On Windows it always prints.`,
+		Args:              prefixArgument,
+		ValidArgsFunction: w.store.completeName,
+		RunE: func(_ *cobra.Command, args []string) error {
+			w.prefix = prefixOf(args)
+			if w.interval < minInterval {
+				return usagef("--interval %v: want at least %v", w.interval, minInterval)
 			}
-			return w.store.with("watch", w.prefix, w.watch)
+			return w.store.withClient("", w.watch)
 		},
 	}
+	w.store.addTo(cmd)
+	cmd.Flags().Var((*durationValue)(&w.interval), "interval", "time between two refreshes")
+	cmd.Flags().BoolVar(&w.json, "json", false, "print each list as a line of JSON")
+	return cmd
 }
 
 func (w *watcher) watch(ctx context.Context, c *holdfast.Client) error {
 	if tty.Fancy(os.Stdout) && !w.json {
 		if keys, err := tty.Keys(os.Stdin); err == nil {
-			keys() // only a try
+			keys() // it works; live does it again
 			return w.live(ctx, c)
 		}
 	}
@@ -79,7 +81,8 @@ func (w *watcher) watch(ctx context.Context, c *holdfast.Client) error {
 	}
 }
 
-// quit is how a signal ends a watch: Ctrl-C is the usual way out and no failure.
+// quit returns the error for a signal that ends watch. Ctrl-C is the usual way to end it, and
+// not a failure.
 func quit(sig int) error {
 	const interrupt = 2
 	if sig == interrupt {
@@ -99,42 +102,36 @@ func collect(ctx context.Context, c *holdfast.Client, prefix string) ([]holdfast
 	return all, nil
 }
 
-// print writes the list once, for a pipe or a file.
+// print prints the list once, for a pipe or a file.
 func (w *watcher) print(all []holdfast.Info) error {
-	var code int
 	if w.json {
 		locks := []lockJSON{}
 		for _, info := range all {
 			locks = append(locks, lockToJSON(info))
 		}
-		code = outputJSON(struct {
+		return outputJSON(struct {
 			Time  time.Time  `json:"time"`
 			Locks []lockJSON `json:"locks"`
 		}{time.Now(), locks})
-	} else {
-		lines := []string{time.Now().Format(time.DateTime) + count(len(all))}
-		if len(all) > 0 {
-			lines = append(lines, lockTable(all).lines(0, false)...)
-		}
-		code = output(strings.Join(lines, "\n") + "\n\n")
 	}
-	if code != 0 {
-		return errOutput
+	lines := []string{time.Now().Format(time.DateTime) + count(len(all))}
+	if len(all) > 0 {
+		lines = append(lines, lockTable(all).lines(0, false)...)
 	}
-	return nil
+	return output(strings.Join(lines, "\n") + "\n\n")
 }
 
 func count(n int) string {
 	switch n {
 	case 0:
-		return "  no lock is held or waited for"
+		return "  no lock has a holder or a waiter"
 	case 1:
 		return "  1 lock"
 	}
 	return fmt.Sprintf("  %d locks", n)
 }
 
-// live shows the list on the whole terminal, and gives the terminal back as it was.
+// live shows the list on the whole terminal, and restores the terminal at the end.
 func (w *watcher) live(ctx context.Context, c *holdfast.Client) error {
 	job.Notify(w.signals)
 	job.NotifyStop(w.signals)
@@ -148,7 +145,7 @@ func (w *watcher) live(ctx context.Context, c *holdfast.Client) error {
 			}
 			keys <- buf[0]
 			if quits(buf[0]) {
-				return // what is typed behind it is for the shell
+				return // the shell reads the keys that follow
 			}
 		}
 	}()
@@ -177,7 +174,7 @@ func (w *watcher) live(ctx context.Context, c *holdfast.Client) error {
 
 func quits(key byte) bool { return key == 'q' || key == 'Q' }
 
-// enter takes the terminal over: a screen of its own, no cursor, single keys.
+// enter switches the terminal to the alternate screen, without a cursor, and to single keys.
 func (w *watcher) enter() (restore func()) {
 	keys, err := tty.Keys(os.Stdin)
 	os.Stdout.WriteString("\x1b[?1049h\x1b[?25l")
@@ -189,8 +186,8 @@ func (w *watcher) enter() (restore func()) {
 	}
 }
 
-// draw shows the list, or why there is none. It overwrites line by line, so that nothing
-// flickers.
+// draw shows the list, or the error. It overwrites the screen line by line, which does not
+// flicker.
 func (w *watcher) draw(all []holdfast.Info, err error) {
 	columns, lines := tty.Size(os.Stdout)
 	if columns <= 0 || lines <= 0 {

@@ -8,24 +8,25 @@ import (
 	"time"
 )
 
-// A Batcher sends calls. While fewer than Flying requests are in flight, a call is sent at once,
+// A Batcher sends calls. While fewer than MaxInFlight requests are in flight, a call is sent at once,
 // alone. Otherwise calls queue up, and all queued calls are sent in one batch when a request
 // returns. No call waits for others to arrive, and the cost per call falls as the load grows.
 // The fields must be set before the first call.
 type Batcher[T any] struct {
-	Flying int // maximum number of single requests in flight; further calls queue up
-	Size   int // maximum number of calls in a batch
+	MaxInFlight int // maximum number of single requests in flight; further calls queue up
+	MaxBatch    int // maximum number of calls in a batch
 
-	// Pause, if not 0, keeps queued calls from waiting for a slow reply: they are sent some
-	// time after the last request. That time is Pause, multiplied by the number of requests
-	// in flight and divided by Flying.
-	Pause time.Duration
+	// MaxWait, if not 0, keeps queued calls from waiting for a slow reply: they are sent some
+	// time after the last request. That time is MaxWait, multiplied by the number of requests
+	// in flight and divided by MaxInFlight.
+	MaxWait time.Duration
 
 	// Name, if set, returns the name of a call. A batch contains one call per name at most.
 	Name func(call *T) string
 
-	// Send sends a batch, and writes the outcome of each call into it.
-	Send func(calls []*T)
+	// Send sends a batch, and writes the outcome of each call into it. If it returns refused,
+	// no call was executed, because of one of them, and each is sent alone.
+	Send func(calls []*T) (refused bool)
 
 	// Late, if set, is called for each call whose caller gave up after it was sent.
 	Late func(call *T)
@@ -42,6 +43,7 @@ type Batcher[T any] struct {
 
 type item[T any] struct {
 	call  *T
+	alone func()
 	done  chan struct{}
 	left  bool // the caller gave up
 	ended bool
@@ -51,7 +53,7 @@ type item[T any] struct {
 // error of ctx, and the call may or may not be executed. After Close, Do always uses alone.
 func (b *Batcher[T]) Do(ctx context.Context, call *T, alone func()) error {
 	b.mu.Lock()
-	if b.flying < b.Flying || b.closed {
+	if b.flying < b.MaxInFlight || b.closed {
 		b.flying++
 		b.depart()
 		b.mu.Unlock()
@@ -59,7 +61,7 @@ func (b *Batcher[T]) Do(ctx context.Context, call *T, alone func()) error {
 		alone()
 		return nil
 	}
-	one := &item[T]{call: call, done: make(chan struct{})}
+	one := &item[T]{call: call, alone: alone, done: make(chan struct{})}
 	b.waiting = append(b.waiting, one)
 	b.follow()
 	b.mu.Unlock()
@@ -118,10 +120,10 @@ func (b *Batcher[T]) landed() {
 // follow sends queued calls if the last request was sent long enough ago, and otherwise starts
 // a timer to do so. The caller holds the mutex.
 func (b *Batcher[T]) follow() {
-	if b.Pause == 0 || b.armed || len(b.waiting) == 0 || b.closed {
+	if b.MaxWait == 0 || b.armed || len(b.waiting) == 0 || b.closed {
 		return
 	}
-	wait := b.Pause*time.Duration(b.flying)/time.Duration(b.Flying) - time.Since(b.sent)
+	wait := b.MaxWait*time.Duration(b.flying)/time.Duration(b.MaxInFlight) - time.Since(b.sent)
 	if wait <= 0 {
 		b.next()
 		b.follow() // there may be more than one batch
@@ -151,7 +153,7 @@ func (b *Batcher[T]) next() {
 
 // depart records that a request is sent. The caller holds the mutex.
 func (b *Batcher[T]) depart() {
-	if b.Pause > 0 {
+	if b.MaxWait > 0 {
 		b.sent = time.Now()
 	}
 }
@@ -162,15 +164,15 @@ func (b *Batcher[T]) take() (batch []*item[T]) {
 		return nil
 	}
 	if b.Name == nil {
-		n := min(len(b.waiting), b.Size)
+		n := min(len(b.waiting), b.MaxBatch)
 		batch = slices.Clone(b.waiting[:n])
 		b.waiting = slices.Delete(b.waiting, 0, n)
 		return batch
 	}
-	names := make(map[string]struct{}, min(len(b.waiting), b.Size))
+	names := make(map[string]struct{}, min(len(b.waiting), b.MaxBatch))
 	b.waiting = slices.DeleteFunc(b.waiting, func(one *item[T]) bool {
 		name := b.Name(one.call)
-		if _, twice := names[name]; twice || len(batch) == b.Size {
+		if _, twice := names[name]; twice || len(batch) == b.MaxBatch {
 			return false
 		}
 		names[name] = struct{}{}
@@ -186,7 +188,9 @@ func (b *Batcher[T]) send(batch []*item[T]) {
 	for i, one := range batch {
 		calls[i] = one.call
 	}
-	b.Send(calls)
+	if b.Send(calls) {
+		b.sendAlone(batch)
+	}
 	var late []*T
 	b.mu.Lock()
 	for _, one := range batch {
@@ -202,4 +206,17 @@ func (b *Batcher[T]) send(batch []*item[T]) {
 			b.Late(call)
 		}
 	}
+}
+
+// sendAlone sends the calls whose callers still wait, each in a request of its own.
+func (b *Batcher[T]) sendAlone(batch []*item[T]) {
+	var all sync.WaitGroup
+	b.mu.Lock()
+	for _, one := range batch {
+		if !one.left {
+			all.Go(one.alone)
+		}
+	}
+	b.mu.Unlock()
+	all.Wait()
 }

@@ -23,12 +23,13 @@ type server struct {
 	batches [][]string
 	late    []string
 	gate    chan struct{}
+	refuses bool
 }
 
 func newServer(flying, size int) *server {
 	s := &server{gate: make(chan struct{})}
-	s.Flying, s.Size = flying, size
-	s.Send = func(calls []*call) {
+	s.MaxInFlight, s.MaxBatch = flying, size
+	s.Send = func(calls []*call) (refused bool) {
 		var names []string
 		for _, c := range calls {
 			names = append(names, c.name)
@@ -40,6 +41,7 @@ func newServer(flying, size int) *server {
 		for _, c := range calls {
 			c.how = "together"
 		}
+		return s.refuses
 	}
 	s.Late = func(c *call) { s.late = append(s.late, c.name+" "+c.how) }
 	return s
@@ -113,6 +115,29 @@ func (s *server) goOnAlone(t *testing.T) string {
 	return r.how
 }
 
+func TestTheCallsOfARefusedBatchAreSentAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(1, 10)
+		s.refuses = true
+		ctx, cancel := context.WithCancel(t.Context())
+		first, left := s.do(t.Context(), "a"), s.do(ctx, "b")
+		all := []<-chan result{first, s.do(t.Context(), "c"), s.do(t.Context(), "d")}
+		s.gate <- struct{}{}
+		s.want(t, []string{"b", "c", "d"})
+		cancel()
+		if r := <-left; !errors.Is(r.err, context.Canceled) {
+			t.Errorf("a caller that gave up: %v", r.err)
+		}
+		if got := s.goOn(t, all...); !slices.Equal(got, []string{"alone", "alone", "alone"}) {
+			t.Error(got)
+		}
+		synctest.Wait()
+		if !slices.Equal(s.late, []string{"b together"}) { // that is, not sent alone
+			t.Errorf("late: %q", s.late)
+		}
+	})
+}
+
 func TestBatchIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(1, 2)
@@ -141,7 +166,7 @@ func TestCallsWithTheSameNameAreNotInOneBatch(t *testing.T) {
 func TestQueuedCallsDoNotWaitForASlowReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(1, 10)
-		s.Pause = time.Millisecond
+		s.MaxWait = time.Millisecond
 		all := []<-chan result{s.do(t.Context(), "a"), s.do(t.Context(), "b"), s.do(t.Context(), "c")}
 		s.want(t) // too early after the first request
 		time.Sleep(time.Millisecond)
@@ -160,7 +185,7 @@ func TestQueuedCallsDoNotWaitForASlowReply(t *testing.T) {
 func TestLongQueueIsSentInSeveralBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(1, 2)
-		s.Pause = time.Millisecond
+		s.MaxWait = time.Millisecond
 		var all []<-chan result
 		for _, name := range []string{"a", "b", "c", "d", "e"} {
 			all = append(all, s.do(t.Context(), name))

@@ -137,11 +137,11 @@ func (r *release) pack(ctx context.Context, m *module, pkg string) ([]file, erro
 	if err != nil {
 		return nil, err
 	}
-	common, err := r.commonFiles(ctx, native, name)
+	seconds, err := r.git(ctx, "log", "-1", "--format=%ct")
 	if err != nil {
 		return nil, err
 	}
-	seconds, err := r.git(ctx, "log", "-1", "--format=%ct")
+	common, err := r.commonFiles(ctx, native, name, seconds)
 	if err != nil {
 		return nil, err
 	}
@@ -193,8 +193,10 @@ func (r *release) compile(ctx context.Context, m *module, pkg, platform string) 
 }
 
 // commonFiles returns what is in the archives of all platforms: the documents of the
-// repository, and the manual pages and completions that the command writes.
-func (r *release) commonFiles(ctx context.Context, program, name string) ([]file, error) {
+// repository, and the manual pages and completions that the command writes. The pages show
+// the date of the commit, which is given in seconds since 1970: with the current date they
+// would not be reproducible.
+func (r *release) commonFiles(ctx context.Context, program, name, seconds string) ([]file, error) {
 	var files []file
 	for _, document := range []string{"CHANGELOG.md", "LICENSE", "README.md"} {
 		data, err := os.ReadFile(filepath.Join(r.clone, document))
@@ -204,7 +206,7 @@ func (r *release) commonFiles(ctx context.Context, program, name string) ([]file
 		files = append(files, file{name: document, data: data})
 	}
 	man := filepath.Join(r.temp, "man")
-	c := command{dir: r.temp}
+	c := command{dir: r.temp, env: []string{"SOURCE_DATE_EPOCH=" + seconds}}
 	if _, err := c.runFor(ctx, program, "man", man); err != nil {
 		return nil, err
 	}

@@ -57,7 +57,7 @@ func main() {
 	case "completion":
 		fmt.Println("complete", os.Args[2])
 	case "man":
-		if os.MkdirAll(os.Args[2], 0o755) != nil || os.WriteFile(filepath.Join(os.Args[2], "lib.1"), nil, 0o644) != nil {
+		if os.MkdirAll(os.Args[2], 0o755) != nil || os.WriteFile(filepath.Join(os.Args[2], "lib.1"), []byte(os.Getenv("SOURCE_DATE_EPOCH")), 0o644) != nil {
 			os.Exit(1)
 		}
 	}
@@ -345,6 +345,10 @@ func TestDistIsReproducibleAndKnowsItsVersion(t *testing.T) {
 	must(t, err)
 	if want := "lib v0.1.0 " + git(t, r.clone, "rev-parse", "v0.1.0^{commit}"); out != want {
 		t.Errorf("the packed command says %q, want %q", out, want)
+	}
+	date, err := os.ReadFile(filepath.Join(filepath.Dir(archive), "man/lib.1"))
+	if want := git(t, r.clone, "log", "-1", "--format=%ct", "v0.1.0"); err != nil || string(date) != want {
+		t.Errorf("the date of the manual page is %q, %v; want that of the commit, %s", date, err, want)
 	}
 	for _, name := range []string{"LICENSE", "README.md", "man/lib.1", "completions/_lib", "completions/lib.bash"} {
 		if _, err := os.Stat(filepath.Join(filepath.Dir(archive), name)); err != nil {

@@ -27,8 +27,9 @@ type Holder interface {
 
 // A Loss says why a grant was lost.
 type Loss struct {
-	Reason string
-	Err    error // of the last renewal; may be nil
+	Word   string // for metrics: "expired", "gone" or "max_hold"
+	Reason string // for people
+	Err    error  // of the last renewal; may be nil
 }
 
 // A Grant is a grant of the store with its times, all on the client's clock.
@@ -130,12 +131,12 @@ func (g *Grant) request(tokens int) store.Renewal {
 func (g *Grant) expiryLoss() Loss {
 	switch {
 	case g.maxEnd > 0 && g.maxEnd <= g.Deadline():
-		return Loss{Reason: "MaxHold is over"}
+		return Loss{Word: "max_hold", Reason: "MaxHold is over"}
 	case g.NoRenew:
-		return Loss{Reason: "its TTL of " + g.TTL.String() + " is over and it was not renewed"}
+		return Loss{Word: "expired", Reason: "its TTL of " + g.TTL.String() + " is over and it was not renewed"}
 	}
-	return Loss{"it could not be renewed in time", g.lastErr}
+	return Loss{Word: "expired", Reason: "it could not be renewed in time", Err: g.lastErr}
 }
 
 // Gone is the loss of a grant that the store does not know any more.
-var Gone = Loss{Reason: "the store says that it is not held any more: it expired there or was broken by force"}
+var Gone = Loss{Word: "gone", Reason: "the store says that it is not held any more: it expired there or was broken by force"}

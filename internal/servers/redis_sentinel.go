@@ -91,6 +91,14 @@ func (r *Redis) hurry() error {
 	return err
 }
 
+// patient ends the haste with which a Sentinel announces itself. A Sentinel makes a promoted
+// replica a replica again if it has not heard of the failover within four publish periods, which
+// must be longer than a busy machine takes.
+func (r *Redis) patient() error {
+	_, err := r.Do("SENTINEL", "DEBUG", "publish-period", "2000")
+	return err
+}
+
 // Addrs returns the addresses of the Sentinels.
 func (g *SentinelGroup) Addrs() []string { return addrs(g.Sentinels) }
 
@@ -141,6 +149,9 @@ func (g *SentinelGroup) AwaitSentinels() {
 			return knowsAll(s, awake(g.Nodes)-1, awake(g.Sentinels)-1)
 		})
 	})
+	if err := each(g.Sentinels, (*Redis).patient); err != nil {
+		g.t.Fatal(err)
+	}
 }
 
 func (g *SentinelGroup) primary() (*Redis, error) {

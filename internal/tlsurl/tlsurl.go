@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -15,8 +16,33 @@ import (
 // certificate and its key, as PEM files, and the name in the server's certificate.
 var Params = []string{"ca", "cert", "key", "servername"}
 
-// Config reads the files that a URL names. A store that calls it for every connection lets
-// certificates be replaced while it runs.
+// A Source reads the files that a URL names again for each connection, so that certificates can
+// be replaced while a program runs. While the files cannot be used, for example because only some
+// of them have been replaced yet, it returns the last usable settings.
+type Source struct {
+	url  *store.URL
+	mu   sync.Mutex
+	last *tls.Config
+}
+
+// NewSource returns a source for a URL, or an error if its files cannot be used.
+func NewSource(u *store.URL) (*Source, error) {
+	config, err := Config(u)
+	return &Source{url: u, last: config}, err
+}
+
+// Config returns the settings for a new connection.
+func (s *Source) Config() *tls.Config {
+	config, err := Config(s.url)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		s.last = config
+	}
+	return s.last.Clone()
+}
+
+// Config reads the files that a URL names.
 func Config(u *store.URL) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: u.Query.Get("servername")}
 	if file := u.Query.Get("ca"); file != "" {

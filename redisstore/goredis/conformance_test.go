@@ -1,22 +1,16 @@
 package goredis
 
 import (
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	core "github.com/holdfast-lock/holdfast/internal/redis"
+	"github.com/holdfast-lock/holdfast/internal/redistest"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
-	"github.com/holdfast-lock/holdfast/storetest"
 )
 
-// quick is a heartbeat that tests can wait for.
-const quick = time.Second
-
-// owning is a store that closes its client, so that nothing is left of a test.
+// An owning store closes its client, so that a test leaves nothing behind.
 type owning struct {
 	*Store
 	client redis.UniversalClient
@@ -29,28 +23,14 @@ func (o owning) Close() error {
 }
 
 func conform(t *testing.T, newClient func() redis.UniversalClient, nodes ...*servers.Redis) {
-	storetest.Run(t, storetest.Harness{
-		Open: func(t testing.TB) store.Store {
-			client := newClient()
-			s, err := New(client, func(c *core.Config) { c.Heartbeat = quick })
-			if err != nil {
-				t.Fatal(err)
-			}
-			return owning{s, client}
-		},
-		Residue: func(t testing.TB) (left []string) {
-			for _, node := range nodes {
-				for _, key := range node.Must("KEYS", "*").([]any) {
-					if key := key.(string); !strings.HasSuffix(key, ":token") {
-						left = append(left, key)
-					}
-				}
-			}
-			return left
-		},
-		TTL:   500 * time.Millisecond,
-		Slack: 500 * time.Millisecond,
-	})
+	redistest.Conform(t, func(t testing.TB) store.Store {
+		client := newClient()
+		s, err := New(client, redistest.Quick)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return owning{s, client}
+	}, nodes...)
 }
 
 func TestConformanceOfASingleServer(t *testing.T) {
@@ -72,4 +52,10 @@ func TestConformanceOfACluster(t *testing.T) {
 	conform(t, func() redis.UniversalClient {
 		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
 	}, cluster.Nodes[:3]...)
+}
+
+func TestRedisCluster(t *testing.T) {
+	redistest.RunCluster(t, func(t testing.TB, addrs []string) store.Store {
+		return mustNew(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs}), redistest.Quick)
+	})
 }

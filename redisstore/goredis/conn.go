@@ -10,10 +10,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	core "github.com/holdfast-lock/holdfast/internal/redis"
+	"github.com/holdfast-lock/holdfast/internal/rediscore"
 )
 
-// A conn is a go-redis client as package redis wants it.
+// A conn is a rediscore.Conn on the servers of a go-redis client.
 type conn struct {
 	router *router
 }
@@ -21,89 +21,74 @@ type conn struct {
 // Close closes the connections of the store. The program's client stays open.
 func (c *conn) Close() { c.router.close() }
 
-// A command is one command of a request. Args begins with its name.
+// A command is one command of a request.
 type command struct {
-	args  []any
-	text  []any // to send instead to a server that does not know the script; nil if it is none
-	key   string
-	locks []string
-
+	args     []any // its name comes first
+	text     []any // to send instead to a server that does not know the script; nil if there is none
+	key      string
+	locks    []string
 	replicas int
-	patience time.Duration
 
 	server *server // where it goes to
 	asking bool    // it goes there although the slot is only about to move there
 	cmd    *redis.Cmd
-	err    error // that it was not answered with
+	err    error // other than an error reply
 }
 
-func newCommand(call *core.Call) *command {
-	rest := make([]any, 0, 1+len(call.Keys)+len(call.Args))
-	rest = append(rest, len(call.Keys))
+func newCommand(call *rediscore.Call) *command {
+	c := &command{key: call.Keys[0], replicas: call.Replicas}
+	var rest []any
+	if call.Script != nil {
+		rest = append(rest, len(call.Keys))
+	}
 	for _, key := range call.Keys {
 		rest = append(rest, key)
-	}
-	for _, arg := range call.Args {
-		rest = append(rest, arg)
-	}
-	c := &command{
-		args:     append([]any{"evalsha", call.Script.SHA}, rest...),
-		text:     append([]any{"eval", call.Script.Text}, rest...),
-		key:      call.Keys[0],
-		replicas: call.Replicas, patience: call.Patience,
-	}
-	for _, key := range call.Keys {
 		if isLock(key) {
 			c.locks = append(c.locks, key)
 		}
 	}
+	for _, arg := range call.Args {
+		rest = append(rest, arg)
+	}
+	if call.Script == nil {
+		c.args = append([]any{call.Command}, rest...)
+		return c
+	}
+	c.args = append([]any{"evalsha", call.Script.SHA}, rest...)
+	c.text = append([]any{"eval", call.Script.Text}, rest...)
 	return c
 }
 
-// isLock reports whether a key is that of a lock, so that order matters to it.
+// isLock reports whether a key is that of a lock: the order of its commands matters.
 func isLock(key string) bool {
-	rest, _ := strings.CutPrefix(key, core.Prefix)
+	rest, _ := strings.CutPrefix(key, rediscore.Prefix)
 	if strings.HasPrefix(rest, "{") {
 		_, rest, _ = strings.Cut(rest, "}:")
 	}
 	return strings.HasPrefix(rest, "lock:")
 }
 
-func (c *conn) Eval(ctx context.Context, call core.Call) (core.Value, error) {
-	command := newCommand(&call)
-	c.run(ctx, command)
-	return command.value()
-}
-
-func (c *conn) Do(ctx context.Context, name, key string, args ...string) (core.Value, error) {
-	command := &command{args: []any{name, key}, key: key}
-	for _, arg := range args {
-		command.args = append(command.args, arg)
-	}
-	if isLock(key) {
-		command.locks = []string{key}
-	}
-	c.run(ctx, command)
-	return command.value()
-}
-
-// EvalAll runs scripts for which order does not matter: they read or renew.
-func (c *conn) EvalAll(ctx context.Context, calls []core.Call) []core.Outcome {
+// Run makes calls. Order matters only to a single call: several calls at once read or renew.
+func (c *conn) Run(ctx context.Context, calls ...rediscore.Call) []rediscore.Reply {
 	commands := make([]*command, len(calls))
 	for i := range calls {
 		commands[i] = newCommand(&calls[i])
-		commands[i].locks = nil
+		if len(calls) > 1 {
+			commands[i].locks = nil
+		}
 	}
 	c.run(ctx, commands...)
-	outcomes := make([]core.Outcome, len(calls))
+	replies := make([]rediscore.Reply, len(calls))
 	for i, command := range commands {
-		outcomes[i].Value, outcomes[i].Err = command.value()
+		if replies[i].Err = command.err; command.err == nil {
+			replies[i] = replyOf(command.cmd)
+		}
 	}
-	return outcomes
+	return replies
 }
 
-// run runs commands, those of each server at once. It sends a script again to a server that
-// did not know it, and a command to the server that has its slot.
+// run runs commands, those of different servers concurrently. It sends the text of a script to a
+// server that does not know it, and a command to the server that has its slot.
 func (c *conn) run(ctx context.Context, commands ...*command) {
 	for range maxTries {
 		byServer := make(map[*server][]*command)
@@ -150,9 +135,10 @@ func (c *conn) exchange(ctx context.Context, s *server, commands []*command) {
 		r.cmds = append(r.cmds, command.cmd)
 	}
 	var wait *redis.IntCmd
-	if want := commands[0].replicas; want > 0 { // to be awaited on the connection that wrote it
-		wait = redis.NewIntCmd(ctx, "wait", want, max(1, commands[0].patience.Milliseconds()))
-		r.extra = commands[0].patience
+	if want := commands[0].replicas; want > 0 { // WAIT must be sent on the same connection
+		timeout := rediscore.ReplicaTimeout(ctx)
+		wait = redis.NewIntCmd(ctx, "wait", want, max(1, timeout.Milliseconds()))
+		r.extra = timeout
 		r.then = func() (cmds []redis.Cmder) {
 			for _, command := range commands {
 				if isNoScript(command.cmd.Err()) {
@@ -180,7 +166,7 @@ func (c *conn) exchange(ctx context.Context, s *server, commands []*command) {
 	}
 	got, err := wait.Result()
 	if err == nil && int(got) < commands[0].replicas {
-		err = &core.ReplicasError{Want: commands[0].replicas, Got: int(got)}
+		err = &rediscore.ReplicasError{Want: commands[0].replicas, Got: int(got)}
 	}
 	for _, command := range commands {
 		if command.err == nil && !isRedirect(command.cmd.Err()) {
@@ -196,13 +182,14 @@ func isRedirect(err error) bool {
 	return moved || ask
 }
 
-// sendText has the text of a script sent, which the server knows from then on.
+// sendText prepares a command to be sent with the text of its script, which the server knows from
+// then on.
 func (c *command) sendText(ctx context.Context) {
 	c.args, c.text = c.text, nil
 	c.cmd = redis.NewCmd(ctx, c.args...)
 }
 
-// again prepares a command to be sent again, and reports whether it is to be.
+// again reports whether a command is to be sent again, and prepares it.
 func (c *conn) again(ctx context.Context, command *command) bool {
 	if command.err != nil {
 		return false
@@ -232,52 +219,25 @@ func isNoScript(err error) bool {
 	return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT")
 }
 
-// value is the reply to a command.
-func (c *command) value() (core.Value, error) {
-	if c.err != nil {
-		return core.Value{}, c.err
-	}
-	return valueOf(c.cmd)
-}
-
-func valueOf(cmd *redis.Cmd) (core.Value, error) {
-	result, err := cmd.Result()
+func replyOf(cmd *redis.Cmd) rediscore.Reply {
+	v, err := cmd.Result()
 	if errors.Is(err, redis.Nil) {
-		return core.Value{}, nil
+		return rediscore.Reply{}
 	}
-	if err != nil {
-		return core.Value{}, err
-	}
-	return value(result), nil
+	return rediscore.Reply{Value: v, Err: err}
 }
 
-func value(v any) core.Value {
-	switch v := v.(type) {
-	case int64:
-		return core.Value{Kind: core.Int, Int: v}
-	case string:
-		return core.Value{Kind: core.Text, Text: v}
-	case []any:
-		list := core.Value{Kind: core.List, List: make([]core.Value, len(v))}
-		for i := range v {
-			list.List[i] = value(v[i])
-		}
-		return list
-	}
-	return core.Value{}
-}
-
-// Subscribe listens on the one connection that the store has for that to a server. It listens
-// anew when the connection is lost, and follows the channel when a failover or a resharding
-// moves it. It returns what a server refuses, such as for lack of rights.
-func (c *conn) Subscribe(ctx context.Context, channel string, shard bool, on func(), message func(string)) error {
+// Subscribe listens on the hub of a server. It listens again when the connection is lost, and
+// follows the channel when a failover or a resharding moves it. It returns the error of a server
+// that refuses the subscription, for example for lack of rights.
+func (c *conn) Subscribe(ctx context.Context, channel string, on func(), message func(string)) error {
 	for pause := leastPause; ; pause = min(2*pause, mostPause) {
 		s, err := c.router.find(ctx, channel)
 		if err != nil {
 			return err
 		}
 		begin := time.Now()
-		err = s.hub.listen(ctx, &subscription{channel: channel, shard: shard, on: on, message: message})
+		err = s.hub.listen(ctx, &subscription{channel: channel, shard: c.router.cluster != nil, on: on, message: message})
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/holdfast-lock/holdfast/internal/await"
 )
 
 var errLinkClosed = errors.New("connection closed: the server did not answer in time")
@@ -87,9 +89,8 @@ func (l *link) dial(ctx context.Context, network, addr string) (net.Conn, error)
 	return conn, nil
 }
 
-// dropUnsent makes the kernel drop what was not delivered when a connection is closed, instead
-// of sending it for minutes: a command that was given up must not arrive after the command that
-// undoes it.
+// dropUnsent makes the kernel drop unsent bytes when a connection is closed, instead of sending
+// them for minutes: a cancelled command must not arrive after the command that undoes it.
 func dropUnsent(conn net.Conn) {
 	if wrapped, ok := conn.(interface{ NetConn() net.Conn }); ok { // TLS
 		conn = wrapped.NetConn()
@@ -99,7 +100,7 @@ func dropUnsent(conn net.Conn) {
 	}
 }
 
-// kill closes the connection, which ends whatever waits for it.
+// kill closes the connection, which ends all calls on it.
 func (l *link) kill() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -120,14 +121,14 @@ func (l *link) close() {
 	l.client.Close()
 }
 
-// dialed is how many connections the link has had.
+// dialed returns how many connections the link has had.
 func (l *link) dialed() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.dials
 }
 
-// remote is the address that the link is connected to, or "".
+// remote returns the address that the link is connected to, or "".
 func (l *link) remote() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -137,55 +138,18 @@ func (l *link) remote() string {
 	return l.conn.RemoteAddr().String()
 }
 
-// dial runs the program's dialer, but returns when ctx ends. What it is late with is closed.
+// dial runs the program's dialer, but returns when ctx ends. A connection that is made later is
+// closed.
 func (s *server) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	select {
 	case s.dials <- struct{}{}:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	type result struct {
-		conn net.Conn
-		err  error
-	}
-	results := make(chan result, 1)
-	go func() {
+	return await.Call(ctx, func() (net.Conn, error) {
 		defer func() { <-s.dials }()
-		conn, err := s.opts.Dialer(ctx, network, addr)
-		results <- result{conn, err}
-	}()
-	select {
-	case r := <-results:
-		return r.conn, r.err
-	case <-ctx.Done():
-		go func() {
-			if r := <-results; r.err == nil {
-				r.conn.Close()
-			}
-		}()
-		return nil, ctx.Err()
-	}
-}
-
-// await runs a call of the program's client, which may ignore its context, and returns when ctx
-// ends.
-func await[T any](ctx context.Context, call func(ctx context.Context) (T, error)) (T, error) {
-	type result struct {
-		value T
-		err   error
-	}
-	results := make(chan result, 1)
-	go func() {
-		value, err := call(ctx)
-		results <- result{value, err}
-	}()
-	select {
-	case r := <-results:
-		return r.value, r.err
-	case <-ctx.Done():
-		var none T
-		return none, ctx.Err()
-	}
+		return s.opts.Dialer(ctx, network, addr)
+	}, func(conn net.Conn) { conn.Close() })
 }
 
 // isReply reports whether an error is a server's reply, so that the connection is in order.

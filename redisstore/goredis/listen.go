@@ -30,8 +30,8 @@ type movedError struct{ addr string }
 func (e *movedError) Error() string        { return errMoved.Error() }
 func (e *movedError) Is(target error) bool { return target == errMoved }
 
-// A hub is the one connection over which a store listens to a server, whatever the number of
-// channels. It is there while anyone listens.
+// A hub is the one connection on which a store listens to a server, for any number of channels. It
+// is open while there are subscriptions.
 type hub struct {
 	server *server
 
@@ -43,7 +43,7 @@ type hub struct {
 	wg      sync.WaitGroup
 }
 
-// A subscription is somebody who listens to a channel.
+// A subscription listens to a channel.
 type subscription struct {
 	channel string
 	shard   bool
@@ -93,7 +93,7 @@ func (h *hub) start() {
 	h.wg.Go(c.run)
 }
 
-// stop ends the connection, but not those who listen. It needs the mutex.
+// stop ends the connection, but not the subscriptions. It needs the mutex.
 func (h *hub) stop() {
 	h.link.kill()
 	h.link = nil
@@ -107,7 +107,7 @@ func (h *hub) signal() {
 	}
 }
 
-// restart ends the connection, so that all who listen do so anew.
+// restart ends the connection, so that all subscriptions are made again.
 func (h *hub) restart() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -154,18 +154,18 @@ type channels struct {
 	changed chan struct{}
 	wanted  map[string]*subscription // needs the hub's mutex
 	pubsub  *redis.PubSub
-	has     map[string]*subscription // what was subscribed to
+	has     map[string]*subscription // the channels that were subscribed to
 	silence *time.Timer
 
 	mu   sync.Mutex
-	sent []sent // commands without a reply, in order: an error does not say what it is about
+	sent []sent // commands without a reply, in order: an error does not name its command
 }
 
 type sent struct {
 	verb, channel string
 }
 
-// run subscribes and unsubscribes until the connection fails or nobody listens.
+// run subscribes and unsubscribes until the connection fails or no subscription is left.
 func (c *channels) run() {
 	defer c.link.close()
 	c.has = make(map[string]*subscription)
@@ -212,8 +212,8 @@ func (c *channels) run() {
 	}
 }
 
-// update subscribes to what is wanted and not there yet, and the reverse. Each channel has a
-// command of its own: those of a Cluster's different slots must not share one.
+// update subscribes to the wanted channels and unsubscribes from the others. Each channel has a
+// command of its own, because channels of different slots of a Cluster must not share one.
 func (c *channels) update() error {
 	c.hub.mu.Lock()
 	var add, remove []*subscription
@@ -309,7 +309,7 @@ func (c *channels) read() error {
 	}
 }
 
-// of is who listens to a channel, or nil.
+// of returns the subscription of a channel, or nil.
 func (c *channels) of(channel string) *subscription {
 	c.hub.mu.Lock()
 	defer c.hub.mu.Unlock()

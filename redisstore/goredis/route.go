@@ -11,24 +11,26 @@ import (
 	"sync"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-lock/holdfast/internal/await"
 )
 
 // maxTries bounds how often a command is sent again because a server does not know its script
-// or says who has its slot.
+// or does not have its slot.
 const maxTries = 6
 
-// A router knows which server has a key. Only on a Cluster there are several: the program's
-// client tells where a key was when it last looked, servers correct that by MOVED.
+// A router knows which server has a key. There are several only on a Cluster: the program's client
+// knows where a key was, and servers correct that by MOVED.
 type router struct {
 	cluster *redis.ClusterClient // nil unless it is a Cluster
 	only    *server              // unless it is a Cluster
 
 	mu      sync.Mutex
 	closed  bool
-	known   bool               // servers has all that the program's client knows
+	known   bool               // servers has all servers that the program's client knows
 	opts    *redis.Options     // of any server
 	servers map[string]*server // by address
-	tags    map[string]*server // by hash tag: who has its slot
+	tags    map[string]*server // by hash tag: the server that has its slot
 }
 
 func newRouter(client redis.UniversalClient) *router {
@@ -42,7 +44,7 @@ func newRouter(client redis.UniversalClient) *router {
 	return r
 }
 
-// tag is the part of a key or channel that decides about its slot.
+// tag returns the part of a key or channel that determines its slot.
 func tag(key string) string {
 	_, rest, _ := strings.Cut(key, "{")
 	t, _, _ := strings.Cut(rest, "}")
@@ -64,7 +66,7 @@ func (r *router) find(ctx context.Context, key string) (*server, error) {
 	if s != nil {
 		return s, nil
 	}
-	node, err := await(ctx, func(ctx context.Context) (*redis.Client, error) { return r.cluster.MasterForKey(ctx, key) })
+	node, err := await.Call(ctx, func() (*redis.Client, error) { return r.cluster.MasterForKey(ctx, key) }, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -78,8 +80,8 @@ func (r *router) find(ctx context.Context, key string) (*server, error) {
 	return s, err
 }
 
-// learn asks the program's client once which servers there are. Any of them knows who has a
-// slot, should the one that had it be gone.
+// learn asks the program's client once which servers there are. If the server of a slot is gone,
+// any other knows which one has it now.
 func (r *router) learn(ctx context.Context) error {
 	r.mu.Lock()
 	known := r.known
@@ -87,7 +89,7 @@ func (r *router) learn(ctx context.Context) error {
 	if known {
 		return nil
 	}
-	all, err := await(ctx, func(ctx context.Context) ([]*redis.Options, error) {
+	all, err := await.Call(ctx, func() ([]*redis.Options, error) {
 		var mu sync.Mutex
 		var all []*redis.Options
 		err := r.cluster.ForEachShard(ctx, func(_ context.Context, node *redis.Client) error {
@@ -97,7 +99,7 @@ func (r *router) learn(ctx context.Context) error {
 			return nil
 		})
 		return all, err
-	})
+	}, nil)
 	if err != nil {
 		return err
 	}
@@ -144,8 +146,8 @@ func redirect(err error, word string) (addr string, ok bool) {
 	return fields[len(fields)-1], len(fields) == 3
 }
 
-// moved notes that the slot of a key is at another address, as one server says, and returns
-// the server there.
+// moved records that the slot of a key is at another address, as a server said, and returns the
+// server there.
 func (r *router) moved(from *server, key, addr string) (*server, error) {
 	r.cluster.ReloadState(context.Background())
 	to, err := r.at(from, addr)
@@ -173,8 +175,8 @@ func (r *router) at(from *server, addr string) (*server, error) {
 	return r.server(addr)
 }
 
-// failed notes that the server of a key could not be reached. The next command for it goes to
-// another one, which says by MOVED who has the slot now.
+// failed records that the server of a key could not be reached. The next command for it goes to
+// another one, which replies with MOVED if it does not have the slot.
 func (r *router) failed(s *server, key string) {
 	if r.cluster == nil {
 		return
@@ -192,7 +194,7 @@ func (r *router) failed(s *server, key string) {
 	}
 }
 
-// primaries are the servers that have keys, in a stable order.
+// primaries returns the servers that have keys, in a stable order.
 func (r *router) primaries(ctx context.Context) ([]*server, error) {
 	if r.only != nil {
 		return []*server{r.only}, nil
@@ -200,7 +202,7 @@ func (r *router) primaries(ctx context.Context) ([]*server, error) {
 	if err := r.learn(ctx); err != nil {
 		return nil, err
 	}
-	addrs, err := await(ctx, func(ctx context.Context) ([]string, error) {
+	addrs, err := await.Call(ctx, func() ([]string, error) {
 		var mu sync.Mutex
 		var addrs []string
 		err := r.cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
@@ -210,7 +212,7 @@ func (r *router) primaries(ctx context.Context) ([]*server, error) {
 			return nil
 		})
 		return addrs, err
-	})
+	}, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -72,7 +72,7 @@ type request struct {
 	ended   bool
 	link    *link // once it is sent
 	sent    time.Time
-	overdue bool // no reply came by the caller's deadline
+	overdue bool // there was no reply by the caller's deadline
 }
 
 func newServer(opts *redis.Options) *server {
@@ -84,8 +84,8 @@ func newServer(opts *redis.Options) *server {
 	return s
 }
 
-// do sends a request and waits for the replies, which are in its commands then. It returns an
-// error if ctx ends before; then the commands must not be looked at.
+// do sends a request and waits for the replies, which are then in its commands. It returns an
+// error if ctx ends first; then the commands must not be read.
 func (s *server) do(ctx context.Context, r *request) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -120,7 +120,7 @@ func (s *server) do(ctx context.Context, r *request) error {
 	return ctx.Err()
 }
 
-// send sends what may be sent. It needs the mutex.
+// send sends batches of the queue as far as it may. It needs the mutex.
 func (s *server) send() {
 	for len(s.queue) > 0 && len(s.inFlight) < mostInFlight && !s.closed {
 		if len(s.inFlight) >= fewInFlight && time.Since(s.sent) < batchPause {
@@ -181,7 +181,7 @@ func (s *server) take() (batch []*request) {
 	return batch
 }
 
-// link is a connection to use. It needs the mutex.
+// link returns a connection to use. It needs the mutex.
 func (s *server) link() *link {
 	for len(s.idle) > 0 {
 		last := len(s.idle) - 1
@@ -271,10 +271,10 @@ func (l *link) pipeline(cmds []redis.Cmder) (healthy bool) {
 	return true
 }
 
-// isDemoted reports whether a server says that it is no primary any more.
+// isDemoted reports whether a server says that it is no longer a primary.
 func isDemoted(err error) bool { return strings.HasPrefix(err.Error(), "READONLY") }
 
-// discard gives up a connection, and has the others replaced when they are used next. It needs
+// discard closes a connection, and makes the others be replaced before their next use. It needs
 // the mutex.
 func (s *server) discard(l *link) {
 	l.kill()
@@ -283,9 +283,8 @@ func (s *server) discard(l *link) {
 	}
 }
 
-// checkPrimary finds out from time to time whether the Sentinels name another primary than the
-// one of a link: an old one that they cannot reach may still be reached from here. It needs the
-// mutex.
+// checkPrimary checks from time to time whether the Sentinels name another primary than that of a
+// link: an old primary that they cannot reach may still be reachable from here. It needs the mutex.
 func (s *server) checkPrimary(l *link) {
 	if s.opts.Addr != failoverAddr || time.Since(s.checked) < primaryCheck {
 		return

@@ -1,7 +1,7 @@
 // Package goredis keeps locks on Redis servers through a go-redis client that the program
-// has already. It is the store of package redisstore, with the same keys, scripts and
-// promises: programs that use one and programs that use the other lock each other out. Read
-// there what Redis can promise.
+// already has. It is the store of package redisstore, with the same keys, scripts and
+// promises: programs that use one exclude programs that use the other. The comment of package
+// redisstore says what Redis can promise.
 //
 //	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"})
 //	s, err := goredis.New(client)
@@ -22,57 +22,59 @@
 // A call returns when its context ends. A connection on which a reply is overdue is closed,
 // and the next command gets a new one: after 2 s, or when a call of at least 100 ms reaches
 // its deadline, as a renewal does after a sixth of its TTL. A connection that only listens is
-// closed if nothing was heard for 2.5 s.
+// closed if nothing was received for 2.5 s.
 //
-// # A command that was given up
+// # Cancelled commands
 //
 // A clean-up must not reach the server before the command that it undoes. Commands of one
 // lock are therefore sent one after the other. If the connection of the first was closed
-// because its reply did not come, then nothing more is sent on it, and the next command goes
-// over a new connection, whose handshake the server answers after it has read what the old one
-// had delivered. Only packets that the network held back meanwhile can still arrive later. In
-// that case a lock is taken that nobody knows of, and it ends with its TTL. The same holds for
-// redisstore.
+// because its reply did not come, the next command uses a new connection. The server answers the
+// handshake of that one after it has read everything that the old one had delivered. Only packets
+// that the network held back can still arrive later. In that case a lock is taken that no client
+// knows of, and it ends with its TTL. The same holds for redisstore.
 package goredis
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/redis/go-redis/v9"
 
-	core "github.com/holdfast-lock/holdfast/internal/redis"
+	"github.com/holdfast-lock/holdfast/internal/rediscore"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A Store keeps locks on Redis servers.
+// A Store keeps locks on Redis servers. It implements [store.Store]; programs pass it to
+// holdfast.New.
 type Store struct {
-	*core.Store
+	core *rediscore.Store
 }
 
 var _ store.Store = (*Store)(nil)
 
 // An Option changes how a store works.
-type Option func(*core.Config)
+type Option func(*rediscore.Config)
 
-// Replicas makes a grant and a renewal count only once so many replicas have it: see
-// redisstore.
+// Replicas makes a grant or a renewal count only when n replicas have it, from 0, the default, to
+// 100. It narrows the window in which a failover can lose a grant and does not close it: see the
+// comment of package redisstore.
 func Replicas(n int) Option {
-	return func(c *core.Config) { c.Replicas = n }
+	return func(c *rediscore.Config) { c.Replicas = n }
 }
 
 // New returns a store on the servers of a *redis.Client, for a single server or, made with
 // NewFailoverClient, for Sentinel; or of a *redis.ClusterClient. Close closes the connections of
 // the store and not the client, which must stay open for as long as the store is used.
 //
-// ErrInvalid: the client is of another kind, such as a Ring, whose servers do not know of each
-// other; it reads from replicas, which learn of a lock too late; or it treats servers as a
-// Cluster that are none, as NewFailoverClusterClient does.
+// New returns ErrInvalid if the client is of another kind, such as a Ring, whose servers do not
+// know of each other; if it reads from replicas, which learn of a lock too late; if it treats
+// servers as a Cluster that are none, as NewFailoverClusterClient does; or if an option is out of
+// range.
 func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
-	var config core.Config
+	var config rediscore.Config
 	for _, opt := range opts {
 		opt(&config)
 	}
-	config.Name = "redis"
 	switch c := client.(type) {
 	case *redis.Client:
 	case *redis.ClusterClient:
@@ -87,5 +89,50 @@ func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	default:
 		return nil, fmt.Errorf("%w: a client of type %T: want a *redis.Client or a *redis.ClusterClient", store.ErrInvalid, client)
 	}
-	return &Store{core.New(&conn{newRouter(client)}, config)}, nil
+	core, err := rediscore.New(&conn{newRouter(client)}, config)
+	if err != nil {
+		return nil, err
+	}
+	return &Store{core}, nil
 }
+
+// Capabilities returns what the store supports.
+func (s *Store) Capabilities() store.Capabilities { return s.core.Capabilities() }
+
+// Acquire makes one attempt to take a name.
+func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
+	return s.core.Acquire(ctx, req)
+}
+
+// Wait blocks until a queued request should ask again.
+func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
+	return s.core.Wait(ctx, name, id)
+}
+
+// Leave removes a request from the queue and releases its grant if it has one.
+func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
+	return s.core.Leave(ctx, name, id)
+}
+
+// Renew extends grants, each on its own.
+func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
+	return s.core.Renew(ctx, grants)
+}
+
+// Release ends a grant, or closes its name for a time.
+func (s *Store) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
+	return s.core.Release(ctx, name, id, keep)
+}
+
+// Break ends a grant or a closure by force.
+func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
+	return s.core.Break(ctx, name, id)
+}
+
+// List returns one page of the names that have holders or waiters.
+func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
+	return s.core.List(ctx, q)
+}
+
+// Close ends the store. Grants that were not released stay until their TTL is over.
+func (s *Store) Close() error { return s.core.Close() }

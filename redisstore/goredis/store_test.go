@@ -17,7 +17,8 @@ import (
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/fence"
 	"github.com/holdfast-lock/holdfast/internal/faultproxy"
-	core "github.com/holdfast-lock/holdfast/internal/redis"
+	"github.com/holdfast-lock/holdfast/internal/rediscore"
+	"github.com/holdfast-lock/holdfast/internal/redistest"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -35,10 +36,6 @@ func mustNew(t testing.TB, client redis.UniversalClient, opts ...Option) *Store 
 	return s
 }
 
-func lockRequest(name string) store.Request {
-	return store.Request{Name: name, ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: time.Minute, Tokens: 1, Owner: "test"}
-}
-
 func mustAcquire(t testing.TB, s *Store, req store.Request) {
 	t.Helper()
 	answer, err := s.Acquire(t.Context(), req)
@@ -53,8 +50,7 @@ func poll(t testing.TB, check func() error) {
 	servers.Poll(t, 20*time.Second, check)
 }
 
-// ours are the goroutines of this package and of go-redis, except for those of the program's
-// own clients.
+// ours returns the goroutines of this package.
 func ours() (left []string) {
 	stacks := make([]byte, 4<<20)
 	for stack := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
@@ -98,16 +94,16 @@ func TestCloseLeavesTheClientOpenAndNothingElse(t *testing.T) {
 	before := connected(t, server)
 	for range 3 {
 		s := mustNew(t, client)
-		held := lockRequest("n")
+		held := redistest.Request("n")
 		mustAcquire(t, s, held)
-		waiting := lockRequest("n")
+		waiting := redistest.Request("n")
 		waiting.Queue = true
 		if answer, err := s.Acquire(t.Context(), waiting); err != nil || answer.Granted() {
 			t.Fatalf("%+v, %v", answer, err)
 		}
 		ended := make(chan error, 1)
 		go func() { ended <- s.Wait(t.Context(), waiting.Name, waiting.ID) }()
-		if err := <-ended; err != nil { // it is told to ask again when it begins to listen
+		if err := <-ended; err != nil { // all waiters are woken when the subscription starts
 			t.Fatal(err)
 		}
 		if err := s.Leave(t.Context(), waiting.Name, waiting.ID); err != nil {
@@ -121,7 +117,7 @@ func TestCloseLeavesTheClientOpenAndNothingElse(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if _, err := s.Acquire(t.Context(), lockRequest("n")); !errors.Is(err, store.ErrClosed) {
+		if _, err := s.Acquire(t.Context(), redistest.Request("n")); !errors.Is(err, store.ErrClosed) {
 			t.Errorf("Acquire after Close: %v", err)
 		}
 		if _, err := s.List(t.Context(), store.Query{}); !errors.Is(err, store.ErrClosed) {
@@ -146,17 +142,17 @@ func TestCloseDoesNotWaitForAHungServer(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{})
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	s := mustNew(t, client)
-	mustAcquire(t, s, lockRequest("n"))
+	mustAcquire(t, s, redistest.Request("n"))
 	server.Stop()
 	var all sync.WaitGroup
 	for i := range 40 {
 		all.Go(func() {
-			if _, err := s.Acquire(t.Context(), lockRequest(fmt.Sprint("n", i))); !errors.Is(err, store.ErrClosed) {
+			if _, err := s.Acquire(t.Context(), redistest.Request(fmt.Sprint("n", i))); !errors.Is(err, store.ErrClosed) {
 				t.Errorf("call %d: %v, want ErrClosed", i, err)
 			}
 		})
 	}
-	time.Sleep(50 * time.Millisecond) // most are in flight
+	time.Sleep(50 * time.Millisecond) // most calls are in flight
 	begin := time.Now()
 	s.Close()
 	all.Wait()
@@ -186,7 +182,7 @@ func TestAnExhaustedPoolOfTheProgramDoesNotStopTheStore(t *testing.T) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
-	req := lockRequest("n")
+	req := redistest.Request("n")
 	if answer, err := s.Acquire(ctx, req); err != nil || !answer.Granted() {
 		t.Errorf("%+v, %v", answer, err)
 	}
@@ -202,7 +198,7 @@ func TestShortDeadlinesDoNotKeepTheStoreFromConnecting(t *testing.T) {
 	far.ToServer.Delay(60 * time.Millisecond)
 	far.ToClient.Delay(60 * time.Millisecond)
 	s := mustNew(t, redis.NewClient(&redis.Options{Addr: far.Addr()}))
-	req := lockRequest("n")
+	req := redistest.Request("n")
 	// Shorter than a handshake and a command take together.
 	poll(t, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -222,7 +218,7 @@ func TestASubscriptionWithoutRightsIsAnError(t *testing.T) {
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	err := c.Subscribe(ctx, core.Prefix+"wake:x", false, func() { t.Error("it listens") }, func(string) {})
+	err := c.Subscribe(ctx, rediscore.Prefix+"wake:x", func() { t.Error("it listens") }, func(string) {})
 	if err == nil || !strings.HasPrefix(err.Error(), "NOPERM") || strings.Contains(err.Error(), "secret") {
 		t.Errorf("%v, want NOPERM", err)
 	}
@@ -242,9 +238,9 @@ func TestAServerWithTLSAndAPassword(t *testing.T) {
 		"RESP2":   {Addr: server.Addr(), TLSConfig: config, Password: "secret", Protocol: 2},
 	} {
 		s := mustNew(t, redis.NewClient(opts))
-		req := lockRequest("n")
+		req := redistest.Request("n")
 		mustAcquire(t, s, req)
-		waiting := lockRequest("n")
+		waiting := redistest.Request("n")
 		waiting.Queue = true
 		if answer, err := s.Acquire(t.Context(), waiting); err != nil || answer.Granted() {
 			t.Fatalf("%s: %+v, %v", what, answer, err)
@@ -265,14 +261,14 @@ func TestReplicasOfAClusterAreAwaited(t *testing.T) {
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
 	s := mustNew(t, client, Replicas(1))
 	for i := range 20 {
-		mustAcquire(t, s, lockRequest(fmt.Sprint("n", i)))
+		mustAcquire(t, s, redistest.Request(fmt.Sprint("n", i)))
 	}
 	for _, replica := range cluster.Nodes[3:] {
 		replica.Stop()
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if _, err := s.Acquire(ctx, lockRequest("m")); !errors.As(err, new(*core.ReplicasError)) {
+	if _, err := s.Acquire(ctx, redistest.Request("m")); !errors.As(err, new(*rediscore.ReplicasError)) {
 		t.Errorf("%v, want that no replica confirmed it", err)
 	}
 	for _, replica := range cluster.Nodes[3:] {
@@ -284,7 +280,7 @@ func TestAWriteWithALowerTokenIsRefused(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{})
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer client.Close()
-	for range 2 { // the script is not known to the server, and then it is
+	for range 2 { // the server does not know the script, and then it does
 		if got, err := Fenced(t.Context(), client, "k", 5, "INCR"); err != nil {
 			t.Fatalf("%v, %v", got, err)
 		}

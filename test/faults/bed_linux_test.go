@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"net"
 	"slices"
@@ -20,25 +19,26 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/faultproxy"
-	"github.com/holdfast-lock/holdfast/internal/redis"
+	"github.com/holdfast-lock/holdfast/internal/rediscore"
+	"github.com/holdfast-lock/holdfast/internal/redistest"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/redisstore"
 )
 
 const (
-	// limit bounds whatever must happen and has no bound of its own in a test. It is far above
-	// what anything takes on a busy machine: reaching it means that it will never happen.
+	// limit bounds everything that must happen and has no other bound. It is far longer than
+	// anything takes on a busy machine.
 	limit = 60 * time.Second
 
-	// soon is what "promptly" means where the alternative is a lease of longTTL.
+	// soon bounds what must not wait for the end of a lease of longTTL.
 	soon    = 20 * time.Second
 	longTTL = time.Minute
 
-	// shortTTL is a lease whose end a test can wait for. Its margin of a twentieth must be
-	// longer than a busy machine keeps a timer waiting.
+	// shortTTL is short enough to wait for its end. Its margin of a twentieth must be longer than
+	// the delay of a timer on a busy machine.
 	shortTTL = 2 * time.Second
 
-	// quick is a heartbeat that a test can wait for.
+	// quick is a heartbeat that is short enough to wait for.
 	quick = time.Second
 )
 
@@ -49,11 +49,11 @@ type bed struct {
 	url    string
 	nodes  []*servers.Redis
 	group  *servers.SentinelGroup // nil if there are no Sentinels
-	shards *servers.Cluster       // nil if it is no Cluster
-	etcd   *servers.EtcdCluster   // instead of all Redis
-	zoo    *zoo                   // instead of all Redis
+	shards *servers.Cluster       // nil if it is not a Cluster
+	etcd   *servers.EtcdCluster   // if set, there is no Redis
+	zoo    *zoo                   // if set, there is no Redis
 
-	dialled sync.Map // from a client to the function that ends its connection
+	dialled sync.Map // from a client to the function that closes its connection
 }
 
 func single(t testing.TB, opts servers.RedisOptions) *bed {
@@ -85,8 +85,8 @@ func clusterVia(t testing.TB, lib string, opts servers.RedisOptions) *bed {
 	return &bed{t: t, lib: lib, url: lib + "+cluster://" + strings.Join(c.Addrs(), ","), nodes: c.Nodes, shards: c}
 }
 
-// short is a TTL whose end a test can wait for, and which a busy machine can renew: on etcd
-// that takes more calls, and each may wait for an election.
+// short returns a TTL that is short enough to wait for its end, and long enough for renewals on
+// a busy machine. On etcd a renewal takes more calls, and each may wait for an election.
 func (b *bed) short() time.Duration {
 	if b.etcd != nil {
 		return 2 * shortTTL
@@ -113,35 +113,29 @@ func onRedis(t *testing.T, test func(t *testing.T, b *bed)) {
 
 // onSingle runs a test on a single Redis, with both client libraries.
 func onSingle(t *testing.T, test func(t *testing.T, b *bed)) {
-	for _, lib := range libraries {
-		t.Run("Redis"+lib.suffix, func(t *testing.T) {
-			t.Parallel()
-			test(t, singleVia(t, lib.scheme, servers.RedisOptions{}))
-		})
-	}
+	withLibraries(t, "Redis", singleVia, test)
 }
 
 // onSentinel runs a test on a group with Sentinels, with both client libraries.
 func onSentinel(t *testing.T, test func(t *testing.T, b *bed)) {
-	for _, lib := range libraries {
-		t.Run("Sentinel"+lib.suffix, func(t *testing.T) {
-			t.Parallel()
-			test(t, sentinelVia(t, lib.scheme, servers.RedisOptions{}))
-		})
-	}
+	withLibraries(t, "Sentinel", sentinelVia, test)
 }
 
 // onCluster runs a test on a Redis Cluster, with both client libraries.
 func onCluster(t *testing.T, test func(t *testing.T, b *bed)) {
+	withLibraries(t, "Cluster", clusterVia, test)
+}
+
+func withLibraries(t *testing.T, name string, start func(t testing.TB, lib string, opts servers.RedisOptions) *bed, test func(t *testing.T, b *bed)) {
 	for _, lib := range libraries {
-		t.Run("Cluster"+lib.suffix, func(t *testing.T) {
+		t.Run(name+lib.suffix, func(t *testing.T) {
 			t.Parallel()
-			test(t, clusterVia(t, lib.scheme, servers.RedisOptions{}))
+			test(t, start(t, lib.scheme, servers.RedisOptions{}))
 		})
 	}
 }
 
-// onAll is onEach with ZooKeeper, for what can happen to clients of any store.
+// onAll is like onEach, and also runs the test on ZooKeeper.
 func onAll(t *testing.T, test func(t *testing.T, b *bed)) {
 	onEach(t, test)
 	t.Run("ZooKeeper", func(t *testing.T) {
@@ -154,7 +148,7 @@ func onAll(t *testing.T, test func(t *testing.T, b *bed)) {
 	})
 }
 
-// primary is the server that grants the lock "n".
+// primary returns the server that grants the lock "n".
 func (b *bed) primary() *servers.Redis {
 	b.t.Helper()
 	switch {
@@ -166,14 +160,12 @@ func (b *bed) primary() *servers.Redis {
 	return b.nodes[0]
 }
 
-// lockKey is the key of a lock.
+// lockKey returns the key of a lock.
 func lockKey(b *bed, name string) string {
 	if b.shards == nil {
-		return redis.Prefix + "lock:" + name
+		return rediscore.Prefix + "lock:" + name
 	}
-	h := fnv.New32a()
-	h.Write([]byte(name))
-	return fmt.Sprintf("%s{%d}:lock:%s", redis.Prefix, h.Sum32()%1024, name)
+	return redistest.ClusterLockKey(name)
 }
 
 // open opens a client by a URL, as programs do.
@@ -200,13 +192,15 @@ func (b *bed) openQuick(opts ...holdfast.Option) *holdfast.Client {
 	return b.dial(nil, quick, opts...)
 }
 
-// dial makes a client on a connection of the test's own, which may go by proxies: addresses
-// that the Sentinels tell are only known here.
+// dial opens a client on a connection that the test configures. It can go through proxies, also
+// to the addresses that Sentinels report.
 func (b *bed) dial(by map[string]string, heartbeat time.Duration, opts ...holdfast.Option) *holdfast.Client {
 	b.t.Helper()
 	if b.lib == viaGoRedis {
 		return b.dialGoRedis(by, heartbeat, opts...)
 	}
+	// rueidis can make a connection while it is being closed, and leave it open.
+	life, end := context.WithCancel(context.Background())
 	option := rueidis.ClientOption{
 		InitAddress:       []string{b.nodes[0].Addr()},
 		DisableCache:      true,
@@ -218,7 +212,11 @@ func (b *bed) dial(by map[string]string, heartbeat time.Duration, opts ...holdfa
 			if other, ok := by[addr]; ok {
 				addr = other
 			}
-			return dialer.DialContext(ctx, "tcp", addr)
+			conn, err := dialer.DialContext(ctx, "tcp", addr)
+			if err == nil {
+				context.AfterFunc(life, func() { conn.Close() })
+			}
+			return conn, err
 		},
 	}
 	if b.group != nil {
@@ -229,7 +227,10 @@ func (b *bed) dial(by map[string]string, heartbeat time.Duration, opts ...holdfa
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	s := redisstore.New(client, func(c *redis.Config) { c.Heartbeat = heartbeat })
+	s, err := redisstore.New(client, func(c *rediscore.Config) { c.Heartbeat = heartbeat })
+	if err != nil {
+		b.t.Fatal(err)
+	}
 	c, err := holdfast.New(s, opts...)
 	if err != nil {
 		b.t.Fatal(err)
@@ -237,6 +238,7 @@ func (b *bed) dial(by map[string]string, heartbeat time.Duration, opts ...holdfa
 	b.dialled.Store(c, sync.OnceFunc(func() {
 		s.Close()
 		client.Close()
+		end()
 	}))
 	b.t.Cleanup(func() { b.close(c) })
 	return c
@@ -251,10 +253,10 @@ func (b *bed) close(c *holdfast.Client) error {
 	return err
 }
 
-// wires are all ways of one client to the servers.
+// wires are the proxies between one client and the servers.
 type wires []*faultproxy.Proxy
 
-// openBy opens a client whose connections can be disturbed, and no one else's.
+// openBy opens a client with its own proxies, so that a fault affects no other client.
 func (b *bed) openBy(opts ...holdfast.Option) (*holdfast.Client, wires) {
 	b.t.Helper()
 	if b.etcd != nil {
@@ -281,7 +283,7 @@ func (b *bed) openBy(opts ...holdfast.Option) (*holdfast.Client, wires) {
 		by[server.Addr()] = p.Addr()
 		w = append(w, p)
 	}
-	return b.dial(maps.Clone(by), redis.DefaultHeartbeat, opts...), w
+	return b.dial(maps.Clone(by), rediscore.DefaultHeartbeat, opts...), w
 }
 
 func (w wires) each(do func(*faultproxy.Proxy)) {
@@ -294,8 +296,8 @@ func (w wires) hold() { w.each((*faultproxy.Proxy).Hold) }
 func (w wires) cut()  { w.each((*faultproxy.Proxy).Cut) }
 func (w wires) heal() { w.each((*faultproxy.Proxy).Heal) }
 
-// holdRepliesAfter lets the first request for a name through and holds the replies from then
-// on. It returns a function that waits until the server has answered.
+// holdRepliesAfter forwards the first request for a name, and holds the replies from then on. It
+// returns a function that waits until the server has replied.
 func (w wires) holdRepliesAfter(t testing.TB, name string) (answered func()) {
 	t.Helper()
 	seen := make(chan struct{})
@@ -322,13 +324,13 @@ func (w wires) holdRepliesAfter(t testing.TB, name string) (answered func()) {
 	}
 }
 
-// lose loses what the proxies hold, with the connections, and lets new ones pass.
+// lose drops the connections with the bytes that the proxies hold, and accepts new ones.
 func (w wires) lose() {
 	w.cut()
 	w.heal()
 }
 
-// mentions matches requests that have a lock's key in them, or its node.
+// mentions matches requests that contain the key or the node of a lock.
 func mentions(name string) func([]byte) bool {
 	texts := [][]byte{[]byte("lock:" + name + "\r\n"), []byte("holdfast/lock/" + name + "\t"), []byte("/" + name + "/")}
 	return func(b []byte) bool {
@@ -355,7 +357,7 @@ func within(t testing.TB, most time.Duration, what string, check func() error) {
 	}
 }
 
-// queued waits until so many clients are in the queue of a name.
+// queued waits until n clients are in the queue of a name.
 func (b *bed) queued(c *holdfast.Client, name string, n int) {
 	b.t.Helper()
 	eventually(b.t, fmt.Sprintf("%d wait for %q", n, name), func() error {
@@ -369,8 +371,8 @@ func (b *bed) queued(c *holdfast.Client, name string, n int) {
 	})
 }
 
-// warmUp makes the next request for the lock "n" one round trip: the primary knows the
-// scripts, or the node's parents are there.
+// warmUp makes the next request for the lock "n" a single round trip: the primary has the
+// scripts, or the parent nodes exist.
 func (b *bed) warmUp(c *holdfast.Client) {
 	b.t.Helper()
 	if b.zoo != nil {
@@ -386,7 +388,7 @@ func (b *bed) warmUp(c *holdfast.Client) {
 	const plain = 3 // for a lock, a renewal and a release
 	name := "warm-up"
 	if b.shards != nil {
-		name = "n" // its server and its clock
+		name = "n" // the same server
 	}
 	eventually(b.t, "the scripts are known", func() error {
 		lease, err := c.Lock(b.t.Context(), name)
@@ -404,8 +406,8 @@ func (b *bed) warmUp(c *holdfast.Client) {
 	})
 }
 
-// clean is K: it closes the clients and then waits, up to most, until there is no key but the
-// counter of tokens and no connection of a client on any server.
+// clean checks K: it closes the clients and waits, up to most, until no server has a key other
+// than the counter of tokens, or a connection of a client.
 func (b *bed) clean(most time.Duration, clients ...*holdfast.Client) {
 	b.t.Helper()
 	for _, c := range clients {
@@ -432,7 +434,7 @@ func (b *bed) clean(most time.Duration, clients ...*holdfast.Client) {
 	})
 }
 
-// left is an error that names what is left on a server.
+// left returns an error that names the keys and connections that are left on a server.
 func left(node *servers.Redis) error {
 	value, err := node.Do("KEYS", "*")
 	if err != nil {
@@ -448,7 +450,8 @@ func left(node *servers.Redis) error {
 	return nil
 }
 
-// connections are those of clients, without replicas, Sentinels and the one that asks.
+// connections returns the connections of clients, without those of replicas, Sentinels and of
+// this query.
 func connections(node *servers.Redis) (conns []string) {
 	value, err := node.Do("CLIENT", "LIST")
 	if err != nil {

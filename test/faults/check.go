@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// CheckOverlap is O: no two holders that were not paused believed at once that they hold one
-// name in ways that exclude each other, and the holders of permits never had more than there
-// are.
+// CheckOverlap checks O: no two holders that exclude each other, and were not paused, had live
+// leases of one name at the same time, and the permits held never exceeded the limit.
 func (h *History) CheckOverlap() error {
 	for name, holds := range h.byName() {
 		holds = slices.DeleteFunc(holds, func(hold Hold) bool { return hold.Paused || hold.Believed < hold.Got })
@@ -37,8 +36,8 @@ func (h *History) CheckOverlap() error {
 	return nil
 }
 
-// CheckTokens is T: of those that held a name alone no two had the same token, and one that
-// asked after another had the lock has the higher token.
+// CheckTokens checks T: no two exclusive holders of a name had the same token, and a holder that
+// asked after another one had the lock has the higher token.
 func (h *History) CheckTokens() error {
 	for name, holds := range h.byName() {
 		holds = slices.DeleteFunc(holds, func(hold Hold) bool { return !hold.exclusive() })
@@ -47,7 +46,7 @@ func (h *History) CheckTokens() error {
 				return fmt.Errorf("tokens: %q: %s and %s both had token %d", name, holds[i-1].Who, holds[i].Who, holds[i].Token)
 			}
 		}
-		// By token: nobody may have had the lock before an earlier token was asked for.
+		// In order of tokens: no holder may have had the lock before the request for a lower one.
 		first := Hold{Got: time.Duration(1<<63 - 1)} // of those with higher tokens
 		for _, hold := range slices.Backward(holds) {
 			if first.Got < hold.Asked {
@@ -62,20 +61,20 @@ func (h *History) CheckTokens() error {
 	return nil
 }
 
-// Check is P, O and T.
+// Check checks P, O and T.
 func (h *History) Check() error {
 	return errors.Join(h.CheckMutex(), h.CheckOverlap(), h.CheckTokens())
 }
 
-// A Write is an update that a fenced resource accepted.
+// A Write is an update that a resource with fencing accepted.
 type Write struct {
 	Token int64
-	Read  int64 // what the writer had read
-	Value int64 // what it wrote
+	Read  int64 // the value that the writer read
+	Value int64 // the value that it wrote
 }
 
-// CheckLog is R: of the writes that a counter accepted, in order, none has a lower token than
-// the one before, and none was based on another value than the one before wrote.
+// CheckLog checks R: among the writes that a counter accepted, in order, none has a lower token
+// than the previous one, and each was based on the value of the previous one.
 func CheckLog(log []Write) error {
 	for i, w := range log {
 		last := Write{Value: w.Read} // before the first
@@ -94,8 +93,7 @@ func CheckLog(log []Write) error {
 	return nil
 }
 
-// Leftover is the stacks, as [runtime.Stack] prints them, of goroutines with one of the words
-// in them.
+// Leftover returns the stacks, as printed by [runtime.Stack], that contain one of the words.
 func Leftover(stacks string, words ...string) (left []string) {
 	for stack := range strings.SplitSeq(stacks, "\n\n") {
 		for _, word := range words {

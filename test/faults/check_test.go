@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// good is a history of three holders in a row, each of whom asks while the one before holds.
+// good is a history of three holders. Each asks while the previous one holds the lock.
 func good() *History {
 	h := new(History)
 	h.Add(Hold{Who: "a", Name: "n", Token: 10, Asked: 1, Got: 3, Believed: 20, Unlock: 21, Freed: 24, Expiry: 100})
@@ -36,20 +36,20 @@ func TestAGoodHistoryPassesAllChecks(t *testing.T) {
 	wantGood(t, new(History).Check())
 }
 
-func TestOFindsTwoWhoBelieveAtOnce(t *testing.T) {
+func TestCheckOverlapFindsTwoLiveLeases(t *testing.T) {
 	h := good()
 	h.Add(Hold{Who: "e", Name: "n", Token: 16, Asked: 50, Got: 59, Believed: 70})
 	wantFound(t, "overlap", h.CheckOverlap())
 }
 
-func TestOFindsOneInsideOfAnother(t *testing.T) {
+func TestCheckOverlapFindsALeaseInsideAnother(t *testing.T) {
 	h := new(History)
 	h.Add(Hold{Who: "a", Name: "n", Token: 1, Got: 10, Believed: 100})
 	h.Add(Hold{Who: "b", Name: "n", Token: 2, Got: 20, Believed: 30})
 	wantFound(t, "overlap", h.CheckOverlap())
 }
 
-func TestODoesNotCountWhoWasPaused(t *testing.T) {
+func TestCheckOverlapIgnoresPausedHolders(t *testing.T) {
 	h := good()
 	h.Add(Hold{Who: "e", Name: "n", Token: 16, Asked: 50, Got: 59, Believed: 70})
 	h.Pause("e")
@@ -58,25 +58,25 @@ func TestODoesNotCountWhoWasPaused(t *testing.T) {
 	wantGood(t, h.CheckOverlap())
 }
 
-func TestTFindsATokenThatDoesNotGrow(t *testing.T) {
+func TestCheckTokensFindsATokenThatDoesNotGrow(t *testing.T) {
 	h := good()
 	h.Add(Hold{Who: "e", Name: "n", Token: 14, Asked: 66, Got: 67})
 	wantFound(t, "tokens", h.CheckTokens())
 }
 
-func TestTFindsATokenThatIsGivenTwice(t *testing.T) {
+func TestCheckTokensFindsATokenThatIsIssuedTwice(t *testing.T) {
 	h := good()
 	h.Add(Hold{Who: "e", Name: "n", Token: 15, Asked: 66, Got: 67})
 	wantFound(t, "tokens", h.CheckTokens())
 }
 
-func TestPFindsAGrantOfWhatIsHeld(t *testing.T) {
+func TestCheckMutexFindsAGrantOfAHeldName(t *testing.T) {
 	h := good()
 	h.Add(Hold{Who: "e", Name: "n", Token: 16, Asked: 50, Got: 59, Unlock: 66, Freed: 67, Expiry: 159})
 	wantFound(t, "mutex", h.CheckMutex())
 }
 
-func TestPFindsAGrantBeforeTheLastCanHaveExpired(t *testing.T) {
+func TestCheckMutexFindsAGrantBeforeThePreviousOneCanHaveExpired(t *testing.T) {
 	h := good()
 	h.Add(Hold{Who: "killed", Name: "n", Token: 20, Asked: 70, Got: 71, Expiry: 150})
 	h.Add(Hold{Who: "late", Name: "n", Token: 21, Asked: 72, Got: 151, Expiry: 300})
@@ -85,13 +85,13 @@ func TestPFindsAGrantBeforeTheLastCanHaveExpired(t *testing.T) {
 	wantFound(t, "mutex", h.CheckMutex())
 }
 
-func TestPFindsTokensOutOfOrder(t *testing.T) {
+func TestCheckMutexFindsTokensOutOfOrder(t *testing.T) {
 	h := good()
 	h.Add(Hold{Who: "e", Name: "n", Token: 14, Asked: 66, Got: 67, Unlock: 68, Freed: 69, Expiry: 159})
 	wantFound(t, "mutex", h.CheckMutex())
 }
 
-func TestPFindsARefusalThatNobodyCaused(t *testing.T) {
+func TestCheckMutexFindsARefusalWithoutAHolder(t *testing.T) {
 	h := good()
 	h.AddRefused(Attempt{Name: "n", Asked: 30, Ended: 31})
 	wantGood(t, h.CheckMutex())
@@ -105,7 +105,7 @@ func TestPChecksLongHistoriesInTime(t *testing.T) {
 	h := new(History)
 	at := time.Duration(1)
 	for token := range int64(2000) {
-		// Twenty wait at any time.
+		// There are always twenty waiters.
 		h.Add(Hold{Who: "x", Name: "n", Token: token + 1, Asked: max(1, at-20*10), Got: at, Unlock: at + 5, Freed: at + 8, Expiry: at + 1000})
 		at += 10
 	}

@@ -16,10 +16,10 @@ import (
 	"github.com/holdfast-lock/holdfast"
 )
 
-// childEnv marks a process as a child of a test, and tells it what to do.
+// childEnv is the environment variable that contains the order of a child.
 const childEnv = "HOLDFAST_FAULTS_CHILD"
 
-// An order is what a child is to do.
+// An order tells a child what to do.
 type order struct {
 	Role     string // "hold", "wait" or "soak"
 	URLs     []string
@@ -36,13 +36,13 @@ type report struct {
 	Unknown *Attempt `json:",omitempty"`
 	Said    string   `json:",omitempty"`
 
-	// Of a soak: an update at the resource.
-	Writing  string `json:",omitempty"` // the name; it is about to be sent
+	// An update of the resource, in a soak.
+	Writing  string `json:",omitempty"` // the name; the update is about to be sent
 	Accepted bool   `json:",omitempty"`
 	Done     bool   `json:",omitempty"` // its outcome is known
 }
 
-// A child is a process of a test.
+// A child is a child process.
 type child struct {
 	t     testing.TB
 	cmd   *exec.Cmd
@@ -54,7 +54,7 @@ type child struct {
 	onWrite func(report)
 }
 
-// spawn starts a child that records into h. It is killed with the test.
+// spawn starts a child that records into h. It is killed when the test ends.
 func spawn(t testing.TB, h *History, o order, onWrite func(report)) *child {
 	t.Helper()
 	text, err := json.Marshal(o)
@@ -91,12 +91,12 @@ func (c *child) listen(stdout io.Reader, h *History) {
 	for {
 		line, err := lines.ReadBytes('\n')
 		if err != nil {
-			break // what is left is the half line of a killed child
+			break // the rest is an incomplete line of a killed child
 		}
 		var r report
 		switch {
 		case json.Unmarshal(line, &r) != nil:
-			os.Stderr.Write(line) // a panic, or a test's own output
+			os.Stderr.Write(line) // a panic, or other output
 		case r.Hold != nil:
 			h.Add(*r.Hold)
 		case r.Unknown != nil:
@@ -110,22 +110,22 @@ func (c *child) listen(stdout io.Reader, h *History) {
 	c.err = c.cmd.Wait()
 }
 
-// hear waits for the next word of a child.
+// hear waits for the next message of a child.
 func (c *child) hear(want string) {
 	c.t.Helper()
 	select {
 	case got := <-c.said:
 		if got != want {
-			c.t.Fatalf("the child said %q, want %q", got, want)
+			c.t.Fatalf("the child printed %q, want %q", got, want)
 		}
 	case <-c.done:
-		c.t.Fatalf("the child ended, and did not say %q: %v", want, c.err)
+		c.t.Fatalf("the child ended and did not print %q: %v", want, c.err)
 	case <-time.After(limit):
-		c.t.Fatalf("the child did not say %q", want)
+		c.t.Fatalf("the child did not print %q", want)
 	}
 }
 
-// tell gives a child a word.
+// tell sends a line to a child.
 func (c *child) tell(word string) {
 	c.t.Helper()
 	if _, err := io.WriteString(c.stdin, word+"\n"); err != nil {
@@ -140,27 +140,27 @@ func (c *child) signal(s syscall.Signal) {
 	}
 }
 
-// kill ends a child with SIGKILL and waits until it is gone.
+// kill ends a child with SIGKILL and waits until it has ended.
 func (c *child) kill() {
 	c.cmd.Process.Kill()
 	<-c.done
 }
 
-// finish lets a child end by itself, which it does without a trace.
+// finish tells a child to end, and expects that it ends without an error.
 func (c *child) finish() {
 	c.t.Helper()
 	c.stdin.Close()
 	select {
 	case <-c.done:
 		if c.err != nil {
-			c.t.Errorf("a child ended badly: %v", c.err)
+			c.t.Errorf("a child failed: %v", c.err)
 		}
 	case <-time.After(limit):
 		c.t.Errorf("a child does not end")
 	}
 }
 
-// A printer prints reports, each by one write.
+// A printer prints reports, each with one write.
 type printer struct {
 	mu sync.Mutex
 }
@@ -216,7 +216,7 @@ func (o *order) open(i int) (*holdfast.Client, error) {
 	return holdfast.Open(ctx, o.URLs[i%len(o.URLs)], holdfast.WithOwner(who), holdfast.WithTTL(o.TTL))
 }
 
-// hold takes a lock, reads the resource and then does as it is told.
+// hold takes a lock, reads the resource, and then follows the commands on its input.
 func (p *printer) hold(o order) error {
 	client, err := o.open(0)
 	if err != nil {
@@ -240,7 +240,7 @@ func (p *printer) hold(o order) error {
 	words := bufio.NewScanner(os.Stdin)
 	for words.Scan() {
 		switch words.Text() {
-		case "write": // whatever has happened meanwhile
+		case "write": // without looking at the lease
 			p.say("write: %v", resource.write(o.Names[0], h.Token(), read))
 		case "lease":
 			<-h.Done()
@@ -250,7 +250,7 @@ func (p *printer) hold(o order) error {
 	return client.Close()
 }
 
-// wait queues clients for a lock, each of which releases it as soon as it has it.
+// wait queues clients for a lock. Each releases it at once.
 func (p *printer) wait(o order) error {
 	var all sync.WaitGroup
 	for i := range o.Clients {

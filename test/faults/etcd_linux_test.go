@@ -88,19 +88,24 @@ func (b *bed) restartAll() {
 func TestServersThatAreAllKilledAndComeBackKeepLocksAndTokens(t *testing.T) {
 	t.Parallel()
 	b := etcd(t)
+	survivesRestart(t, b, b.restartAll)
+}
+
+// survivesRestart checks that a lease, its waiter and the tokens survive a restart of all servers.
+func survivesRestart(t *testing.T, b *bed, restart func()) {
 	h := new(History)
 	client, other := b.open(), b.open()
 	record(h).must(t, client, "n", longTTL).mustUnlock(t)
 	lease := record(h).must(t, client, "n", longTTL)
-	waiting := record(h).later(t, t.Context(), other, "n", longTTL, holdfast.Retry(holdfast.Every(50*time.Millisecond)))
+	waiting := record(h).later(t, t.Context(), other, "n", longTTL, patient)
 	b.queued(other, "n", 1)
-	b.restartAll()
+	restart()
 	if err := retry(func() error { return lease.Renew(t.Context()) }); err != nil {
 		t.Errorf("the lease did not survive: %v", err)
 	}
 	lease.mustUnlock(t)
 	waiting.get(soon).mustUnlock(t)
-	record(h).must(t, client, "n", longTTL).mustUnlock(t)
+	record(h).must(t, client, "n", longTTL, patient).mustUnlock(t)
 	check(t, h.Check())
 	b.clean(longTTL+soon, client, other)
 }
@@ -111,103 +116,120 @@ func TestHungServersGrantNobodyBeforeTheHolderKnows(t *testing.T) {
 		t.Run(fmt.Sprint(hung, " of 3"), func(t *testing.T) {
 			t.Parallel()
 			b := etcd(t)
-			h := new(History)
-			client, other := b.open(), b.open()
-			lease := record(h).must(t, client, "n", b.short())
-			over := lease.watch()
-			waiting := record(h).later(t, t.Context(), other, "n", longTTL, holdfast.Retry(holdfast.Every(50*time.Millisecond)))
-			b.queued(other, "n", 1)
-			eventually(t, "the lease is renewed", renewed(lease))
-			for _, node := range b.etcd.Nodes[:hung] {
-				node.Stop()
-			}
-			ends(t, "the lease of the hung servers ends", over)
-			if !errors.Is(lease.Err(), holdfast.ErrLost) {
-				t.Errorf("the lease ended with %v", lease.Err())
-			}
-			for _, node := range b.etcd.Nodes[:hung] {
-				node.Continue()
-			}
-			next := waiting.get(limit)
-			check(t, retry(func() error { return next.Renew(t.Context()) }))
-			next.mustUnlock(t)
-			check(t, h.Check())
-			b.clean(longTTL+soon, client, other)
+			endsOnHungServers(t, b, b.etcd.Nodes[:hung])
 		})
 	}
 }
 
-// Work goes on while one thing after the other happens to the servers and connections. Every
-// update at the resource is there in the end, in the order of tokens.
-func TestWorkUnderALockOfEtcdGoesOnThroughFaults(t *testing.T) {
+// endsOnHungServers checks that a lease ends for its holder before the next request is granted,
+// while servers hang.
+func endsOnHungServers[S interface {
+	Stop()
+	Continue()
+}](t *testing.T, b *bed, hung []S) {
+	h := new(History)
+	client, other := b.open(), b.open()
+	lease := record(h).must(t, client, "n", b.short())
+	over := lease.watch()
+	waiting := record(h).later(t, t.Context(), other, "n", longTTL, patient)
+	b.queued(other, "n", 1)
+	eventually(t, "the lease is renewed", renewed(lease))
+	for _, node := range hung {
+		node.Stop()
+	}
+	ends(t, "the lease of the hung servers ends", over)
+	if !errors.Is(lease.Err(), holdfast.ErrLost) {
+		t.Errorf("the lease ended with %v", lease.Err())
+	}
+	for _, node := range hung {
+		node.Continue()
+	}
+	next := waiting.get(limit)
+	check(t, retry(func() error { return next.Renew(t.Context()) }))
+	next.mustUnlock(t)
+	check(t, h.Check())
+	b.clean(longTTL+soon, client, other)
+}
+
+// Work goes on while faults happen to servers and connections. In the end the resource has every
+// update, in the order of tokens.
+func TestWorkUnderALockGoesOnThroughFaults(t *testing.T) {
 	t.Parallel()
+	beds := map[string]func(t testing.TB) *bed{"etcd": etcd, "ZooKeeper": zookeeper}
 	for _, fault := range []struct {
-		name string
-		do   func(b *bed, w wires)
+		name   string
+		stores []string
+		do     func(b *bed, w wires)
 	}{
-		{"the leader is killed", func(b *bed, _ wires) { b.etcd.Leader().Restart() }},
-		{"the leader hangs", func(b *bed, _ wires) {
+		{"the leader is killed", []string{"etcd"}, func(b *bed, _ wires) { b.etcd.Leader().Restart() }},
+		{"the leader hangs", []string{"etcd"}, func(b *bed, _ wires) {
 			leader := b.etcd.Leader()
 			leader.Stop()
 			b.etcd.Leader() // another
 			leader.Continue()
 		}},
-		{"connections are killed", func(_ *bed, w wires) {
+		{"connections are killed", []string{"etcd", "ZooKeeper"}, func(_ *bed, w wires) {
 			for range 10 {
 				w[rand.IntN(len(w))].Cut()
 				w.heal()
 				time.Sleep(rand.N(200 * time.Millisecond))
 			}
 		}},
-		{"a client is cut off", func(b *bed, w wires) {
+		{"a client is cut off", []string{"etcd", "ZooKeeper"}, func(b *bed, w wires) {
 			w.hold()
 			time.Sleep(b.short() + rand.N(b.short()/2))
 			w.heal()
 		}},
 	} {
-		t.Run(fault.name, func(t *testing.T) {
-			t.Parallel()
-			const workers, rounds = 4, 3
-			b := etcd(t)
-			h, resource := new(History), new(counter)
-			stop := make(chan struct{})
-			var clients []*holdfast.Client
-			var all wires // of every client: faults meet any of them
-			var working sync.WaitGroup
-			for range workers {
-				client, w := b.openBy()
-				clients, all = append(clients, client), append(all, w...)
-				working.Go(func() {
-					for {
-						select {
-						case <-stop:
-							return
-						default:
-						}
-						if err := addOnceFor(t.Context(), h, client, resource, b.short()); err != nil {
-							t.Errorf("L: %v", err)
-							return
-						}
-					}
-				})
+		for _, on := range fault.stores {
+			t.Run(fault.name+"/"+on, func(t *testing.T) {
+				t.Parallel()
+				worksThrough(t, beds[on](t), fault.do)
+			})
+		}
+	}
+}
+
+// worksThrough has several clients work under one lock while a fault happens to one of them.
+func worksThrough(t *testing.T, b *bed, fault func(b *bed, w wires)) {
+	const workers, rounds = 4, 3
+	h, resource := new(History), new(counter)
+	stop := make(chan struct{})
+	var clients []*holdfast.Client
+	var all wires // of every client: faults meet any of them
+	var working sync.WaitGroup
+	for range workers {
+		client, w := b.openBy()
+		clients, all = append(clients, client), append(all, w...)
+		working.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if err := addOnceFor(t.Context(), h, client, resource, b.short()); err != nil {
+					t.Errorf("L: %v", err)
+					return
+				}
 			}
-			for range rounds {
-				before := resource.updates()
-				eventually(t, "L: work goes on", func() error {
-					if resource.updates() < before+workers {
-						return errNotYet
-					}
-					return nil
-				})
-				i := rand.IntN(workers)
-				fault.do(b, all[3*i:3*i+3])
-			}
-			close(stop)
-			working.Wait()
-			t.Logf("%d locks", h.Len())
-			check(t, h.Check())
-			check(t, resource.check())
-			b.clean(limit, clients...)
 		})
 	}
+	for range rounds {
+		before := resource.updates()
+		eventually(t, "L: work goes on", func() error {
+			if resource.updates() < before+workers {
+				return errNotYet
+			}
+			return nil
+		})
+		i := rand.IntN(workers)
+		fault(b, all[3*i:3*i+3])
+	}
+	close(stop)
+	working.Wait()
+	t.Logf("%d locks", h.Len())
+	check(t, h.Check())
+	check(t, resource.check())
+	b.clean(limit, clients...)
 }

@@ -7,36 +7,35 @@ import (
 	"time"
 )
 
-// A Hold is one lease as its holder saw it. Times are on a clock that all clients share. Those
-// that were not seen are zero.
+// A Hold is one lease as its holder saw it. Times are on a clock that all clients share, and are
+// zero if they were not observed.
 //
-// Every time errs on the safe side, whatever the scheduler does: a hold begins for the record
-// no earlier than it began for its holder, and ends no later.
+// Times err on the safe side, whatever the scheduler does: the record of a hold begins no
+// earlier than the hold, and ends no later.
 type Hold struct {
 	Who   string // the client
 	Name  string
 	Token int64
 
-	// How it was held: alone, shared with other readers, or as some of the permits of a
-	// semaphore.
+	// The mode: exclusive if neither Shared nor Permits is set.
 	Shared  bool
 	Permits int
 	Limit   int
 
-	Asked time.Duration // the call of Lock
-	Got   time.Duration // its return
+	Asked time.Duration // when Lock was called
+	Got   time.Duration // when it returned
 
-	// Believed is the last time at which the holder was seen to believe that it holds the
-	// name: the lease's context had not ended after that time was read.
+	// Believed is the last time at which the lease was seen to be live: its context had not
+	// ended after that time was read.
 	Believed time.Duration
 
-	Unlock time.Duration // the call of Unlock
-	Freed  time.Duration // its return, if that said that the lock was released
+	Unlock time.Duration // when Unlock was called
+	Freed  time.Duration // when it returned, if the lock was released
 
-	// Expiry is the earliest time at which the store may have ended the lease by itself.
+	// Expiry is the earliest time at which the store may have ended the grant on its own.
 	Expiry time.Duration
 
-	// Paused holders prove nothing about overlaps: they could not look.
+	// Paused holders are ignored by CheckOverlap, because they could not look at their lease.
 	Paused bool
 }
 
@@ -44,10 +43,10 @@ type Hold struct {
 type Attempt struct {
 	Name  string
 	Asked time.Duration
-	Ended time.Duration // of a refusal: nobody waited in front, so somebody held the name
+	Ended time.Duration // if refused: the queue was empty, so the name was held
 }
 
-// A History is what many clients recorded. Its methods may be used by several goroutines.
+// A History is the record of many clients. Its methods are safe for concurrent use.
 type History struct {
 	mu      sync.Mutex
 	holds   map[holdKey]Hold
@@ -60,7 +59,7 @@ type holdKey struct {
 	token     int64
 }
 
-// Add notes a hold, in place of what was noted of the same hold before.
+// Add records a hold, and replaces an earlier record of the same hold.
 func (h *History) Add(hold Hold) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -72,21 +71,21 @@ func (h *History) Add(hold Hold) {
 	h.holds[key] = hold
 }
 
-// AddUnknown notes a call whose outcome nobody knows: it failed, or its process was killed.
+// AddUnknown records a call with an unknown outcome: it failed, or its process was killed.
 func (h *History) AddUnknown(a Attempt) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.unknown = append(h.unknown, a)
 }
 
-// AddRefused notes a call that was told that somebody else holds the name.
+// AddRefused records a call that was refused because the name was held.
 func (h *History) AddRefused(a Attempt) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.refused = append(h.refused, a)
 }
 
-// Pause notes that a client was stopped while it had its leases.
+// Pause records that a client was stopped while it held its leases.
 func (h *History) Pause(who string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -98,19 +97,19 @@ func (h *History) Pause(who string) {
 	}
 }
 
-// Len is the number of holds.
+// Len returns the number of holds.
 func (h *History) Len() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.holds)
 }
 
-// excludes reports whether two holds of one name exclude each other whatever others there are.
+// excludes reports whether two holds of one name exclude each other, whatever others exist.
 func (h *Hold) excludes(other *Hold) bool {
 	return (!h.Shared || !other.Shared) && (h.Permits == 0 || other.Permits == 0)
 }
 
-// exclusive reports whether a hold was alone.
+// exclusive reports whether a hold was exclusive.
 func (h *Hold) exclusive() bool { return !h.Shared && h.Permits == 0 }
 
 // byName returns the holds of each name, by token.

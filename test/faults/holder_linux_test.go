@@ -46,7 +46,7 @@ func TestTheLateWriteOfAStoppedHolderIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		// It was about to write, goes on, and does so before it looks at its lease.
+		// The stopped holder continues, and writes before it looks at its lease.
 		holder.tell("write")
 		holder.signal(syscall.SIGCONT)
 		holder.hear("write: stale fencing token")
@@ -85,7 +85,7 @@ func TestAHolderThatIsCutOffKnowsBeforeTheNextIsGranted(t *testing.T) {
 				next := waiting.get(b.short() + soon)
 				next.watch()
 				ends(t, "the cut off holder's lease ends", over)
-				w.heal() // what was held arrives: too late to change anything
+				w.heal() // the held bytes arrive too late to change anything
 				eventually(t, "the next holder's lease is renewed", renewed(next))
 				next.mustUnlock(t)
 				record(h).must(t, cutOff, "n", b.short()).mustUnlock(t)
@@ -96,7 +96,7 @@ func TestAHolderThatIsCutOffKnowsBeforeTheNextIsGranted(t *testing.T) {
 	}
 }
 
-// renewed returns a check that a lease was renewed from now on.
+// renewed returns a check that a lease is renewed after now.
 func renewed(h *held) func() error {
 	before := h.Deadline()
 	return func() error {
@@ -110,7 +110,7 @@ func renewed(h *held) func() error {
 	}
 }
 
-func TestAGrantWhoseReplyIsLostIsTheSameWhenAskedAgain(t *testing.T) {
+func TestARepeatedRequestGetsTheGrantWhoseReplyWasLost(t *testing.T) {
 	t.Parallel()
 	onAll(t, func(t *testing.T, b *bed) {
 		h := new(History)
@@ -138,13 +138,13 @@ func TestAGrantWhoseReplyIsLostIsTheSameWhenAskedAgain(t *testing.T) {
 	})
 }
 
-// storedToken is the token of the one who holds a name in the store's view.
+// storedToken returns the token of the holder that the store reports.
 func storedToken(t testing.TB, b *bed, name string) int64 {
 	t.Helper()
 	client := b.open()
 	defer client.Close()
 	var token int64
-	// What waits in a proxy may be only a part of the answer, or come before it.
+	// The bytes in a proxy may be only a part of the reply, or come before it.
 	eventually(t, "one holds "+name, func() error {
 		info, err := client.Inspect(t.Context(), name)
 		if err == nil && len(info.Holders) != 1 {
@@ -168,7 +168,7 @@ func TestARenewalWhoseReplyIsLostIsNotALostLock(t *testing.T) {
 		over := lease.watch()
 		for range 2 {
 			answered := w.holdRepliesAfter(t, "n")
-			answered() // a renewal, since there is nothing else to ask for
+			answered() // of a renewal, because there are no other requests
 			check := renewed(lease)
 			w.lose()
 			eventually(t, "the lease is renewed", check)
@@ -184,7 +184,7 @@ func TestARenewalWhoseReplyIsLostIsNotALostLock(t *testing.T) {
 	})
 }
 
-func TestAReleaseWhoseReplyIsLostIsARelease(t *testing.T) {
+func TestAReleaseWhoseReplyIsLostTakesEffectOnce(t *testing.T) {
 	t.Parallel()
 	onAll(t, func(t *testing.T, b *bed) {
 		h := new(History)
@@ -197,7 +197,7 @@ func TestAReleaseWhoseReplyIsLostIsARelease(t *testing.T) {
 		go func() { unlocked <- lease.unlock(t.Context()) }()
 		answered()
 		next := record(h).later(t, t.Context(), other, "n", longTTL).get(soon)
-		w.lose() // now it is repeated, and must not touch the other's lock
+		w.lose() // the release is repeated, and must not affect the other holder
 		select {
 		case err := <-unlocked:
 			check(t, err)
@@ -214,11 +214,11 @@ func TestAReleaseWhoseReplyIsLostIsARelease(t *testing.T) {
 	})
 }
 
-func TestFiftyWaitersOfWhomHalfAreCancelledOrKilled(t *testing.T) {
+func TestFiftyWaitersAreServedInOrderWhileHalfAreCancelledOrKilled(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, b *bed) {
-		const children, perChild, locals = 3, 5, 35 // of the locals every third is cancelled
-		const ttl = longTTL / 3                     // of one who is killed with the lock
+	onAll(t, func(t *testing.T, b *bed) {
+		const children, perChild, locals = 3, 5, 35 // every third local waiter is cancelled
+		const ttl = longTTL / 3                     // of a child that is killed while it holds the lock
 		h := new(History)
 		first := b.open()
 		holder := record(h).must(t, first, "n", ttl)
@@ -246,7 +246,7 @@ func TestFiftyWaitersOfWhomHalfAreCancelledOrKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		// All at once, while the lock goes from one to the next.
+		// All at the same time, while the lock is passed on.
 		begin := time.Now()
 		go func() {
 			for i, cancel := range cancels {
@@ -259,12 +259,12 @@ func TestFiftyWaitersOfWhomHalfAreCancelledOrKilled(t *testing.T) {
 		holder.mustUnlock(t)
 		for _, waiting := range cancelled {
 			ends(t, "a cancelled wait", waiting.done)
-			if waiting.err == nil { // it was granted just before
+			if waiting.err == nil { // it was granted just before that
 				waiting.held.mustUnlock(t)
 			}
 		}
-		// A killed child may have been granted the lock: only its TTL ends that. All the dead
-		// together cost one heartbeat.
+		// A killed child may hold the lock, until its TTL is over. All dead waiters together
+		// cost one heartbeat.
 		bound := ttl + first.Capabilities().Heartbeat + soon
 		granted := make(chan *turn, len(patient))
 		for _, waiting := range patient {
@@ -281,7 +281,7 @@ func TestFiftyWaitersOfWhomHalfAreCancelledOrKilled(t *testing.T) {
 				before := place
 				place = slices.IndexFunc(info.Waiters, func(w holdfast.Waiter) bool { return w.Owner == next.hold.Who })
 				if place < before {
-					t.Errorf("order: %s, who was number %d in the queue, was served after number %d", next.hold.Who, place+1, before+1)
+					t.Errorf("order: %s, number %d in the queue, was served after number %d", next.hold.Who, place+1, before+1)
 				}
 				next.mustUnlock(t)
 			case <-time.After(bound - time.Since(begin)):

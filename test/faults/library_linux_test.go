@@ -11,7 +11,7 @@ import (
 	goredisclient "github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/internal/redis"
+	"github.com/holdfast-lock/holdfast/internal/rediscore"
 	"github.com/holdfast-lock/holdfast/redisstore/goredis"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -94,7 +94,7 @@ func (b *bed) dialGoRedis(by map[string]string, heartbeat time.Duration, opts ..
 	case b.shards != nil:
 		kind, hosts = "cluster", b.shards.Addrs()
 	}
-	s, err := newGoRedis(goRedisClient(kind, hosts, dialBy(by)), func(c *redis.Config) { c.Heartbeat = heartbeat })
+	s, err := newGoRedis(goRedisClient(kind, hosts, dialBy(by)), func(c *rediscore.Config) { c.Heartbeat = heartbeat })
 	if err != nil {
 		b.t.Fatal(err)
 	}

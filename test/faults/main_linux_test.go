@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// parallel is how many tests run at once. They mostly wait: for leases to expire, and for
-// servers to find out what happened.
+// parallel is the number of tests that run at the same time. They mostly wait, for leases to
+// expire and for servers to detect a fault.
 const parallel = "8"
 
 func TestMain(m *testing.M) {
@@ -44,14 +44,14 @@ func isSet(name string) (set bool) {
 	return set
 }
 
-// noGoroutines is K: after all clients were closed no goroutine of theirs is left. Tests run
-// side by side, so it is known only at the end.
+// noGoroutines checks K: no goroutine of a client is left after all were closed. Tests run in
+// parallel, so this can be checked only at the end.
 func noGoroutines() error {
 	var left []string
 	for begin := time.Now(); time.Since(begin) < limit; time.Sleep(10 * time.Millisecond) {
 		stacks := make([]byte, 16<<20)
 		stacks = stacks[:runtime.Stack(stacks, true)]
-		left = Leftover(string(stacks), "holdfast.(*", "holdfast/store", "holdfast/redisstore", "holdfast/internal/redis.", "redis/rueidis", "redis/go-redis",
+		left = Leftover(string(stacks), "holdfast.(*", "holdfast/store", "holdfast/redisstore", "holdfast/internal/rediscore.", "redis/rueidis", "redis/go-redis",
 			"holdfast/quorum.", "holdfast/etcdstore", "google.golang.org/grpc",
 			"holdfast/zkstore", "go-zookeeper/zk.")
 		if len(left) == 0 {

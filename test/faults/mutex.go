@@ -11,41 +11,41 @@ import (
 )
 
 const (
-	// segment is how many holds are checked at once. A part of a good history is good as
-	// well, and the effort grows with the square of the length.
+	// segment is the number of holds that are checked together. Every part of a correct history
+	// is correct, and the effort grows with the square of the length.
 	segment = 300
 
-	// checkLimit is far above what a segment takes: acquires can only go in order of tokens,
-	// so there is next to nothing to search.
+	// checkLimit is far longer than the check of a segment takes. Acquires can only be in the
+	// order of tokens, so there is little to search.
 	checkLimit = 2 * time.Minute
 
 	never = math.MaxInt64
 )
 
-// CheckMutex is P: the history is one of a mutex that gives a higher token each time.
+// CheckMutex checks P: the history is possible for a mutex that issues growing tokens.
 //
-// A call may take effect at any time between its begin and its end. An acquire needs the
-// mutex free. A release frees it for its own token. Beside these, each lease can expire at
-// any time from its Expiry on. A call with an unknown outcome can take effect at any time
-// after its begin, or never; what it was granted can end at any time.
+// A call takes effect at some time between its start and its end. An acquire needs a free
+// mutex. A release frees the mutex if it is held under the same token. A lease can also expire
+// at any time from its Expiry on. A call with an unknown outcome takes effect at any time after
+// its start, or never, and its grant can end at any time.
 func (h *History) CheckMutex() error {
 	h.mu.Lock()
 	unknown, refused := slices.Clone(h.unknown), slices.Clone(h.refused)
 	h.mu.Unlock()
 	for name, holds := range h.byName() {
 		if slices.ContainsFunc(holds, func(hold Hold) bool { return !hold.exclusive() }) {
-			continue // it was not used as a mutex
+			continue // not used as a mutex
 		}
 		for len(holds) > 0 {
 			n := min(segment, len(holds))
 			ops := operations(holds[:n])
-			if n == len(holds) { // then the attempts add to what is checked
+			if n == len(holds) { // attempts are checked with the last segment
 				ops = append(ops, attempts(name, unknown, refused)...)
 			}
 			if result := porcupine.CheckOperationsTimeout(mutex, ops, checkLimit); result != porcupine.Ok {
-				// The first that cannot be: whatever is good up to there is good without the rest.
+				// Find the first hold that is not possible.
 				bad := sort.Search(n, func(i int) bool { return !porcupine.CheckOperations(mutex, operations(holds[:i+1])) })
-				return fmt.Errorf("mutex: %q: no mutex has this history (%s); it ends with:\n%s", name, result, describe(holds[:min(bad+1, n)]))
+				return fmt.Errorf("mutex: %q: this history is not possible for a mutex (%s); it ends with:\n%s", name, result, describe(holds[:min(bad+1, n)]))
 			}
 			holds = holds[n:]
 		}
@@ -56,7 +56,7 @@ func (h *History) CheckMutex() error {
 // An op is a step of the model.
 type op struct {
 	kind opKind
-	rank int // of the token among those in the history, from 1; of an unknown grant below 0
+	rank int // rank of the token in the history, from 1; below 0 for an unknown grant
 }
 
 type opKind uint8
@@ -66,10 +66,10 @@ const (
 	release        // confirmed
 	expire
 	guess  // an acquire with an unknown outcome
-	refuse // somebody held it
+	refuse // the mutex was held
 )
 
-// A mutexState is who holds the mutex, by rank, and the highest rank so far.
+// A mutexState is the rank of the holder, and the highest rank so far.
 type mutexState struct{ holder, highest int }
 
 var mutex = porcupine.Model{
@@ -78,8 +78,7 @@ var mutex = porcupine.Model{
 		s, o := state.(mutexState), input.(op)
 		switch o.kind {
 		case acquire:
-			// Any higher token would do; but all of those in the history must come, so it is
-			// the next.
+			// It must be the next token, because all tokens of the history must be used.
 			return s.holder == 0 && o.rank == s.highest+1, mutexState{o.rank, o.rank}
 		case release:
 			return s.holder == o.rank, mutexState{0, s.highest}
@@ -103,7 +102,7 @@ var mutex = porcupine.Model{
 	DescribeOperation: func(input, _ any) string { return fmt.Sprintf("%+v", input) },
 }
 
-// operations are what holds mean for the model. They are in order of tokens.
+// operations translates holds, in order of tokens, for the model.
 func operations(holds []Hold) (ops []porcupine.Operation) {
 	add := func(kind opKind, rank int, begin time.Duration, end int64) {
 		ops = append(ops, porcupine.Operation{Input: op{kind, rank}, Call: int64(begin), Return: end})
@@ -116,7 +115,7 @@ func operations(holds []Hold) (ops []porcupine.Operation) {
 			add(release, rank, hold.Unlock, int64(hold.Freed))
 			continue
 		}
-		// It may have expired before; a release that came too late frees nothing.
+		// It may have expired before. A late release frees nothing.
 		if hold.Unlock > 0 {
 			add(expire, rank, hold.Unlock, never)
 		}
@@ -125,8 +124,8 @@ func operations(holds []Hold) (ops []porcupine.Operation) {
 	return ops
 }
 
-// attempts are what calls without a lease mean for the model. Those with an unknown outcome
-// can only explain refusals: without any they are left out.
+// attempts translates calls without a lease for the model. Calls with an unknown outcome matter
+// only as an explanation of refusals.
 func attempts(name string, unknown, refused []Attempt) (ops []porcupine.Operation) {
 	for _, a := range refused {
 		if a.Name == name {
@@ -146,7 +145,7 @@ func attempts(name string, unknown, refused []Attempt) (ops []porcupine.Operatio
 	return ops
 }
 
-// describe shows the end of a history, for a person to find the mistake.
+// describe returns the end of a history, for the reader of a failure.
 func describe(holds []Hold) (text string) {
 	for _, hold := range holds[max(0, len(holds)-5):] {
 		text += fmt.Sprintf("  %s token %d: asked %v, got %v, believed until %v, unlocked %v to %v, may expire %v\n",

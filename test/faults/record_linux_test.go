@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-lock/holdfast"
 )
 
-// now is the monotonic clock of the machine, which all its processes share.
+// now returns the time on the monotonic clock of the machine, which all processes share.
 func now() time.Duration {
 	const monotonic = 1
 	var ts syscall.Timespec
@@ -21,7 +21,7 @@ func now() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// A recorder takes locks and tells what happened.
+// A recorder takes locks and records what happened.
 type recorder struct {
 	note    func(Hold)
 	unknown func(Attempt)
@@ -29,7 +29,7 @@ type recorder struct {
 
 func record(h *History) recorder { return recorder{h.Add, h.AddUnknown} }
 
-// A held is a lease that is recorded.
+// A held is a lease with its record.
 type held struct {
 	*holdfast.Lease
 	r   recorder
@@ -40,12 +40,12 @@ type held struct {
 	hold Hold
 }
 
-// lock takes a lock and records it. A call that failed may have been granted all the same.
+// lock takes a lock and records it. A call that failed may have been granted nevertheless.
 func (r recorder) lock(ctx context.Context, c *holdfast.Client, name string, ttl time.Duration, opts ...holdfast.CallOption) (*held, error) {
 	return r.take(ctx, c, Hold{Name: name}, ttl, opts...)
 }
 
-// take is lock in the mode of hold.
+// take is like lock, in the mode of hold.
 func (r recorder) take(ctx context.Context, c *holdfast.Client, hold Hold, ttl time.Duration, opts ...holdfast.CallOption) (*held, error) {
 	opts = append(opts, holdfast.TTL(ttl))
 	var lease *holdfast.Lease
@@ -72,13 +72,13 @@ func (r recorder) take(ctx context.Context, c *holdfast.Client, hold Hold, ttl t
 	return h, nil
 }
 
-// believes reports whether the holder still believes that it holds the lock, and notes since
-// when it did for sure.
+// believes reports whether the lease has not ended for its holder, and records the time at which
+// that was certain.
 func (h *held) believes() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at := now()
-	// The margin is what a lease ends early by: see the package's documentation of times.
+	// A lease ends by its margin before the store may end the grant.
 	margin := min(max(h.ttl/20, time.Millisecond), time.Second)
 	h.hold.Expiry = max(h.hold.Expiry, at+time.Until(h.Deadline())+margin)
 	if h.ctx.Err() != nil {
@@ -88,7 +88,7 @@ func (h *held) believes() bool {
 	return true
 }
 
-// watch looks all the time until the lease ends, and then closes the channel.
+// watch calls believes continuously until the lease ends, and then closes the channel.
 func (h *held) watch() <-chan struct{} {
 	over := make(chan struct{})
 	go func() {
@@ -113,7 +113,7 @@ func (h *held) unlock(ctx context.Context) error {
 	h.mu.Lock()
 	h.hold.Unlock = now()
 	h.mu.Unlock()
-	h.r.note(h.snapshot()) // should the process be killed meanwhile
+	h.r.note(h.snapshot()) // in case the process is killed
 	err := h.Unlock(ctx)
 	h.mu.Lock()
 	if err == nil {
@@ -125,7 +125,7 @@ func (h *held) unlock(ctx context.Context) error {
 	return err
 }
 
-// A turn is a Lock that runs on a goroutine of its own.
+// A turn is a call of Lock on its own goroutine.
 type turn struct {
 	t    testing.TB
 	done chan struct{}
@@ -134,7 +134,7 @@ type turn struct {
 	took time.Duration
 }
 
-// later starts to wait for a lock.
+// later starts a call of Lock.
 func (r recorder) later(t testing.TB, ctx context.Context, c *holdfast.Client, name string, ttl time.Duration, opts ...holdfast.CallOption) *turn {
 	w := &turn{t: t, done: make(chan struct{})}
 	go func() {
@@ -146,7 +146,7 @@ func (r recorder) later(t testing.TB, ctx context.Context, c *holdfast.Client, n
 	return w
 }
 
-// get is L: it waits for the lock, up to most.
+// get checks L: it waits for the lock, up to most.
 func (w *turn) get(most time.Duration) *held {
 	w.t.Helper()
 	timer := time.NewTimer(most)
@@ -162,7 +162,7 @@ func (w *turn) get(most time.Duration) *held {
 	return w.held
 }
 
-// must takes a lock that is to be had in time.
+// must takes a lock, and fails the test after limit.
 func (r recorder) must(t testing.TB, c *holdfast.Client, name string, ttl time.Duration, opts ...holdfast.CallOption) *held {
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(t.Context(), limit, fmt.Errorf("not granted in %v", limit))
@@ -191,7 +191,7 @@ func ends(t testing.TB, what string, ch <-chan struct{}) {
 	}
 }
 
-// check fails the test if a check found something.
+// check fails the test on an error.
 func check(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -201,7 +201,7 @@ func check(t testing.TB, err error) {
 
 var errNotYet = errors.New("not yet")
 
-// contextWithCancel is a context that ends with the test or by its function.
+// contextWithCancel returns a context that ends with the test or by the returned function.
 func contextWithCancel(t testing.TB) (context.Context, context.CancelFunc) {
 	return context.WithCancel(t.Context())
 }

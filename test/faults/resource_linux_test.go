@@ -21,7 +21,7 @@ type counter struct {
 	log   []Write
 }
 
-// read is the first half of an update: from then on older tokens are refused.
+// read is the first half of an update. From then on lower tokens are refused.
 func (c *counter) read(token int64) (int64, error) {
 	if err := c.gate.Raise(token); err != nil {
 		return 0, err
@@ -31,7 +31,7 @@ func (c *counter) read(token int64) (int64, error) {
 	return c.value, nil
 }
 
-// write is the second half.
+// write is the second half of an update.
 func (c *counter) write(token, read int64) error {
 	return c.gate.Do(token, func() error {
 		c.mu.Lock()
@@ -56,7 +56,7 @@ func (c *counter) updates() int {
 	return len(c.log)
 }
 
-// check is R.
+// check checks R.
 func (c *counter) check() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,8 +73,8 @@ func wantStale(t testing.TB, err error) {
 	}
 }
 
-// A shared is a resource that many processes use: a Redis of its own, with scripts that
-// check tokens. It keeps a log of the last writes, and notes an update that was lost.
+// A shared is a resource for many processes: a separate Redis, with scripts that check tokens.
+// It keeps a log of the last writes, and records lost updates.
 type shared struct {
 	conn *servers.RESPConn
 }
@@ -126,14 +126,14 @@ func (s *shared) write(name string, token, read int64) error {
 	return err
 }
 
-// startShared starts the Redis of a resource.
+// startShared starts the Redis server of a resource.
 func startShared(t testing.TB) *servers.Redis {
 	t.Helper()
 	return servers.StartRedis(t, servers.RedisOptions{InMemory: true})
 }
 
-// checkShared is R. Accepted is how many writes of a name its clients know to be accepted, and
-// unsure of how many they do not know.
+// checkShared checks R. Accepted is the number of writes per name that clients know were
+// accepted, and unsure is the number of those with an unknown outcome.
 func checkShared(r *servers.Redis, accepted, unsure map[string]int64) error {
 	lost, err := r.Do("LRANGE", "lost", "0", "9")
 	if err != nil {

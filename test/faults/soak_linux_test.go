@@ -23,27 +23,27 @@ var soakFor = flag.Duration("soak", 20*time.Second, "how long to soak")
 
 const (
 	soakChildren = 6
-	soakClients  = 8 // of each child, with two goroutines each
+	soakClients  = 8 // per child, with two goroutines each
 	soakNames    = 12
 	soakPermits  = 3
 )
 
-// A soak is processes whose clients work under locks of all kinds while the processes are
-// killed, cut off and their servers fail.
+// A soak runs processes whose clients use locks of all modes, while processes are killed or cut
+// off and servers fail.
 type soak struct {
 	t        *testing.T
 	bed      *bed
 	history  *History
 	resource *servers.Redis
-	urls     []string // one for each child
-	wires    []wires  // the way of each child to the servers; empty if there is none
-	children []*child // the last that was started in each place
-	disturb  func()   // makes a server fail for a moment
+	urls     []string // one per child
+	wires    []wires  // the proxies of each child; empty if there are none
+	children []*child // the newest child at each index
+	disturb  func()   // makes a server fail for a short time
 	born     int
 
 	mu       sync.Mutex
 	accepted map[string]int64
-	pending  map[string]int64 // writes whose outcome was not told
+	pending  map[string]int64 // writes with an unknown outcome
 }
 
 func TestSoakOfManyProcessesUnderAllFaultsAtOnce(t *testing.T) {
@@ -54,7 +54,7 @@ func TestSoakOfManyProcessesUnderAllFaultsAtOnce(t *testing.T) {
 		s.disturb = s.bed.nodes[0].Restart
 		s.run()
 	})
-	// The servers of a Cluster tell clients where the others are, so nothing stands in between.
+	// There are no proxies, because the servers of a Cluster tell clients each other's addresses.
 	// A planned failover loses no lock.
 	t.Run("Cluster", func(t *testing.T) {
 		t.Parallel()
@@ -95,7 +95,7 @@ func newSoak(t *testing.T, b *bed) *soak {
 	}
 }
 
-// connect gives each child a way of its own to the servers.
+// connect creates the proxies of each child.
 func (s *soak) connect(addrs ...string) {
 	for range soakChildren {
 		url := s.bed.url
@@ -148,7 +148,7 @@ func (s *soak) run() {
 	t.Logf("%d kills, %d cuts, %d failures of servers; %d locks, %d updates", kills, cuts, failures, s.history.Len(), s.total())
 	check(t, s.history.Check())
 	check(t, checkShared(s.resource, s.accepted, s.pending))
-	// On ZooKeeper a record that MinHold left is removed by the next use of its name, or by a
+	// On ZooKeeper the record of a MinHold is removed by the next use of its name, or by a
 	// listing.
 	client := s.bed.open()
 	for _, err := range client.List(t.Context(), "") {
@@ -165,14 +165,14 @@ func (s *soak) spawn(i int) *child {
 	}, s.wrote)
 }
 
-// fault disturbs the way of a child to the servers for some time.
+// fault disturbs the connections of a child for some time.
 func (s *soak) fault(i int, fault func(wires)) {
 	fault(s.wires[i])
 	timer := time.AfterFunc(rand.N(2*s.bed.short()), s.wires[i].heal)
 	s.t.Cleanup(func() { timer.Stop() })
 }
 
-// wrote counts updates at the resource.
+// wrote counts updates of the resource.
 func (s *soak) wrote(r report) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -220,7 +220,7 @@ func (p *printer) soak(o order) error {
 // work is one client of a soak. Two goroutines share it, so that locks are handed over.
 func (p *printer) work(ctx context.Context, o order, i int) error {
 	client, err := o.open(i)
-	for err != nil { // the server may be away
+	for err != nil { // the server may be down
 		if !pause(ctx, 100*time.Millisecond) {
 			return nil
 		}
@@ -242,7 +242,7 @@ func (p *printer) work(ctx context.Context, o order, i int) error {
 	return errors.Join(errs...)
 }
 
-// workOnce takes one lock of some kind, with some options, and works under it.
+// workOnce takes one lock in a random mode, with random options, and works under it.
 func (p *printer) workOnce(ctx context.Context, o order, client *holdfast.Client, resource *shared) error {
 	hold := Hold{Name: fmt.Sprint("n", rand.IntN(soakNames))}
 	switch rand.IntN(8) {
@@ -272,7 +272,7 @@ func (p *printer) workOnce(ctx context.Context, o order, client *holdfast.Client
 	return nil
 }
 
-// soakOptions are options of a call, chosen at random.
+// soakOptions returns random options of a call.
 func soakOptions(ttl time.Duration) (opts []holdfast.CallOption) {
 	switch rand.IntN(12) {
 	case 0:
@@ -306,7 +306,7 @@ func (p *printer) update(ctx context.Context, h *held, resource *shared, name st
 	return err
 }
 
-// pause reports whether the time passed before ctx ended.
+// pause sleeps, and reports whether the time passed before ctx ended.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):

@@ -1,13 +1,10 @@
 package faults
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -86,8 +83,11 @@ func TestZooKeeperWhoseServersFail(t *testing.T) {
 		run     func(t *testing.T, d *divided, b *bed)
 	}{
 		{"the leader is killed", longSession, leaderKilled},
-		{"all are restarted with their data", longSession, allRestarted},
-		{"all hang beyond the TTL", zooSession, allHang},
+		{"all are restarted with their data", longSession, func(t *testing.T, d *divided, b *bed) {
+			// Sessions survive, because a new leader counts their time from its own start.
+			survivesRestart(t, b, func() { d.Restart(d.Nodes...) })
+		}},
+		{"all hang beyond the TTL", zooSession, func(t *testing.T, d *divided, b *bed) { endsOnHungServers(t, b, d.Nodes) }},
 		{"one hangs and another is used", zooSession, oneHangs},
 		{"a quorum is lost and nothing is granted", zooSession, quorumLost},
 		{"a minority is cut off and grants nothing", zooSession, minorityCutOff},
@@ -146,49 +146,6 @@ func leaderKilled(t *testing.T, d *divided, b *bed) {
 	check(t, h.Check())
 	check(t, resource.check())
 	b.clean(soon, clients...)
-}
-
-func allRestarted(t *testing.T, d *divided, b *bed) {
-	h := new(History)
-	client, other := b.open(), b.open()
-	record(h).must(t, client, "n", longTTL).mustUnlock(t)
-	lease := record(h).must(t, client, "n", longTTL)
-	waiting := record(h).later(t, t.Context(), other, "n", longTTL, patient)
-	b.queued(other, "n", 1)
-	d.Restart(d.Nodes...)
-	// Sessions outlive it, because a new leader counts their time from its own start.
-	check(t, retry(func() error { return lease.Renew(t.Context()) }))
-	lease.mustUnlock(t)
-	waiting.get(soon).mustUnlock(t)
-	record(h).must(t, client, "n", longTTL, patient).mustUnlock(t)
-	check(t, h.Check())
-	b.clean(soon, client, other)
-}
-
-func allHang(t *testing.T, d *divided, b *bed) {
-	h := new(History)
-	client, other := b.open(), b.open()
-	lease := record(h).must(t, client, "n", shortTTL)
-	over := lease.watch()
-	waiting := record(h).later(t, t.Context(), other, "n", shortTTL, patient)
-	b.queued(other, "n", 1)
-	eventually(t, "the lease is renewed", renewed(lease))
-	for _, z := range d.Nodes {
-		z.Stop()
-	}
-	ends(t, "the lease of the hung servers ends", over)
-	if !errors.Is(lease.Err(), holdfast.ErrLost) {
-		t.Errorf("the lease ended with %v", lease.Err())
-	}
-	for _, z := range d.Nodes {
-		z.Continue()
-	}
-	next := waiting.get(zooSession + soon)
-	next.watch()
-	eventually(t, "the next lease is renewed", renewed(next))
-	next.mustUnlock(t)
-	check(t, h.Check())
-	b.clean(zooSession+soon, client, other)
 }
 
 func oneHangs(t *testing.T, d *divided, b *bed) {
@@ -300,139 +257,4 @@ func minorityCutOff(t *testing.T, d *divided, b *bed) {
 	record(h).must(t, inside, "n", shortTTL, patient).mustUnlock(t)
 	check(t, h.Check())
 	b.clean(zooSession+soon, inside, outside)
-}
-
-func TestZooKeeperConnectionsKilledWhileInUse(t *testing.T) {
-	t.Parallel()
-	b := zookeeper(t)
-	h, resource := new(History), new(counter)
-	const rounds = 30
-	var clients []*holdfast.Client
-	var ways []wires
-	for range 6 {
-		c, w := b.openBy()
-		clients, ways = append(clients, c), append(ways, w)
-	}
-	all := adders(t, h, resource, rounds, clients...)
-	stop := make(chan struct{})
-	var chaos sync.WaitGroup
-	chaos.Go(func() {
-		for {
-			ways[rand.IntN(len(ways))].lose()
-			select {
-			case <-stop:
-				return
-			case <-time.After(50 * time.Millisecond):
-			}
-		}
-	})
-	all.Wait()
-	close(stop)
-	chaos.Wait()
-	if n := len(resource.log); n < rounds*len(clients) {
-		t.Errorf("%d updates, want %d", n, rounds*len(clients))
-	}
-	check(t, h.Check())
-	check(t, resource.check())
-	b.clean(zooSession+soon, clients...)
-}
-
-// FIFO, exactly: whoever of fifty is still there is served in the order of arrival, in
-// whatever process it is.
-func TestZooKeeperFiftyWaitersOfWhomHalfAreCancelledOrKilledAreServedInOrder(t *testing.T) {
-	t.Parallel()
-	b := zookeeper(t)
-	const waiters, children, killed, cancelled = 50, 16, 8, 17
-	h := new(History)
-	first := b.open()
-	holder := record(h).must(t, first, "n", longTTL)
-
-	type waiter struct {
-		who    string
-		child  *child // or
-		client *holdfast.Client
-		turn   *turn
-		cancel func()
-		doomed bool
-	}
-	all := make([]*waiter, waiters)
-	shuffled := rand.Perm(waiters)
-	for i, place := range shuffled {
-		all[place] = &waiter{who: fmt.Sprint("w", place), doomed: i < killed || i >= children && i < children+cancelled}
-		if i < children {
-			all[place].child = new(child)
-		}
-	}
-	var clients []*holdfast.Client
-	for i, w := range all {
-		if w.child != nil {
-			w.child = spawn(t, h, order{Role: "wait", URLs: []string{b.url}, Names: []string{"n"}, TTL: longTTL, Clients: 1, Who: w.who}, nil)
-		} else {
-			w.client = b.open(holdfast.WithOwner(w.who))
-			clients = append(clients, w.client)
-			var ctx context.Context
-			ctx, w.cancel = contextWithCancel(t)
-			w.turn = record(h).later(t, ctx, w.client, "n", longTTL)
-		}
-		b.queued(first, "n", i+1)
-	}
-
-	var doom sync.WaitGroup
-	for _, i := range rand.Perm(waiters) { // all at once, while the lock goes from one to the next
-		if w := all[i]; w.doomed {
-			doom.Go(func() {
-				time.Sleep(rand.N(300 * time.Millisecond))
-				if w.child != nil {
-					w.child.kill()
-				} else {
-					w.cancel()
-				}
-			})
-		}
-	}
-	holder.mustUnlock(t)
-	var locals sync.WaitGroup
-	for _, w := range all {
-		if w.turn == nil {
-			continue
-		}
-		locals.Go(func() {
-			select {
-			case <-w.turn.done:
-			case <-time.After(limit):
-				t.Errorf("L: %s still waits", w.who)
-				return
-			}
-			if w.turn.err == nil {
-				w.turn.held.mustUnlock(t)
-			} else if !w.doomed {
-				t.Errorf("%s: %v", w.who, w.turn.err)
-			}
-		})
-	}
-	doom.Wait()
-	locals.Wait()
-	var want []string
-	for _, w := range all {
-		if w.doomed {
-			continue
-		}
-		if w.child != nil {
-			w.child.finish()
-		}
-		want = append(want, w.who)
-	}
-	holds := h.byName()["n"]
-	slices.SortFunc(holds, func(a, b Hold) int { return cmp.Compare(a.Got, b.Got) })
-	var got []string
-	for _, hold := range holds {
-		if slices.Contains(want, hold.Who) {
-			got = append(got, hold.Who)
-		}
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("served in the order\n%s, want\n%s", strings.Join(got, " "), strings.Join(want, " "))
-	}
-	check(t, h.Check())
-	b.clean(zooSession+soon, append(clients, first)...)
 }

@@ -42,21 +42,25 @@ func TestConformanceOfThreeServers(t *testing.T) {
 	addrs := servers.StartEtcdCluster(t, 3, servers.EtcdOptions{}).Addrs()
 	look := dial(t, addrs)
 	defer look.Close()
-	residue(t, look) // whatever it starts with the first use
+	residue(t, look) // the first use of a server may leave something
 	storetest.Run(t, storetest.Harness{
 		Open: func(t testing.TB) store.Store {
 			client := dial(t, addrs)
 			// Long enough for twenty waiters to join one after the other on a busy machine.
-			return handle{etcdstore.New(client, etcdstore.Heartbeat(6*time.Second), etcdstore.MinTTL(time.Second)), client}
+			s, err := etcdstore.New(client, etcdstore.Heartbeat(6*time.Second), etcdstore.MinTTL(time.Second))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return handle{s, client}
 		},
 		Residue:  func(t testing.TB) []string { return residue(t, look) },
 		TTL:      time.Second,
 		Parallel: 4,
-		Slack:    1500 * time.Millisecond, // a server looks for what is over twice a second, and tells whole seconds
+		Slack:    1500 * time.Millisecond, // a server expires leases twice a second, and reports whole seconds
 	})
 }
 
-// residue is every key and lease on the servers that is not meant to stay.
+// residue returns all keys and leases on the servers except those that are meant to stay.
 func residue(t testing.TB, client *clientv3.Client) (left []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

@@ -8,7 +8,7 @@ import (
 
 // Kinds of requests and of results in ZooKeeper's protocol.
 const (
-	opCreateBare      = 1 // the result in a Multi of nodes other than containers: no Stat
+	opCreateBare      = 1 // result of Create in a Multi, except for containers: without a Stat
 	opDelete          = 2
 	opExists          = 3
 	opGet             = 4
@@ -17,7 +17,7 @@ const (
 	opSync            = 9
 	opPing            = 11
 	opMulti           = 14
-	opCreate          = 15 // the second kind, whose reply has a Stat
+	opCreate          = 15 // create2, whose reply has a Stat
 	opCreateContainer = 19
 	opAuth            = 100
 	opClose           = -11
@@ -117,7 +117,7 @@ func appendFields(b []byte, fields ...any) []byte {
 	return b
 }
 
-// A Stat is what the server knows of a node besides its data.
+// A Stat is the metadata of a node.
 type Stat struct {
 	Mzxid          int64 // number of the last change
 	Ctime, Mtime   int64 // of creation and last change, in ms of the leader's clock
@@ -214,7 +214,7 @@ func (r *reader) stat() (s Stat) {
 // An Error is a refusal of the server: nothing was done.
 type Error int32
 
-// Errors that the servers tell.
+// Errors in replies.
 const (
 	ErrNoNode         Error = -101
 	ErrNoAuth         Error = -102
@@ -225,7 +225,7 @@ const (
 	ErrAuthFailed     Error = -115
 	errSessionExpired Error = -112
 	errSessionMoved   Error = -118
-	errSkipped        Error = -2 // of parts of a Multi behind the one that failed
+	errSkipped        Error = -2 // of the parts of a Multi after the one that failed
 )
 
 func (e Error) Error() string {
@@ -242,7 +242,7 @@ func (e Error) Error() string {
 var (
 	ErrClosed  = errors.New("zookeeper: closed")
 	ErrLost    = errors.New("zookeeper: the session ended before the request was sent")
-	ErrUnknown = errors.New("zookeeper: the connection was lost before the reply came") // it may have been done
+	ErrUnknown = errors.New("zookeeper: the connection was lost before the reply came") // the server may have acted
 	ErrNotSent = errors.New("zookeeper: the caller stopped waiting before the request was sent")
 
 	errHung  = errors.New("zookeeper: the server does not answer")

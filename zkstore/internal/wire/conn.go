@@ -1,10 +1,10 @@
 // Package wire is a small ZooKeeper client: one session, over one connection at a time, and
 // only the requests that zkstore needs.
 //
-// Requests are pipelined, and the servers answer them in order. A caller that stops waiting
-// does not lose the outcome: [Call.Then] gets it. A request whose connection broke before the
-// reply came fails with [ErrUnknown]; requests made while there is no connection wait for one.
-// Watches end with their connection.
+// Requests are pipelined, and the servers reply in order. [Call.Then] gets the outcome even if
+// the caller has stopped waiting. A request whose connection is lost before the reply arrives
+// fails with [ErrUnknown]. Requests made without a connection wait for one. Watches end with
+// their connection.
 package wire
 
 import (
@@ -16,42 +16,37 @@ import (
 	"time"
 )
 
-// Options say where to connect, and who is told what happens. Session, Event and [Call.Then]
-// are called by one goroutine, in the order in which the servers sent things. They must not
-// block.
+// Options are the settings of a client. Session, Event and [Call.Then] are called by one
+// goroutine, in the order in which packets arrive. They must not block.
 type Options struct {
-	Servers []string                    // HOST:PORT each; tried in random order
-	Timeout time.Duration               // of the session, to ask for
-	Auth    string                      // USER:PASSWORD of the digest scheme, or empty
-	TLS     func() (*tls.Config, error) // called for every connection; nil for plain TCP
+	Servers []string           // HOST:PORT each; tried in random order
+	Timeout time.Duration      // of the session, to ask for
+	Auth    string             // USER:PASSWORD of the digest scheme, or empty
+	TLS     func() *tls.Config // called for every connection; nil for plain TCP
 
 	// Session is called when a session has begun or was resumed over a new connection, with
-	// the timeout that the server grants; and with id 0 when it has ended. Event is called
-	// when a watched node has changed.
+	// the granted timeout, and with id 0 when it has ended. Event is called when a watched
+	// node has changed.
 	Session func(id int64, timeout time.Duration)
 	Event   func(path string)
 }
 
 const (
-	// hangLimit is how long a server may be silent while it owes a reply, if there is another
-	// one to go to. It is far above a pause of a healthy server, and leaves time for a second
-	// attempt within the time limit of a call. While no server answers it doubles, up to
-	// maxPatience times, so that slow servers are not left too early.
+	// hangLimit is how long a server may be silent while it owes a reply, if there are others.
+	// It is far above a pause of a healthy server, and leaves time for a second attempt within
+	// the time limit of a call. While no server replies it doubles, up to maxPatience times, so
+	// that a client does not leave slow servers too early.
 	hangLimit   = 1500 * time.Millisecond
 	maxPatience = 2
 
-	// soleHangLimit is for a single server: a new connection mends a broken network path, but
-	// not a slow server.
-	soleHangLimit = 4 * time.Second
-
-	pings = 10 // in the time of a session, of an idle server
-
-	firstPause   = 50 * time.Millisecond // after all servers were tried in vain; it doubles
-	longestPause = time.Second
+	soleHangLimit = 4 * time.Second       // of a single server: a new connection helps only a broken network path
+	pings         = 10                    // during the timeout of a session, if the client is idle
+	firstPause    = 50 * time.Millisecond // after no server could be reached; it doubles
+	longestPause  = time.Second
 )
 
-// A Call is one request. Op and Then are set before it is sent. The results can be read in
-// Then, or when Do has returned something else than the error of its context.
+// A Call is one request. Op and Then are set before it is sent. The results can be read in Then,
+// and after Do unless it returned the error of its context: the call may still be in flight then.
 type Call struct {
 	Op
 	Then func(*Call) // called once with the outcome, before Do returns; may be nil
@@ -74,6 +69,11 @@ func (c *Call) finish(err error) {
 	close(c.done)
 }
 
+type session struct {
+	id, zxid int64 // the zxid is the highest that was seen
+	password [16]byte
+}
+
 // A Conn is a client. When its session has ended it begins another.
 type Conn struct {
 	opts   Options
@@ -81,15 +81,13 @@ type Conn struct {
 	cancel context.CancelFunc
 	ended  chan struct{}
 
-	// Of the goroutine that connects and reads.
-	session  int64
-	password []byte
+	// Used by the goroutine that connects and reads.
+	session  session
 	timeout  time.Duration
-	zxid     int64     // the highest that was seen in this session
-	next     int       // server
+	next     int       // index of the next server
 	patience int       // how often hangLimit is doubled
 	lost     time.Time // when the last connection with the session ended
-	refused  bool      // a server does not resume the session, though its time is over
+	refused  bool      // a server did not resume the session, and its time is over
 
 	mu      sync.Mutex
 	closed  bool
@@ -160,38 +158,34 @@ func finishAll(calls []*Call, err error) {
 	}
 }
 
-// dequeue fails those of the calls that are not sent yet, or with no calls all of them.
+// dequeue fails those of the calls that are not sent yet, or all such calls if none are given.
 func (c *Conn) dequeue(err error, calls ...*Call) {
 	var out []*Call
 	c.mu.Lock()
 	c.queue = slices.DeleteFunc(c.queue, func(call *Call) bool {
-		match := len(calls) == 0 || slices.Contains(calls, call)
-		if match {
-			out = append(out, call)
+		if len(calls) > 0 && !slices.Contains(calls, call) {
+			return false
 		}
-		return match
+		out = append(out, call)
+		return true
 	})
 	c.mu.Unlock()
 	finishAll(out, err)
 }
 
-// Close ends the session if that can be done while ctx lives. Otherwise, or if end is false,
-// the servers end it after its timeout. When it returns nothing runs any more, and all calls
-// have an outcome.
+// Close ends the session if that can be done before ctx ends. Otherwise, or if end is false, the
+// servers end it after its timeout. When Close returns, all calls have an outcome and nothing is
+// running any more.
 func (c *Conn) Close(ctx context.Context, end bool) {
-	last := &Call{Op: Op{kind: opClose}, done: make(chan struct{})}
 	c.mu.Lock()
-	end = end && c.link != nil && !c.closed
-	if c.closed = true; end {
-		c.link.send(last)
-	}
+	end = end && c.link != nil
 	c.mu.Unlock()
 	if end {
-		select {
-		case <-last.done:
-		case <-ctx.Done():
-		}
+		_ = c.Do(ctx, &Call{Op: Op{kind: opClose}})
 	}
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
 	c.cancel()
 	<-c.ended
 }
@@ -224,7 +218,7 @@ func (c *Conn) run() {
 		c.lost = time.Now()
 		if l.replied {
 			failed, pause = 0, firstPause
-		} else { // such as a server that refuses the user
+		} else { // for example a server that refuses the user
 			failed++
 			c.failed(err)
 		}
@@ -232,7 +226,7 @@ func (c *Conn) run() {
 	}
 }
 
-// failed notes the outcome of an attempt to connect.
+// failed records the outcome of an attempt to connect.
 func (c *Conn) failed(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -241,12 +235,12 @@ func (c *Conn) failed(err error) {
 
 // end gives up the session.
 func (c *Conn) end() {
-	c.session, c.password, c.zxid = 0, nil, 0
+	c.session = session{}
 	c.opts.Session(0, 0)
 	c.dequeue(ErrLost)
 }
 
-// silence is how long a server may owe a reply.
+// silence returns how long a server may owe a reply.
 func (c *Conn) silence() time.Duration {
 	limit := hangLimit << c.patience
 	if len(c.opts.Servers) == 1 {

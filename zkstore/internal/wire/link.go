@@ -15,13 +15,15 @@ import (
 )
 
 const (
-	// Numbers of packets that are no requests of a caller.
+	// Numbers of packets other than the requests of callers.
 	xidEvent int32 = -1
 	xidPing  int32 = -2
 	xidAuth  int32 = -4
 
-	maxFrame   = 256 << 20     // beyond every reply, also one that lists a million nodes
-	frameLimit = 4 * hangLimit // from the first byte of a reply to its last
+	maxFrame   = 256 << 20     // more than any reply, even one that lists a million nodes
+	frameLimit = 4 * hangLimit // from the first byte of a reply to the last
+	secondLook = hangLimit / 30
+	directSize = 16 << 10 // bytes that fit into the buffers of a connection
 )
 
 // A link is one connection with a session.
@@ -32,15 +34,16 @@ type link struct {
 	writer sync.WaitGroup
 	wake   chan struct{} // tells the writer that there is something in out
 
-	replied bool // to a call or a ping; of the goroutine that reads
+	replied bool // to a call or a ping; used by the reading goroutine only
 
-	// With the mutex of c.
+	// Guarded by the mutex of c.
 	out      []byte
-	sent     []*Call // not answered, in order
+	sent     []*Call // in flight, in order
 	xid      int32
-	pinged   bool          // and that was not answered
-	deadline time.Time     // of reading
-	silence  time.Duration // that the server may keep while it owes a reply
+	pinged   bool          // a ping is in flight
+	silence  time.Duration // how long the server may be silent while it owes a reply
+	deadline time.Time     // when it has been silent for too long
+	alarm    time.Time     // the read deadline as set, which may be earlier
 }
 
 // connect connects to a server and begins or resumes the session.
@@ -66,42 +69,28 @@ func (c *Conn) connect(server string) (*link, error) {
 }
 
 func (c *Conn) dial(ctx context.Context, server string) (net.Conn, error) {
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", server)
-	if err != nil || c.opts.TLS == nil {
-		return conn, err
+	if c.opts.TLS == nil {
+		return new(net.Dialer).DialContext(ctx, "tcp", server)
 	}
-	config, err := c.opts.TLS()
-	if err == nil {
-		if config.ServerName == "" {
-			config.ServerName, _, _ = net.SplitHostPort(server)
-		}
-		secure := tls.Client(conn, config)
-		if err = secure.HandshakeContext(ctx); err == nil {
-			return secure, nil
-		}
-	}
-	conn.Close()
-	return nil, err
+	return (&tls.Dialer{Config: c.opts.TLS()}).DialContext(ctx, "tcp", server)
 }
 
-// greet asks for the session. A server that has not seen what the session has seen closes the
-// connection, as does one that serves nobody. If all servers have lost their data no one ever
-// resumes the session. So when its time is over, a server that refuses it is asked for a new one.
+// greet asks for the session. A server that is behind what the session has seen closes the
+// connection, as does one without a leader. If all servers have lost their data, none ever resumes
+// the session. So after the time of the session, a server that refuses it is asked for a new one.
 func (l *link) greet() error {
 	c := l.c
-	session, zxid, password := c.session, c.zxid, make([]byte, 16)
-	copy(password, c.password)
-	resume := !c.refused
+	ask, resume := c.session, !c.refused
 	if c.refused = false; !resume {
-		session, zxid, password = 0, 0, make([]byte, 16)
+		ask = session{}
 	}
-	hello := encode(int32(0), zxid, int32(c.opts.Timeout.Milliseconds()), session, password, false)
+	hello := encode(int32(0), ask.zxid, int32(c.opts.Timeout.Milliseconds()), ask.id, ask.password[:], false)
 	if _, err := l.net.Write(encode(hello)); err != nil {
 		return err
 	}
 	frame, err := l.readFrame(nil)
 	if err != nil {
-		if c.refused = err == io.EOF && session != 0 && time.Since(c.lost) > c.timeout; c.refused {
+		if c.refused = err == io.EOF && ask.id != 0 && time.Since(c.lost) > c.timeout; c.refused {
 			c.next--
 		}
 		return err
@@ -109,25 +98,26 @@ func (l *link) greet() error {
 	r := &reader{b: frame}
 	r.int() // the version of the protocol
 	timeout := time.Duration(r.int()) * time.Millisecond
-	session, password = r.long(), r.bytes()
+	id, password := r.long(), r.bytes()
 	switch {
-	case r.failed || len(password) > 16:
+	case r.failed || len(password) > len(ask.password):
 		return errReply
-	case session == 0 || timeout <= 0:
+	case id == 0 || timeout <= 0:
 		c.next-- // this server answers
 		c.end()
 		return errSessionExpired
 	case !resume:
 		c.end()
 	}
-	c.session, c.password, c.timeout = session, password, timeout
+	c.session.id, c.timeout = id, timeout
+	copy(c.session.password[:], password)
 	return nil
 }
 
-// start sends the calls that wait, and lets others be sent.
+// start sends the queued calls, and lets later calls be sent at once.
 func (l *link) start() {
 	c := l.c
-	c.opts.Session(c.session, c.timeout)
+	c.opts.Session(c.session.id, c.timeout)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	l.silence = c.silence()
@@ -140,41 +130,53 @@ func (l *link) start() {
 	c.link, c.queue = l, nil
 }
 
-// send sends calls. It needs the mutex.
+// send sends calls. The caller holds the mutex. If nothing is in flight, the server has read
+// everything that was sent, so a small write cannot block and needs no wake-up of the writer.
 func (l *link) send(calls ...*Call) {
 	for _, call := range calls {
 		l.xid = l.xid%(1<<30) + 1
 		call.xid = l.xid
 		l.out = call.appendTo(l.out, call.xid)
 	}
-	if len(l.sent) == 0 {
+	idle := len(l.sent) == 0
+	if l.sent = append(l.sent, calls...); idle {
 		l.waitFor(l.silence)
 	}
-	l.sent = append(l.sent, calls...)
+	if idle && len(l.out) <= directSize {
+		l.flush(l.out)
+		l.out = l.out[:0]
+		return
+	}
 	select {
 	case l.wake <- struct{}{}:
 	default: // the writer is about to look
 	}
 }
 
-// waitFor sets for how long the server may be silent. It needs the mutex.
+// waitFor sets how long the server may be silent. The caller holds the mutex. Setting a read
+// deadline is expensive, so one that is too early is left to expire.
 func (l *link) waitFor(d time.Duration) {
-	l.deadline = time.Now().Add(d)
-	l.net.SetReadDeadline(l.deadline)
+	if l.deadline = time.Now().Add(d); l.alarm.IsZero() || l.deadline.Before(l.alarm) {
+		l.alarm = l.deadline
+		l.net.SetReadDeadline(l.alarm)
+	}
 }
 
-// write writes what was sent, many packets at a time.
+// write writes packets, many at a time.
 func (l *link) write() {
 	var data []byte
 	for range l.wake {
 		l.c.mu.Lock()
 		data, l.out = l.out, data[:0]
-		limit := l.silence
 		l.c.mu.Unlock()
-		l.net.SetWriteDeadline(time.Now().Add(limit))
-		if _, err := l.net.Write(data); err != nil {
-			l.net.Close() // ends serve, which closes wake
-		}
+		l.flush(data)
+	}
+}
+
+// flush has no deadline: a server that does not read owes a reply, so serve closes the connection.
+func (l *link) flush(data []byte) {
+	if _, err := l.net.Write(data); err != nil {
+		l.net.Close() // ends serve, which closes wake
 	}
 }
 
@@ -200,6 +202,10 @@ func (l *link) serve() error {
 			if err = l.silent(); err == nil {
 				continue
 			}
+			l.net.SetReadDeadline(time.Now().Add(secondLook)) // this process may have been slow, not the server
+			if _, late := l.in.Peek(4); late == nil {
+				err = nil
+			}
 		}
 		if err == nil {
 			frame, err = l.readFrame(frame)
@@ -213,13 +219,15 @@ func (l *link) serve() error {
 	}
 }
 
-// silent is called when the server has sent nothing for as long as it may. If it owes nothing it
-// is tested.
+// silent is called when the read deadline expires. A server that was silent for too long is hung
+// if it owes a reply. Otherwise it is pinged.
 func (l *link) silent() error {
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()
-	switch {
-	case time.Now().Before(l.deadline): // something was sent since
+	l.alarm = time.Time{}
+	switch left := time.Until(l.deadline); {
+	case left > 0: // there was a reply or a call meanwhile
+		l.waitFor(left)
 	case len(l.sent) > 0 || l.pinged:
 		return errHung
 	default:
@@ -231,7 +239,7 @@ func (l *link) silent() error {
 	return nil
 }
 
-// readFrame reads one packet into a buffer and returns what is in it.
+// readFrame reads one packet into a buffer and returns its content.
 func (l *link) readFrame(buf []byte) ([]byte, error) {
 	var size [4]byte
 	if _, err := io.ReadFull(l.in, size[:]); err != nil {
@@ -242,7 +250,10 @@ func (l *link) readFrame(buf []byte) ([]byte, error) {
 		return nil, errReply
 	}
 	if l.in.Buffered() < n {
-		l.net.SetReadDeadline(time.Now().Add(frameLimit))
+		l.c.mu.Lock()
+		l.alarm = time.Time{}
+		l.waitFor(frameLimit)
+		l.c.mu.Unlock()
 	}
 	if cap(buf) < n {
 		buf = make([]byte, n)
@@ -251,14 +262,14 @@ func (l *link) readFrame(buf []byte) ([]byte, error) {
 	return buf[:n], err
 }
 
-// received deals with a packet.
+// received handles a packet.
 func (l *link) received(r *reader) error {
 	c := l.c
 	xid, zxid, code := r.int(), r.long(), r.int()
 	if r.failed {
 		return errReply
 	}
-	c.zxid = max(c.zxid, zxid)
+	c.session.zxid = max(c.session.zxid, zxid)
 	var call *Call
 	c.mu.Lock()
 	if xid > 0 && len(l.sent) > 0 && l.sent[0].xid == xid {
@@ -292,7 +303,7 @@ func (l *link) received(r *reader) error {
 	return nil
 }
 
-// answered finishes a call. The error is one that ends the connection.
+// answered finishes a call with its reply. An error ends the connection.
 func (c *Call) answered(code int32, r *reader) error {
 	switch {
 	case code != 0:

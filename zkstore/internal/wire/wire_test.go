@@ -87,6 +87,20 @@ func TestTheClientOnARealServer(t *testing.T) {
 			t.Errorf("outcome: %v", err)
 		}
 	})
+	t.Run("a client that was slow itself does not leave its server", func(t *testing.T) {
+		c := dial(t, Options{Servers: []string{server.Addr(), server.Addr()}})
+		later := &Call{Op: Exists("/", false)}
+		err := c.Do(bounded(t), &Call{Op: Exists("/", false), Then: func(*Call) {
+			c.Send(later)
+			time.Sleep(hangLimit + hangLimit/4) // nothing is read meanwhile
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if <-later.done; later.Err != nil {
+			t.Errorf("the call in flight: %v", later.Err)
+		}
+	})
 	t.Run("a session goes on over a new connection, and calls in flight are unknown", func(t *testing.T) {
 		proxy := faultproxy.Start(t, server.Addr())
 		var sessions atomic.Int64
@@ -127,7 +141,6 @@ func TestACallThatWasNotSentIsWithdrawn(t *testing.T) {
 	}
 }
 
-// Whatever a server sends, it is an error at worst.
 func TestAMalformedReplyIsAnError(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	ops := []Op{

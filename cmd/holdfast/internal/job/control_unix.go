@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// Events tells what happens to the job.
+// Events returns the channel on which the events of the job arrive.
 func (j *Job) Events() <-chan Event { return j.events }
 
-// Release lets the job begin. Started or Failed follows.
+// Release lets the job begin. The event Started or Failed follows.
 func (j *Job) Release() {
 	j.terminal.start()
 	j.gate.Write([]byte{1})
 	j.gate.Close()
 }
 
-// Abandon ends a job that was not released: it never begins.
+// Abandon ends a job that was not released, and so never begins.
 func (j *Job) Abandon() {
 	j.gate.Close()
 	j.Close(false)
@@ -26,7 +26,7 @@ func (j *Job) Abandon() {
 
 // Extend moves the time at which the guard kills the job.
 func (j *Job) Extend(kill time.Time) {
-	j.mu.Lock() // so that messages go out in their order
+	j.mu.Lock() // keeps the messages in order
 	defer j.mu.Unlock()
 	j.kill = kill
 	if j.guard != nil {
@@ -34,48 +34,50 @@ func (j *Job) Extend(kill time.Time) {
 	}
 }
 
-// Forward passes a signal on to the group, as a terminal does.
+// Forward sends a signal to the group, as a terminal does.
 func (j *Job) Forward(sig os.Signal) {
 	s, ok := sig.(syscall.Signal)
 	if !ok {
 		return
 	}
 	if s == syscall.SIGCONT && j.terminal.foreground() && !j.terminal.given {
-		j.terminal.start() // we are back in the foreground
+		j.terminal.start() // holdfast is back in the foreground
 	}
 	syscall.Kill(-j.group, s)
 }
 
-// Terminate sends a signal to everything that the job started, and wakes what is stopped.
+// Terminate sends a signal to all processes that the job started, and continues those that
+// are stopped.
 func (j *Job) Terminate(sig syscall.Signal) {
 	f := j.family()
 	f.signal(sig)
 	f.signal(syscall.SIGCONT)
 }
 
-// Kill kills everything that the job started and returns when it is dead. The error says
-// what could not be killed.
+// Kill kills all processes that the job started, and returns when they have ended. The error
+// names a process that could not be killed.
 func (j *Job) Kill() error { return j.family().kill(time.Now().Add(killTime)) }
 
-// Alive reports whether anything that the job started still runs.
+// Alive reports whether a process that the job started is still running.
 func (j *Job) Alive() bool { return j.family().alive() }
 
-// GroupAlive reports whether anyone of the job's own group still runs.
+// GroupAlive reports whether a process in the job's own group is still running.
 func (j *Job) GroupAlive() bool {
 	return syscall.Kill(-j.group, 0) == nil && (&family{group: j.group}).alive()
 }
 
-// Suspend follows a job that was stopped: we stop as well, so that the shell sees it, and
-// continue it when we are continued. Before is called if we really are about to stop.
+// Suspend handles a job that was stopped. Holdfast stops too, so that the shell notices, and
+// continues the job when it is continued itself. Before is called if holdfast is about to
+// stop.
 func (j *Job) Suspend(by syscall.Signal, before func()) {
 	t := j.terminal
 	if (by == syscall.SIGTTIN || by == syscall.SIGTTOU) && t.foreground() {
-		t.give() // it wants the terminal, and we have it
+		t.give() // it needs the terminal, which holdfast has
 		syscall.Kill(-j.group, syscall.SIGCONT)
 		return
 	}
 	if t.fd < 0 {
-		return // somebody else stopped it, and will continue it
+		return // not stopped from a terminal: another process will continue it
 	}
 	before()
 	had := t.given
@@ -91,19 +93,19 @@ func (j *Job) Suspend(by syscall.Signal, before func()) {
 	syscall.Kill(-j.group, syscall.SIGCONT)
 }
 
-// Close ends the guard, takes the terminal back and reports whether the job had it. Restore
-// undoes what a killed job did to it.
+// Close ends the guard, takes back the terminal, and reports whether the job had the terminal.
+// If restore is set, it restores the modes of the terminal.
 func (j *Job) Close(restore bool) (hadTerminal bool) {
 	j.mu.Lock()
 	g := j.guard
-	j.guard = nil // its end is expected from now on
+	j.guard = nil // guardDied must not replace it
 	j.mu.Unlock()
 	if g != nil {
 		g.tell(done)
 		g.to.Close()
 		select {
 		case <-g.gone:
-		case <-time.After(time.Second): // it is stopped
+		case <-time.After(time.Second): // the guard is stopped
 			syscall.Kill(g.pid, syscall.SIGKILL)
 		}
 	}

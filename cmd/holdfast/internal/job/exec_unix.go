@@ -9,15 +9,15 @@ import (
 	"syscall"
 )
 
-// hidden arguments make the executable play an inner part; see Inner.
+// The first argument of the executable when holdfast starts itself; see Inner.
 const (
 	hiddenExec   = "__exec"
-	hiddenGuard  = "__guard"  // beside the job
+	hiddenGuard  = "__guard"  // a guard of a job that runs already
 	hiddenParent = "__parent" // a guard that starts the job
 )
 
-// Inner plays an inner part and does not return if the arguments ask for one: a guard, or
-// the process that becomes the job.
+// Inner does not return if the arguments say that this process is a guard, or the process that
+// becomes the job.
 func Inner(args []string) {
 	if len(args) < 2 {
 		return
@@ -30,12 +30,12 @@ func Inner(args []string) {
 	default:
 		return
 	}
-	os.Exit(64) // not called by us
+	os.Exit(64) // not called by holdfast
 }
 
-// becomeJob waits for the word to go and executes the job in its own place. In between the
-// process exists and does nothing: its group can be made the terminal's, and the guard can
-// get to know it. If we are gone before the word is given, the job never begins.
+// becomeJob waits until Release is called, and then executes the job in its place. While the
+// process waits, holdfast can give the terminal to its group, and the guard learns its number.
+// If holdfast ends before that, the job never begins.
 func becomeJob(args []string) {
 	if len(args) < 4 {
 		return
@@ -47,7 +47,7 @@ func becomeJob(args []string) {
 	}
 	syscall.CloseOnExec(gate)
 	syscall.CloseOnExec(report)
-	if word := make([]byte, 1); readFull(gate, word) != nil {
+	if released := make([]byte, 1); readFull(gate, released) != nil {
 		os.Exit(0)
 	}
 	err := syscall.Exec(args[2], args[3:], os.Environ())
@@ -57,7 +57,8 @@ func becomeJob(args []string) {
 	os.Exit(126)
 }
 
-// readFull reads without Go's poller, which would change the mode of the file.
+// readFull reads without the poller of the Go runtime, which would make the file
+// non-blocking.
 func readFull(fd int, to []byte) error {
 	for len(to) > 0 {
 		n, err := syscall.Read(fd, to)

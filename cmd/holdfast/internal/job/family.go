@@ -8,12 +8,13 @@ import (
 	"time"
 )
 
-// A family is a process group and, where the system can tell, all descendants of a root.
+// A family is a process group and, where the system can list them, all descendants of a root
+// process.
 type family struct {
 	group int
 
-	// root returns the root, 0 if it is not known or has other children, and the guard, if
-	// that is a descendant of the root. It is nil for the group alone.
+	// root returns the root process, or 0 if it is unknown or has other children too, and the
+	// guard, if the guard is a descendant of the root. It is nil if there is only the group.
 	root func() (root, guard int)
 }
 
@@ -24,9 +25,9 @@ func (f *family) roots() (root, guard int) {
 	return f.root()
 }
 
-// signal sends a signal to all of the family.
+// signal sends a signal to the whole family.
 func (f *family) signal(sig syscall.Signal) {
-	others, _ := f.members() // first: killing parents cuts the ties
+	others, _ := f.members() // first, since children of killed parents get another parent
 	syscall.Kill(-f.group, sig)
 	for _, p := range others {
 		if p.group != f.group {
@@ -35,7 +36,7 @@ func (f *family) signal(sig syscall.Signal) {
 	}
 }
 
-// alive reports whether anyone of the family still runs. Zombies do not.
+// alive reports whether a process of the family is still running. Zombies are not.
 func (f *family) alive() bool {
 	if all, known := f.members(); known {
 		return len(all) > 0
@@ -43,14 +44,14 @@ func (f *family) alive() bool {
 	return syscall.Kill(-f.group, 0) == nil
 }
 
-// kill kills until nobody is left. It gives up at a time: a process that hangs in the
-// kernel cannot be killed, nor can another user's.
+// kill kills the family until no process is left, or until a time has passed: a process that
+// hangs in the kernel cannot be killed, and neither can one of another user.
 func (f *family) kill(until time.Time) error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		f.signal(syscall.SIGKILL)
 		alive := f.alive()
 		if !alive {
-			alive = f.alive() // a list that changes while it is read may lack somebody
+			alive = f.alive() // the list may have changed while it was read
 		}
 		if !alive {
 			return nil
@@ -60,20 +61,20 @@ func (f *family) kill(until time.Time) error {
 		}
 		time.Sleep(pause)
 	}
-	left := "the group"
+	left := "the process group of the job"
 	if all, _ := f.members(); len(all) > 0 {
 		left = fmt.Sprintf("process %d", all[0].pid)
 	}
-	return fmt.Errorf("%s could not be killed: it hangs in the kernel or belongs to another user", left)
+	return fmt.Errorf("%s cannot be killed: it hangs in the kernel, or belongs to another user", left)
 }
 
-// A process is one line of the list of processes.
+// A process is an entry in the list of processes.
 type process struct {
 	pid, parent, group int
-	zombie             bool // it has ended, and has no children
+	zombie             bool // it has ended
 }
 
-// members lists the family.
+// members lists the processes of the family. Known is false if the system cannot list them.
 func (f *family) members() (members []process, known bool) {
 	root, guard := f.roots()
 	if root != 0 {
@@ -84,9 +85,10 @@ func (f *family) members() (members []process, known bool) {
 	return f.pick(root, guard)
 }
 
-// descendants lists all below a process but one. A process that ends while it is looked at
-// is listed: it may have made another, which is found next time as a child of the root.
-func descendants(of, but int) ([]process, error) {
+// descendants lists all descendants of a process except one. A process that ends while it is
+// read is listed too: it may have started another one, which the next call finds as a child
+// of the root.
+func descendants(of, except int) ([]process, error) {
 	pids, err := children(of)
 	if err != nil {
 		return nil, err
@@ -94,18 +96,18 @@ func descendants(of, but int) ([]process, error) {
 	var members []process
 	for _, pid := range pids {
 		p, _ := readProcess(pid)
-		if p.zombie || pid == but {
+		if p.zombie || pid == except {
 			continue
 		}
 		members = append(members, p)
-		below, _ := descendants(pid, but)
+		below, _ := descendants(pid, except)
 		members = append(members, below...)
 	}
 	return members, nil
 }
 
-// pick picks the family out of all processes. It is for systems without a list of children,
-// and for a group whose root is gone.
+// pick finds the family in the list of all processes. It is for systems without a list of
+// children, and for a group whose root has ended.
 func (f *family) pick(root, guard int) (members []process, known bool) {
 	all, err := processes()
 	if err != nil {

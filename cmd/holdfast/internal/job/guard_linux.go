@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startJob starts the process that becomes the job, with our standard files, directory and
-// environment. It reads the command from holdfast: in our own arguments, pkill -f of the
-// command would find the guard as well.
+// startJob starts the process that becomes the job, with the standard files, directory and
+// environment of the guard. It reads the command from holdfast: if the command were in the
+// arguments of the guard, pkill -f would find the guard too.
 func (g *guardProcess) startJob(gate, report int) error {
 	line, err := g.in.ReadString('\n')
 	if err != nil {
@@ -42,7 +42,7 @@ func (g *guardProcess) startJob(gate, report int) error {
 	}
 	syscall.Close(gate)
 	syscall.Close(report)
-	if null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0); err == nil { // the job's files are its own
+	if null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0); err == nil { // so that only the job has its files
 		unix.Dup3(int(null.Fd()), 0, 0)
 		unix.Dup3(int(null.Fd()), 1, 0)
 		null.Close()
@@ -52,9 +52,9 @@ func (g *guardProcess) startJob(gate, report int) error {
 	return nil
 }
 
-// reap waits for all children, the job and adopted orphans, and tells holdfast about the
-// job. It does that before the job is reaped: if the guard is killed in between, the kernel
-// gives the job to holdfast together with its status.
+// reap waits for all children, which are the job and adopted orphans, and reports changes of
+// the job to holdfast. It reports them before it reaps the job: if the guard is killed in
+// between, holdfast becomes the parent of the job and can read its status.
 func (g *guardProcess) reap() {
 	for {
 		var info unix.Siginfo
@@ -69,8 +69,8 @@ func (g *guardProcess) reap() {
 		if pid == g.group {
 			fmt.Fprintf(g.out, "status %d\n", uint32(status))
 		}
-		// Consume only the kind of change that was told. A stopped job may have been killed
-		// since, and its end must be told as well.
+		// Consume only the kind of change that was reported. A stopped job may have been
+		// killed since, and its end must be reported too.
 		change := unix.WEXITED
 		if status.Stopped() {
 			change = unix.WSTOPPED
@@ -79,8 +79,8 @@ func (g *guardProcess) reap() {
 	}
 }
 
-// childStatus reads what Waitid found. The part of the structure that depends on the signal
-// follows three numbers and is aligned as a pointer.
+// childStatus decodes the result of Waitid. The part of the structure that depends on the
+// signal follows three numbers and is aligned like a pointer.
 func childStatus(info *unix.Siginfo) (pid int, status syscall.WaitStatus) {
 	const align = unsafe.Sizeof(uintptr(0))
 	child := (*struct{ pid, uid, status int32 })(unsafe.Add(unsafe.Pointer(info), (12+align-1)/align*align))

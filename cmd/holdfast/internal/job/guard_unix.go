@@ -16,46 +16,44 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// killTime is how long killing is tried before it is given up.
+// killTime limits the attempts to kill a job.
 const killTime = 10 * time.Second
 
-// now is the time on a clock that all processes of this machine share. A point in time on
-// it, unlike a duration, does not get later while a message is under way or its sender is
-// stopped.
+// now returns the time on a clock that all processes of this machine share. Unlike a duration,
+// a time on this clock stays correct while a message is in flight or its sender is stopped.
 func now() time.Duration {
 	var ts unix.Timespec
 	unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
 	return time.Duration(ts.Nano())
 }
 
-// message tells the guard when to kill. The clock is read first: if we are stopped in
-// between, the result is too early and not too late.
+// message returns the message that tells the guard when to kill the job. It reads the clock
+// first: if holdfast is stopped in between, the time is too early, but never too late.
 func message(kill time.Time) string {
 	at := now()
 	return fmt.Sprintf("kill at %d\n", at+time.Until(kill))
 }
 
 const (
-	ready   = "ready\n"   // the guard is on guard
-	overdue = "overdue\n" // the guard kills the job
-	done    = "done\n"    // there is nothing to guard any more
+	ready   = "ready\n"   // from the guard: it knows when to kill the job
+	overdue = "overdue\n" // from the guard: it kills the job
+	done    = "done\n"    // to the guard: the job has ended
 )
 
-// A guardProcess is this process, if it is a guard.
+// A guardProcess is the state of a process that is a guard.
 type guardProcess struct {
 	in     *bufio.Reader // from holdfast
 	fd     int           // of in
 	out    *os.File      // to holdfast
-	group  int           // the job's
-	root   int           // holdfast, if all its children are the job's
-	parent bool          // of the job
-	mute   bool
+	group  int           // the process group of the job
+	root   int           // holdfast, if all its children belong to the job; else 0
+	parent bool          // the guard is the parent of the job
+	mute   bool          // print no messages
 }
 
-// beGuard kills the job at the time that the last message of holdfast gave, or at once when
-// holdfast is gone without a word. No terminal reaches the guard: it is in a process group
-// of its own, or in a session, and ignores what a terminal sends. It ends only with
-// holdfast.
+// beGuard kills the job at the time in the last message from holdfast, or at once if holdfast
+// ends without the message done. Signals of a terminal do not end the guard: it is in a
+// process group or a session of its own, and ignores them.
 func beGuard(args []string, parent bool) {
 	if len(args) != 5 {
 		return
@@ -81,15 +79,15 @@ func beGuard(args []string, parent bool) {
 		fmt.Fprintf(g.out, "%v\n", err)
 		os.Exit(1)
 	}
-	// After the job is started, which would inherit it.
+	// After the job was started, or it would inherit the ignored signals.
 	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGPIPE,
 		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU)
-	os.Chdir("/") // it must not keep a file system busy
+	os.Chdir("/") // so that the file system can be unmounted
 	g.guard()
 }
 
-// guard is the work of the guard. It kills the job only if no message of holdfast is left to
-// read: after a stop of the guard itself there may be many, and the newest time counts.
+// guard reads messages, and kills the job when it is time. It first reads all messages that
+// have arrived: if the guard itself was stopped, there may be several, and the last one counts.
 func (g *guardProcess) guard() {
 	var kill time.Duration
 	told := false
@@ -100,13 +98,13 @@ func (g *guardProcess) guard() {
 		}
 		if !g.readable(left) {
 			if told && left <= 0 {
-				g.end("holdfast was stopped or hangs")
+				g.end("holdfast was stopped, or hangs")
 			}
 			continue
 		}
 		line, err := g.in.ReadString('\n')
 		if err != nil {
-			// It may be dying still, with its files closed and its children given away.
+			// Holdfast may not be dead yet, but have lost its files and its children already.
 			g.root = 0
 			g.end("holdfast was killed")
 		}
@@ -125,8 +123,8 @@ func (g *guardProcess) guard() {
 	}
 }
 
-// readable waits until there is something to read, at most for the time given. A message is
-// written in one piece, so reading it does not block then.
+// readable waits until there is a message to read, up to a limit. Messages are written in one
+// piece, so reading one does not block.
 func (g *guardProcess) readable(wait time.Duration) bool {
 	if g.in.Buffered() > 0 {
 		return true
@@ -142,7 +140,7 @@ func (g *guardProcess) end(why string) {
 		switch {
 		case g.parent:
 			return os.Getpid(), 0
-		case g.root != 0 && os.Getppid() == g.root: // holdfast is stopped: the job is below it
+		case g.root != 0 && os.Getppid() == g.root: // holdfast is stopped, and the job is its descendant
 			return g.root, os.Getpid()
 		}
 		return 0, os.Getpid()
@@ -153,7 +151,7 @@ func (g *guardProcess) end(why string) {
 	}
 	err := f.kill(time.Now().Add(killTime))
 	if found && !g.mute {
-		what := "the job was killed before its lock could be another's"
+		what := "the job was killed before another holder could acquire the lock"
 		if err != nil {
 			what = err.Error()
 		}

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// A Job is a command that runs, or is about to.
+// A Job is a command that runs, or that is about to run.
 type Job struct {
 	spec   Spec
 	object windows.Handle
@@ -23,7 +23,7 @@ type Job struct {
 	events chan Event
 }
 
-// Inner does nothing here: there are no inner parts.
+// Inner does nothing on Windows.
 func Inner([]string) {}
 
 // Lookup finds the executable of a command. The error matches ErrNotFound or
@@ -39,12 +39,12 @@ func Lookup(name string) (string, error) {
 	return "", fmt.Errorf("%w: %w", ErrNotFound, err)
 }
 
-// Start prepares the job. The job object ends everything in it when its last handle is
-// closed, which the system does for us when we end, however that happens.
+// Start prepares the job. The system ends all processes in the job object when its last handle
+// is closed, which happens when holdfast ends for any reason.
 func Start(spec Spec, _ chan<- os.Signal) (*Job, error) {
 	object, err := windows.CreateJobObject(nil, nil)
 	if err != nil {
-		return nil, fmt.Errorf("cannot make a job object: %w", err)
+		return nil, fmt.Errorf("cannot create a job object: %w", err)
 	}
 	if !spec.Kill.IsZero() {
 		info := windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION{
@@ -63,10 +63,10 @@ func Start(spec Spec, _ chan<- os.Signal) (*Job, error) {
 	return &Job{spec: spec, object: object, cmd: cmd, events: make(chan Event, 8)}, nil
 }
 
-// Events tells what happens to the job.
+// Events returns the channel on which the events of the job arrive.
 func (j *Job) Events() <-chan Event { return j.events }
 
-// Release lets the job begin. Started or Failed follows.
+// Release lets the job begin. The event Started or Failed follows.
 func (j *Job) Release() {
 	err := j.cmd.Start()
 	if err == nil {
@@ -93,8 +93,8 @@ func (j *Job) Release() {
 	}()
 }
 
-// adopt puts the process into the job object. What it started before that, in its first
-// moments, is not in it.
+// adopt adds the process to the job object. Processes that it has started before that are not
+// in the job object.
 func (j *Job) adopt() error {
 	h, err := windows.OpenProcess(windows.PROCESS_SET_QUOTA|windows.PROCESS_TERMINATE, false, uint32(j.cmd.Process.Pid))
 	if err != nil {
@@ -104,31 +104,31 @@ func (j *Job) adopt() error {
 	return windows.AssignProcessToJobObject(j.object, h)
 }
 
-// Abandon ends a job that was not released: it never begins.
+// Abandon ends a job that was not released, and so never begins.
 func (j *Job) Abandon() { j.Close(false) }
 
 // Extend does nothing: there is no guard.
 func (j *Job) Extend(time.Time) {}
 
-// Forward does nothing: the console tells all its processes by itself.
+// Forward does nothing: the console notifies all its processes itself.
 func (j *Job) Forward(os.Signal) {}
 
-// Terminate kills: the system has no gentler way that works for every program.
+// Terminate kills the job: no gentler way works for every program.
 func (j *Job) Terminate(syscall.Signal) { windows.TerminateJobObject(j.object, 1) }
 
 // Kill kills everything in the job object.
 func (j *Job) Kill() error { return windows.TerminateJobObject(j.object, 1) }
 
-// Alive is not known; the end of the first process counts.
+// Alive returns false: the state of the other processes is unknown.
 func (j *Job) Alive() bool { return false }
 
-// GroupAlive is not known.
+// GroupAlive returns false: there are no process groups.
 func (j *Job) GroupAlive() bool { return false }
 
-// Suspend is never needed: nothing stops a job.
+// Suspend does nothing: a job cannot be stopped.
 func (j *Job) Suspend(syscall.Signal, func()) {}
 
-// Close frees the job object. What the job left running goes on.
+// Close frees the job object. Processes that the job left in the background continue.
 func (j *Job) Close(bool) bool {
 	var info windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION
 	windows.SetInformationJobObject(j.object, windows.JobObjectExtendedLimitInformation,
@@ -137,7 +137,7 @@ func (j *Job) Close(bool) bool {
 	return false
 }
 
-// Notify has Ctrl-C and the end of the session sent to the channel.
+// Notify relays Ctrl-C and the end of the session to the channel.
 func Notify(to chan<- os.Signal) { signal.Notify(to, os.Interrupt, syscall.SIGTERM) }
 
 // Ends reports whether a signal asks a program to end, and its number.
@@ -146,7 +146,7 @@ func Ends(sig os.Signal) (int, bool) {
 	return int(s), ok
 }
 
-// ParseSignal reads TERM or KILL, which are the same here.
+// ParseSignal parses TERM or KILL, which have the same effect.
 func ParseSignal(s string) (syscall.Signal, bool) {
 	switch strings.TrimPrefix(strings.ToUpper(s), "SIG") {
 	case "TERM", "15":
@@ -157,26 +157,26 @@ func ParseSignal(s string) (syscall.Signal, bool) {
 	return 0, false
 }
 
-// SignalName returns a signal as people know it.
+// SignalName returns the name of a signal.
 func SignalName(sig syscall.Signal) string { return sig.String() }
 
-// SignalWords are the signals to offer for completion.
+// SignalWords are the signals that completion offers.
 var SignalWords = []string{"TERM", "KILL"}
 
-// DieOf does nothing here.
+// DieOf does nothing on Windows.
 func DieOf(syscall.Signal) {}
 
-// Foreground is of no meaning here.
+// Foreground returns false: there is no foreground group.
 func Foreground() bool { return false }
 
-// SurviveWrites is not needed here.
+// SurviveWrites does nothing: a failed write is an error anyway.
 func SurviveWrites() {}
 
-// NotifyStop does nothing: there is no Ctrl-Z.
+// NotifyStop does nothing: there is no Ctrl-Z on Windows.
 func NotifyStop(chan<- os.Signal) {}
 
-// StopSelf does nothing: nobody could continue us.
+// StopSelf does nothing: a process cannot be stopped.
 func StopSelf(chan<- os.Signal) {}
 
-// Stops is false for all signals.
+// Stops returns false for all signals.
 func Stops(os.Signal) bool { return false }

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lookup finds the executable of a command as a shell does. The error matches ErrNotFound
-// or ErrNotExecutable.
+// Lookup finds the executable of a command as a shell does. The error matches ErrNotFound or
+// ErrNotExecutable.
 func Lookup(name string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, executable(name)
@@ -52,7 +52,7 @@ func executable(path string) error {
 	return execError(err)
 }
 
-// execError says which of the two errors an error of the system is.
+// execError returns ErrNotFound or ErrNotExecutable for an error of the system.
 func execError(err error) error {
 	switch {
 	case err == nil:
@@ -60,12 +60,12 @@ func execError(err error) error {
 	case errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR):
 		return fmt.Errorf("%w: %w", ErrNotFound, plain(err))
 	case errors.Is(err, syscall.ENOEXEC):
-		return fmt.Errorf("%w: neither a program nor a script with a first line such as #!/bin/sh", ErrNotExecutable)
+		return fmt.Errorf("%w: it is neither a program, nor a script with a first line such as #!/bin/sh", ErrNotExecutable)
 	}
 	return fmt.Errorf("%w: %w", ErrNotExecutable, plain(err))
 }
 
-// plain leaves out the name of the system call.
+// plain removes the name of the system call from an error.
 func plain(err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {

@@ -8,13 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// adoptOrphans makes this process the parent of descendants whose own parent has ended, so
-// that they can be found.
+// adoptOrphans makes this process the parent of descendants whose parent has ended, so that it
+// can find them.
 func adoptOrphans() bool {
 	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == nil
 }
 
-// rename keeps killall(1) and pkill(1) of our name away from the guard.
+// rename changes the name of the guard, so that killall(1) and pkill(1) of holdfast spare it.
 func rename(name string) {
 	os.WriteFile("/proc/self/comm", []byte(name), 0)
 }
@@ -41,12 +41,12 @@ func processes() ([]process, error) {
 		}
 	}
 	if len(all) == 0 {
-		return nil, os.ErrNotExist // no such file system here
+		return nil, os.ErrNotExist // /proc is not mounted
 	}
 	return all, nil
 }
 
-// children lists the children of all threads of a process. Not every kernel can.
+// children lists the children of all threads of a process. Not all kernels support this.
 func children(pid int) ([]int, error) {
 	tasks := "/proc/" + strconv.Itoa(pid) + "/task/"
 	entries, err := os.ReadDir(tasks)
@@ -68,14 +68,14 @@ func children(pid int) ([]int, error) {
 	return pids, nil
 }
 
-// readProcess reads about one process. It knows no more than its number if that has ended.
+// readProcess reads the entry of one process. If that has ended, only its number is set.
 func readProcess(pid int) (p process, ok bool) {
 	p.pid = pid
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
-		return p, false // it has ended in the meantime
+		return p, false // it has ended
 	}
-	// PID (NAME) STATE PARENT GROUP …, where the name can be anything.
+	// The format is PID (NAME) STATE PARENT GROUP ..., and the name may contain parentheses.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 3 {
 		return p, false
@@ -86,11 +86,11 @@ func readProcess(pid int) (p process, ok bool) {
 	return p, true
 }
 
-// parentOf returns the parent of a process, 0 if it is not known.
+// parentOf returns the parent of a process, or 0 if it is unknown.
 func parentOf(pid int) int {
 	p, _ := readProcess(pid)
 	return p.parent
 }
 
-// executablePath is us, even if the file was replaced since we started.
+// executablePath works even if the file of this program was replaced.
 func executablePath() (string, error) { return "/proc/self/exe", nil }

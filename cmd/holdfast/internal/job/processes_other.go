@@ -9,20 +9,20 @@ import (
 
 func adoptOrphans() bool { return false }
 
-// startJob is for systems where the guard adopts orphans.
+// startJob is only for systems on which the guard can adopt orphans.
 func (g *guardProcess) startJob(int, int) error { return errors.ErrUnsupported }
 
 func rename(string) {}
 
-// processes is not known here: the group has to do.
+// processes is not supported: only the process group is known.
 func processes() ([]process, error) { return nil, errors.ErrUnsupported }
 
 func executablePath() (string, error) { return os.Executable() }
 
-// children and readProcess are not known here.
+// children and readProcess are not supported.
 func children(int) ([]int, error) { return nil, errors.ErrUnsupported }
 
 func readProcess(pid int) (process, bool) { return process{pid: pid}, false }
 
-// parentOf is not known here.
+// parentOf is not supported.
 func parentOf(int) int { return 0 }

@@ -13,19 +13,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forwarded are the signals that are passed on: all that can be caught, except those that
-// the kernel or the runtime sends for reasons of their own (CHLD, PIPE, URG, PROF, XFSZ),
-// those that mean a fault of this process, and TTIN and TTOU, which are about its own
-// terminal.
+// forwarded are the signals that the job gets: all that can be caught, except those that
+// concern this process only. The kernel or the Go runtime sends CHLD, PIPE, URG, PROF and
+// XFSZ, and signals such as SEGV; TTIN and TTOU are about its access to the terminal.
 var forwarded = append([]syscall.Signal{
 	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGABRT, syscall.SIGALRM,
 	syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH, syscall.SIGCONT,
 	syscall.SIGIO, syscall.SIGXCPU, syscall.SIGVTALRM,
 }, systemSignals()...)
 
-// Notify has the signals that are to be passed on sent to the channel. HUP and INT that were
-// ignored when we were started stay ignored, for us and for the job: that is how nohup
-// works. Of the others the runtime does not tell.
+// Notify relays the signals that the job gets to the channel. If HUP or INT was ignored when
+// holdfast was started, it stays ignored for holdfast and for the job, as nohup expects. For
+// other signals the Go runtime does not report that they were ignored.
 func Notify(to chan<- os.Signal) {
 	for _, sig := range forwarded {
 		if !signal.Ignored(sig) {
@@ -34,13 +33,13 @@ func Notify(to chan<- os.Signal) {
 	}
 }
 
-// SurviveWrites makes a write that nobody reads, or that a file is too large for, an error
-// and not our end.
+// SurviveWrites makes a write to a closed pipe, or beyond the maximum size of a file, an error
+// instead of the end of this process.
 func SurviveWrites() {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE, syscall.SIGXFSZ)
 }
 
-// NotifyStop adds Ctrl-Z. By default it stops us, as it stops any program.
+// NotifyStop relays Ctrl-Z to the channel. Without it, Ctrl-Z stops this process.
 func NotifyStop(to chan<- os.Signal) { signal.Notify(to, syscall.SIGTSTP) }
 
 // Ends reports whether a signal asks a program to end, and its number.
@@ -56,10 +55,10 @@ func Ends(sig os.Signal) (int, bool) {
 	return int(s), true
 }
 
-// Stops reports whether a signal is that of Ctrl-Z.
+// Stops reports whether a signal is the one that Ctrl-Z sends.
 func Stops(sig os.Signal) bool { return sig == syscall.SIGTSTP }
 
-// ParseSignal reads TERM, SIGTERM or a number.
+// ParseSignal parses TERM, SIGTERM or a number.
 func ParseSignal(s string) (syscall.Signal, bool) {
 	name := strings.ToUpper(s)
 	if !strings.HasPrefix(name, "SIG") {
@@ -79,7 +78,7 @@ func ParseSignal(s string) (syscall.Signal, bool) {
 	return sig, unix.SignalName(sig) != "" || slices.Contains(forwarded, sig)
 }
 
-// SignalName returns a signal as people know it, such as "SIGTERM".
+// SignalName returns the name of a signal, such as "SIGTERM".
 func SignalName(sig syscall.Signal) string {
 	if name := unix.SignalName(sig); name != "" {
 		return name
@@ -87,23 +86,23 @@ func SignalName(sig syscall.Signal) string {
 	return sig.String()
 }
 
-// SignalWords are the signals to offer for completion.
+// SignalWords are the signals that completion offers.
 var SignalWords = []string{"TERM", "INT", "HUP", "QUIT", "USR1", "USR2", "ABRT", "KILL"}
 
-// DieOf ends us the way Ctrl-C ends any program, with all of our group, so that a shell
-// script that called us ends as well. It returns if that does not work.
+// DieOf ends this process and its group by a signal, as Ctrl-C ends any program, so that a
+// shell script that called holdfast ends too. It returns if that does not work.
 func DieOf(sig syscall.Signal) {
 	signal.Reset(sig)
 	syscall.Kill(0, sig)
-	time.Sleep(signalTime) // it may be another thread that gets it
+	time.Sleep(signalTime) // another thread may get the signal
 }
 
-// signalTime is more than a signal to ourselves takes.
+// signalTime is longer than a signal from this process to itself takes.
 const signalTime = time.Second
 
-// StopSelf stops us and our group as Ctrl-Z does, a pipeline as a whole, and returns when
-// we are continued. Where nobody could do that it returns at once: so does the system in
-// such a case. The channel is the one that NotifyStop got.
+// StopSelf stops this process and its group, such as a pipeline, as Ctrl-Z does, and returns
+// when they are continued. If no shell could continue them it returns at once: the system
+// ignores Ctrl-Z in that case too. The channel is the one that NotifyStop got.
 func StopSelf(signals chan<- os.Signal) {
 	if orphaned() {
 		return
@@ -111,7 +110,7 @@ func StopSelf(signals chan<- os.Signal) {
 	continued := make(chan os.Signal, 1)
 	signal.Notify(continued, syscall.SIGCONT)
 	defer signal.Stop(continued)
-	signal.Ignore(syscall.SIGTSTP) // Go does not give it back its default, which is to stop
+	signal.Ignore(syscall.SIGTSTP) // Go cannot restore its default action, which is to stop
 	defer NotifyStop(signals)
 	syscall.Kill(0, syscall.SIGTSTP)
 	syscall.Kill(os.Getpid(), syscall.SIGSTOP)
@@ -121,8 +120,8 @@ func StopSelf(signals chan<- os.Signal) {
 	}
 }
 
-// orphaned reports whether our process group has no shell any more that could continue it:
-// nobody in the same session and another group is a parent of ours.
+// orphaned reports whether no shell is left that could continue this process group: no
+// ancestor is in the same session and in another group.
 func orphaned() bool {
 	session, err := unix.Getsid(0)
 	if err != nil {

@@ -17,52 +17,52 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Job is a command that runs, or is about to.
+// A Job is a command that runs, or that is about to run.
 type Job struct {
 	spec     Spec
-	self     string // our executable
-	group    int    // the job's process group, and its first process
-	alone    bool   // we had no children when we were started
+	self     string // the executable of holdfast
+	group    int    // the process group of the job, and its first process
+	alone    bool   // this process had no children when it was started
 	events   chan Event
-	reported chan struct{} // closed when Started or Failed was sent
+	reported chan struct{} // closed after Started or Failed was sent
 	gate     *os.File      // a byte lets the job begin
 	signals  chan<- os.Signal
 	terminal *terminal
 	reaping  sync.Once
-	ended    sync.Once // Ended is sent once
+	ended    sync.Once // sends Ended
 
 	mu    sync.Mutex
-	watch map[int]func(syscall.WaitStatus) // whose changes are of interest
+	watch map[int]func(syscall.WaitStatus) // called when the child with this number changes
 	kill  time.Time
 	guard *guard
-	quick int // guards in a row that died soon
+	quick int // consecutive guards that died soon
 }
 
-// A guard is our side of the guard process.
+// A guard is the side of holdfast of a guard process.
 type guard struct {
 	pid    int
-	parent bool // of the job
+	parent bool // the guard is the parent of the job
 	to     *os.File
 	begun  time.Time
-	heard  chan struct{} // closed when all that it said was heard
-	gone   chan struct{}
+	heard  chan struct{} // closed when all its messages were read
+	gone   chan struct{} // closed when it has ended
 }
 
-// tell sends a message. A guard that is stopped must not stop us.
+// tell sends a message. It does not wait for a guard that is stopped.
 func (g *guard) tell(message string) {
 	g.to.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
 	g.to.WriteString(message)
 }
 
-// readyTime is how long a guard may take to begin.
+// readyTime limits how long a guard may take to start.
 const readyTime = 10 * time.Second
 
-// Start prepares the job, up to the point where only Release is missing. The channel is the
-// one that Notify got: Ctrl-Z is caught from now on.
+// Start starts the process of the job and its guard; Release then lets the job begin. The
+// channel is the one that Notify got: it receives Ctrl-Z from now on.
 //
-// Where the system lets a process adopt orphans, the guard is the parent of the job. So
-// everything that the job starts stays below the guard, and the guard finds it even when
-// holdfast was killed. Elsewhere holdfast is the parent.
+// If the system lets a process adopt orphans, the guard is the parent of the job. Then all
+// processes that the job starts stay descendants of the guard, and the guard finds them even
+// after holdfast was killed. On other systems holdfast is the parent.
 func Start(spec Spec, signals chan<- os.Signal) (*Job, error) {
 	self, err := executablePath()
 	if err != nil {
@@ -91,14 +91,14 @@ func Start(spec Spec, signals chan<- os.Signal) (*Job, error) {
 	return j, nil
 }
 
-// hasChildren is true if this process had children before it became this program, by exec
-// in a shell: they are not the job's.
+// hasChildren reports whether this process has children already: a shell may have started them
+// before it executed holdfast. They do not belong to the job.
 func hasChildren() bool {
 	_, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
 	return !errors.Is(err, syscall.ECHILD)
 }
 
-// startJob starts the process that becomes the job, or a guard that does. See becomeJob.
+// startJob starts the process that becomes the job, or a guard that starts it. See becomeJob.
 func (j *Job) startJob(byGuard bool) error {
 	gateIn, gateOut, err := os.Pipe()
 	if err != nil {
@@ -131,20 +131,21 @@ func (j *Job) startJob(byGuard bool) error {
 	return nil
 }
 
-// execArgs and jobAttr are for the process that becomes the job.
+// execArgs returns the arguments of the process that becomes the job.
 func execArgs(gate, report string, command []string) []string {
 	return append([]string{"holdfast-exec", hiddenExec, gate, report}, command...)
 }
 
+// jobAttr returns the attributes of the process that becomes the job.
 func jobAttr() *syscall.ProcAttr {
 	return &syscall.ProcAttr{Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setpgid: true}}
 }
 
-// start starts a process that inherits the files under their own numbers, which are free in
-// the child because they are taken here. Other files that we inherited stay where they are:
-// a job may expect them.
+// start starts a process that inherits the files under their own numbers. Since they are in
+// use here, these numbers are free in the child. Files that holdfast has inherited keep their
+// numbers, since a job may expect them.
 func (j *Job) start(args []string, attr *syscall.ProcAttr, changed func(syscall.WaitStatus), files ...*os.File) (int, error) {
-	j.mu.Lock() // until reap can know it
+	j.mu.Lock() // reap must not see the child before j.watch has it
 	defer j.mu.Unlock()
 	for _, f := range files {
 		inherit(f, true)
@@ -159,7 +160,8 @@ func (j *Job) start(args []string, attr *syscall.ProcAttr, changed func(syscall.
 	return pid, nil
 }
 
-// report tells whether the job was executed: the file is closed by that, or has an error.
+// report sends Started or Failed: executing the job closes the file, and an error is written
+// to it.
 func (j *Job) report(r *os.File) {
 	defer close(j.reported)
 	defer r.Close()
@@ -199,7 +201,7 @@ func (j *Job) jobChanged(status syscall.WaitStatus) {
 		j.events <- Event{Kind: Stopped, Signal: status.StopSignal()}
 		return
 	}
-	<-j.reported // the first news first
+	<-j.reported // Started or Failed comes first
 	e := Event{Kind: Ended, Code: status.ExitStatus()}
 	if status.Signaled() {
 		e.Code, e.Signal = 128+int(status.Signal()), status.Signal()
@@ -207,8 +209,8 @@ func (j *Job) jobChanged(status syscall.WaitStatus) {
 	j.ended.Do(func() { j.events <- e })
 }
 
-// startParent starts a guard that starts the job and stays its parent. The guard is in our
-// session, so that the job is too and can have the terminal.
+// startParent starts a guard that starts the job and stays its parent. The guard is in the
+// session of holdfast, so that the job is too and can have the terminal.
 func (j *Job) startParent(gate, report *os.File) error {
 	attr := jobAttr()
 	attr.Env = j.spec.Env
@@ -219,26 +221,26 @@ func (j *Job) startParent(gate, report *os.File) error {
 	g.parent = true
 	g.to.SetWriteDeadline(time.Now().Add(readyTime))
 	command := strings.Join(append([]string{j.spec.Path}, j.spec.Args...), "\x00")
-	fmt.Fprintf(g.to, "start %d\n%s", len(command), command) // if that fails there is no answer
+	fmt.Fprintf(g.to, "start %d\n%s", len(command), command) // if this fails, there is no reply
 	line, err := lines.ReadString('\n')
 	if err == nil {
 		_, err = fmt.Sscanf(line, "job %d\n", &j.group)
 	}
 	if err != nil {
-		g.to.Close() // which ends it
+		g.to.Close() // ends the guard
 		lines.Close()
 		return guardError(err)
 	}
 	j.mu.Lock()
-	j.watch[j.group] = func(status syscall.WaitStatus) { // we adopt the job when the guard ends
-		<-g.heard // it may have said that it kills the job
+	j.watch[j.group] = func(status syscall.WaitStatus) { // holdfast adopts the job when the guard ends
+		<-g.heard // the guard may have sent overdue
 		j.jobChanged(status)
 	}
 	j.mu.Unlock()
 	return j.useGuard(g, lines)
 }
 
-// startGuard starts a guard beside the job.
+// startGuard starts a guard for a job that was started already.
 func (j *Job) startGuard() error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -260,7 +262,7 @@ func (j *Job) startGuard() error {
 	return j.useGuard(g, lines)
 }
 
-// A guardLines is what a guard says.
+// guardLines are the messages from a guard.
 type guardLines struct {
 	*bufio.Reader
 	*os.File
@@ -307,7 +309,7 @@ func (j *Job) runGuard(args [2]string, attr *syscall.ProcAttr, files ...*os.File
 
 func guardError(err error) error { return fmt.Errorf("cannot start the guard of the job: %w", err) }
 
-// useGuard tells the guard when to kill, and waits until it is on guard.
+// useGuard tells the guard when to kill the job, and waits for its reply.
 func (j *Job) useGuard(g *guard, lines guardLines) error {
 	j.mu.Lock()
 	j.guard = g
@@ -315,14 +317,14 @@ func (j *Job) useGuard(g *guard, lines guardLines) error {
 	j.mu.Unlock()
 	if line, err := lines.ReadString('\n'); err != nil || line != ready {
 		lines.Close()
-		return guardError(fmt.Errorf("it said %q: %w", line, err))
+		return guardError(fmt.Errorf("it replied %q: %w", line, err))
 	}
 	lines.SetReadDeadline(time.Time{})
 	go j.listen(g, lines)
 	return nil
 }
 
-// listen hears from the guard what happens to the job, until the guard is gone.
+// listen reads the messages from the guard, until the guard ends.
 func (j *Job) listen(g *guard, lines guardLines) {
 	defer lines.Close()
 	defer close(g.heard)
@@ -341,27 +343,27 @@ func (j *Job) listen(g *guard, lines guardLines) {
 	}
 }
 
-// guardDied replaces a guard that was killed, unless that happens again and again.
+// guardDied replaces a guard that was killed, unless that happens several times in a row.
 func (j *Job) guardDied(g *guard) {
-	const soon, most = time.Second, 3
+	const soon, limit = time.Second, 3
 	j.mu.Lock()
 	expected := j.guard != g
 	if j.quick++; time.Since(g.begun) > soon {
 		j.quick = 0
 	}
 	quick := j.quick
-	g.parent = false // by now we are
+	g.parent = false // holdfast is the parent now
 	j.mu.Unlock()
 	if expected {
 		return
 	}
 	g.to.Close()
-	if quick > most || j.startGuard() != nil {
+	if quick > limit || j.startGuard() != nil {
 		j.events <- Event{Kind: Unguarded}
 	}
 }
 
-// family is everything that the job started, as far as it can be found now.
+// family returns all processes that the job started, as far as they can be found.
 func (j *Job) family() *family {
 	return &family{group: j.group, root: func() (root, guard int) {
 		j.mu.Lock()
@@ -381,7 +383,7 @@ func (j *Job) family() *family {
 
 func fdText(f *os.File) string { return strconv.Itoa(int(f.Fd())) }
 
-// inherit says whether processes that are started get the file.
+// inherit sets whether child processes inherit the file.
 func inherit(f *os.File, yes bool) {
 	flags := unix.FD_CLOEXEC
 	if yes {

@@ -12,14 +12,14 @@ import (
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/tty"
 )
 
-// A terminal is the one that controls us. Only one process group can read from it and gets
+// A terminal is the controlling terminal. Only one process group can read from it and gets
 // Ctrl-C: the one in the foreground.
 type terminal struct {
 	fd    int // -1 if there is none
-	own   int // our process group
-	job   int // the job's
+	own   int // the process group of holdfast
+	job   int // the process group of the job
 	given bool
-	modes *unix.Termios
+	modes *unix.Termios // before the job began
 }
 
 func openTerminal() *terminal {
@@ -30,7 +30,7 @@ func openTerminal() *terminal {
 	return t
 }
 
-// foreground reports whether our group has the terminal.
+// foreground reports whether the process group of holdfast has the terminal.
 func (t *terminal) foreground() bool {
 	if t.fd < 0 {
 		return false
@@ -39,15 +39,16 @@ func (t *terminal) foreground() bool {
 	return err == nil && group == t.own
 }
 
-// Foreground reports whether we have a terminal and are in its foreground.
+// Foreground reports whether this process is in the foreground of a terminal.
 func Foreground() bool {
 	t := openTerminal()
 	defer t.close()
 	return t.foreground()
 }
 
-// start gives the terminal to the job if we have it. Not in a pipeline: the programs beside
-// us (a pager) are in our group and would be cut off. There the job gets it on demand.
+// start gives the terminal to the job if holdfast has it. In a pipeline it does not: other
+// programs in the group of holdfast, such as a pager, would lose the terminal. There the job
+// gets it when it needs it.
 func (t *terminal) start() {
 	if !t.foreground() {
 		return
@@ -70,8 +71,8 @@ func (t *terminal) give() {
 	}
 }
 
-// take puts us back into the foreground. We are in the background then, where that stops
-// whoever does not ignore TTOU.
+// take puts holdfast back into the foreground. It ignores TTOU, which would stop a process that
+// does this from the background.
 func (t *terminal) take() {
 	if !t.given {
 		return
@@ -81,7 +82,7 @@ func (t *terminal) take() {
 	t.given = false
 }
 
-// restore undoes what a killed job did to the terminal's modes.
+// restore restores the modes of the terminal after a job was killed.
 func (t *terminal) restore() {
 	if t.modes != nil && t.foreground() {
 		unix.IoctlSetTermios(t.fd, tty.SetTermios, t.modes)

@@ -14,7 +14,7 @@ func IsTerminal(f *os.File) bool {
 	return err == nil
 }
 
-// Size returns the columns and lines of a terminal, or 0 if they are not known.
+// Size returns the columns and lines of a terminal, or 0 if they are unknown.
 func Size(f *os.File) (columns, lines int) {
 	ws, err := unix.IoctlGetWinsize(fd(f), unix.TIOCGWINSZ)
 	if err != nil {
@@ -23,8 +23,8 @@ func Size(f *os.File) (columns, lines int) {
 	return int(ws.Col), int(ws.Row)
 }
 
-// Keys lets single keys be read, without an echo, until restore is called. Ctrl-C still is
-// a signal.
+// Keys makes a terminal deliver single keys without echo, until restore is called. Ctrl-C
+// still sends a signal.
 func Keys(f *os.File) (restore func(), err error) {
 	before, err := unix.IoctlGetTermios(fd(f), GetTermios)
 	if err != nil {
@@ -39,5 +39,5 @@ func Keys(f *os.File) (restore func(), err error) {
 	return func() { unix.IoctlSetTermios(fd(f), SetTermios, before) }, nil
 }
 
-// fd is for the standard files: they are blocking anyway, so that Fd changes nothing.
+// fd is for the standard files: they are in blocking mode, so Fd does not change that.
 func fd(f *os.File) int { return int(f.Fd()) }

@@ -17,7 +17,7 @@ func IsTerminal(f *os.File) bool {
 	return windows.SetConsoleMode(h, mode|windows.ENABLE_VIRTUAL_TERMINAL_PROCESSING) == nil
 }
 
-// Size returns the columns and lines of a console, or 0 if they are not known.
+// Size returns the columns and lines of a console, or 0 if they are unknown.
 func Size(f *os.File) (columns, lines int) {
 	var info windows.ConsoleScreenBufferInfo
 	if windows.GetConsoleScreenBufferInfo(windows.Handle(f.Fd()), &info) != nil {
@@ -26,5 +26,5 @@ func Size(f *os.File) (columns, lines int) {
 	return int(info.Window.Right-info.Window.Left) + 1, int(info.Window.Bottom-info.Window.Top) + 1
 }
 
-// Keys is not supported here.
+// Keys is not supported on Windows.
 func Keys(*os.File) (restore func(), err error) { return nil, errors.ErrUnsupported }

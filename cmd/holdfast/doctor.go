@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/tty"
+	"github.com/holdfast-lock/holdfast/doctor"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// Exit codes of doctor.
+const (
+	exitWarning = 1
+	exitFailure = 2
+)
+
+func newDoctorCommand() *cobra.Command {
+	var (
+		st   storeFlag
+		json bool
+	)
+	ttl := holdfast.DefaultTTL
+	cmd := &cobra.Command{
+		Use:   "doctor [flags]",
+		Short: "Check whether a store is safe for locks",
+		Long: `Checks the settings of the servers as far as they can be read, how long a round trip
+takes, and on a scratch name that locks exclude each other, are renewed, wake their
+waiters, expire and have growing tokens. It changes no setting. It takes about five
+seconds.
+
+A setting that cannot be read is unknown, which counts as a warning. Exit code: 0 if all
+is well, 1 with warnings, 2 with failures, 69 if the store cannot be reached.`,
+		Example: `  holdfast doctor --store redis://127.0.0.1:6379
+  holdfast doctor --json | jq 'select(.level != "ok")'`,
+		Args: arguments(0),
+		RunE: func(*cobra.Command, []string) error {
+			if err := st.check(); err != nil {
+				return err
+			}
+			ctx := context.Background()
+			s, err := st.open(ctx)
+			if err != nil {
+				return fail(err, "")
+			}
+			defer s.Close()
+			findings := doctor.Run(ctx, s.Store, ttl)
+			if err := reportFindings(findings, json); err != nil {
+				return err
+			}
+			switch worst := doctor.Worst(findings); {
+			case worst >= store.LevelFailure:
+				return exit(exitFailure)
+			case worst >= store.LevelUnknown:
+				return exit(exitWarning)
+			}
+			return nil
+		},
+	}
+	st.addTo(cmd)
+	cmd.Flags().Var((*durationValue)(&ttl), "ttl", "TTL of the locks that the store is to keep")
+	cmd.Flags().BoolVar(&json, "json", false, "print each check as a line of JSON")
+	return cmd
+}
+
+type findingJSON struct {
+	ID     string `json:"id"`
+	Level  string `json:"level"`
+	Found  string `json:"found"`
+	Risk   string `json:"risk,omitempty"`
+	Remedy string `json:"remedy,omitempty"`
+}
+
+func reportFindings(findings []store.Finding, json bool) error {
+	counts := make(map[store.Level]int)
+	for _, f := range findings {
+		counts[f.Level]++
+		if json {
+			if err := outputJSON(findingJSON{f.ID, f.Level.String(), f.Found, f.Risk, f.Remedy}); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := output(findingText(f, tty.Colours(os.Stdout))); err != nil {
+			return err
+		}
+	}
+	if json {
+		return nil
+	}
+	return output(fmt.Sprintf("%d checks: %d ok, %d notes, %d unknown, %d warnings, %d failures\n", len(findings),
+		counts[store.LevelOK], counts[store.LevelNote], counts[store.LevelUnknown], counts[store.LevelWarning], counts[store.LevelFailure]))
+}
+
+// findingText is a finding as text for people.
+func findingText(f store.Finding, colour bool) string {
+	level := fmt.Sprintf("%-8s", f.Level)
+	if colour && f.Level >= store.LevelWarning {
+		level = bold + level + plain
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s: %s\n", level, f.ID, clean(f.Found))
+	if f.Risk != "" {
+		fmt.Fprintf(&b, "         risk: %s\n", clean(f.Risk))
+	}
+	if f.Remedy != "" {
+		fmt.Fprintf(&b, "         do: %s\n", clean(f.Remedy))
+	}
+	return b.String()
+}

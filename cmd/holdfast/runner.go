@@ -1,0 +1,263 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/job"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// A runner is one run, from waiting for the lock to its release.
+type runner struct {
+	*jobOptions
+	report  *reporter
+	signals chan os.Signal
+
+	client  atomic.Pointer[holdfast.Client]
+	store   *ttlStore
+	lease   *holdfast.Lease
+	since   time.Time             // when the successful request for the lock was sent
+	renewed chan struct{}         // receives after a renewal
+	once    *onceCall             // nil except for holdfast once
+	failure atomic.Pointer[error] // of the last renewal; nil if it succeeded
+	dieOf   syscall.Signal        // the signal by which holdfast must end, or 0
+	hurry   bool                  // the store has failed: do not wait long for it
+}
+
+// observe handles the events of the client.
+func (r *runner) observe(e holdfast.Event) {
+	defer r.report.observe(e) // reporting comes last
+	switch e.Kind {
+	case holdfast.EventWaiting:
+		if os.Getenv("HOLDFAST_NAME") == r.name {
+			go r.warnNested()
+		}
+	case holdfast.EventRenewed:
+		r.failure.Store(nil)
+		select {
+		case r.renewed <- struct{}{}:
+		default: // the receiver reads the newest deadline
+		}
+	case holdfast.EventError:
+		r.failure.Store(&e.Err)
+	}
+}
+
+// warnNested reports if the lock is held by the run whose job started this process. It is not
+// an error: this process may run in the background, and the job may end before it.
+func (r *runner) warnNested() {
+	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
+	defer cancel()
+	info, err := r.client.Load().Inspect(ctx, r.name)
+	if err != nil {
+		return // if the store keeps failing, the lock call returns the error
+	}
+	for _, h := range info.Holders {
+		if h.ID.String() == os.Getenv("HOLDFAST_ID") {
+			r.report.tell(event{Event: "nested", Holders: holdersJSON([]holdfast.Holder{h})},
+				"waiting for %q, which is held by the job that started this command: if the job waits for this command, neither can continue", r.name)
+		}
+	}
+}
+
+// acquireLock waits for the lock and sets r.lease. If it does not get the lock, it returns the
+// exit code.
+func (r *runner) acquireLock() int {
+	r.renewed = make(chan struct{}, 1)
+	if !r.quiet && r.report.plain {
+		r.report.status = newStatusLine(r.name)
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	begin := time.Now()
+	type result struct {
+		lease *holdfast.Lease
+		err   error
+	}
+	results := make(chan result, 1)
+	go func() {
+		st, err := r.jobOptions.store.open(ctx)
+		if err != nil {
+			results <- result{err: err}
+			return
+		}
+		c, err := holdfast.New(st, holdfast.WithObserver(r.observe))
+		if err != nil {
+			results <- result{err: err}
+			return
+		}
+		r.store = st
+		r.client.Store(c)
+		var lease *holdfast.Lease
+		if r.once != nil {
+			lease, err = r.once.acquire(ctx, c, &r.lockOptions)
+		} else {
+			lease, err = r.acquire(ctx, c)
+		}
+		if err == nil && time.Until(lease.Deadline()) < leaseTime(r.ttl)/2 {
+			// A store may grant a waiter less than the TTL. The job needs time to end, and
+			// since is calculated from the deadline. If this fails, the lease is lost later.
+			lease.Renew(ctx)
+		}
+		results <- result{lease, err}
+	}()
+
+	draw := new(time.Ticker)
+	if r.report.status != nil {
+		draw = time.NewTicker(statusDraw)
+		defer draw.Stop()
+	}
+	var ended *signalled
+	for {
+		select {
+		case sig := <-r.signals:
+			if n, ends := job.Ends(sig); ends && ended == nil {
+				ended = &signalled{n}
+				cancel(ended)
+			} else if ends { // the second signal: do not wait for the store
+				os.Exit(exitSignal + n)
+			}
+		case <-draw.C:
+			r.report.drawStatus(ctx, r.client.Load())
+		case res := <-results:
+			if clear := r.report.clearStatus(); clear != "" {
+				r.report.write(os.Stderr, []byte(clear))
+			}
+			r.lease = res.lease
+			switch {
+			case ended != nil:
+				return r.leave(ended)
+			case res.err != nil:
+				return r.noLock(res.err, time.Since(begin))
+			}
+			r.failure.Store(nil)
+			waited := time.Since(begin)
+			r.useGranted()
+			r.since = r.lease.Deadline().Add(-leaseTime(r.ttl))
+			end := r.deadline()
+			r.report.note(event{Event: "acquired", Token: r.lease.Token(), ID: r.lease.ID().String(), Waited: seconds(waited), End: &end},
+				"acquired %q after %s, token %d", r.name, waited.Round(time.Microsecond), r.lease.Token())
+			return 0
+		}
+	}
+}
+
+// useGranted adopts the TTL that the store granted, if it is shorter than requested.
+func (r *runner) useGranted() {
+	granted := r.store.ttl()
+	text := shortenedTTL(r.ttl, granted)
+	if text == "" {
+		return
+	}
+	r.ttl = granted
+	if r.grace >= granted/2 { // or the job would be ended while the lock can still be renewed
+		r.grace = defaultGrace(granted)
+		text += fmt.Sprintf(", so the job is asked to end %v before the lock is lost", r.grace.Round(time.Millisecond))
+	}
+	r.report.tell(event{Event: "shortened", TTL: seconds(granted)}, "%s", text)
+}
+
+// deadline returns when the job must have ended: when the lock is lost unless it is renewed,
+// or when --max-hold is over.
+func (r *runner) deadline() time.Time {
+	end := r.lease.Deadline()
+	if r.maxHold > 0 && r.onLost != lostWarn {
+		end = earlier(end, r.since.Add(r.maxHold))
+	}
+	return end
+}
+
+// leave leaves the queue after a signal. The job was not started.
+func (r *runner) leave(by *signalled) int {
+	r.undo()
+	code := exitSignal + by.number
+	sig := syscall.Signal(by.number)
+	r.report.note(event{Event: "interrupted", Signal: job.SignalName(sig), Code: &code}, "%s: left the queue of %q", job.SignalName(sig), r.name)
+	if sig == syscall.SIGINT && job.Foreground() {
+		r.dieOf = sig
+	}
+	return code
+}
+
+// undo releases a lock under which no job has run, and so without --min-hold.
+func (r *runner) undo() {
+	if r.lease == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), hurryTime)
+	defer cancel()
+	r.store.Release(ctx, r.name, r.lease.ID(), store.Keep{}) // if this fails, Close in cleanUp tries again
+	r.lease = nil
+}
+
+// noLock reports why the lock was not acquired, and returns the exit code.
+func (r *runner) noLock(err error, waited time.Duration) int {
+	code, text := explain(err, r.name)
+	if errors.Is(err, holdfast.ErrDone) {
+		code = 0
+		r.report.note(event{Event: "done", Code: &code}, "%s", text)
+		return code
+	}
+	var held *holdfast.HeldError
+	if !errors.As(err, &held) {
+		r.report.tell(event{Event: "failed", Code: &code}, "%s", text)
+		return code
+	}
+	code = r.busyCode
+	if r.busyOK {
+		code = 0
+	}
+	busy := event{Event: "busy", Code: &code, Waited: seconds(waited), Holders: holdersJSON(held.Holders), Place: held.Place, Waiters: held.Waiters}
+	if r.busyOK {
+		r.report.note(busy, "%s", text)
+	} else {
+		r.report.tell(busy, "%s", text)
+	}
+	return code
+}
+
+// hurryTime limits the wait for a store at the end, if its reply does not matter much.
+const hurryTime = time.Second
+
+// cleanUp releases the lock, if it is still held, and closes the client and the store. A
+// signal ends it early.
+func (r *runner) cleanUp() {
+	if r.store == nil {
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		if r.once != nil {
+			r.once.finish(false) // has no effect if it was called before
+		}
+		if r.lease != nil {
+			r.lease.Unlock(context.Background()) // respects --min-hold, unlike Close
+		}
+		r.client.Load().Close()
+		r.store.Close()
+		close(done)
+	}()
+	var enough <-chan time.Time
+	if r.hurry {
+		enough = time.After(hurryTime)
+	}
+	for {
+		select {
+		case <-done:
+			return
+		case <-enough:
+			return
+		case sig := <-r.signals:
+			if _, ends := job.Ends(sig); ends {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/inspect"
+)
+
+// A ui is one call of the command ui.
+type ui struct {
+	store      storeFlag
+	listen     string
+	path       string
+	interval   time.Duration
+	allowBreak bool
+}
+
+func newUICommand() *cobra.Command {
+	u := &ui{interval: 2 * time.Second}
+	cmd := &cobra.Command{
+		Use:   "ui [flags]",
+		Short: "Show the locks in a browser",
+		Long: `Serves a page that shows all locks, live, until it is interrupted. It listens on
+the loopback interface and only reads, unless you tell it otherwise.
+
+With --allow-break users may release locks by force. They need the user name and
+the password in HOLDFAST_UI_USER and HOLDFAST_UI_PASSWORD. Every release is logged to
+stderr. To reach the page over a network, put a proxy with TLS in front of it.`,
+		Example: `  holdfast ui
+  holdfast ui --store redis://127.0.0.1:6379 --listen 127.0.0.1:8080
+  HOLDFAST_UI_USER=ann HOLDFAST_UI_PASSWORD=... holdfast ui --allow-break`,
+		Args: arguments(0),
+		RunE: func(*cobra.Command, []string) error {
+			opts, err := u.options()
+			if err != nil {
+				return err
+			}
+			return u.store.withClient("", func(ctx context.Context, c *holdfast.Client) error { return u.serve(ctx, c, opts) })
+		},
+	}
+	u.store.addTo(cmd)
+	cmd.Flags().StringVar(&u.listen, "listen", "127.0.0.1:7117", "`ADDRESS` and port to listen on; port 0 chooses a free one")
+	cmd.Flags().StringVar(&u.path, "path", "/", "`PATH` of the page, if a proxy in front of it needs one")
+	cmd.Flags().Var((*durationValue)(&u.interval), "interval", "time between two listings of the store while somebody looks")
+	cmd.Flags().BoolVar(&u.allowBreak, "allow-break", false, "let users with the password release locks by force")
+	return cmd
+}
+
+// options checks the flags. It touches nothing.
+func (u *ui) options() ([]inspect.Option, error) {
+	if _, _, err := net.SplitHostPort(u.listen); err != nil {
+		return nil, usagef("--listen %s: want an address and a port, such as 127.0.0.1:7117", u.listen)
+	}
+	if u.interval < minInterval {
+		return nil, usagef("--interval %v: want at least %v", u.interval, minInterval)
+	}
+	opts := []inspect.Option{inspect.At(u.path), inspect.Every(u.interval), inspect.Logger(slog.New(slog.NewTextHandler(os.Stderr, nil)))}
+	if !u.allowBreak {
+		return opts, nil
+	}
+	user, password := os.Getenv("HOLDFAST_UI_USER"), os.Getenv("HOLDFAST_UI_PASSWORD")
+	if user == "" || password == "" {
+		return nil, usagef("--allow-break: set HOLDFAST_UI_USER and HOLDFAST_UI_PASSWORD to what users must give")
+	}
+	return append(opts, inspect.AllowBreak(func(u, p string) bool {
+		return subtle.ConstantTimeCompare([]byte(u), []byte(user))&subtle.ConstantTimeCompare([]byte(p), []byte(password)) == 1
+	})), nil
+}
+
+// serve serves the page until a signal comes.
+func (u *ui) serve(ctx context.Context, c *holdfast.Client, opts []inspect.Option) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	listener, err := net.Listen("tcp", u.listen)
+	if err != nil {
+		return fmt.Errorf("cannot listen: %w", err)
+	}
+	handler := inspect.Handler(c, opts...)
+	if isLoopback(listener.Addr()) {
+		handler = onlyLocal(handler)
+	} else {
+		complain("the page can be reached from other hosts, without TLS and, for reading, without a password")
+	}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, BaseContext: func(net.Listener) context.Context { return ctx }}
+	if err := output(fmt.Sprintf("http://%s/%s\n", listener.Addr(), strings.Trim(u.path, "/"))); err != nil {
+		return err
+	}
+	context.AfterFunc(ctx, func() {
+		limit, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		defer cancel()
+		if server.Shutdown(limit) != nil {
+			server.Close()
+		}
+	})
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+func isLoopback(addr net.Addr) bool {
+	a, err := netip.ParseAddrPort(addr.String())
+	return err == nil && a.Addr().IsLoopback()
+}
+
+// onlyLocal refuses requests for other hosts. A web site could otherwise read the page through a
+// name of its own that leads to the loopback address.
+func onlyLocal(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host := r.Host
+		if h, _, err := net.SplitHostPort(host); err == nil {
+			host = h
+		}
+		addr, err := netip.ParseAddr(strings.Trim(host, "[]"))
+		if host != "localhost" && (err != nil || !addr.IsLoopback()) {
+			http.Error(w, "this page is for localhost only", http.StatusMisdirectedRequest)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,79 @@
+//go:build unix
+
+package main
+
+import (
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// get returns the status and the text of a page.
+func get(t *testing.T, url, host string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), "GET", url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Host = host
+	reply, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reply.Body.Close()
+	body, err := io.ReadAll(reply.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reply.StatusCode, string(body)
+}
+
+func TestUIServesLocalBrowsersUntilItIsInterrupted(t *testing.T) {
+	s := newSite(t)
+	s.ok("acquire", "job")
+	p := s.start("ui", "--listen", "127.0.0.1:0", "--path", "/locks")
+	until(t, "ui prints its address", func() bool { return strings.Contains(p.out.String(), "\n") })
+	url := strings.TrimSpace(p.out.String()) + "/"
+	if status, body := get(t, url, ""); status != http.StatusOK || !strings.Contains(body, "job") || strings.Contains(body, "by force") {
+		t.Errorf("%s: status %d: %s", url, status, body)
+	}
+	if status, _ := get(t, url, "evil.example"); status != http.StatusMisdirectedRequest {
+		t.Errorf("a request for another host: status %d", status)
+	}
+	p.signal(syscall.SIGTERM)
+	p.wantCode(0)
+}
+
+func TestUIChecksItsFlagsFirst(t *testing.T) {
+	s := newSite(t)
+	for _, args := range [][]string{{"--listen", "7117"}, {"--interval", "1ms"}, {"--allow-break"}, {"extra"}} {
+		s.run(append([]string{"ui"}, args...)...).wantCode(64)
+	}
+	if _, err := os.Stat(s.path("locks.db")); err == nil {
+		t.Error("a usage error touched the store")
+	}
+}
+
+func TestDoctorReportsEveryCheck(t *testing.T) {
+	s := newSite(t)
+	out := s.ok("doctor")
+	for _, id := range []string{"store.round-trip", "store.exclusion", "store.renewal", "store.wake-up", "store.expiry", "store.tokens", "store.leftovers"} {
+		if !strings.Contains(out, id+": ") {
+			t.Errorf("no %s in:\n%s", id, out)
+		}
+	}
+	type finding struct{ ID, Level, Found string }
+	for line := range strings.Lines(s.ok("doctor", "--json")) {
+		if f := decode[finding](t, line); f.ID == "" || f.Level == "" || f.Found == "" {
+			t.Errorf("incomplete: %s", line)
+		}
+	}
+}
+
+func TestDoctorWarnsByItsExitCode(t *testing.T) {
+	s := newSite(t)
+	s.run("doctor", "--ttl", "1us").wantCode(1) // no store is fast enough for that
+}

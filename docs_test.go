@@ -1,0 +1,69 @@
+package holdfast_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var (
+	codeBlock = regexp.MustCompile("(?ms)^```.*?^```$")
+	link      = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading   = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	notInID   = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+)
+
+// anchors returns the IDs that a renderer gives the headings of a page.
+func anchors(text string) map[string]bool {
+	ids := make(map[string]bool)
+	for _, h := range heading.FindAllStringSubmatch(codeBlock.ReplaceAllString(text, ""), -1) {
+		ids[strings.ReplaceAll(notInID.ReplaceAllString(strings.ToLower(h[1]), ""), " ", "-")] = true
+	}
+	return ids
+}
+
+func TestLinksOfDocumentsLeadSomewhere(t *testing.T) {
+	pages := 0
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != "." && strings.HasPrefix(d.Name(), "."):
+			return filepath.SkipDir
+		case !strings.HasSuffix(path, ".md"):
+			return nil
+		}
+		pages++
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, m := range link.FindAllStringSubmatch(codeBlock.ReplaceAllString(string(text), ""), -1) {
+			if strings.Contains(m[1], "://") || strings.HasPrefix(m[1], "mailto:") {
+				continue
+			}
+			file, anchor, _ := strings.Cut(m[1], "#")
+			target := path
+			if file != "" {
+				target = filepath.Join(filepath.Dir(path), filepath.FromSlash(file))
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s: the link %s leads nowhere", path, m[1])
+				continue
+			}
+			if anchor == "" {
+				continue
+			}
+			if text, err := os.ReadFile(target); err != nil || !anchors(string(text))[anchor] {
+				t.Errorf("%s: %s has no heading %q", path, file, anchor)
+			}
+		}
+		return nil
+	})
+	if err != nil || pages < 10 {
+		t.Errorf("%d pages: %v", pages, err)
+	}
+}

@@ -1,0 +1,110 @@
+package doctor_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/doctor"
+	"github.com/holdfast-lock/holdfast/memstore"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// A broken store does one thing wrong.
+type broken struct {
+	*memstore.Store
+	acquire func(store.Request, store.Answer) store.Answer
+	renew   func() error
+	list    func() error
+	slow    time.Duration
+	extra   []store.Finding
+}
+
+func (b *broken) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
+	answer, err := b.Store.Acquire(ctx, req)
+	if b.acquire != nil && err == nil {
+		answer = b.acquire(req, answer)
+	}
+	return answer, err
+}
+
+func (b *broken) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
+	if b.renew != nil {
+		return nil, b.renew()
+	}
+	return b.Store.Renew(ctx, grants)
+}
+
+func (b *broken) List(ctx context.Context, q store.Query) (store.Page, error) {
+	time.Sleep(b.slow)
+	if b.list != nil {
+		return store.Page{}, b.list()
+	}
+	return b.Store.List(ctx, q)
+}
+
+func (b *broken) Diagnose(context.Context, time.Duration) []store.Finding { return b.extra }
+
+// levels returns the findings that are not OK, each as "id level".
+func levels(findings []store.Finding) string {
+	var all []string
+	for _, f := range findings {
+		if f.Level != store.LevelOK {
+			all = append(all, f.ID+" "+f.Level.String())
+			if f.Risk == "" || f.Remedy == "" || f.Found == "" {
+				all = append(all, "(incomplete)")
+			}
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+func TestAHealthyStoreHasNoFinding(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		findings := doctor.Run(t.Context(), s, 30*time.Second)
+		if got := levels(findings); got != "" || len(findings) != 7 || doctor.Worst(findings) != store.LevelOK {
+			t.Errorf("findings %q of %d checks", got, len(findings))
+		}
+		if page, err := s.List(t.Context(), store.Query{}); err != nil || len(page.Locks) != 0 {
+			t.Errorf("left behind: %+v, %v", page, err)
+		}
+	})
+}
+
+func TestWhatIsWrongIsFound(t *testing.T) {
+	grant := func(req store.Request, answer store.Answer) store.Answer {
+		if !answer.Granted() {
+			return store.Answer{Token: 99, Tokens: 1, TTL: req.TTL}
+		}
+		return answer
+	}
+	token := func(_ store.Request, answer store.Answer) store.Answer {
+		if answer.Granted() {
+			answer.Token = 7
+		}
+		return answer
+	}
+	for want, s := range map[string]*broken{
+		"store.round-trip warning":                        {slow: 4 * time.Second},
+		"store.round-trip failure, store.wake-up failure": {list: func() error { return errors.New("no rights") }},
+		"store.exclusion failure":                         {acquire: grant},
+		"store.renewal failure":                           {renew: func() error { return errors.New("read only") }},
+		"store.tokens failure":                            {acquire: token},
+		"redis.eviction unknown, (incomplete)":            {extra: []store.Finding{{ID: "redis.eviction", Level: store.LevelUnknown, Found: "CONFIG is not allowed"}}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s.Store = memstore.New()
+			findings := doctor.Run(t.Context(), s, 30*time.Second)
+			if got := levels(findings); got != want {
+				t.Errorf("findings %q, want %q: %+v", got, want, findings)
+			}
+			if doctor.Worst(findings) == store.LevelOK {
+				t.Error("the worst is OK")
+			}
+		})
+	}
+}

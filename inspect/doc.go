@@ -1,0 +1,22 @@
+// Package inspect shows the locks of a store in a browser.
+//
+//	mux.Handle("/locks/", inspect.Handler(client, inspect.At("/locks/")))
+//
+// The list is live: every lock with its holders, tokens, remaining time and waiters in order. The
+// page of one lock has a timeline of what was seen and how long the lock was waited for and held.
+// It works without JavaScript, and then reloads itself.
+//
+// # Safety
+//
+// The handler only reads, unless [AllowBreak] is given. It shows the names, owners and metas of all
+// locks in the namespace of the client, so put it behind the authentication of your server or keep
+// it on the loopback interface, as the command "holdfast ui" does. Requests from other sites are
+// refused, and a strict Content-Security-Policy is set.
+//
+// # Load
+//
+// One listing serves all browsers. While somebody looks, the store is listed every two seconds, or
+// less often if that takes long: the pause is at least nine times as long as the listing, so that it
+// takes at most a tenth of the time. A listing ends after 10,000 names, which the page then says.
+// Nothing is asked while nobody looks.
+package inspect

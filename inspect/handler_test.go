@@ -1,0 +1,342 @@
+package inspect_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/inspect"
+	"github.com/holdfast-lock/holdfast/memstore"
+)
+
+const patience = 30 * time.Second
+
+// A site is an inspector on a server, with the client whose locks it shows.
+type site struct {
+	t      *testing.T
+	client *holdfast.Client
+	base   string
+	log    *lockedBuffer
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func newSite(t *testing.T, opts ...inspect.Option) *site {
+	t.Helper()
+	c, err := holdfast.New(memstore.New(), holdfast.WithOwner("web-1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &site{t: t, client: c, log: new(lockedBuffer)}
+	opts = append([]inspect.Option{inspect.At("/locks"), inspect.Every(100 * time.Millisecond), inspect.Logger(slog.New(slog.NewTextHandler(s.log, nil)))}, opts...)
+	server := httptest.NewServer(inspect.Handler(c, opts...))
+	s.base = server.URL + "/locks/"
+	t.Cleanup(func() { server.Close(); c.Close() })
+	return s
+}
+
+func (s *site) lock(name string, opts ...holdfast.CallOption) *holdfast.Lease {
+	s.t.Helper()
+	lease, err := s.client.Lock(s.t.Context(), name, opts...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return lease
+}
+
+// do sends a request and returns the status and the body.
+func (s *site) do(r *http.Request) (int, string) {
+	s.t.Helper()
+	reply, err := http.DefaultClient.Do(r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer reply.Body.Close()
+	body, err := io.ReadAll(reply.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if policy := reply.Header.Get("Content-Security-Policy"); !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") {
+		s.t.Errorf("%s: Content-Security-Policy %q", r.URL, policy)
+	}
+	return reply.StatusCode, string(body)
+}
+
+func (s *site) get(path string) (int, string) {
+	s.t.Helper()
+	r, err := http.NewRequest("GET", s.base+path, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return s.do(r)
+}
+
+// eventually gets a page until it contains a text.
+func (s *site) eventually(path, text string) string {
+	s.t.Helper()
+	var body string
+	for begin := time.Now(); time.Since(begin) < patience; time.Sleep(20 * time.Millisecond) {
+		if _, body = s.get(path); strings.Contains(body, text) {
+			return body
+		}
+	}
+	s.t.Fatalf("%s does not show %q:\n%s", path, text, body)
+	return ""
+}
+
+// post sends a form with credentials. Head is one more header, as "key: value".
+func (s *site) post(path string, form url.Values, password, head string) (int, string) {
+	s.t.Helper()
+	r, err := http.NewRequest("POST", s.base+path, strings.NewReader(form.Encode()))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	if password != "" {
+		r.SetBasicAuth("ann", password)
+	}
+	if key, value, ok := strings.Cut(head, ": "); ok {
+		r.Header.Set(key, value)
+	}
+	return s.do(r)
+}
+
+func TestTheListShowsHoldersAndWaiters(t *testing.T) {
+	s := newSite(t)
+	lease := s.lock("order:42", holdfast.Meta("charge"))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go s.client.RLock(ctx, "order:42")
+	body := s.eventually("", "order:42")
+	for _, want := range []string{"web-1", "charge", fmt.Sprint(lease.Token()), "exclusive", `href="/locks/lock?name=order%3a42"`} {
+		if !strings.Contains(body, want) {
+			t.Errorf("no %q in the list:\n%s", want, body)
+		}
+	}
+	if _, body := s.get("?q=user:"); strings.Contains(body, "order:42") {
+		t.Error("the list shows names without the prefix")
+	}
+	if err := lease.Unlock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTextOfOthersIsEscaped(t *testing.T) {
+	s := newSite(t)
+	const evil = `<script>alert("x")</script>`
+	s.lock(evil, holdfast.Meta(evil))
+	body := s.eventually("", "alert(")
+	_, page := s.get("lock?name=" + url.QueryEscape(evil))
+	if strings.Contains(body, evil) || strings.Contains(page, evil) || !strings.Contains(page, "alert(") {
+		t.Error("a name is not escaped")
+	}
+}
+
+func TestManyLocksArePaged(t *testing.T) {
+	s := newSite(t)
+	for i := range 250 {
+		s.lock(fmt.Sprintf("n%03d", i))
+	}
+	body := s.eventually("?page=2", "n150")
+	if strings.Contains(body, "n050") || strings.Contains(body, "n230") || !strings.Contains(body, "250 locks") {
+		t.Error("the second page is not that of the second hundred")
+	}
+	for _, page := range []string{"99999999999999999999", "-3", "x", "99"} {
+		if status, _ := s.get("?page=" + page); status != http.StatusOK {
+			t.Errorf("page %q: status %d", page, status)
+		}
+	}
+}
+
+func TestTheStreamSendsChanges(t *testing.T) {
+	s := newSite(t)
+	s.lock("first")
+	r, err := http.NewRequestWithContext(t.Context(), "GET", s.base+"events?q=", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reply.Body.Close()
+	if kind := reply.Header.Get("Content-Type"); kind != "text/event-stream" {
+		t.Fatalf("content type %q", kind)
+	}
+	lines := bufio.NewScanner(reply.Body)
+	until := func(text string) {
+		t.Helper()
+		for lines.Scan() {
+			if line := lines.Text(); line != "" && !strings.HasPrefix(line, "data: ") {
+				t.Fatalf("line %q is no event", line)
+			} else if strings.Contains(line, text) {
+				return
+			}
+		}
+		t.Fatalf("the stream ended without %q: %v", text, lines.Err())
+	}
+	until("first")
+	s.lock("second")
+	until("second")
+}
+
+func TestTheLockPageHasATimeline(t *testing.T) {
+	s := newSite(t)
+	s.get("lock?name=job") // begins to look
+	lease := s.lock("job")
+	s.eventually("lock?name=job", "acquired: web-1")
+	if err := lease.Unlock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	body := s.eventually("lock?name=job", "released or expired: web-1")
+	if !strings.Contains(body, "This lock is free") || !strings.Contains(body, "Held for: 1 seen") {
+		t.Errorf("the page of a free lock:\n%s", body)
+	}
+}
+
+func TestBreakingNeedsPermissionNameAndReason(t *testing.T) {
+	allow := inspect.AllowBreak(func(user, password string) bool { return user == "ann" && password == "secret" })
+	s := newSite(t, allow)
+	lease := s.lock("job")
+	form := func(typed, reason string) url.Values {
+		return url.Values{"name": {"job"}, "id": {lease.ID().String()}, "typed": {typed}, "reason": {reason}}
+	}
+	good := form("job", "stuck since noon")
+	for _, test := range []struct {
+		what, password, head string
+		form                 url.Values
+		status               int
+	}{
+		{"no password", "", "", good, http.StatusUnauthorized},
+		{"a wrong password", "guess", "", good, http.StatusUnauthorized},
+		{"another site", "secret", "Sec-Fetch-Site: cross-site", good, http.StatusForbidden},
+		{"another origin", "secret", "Origin: https://evil.example", good, http.StatusForbidden},
+		{"another name typed", "secret", "", form("jobs", "stuck"), http.StatusUnprocessableEntity},
+		{"no reason", "secret", "", form("job", " "), http.StatusUnprocessableEntity},
+		{"a long reason", "secret", "", form("job", strings.Repeat("x", 501)), http.StatusUnprocessableEntity},
+		{"a body without an end", "secret", "", form("job", strings.Repeat("x", 1<<20)), http.StatusBadRequest},
+		{"no ID", "secret", "", url.Values{"name": {"job"}, "typed": {"job"}, "reason": {"x"}, "id": {"zz"}}, http.StatusBadRequest},
+		{"another ID", "secret", "", url.Values{"name": {"job"}, "typed": {"job"}, "reason": {"x"}, "id": {strings.Repeat("0", 31) + "1"}}, http.StatusConflict},
+	} {
+		if status, body := s.post("break", test.form, test.password, test.head); status != test.status {
+			t.Errorf("%s: status %d, want %d: %s", test.what, status, test.status, body)
+		}
+		if lease.Err() != nil {
+			t.Fatalf("%s released the lock", test.what)
+		}
+	}
+	status, body := s.post("break", good, "secret", "Origin: "+strings.TrimSuffix(s.base, "/locks/"))
+	if status != http.StatusOK || !strings.Contains(body, "may still be running") {
+		t.Errorf("status %d: %s", status, body)
+	}
+	if status, _ := s.post("break", good, "secret", ""); status != http.StatusConflict {
+		t.Errorf("a second time: status %d", status)
+	}
+	if log := s.log.String(); !strings.Contains(log, "user=ann") || !strings.Contains(log, "stuck since noon") || strings.Contains(log, "secret") {
+		t.Errorf("the log: %s", log)
+	}
+	if info, err := s.client.Inspect(t.Context(), "job"); err != nil || len(info.Holders) != 0 {
+		t.Errorf("still held: %+v, %v", info, err)
+	}
+}
+
+func TestAnInspectorOnlyReadsUnlessTold(t *testing.T) {
+	s := newSite(t)
+	lease := s.lock("job")
+	form := url.Values{"name": {"job"}, "id": {lease.ID().String()}, "typed": {"job"}, "reason": {"x"}}
+	if status, _ := s.post("break", form, "secret", ""); status != http.StatusForbidden {
+		t.Errorf("status %d", status)
+	}
+	if body := s.eventually("lock?name=job", "Held by"); strings.Contains(body, "by force") {
+		t.Error("the page offers a forced release")
+	}
+}
+
+func TestHealthTellsWhetherTheStoreAnswers(t *testing.T) {
+	s := newSite(t)
+	if status, body := s.get("healthz"); status != http.StatusOK || body != "ok\n" {
+		t.Errorf("status %d: %s", status, body)
+	}
+	s.client.Close()
+	if status, _ := s.get("healthz"); status != http.StatusServiceUnavailable {
+		t.Errorf("closed: status %d", status)
+	}
+	if status, body := s.get(""); status != http.StatusBadGateway || !strings.Contains(body, "does not answer") {
+		t.Errorf("closed: status %d: %s", status, body)
+	}
+}
+
+func TestAHandlerCanBeMountedAnywhere(t *testing.T) {
+	for _, path := range []string{"", "/", "locks", "/a/b/"} {
+		c, err := holdfast.New(memstore.New())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		h := inspect.Handler(c, inspect.At(path))
+		base := strings.ReplaceAll("/"+strings.Trim(path, "/")+"/", "//", "/")
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", base, nil))
+		if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `href="`+base+`static/style.css"`) {
+			t.Errorf("at %q: status %d:\n%s", path, w.Code, w.Body)
+		}
+	}
+}
+
+func TestOtherPathsAndMethodsAreRefused(t *testing.T) {
+	s := newSite(t)
+	for path, want := range map[string]int{
+		"nothing": http.StatusNotFound, "../": http.StatusNotFound, "static/../handler.go": http.StatusNotFound,
+		"static/style.css": http.StatusOK, "lock": http.StatusBadRequest, "lock?name=" + strings.Repeat("x", 1025): http.StatusBadRequest,
+		"events?name=": http.StatusBadRequest,
+	} {
+		if status, _ := s.get(path); status != want {
+			t.Errorf("%s: status %d, want %d", path, status, want)
+		}
+	}
+	if status, _ := s.post("", nil, "", ""); status != http.StatusMethodNotAllowed {
+		t.Errorf("POST of the list: status %d", status)
+	}
+}
+
+// The store is listed once for all browsers, and not at all while nobody looks.
+func TestTheStoreIsListedOnceForAll(t *testing.T) {
+	s := newSite(t, inspect.Every(time.Hour))
+	s.lock("job")
+	var wg sync.WaitGroup
+	for range 50 {
+		wg.Go(func() { s.get("") })
+	}
+	wg.Wait()
+	first := s.eventually("", "job")
+	s.lock("later")
+	if _, again := s.get(""); again != first {
+		t.Error("the store was listed again before its time")
+	}
+}

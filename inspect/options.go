@@ -1,0 +1,45 @@
+package inspect
+
+import (
+	"log/slog"
+	pathpkg "path"
+	"time"
+)
+
+// An Option sets up a handler.
+type Option func(*settings)
+
+type settings struct {
+	base     string // starts and ends with a slash
+	title    string
+	interval time.Duration
+	logger   *slog.Logger
+	check    func(user, password string) bool // nil if the handler only reads
+}
+
+// At sets the path that the handler is mounted at, such as "/locks/". The default is "/".
+func At(path string) Option {
+	return func(s *settings) {
+		if s.base = pathpkg.Clean("/" + path); s.base != "/" {
+			s.base += "/"
+		}
+	}
+}
+
+// Title sets the title of the pages, such as the name of the store. The default is the kind of store.
+func Title(text string) Option { return func(s *settings) { s.title = text } }
+
+// Every sets how often the store is listed while somebody looks. The default is 2 seconds.
+func Every(d time.Duration) Option {
+	return func(s *settings) { s.interval = max(d, 100*time.Millisecond) }
+}
+
+// Logger sets where forced releases are logged, each with the user, the reason and the grant. The
+// default is slog.Default().
+func Logger(l *slog.Logger) Option { return func(s *settings) { s.logger = l } }
+
+// AllowBreak lets users release locks by force. They give a user name and a password, by HTTP basic
+// authentication, which check accepts or not. Use TLS if the handler is reached over a network.
+func AllowBreak(check func(user, password string) bool) Option {
+	return func(s *settings) { s.check = check }
+}

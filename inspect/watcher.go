@@ -1,0 +1,162 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+)
+
+const (
+	maxNames   = 10_000           // of a listing
+	listLimit  = 10 * time.Second // of a listing
+	idleAfter  = 10 * time.Second // the store is not listed any more after the last look
+	maxSamples = 120              // round trips that are kept
+	probeName  = "holdfast:inspector"
+)
+
+// A snapshot is the outcome of one listing.
+type snapshot struct {
+	at    time.Time
+	locks []holdfast.Info // by name
+	cut   bool            // there are more
+	err   error
+	trips trips
+}
+
+// find returns a lock of the snapshot.
+func (s *snapshot) find(name string) (holdfast.Info, bool) {
+	i, ok := slices.BinarySearchFunc(s.locks, name, func(l holdfast.Info, name string) int { return cmp.Compare(l.Name, name) })
+	if !ok {
+		return holdfast.Info{Name: name}, false
+	}
+	return s.locks[i], true
+}
+
+// trips are round trips to the store.
+type trips struct{ P50, P99, Last time.Duration }
+
+// A watcher lists the store while somebody looks. All browsers share it.
+type watcher struct {
+	client   *holdfast.Client
+	interval time.Duration
+
+	mu      sync.Mutex
+	now     *snapshot
+	next    chan struct{} // closed by the next snapshot
+	looked  time.Time     // when somebody last looked
+	running bool
+	samples []time.Duration
+	history history
+}
+
+func newWatcher(c *holdfast.Client, interval time.Duration) *watcher {
+	return &watcher{client: c, interval: interval, next: make(chan struct{})}
+}
+
+// look returns the newest snapshot, and a channel that is closed by the next one. The snapshot is
+// nil before the first listing.
+func (w *watcher) look() (*snapshot, <-chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.looked = time.Now()
+	if !w.running {
+		w.running = true
+		if w.now != nil && time.Since(w.now.at) > 2*w.interval {
+			w.now = nil // nobody has looked for a while
+		}
+		go w.run()
+	}
+	return w.now, w.next
+}
+
+// fresh returns the newest snapshot, after the first listing if there is none yet.
+func (w *watcher) fresh(ctx context.Context) (*snapshot, error) {
+	for {
+		s, next := w.look()
+		if s != nil {
+			return s, nil
+		}
+		select {
+		case <-next:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// run lists the store until nobody looks any more.
+func (w *watcher) run() {
+	for {
+		begin := time.Now()
+		s := w.list()
+		took := time.Since(begin)
+		w.mu.Lock()
+		if s.err == nil {
+			w.history.note(w.now, s)
+		}
+		w.now = s
+		close(w.next)
+		w.next = make(chan struct{})
+		if time.Since(w.looked) > idleAfter {
+			w.running = false
+			w.mu.Unlock()
+			return
+		}
+		w.mu.Unlock()
+		time.Sleep(max(w.interval, 9*took))
+	}
+}
+
+// list lists the store once.
+func (w *watcher) list() *snapshot {
+	ctx, cancel := context.WithTimeout(context.Background(), listLimit)
+	defer cancel()
+	s := &snapshot{at: time.Now()}
+	begin := time.Now()
+	_, s.err = w.client.Inspect(ctx, probeName)
+	s.trips = w.sample(time.Since(begin), s.err)
+	if s.err != nil {
+		return s
+	}
+	for lock, err := range w.client.List(ctx, "") {
+		if err != nil {
+			s.err = err
+			break
+		}
+		if len(s.locks) == maxNames {
+			s.cut = true
+			break
+		}
+		s.locks = append(s.locks, lock)
+	}
+	slices.SortFunc(s.locks, func(a, b holdfast.Info) int { return cmp.Compare(a.Name, b.Name) })
+	return s
+}
+
+// sample notes a round trip and returns what the last ones were.
+func (w *watcher) sample(d time.Duration, err error) trips {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err == nil {
+		w.samples = append(w.samples, d)
+		if len(w.samples) > maxSamples {
+			w.samples = slices.Delete(w.samples, 0, 1)
+		}
+	}
+	if len(w.samples) == 0 {
+		return trips{}
+	}
+	sorted := slices.Sorted(slices.Values(w.samples))
+	return trips{P50: sorted[len(sorted)/2], P99: sorted[len(sorted)*99/100], Last: d}
+}
+
+// past returns the history of a name.
+func (w *watcher) past(name string) record {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.history.of(name)
+}

@@ -1,0 +1,62 @@
+package rediscore
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// A Conn runs scripts on Redis servers through a client library. Its methods are safe for
+// concurrent use and return soon after their context ends. An error that a server replied with
+// begins with the server's code for it, such as "NOPERM".
+type Conn interface {
+	// Run sends calls in one pipeline and returns a reply to each. On a Cluster all keys must be
+	// in one slot.
+	Run(ctx context.Context, calls ...Call) []Reply
+
+	// Subscribe listens on a channel until ctx ends or it fails. It calls on whenever it starts
+	// to listen, also after the connection was lost and made again. On a Cluster the channel
+	// belongs to a slot.
+	Subscribe(ctx context.Context, channel string, on func(), message func(string)) error
+
+	// Scan reads some of the matching keys of one server. The servers that have keys are
+	// numbered from 0, and servers is their number. Next is 0 after the last page of a server.
+	Scan(ctx context.Context, server int, cursor uint64, match string, count int) (keys []string, next uint64, servers int, err error)
+
+	// Close frees the connections that belong to the store.
+	Close()
+}
+
+// A Call is one run of a script, or of a command if Script is nil.
+type Call struct {
+	Script   *Script
+	Command  string
+	Keys     []string
+	Args     []string
+	Replicas int // how many replicas must have the writes within ReplicaTimeout, or a *ReplicasError follows
+
+	fallback *Call // to run if the script returns -1
+}
+
+// A Reply is the reply to a Call: an int64, a string, a []any of these, or nil.
+type Reply struct {
+	Value any
+	Err   error
+}
+
+// A ReplicasError means that too few replicas confirmed a write in time. The server has it,
+// but a failover may lose it.
+type ReplicasError struct{ Want, Got int }
+
+func (e *ReplicasError) Error() string {
+	return fmt.Sprintf("only %d of %d replicas confirmed the write in time: check that they run and keep up, or ask for fewer", e.Got, e.Want)
+}
+
+// ReplicaTimeout is how long a call may wait for replicas: most of its time.
+func ReplicaTimeout(ctx context.Context) time.Duration {
+	const most = 2 * time.Second
+	if end, ok := ctx.Deadline(); ok {
+		return min(most, max(time.Millisecond, time.Until(end)*3/4))
+	}
+	return most
+}

@@ -1,0 +1,29 @@
+// Package rediscore keeps locks on Redis servers. The packages redisstore and goredis connect it
+// to a client library: each implements Conn, so that neither pulls the other's library into a
+// program.
+//
+// Acquire, release and renew each have two lanes: a complete one, which handles every state of a
+// name, and a plain one for locks that no other client wants.
+//
+//	call     lane      script       used when                                 falls back to complete
+//	acquire  plain     plain.lua    exclusive, one token, no floor, not       if the name is held and the
+//	                                queued, not contended lately, no          request queues, or others wait
+//	                                replicas to wait for
+//	         complete  acquire.lua  otherwise
+//	release  plain     plain.lua    taken by the plain lane less than 2 ms    if others wait, or the grant
+//	                                ago, nothing to keep closed               is gone
+//	         complete  release.lua  otherwise
+//	renew    plain     extend.lua   taken by the plain lane, no tokens        if others wait
+//	                                wanted, no floor
+//	         complete  renew.lua    otherwise
+//
+// While maxInFlight plain calls are in flight, further ones are sent in batches. A single plain
+// release is the command that the script would run, LREM, without the script.
+//
+// acquire.lua and release.lua handle their usual cases first (join.lua, pass.lua) and build the
+// whole state only for the others. The rule for tokens is in tokens.lua, the format of the keys
+// in name.lua.
+//
+// A release grants the name to the first waiter and pushes the grant to it: see grant in
+// state.lua for the server's part and waits.pushed for the client's.
+package rediscore

@@ -1,0 +1,76 @@
+package rediscore
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// A call that extends or ends a lock needs no memory.
+func TestAFullServerRenewsAndReleases(t *testing.T) {
+	q := newQueue(t)
+	s, waiting := q.wait()
+	leaver, leaves := q.wait()
+	shared := q.request()
+	shared.Name, shared.Mode, shared.Queue = "shared", store.Shared, false
+	readers := []store.Request{shared, shared}
+	for i := range readers {
+		readers[i].ID = store.NewID()
+		if answer := q.ask(q.owner, readers[i]); !answer.Granted() {
+			t.Fatalf("%+v", answer.Refusal)
+		}
+	}
+	repeated := plain("repeated")
+	if answer := q.ask(q.owner, repeated); !answer.Granted() {
+		t.Fatalf("%+v", answer.Refusal)
+	}
+	q.server.Must("CONFIG", "SET", "maxmemory-policy", "noeviction")
+	q.server.Must("CONFIG", "SET", "maxmemory", "1mb")
+	release := func(s *Store, req store.Request, keep store.Keep) {
+		t.Helper()
+		if err := s.Release(q.ctx, req.Name, req.ID, keep); err != nil {
+			t.Fatalf("release: %v", err)
+		}
+	}
+	if answer := q.ask(q.owner, repeated); !answer.Granted() {
+		t.Fatalf("%+v", answer.Refusal)
+	}
+	release(q.owner, repeated, store.Keep{})
+	if _, err := q.owner.Acquire(q.ctx, plain("new")); err == nil || !strings.Contains(err.Error(), "raise maxmemory") {
+		t.Fatalf("error %v, want that a new lock is refused", err)
+	}
+	renew := func(s *Store, req store.Request) {
+		t.Helper()
+		out, err := s.Renew(q.ctx, []store.Renewal{{Name: req.Name, ID: req.ID, TTL: time.Minute, Mode: req.Mode}})
+		if err != nil || out[0].Status != store.Extended {
+			t.Fatalf("renewal: %+v, %v", out, err)
+		}
+	}
+	renew(q.owner, q.holder)
+	renew(q.owner, readers[0])
+	if err := leaver.Leave(q.ctx, leaves.Name, leaves.ID); err != nil {
+		t.Fatal(err)
+	}
+	q.release()
+	q.woken(s, waiting)
+	if answer := q.ask(s, waiting); !answer.Granted() {
+		t.Fatalf("%+v", answer.Refusal)
+	}
+	waiting.TTL *= 2 // so that the server is asked
+	if answer := q.ask(s, waiting); !answer.Granted() || answer.TTL != waiting.TTL {
+		t.Fatalf("%+v", answer)
+	}
+	renew(s, waiting)
+	release(s, waiting, store.Keep{State: store.Cooling, For: time.Minute})
+	if err := s.Break(q.ctx, waiting.Name, waiting.ID); err != nil {
+		t.Fatal(err)
+	}
+	for _, req := range readers {
+		release(q.owner, req, store.Keep{})
+	}
+	if left := q.server.Must("KEYS", "*").([]any); len(left) != 1 {
+		t.Errorf("keys left: %v, want the counter only", left)
+	}
+}

@@ -1,0 +1,69 @@
+package rediscore
+
+import (
+	"hash/fnv"
+	"strconv"
+	"strings"
+)
+
+// Prefix is what all keys and channels begin with.
+const Prefix = "holdfast:"
+
+// clusterTags is the number of groups over which the names of a Cluster are spread. A group is a
+// hash tag: all its keys are in one slot, so that its names share a counter of tokens and a
+// channel.
+const clusterTags = 1024
+
+// group returns what the keys and the channel of a name begin with.
+func (s *Store) group(name string) string {
+	if !s.config.Cluster {
+		return Prefix
+	}
+	return Prefix + "{" + strconv.Itoa(hash(name, clusterTags)) + "}:"
+}
+
+// hash returns a number below n.
+func hash(name string, n int) int {
+	h := fnv.New32a()
+	h.Write([]byte(name))
+	return int(h.Sum32() % uint32(n))
+}
+
+// counter returns the key of the counter of tokens.
+func (s *Store) counter(name string) string {
+	if s.config.Counters > 1 {
+		return s.group(name) + strconv.Itoa(hash(name, s.config.Counters)) + ":token"
+	}
+	return s.group(name) + "token"
+}
+
+func (s *Store) lockKey(name string) string { return s.group(name) + "lock:" + name }
+
+// keys returns the keys of the complete scripts: see name.lua.
+func (s *Store) keys(name string) []string {
+	g := s.group(name)
+	return []string{s.counter(name), g + "lock:" + name, g + "records:" + name, g + "ends:" + name, g + "queue:" + name}
+}
+
+// nameOf returns the name that the key of a lock belongs to.
+func (s *Store) nameOf(lockKey string) (name string, ok bool) {
+	rest, ok := strings.CutPrefix(lockKey, Prefix)
+	if ok && s.config.Cluster {
+		_, rest, ok = strings.Cut(rest, "}:")
+	}
+	if !ok {
+		return "", false
+	}
+	return strings.CutPrefix(rest, "lock:")
+}
+
+var escapeGlob = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `^`, `\^`, `-`, `\-`)
+
+// pattern matches the locks whose names begin with a prefix.
+func (s *Store) pattern(prefix string) string {
+	tag := ""
+	if s.config.Cluster {
+		tag = "{*}:"
+	}
+	return Prefix + tag + "lock:" + escapeGlob.Replace(prefix) + "*"
+}

@@ -1,0 +1,117 @@
+package rediscore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+const (
+	pageSize = 100 // names, unless asked for another number
+
+	// A server looks at scanCount keys at once. A page ends after maxScans such steps, so that no
+	// call takes long on a server with many other keys.
+	scanCount = 1000
+	maxScans  = 100
+)
+
+// List returns one page of the names that have holders or waiters: see store.Store. The names
+// are in no order, and a name may be on two pages. A page that is not the last can be empty.
+func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err error) {
+	if err := s.enter(ctx); err != nil {
+		return page, err
+	}
+	defer s.calls.Leave()
+	names := []string{q.Name}
+	if q.Name == "" {
+		if names, page.Next, err = s.scan(ctx, q.Prefix, q.Cursor, cmp.Or(max(q.Limit, 0), pageSize)); err != nil {
+			return store.Page{}, err
+		}
+	}
+	page.Locks, err = s.show(ctx, names)
+	return page, err
+}
+
+// scan finds some names. A cursor consists of the number of a server and of its own cursor.
+func (s *Store) scan(ctx context.Context, prefix, cursor string, limit int) (names []string, next string, err error) {
+	server, at := 0, uint64(0)
+	if cursor != "" {
+		if fmt.Sscanf(cursor, "%d.%d", &server, &at); server < 0 || fmt.Sprintf("%d.%d", server, at) != cursor {
+			return nil, "", fmt.Errorf("%w: cursor %.40q: pass the Next of the previous page, or nothing", store.ErrInvalid, cursor)
+		}
+	}
+	pattern := s.pattern(prefix)
+	for range maxScans {
+		found, after, servers, err := s.conn.Scan(ctx, server, at, pattern, scanCount)
+		if err != nil {
+			return nil, "", s.explain(ctx, err)
+		}
+		for _, key := range found {
+			if name, ok := s.nameOf(key); ok && strings.HasPrefix(name, prefix) {
+				names = append(names, name)
+			}
+		}
+		if at = after; at == 0 {
+			if server++; server >= servers {
+				return names, "", nil
+			}
+		}
+		if len(names) >= limit {
+			break
+		}
+	}
+	return names, fmt.Sprintf("%d.%d", server, at), nil
+}
+
+// show describes names, without those that have neither holders nor waiters.
+func (s *Store) show(ctx context.Context, names []string) ([]store.Lock, error) {
+	slices.Sort(names)
+	names = slices.Compact(names)
+	calls := make([]Call, len(names))
+	for i, name := range names {
+		calls[i] = Call{Script: showScript, Keys: s.keys(name), Args: []string{s.publish(), ""}}
+	}
+	var locks []store.Lock
+	for i, r := range s.runAll(ctx, calls) {
+		if r.Err != nil {
+			return nil, r.Err
+		}
+		lock, err := parseLock(names[i], list(r.Value))
+		if err != nil {
+			return nil, err
+		}
+		if len(lock.Holders) > 0 || len(lock.Waiters) > 0 {
+			locks = append(locks, lock)
+		}
+	}
+	return locks, nil
+}
+
+// parseLock parses the reply of show.lua.
+func parseLock(name string, reply []any) (store.Lock, error) {
+	lock := store.Lock{Name: name}
+	if len(reply) != 3 {
+		return lock, errRecord
+	}
+	now := micros(reply[0])
+	for _, record := range list(reply[1]) {
+		h, limit, err := parseHolder(text(record), now)
+		if err != nil {
+			return lock, err
+		}
+		lock.Holders, lock.Limit = append(lock.Holders, h), max(lock.Limit, limit)
+	}
+	slices.SortStableFunc(lock.Holders, func(a, b store.Holder) int { return cmp.Compare(b.Age, a.Age) })
+	for _, record := range list(reply[2]) {
+		w, limit, err := parseWaiter(text(record), now)
+		if err != nil {
+			return lock, err
+		}
+		lock.Waiters, lock.Limit = append(lock.Waiters, w), max(lock.Limit, limit)
+	}
+	return lock, nil
+}

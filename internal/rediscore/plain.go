@@ -1,0 +1,134 @@
+package rediscore
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+const (
+	// maxInFlight is how many plain calls are in flight before further ones are batched: the
+	// server runs one script at a time. If its replies take longer than batchPause, which is
+	// more than a round trip to a server nearby, batches are sent without waiting for them.
+	maxInFlight = 2
+	batchPause  = 500 * time.Microsecond
+
+	// maxBatch bounds how long the script of a batch keeps other clients waiting.
+	maxBatch = 32
+
+	// undoTimeout bounds the release of a lock whose caller has given up.
+	undoTimeout = 5 * time.Second
+)
+
+// A plainCall takes a lock, or releases one, by the plain lane.
+type plainCall struct {
+	name   string
+	record string        // to take a lock, without the part that the script adds
+	ttl    time.Duration // 0 to release
+	floor  int64         // only with several counters
+	now    time.Duration // by the server's clock
+	value  any
+	err    error
+}
+
+// takePlain takes a lock by the plain lane. If it is not ok, the complete lane has to decide.
+func (s *Store) takePlain(ctx context.Context, req *store.Request) (answer store.Answer, ok bool, err error) {
+	call := &plainCall{name: req.Name, record: "P" + req.ID.String() + "\t" + req.Owner + "\t" + req.Meta + "\t", ttl: req.TTL, floor: req.Floor}
+	if err := s.plain(ctx, call); err != nil {
+		return answer, false, err
+	}
+	if token, granted := call.value.(int64); granted {
+		s.hints.plain.put(req.ID, plainGrant{call.granted(), sinceBase()})
+		return store.Answer{Token: token, Tokens: 1, TTL: req.TTL}, true, nil
+	}
+	held := list(call.value)
+	if len(held) != 2 || req.Queue || !strings.HasPrefix(text(held[0]), "P") {
+		return answer, false, nil
+	}
+	left := time.Duration(number(held[1])) * time.Millisecond
+	holder, _, err := parseHolder("1\t1\t0\t0\t"+millis(call.now+left)+"\t"+text(held[0])[1:], call.now)
+	if err != nil || holder.ID == req.ID {
+		return answer, false, nil
+	}
+	again := max(time.Millisecond, min(left, s.config.Heartbeat/2))
+	return store.Answer{Refusal: &store.Refusal{Holders: []store.Holder{holder}, Again: again}}, true, nil
+}
+
+// granted returns the record of a lock that was taken: see plain.lua.
+func (c *plainCall) granted() string {
+	return c.record + millis(c.now) + "\t1\t" + decimal(number(c.value))
+}
+
+// releasePlain releases a lock by the plain lane. If it is not done, the complete lane has to
+// decide.
+func (s *Store) releasePlain(ctx context.Context, name, record string) (done bool, err error) {
+	call := &plainCall{name: name, record: record}
+	err = s.plain(ctx, call)
+	return err == nil && call.value == int64(1), err
+}
+
+// plain makes a call. Only on a Cluster it is never part of a batch, whose keys would be in
+// different slots.
+func (s *Store) plain(ctx context.Context, call *plainCall) error {
+	alone := func() { s.sendPlain(ctx, []*plainCall{call}) }
+	if call.ttl == 0 {
+		alone = func() { call.value, call.err = s.remove(ctx, call.name, call.record) }
+	}
+	if s.config.Cluster {
+		alone()
+	} else if err := s.batch.Do(ctx, call, alone); err != nil {
+		return s.explain(ctx, err)
+	}
+	return call.err
+}
+
+// remove removes a record if it is still there as it was written, and with it the key.
+func (s *Store) remove(ctx context.Context, name, record string) (any, error) {
+	return s.run(ctx, Call{Command: "LREM", Keys: []string{s.lockKey(name)}, Args: []string{"1", record}})
+}
+
+// sendPlain runs plain.lua.
+func (s *Store) sendPlain(ctx context.Context, calls []*plainCall) {
+	taken := 0
+	keys := make([]string, 1, len(calls)+1)
+	keys[0] = s.counter(calls[0].name)
+	args := make([]string, 1, 1+2*len(calls))
+	for _, c := range calls {
+		ttl := ""
+		if c.ttl > 0 {
+			taken++
+			ttl = millis(c.ttl)
+		}
+		keys = append(keys, s.lockKey(c.name))
+		args = append(args, c.record, ttl)
+	}
+	args[0] = strconv.Itoa(taken)
+	call := Call{Script: plainScript, Keys: keys, Args: args}
+	if s.config.Counters > 1 {
+		call = s.floors(calls)
+	}
+	v, err := s.run(ctx, call)
+	values := list(v)
+	if err == nil && len(values) != len(calls)+1 {
+		err = errRecord
+	}
+	for i, c := range calls {
+		if c.err = err; err == nil {
+			c.now, c.value = micros(values[0]), values[i+1]
+		}
+	}
+}
+
+// undo releases a lock that a batch took for a caller that had given up. The caller's own Leave
+// may have reached the server before the batch.
+func (s *Store) undo(c *plainCall) {
+	if _, granted := c.value.(int64); c.ttl == 0 || c.err != nil || !granted {
+		return
+	}
+	ctx, cancel := context.WithTimeout(s.calls.Work, undoTimeout)
+	defer cancel()
+	s.remove(ctx, c.name, c.granted()) // if it fails, the lock expires
+}

@@ -1,0 +1,80 @@
+package rediscore
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// Renew extends grants: see store.Store. A grant whose renewal failed is unknown; if all of them
+// failed, Renew returns the first error. It returns ErrInvalid if a renewal changes the mode
+// other than from exclusive to shared, or has a floor with no token above it.
+func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.calls.Leave()
+	calls := make([]Call, len(grants))
+	for i := range grants {
+		if grants[i].Floor >= store.MaxToken {
+			return nil, errNoTokens(grants[i].Floor)
+		}
+		calls[i] = s.renewal(&grants[i])
+	}
+	outcomes := make([]store.Renewed, len(grants))
+	known := 0
+	for i, r := range s.runAll(ctx, calls) {
+		if outcomes[i].Err = r.Err; r.Err == nil {
+			outcomes[i] = parseRenewed(&grants[i], r.Value)
+		}
+		if outcomes[i].Err == nil {
+			known++
+		}
+		if len(list(r.Value)) > 0 {
+			s.hints.plain.get(grants[i].ID, true) // renew.lua replied: others wait
+		}
+	}
+	if known == 0 && len(grants) > 0 {
+		return nil, outcomes[0].Err
+	}
+	return outcomes, nil
+}
+
+// renewal returns the call that extends a grant.
+func (s *Store) renewal(g *store.Renewal) Call {
+	complete := Call{
+		Script: renewScript, Keys: s.keys(g.Name), Replicas: s.config.Replicas,
+		Args: []string{
+			s.publish(), g.ID.String(), millis(g.TTL), strconv.Itoa(int(g.Mode)),
+			strconv.Itoa(min(g.Tokens, maxBlock)), decimal(g.Floor),
+		},
+	}
+	if _, plain := s.hints.plain.get(g.ID, false); !plain || g.Mode != store.Exclusive || g.Tokens > 0 || g.Floor > 0 {
+		return complete
+	}
+	return Call{
+		Script: extendScript, Keys: complete.Keys[1:2], Replicas: s.config.Replicas,
+		Args: []string{"P" + g.ID.String(), millis(g.TTL)}, fallback: &complete,
+	}
+}
+
+// parseRenewed parses the reply of extend.lua or renew.lua.
+func parseRenewed(g *store.Renewal, v any) store.Renewed {
+	extended := store.Renewed{Status: store.Extended, TTL: g.TTL.Truncate(time.Millisecond)}
+	switch l := list(v); {
+	case v == int64(1):
+		return extended
+	case v == int64(0):
+		return store.Renewed{Status: store.Gone}
+	case len(l) == 2:
+		return store.Renewed{Err: fmt.Errorf("%w: renew %q: held in %s mode, asked for %s: a grant keeps its mode or steps down from exclusive to shared",
+			store.ErrInvalid, g.Name, store.Mode(number(l[1])), g.Mode)}
+	case len(l) == 3:
+		extended.Token, extended.Tokens = number(l[1]), int(number(l[2]))
+		return extended
+	}
+	return store.Renewed{Err: errRecord}
+}

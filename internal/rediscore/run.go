@@ -1,0 +1,104 @@
+package rediscore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// Between two attempts while a slot of a Cluster migrates.
+const (
+	minSlotPause = 5 * time.Millisecond
+	maxSlotPause = 100 * time.Millisecond
+)
+
+// run makes one call and returns its reply. While the slot of a Cluster migrates, the server
+// refuses a script of several keys with TRYAGAIN unless it has all of them. Such a script has
+// done nothing, and is tried again until ctx ends.
+func (s *Store) run(ctx context.Context, call Call) (any, error) {
+	var moving error
+	for pause := minSlotPause; ; pause = min(2*pause, maxSlotPause) {
+		r := s.conn.Run(ctx, call)[0]
+		switch {
+		case r.Err == nil && call.fallback != nil && r.Value == int64(-1):
+			call = *call.fallback
+			continue
+		case r.Err == nil:
+			return r.Value, nil
+		case strings.HasPrefix(r.Err.Error(), "TRYAGAIN"):
+			moving = r.Err
+		case moving == nil || ctx.Err() == nil:
+			return nil, s.explain(ctx, r.Err)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, s.explain(ctx, moving)
+		}
+	}
+}
+
+// runAll makes many calls and returns a reply to each. The shards of a Cluster must not wait for
+// each other: there each call is sent on its own, and the library pipelines the calls that go to
+// one server.
+func (s *Store) runAll(ctx context.Context, calls []Call) []Reply {
+	replies := make([]Reply, len(calls))
+	if !s.config.Cluster {
+		replies = s.conn.Run(ctx, calls...)
+	}
+	var wg sync.WaitGroup
+	for i := range calls {
+		r, call := &replies[i], calls[i]
+		switch {
+		case s.config.Cluster:
+			wg.Go(func() { r.Value, r.Err = s.run(ctx, call) })
+		case r.Err != nil:
+			r.Err = s.explain(ctx, r.Err)
+		case call.fallback != nil && r.Value == int64(-1):
+			wg.Go(func() { r.Value, r.Err = s.run(ctx, *call.fallback) })
+		}
+	}
+	wg.Wait()
+	return replies
+}
+
+func (s *Store) errClosed() error { return fmt.Errorf("redis store: %w", store.ErrClosed) }
+
+const noRights = "the user of the URL has no right to do this: give it the rights that the package documentation lists"
+
+// advice says what to do about errors that contain a word.
+var advice = []struct{ word, advice string }{
+	{"NOPERM", noRights},
+	{"The user executing the script", noRights},
+	{"MOVED", "this is a node of a Cluster: write redis+cluster://"},
+	{"TRYAGAIN", "the slot of this name is being moved to another server: try again when that is done"},
+	{"NOAUTH", "the server requires a user or password: put it into the URL, as in redis://user:password@host"},
+	{"WRONGPASS", "user or password are wrong: check those of the URL"},
+	{"READONLY", "this is a replica: give the address of the primary, or use Sentinel or Cluster"},
+	{"OOM", "the server has no memory left: raise maxmemory, with maxmemory-policy noeviction"},
+	{"MISCONF", "the server cannot save its data: check its log and its disk"},
+	{"LOADING", "the server is starting; it answers when it has read its data"},
+	{"WRONGTYPE", "another program uses keys that begin with " + Prefix},
+}
+
+// explain adds to an error what to do about it.
+func (s *Store) explain(ctx context.Context, err error) error {
+	text := err.Error()
+	switch {
+	case s.calls.Closing.Err() != nil:
+		return s.errClosed()
+	case ctx.Err() != nil && !errors.As(err, new(*ReplicasError)) && !strings.HasPrefix(text, "TRYAGAIN"):
+		return ctx.Err()
+	}
+	for _, known := range advice {
+		if strings.Contains(text, known.word) {
+			return fmt.Errorf("redis store: %w: %s", err, known.advice)
+		}
+	}
+	return fmt.Errorf("redis store: %w", err)
+}

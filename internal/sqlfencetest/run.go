@@ -1,0 +1,216 @@
+// Package sqlfencetest tests a dialect of sqlfence on a real database.
+package sqlfencetest
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/fence"
+	"github.com/holdfast-lock/holdfast/fence/sqlfence"
+	"github.com/holdfast-lock/holdfast/memstore"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// A Database is what a dialect is tested on.
+type Database struct {
+	Dialect sqlfence.Dialect
+
+	// Open returns an empty database. Its transactions wait for each other, and it is closed
+	// at the end of the test.
+	Open func(t testing.TB) *sql.DB
+}
+
+// Run tests a dialect.
+func Run(t *testing.T, d Database) {
+	t.Run("a stale writer is refused in its transaction", d.aStaleWriterIsRefusedInItsTransaction)
+	t.Run("a raise refuses the old before the new has written", d.aRaiseRefusesTheOldBeforeTheNewHasWritten)
+	t.Run("a check counts with its transaction", d.aCheckCountsWithItsTransaction)
+	t.Run("writers at once never go back", d.writersAtOnceNeverGoBack)
+	t.Run("what no grant can have is invalid", d.whatNoGrantCanHaveIsInvalid)
+	t.Run("a missing table is told by the database", d.aMissingTableIsToldByTheDatabase)
+}
+
+// accounts opens a database with one account, whose balance is 100.
+func (d Database) accounts(t testing.TB) *sql.DB {
+	t.Helper()
+	db := d.Open(t)
+	for _, statement := range []string{
+		"CREATE TABLE account (id INTEGER PRIMARY KEY, balance INTEGER)",
+		"INSERT INTO account VALUES (42, 100)",
+	} {
+		if _, err := db.Exec(statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 { // a second time does nothing
+		if err := d.Dialect.CreateTable(t.Context(), db); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return db
+}
+
+// set writes a balance under a token, in one transaction.
+func (d Database) set(ctx context.Context, db *sql.DB, token int64, balance int) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	if err := d.Dialect.Check(ctx, tx, "account:42", token); err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, fmt.Sprintf("UPDATE account SET balance = %d WHERE id = 42", balance)); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+func balance(t *testing.T, db *sql.DB) (n int) {
+	t.Helper()
+	if err := db.QueryRow("SELECT balance FROM account WHERE id = 42").Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func (d Database) aStaleWriterIsRefusedInItsTransaction(t *testing.T) {
+	ctx, db := t.Context(), d.accounts(t)
+	// The first holder is paused for longer than its lease, and the second comes.
+	s := memstore.New()
+	defer s.Close()
+	locks, err := holdfast.New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locks.Close()
+	first, err := locks.Lock(ctx, "account:42")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := locks.Inspect(ctx, "account:42")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := locks.Break(ctx, "account:42", page.Holders[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	other, err := holdfast.New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := other.Lock(ctx, "account:42")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Unlock(ctx)
+	for _, n := range []int{90, 80} { // as often as it likes
+		if err := d.set(ctx, db, second.Token(), n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err = d.set(ctx, db, first.Token(), 70)
+	var stale *fence.StaleError
+	if !errors.As(err, &stale) || !errors.Is(err, fence.ErrStale) {
+		t.Fatalf("error %v, want a StaleError", err)
+	}
+	if stale.Token != first.Token() || stale.Highest != second.Token() {
+		t.Errorf("%+v, want the token %d and the highest %d", *stale, first.Token(), second.Token())
+	}
+	if n := balance(t, db); n != 80 {
+		t.Errorf("balance %d, want 80", n)
+	}
+}
+
+// Without it the old write would land between the new holder's reading and its first
+// write.
+func (d Database) aRaiseRefusesTheOldBeforeTheNewHasWritten(t *testing.T) {
+	ctx, db := t.Context(), d.accounts(t)
+	if err := d.set(ctx, db, 33, 90); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Dialect.Raise(ctx, db, "account:42", 34); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.set(ctx, db, 33, 70); !errors.Is(err, fence.ErrStale) {
+		t.Errorf("error %v, want ErrStale", err)
+	}
+	if err := d.Dialect.Raise(ctx, db, "account:42", 33); !errors.Is(err, fence.ErrStale) {
+		t.Errorf("error %v, want ErrStale", err)
+	}
+	if err := d.Dialect.Raise(ctx, db, "account:43", 33); err != nil {
+		t.Errorf("another resource: %v", err)
+	}
+	if n := balance(t, db); n != 90 {
+		t.Errorf("balance %d, want 90", n)
+	}
+}
+
+// What is rolled back has raised nothing.
+func (d Database) aCheckCountsWithItsTransaction(t *testing.T) {
+	ctx, db := t.Context(), d.accounts(t)
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Dialect.Check(ctx, tx, "account:42", 34); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.set(ctx, db, 33, 90); err != nil {
+		t.Error(err)
+	}
+}
+
+// Writers of rising tokens that run at once leave the balance of a token that was never
+// overwritten by a lower one.
+func (d Database) writersAtOnceNeverGoBack(t *testing.T) {
+	ctx, db := t.Context(), d.accounts(t)
+	var wg sync.WaitGroup
+	var highest atomic.Int64
+	for range 4 {
+		wg.Go(func() {
+			for range 25 {
+				token := highest.Add(1)
+				if err := d.set(ctx, db, token, int(token)); err != nil && !errors.Is(err, fence.ErrStale) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := balance(t, db); n != 100 {
+		t.Errorf("balance of the token %d, want the highest, 100", n)
+	}
+}
+
+func (d Database) whatNoGrantCanHaveIsInvalid(t *testing.T) {
+	ctx, db := t.Context(), d.accounts(t)
+	for _, token := range []int64{0, -1, store.MaxToken + 1} {
+		if err := d.Dialect.Raise(ctx, db, "account:42", token); !errors.Is(err, holdfast.ErrInvalid) {
+			t.Errorf("token %d: %v, want ErrInvalid", token, err)
+		}
+	}
+	if err := d.Dialect.Raise(ctx, db, "", 1); !errors.Is(err, holdfast.ErrInvalid) {
+		t.Errorf("no resource: %v, want ErrInvalid", err)
+	}
+}
+
+func (d Database) aMissingTableIsToldByTheDatabase(t *testing.T) {
+	db := d.accounts(t)
+	if _, err := db.Exec("DROP TABLE holdfast_fences"); err != nil {
+		t.Fatal(err)
+	}
+	err := d.Dialect.Raise(t.Context(), db, "account:42", 1)
+	if err == nil || errors.Is(err, fence.ErrStale) {
+		t.Errorf("error %v, want the database's", err)
+	}
+}

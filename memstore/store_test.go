@@ -1,0 +1,171 @@
+package memstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/memstore"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+const ttl = 30 * time.Second
+
+// request asks for a name in exclusive mode.
+func request(name string) store.Request {
+	return store.Request{Name: name, ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: ttl, Tokens: 1}
+}
+
+func granted(t testing.TB, s store.Store, req store.Request) store.Answer {
+	t.Helper()
+	a, err := s.Acquire(t.Context(), req)
+	if err != nil || !a.Granted() {
+		t.Fatalf("granted %v, error %v", a.Granted(), err)
+	}
+	return a
+}
+
+func refused(t testing.TB, s store.Store, req store.Request) store.Refusal {
+	t.Helper()
+	a, err := s.Acquire(t.Context(), req)
+	if err != nil || a.Granted() {
+		t.Fatalf("granted %v, error %v: want a refusal", a.Granted(), err)
+	}
+	return *a.Refusal
+}
+
+func release(t testing.TB, s store.Store, req store.Request) {
+	t.Helper()
+	if err := s.Release(t.Context(), req.Name, req.ID, store.Keep{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTokensStartAt1AndComeInBlocksOfAtMost4096(t *testing.T) {
+	s := memstore.New()
+	defer s.Close()
+	if got := granted(t, s, request("one")); got.Token != 1 || got.Tokens != 1 {
+		t.Errorf("granted %+v, want token 1", got)
+	}
+	many := request("another")
+	many.Tokens = 1 << 20
+	if got := granted(t, s, many); got.Token != 2 || got.Tokens != 4096 {
+		t.Errorf("granted %+v, want 4096 tokens from 2", got)
+	}
+}
+
+// Many holders are found by an index, a few by looking at each.
+func TestNameCanHaveThousandsOfHolders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		defer s.Close()
+		const n = 5000
+		permits := func(weight int) store.Request {
+			req := request("order")
+			req.Mode, req.Weight, req.Limit = store.Permits, weight, n
+			return req
+		}
+		renewals := make([]store.Renewal, n)
+		for i := range renewals {
+			req := permits(1)
+			granted(t, s, req)
+			renewals[i] = store.Renewal{Name: req.Name, ID: req.ID, TTL: ttl, Mode: req.Mode}
+		}
+		refused(t, s, permits(1))
+		out, err := s.Renew(t.Context(), renewals)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, r := range out {
+			if r.Status != store.Extended {
+				t.Fatalf("grant %d is gone", i)
+			}
+		}
+		for i := 0; i < n; i += 2 {
+			for _, want := range []error{nil, store.ErrNotHeld} {
+				if err := s.Release(t.Context(), "order", renewals[i].ID, store.Keep{}); !errors.Is(err, want) {
+					t.Fatalf("Release: %v, want %v", err, want)
+				}
+			}
+		}
+		granted(t, s, permits(n/2))
+		refused(t, s, permits(1))
+		time.Sleep(ttl)
+		granted(t, s, request("order"))
+	})
+}
+
+func TestExpiredNamesAreSweptByLaterRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		defer s.Close()
+		const n = 5_000
+		for range 5 {
+			for range n {
+				granted(t, s, request(store.NewID().String()))
+			}
+			time.Sleep(ttl)
+		}
+		if got := len(memstore.Names(s)); got > 3*n {
+			t.Errorf("%d names in memory, though at most %d were alive", got, n)
+		}
+		for range 20 * n {
+			a := request(store.NewID().String())
+			granted(t, s, a)
+			release(t, s, a)
+		}
+		if got := len(memstore.Names(s)); got > n/100 {
+			t.Errorf("%d names in memory, though none is alive", got)
+		}
+		if got := memstore.Buckets(s); got > n/5 {
+			t.Errorf("%d buckets for them", got)
+		}
+	})
+}
+
+// The race detector finds a call that does not hold the mutex of its names.
+func TestAllCallsAreSafeForConcurrentUse(t *testing.T) {
+	s := memstore.New()
+	defer s.Close()
+	reqs := make([]store.Request, 32)
+	for i := range reqs {
+		reqs[i] = request(fmt.Sprint(i % 4))
+		reqs[i].TTL = time.Duration(1+i) * 100 * time.Microsecond
+		reqs[i].Mode = store.Mode(1 + i%2)
+		reqs[i].Queue = i%3 > 0
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				req := reqs[rand.IntN(len(reqs))]
+				var err error
+				switch rand.IntN(7) {
+				case 0, 1:
+					_, err = s.Acquire(ctx, req)
+				case 2:
+					err = s.Release(ctx, req.Name, req.ID, store.Keep{State: store.Cooling, For: time.Millisecond})
+				case 3:
+					err = s.Leave(ctx, req.Name, req.ID)
+				case 4:
+					err = s.Break(ctx, req.Name, req.ID)
+				case 5:
+					_, err = s.Renew(ctx, []store.Renewal{{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode}})
+				case 6:
+					_, err = s.List(ctx, store.Query{})
+				}
+				if err != nil && !errors.Is(err, store.ErrNotHeld) && ctx.Err() == nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+}

@@ -1,0 +1,201 @@
+package otelholdfast
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/fence"
+)
+
+// scope is the name of the instrumentation scope.
+const scope = "github.com/holdfast-lock/holdfast/otelholdfast"
+
+// An Observer turns the events of clients into metrics and spans. One Observer may serve several
+// clients.
+type Observer struct {
+	tracer trace.Tracer
+	names  func(string) string // nil if names are not an attribute
+
+	acquire, hold, slack         metric.Float64Histogram
+	held, waiting                metric.Int64UpDownCounter
+	renewals, losses, leaks      metric.Int64Counter
+	storeErrors, fenceRejections metric.Int64Counter
+
+	holds sync.Map // from holdKey to trace.Span, of recorded spans
+}
+
+// holdKey identifies a lease.
+type holdKey struct {
+	store, name string
+	token       int64
+}
+
+// New returns an Observer, whose method Observe is to be given to holdfast.WithObserver. It returns
+// an error if an instrument cannot be made.
+func New(opts ...Option) (*Observer, error) {
+	s := settings{meters: otel.GetMeterProvider(), tracers: otel.GetTracerProvider()}
+	for _, opt := range opts {
+		opt(&s)
+	}
+	m := s.meters.Meter(scope)
+	o := &Observer{tracer: s.tracers.Tracer(scope), names: s.names}
+	var failed []error
+	histogram := func(name, text string) metric.Float64Histogram {
+		h, err := m.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(text), metric.WithExplicitBucketBoundaries(seconds...))
+		failed = append(failed, err)
+		return h
+	}
+	counter := func(name, unit, text string) metric.Int64Counter {
+		c, err := m.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(text))
+		failed = append(failed, err)
+		return c
+	}
+	gauge := func(name, unit, text string) metric.Int64UpDownCounter {
+		c, err := m.Int64UpDownCounter(name, metric.WithUnit(unit), metric.WithDescription(text))
+		failed = append(failed, err)
+		return c
+	}
+	o.acquire = histogram("holdfast.acquire.duration", "Duration of acquiring calls, with or without success.")
+	o.hold = histogram("holdfast.hold.duration", "Time for which leases were held.")
+	o.slack = histogram("holdfast.renew.slack", "Time left of a lease when its renewal came back.")
+	o.held = gauge("holdfast.held", "{lock}", "Leases held now.")
+	o.waiting = gauge("holdfast.waiting", "{call}", "Calls that wait for a lock now.")
+	o.renewals = counter("holdfast.renewals", "{renewal}", "Renewals, by result.")
+	o.losses = counter("holdfast.losses", "{lock}", "Leases that ended before they were unlocked.")
+	o.leaks = counter("holdfast.leaks", "{lock}", "Leases that the program dropped without Unlock.")
+	o.storeErrors = counter("holdfast.errors", "{error}", "Failed calls to the store while acquiring or releasing.")
+	o.fenceRejections = counter("holdfast.fence.rejections", "{write}", "Writes that a resource refused because of a stale token.")
+	return o, errors.Join(failed...)
+}
+
+// seconds are the bounds of the histograms. Hand-overs take a microsecond, jobs hold a lock for
+// hours.
+var seconds = []float64{.0001, .0005, .001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 1800, 3600}
+
+// Observe records one event. It is a holdfast.Observer.
+func (o *Observer) Observe(e holdfast.Event) {
+	ctx := e.Context
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	switch e.Kind {
+	case holdfast.EventWaiting:
+		o.waiting.Add(ctx, 1, o.attributes(&e))
+	case holdfast.EventAcquired, holdfast.EventHandedOver, holdfast.EventGaveUp:
+		o.called(ctx, &e)
+	case holdfast.EventRenewed:
+		o.renewals.Add(ctx, 1, o.attributes(&e, attribute.String("holdfast.result", "ok")))
+		o.slack.Record(ctx, e.Slack.Seconds(), o.attributes(&e))
+	case holdfast.EventReleased:
+		o.ended(ctx, &e, "released")
+	case holdfast.EventLost:
+		o.losses.Add(ctx, 1, o.attributes(&e, attribute.String("holdfast.reason", e.Reason)))
+		o.ended(ctx, &e, "lost")
+	case holdfast.EventLeaked:
+		o.leaks.Add(ctx, 1, o.attributes(&e))
+	case holdfast.EventError:
+		if e.Attempt == 0 {
+			o.renewals.Add(ctx, 1, o.attributes(&e, attribute.String("holdfast.result", "error")))
+			return
+		}
+		o.storeErrors.Add(ctx, 1, o.attributes(&e))
+	}
+}
+
+// Fence counts err as a rejection if it matches fence.ErrStale, and returns it. The resource's side
+// wraps its check in it.
+func (o *Observer) Fence(ctx context.Context, err error) error {
+	if errors.Is(err, fence.ErrStale) {
+		o.fenceRejections.Add(ctx, 1)
+	}
+	return err
+}
+
+// called records the end of an acquiring call.
+func (o *Observer) called(ctx context.Context, e *holdfast.Event) {
+	result := result(e)
+	attrs := o.attributes(e, attribute.String("holdfast.result", result))
+	if e.Queued {
+		o.waiting.Add(ctx, -1, o.attributes(e))
+	}
+	o.acquire.Record(ctx, e.Waited.Seconds(), attrs)
+	now := time.Now()
+	_, span := o.tracer.Start(ctx, "holdfast.acquire", trace.WithTimestamp(now.Add(-e.Waited)), trace.WithAttributes(o.spanAttributes(e)...))
+	span.SetAttributes(attribute.String("holdfast.result", result))
+	if e.Kind == holdfast.EventGaveUp {
+		span.SetStatus(codes.Error, e.Err.Error())
+		span.End(trace.WithTimestamp(now))
+		return
+	}
+	span.End(trace.WithTimestamp(now))
+	o.held.Add(ctx, 1, o.attributes(e))
+	_, hold := o.tracer.Start(ctx, "holdfast.hold", trace.WithTimestamp(now), trace.WithAttributes(o.spanAttributes(e)...))
+	if hold.IsRecording() {
+		o.holds.Store(holdKey{e.Store, e.Name, e.Token}, hold)
+	}
+}
+
+// ended records the end of a lease.
+func (o *Observer) ended(ctx context.Context, e *holdfast.Event, how string) {
+	end := attribute.String("holdfast.end", how)
+	o.held.Add(ctx, -1, o.attributes(e))
+	o.hold.Record(ctx, e.Held.Seconds(), o.attributes(e, end))
+	span, ok := o.holds.LoadAndDelete(holdKey{e.Store, e.Name, e.Token})
+	if !ok {
+		return
+	}
+	hold := span.(trace.Span)
+	hold.SetAttributes(end)
+	if e.Err != nil {
+		hold.SetStatus(codes.Error, e.Err.Error())
+	}
+	hold.End()
+}
+
+// attributes are those of a metric.
+func (o *Observer) attributes(e *holdfast.Event, more ...attribute.KeyValue) metric.MeasurementOption {
+	attrs := append(more, attribute.String("holdfast.store", e.Store), attribute.String("holdfast.mode", e.Mode.String()))
+	if o.names != nil {
+		attrs = append(attrs, attribute.String("holdfast.name", o.names(e.Name)))
+	}
+	return metric.WithAttributes(attrs...)
+}
+
+// spanAttributes are those of a span, which may have names without a bound.
+func (o *Observer) spanAttributes(e *holdfast.Event) []attribute.KeyValue {
+	attrs := []attribute.KeyValue{
+		attribute.String("holdfast.store", e.Store),
+		attribute.String("holdfast.mode", e.Mode.String()),
+		attribute.String("holdfast.name", e.Name),
+	}
+	if e.Token != 0 {
+		attrs = append(attrs, attribute.Int64("holdfast.token", e.Token))
+	}
+	return attrs
+}
+
+// result is how an acquiring call ended, in a word.
+func result(e *holdfast.Event) string {
+	switch {
+	case e.Kind == holdfast.EventAcquired:
+		return "acquired"
+	case e.Kind == holdfast.EventHandedOver:
+		return "handed_over"
+	case errors.Is(e.Err, holdfast.ErrHeld):
+		return "held"
+	case errors.Is(e.Err, holdfast.ErrUnavailable):
+		return "unavailable"
+	case errors.Is(e.Err, context.Canceled), errors.Is(e.Err, context.DeadlineExceeded):
+		return "canceled"
+	}
+	return "error"
+}

@@ -1,0 +1,245 @@
+package otelholdfast_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/fence"
+	"github.com/holdfast-lock/holdfast/memstore"
+	"github.com/holdfast-lock/holdfast/otelholdfast"
+)
+
+// A bench is an Observer with what it has recorded.
+type bench struct {
+	t        *testing.T
+	reader   *metric.ManualReader
+	spans    *tracetest.SpanRecorder
+	tracers  *trace.TracerProvider
+	observer *otelholdfast.Observer
+}
+
+func newBench(t *testing.T, opts ...otelholdfast.Option) *bench {
+	t.Helper()
+	b := &bench{t: t, reader: metric.NewManualReader(), spans: tracetest.NewSpanRecorder()}
+	b.tracers = trace.NewTracerProvider(trace.WithSpanProcessor(b.spans))
+	observer, err := otelholdfast.New(append(opts,
+		otelholdfast.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(b.reader))),
+		otelholdfast.WithTracerProvider(b.tracers))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.observer = observer
+	return b
+}
+
+// client returns a client of a store in memory that tells the Observer.
+func (b *bench) client(s *memstore.Store, opts ...holdfast.Option) *holdfast.Client {
+	b.t.Helper()
+	c, err := holdfast.New(s, append(opts, holdfast.WithObserver(b.observer.Observe))...)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return c
+}
+
+// value returns the sum or, of a histogram, the count of a metric over the points that have all
+// these attributes, each as "key=value".
+func (b *bench) value(name string, attrs ...string) int64 {
+	b.t.Helper()
+	var all metricdata.ResourceMetrics
+	if err := b.reader.Collect(context.Background(), &all); err != nil {
+		b.t.Fatal(err)
+	}
+	has := func(set attribute.Set) bool {
+		return !slices.ContainsFunc(attrs, func(want string) bool {
+			key, value, _ := strings.Cut(want, "=")
+			got, ok := set.Value(attribute.Key(key))
+			return !ok || got.AsString() != value
+		})
+	}
+	var total int64
+	for _, scope := range all.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			if m.Name != name {
+				continue
+			}
+			switch data := m.Data.(type) {
+			case metricdata.Sum[int64]:
+				for _, p := range data.DataPoints {
+					if has(p.Attributes) {
+						total += p.Value
+					}
+				}
+			case metricdata.Histogram[float64]:
+				for _, p := range data.DataPoints {
+					if has(p.Attributes) {
+						total += int64(p.Count)
+					}
+				}
+			default:
+				b.t.Fatalf("%s is a %T", name, data)
+			}
+		}
+	}
+	return total
+}
+
+func (b *bench) want(want int64, name string, attrs ...string) {
+	b.t.Helper()
+	if got := b.value(name, attrs...); got != want {
+		b.t.Errorf("%s%v is %d, want %d", name, attrs, got, want)
+	}
+}
+
+func TestMetricsFollowALock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, s, ctx := newBench(t), memstore.New(), t.Context()
+		c, other := b.client(s), b.client(s)
+		lease, err := c.Lock(ctx, "order:42")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.want(1, "holdfast.held", "holdfast.store=memory", "holdfast.mode=exclusive")
+		b.want(1, "holdfast.acquire.duration", "holdfast.result=acquired")
+
+		waited := make(chan error)
+		go func() {
+			_, err := other.Lock(ctx, "order:42", holdfast.Wait(15*time.Second))
+			waited <- err
+		}()
+		synctest.Wait()
+		b.want(1, "holdfast.waiting")
+		if err := <-waited; !errors.Is(err, holdfast.ErrHeld) {
+			t.Fatal(err)
+		}
+		b.want(0, "holdfast.waiting")
+		b.want(1, "holdfast.acquire.duration", "holdfast.result=held")
+		b.want(1, "holdfast.renewals", "holdfast.result=ok")
+		b.want(1, "holdfast.renew.slack")
+
+		handed := make(chan *holdfast.Lease)
+		go func() {
+			lease, err := c.Lock(ctx, "order:42")
+			if err != nil {
+				t.Error(err)
+			}
+			handed <- lease
+		}()
+		synctest.Wait()
+		if err := lease.Unlock(ctx); err != nil {
+			t.Fatal(err)
+		}
+		lease = <-handed
+		b.want(1, "holdfast.acquire.duration", "holdfast.result=handed_over")
+		b.want(1, "holdfast.held")
+		b.want(1, "holdfast.hold.duration", "holdfast.end=released")
+
+		if err := c.Break(ctx, "order:42", lease.ID()); err != nil {
+			t.Fatal(err)
+		}
+		<-lease.Done()
+		synctest.Wait()
+		b.want(0, "holdfast.held")
+		b.want(1, "holdfast.losses", "holdfast.reason=gone")
+		b.want(1, "holdfast.hold.duration", "holdfast.end=lost")
+
+		if lease, err = c.Lock(ctx, "job", holdfast.MaxHold(time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		<-lease.Done()
+		synctest.Wait()
+		b.want(1, "holdfast.losses", "holdfast.reason=max_hold")
+		if lease, err = c.Lock(ctx, "job", holdfast.NoRenew()); err != nil {
+			t.Fatal(err)
+		}
+		<-lease.Done()
+		synctest.Wait()
+		b.want(1, "holdfast.losses", "holdfast.reason=expired")
+		b.want(0, "holdfast.held")
+		if n := b.value("holdfast.held", "holdfast.name=job"); n != 0 {
+			t.Errorf("the name of a lock is an attribute without WithNames")
+		}
+		c.Close()
+		other.Close()
+	})
+}
+
+func TestNamesAreGroupedAndBounded(t *testing.T) {
+	group := func(name string) string { kind, _, _ := strings.Cut(name, ":"); return kind }
+	b := newBench(t, otelholdfast.WithNames(2, group))
+	c := b.client(memstore.New())
+	defer c.Close()
+	for _, name := range []string{"order:1", "order:2", "user:1", "job:1", "leader:1", "order:3"} {
+		lease, err := c.Lock(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer lease.Unlock(t.Context())
+	}
+	b.want(3, "holdfast.held", "holdfast.name=order")
+	b.want(1, "holdfast.held", "holdfast.name=user")
+	b.want(2, "holdfast.held", "holdfast.name=other")
+}
+
+func TestSpansAreChildrenOfTheCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		c := b.client(memstore.New())
+		defer c.Close()
+		ctx, parent := b.tracers.Tracer("test").Start(t.Context(), "request")
+		lease, err := c.Lock(ctx, "order:42")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Second)
+		if err := lease.Unlock(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.TryLock(ctx, "order:42"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.TryLock(ctx, "order:42"); !errors.Is(err, holdfast.ErrHeld) {
+			t.Fatal(err)
+		}
+		parent.End()
+		var seen []string
+		for _, span := range b.spans.Ended() {
+			if span.Name() == "request" {
+				continue
+			}
+			if span.Parent().SpanID() != parent.SpanContext().SpanID() {
+				t.Errorf("%s is no child of the caller's span", span.Name())
+			}
+			seen = append(seen, fmt.Sprintf("%s %v %v", span.Name(), span.EndTime().Sub(span.StartTime()), span.Status().Code))
+		}
+		want := []string{"holdfast.acquire 0s Unset", "holdfast.hold 3s Unset", "holdfast.acquire 0s Unset", "holdfast.acquire 0s Error"}
+		if !slices.Equal(seen, want) {
+			t.Errorf("spans %q, want %q", seen, want)
+		}
+	})
+}
+
+func TestStaleWritesAreCounted(t *testing.T) {
+	b := newBench(t)
+	stale := &fence.StaleError{Token: 1, Highest: 2}
+	if err := b.observer.Fence(t.Context(), stale); err != error(stale) {
+		t.Errorf("%v, want the error as it was", err)
+	}
+	if err := b.observer.Fence(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+	b.want(1, "holdfast.fence.rejections")
+}

@@ -1,0 +1,54 @@
+package otelholdfast
+
+import (
+	"sync"
+
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+)
+
+type settings struct {
+	meters  metric.MeterProvider
+	tracers trace.TracerProvider
+	names   func(string) string
+}
+
+// An Option sets up an Observer.
+type Option func(*settings)
+
+// WithMeterProvider sets where metrics go. The default is the global provider.
+func WithMeterProvider(p metric.MeterProvider) Option {
+	return func(s *settings) { s.meters = p }
+}
+
+// WithTracerProvider sets where spans go. The default is the global provider.
+func WithTracerProvider(p trace.TracerProvider) Option {
+	return func(s *settings) { s.tracers = p }
+}
+
+// WithNames adds the attribute holdfast.name to all metrics: what group returns for the name of a
+// lock, such as "order" for "order:42". At most limit different values are reported; all further
+// ones are reported as "other", since every value costs memory in this process and in the database
+// of the metrics.
+func WithNames(limit int, group func(name string) string) Option {
+	return func(s *settings) {
+		var mu sync.RWMutex
+		known := make(map[string]bool)
+		s.names = func(name string) string {
+			value := group(name)
+			mu.RLock()
+			ok := known[value]
+			mu.RUnlock()
+			if ok {
+				return value
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if !known[value] && len(known) >= limit {
+				return "other"
+			}
+			known[value] = true
+			return value
+		}
+	}
+}

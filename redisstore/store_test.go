@@ -1,0 +1,156 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/holdfast-lock/holdfast/internal/faultproxy"
+	"github.com/holdfast-lock/holdfast/internal/redistest"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+func TestNewRefusesInvalidArguments(t *testing.T) {
+	if _, err := New(nil); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("a nil client: %v, want ErrInvalid", err)
+	}
+	server := servers.StartRedis(t, servers.RedisOptions{})
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr()}, DisableCache: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for _, n := range []int{-1, 101} {
+		if _, err := New(client, Replicas(n)); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("%d replicas: %v, want ErrInvalid", n, err)
+		}
+	}
+}
+
+// rueidis does not honor the context of a call while it makes a connection for another one.
+func TestACallReturnsAtItsDeadlineWhileAnotherOneConnects(t *testing.T) {
+	const dialTimeout = 30 * time.Second
+	server := servers.StartRedis(t, servers.RedisOptions{})
+	proxy := faultproxy.Start(t, server.Addr())
+	client, err := rueidis.NewClient(rueidis.ClientOption{
+		InitAddress: []string{proxy.Addr()}, DisableCache: true, DisableRetry: true, ForceSingleClient: true,
+		PipelineMultiplex: oneConnection, Dialer: net.Dialer{Timeout: dialTimeout},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	s, err := New(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	proxy.Cut()
+	servers.Poll(t, 10*time.Second, func() error { // until the library has noticed
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := s.List(ctx, store.Query{}); err == nil {
+			return errors.New("it is still connected")
+		}
+		return nil
+	})
+	before := proxy.Accepted()
+	proxy.Heal()
+	proxy.Hold()
+	connecting := make(chan struct{})
+	go func() {
+		defer close(connecting)
+		s.Acquire(context.Background(), redistest.Request("a"))
+	}()
+	servers.Poll(t, 10*time.Second, func() error {
+		if proxy.Accepted() == before {
+			return errors.New("it does not connect")
+		}
+		return nil
+	})
+	for what, call := range map[string]func(ctx context.Context) error{
+		"Acquire": func(ctx context.Context) error { _, err := s.Acquire(ctx, redistest.Request("b")); return err },
+		"Release": func(ctx context.Context) error { return s.Release(ctx, "b", store.NewID(), store.Keep{}) },
+		"List":    func(ctx context.Context) error { _, err := s.List(ctx, store.Query{}); return err },
+		"Renew": func(ctx context.Context) error {
+			_, err := s.Renew(ctx, []store.Renewal{{Name: "b", ID: store.NewID(), TTL: time.Minute, Mode: store.Exclusive}})
+			return err
+		},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		begin := time.Now()
+		err := call(ctx)
+		cancel()
+		if took := time.Since(begin); took > dialTimeout/10 || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v after %v, want that its deadline is over", what, err, took)
+		}
+	}
+	proxy.Heal()
+	<-connecting
+}
+
+func TestCloseDoesNotWaitForAHungServer(t *testing.T) {
+	server := servers.StartRedis(t, servers.RedisOptions{})
+	s, err := store.Open(t.Context(), "redis://"+server.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := s.Acquire(t.Context(), redistest.Request("n")); err != nil || !answer.Granted() {
+		t.Fatalf("%+v, %v", answer, err)
+	}
+	server.Stop()
+	defer server.Continue()
+	var all sync.WaitGroup
+	for i := range 40 {
+		all.Go(func() {
+			if _, err := s.Acquire(context.Background(), redistest.Request(fmt.Sprint("n", i))); !errors.Is(err, store.ErrClosed) {
+				t.Errorf("call %d: %v, want ErrClosed", i, err)
+			}
+		})
+	}
+	time.Sleep(50 * time.Millisecond) // most calls are in flight
+	begin := time.Now()
+	s.Close()
+	all.Wait()
+	if took := time.Since(begin); took > time.Second {
+		t.Errorf("Close took %v", took)
+	}
+}
+
+// rueidis makes the connection of a subscription again, which takes until its timeout.
+func TestCloseDoesNotWaitForASubscriptionThatConnects(t *testing.T) {
+	server := servers.StartRedis(t, servers.RedisOptions{})
+	s := openQuick(t, "redis://"+server.Addr())
+	waiting := redistest.Request("n")
+	waiting.Queue = true
+	for _, req := range []store.Request{redistest.Request("n"), waiting} {
+		if _, err := s.Acquire(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Wait(t.Context(), "n", waiting.ID); err != nil { // until the subscription starts
+		t.Fatal(err)
+	}
+	server.Stop()
+	defer server.Continue()
+	// Until the connections are closed, because there is no reply.
+	if _, err := s.Acquire(context.Background(), redistest.Request("m")); err == nil {
+		t.Fatal("a stopped server granted a lock")
+	}
+	for range 4 {
+		go s.Acquire(context.Background(), redistest.Request("m"))
+	}
+	time.Sleep(100 * time.Millisecond) // they connect, too
+	begin := time.Now()
+	s.Close()
+	if took := time.Since(begin); took > time.Second {
+		t.Errorf("Close took %v", took)
+	}
+}

@@ -1,0 +1,73 @@
+package sqlitestore_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/holdfast-lock/holdfast/internal/exacttest"
+	"github.com/holdfast-lock/holdfast/sqlitestore"
+	"github.com/holdfast-lock/holdfast/store"
+	"github.com/holdfast-lock/holdfast/storetest"
+)
+
+// Most tests of the suite wait for a TTL or a heartbeat to end, so some run in parallel. Each has
+// a file for itself: SQLite has one writer, and would delay the calls of other tests.
+func TestConformance(t *testing.T) {
+	const parallel = 4
+	files := make(chan string, parallel)
+	for range parallel {
+		path := newPath(t)
+		open(t, path).Close() // creates the file
+		files <- path
+	}
+	var inUse sync.Map // from the name of a test to its file
+	path := func(t testing.TB) string {
+		path, _ := inUse.Load(t.Name())
+		return path.(string)
+	}
+	storetest.Run(t, storetest.Harness{
+		Parallel: parallel,
+		Around: func(t *testing.T, test func(t *testing.T)) {
+			file := <-files
+			defer func() { files <- file }()
+			inUse.Store(t.Name(), file)
+			test(t)
+		},
+		Open: func(t testing.TB) store.Store {
+			s, err := store.Open(context.Background(), "sqlite:"+path(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		},
+		Residue: func(t testing.TB) []string {
+			rows, err := sqlitestore.Rows(path(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return rows
+		},
+	})
+	for range parallel {
+		if err := sqlitestore.Intact(<-files); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// With a clock that cannot be set back, and with one that can.
+func TestExactness(t *testing.T) {
+	for _, steady := range []bool{true, false} {
+		w := newHost(t)
+		w.steady = steady
+		s := w.open()
+		exacttest.Run(t, func(t *testing.T, test func(t *testing.T, s exacttest.Store)) {
+			woken := func(name string, id store.ID) bool { return sqlitestore.Woken(s, name, id) }
+			test(t, exacttest.Store{Store: s, Woken: woken, Sleep: w.pass})
+		})
+		if err := sqlitestore.Intact(w.path); err != nil {
+			t.Error(err)
+		}
+	}
+}

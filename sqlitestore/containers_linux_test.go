@@ -1,0 +1,63 @@
+package sqlitestore_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// inNamespaces makes a child run under unshare(1) with these options, after a shell command that
+// sets up its namespaces.
+func inNamespaces(setUp string, options ...string) func(*exec.Cmd) {
+	return func(cmd *exec.Cmd) {
+		args := append([]string{"unshare"}, options...)
+		args = append(args, "sh", "-c", setUp+` && exec "$0" "$@"`, cmd.Path)
+		cmd.Args = append(args, cmd.Args[1:]...)
+		cmd.Path, cmd.Err = exec.LookPath("unshare")
+	}
+}
+
+// LXC and systemd-nspawn give each container its own boot ID, or a time namespace.
+func TestContainersOfOneKernelExcludeEachOther(t *testing.T) {
+	dir := t.TempDir()
+	bootID := filepath.Join(dir, "boot_id")
+	if err := os.WriteFile(bootID, []byte("11111111-2222-4333-8444-555555555555\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const target = "/proc/sys/kernel/random/boot_id"
+	ownBootID := "mount --bind " + bootID + " " + target + " && cmp -s " + bootID + " " + target
+	for what, change := range map[string]func(*exec.Cmd){
+		"another boot id":             inNamespaces(ownBootID, "--mount"),
+		"a later clock":               inNamespaces("true", "--time", "--monotonic", "3600", "--fork", "--kill-child"),
+		"an earlier clock":            inNamespaces("true", "--time", "--monotonic", "-100", "--fork", "--kill-child"),
+		"boot id and a clock of both": inNamespaces(ownBootID, "--mount", "--time", "--monotonic", "-50", "--fork", "--kill-child"),
+	} {
+		t.Run(what, func(t *testing.T) {
+			probe := exec.Command("true")
+			if change(probe); probe.Run() != nil {
+				t.Log("not tried: namespaces take root; the other tests of boot ids have clocks of their own")
+				return
+			}
+			path := newPath(t)
+			s := open(t, path)
+			outside := take(t, s, "outside")
+			inside := startAs(t, "hold", change, path, "inside", "1m")
+			inside.hears("held")
+			waiter := startAs(t, "queue", change, path, "outside")
+			waiter.hears("queued 1") // not served, because the earlier grant is still held
+			again := open(t, path)   // under the boot ID of this side
+			if answer, err := again.Acquire(t.Context(), request("inside")); err != nil || answer.Granted() {
+				t.Errorf("granted %v, error %v: it is held inside", answer.Granted(), err)
+			}
+			renewed, err := s.Renew(t.Context(), []store.Renewal{{Name: "outside", ID: outside.ID, TTL: outside.TTL, Mode: store.Exclusive}})
+			if err != nil || renewed[0].Status != store.Extended {
+				t.Errorf("renewal: %+v, error %v", renewed, err)
+			}
+			release(t, s, outside)
+			waiter.hears("served")
+		})
+	}
+}

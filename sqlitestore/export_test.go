@@ -1,0 +1,111 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/wake"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// Rows returns the rows of a file, expired or not. Unlike Open it removes nothing.
+func Rows(path string) ([]string, error) {
+	conn, err := dial(dataSource(path))
+	if err != nil {
+		return nil, err
+	}
+	defer conn.close()
+	var rows []string
+	for _, table := range []string{"names", "holders", "waiters"} {
+		err := conn.each(func(row []driver.Value) error {
+			rows = append(rows, fmt.Sprintf("%s: %s", table, row[0]))
+			return nil
+		}, "SELECT name FROM "+table)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return rows, nil
+}
+
+// MinTTL is the shortest TTL.
+const MinTTL = minTTL
+
+// Script runs statements on a file without a store.
+func Script(path, text string) error {
+	conn, err := dial(dataSource(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(conn.script(text), conn.close())
+}
+
+// A Clock is a clock that a test sets.
+type Clock struct {
+	Boot      string
+	Steady    bool
+	Now, Wall func() int64
+}
+
+// OpenAt opens a file with that clock.
+func OpenAt(ctx context.Context, path string, c Clock) (*Store, error) {
+	return openWith(ctx, path, clock{boot: c.Boot, steady: c.Steady, now: c.Now, wall: c.Wall})
+}
+
+// SetHeartbeat sets how long a waiter that stopped asking keeps its place.
+func SetHeartbeat(s *Store, d time.Duration) { s.heartbeat, s.pushes.keep = d, 2*d }
+
+// Deafen makes a handle unable to listen for pushes.
+func Deafen(s *Store) {
+	s.pushes.open = func() (net.PacketConn, string, error) { return nil, "", errors.New("deaf") }
+}
+
+// Loopback makes a handle listen on a loopback port, as on systems other than Linux.
+func Loopback(s *Store) { s.pushes.open = listenLoopback }
+
+// Waits returns the number of waiting identities of a handle, and whether it listens.
+func Waits(s *Store) (n int, listens bool) {
+	s.pushes.mu.Lock()
+	defer s.pushes.mu.Unlock()
+	return len(s.pushes.waits), s.pushes.conn != nil
+}
+
+// Intact returns an error if SQLite finds the file damaged, or if a name with rows in holders or
+// waiters has no row in names that says so.
+func Intact(path string) error {
+	conn, err := dial(dataSource(path))
+	if err != nil {
+		return err
+	}
+	defer conn.close()
+	row, err := conn.get("PRAGMA integrity_check")
+	if err != nil || text(row[0]) != "ok" {
+		return fmt.Errorf("integrity check: %v, %w", row, err)
+	}
+	for _, table := range []string{"holders", "waiters"} {
+		row, err := conn.get("SELECT count(*) FROM " + table + " WHERE name NOT IN (SELECT name FROM names WHERE crowd = 1)")
+		if err != nil || integer(row[0]) != 0 {
+			return fmt.Errorf("%d %s of names that do not say so, %w", integer(row[0]), table, err)
+		}
+	}
+	return nil
+}
+
+// Woken reports whether a wake-up reached a queued identity since its last refusal.
+func Woken(s *Store, name string, id store.ID) bool {
+	s.pushes.mu.Lock()
+	defer s.pushes.mu.Unlock()
+	w := s.pushes.waits[wake.Key{Name: name, ID: id}]
+	return w != nil && w.wake.Sent()
+}
+
+// Known reports whether an identity is waiting through this handle.
+func Known(s *Store, name string, id store.ID) bool {
+	s.pushes.mu.Lock()
+	defer s.pushes.mu.Unlock()
+	return s.pushes.waits[wake.Key{Name: name, ID: id}] != nil
+}

@@ -1,0 +1,228 @@
+//go:build linux || darwin
+
+package sqlitestore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+func init() {
+	roles["full"] = childFull
+}
+
+// known are the errors of the contract. After any other error the outcome is unknown.
+var known = []error{store.ErrInvalid, store.ErrNotHeld, store.ErrUnsupported, store.ErrClosed}
+
+// unknown expects an error with this text that is none of the contract.
+func unknown(t *testing.T, err error, says string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), says) {
+		t.Errorf("error %v, want one that says %q", err, says)
+	}
+	for _, e := range known {
+		if errors.Is(err, e) {
+			t.Errorf("error %v: is %v, want an unknown outcome", err, e)
+		}
+	}
+}
+
+// A holder must not extend its grant in a file that was removed, because the next process uses
+// another file.
+func TestRenewalsFailAfterTheFileWasRemovedOrReplaced(t *testing.T) {
+	for says, spoil := range map[string]func(path string) error{
+		"removed": os.Remove,
+		"replaced": func(path string) error {
+			if err := os.Rename(path, path+".old"); err != nil {
+				return err
+			}
+			return os.WriteFile(path, nil, 0o600)
+		},
+	} {
+		t.Run(says, func(t *testing.T) {
+			path := newPath(t)
+			s := open(t, path)
+			req := take(t, s, "order")
+			if _, err := s.List(t.Context(), store.Query{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := spoil(path); err != nil {
+				t.Fatal(err)
+			}
+			renewal := store.Renewal{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode}
+			_, err := s.Renew(t.Context(), []store.Renewal{renewal})
+			unknown(t, err, says)
+			time.Sleep(20 * time.Millisecond) // the file is checked from time to time
+			_, err = s.Acquire(t.Context(), request("other"))
+			unknown(t, err, says)
+			_, err = s.List(t.Context(), store.Query{})
+			unknown(t, err, says)
+		})
+	}
+}
+
+func TestADamagedFileIsAnUnknownOutcome(t *testing.T) {
+	path := newPath(t)
+	s := open(t, path)
+	if err := s.Close(); err != nil { // writes the log into the file
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	noise := []byte(strings.Repeat("noise", int(info.Size()-4096)/5))
+	if _, err := f.WriteAt(noise, 4096); err != nil { // all pages but the one that describes the tables
+		t.Fatal(err)
+	}
+	f.Close()
+	_, err = openErr(path)
+	unknown(t, err, "damaged")
+}
+
+func openErr(path string) (store.Store, error) {
+	return store.Open(context.Background(), "sqlite:"+path)
+}
+
+// The test uses an unprivileged child, because root can always write.
+func TestAFileThatCannotBeWrittenIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "locks.db")
+	s := open(t, path)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []string{filepath.Dir(dir), dir} {
+		if err := os.Chmod(p, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	unprivileged := func(cmd *exec.Cmd) {
+		if os.Getuid() == 0 {
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		}
+	}
+	test := func(mode os.FileMode, path string, says ...string) {
+		t.Helper()
+		if err := os.Chmod(path, mode); err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+		exe := runnable(t)
+		c := startAs(t, "open", func(cmd *exec.Cmd) {
+			cmd.Path = exe
+			unprivileged(cmd)
+		}, path, "order")
+		line := c.hears("error:")
+		for _, s := range says {
+			if !strings.Contains(line, s) {
+				t.Errorf("error %q, want one that says %q", line, s)
+			}
+		}
+	}
+	test(0o444, path, "cannot write")
+	test(0o000, path, "unable to open")
+	if os.Getuid() == 0 {
+		test(0, filepath.Join(dir, "new.db"), "permission denied")
+	}
+}
+
+// runnable copies the test binary to a folder where other users can run it.
+func runnable(t *testing.T) string {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if os.Getuid() != 0 {
+		return exe
+	}
+	text, err := os.ReadFile(exe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "sqlitestore")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	path := filepath.Join(dir, "test")
+	if err := errors.Join(os.WriteFile(path, text, 0o755), os.Chmod(dir, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// The test limits the file size to simulate a full disk. Grants stay held, and calls work again
+// when there is space.
+func TestAFullDiskIsAnUnknownOutcomeAndHarmsNothing(t *testing.T) {
+	path := newPath(t)
+	c := start(t, "full", path)
+	if line := c.hears("full:"); !strings.Contains(line, "is full") {
+		t.Errorf("error %q, want one that says what is full", line)
+	}
+	c.hears("renewed")
+	c.hears("ok")
+}
+
+func childFull(args []string) error {
+	signal.Ignore(syscall.SIGXFSZ)
+	s, err := childStore(args[0])
+	if err != nil {
+		return err
+	}
+	ctx := context.Background()
+	held := request("held")
+	if _, err := s.Acquire(ctx, held); err != nil {
+		return err
+	}
+	info, err := os.Stat(args[0] + "-wal")
+	if err != nil {
+		return err
+	}
+	var old syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
+		return err
+	}
+	limit := old
+	limit.Cur = uint64(info.Size()) + 1000
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+		return err
+	}
+	req := request("order")
+	for i := 0; err == nil && i < 10; i++ {
+		_, err = s.Acquire(ctx, request("order:"+strconv.Itoa(i)))
+	}
+	if err == nil {
+		return errors.New("granted on a full disk")
+	}
+	fmt.Println("full:", err)
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
+		return err
+	}
+	out, err := s.Renew(ctx, []store.Renewal{{Name: held.Name, ID: held.ID, TTL: held.TTL, Mode: held.Mode}})
+	if err != nil || out[0].Status != store.Extended {
+		return fmt.Errorf("renewed %v: %w", out, err)
+	}
+	fmt.Println("renewed")
+	answer, err := s.Acquire(ctx, req)
+	if err != nil || !answer.Granted() {
+		return fmt.Errorf("not granted: %w", err)
+	}
+	fmt.Println("ok")
+	return s.Close()
+}

@@ -1,0 +1,97 @@
+package sqlitestore_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// childPing queues for NAME in PATH on each line of its input, and prints when it was granted.
+func childPing(args []string) error {
+	s, err := childStore(args[0])
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		req := request(args[1])
+		req.Queue = true
+		for asked := 0; ; asked++ {
+			answer, err := s.Acquire(context.Background(), req)
+			if err != nil {
+				return err
+			}
+			if answer.Granted() {
+				fmt.Println("served", time.Now().UnixNano(), asked)
+				break
+			}
+			if asked == 0 {
+				fmt.Println("queued")
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), answer.Refusal.Again)
+			s.Wait(ctx, req.Name, req.ID)
+			cancel()
+		}
+		if err := s.Release(context.Background(), req.Name, req.ID, store.Keep{}); err != nil {
+			return err
+		}
+		fmt.Println("released")
+	}
+	return nil
+}
+
+// handOff makes a child wait, releases the name, and returns the time until the child's grant.
+func handOff(t testing.TB, s store.Store, c *child, name string) time.Duration {
+	req := request(name)
+	if answer, err := s.Acquire(context.Background(), req); err != nil || !answer.Granted() {
+		t.Fatalf("granted %v, error %v", answer.Granted(), err)
+	}
+	c.tell("go")
+	c.hears("queued")
+	time.Sleep(time.Millisecond) // so that the child waits
+	start := time.Now()
+	release(t, s, req)
+	var served, asked int64
+	if _, err := fmt.Sscan(c.hears("served"), &served, &asked); err != nil {
+		t.Fatal(err)
+	}
+	c.hears("released")
+	return time.Duration(served - start.UnixNano())
+}
+
+// A release in one process wakes a waiter in another one long before it would poll.
+func TestAWakeUpReachesAnotherProcess(t *testing.T) {
+	path := newPath(t)
+	s := open(t, path)
+	c := start(t, "ping", path, "order")
+	best := time.Hour
+	for range 5 {
+		best = min(best, handOff(t, s, c, "order"))
+	}
+	if poll := s.Capabilities().Heartbeat / 3; best > poll/2 {
+		t.Errorf("the best of five took %v, but by asking every %v it would take no longer", best, poll)
+	}
+}
+
+// BenchmarkHandOff measures the time from the release in one process to the grant in another.
+func BenchmarkHandOff(b *testing.B) {
+	path := newPath(b)
+	s := open(b, path)
+	c := start(b, "ping", path, "order")
+	var took []time.Duration
+	for b.Loop() {
+		took = append(took, handOff(b, s, c, "order"))
+	}
+	slices.Sort(took)
+	b.ReportMetric(0, "ns/op")
+	for _, p := range []int{50, 99} {
+		b.ReportMetric(float64(took[len(took)*p/100].Microseconds()), "p"+strconv.Itoa(p)+"-µs")
+	}
+}

@@ -1,0 +1,245 @@
+package sqlitestore
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+const (
+	// schemaVersion is the version of the schema, in PRAGMA user_version.
+	schemaVersion = 1
+
+	// fileMark identifies the files of this store, in PRAGMA application_id.
+	fileMark = 0x686c6466 // "hldf"
+
+	// pragmas are the settings of a connection. A commit needs no fsync, because holders end
+	// with the machine. With NORMAL only a checkpoint does one, so that a power cut cannot
+	// damage the file. Checkpoints are therefore four times as rare as by default, once per
+	// 16 MiB.
+	pragmas = `PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 4000;`
+)
+
+//go:embed schema.sql
+var schema string
+
+var errDamaged = errors.New("the file is damaged: the table meta is empty; stop all its users, then remove it with the -wal and -shm files beside it")
+
+func init() { store.Register("sqlite", openURL) }
+
+// openURL opens "sqlite:PATH".
+func openURL(ctx context.Context, u *store.URL) (store.Store, error) {
+	if len(u.Hosts) > 0 || u.User != "" || u.Password() != "" {
+		return nil, fmt.Errorf("%w: sqlite URL: has a host or a user, but the file is local: write sqlite:/absolute/path or sqlite:relative/path", store.ErrInvalid)
+	}
+	if err := u.Only(); err != nil {
+		return nil, err
+	}
+	s, err := Open(ctx, u.Path)
+	if err != nil {
+		return nil, err // not a nil *Store in an interface
+	}
+	return s, nil
+}
+
+// Open opens a file of locks, and creates it if it does not exist. Its directory must exist. A
+// relative path is resolved now, so a later change of the working directory has no effect.
+//
+// Open returns an error that matches [store.ErrInvalid] if the path is empty or ":memory:", if
+// its directory does not exist, if the file system is not local, or if the file belongs to
+// another program or to a newer version of this package.
+func Open(ctx context.Context, path string) (*Store, error) {
+	clock, err := newClock()
+	if err != nil {
+		return nil, fmt.Errorf("sqlite store %s: %w", path, err)
+	}
+	return openWith(ctx, path, clock)
+}
+
+func openWith(ctx context.Context, path string, clock clock) (*Store, error) {
+	path, err := checkPath(path)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{
+		file: file{path: path}, dsn: dataSource(path), clock: clock,
+		writes: writeQueue{turn: make(chan struct{}, 1)}, readTurn: make(chan struct{}, 1), done: make(chan struct{}),
+		heartbeat: heartbeat, pushes: pushes{open: listenPush, keep: 2 * heartbeat},
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := createFile(path); err != nil {
+		return nil, s.explain(err)
+	}
+	if err := s.file.note(); err != nil {
+		return nil, s.explain(err)
+	}
+	if s.conn, err = dial(s.dsn); err != nil {
+		return nil, s.explain(err)
+	}
+	if err := s.setUp(ctx); err != nil {
+		s.conn.close()
+		return nil, s.explain(err)
+	}
+	return s, nil
+}
+
+// checkPath checks the path of a store and makes it absolute.
+func checkPath(path string) (string, error) {
+	if path == "" || strings.HasPrefix(path, ":memory:") {
+		return "", fmt.Errorf("%w: sqlite path %q: give the path of a file, such as /var/lib/myapp/locks.db; for locks in memory use the memory store", store.ErrInvalid, path)
+	}
+	if strings.ContainsRune(path, 0) {
+		return "", fmt.Errorf("%w: sqlite path %q: contains a null byte; remove it", store.ErrInvalid, path)
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return "", fmt.Errorf("sqlite path %q: %w", path, err)
+	}
+	if info, err := os.Stat(abs); err == nil {
+		if !info.Mode().IsRegular() {
+			return "", fmt.Errorf("%w: sqlite path %s: is not a regular file; give the path of a file", store.ErrInvalid, abs)
+		}
+		return abs, checkFS(abs)
+	}
+	dir := filepath.Dir(abs)
+	info, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("%w: sqlite path %s: the directory %s does not exist: create it first", store.ErrInvalid, abs, dir)
+	case err != nil:
+		return "", fmt.Errorf("sqlite path %s: %w", abs, err)
+	case !info.IsDir():
+		return "", fmt.Errorf("%w: sqlite path %s: %s is not a directory", store.ErrInvalid, abs, dir)
+	}
+	return abs, checkFS(dir)
+}
+
+// creating keeps other handles of this process from opening a file before createFile has
+// closed it.
+var creating sync.Mutex
+
+// createFile creates the file, for its user only, unless it exists. It never opens an existing
+// file: POSIX locks belong to the process, and closing any descriptor of a file drops the locks
+// that SQLite holds on it.
+func createFile(path string) error {
+	creating.Lock()
+	defer creating.Unlock()
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+func dataSource(path string) string {
+	path = filepath.ToSlash(path)
+	if !strings.HasPrefix(path, "/") {
+		path = "/" + path // in front of a drive letter
+	}
+	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?mode=rw"
+}
+
+// setUp prepares the connection, and the file if it is new.
+func (s *Store) setUp(ctx context.Context) error {
+	// Check before any change, because the file may belong to another program.
+	if err := s.retry(ctx, s.checkMark); err != nil {
+		return err
+	}
+	err := s.retry(ctx, func() error {
+		row, err := s.conn.get("PRAGMA journal_mode = WAL")
+		if err == nil && text(row[0]) != "wal" {
+			err = fmt.Errorf("SQLite uses the journal mode %q instead of wal: the file system has no shared memory; put the file on another one", text(row[0]))
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.conn.script(pragmas); err != nil {
+		return err
+	}
+	tx := &callTx{Store: s, call: callFunc((*callTx).setUpFile)}
+	s.transact(ctx, tx)
+	return tx.err
+}
+
+// checkMark returns an error that matches store.ErrInvalid if the file belongs to another
+// program or to a newer version. Such a file must not be changed.
+func (s *Store) checkMark() error {
+	row, err := s.conn.get("SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema) FROM pragma_application_id, pragma_user_version")
+	if code := resultCode(err); code == sqlite3.SQLITE_NOTADB || code == sqlite3.SQLITE_CORRUPT {
+		return fmt.Errorf("%w: sqlite path %s: is not an SQLite database, or is damaged; give the path of a new file, for locks only", store.ErrInvalid, s.file.path)
+	}
+	if err != nil {
+		return err
+	}
+	mark, version, tables := integer(row[0]), integer(row[1]), integer(row[2])
+	switch {
+	case mark != fileMark && (tables > 0 || mark != 0 || version != 0):
+		return fmt.Errorf("%w: sqlite path %s: is a database of another program; give the path of a separate file", store.ErrInvalid, s.file.path)
+	case version > schemaVersion:
+		return fmt.Errorf("%w: sqlite path %s: was created by a newer Holdfast (schema version %d, this one knows %d): update this program, or give the path of another file",
+			store.ErrInvalid, s.file.path, version, schemaVersion)
+	}
+	return nil
+}
+
+// setUpFile creates the tables of a new file, and adjusts an existing one to this boot.
+func (tx *callTx) setUpFile() error {
+	if err := tx.checkMark(); err != nil {
+		return err
+	}
+	row, err := tx.conn.get("PRAGMA user_version")
+	if err != nil {
+		return err
+	}
+	clock, version := tx.tokenClock(), integer(row[0])
+	if version == 0 {
+		err = tx.conn.script(fmt.Sprintf("%s; PRAGMA application_id = %d; PRAGMA user_version = %d", schema, fileMark, schemaVersion))
+		if err == nil {
+			_, err = tx.conn.exec("INSERT INTO meta (one, clock, base, low, high, sweep, seen) VALUES (1, ?, ?, 0, ?, '', ?)",
+				tx.clock.boot, clock, clock+tx.now/tokenUnit+tokensAhead, tx.now)
+		}
+		tx.base, tx.recorded = clock, tx.now
+		return err
+	}
+	row, err = tx.conn.get("SELECT clock, base, high, sweep, seen FROM meta")
+	if err != nil {
+		return err
+	}
+	if row == nil {
+		return errDamaged
+	}
+	boot, high, sweep, seen := text(row[0]), integer(row[2]), text(row[3]), integer(row[4])
+	tx.base = integer(row[1])
+	if boot != tx.clock.boot {
+		if err := tx.otherBoot(seen, high); err != nil {
+			return err
+		}
+	}
+	tx.recorded = seen
+	if err := tx.recordTime(tx.now); err != nil {
+		return err
+	}
+	next, err := tx.sweepFrom(sweep, sweepOpen)
+	if err == nil && next != sweep {
+		_, err = tx.conn.exec("UPDATE meta SET sweep = ?", next)
+	}
+	return err
+}

@@ -1,0 +1,231 @@
+package sqlitestore_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/sqlitestore"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// childEnv is the environment variable that gives a child process its role.
+const childEnv = "SQLITESTORE_TEST_ROLE"
+
+func TestMain(m *testing.M) {
+	role := os.Getenv(childEnv)
+	if role == "" {
+		os.Exit(m.Run())
+	}
+	if err := roles[role](os.Args[1:]); err != nil {
+		fmt.Println("error:", err)
+		os.Exit(1)
+	}
+}
+
+// roles are the functions that child processes run. Children report on their standard output,
+// and get commands on their standard input, one per line.
+var roles = map[string]func(args []string) error{
+	"open":      childOpen,
+	"hold":      childHold,
+	"queue":     childQueue,
+	"increment": childIncrement,
+	"ping":      childPing,
+}
+
+// A child is a child process.
+type child struct {
+	testing.TB
+	cmd   *exec.Cmd
+	in    io.WriteCloser
+	lines chan string
+}
+
+// start starts a child, which is killed when the test ends.
+func start(t testing.TB, role string, args ...string) *child {
+	t.Helper()
+	return startAs(t, role, nil, args...)
+}
+
+func startAs(t testing.TB, role string, change func(*exec.Cmd), args ...string) *child {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &child{TB: t, cmd: exec.Command(exe, args...), lines: make(chan string, 100)}
+	c.cmd.Env = append(os.Environ(), childEnv+"="+role)
+	c.cmd.Stderr = os.Stderr
+	if change != nil {
+		change(c.cmd)
+	}
+	if c.in, err = c.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		defer close(c.lines)
+		for s := bufio.NewScanner(out); s.Scan(); {
+			c.lines <- s.Text()
+		}
+	}()
+	t.Cleanup(func() {
+		c.cmd.Process.Kill()
+		for range c.lines {
+		}
+		<-read
+		c.cmd.Wait()
+	})
+	return c
+}
+
+// hears expects that the next line of the child starts with want, and returns the rest.
+func (c *child) hears(want string) string {
+	c.Helper()
+	select {
+	case line, ok := <-c.lines:
+		rest, match := strings.CutPrefix(line, want)
+		if !ok || !match {
+			c.Fatalf("a child printed %q (or ended: %v), want %q", line, !ok, want)
+		}
+		return strings.TrimSpace(rest)
+	case <-time.After(patience):
+		c.Fatalf("a child printed nothing, want %q", want)
+	}
+	return ""
+}
+
+func (c *child) tell(line string) {
+	c.Helper()
+	if _, err := fmt.Fprintln(c.in, line); err != nil {
+		c.Fatal(err)
+	}
+}
+
+// kill ends the child with SIGKILL.
+func (c *child) kill() {
+	c.Helper()
+	if err := c.cmd.Process.Kill(); err != nil {
+		c.Fatal(err)
+	}
+}
+
+func childStore(path string) (*sqlitestore.Store, error) {
+	return sqlitestore.Open(context.Background(), path)
+}
+
+// childOpen opens PATH and takes NAME.
+func childOpen(args []string) error {
+	s, err := childStore(args[0])
+	if err != nil {
+		return err
+	}
+	answer, err := s.Acquire(context.Background(), request(args[1]))
+	if err != nil {
+		return err
+	}
+	fmt.Println("token", answer.Token)
+	return s.Close()
+}
+
+// childHold takes NAME in PATH for TTL and waits to be killed.
+func childHold(args []string) error {
+	s, err := childStore(args[0])
+	if err != nil {
+		return err
+	}
+	req := request(args[1])
+	if req.TTL, err = time.ParseDuration(args[2]); err != nil {
+		return err
+	}
+	answer, err := s.Acquire(context.Background(), req)
+	if err != nil || !answer.Granted() {
+		return fmt.Errorf("not granted: %v", err)
+	}
+	fmt.Println("held", answer.Token)
+	select {}
+}
+
+// childQueue waits for NAME in PATH, and prints when it is queued and when it is granted.
+func childQueue(args []string) error {
+	s, err := childStore(args[0])
+	if err != nil {
+		return err
+	}
+	req := request(args[1])
+	req.Queue = true
+	for queued := false; ; queued = true {
+		answer, err := s.Acquire(context.Background(), req)
+		if err != nil {
+			return err
+		}
+		if answer.Granted() {
+			fmt.Println("served", answer.Token)
+			if err := s.Release(context.Background(), req.Name, req.ID, store.Keep{}); err != nil {
+				return err
+			}
+			return s.Close()
+		}
+		if !queued {
+			fmt.Println("queued", answer.Refusal.Place)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), answer.Refusal.Again)
+		err = s.Wait(ctx, req.Name, req.ID)
+		over := ctx.Err() != nil
+		cancel()
+		if err != nil && !over {
+			return err
+		}
+	}
+}
+
+// childIncrement adds TIMES to the number in FILE under a lock in PATH.
+func childIncrement(args []string) error {
+	s, err := childStore(args[0])
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	c, err := holdfast.New(s)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	times, err := strconv.Atoi(args[2])
+	if err != nil {
+		return err
+	}
+	for range times {
+		err := c.Do(context.Background(), "counter", func(context.Context) error {
+			text, err := os.ReadFile(args[1])
+			if err != nil {
+				return err
+			}
+			n, err := strconv.Atoi(string(text))
+			if err != nil {
+				return err
+			}
+			return os.WriteFile(args[1], []byte(strconv.Itoa(n+1)), 0o600)
+		}, holdfast.Retry(holdfast.Backoff(10*time.Millisecond, time.Second))) // a busy machine is not an outage
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

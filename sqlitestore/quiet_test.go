@@ -1,0 +1,233 @@
+package sqlitestore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/sqlitestore"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// eventually polls until the condition is true, and fails the test after some time.
+func eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for start := time.Now(); !cond(); time.Sleep(5 * time.Millisecond) {
+		if time.Since(start) > patience {
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
+
+// queue queues a new request for a held name.
+func queue(t *testing.T, s store.Store, name string) store.Request {
+	t.Helper()
+	req := request(name)
+	req.Queue = true
+	if answer, err := s.Acquire(t.Context(), req); err != nil || answer.Granted() {
+		t.Fatalf("granted %v, error %v: want to be queued", answer.Granted(), err)
+	}
+	return req
+}
+
+func TestNothingIsLeftAfterClose(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "locks.db")
+	goroutines := runtime.NumGoroutine()
+	files := openFiles(t, dir)
+	for i := range 3 {
+		name := fmt.Sprint("order:", i)
+		a, b := open(t, path), open(t, path)
+		take(t, a, name)
+		w := queue(t, b, name)
+		ended := make(chan error)
+		go func() { ended <- b.Wait(context.Background(), name, w.ID) }()
+		if _, err := b.List(t.Context(), store.Query{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, listens := sqlitestore.Waits(b); listens {
+			t.Error("listens after Close")
+		}
+		if err := <-ended; !errors.Is(err, store.ErrClosed) {
+			t.Errorf("Wait: %v, want ErrClosed", err)
+		}
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := a.Close(); err != nil {
+			t.Errorf("second Close: %v", err)
+		}
+		entries, err := os.ReadDir(dir)
+		if err != nil || len(entries) != 1 {
+			t.Errorf("files %v (%v), want the database alone", entries, err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	eventually(t, "no more goroutines than before", func() bool { return runtime.NumGoroutine() <= goroutines })
+	if now := openFiles(t, dir); now > files {
+		t.Errorf("%d open files, %d before", now, files)
+	}
+}
+
+// openFiles counts open files below a directory, and sockets.
+func openFiles(t *testing.T, dir string) int {
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return 0 // this system has no /proc
+	}
+	n := 0
+	for _, fd := range fds {
+		target, _ := os.Readlink("/proc/self/fd/" + fd.Name())
+		if strings.HasPrefix(target, dir) || strings.HasPrefix(target, "socket:") {
+			n++
+		}
+	}
+	return n
+}
+
+func TestAHandleListensOnlyWhileSomebodyWaits(t *testing.T) {
+	path := newPath(t)
+	a, b := open(t, path), open(t, path)
+	sqlitestore.SetHeartbeat(b, 200*time.Millisecond)
+	goroutines := runtime.NumGoroutine()
+	take(t, a, "order")
+	if n, listens := sqlitestore.Waits(b); n != 0 || listens {
+		t.Errorf("%d wait, listens %v: want neither before somebody waits", n, listens)
+	}
+	for range 20 {
+		queue(t, b, "order")
+	}
+	if n, listens := sqlitestore.Waits(b); n != 20 || !listens {
+		t.Errorf("%d wait, listens %v: want 20 and yes", n, listens)
+	}
+	if now := runtime.NumGoroutine(); now > goroutines+1 {
+		t.Errorf("%d goroutines more than before, want one", now-goroutines)
+	}
+	// The waiters never ask again.
+	eventually(t, "nobody waits and nothing listens", func() bool {
+		n, listens := sqlitestore.Waits(b)
+		return n == 0 && !listens && runtime.NumGoroutine() <= goroutines
+	})
+	queue(t, b, "order") // listens again
+	if n, listens := sqlitestore.Waits(b); n != 1 || !listens {
+		t.Errorf("%d wait, listens %v: want 1 and yes", n, listens)
+	}
+}
+
+// Such a waiter asks only as often as needed to keep its place, wherever that is.
+func TestAWaiterThatIsPushedToDoesNotPoll(t *testing.T) {
+	path := newPath(t)
+	a, b := open(t, path), open(t, path)
+	take(t, a, "order")
+	for place := 1; place <= 3; place++ {
+		w := request("order")
+		w.Queue = true
+		answer, err := b.Acquire(t.Context(), w)
+		if err != nil || answer.Granted() {
+			t.Fatalf("granted %v, error %v", answer.Granted(), err)
+		}
+		if again := answer.Refusal.Again; again < 500*time.Millisecond || again > time.Second {
+			t.Errorf("place %d: Again %v, want a third of the heartbeat of 2s", place, again)
+		}
+	}
+}
+
+// A handle that cannot listen asks more often.
+func TestAHandleThatCannotListenPolls(t *testing.T) {
+	path := newPath(t)
+	a, b := open(t, path), open(t, path)
+	sqlitestore.Deafen(b)
+	take(t, a, "order")
+	w := request("order")
+	w.Queue = true
+	answer, err := b.Acquire(t.Context(), w)
+	if err != nil || answer.Granted() {
+		t.Fatalf("granted %v, error %v", answer.Granted(), err)
+	}
+	if again := answer.Refusal.Again; again > 100*time.Millisecond {
+		t.Errorf("Again %v, want little", again)
+	}
+}
+
+// Expired names that are never used again are removed step by step.
+func TestDeadNamesDoNotPileUp(t *testing.T) {
+	w := newHost(t)
+	s := w.open()
+	for i := range 500 {
+		req := request(fmt.Sprintf("dead:%03d", i))
+		req.TTL = time.Second
+		w.take(s, req)
+		if i%10 == 0 {
+			queue(t, s, req.Name)
+		}
+		w.pass(time.Millisecond)
+	}
+	live := request("live")
+	live.TTL = 24 * time.Hour
+	w.take(s, live)
+	for range 30 {
+		w.pass(time.Second)
+		w.pair(s)
+	}
+	wantRows(t, w.path, "names: live")
+}
+
+// A program that only opens the file, locks once and ends must sweep too.
+func TestOpenContinuesTheSweep(t *testing.T) {
+	w := newHost(t)
+	s := w.open()
+	for i := range 1200 { // more than one Open sweeps
+		req := request(fmt.Sprintf("dead:%04d", i))
+		req.TTL = time.Hour
+		w.take(s, req)
+		w.pass(time.Microsecond)
+	}
+	s.Close()
+	w.pass(2 * time.Hour)
+	for range 2 {
+		w.open().Close()
+	}
+	wantRows(t, w.path)
+}
+
+func TestManyNamesLeaveASmallFile(t *testing.T) {
+	const n = 5_000 // twice as many pages as the log holds
+	path := newPath(t)
+	s := open(t, path)
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			for i := range n / 4 {
+				if err := pair(context.Background(), s, fmt.Sprintf("order:%d:%d", g, i)); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	size := func(path string) int64 {
+		info, err := os.Stat(path)
+		if err != nil {
+			return 0
+		}
+		return info.Size()
+	}
+	if db, wal := size(path), size(path+"-wal"); db > 100<<10 || wal > 20<<20 {
+		t.Errorf("%d bytes, and %d in the log", db, wal)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	wantRows(t, path)
+}

@@ -1,0 +1,82 @@
+package sqlitestore
+
+import (
+	"database/sql/driver"
+	"time"
+)
+
+// tokenClock returns the base with which tokens are microseconds since 1970 on the wall clock.
+// So tokens grow even if the file is lost.
+func (tx *callTx) tokenClock() int64 { return (tx.clock.wall() - tx.now) / tokenUnit }
+
+// seenEvery is how often a handle that writes records its reading of the clock in
+// meta.seen.
+const seenEvery = time.Second
+
+// recordTime raises meta.seen to the time of the transaction, at most once per seenEvery. So
+// no grant in the file ends later than its TTL plus seenEvery after meta.seen.
+func (s *Store) recordTime(now int64) error {
+	if s.recorded == 0 || !elapsed(now, s.recorded, seenEvery) {
+		return nil // the table may not exist yet, or it is too soon
+	}
+	_, err := s.conn.exec(sqlPutSeen, now)
+	s.recorded = now
+	return err
+}
+
+// otherBoot is called when the file was last opened under another boot ID. That alone does not
+// prove a reboot: LXC and systemd-nspawn give each container its own boot ID, under one kernel
+// with one clock, and then the grants are live. But the clock never goes back while the kernel
+// runs. If it is behind meta.seen, the machine was restarted, and all holders and waiters are
+// gone.
+//
+// Otherwise both are possible, and grants and waiters keep their remaining time. That costs
+// little: the clock has passed meta.seen, so each of them ends within its TTL plus seenEvery.
+//
+// Closures may last for days, and have no holder that could be alive. They end by the wall
+// clock, which is the only clock that two boots share.
+func (tx *callTx) otherBoot(seen, high int64) error {
+	if tx.now < seen {
+		return tx.reboot(high)
+	}
+	wall := tx.clock.wall()
+	const closure = "since = since - max(0, until - (? + (wall - ?))), until = min(until, ? + (wall - ?)) WHERE state <> 0"
+	for _, table := range []string{"names", "holders"} {
+		if _, err := tx.conn.exec("UPDATE "+table+" SET "+closure, tx.now, wall, tx.now, wall); err != nil {
+			return err
+		}
+	}
+	// After a reboot, the clock may repeat readings of the previous boot. After a power cut,
+	// the newest commits may be missing as well; then only the wall clock is above the tokens
+	// that were granted in them.
+	_, err := tx.conn.exec("UPDATE meta SET clock = ?, low = max(low, min(high, ?), ?)",
+		tx.clock.boot, tx.tokenAt(seen+int64(seenEvery)), wall/tokenUnit)
+	return err
+}
+
+// reboot adjusts the file to the clock of this boot, and removes the holders and waiters of the
+// previous one.
+func (tx *callTx) reboot(high int64) error {
+	now, wall := tx.now, tx.clock.wall()
+	const closure = "since = ? - (? - (wall - (until - since))), until = ? + (wall - ?) WHERE state <> 0"
+	times := []driver.Value{now, wall, now, wall}
+	for _, step := range []struct {
+		query string
+		args  []driver.Value
+	}{
+		{"DELETE FROM waiters", nil},
+		{"DELETE FROM holders WHERE state = 0", nil},
+		{"DELETE FROM names WHERE state = 0 AND crowd = 0", nil},
+		{"UPDATE names SET id = NULL, until = 0 WHERE state = 0", nil},
+		{"UPDATE names SET " + closure, times},
+		{"UPDATE holders SET " + closure, times},
+	} {
+		if _, err := tx.conn.exec(step.query, step.args...); err != nil {
+			return err
+		}
+	}
+	// Above all earlier tokens, even if the wall clock was set back.
+	tx.base = max(tx.tokenClock(), high+1-now/tokenUnit)
+	_, err := tx.conn.exec("UPDATE meta SET clock = ?, base = ?, low = 0, high = ?, seen = ?", tx.clock.boot, tx.base, tx.tokenAt(now)+tokensAhead, now)
+	return err
+}

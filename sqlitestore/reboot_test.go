@@ -1,0 +1,178 @@
+package sqlitestore_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// Holders and waiters end with the boot. Closures last until their end on the wall clock.
+func TestARebootEndsGrantsAndKeepsClosures(t *testing.T) {
+	w := newHost(t)
+	s := w.open()
+	for _, name := range []string{"held", "shared", "shared", "done", "short", "cooling", "cooling"} {
+		req := request(name)
+		req.TTL = time.Hour
+		if name == "shared" || name == "cooling" {
+			req.Mode = store.Shared
+		}
+		w.take(s, req)
+		keep := map[string]store.Keep{
+			"done":    {State: store.Done, For: 24 * time.Hour},
+			"short":   {State: store.Done, For: 5 * time.Minute},
+			"cooling": {State: store.Cooling, For: 24 * time.Hour},
+		}[name]
+		if keep != (store.Keep{}) {
+			if err := s.Release(t.Context(), name, req.ID, keep); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, name := range []string{"held", "done"} {
+		req := request(name)
+		req.Queue = true
+		if answer, err := s.Acquire(t.Context(), req); err != nil || answer.Granted() {
+			t.Fatalf("granted %v, error %v", answer.Granted(), err)
+		}
+	}
+	s.Close()
+
+	w.pass(10 * time.Minute)
+	w.boot, w.now = "boot 2", 20*time.Second
+	s = w.open()
+	page, err := s.List(t.Context(), store.Query{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var listed []string
+	for _, l := range page.Locks {
+		for _, h := range l.Holders {
+			listed = append(listed, l.Name+" "+h.State.String())
+			if h.Age != 10*time.Minute || h.Left != 24*time.Hour-10*time.Minute {
+				t.Errorf("%s: age %v, left %v", l.Name, h.Age, h.Left)
+			}
+		}
+		if len(l.Waiters) > 0 {
+			t.Errorf("%s: waiters %+v of before the boot", l.Name, l.Waiters)
+		}
+	}
+	if got, want := strings.Join(listed, ", "), "cooling cooling, cooling cooling, done done"; got != want {
+		t.Errorf("listed %s, want %s", got, want)
+	}
+	for _, name := range []string{"held", "shared", "short"} {
+		w.take(s, request(name))
+	}
+	w.pass(24 * time.Hour)
+	for _, name := range []string{"done", "cooling"} {
+		w.take(s, request(name))
+	}
+}
+
+// Two containers under one kernel have different boot IDs and the same clock.
+func TestAnotherBootIDOnTheSameClockEndsNothing(t *testing.T) {
+	w := newHost(t)
+	a := w.open()
+	held, done := request("held"), request("done")
+	last := max(w.take(a, held), w.take(a, done))
+	if err := a.Release(t.Context(), "done", done.ID, store.Keep{State: store.Done, For: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	waiter := request("held")
+	waiter.Queue = true
+	if answer, err := a.Acquire(t.Context(), waiter); err != nil || answer.Granted() {
+		t.Fatalf("granted %v, error %v", answer.Granted(), err)
+	}
+	w.pass(time.Second / 2)
+	for _, boot := range []string{"boot 2", "boot 1", "boot 2"} { // they open the file in turns
+		w.boot = boot
+		b := w.open()
+		page, err := b.List(t.Context(), store.Query{})
+		if err != nil || len(page.Locks) != 2 || len(page.Locks[0].Holders) != 1 || len(page.Locks[1].Holders) != 1 || len(page.Locks[1].Waiters) != 1 {
+			t.Fatalf("locks %+v, error %v: want the holder, the closure and the waiter", page.Locks, err)
+		}
+		if h := page.Locks[0].Holders[0]; h.State != store.Done || (h.Left+time.Second/2).Round(time.Millisecond) != time.Hour {
+			t.Errorf("closure %+v", h)
+		}
+		for _, name := range []string{"held", "done"} {
+			if answer, err := b.Acquire(t.Context(), request(name)); err != nil || answer.Granted() {
+				t.Errorf("%s: granted %v, error %v", name, answer.Granted(), err)
+			}
+		}
+		for range 5 { // tokens grow across both sides
+			last = above(t, w.pair(b), last)
+			last = above(t, w.pair(a), last)
+			w.pass(time.Microsecond)
+		}
+	}
+	renewed, err := a.Renew(t.Context(), []store.Renewal{{Name: "held", ID: held.ID, TTL: time.Minute, Mode: store.Exclusive}})
+	if err != nil || renewed[0].Status != store.Extended {
+		t.Errorf("renewal: %+v, error %v", renewed, err)
+	}
+}
+
+// The machine has been up for longer than it was when the file was last used, so the clock does
+// not show the reboot.
+func TestARebootThatTheClockDoesNotShowEndsGrantsWithinTheirTTL(t *testing.T) {
+	w := newHost(t)
+	s := w.open()
+	held := request("held")
+	last := w.take(s, held)
+	for range 10 { // held for much longer than its TTL
+		w.pass(time.Minute / 2)
+		if _, err := s.Renew(t.Context(), []store.Renewal{{Name: "held", ID: held.ID, TTL: time.Minute, Mode: store.Exclusive}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, keep := range map[string]time.Duration{"day": 24 * time.Hour, "hour": time.Hour} {
+		req := request(name)
+		last = max(last, w.take(s, req))
+		if err := s.Release(t.Context(), name, req.ID, store.Keep{State: store.Done, For: keep}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Close()
+
+	w.boot, w.wall = "boot 2", w.wall.Add(20*time.Hour) // the clock has the same reading as before
+	s = w.open()
+	above(t, w.pair(s), last)
+	w.take(s, request("hour")) // it ended while the machine was off
+	if answer, err := s.Acquire(t.Context(), request("day")); err != nil || answer.Granted() || answer.Refusal.Holders[0].Left != 4*time.Hour {
+		t.Errorf("a closure of a day after 20 hours: %+v, error %v", answer, err)
+	}
+	if answer, err := s.Acquire(t.Context(), request("held")); err != nil || answer.Granted() {
+		t.Errorf("granted %v, error %v: the holder might be alive", answer.Granted(), err)
+	}
+	w.pass(time.Minute + time.Second)
+	w.take(s, request("held"))
+}
+
+// A power cut may lose the newest commits. Then the file has an earlier reading of the clock
+// than the last token, and the clock of the next boot may be between the two.
+func TestTokensGrowOverAPowerCutThatTheClockDoesNotShow(t *testing.T) {
+	w := newHost(t)
+	s := w.open()
+	w.pair(s)
+	s.Close()
+	saved, err := os.ReadFile(w.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.pass(10 * time.Second)
+	s = w.open()
+	w.pass(10 * time.Second)
+	last := w.pair(s)
+	s.Close()
+	if err := os.WriteFile(w.path, saved, 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	w.boot, w.now, w.wall = "boot 2", w.now-10*time.Second, w.wall.Add(time.Hour)
+	s = w.open()
+	for range 3 {
+		last = above(t, w.pair(s), last)
+		w.pass(time.Microsecond)
+	}
+}

@@ -1,0 +1,307 @@
+package sqlitestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+const (
+	// heartbeat is how long a waiter that stopped asking keeps its place. A dead waiter delays
+	// the next one by that much. A live one that is paused for longer loses its place.
+	heartbeat = 2 * time.Second
+
+	// minTTL is longer than a checkpoint on a slow disk, during which no lease can be renewed.
+	minTTL = 100 * time.Millisecond
+
+	// maxRenewals is how many grants are renewed in one transaction, which takes about two
+	// milliseconds. Other calls wait for it.
+	maxRenewals = 256
+)
+
+var (
+	_ store.Store = (*Store)(nil)
+
+	errClosed = fmt.Errorf("sqlite store: %w", store.ErrClosed)
+)
+
+// A Store is a handle on a file of locks. Use [Open], or a URL of the form "sqlite:PATH".
+type Store struct {
+	file  file
+	dsn   string
+	clock clock
+	base  int64 // see meta.base
+
+	heartbeat time.Duration // the constant of that name, except in tests
+
+	writes   writeQueue // its turn guards the fields up to sweepTo
+	conn     *conn
+	last     int64  // highest token granted through this handle
+	checked  int64  // when the file was last checked
+	recorded int64  // when meta.seen was last written; 0 until the file is set up
+	swept    int64  // when names were last swept
+	sweepTo  string // the last name swept
+
+	readTurn chan struct{} // guards read
+	read     *conn         // for listings; nil until the first
+
+	pushes pushes
+	closed atomic.Bool
+	done   chan struct{} // closed by Close
+	once   sync.Once
+}
+
+// Capabilities returns what this store supports: all features that do not need several hosts.
+func (s *Store) Capabilities() store.Capabilities {
+	return store.Capabilities{
+		Store: "sqlite",
+		Features: store.FeatureShared | store.FeaturePermits | store.FeatureQueue | store.FeatureKeep |
+			store.FeatureList | store.FeatureProcesses | store.FeatureDurable,
+		MinTTL:    minTTL,
+		Heartbeat: s.heartbeat,
+	}
+}
+
+// Close closes this handle: calls blocked in Wait end, and later calls fail with
+// [store.ErrClosed]. Grants that were not released last until their TTL is over. A second Close
+// does nothing.
+//
+// When the last handle of all processes is closed, SQLite removes the -wal and -shm files.
+func (s *Store) Close() error {
+	var err error
+	s.once.Do(func() {
+		s.closed.Store(true)
+		close(s.done)
+		s.pushes.close()
+		s.writes.turn <- struct{}{} // for good
+		s.readTurn <- struct{}{}
+		if s.read != nil {
+			err = s.read.close()
+		}
+		if closeErr := s.conn.close(); closeErr != nil {
+			err = closeErr
+		}
+		err = s.explain(err)
+	})
+	return err
+}
+
+// Acquire makes one attempt to take a name; see [store.Store]. It returns an error that matches
+// [store.ErrInvalid] if a request under the identity of a live grant or waiter has another
+// mode, weight or limit.
+func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
+	call := &acquire{req: req}
+	if err := s.write(ctx, call); err != nil {
+		return store.Answer{}, err
+	}
+	if call.answer.Granted() || !req.Queue {
+		s.pushes.forget(req.Name, req.ID)
+	}
+	return call.answer, nil
+}
+
+type acquire struct {
+	req    store.Request
+	answer store.Answer
+}
+
+func (c *acquire) do(tx *callTx) error {
+	req := &c.req
+	token := tx.tokenAt(tx.now)
+	if req.Tokens <= 1 && token > req.Floor && token > tx.last {
+		n, err := tx.conn.exec(sqlTake, req.Name, req.ID[:], int64(req.Mode), int64(req.Weight), int64(req.Limit),
+			token, tx.now, after(tx.now, req.TTL), req.Owner, req.Meta, token)
+		if err != nil {
+			return err
+		}
+		if n == 1 { // the name was free and had no waiters
+			c.answer = store.Answer{Token: token, Tokens: 1, TTL: req.TTL}
+			tx.last = token
+			if !tx.clock.steady {
+				if _, err := tx.conn.exec(sqlPutLow, token); err != nil {
+					return err
+				}
+			}
+			return tx.sweep()
+		}
+	}
+	e, err := tx.load(req.Name)
+	if err != nil {
+		return err
+	}
+	var invalid error
+	c.answer, err = tx.ask(e, req)
+	if errors.Is(err, store.ErrInvalid) { // an invalid request leaves nothing queued
+		invalid, err = err, e.dequeue(req.ID)
+	}
+	if err == nil {
+		err = e.store()
+	}
+	if err == nil {
+		err = tx.sweep()
+	}
+	if err == nil {
+		err = invalid
+	}
+	return err
+}
+
+// Release ends a grant, or keeps its name closed for a time; see [store.Store]. It returns an
+// error that matches [store.ErrInvalid], and leaves the grant as it was, if keep is malformed,
+// or is Done for a grant that is not exclusive.
+func (s *Store) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
+	if err := store.CheckKeep(keep); err != nil {
+		return err
+	}
+	plain := keep.State == store.Held
+	if plain && s.usable(ctx) == nil && s.writes.tryTurn() { // no other call to share a transaction with
+		n, err := s.conn.exec(sqlDrop, name, id[:], s.clock.now())
+		s.writes.endTurn()
+		if n == 1 || err != nil && !busy(err) {
+			return s.explain(err)
+		}
+		plain = err != nil
+	}
+	return s.write(ctx, callFunc(func(tx *callTx) error {
+		if plain {
+			n, err := s.conn.exec(sqlDrop, name, id[:], tx.now)
+			if n == 1 || err != nil {
+				return err
+			}
+		}
+		return tx.release(name, id, keep)
+	}))
+}
+
+// release releases a name that has other holders or waiters, or that is kept closed.
+func (tx *callTx) release(name string, id store.ID, keep store.Keep) error {
+	e, g, err := tx.loadGrant(name, id)
+	if err != nil {
+		return err
+	}
+	if g == nil || g.state != store.Held {
+		return e.storeThen(store.ErrNotHeld)
+	}
+	switch keep.State {
+	case store.Held:
+		err = e.remove(g)
+	case store.Done:
+		if g.mode != store.Exclusive {
+			return fmt.Errorf("%w: keep as done: the grant is %s; only an exclusive grant can be kept as done", store.ErrInvalid, g.mode)
+		}
+		if err = e.keep(g, keep); err == nil {
+			err = e.wakeAll() // any waiter may wait for the work to be done
+		}
+	case store.Cooling:
+		err = e.keep(g, keep)
+	}
+	if err != nil {
+		return err
+	}
+	return e.store()
+}
+
+// Leave removes an identity from the queue and releases its grant; see [store.Store].
+func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
+	defer s.pushes.forget(name, id)
+	return s.write(ctx, callFunc(func(tx *callTx) error {
+		e, g, err := tx.loadGrant(name, id)
+		if err == nil && g != nil && g.state == store.Held {
+			err = e.remove(g)
+		}
+		if err == nil {
+			err = e.dequeue(id)
+		}
+		if err != nil {
+			return err
+		}
+		return e.store()
+	}))
+}
+
+// Break ends a grant or a closure by force; see [store.Store].
+func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
+	return s.write(ctx, callFunc(func(tx *callTx) error {
+		e, g, err := tx.loadGrant(name, id)
+		if err != nil {
+			return err
+		}
+		if g == nil {
+			return e.storeThen(store.ErrNotHeld)
+		}
+		if err := e.remove(g); err != nil {
+			return err
+		}
+		return e.store()
+	}))
+}
+
+// Renew extends grants; see [store.Store]. It returns an error that matches
+// [store.ErrInvalid] if a renewal changes the mode other than from exclusive to shared, or has
+// a floor with no token above it.
+func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
+	if len(grants) == 0 {
+		return nil, s.usable(ctx)
+	}
+	outcomes := make([]store.Renewed, len(grants))
+	for first := 0; first < len(grants); first += maxRenewals {
+		part := grants[first:min(first+maxRenewals, len(grants))]
+		call := callFunc(func(tx *callTx) error {
+			// Always check: a process that opens the path now must know of extended grants.
+			err := tx.file.check()
+			for i := 0; err == nil && i < len(part); i++ {
+				outcomes[first+i], err = tx.renew(&part[i])
+			}
+			return err
+		})
+		if err := s.writeMany(ctx, call, len(part)); err != nil {
+			return nil, err
+		}
+	}
+	return outcomes, nil
+}
+
+func (tx *callTx) renew(r *store.Renewal) (store.Renewed, error) {
+	extended := store.Renewed{Status: store.Extended, TTL: r.TTL}
+	until := after(tx.now, r.TTL)
+	if r.Tokens == 0 && tx.covers(r.Floor) {
+		n, err := tx.conn.exec(sqlExtend, until, r.Name, r.ID[:], int64(r.Mode), tx.now)
+		if n == 1 || err != nil {
+			return extended, err
+		}
+	}
+	e, g, err := tx.loadGrant(r.Name, r.ID)
+	if err != nil {
+		return store.Renewed{}, err
+	}
+	if g == nil || g.state != store.Held {
+		return store.Renewed{Status: store.Gone}, e.store()
+	}
+	down := r.Mode == store.Shared && g.mode == store.Exclusive
+	if r.Mode != g.mode && !down {
+		return store.Renewed{}, fmt.Errorf("%w: renew %q: held in %s mode, requested %s: a grant keeps its mode or steps down from exclusive to shared", store.ErrInvalid, r.Name, g.mode, r.Mode)
+	}
+	if r.Tokens > 0 && e.waiters == 0 {
+		g.token, g.tokens, err = tx.reserve(r.Tokens, r.Floor)
+		extended.Token, extended.Tokens = g.token, g.tokens
+	} else {
+		err = tx.raise(r.Floor)
+	}
+	if err != nil {
+		return store.Renewed{}, err
+	}
+	g.until = until
+	if down {
+		g.mode = store.Shared
+		e.freed = true
+	}
+	if err := e.update(g); err != nil {
+		return store.Renewed{}, err
+	}
+	return extended, e.store()
+}

@@ -1,0 +1,98 @@
+package sqlitestore
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// A token is the time of its grant in microseconds. Usually nothing is written to keep tokens
+// in order: the time is read while the file is locked, so it follows the order of grants, and
+// two transactions lie between two grants of a name, which takes longer than a microsecond.
+// Only tokens ahead of the clock are recorded, in meta.low: blocks of several tokens, floors,
+// and every token if the clock can be set back.
+//
+// Microseconds since 1970 stay below 2^53 until the year 2255.
+
+const (
+	tokenUnit = int64(time.Microsecond)
+
+	// maxBlock bounds a block of tokens, so that no caller exhausts them.
+	maxBlock = 4096
+
+	// tokensAhead is how far meta.high is ahead of the clock when it is raised. It costs one
+	// write per minute, and a reboot skips up to a minute of tokens.
+	tokensAhead = int64(time.Minute) / tokenUnit
+)
+
+// tokenAt returns the token for a time.
+func (s *Store) tokenAt(now int64) int64 { return s.base + now/tokenUnit }
+
+// covers reports whether all later tokens are above floor without a record of it.
+func (tx *callTx) covers(floor int64) bool {
+	return floor == 0 || tx.clock.steady && floor < tx.tokenAt(tx.now)
+}
+
+// reserve issues up to n consecutive tokens above floor, at least one.
+func (tx *callTx) reserve(n int, floor int64) (first int64, tokens int, err error) {
+	low, high, err := tx.tokens()
+	if err != nil {
+		return 0, 0, err
+	}
+	n = min(max(n, 1), maxBlock)
+	clock := tx.tokenAt(tx.now)
+	first = max(clock, low+1, floor+1, tx.last+1)
+	if first > store.MaxToken {
+		return 0, 0, tokensOver(max(low, floor))
+	}
+	tokens = int(min(int64(n), store.MaxToken-first+1))
+	tx.last = first + int64(tokens) - 1
+	if tx.last <= high && tx.last <= clock && tx.clock.steady {
+		return first, tokens, nil // nothing to record
+	}
+	if tx.last > clock || !tx.clock.steady {
+		low = tx.last
+	}
+	return first, tokens, tx.note(low, high, tx.last)
+}
+
+// raise makes all later tokens greater than floor.
+func (tx *callTx) raise(floor int64) error {
+	if tx.covers(floor) {
+		return nil
+	}
+	if floor >= store.MaxToken {
+		return tokensOver(floor)
+	}
+	low, high, err := tx.tokens()
+	if err != nil {
+		return err
+	}
+	low = max(low, floor)
+	return tx.note(low, high, low)
+}
+
+func (tx *callTx) tokens() (low, high int64, err error) {
+	row, err := tx.conn.get(sqlGetTokens)
+	if err != nil {
+		return 0, 0, err
+	}
+	if row == nil {
+		return 0, 0, errDamaged
+	}
+	return integer(row[0]), integer(row[1]), nil
+}
+
+// note records that later tokens must be above low. Last is the highest token issued.
+func (tx *callTx) note(low, high, last int64) error {
+	if last > high {
+		high = last + tokensAhead
+	}
+	_, err := tx.conn.exec(sqlPutTokens, low, high)
+	return err
+}
+
+func tokensOver(floor int64) error {
+	return fmt.Errorf("%w: token floor %d: no tokens are left above it, they end at 2^53-1; find out where so high a floor comes from", store.ErrInvalid, floor)
+}

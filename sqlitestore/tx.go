@@ -1,0 +1,311 @@
+package sqlitestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+const (
+	// spins is how often a statement that found the file locked is retried at once. Most
+	// transactions take tens of microseconds.
+	spins = 10
+
+	// maxPause bounds the pause between two retries, and so how late a call may notice that
+	// the file is free.
+	maxPause = 2 * time.Millisecond
+
+	// checkEvery is how often a transaction checks that the path still refers to the open file,
+	// which takes a microsecond or two. Renewals always check it: see Renew.
+	checkEvery = 10 * time.Millisecond
+
+	// maxBatch is how many calls share a transaction. A renewal of several grants counts as
+	// that many calls. Other processes wait for the transaction.
+	maxBatch = 256
+)
+
+var (
+	errRemoved  = errors.New("the file was removed while in use, so its locks do not exclude processes that open the path now; open the store again")
+	errReplaced = errors.New("the file was replaced while in use, so its locks do not exclude processes that open the path now; open the store again")
+)
+
+// A callTx is a write transaction as one of its calls sees it.
+type callTx struct {
+	*Store
+	call  call
+	size  int   // how many calls it counts as
+	now   int64 // read while the file was locked, so that times follow the order of transactions
+	wakes []wakeUp
+	err   error
+	done  chan struct{} // closed when the transaction has ended; nil if nobody waits for it
+}
+
+// A call is the work of one call within a transaction.
+type call interface {
+	do(tx *callTx) error
+}
+
+type callFunc func(tx *callTx) error
+
+func (f callFunc) do(tx *callTx) error { return f(tx) }
+
+// A writeQueue batches calls. The goroutine that has the turn uses the connection. Calls that
+// arrive meanwhile are queued, and the goroutine runs them in its own transaction.
+//
+// Package internal/batch does not fit here. It forms a batch before it sends it. Here the
+// batch is formed while the file is locked, so that it includes the calls that arrived while
+// the goroutine waited for another process. There is also no request in flight to wait for: the
+// goroutine of a call runs the transaction itself, and if its context ends before the file is
+// free, another queued call takes the turn under its own context.
+type writeQueue struct {
+	turn   chan struct{} // holds one element while a goroutine has the turn
+	mu     sync.Mutex
+	queued []*callTx
+}
+
+// write runs a call in a transaction, and then sends the wake-ups that it collected. If the
+// call returns an error of the store contract, the transaction is committed nevertheless; any
+// other error rolls it back. The transaction may be shared with other calls and may run on
+// another goroutine.
+func (s *Store) write(ctx context.Context, call call) error {
+	return s.writeMany(ctx, call, 1)
+}
+
+// writeMany is like write, for a call that counts as several.
+func (s *Store) writeMany(ctx context.Context, call call, size int) error {
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
+	tx := &callTx{Store: s, call: call, size: size}
+	if s.writes.tryTurn() {
+		s.transact(ctx, tx)
+		s.writes.endTurn()
+	} else {
+		s.enqueue(ctx, tx)
+	}
+	s.pushes.send(tx.wakes)
+	return s.explain(tx.err)
+}
+
+// tryTurn takes the turn if it is free.
+func (q *writeQueue) tryTurn() bool {
+	select {
+	case q.turn <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (q *writeQueue) endTurn() { <-q.turn }
+
+// takeBatch removes the next batch from the queue.
+func (q *writeQueue) takeBatch() []*callTx {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n, size := 0, 0
+	for n < len(q.queued) && size < maxBatch {
+		size += q.queued[n].size
+		n++
+	}
+	batch := slices.Clone(q.queued[:n]) // does not allocate if it is empty
+	q.queued = slices.Delete(q.queued, 0, n)
+	return batch
+}
+
+// remove removes one call from the queue. It returns false if the call is no longer queued.
+func (q *writeQueue) remove(tx *callTx) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	i := slices.Index(q.queued, tx)
+	if i >= 0 {
+		q.queued = slices.Delete(q.queued, i, i+1)
+	}
+	return i >= 0
+}
+
+// enqueue waits until another goroutine has run the call, or runs it when the turn is free.
+func (s *Store) enqueue(ctx context.Context, tx *callTx) {
+	q := &s.writes
+	tx.done = make(chan struct{})
+	q.mu.Lock()
+	q.queued = append(q.queued, tx)
+	q.mu.Unlock()
+	select {
+	case <-tx.done:
+		return
+	case q.turn <- struct{}{}:
+		if q.remove(tx) {
+			s.transact(ctx, tx)
+		}
+		q.endTurn()
+	case <-ctx.Done():
+		if q.remove(tx) {
+			tx.err = ctx.Err()
+			return
+		}
+	case <-s.done:
+		if q.remove(tx) {
+			tx.err = errClosed
+			return
+		}
+	}
+	<-tx.done
+}
+
+// transact runs a call, and those that are queued, in one transaction. The caller has the turn.
+func (s *Store) transact(ctx context.Context, tx *callTx) {
+	var others []*callTx
+	recorded := s.recorded
+	err := s.begin(ctx)
+	if err == nil {
+		others = s.writes.takeBatch()
+		if err = s.runAll(tx, others); err != nil {
+			// This fails if SQLite has rolled back on its own, which does no harm.
+			s.conn.exec("ROLLBACK")
+			s.recorded = recorded
+		}
+	}
+	tx.finish(err)
+	for _, tx := range others {
+		tx.finish(err)
+	}
+}
+
+// finish ends a call. The error, if any, is that of the whole transaction.
+func (tx *callTx) finish(err error) {
+	if err != nil {
+		tx.err, tx.wakes = err, nil
+	}
+	if tx.done != nil {
+		close(tx.done)
+	}
+}
+
+func (s *Store) begin(ctx context.Context) error {
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
+	_, err := s.conn.exec("BEGIN IMMEDIATE")
+	if err != nil && busy(err) {
+		err = s.retry(ctx, func() error {
+			_, err := s.conn.exec("BEGIN IMMEDIATE")
+			return err
+		})
+	}
+	return err
+}
+
+// runAll runs calls within a transaction and commits it. Its error applies to all of them.
+func (s *Store) runAll(first *callTx, others []*callTx) error {
+	now := s.clock.now()
+	if elapsed(now, s.checked, checkEvery) {
+		if err := s.file.check(); err != nil {
+			return err
+		}
+		s.checked = now
+	}
+	if err := s.recordTime(now); err != nil {
+		return err
+	}
+	if err := first.run(); err != nil {
+		return err
+	}
+	for _, tx := range others {
+		if err := tx.run(); err != nil {
+			return err
+		}
+	}
+	_, err := s.conn.exec("COMMIT")
+	return err
+}
+
+// elapsed reports whether d has passed since then. It is also true if the clock was set back.
+func elapsed(now, then int64, d time.Duration) bool {
+	return now-then >= int64(d) || now < then
+}
+
+// run runs one call. It returns an error only if that applies to the whole transaction.
+func (tx *callTx) run() error {
+	tx.now = tx.clock.now()
+	tx.err = tx.call.do(tx)
+	if tx.err == nil || errors.Is(tx.err, store.ErrNotHeld) || errors.Is(tx.err, store.ErrInvalid) {
+		return nil
+	}
+	return tx.err
+}
+
+func (s *Store) usable(ctx context.Context) error {
+	if s.closed.Load() {
+		return errClosed
+	}
+	return ctx.Err()
+}
+
+// retry calls f until no other connection has the file locked. It replaces SQLite's own busy
+// timeout, which cannot be ended by a context.
+func (s *Store) retry(ctx context.Context, f func() error) error {
+	err := f()
+	if err == nil || !busy(err) {
+		return err
+	}
+	pause := 50 * time.Microsecond
+	for try := 1; ; try++ {
+		if try < spins {
+			runtime.Gosched()
+			if ctx.Err() != nil {
+				return lockedError(ctx)
+			}
+		} else {
+			timer := time.NewTimer(pause)
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+				timer.Stop()
+				return lockedError(ctx)
+			case <-s.done:
+				timer.Stop()
+				return errClosed
+			}
+			pause = min(2*pause, maxPause)
+		}
+		if err = f(); err == nil || !busy(err) {
+			return err
+		}
+	}
+}
+
+func lockedError(ctx context.Context) error {
+	return fmt.Errorf("%w: another process or connection has the file locked", ctx.Err())
+}
+
+// explain adds the path, and what to do, to an error of SQLite.
+func (s *Store) explain(err error) error {
+	if err == nil || errors.Is(err, errClosed) || err == store.ErrNotHeld || errors.Is(err, store.ErrInvalid) ||
+		err == context.Canceled || err == context.DeadlineExceeded {
+		return err
+	}
+	return fmt.Errorf("sqlite store %s: %w%s", s.file.path, err, adviceFor(err))
+}
+
+func adviceFor(err error) string {
+	switch resultCode(err) {
+	case sqlite3.SQLITE_FULL:
+		return ": the disk or the quota is full; free some space"
+	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN:
+		return ": this user cannot write to the file, its directory or the file system; change the permissions"
+	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
+		return ": the file is damaged; stop all its users, then remove it with the -wal and -shm files beside it"
+	case sqlite3.SQLITE_IOERR:
+		return ": the disk failed or is full, or a file beside it was removed"
+	}
+	return ""
+}

@@ -1,0 +1,247 @@
+package sqlitestore
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/wake"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// Wake-ups between processes are datagrams on this host. A handle with waiters listens on its
+// own address, which is stored with each waiter. The process that frees a name sends the
+// identity of the next waiter to its address. So no process polls, only the next waiter is
+// woken, and a process that dies leaves nothing behind. If a datagram is lost, the waiter asks
+// again within Refusal.Again.
+
+// sendTimeout bounds a push to a process that does not read. Its waiters poll then.
+const sendTimeout = time.Millisecond
+
+// pushIDs is the maximum number of identities in one datagram.
+const pushIDs = 32
+
+// A wakeUp is a push to send after the commit.
+type wakeUp struct {
+	name string
+	id   store.ID
+	addr string
+}
+
+// A waitState is an identity that was queued through this handle.
+type waitState struct {
+	wake  wake.Signal
+	until time.Time // removed then unless it asks again
+}
+
+// pushes receives the wake-ups of a handle. It has a socket and a goroutine while there are
+// waiters, and for a heartbeat longer, so that they are not recreated for every wait.
+type pushes struct {
+	open   func() (net.PacketConn, string, error) // listenPush, except in tests
+	keep   time.Duration                          // how long a waiter that stopped asking is remembered
+	mu     sync.Mutex
+	waits  map[wake.Key]*waitState
+	conn   net.PacketConn
+	addr   string
+	closed bool
+}
+
+// expect is called when an identity is refused. From now on, wake-ups are for its next Wait.
+// It returns the address to push to, or "" if there is none.
+func (p *pushes) expect(name string, id store.ID) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return ""
+	}
+	key := wake.Key{Name: name, ID: id}
+	w := p.waits[key]
+	if w == nil {
+		if p.waits == nil {
+			p.waits = make(map[wake.Key]*waitState)
+		}
+		w = new(waitState)
+		p.waits[key] = w
+	}
+	w.wake.Reset()
+	w.until = time.Now().Add(p.keep)
+	if p.conn == nil {
+		conn, addr, err := p.open()
+		if err != nil {
+			return "" // the waiter polls instead
+		}
+		p.conn, p.addr = conn, addr
+		go p.listen(conn)
+	}
+	return p.addr
+}
+
+// forget removes an identity that is no longer queued, and ends its Wait.
+func (p *pushes) forget(name string, id store.ID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	key := wake.Key{Name: name, ID: id}
+	if w := p.waits[key]; w != nil {
+		w.wake.Send()
+		delete(p.waits, key)
+	}
+}
+
+func (p *pushes) wake(name string, id store.ID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if w := p.waits[wake.Key{Name: name, ID: id}]; w != nil {
+		w.wake.Send()
+	}
+}
+
+func (p *pushes) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	p.shut()
+}
+
+// shut closes the socket. The caller holds the mutex.
+func (p *pushes) shut() {
+	if p.conn != nil {
+		p.conn.Close()
+		p.conn, p.addr = nil, ""
+	}
+}
+
+// listen receives wake-ups until there are no more waiters.
+func (p *pushes) listen(conn net.PacketConn) {
+	buf := make([]byte, 1+pushIDs*len(store.ID{})+store.MaxName)
+	look := time.Now()
+	for {
+		conn.SetReadDeadline(look.Add(p.keep / 2))
+		n, _, err := conn.ReadFrom(buf)
+		if err == nil {
+			name, ids := readPush(buf[:n])
+			for _, id := range ids {
+				p.wake(name, id)
+			}
+			continue
+		}
+		look = time.Now()
+		if p.idle(conn, !errors.Is(err, os.ErrDeadlineExceeded)) {
+			return
+		}
+	}
+}
+
+// idle removes identities that stopped asking. If none is left, or the socket is broken, it
+// closes the socket and returns true; the next waiter opens another.
+func (p *pushes) idle(conn net.PacketConn, broken bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	for key, w := range p.waits {
+		if now.After(w.until) {
+			w.wake.Send()
+			delete(p.waits, key)
+		}
+	}
+	if len(p.waits) > 0 && !broken {
+		return false
+	}
+	if p.conn == conn {
+		p.shut()
+	}
+	return true
+}
+
+// send delivers wake-ups, in one datagram per process and name.
+func (p *pushes) send(wakes []wakeUp) {
+	for len(wakes) > 0 {
+		to := wakes[0]
+		var ids []store.ID
+		wakes = slices.DeleteFunc(wakes, func(w wakeUp) bool {
+			same := w.addr == to.addr && w.name == to.name && len(ids) < pushIDs
+			if same {
+				ids = append(ids, w.id)
+			}
+			return same
+		})
+		p.mu.Lock()
+		own := to.addr == p.addr
+		p.mu.Unlock()
+		switch {
+		case to.addr == "":
+		case own:
+			for _, id := range ids {
+				p.wake(to.name, id)
+			}
+		default:
+			push(to.addr, writePush(to.name, ids))
+		}
+	}
+}
+
+// push tries to send one datagram. Nothing depends on its success.
+func push(addr string, message []byte) {
+	network, to, _ := strings.Cut(addr, ":")
+	if !strings.HasPrefix(to, "@holdfast-") && !strings.HasPrefix(to, "127.0.0.1:") {
+		return // never send to another host, whatever the file contains
+	}
+	conn, err := net.Dial(network, to)
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	conn.SetWriteDeadline(time.Now().Add(sendTimeout))
+	conn.Write(message)
+}
+
+// writePush encodes a push: the number of identities, the identities, and the name.
+func writePush(name string, ids []store.ID) []byte {
+	message := []byte{byte(len(ids))}
+	for _, id := range ids {
+		message = append(message, id[:]...)
+	}
+	return append(message, name...)
+}
+
+func readPush(message []byte) (name string, ids []store.ID) {
+	const size = len(store.ID{})
+	if len(message) == 0 || len(message) < 1+int(message[0])*size {
+		return "", nil // not ours
+	}
+	n, message := int(message[0]), message[1:]
+	for range n {
+		ids = append(ids, store.ID(message[:size]))
+		message = message[size:]
+	}
+	return string(message), ids
+}
+
+// Wait blocks until a queued identity should ask again; see [store.Store]. It returns nil at
+// once if the identity was not queued through this handle.
+func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
+	p := &s.pushes
+	p.mu.Lock()
+	var woken <-chan struct{}
+	if w := p.waits[wake.Key{Name: name, ID: id}]; w != nil {
+		woken = w.wake.C()
+	}
+	p.mu.Unlock()
+	return wake.Wait(ctx, woken, s.done, errClosed)
+}
+
+// listenLoopback listens on a loopback port, for systems without abstract Unix sockets.
+func listenLoopback() (net.PacketConn, string, error) {
+	conn, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		return nil, "", err
+	}
+	return conn, "udp4:" + conn.LocalAddr().String(), nil
+}

@@ -1,0 +1,79 @@
+package sqlitestore_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/sqlitestore"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// wakes expects that a release through handle a ends a wait through handle b.
+func wakes(t *testing.T, a, b store.Store) {
+	t.Helper()
+	req := take(t, a, "order")
+	w := queue(t, b, "order")
+	ended := make(chan error, 1)
+	go func() { ended <- b.Wait(context.Background(), "order", w.ID) }()
+	time.Sleep(time.Millisecond)
+	release(t, a, req)
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("Wait: %v", err)
+		}
+	case <-time.After(patience):
+		t.Fatal("Wait does not return")
+	}
+	if err := b.Leave(t.Context(), "order", w.ID); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestWakeUpsTravelEveryWay(t *testing.T) {
+	path := newPath(t)
+	a, b, c := open(t, path), open(t, path), open(t, path)
+	sqlitestore.Loopback(c) // as on systems other than Linux
+	for range 3 {
+		wakes(t, a, a)
+		wakes(t, a, b)
+		wakes(t, a, c)
+		wakes(t, c, b)
+		wakes(t, c, c)
+	}
+}
+
+// One datagram is not enough for so many waiters.
+func TestDoneReachesAHundredWaiters(t *testing.T) {
+	path := newPath(t)
+	a, b := open(t, path), open(t, path)
+	for _, s := range []*sqlitestore.Store{a, b} {
+		sqlitestore.SetHeartbeat(s, time.Hour) // they ask once, and a busy machine is slow
+	}
+	req := take(t, a, "order")
+	waiters := make([]store.Request, 100)
+	var wg sync.WaitGroup
+	for i := range waiters {
+		wg.Go(func() {
+			waiters[i] = request("order")
+			waiters[i].Queue = true
+			if answer, err := b.Acquire(t.Context(), waiters[i]); err != nil || answer.Granted() {
+				t.Errorf("waiter %d: granted %v, error %v", i, answer.Granted(), err)
+			}
+		})
+	}
+	wg.Wait()
+	if err := a.Release(t.Context(), "order", req.ID, store.Keep{State: store.Done, For: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	for i, w := range waiters {
+		eventually(t, "all are woken", func() bool {
+			if !sqlitestore.Known(b, "order", w.ID) {
+				t.Fatalf("waiter %d was forgotten before it was woken", i)
+			}
+			return sqlitestore.Woken(b, "order", w.ID)
+		})
+	}
+}

@@ -1,0 +1,51 @@
+package store
+
+import (
+	"context"
+	"time"
+)
+
+// A Level says how serious a Finding is.
+type Level uint8
+
+// The levels of findings. A setting that could not be read is LevelUnknown, which is
+// never taken for LevelOK.
+const (
+	LevelOK Level = iota
+	LevelNote
+	LevelUnknown
+	LevelWarning
+	LevelFailure
+)
+
+// String returns the level in one word, such as "warning".
+func (l Level) String() string {
+	switch l {
+	case LevelOK:
+		return "ok"
+	case LevelNote:
+		return "note"
+	case LevelUnknown:
+		return "unknown"
+	case LevelWarning:
+		return "warning"
+	case LevelFailure:
+		return "failure"
+	}
+	return "invalid"
+}
+
+// A Finding is the outcome of one check of a store.
+type Finding struct {
+	ID     string // stable, such as "redis.eviction"
+	Level  Level
+	Found  string // what was found
+	Risk   string // what can go wrong; empty if it is OK
+	Remedy string // what to set or to do; empty if it is OK
+}
+
+// A Diagnoser is a store that can check whether its servers are set up safely for locks with that
+// TTL. It only reads. Findings contain no password.
+type Diagnoser interface {
+	Diagnose(ctx context.Context, ttl time.Duration) []Finding
+}
