@@ -117,6 +117,9 @@ func (a *attempt) run(ctx context.Context) (store.Answer, error) {
 			case won:
 				return a.win(decision{won, first, last})
 			case open:
+				if a.narrow {
+					a.widen()
+				}
 				if a.anyHealthyPending() && a.wait(ctx, 0) {
 					continue
 				}

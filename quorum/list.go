@@ -18,8 +18,8 @@ const lookups = 16
 // is listed if it may have a majority: if nodes that have it and nodes that do not answer are one
 // together.
 //
-// It lists the names of one node after the other, and looks up each at all nodes. A name that a
-// majority has is on one of the first nodes, so that the others need not be listed.
+// It lists the names of one node after the other, looks up each at all nodes, and returns it with
+// the names of the first node in the order of the name that has it.
 func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	if !s.caps.Features.Has(store.FeatureList) {
 		return store.Page{}, fmt.Errorf("%w: not all nodes can list locks", store.ErrUnsupported)
@@ -63,7 +63,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 		switch {
 		case page.Next != "":
 			out.Next = strconv.Itoa(at) + ":" + page.Next
-		case at < len(s.nodes)-1 && at <= len(s.nodes)-s.majority:
+		case at < len(s.nodes)-1:
 			out.Next = strconv.Itoa(at+1) + ":"
 		}
 		return out, nil
@@ -94,8 +94,7 @@ func (s *Store) listNode(ctx context.Context, i int, q store.Query) (page store.
 	return page, err
 }
 
-// lookupAll looks up the names that a node listed, without those that an earlier node has
-// listed too.
+// lookupAll looks up the names that a node listed, without those that belong to another node.
 func (s *Store) lookupAll(ctx context.Context, at int, locks []store.Lock) ([]store.Lock, error) {
 	found := make([]store.Lock, len(locks))
 	errs := make([]error, len(locks))
@@ -106,7 +105,7 @@ func (s *Store) lookupAll(ctx context.Context, at int, locks []store.Lock) ([]st
 		wg.Go(func() {
 			defer func() { <-turns }()
 			lock, first, err := s.lookup(ctx, lock.Name)
-			if err == nil && first >= at {
+			if err == nil && first == at {
 				found[k] = lock
 			}
 			errs[k] = err
@@ -121,8 +120,8 @@ func (s *Store) lookupAll(ctx context.Context, at int, locks []store.Lock) ([]st
 	return slices.DeleteFunc(found, func(l store.Lock) bool { return l.Name == "" }), nil
 }
 
-// lookup asks all nodes about one name. First is the first node that knows it. The name of the
-// lock is empty if it has neither holder nor waiters.
+// lookup asks all nodes about one name. First is the first node that knows it, in the order of the
+// name. The name of the lock is empty if it has neither holder nor waiters.
 func (s *Store) lookup(ctx context.Context, name string) (lock store.Lock, first int, err error) {
 	pages := make([]store.Page, len(s.nodes))
 	errs := make([]error, len(s.nodes))
@@ -135,16 +134,19 @@ func (s *Store) lookup(ctx context.Context, name string) (lock store.Lock, first
 		return lock, 0, ctx.Err()
 	}
 	silent := 0
-	first = len(s.nodes)
+	first = -1
 	holders := make(map[store.ID][]store.Holder)
 	waiters := make(map[store.ID]store.Waiter)
-	for i := range pages {
+	for k := range pages {
+		i := s.order(name, k)
 		if errs[i] != nil {
 			silent++
 			continue
 		}
 		for _, l := range pages[i].Locks {
-			first = min(first, i)
+			if first < 0 {
+				first = i
+			}
 			for _, h := range l.Holders {
 				holders[h.ID] = append(holders[h.ID], h)
 			}

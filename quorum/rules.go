@@ -135,7 +135,7 @@ func (r rules) repeated(votes []vote, last int64) verdict {
 	old, pending := 0, 0
 	for _, v := range votes {
 		switch {
-		case v.state == asked:
+		case v.state == idle, v.state == asked:
 			pending++
 		case v.state == granted && v.first <= last:
 			old++
