@@ -254,6 +254,8 @@ func (a *attempt) renew(i int, floor int64, tokens int) {
 	}
 	a.op.start(i, func(ctx context.Context, n *node, r *reply) {
 		r.floor = floor
+		// Renewals of several callers arrive in any order. None may shorten the lease of another.
+		renewal.TTL = max(renewal.TTL, ttlAtNodes(a.se.longest()))
 		r.renewed, r.err = renewAt(ctx, n, renewal)
 	})
 }
@@ -392,7 +394,7 @@ func (a *attempt) win(d decision) (store.Answer, error) {
 	s.tokens.learn(d.first, d.last, a.chosen, now)
 	se.mu.Lock()
 	se.held, se.waiting, se.queued, se.splits = true, false, false, 0
-	se.ttl = a.want
+	se.ttl, se.renewed = a.want, false
 	se.req, se.first, se.end, se.floor, se.until = a.req, d.first, d.last, max(se.floor, d.last), a.begin+valid
 	se.mu.Unlock()
 	s.crowds.note(a.req.Name, a.waiters > 0, now)

@@ -89,7 +89,7 @@ func (s *Store) completeDue() {
 	for ; n < len(c.waiting) && c.waiting[n].at <= now; n++ {
 		se := c.waiting[n].se
 		se.mu.Lock()
-		if se.held {
+		if se.held && !se.renewed {
 			due = append(due, store.Renewal{Name: se.key.name, ID: se.key.id, TTL: se.ttl, Mode: store.Exclusive})
 		}
 		se.mu.Unlock()
@@ -99,9 +99,9 @@ func (s *Store) completeDue() {
 		c.timer = time.AfterFunc(max(time.Millisecond, c.waiting[0].at-now), s.completeDue)
 	}
 	c.mu.Unlock()
-	for len(due) > 0 {
-		batch := due[:min(len(due), 256)]
-		due = due[len(batch):]
-		s.life.Go(func(ctx context.Context) { s.Renew(ctx, batch) })
+	for i := range due {
+		// One by one: a renewal of one grant is in order with its other messages, and thus never
+		// shortens what a later renewal has extended.
+		s.life.Go(func(ctx context.Context) { s.renewOne(ctx, &due[i]) })
 	}
 }

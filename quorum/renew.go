@@ -64,6 +64,7 @@ func (s *Store) renewOne(ctx context.Context, g *store.Renewal) store.Renewed {
 	se := s.open(g.Name, g.ID)
 	defer s.shut(se)
 	a := s.newAttempt(se, store.Request{Name: g.Name, ID: g.ID, Mode: g.Mode, TTL: g.TTL, Tokens: g.Tokens})
+	se.lengthen(g.TTL)
 	floor := g.Floor
 	if g.Tokens > 0 {
 		floor = max(floor, a.req.Floor)
@@ -273,7 +274,11 @@ func (s *Store) renewMany(ctx context.Context, grants []store.Renewal, batch []i
 	requests := make([]store.Renewal, len(batch))
 	for k, i := range batch {
 		requests[k] = grants[i]
-		requests[k].TTL = ttlAtNodes(grants[i].TTL)
+		if se := s.find(grants[i].Name, grants[i].ID); se != nil {
+			se.lengthen(grants[i].TTL)
+			requests[k].TTL = se.longest()
+		}
+		requests[k].TTL = ttlAtNodes(max(grants[i].TTL, requests[k].TTL))
 	}
 	type answer struct {
 		node int

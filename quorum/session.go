@@ -28,13 +28,14 @@ type session struct {
 	tainted bool // one of them is
 
 	// The lease, for repairs.
-	held  bool
-	req   store.Request // as it was asked for
-	ttl   time.Duration // of the lease
-	first int64         // newest block of tokens
-	end   int64
-	floor int64         // later tokens must be above this
-	until time.Duration // when it ends unless it is renewed
+	held    bool
+	req     store.Request // as it was asked for
+	ttl     time.Duration // of the lease
+	renewed bool          // since it was granted
+	first   int64         // newest block of tokens
+	end     int64
+	floor   int64         // later tokens must be above this
+	until   time.Duration // when it ends unless it is renewed
 
 	// The wait.
 	waiting bool
@@ -199,6 +200,23 @@ func (s *Store) find(name string, id store.ID) *session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.sessions[sessionKey{name, id}]
+}
+
+// longest returns the longest TTL that the lease was acquired or renewed with.
+func (se *session) longest() time.Duration {
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	if !se.held {
+		return 0
+	}
+	return se.ttl
+}
+
+// lengthen notes that a renewal is about to be sent.
+func (se *session) lengthen(ttl time.Duration) {
+	se.mu.Lock()
+	se.ttl, se.renewed = max(se.ttl, ttl), true
+	se.mu.Unlock()
 }
 
 // noteAsked notes that a node may have a vote.
