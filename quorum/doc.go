@@ -88,7 +88,7 @@
 // intersect.
 //
 // Nodes that said "gone" while a majority extended the same renewal are repaired: they get
-// Acquire(id, last token of the lease, 1). Only then (rule Repair): the lease is valid at that
+// Acquire with the lease's tokens, and record its last one. Only then (rule Repair): the lease is valid at that
 // moment, so a further vote excludes only requests that are excluded anyway. A repaired grant
 // whose reply comes after the lease has ended is given back.
 //

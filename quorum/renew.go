@@ -233,8 +233,9 @@ func (t *tally) repairLater(i int) {
 // extended the lease just now: see the rule Repair.
 func (s *Store) repair(se *session, i int, ttl time.Duration) {
 	se.mu.Lock()
-	req, valid := se.req, se.held && s.now() < se.until
-	req.Floor, req.TTL, req.Tokens, req.Queue = se.floor, ttl, 1, false
+	req, floor, valid := se.req, se.floor, se.held && s.now() < se.until
+	// The lease's own block, so that all nodes report the same tokens.
+	req.Floor, req.TTL, req.Tokens, req.Queue = se.first-1, ttl, int(se.end-se.first+1), false
 	se.mu.Unlock()
 	if !valid {
 		return
@@ -246,6 +247,9 @@ func (s *Store) repair(se *session, i int, ttl time.Duration) {
 	var answer store.Answer
 	err := n.call(ctx, func(ctx context.Context) (err error) {
 		answer, err = n.Acquire(ctx, req)
+		if err == nil && answer.Granted() && answer.Token+int64(answer.Tokens)-1 < floor {
+			_, err = renewAt(ctx, n, store.Renewal{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode, Floor: floor})
+		}
 		return err
 	})
 	se.mu.Lock()
