@@ -88,9 +88,9 @@
 // intersect.
 //
 // Nodes that said "gone" while a majority extended the same renewal are repaired: they get
-// Acquire with the lease's tokens, and record its last one. Only then (rule Repair): the lease is valid at that
-// moment, so a further vote excludes only requests that are excluded anyway. A repaired grant
-// whose reply comes after the lease has ended is given back.
+// Acquire with the lease's tokens, and record the last of them. Only then (rule Repair): the
+// lease is valid at that moment, so a further vote excludes only requests that are excluded
+// anyway. A repaired grant whose reply comes after the lease has ended is given back.
 //
 // A release goes to all nodes that may have a vote. It has succeeded if a majority confirms that the grant is gone.
 // With Keep a majority must have the closure.
