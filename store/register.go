@@ -68,6 +68,8 @@ var packages = map[string]string{
 	"rediss":         "redisstore",
 	"redis+sentinel": "redisstore",
 	"redis+cluster":  "redisstore",
+	"quorum+redis":   "redisstore",
+	"quorum+rediss":  "redisstore",
 	"etcd":           "etcdstore",
 	"etcds":          "etcdstore",
 	"zk":             "zkstore",

@@ -142,6 +142,10 @@ func onAll(t *testing.T, test func(t *testing.T, b *bed)) {
 		t.Parallel()
 		test(t, zookeeper(t))
 	})
+	t.Run("quorum", func(t *testing.T) {
+		t.Parallel()
+		test(t, quorumBed(t, 3, servers.RedisOptions{}))
+	})
 }
 
 // primary returns the server that grants the lock "n".
@@ -260,6 +264,9 @@ func (b *bed) openBy(opts ...holdfast.Option) (*holdfast.Client, wires) {
 	}
 	if b.zoo != nil {
 		return b.zoo.openBy(b.t, opts...)
+	}
+	if b.lib == viaQuorum {
+		return b.openQuorumBy(opts...)
 	}
 	if b.group == nil && b.shards == nil {
 		p := faultproxy.Start(b.t, b.nodes[0].Addr())
