@@ -1,22 +1,27 @@
 package pgstore
 
 import (
+	"bytes"
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// callFunction is the function that makes all calls but List.
-var callFunction = fmt.Sprintf("call_v%d", version)
+// The functions that make all calls but List: one call, or several.
+var (
+	oneFunction  = fmt.Sprintf("one_v%d", version)
+	callFunction = fmt.Sprintf("call_v%d", version)
+)
 
-// The calls that callFunction knows.
+// The calls that they know.
 const (
 	opAcquire = iota + 1
 	opRelease
@@ -26,7 +31,7 @@ const (
 	opBreak
 )
 
-// The outcomes that it returns.
+// The outcomes that they return.
 const (
 	isDone         = iota
 	isRefused      // Acquire
@@ -57,7 +62,7 @@ type call struct {
 	done  chan struct{} // closed when there is an outcome
 }
 
-// A reply is a row that callFunction returns.
+// A reply is a row that the functions return.
 type reply struct {
 	Call    int
 	Status  int
@@ -71,6 +76,28 @@ type reply struct {
 	Limit   int
 	Holders []byte // JSON
 	Fresh   bool
+}
+
+// read reads a row. Most columns are NULL in most rows.
+func (r *reply) read(columns [][]byte) (err error) {
+	if len(columns) != 12 {
+		return fmt.Errorf("%d columns in a reply, want 12", len(columns))
+	}
+	number := func(i int) int64 {
+		if columns[i] == nil || err != nil {
+			return 0
+		}
+		var n int64
+		n, err = strconv.ParseInt(string(columns[i]), 10, 64)
+		return n
+	}
+	*r = reply{
+		Call: int(number(0)), Status: int(number(1)), Token: number(2), Tokens: int(number(3)),
+		Waiters: int(number(4)), Place: int(number(5)), Again: number(6),
+		Mode: int(number(7)), Weight: int(number(8)), Limit: int(number(9)),
+		Holders: bytes.Clone(columns[10]), Fresh: string(columns[11]) == "t",
+	}
+	return err
 }
 
 // do makes a call together with others. It returns when ctx ends, but the statement goes on: pgx
@@ -152,6 +179,9 @@ func (s *Store) send(calls []*call) {
 	ctx, cancel := context.WithTimeout(s.ctx, callTimeout)
 	defer cancel()
 	err := s.query(ctx, calls)
+	if isCode(err, "26000", "42P05") { // prepared statements are lost or mixed up: there is a pooler now
+		s.unprepared.Store(true)
+	}
 	for _, c := range calls {
 		if err != nil {
 			c.err = explain(err)
@@ -166,7 +196,8 @@ func (s *Store) query(ctx context.Context, calls []*call) error {
 		return err
 	}
 	defer s.putConn()
-	rows, err := s.pool.Query(ctx, s.callSQL, s.arguments(calls)...)
+	sql, arguments := s.statement(calls)
+	rows, err := s.pool.Query(ctx, sql, arguments...)
 	if err != nil {
 		return err
 	}
@@ -174,8 +205,7 @@ func (s *Store) query(ctx context.Context, calls []*call) error {
 	fresh := 0
 	for rows.Next() {
 		var r reply
-		if err := rows.Scan(&r.Call, &r.Status, &r.Token, &r.Tokens, &r.Waiters, &r.Place, &r.Again,
-			&r.Mode, &r.Weight, &r.Limit, &r.Holders, &r.Fresh); err != nil {
+		if err := r.read(rows.RawValues()); err != nil {
 			return err
 		}
 		if r.Fresh {
@@ -220,31 +250,59 @@ func (s *Store) takeConn(ctx context.Context) error {
 
 func (s *Store) putConn() { <-s.conns }
 
-// arguments returns the arguments of callFunction: an array for each column. The statement is
-// neither prepared nor described first: that would need a second round trip, or a prepared
-// statement, which poolers do not keep. The server keeps the plans of the statements inside the
-// function.
-func (s *Store) arguments(calls []*call) []any {
+// statement returns the statement for some calls, and its arguments.
+func (s *Store) statement(calls []*call) (sql string, arguments []any) {
+	after, limit := s.sweeps.begin()
+	if len(calls) == 1 && limit == 0 {
+		c := calls[0]
+		mode, ttl := c.modeAndTTL()
+		r := &c.req
+		return s.oneSQL, []any{
+			s.execMode(), inText, microseconds(s.heartbeat), s.listener.channelForWaiters(),
+			c.op, r.Name, uuid(r.ID), mode, r.Weight, r.Limit, ttl, r.Tokens, r.Floor, r.Queue, r.Owner, r.Meta,
+		}
+	}
 	n := len(calls)
-	ops, names, ids := make([]int64, n), make([]string, n), make([]string, n)
+	ops, names, ids := make([]int64, n), make([]string, n), make([]pgtype.UUID, n)
 	modes, weights, limits := make([]int64, n), make([]int64, n), make([]int64, n)
 	ttls, tokens, floors := make([]int64, n), make([]int64, n), make([]int64, n)
 	queues, owners, metas := make([]bool, n), make([]string, n), make([]string, n)
 	for i, c := range calls {
 		r := &c.req
-		ops[i], names[i], ids[i] = int64(c.op), r.Name, hex.EncodeToString(r.ID[:])
-		modes[i], weights[i], limits[i] = int64(r.Mode), int64(r.Weight), int64(r.Limit)
-		ttls[i], tokens[i], floors[i] = microseconds(r.TTL), int64(r.Tokens), r.Floor
+		ops[i], names[i], ids[i] = int64(c.op), r.Name, uuid(r.ID)
+		modes[i], ttls[i] = c.modeAndTTL()
+		weights[i], limits[i] = int64(r.Weight), int64(r.Limit)
+		tokens[i], floors[i] = int64(r.Tokens), r.Floor
 		queues[i], owners[i], metas[i] = r.Queue, r.Owner, r.Meta
-		if c.op == opKeep {
-			modes[i], ttls[i] = int64(c.keep.State), microseconds(c.keep.For)
-		}
 	}
-	after, limit := s.sweeps.begin()
-	return []any{
-		pgx.QueryExecModeExec, microseconds(s.heartbeat), s.listener.channelForWaiters(), after, limit,
+	return s.callSQL, []any{
+		s.execMode(), inText, microseconds(s.heartbeat), s.listener.channelForWaiters(), after, limit,
 		ops, names, ids, modes, weights, limits, ttls, tokens, floors, queues, owners, metas,
 	}
+}
+
+// inText asks for all columns as text.
+var inText = pgx.QueryResultFormats{pgx.TextFormatCode}
+
+func uuid(id store.ID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: true} }
+
+// execMode returns how to send statements. Prepared statements cost the server half as much, but
+// poolers do not keep them. Then statements are neither prepared nor described first, which
+// would need a second round trip. The server keeps the plans of the statements inside the
+// functions in any case.
+func (s *Store) execMode() pgx.QueryExecMode {
+	if s.unprepared.Load() {
+		return pgx.QueryExecModeExec
+	}
+	return pgx.QueryExecModeCacheStatement
+}
+
+// modeAndTTL returns the mode and the TTL of a call, or what Release keeps instead.
+func (c *call) modeAndTTL() (mode, ttl int64) {
+	if c.op == opKeep {
+		return int64(c.keep.State), microseconds(c.keep.For)
+	}
+	return int64(c.req.Mode), microseconds(c.req.TTL)
 }
 
 // microseconds rounds up, so that the server never keeps a time that is shorter than asked for.
@@ -252,9 +310,14 @@ func microseconds(d time.Duration) int64 {
 	return int64((d + time.Microsecond - 1) / time.Microsecond)
 }
 
-// callStatement returns the statement of a call for a schema.
-func callStatement(quotedSchema string) string {
-	return "SELECT call, coalesce(status, 0), coalesce(token, 0), coalesce(tokens, 0), coalesce(waiters, 0), coalesce(place, 0)," +
-		" coalesce(again, 0), coalesce(mode, 0), coalesce(weight, 0), coalesce(lim, 0), holders, coalesce(fresh, false) FROM " +
-		quotedSchema + "." + callFunction + "($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)"
+// functionCall returns the statement that calls a function with n arguments.
+func functionCall(quotedSchema, function string, n int) string {
+	sql := "SELECT * FROM " + quotedSchema + "." + function + "("
+	for i := range n {
+		if i > 0 {
+			sql += ", "
+		}
+		sql += fmt.Sprintf("$%d", i+1)
+	}
+	return sql + ")"
 }

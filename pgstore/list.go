@@ -18,9 +18,7 @@ const (
 	maxPage = 10_000
 )
 
-func listStatement(quotedSchema string) string {
-	return fmt.Sprintf("SELECT name, holders, waiters FROM %s.list_v%d($1, $2, $3, $4)", quotedSchema, version)
-}
+var listFunction = fmt.Sprintf("list_v%d", version)
 
 // List returns one page of names: see [store.Store]. Pages are in the order of the bytes of
 // names, and a cursor is the last name of the page before.

@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -159,13 +160,8 @@ func (l *listener) listen() error {
 		defer cancel()
 		conn.Close(ctx)
 	}()
-	// A pooler gives its clients process numbers of its own.
-	var pid uint32
-	if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeExec).Scan(&pid); err != nil {
-		return explain(err)
-	}
-	if pid != conn.PgConn().PID() {
-		return errPooler
+	if pooler, err := poolerAt(ctx, conn); pooler || err != nil {
+		return cmp.Or(err, errPooler)
 	}
 	if _, err := conn.Exec(ctx, "LISTEN "+l.channel, pgx.QueryExecModeExec); err != nil {
 		return explain(err)

@@ -1,5 +1,5 @@
--- Holdfast for PostgreSQL, schema version 1. Programs call the functions named call_v1, list_v1
--- and version_v1, and nothing else; tables and other functions may change with every version.
+-- Holdfast for PostgreSQL, schema version 1. Programs call the functions whose names end in
+-- _v1, and nothing else; tables and other functions may change with every version.
 -- A later version keeps the functions of the version before it, rewritten for its own tables,
 -- so that programs of two versions side by side exclude each other.
 --
@@ -541,8 +541,85 @@ BEGIN
 	RETURN CASE WHEN looked < a_limit THEN '' ELSE last END;
 END $$;
 
--- call_v1 makes calls, one after the other, in one transaction, and returns their outcomes. The
--- names are locked first, in one order for all, so that there are no deadlocks.
+-- step makes one call on a name that is locked.
+CREATE FUNCTION step(a_heartbeat bigint, a_wake text, a_op smallint, a_name text, a_id uuid, a_mode smallint, a_weight integer, a_lim integer,
+	a_ttl bigint, a_tokens integer, a_floor bigint, a_queue boolean, a_owner text, a_meta text) RETURNS outcome LANGUAGE plpgsql AS $$
+DECLARE
+	n  record;
+	o  outcome;
+	at bigint := now_us();
+BEGIN
+	IF a_op = 1 THEN -- acquire
+		SELECT m.highest, m.crowd, m.id INTO n FROM names m WHERE m.name = a_name;
+		IF FOUND AND a_mode = 1 AND n.id IS NULL AND NOT n.crowd AND greatest(n.highest, a_floor) < max_token() - a_tokens THEN
+			o.status := 0; -- the short way: the name is free and nobody waits
+			o.token := greatest(n.highest + 1, at, a_floor + 1);
+			o.tokens := a_tokens;
+			UPDATE names m SET highest = o.token + a_tokens - 1, used = at, id = a_id, state = 0, token = o.token, tokens = a_tokens,
+				since = at, until = at + a_ttl, owner = a_owner, meta = a_meta WHERE m.name = a_name;
+			RETURN o;
+		END IF;
+		RETURN acquire(a_name, a_id, a_mode, a_weight, a_lim, a_ttl, a_tokens, a_floor, a_queue, a_owner, a_meta, a_wake, a_heartbeat);
+	ELSIF a_op = 2 THEN -- release
+		UPDATE names m SET id = NULL, used = at WHERE m.name = a_name AND m.id = a_id AND m.state = 0 AND m.until > at AND NOT m.crowd;
+		IF FOUND THEN
+			o.status := 0;
+			RETURN o;
+		END IF;
+		RETURN end_grant(a_name, a_id, 0::smallint);
+	ELSIF a_op = 3 THEN
+		RETURN leave(a_name, a_id);
+	ELSIF a_op = 4 THEN
+		RETURN keep(a_name, a_id, a_mode, a_ttl);
+	ELSIF a_op = 5 THEN -- renew
+		IF a_tokens = 0 AND a_mode = 1 THEN
+			UPDATE names m SET until = at + a_ttl, used = at, highest = greatest(m.highest, a_floor)
+				WHERE m.name = a_name AND m.id = a_id AND m.state = 0 AND m.until > at;
+			IF FOUND THEN
+				o.status := 0;
+				RETURN o;
+			END IF;
+		END IF;
+		RETURN renew(a_name, a_id, a_mode, a_ttl, a_tokens, a_floor);
+	ELSIF a_op = 6 THEN -- break
+		RETURN end_grant(a_name, a_id, (-1)::smallint);
+	END IF;
+	RAISE EXCEPTION 'unknown call %', a_op;
+END $$;
+
+-- begin_calls is the beginning of each transaction. Under other isolation levels a transaction
+-- does not see what was committed while it waited for the lock of a name.
+CREATE FUNCTION begin_calls() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	IF current_setting('transaction_isolation') <> 'read committed' THEN
+		RAISE EXCEPTION 'locks need transactions that are read committed' USING ERRCODE = 'HF001';
+	END IF;
+END $$;
+
+-- Entry points. What a crash may forget need not wait for the disk: releases, and the queue. A
+-- release that is forgotten comes back as a grant that ends with its TTL, and whatever was
+-- committed later is forgotten with it.
+
+-- one_v1 makes one call.
+CREATE FUNCTION one_v1(a_heartbeat bigint, a_wake text, a_op smallint, a_name text, a_id uuid, a_mode smallint, a_weight integer, a_lim integer,
+	a_ttl bigint, a_tokens integer, a_floor bigint, a_queue boolean, a_owner text, a_meta text)
+RETURNS outcome LANGUAGE plpgsql SECURITY DEFINER SET search_path = {{schema}}, pg_temp AS $$
+DECLARE
+	o outcome;
+BEGIN
+	PERFORM begin_calls();
+	PERFORM pg_advisory_xact_lock(1215260740, hashtext(a_name));
+	o := step(a_heartbeat, a_wake, a_op, a_name, a_id, a_mode, a_weight, a_lim, a_ttl, a_tokens, a_floor, a_queue, a_owner, a_meta);
+	IF a_op <= 3 AND NOT (a_op = 1 AND o.status = 0) THEN
+		PERFORM set_config('synchronous_commit', 'off', true);
+	END IF;
+	o.call := 1;
+	RETURN o;
+END $$;
+
+-- call_v1 makes several calls, one after the other, in one transaction. It locks their names
+-- first, in an order that is the same for all, so that there are no deadlocks. It also looks for
+-- unused names, if a_sweeps is not 0; where to go on is the last outcome.
 CREATE FUNCTION call_v1(a_heartbeat bigint, a_wake text, a_sweep text, a_sweeps integer,
 	a_ops smallint[], a_names text[], a_ids uuid[], a_modes smallint[], a_weights integer[], a_lims integer[], a_ttls bigint[],
 	a_tokens integer[], a_floors bigint[], a_queues boolean[], a_owners text[], a_metas text[])
@@ -550,66 +627,18 @@ RETURNS SETOF outcome LANGUAGE plpgsql SECURITY DEFINER SET search_path = {{sche
 DECLARE
 	k       integer;
 	c       record;
-	n       record;
 	o       outcome;
-	at      bigint;
 	durable boolean := false;
 BEGIN
-	IF current_setting('transaction_isolation') <> 'read committed' THEN
-		RAISE EXCEPTION 'locks need transactions that are read committed' USING ERRCODE = 'HF001';
-	END IF;
+	PERFORM begin_calls();
 	FOR k IN SELECT DISTINCT hashtext(x) FROM unnest(a_names) x ORDER BY 1 LOOP
 		PERFORM pg_advisory_xact_lock(1215260740, k);
 	END LOOP;
 	FOR c IN SELECT * FROM unnest(a_ops, a_names, a_ids, a_modes, a_weights, a_lims, a_ttls, a_tokens, a_floors, a_queues, a_owners, a_metas)
 		WITH ORDINALITY x (op, name, id, mode, weight, lim, ttl, tokens, floor, queue, owner, meta, call)
 	LOOP
-		o := NULL;
-		CASE c.op
-		WHEN 1 THEN -- acquire
-			at := now_us();
-			SELECT m.highest, m.crowd, m.id, m.until INTO n FROM names m WHERE m.name = c.name;
-			IF FOUND AND c.mode = 1 AND n.id IS NULL AND NOT n.crowd AND greatest(n.highest, c.floor) < max_token() - c.tokens THEN
-				o.status := 0; -- the short way: the name is free and nobody waits
-				o.token := greatest(n.highest + 1, at, c.floor + 1);
-				o.tokens := c.tokens;
-				o.waiters := 0;
-				UPDATE names m SET highest = o.token + o.tokens - 1, used = at, id = c.id, state = 0, token = o.token, tokens = o.tokens,
-					since = at, until = at + c.ttl, owner = c.owner, meta = c.meta WHERE m.name = c.name;
-			ELSE
-				o := acquire(c.name, c.id, c.mode, c.weight, c.lim, c.ttl, c.tokens, c.floor, c.queue, c.owner, c.meta, a_wake, a_heartbeat);
-			END IF;
-			durable := durable OR o.status = 0;
-		WHEN 2 THEN -- release
-			at := now_us();
-			UPDATE names m SET id = NULL, used = at WHERE m.name = c.name AND m.id = c.id AND m.state = 0 AND m.until > at AND NOT m.crowd;
-			IF FOUND THEN
-				o.status := 0;
-			ELSE
-				o := end_grant(c.name, c.id, 0::smallint);
-			END IF;
-		WHEN 3 THEN
-			o := leave(c.name, c.id);
-		WHEN 4 THEN
-			o := keep(c.name, c.id, c.mode, c.ttl);
-			durable := true;
-		WHEN 5 THEN -- renew
-			at := now_us();
-			IF c.tokens = 0 AND c.mode = 1 THEN
-				UPDATE names m SET until = at + c.ttl, used = at, highest = greatest(m.highest, c.floor)
-					WHERE m.name = c.name AND m.id = c.id AND m.state = 0 AND m.until > at;
-			END IF;
-			IF c.tokens = 0 AND c.mode = 1 AND FOUND THEN
-				o.status := 0;
-				o.tokens := 0;
-			ELSE
-				o := renew(c.name, c.id, c.mode, c.ttl, c.tokens, c.floor);
-			END IF;
-			durable := true;
-		WHEN 6 THEN
-			o := end_grant(c.name, c.id, (-1)::smallint);
-			durable := true;
-		END CASE;
+		o := step(a_heartbeat, a_wake, c.op, c.name, c.id, c.mode, c.weight, c.lim, c.ttl, c.tokens, c.floor, c.queue, c.owner, c.meta);
+		durable := durable OR c.op > 3 OR c.op = 1 AND o.status = 0;
 		o.call := c.call;
 		RETURN NEXT o;
 	END LOOP;
@@ -619,8 +648,6 @@ BEGIN
 		o.holders := to_json(sweep(a_sweep, a_sweeps));
 		RETURN NEXT o;
 	END IF;
-	-- What a crash may forget need not wait for the disk. A release that is forgotten comes back
-	-- as a grant that ends with its TTL; whatever was committed later is forgotten with it.
 	IF NOT durable THEN
 		PERFORM set_config('synchronous_commit', 'off', true);
 	END IF;

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -54,8 +55,11 @@ var _ store.Store = (*Store)(nil)
 type Store struct {
 	pool    *pgxpool.Pool
 	owned   bool
+	oneSQL  string
 	callSQL string
 	listSQL string
+
+	unprepared atomic.Bool // see execMode
 
 	heartbeat time.Duration
 	conns     chan struct{} // holds one element for each connection of the pool in use
@@ -125,6 +129,10 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, c config) (*Store, error)
 	if err != nil {
 		return nil, fmt.Errorf("postgres store: %w", err)
 	}
+	pooler, err := behindPooler(ctx, pool)
+	if err != nil {
+		return nil, err
+	}
 	_, err = checkSchema(ctx, pool, c.schema)
 	if errors.Is(err, errNoSchema) && !c.noCreate {
 		err = Migrate(ctx, pool, c.schema)
@@ -143,7 +151,8 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, c config) (*Store, error)
 	}
 	s := &Store{
 		pool: pool, owned: c.owned,
-		callSQL: callStatement(quoted), listSQL: listStatement(quoted),
+		oneSQL: functionCall(quoted, oneFunction, 14), callSQL: functionCall(quoted, callFunction, 16),
+		listSQL:   functionCall(quoted, listFunction, 4),
 		heartbeat: c.heartbeat, conns: make(chan struct{}, c.conns),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -155,7 +164,26 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, c config) (*Store, error)
 		connect: s.connectApart, channel: "holdfast_" + strings.ToLower(rand.Text()), keep: s.heartbeat,
 		log: c.log, ctx: s.ctx, waits: make(map[store.ID]*waiter),
 	}
+	conf := pool.Config().ConnConfig
+	s.unprepared.Store(pooler || conf.DefaultQueryExecMode != pgx.QueryExecModeCacheStatement || conf.StatementCacheCapacity == 0)
 	return s, nil
+}
+
+// behindPooler reports whether there is a connection pooler between the pool and the server. A
+// pooler gives its clients process numbers of its own.
+func behindPooler(ctx context.Context, pool *pgxpool.Pool) (bool, error) {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return false, explain(err)
+	}
+	defer conn.Release()
+	return poolerAt(ctx, conn.Conn())
+}
+
+func poolerAt(ctx context.Context, conn *pgx.Conn) (bool, error) {
+	var pid uint32
+	err := conn.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeExec).Scan(&pid)
+	return err == nil && pid != conn.PgConn().PID(), explain(err)
 }
 
 // connectApart opens a connection outside of the pool, in the way of the pool.
