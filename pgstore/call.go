@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -59,8 +61,15 @@ type call struct {
 	keep  store.Keep    // opKeep
 	reply reply
 	err   error
-	done  chan struct{} // closed when there is an outcome
+	state atomic.Int32  // queued, sent or abandoned; of a call in a batch
+	done  chan struct{} // closed when a batch with the call has returned
 }
+
+const (
+	queued = iota
+	sent
+	abandoned // its caller gave up before it was sent
+)
 
 // A reply is a row that the functions return.
 type reply struct {
@@ -100,37 +109,47 @@ func (r *reply) read(columns [][]byte) (err error) {
 	return err
 }
 
-// do makes a call together with others. It returns when ctx ends, but the statement goes on: pgx
-// closes the connection of a statement whose context ends, and a new one takes milliseconds.
+// do makes a call, alone or together with others.
 func (s *Store) do(ctx context.Context, c *call) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
-	c.done = make(chan struct{})
-	earlier := s.lateCall(c.req.ID)
-	sent := true
-	go func() {
-		defer s.wg.Done()
-		defer close(c.done)
-		if earlier != nil {
-			select {
-			case <-earlier:
-			case <-s.ctx.Done():
-			}
-		}
-		sent = s.batch.Do(s.ctx, c, func() { s.send([]*call{c}) }) == nil
-	}()
-	select {
-	case <-c.done:
-		if !sent {
+	defer s.wg.Done()
+	if earlier := s.lateCall(c.req.ID); earlier != nil {
+		select {
+		case <-earlier:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.ctx.Done():
 			return errClosed
 		}
-		return c.err
-	case <-ctx.Done():
-		s.noteLate(c)
-		return ctx.Err()
-	case <-s.ctx.Done():
+	}
+	c.done = make(chan struct{})
+	err := s.batch.Do(ctx, c, func() {
+		ctx, cancel := s.bind(ctx)
+		defer cancel()
+		one := []*call{c}
+		s.outcomes(one, s.query(ctx, one))
+	})
+	switch {
+	case err != nil:
+		if !c.state.CompareAndSwap(queued, abandoned) {
+			s.noteLate(c)
+		}
+		return err
+	case c.err != nil && s.ctx.Err() != nil:
 		return errClosed
+	}
+	return c.err
+}
+
+// bind returns a context that also ends with Close.
+func (s *Store) bind(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(s.ctx, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
 	}
 }
 
@@ -174,11 +193,22 @@ func (s *Store) lateCall(id store.ID) <-chan struct{} {
 	return s.late[id]
 }
 
-// send makes calls in one statement and one transaction.
+// send makes the calls of a batch, except those whose callers gave up. No caller's context ends it.
 func (s *Store) send(calls []*call) {
+	calls = slices.DeleteFunc(slices.Clone(calls), func(c *call) bool { return !c.state.CompareAndSwap(queued, sent) })
+	if len(calls) == 0 {
+		return
+	}
 	ctx, cancel := context.WithTimeout(s.ctx, callTimeout)
 	defer cancel()
-	err := s.query(ctx, calls)
+	s.outcomes(calls, s.query(ctx, calls))
+	for _, c := range calls {
+		close(c.done)
+	}
+}
+
+// outcomes sets the errors of calls.
+func (s *Store) outcomes(calls []*call, err error) {
 	if isCode(err, "26000", "42P05") { // prepared statements are lost or mixed up: there is a pooler now
 		s.unprepared.Store(true)
 	}
@@ -191,6 +221,7 @@ func (s *Store) send(calls []*call) {
 	}
 }
 
+// query makes calls in one statement and one transaction.
 func (s *Store) query(ctx context.Context, calls []*call) error {
 	if err := s.takeConn(ctx); err != nil {
 		return err

@@ -31,9 +31,8 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	if limit <= 0 {
 		limit = pageSize
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := s.bind(ctx)
 	defer cancel()
-	defer context.AfterFunc(s.ctx, cancel)()
 	page, err := s.page(ctx, q, limit)
 	if err != nil && s.ctx.Err() != nil {
 		return store.Page{}, errClosed

@@ -545,19 +545,21 @@ END $$;
 CREATE FUNCTION step(a_heartbeat bigint, a_wake text, a_op smallint, a_name text, a_id uuid, a_mode smallint, a_weight integer, a_lim integer,
 	a_ttl bigint, a_tokens integer, a_floor bigint, a_queue boolean, a_owner text, a_meta text) RETURNS outcome LANGUAGE plpgsql AS $$
 DECLARE
-	n  record;
 	o  outcome;
 	at bigint := now_us();
 BEGIN
 	IF a_op = 1 THEN -- acquire
-		SELECT m.highest, m.crowd, m.id INTO n FROM names m WHERE m.name = a_name;
-		IF FOUND AND a_mode = 1 AND n.id IS NULL AND NOT n.crowd AND greatest(n.highest, a_floor) < max_token() - a_tokens THEN
-			o.status := 0; -- the short way: the name is free and nobody waits
-			o.token := greatest(n.highest + 1, at, a_floor + 1);
-			o.tokens := a_tokens;
-			UPDATE names m SET highest = o.token + a_tokens - 1, used = at, id = a_id, state = 0, token = o.token, tokens = a_tokens,
-				since = at, until = at + a_ttl, owner = a_owner, meta = a_meta WHERE m.name = a_name;
-			RETURN o;
+		IF a_mode = 1 THEN -- the short way: the name is free and nobody waits
+			UPDATE names m SET token = greatest(m.highest + 1, at, a_floor + 1), tokens = a_tokens,
+					highest = greatest(m.highest + 1, at, a_floor + 1) + a_tokens - 1, used = at,
+					id = a_id, state = 0, since = at, until = at + a_ttl, owner = a_owner, meta = a_meta
+				WHERE m.name = a_name AND m.id IS NULL AND NOT m.crowd AND greatest(m.highest, a_floor) < 9007199254740991 - a_tokens
+				RETURNING m.token INTO o.token;
+			IF FOUND THEN
+				o.status := 0;
+				o.tokens := a_tokens;
+				RETURN o;
+			END IF;
 		END IF;
 		RETURN acquire(a_name, a_id, a_mode, a_weight, a_lim, a_ttl, a_tokens, a_floor, a_queue, a_owner, a_meta, a_wake, a_heartbeat);
 	ELSIF a_op = 2 THEN -- release
@@ -587,16 +589,10 @@ BEGIN
 	RAISE EXCEPTION 'unknown call %', a_op;
 END $$;
 
--- begin_calls is the beginning of each transaction. Under other isolation levels a transaction
--- does not see what was committed while it waited for the lock of a name.
-CREATE FUNCTION begin_calls() RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-	IF current_setting('transaction_isolation') <> 'read committed' THEN
-		RAISE EXCEPTION 'locks need transactions that are read committed' USING ERRCODE = 'HF001';
-	END IF;
-END $$;
-
--- Entry points. What a crash may forget need not wait for the disk: releases, and the queue. A
+-- Entry points. They need the isolation level read committed: under others a transaction does not
+-- see what was committed while it waited for the lock of a name.
+--
+-- What a crash may forget need not wait for the disk: releases, and the queue. A
 -- release that is forgotten comes back as a grant that ends with its TTL, and whatever was
 -- committed later is forgotten with it.
 
@@ -605,13 +601,16 @@ CREATE FUNCTION one_v1(a_heartbeat bigint, a_wake text, a_op smallint, a_name te
 	a_ttl bigint, a_tokens integer, a_floor bigint, a_queue boolean, a_owner text, a_meta text)
 RETURNS outcome LANGUAGE plpgsql SECURITY DEFINER SET search_path = {{schema}}, pg_temp AS $$
 DECLARE
-	o outcome;
+	o    outcome;
+	done text;
 BEGIN
-	PERFORM begin_calls();
-	PERFORM pg_advisory_xact_lock(1215260740, hashtext(a_name));
+	IF current_setting('transaction_isolation') <> 'read committed' THEN
+		RAISE EXCEPTION 'locks need transactions that are read committed' USING ERRCODE = 'HF001';
+	END IF;
+	done := pg_advisory_xact_lock(1215260740, hashtext(a_name)); -- an assignment is faster than PERFORM
 	o := step(a_heartbeat, a_wake, a_op, a_name, a_id, a_mode, a_weight, a_lim, a_ttl, a_tokens, a_floor, a_queue, a_owner, a_meta);
 	IF a_op <= 3 AND NOT (a_op = 1 AND o.status = 0) THEN
-		PERFORM set_config('synchronous_commit', 'off', true);
+		done := set_config('synchronous_commit', 'off', true);
 	END IF;
 	o.call := 1;
 	RETURN o;
@@ -630,7 +629,9 @@ DECLARE
 	o       outcome;
 	durable boolean := false;
 BEGIN
-	PERFORM begin_calls();
+	IF current_setting('transaction_isolation') <> 'read committed' THEN
+		RAISE EXCEPTION 'locks need transactions that are read committed' USING ERRCODE = 'HF001';
+	END IF;
 	FOR k IN SELECT DISTINCT hashtext(x) FROM unnest(a_names) x ORDER BY 1 LOOP
 		PERFORM pg_advisory_xact_lock(1215260740, k);
 	END LOOP;

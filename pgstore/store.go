@@ -344,26 +344,24 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
+	defer s.wg.Done()
+	callCtx, cancel := s.bind(ctx)
+	defer cancel()
 	calls := make([]*call, len(grants))
 	for i, g := range grants {
 		calls[i] = &call{op: opRenew, req: store.Request{
 			Name: g.Name, ID: g.ID, Mode: g.Mode, TTL: g.TTL, Tokens: min(g.Tokens, maxBlock), Floor: g.Floor,
 		}}
 	}
-	done := make(chan struct{})
-	go func() {
-		defer s.wg.Done()
-		defer close(done)
-		for first := 0; first < len(calls); first += maxCalls {
-			s.send(calls[first:min(first+maxCalls, len(calls))])
-		}
-	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-s.ctx.Done():
+	for first := 0; first < len(calls); first += maxCalls {
+		part := calls[first:min(first+maxCalls, len(calls))]
+		s.outcomes(part, s.query(callCtx, part))
+	}
+	switch {
+	case s.ctx.Err() != nil:
 		return nil, errClosed
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
 	}
 	outcomes := make([]store.Renewed, len(grants))
 	for i, c := range calls {
