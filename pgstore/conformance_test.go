@@ -18,7 +18,7 @@ func conformance(t *testing.T, p *servers.Postgres, url string) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			pgstore.SetHeartbeat(s.(*pgstore.Store), time.Second)
+			pgstore.SetHeartbeat(s.(*pgstore.Store), 2*time.Second)
 			return s
 		},
 		Residue:  func(t testing.TB) []string { return rows(t, p, "conformance") },
