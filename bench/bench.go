@@ -66,6 +66,8 @@ var workloads = []struct {
 	{"P9etcdshapes", "etcd: clients × goroutines, one name", (*bench).etcdShapes},
 	{"P9zk", "ZooKeeper", (*bench).zookeeper},
 	{"P10", "SQLite, own names", (*bench).sqlite},
+	{"P10pg", "PostgreSQL, own names, hand-off", (*bench).postgres},
+	{"P10pgshapes", "PostgreSQL: clients × goroutines, one name", (*bench).postgresShapes},
 	{"P12", "many names, many waiters", (*bench).growth},
 }
 

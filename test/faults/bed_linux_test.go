@@ -52,6 +52,7 @@ type bed struct {
 	shards *servers.Cluster       // nil if it is not a Cluster
 	etcd   *servers.EtcdCluster   // if set, there is no Redis
 	zoo    *zoo                   // if set, there is no Redis
+	pg     *pgBed                 // if set, there is no Redis
 
 	dialled sync.Map // from a client to the function that closes its connection
 }
@@ -141,6 +142,10 @@ func onAll(t *testing.T, test func(t *testing.T, b *bed)) {
 	t.Run("ZooKeeper", func(t *testing.T) {
 		t.Parallel()
 		test(t, zookeeper(t))
+	})
+	t.Run("PostgreSQL", func(t *testing.T) {
+		t.Parallel()
+		test(t, postgres(t))
 	})
 }
 
@@ -261,6 +266,9 @@ func (b *bed) openBy(opts ...holdfast.Option) (*holdfast.Client, wires) {
 	if b.zoo != nil {
 		return b.zoo.openBy(b.t, opts...)
 	}
+	if b.pg != nil {
+		return b.pg.openBy(b.t, opts...)
+	}
 	if b.group == nil && b.shards == nil {
 		p := faultproxy.Start(b.t, b.nodes[0].Addr())
 		return openURL(b.t, b.lib+"://"+p.Addr(), opts...), wires{p}
@@ -368,7 +376,7 @@ func (b *bed) queued(c *holdfast.Client, name string, n int) {
 // scripts, or the parent nodes exist.
 func (b *bed) warmUp(c *holdfast.Client) {
 	b.t.Helper()
-	if b.zoo != nil {
+	if b.zoo != nil || b.pg != nil {
 		lease, err := c.Lock(b.t.Context(), "n")
 		if err == nil {
 			err = lease.Unlock(b.t.Context())
@@ -414,6 +422,9 @@ func (b *bed) clean(most time.Duration, clients ...*holdfast.Client) {
 		}
 		if b.zoo != nil {
 			return b.zoo.left(b.t)
+		}
+		if b.pg != nil {
+			return b.pg.left()
 		}
 		for _, node := range b.nodes {
 			if !node.Running() {
