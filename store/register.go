@@ -69,6 +69,8 @@ var packages = map[string]string{
 	"redis+sentinel": "redisstore",
 	"redis+cluster":  "redisstore",
 	"etcd":           "etcdstore",
+	"postgres":       "pgstore",
+	"postgresql":     "pgstore",
 	"etcds":          "etcdstore",
 	"zk":             "zkstore",
 	"zks":            "zkstore",
