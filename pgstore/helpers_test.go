@@ -32,7 +32,6 @@ var shared struct {
 // keeper is a testing.TB that lives as long as the test binary.
 type keeper struct {
 	testing.TB
-	dir      string
 	cleanups []func()
 }
 

@@ -114,13 +114,20 @@ func (l *listener) signalOf(id store.ID) <-chan struct{} {
 
 // run keeps a connection while anybody waits.
 func (l *listener) run() {
+	failed := false // without a connection in between
 	for {
 		err := l.listen()
-		if l.setLive(false); l.ctx.Err() != nil || l.stop(err) {
+		if l.setLive(false) {
+			failed = false
+		}
+		if l.ctx.Err() != nil || l.stop(err) {
 			return
 		}
 		if err != nil {
-			l.log.Warn("holdfast: waiters poll until the connection for notifications is back", "store", "postgres", "error", err)
+			if !failed {
+				failed = true
+				l.log.Warn("holdfast: waiters poll until the connection for notifications is back", "store", "postgres", "error", err)
+			}
 			select {
 			case <-time.After(listenRetry):
 			case <-l.ctx.Done():
@@ -200,18 +207,19 @@ func (l *listener) listen() error {
 	}
 }
 
-// setLive notes that notifications arrive, or no longer do. Some may have been missed before, so
-// all waiters ask again.
-func (l *listener) setLive(live bool) {
+// setLive notes that notifications arrive, or no longer do, and reports whether that is new. Some
+// may have been missed before, so all waiters ask again.
+func (l *listener) setLive(live bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.live == live {
-		return
+		return false
 	}
 	l.live = live
 	for _, w := range l.waits {
 		w.signal.Send()
 	}
+	return true
 }
 
 // wake wakes the waiter that a notification names.

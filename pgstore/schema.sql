@@ -168,7 +168,7 @@ BEGIN
 	END IF;
 	IF e.freed AND e.waiters > 0 THEN
 		SELECT * INTO w FROM waiters q WHERE q.name = e.name ORDER BY q.seq LIMIT 1;
-		IF w.id <> asker AND w.wake <> '' AND (e.kept OR admits(e, w.mode, w.weight, w.lim)) THEN
+		IF w.id IS DISTINCT FROM asker AND w.wake <> '' AND (e.kept OR admits(e, w.mode, w.weight, w.lim)) THEN
 			PERFORM pg_notify(w.wake, replace(w.id::text, '-', ''));
 		END IF;
 	END IF;
