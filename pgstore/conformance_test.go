@@ -22,8 +22,7 @@ func conformance(t *testing.T, p *servers.Postgres, url string) {
 			return s
 		},
 		Residue:  func(t testing.TB) []string { return rows(t, p, "conformance") },
-		TTL:      500 * time.Millisecond,
-		Slack:    time.Second,
+		TTL:      time.Second,
 		Parallel: 8,
 	})
 }

@@ -150,7 +150,7 @@ func checkSchema(ctx context.Context, db querier, schema string) (bool, error) {
 	case is.Versions == "":
 		return false, fmt.Errorf("schema %s: %w; run holdfast migrate, or the output of holdfast schema", quoted, errNoSchema)
 	}
-	return false, fmt.Errorf("schema %s serves programs of version %s, and this one has version v%d; run the holdfast migrate of the newest version, or update this program",
+	return false, fmt.Errorf("schema %s serves programs of version %s, and this one has version %d; run the holdfast migrate of the newest version, or update this program",
 		quoted, is.Versions, version)
 }
 

@@ -541,76 +541,68 @@ BEGIN
 	RETURN CASE WHEN looked < a_limit THEN '' ELSE last END;
 END $$;
 
--- step makes one call on a name that is locked.
-CREATE FUNCTION step(a_heartbeat bigint, a_wake text, a_op smallint, a_name text, a_id uuid, a_mode smallint, a_weight integer, a_lim integer,
-	a_ttl bigint, a_tokens integer, a_floor bigint, a_queue boolean, a_owner text, a_meta text) RETURNS outcome LANGUAGE plpgsql AS $$
-DECLARE
-	o  outcome;
-	at bigint := now_us();
-BEGIN
-	IF a_op = 1 THEN -- acquire
-		IF a_mode = 1 THEN -- the short way: the name is free and nobody waits
-			UPDATE names m SET token = greatest(m.highest + 1, at, a_floor + 1), tokens = a_tokens,
-					highest = greatest(m.highest + 1, at, a_floor + 1) + a_tokens - 1, used = at,
-					id = a_id, state = 0, since = at, until = at + a_ttl, owner = a_owner, meta = a_meta
-				WHERE m.name = a_name AND m.id IS NULL AND NOT m.crowd AND greatest(m.highest, a_floor) < 9007199254740991 - a_tokens
-				RETURNING m.token INTO o.token;
-			IF FOUND THEN
-				o.status := 0;
-				o.tokens := a_tokens;
-				RETURN o;
-			END IF;
-		END IF;
-		RETURN acquire(a_name, a_id, a_mode, a_weight, a_lim, a_ttl, a_tokens, a_floor, a_queue, a_owner, a_meta, a_wake, a_heartbeat);
-	ELSIF a_op = 2 THEN -- release
-		UPDATE names m SET id = NULL, used = at WHERE m.name = a_name AND m.id = a_id AND m.state = 0 AND m.until > at AND NOT m.crowd;
-		IF FOUND THEN
-			o.status := 0;
-			RETURN o;
-		END IF;
-		RETURN end_grant(a_name, a_id, 0::smallint);
-	ELSIF a_op = 3 THEN
-		RETURN leave(a_name, a_id);
-	ELSIF a_op = 4 THEN
-		RETURN keep(a_name, a_id, a_mode, a_ttl);
-	ELSIF a_op = 5 THEN -- renew
-		IF a_tokens = 0 AND a_mode = 1 THEN
-			UPDATE names m SET until = at + a_ttl, used = at, highest = greatest(m.highest, a_floor)
-				WHERE m.name = a_name AND m.id = a_id AND m.state = 0 AND m.until > at;
-			IF FOUND THEN
-				o.status := 0;
-				RETURN o;
-			END IF;
-		END IF;
-		RETURN renew(a_name, a_id, a_mode, a_ttl, a_tokens, a_floor);
-	ELSIF a_op = 6 THEN -- break
-		RETURN end_grant(a_name, a_id, (-1)::smallint);
-	END IF;
-	RAISE EXCEPTION 'unknown call %', a_op;
-END $$;
-
 -- Entry points. They need the isolation level read committed: under others a transaction does not
 -- see what was committed while it waited for the lock of a name.
 --
--- What a crash may forget need not wait for the disk: releases, and the queue. A
--- release that is forgotten comes back as a grant that ends with its TTL, and whatever was
--- committed later is forgotten with it.
+-- What a crash may forget need not wait for the disk: releases, and the queue. A release that is
+-- forgotten comes back as a grant that ends with its TTL, and whatever was committed later is
+-- forgotten with it.
 
--- one_v1 makes one call.
+-- one_v1 makes one call: 1 acquire, 2 release, 3 leave, 4 keep, 5 renew, 6 break.
 CREATE FUNCTION one_v1(a_heartbeat bigint, a_wake text, a_op smallint, a_name text, a_id uuid, a_mode smallint, a_weight integer, a_lim integer,
 	a_ttl bigint, a_tokens integer, a_floor bigint, a_queue boolean, a_owner text, a_meta text)
 RETURNS outcome LANGUAGE plpgsql SECURITY DEFINER SET search_path = {{schema}}, pg_temp AS $$
 DECLARE
 	o    outcome;
+	at   bigint;
 	done text;
 BEGIN
 	IF current_setting('transaction_isolation') <> 'read committed' THEN
 		RAISE EXCEPTION 'locks need transactions that are read committed' USING ERRCODE = 'HF001';
 	END IF;
 	done := pg_advisory_xact_lock(1215260740, hashtext(a_name)); -- an assignment is faster than PERFORM
-	o := step(a_heartbeat, a_wake, a_op, a_name, a_id, a_mode, a_weight, a_lim, a_ttl, a_tokens, a_floor, a_queue, a_owner, a_meta);
-	IF a_op <= 3 AND NOT (a_op = 1 AND o.status = 0) THEN
+	at := now_us();
+	o.call := 1;
+	o.status := 0;
+	-- First the short ways, for a name that nobody else holds or waits for.
+	IF a_op = 1 THEN
+		IF a_mode = 1 THEN
+			UPDATE names m SET token = greatest(m.highest + 1, at, a_floor + 1), tokens = a_tokens,
+					highest = greatest(m.highest + 1, at, a_floor + 1) + a_tokens - 1, used = at,
+					id = a_id, state = 0, since = at, until = at + a_ttl, owner = a_owner, meta = a_meta
+				WHERE m.name = a_name AND m.id IS NULL AND NOT m.crowd AND greatest(m.highest, a_floor) < 9007199254740991 - a_tokens
+				RETURNING m.token INTO o.token;
+			IF FOUND THEN
+				o.tokens := a_tokens;
+				RETURN o;
+			END IF;
+		END IF;
+		o := acquire(a_name, a_id, a_mode, a_weight, a_lim, a_ttl, a_tokens, a_floor, a_queue, a_owner, a_meta, a_wake, a_heartbeat);
+		IF o.status <> 0 THEN
+			done := set_config('synchronous_commit', 'off', true);
+		END IF;
+	ELSIF a_op = 2 THEN
 		done := set_config('synchronous_commit', 'off', true);
+		UPDATE names m SET id = NULL, used = at WHERE m.name = a_name AND m.id = a_id AND m.state = 0 AND m.until > at AND NOT m.crowd;
+		IF NOT FOUND THEN
+			o := end_grant(a_name, a_id, 0::smallint);
+		END IF;
+	ELSIF a_op = 3 THEN
+		done := set_config('synchronous_commit', 'off', true);
+		o := leave(a_name, a_id);
+	ELSIF a_op = 4 THEN
+		o := keep(a_name, a_id, a_mode, a_ttl);
+	ELSIF a_op = 5 THEN
+		IF a_tokens = 0 AND a_mode = 1 THEN
+			UPDATE names m SET until = at + a_ttl, used = at, highest = greatest(m.highest, a_floor)
+				WHERE m.name = a_name AND m.id = a_id AND m.state = 0 AND m.until > at;
+			IF FOUND THEN
+				RETURN o;
+			END IF;
+		END IF;
+		o := renew(a_name, a_id, a_mode, a_ttl, a_tokens, a_floor);
+	ELSE
+		o := end_grant(a_name, a_id, (-1)::smallint);
 	END IF;
 	o.call := 1;
 	RETURN o;
@@ -627,18 +619,16 @@ DECLARE
 	k       integer;
 	c       record;
 	o       outcome;
+	commits text := current_setting('synchronous_commit');
 	durable boolean := false;
 BEGIN
-	IF current_setting('transaction_isolation') <> 'read committed' THEN
-		RAISE EXCEPTION 'locks need transactions that are read committed' USING ERRCODE = 'HF001';
-	END IF;
 	FOR k IN SELECT DISTINCT hashtext(x) FROM unnest(a_names) x ORDER BY 1 LOOP
 		PERFORM pg_advisory_xact_lock(1215260740, k);
 	END LOOP;
 	FOR c IN SELECT * FROM unnest(a_ops, a_names, a_ids, a_modes, a_weights, a_lims, a_ttls, a_tokens, a_floors, a_queues, a_owners, a_metas)
 		WITH ORDINALITY x (op, name, id, mode, weight, lim, ttl, tokens, floor, queue, owner, meta, call)
 	LOOP
-		o := step(a_heartbeat, a_wake, c.op, c.name, c.id, c.mode, c.weight, c.lim, c.ttl, c.tokens, c.floor, c.queue, c.owner, c.meta);
+		o := one_v1(a_heartbeat, a_wake, c.op, c.name, c.id, c.mode, c.weight, c.lim, c.ttl, c.tokens, c.floor, c.queue, c.owner, c.meta);
 		durable := durable OR c.op > 3 OR c.op = 1 AND o.status = 0;
 		o.call := c.call;
 		RETURN NEXT o;
@@ -649,8 +639,8 @@ BEGIN
 		o.holders := to_json(sweep(a_sweep, a_sweeps));
 		RETURN NEXT o;
 	END IF;
-	IF NOT durable THEN
-		PERFORM set_config('synchronous_commit', 'off', true);
+	IF durable THEN -- one of the others may have said that it is not
+		PERFORM set_config('synchronous_commit', commits, true);
 	END IF;
 END $$;
 

@@ -3,6 +3,7 @@ package pgstore_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -93,10 +94,11 @@ func TestALockTimeoutLeavesNothingLocked(t *testing.T) {
 		if _, err := two.Exec(t.Context(), "SET LOCAL lock_timeout = '5ms'"); err != nil {
 			t.Fatal(err)
 		}
-		go func() { // at about the same time
+		var ended sync.WaitGroup
+		ended.Go(func() { // at about the same time
 			time.Sleep(5 * time.Millisecond)
 			one.Rollback(context.Background())
-		}()
+		})
 		err := pgstore.LockTx(t.Context(), two, "timeout")
 		if err != nil {
 			if _, again := two.Exec(t.Context(), "SELECT 1"); again == nil {
@@ -104,8 +106,9 @@ func TestALockTimeoutLeavesNothingLocked(t *testing.T) {
 			}
 		}
 		two.Rollback(t.Context())
+		ended.Wait()
 		three := begin(t, pool)
-		if err := pgstore.LockTx(t.Context(), three, "timeout"); err != nil { // waits for one
+		if err := pgstore.LockTx(t.Context(), three, "timeout"); err != nil {
 			t.Fatal(err)
 		}
 		three.Rollback(t.Context())
