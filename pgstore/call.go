@@ -1,7 +1,6 @@
 package pgstore
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -61,8 +60,10 @@ type call struct {
 	keep  store.Keep    // opKeep
 	reply reply
 	err   error
-	state atomic.Int32  // queued, sent or abandoned; of a call in a batch
-	done  chan struct{} // closed when a batch with the call has returned
+
+	answered bool          // there is a reply
+	state    atomic.Int32  // queued, sent or abandoned; of a call in a batch
+	done     chan struct{} // closed when a batch with the call has returned
 }
 
 const (
@@ -71,9 +72,8 @@ const (
 	abandoned // its caller gave up before it was sent
 )
 
-// A reply is a row that the functions return.
+// A reply is what the functions return of a call.
 type reply struct {
-	Call    int
 	Status  int
 	Token   int64
 	Tokens  int
@@ -82,29 +82,21 @@ type reply struct {
 	Again   int64 // µs
 	Mode    int
 	Weight  int
-	Limit   int
-	Holders []byte // JSON
-	Fresh   bool
+	Limit   int `json:"lim"`
+	Holders []row
+	Fresh   bool // a row was added
 }
 
-// read reads a row. Most columns are NULL in most rows.
-func (r *reply) read(columns [][]byte) (err error) {
-	if len(columns) != 12 {
-		return fmt.Errorf("%d columns in a reply, want 12", len(columns))
-	}
-	number := func(i int) int64 {
-		if columns[i] == nil || err != nil {
-			return 0
-		}
-		var n int64
-		n, err = strconv.ParseInt(string(columns[i]), 10, 64)
-		return n
-	}
-	*r = reply{
-		Call: int(number(0)), Status: int(number(1)), Token: number(2), Tokens: int(number(3)),
-		Waiters: int(number(4)), Place: int(number(5)), Again: number(6),
-		Mode: int(number(7)), Weight: int(number(8)), Limit: int(number(9)),
-		Holders: bytes.Clone(columns[10]), Fresh: string(columns[11]) == "t",
+// read reads the outcome of a call: JSON, or only the token of a grant, or nothing for success.
+func (c *call) read(text []byte) (err error) {
+	c.answered, c.reply = true, reply{}
+	switch {
+	case len(text) == 0:
+	case text[0] == '{':
+		err = json.Unmarshal(text, &c.reply)
+	default:
+		c.reply.Tokens = c.req.Tokens
+		c.reply.Token, err = strconv.ParseInt(string(text), 10, 64)
 	}
 	return err
 }
@@ -215,7 +207,7 @@ func (s *Store) outcomes(calls []*call, err error) {
 	for _, c := range calls {
 		if err != nil {
 			c.err = explain(err)
-		} else if c.reply.Call == 0 {
+		} else if !c.answered {
 			c.err = errors.New("postgres store: no outcome of a call")
 		}
 	}
@@ -233,34 +225,21 @@ func (s *Store) query(ctx context.Context, calls []*call) error {
 		return err
 	}
 	defer rows.Close()
-	fresh := 0
-	for rows.Next() {
-		var r reply
-		if err := r.read(rows.RawValues()); err != nil {
+	next := 0
+	for ; rows.Next(); next++ {
+		text := rows.RawValues()[0]
+		if next == len(calls) {
+			s.sweeps.end(string(text))
+			continue
+		}
+		if err := calls[next].read(text); err != nil {
 			return err
 		}
-		if r.Fresh {
-			fresh++
-		}
-		switch {
-		case r.Call == 0:
-			var next string
-			if err := json.Unmarshal(r.Holders, &next); err != nil {
-				return err
-			}
-			s.sweeps.end(next)
-		case r.Call > 0 && r.Call <= len(calls):
-			calls[r.Call-1].reply = r
+		if calls[next].reply.Fresh {
+			s.sweeps.add(1)
 		}
 	}
-	if err := rows.Err(); err != nil {
-		for _, c := range calls {
-			c.reply = reply{}
-		}
-		return err
-	}
-	s.sweeps.add(fresh)
-	return nil
+	return rows.Err()
 }
 
 // takeConn limits how many connections of the pool are in use. The pool belongs to the
@@ -343,7 +322,7 @@ func microseconds(d time.Duration) int64 {
 
 // functionCall returns the statement that calls a function with n arguments.
 func functionCall(quotedSchema, function string, n int) string {
-	sql := "SELECT * FROM " + quotedSchema + "." + function + "("
+	sql := "SELECT " + quotedSchema + "." + function + "("
 	for i := range n {
 		if i > 0 {
 			sql += ", "

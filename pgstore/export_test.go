@@ -15,5 +15,4 @@ func Pushed(s *Store) bool { return s.listener.pushed() }
 func UseVersion(s *Store, schema string, version int) {
 	s.oneSQL = functionCall(schema, fmt.Sprintf("one_v%d", version), 14)
 	s.callSQL = functionCall(schema, fmt.Sprintf("call_v%d", version), 16)
-	s.listSQL = functionCall(schema, fmt.Sprintf("list_v%d", version), 4)
 }

@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -18,7 +19,9 @@ const (
 	maxPage = 10_000
 )
 
-var listFunction = fmt.Sprintf("list_v%d", version)
+func listStatement(quotedSchema string) string {
+	return fmt.Sprintf("SELECT name, holders, waiters FROM %s.list_v%d($1, $2, $3, $4)", quotedSchema, version)
+}
 
 // List returns one page of names: see [store.Store]. Pages are in the order of the bytes of
 // names, and a cursor is the last name of the page before.
@@ -79,14 +82,22 @@ func fill(lock *store.Lock, holders, waiters []byte) error {
 	if err != nil {
 		return err
 	}
-	for _, r := range append(held[:len(held):len(held)], queued...) {
+	lock.Holders = holdersOf(held)
+	for _, r := range held {
 		lock.Limit = max(lock.Limit, r.Lim)
 	}
-	lock.Holders, err = readHolders(holders)
 	for _, r := range queued {
+		lock.Limit = max(lock.Limit, r.Lim)
 		lock.Waiters = append(lock.Waiters, store.Waiter{
 			ID: r.ID, Owner: r.Owner, Meta: r.Meta, Mode: r.Mode, Weight: r.Weight, Age: time.Duration(r.Age) * time.Microsecond,
 		})
 	}
-	return err
+	return nil
+}
+
+func readRows(text []byte) (rows []row, err error) {
+	if len(text) > 0 {
+		err = json.Unmarshal(text, &rows)
+	}
+	return rows, err
 }

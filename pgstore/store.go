@@ -3,7 +3,6 @@ package pgstore
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -152,7 +151,7 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, c config) (*Store, error)
 	s := &Store{
 		pool: pool, owned: c.owned,
 		oneSQL: functionCall(quoted, oneFunction, 14), callSQL: functionCall(quoted, callFunction, 16),
-		listSQL:   functionCall(quoted, listFunction, 4),
+		listSQL:   listStatement(quoted),
 		heartbeat: c.heartbeat, conns: make(chan struct{}, c.conns),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -276,9 +275,8 @@ func (c *call) answer(pushed bool) (store.Answer, error) {
 		if r.Place == 1 && !pushed {
 			refusal.Again = min(refusal.Again, poll)
 		}
-		holders, err := readHolders(r.Holders)
-		refusal.Holders = holders
-		return store.Answer{Refusal: refusal}, err
+		refusal.Holders = holdersOf(r.Holders)
+		return store.Answer{Refusal: refusal}, nil
 	}
 	return store.Answer{}, c.unexpected()
 }
@@ -397,20 +395,12 @@ type row struct {
 	Meta   string
 }
 
-func readHolders(text []byte) (holders []store.Holder, err error) {
-	rows, err := readRows(text)
+func holdersOf(rows []row) (holders []store.Holder) {
 	for _, r := range rows {
 		holders = append(holders, store.Holder{
 			ID: r.ID, Owner: r.Owner, Meta: r.Meta, Mode: r.Mode, Weight: r.Weight, Token: r.Token, State: r.State,
 			Age: time.Duration(r.Age) * time.Microsecond, Left: time.Duration(r.Rest) * time.Microsecond,
 		})
 	}
-	return holders, err
-}
-
-func readRows(text []byte) (rows []row, err error) {
-	if len(text) > 0 {
-		err = json.Unmarshal(text, &rows)
-	}
-	return rows, err
+	return holders
 }
