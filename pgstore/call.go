@@ -186,10 +186,10 @@ func (s *Store) lateCall(id store.ID) <-chan struct{} {
 }
 
 // send makes the calls of a batch, except those whose callers gave up. No caller's context ends it.
-func (s *Store) send(calls []*call) {
+func (s *Store) send(calls []*call) (refused bool) {
 	calls = slices.DeleteFunc(slices.Clone(calls), func(c *call) bool { return !c.state.CompareAndSwap(queued, sent) })
 	if len(calls) == 0 {
-		return
+		return false
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, callTimeout)
 	defer cancel()
@@ -197,6 +197,7 @@ func (s *Store) send(calls []*call) {
 	for _, c := range calls {
 		close(c.done)
 	}
+	return false
 }
 
 // outcomes sets the errors of calls.

@@ -30,6 +30,8 @@ Stores:
         etcd; etcds:// uses TLS
     zk://[USER:PASSWORD@]HOST,HOST,...[/ROOT]
         ZooKeeper; zks:// uses TLS
+    postgres://[USER:PASSWORD@]HOST[:PORT]/DATABASE
+        PostgreSQL; sslmode=verify-full in the URL uses TLS
 
 Environment:
 
