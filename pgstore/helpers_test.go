@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-lock/holdfast/internal/servers"
-	"github.com/holdfast-lock/holdfast/pgstore"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -152,5 +151,3 @@ func rows(t testing.TB, p *servers.Postgres, schema string) (list []string) {
 	}
 	return list
 }
-
-var _ = pgstore.DefaultSchema

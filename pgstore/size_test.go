@@ -44,18 +44,20 @@ func TestManyClientsLoseNoUpdateAndSeeNoDeadlock(t *testing.T) {
 	var done atomic.Int64
 	var wg sync.WaitGroup
 	ctx := t.Context()
-	end := time.Now().Add(d)
-	for range clients {
+	all := make([]*holdfast.Client, clients)
+	for i := range all {
 		s, err := store.Open(ctx, p.URL()+"&pool_max_conns=2")
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		c, err := holdfast.New(s)
-		if err != nil {
+		if all[i], err = holdfast.New(s); err != nil {
 			t.Fatal(err)
 		}
-		defer c.Close()
+		defer all[i].Close()
+	}
+	end := time.Now().Add(d)
+	for _, c := range all {
 		for range 2 {
 			wg.Go(func() {
 				for time.Now().Before(end) {

@@ -333,7 +333,10 @@ func (w wires) lose() {
 
 // mentions matches requests that contain the key or the node of a lock.
 func mentions(name string) func([]byte) bool {
-	texts := [][]byte{[]byte("lock:" + name + "\r\n"), []byte("holdfast/lock/" + name + "\t"), []byte("/" + name + "/")}
+	texts := [][]byte{
+		[]byte("lock:" + name + "\r\n"), []byte("holdfast/lock/" + name + "\t"), []byte("/" + name + "/"),
+		append([]byte{0, 0, 0, byte(len(name))}, name...), // an argument of PostgreSQL
+	}
 	return func(b []byte) bool {
 		return slices.ContainsFunc(texts, func(text []byte) bool { return bytes.Contains(b, text) })
 	}
