@@ -66,6 +66,11 @@
 // two seconds, and keeps its place for five seconds if it dies. If the connection that listens
 // breaks, the next waiter of each name polls every 50 milliseconds until there is a new one.
 //
+// PostgreSQL wakes every connection that listens in a database for each notification, on whatever
+// channel. So hand-offs get slower with the number of clients that wait: on a machine with two
+// cores a hand-off took 2 ms between two clients, and 12 ms between 64. Goroutines of one client
+// need no notifications among themselves.
+//
 // The queue is in an unlogged table: a crash or failover empties it, and waiters queue again.
 //
 // # Poolers
