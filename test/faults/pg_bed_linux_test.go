@@ -23,7 +23,7 @@ var (
 	schemas atomic.Int64
 
 	sharedPostgres = sync.OnceValue(func() *servers.Postgres {
-		return servers.StartPostgres(&process, servers.PostgresOptions{Config: []string{"max_connections=400"}})
+		return servers.StartPostgres(&process, servers.PostgresOptions{NoSync: true, Config: []string{"max_connections=400"}})
 	})
 )
 
