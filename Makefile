@@ -106,6 +106,8 @@ soak: deps ## core and memstore SOAKCOUNT (50) times, then all faults at once fo
 	@.bin/testreport -run RandomHistories -timeout=60m . -seeds $(SEEDS)
 	@echo "== all faults at once for $(SOAKTIME)"
 	@.bin/testreport -race -run Soak -timeout=0 ./test/faults -soak $(SOAKTIME)
+	@echo "== 64 clients on PostgreSQL for a minute"
+	@.bin/testreport -run ManyClients -timeout=10m ./pgstore -long 1m
 	@echo "== $(NAMES) names on Redis and on etcd"
 	@.bin/testreport -run ManyNames -timeout=60m -p=1 ./redisstore ./etcdstore -names $(NAMES)
 	@echo "== $(NAMES) names on ZooKeeper"

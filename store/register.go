@@ -72,6 +72,8 @@ var packages = map[string]string{
 	"quorum+redis":   "redisstore",
 	"quorum+rediss":  "redisstore",
 	"etcd":           "etcdstore",
+	"postgres":       "pgstore",
+	"postgresql":     "pgstore",
 	"etcds":          "etcdstore",
 	"zk":             "zkstore",
 	"zks":            "zkstore",

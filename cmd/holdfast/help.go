@@ -34,6 +34,8 @@ Stores:
         ZooKeeper; zks:// uses TLS
     mysql://[USER:PASSWORD@]HOST[:PORT]/DATABASE
         MySQL or MariaDB; tls=true in the URL uses TLS
+    postgres://[USER:PASSWORD@]HOST[:PORT]/DATABASE
+        PostgreSQL; sslmode=verify-full in the URL uses TLS
 
 Environment:
 
