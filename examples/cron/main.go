@@ -21,6 +21,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/examples/internal/fleet"
+	_ "github.com/holdfast-lock/holdfast/pgstore"     // for postgres: URLs
 	_ "github.com/holdfast-lock/holdfast/redisstore"  // for redis: URLs
 	_ "github.com/holdfast-lock/holdfast/sqlitestore" // for sqlite: URLs
 )

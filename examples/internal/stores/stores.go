@@ -13,6 +13,10 @@ func ForEach(t *testing.T, test func(t *testing.T, url string)) {
 		t.Parallel()
 		test(t, "sqlite:"+t.TempDir()+"/locks.db")
 	})
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		test(t, servers.StartPostgres(t, servers.PostgresOptions{}).URL())
+	})
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
 		test(t, "redis://"+servers.StartRedis(t, servers.RedisOptions{}).Addr())
