@@ -1,0 +1,88 @@
+package mysqlstore
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/batch"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+const (
+	// maxBatch bounds how many calls share a transaction.
+	maxBatch = 256
+
+	// batchTimeout bounds a transaction of several calls, which has no caller's context.
+	batchTimeout = 3 * time.Second
+)
+
+// A call is one call of the store on one name.
+type call struct {
+	name string
+	fast func(ctx context.Context, c *conn) (done bool, err error) // a single statement for the plain case; may be nil
+	do   func(e *entry) error                                      // the whole case, within a transaction
+	born bool                                                      // the name needs a row
+
+	err   error
+	wakes []*waiter // whom the call wakes
+}
+
+// calls returns a batcher for the calls of a lane. One call at a time is in flight; those that
+// arrive meanwhile share the next transaction.
+func (l *lane) calls() *batch.Batcher[call] {
+	b := &batch.Batcher[call]{MaxInFlight: 1, MaxBatch: maxBatch, Name: func(c *call) string { return c.name }}
+	b.Send = func(calls []*call) {
+		ctx, cancel := context.WithTimeout(l.s.life, batchTimeout)
+		defer cancel()
+		l.send(ctx, calls)
+	}
+	return b
+}
+
+// do makes a call in a lane, and then wakes the waiters that can now be granted.
+func (s *Store) do(ctx context.Context, l *lane, b *batch.Batcher[call], c *call) error {
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
+	if err := b.Do(ctx, c, func() { l.send(ctx, []*call{c}) }); err != nil {
+		return err
+	}
+	return s.explain(ctx, c.err)
+}
+
+// send makes calls: one by its single statement if that is enough, several in a transaction.
+func (l *lane) send(ctx context.Context, calls []*call) {
+	err := l.use(ctx, func(ctx context.Context, c *conn) error {
+		if len(calls) == 1 && calls[0].fast != nil {
+			done, err := calls[0].fast(ctx, c)
+			if done || err != nil {
+				return err
+			}
+		}
+		err := l.s.transact(ctx, c, calls)
+		if isNumber(err, errRowLocked) && len(calls) > 1 {
+			// One row is locked by a client that hangs. The others need not wait for it.
+			err = nil
+			for _, one := range calls {
+				if one.err = l.s.transact(ctx, c, []*call{one}); one.err != nil && !fromServer(one.err) {
+					err = one.err
+				}
+			}
+		}
+		return err
+	})
+	for _, one := range calls {
+		if err != nil && one.err == nil {
+			one.err = err
+		}
+		if one.err == nil {
+			l.s.waits.wake(one.wakes)
+		}
+	}
+}
+
+// isOutcome reports whether an error is the outcome of one call and not a failure.
+func isOutcome(err error) bool {
+	return errors.Is(err, store.ErrNotHeld) || errors.Is(err, store.ErrInvalid)
+}

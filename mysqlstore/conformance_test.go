@@ -1,0 +1,54 @@
+package mysqlstore
+
+import (
+	"database/sql"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+	"github.com/holdfast-lock/holdfast/storetest"
+)
+
+func TestConformance(t *testing.T) {
+	admin := connect(t, one)
+	storetest.Run(t, harness(admin, func(t testing.TB) store.Store {
+		s, err := store.Open(t.Context(), one.URL(one.Addr()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}))
+}
+
+func harness(admin *sql.DB, open func(t testing.TB) store.Store) storetest.Harness {
+	return storetest.Harness{
+		Open: open, TTL: 500 * time.Millisecond, Slack: 500 * time.Millisecond, Parallel: 16,
+		Residue: func(t testing.TB) []string { return residue(t, admin) },
+	}
+}
+
+// residue returns all names in use and all claims. Rows of names that are not in use stay for some
+// seconds, because they hold the last token.
+func residue(t testing.TB, db *sql.DB) (left []string) {
+	t.Helper()
+	for _, query := range []string{
+		"SELECT CONCAT('name ', name, ' crowd ', crowd, ' id ', HEX(id), ' until ', until) FROM holdfast_names WHERE crowd <> 0 OR until <> 0",
+		"SELECT CONCAT('claim ', name, ' seq ', seq, ' id ', HEX(id)) FROM holdfast_claims",
+	} {
+		rows, err := db.Query(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for rows.Next() {
+			var line string
+			if err := rows.Scan(&line); err != nil {
+				t.Fatal(err)
+			}
+			left = append(left, line)
+		}
+		if err := rows.Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return left
+}

@@ -1,0 +1,2 @@
+// Package mysqlstore keeps locks in a MySQL or MariaDB database.
+package mysqlstore
