@@ -13,8 +13,8 @@ const (
 	// maxBatch bounds how many calls share a transaction.
 	maxBatch = 256
 
-	// batchTimeout bounds a transaction of several calls, which has no caller's context.
-	batchTimeout = 3 * time.Second
+	// callTimeout bounds the statements of calls. Their callers may give up earlier.
+	callTimeout = 3 * time.Second
 )
 
 // A call is one call of the store on one name.
@@ -32,27 +32,43 @@ type call struct {
 // arrive meanwhile share the next transaction.
 func (l *lane) calls() *batch.Batcher[call] {
 	b := &batch.Batcher[call]{MaxInFlight: 1, MaxBatch: maxBatch, Name: func(c *call) string { return c.name }}
-	b.Send = func(calls []*call) {
-		ctx, cancel := context.WithTimeout(l.s.life, batchTimeout)
-		defer cancel()
-		l.send(ctx, calls)
-	}
+	b.Send = l.send
 	return b
 }
 
-// do makes a call in a lane, and then wakes the waiters that can now be granted.
+// do makes a call in a lane. If ctx ends, it returns, but statements in flight go on, and later
+// calls in the lane wait for them: otherwise an Acquire whose caller has given up could be
+// executed after the Leave that undoes it. The driver would close the connection as well.
 func (s *Store) do(ctx context.Context, l *lane, b *batch.Batcher[call], c *call) error {
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
-	if err := b.Do(ctx, c, func() { l.send(ctx, []*call{c}) }); err != nil {
+	done := make(chan struct{})
+	err := b.Do(ctx, c, func() {
+		if !s.background(func() { defer close(done); l.send([]*call{c}) }) {
+			return
+		}
+		select {
+		case <-done:
+		case <-ctx.Done():
+		}
+	})
+	switch {
+	case err != nil:
 		return err
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case s.life.Err() != nil:
+		return errClosed
 	}
 	return s.explain(ctx, c.err)
 }
 
-// send makes calls: one by its single statement if that is enough, several in a transaction.
-func (l *lane) send(ctx context.Context, calls []*call) {
+// send makes calls: one by its single statement if that is enough, several in a transaction. Then
+// it wakes the waiters that can now be granted.
+func (l *lane) send(calls []*call) {
+	ctx, cancel := context.WithTimeout(l.s.life, callTimeout)
+	defer cancel()
 	err := l.use(ctx, func(ctx context.Context, c *conn) error {
 		if len(calls) == 1 && calls[0].fast != nil {
 			done, err := calls[0].fast(ctx, c)

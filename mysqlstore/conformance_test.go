@@ -5,13 +5,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/storetest"
 )
 
 func TestConformance(t *testing.T) {
-	admin := connect(t, one)
-	storetest.Run(t, harness(admin, func(t testing.TB) store.Store {
+	storetest.Run(t, harness(one, func(t testing.TB) store.Store {
 		s, err := store.Open(t.Context(), one.URL(one.Addr()))
 		if err != nil {
 			t.Fatal(err)
@@ -20,17 +20,22 @@ func TestConformance(t *testing.T) {
 	}))
 }
 
-func harness(admin *sql.DB, open func(t testing.TB) store.Store) storetest.Harness {
+func harness(server *servers.MariaDB, open func(t testing.TB) store.Store) storetest.Harness {
 	return storetest.Harness{
 		Open: open, TTL: 500 * time.Millisecond, Slack: 500 * time.Millisecond, Parallel: 16,
-		Residue: func(t testing.TB) []string { return residue(t, admin) },
+		Residue: func(t testing.TB) []string { return residue(t, server) },
 	}
 }
 
 // residue returns all names in use and all claims. Rows of names that are not in use stay for some
 // seconds, because they hold the last token.
-func residue(t testing.TB, db *sql.DB) (left []string) {
+func residue(t testing.TB, server *servers.MariaDB) (left []string) {
 	t.Helper()
+	db, err := sql.Open("mysql", server.DSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close() // the suite counts goroutines
 	for _, query := range []string{
 		"SELECT CONCAT('name ', name, ' crowd ', crowd, ' id ', HEX(id), ' until ', until) FROM holdfast_names WHERE crowd <> 0 OR until <> 0",
 		"SELECT CONCAT('claim ', name, ' seq ', seq, ' id ', HEX(id)) FROM holdfast_claims",

@@ -46,6 +46,7 @@ type Store struct {
 
 	life context.Context // ends with Close
 	end  context.CancelFunc
+	mu   sync.Mutex     // keeps background and Close apart
 	work sync.WaitGroup // goroutines in the background
 	once sync.Once
 }
@@ -76,7 +77,9 @@ func (s *Store) Capabilities() store.Capabilities {
 func (s *Store) Close() error {
 	var err error
 	s.once.Do(func() {
+		s.mu.Lock()
 		s.end()
+		s.mu.Unlock()
 		s.takes.close()
 		s.gives.close()
 		s.takeCalls.Close()
@@ -87,6 +90,17 @@ func (s *Store) Close() error {
 		}
 	})
 	return err
+}
+
+// background runs f on a goroutine that Close waits for. It returns false after Close.
+func (s *Store) background(f func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.life.Err() != nil {
+		return false
+	}
+	s.work.Go(f)
+	return true
 }
 
 func (s *Store) usable(ctx context.Context) error {
@@ -203,7 +217,8 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 // Leave removes an identity from the queue and releases its grant: see [store.Store].
 func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	defer s.waits.forget(name, id)
-	return s.do(ctx, s.gives, s.giveCalls, &call{name: name, do: func(e *entry) error {
+	// In the lane of Acquire, so that it comes after an Acquire in flight.
+	return s.do(ctx, s.takes, s.takeCalls, &call{name: name, do: func(e *entry) error {
 		if g := e.held(id); g != nil {
 			e.remove(g)
 		}
@@ -268,7 +283,7 @@ func (s *Store) renew(ctx context.Context, grants []store.Renewal, outcomes []st
 			return nil
 		}
 	}
-	s.gives.send(ctx, calls)
+	s.gives.send(calls)
 	for i, c := range calls {
 		if c.err != nil && isOutcome(c.err) {
 			return c.err

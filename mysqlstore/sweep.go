@@ -32,11 +32,11 @@ func (s *Store) sweepSometimes() {
 	s.sweep.mu.Lock()
 	defer s.sweep.mu.Unlock()
 	now := time.Now()
-	if now.Before(s.sweep.next) || s.life.Err() != nil {
+	if now.Before(s.sweep.next) {
 		return
 	}
 	s.sweep.next = now.Add(sweepEvery)
-	s.work.Go(func() {
+	s.background(func() {
 		ctx, cancel := context.WithTimeout(s.life, sweepTime)
 		defer cancel()
 		s.sweepNow(ctx)
@@ -108,7 +108,7 @@ func (s *Store) sweepPart(ctx context.Context, low int64) (more bool, err error)
 		for _, name := range crowded {
 			calls = append(calls, &call{name: name, do: func(*entry) error { return nil }})
 		}
-		s.gives.send(ctx, calls)
+		s.gives.send(calls)
 	}
 	if n < sweepNames {
 		s.sweep.after = ""

@@ -118,8 +118,7 @@ func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 				p.mu.Unlock()
 			}()
 			if !p.polling {
-				p.polling = true
-				s.work.Go(s.poll)
+				p.polling = s.background(s.poll)
 			}
 		}
 	}
