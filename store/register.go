@@ -64,6 +64,7 @@ func Open(ctx context.Context, rawURL string) (Store, error) {
 var packages = map[string]string{
 	"memory":         "memstore",
 	"sqlite":         "sqlitestore",
+	"mysql":          "mysqlstore",
 	"redis":          "redisstore",
 	"rediss":         "redisstore",
 	"redis+sentinel": "redisstore",
