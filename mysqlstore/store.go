@@ -133,7 +133,7 @@ func advice(err error) string {
 	case isNumber(err, 1290, 1836, 1792):
 		return ": the server is read-only; connect to the primary"
 	case isNumber(err, 1142, 1143):
-		return ": the user lacks a right; see the grants in the documentation of package mysqlstore"
+		return ": the user lacks a right, see the grants in the documentation of package mysqlstore; or the tables do not exist, then run holdfast migrate"
 	}
 	return ""
 }

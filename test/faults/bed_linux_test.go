@@ -52,6 +52,7 @@ type bed struct {
 	shards *servers.Cluster       // nil if it is not a Cluster
 	etcd   *servers.EtcdCluster   // if set, there is no Redis
 	zoo    *zoo                   // if set, there is no Redis
+	mysql  *mysqlServer           // if set, there is no Redis
 
 	dialled sync.Map // from a client to the function that closes its connection
 }
@@ -141,6 +142,10 @@ func onAll(t *testing.T, test func(t *testing.T, b *bed)) {
 	t.Run("ZooKeeper", func(t *testing.T) {
 		t.Parallel()
 		test(t, zookeeper(t))
+	})
+	t.Run("MariaDB", func(t *testing.T) {
+		t.Parallel()
+		test(t, mysqlShared(t))
 	})
 }
 
@@ -261,6 +266,9 @@ func (b *bed) openBy(opts ...holdfast.Option) (*holdfast.Client, wires) {
 	if b.zoo != nil {
 		return b.zoo.openBy(b.t, opts...)
 	}
+	if b.mysql != nil {
+		return b.mysql.openBy(b.t, opts...)
+	}
 	if b.group == nil && b.shards == nil {
 		p := faultproxy.Start(b.t, b.nodes[0].Addr())
 		return openURL(b.t, b.lib+"://"+p.Addr(), opts...), wires{p}
@@ -326,6 +334,7 @@ func (w wires) lose() {
 // mentions matches requests that contain the key or the node of a lock.
 func mentions(name string) func([]byte) bool {
 	texts := [][]byte{[]byte("lock:" + name + "\r\n"), []byte("holdfast/lock/" + name + "\t"), []byte("/" + name + "/")}
+	texts = append(texts, mysqlMentions(name)...)
 	return func(b []byte) bool {
 		return slices.ContainsFunc(texts, func(text []byte) bool { return bytes.Contains(b, text) })
 	}
@@ -368,7 +377,7 @@ func (b *bed) queued(c *holdfast.Client, name string, n int) {
 // scripts, or the parent nodes exist.
 func (b *bed) warmUp(c *holdfast.Client) {
 	b.t.Helper()
-	if b.zoo != nil {
+	if b.zoo != nil || b.mysql != nil {
 		lease, err := c.Lock(b.t.Context(), "n")
 		if err == nil {
 			err = lease.Unlock(b.t.Context())
@@ -414,6 +423,9 @@ func (b *bed) clean(most time.Duration, clients ...*holdfast.Client) {
 		}
 		if b.zoo != nil {
 			return b.zoo.left(b.t)
+		}
+		if b.mysql != nil {
+			return b.mysql.left(b.t)
 		}
 		for _, node := range b.nodes {
 			if !node.Running() {
