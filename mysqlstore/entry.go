@@ -84,7 +84,7 @@ func (e *entry) values() string {
 	if g == nil {
 		g = new(grant)
 	}
-	return fmt.Sprintf("(%s, %s, %s, %s)", literal(e.name), flag(crowd), strconv.FormatInt(e.last, 10), g.values())
+	return fmt.Sprintf("(%s, %s, %s, %s)", literal(e.name), bit(crowd), strconv.FormatInt(e.last, 10), g.values())
 }
 
 // find returns the grant or the kept record of an identity, nil if there is none.

@@ -183,7 +183,7 @@ func (tx *transaction) store(ctx context.Context) error {
 		}
 		for _, w := range e.waiters {
 			if w.dirty {
-				claims = append(claims, fmt.Sprintf("(%s, %d, %s, %s)", literal(name), w.seq, flag(w.rung), w.values()))
+				claims = append(claims, fmt.Sprintf("(%s, %d, %s, %s)", literal(name), w.seq, bit(w.rung), w.values()))
 			}
 		}
 	}
@@ -231,7 +231,7 @@ func (g *grant) values() string {
 	}, ", ")
 }
 
-func flag(b bool) string {
+func bit(b bool) string {
 	if b {
 		return "1"
 	}
