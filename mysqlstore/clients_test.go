@@ -33,6 +33,7 @@ func TestSixtyFourClientsLoseNoUpdateAndMeetNoDeadlock(t *testing.T) {
 	if err := sqlfence.MySQL.CreateTable(t.Context(), app); err != nil {
 		t.Fatal(err)
 	}
+	database := databaseOf(t, app)
 	before := deadlockCount(t, app)
 	var done [names]atomic.Int64
 	ctx, cancel := context.WithTimeout(t.Context(), *clientsTime)
@@ -40,9 +41,7 @@ func TestSixtyFourClientsLoseNoUpdateAndMeetNoDeadlock(t *testing.T) {
 	var wg sync.WaitGroup
 	var pairs atomic.Int64
 	for range clients {
-		db := connectTo(t, func(c *mysql.Config) { c.DBName = databaseOf(t, app) })
-		s := newIn(t, db)
-		c, err := holdfast.New(s)
+		c, err := holdfast.New(newIn(t, poolOf(t, database, nil)))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,10 +2,14 @@ package mysqlstore
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"os"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/go-sql-driver/mysql"
 
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
@@ -22,19 +26,38 @@ func TestMain(m *testing.M) {
 		os.Exit(run(os.Args[1:]))
 	}
 	host := new(host)
-	one = servers.StartMariaDB(host, servers.MariaDBOptions{})
+	one = servers.StartMariaDB(host, servers.MariaDBOptions{Config: []string{"--max-connections=500"}})
 	code := m.Run()
 	host.end()
 	os.Exit(code)
 }
 
-// connect returns a pool of connections to a server.
-func connect(t testing.TB, server *servers.MariaDB) *sql.DB {
+// connectTo returns a pool of connections to a database of its own, with changed settings.
+func connectTo(t testing.TB, change func(*mysql.Config)) *sql.DB {
 	t.Helper()
-	db, err := sql.Open("mysql", server.DSN())
+	admin := poolOf(t, servers.MariaDBDatabase, nil)
+	name := "db_" + strings.ToLower(rand.Text()[:12])
+	mustExec(t, admin, "CREATE DATABASE "+name)
+	t.Cleanup(func() { mustExec(t, admin, "DROP DATABASE "+name) })
+	return poolOf(t, name, change)
+}
+
+// poolOf returns a pool of connections to a database, with changed settings.
+func poolOf(t testing.TB, database string, change func(*mysql.Config)) *sql.DB {
+	t.Helper()
+	config, err := mysql.ParseDSN(one.DSN())
 	if err != nil {
 		t.Fatal(err)
 	}
+	config.DBName = database
+	if change != nil {
+		change(config)
+	}
+	connector, err := mysql.NewConnector(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := sql.OpenDB(connector)
 	t.Cleanup(func() { db.Close() })
 	return db
 }

@@ -24,7 +24,7 @@ func TestAThousandWaitersUseTwoConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer holder.Close()
-	other := connectTo(t, func(c *mysql.Config) { c.DBName = databaseOf(t, db) })
+	other := poolOf(t, databaseOf(t, db), nil)
 	other.SetMaxOpenConns(10)
 	waiter, err := holdfast.New(newIn(t, other))
 	if err != nil {

@@ -94,7 +94,7 @@ func TestTheDocumentedGrantsAreEnough(t *testing.T) {
 			t.Errorf("the documentation does not have: %s", written)
 		}
 	}
-	little := connectTo(t, func(c *mysql.Config) { c.User, c.Passwd, c.DBName = name, "little", name })
+	little := poolOf(t, name, func(c *mysql.Config) { c.User, c.Passwd = name, "little" })
 	s := newIn(t, little)
 	useEverything(t, s)
 	if err := s.sweepNow(bounded(t)); err != nil {
