@@ -22,9 +22,11 @@ const (
 
 // sweep is when to remove rows that are not in use.
 type sweep struct {
-	mu    sync.Mutex
-	next  time.Time
-	after string // where the next sweep goes on
+	mu   sync.Mutex
+	next time.Time
+
+	turn  sync.Mutex // held during a sweep
+	after string     // where the next part goes on
 }
 
 // sweepSometimes sweeps in the background, if it is time to.
@@ -46,6 +48,8 @@ func (s *Store) sweepSometimes() {
 // sweepNow removes rows that are not in use, unless another program does. An error does not
 // matter: the next sweep goes on.
 func (s *Store) sweepNow(ctx context.Context) error {
+	s.sweep.turn.Lock()
+	defer s.sweep.turn.Unlock()
 	var low int64
 	var elected bool
 	err := s.gives.use(ctx, func(ctx context.Context, c *conn) error {

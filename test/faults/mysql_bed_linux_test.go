@@ -26,7 +26,7 @@ var (
 	mysqlDatabases atomic.Int64
 
 	sharedMariaDB = sync.OnceValue(func() *servers.MariaDB {
-		return servers.StartMariaDB(&process, servers.MariaDBOptions{})
+		return servers.StartMariaDB(&process, servers.MariaDBOptions{Config: []string{"--max-connections=500"}})
 	})
 )
 
