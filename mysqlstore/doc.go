@@ -113,8 +113,9 @@
 //	GRANT SELECT, UPDATE (low, swept) ON `locks`.`holdfast_meta` TO 'app'@'%';
 //
 // The tables have a version. A program goes on beside tables of a later version if that only adds
-// to them. If a later version is not compatible, older programs grant nothing from the moment of
-// the migration, so that the versions never hold one name at the same time.
+// to them. If a later version is not compatible, it says so in the tables first: older programs
+// notice within two seconds and grant nothing any more, and only then the migration goes on. So
+// the versions never hold one name at the same time.
 //
 // # URL
 //

@@ -19,8 +19,8 @@ const (
 
 	// version is the version of the tables that this package creates. A later version may add
 	// columns with defaults and tables; programs of this version go on beside it. If it
-	// changes what this version relies on, it must raise meta.compatible in the same step:
-	// programs of this version then grant nothing any more.
+	// changes what this version relies on, it must first raise meta.compatible and wait for ten
+	// seconds: programs of this version then grant nothing any more.
 	version = 1
 
 	// maxPrefix leaves room for the rest of a table's name within 64 characters.

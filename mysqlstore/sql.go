@@ -25,6 +25,7 @@ const maxFast = store.MaxToken / 2
 // statements are the statements of one store, with the names of its tables.
 type statements struct {
 	session  []string // set up a connection
+	meta     string   // reads what acquire depends on
 	acquire  string   // prepared: takes a name that is free and has no waiters
 	release  string   // prepared: gives such a name back
 	lock     string   // reads names, and locks their rows
@@ -65,9 +66,9 @@ func newStatements(prefix string) statements {
 			fmt.Sprintf("SET SESSION autocommit = 1, sql_mode = 'STRICT_ALL_TABLES', innodb_lock_wait_timeout = %d, wait_timeout = %d",
 				rowPatience, int(serverIdle.Seconds())),
 		},
+		meta: "SELECT low, compatible FROM {{meta}} WHERE one = 1",
 		acquire: "INSERT INTO {{names}} (name, id, mode, weight, lim, token, tokens, last, since, until, state, owner, meta)" +
-			" SELECT ?, ?, ?, ?, ?, LAST_INSERT_ID(GREATEST(low + 1, {{now}}, ?)), ?, GREATEST(low + 1, {{now}}, ?) + ? - 1, {{now}}, {{now}} + ?, 0, ?, ?" +
-			" FROM {{meta}} WHERE one = 1 AND compatible <= " + strconv.Itoa(version) +
+			" VALUES (?, ?, ?, ?, ?, LAST_INSERT_ID(GREATEST({{now}}, ?)), ?, GREATEST({{now}}, ?) + ? - 1, {{now}}, {{now}} + ?, 0, ?, ?)" +
 			" ON DUPLICATE KEY UPDATE " + strings.Join(takes, ", "),
 		release: "UPDATE {{names}} SET until = 0 WHERE name = ? AND id = ? AND state = 0 AND until > {{now}} AND crowd = 0",
 		lock: "SELECT {{now}}, (SELECT compatible FROM {{meta}} WHERE one = 1), name, crowd, last, " + grantColumns +
@@ -95,7 +96,7 @@ func newStatements(prefix string) statements {
 		st.session[i] = withTables(s, prefix)
 	}
 	for _, s := range []*string{
-		&st.acquire, &st.release, &st.lock, &st.create, &st.claims, &st.putNames, &st.putClaim, &st.delClaim, &st.renew,
+		&st.meta, &st.acquire, &st.release, &st.lock, &st.create, &st.claims, &st.putNames, &st.putClaim, &st.delClaim, &st.renew,
 		&st.poll, &st.list, &st.listAll, &st.elect, &st.sweep, &st.remove,
 	} {
 		*s = strings.ReplaceAll(withTables(*s, prefix), "{{max}}", strconv.FormatInt(maxFast, 10))

@@ -18,6 +18,9 @@ const (
 	// minTTL is well above what a transaction takes on a slow disk.
 	minTTL = 200 * time.Millisecond
 
+	// metaFresh is how old the knowledge of meta may be when a name is granted.
+	metaFresh = 2 * time.Second
+
 	// renewals is how many grants are renewed in one statement.
 	renewals = 256
 )
@@ -40,6 +43,9 @@ type Store struct {
 	// Calls that take names and calls that keep or give them up do not wait for each other.
 	takes, gives         *lane
 	takeCalls, giveCalls *batch.Batcher[call]
+
+	low      int64     // see meta.low; used in the lane of Acquire only, as is the next
+	metaRead time.Time // when low was read, and this version was compatible
 
 	waits waits
 	sweep sweep
@@ -146,7 +152,10 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	c := &call{name: req.Name, born: true}
 	if !s.waits.has(req.Name, req.ID) && req.Floor < maxFast {
 		c.fast = func(ctx context.Context, c *conn) (bool, error) {
-			token, err := c.take(ctx, &req)
+			if err := s.readMeta(ctx, c); err != nil {
+				return false, err
+			}
+			token, err := c.take(ctx, &req, s.low)
 			if token == 0 || err != nil {
 				return false, err
 			}
@@ -168,12 +177,35 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	return answer, nil
 }
 
+// readMeta reads the floor of tokens, and whether this version may grant locks, unless it did so
+// a moment ago. The caller has the lane of Acquire.
+//
+// Reading them in the statement that acquires would double its cost. A floor that is metaFresh
+// old is good enough, because rows are removed only if their tokens are below a floor that is
+// much older: see sweepEvery. A migration that ends the compatibility must wait as long.
+func (s *Store) readMeta(ctx context.Context, c *conn) error {
+	if time.Since(s.metaRead) < metaFresh {
+		return nil
+	}
+	begin := time.Now()
+	var compatible sql.NullInt64
+	err := c.query(ctx, s.sql.meta, func(rows *sql.Rows) error { return rows.Scan(&s.low, &compatible) })
+	if err != nil {
+		return err
+	}
+	if !compatible.Valid || compatible.Int64 > version {
+		return errIncompatible
+	}
+	s.metaRead = begin
+	return nil
+}
+
 // take grants a name that is free and that nobody waits for. It returns the first token, 0 if the
 // name was not granted.
-func (c *conn) take(ctx context.Context, req *store.Request) (int64, error) {
-	tokens := blockOf(req.Tokens)
+func (c *conn) take(ctx context.Context, req *store.Request, low int64) (int64, error) {
+	tokens, least := blockOf(req.Tokens), max(low, req.Floor)+1
 	result, err := c.acquire.ExecContext(ctx, []byte(req.Name), req.ID[:], int64(req.Mode), req.Weight, req.Limit,
-		req.Floor+1, tokens, req.Floor+1, tokens, req.TTL.Microseconds(), []byte(req.Owner), []byte(req.Meta))
+		least, tokens, least, tokens, req.TTL.Microseconds(), []byte(req.Owner), []byte(req.Meta))
 	if err != nil {
 		return 0, err
 	}

@@ -11,8 +11,8 @@ import (
 // A row of a name that is not in use holds its last token, so that a later grant has a greater
 // one even if the server's clock was set back. It is removed when meta.low guarantees that: low
 // is raised to the clock in each sweep, and a row is removed by a later sweep if all its tokens
-// are at most the low of the sweep before. Between the two, statements that read the old low have
-// ended, since none of them takes sweepEvery.
+// are at most the low of the sweep before. By then nobody uses an older low: a client reads it
+// every metaFresh, and a statement ends after callTimeout.
 const (
 	sweepEvery = 10 * time.Second
 	sweepIdle  = 5 * time.Second // a row that was used lately may be used again soon
