@@ -20,9 +20,13 @@ const (
 // A call is one call of the store on one name.
 type call struct {
 	name string
-	fast func(ctx context.Context, c *conn) (done bool, err error) // a single statement for the plain case; may be nil
-	do   func(e *entry) error                                      // the whole case, within a transaction
-	born bool                                                      // the name needs a row
+	do   func(e *entry) error // the whole case, within a transaction
+	born bool                 // the name needs a row
+
+	// The plain case, of a name that nobody waits for, needs a single statement.
+	take    *store.Request            // an Acquire that may be plain
+	granted func(answer store.Answer) // its answer, if it is
+	drop    store.ID                  // a Release that may be plain
 
 	err   error
 	wakes []*waiter // whom the call wakes
@@ -45,7 +49,7 @@ func (s *Store) do(ctx context.Context, l *lane, b *batch.Batcher[call], c *call
 	}
 	done := make(chan struct{})
 	err := b.Do(ctx, c, func() {
-		if !s.background(func() { defer close(done); l.send([]*call{c}) }) {
+		if !l.start(func() { defer close(done); l.send([]*call{c}) }) {
 			return
 		}
 		select {
@@ -64,23 +68,20 @@ func (s *Store) do(ctx context.Context, l *lane, b *batch.Batcher[call], c *call
 	return s.explain(ctx, c.err)
 }
 
-// send makes calls: one by its single statement if that is enough, several in a transaction. Then
-// it wakes the waiters that can now be granted.
+// send makes calls: first those that are plain, and the others in a transaction. Then it wakes the
+// waiters that can now be granted.
 func (l *lane) send(calls []*call) {
-	ctx, cancel := context.WithTimeout(l.s.life, callTimeout)
-	defer cancel()
-	err := l.use(ctx, func(ctx context.Context, c *conn) error {
-		if len(calls) == 1 && calls[0].fast != nil {
-			done, err := calls[0].fast(ctx, c)
-			if done || err != nil {
-				return err
-			}
+	rest := calls
+	err := l.use(context.Background(), func(ctx context.Context, c *conn) error {
+		var err error
+		if rest, err = l.s.plain(ctx, c, calls); err != nil || len(rest) == 0 {
+			return err
 		}
-		err := l.s.transact(ctx, c, calls)
-		if isNumber(err, errRowLocked) && len(calls) > 1 {
+		err = l.s.transact(ctx, c, rest)
+		if isNumber(err, errRowLocked) && len(rest) > 1 {
 			// One row is locked by a client that hangs. The others need not wait for it.
 			err = nil
-			for _, one := range calls {
+			for _, one := range rest {
 				if one.err = l.s.transact(ctx, c, []*call{one}); one.err != nil && !fromServer(one.err) {
 					err = one.err
 				}
@@ -88,7 +89,7 @@ func (l *lane) send(calls []*call) {
 		}
 		return err
 	})
-	for _, one := range calls {
+	for _, one := range rest {
 		if err != nil && one.err == nil {
 			one.err = err
 		}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -42,6 +43,13 @@ type lane struct {
 	turn chan struct{} // holds one element while the lane is in use
 	conn *conn         // nil if there is none
 	idle *time.Timer
+	jobs chan func() // for the goroutine of the lane
+
+	// ctx is that of statements. It is shared by calls, because one for each would cost as much
+	// as the rest of a call on this side. It ends when a call takes too long.
+	ctx    context.Context
+	cancel context.CancelFunc
+	limit  *time.Timer // calls cancel
 }
 
 // A conn is a connection that is set up for a lane.
@@ -52,14 +60,44 @@ type conn struct {
 }
 
 func (s *Store) newLane() *lane {
-	l := &lane{s: s, turn: make(chan struct{}, 1)}
+	l := &lane{s: s, turn: make(chan struct{}, 1), jobs: make(chan func())}
 	l.idle = time.AfterFunc(clientIdle, l.closeIdle)
 	l.idle.Stop()
+	l.newContext()
+	s.work.Go(l.work)
 	return l
 }
 
-// use calls f with the connection of the lane. If f returns an error that is not one of the
-// server, the connection is closed: its state is not known.
+// work runs the jobs of the lane on one goroutine, whose stack has the right size for them.
+func (l *lane) work() {
+	for {
+		select {
+		case job := <-l.jobs:
+			job()
+		case <-l.s.life.Done():
+			return
+		}
+	}
+}
+
+// start runs a job in the background. It returns false after Close.
+func (l *lane) start(job func()) bool {
+	select {
+	case l.jobs <- job:
+		return true
+	default: // the goroutine is busy with a call whose caller has given up
+		return l.s.background(job)
+	}
+}
+
+func (l *lane) newContext() {
+	l.ctx, l.cancel = context.WithCancel(l.s.life)
+	l.limit = time.AfterFunc(callTimeout, l.cancel)
+	l.limit.Stop()
+}
+
+// use calls f with the connection of the lane, for callTimeout at most. If f returns an error that
+// is not one of the server, the connection is closed: its state is not known.
 func (l *lane) use(ctx context.Context, f func(ctx context.Context, c *conn) error) error {
 	select {
 	case l.turn <- struct{}{}:
@@ -72,18 +110,32 @@ func (l *lane) use(ctx context.Context, f func(ctx context.Context, c *conn) err
 	if err := l.s.usable(ctx); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(l.s.life, cancel)()
-	if err := l.connect(ctx); err != nil {
-		return err
+	if l.ctx.Err() != nil {
+		l.disconnect()
+		l.newContext()
 	}
-	err := f(ctx, l.conn)
+	l.limit.Reset(callTimeout)
+	defer l.limit.Stop()
+	if ctx.Done() != nil {
+		defer context.AfterFunc(ctx, l.cancel)()
+	}
+	if err := l.connect(l.ctx); err != nil {
+		return l.explain(err)
+	}
+	err := f(l.ctx, l.conn)
 	if err != nil && !fromServer(err) {
 		l.disconnect()
-		return err
+		return l.explain(err)
 	}
 	l.idle.Reset(clientIdle)
+	return err
+}
+
+// explain says what it means if the context of the lane has ended.
+func (l *lane) explain(err error) error {
+	if l.ctx.Err() != nil && l.s.life.Err() == nil {
+		return fmt.Errorf("no reply from the server: %w", err)
+	}
 	return err
 }
 
@@ -157,6 +209,8 @@ func (l *lane) closeIdle() {
 func (l *lane) close() {
 	l.turn <- struct{}{}
 	l.idle.Stop()
+	l.limit.Stop()
+	l.cancel()
 	l.disconnect()
 }
 

@@ -28,9 +28,12 @@ type statements struct {
 	meta     string   // reads what acquire depends on
 	acquire  string   // prepared: takes a name that is free and has no waiters
 	release  string   // prepared: gives such a name back
-	lock     string   // reads names, and locks their rows
-	create   string   // creates the row of a name, unless it exists
-	claims   string   // reads the claims of crowded names
+	takeMany string   // the same for several names
+	taken    string   // who has got them
+	dropMany string
+	lock     string // reads names, and locks their rows
+	create   string // creates the row of a name, unless it exists
+	claims   string // reads the claims of crowded names
 	putNames string
 	putClaim string
 	delClaim string
@@ -54,9 +57,10 @@ func newStatements(prefix string) statements {
 	takes := []string{
 		take("id"), take("mode"), take("weight"), take("lim"), take("tokens"), take("since"), take("state"), take("owner"), take("meta"),
 		"token = IF(" + free + ", LAST_INSERT_ID(GREATEST({{names}}.last + 1, VALUES(token))), token + LAST_INSERT_ID(0))",
-		take("until"),
+		"until = IF(id = VALUES(id) AND state = 0 AND crowd = 0, VALUES(until), until)", // also if it has the name already
 		"last = IF(id = VALUES(id) AND until = VALUES(until), GREATEST({{names}}.last, token + tokens - 1), {{names}}.last)",
 	}
+	const insert = "INSERT INTO {{names}} (name, id, mode, weight, lim, token, tokens, last, since, until, state, owner, meta)"
 	st := statements{
 		session: []string{
 			// Without locks on gaps between rows, transactions on different names do not meet.
@@ -67,10 +71,13 @@ func newStatements(prefix string) statements {
 				rowPatience, int(serverIdle.Seconds())),
 		},
 		meta: "SELECT low, compatible FROM {{meta}} WHERE one = 1",
-		acquire: "INSERT INTO {{names}} (name, id, mode, weight, lim, token, tokens, last, since, until, state, owner, meta)" +
+		acquire: insert +
 			" VALUES (?, ?, ?, ?, ?, LAST_INSERT_ID(GREATEST({{now}}, ?)), ?, GREATEST({{now}}, ?) + ? - 1, {{now}}, {{now}} + ?, 0, ?, ?)" +
 			" ON DUPLICATE KEY UPDATE " + strings.Join(takes, ", "),
-		release: "UPDATE {{names}} SET until = 0 WHERE name = ? AND id = ? AND state = 0 AND until > {{now}} AND crowd = 0",
+		takeMany: insert + " VALUES %s ON DUPLICATE KEY UPDATE " + strings.Join(takes, ", "),
+		taken:    "SELECT name, crowd, id, mode, weight, lim, token, tokens, state FROM {{names}} FORCE INDEX (PRIMARY) WHERE name IN (%s)",
+		dropMany: "UPDATE {{names}} SET until = 0 WHERE name IN (%s) AND id IN (%s) AND state = 0 AND until > {{now}} AND crowd = 0",
+		release:  "UPDATE {{names}} SET until = 0 WHERE name = ? AND id = ? AND state = 0 AND until > {{now}} AND crowd = 0",
 		lock: "SELECT {{now}}, (SELECT compatible FROM {{meta}} WHERE one = 1), name, crowd, last, " + grantColumns +
 			" FROM {{names}} FORCE INDEX (PRIMARY) WHERE name IN (%s) ORDER BY name FOR UPDATE",
 		create: "INSERT INTO {{names}} (name, last) %s ON DUPLICATE KEY UPDATE name = VALUES(name)",
@@ -96,7 +103,7 @@ func newStatements(prefix string) statements {
 		st.session[i] = withTables(s, prefix)
 	}
 	for _, s := range []*string{
-		&st.meta, &st.acquire, &st.release, &st.lock, &st.create, &st.claims, &st.putNames, &st.putClaim, &st.delClaim, &st.renew,
+		&st.meta, &st.acquire, &st.release, &st.takeMany, &st.taken, &st.dropMany, &st.lock, &st.create, &st.claims, &st.putNames, &st.putClaim, &st.delClaim, &st.renew,
 		&st.poll, &st.list, &st.listAll, &st.elect, &st.sweep, &st.remove,
 	} {
 		*s = strings.ReplaceAll(withTables(*s, prefix), "{{max}}", strconv.FormatInt(maxFast, 10))

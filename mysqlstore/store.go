@@ -151,17 +151,7 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	var answer store.Answer
 	c := &call{name: req.Name, born: true}
 	if !s.waits.has(req.Name, req.ID) && req.Floor < maxFast {
-		c.fast = func(ctx context.Context, c *conn) (bool, error) {
-			if err := s.readMeta(ctx, c); err != nil {
-				return false, err
-			}
-			token, err := c.take(ctx, &req, s.low)
-			if token == 0 || err != nil {
-				return false, err
-			}
-			answer = store.Answer{Token: token, Tokens: blockOf(req.Tokens), TTL: req.TTL}
-			return true, nil
-		}
+		c.take, c.granted = &req, func(a store.Answer) { answer = a }
 	}
 	c.do = func(e *entry) (err error) {
 		answer, err = e.ask(&req)
@@ -175,41 +165,6 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	}
 	s.sweepSometimes()
 	return answer, nil
-}
-
-// readMeta reads the floor of tokens, and whether this version may grant locks, unless it did so
-// a moment ago. The caller has the lane of Acquire.
-//
-// Reading them in the statement that acquires would double its cost. A floor that is metaFresh
-// old is good enough, because rows are removed only if their tokens are below a floor that is
-// much older: see sweepEvery. A migration that ends the compatibility must wait as long.
-func (s *Store) readMeta(ctx context.Context, c *conn) error {
-	if time.Since(s.metaRead) < metaFresh {
-		return nil
-	}
-	begin := time.Now()
-	var compatible sql.NullInt64
-	err := c.query(ctx, s.sql.meta, func(rows *sql.Rows) error { return rows.Scan(&s.low, &compatible) })
-	if err != nil {
-		return err
-	}
-	if !compatible.Valid || compatible.Int64 > version {
-		return errIncompatible
-	}
-	s.metaRead = begin
-	return nil
-}
-
-// take grants a name that is free and that nobody waits for. It returns the first token, 0 if the
-// name was not granted.
-func (c *conn) take(ctx context.Context, req *store.Request, low int64) (int64, error) {
-	tokens, least := blockOf(req.Tokens), max(low, req.Floor)+1
-	result, err := c.acquire.ExecContext(ctx, []byte(req.Name), req.ID[:], int64(req.Mode), req.Weight, req.Limit,
-		least, tokens, least, tokens, req.TTL.Microseconds(), []byte(req.Owner), []byte(req.Meta))
-	if err != nil {
-		return 0, err
-	}
-	return result.LastInsertId()
 }
 
 // Release ends a grant or closes its name for a time: see [store.Store]. It returns
@@ -234,14 +189,7 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 		return nil
 	}}
 	if keep.State == store.Held {
-		c.fast = func(ctx context.Context, c *conn) (bool, error) {
-			result, err := c.release.ExecContext(ctx, []byte(name), id[:])
-			if err != nil {
-				return false, err
-			}
-			n, err := result.RowsAffected()
-			return n > 0, err
-		}
+		c.drop = id
 	}
 	return s.do(ctx, s.gives, s.giveCalls, c)
 }
