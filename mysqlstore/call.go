@@ -36,7 +36,7 @@ type call struct {
 // arrive meanwhile share the next transaction.
 func (l *lane) calls() *batch.Batcher[call] {
 	b := &batch.Batcher[call]{MaxInFlight: 1, MaxBatch: maxBatch, Name: func(c *call) string { return c.name }}
-	b.Send = l.send
+	b.Send = func(calls []*call) (refused bool) { l.send(calls); return false }
 	return b
 }
 
