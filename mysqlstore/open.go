@@ -104,17 +104,36 @@ func open(ctx context.Context, db *sql.DB, c config) (*Store, error) {
 	return newStore(db, c), nil
 }
 
-// openURL opens the store of a URL: see the package comment.
-func openURL(ctx context.Context, u *store.URL) (store.Store, error) {
+// Pool returns a pool of connections to the database that the URL of a store names, and the prefix
+// of its tables, for [Migrate] and [Schema]. It does not connect yet. It returns an error that
+// matches store.ErrInvalid if the URL is malformed.
+func Pool(url string) (db *sql.DB, prefix string, err error) {
+	u, err := store.ParseURL(url)
+	if err != nil {
+		return nil, "", err
+	}
+	db, c, err := pool(u)
+	return db, c.prefix, err
+}
+
+func pool(u *store.URL) (*sql.DB, config, error) {
 	option, c, err := parse(u)
 	if err != nil {
-		return nil, err
+		return nil, c, err
 	}
 	connector, err := mysql.NewConnector(option)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s URL: %w", store.ErrInvalid, u.Scheme, err)
+		return nil, c, fmt.Errorf("%w: %s URL: %w", store.ErrInvalid, u.Scheme, err)
 	}
-	db := sql.OpenDB(connector)
+	return sql.OpenDB(connector), c, nil
+}
+
+// openURL opens the store of a URL: see the package comment.
+func openURL(ctx context.Context, u *store.URL) (store.Store, error) {
+	db, c, err := pool(u)
+	if err != nil {
+		return nil, err
+	}
 	s, err := open(ctx, db, c)
 	if err != nil {
 		db.Close()
