@@ -5,6 +5,7 @@ go 1.25.0
 require (
 	github.com/holdfast-lock/holdfast v0.0.0
 	github.com/holdfast-lock/holdfast/etcdstore v0.0.0
+	github.com/holdfast-lock/holdfast/mysqlstore v0.0.0
 	github.com/holdfast-lock/holdfast/redisstore v0.0.0
 	github.com/holdfast-lock/holdfast/sqlitestore v0.0.0
 	github.com/holdfast-lock/holdfast/zkstore v0.0.0
@@ -14,10 +15,12 @@ require (
 )
 
 require (
+	filippo.io/edwards25519 v1.2.0 // indirect
 	github.com/coreos/go-semver v0.3.1 // indirect
 	github.com/coreos/go-systemd/v22 v22.5.0 // indirect
 	github.com/cpuguy83/go-md2man/v2 v2.0.6 // indirect
 	github.com/dustin/go-humanize v1.0.1 // indirect
+	github.com/go-sql-driver/mysql v1.10.1 // indirect
 	github.com/gogo/protobuf v1.3.2 // indirect
 	github.com/golang/protobuf v1.5.4 // indirect
 	github.com/google/uuid v1.6.0 // indirect
@@ -49,6 +52,7 @@ require (
 replace (
 	github.com/holdfast-lock/holdfast => ../../
 	github.com/holdfast-lock/holdfast/etcdstore => ../../etcdstore
+	github.com/holdfast-lock/holdfast/mysqlstore => ../../mysqlstore
 	github.com/holdfast-lock/holdfast/redisstore => ../../redisstore
 	github.com/holdfast-lock/holdfast/sqlitestore => ../../sqlitestore
 	github.com/holdfast-lock/holdfast/zkstore => ../../zkstore

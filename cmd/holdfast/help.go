@@ -30,6 +30,8 @@ Stores:
         etcd; etcds:// uses TLS
     zk://[USER:PASSWORD@]HOST,HOST,...[/ROOT]
         ZooKeeper; zks:// uses TLS
+    mysql://[USER:PASSWORD@]HOST[:PORT]/DATABASE
+        MySQL or MariaDB; tls=true in the URL uses TLS
 
 Environment:
 
