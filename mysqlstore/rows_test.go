@@ -162,11 +162,19 @@ func TestARowLockedByAnotherSessionHoldsUpItsNameOnly(t *testing.T) {
 			t.Errorf("a name that is not locked: %v", err)
 		}
 	}
-	out, err := s.Renew(bounded(t), []store.Renewal{
+	renewals := []store.Renewal{
+		{Name: stuck.Name, ID: stuck.ID, TTL: time.Minute, Mode: store.Exclusive},
 		{Name: other.Name, ID: other.ID, TTL: time.Minute, Mode: store.Exclusive},
-	})
-	if err != nil || out[0].Status != store.Extended {
-		t.Errorf("Renew of another name: %+v, %v", out, err)
+	}
+	out, err := s.Renew(bounded(t), renewals)
+	if err != nil || out[0].Status != store.Unknown || out[0].Err == nil || out[1].Status != store.Extended {
+		t.Errorf("Renew of a name that is locked and another: %+v, %v", out, err)
+	}
+	begin = time.Now()
+	ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := s.Renew(ctx, renewals[:1]); err == nil || time.Since(begin) > 900*time.Millisecond {
+		t.Errorf("Renew: %v after %v, want the error of its context", err, time.Since(begin))
 	}
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)

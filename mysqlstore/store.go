@@ -229,16 +229,56 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 		return nil, err
 	}
 	outcomes := make([]store.Renewed, len(grants))
-	for first := 0; first < len(grants); first += renewals {
-		end := min(first+renewals, len(grants))
-		if err := s.renew(ctx, grants[first:end], outcomes[first:end]); err != nil {
+	done := make(chan error, 1)
+	started := s.background(func() {
+		var err error
+		for first := 0; err == nil && first < len(grants); first += renewals {
+			end := min(first+renewals, len(grants))
+			err = s.renew(grants[first:end], outcomes[first:end])
+		}
+		done <- err
+	})
+	if !started {
+		return nil, errClosed
+	}
+	select {
+	case err := <-done:
+		if err != nil {
 			return nil, s.explain(ctx, err)
 		}
+		return outcomes, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
-	return outcomes, nil
 }
 
-func (s *Store) renew(ctx context.Context, grants []store.Renewal, outcomes []store.Renewed) error {
+// renew extends grants in one statement if they are plain, and otherwise in a transaction. Its
+// error is one of the contract, or of the connection.
+func (s *Store) renew(grants []store.Renewal, outcomes []store.Renewed) error {
+	if statement, alike := s.plainRenewal(grants); alike {
+		var n int64
+		err := s.gives.use(context.Background(), func(ctx context.Context, c *conn) (err error) {
+			n, err = c.exec(ctx, statement)
+			return err
+		})
+		switch {
+		case isNumber(err, errRowLocked, errDeadlock) && len(grants) > 1:
+			// One row is locked by a client that hangs. The others need not wait for it.
+			for i := range grants {
+				if err := s.renew(grants[i:i+1], outcomes[i:i+1]); err != nil {
+					outcomes[i] = store.Renewed{Err: s.explain(s.life, err)}
+				}
+			}
+			return nil
+		case err != nil:
+			return err
+		case n == int64(len(grants)):
+			for i := range outcomes {
+				outcomes[i] = store.Renewed{Status: store.Extended, TTL: grants[i].TTL}
+			}
+			return nil
+		}
+	}
 	var calls []*call
 	for i := range grants {
 		calls = append(calls, &call{name: grants[i].Name, do: func(e *entry) (err error) {
@@ -246,30 +286,13 @@ func (s *Store) renew(ctx context.Context, grants []store.Renewal, outcomes []st
 			return err
 		}})
 	}
-	plain, alike := s.plainRenewal(grants)
-	if alike {
-		var n int64
-		err := s.gives.use(ctx, func(ctx context.Context, c *conn) (err error) {
-			n, err = c.exec(ctx, plain)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		if n == int64(len(grants)) {
-			for i := range outcomes {
-				outcomes[i] = store.Renewed{Status: store.Extended, TTL: grants[i].TTL}
-			}
-			return nil
-		}
-	}
 	s.gives.send(calls)
 	for i, c := range calls {
-		if c.err != nil && isOutcome(c.err) {
+		if isOutcome(c.err) {
 			return c.err
 		}
 		if c.err != nil {
-			outcomes[i] = store.Renewed{Err: s.explain(ctx, c.err)}
+			outcomes[i] = store.Renewed{Err: s.explain(s.life, c.err)}
 		}
 	}
 	return nil
