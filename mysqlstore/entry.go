@@ -1,6 +1,7 @@
 package mysqlstore
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -219,7 +220,7 @@ func (e *entry) holders(limit int) []store.Holder {
 
 func describe(grants []*grant, now int64, limit int) []store.Holder {
 	grants = slices.Clone(grants)
-	slices.SortStableFunc(grants, func(a, b *grant) int { return int(min(1, max(-1, a.since-b.since))) })
+	slices.SortStableFunc(grants, func(a, b *grant) int { return cmp.Compare(a.since, b.since) })
 	var list []store.Holder
 	for _, g := range grants[:min(len(grants), limit)] {
 		list = append(list, g.holder(now))
