@@ -72,20 +72,19 @@ func (s *Store) do(ctx context.Context, l *lane, b *batch.Batcher[call], c *call
 // waiters that can now be granted.
 func (l *lane) send(calls []*call) {
 	rest := calls
-	err := l.use(context.Background(), func(ctx context.Context, c *conn) error {
-		var err error
-		if rest, err = l.s.plain(ctx, c, calls); err != nil || len(rest) == 0 {
-			return err
-		}
-		err = l.s.transact(ctx, c, rest)
+	err := l.use(context.Background(), func(ctx context.Context, c *conn) (err error) {
+		rest, err = l.s.perform(ctx, c, calls)
 		if isNumber(err, errRowLocked) && len(rest) > 1 {
 			// One row is locked by a client that hangs. The others need not wait for it.
-			err = nil
 			for _, one := range rest {
-				if one.err = l.s.transact(ctx, c, []*call{one}); one.err != nil && !fromServer(one.err) {
-					err = one.err
+				if _, err = l.s.perform(ctx, c, []*call{one}); err != nil && !fromServer(err) {
+					return err
+				}
+				if err != nil {
+					one.err = err
 				}
 			}
+			return nil
 		}
 		return err
 	})
@@ -97,6 +96,15 @@ func (l *lane) send(calls []*call) {
 			l.s.waits.wake(one.wakes)
 		}
 	}
+}
+
+// perform makes calls. It returns those that were not plain. If it fails, those have failed.
+func (s *Store) perform(ctx context.Context, c *conn, calls []*call) (rest []*call, err error) {
+	rest, err = s.plain(ctx, c, calls)
+	if err == nil && len(rest) > 0 {
+		err = s.transact(ctx, c, rest)
+	}
+	return rest, err
 }
 
 // isOutcome reports whether an error is the outcome of one call and not a failure.

@@ -35,7 +35,7 @@ func TestSixtyFourClientsLoseNoUpdateAndMeetNoDeadlock(t *testing.T) {
 	}
 	database := databaseOf(t, app)
 	before := deadlockCount(t, app)
-	var done [names]atomic.Int64
+	var done [names]updates
 	ctx, cancel := context.WithTimeout(t.Context(), *clientsTime)
 	defer cancel()
 	var wg sync.WaitGroup
@@ -63,8 +63,9 @@ func TestSixtyFourClientsLoseNoUpdateAndMeetNoDeadlock(t *testing.T) {
 		if err := app.QueryRow(fmt.Sprintf("SELECT n FROM counter WHERE id = %d", i)).Scan(&n); err != nil {
 			t.Fatal(err)
 		}
-		if want := done[i].Load(); n != want {
-			t.Errorf("row %d was increased %d times, and is %d", i, want, n)
+		sure, unknown := done[i].sure.Load(), done[i].unknown.Load()
+		if n < sure || n > sure+unknown {
+			t.Errorf("row %d was increased %d times, and perhaps %d times more, and is %d", i, sure, unknown, n)
 		}
 	}
 	var rows, claims int
@@ -77,7 +78,10 @@ func TestSixtyFourClientsLoseNoUpdateAndMeetNoDeadlock(t *testing.T) {
 	t.Logf("%d locks in %v, %d deadlocks in the server", pairs.Load(), *clientsTime, deadlockCount(t, app)-before)
 }
 
-func oneUpdate(ctx context.Context, app *sql.DB, c *holdfast.Client, i, j int, done *[200]atomic.Int64) error {
+// updates counts those of one row.
+type updates struct{ sure, unknown atomic.Int64 }
+
+func oneUpdate(ctx context.Context, app *sql.DB, c *holdfast.Client, i, j int, done *[200]updates) error {
 	name := func(i int) string { return fmt.Sprint("row:", i) }
 	switch rand.IntN(10) {
 	case 0:
@@ -119,10 +123,11 @@ func oneUpdate(ctx context.Context, app *sql.DB, c *holdfast.Client, i, j int, d
 		if _, err := tx.ExecContext(ctx, fmt.Sprintf("UPDATE counter SET n = %d WHERE id = %d", n+1, i)); err != nil {
 			return err
 		}
-		done[i].Add(1) // before the commit, whose reply may be lost
 		if err := tx.Commit(); err != nil {
+			done[i].unknown.Add(1) // the end of the test may have cut it off
 			return fmt.Errorf("commit: %w", err)
 		}
+		done[i].sure.Add(1)
 		return nil
 	})
 }

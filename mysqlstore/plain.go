@@ -90,7 +90,7 @@ func (s *Store) takePlain(ctx context.Context, c *conn, calls []*call) (refused 
 		refused, err = s.takeMany(ctx, c, calls)
 		return err
 	})
-	if isNumber(err, errDeadlock, errRowLocked) {
+	if isNumber(err, errDeadlock) {
 		return calls, nil
 	}
 	return refused, err
@@ -174,7 +174,7 @@ func (s *Store) dropPlain(ctx context.Context, c *conn, calls []*call) (rest []*
 		}
 		return err
 	})
-	if err == errNotAll || isNumber(err, errDeadlock, errRowLocked) {
+	if err == errNotAll || isNumber(err, errDeadlock) {
 		return calls, nil
 	}
 	return nil, err

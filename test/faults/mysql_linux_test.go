@@ -125,12 +125,16 @@ func TestConnectionsToMariaDBKilledWhileInUse(t *testing.T) {
 	b := mysqlOwn(t, servers.MariaDBOptions{})
 	h, resource := new(History), new(counter)
 	stop := make(chan struct{})
+	var clients []*holdfast.Client
+	for range 4 {
+		clients = append(clients, b.open())
+	}
 	var killer, workers sync.WaitGroup
 	killer.Go(func() {
 		for {
 			ids, err := b.mysql.query(fmt.Sprintf("SELECT id FROM information_schema.processlist WHERE db = '%s'", b.mysql.database))
 			if err != nil {
-				t.Error(err)
+				t.Errorf("the list of connections: %v", err)
 			}
 			for _, id := range ids {
 				b.mysql.query("KILL " + id) // it may have ended by itself
@@ -142,10 +146,7 @@ func TestConnectionsToMariaDBKilledWhileInUse(t *testing.T) {
 			}
 		}
 	})
-	var clients []*holdfast.Client
-	for range 4 {
-		c := b.open()
-		clients = append(clients, c)
+	for _, c := range clients {
 		workers.Go(func() {
 			for range 15 {
 				lease := record(h).must(t, c, "n", longTTL, holdfast.Retry(holdfast.Every(20*time.Millisecond)))
