@@ -149,10 +149,9 @@ func TestConnectionsToMariaDBKilledWhileInUse(t *testing.T) {
 	for _, c := range clients {
 		workers.Go(func() {
 			for range 15 {
-				lease := record(h).must(t, c, "n", longTTL, holdfast.Retry(holdfast.Every(20*time.Millisecond)))
-				check(t, resource.add(lease.Token()))
-				if err := retry(func() error { return lease.Unlock(t.Context()) }); err != nil {
-					t.Errorf("Unlock: %v", err)
+				if err := addOnce(t.Context(), h, c, resource); err != nil {
+					t.Errorf("L: %v", err)
+					return
 				}
 			}
 		})
