@@ -95,7 +95,7 @@ func (c *Client) acquireFromStore(ctx context.Context, cl *call, turn localqueue
 			return nil, fail(cl.op, cl.name, failure)
 		}
 	}
-	a.req.Queue = !cl.Try && c.caps.Features.Has(store.FeatureQueue)
+	a.req.Queue = !cl.Try && c.caps.Features.Wakes()
 	a.req.ID = c.identify(ctx, cl, turn, &a.req)
 	noted := true // the store may have noted something for this request
 	ended := false

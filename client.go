@@ -53,7 +53,7 @@ func New(s store.Store, opts ...Option) (*Client, error) {
 		Now:      c.now,
 		Limit:    c.set.handoverLimit,
 		Slice:    c.set.handoverSlice,
-		Ordered:  c.caps.Features.Has(store.FeatureQueue),
+		Ordered:  c.caps.Features.Wakes(),
 	})
 	return c, nil
 }

@@ -55,6 +55,7 @@ const (
 	FeatureHosts     = store.FeatureHosts     // exclusion between hosts
 	FeatureDurable   = store.FeatureDurable   // locks and tokens survive a restart of the server
 	FeatureFailover  = store.FeatureFailover  // exclusion and tokens survive the loss of a server
+	FeaturePush      = store.FeaturePush      // waiters are woken; every store with FeatureQueue does so too
 )
 
 // ParseID reads an ID as its String method writes it. The error matches ErrInvalid.

@@ -25,7 +25,7 @@ func (c *Client) releaseGrant(ctx context.Context, g *grant, keep store.Keep) er
 	err := c.release(ctx, g, keep, begin)
 	switch {
 	case turn.IsZero():
-	case !c.caps.Features.Has(store.FeatureQueue) && turn.Waiting():
+	case !c.caps.Features.Wakes() && turn.Waiting():
 		// This store wakes nobody: leave other processes the time to find the name free.
 		time.AfterFunc(min(c.set.handoverSlice/5, pollMost), func() { c.endTurn(turn) })
 	default:

@@ -62,12 +62,15 @@ var workloads = []struct {
 	{"P5", "hand-off between processes", (*bench).handOff},
 	{"P6", "what waiting costs the server", (*bench).waitersCost},
 	{"P7", "many leases held", (*bench).manyHeld},
+	{"P8", "quorum of five servers", (*bench).quorum},
 	{"P9etcd", "etcd: own names, a hot name, hand-off", (*bench).etcd},
 	{"P9etcdshapes", "etcd: clients × goroutines, one name", (*bench).etcdShapes},
 	{"P9zk", "ZooKeeper", (*bench).zookeeper},
 	{"P10", "SQLite, own names", (*bench).sqlite},
 	{"P10mysql", "MariaDB, own names, hand-off", (*bench).mysql},
 	{"P10mysqlshapes", "MariaDB: clients × goroutines, one name", (*bench).mysqlShapes},
+	{"P10pg", "PostgreSQL, own names, hand-off", (*bench).postgres},
+	{"P10pgshapes", "PostgreSQL: clients × goroutines, one name", (*bench).postgresShapes},
 	{"P12", "many names, many waiters", (*bench).growth},
 }
 

@@ -359,8 +359,7 @@ func (a *attempt) refuse(ctx context.Context, fits bool) (*store.Refusal, error)
 	s, snap := a.s, a.snap
 	r := &store.Refusal{
 		Place: snap.place, Waiters: snap.others(),
-		Highest: tokenAt(snap.revision, snap.floor.base) + block - 1,
-		Again:   s.config.heartbeat / 2,
+		Again: s.config.heartbeat / 2,
 	}
 	if !a.req.Queue {
 		r.Place = 0 // it has left

@@ -34,7 +34,7 @@ func TestHandlesWithTheSameURLShareTheirLocks(t *testing.T) {
 		}
 	}
 	a = open(t, "memory:")
-	if r := refused(t, a, request("order")); r.Highest != token {
+	if r := refused(t, a, request("order")); len(r.Holders) != 1 || r.Holders[0].Token != token {
 		t.Errorf("refusal %+v, want the token %d", r, token)
 	}
 	a.Close()

@@ -53,7 +53,7 @@ func (q *queue) place(of *waiter) int {
 // refuse queues the request if it asks for that, and returns its refusal. w is the waiter of
 // the request if it is queued already.
 func (t *table) refuse(e *entry, w *waiter, req *store.Request, fits bool, now int64) *store.Refusal {
-	r := &store.Refusal{Highest: t.last.Load()}
+	r := &store.Refusal{}
 	if !fits {
 		r.Holders = e.listHolders(store.MaxHolders, now)
 	}

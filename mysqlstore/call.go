@@ -45,8 +45,9 @@ func (l *lane) calls() *batch.Batcher[call] {
 }
 
 // do makes a call in a lane. If ctx ends, it returns. A call that was not sent by then is never
-// sent; statements in flight go on, and later calls in the lane wait for them: otherwise an Acquire whose caller has given up could be
-// executed after the Leave that undoes it. The driver would close the connection as well.
+// sent. Statements in flight go on, and later calls in the lane wait for them: otherwise an Acquire
+// whose caller has given up could be executed after the Leave that undoes it. The driver would
+// close the connection as well.
 func (s *Store) do(ctx context.Context, l *lane, b *batch.Batcher[call], c *call) error {
 	if err := s.usable(ctx); err != nil {
 		return err

@@ -72,7 +72,7 @@ func (e *entry) decide(req *store.Request, w *waiter) (store.Answer, error) {
 
 // refuse says why a request is not granted; w is its place in the queue, if it has one.
 func (e *entry) refuse(req *store.Request, w *waiter, fits bool) *store.Refusal {
-	r := &store.Refusal{Highest: e.last}
+	r := new(store.Refusal)
 	if !fits {
 		r.Holders = e.holders(store.MaxHolders)
 	}

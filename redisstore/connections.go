@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"net"
 	"sync"
+	"sync/atomic"
 )
 
 // connections are the connections of a client that the store owns. The library can make a
@@ -13,6 +14,7 @@ type connections struct {
 	mu     sync.Mutex
 	open   map[*connection]struct{}
 	closed bool
+	made   atomic.Uint64 // how many there were
 }
 
 type connection struct {
@@ -51,6 +53,7 @@ func (all *connections) dial(ctx context.Context, addr string, dialer *net.Diale
 		all.open = make(map[*connection]struct{})
 	}
 	all.open[c] = struct{}{}
+	all.made.Add(1)
 	return c, nil
 }
 

@@ -14,6 +14,7 @@ import (
 // holdfast.New.
 type Store struct {
 	core *rediscore.Store
+	conn *conn
 }
 
 var _ store.Store = (*Store)(nil)
@@ -52,7 +53,7 @@ func newStore(c *conn, config rediscore.Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{core}, nil
+	return &Store{core, c}, nil
 }
 
 // Capabilities returns what the store supports.

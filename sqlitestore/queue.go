@@ -111,11 +111,8 @@ func (tx *callTx) ask(e *entry, req *store.Request) (store.Answer, error) {
 // refuse queues the request if it asks for that, and returns its refusal. w is the waiter of
 // the request if it is queued already.
 func (tx *callTx) refuse(e *entry, req *store.Request, w *waiter, fits bool) (*store.Refusal, error) {
-	low, _, err := tx.tokens()
-	if err != nil {
-		return nil, err
-	}
-	r := &store.Refusal{Highest: max(low, tx.tokenAt(tx.now))}
+	r := &store.Refusal{}
+	var err error
 	if !fits {
 		if r.Holders, err = e.holders(store.MaxHolders); err != nil {
 			return nil, err

@@ -32,15 +32,21 @@ const (
 	// FeatureFailover means that exclusion and the order of tokens survive the loss of
 	// any one server together with its data.
 	FeatureFailover
+	// FeaturePush means that the store wakes waiters (see Store.Wait), in whatever order. A
+	// store with FeatureQueue does so too and need not declare it.
+	FeaturePush
 )
 
 var featureNames = [...]string{
 	"shared", "permits", "queue", "keep", "list",
-	"processes", "hosts", "durable", "failover",
+	"processes", "hosts", "durable", "failover", "push",
 }
 
 // Has reports whether f includes all of want.
 func (f Features) Has(want Features) bool { return f&want == want }
+
+// Wakes reports whether a store with these features wakes waiters.
+func (f Features) Wakes() bool { return f&(FeatureQueue|FeaturePush) != 0 }
 
 // String lists the features by name, separated by commas.
 func (f Features) String() string {

@@ -130,7 +130,6 @@ type Refusal struct {
 	Holders []Holder      // holders that exclude the request, possibly only the first MaxHolders; empty if only earlier waiters do
 	Place   int           // place in the queue, 1 is next; 0 if not queued
 	Waiters int           // how many other requests are queued
-	Highest int64         // highest token of the name that this store knows of
 	Again   time.Duration // ask again after at most this time, even without a wake-up
 }
 

@@ -161,14 +161,4 @@ var fencingTests = []test{
 			s.Fatalf("Renew: %d tokens from %d, want some above the floor %d, because the queue is empty", out.Tokens, out.Token, floor)
 		}
 	}},
-	{name: "a refusal reports the highest token", run: func(s *suite) {
-		one, two := s.open2()
-		name := s.name()
-		a := one.exclusive(name)
-		a.req.Tokens = 5
-		a.granted()
-		if r := two.exclusive(name).refused(); r.Highest < a.last() {
-			s.Fatalf("Highest %d, but %d is granted", r.Highest, a.last())
-		}
-	}},
 }

@@ -143,7 +143,7 @@ func (c *link) grant(l *lock, req *store.Request) store.Answer {
 
 func (c *link) refuse(l *lock, req *store.Request) *store.Refusal {
 	now := time.Now()
-	r := &store.Refusal{Again: c.heartbeat / 2, Highest: c.model.counter}
+	r := &store.Refusal{Again: c.heartbeat / 2}
 	if c.heartbeat == 0 {
 		r.Again = time.Second
 	}
@@ -183,8 +183,6 @@ func (c *link) refuse(l *lock, req *store.Request) *store.Refusal {
 		for i := range r.Holders {
 			r.Holders[i].Left += r.Holders[i].Age
 		}
-	case c.bug("a refusal does not report the highest token"):
-		r.Highest = 0
 	case c.bug("a refusal counts the waiter itself"):
 		r.Waiters = len(l.queue)
 	case c.bug("a refusal says to ask again too late"):

@@ -58,7 +58,6 @@ var variants = []variant{
 	{bug: "a renewal ignores its floor", caught: []string{"G3 fencing/the floor of a renewal applies to the next block and the next grant"}},
 	{bug: "a renewal reserves its block again", caught: []string{"G3 fencing/a block reserved by a renewal overlaps no other"}},
 	{bug: "a renewal reserves though others are queued", caught: []string{"G3 fencing/a renewal reserves nothing while others are queued, but keeps its floor"}},
-	{bug: "a refusal does not report the highest token", caught: []string{"G3 fencing/a refusal reports the highest token"}},
 
 	{bug: "a release releases by name", caught: []string{
 		"G4 identity/a release by another identity has no effect",

@@ -350,7 +350,6 @@ func (s *Store) refuse(ctx context.Context, q *queue, i int, req *store.Request)
 	for j, held := range list {
 		h := held.holder(now)
 		r.Holders = append(r.Holders, h)
-		r.Highest = max(r.Highest, held.last())
 		u.Add(h.Mode, h.Weight, req.Limit)
 		if q.nodes[j].kept {
 			r.Again = max(time.Millisecond, min(r.Again, h.Left))

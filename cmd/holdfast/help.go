@@ -26,12 +26,16 @@ Stores:
         Redis with Sentinel; rediss+sentinel:// uses TLS
     redis+cluster://HOST,HOST,...
         Redis Cluster; rediss+cluster:// uses TLS
+    quorum+redis://HOST,HOST,HOST...
+        a majority of independent Redis servers; quorum+rediss:// uses TLS
     etcd://[USER:PASSWORD@]HOST,HOST,...[/PREFIX]
         etcd; etcds:// uses TLS
     zk://[USER:PASSWORD@]HOST,HOST,...[/ROOT]
         ZooKeeper; zks:// uses TLS
     mysql://[USER:PASSWORD@]HOST[:PORT]/DATABASE
         MySQL or MariaDB; tls=true in the URL uses TLS
+    postgres://[USER:PASSWORD@]HOST[:PORT]/DATABASE
+        PostgreSQL; sslmode=verify-full in the URL uses TLS
 
 Environment:
 

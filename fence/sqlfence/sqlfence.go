@@ -77,6 +77,20 @@ var MySQL = Dialect{
 	byInsertID: true,
 }
 
+// PostgreSQL is the dialect of PostgreSQL 9.5 and later, by any driver. A transaction with the
+// isolation level repeatable read or serializable that checks a resource beside another one may
+// fail to serialize; retry it, as every such transaction.
+var PostgreSQL = Dialect{
+	name: "PostgreSQL",
+	create: `CREATE TABLE IF NOT EXISTS holdfast_fences (
+	resource TEXT COLLATE "C" PRIMARY KEY,
+	token    BIGINT NOT NULL
+) WITH (fillfactor = 70)`,
+	check: `INSERT INTO holdfast_fences AS f (resource, token) VALUES ($1, $2)
+	ON CONFLICT (resource) DO UPDATE SET token = greatest(f.token, excluded.token)
+	RETURNING token`,
+}
+
 // An Execer is a *sql.DB, a *sql.Conn or a *sql.Tx.
 type Execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)

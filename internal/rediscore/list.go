@@ -98,7 +98,7 @@ func parseLock(name string, reply []any) (store.Lock, error) {
 	}
 	now := micros(reply[0])
 	for _, record := range list(reply[1]) {
-		h, limit, _, err := parseHolder(text(record), now)
+		h, limit, err := parseHolder(text(record), now)
 		if err != nil {
 			return lock, err
 		}

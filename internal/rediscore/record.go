@@ -22,8 +22,8 @@ func decimal(n int64) string { return strconv.FormatInt(n, 10) }
 
 func millis(d time.Duration) string { return decimal(d.Milliseconds()) }
 
-// parseHolder parses the record of a holder: see name.lua. Last is its last token.
-func parseHolder(record string, now time.Duration) (h store.Holder, limit int, last int64, err error) {
+// parseHolder parses the record of a holder: see name.lua.
+func parseHolder(record string, now time.Duration) (h store.Holder, limit int, err error) {
 	f := fields{rest: record}
 	h.Mode, h.Weight = store.Mode(f.int()), int(f.int())
 	limit = int(f.int())
@@ -32,9 +32,9 @@ func parseHolder(record string, now time.Duration) (h store.Holder, limit int, l
 	h.ID = f.id()
 	h.Owner, h.Meta = f.next(), f.next()
 	h.Age = max(0, now-f.millis())
-	tokens := f.int()
+	f.next() // how many tokens
 	h.Token = f.int()
-	return h, limit, h.Token + tokens - 1, f.err
+	return h, limit, f.err
 }
 
 // parseWaiter parses the identity and the record of a waiter: see name.lua.

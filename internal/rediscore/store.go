@@ -31,6 +31,7 @@ const (
 // Config describes the server of a Store.
 type Config struct {
 	Cluster   bool          // keys are spread over slots
+	Counters  int           // of tokens, by a hash of the name, on a node of a quorum; 0 means 1
 	Replicas  int           // how many replicas must have a grant before it counts
 	Heartbeat time.Duration // DefaultHeartbeat if 0
 	Timeout   time.Duration // after which Conn ends a call by itself; 0 if it does not
@@ -72,14 +73,17 @@ func New(conn Conn, config Config) (*Store, error) {
 }
 
 // Capabilities returns what this store supports.
-func (s *Store) Capabilities() store.Capabilities {
+func (s *Store) Capabilities() store.Capabilities { return CapabilitiesOf(s.config) }
+
+// CapabilitiesOf returns what a store with this configuration supports.
+func CapabilitiesOf(config Config) store.Capabilities {
 	return store.Capabilities{
 		Store: "redis",
 		Features: store.FeatureShared | store.FeaturePermits | store.FeatureQueue | store.FeatureKeep |
 			store.FeatureList | store.FeatureProcesses | store.FeatureHosts | store.FeatureDurable,
 		MinTTL:    minTTL,
-		Heartbeat: s.config.Heartbeat,
-		Timeout:   s.config.Timeout,
+		Heartbeat: cmp.Or(config.Heartbeat, DefaultHeartbeat),
+		Timeout:   config.Timeout,
 	}
 }
 
@@ -133,7 +137,7 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 		return answer, nil
 	}
 	contended, _ := s.hints.contended.get(req.Name, false)
-	if req.Mode == store.Exclusive && req.Tokens == 1 && req.Floor == 0 && s.config.Replicas == 0 && !queued && sinceBase() > contended {
+	if req.Mode == store.Exclusive && req.Tokens == 1 && (req.Floor == 0 || s.config.Counters > 1) && s.config.Replicas == 0 && !queued && sinceBase() > contended {
 		answer, ok, err := s.takePlain(ctx, &req)
 		if err != nil { // it may have been granted: the complete lane recognises that in one round trip
 			s.hints.contended.put(req.Name, sinceBase()+contendedFor)
@@ -183,7 +187,7 @@ func parseAnswer(req *store.Request, reply []any) (answer store.Answer, err erro
 	if len(reply) < 3 {
 		return answer, errRecord
 	}
-	n := make([]int64, 6)
+	n := make([]int64, 5)
 	for i := 1; i < min(len(reply), len(n)); i++ {
 		n[i] = number(reply[i])
 	}
@@ -192,14 +196,14 @@ func parseAnswer(req *store.Request, reply []any) (answer store.Answer, err erro
 		return answer, errNoTokens(max(req.Floor, n[2]-1))
 	case what == "granted" && len(reply) == 5:
 		return store.Answer{Token: n[2], Tokens: int(n[3]), TTL: req.TTL, Waiters: int(n[4])}, nil
-	case what == "refused" && len(reply) >= 6:
-		r := &store.Refusal{Highest: n[2], Place: int(n[3]), Waiters: int(n[4]), Again: time.Duration(n[5]) * time.Millisecond}
-		for _, record := range reply[6:] {
-			h, _, last, err := parseHolder(text(record), micros(reply[1]))
+	case what == "refused" && len(reply) >= 5:
+		r := &store.Refusal{Place: int(n[2]), Waiters: int(n[3]), Again: time.Duration(n[4]) * time.Millisecond}
+		for _, record := range reply[5:] {
+			h, _, err := parseHolder(text(record), micros(reply[1]))
 			if err != nil {
 				return answer, err
 			}
-			r.Holders, r.Highest = append(r.Holders, h), max(r.Highest, last)
+			r.Holders = append(r.Holders, h)
 		}
 		return store.Answer{Refusal: r}, nil
 	case what == "claim" && len(reply) == 4:
@@ -236,7 +240,7 @@ func (s *Store) release(ctx context.Context, name string, id store.ID, what stri
 	}
 	defer s.calls.Leave()
 	grant, ok := s.hints.plain.get(id, true)
-	if ok && what == "release" && keep.State == store.Held && sinceBase()-grant.since <= briefHold {
+	if ok && what == "release" && keep.State == store.Held && (sinceBase()-grant.since <= briefHold || s.config.Counters > 1) {
 		if done, err := s.releasePlain(ctx, name, grant.record); done || err != nil {
 			return err
 		}

@@ -1,6 +1,6 @@
 -- One attempt to take a name, in any mode. See join.lua for ARGV.
 -- Returns {'granted', time in µs, token, tokens, waiters},
---         {'refused', time in µs, highest token or 0, place, waiters, ask again in ms, holders…},
+--         {'refused', time in µs, place, waiters, ask again in ms, holders…},
 --         {'claim', mode, weight, limit} if the identity asked for something else before, or
 --         {'mix', mode, limit} if the name is in use in another way.
 local mode, weight, limit, ttl = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -102,10 +102,9 @@ local ahead = first()
 if place ~= 1 and ahead then
   again = math.min(again, ahead.beat - now)
 end
-local reply = {'refused', micro, tonumber(call('GET', COUNTER) or 0), place, place > 0 and waiting - 1 or waiting,
-  math.max(again, 1)}
+local reply = {'refused', micro, place, place > 0 and waiting - 1 or waiting, math.max(again, 1)}
 if sole then
-  reply[7] = record(sole)
+  reply[6] = record(sole)
 elseif not fits then
   for _, of in ipairs(call('ZRANGE', ENDS, 0, ARGV[13] - 1)) do
     reply[#reply + 1] = call('HGET', RECORDS, of)

@@ -19,6 +19,6 @@ if ARGV[3] == '1' and ARGV[9] == '1' and of and of ~= id and now < tonumber(ends
     elseif place == 1 then
       expireAt(x, RECORDS, QUEUE)
     end
-    return {'refused', micro, 0, place, place - 1, math.min(math.floor(heartbeat * 9 / 20), ends - now), sole}
+    return {'refused', micro, place, place - 1, math.min(math.floor(heartbeat * 9 / 20), ends - now), sole}
   end
 end

@@ -1,8 +1,8 @@
 -- The plain lane: takes and releases locks that no other client wants.
 -- KEYS: counter, and the lock of each call. ARGV: how many locks to take; then for each call its
 -- record up to the time, and its TTL in ms, or to release it the whole record, and ''.
--- Returns the time in µs, then for each call: the token, or the record that is there, its PTTL
--- and the last token, or false if no tokens are left or the key is not a lock; to release, how
+-- Returns the time in µs, then for each call: the token, or the record that is there and its
+-- PTTL, or false if no tokens are left or the key is not a lock; to release, how
 -- many records were removed.
 local taken, replies = tonumber(ARGV[1]), {micro}
 if taken < #KEYS - 1 then
@@ -30,7 +30,7 @@ if taken > 0 then
         replies[i] = token
       elseif type(length) == 'number' then
         call('RPOP', key)
-        replies[i] = {call('LINDEX', key, '0'), call('PTTL', key), token}
+        replies[i] = {call('LINDEX', key, '0'), call('PTTL', key)}
       else
         replies[i] = false
       end
