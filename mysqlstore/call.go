@@ -3,6 +3,8 @@ package mysqlstore
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/batch"
@@ -28,6 +30,8 @@ type call struct {
 	granted func(answer store.Answer) // its answer, if it is
 	drop    store.ID                  // a Release that may be plain
 
+	left atomic.Bool // the caller has given up: if the call was not sent yet, it must not be
+
 	err   error
 	wakes []*waiter // whom the call wakes
 }
@@ -40,9 +44,10 @@ func (l *lane) calls() *batch.Batcher[call] {
 	return b
 }
 
-// do makes a call in a lane. If ctx ends, it returns, but statements in flight go on, and later
-// calls in the lane wait for them: otherwise an Acquire whose caller has given up could be
-// executed after the Leave that undoes it. The driver would close the connection as well.
+// do makes a call in a lane. If ctx ends, it returns. A call that was not sent by then is never
+// sent. Statements in flight go on, and later calls in the lane wait for them: otherwise an Acquire
+// whose caller has given up could be executed after the Leave that undoes it. The driver would
+// close the connection as well.
 func (s *Store) do(ctx context.Context, l *lane, b *batch.Batcher[call], c *call) error {
 	if err := s.usable(ctx); err != nil {
 		return err
@@ -59,8 +64,10 @@ func (s *Store) do(ctx context.Context, l *lane, b *batch.Batcher[call], c *call
 	})
 	switch {
 	case err != nil:
+		c.left.Store(true)
 		return err
 	case ctx.Err() != nil:
+		c.left.Store(true)
 		return ctx.Err()
 	case s.life.Err() != nil:
 		return errClosed
@@ -73,6 +80,7 @@ func (s *Store) do(ctx context.Context, l *lane, b *batch.Batcher[call], c *call
 func (l *lane) send(calls []*call) {
 	rest := calls
 	err := l.use(context.Background(), func(ctx context.Context, c *conn) (err error) {
+		calls = slices.DeleteFunc(calls, func(c *call) bool { return c.left.Load() })
 		rest, err = l.s.perform(ctx, c, calls)
 		if isNumber(err, errRowLocked) && len(rest) > 1 {
 			// One row is locked by a client that hangs. The others need not wait for it.

@@ -15,8 +15,14 @@ import (
 // MySQL cannot push. A store that has waiters therefore reads their rows, all that are due in one
 // statement, to see whether another process has told one of them to ask again. The first in line
 // is looked at most often, the others in proportion to their place, and all of them less often
-// the longer they wait: a waiter learns of its turn late by a fraction of the time that it has
-// waited, so polling costs little while a lock is held for long.
+// the longer the queue does not move: a waiter learns of its turn late by a fraction of that time, so
+// polling costs little while a lock is held for long.
+//
+// Measured on a busy machine with two cores, for 50 waiting clients: polling every 2 ms costs the
+// server 60 to 90 % of a core and finds a change after 2 to 3 ms, every 10 ms 26 to 30 % and 7 ms.
+// A statement that waits in the server, with SLEEP and dirty reads in a loop, costs half as much,
+// but a connection for each client, for as long as it waits. GET_LOCK hands over in 0.2 ms, but
+// needs a connection for each name that is held or waited for, and does not work with Galera.
 const (
 	pollFirst = 2 * time.Millisecond   // times the place in the queue
 	pollPart  = 16                     // of the time waited
@@ -39,7 +45,7 @@ type waiting struct {
 	wake.Signal
 	seq   int64
 	place int
-	begin time.Time // of this wait, since the last refusal
+	begin time.Time // of the last refusal, or when its place last changed
 	due   time.Time // of the next look
 	waits int       // calls of Wait
 }
@@ -231,8 +237,10 @@ func (s *Store) look(due []wake.Key) {
 			w.Send()
 			continue
 		}
-		w.place = place
 		now := time.Now()
+		if place != w.place {
+			w.place, w.begin = place, now // the queue moves: its turn may come soon
+		}
 		w.due = now.Add(w.pause(now))
 	}
 }
