@@ -89,9 +89,8 @@ func (s *Store) newAttempt(se *session, req store.Request) *attempt {
 func (a *attempt) run(ctx context.Context) (store.Answer, error) {
 	s, se := a.s, a.se
 	if a.req.Queue {
-		fresh := false
-		a.bell, fresh = s.bellOf(se)
-		if fresh && s.crowds.has(a.req.Name) {
+		alone := false
+		if a.bell, alone = s.bellOf(se); alone {
 			if refusal := a.askBell(ctx); refusal != nil {
 				return store.Answer{Refusal: refusal}, nil
 			}
@@ -101,6 +100,9 @@ func (a *attempt) run(ctx context.Context) (store.Answer, error) {
 	a.askMajority()
 	for {
 		d := s.rules.decide(a.votes, max(a.req.Tokens, a.block))
+		if d.verdict == open && a.isStuck() {
+			d.verdict = lost
+		}
 		switch d.verdict {
 		case open:
 			if a.narrow && !a.isPending() {
@@ -200,6 +202,22 @@ func (a *attempt) widen() {
 			a.ask(i)
 		}
 	}
+}
+
+// isStuck reports whether the request was refused, unless slow nodes decide otherwise. It does not
+// keep its votes from others until those have answered.
+func (a *attempt) isStuck() bool {
+	answered, excluded := 0, false
+	for _, v := range a.votes {
+		switch v.state {
+		case granted, refused:
+			answered++
+			excluded = excluded || v.state == refused
+		case idle:
+			return false
+		}
+	}
+	return excluded && answered >= a.s.majority && !a.anyHealthyPending()
 }
 
 func (a *attempt) isPending() bool {
@@ -319,6 +337,7 @@ func (a *attempt) expire() {
 	for i := range a.votes {
 		if a.votes[i].state == asked {
 			a.votes[i].state, a.errs[i] = failed, errTimeout
+			a.s.nodes[i].slowSince.Store(int64(a.s.now()))
 		}
 	}
 }
@@ -416,7 +435,7 @@ func (a *attempt) win(d decision) (store.Answer, error) {
 	for _, r := range a.op.finish(late) {
 		a.apply(&r)
 		if v := a.votes[r.node]; v.state == granted && v.first < d.first {
-			s.after(se, r.node, func(context.Context, *node) error {
+			s.after(se, r.node, false, func(context.Context, *node) error {
 				s.align(a.req, r.node, d)
 				return nil
 			})
@@ -474,7 +493,7 @@ func (a *attempt) refuse() *store.Refusal {
 
 // leaveNode undoes, in the background, what a node may have noted for an identity.
 func (s *Store) leaveNode(se *session, i int) {
-	s.after(se, i, func(ctx context.Context, n *node) error {
+	s.after(se, i, true, func(ctx context.Context, n *node) error {
 		err := n.Leave(ctx, se.key.name, se.key.id)
 		se.ended(i, err, s.now())
 		return err
@@ -501,11 +520,13 @@ func (s *Store) undo(se *session, i int) {
 	ctx, cancel := context.WithTimeout(s.life.Work, s.opts.Timeout)
 	defer cancel()
 	n := s.nodes[i]
-	n.call(ctx, func(ctx context.Context) error {
+	if err := n.call(ctx, func(ctx context.Context) error {
 		err := n.Leave(ctx, se.key.name, se.key.id)
 		se.ended(i, err, s.now())
 		return err
-	})
+	}); err != nil && !isAnswer(err) {
+		n.owe(se.key)
+	}
 }
 
 // retry asks the nodes that refused again, after a short random pause.

@@ -113,6 +113,7 @@ func (s *Store) toAll(ctx context.Context, name string, id store.ID, call func(c
 	defer s.shut(se)
 	se.forget()
 	op := s.newOp(se)
+	op.ending = true
 	defer op.finish(nil)
 	targets := se.targets(len(s.nodes))
 	for _, i := range targets {
@@ -122,12 +123,13 @@ func (s *Store) toAll(ctx context.Context, name string, id store.ID, call func(c
 		})
 	}
 	o := outcome{s: s, pending: len(targets), unasked: len(s.nodes) - len(targets), errs: make([]error, len(s.nodes))}
+	bell := s.firstHealthy(name) // the next one asks there first
 	for {
-		if err, ok := decided(o); ok {
+		if err, ok := decided(o); ok && (o.slow || !op.isPending(bell)) {
 			return err
 		}
 		limit := time.Duration(0)
-		if o.unasked > 0 && !o.slow {
+		if !o.slow {
 			limit = s.hedge()
 		}
 		r, ok := op.next(ctx, limit)
