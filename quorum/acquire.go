@@ -417,10 +417,10 @@ func (a *attempt) win(d decision) (store.Answer, error) {
 	se.req, se.first, se.end, se.floor, se.until = a.req, d.first, d.last, max(se.floor, d.last), a.begin+valid
 	se.mu.Unlock()
 	s.crowds.note(a.req.Name, a.waiters > 0, now)
-	if a.rounds == 1 && !a.chosen {
-		s.noteRoundTrip(now - a.begin)
-	}
 	if a.narrow {
+		if a.rounds == 1 {
+			s.noteRoundTrip(now - a.begin)
+		}
 		s.completeLater(se)
 	}
 	late := func(r *reply) {
