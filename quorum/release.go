@@ -29,8 +29,8 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 			return store.ErrNotHeld, true
 		case o.pending > 0 && (!o.slow || keep.State != store.Held):
 			return nil, false
-		case o.pending == 0 && o.ok == 0 && o.notHeld > 0:
-			return store.ErrNotHeld, true
+		case len(s.nodes)-o.unasked-o.notHeld < s.majority:
+			return store.ErrNotHeld, true // the others would not have been a majority
 		case o.ok+o.notHeld+o.unasked >= s.majority && keep.State == store.Held:
 			return nil, true // a majority does not have it
 		case o.pending > 0:
