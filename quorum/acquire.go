@@ -2,7 +2,6 @@ package quorum
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -89,9 +88,8 @@ func (s *Store) newAttempt(se *session, req store.Request) *attempt {
 func (a *attempt) run(ctx context.Context) (store.Answer, error) {
 	s, se := a.s, a.se
 	if a.req.Queue {
-		fresh := false
-		a.bell, fresh = s.bellOf(se)
-		if fresh && s.crowds.has(a.req.Name) {
+		alone := false
+		if a.bell, alone = s.bellOf(se); alone {
 			if refusal := a.askBell(ctx); refusal != nil {
 				return store.Answer{Refusal: refusal}, nil
 			}
@@ -101,6 +99,9 @@ func (a *attempt) run(ctx context.Context) (store.Answer, error) {
 	a.askMajority()
 	for {
 		d := s.rules.decide(a.votes, max(a.req.Tokens, a.block))
+		if d.verdict == open && a.isStuck() {
+			d.verdict = lost
+		}
 		switch d.verdict {
 		case open:
 			if a.narrow && !a.isPending() {
@@ -200,6 +201,22 @@ func (a *attempt) widen() {
 			a.ask(i)
 		}
 	}
+}
+
+// isStuck reports whether the request was refused, unless slow nodes decide otherwise. It does not
+// keep its votes from others until those have answered.
+func (a *attempt) isStuck() bool {
+	answered, excluded := 0, false
+	for _, v := range a.votes {
+		switch v.state {
+		case granted, refused:
+			answered++
+			excluded = excluded || v.state == refused
+		case idle:
+			return false
+		}
+	}
+	return excluded && answered >= a.s.majority && !a.anyHealthyPending()
 }
 
 func (a *attempt) isPending() bool {
@@ -319,6 +336,7 @@ func (a *attempt) expire() {
 	for i := range a.votes {
 		if a.votes[i].state == asked {
 			a.votes[i].state, a.errs[i] = failed, errTimeout
+			a.s.nodes[i].slowSince.Store(int64(a.s.now()))
 		}
 	}
 }
@@ -380,132 +398,6 @@ func (a *attempt) resolve(d decision) {
 			a.renew(i, d.first+int64(a.req.Tokens)-1, 0)
 		}
 	}
-}
-
-// win ends the attempt with a grant.
-func (a *attempt) win(d decision) (store.Answer, error) {
-	s, se := a.s, a.se
-	now := s.now()
-	valid := min(a.want, s.rules.validity(a.ttl, now-a.begin))
-	if now-a.begin >= valid {
-		a.op.finish(nil)
-		return store.Answer{}, fmt.Errorf("quorum store: the replies took %v of a TTL of %v", now-a.begin, valid)
-	}
-	s.tokens.learn(d.first, d.last, a.chosen, now)
-	se.mu.Lock()
-	se.held, se.waiting, se.queued, se.splits = true, false, false, 0
-	se.ttl, se.renewed = a.want, false
-	se.req, se.first, se.end, se.floor, se.until = a.req, d.first, d.last, max(se.floor, d.last), a.begin+valid
-	se.mu.Unlock()
-	s.crowds.note(a.req.Name, a.waiters > 0, now)
-	if a.rounds == 1 && !a.chosen {
-		s.noteRoundTrip(now - a.begin)
-	}
-	if a.narrow {
-		s.completeLater(se)
-	}
-	late := func(r *reply) {
-		// A vote that comes late is welcome. A place in the queue is not.
-		switch {
-		case r.node == a.bell && (r.err != nil || !r.answer.Granted()):
-			s.undo(se, r.node)
-		case r.err == nil && r.answer.Granted() && r.answer.Token < d.first:
-			s.align(a.req, r.node, d)
-		}
-	}
-	for _, r := range a.op.finish(late) {
-		a.apply(&r)
-		if v := a.votes[r.node]; v.state == granted && v.first < d.first {
-			s.after(se, r.node, func(context.Context, *node) error {
-				s.align(a.req, r.node, d)
-				return nil
-			})
-		}
-	}
-	if a.bell >= 0 && a.votes[a.bell].state == refused {
-		s.leaveNode(se, a.bell)
-	}
-	return store.Answer{Token: d.first, Tokens: int(d.last - d.first + 1), TTL: valid, Waiters: a.waiters}, nil
-}
-
-// fail ends the attempt because too few nodes answered, or because ctx ended. It undoes nothing:
-// the caller repeats the request or leaves.
-func (a *attempt) fail(ctx context.Context) error {
-	a.op.finish(nil)
-	a.se.mu.Lock()
-	a.se.waiting = a.bell >= 0
-	a.se.queued, a.se.woken = false, false
-	a.se.mu.Unlock()
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	for _, err := range a.errs {
-		if errors.Is(err, store.ErrInvalid) {
-			return err
-		}
-	}
-	a.s.moveBell(a.se)
-	return a.s.failures(a.errs)
-}
-
-// refuse ends the attempt with a refusal. It gives back all votes, and keeps the place in the
-// queue of the bell.
-func (a *attempt) refuse() *store.Refusal {
-	s, se := a.s, a.se
-	for _, r := range a.op.finish(func(r *reply) {
-		if (r.err != nil || r.answer.Granted()) && !errors.Is(r.err, errSkipped) && !errors.Is(r.err, errEarlier) {
-			s.undo(se, r.node)
-		}
-	}) {
-		a.apply(&r)
-	}
-	for i, v := range a.votes {
-		if v.state == granted || v.state == uncounted || v.state == failed && !errors.Is(a.errs[i], errSkipped) {
-			s.leaveNode(se, i)
-		}
-	}
-	r := a.refusal()
-	s.crowds.note(a.req.Name, true, s.now())
-	if a.bell >= 0 {
-		a.enqueue(r)
-	}
-	return r
-}
-
-// leaveNode undoes, in the background, what a node may have noted for an identity.
-func (s *Store) leaveNode(se *session, i int) {
-	s.after(se, i, func(ctx context.Context, n *node) error {
-		err := n.Leave(ctx, se.key.name, se.key.id)
-		se.ended(i, err, s.now())
-		return err
-	})
-}
-
-// align raises a late vote to the tokens of the lease, so that all nodes report the same. The
-// caller has the lane.
-func (s *Store) align(req store.Request, i int, d decision) {
-	ctx, cancel := context.WithTimeout(s.life.Work, s.opts.Timeout)
-	defer cancel()
-	n := s.nodes[i]
-	n.call(ctx, func(ctx context.Context) error {
-		_, err := renewAt(ctx, n, store.Renewal{
-			Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode,
-			Tokens: int(d.last - d.first + 1), Floor: d.first - 1,
-		})
-		return err
-	})
-}
-
-// undo is leaveNode for a caller that has the lane.
-func (s *Store) undo(se *session, i int) {
-	ctx, cancel := context.WithTimeout(s.life.Work, s.opts.Timeout)
-	defer cancel()
-	n := s.nodes[i]
-	n.call(ctx, func(ctx context.Context) error {
-		err := n.Leave(ctx, se.key.name, se.key.id)
-		se.ended(i, err, s.now())
-		return err
-	})
 }
 
 // retry asks the nodes that refused again, after a short random pause.

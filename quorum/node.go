@@ -32,6 +32,7 @@ type node struct {
 	late      atomic.Int32 // calls that nobody waits for
 	lastReply atomic.Int64 // when it answered last, on the clock of the quorum
 	failing   atomic.Bool  // its last call failed
+	owes      atomic.Bool  // there are debts
 	slowSince atomic.Int64 // when it was last found slower than others
 
 	mu       sync.Mutex
@@ -40,7 +41,8 @@ type node struct {
 	id       string        // of the server
 	born     time.Duration // when the server started, on the clock of the quorum
 	twice    *node         // another node with the same server
-	reported error         // what was reported last
+	debts    []debt
+	reported error // what was reported last
 }
 
 var (
@@ -72,6 +74,9 @@ func (n *node) call(ctx context.Context, f func(ctx context.Context) error) erro
 	}
 	if err == nil || isAnswer(err) {
 		n.lastReply.Store(int64(n.quorum.now()))
+		if n.owes.Load() {
+			n.settle()
+		}
 		if n.failing.Load() && n.failing.CompareAndSwap(true, false) {
 			n.report(nil)
 		}

@@ -33,6 +33,7 @@ type op struct {
 	mu      sync.Mutex
 	pending []bool // by node
 	over    bool
+	ending  bool           // its messages end votes
 	late    func(r *reply) // gets the replies that come after finish, in their lane; may be nil
 }
 
@@ -66,6 +67,9 @@ func (o *op) start(i int, f func(ctx context.Context, n *node, r *reply)) {
 		r := reply{node: i}
 		if !o.se.await(o.ctx, i, turn) {
 			r.err = errEarlier
+			if o.ending {
+				n.owe(o.se.key)
+			}
 			o.deliver(&r)
 			return
 		}
@@ -77,6 +81,9 @@ func (o *op) start(i int, f func(ctx context.Context, n *node, r *reply)) {
 			f(ctx, n, &r)
 			return r.err
 		})
+		if o.ending && r.err != nil && !isAnswer(r.err) {
+			n.owe(o.se.key)
+		}
 		o.deliver(&r)
 		o.se.pass(i)
 	})
@@ -117,6 +124,13 @@ func (o *op) finish(late func(r *reply)) (unread []reply) {
 	return unread
 }
 
+// isPending reports whether a node has not answered yet.
+func (o *op) isPending(i int) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.pending[i]
+}
+
 // next waits for a reply. It returns false if ctx, the deadline of the op or limit ends first; a
 // limit of 0 is none.
 func (o *op) next(ctx context.Context, limit time.Duration) (r reply, ok bool) {
@@ -141,9 +155,11 @@ func (o *op) next(ctx context.Context, limit time.Duration) (r reply, ok bool) {
 	return r, false
 }
 
-// after runs f on a node in the background, behind the earlier calls of the same identity.
-func (s *Store) after(se *session, i int, f func(ctx context.Context, n *node) error) {
+// after runs f on a node in the background, behind the earlier calls of the same identity. Ending
+// tells that it ends a vote.
+func (s *Store) after(se *session, i int, ending bool, f func(ctx context.Context, n *node) error) {
 	o := s.newOp(se)
+	o.ending = ending
 	o.start(i, func(ctx context.Context, n *node, r *reply) { r.err = f(ctx, n) })
 	o.finish(nil)
 }

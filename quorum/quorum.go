@@ -220,6 +220,11 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.complete.stop()
+	for _, n := range s.nodes {
+		if n.owes.Load() {
+			n.settle()
+		}
+	}
 	timeout := time.AfterFunc(closeWait, s.life.End)
 	s.life.Wait()
 	timeout.Stop()

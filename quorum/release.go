@@ -29,8 +29,8 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 			return store.ErrNotHeld, true
 		case o.pending > 0 && (!o.slow || keep.State != store.Held):
 			return nil, false
-		case o.pending == 0 && o.ok == 0 && o.notHeld > 0:
-			return store.ErrNotHeld, true
+		case len(s.nodes)-o.unasked-o.notHeld < s.majority:
+			return store.ErrNotHeld, true // the others would not have been a majority
 		case o.ok+o.notHeld+o.unasked >= s.majority && keep.State == store.Held:
 			return nil, true // a majority does not have it
 		case o.pending > 0:
@@ -113,6 +113,7 @@ func (s *Store) toAll(ctx context.Context, name string, id store.ID, call func(c
 	defer s.shut(se)
 	se.forget()
 	op := s.newOp(se)
+	op.ending = true
 	defer op.finish(nil)
 	targets := se.targets(len(s.nodes))
 	for _, i := range targets {
@@ -122,12 +123,13 @@ func (s *Store) toAll(ctx context.Context, name string, id store.ID, call func(c
 		})
 	}
 	o := outcome{s: s, pending: len(targets), unasked: len(s.nodes) - len(targets), errs: make([]error, len(s.nodes))}
+	bell := s.firstHealthy(name) // the next one asks there first
 	for {
-		if err, ok := decided(o); ok {
+		if err, ok := decided(o); ok && (o.slow || !op.isPending(bell)) {
 			return err
 		}
 		limit := time.Duration(0)
-		if o.unasked > 0 && !o.slow {
+		if !o.slow {
 			limit = s.hedge()
 		}
 		r, ok := op.next(ctx, limit)

@@ -222,7 +222,7 @@ func (t *tally) repairLater(i int) {
 	held := se.held
 	se.mu.Unlock()
 	if held {
-		s.after(se, i, func(context.Context, *node) error {
+		s.after(se, i, false, func(context.Context, *node) error {
 			s.repair(se, i, ttl)
 			return nil
 		})

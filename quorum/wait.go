@@ -38,16 +38,23 @@ func (s *Store) firstHealthy(name string) int {
 	return s.order(name, 0)
 }
 
-// bellOf returns the node that an identity queues at, and whether this is its first request.
-func (s *Store) bellOf(se *session) (bell int, fresh bool) {
+// bellOf returns the node that an identity queues at, and whether to ask that alone at first: if it
+// is likely to refuse.
+func (s *Store) bellOf(se *session) (bell int, alone bool) {
+	crowded := s.crowds.has(se.key.name)
 	se.mu.Lock()
 	defer se.mu.Unlock()
-	fresh = !se.waiting
-	if fresh || !s.nodes[se.bell].healthy() {
+	switch {
+	case !se.waiting:
+		alone = crowded
+	case se.queued:
+		alone = !se.woken
+	}
+	if !se.waiting || !s.nodes[se.bell].healthy() {
 		se.bell, se.waiting, se.queued = s.firstHealthy(se.key.name), true, false
 	}
 	se.woken = false
-	return se.bell, fresh
+	return se.bell, alone
 }
 
 // moveBell takes a waiter whose bell failed to the next one.

@@ -4,6 +4,7 @@
 //	redis://[USER:PASSWORD@]HOST[:PORT][/DB]
 //	redis+sentinel://[USER:PASSWORD@]HOST[:PORT],…/MASTERNAME[/DB]
 //	redis+cluster://[USER:PASSWORD@]HOST[:PORT],…
+//	quorum+redis://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT],…  see package quorum
 //
 // With rediss in place of redis all connections use TLS. Parameters, behind a question mark:
 //

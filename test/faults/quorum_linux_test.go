@@ -187,9 +187,9 @@ func TestANodesClockThatIsAMinuteWrongHarmsNothing(t *testing.T) {
 			default:
 			}
 			lease.mustUnlock(t)
-			stop()
 			b.close(holder)
 			b.close(other)
+			stop()
 		})
 	}
 }

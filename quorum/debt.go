@@ -1,0 +1,58 @@
+package quorum
+
+import (
+	"context"
+	"time"
+)
+
+// maxDebts bounds what is remembered of a node that does not answer. What is forgotten ends with
+// its TTL.
+const maxDebts = 1024
+
+// A debt is an identity that a node may still have a vote or a place for, because a message that
+// ends it was not answered. It is sent again when the node answers.
+type debt struct {
+	key   sessionKey
+	until time.Duration // when its TTL is over
+}
+
+// owe notes a debt.
+func (n *node) owe(key sessionKey) {
+	s := n.quorum
+	until := s.now() + ttlAtNodes(s.maxTTL.load())
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.debts) >= maxDebts {
+		n.debts = n.debts[1:]
+	}
+	n.debts = append(n.debts, debt{key, until})
+	n.owes.Store(true)
+}
+
+// settle pays all debts, in the background.
+func (n *node) settle() {
+	if !n.owes.CompareAndSwap(true, false) {
+		return
+	}
+	n.mu.Lock()
+	debts := n.debts
+	n.debts = nil
+	n.mu.Unlock()
+	s := n.quorum
+	s.life.Go(func(ctx context.Context) {
+		for i, d := range debts {
+			if s.now() > d.until {
+				continue
+			}
+			callCtx, cancel := context.WithTimeout(ctx, s.opts.Timeout)
+			err := n.Leave(callCtx, d.key.name, d.key.id)
+			cancel()
+			if err != nil && !isAnswer(err) {
+				for _, d := range debts[i:] {
+					n.owe(d.key)
+				}
+				return
+			}
+		}
+	})
+}
