@@ -63,12 +63,25 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// empty removes what a test left on the shared server, so that it can run again.
+const empty = `DO $$
+DECLARE
+	s text;
+BEGIN
+	FOR s IN SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname NOT IN ('public', 'information_schema') LOOP
+		EXECUTE format('DROP SCHEMA %I CASCADE', s);
+	END LOOP;
+	DROP TABLE IF EXISTS counted;
+	DROP ROLE IF EXISTS "narrow app", stranger;
+END $$`
+
 // server returns the shared server.
 func server(t testing.TB) *servers.Postgres {
 	t.Helper()
 	shared.once.Do(func() {
 		shared.server = servers.StartPostgres(&kept, servers.PostgresOptions{NoSync: true, Config: []string{"max_connections=200"}})
 	})
+	t.Cleanup(func() { shared.server.Must(empty) })
 	return shared.server
 }
 
