@@ -35,7 +35,7 @@ Stores:
     mysql://[USER:PASSWORD@]HOST[:PORT]/DATABASE
         MySQL or MariaDB; tls=true in the URL uses TLS
     postgres://[USER:PASSWORD@]HOST[:PORT]/DATABASE
-        PostgreSQL; sslmode=verify-full in the URL uses TLS
+        PostgreSQL, also as postgresql:; sslmode=verify-full uses TLS
 
 Environment:
 

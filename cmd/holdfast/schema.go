@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
+	"github.com/holdfast-lock/holdfast/mysqlstore"
 	"github.com/holdfast-lock/holdfast/pgstore"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -23,6 +24,7 @@ type database struct {
 var databases = map[string]database{
 	"postgres":   {postgresSchema, migratePostgres},
 	"postgresql": {postgresSchema, migratePostgres},
+	"mysql":      {mysqlSchema, migrateMySQL},
 }
 
 func newSchemaCommand() *cobra.Command {
@@ -85,4 +87,22 @@ func migratePostgres(ctx context.Context, url string) error {
 	}
 	defer pool.Close()
 	return pgstore.Migrate(ctx, pool, schema)
+}
+
+func mysqlSchema(url string) (string, error) {
+	db, prefix, err := mysqlstore.Pool(url)
+	if err != nil {
+		return "", err
+	}
+	db.Close() // it has not connected
+	return mysqlstore.Schema(prefix)
+}
+
+func migrateMySQL(ctx context.Context, url string) error {
+	db, prefix, err := mysqlstore.Pool(url)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	return mysqlstore.Migrate(ctx, db, prefix)
 }

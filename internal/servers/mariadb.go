@@ -55,7 +55,8 @@ func StartMariaDB(t testing.TB, opts MariaDBOptions) *MariaDB {
 	args := []string{
 		"--no-defaults", "--datadir=" + filepath.Join(dir, "data"),
 		"--bind-address=127.0.0.1", "--port=" + strconv.Itoa(m.Port),
-		"--socket=sock", // in the data folder; a longer path may be too long for a socket
+		"--socket=sock",                          // in the data folder; a longer path may be too long for a socket
+		"--tmpdir=" + filepath.Join(dir, "data"), // temporary tables of several servers have the same names
 		"--pid-file=" + filepath.Join(dir, "pid"), "--skip-name-resolve", "--init-file=" + sql,
 		"--innodb-buffer-pool-size=32M", "--innodb-log-file-size=16M", "--performance-schema=OFF",
 	}
