@@ -60,6 +60,19 @@ func joinedTwice(t *testing.T, server *servers.ZooKeeper, root string) {
 	}
 }
 
+// A server begins the session, and does not reply any more.
+func openUnheard(t *testing.T, server *servers.ZooKeeper, root string) {
+	proxy := faultproxy.Start(t, server.Addr())
+	proxy.HoldRepliesAfter(func(b []byte) bool { return bytes.Contains(b, []byte(root+"/token")) })
+	ctx, cancel := context.WithTimeout(t.Context(), requestLimit/4)
+	defer cancel()
+	begin := time.Now()
+	_, err := store.Open(ctx, "zk://"+proxy.Addr()+root)
+	if took := time.Since(begin); !errors.Is(err, context.DeadlineExceeded) || took > requestLimit {
+		t.Errorf("%v after %v, want the end of the context after %v", err, took, requestLimit/4)
+	}
+}
+
 // The replies to two renewals of one grant arrive late, when no caller waits for them any more. The
 // second renewal was refused because of the first.
 func renewedUnheard(t *testing.T, server *servers.ZooKeeper, root string) {
