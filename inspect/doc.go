@@ -10,8 +10,8 @@
 //
 // The handler only reads, unless [AllowBreak] is given. It shows the names, owners and metas of all
 // locks in the namespace of the client, so put it behind the authentication of your server or keep
-// it on the loopback interface, as the command "holdfast ui" does. Requests from other sites are
-// refused, and a strict Content-Security-Policy is set.
+// it on the loopback interface, as the command "holdfast ui" does. A request from another site that
+// would release a lock is refused, and a strict Content-Security-Policy is set.
 //
 // # Load
 //

@@ -350,7 +350,11 @@ func (h *handler) doBreak(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	err = h.client.Break(r.Context(), name, id)
-	h.logger.Warn("holdfast: lock released by force", "name", name, "id", id.String(), "user", user, "from", r.RemoteAddr, "reason", reason, "error", err)
+	what := "holdfast: lock released by force"
+	if err != nil {
+		what = "holdfast: forced release failed"
+	}
+	h.logger.Warn(what, "name", name, "id", id.String(), "user", user, "from", r.RemoteAddr, "reason", reason, "error", err)
 	p := page{Base: h.base, Title: h.title, Name: name, At: time.Now(), Message: "The lock was released. Its holder may still be running: it learns of this at its next renewal."}
 	status := http.StatusOK
 	switch {
