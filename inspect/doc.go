@@ -10,13 +10,14 @@
 //
 // The handler only reads, unless [AllowBreak] is given. It shows the names, owners and metas of all
 // locks in the namespace of the client, so put it behind the authentication of your server or keep
-// it on the loopback interface, as the command "holdfast ui" does. Requests from other sites are
-// refused, and a strict Content-Security-Policy is set.
+// it on the loopback interface, as the command "holdfast ui" does. A request from another site that
+// would release a lock is refused, and a strict Content-Security-Policy is set.
 //
 // # Load
 //
 // One listing serves all browsers. While somebody looks, the store is listed every two seconds, or
 // less often if that takes long: the pause is at least nine times as long as the listing, so that it
-// takes at most a tenth of the time. A listing ends after 10,000 names, which the page then says.
+// takes at most a tenth of the time. A store that does not answer is asked again after the same two
+// seconds. A listing ends after 10,000 names, which the page then says.
 // Nothing is asked while nobody looks.
 package inspect

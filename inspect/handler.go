@@ -64,7 +64,14 @@ func Handler(c *holdfast.Client, opts ...Option) http.Handler {
 	mux.HandleFunc("GET /break", h.askBreak)
 	mux.HandleFunc("POST /break", h.doBreak)
 	mux.Handle("GET /static/", http.StripPrefix("/static/", http.FileServerFS(files)))
-	return secure(http.NewCrossOriginProtection().Handler(http.StripPrefix(strings.TrimSuffix(h.base, "/"), mux)))
+	below := http.StripPrefix(strings.TrimSuffix(h.base, "/"), mux)
+	return secure(http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path+"/" == h.base {
+			http.Redirect(w, r, h.base, http.StatusTemporaryRedirect)
+			return
+		}
+		below.ServeHTTP(w, r)
+	})))
 }
 
 // secure sets the headers that keep a browser from running or showing what is not ours.
@@ -189,6 +196,7 @@ func render(w http.ResponseWriter, status int, name string, p page) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeLimit))
 	w.WriteHeader(status)
 	w.Write(b.Bytes())
 }
@@ -242,6 +250,7 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request) {
 			if control.Flush() != nil {
 				return
 			}
+			control.SetWriteDeadline(time.Time{}) // HTTP/2 ends a stream at its deadline, even if nothing is written
 		}
 		select {
 		case <-next:
@@ -341,7 +350,11 @@ func (h *handler) doBreak(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	err = h.client.Break(r.Context(), name, id)
-	h.logger.Warn("holdfast: lock released by force", "name", name, "id", id.String(), "user", user, "from", r.RemoteAddr, "reason", reason, "error", err)
+	what := "holdfast: lock released by force"
+	if err != nil {
+		what = "holdfast: forced release failed"
+	}
+	h.logger.Warn(what, "name", name, "id", id.String(), "user", user, "from", r.RemoteAddr, "reason", reason, "error", err)
 	p := page{Base: h.base, Title: h.title, Name: name, At: time.Now(), Message: "The lock was released. Its holder may still be running: it learns of this at its next renewal."}
 	status := http.StatusOK
 	switch {

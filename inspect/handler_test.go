@@ -260,6 +260,8 @@ func TestBreakingNeedsPermissionNameAndReason(t *testing.T) {
 	}
 	if log := s.log.String(); !strings.Contains(log, "user=ann") || !strings.Contains(log, "stuck since noon") || strings.Contains(log, "secret") {
 		t.Errorf("the log: %s", log)
+	} else if n := strings.Count(log, "released by force"); n != 1 {
+		t.Errorf("%d releases in the log, want 1: %s", n, log)
 	}
 	if info, err := s.client.Inspect(t.Context(), "job"); err != nil || len(info.Holders) != 0 {
 		t.Errorf("still held: %+v, %v", info, err)

@@ -32,7 +32,7 @@ func clock(t time.Time) string { return t.Format("15:04:05") }
 // percent is how full the bar of a lease is. A lease does not tell its TTL, so the bar is full at the
 // longest time that is left between two renewals of the default TTL.
 func percent(left time.Duration) int {
-	return int(min(100, 100*left/holdfast.DefaultTTL))
+	return int(100 * min(left, holdfast.DefaultTTL) / holdfast.DefaultTTL)
 }
 
 // weight is how a lock is held, in a word.

@@ -91,9 +91,7 @@ func (w *watcher) fresh(ctx context.Context) (*snapshot, error) {
 // run lists the store until nobody looks any more.
 func (w *watcher) run() {
 	for {
-		begin := time.Now()
-		s := w.list()
-		took := time.Since(begin)
+		s, took := w.list()
 		w.mu.Lock()
 		if s.err == nil {
 			w.history.note(w.now, s)
@@ -101,26 +99,34 @@ func (w *watcher) run() {
 		w.now = s
 		close(w.next)
 		w.next = make(chan struct{})
-		if time.Since(w.looked) > idleAfter {
-			w.running = false
-			w.mu.Unlock()
-			return
-		}
+		shown := time.Now()
 		w.mu.Unlock()
 		time.Sleep(max(w.interval, 9*took))
+		if w.idle(shown) {
+			return
+		}
 	}
 }
 
-// list lists the store once.
-func (w *watcher) list() *snapshot {
+// idle reports whether nobody has looked since the last snapshot was shown, nor shortly before. Then
+// the next look starts the listing again.
+func (w *watcher) idle(shown time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.running = !w.looked.Before(shown) || time.Since(w.looked) <= idleAfter
+	return !w.running
+}
+
+// list lists the store once, and returns how long that took the store. That is 0 if it does not
+// answer, so that the page soon shows when it does.
+func (w *watcher) list() (s *snapshot, took time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), listLimit)
 	defer cancel()
-	s := &snapshot{at: time.Now()}
-	begin := time.Now()
+	s = &snapshot{at: time.Now()}
 	_, s.err = w.client.Inspect(ctx, probeName)
-	s.trips = w.sample(time.Since(begin), s.err)
+	s.trips = w.sample(time.Since(s.at), s.err)
 	if s.err != nil {
-		return s
+		return s, 0
 	}
 	for lock, err := range w.client.List(ctx, "") {
 		if err != nil {
@@ -134,7 +140,7 @@ func (w *watcher) list() *snapshot {
 		s.locks = append(s.locks, lock)
 	}
 	slices.SortFunc(s.locks, func(a, b holdfast.Info) int { return cmp.Compare(a.Name, b.Name) })
-	return s
+	return s, time.Since(s.at)
 }
 
 // sample notes a round trip and returns what the last ones were.

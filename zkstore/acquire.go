@@ -110,6 +110,7 @@ func (s *Store) save(ctx context.Context, c *claim, rec record, behind ...*wire.
 		switch {
 		case err == wire.ErrNoNode || err == wire.ErrBadVersion:
 			s.forgetLocked(c)
+			s.suspect(c, wire.ErrUnknown) // another call may have written the node
 			return errChanged
 		case err != nil:
 			return err

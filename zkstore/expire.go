@@ -1,6 +1,7 @@
 package zkstore
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -65,10 +66,8 @@ func (s *Store) expire(c *claim) {
 // have expired. The caller holds the mutex.
 func (s *Store) suspect(c *claim, err error) error {
 	if err == wire.ErrUnknown {
-		if s.kept[c.Key] == nil {
-			s.kept[c.Key] = &claim{Key: c.Key}
-		}
-		if kept := s.kept[c.Key]; kept.node == "" {
+		kept := cmp.Or(s.kept[c.Key], &claim{Key: c.Key})
+		if s.kept[c.Key] = kept; kept.node == "" {
 			s.arm(kept, s.lifeOf(c))
 		}
 	}
@@ -88,10 +87,7 @@ func (s *Store) removeSuspect(ctx context.Context, c *claim) error {
 	if other {
 		return nil
 	}
-	if err := ignoreNoNode(s.remove(ctx, q.claim(c.Key, i), r.stat.Version)); err != nil {
-		return err
-	}
-	return errChanged
+	return changed(s.remove(ctx, q.claim(c.Key, i), r.stat.Version))
 }
 
 // removeExpired removes the node of a claim. If the node was written since, by a renewal that is

@@ -68,6 +68,8 @@ func TestFaultsOfASingleServer(t *testing.T) {
 		{"the outcome of a renewal at the deadline is true", lastMoment},
 		{"a call that is sent in the next session leaves nothing", nextSession},
 		{"a request that joined twice leaves nothing", joinedTwice},
+		{"a grant whose renewals nobody waited for ends with its TTL", renewedUnheard},
+		{"opening a store ends with its context", openUnheard},
 		{"a take-over whose reply was lost ends with its TTL", takenOverUnheard},
 		{"a kept record is removed after its time", keptForATime},
 		{"records kept by processes that ended are removed by others", sweptByOthers},

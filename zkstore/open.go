@@ -100,7 +100,8 @@ func open(ctx context.Context, u *store.URL) (store.Store, error) {
 	opts.Session, opts.Event = s.sessionChanged, s.event
 	s.wire = wire.Dial(opts)
 	if err := s.begin(ctx); err != nil {
-		s.Close()
+		s.end()
+		s.wire.Close(ctx, true)
 		return nil, fmt.Errorf("%s: %w", u, err)
 	}
 	return s, nil

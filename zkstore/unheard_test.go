@@ -2,6 +2,7 @@ package zkstore
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -57,6 +58,42 @@ func joinedTwice(t *testing.T, server *servers.ZooKeeper, root string) {
 	if left := mentioning(nodes(t, admin, root), req.ID); len(left) > 0 {
 		t.Errorf("left by Leave: %v", left)
 	}
+}
+
+// A server begins the session, and does not reply any more.
+func openUnheard(t *testing.T, server *servers.ZooKeeper, root string) {
+	proxy := faultproxy.Start(t, server.Addr())
+	proxy.HoldRepliesAfter(func(b []byte) bool { return bytes.Contains(b, []byte(root+"/token")) })
+	ctx, cancel := context.WithTimeout(t.Context(), requestLimit/4)
+	defer cancel()
+	begin := time.Now()
+	_, err := store.Open(ctx, "zk://"+proxy.Addr()+root)
+	if took := time.Since(begin); !errors.Is(err, context.DeadlineExceeded) || took > requestLimit {
+		t.Errorf("%v after %v, want the end of the context after %v", err, took, requestLimit/4)
+	}
+}
+
+// The replies to two renewals of one grant arrive late, when no caller waits for them any more. The
+// second renewal was refused because of the first.
+func renewedUnheard(t *testing.T, server *servers.ZooKeeper, root string) {
+	proxy := faultproxy.Start(t, server.Addr())
+	other := openQuick(t, "zk://"+server.Addr()+root)
+	defer other.Close()
+	s := openQuick(t, "zk://"+proxy.Addr()+root+"?session=5m")
+	defer s.Close()
+	req := request("a")
+	req.TTL = 2 * time.Second
+	try(t, s, req)
+	proxy.ToClient.Hold()
+	for range 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		out, err := s.Renew(ctx, []store.Renewal{{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode}})
+		if cancel(); err != nil || out[0].Err == nil {
+			t.Fatalf("%+v, %v though the reply did not arrive", out, err)
+		}
+	}
+	proxy.Heal()
+	poll(t, func() bool { return try(t, other, request(req.Name)).Granted() })
 }
 
 // A grant of another handle is taken over by a request whose reply is lost. The request is not

@@ -9,8 +9,10 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"os"
 	"os/signal"
+	"path"
 	"strings"
 	"syscall"
 	"time"
@@ -98,7 +100,8 @@ func (u *ui) serve(ctx context.Context, c *holdfast.Client, opts []inspect.Optio
 		complain("the page can be reached from other hosts, without TLS and, for reading, without a password")
 	}
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, BaseContext: func(net.Listener) context.Context { return ctx }}
-	if err := output(fmt.Sprintf("http://%s/%s\n", listener.Addr(), strings.Trim(u.path, "/"))); err != nil {
+	address := url.URL{Scheme: "http", Host: listener.Addr().String(), Path: strings.TrimSuffix(path.Clean("/"+u.path), "/") + "/"}
+	if err := output(address.String() + "\n"); err != nil {
 		return err
 	}
 	context.AfterFunc(ctx, func() {

@@ -36,7 +36,7 @@ func TestUIServesLocalBrowsersUntilItIsInterrupted(t *testing.T) {
 	s.ok("acquire", "job")
 	p := s.start("ui", "--listen", "127.0.0.1:0", "--path", "/locks")
 	until(t, "ui prints its address", func() bool { return strings.Contains(p.out.String(), "\n") })
-	url := strings.TrimSpace(p.out.String()) + "/"
+	url := strings.TrimSpace(p.out.String())
 	if status, body := get(t, url, ""); status != http.StatusOK || !strings.Contains(body, "job") || strings.Contains(body, "by force") {
 		t.Errorf("%s: status %d: %s", url, status, body)
 	}

@@ -1,0 +1,179 @@
+package inspect_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/inspect"
+	"github.com/holdfast-lock/holdfast/memstore"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// A slowStore takes some time to list, and adds up that time.
+type slowStore struct {
+	store.Store
+	takes atomic.Int64
+	busy  atomic.Int64
+}
+
+func (s *slowStore) List(ctx context.Context, q store.Query) (store.Page, error) {
+	begin := time.Now()
+	defer func() { s.busy.Add(int64(time.Since(begin))) }()
+	select {
+	case <-time.After(time.Duration(s.takes.Load())):
+		return s.Store.List(ctx, q)
+	case <-ctx.Done():
+		time.Sleep(time.Microsecond) // a call ends after its context, if only by a little
+		return store.Page{}, ctx.Err()
+	}
+}
+
+func newSlowStore(t *testing.T, takes time.Duration, opts ...inspect.Option) (*slowStore, http.Handler) {
+	t.Helper()
+	s := &slowStore{Store: memstore.New()}
+	s.takes.Store(int64(takes))
+	c, err := holdfast.New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return s, inspect.Handler(c, opts...)
+}
+
+// visit gets a page, for a time at most.
+func visit(t *testing.T, h http.Handler, path string, limit time.Duration) *httptest.ResponseRecorder {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, "GET", path, nil))
+	return w
+}
+
+func TestThePageTellsThatTheStoreHangsAndThatItRecovered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, h := newSlowStore(t, time.Hour)
+		if w := visit(t, h, "/", time.Minute); w.Code != http.StatusBadGateway || !strings.Contains(w.Body.String(), "does not answer") {
+			t.Errorf("status %d: %s", w.Code, w.Body)
+		}
+		s.takes.Store(0)
+		time.Sleep(15 * time.Second)
+		if w := visit(t, h, "/", time.Minute); w.Code != http.StatusOK {
+			t.Errorf("status %d after the store recovered: %s", w.Code, w.Body)
+		}
+		time.Sleep(time.Minute) // nobody looks any more, so the listing ends
+	})
+}
+
+func TestASlowStoreIsListedForATenthOfTheTime(t *testing.T) {
+	for _, takes := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			s, h := newSlowStore(t, takes)
+			const long = 10 * time.Minute
+			w := visit(t, h, "/events", long)
+			if busy := time.Duration(s.busy.Load()); busy > long/10+2*takes {
+				t.Errorf("a listing takes 2 × %v: the store was busy for %v of %v", takes, busy, long)
+			}
+			if n := strings.Count(w.Body.String(), "\n\n"); n < int(long/(20*takes))-1 {
+				t.Errorf("a listing takes 2 × %v: %d messages in %v", takes, n, long)
+			}
+			time.Sleep(long) // then nobody looks
+			s.busy.Store(0)
+			if time.Sleep(long); s.busy.Load() != 0 {
+				t.Error("listed while nobody looks")
+			}
+		})
+	}
+}
+
+func TestAStreamOfHTTP2OutlivesAPause(t *testing.T) {
+	t.Parallel()
+	_, h := newSlowStore(t, 0, inspect.Every(12*time.Second)) // longer than a browser may take to read
+	server := httptest.NewUnstartedServer(h)
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	reply, err := server.Client().Get(server.URL + "/events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reply.Body.Close()
+	lines := bufio.NewScanner(reply.Body)
+	for messages := 0; messages < 2; {
+		if !lines.Scan() {
+			t.Fatalf("%s: the stream ended after %d messages: %v", reply.Proto, messages, lines.Err())
+		}
+		if lines.Text() == "" {
+			messages++
+		}
+	}
+}
+
+func TestABrowserThatDoesNotReadIsDropped(t *testing.T) {
+	t.Parallel()
+	c, err := holdfast.New(memstore.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for i := range 100 {
+		if _, err := c.Lock(t.Context(), fmt.Sprint("job", i), holdfast.Meta(strings.Repeat("m", 1000))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	done := make(chan struct{})
+	h := inspect.Handler(c)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(w, r)
+		close(done)
+	}))
+	server.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		c.(*net.TCPConn).SetWriteBuffer(4 << 10)
+		return ctx
+	}
+	server.Start()
+	defer server.Close()
+	dialer := net.Dialer{}
+	conn, err := dialer.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.(*net.TCPConn).SetReadBuffer(4 << 10)
+	if _, err := conn.Write([]byte("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-done:
+	case <-time.After(patience):
+		t.Error("the handler still writes to a browser that does not read")
+	}
+}
+
+func TestALockThatIsClosedForYearsIsShown(t *testing.T) {
+	s := newSite(t)
+	if err := s.client.Once(t.Context(), "job", 9*365*24*time.Hour, func(context.Context) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if body := s.eventually("", "job"); !strings.Contains(body, `value="100"`) {
+		t.Errorf("a bar that is not full:\n%s", body)
+	}
+}
+
+func TestThePathWithoutItsSlashLeadsToTheList(t *testing.T) {
+	s := newSite(t)
+	s.base = strings.TrimSuffix(s.base, "/")
+	if status, body := s.get(""); status != http.StatusOK {
+		t.Errorf("%s: status %d: %s", s.base, status, body)
+	}
+}
