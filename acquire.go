@@ -152,7 +152,7 @@ func (c *Client) acquireFromStore(ctx context.Context, cl *call, turn localqueue
 				return c.granted(cl, turn, l)
 			}
 			// Asking again under the same identity starts the TTL anew.
-			err = fmt.Errorf("the reply took %s of a TTL of %s", short(c.now()-now), short(answer.TTL))
+			err = fmt.Errorf("the reply took %s, and the lease lasts only %s from the call", short(c.now()-now), short(l.g.Deadline()-now))
 		}
 		if err := c.retryLater(ctx, cl, turn, &a, err); err != nil {
 			return nil, err

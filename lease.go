@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/renewal"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -224,7 +225,7 @@ func (l *lease) unlock(ctx context.Context, keep store.Keep, all bool) error {
 	if c.observed() {
 		e := r.event(EventReleased)
 		if errors.Is(err, ErrLost) {
-			e.Kind, e.Err = EventLost, err
+			e.Kind, e.Err, e.Reason = EventLost, err, renewal.Gone.Word
 		}
 		c.emit(e)
 	}

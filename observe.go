@@ -117,7 +117,7 @@ func (c *Client) reportTaken(ctx context.Context, cl *call, begin time.Duration,
 // gave up. The release of the lock follows, then the end of the call.
 func (c *Client) reportUnused(ctx context.Context, cl *call, begin time.Duration, l *lease) {
 	if c.observed() {
-		c.emit(Event{Kind: EventHandedOver, Name: cl.name, Mode: cl.Request.Mode, Token: l.token, Waited: c.now() - begin, Context: ctx})
+		c.emit(Event{Kind: EventHandedOver, Name: cl.name, Mode: cl.Request.Mode, Token: l.token, Waited: c.now() - begin, Queued: cl.reported, Context: ctx})
 	}
 }
 

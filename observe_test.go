@@ -322,6 +322,9 @@ func TestTheNumberOfHeldLocksCanBeCounted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var held, gaveUp atomic.Int64
 		c := mustNew(t, memstore.New(), holdfast.WithObserver(func(e holdfast.Event) {
+			if e.Kind == holdfast.EventHandedOver && !e.Queued {
+				t.Error("handed over to a call that did not wait")
+			}
 			switch e.Kind {
 			case holdfast.EventAcquired, holdfast.EventHandedOver:
 				held.Add(1)
@@ -355,6 +358,24 @@ func TestTheNumberOfHeldLocksCanBeCounted(t *testing.T) {
 			t.Errorf("%d held, %d gave up of %d", held.Load(), gaveUp.Load(), failed)
 		}
 		c.Close()
+	})
+}
+
+func TestALossThatUnlockFindsIsReportedWithItsReason(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		var seen recorder
+		c, other := newClient(t, s, holdfast.WithObserver(seen.observe)), newClient(t, s)
+		lease := mustLock(t, c, "n")
+		if err := other.Break(t.Context(), "n", lease.ID()); err != nil {
+			t.Fatal(err)
+		}
+		if err := lease.Unlock(t.Context()); !errors.Is(err, holdfast.ErrLost) {
+			t.Errorf("unlock: %v", err)
+		}
+		if e := seen.last(holdfast.EventLost); e.Reason != "gone" || !errors.Is(e.Err, holdfast.ErrLost) {
+			t.Errorf("lost: %+v", e)
+		}
 	})
 }
 

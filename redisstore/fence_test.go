@@ -108,6 +108,9 @@ func TestAFencedScriptWritesSeveralKeysOrNone(t *testing.T) {
 	if stock := server.Must("GET", "{42}:stock"); stock != "7" || len(orders) != 1 || orders[0] != "a" {
 		t.Errorf("stock %v and orders %v, want 7 and the first order", stock, orders)
 	}
+	if got, err := FencedScript(t.Context(), client, 7, "return 'first', 'second'", []string{"{42}:stock"}); err != nil || got != "first" {
+		t.Errorf("a script that returns two values: %v, %v, want the first, as without a fence", got, err)
+	}
 	if _, err := FencedScript(t.Context(), client, 7, script, nil); !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("no keys: %v, want ErrInvalid", err)
 	}

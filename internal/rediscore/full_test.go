@@ -1,6 +1,7 @@
 package rediscore
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -72,5 +73,29 @@ func TestAFullServerRenewsAndReleases(t *testing.T) {
 	}
 	if left := q.server.Must("KEYS", "*").([]any); len(left) != 1 {
 		t.Errorf("keys left: %v, want the counter only", left)
+	}
+}
+
+// A script ends at the first command that it has no right to. What it wrote before must be whole.
+func TestAServerThatForbidsToPublishKeepsTheQueue(t *testing.T) {
+	q := newQueue(t)
+	shared := store.Renewal{Name: q.holder.Name, ID: q.holder.ID, TTL: time.Minute, Mode: store.Shared}
+	if out, err := q.owner.Renew(q.ctx, []store.Renewal{shared}); err != nil || out[0].Status != store.Extended {
+		t.Fatalf("renewal: %+v, %v", out, err)
+	}
+	first, next := q.request(), q.request()
+	q.refused(q.owner, first)
+	q.refused(q.owner, next)
+	q.server.Must("ACL", "SETUSER", "default", "-publish")
+	if err := q.owner.Release(q.ctx, q.holder.Name, q.holder.ID, store.Keep{}); err == nil || !strings.Contains(err.Error(), "no right") {
+		t.Fatalf("release: %v, want that a right is missing", err)
+	}
+	q.server.Must("ACL", "SETUSER", "default", "+publish")
+	if err := q.owner.Release(q.ctx, q.holder.Name, q.holder.ID, store.Keep{}); !errors.Is(err, store.ErrNotHeld) {
+		t.Errorf("second release: %v, want that the first one ended the grant", err)
+	}
+	q.refused(q.owner, next)
+	if answer := q.ask(q.owner, first); !answer.Granted() {
+		t.Errorf("the first waiter was refused: %+v", answer.Refusal)
 	}
 }

@@ -35,7 +35,7 @@ func Run(token int64, script string, keys, args []string, call func(rediscore.Ca
 		return nil, err
 	}
 	r := call(rediscore.Call{
-		Script: rediscore.NewScript(prologue + script + "\nend\nreturn {1, script()}"),
+		Script: rediscore.NewScript(prologue + script + "\nend\nreturn {1, (script())}"),
 		Keys:   append(slices.Clone(keys), beside), Args: append(slices.Clone(args), strconv.FormatInt(token, 10)),
 	})
 	reply, _ := r.Value.([]any)

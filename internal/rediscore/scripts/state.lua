@@ -34,6 +34,7 @@ use = {n = tonumber(n) or 0, m = tonumber(m) or 0, s = tonumber(s) or 0, l = ton
 local waiting = value and not plain and call('LLEN', QUEUE) or 0
 local freed = false -- the first waiter may fit now
 local front         -- the first waiter, once it was looked for
+local messages = {} -- to publish
 
 -- count adds a holder that is not exclusive to use, or subtracts it.
 local function count(h, sign)
@@ -86,10 +87,11 @@ local function dropWaiter(field)
   end
 end
 
--- publish tells a waiter to ask again, or what was granted to it.
+-- publish tells a waiter to ask again, or what was granted to it. The message is sent when the
+-- state is written: without the right to publish the script ends there.
 local function publish(w, granted)
   if w.channel ~= '' then
-    call(ARGV[1], w.channel, string.sub(w.field, 2) .. '\t' .. (granted or '') .. LOCK)
+    messages[#messages + 1] = {w.channel, string.sub(w.field, 2) .. '\t' .. (granted or '') .. LOCK}
   end
 end
 
@@ -161,14 +163,10 @@ local function wake()
   end
 end
 
--- finish wakes the first waiter if necessary, writes the state, and returns the reply.
-local function finish(reply)
-  if freed then
-    wake()
-  end
+local function write()
   if not sole and use.n == 0 and waiting == 0 then
     call('DEL', LOCK, RECORDS, ENDS, QUEUE)
-    return reply
+    return
   end
   local state, ends
   if sole and sole.state == HELD and waiting == 0 then
@@ -189,6 +187,17 @@ local function finish(reply)
       call('RPUSH', LOCK, state)
     end
     expireAt(ends, LOCK, RECORDS, ENDS, QUEUE)
+  end
+end
+
+-- finish wakes the first waiter if necessary, writes the state, and returns the reply.
+local function finish(reply)
+  if freed then
+    wake()
+  end
+  write()
+  for _, message in ipairs(messages) do
+    call(ARGV[1], message[1], message[2])
   end
   return reply
 end
