@@ -13,6 +13,7 @@ SOAKCOUNT ?= 50
 SEEDS     ?= 5000
 SOAKTIME  ?= 10m
 NAMES     ?= 1000000
+STORE     ?=
 VERSION   ?=
 TWICE     ?=
 PLATFORMS ?= linux/amd64 linux/arm64 darwin/arm64 windows/amd64
@@ -22,7 +23,7 @@ TOOLS := GOWORK=off go build -C tools -o ../.bin/ tool
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help test deps lint check-fmt vet staticcheck modules workflows unit platforms release-check fmt fuzz bench microbench soak cover dist clean
+.PHONY: help test deps lint check-fmt vet staticcheck modules workflows unit platforms release-check fmt examples fuzz bench microbench soak cover dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,6 +83,12 @@ fmt: deps ## format every file
 	@echo "== gofumpt"
 	@.bin/gofumpt -l -w .
 
+examples: ## run all examples, one line of proof each; STORE=redis://127.0.0.1:6379 for another store
+	@for name in registration stock balance cron leader pause; do \
+		out=$$(HOLDFAST_STORE='$(STORE)' go run ./examples/$$name 2>&1) || { echo "$$out"; exit 1; }; \
+		echo "$$out" | tail -n 1; \
+	done
+
 fuzz: ## run each fuzz target for FUZZTIME (10s)
 	@scripts/fuzz $(FUZZTIME)
 
@@ -99,6 +106,8 @@ soak: deps ## core and memstore SOAKCOUNT (50) times, then all faults at once fo
 	@.bin/testreport -run RandomHistories -timeout=60m . -seeds $(SEEDS)
 	@echo "== all faults at once for $(SOAKTIME)"
 	@.bin/testreport -race -run Soak -timeout=0 ./test/faults -soak $(SOAKTIME)
+	@echo "== 64 clients on PostgreSQL for a minute"
+	@.bin/testreport -run ManyClients -timeout=10m ./pgstore -long 1m
 	@echo "== $(NAMES) names on Redis and on etcd"
 	@.bin/testreport -run ManyNames -timeout=60m -p=1 ./redisstore ./etcdstore -names $(NAMES)
 	@echo "== $(NAMES) names on ZooKeeper"

@@ -67,6 +67,10 @@ var workloads = []struct {
 	{"P9etcdshapes", "etcd: clients × goroutines, one name", (*bench).etcdShapes},
 	{"P9zk", "ZooKeeper", (*bench).zookeeper},
 	{"P10", "SQLite, own names", (*bench).sqlite},
+	{"P10mysql", "MariaDB, own names, hand-off", (*bench).mysql},
+	{"P10mysqlshapes", "MariaDB: clients × goroutines, one name", (*bench).mysqlShapes},
+	{"P10pg", "PostgreSQL, own names, hand-off", (*bench).postgres},
+	{"P10pgshapes", "PostgreSQL: clients × goroutines, one name", (*bench).postgresShapes},
 	{"P12", "many names, many waiters", (*bench).growth},
 }
 

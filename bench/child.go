@@ -118,7 +118,7 @@ func openPeer(name, addr string) (locker, error) {
 
 // peerByName returns the peer of that name, for a child.
 func peerByName(name string) (peer, error) {
-	for _, p := range slices.Concat(all, zooTakers, []peer{sqlitePeer}, etcdPeers) {
+	for _, p := range slices.Concat(all, zooTakers, []peer{sqlitePeer}, mysqlPeers, etcdPeers, postgresPeers) {
 		if p.name == name {
 			return p, nil
 		}

@@ -9,6 +9,7 @@ require (
 	github.com/go-zookeeper/zk v1.0.4
 	github.com/holdfast-lock/holdfast v0.0.0
 	github.com/holdfast-lock/holdfast/etcdstore v0.0.0
+	github.com/holdfast-lock/holdfast/mysqlstore v0.0.0
 	github.com/holdfast-lock/holdfast/redisstore v0.0.0
 	github.com/holdfast-lock/holdfast/sqlitestore v0.0.0-00010101000000-000000000000
 	github.com/holdfast-lock/holdfast/zkstore v0.0.0
@@ -19,14 +20,25 @@ require (
 )
 
 require (
+	github.com/jackc/pgpassfile v1.0.0 // indirect
+	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
+	github.com/jackc/puddle/v2 v2.2.3 // indirect
+	golang.org/x/sync v0.22.0 // indirect
+)
+
+require (
+	filippo.io/edwards25519 v1.2.0 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/coreos/go-semver v0.3.1 // indirect
 	github.com/coreos/go-systemd/v22 v22.5.0 // indirect
 	github.com/dustin/go-humanize v1.0.1 // indirect
+	github.com/go-sql-driver/mysql v1.10.1 // indirect
 	github.com/gogo/protobuf v1.3.2 // indirect
 	github.com/golang/protobuf v1.5.4 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.26.3 // indirect
+	github.com/holdfast-lock/holdfast/pgstore v0.0.0
+	github.com/jackc/pgx/v5 v5.12.0
 	github.com/mattn/go-isatty v0.0.20 // indirect
 	github.com/ncruces/go-strftime v1.0.0 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
@@ -50,7 +62,10 @@ require (
 replace (
 	github.com/holdfast-lock/holdfast => ../
 	github.com/holdfast-lock/holdfast/etcdstore => ../etcdstore
+	github.com/holdfast-lock/holdfast/mysqlstore => ../mysqlstore
 	github.com/holdfast-lock/holdfast/redisstore => ../redisstore
 	github.com/holdfast-lock/holdfast/sqlitestore => ../sqlitestore
 	github.com/holdfast-lock/holdfast/zkstore => ../zkstore
 )
+
+replace github.com/holdfast-lock/holdfast/pgstore => ../pgstore

@@ -64,6 +64,7 @@ func Open(ctx context.Context, rawURL string) (Store, error) {
 var packages = map[string]string{
 	"memory":         "memstore",
 	"sqlite":         "sqlitestore",
+	"mysql":          "mysqlstore",
 	"redis":          "redisstore",
 	"rediss":         "redisstore",
 	"redis+sentinel": "redisstore",
@@ -71,6 +72,8 @@ var packages = map[string]string{
 	"quorum+redis":   "redisstore",
 	"quorum+rediss":  "redisstore",
 	"etcd":           "etcdstore",
+	"postgres":       "pgstore",
+	"postgresql":     "pgstore",
 	"etcds":          "etcdstore",
 	"zk":             "zkstore",
 	"zks":            "zkstore",

@@ -13,13 +13,16 @@ import (
 
 const defaultPage = 100 // names, if the query gives no limit
 
-// List returns a page of the names in use; see [store.Store].
+// List returns a page of the names in use; see [store.Store]. It begins again if the connection is
+// lost meanwhile: it needs many requests, and only reads.
 func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err error) {
-	if q.Name == "" {
-		page, err = s.listAll(ctx, &q)
-	} else {
-		parent, _ := s.place(q.Name)
-		err = s.listName(ctx, parent, q.Name, &page)
+	for again := true; again; again = err == wire.ErrUnknown && ctx.Err() == nil {
+		if page = (store.Page{}); q.Name != "" {
+			parent, _ := s.place(q.Name)
+			err = s.listName(ctx, parent, q.Name, &page)
+		} else {
+			page, err = s.listAll(ctx, &q)
+		}
 	}
 	return page, s.explain(err)
 }

@@ -20,22 +20,19 @@ const (
 	// defaultHeartbeat is how long a waiter that stopped asking keeps its place. The place of a
 	// process that died lasts as long as its session, so this need not be short.
 	defaultHeartbeat = 20 * time.Second
+	minTTL           = 100 * time.Millisecond // enough for several renewals by a server nearby
 
-	minTTL = 100 * time.Millisecond // enough for several renewals by a server nearby
-
-	// looks bounds how often one attempt starts again because the queue has changed. On a
-	// busy name every second look may fail.
-	looks = 40
-
+	// looks bounds how often an attempt starts again because the queue has changed. On a busy name
+	// every second look may fail.
+	looks        = 40
 	requestLimit = 2 * time.Second // of Close, and of requests in the background
 )
 
 var (
-	_ store.Store = (*Store)(nil)
-
-	errClosed  = fmt.Errorf("zookeeper store: %w", store.ErrClosed)
-	errLost    = errors.New("zookeeper store: the session has ended, and with it all its locks and places in queues; ask again")
-	errChanged = errors.New("zookeeper store: other clients changed the queue at every attempt; ask again")
+	_          store.Store = (*Store)(nil)
+	errClosed              = fmt.Errorf("zookeeper store: %w", store.ErrClosed)
+	errLost                = errors.New("zookeeper store: the session has ended, and with it all its locks and places in queues; ask again")
+	errChanged             = errors.New("zookeeper store: other clients changed the queue at every attempt; ask again")
 )
 
 // again repeats an attempt that fails with errChanged.

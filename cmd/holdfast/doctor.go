@@ -29,13 +29,12 @@ func newDoctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor [flags]",
 		Short: "Check whether a store is safe for locks",
-		Long: `Checks the settings of the servers as far as they can be read, how long a round trip
-takes, and on a scratch name that locks exclude each other, are renewed, wake their
-waiters, expire and have growing tokens. It changes no setting. It takes about five
-seconds.
+		Long: `Checks how long a round trip takes, and on a scratch name that locks exclude
+each other, are renewed, wake their waiters, expire and have growing tokens. It
+changes no setting. It takes about five seconds.
 
-A setting that cannot be read is unknown, which counts as a warning. Exit code: 0 if all
-is well, 1 with warnings, 2 with failures, 69 if the store cannot be reached.`,
+Exit code: 0 if all is well, 1 with warnings, 2 with failures, 69 if the store
+cannot be reached.`,
 		Example: `  holdfast doctor --store redis://127.0.0.1:6379
   holdfast doctor --json | jq 'select(.level != "ok")'`,
 		Args: arguments(0),

@@ -32,6 +32,10 @@ Stores:
         etcd; etcds:// uses TLS
     zk://[USER:PASSWORD@]HOST,HOST,...[/ROOT]
         ZooKeeper; zks:// uses TLS
+    mysql://[USER:PASSWORD@]HOST[:PORT]/DATABASE
+        MySQL or MariaDB; tls=true in the URL uses TLS
+    postgres://[USER:PASSWORD@]HOST[:PORT]/DATABASE
+        PostgreSQL, also as postgresql:; sslmode=verify-full uses TLS
 
 Environment:
 

@@ -49,6 +49,8 @@ func newRootCommand() *cobra.Command {
 		newReleaseCommand(),
 		newUICommand(),
 		newDoctorCommand(),
+		newSchemaCommand(),
+		newMigrateCommand(),
 		newVersionCommand(),
 		newCompletionCommand(),
 		newManCommand(),

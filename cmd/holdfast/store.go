@@ -19,6 +19,8 @@ import (
 	"github.com/holdfast-lock/holdfast"
 	_ "github.com/holdfast-lock/holdfast/etcdstore"   // etcd: URLs
 	_ "github.com/holdfast-lock/holdfast/memstore"    // memory: URLs, for the error that open returns
+	_ "github.com/holdfast-lock/holdfast/mysqlstore"  // mysql: URLs
+	_ "github.com/holdfast-lock/holdfast/pgstore"     // postgres: URLs
 	_ "github.com/holdfast-lock/holdfast/redisstore"  // redis: URLs
 	_ "github.com/holdfast-lock/holdfast/sqlitestore" // sqlite: URLs
 	"github.com/holdfast-lock/holdfast/store"

@@ -39,8 +39,9 @@ func newUICommand() *cobra.Command {
 the loopback interface and only reads, unless you tell it otherwise.
 
 With --allow-break users may release locks by force. They need the user name and
-the password in HOLDFAST_UI_USER and HOLDFAST_UI_PASSWORD. Every release is logged to
-stderr. To reach the page over a network, put a proxy with TLS in front of it.`,
+the password in HOLDFAST_UI_USER and HOLDFAST_UI_PASSWORD. Every release is
+logged to stderr. To reach the page over a network, put a proxy with TLS in
+front of it.`,
 		Example: `  holdfast ui
   holdfast ui --store redis://127.0.0.1:6379 --listen 127.0.0.1:8080
   HOLDFAST_UI_USER=ann HOLDFAST_UI_PASSWORD=... holdfast ui --allow-break`,

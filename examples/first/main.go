@@ -33,7 +33,7 @@ func run(ctx context.Context) error {
 	}
 	defer bob.Close()
 
-	// One after the other, whoever they belong to.
+	// The lock passes from one to the next, also between clients.
 	var wg sync.WaitGroup
 	for _, c := range []*holdfast.Client{alice, bob, alice} {
 		wg.Go(func() {
@@ -49,7 +49,7 @@ func run(ctx context.Context) error {
 	}
 	wg.Wait()
 
-	// Who does not want to wait is told who is in the way.
+	// TryLock does not wait. Its error says who holds the lock.
 	lease, err := alice.Lock(ctx, "backup", holdfast.Meta("nightly"))
 	if err != nil {
 		return err

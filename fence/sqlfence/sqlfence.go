@@ -34,6 +34,7 @@ package sqlfence
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 
 	"github.com/holdfast-lock/holdfast/fence"
@@ -45,6 +46,9 @@ type Dialect struct {
 	name   string
 	create string
 	check  string // takes a resource and a token, returns the highest token then
+
+	// byInsertID says that the check returns the token as the last insert ID, and no rows.
+	byInsertID bool
 }
 
 // SQLite is the dialect of SQLite 3.35 and later, by any driver.
@@ -59,6 +63,34 @@ var SQLite = Dialect{
 	RETURNING token`,
 }
 
+// MySQL is the dialect of MySQL 8 and MariaDB 10.11 and later, by github.com/go-sql-driver/mysql.
+// The table needs an engine with transactions, InnoDB.
+var MySQL = Dialect{
+	name: "MySQL",
+	create: `CREATE TABLE IF NOT EXISTS holdfast_fences (
+	resource VARBINARY(512) NOT NULL,
+	token    BIGINT         NOT NULL,
+	PRIMARY KEY (resource)
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC`,
+	check: `INSERT INTO holdfast_fences (resource, token) VALUES (?, LAST_INSERT_ID(?))
+	ON DUPLICATE KEY UPDATE token = LAST_INSERT_ID(GREATEST(token, VALUES(token)))`,
+	byInsertID: true,
+}
+
+// PostgreSQL is the dialect of PostgreSQL 9.5 and later, by any driver. A transaction with the
+// isolation level repeatable read or serializable that checks a resource beside another one may
+// fail to serialize; retry it, as every such transaction.
+var PostgreSQL = Dialect{
+	name: "PostgreSQL",
+	create: `CREATE TABLE IF NOT EXISTS holdfast_fences (
+	resource TEXT COLLATE "C" PRIMARY KEY,
+	token    BIGINT NOT NULL
+) WITH (fillfactor = 70)`,
+	check: `INSERT INTO holdfast_fences AS f (resource, token) VALUES ($1, $2)
+	ON CONFLICT (resource) DO UPDATE SET token = greatest(f.token, excluded.token)
+	RETURNING token`,
+}
+
 // An Execer is a *sql.DB, a *sql.Conn or a *sql.Tx.
 type Execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
@@ -66,6 +98,7 @@ type Execer interface {
 
 // A Querier is a *sql.Tx, or a *sql.Conn within a transaction.
 type Querier interface {
+	Execer
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
@@ -98,14 +131,30 @@ func (d Dialect) Check(ctx context.Context, tx Querier, resource string, token i
 	if token < 1 || token > store.MaxToken {
 		return fmt.Errorf("holdfast: %w: fencing token %d: want what Lease.Token returned, a number from 1 to 2^53-1", store.ErrInvalid, token)
 	}
-	var highest int64
-	if err := tx.QueryRowContext(ctx, d.check, resource, token).Scan(&highest); err != nil {
+	highest, err := d.raise(ctx, tx, resource, token)
+	if err != nil {
 		return fmt.Errorf("holdfast: check fencing token %d of %q: %w", token, resource, err)
 	}
 	if highest > token {
 		return &fence.StaleError{Token: token, Highest: highest}
 	}
 	return nil
+}
+
+// raise returns the highest token of the resource, including this one.
+func (d Dialect) raise(ctx context.Context, tx Querier, resource string, token int64) (highest int64, err error) {
+	if !d.byInsertID {
+		err = tx.QueryRowContext(ctx, d.check, resource, token).Scan(&highest)
+		return highest, err
+	}
+	result, err := tx.ExecContext(ctx, d.check, []byte(resource), token)
+	if err != nil {
+		return 0, err
+	}
+	if highest, err = result.LastInsertId(); err == nil && highest == 0 {
+		err = errors.New("the database did not return the token")
+	}
+	return highest, err
 }
 
 // Raise makes the resource refuse what is older than token, in a transaction of its own. A

@@ -35,7 +35,7 @@ type Call struct {
 	Args     []string
 	Replicas int // how many replicas must have the writes within ReplicaTimeout, or a *ReplicasError follows
 
-	fallback *Call // to run if the script returns -1
+	fallback func() Call // returns what to run if the script returns -1
 }
 
 // A Reply is the reply to a Call: an int64, a string, a []any of these, or nil.

@@ -12,7 +12,6 @@ import (
 
 const (
 	pageSize = 100 // names, unless asked for another number
-
 	// A server looks at scanCount keys at once. A page ends after maxScans such steps, so that no
 	// call takes long on a server with many other keys.
 	scanCount = 1000

@@ -33,9 +33,6 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 		if outcomes[i].Err == nil {
 			known++
 		}
-		if len(list(r.Value)) > 0 {
-			s.hints.plain.get(grants[i].ID, true) // renew.lua replied: others wait
-		}
 	}
 	if known == 0 && len(grants) > 0 {
 		return nil, outcomes[0].Err
@@ -57,7 +54,11 @@ func (s *Store) renewal(g *store.Renewal) Call {
 	}
 	return Call{
 		Script: extendScript, Keys: complete.Keys[1:2], Replicas: s.config.Replicas,
-		Args: []string{"P" + g.ID.String(), millis(g.TTL)}, fallback: &complete,
+		Args: []string{"P" + g.ID.String(), millis(g.TTL)},
+		fallback: func() Call {
+			s.hints.plain.get(g.ID, true) // others wait: even if this renewal fails, the next one needs one round trip
+			return complete
+		},
 	}
 }
 

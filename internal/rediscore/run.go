@@ -26,7 +26,7 @@ func (s *Store) run(ctx context.Context, call Call) (any, error) {
 		r := s.conn.Run(ctx, call)[0]
 		switch {
 		case r.Err == nil && call.fallback != nil && r.Value == int64(-1):
-			call = *call.fallback
+			call = call.fallback()
 			continue
 		case r.Err == nil:
 			return r.Value, nil
@@ -60,7 +60,7 @@ func (s *Store) runAll(ctx context.Context, calls []Call) []Reply {
 		case r.Err != nil:
 			r.Err = s.explain(ctx, r.Err)
 		case call.fallback != nil && r.Value == int64(-1):
-			wg.Go(func() { r.Value, r.Err = s.run(ctx, *call.fallback) })
+			wg.Go(func() { r.Value, r.Err = s.run(ctx, call.fallback()) })
 		}
 	}
 	wg.Wait()

@@ -12,7 +12,6 @@ import (
 
 const (
 	linger = 10 * time.Second // how long a subscription outlives its last waiter
-
 	// Between two attempts to subscribe. Waiters ask by themselves meanwhile, which is slower.
 	minPause = 50 * time.Millisecond
 	maxPause = 2 * time.Second

@@ -34,6 +34,9 @@ type program struct {
 	ready  func() error     // one attempt to use the server, bounded in time
 	halt   syscall.Signal   // signal for an orderly shutdown; SIGTERM by default
 	paths  []string         // folders to search before PATH
+
+	attr    *syscall.SysProcAttr                        // instead of childAttributes, if set
+	signals func(p *os.Process, s syscall.Signal) error // instead of signalGroup, if set
 }
 
 // A Process is a server that runs as a child of the test, in its own process group. Its methods
@@ -95,6 +98,9 @@ func (p *Process) launch() {
 	cmd.Env = append(os.Environ(), p.prog.env...)
 	cmd.Stdout, cmd.Stderr = log, log // files, so that no goroutine has to copy
 	cmd.SysProcAttr = childAttributes()
+	if p.prog.attr != nil {
+		cmd.SysProcAttr = p.prog.attr
+	}
 	if err := cmd.Start(); err != nil {
 		p.t.Fatalf("start %s: %v", p.prog.binary, err)
 	}
@@ -301,6 +307,9 @@ func (p *Process) awake() bool {
 func (p *Process) signal(sig syscall.Signal) error {
 	if !p.running() {
 		return errors.New("it does not run")
+	}
+	if p.prog.signals != nil {
+		return p.prog.signals(p.cmd.Process, sig)
 	}
 	return signalGroup(p.cmd.Process, sig)
 }

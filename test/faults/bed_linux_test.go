@@ -52,6 +52,8 @@ type bed struct {
 	shards *servers.Cluster       // nil if it is not a Cluster
 	etcd   *servers.EtcdCluster   // if set, there is no Redis
 	zoo    *zoo                   // if set, there is no Redis
+	mysql  *mysqlServer           // if set, there is no Redis
+	pg     *pgBed                 // if set, there is no Redis
 
 	dialled sync.Map // from a client to the function that closes its connection
 }
@@ -145,6 +147,14 @@ func onAll(t *testing.T, test func(t *testing.T, b *bed)) {
 	t.Run("quorum", func(t *testing.T) {
 		t.Parallel()
 		test(t, quorumBed(t, 3, servers.RedisOptions{}))
+	})
+	t.Run("MariaDB", func(t *testing.T) {
+		t.Parallel()
+		test(t, mysqlShared(t))
+	})
+	t.Run("PostgreSQL", func(t *testing.T) {
+		t.Parallel()
+		test(t, postgres(t))
 	})
 }
 
@@ -268,6 +278,12 @@ func (b *bed) openBy(opts ...holdfast.Option) (*holdfast.Client, wires) {
 	if b.lib == viaQuorum {
 		return b.openQuorumBy(opts...)
 	}
+	if b.mysql != nil {
+		return b.mysql.openBy(b.t, opts...)
+	}
+	if b.pg != nil {
+		return b.pg.openBy(b.t, opts...)
+	}
 	if b.group == nil && b.shards == nil {
 		p := faultproxy.Start(b.t, b.nodes[0].Addr())
 		return openURL(b.t, b.lib+"://"+p.Addr(), opts...), wires{p}
@@ -332,7 +348,11 @@ func (w wires) lose() {
 
 // mentions matches requests that contain the key or the node of a lock.
 func mentions(name string) func([]byte) bool {
-	texts := [][]byte{[]byte("lock:" + name + "\r\n"), []byte("holdfast/lock/" + name + "\t"), []byte("/" + name + "/")}
+	texts := [][]byte{
+		[]byte("lock:" + name + "\r\n"), []byte("holdfast/lock/" + name + "\t"), []byte("/" + name + "/"),
+		append([]byte{0, 0, 0, byte(len(name))}, name...), // an argument of PostgreSQL
+	}
+	texts = append(texts, mysqlMentions(name)...)
 	return func(b []byte) bool {
 		return slices.ContainsFunc(texts, func(text []byte) bool { return bytes.Contains(b, text) })
 	}
@@ -375,7 +395,7 @@ func (b *bed) queued(c *holdfast.Client, name string, n int) {
 // scripts, or the parent nodes exist.
 func (b *bed) warmUp(c *holdfast.Client) {
 	b.t.Helper()
-	if b.zoo != nil {
+	if b.zoo != nil || b.mysql != nil || b.pg != nil {
 		lease, err := c.Lock(b.t.Context(), "n")
 		if err == nil {
 			err = lease.Unlock(b.t.Context())
@@ -421,6 +441,12 @@ func (b *bed) clean(most time.Duration, clients ...*holdfast.Client) {
 		}
 		if b.zoo != nil {
 			return b.zoo.left(b.t)
+		}
+		if b.mysql != nil {
+			return b.mysql.left(b.t)
+		}
+		if b.pg != nil {
+			return b.pg.left()
 		}
 		for _, node := range b.nodes {
 			if !node.Running() {

@@ -8,6 +8,7 @@ require (
 	github.com/go-zookeeper/zk v1.0.4
 	github.com/holdfast-lock/holdfast v0.0.0
 	github.com/holdfast-lock/holdfast/etcdstore v0.0.0
+	github.com/holdfast-lock/holdfast/mysqlstore v0.0.0
 	github.com/holdfast-lock/holdfast/redisstore v0.0.0
 	github.com/holdfast-lock/holdfast/redisstore/goredis v0.0.0
 	github.com/holdfast-lock/holdfast/zkstore v0.0.0
@@ -16,12 +17,23 @@ require (
 )
 
 require (
+	github.com/jackc/pgpassfile v1.0.0 // indirect
+	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
+	github.com/jackc/pgx/v5 v5.12.0 // indirect
+	github.com/jackc/puddle/v2 v2.2.3 // indirect
+	golang.org/x/sync v0.22.0 // indirect
+)
+
+require (
+	filippo.io/edwards25519 v1.2.0 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/coreos/go-semver v0.3.1 // indirect
 	github.com/coreos/go-systemd/v22 v22.5.0 // indirect
+	github.com/go-sql-driver/mysql v1.10.1 // indirect
 	github.com/gogo/protobuf v1.3.2 // indirect
 	github.com/golang/protobuf v1.5.4 // indirect
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.26.3 // indirect
+	github.com/holdfast-lock/holdfast/pgstore v0.0.0
 	go.etcd.io/etcd/api/v3 v3.6.14 // indirect
 	go.etcd.io/etcd/client/pkg/v3 v3.6.14 // indirect
 	go.etcd.io/etcd/client/v3 v3.6.14 // indirect
@@ -40,7 +52,10 @@ require (
 replace (
 	github.com/holdfast-lock/holdfast => ../../
 	github.com/holdfast-lock/holdfast/etcdstore => ../../etcdstore
+	github.com/holdfast-lock/holdfast/mysqlstore => ../../mysqlstore
 	github.com/holdfast-lock/holdfast/redisstore => ../../redisstore
 	github.com/holdfast-lock/holdfast/redisstore/goredis => ../../redisstore/goredis
 	github.com/holdfast-lock/holdfast/zkstore => ../../zkstore
 )
+
+replace github.com/holdfast-lock/holdfast/pgstore => ../../pgstore

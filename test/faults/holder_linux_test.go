@@ -280,7 +280,7 @@ func TestFiftyWaitersAreServedInOrderWhileHalfAreCancelledOrKilled(t *testing.T)
 				next := waiting.get(limit)
 				before := place
 				place = slices.IndexFunc(info.Waiters, func(w holdfast.Waiter) bool { return w.Owner == next.hold.Who })
-				if place < before {
+				if place < before && first.Capabilities().Features.Has(holdfast.FeatureQueue) {
 					t.Errorf("order: %s, number %d in the queue, was served after number %d", next.hold.Who, place+1, before+1)
 				}
 				next.mustUnlock(t)

@@ -36,14 +36,20 @@ type zoo struct {
 // start for each test to have its own, and most tests do nothing to them.
 type lifetime struct {
 	testing.TB // the methods that nobody calls
+	mu         sync.Mutex
 	cleanups   []func()
 }
 
 func (l *lifetime) Helper()                    {}
 func (l *lifetime) Failed() bool               { return false }
-func (l *lifetime) Cleanup(f func())           { l.cleanups = append(l.cleanups, f) }
 func (l *lifetime) Logf(text string, a ...any) { fmt.Printf(text+"\n", a...) }
 func (l *lifetime) Fatal(a ...any)             { panic(fmt.Sprint(a...)) }
+
+func (l *lifetime) Cleanup(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cleanups = append(l.cleanups, f)
+}
 
 func (l *lifetime) Fatalf(text string, a ...any) { panic(fmt.Sprintf(text, a...)) }
 

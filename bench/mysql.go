@@ -1,0 +1,249 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/mysqlstore"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// mysqlPeer is Holdfast on MariaDB. Its address is a data source name of the driver.
+var mysqlPeer = peer{name: "holdfast on MariaDB", open: func(dsn string) (locker, error) {
+	s, err := openMySQLStore(dsn)
+	if err != nil {
+		return nil, err
+	}
+	c, err := holdfast.New(s)
+	return &mysqlLocker{c, s}, err
+}}
+
+// getLockPeer is the lock function of the server, on a connection for each lock.
+var getLockPeer = peer{name: "GET_LOCK", open: func(dsn string) (locker, error) {
+	db, err := openMySQL(dsn)
+	return &getLock{db}, err
+}}
+
+var mysqlPeers = []peer{mysqlPeer, getLockPeer}
+
+func openMySQL(dsn string) (*sql.DB, error) {
+	db, err := sql.Open("mysql", dsn)
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxIdleConns(100) // none is opened while it is measured
+	return db, nil
+}
+
+func openMySQLStore(dsn string) (*mysqlstore.Store, error) {
+	db, err := openMySQL(dsn)
+	if err != nil {
+		return nil, err
+	}
+	return mysqlstore.New(db)
+}
+
+type mysqlLocker struct {
+	*holdfast.Client
+	store *mysqlstore.Store
+}
+
+func (l *mysqlLocker) Lock(ctx context.Context, name string) (held, error) {
+	return l.Client.Lock(ctx, name)
+}
+
+func (l *mysqlLocker) Close() error {
+	err := l.Client.Close()
+	l.store.Close()
+	return err
+}
+
+// The store without the client in front of it.
+type mysqlStoreOnly struct{ *mysqlstore.Store }
+
+type mysqlGrant struct {
+	s    *mysqlstore.Store
+	name string
+	id   store.ID
+}
+
+func (l mysqlStoreOnly) Lock(ctx context.Context, name string) (held, error) {
+	req := store.Request{Name: name, ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: ttl, Tokens: 1, Owner: "bench"}
+	answer, err := l.Acquire(ctx, req)
+	if err == nil && !answer.Granted() {
+		err = fmt.Errorf("%q is refused", name)
+	}
+	return &mysqlGrant{l.Store, name, req.ID}, err
+}
+
+func (g *mysqlGrant) Unlock(ctx context.Context) error {
+	return g.s.Release(ctx, g.name, g.id, store.Keep{})
+}
+
+type getLock struct{ db *sql.DB }
+
+type getLockHeld struct {
+	conn *sql.Conn
+	name string
+}
+
+func (l *getLock) Lock(ctx context.Context, name string) (held, error) {
+	conn, err := l.db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var got sql.NullInt64
+	err = conn.QueryRowContext(ctx, "SELECT GET_LOCK('"+name+"', 60)").Scan(&got)
+	if err == nil && got.Int64 != 1 {
+		err = errors.New("GET_LOCK did not get the lock")
+	}
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return &getLockHeld{conn, name}, nil
+}
+
+func (h *getLockHeld) Unlock(ctx context.Context) error {
+	_, err := h.conn.ExecContext(ctx, "DO RELEASE_LOCK('"+h.name+"')")
+	return errors.Join(err, h.conn.Close())
+}
+
+func (l *getLock) Close() error { return l.db.Close() }
+
+// The two bare statements: a row by its primary key, put in and taken out, prepared.
+type bareMySQL struct {
+	db        *sql.DB
+	put, take *sql.Stmt
+	n         atomic.Int64
+}
+
+type bareMySQLHeld struct {
+	l    *bareMySQL
+	name string
+	id   int64
+}
+
+func openBareMySQL(dsn string) (*bareMySQL, error) {
+	db, err := openMySQL(dsn)
+	if err != nil {
+		return nil, err
+	}
+	l := &bareMySQL{db: db}
+	if _, err := db.Exec("CREATE TABLE IF NOT EXISTS bare (name VARBINARY(512) PRIMARY KEY, id BIGINT, until BIGINT) ENGINE=InnoDB"); err != nil {
+		return l, err
+	}
+	if l.put, err = db.Prepare("INSERT INTO bare VALUES (?, ?, ?)"); err != nil {
+		return l, err
+	}
+	l.take, err = db.Prepare("DELETE FROM bare WHERE name = ? AND id = ?")
+	return l, err
+}
+
+func (l *bareMySQL) Lock(ctx context.Context, name string) (held, error) {
+	h := &bareMySQLHeld{l, name, l.n.Add(1)}
+	_, err := l.put.ExecContext(ctx, name, h.id, time.Now().Add(ttl).UnixNano())
+	return h, err
+}
+
+func (h *bareMySQLHeld) Unlock(ctx context.Context) error {
+	_, err := h.l.take.ExecContext(ctx, h.name, h.id)
+	return err
+}
+
+func (l *bareMySQL) Close() error { return l.db.Close() }
+
+// mysql is P10 for MySQL, on MariaDB: with its default, which flushes every commit to the disk,
+// and without, where the statements themselves count.
+func (b *bench) mysql(ctx context.Context) error {
+	for _, durable := range []bool{true, false} {
+		server := servers.StartMariaDB(b.t, servers.MariaDBOptions{Durable: durable, Config: []string{"--max-connections=500"}})
+		work := "MariaDB"
+		if !durable {
+			work += " without flushes"
+		}
+		if err := b.mysqlOwnNames(ctx, work, server.DSN()); err != nil {
+			return err
+		}
+		if err := b.mysqlHandOff(ctx, work, server.DSN()); err != nil {
+			return err
+		}
+		server.Shutdown()
+	}
+	return nil
+}
+
+func (b *bench) mysqlOwnNames(ctx context.Context, work, dsn string) error {
+	const client, store, bare, getLock = "through the client", "through the store", "two bare statements", "GET_LOCK and RELEASE_LOCK"
+	lockers := make(map[string]locker)
+	for name, open := range map[string]func() (locker, error){
+		client:  func() (locker, error) { return mysqlPeer.open(dsn) },
+		store:   func() (locker, error) { s, err := openMySQLStore(dsn); return mysqlStoreOnly{s}, err },
+		bare:    func() (locker, error) { return openBareMySQL(dsn) },
+		getLock: func() (locker, error) { return getLockPeer.open(dsn) },
+	} {
+		l, err := open()
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		lockers[name] = l
+	}
+	for _, goroutines := range []int{1, b.goroutines} {
+		var turns []turn[float64]
+		for _, name := range []string{bare, store, client, getLock} {
+			l, own := lockers[name], strings.ReplaceAll(name, " ", "-")
+			turns = append(turns, turn[float64]{name, func() (float64, error) { return pairRate(l, own, goroutines, b.time) }, name == getLock})
+		}
+		rates, err := interleave(ctx, b, turns)
+		if err != nil {
+			return err
+		}
+		work := work + ", " + ownNamesOf(goroutines)
+		for _, t := range turns {
+			b.add(work, t.name, pairs, rates[t.name], nil)
+		}
+		least := 0.8
+		if goroutines > 1 {
+			least = 1
+		}
+		b.add(work, "store / bare", "×", ratios(rates[store], rates[bare]), atLeast(least))
+		b.add(work, "client / bare", "×", ratios(rates[client], rates[bare]), atLeast(least))
+		b.add(work, "client / GET_LOCK", "×", ratios(rates[client], rates[getLock]), nil)
+	}
+	return nil
+}
+
+func (b *bench) mysqlHandOff(ctx context.Context, work, dsn string) error {
+	var turns []turn[[]float64]
+	for _, p := range mysqlPeers {
+		pass, err := newPasser(ctx, p, dsn)
+		if err != nil {
+			return err
+		}
+		defer pass.close()
+		turns = append(turns, turn[[]float64]{p.name, func() ([]float64, error) { return pass.times(ctx, b.handoffs/2) }, p.name != mysqlPeer.name})
+	}
+	times, err := interleave(ctx, b, turns)
+	if err != nil {
+		return err
+	}
+	for _, p := range mysqlPeers {
+		b.add(work+", hand-off between processes", p.name+": p50", "µs", column(times[p.name], median), nil)
+		b.add(work+", hand-off between processes", p.name+": p99", "µs", column(times[p.name], func(times []float64) float64 { return quantile(times, 0.99) }), nil)
+	}
+	return nil
+}
+
+// mysqlShapes is P4 on MariaDB.
+func (b *bench) mysqlShapes(ctx context.Context) error {
+	server := servers.StartMariaDB(b.t, servers.MariaDBOptions{Config: []string{"--max-connections=500"}})
+	return b.shapes(ctx, mysqlPeer, server.DSN(), 0)
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-lock/holdfast/mysqlstore"
+	"github.com/holdfast-lock/holdfast/pgstore"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// A database is a kind of store that needs tables.
+type database struct {
+	schema  func(url string) (string, error)            // returns the statements that create them
+	migrate func(ctx context.Context, url string) error // creates them, or brings them up to date
+}
+
+// databases maps URL schemes to databases.
+var databases = map[string]database{
+	"postgres":   {postgresSchema, migratePostgres},
+	"postgresql": {postgresSchema, migratePostgres},
+	"mysql":      {mysqlSchema, migrateMySQL},
+}
+
+func newSchemaCommand() *cobra.Command {
+	var st storeFlag
+	cmd := &cobra.Command{
+		Use:   "schema [flags]",
+		Short: "Print the statements that create the tables of a database",
+		Long: `Prints the statements that create the tables and functions of a store in a
+database, for an administrator who runs them. The database is not touched. The
+URL names the kind of database, and the schema if it is not "holdfast".
+
+  holdfast schema --store postgres://db.example.com/app | psql app`,
+		Args: arguments(0),
+		RunE: func(*cobra.Command, []string) error {
+			db, err := st.database()
+			if err != nil {
+				return err
+			}
+			text, err := db.schema(st.url)
+			if err != nil {
+				return fail(err, "")
+			}
+			return output(text)
+		},
+	}
+	st.addTo(cmd)
+	return cmd
+}
+
+// database returns the kind of database that the URL names.
+func (s *storeFlag) database() (database, error) {
+	if err := s.check(); err != nil {
+		return database{}, err
+	}
+	scheme, _, _ := strings.Cut(s.url, ":")
+	db, ok := databases[strings.ToLower(scheme)]
+	if !ok {
+		return database{}, usagef("this store needs no tables; name a database with --store or HOLDFAST_STORE, with one of the schemes %s",
+			strings.Join(slices.Sorted(maps.Keys(databases)), ", "))
+	}
+	return db, nil
+}
+
+func postgresSchema(url string) (string, error) {
+	u, err := store.ParseURL(url)
+	if err != nil {
+		return "", err
+	}
+	return pgstore.Schema(u.Query.Get("schema"))
+}
+
+func migratePostgres(ctx context.Context, url string) error {
+	config, schema, err := pgstore.PoolConfig(url)
+	if err != nil {
+		return err
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	return pgstore.Migrate(ctx, pool, schema)
+}
+
+func mysqlSchema(url string) (string, error) {
+	db, prefix, err := mysqlstore.Pool(url)
+	if err != nil {
+		return "", err
+	}
+	db.Close() // it has not connected
+	return mysqlstore.Schema(prefix)
+}
+
+func migrateMySQL(ctx context.Context, url string) error {
+	db, prefix, err := mysqlstore.Pool(url)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	return mysqlstore.Migrate(ctx, db, prefix)
+}

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/fence/sqlfence"
+)
+
+// errNoFunds is returned when an account has less than is to be transferred.
+var errNoFunds = errors.New("not enough money")
+
+// A bank transfers money between accounts. Several instances of it run at the same time, with
+// one database.
+//
+// A transfer reads two balances, asks another service whether the transfer is allowed, and
+// writes two balances. Nobody else may touch the two accounts in between.
+type bank struct {
+	locks *holdfast.Client
+	db    *sql.DB
+
+	// approve is askForApproval, unless the demonstration wraps a pause around it.
+	approve func(ctx context.Context) error
+}
+
+func newBank(locks *holdfast.Client, db *sql.DB) *bank {
+	return &bank{locks: locks, db: db, approve: askForApproval}
+}
+
+// A transfer moves money from one account to another.
+type transfer struct{ from, to, amount int }
+
+// account returns the name of the lock of an account, and of the resource that the fence
+// protects.
+func account(id int) string { return fmt.Sprintf("account:%d", id) }
+
+// transfer moves money. It returns errNoFunds if there is not enough, and an error that
+// matches fence.ErrStale if this process was suspended and another one has gone on with one of
+// the accounts in the meantime.
+func (b *bank) transfer(ctx context.Context, t transfer) error {
+	// LockAll takes the locks in the order of their names. So two transfers between the same
+	// accounts, in opposite directions, do not wait for each other forever.
+	set, err := b.locks.LockAll(ctx, []string{account(t.from), account(t.to)})
+	if err != nil {
+		return err
+	}
+	// An error of Unlock says that a lock was lost before. The fence has decided what that
+	// means for this transfer, so there is nothing left to do.
+	defer set.Unlock(ctx)
+	ctx = set.Context(ctx) // ends with the locks
+
+	// From here on, no earlier holder can write: what is read next stays true.
+	for _, lease := range set.Leases() {
+		if err := sqlfence.SQLite.Raise(ctx, b.db, lease.Name(), lease.Token()); err != nil {
+			return err
+		}
+	}
+	from, to, err := b.balances(ctx, t)
+	if err != nil {
+		return err
+	}
+	if from < t.amount {
+		return errNoFunds
+	}
+	if err := b.approve(ctx); err != nil {
+		return err
+	}
+	return b.write(ctx, t, from-t.amount, to+t.amount, set.Leases())
+}
+
+func (b *bank) balances(ctx context.Context, t transfer) (from, to int, err error) {
+	err = b.db.QueryRowContext(ctx, `SELECT (SELECT balance FROM accounts WHERE id = ?), (SELECT balance FROM accounts WHERE id = ?)`,
+		t.from, t.to).Scan(&from, &to)
+	return from, to, err
+}
+
+// write sets both balances and notes the transfer in the ledger, in one transaction, after a
+// check of the tokens of both accounts.
+func (b *bank) write(ctx context.Context, t transfer, from, to int, leases []*holdfast.Lease) error {
+	// The fence decides whether this process may still write, and not the context, which is
+	// cancelled a moment too late if the process is suspended right here.
+	ctx = context.WithoutCancel(ctx)
+	tx, err := b.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	for _, lease := range leases {
+		if err := sqlfence.SQLite.Check(ctx, tx, lease.Name(), lease.Token()); err != nil {
+			return err
+		}
+	}
+	const update = "UPDATE accounts SET balance = ? WHERE id = ?"
+	if _, err := tx.ExecContext(ctx, update, from, t.from); err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, update, to, t.to); err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, "INSERT INTO ledger VALUES (?, ?, ?)", t.from, t.to, t.amount); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// askForApproval stands for a call to another service.
+func askForApproval(ctx context.Context) error {
+	select {
+	case <-time.After(time.Millisecond):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// transferWithoutLock is the same transfer, for one transfer at a time only.
+func (b *bank) transferWithoutLock(ctx context.Context, t transfer) error {
+	from, to, err := b.balances(ctx, t)
+	if err != nil {
+		return err
+	}
+	if from < t.amount {
+		return errNoFunds
+	}
+	if err := b.approve(ctx); err != nil {
+		return err
+	}
+	return b.write(ctx, t, from-t.amount, to+t.amount, nil)
+}
+
+// transferWithoutFence holds the locks, but does not give their tokens to the database.
+func (b *bank) transferWithoutFence(ctx context.Context, t transfer) error {
+	set, err := b.locks.LockAll(ctx, []string{account(t.from), account(t.to)})
+	if err != nil {
+		return err
+	}
+	defer set.Unlock(ctx)
+	return b.transferWithoutLock(set.Context(ctx), t)
+}

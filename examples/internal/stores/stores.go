@@ -1,0 +1,24 @@
+// Package stores runs the test of an example on every kind of store that the examples use.
+package stores
+
+import (
+	"testing"
+
+	"github.com/holdfast-lock/holdfast/internal/servers"
+)
+
+// ForEach runs a test once per kind of store, in parallel, with the URL of a new store.
+func ForEach(t *testing.T, test func(t *testing.T, url string)) {
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		test(t, "sqlite:"+t.TempDir()+"/locks.db")
+	})
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		test(t, servers.StartPostgres(t, servers.PostgresOptions{}).URL())
+	})
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		test(t, "redis://"+servers.StartRedis(t, servers.RedisOptions{}).Addr())
+	})
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/fence/sqlfence"
+)
+
+// role is the name of the leadership, and of the resource that the fence protects.
+const role = "scheduler"
+
+// drainTime is how long requests may take after the server was asked to end.
+const drainTime = 10 * time.Second
+
+// A server answers HTTP requests in every instance, and works in the background in one of
+// them, the leader.
+type server struct {
+	locks *holdfast.Client
+	db    *sql.DB
+
+	// work is s.workOnce, unless the demonstration wraps a pause around it.
+	work func(ctx context.Context) error
+}
+
+func newServer(locks *holdfast.Client, db *sql.DB) *server {
+	s := &server{locks: locks, db: db}
+	s.work = s.workOnce
+	return s
+}
+
+// run serves until ctx ends, which it does when the process gets SIGTERM. Then it ends in this
+// order:
+//
+//  1. It resigns. Its work has stopped before the lock is released, and the next leader takes
+//     over at once, however long the requests here take.
+//  2. It finishes the requests that have begun. They may still use locks.
+//  3. It closes the client. That comes last, since it ends all locks.
+func (s *server) run(ctx context.Context, listener net.Listener) error {
+	campaign, resign := context.WithCancel(ctx)
+	defer resign()
+	campaigned := make(chan error, 1)
+	go func() { campaigned <- s.locks.Campaign(campaign, role, s.lead) }()
+
+	web := &http.Server{Handler: s.handler()} // its requests do not end with ctx
+	served := make(chan error, 1)
+	go func() { served <- web.Serve(listener) }()
+
+	var failure error
+	select {
+	case <-ctx.Done():
+		if err := <-campaigned; !errors.Is(err, context.Cause(ctx)) {
+			failure = err
+		}
+	case failure = <-campaigned: // the work failed; a supervisor starts this program again
+	case failure = <-served:
+		resign()
+		<-campaigned
+	}
+	fmt.Println("resigned")
+
+	drain, cancel := context.WithTimeout(context.Background(), drainTime)
+	defer cancel()
+	failure = errors.Join(failure, web.Shutdown(drain))
+	fmt.Println("answered all requests")
+
+	return errors.Join(failure, s.locks.Close())
+}
+
+// lead works until ctx ends: because this process is to end, or because the leadership is
+// lost. Campaign calls lead again when this process is the leader again. Lead must return soon
+// after ctx ended.
+func (s *server) lead(ctx context.Context) error {
+	fmt.Println("leading with token", holdfast.TokenFrom(ctx))
+	var err error
+	for err == nil {
+		if err = s.work(ctx); err == nil {
+			err = sleep(ctx, 20*time.Millisecond)
+		}
+	}
+	if ctx.Err() != nil {
+		err = context.Cause(ctx) // instead of what the database says about it
+	}
+	fmt.Println("stopped working:", err)
+	return err
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// workOnce does one piece of the leader's work. The token makes the database refuse it if this
+// process was suspended and another one leads now.
+func (s *server) workOnce(ctx context.Context) error {
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	if err := sqlfence.SQLite.Check(ctx, tx, role, holdfast.TokenFrom(ctx)); err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, "INSERT INTO work (leader) VALUES (?)", s.locks.Owner()); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// handler serves GET /leader, which replies with the name of the leader. With ?after=2s it
+// takes that long.
+func (s *server) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /leader", func(w http.ResponseWriter, r *http.Request) {
+		if after, err := time.ParseDuration(r.FormValue("after")); err == nil {
+			fmt.Println("works on a request for", after)
+			time.Sleep(after)
+		}
+		leader, err := s.locks.Leader(r.Context(), role)
+		switch {
+		case err == nil:
+			fmt.Fprintln(w, leader.Owner)
+		case errors.Is(err, holdfast.ErrNotHeld):
+			http.Error(w, "nobody leads", http.StatusNotFound)
+		default:
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		}
+	})
+	return mux
+}

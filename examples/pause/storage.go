@@ -1,0 +1,55 @@
+package main
+
+import (
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/holdfast-lock/holdfast/fence"
+)
+
+// A storage is a file server with one file. It serves PUT /report/LINE.
+type storage struct {
+	path string
+
+	mu    sync.Mutex
+	lines [reportLines]string
+}
+
+// fenced returns the storage behind a gate, which refuses a token that is lower than one it
+// has seen. A real server would keep the highest token with the data, and raise the gate to
+// it when it starts.
+func (s *storage) fenced() http.Handler {
+	return fence.Handler(new(fence.Gates), func(*http.Request) string { return "report" }, s.unfenced())
+}
+
+// unfenced returns the storage as most are: it accepts all writes.
+func (s *storage) unfenced() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("PUT /report/{line}", s.put)
+	return mux
+}
+
+func (s *storage) put(w http.ResponseWriter, r *http.Request) {
+	line, err := strconv.Atoi(r.PathValue("line"))
+	if err != nil || line < 1 || line > reportLines {
+		http.Error(w, "no such line", http.StatusNotFound)
+		return
+	}
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1000))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lines[line-1] = string(text)
+	if err := os.WriteFile(s.path, []byte(strings.Join(s.lines[:], "\n")+"\n"), 0o600); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}

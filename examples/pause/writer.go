@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/fence"
+)
+
+// reportLines is the length of the report, which is written line by line.
+const reportLines = 6
+
+// A writer writes a report into a file on a file server. Only one process at a time may do
+// that, so it holds a lock.
+type writer struct {
+	locks   *holdfast.Client
+	storage string // URL
+	author  string
+	client  *http.Client
+
+	before func(line int) // called before each line, for the demonstration
+}
+
+func newWriter(locks *holdfast.Client, storage, author string) *writer {
+	return &writer{
+		locks:   locks,
+		storage: storage,
+		author:  author,
+		// The transport adds the token of the lease to every request.
+		client: &http.Client{Transport: new(fence.Transport), Timeout: 10 * time.Second},
+		before: func(int) {},
+	}
+}
+
+func (w *writer) writeReport(ctx context.Context) error {
+	return w.locks.Do(ctx, "report", func(ctx context.Context) error {
+		fmt.Println("holds the lock with token", holdfast.TokenFrom(ctx))
+		for line := 1; line <= reportLines; line++ {
+			w.before(line)
+			// A program should stop here if its context is cancelled, and nearly always that
+			// is in time. But a process can be suspended between the check and the write,
+			// or when the write is already in a buffer of the kernel. WithoutCancel stands
+			// for such a write: it is sent although the lease is over.
+			if err := w.put(context.WithoutCancel(ctx), line); err != nil {
+				return err // errors.Is(err, fence.ErrStale) if another process holds the lock now
+			}
+		}
+		return nil
+	})
+}
+
+// put writes one line.
+func (w *writer) put(ctx context.Context, line int) error {
+	body := strings.NewReader("line " + fmt.Sprint(line) + " by " + w.author)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, fmt.Sprintf("%s/report/%d", w.storage, line), body)
+	if err != nil {
+		return err
+	}
+	resp, err := w.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusNoContent {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1000))
+		return fmt.Errorf("%s: %s", resp.Status, text)
+	}
+	return nil
+}

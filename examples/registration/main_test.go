@@ -1,0 +1,30 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/examples/internal/fleet"
+	"github.com/holdfast-lock/holdfast/examples/internal/stores"
+)
+
+func TestMain(m *testing.M) {
+	if _, ok := fleet.IsInstance(); ok {
+		main()
+		return
+	}
+	m.Run()
+}
+
+func TestManyRequestsCreateOneUser(t *testing.T) {
+	stores.ForEach(t, func(t *testing.T, url string) {
+		proof, err := run(t.Context(), t.Output(), settings{store: url, requests: 100, ttl: 2 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := "100 requests, 3 instances, 1 killed: 1 row "; !strings.HasPrefix(proof, want) {
+			t.Errorf("the proof is %q, want %q", proof, want)
+		}
+	})
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+)
+
+// remember is how long a registration is remembered as done: longer than any client, proxy or
+// queue repeats a request.
+const remember = 24 * time.Hour
+
+// A service registers customers by phone number. Several instances of it run at the same
+// time, and the same request may reach all of them.
+type service struct {
+	locks *holdfast.Client
+	db    *sql.DB
+
+	// create is s.createUser, unless the demonstration wraps a crash around it.
+	create func(ctx context.Context, phone string) error
+}
+
+func newService(locks *holdfast.Client, db *sql.DB) *service {
+	s := &service{locks: locks, db: db}
+	s.create = s.createUser
+	return s
+}
+
+// register creates the user of a phone number, unless that was done before, and returns the
+// user's ID. All requests with the same number get the same answer.
+func (s *service) register(ctx context.Context, phone string) (int64, error) {
+	err := s.locks.Once(ctx, "register:"+phone, remember, func(ctx context.Context) error {
+		return s.create(ctx, phone)
+	})
+	if err != nil && !errors.Is(err, holdfast.ErrDone) {
+		return 0, err
+	}
+	return s.userID(ctx, phone) // Once remembers that it was done; the table has the result
+}
+
+// createUser is what must happen only once. A crash can still make Once run it a second time:
+// after the INSERT, before Once has noted that it is done. The unique index makes the second
+// INSERT do nothing, so keep it. (The demonstration shows what happens without.)
+func (s *service) createUser(ctx context.Context, phone string) error {
+	if err := sendWelcome(ctx, phone); err != nil {
+		return err
+	}
+	_, err := s.db.ExecContext(ctx, "INSERT INTO users (phone) VALUES (?) ON CONFLICT DO NOTHING", phone)
+	return err
+}
+
+// sendWelcome stands for a call to another company, which no transaction of the database
+// covers.
+func sendWelcome(ctx context.Context, _ string) error {
+	select {
+	case <-time.After(20 * time.Millisecond):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (s *service) userID(ctx context.Context, phone string) (id int64, err error) {
+	err = s.db.QueryRowContext(ctx, "SELECT id FROM users WHERE phone = ? ORDER BY id LIMIT 1", phone).Scan(&id)
+	return id, err
+}
+
+// registerWithoutLock is what many programs do: look whether the user exists, and create it
+// if not. Two requests at the same time both see no user.
+func (s *service) registerWithoutLock(ctx context.Context, phone string) (int64, error) {
+	id, err := s.userID(ctx, phone)
+	if !errors.Is(err, sql.ErrNoRows) {
+		return id, err
+	}
+	if err := s.create(ctx, phone); err != nil {
+		return 0, err
+	}
+	return s.userID(ctx, phone)
+}
+
+// handler serves POST /register?phone=NUMBER, and replies with the ID of the user.
+func handler(register func(ctx context.Context, phone string) (int64, error)) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /register", func(w http.ResponseWriter, r *http.Request) {
+		phone := r.FormValue("phone")
+		if phone == "" {
+			http.Error(w, "the parameter phone is missing", http.StatusBadRequest)
+			return
+		}
+		id, err := register(r.Context(), phone)
+		switch {
+		case err == nil:
+			fmt.Fprintln(w, id)
+		case errors.Is(err, holdfast.ErrHeld), errors.Is(err, holdfast.ErrLost), errors.Is(err, holdfast.ErrUnavailable):
+			// The registration may be under way or may have happened: it is safe to repeat.
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		default:
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+		}
+	})
+	return mux
+}

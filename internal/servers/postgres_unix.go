@@ -1,0 +1,85 @@
+//go:build unix
+
+package servers
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+)
+
+// fastShutdown makes PostgreSQL end without waiting for its clients.
+const fastShutdown = syscall.SIGINT
+
+// serverUser returns the user to run PostgreSQL as, or nil for the current one. PostgreSQL
+// refuses to run as root.
+func serverUser(t testing.TB) *syscall.Credential {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	u, err := user.Lookup("postgres")
+	if err != nil {
+		t.Fatalf("PostgreSQL does not run as root, and there is no user postgres: %v", err)
+	}
+	uid, _ := strconv.Atoi(u.Uid)
+	gid, _ := strconv.Atoi(u.Gid)
+	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+}
+
+func serverAttributes(t testing.TB) *syscall.SysProcAttr {
+	t.Helper()
+	attr := childAttributes()
+	attr.Credential = serverUser(t)
+	return attr
+}
+
+// giveToServer makes the server's user the owner of a file.
+func giveToServer(t testing.TB, path string) {
+	t.Helper()
+	if c := serverUser(t); c != nil {
+		if err := os.Chown(path, int(c.Uid), int(c.Gid)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// signalPostgres sends signals that concern the whole server to its children too. Each of them
+// has its own process group.
+func signalPostgres(p *os.Process, sig syscall.Signal) error {
+	switch sig {
+	case syscall.SIGSTOP, syscall.SIGCONT, syscall.SIGKILL:
+	default:
+		return signalGroup(p, sig)
+	}
+	if sig == syscall.SIGKILL {
+		signalGroup(p, syscall.SIGSTOP) // no new children
+	}
+	for _, pid := range childrenOf(p.Pid) {
+		syscall.Kill(pid, sig)
+	}
+	return signalGroup(p, sig)
+}
+
+// childrenOf lists the children of a process. It knows them only on systems with /proc.
+func childrenOf(parent int) (pids []int) {
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range stats {
+		stat, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		var state byte
+		var ppid int
+		fmt.Sscanf(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " %c %d", &state, &ppid)
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil && ppid == parent {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}

@@ -1,0 +1,121 @@
+package mysqlstore
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/batch"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+const (
+	// maxBatch bounds how many calls share a transaction.
+	maxBatch = 256
+
+	// callTimeout bounds the statements of calls. Their callers may give up earlier.
+	callTimeout = 3 * time.Second
+)
+
+// A call is one call of the store on one name.
+type call struct {
+	name string
+	do   func(e *entry) error // the whole case, within a transaction
+	born bool                 // the name needs a row
+
+	// The plain case, of a name that nobody waits for, needs a single statement.
+	take    *store.Request            // an Acquire that may be plain
+	granted func(answer store.Answer) // its answer, if it is
+	drop    store.ID                  // a Release that may be plain
+
+	left atomic.Bool // the caller has given up: if the call was not sent yet, it must not be
+
+	err   error
+	wakes []*waiter // whom the call wakes
+}
+
+// calls returns a batcher for the calls of a lane. One call at a time is in flight; those that
+// arrive meanwhile share the next transaction.
+func (l *lane) calls() *batch.Batcher[call] {
+	b := &batch.Batcher[call]{MaxInFlight: 1, MaxBatch: maxBatch, Name: func(c *call) string { return c.name }}
+	b.Send = func(calls []*call) (refused bool) { l.send(calls); return false }
+	return b
+}
+
+// do makes a call in a lane. If ctx ends, it returns. A call that was not sent by then is never
+// sent. Statements in flight go on, and later calls in the lane wait for them: otherwise an Acquire
+// whose caller has given up could be executed after the Leave that undoes it. The driver would
+// close the connection as well.
+func (s *Store) do(ctx context.Context, l *lane, b *batch.Batcher[call], c *call) error {
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
+	done := make(chan struct{})
+	err := b.Do(ctx, c, func() {
+		if !l.start(func() { defer close(done); l.send([]*call{c}) }) {
+			return
+		}
+		select {
+		case <-done:
+		case <-ctx.Done():
+		}
+	})
+	switch {
+	case err != nil:
+		c.left.Store(true)
+		return err
+	case ctx.Err() != nil:
+		c.left.Store(true)
+		return ctx.Err()
+	case s.life.Err() != nil:
+		return errClosed
+	}
+	return s.explain(ctx, c.err)
+}
+
+// send makes calls: first those that are plain, and the others in a transaction. Then it wakes the
+// waiters that can now be granted.
+func (l *lane) send(calls []*call) {
+	rest := calls
+	err := l.use(context.Background(), func(ctx context.Context, c *conn) (err error) {
+		calls = slices.DeleteFunc(calls, func(c *call) bool { return c.left.Load() })
+		rest, err = l.s.perform(ctx, c, calls)
+		if isNumber(err, errRowLocked) && len(rest) > 1 {
+			// One row is locked by a client that hangs. The others need not wait for it.
+			for _, one := range rest {
+				if _, err = l.s.perform(ctx, c, []*call{one}); err != nil && !fromServer(err) {
+					return err
+				}
+				if err != nil {
+					one.err = err
+				}
+			}
+			return nil
+		}
+		return err
+	})
+	for _, one := range rest {
+		if err != nil && one.err == nil {
+			one.err = err
+		}
+		if one.err == nil {
+			l.s.waits.wake(one.wakes)
+		}
+	}
+}
+
+// perform makes calls. It returns those that were not plain. If it fails, those have failed.
+func (s *Store) perform(ctx context.Context, c *conn, calls []*call) (rest []*call, err error) {
+	rest, err = s.plain(ctx, c, calls)
+	if err == nil && len(rest) > 0 {
+		err = s.transact(ctx, c, rest)
+	}
+	return rest, err
+}
+
+// isOutcome reports whether an error is the outcome of one call and not a failure.
+func isOutcome(err error) bool {
+	return errors.Is(err, store.ErrNotHeld) || errors.Is(err, store.ErrInvalid)
+}

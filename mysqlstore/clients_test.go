@@ -1,0 +1,142 @@
+package mysqlstore
+
+import (
+	"context"
+	"database/sql"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/fence/sqlfence"
+)
+
+var clientsTime = flag.Duration("clients", 3*time.Second, "how long 64 clients lock 200 names")
+
+// Each client adds to a row under the lock, reading and writing in separate statements, with its
+// token checked. All kinds of calls meet: waiting, trying, several names at once, cancelling.
+func TestSixtyFourClientsLoseNoUpdateAndMeetNoDeadlock(t *testing.T) {
+	const clients, names = 64, 200
+	app := connectTo(t, func(c *mysql.Config) { c.InterpolateParams = true })
+	app.SetMaxOpenConns(20)
+	app.SetMaxIdleConns(20)
+	mustExec(t, app, "CREATE TABLE counter (id INT PRIMARY KEY, n INT NOT NULL)")
+	for i := range names {
+		mustExec(t, app, fmt.Sprintf("INSERT INTO counter VALUES (%d, 0)", i))
+	}
+	if err := sqlfence.MySQL.CreateTable(t.Context(), app); err != nil {
+		t.Fatal(err)
+	}
+	database := databaseOf(t, app)
+	before := deadlockCount(t, app)
+	var done [names]updates
+	ctx, cancel := context.WithTimeout(t.Context(), *clientsTime)
+	defer cancel()
+	var wg sync.WaitGroup
+	var pairs atomic.Int64
+	for range clients {
+		c, err := holdfast.New(newIn(t, poolOf(t, database, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				err := oneUpdate(ctx, app, c, rand.IntN(names), rand.IntN(names), &done)
+				if err != nil && ctx.Err() == nil {
+					t.Error(err)
+					return
+				}
+				pairs.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	for i := range names {
+		var n int64
+		if err := app.QueryRow(fmt.Sprintf("SELECT n FROM counter WHERE id = %d", i)).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		sure, unknown := done[i].sure.Load(), done[i].unknown.Load()
+		if n < sure || n > sure+unknown {
+			t.Errorf("row %d was increased %d times, and perhaps %d times more, and is %d", i, sure, unknown, n)
+		}
+	}
+	var rows, claims int
+	if err := app.QueryRow("SELECT (SELECT COUNT(*) FROM holdfast_names), (SELECT COUNT(*) FROM holdfast_claims)").Scan(&rows, &claims); err != nil {
+		t.Fatal(err)
+	}
+	if rows > names || claims > clients {
+		t.Errorf("%d rows of %d names, %d claims of %d clients", rows, names, claims, clients)
+	}
+	t.Logf("%d locks in %v, %d deadlocks in the server", pairs.Load(), *clientsTime, deadlockCount(t, app)-before)
+}
+
+// updates counts those of one row.
+type updates struct{ sure, unknown atomic.Int64 }
+
+func oneUpdate(ctx context.Context, app *sql.DB, c *holdfast.Client, i, j int, done *[200]updates) error {
+	name := func(i int) string { return fmt.Sprint("row:", i) }
+	switch rand.IntN(10) {
+	case 0:
+		if i == j {
+			return nil
+		}
+		all, err := c.LockAll(ctx, []string{name(i), name(j)})
+		if err != nil {
+			return err
+		}
+		return all.Unlock(context.WithoutCancel(ctx))
+	case 1: // gives up soon
+		short, cancel := context.WithTimeout(ctx, time.Duration(rand.IntN(5))*time.Millisecond)
+		defer cancel()
+		if lease, err := c.Lock(short, name(i)); err == nil {
+			return lease.Unlock(context.WithoutCancel(ctx))
+		}
+		return nil
+	case 2:
+		if lease, err := c.RLock(ctx, name(i)); err != nil {
+			return err
+		} else {
+			return lease.Unlock(context.WithoutCancel(ctx))
+		}
+	}
+	return c.Do(ctx, name(i), func(ctx context.Context) error {
+		tx, err := app.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback()
+		if err := sqlfence.MySQL.Check(ctx, tx, name(i), holdfast.TokenFrom(ctx)); err != nil {
+			return err
+		}
+		var n int
+		if err := tx.QueryRowContext(ctx, fmt.Sprintf("SELECT n FROM counter WHERE id = %d", i)).Scan(&n); err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, fmt.Sprintf("UPDATE counter SET n = %d WHERE id = %d", n+1, i)); err != nil {
+			return err
+		}
+		if err := tx.Commit(); err != nil {
+			done[i].unknown.Add(1) // the end of the test may have cut it off
+			return fmt.Errorf("commit: %w", err)
+		}
+		done[i].sure.Add(1)
+		return nil
+	})
+}
+
+func deadlockCount(t testing.TB, db *sql.DB) (n int) {
+	t.Helper()
+	var name string
+	if err := db.QueryRow("SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'").Scan(&name, &n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}

@@ -1,0 +1,59 @@
+package mysqlstore
+
+import (
+	"database/sql"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/store"
+	"github.com/holdfast-lock/holdfast/storetest"
+)
+
+func TestConformance(t *testing.T) {
+	storetest.Run(t, harness(one, func(t testing.TB) store.Store {
+		s, err := store.Open(t.Context(), one.URL(one.Addr()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}))
+}
+
+func harness(server *servers.MariaDB, open func(t testing.TB) store.Store) storetest.Harness {
+	return storetest.Harness{
+		Open: open, TTL: 500 * time.Millisecond, Slack: 500 * time.Millisecond, Parallel: 16,
+		Residue: func(t testing.TB) []string { return residue(t, server) },
+	}
+}
+
+// residue returns all names in use and all claims. Rows of names that are not in use stay for some
+// seconds, because they hold the last token.
+func residue(t testing.TB, server *servers.MariaDB) (left []string) {
+	t.Helper()
+	db, err := sql.Open("mysql", server.DSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close() // the suite counts goroutines
+	for _, query := range []string{
+		"SELECT CONCAT('name ', name, ' crowd ', crowd, ' id ', HEX(id), ' until ', until) FROM holdfast_names WHERE crowd <> 0 OR until <> 0",
+		"SELECT CONCAT('claim ', name, ' seq ', seq, ' id ', HEX(id)) FROM holdfast_claims",
+	} {
+		rows, err := db.Query(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for rows.Next() {
+			var line string
+			if err := rows.Scan(&line); err != nil {
+				t.Fatal(err)
+			}
+			left = append(left, line)
+		}
+		if err := rows.Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return left
+}

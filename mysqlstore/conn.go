@@ -1,0 +1,259 @@
+package mysqlstore
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+const (
+	// rowPatience is how many seconds a statement waits for a row that another session has
+	// locked. Transactions take milliseconds, unless their client hangs.
+	rowPatience = 1
+
+	// clientIdle is how long a connection that is not in use stays open. It is longer than a
+	// third of the default TTL, so that renewals keep it open.
+	clientIdle = 15 * time.Second
+
+	// serverIdle is after what time the server closes a connection that is not in use. It
+	// bounds how long a client that is stopped within a transaction keeps its rows locked.
+	serverIdle = 20 * time.Second
+
+	// deadlocks is how often a transaction that was chosen to end a deadlock is repeated at
+	// once. Deadlocks are rare: see transaction.
+	deadlocks = 10
+)
+
+// Errors of the server.
+const (
+	errNoSuchTable = 1146
+	errDeadlock    = 1213
+	errRowLocked   = 1205
+)
+
+// A lane is one connection of the pool, and the calls that take turns to use it. The connection
+// stays with the lane, because its session is set up for it, until it is idle.
+type lane struct {
+	s    *Store
+	turn chan struct{} // holds one element while the lane is in use
+	conn *conn         // nil if there is none
+	idle *time.Timer
+	jobs chan func() // for the goroutine of the lane
+
+	// ctx is that of statements. It is shared by calls, because one for each would cost as much
+	// as the rest of a call on this side. It ends when a call takes too long.
+	ctx    context.Context
+	cancel context.CancelFunc
+	limit  *time.Timer // calls cancel
+}
+
+// A conn is a connection that is set up for a lane.
+type conn struct {
+	*sql.Conn
+	acquire *sql.Stmt
+	release *sql.Stmt
+}
+
+func (s *Store) newLane() *lane {
+	l := &lane{s: s, turn: make(chan struct{}, 1), jobs: make(chan func())}
+	l.idle = time.AfterFunc(clientIdle, l.closeIdle)
+	l.idle.Stop()
+	l.newContext()
+	s.work.Go(l.work)
+	return l
+}
+
+// work runs the jobs of the lane on one goroutine, whose stack has the right size for them.
+func (l *lane) work() {
+	for {
+		select {
+		case job := <-l.jobs:
+			job()
+		case <-l.s.life.Done():
+			return
+		}
+	}
+}
+
+// start runs a job in the background. It returns false after Close.
+func (l *lane) start(job func()) bool {
+	select {
+	case l.jobs <- job:
+		return true
+	default: // the goroutine is busy with a call whose caller has given up
+		return l.s.background(job)
+	}
+}
+
+func (l *lane) newContext() {
+	l.ctx, l.cancel = context.WithCancel(l.s.life)
+	l.limit = time.AfterFunc(callTimeout, l.cancel)
+	l.limit.Stop()
+}
+
+// use calls f with the connection of the lane, for callTimeout at most. If f returns an error that
+// is not one of the server, the connection is closed: its state is not known.
+func (l *lane) use(ctx context.Context, f func(ctx context.Context, c *conn) error) error {
+	select {
+	case l.turn <- struct{}{}:
+		defer func() { <-l.turn }()
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-l.s.life.Done():
+		return errClosed
+	}
+	if err := l.s.usable(ctx); err != nil {
+		return err
+	}
+	if l.ctx.Err() != nil {
+		l.disconnect()
+		l.newContext()
+	}
+	l.limit.Reset(callTimeout)
+	defer l.limit.Stop()
+	if ctx.Done() != nil {
+		defer context.AfterFunc(ctx, l.cancel)()
+	}
+	if err := l.connect(l.ctx); err != nil {
+		return l.explain(err)
+	}
+	err := f(l.ctx, l.conn)
+	if err != nil && !fromServer(err) {
+		l.disconnect()
+		return l.explain(err)
+	}
+	l.idle.Reset(clientIdle)
+	return err
+}
+
+// explain says what it means if the context of the lane has ended.
+func (l *lane) explain(err error) error {
+	if l.ctx.Err() != nil && l.s.life.Err() == nil {
+		return fmt.Errorf("no reply from the server: %w", err)
+	}
+	return err
+}
+
+// connect makes sure that there is a connection.
+func (l *lane) connect(ctx context.Context) error {
+	if l.conn != nil && l.conn.dead(ctx) {
+		l.disconnect()
+	}
+	if l.conn != nil {
+		return nil
+	}
+	c, err := l.s.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	l.conn = &conn{Conn: c}
+	if err := l.conn.setUp(ctx, &l.s.sql); err != nil {
+		l.disconnect()
+		return err
+	}
+	return nil
+}
+
+func (c *conn) setUp(ctx context.Context, st *statements) error {
+	for _, statement := range st.session {
+		if _, err := c.ExecContext(ctx, statement); err != nil {
+			return err
+		}
+	}
+	var err error
+	if c.acquire, err = c.PrepareContext(ctx, st.acquire); err != nil {
+		return err
+	}
+	c.release, err = c.PrepareContext(ctx, st.release)
+	return err
+}
+
+// dead reports whether the connection was closed, by the server or by the driver when the context
+// of a call ended with its reply. It sends nothing.
+func (c *conn) dead(ctx context.Context) bool {
+	return c.Raw(func(driverConn any) error {
+		if r, ok := driverConn.(driver.SessionResetter); ok {
+			return r.ResetSession(ctx)
+		}
+		return nil
+	}) != nil
+}
+
+// disconnect closes the connection instead of giving it back, because its session is not set up
+// as the application expects. The caller has the turn.
+func (l *lane) disconnect() {
+	if l.conn == nil {
+		return
+	}
+	l.conn.Raw(func(any) error { return driver.ErrBadConn }) // makes the pool close it
+	l.conn.Close()
+	l.conn = nil
+}
+
+// closeIdle closes a connection that was not used for some time.
+func (l *lane) closeIdle() {
+	select {
+	case l.turn <- struct{}{}:
+		l.disconnect()
+		<-l.turn
+	default: // in use
+	}
+}
+
+// close ends the lane when its last call has ended. The turn is never given back.
+func (l *lane) close() {
+	l.turn <- struct{}{}
+	l.idle.Stop()
+	l.limit.Stop()
+	l.cancel()
+	l.disconnect()
+}
+
+// query calls row for each row of a result.
+func (c *conn) query(ctx context.Context, query string, row func(*sql.Rows) error) error {
+	rows, err := c.QueryContext(ctx, query)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := row(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// exec runs a statement and returns how many rows it changed.
+func (c *conn) exec(ctx context.Context, query string) (int64, error) {
+	result, err := c.ExecContext(ctx, query)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+// fromServer reports whether the server refused a statement, so that the connection can be used
+// further.
+func fromServer(err error) bool {
+	var my *mysql.MySQLError
+	return errors.As(err, &my)
+}
+
+func isNumber(err error, numbers ...uint16) bool {
+	var my *mysql.MySQLError
+	if !errors.As(err, &my) {
+		return false
+	}
+	for _, n := range numbers {
+		if my.Number == n {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,128 @@
+// Package mysqlstore keeps locks in a MySQL or MariaDB database, for programs that run a database
+// and want no other server. Importing the package registers the scheme "mysql":
+//
+//	c, err := holdfast.Open(ctx, "mysql://app:secret@db.example.com:3306/locks")
+//
+//	s, err := mysqlstore.New(db) // an existing *sql.DB of github.com/go-sql-driver/mysql
+//	c, err := holdfast.New(s)
+//
+// It is tested on MariaDB 10.11. It uses only what MySQL 8 has too, but was not run on MySQL.
+//
+// # Do you need a lock?
+//
+// If everything that you protect is in this one database, the database can protect it, and a lock
+// that can be lost adds nothing:
+//
+//   - A unique row. "One registration per phone number" is a primary key or unique index: insert,
+//     and take a duplicate-key error as "already there". It needs no lock and no clean-up.
+//   - An optimistic version. "No lost update" is a version column: read it, and write with
+//     UPDATE … SET version = version + 1 WHERE id = ? AND version = ?. If no row was changed,
+//     somebody else was faster: read again. It is best where conflicts are rare.
+//   - A pessimistic lock. SELECT … FOR UPDATE locks rows until your transaction ends. It is right
+//     for work of milliseconds within one transaction, and wrong for longer work, because a
+//     transaction that stays open holds a connection and keeps the server from cleaning up.
+//
+// Use a lock of this package for work outside of the database or longer than a transaction: calls
+// to other services, files, jobs, leaders. The package itself uses all three ways: a name is a
+// unique row, a grant is ended only by a statement that names its identity, and transactions on
+// contended names lock their rows. To keep a holder that was paused from writing after its lease,
+// check its token with package sqlfence in the transaction that writes.
+//
+// GET_LOCK, the lock function of the server, is bound to a connection: the lock is lost with it
+// and nobody is told, it has no token, it does not work with Galera, and each waiter takes a
+// connection.
+//
+// # What it promises
+//
+// Locks exclude each other between all programs that use the same tables, in every mode, in order
+// of arrival, with tokens. They survive the end of every program and a restart of the server. Two
+// grants of one name are never alive at once under these assumptions:
+//
+//   - All programs write to one server, the primary, and it keeps what it has committed:
+//     innodb_flush_log_at_trx_commit is 1, and sync_binlog too if there are replicas. A power cut
+//     otherwise loses the newest grants.
+//   - The server's clock is not set forward while locks are held: that ends grants early, by as
+//     much. Setting it back makes dead grants last longer. Tokens grow either way.
+//   - Each connection is a session of its own. A proxy that shares sessions between clients
+//     (multiplexing) does not work.
+//   - Nobody changes the tables by other means, except to look at them.
+//
+// Failover to a replica loses the grants that it did not have yet: with asynchronous replication
+// two holders are possible for up to a TTL, and tokens make that harmless where they are checked.
+// Tokens still grow, because they are at least the time of the grant in microseconds, unless the
+// clock of the new primary is behind that of the old one. With semi-synchronous replication that
+// waits for a replica (rpl_semi_sync_master_wait_point=AFTER_SYNC and a long timeout) a committed
+// grant is at a replica.
+//
+// Group replication and Galera: with all programs at one member, everything above holds, and a
+// failover keeps grants if the new member has applied all transactions
+// (group_replication_consistency=BEFORE_ON_PRIMARY_FAILOVER; wsrep_sync_wait=15). With programs
+// at several members at once, transactions that lock the same row do not wait for each other:
+// all but one fail at commit, as a deadlock, which the store repeats a few times. Grants stay
+// exclusive, because the members certify each commit, but a contended name is slow and its order
+// is not kept, and statements at a member that lags see old rows. Do not use it so. This was not
+// tested.
+//
+// # Time
+//
+// All times are the server's, in UTC and microseconds. Time zones and session settings do not
+// matter, and neither do the clocks of clients.
+//
+// # Tokens
+//
+// A token is about the time of its grant in microseconds since 1970, below 2^53 until the year
+// 2255, and greater than all earlier tokens of its name. The row of a name keeps its last token
+// for some seconds after the release. It is removed when the floor for new rows is above that
+// token, so tokens grow even if the clock is set back afterwards. If the tables are lost, tokens
+// go on from the clock.
+//
+// # Waiting
+//
+// MySQL cannot notify a client, so a store with waiters polls, with one statement for all that
+// are due. The first in line is looked at every 2 ms at first, those behind it less often, and
+// all of them less often the longer they wait: a waiter learns of its turn late by at most about
+// a sixteenth of the time it has waited, and by half a second at most. Goroutines of one process
+// hand a name over without the server. A waiter that dies keeps its place for five seconds.
+// A call on a contended name reads all its waiters: hundreds of waiting processes on one name are
+// fine, thousands are not.
+//
+// # Connections
+//
+// A store uses at most two connections, one for calls that take names and one for calls that
+// renew and release them. Calls that arrive while one is in use share a transaction. Connections
+// that are not in use are closed after 15 seconds. The settings of a *sql.DB do not matter: a
+// connection gets a session of its own (READ COMMITTED, so that no locks on gaps between rows are
+// taken) and is closed instead of given back. binlog_format=STATEMENT does not work with that
+// isolation level: use ROW or MIXED.
+//
+// Taking a free name is one statement and one round trip, and so is releasing it. Calls on a
+// contended name need a transaction of some round trips. A client that is stopped within one keeps
+// the rows of its names locked until the server ends its connection, after 20 seconds. Calls on
+// those names fail meanwhile with an error that says so; other names are not affected.
+//
+// # Tables and rights
+//
+// New and Open create the tables holdfast_names, holdfast_claims and holdfast_meta if they do not
+// exist. With create=false in the URL, or [NoCreate], they return an error instead: create them
+// with [Migrate], with holdfast migrate, or run the output of holdfast schema. Rows of released
+// names are removed by the programs that are running, after ten to thirty seconds. A program needs
+// these rights:
+//
+//	GRANT SELECT, INSERT, UPDATE, DELETE ON `locks`.`holdfast_names` TO 'app'@'%';
+//	GRANT SELECT, INSERT, UPDATE, DELETE ON `locks`.`holdfast_claims` TO 'app'@'%';
+//	GRANT SELECT, UPDATE (low, swept) ON `locks`.`holdfast_meta` TO 'app'@'%';
+//
+// The tables have a version. A program goes on beside tables of a later version if that only adds
+// to them. If a later version is not compatible, it says so in the tables first: older programs
+// notice within two seconds and grant nothing any more, and only then the migration goes on. So
+// the versions never hold one name at the same time.
+//
+// # URL
+//
+//	mysql://[USER[:PASSWORD]@]HOST[:PORT]/DATABASE[?PARAMETERS]
+//
+// Parameters: prefix=NAME (of the tables, instead of holdfast_), create=false, tls=true, and with
+// TLS ca=FILE, cert=FILE, key=FILE and servername=NAME. Naming one of these turns TLS on; the
+// certificate of the server is always checked then. A name has at most 512 bytes, and is compared
+// byte by byte.
+package mysqlstore

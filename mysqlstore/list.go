@@ -1,0 +1,121 @@
+package mysqlstore
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+const (
+	// pageSize is how many names List returns unless asked for another number.
+	pageSize = 100
+
+	// maxPage bounds a page, whatever was asked for.
+	maxPage = 10_000
+)
+
+// List returns one page of the names that have holders or waiters: see [store.Store]. Pages are
+// in the order of names, and a cursor is the last name of the page before.
+func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err error) {
+	if err := s.usable(ctx); err != nil {
+		return page, err
+	}
+	err = s.takes.use(ctx, func(ctx context.Context, c *conn) error {
+		page, err = s.page(ctx, c, q)
+		return err
+	})
+	if err != nil {
+		return store.Page{}, s.explain(ctx, err)
+	}
+	return page, nil
+}
+
+func (s *Store) page(ctx context.Context, c *conn, q store.Query) (page store.Page, err error) {
+	limit := min(q.Limit, maxPage)
+	if limit <= 0 {
+		limit = pageSize
+	}
+	where := "name = " + literal(q.Name)
+	if q.Name == "" {
+		where = fmt.Sprintf("name > %s AND name >= %s", literal(q.Cursor), literal(q.Prefix))
+		if q.Prefix != "" {
+			end := []byte(q.Prefix)
+			end[len(end)-1]++ // no byte of UTF-8 is 255
+			where += " AND name < " + literal(string(end))
+		}
+	}
+	var entries []*entry
+	var crowded []string
+	err = c.query(ctx, fmt.Sprintf(s.sql.list, where, limit+1), func(rows *sql.Rows) error {
+		e := new(entry)
+		var g grantRow
+		if err := rows.Scan(append([]any{&e.now, &e.name, &e.crowd}, g.dest()...)...); err != nil {
+			return err
+		}
+		if first := g.grant(); first.until > e.now {
+			e.first = first
+		}
+		if e.crowd {
+			crowded = append(crowded, e.name)
+		}
+		entries = append(entries, e)
+		return nil
+	})
+	if err != nil {
+		return page, err
+	}
+	if len(entries) > limit {
+		entries = entries[:limit]
+		page.Next = entries[limit-1].name
+	}
+	for names := range slices.Chunk(crowded, maxBatch) {
+		if err := s.listClaims(ctx, c, names, entries); err != nil {
+			return page, err
+		}
+	}
+	for _, e := range entries {
+		if l := e.lock(); l.Holders != nil || l.Waiters != nil {
+			page.Locks = append(page.Locks, l)
+		}
+	}
+	return page, nil
+}
+
+// listClaims adds the other holders and the waiters of crowded names. Entries are in order.
+func (s *Store) listClaims(ctx context.Context, c *conn, crowded []string, entries []*entry) error {
+	return c.query(ctx, fmt.Sprintf(s.sql.listAll, literals(crowded)), func(rows *sql.Rows) error {
+		w := new(waiter)
+		var g grantRow
+		if err := rows.Scan(append([]any{&w.name, &w.seq, &w.rung}, g.dest()...)...); err != nil {
+			return err
+		}
+		w.grant = *g.grant()
+		i := slices.IndexFunc(entries, func(e *entry) bool { return e.name == w.name })
+		switch {
+		case i < 0: // the first of the next page
+		case w.seq > 0:
+			entries[i].waiters = append(entries[i].waiters, w)
+		case entries[i].find(w.id) == nil:
+			entries[i].others = append(entries[i].others, &w.grant)
+		}
+		return nil
+	})
+}
+
+// lock describes a name.
+func (e *entry) lock() store.Lock {
+	l := store.Lock{Name: e.name, Holders: e.holders(len(e.others) + 1)}
+	for _, g := range e.grants() {
+		l.Limit = max(l.Limit, g.limit)
+	}
+	for _, w := range e.waiters {
+		l.Limit = max(l.Limit, w.limit)
+		l.Waiters = append(l.Waiters, store.Waiter{
+			ID: w.id, Owner: w.owner, Meta: w.meta, Mode: w.mode, Weight: w.weight, Age: micros(max(0, e.now-w.since)),
+		})
+	}
+	return l
+}

@@ -1,0 +1,211 @@
+package mysqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/holdfast-lock/holdfast/internal/tlsurl"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+const (
+	defaultPort = "3306"
+
+	// dialTimeout bounds one attempt to connect. The caller's context bounds it as well.
+	dialTimeout = 5 * time.Second
+
+	// setUpTimeout bounds the first look at the tables.
+	setUpTimeout = 10 * time.Second
+)
+
+// Parameters of URLs, besides those of package tlsurl.
+const (
+	paramTLS    = "tls"
+	paramPrefix = "prefix"
+	paramCreate = "create"
+)
+
+func init() { store.Register("mysql", openURL) }
+
+// An Option changes how a store is set up.
+type Option func(*config)
+
+type config struct {
+	prefix    string
+	heartbeat time.Duration
+	keepOut   bool // do not create tables
+	owned     bool
+}
+
+// Prefix chooses the prefix of the names of the tables. The default is [DefaultPrefix]. Programs
+// exclude each other only with the same prefix, in the same database.
+func Prefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
+
+// NoCreate makes New return an error if the tables do not exist, instead of creating them.
+func NoCreate() Option { return func(c *config) { c.keepOut = true } }
+
+// Heartbeat changes how long a waiter that stopped asking keeps its place in the queue. The
+// default is five seconds. All programs that share the tables should use the same value.
+func Heartbeat(d time.Duration) Option { return func(c *config) { c.heartbeat = d } }
+
+// New returns a store in the database that db is connected to. It takes at most two of its
+// connections, keeps them while they are in use, and sets up their sessions for itself; they do
+// not return to the pool, which opens others instead. The settings of db do not matter, except
+// that its connections must reach the primary, be able to write and be sessions of their own:
+// a proxy that shares sessions between clients does not work. MaxOpenConns must be 3 or more, or 0.
+//
+// If the tables do not exist, New creates them (see [NoCreate] and [Migrate]). It returns an error
+// that matches store.ErrInvalid for a malformed prefix, for a pool that is too small, and for
+// tables that need a newer version of this package. Closing the store does not close db.
+func New(db *sql.DB, opts ...Option) (*Store, error) {
+	var c config
+	for _, opt := range opts {
+		opt(&c)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), setUpTimeout)
+	defer cancel()
+	return open(ctx, db, c)
+}
+
+func open(ctx context.Context, db *sql.DB, c config) (*Store, error) {
+	var err error
+	if c.prefix, err = checkPrefix(c.prefix); err != nil {
+		return nil, err
+	}
+	if c.heartbeat == 0 {
+		c.heartbeat = defaultHeartbeat
+	}
+	if c.heartbeat < time.Second {
+		return nil, fmt.Errorf("%w: heartbeat %v: want a second or more", store.ErrInvalid, c.heartbeat)
+	}
+	const least = 3
+	if most := db.Stats().MaxOpenConnections; most > 0 && most < least {
+		return nil, fmt.Errorf("%w: the pool is limited to %d connections, and the locks may use two of them: want MaxOpenConns of %d or more",
+			store.ErrInvalid, most, least)
+	}
+	err = checkVersion(ctx, db, c.prefix)
+	if errors.Is(err, errNoTables) && !c.keepOut {
+		err = Migrate(ctx, db, c.prefix)
+	}
+	if err != nil {
+		if isOutcome(err) {
+			return nil, err
+		}
+		return nil, fmt.Errorf("mysql store: %w%s", err, advice(err))
+	}
+	return newStore(db, c), nil
+}
+
+// Pool returns a pool of connections to the database that the URL of a store names, and the prefix
+// of its tables, for [Migrate] and [Schema]. It does not connect yet. It returns an error that
+// matches store.ErrInvalid if the URL is malformed.
+func Pool(url string) (db *sql.DB, prefix string, err error) {
+	u, err := store.ParseURL(url)
+	if err != nil {
+		return nil, "", err
+	}
+	db, c, err := pool(u)
+	return db, c.prefix, err
+}
+
+func pool(u *store.URL) (*sql.DB, config, error) {
+	option, c, err := parse(u)
+	if err != nil {
+		return nil, c, err
+	}
+	connector, err := mysql.NewConnector(option)
+	if err != nil {
+		return nil, c, fmt.Errorf("%w: %s URL: %w", store.ErrInvalid, u.Scheme, err)
+	}
+	return sql.OpenDB(connector), c, nil
+}
+
+// openURL opens the store of a URL: see the package comment.
+func openURL(ctx context.Context, u *store.URL) (store.Store, error) {
+	db, c, err := pool(u)
+	if err != nil {
+		return nil, err
+	}
+	s, err := open(ctx, db, c)
+	if err != nil {
+		db.Close()
+		if isNumber(err, 1045, 1044, 1049) { // wrong password, no right to the database, no such database
+			return nil, fmt.Errorf("%w: %s: %w", store.ErrInvalid, u, err)
+		}
+		return nil, fmt.Errorf("%s: %w", u, err)
+	}
+	return s, nil
+}
+
+// parse reads a URL.
+func parse(u *store.URL) (*mysql.Config, config, error) {
+	c := config{owned: true}
+	fail := func(format string, args ...any) (*mysql.Config, config, error) {
+		return nil, c, fmt.Errorf("%w: %s URL: %s", store.ErrInvalid, u.Scheme, fmt.Sprintf(format, args...))
+	}
+	if err := u.Only(append([]string{paramPrefix, paramCreate, paramTLS}, tlsurl.Params...)...); err != nil {
+		return nil, c, err
+	}
+	database := strings.TrimPrefix(u.Path, "/")
+	if len(u.Hosts) != 1 || database == "" || strings.Contains(database, "/") {
+		return fail("write mysql://USER:PASSWORD@HOST:%s/DATABASE with one host, that of the primary", defaultPort)
+	}
+	option := mysql.NewConfig()
+	option.User, option.Passwd = u.User, u.Password()
+	option.Net, option.Addr, option.DBName = "tcp", u.Hosts[0], database
+	if _, _, err := net.SplitHostPort(option.Addr); err != nil {
+		option.Addr = net.JoinHostPort(strings.Trim(option.Addr, "[]"), defaultPort)
+	}
+	option.Timeout = dialTimeout
+	option.Logger = &mysql.NopLogger{} // what goes wrong is told by errors
+	c.prefix = u.Query.Get(paramPrefix)
+	if text := u.Query.Get(paramCreate); text != "" {
+		create, err := strconv.ParseBool(text)
+		if err != nil {
+			return fail("create=%.20q: want true or false", text)
+		}
+		c.keepOut = !create
+	}
+	secure, err := useTLS(u)
+	if err != nil {
+		return fail("%v", err)
+	}
+	if secure {
+		if option.TLS, err = tlsurl.Config(u); err != nil {
+			return fail("%v", err)
+		}
+		if option.TLS.ServerName == "" {
+			option.TLS.ServerName, _, _ = net.SplitHostPort(option.Addr)
+		}
+	}
+	return option, c, nil
+}
+
+// useTLS reports whether a URL asks for an encrypted connection: with tls=true, or by naming
+// certificates.
+func useTLS(u *store.URL) (bool, error) {
+	named := false
+	for _, param := range tlsurl.Params {
+		named = named || u.Query.Has(param)
+	}
+	text := u.Query.Get(paramTLS)
+	if text == "" {
+		return named, nil
+	}
+	on, err := strconv.ParseBool(text)
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("tls=%.20q: want true or false", text)
+	case named && !on:
+		return false, errors.New("names certificates, but says tls=false")
+	}
+	return on, nil
+}

@@ -1,0 +1,175 @@
+package mysqlstore
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// An application's pool serves its own queries, however many goroutines wait for locks.
+func TestAThousandWaitersUseTwoConnections(t *testing.T) {
+	db := connectTo(t, nil)
+	db.SetMaxOpenConns(10)
+	holder, err := holdfast.New(newIn(t, db))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer holder.Close()
+	other := poolOf(t, databaseOf(t, db), nil)
+	other.SetMaxOpenConns(10)
+	waiter, err := holdfast.New(newIn(t, other))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer waiter.Close()
+	const names, each = 100, 10
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for i := range names {
+		if _, err := holder.Lock(ctx, fmt.Sprint("name ", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var wg sync.WaitGroup
+	for i := range names * each {
+		wg.Go(func() { waiter.Lock(ctx, fmt.Sprint("name ", i%names)) })
+	}
+	eventually(t, "all names have a waiter", func() bool {
+		var n int
+		if err := db.QueryRow("SELECT COUNT(*) FROM holdfast_claims").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n == names
+	})
+	most := 0
+	for begin := time.Now(); time.Since(begin) < 2*time.Second; time.Sleep(time.Millisecond) {
+		most = max(most, other.Stats().InUse)
+		if n := other.Stats().InUse; n > 2 {
+			t.Fatalf("%d connections are in use, want 2 at most", n)
+		}
+	}
+	if most == 0 {
+		t.Error("nobody polls")
+	}
+	cancel()
+	wg.Wait()
+}
+
+func databaseOf(t testing.TB, db *sql.DB) (name string) {
+	t.Helper()
+	if err := db.QueryRow("SELECT DATABASE()").Scan(&name); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// A store keeps its connections while it uses them, so that an application that takes all others
+// cannot make it lose its leases.
+func TestLeasesAreRenewedWhileTheApplicationUsesAllOtherConnections(t *testing.T) {
+	db := connectTo(t, nil)
+	db.SetMaxOpenConns(5)
+	c, err := holdfast.New(newIn(t, db), holdfast.WithTTL(time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	lease, err := c.Lock(t.Context(), "busy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Second) // until it has been renewed
+	for db.Stats().InUse < 5 {
+		conn, err := db.Conn(bounded(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+	time.Sleep(3 * time.Second)
+	if err := lease.Err(); err != nil {
+		t.Errorf("lost: %v", err)
+	}
+	if err := lease.Unlock(bounded(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+// The application's connections keep their settings, and those do not matter to the store.
+func TestSettingsOfThePoolDoNotMatter(t *testing.T) {
+	for what, change := range map[string]func(*mysql.Config){
+		"repeatable read": func(c *mysql.Config) { c.Params = map[string]string{"tx_isolation": "'REPEATABLE-READ'"} },
+		"serializable":    func(c *mysql.Config) { c.Params = map[string]string{"tx_isolation": "'SERIALIZABLE'"} },
+		"latin1": func(c *mysql.Config) {
+			c.Params = map[string]string{"character_set_connection": "latin1", "character_set_client": "gbk"}
+		},
+		"sql_mode": func(c *mysql.Config) {
+			c.Params = map[string]string{"sql_mode": "'ANSI,NO_BACKSLASH_ESCAPES,SIMULTANEOUS_ASSIGNMENT,NO_UNSIGNED_SUBTRACTION,PIPES_AS_CONCAT'"}
+		},
+		"time zone":          func(c *mysql.Config) { c.Params = map[string]string{"time_zone": "'-11:00'"}; c.ParseTime = true },
+		"autocommit off":     func(c *mysql.Config) { c.Params = map[string]string{"autocommit": "0"} },
+		"interpolated":       func(c *mysql.Config) { c.InterpolateParams = true },
+		"found rows":         func(c *mysql.Config) { c.ClientFoundRows = true },
+		"multi statements":   func(c *mysql.Config) { c.MultiStatements = true },
+		"columns with alias": func(c *mysql.Config) { c.ColumnsWithAlias = true },
+	} {
+		t.Run(what, func(t *testing.T) {
+			db := connectTo(t, change)
+			s := newIn(t, db)
+			useEverything(t, s)
+			for _, name := range awkward {
+				req := request(name)
+				req.Owner, req.Meta = name, name
+				first := granted(t, s, req)
+				if again := granted(t, s, req); again.Token != first.Token {
+					t.Errorf("%q: the same request has the tokens %d and %d", name, first.Token, again.Token)
+				}
+				r := refused(t, s, request(name))
+				if h := r.Holders[0]; h.ID != req.ID || h.Owner != name || h.Meta != name || h.Left > time.Minute || h.Left < 50*time.Second {
+					t.Errorf("%q: held by %+v", name, h)
+				}
+				page, err := s.List(bounded(t), store.Query{Prefix: name})
+				if err != nil || len(page.Locks) != 1 || page.Locks[0].Name != name {
+					t.Errorf("%q: List: %+v, %v", name, page, err)
+				}
+				release(t, s, req)
+				if err := s.Release(bounded(t), name, req.ID, store.Keep{}); err != store.ErrNotHeld {
+					t.Errorf("%q: second Release: %v", name, err)
+				}
+			}
+			s.Close()
+			if n := db.Stats().InUse; n != 0 {
+				t.Errorf("%d connections are in use after Close", n)
+			}
+			var isolation string
+			if err := db.QueryRow("SELECT @@tx_isolation").Scan(&isolation); err != nil {
+				t.Fatal(err)
+			}
+			if isolation == "READ-COMMITTED" {
+				t.Error("a connection went back to the pool with the settings of the store")
+			}
+		})
+	}
+}
+
+// awkward are names that a database could confuse.
+var awkward = []string{
+	"a", "A", "a ", "a  ", "ä", "a\u0308", "'", `\`, `\'`, `"; DROP TABLE holdfast_names; --`, "%", "_", "?", "縗", "😀",
+	strings.Repeat("x", store.MaxName), strings.Repeat("ü", store.MaxName/2),
+}
+
+func TestAPoolThatIsTooSmallIsRefused(t *testing.T) {
+	db := connectTo(t, nil)
+	db.SetMaxOpenConns(2)
+	if _, err := New(db); err == nil || !strings.Contains(err.Error(), "MaxOpenConns of 3") {
+		t.Errorf("%v, want an error that says what to set", err)
+	}
+}

@@ -1,0 +1,250 @@
+package mysqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// setClock sets the clock of the sessions of a store.
+func setClock(t testing.TB, s *Store, by time.Duration) {
+	t.Helper()
+	for _, l := range []*lane{s.takes, s.gives} {
+		err := l.use(bounded(t), func(ctx context.Context, c *conn) error {
+			_, err := c.ExecContext(ctx, fmt.Sprintf("SET SESSION timestamp = UNIX_TIMESTAMP(SYSDATE(6)) + %f", by.Seconds()))
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func countNames(t testing.TB, db *sql.DB) (n int) {
+	t.Helper()
+	if err := db.QueryRow("SELECT COUNT(*) FROM holdfast_names").Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// Rows of released names are removed, and tokens grow nevertheless, also if the clock is set back.
+func TestTokensGrowAfterRowsWereRemovedAndTheClockSetBack(t *testing.T) {
+	db := connectTo(t, nil)
+	s, old := newIn(t, db), newIn(t, db)
+	req := request("n")
+	req.Tokens = 1000
+	first := granted(t, s, req)
+	release(t, s, req)
+	if n := countNames(t, db); n != 1 {
+		t.Fatalf("%d rows after a release, want 1", n)
+	}
+	for i := range 3 { // the first raises the floor, the second may still find the row in use lately
+		setClock(t, s, time.Duration(i+1)*2*sweepEvery)
+		if err := s.sweepNow(bounded(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := countNames(t, db); n != 0 {
+		t.Fatalf("%d rows after the sweeps, want none", n)
+	}
+	setClock(t, old, -time.Hour)
+	again := request("n")
+	if second := granted(t, old, again); second.Token < first.Token+int64(first.Tokens) {
+		t.Errorf("token %d after a block of %d from %d", second.Token, first.Tokens, first.Token)
+	}
+}
+
+// A row whose tokens are ahead of the clock, because of a high floor, stays and raises no floor
+// of others.
+func TestAHighFloorConcernsItsOwnNameOnly(t *testing.T) {
+	db := connectTo(t, nil)
+	s := newIn(t, db)
+	high := request("high")
+	high.Floor = store.MaxToken - 10
+	granted(t, s, high)
+	release(t, s, high)
+	for i := range 3 {
+		setClock(t, s, time.Duration(i+1)*2*sweepEvery)
+		if err := s.sweepNow(bounded(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if a := granted(t, s, request("other")); a.Token > store.MaxToken/2 {
+		t.Errorf("another name has the token %d", a.Token)
+	}
+	next := request("high")
+	next.Tokens = 100
+	if a := granted(t, s, next); a.Token <= high.Floor+1 || a.Tokens > 9 {
+		t.Errorf("tokens %d from %d", a.Tokens, a.Token)
+	}
+	release(t, s, next)
+	if _, err := s.Acquire(bounded(t), request("high")); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("without tokens: %v, want ErrInvalid", err)
+	}
+}
+
+// A sweep removes what dead clients left on names that nobody asks for.
+func TestASweepRemovesWhatDeadClientsLeft(t *testing.T) {
+	db := connectTo(t, nil)
+	dead := newIn(t, db)
+	for i := range 50 {
+		req, behind := request(fmt.Sprint("n", i)), request(fmt.Sprint("n", i))
+		req.TTL, behind.Queue = minTTL, true
+		granted(t, dead, req)
+		if i%2 == 0 {
+			refused(t, dead, behind)
+		}
+	}
+	dead.Close()
+	s := newIn(t, db)
+	for i := range 4 {
+		setClock(t, s, time.Duration(i+1)*2*sweepEvery)
+		if err := s.sweepNow(bounded(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := countNames(t, db); n != 0 {
+		t.Errorf("%d rows of names are left", n)
+	}
+}
+
+// A session that has a row locked, and hangs, stops calls on its name and no others, and no call
+// takes longer than its context.
+func TestARowLockedByAnotherSessionHoldsUpItsNameOnly(t *testing.T) {
+	db := connectTo(t, nil)
+	s := newIn(t, db)
+	stuck, other := request("stuck"), request("other")
+	granted(t, s, stuck)
+	granted(t, s, other)
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	if _, err := tx.Exec("SELECT * FROM holdfast_names WHERE name = 'stuck' FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if err := s.Release(ctx, stuck.Name, stuck.ID, store.Keep{}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Release: %v", err)
+	}
+	if took := time.Since(begin); took > 900*time.Millisecond {
+		t.Errorf("a call with 300 ms took %v", took)
+	}
+	_, err = s.Acquire(bounded(t), request("stuck"))
+	if err == nil || !strings.Contains(err.Error(), "locked the row of this name") {
+		t.Errorf("Acquire: %v, want an error that says why", err)
+	}
+	// Calls on several names, one of them stuck, share a transaction.
+	errs := make(chan error)
+	names := []string{"a", "b", "stuck", "c", "d"}
+	for _, name := range names {
+		go func() {
+			_, err := s.Acquire(bounded(t), request(name))
+			if name == "stuck" {
+				err = nil
+			}
+			errs <- err
+		}()
+	}
+	for range names {
+		if err := <-errs; err != nil {
+			t.Errorf("a name that is not locked: %v", err)
+		}
+	}
+	renewals := []store.Renewal{
+		{Name: stuck.Name, ID: stuck.ID, TTL: time.Minute, Mode: store.Exclusive},
+		{Name: other.Name, ID: other.ID, TTL: time.Minute, Mode: store.Exclusive},
+	}
+	out, err := s.Renew(bounded(t), renewals)
+	if err != nil || out[0].Status != store.Unknown || out[0].Err == nil || out[1].Status != store.Extended {
+		t.Errorf("Renew of a name that is locked and another: %+v, %v", out, err)
+	}
+	begin = time.Now()
+	ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := s.Renew(ctx, renewals[:1]); err == nil || time.Since(begin) > 900*time.Millisecond {
+		t.Errorf("Renew: %v after %v, want the error of its context", err, time.Since(begin))
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	granted(t, s, stuck) // still the same grant, or a new one: the Release may have been done
+}
+
+// A client that is stopped within a transaction, by a debugger or a frozen machine, keeps rows
+// locked. The server ends its connection.
+func TestAClientStoppedWithinATransactionIsEndedByTheServer(t *testing.T) {
+	db := connectTo(t, nil)
+	s, frozen := newIn(t, db), newIn(t, db)
+	last := len(frozen.sql.session) - 1
+	if !strings.Contains(frozen.sql.session[last], "wait_timeout = 20") {
+		t.Fatal(frozen.sql.session)
+	}
+	frozen.sql.session[last] = strings.Replace(frozen.sql.session[last], "wait_timeout = 20", "wait_timeout = 2", 1)
+	release(t, s, func() store.Request { req := request("n"); granted(t, s, req); return req }())
+	err := frozen.takes.use(bounded(t), func(ctx context.Context, c *conn) error {
+		tx := &transaction{s: frozen, c: c, entries: make(map[string]*entry)}
+		if _, err := c.ExecContext(ctx, "BEGIN"); err != nil {
+			return err
+		}
+		return tx.load(ctx, []string{"n"})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Acquire(bounded(t), request("n")); err == nil {
+		t.Fatal("the row is not locked")
+	}
+	begin := time.Now()
+	eventually(t, "the name can be granted", func() bool {
+		_, err := s.Acquire(bounded(t), request("n"))
+		return err == nil
+	})
+	if took := time.Since(begin); took > 10*time.Second {
+		t.Errorf("after %v", took)
+	}
+}
+
+// A server that hangs must not hold a call beyond its context.
+func TestCallsEndWithTheirContextsOnAHungServer(t *testing.T) {
+	server := servers.StartMariaDB(t, servers.MariaDBOptions{})
+	s := openStore(t, server.URL(server.Addr()))
+	held := request("held")
+	granted(t, s, held)
+	server.Stop()
+	defer server.Continue()
+	for what, call := range map[string]func(ctx context.Context) error{
+		"Acquire": func(ctx context.Context) error { _, err := s.Acquire(ctx, request("a")); return err },
+		"Release": func(ctx context.Context) error { return s.Release(ctx, held.Name, held.ID, store.Keep{}) },
+		"Leave":   func(ctx context.Context) error { return s.Leave(ctx, held.Name, held.ID) },
+		"Renew": func(ctx context.Context) error {
+			_, err := s.Renew(ctx, []store.Renewal{{Name: held.Name, ID: held.ID, TTL: time.Minute, Mode: store.Exclusive}})
+			return err
+		},
+		"List": func(ctx context.Context) error { _, err := s.List(ctx, store.Query{}); return err },
+	} {
+		begin := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		err := call(ctx)
+		cancel()
+		if took := time.Since(begin); err == nil || took > time.Second {
+			t.Errorf("%s: %v after %v", what, err, took)
+		}
+	}
+	begin := time.Now()
+	s.Close()
+	if took := time.Since(begin); took > time.Second {
+		t.Errorf("Close took %v", took)
+	}
+}

@@ -1,0 +1,136 @@
+package mysqlstore
+
+import (
+	"context"
+	"database/sql"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+const (
+	// DefaultPrefix is the prefix of the names of the tables unless another is chosen.
+	DefaultPrefix = "holdfast_"
+
+	// version is the version of the tables that this package creates. A later version may add
+	// columns with defaults and tables; programs of this version go on beside it. If it
+	// changes what this version relies on, it must first raise meta.compatible and wait for ten
+	// seconds: programs of this version then grant nothing any more.
+	version = 1
+
+	// maxPrefix leaves room for the rest of a table's name within 64 characters.
+	maxPrefix = 50
+)
+
+//go:embed schema.sql
+var schemaSQL string
+
+// Schema returns the statements that create the tables, for people who run them by other means
+// than [Migrate] or Open. An empty prefix means [DefaultPrefix]. It returns an error that
+// matches store.ErrInvalid if the prefix cannot be part of a table's name.
+func Schema(prefix string) (string, error) {
+	prefix, err := checkPrefix(prefix)
+	if err != nil {
+		return "", err
+	}
+	return withTables(schemaSQL, prefix), nil
+}
+
+// Grants returns the statements that give a user, such as 'app'@'%', the rights that a program
+// needs to lock names, and no others. Creating the tables needs CREATE as well. An empty prefix
+// means [DefaultPrefix]. It returns an error that matches store.ErrInvalid if a part is malformed.
+func Grants(database, prefix, user string) (string, error) {
+	prefix, err := checkPrefix(prefix)
+	if err != nil {
+		return "", err
+	}
+	if database == "" || user == "" || strings.ContainsAny(database, "`\x00") || strings.ContainsAny(user, ";\x00") {
+		return "", fmt.Errorf("%w: grants: want a database and a user such as 'app'@'%%'", store.ErrInvalid)
+	}
+	const text = "GRANT SELECT, INSERT, UPDATE, DELETE ON `%[1]s`.{{names}} TO %[2]s;\n" +
+		"GRANT SELECT, INSERT, UPDATE, DELETE ON `%[1]s`.{{claims}} TO %[2]s;\n" +
+		"GRANT SELECT, UPDATE (low, swept) ON `%[1]s`.{{meta}} TO %[2]s;\n"
+	return fmt.Sprintf(withTables(text, prefix), database, user), nil
+}
+
+// Migrate creates the tables in the database of db, or brings them to the version of this
+// package. It does nothing if they are up to date. Programs may use the locks meanwhile, and
+// several may call Migrate at the same time. An empty prefix means [DefaultPrefix].
+//
+// It returns an error that matches store.ErrInvalid if the prefix is malformed or the tables are
+// of a version that this package does not know.
+func Migrate(ctx context.Context, db *sql.DB, prefix string) error {
+	text, err := Schema(prefix)
+	if err != nil {
+		return err
+	}
+	// Version 1 is the first: there is nothing to convert, and every step can be repeated. The
+	// row of meta comes last, so that tables that are being created are not used.
+	err = checkVersion(ctx, db, prefix)
+	if !errors.Is(err, errNoTables) {
+		return err
+	}
+	for statement := range strings.SplitSeq(text, ";\n") {
+		if strings.TrimSpace(statement) == "" {
+			continue
+		}
+		if _, err := db.ExecContext(ctx, statement); err != nil {
+			return fmt.Errorf("create the tables of the locks: %w; a user that may create them can run the output of: holdfast schema", err)
+		}
+	}
+	return checkVersion(ctx, db, prefix)
+}
+
+var errNoTables = errors.New("the tables of the locks do not exist in this database")
+
+// checkVersion returns an error that says what to do unless the tables can be used.
+func checkVersion(ctx context.Context, db *sql.DB, prefix string) error {
+	prefix, err := checkPrefix(prefix)
+	if err != nil {
+		return err
+	}
+	var found, compatible int
+	err = db.QueryRowContext(ctx, withTables("SELECT version, compatible FROM {{meta}} WHERE one = 1", prefix)).Scan(&found, &compatible)
+	var my *mysql.MySQLError
+	switch {
+	case errors.Is(err, sql.ErrNoRows), errors.As(err, &my) && my.Number == errNoSuchTable:
+		return fmt.Errorf("%w (%s…): run holdfast migrate or the output of holdfast schema, or open the store with create=true", errNoTables, prefix)
+	case err != nil:
+		return err
+	}
+	return compatibleWith(compatible, found)
+}
+
+// compatibleWith returns an error if this version must not use tables of a newer one.
+func compatibleWith(compatible, found int) error {
+	if compatible > version {
+		return fmt.Errorf("%w: the tables of the locks have version %d and need programs of version %d or later, and this one has version %d: update this program",
+			store.ErrInvalid, found, compatible, version)
+	}
+	return nil
+}
+
+// checkPrefix returns the prefix to use. It is part of quoted identifiers.
+func checkPrefix(prefix string) (string, error) {
+	if prefix == "" {
+		return DefaultPrefix, nil
+	}
+	plain := strings.Trim(prefix, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == ""
+	if !plain || len(prefix) > maxPrefix {
+		return "", fmt.Errorf("%w: table prefix %.60q: want at most %d letters, digits and underscores", store.ErrInvalid, prefix, maxPrefix)
+	}
+	return prefix, nil
+}
+
+// withTables puts the names of the tables into a statement.
+func withTables(text, prefix string) string {
+	return strings.NewReplacer(
+		"{{names}}", "`"+prefix+"names`", "{{claims}}", "`"+prefix+"claims`", "{{meta}}", "`"+prefix+"meta`",
+		"{{now}}", nowSQL,
+	).Replace(text)
+}

@@ -1,0 +1,53 @@
+-- Times are microseconds since 1970 on the server's clock, in UTC.
+
+-- A name that was used lately has a row here. It carries a grant while until is in the future.
+-- Further holders of a name, and its waiters, are in the claims; crowd says whether there are any.
+-- The row outlives the grant for some seconds, because it holds the last token of the name.
+CREATE TABLE IF NOT EXISTS {{names}} (
+	name   VARBINARY(512)  NOT NULL,
+	crowd  TINYINT         NOT NULL DEFAULT 0,
+	last   BIGINT          NOT NULL DEFAULT 0, -- tokens granted later are greater
+	id     BINARY(16)      NOT NULL DEFAULT '',
+	mode   TINYINT         NOT NULL DEFAULT 0, -- 1 exclusive, 2 shared, 3 permits
+	weight INT             NOT NULL DEFAULT 0,
+	lim    INT             NOT NULL DEFAULT 0,
+	token  BIGINT          NOT NULL DEFAULT 0, -- first of the newest block
+	tokens INT             NOT NULL DEFAULT 0,
+	since  BIGINT          NOT NULL DEFAULT 0,
+	until  BIGINT          NOT NULL DEFAULT 0,
+	state  TINYINT         NOT NULL DEFAULT 0, -- 0 held, 1 done, 2 cooling
+	owner  VARBINARY(1024) NOT NULL DEFAULT '',
+	meta   VARBINARY(1024) NOT NULL DEFAULT '',
+	PRIMARY KEY (name)
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
+
+-- Rows of a name are read and written only by a transaction that has locked its row in the names.
+CREATE TABLE IF NOT EXISTS {{claims}} (
+	name   VARBINARY(512)  NOT NULL,
+	seq    BIGINT          NOT NULL,           -- place of a waiter in the order of arrival; 0 for a holder
+	id     BINARY(16)      NOT NULL,
+	mode   TINYINT         NOT NULL,
+	weight INT             NOT NULL,
+	lim    INT             NOT NULL,
+	token  BIGINT          NOT NULL DEFAULT 0,
+	tokens INT             NOT NULL DEFAULT 0,
+	since  BIGINT          NOT NULL,
+	until  BIGINT          NOT NULL,           -- a waiter is dropped then unless it asks again
+	state  TINYINT         NOT NULL DEFAULT 0,
+	rung   TINYINT         NOT NULL DEFAULT 0, -- a waiter that should ask again
+	owner  VARBINARY(1024) NOT NULL DEFAULT '',
+	meta   VARBINARY(1024) NOT NULL DEFAULT '',
+	PRIMARY KEY (name, seq, id)
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
+
+CREATE TABLE IF NOT EXISTS {{meta}} (
+	one        TINYINT NOT NULL,
+	version    INT     NOT NULL, -- of these tables
+	compatible INT     NOT NULL, -- programs of an older version must not grant locks any more
+	low        BIGINT  NOT NULL, -- tokens of names without a row are greater
+	swept      BIGINT  NOT NULL, -- when unused rows were last removed
+	PRIMARY KEY (one)
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
+
+INSERT INTO {{meta}} (one, version, compatible, low, swept) VALUES (1, 1, 1, 0, 0)
+	ON DUPLICATE KEY UPDATE one = 1;

@@ -1,0 +1,211 @@
+package mysqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// newIn opens a store in the database of a pool.
+func newIn(t testing.TB, db *sql.DB, opts ...Option) *Store {
+	t.Helper()
+	s, err := New(db, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func TestNewCreatesTheTablesUnlessToldNotTo(t *testing.T) {
+	db := connectTo(t, nil)
+	if _, err := New(db, NoCreate()); !errors.Is(err, errNoTables) || !strings.Contains(err.Error(), "holdfast migrate") {
+		t.Errorf("without tables: %v, want an error that says how to create them", err)
+	}
+	newIn(t, db)
+	newIn(t, db, NoCreate())
+}
+
+func TestManyProgramsCanCreateTheTablesAtOnce(t *testing.T) {
+	db := connectTo(t, nil)
+	errs := make(chan error)
+	for range 8 {
+		go func() { errs <- Migrate(bounded(t), db, "at_once_") }()
+	}
+	for range 8 {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	newIn(t, db, NoCreate(), Prefix("at_once_"))
+}
+
+func TestPrefixesAreWorldsOfTheirOwn(t *testing.T) {
+	db := connectTo(t, nil)
+	a, b, c := newIn(t, db, Prefix("a_")), newIn(t, db, Prefix("b_")), newIn(t, db, Prefix("a_"))
+	granted(t, a, request("name"))
+	granted(t, b, request("name"))
+	refused(t, c, request("name"))
+}
+
+// The documented rights are enough for everything but creating the tables.
+func TestTheDocumentedGrantsAreEnough(t *testing.T) {
+	db := connectTo(t, nil)
+	schema, err := Schema("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for statement := range strings.SplitSeq(schema, ";\n") {
+		if strings.TrimSpace(statement) != "" {
+			mustExec(t, db, statement)
+		}
+	}
+	var name string
+	if err := db.QueryRow("SELECT DATABASE()").Scan(&name); err != nil {
+		t.Fatal(err)
+	}
+	grants, err := Grants(name, "", "'"+name+"'@'%'")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustExec(t, db, "CREATE USER '"+name+"'@'%' IDENTIFIED BY 'little'")
+	defer mustExec(t, db, "DROP USER '"+name+"'@'%'")
+	for statement := range strings.SplitSeq(grants, ";\n") {
+		if statement == "" {
+			continue
+		}
+		mustExec(t, db, statement)
+		written := strings.NewReplacer(name, "locks", "'"+name+"'@", "'app'@").Replace(statement)
+		written = strings.ReplaceAll(written, "'locks'@'%'", "'app'@'%'")
+		if !strings.Contains(string(doc), written) {
+			t.Errorf("the documentation does not have: %s", written)
+		}
+	}
+	little := poolOf(t, name, func(c *mysql.Config) { c.User, c.Passwd = name, "little" })
+	s := newIn(t, little)
+	useEverything(t, s)
+	if err := s.sweepNow(bounded(t)); err != nil {
+		t.Errorf("sweep: %v", err)
+	}
+	if _, err := New(little, Prefix("other_")); err == nil || !strings.Contains(err.Error(), "run holdfast migrate") {
+		t.Errorf("tables that it may not create: %v, want an error that says what to do", err)
+	}
+	mustExec(t, db, "REVOKE UPDATE ON `"+name+"`.`holdfast_names` FROM '"+name+"'@'%'")
+	_, err = s.Acquire(bounded(t), request("revoked"))
+	if err == nil || !strings.Contains(err.Error(), "lacks a right") {
+		t.Errorf("after a right was withdrawn: %v, want an error that says so", err)
+	}
+}
+
+// useEverything makes every kind of call.
+func useEverything(t testing.TB, s *Store) {
+	t.Helper()
+	ctx := bounded(t)
+	a, b := request("everything"), request("everything")
+	b.Queue = true
+	granted(t, s, a)
+	refused(t, s, b)
+	if page, err := s.List(ctx, store.Query{Prefix: "every"}); err != nil || len(page.Locks) != 1 || len(page.Locks[0].Waiters) != 1 {
+		t.Fatalf("List: %+v, %v", page, err)
+	}
+	short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+	defer cancel()
+	if err := s.Wait(short, b.Name, b.ID); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("Wait: %v", err)
+	}
+	renewals := []store.Renewal{{Name: a.Name, ID: a.ID, TTL: a.TTL, Mode: a.Mode}}
+	for range 2 {
+		if out, err := s.Renew(ctx, renewals); err != nil || out[0].Status != store.Extended {
+			t.Fatalf("Renew: %+v, %v", out, err)
+		}
+		renewals[0].Mode, renewals[0].Tokens = store.Shared, 5
+	}
+	if err := s.Leave(ctx, b.Name, b.ID); err != nil {
+		t.Fatalf("Leave: %v", err)
+	}
+	release(t, s, a)
+	c := request("everything")
+	granted(t, s, c)
+	if err := s.Release(ctx, c.Name, c.ID, store.Keep{State: store.Done, For: time.Minute}); err != nil {
+		t.Fatalf("Release: %v", err)
+	}
+	if err := s.Break(ctx, c.Name, c.ID); err != nil {
+		t.Fatalf("Break: %v", err)
+	}
+}
+
+// A later version adds to the tables. Programs of both versions exclude each other.
+func TestAnOlderProgramGoesOnBesideACompatibleVersion(t *testing.T) {
+	db := connectTo(t, nil)
+	old := newIn(t, db)
+	held := request("held")
+	granted(t, old, held)
+	mustExec(t, db,
+		"ALTER TABLE holdfast_names ADD COLUMN colour INT NOT NULL DEFAULT 0",
+		"ALTER TABLE holdfast_claims ADD COLUMN colour INT NOT NULL DEFAULT 0",
+		"UPDATE holdfast_meta SET version = 2")
+	useEverything(t, old)
+	useEverything(t, newIn(t, db)) // opened after the migration
+	refused(t, old, request("held"))
+	if err := Migrate(bounded(t), db, ""); err != nil {
+		t.Errorf("Migrate by the older version: %v", err)
+	}
+}
+
+// A version that changes what an older program relies on stops it from granting.
+func TestAnOlderProgramGrantsNothingBesideAnIncompatibleVersion(t *testing.T) {
+	db := connectTo(t, nil)
+	old := newIn(t, db)
+	granted(t, old, request("before"))
+	mustExec(t, db, "UPDATE holdfast_meta SET version = 2, compatible = 2")
+	time.Sleep(metaFresh)
+	waits := request("before")
+	waits.Queue = true
+	for _, req := range []store.Request{request("after"), request("before"), waits} {
+		if answer, err := old.Acquire(bounded(t), req); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "update this program") {
+			t.Errorf("%q: %+v, %v; want an ErrInvalid that says what to do", req.Name, answer, err)
+		}
+	}
+	for _, open := range []func() error{
+		func() error { _, err := New(db); return err },
+		func() error { return Migrate(bounded(t), db, "") },
+	} {
+		if err := open(); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "update this program") {
+			t.Errorf("%v; want an ErrInvalid that says what to do", err)
+		}
+	}
+}
+
+// The statements are to run on MySQL 8 as well, which is not tested here.
+func TestStatementsHaveNothingThatOnlyMariaDBKnows(t *testing.T) {
+	schema, err := Schema("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := schema
+	for _, file := range []string{"sql.go", "sweep.go", "tx.go", "conn.go"} {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text += string(source)
+	}
+	for _, word := range []string{`RETURNING`, `SET STATEMENT`, `CREATE SEQUENCE`, `NEXT VALUE`, `/\*M?!`, `tx_isolation`, `max_statement_time`, `idle_transaction_timeout`} {
+		if regexp.MustCompile(`\b`+word+`\b`).MatchString(text) || strings.Contains(text, word) {
+			t.Errorf("%s", word)
+		}
+	}
+}

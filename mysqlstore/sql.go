@@ -1,0 +1,142 @@
+package mysqlstore
+
+import (
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// nowSQL is the server's clock in µs since 1970. It does not depend on the time zone, and is the
+// same throughout a statement: the moment when it began. A statement that had to wait for a row
+// therefore sees an early time. That is safe: it ends its own grant early and those of others late.
+const nowSQL = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
+
+// grantColumns are common to names and claims.
+const grantColumns = "id, mode, weight, lim, token, tokens, since, until, state, owner, meta"
+
+// maxFast bounds tokens that a single statement grants. Above it, the transaction checks that
+// there are tokens left.
+const maxFast = store.MaxToken / 2
+
+// statements are the statements of one store, with the names of its tables.
+type statements struct {
+	session  []string // set up a connection
+	meta     string   // reads what acquire depends on
+	acquire  string   // prepared: takes a name that is free and has no waiters
+	release  string   // prepared: gives such a name back
+	takeMany string   // the same for several names
+	taken    string   // who has got them
+	dropMany string
+	lock     string // reads names, and locks their rows
+	create   string // creates the row of a name, unless it exists
+	claims   string // reads the claims of crowded names
+	putNames string
+	putClaim string
+	delClaim string
+	renew    string
+	poll     string
+	list     string
+	listAll  string // the claims of a page
+	elect    string
+	sweep    string
+	remove   string
+}
+
+func newStatements(prefix string) statements {
+	// A grant can be replaced if it is over. VALUES(since) is the current time.
+	const free = "(crowd = 0 AND until <= VALUES(since) AND last < {{max}})"
+	take := func(column string) string {
+		return fmt.Sprintf("%[1]s = IF(%[2]s, VALUES(%[1]s), %[1]s)", column, free)
+	}
+	// Assignments are made in this order, so those that others depend on come last.
+	// LAST_INSERT_ID(x) makes x part of the reply.
+	takes := []string{
+		take("id"), take("mode"), take("weight"), take("lim"), take("tokens"), take("since"), take("state"), take("owner"), take("meta"),
+		"token = IF(" + free + ", LAST_INSERT_ID(GREATEST({{names}}.last + 1, VALUES(token))), token + LAST_INSERT_ID(0))",
+		"until = IF(id = VALUES(id) AND state = 0 AND crowd = 0, VALUES(until), until)", // also if it has the name already
+		"last = IF(id = VALUES(id) AND until = VALUES(until), GREATEST({{names}}.last, token + tokens - 1), {{names}}.last)",
+	}
+	const insert = "INSERT INTO {{names}} (name, id, mode, weight, lim, token, tokens, last, since, until, state, owner, meta)"
+	st := statements{
+		session: []string{
+			// Without locks on gaps between rows, transactions on different names do not meet.
+			"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+			// Bytes are bytes, whatever the application's connections are set to.
+			"SET NAMES binary",
+			fmt.Sprintf("SET SESSION autocommit = 1, sql_mode = 'STRICT_ALL_TABLES', innodb_lock_wait_timeout = %d, wait_timeout = %d",
+				rowPatience, int(serverIdle.Seconds())),
+		},
+		meta: "SELECT low, compatible FROM {{meta}} WHERE one = 1",
+		acquire: insert +
+			" VALUES (?, ?, ?, ?, ?, LAST_INSERT_ID(GREATEST({{now}}, ?)), ?, GREATEST({{now}}, ?) + ? - 1, {{now}}, {{now}} + ?, 0, ?, ?)" +
+			" ON DUPLICATE KEY UPDATE " + strings.Join(takes, ", "),
+		takeMany: insert + " VALUES %s ON DUPLICATE KEY UPDATE " + strings.Join(takes, ", "),
+		taken:    "SELECT name, crowd, id, mode, weight, lim, token, tokens, state FROM {{names}} FORCE INDEX (PRIMARY) WHERE name IN (%s)",
+		dropMany: "UPDATE {{names}} SET until = 0 WHERE name IN (%s) AND id IN (%s) AND state = 0 AND until > {{now}} AND crowd = 0",
+		release:  "UPDATE {{names}} SET until = 0 WHERE name = ? AND id = ? AND state = 0 AND until > {{now}} AND crowd = 0",
+		lock: "SELECT {{now}}, (SELECT compatible FROM {{meta}} WHERE one = 1), name, crowd, last, " + grantColumns +
+			" FROM {{names}} FORCE INDEX (PRIMARY) WHERE name IN (%s) ORDER BY name FOR UPDATE",
+		create: "INSERT INTO {{names}} (name, last) %s ON DUPLICATE KEY UPDATE name = VALUES(name)",
+		claims: "SELECT name, seq, rung, " + grantColumns +
+			" FROM {{claims}} FORCE INDEX (PRIMARY) WHERE name IN (%s) ORDER BY name, seq",
+		putNames: "INSERT INTO {{names}} (name, crowd, last, " + grantColumns + ") VALUES %s ON DUPLICATE KEY UPDATE " +
+			assignments("crowd, last, "+grantColumns),
+		putClaim: "INSERT INTO {{claims}} (name, seq, rung, " + grantColumns + ") VALUES %s ON DUPLICATE KEY UPDATE " +
+			assignments("rung, mode, weight, lim, token, tokens, since, until, state, owner, meta"),
+		delClaim: "DELETE FROM {{claims}} WHERE %s",
+		renew:    "UPDATE {{names}} SET until = {{now}} + %d WHERE name IN (%s) AND id IN (%s) AND mode = %d AND state = 0 AND until > {{now}}",
+		poll: "SELECT name, id, rung, (SELECT COUNT(*) FROM {{claims}} f WHERE f.name = c.name AND f.seq > 0 AND f.seq < c.seq)" +
+			" FROM {{claims}} c WHERE %s",
+		list: "SELECT {{now}}, name, crowd, " + grantColumns + " FROM {{names}} FORCE INDEX (PRIMARY)" +
+			" WHERE %s AND (crowd = 1 OR until > {{now}}) ORDER BY name LIMIT %d",
+		listAll: "SELECT name, seq, rung, " + grantColumns + " FROM {{claims}} FORCE INDEX (PRIMARY)" +
+			" WHERE name IN (%s) AND until > {{now}} ORDER BY name, seq",
+		elect:  "UPDATE {{meta}} SET swept = {{now}} WHERE one = 1 AND (swept <= {{now}} - %d OR swept > {{now}})",
+		sweep:  "SELECT name, crowd, until <= {{now}} - %d FROM {{names}} WHERE name > %s ORDER BY name LIMIT %d",
+		remove: "DELETE FROM {{names}} WHERE name IN (%s) AND crowd = 0 AND until <= {{now}} - %d AND last <= %d",
+	}
+	for i, s := range st.session {
+		st.session[i] = withTables(s, prefix)
+	}
+	for _, s := range []*string{
+		&st.meta, &st.acquire, &st.release, &st.takeMany, &st.taken, &st.dropMany, &st.lock, &st.create, &st.claims, &st.putNames, &st.putClaim, &st.delClaim, &st.renew,
+		&st.poll, &st.list, &st.listAll, &st.elect, &st.sweep, &st.remove,
+	} {
+		*s = strings.ReplaceAll(withTables(*s, prefix), "{{max}}", strconv.FormatInt(maxFast, 10))
+	}
+	return st
+}
+
+// assignments returns a = VALUES(a), … for columns.
+func assignments(columns string) string {
+	var list []string
+	for column := range strings.SplitSeq(columns, ", ") {
+		list = append(list, column+" = VALUES("+column+")")
+	}
+	return strings.Join(list, ", ")
+}
+
+// literal returns bytes as a hexadecimal literal, which means the same in every SQL mode and
+// character set.
+func literal(s string) string {
+	if s == "" {
+		return "''"
+	}
+	return "x'" + hex.EncodeToString([]byte(s)) + "'"
+}
+
+func idLiteral(id store.ID) string { return "x'" + id.String() + "'" }
+
+// literals returns strings in sorted order. All statements lock rows in this order.
+func literals(names []string) string {
+	names = slices.Sorted(slices.Values(names))
+	quoted := make([]string, len(names))
+	for i, name := range names {
+		quoted[i] = literal(name)
+	}
+	return strings.Join(quoted, ", ")
+}

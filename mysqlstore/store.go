@@ -1,0 +1,346 @@
+package mysqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/batch"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+const (
+	// minTTL is well above what a transaction takes on a slow disk.
+	minTTL = 200 * time.Millisecond
+
+	// metaFresh is how old the knowledge of meta may be when a name is granted.
+	metaFresh = 2 * time.Second
+
+	// renewals is how many grants are renewed in one statement.
+	renewals = 256
+)
+
+var (
+	_ store.Store = (*Store)(nil)
+
+	errClosed       = fmt.Errorf("mysql store: %w", store.ErrClosed)
+	errIncompatible = fmt.Errorf("%w: the tables of the locks were migrated to a version that this program does not know, or are damaged: update this program", store.ErrInvalid)
+)
+
+// A Store keeps locks in a MySQL or MariaDB database. Make one with [New], or by a URL.
+type Store struct {
+	db        *sql.DB
+	owned     bool // db is closed with the store
+	prefix    string
+	sql       statements
+	heartbeat time.Duration
+
+	// Calls that take names and calls that keep or give them up do not wait for each other.
+	takes, gives         *lane
+	takeCalls, giveCalls *batch.Batcher[call]
+
+	low      int64     // see meta.low; used in the lane of Acquire only, as is the next
+	metaRead time.Time // when low was read, and this version was compatible
+
+	waits waits
+	sweep sweep
+
+	life context.Context // ends with Close
+	end  context.CancelFunc
+	mu   sync.Mutex     // keeps background and Close apart
+	work sync.WaitGroup // goroutines in the background
+	once sync.Once
+}
+
+func newStore(db *sql.DB, c config) *Store {
+	s := &Store{db: db, owned: c.owned, prefix: c.prefix, sql: newStatements(c.prefix), heartbeat: c.heartbeat}
+	s.life, s.end = context.WithCancel(context.Background())
+	s.takes, s.gives = s.newLane(), s.newLane()
+	s.takeCalls, s.giveCalls = s.takes.calls(), s.gives.calls()
+	s.waits.news, s.waits.keep = make(chan struct{}, 1), 2*c.heartbeat
+	return s
+}
+
+// Capabilities returns what this store supports.
+func (s *Store) Capabilities() store.Capabilities {
+	return store.Capabilities{
+		Store: "mysql",
+		Features: store.FeatureShared | store.FeaturePermits | store.FeatureQueue | store.FeatureKeep |
+			store.FeatureList | store.FeatureProcesses | store.FeatureHosts | store.FeatureDurable,
+		MinTTL:    minTTL,
+		Heartbeat: s.heartbeat,
+	}
+}
+
+// Close ends the store: calls that are blocked in Wait end, and later calls return
+// [store.ErrClosed]. Grants stay until they are released or their TTL is over. A second Close
+// does nothing. A *sql.DB that was passed to New stays open, and gets its connections back.
+func (s *Store) Close() error {
+	var err error
+	s.once.Do(func() {
+		s.mu.Lock()
+		s.end()
+		s.mu.Unlock()
+		s.takes.close()
+		s.gives.close()
+		s.takeCalls.Close()
+		s.giveCalls.Close()
+		s.work.Wait()
+		if s.owned {
+			err = s.db.Close()
+		}
+	})
+	return err
+}
+
+// background runs f on a goroutine that Close waits for. It returns false after Close.
+func (s *Store) background(f func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.life.Err() != nil {
+		return false
+	}
+	s.work.Go(f)
+	return true
+}
+
+func (s *Store) usable(ctx context.Context) error {
+	if s.life.Err() != nil {
+		return errClosed
+	}
+	return ctx.Err()
+}
+
+// explain turns the error of a call into one that says what to do.
+func (s *Store) explain(ctx context.Context, err error) error {
+	switch {
+	case err == nil || isOutcome(err) || errors.Is(err, store.ErrClosed):
+		return err
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case s.life.Err() != nil:
+		return errClosed
+	}
+	return fmt.Errorf("mysql store: %w%s", err, advice(err))
+}
+
+// advice says what to do about an error.
+func advice(err error) string {
+	switch {
+	case isNumber(err, errRowLocked):
+		return ": another session has locked the row of this name; it is freed when that session goes on or is closed"
+	case isNumber(err, errNoSuchTable):
+		return ": the tables of the locks were removed; run holdfast migrate"
+	case isNumber(err, 1290, 1836, 1792):
+		return ": the server is read-only; connect to the primary"
+	case isNumber(err, 1142, 1143):
+		return ": the user lacks a right, see the grants in the documentation of package mysqlstore; or the tables do not exist, then run holdfast migrate"
+	}
+	return ""
+}
+
+// Acquire makes one attempt to take a name: see [store.Store]. It returns [store.ErrInvalid] if
+// the name is held or requested with another limit or in a mode that cannot be combined with the
+// request, or if the identity of a live grant or waiter asks for another mode, weight or limit.
+func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
+	var answer store.Answer
+	c := &call{name: req.Name, born: true}
+	if !s.waits.has(req.Name, req.ID) && req.Floor < maxFast {
+		c.take, c.granted = &req, func(a store.Answer) { answer = a }
+	}
+	c.do = func(e *entry) (err error) {
+		answer, err = e.ask(&req)
+		return err
+	}
+	if err := s.do(ctx, s.takes, s.takeCalls, c); err != nil {
+		return store.Answer{}, err
+	}
+	if answer.Granted() || !req.Queue {
+		s.waits.forget(req.Name, req.ID)
+	}
+	s.sweepSometimes()
+	return answer, nil
+}
+
+// Release ends a grant or closes its name for a time: see [store.Store]. It returns
+// [store.ErrNotHeld] if there is no such grant, and [store.ErrInvalid] if keep is malformed or is
+// Done for a grant that is not exclusive; the grant is unchanged then.
+func (s *Store) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
+	if err := store.CheckKeep(keep); err != nil {
+		return err
+	}
+	c := &call{name: name, do: func(e *entry) error {
+		g := e.held(id)
+		switch {
+		case g == nil:
+			return store.ErrNotHeld
+		case keep.State == store.Held:
+			e.remove(g)
+		case keep.State == store.Done && g.mode != store.Exclusive:
+			return fmt.Errorf("%w: keep as done: the grant is %s; only an exclusive one can close its name as done", store.ErrInvalid, g.mode)
+		default:
+			e.keep(g, keep)
+		}
+		return nil
+	}}
+	if keep.State == store.Held {
+		c.drop = id
+	}
+	return s.do(ctx, s.gives, s.giveCalls, c)
+}
+
+// Leave removes an identity from the queue and releases its grant: see [store.Store].
+func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
+	defer s.waits.forget(name, id)
+	// In the lane of Acquire, so that it comes after an Acquire in flight.
+	return s.do(ctx, s.takes, s.takeCalls, &call{name: name, do: func(e *entry) error {
+		if g := e.held(id); g != nil {
+			e.remove(g)
+		}
+		if w := e.queued(id); w != nil {
+			e.dequeue(w)
+		}
+		return nil
+	}})
+}
+
+// Break ends a grant or a kept record by force: see [store.Store]. It returns [store.ErrNotHeld]
+// if that identity does not hold the name.
+func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
+	return s.do(ctx, s.gives, s.giveCalls, &call{name: name, do: func(e *entry) error {
+		g := e.find(id)
+		if g == nil {
+			return store.ErrNotHeld
+		}
+		e.remove(g)
+		return nil
+	}})
+}
+
+// Renew extends grants: see [store.Store]. It returns [store.ErrInvalid] if one of them changes
+// its mode other than from exclusive to shared, or has a floor with no token above it.
+func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
+	if err := s.usable(ctx); err != nil {
+		return nil, err
+	}
+	outcomes := make([]store.Renewed, len(grants))
+	done := make(chan error, 1)
+	started := s.background(func() {
+		var err error
+		for first := 0; err == nil && first < len(grants); first += renewals {
+			end := min(first+renewals, len(grants))
+			err = s.renew(grants[first:end], outcomes[first:end])
+		}
+		done <- err
+	})
+	if !started {
+		return nil, errClosed
+	}
+	select {
+	case err := <-done:
+		if err != nil {
+			return nil, s.explain(ctx, err)
+		}
+		return outcomes, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// renew extends grants in one statement if they are plain, and otherwise in a transaction. Its
+// error is one of the contract, or of the connection.
+func (s *Store) renew(grants []store.Renewal, outcomes []store.Renewed) error {
+	if statement, alike := s.plainRenewal(grants); alike {
+		var n int64
+		err := s.gives.use(context.Background(), func(ctx context.Context, c *conn) (err error) {
+			n, err = c.exec(ctx, statement)
+			return err
+		})
+		switch {
+		case isNumber(err, errRowLocked, errDeadlock) && len(grants) > 1:
+			// One row is locked by a client that hangs. The others need not wait for it.
+			for i := range grants {
+				if err := s.renew(grants[i:i+1], outcomes[i:i+1]); err != nil {
+					outcomes[i] = store.Renewed{Err: s.explain(s.life, err)}
+				}
+			}
+			return nil
+		case err != nil:
+			return err
+		case n == int64(len(grants)):
+			for i := range outcomes {
+				outcomes[i] = store.Renewed{Status: store.Extended, TTL: grants[i].TTL}
+			}
+			return nil
+		}
+	}
+	var calls []*call
+	for i := range grants {
+		calls = append(calls, &call{name: grants[i].Name, do: func(e *entry) (err error) {
+			outcomes[i], err = e.renew(&grants[i])
+			return err
+		}})
+	}
+	s.gives.send(calls)
+	for i, c := range calls {
+		if isOutcome(c.err) {
+			return c.err
+		}
+		if c.err != nil {
+			outcomes[i] = store.Renewed{Err: s.explain(s.life, c.err)}
+		}
+	}
+	return nil
+}
+
+// plainRenewal returns a statement that extends grants that are alike, each the only one of its
+// name. If it extends fewer rows, some of the grants are gone or not plain.
+func (s *Store) plainRenewal(grants []store.Renewal) (statement string, alike bool) {
+	names, ids := make([]string, len(grants)), make([]string, len(grants))
+	for i := range grants {
+		g := &grants[i]
+		if g.Tokens > 0 || g.Floor > 0 || g.TTL != grants[0].TTL || g.Mode != grants[0].Mode {
+			return "", false
+		}
+		names[i], ids[i] = g.Name, idLiteral(g.ID)
+	}
+	slices.Sort(names)
+	if len(slices.Compact(slices.Clone(names))) != len(grants) {
+		return "", false
+	}
+	return fmt.Sprintf(s.sql.renew, grants[0].TTL.Microseconds(), literals(names), strings.Join(ids, ", "), grants[0].Mode), true
+}
+
+func (e *entry) renew(r *store.Renewal) (store.Renewed, error) {
+	g := e.held(r.ID)
+	if g == nil {
+		return store.Renewed{Status: store.Gone}, nil
+	}
+	down := r.Mode == store.Shared && g.mode == store.Exclusive
+	if r.Mode != g.mode && !down {
+		return store.Renewed{}, fmt.Errorf("%w: renew %q: held in %s mode, asked for %s: a grant keeps its mode or steps down from exclusive to shared", store.ErrInvalid, r.Name, g.mode, r.Mode)
+	}
+	extended := store.Renewed{Status: store.Extended, TTL: r.TTL}
+	var err error
+	if r.Tokens > 0 && len(e.waiters) == 0 {
+		g.token, g.tokens, err = e.reserve(r.Tokens, r.Floor)
+		extended.Token, extended.Tokens = g.token, g.tokens
+	} else {
+		err = e.raise(r.Floor)
+	}
+	if err != nil {
+		return store.Renewed{}, err
+	}
+	g.until = e.now + r.TTL.Microseconds()
+	if down {
+		g.mode = store.Shared
+		e.freed = true
+	}
+	e.changed(g)
+	return extended, nil
+}

@@ -1,0 +1,122 @@
+package mysqlstore
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// A row of a name that is not in use holds its last token, so that a later grant has a greater
+// one even if the server's clock was set back. It is removed when meta.low guarantees that: low
+// is raised to the clock in each sweep, and a row is removed by a later sweep if all its tokens
+// are at most the low of the sweep before. By then nobody uses an older low: a client reads it
+// every metaFresh, and a statement ends after callTimeout.
+const (
+	sweepEvery = 10 * time.Second
+	sweepIdle  = 5 * time.Second // a row that was used lately may be used again soon
+	sweepNames = 500             // in a statement
+	sweepTime  = 5 * time.Second // of a sweep
+)
+
+// sweep is when to remove rows that are not in use.
+type sweep struct {
+	mu   sync.Mutex
+	next time.Time
+
+	turn  sync.Mutex // held during a sweep
+	after string     // where the next part goes on
+}
+
+// sweepSometimes sweeps in the background, if it is time to.
+func (s *Store) sweepSometimes() {
+	s.sweep.mu.Lock()
+	defer s.sweep.mu.Unlock()
+	now := time.Now()
+	if now.Before(s.sweep.next) {
+		return
+	}
+	s.sweep.next = now.Add(sweepEvery)
+	s.background(func() {
+		ctx, cancel := context.WithTimeout(s.life, sweepTime)
+		defer cancel()
+		s.sweepNow(ctx)
+	})
+}
+
+// sweepNow removes rows that are not in use, unless another program does. An error does not
+// matter: the next sweep goes on.
+func (s *Store) sweepNow(ctx context.Context) error {
+	s.sweep.turn.Lock()
+	defer s.sweep.turn.Unlock()
+	var low int64
+	var elected bool
+	err := s.gives.use(ctx, func(ctx context.Context, c *conn) error {
+		n, err := c.exec(ctx, fmt.Sprintf(s.sql.elect, sweepEvery.Microseconds()))
+		if n == 0 || err != nil {
+			return err
+		}
+		elected = true
+		err = c.query(ctx, withTables("SELECT low FROM {{meta}} WHERE one = 1", s.prefix), func(rows *sql.Rows) error {
+			return rows.Scan(&low)
+		})
+		if err != nil {
+			return err
+		}
+		_, err = c.exec(ctx, withTables("UPDATE {{meta}} SET low = GREATEST(low, {{now}}) WHERE one = 1", s.prefix))
+		return err
+	})
+	for elected && err == nil {
+		var more bool
+		if more, err = s.sweepPart(ctx, low); !more {
+			break
+		}
+	}
+	return err
+}
+
+// sweepPart looks at some rows. The lane is free for others between two parts.
+func (s *Store) sweepPart(ctx context.Context, low int64) (more bool, err error) {
+	var unused, crowded []string
+	n := 0
+	err = s.gives.use(ctx, func(ctx context.Context, c *conn) error {
+		query := fmt.Sprintf(s.sql.sweep, sweepIdle.Microseconds(), literal(s.sweep.after), sweepNames)
+		err := c.query(ctx, query, func(rows *sql.Rows) error {
+			var name string
+			var crowd, over bool
+			if err := rows.Scan(&name, &crowd, &over); err != nil {
+				return err
+			}
+			switch {
+			case crowd:
+				crowded = append(crowded, name)
+			case over:
+				unused = append(unused, name)
+			}
+			s.sweep.after = name
+			n++
+			return nil
+		})
+		if err != nil || len(unused) == 0 {
+			return err
+		}
+		_, err = c.exec(ctx, fmt.Sprintf(s.sql.remove, literals(unused), sweepIdle.Microseconds(), low))
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+	if len(crowded) > 0 { // ends claims that are over, and wakes those behind them
+		var calls []*call
+		for _, name := range crowded {
+			calls = append(calls, &call{name: name, do: func(*entry) error { return nil }})
+		}
+		s.gives.send(calls)
+	}
+	if n < sweepNames {
+		s.sweep.after = ""
+		return false, nil
+	}
+	return true, nil
+}

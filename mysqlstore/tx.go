@@ -1,0 +1,239 @@
+package mysqlstore
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// A transaction is the work of several calls on different names. It locks the rows of all names
+// first, in their order, so that transactions cannot wait for each other in a circle. Only rows
+// that do not exist yet are locked later, when they are created. If that ends in a deadlock, one
+// of the transactions is undone, and finds the rows when it begins again.
+type transaction struct {
+	s       *Store
+	c       *conn
+	entries map[string]*entry
+}
+
+// transact makes calls in one transaction. An error is that of all calls, and nothing was done
+// unless the connection failed. The outcome of each call is in its err.
+func (s *Store) transact(ctx context.Context, c *conn, calls []*call) error {
+	var err error
+	for range deadlocks {
+		tx := &transaction{s: s, c: c, entries: make(map[string]*entry, len(calls))}
+		for _, one := range calls {
+			one.err, one.wakes = nil, nil
+		}
+		if err = tx.run(ctx, calls); err == nil {
+			return nil
+		}
+		if !fromServer(err) {
+			return err // the connection is closed, which ends the transaction
+		}
+		if _, rollbackErr := c.ExecContext(ctx, "ROLLBACK"); rollbackErr != nil {
+			return rollbackErr
+		}
+		if !isNumber(err, errDeadlock) {
+			return err
+		}
+	}
+	return err
+}
+
+func (tx *transaction) run(ctx context.Context, calls []*call) error {
+	if _, err := tx.c.ExecContext(ctx, "BEGIN"); err != nil {
+		return err
+	}
+	names := make([]string, len(calls))
+	for i, one := range calls {
+		names[i] = one.name
+	}
+	if err := tx.load(ctx, names); err != nil {
+		return err
+	}
+	if err := tx.create(ctx, calls); err != nil {
+		return err
+	}
+	if err := tx.loadClaims(ctx); err != nil {
+		return err
+	}
+	for _, one := range calls {
+		e := tx.entries[one.name]
+		if e == nil {
+			e = &entry{s: tx.s, name: one.name} // nothing is known of the name
+			tx.entries[one.name] = e
+		}
+		if one.born && !e.usable {
+			return errIncompatible
+		}
+		one.err = one.do(e)
+		if one.err != nil && !isOutcome(one.err) {
+			return one.err
+		}
+		one.wakes = e.finish()
+	}
+	if err := tx.store(ctx); err != nil {
+		return err
+	}
+	_, err := tx.c.ExecContext(ctx, "COMMIT")
+	return err
+}
+
+// load reads and locks the rows of names that exist.
+func (tx *transaction) load(ctx context.Context, names []string) error {
+	return tx.c.query(ctx, fmt.Sprintf(tx.s.sql.lock, literals(names)), func(rows *sql.Rows) error {
+		e := &entry{s: tx.s, row: true}
+		var compatible sql.NullInt64
+		var g grantRow
+		dest := append([]any{&e.now, &compatible, &e.name, &e.crowd, &e.last}, g.dest()...)
+		if err := rows.Scan(dest...); err != nil {
+			return err
+		}
+		e.usable = compatible.Valid && compatible.Int64 <= version
+		first := g.grant()
+		switch {
+		case first.until > e.now:
+			e.first = first
+		case first.until != 0:
+			e.freed, e.dirty = true, true // it is over
+		}
+		tx.entries[e.name] = e
+		return nil
+	})
+}
+
+// create creates rows for names that need one.
+func (tx *transaction) create(ctx context.Context, calls []*call) error {
+	var missing []string
+	for _, one := range calls {
+		if one.born && tx.entries[one.name] == nil {
+			missing = append(missing, one.name)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	slices.Sort(missing)
+	selects := make([]string, len(missing))
+	for i, name := range missing {
+		selects[i] = withTables(fmt.Sprintf("SELECT %s, low FROM {{meta}} WHERE one = 1", literal(name)), tx.s.prefix)
+	}
+	if _, err := tx.c.exec(ctx, fmt.Sprintf(tx.s.sql.create, strings.Join(selects, " UNION ALL "))); err != nil {
+		return err
+	}
+	return tx.load(ctx, missing)
+}
+
+// loadClaims reads the claims of crowded names. Their rows are locked by this transaction, so
+// nobody changes the claims.
+func (tx *transaction) loadClaims(ctx context.Context) error {
+	var crowded []string
+	for name, e := range tx.entries {
+		if e.crowd {
+			crowded = append(crowded, name)
+		}
+	}
+	if len(crowded) == 0 {
+		return nil
+	}
+	return tx.c.query(ctx, fmt.Sprintf(tx.s.sql.claims, literals(crowded)), func(rows *sql.Rows) error {
+		var name string
+		w := new(waiter)
+		var g grantRow
+		dest := append([]any{&name, &w.seq, &w.rung}, g.dest()...)
+		if err := rows.Scan(dest...); err != nil {
+			return err
+		}
+		w.grant, w.name = *g.grant(), name
+		e := tx.entries[name]
+		switch {
+		case w.until <= e.now:
+			e.drops, e.freed = append(e.drops, w.key()), true
+		case w.seq == 0:
+			e.others = append(e.others, &w.grant)
+		default:
+			e.waiters = append(e.waiters, w)
+		}
+		return nil
+	})
+}
+
+// store writes what changed.
+func (tx *transaction) store(ctx context.Context) error {
+	var names, claims, drops []string
+	for _, name := range slices.Sorted(maps.Keys(tx.entries)) {
+		e := tx.entries[name]
+		if row := e.values(); row != "" {
+			names = append(names, row)
+		}
+		for _, key := range e.drops {
+			drops = append(drops, "("+key+")")
+		}
+		for _, g := range e.others {
+			if g.dirty {
+				claims = append(claims, fmt.Sprintf("(%s, 0, 0, %s)", literal(name), g.values()))
+			}
+		}
+		for _, w := range e.waiters {
+			if w.dirty {
+				claims = append(claims, fmt.Sprintf("(%s, %d, %s, %s)", literal(name), w.seq, bit(w.rung), w.values()))
+			}
+		}
+	}
+	for _, part := range []struct {
+		statement, separator string
+		rows                 []string
+	}{
+		{tx.s.sql.delClaim, " OR ", drops},
+		{tx.s.sql.putNames, ", ", names},
+		{tx.s.sql.putClaim, ", ", claims},
+	} {
+		for rows := range slices.Chunk(part.rows, maxBatch) {
+			if _, err := tx.c.exec(ctx, fmt.Sprintf(part.statement, strings.Join(rows, part.separator))); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// grantRow reads grantColumns.
+type grantRow struct {
+	id, owner, meta []byte
+	mode, state     uint8
+	g               grant
+}
+
+func (r *grantRow) dest() []any {
+	return []any{&r.id, &r.mode, &r.g.weight, &r.g.limit, &r.g.token, &r.g.tokens, &r.g.since, &r.g.until, &r.state, &r.owner, &r.meta}
+}
+
+func (r *grantRow) grant() *grant {
+	copy(r.g.id[:], r.id)
+	r.g.mode, r.g.state = store.Mode(r.mode), store.State(r.state)
+	r.g.owner, r.g.meta = string(r.owner), string(r.meta)
+	return &r.g
+}
+
+// values returns the values of grantColumns.
+func (g *grant) values() string {
+	return strings.Join([]string{
+		idLiteral(g.id), strconv.Itoa(int(g.mode)), strconv.Itoa(g.weight), strconv.Itoa(g.limit),
+		strconv.FormatInt(g.token, 10), strconv.Itoa(g.tokens), strconv.FormatInt(g.since, 10), strconv.FormatInt(g.until, 10),
+		strconv.Itoa(int(g.state)), literal(g.owner), literal(g.meta),
+	}, ", ")
+}
+
+func bit(b bool) string {
+	if b {
+		return "1"
+	}
+	return "0"
+}

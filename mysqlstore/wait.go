@@ -1,0 +1,246 @@
+package mysqlstore
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/wake"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// MySQL cannot push. A store that has waiters therefore reads their rows, all that are due in one
+// statement, to see whether another process has told one of them to ask again. The first in line
+// is looked at most often, the others in proportion to their place, and all of them less often
+// the longer the queue does not move: a waiter learns of its turn late by a fraction of that time, so
+// polling costs little while a lock is held for long.
+//
+// Measured on a busy machine with two cores, for 50 waiting clients: polling every 2 ms costs the
+// server 60 to 90 % of a core and finds a change after 2 to 3 ms, every 10 ms 26 to 30 % and 7 ms.
+// A statement that waits in the server, with SLEEP and dirty reads in a loop, costs half as much,
+// but a connection for each client, for as long as it waits. GET_LOCK hands over in 0.2 ms, but
+// needs a connection for each name that is held or waited for, and does not work with Galera.
+const (
+	pollFirst = 2 * time.Millisecond   // times the place in the queue
+	pollPart  = 16                     // of the time waited
+	pollMost  = 500 * time.Millisecond // between two looks
+	pollMany  = 128                    // waiters in a statement
+	pollLimit = time.Second            // of a statement
+)
+
+// waits are the identities that were queued through a store.
+type waits struct {
+	mu      sync.Mutex
+	all     map[wake.Key]*waiting
+	polling bool
+	news    chan struct{} // holds an element when there may be a new waiter
+	keep    time.Duration // how long an identity that stopped asking is known
+}
+
+// A waiting is a queued identity.
+type waiting struct {
+	wake.Signal
+	seq   int64
+	place int
+	begin time.Time // of the last refusal, or when its place last changed
+	due   time.Time // of the next look
+	waits int       // calls of Wait
+}
+
+// expect notes that an identity is being refused: a change from now on is news to it.
+func (p *waits) expect(w *waiter, place int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.all == nil {
+		p.all = make(map[wake.Key]*waiting)
+	}
+	key := wake.Key{Name: w.name, ID: w.id}
+	one := p.all[key]
+	if one == nil {
+		one = new(waiting)
+		p.all[key] = one
+	}
+	one.Reset()
+	one.seq, one.place, one.begin = w.seq, place, time.Now()
+	one.due = one.begin.Add(one.pause(one.begin))
+}
+
+// pause returns the time until the next look.
+func (w *waiting) pause(now time.Time) time.Duration {
+	return min(max(pollFirst*time.Duration(w.place), now.Sub(w.begin)/pollPart), pollMost)
+}
+
+// forget ends the wait of an identity that is not queued any more.
+func (p *waits) forget(name string, id store.ID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	key := wake.Key{Name: name, ID: id}
+	if w := p.all[key]; w != nil {
+		w.Send()
+		delete(p.all, key)
+	}
+}
+
+// has reports whether an identity was queued through this store.
+func (p *waits) has(name string, id store.ID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.all[wake.Key{Name: name, ID: id}] != nil
+}
+
+// wake wakes those of the waiters that wait in this process.
+func (p *waits) wake(woken []*waiter) {
+	if len(woken) == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, w := range woken {
+		if one := p.all[wake.Key{Name: w.name, ID: w.id}]; one != nil {
+			one.Send()
+		}
+	}
+}
+
+// Wait blocks until it is worth asking again for a queued identity: see [store.Store]. It
+// returns nil at once if the identity was not queued through this store.
+func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
+	p := &s.waits
+	p.mu.Lock()
+	w := p.all[wake.Key{Name: name, ID: id}]
+	var c <-chan struct{}
+	if w != nil {
+		if c = w.C(); c != nil {
+			w.waits++
+			defer func() {
+				p.mu.Lock()
+				w.waits--
+				p.mu.Unlock()
+			}()
+			if !p.polling {
+				p.polling = s.background(s.poll)
+			}
+		}
+	}
+	p.mu.Unlock()
+	select {
+	case p.news <- struct{}{}:
+	default:
+	}
+	return wake.Wait(ctx, c, s.life.Done(), errClosed)
+}
+
+// poll looks at waiters until there is none.
+func (s *Store) poll() {
+	p := &s.waits
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-s.life.Done():
+			return
+		case <-p.news:
+		case <-timer.C:
+		}
+		due, next, any := p.due(time.Now())
+		if !any {
+			return
+		}
+		if len(due) > 0 {
+			s.look(due)
+			next = 0
+		}
+		timer.Reset(next)
+	}
+}
+
+// due returns the waiters to look at now, and the time until the next. It ends polling if none
+// is left.
+func (p *waits) due(now time.Time) (due []wake.Key, next time.Duration, any bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	next = pollMost
+	for key, w := range p.all {
+		if w.waits == 0 || w.Sent() {
+			if w.waits == 0 && now.Sub(w.begin) > p.keep {
+				delete(p.all, key) // it stopped asking
+			}
+			continue
+		}
+		any = true
+		left := w.due.Sub(now)
+		if left < pollFirst/2 && len(due) < pollMany {
+			due = append(due, key)
+			w.due = now.Add(w.pause(now))
+			continue
+		}
+		next = min(next, max(left, 0))
+	}
+	p.polling = any
+	return due, next, any
+}
+
+// look reads the rows of waiters, and wakes those that were told to ask again or whose row is
+// gone. If it fails, it is repeated later; the waiters ask by themselves anyway.
+func (s *Store) look(due []wake.Key) {
+	ctx, cancel := context.WithTimeout(s.life, pollLimit)
+	defer cancel()
+	p := &s.waits
+	seqs := make(map[wake.Key]int64, len(due))
+	keys := make([]string, 0, len(due))
+	p.mu.Lock()
+	for _, key := range due {
+		if w := p.all[key]; w != nil {
+			seqs[key] = w.seq
+			keys = append(keys, "("+claimKey(key.Name, w.seq, key.ID)+")")
+		}
+	}
+	p.mu.Unlock()
+	if len(keys) == 0 {
+		return
+	}
+	query := fmt.Sprintf(s.sql.poll, strings.Join(keys, " OR "))
+	places := make(map[wake.Key]int, len(due))
+	err := s.takes.use(ctx, func(ctx context.Context, c *conn) error {
+		return c.query(ctx, query, func(rows *sql.Rows) error {
+			var name string
+			var id []byte
+			var rung bool
+			var place int
+			if err := rows.Scan(&name, &id, &rung, &place); err != nil {
+				return err
+			}
+			if !rung {
+				places[wake.Key{Name: name, ID: store.ID(id)}] = place + 1
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for key, seq := range seqs {
+		w := p.all[key]
+		if w == nil || w.seq != seq {
+			continue // it has asked meanwhile
+		}
+		place, waits := places[key]
+		if !waits {
+			w.Send()
+			continue
+		}
+		now := time.Now()
+		if place != w.place {
+			w.place, w.begin = place, now // the queue moves: its turn may come soon
+		}
+		w.due = now.Add(w.pause(now))
+	}
+}

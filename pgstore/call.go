@@ -1,0 +1,334 @@
+package pgstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// The functions that make all calls but List: one call, or several.
+var (
+	oneFunction  = fmt.Sprintf("one_v%d", version)
+	callFunction = fmt.Sprintf("call_v%d", version)
+)
+
+// The calls that they know.
+const (
+	opAcquire = iota + 1
+	opRelease
+	opLeave
+	opKeep
+	opRenew
+	opBreak
+)
+
+// The outcomes that they return.
+const (
+	isDone         = iota
+	isRefused      // Acquire
+	isNotHeld      // Release, Keep, Renew, Break
+	isOtherClaim   // Acquire: another mode, weight or limit under the same identity
+	isOtherUse     // Acquire: holders or waiters with another mode or limit
+	isOutOfTokens  // Acquire
+	isNotExclusive // Keep
+	isOtherMode    // Renew
+)
+
+const (
+	// maxCalls is how many calls share a statement. Each of them takes an advisory lock, and
+	// the server has room for max_locks_per_transaction × max_connections, 6,400 by default.
+	maxCalls = 64
+
+	// callTimeout bounds a statement. Its callers may give up earlier.
+	callTimeout = 3 * time.Second
+)
+
+// A call is one call of the store, and its outcome.
+type call struct {
+	op    int
+	req   store.Request // Name and ID; all of it for opAcquire; Mode, TTL, Tokens and Floor for opRenew
+	keep  store.Keep    // opKeep
+	reply reply
+	err   error
+
+	answered bool          // there is a reply
+	state    atomic.Int32  // queued, sent or abandoned; of a call in a batch
+	done     chan struct{} // closed when a batch with the call has returned
+}
+
+const (
+	queued = iota
+	sent
+	abandoned // its caller gave up before it was sent
+)
+
+// A reply is what the functions return of a call.
+type reply struct {
+	Status  int
+	Token   int64
+	Tokens  int
+	Waiters int
+	Place   int
+	Again   int64 // µs
+	Mode    int
+	Weight  int
+	Limit   int `json:"lim"`
+	Holders []row
+	Fresh   bool // a row was added
+}
+
+// read reads the outcome of a call: JSON, or only the token of a grant, or nothing for success.
+func (c *call) read(text []byte) (err error) {
+	c.answered, c.reply = true, reply{}
+	switch {
+	case len(text) == 0:
+	case text[0] == '{':
+		err = json.Unmarshal(text, &c.reply)
+	default:
+		c.reply.Tokens = c.req.Tokens
+		c.reply.Token, err = strconv.ParseInt(string(text), 10, 64)
+	}
+	return err
+}
+
+// do makes a call, alone or together with others.
+func (s *Store) do(ctx context.Context, c *call) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.wg.Done()
+	if earlier := s.lateCall(c.req.ID); earlier != nil {
+		select {
+		case <-earlier:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.ctx.Done():
+			return errClosed
+		}
+	}
+	c.done = make(chan struct{})
+	err := s.batch.Do(ctx, c, func() {
+		ctx, cancel := s.bind(ctx)
+		defer cancel()
+		one := []*call{c}
+		s.outcomes(one, s.query(ctx, one))
+	})
+	switch {
+	case err != nil:
+		if !c.state.CompareAndSwap(queued, abandoned) {
+			s.noteLate(c)
+		}
+		return err
+	case c.err != nil && s.ctx.Err() != nil:
+		return errClosed
+	}
+	return c.err
+}
+
+// bind returns a context that also ends with Close.
+func (s *Store) bind(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(s.ctx, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}
+
+// enter begins a call. If it returns nil, the caller must call s.wg.Done at its end.
+func (s *Store) enter(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return errClosed
+	}
+	s.wg.Add(1)
+	return nil
+}
+
+// noteLate notes a call that is in flight although its caller gave up. The next call of its
+// identity waits for it. Otherwise a Leave could be done before the Acquire that it undoes.
+func (s *Store) noteLate(c *call) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, done := range s.late { // there are few
+		select {
+		case <-done:
+			delete(s.late, id)
+		default:
+		}
+	}
+	if s.late == nil {
+		s.late = make(map[store.ID]chan struct{})
+	}
+	s.late[c.req.ID] = c.done
+}
+
+// lateCall returns a channel that is closed when the late call of an identity has returned; nil
+// if there is none.
+func (s *Store) lateCall(id store.ID) <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.late[id]
+}
+
+// send makes the calls of a batch, except those whose callers gave up. No caller's context ends it.
+func (s *Store) send(calls []*call) (refused bool) {
+	calls = slices.DeleteFunc(slices.Clone(calls), func(c *call) bool { return !c.state.CompareAndSwap(queued, sent) })
+	if len(calls) == 0 {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, callTimeout)
+	defer cancel()
+	s.outcomes(calls, s.query(ctx, calls))
+	for _, c := range calls {
+		close(c.done)
+	}
+	return false
+}
+
+// outcomes sets the errors of calls.
+func (s *Store) outcomes(calls []*call, err error) {
+	if isCode(err, "26000", "42P05") { // prepared statements are lost or mixed up: there is a pooler now
+		s.unprepared.Store(true)
+	}
+	for _, c := range calls {
+		if err != nil {
+			c.err = explain(err)
+		} else if !c.answered {
+			c.err = errors.New("postgres store: no outcome of a call")
+		}
+	}
+}
+
+// query makes calls in one statement and one transaction.
+func (s *Store) query(ctx context.Context, calls []*call) error {
+	if err := s.takeConn(ctx); err != nil {
+		return err
+	}
+	defer s.putConn()
+	sql, arguments := s.statement(calls)
+	rows, err := s.pool.Query(ctx, sql, arguments...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	next := 0
+	for ; rows.Next(); next++ {
+		text := rows.RawValues()[0]
+		if next == len(calls) {
+			s.sweeps.end(string(text))
+			continue
+		}
+		if err := calls[next].read(text); err != nil {
+			return err
+		}
+		if calls[next].reply.Fresh {
+			s.sweeps.add(1)
+		}
+	}
+	return rows.Err()
+}
+
+// takeConn limits how many connections of the pool are in use. The pool belongs to the
+// application.
+func (s *Store) takeConn(ctx context.Context) error {
+	select {
+	case s.conns <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case s.conns <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *Store) putConn() { <-s.conns }
+
+// statement returns the statement for some calls, and its arguments.
+func (s *Store) statement(calls []*call) (sql string, arguments []any) {
+	after, limit := s.sweeps.begin()
+	if len(calls) == 1 && limit == 0 {
+		c := calls[0]
+		mode, ttl := c.modeAndTTL()
+		r := &c.req
+		return s.oneSQL, []any{
+			s.execMode(), inText, microseconds(s.heartbeat), s.listener.channelForWaiters(),
+			c.op, r.Name, uuid(r.ID), mode, r.Weight, r.Limit, ttl, r.Tokens, r.Floor, r.Queue, r.Owner, r.Meta,
+		}
+	}
+	n := len(calls)
+	ops, names, ids := make([]int64, n), make([]string, n), make([]pgtype.UUID, n)
+	modes, weights, limits := make([]int64, n), make([]int64, n), make([]int64, n)
+	ttls, tokens, floors := make([]int64, n), make([]int64, n), make([]int64, n)
+	queues, owners, metas := make([]bool, n), make([]string, n), make([]string, n)
+	for i, c := range calls {
+		r := &c.req
+		ops[i], names[i], ids[i] = int64(c.op), r.Name, uuid(r.ID)
+		modes[i], ttls[i] = c.modeAndTTL()
+		weights[i], limits[i] = int64(r.Weight), int64(r.Limit)
+		tokens[i], floors[i] = int64(r.Tokens), r.Floor
+		queues[i], owners[i], metas[i] = r.Queue, r.Owner, r.Meta
+	}
+	return s.callSQL, []any{
+		s.execMode(), inText, microseconds(s.heartbeat), s.listener.channelForWaiters(), after, limit,
+		ops, names, ids, modes, weights, limits, ttls, tokens, floors, queues, owners, metas,
+	}
+}
+
+// inText asks for all columns as text.
+var inText = pgx.QueryResultFormats{pgx.TextFormatCode}
+
+func uuid(id store.ID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: true} }
+
+// execMode returns how to send statements. Prepared statements cost the server half as much, but
+// poolers do not keep them. Then statements are neither prepared nor described first, which
+// would need a second round trip. The server keeps the plans of the statements inside the
+// functions in any case.
+func (s *Store) execMode() pgx.QueryExecMode {
+	if s.unprepared.Load() {
+		return pgx.QueryExecModeExec
+	}
+	return pgx.QueryExecModeCacheStatement
+}
+
+// modeAndTTL returns the mode and the TTL of a call, or what Release keeps instead.
+func (c *call) modeAndTTL() (mode, ttl int64) {
+	if c.op == opKeep {
+		return int64(c.keep.State), microseconds(c.keep.For)
+	}
+	return int64(c.req.Mode), microseconds(c.req.TTL)
+}
+
+// microseconds rounds up, so that the server never keeps a time that is shorter than asked for.
+func microseconds(d time.Duration) int64 {
+	return int64((d + time.Microsecond - 1) / time.Microsecond)
+}
+
+// functionCall returns the statement that calls a function with n arguments.
+func functionCall(quotedSchema, function string, n int) string {
+	sql := "SELECT " + quotedSchema + "." + function + "("
+	for i := range n {
+		if i > 0 {
+			sql += ", "
+		}
+		sql += fmt.Sprintf("$%d", i+1)
+	}
+	return sql + ")"
+}

@@ -1,0 +1,33 @@
+package pgstore_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/pgstore"
+	"github.com/holdfast-lock/holdfast/store"
+	"github.com/holdfast-lock/holdfast/storetest"
+)
+
+func conformance(t *testing.T, p *servers.Postgres, url string) {
+	storetest.Run(t, storetest.Harness{
+		Open: func(t testing.TB) store.Store {
+			s, err := store.Open(context.Background(), url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pgstore.SetHeartbeat(s.(*pgstore.Store), 2*time.Second)
+			return s
+		},
+		Residue:  func(t testing.TB) []string { return rows(t, p, "conformance") },
+		TTL:      time.Second,
+		Parallel: 8,
+	})
+}
+
+func TestConformance(t *testing.T) {
+	p := server(t)
+	conformance(t, p, p.URL()+"&schema=conformance")
+}

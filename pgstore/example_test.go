@@ -1,0 +1,61 @@
+package pgstore_test
+
+import (
+	"context"
+	"log"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/pgstore"
+)
+
+// A store on the pool that the application has anyway.
+func ExampleNew() {
+	ctx := context.Background()
+	pool, err := pgxpool.New(ctx, "postgres://app@db.example.com/app")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close()
+	s, err := pgstore.New(pool)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	locks, err := holdfast.New(s)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close()
+	err = locks.Do(ctx, "nightly-report", func(ctx context.Context) error {
+		return nil // work that takes longer than a transaction should
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// Lock and data in one transaction: the strongest case.
+func ExampleLockTx() {
+	ctx := context.Background()
+	pool, err := pgxpool.New(ctx, "postgres://app@db.example.com/app")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close()
+	tx, err := pool.Begin(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer tx.Rollback(ctx)
+	if err := pgstore.LockTx(ctx, tx, "account:42"); err != nil {
+		log.Fatal(err)
+	}
+	if _, err := tx.Exec(ctx, "UPDATE accounts SET balance = balance - 10 WHERE id = 42"); err != nil {
+		log.Fatal(err)
+	}
+	if err := tx.Commit(ctx); err != nil {
+		log.Fatal(err)
+	}
+}

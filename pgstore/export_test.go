@@ -1,0 +1,18 @@
+package pgstore
+
+import (
+	"fmt"
+	"time"
+)
+
+// SetHeartbeat shortens the heartbeat of a store that was not used yet.
+func SetHeartbeat(s *Store, d time.Duration) { s.heartbeat, s.listener.keep = d, d }
+
+// Pushed reports whether notifications arrive.
+func Pushed(s *Store) bool { return s.listener.pushed() }
+
+// UseVersion makes a store call the functions of another version.
+func UseVersion(s *Store, schema string, version int) {
+	s.oneSQL = functionCall(schema, fmt.Sprintf("one_v%d", version), 14)
+	s.callSQL = functionCall(schema, fmt.Sprintf("call_v%d", version), 16)
+}

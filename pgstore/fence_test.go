@@ -1,0 +1,32 @@
+package pgstore_test
+
+import (
+	"database/sql"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	_ "github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/holdfast-lock/holdfast/fence/sqlfence"
+	"github.com/holdfast-lock/holdfast/internal/sqlfencetest"
+)
+
+var databases atomic.Int64
+
+func TestFence(t *testing.T) {
+	p := server(t)
+	sqlfencetest.Run(t, sqlfencetest.Database{
+		Dialect: sqlfence.PostgreSQL,
+		Open: func(t testing.TB) *sql.DB {
+			name := fmt.Sprintf("fence%d", databases.Add(1))
+			p.Must("CREATE DATABASE " + name)
+			db, err := sql.Open("pgx", "postgres://postgres@"+p.Addr()+"/"+name+"?sslmode=disable")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { db.Close() })
+			return db
+		},
+	})
+}

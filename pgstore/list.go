@@ -1,0 +1,103 @@
+package pgstore
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+const (
+	// pageSize is how many names List returns unless another number is asked for.
+	pageSize = 100
+
+	// maxPage bounds a page, whatever was asked for.
+	maxPage = 10_000
+)
+
+func listStatement(quotedSchema string) string {
+	return fmt.Sprintf("SELECT name, holders, waiters FROM %s.list_v%d($1, $2, $3, $4)", quotedSchema, version)
+}
+
+// List returns one page of names: see [store.Store]. Pages are in the order of the bytes of
+// names, and a cursor is the last name of the page before.
+func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
+	if err := s.enter(ctx); err != nil {
+		return store.Page{}, err
+	}
+	defer s.wg.Done()
+	limit := min(q.Limit, maxPage)
+	if limit <= 0 {
+		limit = pageSize
+	}
+	ctx, cancel := s.bind(ctx)
+	defer cancel()
+	page, err := s.page(ctx, q, limit)
+	if err != nil && s.ctx.Err() != nil {
+		return store.Page{}, errClosed
+	}
+	return page, explain(err)
+}
+
+func (s *Store) page(ctx context.Context, q store.Query, limit int) (page store.Page, err error) {
+	if err := s.takeConn(ctx); err != nil {
+		return page, err
+	}
+	defer s.putConn()
+	rows, err := s.pool.Query(ctx, s.listSQL, pgx.QueryExecModeExec, q.Name, q.Prefix, q.Cursor, limit)
+	if err != nil {
+		return page, err
+	}
+	defer rows.Close()
+	n := 0
+	for rows.Next() {
+		var lock store.Lock
+		var holders, waiters []byte
+		if err := rows.Scan(&lock.Name, &holders, &waiters); err != nil {
+			return page, err
+		}
+		if n++; n == limit && q.Name == "" {
+			page.Next = lock.Name
+		}
+		if err := fill(&lock, holders, waiters); err != nil {
+			return page, err
+		}
+		if lock.Holders != nil || lock.Waiters != nil {
+			page.Locks = append(page.Locks, lock)
+		}
+	}
+	return page, rows.Err()
+}
+
+func fill(lock *store.Lock, holders, waiters []byte) error {
+	held, err := readRows(holders)
+	if err != nil {
+		return err
+	}
+	queued, err := readRows(waiters)
+	if err != nil {
+		return err
+	}
+	lock.Holders = holdersOf(held)
+	for _, r := range held {
+		lock.Limit = max(lock.Limit, r.Lim)
+	}
+	for _, r := range queued {
+		lock.Limit = max(lock.Limit, r.Lim)
+		lock.Waiters = append(lock.Waiters, store.Waiter{
+			ID: r.ID, Owner: r.Owner, Meta: r.Meta, Mode: r.Mode, Weight: r.Weight, Age: time.Duration(r.Age) * time.Microsecond,
+		})
+	}
+	return nil
+}
+
+func readRows(text []byte) (rows []row, err error) {
+	if len(text) > 0 {
+		err = json.Unmarshal(text, &rows)
+	}
+	return rows, err
+}

@@ -1,0 +1,121 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+func init() {
+	store.Register("postgres", open)
+	store.Register("postgresql", open)
+}
+
+// Parameters of URLs that pgx does not know.
+const (
+	paramSchema = "schema"
+	paramCreate = "create"
+)
+
+// parameters lists the parameters of URLs that are passed on to pgx. The others that pgx knows
+// are settings of the server, or passwords, which do not belong into a parameter.
+var parameters = []string{
+	"host", "port", "application_name", "connect_timeout", "target_session_attrs", "options",
+	"sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "sslsni", "sslnegotiation",
+	"passfile", "service", "servicefile",
+	"pool_max_conns", "pool_min_conns", "pool_max_conn_lifetime", "pool_max_conn_idle_time", "pool_health_check_period",
+}
+
+// open opens the store of a URL.
+func open(ctx context.Context, u *store.URL) (store.Store, error) {
+	pool, schema, err := poolConfig(u)
+	if err != nil {
+		return nil, err
+	}
+	create := true
+	switch value := u.Query.Get(paramCreate); value {
+	case "", "true":
+	case "false":
+		create = false
+	default:
+		return nil, fmt.Errorf("%w: postgres URL: parameter create=%.20q: want true or false", store.ErrInvalid, value)
+	}
+	p, err := pgxpool.NewWithConfig(ctx, pool)
+	if err != nil {
+		return nil, explain(err)
+	}
+	s, err := newStore(ctx, p, config{schema: schema, noCreate: !create, owned: true, conns: int(pool.MaxConns)})
+	if err != nil {
+		p.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// PoolConfig returns the configuration of a pool for a URL of this package, and the schema that
+// the URL names. It is for programs that migrate; others use holdfast.Open or [New].
+//
+// PoolConfig returns an error that matches holdfast.ErrInvalid if the URL is malformed or has an
+// unknown parameter. The error contains no password.
+func PoolConfig(rawURL string) (config *pgxpool.Config, schema string, err error) {
+	u, err := store.ParseURL(rawURL)
+	if err != nil {
+		return nil, "", err
+	}
+	if u.Scheme != "postgres" && u.Scheme != "postgresql" {
+		return nil, "", fmt.Errorf("%w: store URL %s: want postgres://…", store.ErrInvalid, u)
+	}
+	return poolConfig(u)
+}
+
+func poolConfig(u *store.URL) (config *pgxpool.Config, schema string, err error) {
+	if err := u.Only(append(slices.Clone(parameters), paramSchema, paramCreate)...); err != nil {
+		return nil, "", err
+	}
+	if strings.Contains(strings.TrimPrefix(u.Path, "/"), "/") {
+		return nil, "", fmt.Errorf("%w: %s: want one database after the hosts", store.ErrInvalid, u)
+	}
+	schema = u.Query.Get(paramSchema)
+	if _, err := quoteSchema(schema); err != nil {
+		return nil, "", fmt.Errorf("postgres URL: %w", err)
+	}
+	config, err = pgxpool.ParseConfig(u.Raw())
+	if err != nil {
+		return nil, "", fmt.Errorf("%w: %s: %s", store.ErrInvalid, u, parseError(u, err))
+	}
+	delete(config.ConnConfig.RuntimeParams, paramSchema)
+	delete(config.ConnConfig.RuntimeParams, paramCreate)
+	if !u.Query.Has("pool_max_conns") {
+		config.MaxConns = ownConns
+	}
+	if len(config.ConnConfig.Fallbacks) > 0 && len(u.Hosts) > 1 && !u.Query.Has("target_session_attrs") {
+		config.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite // find the primary
+	}
+	return config, schema, nil
+}
+
+// parseError returns what is wrong with a URL. The error of pgx quotes the URL, and hides the
+// password only where it finds it.
+func parseError(u *store.URL, err error) string {
+	var parse *pgconn.ParseConfigError
+	text := err.Error()
+	if errors.As(err, &parse) {
+		if _, after, ok := strings.Cut(text, "`: "); ok {
+			text = after
+		}
+	}
+	for _, secret := range []string{u.Raw(), u.Password(), url.QueryEscape(u.Password()), url.PathEscape(u.Password()), u.Query.Get("sslpassword")} {
+		if secret != "" {
+			text = strings.ReplaceAll(text, secret, "***")
+		}
+	}
+	return text
+}

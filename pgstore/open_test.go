@@ -1,0 +1,86 @@
+package pgstore_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/pgstore"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+func TestNoErrorOfOpenShowsThePassword(t *testing.T) {
+	const secret = "s3cr3t+pass"
+	p := server(t)
+	for _, url := range []string{
+		"postgres://u:" + secret + "@127.0.0.1:1/db?sslmode=disable",                       // nobody listens
+		"postgres://u:" + secret + "@127.0.0.1:1/db?sslmode=nonsense",                      // refused by pgx
+		"postgres://u:" + secret + "@127.0.0.1:1/db?sslmode=verify-full&sslrootcert=/none", // likewise
+		"postgres://u:" + secret + "@127.0.0.1:1/db?connect_timeout=x",
+		"postgres://u:" + secret + "@127.0.0.1:1/db?pool_max_conns=x",
+		"postgres://u:" + secret + "@127.0.0.1:1/db?password=" + secret,
+		"postgres://u:" + secret + "@127.0.0.1:1/db?create=" + "maybe",
+		"postgres://u:" + secret + "@127.0.0.1:1/db?schema=pg_x",
+		"postgres://u:" + secret + "@127.0.0.1:1/a/b",
+		"postgres://nobody:" + secret + "@" + p.Addr() + "/postgres?sslmode=disable",
+	} {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		s, err := store.Open(ctx, url)
+		cancel()
+		if err == nil {
+			s.Close()
+			t.Errorf("%s was opened", url)
+			continue
+		}
+		if strings.Contains(err.Error(), "s3cr3t") {
+			t.Errorf("the error shows the password: %v", err)
+		}
+	}
+}
+
+func TestBadURLsAreInvalidBeforeTheServerIsTouched(t *testing.T) {
+	for says, url := range map[string]string{
+		`unknown parameter "nonsense"`: "postgres://127.0.0.1:1/db?nonsense=1",
+		"want true or false":           "postgres://127.0.0.1:1/db?create=perhaps",
+		"does not start with pg_":      "postgres://127.0.0.1:1/db?schema=pg_locks",
+		"sslmode":                      "postgres://127.0.0.1:1/db?sslmode=nonsense",
+		"one database":                 "postgres://127.0.0.1:1/a/b",
+	} {
+		_, err := store.Open(t.Context(), url)
+		if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v, want ErrInvalid that says %s", url, err, says)
+		}
+	}
+	if _, err := pgstore.New(nil); !errors.Is(err, holdfast.ErrInvalid) {
+		t.Errorf("New(nil): %v", err)
+	}
+}
+
+func TestTLSAndAPasswordByURL(t *testing.T) {
+	certs := servers.NewCertificates(t)
+	p := servers.StartPostgres(t, servers.PostgresOptions{Password: true, TLS: certs, NoSync: true})
+	p.Must("CREATE ROLE app LOGIN PASSWORD 'p@ss/word'; GRANT CREATE ON DATABASE postgres TO app")
+	url := "postgres://app:p%40ss%2Fword@" + p.Addr() + "/postgres?sslmode=verify-full&sslrootcert=" + certs.CAFile
+	s := open(t, url)
+	r := request("tls")
+	granted(t, s, r)
+	if got := p.Value("SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE ssl AND usename = 'app'"); got == "0" {
+		t.Error("no connection uses TLS")
+	}
+	wrong := strings.Replace(url, "p%40ss", "wrong", 1)
+	if _, err := store.Open(t.Context(), wrong); err == nil || !strings.Contains(err.Error(), "password") {
+		t.Errorf("with a wrong password: %v", err)
+	}
+	p.Must("ALTER ROLE app SET default_transaction_isolation = 'repeatable read'")
+	other := open(t, url)
+	if _, err := other.Acquire(t.Context(), request("isolation")); err == nil || !strings.Contains(err.Error(), "read committed") {
+		t.Errorf("with another isolation level: %v, want an error that says what to do", err)
+	}
+}

@@ -1,0 +1,169 @@
+package pgstore
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+const (
+	// DefaultSchema is the schema of the tables and functions unless another is chosen.
+	DefaultSchema = "holdfast"
+
+	// version is the version of the schema that this package creates. It is part of the names
+	// of the functions that it calls: see schema.sql for what a later version must keep.
+	version = 1
+
+	// maxIdentifier is how many bytes PostgreSQL keeps of an identifier.
+	maxIdentifier = 63
+
+	// lockClass is the first key of the advisory locks that the functions take.
+	lockClass = 1215260740
+)
+
+//go:embed schema.sql
+var schemaSQL string
+
+// Schema returns the statements that create the tables and functions in a schema, for people
+// who run them by other means than [Migrate] or Open. An empty name means [DefaultSchema].
+func Schema(schema string) (string, error) {
+	text, err := statements(schema)
+	if err != nil {
+		return "", err
+	}
+	return "BEGIN;\n\n" + text + "\nCOMMIT;\n", nil
+}
+
+func statements(schema string) (string, error) {
+	quoted, err := quoteSchema(schema)
+	if err != nil {
+		return "", err
+	}
+	return strings.ReplaceAll(schemaSQL, "{{schema}}", quoted), nil
+}
+
+// Grants returns the statements that let a role use the locks of a schema, and nothing else:
+// it cannot read or write the tables by other means. A role needs them again after a migration.
+func Grants(schema, role string) (string, error) {
+	quoted, err := quoteSchema(schema)
+	if err != nil {
+		return "", err
+	}
+	if role == "" {
+		return "", fmt.Errorf("%w: empty role", store.ErrInvalid)
+	}
+	to := pgx.Identifier{role}.Sanitize()
+	return fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s;\n", quoted, to) +
+		fmt.Sprintf("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA %s TO %s;\n", quoted, to), nil
+}
+
+// quoteSchema returns the identifier of a schema for use in statements.
+func quoteSchema(schema string) (string, error) {
+	if schema == "" {
+		schema = DefaultSchema
+	}
+	if len(schema) > maxIdentifier || strings.ContainsRune(schema, 0) || strings.HasPrefix(schema, "pg_") || strings.Contains(schema, "$") {
+		return "", fmt.Errorf("%w: schema %.70q: want a name of at most %d bytes that has no $ and does not start with pg_", store.ErrInvalid, schema, maxIdentifier)
+	}
+	return pgx.Identifier{schema}.Sanitize(), nil
+}
+
+// A Beginner is a *pgxpool.Pool or a *pgx.Conn.
+type Beginner interface {
+	Begin(ctx context.Context) (pgx.Tx, error)
+}
+
+// Migrate creates the tables and functions in a schema of the database, or brings them to the
+// version of this package. It does nothing if they are there. Programs may use the locks
+// meanwhile, and several may call Migrate at the same time. An empty name means [DefaultSchema].
+//
+// The role needs the right to create schemas, or to create objects in the schema if that exists.
+func Migrate(ctx context.Context, db Beginner, schema string) error {
+	text, err := statements(schema)
+	if err != nil {
+		return err
+	}
+	tx, err := db.Begin(ctx)
+	if err != nil {
+		return explain(err)
+	}
+	defer tx.Rollback(context.WithoutCancel(ctx))
+	if _, err := tx.Exec(ctx, fmt.Sprintf("SELECT pg_advisory_xact_lock(%d, 0)", lockClass), pgx.QueryExecModeExec); err != nil {
+		return explain(err)
+	}
+	found, err := checkSchema(ctx, tx, schema)
+	if found || err != nil && !errors.Is(err, errNoSchema) {
+		return err
+	}
+	if _, err := tx.Exec(ctx, text, pgx.QueryExecModeSimpleProtocol); err != nil {
+		return fmt.Errorf("create the schema of the locks: %w; a role that may create it can run the output of: holdfast schema", explain(err))
+	}
+	return explain(tx.Commit(ctx))
+}
+
+var errNoSchema = errors.New("the tables and functions of the locks do not exist in this database")
+
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// checkSchema reports whether the functions that this package calls exist. Without them it
+// returns an error that says what to do.
+func checkSchema(ctx context.Context, db querier, schema string) (bool, error) {
+	quoted, err := quoteSchema(schema)
+	if err != nil {
+		return false, err
+	}
+	unquoted := schema
+	if unquoted == "" {
+		unquoted = DefaultSchema
+	}
+	const query = `SELECT current_setting('server_encoding'),
+		coalesce((SELECT bool_or(proname = $2) FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace s ON s.oid = p.pronamespace
+			WHERE s.nspname = $1), false),
+		coalesce((SELECT string_agg(substr(proname, 7), ' ' ORDER BY length(proname), proname) FROM pg_catalog.pg_proc p
+			JOIN pg_catalog.pg_namespace s ON s.oid = p.pronamespace WHERE s.nspname = $1 AND proname LIKE 'call\_v%'), '')`
+	rows, err := db.Query(ctx, query, pgx.QueryExecModeExec, unquoted, callFunction)
+	if err != nil {
+		return false, explain(err)
+	}
+	type state struct {
+		Encoding string
+		Found    bool
+		Versions string
+	}
+	is, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[state])
+	switch {
+	case err != nil:
+		return false, explain(err)
+	case is.Encoding != "UTF8":
+		return false, fmt.Errorf("%w: the encoding of the database is %s; use one with the encoding UTF8", store.ErrUnsupported, is.Encoding)
+	case is.Found:
+		return true, nil
+	case is.Versions == "":
+		return false, fmt.Errorf("schema %s: %w; run holdfast migrate, or the output of holdfast schema", quoted, errNoSchema)
+	}
+	return false, fmt.Errorf("schema %s serves programs of version %s, and this one has version %d; run the holdfast migrate of the newest version, or update this program",
+		quoted, is.Versions, version)
+}
+
+// isCode reports whether an error of the server has one of these codes.
+func isCode(err error, codes ...string) bool {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return false
+	}
+	for _, code := range codes {
+		if pg.Code == code {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,669 @@
+-- Holdfast for PostgreSQL, schema version 1. Programs call the functions whose names end in
+-- _v1, and nothing else; tables and other functions may change with every version.
+-- A later version keeps the functions of the version before it, rewritten for its own tables,
+-- so that programs of two versions side by side exclude each other.
+--
+-- Times are microseconds since 1970 by the clock of the server, and so are tokens.
+
+CREATE SCHEMA IF NOT EXISTS {{schema}};
+SET LOCAL search_path = {{schema}}, pg_temp;
+
+-- One row, of the whole schema.
+CREATE TABLE meta (
+	one     boolean PRIMARY KEY DEFAULT true CHECK (one),
+	version integer NOT NULL,
+	floor   bigint NOT NULL DEFAULT 0 -- no token of a name without a row was higher
+);
+INSERT INTO meta (version) VALUES (1);
+
+-- One row per name in use, and for some seconds longer. Updates touch no indexed column and
+-- leave room on the page, so that they are HOT: no index entries, and no need to wait for vacuum.
+CREATE TABLE names (
+	name    text COLLATE "C" PRIMARY KEY,
+	highest bigint NOT NULL,                 -- highest token of the name
+	used    bigint NOT NULL,                 -- time of the last change
+	crowd   boolean NOT NULL DEFAULT false,  -- there may be rows in holders or waiters
+
+	id      uuid,     -- the exclusive grant, or what was kept of it; NULL if there is none
+	state   smallint,
+	token   bigint,
+	tokens  integer,
+	since   bigint,
+	until   bigint,
+	owner   text,
+	meta    text
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
+	autovacuum_vacuum_cost_delay = 0);
+
+-- Shared grants and permits, and what was kept of them.
+CREATE TABLE holders (
+	name   text COLLATE "C" NOT NULL,
+	id     uuid NOT NULL,
+	mode   smallint NOT NULL,
+	weight integer NOT NULL,
+	lim    integer NOT NULL,
+	state  smallint NOT NULL,
+	token  bigint NOT NULL,
+	tokens integer NOT NULL,
+	since  bigint NOT NULL,
+	until  bigint NOT NULL,
+	owner  text NOT NULL,
+	meta   text NOT NULL,
+	PRIMARY KEY (name, id)
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
+	autovacuum_vacuum_cost_delay = 0);
+
+-- Queued requests. A crash or a failover empties an unlogged table: waiters queue again.
+CREATE UNLOGGED TABLE waiters (
+	name   text COLLATE "C" NOT NULL,
+	seq    bigint NOT NULL,
+	id     uuid NOT NULL,
+	mode   smallint NOT NULL,
+	weight integer NOT NULL,
+	lim    integer NOT NULL,
+	joined bigint NOT NULL,
+	until  bigint NOT NULL,
+	wake   text NOT NULL, -- the channel that its client listens to; empty if it polls
+	owner  text NOT NULL,
+	meta   text NOT NULL,
+	PRIMARY KEY (name, seq),
+	UNIQUE (name, id)
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
+	autovacuum_vacuum_cost_delay = 0);
+
+CREATE FUNCTION now_us() RETURNS bigint LANGUAGE sql VOLATILE AS
+	$$ SELECT (extract(epoch FROM pg_catalog.clock_timestamp()) * 1000000)::bigint $$;
+
+-- What call_v1 knows of a name. The exclusive holder excludes all others, so there are never
+-- both it and rows in holders. Those have all the same mode and limit.
+CREATE TYPE entry AS (
+	name    text,
+	at      bigint,   -- the time of the call
+	found   boolean,  -- there is a row in names
+	highest bigint,
+	crowd   boolean,
+	id      uuid,     -- the exclusive holder
+	state   smallint,
+	until   bigint,   -- when the exclusive holder, or the first of the others, ends
+	others  integer,  -- rows in holders
+	kept    boolean,  -- one of the holders is a kept record
+	mode    smallint, -- of the others
+	lim     integer,
+	weight  bigint,
+	waiters integer,
+	freed   boolean   -- the first waiter may be granted now, or wants to know
+);
+
+-- load reads a name and ends what has expired.
+CREATE FUNCTION load(a_name text) RETURNS entry LANGUAGE plpgsql AS $$
+DECLARE
+	e entry;
+BEGIN
+	e.name := a_name;
+	e.at := now_us();
+	e.freed := false;
+	e.others := 0;
+	e.weight := 0;
+	e.kept := false;
+	e.waiters := 0;
+	SELECT true, n.highest, n.crowd, n.id, n.state, n.until
+		INTO e.found, e.highest, e.crowd, e.id, e.state, e.until FROM names n WHERE n.name = a_name;
+	IF e.found IS NULL THEN
+		e.found := false;
+		e.crowd := false;
+		SELECT m.floor INTO e.highest FROM meta m;
+		RETURN e;
+	END IF;
+	IF e.id IS NULL THEN
+		e.until := NULL;
+	ELSIF e.until <= e.at THEN
+		UPDATE names n SET id = NULL, used = e.at WHERE n.name = a_name;
+		e.id := NULL;
+		e.until := NULL;
+		e.freed := true;
+	ELSE
+		e.kept := e.state <> 0;
+	END IF;
+	IF NOT e.crowd THEN
+		RETURN e;
+	END IF;
+	DELETE FROM holders h WHERE h.name = a_name AND h.until <= e.at;
+	e.freed := e.freed OR FOUND;
+	DELETE FROM waiters w WHERE w.name = a_name AND w.until <= e.at;
+	e.freed := e.freed OR FOUND;
+	e := count_others(e);
+	SELECT count(*) INTO e.waiters FROM waiters w WHERE w.name = a_name;
+	RETURN e;
+END $$;
+
+CREATE FUNCTION count_others(e entry) RETURNS entry LANGUAGE plpgsql AS $$
+BEGIN
+	SELECT count(*), coalesce(sum(h.weight), 0), coalesce(bool_or(h.state <> 0), e.id IS NOT NULL AND e.state <> 0),
+			max(h.mode), max(h.lim), coalesce(min(h.until), CASE WHEN e.id IS NOT NULL THEN e.until END)
+		INTO e.others, e.weight, e.kept, e.mode, e.lim, e.until FROM holders h WHERE h.name = e.name;
+	RETURN e;
+END $$;
+
+CREATE FUNCTION admits(e entry, a_mode smallint, a_weight integer, a_lim integer) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+	IF e.id IS NOT NULL THEN
+		RETURN false;
+	ELSIF e.others = 0 THEN
+		RETURN true;
+	ELSIF e.mode <> a_mode OR a_mode = 1 THEN
+		RETURN false;
+	END IF;
+	RETURN a_mode = 2 OR e.weight + a_weight <= a_lim;
+END $$;
+
+-- settle ends a call that changed who holds or waits: it wakes the first waiter if that may be
+-- granted now, and notes whether anybody else is there. A waiter behind a kept record is woken
+-- as well, because it may give up.
+CREATE FUNCTION settle(e entry, asker uuid) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	w record;
+BEGIN
+	IF e.crowd AND e.others = 0 AND e.waiters = 0 THEN
+		UPDATE names n SET crowd = false, used = e.at WHERE n.name = e.name;
+	END IF;
+	IF e.freed AND e.waiters > 0 THEN
+		SELECT * INTO w FROM waiters q WHERE q.name = e.name ORDER BY q.seq LIMIT 1;
+		IF w.id IS DISTINCT FROM asker AND w.wake <> '' AND (e.kept OR admits(e, w.mode, w.weight, w.lim)) THEN
+			PERFORM pg_notify(w.wake, replace(w.id::text, '-', ''));
+		END IF;
+	END IF;
+END $$;
+
+-- dequeue removes a waiter and ends its Wait.
+CREATE FUNCTION dequeue(e entry, a_id uuid, asker boolean) RETURNS entry LANGUAGE plpgsql AS $$
+DECLARE
+	w text;
+BEGIN
+	IF e.waiters > 0 THEN
+		DELETE FROM waiters q WHERE q.name = e.name AND q.id = a_id RETURNING q.wake INTO w;
+		IF FOUND THEN
+			e.waiters := e.waiters - 1;
+			e.freed := true;
+			IF w <> '' AND NOT asker THEN
+				PERFORM pg_notify(w, replace(a_id::text, '-', ''));
+			END IF;
+		END IF;
+	END IF;
+	RETURN e;
+END $$;
+
+-- The outcome of a call.
+CREATE TYPE outcome AS (
+	status  integer, -- 0 done, 1 refused, 2 not held, 3 another claim of that identity, 4 other uses, 5 no tokens left, 6 not exclusive, 7 no such change of mode
+	token   bigint,
+	tokens  integer,
+	waiters integer,
+	place   integer,
+	again   bigint,  -- microseconds
+	mode    integer, -- what is in the way, of 3, 4 and 6
+	weight  integer,
+	lim     integer,
+	holders json,
+	fresh   boolean  -- a row was added to names
+);
+
+-- tokens end here, so that they are exact in a float64.
+CREATE FUNCTION max_token() RETURNS bigint LANGUAGE sql IMMUTABLE AS $$ SELECT 9007199254740991::bigint $$;
+
+CREATE FUNCTION acquire(a_name text, a_id uuid, a_mode smallint, a_weight integer, a_lim integer, a_ttl bigint, a_tokens integer,
+	a_floor bigint, a_queue boolean, a_owner text, a_meta text, a_wake text, a_heartbeat bigint) RETURNS outcome LANGUAGE plpgsql AS $$
+DECLARE
+	e     entry := load(a_name);
+	o     outcome;
+	w     record;
+	g     record;
+	other record;
+	ended boolean := false; -- this identity has a kept record: its grant must not come back to life
+	fits  boolean;
+	s     bigint;
+BEGIN
+	o.status := 0;
+	-- The same identity again is the same grant.
+	IF e.id = a_id OR e.others > 0 THEN
+		SELECT 1 AS mode, 1 AS weight, 0 AS lim, n.state, n.token, n.tokens INTO g FROM names n WHERE n.name = a_name AND n.id = a_id
+			UNION ALL SELECT h.mode, h.weight, h.lim, h.state, h.token, h.tokens FROM holders h WHERE h.name = a_name AND h.id = a_id;
+		IF FOUND AND g.state = 0 THEN
+			IF g.mode <> a_mode OR a_mode = 3 AND (g.weight <> a_weight OR g.lim <> a_lim) THEN
+				o.status := 3;
+				o.mode := g.mode;
+				o.weight := g.weight;
+				o.lim := g.lim;
+			ELSE
+				UPDATE names n SET until = e.at + a_ttl, used = e.at WHERE n.name = a_name AND n.id = a_id;
+				UPDATE holders h SET until = e.at + a_ttl WHERE h.name = a_name AND h.id = a_id;
+				o.token := g.token;
+				o.tokens := g.tokens;
+				o.waiters := e.waiters;
+			END IF;
+			PERFORM settle(e, a_id);
+			RETURN o;
+		END IF;
+		ended := FOUND;
+	END IF;
+	IF e.waiters > 0 THEN
+		SELECT * INTO w FROM waiters q WHERE q.name = a_name AND q.id = a_id;
+		IF FOUND AND (w.mode <> a_mode OR a_mode = 3 AND (w.weight <> a_weight OR w.lim <> a_lim)) THEN
+			o.status := 3;
+			o.mode := w.mode;
+			o.weight := w.weight;
+			o.lim := w.lim;
+		END IF;
+	END IF;
+	IF o.status = 0 AND a_mode <> 1 THEN
+		SELECT h.mode, h.lim INTO other FROM holders h WHERE h.name = a_name AND (h.mode <> a_mode OR h.lim <> a_lim)
+			UNION ALL SELECT q.mode, q.lim FROM waiters q WHERE q.name = a_name AND q.mode <> 1 AND (q.mode <> a_mode OR q.lim <> a_lim) LIMIT 1;
+		IF FOUND THEN
+			o.status := 4;
+			o.mode := other.mode;
+			o.lim := other.lim;
+		END IF;
+	END IF;
+	IF o.status <> 0 THEN
+		PERFORM settle(dequeue(e, a_id, true), a_id);
+		RETURN o;
+	END IF;
+
+	fits := NOT ended AND admits(e, a_mode, a_weight, a_lim);
+	IF fits AND e.waiters > 0 THEN
+		SELECT q.seq INTO s FROM waiters q WHERE q.name = a_name ORDER BY q.seq LIMIT 1;
+		IF s IS DISTINCT FROM w.seq THEN
+			RETURN refuse(e, o, fits, w.seq, a_id, a_mode, a_weight, a_lim, a_queue, a_owner, a_meta, a_wake, a_heartbeat);
+		END IF;
+	ELSIF NOT fits THEN
+		IF e.waiters > 0 THEN
+			s := w.seq;
+		END IF;
+		RETURN refuse(e, o, fits, s, a_id, a_mode, a_weight, a_lim, a_queue, a_owner, a_meta, a_wake, a_heartbeat);
+	END IF;
+
+	o.token := greatest(e.highest + 1, e.at, a_floor + 1);
+	IF o.token > max_token() THEN
+		o.status := 5;
+		PERFORM settle(dequeue(e, a_id, true), a_id);
+		RETURN o;
+	END IF;
+	o.tokens := least(a_tokens, max_token() - o.token + 1);
+	e := dequeue(e, a_id, true);
+	o.waiters := e.waiters;
+	IF a_mode = 1 THEN
+		o.fresh := take(e, a_id, o.token, o.tokens, a_ttl, a_owner, a_meta);
+		e.id := a_id;
+		e.state := 0;
+	ELSE
+		IF e.found THEN
+			UPDATE names n SET highest = o.token + o.tokens - 1, used = e.at, crowd = true WHERE n.name = a_name;
+		ELSE
+			INSERT INTO names (name, highest, used, crowd) VALUES (a_name, o.token + o.tokens - 1, e.at, true);
+			o.fresh := true;
+		END IF;
+		INSERT INTO holders VALUES (a_name, a_id, a_mode, a_weight, a_lim, 0, o.token, o.tokens, e.at, e.at + a_ttl, a_owner, a_meta);
+		e.crowd := true;
+		e := count_others(e);
+	END IF;
+	PERFORM settle(e, a_id);
+	RETURN o;
+END $$;
+
+-- take makes an identity the exclusive holder. It returns whether that added a row.
+CREATE FUNCTION take(e entry, a_id uuid, a_token bigint, a_tokens integer, a_ttl bigint, a_owner text, a_meta text) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+	IF e.found THEN
+		UPDATE names n SET highest = a_token + a_tokens - 1, used = e.at, id = a_id, state = 0, token = a_token, tokens = a_tokens,
+			since = e.at, until = e.at + a_ttl, owner = a_owner, meta = a_meta WHERE n.name = e.name;
+		RETURN false;
+	END IF;
+	INSERT INTO names (name, highest, used, id, state, token, tokens, since, until, owner, meta)
+		VALUES (e.name, a_token + a_tokens - 1, e.at, a_id, 0, a_token, a_tokens, e.at, e.at + a_ttl, a_owner, a_meta);
+	RETURN true;
+END $$;
+
+-- refuse queues a request, if wanted, and says why it was not granted.
+CREATE FUNCTION refuse(e entry, o outcome, fits boolean, a_seq bigint, a_id uuid, a_mode smallint, a_weight integer, a_lim integer,
+	a_queue boolean, a_owner text, a_meta text, a_wake text, a_heartbeat bigint) RETURNS outcome LANGUAGE plpgsql AS $$
+DECLARE
+	front integer;
+	due   bigint;
+BEGIN
+	o.status := 1;
+	o.token := greatest(e.highest, e.at);
+	IF NOT fits THEN
+		SELECT json_agg(x) INTO o.holders FROM (SELECT * FROM holders_of(e.name, e.at) LIMIT 16) x;
+	END IF;
+	IF a_queue THEN
+		IF a_seq IS NOT NULL THEN
+			UPDATE waiters q SET until = e.at + a_heartbeat + 1, wake = a_wake, owner = a_owner, meta = a_meta
+				WHERE q.name = e.name AND q.seq = a_seq;
+		ELSE
+			SELECT coalesce(max(q.seq), 0) + 1 INTO a_seq FROM waiters q WHERE q.name = e.name;
+			INSERT INTO waiters VALUES (e.name, a_seq, a_id, a_mode, a_weight, a_lim, e.at, e.at + a_heartbeat + 1, a_wake, a_owner, a_meta);
+			e.waiters := e.waiters + 1;
+			IF NOT e.crowd THEN
+				UPDATE names n SET crowd = true, used = e.at WHERE n.name = e.name;
+				e.crowd := true;
+			END IF;
+		END IF;
+	ELSE
+		e := dequeue(e, a_id, true);
+	END IF;
+	SELECT count(*), min(q.until) INTO front, due FROM waiters q WHERE q.name = e.name AND (NOT a_queue OR q.seq < a_seq);
+	o.waiters := e.waiters;
+	o.again := a_heartbeat * 2 / 5;
+	IF a_queue THEN
+		o.waiters := e.waiters - 1;
+		o.place := front + 1;
+	END IF;
+	IF front = 0 THEN
+		due := e.until;
+	END IF;
+	o.again := greatest(1000, least(o.again, coalesce(due - e.at, o.again)));
+	PERFORM settle(e, a_id);
+	RETURN o;
+END $$;
+
+-- holders_of lists the live holders of a name, the oldest first.
+CREATE FUNCTION holders_of(a_name text, a_at bigint) RETURNS TABLE (id text, mode integer, weight integer, lim integer, token bigint,
+	state integer, age bigint, rest bigint, owner text, meta text) LANGUAGE sql STABLE AS $$
+	SELECT replace(n.id::text, '-', ''), 1, 1, 0, n.token, n.state::integer, a_at - n.since, n.until - a_at, n.owner, n.meta
+		FROM names n WHERE n.name = a_name AND n.id IS NOT NULL AND n.until > a_at
+	UNION ALL SELECT replace(h.id::text, '-', ''), h.mode, h.weight, h.lim, h.token, h.state, a_at - h.since, h.until - a_at, h.owner, h.meta
+		FROM holders h WHERE h.name = a_name AND h.until > a_at
+	ORDER BY 7 DESC, 5 $$;
+
+CREATE FUNCTION waiters_of(a_name text, a_at bigint) RETURNS TABLE (id text, mode integer, weight integer, lim integer, age bigint,
+	owner text, meta text) LANGUAGE sql STABLE AS $$
+	SELECT replace(w.id::text, '-', ''), w.mode, w.weight, w.lim, a_at - w.joined, w.owner, w.meta
+		FROM waiters w WHERE w.name = a_name AND w.until > a_at ORDER BY w.seq $$;
+
+-- drop_holder ends a grant or a kept record of an identity. A negative state takes any.
+CREATE FUNCTION drop_holder(e entry, a_id uuid, a_state smallint) RETURNS entry LANGUAGE plpgsql AS $$
+BEGIN
+	IF e.id = a_id AND (a_state < 0 OR e.state = a_state) THEN
+		UPDATE names n SET id = NULL, used = e.at WHERE n.name = e.name;
+		e.id := NULL;
+		e.until := NULL;
+		e.kept := false;
+		e.freed := true;
+	ELSIF e.others > 0 THEN
+		DELETE FROM holders h WHERE h.name = e.name AND h.id = a_id AND (a_state < 0 OR h.state = a_state);
+		IF FOUND THEN
+			e.freed := true;
+			e := count_others(e);
+		END IF;
+	END IF;
+	RETURN e;
+END $$;
+
+-- leave takes an identity out of the queue and gives back its grant.
+CREATE FUNCTION leave(a_name text, a_id uuid) RETURNS outcome LANGUAGE plpgsql AS $$
+DECLARE
+	e entry := load(a_name);
+	o outcome;
+BEGIN
+	o.status := 0;
+	PERFORM settle(dequeue(drop_holder(e, a_id, 0::smallint), a_id, false), a_id);
+	RETURN o;
+END $$;
+
+-- end_grant is for Break, and for a release that the short way could not do: others are there.
+CREATE FUNCTION end_grant(a_name text, a_id uuid, a_state smallint) RETURNS outcome LANGUAGE plpgsql AS $$
+DECLARE
+	e entry := load(a_name);
+	o outcome;
+	n integer := e.others;
+	h uuid := e.id;
+BEGIN
+	e := drop_holder(e, a_id, a_state);
+	o.status := CASE WHEN e.others = n AND e.id IS NOT DISTINCT FROM h THEN 2 ELSE 0 END;
+	PERFORM settle(e, a_id);
+	RETURN o;
+END $$;
+
+-- keep turns a grant into a record that keeps its name closed.
+CREATE FUNCTION keep(a_name text, a_id uuid, a_state smallint, a_for bigint) RETURNS outcome LANGUAGE plpgsql AS $$
+DECLARE
+	e entry := load(a_name);
+	o outcome;
+	w record;
+BEGIN
+	o.status := 0;
+	IF e.id = a_id AND e.state = 0 THEN
+		UPDATE names n SET state = a_state, since = e.at, until = e.at + a_for, used = e.at WHERE n.name = a_name;
+		e.state := a_state;
+		e.kept := true;
+	ELSE
+		SELECT h.mode INTO o.mode FROM holders h WHERE h.name = a_name AND h.id = a_id AND h.state = 0;
+		IF NOT FOUND THEN
+			o.status := 2;
+			PERFORM settle(e, a_id);
+			RETURN o;
+		ELSIF a_state = 1 THEN
+			o.status := 6;
+			PERFORM settle(e, a_id);
+			RETURN o;
+		END IF;
+		UPDATE holders h SET state = a_state, since = e.at, until = e.at + a_for WHERE h.name = a_name AND h.id = a_id;
+		e := count_others(e);
+	END IF;
+	e.freed := true;
+	IF a_state = 1 THEN -- all waiters want to know that the work is done
+		FOR w IN SELECT q.id, q.wake FROM waiters q WHERE q.name = a_name AND q.wake <> '' LOOP
+			PERFORM pg_notify(w.wake, replace(w.id::text, '-', ''));
+		END LOOP;
+	END IF;
+	PERFORM settle(e, a_id);
+	RETURN o;
+END $$;
+
+-- renew is for renewals that the short way could not do.
+CREATE FUNCTION renew(a_name text, a_id uuid, a_mode smallint, a_ttl bigint, a_tokens integer, a_floor bigint) RETURNS outcome LANGUAGE plpgsql AS $$
+DECLARE
+	e entry := load(a_name);
+	o outcome;
+	g record;
+BEGIN
+	o.status := 2;
+	SELECT 1 AS mode INTO g FROM names n WHERE n.name = a_name AND n.id = a_id AND n.state = 0
+		UNION ALL SELECT h.mode FROM holders h WHERE h.name = a_name AND h.id = a_id AND h.state = 0;
+	IF NOT FOUND THEN
+		PERFORM settle(e, a_id);
+		RETURN o;
+	END IF;
+	IF g.mode <> a_mode AND NOT (g.mode = 1 AND a_mode = 2) THEN
+		o.status := 7;
+		o.mode := g.mode;
+		PERFORM settle(e, a_id);
+		RETURN o;
+	END IF;
+	o.status := 0;
+	IF g.mode <> a_mode THEN -- steps down
+		INSERT INTO holders SELECT n.name, n.id, 2, 1, 0, 0, n.token, n.tokens, n.since, n.until, n.owner, n.meta
+			FROM names n WHERE n.name = a_name;
+		UPDATE names n SET id = NULL, crowd = true WHERE n.name = a_name;
+		e.id := NULL;
+		e.crowd := true;
+		e.freed := true;
+	END IF;
+	o.tokens := 0;
+	e.highest := greatest(e.highest, a_floor);
+	IF a_tokens > 0 AND e.waiters = 0 THEN
+		o.token := greatest(e.highest + 1, e.at);
+		IF o.token <= max_token() THEN
+			o.tokens := least(a_tokens, max_token() - o.token + 1);
+			e.highest := o.token + o.tokens - 1;
+		END IF;
+	END IF;
+	UPDATE names n SET highest = e.highest, used = e.at,
+			until = CASE WHEN n.id = a_id THEN e.at + a_ttl ELSE n.until END,
+			token = CASE WHEN n.id = a_id AND o.tokens > 0 THEN o.token ELSE n.token END,
+			tokens = CASE WHEN n.id = a_id AND o.tokens > 0 THEN o.tokens ELSE n.tokens END
+		WHERE n.name = a_name;
+	UPDATE holders h SET until = e.at + a_ttl,
+			token = CASE WHEN o.tokens > 0 THEN o.token ELSE h.token END,
+			tokens = CASE WHEN o.tokens > 0 THEN o.tokens ELSE h.tokens END
+		WHERE h.name = a_name AND h.id = a_id;
+	PERFORM settle(count_others(e), a_id);
+	RETURN o;
+END $$;
+
+-- sweep removes up to a_limit names behind a_after that nobody has used for some seconds, and
+-- returns where to go on, empty at the end.
+CREATE FUNCTION sweep(a_after text, a_limit integer) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	n      record;
+	at     bigint := now_us();
+	last   text := '';
+	looked integer := 0;
+	top    bigint := 0;
+	highest bigint;
+BEGIN
+	FOR n IN SELECT name, used, until, id, crowd FROM names WHERE name > a_after ORDER BY name LIMIT a_limit LOOP
+		last := n.name;
+		looked := looked + 1;
+		IF abs(at - n.used) < 5000000 OR n.id IS NOT NULL AND n.until > at OR NOT pg_try_advisory_xact_lock(1215260740, hashtext(n.name)) THEN
+			CONTINUE;
+		END IF;
+		IF n.crowd THEN
+			PERFORM settle(load(n.name), n.id);
+		END IF;
+		DELETE FROM names d WHERE d.name = n.name AND NOT d.crowd AND abs(at - d.used) >= 5000000 AND (d.id IS NULL OR d.until <= at)
+			RETURNING d.highest INTO highest;
+		top := greatest(top, highest); -- without NULL
+	END LOOP;
+	IF top > 0 THEN
+		UPDATE meta SET floor = greatest(floor, top);
+	END IF;
+	RETURN CASE WHEN looked < a_limit THEN '' ELSE last END;
+END $$;
+
+-- Entry points. They need the isolation level read committed: under others a transaction does not
+-- see what was committed while it waited for the lock of a name.
+--
+-- What a crash may forget need not wait for the disk: releases, and the queue. A release that is
+-- forgotten comes back as a grant that ends with its TTL, and whatever was committed later is
+-- forgotten with it.
+
+-- one_v1 makes one call: 1 acquire, 2 release, 3 leave, 4 keep, 5 renew, 6 break. It returns the
+-- outcome in JSON, or only the token of a grant, or nothing but success: a text is faster than a
+-- row, and the most frequent outcomes are short.
+CREATE FUNCTION one_v1(a_heartbeat bigint, a_wake text, a_op smallint, a_name text, a_id uuid, a_mode smallint, a_weight integer, a_lim integer,
+	a_ttl bigint, a_tokens integer, a_floor bigint, a_queue boolean, a_owner text, a_meta text)
+RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = {{schema}}, pg_temp AS $$
+DECLARE
+	o    outcome;
+	at   bigint;
+	own  bigint; -- token
+	done text;
+BEGIN
+	IF current_setting('transaction_isolation') <> 'read committed' THEN
+		RAISE EXCEPTION 'locks need transactions that are read committed' USING ERRCODE = 'HF001';
+	END IF;
+	done := pg_advisory_xact_lock(1215260740, hashtext(a_name)); -- an assignment is faster than PERFORM
+	at := now_us();
+	-- First the short ways, for a name that nobody else holds or waits for.
+	IF a_op = 1 THEN
+		IF a_mode = 1 THEN
+			UPDATE names m SET token = greatest(m.highest + 1, at, a_floor + 1), tokens = a_tokens,
+					highest = greatest(m.highest + 1, at, a_floor + 1) + a_tokens - 1, used = at,
+					id = a_id, state = 0, since = at, until = at + a_ttl, owner = a_owner, meta = a_meta
+				WHERE m.name = a_name AND m.id IS NULL AND NOT m.crowd AND greatest(m.highest, a_floor) < 9007199254740991 - a_tokens
+				RETURNING m.token INTO own;
+			IF FOUND THEN
+				RETURN own;
+			END IF;
+		END IF;
+		o := acquire(a_name, a_id, a_mode, a_weight, a_lim, a_ttl, a_tokens, a_floor, a_queue, a_owner, a_meta, a_wake, a_heartbeat);
+		IF o.status <> 0 THEN
+			done := set_config('synchronous_commit', 'off', true);
+		END IF;
+	ELSIF a_op = 2 THEN
+		done := set_config('synchronous_commit', 'off', true);
+		UPDATE names m SET id = NULL, used = at WHERE m.name = a_name AND m.id = a_id AND m.state = 0 AND m.until > at AND NOT m.crowd;
+		IF FOUND THEN
+			RETURN '';
+		END IF;
+		o := end_grant(a_name, a_id, 0::smallint);
+	ELSIF a_op = 3 THEN
+		done := set_config('synchronous_commit', 'off', true);
+		o := leave(a_name, a_id);
+	ELSIF a_op = 4 THEN
+		o := keep(a_name, a_id, a_mode, a_ttl);
+	ELSIF a_op = 5 THEN
+		IF a_tokens = 0 AND a_mode = 1 THEN
+			UPDATE names m SET until = at + a_ttl, used = at, highest = greatest(m.highest, a_floor)
+				WHERE m.name = a_name AND m.id = a_id AND m.state = 0 AND m.until > at;
+			IF FOUND THEN
+				RETURN '';
+			END IF;
+		END IF;
+		o := renew(a_name, a_id, a_mode, a_ttl, a_tokens, a_floor);
+	ELSE
+		o := end_grant(a_name, a_id, (-1)::smallint);
+	END IF;
+	RETURN json_strip_nulls(to_json(o));
+END $$;
+
+-- call_v1 makes several calls, one after the other, in one transaction. It locks their names
+-- first, in an order that is the same for all, so that there are no deadlocks. It returns their
+-- outcomes in the same order. It also looks for unused names, if a_sweeps is not 0; then the last
+-- row is where to go on.
+CREATE FUNCTION call_v1(a_heartbeat bigint, a_wake text, a_sweep text, a_sweeps integer,
+	a_ops smallint[], a_names text[], a_ids uuid[], a_modes smallint[], a_weights integer[], a_lims integer[], a_ttls bigint[],
+	a_tokens integer[], a_floors bigint[], a_queues boolean[], a_owners text[], a_metas text[])
+RETURNS SETOF text LANGUAGE plpgsql SECURITY DEFINER SET search_path = {{schema}}, pg_temp AS $$
+DECLARE
+	k       integer;
+	c       record;
+	commits text := current_setting('synchronous_commit');
+	durable boolean := false;
+BEGIN
+	FOR k IN SELECT DISTINCT hashtext(x) FROM unnest(a_names) x ORDER BY 1 LOOP
+		PERFORM pg_advisory_xact_lock(1215260740, k);
+	END LOOP;
+	FOR c IN SELECT * FROM unnest(a_ops, a_names, a_ids, a_modes, a_weights, a_lims, a_ttls, a_tokens, a_floors, a_queues, a_owners, a_metas)
+		WITH ORDINALITY x (op, name, id, mode, weight, lim, ttl, tokens, floor, queue, owner, meta, call) ORDER BY call
+	LOOP
+		RETURN NEXT one_v1(a_heartbeat, a_wake, c.op, c.name, c.id, c.mode, c.weight, c.lim, c.ttl, c.tokens, c.floor, c.queue, c.owner, c.meta);
+		IF current_setting('synchronous_commit') = commits THEN
+			durable := true;
+		ELSE
+			PERFORM set_config('synchronous_commit', commits, true);
+		END IF;
+	END LOOP;
+	IF a_sweeps > 0 THEN
+		RETURN NEXT sweep(a_sweep, a_sweeps);
+	END IF;
+	IF NOT durable THEN
+		PERFORM set_config('synchronous_commit', 'off', true);
+	END IF;
+END $$;
+
+-- list_v1 returns one page of names with their holders and waiters.
+CREATE FUNCTION list_v1(a_name text, a_prefix text, a_cursor text, a_limit integer)
+RETURNS TABLE (name text, holders json, waiters json)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = {{schema}}, pg_temp AS $$
+DECLARE
+	at bigint := now_us();
+BEGIN
+	RETURN QUERY
+	SELECT n.name, (SELECT json_agg(h) FROM holders_of(n.name, at) h), (SELECT json_agg(w) FROM waiters_of(n.name, at) w)
+	FROM (
+		SELECT m.name FROM names m WHERE a_name <> '' AND m.name = a_name
+		UNION ALL (SELECT m.name FROM names m
+			WHERE a_name = '' AND m.name > a_cursor AND m.name >= a_prefix AND m.name < a_prefix || repeat(chr(1114111), 128)
+				AND (m.id IS NOT NULL AND m.until > at OR m.crowd)
+			ORDER BY m.name LIMIT a_limit)
+	) n;
+END $$;
+
+-- version_v1 returns the version of the schema.
+CREATE FUNCTION version_v1() RETURNS integer LANGUAGE sql STABLE SECURITY DEFINER SET search_path = {{schema}}, pg_temp AS
+	$$ SELECT version FROM meta $$;
+
+-- Nobody may use the schema without a grant.
+REVOKE ALL ON ALL TABLES IN SCHEMA {{schema}} FROM PUBLIC;
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA {{schema}} FROM PUBLIC;

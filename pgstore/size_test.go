@@ -1,0 +1,178 @@
+package pgstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	_ "github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/fence/sqlfence"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/pgstore"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+func number(t testing.TB, p *servers.Postgres, query string) int {
+	t.Helper()
+	n, err := strconv.Atoi(p.Value(query))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// Many clients lock many names, and update a fenced row under each.
+func TestManyClientsLoseNoUpdateAndSeeNoDeadlock(t *testing.T) {
+	clients, names, d := 16, 50, 4*time.Second
+	if *long > 0 {
+		clients, names, d = 64, 200, *long
+	}
+	p := servers.StartPostgres(t, servers.PostgresOptions{NoSync: *long == 0, Config: []string{"max_connections=300", "autovacuum_naptime=5s"}})
+	p.Must("CREATE TABLE fenced (name text PRIMARY KEY, n bigint NOT NULL) WITH (fillfactor = 50)")
+	p.Must(fmt.Sprintf("INSERT INTO fenced SELECT 'name' || i, 0 FROM generate_series(0, %d) i", names-1))
+	p.Must(sqlfence.PostgreSQL.Schema())
+	pool := newPool(t, p.URL(), 16)
+	var done atomic.Int64
+	var wg sync.WaitGroup
+	ctx := t.Context()
+	all := make([]*holdfast.Client, clients)
+	for i := range all {
+		s, err := store.Open(ctx, p.URL()+"&pool_max_conns=2")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if all[i], err = holdfast.New(s); err != nil {
+			t.Fatal(err)
+		}
+		defer all[i].Close()
+	}
+	end := time.Now().Add(d)
+	for _, c := range all {
+		for range 2 {
+			wg.Go(func() {
+				for time.Now().Before(end) {
+					name := fmt.Sprint("name", rand.IntN(names))
+					err := c.Do(ctx, name, func(ctx context.Context) error { return addOne(ctx, pool, name) })
+					if errors.Is(err, holdfast.ErrLost) {
+						continue // a machine too slow to renew in time
+					}
+					if err != nil {
+						t.Errorf("%s: %v", name, err)
+						return
+					}
+					done.Add(1)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	if sum := number(t, p, "SELECT sum(n) FROM fenced"); int64(sum) != done.Load() {
+		t.Errorf("%d updates, but the rows count %d", done.Load(), sum)
+	}
+	if n := number(t, p, "SELECT deadlocks FROM pg_stat_database WHERE datname = 'postgres'"); n != 0 {
+		t.Errorf("%d deadlocks", n)
+	}
+	size := number(t, p, "SELECT pg_total_relation_size('holdfast.names') + pg_total_relation_size('holdfast.waiters') + pg_total_relation_size('holdfast.holders')")
+	dead := number(t, p, "SELECT sum(n_dead_tup) FROM pg_stat_user_tables WHERE schemaname = 'holdfast'")
+	t.Logf("%d pairs; the tables have %d KiB and %d dead tuples; of the updates %s%% were HOT", done.Load(), size>>10, dead,
+		p.Value("SELECT (100 * sum(n_tup_hot_upd) / greatest(sum(n_tup_upd), 1))::int FROM pg_stat_user_tables WHERE relname = 'names'"))
+	if size > 4<<20 {
+		t.Errorf("the tables have %d bytes", size)
+	}
+}
+
+// addOne reads and writes a row in two steps, which is wrong without the lock.
+func addOne(ctx context.Context, pool *pgxpool.Pool, name string) error {
+	var n int64
+	if err := pool.QueryRow(ctx, "SELECT n FROM fenced WHERE name = $1", name).Scan(&n); err != nil {
+		return err
+	}
+	tx, err := pool.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback(context.WithoutCancel(ctx))
+	var highest int64
+	token := holdfast.TokenFrom(ctx)
+	err = tx.QueryRow(ctx, `INSERT INTO holdfast_fences AS f (resource, token) VALUES ($1, $2)
+		ON CONFLICT (resource) DO UPDATE SET token = greatest(f.token, excluded.token) RETURNING token`, name, token).Scan(&highest)
+	if err != nil {
+		return err
+	}
+	if highest > token {
+		return fmt.Errorf("token %d is behind %d", token, highest)
+	}
+	if _, err := tx.Exec(ctx, "UPDATE fenced SET n = $2 WHERE name = $1", name, n+1); err != nil {
+		return err
+	}
+	return tx.Commit(ctx)
+}
+
+// Rows of names that are not used any more are removed along with other calls, and their tokens
+// still grow.
+func TestUnusedNamesAreRemovedAndTheirTokensGrow(t *testing.T) {
+	p := server(t)
+	s := open(t, p.URL()+"&schema=unused")
+	ctx := t.Context()
+	use := func(name string, floor int64) int64 {
+		r := request(name)
+		r.Floor = floor
+		token := granted(t, s, r).Token
+		if err := s.Release(ctx, name, r.ID, store.Keep{}); err != nil {
+			t.Fatal(err)
+		}
+		return token
+	}
+	ahead := time.Now().Add(time.Hour).UnixMicro() // as if the clock had been set back since
+	before := use("name0", ahead)
+	for i := 1; i < 500; i++ {
+		use(fmt.Sprint("name", i), 0)
+	}
+	p.Must("UPDATE unused.names SET used = used - 10000000") // as if some seconds had passed
+	eventually(t, "rows of unused names are left", func() bool {
+		for i := range 200 {
+			use(fmt.Sprint("busy", i), 0)
+		}
+		p.Must("UPDATE unused.names SET used = used - 10000000 WHERE name LIKE 'busy%'")
+		return number(t, p, "SELECT count(*) FROM unused.names WHERE name LIKE 'name%'") == 0
+	})
+	if n := number(t, p, "SELECT count(*) FROM unused.names"); n > 500 {
+		t.Errorf("%d rows although nothing is held", n)
+	}
+	if after := use("name0", 0); after <= before {
+		t.Errorf("token %d after the row was removed, before it was %d", after, before)
+	}
+}
+
+// What a pair costs the table: updates that need no vacuum.
+func TestAPairLeavesNoWorkForVacuum(t *testing.T) {
+	p := server(t)
+	s := open(t, p.URL()+"&schema=pairs").(*pgstore.Store)
+	const n = 500
+	for i := range n {
+		r := request(fmt.Sprint("name", i%20))
+		granted(t, s, r)
+		release(t, s, r)
+	}
+	s.Close() // the server counts what its processes did at their end at the latest
+	eventually(t, "the statistics are old", func() bool {
+		return number(t, p, "SELECT coalesce(sum(n_tup_upd), 0) FROM pg_stat_user_tables WHERE schemaname = 'pairs' AND relname = 'names'") >= 2*n-100
+	})
+	hot := number(t, p, "SELECT (100 * sum(n_tup_hot_upd) / sum(n_tup_upd))::int FROM pg_stat_user_tables WHERE schemaname = 'pairs' AND relname = 'names'")
+	size := number(t, p, "SELECT pg_total_relation_size('pairs.names')")
+	dead := number(t, p, "SELECT sum(n_dead_tup) FROM pg_stat_user_tables WHERE schemaname = 'pairs'")
+	t.Logf("%d pairs: %d%% HOT updates, %d KiB, %d dead tuples", n, hot, size>>10, dead)
+	if hot < 90 || size > 256<<10 || dead > 500 {
+		t.Errorf("%d%% HOT updates, %d bytes, %d dead tuples", hot, size, dead)
+	}
+}

@@ -1,0 +1,406 @@
+package pgstore
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/holdfast-lock/holdfast/internal/batch"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+const (
+	// defaultHeartbeat is how long a waiter that stopped asking keeps its place. A dead waiter delays
+	// the next one by that time.
+	defaultHeartbeat = 5 * time.Second
+
+	// minTTL is above what a commit takes on a busy server.
+	minTTL = 100 * time.Millisecond
+
+	// poll is how often the next waiter of a name asks if notifications do not arrive. The
+	// waiters behind it ask as often as with notifications.
+	poll = 50 * time.Millisecond
+
+	// flying is how many statements are sent at once before calls share statements.
+	flying = 2
+
+	// pause is how long calls wait for a reply to statements in flight before they are sent on
+	// another connection, if there is one. It is more than a commit takes, and less than the
+	// round trip to a distant server.
+	pause = 5 * time.Millisecond
+
+	// sharedConns is how many connections of an application's pool are in use at most, and
+	// ownConns of a pool that Open made.
+	sharedConns = 2
+	ownConns    = 8
+
+	// setUpTimeout bounds the first contact of New with the server.
+	setUpTimeout = 10 * time.Second
+)
+
+var _ store.Store = (*Store)(nil)
+
+// A Store keeps locks in a PostgreSQL database. Make one with [New], or by a URL: see the
+// package documentation. It is safe for concurrent use.
+type Store struct {
+	pool    *pgxpool.Pool
+	owned   bool
+	oneSQL  string
+	callSQL string
+	listSQL string
+
+	unprepared atomic.Bool // see execMode
+
+	heartbeat time.Duration
+	conns     chan struct{} // holds one element for each connection of the pool in use
+	batch     batch.Batcher[call]
+	listener  listener
+	sweeps    sweeps
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	mu     sync.Mutex
+	closed bool
+	wg     sync.WaitGroup             // calls
+	late   map[store.ID]chan struct{} // see noteLate
+}
+
+// An Option changes a store that New makes.
+type Option func(*config)
+
+type config struct {
+	schema    string
+	noCreate  bool
+	owned     bool
+	conns     int
+	heartbeat time.Duration
+	log       *slog.Logger
+}
+
+// InSchema chooses the schema of the tables and functions. All programs that exclude each
+// other use the same schema of the same database. The default is [DefaultSchema].
+func InSchema(schema string) Option { return func(c *config) { c.schema = schema } }
+
+// NoCreate makes New fail if the tables and functions do not exist. By default New creates
+// them if the role may do so.
+func NoCreate() Option { return func(c *config) { c.noCreate = true } }
+
+// Logger sets where the store reports that waiters poll because notifications do not arrive.
+// The default is slog.Default.
+func Logger(log *slog.Logger) Option { return func(c *config) { c.log = log } }
+
+// Heartbeat sets how long a waiter that stopped asking keeps its place; 5 s unless given. Waiters
+// ask two and a half times as often. Clients of one schema may have different ones.
+func Heartbeat(d time.Duration) Option { return func(c *config) { c.heartbeat = d } }
+
+// New returns a store on an existing pool. It uses at most two connections of the pool at a
+// time, however many locks are held or waited for, and one more connection outside of the pool
+// while anybody waits. The caller closes the pool, after the store.
+//
+// New waits up to ten seconds for the database. It creates the tables and functions in the
+// schema "holdfast" if they do not exist: see [InSchema] and [NoCreate].
+//
+// New returns an error that matches holdfast.ErrInvalid for a malformed schema name.
+func New(pool *pgxpool.Pool, opts ...Option) (*Store, error) {
+	if pool == nil {
+		return nil, fmt.Errorf("postgres store: %w: the pool is nil", store.ErrInvalid)
+	}
+	var c config
+	for _, opt := range opts {
+		opt(&c)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), setUpTimeout)
+	defer cancel()
+	return newStore(ctx, pool, c)
+}
+
+func newStore(ctx context.Context, pool *pgxpool.Pool, c config) (*Store, error) {
+	quoted, err := quoteSchema(c.schema)
+	if err != nil {
+		return nil, fmt.Errorf("postgres store: %w", err)
+	}
+	pooler, err := behindPooler(ctx, pool)
+	if err != nil {
+		return nil, err
+	}
+	_, err = checkSchema(ctx, pool, c.schema)
+	if errors.Is(err, errNoSchema) && !c.noCreate {
+		err = Migrate(ctx, pool, c.schema)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if c.conns == 0 {
+		c.conns = sharedConns
+	}
+	if c.heartbeat == 0 {
+		c.heartbeat = defaultHeartbeat
+	}
+	if c.log == nil {
+		c.log = slog.Default()
+	}
+	s := &Store{
+		pool: pool, owned: c.owned,
+		oneSQL: functionCall(quoted, oneFunction, 14), callSQL: functionCall(quoted, callFunction, 16),
+		listSQL:   listStatement(quoted),
+		heartbeat: c.heartbeat, conns: make(chan struct{}, c.conns),
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.batch = batch.Batcher[call]{MaxInFlight: min(flying, c.conns), MaxBatch: maxCalls, Send: s.send}
+	if c.conns > flying {
+		s.batch.MaxWait = pause
+	}
+	s.listener = listener{
+		connect: s.connectApart, channel: "holdfast_" + strings.ToLower(rand.Text()), keep: s.heartbeat,
+		log: c.log, ctx: s.ctx, waits: make(map[store.ID]*waiter),
+	}
+	conf := pool.Config().ConnConfig
+	s.unprepared.Store(pooler || conf.DefaultQueryExecMode != pgx.QueryExecModeCacheStatement || conf.StatementCacheCapacity == 0)
+	return s, nil
+}
+
+// behindPooler reports whether there is a connection pooler between the pool and the server. A
+// pooler gives its clients process numbers of its own.
+func behindPooler(ctx context.Context, pool *pgxpool.Pool) (bool, error) {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return false, explain(err)
+	}
+	defer conn.Release()
+	return poolerAt(ctx, conn.Conn())
+}
+
+func poolerAt(ctx context.Context, conn *pgx.Conn) (bool, error) {
+	var pid uint32
+	err := conn.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeExec).Scan(&pid)
+	return err == nil && pid != conn.PgConn().PID(), explain(err)
+}
+
+// connectApart opens a connection outside of the pool, in the way of the pool.
+func (s *Store) connectApart(ctx context.Context) (*pgx.Conn, error) {
+	config := s.pool.Config()
+	if config.BeforeConnect != nil {
+		if err := config.BeforeConnect(ctx, config.ConnConfig); err != nil {
+			return nil, err
+		}
+	}
+	return pgx.ConnectConfig(ctx, config.ConnConfig)
+}
+
+// Capabilities returns what this store supports: everything except surviving the loss of a
+// server together with its data, which depends on how the database is replicated.
+func (s *Store) Capabilities() store.Capabilities {
+	return store.Capabilities{
+		Store: "postgres",
+		Features: store.FeatureShared | store.FeaturePermits | store.FeatureQueue | store.FeatureKeep |
+			store.FeatureList | store.FeatureProcesses | store.FeatureHosts | store.FeatureDurable,
+		MinTTL:    minTTL,
+		Heartbeat: s.heartbeat,
+	}
+}
+
+// Close ends the store: calls in flight and waiting calls end, and later calls fail with
+// store.ErrClosed. Grants stay until their TTL is over. Close closes the connections that the
+// store opened, and not the pool that was passed to New. A second Close does nothing.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	first := !s.closed
+	s.closed = true
+	s.mu.Unlock()
+	if !first {
+		return nil
+	}
+	s.cancel()
+	s.wg.Wait()
+	s.batch.Close()
+	s.listener.wg.Wait()
+	if s.owned {
+		s.pool.Close()
+	}
+	return nil
+}
+
+// Acquire makes one attempt to take a name: see [store.Store]. Asking again under the identity
+// of a live grant or waiter with another mode, weight or limit returns store.ErrInvalid.
+func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
+	if req.Floor >= store.MaxToken {
+		return store.Answer{}, outOfTokens(&req)
+	}
+	req.Tokens = min(max(req.Tokens, 1), maxBlock)
+	c := &call{op: opAcquire, req: req}
+	if req.Queue {
+		s.listener.expect(req.ID)
+	}
+	err := s.do(ctx, c)
+	var answer store.Answer
+	if err == nil {
+		answer, err = c.answer(s.listener.pushed())
+	}
+	if !req.Queue || err == nil && answer.Granted() || errors.Is(err, store.ErrInvalid) {
+		s.listener.forget(req.ID)
+	}
+	return answer, err
+}
+
+// maxBlock bounds a block of tokens.
+const maxBlock = 4096
+
+// answer translates the reply to an Acquire.
+func (c *call) answer(pushed bool) (store.Answer, error) {
+	r, req := &c.reply, &c.req
+	switch r.Status {
+	case isDone:
+		return store.Answer{Token: r.Token, Tokens: r.Tokens, TTL: req.TTL, Waiters: r.Waiters}, nil
+	case isOtherClaim:
+		if err := store.SameClaim(req, store.Mode(r.Mode), r.Weight, r.Limit); err != nil {
+			return store.Answer{}, err
+		}
+	case isOtherUse:
+		if err := store.Mixes(req.Name, req.Mode, req.Limit, store.Mode(r.Mode), r.Limit); err != nil {
+			return store.Answer{}, err
+		}
+	case isOutOfTokens:
+		return store.Answer{}, outOfTokens(req)
+	case isRefused:
+		refusal := &store.Refusal{Place: r.Place, Waiters: r.Waiters, Again: time.Duration(r.Again) * time.Microsecond}
+		if r.Place == 1 && !pushed {
+			refusal.Again = min(refusal.Again, poll)
+		}
+		refusal.Holders = holdersOf(r.Holders)
+		return store.Answer{Refusal: refusal}, nil
+	}
+	return store.Answer{}, c.unexpected()
+}
+
+func (c *call) unexpected() error {
+	return fmt.Errorf("postgres store: %q: unexpected outcome %d of call %d", c.req.Name, c.reply.Status, c.op)
+}
+
+func outOfTokens(req *store.Request) error {
+	return fmt.Errorf("%w: %q: token floor %d: no tokens are left above it, they end at 2^53-1; find out where so high a floor comes from",
+		store.ErrInvalid, req.Name, req.Floor)
+}
+
+// outcome makes a call that returns nothing but an error.
+func (s *Store) outcome(ctx context.Context, c *call) error {
+	if err := s.do(ctx, c); err != nil {
+		return err
+	}
+	switch c.reply.Status {
+	case isDone:
+		return nil
+	case isNotHeld:
+		return store.ErrNotHeld
+	case isNotExclusive:
+		return fmt.Errorf("%w: %q: keep as done: the grant is %s; only an exclusive grant can close its name as done",
+			store.ErrInvalid, c.req.Name, store.Mode(c.reply.Mode))
+	}
+	return c.unexpected()
+}
+
+// Release ends a grant or closes its name for a time: see [store.Store].
+func (s *Store) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
+	if err := store.CheckKeep(keep); err != nil {
+		return err
+	}
+	c := &call{op: opRelease, req: store.Request{Name: name, ID: id}}
+	if keep.State != store.Held {
+		c.op, c.keep = opKeep, keep
+	}
+	return s.outcome(ctx, c)
+}
+
+// Leave takes an identity out of the queue and gives back its grant: see [store.Store].
+func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
+	defer s.listener.forget(id)
+	return s.outcome(ctx, &call{op: opLeave, req: store.Request{Name: name, ID: id}})
+}
+
+// Break ends a grant or a kept record by force: see [store.Store].
+func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
+	return s.outcome(ctx, &call{op: opBreak, req: store.Request{Name: name, ID: id}})
+}
+
+// Renew extends grants: see [store.Store]. It returns store.ErrInvalid if a grant changes its mode
+// other than from exclusive to shared, or has a floor with no token above it; then the outcomes
+// of the others are unknown.
+func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
+	for i := range grants {
+		if grants[i].Floor >= store.MaxToken {
+			return nil, outOfTokens(&store.Request{Name: grants[i].Name, Floor: grants[i].Floor})
+		}
+	}
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.wg.Done()
+	callCtx, cancel := s.bind(ctx)
+	defer cancel()
+	calls := make([]*call, len(grants))
+	for i, g := range grants {
+		calls[i] = &call{op: opRenew, req: store.Request{
+			Name: g.Name, ID: g.ID, Mode: g.Mode, TTL: g.TTL, Tokens: min(g.Tokens, maxBlock), Floor: g.Floor,
+		}}
+	}
+	for first := 0; first < len(calls); first += maxCalls {
+		part := calls[first:min(first+maxCalls, len(calls))]
+		s.outcomes(part, s.query(callCtx, part))
+	}
+	switch {
+	case s.ctx.Err() != nil:
+		return nil, errClosed
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	}
+	outcomes := make([]store.Renewed, len(grants))
+	for i, c := range calls {
+		r := &c.reply
+		switch {
+		case c.err != nil:
+			outcomes[i].Err = c.err
+		case r.Status == isDone:
+			outcomes[i] = store.Renewed{Status: store.Extended, TTL: grants[i].TTL, Token: r.Token, Tokens: r.Tokens}
+		case r.Status == isNotHeld:
+			outcomes[i].Status = store.Gone
+		case r.Status == isOtherMode:
+			return nil, fmt.Errorf("%w: renew %q: held in %s mode, asked for %s: a grant keeps its mode or steps down from exclusive to shared",
+				store.ErrInvalid, c.req.Name, store.Mode(r.Mode), c.req.Mode)
+		default:
+			return nil, c.unexpected()
+		}
+	}
+	return outcomes, nil
+}
+
+// A row describes a holder or a waiter in the JSON of the functions.
+type row struct {
+	ID     store.ID
+	Mode   store.Mode
+	Weight int
+	Lim    int
+	Token  int64
+	State  store.State
+	Age    int64 // µs
+	Rest   int64 // µs
+	Owner  string
+	Meta   string
+}
+
+func holdersOf(rows []row) (holders []store.Holder) {
+	for _, r := range rows {
+		holders = append(holders, store.Holder{
+			ID: r.ID, Owner: r.Owner, Meta: r.Meta, Mode: r.Mode, Weight: r.Weight, Token: r.Token, State: r.State,
+			Age: time.Duration(r.Age) * time.Microsecond, Left: time.Duration(r.Rest) * time.Microsecond,
+		})
+	}
+	return holders
+}

@@ -1,0 +1,65 @@
+package pgstore
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// LockTx locks a name for the rest of the caller's transaction, and waits until it is free. It is
+// the strongest lock there is for data in the same database: the lock ends exactly when the
+// transaction commits or rolls back, and with its connection. It needs no TTL, no token and no
+// schema. It does not work for anything outside of that database.
+//
+//	tx, err := pool.Begin(ctx)
+//	…
+//	defer tx.Rollback(ctx)
+//	if err := pgstore.LockTx(ctx, tx, "account:42"); err != nil {
+//		return err
+//	}
+//	… read and write with tx …
+//	return tx.Commit(ctx)
+//
+// LockTx excludes other calls of LockTx and TryLockTx with the same name in the same database. It
+// does not exclude the leases of a Client, which live outside of transactions. Locking a name
+// again in one transaction succeeds. Two transactions that lock two names in a different order
+// can deadlock, which the server ends with an error after a second: lock names in sorted order.
+//
+// LockTx returns an error that matches holdfast.ErrInvalid for a malformed name. After any other
+// error, such as one of lock_timeout or of ctx, the transaction has failed and must be rolled
+// back, and whatever it had locked is free. In a transaction that is not read committed, make
+// LockTx the first statement: such a transaction does not see what is committed after that.
+func LockTx(ctx context.Context, tx pgx.Tx, name string) error {
+	if err := store.CheckName(name); err != nil {
+		return fmt.Errorf("holdfast: %w", err)
+	}
+	if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", pgx.QueryExecModeExec, TxKey(name)); err != nil {
+		return fmt.Errorf("holdfast: lock %q in a transaction: %w", name, err)
+	}
+	return nil
+}
+
+// TryLockTx is like [LockTx] but does not wait: it reports whether the name is locked now.
+func TryLockTx(ctx context.Context, tx pgx.Tx, name string) (locked bool, err error) {
+	if err := store.CheckName(name); err != nil {
+		return false, fmt.Errorf("holdfast: %w", err)
+	}
+	err = tx.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock($1)", pgx.QueryExecModeExec, TxKey(name)).Scan(&locked)
+	if err != nil {
+		return false, fmt.Errorf("holdfast: lock %q in a transaction: %w", name, err)
+	}
+	return locked, nil
+}
+
+// TxKey returns the key of the advisory lock of a name, for programs that use another driver:
+//
+//	_, err := tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock($1)", pgstore.TxKey("account:42"))
+func TxKey(name string) int64 {
+	sum := sha256.Sum256([]byte("holdfast:" + name))
+	return int64(binary.BigEndian.Uint64(sum[:]))
+}

@@ -1,0 +1,158 @@
+package pgstore_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/pgstore"
+)
+
+func begin(t *testing.T, pool *pgxpool.Pool) pgx.Tx {
+	t.Helper()
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tx.Rollback(context.Background()) })
+	return tx
+}
+
+func tryLock(t *testing.T, tx pgx.Tx, name string) bool {
+	t.Helper()
+	locked, err := pgstore.TryLockTx(t.Context(), tx, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return locked
+}
+
+// The lock ends with its transaction, however that ends, and never stays on a connection that
+// goes back to the pool: the defect of session locks with sql.Conn.Close.
+func TestLockTxEndsWithItsTransaction(t *testing.T) {
+	p := server(t)
+	pool := newPool(t, p.URL(), 4)
+	ends := map[string]func(pgx.Tx) error{
+		"commit":   func(tx pgx.Tx) error { return tx.Commit(t.Context()) },
+		"rollback": func(tx pgx.Tx) error { return tx.Rollback(t.Context()) },
+		"a failed statement and a rollback": func(tx pgx.Tx) error {
+			tx.Exec(t.Context(), "SELECT 1/0")
+			return tx.Rollback(t.Context())
+		},
+		"the end of its connection": func(tx pgx.Tx) error {
+			var pid int
+			if err := tx.QueryRow(t.Context(), "SELECT pg_backend_pid()").Scan(&pid); err != nil {
+				return err
+			}
+			p.Terminate("pid = " + itoa(pid))
+			return nil
+		},
+	}
+	for what, end := range ends {
+		t.Run(what, func(t *testing.T) {
+			one, two := begin(t, pool), begin(t, pool)
+			if err := pgstore.LockTx(t.Context(), one, "tx"); err != nil {
+				t.Fatal(err)
+			}
+			if err := pgstore.LockTx(t.Context(), one, "tx"); err != nil { // again
+				t.Fatal(err)
+			}
+			if tryLock(t, two, "tx") {
+				t.Fatal("two transactions have the lock")
+			}
+			if !tryLock(t, two, "other") {
+				t.Error("another name is locked")
+			}
+			if err := end(one); err != nil {
+				t.Fatal(err)
+			}
+			if !tryLock(t, two, "tx") {
+				t.Error("locked after the end of the transaction")
+			}
+			two.Rollback(t.Context())
+		})
+	}
+}
+
+// lock_timeout may fire although the lock was granted. In a transaction that does no harm: the
+// error ends the transaction, and with it the lock.
+func TestALockTimeoutLeavesNothingLocked(t *testing.T) {
+	p := server(t)
+	pool := newPool(t, p.URL(), 4)
+	for range 20 {
+		one, two := begin(t, pool), begin(t, pool)
+		if err := pgstore.LockTx(t.Context(), one, "timeout"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := two.Exec(t.Context(), "SET LOCAL lock_timeout = '5ms'"); err != nil {
+			t.Fatal(err)
+		}
+		var ended sync.WaitGroup
+		ended.Go(func() { // at about the same time
+			time.Sleep(5 * time.Millisecond)
+			one.Rollback(context.Background())
+		})
+		err := pgstore.LockTx(t.Context(), two, "timeout")
+		if err != nil {
+			if _, again := two.Exec(t.Context(), "SELECT 1"); again == nil {
+				t.Error("the transaction goes on after the error")
+			}
+		}
+		two.Rollback(t.Context())
+		ended.Wait()
+		three := begin(t, pool)
+		if err := pgstore.LockTx(t.Context(), three, "timeout"); err != nil {
+			t.Fatal(err)
+		}
+		three.Rollback(t.Context())
+	}
+}
+
+func TestLockTxReturnsWhenItsContextEnds(t *testing.T) {
+	p := server(t)
+	pool := newPool(t, p.URL(), 4)
+	one, two := begin(t, pool), begin(t, pool)
+	if err := pgstore.LockTx(t.Context(), one, "ends"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := pgstore.LockTx(ctx, two, "ends"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v, want the error of the context", err)
+	}
+	if err := pgstore.LockTx(t.Context(), one, "a\nb"); !errors.Is(err, holdfast.ErrInvalid) {
+		t.Errorf("%v, want ErrInvalid", err)
+	}
+}
+
+// Transaction locks work behind a transaction pooler, and they do not meet the leases of clients.
+func TestLockTxBehindPgBouncer(t *testing.T) {
+	p := server(t)
+	b := servers.StartPgBouncer(t, p, servers.PgBouncerOptions{})
+	config, err := pgxpool.ParseConfig(servers.PostgresURL(b.Addr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	granted(t, openStore(t, p.URL()), request("pooled tx"))
+	for range 10 {
+		one, two := begin(t, pool), begin(t, pool)
+		if !tryLock(t, one, "pooled tx") || tryLock(t, two, "pooled tx") {
+			t.Error("want the first transaction to have the lock, and not the second")
+		}
+		one.Rollback(t.Context())
+		two.Rollback(t.Context())
+	}
+}

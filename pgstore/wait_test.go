@@ -1,0 +1,179 @@
+package pgstore_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/pgstore"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// queued makes a waiter of a held name, with notifications that arrive.
+func queued(t *testing.T, s *pgstore.Store, name string) store.Request {
+	t.Helper()
+	req := request(name)
+	req.Queue = true
+	refused(t, s, req)
+	eventually(t, "no notifications", func() bool { return pgstore.Pushed(s) })
+	refused(t, s, req)
+	return req
+}
+
+// waitFor calls Wait and returns how it ended.
+func waitFor(s store.Store, req store.Request) <-chan error {
+	ended := make(chan error, 1)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	go func() {
+		defer cancel()
+		ended <- s.Wait(ctx, req.Name, req.ID)
+	}()
+	return ended
+}
+
+func wantPushed(t *testing.T, ended <-chan error) {
+	t.Helper()
+	if err := <-ended; err != nil {
+		t.Fatalf("Wait: %v, want a wake-up", err)
+	}
+}
+
+func release(t *testing.T, s store.Store, req store.Request) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := s.Release(ctx, req.Name, req.ID, store.Keep{}); err != nil {
+		t.Fatalf("Release %q: %v", req.Name, err)
+	}
+}
+
+func openStore(t *testing.T, url string) *pgstore.Store { return open(t, url).(*pgstore.Store) }
+
+func TestAReleaseWakesTheNextWaiterByANotificationAndNobodyElse(t *testing.T) {
+	p := server(t)
+	one, two := openStore(t, p.URL()), openStore(t, p.URL())
+	holder := request("wake")
+	granted(t, one, holder)
+	first := queued(t, two, "wake")
+	second := queued(t, two, "wake")
+	next, other := waitFor(two, first), waitFor(two, second)
+	release(t, one, holder)
+	wantPushed(t, next)
+	select {
+	case err := <-other:
+		t.Errorf("the second waiter was woken: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	granted(t, two, first)
+	release(t, two, first)
+	wantPushed(t, other)
+}
+
+// With nobody waiting, a release sends no notification: that takes a lock of the whole server.
+func TestAReleaseThatNobodyWaitsForNotifiesNobody(t *testing.T) {
+	p := server(t)
+	s := openStore(t, p.URL())
+	before := p.Value("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")
+	for range 5 {
+		r := request("quiet")
+		granted(t, s, r)
+		release(t, s, r)
+	}
+	if after := p.Value("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"); after != before {
+		t.Errorf("%s connections listen, before there were %s", after, before)
+	}
+}
+
+func TestATerminatedBackendOfTheListenerIsReplaced(t *testing.T) {
+	p := server(t)
+	one, two := openStore(t, p.URL()), openStore(t, p.URL()+"&application_name=listens")
+	holder := request("terminated")
+	granted(t, one, holder)
+	waiter := queued(t, two, "terminated")
+	ended := waitFor(two, waiter)
+	if p.Terminate("application_name = 'listens'") == 0 {
+		t.Fatal("no connection to terminate")
+	}
+	wantPushed(t, ended) // so that the waiter asks and misses nothing
+	eventually(t, "the waiter cannot ask", func() bool {
+		_, err := two.Acquire(t.Context(), waiter)
+		return err == nil
+	})
+	eventually(t, "no notifications after the connection was ended", func() bool { return pgstore.Pushed(two) })
+	refused(t, two, waiter)
+	ended = waitFor(two, waiter)
+	release(t, one, holder)
+	wantPushed(t, ended)
+}
+
+type logBuffer struct {
+	sync.Mutex
+	bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.Lock()
+	defer b.Unlock()
+	return b.Buffer.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.Lock()
+	defer b.Unlock()
+	return b.Buffer.String()
+}
+
+// The behaviour behind a pooler that gives each transaction another connection: no prepared
+// statements, no LISTEN, and one line in the log that says so.
+func TestBehindPgBouncerInTransactionModeWaitersPoll(t *testing.T) {
+	p := server(t)
+	b := servers.StartPgBouncer(t, p, servers.PgBouncerOptions{})
+	var log logBuffer
+	pool := newPool(t, servers.PostgresURL(b.Addr()), 10)
+	s, err := pgstore.New(pool, pgstore.Logger(slog.New(slog.NewTextHandler(&log, nil))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	direct := openStore(t, p.URL())
+	for i := range 50 { // the connections behind the pooler change all the time
+		var wg sync.WaitGroup
+		for g := range 8 {
+			wg.Go(func() {
+				r := request(fmt.Sprint("pooled", i, g))
+				if a, err := s.Acquire(t.Context(), r); err != nil || !a.Granted() {
+					t.Errorf("Acquire: %v", err)
+				}
+				if err := s.Release(t.Context(), r.Name, r.ID, store.Keep{}); err != nil {
+					t.Errorf("Release: %v", err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+	holder := request("pooler")
+	granted(t, direct, holder)
+	waiter := request("pooler")
+	waiter.Queue = true
+	refused(t, s, waiter)
+	eventually(t, "the pooler was not noticed", func() bool { return strings.Contains(log.String(), "pooler") })
+	if again := refused(t, s, waiter).Again; again > 50*time.Millisecond {
+		t.Errorf("the next waiter asks again after %v, want a poll", again)
+	}
+	second := request("pooler")
+	second.Queue = true
+	if again := refused(t, s, second).Again; again < time.Second {
+		t.Errorf("the second waiter asks again after %v, want only the next one to poll", again)
+	}
+	release(t, direct, holder)
+	granted(t, s, waiter)
+	if n := strings.Count(log.String(), "\n"); n != 1 {
+		t.Errorf("%d lines in the log, want one:\n%s", n, log.String())
+	}
+}

@@ -1,0 +1,120 @@
+package faults
+
+import (
+	"context"
+	"database/sql"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/faultproxy"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	_ "github.com/holdfast-lock/holdfast/mysqlstore"
+)
+
+// A mysqlServer is the part of a server that one test uses: a database of its own.
+type mysqlServer struct {
+	*servers.MariaDB
+	database string
+}
+
+var (
+	mysqlDatabases atomic.Int64
+
+	sharedMariaDB = sync.OnceValue(func() *servers.MariaDB {
+		return servers.StartMariaDB(&process, servers.MariaDBOptions{Config: []string{"--max-connections=500"}})
+	})
+)
+
+// mysqlShared is a database on the server that all tests share.
+func mysqlShared(t testing.TB) *bed { return mysqlBed(t, sharedMariaDB()) }
+
+// mysqlOwn is a server of the test's own, to which it may do something.
+func mysqlOwn(t testing.TB, opts servers.MariaDBOptions) *bed {
+	t.Helper()
+	return mysqlBed(t, servers.StartMariaDB(t, opts))
+}
+
+func mysqlBed(t testing.TB, server *servers.MariaDB) *bed {
+	t.Helper()
+	m := &mysqlServer{MariaDB: server, database: fmt.Sprint("bed", mysqlDatabases.Add(1))}
+	m.exec(t, "CREATE DATABASE "+m.database)
+	return &bed{t: t, url: m.url(server.Addr()), mysql: m}
+}
+
+func (m *mysqlServer) url(addr string) string {
+	return strings.TrimSuffix(m.URL(addr), servers.MariaDBDatabase) + m.database
+}
+
+func (m *mysqlServer) openBy(t testing.TB, opts ...holdfast.Option) (*holdfast.Client, wires) {
+	t.Helper()
+	p := faultproxy.Start(t, m.Addr())
+	return openURL(t, m.url(p.Addr()), opts...), wires{p}
+}
+
+// query returns the first column of a result.
+func (m *mysqlServer) query(query string) (list []string, err error) {
+	db, err := sql.Open("mysql", m.DSN())
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	rows, err := db.QueryContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var text string
+		if err := rows.Scan(&text); err != nil {
+			return nil, err
+		}
+		list = append(list, text)
+	}
+	return list, rows.Err()
+}
+
+func (m *mysqlServer) exec(t testing.TB, statement string) {
+	t.Helper()
+	db, err := sql.Open("mysql", m.DSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.ExecContext(t.Context(), statement); err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+}
+
+// left is an error that names the names in use, the claims and the connections that are left.
+// Rows of names that are not in use stay for some seconds.
+func (m *mysqlServer) left(testing.TB) error {
+	var left []string
+	for _, query := range []string{
+		"SELECT CONCAT('name ', name) FROM {}.holdfast_names WHERE crowd <> 0 OR until <> 0",
+		"SELECT CONCAT('claim ', name) FROM {}.holdfast_claims",
+		"SELECT CONCAT('connection ', id) FROM information_schema.processlist WHERE db = '{}'",
+	} {
+		found, err := m.query(strings.ReplaceAll(query, "{}", m.database))
+		if err != nil {
+			return err
+		}
+		left = append(left, found...)
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("left: %q", left)
+	}
+	return nil
+}
+
+// mysqlMentions are what a request for a name has in it: the parameters of a prepared statement,
+// name and identity with their lengths, or a literal.
+func mysqlMentions(name string) [][]byte {
+	return [][]byte{[]byte(string(rune(len(name))) + name + "\x10"), []byte("x'" + hex.EncodeToString([]byte(name)) + "'")}
+}

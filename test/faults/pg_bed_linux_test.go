@@ -1,0 +1,65 @@
+package faults
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/faultproxy"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	_ "github.com/holdfast-lock/holdfast/pgstore"
+)
+
+// A pgBed is the part of a PostgreSQL server that one test uses: a schema of its own.
+type pgBed struct {
+	*servers.Postgres
+	schema string
+}
+
+var (
+	schemas atomic.Int64
+
+	sharedPostgres = sync.OnceValue(func() *servers.Postgres {
+		return servers.StartPostgres(&process, servers.PostgresOptions{NoSync: true, Config: []string{"max_connections=400"}})
+	})
+)
+
+// postgres is a schema on the server that all tests share that do nothing to it.
+func postgres(t testing.TB) *bed { return postgresOn(t, sharedPostgres()) }
+
+// ownPostgres is a server of the test's own.
+func ownPostgres(t testing.TB, opts servers.PostgresOptions) *bed {
+	return postgresOn(t, servers.StartPostgres(t, opts))
+}
+
+func postgresOn(t testing.TB, p *servers.Postgres) *bed {
+	pg := &pgBed{p, fmt.Sprintf("faults%d", schemas.Add(1))}
+	return &bed{t: t, url: pg.url(p.Addr()), pg: pg}
+}
+
+// url names the schema at an address. The name of the application tells connections apart.
+func (p *pgBed) url(addr string) string {
+	return fmt.Sprintf("%s&schema=%s&application_name=%[2]s", servers.PostgresURL(addr), p.schema)
+}
+
+func (p *pgBed) openBy(t testing.TB, opts ...holdfast.Option) (*holdfast.Client, wires) {
+	t.Helper()
+	proxy := faultproxy.Start(t, p.Addr())
+	return openURL(t, p.url(proxy.Addr()), opts...), wires{proxy}
+}
+
+// left is an error that names what is held or waited for, and connections. Rows of free names
+// stay for some seconds.
+func (p *pgBed) left() error {
+	query := `SELECT 'name ' || name FROM SCHEMA.names WHERE id IS NOT NULL OR crowd
+		UNION ALL SELECT 'holder ' || name FROM SCHEMA.holders UNION ALL SELECT 'waiter ' || name FROM SCHEMA.waiters
+		UNION ALL SELECT 'connection ' || query FROM pg_stat_activity WHERE application_name = 'SCHEMA'`
+	rows, err := p.Query(strings.ReplaceAll(query, "SCHEMA", p.schema))
+	if err == nil && len(rows) > 0 {
+		err = fmt.Errorf("left: %v", rows)
+	}
+	return err
+}
