@@ -1,9 +1,6 @@
 package quorum
 
-import (
-	"context"
-	"time"
-)
+import "time"
 
 // maxDebts bounds what is remembered of a node that does not answer. What is forgotten ends with
 // its TTL.
@@ -39,20 +36,12 @@ func (n *node) settle() {
 	n.debts = nil
 	n.mu.Unlock()
 	s := n.quorum
-	s.life.Go(func(ctx context.Context) {
-		for i, d := range debts {
-			if s.now() > d.until {
-				continue
-			}
-			callCtx, cancel := context.WithTimeout(ctx, s.opts.Timeout)
-			err := n.Leave(callCtx, d.key.name, d.key.id)
-			cancel()
-			if err != nil && !isAnswer(err) {
-				for _, d := range debts[i:] {
-					n.owe(d.key)
-				}
-				return
-			}
+	for _, d := range debts {
+		if s.now() < d.until {
+			// Behind a request of the same identity that the node has not answered yet.
+			se := s.open(d.key.name, d.key.id)
+			s.leaveNode(se, n.index)
+			s.shut(se)
 		}
-	})
+	}
 }

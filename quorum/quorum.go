@@ -216,14 +216,15 @@ var errClosed = fmt.Errorf("quorum store: %w", store.ErrClosed)
 // Close waits for calls and clean-ups in flight, for at most 2 s, and closes the nodes. Grants
 // that were not released stay until their TTL is over. A second Close does nothing.
 func (s *Store) Close() error {
-	if !s.life.Shut() {
-		return nil
-	}
-	s.complete.stop()
-	for _, n := range s.nodes {
-		if n.owes.Load() {
+	if s.life.Enter() {
+		s.complete.stop()
+		for _, n := range s.nodes {
 			n.settle()
 		}
+		s.life.Leave()
+	}
+	if !s.life.Shut() {
+		return nil
 	}
 	timeout := time.AfterFunc(closeWait, s.life.End)
 	s.life.Wait()

@@ -105,7 +105,11 @@ func (s *Store) renewOne(ctx context.Context, g *store.Renewal) store.Renewed {
 			continue
 		}
 		if d.verdict == won && status != store.Unknown || pending == 0 {
-			a.op.finish(t.late(status))
+			for _, r := range a.op.finish(t.late(status)) {
+				if a.rounds == 0 && r.err == nil && r.renewed.Status == store.Gone {
+					t.gone = append(t.gone, r.node)
+				}
+			}
 			return a.renewed(g, status, d, crowded, &t)
 		}
 		if !a.waitRenewed(ctx, 0, &t, &crowded) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -265,5 +266,48 @@ func TestNodeThatRestartedDoesNotCountBeforeTheDelay(t *testing.T) {
 	nodes[0].Kill()
 	if b, err := careful.Acquire(t.Context(), req); err != nil || !b.Granted() {
 		t.Errorf("after the delay: granted %v, %v", b.Granted(), err)
+	}
+}
+
+func TestMostGrantsOfAQuorumNeedOneRound(t *testing.T) {
+	nodes := servers.StartRedisNodes(t, 5, servers.RedisOptions{InMemory: true})
+	const clients, goroutines, pairs = 4, 8, 40
+	var all sync.WaitGroup
+	var stores []*quorum.Store
+	for c := range clients {
+		s, err := store.Open(t.Context(), quorumURL(nodes))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		stores = append(stores, s.(*quorum.Store))
+		for g := range goroutines {
+			all.Go(func() {
+				for range pairs {
+					req := store.Request{
+						Name: fmt.Sprint(c, "/", g), ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: time.Minute, Tokens: 1,
+					}
+					if a, err := s.Acquire(t.Context(), req); err != nil || !a.Granted() {
+						t.Errorf("granted %v, %v", err == nil && a.Granted(), err)
+						return
+					}
+					if err := s.Release(t.Context(), req.Name, req.ID, store.Keep{}); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	sum := make(map[int]uint64)
+	for _, s := range stores {
+		for rounds, n := range s.Rounds() {
+			sum[rounds] += n
+		}
+	}
+	t.Logf("grants by rounds: %v", sum)
+	if sum[1] < clients*goroutines*pairs*3/4 {
+		t.Errorf("grants by rounds: %v, want most of them to need one", sum)
 	}
 }
