@@ -204,7 +204,8 @@ func (r *release) useAlone(ctx context.Context, m *module) error {
 			}
 			continue
 		}
-		if owner := r.ownerOf(p, m); owner != "" && !slices.Contains(linked, p) && r.onlyWeRequire(p, graph) {
+		indirect := slices.ContainsFunc(m.mod.Require, func(q requirement) bool { return q.Path == p && q.Indirect }) // by a library of its tests
+		if owner := r.ownerOf(p, m); owner != "" && !indirect && !slices.Contains(linked, p) && r.onlyWeRequire(p, graph) {
 			return fmt.Errorf("it requires %s, which it does not use; that belongs to %s", p, owner)
 		}
 	}
