@@ -143,7 +143,7 @@ func fail(op, name string, causes ...error) error {
 	return &callError{op, name, causes}
 }
 
-// isLossOf reports whether err tells the loss of the lock with that name.
+// isLossOf reports whether err says that the lock with that name was lost.
 func isLossOf(err error, name string) bool {
 	var named *callError
 	return errors.Is(err, ErrLost) && errors.As(err, &named) && named.name == name

@@ -112,7 +112,7 @@ const (
 	mLate
 )
 
-// An mConfig bounds what happens.
+// An mConfig bounds a run of the model.
 type mConfig struct {
 	rules           rules
 	nodes, clients  int
