@@ -29,6 +29,7 @@
 //     until the first one's deadline. A step back makes dead grants last longer.
 //   - Transactions have the isolation level read committed, the default of PostgreSQL. Calls fail
 //     under other levels.
+//   - client_encoding is UTF8, the default. Open and New fail under others. It is not changed later.
 //
 // If an assumption is violated, tokens still grow, and a resource that checks them (package
 // fence/sqlfence) refuses the older holder.

@@ -5,9 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/pgstore"
@@ -141,5 +145,53 @@ func TestAClientWorksAfterItsPoolWasUsedUp(t *testing.T) {
 	b.Release()
 	if err := <-locked; err != nil {
 		t.Errorf("Lock: %v", err)
+	}
+}
+
+// An application that receives notifications by a handler of its own loses none, and gets none of
+// the store's.
+func TestAHandlerForNotificationsOfThePoolDoesNotMatter(t *testing.T) {
+	config, err := pgxpool.ParseConfig(server(t).URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.ConnConfig.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) {
+		t.Errorf("the handler of the application got a notification on %s", n.Channel)
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	s, err := pgstore.New(pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	holder := request("handler")
+	granted(t, s, holder)
+	next := waitFor(s, queued(t, s, "handler"))
+	release(t, s, holder)
+	wantPushed(t, next)
+}
+
+// With another client_encoding the server would change names, so that one name would be two.
+func TestAClientEncodingThatChangesNamesIsRefused(t *testing.T) {
+	config, err := pgxpool.ParseConfig(server(t).URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.ConnConfig.RuntimeParams["client_encoding"] = "LATIN1"
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	s, err := pgstore.New(pool)
+	if err == nil {
+		s.Close()
+	}
+	if !errors.Is(err, store.ErrUnsupported) || !strings.Contains(err.Error(), "client_encoding") {
+		t.Errorf("New: %v, want ErrUnsupported that names client_encoding", err)
 	}
 }

@@ -511,7 +511,9 @@ BEGIN
 END $$;
 
 -- sweep removes up to a_limit names behind a_after that nobody has used for some seconds, and
--- returns where to go on, empty at the end.
+-- returns where to go on, empty at the end. A name whose tokens are more than a day ahead of the
+-- clock, because a caller asked for so high a floor, keeps its row: the floor of the schema would
+-- otherwise take the tokens of all other names.
 CREATE FUNCTION sweep(a_after text, a_limit integer) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	n      record;
@@ -531,6 +533,7 @@ BEGIN
 			PERFORM settle(load(n.name), n.id);
 		END IF;
 		DELETE FROM names d WHERE d.name = n.name AND NOT d.crowd AND abs(at - d.used) >= 5000000 AND (d.id IS NULL OR d.until <= at)
+				AND d.highest <= at + 86400000000
 			RETURNING d.highest INTO highest;
 		top := greatest(top, highest); -- without NULL
 	END LOOP;

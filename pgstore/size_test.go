@@ -154,6 +154,31 @@ func TestUnusedNamesAreRemovedAndTheirTokensGrow(t *testing.T) {
 	}
 }
 
+// A row whose tokens are far ahead of the clock, because of a high floor, stays and raises no floor
+// of others.
+func TestAHighFloorConcernsItsOwnNameOnly(t *testing.T) {
+	p := server(t)
+	s := open(t, p.URL()+"&schema=high")
+	high := request("high")
+	high.Floor = store.MaxToken - 10
+	granted(t, s, high)
+	release(t, s, high)
+	for i := range 100 { // more than the names that make a sweep come early, twice
+		p.Must("UPDATE high.names SET used = used - 10000000") // as if some seconds had passed
+		r := request(fmt.Sprint("other", i))
+		if a := granted(t, s, r); a.Token > store.MaxToken/2 {
+			t.Fatalf("name %d has the token %d", i, a.Token)
+		}
+		release(t, s, r)
+	}
+	if n := number(t, p, "SELECT count(*) FROM high.names WHERE name LIKE 'other%'"); n > 90 {
+		t.Fatalf("%d rows of other names are left: there was no sweep", n)
+	}
+	if a := granted(t, s, request("high")); a.Token <= high.Floor+1 {
+		t.Errorf("token %d, not above the one before", a.Token)
+	}
+}
+
 // What a pair costs the table: updates that need no vacuum.
 func TestAPairLeavesNoWorkForVacuum(t *testing.T) {
 	p := server(t)

@@ -193,6 +193,7 @@ func (s *Store) connectApart(ctx context.Context) (*pgx.Conn, error) {
 			return nil, err
 		}
 	}
+	config.ConnConfig.OnNotification = nil // the application's handler would take the notifications
 	return pgx.ConnectConfig(ctx, config.ConnConfig)
 }
 
