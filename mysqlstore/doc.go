@@ -90,8 +90,8 @@
 //
 // A store uses at most two connections, one for calls that take names and one for calls that
 // renew and release them. Calls that arrive while one is in use share a transaction. Connections
-// that are not in use are closed after 15 seconds. The settings of a *sql.DB do not matter: a
-// connection gets a session of its own (READ COMMITTED, so that no locks on gaps between rows are
+// that are not in use are closed after 15 seconds. The settings of a *sql.DB do not matter, except
+// the session variable timestamp, which must not be set because it stops the clock: a connection gets a session of its own (READ COMMITTED, so that no locks on gaps between rows are
 // taken) and is closed instead of given back. binlog_format=STATEMENT does not work with that
 // isolation level: use ROW or MIXED.
 //

@@ -160,6 +160,43 @@ func TestSettingsOfThePoolDoNotMatter(t *testing.T) {
 	}
 }
 
+// Settings that truncate results, leave transactions open or forbid to write do not matter either.
+func TestSettingsThatChangeWhatStatementsDoAreReset(t *testing.T) {
+	for what, params := range map[string]map[string]string{
+		"select limit": {"sql_select_limit": "1"},
+		"big selects":  {"sql_big_selects": "0", "max_join_size": "1"},
+		"read only":    {"tx_read_only": "1"},
+		"commit chain": {"completion_type": "1"},
+		"commit end":   {"completion_type": "2"},
+		"safe updates": {"sql_safe_updates": "1"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			plain := connectTo(t, nil)
+			other := newIn(t, plain) // creates the tables
+			var database string
+			if err := plain.QueryRow("SELECT DATABASE()").Scan(&database); err != nil {
+				t.Fatal(err)
+			}
+			s := newIn(t, poolOf(t, database, func(c *mysql.Config) { c.Params = params }))
+			useEverything(t, s)
+			permit := func() store.Request {
+				r := request("permits")
+				r.Mode, r.Limit = store.Permits, 3
+				return r
+			}
+			for range 3 {
+				granted(t, s, permit())
+			}
+			refused(t, s, permit())
+			free := request("free") // after a transaction on another name
+			granted(t, s, free)
+			refused(t, other, request("free"))
+			release(t, s, free)
+			granted(t, other, request("free"))
+		})
+	}
+}
+
 // awkward are names that a database could confuse.
 var awkward = []string{
 	"a", "A", "a ", "a  ", "ä", "a\u0308", "'", `\`, `\'`, `"; DROP TABLE holdfast_names; --`, "%", "_", "?", "縗", "😀",

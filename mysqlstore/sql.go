@@ -64,7 +64,9 @@ func newStatements(prefix string) statements {
 	st := statements{
 		session: []string{
 			// Without locks on gaps between rows, transactions on different names do not meet.
-			"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+			"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE",
+			// All rows are read, and a commit ends a transaction without beginning the next.
+			"SET SESSION sql_select_limit = DEFAULT, sql_big_selects = 1, completion_type = 0",
 			// Bytes are bytes, whatever the application's connections are set to.
 			"SET NAMES binary",
 			fmt.Sprintf("SET SESSION autocommit = 1, sql_mode = 'STRICT_ALL_TABLES', innodb_lock_wait_timeout = %d, wait_timeout = %d",
