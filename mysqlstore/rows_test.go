@@ -62,6 +62,30 @@ func TestTokensGrowAfterRowsWereRemovedAndTheClockSetBack(t *testing.T) {
 	}
 }
 
+// If the clock is set back, the next sweep may come at once. A client may not have read the floor
+// of the sweep before yet.
+func TestTokensGrowIfTheClockIsSetBackBetweenTwoSweeps(t *testing.T) {
+	db := connectTo(t, nil)
+	s, other := newIn(t, db), newIn(t, db)
+	for _, one := range []*Store{s, other} {
+		one.sweep.next = time.Now().Add(time.Hour) // it sweeps only if told to
+	}
+	granted(t, other, request("reads the floor"))
+	req := request("n")
+	first := granted(t, s, req)
+	release(t, s, req)
+	for _, by := range []time.Duration{time.Millisecond, -time.Hour} {
+		setClock(t, s, by)
+		if err := s.sweepNow(bounded(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	setClock(t, other, -time.Hour)
+	if second := granted(t, other, request("n")); second.Token <= first.Token {
+		t.Errorf("token %d after %d", second.Token, first.Token)
+	}
+}
+
 // A row whose tokens are ahead of the clock, because of a high floor, stays and raises no floor
 // of others.
 func TestAHighFloorConcernsItsOwnNameOnly(t *testing.T) {

@@ -99,7 +99,7 @@ func newStatements(prefix string) statements {
 			" WHERE name IN (%s) AND until > {{now}} ORDER BY name, seq",
 		elect:  "UPDATE {{meta}} SET swept = {{now}} WHERE one = 1 AND (swept <= {{now}} - %d OR swept > {{now}})",
 		sweep:  "SELECT name, crowd, until <= {{now}} - %d FROM {{names}} WHERE name > %s ORDER BY name LIMIT %d",
-		remove: "DELETE FROM {{names}} WHERE name IN (%s) AND crowd = 0 AND until <= {{now}} - %d AND last <= %d",
+		remove: "DELETE FROM {{names}} WHERE name IN (%s) AND crowd = 0 AND until <= {{now}} - %d AND last <= LEAST(%d, {{now}} - %d)",
 	}
 	for i, s := range st.session {
 		st.session[i] = withTables(s, prefix)

@@ -12,7 +12,8 @@ import (
 // one even if the server's clock was set back. It is removed when meta.low guarantees that: low
 // is raised to the clock in each sweep, and a row is removed by a later sweep if all its tokens
 // are at most the low of the sweep before. By then nobody uses an older low: a client reads it
-// every metaFresh, and a statement ends after callTimeout.
+// every metaFresh, and a statement ends after callTimeout. If the clock was set back, the sweep
+// before may have been a moment ago. So a row also stays while its tokens are ahead of the clock.
 const (
 	sweepEvery = 10 * time.Second
 	sweepIdle  = 5 * time.Second // a row that was used lately may be used again soon
@@ -101,7 +102,7 @@ func (s *Store) sweepPart(ctx context.Context, low int64) (more bool, err error)
 		if err != nil || len(unused) == 0 {
 			return err
 		}
-		_, err = c.exec(ctx, fmt.Sprintf(s.sql.remove, literals(unused), sweepIdle.Microseconds(), low))
+		_, err = c.exec(ctx, fmt.Sprintf(s.sql.remove, literals(unused), sweepIdle.Microseconds(), low, sweepEvery.Microseconds()))
 		return err
 	})
 	if err != nil {
