@@ -125,7 +125,10 @@ func (a *attempt) run(ctx context.Context) (store.Answer, error) {
 					continue
 				}
 			}
-			if a.mayAgree() && a.wait(ctx, a.grace()) {
+			if a.narrow {
+				a.widen()
+			}
+			if a.mayAgree() && a.wait(ctx, max(a.grace(), s.hedge())) {
 				continue
 			}
 			a.resolve(d)

@@ -54,10 +54,20 @@ func (a *attempt) win(d decision) (store.Answer, error) {
 	return store.Answer{Token: d.first, Tokens: int(d.last - d.first + 1), TTL: valid, Waiters: a.waiters}, nil
 }
 
-// fail ends the attempt because too few nodes answered, or because ctx ended. It undoes nothing:
-// the caller repeats the request or leaves.
+// fail ends the attempt because too few nodes answered, or because ctx ended. The caller repeats the
+// request or leaves. It gives back the votes that it knows of, which would only keep others from
+// the name. A vote whose reply is missing stays: if it was lost, the repeated request finds it.
 func (a *attempt) fail(ctx context.Context) error {
-	a.op.finish(nil)
+	for _, r := range a.op.finish(nil) {
+		a.apply(&r)
+	}
+	if ctx.Err() == nil {
+		for i, v := range a.votes {
+			if v.state == granted || v.state == uncounted {
+				a.s.leaveNode(a.se, i)
+			}
+		}
+	}
 	a.se.mu.Lock()
 	a.se.waiting = a.bell >= 0
 	a.se.queued, a.se.woken = false, false

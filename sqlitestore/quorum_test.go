@@ -48,7 +48,7 @@ func TestQuorumOfThreeSQLiteFiles(t *testing.T) {
 		},
 		TTL:      500 * time.Millisecond,
 		Slack:    500 * time.Millisecond,
-		Parallel: 6,
+		Parallel: 2,
 	})
 }
 
