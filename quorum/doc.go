@@ -73,7 +73,7 @@
 //
 // All messages of one identity to one node are sent one after the other: the next when the
 // previous one was answered or has timed out. Once a Leave or Release has timed out, or could not be
-// sent and is owed, grants of that node to that identity do not count any more (rule Order).
+// sent and is owed, grants and renewals of that node do not count for that identity (rule Order).
 // Otherwise a late Leave of a first attempt could end a vote that a second attempt counts.
 //
 // The proposal is p = max(highest token seen + 1, estimate of the nodes' counters), where the

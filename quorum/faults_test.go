@@ -141,3 +141,58 @@ func TestKeepOfAFreshLeaseSucceedsWhileAMinorityIsDown(t *testing.T) {
 		}
 	})
 }
+
+func TestRenewalDoesNotCountAVoteThatALateLeaveMayEnd(t *testing.T) {
+	for _, batch := range []int{1, 2} {
+		t.Run(fmt.Sprint(batch, " renewals"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes, q := gates(t, 3, quorum.Options{})
+				other := request("n")
+				for _, i := range []int{0, 2} {
+					if a, err := nodes[q.Order("n", i)].Store.Acquire(t.Context(), other); err != nil || !a.Granted() {
+						t.Fatal(a, err)
+					}
+				}
+				first, tainted := nodes[q.Order("n", 0)], nodes[q.Order("n", 1)]
+				tainted.set(lose("Leave"), nil)
+				req := request("n")
+				if a, err := q.Acquire(t.Context(), req); err != nil || a.Granted() {
+					t.Fatalf("granted %v, %v", a.Granted(), err)
+				}
+				time.Sleep(time.Minute) // the Leave has timed out, and may arrive at any time
+				tainted.set(nil, nil)
+				mustAcquire(t, q, req)
+				time.Sleep(20 * time.Millisecond) // all nodes have voted
+				renewals := make([]store.Renewal, batch)
+				for i := range renewals {
+					renewals[i] = store.Renewal{Name: fmt.Sprint("n", i), ID: req.ID, TTL: time.Minute, Mode: store.Exclusive}
+				}
+				renewals[0].Name = "n"
+				status := func() store.Status {
+					out, err := q.Renew(t.Context(), renewals)
+					if err != nil {
+						t.Fatal(err)
+					}
+					synctest.Wait()
+					return out[0].Status
+				}
+				if s := status(); s != store.Extended {
+					t.Errorf("status %d with all nodes, want Extended", s)
+				}
+				first.set(down, nil)
+				if s := status(); s != store.Unknown {
+					t.Errorf("status %d, want Unknown: a late Leave would leave the lease one vote", s)
+				}
+				first.set(nil, nil)
+				for range 25 { // more than ten minutes
+					time.Sleep(time.Minute / 2)
+					status()
+				}
+				first.set(down, nil)
+				if s := status(); s != store.Extended {
+					t.Errorf("status %d after a time in which the Leave would have come, want Extended", s)
+				}
+			})
+		})
+	}
+}

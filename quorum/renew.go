@@ -110,9 +110,7 @@ func (s *Store) renewOne(ctx context.Context, g *store.Renewal) store.Renewed {
 		}
 		if d.verdict == won && status != store.Unknown || pending == 0 {
 			for _, r := range a.op.finish(t.late(status)) {
-				if a.rounds == 0 && r.err == nil && r.renewed.Status == store.Gone {
-					t.gone = append(t.gone, r.node)
-				}
+				a.note(&r, &t, &crowded)
 			}
 			return a.renewed(g, status, d, crowded, &t)
 		}
@@ -129,9 +127,15 @@ func (s *Store) renewOne(ctx context.Context, g *store.Renewal) store.Renewed {
 // waitRenewed applies the next reply of a renewal.
 func (a *attempt) waitRenewed(ctx context.Context, limit time.Duration, t *tally, crowded *bool) bool {
 	r, ok := a.op.next(ctx, limit)
-	if !ok {
-		return false
+	if ok {
+		a.note(&r, t, crowded)
+		a.apply(&r)
 	}
+	return ok
+}
+
+// note notes what a reply to a renewal tells about the vote of its node.
+func (a *attempt) note(r *reply, t *tally, crowded *bool) {
 	if a.rounds == 0 && r.err == nil {
 		if r.renewed.Status == store.Gone {
 			t.gone = append(t.gone, r.node)
@@ -139,8 +143,6 @@ func (a *attempt) waitRenewed(ctx context.Context, limit time.Duration, t *tally
 			*crowded = true // only if tokens were asked for
 		}
 	}
-	a.apply(&r)
-	return true
 }
 
 func (a *attempt) anyHealthyPending() bool {
@@ -272,9 +274,11 @@ func (s *Store) leaveRest(name string, id store.ID) {
 func (s *Store) renewMany(ctx context.Context, grants []store.Renewal, batch []int, outcomes []store.Renewed) {
 	begin := s.now()
 	requests := make([]store.Renewal, len(batch))
+	sessions := make([]*session, len(batch)) // nil if there is none
 	for k, i := range batch {
 		requests[k] = grants[i]
 		if se := s.find(grants[i].Name, grants[i].ID); se != nil {
+			sessions[k] = se
 			se.lengthen(grants[i].TTL)
 			requests[k].TTL = se.longest()
 		}
@@ -315,6 +319,9 @@ func (s *Store) renewMany(ctx context.Context, grants []store.Renewal, batch []i
 			c := &counts[k]
 			switch a.out[k].Status {
 			case store.Extended:
+				if se := sessions[k]; se != nil && se.isTainted(a.node, s.now()) {
+					continue
+				}
 				if c.extended++; c.ttl == 0 || a.out[k].TTL < c.ttl {
 					c.ttl = a.out[k].TTL
 				}

@@ -53,7 +53,7 @@ type lane struct {
 
 	// A message that ends a vote is unanswered. It may arrive at any time, so that votes of the
 	// node for this identity do not count any more.
-	tainted bool
+	tainted time.Duration // until when; 0 if not
 }
 
 // taintedFor is how long such a message may be late.
@@ -62,15 +62,15 @@ const taintedFor = 10 * time.Minute
 // taint notes that a message that ends the vote of a node is unanswered, or is sent later.
 func (se *session) taint(i int, now time.Duration) {
 	se.mu.Lock()
-	se.lanes[i].tainted, se.tainted, se.until = true, true, max(se.until, now+taintedFor)
+	se.lanes[i].tainted, se.tainted, se.until = now+taintedFor, true, max(se.until, now+taintedFor)
 	se.mu.Unlock()
 }
 
 // isTainted reports whether votes of a node do not count.
-func (se *session) isTainted(i int) bool {
+func (se *session) isTainted(i int, now time.Duration) bool {
 	se.mu.Lock()
 	defer se.mu.Unlock()
-	return se.lanes[i].tainted
+	return now < se.lanes[i].tainted
 }
 
 // reserve takes the next turn on a lane. It is called before the goroutine starts that sends the
