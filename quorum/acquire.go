@@ -258,7 +258,7 @@ func (a *attempt) ask(i int) {
 	a.op.start(i, func(ctx context.Context, n *node, r *reply) {
 		r.answer, r.err = n.Acquire(ctx, req)
 		if r.err == nil && r.answer.Granted() {
-			if r.exclude = n.counts(ctx); a.se.isTainted(i) && !a.s.rules.off(noOrder) {
+			if r.exclude = n.counts(ctx); a.se.isTainted(i, a.s.now()) && !a.s.rules.off(noOrder) {
 				r.exclude = errTainted
 			}
 		}
@@ -277,6 +277,9 @@ func (a *attempt) renew(i int, floor int64, tokens int) {
 		// Renewals of several callers arrive in any order. None may shorten the lease of another.
 		renewal.TTL = max(renewal.TTL, ttlAtNodes(a.se.longest()))
 		r.renewed, r.err = renewAt(ctx, n, renewal)
+		if a.se.isTainted(i, a.s.now()) {
+			r.exclude = errTainted
+		}
 	})
 }
 
@@ -311,6 +314,8 @@ func (a *attempt) apply(r *reply) {
 		v.state, a.errs[r.node] = failed, r.err
 	case r.renewed.Status == store.Gone:
 		v.state = refused
+	case r.renewed.Status == store.Extended && r.exclude != nil:
+		v.state, a.errs[r.node] = uncounted, r.exclude
 	case r.renewed.Status == store.Extended:
 		v.state = granted
 		v.recorded = max(v.recorded, r.floor)

@@ -75,7 +75,8 @@ func (c *completions) stop() {
 }
 
 // completeDue renews the leases that are due. A renewal gives the vote to nodes that do not have
-// it, but only while the lease has its majority.
+// it, but only while the lease has its majority. If it has none, its holder learns that from its own
+// renewal. Until then the votes that are left stay where they are.
 func (s *Store) completeDue() {
 	if !s.life.Enter() {
 		return

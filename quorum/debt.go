@@ -13,6 +13,19 @@ type debt struct {
 	until time.Duration // when its TTL is over
 }
 
+// ended notes how the node answered a message that ends its vote for an identity. If it did not, the
+// message may still arrive, and with owed a Leave is sent later: its votes for that identity do not
+// count any more, see the rule Order.
+func (n *node) ended(se *session, err error, owed bool) {
+	if err == nil || isAnswer(err) {
+		return
+	}
+	se.taint(n.index, n.quorum.now())
+	if owed {
+		n.owe(se.key)
+	}
+}
+
 // owe notes a debt.
 func (n *node) owe(key sessionKey) {
 	s := n.quorum

@@ -72,9 +72,9 @@
 // nothing is done: the caller repeats the request or calls Leave, as the contract demands.
 //
 // All messages of one identity to one node are sent one after the other: the next when the
-// previous one was answered or has timed out. Once a Leave or Release has timed out, grants of
-// that node to that identity do not count any more (rule Order). Otherwise a late Leave of a
-// first attempt could end a vote that a second attempt counts.
+// previous one was answered or has timed out. Once a Leave or Release has timed out, or could not be
+// sent and is owed, grants and renewals of that node do not count for that identity (rule Order).
+// Otherwise a late Leave of a first attempt could end a vote that a second attempt counts.
 //
 // The proposal is p = max(highest token seen + 1, estimate of the nodes' counters), where the
 // estimate grows by one per microsecond since a node last chose a token itself. It only decides
@@ -92,8 +92,12 @@
 // lease is valid at that moment, so a further vote excludes only requests that are excluded
 // anyway. A repaired grant whose reply comes after the lease has ended is given back.
 //
-// A release goes to all nodes that may have a vote. It has succeeded if a majority confirms that the grant is gone.
-// With Keep a majority must have the closure.
+// The votes that are left of a lease that is gone are given back only when its holder is told so.
+// They may be all that excludes others until then.
+//
+// A release goes to all nodes that may have a vote. It has succeeded if a majority confirms that
+// the grant is gone. With Keep a majority must have the closure. Nodes that were not asked for their
+// vote get it first, while the lease is valid, so that all nodes have the closure.
 //
 // # Delayed restart
 //

@@ -401,6 +401,8 @@ func (c *mConfig) receive(s *mState, k, i int, m mMsg) string {
 		if young || v.tainted && !c.rules.off(noOrder) {
 			v.state = uncounted
 		}
+	case v.tainted && !c.rules.off(noOrder):
+		v.state = uncounted
 	default:
 		v.state, v.recorded = granted, max(v.recorded, m.floor)
 		if m.tokens > 0 {

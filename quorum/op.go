@@ -34,6 +34,7 @@ type op struct {
 	pending []bool // by node
 	over    bool
 	ending  bool           // its messages end votes
+	keeps   bool           // and close the name
 	late    func(r *reply) // gets the replies that come after finish, in their lane; may be nil
 }
 
@@ -67,9 +68,7 @@ func (o *op) start(i int, f func(ctx context.Context, n *node, r *reply)) {
 		r := reply{node: i}
 		if !o.se.await(o.ctx, i, turn) {
 			r.err = errEarlier
-			if o.ending {
-				n.owe(o.se.key)
-			}
+			o.ended(n, r.err)
 			o.deliver(&r)
 			return
 		}
@@ -81,12 +80,17 @@ func (o *op) start(i int, f func(ctx context.Context, n *node, r *reply)) {
 			f(ctx, n, &r)
 			return r.err
 		})
-		if o.ending && r.err != nil && !isAnswer(r.err) {
-			n.owe(o.se.key)
-		}
+		o.ended(n, r.err)
 		o.deliver(&r)
 		o.se.pass(i)
 	})
+}
+
+// ended notes how a message that ends a vote was answered.
+func (o *op) ended(n *node, err error) {
+	if o.ending {
+		n.ended(o.se, err, !o.keeps)
+	}
 }
 
 // deliver hands a reply to the caller, or to late if the caller has gone on.

@@ -111,9 +111,7 @@ func (a *attempt) refuse() *store.Refusal {
 // leaveNode undoes, in the background, what a node may have noted for an identity.
 func (s *Store) leaveNode(se *session, i int) {
 	s.after(se, i, true, func(ctx context.Context, n *node) error {
-		err := n.Leave(ctx, se.key.name, se.key.id)
-		se.ended(i, err, s.now())
-		return err
+		return n.Leave(ctx, se.key.name, se.key.id)
 	})
 }
 
@@ -137,11 +135,6 @@ func (s *Store) undo(se *session, i int) {
 	ctx, cancel := context.WithTimeout(s.life.Work, s.opts.Timeout)
 	defer cancel()
 	n := s.nodes[i]
-	if err := n.call(ctx, func(ctx context.Context) error {
-		err := n.Leave(ctx, se.key.name, se.key.id)
-		se.ended(i, err, s.now())
-		return err
-	}); err != nil && !isAnswer(err) {
-		n.owe(se.key)
-	}
+	err := n.call(ctx, func(ctx context.Context) error { return n.Leave(ctx, se.key.name, se.key.id) })
+	n.ended(se, err, true)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
@@ -19,7 +20,7 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 	if keep.State != store.Held && !s.caps.Features.Has(store.FeatureKeep) {
 		return fmt.Errorf("%w: not all nodes can keep a name closed", store.ErrUnsupported)
 	}
-	return s.toAll(ctx, name, id, func(ctx context.Context, n *node) error {
+	return s.toAll(ctx, name, id, keep.State != store.Held, func(ctx context.Context, n *node) error {
 		return n.Release(ctx, name, id, keep)
 	}, func(o outcome) (error, bool) {
 		switch {
@@ -43,7 +44,7 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 // Leave removes an identity from the queue and releases its grant, on all nodes; see
 // [store.Store].
 func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
-	return s.toAll(ctx, name, id, func(ctx context.Context, n *node) error {
+	return s.toAll(ctx, name, id, false, func(ctx context.Context, n *node) error {
 		return n.Leave(ctx, name, id)
 	}, func(o outcome) (error, bool) {
 		switch {
@@ -67,7 +68,7 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 		se.asked = 0 // it may have votes that came by another handle
 		se.mu.Unlock()
 	}
-	return s.toAll(ctx, name, id, func(ctx context.Context, n *node) error {
+	return s.toAll(ctx, name, id, false, func(ctx context.Context, n *node) error {
 		return n.Break(ctx, name, id)
 	}, func(o outcome) (error, bool) {
 		switch {
@@ -103,23 +104,42 @@ func (o *outcome) failure() error {
 }
 
 // toAll makes a call at all nodes that ends something, until decided says what the result is.
-// All nodes get the call, also those whose answers are not needed.
-func (s *Store) toAll(ctx context.Context, name string, id store.ID, call func(ctx context.Context, n *node) error, decided func(outcome) (error, bool)) error {
+// All nodes that may have a vote get the call, also those whose answers are not needed.
+//
+// If the call closes the name (keeps), the other nodes vote first, while the lease is valid, so that
+// a closure is at all nodes and survives the loss of a minority. A call that failed at a node is
+// not replaced by a Leave then: the caller repeats it.
+func (s *Store) toAll(ctx context.Context, name string, id store.ID, keeps bool, call func(ctx context.Context, n *node) error, decided func(outcome) (error, bool)) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
 	defer s.life.Leave()
 	se := s.open(name, id)
 	defer s.shut(se)
+	vote, _, valid := se.further(s.now())
 	se.forget()
 	op := s.newOp(se)
-	op.ending = true
+	op.ending, op.keeps = true, keeps
 	defer op.finish(nil)
 	targets := se.targets(len(s.nodes))
 	for _, i := range targets {
+		op.start(i, func(ctx context.Context, n *node, r *reply) { r.err = call(ctx, n) })
+	}
+	for i := range s.nodes {
+		if !keeps || !valid || slices.Contains(targets, i) {
+			continue
+		}
+		se.noteAsked(i)
+		targets = append(targets, i)
 		op.start(i, func(ctx context.Context, n *node, r *reply) {
-			r.err = call(ctx, n)
-			se.ended(i, r.err, s.now())
+			var a store.Answer
+			switch a, r.err = n.Acquire(ctx, vote); {
+			case r.err != nil:
+			case a.Granted():
+				r.err = call(ctx, n)
+			default:
+				r.err = store.ErrNotHeld
+			}
 		})
 	}
 	o := outcome{s: s, pending: len(targets), unasked: len(s.nodes) - len(targets), errs: make([]error, len(s.nodes))}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -47,6 +46,11 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	wg.Wait()
 	if err := ctx.Err(); err != nil {
 		return nil, err
+	}
+	for i := range outcomes {
+		if outcomes[i].Status == store.Gone {
+			s.leaveRest(grants[i].Name, grants[i].ID)
+		}
 	}
 	for i := range outcomes {
 		if !errors.Is(outcomes[i].Err, store.ErrInvalid) {
@@ -106,9 +110,7 @@ func (s *Store) renewOne(ctx context.Context, g *store.Renewal) store.Renewed {
 		}
 		if d.verdict == won && status != store.Unknown || pending == 0 {
 			for _, r := range a.op.finish(t.late(status)) {
-				if a.rounds == 0 && r.err == nil && r.renewed.Status == store.Gone {
-					t.gone = append(t.gone, r.node)
-				}
+				a.note(&r, &t, &crowded)
 			}
 			return a.renewed(g, status, d, crowded, &t)
 		}
@@ -125,9 +127,15 @@ func (s *Store) renewOne(ctx context.Context, g *store.Renewal) store.Renewed {
 // waitRenewed applies the next reply of a renewal.
 func (a *attempt) waitRenewed(ctx context.Context, limit time.Duration, t *tally, crowded *bool) bool {
 	r, ok := a.op.next(ctx, limit)
-	if !ok {
-		return false
+	if ok {
+		a.note(&r, t, crowded)
+		a.apply(&r)
 	}
+	return ok
+}
+
+// note notes what a reply to a renewal tells about the vote of its node.
+func (a *attempt) note(r *reply, t *tally, crowded *bool) {
 	if a.rounds == 0 && r.err == nil {
 		if r.renewed.Status == store.Gone {
 			t.gone = append(t.gone, r.node)
@@ -135,8 +143,6 @@ func (a *attempt) waitRenewed(ctx context.Context, limit time.Duration, t *tally
 			*crowded = true // only if tokens were asked for
 		}
 	}
-	a.apply(&r)
-	return true
 }
 
 func (a *attempt) anyHealthyPending() bool {
@@ -150,16 +156,10 @@ func (a *attempt) anyHealthyPending() bool {
 
 // renewed ends a renewal of one grant.
 func (a *attempt) renewed(g *store.Renewal, status store.Status, d decision, crowded bool, t *tally) store.Renewed {
-	s, se := a.s, a.se
+	s := a.s
 	now := s.now()
 	switch status {
 	case store.Gone:
-		se.forget()
-		for i, v := range a.votes { // what is left of it would only be in the way of others
-			if v.state != refused {
-				s.leaveNode(se, i)
-			}
-		}
 		return store.Renewed{Status: store.Gone}
 	case store.Unknown:
 		for _, err := range a.errs {
@@ -236,14 +236,11 @@ func (t *tally) repairLater(i int) {
 // repair gives a node its vote for a lease again. The caller has the lane, and a majority has
 // extended the lease just now: see the rule Repair.
 func (s *Store) repair(se *session, i int, ttl time.Duration) {
-	se.mu.Lock()
-	req, floor, valid := se.req, se.floor, se.held && s.now() < se.until
-	// The lease's own block, so that all nodes report the same tokens.
-	req.Floor, req.TTL, req.Tokens, req.Queue = se.first-1, ttl, int(se.end-se.first+1), false
-	se.mu.Unlock()
+	req, floor, valid := se.further(s.now())
 	if !valid {
 		return
 	}
+	req.TTL = ttl
 	se.noteAsked(i)
 	ctx, cancel := context.WithTimeout(s.life.Work, s.opts.Timeout)
 	defer cancel()
@@ -256,23 +253,20 @@ func (s *Store) repair(se *session, i int, ttl time.Duration) {
 		}
 		return err
 	})
-	se.mu.Lock()
-	valid = se.held && s.now() < se.until
-	se.mu.Unlock()
-	if !valid && (err != nil || answer.Granted()) {
+	if _, _, valid = se.further(s.now()); !valid && (err != nil || answer.Granted()) {
 		s.undo(se, i)
 	}
 }
 
-// leaveRest gives back the votes of a lease that has no majority any more.
-func (s *Store) leaveRest(name string, id store.ID, gone []int) {
+// leaveRest gives back the votes of a lease that has no majority any more: they would only be in
+// the way of others. Nothing may call it before the holder is told, as these votes may be all that
+// excludes others.
+func (s *Store) leaveRest(name string, id store.ID) {
 	se := s.open(name, id)
 	defer s.shut(se)
 	se.forget()
 	for i := range s.nodes {
-		if !slices.Contains(gone, i) {
-			s.leaveNode(se, i)
-		}
+		s.leaveNode(se, i)
 	}
 }
 
@@ -280,9 +274,11 @@ func (s *Store) leaveRest(name string, id store.ID, gone []int) {
 func (s *Store) renewMany(ctx context.Context, grants []store.Renewal, batch []int, outcomes []store.Renewed) {
 	begin := s.now()
 	requests := make([]store.Renewal, len(batch))
+	sessions := make([]*session, len(batch)) // nil if there is none
 	for k, i := range batch {
 		requests[k] = grants[i]
 		if se := s.find(grants[i].Name, grants[i].ID); se != nil {
+			sessions[k] = se
 			se.lengthen(grants[i].TTL)
 			requests[k].TTL = se.longest()
 		}
@@ -323,6 +319,9 @@ func (s *Store) renewMany(ctx context.Context, grants []store.Renewal, batch []i
 			c := &counts[k]
 			switch a.out[k].Status {
 			case store.Extended:
+				if se := sessions[k]; se != nil && se.isTainted(a.node, s.now()) {
+					continue
+				}
 				if c.extended++; c.ttl == 0 || a.out[k].TTL < c.ttl {
 					c.ttl = a.out[k].TTL
 				}
@@ -365,8 +364,6 @@ func (s *Store) renewMany(ctx context.Context, grants []store.Renewal, batch []i
 			if se := s.find(grants[i].Name, grants[i].ID); se != nil {
 				(&tally{s: s, se: se}).extended(begin+out.TTL, &out, grants[i].Floor)
 			}
-		case store.Gone:
-			s.leaveRest(grants[i].Name, grants[i].ID, c.gone)
 		case store.Unknown:
 			out.Err = s.failures(errs)
 		}

@@ -53,27 +53,24 @@ type lane struct {
 
 	// A message that ends a vote is unanswered. It may arrive at any time, so that votes of the
 	// node for this identity do not count any more.
-	tainted bool
+	tainted time.Duration // until when; 0 if not
 }
 
 // taintedFor is how long such a message may be late.
 const taintedFor = 10 * time.Minute
 
-// ended notes how a message was answered that ends the vote of a node.
-func (se *session) ended(i int, err error, now time.Duration) {
-	if err == nil || isAnswer(err) {
-		return
-	}
+// taint notes that a message that ends the vote of a node is unanswered, or is sent later.
+func (se *session) taint(i int, now time.Duration) {
 	se.mu.Lock()
-	se.lanes[i].tainted, se.tainted, se.until = true, true, max(se.until, now+taintedFor)
+	se.lanes[i].tainted, se.tainted, se.until = now+taintedFor, true, max(se.until, now+taintedFor)
 	se.mu.Unlock()
 }
 
 // isTainted reports whether votes of a node do not count.
-func (se *session) isTainted(i int) bool {
+func (se *session) isTainted(i int, now time.Duration) bool {
 	se.mu.Lock()
 	defer se.mu.Unlock()
-	return se.lanes[i].tainted
+	return now < se.lanes[i].tainted
 }
 
 // reserve takes the next turn on a lane. It is called before the goroutine starts that sends the
@@ -217,6 +214,17 @@ func (se *session) lengthen(ttl time.Duration) {
 	se.mu.Lock()
 	se.ttl, se.renewed = max(se.ttl, ttl), true
 	se.mu.Unlock()
+}
+
+// further returns the request for a further vote of a lease, and whether the lease is valid. It asks
+// for the lease's own block, so that all nodes report the same tokens. A node that grants fewer
+// has to record floor too.
+func (se *session) further(now time.Duration) (req store.Request, floor int64, valid bool) {
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	req = se.req
+	req.Floor, req.Tokens, req.Queue = se.first-1, int(se.end-se.first+1), false
+	return req, se.floor, se.held && now < se.until
 }
 
 // noteAsked notes that a node may have a vote.
