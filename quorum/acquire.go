@@ -211,15 +211,15 @@ func (a *attempt) widen() {
 	}
 }
 
-// isStuck reports whether the request was refused, unless slow nodes decide otherwise. It does not
-// keep its votes from others until those have answered.
+// isStuck reports whether a holder excludes the request, unless slow nodes decide otherwise. It
+// does not keep its votes from others until those have answered.
 func (a *attempt) isStuck() bool {
 	answered, excluded := 0, false
-	for _, v := range a.votes {
+	for i, v := range a.votes {
 		switch v.state {
 		case granted, refused:
 			answered++
-			excluded = excluded || v.state == refused
+			excluded = excluded || a.refusals[i] != nil && len(a.refusals[i].Holders) > 0
 		case idle:
 			return false
 		}
