@@ -13,6 +13,11 @@ const (
 	// A candidate asks the nodes that refused it again, while the votes are split: others give
 	// theirs back within a round trip. Pauses are random and grow.
 	maxRetries = 8
+
+	// maxChoices is how often the nodes are asked to choose tokens before their counters are
+	// raised. After a raise the nodes have agreed, but report different tokens in listings.
+	maxChoices = 3
+
 	retryPause = 500 * time.Microsecond
 
 	// Pause before the next attempt after a split vote.
@@ -38,7 +43,7 @@ type attempt struct {
 	block    int           // largest block that a node granted
 	waiters  int
 	rounds   int
-	chosen   bool // the nodes chose the tokens
+	choices  int // how often the nodes chose tokens
 	retries  int
 	narrow   bool // only as many nodes as needed were asked so far
 
@@ -206,15 +211,15 @@ func (a *attempt) widen() {
 	}
 }
 
-// isStuck reports whether the request was refused, unless slow nodes decide otherwise. It does not
-// keep its votes from others until those have answered.
+// isStuck reports whether a holder excludes the request, unless slow nodes decide otherwise. It
+// does not keep its votes from others until those have answered.
 func (a *attempt) isStuck() bool {
 	answered, excluded := 0, false
-	for _, v := range a.votes {
+	for i, v := range a.votes {
 		switch v.state {
 		case granted, refused:
 			answered++
-			excluded = excluded || v.state == refused
+			excluded = excluded || a.refusals[i] != nil && len(a.refusals[i].Holders) > 0
 		case idle:
 			return false
 		}
@@ -390,10 +395,10 @@ func (a *attempt) graceEnd() time.Duration {
 // all others, and if that did not help it raises their counters.
 func (a *attempt) resolve(d decision) {
 	a.rounds++
-	if !a.chosen {
-		a.chosen = true
+	if a.choices < maxChoices {
 		// A little ahead of counters that follow a clock, so that they do not overtake it.
-		floor := d.last + max(1000, 2*(a.s.now()-a.begin).Microseconds())
+		floor := d.last + max(1000, 2*(a.s.now()-a.begin).Microseconds())<<(2*a.choices)
+		a.choices++
 		for i, v := range a.votes {
 			if v.state == granted {
 				a.renew(i, floor, a.req.Tokens)

@@ -55,9 +55,9 @@
 //  5. Otherwise the client sends Renew(id, f, n) to all nodes of C, with f a little above
 //     everything that was recorded in Q: each chooses a token above f, in general the same.
 //     Then steps 3 and 4 again.
-//  6. If that did not help either, because requests for other names came in between, the client
-//     sends Renew(id, t+n-1, 0) to the nodes of Q, which only raises their counters. That
-//     cannot conflict with anything. So there are at most three rounds.
+//  6. If that did not help after three attempts with growing f, because requests for other
+//     names came in between, the client sends Renew(id, t+n-1, 0) to the nodes of Q, which only
+//     raises their counters. That cannot conflict with anything.
 //  7. The lease is valid for TTL, counted from step 1 (rule Validity). Nodes are asked for a
 //     TTL that is longer by the drift, TTL/100 + 2 ms.
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -17,7 +18,7 @@ func (a *attempt) win(d decision) (store.Answer, error) {
 		a.op.finish(nil)
 		return store.Answer{}, fmt.Errorf("quorum store: the replies took %v of a TTL of %v", now-a.begin, valid)
 	}
-	s.tokens.learn(d.first, d.last, a.chosen, now)
+	s.tokens.learn(d.first, d.last, a.choices > 0, now)
 	se.mu.Lock()
 	se.held, se.waiting, se.queued, se.splits = true, false, false, 0
 	se.ttl, se.renewed = a.want, false
@@ -55,17 +56,17 @@ func (a *attempt) win(d decision) (store.Answer, error) {
 }
 
 // fail ends the attempt because too few nodes answered, or because ctx ended. The caller repeats the
-// request or leaves. It gives back the votes that it knows of, which would only keep others from
-// the name. A vote whose reply is missing stays: if it was lost, the repeated request finds it.
+// request or leaves. If others want the name, it gives back the votes that it knows of, which
+// would only be in their way. Otherwise all votes stay: the repeated request finds those whose
+// replies were lost.
 func (a *attempt) fail(ctx context.Context) error {
 	for _, r := range a.op.finish(nil) {
 		a.apply(&r)
 	}
-	if ctx.Err() == nil {
-		for i, v := range a.votes {
-			if v.state == granted || v.state == uncounted {
-				a.s.leaveNode(a.se, i)
-			}
+	contended := slices.ContainsFunc(a.votes, func(v vote) bool { return v.state == refused || v.state == uncounted })
+	for i, v := range a.votes {
+		if contended && ctx.Err() == nil && (v.state == granted || v.state == uncounted) {
+			a.s.leaveNode(a.se, i)
 		}
 	}
 	a.se.mu.Lock()

@@ -172,7 +172,7 @@ func (a *attempt) renewed(g *store.Renewal, status store.Status, d decision, cro
 	out := store.Renewed{Status: store.Extended, TTL: min(a.want, s.rules.validity(a.ttl, now-a.begin))}
 	if g.Tokens > 0 && !crowded && d.verdict == won {
 		out.Token, out.Tokens = d.first, int(d.last-d.first+1)
-		s.tokens.learn(d.first, d.last, a.chosen, now)
+		s.tokens.learn(d.first, d.last, a.choices > 0, now)
 	}
 	t.extended(a.begin+out.TTL, &out, g.Floor)
 	for _, i := range t.gone {

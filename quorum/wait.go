@@ -144,8 +144,8 @@ func (a *attempt) refusal() *store.Refusal {
 }
 
 // merge describes a holder by what several nodes say of it. A node that has not heard of a Keep
-// yet still has the grant. Votes that came late may have other tokens than the lease, so the
-// token is the one that the rule Above gives.
+// yet still has the grant. Votes that came late may have higher tokens than the lease: the token
+// is the one that the rule Above gives if all nodes are known, and the lowest otherwise.
 func (s *Store) merge(all []store.Holder) store.Holder {
 	h, tokens := all[0], []int64{all[0].Token}
 	for _, other := range all[1:] {
@@ -158,7 +158,10 @@ func (s *Store) merge(all []store.Holder) store.Holder {
 		}
 	}
 	slices.Sort(tokens)
-	h.Token = tokens[min(s.majority, len(tokens))-1]
+	h.Token = tokens[0]
+	if len(tokens) == len(s.nodes) {
+		h.Token = tokens[s.majority-1]
+	}
 	if h.State == store.Held {
 		h.Left = max(0, s.rules.validity(h.Left, 0))
 	}
