@@ -4,7 +4,6 @@
 //	redis://[USER:PASSWORD@]HOST[:PORT][/DB]
 //	redis+sentinel://[USER:PASSWORD@]HOST[:PORT],…/MASTERNAME[/DB]
 //	redis+cluster://[USER:PASSWORD@]HOST[:PORT],…
-//	quorum+redis://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT],…  see package quorum
 //
 // With rediss in place of redis all connections use TLS. Parameters, behind a question mark:
 //
@@ -40,8 +39,7 @@
 //   - Tokens. Those of a new primary are higher than those of the old one, so that a
 //     resource that checks them refuses the older holder: see [Fenced], and package fence.
 //
-// If you need exclusion through failovers, use etcd or ZooKeeper, or a quorum of independent
-// servers.
+// If you need exclusion through failovers, use etcd or ZooKeeper.
 //
 // # Tokens
 //

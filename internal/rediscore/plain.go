@@ -28,7 +28,6 @@ type plainCall struct {
 	name   string
 	record string        // to take a lock, without the part that the script adds
 	ttl    time.Duration // 0 to release
-	floor  int64         // only with several counters
 	now    time.Duration // by the server's clock
 	value  any
 	err    error
@@ -36,7 +35,7 @@ type plainCall struct {
 
 // takePlain takes a lock by the plain lane. If it is not ok, the complete lane has to decide.
 func (s *Store) takePlain(ctx context.Context, req *store.Request) (answer store.Answer, ok bool, err error) {
-	call := &plainCall{name: req.Name, record: "P" + req.ID.String() + "\t" + req.Owner + "\t" + req.Meta + "\t", ttl: req.TTL, floor: req.Floor}
+	call := &plainCall{name: req.Name, record: "P" + req.ID.String() + "\t" + req.Owner + "\t" + req.Meta + "\t", ttl: req.TTL}
 	if err := s.plain(ctx, call); err != nil {
 		return answer, false, err
 	}
@@ -94,7 +93,7 @@ func (s *Store) remove(ctx context.Context, name, record string) (any, error) {
 func (s *Store) sendPlain(ctx context.Context, calls []*plainCall) {
 	taken := 0
 	keys := make([]string, 1, len(calls)+1)
-	keys[0] = s.counter(calls[0].name)
+	keys[0] = s.group(calls[0].name) + "token"
 	args := make([]string, 1, 1+2*len(calls))
 	for _, c := range calls {
 		ttl := ""
@@ -106,11 +105,7 @@ func (s *Store) sendPlain(ctx context.Context, calls []*plainCall) {
 		args = append(args, c.record, ttl)
 	}
 	args[0] = strconv.Itoa(taken)
-	call := Call{Script: plainScript, Keys: keys, Args: args}
-	if s.config.Counters > 1 {
-		call = s.floors(calls)
-	}
-	v, err := s.run(ctx, call)
+	v, err := s.run(ctx, Call{Script: plainScript, Keys: keys, Args: args})
 	values := list(v)
 	if err == nil && len(values) != len(calls)+1 {
 		err = errRecord
