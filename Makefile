@@ -63,8 +63,8 @@ workflows: deps
 unit: deps
 	@echo "== compile all tests, so that the compiler does not slow them down"
 	@go test -race -run '^$$' work >/dev/null
-	@echo "== go test -race, all modules; three packages at a time, since most of them wait most of the time"
-	@.bin/testreport -race -p=3 -count=$(COUNT) -timeout=$(TIMEOUT) $$(go list work | grep -v -e /internal/release$$ -e /test/faults$$)
+	@echo "== go test -race, all modules; two packages at a time"
+	@.bin/testreport -race -p=2 -count=$(COUNT) -timeout=$(TIMEOUT) $$(go list work | grep -v -e /internal/release$$ -e /test/faults$$)
 	@echo "== faults, alone: they measure how soon a client recovers"
 	@.bin/testreport -race -count=$(COUNT) -timeout=$(TIMEOUT) ./test/faults
 
