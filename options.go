@@ -154,7 +154,8 @@ func MaxHold(d time.Duration) CallOption {
 
 // MinHold keeps the name closed until that time after it was acquired, even if it is unlocked
 // earlier: for jobs that must not run twice in a row because clocks differ. It does not cover
-// a holder that dies or loses the lock: there the TTL decides.
+// a holder that dies or loses the lock: there the TTL decides. For a job that is started by
+// the clock on several hosts, Once with the time of the tick in the name covers that too.
 func MinHold(d time.Duration) CallOption {
 	return func(c *call) {
 		c.minHold = d

@@ -23,8 +23,13 @@
 // sees what the first one left. Make it the first statement of the transaction. On SQLite
 // that also spares it the failure of a transaction that reads before it writes.
 //
-// A holder that reads first and writes later calls [Dialect.Raise] when it has acquired,
-// before it reads. Else a write of the holder before could still land in between.
+// A holder that reads, computes and then writes calls [Dialect.Raise] when it has acquired the
+// lock, before it reads. Otherwise a late write of the previous holder could still land in
+// between.
+//
+// After a pause the context of the lease has ended, so a write with that context fails before it
+// reaches the database. The fence is for writes that were already on their way, and for code that
+// does not use the context.
 //
 // The database need not be the one that keeps the locks. The table grows by one row for
 // each resource and is never emptied by itself: how long a holder can be paused has no
