@@ -12,10 +12,7 @@ import (
 )
 
 // Between two attempts while a slot of a Cluster migrates.
-const (
-	minSlotPause = 5 * time.Millisecond
-	maxSlotPause = 100 * time.Millisecond
-)
+const minSlotPause, maxSlotPause = 5 * time.Millisecond, 100 * time.Millisecond
 
 // run makes one call and returns its reply. While the slot of a Cluster migrates, the server
 // refuses a script of several keys with TRYAGAIN unless it has all of them. Such a script has

@@ -56,17 +56,12 @@ func New(conn Conn, config Config) (*Store, error) {
 	if config.Replicas < 0 || config.Replicas > 100 {
 		return nil, fmt.Errorf("%w: %d replicas: want how many replicas must confirm a grant, from 0 to 100", store.ErrInvalid, config.Replicas)
 	}
-	if config.Heartbeat == 0 {
-		config.Heartbeat = DefaultHeartbeat
-	}
+	config.Heartbeat = cmp.Or(config.Heartbeat, DefaultHeartbeat)
 	s := &Store{conn: conn, config: config}
 	s.calls.Begin()
 	s.waits = waits{store: s, handle: rand.Text(), all: make(map[wake.Key]*waiting), groups: make(map[string]*subscription)}
 	s.batch.MaxInFlight, s.batch.MaxBatch, s.batch.MaxWait = maxInFlight, maxBatch, batchPause
-	s.batch.Send = func(calls []*plainCall) (refused bool) {
-		s.sendPlain(s.calls.Work, calls)
-		return false
-	}
+	s.batch.Send = func(calls []*plainCall) bool { s.sendPlain(s.calls.Work, calls); return false }
 	s.batch.Late = s.undo
 	return s, nil
 }

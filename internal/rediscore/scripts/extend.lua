@@ -1,5 +1,4 @@
--- Renews an exclusive grant without waiters. It has one key, so that it also works while the slot
--- of the key migrates.
+-- Renews an exclusive grant without waiters. With one key it also works while its slot migrates.
 -- KEYS: lock. ARGV: 'P' and the identity, TTL in ms.
 -- Returns 1 if it is done, 0 if it is not held, -1 if renew.lua has to decide.
 local value = redis.call('LINDEX', KEYS[1], '0') or 'P'
