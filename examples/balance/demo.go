@@ -1,14 +1,12 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"time"
@@ -24,20 +22,15 @@ type settings struct {
 	ttl       time.Duration // of the scenarios in which an instance is suspended
 }
 
-func demo(ctx context.Context) error {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt) // so that it cleans up
-	defer stop()
+// demo defines the flags of the demonstration, and returns what plays it on a store.
+func demo() fleet.Demo {
 	var s settings
-	flag.StringVar(&s.store, "store", "", "`URL` of the locks (default: HOLDFAST_STORE, or else a temporary SQLite file)")
 	flag.IntVar(&s.transfers, "transfers", 3000, "how many transfers to make")
 	flag.DurationVar(&s.ttl, "ttl", 3*time.Second, "how long a suspended holder keeps its locks")
-	flag.Parse()
-	s.store = cmp.Or(s.store, os.Getenv("HOLDFAST_STORE"))
-	proof, err := run(ctx, os.Stdout, s)
-	if err == nil {
-		fmt.Println("\nbalance:", proof)
+	return func(ctx context.Context, store string) (proof string, err error) {
+		s.store = store
+		return run(ctx, os.Stdout, s)
 	}
-	return err
 }
 
 // A scenario has new instances and new accounts.

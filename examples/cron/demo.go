@@ -1,13 +1,11 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"time"
 
@@ -22,21 +20,16 @@ type settings struct {
 	ttl    time.Duration
 }
 
-func demo(ctx context.Context) error {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt) // so that it cleans up
-	defer stop()
+// demo defines the flags of the demonstration, and returns what plays it on a store.
+func demo() fleet.Demo {
 	var s settings
-	flag.StringVar(&s.store, "store", "", "`URL` of the locks (default: HOLDFAST_STORE, or else a temporary SQLite file)")
 	flag.IntVar(&s.ticks, "ticks", 20, "how many ticks to wait for")
 	flag.DurationVar(&s.period, "period", time.Second, "time between two ticks")
 	flag.DurationVar(&s.ttl, "ttl", 3*time.Second, "how long others wait after a crash")
-	flag.Parse()
-	s.store = cmp.Or(s.store, os.Getenv("HOLDFAST_STORE"))
-	proof, err := run(ctx, os.Stdout, s)
-	if err == nil {
-		fmt.Println("\ncron:", proof)
+	return func(ctx context.Context, store string) (proof string, err error) {
+		s.store = store
+		return run(ctx, os.Stdout, s)
 	}
-	return err
 }
 
 // hosts have clocks that differ by three periods. The offsets are in periods.

@@ -26,19 +26,7 @@ import (
 	_ "github.com/holdfast-lock/holdfast/sqlitestore" // for sqlite: URLs
 )
 
-func main() {
-	ctx := context.Background()
-	var err error
-	if args, ok := fleet.IsInstance(); ok {
-		err = instance(ctx, args)
-	} else {
-		err = demo(ctx)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "cron:", err)
-		os.Exit(1)
-	}
-}
+func main() { fleet.Main("cron", instance, demo) }
 
 // instance is one host. It runs the scheduler until the last tick.
 func instance(ctx context.Context, args []string) error {

@@ -29,19 +29,7 @@ import (
 	_ "github.com/holdfast-lock/holdfast/sqlitestore" // for sqlite: URLs
 )
 
-func main() {
-	ctx := context.Background()
-	var err error
-	if args, ok := fleet.IsInstance(); ok {
-		err = instance(ctx, args)
-	} else {
-		err = demo(ctx)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "leader:", err)
-		os.Exit(1)
-	}
-}
+func main() { fleet.Main("leader", instance, demo) }
 
 // instance runs the server until the process is asked to end.
 func instance(ctx context.Context, args []string) error {

@@ -5,17 +5,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/examples/internal/fleet"
 	"github.com/holdfast-lock/holdfast/examples/internal/stores"
 )
 
-func TestMain(m *testing.M) {
-	if _, ok := fleet.IsInstance(); ok {
-		main()
-		return
-	}
-	m.Run()
-}
+func TestMain(m *testing.M) { stores.Main(m, main) }
 
 func TestOneInstanceLeadsAtATime(t *testing.T) {
 	stores.ForEach(t, func(t *testing.T, url string) {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -10,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,19 +23,14 @@ type settings struct {
 	ttl   time.Duration
 }
 
-func demo(ctx context.Context) error {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt) // so that it cleans up
-	defer stop()
+// demo defines the flags of the demonstration, and returns what plays it on a store.
+func demo() fleet.Demo {
 	var s settings
-	flag.StringVar(&s.store, "store", "", "`URL` of the locks (default: HOLDFAST_STORE, or else a temporary SQLite file)")
 	flag.DurationVar(&s.ttl, "ttl", 3*time.Second, "how long a suspended holder keeps the lock")
-	flag.Parse()
-	s.store = cmp.Or(s.store, os.Getenv("HOLDFAST_STORE"))
-	proof, err := run(ctx, os.Stdout, s)
-	if err == nil {
-		fmt.Println("\npause:", proof)
+	return func(ctx context.Context, store string) (proof string, err error) {
+		s.store = store
+		return run(ctx, os.Stdout, s)
 	}
-	return err
 }
 
 // run lets a process be suspended twice, and returns one line with what that has shown.

@@ -27,19 +27,7 @@ import (
 	_ "github.com/holdfast-lock/holdfast/sqlitestore" // for sqlite: URLs
 )
 
-func main() {
-	ctx := context.Background()
-	var err error
-	if args, ok := fleet.IsInstance(); ok {
-		err = instance(ctx, args)
-	} else {
-		err = demo(ctx)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "pause:", err)
-		os.Exit(1)
-	}
-}
+func main() { fleet.Main("pause", instance, demo) }
 
 // instance writes the report once, when it gets the order to.
 func instance(ctx context.Context, args []string) error {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -12,7 +11,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -28,20 +26,15 @@ type settings struct {
 	ttl      time.Duration // in the scenarios with a crash
 }
 
-func demo(ctx context.Context) error {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt) // so that it cleans up
-	defer stop()
+// demo defines the flags of the demonstration, and returns what plays it on a store.
+func demo() fleet.Demo {
 	var s settings
-	flag.StringVar(&s.store, "store", "", "`URL` of the locks (default: HOLDFAST_STORE, or else a temporary SQLite file)")
 	flag.IntVar(&s.requests, "requests", 1000, "how many requests have the same phone number")
 	flag.DurationVar(&s.ttl, "ttl", 3*time.Second, "how long others wait after a crash")
-	flag.Parse()
-	s.store = cmp.Or(s.store, os.Getenv("HOLDFAST_STORE"))
-	proof, err := run(ctx, os.Stdout, s)
-	if err == nil {
-		fmt.Println("\nregistration:", proof)
+	return func(ctx context.Context, store string) (proof string, err error) {
+		s.store = store
+		return run(ctx, os.Stdout, s)
 	}
-	return err
 }
 
 // A scenario is one crowd of requests, against new instances and an empty table.

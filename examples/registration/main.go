@@ -28,19 +28,7 @@ import (
 	_ "github.com/holdfast-lock/holdfast/sqlitestore" // for sqlite: URLs
 )
 
-func main() {
-	ctx := context.Background()
-	var err error
-	if args, ok := fleet.IsInstance(); ok {
-		err = instance(ctx, args)
-	} else {
-		err = demo(ctx)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "registration:", err)
-		os.Exit(1)
-	}
-}
+func main() { fleet.Main("registration", instance, demo) }
 
 // instance runs the service until its standard input ends.
 func instance(ctx context.Context, args []string) error {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -9,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -28,21 +26,16 @@ type settings struct {
 	ttl           time.Duration // of the sale in which an instance is suspended
 }
 
-func demo(ctx context.Context) error {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt) // so that it cleans up
-	defer stop()
+// demo defines the flags of the demonstration, and returns what plays it on a store.
+func demo() fleet.Demo {
 	var s settings
-	flag.StringVar(&s.store, "store", "", "`URL` of the locks (default: HOLDFAST_STORE, or else a temporary SQLite file)")
 	flag.IntVar(&s.items, "items", 500, "how many items there are")
 	flag.IntVar(&s.buyers, "buyers", 5000, "how many buyers want one")
 	flag.DurationVar(&s.ttl, "ttl", 3*time.Second, "how long a suspended holder keeps the lock")
-	flag.Parse()
-	s.store = cmp.Or(s.store, os.Getenv("HOLDFAST_STORE"))
-	proof, err := run(ctx, os.Stdout, s)
-	if err == nil {
-		fmt.Println("\nstock:", proof)
+	return func(ctx context.Context, store string) (proof string, err error) {
+		s.store = store
+		return run(ctx, os.Stdout, s)
 	}
-	return err
 }
 
 // instances are the names of the instances.

@@ -30,19 +30,7 @@ import (
 	_ "github.com/holdfast-lock/holdfast/sqlitestore" // for sqlite: URLs
 )
 
-func main() {
-	ctx := context.Background()
-	var err error
-	if args, ok := fleet.IsInstance(); ok {
-		err = instance(ctx, args)
-	} else {
-		err = demo(ctx)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "stock:", err)
-		os.Exit(1)
-	}
-}
+func main() { fleet.Main("stock", instance, demo) }
 
 // instance serves its share of the buyers, all at the same time.
 func instance(ctx context.Context, args []string) error {

@@ -4,8 +4,19 @@ package stores
 import (
 	"testing"
 
+	"github.com/holdfast-lock/holdfast/examples/internal/fleet"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 )
+
+// Main is the TestMain of an example. The instances that a test starts run the main function of
+// the example.
+func Main(m *testing.M, main func()) {
+	if _, ok := fleet.IsInstance(); ok {
+		main()
+		return
+	}
+	m.Run()
+}
 
 // ForEach runs a test once per kind of store, in parallel, with the URL of a new store.
 func ForEach(t *testing.T, test func(t *testing.T, url string)) {
