@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -32,8 +33,15 @@ func explain(err error) error {
 	}
 	for code, what := range advice {
 		if isCode(err, code) {
-			return fmt.Errorf("postgres store: %w: %s", err, what)
+			return fmt.Errorf("postgres store: %w: %s", oneLine{err}, what)
 		}
 	}
-	return fmt.Errorf("postgres store: %w", err)
+	return fmt.Errorf("postgres store: %w", oneLine{err})
 }
+
+// A oneLine is an error whose text is one line. That of a failed connection has a line for each
+// attempt.
+type oneLine struct{ err error }
+
+func (e oneLine) Error() string { return strings.Join(strings.Fields(e.err.Error()), " ") }
+func (e oneLine) Unwrap() error { return e.err }

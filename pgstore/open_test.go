@@ -16,11 +16,12 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-func TestNoErrorOfOpenShowsThePassword(t *testing.T) {
+func TestErrorsOfOpenAreOneLineWithoutThePassword(t *testing.T) {
 	const secret = "s3cr3t+pass"
 	p := server(t)
 	for _, url := range []string{
-		"postgres://u:" + secret + "@127.0.0.1:1/db?sslmode=disable",                       // nobody listens
+		"postgres://u:" + secret + "@127.0.0.1:1/db",                                       // nobody listens; tried with and without TLS
+		"postgres://u:" + secret + "@127.0.0.1:1/db?sslmode=disable",                       // likewise
 		"postgres://u:" + secret + "@127.0.0.1:1/db?sslmode=nonsense",                      // refused by pgx
 		"postgres://u:" + secret + "@127.0.0.1:1/db?sslmode=verify-full&sslrootcert=/none", // likewise
 		"postgres://u:" + secret + "@127.0.0.1:1/db?connect_timeout=x",
@@ -41,6 +42,9 @@ func TestNoErrorOfOpenShowsThePassword(t *testing.T) {
 		}
 		if strings.Contains(err.Error(), "s3cr3t") {
 			t.Errorf("the error shows the password: %v", err)
+		}
+		if strings.ContainsAny(err.Error(), "\n\t") {
+			t.Errorf("the error is not one line: %q", err)
 		}
 	}
 }
