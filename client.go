@@ -173,7 +173,10 @@ func joinLoss(op, name string, lost, err error) error {
 	if lost == nil || isLossOf(err, name) {
 		return err
 	}
-	return errors.Join(fail(op, name, lost), err)
+	if err == nil {
+		return fail(op, name, lost)
+	}
+	return fmt.Errorf("%w; %w", fail(op, name, lost), err) // one line, unlike errors.Join
 }
 
 var (

@@ -170,6 +170,9 @@ func TestDoCancelsTheFunctionAndReturnsErrLostOnLoss(t *testing.T) {
 		start.want(t, 29*time.Second) // TTL less its margin
 		want(t, cause, holdfast.ErrLost, errNet)
 		want(t, err, holdfast.ErrLost, context.Canceled)
+		if strings.Contains(err.Error(), "\n") {
+			t.Errorf("the error is not one line: %q", err)
+		}
 	})
 }
 
