@@ -62,6 +62,7 @@ var workloads = []struct {
 	{"P5", "hand-off between processes", (*bench).handOff},
 	{"P6", "what waiting costs the server", (*bench).waitersCost},
 	{"P7", "many leases held", (*bench).manyHeld},
+	{"P8", "quorum of five servers", (*bench).quorum},
 	{"P9etcd", "etcd: own names, a hot name, hand-off", (*bench).etcd},
 	{"P9etcdshapes", "etcd: clients × goroutines, one name", (*bench).etcdShapes},
 	{"P9zk", "ZooKeeper", (*bench).zookeeper},

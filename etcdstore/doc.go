@@ -39,9 +39,10 @@
 // # When to choose it
 //
 // Choose etcd over Redis if there must never be two holders, not even for a moment after a
-// failover. A lock and unlock are two writes through a majority, each with a write to disk: a few
-// milliseconds, and a few thousand pairs a second in all, where Redis does tens of thousands.
-// Hand-overs within one process cost no write, as on every store.
+// failover. Choose it over a quorum of Redis servers for its order and modes, and because it is
+// easier to run correctly. A lock and unlock are two writes through a majority, each with a write
+// to disk: a few milliseconds, and a few thousand pairs a second in all, where Redis does tens of
+// thousands. Hand-overs within one process cost no write, as on every store.
 //
 // # TTL
 //

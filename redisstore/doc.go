@@ -4,6 +4,7 @@
 //	redis://[USER:PASSWORD@]HOST[:PORT][/DB]
 //	redis+sentinel://[USER:PASSWORD@]HOST[:PORT],…/MASTERNAME[/DB]
 //	redis+cluster://[USER:PASSWORD@]HOST[:PORT],…
+//	quorum+redis://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT],…  see package quorum
 //
 // With rediss in place of redis all connections use TLS. Parameters, behind a question mark:
 //
@@ -39,7 +40,8 @@
 //   - Tokens. Those of a new primary are higher than those of the old one, so that a
 //     resource that checks them refuses the older holder: see [Fenced], and package fence.
 //
-// If you need exclusion through failovers, use etcd or ZooKeeper.
+// If you need exclusion through failovers, use etcd or ZooKeeper, or a quorum of independent
+// servers.
 //
 // # Tokens
 //

@@ -12,7 +12,7 @@ import (
 // A URL names a store. Unlike url.URL it may have several hosts, and formatting it never
 // shows the password, whatever the verb or encoder.
 type URL struct {
-	Scheme string                        // such as "redis" or "redis+cluster", in lower case
+	Scheme string                        // such as "redis" or "quorum+redis", in lower case
 	User   string                        // decoded
 	Hosts  []string                      // each "host" or "host:port", in the given order; none in "sqlite:PATH"
 	Path   string                        // decoded; the part after the hosts, or after the colon

@@ -26,6 +26,8 @@ Stores:
         Redis with Sentinel; rediss+sentinel:// uses TLS
     redis+cluster://HOST,HOST,...
         Redis Cluster; rediss+cluster:// uses TLS
+    quorum+redis://HOST,HOST,HOST...
+        a majority of independent Redis servers; quorum+rediss:// uses TLS
     etcd://[USER:PASSWORD@]HOST,HOST,...[/PREFIX]
         etcd; etcds:// uses TLS
     zk://[USER:PASSWORD@]HOST,HOST,...[/ROOT]

@@ -19,9 +19,22 @@ func (s *Store) group(name string) string {
 	if !s.config.Cluster {
 		return Prefix
 	}
+	return Prefix + "{" + strconv.Itoa(hash(name, clusterTags)) + "}:"
+}
+
+// hash returns a number below n.
+func hash(name string, n int) int {
 	h := fnv.New32a()
 	h.Write([]byte(name))
-	return Prefix + "{" + strconv.Itoa(int(h.Sum32()%clusterTags)) + "}:"
+	return int(h.Sum32() % uint32(n))
+}
+
+// counter returns the key of the counter of tokens.
+func (s *Store) counter(name string) string {
+	if s.config.Counters > 1 {
+		return s.group(name) + strconv.Itoa(hash(name, s.config.Counters)) + ":token"
+	}
+	return s.group(name) + "token"
 }
 
 func (s *Store) lockKey(name string) string { return s.group(name) + "lock:" + name }
@@ -29,7 +42,7 @@ func (s *Store) lockKey(name string) string { return s.group(name) + "lock:" + n
 // keys returns the keys of the complete scripts: see name.lua.
 func (s *Store) keys(name string) []string {
 	g := s.group(name)
-	return []string{g + "token", g + "lock:" + name, g + "records:" + name, g + "ends:" + name, g + "queue:" + name}
+	return []string{s.counter(name), g + "lock:" + name, g + "records:" + name, g + "ends:" + name, g + "queue:" + name}
 }
 
 // nameOf returns the name that the key of a lock belongs to.

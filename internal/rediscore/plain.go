@@ -28,6 +28,7 @@ type plainCall struct {
 	name   string
 	record string        // to take a lock, without the part that the script adds
 	ttl    time.Duration // 0 to release
+	floor  int64         // only with several counters
 	now    time.Duration // by the server's clock
 	value  any
 	err    error
@@ -35,7 +36,7 @@ type plainCall struct {
 
 // takePlain takes a lock by the plain lane. If it is not ok, the complete lane has to decide.
 func (s *Store) takePlain(ctx context.Context, req *store.Request) (answer store.Answer, ok bool, err error) {
-	call := &plainCall{name: req.Name, record: "P" + req.ID.String() + "\t" + req.Owner + "\t" + req.Meta + "\t", ttl: req.TTL}
+	call := &plainCall{name: req.Name, record: "P" + req.ID.String() + "\t" + req.Owner + "\t" + req.Meta + "\t", ttl: req.TTL, floor: req.Floor}
 	if err := s.plain(ctx, call); err != nil {
 		return answer, false, err
 	}
@@ -93,7 +94,7 @@ func (s *Store) remove(ctx context.Context, name, record string) (any, error) {
 func (s *Store) sendPlain(ctx context.Context, calls []*plainCall) {
 	taken := 0
 	keys := make([]string, 1, len(calls)+1)
-	keys[0] = s.group(calls[0].name) + "token"
+	keys[0] = s.counter(calls[0].name)
 	args := make([]string, 1, 1+2*len(calls))
 	for _, c := range calls {
 		ttl := ""
@@ -105,7 +106,11 @@ func (s *Store) sendPlain(ctx context.Context, calls []*plainCall) {
 		args = append(args, c.record, ttl)
 	}
 	args[0] = strconv.Itoa(taken)
-	v, err := s.run(ctx, Call{Script: plainScript, Keys: keys, Args: args})
+	call := Call{Script: plainScript, Keys: keys, Args: args}
+	if s.config.Counters > 1 {
+		call = s.floors(calls)
+	}
+	v, err := s.run(ctx, call)
 	values := list(v)
 	if err == nil && len(values) != len(calls)+1 {
 		err = errRecord

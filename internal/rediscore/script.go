@@ -16,6 +16,7 @@ var (
 	releaseScript = join("clock", "name", "tokens", "pass", "state", "release")
 	renewScript   = join("clock", "name", "tokens", "state", "renew")
 	showScript    = join("clock", "name", "tokens", "state", "show")
+	floorsScript  = join("clock", "floors")
 	extendScript  = join("extend")
 )
 

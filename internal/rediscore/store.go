@@ -31,6 +31,7 @@ const (
 // Config describes the server of a Store.
 type Config struct {
 	Cluster   bool          // keys are spread over slots
+	Counters  int           // of tokens, by a hash of the name, on a node of a quorum; 0 means 1
 	Replicas  int           // how many replicas must have a grant before it counts
 	Heartbeat time.Duration // DefaultHeartbeat if 0
 	Timeout   time.Duration // after which Conn ends a call by itself; 0 if it does not
@@ -67,14 +68,17 @@ func New(conn Conn, config Config) (*Store, error) {
 }
 
 // Capabilities returns what this store supports.
-func (s *Store) Capabilities() store.Capabilities {
+func (s *Store) Capabilities() store.Capabilities { return CapabilitiesOf(s.config) }
+
+// CapabilitiesOf returns what a store with this configuration supports.
+func CapabilitiesOf(config Config) store.Capabilities {
 	return store.Capabilities{
 		Store: "redis",
 		Features: store.FeatureShared | store.FeaturePermits | store.FeatureQueue | store.FeatureKeep |
 			store.FeatureList | store.FeatureProcesses | store.FeatureHosts | store.FeatureDurable,
 		MinTTL:    minTTL,
-		Heartbeat: s.config.Heartbeat,
-		Timeout:   s.config.Timeout,
+		Heartbeat: cmp.Or(config.Heartbeat, DefaultHeartbeat),
+		Timeout:   config.Timeout,
 	}
 }
 
@@ -128,7 +132,7 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 		return answer, nil
 	}
 	contended, _ := s.hints.contended.get(req.Name, false)
-	if req.Mode == store.Exclusive && req.Tokens == 1 && req.Floor == 0 && s.config.Replicas == 0 && !queued && sinceBase() > contended {
+	if req.Mode == store.Exclusive && req.Tokens == 1 && (req.Floor == 0 || s.config.Counters > 1) && s.config.Replicas == 0 && !queued && sinceBase() > contended {
 		answer, ok, err := s.takePlain(ctx, &req)
 		if err != nil { // it may have been granted: the complete lane recognises that in one round trip
 			s.hints.contended.put(req.Name, sinceBase()+contendedFor)
@@ -231,7 +235,7 @@ func (s *Store) release(ctx context.Context, name string, id store.ID, what stri
 	}
 	defer s.calls.Leave()
 	grant, ok := s.hints.plain.get(id, true)
-	if ok && what == "release" && keep.State == store.Held && sinceBase()-grant.since <= briefHold {
+	if ok && what == "release" && keep.State == store.Held && (sinceBase()-grant.since <= briefHold || s.config.Counters > 1) {
 		if done, err := s.releasePlain(ctx, name, grant.record); done || err != nil {
 			return err
 		}

@@ -144,6 +144,10 @@ func onAll(t *testing.T, test func(t *testing.T, b *bed)) {
 		t.Parallel()
 		test(t, zookeeper(t))
 	})
+	t.Run("quorum", func(t *testing.T) {
+		t.Parallel()
+		test(t, quorumBed(t, 3, servers.RedisOptions{}))
+	})
 	t.Run("MariaDB", func(t *testing.T) {
 		t.Parallel()
 		test(t, mysqlShared(t))
@@ -270,6 +274,9 @@ func (b *bed) openBy(opts ...holdfast.Option) (*holdfast.Client, wires) {
 	}
 	if b.zoo != nil {
 		return b.zoo.openBy(b.t, opts...)
+	}
+	if b.lib == viaQuorum {
+		return b.openQuorumBy(opts...)
 	}
 	if b.mysql != nil {
 		return b.mysql.openBy(b.t, opts...)

@@ -52,7 +52,7 @@ func noGoroutines() error {
 		stacks := make([]byte, 16<<20)
 		stacks = stacks[:runtime.Stack(stacks, true)]
 		left = Leftover(string(stacks), "holdfast.(*", "holdfast/store", "holdfast/redisstore", "holdfast/internal/rediscore.", "redis/rueidis", "redis/go-redis",
-			"holdfast/etcdstore", "google.golang.org/grpc",
+			"holdfast/quorum.", "holdfast/etcdstore", "google.golang.org/grpc",
 			"holdfast/zkstore", "go-zookeeper/zk.")
 		if len(left) == 0 {
 			return nil

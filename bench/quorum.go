@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-redsync/redsync/v4"
+	redsyncredis "github.com/go-redsync/redsync/v4/redis"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+)
+
+// quorumNodes is the size of the quorum of P8.
+const quorumNodes = 5
+
+// quorumPeers lock on a majority of independent servers. Their address is a list.
+var quorumPeers = []peer{
+	{name: us, open: openHoldfastQuorum},
+	{name: "redsync", open: openRedsyncQuorum, poll: redsyncRetry},
+}
+
+// openHoldfastQuorum opens a quorum as it comes, except that servers that have just been started
+// count at once.
+func openHoldfastQuorum(addrs string) (locker, error) {
+	c, err := holdfast.Open(context.Background(), "quorum+redis://"+addrs+"?restart=off")
+	if err != nil {
+		return nil, err
+	}
+	return holdfastLocker{c}, nil
+}
+
+type redsyncQuorum struct {
+	redsyncLocker
+	conns []*redis.Client
+}
+
+func openRedsyncQuorum(addrs string) (locker, error) {
+	l := &redsyncQuorum{}
+	var pools []redsyncredis.Pool
+	for _, addr := range strings.Split(addrs, ",") {
+		conn := redis.NewClient(&redis.Options{Addr: addr})
+		l.conns = append(l.conns, conn)
+		pools = append(pools, goredis.NewPool(conn))
+	}
+	l.sync = redsync.New(pools...)
+	return l, nil
+}
+
+func (l *redsyncQuorum) Close() error {
+	for _, conn := range l.conns {
+		conn.Close()
+	}
+	return nil
+}
+
+// quorum is P8: five servers, of which three must agree.
+func (b *bench) quorum(ctx context.Context) error {
+	nodes := servers.StartRedisNodes(b.t, quorumNodes, servers.RedisOptions{InMemory: true, Config: []string{"maxclients 20000"}})
+	defer func() {
+		for _, n := range nodes {
+			n.Kill()
+		}
+	}()
+	var addrs []string
+	for _, n := range nodes {
+		addrs = append(addrs, n.Addr())
+	}
+	all := strings.Join(addrs, ",")
+	for _, goroutines := range []int{1, b.goroutines} {
+		if err := b.quorumOwnNames(ctx, all, goroutines); err != nil {
+			return err
+		}
+	}
+	for _, s := range []shape{{1, b.goroutines}, {4, b.goroutines / 4}, {b.goroutines, 1}} {
+		if err := b.quorumOneName(ctx, all, s); err != nil {
+			return err
+		}
+	}
+	return b.quorumHung(ctx, all, nodes)
+}
+
+func (b *bench) quorumOwnNames(ctx context.Context, addrs string, goroutines int) error {
+	peers := b.wanted(quorumPeers)
+	var turns []turn[float64]
+	for _, p := range peers {
+		l, err := p.open(addrs)
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		defer l.Close()
+		turns = append(turns, turn[float64]{p.name, func() (float64, error) {
+			return pairRate(l, p.name+":own", goroutines, b.time)
+		}, p.foreign()})
+	}
+	rates, err := interleave(ctx, b, turns)
+	if err != nil {
+		return err
+	}
+	b.compare(fmt.Sprintf("quorum of %d, %s", quorumNodes, ownNamesOf(goroutines)), peers, rates, nil, atLeast(1.5))
+	return nil
+}
+
+// quorumOneName spreads goroutines that contend for one name over clients.
+func (b *bench) quorumOneName(ctx context.Context, addrs string, s shape) error {
+	peers := b.wanted(quorumPeers)
+	var turns []turn[rush]
+	for _, p := range peers {
+		var lockers []locker
+		for range s.clients {
+			l, err := p.open(addrs)
+			if err != nil {
+				return fmt.Errorf("%s: %w", p.name, err)
+			}
+			defer l.Close()
+			lockers = append(lockers, slices.Repeat([]locker{l}, s.goroutines)...)
+		}
+		turns = append(turns, turn[rush]{p.name, func() (rush, error) {
+			return rushFor(lockers, p.name+":hot:"+s.String(), 2*b.time)
+		}, p.foreign()})
+	}
+	found, err := interleave(ctx, b, turns)
+	if err != nil {
+		return err
+	}
+	work := fmt.Sprintf("quorum of %d, one name, %s clients × goroutines", quorumNodes, s)
+	b.compare(work, peers, ratesOf(found), nil, atLeast(1.5))
+	b.waits(work, peers, found)
+	for _, p := range peers {
+		b.add(work, p.name+": busiest / idlest", "×", column(found[p.name], rush.unfair), nil)
+	}
+	b.add(work, us+": pairs of the idlest", "pairs", column(found[us], func(r rush) float64 { return float64(r.least) }), atLeast(1))
+	return nil
+}
+
+// quorumHung stops one server, which keeps its connections and answers nothing.
+func (b *bench) quorumHung(ctx context.Context, addrs string, nodes []*servers.Redis) error {
+	peers := b.wanted(quorumPeers)
+	lockers := make(map[string]locker)
+	for _, p := range peers {
+		l, err := p.open(addrs)
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		defer l.Close()
+		lockers[p.name] = l
+	}
+	var healthy, hung []float64
+	for round := range b.rounds {
+		h, err := pairP99(lockers[us], fmt.Sprintf("healthy:%d", round), b.time)
+		if err != nil {
+			return err
+		}
+		nodes[round%len(nodes)].Stop()
+		x, err := pairP99(lockers[us], fmt.Sprintf("hung:%d", round), b.time)
+		nodes[round%len(nodes)].Continue()
+		if err != nil {
+			return err
+		}
+		healthy, hung = append(healthy, h.Seconds()*1000), append(hung, x.Seconds()*1000)
+	}
+	work := fmt.Sprintf("quorum of %d, one node hung", quorumNodes)
+	b.add(work, us+": p99 of a pair, all healthy", "ms", healthy, nil)
+	b.add(work, us+": p99 of a pair, one hung", "ms", hung, nil)
+	b.add(work, us+": one hung / healthy", "×", ratios(hung, healthy), atMost(2))
+	if l := lockers["redsync"]; l != nil {
+		nodes[0].Stop()
+		begin := time.Now()
+		held, err := l.Lock(ctx, "hung")
+		took := time.Since(begin)
+		if err == nil {
+			held.Unlock(ctx)
+		}
+		nodes[0].Continue()
+		b.add(work, "redsync: one Lock, one hung", "ms", []float64{took.Seconds() * 1000}, nil)
+	}
+	return nil
+}
+
+// pairP99 returns the p99 of Lock and Unlock together, one after the other, each on a new name.
+func pairP99(l locker, prefix string, d time.Duration) (time.Duration, error) {
+	var times histogram
+	for begin, n := time.Now(), 0; time.Since(begin) < d; n++ {
+		start := time.Now()
+		h, err := l.Lock(context.Background(), fmt.Sprintf("%s:%d", prefix, n))
+		if err == nil {
+			err = h.Unlock(context.Background())
+		}
+		if err != nil {
+			return 0, err
+		}
+		times.note(time.Since(start))
+	}
+	return times.quantile(0.99), nil
+}

@@ -1,0 +1,102 @@
+package quorum_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/memstore"
+	"github.com/holdfast-lock/holdfast/quorum"
+	"github.com/holdfast-lock/holdfast/store"
+	"github.com/holdfast-lock/holdfast/storetest"
+)
+
+func TestConformance(t *testing.T) {
+	for _, nodes := range []int{3, 4, 5} {
+		t.Run(fmt.Sprintf("%d nodes", nodes), func(t *testing.T) {
+			url := func(i int) string { return fmt.Sprintf("memory:quorum-%d-of-%d", i, nodes) }
+			storetest.Run(t, storetest.Harness{
+				Around: func(t *testing.T, test func(t *testing.T)) {
+					synctest.Test(t, func(t *testing.T) {
+						// These handles play the servers: locks outlive the connections of a
+						// test, but not the test.
+						for i := range nodes {
+							server := openMemory(t, url(i))
+							t.Cleanup(func() { server.Close() })
+						}
+						test(t)
+					})
+				},
+				Open: func(t testing.TB) store.Store {
+					var all []quorum.Node
+					for i := range nodes {
+						all = append(all, quorum.Node{Name: url(i), Store: openMemory(t, url(i))})
+					}
+					return settled{openQuorum(t, all, quorum.Options{}), all}
+				},
+				Residue: func(t testing.TB) (names []string) {
+					for i := range nodes {
+						s := openMemory(t, url(i))
+						page, err := s.List(context.Background(), store.Query{Limit: 1000})
+						if err != nil {
+							t.Fatal(err)
+						}
+						for _, l := range page.Locks {
+							names = append(names, fmt.Sprintf("%d: %+v", i, l))
+						}
+						s.Close()
+					}
+					return names
+				},
+			})
+		})
+	}
+}
+
+// settled is a quorum whose Break waits until all nodes have voted. A Break through another handle
+// can overtake a vote that comes late, which then lasts for its TTL.
+type settled struct {
+	*quorum.Store
+	nodes []quorum.Node
+}
+
+func (s settled) Break(ctx context.Context, name string, id store.ID) error {
+	for range 100 {
+		voted := 0
+		for _, n := range s.nodes {
+			page, err := n.Store.List(ctx, store.Query{Name: name})
+			if err == nil && len(page.Locks) == 1 && len(page.Locks[0].Holders) == 1 && page.Locks[0].Holders[0].ID == id {
+				voted++
+			}
+		}
+		if voted == 0 || voted == len(s.nodes) {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return s.Store.Break(ctx, name, id)
+}
+
+// openMemory does not use the context of the test, which has ended when the test cleans up.
+func openMemory(t testing.TB, url string) *memstore.Store {
+	t.Helper()
+	s, err := store.Open(context.Background(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.(*memstore.Store)
+}
+
+func openQuorum(t testing.TB, nodes []quorum.Node, opts quorum.Options) *quorum.Store {
+	t.Helper()
+	if opts.Report == nil {
+		opts.Report = func(string, error) {}
+	}
+	q, err := quorum.New(context.Background(), nodes, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q
+}

@@ -1,0 +1,151 @@
+// Package quorum keeps locks on a majority of independent stores. It is the Redlock algorithm
+// with a fencing token, per-node timeouts, repair and delayed restart.
+//
+// A quorum of N nodes, each a [store.Store] on a server of its own, survives the failure of any
+// N - majority of them: with 3 nodes one, with 5 nodes two. The nodes know nothing of each
+// other. Exclusive locks only; see "Modes" below.
+//
+// # Assumptions
+//
+//   - At most N - majority nodes are faulty at the same time. A node is faulty while it does not
+//     answer, after a restart that lost data until the restart delay is over, and after its clock
+//     jumped until all grants that existed at that time are over.
+//   - The clocks of client and nodes run at the same speed, except for a drift of 1 percent. The
+//     time of day does not matter: a client measures with its monotonic clock, a node counts the
+//     TTL from when it received the request.
+//   - A holder does not act after its lease has ended, or the resource checks the token.
+//
+// Tokens grow as long as any two majorities have a node in common that still knows the tokens
+// that it recorded. A node that lost its data knows them again if its counter follows its clock,
+// as that of Redis does, and the clocks of the nodes differ by less than the restart delay.
+//
+// # Messages and state
+//
+// A client sends a node the calls of the store contract, and nothing else. All messages about
+// one grant carry its identity. For a name, a node has at most one grant (identity, first and
+// last token, expiry) and a counter, which may be shared with other names:
+//
+//	Acquire(id, floor, n)  A live grant of id is returned as it is, and its TTL starts again.
+//	                       If another identity has a live grant, the request is refused.
+//	                       Otherwise the node grants the tokens first..last with
+//	                       first > max(counter, floor), and sets counter = last. The node may
+//	                       choose a higher first, and fewer tokens than n.
+//	Renew(id, floor, n)    If id has a live grant: its TTL starts again, and with n > 0 it gets
+//	                       a new block as above; counter = max(counter, floor). Otherwise: gone.
+//	Release(id), Leave(id) The grant of id ends. The counter stays.
+//
+// A client keeps for each identity and node a vote: none, asked, granted (first, last, recorded),
+// refused or failed. "Recorded" is a lower bound of the node's counter, known from its replies:
+// the last token of its block, or a higher floor that it acknowledged.
+//
+// # Acquire
+//
+//  1. The client notes the time, chooses a proposal p, and sends Acquire(id, p-1, n) to as many
+//     nodes as are needed, in an order that depends on the name. The other nodes are asked as
+//     soon as one of these refuses, fails, or takes several times as long as usual. Every call
+//     to a node has a deadline of its own.
+//  2. Only grants of nodes that are old enough count (rule Young). Let C be the counting grants.
+//     If |C| < majority, nothing is granted (rule Majority): the request is refused if a majority
+//     of nodes answered, and has failed otherwise.
+//  3. Let t be the majority-th smallest first token in C, and Q = {i in C : first(i) <= t}. The
+//     token of the lease is t, never less than the first token of a node in Q (rule Above).
+//  4. The block t..e counts if a majority of nodes in Q have recorded e or more, while they held
+//     the grant (rule Recorded). In the common case all nodes granted exactly p, and that is
+//     true after one round trip.
+//  5. Otherwise the client sends Renew(id, f, n) to all nodes of C, with f a little above
+//     everything that was recorded in Q: each chooses a token above f, in general the same.
+//     Then steps 3 and 4 again.
+//  6. If that did not help after three attempts with growing f, because requests for other
+//     names came in between, the client sends Renew(id, t+n-1, 0) to the nodes of Q, which only
+//     raises their counters. That cannot conflict with anything.
+//  7. The lease is valid for TTL, counted from step 1 (rule Validity). Nodes are asked for a
+//     TTL that is longer by the drift, TTL/100 + 2 ms.
+//
+// A lease that is held for longer than 10 ms is renewed once, which gets it the votes of the
+// nodes that were not asked: see "repair" below. Most locks are released before that, and cost
+// the messages of a majority only. Until then the loss of one of its nodes can end the lease. It
+// cannot break exclusion.
+//
+// As soon as the outcome is known the call returns. Nodes that have not answered by then are
+// stragglers. If the request was granted, a straggler's grant is kept as a further vote. If it
+// was refused, all votes are given back with Leave, a straggler's when it arrives. If it failed,
+// nothing is done: the caller repeats the request or calls Leave, as the contract demands.
+//
+// All messages of one identity to one node are sent one after the other: the next when the
+// previous one was answered or has timed out. Once a Leave or Release has timed out, or could not be
+// sent and is owed, grants and renewals of that node do not count for that identity (rule Order).
+// Otherwise a late Leave of a first attempt could end a vote that a second attempt counts.
+//
+// The proposal is p = max(highest token seen + 1, estimate of the nodes' counters), where the
+// estimate grows by one per microsecond since a node last chose a token itself. It only decides
+// how often a second round is needed. The client's time of day is never used.
+//
+// # Renew, release, repair
+//
+// A renewal goes to all nodes. It is extended if a majority extended it, gone if so many nodes
+// say "gone" that no majority is left, and unknown otherwise (rule RenewMajority). With tokens
+// it follows steps 3 to 6. A new block is above the previous one, because two majorities
+// intersect.
+//
+// Nodes that said "gone" while a majority extended the same renewal are repaired: they get
+// Acquire with the lease's tokens, and record the last of them. Only then (rule Repair): the
+// lease is valid at that moment, so a further vote excludes only requests that are excluded
+// anyway. A repaired grant whose reply comes after the lease has ended is given back.
+//
+// The votes that are left of a lease that is gone are given back only when its holder is told so.
+// They may be all that excludes others until then.
+//
+// A release goes to all nodes that may have a vote. It has succeeded if a majority confirms that
+// the grant is gone. With Keep a majority must have the closure. Nodes that were not asked for their
+// vote get it first, while the lease is valid, so that all nodes have the closure.
+//
+// # Delayed restart
+//
+// A node that restarted may have forgotten grants: one that was not written to its disk is
+// missing, and the node would vote for a second holder. So the grants of a node do not count
+// until its server has been up for longer than the largest TTL in use (rule Young); all grants
+// that it has forgotten are over by then. A node store that implements [Restarter] tells its
+// uptime. It is asked again whenever it had to make a new connection. Renewals of a young node
+// count: it extends only a grant that it has.
+//
+// # Waiting
+//
+// A waiter is queued at one node, the bell of the name: the first node that answers in an order
+// that depends on the name, the same for all clients. The bell pushes. A bounded, jittered poll
+// stands behind it. While a name is contended, new requests ask the bell first and the other
+// nodes only when it has granted, so that in general there is one candidate at a time.
+//
+// If votes are split nevertheless, the request that has the vote of the first node in the order
+// of the name that answered is the candidate: it asks the other nodes again, a few times, after
+// short random pauses. All others give their votes back at once. If clients disagree about which
+// nodes answer there may be several candidates; they give up after some retries, and their next
+// attempts follow after random pauses that grow.
+//
+// Order of arrival is best effort. It is that of the bell's queue while clients agree about the
+// bell, except that a request that does not wait (TryLock) and a first request that finds the
+// other nodes free may come in between.
+//
+// # Modes
+//
+// Shared mode and permits are not supported. Permits on a majority of the nodes are not a
+// semaphore: with a limit of 2 and three nodes, the holders a, b and c can have the votes
+// {1,2}, {2,3} and {1,3}. No node has given more than 2 permits, and three are held.
+//
+// # Invariants
+//
+// For one name, while the assumptions hold:
+//
+//	I1  At no time do two clients believe that they hold a valid lease.
+//	I2  If lease A was granted before lease B, the last token of A is less than the first
+//	    token of B.
+//	I3  A lease is never extended after another lease of the name was granted.
+//	I4  A vote that no valid lease or attempt in progress needs ends within TTL + drift.
+//
+// I1: a lease is valid only while each node of some majority has its grant, by Majority,
+// Validity, Order and RenewMajority; a node has one grant of a name; two majorities have a node in
+// common, and by Young that node has not forgotten the first grant. I2: let x be a node that
+// counted for A and for B. When A's block counted, x had recorded last(A) with A's grant. B's
+// grant at x is later, since A's was there. So first(x, B) > last(A), and first(B) >= first(x, B)
+// by Above. The tests contain a model checker that runs the decisions of this package, and that
+// finds a violation as soon as any one of the rules is switched off.
+package quorum

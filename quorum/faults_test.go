@@ -1,0 +1,198 @@
+package quorum_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/quorum"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+var errDown = errors.New("down")
+
+func down(context.Context, string) error { return errDown }
+
+// A node that loses the vote of a fresh lease costs the lease at its next renewal. Until then the
+// holder does not know, so the votes of the other nodes must stay.
+func TestLossOfAVoteOfAFreshLeaseDoesNotFreeTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		req := request("n")
+		mustAcquire(t, q, req) // with the votes of the first two nodes
+		faulty := nodes[q.Order("n", 1)]
+		faulty.Store.Leave(t.Context(), "n", req.ID)
+		time.Sleep(20 * time.Millisecond)
+		faulty.set(down, nil) // only nodes without a fault take part
+		if a, err := q.Acquire(t.Context(), request("n")); err == nil && a.Granted() {
+			t.Error("granted while the first holder has not been told of a loss")
+		}
+		faulty.set(nil, nil)
+		out, err := q.Renew(t.Context(), []store.Renewal{{Name: "n", ID: req.ID, TTL: time.Minute, Mode: store.Exclusive}})
+		if err != nil || out[0].Status != store.Gone {
+			t.Errorf("renewal: %v, %v, want Gone", out, err)
+		}
+		synctest.Wait()
+		mustAcquire(t, q, request("n"))
+	})
+}
+
+// A Leave that was not sent since the node hung is sent when the node answers again. It must not
+// end a vote that the same identity got meanwhile.
+func TestLeaveThatIsSentLaterDoesNotEndAVoteThatCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		other := request("n")
+		for _, i := range []int{0, 2} {
+			if a, err := nodes[q.Order("n", i)].Store.Acquire(t.Context(), other); err != nil || !a.Granted() {
+				t.Fatal(a, err)
+			}
+		}
+		slow := nodes[q.Order("n", 1)]
+		slow.set(lose("Acquire", "Leave", "Release", "Renew"), nil)
+		req := request("n")
+		if a, err := q.Acquire(t.Context(), req); err != nil || a.Granted() {
+			t.Fatalf("granted %v, %v", a.Granted(), err)
+		}
+		time.Sleep(200 * time.Millisecond)
+		for i := range 200 { // so many that the node is skipped when it is time to give back the vote
+			mustAcquire(t, q, request(fmt.Sprint("other", i)))
+		}
+		time.Sleep(time.Second)
+		for _, g := range nodes {
+			g.Store.Leave(t.Context(), "n", other.ID)
+		}
+		slow.set(nil, nil)
+		nodes[q.Order("n", 0)].set(down, nil)
+		a, err := q.Acquire(t.Context(), req)
+		synctest.Wait()
+		votes := 0
+		for _, g := range nodes {
+			votes += len(holders(t, g, "n"))
+		}
+		if err == nil && a.Granted() && votes < 2 {
+			t.Errorf("granted, and %d nodes have the vote", votes)
+		}
+	})
+}
+
+func TestKeepIsRepeatedAtANodeThatFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, held := range []time.Duration{0, 20 * time.Millisecond} {
+			nodes, q := gates(t, 3, quorum.Options{})
+			req := request("n")
+			mustAcquire(t, q, req)
+			time.Sleep(held)
+			keep := store.Keep{State: store.Done, For: time.Hour}
+			for i := 1; i < 3; i++ {
+				nodes[q.Order("n", i)].set(down, nil)
+			}
+			if err := q.Release(t.Context(), "n", req.ID, keep); err == nil {
+				t.Fatal("released without a majority")
+			}
+			for _, g := range nodes {
+				g.set(nil, nil)
+			}
+			mustAcquire(t, q, request("another"))
+			time.Sleep(20 * time.Millisecond) // all nodes have answered again
+			err := q.Release(t.Context(), "n", req.ID, keep)
+			if err != nil && !errors.Is(err, store.ErrNotHeld) { // some nodes are closed already
+				t.Error(err)
+			}
+			page, err := q.List(t.Context(), store.Query{Name: "n"})
+			if err != nil || len(page.Locks) != 1 || page.Locks[0].Holders[0].State != store.Done {
+				t.Errorf("held for %v: %v, %v, want the closure", held, page, err)
+			}
+		}
+	})
+}
+
+func TestKeepOfAFreshLeaseSurvivesTheLossOfAMinority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, n := range []int{3, 5} {
+			nodes, q := gates(t, n, quorum.Options{})
+			req := request("n")
+			mustAcquire(t, q, req)
+			if err := q.Release(t.Context(), "n", req.ID, store.Keep{State: store.Done, For: time.Hour}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			for i := range (n - 1) / 2 {
+				nodes[q.Order("n", i)].Store.Break(t.Context(), "n", req.ID)
+			}
+			if a, err := q.Acquire(t.Context(), request("n")); err != nil || a.Granted() {
+				t.Errorf("%d nodes: granted %v, %v: the closure is forgotten", n, err == nil && a.Granted(), err)
+			}
+		}
+	})
+}
+
+func TestKeepOfAFreshLeaseSucceedsWhileAMinorityIsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		req := request("n")
+		mustAcquire(t, q, req)
+		nodes[q.Order("n", 1)].set(down, nil)
+		if err := q.Release(t.Context(), "n", req.ID, store.Keep{State: store.Done, For: time.Hour}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestRenewalDoesNotCountAVoteThatALateLeaveMayEnd(t *testing.T) {
+	for _, batch := range []int{1, 2} {
+		t.Run(fmt.Sprint(batch, " renewals"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes, q := gates(t, 3, quorum.Options{})
+				other := request("n")
+				for _, i := range []int{0, 2} {
+					if a, err := nodes[q.Order("n", i)].Store.Acquire(t.Context(), other); err != nil || !a.Granted() {
+						t.Fatal(a, err)
+					}
+				}
+				first, tainted := nodes[q.Order("n", 0)], nodes[q.Order("n", 1)]
+				tainted.set(lose("Leave"), nil)
+				req := request("n")
+				if a, err := q.Acquire(t.Context(), req); err != nil || a.Granted() {
+					t.Fatalf("granted %v, %v", a.Granted(), err)
+				}
+				time.Sleep(time.Minute) // the Leave has timed out, and may arrive at any time
+				tainted.set(nil, nil)
+				mustAcquire(t, q, req)
+				time.Sleep(20 * time.Millisecond) // all nodes have voted
+				renewals := make([]store.Renewal, batch)
+				for i := range renewals {
+					renewals[i] = store.Renewal{Name: fmt.Sprint("n", i), ID: req.ID, TTL: time.Minute, Mode: store.Exclusive}
+				}
+				renewals[0].Name = "n"
+				status := func() store.Status {
+					out, err := q.Renew(t.Context(), renewals)
+					if err != nil {
+						t.Fatal(err)
+					}
+					synctest.Wait()
+					return out[0].Status
+				}
+				if s := status(); s != store.Extended {
+					t.Errorf("status %d with all nodes, want Extended", s)
+				}
+				first.set(down, nil)
+				if s := status(); s != store.Unknown {
+					t.Errorf("status %d, want Unknown: a late Leave would leave the lease one vote", s)
+				}
+				first.set(nil, nil)
+				for range 25 { // more than ten minutes
+					time.Sleep(time.Minute / 2)
+					status()
+				}
+				first.set(down, nil)
+				if s := status(); s != store.Extended {
+					t.Errorf("status %d after a time in which the Leave would have come, want Extended", s)
+				}
+			})
+		})
+	}
+}

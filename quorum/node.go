@@ -1,0 +1,286 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+const (
+	// A node is skipped while maxLate calls to it are unanswered whose callers have gone on,
+	// and it has been silent for longer than silence. Otherwise a node that hangs would collect
+	// goroutines at the rate of calls.
+	maxLate = 64
+	silence = 100 * time.Millisecond
+)
+
+// A node is one store of the quorum.
+type node struct {
+	store.Store
+	name      string
+	index     int
+	quorum    *Store
+	restarter Restarter // nil if the store is none
+	bounded   bool      // it ends its calls by itself; without contexts that can end, some are faster
+
+	late      atomic.Int32 // calls that nobody waits for
+	lastReply atomic.Int64 // when it answered last, on the clock of the quorum
+	failing   atomic.Bool  // its last call failed
+	owes      atomic.Bool  // there are debts
+	slowSince atomic.Int64 // when it was last found slower than others
+
+	mu       sync.Mutex
+	verified uint64        // value of Connections when the server was asked who it is
+	known    bool          // verified, id and born are set
+	id       string        // of the server
+	born     time.Duration // when the server started, on the clock of the quorum
+	twice    *node         // another node with the same server
+	debts    []debt
+	reported error // what was reported last
+}
+
+var (
+	errSkipped = errors.New("skipped: it does not answer")
+	errTimeout = errors.New("no reply in time")
+	errTainted = errors.New("a message that gives its vote back is unanswered")
+	errEarlier = errors.New("an earlier call for the same lock is unanswered")
+)
+
+// hung reports whether calls to the node are not worth waiting for.
+func (n *node) hung() bool {
+	return n.late.Load() >= maxLate && n.quorum.now()-time.Duration(n.lastReply.Load()) > silence
+}
+
+// healthy reports whether the node answered last time, and soon enough.
+func (n *node) healthy() bool {
+	return !n.failing.Load() && n.slowSince.Load() <= n.lastReply.Load() && !n.hung()
+}
+
+// call calls f with a context that ends with the deadline of the call, and notes how the node
+// is doing.
+func (n *node) call(ctx context.Context, f func(ctx context.Context) error) error {
+	if n.hung() {
+		return errSkipped
+	}
+	err := f(ctx)
+	if err != nil && ctx.Err() != nil {
+		err = errTimeout
+	}
+	if err == nil || isAnswer(err) {
+		n.lastReply.Store(int64(n.quorum.now()))
+		if n.owes.Load() {
+			n.settle()
+		}
+		if n.failing.Load() && n.failing.CompareAndSwap(true, false) {
+			n.report(nil)
+		}
+		return err
+	}
+	if n.quorum.life.Closing.Err() == nil {
+		n.failing.Store(true)
+		n.report(err)
+	}
+	return err
+}
+
+// isAnswer reports whether an error is the node's answer, as opposed to a failure.
+func isAnswer(err error) bool {
+	return errors.Is(err, store.ErrNotHeld) || errors.Is(err, store.ErrInvalid) || errors.Is(err, store.ErrUnsupported)
+}
+
+// report reports a change.
+func (n *node) report(err error) {
+	n.mu.Lock()
+	if err == nil {
+		err = n.exclusion()
+	}
+	changed := (err == nil) != (n.reported == nil)
+	n.reported = err
+	n.mu.Unlock()
+	if changed {
+		n.quorum.opts.Report(n.name, err)
+	}
+}
+
+// counts returns why a grant that the node just gave does not count, or nil: the server must have
+// been up for the restart delay. A server that restarted since it was asked last has been
+// reached by a new connection, so in general nothing is asked.
+func (n *node) counts(ctx context.Context) error {
+	if n.restarter == nil || n.quorum.opts.RestartDelay < 0 {
+		return nil
+	}
+	connections := n.restarter.Connections()
+	n.mu.Lock()
+	fresh, err := n.known && n.verified == connections, n.exclusion()
+	n.mu.Unlock()
+	if !fresh {
+		return n.verify(ctx, connections)
+	}
+	n.report(nil)
+	return err
+}
+
+// verify asks the server who it is, and returns why it does not count.
+func (n *node) verify(ctx context.Context, connections uint64) error {
+	id, uptime, err := n.restarter.Server(ctx)
+	if err != nil {
+		return fmt.Errorf("its uptime is unknown: %w", err)
+	}
+	twice := n.quorum.sameServer(n, id)
+	n.mu.Lock()
+	n.known, n.verified, n.id, n.twice = true, connections, id, twice
+	n.born = n.quorum.now() - uptime
+	err = n.exclusion()
+	n.mu.Unlock()
+	n.report(nil)
+	return err
+}
+
+var errTwice = errors.New("it is the same server")
+
+// exclusion returns why the grants of the node do not count.
+func (n *node) exclusion() error {
+	if !n.known {
+		return nil
+	}
+	if n.twice != nil {
+		return fmt.Errorf("%w as node %s", errTwice, n.twice.name)
+	}
+	uptime, delay := n.quorum.now()-n.born, n.quorum.restartDelay()
+	if !n.quorum.rules.counts(uptime, delay) {
+		return fmt.Errorf("its server started %v ago and may have lost locks: it counts after %v", uptime.Round(time.Second), delay)
+	}
+	return nil
+}
+
+// sameServer returns another node with that server.
+func (s *Store) sameServer(n *node, id string) *node {
+	for _, other := range s.nodes {
+		if other == n || id == "" {
+			continue
+		}
+		other.mu.Lock()
+		same := other.known && other.id == id
+		other.mu.Unlock()
+		if same {
+			return other
+		}
+	}
+	return nil
+}
+
+// restartDelay returns how long a node does not count after a restart.
+func (s *Store) restartDelay() time.Duration {
+	if s.opts.RestartDelay != 0 {
+		return s.opts.RestartDelay
+	}
+	return max(DefaultRestartDelay, ttlAtNodes(s.maxTTL.load()))
+}
+
+// identifyNodes asks all nodes who they are, and rejects a server that is two nodes. A node that
+// does not answer is asked later.
+func (s *Store) identifyNodes(ctx context.Context) error {
+	var wg sync.WaitGroup
+	for _, n := range s.nodes {
+		if n.restarter == nil {
+			continue
+		}
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, s.opts.Timeout)
+			defer cancel()
+			connections := n.restarter.Connections()
+			if err := n.call(ctx, func(ctx context.Context) error {
+				err := n.verify(ctx, connections)
+				if n.isKnown() {
+					return nil // it answered, even if it is young
+				}
+				return err
+			}); err != nil {
+				return
+			}
+		})
+	}
+	wg.Wait()
+	for i, n := range s.nodes {
+		for _, other := range s.nodes[:i] {
+			if n.isKnown() && other.isKnown() && n.id == other.id {
+				return fmt.Errorf("%w: quorum: %s and %s are the same server: every node must be a server of its own", store.ErrInvalid, other.name, n.name)
+			}
+		}
+	}
+	return ctx.Err()
+}
+
+func (n *node) isKnown() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.known && n.id != ""
+}
+
+// A NodesError reports that too few nodes answered. It says for each of the others why.
+type NodesError struct {
+	Answered, Needed int
+	Nodes            map[string]error // by the name of the node
+	order            []string
+}
+
+func (e *NodesError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "quorum store: %d of %d nodes answered, %d are needed", e.Answered, e.Answered+len(e.order), e.Needed)
+	for i, name := range e.order {
+		sep := ": "
+		if i > 0 {
+			sep = "; "
+		}
+		fmt.Fprintf(&b, "%s%s: %v", sep, name, e.Nodes[name])
+	}
+	return b.String()
+}
+
+// Unwrap returns the errors of the nodes.
+func (e *NodesError) Unwrap() []error {
+	errs := make([]error, 0, len(e.order))
+	for _, name := range e.order {
+		// An error of the contract is not an answer of the quorum.
+		if err := e.Nodes[name]; !isAnswer(err) && !errors.Is(err, store.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	return errs
+}
+
+// failures collects the errors of the nodes into one.
+func (s *Store) failures(errs []error) error {
+	if s.life.Closing.Err() != nil {
+		return errClosed
+	}
+	e := &NodesError{Needed: s.majority, Nodes: make(map[string]error)}
+	for i, n := range s.nodes {
+		if errs[i] == nil {
+			e.Answered++
+			continue
+		}
+		e.Nodes[n.name] = errs[i]
+		e.order = append(e.order, n.name)
+	}
+	return e
+}
+
+// maximum is the largest duration that was noted.
+type maximum struct{ v atomic.Int64 }
+
+func (m *maximum) load() time.Duration { return time.Duration(m.v.Load()) }
+
+func (m *maximum) note(d time.Duration) {
+	for old := m.v.Load(); int64(d) > old; old = m.v.Load() {
+		if m.v.CompareAndSwap(old, int64(d)) {
+			return
+		}
+	}
+}

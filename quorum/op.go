@@ -1,0 +1,169 @@
+package quorum
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// A reply is how a call to one node ended.
+type reply struct {
+	node    int
+	err     error
+	answer  store.Answer  // of an Acquire
+	exclude error         // why a grant does not count
+	renewed store.Renewed // of a Renew
+	floor   int64         // that the Renew had
+}
+
+// An op is one call of the quorum: its calls to nodes and their replies. The calls share one
+// deadline, and run on goroutines of their own, so that neither a node nor a client library can
+// hold up the caller.
+type op struct {
+	s       *Store
+	se      *session
+	ctx     context.Context
+	cancel  context.CancelFunc
+	refs    atomic.Int32
+	replies chan reply
+
+	mu      sync.Mutex
+	pending []bool // by node
+	over    bool
+	ending  bool           // its messages end votes
+	keeps   bool           // and close the name
+	late    func(r *reply) // gets the replies that come after finish, in their lane; may be nil
+}
+
+// newOp begins a call about the identity of a session. Finish must follow.
+func (s *Store) newOp(se *session) *op {
+	o := &op{s: s, se: se, replies: make(chan reply, 2*len(s.nodes)), pending: make([]bool, len(s.nodes))}
+	o.ctx, o.cancel = context.WithTimeout(s.life.Work, s.opts.Timeout)
+	o.refs.Store(1)
+	s.keep(se)
+	return o
+}
+
+func (o *op) unref() {
+	if o.refs.Add(-1) == 0 {
+		o.cancel()
+		o.s.shut(o.se)
+	}
+}
+
+// start calls f for a node, behind the earlier calls of the same identity. There is at most one
+// call in flight per node.
+func (o *op) start(i int, f func(ctx context.Context, n *node, r *reply)) {
+	n := o.s.nodes[i]
+	turn := o.se.reserve(i)
+	o.mu.Lock()
+	o.pending[i] = true
+	o.mu.Unlock()
+	o.refs.Add(1)
+	o.s.life.Go(func(context.Context) {
+		defer o.unref()
+		r := reply{node: i}
+		if !o.se.await(o.ctx, i, turn) {
+			r.err = errEarlier
+			o.ended(n, r.err)
+			o.deliver(&r)
+			return
+		}
+		ctx := o.ctx
+		if n.bounded {
+			ctx = context.Background()
+		}
+		r.err = n.call(ctx, func(ctx context.Context) error {
+			f(ctx, n, &r)
+			return r.err
+		})
+		o.ended(n, r.err)
+		o.deliver(&r)
+		o.se.pass(i)
+	})
+}
+
+// ended notes how a message that ends a vote was answered.
+func (o *op) ended(n *node, err error) {
+	if o.ending {
+		n.ended(o.se, err, !o.keeps)
+	}
+}
+
+// deliver hands a reply to the caller, or to late if the caller has gone on.
+func (o *op) deliver(r *reply) {
+	o.mu.Lock()
+	o.pending[r.node] = false
+	if !o.over {
+		o.replies <- *r // never blocks: there is room for all rounds
+		o.mu.Unlock()
+		return
+	}
+	late := o.late
+	o.mu.Unlock()
+	o.s.nodes[r.node].late.Add(-1)
+	if late != nil {
+		late(r)
+	}
+}
+
+// finish ends the call for its caller. Replies that come later go to late. It returns the
+// replies that have come and were not read.
+func (o *op) finish(late func(r *reply)) (unread []reply) {
+	o.mu.Lock()
+	o.over, o.late = true, late
+	for i, pending := range o.pending {
+		if pending {
+			o.s.nodes[i].late.Add(1)
+		}
+	}
+	for len(o.replies) > 0 {
+		unread = append(unread, <-o.replies)
+	}
+	o.mu.Unlock()
+	o.unref()
+	return unread
+}
+
+// isPending reports whether a node has not answered yet.
+func (o *op) isPending(i int) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.pending[i]
+}
+
+// next waits for a reply. It returns false if ctx, the deadline of the op or limit ends first; a
+// limit of 0 is none.
+func (o *op) next(ctx context.Context, limit time.Duration) (r reply, ok bool) {
+	select {
+	case r = <-o.replies: // usual, and cheaper
+		return r, true
+	default:
+	}
+	var timeout <-chan time.Time
+	if limit > 0 {
+		timer := time.NewTimer(limit)
+		defer timer.Stop()
+		timeout = timer.C
+	}
+	select {
+	case r = <-o.replies:
+		return r, true
+	case <-timeout:
+	case <-ctx.Done():
+	case <-o.ctx.Done():
+	}
+	return r, false
+}
+
+// after runs f on a node in the background, behind the earlier calls of the same identity. Ending
+// tells that it ends a vote.
+func (s *Store) after(se *session, i int, ending bool, f func(ctx context.Context, n *node) error) {
+	o := s.newOp(se)
+	o.ending = ending
+	o.start(i, func(ctx context.Context, n *node, r *reply) { r.err = f(ctx, n) })
+	o.finish(nil)
+}

@@ -1,0 +1,240 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/lifetime"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+const (
+	minNodes = 3
+	maxNodes = 15 // more make locks slower and not safer
+
+	// DefaultTimeout bounds a call to one node. A healthy node answers much faster, and a node
+	// that hangs delays only calls whose outcome depends on it.
+	DefaultTimeout = 500 * time.Millisecond
+
+	// DefaultRestartDelay is the least restart delay: the default TTL of a client.
+	DefaultRestartDelay = 30 * time.Second
+
+	// closeWait is how long Close lets calls and clean-ups in flight finish.
+	closeWait = 2 * time.Second
+)
+
+// A Node is one of the stores that vote.
+type Node struct {
+	Name  string // for people, in errors and reports; it must not contain a password
+	Store store.Store
+}
+
+// Options change how a quorum works. The zero value is the default.
+type Options struct {
+	// Timeout bounds every call to a node, whatever the node's own store does; 0 means
+	// DefaultTimeout. It must be far below the TTLs in use.
+	Timeout time.Duration
+
+	// RestartDelay is how long a node does not count after its server restarted. It must not be
+	// below the largest TTL that any client uses. 0 means the largest TTL that was requested
+	// through this store so far, and at least DefaultRestartDelay. A negative value turns the
+	// delay off: then a node that restarts without its data can break exclusion.
+	RestartDelay time.Duration
+
+	// Report, if set, is called when a node stops answering as it should, with the reason, and
+	// with nil when it answers again. It must not block. The default logs with slog.Default.
+	Report func(node string, err error)
+}
+
+// A Restarter is a node store that knows when its server restarted. A store that does not
+// implement it is taken to be as old as needed.
+type Restarter interface {
+	// Connections returns how many connections to the server were made so far. A server that
+	// restarted can be reached only by a new connection.
+	Connections() uint64
+
+	// Server asks the server for its identity, which tells two servers apart, and how long it
+	// has been up.
+	Server(ctx context.Context) (id string, uptime time.Duration, err error)
+}
+
+// A Store keeps locks on a majority of nodes. Make one with [New].
+type Store struct {
+	nodes    []*node
+	majority int
+	opts     Options
+	caps     store.Capabilities
+	rules    rules
+	base     time.Time
+	life     lifetime.Lifetime
+	tokens   tokens
+	crowds   crowds
+	stats    Stats
+	maxTTL   maximum
+	trip     atomic.Int64 // smoothed time of a call that needs one round
+	complete completions
+
+	mu       sync.Mutex
+	sessions map[sessionKey]*session
+	sweepAt  int // number of sessions at which ended ones are removed
+}
+
+var _ store.Store = (*Store)(nil)
+
+// New returns a store over nodes. The nodes belong to it from then on: Close closes them. It
+// returns an error that matches [store.ErrInvalid], and closes nothing, if there are fewer than
+// 3 nodes, more than 15, or one of them twice.
+//
+// Use an odd number. One more node than that makes every lock more expensive, and the quorum
+// survives no further failure.
+func New(ctx context.Context, nodes []Node, opts Options) (*Store, error) {
+	if len(nodes) < minNodes || len(nodes) > maxNodes {
+		return nil, fmt.Errorf("%w: quorum of %d nodes: want from %d to %d, best an odd number: with 3 nodes one may fail, with 5 two", store.ErrInvalid, len(nodes), minNodes, maxNodes)
+	}
+	if opts.Timeout < 0 {
+		return nil, fmt.Errorf("%w: quorum: timeout %v: want more than 0, or 0 for the default of %v", store.ErrInvalid, opts.Timeout, DefaultTimeout)
+	}
+	if opts.Timeout == 0 {
+		opts.Timeout = DefaultTimeout
+	}
+	if opts.Report == nil {
+		opts.Report = logReport
+	}
+	s := &Store{opts: opts, base: time.Now(), sessions: make(map[sessionKey]*session), sweepAt: minSweep}
+	s.majority = s.rules.majority(len(nodes))
+	for i, n := range nodes {
+		for j, other := range nodes[:i] {
+			if other.Store == n.Store || other.Name == n.Name {
+				return nil, fmt.Errorf("%w: quorum: nodes %d and %d are both %s: every node must be a server of its own", store.ErrInvalid, j+1, i+1, n.Name)
+			}
+		}
+		node := &node{Store: n.Store, name: n.Name, index: i, quorum: s}
+		node.restarter, _ = n.Store.(Restarter)
+		node.bounded = n.Store.Capabilities().Timeout > 0
+		s.nodes = append(s.nodes, node)
+	}
+	s.setCapabilities()
+	s.life.Begin()
+	s.crowds.now = s.now
+	if err := s.identifyNodes(ctx); err != nil {
+		return nil, err
+	}
+	if len(nodes)%2 == 0 {
+		opts.Report(fmt.Sprintf("all %d", len(nodes)), errEven)
+	}
+	return s, nil
+}
+
+var errEven = errors.New("an even number of nodes survives no more failures than one node less")
+
+func logReport(node string, err error) {
+	if err != nil {
+		slog.Warn("holdfast quorum: node does not count", "node", node, "reason", err)
+	} else {
+		slog.Info("holdfast quorum: node counts again", "node", node)
+	}
+}
+
+// setCapabilities derives what the quorum can do from what all nodes can do.
+func (s *Store) setCapabilities() {
+	all := ^store.Features(0)
+	c := store.Capabilities{Store: "quorum", Timeout: s.opts.Timeout + 50*time.Millisecond}
+	for _, n := range s.nodes {
+		nc := n.Capabilities()
+		all &= nc.Features
+		c.MinTTL = max(c.MinTTL, nc.MinTTL)
+		c.Heartbeat = max(c.Heartbeat, nc.Heartbeat)
+		if most := nc.MaxTTL; most > 0 && (c.MaxTTL == 0 || most < c.MaxTTL) {
+			c.MaxTTL = most
+		}
+	}
+	if c.MaxTTL == 0 {
+		c.MaxTTL = store.MaxTime
+	}
+	c.MaxTTL = s.rules.validity(c.MaxTTL, 0)
+	c.Features = all&(store.FeatureKeep|store.FeatureList|store.FeatureProcesses|store.FeatureHosts|store.FeatureDurable) |
+		store.FeaturePush
+	if s.opts.RestartDelay >= 0 && all.Has(store.FeatureHosts) {
+		c.Features |= store.FeatureFailover
+	}
+	s.caps = c
+}
+
+// Capabilities returns what this store supports: the features that all nodes have, except for
+// shared mode, permits and order of arrival.
+func (s *Store) Capabilities() store.Capabilities { return s.caps }
+
+// Stats counts what happened since New. It is for tests and for the curious.
+type Stats struct {
+	mu       sync.Mutex
+	acquired map[int]uint64
+}
+
+// Rounds returns how many requests were granted, by the number of message rounds that they
+// needed. One round is the common case.
+func (s *Store) Rounds() map[int]uint64 {
+	s.stats.mu.Lock()
+	defer s.stats.mu.Unlock()
+	rounds := make(map[int]uint64)
+	for n, count := range s.stats.acquired {
+		rounds[n] = count
+	}
+	return rounds
+}
+
+func (s *Stats) granted(rounds int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.acquired == nil {
+		s.acquired = make(map[int]uint64)
+	}
+	s.acquired[rounds]++
+}
+
+// now is the time on the store's own monotonic clock.
+func (s *Store) now() time.Duration { return time.Since(s.base) }
+
+// enter begins a call. If it returns nil, life.Leave must follow.
+func (s *Store) enter(ctx context.Context) error {
+	if !s.life.Enter() {
+		return errClosed
+	}
+	if err := ctx.Err(); err != nil {
+		s.life.Leave()
+		return err
+	}
+	return nil
+}
+
+var errClosed = fmt.Errorf("quorum store: %w", store.ErrClosed)
+
+// Close waits for calls and clean-ups in flight, for at most 2 s, and closes the nodes. Grants
+// that were not released stay until their TTL is over. A second Close does nothing.
+func (s *Store) Close() error {
+	if s.life.Enter() {
+		s.complete.stop()
+		for _, n := range s.nodes {
+			n.settle()
+		}
+		s.life.Leave()
+	}
+	if !s.life.Shut() {
+		return nil
+	}
+	timeout := time.AfterFunc(closeWait, s.life.End)
+	s.life.Wait()
+	timeout.Stop()
+	s.life.End()
+	errs := make([]error, len(s.nodes))
+	var wg sync.WaitGroup
+	for i, n := range s.nodes {
+		wg.Go(func() { errs[i] = n.Store.Close() })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}

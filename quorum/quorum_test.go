@@ -1,0 +1,351 @@
+package quorum_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/memstore"
+	"github.com/holdfast-lock/holdfast/quorum"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// A gate is a node that a test can disturb. Before and after each call it calls a function of the
+// test, which may block, and may fail the call.
+type gate struct {
+	*memstore.Store
+	mu            sync.Mutex
+	before, after func(ctx context.Context, call string) error
+	calls         int
+}
+
+func (g *gate) set(before, after func(ctx context.Context, call string) error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.before, g.after = before, after
+}
+
+func (g *gate) pass(ctx context.Context, call string, do func() error) error {
+	g.mu.Lock()
+	g.calls++
+	before, after := g.before, g.after
+	g.mu.Unlock()
+	if before != nil {
+		if err := before(ctx, call); err != nil {
+			return err
+		}
+	}
+	if err := do(); err != nil {
+		return err
+	}
+	if after != nil {
+		return after(ctx, call)
+	}
+	return nil
+}
+
+func (g *gate) Acquire(ctx context.Context, req store.Request) (a store.Answer, err error) {
+	err = g.pass(ctx, "Acquire", func() error { a, err = g.Store.Acquire(context.Background(), req); return err })
+	return a, err
+}
+
+func (g *gate) Renew(ctx context.Context, grants []store.Renewal) (r []store.Renewed, err error) {
+	err = g.pass(ctx, "Renew", func() error { r, err = g.Store.Renew(context.Background(), grants); return err })
+	return r, err
+}
+
+func (g *gate) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
+	return g.pass(ctx, "Release", func() error { return g.Store.Release(context.Background(), name, id, keep) })
+}
+
+func (g *gate) Leave(ctx context.Context, name string, id store.ID) error {
+	return g.pass(ctx, "Leave", func() error { return g.Store.Leave(context.Background(), name, id) })
+}
+
+// gates returns nodes and a quorum of them.
+func gates(t *testing.T, n int, opts quorum.Options) ([]*gate, *quorum.Store) {
+	t.Helper()
+	var all []*gate
+	var nodes []quorum.Node
+	for i := range n {
+		g := &gate{Store: memstore.New()}
+		all = append(all, g)
+		nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: g})
+	}
+	q := openQuorum(t, nodes, opts)
+	t.Cleanup(func() { q.Close() })
+	return all, q
+}
+
+// hang blocks until the channel is closed, whatever the context does.
+func hang(until <-chan struct{}) func(context.Context, string) error {
+	return func(context.Context, string) error {
+		<-until
+		return nil
+	}
+}
+
+// lose waits for the end of the call, as for a reply that never comes.
+func lose(calls ...string) func(context.Context, string) error {
+	return func(ctx context.Context, call string) error {
+		for _, c := range calls {
+			if c == call {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+		}
+		return nil
+	}
+}
+
+func request(name string) store.Request {
+	return store.Request{Name: name, ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: 30 * time.Second, Tokens: 1}
+}
+
+func mustAcquire(t *testing.T, q *quorum.Store, req store.Request) store.Answer {
+	t.Helper()
+	a, err := q.Acquire(t.Context(), req)
+	if err != nil || !a.Granted() {
+		t.Fatalf("Acquire: granted %v, %v", err == nil && a.Granted(), err)
+	}
+	return a
+}
+
+func holders(t *testing.T, g *gate, name string) (ids []store.ID) {
+	t.Helper()
+	page, err := g.List(context.Background(), store.Query{Name: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range page.Locks {
+		for _, h := range l.Holders {
+			ids = append(ids, h.ID)
+		}
+	}
+	return ids
+}
+
+func TestNewRejectsTooFewNodesAndTheSameNodeTwice(t *testing.T) {
+	a, b, c := memstore.New(), memstore.New(), memstore.New()
+	for want, nodes := range map[string][]quorum.Node{
+		"2 nodes":       {{Name: "a", Store: a}, {Name: "b", Store: b}},
+		"16 nodes":      make([]quorum.Node, 16),
+		"are both a":    {{Name: "a", Store: a}, {Name: "b", Store: b}, {Name: "a", Store: c}},
+		"are both also": {{Name: "a", Store: a}, {Name: "b", Store: b}, {Name: "also a", Store: a}},
+	} {
+		_, err := quorum.New(t.Context(), nodes, quorum.Options{})
+		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want ErrInvalid with %q", err, want)
+		}
+	}
+}
+
+func TestEvenNumberOfNodesIsReported(t *testing.T) {
+	var reports []string
+	for _, n := range []int{3, 4} {
+		gates(t, n, quorum.Options{Report: func(node string, err error) { reports = append(reports, fmt.Sprint(node, ": ", err)) }})
+	}
+	if len(reports) != 1 || !strings.Contains(reports[0], "even") {
+		t.Errorf("reports %q, want one about an even number", reports)
+	}
+}
+
+func TestModesOtherThanExclusiveAreRefusedBeforeANodeIsAsked(t *testing.T) {
+	nodes, q := gates(t, 3, quorum.Options{})
+	for _, mode := range []store.Mode{store.Shared, store.Permits} {
+		req := request("n")
+		req.Mode, req.Limit = mode, 2
+		if _, err := q.Acquire(t.Context(), req); !errors.Is(err, store.ErrUnsupported) {
+			t.Errorf("%v: %v, want ErrUnsupported", mode, err)
+		}
+	}
+	req := request("n")
+	mustAcquire(t, q, req)
+	if _, err := q.Renew(t.Context(), []store.Renewal{{Name: "n", ID: req.ID, TTL: time.Minute, Mode: store.Shared}}); !errors.Is(err, store.ErrUnsupported) {
+		t.Errorf("step down: %v, want ErrUnsupported", err)
+	}
+	if nodes[0].calls > 1 {
+		t.Errorf("%d calls, want the one Acquire", nodes[0].calls)
+	}
+}
+
+func TestCallsReturnWhenAMajorityHasAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 5, quorum.Options{})
+		forever := make(chan struct{})
+		t.Cleanup(func() { close(forever) })
+		nodes[1].set(hang(forever), nil)
+		nodes[3].set(hang(forever), nil)
+		for range 3 { // finds out that they are slow
+			warm := request("n")
+			mustAcquire(t, q, warm)
+			if err := q.Release(t.Context(), "n", warm.ID, store.Keep{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		begin := time.Now()
+		req := request("n")
+		mustAcquire(t, q, req)
+		if out, err := q.Renew(t.Context(), []store.Renewal{{Name: "n", ID: req.ID, TTL: time.Minute, Mode: store.Exclusive}}); err != nil || out[0].Status != store.Extended {
+			t.Errorf("Renew: %+v, %v", out, err)
+		}
+		if err := q.Release(t.Context(), "n", req.ID, store.Keep{}); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+		if took := time.Since(begin); took > 0 {
+			t.Errorf("two hung nodes of five cost %v", took)
+		}
+	})
+}
+
+func TestTooFewAnswersFailAfterTheTimeoutAndNameTheNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{Timeout: 200 * time.Millisecond})
+		forever := make(chan struct{})
+		t.Cleanup(func() { close(forever) })
+		nodes[0].set(hang(forever), nil) // also ignores its context
+		nodes[2].set(func(context.Context, string) error { return errors.New("connection refused") }, nil)
+		begin := time.Now()
+		_, err := q.Acquire(t.Context(), request("n"))
+		var failed *quorum.NodesError
+		if !errors.As(err, &failed) || failed.Answered != 1 || failed.Needed != 2 {
+			t.Fatalf("Acquire: %v, want a NodesError", err)
+		}
+		for _, want := range []string{"node0: no reply in time", "node2: connection refused"} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%v does not contain %q", err, want)
+			}
+		}
+		if took := time.Since(begin); took != 200*time.Millisecond {
+			t.Errorf("failed after %v", took)
+		}
+	})
+}
+
+func TestLateVoteOfARefusedRequestIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		other := store.Request{Name: "n", ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: time.Minute, Tokens: 1}
+		for _, i := range []int{0, 2} {
+			if a, err := nodes[q.Order("n", i)].Store.Acquire(t.Context(), other); err != nil || !a.Granted() {
+				t.Fatal(a, err)
+			}
+		}
+		late := make(chan struct{})
+		slow := nodes[q.Order("n", 1)]
+		slow.set(nil, hang(late)) // it grants, and the reply is late
+		if a, err := q.Acquire(t.Context(), request("n")); err != nil || a.Granted() {
+			t.Fatalf("granted %v, %v", a.Granted(), err)
+		}
+		if n := len(holders(t, slow, "n")); n != 1 {
+			t.Fatalf("%d holders at the late node, want 1", n)
+		}
+		close(late)
+		synctest.Wait()
+		if n := len(holders(t, slow, "n")); n != 0 {
+			t.Error("the late vote was not given back")
+		}
+	})
+}
+
+func TestVoteDoesNotCountAfterAnUnansweredLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		other := request("n")
+		for _, i := range []int{0, 2} {
+			if a, err := nodes[q.Order("n", i)].Store.Acquire(t.Context(), other); err != nil || !a.Granted() {
+				t.Fatal(a, err)
+			}
+		}
+		first, tainted := nodes[q.Order("n", 0)], nodes[q.Order("n", 1)]
+		tainted.set(lose("Leave"), nil)
+		req := request("n")
+		if a, err := q.Acquire(t.Context(), req); err != nil || a.Granted() {
+			t.Fatalf("granted %v, %v", a.Granted(), err)
+		}
+		time.Sleep(time.Minute) // the Leave has timed out, and may arrive at any time
+		tainted.set(nil, nil)
+		first.set(lose("Acquire"), nil)
+		if a, err := q.Acquire(t.Context(), req); err == nil && a.Granted() {
+			t.Error("granted with the vote of a node that may still get the Leave")
+		}
+		first.set(nil, nil)
+		req.ID = store.NewID() // another identity is not concerned
+		q.Leave(t.Context(), "n", other.ID)
+		time.Sleep(time.Minute)
+		mustAcquire(t, q, req)
+	})
+}
+
+func TestRestartedNodeIsRepairedOnlyWhileTheLeaseHasAMajority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		req := request("n")
+		a := mustAcquire(t, q, req)
+		time.Sleep(20 * time.Millisecond) // all nodes have voted
+		renew := func() store.Status {
+			out, err := q.Renew(t.Context(), []store.Renewal{{Name: "n", ID: req.ID, TTL: time.Minute, Mode: store.Exclusive}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			return out[0].Status
+		}
+		forget := func(g *gate) { g.Store.Leave(t.Context(), "n", req.ID) }
+		forget(nodes[0])
+		if s := renew(); s != store.Extended || len(holders(t, nodes[0], "n")) != 1 {
+			t.Errorf("status %d, %v: want an extended lease and a repaired node", s, holders(t, nodes[0], "n"))
+		}
+		forget(nodes[0])
+		forget(nodes[1])
+		if s := renew(); s != store.Gone {
+			t.Errorf("status %d, want Gone", s)
+		}
+		for i, g := range nodes {
+			if len(holders(t, g, "n")) != 0 {
+				t.Errorf("node %d has a vote of the lost lease", i)
+			}
+		}
+		if b := mustAcquire(t, q, request("n")); b.Token <= a.Token {
+			t.Errorf("token %d after %d", b.Token, a.Token)
+		}
+	})
+}
+
+func TestUncontendedRequestsNeedOneRound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, q := gates(t, 5, quorum.Options{})
+		for i := range 1000 {
+			req := request(fmt.Sprint(i % 7))
+			mustAcquire(t, q, req)
+			if err := q.Release(t.Context(), req.Name, req.ID, store.Keep{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if rounds := q.Rounds(); rounds[1] != 1000 {
+			t.Errorf("rounds %v, want 1000 requests of one round", rounds)
+		}
+	})
+}
+
+func TestNodeThatHangsIsSkippedAndCollectsFewCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		forever := make(chan struct{})
+		t.Cleanup(func() { close(forever) })
+		nodes[0].set(hang(forever), nil)
+		for i := range 1000 {
+			req := request(fmt.Sprint(i))
+			mustAcquire(t, q, req)
+			time.Sleep(10 * time.Millisecond)
+		}
+		if nodes[0].calls > 200 {
+			t.Errorf("%d calls to a node that hangs", nodes[0].calls)
+		}
+	})
+}

@@ -1,0 +1,194 @@
+package quorum
+
+import (
+	"slices"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// This file holds the decisions of the algorithm as functions of what the nodes answered. They
+// do no input or output and know no time, so that the model checker runs the same code.
+
+// rules switches single rules of the algorithm off, in tests only.
+type rules uint16
+
+const (
+	noMajority      rules = 1 << iota // half of the nodes is enough
+	noAbove                           // the token may be below the one that a counted node granted
+	noRecorded                        // the token need not be recorded by a majority
+	noYoung                           // nodes count right after a restart
+	noValidity                        // the lease is valid for its TTL from the last reply
+	noOrder                           // messages of one identity may overtake each other
+	noRenewMajority                   // one node that extended is enough
+	noRepair                          // repair also if no majority extended
+)
+
+func (r rules) off(rule rules) bool { return r&rule != 0 }
+
+// majority returns how many of n nodes are a majority.
+func (r rules) majority(n int) int {
+	if r.off(noMajority) {
+		return max(1, n/2)
+	}
+	return n/2 + 1
+}
+
+// state is what a client knows of one node about its request.
+type state uint8
+
+const (
+	idle      state = iota // not asked yet
+	asked                  // no reply yet
+	granted                // it has the grant
+	uncounted              // it has the grant, but does not count: see Young
+	refused                // another identity has the name there
+	failed                 // no usable reply
+)
+
+// A vote is the answer of one node.
+type vote struct {
+	state    state
+	first    int64 // first token of the newest block that it granted
+	recorded int64 // its counter is at least this
+}
+
+// A verdict is what follows from the votes so far.
+type verdict uint8
+
+const (
+	open     verdict = iota // further replies may decide
+	won                     // a majority granted and recorded the block first..last
+	conflict                // a majority granted, but no common block is recorded yet
+	lost                    // no majority, because other identities have the name
+	broken                  // no majority, because too few nodes answered
+)
+
+// A decision is a verdict with the tokens that belong to it. With conflict, first is the
+// lowest token that can be agreed on, and last the highest that any node in question recorded.
+type decision struct {
+	verdict     verdict
+	first, last int64
+}
+
+// decide applies the rules Majority, Above and Recorded to the votes for a block of up to n
+// tokens.
+func (r rules) decide(votes []vote, n int) decision {
+	majority := r.majority(len(votes))
+	var firsts [maxNodes]int64
+	counted, pending, answered := 0, 0, 0
+	for _, v := range votes {
+		switch v.state {
+		case granted:
+			firsts[counted] = v.first
+			counted++
+			answered++
+		case idle, asked:
+			pending++
+		case refused:
+			answered++
+		}
+	}
+	switch {
+	case counted >= majority:
+	case counted+pending >= majority:
+		return decision{verdict: open}
+	case answered >= majority:
+		return decision{verdict: lost}
+	case answered+pending >= majority:
+		return decision{verdict: open}
+	default:
+		return decision{verdict: broken}
+	}
+	slices.Sort(firsts[:counted])
+	first := firsts[majority-1]
+	if r.off(noAbove) {
+		first = firsts[0]
+	}
+	var ends [maxNodes]int64
+	recorded, highest := 0, int64(0)
+	for _, v := range votes {
+		if v.state != granted || v.first > first && !r.off(noAbove) {
+			continue
+		}
+		highest = max(highest, v.recorded)
+		if v.recorded >= first {
+			ends[recorded] = v.recorded
+			recorded++
+		}
+	}
+	if recorded < majority && !r.off(noRecorded) {
+		return decision{conflict, first, highest}
+	}
+	last := first + int64(n) - 1
+	if recorded >= majority {
+		slices.Sort(ends[:recorded])
+		last = min(last, ends[recorded-majority])
+	}
+	return decision{won, first, last}
+}
+
+// repeated tells whether a request that is repeated while its lease is held has the lease's block,
+// which ends with last: if a majority has grants that are not newer than that. Had there been
+// another lease since, one of these nodes would have granted it, and a higher token after it.
+func (r rules) repeated(votes []vote, last int64) verdict {
+	old, pending := 0, 0
+	for _, v := range votes {
+		switch {
+		case v.state == idle, v.state == asked:
+			pending++
+		case v.state == granted && v.first <= last:
+			old++
+		}
+	}
+	switch majority := r.majority(len(votes)); {
+	case old >= majority:
+		return won
+	case last > 0 && old+pending >= majority:
+		return open
+	}
+	return lost
+}
+
+// renewed applies the rule RenewMajority: how a renewal ended, or Unknown while replies are
+// missing.
+func (r rules) renewed(nodes, extended, gone int) store.Status {
+	majority := r.majority(nodes)
+	switch {
+	case extended >= majority, r.off(noRenewMajority) && extended > 0:
+		return store.Extended
+	case gone > nodes-majority:
+		return store.Gone
+	}
+	return store.Unknown
+}
+
+// mayRepair applies the rule Repair: whether a node that has lost the grant may get it again
+// after a renewal with these outcomes.
+func (r rules) mayRepair(nodes, extended int) bool {
+	return extended >= r.majority(nodes) || r.off(noRepair)
+}
+
+// counts applies the rule Young: whether the grants of a node count.
+func (r rules) counts(uptime, delay time.Duration) bool {
+	return uptime >= delay || r.off(noYoung)
+}
+
+// ttlAtNodes returns the TTL that nodes are asked for, so that the lease is valid for ttl although
+// clocks drift. It is in whole milliseconds, as some nodes count in them.
+func ttlAtNodes(ttl time.Duration) time.Duration {
+	return (ttl + ttl/100 + drift + time.Millisecond).Truncate(time.Millisecond)
+}
+
+// drift is how much clocks may differ, besides a hundredth of the TTL.
+const drift = 2 * time.Millisecond
+
+// validity applies the rule Validity: how long after the first message was sent a lease is valid
+// that its nodes keep for ttl. It is the inverse of ttlAtNodes. Elapsed is the time since then.
+func (r rules) validity(ttl, elapsed time.Duration) time.Duration {
+	valid := (ttl - drift) - (ttl-drift)/101
+	if r.off(noValidity) {
+		valid += elapsed
+	}
+	return valid
+}

@@ -1,0 +1,254 @@
+package quorum
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// minSweep is the least number of sessions at which ended ones are looked for.
+const minSweep = 1024
+
+type sessionKey struct {
+	name string
+	id   store.ID
+}
+
+// A session is what the store knows of one identity, while calls for it are in flight, while it
+// holds the name and while it waits.
+type session struct {
+	key  sessionKey
+	refs int // calls in flight; under Store.mu
+
+	mu      sync.Mutex
+	asked   uint16 // nodes that may have a vote, as a set of bits; 0 if that is not known
+	lanes   []lane
+	tainted bool // one of them is
+
+	// The lease, for repairs.
+	held    bool
+	req     store.Request // as it was asked for
+	ttl     time.Duration // of the lease
+	renewed bool          // since it was granted
+	first   int64         // newest block of tokens
+	end     int64
+	floor   int64         // later tokens must be above this
+	until   time.Duration // when it ends unless it is renewed
+
+	// The wait.
+	waiting bool
+	bell    int           // the node whose queue it is in
+	queued  bool          // it is in that queue
+	woken   bool          // the bell has woken it since
+	retryAt time.Duration // if not queued: when to ask again
+	splits  int           // attempts in a row that ended without a holder
+}
+
+// A lane orders the messages of one identity to one node: see the rule Order.
+type lane struct {
+	busy bool
+	next []chan struct{}
+
+	// A message that ends a vote is unanswered. It may arrive at any time, so that votes of the
+	// node for this identity do not count any more.
+	tainted time.Duration // until when; 0 if not
+}
+
+// taintedFor is how long such a message may be late.
+const taintedFor = 10 * time.Minute
+
+// taint notes that a message that ends the vote of a node is unanswered, or is sent later.
+func (se *session) taint(i int, now time.Duration) {
+	se.mu.Lock()
+	se.lanes[i].tainted, se.tainted, se.until = now+taintedFor, true, max(se.until, now+taintedFor)
+	se.mu.Unlock()
+}
+
+// isTainted reports whether votes of a node do not count.
+func (se *session) isTainted(i int, now time.Duration) bool {
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	return now < se.lanes[i].tainted
+}
+
+// reserve takes the next turn on a lane. It is called before the goroutine starts that sends the
+// message, so that the order is that of calls. The turn has come when the channel is closed, or
+// at once if it is nil.
+func (se *session) reserve(i int) chan struct{} {
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	l := &se.lanes[i]
+	if !l.busy {
+		l.busy = true
+		return nil
+	}
+	turn := make(chan struct{})
+	l.next = append(l.next, turn)
+	return turn
+}
+
+// await waits for a turn. It returns false if ctx ends before; the turn is passed on then.
+func (se *session) await(ctx context.Context, i int, turn chan struct{}) bool {
+	if turn == nil {
+		return true
+	}
+	select {
+	case <-turn:
+		return true
+	case <-ctx.Done():
+	}
+	se.mu.Lock()
+	l := &se.lanes[i]
+	for n, t := range l.next {
+		if t == turn {
+			l.next = append(l.next[:n], l.next[n+1:]...)
+			se.mu.Unlock()
+			return false
+		}
+	}
+	se.mu.Unlock()
+	se.pass(i) // it came in the same moment
+	return false
+}
+
+// pass ends a turn.
+func (se *session) pass(i int) {
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	l := &se.lanes[i]
+	if len(l.next) == 0 {
+		l.busy = false
+		return
+	}
+	turn := l.next[0]
+	l.next = l.next[1:]
+	close(turn)
+}
+
+// open returns the session of an identity, and keeps it until shut is called.
+func (s *Store) open(name string, id store.ID) *session {
+	key := sessionKey{name, id}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	se := s.sessions[key]
+	if se == nil {
+		se = &session{key: key, lanes: make([]lane, len(s.nodes))}
+		if len(s.sessions) >= s.sweepAt {
+			s.sweep()
+		}
+		s.sessions[key] = se
+	}
+	se.refs++
+	return se
+}
+
+// keep is open for a session that is open already.
+func (s *Store) keep(se *session) {
+	s.mu.Lock()
+	se.refs++
+	s.mu.Unlock()
+}
+
+func (s *Store) shut(se *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if se.refs--; se.refs > 0 {
+		return
+	}
+	se.mu.Lock()
+	ended := !se.held && !se.waiting && !se.tainted
+	se.mu.Unlock()
+	if ended {
+		delete(s.sessions, se.key)
+	}
+}
+
+// sweep removes sessions of leases and waits whose caller forgot to end them.
+func (s *Store) sweep() {
+	now := s.now()
+	for key, se := range s.sessions {
+		if se.refs > 0 {
+			continue
+		}
+		se.mu.Lock()
+		over := now > se.until+s.caps.Heartbeat
+		se.mu.Unlock()
+		if over {
+			delete(s.sessions, key)
+		}
+	}
+	s.sweepAt = max(minSweep, 2*len(s.sessions))
+}
+
+// block returns the tokens of a lease that is held, or 0.
+func (se *session) block() (first, last int64) {
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	if !se.held {
+		return 0, 0
+	}
+	return se.first, se.end
+}
+
+// find returns the session of an identity, or nil.
+func (s *Store) find(name string, id store.ID) *session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sessions[sessionKey{name, id}]
+}
+
+// longest returns the longest TTL that the lease was acquired or renewed with.
+func (se *session) longest() time.Duration {
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	if !se.held {
+		return 0
+	}
+	return se.ttl
+}
+
+// lengthen notes that a renewal is about to be sent.
+func (se *session) lengthen(ttl time.Duration) {
+	se.mu.Lock()
+	se.ttl, se.renewed = max(se.ttl, ttl), true
+	se.mu.Unlock()
+}
+
+// further returns the request for a further vote of a lease, and whether the lease is valid. It asks
+// for the lease's own block, so that all nodes report the same tokens. A node that grants fewer
+// has to record floor too.
+func (se *session) further(now time.Duration) (req store.Request, floor int64, valid bool) {
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	req = se.req
+	req.Floor, req.Tokens, req.Queue = se.first-1, int(se.end-se.first+1), false
+	return req, se.floor, se.held && now < se.until
+}
+
+// noteAsked notes that a node may have a vote.
+func (se *session) noteAsked(i int) {
+	se.mu.Lock()
+	se.asked |= 1 << i
+	se.mu.Unlock()
+}
+
+// targets returns the nodes that may have a vote.
+func (se *session) targets(nodes int) (targets []int) {
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	for i := range nodes {
+		if se.asked == 0 || se.asked&(1<<i) != 0 {
+			targets = append(targets, i)
+		}
+	}
+	return targets
+}
+
+// forget notes that an identity holds and waits for nothing.
+func (se *session) forget() {
+	se.mu.Lock()
+	se.held, se.waiting, se.queued = false, false, false
+	se.mu.Unlock()
+}

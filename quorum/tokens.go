@@ -1,0 +1,44 @@
+package quorum
+
+import (
+	"sync"
+	"time"
+)
+
+// resync is how long an estimate of the nodes' counters is used. Without one the next request
+// takes what the nodes choose, which costs a second round and yields a new estimate.
+const resync = 10 * time.Second
+
+// tokens chooses proposals. A bad proposal costs a second round and nothing else.
+//
+// The counters of many nodes follow their clocks in microseconds. So an estimate grows as fast.
+// It is made from tokens that the nodes chose, not from proposals: otherwise it could run ahead
+// of the clocks for ever.
+type tokens struct {
+	mu      sync.Mutex
+	highest int64 // seen or proposed
+	base    int64 // a token that the nodes chose, at baseAt
+	baseAt  time.Duration
+}
+
+// propose returns the first of n tokens to ask for.
+func (t *tokens) propose(n int, now time.Duration) int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := t.highest + 1
+	if t.base > 0 && now-t.baseAt < resync {
+		p = max(p, t.base+(now-t.baseAt).Microseconds())
+	}
+	t.highest = p + int64(n) - 1
+	return max(p, 2) // so that the floor is not 0, which means none
+}
+
+// learn notes tokens that were agreed on. Chosen tells that the nodes chose them.
+func (t *tokens) learn(first, last int64, chosen bool, now time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.highest = max(t.highest, last)
+	if chosen {
+		t.base, t.baseAt = first, now
+	}
+}

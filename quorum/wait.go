@@ -1,0 +1,285 @@
+package quorum
+
+import (
+	"context"
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+const (
+	// crowdedFor is how long a name counts as contended after a request was refused or found
+	// others waiting.
+	crowdedFor = time.Second
+
+	// maxCrowds bounds what is remembered of contended names.
+	maxCrowds = 1 << 16
+)
+
+// order returns the i-th node in the order of a name. It is the same for all clients.
+func (s *Store) order(name string, i int) int {
+	h := fnv.New32a()
+	h.Write([]byte(name))
+	return (int(h.Sum32()%uint32(len(s.nodes))) + i) % len(s.nodes)
+}
+
+// firstHealthy returns the bell of a name.
+func (s *Store) firstHealthy(name string) int {
+	for i := range s.nodes {
+		if n := s.order(name, i); s.nodes[n].healthy() {
+			return n
+		}
+	}
+	return s.order(name, 0)
+}
+
+// bellOf returns the node that an identity queues at, and whether to ask that alone at first: if it
+// is likely to refuse.
+func (s *Store) bellOf(se *session) (bell int, alone bool) {
+	crowded := s.crowds.has(se.key.name)
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	switch {
+	case !se.waiting:
+		alone = crowded
+	case se.queued:
+		alone = !se.woken
+	}
+	if !se.waiting || !s.nodes[se.bell].healthy() {
+		se.bell, se.waiting, se.queued = s.firstHealthy(se.key.name), true, false
+	}
+	se.woken = false
+	return se.bell, alone
+}
+
+// moveBell takes a waiter whose bell failed to the next one.
+func (s *Store) moveBell(se *session) {
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	if se.waiting && !s.nodes[se.bell].healthy() {
+		se.bell, se.queued = s.firstHealthy(se.key.name), false
+	}
+}
+
+// candidate reports whether the request may insist while votes are split. A request that does
+// not wait also may if only waiters are in front of it.
+func (a *attempt) candidate() bool {
+	for i := range a.votes {
+		n := a.s.order(a.req.Name, i)
+		switch a.votes[n].state {
+		case granted, uncounted:
+			return true
+		case refused:
+			return a.bell < 0 && a.refusals[n] != nil && len(a.refusals[n].Holders) == 0
+		}
+	}
+	return false
+}
+
+// bellPending reports whether the vote that decides about the candidate is still to come.
+func (a *attempt) bellPending() bool {
+	for i := range a.votes {
+		n := a.s.order(a.req.Name, i)
+		switch v := a.votes[n]; {
+		case v.state == asked && a.s.nodes[n].healthy():
+			return true
+		case v.state != asked && v.state != failed:
+			return false
+		}
+	}
+	return false
+}
+
+// vetoed reports whether a request that would wait has to, since others are in front of it in the
+// queue of the bell.
+func (a *attempt) vetoed() bool {
+	return a.bell >= 0 && a.votes[a.bell].state == refused && a.refusals[a.bell].Place > 1
+}
+
+// contested reports whether no holder has a majority of the nodes, as far as is known.
+func (a *attempt) contested() bool {
+	_, seen := a.holder()
+	return seen < a.s.majority
+}
+
+// holder returns the holder that most nodes report, and how many do.
+func (a *attempt) holder() (h store.Holder, seen int) {
+	count := make(map[store.ID]int)
+	for _, r := range a.refusals {
+		if r == nil || len(r.Holders) == 0 {
+			continue
+		}
+		if id := r.Holders[0].ID; count[id]+1 > seen {
+			h, seen = r.Holders[0], count[id]+1
+		}
+		count[r.Holders[0].ID]++
+	}
+	return h, seen
+}
+
+// refusal describes what is in the way: the holder that most nodes report.
+func (a *attempt) refusal() *store.Refusal {
+	r := &store.Refusal{Again: mostSplitPause, Waiters: a.waiters}
+	if h, seen := a.holder(); seen > 0 {
+		var all []store.Holder
+		for _, r := range a.refusals {
+			if r != nil && len(r.Holders) > 0 && r.Holders[0].ID == h.ID {
+				all = append(all, r.Holders[0])
+			}
+		}
+		r.Holders = []store.Holder{a.s.merge(all)}
+		r.Again = max(time.Millisecond, h.Left)
+	}
+	for _, node := range a.refusals {
+		if node != nil {
+			r.Again = min(r.Again, node.Again)
+		}
+	}
+	return r
+}
+
+// merge describes a holder by what several nodes say of it. A node that has not heard of a Keep
+// yet still has the grant. Votes that came late may have higher tokens than the lease: the token
+// is the one that the rule Above gives if all nodes are known, and the lowest otherwise.
+func (s *Store) merge(all []store.Holder) store.Holder {
+	h, tokens := all[0], []int64{all[0].Token}
+	for _, other := range all[1:] {
+		tokens = append(tokens, other.Token)
+		switch {
+		case h.State == other.State:
+			h.Age, h.Left = max(h.Age, other.Age), max(h.Left, other.Left)
+		case h.State == store.Held:
+			h = other
+		}
+	}
+	slices.Sort(tokens)
+	h.Token = tokens[0]
+	if len(tokens) == len(s.nodes) {
+		h.Token = tokens[s.majority-1]
+	}
+	if h.State == store.Held {
+		h.Left = max(0, s.rules.validity(h.Left, 0))
+	}
+	return h
+}
+
+// enqueue notes where a refused request waits, and when it asks again.
+func (a *attempt) enqueue(r *store.Refusal) {
+	s, se := a.s, a.se
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	se.waiting, se.woken = true, false
+	se.until = s.now() + s.caps.Heartbeat
+	if bell := a.refusals[se.bell]; a.votes[se.bell].state == refused && bell != nil {
+		se.queued, se.splits = true, 0
+		// Jitter, so that clients that were refused together do not ask together.
+		r.Again = max(time.Millisecond, bell.Again*3/4+rand.N(bell.Again/4+1))
+		return
+	}
+	// Its bell did not refuse it, so nothing would wake it. If a holder has the other nodes,
+	// it waits at one of them.
+	se.queued = false
+	se.splits++
+	if !a.contested() {
+		for i := range a.votes {
+			if n := s.order(se.key.name, i); a.votes[n].state == refused && s.nodes[n].healthy() {
+				se.bell = n
+				break
+			}
+		}
+	}
+	pause := min(mostSplitPause, leastSplitPause<<min(se.splits, 6))
+	r.Again = pause/2 + rand.N(pause/2)
+	se.retryAt = s.now() + r.Again
+}
+
+// Wait blocks until a refused identity should ask again; see [store.Store]. The bell of the name
+// wakes it. It returns nil at once if the identity does not wait.
+func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
+	if s.life.Closing.Err() != nil {
+		return errClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	se := s.find(name, id)
+	if se == nil {
+		return nil
+	}
+	se.mu.Lock()
+	waiting, queued, woken, bell, retryAt := se.waiting, se.queued, se.woken, se.bell, se.retryAt
+	se.mu.Unlock()
+	if !waiting || woken {
+		return nil
+	}
+	waitCtx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.life.Closing, cancel)()
+	var err error
+	if queued {
+		err = s.nodes[bell].Wait(waitCtx, name, id)
+	} else {
+		timer := time.NewTimer(retryAt - s.now())
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-waitCtx.Done():
+			err = waitCtx.Err()
+		}
+	}
+	switch {
+	case s.life.Closing.Err() != nil:
+		return errClosed
+	case ctx.Err() != nil && err != nil:
+		return ctx.Err()
+	}
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	if err != nil { // the bell cannot push: another one can
+		s.nodes[bell].failing.Store(true)
+		s.nodes[bell].report(err)
+		return nil
+	}
+	se.woken = queued
+	return nil
+}
+
+// crowds remembers which names are contended.
+type crowds struct {
+	n     atomic.Int32
+	mu    sync.Mutex
+	until map[string]time.Duration
+	now   func() time.Duration
+}
+
+func (c *crowds) has(name string) bool {
+	if c.n.Load() == 0 {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	until, ok := c.until[name]
+	return ok && c.now() < until
+}
+
+func (c *crowds) note(name string, contended bool, now time.Duration) {
+	if !contended && c.n.Load() == 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if contended {
+		if c.until == nil || len(c.until) >= maxCrowds {
+			c.until = make(map[string]time.Duration)
+		}
+		c.until[name] = now + crowdedFor
+	} else {
+		delete(c.until, name)
+	}
+	c.n.Store(int32(len(c.until)))
+}

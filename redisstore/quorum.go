@@ -1,0 +1,312 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/rediscore"
+	"github.com/holdfast-lock/holdfast/quorum"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+const (
+	// quorumCounters is how many counters of tokens a node has. Requests of two clients for
+	// different names need a second round if they share a counter and reach the nodes in
+	// different order. With many counters that is rare.
+	quorumCounters = 256
+
+	// reopenAfter is how long to wait before connecting again to a node that could not be
+	// reached when the quorum was opened.
+	reopenAfter = 250 * time.Millisecond
+
+	paramTimeout = "timeout"
+	paramRestart = "restart"
+)
+
+func init() {
+	store.Register("quorum+redis", openQuorum)
+	store.Register("quorum+rediss", openQuorum)
+}
+
+// openQuorum opens a quorum of independent servers: see package quorum. It needs a majority of
+// them; the others are connected to later.
+func openQuorum(ctx context.Context, u *store.URL) (store.Store, error) {
+	return openQuorumWith(ctx, u, rediscore.Config{})
+}
+
+func openQuorumWith(ctx context.Context, u *store.URL, config rediscore.Config) (store.Store, error) {
+	opts, err := quorumOptions(u)
+	if err != nil {
+		return nil, err
+	}
+	config.Counters = quorumCounters
+	nodes := make([]quorum.Node, len(u.Hosts))
+	all := make([]*quorumNode, len(u.Hosts))
+	for i, host := range u.Hosts {
+		one := *u
+		one.Scheme = strings.TrimPrefix(u.Scheme, "quorum+")
+		one.Hosts = []string{host}
+		one.Query = url.Values{}
+		for key, values := range u.Query {
+			if key != paramTimeout && key != paramRestart {
+				one.Query[key] = values
+			}
+		}
+		if _, err := optionOf(&one); err != nil {
+			return nil, err
+		}
+		all[i] = &quorumNode{url: &one, config: config}
+		nodes[i] = quorum.Node{Name: host, Store: all[i]}
+	}
+	if err := openMost(ctx, u, all); err != nil {
+		closeNodes(all)
+		return nil, err
+	}
+	s, err := quorum.New(ctx, nodes, opts)
+	if err != nil {
+		closeNodes(all)
+		return nil, err
+	}
+	return s, nil
+}
+
+func quorumOptions(u *store.URL) (opts quorum.Options, err error) {
+	if len(u.Hosts) < 3 {
+		return opts, fmt.Errorf("%w: %s URL: %d hosts: a quorum needs at least 3, best an odd number: write %s://HOST:6379,HOST:6379,HOST:6379", store.ErrInvalid, u.Scheme, len(u.Hosts), u.Scheme)
+	}
+	for i, host := range u.Hosts {
+		if slices.Contains(u.Hosts[:i], host) {
+			return opts, fmt.Errorf("%w: %s URL: %s is given twice: every node must be a server of its own", store.ErrInvalid, u.Scheme, host)
+		}
+	}
+	if text := u.Query.Get(paramTimeout); text != "" {
+		if opts.Timeout, err = time.ParseDuration(text); err != nil || opts.Timeout < time.Millisecond {
+			return opts, fmt.Errorf("%w: %s URL: %s=%.40q: want how long a call to one node may take, such as 500ms", store.ErrInvalid, u.Scheme, paramTimeout, text)
+		}
+	}
+	switch text := u.Query.Get(paramRestart); text {
+	case "":
+	case "off":
+		opts.RestartDelay = -1
+	default:
+		if opts.RestartDelay, err = time.ParseDuration(text); err != nil || opts.RestartDelay < time.Millisecond {
+			return opts, fmt.Errorf("%w: %s URL: %s=%.40q: want how long a node does not count after its restart, at least the largest TTL in use, such as 30s, or off", store.ErrInvalid, u.Scheme, paramRestart, text)
+		}
+	}
+	return opts, nil
+}
+
+// openMost connects to all nodes. It fails if a majority cannot be reached, or if a node rejects
+// the URL.
+func openMost(ctx context.Context, u *store.URL, all []*quorumNode) error {
+	errs := make([]error, len(all))
+	var wg sync.WaitGroup
+	for i, n := range all {
+		wg.Go(func() { _, errs[i] = n.connect(ctx) })
+	}
+	wg.Wait()
+	failed := 0
+	var text strings.Builder
+	for i, err := range errs {
+		if err == nil {
+			continue
+		}
+		if errors.Is(err, store.ErrInvalid) {
+			return err
+		}
+		if failed > 0 {
+			text.WriteString("; ")
+		}
+		failed++
+		fmt.Fprintf(&text, "%s: %v", all[i].url.Hosts[0], err)
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("%s: %w", u, ctx.Err())
+	}
+	if majority := len(all)/2 + 1; len(all)-failed < majority {
+		return fmt.Errorf("%s: %d of %d nodes answered, %d are needed: %s", u, len(all)-failed, len(all), majority, text.String())
+	}
+	return nil
+}
+
+func closeNodes(all []*quorumNode) {
+	for _, n := range all {
+		n.Close()
+	}
+}
+
+// A quorumNode is a server of a quorum. The client library connects when it is made and fails if
+// it cannot. So it is made when the server can be reached.
+type quorumNode struct {
+	url    *store.URL
+	config rediscore.Config
+	store  atomic.Pointer[Store]
+
+	mu     sync.Mutex // held while connecting
+	tried  time.Time
+	err    error // of the last attempt
+	closed bool
+}
+
+var errConnecting = errors.New("connecting")
+
+// get returns the store, and connects if that has to be done.
+func (n *quorumNode) get(ctx context.Context) (*Store, error) {
+	if s := n.store.Load(); s != nil {
+		return s, nil
+	}
+	if !n.mu.TryLock() {
+		return nil, errConnecting
+	}
+	recently := time.Since(n.tried) < reopenAfter
+	err := n.err
+	n.mu.Unlock()
+	if recently && err != nil {
+		return nil, err
+	}
+	s, err := n.connect(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%v", err) // not as an error of the contract: it is about one node
+	}
+	return s, nil
+}
+
+func (n *quorumNode) connect(ctx context.Context) (*Store, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return nil, store.ErrClosed
+	}
+	if s := n.store.Load(); s != nil {
+		return s, nil
+	}
+	s, err := openWith(ctx, n.url, n.config)
+	n.tried, n.err = time.Now(), err
+	if err != nil {
+		return nil, err
+	}
+	n.store.Store(s)
+	return s, nil
+}
+
+// Connections returns how many connections were made: see [quorum.Restarter].
+func (n *quorumNode) Connections() uint64 {
+	if s := n.store.Load(); s != nil {
+		return s.conn.owned.made.Load()
+	}
+	return 0
+}
+
+// Server returns the server's run ID and uptime: see [quorum.Restarter].
+func (n *quorumNode) Server(ctx context.Context) (id string, uptime time.Duration, err error) {
+	s, err := n.get(ctx)
+	if err != nil {
+		return "", 0, err
+	}
+	client := s.conn.client
+	info, err := client.Do(cancellable{ctx}, client.B().Info().Section("server").Build()).ToString()
+	if err != nil {
+		return "", 0, fmt.Errorf("%w: the user of the URL must be allowed to run INFO", err)
+	}
+	for line := range strings.Lines(info) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		switch key {
+		case "run_id":
+			id = value
+		case "uptime_in_seconds":
+			seconds, err := strconv.Atoi(value)
+			if err != nil {
+				return "", 0, fmt.Errorf("INFO: uptime_in_seconds is %.20q", value)
+			}
+			uptime = time.Duration(seconds) * time.Second
+		}
+	}
+	if id == "" {
+		return "", 0, errors.New("INFO has no run_id: is this a Redis server?")
+	}
+	return id, uptime, nil
+}
+
+func (n *quorumNode) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
+	s, err := n.get(ctx)
+	if err != nil {
+		return store.Answer{}, err
+	}
+	return s.Acquire(ctx, req)
+}
+
+func (n *quorumNode) Wait(ctx context.Context, name string, id store.ID) error {
+	s, err := n.get(ctx)
+	if err != nil {
+		return err
+	}
+	return s.Wait(ctx, name, id)
+}
+
+func (n *quorumNode) Leave(ctx context.Context, name string, id store.ID) error {
+	s, err := n.get(ctx)
+	if err != nil {
+		return err
+	}
+	return s.Leave(ctx, name, id)
+}
+
+func (n *quorumNode) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
+	s, err := n.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.Renew(ctx, grants)
+}
+
+func (n *quorumNode) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
+	s, err := n.get(ctx)
+	if err != nil {
+		return err
+	}
+	return s.Release(ctx, name, id, keep)
+}
+
+func (n *quorumNode) List(ctx context.Context, q store.Query) (store.Page, error) {
+	s, err := n.get(ctx)
+	if err != nil {
+		return store.Page{}, err
+	}
+	return s.List(ctx, q)
+}
+
+func (n *quorumNode) Break(ctx context.Context, name string, id store.ID) error {
+	s, err := n.get(ctx)
+	if err != nil {
+		return err
+	}
+	return s.Break(ctx, name, id)
+}
+
+// Capabilities are the same for all nodes, connected or not.
+func (n *quorumNode) Capabilities() store.Capabilities {
+	if s := n.store.Load(); s != nil {
+		return s.Capabilities()
+	}
+	config := n.config
+	config.Timeout = callTimeout
+	return rediscore.CapabilitiesOf(config)
+}
+
+func (n *quorumNode) Close() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.closed = true
+	if s := n.store.Load(); s != nil {
+		return s.Close()
+	}
+	return nil
+}

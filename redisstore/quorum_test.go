@@ -1,0 +1,319 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/rediscore"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/quorum"
+	"github.com/holdfast-lock/holdfast/store"
+	"github.com/holdfast-lock/holdfast/storetest"
+)
+
+// quorumURL returns the URL of a quorum whose nodes count right after their start.
+func quorumURL(nodes []*servers.Redis) string {
+	return "quorum+redis://" + quorumHosts(nodes) + "?restart=off&timeout=2s"
+}
+
+func quorumHosts(nodes []*servers.Redis) string {
+	var hosts []string
+	for _, n := range nodes {
+		hosts = append(hosts, n.Addr())
+	}
+	return strings.Join(hosts, ",")
+}
+
+func openQuick3(t testing.TB, url string) store.Store {
+	t.Helper()
+	u, err := store.ParseURL(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := openQuorumWith(context.Background(), u, rediscore.Config{Heartbeat: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestConformanceOfAQuorum(t *testing.T) {
+	for _, n := range []int{3, 5} {
+		t.Run(fmt.Sprintf("%d nodes", n), func(t *testing.T) {
+			nodes := servers.StartRedisNodes(t, n, servers.RedisOptions{})
+			url := quorumURL(nodes)
+			storetest.Run(t, storetest.Harness{
+				Open:     func(t testing.TB) store.Store { return settled{openQuick3(t, url), nodes} },
+				Residue:  func(t testing.TB) []string { return leftovers(nodes) },
+				TTL:      500 * time.Millisecond,
+				Slack:    500 * time.Millisecond,
+				Parallel: 6,
+			})
+		})
+	}
+}
+
+// leftovers returns everything on the servers that is not meant to stay.
+func leftovers(nodes []*servers.Redis) (left []string) {
+	for _, node := range nodes {
+		for _, key := range node.Must("KEYS", "*").([]any) {
+			if key := key.(string); !strings.HasSuffix(key, ":token") {
+				left = append(left, node.Addr()+" "+key)
+			}
+		}
+	}
+	return left
+}
+
+// settled is a quorum whose Break waits until all nodes have voted. A Break through another handle
+// can overtake a vote that comes late, which then lasts for its TTL.
+type settled struct {
+	store.Store
+	nodes []*servers.Redis
+}
+
+func (s settled) Break(ctx context.Context, name string, id store.ID) error {
+	for range 100 {
+		voted := 0
+		for _, n := range s.nodes {
+			voted += int(n.Must("EXISTS", rediscore.Prefix+"lock:"+name).(int64))
+		}
+		if voted == 0 || voted == len(s.nodes) {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return s.Store.Break(ctx, name, id)
+}
+
+func TestQuorumThroughTheLibrary(t *testing.T) {
+	nodes := servers.StartRedisNodes(t, 3, servers.RedisOptions{})
+	ctx := t.Context()
+	a, err := holdfast.Open(ctx, quorumURL(nodes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	b, err := holdfast.Open(ctx, quorumURL(nodes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	lease, err := a.Lock(ctx, "order:42")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var held *holdfast.HeldError
+	if _, err := b.TryLock(ctx, "order:42"); !errors.As(err, &held) || len(held.Holders) != 1 || held.Holders[0].Token != lease.Token() {
+		t.Errorf("TryLock of a held name: %v", err)
+	}
+	if _, err := b.RLock(ctx, "catalog"); !errors.Is(err, holdfast.ErrUnsupported) {
+		t.Errorf("RLock: %v, want ErrUnsupported", err)
+	}
+	next := make(chan error, 1)
+	go func() {
+		l, err := b.Lock(ctx, "order:42")
+		if err == nil && l.Token() <= lease.Token() {
+			err = fmt.Errorf("token %d after %d", l.Token(), lease.Token())
+		}
+		next <- err
+	}()
+	if err := lease.Unlock(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := <-next; err != nil {
+		t.Error(err)
+	}
+	ran := 0
+	for range 2 {
+		err := a.Once(ctx, "register", time.Hour, func(context.Context) error { ran++; return nil })
+		if err != nil && !errors.Is(err, holdfast.ErrDone) {
+			t.Error(err)
+		}
+	}
+	if ran != 1 {
+		t.Errorf("Once ran %d times", ran)
+	}
+}
+
+func TestQuorumRejectsBadURLs(t *testing.T) {
+	node := servers.StartRedis(t, servers.RedisOptions{})
+	for url, want := range map[string]string{
+		"quorum+redis://a":                                           "at least 3",
+		"quorum+redis://a,b":                                         "at least 3",
+		"quorum+redis://a,b,c?timeout=x":                             "timeout",
+		"quorum+redis://a,b,c?restart=-1s":                           "restart",
+		"quorum+redis://a,b,c?nonsense=1":                            "nonsense",
+		"quorum+redis://a,b,b":                                       "every node must be a server of its own",
+		"quorum+redis://" + strings.Repeat(node.Addr()+",", 2) + "b": "every node must be a server of its own",
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		s, err := store.Open(ctx, url)
+		cancel()
+		if err == nil {
+			s.Close()
+		}
+		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want ErrInvalid with %q", url, err, want)
+		}
+	}
+}
+
+func TestQuorumRejectsOneServerUnderTwoNames(t *testing.T) {
+	nodes := servers.StartRedisNodes(t, 2, servers.RedisOptions{})
+	_, port, _ := strings.Cut(nodes[1].Addr(), ":")
+	s, err := store.Open(t.Context(), "quorum+redis://"+quorumHosts(nodes)+",localhost:"+port)
+	if err == nil {
+		s.Close()
+	}
+	if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "same server") {
+		t.Errorf("%v, want ErrInvalid", err)
+	}
+}
+
+func TestQuorumNeedsAMajorityOfReachableNodes(t *testing.T) {
+	nodes := servers.StartRedisNodes(t, 3, servers.RedisOptions{Password: "secret"})
+	url := strings.Replace(quorumURL(nodes), "//", "//:secret@", 1)
+	nodes[2].Kill()
+	s, err := store.Open(t.Context(), url)
+	if err != nil {
+		t.Fatalf("one of three nodes is down: %v", err)
+	}
+	defer s.Close()
+	request := func() store.Request {
+		return store.Request{Name: "n", ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: time.Minute, Tokens: 1}
+	}
+	req := request()
+	if a, err := s.Acquire(t.Context(), req); err != nil || !a.Granted() {
+		t.Fatalf("granted %v, %v", a.Granted(), err)
+	}
+	if err := s.Release(t.Context(), "n", req.ID, store.Keep{}); err != nil {
+		t.Fatal(err)
+	}
+	nodes[1].Kill()
+	req = request()
+	_, err = s.Acquire(t.Context(), req)
+	var failed *quorum.NodesError
+	if !errors.As(err, &failed) || failed.Nodes[nodes[1].Addr()] == nil || failed.Nodes[nodes[2].Addr()] == nil || strings.Contains(err.Error(), "secret") {
+		t.Errorf("two of three nodes are down: %v, want an error that names both", err)
+	}
+	if s, err := store.Open(t.Context(), url); err == nil || errors.Is(err, store.ErrInvalid) || strings.Contains(err.Error(), "secret") {
+		if err == nil {
+			s.Close()
+		}
+		t.Errorf("open with two of three nodes down: %v", err)
+	}
+	// The node that was down at first is connected to when it is there.
+	nodes[2].Restart()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		if a, err := s.Acquire(t.Context(), req); err == nil && a.Granted() {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatalf("a majority is back: %v, %v", a, err)
+		}
+	}
+}
+
+func TestNodeThatRestartedDoesNotCountBeforeTheDelay(t *testing.T) {
+	const delay = 4 * time.Second
+	nodes := servers.StartRedisNodes(t, 3, servers.RedisOptions{InMemory: true})
+	open := func(restart string) store.Store {
+		s, err := store.Open(t.Context(), "quorum+redis://"+quorumHosts(nodes)+"?timeout=2s&restart="+restart)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		return s
+	}
+	holder, careful, careless := open("off"), open(delay.String()), open("off")
+	req := store.Request{Name: "n", ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: time.Minute, Tokens: 1}
+	a, err := holder.Acquire(t.Context(), req)
+	if err != nil || !a.Granted() {
+		t.Fatalf("granted %v, %v", a.Granted(), err)
+	}
+	time.Sleep(delay) // all nodes count, and have voted
+	// The holder has the votes of nodes 0 and 1 only, as if node 2 had been cut off.
+	nodes[2].Must("DEL", rediscore.Prefix+"lock:n")
+	nodes[1].Restart() // without its data
+	req.ID = store.NewID()
+	if b, err := careful.Acquire(t.Context(), req); err == nil && b.Granted() {
+		t.Fatal("a node that has lost its data voted for a second holder")
+	}
+	careful.Leave(t.Context(), "n", req.ID)
+	// Without the delay this is what happens.
+	req.ID = store.NewID()
+	granted := false
+	for deadline := time.Now().Add(10 * time.Second); !granted && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		b, err := careless.Acquire(t.Context(), req)
+		granted = err == nil && b.Granted()
+		if granted && b.Token <= a.Token {
+			t.Errorf("token %d after %d", b.Token, a.Token)
+		}
+	}
+	if !granted {
+		t.Error("restart=off: the test does not show the danger")
+	}
+	careless.Leave(t.Context(), "n", req.ID)
+	// After the delay the node counts.
+	time.Sleep(delay)
+	req.Name, req.ID = "other", store.NewID()
+	nodes[0].Kill()
+	if b, err := careful.Acquire(t.Context(), req); err != nil || !b.Granted() {
+		t.Errorf("after the delay: granted %v, %v", b.Granted(), err)
+	}
+}
+
+func TestMostGrantsOfAQuorumNeedOneRound(t *testing.T) {
+	nodes := servers.StartRedisNodes(t, 5, servers.RedisOptions{InMemory: true})
+	const clients, goroutines, pairs = 4, 8, 40
+	var all sync.WaitGroup
+	var stores []*quorum.Store
+	for c := range clients {
+		s, err := store.Open(t.Context(), quorumURL(nodes))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		stores = append(stores, s.(*quorum.Store))
+		for g := range goroutines {
+			all.Go(func() {
+				for range pairs {
+					req := store.Request{
+						Name: fmt.Sprint(c, "/", g), ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: time.Minute, Tokens: 1,
+					}
+					// A release returns when a majority has confirmed it. Until the others have, a
+					// request may be refused.
+					for granted := false; !granted; {
+						a, err := s.Acquire(t.Context(), req)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						granted = a.Granted()
+					}
+					if err := s.Release(t.Context(), req.Name, req.ID, store.Keep{}); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	sum := make(map[int]uint64)
+	for _, s := range stores {
+		for rounds, n := range s.Rounds() {
+			sum[rounds] += n
+		}
+	}
+	t.Logf("grants by rounds: %v", sum)
+	if sum[1] < clients*goroutines*pairs*3/4 {
+		t.Errorf("grants by rounds: %v, want most of them to need one", sum)
+	}
+}

@@ -1,0 +1,360 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/faultproxy"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+)
+
+const (
+	viaQuorum = "quorum+redis"
+
+	// quorumNodes is the size of a quorum that survives the loss of two nodes.
+	quorumNodes = 5
+)
+
+// quorumBed is a quorum of nodes that count right after their start.
+func quorumBed(t testing.TB, n int, opts servers.RedisOptions) *bed {
+	t.Helper()
+	return quorumOf(t, servers.StartRedisNodes(t, n, opts), "off")
+}
+
+func quorumOf(t testing.TB, nodes []*servers.Redis, restart string) *bed {
+	t.Helper()
+	return &bed{t: t, lib: viaQuorum, nodes: nodes, url: viaQuorum + "://" + addrsOf(nodes) + "?restart=" + restart}
+}
+
+func addrsOf(nodes []*servers.Redis) string {
+	var addrs []string
+	for _, n := range nodes {
+		addrs = append(addrs, n.Addr())
+	}
+	return strings.Join(addrs, ",")
+}
+
+// openQuorumBy opens a client with a proxy in front of each node.
+func (b *bed) openQuorumBy(opts ...holdfast.Option) (*holdfast.Client, wires) {
+	b.t.Helper()
+	var w wires
+	var addrs []string
+	for _, n := range b.nodes {
+		p := faultproxy.Start(b.t, n.Addr())
+		w, addrs = append(w, p), append(addrs, p.Addr())
+	}
+	return openURL(b.t, viaQuorum+"://"+strings.Join(addrs, ",")+"?restart=off", opts...), w
+}
+
+// busy lets clients add to a resource until stop is called, which checks what they did.
+func (b *bed) busy(h *History, resource *counter, clients int) (stop func()) {
+	ctx, cancel := context.WithCancel(b.t.Context())
+	var all sync.WaitGroup
+	var opened []*holdfast.Client
+	for range clients {
+		client := b.open()
+		opened = append(opened, client)
+		all.Go(func() {
+			for ctx.Err() == nil {
+				if err := addOnceFor(b.t.Context(), h, client, resource, shortTTL); err != nil {
+					b.t.Errorf("L: %v", err)
+					return
+				}
+			}
+		})
+	}
+	return func() {
+		b.t.Helper()
+		cancel()
+		all.Wait()
+		check(b.t, h.Check())
+		check(b.t, resource.check())
+		b.clean(soon, opened...)
+	}
+}
+
+// progress waits until a resource has been updated some more times.
+func progress(t testing.TB, resource *counter, what string) {
+	t.Helper()
+	want := resource.updates() + 20
+	eventually(t, what, func() error {
+		if resource.updates() < want {
+			return errNotYet
+		}
+		return nil
+	})
+}
+
+func TestAQuorumGoesOnWhileAMinorityIsKilledHangsOrRestarts(t *testing.T) {
+	t.Parallel()
+	b := quorumBed(t, quorumNodes, servers.RedisOptions{})
+	h, resource := new(History), new(counter)
+	stop := b.busy(h, resource, 4)
+	progress(t, resource, "all nodes are up")
+	b.nodes[0].Kill()
+	b.nodes[1].Kill()
+	progress(t, resource, "two of five nodes are down")
+	b.nodes[0].Restart()
+	b.nodes[1].Restart()
+	progress(t, resource, "they are back with their data")
+	b.nodes[2].Stop()
+	b.nodes[3].Stop()
+	progress(t, resource, "two of five nodes hang")
+	b.nodes[2].Continue()
+	b.nodes[3].Continue()
+	progress(t, resource, "they go on")
+	stop()
+}
+
+func TestAQuorumGoesOnWhileScriptsAreFlushedAndConnectionsKilled(t *testing.T) {
+	t.Parallel()
+	b := quorumBed(t, 3, servers.RedisOptions{})
+	h, resource := new(History), new(counter)
+	stop := b.busy(h, resource, 4)
+	for range 10 {
+		for _, node := range b.nodes {
+			node.Do("SCRIPT", "FLUSH")
+			killConnections(node)
+		}
+		progress(t, resource, "scripts and connections are gone")
+	}
+	stop()
+}
+
+func TestAQuorumThatIsLostGrantsNothingAndItsHolderKnowsInTime(t *testing.T) {
+	t.Parallel()
+	b := quorumBed(t, quorumNodes, servers.RedisOptions{})
+	h := new(History)
+	client, other := b.open(), b.open()
+	lease := record(h).must(t, client, "n", shortTTL)
+	over := lease.watch()
+	eventually(t, "the lease is renewed", renewed(lease))
+	for _, node := range b.nodes[:3] {
+		node.Stop()
+	}
+	if _, err := other.TryLock(t.Context(), "other"); !errors.Is(err, holdfast.ErrUnavailable) {
+		t.Errorf("TryLock without a majority: %v, want ErrUnavailable", err)
+	}
+	ends(t, "the lease ends", over)
+	if !errors.Is(lease.Err(), holdfast.ErrLost) {
+		t.Errorf("the lease ended with %v", lease.Err())
+	}
+	if _, err := other.TryLock(t.Context(), "n"); err == nil {
+		t.Error("granted without a majority")
+	}
+	for _, node := range b.nodes[:3] {
+		node.Continue()
+	}
+	next := record(h).must(t, other, "n", shortTTL, patient)
+	next.mustUnlock(t)
+	check(t, h.Check())
+	b.clean(soon, client, other)
+}
+
+func TestANodesClockThatIsAMinuteWrongHarmsNothing(t *testing.T) {
+	t.Parallel()
+	for _, by := range []time.Duration{wrong, -wrong} {
+		t.Run(by.String(), func(t *testing.T) {
+			t.Parallel()
+			clock, opts := newClock(t)
+			nodes := append(servers.StartRedisNodes(t, 1, opts), servers.StartRedisNodes(t, 2, servers.RedisOptions{})...)
+			b := quorumOf(t, nodes, "off")
+			h, resource := new(History), new(counter)
+			holder := b.open()
+			lease := record(h).must(t, holder, "held", longTTL)
+			over := lease.watch()
+			stop := b.busy(h, resource, 3)
+			progress(t, resource, "the clocks are right")
+			clock.shift(by)
+			progress(t, resource, "one clock is wrong")
+			other := b.open()
+			if l, err := other.TryLock(t.Context(), "held"); !errors.Is(err, holdfast.ErrHeld) {
+				t.Errorf("TryLock of a held name: %v, %v", l, err)
+			}
+			check(t, lease.Renew(t.Context()))
+			clock.shift(0)
+			progress(t, resource, "the clocks are right again")
+			select {
+			case <-over:
+				t.Errorf("the lease was lost: %v", lease.Err())
+			default:
+			}
+			lease.mustUnlock(t)
+			b.close(holder)
+			b.close(other)
+			stop()
+		})
+	}
+}
+
+func TestANodeThatLostItsDataIsRepairedAndTokensGrow(t *testing.T) {
+	t.Parallel()
+	b := quorumBed(t, 3, servers.RedisOptions{})
+	h := new(History)
+	client := b.open()
+	lease := record(h).must(t, client, "n", shortTTL)
+	over := lease.watch()
+	for _, node := range b.nodes { // one after the other, all of them
+		node.Wipe()
+		eventually(t, "the node has the vote again", func() error {
+			n, err := node.Do("EXISTS", lockKey(b, "n"))
+			if err == nil && n != int64(1) {
+				err = errNotYet
+			}
+			return err
+		})
+	}
+	select {
+	case <-over:
+		t.Fatalf("the lease was lost: %v", lease.Err())
+	default:
+	}
+	other := b.open()
+	if _, err := other.TryLock(t.Context(), "n"); !errors.Is(err, holdfast.ErrHeld) {
+		t.Errorf("TryLock of a held name: %v", err)
+	}
+	lease.mustUnlock(t)
+	record(h).must(t, other, "n", shortTTL).mustUnlock(t)
+	check(t, h.Check())
+	b.clean(soon, client, other)
+}
+
+func TestALeaseThatHasNoMajorityIsNotRepaired(t *testing.T) {
+	t.Parallel()
+	b := quorumBed(t, 3, servers.RedisOptions{})
+	h := new(History)
+	client, other := b.open(), b.open()
+	lease := record(h).must(t, client, "n", longTTL)
+	over := lease.watch()
+	b.nodes[0].Wipe()
+	b.nodes[1].Wipe()
+	// Shown: two of three have lost their data at once, more than a quorum of three survives.
+	if err := retry(func() error { return lease.Renew(t.Context()) }); !errors.Is(err, holdfast.ErrLost) {
+		t.Errorf("Renew: %v, want ErrLost", err)
+	}
+	ends(t, "the lease ends", over)
+	eventually(t, "the last vote is given back", func() error {
+		for _, node := range b.nodes {
+			if n, err := node.Do("EXISTS", lockKey(b, "n")); err != nil || n != int64(0) {
+				return fmt.Errorf("%v, %v", n, err)
+			}
+		}
+		return nil
+	})
+	next := record(h).must(t, other, "n", longTTL)
+	if next.Token() <= lease.Token() {
+		t.Errorf("T: token %d after %d", next.Token(), lease.Token())
+	}
+	next.mustUnlock(t)
+	b.clean(soon, client, other)
+}
+
+// redsync: one hung node makes Lock and Unlock take 5 s.
+func TestAHungNodeDelaysNeitherLockNorUnlock(t *testing.T) {
+	t.Parallel()
+	b := quorumBed(t, 3, servers.RedisOptions{})
+	client := b.open()
+	lease, err := client.Lock(t.Context(), "warm-up")
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(t, lease.Unlock(t.Context()))
+
+	b.nodes[1].Stop()
+	var slowest time.Duration
+	for i := range 20 {
+		begin := time.Now()
+		lease, err := client.Lock(t.Context(), fmt.Sprint("ours", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(t, lease.Unlock(t.Context()))
+		slowest = max(slowest, time.Since(begin))
+	}
+	t.Logf("the slowest of 20 took %v", slowest)
+	if slowest > 2500*time.Millisecond {
+		t.Errorf("L: with a hung node a lock took %v", slowest)
+	}
+	b.nodes[1].Continue()
+	b.clean(soon, client)
+}
+
+// redsync, redislock: the clean-up after a timed-out acquire ran on the dead context, which left
+// an orphan key until its TTL.
+func TestAnAcquireThatIsCancelledHalfWayLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	b := quorumBed(t, 3, servers.RedisOptions{})
+	client, w := b.openBy()
+	lease, err := client.Lock(t.Context(), "warm-up")
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(t, lease.Unlock(t.Context()))
+	// Two of three nodes answer too late.
+	w[0].ToClient.Hold()
+	w[1].ToClient.Hold()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := client.Lock(ctx, "n", holdfast.TTL(longTTL)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Lock: %v, want DeadlineExceeded", err)
+	}
+	w.heal()
+	other := b.open()
+	begin := time.Now()
+	record(new(History)).must(t, other, "n", longTTL).mustUnlock(t)
+	if took := time.Since(begin); took > soon {
+		t.Errorf("L: the orphan was in the way for %v", took)
+	}
+	b.clean(soon, client, other)
+}
+
+// No client starves, whatever the order.
+func TestFiftyClientsOfAQuorumAllMakeProgress(t *testing.T) {
+	t.Parallel()
+	const clients = 50
+	b := quorumBed(t, quorumNodes, servers.RedisOptions{})
+	h, resource := new(History), new(counter)
+	var counts [clients]atomic.Int64
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	var opened []*holdfast.Client
+	for i := range clients {
+		client := b.open()
+		opened = append(opened, client)
+		all.Go(func() {
+			for ctx.Err() == nil {
+				if err := addOnceFor(t.Context(), h, client, resource, longTTL); err != nil {
+					t.Errorf("L: %v", err)
+					return
+				}
+				counts[i].Add(1)
+			}
+		})
+	}
+	eventually(t, "every client had the lock five times", func() error {
+		for i := range counts {
+			if n := counts[i].Load(); n < 5 {
+				return fmt.Errorf("client %d had it %d times of %d", i, n, resource.updates())
+			}
+		}
+		return nil
+	})
+	cancel()
+	all.Wait()
+	least, most := counts[0].Load(), counts[0].Load()
+	for i := range counts {
+		least, most = min(least, counts[i].Load()), max(most, counts[i].Load())
+	}
+	t.Logf("%d locks; the idlest had %d, the busiest %d", resource.updates(), least, most)
+	check(t, h.CheckTokens())
+	check(t, h.CheckOverlap())
+	check(t, resource.check())
+	b.clean(soon, opened...)
+}
