@@ -116,6 +116,9 @@ func (a *attempt) run(ctx context.Context) (store.Answer, error) {
 			if a.vetoed() {
 				return store.Answer{Refusal: a.refuse()}, nil
 			}
+			if first, last := se.block(); s.rules.repeated(a.votes, last) == won {
+				return a.win(decision{won, first, last})
+			}
 			return a.win(d)
 		case conflict:
 			first, last := se.block()
@@ -148,6 +151,12 @@ func (a *attempt) run(ctx context.Context) (store.Answer, error) {
 			if a.candidate() && a.contested() && a.retries < maxRetries {
 				a.retry(ctx)
 				break
+			}
+			if a.disagree() && (a.narrow || a.anyHealthyPending()) {
+				if a.narrow {
+					a.widen()
+				}
+				break // all nodes together know the token of the holder
 			}
 			// A few more replies show the holder as it is.
 			if left := a.graceEnd() - s.now(); left > 0 && a.anyHealthyPending() && a.wait(ctx, left) {
@@ -211,15 +220,17 @@ func (a *attempt) widen() {
 	}
 }
 
-// isStuck reports whether a holder excludes the request, unless slow nodes decide otherwise. It
-// does not keep its votes from others until those have answered.
+// isStuck reports whether the request is excluded, unless slow nodes decide otherwise. It does not
+// keep its votes from others until those have answered. Only waiters do not exclude a request
+// that does not wait.
 func (a *attempt) isStuck() bool {
 	answered, excluded := 0, false
 	for i, v := range a.votes {
 		switch v.state {
 		case granted, refused:
 			answered++
-			excluded = excluded || a.refusals[i] != nil && len(a.refusals[i].Holders) > 0
+			r := a.refusals[i]
+			excluded = excluded || r != nil && (len(r.Holders) > 0 || a.bell >= 0)
 		case idle:
 			return false
 		}

@@ -28,7 +28,7 @@ func TestQuorumOfThreeSQLiteFiles(t *testing.T) {
 				}
 				nodes = append(nodes, quorum.Node{Name: path(i), Store: s})
 			}
-			q, err := quorum.New(context.Background(), nodes, quorum.Options{Timeout: 5 * time.Second})
+			q, err := quorum.New(context.Background(), nodes, quorum.Options{Timeout: 30 * time.Second})
 			if err != nil {
 				t.Fatal(err)
 			}
