@@ -136,7 +136,7 @@ func (a *attempt) run(ctx context.Context) (store.Answer, error) {
 			if a.narrow {
 				a.widen()
 			}
-			if a.mayAgree() && a.wait(ctx, max(a.grace(), s.hedge())) {
+			if a.mayAgree() && a.wait(ctx, max(a.grace(), silence)) {
 				continue
 			}
 			a.resolve(d)
@@ -197,7 +197,8 @@ func (a *attempt) askMajority() {
 	}
 	for i := range s.nodes {
 		node := s.order(a.req.Name, i)
-		if n < s.majority && node != a.bell && s.nodes[node].healthy() {
+		usable := s.nodes[node].healthy() || i == 0 && s.nodes[node].alive()
+		if n < s.majority && node != a.bell && usable {
 			a.ask(node)
 			n++
 		}
@@ -213,7 +214,7 @@ func (a *attempt) widen() {
 	for i := range a.votes {
 		switch a.votes[i].state {
 		case asked:
-			a.s.nodes[i].slowSince.Store(int64(a.s.now()))
+			a.s.nodes[i].isSlow()
 		case idle:
 			a.ask(i)
 		}
@@ -360,7 +361,7 @@ func (a *attempt) expire() {
 	for i := range a.votes {
 		if a.votes[i].state == asked {
 			a.votes[i].state, a.errs[i] = failed, errTimeout
-			a.s.nodes[i].slowSince.Store(int64(a.s.now()))
+			a.s.nodes[i].isSlow()
 		}
 	}
 }
@@ -369,7 +370,7 @@ func (a *attempt) expire() {
 func (a *attempt) mayAgree() bool {
 	pending := 0
 	for i, v := range a.votes {
-		if v.state == asked && a.s.nodes[i].healthy() {
+		if v.state == asked && a.s.nodes[i].alive() {
 			pending++
 		}
 	}

@@ -15,7 +15,7 @@ const (
 	completeAfter = 10 * time.Millisecond
 
 	// Nodes that take longer than this are not waited for if others can be asked.
-	leastHedge = 2 * time.Millisecond
+	leastHedge = 3 * time.Millisecond
 	firstHedge = 20 * time.Millisecond
 )
 
@@ -23,7 +23,7 @@ const (
 // usual.
 func (s *Store) hedge() time.Duration {
 	if trip := time.Duration(s.trip.Load()); trip > 0 {
-		return min(s.opts.Timeout/4, max(leastHedge, 4*trip))
+		return min(s.opts.Timeout/4, max(leastHedge, 6*trip))
 	}
 	return min(s.opts.Timeout/4, firstHedge)
 }

@@ -62,6 +62,21 @@ func (n *node) healthy() bool {
 	return !n.failing.Load() && n.slowSince.Load() <= n.lastReply.Load() && !n.hung()
 }
 
+// alive reports whether the node is not known to have failed. It tolerates more than healthy, so
+// that clients agree about it: they must queue at the same node.
+func (n *node) alive() bool {
+	since := n.slowSince.Load()
+	silent := since > n.lastReply.Load() && n.quorum.now()-time.Duration(since) > silence
+	return !n.failing.Load() && !silent && !n.hung()
+}
+
+// isSlow notes that a call takes longer than usual.
+func (n *node) isSlow() {
+	if n.slowSince.Load() <= n.lastReply.Load() {
+		n.slowSince.Store(int64(n.quorum.now()))
+	}
+}
+
 // call calls f with a context that ends with the deadline of the call, and notes how the node
 // is doing.
 func (n *node) call(ctx context.Context, f func(ctx context.Context) error) error {

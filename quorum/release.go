@@ -143,7 +143,7 @@ func (s *Store) toAll(ctx context.Context, name string, id store.ID, keeps bool,
 		})
 	}
 	o := outcome{s: s, pending: len(targets), unasked: len(s.nodes) - len(targets), errs: make([]error, len(s.nodes))}
-	bell := s.firstHealthy(name) // the next one asks there first
+	bell := s.firstAlive(name) // the next one asks there first
 	for {
 		if err, ok := decided(o); ok && (o.slow || !op.isPending(bell)) {
 			return err
@@ -161,7 +161,7 @@ func (s *Store) toAll(ctx context.Context, name string, id store.ID, keeps bool,
 			op.mu.Lock()
 			for i, pending := range op.pending {
 				if pending {
-					s.nodes[i].slowSince.Store(int64(s.now()))
+					s.nodes[i].isSlow()
 				}
 			}
 			op.mu.Unlock()

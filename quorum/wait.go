@@ -28,10 +28,10 @@ func (s *Store) order(name string, i int) int {
 	return (int(h.Sum32()%uint32(len(s.nodes))) + i) % len(s.nodes)
 }
 
-// firstHealthy returns the bell of a name.
-func (s *Store) firstHealthy(name string) int {
+// firstAlive returns the bell of a name.
+func (s *Store) firstAlive(name string) int {
 	for i := range s.nodes {
-		if n := s.order(name, i); s.nodes[n].healthy() {
+		if n := s.order(name, i); s.nodes[n].alive() {
 			return n
 		}
 	}
@@ -50,8 +50,8 @@ func (s *Store) bellOf(se *session) (bell int, alone bool) {
 	case se.queued:
 		alone = !se.woken
 	}
-	if !se.waiting || !s.nodes[se.bell].healthy() {
-		se.bell, se.waiting, se.queued = s.firstHealthy(se.key.name), true, false
+	if !se.waiting || !s.nodes[se.bell].alive() {
+		se.bell, se.waiting, se.queued = s.firstAlive(se.key.name), true, false
 	}
 	se.woken = false
 	return se.bell, alone
@@ -61,8 +61,8 @@ func (s *Store) bellOf(se *session) (bell int, alone bool) {
 func (s *Store) moveBell(se *session) {
 	se.mu.Lock()
 	defer se.mu.Unlock()
-	if se.waiting && !s.nodes[se.bell].healthy() {
-		se.bell, se.queued = s.firstHealthy(se.key.name), false
+	if se.waiting && !s.nodes[se.bell].alive() {
+		se.bell, se.queued = s.firstAlive(se.key.name), false
 	}
 }
 
@@ -86,7 +86,7 @@ func (a *attempt) bellPending() bool {
 	for i := range a.votes {
 		n := a.s.order(a.req.Name, i)
 		switch v := a.votes[n]; {
-		case v.state == asked && a.s.nodes[n].healthy():
+		case v.state == asked && a.s.nodes[n].alive():
 			return true
 		case v.state != asked && v.state != failed:
 			return false
@@ -198,7 +198,7 @@ func (a *attempt) enqueue(r *store.Refusal) {
 	se.splits++
 	if !a.contested() {
 		for i := range a.votes {
-			if n := s.order(se.key.name, i); a.votes[n].state == refused && s.nodes[n].healthy() {
+			if n := s.order(se.key.name, i); a.votes[n].state == refused && s.nodes[n].alive() {
 				se.bell = n
 				break
 			}
