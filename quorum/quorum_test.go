@@ -188,6 +188,7 @@ func TestCallsReturnWhenAMajorityHasAnswered(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		time.Sleep(time.Second)
 		begin := time.Now()
 		req := request("n")
 		mustAcquire(t, q, req)
