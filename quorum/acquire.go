@@ -10,19 +10,17 @@ import (
 )
 
 const (
-	// A candidate asks the nodes that refused it again, while the votes are split: others give
-	// theirs back within a round trip. Pauses are random and grow.
+	// A candidate asks the nodes that refused it again while the votes are split: the others
+	// give theirs back within a round trip. The pauses are random and double each time.
 	maxRetries = 8
+	retryPause = 250 * time.Microsecond
 
 	// maxChoices is how often the nodes are asked to choose tokens before their counters are
 	// raised. After a raise the nodes have agreed, but report different tokens in listings.
 	maxChoices = 3
 
-	retryPause = 500 * time.Microsecond
-
-	// Pause before the next attempt after a split vote.
-	leastSplitPause = 2 * time.Millisecond
-	mostSplitPause  = 100 * time.Millisecond
+	// Nodes that take longer than the hedge are not waited for if others can be asked.
+	leastHedge = 20 * time.Millisecond
 )
 
 var errMode = fmt.Errorf("%w: a quorum has exclusive locks only: permits on a majority of the nodes do not add up to a limit; use a single store, or one with consensus such as etcd or ZooKeeper", store.ErrUnsupported)
@@ -35,7 +33,9 @@ type attempt struct {
 	req      store.Request // as the nodes are asked
 	want     time.Duration // TTL of the lease
 	begin    time.Duration
-	bell     int // -1 if the request does not wait
+	bell     int  // the node whose queue the request joins; -1 if it does not wait
+	alone    bool // only the bell was asked so far
+	overdue  bool // all nodes were asked, and some take longer than the hedge
 	votes    []vote
 	errs     []error
 	refusals []*store.Refusal
@@ -45,9 +45,6 @@ type attempt struct {
 	rounds   int
 	choices  int // how often the nodes chose tokens
 	retries  int
-	narrow   bool // only as many nodes as needed were asked so far
-
-	graceUntil time.Duration
 }
 
 // Acquire makes one attempt to take a name on a majority of the nodes; see [store.Store]. It
@@ -84,110 +81,121 @@ func (s *Store) newAttempt(se *session, req store.Request) *attempt {
 	a.req.TTL = ttlAtNodes(req.TTL)
 	a.req.Tokens = max(1, req.Tokens)
 	a.req.Floor = max(req.Floor, s.tokens.propose(a.req.Tokens, a.begin)-1)
-	for i := range a.votes {
-		a.votes[i].state = idle
-	}
 	return a
 }
 
+// run asks nodes until their votes decide. It asks the bell alone if the name is contended, then
+// as many nodes as are needed, then all.
 func (a *attempt) run(ctx context.Context) (store.Answer, error) {
-	s, se := a.s, a.se
 	if a.req.Queue {
-		alone := false
-		if a.bell, alone = s.bellOf(se); alone {
-			if refusal := a.askBell(ctx); refusal != nil {
-				return store.Answer{Refusal: refusal}, nil
-			}
-		}
+		a.bell, a.alone = a.s.bellOf(a.se)
 	}
-	a.rounds++
-	a.askMajority()
+	if a.alone {
+		a.rounds++
+		a.ask(a.bell)
+	} else {
+		a.askMajority()
+	}
 	for {
-		d := s.rules.decide(a.votes, max(a.req.Tokens, a.block))
-		if d.verdict == open && a.isStuck() {
-			d.verdict = lost
-		}
-		switch d.verdict {
-		case open:
-			if a.narrow && !a.isPending() {
-				a.widen()
-			}
-		case won:
-			if a.vetoed() {
-				return store.Answer{Refusal: a.refuse()}, nil
-			}
-			if first, last := se.block(); s.rules.repeated(a.votes, last) == won {
-				return a.win(decision{won, first, last})
-			}
+		d := a.decide()
+		switch {
+		case d.verdict == won:
 			return a.win(d)
-		case conflict:
-			first, last := se.block()
-			switch s.rules.repeated(a.votes, last) {
-			case won:
-				return a.win(decision{won, first, last})
-			case open:
-				if a.narrow {
-					a.widen()
-				}
-				if a.anyHealthyPending() && a.wait(ctx, 0) {
-					continue
-				}
-			}
-			if a.narrow {
-				a.widen()
-			}
-			if a.mayAgree() && a.wait(ctx, max(a.grace(), silence)) {
-				continue
-			}
-			a.resolve(d)
-		case lost:
-			if a.bellPending() {
-				break
-			}
-			if a.narrow && a.contested() {
-				a.widen()
-				break
-			}
-			if a.candidate() && a.contested() && a.retries < maxRetries {
-				a.retry(ctx)
-				break
-			}
-			if a.disagree() && (a.narrow || a.anyHealthyPending()) {
-				if a.narrow {
-					a.widen()
-				}
-				break // all nodes together know the token of the holder
-			}
-			// A few more replies show the holder as it is.
-			if left := a.graceEnd() - s.now(); left > 0 && a.anyHealthyPending() && a.wait(ctx, left) {
-				continue
-			}
-			return store.Answer{Refusal: a.refuse()}, nil
-		case broken:
+		case d.verdict == broken:
 			return store.Answer{}, a.fail(ctx)
+		case a.alone && a.votes[a.bell].state == refused, d.verdict == lost && a.standing() == refused:
+			return store.Answer{Refusal: a.refuse()}, nil
+		case d.verdict == lost && a.standing() == granted:
+			a.retry(ctx)
+		case d.verdict == conflict && !a.isPending():
+			a.resolve(d)
+		case d.verdict == open && !a.isPending() && a.alone:
+			a.askMajority()
+		case d.verdict == open && !a.isPending():
+			a.askAll()
 		}
-		limit := time.Duration(0)
-		if a.narrow {
-			limit = s.hedge()
+		hedge := a.s.hedge()
+		if a.overdue {
+			hedge = 0
 		}
-		if !a.wait(ctx, limit) {
-			switch {
-			case ctx.Err() != nil:
-				return store.Answer{}, a.fail(ctx)
-			case a.narrow && a.op.ctx.Err() == nil:
-				a.widen()
-			default:
-				a.expire()
-			}
+		if a.wait(ctx, hedge) {
+			continue
+		}
+		switch {
+		case ctx.Err() != nil:
+			return store.Answer{}, a.fail(ctx)
+		case a.op.ctx.Err() != nil:
+			a.expire()
+		default:
+			a.markSlow()
+			a.overdue = !a.askAll()
 		}
 	}
 }
 
-// askMajority asks as many nodes as are needed, the bell among them. The others are asked when
-// one of these does not grant or does not answer in time. A lease that is held for longer gets
-// their votes too: see completions.
+// decide returns what follows from the votes so far. A request that is excluded does not wait for
+// slow nodes, and does not keep its votes from others meanwhile. A request that is repeated while
+// it has its lease gets the tokens that it had.
+func (a *attempt) decide() decision {
+	s := a.s
+	d := s.rules.decide(a.votes, max(a.req.Tokens, a.block))
+	switch d.verdict {
+	case open:
+		if !a.overdue {
+			break
+		}
+		votes := append([]vote(nil), a.votes...)
+		for i := range votes {
+			if votes[i].state == asked && !s.nodes[i].healthy() {
+				votes[i].state = failed
+			}
+		}
+		if s.rules.decide(votes, a.req.Tokens).verdict == lost {
+			d.verdict = lost
+		}
+	case won, conflict:
+		if first, last := a.se.block(); s.rules.repeated(a.votes, last) {
+			return decision{won, first, last}
+		}
+	}
+	return d
+}
+
+// standing tells what to do if the votes are split: go on if granted, give way if refused, wait
+// for a reply if asked. The vote of one node decides, the first in the order of the name that
+// answers, so that of several requests one goes on.
+func (a *attempt) standing() state {
+	if _, seen := a.holder(); seen >= a.s.majority || a.retries >= maxRetries || a.op.ctx.Err() != nil {
+		return refused
+	}
+	for i := range a.votes {
+		n := a.s.order(a.req.Name, i)
+		switch a.votes[n].state {
+		case granted, uncounted:
+			return granted
+		case refused:
+			return refused
+		case asked:
+			if !a.s.nodes[n].slow.Load() {
+				return asked
+			}
+		}
+	}
+	return refused
+}
+
+// askMajority asks as many nodes as are needed if all are healthy, and otherwise all. A lease gets
+// the votes of the others when it is renewed.
 func (a *attempt) askMajority() {
 	s := a.s
+	a.alone = false
+	for _, n := range s.nodes {
+		if !n.healthy() {
+			a.askAll()
+			return
+		}
+	}
+	a.rounds++
 	n := 0
 	if a.bell >= 0 {
 		if a.votes[a.bell].state == idle {
@@ -195,75 +203,46 @@ func (a *attempt) askMajority() {
 		}
 		n++
 	}
-	for i := range s.nodes {
-		node := s.order(a.req.Name, i)
-		usable := s.nodes[node].healthy() || i == 0 && s.nodes[node].alive()
-		if n < s.majority && node != a.bell && usable {
+	for i := 0; n < s.majority; i++ {
+		if node := s.order(a.req.Name, i); node != a.bell {
 			a.ask(node)
 			n++
 		}
 	}
-	if a.narrow = true; n < s.majority {
-		a.widen()
-	}
 }
 
-// widen asks all nodes that were not asked yet. Those that have not answered are slow.
-func (a *attempt) widen() {
-	a.narrow = false
+// askAll asks all nodes that were not asked yet, and reports whether there were any.
+func (a *attempt) askAll() (any bool) {
+	a.alone = false
 	for i := range a.votes {
-		switch a.votes[i].state {
-		case asked:
-			a.s.nodes[i].isSlow()
-		case idle:
+		if a.votes[i].state == idle {
+			any = true
 			a.ask(i)
 		}
 	}
-}
-
-// isStuck reports whether the request is excluded, unless slow nodes decide otherwise. It does not
-// keep its votes from others until those have answered. Only waiters do not exclude a request
-// that does not wait.
-func (a *attempt) isStuck() bool {
-	answered, excluded := 0, false
-	for i, v := range a.votes {
-		switch v.state {
-		case granted, refused:
-			answered++
-			r := a.refusals[i]
-			excluded = excluded || r != nil && (len(r.Holders) > 0 || a.bell >= 0)
-		case idle:
-			return false
-		}
+	if any {
+		a.rounds++
 	}
-	return excluded && answered >= a.s.majority && !a.anyHealthyPending()
+	return any
 }
 
+// isPending reports whether a reply is still to come, except from nodes that are slow.
 func (a *attempt) isPending() bool {
-	for i := range a.votes {
-		if a.votes[i].state == asked {
+	for i, v := range a.votes {
+		if v.state == asked && !(a.overdue && a.s.nodes[i].slow.Load()) {
 			return true
 		}
 	}
 	return false
 }
 
-// askBell asks the bell alone, since the name is contended. It returns a refusal if that ends
-// the attempt.
-func (a *attempt) askBell(ctx context.Context) *store.Refusal {
-	a.rounds++
-	a.ask(a.bell)
-	end := a.s.now() + a.s.opts.Timeout/4
-	for a.votes[a.bell].state == asked {
-		left := end - a.s.now()
-		if left <= 0 || !a.wait(ctx, left) {
-			return nil // ask the others too
+// markSlow notes that the nodes that have not answered take longer than usual.
+func (a *attempt) markSlow() {
+	for i, v := range a.votes {
+		if v.state == asked {
+			a.s.nodes[i].slow.Store(true)
 		}
 	}
-	if a.votes[a.bell].state == refused {
-		return a.refuse()
-	}
-	return nil
 }
 
 // ask sends Acquire to a node.
@@ -291,8 +270,7 @@ func (a *attempt) renew(i int, floor int64, tokens int) {
 	}
 	a.op.start(i, func(ctx context.Context, n *node, r *reply) {
 		r.floor = floor
-		// Renewals of several callers arrive in any order. None may shorten the lease of another.
-		renewal.TTL = max(renewal.TTL, ttlAtNodes(a.se.longest()))
+		renewal.TTL = ttlAtNodes(a.se.lengthen(a.want))
 		r.renewed, r.err = renewAt(ctx, n, renewal)
 		if a.se.isTainted(i, a.s.now()) {
 			r.exclude = errTainted
@@ -361,46 +339,9 @@ func (a *attempt) expire() {
 	for i := range a.votes {
 		if a.votes[i].state == asked {
 			a.votes[i].state, a.errs[i] = failed, errTimeout
-			a.s.nodes[i].isSlow()
+			a.s.nodes[i].fail(errTimeout)
 		}
 	}
-}
-
-// mayAgree reports whether replies that are still missing could make another round needless.
-func (a *attempt) mayAgree() bool {
-	pending := 0
-	for i, v := range a.votes {
-		if v.state == asked && a.s.nodes[i].alive() {
-			pending++
-		}
-	}
-	if pending == 0 {
-		return false
-	}
-	for _, v := range a.votes {
-		same := 0
-		for _, w := range a.votes {
-			if v.state == granted && w.state == granted && v.first == w.first {
-				same++
-			}
-		}
-		if same > 0 && same+pending >= a.s.majority {
-			return true
-		}
-	}
-	return false
-}
-
-// grace is how long to wait for replies that would be good to have: as long as the call has
-// taken so far.
-func (a *attempt) grace() time.Duration { return max(time.Millisecond, a.s.now()-a.begin) }
-
-// graceEnd returns when the grace is over that began with the first call of graceEnd.
-func (a *attempt) graceEnd() time.Duration {
-	if a.graceUntil == 0 {
-		a.graceUntil = a.s.now() + a.grace()
-	}
-	return a.graceUntil
 }
 
 // resolve begins another round after a conflict: first it lets the nodes choose new tokens above
@@ -427,11 +368,12 @@ func (a *attempt) resolve(d decision) {
 
 // retry asks the nodes that refused again, after a short random pause.
 func (a *attempt) retry(ctx context.Context) {
+	pause := retryPause << a.retries
 	a.retries++
-	pause := time.NewTimer(retryPause*time.Duration(a.retries)/2 + rand.N(retryPause*time.Duration(a.retries)))
-	defer pause.Stop()
+	timer := time.NewTimer(pause + rand.N(pause))
+	defer timer.Stop()
 	select {
-	case <-pause.C:
+	case <-timer.C:
 	case <-ctx.Done():
 	case <-a.op.ctx.Done():
 	}
@@ -440,4 +382,18 @@ func (a *attempt) retry(ctx context.Context) {
 			a.ask(i)
 		}
 	}
+}
+
+// hedge returns how long to wait for the nodes that were asked before others are: several times as
+// long as usual.
+func (s *Store) hedge() time.Duration {
+	return min(s.opts.Timeout/4, max(leastHedge, 8*time.Duration(s.trip.Load())))
+}
+
+// noteRoundTrip notes how long a call took that needed one round.
+func (s *Store) noteRoundTrip(d time.Duration) {
+	if old := s.trip.Load(); old > 0 {
+		d = (7*time.Duration(old) + d) / 8
+	}
+	s.trip.Store(int64(d)) // a lost update does not matter
 }

@@ -122,6 +122,12 @@ var scenarios = map[string]mConfig{
 	"a node restarts without its data, and is repaired": {
 		nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, restarts: 1, renewals: 1, ticks: 2, second: 2, hold: true,
 	},
+	"only a majority is asked at first, and a vote comes late": {
+		nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, narrow: true, again: 1, timeouts: 1,
+	},
+	"a lease with two votes of three loses one of them, and is repaired": {
+		nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, narrow: true, restarts: 1, restartHeld: true, prompt: true, renewals: 2, ticks: 2, second: 2, hold: true,
+	},
 }
 
 func TestModelHoldsInEveryState(t *testing.T) {
@@ -141,7 +147,7 @@ func TestModelHoldsInEveryState(t *testing.T) {
 
 // large is for random runs.
 var large = mConfig{
-	nodes: 5, clients: 4, locks: 3, attempts: 3, tokens: 2, renewals: 2, renewTokens: 1,
+	nodes: 5, clients: 4, locks: 3, attempts: 3, tokens: 2, renewals: 2, renewTokens: 1, again: 1,
 	ticks: 14, timeouts: 6, late: 4, restarts: 3, crashes: 1, clocks: true, offsets: [mNodes]int8{0, 3, 1, 0, 2}, apart: 1,
 }
 
@@ -149,7 +155,7 @@ func TestModelHoldsInRandomRuns(t *testing.T) {
 	for i := range *modelSeeds {
 		c := large
 		c.nodes = 3 + 2*(i%2)
-		c.clocks = true
+		c.narrow = i%4 >= 2
 		for run := range 50 {
 			seed := *modelSeed + uint64(i*50+run)
 			if v := c.walk(seed, 400); v != nil {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/holdfast-lock/holdfast/memstore"
 	"github.com/holdfast-lock/holdfast/quorum"
@@ -34,7 +33,7 @@ func TestConformance(t *testing.T) {
 					for i := range nodes {
 						all = append(all, quorum.Node{Name: url(i), Store: openMemory(t, url(i))})
 					}
-					return settled{openQuorum(t, all, quorum.Options{}), all}
+					return openQuorum(t, all, quorum.Options{})
 				},
 				Residue: func(t testing.TB) (names []string) {
 					for i := range nodes {
@@ -53,30 +52,6 @@ func TestConformance(t *testing.T) {
 			})
 		})
 	}
-}
-
-// settled is a quorum whose Break waits until all nodes have voted. A Break through another handle
-// can overtake a vote that comes late, which then lasts for its TTL.
-type settled struct {
-	*quorum.Store
-	nodes []quorum.Node
-}
-
-func (s settled) Break(ctx context.Context, name string, id store.ID) error {
-	for range 100 {
-		voted := 0
-		for _, n := range s.nodes {
-			page, err := n.Store.List(ctx, store.Query{Name: name})
-			if err == nil && len(page.Locks) == 1 && len(page.Locks[0].Holders) == 1 && page.Locks[0].Holders[0].ID == id {
-				voted++
-			}
-		}
-		if voted == 0 || voted == len(s.nodes) {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
-	return s.Store.Break(ctx, name, id)
 }
 
 // openMemory does not use the context of the test, which has ended when the test cleans up.

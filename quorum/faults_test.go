@@ -16,27 +16,67 @@ var errDown = errors.New("down")
 
 func down(context.Context, string) error { return errDown }
 
-// A node that loses the vote of a fresh lease costs the lease at its next renewal. Until then the
-// holder does not know, so the votes of the other nodes must stay.
-func TestLossOfAVoteOfAFreshLeaseDoesNotFreeTheOthers(t *testing.T) {
+// A fresh lease has the votes of a bare majority. If a node loses one of them, the next renewal
+// asks the other nodes. Until then the votes that are left exclude others.
+func TestFreshLeaseThatLosesAVoteIsRepairedByTheOtherNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, n := range []int{3, 5} {
+			nodes, q := gates(t, n, quorum.Options{})
+			req := request("n")
+			mustAcquire(t, q, req)
+			faulty := nodes[q.Order("n", 1)]
+			faulty.Store.Leave(t.Context(), "n", req.ID)
+			faulty.set(down, nil) // only nodes without a fault take part
+			refused := func() {
+				other := request("n")
+				if a, err := q.Acquire(t.Context(), other); err == nil && a.Granted() {
+					t.Errorf("%d nodes: granted beside a lease that is valid", n)
+				}
+				q.Leave(t.Context(), "n", other.ID)
+				synctest.Wait()
+			}
+			renew := func() store.Status {
+				out, err := q.Renew(t.Context(), []store.Renewal{{Name: "n", ID: req.ID, TTL: time.Minute, Mode: store.Exclusive}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				return out[0].Status
+			}
+			refused()
+			if s := renew(); s != store.Unknown {
+				t.Errorf("%d nodes: status %d, want Unknown: the lease has no majority", n, s)
+			}
+			refused()
+			if s := renew(); s != store.Extended {
+				t.Errorf("%d nodes: status %d, want Extended: the other nodes have voted", n, s)
+			}
+			faulty.set(nil, nil)
+			if err := q.Release(t.Context(), "n", req.ID, store.Keep{}); err != nil {
+				t.Error(err)
+			}
+			mustAcquire(t, q, request("n"))
+		}
+	})
+}
+
+func TestLeaseThatIsOverIsNotRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes, q := gates(t, 3, quorum.Options{})
 		req := request("n")
-		mustAcquire(t, q, req) // with the votes of the first two nodes
-		faulty := nodes[q.Order("n", 1)]
-		faulty.Store.Leave(t.Context(), "n", req.ID)
-		time.Sleep(20 * time.Millisecond)
-		faulty.set(down, nil) // only nodes without a fault take part
-		if a, err := q.Acquire(t.Context(), request("n")); err == nil && a.Granted() {
-			t.Error("granted while the first holder has not been told of a loss")
+		a := mustAcquire(t, q, req)
+		for _, i := range []int{0, 1} {
+			nodes[q.Order("n", i)].set(down, nil)
 		}
-		faulty.set(nil, nil)
-		out, err := q.Renew(t.Context(), []store.Renewal{{Name: "n", ID: req.ID, TTL: time.Minute, Mode: store.Exclusive}})
-		if err != nil || out[0].Status != store.Gone {
-			t.Errorf("renewal: %v, %v, want Gone", out, err)
+		time.Sleep(a.TTL)
+		renewal := []store.Renewal{{Name: "n", ID: req.ID, TTL: time.Minute, Mode: store.Exclusive}}
+		if out, err := q.Renew(t.Context(), renewal); err != nil || out[0].Status != store.Unknown {
+			t.Errorf("%v, %v, want Unknown", out, err)
 		}
 		synctest.Wait()
-		mustAcquire(t, q, request("n"))
+		if n := len(holders(t, nodes[q.Order("n", 2)], "n")); n != 0 {
+			t.Error("a node voted for a lease that is over")
+		}
 	})
 }
 

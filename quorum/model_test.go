@@ -75,6 +75,7 @@ type mVote struct {
 	first, recorded int8
 	waiting         int8 // seq of the message whose reply is awaited; 0 if none
 	tainted         bool // a message that ends votes is unanswered: see Order
+	voted           bool // for the lease
 }
 
 type mClient struct {
@@ -84,12 +85,14 @@ type mClient struct {
 	begin    int8
 	want     int8 // tokens
 	chosen   bool
+	floor    int8
 	votes    [mNodes]mVote
 	highest  int8
 	last     int8
 	until    int8 // of the lease
 	over     bool // the lease was over when the renewal was sent
 	attempts int8
+	again    int8
 	locks    int8
 	renewals int8
 }
@@ -132,6 +135,8 @@ type mConfig struct {
 	restartHeld     bool         // restarts only after a lease was granted
 	prompt          bool         // time passes only while no message is in flight
 	hold            bool         // nobody releases
+	narrow          bool         // only a majority is asked at first
+	again           int8         // how often nodes that refused are asked again in an attempt
 	trace           bool         // describe steps
 }
 
@@ -250,6 +255,11 @@ func (c *mConfig) clientSteps(s *mState, k int, add func(string, mState, string,
 	for i := range c.nodes {
 		settled = settled && cl.votes[i].waiting == 0
 	}
+	if cl.phase == mAsking && c.mayAskMore(cl) {
+		next := *s
+		c.askMore(&next, k)
+		add("", next, "client %d asks the other nodes", k)
+	}
 	switch cl.phase {
 	case mIdle, mFailed, mLeaving:
 		if k > 0 && s.time < c.second {
@@ -309,9 +319,36 @@ func (c *mConfig) acquire(s *mState, k int) {
 	cl.phase, cl.begin, cl.want, cl.chosen = mAsking, s.time, c.tokens, false
 	cl.attempts++
 	proposal := cl.highest + 1
+	cl.floor, cl.again = proposal-1, 0
 	for i := range c.nodes {
-		cl.votes[i] = mVote{state: asked, tainted: cl.votes[i].tainted}
-		c.call(s, k, i, mMsg{kind: mAcquire, floor: proposal - 1, tokens: c.tokens})
+		cl.votes[i] = mVote{state: idle, tainted: cl.votes[i].tainted}
+		if !c.narrow || i < c.nodes/2+1 {
+			c.ask(s, k, i)
+		}
+	}
+}
+
+func (c *mConfig) ask(s *mState, k, i int) {
+	s.clients[k].votes[i].state = asked
+	c.call(s, k, i, mMsg{kind: mAcquire, floor: s.clients[k].floor, tokens: c.tokens})
+}
+
+// mayAskMore reports whether nodes were not asked yet. They may be at any time, since others may
+// be slow.
+func (c *mConfig) mayAskMore(cl *mClient) bool {
+	for i := range c.nodes {
+		if cl.votes[i].state == idle {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *mConfig) askMore(s *mState, k int) {
+	for i := range c.nodes {
+		if s.clients[k].votes[i].state == idle {
+			c.ask(s, k, i)
+		}
 	}
 }
 
@@ -321,7 +358,7 @@ func (c *mConfig) renew(s *mState, k int) {
 	cl.phase, cl.begin, cl.want, cl.chosen = mRenewing, s.time, c.renewTokens, false
 	cl.renewals++
 	for i := range c.nodes {
-		cl.votes[i] = mVote{state: asked, tainted: cl.votes[i].tainted}
+		cl.votes[i] = mVote{state: asked, tainted: cl.votes[i].tainted, voted: cl.votes[i].voted}
 		c.call(s, k, i, mMsg{kind: mRenew, floor: cl.last, tokens: c.renewTokens})
 	}
 }
@@ -396,7 +433,7 @@ func (c *mConfig) receive(s *mState, k, i int, m mMsg) string {
 	case m.state == refused:
 		v.state = refused
 	case m.kind == mAcquire:
-		v.state, v.first, v.recorded = granted, m.first, m.last
+		v.state, v.first, v.recorded, v.voted = granted, m.first, m.last, true
 		young := !c.rules.counts(time.Duration(s.time-s.nodes[i].born), mDelay)
 		if young || v.tainted && !c.rules.off(noOrder) {
 			v.state = uncounted
@@ -432,7 +469,9 @@ func (c *mConfig) tally(cl *mClient) (votes []vote, extended, gone, pending int)
 		case granted:
 			extended++
 		case refused:
-			gone++
+			if v.voted {
+				gone++
+			}
 		case asked:
 			pending++
 		}
@@ -459,18 +498,31 @@ func (c *mConfig) decideAcquire(s *mState, k int) string {
 	case conflict:
 		c.resolve(s, k, d)
 	case lost:
+		if cl.again < c.again { // as a candidate does
+			cl.again++
+			for i := range c.nodes {
+				if cl.votes[i].state == refused {
+					c.ask(s, k, i)
+				}
+			}
+			return ""
+		}
 		cl.phase = mLeaving
 		for i := range c.nodes {
 			v := &cl.votes[i]
 			if v.state == asked && !c.rules.off(noOrder) {
 				continue // given back when it arrives: see receive
 			}
-			if v.state != refused {
+			if v.state != refused && v.state != idle {
 				c.leave(s, k, i)
 			}
 		}
 	case broken:
 		cl.phase = mFailed
+	case open:
+		if _, _, _, pending := c.tally(cl); pending == 0 {
+			c.askMore(s, k)
+		}
 	}
 	return ""
 }
@@ -538,7 +590,7 @@ func (c *mConfig) decideRenew(s *mState, k int) string {
 	}
 	switch {
 	case status == store.Unknown && pending == 0, status == store.Gone:
-		c.repair(s, k, extended)
+		c.repair(s, k, status)
 		cl.phase = mEnded
 		if status == store.Unknown && cl.until > s.time && !cl.over {
 			cl.phase = mHolding
@@ -559,7 +611,7 @@ func (c *mConfig) decideRenew(s *mState, k int) string {
 	if s.owner != int8(k) {
 		return fmt.Sprintf("I3: client %d extends its lease, but client %d was granted the name since", k, s.owner)
 	}
-	c.repair(s, k, extended)
+	c.repair(s, k, status)
 	cl.phase = mEnded
 	if cl.until > s.time { // else lost meanwhile, whatever the reply
 		cl.phase, cl.until = mHolding, cl.begin+mTTL
@@ -570,10 +622,10 @@ func (c *mConfig) decideRenew(s *mState, k int) string {
 	return ""
 }
 
-// repair gives the vote to nodes that have lost it.
-func (c *mConfig) repair(s *mState, k, extended int) {
+// repair gives the vote to nodes that do not have it.
+func (c *mConfig) repair(s *mState, k int, status store.Status) {
 	cl := &s.clients[k]
-	if !c.rules.mayRepair(c.nodes, extended) {
+	if !c.rules.mayRepair(status, cl.until > s.time && !cl.over) {
 		return
 	}
 	for i := range c.nodes {

@@ -32,8 +32,8 @@ type node struct {
 	late      atomic.Int32 // calls that nobody waits for
 	lastReply atomic.Int64 // when it answered last, on the clock of the quorum
 	failing   atomic.Bool  // its last call failed
-	owes      atomic.Bool  // there are debts
-	slowSince atomic.Int64 // when it was last found slower than others
+	slow      atomic.Bool  // a call took longer than the hedge, and it has not answered since
+	excluded  atomic.Bool  // its grants do not count
 
 	mu       sync.Mutex
 	verified uint64        // value of Connections when the server was asked who it is
@@ -41,14 +41,14 @@ type node struct {
 	id       string        // of the server
 	born     time.Duration // when the server started, on the clock of the quorum
 	twice    *node         // another node with the same server
-	debts    []debt
-	reported error // what was reported last
+	reported error         // what was reported last
 }
 
 var (
 	errSkipped = errors.New("skipped: it does not answer")
 	errTimeout = errors.New("no reply in time")
 	errTainted = errors.New("a message that gives its vote back is unanswered")
+	errWithout = errors.New("it does not have the lock")
 	errEarlier = errors.New("an earlier call for the same lock is unanswered")
 )
 
@@ -57,24 +57,10 @@ func (n *node) hung() bool {
 	return n.late.Load() >= maxLate && n.quorum.now()-time.Duration(n.lastReply.Load()) > silence
 }
 
-// healthy reports whether the node answered last time, and soon enough.
+// healthy reports whether the node answers as usual. As long as all nodes do, only a majority is
+// asked.
 func (n *node) healthy() bool {
-	return !n.failing.Load() && n.slowSince.Load() <= n.lastReply.Load() && !n.hung()
-}
-
-// alive reports whether the node is not known to have failed. It tolerates more than healthy, so
-// that clients agree about it: they must queue at the same node.
-func (n *node) alive() bool {
-	since := n.slowSince.Load()
-	silent := since > n.lastReply.Load() && n.quorum.now()-time.Duration(since) > silence
-	return !n.failing.Load() && !silent && !n.hung()
-}
-
-// isSlow notes that a call takes longer than usual.
-func (n *node) isSlow() {
-	if n.slowSince.Load() <= n.lastReply.Load() {
-		n.slowSince.Store(int64(n.quorum.now()))
-	}
+	return !n.failing.Load() && !n.slow.Load() && !n.excluded.Load()
 }
 
 // call calls f with a context that ends with the deadline of the call, and notes how the node
@@ -87,21 +73,26 @@ func (n *node) call(ctx context.Context, f func(ctx context.Context) error) erro
 	if err != nil && ctx.Err() != nil {
 		err = errTimeout
 	}
-	if err == nil || isAnswer(err) {
-		n.lastReply.Store(int64(n.quorum.now()))
-		if n.owes.Load() {
-			n.settle()
-		}
-		if n.failing.Load() && n.failing.CompareAndSwap(true, false) {
-			n.report(nil)
-		}
+	if err != nil && !isAnswer(err) {
+		n.fail(err)
 		return err
 	}
+	n.lastReply.Store(int64(n.quorum.now()))
+	if n.slow.Load() {
+		n.slow.Store(false)
+	}
+	if n.failing.Load() && n.failing.CompareAndSwap(true, false) {
+		n.report(nil)
+	}
+	return err
+}
+
+// fail notes that a call failed.
+func (n *node) fail(err error) {
 	if n.quorum.life.Closing.Err() == nil {
 		n.failing.Store(true)
 		n.report(err)
 	}
-	return err
 }
 
 // isAnswer reports whether an error is the node's answer, as opposed to a failure.
@@ -114,6 +105,7 @@ func (n *node) report(err error) {
 	n.mu.Lock()
 	if err == nil {
 		err = n.exclusion()
+		n.excluded.Store(err != nil)
 	}
 	changed := (err == nil) != (n.reported == nil)
 	n.reported = err
@@ -238,16 +230,16 @@ func (n *node) isKnown() bool {
 	return n.known && n.id != ""
 }
 
-// A NodesError reports that too few nodes answered. It says for each of the others why.
+// A NodesError reports that too few nodes confirmed a call. It says for each of the others why.
 type NodesError struct {
-	Answered, Needed int
-	Nodes            map[string]error // by the name of the node
-	order            []string
+	Confirmed, Needed int
+	Nodes             map[string]error // by the name of the node
+	order             []string
 }
 
 func (e *NodesError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "quorum store: %d of %d nodes answered, %d are needed", e.Answered, e.Answered+len(e.order), e.Needed)
+	fmt.Fprintf(&b, "quorum store: %d of %d nodes confirmed, %d are needed", e.Confirmed, e.Confirmed+len(e.order), e.Needed)
 	for i, name := range e.order {
 		sep := ": "
 		if i > 0 {
@@ -278,7 +270,7 @@ func (s *Store) failures(errs []error) error {
 	e := &NodesError{Needed: s.majority, Nodes: make(map[string]error)}
 	for i, n := range s.nodes {
 		if errs[i] == nil {
-			e.Answered++
+			e.Confirmed++
 			continue
 		}
 		e.Nodes[n.name] = errs[i]

@@ -34,7 +34,6 @@ type op struct {
 	pending []bool // by node
 	over    bool
 	ending  bool           // its messages end votes
-	keeps   bool           // and close the name
 	late    func(r *reply) // gets the replies that come after finish, in their lane; may be nil
 }
 
@@ -68,7 +67,6 @@ func (o *op) start(i int, f func(ctx context.Context, n *node, r *reply)) {
 		r := reply{node: i}
 		if !o.se.await(o.ctx, i, turn) {
 			r.err = errEarlier
-			o.ended(n, r.err)
 			o.deliver(&r)
 			return
 		}
@@ -80,17 +78,12 @@ func (o *op) start(i int, f func(ctx context.Context, n *node, r *reply)) {
 			f(ctx, n, &r)
 			return r.err
 		})
-		o.ended(n, r.err)
+		if o.ending {
+			o.se.noteEnded(i, o.s.now(), r.err)
+		}
 		o.deliver(&r)
 		o.se.pass(i)
 	})
-}
-
-// ended notes how a message that ends a vote was answered.
-func (o *op) ended(n *node, err error) {
-	if o.ending {
-		n.ended(o.se, err, !o.keeps)
-	}
 }
 
 // deliver hands a reply to the caller, or to late if the caller has gone on.
@@ -135,6 +128,18 @@ func (o *op) isPending(i int) bool {
 	return o.pending[i]
 }
 
+// awaitsHealthy reports whether a node that is healthy has not answered yet.
+func (o *op) awaitsHealthy() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for i, pending := range o.pending {
+		if pending && o.s.nodes[i].healthy() {
+			return true
+		}
+	}
+	return false
+}
+
 // next waits for a reply. It returns false if ctx, the deadline of the op or limit ends first; a
 // limit of 0 is none.
 func (o *op) next(ctx context.Context, limit time.Duration) (r reply, ok bool) {
@@ -157,13 +162,4 @@ func (o *op) next(ctx context.Context, limit time.Duration) (r reply, ok bool) {
 	case <-o.ctx.Done():
 	}
 	return r, false
-}
-
-// after runs f on a node in the background, behind the earlier calls of the same identity. Ending
-// tells that it ends a vote.
-func (s *Store) after(se *session, i int, ending bool, f func(ctx context.Context, n *node) error) {
-	o := s.newOp(se)
-	o.ending = ending
-	o.start(i, func(ctx context.Context, n *node, r *reply) { r.err = f(ctx, n) })
-	o.finish(nil)
 }

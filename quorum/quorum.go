@@ -77,7 +77,6 @@ type Store struct {
 	stats    Stats
 	maxTTL   maximum
 	trip     atomic.Int64 // smoothed time of a call that needs one round
-	complete completions
 
 	mu       sync.Mutex
 	sessions map[sessionKey]*session
@@ -216,13 +215,6 @@ var errClosed = fmt.Errorf("quorum store: %w", store.ErrClosed)
 // Close waits for calls and clean-ups in flight, for at most 2 s, and closes the nodes. Grants
 // that were not released stay until their TTL is over. A second Close does nothing.
 func (s *Store) Close() error {
-	if s.life.Enter() {
-		s.complete.stop()
-		for _, n := range s.nodes {
-			n.settle()
-		}
-		s.life.Leave()
-	}
 	if !s.life.Shut() {
 		return nil
 	}

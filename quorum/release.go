@@ -4,15 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
 )
 
 // Release ends a grant on all nodes, or keeps its name closed for a time; see [store.Store]. It
-// returns as soon as a majority confirms. It returns [store.ErrNotHeld] if so many nodes do not
-// have the grant that it had no majority.
+// returns [store.ErrNotHeld] if so many nodes do not have the grant that it had no majority. It
+// does not wait for slow nodes if a majority of the others does not have the grant any more.
 func (s *Store) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
 	if err := store.CheckKeep(keep); err != nil {
 		return err
@@ -20,171 +18,163 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 	if keep.State != store.Held && !s.caps.Features.Has(store.FeatureKeep) {
 		return fmt.Errorf("%w: not all nodes can keep a name closed", store.ErrUnsupported)
 	}
-	return s.toAll(ctx, name, id, keep.State != store.Held, func(ctx context.Context, n *node) error {
-		return n.Release(ctx, name, id, keep)
-	}, func(o outcome) (error, bool) {
-		switch {
-		case o.ok >= s.majority:
-			return nil, true
-		case o.notHeld > len(s.nodes)-s.majority:
-			return store.ErrNotHeld, true
-		case o.pending > 0 && (!o.slow || keep.State != store.Held):
-			return nil, false
-		case len(s.nodes)-o.unasked-o.notHeld < s.majority:
-			return store.ErrNotHeld, true // the others would not have been a majority
-		case o.ok+o.notHeld+o.unasked >= s.majority && keep.State == store.Held:
-			return nil, true // a majority does not have it
-		case o.pending > 0:
-			return nil, false
-		}
-		return o.failure(), true
-	})
+	e := ending{
+		s: s, name: name, id: id, keeps: keep.State != store.Held,
+		call: func(ctx context.Context, n *node) error { return n.Release(ctx, name, id, keep) },
+	}
+	if err := e.run(ctx); err != nil {
+		return err
+	}
+	switch {
+	case e.ok+e.failed < s.majority:
+		return store.ErrNotHeld
+	case e.enough():
+		return nil
+	}
+	return e.failure()
 }
 
 // Leave removes an identity from the queue and releases its grant, on all nodes; see
 // [store.Store].
 func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
-	return s.toAll(ctx, name, id, false, func(ctx context.Context, n *node) error {
-		return n.Leave(ctx, name, id)
-	}, func(o outcome) (error, bool) {
-		switch {
-		case o.ok >= s.majority, (o.slow || o.pending == 0) && o.ok+o.unasked >= s.majority:
-			return nil, true
-		case o.pending > 0:
-			return nil, false
-		}
-		return o.failure(), true
-	})
+	e := ending{
+		s: s, name: name, id: id,
+		call: func(ctx context.Context, n *node) error { return n.Leave(ctx, name, id) },
+	}
+	if err := e.run(ctx); err != nil || e.enough() {
+		return err
+	}
+	return e.failure()
 }
 
 // Break ends a grant or a kept record by force, on all nodes; see [store.Store]. It returns
-// [store.ErrNotHeld] if no node has it.
+// [store.ErrNotHeld] if no node that answers has it.
 func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	if !s.caps.Features.Has(store.FeatureList) {
 		return fmt.Errorf("%w: not all nodes can break a lock", store.ErrUnsupported)
 	}
-	if se := s.find(name, id); se != nil {
-		se.mu.Lock()
-		se.asked = 0 // it may have votes that came by another handle
-		se.mu.Unlock()
+	e := ending{
+		s: s, name: name, id: id, everywhere: true,
+		call: func(ctx context.Context, n *node) error { return n.Break(ctx, name, id) },
 	}
-	return s.toAll(ctx, name, id, false, func(ctx context.Context, n *node) error {
-		return n.Break(ctx, name, id)
-	}, func(o outcome) (error, bool) {
-		switch {
-		case o.ok >= s.majority:
-			return nil, true
-		case o.notHeld > len(s.nodes)-s.majority && o.ok == 0:
-			return store.ErrNotHeld, true
-		case o.pending > 0:
-			return nil, false
-		case o.ok+o.notHeld >= s.majority:
-			return nil, true
-		}
-		return o.failure(), true
-	})
+	if err := e.run(ctx); err != nil {
+		return err
+	}
+	switch {
+	case !e.enough():
+		return e.failure()
+	case e.ok == 0:
+		return store.ErrNotHeld
+	}
+	return nil
 }
 
-// An outcome counts how the nodes answered a call that ends something.
-type outcome struct {
-	s                    *Store
-	ok, notHeld, pending int
-	unasked              int  // nodes that have no vote
-	slow                 bool // some nodes take longer than others
-	errs                 []error
+// An ending is a call that ends something at all nodes that may have it.
+//
+// If it closes the name (keeps), the nodes without a vote vote first, while the lease is valid, so
+// that the closure is at all nodes and survives the loss of a minority.
+type ending struct {
+	s          *Store
+	name       string
+	id         store.ID
+	keeps      bool
+	everywhere bool // other handles may have asked for votes
+	call       func(ctx context.Context, n *node) error
+
+	ok, without, failed int // nodes that confirmed, do not have it, did not answer
+	errs                []error
 }
 
-func (o *outcome) failure() error {
-	for _, err := range o.errs {
+// enough reports whether the nodes that did not answer are not needed.
+func (e *ending) enough() bool {
+	if e.keeps {
+		return e.ok >= e.s.majority
+	}
+	return e.ok+e.without >= e.s.majority
+}
+
+func (e *ending) failure() error {
+	for _, err := range e.errs {
 		if errors.Is(err, store.ErrInvalid) || errors.Is(err, store.ErrUnsupported) {
 			return err
 		}
 	}
-	return o.s.failures(o.errs)
+	return e.s.failures(e.errs)
 }
 
-// toAll makes a call at all nodes that ends something, until decided says what the result is.
-// All nodes that may have a vote get the call, also those whose answers are not needed.
-//
-// If the call closes the name (keeps), the other nodes vote first, while the lease is valid, so that
-// a closure is at all nodes and survives the loss of a minority. A call that failed at a node is
-// not replaced by a Leave then: the caller repeats it.
-func (s *Store) toAll(ctx context.Context, name string, id store.ID, keeps bool, call func(ctx context.Context, n *node) error, decided func(outcome) (error, bool)) error {
+// run makes the calls and counts the replies. It waits for all nodes that answer in time, so that
+// what follows finds the name free at all of them.
+func (e *ending) run(ctx context.Context) error {
+	s := e.s
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
 	defer s.life.Leave()
-	se := s.open(name, id)
+	se := s.open(e.name, e.id)
 	defer s.shut(se)
 	vote, _, valid := se.further(s.now())
-	se.forget()
+	asked, voted := se.end(len(s.nodes))
 	op := s.newOp(se)
-	op.ending, op.keeps = true, keeps
+	op.ending = true
 	defer op.finish(nil)
-	targets := se.targets(len(s.nodes))
-	for _, i := range targets {
-		op.start(i, func(ctx context.Context, n *node, r *reply) { r.err = call(ctx, n) })
-	}
+	e.errs = make([]error, len(s.nodes))
+	pending := 0
 	for i := range s.nodes {
-		if !keeps || !valid || slices.Contains(targets, i) {
+		votes := e.keeps && valid && voted&(1<<i) == 0
+		if !votes && !e.everywhere && asked&(1<<i) == 0 {
+			e.without++
 			continue
 		}
+		pending++
 		se.noteAsked(i)
-		targets = append(targets, i)
 		op.start(i, func(ctx context.Context, n *node, r *reply) {
-			var a store.Answer
-			switch a, r.err = n.Acquire(ctx, vote); {
-			case r.err != nil:
-			case a.Granted():
-				r.err = call(ctx, n)
-			default:
-				r.err = store.ErrNotHeld
+			if votes {
+				answer, err := n.Acquire(ctx, vote)
+				if err != nil || !answer.Granted() {
+					if r.err = err; err == nil {
+						r.err = store.ErrNotHeld
+					}
+					return
+				}
 			}
+			r.err = e.call(ctx, n)
 		})
 	}
-	o := outcome{s: s, pending: len(targets), unasked: len(s.nodes) - len(targets), errs: make([]error, len(s.nodes))}
-	bell := s.firstAlive(name) // the next one asks there first
-	for {
-		if err, ok := decided(o); ok && (o.slow || !op.isPending(bell)) {
-			return err
-		}
-		limit := time.Duration(0)
-		if !o.slow {
-			limit = s.hedge()
-		}
-		r, ok := op.next(ctx, limit)
+	slow := false
+	for pending > 0 && !(e.enough() && (slow || !op.awaitsHealthy())) {
+		r, ok := op.next(ctx, s.hedge())
 		switch {
-		case !ok && ctx.Err() != nil:
+		case ok:
+			pending--
+			switch e.errs[r.node] = r.err; {
+			case r.err == nil:
+				e.ok++
+			case errors.Is(r.err, store.ErrNotHeld):
+				e.errs[r.node] = nil
+				e.without++
+			default:
+				e.failed++
+			}
+		case ctx.Err() != nil:
 			return ctx.Err()
-		case !ok && op.ctx.Err() == nil:
-			o.slow = true
-			op.mu.Lock()
-			for i, pending := range op.pending {
-				if pending {
-					s.nodes[i].isSlow()
+		case op.ctx.Err() != nil:
+			for i := range s.nodes {
+				if op.isPending(i) {
+					e.errs[i] = errTimeout
+					s.nodes[i].fail(errTimeout)
 				}
 			}
-			op.mu.Unlock()
-			continue
-		case !ok:
-			o.pending = 0
-			op.mu.Lock()
-			for i, pending := range op.pending {
-				if pending {
-					o.errs[i] = errTimeout
+			e.failed += pending
+			return nil
+		default:
+			slow = true
+			for i := range s.nodes {
+				if op.isPending(i) {
+					s.nodes[i].slow.Store(true)
 				}
 			}
-			op.mu.Unlock()
-			continue
-		}
-		o.pending--
-		o.errs[r.node] = r.err
-		switch {
-		case r.err == nil:
-			o.ok++
-		case errors.Is(r.err, store.ErrNotHeld):
-			o.notHeld++
-			o.errs[r.node] = nil
 		}
 	}
+	e.failed += pending
+	return nil
 }

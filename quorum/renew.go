@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,8 +14,8 @@ import (
 var errDowngrade = fmt.Errorf("%w: a quorum has exclusive locks only, a lease cannot step down to shared mode", store.ErrUnsupported)
 
 // Renew extends grants on a majority of the nodes; see [store.Store]. Every grant has an outcome
-// of its own. Nodes that have lost a grant, since they restarted, get it again if a majority
-// extended it.
+// of its own. Nodes that were not asked for their vote, and nodes that have lost it because they
+// restarted, get the grant too: see the rule Repair.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
@@ -34,23 +35,18 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	var wg sync.WaitGroup
 	var batch []int
 	for i := range grants {
-		if len(grants) > 1 && grants[i].Tokens == 0 {
+		if grants[i].Tokens == 0 {
 			batch = append(batch, i)
 		} else {
-			wg.Go(func() { outcomes[i] = s.renewOne(ctx, &grants[i]) })
+			wg.Go(func() { outcomes[i] = s.renewTokens(ctx, &grants[i]) })
 		}
 	}
 	if len(batch) > 0 {
-		s.renewMany(ctx, grants, batch, outcomes)
+		s.renewBatch(ctx, grants, batch, outcomes)
 	}
 	wg.Wait()
 	if err := ctx.Err(); err != nil {
 		return nil, err
-	}
-	for i := range outcomes {
-		if outcomes[i].Status == store.Gone {
-			s.leaveRest(grants[i].Name, grants[i].ID)
-		}
 	}
 	for i := range outcomes {
 		if !errors.Is(outcomes[i].Err, store.ErrInvalid) {
@@ -63,226 +59,94 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	return nil, outcomes[0].Err
 }
 
-// renewOne extends one grant, and reserves tokens if that is asked for.
-func (s *Store) renewOne(ctx context.Context, g *store.Renewal) store.Renewed {
-	se := s.open(g.Name, g.ID)
-	defer s.shut(se)
-	a := s.newAttempt(se, store.Request{Name: g.Name, ID: g.ID, Mode: g.Mode, TTL: g.TTL, Tokens: g.Tokens})
-	se.lengthen(g.TTL)
-	floor := g.Floor
-	if g.Tokens > 0 {
-		floor = max(floor, a.req.Floor)
-	}
-	t := tally{s: s, se: se, ttl: a.req.TTL}
-	crowded, known := false, store.Unknown
-	for i := range s.nodes {
-		a.renew(i, floor, g.Tokens)
-	}
-	for {
-		extended, gone, pending := 0, 0, 0
-		for i := range a.votes {
-			switch a.votes[i].state {
-			case granted:
-				extended++
-			case refused:
-				gone++
-			case asked:
-				pending++
-			}
-		}
-		status := known
-		if known == store.Unknown {
-			status = s.rules.renewed(len(s.nodes), extended, gone)
-			known = status // what follows is about tokens only
-		}
-		d := decision{verdict: won}
-		if status == store.Extended && g.Tokens > 0 && !crowded {
-			if pending > 0 && a.rounds == 0 && a.anyHealthyPending() && a.waitRenewed(ctx, a.grace(), &t, &crowded) {
-				continue // a node may know of waiters
-			}
-			d = s.rules.decide(a.votes, g.Tokens)
-		}
-		if d.verdict == conflict {
-			if !a.mayAgree() || !a.waitRenewed(ctx, a.grace(), &t, &crowded) {
-				a.resolve(d)
-			}
-			continue
-		}
-		if d.verdict == won && status != store.Unknown || pending == 0 {
-			for _, r := range a.op.finish(t.late(status)) {
-				a.note(&r, &t, &crowded)
-			}
-			return a.renewed(g, status, d, crowded, &t)
-		}
-		if !a.waitRenewed(ctx, 0, &t, &crowded) {
-			if ctx.Err() != nil {
-				a.op.finish(t.late(store.Unknown))
-				return store.Renewed{Err: ctx.Err()}
-			}
-			a.expire()
-		}
-	}
-}
-
-// waitRenewed applies the next reply of a renewal.
-func (a *attempt) waitRenewed(ctx context.Context, limit time.Duration, t *tally, crowded *bool) bool {
-	r, ok := a.op.next(ctx, limit)
-	if ok {
-		a.note(&r, t, crowded)
-		a.apply(&r)
-	}
-	return ok
-}
-
-// note notes what a reply to a renewal tells about the vote of its node.
-func (a *attempt) note(r *reply, t *tally, crowded *bool) {
-	if a.rounds == 0 && r.err == nil {
-		if r.renewed.Status == store.Gone {
-			t.gone = append(t.gone, r.node)
-		} else if a.se.noteAsked(r.node); r.renewed.Tokens == 0 {
-			*crowded = true // only if tokens were asked for
-		}
-	}
-}
-
-func (a *attempt) anyHealthyPending() bool {
-	for i, v := range a.votes {
-		if v.state == asked && a.s.nodes[i].healthy() {
-			return true
-		}
-	}
-	return false
-}
-
-// renewed ends a renewal of one grant.
-func (a *attempt) renewed(g *store.Renewal, status store.Status, d decision, crowded bool, t *tally) store.Renewed {
-	s := a.s
-	now := s.now()
-	switch status {
-	case store.Gone:
-		return store.Renewed{Status: store.Gone}
-	case store.Unknown:
-		for _, err := range a.errs {
-			if errors.Is(err, store.ErrInvalid) {
-				return store.Renewed{Err: err}
-			}
-		}
-		return store.Renewed{Err: s.failures(a.errs)}
-	}
-	out := store.Renewed{Status: store.Extended, TTL: min(a.want, s.rules.validity(a.ttl, now-a.begin))}
-	if g.Tokens > 0 && !crowded && d.verdict == won {
-		out.Token, out.Tokens = d.first, int(d.last-d.first+1)
-		s.tokens.learn(d.first, d.last, a.choices > 0, now)
-	}
-	t.extended(a.begin+out.TTL, &out, g.Floor)
-	for _, i := range t.gone {
-		t.repairLater(i)
-	}
-	return out
-}
-
-// A tally is what becomes of the nodes of one grant in one renewal.
+// A tally is how the nodes answered the renewal of one grant.
 type tally struct {
-	s    *Store
-	se   *session
-	ttl  time.Duration // at nodes
-	gone []int         // nodes that have lost the grant
+	se       *session // nil if nothing is known of the lease
+	extended int
+	gone     int   // nodes that had a vote, and do not have it any more
+	without  []int // all nodes that do not have the grant
+	ttl      time.Duration
 }
 
-// extended notes that a lease was extended. A session that did not make the lease knows too
-// little of it for repairs.
-func (t *tally) extended(until time.Duration, out *store.Renewed, floor int64) {
-	se := t.se
-	se.mu.Lock()
-	defer se.mu.Unlock()
-	if !se.held {
+// note notes the reply of a node.
+func (t *tally) note(i int, r *store.Renewed, now time.Duration) {
+	switch r.Status {
+	case store.Extended:
+		if t.se != nil && t.se.isTainted(i, now) {
+			return
+		}
+		if t.extended++; t.ttl == 0 || r.TTL < t.ttl {
+			t.ttl = r.TTL
+		}
+	case store.Gone:
+		t.without = append(t.without, i)
+		if t.se == nil || t.se.hasVote(i) {
+			t.gone++
+		}
+	}
+}
+
+// failure says why the outcome is unknown.
+func (t *tally) failure(s *Store, errs []error) error {
+	errs = slices.Clone(errs)
+	for _, i := range t.without {
+		errs[i] = errWithout
+	}
+	for _, err := range errs {
+		if errors.Is(err, store.ErrInvalid) {
+			return err
+		}
+	}
+	return s.failures(errs)
+}
+
+// repair gives the vote to nodes that do not have it. TTL is that of nodes.
+func (t *tally) repair(s *Store, status store.Status, ttl time.Duration) {
+	if t.se == nil || status == store.Gone {
 		return
 	}
-	if out.Tokens > 0 {
-		se.first, se.end = out.Token, out.Token+int64(out.Tokens)-1
+	for _, i := range t.without {
+		o := s.newOp(t.se)
+		o.start(i, func(ctx context.Context, n *node, r *reply) { r.err = s.repair(ctx, t.se, n, ttl) })
+		o.finish(nil)
 	}
-	se.until, se.floor = max(se.until, until), max(se.floor, floor, se.end)
 }
 
-// late returns what to do with replies that come after the outcome was known.
-func (t *tally) late(status store.Status) func(r *reply) {
-	if status != store.Extended {
+// repair asks a node for its vote for a lease. The caller has the lane. If the lease is over when
+// the reply comes, the vote is given back.
+func (s *Store) repair(ctx context.Context, se *session, n *node, ttl time.Duration) error {
+	req, floor, valid := se.further(s.now())
+	if !s.rules.mayRepair(store.Unknown, valid) {
 		return nil
 	}
-	s, se, ttl := t.s, t.se, t.ttl
-	return func(r *reply) {
-		if r.err == nil && r.renewed.Status == store.Gone {
-			s.repair(se, r.node, ttl)
-		} else {
-			se.noteAsked(r.node)
-		}
-	}
-}
-
-// repairLater repairs a node in the background.
-func (t *tally) repairLater(i int) {
-	s, se, ttl := t.s, t.se, t.ttl
-	se.mu.Lock()
-	held := se.held
-	se.mu.Unlock()
-	if held {
-		s.after(se, i, false, func(context.Context, *node) error {
-			s.repair(se, i, ttl)
-			return nil
-		})
-	}
-}
-
-// repair gives a node its vote for a lease again. The caller has the lane, and a majority has
-// extended the lease just now: see the rule Repair.
-func (s *Store) repair(se *session, i int, ttl time.Duration) {
-	req, floor, valid := se.further(s.now())
-	if !valid {
-		return
-	}
 	req.TTL = ttl
-	se.noteAsked(i)
-	ctx, cancel := context.WithTimeout(s.life.Work, s.opts.Timeout)
-	defer cancel()
-	n := s.nodes[i]
-	var answer store.Answer
-	err := n.call(ctx, func(ctx context.Context) (err error) {
-		answer, err = n.Acquire(ctx, req)
-		if err == nil && answer.Granted() && answer.Token+int64(answer.Tokens)-1 < floor {
-			_, err = renewAt(ctx, n, store.Renewal{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode, Floor: floor})
-		}
-		return err
-	})
-	if _, _, valid = se.further(s.now()); !valid && (err != nil || answer.Granted()) {
-		s.undo(se, i)
+	se.noteAsked(n.index)
+	answer, err := n.Acquire(ctx, req)
+	if err == nil && answer.Granted() && answer.Token+int64(answer.Tokens)-1 < floor {
+		_, err = renewAt(ctx, n, store.Renewal{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode, Floor: floor})
 	}
+	_, _, valid = se.further(s.now())
+	switch {
+	case !valid && (err != nil || answer.Granted()):
+		s.undo(se, n.index)
+	case err == nil && answer.Granted():
+		se.noteVote(n.index)
+	}
+	return err
 }
 
-// leaveRest gives back the votes of a lease that has no majority any more: they would only be in
-// the way of others. Nothing may call it before the holder is told, as these votes may be all that
-// excludes others.
-func (s *Store) leaveRest(name string, id store.ID) {
-	se := s.open(name, id)
-	defer s.shut(se)
-	se.forget()
-	for i := range s.nodes {
-		s.leaveNode(se, i)
-	}
-}
-
-// renewMany extends many grants, in one call to each node.
-func (s *Store) renewMany(ctx context.Context, grants []store.Renewal, batch []int, outcomes []store.Renewed) {
+// renewBatch extends grants without new tokens, in one call to each node.
+func (s *Store) renewBatch(ctx context.Context, grants []store.Renewal, batch []int, outcomes []store.Renewed) {
 	begin := s.now()
 	requests := make([]store.Renewal, len(batch))
-	sessions := make([]*session, len(batch)) // nil if there is none
+	tallies := make([]tally, len(batch))
 	for k, i := range batch {
 		requests[k] = grants[i]
 		if se := s.find(grants[i].Name, grants[i].ID); se != nil {
-			sessions[k] = se
-			se.lengthen(grants[i].TTL)
-			requests[k].TTL = se.longest()
+			tallies[k].se = se
+			requests[k].TTL = se.lengthen(grants[i].TTL)
 		}
-		requests[k].TTL = ttlAtNodes(max(grants[i].TTL, requests[k].TTL))
+		requests[k].TTL = ttlAtNodes(requests[k].TTL)
 	}
 	type answer struct {
 		node int
@@ -306,33 +170,16 @@ func (s *Store) renewMany(ctx context.Context, grants []store.Renewal, batch []i
 			answers <- a
 		})
 	}
-	type count struct {
-		extended int
-		ttl      time.Duration
-		gone     []int
-	}
-	counts := make([]count, len(batch))
-	errs := make([]error, len(s.nodes))
+	errs := slices.Repeat([]error{errTimeout}, len(s.nodes))
 	apply := func(a *answer) {
 		errs[a.node] = a.err
 		for k := range a.out {
-			c := &counts[k]
-			switch a.out[k].Status {
-			case store.Extended:
-				if se := sessions[k]; se != nil && se.isTainted(a.node, s.now()) {
-					continue
-				}
-				if c.extended++; c.ttl == 0 || a.out[k].TTL < c.ttl {
-					c.ttl = a.out[k].TTL
-				}
-			case store.Gone:
-				c.gone = append(c.gone, a.node)
-			}
+			tallies[k].note(a.node, &a.out[k], s.now())
 		}
 	}
 	decided := func() bool {
-		for k := range counts {
-			if s.rules.renewed(len(s.nodes), counts[k].extended, len(counts[k].gone)) == store.Unknown {
+		for k := range tallies {
+			if s.rules.renewed(len(s.nodes), tallies[k].extended, tallies[k].gone) == store.Unknown {
 				return false
 			}
 		}
@@ -347,25 +194,20 @@ func (s *Store) renewMany(ctx context.Context, grants []store.Renewal, batch []i
 			continue
 		case <-ctx.Done():
 		case <-callCtx.Done():
-			for i := range errs {
-				if errs[i] == nil {
-					errs[i] = errTimeout
-				}
-			}
 		}
 		break
 	}
 	for k, i := range batch {
-		c := &counts[k]
-		out := store.Renewed{Status: s.rules.renewed(len(s.nodes), c.extended, len(c.gone))}
+		t := &tallies[k]
+		out := store.Renewed{Status: s.rules.renewed(len(s.nodes), t.extended, t.gone)}
 		switch out.Status {
 		case store.Extended:
-			out.TTL = min(grants[i].TTL, s.rules.validity(c.ttl, s.now()-begin))
-			if se := s.find(grants[i].Name, grants[i].ID); se != nil {
-				(&tally{s: s, se: se}).extended(begin+out.TTL, &out, grants[i].Floor)
+			out.TTL = min(grants[i].TTL, s.rules.validity(t.ttl, s.now()-begin))
+			if t.se != nil {
+				t.se.extended(begin+out.TTL, &out, grants[i].Floor)
 			}
 		case store.Unknown:
-			out.Err = s.failures(errs)
+			out.Err = t.failure(s, errs)
 		}
 		outcomes[i] = out
 	}
@@ -376,17 +218,81 @@ func (s *Store) renewMany(ctx context.Context, grants []store.Renewal, batch []i
 			a := <-answers
 			apply(&a)
 		}
-		for k, i := range batch {
-			c := &counts[k]
-			if len(c.gone) == 0 || !s.rules.mayRepair(len(s.nodes), c.extended) {
-				continue
-			}
-			if se := s.find(grants[i].Name, grants[i].ID); se != nil {
-				t := tally{s: s, se: se, ttl: requests[k].TTL}
-				for _, node := range c.gone {
-					t.repairLater(node)
-				}
-			}
+		for k := range tallies {
+			t := &tallies[k]
+			t.repair(s, s.rules.renewed(len(s.nodes), t.extended, t.gone), requests[k].TTL)
 		}
 	})
+}
+
+// renewTokens extends one grant and reserves a further block of tokens.
+func (s *Store) renewTokens(ctx context.Context, g *store.Renewal) store.Renewed {
+	se := s.open(g.Name, g.ID)
+	defer s.shut(se)
+	a := s.newAttempt(se, store.Request{Name: g.Name, ID: g.ID, Mode: g.Mode, TTL: g.TTL, Tokens: g.Tokens})
+	se.lengthen(g.TTL)
+	for i := range s.nodes {
+		a.renew(i, max(g.Floor, a.req.Floor), g.Tokens)
+	}
+	t := tally{se: se}
+	crowded := false
+	out := store.Renewed{}
+	a.overdue = true // nodes that were slow before are waited for only if they are needed
+	for {
+		if out.Status == store.Unknown { // what follows is about tokens only
+			out.Status = s.rules.renewed(len(s.nodes), t.extended, t.gone)
+		}
+		d := s.rules.decide(a.votes, g.Tokens)
+		unknown := a.count(asked) > 0 && (out.Status == store.Unknown || d.verdict == open && !crowded)
+		switch {
+		case out.Status == store.Gone:
+			a.op.finish(nil)
+			return out
+		case a.isPending(), unknown: // a node may know of waiters
+			r, ok := a.op.next(ctx, s.hedge())
+			switch {
+			case ok:
+				if a.rounds == 0 && r.err == nil {
+					t.note(r.node, &r.renewed, s.now())
+					crowded = crowded || r.renewed.Status == store.Extended && r.renewed.Tokens == 0
+				}
+				a.apply(&r)
+			case ctx.Err() != nil:
+				a.op.finish(nil)
+				return store.Renewed{Err: ctx.Err()}
+			case a.op.ctx.Err() != nil:
+				a.expire()
+			default:
+				a.markSlow()
+			}
+			continue
+		case out.Status == store.Extended && d.verdict == conflict && !crowded:
+			a.resolve(d)
+			continue
+		}
+		a.op.finish(nil)
+		now := s.now()
+		if out.Status == store.Unknown {
+			out.Err = t.failure(s, a.errs)
+		} else {
+			out.TTL = min(a.want, s.rules.validity(a.ttl, now-a.begin))
+			if !crowded && d.verdict == won {
+				out.Token, out.Tokens = d.first, int(d.last-d.first+1)
+				s.tokens.learn(d.first, d.last, a.choices > 0, now)
+			}
+			se.extended(a.begin+out.TTL, &out, g.Floor)
+		}
+		t.repair(s, out.Status, a.req.TTL)
+		return out
+	}
+}
+
+// count returns how many votes are in a state.
+func (a *attempt) count(in state) (n int) {
+	for _, v := range a.votes {
+		if v.state == in {
+			n++
+		}
+	}
+	return n
 }

@@ -21,7 +21,7 @@ const (
 	noValidity                        // the lease is valid for its TTL from the last reply
 	noOrder                           // messages of one identity may overtake each other
 	noRenewMajority                   // one node that extended is enough
-	noRepair                          // repair also if no majority extended
+	noRepair                          // repair leases that are over
 )
 
 func (r rules) off(rule rules) bool { return r&rule != 0 }
@@ -131,27 +131,18 @@ func (r rules) decide(votes []vote, n int) decision {
 // repeated tells whether a request that is repeated while its lease is held has the lease's block,
 // which ends with last: if a majority has grants that are not newer than that. Had there been
 // another lease since, one of these nodes would have granted it, and a higher token after it.
-func (r rules) repeated(votes []vote, last int64) verdict {
-	old, pending := 0, 0
+func (r rules) repeated(votes []vote, last int64) bool {
+	old := 0
 	for _, v := range votes {
-		switch {
-		case v.state == idle, v.state == asked:
-			pending++
-		case v.state == granted && v.first <= last:
+		if v.state == granted && v.first <= last {
 			old++
 		}
 	}
-	switch majority := r.majority(len(votes)); {
-	case old >= majority:
-		return won
-	case last > 0 && old+pending >= majority:
-		return open
-	}
-	return lost
+	return old >= r.majority(len(votes))
 }
 
 // renewed applies the rule RenewMajority: how a renewal ended, or Unknown while replies are
-// missing.
+// missing. Gone counts the nodes that had a vote and have lost it.
 func (r rules) renewed(nodes, extended, gone int) store.Status {
 	majority := r.majority(nodes)
 	switch {
@@ -163,10 +154,11 @@ func (r rules) renewed(nodes, extended, gone int) store.Status {
 	return store.Unknown
 }
 
-// mayRepair applies the rule Repair: whether a node that has lost the grant may get it again
-// after a renewal with these outcomes.
-func (r rules) mayRepair(nodes, extended int) bool {
-	return extended >= r.majority(nodes) || r.off(noRepair)
+// mayRepair applies the rule Repair: whether nodes without the grant may get it after a renewal
+// with this outcome. While the lease is valid, a further vote excludes only requests that are
+// excluded anyway.
+func (r rules) mayRepair(status store.Status, valid bool) bool {
+	return status != store.Gone && valid || r.off(noRepair)
 }
 
 // counts applies the rule Young: whether the grants of a node count.

@@ -24,18 +24,18 @@ type session struct {
 
 	mu      sync.Mutex
 	asked   uint16 // nodes that may have a vote, as a set of bits; 0 if that is not known
+	voted   uint16 // nodes that gave the lease their vote
 	lanes   []lane
-	tainted bool // one of them is
+	tainted time.Duration // until when one of them is; 0 if none
 
 	// The lease, for repairs.
-	held    bool
-	req     store.Request // as it was asked for
-	ttl     time.Duration // of the lease
-	renewed bool          // since it was granted
-	first   int64         // newest block of tokens
-	end     int64
-	floor   int64         // later tokens must be above this
-	until   time.Duration // when it ends unless it is renewed
+	held  bool
+	req   store.Request // as it was asked for
+	ttl   time.Duration // of the lease
+	first int64         // newest block of tokens
+	last  int64
+	floor int64         // later tokens must be above this
+	until time.Duration // when it ends unless it is renewed
 
 	// The wait.
 	waiting bool
@@ -59,10 +59,14 @@ type lane struct {
 // taintedFor is how long such a message may be late.
 const taintedFor = 10 * time.Minute
 
-// taint notes that a message that ends the vote of a node is unanswered, or is sent later.
-func (se *session) taint(i int, now time.Duration) {
+// noteEnded notes how a node answered a message that ends its vote. If it did not, the message may
+// arrive at any time.
+func (se *session) noteEnded(i int, now time.Duration, err error) {
+	if err == nil || isAnswer(err) || unsent(err) {
+		return
+	}
 	se.mu.Lock()
-	se.lanes[i].tainted, se.tainted, se.until = now+taintedFor, true, max(se.until, now+taintedFor)
+	se.lanes[i].tainted, se.tainted = now+taintedFor, now+taintedFor
 	se.mu.Unlock()
 }
 
@@ -158,7 +162,7 @@ func (s *Store) shut(se *session) {
 		return
 	}
 	se.mu.Lock()
-	ended := !se.held && !se.waiting && !se.tainted
+	ended := !se.held && !se.waiting && se.tainted < s.now()
 	se.mu.Unlock()
 	if ended {
 		delete(s.sessions, se.key)
@@ -173,7 +177,7 @@ func (s *Store) sweep() {
 			continue
 		}
 		se.mu.Lock()
-		over := now > se.until+s.caps.Heartbeat
+		over := now > max(se.until+s.caps.Heartbeat, se.tainted)
 		se.mu.Unlock()
 		if over {
 			delete(s.sessions, key)
@@ -189,7 +193,7 @@ func (se *session) block() (first, last int64) {
 	if !se.held {
 		return 0, 0
 	}
-	return se.first, se.end
+	return se.first, se.last
 }
 
 // find returns the session of an identity, or nil.
@@ -199,21 +203,29 @@ func (s *Store) find(name string, id store.ID) *session {
 	return s.sessions[sessionKey{name, id}]
 }
 
-// longest returns the longest TTL that the lease was acquired or renewed with.
-func (se *session) longest() time.Duration {
+// lengthen notes that a renewal is about to be sent, and returns the TTL to send: the longest one,
+// since renewals of several callers arrive in any order, and none may shorten the lease.
+func (se *session) lengthen(ttl time.Duration) time.Duration {
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	if se.held {
+		se.ttl = max(se.ttl, ttl)
+		return se.ttl
+	}
+	return ttl
+}
+
+// extended notes that a lease was extended.
+func (se *session) extended(until time.Duration, out *store.Renewed, floor int64) {
 	se.mu.Lock()
 	defer se.mu.Unlock()
 	if !se.held {
-		return 0
+		return
 	}
-	return se.ttl
-}
-
-// lengthen notes that a renewal is about to be sent.
-func (se *session) lengthen(ttl time.Duration) {
-	se.mu.Lock()
-	se.ttl, se.renewed = max(se.ttl, ttl), true
-	se.mu.Unlock()
+	if out.Tokens > 0 {
+		se.first, se.last = out.Token, out.Token+int64(out.Tokens)-1
+	}
+	se.until, se.floor = max(se.until, until), max(se.floor, floor, se.last)
 }
 
 // further returns the request for a further vote of a lease, and whether the lease is valid. It asks
@@ -223,7 +235,7 @@ func (se *session) further(now time.Duration) (req store.Request, floor int64, v
 	se.mu.Lock()
 	defer se.mu.Unlock()
 	req = se.req
-	req.Floor, req.Tokens, req.Queue = se.first-1, int(se.end-se.first+1), false
+	req.Floor, req.Tokens, req.Queue = se.first-1, int(se.last-se.first+1), false
 	return req, se.floor, se.held && now < se.until
 }
 
@@ -234,21 +246,34 @@ func (se *session) noteAsked(i int) {
 	se.mu.Unlock()
 }
 
-// targets returns the nodes that may have a vote.
-func (se *session) targets(nodes int) (targets []int) {
+// noteVote notes that a node has a vote for the lease. It returns false if the lease has ended.
+func (se *session) noteVote(i int) bool {
 	se.mu.Lock()
 	defer se.mu.Unlock()
-	for i := range nodes {
-		if se.asked == 0 || se.asked&(1<<i) != 0 {
-			targets = append(targets, i)
-		}
-	}
-	return targets
+	se.voted |= 1 << i
+	return se.held
 }
 
-// forget notes that an identity holds and waits for nothing.
-func (se *session) forget() {
+// hasVote reports whether a node gave the lease its vote. It is taken to have if nothing is known
+// of the lease.
+func (se *session) hasVote(i int) bool {
 	se.mu.Lock()
+	defer se.mu.Unlock()
+	return !se.held || se.voted&(1<<i) != 0
+}
+
+// end notes that an identity holds and waits for nothing. It returns the nodes that may have a
+// vote, and those that gave the lease their vote, as sets of bits.
+func (se *session) end(nodes int) (asked, voted uint16) {
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	asked, voted = se.asked, se.voted
+	if asked == 0 {
+		asked = 1<<nodes - 1
+	}
+	if !se.held {
+		voted = asked
+	}
 	se.held, se.waiting, se.queued = false, false, false
-	se.mu.Unlock()
+	return asked, voted
 }

@@ -19,6 +19,10 @@ const (
 
 	// maxCrowds bounds what is remembered of contended names.
 	maxCrowds = 1 << 16
+
+	// Pause before the next attempt after a split vote: it doubles with each of them.
+	leastSplitPause = time.Millisecond
+	mostSplitPause  = 100 * time.Millisecond
 )
 
 // order returns the i-th node in the order of a name. It is the same for all clients.
@@ -28,83 +32,27 @@ func (s *Store) order(name string, i int) int {
 	return (int(h.Sum32()%uint32(len(s.nodes))) + i) % len(s.nodes)
 }
 
-// firstAlive returns the bell of a name.
-func (s *Store) firstAlive(name string) int {
-	for i := range s.nodes {
-		if n := s.order(name, i); s.nodes[n].alive() {
-			return n
-		}
-	}
-	return s.order(name, 0)
-}
-
 // bellOf returns the node that an identity queues at, and whether to ask that alone at first: if it
 // is likely to refuse.
+//
+// The bell is the first node in the order of the name that does not fail. Slow nodes are not passed
+// over: clients agree about the bell only if it does not depend on how busy they are.
 func (s *Store) bellOf(se *session) (bell int, alone bool) {
 	crowded := s.crowds.has(se.key.name)
 	se.mu.Lock()
 	defer se.mu.Unlock()
-	switch {
-	case !se.waiting:
-		alone = crowded
-	case se.queued:
-		alone = !se.woken
+	alone = !se.woken && (crowded || se.queued)
+	if !se.waiting || s.nodes[se.bell].failing.Load() {
+		se.bell, se.queued = s.order(se.key.name, 0), false
+		for i := range s.nodes {
+			if n := s.order(se.key.name, i); !s.nodes[n].failing.Load() {
+				se.bell = n
+				break
+			}
+		}
 	}
-	if !se.waiting || !s.nodes[se.bell].alive() {
-		se.bell, se.waiting, se.queued = s.firstAlive(se.key.name), true, false
-	}
-	se.woken = false
+	se.waiting, se.woken = true, false
 	return se.bell, alone
-}
-
-// moveBell takes a waiter whose bell failed to the next one.
-func (s *Store) moveBell(se *session) {
-	se.mu.Lock()
-	defer se.mu.Unlock()
-	if se.waiting && !s.nodes[se.bell].alive() {
-		se.bell, se.queued = s.firstAlive(se.key.name), false
-	}
-}
-
-// candidate reports whether the request may insist while votes are split. A request that does
-// not wait also may if only waiters are in front of it.
-func (a *attempt) candidate() bool {
-	for i := range a.votes {
-		n := a.s.order(a.req.Name, i)
-		switch a.votes[n].state {
-		case granted, uncounted:
-			return true
-		case refused:
-			return a.bell < 0 && a.refusals[n] != nil && len(a.refusals[n].Holders) == 0
-		}
-	}
-	return false
-}
-
-// bellPending reports whether the vote that decides about the candidate is still to come.
-func (a *attempt) bellPending() bool {
-	for i := range a.votes {
-		n := a.s.order(a.req.Name, i)
-		switch v := a.votes[n]; {
-		case v.state == asked && a.s.nodes[n].alive():
-			return true
-		case v.state != asked && v.state != failed:
-			return false
-		}
-	}
-	return false
-}
-
-// vetoed reports whether a request that would wait has to, since others are in front of it in the
-// queue of the bell.
-func (a *attempt) vetoed() bool {
-	return a.bell >= 0 && a.votes[a.bell].state == refused && a.refusals[a.bell].Place > 1
-}
-
-// contested reports whether no holder has a majority of the nodes, as far as is known.
-func (a *attempt) contested() bool {
-	_, seen := a.holder()
-	return seen < a.s.majority
 }
 
 // holder returns the holder that most nodes report, and how many do.
@@ -120,17 +68,6 @@ func (a *attempt) holder() (h store.Holder, seen int) {
 		count[r.Holders[0].ID]++
 	}
 	return h, seen
-}
-
-// disagree reports whether the nodes report different tokens of the holder.
-func (a *attempt) disagree() bool {
-	h, seen := a.holder()
-	for _, r := range a.refusals {
-		if seen > 0 && r != nil && len(r.Holders) > 0 && r.Holders[0].ID == h.ID && r.Holders[0].Token != h.Token {
-			return true
-		}
-	}
-	return false
 }
 
 // refusal describes what is in the way: the holder that most nodes report.
@@ -155,8 +92,7 @@ func (a *attempt) refusal() *store.Refusal {
 }
 
 // merge describes a holder by what several nodes say of it. A node that has not heard of a Keep
-// yet still has the grant. Votes that came late may have higher tokens than the lease: the token
-// is the one that the rule Above gives if all nodes are known, and the lowest otherwise.
+// yet still has the grant. The token is the one that the rule Above gives.
 func (s *Store) merge(all []store.Holder) store.Holder {
 	h, tokens := all[0], []int64{all[0].Token}
 	for _, other := range all[1:] {
@@ -169,10 +105,7 @@ func (s *Store) merge(all []store.Holder) store.Holder {
 		}
 	}
 	slices.Sort(tokens)
-	h.Token = tokens[0]
-	if len(tokens) == len(s.nodes) {
-		h.Token = tokens[s.majority-1]
-	}
+	h.Token = tokens[min(s.majority, len(tokens))-1]
 	if h.State == store.Held {
 		h.Left = max(0, s.rules.validity(h.Left, 0))
 	}
@@ -184,21 +117,20 @@ func (a *attempt) enqueue(r *store.Refusal) {
 	s, se := a.s, a.se
 	se.mu.Lock()
 	defer se.mu.Unlock()
-	se.waiting, se.woken = true, false
 	se.until = s.now() + s.caps.Heartbeat
-	if bell := a.refusals[se.bell]; a.votes[se.bell].state == refused && bell != nil {
+	if bell := a.refusals[a.bell]; a.votes[a.bell].state == refused && bell != nil {
 		se.queued, se.splits = true, 0
 		// Jitter, so that clients that were refused together do not ask together.
 		r.Again = max(time.Millisecond, bell.Again*3/4+rand.N(bell.Again/4+1))
 		return
 	}
-	// Its bell did not refuse it, so nothing would wake it. If a holder has the other nodes,
-	// it waits at one of them.
+	// Its bell did not refuse it, so nothing would wake it. If a holder has other nodes, it waits
+	// at one of those.
 	se.queued = false
 	se.splits++
-	if !a.contested() {
+	if _, seen := a.holder(); seen >= s.majority {
 		for i := range a.votes {
-			if n := s.order(se.key.name, i); a.votes[n].state == refused && s.nodes[n].alive() {
+			if n := s.order(se.key.name, i); a.votes[n].state == refused && !s.nodes[n].failing.Load() {
 				se.bell = n
 				break
 			}
@@ -252,8 +184,7 @@ func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	se.mu.Lock()
 	defer se.mu.Unlock()
 	if err != nil { // the bell cannot push: another one can
-		s.nodes[bell].failing.Store(true)
-		s.nodes[bell].report(err)
+		s.nodes[bell].fail(err)
 		return nil
 	}
 	se.woken = queued
