@@ -20,7 +20,7 @@ const (
 	maxChoices = 3
 
 	// Nodes that take longer than the hedge are not waited for if others can be asked.
-	leastHedge = 20 * time.Millisecond
+	leastHedge = 50 * time.Millisecond
 )
 
 var errMode = fmt.Errorf("%w: a quorum has exclusive locks only: permits on a majority of the nodes do not add up to a limit; use a single store, or one with consensus such as etcd or ZooKeeper", store.ErrUnsupported)
@@ -103,22 +103,26 @@ func (a *attempt) run(ctx context.Context) (store.Answer, error) {
 			return a.win(d)
 		case d.verdict == broken:
 			return store.Answer{}, a.fail(ctx)
-		case a.alone && a.votes[a.bell].state == refused, d.verdict == lost && a.standing() == refused:
+		case a.alone && a.votes[a.bell].state == refused:
 			return store.Answer{Refusal: a.refuse()}, nil
 		case d.verdict == lost && a.standing() == granted:
 			a.retry(ctx)
-		case d.verdict == conflict && !a.isPending():
-			a.resolve(d)
+		case d.verdict == lost && a.standing() == refused:
+			// All nodes together know the token of the holder.
+			if !a.disagree() || !a.askAll() && !a.isPending() {
+				return store.Answer{Refusal: a.refuse()}, nil
+			}
+		case d.verdict == conflict:
+			// All nodes together may agree, and know the tokens of a request that is repeated.
+			if !a.askAll() && (a.count(asked) == 0 || a.s.now()-a.begin > a.s.opts.Timeout/4) {
+				a.resolve(d)
+			}
 		case d.verdict == open && !a.isPending() && a.alone:
 			a.askMajority()
 		case d.verdict == open && !a.isPending():
 			a.askAll()
 		}
-		hedge := a.s.hedge()
-		if a.overdue {
-			hedge = 0
-		}
-		if a.wait(ctx, hedge) {
+		if a.wait(ctx, a.s.hedge()) {
 			continue
 		}
 		switch {

@@ -42,8 +42,9 @@
 //
 //  1. The client notes the time, chooses a proposal p, and sends Acquire(id, p-1, n) to as many
 //     nodes as are needed, in an order that depends on the name. The other nodes are asked as
-//     soon as one of these refuses, fails, or takes several times as long as usual. Every call
-//     to a node has a deadline of its own.
+//     soon as these have answered without a decision, or one of them takes several times as long
+//     as usual. While a node fails or is slow, all nodes are asked at once. Every call to a node
+//     has a deadline of its own.
 //  2. Only grants of nodes that are old enough count (rule Young). Let C be the counting grants.
 //     If |C| < majority, nothing is granted (rule Majority): the request is refused if a majority
 //     of nodes answered, and has failed otherwise.
@@ -52,29 +53,25 @@
 //  4. The block t..e counts if a majority of nodes in Q have recorded e or more, while they held
 //     the grant (rule Recorded). In the common case all nodes granted exactly p, and that is
 //     true after one round trip.
-//  5. Otherwise the client sends Renew(id, f, n) to all nodes of C, with f a little above
-//     everything that was recorded in Q: each chooses a token above f, in general the same.
-//     Then steps 3 and 4 again.
+//  5. Otherwise the client asks the nodes that were not asked yet. If that does not help it sends
+//     Renew(id, f, n) to all nodes of C, with f a little above everything that was recorded in Q:
+//     each chooses a token above f, in general the same. Then steps 3 and 4 again.
 //  6. If that did not help after three attempts with growing f, because requests for other
 //     names came in between, the client sends Renew(id, t+n-1, 0) to the nodes of Q, which only
 //     raises their counters. That cannot conflict with anything.
 //  7. The lease is valid for TTL, counted from step 1 (rule Validity). Nodes are asked for a
 //     TTL that is longer by the drift, TTL/100 + 2 ms.
 //
-// A lease that is held for longer than 10 ms is renewed once, which gets it the votes of the
-// nodes that were not asked: see "repair" below. Most locks are released before that, and cost
-// the messages of a majority only. Until then the loss of one of its nodes can end the lease. It
-// cannot break exclusion.
-//
 // As soon as the outcome is known the call returns. Nodes that have not answered by then are
 // stragglers. If the request was granted, a straggler's grant is kept as a further vote. If it
 // was refused, all votes are given back with Leave, a straggler's when it arrives. If it failed,
 // nothing is done: the caller repeats the request or calls Leave, as the contract demands.
 //
-// All messages of one identity to one node are sent one after the other: the next when the
-// previous one was answered or has timed out. Once a Leave or Release has timed out, or could not be
-// sent and is owed, grants and renewals of that node do not count for that identity (rule Order).
-// Otherwise a late Leave of a first attempt could end a vote that a second attempt counts.
+// All messages of one identity to one node that create or end its vote are sent one after the
+// other: the next when the previous one was answered or has timed out. Once a Leave or Release
+// has timed out, grants and renewals of that node do not count for that identity (rule Order).
+// Otherwise a late Leave of a first attempt could end a vote that a second attempt counts. A vote
+// that could not be given back ends with its TTL.
 //
 // The proposal is p = max(highest token seen + 1, estimate of the nodes' counters), where the
 // estimate grows by one per microsecond since a node last chose a token itself. It only decides
@@ -83,21 +80,24 @@
 // # Renew, release, repair
 //
 // A renewal goes to all nodes. It is extended if a majority extended it, gone if so many nodes
-// say "gone" that no majority is left, and unknown otherwise (rule RenewMajority). With tokens
-// it follows steps 3 to 6. A new block is above the previous one, because two majorities
-// intersect.
+// have lost the vote they gave that no majority is left, and unknown otherwise (rule
+// RenewMajority). With tokens it follows steps 3 to 6. A new block is above the previous one,
+// because two majorities intersect.
 //
-// Nodes that said "gone" while a majority extended the same renewal are repaired: they get
-// Acquire with the lease's tokens, and record the last of them. Only then (rule Repair): the
-// lease is valid at that moment, so a further vote excludes only requests that are excluded
-// anyway. A repaired grant whose reply comes after the lease has ended is given back.
+// Nodes that do not have the grant get it after a renewal, with the lease's tokens: both those that
+// were not asked before and those that lost it in a restart. That is done only while the lease is
+// valid and not gone (rule Repair): a further vote then excludes only requests that are excluded
+// anyway. A repaired grant whose reply comes after the lease has ended is given back. So a lease
+// has the votes of a bare majority until its first renewal. If one of these nodes fails before,
+// the renewal is unknown at first, the other nodes vote, and the next renewal is extended.
 //
-// The votes that are left of a lease that is gone are given back only when its holder is told so.
-// They may be all that excludes others until then.
+// A release goes to all nodes that may have a vote, and waits for those that answer in time. It
+// has succeeded if a majority does not have the grant any more. With Keep a majority must have the
+// closure. Nodes without a vote get it first, while the lease is valid, so that all nodes have the
+// closure.
 //
-// A release goes to all nodes that may have a vote. It has succeeded if a majority confirms that
-// the grant is gone. With Keep a majority must have the closure. Nodes that were not asked for their
-// vote get it first, while the lease is valid, so that all nodes have the closure.
+// A Break that cannot reach a node with a vote may be undone by the holder's next renewal if the
+// lease had not been renewed before. List shows that.
 //
 // # Delayed restart
 //
@@ -110,20 +110,22 @@
 //
 // # Waiting
 //
-// A waiter is queued at one node, the bell of the name: the first node that answers in an order
-// that depends on the name, the same for all clients. The bell pushes. A bounded, jittered poll
-// stands behind it. While a name is contended, new requests ask the bell first and the other
-// nodes only when it has granted, so that in general there is one candidate at a time.
+// A waiter is queued at one node, the bell of the name: the first node that does not fail, in an
+// order that depends on the name and is the same for all clients. The bell pushes. A bounded,
+// jittered poll stands behind it. While a name is contended, requests ask the bell first and the
+// other nodes only when it has granted, or all at once when it has woken them. So in general
+// there is one candidate at a time.
 //
 // If votes are split nevertheless, the request that has the vote of the first node in the order
 // of the name that answered is the candidate: it asks the other nodes again, a few times, after
-// short random pauses. All others give their votes back at once. If clients disagree about which
-// nodes answer there may be several candidates; they give up after some retries, and their next
-// attempts follow after random pauses that grow.
+// random pauses that double. All others give their votes back at once. If clients disagree about
+// which nodes answer there may be several candidates; they give up after some retries, and their
+// next attempts follow after random pauses that grow.
 //
 // Order of arrival is best effort. It is that of the bell's queue while clients agree about the
 // bell, except that a request that does not wait (TryLock) and a first request that finds the
-// other nodes free may come in between.
+// other nodes free may come in between. A vote that a client which died left at the bell keeps
+// waiters back until its TTL is over, like the lock of a holder that died.
 //
 // # Modes
 //

@@ -70,6 +70,17 @@ func (a *attempt) holder() (h store.Holder, seen int) {
 	return h, seen
 }
 
+// disagree reports whether the nodes report different tokens of the holder.
+func (a *attempt) disagree() bool {
+	h, seen := a.holder()
+	for _, r := range a.refusals {
+		if seen > 0 && r != nil && len(r.Holders) > 0 && r.Holders[0].ID == h.ID && r.Holders[0].Token != h.Token {
+			return true
+		}
+	}
+	return false
+}
+
 // refusal describes what is in the way: the holder that most nodes report.
 func (a *attempt) refusal() *store.Refusal {
 	r := &store.Refusal{Again: mostSplitPause, Waiters: a.waiters}

@@ -171,7 +171,8 @@ func (s *Store) setUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.conn.script(pragmas); err != nil {
+	// They read the file, which another connection may be recovering.
+	if err := s.retry(ctx, func() error { return s.conn.script(pragmas) }); err != nil {
 		return err
 	}
 	tx := &callTx{Store: s, call: callFunc((*callTx).setUpFile)}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/sqlitestore"
@@ -205,5 +206,39 @@ func TestACancelledContextOpensNothing(t *testing.T) {
 	}
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a file was made (%v)", err)
+	}
+}
+
+// The last handle that is closed locks the file, to remove the files beside it, and the first that
+// is opened locks it, to create or recover them.
+func TestHandlesThatAreOpenedAndClosedAtOnceDoNotDisturbEachOther(t *testing.T) {
+	for range 3 {
+		path := newPath(t)
+		var wg sync.WaitGroup
+		for g := range 8 {
+			wg.Go(func() {
+				for i := range 40 {
+					s, err := sqlitestore.Open(t.Context(), path)
+					if err != nil {
+						t.Errorf("open %d: %v", i, err)
+						return
+					}
+					req := request(fmt.Sprint(g))
+					if a, err := s.Acquire(t.Context(), req); err != nil || !a.Granted() {
+						t.Errorf("acquire %d: granted %v, %v", i, err == nil && a.Granted(), err)
+					}
+					if _, err := s.List(t.Context(), store.Query{Name: req.Name}); err != nil {
+						t.Errorf("list %d: %v", i, err)
+					}
+					if err := s.Release(t.Context(), req.Name, req.ID, store.Keep{}); err != nil {
+						t.Errorf("release %d: %v", i, err)
+					}
+					if err := s.Close(); err != nil {
+						t.Errorf("close %d: %v", i, err)
+					}
+				}
+			})
+		}
+		wg.Wait()
 	}
 }
