@@ -1,7 +1,9 @@
 package zkstore
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
@@ -42,8 +44,13 @@ func (w *write) call() *wire.Call {
 	return &wire.Call{Op: wire.Multi(w.ops...), Then: func(c *wire.Call) { c.Err = w.then(c.Parts, c.Err) }}
 }
 
-// sendWrites sends writes as one transaction, and sets the error of each unless it is refused.
+// sendWrites sends writes as one transaction, and sets the error of each unless it is refused. It
+// does not send a write whose caller gave up before there was a connection.
 func (s *Store) sendWrites(batch []*write) (refused bool) {
+	for !s.wire.Connected() && s.life.Err() == nil {
+		_ = s.wire.Do(s.life, &wire.Call{Op: wire.Sync("/")})
+	}
+	batch = slices.DeleteFunc(batch, func(w *write) bool { w.err = w.ctx.Err(); return w.err != nil })
 	ops, outcomes := make([]wire.Op, 0, 2*len(batch)), make([]error, len(batch))
 	for _, w := range batch {
 		ops = append(ops, w.ops...)
@@ -62,9 +69,7 @@ func (s *Store) sendWrites(batch []*write) (refused bool) {
 	}})
 	_, refused = err.(wire.Error)
 	for i, w := range batch {
-		if w.err = err; err == nil {
-			w.err = outcomes[i]
-		}
+		w.err = cmp.Or(err, outcomes[i])
 	}
 	return refused
 }

@@ -89,6 +89,7 @@ func TestBatches(t *testing.T) {
 		{"a request that is refused does not affect the others", refusedAlone},
 		{"grants whose replies are lost are found again", repliesLost},
 		{"requests that are lost with the connection are not granted", requestsLost},
+		{"requests whose callers give up without a connection are not sent", neverSent},
 		{"a grant that no caller waits for ends with its TTL", abandoned},
 		{"locks that were held for long leave no parents", heldLong},
 	} {
@@ -174,6 +175,41 @@ func requestsLost(t *testing.T, c *crowd) {
 		}
 		if answer := try(t, c.other, request(req.Name)); answer.Granted() || answer.Refusal.Holders[0].ID != req.ID {
 			t.Errorf("%d is held by another request: %+v", i, answer)
+		}
+	}
+}
+
+func neverSent(t *testing.T, c *crowd) {
+	c.proxy.Cut()
+	for _, one := range c.firstTokens {
+		<-one
+	}
+	poll(t, func() bool { return !c.s.wire.Connected() })
+	impatient := func(from, to int) (giveUp func()) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var all []<-chan result
+		for i := from; i < to; i++ {
+			all = append(all, c.later(ctx, request(crowdName(i))))
+		}
+		return func() {
+			cancel()
+			for _, one := range all {
+				if r := <-one; !errors.Is(r.Err, context.Canceled) {
+					t.Errorf("%+v, %v though the caller gave up", r.Value, r.Err)
+				}
+			}
+		}
+	}
+	alone := impatient(1, 1+maxInFlight)
+	queued := impatient(1+maxInFlight, crowdSize)
+	first := c.later(bounded(t), request(crowdName(0)))
+	alone() // the others are in one batch then
+	queued()
+	c.proxy.Heal()
+	granted(t, first)
+	for i := 1; i < crowdSize; i++ {
+		if answer := try(t, c.other, request(crowdName(i))); !answer.Granted() {
+			t.Errorf("%d is held by a request whose caller gave up: %+v", i, answer.Refusal)
 		}
 	}
 }

@@ -113,6 +113,13 @@ func (c *Conn) Failure() error {
 	return c.failure
 }
 
+// Connected returns whether calls are sent at once.
+func (c *Conn) Connected() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.link != nil
+}
+
 // Do sends calls in this order, with nothing in between, and waits for all of them. It returns
 // the error of the first that failed, or that of the context.
 func (c *Conn) Do(ctx context.Context, calls ...*Call) error {
