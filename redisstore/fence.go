@@ -20,8 +20,8 @@ import (
 //
 // The command is one whose first argument is the key; its other arguments follow. Without a
 // command Fenced only raises the token of the key: a holder that reads first and writes later
-// does that before it reads. The highest token is kept beside the key, in holdfast:fence:{KEY},
-// and does not expire.
+// does that before it reads. The highest token is kept beside the key, and does not expire: in
+// holdfast:fence:{KEY}, or in holdfast:fence::KEY if the key contains a hash tag.
 //
 // The reply is that of the command: an int64, a string, a []any of these, or nil. The error is a
 // *fence.StaleError if a higher token was seen. It matches ErrInvalid if the token is not one of

@@ -32,7 +32,7 @@ func TestAWriteWithALowerTokenIsRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer client.Close()
-			for _, key := range []string{"stock:1", "{user}:stock", "a{b"} {
+			for _, key := range []string{"stock:1", "{user}:stock", "a{b", "42", "{42}"} {
 				write := func(token int64, command ...string) (any, error) {
 					return Fenced(t.Context(), client, key, token, command...)
 				}

@@ -56,12 +56,13 @@ func Run(token int64, script string, keys, args []string, call func(rediscore.Ca
 	return nil, errors.New("holdfast: the reply is not one of the fencing script")
 }
 
-// fenceKey returns the key of the highest token, which is in the same slot of a Cluster as key.
+// fenceKey returns the key of the highest token, which is in the same slot of a Cluster as key. It
+// is another one for every key: "42" and "{42}" are in one slot, but are two keys.
 func fenceKey(key string) (string, error) {
 	const beside = rediscore.Prefix + "fence:"
 	if _, rest, ok := strings.Cut(key, "{"); ok {
 		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
-			return beside + key, nil // the key's own tag
+			return beside + ":" + key, nil // the key's own tag
 		}
 	}
 	if key == "" || strings.Contains(key, "}") {
