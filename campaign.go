@@ -38,7 +38,7 @@ func (c *Client) Campaign(ctx context.Context, name string, lead func(ctx contex
 		}
 		err, lost := lease.run(ctx, lead)
 		switch {
-		case ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err())):
+		case ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err()) || isLossOf(err, name)):
 			return fail(op, name, context.Cause(ctx))
 		case ctx.Err() != nil || lost == nil:
 			return err
