@@ -3,15 +3,14 @@ package etcdstore
 import (
 	"context"
 	"flag"
-	"fmt"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-lock/holdfast/etcdstore/internal/etcdtest"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/storetest"
@@ -53,38 +52,14 @@ func direct(t testing.TB, addrs ...string) *clientv3.Client {
 	return client
 }
 
-// residue returns all keys and leases on the servers except those that are meant to stay.
-func residue(t testing.TB, client *clientv3.Client) (left []string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	keys, err := client.Get(ctx, "", clientv3.WithPrefix(), clientv3.WithKeysOnly())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, kv := range keys.Kvs {
-		if key := string(kv.Key); !strings.HasSuffix(key, "/floor") {
-			left = append(left, key)
-		}
-	}
-	leases, err := client.Leases(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, l := range leases.Leases {
-		left = append(left, fmt.Sprintf("lease %x", l.ID))
-	}
-	return left
-}
-
 // Three servers have a package of their own, so that both run at the same time.
 func TestConformanceOfASingleServer(t *testing.T) {
 	addr := servers.StartEtcd(t, servers.EtcdOptions{}).Addr()
 	client := direct(t, addr)
-	residue(t, client) // the first use of a server may leave something
+	etcdtest.Residue(t, client) // the first use of a server may leave something
 	storetest.Run(t, storetest.Harness{
 		Open:     func(t testing.TB) store.Store { return openQuick(t, url(addr), quickBeat) },
-		Residue:  func(t testing.TB) []string { return residue(t, client) },
+		Residue:  func(t testing.TB) []string { return etcdtest.Residue(t, client) },
 		TTL:      quick,
 		Parallel: 6,
 		Slack:    1500 * time.Millisecond, // a server expires leases twice a second, and reports whole seconds

@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/etcdstore/internal/etcdtest"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -177,13 +178,13 @@ func TestNothingIsLeftOfManyNames(t *testing.T) {
 	}
 	wg.Wait()
 	t.Logf("%d names in %v", *names, time.Since(begin))
-	if left := residue(t, look); len(left) > workers {
+	if left := etcdtest.Residue(t, look); len(left) > workers {
 		t.Errorf("%d keys and leases before Close, want at most a lease for each of %d goroutines: %.5q…", len(left), workers, left)
 	}
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
-	if left := residue(t, look); len(left) > 0 {
+	if left := etcdtest.Residue(t, look); len(left) > 0 {
 		t.Errorf("left after Close: %q", left)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/etcdstore/internal/etcdtest"
 	"github.com/holdfast-lock/holdfast/internal/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
@@ -235,12 +236,12 @@ func TestALostReplyToAnAcquireIsUndoneByLeaving(t *testing.T) {
 	proxy, far, near, look := behind(t)
 	req := request("a", false)
 	lose(t, proxy, "lock/a", func(ctx context.Context) error { _, err := far.Acquire(ctx, req); return err })
-	if len(residue(t, look)) < 2 {
+	if len(etcdtest.Residue(t, look)) < 2 {
 		t.Fatal("the request did not arrive")
 	}
 	eventually(t, func(ctx context.Context) (int, error) { return 0, far.Leave(ctx, "a", req.ID) })
 	// The lease is gone too, so the request cannot be executed a second time.
-	if left := residue(t, look); len(left) > 0 {
+	if left := etcdtest.Residue(t, look); len(left) > 0 {
 		t.Errorf("left on the server: %q", left)
 	}
 	must(t, near, request("a", false), 0)
@@ -323,7 +324,7 @@ func TestALeaseIsNotUsedAgainWhileACallMayStillAffectIt(t *testing.T) {
 		lease := far.claims[claimKey{"a", req.ID}].place.id
 		lose(t, proxy, fmt.Sprintf("w%x", lease), func(ctx context.Context) error { return leave(ctx, req) })
 		eventually(t, func(ctx context.Context) (int, error) { return 0, far.Leave(ctx, "a", req.ID) })
-		if left := residue(t, look); slices.Contains(left, fmt.Sprintf("lease %x", lease)) {
+		if left := etcdtest.Residue(t, look); slices.Contains(left, fmt.Sprintf("lease %x", lease)) {
 			t.Errorf("%s: the lease is still there: %q", what, left)
 		}
 	}
@@ -473,7 +474,7 @@ func TestARequestThatArrivesAfterLeaveHasNoEffect(t *testing.T) {
 	t.Parallel()
 	proxy, far, near, look := behind(t)
 	must(t, far, request("warm", false), 0) // so that its lease is not reused
-	before := len(residue(t, look))
+	before := len(etcdtest.Residue(t, look))
 	req := request("a", false)
 	c, err := far.lease(bounded(t, patience), req.TTL)
 	if err != nil {
@@ -497,7 +498,7 @@ func TestARequestThatArrivesAfterLeaveHasNoEffect(t *testing.T) {
 	near.revoke(bounded(t, patience), c1.grant.id)
 	proxy.Heal()
 	eventually(t, func(ctx context.Context) (int, error) { return 0, far.Leave(ctx, "b", store.NewID()) })
-	if left := residue(t, look); len(left) > before {
+	if left := etcdtest.Residue(t, look); len(left) > before {
 		t.Errorf("left on the server: %q", left)
 	}
 	must(t, near, request("a", false), 0)

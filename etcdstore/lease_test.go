@@ -10,6 +10,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-lock/holdfast/etcdstore/internal/etcdtest"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -75,7 +76,7 @@ func TestRenewalsAndReleasesAtTheSameTimeShareNoLease(t *testing.T) {
 		}
 	}
 	s.Close()
-	if left := residue(t, look); len(left) > 0 {
+	if left := etcdtest.Residue(t, look); len(left) > 0 {
 		t.Errorf("left on the server: %q", left)
 	}
 }
@@ -99,7 +100,7 @@ func TestCloseRevokesTheLeasesOfManyGrants(t *testing.T) {
 		}
 	})
 	s.Close()
-	if left := residue(t, look); len(left) > 0 {
+	if left := etcdtest.Residue(t, look); len(left) > 0 {
 		t.Errorf("%d left on the server: %.5q", len(left), left)
 	}
 }

@@ -70,20 +70,10 @@ func TestAServersClockThatJumpsAheadEndsLeasesEarlyAndTheTokenTellsThemApart(t *
 	onBoth(t, func(t *testing.T, b *bed, clock *wallClock) {
 		h, resource := new(History), new(counter)
 		client, other := b.open(), b.open()
-		old := record(h).must(t, client, "n", wrong/2)
-		read, err := resource.read(old.Token())
-		if err != nil {
-			t.Fatal(err)
-		}
-		clock.shift(wrong)
-
-		// Shown: the lock is granted again, half a minute early.
-		next := record(h).must(t, other, "n", wrong/2)
-		if !old.believes() {
-			t.Errorf("the early grant was not shown: %v", old.Err())
-		}
-		check(t, resource.add(next.Token()))
-		wantStale(t, resource.write(old.Token(), read))
+		_, next := grantedTwice(t, h, resource, client, wrong/2, func() *holdfast.Client { // half a minute early
+			clock.shift(wrong)
+			return other
+		})
 		next.mustUnlock(t)
 
 		// And back: what the clock said is not what tokens are about.

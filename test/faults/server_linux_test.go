@@ -50,20 +50,10 @@ func TestTokensGrowOverARestartThatLosesTheData(t *testing.T) {
 	onRedis(t, func(t *testing.T, b *bed) {
 		h, resource := new(History), new(counter)
 		client, other := b.open(), b.open()
-		old := record(h).must(t, client, "n", longTTL)
-		read, err := resource.read(old.Token())
-		if err != nil {
-			t.Fatal(err)
-		}
-		b.loseData()
-
-		// Shown: the lock is granted a second time, while the first holder believes in it.
-		next := record(h).must(t, other, "n", longTTL)
-		if !old.believes() {
-			t.Errorf("the first holder knows already: %v", old.Err())
-		}
-		check(t, resource.add(next.Token()))
-		wantStale(t, resource.write(old.Token(), read))
+		old, next := grantedTwice(t, h, resource, client, longTTL, func() *holdfast.Client {
+			b.loseData()
+			return other
+		})
 		check(t, h.CheckTokens())
 		check(t, resource.check())
 		next.mustUnlock(t)
