@@ -7,7 +7,7 @@ type (
 	// Mode is the way in which a name is held.
 	Mode = store.Mode
 
-	// State is what a holder's record stands for.
+	// State tells whether a Holder is a live grant or a record that keeps the name closed.
 	State = store.State
 
 	// ID is the identity of one grant.
@@ -23,16 +23,16 @@ type (
 	// A Waiter is a client that waits for a name.
 	Waiter = store.Waiter
 
-	// Features are abilities that not every store has. They can be asked for with Require.
+	// Features is a set of optional abilities of a store. Require asks for them.
 	Features = store.Features
 
-	// Capabilities tells what a store can do.
+	// Capabilities describes what a store can do.
 	Capabilities = store.Capabilities
 )
 
 // The modes of a lock.
 const (
-	ModeExclusive = store.Exclusive // alone
+	ModeExclusive = store.Exclusive // by one holder alone
 	ModeShared    = store.Shared    // together with other shared holders
 	ModePermits   = store.Permits   // some of a limited number of permits
 )
