@@ -12,7 +12,8 @@ import (
 
 const (
 	linger = 10 * time.Second // how long a subscription outlives its last waiter
-	// Between two attempts to subscribe. Waiters ask by themselves meanwhile, which is slower.
+	// Bounds of the pause between two attempts to subscribe. Waiters poll meanwhile, which is
+	// slower.
 	minPause = 50 * time.Millisecond
 	maxPause = 2 * time.Second
 )
@@ -53,8 +54,9 @@ type subscription struct {
 	err     error       // why it failed, until a waiter was told
 }
 
-// maxPushed is for how long a waiting request may be granted the name before it asks again: as
-// long as a waiter counts as alive. Replicas confirm only grants that were asked for.
+// maxPushed returns for how long a grant may be pushed to a waiting request: no longer than the
+// waiter counts as alive. It is 0, for never, if the request is not a plain exclusive one, or if
+// replicas must confirm grants, because they confirm only grants that a client asks for.
 func (s *Store) maxPushed(req *store.Request) time.Duration {
 	if req.Mode != store.Exclusive || req.Floor > 0 || s.config.Replicas > 0 {
 		return 0
@@ -63,9 +65,9 @@ func (s *Store) maxPushed(req *store.Request) time.Duration {
 }
 
 // pushed answers a request with the grant that was pushed to it, if there is one, and reports
-// whether the identity is queued. Only the very request that the server granted may take the
-// grant: it lasts as long as the server says, counted from when that request was sent. Otherwise,
-// or if most of its time is over, the server is asked again and starts the TTL anew.
+// whether the identity is queued. Only the same request that the server granted may take the
+// grant, which lasts as long as the server says, counted from when that request was sent.
+// Otherwise, or if most of its time is over, the server is asked again and restarts the TTL.
 func (w *waits) pushed(req *store.Request) (answer store.Answer, queued bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -160,7 +162,7 @@ func (w *waits) end(key wake.Key, one *waiting) {
 	}
 }
 
-// subscribe keeps a subscription up until it is not needed any more.
+// subscribe keeps a subscription up until it is no longer needed.
 func (w *waits) subscribe(ctx context.Context, group string, sub *subscription) {
 	on := func() { w.changed(group, sub, nil) }
 	for pause := minPause; ctx.Err() == nil; pause = min(2*pause, maxPause) {

@@ -66,7 +66,7 @@ func fenceKey(key string) (string, error) {
 		}
 	}
 	if key == "" || strings.Contains(key, "}") {
-		return "", fmt.Errorf("holdfast: %w: key %q: want one that is not empty and has a closing brace only behind an opening one, which marks its slot", store.ErrInvalid, key)
+		return "", fmt.Errorf("holdfast: %w: key %q: want a key that is not empty and has a closing brace only after an opening one, since braces choose the slot", store.ErrInvalid, key)
 	}
 	return beside + "{" + key + "}", nil
 }
