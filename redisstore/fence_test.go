@@ -47,7 +47,7 @@ func TestAWriteWithALowerTokenIsRefused(t *testing.T) {
 				if got, err := write(5, "INCRBY", "1"); err != nil || got != int64(8) {
 					t.Errorf("the same holder again: %v, %v", got, err)
 				}
-				if _, err := write(6); err != nil { // a new holder, before it reads
+				if _, err := write(6); err != nil { // a new holder raises the token before it reads
 					t.Error(err)
 				}
 				if _, err := write(5, "SET", "stale"); !errors.Is(err, fence.ErrStale) {

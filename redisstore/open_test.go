@@ -91,7 +91,7 @@ func TestInvalidURLsAreRefusedBeforeDialing(t *testing.T) {
 		"redis://a?ca=file":             "unknown parameter",
 		"redis://a?replicas=x":          "how many replicas",
 		"redis://a?replicas=-1":         "how many replicas",
-		"redis+sentinel://a":            "no name of a master",
+		"redis+sentinel://a":            "no master name",
 		"redis+sentinel://a/m/x":        "number of a database",
 		"redis+cluster://a/1":           "one database",
 		"rediss://a?ca=/does/not/exist": "no such file",
@@ -107,7 +107,7 @@ func TestInvalidURLsAreRefusedBeforeDialing(t *testing.T) {
 }
 
 func TestOpenReturnsSoonIfThereIsNoServer(t *testing.T) {
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and says nothing
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections, and never replies
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,8 +148,8 @@ func TestOpenSaysWhatToWriteForAnotherKindOfServer(t *testing.T) {
 		"rediss://" + redis.Addr():                              "write redis:// instead of rediss://",
 		"redis://" + strings.TrimPrefix(web.URL, "http://"):     "looks like an HTTP server",
 		"redis://" + strings.TrimPrefix(secure.URL, "https://"): "write rediss:// instead of redis://",
-		"redis+sentinel://" + redis.Addr() + "/mymaster":        "no Sentinel: write redis://HOST:PORT",
-		"redis+cluster://" + redis.Addr():                       "no Cluster: write redis://",
+		"redis+sentinel://" + redis.Addr() + "/mymaster":        "not a Sentinel: write redis://HOST:PORT",
+		"redis+cluster://" + redis.Addr():                       "not a Cluster: write redis://",
 	} {
 		_, err := store.Open(t.Context(), url)
 		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), says) {
