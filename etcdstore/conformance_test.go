@@ -17,11 +17,12 @@ import (
 )
 
 const (
-	// quick is a TTL that tests can wait for: the shortest of the servers that tests start.
+	// quick is the shortest TTL that the servers of tests grant.
 	quick = time.Second
 
-	// quickBeat is a heartbeat that tests can wait for. It is long enough for twenty waiters
-	// to join one after the other on a busy machine, and slowBeat for anything.
+	// quickBeat is a heartbeat that is short enough for tests to wait for, and long enough for
+	// twenty waiters to join one after the other on a busy machine. slowBeat is longer than a
+	// test takes.
 	quickBeat = 3 * time.Second
 	slowBeat  = 5 * time.Second
 )
@@ -52,7 +53,7 @@ func direct(t testing.TB, addrs ...string) *clientv3.Client {
 	return client
 }
 
-// Three servers have a package of their own, so that both run at the same time.
+// The suite on three servers is in a package of its own, so that both run at the same time.
 func TestConformanceOfASingleServer(t *testing.T) {
 	addr := servers.StartEtcd(t, servers.EtcdOptions{}).Addr()
 	client := direct(t, addr)

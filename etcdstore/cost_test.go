@@ -18,7 +18,7 @@ import (
 
 var names = flag.Int("names", 3_000, "how many names to lock and release")
 
-func TestAPairIsTwoWritesAndWaitingIsNone(t *testing.T) {
+func TestAPairCostsTwoWritesAndWaitingCostsNone(t *testing.T) {
 	t.Parallel()
 	server := servers.StartEtcd(t, servers.EtcdOptions{})
 	look := direct(t, server.Addr())
@@ -78,9 +78,9 @@ func TestAPairIsTwoWritesAndWaitingIsNone(t *testing.T) {
 	}
 }
 
-// etcd keeps a trace of every key that ever existed, which slows down reads of that name. So a
-// name needs few keys however often it is locked.
-func TestKeysAreUsedAgain(t *testing.T) {
+// etcd keeps a trace of every deleted key until it is compacted, which slows down reads of that
+// name. So a name must use few keys, however often it is locked.
+func TestKeysAreReused(t *testing.T) {
 	t.Parallel()
 	server := servers.StartEtcd(t, servers.EtcdOptions{})
 	look := direct(t, server.Addr())

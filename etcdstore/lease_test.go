@@ -37,8 +37,8 @@ func TestARenewalWithAReusedLeaseDoesNotReturnMoreTimeThanItHas(t *testing.T) {
 	}
 }
 
-// If two grants had one lease, the end of one would end the other.
-func TestRenewalsAndReleasesAtTheSameTimeShareNoLease(t *testing.T) {
+// If two grants shared a lease, the end of one would end the other.
+func TestConcurrentRenewalsAndReleasesDoNotShareALease(t *testing.T) {
 	t.Parallel()
 	server := servers.StartEtcd(t, servers.EtcdOptions{})
 	s, look := opened(t, server.Addr()), direct(t, server.Addr())
@@ -138,7 +138,7 @@ func TestLeaveRevokesTheLeaseOfAnAttemptThatWasRepeatedInVain(t *testing.T) {
 	must(t, near, request("a", false), 0)
 	held = holdWrite()
 	proxy.Heal()
-	<-held // it joins the queue now
+	<-held // the request is joining the queue
 	cancel()
 	if err := <-done; err == nil {
 		t.Fatal("answered though its request was held")

@@ -137,7 +137,7 @@ func (s *Store) describe(ctx context.Context, page *store.Page, names []named) e
 	return nil
 }
 
-// allLeft asks how long the lease of each holder has.
+// allLeft reads the remaining time of the lease of each holder.
 func (s *Store) allLeft(ctx context.Context, names []named) (map[int64]time.Duration, error) {
 	var ids []int64
 	for _, n := range names {

@@ -104,7 +104,7 @@ func TestTheDocumentedRightsAreEnough(t *testing.T) {
 		t.Errorf("a user without rights: %v", err)
 	}
 	_, err = holdfast.Open(t.Context(), "etcd://"+server.Addr())
-	if err == nil || !strings.Contains(err.Error(), "user and password") {
+	if err == nil || !strings.Contains(err.Error(), "user and the password") {
 		t.Errorf("nobody: %v", err)
 	}
 }
@@ -124,7 +124,7 @@ func documentedRights(t testing.TB) string {
 	return prefix
 }
 
-func TestURLsThatMakeNoSenseAreRefusedBeforeAnythingIsDialled(t *testing.T) {
+func TestInvalidURLsAreRefusedBeforeDialing(t *testing.T) {
 	t.Parallel()
 	for url, says := range map[string]string{
 		"etcd:":                        "no host",
@@ -145,7 +145,7 @@ func TestURLsThatMakeNoSenseAreRefusedBeforeAnythingIsDialled(t *testing.T) {
 	}
 }
 
-func TestAServerThatIsNotThereIsAnErrorSoon(t *testing.T) {
+func TestOpenReturnsSoonIfThereIsNoServer(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and never replies
 	if err != nil {

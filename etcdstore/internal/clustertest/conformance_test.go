@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast/storetest"
 )
 
-// dial makes a client of the test's own.
+// dial returns a client that belongs to the test.
 func dial(t testing.TB, addrs []string) *clientv3.Client {
 	t.Helper()
 	client, err := clientv3.New(clientv3.Config{Endpoints: addrs, Logger: zap.NewNop(), DialTimeout: 10 * time.Second})
@@ -24,7 +24,7 @@ func dial(t testing.TB, addrs []string) *clientv3.Client {
 	return client
 }
 
-// A handle closes its client as well, as a program does that ends.
+// A handle also closes its client, as a program does when it ends.
 type handle struct {
 	*etcdstore.Store
 	client *clientv3.Client
