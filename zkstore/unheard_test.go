@@ -60,7 +60,7 @@ func joinedTwice(t *testing.T, server *servers.ZooKeeper, root string) {
 	}
 }
 
-// A server begins the session, and does not reply any more.
+// A server begins the session, and then stops replying.
 func openUnheard(t *testing.T, server *servers.ZooKeeper, root string) {
 	proxy := faultproxy.Start(t, server.Addr())
 	proxy.HoldRepliesAfter(func(b []byte) bool { return bytes.Contains(b, []byte(root+"/token")) })

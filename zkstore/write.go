@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// maxInFlight bounds the writes that are sent one by one. While so many are in flight, new
-	// ones queue up, and are sent as one transaction when a reply arrives.
+	// maxInFlight is how many writes may be in flight before further ones queue up. Queued writes
+	// are sent in one transaction when a reply arrives.
 	maxInFlight = 4
 
 	maxBatch = 64 // writes in a transaction, each of 5 kB at most; servers refuse a megabyte
@@ -22,7 +22,7 @@ const (
 )
 
 // A write takes, renews or releases one name. A transaction of many writes costs the servers a
-// fraction of as many requests.
+// fraction of what separate requests cost.
 type write struct {
 	ctx  context.Context
 	name string
@@ -31,7 +31,7 @@ type write struct {
 	err  error
 }
 
-// write sends a write. If its context ends, the write may still be done.
+// write sends a write. If its context ends, the write may still be executed.
 func (s *Store) write(w *write) error {
 	if err := s.writes.Do(w.ctx, w, func() { w.err = s.wire.Do(w.ctx, w.call()) }); err != nil {
 		return err

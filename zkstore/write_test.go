@@ -14,14 +14,14 @@ import (
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
-// A crowd is requests that are batched because the network is slow.
+// A crowd sends requests through a slow network, so that they are batched.
 type crowd struct {
 	t           *testing.T
 	s, other    *Store
 	proxy       *faultproxy.Proxy
 	admin       admin
 	root        string
-	firstTokens []<-chan result // in flight, each alone
+	firstTokens []<-chan result // requests in flight, not in a batch
 }
 
 type result = batchtest.Result[store.Answer]
@@ -33,7 +33,7 @@ func crowdName(i int) string { return fmt.Sprint("n", i) }
 func gather(t *testing.T, server *servers.ZooKeeper, root string) *crowd {
 	c := &crowd{t: t, root: root, proxy: faultproxy.Start(t, server.Addr()), admin: connect(t, server.Addr())}
 	c.s = openQuick(t, "zk://"+c.proxy.Addr()+root+"?session=20s")
-	c.s.writes.MaxWait = 0 // a held network is not a slow one
+	c.s.writes.MaxWait = 0 // the network holds requests for longer, and they must stay queued
 	t.Cleanup(func() { c.s.Close() })
 	c.other = openQuick(t, "zk://"+server.Addr()+root)
 	t.Cleanup(func() { c.other.Close() })
@@ -57,7 +57,7 @@ func (c *crowd) later(ctx context.Context, req store.Request) <-chan result {
 	return batchtest.Later(c.t, c.s.writes.Len, func() (store.Answer, error) { return c.s.Acquire(ctx, req) })
 }
 
-// rest asks for all further names: these requests are queued. The index is that of the name.
+// rest asks for all further names, so these requests are queued. The results are indexed by name.
 func (c *crowd) rest() (reqs []store.Request, all []<-chan result) {
 	c.t.Helper()
 	reqs = make([]store.Request, crowdSize)
