@@ -224,7 +224,7 @@ func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	}))
 }
 
-// Break ends a grant or a closure by force; see [store.Store].
+// Break ends a grant or a kept record by force; see [store.Store].
 func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	return s.write(ctx, callFunc(func(tx *callTx) error {
 		e, g, err := tx.loadGrant(name, id)
