@@ -149,9 +149,13 @@ func (c *Client) TryRLock(ctx context.Context, name string, opts ...CallOption) 
 // Do takes the lock exclusively and holds it while fn runs. The context of fn is cancelled when
 // the lock is lost, and carries the lease: see TokenFrom.
 //
-// It returns the errors of Lock if fn did not run, and the error of fn if it ran. If the lock
-// was lost or the client closed meanwhile, the error also matches ErrLost or ErrClosed. A
-// release that fails is reported to the Observer only: the lock frees itself.
+// Do returns the error of fn. If the lock was lost or the client closed while fn ran, the error
+// also matches ErrLost or ErrClosed. A release that fails is only reported to the Observer: the
+// lock then frees itself after its TTL.
+//
+// If fn did not run, Do returns ErrHeld together with the cause of the context if the wait ended
+// first, ErrUnavailable if the store does not answer, ErrWouldDeadlock if ctx holds the name
+// already, ErrInvalid for bad input, and ErrClosed after Close.
 func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...CallOption) error {
 	const op = "do"
 	if fn == nil {

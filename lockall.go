@@ -96,7 +96,8 @@ func (s *LeaseSet) Done() <-chan struct{} {
 }
 
 // Err returns nil while all leases are held. Otherwise it returns the error of the first lease,
-// in order of names, that has ended; see Lease.Err.
+// in order of names, that has ended: an error that matches ErrLost after a loss, ErrNotHeld after
+// Unlock and ErrClosed after the client was closed.
 func (s *LeaseSet) Err() error {
 	for _, l := range s.leases {
 		if err := l.Err(); err != nil {

@@ -15,7 +15,7 @@ import (
 // enough for a second attempt before a caller loses patience.
 const CallTimeout = 3 * time.Second
 
-// ErrNoReply replaces the error of a call that took longer than its limit.
+// ErrNoReply is returned when a call took longer than its limit.
 var ErrNoReply = errors.New("no reply in time")
 
 // A Store makes bounded calls to a store. A limit longer than CallTimeout counts as CallTimeout.
