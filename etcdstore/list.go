@@ -18,8 +18,8 @@ const (
 	maxPage = 10_000
 )
 
-// List reads holders and waiters: see [store.Store]. Pages are in the order of names, and a
-// cursor is the last name of the page before.
+// List returns one page of the names that have holders or waiters: see [store.Store]. Pages are
+// sorted by name, and the cursor is the last name of the previous page.
 func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	if err := s.enter(ctx); err != nil {
 		return store.Page{}, err
