@@ -79,7 +79,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	return s.core.Renew(ctx, grants)
 }
 
-// Release ends a grant, or closes its name for a time.
+// Release ends a grant, or keeps its name closed for a time.
 func (s *Store) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
 	return s.core.Release(ctx, name, id, keep)
 }

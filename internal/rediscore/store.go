@@ -206,7 +206,7 @@ func parseAnswer(req *store.Request, reply []any) (answer store.Answer, err erro
 	return answer, errRecord
 }
 
-// Release ends a grant or closes its name for a time: see store.Store.
+// Release ends a grant, or keeps its name closed for a time: see store.Store.
 func (s *Store) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
 	if err := store.CheckKeep(keep); err != nil {
 		return err

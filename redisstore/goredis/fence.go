@@ -29,7 +29,12 @@ func Fenced(ctx context.Context, client redis.UniversalClient, key string, token
 // FencedScript runs a Lua script with these KEYS and ARGV, unless a higher token was used on the
 // first key before. Check and script are one step. The highest token is kept for the first key
 // only, so all writes that one lock protects must name the same key first. On a Cluster all keys
-// must be in one slot, by a hash tag such as {42}. Replies and errors are those of [Fenced].
+// must be in one slot, by a hash tag such as {42}. The script is not repeated.
+//
+// The reply is what the script returns: an int64, a string, a []any of these, or nil. The error is
+// a *fence.StaleError if a higher token was seen. It matches ErrInvalid if there is no key, if no
+// lease can have the token, or if the braces in the first key make it impossible to keep the token
+// in the same slot.
 func FencedScript(ctx context.Context, client redis.UniversalClient, token int64, script string, keys []string, args ...string) (any, error) {
 	return redisfence.Run(token, script, keys, args, func(call rediscore.Call) rediscore.Reply {
 		c := newCommand(&call)
