@@ -87,9 +87,9 @@ func TestTheClockOfMariaDBIsSetAndTokensStillGrow(t *testing.T) {
 	})
 	next.mustUnlock(t)
 
-	// And back, below where it was before.
+	// Set the clock back, to a minute before the real time.
 	clock.shift(-wrong)
-	late := b.open() // it knows nothing of the time that was
+	late := b.open() // a client that has not seen the earlier time
 	for _, c := range []*holdfast.Client{late, client, other} {
 		again := record(h).must(t, c, "n", wrong/2)
 		check(t, resource.add(again.Token()))
@@ -100,7 +100,7 @@ func TestTheClockOfMariaDBIsSetAndTokensStillGrow(t *testing.T) {
 	b.clean(soon, client, other, late)
 }
 
-// An administrator, or a proxy, ends connections again and again while locks are in use.
+// An administrator, or a proxy, ends connections repeatedly while locks are in use.
 func TestConnectionsToMariaDBKilledWhileInUse(t *testing.T) {
 	t.Parallel()
 	b := mysqlOwn(t, servers.MariaDBOptions{})
