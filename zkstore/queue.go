@@ -367,7 +367,7 @@ func (s *Store) refuse(ctx context.Context, q *queue, i int, req *store.Request)
 	return answer, nil
 }
 
-// holder describes a holder.
+// holder returns the description of a holder for a listing or a refusal.
 func (r standing) holder(now int64) store.Holder {
 	return store.Holder{
 		ID: r.ID, Owner: r.Owner, Meta: r.Meta, Mode: r.Mode, Weight: r.Weight, Token: r.token, State: r.state,
