@@ -147,7 +147,7 @@ func (tx *callTx) refuse(e *entry, req *store.Request, w *waiter, fits bool) (*s
 		r.Place = inFront + 1
 	}
 	if inFront == 0 {
-		due = e.due() // a waiter behind others is not affected until they leave or are dropped
+		due = e.due() // otherwise due is when a waiter in front is dropped
 	}
 	r.Again = max(minAgain, min(again, time.Duration(due-tx.now)))
 	return r, nil
