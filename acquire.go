@@ -103,8 +103,8 @@ func (c *Client) acquireFromStore(ctx context.Context, cl *call, turn localqueue
 		switch {
 		case ended:
 		case recorded:
-			// Until the store has heard that the call gave up, the turn goes on: the next
-			// call of this client must not be refused because of it.
+			// The turn ends only when the store knows that the call gave up: the next call of
+			// this client must not be refused because of it.
 			turn.ForgetRefusal()
 			c.cancelRequest(&a.req, func() { c.endTurn(turn) })
 		default:

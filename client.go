@@ -192,7 +192,7 @@ var (
 // lost, lost is the reason.
 func (h *Lease) run(ctx context.Context, fn func(context.Context) error) (err, lost error) {
 	defer func() {
-		lost = h.Err() // before Unlock: also when the client was closed
+		lost = h.Err() // read before Unlock ends the lease
 		if unlockErr := h.Unlock(ctx); lost == nil && (errors.Is(unlockErr, ErrLost) || errors.Is(unlockErr, ErrClosed)) {
 			lost = unlockErr
 		}

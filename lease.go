@@ -60,8 +60,8 @@ func (l *lease) init(g *grant, token int64, since, minHold time.Duration) {
 	g.lease.Store(l)
 }
 
-// handle returns the Lease for the caller. If the client has an observer or a logger, they
-// are told when the Lease is garbage collected although it was not unlocked.
+// handle returns the Lease for the caller. If the client has an observer or a logger, a Lease that
+// is garbage collected although it was not unlocked is reported to them.
 func (l *lease) handle() *Lease {
 	if l.g.NoRenew || !l.g.c.observed() {
 		l.inline.l = l

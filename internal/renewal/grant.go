@@ -11,7 +11,7 @@ import (
 // forever is a time that never comes.
 const forever = time.Duration(math.MaxInt64)
 
-// A Holder is told what becomes of a grant. Its methods are called without a mutex of this
+// A Holder is notified of what happens to a grant. Its methods are called without a mutex of this
 // package held.
 type Holder interface {
 	// Lost ends the lease on the grant. It must not wait for anything.

@@ -1,4 +1,4 @@
-// Package wake holds what stores share to wake their waiters.
+// Package wake has the types that stores share to wake their waiters.
 package wake
 
 import (
