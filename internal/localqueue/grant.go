@@ -26,14 +26,14 @@ type Grant struct {
 	Meta string
 
 	// State of hand-over for an exclusive grant, guarded by the mutex of the shard.
-	shard   *shard        // of the name
-	name    *name         // nil once the grant is released, lost or no longer exclusive
-	next    int64         // token of the next hand-over
-	slice   time.Duration // when this slice began
-	tokens  int32         // how many tokens are left, and so hand-overs without asking the store
-	crowded bool          // other processes wait
-	lost    bool          // must not be handed over any more
-	short   bool          // granted for much less than the TTL asked for, and renewed soon
+	shard      *shard        // of the name
+	name       *name         // nil once the grant is released, lost or no longer exclusive
+	next       int64         // token of the next hand-over
+	slice      time.Duration // when this slice began
+	tokens     int32         // how many tokens are left, and so hand-overs without asking the store
+	othersWait bool          // other processes wait
+	lost       bool          // must not be handed over any more
+	short      bool          // granted for much less than the TTL asked for, and renewed soon
 
 	Exclusive bool // when it was granted
 }
@@ -41,7 +41,7 @@ type Grant struct {
 // Init sets up a grant from the answer of the store to a call that was sent at that time, and
 // returns its first token.
 func (g *Grant) Init(a *store.Answer, sent time.Duration) int64 {
-	g.next, g.tokens, g.crowded, g.slice = a.Token, int32(a.Tokens), a.Waiters > 0, sent
+	g.next, g.tokens, g.othersWait, g.slice = a.Token, int32(a.Tokens), a.Waiters > 0, sent
 	g.short = a.TTL <= g.TTL/2
 	return g.takeToken()
 }
@@ -91,7 +91,7 @@ func (q *Queue) handOver(ctx context.Context, n *name, g *Grant) bool {
 			w.signal(g, nil)
 			return true
 		}
-		if g.crowded || asked {
+		if g.othersWait || asked {
 			return false // the slice is over: it is the turn of another process
 		}
 		if !q.config.Ordered {
