@@ -20,11 +20,11 @@ const (
 
 // waits holds the queued identities of this handle and the subscriptions that wake them. A
 // handle listens on a channel of its own in each group of names that it waits for. A script that
-// grants the name to a waiter, or lets it ask again, publishes the waiter's identity there: one
-// process is told, and in it one waiter.
+// grants the name to a waiter, or lets it ask again, publishes the waiter's identity there, so that
+// one waiter of one process is woken.
 //
 // A message is lost while no subscription is up. Therefore all waiters of a group are woken
-// whenever its subscription starts: they ask again, and hear of every change after that.
+// whenever its subscription starts: they ask again, and are woken by every later change.
 type waits struct {
 	store  *Store
 	handle string // the name of its channels
@@ -51,7 +51,7 @@ type subscription struct {
 	cancel  context.CancelFunc
 	idle    *time.Timer // running while there are no waiters
 	failed  bool        // since it last worked
-	err     error       // why it failed, until a waiter was told
+	err     error       // why it failed; nil once a waiter got this error
 }
 
 // maxPushed returns for how long a grant may be pushed to a waiting request: no longer than the
@@ -182,8 +182,8 @@ func (w *waits) subscribe(ctx context.Context, group string, sub *subscription) 
 }
 
 // changed records that a subscription works, or why it does not, and wakes all waiters of its
-// group, because they may have missed messages. One waiter is told of a failure, once until the
-// subscription works again; all of them go on asking by themselves.
+// group, because they may have missed messages. One waiter gets the error of a failure, only once
+// until the subscription works again; all of them continue to poll.
 func (w *waits) changed(group string, sub *subscription, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
