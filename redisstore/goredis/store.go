@@ -114,7 +114,7 @@ func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	return s.core.Leave(ctx, name, id)
 }
 
-// Renew extends grants, each on its own.
+// Renew extends grants. If one renewal fails, the others are not affected.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	return s.core.Renew(ctx, grants)
 }
@@ -134,5 +134,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	return s.core.List(ctx, q)
 }
 
-// Close ends the store. Grants that were not released stay until their TTL is over.
+// Close closes the store and its connections, but not the client that was passed to New: calls
+// blocked in Wait end, and later calls fail with [store.ErrClosed]. Grants that were not released
+// stay until their TTL is over. A second Close does nothing.
 func (s *Store) Close() error { return s.core.Close() }
