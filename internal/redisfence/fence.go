@@ -57,7 +57,7 @@ func Run(token int64, script string, keys, args []string, call func(rediscore.Ca
 }
 
 // fenceKey returns the key of the highest token, which is in the same slot of a Cluster as key. It
-// is another one for every key: "42" and "{42}" are in one slot, but are two keys.
+// is different for each key, also for "42" and "{42}", which are in the same slot.
 func fenceKey(key string) (string, error) {
 	const beside = rediscore.Prefix + "fence:"
 	if _, rest, ok := strings.Cut(key, "{"); ok {

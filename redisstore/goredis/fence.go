@@ -16,8 +16,8 @@ import (
 //
 // The first argument of the command must be its key; Fenced adds it after the command's name.
 // Without a command Fenced only raises the token of the key. A holder that reads first and writes
-// later does that before it reads. The highest token is kept in the key holdfast:fence:{KEY}, which
-// does not expire.
+// later does that before it reads. The highest token is kept in the key holdfast:fence:{KEY}, or in
+// holdfast:fence::KEY if KEY contains a hash tag, and does not expire.
 //
 // The reply is that of the command: an int64, a string, a []any of these, or nil. The error is a
 // *fence.StaleError if a higher token was seen. It matches ErrInvalid if no lease can have the
