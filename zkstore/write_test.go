@@ -203,7 +203,7 @@ func neverSent(t *testing.T, c *crowd) {
 	alone := impatient(1, 1+maxInFlight)
 	queued := impatient(1+maxInFlight, crowdSize)
 	first := c.later(bounded(t), request(crowdName(0)))
-	alone() // the others are in one batch then
+	alone() // so that the others are in one batch
 	queued()
 	c.proxy.Heal()
 	granted(t, first)

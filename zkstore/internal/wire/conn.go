@@ -113,7 +113,7 @@ func (c *Conn) Failure() error {
 	return c.failure
 }
 
-// Connected returns whether calls are sent at once.
+// Connected reports whether calls are sent at once.
 func (c *Conn) Connected() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
