@@ -1,6 +1,6 @@
-# Everything is bounded in time and needs only Go, make, for the race detector a C compiler,
-# and for the tests real servers, which scripts/deps installs where they are missing. What is
-# built along the way is kept in .bin/.
+# Everything is bounded in time and needs only Go, make, a C compiler for the race detector, and
+# real servers for the tests, which scripts/deps installs if they are missing. Built programs are
+# kept in .bin/.
 
 # Change these on the command line, as in: make fuzz FUZZTIME=5m
 TIMEOUT   ?= 10m
@@ -18,7 +18,7 @@ VERSION   ?=
 TWICE     ?=
 PLATFORMS ?= linux/amd64 linux/arm64 darwin/arm64 windows/amd64
 
-# Not in the workspace: what the tools require must never meet what the library requires.
+# The tools are not in the workspace, so that their requirements do not affect those of the library.
 TOOLS := GOWORK=off go build -C tools -o ../.bin/ tool
 
 .DEFAULT_GOAL := help
@@ -109,7 +109,7 @@ soak: deps ## core and memstore SOAKCOUNT (50) times, then all faults at once fo
 	@echo "== 64 clients on PostgreSQL for a minute"
 	@.bin/testreport -run ManyClients -timeout=10m ./pgstore -long 1m
 	@echo "== $(NAMES) names on Redis and on etcd"
-	@.bin/testreport -run ManyNames -timeout=60m -p=1 ./redisstore ./etcdstore -names $(NAMES)
+	@.bin/testreport -run ManyNames -timeout=60m -p=1 ./internal/rediscore ./etcdstore -names $(NAMES)
 	@echo "== $(NAMES) names on ZooKeeper"
 	@.bin/testreport -run 'FaultsOfASingleServer/many_names' -timeout=60m ./zkstore -names $(NAMES)
 

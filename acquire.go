@@ -36,8 +36,8 @@ func (c *Client) acquire(ctx context.Context, cl *call, begin time.Duration) (l 
 	return l, false, err
 }
 
-// waitForTurn waits in the local queue. It returns why the wait ended without a turn, nil if
-// the call was served.
+// waitForTurn waits in the local queue. It returns why the wait ended without a turn, or nil
+// if the call was served.
 func (c *Client) waitForTurn(ctx context.Context, cl *call, w *localqueue.Waiter) (cause error) {
 	if cl.Try { // it does not wait for a holder
 		limited, cancel := context.WithTimeoutCause(ctx, bounded.CallTimeout, unavailable("", bounded.ErrNoReply))
@@ -54,8 +54,8 @@ func (c *Client) waitForTurn(ctx context.Context, cl *call, w *localqueue.Waiter
 	}
 }
 
-// cancelWait takes a call whose wait has ended out of the local queue. If it was served in
-// the same moment, it passes on what it got.
+// cancelWait removes a call whose wait has ended from the local queue. If the call was served
+// at the same moment, cancelWait releases the grant or ends the turn that it got.
 func (c *Client) cancelWait(ctx context.Context, cl *call, begin time.Duration, w *localqueue.Waiter, cause error) error {
 	out, signalled, obstacle := c.queue.Cancel(w)
 	if signalled {
@@ -84,11 +84,11 @@ func (c *Client) endTurn(t localqueue.Turn) {
 }
 
 // acquireFromStore asks the store for a name, as the only call of this client, until the
-// store grants it, the call gives up, or ctx ends. It leaves nothing behind unless it was
-// granted. The call was made at begin and has the turn now.
+// store grants it, the call gives up, or ctx ends. Unless the name was granted, nothing is
+// left in the store. The call was made at begin and has the turn now.
 func (c *Client) acquireFromStore(ctx context.Context, cl *call, turn localqueue.Turn, begin, now time.Duration) (*lease, error) {
 	a := attempt{b: &c.backend, req: cl.Request, begin: begin, try: cl.Try, retry: cl.retry, retrySet: cl.retrySet}
-	if cl.reported { // only a call that waited can be late for an outage
+	if cl.reported { // only a call that waited can have missed the start of an outage
 		since, failure := turn.Outage()
 		if failure != nil && !a.inOutage(max(since, begin), now) {
 			c.endTurn(turn)
@@ -97,14 +97,14 @@ func (c *Client) acquireFromStore(ctx context.Context, cl *call, turn localqueue
 	}
 	a.req.Queue = !cl.Try && c.caps.Features.Wakes()
 	a.req.ID = c.identify(ctx, cl, turn, &a.req)
-	noted := true // the store may have noted something for this request
+	recorded := true // the store may have recorded something for this request
 	ended := false
 	defer func() { // also if a strategy panics
 		switch {
 		case ended:
-		case noted:
-			// Until the store has heard that the call gave up, the turn goes on: the next
-			// call of this client must not be refused because of it.
+		case recorded:
+			// The turn ends only when the store knows that the call gave up: the next call of
+			// this client must not be refused because of it.
 			turn.ForgetRefusal()
 			c.cancelRequest(&a.req, func() { c.endTurn(turn) })
 		default:
@@ -121,7 +121,7 @@ func (c *Client) acquireFromStore(ctx context.Context, cl *call, turn localqueue
 		case !answer.Granted():
 			a.refused(cl.name, answer.Refusal)
 			if done, err := c.shareRefusal(cl, turn, &a); done {
-				noted = !cl.Try // a single attempt is not queued
+				recorded = !cl.Try // a single attempt is not queued
 				return nil, err
 			}
 			c.reportWaiting(ctx, cl)
@@ -132,18 +132,18 @@ func (c *Client) acquireFromStore(ctx context.Context, cl *call, turn localqueue
 				return nil, fail(cl.op, cl.name, a.held, gaveUp)
 			}
 			if errors.Is(err, errEnded) {
-				// After a failure the place may be a grant that nobody heard of, older than
-				// the call that would take it over.
-				noted = a.unsure || c.life.Closing.Err() != nil || !turn.LeaveTicket(&a.req)
+				// After a failure the place in the queue may have become a grant whose reply
+				// was lost, older than the call that would take it over.
+				recorded = a.unsure || c.life.Closing.Err() != nil || !turn.LeaveTicket(&a.req)
 				return nil, c.waitEnded(ctx, cl, turn, &a, nil)
 			}
 		case cl.noRenew && !extended && answer.TTL < a.req.TTL:
-			// A store may grant a waiter less, to be renewed as always. Asking again under
-			// the same identity starts the TTL anew.
+			// A store may grant a waiter a shorter TTL, because leases are renewed. This one
+			// is not. Asking again under the same identity restarts the TTL.
 			extended = true
 			continue
 		default:
-			if cl.noRenew { // others are renewed soon, which shows what the store grants
+			if cl.noRenew { // for other leases the first renewal shows what the store grants
 				c.warnShortTTL(a.req.TTL, answer.TTL)
 			}
 			l := c.newLease(cl, a.req.ID, now, &answer)
@@ -151,7 +151,7 @@ func (c *Client) acquireFromStore(ctx context.Context, cl *call, turn localqueue
 				ended = true
 				return c.granted(cl, turn, l)
 			}
-			// Asking again under the same identity starts the TTL anew.
+			// Asking again under the same identity restarts the TTL.
 			err = fmt.Errorf("the reply took %s, and the lease lasts only %s from the call", short(c.now()-now), short(l.g.Deadline()-now))
 		}
 		if err := c.retryLater(ctx, cl, turn, &a, err); err != nil {
@@ -173,7 +173,7 @@ func (c *Client) granted(cl *call, turn localqueue.Turn, l *lease) (*lease, erro
 // identify returns the identity of a request: a new one, or that of another call of this
 // client which gave up and left its place in the store's queue.
 func (c *Client) identify(ctx context.Context, cl *call, turn localqueue.Turn, req *store.Request) store.ID {
-	if cl.reported { // only a call that waited can find one: others take no mutex
+	if cl.reported { // only a call that waited can find a ticket; other calls lock no mutex
 		ticket, usable := turn.TakeTicket(req)
 		if usable {
 			return ticket.ID
@@ -234,8 +234,8 @@ func (c *Client) retryLater(ctx context.Context, cl *call, turn localqueue.Turn,
 	return nil
 }
 
-// waitEnded returns the error of a call whose context or client ended. Failure is the last
-// error of the store, if any.
+// waitEnded returns the error of a call that stopped because its context ended or the client
+// was closed. Failure is the last error of the store, if any.
 func (c *Client) waitEnded(ctx context.Context, cl *call, turn localqueue.Turn, a *attempt, failure error) error {
 	cause := context.Cause(ctx)
 	if cause == nil {
@@ -247,7 +247,7 @@ func (c *Client) waitEnded(ctx context.Context, cl *call, turn localqueue.Turn, 
 		why = a.held.aged(c.now() - a.heldAt)
 	case failure != nil && !errors.Is(failure, ctx.Err()):
 		why = unavailable("", failure)
-	default: // not asked yet: what an earlier call of this client was told
+	default: // not asked yet: use the last answer to another call of this client
 		why = turn.Obstacle()
 	}
 	if why != nil {
@@ -263,6 +263,6 @@ func (r refusal) Done(by time.Duration) error { return r.held.done(by) }
 
 func (r refusal) Aged(by time.Duration) error {
 	aged := r.held.aged(by)
-	aged.Place = 0 // that is the place of the call that asked
+	aged.Place = 0 // it is the place of another call, the one that asked
 	return aged
 }

@@ -333,8 +333,8 @@ func TestStrategyCanBeSharedByConcurrentCalls(t *testing.T) {
 	})
 }
 
-// After a cancelled wait, the store may still have the waiter of this client. It must not be the
-// reason of a refusal.
+// After a cancelled wait, the store may still have the waiter of this client. It must not cause a
+// refusal.
 func TestTryLockIsNotRefusedBecauseOfAnEarlierCancelledWait(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
@@ -462,7 +462,7 @@ func TestTryLockFailsSoonWhileAnotherCallRetriesDuringAnOutage(t *testing.T) {
 func TestSpuriousWakeUpsDoNotMakeTheClientSpin(t *testing.T) {
 	s := memstore.New()
 	p := newProxy(s)
-	p.wait = func(context.Context, string, store.ID) error { return nil } // allowed: "may return early without reason"
+	p.wait = func(context.Context, string, store.ID) error { return nil } // the contract allows it to return early
 	holder, c := newClient(t, s), newClient(t, p)
 	mustLock(t, holder, "n")
 	c.Lock(t.Context(), "n", holdfast.Wait(200*time.Millisecond))

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// patience bounds how long Lock and Unlock try a store that does not answer.
+// patience bounds how long Lock and Unlock keep trying if the store does not answer.
 const patience = 5 * time.Second
 
 // An attempt is one request at the store: all calls under one identity, until the store
@@ -26,16 +26,16 @@ type attempt struct {
 	sent     time.Duration // when the last call was sent
 	held     *HeldError    // the last refusal
 	heldAt   time.Duration
-	counted  int           // calls that the caller's strategy was asked about
-	failures int           // since the last reply
-	outage   bool          // no reply since failing
-	failing  time.Duration // when the first call was sent that failed since the last reply
+	counted  int           // how often the caller's strategy was asked
+	failures int           // failed calls since the last reply
+	outage   bool          // every call since the time failing has failed
+	failing  time.Duration // send time of the first call that failed since the last reply
 	unsure   bool          // a call failed, and may have been granted
-	spins    int           // refusals in a row that came at once after a wake-up
+	spins    int           // refusals in a row, each at once after the one before
 	resumeAt time.Duration // the strategy is asked again at this time
 }
 
-// errEnded means that the caller's context or the client ended.
+// errEnded means that the caller's context ended or the client was closed.
 var errEnded = errors.New("ended")
 
 // ask makes one call, which is sent now.
@@ -51,17 +51,17 @@ func (a *attempt) ask(ctx context.Context, now time.Duration) (store.Answer, err
 	return a.b.store.Acquire(ctx, limit, &a.req)
 }
 
-// inOutage notes that other calls of this client have had no reply since that time, while
+// inOutage records that other calls of this client have had no reply since that time, while
 // this one waited behind them. It reports whether there is time left to ask.
 func (a *attempt) inOutage(since, now time.Duration) bool {
 	a.outage, a.failing = true, since
 	return a.retry != nil || now < since+patience
 }
 
-// refused notes a refusal.
+// refused records a refusal.
 func (a *attempt) refused(name string, r *store.Refusal) {
 	now := a.b.now()
-	// A store that wakes for no reason must not make the client spin.
+	// A store that wakes waiters for no reason must not make the client spin.
 	if a.spins++; now-a.heldAt > leastRetryWait {
 		a.spins = 0
 	}
@@ -72,7 +72,7 @@ func (a *attempt) refused(name string, r *store.Refusal) {
 // waitForTurn waits after a refusal until it is worth asking again. Hurried reports whether
 // other calls of this client wait behind this one.
 func (a *attempt) waitForTurn(ctx context.Context, r *store.Refusal, hurried func() bool) error {
-	if !a.req.Queue { // the store does not wake it
+	if !a.req.Queue { // the store does not wake this request
 		wait, err := a.consult()
 		if err != nil {
 			return err
@@ -98,7 +98,7 @@ func (a *attempt) waitForTurn(ctx context.Context, r *store.Refusal, hurried fun
 	case a.ended(ctx):
 		return errEnded
 	case err != nil && waitCtx.Err() == nil:
-		a.sent = a.b.now() // it may have been healthy for long before it failed
+		a.sent = a.b.now() // the store may have been healthy for long before it failed
 		return err
 	}
 	return nil
@@ -108,13 +108,13 @@ func (a *attempt) ended(ctx context.Context) bool {
 	return ctx.Err() != nil || a.b.life.Closing.Err() != nil
 }
 
-// A gaveUpError ends an attempt because its strategy does not want another call.
+// A gaveUpError ends an attempt because its strategy wants no further call.
 type gaveUpError struct{ calls int }
 
 func (e *gaveUpError) Error() string { return fmt.Sprintf("gave up after %d attempts", e.calls) }
 
-// consult asks the strategy after a refusal, if its last wait is over, and returns how long
-// to wait from now.
+// consult returns how long to wait from now after a refusal. It asks the strategy if the wait
+// that the strategy chose before is over.
 func (a *attempt) consult() (time.Duration, error) {
 	now := a.b.now()
 	if a.resumeAt <= now {
@@ -137,8 +137,8 @@ var pollRetry = Backoff(10*time.Millisecond, pollMost)
 
 const pollMost = 500 * time.Millisecond
 
-// failed notes a failure of the store. It returns how long to wait before the next call, or
-// false if there is to be none, and the number of calls made.
+// failed records a failure of the store. It returns how long to wait before the next call, the
+// number of calls made, and whether to make another one.
 func (a *attempt) failed(failure error) (wait time.Duration, calls int, again bool) {
 	a.failures++
 	if !a.outage {
@@ -146,7 +146,7 @@ func (a *attempt) failed(failure error) (wait time.Duration, calls int, again bo
 	}
 	a.unsure = true
 	now := a.b.now()
-	if a.retrySet && now < a.resumeAt { // asked early, because other calls wait
+	if a.retrySet && now < a.resumeAt { // the store was asked early, because other calls wait
 		return a.resumeAt - now, a.counted, true
 	}
 	calls, strategy := a.failures, a.retry
@@ -168,8 +168,8 @@ func (a *attempt) failed(failure error) (wait time.Duration, calls int, again bo
 	return wait, calls, again
 }
 
-// pause waits for d, but not longer than pollMost at a time if other calls of this client
-// wait behind this one.
+// pause waits for d. Every pollMost it asks hurried whether other calls of this client wait
+// behind this one, and returns early if so.
 func (a *attempt) pause(ctx context.Context, d time.Duration, hurried func() bool) error {
 	for end := a.b.now() + d; d > 0; d = end - a.b.now() {
 		timer := time.NewTimer(min(d, pollMost))

@@ -23,11 +23,11 @@ type backend struct {
 // now is the time on the client's own monotonic clock, from which all deadlines count.
 func (b *backend) now() time.Duration { return time.Since(b.base) }
 
-// leaveTimeout bounds the first attempt to take back what the store may have noted for a
-// request. The next calls of this client for the same name wait for it.
+// leaveTimeout bounds the first attempt to cancel a request in the store. The next calls of
+// this client for the same name wait for it.
 const leaveTimeout = time.Second
 
-// cancelRequest takes back in the background whatever the store may have noted for a request:
+// cancelRequest removes in the background whatever the store may have recorded for a request:
 // a place in the queue, or a grant whose reply was lost. It calls then after the first
 // attempt.
 func (b *backend) cancelRequest(req *store.Request, then func()) {
@@ -46,15 +46,15 @@ func (b *backend) cancelRequest(req *store.Request, then func()) {
 	})
 }
 
-// leave takes an identity out of the store.
+// leave removes an identity from the store.
 func (b *backend) leave(ctx context.Context, name string, id store.ID, ttl time.Duration) {
 	b.persist(ctx, ttl, func(ctx context.Context) error {
 		return b.store.Leave(ctx, bounded.CallTimeout, name, id)
 	})
 }
 
-// persist repeats a clean-up until it succeeds or nothing can be left to clean up: after
-// limit, or when ctx ends.
+// persist repeats a clean-up until it succeeds, limit has passed (after which the store has
+// nothing left to clean up), or ctx ends.
 func (b *backend) persist(ctx context.Context, limit time.Duration, clean func(context.Context) error) {
 	end := b.now() + limit
 	last := false
@@ -72,7 +72,7 @@ func (b *backend) persist(ctx context.Context, limit time.Duration, clean func(c
 }
 
 // cleanUpRetry paces the attempts of releases and clean-ups. Retrying at once after a timeout
-// would be a storm when a server comes back.
+// would flood a server that has just come back.
 var cleanUpRetry = Backoff(20*time.Millisecond, time.Second)
 
 // sleep reports whether the time passed before ctx ended.
@@ -87,10 +87,10 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// workers is how many calls a clean-up of many grants has in flight at once.
+// workers is how many calls to the store inParallel has in flight at once.
 const workers = 32
 
-// inParallel calls do for each item, some at a time, and returns when all are done.
+// inParallel calls do for each item, on up to workers goroutines, and returns when all are done.
 func inParallel[T any](items []T, do func(T)) {
 	var wg sync.WaitGroup
 	var next atomic.Int64

@@ -25,17 +25,17 @@ type call struct {
 	noRenew   bool
 	reentrant bool
 	inSet     bool // one of several names: MinHold counts once all are taken
-	reported  bool // the observer was told that it waits
+	reported  bool // reportWaiting was called: the call has to wait
 
 	waitSet, retrySet, maxHoldSet, minHoldSet bool
 }
 
-// lockCall is a call for the lock alone.
+// lockCall returns a call for an exclusive lock.
 func lockCall(op, name string) call {
 	return call{op: op, name: name, Call: localqueue.Call{Request: store.Request{Mode: store.Exclusive, Weight: 1}}}
 }
 
-// prepare fills a call from its options and checks it, so that nothing bad reaches the
+// prepare fills a call from its options and checks it, so that bad input does not reach the
 // store.
 func (c *Client) prepare(ctx context.Context, cl *call, opts []CallOption) error {
 	cl.Request.TTL = c.set.ttl
@@ -62,8 +62,8 @@ func (c *Client) prepare(ctx context.Context, cl *call, opts []CallOption) error
 	return nil
 }
 
-// apply is a function of its own because its parameter goes to the heap, which calls
-// without options are spared.
+// apply is a separate function because its parameter escapes to the heap: so calls without
+// options avoid that allocation.
 func apply(cl call, opts []CallOption) call {
 	for _, opt := range opts {
 		if opt != nil {
@@ -98,7 +98,7 @@ func (c *Client) checkOptions(cl *call) error {
 	case cl.waitSet && cl.wait < 0:
 		return fmt.Errorf("%w: Wait(%v): want 0 for a single attempt, or more", ErrInvalid, cl.wait)
 	case cl.Once && cl.reentrant:
-		return fmt.Errorf("%w: Reentrant does not go with Once: what an outer lease holds cannot be noted as done", ErrInvalid)
+		return fmt.Errorf("%w: Reentrant cannot be combined with Once: a name that an outer lease holds cannot be closed as done", ErrInvalid)
 	}
 	if cl.maxHoldSet {
 		if err := store.CheckTime("MaxHold", cl.maxHold); err != nil {

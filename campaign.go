@@ -10,20 +10,22 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// campaignRetry never gives up: a candidate outlives its store's restarts.
+// campaignRetry never gives up: a candidate stays in the campaign while its store restarts.
 var campaignRetry = Backoff(100*time.Millisecond, 5*time.Second)
 
-// leaderPoll is how often Leaders looks: often enough for a person or a cache, rarely enough
-// to cost the store nothing.
+// leaderPoll is the interval at which Leaders asks the store: short enough for a person or a
+// cache, long enough to put no load on the store.
 const leaderPoll = time.Second
 
-// Campaign waits to become the leader of a name and then calls lead, whose context lives
-// as long as the leadership. If it is lost, Campaign waits until lead has returned and
-// campaigns again, for as long as ctx lives. It resigns when lead returns.
+// Campaign waits to become the leader of a name and then calls lead. The context of lead is
+// cancelled when the leadership is lost. Campaign then waits until lead has returned and
+// campaigns again, until ctx ends. The leadership ends when lead returns.
 //
-// It returns lead's error, or nil, when lead returns as the leader; context.Cause(ctx) when
-// ctx ended; and the errors of Lock that waiting does not mend. Failures of the store are
-// told to the Observer and are tried again without an end, unless Retry says otherwise.
+// If lead returns while it is the leader, Campaign returns its error, or nil. It returns the
+// cause of ctx when ctx ended, ErrHeld if the option Wait ended the wait first,
+// ErrWouldDeadlock if ctx holds the name already, ErrInvalid for bad input, and ErrClosed after
+// Close. Failures of the store are reported to the Observer and retried without limit, unless
+// the option Retry says otherwise.
 func (c *Client) Campaign(ctx context.Context, name string, lead func(ctx context.Context) error, opts ...CallOption) error {
 	const op = "campaign"
 	if lead == nil {
@@ -38,7 +40,7 @@ func (c *Client) Campaign(ctx context.Context, name string, lead func(ctx contex
 		}
 		err, lost := lease.run(ctx, lead)
 		switch {
-		case ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err())):
+		case ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err()) || isLossOf(err, name)):
 			return fail(op, name, context.Cause(ctx))
 		case ctx.Err() != nil || lost == nil:
 			return err
@@ -63,9 +65,10 @@ func (c *Client) Leader(ctx context.Context, name string) (Holder, error) {
 	return info.Holders[0], nil
 }
 
-// Leaders yields the leader of a name now, and then every change that it sees, until ctx
+// Leaders yields the current leader of a name, and then every change that it sees, until ctx
 // ends. While nobody leads, the error matches ErrNotHeld; while the store fails, it matches
-// ErrUnavailable. It looks once a second and can miss a shorter leadership.
+// ErrUnavailable. Leaders asks the store once a second and can miss a shorter leadership. Any
+// other error, such as ErrInvalid or ErrClosed, ends it.
 func (c *Client) Leaders(ctx context.Context, name string) iter.Seq2[Holder, error] {
 	return func(yield func(Holder, error) bool) {
 		var last Holder

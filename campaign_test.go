@@ -129,6 +129,25 @@ func TestCampaignStartsOverAfterALoss(t *testing.T) {
 	})
 }
 
+func TestCampaignReturnsTheCauseOfItsContextAfterALoss(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newProxy(memstore.New())
+		p.renew = failRenew
+		c := newClient(t, p)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		stop := errors.New("shutting down")
+		err := c.Campaign(ctx, "n", func(ctx context.Context) error {
+			<-ctx.Done()
+			cancel(stop)
+			return context.Cause(ctx)
+		})
+		want(t, err, stop)
+		if errors.Is(err, holdfast.ErrLost) {
+			t.Errorf("%v, want no word of a loss after which Campaign would have gone on", err)
+		}
+	})
+}
+
 func TestCampaignSurvivesAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()

@@ -19,7 +19,7 @@ type chaos struct {
 	on      bool
 	instant bool
 	noQueue bool
-	short   bool // without faults: grants to requests that queue are short
+	short   bool // no faults, but short grants for requests that queue
 	level   int  // percent of faulty calls
 }
 

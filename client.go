@@ -14,9 +14,9 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A Client takes and holds locks in one store. It may be used by many goroutines, and a
-// program needs only one per store: goroutines that share a client pass a busy lock on
-// among themselves without asking the store.
+// A Client takes and holds locks in one store. It is safe for concurrent use, and a program
+// needs only one per store: goroutines that share a client hand a busy lock over to each other
+// without asking the store.
 type Client struct {
 	backend
 	caps  store.Capabilities
@@ -28,7 +28,7 @@ type Client struct {
 	renewals renewal.Scheduler
 	warnings [EventLeaked + 1]warnings // by kind of event
 
-	warnedTTL atomic.Bool // that the store grants less than the TTL asked for
+	warnedTTL atomic.Bool // it was logged that the store grants less than the TTL asked for
 }
 
 // New returns a client of a store. The store stays open when the client is closed.
@@ -58,7 +58,7 @@ func New(s store.Store, opts ...Option) (*Client, error) {
 	return c, nil
 }
 
-// forget takes expired grants out of the store.
+// forget removes expired grants from the store.
 func (c *Client) forget(ctx context.Context, grants []*renewal.Grant) {
 	inParallel(grants, func(g *renewal.Grant) { c.leave(ctx, g.Name, g.ID, g.TTL) })
 }
@@ -98,14 +98,14 @@ func Open(ctx context.Context, url string, opts ...Option) (*Client, error) {
 	return c, nil
 }
 
-// Capabilities tells what the client's store can do.
+// Capabilities returns what the client's store can do.
 func (c *Client) Capabilities() Capabilities { return c.caps }
 
 // Owner returns the text that tells others who this client is (see WithOwner).
 func (c *Client) Owner() string { return c.set.owner }
 
-// Lock waits for its turn and takes the lock alone. Once it is granted, the lease does not
-// depend on ctx any more.
+// Lock waits for its turn and takes the lock exclusively. Once it is granted, the lease does
+// not depend on ctx any more.
 //
 // It returns ErrHeld together with the cause of the context if the wait ended first,
 // ErrUnavailable if the store does not answer, ErrWouldDeadlock if ctx holds the name
@@ -115,12 +115,12 @@ func (c *Client) Lock(ctx context.Context, name string, opts ...CallOption) (*Le
 	return c.take(ctx, &cl, opts)
 }
 
-// TryLock takes the lock alone if it is free. It makes a single attempt and does not wait for
-// a holder.
+// TryLock takes the lock exclusively if it is free. It makes a single attempt and does not
+// wait for a holder.
 //
-// It returns a *HeldError, which matches ErrHeld and says who holds the lock,
-// ErrUnavailable if the store does not answer, ErrInvalid for bad input, and ErrClosed
-// after Close.
+// It returns ErrHeld if the lock is not free (the error wraps a *HeldError, which says who
+// holds it), ErrUnavailable if the store does not answer, ErrInvalid for bad input, and
+// ErrClosed after Close.
 func (c *Client) TryLock(ctx context.Context, name string, opts ...CallOption) (*Lease, error) {
 	return c.take(ctx, &call{op: "try lock", name: name, Call: localqueue.Call{Request: store.Request{Mode: store.Exclusive, Weight: 1}, Try: true}}, opts)
 }
@@ -130,8 +130,8 @@ func (c *Client) TryLock(ctx context.Context, name string, opts ...CallOption) (
 //
 // It returns ErrHeld together with the cause of the context if the wait ended first,
 // ErrUnavailable if the store does not answer, ErrWouldDeadlock if ctx holds the name
-// already, ErrInvalid for bad input, ErrUnsupported if the
-// store has no shared locks, and ErrClosed after Close.
+// already, ErrInvalid for bad input, ErrUnsupported if the store has no shared locks, and
+// ErrClosed after Close.
 func (c *Client) RLock(ctx context.Context, name string, opts ...CallOption) (*Lease, error) {
 	return c.take(ctx, &call{op: "read lock", name: name, Call: localqueue.Call{Request: store.Request{Mode: store.Shared, Weight: 1}}}, opts)
 }
@@ -139,20 +139,23 @@ func (c *Client) RLock(ctx context.Context, name string, opts ...CallOption) (*L
 // TryRLock takes the lock together with other readers if no writer holds it or waits for it.
 // It makes a single attempt.
 //
-// It returns a *HeldError, which matches ErrHeld and says who holds the lock,
-// ErrUnavailable if the store does not answer, ErrInvalid for bad input, ErrUnsupported if
-// the store has no shared locks, and ErrClosed
-// after Close.
+// It returns ErrHeld if a writer holds the lock or waits for it (the error wraps a *HeldError,
+// which says who holds it), ErrUnavailable if the store does not answer, ErrInvalid for bad
+// input, ErrUnsupported if the store has no shared locks, and ErrClosed after Close.
 func (c *Client) TryRLock(ctx context.Context, name string, opts ...CallOption) (*Lease, error) {
 	return c.take(ctx, &call{op: "try read lock", name: name, Call: localqueue.Call{Request: store.Request{Mode: store.Shared, Weight: 1}, Try: true}}, opts)
 }
 
-// Do holds the lock while fn runs. The context of fn is cancelled when the lock is lost, and
-// carries the lease: see TokenFrom.
+// Do takes the lock exclusively and holds it while fn runs. The context of fn is cancelled when
+// the lock is lost, and carries the lease: see TokenFrom.
 //
-// It returns the errors of Lock if fn did not run, and the error of fn if it ran. If the lock
-// was lost or the client closed meanwhile, the error also matches ErrLost or ErrClosed. A
-// release that fails is reported to the Observer only: the lock frees itself.
+// Do returns the error of fn. If the lock was lost or the client closed while fn ran, the error
+// also matches ErrLost or ErrClosed. A release that fails is only reported to the Observer: the
+// lock then frees itself after its TTL.
+//
+// If fn did not run, Do returns ErrHeld together with the cause of the context if the wait ended
+// first, ErrUnavailable if the store does not answer, ErrWouldDeadlock if ctx holds the name
+// already, ErrInvalid for bad input, and ErrClosed after Close.
 func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...CallOption) error {
 	const op = "do"
 	if fn == nil {
@@ -167,8 +170,9 @@ func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Contex
 	return joinLoss(op, name, lost, err)
 }
 
-// joinLoss is the error of work that ended with err and whose lock was lost, if lost is not
-// nil. Work that returns the loss itself, as context.Cause tells it, is not told twice.
+// joinLoss returns the error of work that ended with err. If lost is not nil, the lock was lost
+// meanwhile, and the error says so once, even if the work returns the loss itself, as it gets
+// it from context.Cause.
 func joinLoss(op, name string, lost, err error) error {
 	if lost == nil || isLossOf(err, name) {
 		return err
@@ -184,11 +188,11 @@ var (
 	errNilContext = fmt.Errorf("%w: nil context: use context.Background()", ErrInvalid)
 )
 
-// run calls fn under the lease and unlocks it, also when fn panics. Lost is the reason if
-// the lease was lost.
+// run calls fn under the lease and unlocks the lease, also when fn panics. If the lease was
+// lost, lost is the reason.
 func (h *Lease) run(ctx context.Context, fn func(context.Context) error) (err, lost error) {
 	defer func() {
-		lost = h.Err() // before Unlock: also when the client was closed
+		lost = h.Err() // read before Unlock ends the lease
 		if unlockErr := h.Unlock(ctx); lost == nil && (errors.Is(unlockErr, ErrLost) || errors.Is(unlockErr, ErrClosed)) {
 			lost = unlockErr
 		}
@@ -196,7 +200,7 @@ func (h *Lease) run(ctx context.Context, fn func(context.Context) error) (err, l
 	return fn(h.Context(ctx)), nil
 }
 
-// take takes a lock. All acquiring calls come here.
+// take takes a lock. All acquiring calls end up here.
 func (c *Client) take(ctx context.Context, cl *call, opts []CallOption) (*Lease, error) {
 	if err := c.prepare(ctx, cl, opts); err != nil {
 		return nil, err
@@ -239,7 +243,7 @@ func (c *Client) take(ctx context.Context, cl *call, opts []CallOption) (*Lease,
 
 var errPanicked = errors.New("the retry strategy panicked")
 
-// waitedError is the cause of a wait that Wait ended.
+// waitedError is the cause of a wait that ended because of the option Wait.
 type waitedError struct{ limit time.Duration }
 
 func (e *waitedError) Error() string        { return "waited " + e.limit.String() }
@@ -251,13 +255,13 @@ func detach(ctx context.Context) context.Context {
 		return context.Background()
 	}
 	if ctx.Done() == nil {
-		return ctx // spares the allocation
+		return ctx // avoids an allocation
 	}
 	return context.WithoutCancel(ctx)
 }
 
-// idSource makes identities: the client's random part and a number. Unlike fresh random
-// bits for every grant it needs no system call and no allocation.
+// idSource makes identities from the client's random part and a number. Unlike new random
+// bits for every grant, that needs no system call and no allocation.
 type idSource struct {
 	prefix store.ID
 	n      atomic.Uint64

@@ -146,7 +146,7 @@ func TestDoUnlocksWhenTheFunctionPanics(t *testing.T) {
 		func() {
 			defer func() {
 				if recover() != "boom" {
-					t.Error("the panic did not come through")
+					t.Error("the panic did not reach the caller")
 				}
 			}()
 			a.Do(t.Context(), "n", func(context.Context) error { panic("boom") })
@@ -167,7 +167,7 @@ func TestDoCancelsTheFunctionAndReturnsErrLostOnLoss(t *testing.T) {
 			cause = context.Cause(ctx)
 			return ctx.Err()
 		})
-		start.want(t, 29*time.Second) // TTL less its margin
+		start.want(t, 29*time.Second) // the TTL minus its margin
 		want(t, cause, holdfast.ErrLost, errNet)
 		want(t, err, holdfast.ErrLost, context.Canceled)
 	})

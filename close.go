@@ -11,14 +11,15 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// closeTimeout bounds how long Close takes with a store that does not answer: one call that
-// is in flight, and one to clean up after it.
+// closeTimeout bounds how long Close takes if the store does not answer: one call that is in
+// flight, and one that cleans up after it.
 const closeTimeout = 2 * bounded.CallTimeout
 
 // Close ends all waits with ErrClosed, ends and releases all leases, waits for calls and
-// background work that are under way, and closes the store if Open made it. Contexts made
-// from leases are cancelled. It is bounded: if the store does not answer, its locks free
-// themselves and the error says so. A second Close does nothing.
+// background work in progress, and closes the store if Open opened it. Contexts made from
+// leases are cancelled. It takes at most about 6 seconds: if the store does not answer, the
+// locks free themselves after their TTL, and Close returns ErrUnavailable. A second Close does
+// nothing.
 func (c *Client) Close() error {
 	if !c.life.Shut() {
 		return nil
@@ -27,10 +28,10 @@ func (c *Client) Close() error {
 	defer timeout.Stop()
 	defer c.life.End()
 	defer c.flushWarnings()
-	err := c.releaseAll() // at once: a call that hangs must not cost the other locks
+	err := c.releaseAll() // before waiting: a hung call must not delay the release of other locks
 	c.life.Wait()
 	c.renewals.Close()
-	err = errors.Join(err, c.releaseAll()) // what those calls were granted
+	err = errors.Join(err, c.releaseAll()) // grants of calls that were in flight
 	if c.owned {
 		err = errors.Join(err, c.store.Close())
 	}
@@ -40,8 +41,8 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// releaseAll ends every lease, then releases every grant. All end before any is released:
-// work under several locks must not see one of them taken first.
+// releaseAll ends every lease, then releases every grant. All leases end before any grant is
+// released: work that holds several locks must not go on while another client has one of them.
 func (c *Client) releaseAll() error {
 	var mine []*grant
 	for _, g := range c.renewals.All() {

@@ -148,7 +148,7 @@ func TestDoFailsIfTheClientIsClosedWhileTheFunctionRuns(t *testing.T) {
 			return nil
 		})
 		if err == nil {
-			t.Error("Do returns nil although the lock was given up while fn ran")
+			t.Error("Do returns nil although the lock was released while fn ran")
 		}
 	})
 }

@@ -14,11 +14,11 @@ type leaseContext struct {
 	lease           *Lease
 }
 
-// A contextEnd ends a leaseContext. The lease knows only this of its contexts, so that they
-// do not keep the Lease from being collected.
+// A contextEnd ends a leaseContext. The lease refers only to the contextEnd, so that its
+// contexts do not keep the Lease from being garbage collected.
 type contextEnd struct{ cancel context.CancelCauseFunc }
 
-// leaseKey finds the innermost leaseContext.
+// leaseKey is the context key of the innermost leaseContext.
 type leaseKey struct{}
 
 func (c *leaseContext) Value(key any) any {
@@ -48,7 +48,7 @@ func (h *Lease) Context(parent context.Context) context.Context {
 	if over != nil {
 		cancel(over)
 	} else if parent.Done() != nil {
-		// A long lease must not remember the context of every short call made under it.
+		// A long lease must not collect the contexts of all short calls made under it.
 		context.AfterFunc(ctx, func() {
 			r.mu.Lock()
 			delete(l.contexts, end)
@@ -58,7 +58,7 @@ func (h *Lease) Context(parent context.Context) context.Context {
 	return &leaseContext{Context: ctx, parent: parent, lease: h}
 }
 
-// TokenFrom returns the fencing token of the innermost lease that ctx was made from, 0 if
+// TokenFrom returns the fencing token of the innermost lease that ctx was made from, or 0 if
 // there is none.
 func TokenFrom(ctx context.Context) int64 {
 	if l := LeaseFrom(ctx); l != nil {
@@ -67,8 +67,9 @@ func TokenFrom(ctx context.Context) int64 {
 	return 0
 }
 
-// LeaseFrom returns the innermost lease that ctx was made from, nil if there is none. Under
-// Do, Once and Campaign it is the way to Deadline and Renew.
+// LeaseFrom returns the innermost lease that ctx was made from, or nil if there is none. Work
+// that runs under Do, Once or Campaign can call it to get the lease, for example for Deadline
+// or Renew.
 func LeaseFrom(ctx context.Context) *Lease {
 	if lc, ok := ctx.Value(leaseKey{}).(*leaseContext); ok {
 		return lc.lease
@@ -76,7 +77,7 @@ func LeaseFrom(ctx context.Context) *Lease {
 	return nil
 }
 
-// holds returns the live lease of this client on that name that ctx was made from, nil if
+// holds returns the live lease of this client on that name that ctx was made from, or nil if
 // there is none.
 func (c *Client) holds(ctx context.Context, name string) *lease {
 	for {
@@ -91,7 +92,7 @@ func (c *Client) holds(ctx context.Context, name string) *lease {
 	}
 }
 
-// again makes one more lease on a name that the caller's context holds already, as l.
+// again makes one more lease on a name that the caller's context already holds by the lease l.
 func (l *lease) again(cl *call) (*lease, error) {
 	r := l.root
 	r.mu.Lock() // also keeps Downgrade from changing the mode
@@ -110,8 +111,8 @@ func (l *lease) again(cl *call) (*lease, error) {
 	return r.shareLocked(), nil
 }
 
-// unlinkLocked forgets a lease that shared the grant of a root lease, so that a long one does
-// not remember every short one.
+// unlinkLocked removes a lease that shared the grant of a root lease from its list, so that a
+// long root lease does not collect all the short ones.
 func (l *lease) unlinkLocked(handle *lease) {
 	for at := &l.inner; *at != nil; at = &(*at).inner {
 		if *at == handle {

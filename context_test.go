@@ -22,7 +22,7 @@ func TestLockingANameThatTheContextHoldsReturnsErrWouldDeadlock(t *testing.T) {
 			_, err := lock(ctx, "n")
 			want(t, err, holdfast.ErrWouldDeadlock)
 		}
-		// Also with another lease in between.
+		// The same holds with another lease in between.
 		inner, err := c.Lock(ctx, "m")
 		if err != nil {
 			t.Fatal(err)
@@ -147,7 +147,7 @@ func TestTokenFromReturnsTheTokenOfTheInnermostLease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newClient(t, memstore.New())
 		if holdfast.TokenFrom(t.Context()) != 0 {
-			t.Error("a token from nowhere")
+			t.Error("a token without a lease")
 		}
 		outer, inner := mustLock(t, c, "a"), mustLock(t, c, "b")
 		ctx := inner.Context(outer.Context(t.Context()))
@@ -155,7 +155,7 @@ func TestTokenFromReturnsTheTokenOfTheInnermostLease(t *testing.T) {
 			t.Errorf("token %d, want %d", got, inner.Token())
 		}
 		if holdfast.LeaseFrom(ctx) != inner || holdfast.LeaseFrom(t.Context()) != nil {
-			t.Error("LeaseFrom found another")
+			t.Error("LeaseFrom returned another lease")
 		}
 	})
 }
@@ -261,13 +261,13 @@ func TestReentrantLeaseCannotDowngradeASharedGrant(t *testing.T) {
 		}
 		err = inner.Downgrade(t.Context())
 		if _, rerr := b.TryRLock(t.Context(), "n"); rerr == nil {
-			t.Errorf("the outer holder was not asked: it holds as %v, Downgrade: %v", outer.Mode(), err)
+			t.Errorf("the mode of the outer lease changed to %v, Downgrade: %v", outer.Mode(), err)
 		}
 	})
 }
 
-// In real time: two leases share a grant, and another goroutine releases it with the last
-// unlock.
+// The test runs in real time: two leases share a grant, and another goroutine releases it with the
+// last unlock.
 func TestReentrantContextsEndBeforeTheNextGrant(t *testing.T) {
 	s := memstore.New()
 	c, other := newClient(t, s), newClient(t, s)
@@ -292,7 +292,7 @@ func TestReentrantContextsEndBeforeTheNextGrant(t *testing.T) {
 	}
 }
 
-func TestReentrantLockAndDowngradeAtOnceDoNotBothSucceed(t *testing.T) {
+func TestConcurrentReentrantLockAndDowngradeDoNotBothSucceed(t *testing.T) {
 	c := newClient(t, memstore.New())
 	for range 20000 {
 		lease := mustLock(t, c, "n")

@@ -12,18 +12,18 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// Errors that tell causes apart, for use with errors.Is. An error of this package that has a
-// cause of its own (of a context, of a store) matches that cause as well.
+// Sentinel errors, for use with errors.Is. An error of this package that has a further cause
+// (of a context, of a store) matches that cause as well.
 var (
-	// ErrHeld is returned when another holder has the name. The error is a *HeldError, which
-	// says who that is.
+	// ErrHeld is returned when another holder has the name, or earlier waiters are first in
+	// line for it. The error wraps a *HeldError, which says who holds the name.
 	ErrHeld = errors.New("held")
 
 	// ErrLost is returned when a lease ended before it was unlocked. The lock may have
 	// another holder by now.
 	ErrLost = errors.New("lost")
 
-	// ErrDone is returned by Once when the work was done before.
+	// ErrDone is returned when Once finds that the work was already done.
 	ErrDone = errors.New("already done")
 
 	// ErrUnavailable is returned when the store cannot be reached or fails. Whether it acted
@@ -42,18 +42,18 @@ var (
 	// touched.
 	ErrUnsupported = store.ErrUnsupported
 
-	// ErrClosed is returned after the client was closed.
+	// ErrClosed is returned when the client was closed.
 	ErrClosed = store.ErrClosed
 
-	// ErrInvalid is returned for bad input. The store was not touched, unless the error says
-	// that the name is in use in a way that excludes the request for good.
+	// ErrInvalid is returned when the input is bad. The store was not touched, unless the
+	// error says that the name is in use in another way, such as with another limit.
 	ErrInvalid = store.ErrInvalid
 )
 
 // A HeldError says who holds a name. It matches ErrHeld.
 type HeldError struct {
 	Name    string
-	Holders []Holder // empty if only earlier waiters are in the way
+	Holders []Holder // empty if the call only waits behind earlier waiters
 	Place   int      // place in the queue of processes when the wait ended, 1 is next; 0 if not queued
 	Waiters int      // how many other processes were queued
 }
@@ -90,8 +90,8 @@ func (e *HeldError) Error() string {
 	return b.String()
 }
 
-// done is what Once returns if the name is closed because the work was done, and still is
-// some time later, else nil.
+// done returns the error of Once if the name is closed because the work was done, and stays
+// closed for longer than later. Otherwise it returns nil.
 func (e *HeldError) done(later time.Duration) error {
 	if len(e.Holders) > 0 && e.Holders[0].State == store.Done && (later == 0 || e.Holders[0].Left > later) {
 		return fmt.Errorf("%w by %s", ErrDone, ownerText(e.Holders[0].Owner))
@@ -99,7 +99,7 @@ func (e *HeldError) done(later time.Duration) error {
 	return nil
 }
 
-// aged is the same some time later.
+// aged returns e as it is after a further time d.
 func (e *HeldError) aged(d time.Duration) *HeldError {
 	aged := *e
 	aged.Holders = slices.Clone(e.Holders)
@@ -128,7 +128,7 @@ func short(d time.Duration) string {
 	return d.Round(time.Millisecond).String()
 }
 
-// callError adds to causes which call failed on which name.
+// callError says which call failed on which name, and why.
 type callError struct {
 	op, name string
 	causes   []error
@@ -203,10 +203,10 @@ func (e *lostError) Error() string {
 func (e *lostError) Is(target error) bool { return target == ErrLost }
 func (e *lostError) Unwrap() error        { return e.loss.Err }
 
-// permanent reports whether asking the store again would fail again.
+// permanent reports whether a retry would fail with the same error.
 func permanent(err error) bool {
 	return errors.Is(err, store.ErrInvalid) || errors.Is(err, store.ErrUnsupported) || errors.Is(err, store.ErrClosed)
 }
 
-// errGone is the loss of a grant that the store does not know any more.
+// errGone is the loss of a grant that the store no longer has.
 var errGone = &lostError{renewal.Gone}

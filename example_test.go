@@ -20,7 +20,7 @@ func Example() {
 	defer c.Close()
 
 	err = c.Do(ctx, "order:42", func(ctx context.Context) error {
-		// ctx is cancelled before the lock can be anyone else's.
+		// ctx is cancelled before anyone else can get the lock.
 		fmt.Println("working with token", holdfast.TokenFrom(ctx))
 		return nil
 	})
@@ -116,7 +116,7 @@ func ExampleClient_LockAll() {
 	}
 	defer c.Close()
 
-	// In any order: two transfers between the same accounts do not deadlock.
+	// The order does not matter: two transfers between the same accounts do not deadlock.
 	set, err := c.LockAll(ctx, []string{"account:2", "account:1"})
 	if err != nil {
 		panic(err)
@@ -185,7 +185,7 @@ func ExampleLease_Context() {
 
 	lease, _ := c.Lock(ctx, "order:42", holdfast.NoRenew(), holdfast.TTL(50*time.Millisecond))
 	work := lease.Context(ctx)
-	<-work.Done() // nobody renews this lease
+	<-work.Done() // the lease is not renewed
 	fmt.Println(context.Cause(work))
 	// Output: holdfast: lease "order:42": lost: its TTL of 50ms is over and it was not renewed
 }

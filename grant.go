@@ -15,14 +15,14 @@ import (
 type grant struct {
 	localqueue.Grant
 	c      *Client
-	lease  atomic.Pointer[lease] // the one that holds it now, or held it last
+	lease  atomic.Pointer[lease] // the lease that holds the grant, or held it last
 	weight int
 }
 
 // grantOf returns the grant that the local queue knows as g.
 func grantOf(g *localqueue.Grant) *grant { return g.Holder.(*grant) }
 
-// newLease makes the grant of an answer and its first lease, in one allocation.
+// newLease makes a grant from an answer of the store, and its first lease, in one allocation.
 func (c *Client) newLease(cl *call, id store.ID, sent time.Duration, a *store.Answer) *lease {
 	both := new(struct {
 		grant grant
@@ -69,7 +69,7 @@ func (g *grant) Lost(loss renewal.Loss) {
 	g.c.queue.Drop(&g.Grant)
 }
 
-// ReportLost tells the observer of a loss.
+// ReportLost tells the observer about a loss.
 func (g *grant) ReportLost() {
 	if l := g.lease.Load(); l.lost && g.c.observed() {
 		e := l.event(EventLost)
@@ -81,7 +81,7 @@ func (g *grant) ReportLost() {
 	}
 }
 
-// Renewed tells the observer of a renewal.
+// Renewed tells the observer about a renewal.
 func (g *grant) Renewed(ttl, slack time.Duration) {
 	if g.c.observed() {
 		g.c.warnShortTTL(g.TTL, ttl)
@@ -91,7 +91,7 @@ func (g *grant) Renewed(ttl, slack time.Duration) {
 	}
 }
 
-// RenewFailed tells the observer of a renewal that failed.
+// RenewFailed tells the observer about a renewal that failed.
 func (g *grant) RenewFailed(err error) {
 	if g.c.observed() {
 		e := g.lease.Load().event(EventError)

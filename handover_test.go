@@ -65,7 +65,7 @@ func TestAnotherClientWaitsNoLongerThanOneSlice(t *testing.T) {
 		busy, other := newClient(t, s), newClient(t, s)
 		stop := make(chan struct{})
 		var wg sync.WaitGroup
-		for range 4 { // would hand the name over among themselves forever
+		for range 4 { // without a slice they would hand the name over forever
 			wg.Go(func() {
 				for !isDone(stop) {
 					lease := mustLock(t, busy, "n")

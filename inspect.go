@@ -34,7 +34,7 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Info, error]
 	}
 }
 
-// Inspect returns the holders of a name and its waiters. Info has none if the name is free.
+// Inspect returns the holders of a name and its waiters. If the name is free, there are none.
 //
 // It returns ErrUnavailable if the store does not answer, ErrUnsupported if it cannot list
 // locks, ErrInvalid for a bad name and ErrClosed after Close.
@@ -57,7 +57,7 @@ func (c *Client) Inspect(ctx context.Context, name string) (Info, error) {
 // holder learns of it at its next renewal and may still be running. The next holder's token
 // is higher, so a resource that checks tokens is safe.
 //
-// It returns ErrNotHeld if that grant holds the name no longer, ErrUnavailable if the store
+// It returns ErrNotHeld if that grant no longer holds the name, ErrUnavailable if the store
 // does not answer, ErrUnsupported if it cannot break locks, ErrInvalid for bad input and
 // ErrClosed after Close.
 func (c *Client) Break(ctx context.Context, name string, id ID) error {
@@ -91,7 +91,8 @@ func (c *Client) list(ctx context.Context, op, name string, q store.Query) (page
 	return page, err
 }
 
-// manage makes one call that lists or breaks, with the checks and errors that they share.
+// manage makes one call to the store's List or Break, with the checks and errors that they
+// share.
 func (c *Client) manage(ctx context.Context, op, name string, do func(context.Context) error) error {
 	if ctx == nil {
 		return fail(op, name, errNilContext)
@@ -115,7 +116,7 @@ func (c *Client) manage(ctx context.Context, op, name string, do func(context.Co
 	return fail(op, name, unavailable("", err))
 }
 
-// info returns what a listing says of a name, without the prefix of this client.
+// info returns one entry of a listing, without the client's prefix in its name.
 func (c *Client) info(l store.Lock) Info {
 	l.Name = strings.TrimPrefix(l.Name, c.set.prefix)
 	return l

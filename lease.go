@@ -20,33 +20,33 @@ import (
 // A lease ends for its holder before the store can give the lock to anyone else: Done is
 // closed then, and contexts made with Context are cancelled with a cause that matches
 // ErrLost. A holder that was paused (a stopped process, a suspended machine) can act after
-// that without knowing: give Token to the resource and let it refuse older ones, as
-// package fence does.
+// that without knowing: send Token to the resource and let the resource refuse lower tokens,
+// as package fence does.
 type Lease struct{ l *lease }
 
-// A lease is the state behind one or more Lease values. It is apart from them so that a Lease
-// that the program forgot can be collected while its lease is renewed (see handle).
+// A lease is the state behind a Lease. It is separate so that a Lease that the program dropped
+// can be garbage collected while its lease is still renewed (see handle).
 type lease struct {
 	g      *grant
 	root   *lease // the lease that this one shares its grant with (Reentrant), or itself
 	token  int64
-	since  time.Duration // when the call was sent that the store granted, or the hand-over
-	inline Lease         // the handle, if nobody wants to know of leaks
+	since  time.Duration // send time of the call that the store granted, or time of the hand-over
+	inline Lease         // the handle, if leaks are not reported
 
-	// The root's mutex guards the fields below, of itself and of those that share it.
+	// The root's mutex guards the fields below, its own and those of leases that share its grant.
 	mu       sync.Mutex
-	handles  int32         // root: how many were not unlocked, itself included
+	handles  int32         // root: how many leases were not unlocked, itself included
 	released bool          // this lease was unlocked
-	ended    bool          // root: all were unlocked, or it was lost or closed
+	ended    bool          // root: all leases were unlocked, or the grant was lost or the client closed
 	lost     bool          // ended by grant.Lost, which alone uses it without the mutex
 	minHold  time.Duration // root
-	inner    *lease        // root: the first of those that share it, of those: the next
+	inner    *lease        // root: the first lease that shares the grant; in the others: the next one
 	err      error         // root: why it ended
 	done     chan struct{} // made when asked for
 	contexts map[*contextEnd]struct{}
 }
 
-// closed is the Done of leases that ended before anyone asked.
+// closed is what Done returns for a lease that has ended.
 var closed = func() chan struct{} {
 	ch := make(chan struct{})
 	close(ch)
@@ -60,8 +60,8 @@ func (l *lease) init(g *grant, token int64, since, minHold time.Duration) {
 	g.lease.Store(l)
 }
 
-// handle returns the Lease for the caller. If the client has an observer or a logger, they
-// are told when the Lease is garbage collected although it was not unlocked.
+// handle returns the Lease for the caller. If the client has an observer or a logger, a Lease that
+// is garbage collected although it was not unlocked is reported to them.
 func (l *lease) handle() *Lease {
 	if l.g.NoRenew || !l.g.c.observed() {
 		l.inline.l = l
@@ -72,14 +72,14 @@ func (l *lease) handle() *Lease {
 	return h
 }
 
-// reportLeak is called when the program cannot reach the Lease any more.
+// reportLeak is called when the Lease was garbage collected.
 func (l *lease) reportLeak() {
 	if l.endedBy() == nil {
 		l.g.c.emit(l.event(EventLeaked))
 	}
 }
 
-// endedBy returns why the lease has ended, nil if it has not.
+// endedBy returns why the lease has ended, or nil if it has not.
 func (l *lease) endedBy() error {
 	l.root.mu.Lock()
 	defer l.root.mu.Unlock()
@@ -95,8 +95,8 @@ func (h *Lease) Name() string { return h.l.name() }
 // name.
 func (h *Lease) Token() int64 { return h.l.token }
 
-// ID returns the identity of the grant, by which listings show it and Break ends it. After
-// a hand-over the next goroutine of this client has the same.
+// ID returns the identity of the grant, which listings show and Break takes. After a hand-over
+// the lease of the next goroutine of this client has the same ID.
 func (h *Lease) ID() ID { return h.l.g.ID }
 
 // Mode returns how the name is held.
@@ -104,8 +104,8 @@ func (h *Lease) Mode() Mode { return h.l.mode() }
 
 func (l *lease) mode() store.Mode { return l.g.c.renewals.Mode(&l.g.Grant.Grant) }
 
-// Deadline returns when the lease ends unless it is renewed before. It is on the local
-// monotonic clock and moves with every renewal.
+// Deadline returns when the lease ends unless it is renewed before. The time is measured by the
+// local monotonic clock and moves with every renewal.
 func (h *Lease) Deadline() time.Time { return h.l.g.c.base.Add(h.l.g.Deadline()) }
 
 // Done returns a channel that is closed when the lease ends: at its deadline, when the
@@ -124,7 +124,7 @@ func (h *Lease) Done() <-chan struct{} {
 	return l.done
 }
 
-// overLocked returns why the lease has ended, nil if it has not.
+// overLocked returns why the lease has ended, or nil if it has not.
 func (l *lease) overLocked() error {
 	if err := l.root.err; err != nil {
 		return err
@@ -136,8 +136,8 @@ func (l *lease) overLocked() error {
 }
 
 // Err returns nil while the lease is held, an error that matches ErrLost after a loss,
-// ErrNotHeld after Unlock and ErrClosed after the client was closed. It looks at the clock,
-// so it is right even if a timer is late.
+// ErrNotHeld after Unlock and ErrClosed after the client was closed. It compares the deadline
+// with the clock, so it is right even if a timer is late.
 func (h *Lease) Err() error { return h.l.Err() }
 
 func (l *lease) Err() error {
@@ -152,21 +152,21 @@ func (l *lease) Err() error {
 // named adds the name of the lock to the reason why a lease ended.
 func (l *lease) named(why error) error { return fail("lease", l.name(), why) }
 
-// Unlock releases the lock, to the next goroutine of this client that waits for it or to
-// the store. It works if ctx has ended, since a lock must not stay behind because a request
-// was cancelled. While the store does not answer it retries for at most 5 seconds, and goes
-// on in the background after that.
+// Unlock hands the lock over to the next goroutine of this client that waits for it, or releases
+// it to the store. It works even if ctx has ended: a cancelled request must not leave its lock
+// behind. While the store does not answer, Unlock retries for at most 5 seconds, and then goes
+// on in the background.
 //
 // It returns ErrLost if the lease was lost before, ErrNotHeld if it was unlocked before,
 // ErrUnavailable if the store does not answer (the lock then frees itself after its TTL), and
-// ErrClosed if the client was closed, which released it.
+// ErrClosed if the client was closed, which released the lock.
 func (h *Lease) Unlock(ctx context.Context) error {
 	err := h.l.unlock(ctx, store.Keep{}, false)
 	runtime.KeepAlive(h)
 	return err
 }
 
-// unlockUnused unlocks a lease that nobody has used: there is no minimum hold to keep.
+// unlockUnused unlocks a lease that was never given to a caller, so its MinHold does not apply.
 func (l *lease) unlockUnused(ctx context.Context) error {
 	l.setMinHold(0)
 	return l.unlock(ctx, store.Keep{}, false)
@@ -180,8 +180,9 @@ func (l *lease) setMinHold(d time.Duration) {
 	l.mu.Unlock()
 }
 
-// unlock is Unlock. Keep says what is left behind, beyond the rest of MinHold, if this was the
-// last lease on the grant. All ends the leases that share the grant of a root lease too.
+// unlock implements Unlock. If this was the last lease on the grant, keep says how the name
+// stays closed; the zero Keep stands for the rest of MinHold. If all is set, unlock also ends
+// the leases that share the grant of a root lease.
 func (l *lease) unlock(ctx context.Context, keep store.Keep, all bool) error {
 	const op = "unlock"
 	c, r := l.g.c, l.root
@@ -200,8 +201,8 @@ func (l *lease) unlock(ctx context.Context, keep store.Keep, all bool) error {
 		return fail(op, l.name(), err)
 	}
 	l.released = true
-	// The work's contexts end before anyone else can have the lock: those of this lease
-	// before it stops to count.
+	// The work's contexts must end before anyone else can have the lock. So those of this lease
+	// end before it is subtracted from the handles.
 	if r.handles > 1 && !all {
 		var ending ending
 		ending.add(l)
@@ -235,8 +236,8 @@ func (l *lease) unlock(ctx context.Context, keep store.Keep, all bool) error {
 	return nil
 }
 
-// finish ends a root lease once: it closes Done and cancels the contexts. It is false if
-// the lease had ended before.
+// finish ends a root lease once: it closes Done and cancels the contexts. It returns false if
+// the lease had already ended.
 func (l *lease) finish(why error) bool {
 	l.mu.Lock()
 	if l.ended {
@@ -249,7 +250,7 @@ func (l *lease) finish(why error) bool {
 	return true
 }
 
-// endLocked ends a root lease and those that share it.
+// endLocked ends a root lease and the leases that share its grant.
 func (l *lease) endLocked(why error) ending {
 	var e ending
 	e.add(l)
@@ -260,8 +261,8 @@ func (l *lease) endLocked(why error) ending {
 	return e
 }
 
-// An ending has the channels to close and the contexts to cancel when leases end. That is done
-// without their mutex held.
+// An ending has the channels to close and the contexts to cancel when leases end, after their
+// mutex was unlocked.
 type ending struct {
 	dones    []chan struct{}
 	contexts []map[*contextEnd]struct{}
@@ -283,12 +284,12 @@ func (e *ending) signal(why error) {
 			end.cancel(why)
 		}
 	}
-	for _, done := range e.dones { // after the contexts: a goroutine that waits for Done may look at them
+	for _, done := range e.dones { // after the contexts: a goroutine that waits for Done may check them
 		close(done)
 	}
 }
 
-// rest is what keeps the name closed for the rest of MinHold.
+// rest returns the Keep that closes the name for the rest of MinHold.
 func (l *lease) rest() store.Keep {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -317,7 +318,7 @@ func (h *Lease) Renew(ctx context.Context) error {
 	defer l.g.c.life.Leave()
 	err := l.renewNow(ctx)
 	if err == nil {
-		err = l.Err() // unlocked meanwhile
+		err = l.Err() // it may have been unlocked meanwhile
 	}
 	switch {
 	case err == nil:
@@ -368,8 +369,8 @@ func (h *Lease) Downgrade(ctx context.Context) error {
 	case store.Permits:
 		return fail(op, l.name(), fmt.Errorf("%w: permits cannot become a shared lock", ErrInvalid))
 	}
-	// Shared from here on, whatever becomes of the call: the store may have acted on it.
-	// Under the mutex, so that the grant is not handed over in the same moment.
+	// The lease is shared from here on, even if the call fails: the store may have acted on it.
+	// The mutex keeps the grant from being handed over at the same moment.
 	r := l.root
 	r.mu.Lock()
 	err := l.overLocked()
@@ -391,7 +392,7 @@ func (h *Lease) Downgrade(ctx context.Context) error {
 }
 
 // enter begins a call on this lease, or returns why it cannot be made. If it returns nil, the
-// client's Close waits for the call, which must leave the client's lifetime at its end.
+// client's Close waits for the call, which must end with life.Leave.
 func (l *lease) enter(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext

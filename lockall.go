@@ -32,12 +32,12 @@ func (c *Client) LockAll(ctx context.Context, names []string, opts ...CallOption
 		return nil, fail(op, "", fmt.Errorf("%w: no names: give at least one", ErrInvalid))
 	}
 	sorted := slices.Compact(slices.Sorted(slices.Values(names)))
-	for i, name := range sorted { // all of them before the first is taken
+	for i, name := range sorted { // check all names before the first one is locked
 		cl := lockCall(op, name)
 		if err := c.prepare(ctx, &cl, opts); err != nil {
 			return nil, err
 		}
-		if i == 0 && cl.wait > 0 { // for all of them together
+		if i == 0 && cl.wait > 0 { // the limit is for all names together
 			limited, cancel := context.WithTimeoutCause(ctx, cl.wait, &waitedError{cl.wait})
 			defer cancel()
 			ctx = limited
@@ -52,7 +52,7 @@ func (c *Client) LockAll(ctx context.Context, names []string, opts ...CallOption
 		if err == nil {
 			set.leases = append(set.leases, lease)
 			minHold = cl.minHold
-			err = set.Err() // an earlier one may have been lost in a long wait
+			err = set.Err() // an earlier lease may have been lost during a long wait
 		}
 		if err != nil {
 			set.each(func(l *Lease) error { return l.l.unlockUnused(ctx) })
@@ -70,7 +70,7 @@ func (c *Client) LockAll(ctx context.Context, names []string, opts ...CallOption
 // Leases returns the leases in order of their names.
 func (s *LeaseSet) Leases() []*Lease { return slices.Clone(s.leases) }
 
-// Lease returns the lease of a name, nil if it is not in the set.
+// Lease returns the lease of a name, or nil if the name is not in the set.
 func (s *LeaseSet) Lease(name string) *Lease {
 	for _, l := range s.leases {
 		if l.Name() == name {
@@ -95,7 +95,9 @@ func (s *LeaseSet) Done() <-chan struct{} {
 	return s.done
 }
 
-// Err returns nil while all leases are held, else why the first of them ended.
+// Err returns nil while all leases are held. Otherwise it returns the error of the first lease,
+// in order of names, that has ended: an error that matches ErrLost after a loss, ErrNotHeld after
+// Unlock and ErrClosed after the client was closed.
 func (s *LeaseSet) Err() error {
 	for _, l := range s.leases {
 		if err := l.Err(); err != nil {
@@ -114,14 +116,17 @@ func (s *LeaseSet) Context(parent context.Context) context.Context {
 	return parent
 }
 
-// Renew renews all leases, and returns the errors of those that it could not renew, as
-// Lease.Renew does.
+// Renew extends all leases by their TTL from now. For each lease that it could not renew, the
+// error matches ErrLost if the lease was lost, ErrNotHeld if it was unlocked, ErrClosed if the
+// client was closed, or ErrUnavailable if the store does not answer.
 func (s *LeaseSet) Renew(ctx context.Context) error {
 	return s.each(func(l *Lease) error { return l.Renew(ctx) })
 }
 
-// Unlock unlocks all leases, the last one taken first. It returns the errors of those that it
-// could not release, as Lease.Unlock does.
+// Unlock unlocks all leases, the last one taken first, even if ctx has ended. For each lease
+// that it could not release, the error matches ErrLost if the lease was lost before, ErrNotHeld
+// if it was unlocked before, ErrClosed if the client was closed, or ErrUnavailable if the store
+// does not answer; its lock then frees itself after its TTL.
 func (s *LeaseSet) Unlock(ctx context.Context) error {
 	return s.each(func(l *Lease) error { return l.Unlock(ctx) })
 }

@@ -7,32 +7,32 @@ type (
 	// Mode is the way in which a name is held.
 	Mode = store.Mode
 
-	// State is what a holder's record stands for.
+	// State tells whether a Holder is a live grant or a kept record, which keeps the name closed.
 	State = store.State
 
 	// ID is the identity of one grant.
 	ID = store.ID
 
-	// Info is one name with its holders and its queue. Its Name is without the prefix of the
-	// client.
+	// Info describes one name with its holders and its queue. Its Name is without the prefix of
+	// the client.
 	Info = store.Lock
 
-	// A Holder is a client that holds a name, or a record that keeps the name closed.
+	// A Holder describes a grant of a name, or a kept record, which keeps the name closed.
 	Holder = store.Holder
 
-	// A Waiter is a client that waits for a name.
+	// A Waiter describes a client that waits for a name.
 	Waiter = store.Waiter
 
-	// Features are abilities that not every store has. They can be asked for with Require.
+	// Features is a set of optional abilities of a store. Require asks for them.
 	Features = store.Features
 
-	// Capabilities tells what a store can do.
+	// Capabilities describes what a store can do.
 	Capabilities = store.Capabilities
 )
 
 // The modes of a lock.
 const (
-	ModeExclusive = store.Exclusive // alone
+	ModeExclusive = store.Exclusive // by one holder alone
 	ModeShared    = store.Shared    // together with other shared holders
 	ModePermits   = store.Permits   // some of a limited number of permits
 )

@@ -22,7 +22,7 @@ type Event struct {
 	Waited  time.Duration // EventAcquired, EventHandedOver, EventGaveUp: since the call
 	Queued  bool          // EventAcquired, EventHandedOver, EventGaveUp: the call reported EventWaiting before
 	Held    time.Duration // of a lease: since it was acquired
-	Slack   time.Duration // EventRenewed: what was left of the lease when the answer came
+	Slack   time.Duration // EventRenewed: time until the new deadline when the reply arrived
 	Attempt int           // EventError while acquiring or releasing: failures so far
 	Err     error         // EventLost, EventError, EventGaveUp
 	Reason  string        // EventLost: "expired", "gone" (the store does not know it any more) or "max_hold"
@@ -40,8 +40,8 @@ const (
 	EventWaiting EventKind = iota + 1
 	// EventAcquired means that the store granted the lock.
 	EventAcquired
-	// EventHandedOver means that the lock came from another goroutine of this client. If the
-	// call gave up in the same moment, EventReleased and EventGaveUp follow.
+	// EventHandedOver means that the lock was handed over by another goroutine of this client.
+	// If the call gave up at the same moment, EventReleased and EventGaveUp follow.
 	EventHandedOver
 	// EventRenewed means that the lease was extended.
 	EventRenewed
@@ -85,7 +85,7 @@ func (k EventKind) String() string {
 	return "unknown"
 }
 
-// event is an event of a lease.
+// event returns an event of a lease.
 func (l *lease) event(kind EventKind) Event {
 	return Event{Kind: kind, Name: l.name(), Mode: l.mode(), Token: l.token, Held: l.g.c.now() - l.since}
 }
@@ -113,15 +113,16 @@ func (c *Client) reportTaken(ctx context.Context, cl *call, begin time.Duration,
 	c.emit(e)
 }
 
-// reportUnused tells the observer that a call was handed a lock in the moment in which it
-// gave up. The release of the lock follows, then the end of the call.
+// reportUnused tells the observer that a lock was handed over to a call at the moment when it
+// gave up. EventReleased and EventGaveUp follow.
 func (c *Client) reportUnused(ctx context.Context, cl *call, begin time.Duration, l *lease) {
 	if c.observed() {
 		c.emit(Event{Kind: EventHandedOver, Name: cl.name, Mode: cl.Request.Mode, Token: l.token, Waited: c.now() - begin, Queued: cl.reported, Context: ctx})
 	}
 }
 
-// observed reports whether events have a listener. It is checked before an Event is made.
+// observed reports whether the client has an observer or a logger. Callers check it before they
+// make an Event.
 func (c *Client) observed() bool { return c.set.observer != nil || c.set.logger != nil }
 
 func (c *Client) emit(e Event) {
@@ -178,9 +179,9 @@ func (c *Client) log(e *Event) {
 	c.set.logger.LogAttrs(ctx, level, "holdfast: "+e.Kind.String(), attrs...)
 }
 
-// Of each kind of warning the log gets warnBurst in warnWindow, and the number of the others
-// when the window ends: a client that holds thousands of locks must not flood the log when
-// its store is gone.
+// Of each kind of warning, warnBurst are logged in each warnWindow. The number of the others is
+// logged when the window ends. A client that holds thousands of locks must not flood the log
+// when its store is down.
 const (
 	warnBurst  = 10
 	warnWindow = 10 * time.Second
@@ -189,9 +190,9 @@ const (
 // warnings limits one kind of warning.
 type warnings struct {
 	mu     sync.Mutex
-	n      int         // in this window
-	end    time.Time   // of this window
-	report *time.Timer // reports at the end of the window what was left out
+	n      int         // warnings in this window
+	end    time.Time   // end of this window
+	report *time.Timer // reports the omitted warnings at the end of the window; nil if there are none
 }
 
 // allow reports whether the next warning may be logged.
@@ -208,7 +209,7 @@ func (w *warnings) allow(logger *slog.Logger, kind EventKind) bool {
 	return w.n <= warnBurst
 }
 
-// flush reports how many warnings were left out, if any.
+// flush logs how many warnings were omitted, if any.
 func (w *warnings) flush(logger *slog.Logger, kind EventKind) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -231,7 +232,7 @@ func (c *Client) warnShortTTL(asked, granted time.Duration) {
 	}
 }
 
-// flushWarnings reports all warnings that were left out.
+// flushWarnings logs how many warnings of each kind were omitted.
 func (c *Client) flushWarnings() {
 	if c.set.logger == nil {
 		return

@@ -208,7 +208,7 @@ func TestOutageDoesNotFloodTheLog(t *testing.T) {
 			}
 		}
 		if len(lines) > 60 || logged != lost+failed {
-			t.Errorf("%d lines in the log, which tell %d of %d events", len(lines), logged, lost+failed)
+			t.Errorf("%d lines in the log, which account for %d of %d events", len(lines), logged, lost+failed)
 		}
 		runtime.KeepAlive(leases)
 	})

@@ -15,15 +15,19 @@ import (
 // let fn write it where a caller that gets ErrDone can read it.
 //
 // Without a crash, fn succeeds once. If its process dies, or loses the lock, between the
-// side effect of fn and the note that it is done, fn runs again: it runs at least once. To
+// side effect of fn and the record that it is done, fn runs again: it runs at least once. To
 // make the effect happen exactly once, let the resource recognize a repetition: by a unique
 // key in the same transaction, or by refusing the lower of two fencing tokens (see
 // TokenFrom).
 //
 // Once returns ErrDone if fn succeeded before, and the error of fn if it fails. It returns
 // ErrLost, joined with the error of fn, if the lock was lost, and ErrUnavailable if fn
-// succeeded but that could not be noted: in both cases fn may run again. It returns the
-// errors of Lock if it could not take the lock.
+// succeeded but that could not be recorded: in both cases fn may run again.
+//
+// If it could not take the lock, Once returns ErrHeld together with the cause of the context if
+// the wait ended first, ErrUnavailable if the store does not answer, ErrWouldDeadlock if ctx
+// holds the name already, ErrInvalid for bad input, ErrUnsupported if the store cannot keep a
+// name closed, and ErrClosed after Close.
 func (c *Client) Once(ctx context.Context, name string, keep time.Duration, fn func(ctx context.Context) error, opts ...CallOption) error {
 	const op = "once"
 	if fn == nil {

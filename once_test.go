@@ -39,7 +39,7 @@ func TestOnceRunsOnceForConcurrentCallers(t *testing.T) {
 		}
 		start := newClock()
 		wg.Wait()
-		start.want(t, time.Second) // all are told at once
+		start.want(t, time.Second) // all callers return at once
 		if runs.Load() != 1 || done.Load() != 49 {
 			t.Errorf("ran %d times, %d were told that it is done", runs.Load(), done.Load())
 		}
@@ -126,13 +126,13 @@ func TestOnceReturnsErrLostIfTheLockIsLostDuringTheRun(t *testing.T) {
 }
 
 func TestOnceKnowsWhetherDoneWasRecordedWhenRepliesAreLost(t *testing.T) {
-	for _, noted := range []bool{true, false} {
+	for _, recorded := range []bool{true, false} {
 		bubble(t, func(t *testing.T) {
 			s := memstore.New()
 			p := newProxy(s)
 			p.release = func(ctx context.Context, name string, id store.ID, keep store.Keep) error {
 				if p.releases.Load() == 1 {
-					if noted {
+					if recorded {
 						s.Release(ctx, name, id, keep)
 					} else {
 						s.Break(ctx, name, id) // the request never arrives, and the grant is gone
@@ -143,10 +143,10 @@ func TestOnceKnowsWhetherDoneWasRecordedWhenRepliesAreLost(t *testing.T) {
 			}
 			c := newClient(t, p)
 			err := c.Once(t.Context(), "n", time.Hour, func(context.Context) error { return nil })
-			if noted && err != nil {
-				t.Errorf("done was noted: %v", err)
+			if recorded && err != nil {
+				t.Errorf("done was recorded: %v", err)
 			}
-			if !noted {
+			if !recorded {
 				want(t, err, holdfast.ErrLost)
 			}
 		})
@@ -259,7 +259,7 @@ func TestOnceWithAMinHoldLongerThanItsKeepIsInvalid(t *testing.T) {
 	})
 }
 
-func TestOnceBehindATryLockIsToldThatItIsDone(t *testing.T) {
+func TestOnceBehindATryLockReturnsErrDone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		p := newProxy(s)
@@ -283,7 +283,7 @@ func TestOnceBehindATryLockIsToldThatItIsDone(t *testing.T) {
 	})
 }
 
-func TestOnceIsNotAnsweredWithADoneThatIsOver(t *testing.T) {
+func TestOnceDoesNotReturnErrDoneAfterItsKeepIsOver(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		p := newProxy(s)

@@ -59,7 +59,7 @@ func TestOpenExplainsABadURLWithoutShowingThePassword(t *testing.T) {
 	}
 }
 
-// stores that "closing:" opened.
+// closings receives the stores that "closing:" opened.
 var closings = make(chan *closing, 1)
 
 func init() {

@@ -12,12 +12,13 @@ import (
 
 // Defaults of the options.
 const (
-	// DefaultTTL outlives a garbage collection, a slow disk and a server's restart, and
-	// frees a crashed holder's lock before a person has looked.
+	// DefaultTTL is the TTL of a lock. It is longer than a garbage collection, a slow disk or
+	// a restart of the server takes, and short enough to wait for after a crash.
 	DefaultTTL = 30 * time.Second
 
-	// DefaultHandoverLimit and DefaultHandoverSlice let a busy process make good use of a
-	// lock and let another process wait no longer than a person notices.
+	// DefaultHandoverLimit and DefaultHandoverSlice bound hand-overs while another process
+	// waits: a busy process can use a lock many times in a row, and the other process waits
+	// no longer than a person notices.
 	DefaultHandoverLimit = 1024
 	DefaultHandoverSlice = 50 * time.Millisecond
 )
@@ -75,7 +76,7 @@ func (s *settings) check(caps *store.Capabilities) error {
 	return nil
 }
 
-// defaultOwner tells hosts, processes and clients of one process apart.
+// defaultOwner returns an owner that is different for each host, process and client.
 func defaultOwner() string {
 	host, err := os.Hostname()
 	if err != nil || store.CheckText("host", host) != nil {
@@ -85,7 +86,7 @@ func defaultOwner() string {
 	return host + "/" + strconv.Itoa(os.Getpid()) + "/" + id.String()[:6]
 }
 
-// WithTTL sets how long a lock lives if its holder stops renewing it: how long others
+// WithTTL sets how long a lock lives if its holder stops renewing it, and so how long others
 // wait after a crash. The default is DefaultTTL. It does not bound how long a lock can be
 // held: leases renew themselves.
 func WithTTL(ttl time.Duration) Option { return func(s *settings) { s.ttl = ttl } }
@@ -102,8 +103,8 @@ func WithOwner(owner string) Option { return func(s *settings) { s.owner = owner
 func WithObserver(o Observer) Option { return func(s *settings) { s.observer = o } }
 
 // WithLogger logs losses, failures and leaked leases as warnings, and all other events at
-// debug level. Of each kind of warning it logs at most ten in ten seconds, and then the
-// number of the others. The default is no log.
+// debug level. It logs at most ten warnings of each kind in ten seconds, and then the number
+// of those that it omitted. The default is no log.
 func WithLogger(l *slog.Logger) Option { return func(s *settings) { s.logger = l } }
 
 // WithHandover bounds how long a process may pass a lock from one of its goroutines to
@@ -119,8 +120,8 @@ type CallOption func(*call)
 // TTL replaces the client's TTL for this lock.
 func TTL(ttl time.Duration) CallOption { return func(c *call) { c.Request.TTL = ttl } }
 
-// Wait limits how long to wait for the lock; 0 is a single attempt. The default is as long
-// as the context lives. It has nothing to do with how long the lock is held.
+// Wait limits how long to wait for the lock; 0 means a single attempt. By default a call waits
+// until its context ends. The limit does not affect how long the lock is held.
 func Wait(limit time.Duration) CallOption {
 	return func(c *call) {
 		c.wait = limit
@@ -152,10 +153,11 @@ func MaxHold(d time.Duration) CallOption {
 	}
 }
 
-// MinHold keeps the name closed until that time after it was acquired, even if it is unlocked
-// earlier: for jobs that must not run twice in a row because clocks differ. It does not cover
-// a holder that dies or loses the lock: there the TTL decides. For a job that is started by
-// the clock on several hosts, Once with the time of the tick in the name covers that too.
+// MinHold keeps the name closed until that time has passed since it was acquired, even if it is
+// unlocked earlier. It is for jobs that must not run twice in a row because clocks differ. It
+// does not cover a holder that dies or loses the lock: then the name is free when the TTL is
+// over. For a job that the clock starts on several hosts, use Once with the scheduled time in
+// the name, which covers that too.
 func MinHold(d time.Duration) CallOption {
 	return func(c *call) {
 		c.minHold = d
@@ -163,9 +165,10 @@ func MinHold(d time.Duration) CallOption {
 	}
 }
 
-// Reentrant lets a context that holds the name already (see Lease.Context) lock it again. The
-// new lease shares the grant, its token and its TTL; other options have no effect. The last
-// Unlock releases it. Without this option the call returns ErrWouldDeadlock.
+// Reentrant allows a call to lock a name again that its context already holds (see
+// Lease.Context). The new lease shares the grant, its token and its TTL; other options have no
+// effect. The last Unlock releases the grant. Without this option the call returns
+// ErrWouldDeadlock.
 func Reentrant() CallOption { return func(c *call) { c.reentrant = true } }
 
 // Meta attaches a text that listings and a HeldError show, such as what the lock is for.

@@ -305,8 +305,8 @@ func TestLocalReadersShareAndDoNotOvertakeAWriter(t *testing.T) {
 	})
 }
 
-// A contended name in real time and with real parallelism: exclusion, growing tokens, nothing
-// left behind.
+// The test uses a contended name in real time and with real parallelism. It checks exclusion,
+// growing tokens, and that nothing is left behind.
 func TestManyClientsWithManyGoroutinesExcludeEachOther(t *testing.T) {
 	s := memstore.New()
 	var (
@@ -449,7 +449,7 @@ func TestLongRetryIntervalAfterAFailureDoesNotDelayOtherCalls(t *testing.T) {
 	})
 }
 
-func TestALongSliceDoesNotKeepAFreeNameFromWaitersWithoutAQueue(t *testing.T) {
+func TestALongSliceDoesNotDelayLocalWaitersWhenTheStoreHasNoQueue(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newClient(t, withoutQueue(memstore.New()), holdfast.WithHandover(1, time.Hour))
 		lease := mustLock(t, c, "n")
@@ -466,7 +466,7 @@ func TestALongSliceDoesNotKeepAFreeNameFromWaitersWithoutAQueue(t *testing.T) {
 	})
 }
 
-func TestTryLockIsNotAnsweredWithAnOldRefusalWithoutAQueue(t *testing.T) {
+func TestTryLockDoesNotReturnAnOldRefusalWhenTheStoreHasNoQueue(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		c, other := newClient(t, withoutQueue(s)), newClient(t, s)

@@ -10,8 +10,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// releaseGrant ends the use of a grant: it hands it over to the next call of this client, or
-// releases it to the store.
+// releaseGrant hands a grant over to the next call of this client, or releases it to the store.
 func (c *Client) releaseGrant(ctx context.Context, g *grant, keep store.Keep) error {
 	var begin time.Duration
 	if !c.caps.Instant {
@@ -26,7 +25,7 @@ func (c *Client) releaseGrant(ctx context.Context, g *grant, keep store.Keep) er
 	switch {
 	case turn.IsZero():
 	case !c.caps.Features.Wakes() && turn.Waiting():
-		// This store wakes nobody: leave other processes the time to find the name free.
+		// This store does not wake waiters: give other processes time to find the name free.
 		time.AfterFunc(min(c.set.handoverSlice/5, pollMost), func() { c.endTurn(turn) })
 	default:
 		c.endTurn(turn)
@@ -34,9 +33,9 @@ func (c *Client) releaseGrant(ctx context.Context, g *grant, keep store.Keep) er
 	return err
 }
 
-// release gives a grant back to the store. While the outcome is unknown it retries until
-// patience has passed since begin, and then goes on in the background. Ctx must be detached
-// from the caller's.
+// release releases a grant to the store. While the outcome is unknown it retries until patience
+// has passed since begin, and then goes on in the background. Ctx must be detached from the
+// caller's context.
 func (c *Client) release(ctx context.Context, g *grant, keep store.Keep, begin time.Duration) error {
 	var end time.Duration
 	unknown, last := false, false
@@ -50,11 +49,11 @@ func (c *Client) release(ctx context.Context, g *grant, keep store.Keep, begin t
 		case err == nil:
 			return nil
 		case errors.Is(err, store.ErrNotHeld) && unknown:
-			return c.checkKept(ctx, g, keep) // an earlier attempt did it, or it expired
+			return c.checkKept(ctx, g, keep) // an earlier attempt released it, or it expired
 		case errors.Is(err, store.ErrNotHeld):
 			return errGone
 		case permanent(err):
-			if keep != (store.Keep{}) { // the store refused that, so the name is still held
+			if keep != (store.Keep{}) { // the store refused the Keep, so the name is still held
 				c.store.Release(ctx, limit, g.Name, g.ID, store.Keep{})
 			}
 			return err
@@ -86,8 +85,8 @@ func (c *Client) release(ctx context.Context, g *grant, keep store.Keep, begin t
 	}
 }
 
-// checkKept finds out after lost answers whether a Keep took effect: for Once it is the
-// difference between done and to be done again.
+// checkKept finds out, after lost replies, whether a Keep took effect: for Once that decides
+// whether the work is done or must be done again.
 func (c *Client) checkKept(ctx context.Context, g *grant, keep store.Keep) error {
 	if keep.State == store.Held || !c.caps.Features.Has(store.FeatureList) {
 		return nil

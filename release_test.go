@@ -88,7 +88,7 @@ func TestLeaseContextsEndBeforeTheRelease(t *testing.T) {
 		p.set(func() {
 			p.release = func(ctx context.Context, name string, id store.ID, keep store.Keep) error {
 				if work.Err() == nil {
-					t.Error("the work goes on while the lock is released")
+					t.Error("the work continues while the lock is released")
 				}
 				return s.Release(ctx, name, id, keep)
 			}
@@ -114,7 +114,7 @@ func TestReleaseWithALostReplyIsRetried(t *testing.T) {
 		c := newClient(t, p)
 		lease := mustLock(t, c, "n")
 		if err := lease.Unlock(t.Context()); err != nil {
-			t.Errorf("the first attempt did it, so the answer to the third is no error: %v", err)
+			t.Errorf("Unlock: %v, want nil, because the first attempt released it", err)
 		}
 		if n := p.releases.Load(); n != 3 {
 			t.Errorf("%d attempts", n)
@@ -190,7 +190,7 @@ func TestMinHoldKeepsTheNameClosedForTheRemainingTime(t *testing.T) {
 		mustUnlock(t, mustLock(t, a, "n")) // also for the same client
 		start.want(t, 10*time.Second)
 
-		// A lease that was held long enough leaves no closure.
+		// A lease that was held long enough leaves no kept record.
 		lease = mustLock(t, a, "n", holdfast.MinHold(10*time.Second))
 		time.Sleep(11 * time.Second)
 		mustUnlock(t, lease)

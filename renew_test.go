@@ -25,7 +25,7 @@ func TestLeaseIsRenewedWhileItIsHeld(t *testing.T) {
 		for range 100 {
 			time.Sleep(30 * time.Second)
 			if _, err := other.TryLock(t.Context(), "n"); !errors.Is(err, holdfast.ErrHeld) {
-				t.Fatalf("TryLock of another: %v", err)
+				t.Fatalf("TryLock of another client: %v", err)
 			}
 		}
 		if err := lease.Err(); err != nil {
@@ -71,7 +71,7 @@ func TestRenewalsAreBatched(t *testing.T) {
 	})
 }
 
-// G2, with a store that does not return even when its context ends.
+// The test of G2 uses a store that does not return even when its context ends.
 func TestHungRenewalDoesNotDelayTheLossSignal(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newProxy(memstore.New())
@@ -360,8 +360,8 @@ func TestMaxHoldEndsALeaseDespiteRenewal(t *testing.T) {
 	}
 }
 
-// In real time, where timers are late. The loop polls, so that it sees the time between the
-// deadline and the timer.
+// The test runs in real time, where timers are late. The loop polls, so that it sees the time
+// between the deadline and the timer.
 func TestErrReportsTheLossWithoutWaitingForATimer(t *testing.T) {
 	c := newClient(t, memstore.New())
 	short := []holdfast.CallOption{holdfast.NoRenew(), holdfast.TTL(10 * time.Millisecond)}
@@ -519,7 +519,7 @@ func TestRenewRacingWithUnlockFails(t *testing.T) {
 		l := mustLock(t, c, "n")
 		ctx := &hookCtx{Context: t.Context(), f: func() { mustUnlock(t, l) }}
 		if err := l.Renew(ctx); err == nil {
-			t.Error("Renew returns nil, the lease was unlocked before the call was sent")
+			t.Error("Renew returns nil although the lease was unlocked before the call was sent")
 		}
 	})
 }

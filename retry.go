@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// A Strategy decides whether and when a call asks the store again. It sees how many
-// attempts were made (1 after the first) and the error of the last one: a *HeldError, or
-// an error that matches ErrUnavailable. It must have no state, so that one value can serve
-// many calls at once.
+// A Strategy decides whether and when a call asks the store again. Next gets the number of
+// attempts made so far (1 after the first) and the error of the last one: a *HeldError, or
+// an error that matches ErrUnavailable. A Strategy must have no state, so that one value can
+// serve many calls at once.
 type Strategy interface {
 	Next(attempt int, err error) (wait time.Duration, again bool)
 }
 
-// StrategyFunc is a function as a Strategy.
+// StrategyFunc is a function that implements Strategy.
 type StrategyFunc func(attempt int, err error) (wait time.Duration, again bool)
 
 // Next calls the function.
 func (f StrategyFunc) Next(attempt int, err error) (time.Duration, bool) { return f(attempt, err) }
 
-// Every retries after the same interval, without end.
+// Every returns a strategy that retries after the same interval, without limit.
 func Every(interval time.Duration) Strategy { return every(interval) }
 
 type every time.Duration
@@ -34,8 +34,9 @@ func (e every) check() error {
 	return nil
 }
 
-// Backoff retries after first, then after twice that and so on up to most, without end. Each
-// wait is shortened at random by up to a half, so that clients do not retry in step.
+// Backoff returns a strategy that retries without limit: after first, then after twice as long
+// each time, up to most. Each wait is shortened at random by up to a half, so that clients do
+// not retry in step.
 func Backoff(first, most time.Duration) Strategy { return backoff{first, most} }
 
 type backoff struct{ first, most time.Duration }
@@ -55,7 +56,7 @@ func (b backoff) check() error {
 	return nil
 }
 
-// MaxAttempts is s with at most n attempts in all.
+// MaxAttempts returns a strategy that retries as s does, with at most n attempts in all.
 func MaxAttempts(n int, s Strategy) Strategy { return maxAttempts{n, s} }
 
 type maxAttempts struct {

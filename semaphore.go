@@ -32,12 +32,13 @@ func (s *Semaphore) Acquire(ctx context.Context, n int, opts ...CallOption) (*Le
 	return s.c.take(ctx, s.call("acquire", n, false), opts)
 }
 
-// TryAcquire takes n permits if they are free and no call waits for its turn. It makes a
-// single attempt.
+// TryAcquire takes n permits if they are free and no earlier request waits for permits. It
+// makes a single attempt.
 //
-// It returns a *HeldError, which matches ErrHeld and says who holds permits, ErrUnavailable
-// if the store does not answer, ErrInvalid for bad input and if the name is in use with
-// another limit, ErrUnsupported if the store has no permits, and ErrClosed after Close.
+// It returns ErrHeld if too few permits are free (the error wraps a *HeldError, which says who
+// holds them), ErrUnavailable if the store does not answer, ErrInvalid for bad input and if the
+// name is in use with another limit, ErrUnsupported if the store has no permits, and ErrClosed
+// after Close.
 func (s *Semaphore) TryAcquire(ctx context.Context, n int, opts ...CallOption) (*Lease, error) {
 	return s.c.take(ctx, s.call("try acquire", n, true), opts)
 }

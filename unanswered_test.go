@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// hungStore returns a client whose store stops answering once hang is called.
+// hungStore returns a client whose store stops answering once stop is called.
 func hungStore(t *testing.T) (c *holdfast.Client, stop func()) {
 	p := newProxy(memstore.New())
 	c = newClient(t, p)

@@ -39,7 +39,7 @@ var defaults = config{
 
 const pairs = "pairs/s"
 
-// A bench is one run.
+// A bench is one run of the benchmarks.
 type bench struct {
 	config
 	t      testing.TB
@@ -131,7 +131,7 @@ func interleave[T any](ctx context.Context, b *bench, turns []turn[T]) (found ma
 				if !t.mayFail {
 					return nil, fmt.Errorf("%s: %w", t.name, err)
 				}
-				b.log("%s in round %d: %v: it is left out from here on", t.name, round, err)
+				b.log("%s in round %d: %v: it gets no further turns", t.name, round, err)
 				out[t.name] = true
 				continue
 			}

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
-// The peers that lock on etcd. Their names have this suffix.
+// onEtcd is the suffix of the names of peers that lock on etcd.
 const onEtcd = " on etcd"
 
 var (
@@ -34,7 +34,8 @@ func openHoldfastOnEtcd(addr string) (locker, error) {
 	return holdfastLocker{c}, nil
 }
 
-// etcd's own package. A mutex belongs to a session, which is a lease with keep-alives.
+// A concurrencyLocker is etcd's own package. A mutex belongs to a session, which is a lease with
+// keep-alives.
 type concurrencyLocker struct {
 	client  *clientv3.Client // nil if this locker does not own it
 	session *concurrency.Session
@@ -74,7 +75,7 @@ func (l *concurrencyLocker) Close() error {
 	return err
 }
 
-// The raw limit: a transaction that creates a key, and its deletion.
+// A rawEtcdLocker is the raw limit: a transaction that creates a key, and its deletion.
 type rawEtcdLocker struct{ concurrencyLocker }
 
 type rawEtcdHeld struct {
@@ -105,8 +106,8 @@ func (h *rawEtcdHeld) Unlock(ctx context.Context) error {
 	return err
 }
 
-// startEtcd starts one server that does not wait for its disk, which would cost every candidate
-// the same.
+// startEtcd starts one server that does not wait for its disk. That would cost every candidate the
+// same.
 func (b *bench) startEtcd() (addr string) {
 	return servers.StartEtcd(b.t, servers.EtcdOptions{Args: []string{
 		"--auto-compaction-mode=revision", "--auto-compaction-retention=10000", "--quota-backend-bytes=8000000000",

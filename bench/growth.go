@@ -85,7 +85,7 @@ func fill(ctx context.Context, addr string, n int) error {
 		return err
 	}
 	if len(keys) != 1 {
-		return fmt.Errorf("the keys of a lock are %q, and not one", keys)
+		return fmt.Errorf("the keys of a lock are %q, want one key", keys)
 	}
 	record, err := conn.Do(ctx, conn.B().Dump().Key(keys[0]).Build()).ToString()
 	if err != nil {
@@ -111,8 +111,8 @@ func copies(ctx context.Context, conn rueidis.Client, prefix, record string, n i
 	return nil
 }
 
-// manyQueued measures what one turn costs the server while more and more clients wait. The
-// clients share connections, because only the queue is of interest.
+// manyQueued measures what one turn costs the server with queues of different lengths. The clients
+// share connections, because only the queue is of interest.
 func (b *bench) manyQueued(ctx context.Context) error {
 	var turns []turn[float64]
 	for _, n := range b.queues {

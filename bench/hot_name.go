@@ -67,7 +67,7 @@ func (b *bench) hotClientsOf(ctx context.Context, n int) error {
 			defer l.Close()
 			lockers[i] = l
 		}
-		// Longer than other turns: each client needs many pairs to show whether one starves.
+		// This turn is longer than others: each client needs many pairs to show whether one starves.
 		turns = append(turns, turn[rush]{p.name, func() (rush, error) { return rushFor(lockers, p.name+":hot", 2*b.time) }, p.foreign()})
 	}
 	found, err := interleave(ctx, b, turns)
@@ -154,7 +154,7 @@ func rushFor(lockers []locker, name string, d time.Duration) (rush, error) {
 	select {
 	case <-done:
 	case <-time.After(d + hangs):
-		return rush{}, errors.New("some of them do not come back")
+		return rush{}, errors.New("some of the lockers hang")
 	}
 	took := time.Since(begin)
 	r := rush{least: each[0].n}

@@ -38,7 +38,7 @@ func openMySQL(dsn string) (*sql.DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	db.SetMaxIdleConns(100) // none is opened while it is measured
+	db.SetMaxIdleConns(100) // so that no connection is opened during a measurement
 	return db, nil
 }
 
@@ -65,7 +65,7 @@ func (l *mysqlLocker) Close() error {
 	return err
 }
 
-// The store without the client in front of it.
+// mysqlStoreOnly is the store without the client in front of it.
 type mysqlStoreOnly struct{ *mysqlstore.Store }
 
 type mysqlGrant struct {
@@ -118,7 +118,7 @@ func (h *getLockHeld) Unlock(ctx context.Context) error {
 
 func (l *getLock) Close() error { return l.db.Close() }
 
-// The two bare statements: a row by its primary key, put in and taken out, prepared.
+// bareMySQL is the raw limit: prepared statements that insert and delete a row by its primary key.
 type bareMySQL struct {
 	db        *sql.DB
 	put, take *sql.Stmt
@@ -160,8 +160,8 @@ func (h *bareMySQLHeld) Unlock(ctx context.Context) error {
 
 func (l *bareMySQL) Close() error { return l.db.Close() }
 
-// mysql is P10 for MySQL, on MariaDB: with its default, which flushes every commit to the disk,
-// and without, where the statements themselves count.
+// mysql is P10 for MySQL, on MariaDB: with the default, which flushes every commit to the disk, and
+// without flushing, where the cost of the statements themselves shows.
 func (b *bench) mysql(ctx context.Context) error {
 	for _, durable := range []bool{true, false} {
 		server := servers.StartMariaDB(b.t, servers.MariaDBOptions{Durable: durable, Config: []string{"--max-connections=500"}})

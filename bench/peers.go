@@ -52,7 +52,7 @@ const (
 	redsyncRetry   = 150 * time.Millisecond
 )
 
-// waiting returns the peers that can wait for a held lock, each in its best configuration.
+// waiting lists the peers that can wait for a held lock, each in its best configuration.
 var waiting = []peer{
 	{name: us, open: openHoldfast},
 	{name: "redislock", open: openRedislock, poll: redislockRetry},
@@ -60,7 +60,7 @@ var waiting = []peer{
 	{name: "rueidislock", open: openRueidislock},
 }
 
-// all also includes the raw commands, which cannot wait.
+// all lists the same peers and the raw commands, which cannot wait.
 var all = append([]peer{{name: raw, open: openRaw}}, waiting...)
 
 // dial opens the client library of redisstore, for the raw commands.
@@ -68,7 +68,7 @@ func dial(addr string) (rueidis.Client, error) {
 	return rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true, ForceSingleClient: true})
 }
 
-// Holdfast with its defaults: tokens and renewal.
+// A holdfastLocker is Holdfast with its defaults: tokens and renewal.
 type holdfastLocker struct{ *holdfast.Client }
 
 func openHoldfast(addr string) (locker, error) {
@@ -83,7 +83,7 @@ func (l holdfastLocker) Lock(ctx context.Context, name string) (held, error) {
 	return l.Client.Lock(ctx, name)
 }
 
-// The plain commands: SET NX PX and DEL.
+// A rawLocker uses the plain commands: SET NX PX and DEL.
 type rawLocker struct {
 	conn rueidis.Client
 	n    atomic.Int64
@@ -174,9 +174,9 @@ func (h redsyncHeld) Unlock(ctx context.Context) error {
 
 func (l *redsyncLocker) Close() error { return l.conn.Close() }
 
-// rueidislock as documented for one server of Redis 7.0.5 or later. After TryNextAfter it
-// abandons a reply to ask the next server, and can then wait forever for a lock that it holds.
-// The default of 20 ms is too short for a busy machine, and there is no next server.
+// A rueidislockLocker is rueidislock as documented for one server of Redis 7.0.5 or later. After
+// TryNextAfter it abandons a reply to ask the next server, and can then wait forever for a lock
+// that it holds. The default of 20 ms is too short for a busy machine, and there is no next server.
 type rueidislockLocker struct{ rueidislock.Locker }
 
 type rueidislockHeld context.CancelFunc

@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// Candidates on PostgreSQL. The bare statements insert a row and delete it. An advisory lock of a
-// session needs a connection of its own for each holder and waiter.
+// onPostgres is the suffix of the names of candidates on PostgreSQL. The bare statements insert a
+// row and delete it. An advisory lock of a session needs a connection for each holder and waiter.
 const onPostgres = " on PostgreSQL"
 
 var (
@@ -27,7 +27,8 @@ var (
 	postgresPeers = []peer{postgresBare, postgresAdvisory, postgresUs}
 )
 
-// peerConns is how many connections the others have. More are not faster on a small machine.
+// peerConns is how many connections the other candidates have. More are not faster on a small
+// machine.
 const peerConns = 16
 
 func openHoldfastOnPostgres(addr string) (locker, error) {

@@ -38,7 +38,7 @@ func (l *sqliteLocker) Close() error {
 	return err
 }
 
-// The store without a client.
+// A sqliteStore is the store without a client in front of it.
 type sqliteStore struct{ *sqlitestore.Store }
 
 type sqliteGrant struct {
@@ -60,8 +60,8 @@ func (g *sqliteGrant) Unlock(ctx context.Context) error {
 	return g.s.Release(ctx, g.name, g.id, store.Keep{})
 }
 
-// The raw limit: one row inserted and deleted by its primary key, with the settings of the
-// store.
+// bareSQLite is the raw limit: one row inserted and deleted by its primary key, with the settings
+// of the store.
 type bareSQLite struct {
 	db        *sql.DB
 	put, take *sql.Stmt

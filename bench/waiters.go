@@ -23,7 +23,7 @@ func (b *bench) waitersCost(ctx context.Context) error {
 		}
 		u, err := b.waitersOf(ctx, p, window)
 		if err != nil && p.foreign() && ctx.Err() == nil {
-			b.log("%s: %v: it is left out", p.name, err)
+			b.log("%s: %v: it is not measured", p.name, err)
 			continue
 		}
 		if err != nil {
@@ -145,7 +145,7 @@ func lockSoon(ctx context.Context, l locker, name string) (held, error) {
 	return &heldUntil{h, cancel}, nil
 }
 
-// A heldUntil is a lock with a context that ends together with it.
+// A heldUntil is a held lock together with the function that ends its context.
 type heldUntil struct {
 	held
 	cancel context.CancelFunc

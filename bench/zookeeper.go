@@ -64,7 +64,7 @@ func dialZoo(addr string) (*zk.Conn, error) {
 	}
 }
 
-// The raw limit without a queue: no identity and no token.
+// rawZoo is the raw limit without a queue: no identity and no token.
 type rawZoo struct{ conn *zk.Conn }
 
 type rawZooHeld struct {
@@ -92,8 +92,8 @@ func (l rawZoo) Close() error {
 	return nil
 }
 
-// The raw limit with a queue: a sequence node in a parent, and both are removed. It has no
-// identity, no token and no record of the holder.
+// bareZoo is the raw limit with a queue: a sequence node in a parent, and both are removed. It has
+// no identity, no token and no record of the holder.
 type bareZoo struct{ conn *zk.Conn }
 
 type bareZooHeld struct {

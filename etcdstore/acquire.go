@@ -13,13 +13,13 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// Acquire makes one attempt to take a name: see [store.Store]. Asking again under the identity
-// of a live grant or waiter in another mode, weight or limit is an ErrInvalid.
+// Acquire makes one attempt to take a name: see [store.Store]. It returns ErrInvalid if a request
+// under the identity of a live grant or waiter has another mode, weight or limit.
 //
 // The first attempt assumes that the name is free, and grants it in one transaction if it is. So
-// does the next in line when it has heard that the holder is gone. All others read first. A
-// decision that is based on a read is written on condition that nothing has changed since, and
-// made again if something has.
+// does the first waiter when its watch reported that the holder is gone. All other attempts read
+// first. A decision that is based on a read is written on condition that nothing has changed since
+// the read, and is made again if something has.
 func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
 	if err := s.enter(ctx); err != nil {
 		return store.Answer{}, err
@@ -42,7 +42,7 @@ type attempt struct {
 	key   claimKey
 	began time.Duration
 	snap  *snapshot
-	spare *lease // for the grant, if there will be one
+	spare *lease // for the grant, if the request is granted
 }
 
 func (a *attempt) run(ctx context.Context) (answer store.Answer, err error) {
@@ -57,7 +57,7 @@ func (a *attempt) run(ctx context.Context) (answer store.Answer, err error) {
 	}
 	for err == nil {
 		if a.s.life.Err() != nil {
-			return store.Answer{}, errClosed // nothing is noted any more, so this would not end
+			return store.Answer{}, errClosed // claims are no longer recorded, so the loop would not end
 		}
 		var done bool
 		if answer, done, err = a.decide(ctx); done {
@@ -73,8 +73,8 @@ func (a *attempt) look(ctx context.Context) (err error) {
 	return err
 }
 
-// lease gets a lease for the grant. If an earlier attempt was not answered, it gets the same
-// lease, because that attempt may have been granted with it, or may be yet.
+// lease gets a lease for the grant. If an earlier attempt got no reply, it gets the lease of that
+// attempt, which may have been granted with it, or may still be.
 func (a *attempt) lease(ctx context.Context) error {
 	if a.spare != nil {
 		return nil
@@ -102,7 +102,8 @@ func (a *attempt) lease(ctx context.Context) error {
 	return err
 }
 
-// decide grants or refuses, based on the snapshot. Done is false if the name has changed since.
+// decide grants or refuses the request, based on the snapshot. Done is false if the name has
+// changed since.
 func (a *attempt) decide(ctx context.Context) (answer store.Answer, done bool, err error) {
 	own, waiter := a.snap.holder(a.req.ID), a.snap.waiter
 	if own != nil && own.held() {
@@ -195,8 +196,8 @@ func (a *attempt) grant(ctx context.Context, waiter *record) (answer store.Answe
 	}, true, nil
 }
 
-// unchanged compares that nothing has come that keeps the request out. Keys that are gone do not
-// matter, and neither does another reader to a reader.
+// unchanged returns conditions that hold if no key was added that excludes the request. Deleted
+// keys do not matter, and neither does another reader for a reader.
 func (a *attempt) unchanged(waiter *record) []*pb.Compare {
 	keys, name := &a.s.keys, a.req.Name
 	start, end, revision := keys.name(name), keys.behind(name), a.snap.revision
@@ -209,7 +210,7 @@ func (a *attempt) unchanged(waiter *record) []*pb.Compare {
 	}
 	compares := []*pb.Compare{nothingNew(start, blockers, revision)}
 	if waiter != nil {
-		// Later waiters are behind us. If our place was lost, we belong behind them too.
+		// Later waiters are behind this one, unless it has lost its place.
 		return append(compares, modIs(keys.of(waiter), waiter.mod))
 	}
 	return append(compares, nothingNew(start+string(rune(kindWaiting)), end, 0))
@@ -217,7 +218,7 @@ func (a *attempt) unchanged(waiter *record) []*pb.Compare {
 
 func leaseGone(err error) bool { return err != nil && rpctypes.Error(err) == rpctypes.ErrLeaseNotFound }
 
-// unsure notes that the grant may have been written, or may be yet.
+// unsure records that the grant may have been written, or may still be.
 func (a *attempt) unsure() {
 	l := a.spare
 	a.spare = nil
@@ -225,8 +226,8 @@ func (a *attempt) unsure() {
 	a.s.change(a.key, func(c *claim) { c.grant, c.mode, c.create = l, a.req.Mode, 0 })
 }
 
-// giveBack recycles a lease that was not needed. If it was used for an earlier attempt that was not
-// answered, and cannot be revoked now, Leave has to revoke it.
+// giveBack recycles a lease that was not needed. If an earlier attempt without a reply used it, and
+// it cannot be revoked now, Leave has to revoke it.
 func (a *attempt) giveBack(ctx context.Context) {
 	l := a.spare
 	if l == nil || !l.unsure.Load() {
@@ -236,7 +237,8 @@ func (a *attempt) giveBack(ctx context.Context) {
 	}
 }
 
-// granted notes that the lease belongs to the grant now, and recycles the lease of the place.
+// granted records that the lease now belongs to the grant, and recycles the lease of the place in
+// the queue.
 func (a *attempt) granted(ctx context.Context, revision int64) {
 	var place *lease
 	a.s.change(a.key, func(c *claim) {
@@ -254,14 +256,14 @@ func (a *attempt) answerTTL() time.Duration {
 	return left
 }
 
-// again answers an identity that has the grant already, and restarts its TTL.
+// again answers an identity that already has the grant, and restarts its TTL.
 func (a *attempt) again(ctx context.Context, own, waiter *record) (answer store.Answer, done bool, err error) {
 	if err := own.same(a.req); err != nil {
 		return answer, false, err
 	}
 	if a.spare != nil && a.spare.id == own.lease {
-		// An earlier attempt that was not answered has been granted since, with the lease that
-		// we wanted to use. It must not be recycled.
+		// An earlier attempt without a reply has been granted since, with the lease that this
+		// attempt has as its spare. It must not be recycled.
 		l := a.spare
 		a.spare = nil
 		a.s.change(a.key, func(c *claim) { c.grant, c.mode = l, own.mode })
@@ -286,7 +288,7 @@ func (a *attempt) join(ctx context.Context) error {
 	}
 	r := record{id: req.ID, mode: req.Mode, weight: req.Weight, limit: req.Limit, since: wall(time.Now()), owner: req.Owner, meta: req.Meta}
 	key := s.keys.key(req.Name, kindWaiting, place.id)
-	last := standing{create: math.MaxInt64, place: math.MaxInt} // all are in front
+	last := standing{create: math.MaxInt64, place: math.MaxInt} // all waiters are in front
 	resp, err := s.txn(ctx, &pb.TxnRequest{
 		Compare: []*pb.Compare{modIs(key, 0)},
 		Success: append([]*pb.RequestOp{put(key, r.value(), place.id)}, s.snapshotOps(req.Name, place.id, last)...),
@@ -300,7 +302,7 @@ func (a *attempt) join(ctx context.Context) error {
 	if err != nil || resp.Succeeded {
 		var old *lease
 		s.change(a.key, func(c *claim) { old, c.place = c.place, place })
-		s.recycle(ctx, old) // of a place that was lost
+		s.recycle(ctx, old) // the lease of a place that was lost
 	}
 	if err != nil {
 		return err
@@ -314,12 +316,12 @@ func (a *attempt) join(ctx context.Context) error {
 	return err
 }
 
-// beat is the waiter's sign of life. It returns false if the place was lost.
+// beat is the waiter's heartbeat. It returns false if the place was lost.
 func (a *attempt) beat(ctx context.Context) (bool, error) {
 	s := a.s
 	c, _ := s.claim(a.key)
 	if c.place == nil {
-		return false, a.look(ctx) // Leave, or Close, came in between
+		return false, a.look(ctx) // Leave or Close was called meanwhile
 	}
 	if time.Duration(c.place.sent.Load()) >= a.began {
 		return true, nil // joined just now
@@ -331,12 +333,12 @@ func (a *attempt) beat(ctx context.Context) (bool, error) {
 	return alive, err
 }
 
-// leaveQueue takes the request out of the queue.
+// leaveQueue removes the request from the queue.
 func (a *attempt) leaveQueue(ctx context.Context) error {
 	s := a.s
 	if c, _ := s.claim(a.key); c.place != nil {
 		if _, err := s.txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{remove(s.keys.key(a.req.Name, kindWaiting, c.place.id))}}); err != nil {
-			c.place.unsure.Store(true) // it may be done yet, and must not be done to another
+			c.place.unsure.Store(true) // it may still be executed, and must not affect another identity
 			return err
 		}
 	}
@@ -354,7 +356,7 @@ func (a *attempt) leaveQueue(ctx context.Context) error {
 	return nil
 }
 
-// refuse says why, and watches for the change that a queued request waits for.
+// refuse returns the refusal, and watches for the change that a queued request waits for.
 func (a *attempt) refuse(ctx context.Context, fits bool) (*store.Refusal, error) {
 	s, snap := a.s, a.snap
 	r := &store.Refusal{
@@ -362,7 +364,7 @@ func (a *attempt) refuse(ctx context.Context, fits bool) (*store.Refusal, error)
 		Again: s.config.heartbeat / 2,
 	}
 	if !a.req.Queue {
-		r.Place = 0 // it has left
+		r.Place = 0 // it has left the queue
 	} else {
 		s.waits.expect(a.key, a.watched(fits), snap.revision)
 	}
@@ -382,10 +384,10 @@ func (a *attempt) refuse(ctx context.Context, fits bool) (*store.Refusal, error)
 
 // watched returns what must change before a queued request can be granted.
 //
-// A request that is not the next watches the waiter in front, whose key is deleted when that is
-// granted, leaves or dies. It also watches for a record that closes the name as done, which all
-// waiters want to know. The next in line needs all conflicting holders to go, so watching one of
-// them is enough. Only for permits may any holder make room.
+// A waiter that is not the first watches the waiter in front of it, whose key is deleted when that
+// waiter is granted, leaves or dies. It also watches for a record that closes the name as done,
+// which concerns all waiters. The first waiter needs all conflicting holders to go, so watching one
+// of them is enough. Only for permits can any single holder make room.
 func (a *attempt) watched(fits bool) []watch {
 	keys, name := &a.s.keys, a.req.Name
 	if a.snap.place > 1 {

@@ -52,7 +52,7 @@ func addUser(t testing.TB, root *clientv3.Client) {
 	}
 }
 
-// handOff passes a name from one store to a waiter of another. Only a wake-up can end its Wait.
+// handOff passes a name from one store to a waiter of another, whose Wait only a wake-up can end.
 func handOff(t testing.TB, from, to *Store, name string) {
 	t.Helper()
 	holder, waiter := request(name, false), request(name, true)
@@ -98,7 +98,7 @@ func TestWaitersAreWokenAfterTheLoginOfTheirStreamHasExpired(t *testing.T) {
 	}{
 		"a simple token expires": {[]string{fmt.Sprintf("--auth-token-ttl=%d", ttl/time.Second)}, expire},
 		"a signed token expires": {[]string{jwt(t, ttl)}, expire},
-		"the password is set anew": {nil, func(t testing.TB, root *clientv3.Client) {
+		"the password is changed": {nil, func(t testing.TB, root *clientv3.Client) {
 			if _, err := root.UserChangePassword(bounded(t, patience), "locks", "PASSWORD"); err != nil {
 				t.Fatal(err)
 			}

@@ -29,10 +29,10 @@ type batched struct {
 	err  error
 }
 
-// initBatch prepares the batches. A batch is one transaction in which those on different names
-// are nested, each with its own conditions, and costs the servers a fraction of as many requests.
-// A name is in a batch at most once, because etcd evaluates all conditions first and writes no
-// key twice.
+// initBatch sets up batching. A batch is one transaction that contains transactions on different
+// names, each with its own conditions. It costs the servers a fraction of what separate requests
+// cost. A name is in a batch at most once, because etcd evaluates all conditions first and does not
+// write a key twice.
 func (s *Store) initBatch() {
 	s.batch.MaxInFlight, s.batch.MaxBatch = maxFlying, maxBatch
 	s.batch.Name = func(one *batched) string { return one.name }
@@ -40,7 +40,7 @@ func (s *Store) initBatch() {
 }
 
 // txnOn sends a transaction on one name, in a batch if many are in flight. If the context ends,
-// it may still be done.
+// the transaction may still be executed.
 func (s *Store) txnOn(ctx context.Context, name string, txn *pb.TxnRequest) (*pb.TxnResponse, error) {
 	one := &batched{name: name, txn: txn}
 	err := s.batch.Do(ctx, one, func() { one.resp, one.err = s.txn(ctx, txn) })
@@ -66,9 +66,9 @@ func (s *Store) sendBatch(batch []*batched) (refused bool) {
 	case codes.NotFound, codes.InvalidArgument, codes.PermissionDenied, codes.FailedPrecondition:
 		return true
 	case codes.ResourceExhausted:
-		// The database is full, and usually nothing was done. The server still takes
-		// transactions that only delete. If the condition of one of those is not true now, it
-		// may be because it was done.
+		// The database is full, and usually nothing was executed. The server still accepts
+		// transactions that only delete. If the condition of one of those is not true, it may
+		// have been executed before.
 		inParallel(len(batch), func(i int) {
 			one := batch[i]
 			one.err = err

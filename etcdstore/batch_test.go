@@ -12,13 +12,13 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A crowd is transactions that are batched because the network is slow.
+// A crowd sends transactions through a slow network, so that they are batched.
 type crowd struct {
 	t     *testing.T
 	s     *Store
 	proxy *faultproxy.Proxy
 	look  *clientv3.Client
-	first []<-chan sent // in flight, each alone
+	first []<-chan sent // transactions in flight, not in a batch
 }
 
 type sent = batchtest.Result[*pb.TxnResponse]

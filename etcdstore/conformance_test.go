@@ -3,26 +3,26 @@ package etcdstore
 import (
 	"context"
 	"flag"
-	"fmt"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-lock/holdfast/etcdstore/internal/etcdtest"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/storetest"
 )
 
 const (
-	// quick is a TTL that tests can wait for: the shortest of the servers that tests start.
+	// quick is the shortest TTL that the servers of tests grant.
 	quick = time.Second
 
-	// quickBeat is a heartbeat that tests can wait for. It is long enough for twenty waiters
-	// to join one after the other on a busy machine, and slowBeat for anything.
+	// quickBeat is a heartbeat that is short enough for tests to wait for, and long enough for
+	// twenty waiters to join one after the other on a busy machine. slowBeat is longer than a
+	// test takes.
 	quickBeat = 3 * time.Second
 	slowBeat  = 5 * time.Second
 )
@@ -53,38 +53,14 @@ func direct(t testing.TB, addrs ...string) *clientv3.Client {
 	return client
 }
 
-// residue returns all keys and leases on the servers except those that are meant to stay.
-func residue(t testing.TB, client *clientv3.Client) (left []string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	keys, err := client.Get(ctx, "", clientv3.WithPrefix(), clientv3.WithKeysOnly())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, kv := range keys.Kvs {
-		if key := string(kv.Key); !strings.HasSuffix(key, "/floor") {
-			left = append(left, key)
-		}
-	}
-	leases, err := client.Leases(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, l := range leases.Leases {
-		left = append(left, fmt.Sprintf("lease %x", l.ID))
-	}
-	return left
-}
-
-// Three servers have a package of their own, so that both run at the same time.
+// The suite on three servers is in a package of its own, so that both run at the same time.
 func TestConformanceOfASingleServer(t *testing.T) {
 	addr := servers.StartEtcd(t, servers.EtcdOptions{}).Addr()
 	client := direct(t, addr)
-	residue(t, client) // the first use of a server may leave something
+	etcdtest.Residue(t, client) // the first use of a server may leave something
 	storetest.Run(t, storetest.Harness{
 		Open:     func(t testing.TB) store.Store { return openQuick(t, url(addr), quickBeat) },
-		Residue:  func(t testing.TB) []string { return residue(t, client) },
+		Residue:  func(t testing.TB) []string { return etcdtest.Residue(t, client) },
 		TTL:      quick,
 		Parallel: 6,
 		Slack:    1500 * time.Millisecond, // a server expires leases twice a second, and reports whole seconds

@@ -19,11 +19,11 @@ type conns struct {
 	all map[string]*conn // by their local address
 }
 
-// A conn notes when it last received something.
+// A conn records when it last received something.
 type conn struct {
 	net.Conn
 	owner *conns
-	heard atomic.Int64 // since base
+	heard atomic.Int64 // when something was last received, since base
 }
 
 // dial is the dialer of gRPC.
@@ -58,7 +58,7 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// hung closes the connection of a call that was sent at that time and not answered, unless
+// hung closes the connection of a call that was sent at that time and got no reply, unless
 // something else has been received on it since.
 func (c *conns) hung(p *peer.Peer, began time.Duration) {
 	if c == nil || p.LocalAddr == nil {

@@ -11,13 +11,14 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/etcdstore/internal/etcdtest"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
 var names = flag.Int("names", 3_000, "how many names to lock and release")
 
-func TestAPairIsTwoWritesAndWaitingIsNone(t *testing.T) {
+func TestAPairCostsTwoWritesAndWaitingCostsNone(t *testing.T) {
 	t.Parallel()
 	server := servers.StartEtcd(t, servers.EtcdOptions{})
 	look := direct(t, server.Addr())
@@ -77,9 +78,9 @@ func TestAPairIsTwoWritesAndWaitingIsNone(t *testing.T) {
 	}
 }
 
-// etcd keeps a trace of every key that ever existed, which slows down reads of that name. So a
-// name needs few keys however often it is locked.
-func TestKeysAreUsedAgain(t *testing.T) {
+// etcd keeps a trace of every deleted key until it is compacted, which slows down reads of that
+// name. So a name must use few keys, however often it is locked.
+func TestKeysAreReused(t *testing.T) {
 	t.Parallel()
 	server := servers.StartEtcd(t, servers.EtcdOptions{})
 	look := direct(t, server.Addr())
@@ -177,13 +178,13 @@ func TestNothingIsLeftOfManyNames(t *testing.T) {
 	}
 	wg.Wait()
 	t.Logf("%d names in %v", *names, time.Since(begin))
-	if left := residue(t, look); len(left) > workers {
+	if left := etcdtest.Residue(t, look); len(left) > workers {
 		t.Errorf("%d keys and leases before Close, want at most a lease for each of %d goroutines: %.5q…", len(left), workers, left)
 	}
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
-	if left := residue(t, look); len(left) > 0 {
+	if left := etcdtest.Residue(t, look); len(left) > 0 {
 		t.Errorf("left after Close: %q", left)
 	}
 }

@@ -16,25 +16,26 @@
 //
 // # Guarantees
 //
-// Locks exclude each other between all clients, in every mode, strictly in order of arrival,
-// with tokens. This holds while a minority of the servers is down, cut off or replaced, and
+// Locks exclude each other between all clients, in every mode, and waiters are served strictly in
+// order of arrival. This holds while a minority of the servers is down, cut off or replaced, and
 // through every change of the leader. Every decision is a write that a majority has on disk, and
 // it is made only if the keys that it was based on have not changed. A minority grants nothing.
-// When more than half of the servers are gone, nothing is granted or renewed, and holders are
-// told in time that their lease is over.
+// When more than half of the servers are gone, nothing is granted or renewed, and holders learn
+// in time that their lease is over.
 //
-// No two grants of one name are alive at once, provided that
+// Two grants of one name that exclude each other are never live at the same time, provided that
 //
-//   - the servers keep what they were told: no --unsafe-no-fsync, and no member that comes
-//     back without its data under its old name;
+//   - the servers keep their data: no --unsafe-no-fsync, and no member that comes back without
+//     its data under its old name;
 //   - the cluster is not restored from a backup while there are live grants. A backup has older
 //     grants, and its revisions, from which tokens are made, start again lower. Start a restored
 //     cluster with --bump-revision and --mark-compacted, or use another prefix;
 //   - the clocks of the servers run at about the same speed, within a lease's margin of a
 //     twentieth of its TTL. The time of day does not matter.
 //
-// A holder that is paused or cut off can still act after its lease has ended: send the token,
-// see package fence. FAULTS.md in this folder lists the faults that were tried, and the tests.
+// A holder that is paused or cut off can still act after its lease has ended: let the resource
+// check tokens, as package fence does. FAULTS.md in this folder lists the faults that were tried,
+// and the tests.
 //
 // # When to choose it
 //
@@ -47,20 +48,20 @@
 // # TTL
 //
 // etcd counts whole seconds, so a TTL is rounded up. The shortest is 2 s; a server with an
-// election timeout of T grants no less than 1.5 T. The longest is that of Holdfast. The TTL that
-// was granted is the one that counts, and Lease.Deadline follows it: it may be longer than asked
-// for, and shorter by up to a twentieth, because leases of etcd are reused. A grant that is not
-// renewed ends up to a second after its TTL. After a change of the leader, all grants get their
-// whole TTL again. Keep counts whole seconds as well. The time that a grant has left is reported
-// in whole seconds, and its age by the clocks of the clients that wrote and read it.
+// election timeout of T grants no less than 1.5 T. The longest is that of Holdfast. Lease.Deadline
+// follows the TTL that was granted: it may be longer than asked for, and shorter by up to a
+// twentieth, because leases of etcd are reused. A grant that is not renewed ends up to a second
+// after its TTL. After a change of the leader, all grants get their whole TTL again. Names are also
+// kept closed (Once, MinHold) for whole seconds. The remaining time of a grant is reported in whole
+// seconds, and its age by the clocks of the clients that wrote and read it.
 //
 // # Tokens
 //
 // A token is the revision of the granting write times 1024. The next grant has a later revision,
-// whatever happened to the servers. The other 1023 are for hand-overs within a process. If tokens
-// above some number are asked for, for example because they came from another store before, a
-// number is added from then on, which is kept in PREFIX/floor for good. Tokens stay below 2^53
-// for 2^43 revisions: 28 years of ten thousand writes a second.
+// whatever happened to the servers. The 1023 tokens in between are for hand-overs within a
+// process. If a request asks for tokens above some number, for example because the tokens came from
+// another store before, an offset is added from then on. It is kept in PREFIX/floor forever. Tokens
+// stay below 2^53 for 2^43 revisions: 28 years of ten thousand writes a second.
 //
 // # Keys
 //
@@ -72,21 +73,21 @@
 //	PREFIX/lock/NAME<tab>s<lease>    held: s shared, p permits
 //	PREFIX/lock/NAME<tab>c<lease>    closed: c cooling, d done
 //	PREFIX/lock/NAME<tab>w<lease>    waiting, in order of the create revision
-//	PREFIX/floor                     see Tokens; usually not there
+//	PREFIX/floor                     see Tokens; usually does not exist
 //
-// Values are plain text. Look at them with "etcdctl get --prefix holdfast/lock/", or use
+// Values are plain text. Read them with "etcdctl get --prefix holdfast/lock/", or use
 // "holdfast ls". Each key has an etcd lease of its own, which is renewed with the grant and ends
-// it. The lease of a released grant is reused for the next. Close revokes unused leases; without
-// Close they expire.
+// it. The lease of a released grant is reused for the next one. Close revokes unused leases;
+// without Close they expire.
 //
 // A waiter watches one key, that of the waiter or holder in front of it. All waiters of a process
 // share one stream. If a watch breaks, because of a compaction, a change of the leader, an
-// expired login or a lost connection, the waiters ask again. A waiter asks every 4 s as a sign of
-// life. A waiter that has not asked for 8 s loses its place and starts again at the end. The reply
+// expired login or a lost connection, the waiters ask again. As its heartbeat, a waiter asks every
+// 4 s. A waiter that has not asked for 8 s loses its place and starts again at the end. The reply
 // to a waiter does not grow with the queue: beyond place 64, the place is an upper bound. But the
-// server passes over the whole queue, a few microseconds for each waiter: a name should not have
-// more than about a thousand waiting processes. A waiter that no server answers gets ErrUnavailable
-// and does not wait for ever.
+// server scans the whole queue, which takes a few microseconds for each waiter: a name should not
+// have more than about a thousand waiting processes. A waiter that no server answers gets
+// ErrUnavailable and does not wait forever.
 //
 // # Rights
 //
@@ -102,11 +103,11 @@
 //
 // # Members
 //
-// Name all servers in the URL. Calls are spread over them, and a call that failed is repeated
-// elsewhere. A server that hangs without closing its connections costs its callers two seconds;
-// then its connection is closed, and the server is left out until it answers. A server that was
-// away is tried once a second and used as soon as it is back. (A client passed to [New] has
-// settings of its own: gRPC ends up trying every two minutes unless told otherwise.)
+// Name all servers in the URL. Calls are spread over them, and a call that failed is repeated at
+// another server. A server that hangs without closing its connections costs its callers two
+// seconds; then its connection is closed, and the server is not used until it answers. A server
+// that was down is tried once a second and used as soon as it is back. (A client passed to [New]
+// has its own settings: by default gRPC ends up trying only every two minutes.)
 //
 // # etcd grpc-proxy
 //
@@ -114,9 +115,9 @@
 //
 //   - Authentication must be off. A proxy sends keep-alives without the login of its clients, and
 //     newer servers (3.6.16 is one) refuse them: leases cannot be renewed and end after their TTL.
-//   - A keep-alive takes about half a second, and the remaining time of the lease is then asked
-//     from the server, in whole seconds: a renewed lease is up to a second shorter. Use TTLs of
-//     5 s or more.
+//   - A keep-alive takes about half a second. The store then asks the server for the remaining
+//     time of the lease, in whole seconds: a renewed lease is up to a second shorter. Use TTLs
+//     of 5 s or more.
 //
 // # Compaction
 //
@@ -128,6 +129,6 @@
 // # Batches
 //
 // While more than four requests are in flight, locks and unlocks of different names are sent to
-// the servers in batches, each with its own condition. So many goroutines are faster here than
-// with plain requests of etcd's client.
+// the servers in batches, each with its own condition. This makes many goroutines faster than
+// separate requests of etcd's client would.
 package etcdstore

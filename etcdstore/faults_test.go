@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/etcdstore/internal/etcdtest"
 	"github.com/holdfast-lock/holdfast/internal/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
@@ -106,7 +107,7 @@ func waiting(t testing.TB, s *Store, name string, n int) {
 	})
 }
 
-// A leader that the others cannot reach does not notice it at once.
+// A leader that the others cannot reach does not notice that at once.
 func TestALeaderThatTheOthersCannotReachGrantsNothing(t *testing.T) {
 	t.Parallel()
 	proxies := map[string]*faultproxy.Proxy{}
@@ -123,7 +124,7 @@ func TestALeaderThatTheOthersCannotReachGrantsNothing(t *testing.T) {
 	must(t, inside, request("before", false), 0)
 	proxies[leader.PeerAddr()].Hold()
 
-	// The others elect a leader and grant. The one that is cut off grants nothing.
+	// The other servers elect a leader and grant. The server that is cut off grants nothing.
 	taken := request("a", false)
 	eventually(t, func(ctx context.Context) (store.Answer, error) { return outside.Acquire(ctx, taken) })
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
@@ -150,7 +151,7 @@ func otherAddrs(cluster *servers.EtcdCluster, not *servers.Etcd) (addrs []string
 	return addrs
 }
 
-func TestOneHungServerOfThreeIsLeftOut(t *testing.T) {
+func TestOneHungServerOfThreeIsNotUsed(t *testing.T) {
 	t.Parallel()
 	cluster := servers.StartEtcdCluster(t, 3, servers.EtcdOptions{})
 	s := opened(t, cluster.Addrs()...)
@@ -196,7 +197,7 @@ func TestOneHungServerOfThreeIsLeftOut(t *testing.T) {
 }
 
 // By itself, gRPC dials a lost server less and less often, in the end every two minutes.
-func TestAServerThatWasAwayForLongIsUsedSoonAfterItsReturn(t *testing.T) {
+func TestAServerThatWasDownForLongIsUsedSoonAfterItsReturn(t *testing.T) {
 	t.Parallel()
 	proxy, far, _, _ := behind(t)
 	must(t, far, request("a", false), 0)
@@ -235,12 +236,12 @@ func TestALostReplyToAnAcquireIsUndoneByLeaving(t *testing.T) {
 	proxy, far, near, look := behind(t)
 	req := request("a", false)
 	lose(t, proxy, "lock/a", func(ctx context.Context) error { _, err := far.Acquire(ctx, req); return err })
-	if len(residue(t, look)) < 2 {
+	if len(etcdtest.Residue(t, look)) < 2 {
 		t.Fatal("the request did not arrive")
 	}
 	eventually(t, func(ctx context.Context) (int, error) { return 0, far.Leave(ctx, "a", req.ID) })
 	// The lease is gone too, so the request cannot be executed a second time.
-	if left := residue(t, look); len(left) > 0 {
+	if left := etcdtest.Residue(t, look); len(left) > 0 {
 		t.Errorf("left on the server: %q", left)
 	}
 	must(t, near, request("a", false), 0)
@@ -273,7 +274,7 @@ func hold(proxy *faultproxy.Proxy, mark string, call func() error) <-chan error 
 }
 
 // In etcd (issue 22082) a repeated Unlock deleted a newer lock of the same session.
-func TestAReleaseThatArrivesLateEndsNothingOfAnother(t *testing.T) {
+func TestAReleaseThatArrivesLateDoesNotEndAnotherGrant(t *testing.T) {
 	t.Parallel()
 	for what, end := range map[string]func(s *Store, id store.ID) error{
 		"Release": func(s *Store, id store.ID) error {
@@ -307,7 +308,7 @@ func TestAReleaseThatArrivesLateEndsNothingOfAnother(t *testing.T) {
 }
 
 // A call without a reply may still be executed, so its lease is not given to another request.
-func TestALeaseIsNotUsedAgainWhileACallMayStillAffectIt(t *testing.T) {
+func TestALeaseIsNotReusedWhileACallMayStillAffectIt(t *testing.T) {
 	t.Parallel()
 	proxy, far, near, look := behind(t)
 	must(t, near, request("a", false), 0)
@@ -323,7 +324,7 @@ func TestALeaseIsNotUsedAgainWhileACallMayStillAffectIt(t *testing.T) {
 		lease := far.claims[claimKey{"a", req.ID}].place.id
 		lose(t, proxy, fmt.Sprintf("w%x", lease), func(ctx context.Context) error { return leave(ctx, req) })
 		eventually(t, func(ctx context.Context) (int, error) { return 0, far.Leave(ctx, "a", req.ID) })
-		if left := residue(t, look); slices.Contains(left, fmt.Sprintf("lease %x", lease)) {
+		if left := etcdtest.Residue(t, look); slices.Contains(left, fmt.Sprintf("lease %x", lease)) {
 			t.Errorf("%s: the lease is still there: %q", what, left)
 		}
 	}
@@ -349,7 +350,7 @@ func TestEtcd11456WaiterWhoseLeaseHadExpiredWasGranted(t *testing.T) {
 	must(t, s, dead, 2) // at the end, though the name is free
 	must(t, s, live, 0)
 
-	// The same if its lease ends between the read and the grant, and the next waiter has not asked.
+	// The same holds if its lease ends between the read and the grant, before the next waiter asks.
 	behind := request("a", true)
 	must(t, s, behind, 2)
 	if err := s.Release(bounded(t, patience), "a", live.ID, store.Keep{}); err != nil {
@@ -445,8 +446,8 @@ func TestAWaitSurvivesCompaction(t *testing.T) {
 	must(t, far, waiter, 0)
 }
 
-// The time of a lease starts when the servers receive the request, which the client knows only to
-// be after it was sent.
+// The time of a lease starts when the servers receive the request. The client only knows that this
+// is after it sent the request.
 func TestTheTTLOfAReusedLeaseCountsFromTheTimeItWasSent(t *testing.T) {
 	t.Parallel()
 	const delay = time.Second
@@ -473,7 +474,7 @@ func TestARequestThatArrivesAfterLeaveHasNoEffect(t *testing.T) {
 	t.Parallel()
 	proxy, far, near, look := behind(t)
 	must(t, far, request("warm", false), 0) // so that its lease is not reused
-	before := len(residue(t, look))
+	before := len(etcdtest.Residue(t, look))
 	req := request("a", false)
 	c, err := far.lease(bounded(t, patience), req.TTL)
 	if err != nil {
@@ -484,12 +485,12 @@ func TestARequestThatArrivesAfterLeaveHasNoEffect(t *testing.T) {
 	defer cancel()
 	done := hold(proxy, "lock/a", func() error { _, err := far.Acquire(ctx, req); return err })
 	if err := <-done; err == nil {
-		t.Fatal("granted by a request that is on its way")
+		t.Fatal("granted by a request that is still in flight")
 	}
 	// Undo the request as the handle would, but over the faster connection.
 	c1, _ := far.claim(claimKey{"a", req.ID})
 	if c1.grant == nil || !c1.grant.unsure.Load() {
-		t.Fatal("the lease of a request without an answer is not kept apart")
+		t.Fatal("the lease of a request without a reply is not marked as unsure")
 	}
 	if err := near.Leave(bounded(t, patience), "a", req.ID); err != nil {
 		t.Fatal(err)
@@ -497,7 +498,7 @@ func TestARequestThatArrivesAfterLeaveHasNoEffect(t *testing.T) {
 	near.revoke(bounded(t, patience), c1.grant.id)
 	proxy.Heal()
 	eventually(t, func(ctx context.Context) (int, error) { return 0, far.Leave(ctx, "b", store.NewID()) })
-	if left := residue(t, look); len(left) > before {
+	if left := etcdtest.Residue(t, look); len(left) > before {
 		t.Errorf("left on the server: %q", left)
 	}
 	must(t, near, request("a", false), 0)

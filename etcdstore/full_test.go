@@ -15,7 +15,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A server whose database is full accepts no more writes. Extending or ending a lock must work.
+// A server whose database is full accepts no more writes. Extending or releasing a lock must still
+// work.
 func TestAFullServerRenewsAndReleases(t *testing.T) {
 	t.Parallel()
 	server := servers.StartEtcd(t, servers.EtcdOptions{Args: []string{"--quota-backend-bytes=1000000"}})

@@ -43,7 +43,7 @@ func (s *Store) keep(ctx context.Context, key claimKey, keep store.Keep) (kept b
 			return false, err
 		}
 		if u.lease == noLease {
-			// We choose the ID, so that the lease can be revoked if the reply is lost.
+			// The store chooses the ID, so that it can revoke the lease if the reply is lost.
 			u.lease = rand.Int64N(math.MaxInt64) + 1
 			if _, err := s.newLease(ctx, u.lease, whole(keep.For)); err != nil {
 				return false, err
@@ -62,17 +62,17 @@ func (s *Store) keep(ctx context.Context, key claimKey, keep store.Keep) (kept b
 	}
 }
 
-// An unsettled is a kept record whose lease or write was not answered. It may have been written,
-// and it may be written yet. The lease of such a record may live for weeks, so it must not be
-// left behind without the record.
+// An unsettled is a kept record whose lease or write got no reply. It may have been written, or may
+// still be. The lease of such a record may live for weeks, so it must not be left behind without
+// the record.
 type unsettled struct {
 	lease int64
-	grant record // which the write replaces
+	grant record // the grant that the write replaces
 	kept  string // the key of the record; empty if no write was sent
 }
 
-// settle finds out whether a kept record was written. If it was not, it makes sure that it never
-// will be, and revokes the lease.
+// settle finds out whether a kept record was written. If it was not, settle makes sure that it
+// never will be, and revokes the lease.
 func (s *Store) settle(ctx context.Context, key claimKey, u unsettled) (kept bool, err error) {
 	if u.kept != "" {
 		// Writing the grant once more changes the revision that the write depends on.
@@ -101,9 +101,9 @@ func (s *Store) settle(ctx context.Context, key claimKey, u unsettled) (kept boo
 	return kept, nil
 }
 
-// settleAll settles the kept records of all identities, mostly none, and returns the outcome for
-// one of them. A record of another identity that cannot be settled now is tried again the next
-// time.
+// settleAll settles the kept records of all identities, of which there are usually none, and
+// returns the outcome for one of them. A record of another identity that cannot be settled now is
+// tried again the next time.
 func (s *Store) settleAll(ctx context.Context, of claimKey) (kept bool, err error) {
 	s.mu.Lock()
 	all := maps.Clone(s.unsettled)

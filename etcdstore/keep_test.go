@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/etcdstore/internal/etcdtest"
 	"github.com/holdfast-lock/holdfast/internal/faultproxy"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -63,7 +64,7 @@ func TestAKeepWithoutAReplyLeavesNoLeaseWithoutARecord(t *testing.T) {
 				end(t, far, req.ID)
 				far.Close()
 				keys, leases := 0, 0
-				left := residue(t, look)
+				left := etcdtest.Residue(t, look)
 				for _, one := range left {
 					if strings.HasPrefix(one, "lease ") {
 						leases++

@@ -14,12 +14,12 @@ import (
 
 const (
 	// keepLinger is how long the keep-alive stream outlives its last use: longer than the time
-	// between two renewals of most leases. Opening a stream is expensive where there is a
-	// password, because the client library logs in for each stream.
+	// between two renewals of most leases. Opening a stream is expensive with authentication,
+	// because the client library logs in for each stream.
 	keepLinger = time.Minute
 
-	// proxyWait bounds the wait for the answers of a grpc-proxy, which sends keep-alives every half
-	// of a second.
+	// proxyWait bounds the wait for the replies of a grpc-proxy, which sends keep-alives every half
+	// second.
 	proxyWait = time.Second
 
 	// noLease is an ID that no lease has.
@@ -34,7 +34,7 @@ var errProxied = errors.New("this is an etcd grpc-proxy")
 type keeper struct {
 	store   *Store
 	wg      sync.WaitGroup
-	proxied atomic.Bool // there is a grpc-proxy between the servers and us
+	proxied atomic.Bool // there is a grpc-proxy between the store and the servers
 
 	mu     sync.Mutex
 	closed bool
@@ -48,17 +48,17 @@ type keepStream struct {
 	more   chan struct{} // has a value if the queue is not empty
 
 	queue   []int64              // leases to send
-	probed  bool                 // the first reply has come
+	probed  bool                 // the first reply has arrived
 	pending map[int64][]keepCall // sent or queued, by lease, the oldest first
 	peer    *peer.Peer
-	heard   time.Duration // when the last reply came, since base
+	heard   time.Duration // when the last reply arrived, since base
 }
 
 // A keepBatch is the keep-alives of one call.
 type keepBatch struct {
 	leases []*lease
 	alive  []bool
-	left   int // replies that are missing
+	left   int // how many replies are missing
 	sent   time.Duration
 	err    error
 	done   chan struct{}
@@ -119,7 +119,7 @@ func (k *keeper) keepOnce(ctx context.Context, leases []*lease) ([]bool, error) 
 	}
 }
 
-// silent gives up a stream on which no reply has come since that time.
+// silent gives up a stream on which no reply has arrived since that time.
 func (k *keeper) silent(st *keepStream, since time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -200,7 +200,7 @@ func (k *keeper) serve(ctx context.Context, st *keepStream) error {
 	}
 }
 
-// sending sends the queue.
+// sending sends the queued keep-alives.
 func (k *keeper) sending(ctx context.Context, st *keepStream, stream pb.Lease_LeaseKeepAliveClient) {
 	defer k.wg.Done()
 	for {
@@ -215,7 +215,7 @@ func (k *keeper) sending(ctx context.Context, st *keepStream, stream pb.Lease_Le
 		k.mu.Unlock()
 		for _, id := range queue {
 			if stream.Send(&pb.LeaseKeepAliveRequest{ID: id}) != nil {
-				return // Recv tells why
+				return // Recv returns the error
 			}
 		}
 	}
@@ -260,12 +260,12 @@ func (k *keeper) received(st *keepStream, resp *pb.LeaseKeepAliveResponse) error
 
 // keepThroughProxy keeps leases alive through a grpc-proxy. A proxy keeps leases alive by
 // itself for as long as the stream is open. It answers a request with the reply to any of its own
-// keep-alives, even one that was sent before the request, and under load it drops answers. So each
-// call has a stream of its own, and afterwards asks the server how long the leases really have.
+// keep-alives, even one that was sent before the request, and under load it drops replies. So each
+// call has a stream of its own, and afterwards asks the server for the remaining time of the leases.
 func (k *keeper) keepThroughProxy(ctx context.Context, leases []*lease) ([]bool, error) {
 	sending, cancel := context.WithTimeout(ctx, proxyWait)
 	defer cancel()
-	stream, err := k.store.leases.LeaseKeepAlive(undated{sending}) // or the proxy would end it first
+	stream, err := k.store.leases.LeaseKeepAlive(undated{sending}) // with a deadline the proxy would end it too early
 	if err != nil {
 		return nil, err
 	}
@@ -273,7 +273,7 @@ func (k *keeper) keepThroughProxy(ctx context.Context, leases []*lease) ([]bool,
 	for _, l := range leases {
 		missing[l.id] = struct{}{}
 		if stream.Send(&pb.LeaseKeepAliveRequest{ID: l.id}) != nil {
-			break // Recv tells why
+			break // Recv returns the error
 		}
 	}
 	for len(missing) > 0 && sending.Err() == nil {

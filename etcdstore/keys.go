@@ -12,11 +12,11 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// defaultPrefix is the beginning of all keys unless the URL or an option sets another.
+// defaultPrefix is the prefix of all keys unless the URL or an option sets another one.
 const defaultPrefix = "holdfast"
 
-// The letter after the name says what a key stands for. The letters are in such an order that
-// all holders are one range, and all that keep out a reader are one range too.
+// The letter after the name is the kind of the key. The letters are ordered so that all holders are
+// one range of keys, and all holders that exclude a reader are one range as well.
 const (
 	kindCooling   = 'c'
 	kindDone      = 'd'
@@ -38,24 +38,24 @@ func kindOf(mode store.Mode) byte {
 	return kindExclusive
 }
 
-// The separator stands between a name and the rest of its key. Names have no control characters,
-// so the keys of a name are never among those of another.
+// The separator is between a name and the rest of its key. Names have no control characters, so
+// the keys of one name are never mixed with those of another.
 const (
 	separator      = "\t"
-	afterSeparator = "\n" // the next byte: behind all keys of a name
+	afterSeparator = "\n" // the next byte: greater than all keys of a name
 )
 
 // keys makes the keys of one store.
 type keys struct {
-	floor string // holds how far tokens were raised
-	locks string // begins the keys of all names
+	floor string // key of the offset that is added to tokens
+	locks string // prefix of the keys of all names
 }
 
 func newKeys(prefix string) keys {
 	return keys{floor: prefix + "/floor", locks: prefix + "/lock/"}
 }
 
-// name returns the beginning of all keys of a name.
+// name returns the prefix of all keys of a name.
 func (k *keys) name(name string) string { return k.locks + name + separator }
 
 // behind returns a key greater than all keys of a name, and less than those of names that start
@@ -65,9 +65,9 @@ func (k *keys) behind(name string) string { return k.locks + name + afterSeparat
 // key returns the key of a grant, a kept record or a waiter with that lease. There is at most one
 // exclusive grant, always under the same key.
 //
-// The identity is in the value. etcd keeps a trace of every deleted key until it is compacted, and
-// a read of a name passes over its traces. Leases are reused, so there are few keys named after
-// them.
+// The identity is in the value, not in the key. etcd keeps a trace of every deleted key until it is
+// compacted, and a read of a name has to skip these traces. Leases are reused, so there are few keys
+// named after leases.
 func (k *keys) key(name string, kind byte, lease int64) string {
 	key := k.name(name) + string(rune(kind))
 	if kind == kindExclusive {
@@ -88,7 +88,7 @@ func (k *keys) parse(key string) (name string, kind byte, err error) {
 	return rest[:i], rest[i+1], nil
 }
 
-var errRecord = errors.New("another program uses our keys, or a newer version of this one: give the URL another prefix")
+var errRecord = errors.New("another program, or a newer version of Holdfast, uses the same keys: give the URL another prefix")
 
 // A record is the content of a key and its value.
 type record struct {
@@ -99,8 +99,8 @@ type record struct {
 	weight int
 	limit  int
 	tokens int           // in the newest block
-	base   int64         // what was added to the revision for it
-	token  int64         // the first of it, if the key was written again since; else 0
+	base   int64         // what was added to the revision to get the tokens of that block
+	token  int64         // first token of that block if the key was written again since; otherwise 0
 	since  time.Duration // when it was granted, closed or queued, by the clock of the client that wrote it
 	owner  string
 	meta   string

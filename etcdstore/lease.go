@@ -12,29 +12,30 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// freshPart is the part of its TTL for which a lease is reused as it is. The time that has passed is
-// missing from the grant's TTL, and the answer says so. Older leases are kept alive first.
+// freshPart limits which leases are reused as they are: those of which at most 1/freshPart of the
+// TTL has passed. That time is subtracted from the TTL of the grant. Older leases are kept alive
+// first.
 const freshPart = 20
 
 // A lease of etcd belongs to one identity at a time, so that each grant expires on its own and
-// each waiter has its own sign of life. Making one costs as much as a lock does, so the lease of
-// a released grant is reused.
+// each waiter has its own heartbeat. Creating a lease costs as much as a lock, so the lease of a
+// released grant is reused.
 type lease struct {
 	id      int64
 	seconds int64        // asked for
 	ttl     atomic.Int64 // as granted; a time.Duration
-	sent    atomic.Int64 // when the call was sent from which its time counts, since base
+	sent    atomic.Int64 // send time of the last successful call, since base; its time counts from then
 
 	// Foreign leases were made by another handle, which may reuse them.
 	foreign bool
 
-	// Unsure means that a write with this lease was sent and not answered. It may still arrive
-	// at any time, so the lease is not reused. It is revoked in the end, and then the server
+	// Unsure means that a write with this lease was sent and got no reply. It may still arrive at
+	// any time, so the lease is not reused. It is revoked in the end, and from then on the server
 	// refuses that write.
 	unsure atomic.Bool
 }
 
-// base is the zero of our monotonic clock.
+// base is the zero of this package's monotonic clock.
 var base = time.Now()
 
 func sinceBase() time.Duration { return time.Since(base) + 1 }
@@ -56,9 +57,9 @@ func (l *lease) left(began time.Duration) time.Duration {
 	return l.span() - max(0, began-time.Duration(l.sent.Load()))
 }
 
-// A pool holds the unused leases, by the TTL that was asked for, the last used last. It needs no
-// timer, since leases that are not kept alive expire. It has no limit: Close must revoke all that
-// are alive, and their TTL may be long.
+// A pool holds the unused leases by the TTL that was asked for, the most recently used ones last.
+// It needs no timer, since leases that are not kept alive expire. It has no limit: Close must revoke
+// all leases that are alive, since their TTL may be long.
 type pool struct {
 	mu   sync.Mutex
 	idle map[int64][]*lease
@@ -102,7 +103,8 @@ func (p *pool) drain() (all []*lease) {
 	return all
 }
 
-// lease returns an unused lease of that TTL, with nearly all of its time left.
+// lease returns an unused lease of that TTL, with nearly all of its time left. If there is none, it
+// creates one.
 func (s *Store) lease(ctx context.Context, ttl time.Duration) (*lease, error) {
 	seconds := whole(ttl)
 	for {
@@ -128,7 +130,7 @@ func (s *Store) lease(ctx context.Context, ttl time.Duration) (*lease, error) {
 	}
 }
 
-// newLease makes a lease. The server chooses its ID unless one is given.
+// newLease creates a lease. The server chooses its ID unless id is set.
 func (s *Store) newLease(ctx context.Context, id, seconds int64) (*lease, error) {
 	sent := sinceBase()
 	resp, err := call(s, ctx, s.leases.LeaseGrant, &pb.LeaseGrantRequest{ID: id, TTL: seconds})
@@ -143,7 +145,7 @@ func (s *Store) newLease(ctx context.Context, id, seconds int64) (*lease, error)
 	return l, nil
 }
 
-// recycle makes a lease available again. It must have no keys.
+// recycle makes a lease without keys available for reuse.
 func (s *Store) recycle(ctx context.Context, l *lease) {
 	switch {
 	case l == nil || l.foreign:
@@ -179,7 +181,7 @@ func (s *Store) keepAlives(ctx context.Context, leases []*lease) ([]bool, error)
 	return s.keeper.keep(ctx, leases)
 }
 
-// leftOf returns how long a lease has, 0 if there is none.
+// leftOf returns the remaining time of a lease, or 0 if there is no such lease.
 func (s *Store) leftOf(ctx context.Context, id int64) (time.Duration, error) {
 	resp, err := call(s, ctx, s.leases.LeaseTimeToLive, &pb.LeaseTimeToLiveRequest{ID: id})
 	if err != nil {

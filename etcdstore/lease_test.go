@@ -10,6 +10,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-lock/holdfast/etcdstore/internal/etcdtest"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -36,8 +37,8 @@ func TestARenewalWithAReusedLeaseDoesNotReturnMoreTimeThanItHas(t *testing.T) {
 	}
 }
 
-// If two grants had one lease, the end of one would end the other.
-func TestRenewalsAndReleasesAtTheSameTimeShareNoLease(t *testing.T) {
+// If two grants shared a lease, the end of one would end the other.
+func TestConcurrentRenewalsAndReleasesDoNotShareALease(t *testing.T) {
 	t.Parallel()
 	server := servers.StartEtcd(t, servers.EtcdOptions{})
 	s, look := opened(t, server.Addr()), direct(t, server.Addr())
@@ -75,7 +76,7 @@ func TestRenewalsAndReleasesAtTheSameTimeShareNoLease(t *testing.T) {
 		}
 	}
 	s.Close()
-	if left := residue(t, look); len(left) > 0 {
+	if left := etcdtest.Residue(t, look); len(left) > 0 {
 		t.Errorf("left on the server: %q", left)
 	}
 }
@@ -99,7 +100,7 @@ func TestCloseRevokesTheLeasesOfManyGrants(t *testing.T) {
 		}
 	})
 	s.Close()
-	if left := residue(t, look); len(left) > 0 {
+	if left := etcdtest.Residue(t, look); len(left) > 0 {
 		t.Errorf("%d left on the server: %.5q", len(left), left)
 	}
 }
@@ -137,7 +138,7 @@ func TestLeaveRevokesTheLeaseOfAnAttemptThatWasRepeatedInVain(t *testing.T) {
 	must(t, near, request("a", false), 0)
 	held = holdWrite()
 	proxy.Heal()
-	<-held // it joins the queue now
+	<-held // the request is joining the queue
 	cancel()
 	if err := <-done; err == nil {
 		t.Fatal("answered though its request was held")

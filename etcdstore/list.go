@@ -18,8 +18,8 @@ const (
 	maxPage = 10_000
 )
 
-// List reads holders and waiters: see [store.Store]. Pages are in the order of names, and a
-// cursor is the last name of the page before.
+// List returns one page of the names that have holders or waiters: see [store.Store]. Pages are
+// sorted by name, and the cursor is the last name of the previous page.
 func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	if err := s.enter(ctx); err != nil {
 		return store.Page{}, err
@@ -137,7 +137,7 @@ func (s *Store) describe(ctx context.Context, page *store.Page, names []named) e
 	return nil
 }
 
-// allLeft asks how long the lease of each holder has.
+// allLeft reads the remaining time of the lease of each holder.
 func (s *Store) allLeft(ctx context.Context, names []named) (map[int64]time.Duration, error) {
 	var ids []int64
 	for _, n := range names {

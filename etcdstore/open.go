@@ -29,17 +29,17 @@ const (
 	pingAfter   = 10 * time.Second
 	pingTimeout = 3 * time.Second
 
-	// A server that is away is dialled again after firstRedial, and then less and less often
-	// down to every mostRedial. gRPC would let up to two minutes pass, which is too long for
-	// locks after the servers are back.
+	// A server that is down is dialed again after firstRedial, and then less and less often, but
+	// at least every mostRedial. By default gRPC waits for up to two minutes, so that locks would
+	// fail for too long after the servers are back.
 	firstRedial = 50 * time.Millisecond
 	mostRedial  = time.Second
 
-	// attempts is how often the library sends a request. The core repeats calls, because a
-	// request that was not answered may have been done.
+	// attempts is how often the library sends a request. The core repeats calls instead, because
+	// a request that got no reply may have been executed.
 	attempts = 1
 
-	// window is the flow control window: how much a server may send ahead of what was read.
+	// window is the flow control window: how many bytes a server may send before they are read.
 	window = 4 << 20
 
 	defaultPort = "2379"
@@ -73,8 +73,8 @@ func openWith(ctx context.Context, u *store.URL, c config) (*Store, error) {
 	return s, nil
 }
 
-// dial logs in and reads a key, to see that both work. The login of the library can only be
-// cancelled together with the client.
+// dial logs in and reads a key, to check that both work. The login of the library can only be
+// cancelled by closing the client.
 func dial(ctx context.Context, option clientv3.Config, c config) (*Store, error) {
 	life, cancel := context.WithCancel(context.Background())
 	option.Context = life
@@ -104,12 +104,12 @@ func dial(ctx context.Context, option clientv3.Config, c config) (*Store, error)
 	return s, nil
 }
 
-// refused explains an error of the first contact.
+// refused explains the error of the first call to the servers.
 func refused(ctx context.Context, u *store.URL, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if errors.Is(err, context.DeadlineExceeded) { // of the login
+	if errors.Is(err, context.DeadlineExceeded) { // the login took longer than dialTimeout
 		err = status.Error(codes.Unavailable, err.Error())
 	}
 	switch rpctypes.Error(err) {
@@ -151,7 +151,7 @@ func optionOf(u *store.URL) (option clientv3.Config, err error) {
 		DialTimeout:       dialTimeout,
 		DialKeepAliveTime: pingAfter, DialKeepAliveTimeout: pingTimeout,
 		MaxUnaryRetries: attempts,
-		Logger:          zap.NewNop(), // what goes wrong is told by errors
+		Logger:          zap.NewNop(), // failures are reported as errors
 		DialOptions: []grpc.DialOption{
 			grpc.WithConnectParams(grpc.ConnectParams{
 				Backoff:           backoff.Config{BaseDelay: firstRedial, Multiplier: 1.6, Jitter: 0.2, MaxDelay: mostRedial},
@@ -167,7 +167,7 @@ func optionOf(u *store.URL) (option clientv3.Config, err error) {
 		if err != nil {
 			return fail("%v", err)
 		}
-		option.TLS = creds.files.Config() // only says that TLS is in use
+		option.TLS = creds.files.Config() // only tells the library that TLS is in use
 		option.DialOptions = append(option.DialOptions, grpc.WithTransportCredentials(creds))
 	}
 	return option, nil

@@ -15,79 +15,17 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/internal/urltest"
 	"github.com/holdfast-lock/holdfast/store"
 )
-
-// works uses everything that a store does: it takes a lock, waits for it, lists and releases it.
-func works(t *testing.T, url string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	one, err := holdfast.Open(ctx, url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer one.Close()
-	two, err := holdfast.Open(ctx, url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer two.Close()
-	lease, err := one.Lock(ctx, "a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	granted := make(chan *holdfast.Lease)
-	go func() {
-		defer close(granted)
-		next, err := two.Lock(ctx, "a")
-		if err != nil {
-			t.Error(err)
-		}
-		granted <- next
-	}()
-	for waiters := 0; waiters == 0; {
-		lock, err := one.Inspect(ctx, "a")
-		if err != nil {
-			t.Fatal(err)
-		}
-		waiters = len(lock.Waiters)
-	}
-	if err := lease.Renew(ctx); err != nil {
-		t.Error(err)
-	}
-	if err := lease.Unlock(ctx); err != nil {
-		t.Error(err)
-	}
-	next := <-granted
-	if next == nil {
-		t.FailNow()
-	}
-	if next.Token() <= lease.Token() {
-		t.Errorf("token %d after %d", next.Token(), lease.Token())
-	}
-	locks := 0
-	for _, err := range one.List(ctx, "") {
-		if err != nil {
-			t.Fatal(err)
-		}
-		locks++
-	}
-	if locks != 1 {
-		t.Errorf("%d locks listed, want 1", locks)
-	}
-	if err := next.Unlock(ctx); err != nil {
-		t.Error(err)
-	}
-}
 
 func TestTLSWithCertificatesOnBothSides(t *testing.T) {
 	t.Parallel()
 	certificates := servers.NewCertificates(t)
 	server := servers.StartEtcd(t, servers.EtcdOptions{TLS: certificates})
 	files := fmt.Sprintf("ca=%s&cert=%s&key=%s", certificates.CAFile, certificates.CertFile, certificates.KeyFile)
-	works(t, "etcds://"+server.Addr()+"?"+files)
-	works(t, "etcds://"+server.Addr()+"/some/prefix?servername=localhost&"+files)
+	urltest.Works(t, "etcds://"+server.Addr()+"?"+files)
+	urltest.Works(t, "etcds://"+server.Addr()+"/some/prefix?servername=localhost&"+files)
 
 	for what, url := range map[string]string{
 		"an unknown authority": "etcds://" + server.Addr(),
@@ -155,7 +93,7 @@ func TestTheDocumentedRightsAreEnough(t *testing.T) {
 	t.Parallel()
 	server := servers.StartEtcd(t, servers.EtcdOptions{Password: rootPassword})
 	addUser(t, asRoot(t, server.Addr()))
-	works(t, "etcd://locks:PASSWORD@"+server.Addr())
+	urltest.Works(t, "etcd://locks:PASSWORD@"+server.Addr())
 
 	_, err := holdfast.Open(t.Context(), "etcd://locks:secret@"+server.Addr())
 	if !errors.Is(err, holdfast.ErrInvalid) || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "password") {
@@ -166,7 +104,7 @@ func TestTheDocumentedRightsAreEnough(t *testing.T) {
 		t.Errorf("a user without rights: %v", err)
 	}
 	_, err = holdfast.Open(t.Context(), "etcd://"+server.Addr())
-	if err == nil || !strings.Contains(err.Error(), "user and password") {
+	if err == nil || !strings.Contains(err.Error(), "user and the password") {
 		t.Errorf("nobody: %v", err)
 	}
 }
@@ -186,7 +124,7 @@ func documentedRights(t testing.TB) string {
 	return prefix
 }
 
-func TestURLsThatMakeNoSenseAreRefusedBeforeAnythingIsDialled(t *testing.T) {
+func TestInvalidURLsAreRefusedBeforeDialing(t *testing.T) {
 	t.Parallel()
 	for url, says := range map[string]string{
 		"etcd:":                        "no host",
@@ -207,7 +145,7 @@ func TestURLsThatMakeNoSenseAreRefusedBeforeAnythingIsDialled(t *testing.T) {
 	}
 }
 
-func TestAServerThatIsNotThereIsAnErrorSoon(t *testing.T) {
+func TestOpenReturnsSoonIfThereIsNoServer(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and never replies
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// Release ends a grant or closes its name for a time: see [store.Store]. It compares the revision
+// Release ends a grant, or keeps its name closed for a time: see [store.Store]. It compares the revision
 // of the key, so that a release that arrives late or twice never ends another grant.
 func (s *Store) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
 	if err := s.enter(ctx); err != nil {
@@ -81,9 +81,8 @@ func (s *Store) erase(ctx context.Context, key claimKey, read *pb.RequestOp, mea
 	}
 }
 
-// Leave takes an identity out of the queue and gives back its grant: see [store.Store]. If an
-// attempt was not answered, its lease is revoked, so that the attempt fails even if it arrives
-// later.
+// Leave removes an identity from the queue and releases its grant: see [store.Store]. If an attempt
+// got no reply, its lease is revoked, so that the attempt fails even if it arrives later.
 func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	if err := s.enter(ctx); err != nil {
 		return err
@@ -98,10 +97,10 @@ func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	return nil
 }
 
-// abandon deletes the grant and the place of an identity.
+// abandon deletes the grant and the place in the queue of an identity.
 func (s *Store) abandon(ctx context.Context, key claimKey) error {
 	c, _ := s.claim(key)
-	if c.grant == nil && c.place == nil { // through another handle, or so long ago that we know nothing
+	if c.grant == nil && c.place == nil { // made through another handle, or already forgotten
 		_, err := s.erase(ctx, key, get(s.keys.name(key.name), s.keys.behind(key.name)), func(r *record) bool { return r.held() || r.kind == kindWaiting })
 		return err
 	}
@@ -113,7 +112,7 @@ func (s *Store) abandon(ctx context.Context, key claimKey) error {
 	if c.grant != nil {
 		grant := s.keys.key(key.name, kindOf(c.mode), c.grant.id)
 		same := createdAt(grant, c.create)
-		if c.create == 0 { // not known; then the lease is ours, and has been used for this grant only
+		if c.create == 0 { // not known; then the lease was created by this handle and used for this grant only
 			same = goesBy(grant, c.grant.id)
 		}
 		txn.Compare = append(txn.Compare, same)
@@ -121,7 +120,7 @@ func (s *Store) abandon(ctx context.Context, key claimKey) error {
 	}
 	resp, err := s.txn(ctx, txn)
 	if err != nil {
-		// The deletion may be done yet, and must not hit the next user of the lease.
+		// The deletion may still be executed, and must not affect the next user of the lease.
 		for _, l := range []*lease{c.grant, c.place} {
 			if l != nil {
 				l.unsure.Store(true)
@@ -135,7 +134,7 @@ func (s *Store) abandon(ctx context.Context, key claimKey) error {
 	return err
 }
 
-// Break ends a grant or a closure by force: see [store.Store].
+// Break ends a grant or a kept record by force: see [store.Store].
 func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	if err := s.enter(ctx); err != nil {
 		return err
@@ -147,7 +146,7 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	}
 	for i := range broken {
 		if !broken[i].held() {
-			_ = s.revoke(ctx, broken[i].lease) // it was the record's own
+			_ = s.revoke(ctx, broken[i].lease) // no other key has this lease
 		}
 	}
 	if len(broken) == 0 {

@@ -14,12 +14,11 @@ import (
 // maxOps is how many keys are read in one transaction: the default limit of etcd.
 const maxOps = 128
 
-// Renew extends grants: see [store.Store]. ErrInvalid: one of them changes its mode other than
-// from exclusive to shared, or has a floor with no token above it.
+// Renew extends grants: see [store.Store]. It returns ErrInvalid if a renewal changes the mode
+// other than from exclusive to shared, or has a floor with no token above it.
 //
-// It keeps the leases alive first and reads the keys afterwards. So a key that is there has a
-// whole TTL left, and a server that is no longer the leader, without knowing it, cannot answer
-// the read.
+// It keeps the leases alive first and reads the keys afterwards. So a key that exists has a whole
+// TTL left, and a former leader that does not know that it was replaced cannot answer the read.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
@@ -47,7 +46,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	if !known || errors.Is(err, store.ErrInvalid) {
 		return nil, s.explain(ctx, err)
 	}
-	return outcomes, nil // one that failed is unknown, which does not concern the others
+	return outcomes, nil // a renewal that failed is unknown, and does not affect the others
 }
 
 // extend renews the grants that need no write, and returns the indexes of the others.
@@ -92,7 +91,7 @@ func (s *Store) extend(ctx context.Context, grants []store.Renewal, outcomes []s
 	return slow, nil
 }
 
-// there reads which grants are there as this handle knows them.
+// there reads which grants still exist as this handle knows them.
 func (s *Store) there(ctx context.Context, grants []store.Renewal, indexes []int, claims []claim) ([]bool, error) {
 	ops := make([]*pb.RequestOp, len(indexes))
 	for n, i := range indexes {
@@ -138,7 +137,7 @@ func (s *Store) renew(ctx context.Context, r *store.Renewal) (store.Renewed, err
 		out, err := g.write(ctx)
 		switch {
 		case g.tokens > 0 && rpctypes.Error(err) == rpctypes.ErrNoSpace:
-			tokens = 0 // to extend the grant needs no space
+			tokens = 0 // extending the grant without tokens needs no space
 		case err != nil || out.Status == store.Extended:
 			return out, err
 		}
@@ -153,7 +152,7 @@ func (s *Store) own(ctx context.Context, key claimKey) (own *record, queued bool
 			return own, queued, err
 		}
 	}
-	return s.ownBy(ctx, key, s.getHolders(key.name)) // another handle may have written it anew
+	return s.ownBy(ctx, key, s.getHolders(key.name)) // another handle may have written it under another key
 }
 
 // ownBy finds the live grant of an identity among the records that a read returns.
@@ -181,7 +180,7 @@ func (s *Store) ownBy(ctx context.Context, key claimKey, read *pb.RequestOp) (ow
 	return own, len(resp.Responses[1].GetResponseRange().Kvs) > 0, err
 }
 
-// queue returns the beginning of the keys of all waiters of a name.
+// queue returns the prefix of the keys of all waiters of a name.
 func (s *Store) queue(name string) string { return s.keys.name(name) + string(rune(kindWaiting)) }
 
 // forgetGrant recycles the lease of a grant that is gone.
@@ -231,8 +230,8 @@ func (g *regrant) write(ctx context.Context) (out store.Renewed, err error) {
 	return out, nil
 }
 
-// lease returns the lease of the grant. From here to note there is a claim, which a concurrent
-// Release or Leave removes.
+// lease returns the lease of the grant. It makes sure that there is a claim from here to note; a
+// concurrent Release or Leave removes it.
 func (g *regrant) lease() (l *lease) {
 	l = &lease{id: g.own.lease, foreign: true}
 	g.s.change(g.key, func(c *claim) {
@@ -311,8 +310,8 @@ func (g *regrant) put(ctx context.Context, l *lease) (out store.Renewed, err err
 	return out, nil
 }
 
-// note records the lease that the grant has now, and recycles the one before. If another call has
-// changed the claim in the meantime, that call has recycled it.
+// note records the lease that the grant has now, and recycles the previous one. If another call
+// has changed the claim in the meantime, that call has recycled it.
 func (g *regrant) note(ctx context.Context, next *lease) {
 	s := g.s
 	s.mu.Lock()
@@ -327,6 +326,6 @@ func (g *regrant) note(ctx context.Context, next *lease) {
 	case swap && next != g.known:
 		s.recycle(ctx, g.known)
 	case ended && next != g.known && !next.foreign:
-		_ = s.revoke(ctx, next.id) // nobody else knows this lease
+		_ = s.revoke(ctx, next.id) // no other call knows this lease
 	}
 }

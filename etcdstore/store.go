@@ -22,8 +22,8 @@ import (
 
 const (
 	// defaultHeartbeat is how long a waiter that stopped asking keeps its place. A dead waiter
-	// delays the next by that much. A live one asks twice in that time, with a read and a
-	// keep-alive, which is the whole load of waiting.
+	// delays the next one by that much. A live waiter asks twice in that time, with a read and a
+	// keep-alive; waiting causes no other load.
 	defaultHeartbeat = 8 * time.Second
 
 	// defaultMinTTL is the shortest lease of a server with the usual election timeout of one
@@ -37,15 +37,15 @@ const (
 // An Option changes how a store made with New works.
 type Option func(*config)
 
-// Prefix sets the beginning of all keys, which is followed by a slash; "holdfast" unless given.
+// Prefix sets the prefix of all keys, which is followed by a slash. The default is "holdfast".
 // Only stores with the same prefix exclude each other.
 func Prefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
 
-// Heartbeat sets how long a waiter that stopped asking keeps its place, in whole seconds; 8 s
-// unless given. Clients of one prefix may have different ones.
+// Heartbeat sets how long a waiter that stopped asking keeps its place in the queue, in whole
+// seconds. The default is 8 s. Clients with the same prefix may have different heartbeats.
 func Heartbeat(d time.Duration) Option { return func(c *config) { c.heartbeat = d } }
 
-// MinTTL sets the shortest TTL that may be asked for; 2 s unless given, which fits servers with
+// MinTTL sets the shortest TTL that may be asked for. The default is 2 s, which fits servers with
 // the usual election timeout of one second. A server grants at least 1.5 election timeouts, in
 // whole seconds.
 func MinTTL(d time.Duration) Option { return func(c *config) { c.minTTL = d } }
@@ -54,11 +54,12 @@ type config struct {
 	prefix    string
 	heartbeat time.Duration
 	minTTL    time.Duration
-	owned     bool   // the client is ours to close
-	conns     *conns // of a client that is ours
+	owned     bool   // Close closes the client
+	conns     *conns // connections of an owned client
 }
 
-// A Store keeps locks on etcd. Make one with [New], or by a URL.
+// A Store keeps locks on etcd servers. It implements [store.Store]. Programs make one with [New]
+// and pass it to holdfast.New, or open it by its URL.
 type Store struct {
 	client *clientv3.Client
 	kv     pb.KVClient
@@ -66,10 +67,10 @@ type Store struct {
 	config config
 	keys   keys
 
-	several bool // servers: if one does not answer, another may
+	several bool // there are several servers: if one does not answer, another may
 
-	// Each call holds the gate for reading. Close takes it for writing and keeps it: calls
-	// that are in flight finish first, later ones are turned away.
+	// Each call holds a read lock on the gate. Close takes the write lock and keeps it: calls in
+	// flight finish first, and later calls fail.
 	gate    sync.RWMutex
 	closing chan struct{} // closed at the beginning of Close, to end waiting calls
 
@@ -77,7 +78,7 @@ type Store struct {
 	end  context.CancelFunc
 	once sync.Once
 
-	seen   atomic.Int64 // the highest revision that was heard of
+	seen   atomic.Int64 // the highest revision seen in a reply
 	floor  atomic.Pointer[floorMark]
 	pool   pool
 	keeper keeper
@@ -96,8 +97,8 @@ type claimKey struct {
 	id   store.ID
 }
 
-// A claim is what this handle knows of an identity: its leases. Whether it holds anything is for
-// the server to say.
+// A claim is what this handle knows of an identity: its leases. Only the server knows whether the
+// identity still holds or waits for the name.
 type claim struct {
 	mode   store.Mode
 	grant  *lease
@@ -211,7 +212,7 @@ func (s *Store) enter(ctx context.Context) error {
 
 func (s *Store) leave() { s.gate.RUnlock() }
 
-// claim returns what is known of an identity.
+// claim returns what is known of an identity, and whether anything is known.
 func (s *Store) claim(key claimKey) (c claim, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,7 +222,7 @@ func (s *Store) claim(key claimKey) (c claim, known bool) {
 	return c, false
 }
 
-// change changes what is known of an identity. After Close nothing is noted, because nothing
+// change changes what is known of an identity. After Close nothing is recorded, because nothing
 // would revoke the leases.
 func (s *Store) change(key claimKey, f func(c *claim)) {
 	s.mu.Lock()
@@ -237,7 +238,7 @@ func (s *Store) change(key claimKey, f func(c *claim)) {
 	f(c)
 }
 
-// forget drops what is known of an identity that has no keys any more, and recycles its leases.
+// forget drops what is known of an identity that has no more keys, and recycles its leases.
 func (s *Store) forget(ctx context.Context, key claimKey) {
 	s.mu.Lock()
 	c := s.claims[key]
@@ -266,7 +267,7 @@ func (s *Store) explain(ctx context.Context, err error) error {
 	return fmt.Errorf("etcd store: %w", err)
 }
 
-// plain returns the text of an error without the words of gRPC.
+// plain returns the text of an error without the prefix that gRPC adds.
 func plain(err error) string {
 	if st, ok := status.FromError(err); ok {
 		return st.Message()
@@ -280,19 +281,19 @@ func advise(err error) string {
 	case rpctypes.ErrPermissionDenied:
 		return "the user of the URL may not do this: give it the rights that the package documentation lists"
 	case rpctypes.ErrAuthFailed, rpctypes.ErrInvalidAuthToken, rpctypes.ErrUserEmpty, rpctypes.ErrUserNotFound:
-		return "check user and password of the URL, as in etcd://user:password@host"
+		return "check the user and the password in the URL, as in etcd://user:password@host"
 	case rpctypes.ErrNoSpace:
 		return "its database is full: compact and defragment it, raise --quota-backend-bytes, then disarm the alarm"
 	case rpctypes.ErrNoLeader, rpctypes.ErrLeaderChanged, rpctypes.ErrNotLeader:
-		return "the servers have no leader at the moment: see that more than half of them are up and reach each other"
+		return "the servers have no leader at the moment: check that more than half of them are up and reach each other"
 	case rpctypes.ErrTooManyOps:
-		return "raise --max-txn-ops to its default of 128 at least"
+		return "raise --max-txn-ops to at least its default of 128"
 	}
 	switch status.Code(err) {
 	case codes.Unavailable:
-		return "no server answers: see that they are up, and that the addresses of the URL are right, etcds:// for TLS"
+		return "no server answers: check that the servers are up, that the addresses in the URL are right, and whether they need etcds:// for TLS"
 	case codes.DeadlineExceeded:
-		return "it did not answer in time: see that more than half of the servers are up and not overloaded"
+		return "no reply in time: check that more than half of the servers are up and not overloaded"
 	}
 	return ""
 }

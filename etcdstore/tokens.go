@@ -10,18 +10,18 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// block is how many tokens a revision is worth: as many as the core hands over in a slice.
-// Tokens stay below 2^53 for 2^43 revisions, which is 28 years of ten thousand a second.
+// block is how many tokens a revision has: as many as the hand-overs of a slice need by default.
+// Tokens stay below 2^53 for 2^43 revisions: 28 years of ten thousand writes a second.
 const block = 1024
 
-// slop is how many revisions a write may be ahead of the last one that its client has seen, with
-// its token still below 2^53.
+// slop is how many revisions a write may be ahead of the last one that its client has seen. Its
+// token must still be below 2^53.
 const slop = 1 << 30
 
 // A floorMark is the content of the floor key and the revision at which it was written. The
-// content is added to revisions to make tokens. It is 0 until tokens above those of the revisions
-// are asked for, and only grows. Every grant compares the key's revision, so that none is made
-// with an older content.
+// content is an offset that is added to revisions to make tokens. It is 0 until a request asks for
+// a token above that of the current revision, and only grows. Every grant compares the key's
+// revision, so that no grant uses an outdated offset.
 type floorMark struct {
 	mod  int64
 	base int64

@@ -36,7 +36,7 @@ func TestAFloorHoldsForAllClients(t *testing.T) {
 	release(one, grant(one, 0))
 	release(two, grant(two, 0))
 	release(one, grant(one, highest+1000*block))
-	release(two, grant(two, 0)) // it did not know of the floor
+	release(two, grant(two, 0)) // this store did not know of the floor
 	req := grant(one, highest+1000*block)
 	out, err := two.Renew(ctx, []store.Renewal{{Name: "a", ID: req.ID, TTL: req.TTL, Mode: req.Mode, Floor: highest + 1000*block}})
 	if err != nil || out[0].Status != store.Extended {

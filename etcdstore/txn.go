@@ -24,15 +24,15 @@ var anySize = grpc.MaxCallRecvMsgSize(math.MaxInt32)
 // server.
 const hung = 2 * time.Second
 
-// undated hides the deadline of a context. gRPC would send the deadline with each call and the
-// server would watch it, which costs the server as much as a part of the call itself. The end of
-// the context cancels the call anyway.
+// undated hides the deadline of a context. Otherwise gRPC would send the deadline with each call
+// and the server would watch it, at a noticeable cost. The end of the context cancels the call
+// anyway.
 type undated struct{ context.Context }
 
 func (undated) Deadline() (deadline time.Time, ok bool) { return deadline, false }
 
-// call sends a request once. It is repeated if the server refused it because of an old login:
-// then nothing was done, and the client library has logged in again.
+// call sends a request once. It is repeated only if the server refused it because of an expired
+// login: then nothing was executed, and the client library has logged in again.
 func call[Q, R any](s *Store, ctx context.Context, f func(context.Context, Q, ...grpc.CallOption) (R, error), req Q) (resp R, err error) {
 	if !s.several {
 		if resp, err = f(undated{ctx}, req, anySize); loggedOut(err) {
@@ -108,7 +108,8 @@ func bytesOf(end string) []byte {
 	return []byte(end)
 }
 
-// modIs compares that a key was last written at that revision; 0 if there is no key.
+// modIs is the condition that a key was last written at that revision, or does not exist if the
+// revision is 0.
 func modIs(key string, revision int64) *pb.Compare {
 	return &pb.Compare{
 		Key: []byte(key), Target: pb.Compare_MOD, Result: pb.Compare_EQUAL,
@@ -116,7 +117,8 @@ func modIs(key string, revision int64) *pb.Compare {
 	}
 }
 
-// createdAt compares that a key was created at that revision and has not been deleted since.
+// createdAt is the condition that a key was created at that revision and has not been deleted
+// since.
 func createdAt(key string, revision int64) *pb.Compare {
 	return &pb.Compare{
 		Key: []byte(key), Target: pb.Compare_CREATE, Result: pb.Compare_EQUAL,
@@ -124,7 +126,7 @@ func createdAt(key string, revision int64) *pb.Compare {
 	}
 }
 
-// goesBy compares that a key has that lease.
+// goesBy is the condition that a key has that lease.
 func goesBy(key string, lease int64) *pb.Compare {
 	return &pb.Compare{
 		Key: []byte(key), Target: pb.Compare_LEASE, Result: pb.Compare_EQUAL,
@@ -132,8 +134,8 @@ func goesBy(key string, lease int64) *pb.Compare {
 	}
 }
 
-// nothingNew compares that no key of a range was written after that revision; with 0, that there
-// is no key. Keys that were deleted since do not matter.
+// nothingNew is the condition that no key of a range was written after that revision or, if the
+// revision is 0, that there is no key. Keys that were deleted since do not matter.
 func nothingNew(key, end string, revision int64) *pb.Compare {
 	return &pb.Compare{
 		Key: []byte(key), RangeEnd: []byte(end), Target: pb.Compare_MOD, Result: pb.Compare_LESS,
@@ -149,24 +151,24 @@ type snapshot struct {
 	floor    floorMark
 
 	waiter *record // of the identity; nil if it is not queued
-	place  int     // of it: 1 is the next. Beyond maxAhead it is where it was at most
-	ahead  string  // the key of who is right in front, if place is not 1
-	queue  int     // how many wait
+	place  int     // its place, 1 is next; beyond maxAhead it is an upper bound
+	ahead  string  // the key of the waiter right in front, if place is not 1
+	queue  int     // number of waiters
 }
 
-// maxAhead bounds how many waiters in front of a waiter are read to tell its place.
+// maxAhead bounds how many waiters in front of a waiter are read to find its place.
 const maxAhead = 64
 
-// A standing is what was known of a waiter: the revision at which it joined, and an upper bound
-// of its place. Nobody joins in the middle, so the next in line stays the next.
+// A standing is what was last known of a waiter: the revision at which it joined, and an upper
+// bound of its place. No waiter joins in the middle, so the first in the queue stays the first.
 type standing struct {
 	create int64
 	place  int
 	waiter *record
 }
 
-// snapshotOps read a snapshot for an identity with that lease as its place in the queue and that
-// last known standing.
+// snapshotOps returns the reads of a snapshot for an identity whose place in the queue has that
+// lease, and that has that last known standing.
 func (s *Store) snapshotOps(name string, place int64, known standing) []*pb.RequestOp {
 	queue := &pb.RangeRequest{Key: []byte(s.queue(name)), RangeEnd: []byte(s.keys.behind(name))}
 	if known.place == 1 || known.create == 0 {
@@ -183,8 +185,8 @@ func (s *Store) snapshotOps(name string, place int64, known standing) []*pb.Requ
 	}
 }
 
-// parseSnapshot reads the replies to snapshotOps, which are the last of a transaction. The
-// snapshot is not whole if the identity is queued and its standing was not known.
+// parseSnapshot parses the replies to snapshotOps, which are the last of a transaction. Whole is
+// false if the identity is queued and its standing was not known.
 func (s *Store) parseSnapshot(resp *pb.TxnResponse, known standing) (snap *snapshot, whole bool, err error) {
 	answers := resp.Responses[len(resp.Responses)-4:]
 	snap = &snapshot{revision: resp.Header.Revision}
@@ -243,8 +245,8 @@ func sortByArrival(list []record) {
 	slices.SortFunc(list, func(a, b record) int { return cmp.Compare(a.create, b.create) })
 }
 
-// look reads a name for an identity. The read is linearizable: it sees everything that was
-// answered before.
+// look reads a name for an identity. The read is linearizable: it sees the effect of every call
+// that was answered before.
 func (s *Store) look(ctx context.Context, key claimKey) (*snapshot, error) {
 	c, _ := s.claim(key)
 	known, place := c.queued, int64(0)
@@ -265,7 +267,7 @@ func (s *Store) look(ctx context.Context, key claimKey) (*snapshot, error) {
 	}
 }
 
-// noteStanding notes the standing, so that the next look reads less.
+// noteStanding records the standing, so that the next look reads less.
 func (s *Store) noteStanding(key claimKey, snap *snapshot) {
 	if snap != nil && snap.waiter != nil {
 		s.change(key, func(c *claim) { c.queued = standing{snap.waiter.create, snap.place, snap.waiter} })
@@ -312,7 +314,7 @@ func (n *snapshot) mixes(req *store.Request) error {
 	return nil
 }
 
-// whole returns a time in seconds, rounded up, as etcd counts.
+// whole returns a time in whole seconds, rounded up, as etcd counts.
 func whole(d time.Duration) int64 {
 	return max(1, int64((d+time.Second-1)/time.Second))
 }

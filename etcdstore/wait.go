@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	// linger is how long the stream outlives its last waiter: on a busy name the next one comes
-	// soon.
+	// linger is how long the stream outlives its last waiter: on a contended name the next waiter
+	// arrives soon.
 	linger = 10 * time.Second
 
-	// pause is how long no stream is opened after one that failed at once. Waiters that come in
-	// the meantime are woken after it, to ask again and be watched for.
+	// pause is how long no stream is opened after one that failed at once. Waiters that arrive
+	// meanwhile are woken after the pause, so that they ask again and get a watch.
 	pause = time.Second
 )
 
@@ -28,11 +28,11 @@ const (
 // share one stream, which is open while there are any: a goroutine that sends and one that
 // receives, whatever the number of waiters.
 //
-// A watch begins when the server hears of it. If something was written since the read by which
-// its waiter was refused, the waiter asks once more, so that nothing in between is lost. (A
-// server can begin in the past, but then takes up to a tenth of a second to catch up.) If a
-// watch cannot go on, its waiters are woken and ask again: when the stream ended, when the
-// server has lost its leader, and when the server cancelled the watch.
+// A watch begins when the server receives the request for it. If something was written between
+// that and the read by which its waiter was refused, the waiter asks once more, so that no change
+// is missed. (A watch can begin at an earlier revision, but then the server takes up to a tenth of
+// a second to catch up.) If a watch cannot continue, its waiters are woken and ask again: when the
+// stream ended, when the server has lost its leader, and when the server cancelled the watch.
 type waits struct {
 	store  *Store
 	client pb.WatchClient
@@ -43,12 +43,11 @@ type waits struct {
 	byID   map[int64]*waitState // by the ID of a watch of the stream
 	stream *watchStream         // nil if there is none
 	idle   *time.Timer          // set while there is a stream and no waiter
-	next   time.Time            // no stream before
-	paused *time.Timer          // set while there are waiters without a stream until then
+	next   time.Time            // no stream is opened before this time
+	paused *time.Timer          // set while waiters without a stream wait for that time
 }
 
-// A watch is a key, or a range of keys, to hear about: their deletions, or with puts their
-// writes.
+// A watch is a key, or a range of keys, to watch: for deletions, or with puts for writes.
 type watch struct {
 	key, end string
 	puts     bool
@@ -60,7 +59,7 @@ type waitState struct {
 	refused int64   // the revision of the last read
 	begun   int64   // the revision at which the last of the watches began
 	signal  wake.Signal
-	nudged  bool // woken only to ask once more: the watches go on
+	nudged  bool // woken only to ask once more: the watches continue
 	gone    bool // the watched key is gone
 	left    map[int64]remaining
 }
@@ -78,9 +77,9 @@ type watchStream struct {
 	queue  []*pb.WatchRequest
 
 	// nextID is the ID of the next watch. The first is 0, which leaves the choice to the
-	// server. A server then takes the IDs that we name, and a grpc-proxy counts by itself:
-	// both number the watches of a stream in the order of the requests, from 0. A watch that is
-	// refused would upset that, but ends the stream.
+	// server. After that a server uses the IDs in the requests, and a grpc-proxy counts by
+	// itself: both number the watches of a stream in the order of the requests, from 0. A watch
+	// that is refused would break this numbering, but it ends the stream.
 	nextID int64
 }
 
@@ -89,8 +88,8 @@ func (w *waits) init(s *Store, client pb.WatchClient) {
 	w.all, w.byID = make(map[claimKey]*waitState), make(map[int64]*waitState)
 }
 
-// expect notes that an identity was refused by a read at that revision, and wakes it by what
-// happens from then on.
+// expect records that an identity was refused by a read at that revision, and starts the watches
+// that wake it.
 func (w *waits) expect(key claimKey, watches []watch, revision int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -113,7 +112,7 @@ func (w *waits) expect(key claimKey, watches []watch, revision int64) {
 		} else {
 			state.signal.Reset()
 		}
-		return // the watches go on
+		return // the watches continue
 	}
 	w.cancel(state)
 	state.signal.Reset()
@@ -141,8 +140,8 @@ func (w *waits) expect(key claimKey, watches []watch, revision int64) {
 	}
 }
 
-// gone reports whether an identity has heard that the key it watched is gone. It does so once:
-// an identity that is not granted then reads the name.
+// gone reports whether a watch of an identity has reported that its key is gone. It returns true
+// only once: an identity that is not granted then has to read the name.
 func (w *waits) gone(key claimKey) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -173,7 +172,7 @@ func (w *waits) send(r *pb.WatchRequest) {
 	}
 }
 
-// forget ends the wait of an identity that is not queued any more.
+// forget ends the wait of an identity that is no longer queued.
 func (w *waits) forget(key claimKey) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -198,7 +197,7 @@ func (w *waits) rest() {
 	}
 }
 
-// open starts a stream, unless one has failed just now.
+// open starts a stream, unless one has just failed.
 func (w *waits) open() bool {
 	if time.Now().Before(w.next) {
 		return false
@@ -224,12 +223,12 @@ func (w *waits) resume() {
 }
 
 // run opens the stream and receives from it until it ends, and then wakes all waiters. They ask
-// again, which opens the next stream, with a new login if there is a password.
+// again, which opens the next stream, with a new login if authentication is on.
 func (w *waits) run(ctx context.Context, st *watchStream) {
 	defer w.wg.Done()
 	defer st.cancel()
 	begin := time.Now()
-	// A server without a leader hears of nothing, so it shall end the stream.
+	// A server without a leader learns of no changes, so it should end the stream.
 	stream, err := w.client.Watch(clientv3.WithRequireLeader(ctx))
 	if err == nil {
 		w.wg.Add(1)
@@ -254,7 +253,7 @@ func (w *waits) run(ctx context.Context, st *watchStream) {
 	}
 }
 
-// sending sends the queue.
+// sending sends the queued requests.
 func (w *waits) sending(ctx context.Context, st *watchStream, stream pb.Watch_WatchClient) {
 	defer w.wg.Done()
 	for {
@@ -269,7 +268,7 @@ func (w *waits) sending(ctx context.Context, st *watchStream, stream pb.Watch_Wa
 		w.mu.Unlock()
 		for _, r := range queue {
 			if stream.Send(r) != nil {
-				return // Recv tells why
+				return // Recv returns the error
 			}
 		}
 	}
@@ -280,8 +279,8 @@ func (w *waits) received(st *watchStream, resp *pb.WatchResponse) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if resp.Created && (resp.Canceled || resp.WatchId >= st.nextID) {
-		// Refused, and the reply does not tell which watch: the login of the stream has expired
-		// or has lost its rights.
+		// The watch is refused, and the reply does not say which one: the login of the stream has
+		// expired or lost its rights.
 		return fmt.Errorf("watch %d refused: %s", resp.WatchId, resp.CancelReason)
 	}
 	state := w.byID[resp.WatchId]
@@ -316,8 +315,8 @@ func (w *waits) close() {
 	w.wg.Wait() // life has ended
 }
 
-// left returns how long a lease has. The answer costs a round trip, so a waiter that asks again
-// and again gets the last answer less the time since, until half of it is over.
+// left returns the remaining time of a lease. Asking the server costs a round trip, so a waiter
+// that asks repeatedly gets the last answer minus the time since then, until half of it is over.
 func (w *waits) left(ctx context.Context, key claimKey, lease int64) (time.Duration, error) {
 	now := time.Now()
 	w.mu.Lock()
@@ -341,8 +340,8 @@ func (w *waits) left(ctx context.Context, key claimKey, lease int64) (time.Durat
 	return left, err
 }
 
-// Wait blocks until it is worth asking again for a queued identity: see [store.Store]. It
-// returns nil at once if the identity was not queued through this handle.
+// Wait blocks until a queued identity should ask again: see [store.Store]. It returns nil at once
+// if the identity was not queued through this handle.
 func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	if err := s.enter(ctx); err != nil {
 		return err

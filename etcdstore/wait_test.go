@@ -58,7 +58,7 @@ func TestAWatchThatBeginsLateMakesItsWaiterAskOnce(t *testing.T) {
 		defer s.waits.mu.Unlock()
 		return slices.Clone(s.waits.all[key].ids)
 	}
-	// As if the read had been before the holder was granted.
+	// Pretend that the read was made before the holder was granted.
 	s.waits.mu.Lock()
 	watches := s.waits.all[key].watches
 	s.waits.cancel(s.waits.all[key])
@@ -194,9 +194,9 @@ func TestTheCostOfAskingDoesNotGrowWithTheQueue(t *testing.T) {
 	last := request("a", true)
 	must(t, far, last, 4*maxAhead+3)
 	if crowded := read(first, 1); crowded > alone+alone/2 {
-		t.Errorf("the next reads %d bytes to ask, and %d when nobody is behind it", crowded, alone)
+		t.Errorf("the first waiter reads %d bytes to ask, and %d when nobody is behind it", crowded, alone)
 	}
 	if many := read(last, 4*maxAhead+3); many > few+few/2 {
-		t.Errorf("who has %d in front reads %d bytes to ask, and who has %d reads %d", 4*maxAhead+2, many, maxAhead+1, few)
+		t.Errorf("a waiter behind %d others reads %d bytes to ask, and one behind %d reads %d", 4*maxAhead+2, many, maxAhead+1, few)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-lock/holdfast/memstore"
 )
 
-// A holder that slept through its lease wakes up and writes.
+// A holder that was paused until after the end of its lease continues and writes.
 func ExampleGate_Do() {
 	var gate fence.Gate
 	balance := 100
@@ -40,11 +40,11 @@ func ExampleGate_Do() {
 	// balance 80
 }
 
-// A holder raises the gate when it has acquired, before it reads.
+// A holder raises the gate after it has acquired the lock, before it reads.
 func ExampleGate_Raise() {
 	var gate fence.Gate
 	fmt.Println(gate.Raise(34) == nil)
-	// Nothing was written under token 34 yet, and still:
+	// Nothing was written with token 34 yet, but token 33 is already refused:
 	fmt.Println(errors.Is(gate.Check(33), fence.ErrStale))
 	// Output:
 	// true
@@ -81,7 +81,7 @@ func Example_http() {
 		}
 		resp, err := client.Do(req)
 		if err != nil {
-			return err // fence.ErrStale if somebody newer was there
+			return err // fence.ErrStale if a newer holder has written
 		}
 		defer resp.Body.Close()
 		answer, err := io.ReadAll(resp.Body)

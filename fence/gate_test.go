@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-lock/holdfast/fence"
 )
 
-// calls are the three ways to show a token to a gate. What holds for one holds for all.
+// calls are the three ways to pass a token to a gate, which must behave alike.
 var calls = map[string]func(g *fence.Gate, token int64) error{
 	"Check": (*fence.Gate).Check,
 	"Raise": (*fence.Gate).Raise,
@@ -119,7 +119,7 @@ func TestNewerTokenWaitsForOlderWork(t *testing.T) {
 	})
 }
 
-// Else a stream of overlapping old writes could keep the new holder out for ever.
+// Otherwise a stream of overlapping old writes could keep the new holder out forever.
 func TestOlderTokenIsRefusedAsSoonAsANewerOneWaits(t *testing.T) {
 	eachCall(t, func(t *testing.T, call func(g *fence.Gate, token int64) error) {
 		var g fence.Gate
@@ -151,7 +151,7 @@ func TestWaitingTokenIsStaleOnceOvertaken(t *testing.T) {
 	})
 }
 
-func TestWorkOfOneTokenRunsSideBySide(t *testing.T) {
+func TestWorkOfOneTokenRunsConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g fence.Gate
 		finishOne, finishTwo := start(t, &g, 1), start(t, &g, 1)
@@ -183,7 +183,7 @@ func TestGateIsFreeHoweverWorkEnds(t *testing.T) {
 					_ = g.Do(1, func() error { time.Sleep(time.Second); return end() })
 				}()
 				synctest.Wait()
-				wantNil(t, g.Check(2)) // else deadlock, which synctest reports
+				wantNil(t, g.Check(2)) // otherwise it deadlocks, which synctest reports
 				wantNil(t, g.Do(3, func() error { return nil }))
 			})
 		})
@@ -273,7 +273,7 @@ func TestGatesKeepResourcesApart(t *testing.T) {
 	wantStale(t, gates.Gate("a").Check(6))
 }
 
-func TestForgottenGateStartsAnew(t *testing.T) {
+func TestForgottenGateStartsAgain(t *testing.T) {
 	var gates fence.Gates
 	gates.Forget("never seen")
 	wantNil(t, gates.Gate("a").Check(7))

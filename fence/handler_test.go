@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-lock/holdfast/fence"
 )
 
-// patience bounds what should happen soon. Only a failing test spends it.
+// patience bounds what should happen soon. Only a failing test waits for so long.
 const patience = 20 * time.Second
 
 func path(r *http.Request) string { return r.URL.Path }
@@ -51,7 +51,7 @@ func put(t *testing.T, url string, tokens ...string) (*http.Response, string) {
 	return resp, string(body)
 }
 
-// status is put for those who want only the status.
+// status is like put, but returns only the status.
 func status(t *testing.T, url string, tokens ...string) int {
 	t.Helper()
 	resp, _ := put(t, url, tokens...)
@@ -148,7 +148,7 @@ func TestRequestIsServedInsideTheGate(t *testing.T) {
 	case got := <-newer:
 		close(end)
 		t.Fatalf("token 2 was answered with %d while token 1 was served", got)
-	case <-time.After(50 * time.Millisecond): // can only miss a fault, never make one up
+	case <-time.After(50 * time.Millisecond): // if this is too short, the test misses a defect, but never reports a false one
 	}
 	close(end)
 	if got := receive(t, old); got != 200 {
@@ -180,7 +180,7 @@ func TestPanicInAHandlerLeavesTheGateUsable(t *testing.T) {
 }
 
 // A holder that is paused in the middle of its upload is what fencing is for.
-func TestStalledUploadDoesNotHoldUpTheNextHolder(t *testing.T) {
+func TestStalledUploadDoesNotDelayTheNextHolder(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("http2=%t", http2), func(t *testing.T) { testStalledUpload(t, http2) })
 	}
@@ -224,7 +224,7 @@ func testStalledUpload(t *testing.T, http2 bool) {
 	}
 
 	body, upload := io.Pipe()
-	defer upload.Close() // else the server cannot close
+	defer upload.Close() // otherwise the server cannot close
 	old := async(func() error { return send(1, body) })
 	_, err := io.WriteString(upload, "the first few bytes")
 	wantNil(t, err)
@@ -239,7 +239,7 @@ func testStalledUpload(t *testing.T, http2 bool) {
 		t.Errorf("the request's context ended with %v, want a StaleError", err)
 	}
 	upload.Close()
-	receive(t, old) // with an error or without: its connection may be gone
+	receive(t, old) // the result does not matter: its connection may be gone
 }
 
 func TestOvertakenRequestCanStillAnswer(t *testing.T) {
@@ -345,7 +345,8 @@ func FuzzHeader(f *testing.F) {
 	})
 }
 
-// canonical reports whether s is a number from 1 to 2^53-1, told by its characters alone.
+// canonical reports whether s is a number from 1 to 2^53-1. It only compares characters, and does
+// not use strconv.
 func canonical(s string) bool {
 	const limit = "9007199254740992"
 	return s != "" && s[0] != '0' && strings.Trim(s, "0123456789") == "" &&
@@ -369,7 +370,7 @@ func receive[T any](t *testing.T, c <-chan T) T {
 	}
 }
 
-// waitFor is receive for goroutines other than the test's own.
+// waitFor is like receive, for goroutines other than that of the test.
 func waitFor(c <-chan struct{}) {
 	select {
 	case <-c:

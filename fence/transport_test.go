@@ -87,7 +87,7 @@ func TestTransportSendsTheTokenOfTheInnermostLease(t *testing.T) {
 	ctx, _ := lock(t, c)
 	err := c.Do(ctx, "inner", func(ctx context.Context) error {
 		req := request(t, ctx, server.URL, nil)
-		fence.SetHeader(req, 12345) // of another lease, by mistake
+		fence.SetHeader(req, 12345) // the token of another lease, by mistake
 		resp, err := fenced(t).Do(req)
 		if err != nil {
 			return err
@@ -132,11 +132,11 @@ func TestTransportSendsNothingWithoutALease(t *testing.T) {
 	}
 }
 
-func TestTransportTellsAStaleHolder(t *testing.T) {
+func TestTransportReturnsErrStaleToAStaleHolder(t *testing.T) {
 	server, _ := serve(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
 	c, client := locks(t), fenced(t)
 	first, lease := lock(t, c)
-	// Paused, it does not notice that its lease is over.
+	// The holder is paused and does not notice that its lease is over.
 	paused := context.WithoutCancel(first)
 	wantNil(t, lease.Unlock(t.Context()))
 	second, newer := lock(t, c)

@@ -34,7 +34,7 @@ func BenchmarkPair(b *testing.B) {
 	}
 }
 
-// BenchmarkPairParallel gives each goroutine a name of its own.
+// BenchmarkPairParallel measures pairs on several goroutines, each with a name of its own.
 func BenchmarkPairParallel(b *testing.B) {
 	s := memstore.New()
 	defer s.Close()

@@ -13,7 +13,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	// Not the context of the test, which has ended when the test cleans up.
+	// This is not the context of the test, which has ended when the test cleans up.
 	open := func(t testing.TB) *memstore.Store {
 		s, err := store.Open(context.Background(), "memory:conformance")
 		if err != nil {

@@ -24,9 +24,9 @@ import (
 )
 
 const (
-	// heartbeat is how long a waiter that stopped asking keeps its place. Within one process
-	// waiters do not die alone. The heartbeat must be longer than the delays of a busy
-	// scheduler, and short for clients that end without a call of Leave.
+	// heartbeat is how long a waiter that stopped asking keeps its place. A waiter does not
+	// crash without its whole process, but a client may end without a call of Leave, so the
+	// heartbeat is short. It must be longer than the delays of a busy scheduler.
 	heartbeat = 5 * time.Second
 
 	// minTTL is far above the resolution of the clock. With shorter TTLs a loaded machine
@@ -264,8 +264,8 @@ func (t *table) renew(r *store.Renewal) (store.Renewed, error) {
 	return renewed, nil
 }
 
-// with calls f with the entry of a name after removing what has expired, or with nil if there
-// is none.
+// with removes what has expired from the entry of a name, and calls f with the entry, or with
+// nil if there is none.
 func (s *Store) with(ctx context.Context, name string, f func(e *entry, now int64) error) error {
 	if err := s.usable(ctx); err != nil {
 		return err

@@ -59,7 +59,7 @@ func TestTokensStartAt1AndComeInBlocksOfAtMost4096(t *testing.T) {
 	}
 }
 
-// Many holders are found by an index, a few by looking at each.
+// Many holders are found by an index, a few by a linear search.
 func TestNameCanHaveThousandsOfHolders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()

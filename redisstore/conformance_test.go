@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// openQuick opens a URL with a quick heartbeat.
+// openQuick opens a URL with a short heartbeat.
 func openQuick(t testing.TB, url string) *Store {
 	t.Helper()
 	u, err := store.ParseURL(url)
@@ -43,8 +43,8 @@ func TestConformanceOfSentinel(t *testing.T) {
 	redistest.Conform(t, byURL("redis+sentinel://"+strings.Join(group.Addrs(), ",")+"/"+servers.SentinelName), group.Primary())
 }
 
-// The clients are the program's own and are used before the suite begins to count goroutines:
-// rueidis needs seconds to end those of a closed Cluster client.
+// The clients belong to the test and are used before the suite begins to count goroutines: rueidis
+// needs seconds to end the goroutines of a closed Cluster client.
 func TestConformanceOfACluster(t *testing.T) {
 	cluster := servers.StartCluster(t, servers.RedisOptions{})
 	u, err := store.ParseURL("redis+cluster://" + strings.Join(cluster.Addrs(), ","))
@@ -70,7 +70,7 @@ func TestConformanceOfACluster(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		for _, node := range clients[i].Nodes() { // replicas, too: a listing asks for their role
+		for _, node := range clients[i].Nodes() { // also replicas, since a listing asks for their role
 			node.Do(t.Context(), node.B().Role().Build())
 		}
 	}

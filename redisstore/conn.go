@@ -16,7 +16,7 @@ import (
 // A conn is a rediscore.Conn on a rueidis client.
 type conn struct {
 	client rueidis.Client
-	dog    *watchdog    // bounds calls without a deadline; nil if contexts do
+	dog    *watchdog    // bounds calls without a deadline; nil if the core sets deadlines
 	owned  *connections // nil if the client belongs to the program
 }
 
@@ -29,13 +29,13 @@ func (c *conn) Close() {
 
 func (c *conn) isCluster() bool { return c.client.Mode() == rueidis.ClientModeCluster }
 
-// command makes a command of a call, with the text of its script if text is set. The server knows
-// the script from then on.
+// command returns the command for a call, with the text of its script if text is set. The server
+// knows the script from then on.
 //
 // Commands must arrive in the order in which they are given: a clean-up must not overtake the
-// request that it undoes. The library keeps the order on a connection. If it has several, it
-// chooses one at random, unless it knows of no keys in the command. Only on a Cluster it must
-// know the keys.
+// request that it undoes. The library keeps the order on one connection. If it has several, it
+// chooses one at random, unless the command has no keys that it knows of. So the library is told
+// the keys only on a Cluster, where it needs them.
 func (c *conn) command(call *rediscore.Call, text bool) rueidis.Completed {
 	verb := []string{call.Command}
 	if call.Script != nil {
@@ -59,8 +59,8 @@ type cancellable struct{ context.Context }
 
 func (cancellable) Deadline() (deadline time.Time, ok bool) { return time.Time{}, false }
 
-// call runs fn with a context for the library. The library does not honor a context while a
-// connection is being made for another call, or while it asks a Cluster for its slots.
+// call runs fn with a context for the library. It returns when ctx ends, because the library does
+// not honor a context while it connects for another call, or while it asks a Cluster for its slots.
 func call[T any](ctx context.Context, dog *watchdog, fn func(ctx context.Context) (T, error)) (T, error) {
 	if dog != nil {
 		defer dog.end(dog.begin())
@@ -109,8 +109,7 @@ func (c *conn) pipeline(ctx context.Context, to doer, calls []rediscore.Call) []
 	return replies
 }
 
-// reply returns the reply to a call. It sends the text of a script that the server does not
-// know.
+// reply returns the reply to a call. If the server does not know the script, it sends its text.
 func (c *conn) reply(ctx context.Context, to doer, call *rediscore.Call, result rueidis.RedisResult) rediscore.Reply {
 	v, err := result.ToAny()
 	if e, ok := rueidis.IsRedisErr(err); ok && e.IsNoScript() {
@@ -122,8 +121,8 @@ func (c *conn) reply(ctx context.Context, to doer, call *rediscore.Call, result 
 	return rediscore.Reply{Value: v, Err: err}
 }
 
-// confirmed makes calls and waits until replicas have their writes. That needs a connection of
-// its own: WAIT delays everything behind it.
+// confirmed makes calls and waits until replicas have their writes. It uses a separate connection,
+// because WAIT delays all later commands of a connection.
 func (c *conn) confirmed(ctx context.Context, calls []rediscore.Call, timeout time.Duration) (replies []rediscore.Reply, err error) {
 	err = c.client.Dedicated(func(d rueidis.DedicatedClient) error {
 		replies = c.pipeline(ctx, d, calls)
@@ -137,7 +136,7 @@ func (c *conn) confirmed(ctx context.Context, calls []rediscore.Call, timeout ti
 	return replies, err
 }
 
-// unsubscribeTimeout bounds how long it takes to stop listening on a connection that hangs.
+// unsubscribeTimeout bounds how long it takes to unsubscribe on a connection that hangs.
 const unsubscribeTimeout = time.Second
 
 func (c *conn) Subscribe(ctx context.Context, channel string, on func(), message func(string)) error {

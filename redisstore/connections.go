@@ -8,13 +8,13 @@ import (
 	"sync/atomic"
 )
 
-// connections are the connections of a client that the store owns. The library can make a
-// connection while its client is being closed, and leave it open. closeAll closes that too.
+// connections are the connections of a client that the store owns. The library may open a
+// connection while its client is being closed, and leave it open. closeAll closes it as well.
 type connections struct {
 	mu     sync.Mutex
 	open   map[*connection]struct{}
 	closed bool
-	made   atomic.Uint64 // how many there were
+	made   atomic.Uint64 // how many were opened so far
 }
 
 type connection struct {
@@ -57,8 +57,8 @@ func (all *connections) dial(ctx context.Context, addr string, dialer *net.Diale
 	return c, nil
 }
 
-// closeAll closes all connections. If forGood is set, connections that are being made are closed,
-// too.
+// closeAll closes all connections. If forGood is set, connections that are still being opened are
+// closed as well, and no further ones can be opened.
 func (all *connections) closeAll(forGood bool) {
 	all.mu.Lock()
 	defer all.mu.Unlock()

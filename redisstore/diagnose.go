@@ -16,21 +16,21 @@ import (
 // probeTimeout bounds one probe of a server that did not reply as expected.
 const probeTimeout = 2 * time.Second
 
-// diagnose adds to an error of the first connection what the server looks like and what to write
-// instead.
+// diagnose adds to the error of the first connection which kind of server it seems to be, and
+// what to write instead.
 func diagnose(option *rueidis.ClientOption, u string, err error) error {
 	invalid := func(advice string) error {
 		return fmt.Errorf("%w: %s: %s (%v)", store.ErrInvalid, u, advice, err)
 	}
 	switch text := err.Error(); {
 	case strings.Contains(text, "WRONGPASS"), strings.Contains(text, "NOAUTH"), strings.Contains(text, "invalid password"):
-		return invalid("check user and password of the URL")
+		return invalid("check the user and the password in the URL")
 	case strings.Contains(text, "DB index is out of range"):
 		return invalid("the path of the URL is the number of the database, as in redis://HOST/0")
 	case strings.Contains(text, "unknown command 'SENTINEL'"):
-		return invalid("this is a Redis server and no Sentinel: write redis://HOST:PORT, or give the address of a Sentinel")
+		return invalid("this is a Redis server, not a Sentinel: write redis://HOST:PORT, or give the address of a Sentinel")
 	case strings.Contains(text, "unknown message type: 72"): // "HTTP/1.1 …"
-		return invalid("this looks like an HTTP server and not like Redis: check the port")
+		return invalid("this looks like an HTTP server, not like Redis: check the port")
 	}
 	addr := option.InitAddress[0]
 	switch {

@@ -6,39 +6,39 @@
 //	redis+cluster://[USER:PASSWORD@]HOST[:PORT],…
 //	quorum+redis://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT],…  see package quorum
 //
-// With rediss in place of redis all connections use TLS. Parameters, behind a question mark:
+// With rediss instead of redis, all connections use TLS. Parameters, after a question mark:
 //
 //	replicas=N                      a grant counts only when N replicas have it
 //	ca=FILE, cert=FILE, key=FILE    TLS: authorities, client certificate and its key, in PEM
 //	servername=NAME                 TLS: the name in the server's certificate
-//	sentinel-user=, sentinel-password=   of the Sentinels, if they differ from the servers'
+//	sentinel-user=, sentinel-password=   login for the Sentinels, if it differs from the servers'
 //
-// A program that already has a rueidis client passes it to [New]; one that has a go-redis
+// A program that already has a rueidis client passes it to [New]. A program that has a go-redis
 // client uses package goredis.
 //
 // # What Redis promises
 //
-// On one server, locks exclude each other between all clients, in every mode, in order of
-// arrival, with tokens. A name never has two live grants if
+// On one server, locks exclude each other between all clients, in every mode, and waiters are
+// served in order of arrival. A name never has two live grants that exclude each other if
 //
 //   - the server does not lose data within a TTL. A server that restarts without its data (no
 //     append-only file, or one that was not written to disk before a power cut) has lost all
 //     grants.
 //   - the server evicts nothing: maxmemory-policy noeviction. The volatile policies evict locks,
 //     because locks have a TTL.
-//   - its wall clock is not set by more than a lease's margin, a twentieth of its TTL. If it is
-//     set forward, grants end early; if it is set back, they last longer.
+//   - its wall clock is not changed by more than a lease's margin, a twentieth of its TTL. If the
+//     clock is set forward, grants end early; if it is set back, they last longer.
 //
 // With replicas (Sentinel, Cluster) that is not enough. Replication is asynchronous, and a
-// failover may promote a replica that has not received a grant. Then two clients can hold a lock,
-// until the lease of the first one ends. Two things help:
+// failover may promote a replica that has not received a grant. Then two clients can hold the same
+// lock until the lease of the first one ends. Two things help:
 //
 //   - replicas=N waits until N replicas have a grant before it counts, and fails if they are
 //     late. That narrows the window and does not close it, since a failover can promote another
 //     replica. If N is the number of all replicas, only a failure of two servers at once loses a
 //     grant. It costs a round trip to the replicas, and a connection during that time.
-//   - Tokens. Those of a new primary are higher than those of the old one, so that a
-//     resource that checks them refuses the older holder: see [Fenced], and package fence.
+//   - Tokens. A new primary grants higher tokens than the old one, so that a resource that
+//     checks tokens refuses the older holder: see [Fenced], and package fence.
 //
 // If you need exclusion through failovers, use etcd or ZooKeeper, or a quorum of independent
 // servers.
@@ -47,10 +47,10 @@
 //
 // A token comes from a counter on the server, one for all names (one per group of names on a
 // Cluster, 1024 in all), which is set to the server's clock in microseconds whenever it is
-// more than 200 ms behind. So tokens grow after data was lost, and after the failover to a
-// replica that lags behind; except if a clock was set back before data was lost, or if that
-// of the new primary is behind that of the old one by more than the failover took. They stay
-// below 2^53 until the year 2255.
+// more than 200 ms behind. So tokens also grow after data was lost, and after a failover to a
+// replica that lags behind. There are two exceptions: a clock was set back before data was lost,
+// or the clock of the new primary is behind that of the old one by more than the failover took.
+// Tokens stay below 2^53 until the year 2255.
 //
 // # Waiting
 //
@@ -61,10 +61,10 @@
 // twice in a heartbeat, in case a message is lost. A waiter that is dead or suspended delays the
 // next one by one heartbeat at most.
 //
-// A program whose user has no right to subscribe still gets its locks, but only by asking again.
-// One event tells it so.
+// A program whose user has no right to subscribe still gets its locks, but only by polling. One
+// EventError reports it.
 //
-// # A full server, a moving slot
+// # Full servers and migrating slots
 //
 // At maxmemory with noeviction, new locks are refused. Calls that extend or end a lock work: a
 // renewal, a release, a waiter that leaves, and the grant to the next waiter.
@@ -84,7 +84,7 @@
 //	                                 holder and no waiters; otherwise S and a summary
 //	LRANGE holdfast:queue:NAME 0 -1  the waiters in order
 //	HGETALL holdfast:records:NAME    w<id> the waiters, h<id> holders that are not exclusive
-//	ZRANGE holdfast:ends:NAME 0 -1 WITHSCORES    when the grants of those end, in ms
+//	ZRANGE holdfast:ends:NAME 0 -1 WITHSCORES    when the grants of such holders end, in ms
 //	GET holdfast:token               the last token given
 //
 // or use "holdfast ls" and "holdfast show NAME". Everything but the counter expires at most
@@ -92,7 +92,7 @@
 //
 // # Rights
 //
-// A user for this package alone, in redis-cli or an ACL file:
+// To create a user for this package alone, in redis-cli or in an ACL file:
 //
 //	ACL SETUSER locks on >PASSWORD ~holdfast:* &holdfast:* -@all +evalsha +eval +get +set +incrby
 //	  +del +rpush +rpop +lpop +lindex +llen +lpos +lrange +lset +lrem +pttl +pexpire +pexpireat
@@ -100,12 +100,13 @@
 //	  +spublish +subscribe +unsubscribe +ssubscribe +sunsubscribe +scan +ping +hello +auth
 //	  +select +role
 //
-// Further +wait for replicas=N, +cluster|slots and +cluster|shards on a Cluster. CONFIG,
-// FUNCTION and CLIENT are not needed. [Fenced] needs the keys it writes and their commands.
+// Add +wait for replicas=N, and +cluster|slots and +cluster|shards on a Cluster. CONFIG,
+// FUNCTION and CLIENT are not needed. [Fenced] needs the right to the keys and commands that it
+// is called with.
 //
 // # TTL
 //
-// A lease is lost if its server does not reply for the TTL less a twentieth. Choose a TTL that is
-// longer than your server may be unavailable (a failover takes some seconds), and as short as
-// work may wait after its holder crashed: 10 to 60 seconds suit most programs.
+// A lease is lost if its server does not reply for the TTL minus a twentieth. Choose a TTL that is
+// longer than your server may be unavailable (a failover takes some seconds), and short enough to
+// wait for after a holder crashed: 10 to 60 seconds suit most programs.
 package redisstore

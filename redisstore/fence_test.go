@@ -32,7 +32,7 @@ func TestAWriteWithALowerTokenIsRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer client.Close()
-			for _, key := range []string{"stock:1", "{user}:stock", "a{b"} {
+			for _, key := range []string{"stock:1", "{user}:stock", "a{b", "42", "{42}"} {
 				write := func(token int64, command ...string) (any, error) {
 					return Fenced(t.Context(), client, key, token, command...)
 				}
@@ -47,7 +47,7 @@ func TestAWriteWithALowerTokenIsRefused(t *testing.T) {
 				if got, err := write(5, "INCRBY", "1"); err != nil || got != int64(8) {
 					t.Errorf("the same holder again: %v, %v", got, err)
 				}
-				if _, err := write(6); err != nil { // a new holder, before it reads
+				if _, err := write(6); err != nil { // a new holder raises the token before it reads
 					t.Error(err)
 				}
 				if _, err := write(5, "SET", "stale"); !errors.Is(err, fence.ErrStale) {

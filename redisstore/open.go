@@ -21,14 +21,14 @@ const (
 	// reply in time. Waiters ask more often than that, so waiting causes no PINGs.
 	pingAfter = 2500 * time.Millisecond
 
-	// A call that has to connect takes no longer than callTimeout.
+	// dialTimeout ensures that a call that has to connect takes no longer than callTimeout.
 	dialTimeout   = callTimeout / 2
 	answerTimeout = callTimeout / 2
 
-	// oneConnection makes all commands share one: a longer pipeline is faster.
+	// oneConnection makes all commands share one connection: a longer pipeline is faster.
 	oneConnection = -1
 
-	// parameters of all URLs, and of those with Sentinels
+	// Names of the parameters of URLs.
 	paramReplicas         = "replicas"
 	paramSentinelUser     = "sentinel-user"
 	paramSentinelPassword = "sentinel-password"
@@ -66,7 +66,7 @@ func openWith(ctx context.Context, u *store.URL, config rediscore.Config) (*Stor
 		dog = newWatchdog(owned)
 		config.Timeout = callTimeout
 	}
-	// The library connects at once, without a context. It ends by its own timeout.
+	// The library connects at once and takes no context, only a timeout of its own.
 	client, err := await.Call(ctx, func() (rueidis.Client, error) { return rueidis.NewClient(option) }, rueidis.Client.Close)
 	if err != nil {
 		owned.closeAll(true)
@@ -78,7 +78,7 @@ func openWith(ctx context.Context, u *store.URL, config rediscore.Config) (*Stor
 	if strings.HasSuffix(u.Scheme, "+cluster") && client.Mode() != rueidis.ClientModeCluster {
 		client.Close()
 		owned.closeAll(true)
-		return nil, fmt.Errorf("%w: %s: this is a single server and no Cluster: write redis://", store.ErrInvalid, u)
+		return nil, fmt.Errorf("%w: %s: this is a single server, not a Cluster: write redis://", store.ErrInvalid, u)
 	}
 	return newStore(&conn{client: client, dog: dog, owned: owned}, config)
 }
@@ -127,7 +127,7 @@ func optionOf(u *store.URL) (option rueidis.ClientOption, err error) {
 	if kind == "sentinel" {
 		var name string
 		if name, path, _ = strings.Cut(path, "/"); name == "" {
-			return fail("no name of a master: write %s://HOST:%s/MASTERNAME", u.Scheme, port)
+			return fail("no master name: write %s://HOST:%s/MASTERNAME", u.Scheme, port)
 		}
 		option.Sentinel = rueidis.SentinelOption{
 			MasterSet: name, Dialer: option.Dialer,

@@ -15,78 +15,16 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/internal/urltest"
 	"github.com/holdfast-lock/holdfast/store"
 )
-
-// works checks that clients can lock, wait for each other, list and unlock.
-func works(t *testing.T, url string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	one, err := holdfast.Open(ctx, url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer one.Close()
-	two, err := holdfast.Open(ctx, url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer two.Close()
-	lease, err := one.Lock(ctx, "a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	granted := make(chan *holdfast.Lease)
-	go func() {
-		defer close(granted)
-		next, err := two.Lock(ctx, "a")
-		if err != nil {
-			t.Error(err)
-		}
-		granted <- next
-	}()
-	for waiters := 0; waiters == 0; {
-		lock, err := one.Inspect(ctx, "a")
-		if err != nil {
-			t.Fatal(err)
-		}
-		waiters = len(lock.Waiters)
-	}
-	if err := lease.Renew(ctx); err != nil {
-		t.Error(err)
-	}
-	if err := lease.Unlock(ctx); err != nil {
-		t.Error(err)
-	}
-	next := <-granted
-	if next == nil {
-		t.FailNow()
-	}
-	if next.Token() <= lease.Token() {
-		t.Errorf("token %d after %d", next.Token(), lease.Token())
-	}
-	locks := 0
-	for _, err := range one.List(ctx, "") {
-		if err != nil {
-			t.Fatal(err)
-		}
-		locks++
-	}
-	if locks != 1 {
-		t.Errorf("%d locks listed, want 1", locks)
-	}
-	if err := next.Unlock(ctx); err != nil {
-		t.Error(err)
-	}
-}
 
 func TestTLSWithCertificatesOnBothSides(t *testing.T) {
 	certificates := servers.NewCertificates(t)
 	server := servers.StartRedis(t, servers.RedisOptions{TLS: certificates})
 	files := fmt.Sprintf("ca=%s&cert=%s&key=%s", certificates.CAFile, certificates.CertFile, certificates.KeyFile)
-	works(t, "rediss://"+server.Addr()+"?"+files)
-	works(t, "rediss://"+server.Addr()+"?servername=localhost&"+files)
+	urltest.Works(t, "rediss://"+server.Addr()+"?"+files)
+	urltest.Works(t, "rediss://"+server.Addr()+"?servername=localhost&"+files)
 
 	for what, url := range map[string]string{
 		"an unknown authority": "rediss://" + server.Addr(),
@@ -104,11 +42,11 @@ func TestTLSWithCertificatesOnBothSides(t *testing.T) {
 func TestTheDocumentedRightsAreEnough(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{ACL: []string{"user default off", "user " + documentedACL(t) + " +wait"}})
 	server.Must("FLUSHALL")
-	works(t, "redis://locks:PASSWORD@"+server.Addr()+"/1")
+	urltest.Works(t, "redis://locks:PASSWORD@"+server.Addr()+"/1")
 	if left := server.Must("ACL", "LOG").([]any); len(left) > 0 {
 		t.Errorf("the server refused something: %v", left)
 	}
-	works(t, "redis://locks:PASSWORD@"+server.Addr())
+	urltest.Works(t, "redis://locks:PASSWORD@"+server.Addr())
 
 	_, err := holdfast.Open(t.Context(), "redis://locks:secret@"+server.Addr())
 	if !errors.Is(err, holdfast.ErrInvalid) || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "password") {
@@ -153,7 +91,7 @@ func TestInvalidURLsAreRefusedBeforeDialing(t *testing.T) {
 		"redis://a?ca=file":             "unknown parameter",
 		"redis://a?replicas=x":          "how many replicas",
 		"redis://a?replicas=-1":         "how many replicas",
-		"redis+sentinel://a":            "no name of a master",
+		"redis+sentinel://a":            "no master name",
 		"redis+sentinel://a/m/x":        "number of a database",
 		"redis+cluster://a/1":           "one database",
 		"rediss://a?ca=/does/not/exist": "no such file",
@@ -169,7 +107,7 @@ func TestInvalidURLsAreRefusedBeforeDialing(t *testing.T) {
 }
 
 func TestOpenReturnsSoonIfThereIsNoServer(t *testing.T) {
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and says nothing
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections, and never replies
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,14 +128,14 @@ func TestOpenReturnsSoonIfThereIsNoServer(t *testing.T) {
 
 func TestSentinelWithAPassword(t *testing.T) {
 	group := servers.StartSentinel(t, 1, 1, servers.RedisOptions{Password: "PASSWORD"})
-	works(t, "redis+sentinel://:PASSWORD@"+group.Addrs()[0]+"/"+servers.SentinelName)
-	works(t, "redis+sentinel://:PASSWORD@"+group.Addrs()[0]+"/"+servers.SentinelName+"/3?replicas=1")
+	urltest.Works(t, "redis+sentinel://:PASSWORD@"+group.Addrs()[0]+"/"+servers.SentinelName)
+	urltest.Works(t, "redis+sentinel://:PASSWORD@"+group.Addrs()[0]+"/"+servers.SentinelName+"/3?replicas=1")
 }
 
 func TestAClusterByItsURL(t *testing.T) {
 	cluster := servers.StartCluster(t, servers.RedisOptions{})
-	works(t, "redis+cluster://"+cluster.Addrs()[0])
-	works(t, "redis+cluster://"+strings.Join(cluster.Addrs(), ",")+"?replicas=1")
+	urltest.Works(t, "redis+cluster://"+cluster.Addrs()[0])
+	urltest.Works(t, "redis+cluster://"+strings.Join(cluster.Addrs(), ",")+"?replicas=1")
 }
 
 func TestOpenSaysWhatToWriteForAnotherKindOfServer(t *testing.T) {
@@ -210,8 +148,8 @@ func TestOpenSaysWhatToWriteForAnotherKindOfServer(t *testing.T) {
 		"rediss://" + redis.Addr():                              "write redis:// instead of rediss://",
 		"redis://" + strings.TrimPrefix(web.URL, "http://"):     "looks like an HTTP server",
 		"redis://" + strings.TrimPrefix(secure.URL, "https://"): "write rediss:// instead of redis://",
-		"redis+sentinel://" + redis.Addr() + "/mymaster":        "no Sentinel: write redis://HOST:PORT",
-		"redis+cluster://" + redis.Addr():                       "no Cluster: write redis://",
+		"redis+sentinel://" + redis.Addr() + "/mymaster":        "not a Sentinel: write redis://HOST:PORT",
+		"redis+cluster://" + redis.Addr():                       "not a Cluster: write redis://",
 	} {
 		_, err := store.Open(t.Context(), url)
 		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), says) {

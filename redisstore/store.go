@@ -22,15 +22,15 @@ var _ store.Store = (*Store)(nil)
 // An Option changes how a store made with New works.
 type Option func(*rediscore.Config)
 
-// Replicas makes a grant or a renewal count only when n replicas have it, from 0, the default, to
-// 100. It narrows the window in which a failover can lose a grant and does not close it: see the
-// package comment.
+// Replicas makes a grant or a renewal count only when n replicas have it. The default is 0, the
+// maximum 100. It narrows the window in which a failover can lose a grant, but does not close it:
+// see the package documentation.
 func Replicas(n int) Option {
 	return func(c *rediscore.Config) { c.Replicas = n }
 }
 
-// New returns a store that uses a client of the program's own, for a single server, Sentinel
-// or Cluster. The client stays the program's: Close does not close it.
+// New returns a store that uses a client of the program, for a single server, Sentinel or
+// Cluster. Close does not close the client.
 //
 // The client needs no client-side caching: with ClientOption.DisableCache it also works for
 // a user that has no right to use CLIENT TRACKING.
@@ -74,17 +74,17 @@ func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	return s.core.Leave(ctx, name, id)
 }
 
-// Renew extends grants, each on its own.
+// Renew extends grants. If one renewal fails, the others are not affected.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	return s.core.Renew(ctx, grants)
 }
 
-// Release ends a grant, or closes its name for a time.
+// Release ends a grant, or keeps its name closed for a time.
 func (s *Store) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
 	return s.core.Release(ctx, name, id, keep)
 }
 
-// Break ends a grant or a closure by force.
+// Break ends a grant or a kept record by force.
 func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	return s.core.Break(ctx, name, id)
 }
@@ -94,5 +94,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	return s.core.List(ctx, q)
 }
 
-// Close ends the store. Grants that were not released stay until their TTL is over.
+// Close closes the store: calls blocked in Wait end, and later calls fail with [store.ErrClosed].
+// It does not close a client that was passed to New. Grants that were not released stay until their
+// TTL is over. A second Close does nothing.
 func (s *Store) Close() error { return s.core.Close() }

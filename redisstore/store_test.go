@@ -34,7 +34,7 @@ func TestNewRefusesInvalidArguments(t *testing.T) {
 	}
 }
 
-// rueidis does not honor the context of a call while it makes a connection for another one.
+// rueidis does not honor the context of a call while it connects for another call.
 func TestACallReturnsAtItsDeadlineWhileAnotherOneConnects(t *testing.T) {
 	const dialTimeout = 30 * time.Second
 	server := servers.StartRedis(t, servers.RedisOptions{})
@@ -53,7 +53,7 @@ func TestACallReturnsAtItsDeadlineWhileAnotherOneConnects(t *testing.T) {
 	}
 	defer s.Close()
 	proxy.Cut()
-	servers.Poll(t, 10*time.Second, func() error { // until the library has noticed
+	servers.Poll(t, 10*time.Second, func() error { // until the library has noticed that the connection is lost
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := s.List(ctx, store.Query{}); err == nil {
@@ -124,7 +124,7 @@ func TestCloseDoesNotWaitForAHungServer(t *testing.T) {
 	}
 }
 
-// rueidis makes the connection of a subscription again, which takes until its timeout.
+// rueidis reconnects for a subscription, which takes until its timeout.
 func TestCloseDoesNotWaitForASubscriptionThatConnects(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{})
 	s := openQuick(t, "redis://"+server.Addr())
@@ -140,14 +140,14 @@ func TestCloseDoesNotWaitForASubscriptionThatConnects(t *testing.T) {
 	}
 	server.Stop()
 	defer server.Continue()
-	// Until the connections are closed, because there is no reply.
+	// The call takes until the connections are closed because there is no reply.
 	if _, err := s.Acquire(context.Background(), redistest.Request("m")); err == nil {
 		t.Fatal("a stopped server granted a lock")
 	}
 	for range 4 {
 		go s.Acquire(context.Background(), redistest.Request("m"))
 	}
-	time.Sleep(100 * time.Millisecond) // they connect, too
+	time.Sleep(100 * time.Millisecond) // these calls connect as well
 	begin := time.Now()
 	s.Close()
 	if took := time.Since(begin); took > time.Second {

@@ -13,7 +13,7 @@ const (
 	// tick is the precision of that measurement.
 	tick = 250 * time.Millisecond
 
-	// callTimeout is therefore how long a call to a single server takes at most.
+	// callTimeout is, as a result, the longest time that a call to a single server takes.
 	callTimeout = maxSilence + 2*tick
 )
 
@@ -34,7 +34,7 @@ func newWatchdog(conns *connections) *watchdog {
 
 func (w *watchdog) now() int { return int(time.Since(w.start) / tick) }
 
-// begin counts a call. Its result is for end.
+// begin counts a call. Its result must be passed to end.
 func (w *watchdog) begin() *atomic.Int32 {
 	count := &w.counts[w.now()%len(w.counts)]
 	count.Add(1)

@@ -177,7 +177,7 @@ func TestARenewalThatWaitedForTheFileDoesNotReviveAnExpiredGrant(t *testing.T) {
 	time.Sleep(short.TTL + 50*time.Millisecond)
 	unlock()
 	if out := <-ended; out.Status != store.Gone {
-		t.Errorf("status %d of a renewal that came to the file after the end: want Gone", out.Status)
+		t.Errorf("status %d of a renewal that reached the file after the expiry: want Gone", out.Status)
 	}
 }
 

@@ -56,7 +56,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// With a clock that cannot be set back, and with one that can.
+// The tests run with a clock that cannot be set back, and with one that can.
 func TestExactness(t *testing.T) {
 	for _, steady := range []bool{true, false} {
 		w := newHost(t)

@@ -12,9 +12,9 @@ import (
 
 // A conn is one connection to a file, used by one goroutine at a time.
 //
-// It uses the driver directly. The pool of database/sql has no use for a single connection, and
+// It uses the driver directly. The pool of database/sql is of no use for a single connection, and
 // takes a third of the time of a statement. The context passed to the driver never ends, because
-// otherwise the driver starts a goroutine per statement; statements never block here (see
+// otherwise the driver starts a goroutine per statement; statements never wait for a lock here (see
 // Store.begin).
 type conn struct {
 	conn  driver.Conn

@@ -30,15 +30,15 @@ func TestContainersOfOneKernelExcludeEachOther(t *testing.T) {
 	const target = "/proc/sys/kernel/random/boot_id"
 	ownBootID := "mount --bind " + bootID + " " + target + " && cmp -s " + bootID + " " + target
 	for what, change := range map[string]func(*exec.Cmd){
-		"another boot id":             inNamespaces(ownBootID, "--mount"),
-		"a later clock":               inNamespaces("true", "--time", "--monotonic", "3600", "--fork", "--kill-child"),
-		"an earlier clock":            inNamespaces("true", "--time", "--monotonic", "-100", "--fork", "--kill-child"),
-		"boot id and a clock of both": inNamespaces(ownBootID, "--mount", "--time", "--monotonic", "-50", "--fork", "--kill-child"),
+		"another boot id":           inNamespaces(ownBootID, "--mount"),
+		"a later clock":             inNamespaces("true", "--time", "--monotonic", "3600", "--fork", "--kill-child"),
+		"an earlier clock":          inNamespaces("true", "--time", "--monotonic", "-100", "--fork", "--kill-child"),
+		"another boot id and clock": inNamespaces(ownBootID, "--mount", "--time", "--monotonic", "-50", "--fork", "--kill-child"),
 	} {
 		t.Run(what, func(t *testing.T) {
 			probe := exec.Command("true")
 			if change(probe); probe.Run() != nil {
-				t.Log("not tried: namespaces take root; the other tests of boot ids have clocks of their own")
+				t.Log("not tested: namespaces need root; the other tests of boot IDs set their own clocks")
 				return
 			}
 			path := newPath(t)

@@ -33,19 +33,19 @@
 // ends for its holder and in the file by the same clock, even if the machine is suspended in
 // between.
 //
-// This clock restarts at every boot. Grants of an earlier boot are void, since their holders
+// The monotonic clock restarts at every boot. Grants of an earlier boot are void, since their holders
 // are gone. A new boot ID does not prove a reboot, because LXC and systemd-nspawn give each
 // container its own. A clock that is behind the file's last use does prove it: then all grants
 // end when the file is opened. If the machine has already been up for longer than it was at the
 // file's last use, a reboot cannot be distinguished from a second container. Then grants keep
 // their remaining time, and end at most their TTL plus one second after the file is opened. In
-// both cases closures (Once, MinHold) last until their end on the wall clock; if the wall clock
+// both cases kept records (Once, MinHold) last until their end on the wall clock; if the wall clock
 // was set forward meanwhile, they end early.
 //
 // On other systems the store uses the wall clock. If it is set forward, grants end early by
 // that much, and two holders are possible. If it is set back, grants of dead holders last
-// longer. Tokens grow in either case. The wall clock runs on while the machine is suspended,
-// but timers do not: after a resume, a holder may believe in an expired lease for up to its
+// longer. Tokens grow in either case. The wall clock continues while the machine is suspended,
+// but timers do not: after a resume, a holder may take an expired lease for valid for up to its
 // TTL.
 //
 // # Tokens
@@ -76,7 +76,7 @@
 // which happens once per 16 MiB.
 //
 // A commit does not wait for the disk. A power cut may lose the newest commits, but does not
-// damage the file. Grants are void after a power cut anyway; closures of the last seconds may
+// damage the file. Grants are void after a power cut anyway; kept records of the last seconds may
 // be lost.
 //
 // Open creates the file for its user only (mode 0600). To share it between users, create an
@@ -84,5 +84,5 @@
 // Released names leave nothing in the file. The file does not shrink: its size is that of the
 // largest number of names held at one time, about 100 bytes per name.
 //
-// Package fence/sqlfence checks tokens in a database.
+// To check tokens in a database, see package fence/sqlfence.
 package sqlitestore

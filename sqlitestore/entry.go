@@ -18,7 +18,7 @@ func after(now int64, d time.Duration) int64 {
 	return never
 }
 
-// A grant is a live grant or a closure.
+// A grant is a live grant or a kept record.
 type grant struct {
 	id     store.ID
 	mode   store.Mode
@@ -29,7 +29,7 @@ type grant struct {
 	since  int64
 	until  int64
 	state  store.State
-	wall   int64 // of a closure: when it ends on the wall clock
+	wall   int64 // of a kept record: when it ends on the wall clock
 	owner  string
 	meta   string
 }
@@ -81,7 +81,7 @@ type entry struct {
 	others  others
 	waiters int
 
-	asker store.ID // the requester, which is being answered and needs no wake-up
+	asker store.ID // the identity that makes the request; it gets a reply and needs no wake-up
 	freed bool     // the first waiter may be granted now
 }
 
@@ -129,7 +129,7 @@ func (tx *callTx) load(name string) (*entry, error) {
 	return e, err
 }
 
-// loadGrant loads a name, and the grant or the closure of an identity.
+// loadGrant loads a name, and the grant or the kept record of an identity.
 func (tx *callTx) loadGrant(name string, id store.ID) (*entry, *grant, error) {
 	e, err := tx.load(name)
 	if err != nil {
@@ -190,7 +190,7 @@ func flag(b bool) int64 {
 	return 0
 }
 
-// find returns the grant or the closure of an identity, or nil if there is none.
+// find returns the grant or the kept record of an identity, or nil if there is none.
 func (e *entry) find(id store.ID) (*grant, error) {
 	if e.first != nil && e.first.id == id {
 		return e.first, nil
@@ -241,7 +241,7 @@ func (e *entry) remove(g *grant) error {
 	return e.sum()
 }
 
-// keep turns a grant into a closure.
+// keep turns a grant into a kept record.
 func (e *entry) keep(g *grant, keep store.Keep) error {
 	g.state, g.since, g.until = keep.State, e.tx.now, after(e.tx.now, keep.For)
 	g.wall = after(e.tx.clock.wall(), keep.For)

@@ -91,7 +91,7 @@ func Intact(path string) error {
 	defer conn.close()
 	row, err := conn.get("PRAGMA integrity_check")
 	if err != nil || text(row[0]) != "ok" {
-		return fmt.Errorf("integrity check: %v, %w", row, err)
+		return fmt.Errorf("integrity check: %v: %w", row, err)
 	}
 	for _, table := range []string{"holders", "waiters"} {
 		row, err := conn.get("SELECT count(*) FROM " + table + " WHERE name NOT IN (SELECT name FROM names WHERE crowd = 1)")

@@ -26,7 +26,7 @@ func init() {
 // known are the errors of the contract. After any other error the outcome is unknown.
 var known = []error{store.ErrInvalid, store.ErrNotHeld, store.ErrUnsupported, store.ErrClosed}
 
-// unknown expects an error with this text that is none of the contract.
+// unknown expects an error with this text that matches no error of the contract.
 func unknown(t *testing.T, err error, says string) {
 	t.Helper()
 	if err == nil || !strings.Contains(err.Error(), says) {

@@ -65,7 +65,7 @@ func TestAFileOnAFileSystemThatSpansHostsIsNotOpened(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(filepath.Join(dir, "new.db")); err == nil {
-		t.Error("the file was made")
+		t.Error("the file was created")
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// childPing queues for NAME in PATH on each line of its input, and prints when it was granted.
+// childPing queues for NAME in PATH for each line of its input, and prints when it was granted.
 func childPing(args []string) error {
 	s, err := childStore(args[0])
 	if err != nil {
@@ -76,7 +76,7 @@ func TestAWakeUpReachesAnotherProcess(t *testing.T) {
 		best = min(best, handOff(t, s, c, "order"))
 	}
 	if poll := s.Capabilities().Heartbeat / 3; best > poll/2 {
-		t.Errorf("the best of five took %v, but by asking every %v it would take no longer", best, poll)
+		t.Errorf("the best of five took %v, which is no faster than polling every %v", best, poll)
 	}
 }
 

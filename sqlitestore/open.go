@@ -24,10 +24,10 @@ const (
 	// fileMark identifies the files of this store, in PRAGMA application_id.
 	fileMark = 0x686c6466 // "hldf"
 
-	// pragmas are the settings of a connection. A commit needs no fsync, because holders end
-	// with the machine. With NORMAL only a checkpoint does one, so that a power cut cannot
-	// damage the file. Checkpoints are therefore four times as rare as by default, once per
-	// 16 MiB.
+	// pragmas are the settings of a connection. A commit needs no fsync, because all holders end
+	// when the machine goes down. With NORMAL only a checkpoint calls fsync, so that a power cut
+	// cannot damage the file. To make that rare, there is a checkpoint only once per 16 MiB, four
+	// times the default.
 	pragmas = `PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 4000;`
 )
 
@@ -48,7 +48,7 @@ func openURL(ctx context.Context, u *store.URL) (store.Store, error) {
 	}
 	s, err := Open(ctx, u.Path)
 	if err != nil {
-		return nil, err // not a nil *Store in an interface
+		return nil, err // so that the interface is nil, and does not contain a nil *Store
 	}
 	return s, nil
 }
@@ -150,7 +150,7 @@ func createFile(path string) error {
 func dataSource(path string) string {
 	path = filepath.ToSlash(path)
 	if !strings.HasPrefix(path, "/") {
-		path = "/" + path // in front of a drive letter
+		path = "/" + path // the path starts with a drive letter
 	}
 	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?mode=rw"
 }

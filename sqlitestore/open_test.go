@@ -115,7 +115,7 @@ func TestASymlinkOpensTheFileThatItPointsTo(t *testing.T) {
 // SQLite derives the names of the -wal and -shm files from the path.
 func TestAFileWithSeveralHardLinksIsRefused(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		return // not checked there
+		return // hard links are not checked on this system
 	}
 	dir := t.TempDir()
 	path, link := filepath.Join(dir, "locks.db"), filepath.Join(dir, "link.db")
@@ -205,7 +205,7 @@ func TestACancelledContextOpensNothing(t *testing.T) {
 		t.Errorf("error %v, want context.Canceled", err)
 	}
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a file was made (%v)", err)
+		t.Errorf("a file was created (%v)", err)
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-func TestAKilledHolderIsFreeAfterItsTTL(t *testing.T) {
+func TestTheLockOfAKilledHolderIsFreeAfterItsTTL(t *testing.T) {
 	path := newPath(t)
 	s := open(t, path)
 	const ttl = time.Second
@@ -59,7 +59,7 @@ func TestProcessesAreServedInOrder(t *testing.T) {
 	}
 }
 
-func TestAKilledWaiterCostsOneHeartbeat(t *testing.T) {
+func TestAKilledWaiterDelaysTheNextByAtMostOneHeartbeat(t *testing.T) {
 	path := newPath(t)
 	s := open(t, path)
 	req := take(t, s, "order")

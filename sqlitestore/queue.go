@@ -14,7 +14,7 @@ const (
 	// request is late.
 	asksPerHeartbeat = 3
 
-	// pollEvery is how often a waiter asks that cannot be pushed to.
+	// pollEvery is how often a waiter asks if wake-ups cannot be pushed to it.
 	pollEvery = 50 * time.Millisecond
 
 	// minAgain keeps a waiter from spinning when a grant is about to expire.
@@ -81,8 +81,8 @@ func (tx *callTx) ask(e *entry, req *store.Request) (store.Answer, error) {
 	if err != nil {
 		return store.Answer{}, err
 	}
-	// A closure of this identity means that its grant has ended. It must not be granted again
-	// beside its own closure.
+	// A kept record of this identity means that its grant has ended. It must not be granted again
+	// beside its own record.
 	fits := g == nil && e.admits(req.Mode, req.Weight, req.Limit)
 	if !fits || first != nil && first.id != req.ID {
 		refusal, err := tx.refuse(e, req, w, fits)
@@ -147,7 +147,7 @@ func (tx *callTx) refuse(e *entry, req *store.Request, w *waiter, fits bool) (*s
 		r.Place = inFront + 1
 	}
 	if inFront == 0 {
-		due = e.due() // otherwise the waiter in front is woken, or found dead
+		due = e.due() // otherwise due is when a waiter in front is dropped
 	}
 	r.Again = max(minAgain, min(again, time.Duration(due-tx.now)))
 	return r, nil

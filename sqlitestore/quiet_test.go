@@ -124,7 +124,7 @@ func TestAHandleListensOnlyWhileSomebodyWaits(t *testing.T) {
 	}
 }
 
-// Such a waiter asks only as often as needed to keep its place, wherever that is.
+// Such a waiter asks only as often as needed to keep its place, at every place in the queue.
 func TestAWaiterThatIsPushedToDoesNotPoll(t *testing.T) {
 	path := newPath(t)
 	a, b := open(t, path), open(t, path)
@@ -155,7 +155,7 @@ func TestAHandleThatCannotListenPolls(t *testing.T) {
 		t.Fatalf("granted %v, error %v", answer.Granted(), err)
 	}
 	if again := answer.Refusal.Again; again > 100*time.Millisecond {
-		t.Errorf("Again %v, want little", again)
+		t.Errorf("Again %v, want a short time", again)
 	}
 }
 

@@ -33,16 +33,16 @@ func (s *Store) recordTime(now int64) error {
 // Otherwise both are possible, and grants and waiters keep their remaining time. That costs
 // little: the clock has passed meta.seen, so each of them ends within its TTL plus seenEvery.
 //
-// Closures may last for days, and have no holder that could be alive. They end by the wall
+// Kept records may last for days, and have no holder that could be alive. They end by the wall
 // clock, which is the only clock that two boots share.
 func (tx *callTx) otherBoot(seen, high int64) error {
 	if tx.now < seen {
 		return tx.reboot(high)
 	}
 	wall := tx.clock.wall()
-	const closure = "since = since - max(0, until - (? + (wall - ?))), until = min(until, ? + (wall - ?)) WHERE state <> 0"
+	const kept = "since = since - max(0, until - (? + (wall - ?))), until = min(until, ? + (wall - ?)) WHERE state <> 0"
 	for _, table := range []string{"names", "holders"} {
-		if _, err := tx.conn.exec("UPDATE "+table+" SET "+closure, tx.now, wall, tx.now, wall); err != nil {
+		if _, err := tx.conn.exec("UPDATE "+table+" SET "+kept, tx.now, wall, tx.now, wall); err != nil {
 			return err
 		}
 	}
@@ -58,7 +58,7 @@ func (tx *callTx) otherBoot(seen, high int64) error {
 // previous one.
 func (tx *callTx) reboot(high int64) error {
 	now, wall := tx.now, tx.clock.wall()
-	const closure = "since = ? - (? - (wall - (until - since))), until = ? + (wall - ?) WHERE state <> 0"
+	const kept = "since = ? - (? - (wall - (until - since))), until = ? + (wall - ?) WHERE state <> 0"
 	times := []driver.Value{now, wall, now, wall}
 	for _, step := range []struct {
 		query string
@@ -68,8 +68,8 @@ func (tx *callTx) reboot(high int64) error {
 		{"DELETE FROM holders WHERE state = 0", nil},
 		{"DELETE FROM names WHERE state = 0 AND crowd = 0", nil},
 		{"UPDATE names SET id = NULL, until = 0 WHERE state = 0", nil},
-		{"UPDATE names SET " + closure, times},
-		{"UPDATE holders SET " + closure, times},
+		{"UPDATE names SET " + kept, times},
+		{"UPDATE holders SET " + kept, times},
 	} {
 		if _, err := tx.conn.exec(step.query, step.args...); err != nil {
 			return err

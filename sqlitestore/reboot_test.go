@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// Holders and waiters end with the boot. Closures last until their end on the wall clock.
-func TestARebootEndsGrantsAndKeepsClosures(t *testing.T) {
+// Holders and waiters end with the boot. Kept records last until their end on the wall clock.
+func TestARebootEndsGrantsAndPreservesKeptRecords(t *testing.T) {
 	w := newHost(t)
 	s := w.open()
 	for _, name := range []string{"held", "shared", "shared", "done", "short", "cooling", "cooling"} {
@@ -91,10 +91,10 @@ func TestAnotherBootIDOnTheSameClockEndsNothing(t *testing.T) {
 		b := w.open()
 		page, err := b.List(t.Context(), store.Query{})
 		if err != nil || len(page.Locks) != 2 || len(page.Locks[0].Holders) != 1 || len(page.Locks[1].Holders) != 1 || len(page.Locks[1].Waiters) != 1 {
-			t.Fatalf("locks %+v, error %v: want the holder, the closure and the waiter", page.Locks, err)
+			t.Fatalf("locks %+v, error %v: want the holder, the kept record and the waiter", page.Locks, err)
 		}
 		if h := page.Locks[0].Holders[0]; h.State != store.Done || (h.Left+time.Second/2).Round(time.Millisecond) != time.Hour {
-			t.Errorf("closure %+v", h)
+			t.Errorf("kept record %+v", h)
 		}
 		for _, name := range []string{"held", "done"} {
 			if answer, err := b.Acquire(t.Context(), request(name)); err != nil || answer.Granted() {
@@ -140,7 +140,7 @@ func TestARebootThatTheClockDoesNotShowEndsGrantsWithinTheirTTL(t *testing.T) {
 	above(t, w.pair(s), last)
 	w.take(s, request("hour")) // it ended while the machine was off
 	if answer, err := s.Acquire(t.Context(), request("day")); err != nil || answer.Granted() || answer.Refusal.Holders[0].Left != 4*time.Hour {
-		t.Errorf("a closure of a day after 20 hours: %+v, error %v", answer, err)
+		t.Errorf("a kept record of a day after 20 hours: %+v, error %v", answer, err)
 	}
 	if answer, err := s.Acquire(t.Context(), request("held")); err != nil || answer.Granted() {
 		t.Errorf("granted %v, error %v: the holder might be alive", answer.Granted(), err)

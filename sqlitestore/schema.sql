@@ -26,7 +26,7 @@ CREATE TABLE names (
 	since  INTEGER NOT NULL DEFAULT 0,
 	until  INTEGER NOT NULL DEFAULT 0, -- ends at this time
 	state  INTEGER NOT NULL DEFAULT 0, -- held, done or cooling
-	wall   INTEGER NOT NULL DEFAULT 0, -- of a closure: its end on the wall clock, needed after a reboot
+	wall   INTEGER NOT NULL DEFAULT 0, -- of a kept record: its end on the wall clock, needed after a reboot
 	owner  TEXT NOT NULL DEFAULT '',
 	meta   TEXT NOT NULL DEFAULT ''
 ) STRICT, WITHOUT ROWID;

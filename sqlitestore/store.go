@@ -224,7 +224,7 @@ func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	}))
 }
 
-// Break ends a grant or a closure by force; see [store.Store].
+// Break ends a grant or a kept record by force; see [store.Store].
 func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	return s.write(ctx, callFunc(func(tx *callTx) error {
 		e, g, err := tx.loadGrant(name, id)
@@ -284,7 +284,7 @@ func (tx *callTx) renew(r *store.Renewal) (store.Renewed, error) {
 	}
 	down := r.Mode == store.Shared && g.mode == store.Exclusive
 	if r.Mode != g.mode && !down {
-		return store.Renewed{}, fmt.Errorf("%w: renew %q: held in %s mode, requested %s: a grant keeps its mode or steps down from exclusive to shared", store.ErrInvalid, r.Name, g.mode, r.Mode)
+		return store.Renewed{}, fmt.Errorf("%w: renew %q: held in %s mode, requested %s: a grant keeps its mode, or is downgraded from exclusive to shared", store.ErrInvalid, r.Name, g.mode, r.Mode)
 	}
 	if r.Tokens > 0 && e.waiters == 0 {
 		g.token, g.tokens, err = tx.reserve(r.Tokens, r.Floor)

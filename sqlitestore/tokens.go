@@ -29,7 +29,7 @@ const (
 // tokenAt returns the token for a time.
 func (s *Store) tokenAt(now int64) int64 { return s.base + now/tokenUnit }
 
-// covers reports whether all later tokens are above floor without a record of it.
+// covers reports whether all later tokens are above floor, so that floor need not be recorded.
 func (tx *callTx) covers(floor int64) bool {
 	return floor == 0 || tx.clock.steady && floor < tx.tokenAt(tx.now)
 }
@@ -84,7 +84,8 @@ func (tx *callTx) tokens() (low, high int64, err error) {
 	return integer(row[0]), integer(row[1]), nil
 }
 
-// note records that later tokens must be above low. Last is the highest token issued.
+// note records that later tokens must be above low, and raises high if last, the highest token
+// issued, is above it.
 func (tx *callTx) note(low, high, last int64) error {
 	if last > high {
 		high = last + tokensAhead

@@ -120,7 +120,7 @@ func TestTokensGrowOverAReboot(t *testing.T) {
 	for _, change := range []func(){
 		func() {},
 		func() { w.wall = w.wall.Add(time.Minute) },
-		func() { w.wall = w.wall.Add(-24 * time.Hour) }, // no battery
+		func() { w.wall = w.wall.Add(-24 * time.Hour) }, // as with an empty clock battery
 		func() {},
 	} {
 		change()

@@ -169,7 +169,7 @@ func (s *Store) transact(ctx context.Context, tx *callTx) {
 	if err == nil {
 		others = s.writes.takeBatch()
 		if err = s.runAll(tx, others); err != nil {
-			// This fails if SQLite has rolled back on its own, which does no harm.
+			// This fails harmlessly if SQLite has already rolled back on its own.
 			s.conn.exec("ROLLBACK")
 			s.recorded = recorded
 		}
@@ -305,7 +305,7 @@ func adviceFor(err error) string {
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
 		return ": the file is damaged; stop all its users, then remove it with the -wal and -shm files beside it"
 	case sqlite3.SQLITE_IOERR:
-		return ": the disk failed or is full, or a file beside it was removed"
+		return ": the disk failed or is full, or the -wal or -shm file beside it was removed"
 	}
 	return ""
 }

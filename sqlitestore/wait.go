@@ -20,7 +20,7 @@ import (
 // woken, and a process that dies leaves nothing behind. If a datagram is lost, the waiter asks
 // again within Refusal.Again.
 
-// sendTimeout bounds a push to a process that does not read. Its waiters poll then.
+// sendTimeout bounds a push to a process that does not read. Its waiters then have to poll.
 const sendTimeout = time.Millisecond
 
 // pushIDs is the maximum number of identities in one datagram.
@@ -184,7 +184,7 @@ func (p *pushes) send(wakes []wakeUp) {
 	}
 }
 
-// push tries to send one datagram. Nothing depends on its success.
+// push tries to send one datagram. If that fails, the waiter asks again within Refusal.Again.
 func push(addr string, message []byte) {
 	network, to, _ := strings.Cut(addr, ":")
 	if !strings.HasPrefix(to, "@holdfast-") && !strings.HasPrefix(to, "127.0.0.1:") {
@@ -211,7 +211,7 @@ func writePush(name string, ids []store.ID) []byte {
 func readPush(message []byte) (name string, ids []store.ID) {
 	const size = len(store.ID{})
 	if len(message) == 0 || len(message) < 1+int(message[0])*size {
-		return "", nil // not ours
+		return "", nil // not a message of this package
 	}
 	n, message := int(message[0]), message[1:]
 	for range n {

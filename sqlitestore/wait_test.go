@@ -32,7 +32,7 @@ func wakes(t *testing.T, a, b store.Store) {
 	}
 }
 
-func TestWakeUpsTravelEveryWay(t *testing.T) {
+func TestWakeUpsReachEveryKindOfHandle(t *testing.T) {
 	path := newPath(t)
 	a, b, c := open(t, path), open(t, path), open(t, path)
 	sqlitestore.Loopback(c) // as on systems other than Linux
@@ -50,7 +50,7 @@ func TestDoneReachesAHundredWaiters(t *testing.T) {
 	path := newPath(t)
 	a, b := open(t, path), open(t, path)
 	for _, s := range []*sqlitestore.Store{a, b} {
-		sqlitestore.SetHeartbeat(s, time.Hour) // they ask once, and a busy machine is slow
+		sqlitestore.SetHeartbeat(s, time.Hour) // the waiters ask only once, and the machine may be slow
 	}
 	req := take(t, a, "order")
 	waiters := make([]store.Request, 100)

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// Features is a set of optional abilities of a store. A program can demand them with
+// Features is a set of optional abilities of a store. A program can ask for them with
 // holdfast.Require. A call that needs a feature that the store lacks fails before anything
 // is sent.
 type Features uint32
 
 const (
-	// FeatureShared is shared mode, and the step down from exclusive to shared mode.
+	// FeatureShared is shared mode, and the downgrade of a grant from exclusive to shared mode.
 	FeatureShared Features = 1 << iota
 	// FeaturePermits is permits mode.
 	FeaturePermits

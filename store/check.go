@@ -108,7 +108,7 @@ func CheckRenewal(r *Renewal, held Mode) error {
 	if r.Mode == held || r.Mode == Shared && held == Exclusive {
 		return nil
 	}
-	return fmt.Errorf("%w: renew %q: held in %s mode, requested %s: a grant keeps its mode or steps down from exclusive to shared",
+	return fmt.Errorf("%w: renew %q: held in %s mode, requested %s: a grant keeps its mode, or is downgraded from exclusive to shared",
 		ErrInvalid, r.Name, held, r.Mode)
 }
 

@@ -5,7 +5,7 @@ import "errors"
 // Errors of the contract. A store may wrap them. Any other error of a call means that its
 // outcome is unknown: the server may or may not have acted.
 var (
-	// ErrInvalid is returned for bad input. The same call would fail again.
+	// ErrInvalid is returned when the input is bad. The same call would fail again.
 	ErrInvalid = errors.New("invalid")
 
 	// ErrNotHeld is returned when no grant of that identity exists: it was never granted, or

@@ -1,8 +1,8 @@
 // Package store is the contract between the core of Holdfast and the servers that keep locks.
 //
-// Users of Holdfast need this package only for the names of features (see [Features]) and for
-// the types of a listing. Authors of stores implement [Store], call [Register] for their URL
-// scheme, and run the conformance suite of package storetest.
+// Programs that use locks need not import this package: package holdfast has aliases for the
+// types that they need. Authors of stores implement [Store], call [Register] for their URL scheme,
+// and run the conformance suite of package storetest.
 //
 // The work is divided strictly. The core queues goroutines, retries, renews, keeps deadlines
 // and cleans up. A store translates one call into one attempt at its server: it does not
@@ -73,8 +73,8 @@ type Store interface {
 	// Shared.
 	Renew(ctx context.Context, grants []Renewal) ([]Renewed, error)
 
-	// Release ends a grant, or replaces it by a record that keeps the name closed for a time
-	// (see [Keep]). It wakes the waiters that can now be granted.
+	// Release ends a grant, or replaces it by a kept record, which keeps the name closed for a
+	// time (see [Keep]). It wakes the waiters that can now be granted.
 	//
 	// Release returns ErrNotHeld if there is no such grant, and ErrInvalid if keep.State is
 	// Done and the grant is not exclusive.
@@ -85,7 +85,7 @@ type Store interface {
 	// twice.
 	List(ctx context.Context, q Query) (Page, error)
 
-	// Break ends a grant, or a record left by Keep, by force. It ends only the one with that
+	// Break ends a grant or a kept record (see [Keep]) by force. It ends only the one with that
 	// identity. Break returns ErrNotHeld if that identity no longer holds the name.
 	Break(ctx context.Context, name string, id ID) error
 
@@ -133,7 +133,7 @@ type Refusal struct {
 	Again   time.Duration // ask again after at most this time, even without a wake-up
 }
 
-// State tells a live grant from a record that keeps a name closed.
+// State tells a live grant from a kept record, which keeps a name closed.
 type State uint8
 
 const (
@@ -157,8 +157,8 @@ func (s State) String() string {
 
 // Keep says what a Release leaves behind. The zero Keep leaves nothing.
 //
-// Otherwise a record takes the place of the grant. It has the grant's identity, mode and
-// weight, and refuses the requests that the grant refused. It cannot be renewed or released;
+// Otherwise a kept record takes the place of the grant. It has the grant's identity, mode and
+// weight, and excludes the requests that the grant excluded. It cannot be renewed or released;
 // it ends after For, or by Break. Only an exclusive grant can be kept as Done.
 type Keep struct {
 	State State // Done or Cooling
@@ -170,7 +170,7 @@ type Renewal struct {
 	Name   string
 	ID     ID
 	TTL    time.Duration // counted from this call
-	Mode   Mode          // the new mode: unchanged, or Shared to step down from Exclusive
+	Mode   Mode          // the new mode: unchanged, or Shared to downgrade from Exclusive
 	Tokens int           // if not 0, reserve a further block of tokens, unless other requests are queued and will get the name next
 	Floor  int64         // tokens granted later on this name must be greater
 }
@@ -215,8 +215,8 @@ type Lock struct {
 	Waiters []Waiter // in order, the next one first
 }
 
-// A Holder describes a live grant, or a record that Keep left behind. Its times are those of
-// the moment at which the store read it.
+// A Holder describes a live grant or a kept record (see [Keep]). Its times are those of the
+// moment at which the store read it.
 type Holder struct {
 	ID     ID     // Break takes it
 	Owner  string // who holds the name, as its client says

@@ -17,7 +17,7 @@ type claim struct {
 	ans   store.Answer  // the newest grant, with its newest block of tokens
 	again time.Duration // the longest Again of a refusal
 	alive bool          // may still be queued or granted on the server
-	kept  bool          // its grant was replaced by a closure
+	kept  bool          // its grant was replaced by a kept record
 }
 
 func (c *conn) exclusive(name string) *claim { return c.claim(name, store.Exclusive, 1, 0) }
@@ -236,7 +236,7 @@ func (k *claim) renewAs(change func(r *store.Renewal)) store.Renewed {
 		k.s.Fatalf("Renew: %d outcomes for one renewal", len(out))
 	}
 	if out[0].Status == store.Extended && out[0].TTL <= 0 {
-		k.s.Fatalf("Renew: extended by %v", out[0].TTL)
+		k.s.Fatalf("Renew: extended by %v, want a TTL above 0", out[0].TTL)
 	}
 	if out[0].Status == store.Extended && out[0].Tokens > 0 {
 		k.ans.Token, k.ans.Tokens = out[0].Token, out[0].Tokens // the newest block
@@ -254,8 +254,8 @@ func (k *claim) extended(change func(r *store.Renewal)) store.Renewed {
 	return out
 }
 
-// stepsDown renews in shared mode.
-func (k *claim) stepsDown() {
+// downgrade renews an exclusive grant in shared mode.
+func (k *claim) downgrade() {
 	k.s.Helper()
 	k.req.Mode = store.Shared
 	k.extended(nil)
@@ -310,8 +310,8 @@ func (k *claim) expire() { time.Sleep(k.ans.TTL + k.s.h.Slack) }
 func (k *claim) freedAfter(start time.Time, ttl time.Duration) {
 	k.s.Helper()
 	k.within(time.Until(start.Add(ttl)) + k.s.h.Slack)
-	// Servers that count in milliseconds may be early by a hundredth. The margin of the core
-	// is wider.
+	// Servers that count in milliseconds may be early by a hundredth of the TTL. The margin of
+	// the core is wider.
 	if took := time.Since(start); took < ttl-ttl/100 {
 		k.s.Fatalf("the name was freed %v after it was taken for %v", took, ttl)
 	}

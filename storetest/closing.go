@@ -37,7 +37,7 @@ var closingTest = test{name: "calls in flight when the store is closed finish or
 	if s.Failed() {
 		return
 	}
-	// A call that failed may have been done. What it left ends by itself.
+	// A call that failed may have been executed. What it left behind expires.
 	s.undo()
 	time.Sleep(max(s.ttl, s.caps.Heartbeat) + s.h.Slack)
 	s.nothingLeft()
@@ -56,7 +56,7 @@ var grantedAtCloseTest = test{name: "a grant that was returned while the store w
 		for mine := range slices.Chunk(claims, each) {
 			calls.repeat(func(ctx context.Context) error {
 				if len(mine) == 0 {
-					return store.ErrClosed // enough
+					return store.ErrClosed // ends the loop of inFlight
 				}
 				_, err := mine[0].try(ctx)
 				mine = mine[1:]
@@ -74,13 +74,13 @@ var grantedAtCloseTest = test{name: "a grant that was returned while the store w
 	}
 }}
 
-// inFlight is calls that are repeated until the store is closed.
+// inFlight repeats calls until the store is closed.
 type inFlight struct {
 	*suite
 	wg     sync.WaitGroup
 	n      atomic.Int64
 	after  int64
-	enough chan struct{} // closed after so many calls
+	enough chan struct{} // closed after a number of calls
 }
 
 func (f *inFlight) repeat(call func(ctx context.Context) error) {

@@ -46,7 +46,7 @@ var fencingTests = []test{
 		a.via(two).broken()
 		two.exclusive(name).granted().above(a.last())
 	}},
-	{name: "tokens grow after a closure", needs: store.FeatureKeep, run: func(s *suite) {
+	{name: "tokens grow after a name was kept closed", needs: store.FeatureKeep, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).granted()
@@ -80,11 +80,11 @@ var fencingTests = []test{
 		c.release()
 		two.exclusive(name).granted().above(c.last())
 	}},
-	{name: "a step-down keeps the token, and the next one is greater", needs: store.FeatureShared, run: func(s *suite) {
+	{name: "a downgrade keeps the token, and the next one is greater", needs: store.FeatureShared, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).granted()
-		a.stepsDown()
+		a.downgrade()
 		a.refuses(two.exclusive(name), store.Held)
 		two.shared(name).granted().above(a.last())
 	}},

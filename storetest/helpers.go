@@ -117,8 +117,8 @@ func (s *suite) noMoreGoroutinesThan(n int) {
 	}
 }
 
-// eventually polls until the condition is true, and reports false if it is not within
-// the limit.
+// eventually polls until the condition is true, and reports whether it became true within the
+// limit.
 func (s *suite) eventually(limit time.Duration, cond func() bool) bool {
 	for start := time.Now(); !cond(); time.Sleep(s.ttl / 50) {
 		if time.Since(start) > limit {

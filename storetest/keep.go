@@ -21,7 +21,7 @@ var keepTests = []test{
 			s.between("Left", h.Left, s.long/2-time.Since(start), s.long/2)
 		}
 	}},
-	{name: "a closure lasts exactly for its time, independent of the grant's TTL", needs: store.FeatureKeep, run: func(s *suite) {
+	{name: "a kept record lasts exactly for its time, independent of the grant's TTL", needs: store.FeatureKeep, run: func(s *suite) {
 		one, two := s.open2()
 		for _, state := range []store.State{store.Done, store.Cooling} {
 			name := s.name()
@@ -31,7 +31,7 @@ var keepTests = []test{
 			two.exclusive(name).freedAfter(start, span)
 		}
 	}},
-	{name: "a closure may end before the grant would have", needs: store.FeatureKeep, run: func(s *suite) {
+	{name: "a kept record may end before the grant would have", needs: store.FeatureKeep, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).granted()
@@ -59,7 +59,7 @@ var keepTests = []test{
 			}
 		}
 	}},
-	{name: "a waiter is granted when the closure ends", needs: store.FeatureKeep, run: func(s *suite) {
+	{name: "a waiter is granted when the kept record ends", needs: store.FeatureKeep, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).granted()
@@ -70,7 +70,7 @@ var keepTests = []test{
 			s.Errorf("served after %v, want %v at most", took, limit)
 		}
 	}},
-	{name: "a closure cannot be renewed, released or left", needs: store.FeatureKeep, run: func(s *suite) {
+	{name: "a kept record cannot be renewed, released or left", needs: store.FeatureKeep, run: func(s *suite) {
 		one, two := s.open2()
 		for _, state := range []store.State{store.Done, store.Cooling} {
 			name := s.name()
@@ -84,7 +84,7 @@ var keepTests = []test{
 			two.exclusive(name).refused()
 		}
 	}},
-	{name: "a Break ends a closure and wakes the waiter", needs: store.FeatureKeep | store.FeatureList, run: func(s *suite) {
+	{name: "a Break ends a kept record and wakes the waiter", needs: store.FeatureKeep | store.FeatureList, run: func(s *suite) {
 		one, two := s.open2()
 		for _, state := range []store.State{store.Done, store.Cooling} {
 			name := s.name()

@@ -70,7 +70,7 @@ var listingTests = []test{
 			s.Errorf("%d holders are missing; limit %d, want 0", len(claims), l.Limit)
 		}
 	}},
-	{name: "a holder is listed whoever comes and goes beside it", needs: store.FeatureList | store.FeatureShared, run: func(s *suite) {
+	{name: "a holder is always listed while other holders come and go", needs: store.FeatureList | store.FeatureShared, run: func(s *suite) {
 		conns := []*conn{s.open(), s.open(), s.open()}
 		watcher := s.open()
 		name := s.name()
@@ -104,7 +104,7 @@ var listingTests = []test{
 		for start := time.Now(); listings < 300 && (listings < 50 || time.Since(start) < 3*time.Second); listings++ {
 			i := listings
 			front := conns[1].shared(name).granted()
-			if i%10 == 0 { // the holder that stays is one that has others in front of it
+			if i%10 == 0 { // so that the holder that stays has others in front of it
 				next := conns[0].shared(name).granted()
 				stays.release()
 				stays = next
@@ -180,7 +180,7 @@ var listingTests = []test{
 		a.release() // the queue is listed although the name has no holder
 		check()
 	}},
-	{name: "closures are listed with their state", needs: store.FeatureList | store.FeatureKeep, run: func(s *suite) {
+	{name: "kept records are listed with their state", needs: store.FeatureList | store.FeatureKeep, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).granted()

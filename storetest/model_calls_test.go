@@ -56,7 +56,7 @@ func (c *link) renew(ctx context.Context, r store.Renewal) (store.Renewed, error
 		h = l.holder(r.ID)
 	case h != nil && c.bug("a grant is bound to its connection") && h.via != c:
 		h = nil
-	case h != nil && c.bug("a closure can be renewed"):
+	case h != nil && c.bug("a kept record can be renewed"):
 		h.State = store.Held
 	}
 	if h == nil || h.State != store.Held {
@@ -73,7 +73,7 @@ func (c *link) renew(ctx context.Context, r store.Renewal) (store.Renewed, error
 		h.until = now.Add(1000 * r.TTL)
 	case c.bug("a grant can be renewed up to twice its TTL") && now.Sub(h.since) > 2*r.TTL:
 		return store.Renewed{Status: store.Gone}, nil
-	case c.bug("a step-down does not extend the grant") && r.Mode != h.Mode:
+	case c.bug("a downgrade does not extend the grant") && r.Mode != h.Mode:
 	default:
 		h.until = now.Add(r.TTL)
 	}
@@ -81,13 +81,13 @@ func (c *link) renew(ctx context.Context, r store.Renewal) (store.Renewed, error
 		h.since = now
 	}
 	if h.Mode != r.Mode {
-		if !c.bug("a step-down is ignored") {
+		if !c.bug("a downgrade is ignored") {
 			h.Mode = r.Mode
 		}
-		if c.bug("a step-down changes the token") {
+		if c.bug("a downgrade changes the token") {
 			h.Token = c.reserve(1, 0)
 		}
-		if !c.bug("a step-down wakes nobody") {
+		if !c.bug("a downgrade wakes nobody") {
 			c.wake(l)
 		}
 	}
@@ -119,7 +119,7 @@ func (c *link) Release(ctx context.Context, name string, id store.ID, keep store
 	switch {
 	case h == nil && c.bug("a release releases by name") && len(l.holders) > 0:
 		h = l.holders[0]
-	case h != nil && c.bug("a closure can be released"):
+	case h != nil && c.bug("a kept record can be released"):
 		h.State = store.Held
 	}
 	if h == nil || h.State != store.Held {
@@ -150,13 +150,13 @@ func (c *link) Release(ctx context.Context, name string, id store.ID, keep store
 	now := time.Now()
 	h.State, h.since, h.until = keep.State, now, now.Add(keep.For)
 	switch {
-	case c.bug("a closure has the wrong state"):
+	case c.bug("a kept record has the wrong state"):
 		h.State = store.Held
-	case c.bug("a closure ends with the grant's TTL"):
+	case c.bug("a kept record ends with the grant's TTL"):
 		h.until = now.Add(min(keep.For, time.Second))
-	case c.bug("a closure has the token 0"):
+	case c.bug("a kept record has the token 0"):
 		h.Token = 0
-	case c.bug("tokens restart after a closure"):
+	case c.bug("tokens restart after a name was kept closed"):
 		c.model.counter = 0
 	case c.bug("a cooling reader excludes readers") && h.Mode == store.Shared:
 		h.Mode = store.Exclusive
@@ -186,7 +186,7 @@ func (c *link) Break(ctx context.Context, name string, id store.ID) error {
 	switch {
 	case h == nil && c.bug("a break breaks by name") && len(l.holders) > 0:
 		h = l.holders[0]
-	case h != nil && c.bug("a break does not end a closure") && h.State != store.Held:
+	case h != nil && c.bug("a break does not end a kept record") && h.State != store.Held:
 		return nil
 	case h != nil && c.bug("a break ends all holders"):
 		l.holders = []*holder{h}
@@ -276,7 +276,7 @@ func (c *link) List(ctx context.Context, q store.Query) (store.Page, error) {
 			one.Holders = one.Holders[:min(len(one.Holders), 1)]
 		case c.bug("a listing is truncated"):
 			one.Holders = one.Holders[:min(len(one.Holders), store.MaxHolders)]
-		case c.bug("a closure is listed as held"):
+		case c.bug("a kept record is listed as held"):
 			for i := range one.Holders {
 				one.Holders[i].State = store.Held
 			}

@@ -18,7 +18,7 @@ import (
 // demand. Wrapping a correct store would not be enough: queues, expiry and wake-ups can only be
 // broken from the inside.
 //
-// Every `bug(…)` is a variant in variants_test.go, with the test that must catch it.
+// For every `bug(…)` there is a variant in variants_test.go, with the tests that must catch it.
 type model struct {
 	renewals  int
 	fault     string // name of the active bug
@@ -167,7 +167,7 @@ func (m *model) find(name string) *lock {
 		over := !now.Before(h.until)
 		switch {
 		case m.bug("a TTL is forgotten") && h.State == store.Held,
-			m.bug("a closure never ends") && h.State != store.Held:
+			m.bug("a kept record never ends") && h.State != store.Held:
 			over = false
 		case m.bug("a reader lives while others renew") && len(l.holders) > 1:
 			over = !slices.ContainsFunc(l.holders, func(h *holder) bool { return now.Before(h.until) })

@@ -212,13 +212,13 @@ var modesTests = []test{
 		x.release()
 		c.granted()
 	}},
-	{name: "a step-down admits readers but no writer", needs: store.FeatureShared, run: func(s *suite) {
+	{name: "a downgrade admits readers but no writer", needs: store.FeatureShared, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).granted()
 		r := two.shared(name).queued(1)
 		w := r.wait()
-		a.stepsDown()
+		a.downgrade()
 		w.woken()
 		r.granted()
 		refusal := two.exclusive(name).refused()
@@ -233,7 +233,7 @@ var modesTests = []test{
 		a.release()
 		two.exclusive(name).granted()
 	}},
-	{name: "a step-down sets the TTL of its renewal", needs: store.FeatureShared, run: func(s *suite) {
+	{name: "a downgrade sets the TTL of its renewal", needs: store.FeatureShared, run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).short().granted()

@@ -30,8 +30,8 @@ func TestModelPassesWithItsTestsSideBySide(t *testing.T) {
 	})
 }
 
-// Each feature alone, and each one missing, so that no test relies on a feature that it does
-// not declare.
+// The model declares each feature alone, and all features but one, so that no test can rely on a
+// feature that it does not declare.
 func TestModelPasses(t *testing.T) {
 	sets := []store.Features{allFeatures, 0}
 	for f := store.Features(1); f <= allFeatures; f <<= 1 {

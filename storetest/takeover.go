@@ -15,7 +15,7 @@ var takeoverTests = []test{
 			name := s.name()
 			a := one.exclusive(name).granted()
 			b := two.exclusive(name).short().queued(1)
-			b.wait().cancel() // it listens by now, if it has to
+			b.wait().cancel() // so that it has subscribed, if the store needs that
 			b.queued(1)
 			w := b.wait()
 			a.release()
@@ -26,7 +26,7 @@ var takeoverTests = []test{
 			sent := time.Now()
 			b.granted()
 			h := b.listed(two, store.Held)
-			// The store ends the grant at heard+Left at the latest, as coarsely as it tells times.
+			// The store ends the grant at heard+Left at the latest, give or take Slack.
 			if heard := time.Now(); sent.Add(b.ans.TTL).After(heard.Add(h.Left + s.h.Slack)) {
 				s.Errorf("the lease lasts for %v, and the store keeps it for %v", b.ans.TTL-heard.Sub(sent), h.Left)
 			}

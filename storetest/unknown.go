@@ -51,7 +51,7 @@ var unknownTests = []test{
 	{name: "a grant whose reply was lost has a token above the blocks of earlier holders", run: func(s *suite) {
 		one, two := s.open2()
 		name := s.name()
-		two.exclusive(name).granted().release() // whatever a connection remembers of tokens, it is old from here on
+		two.exclusive(name).granted().release() // from here on, tokens that a connection remembers are outdated
 		for i := range 20 {
 			a := one.exclusive(name)
 			a.req.Tokens = 5
@@ -63,29 +63,29 @@ var unknownTests = []test{
 			b := two.exclusive(name)
 			b.alive = true
 			ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i)*100*time.Microsecond)
-			b.Acquire(ctx, b.req) // nobody hears the answer
+			b.Acquire(ctx, b.req) // the reply is ignored, as if it was lost
 			cancel()
 			b.granted().above(a.last())
 			b.release()
 		}
 	}},
-	{name: "renewals of one grant at the same time never find it gone", run: func(s *suite) {
+	{name: "concurrent renewals of one grant never find it gone", run: func(s *suite) {
 		one, two := s.open2()
 		a := one.exclusive(s.name()).granted()
 		s.parallel(100, 10, func(i int) error {
 			r := a.renewal()
 			r.Tokens = i % 2 * 10
 			c := one
-			if i%10 == 0 { // as after a reply that was lost
+			if i%10 == 0 { // as after a lost reply
 				c = two
 			}
 			ctx, cancel := s.bounded()
 			defer cancel()
 			out, err := c.Renew(ctx, []store.Renewal{r})
 			if err == nil && out[0].Status == store.Gone {
-				return errors.New("a grant that is held is said to be gone")
+				return errors.New("a grant that is held is reported as gone")
 			}
-			return nil // they may get in each other's way
+			return nil // other outcomes are allowed, since the renewals may conflict
 		})
 	}},
 	{name: "Leave releases a grant whose reply was lost", run: func(s *suite) {
@@ -153,7 +153,7 @@ var unknownTests = []test{
 			cancel()
 			a.leave()
 		}
-		// A request that was overtaken by its Leave lasts for its TTL at most.
+		// If a request arrives after its Leave, its grant lasts for its TTL at most.
 		two.exclusive(name).within(s.ttl + s.caps.Heartbeat + s.h.Slack)
 	}},
 	{name: "a call repeated after it was cancelled keeps its grant", run: func(s *suite) {

@@ -12,8 +12,8 @@ import (
 )
 
 // Acquire makes one attempt to take a name; see [store.Store]. It returns an error that matches
-// [store.ErrInvalid] if the identity of a live grant or waiter asks for another mode, weight or
-// limit. The granted TTL is at most four fifths of the session's timeout.
+// [store.ErrInvalid] if a request under the identity of a live grant or waiter has another mode,
+// weight or limit. The granted TTL is at most four fifths of the session's timeout.
 func (s *Store) Acquire(ctx context.Context, req store.Request) (answer store.Answer, err error) {
 	if req.Floor >= store.MaxToken {
 		return answer, store.NoTokens(req.Floor)
@@ -31,14 +31,14 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (answer store.An
 		return err
 	})
 	if err == nil && s.life.Err() != nil {
-		return store.Answer{}, errClosed // Close may have ended the session without knowing of the grant
+		return store.Answer{}, errClosed // Close may have ended the session before it knew of the grant
 	}
 	answer.TTL = s.ttl(answer.TTL) // the session may have been resumed with a shorter timeout
 	return answer, s.explain(err)
 }
 
 // takeFree takes a name that is not in use. One transaction creates the parent and the node, so
-// no request can be in front of it. It returns errChanged if the parent exists.
+// no other request can be in front. It returns errChanged if the parent exists.
 func (s *Store) takeFree(ctx context.Context, req *store.Request) (answer store.Answer, err error) {
 	parent, bucket := s.place(req.Name)
 	c := newClaim(req, parent)
@@ -50,7 +50,7 @@ func (s *Store) takeFree(ctx context.Context, req *store.Request) (answer store.
 	w.then = func(parts []wire.Result, err error) error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if err == nil { // the same change has made the parent, whose Stat is in the reply
+		if err == nil { // the same change has created the parent, whose Stat is in the reply
 			c.rec.since, c.since = parts[0].Stat.Mtime, time.Now()
 			s.adopt(c, &parts[0].Stat)
 		}
@@ -82,8 +82,9 @@ func (s *Store) granted(ctx context.Context, c *claim, waiters int) (store.Answe
 	return store.Answer{Token: rec.token, Tokens: rec.Tokens, TTL: rec.TTL, Waiters: waiters}, nil
 }
 
-// grant makes the waiter at place i a holder, or restarts the TTL of a holder. A majority agrees
-// on this write, in this session: a read from one server may be old, and the session over.
+// grant makes the waiter at place i a holder, or restarts the TTL of a holder. It needs a write
+// that a majority has agreed on, in this session: a read from one server may be outdated, and the
+// session may have ended.
 func (s *Store) grant(ctx context.Context, c *claim, rec record, q *queue, i int) (answer store.Answer, err error) {
 	rec.granted = true
 	if err = s.save(ctx, c, rec); err != nil {
@@ -99,7 +100,7 @@ func (s *Store) grant(ctx context.Context, c *claim, rec record, q *queue, i int
 }
 
 // save writes the record of a claim. If the node is gone or was changed by another client, the
-// claim is forgotten and the error is errChanged. More requests can be sent behind the write.
+// claim is forgotten and the error is errChanged. The calls behind are sent after the write.
 func (s *Store) save(ctx context.Context, c *claim, rec record, behind ...*wire.Call) error {
 	s.mu.Lock()
 	w := &write{ctx: ctx, name: c.Name, ops: []wire.Op{wire.Set(c.path(), rec.encode(), c.version)}}

@@ -15,10 +15,10 @@ import (
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
-// quick is a heartbeat that tests can wait for.
+// quick is a heartbeat that is short enough for tests to wait for.
 const quick = 1200 * time.Millisecond
 
-// openQuick opens a URL with a quick heartbeat.
+// openQuick opens a URL with a short heartbeat.
 func openQuick(t testing.TB, url string) *Store {
 	t.Helper()
 	u, err := store.ParseURL(url)
@@ -98,7 +98,7 @@ func (s *Store) currentSession() int64 {
 	return s.session
 }
 
-// die ends a store as a kill of its process would: the servers are not told.
+// die ends a store as if its process was killed: the servers are not informed.
 func (s *Store) die() {
 	s.wire.Close(context.Background(), false)
 	s.Close()
@@ -115,8 +115,8 @@ func TestConformanceOfThreeServers(t *testing.T) {
 // apartEnv makes the test binary run a suite on these servers.
 const apartEnv = "HOLDFAST_ZOOKEEPER_SERVERS"
 
-// conformApart runs the suite in a process of its own, because it counts goroutines, and
-// beside other tests, because it waits most of the time.
+// conformApart runs the suite in a process of its own, because it counts goroutines, and in
+// parallel with other tests, because it waits most of the time.
 func conformApart(t *testing.T, start func() []string) {
 	if addrs := os.Getenv(apartEnv); addrs != "" {
 		conform(t, strings.Split(addrs, ",")...)

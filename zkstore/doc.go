@@ -12,8 +12,9 @@
 //
 // # Promises
 //
-// Locks exclude each other between all clients, in every mode, strictly in order of arrival,
-// with tokens, also while servers fail. There are never two live grants of one name if
+// Locks exclude each other between all clients, in every mode, and waiters are served strictly in
+// order of arrival, also while servers fail. Two grants of one name that exclude each other are
+// never live at the same time if
 //
 //   - a majority of the servers keeps its data. Nothing is granted without a majority.
 //   - the clocks of client and servers run at the same speed, to a twentieth. They need not
@@ -23,9 +24,10 @@
 //     shorter from their next renewal on.
 //
 // Every grant and every renewal is a write that a majority has agreed on. A read from one server
-// may be old, and is never enough to hold a lock. Records that a release keeps (Once, MinHold)
-// outlive the session and are timed by the wall clock of the leader. If that is changed, or the
-// next leader's differs, they last shorter or longer by as much. Locks do not depend on it.
+// may be outdated, and is never enough to hold a lock. Records that a release keeps (Once, MinHold)
+// outlive the session and are timed by the wall clock of the leader. If that clock is changed, or
+// the clock of the next leader differs, they last shorter or longer by as much. Locks do not depend
+// on it.
 //
 // # Session and TTL
 //
@@ -37,19 +39,19 @@
 //     leader only once in half a tick which sessions are alive.
 //   - A shorter TTL is enforced by the holder's process, which removes grants that were not
 //     renewed. If the process dies or is cut off, its locks and its places in queues last until
-//     its session ends. So then others wait for the time of session=, not for the TTL.
+//     its session ends. So in that case others wait for the time of session=, not for the TTL.
 //
-// Choose a session longer than an election takes (some seconds) and as short as the work of a
-// crashed holder may wait: 10 to 40 seconds suit most. A holder knows at its deadline, on its
-// own clock, that its lease is lost. A client leaves a server that does not reply for 1.5 s.
+// Choose a session that is longer than an election takes (some seconds), and short enough to wait
+// for after a holder crashed: 10 to 40 seconds suit most programs. A holder knows at its deadline,
+// on its own clock, that its lease is lost. A client leaves a server that does not reply for 1.5 s.
 //
 // # Tokens
 //
 // A token is computed from the zxid, the number of the change that granted it, and from a table
-// in ROOT/token that makes it small: a change has 256 tokens for hand-overs inside a client. An
-// ensemble with 20,000 changes a second uses up the tokens, below 2^53, in 55 years; an election
-// costs as many as 262,144 changes. After that, locks fail with an error that says so. Do not
-// remove ROOT/token: tokens would start lower.
+// in ROOT/token that maps zxids to small numbers: a change has 256 tokens for hand-overs inside a
+// client. An ensemble with 20,000 changes a second uses up all tokens below 2^53 in 55 years; an
+// election uses as many tokens as 262,144 changes. After that, locks fail with an error that says
+// so. Do not remove ROOT/token: tokens would start lower.
 //
 // # What is on the servers
 //
@@ -60,9 +62,9 @@
 //
 // Requests are ephemeral nodes in order of arrival; their data says which are granted. The name
 // of a node contains the identity of its request: a request whose reply was lost is found by it,
-// and no other call can affect it. The parents are containers, which the last client to leave
-// removes, or the servers after a crash. A kept record is removed after its time by its client,
-// by a client that uses or lists the name, or by other clients that keep records.
+// and no other call can affect it. The parents are containers, which are removed by the last client
+// to leave, or by the servers after a crash. When the time of a kept record is over, it is removed
+// by its client, by a client that uses or lists the name, or by other clients that keep records.
 //
 // # What it costs
 //

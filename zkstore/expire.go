@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	retryAfter = time.Second // a failed attempt to remove a node
+	retryAfter = time.Second // when to retry after a failed attempt to remove a node
 
 	// For each record that a release keeps, sweepShare names are listed: more than one, so
 	// that the records of processes that ended are removed faster than new ones are made.
@@ -20,7 +20,7 @@ const (
 )
 
 // arm sets the time at which a claim ends unless it is renewed or asked for again. The session
-// does not end it, because it lives on for other claims. The caller holds the mutex.
+// does not end the claim, because it is kept for other claims. The caller holds the mutex.
 func (s *Store) arm(c *claim, after time.Duration) {
 	c.end = time.Now().Add(after)
 	if c.timer == nil {
@@ -62,8 +62,8 @@ func (s *Store) expire(c *claim) {
 }
 
 // suspect is called with the error of a request that creates a node, and returns it. If the reply
-// was lost, there may be such a node. If it is not asked for again, it is removed when it would
-// have expired. The caller holds the mutex.
+// was lost, the node may exist. If it is not asked for again, it is removed when it would have
+// expired. The caller holds the mutex.
 func (s *Store) suspect(c *claim, err error) error {
 	if err == wire.ErrUnknown {
 		kept := cmp.Or(s.kept[c.Key], &claim{Key: c.Key})
@@ -74,7 +74,7 @@ func (s *Store) suspect(c *claim, err error) error {
 	return err
 }
 
-// removeSuspect removes a node that the session has without this handle knowing of it. It fails
+// removeSuspect removes a node of the session that this handle does not know of. It returns an error
 // until there is no further one.
 func (s *Store) removeSuspect(ctx context.Context, c *claim) error {
 	q, i, r, err := s.locate(ctx, c.Key)
@@ -125,8 +125,8 @@ func (s *Store) removeKept(ctx context.Context, c *claim) error {
 	return err
 }
 
-// A sweep lists all names over and over, a page at a time. Listing removes records whose time is
-// over and whose clients are gone. Only clients that keep records sweep, in proportion.
+// A sweep lists all names repeatedly, a page at a time. Listing removes records whose time is over
+// and whose clients are gone. Only clients that keep records sweep, in proportion to their records.
 type sweep struct {
 	due    int    // names to list
 	cursor string // of the next page

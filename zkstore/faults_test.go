@@ -51,8 +51,8 @@ func has(id store.ID) func([]byte) bool {
 	return func(b []byte) bool { return bytes.Contains(b, []byte(id.String())) }
 }
 
-// The faults of clients share one server, because starting one takes long. The faults of servers
-// are in test/faults.
+// The tests of client faults share one server, because starting one takes long. The tests of server
+// faults are in test/faults.
 func TestFaultsOfASingleServer(t *testing.T) {
 	server := servers.StartZooKeeper(t, servers.ZooKeeperOptions{})
 	t.Parallel()
@@ -68,7 +68,7 @@ func TestFaultsOfASingleServer(t *testing.T) {
 		{"the outcome of a renewal at the deadline is true", lastMoment},
 		{"a call that is sent in the next session leaves nothing", nextSession},
 		{"a request that joined twice leaves nothing", joinedTwice},
-		{"a grant whose renewals nobody waited for ends with its TTL", renewedUnheard},
+		{"a grant whose renewals have no caller any more ends with its TTL", renewedUnheard},
 		{"opening a store ends with its context", openUnheard},
 		{"a take-over whose reply was lost ends with its TTL", takenOverUnheard},
 		{"a kept record is removed after its time", keptForATime},

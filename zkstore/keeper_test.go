@@ -84,7 +84,7 @@ func nextSession(t *testing.T, server *servers.ZooKeeper, root string) {
 	defer s.Close()
 	ctx := bounded(t)
 	sent := false
-	for !sent { // on a busy machine a call may be too late for that
+	for !sent { // on a busy machine a call may begin too late
 		try(t, s, request("old"))
 		before := s.currentSession()
 		proxy.Cut()
@@ -126,7 +126,7 @@ func keptForATime(t *testing.T, server *servers.ZooKeeper, root string) {
 		keep(s, fmt.Sprint("cooling", i), store.Cooling, time.Second)
 	}
 	s.mu.Lock()
-	s.clock.server -= 100 // the client's idea of the servers' time is a little late
+	s.clock.server -= 100 // the client's estimate of the servers' time is a little behind
 	s.mu.Unlock()
 	poll(t, func() bool { return len(nodes(t, admin, root)) == 0 })
 
@@ -175,7 +175,8 @@ func keptForATime(t *testing.T, server *servers.ZooKeeper, root string) {
 	s.Close()
 }
 
-// Clients that keep records remove those of processes that ended, of names not in use any more.
+// Clients that keep records also remove the records of processes that have ended, on names that are
+// no longer in use.
 func sweptByOthers(t *testing.T, server *servers.ZooKeeper, root string) {
 	ctx := bounded(t)
 	admin := connect(t, server.Addr())

@@ -13,8 +13,8 @@ import (
 
 const defaultPage = 100 // names, if the query gives no limit
 
-// List returns a page of the names in use; see [store.Store]. It begins again if the connection is
-// lost meanwhile: it needs many requests, and only reads.
+// List returns a page of the names in use; see [store.Store]. It starts again if the connection is
+// lost meanwhile, because it needs many requests and only reads.
 func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err error) {
 	for again := true; again; again = err == wire.ErrUnknown && ctx.Err() == nil {
 		if page = (store.Page{}); q.Name != "" {
@@ -75,7 +75,7 @@ func (s *Store) children(ctx context.Context, path string) ([]string, error) {
 // listName adds one name to a page. It removes the parent of a name that is not in use.
 //
 // The nodes are read after their list. If one of them is gone by then and the name has no holder,
-// the list is old, and a new request may hold the name by now. So everything is read again.
+// the list is outdated, and a new request may hold the name by now. So everything is read again.
 func (s *Store) listName(ctx context.Context, parent, name string, page *store.Page) error {
 	return again(func() error {
 		q, err := s.look(ctx, parent, &wire.Call{Op: wire.Sync(parent)})

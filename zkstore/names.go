@@ -24,7 +24,7 @@ func (s *Store) place(name string) (parent, bucket string) {
 }
 
 // encode returns the node of a name, a different one for each name. ZooKeeper does not allow
-// slashes, control characters, and the names "." and "..".
+// slashes and control characters in the name of a node, nor the names "." and "..".
 func encode(name string) string {
 	node := url.PathEscape(name)
 	if strings.HasPrefix(node, ".") {
@@ -96,7 +96,7 @@ func parseNode(name string) (n node, ok bool) {
 	return n, n.mode != 0 && err == [4]error{}
 }
 
-// arrival orders the queue. After 2^31 the server's numbers go on below zero.
+// arrival orders the queue. After 2^31 nodes the server's numbers continue with negative ones.
 func arrival(a, b node) int {
 	switch doneNode {
 	case a.name:

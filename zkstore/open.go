@@ -45,10 +45,10 @@ func configure(u *store.URL) (root string, opts wire.Options, err error) {
 		return "", opts, err
 	}
 	if (u.User == "") != (u.Password() == "") {
-		return fail("user and password go together: write zk://USER:PASSWORD@HOST")
+		return fail("give both user and password, or none: write zk://USER:PASSWORD@HOST")
 	}
 	if strings.Contains(u.User, ":") {
-		return fail("a user has no colon")
+		return fail("the user contains a colon, which ZooKeeper does not allow")
 	}
 	if u.User != "" {
 		opts.Auth = u.User + ":" + u.Password()
@@ -58,7 +58,7 @@ func configure(u *store.URL) (root string, opts wire.Options, err error) {
 	}
 	for _, part := range strings.Split(root, "/")[1:] {
 		if part == "" || encode(part) != part {
-			return fail("path %.60q: want the node that contains all others, of plain letters, such as %s", u.Path, defaultRoot)
+			return fail("path %.60q: want the path of a node, of plain letters, such as %s", u.Path, defaultRoot)
 		}
 	}
 	opts.Timeout = defaultSession
@@ -117,7 +117,7 @@ func (s *Store) begin(ctx context.Context) error {
 		err = s.ensure(ctx, s.root)
 	}
 	if err != nil && err == ctx.Err() {
-		return fmt.Errorf("no server has begun a session: %w (%v); see whether a majority of them is up and can be reached", err, s.wire.Failure())
+		return fmt.Errorf("no server has begun a session: %w (%v); check that a majority of the servers is up and can be reached", err, s.wire.Failure())
 	}
 	return s.explain(err)
 }

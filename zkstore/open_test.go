@@ -94,7 +94,7 @@ func TestNodesBelongToTheUserOfTheURL(t *testing.T) {
 			err = pair(ctx, other, "a")
 			other.Close()
 		}
-		if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), "check user and password") || strings.Contains(err.Error(), "secret") {
+		if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), "check the user and the password") || strings.Contains(err.Error(), "secret") {
 			t.Errorf("user %q: %v, want ErrInvalid, what to check, and no password", user, err)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
-// A queue is the nodes of a name in order of arrival. The holders are always its beginning: no
-// request is granted before those in front of it are.
+// A queue has the nodes of a name in order of arrival. The holders are always at its beginning: no
+// request is granted before those in front of it.
 type queue struct {
 	parent string
 	nodes  []node
@@ -23,7 +23,7 @@ type queue struct {
 // calls. It returns nil if the name is not in use, and removes kept records whose time is over.
 //
 // One server may be behind the others, so one of the calls is a Sync, unless the caller has just
-// written or was told by this server of a change, and needs nothing newer than that.
+// written or received an event from this server, and needs nothing newer than that.
 func (s *Store) look(ctx context.Context, parent string, before ...*wire.Call) (*queue, error) {
 	list := &wire.Call{Op: wire.Children(parent, false)}
 	if err := s.wire.Do(ctx, append(before, list)...); err != nil && err == ctx.Err() {
@@ -148,15 +148,15 @@ func (s *Store) takeQueued(ctx context.Context, req *store.Request) (answer stor
 	c = s.claimOf(k)
 	ended := i >= 0 && q.nodes[i].kept && q.nodes[i].rec.state != store.Held
 	if c != nil && (i < 0 || ended || c.node != q.nodes[i].name) {
-		// The node was removed by Break or has expired. Or the identity had a place that this
-		// handle did not know of, because a reply was lost: then that place counts.
+		// The node was removed by Break or has expired. Or a reply was lost, and the identity has
+		// a place that this handle did not know of: then that place counts.
 		if err := s.undo(ctx, c); err != nil || i < 0 {
 			return answer, changed(err)
 		}
 		c = nil
 	}
 	switch {
-	case ended: // a grant must not come back beside its own record
+	case ended: // the identity must not be granted again beside its own kept record
 		return s.refuse(ctx, q, len(q.nodes), req)
 	case i < 0 && req.Queue:
 		return answer, errChanged
@@ -186,7 +186,7 @@ func (s *Store) takeQueued(ctx context.Context, req *store.Request) (answer stor
 }
 
 // heartbeatOf returns the claim of an identity, and whether its server reported a change in front
-// of it. It restarts the heartbeat of a waiter, however long the servers take to reply.
+// of it. It restarts the heartbeat of a waiter now, since the servers may take long to reply.
 func (s *Store) heartbeatOf(k wake.Key) (c *claim, told bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -281,12 +281,12 @@ func (s *Store) isTurn(ctx context.Context, q *queue, i int, req *store.Request)
 		}
 		rec := recs[0].record
 		if !rec.granted && q.nodes[j].try {
-			continue // it will be granted or leave
+			continue // a single attempt, which will be granted or removed
 		}
 		if err := store.Mixes(req.Name, req.Mode, req.Limit, rec.Mode, rec.Limit); err != nil || !rec.granted {
 			return false, err
 		}
-		u.Add(rec.Mode, weight, rec.Limit) // all in front hold the name in this mode
+		u.Add(rec.Mode, weight, rec.Limit) // all holders in front have this mode
 		return u.Admits(req.Mode, req.Weight, req.Limit), nil
 	}
 	u.Add(req.Mode, weight, req.Limit) // attempts, none of which is granted yet
@@ -298,7 +298,7 @@ func (s *Store) holders(ctx context.Context, q *queue, most int) (n int, list []
 	for most = min(most, len(q.nodes)); n < most; {
 		end := most
 		if n == 0 {
-			end = 1 // it may be the only one
+			end = 1 // it may be the only holder
 		}
 		recs, err := s.read(ctx, q, q.nodes[n:end]...)
 		if err != nil {
@@ -356,7 +356,7 @@ func (s *Store) refuse(ctx context.Context, q *queue, i int, req *store.Request)
 		}
 	}
 	if n == len(list) && u.Admits(req.Mode, req.Weight, req.Limit) {
-		r.Holders = nil // only earlier waiters are in the way
+		r.Holders = nil // the request only waits behind earlier waiters
 	}
 	if i < len(q.nodes) && req.Queue {
 		if r.Place = 1 + q.waiters(n, i) - q.waiters(i+1, -1); i < n { // granted since
@@ -367,7 +367,7 @@ func (s *Store) refuse(ctx context.Context, q *queue, i int, req *store.Request)
 	return answer, nil
 }
 
-// holder describes a holder.
+// holder returns the description of a holder for a listing or a refusal.
 func (r standing) holder(now int64) store.Holder {
 	return store.Holder{
 		ID: r.ID, Owner: r.Owner, Meta: r.Meta, Mode: r.Mode, Weight: r.Weight, Token: r.token, State: r.state,

@@ -7,11 +7,11 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A record is the data of a node: one line of fields, one with the owner, one with the meta.
+// A record is the data of a node: a line of fields, a line with the owner, and one with the meta.
 // Name and Queue of the request are not stored.
 //
-// Token and since may be 0 in the data. Then they follow from the zxid and the time of the
-// change that wrote the record, which its writer cannot know in advance.
+// If token or since is 0 in the data, it follows from the zxid or the time of the change that wrote
+// the record, which the writer cannot know in advance.
 type record struct {
 	store.Request // with the mode and the TTL of the last renewal, or the time of a kept record
 	granted       bool

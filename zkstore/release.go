@@ -9,11 +9,11 @@ import (
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
-const brief = time.Millisecond // a lock held for so long most likely has no waiters
+const brief = time.Millisecond // a lock that was held for less most likely has no waiters
 
 // Leave removes an identity from the queue and releases its grant; see [store.Store]. The servers
-// keep the order of a session's requests, so it also finds a request that was sent just before
-// and whose reply was not waited for.
+// keep the order of a session's requests, so Leave also finds a request that was sent just before
+// and that is still in flight.
 func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	k := wake.Key{Name: name, ID: id}
 	if c := s.claimOf(k); c != nil {
@@ -94,7 +94,7 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 	default:
 		err = s.remove(ctx, c, wire.AnyVersion)
 	}
-	if err == wire.ErrNoNode && s.life.Err() == nil { // else Close may have left the grant
+	if err == wire.ErrNoNode && s.life.Err() == nil { // otherwise Close may have replaced the node
 		s.forget(c)
 		return store.ErrNotHeld
 	}
@@ -163,9 +163,9 @@ func (s *Store) find(ctx context.Context, k wake.Key) (c *claim, err error) {
 	return c, err
 }
 
-// takeOver replaces the node at place i, in the same place, by one of this session. The node
-// belongs to another handle, or to a session that has ended and will take the node with it, or
-// its reply was lost. It returns errChanged if the node is gone or was written meanwhile.
+// takeOver replaces the node at place i by one of this session, in the same place. The node belongs
+// to another handle, or to a session that has ended and whose nodes will be removed, or the reply
+// to its creation was lost. It returns errChanged if the node is gone or was written meanwhile.
 func (s *Store) takeOver(ctx context.Context, k wake.Key, q *queue, i int, r standing) (*claim, error) {
 	if r.record == nil {
 		return nil, errChanged

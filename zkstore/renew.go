@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
-// Renew extends grants; see [store.Store]. Each is a write in this session that a majority has
-// agreed on. Concurrent writes are sent as transactions of many.
+// Renew extends grants; see [store.Store]. Each renewal is a write in this session that a majority
+// has agreed on. Concurrent writes are batched into transactions.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	outcomes := make([]store.Renewed, len(grants))
 	var all sync.WaitGroup
@@ -20,7 +20,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	}
 	all.Wait()
 	if s.life.Err() != nil {
-		return nil, errClosed // Close may have left the grants with their earlier TTL
+		return nil, errClosed // Close may have replaced the nodes, with their earlier TTL
 	}
 	for i := range outcomes {
 		if errors.Is(outcomes[i].Err, store.ErrInvalid) {
@@ -47,8 +47,8 @@ func (s *Store) renewOne(ctx context.Context, g *store.Renewal) (out store.Renew
 	return out
 }
 
-// extend renews a claim. A further block of tokens is that of the change that renews it. There is
-// none if others wait, which a list behind the write tells.
+// extend renews a claim. If a block of tokens is asked for, it is that of the change that renews the
+// claim. There is none if others wait, which a listing of the queue after the write shows.
 func (s *Store) extend(ctx context.Context, c *claim, g *store.Renewal) (out store.Renewed, err error) {
 	old, zxid := s.state(c)
 	if err := store.CheckRenewal(g, old.Mode); err != nil {

@@ -58,7 +58,7 @@ func TestASessionAndTheServersThatResumeIt(t *testing.T) {
 func TestAUserThatTheServersRefuse(t *testing.T) {
 	server := servers.StartZooKeeper(t, servers.ZooKeeperOptions{Java: []string{"-Dzookeeper.DigestAuthenticationProvider.enabled=false"}})
 	_, err := store.Open(bounded(t), "zk://user:secret@"+server.Addr())
-	if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "user and password") || strings.Contains(err.Error(), "secret") {
+	if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "user and the password") || strings.Contains(err.Error(), "secret") {
 		t.Errorf("Open: %v", err)
 	}
 	proxy := faultproxy.Start(t, server.Addr())

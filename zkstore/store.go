@@ -20,10 +20,10 @@ const (
 	// defaultHeartbeat is how long a waiter that stopped asking keeps its place. The place of a
 	// process that died lasts as long as its session, so this need not be short.
 	defaultHeartbeat = 20 * time.Second
-	minTTL           = 100 * time.Millisecond // enough for several renewals by a server nearby
+	minTTL           = 100 * time.Millisecond // several round trips to a server nearby
 
-	// looks bounds how often an attempt starts again because the queue has changed. On a busy name
-	// every second look may fail.
+	// looks bounds how often an attempt starts again because the queue has changed. On a contended
+	// name every second attempt may have to.
 	looks        = 40
 	requestLimit = 2 * time.Second // of Close, and of requests in the background
 )
@@ -48,7 +48,8 @@ func again(attempt func() error) (err error) {
 // changed returns errChanged if err is nil or says that a node is gone.
 func changed(err error) error { return cmp.Or(ignoreNoNode(err), errChanged) }
 
-// A Store keeps locks on ZooKeeper servers. Open one by a URL; see the package documentation.
+// A Store keeps locks on ZooKeeper servers. It implements [store.Store]. holdfast.Open opens one by
+// its URL; see the package documentation.
 type Store struct {
 	wire      *wire.Conn
 	root      string
@@ -80,9 +81,9 @@ type claim struct {
 	rec     record
 	version int32
 	zxid    int64           // of the node's last change
-	crowd   bool            // other nodes were seen beside it
+	crowd   bool            // the name had other nodes when it was last read
 	kept    bool            // by a release
-	since   time.Time       // of its first grant through this handle
+	since   time.Time       // when it was first granted through this handle
 	end     time.Time       // when it ends unless it is renewed
 	timer   *time.Timer     // fires at end
 	turn    <-chan struct{} // of a waiter: closed when the node in front of it changes
@@ -121,10 +122,10 @@ func (s *Store) explain(err error) error {
 	case err == wire.ErrLost:
 		return errLost
 	case err == wire.ErrNoAuth, err == wire.ErrInvalidACL, failure == wire.ErrAuthFailed:
-		return fmt.Errorf("%w: zookeeper store: %w at %s: check user and password of the URL, and the ACL of that node",
+		return fmt.Errorf("%w: zookeeper store: %w at %s: check the user and the password in the URL, and the ACL of that node",
 			store.ErrInvalid, cmp.Or(failure, err), s.root)
 	case failure != nil && errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("zookeeper store: %w: %w; see whether a majority of the servers is up and can be reached", failure, err)
+		return fmt.Errorf("zookeeper store: %w: %w; check that a majority of the servers is up and can be reached", failure, err)
 	}
 	return err
 }
@@ -141,7 +142,7 @@ func ignoreNoNode(err error) error {
 func (s *Store) sessionChanged(id int64, timeout time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for k := range s.watches { // they ended with the connection
+	for k := range s.watches { // watches end with their connection
 		s.fire(k)
 	}
 	s.tokens.known = false
@@ -158,7 +159,7 @@ func (s *Store) sessionChanged(id int64, timeout time.Duration) {
 }
 
 // adopt records a node of this session with its Stat, and starts its time. The caller holds the
-// mutex and is called with replies in their order, so the session is the one that has made the
+// mutex and handles replies in their order, so the current session is the one that created the
 // node.
 func (s *Store) adopt(c *claim, stat *wire.Stat) {
 	if old := s.claims[c.Key]; old != nil && old != c {
@@ -223,7 +224,7 @@ func (s *Store) Close() error {
 	s.background.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), requestLimit)
 	defer cancel()
-	// If the grants cannot be kept, the session keeps them until its timeout.
+	// If the grants cannot be replaced, the session is left open and keeps them until its timeout.
 	s.wire.Close(ctx, s.leaveGrants(ctx))
 	s.writes.Close()
 	return nil

@@ -21,13 +21,13 @@ import (
 // from entries that never change: a lost reply does not matter. A segment is added when the last
 // one is used up, after an election, which makes zxids jump, and for tokens above a floor.
 const (
-	// block is how many tokens a change has, for hand-overs between goroutines. With 20,000
-	// changes a second without a pause, more than most ensembles can do, tokens last for
+	// block is how many tokens a change has, for hand-overs between goroutines. At a constant rate
+	// of 20,000 changes a second, which is more than most ensembles can do, tokens last for
 	// 2^53 / (256 × 20,000/s) = 1.76e9 s, 55 years.
 	block = 256
 
 	// span bounds how many tokens an election wastes: with span × block = 2^26 there can be
-	// 2^27 elections. Adding a segment every 262,144 changes costs next to nothing.
+	// 2^27 elections. The cost of adding a segment every 262,144 changes is negligible.
 	span = 1 << 18
 )
 
@@ -42,7 +42,7 @@ type table struct {
 	segments [2]segment // the newest first; a start of 0 means none
 }
 
-// at returns the first token of a change. It is not ok if no segment covers it.
+// at returns the first token of a change. Ok is false if no segment covers the change.
 func (t *table) at(zxid int64) (token int64, ok bool) {
 	for _, g := range t.segments {
 		if n := zxid - g.start; n >= 0 && g.start > 0 {
@@ -53,7 +53,7 @@ func (t *table) at(zxid int64) (token int64, ok bool) {
 }
 
 // encode returns the table with one more segment, which starts with the change that writes it.
-// The segment before stays for grants whose tokens are not computed yet.
+// The previous segment stays for grants whose tokens are not computed yet.
 func (t *table) encode(offset int64) []byte {
 	return fmt.Appendf(nil, "%d %d %d %d", recordVersion, offset, t.segments[0].start, t.segments[0].offset)
 }
@@ -177,7 +177,7 @@ type clock struct {
 	local  time.Time
 }
 
-const clockLife = 10 * time.Second // of a known time: another server may be the leader by then
+const clockLife = 10 * time.Second // how long a known time is used: after that another server may be the leader
 
 // now returns the servers' time in ms. It is never ahead of their clock, so nothing ends early.
 func (s *Store) now(ctx context.Context) (int64, error) {

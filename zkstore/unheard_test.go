@@ -60,7 +60,7 @@ func joinedTwice(t *testing.T, server *servers.ZooKeeper, root string) {
 	}
 }
 
-// A server begins the session, and does not reply any more.
+// A server begins the session, and then stops replying.
 func openUnheard(t *testing.T, server *servers.ZooKeeper, root string) {
 	proxy := faultproxy.Start(t, server.Addr())
 	proxy.HoldRepliesAfter(func(b []byte) bool { return bytes.Contains(b, []byte(root+"/token")) })
@@ -97,7 +97,7 @@ func renewedUnheard(t *testing.T, server *servers.ZooKeeper, root string) {
 }
 
 // A grant of another handle is taken over by a request whose reply is lost. The request is not
-// repeated, and the session lives on.
+// repeated, and the session continues.
 func takenOverUnheard(t *testing.T, server *servers.ZooKeeper, root string) {
 	proxy := faultproxy.Start(t, server.Addr())
 	admin := connect(t, server.Addr())

@@ -15,11 +15,11 @@ type watchKey struct {
 }
 
 // watch sends a request for a watch and does not wait for the reply. The channel is closed when
-// the node changes or ends, does not exist, or when the connection ends. Waiters share the
-// watch of a node.
+// the node changes or is deleted, when it does not exist, or when the connection ends. Waiters
+// share the watch of a node.
 //
-// The server replies in order. So a caller that reads something after this call has the reply
-// to the watch as well, and whatever changes later closes the channel.
+// The server replies in order. So when a caller that reads something after this call has its
+// reply, the watch is active, and every later change closes the channel.
 func (s *Store) watch(path string, end bool) <-chan struct{} {
 	k := watchKey{path, end}
 	s.mu.Lock()

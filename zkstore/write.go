@@ -1,15 +1,17 @@
 package zkstore
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
 const (
-	// maxInFlight bounds the writes that are sent one by one. While so many are in flight, new
-	// ones queue up, and are sent as one transaction when a reply arrives.
+	// maxInFlight is how many writes may be in flight before further ones queue up. Queued writes
+	// are sent in one transaction when a reply arrives.
 	maxInFlight = 4
 
 	maxBatch = 64 // writes in a transaction, each of 5 kB at most; servers refuse a megabyte
@@ -20,7 +22,7 @@ const (
 )
 
 // A write takes, renews or releases one name. A transaction of many writes costs the servers a
-// fraction of as many requests.
+// fraction of what separate requests cost.
 type write struct {
 	ctx  context.Context
 	name string
@@ -29,7 +31,7 @@ type write struct {
 	err  error
 }
 
-// write sends a write. If its context ends, the write may still be done.
+// write sends a write. If its context ends, the write may still be executed.
 func (s *Store) write(w *write) error {
 	if err := s.writes.Do(w.ctx, w, func() { w.err = s.wire.Do(w.ctx, w.call()) }); err != nil {
 		return err
@@ -42,8 +44,13 @@ func (w *write) call() *wire.Call {
 	return &wire.Call{Op: wire.Multi(w.ops...), Then: func(c *wire.Call) { c.Err = w.then(c.Parts, c.Err) }}
 }
 
-// sendWrites sends writes as one transaction, and sets the error of each unless it is refused.
+// sendWrites sends writes as one transaction, and sets the error of each unless it is refused. It
+// does not send a write whose caller gave up before there was a connection.
 func (s *Store) sendWrites(batch []*write) (refused bool) {
+	for !s.wire.Connected() && s.life.Err() == nil {
+		_ = s.wire.Do(s.life, &wire.Call{Op: wire.Sync("/")})
+	}
+	batch = slices.DeleteFunc(batch, func(w *write) bool { w.err = w.ctx.Err(); return w.err != nil })
 	ops, outcomes := make([]wire.Op, 0, 2*len(batch)), make([]error, len(batch))
 	for _, w := range batch {
 		ops = append(ops, w.ops...)
@@ -62,9 +69,7 @@ func (s *Store) sendWrites(batch []*write) (refused bool) {
 	}})
 	_, refused = err.(wire.Error)
 	for i, w := range batch {
-		if w.err = err; err == nil {
-			w.err = outcomes[i]
-		}
+		w.err = cmp.Or(err, outcomes[i])
 	}
 	return refused
 }

@@ -14,14 +14,14 @@ import (
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
-// A crowd is requests that are batched because the network is slow.
+// A crowd sends requests through a slow network, so that they are batched.
 type crowd struct {
 	t           *testing.T
 	s, other    *Store
 	proxy       *faultproxy.Proxy
 	admin       admin
 	root        string
-	firstTokens []<-chan result // in flight, each alone
+	firstTokens []<-chan result // requests in flight, not in a batch
 }
 
 type result = batchtest.Result[store.Answer]
@@ -33,7 +33,7 @@ func crowdName(i int) string { return fmt.Sprint("n", i) }
 func gather(t *testing.T, server *servers.ZooKeeper, root string) *crowd {
 	c := &crowd{t: t, root: root, proxy: faultproxy.Start(t, server.Addr()), admin: connect(t, server.Addr())}
 	c.s = openQuick(t, "zk://"+c.proxy.Addr()+root+"?session=20s")
-	c.s.writes.MaxWait = 0 // a held network is not a slow one
+	c.s.writes.MaxWait = 0 // the network holds requests for longer, and they must stay queued
 	t.Cleanup(func() { c.s.Close() })
 	c.other = openQuick(t, "zk://"+server.Addr()+root)
 	t.Cleanup(func() { c.other.Close() })
@@ -57,7 +57,7 @@ func (c *crowd) later(ctx context.Context, req store.Request) <-chan result {
 	return batchtest.Later(c.t, c.s.writes.Len, func() (store.Answer, error) { return c.s.Acquire(ctx, req) })
 }
 
-// rest asks for all further names: these requests are queued. The index is that of the name.
+// rest asks for all further names, so these requests are queued. The results are indexed by name.
 func (c *crowd) rest() (reqs []store.Request, all []<-chan result) {
 	c.t.Helper()
 	reqs = make([]store.Request, crowdSize)
@@ -89,6 +89,7 @@ func TestBatches(t *testing.T) {
 		{"a request that is refused does not affect the others", refusedAlone},
 		{"grants whose replies are lost are found again", repliesLost},
 		{"requests that are lost with the connection are not granted", requestsLost},
+		{"requests whose callers give up without a connection are not sent", neverSent},
 		{"a grant that no caller waits for ends with its TTL", abandoned},
 		{"locks that were held for long leave no parents", heldLong},
 	} {
@@ -174,6 +175,41 @@ func requestsLost(t *testing.T, c *crowd) {
 		}
 		if answer := try(t, c.other, request(req.Name)); answer.Granted() || answer.Refusal.Holders[0].ID != req.ID {
 			t.Errorf("%d is held by another request: %+v", i, answer)
+		}
+	}
+}
+
+func neverSent(t *testing.T, c *crowd) {
+	c.proxy.Cut()
+	for _, one := range c.firstTokens {
+		<-one
+	}
+	poll(t, func() bool { return !c.s.wire.Connected() })
+	impatient := func(from, to int) (giveUp func()) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var all []<-chan result
+		for i := from; i < to; i++ {
+			all = append(all, c.later(ctx, request(crowdName(i))))
+		}
+		return func() {
+			cancel()
+			for _, one := range all {
+				if r := <-one; !errors.Is(r.Err, context.Canceled) {
+					t.Errorf("%+v, %v though the caller gave up", r.Value, r.Err)
+				}
+			}
+		}
+	}
+	alone := impatient(1, 1+maxInFlight)
+	queued := impatient(1+maxInFlight, crowdSize)
+	first := c.later(bounded(t), request(crowdName(0)))
+	alone() // so that the others are in one batch
+	queued()
+	c.proxy.Heal()
+	granted(t, first)
+	for i := 1; i < crowdSize; i++ {
+		if answer := try(t, c.other, request(crowdName(i))); !answer.Granted() {
+			t.Errorf("%d is held by a request whose caller gave up: %+v", i, answer.Refusal)
 		}
 	}
 }

@@ -76,7 +76,7 @@ func (o *lockOptions) acquireAndPrint(json bool) (err error) {
 		return err
 	}
 	defer func() {
-		if err != nil { // else Close would release the lock
+		if err != nil { // after a success, Close would release the lock
 			c.Close()
 			st.Close()
 		}

@@ -137,7 +137,7 @@ func (o *jobOptions) check() error {
 		o.try, o.minHold = true, o.period/2
 		o.busyOK = !o.changed("busy-code")
 	}
-	if o.maxHold > 0 && o.onLost == lostWarn { // else the job is ended while the lock is held
+	if o.maxHold > 0 && o.onLost == lostWarn { // otherwise the job is ended while the lock is held
 		o.extra = append(o.extra, holdfast.MaxHold(o.maxHold))
 	}
 	if o.minHold > 0 {

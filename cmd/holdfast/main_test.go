@@ -217,7 +217,7 @@ func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !is(); time.Sleep(3 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("this did not happen: %s", what)
+			t.Fatalf("did not happen in time: %s", what)
 		}
 	}
 }

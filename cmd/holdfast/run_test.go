@@ -243,7 +243,7 @@ func TestAWrongStoreIsExplained(t *testing.T) {
 	}
 }
 
-// A job that waits for its own lock waits for ever.
+// A job that waits for its own lock waits forever.
 func TestAJobThatWaitsForItsOwnLockIsWarned(t *testing.T) {
 	s := newSite(t)
 	p := s.run("run", "a", "--", command, "run", "--wait", "1", "a", "--", "true")

@@ -193,7 +193,7 @@ func (s *storeFlag) completeName(_ *cobra.Command, args []string, prefix string)
 		if err != nil {
 			break
 		}
-		if store.CheckName(info.Name) == nil { // else it might contain a newline
+		if store.CheckName(info.Name) == nil { // an invalid name might contain a newline
 			names = append(names, info.Name)
 		}
 	}

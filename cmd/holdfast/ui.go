@@ -64,7 +64,7 @@ front of it.`,
 	return cmd
 }
 
-// options checks the flags. It touches nothing.
+// options checks the flags and returns the options of the inspector. It does not open the store.
 func (u *ui) options() ([]inspect.Option, error) {
 	if _, _, err := net.SplitHostPort(u.listen); err != nil {
 		return nil, usagef("--listen %s: want an address and a port, such as 127.0.0.1:7117", u.listen)
@@ -85,7 +85,7 @@ func (u *ui) options() ([]inspect.Option, error) {
 	})), nil
 }
 
-// serve serves the page until a signal comes.
+// serve serves the page until a signal arrives.
 func (u *ui) serve(ctx context.Context, c *holdfast.Client, opts []inspect.Option) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()

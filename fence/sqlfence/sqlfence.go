@@ -1,9 +1,9 @@
 // Package sqlfence refuses the writes of a holder whose lease is over, in the database that
-// is written to: see package fence for what fencing tokens are and why a lock alone cannot
-// do this.
+// it writes to. See package fence for what fencing tokens are and why a lock alone cannot do
+// this.
 //
-// A small table in the same database keeps the highest token seen of each resource. The
-// holder checks its token against it in the transaction that writes:
+// A small table in the same database has the highest token seen for each resource. The
+// holder checks its token against that table in the transaction that writes:
 //
 //	err := locks.Do(ctx, "account:42", func(ctx context.Context) error {
 //		tx, err := db.BeginTx(ctx, nil)
@@ -12,28 +12,28 @@
 //		}
 //		defer tx.Rollback()
 //		if err := sqlfence.SQLite.Check(ctx, tx, "account:42", holdfast.TokenFrom(ctx)); err != nil {
-//			return err // errors.Is(err, fence.ErrStale): a newer holder was here
+//			return err // errors.Is(err, fence.ErrStale): a newer holder has written
 //		}
 //		… write with tx …
 //		return tx.Commit()
 //	})
 //
 // Check is one statement, which also raises the table to the token. It is a write, so two
-// transactions that check one resource do not run at the same time: whichever comes second
-// sees what the first one left. Make it the first statement of the transaction. On SQLite
-// that also spares it the failure of a transaction that reads before it writes.
+// transactions that check one resource do not run at the same time: the second one sees the
+// result of the first. Make it the first statement of the transaction. On SQLite this also
+// avoids the error of a transaction that reads before it writes.
 //
 // A holder that reads, computes and then writes calls [Dialect.Raise] when it has acquired the
 // lock, before it reads. Otherwise a late write of the previous holder could still land in
 // between.
 //
 // After a pause the context of the lease has ended, so a write with that context fails before it
-// reaches the database. The fence is for writes that were already on their way, and for code that
+// reaches the database. The check is for writes that were already in flight, and for code that
 // does not use the context.
 //
-// The database need not be the one that keeps the locks. The table grows by one row for
-// each resource and is never emptied by itself: how long a holder can be paused has no
-// bound. Tokens of one resource must come from one lock, and from an exclusive one.
+// The database need not be the one that keeps the locks. The table grows by one row for each
+// resource. Its rows are never removed automatically, because a holder can be paused for any
+// time. All tokens of a resource must come from exclusive leases of one name.
 package sqlfence
 
 import (
@@ -50,13 +50,13 @@ import (
 type Dialect struct {
 	name   string
 	create string
-	check  string // takes a resource and a token, returns the highest token then
+	check  string // takes a resource and a token, raises the token, and returns the highest one
 
 	// byInsertID says that the check returns the token as the last insert ID, and no rows.
 	byInsertID bool
 }
 
-// SQLite is the dialect of SQLite 3.35 and later, by any driver.
+// SQLite is the dialect of SQLite 3.35 and later, with any driver.
 var SQLite = Dialect{
 	name: "SQLite",
 	create: `CREATE TABLE IF NOT EXISTS holdfast_fences (
@@ -68,8 +68,8 @@ var SQLite = Dialect{
 	RETURNING token`,
 }
 
-// MySQL is the dialect of MySQL 8 and MariaDB 10.11 and later, by github.com/go-sql-driver/mysql.
-// The table needs an engine with transactions, InnoDB.
+// MySQL is the dialect of MySQL 8 and MariaDB 10.11 and later, with the driver
+// github.com/go-sql-driver/mysql. The table needs an engine with transactions, such as InnoDB.
 var MySQL = Dialect{
 	name: "MySQL",
 	create: `CREATE TABLE IF NOT EXISTS holdfast_fences (
@@ -82,9 +82,9 @@ var MySQL = Dialect{
 	byInsertID: true,
 }
 
-// PostgreSQL is the dialect of PostgreSQL 9.5 and later, by any driver. A transaction with the
-// isolation level repeatable read or serializable that checks a resource beside another one may
-// fail to serialize; retry it, as every such transaction.
+// PostgreSQL is the dialect of PostgreSQL 9.5 and later, with any driver. With the isolation level
+// repeatable read or serializable, a transaction may fail to serialize if another one checks the
+// same resource at the same time. Retry it, like every such transaction.
 var PostgreSQL = Dialect{
 	name: "PostgreSQL",
 	create: `CREATE TABLE IF NOT EXISTS holdfast_fences (
@@ -110,8 +110,8 @@ type Querier interface {
 // String returns the name of the database.
 func (d Dialect) String() string { return d.name }
 
-// CreateTable creates the table holdfast_fences, unless it exists. It is for programs
-// without migrations of their own; others copy the statement, see [Dialect.Schema].
+// CreateTable creates the table holdfast_fences, unless it exists. It is for programs without
+// schema migrations. Programs that have migrations use the statement of [Dialect.Schema] there.
 func (d Dialect) CreateTable(ctx context.Context, db Execer) error {
 	if _, err := db.ExecContext(ctx, d.create); err != nil {
 		return fmt.Errorf("holdfast: create the table of fencing tokens: %w", err)
@@ -119,16 +119,16 @@ func (d Dialect) CreateTable(ctx context.Context, db Execer) error {
 	return nil
 }
 
-// Schema returns the statement that creates the table.
+// Schema returns the statement that creates the table holdfast_fences.
 func (d Dialect) Schema() string { return d.create }
 
-// Check admits a token in the caller's transaction: it returns nil if no higher one was
-// seen of that resource, and notes it with the transaction's commit. After any error the
-// transaction must be rolled back.
+// Check checks a token in the caller's transaction. It returns nil if no higher token was seen
+// for that resource, and records the token; the commit of the transaction makes that permanent.
+// After any error the transaction must be rolled back.
 //
-// It returns a *fence.StaleError if a newer token was seen, an error that matches
-// holdfast.ErrInvalid if no grant can have that token or the resource is no name, and else
-// what the database says.
+// It returns a *fence.StaleError if a higher token was seen, an error that matches
+// holdfast.ErrInvalid if no lease can have that token or the resource is not a valid name, and
+// otherwise the error of the database.
 func (d Dialect) Check(ctx context.Context, tx Querier, resource string, token int64) error {
 	if err := store.CheckName(resource); err != nil {
 		return fmt.Errorf("holdfast: fenced resource: %w", err)
@@ -162,11 +162,12 @@ func (d Dialect) raise(ctx context.Context, tx Querier, resource string, token i
 	return highest, err
 }
 
-// Raise makes the resource refuse what is older than token, in a transaction of its own. A
-// holder calls it when it has acquired, before it reads what it will base its writes on.
+// Raise makes the resource refuse lower tokens, in a transaction of its own. A holder calls it
+// after acquiring the lock, before it reads the data on which its writes depend.
 //
-// It returns the errors of Check. A stale error means that the caller itself is not the
-// newest holder.
+// It returns a *fence.StaleError if a higher token was seen, which means that the caller is not
+// the newest holder. It returns an error that matches holdfast.ErrInvalid if no lease can have
+// that token or the resource is not a valid name, and otherwise the error of the database.
 func (d Dialect) Raise(ctx context.Context, db *sql.DB, resource string, token int64) error {
 	return d.Check(ctx, db, resource, token) // a statement by itself is a transaction
 }

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// A Batcher sends calls. While fewer than MaxInFlight requests are in flight, a call is sent at once,
-// alone. Otherwise calls queue up, and all queued calls are sent in one batch when a request
-// returns. No call waits for others to arrive, and the cost per call falls as the load grows.
-// The fields must be set before the first call.
+// A Batcher sends calls. While fewer than MaxInFlight requests are in flight, a call is sent at
+// once, alone. Otherwise calls queue up, and when a request returns, the queued calls are sent
+// in one batch of up to MaxBatch calls. No call waits for others to arrive, and the cost per
+// call falls as the load grows. The fields must be set before the first call.
 type Batcher[T any] struct {
 	MaxInFlight int // maximum number of single requests in flight; further calls queue up
 	MaxBatch    int // maximum number of calls in a batch
@@ -24,8 +24,8 @@ type Batcher[T any] struct {
 	// Name, if set, returns the name of a call. A batch contains one call per name at most.
 	Name func(call *T) string
 
-	// Send sends a batch, and writes the outcome of each call into it. If it returns refused,
-	// no call was executed, because of one of them, and each is sent alone.
+	// Send sends a batch, and writes the outcome of each call into it. If refused is true, one
+	// of the calls kept all of them from being executed, and each is then sent alone.
 	Send func(calls []*T) (refused bool)
 
 	// Late, if set, is called for each call whose caller gave up after it was sent.
@@ -98,7 +98,7 @@ func (b *Batcher[T]) Close() {
 	b.wg.Wait()
 }
 
-// landed is called when a request returns. It sends the queued calls, if any.
+// landed is called when a request has returned. It sends a batch of the queued calls, if any.
 func (b *Batcher[T]) landed() {
 	b.mu.Lock()
 	b.flying--
@@ -113,7 +113,7 @@ func (b *Batcher[T]) landed() {
 	}
 	b.mu.Unlock()
 	if len(batch) > 0 {
-		b.send(batch) // returns soon after Close, which does not wait for it
+		b.send(batch) // after Close, which does not wait for it, this returns soon
 	}
 }
 

@@ -15,16 +15,16 @@ import (
 // enough for a second attempt before a caller loses patience.
 const CallTimeout = 3 * time.Second
 
-// ErrNoReply replaces the error of a call that took longer than its limit.
+// ErrNoReply is returned when a call took longer than its limit.
 var ErrNoReply = errors.New("no reply in time")
 
-// A Store makes bounded calls to a store. Every limit is cut to CallTimeout.
+// A Store makes bounded calls to a store. A limit longer than CallTimeout counts as CallTimeout.
 type Store struct {
 	Caps  store.Capabilities
 	store store.Store
 }
 
-// New returns s with bounded calls.
+// New returns a Store that makes bounded calls to s.
 func New(s store.Store) *Store { return &Store{Caps: s.Capabilities(), store: s} }
 
 // bound returns a context that ends after limit. If the store itself ends calls in that
@@ -67,8 +67,8 @@ func (s *Store) Leave(ctx context.Context, limit time.Duration, name string, id 
 	return noReply(ctx, callCtx, s.store.Leave(callCtx, name, id))
 }
 
-// Renew calls the store's Renew. It returns an outcome for each request, whatever happens,
-// and says of each that is unknown why.
+// Renew calls the store's Renew. It always returns an outcome for each request, and sets Err in
+// each outcome that is unknown.
 func (s *Store) Renew(ctx context.Context, limit time.Duration, requests []store.Renewal) []store.Renewed {
 	callCtx, cancel := s.bound(ctx, limit)
 	defer cancel()

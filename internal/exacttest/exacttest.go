@@ -1,6 +1,6 @@
-// Package exacttest tests what a store promises beyond the contract of package store if one
-// place orders all its calls, as memory and SQLite do: it wakes exactly the waiters that should
-// ask again, it finds every mistake in a request, and it lists names in order.
+// Package exacttest tests stores that execute all calls one after the other, as memory and
+// SQLite do. They promise more than the contract of package store: they wake exactly the
+// waiters that should ask again, find every mistake in a request, and list names in order.
 package exacttest
 
 import (
@@ -138,7 +138,7 @@ func (s *suite) stepDown(req store.Request) {
 	s.check(s.renew(req, store.Shared, ttl))
 }
 
-// expire lets a grant expire, and nothing else.
+// expire lets only this grant expire.
 func (s *suite) expire(req store.Request) {
 	s.Helper()
 	s.check(s.renew(req, req.Mode, time.Second))

@@ -22,17 +22,17 @@ func requestTests() []test {
 				s.invalid(req)
 			}
 		}},
-		{"an identity is refused beside its own closure", func(s *suite) {
+		{"an identity is refused while its own record keeps the name closed", func(s *suite) {
 			a := s.granted("shared")
 			s.keep(a, store.Cooling, time.Second)
 			s.release(s.granted("shared"))
 			if r := s.refused(a); len(r.Holders) != 1 {
-				s.Errorf("refusal %+v, want the closure as the holder", r)
+				s.Errorf("refusal %+v, want the record that keeps the name closed as the holder", r)
 			}
 			s.Sleep(time.Second)
 			s.acquire(a)
 		}},
-		{"the age of a closure counts from the release", func(s *suite) {
+		{"the age of a closed name counts from the release", func(s *suite) {
 			req := s.granted("exclusive")
 			s.Sleep(10 * time.Second)
 			s.keep(req, store.Done, time.Hour)

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A crowd is the holders and waiters of one name, called a, b, c and so on.
+// A crowd has the requests of the holders and waiters of one name, called a, b, c and so on.
 type crowd struct {
 	*suite
 	all map[string]store.Request
@@ -23,7 +23,7 @@ func (c *crowd) quit(who string)    { c.Helper(); c.leave(c.all[who]) }
 func (c *crowd) down(who string)    { c.Helper(); c.stepDown(c.all[who]) }
 func (c *crowd) expires(who string) { c.Helper(); c.expire(c.all[who]) }
 
-// wakeCases are what the holders and waiters of a name do, and who is woken by it in the end.
+// wakeCases list what the holders and waiters of a name do, and which waiters are woken by it.
 var wakeCases = []struct {
 	name  string
 	modes string // of a, b, c, …: the first of them hold the name, the others wait
@@ -41,7 +41,7 @@ var wakeCases = []struct {
 	{"a name that is done wakes all waiters", "exclusive exclusive shared exclusive", func(c *crowd) { c.done("a") }, "bcd"},
 	{"a cooling name wakes the first waiter", "exclusive exclusive exclusive", func(c *crowd) { c.cool("a") }, "b"},
 	{"a waiter that leaves a closed name wakes the next", "exclusive exclusive exclusive", func(c *crowd) { c.cool("a"); c.quit("b") }, "c"},
-	{"a closure that has ended wakes nobody else", "exclusive exclusive exclusive exclusive", func(c *crowd) {
+	{"a name that is no longer closed wakes nobody else", "exclusive exclusive exclusive exclusive", func(c *crowd) {
 		c.keep(c.all["a"], store.Cooling, time.Second)
 		c.Sleep(time.Second)
 		c.ask("b")
@@ -52,8 +52,8 @@ var wakeCases = []struct {
 	{"a waiter that leaves a held name wakes nobody", "exclusive exclusive exclusive", func(c *crowd) { c.quit("b") }, ""},
 	{"a waiter that leaves on its turn wakes the next", "exclusive exclusive exclusive", func(c *crowd) { c.end("a"); c.quit("b") }, "c"},
 	{"a large request that leaves wakes the small one behind it", "3/5 4/5 2/5 1/5", func(c *crowd) { c.quit("b") }, "c"},
-	{"a step-down wakes a reader", "exclusive shared shared", func(c *crowd) { c.down("a") }, "b"},
-	{"a step-down does not wake a writer", "exclusive exclusive shared", func(c *crowd) { c.down("a") }, ""},
+	{"a downgrade wakes a reader", "exclusive shared shared", func(c *crowd) { c.down("a") }, "b"},
+	{"a downgrade does not wake a writer", "exclusive exclusive shared", func(c *crowd) { c.down("a") }, ""},
 	{"a renewal wakes nobody", "exclusive exclusive", func(c *crowd) { c.check(c.renew(c.all["a"], store.Exclusive, ttl)) }, ""},
 	{"a waiter that asks again wakes nobody", "exclusive exclusive exclusive", func(c *crowd) { c.ask("c") }, ""},
 	{"a refusal resets the wake-up", "exclusive exclusive exclusive", func(c *crowd) { c.done("a"); c.ask("b") }, "c"},

@@ -33,7 +33,7 @@ func (l *Lifetime) Begin() {
 	l.idle = make(chan struct{})
 }
 
-// Enter reports whether a call may go on. If so, Leave must follow.
+// Enter reports whether a call may proceed. If so, Leave must follow.
 func (l *Lifetime) Enter() bool {
 	if l.n.Add(1) > 0 {
 		return true

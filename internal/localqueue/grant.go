@@ -25,23 +25,23 @@ type Grant struct {
 	renewal.Grant
 	Meta string
 
-	// For hand-over, if exclusive; under the mutex of the shard.
-	shard   *shard        // of the name
-	name    *name         // until it is released, lost or no longer exclusive
-	next    int64         // the next token to give
-	slice   time.Duration // when this slice began
-	tokens  int32         // how many there are from there: as many hand-overs without the store
-	crowded bool          // other processes wait
-	lost    bool          // not to be handed over any more
-	short   bool          // granted for much less than the TTL asked for, and renewed soon
+	// State of hand-over for an exclusive grant, guarded by the mutex of the shard.
+	shard      *shard        // of the name
+	name       *name         // nil once the grant is released, lost or no longer exclusive
+	next       int64         // token of the next hand-over
+	slice      time.Duration // when this slice began
+	tokens     int32         // how many tokens are left, and so hand-overs without asking the store
+	othersWait bool          // other processes wait
+	lost       bool          // must not be handed over any more
+	short      bool          // granted for much less than the TTL asked for, and renewed soon
 
 	Exclusive bool // when it was granted
 }
 
-// Init sets up a grant from the answer of the store, and returns its first token. The call
-// was sent at that time.
+// Init sets up a grant from the answer of the store to a call that was sent at that time, and
+// returns its first token.
 func (g *Grant) Init(a *store.Answer, sent time.Duration) int64 {
-	g.next, g.tokens, g.crowded, g.slice = a.Token, int32(a.Tokens), a.Waiters > 0, sent
+	g.next, g.tokens, g.othersWait, g.slice = a.Token, int32(a.Tokens), a.Waiters > 0, sent
 	g.short = a.TTL <= g.TTL/2
 	return g.takeToken()
 }
@@ -55,9 +55,8 @@ func (g *Grant) takeToken() int64 {
 
 func (g *Grant) holder() Holder { return g.Holder.(Holder) }
 
-// Release ends the use of a grant by its holder. If the grant was handed over to the next
-// call, handed is true. Otherwise the caller must release the grant to the store and then
-// end the turn, if it is not zero.
+// Release hands a grant over to the next call, or takes it from its name. If handed is false,
+// the caller must release the grant to the store and then end the turn, if it is not zero.
 func (q *Queue) Release(ctx context.Context, g *Grant, mayHandOver bool) (t Turn, handed bool) {
 	if !g.Exclusive {
 		return Turn{}, false
@@ -65,7 +64,7 @@ func (q *Queue) Release(ctx context.Context, g *Grant, mayHandOver bool) (t Turn
 	g.shard.mu.Lock()
 	defer g.shard.mu.Unlock()
 	n := g.name
-	if n == nil { // downgraded, or lost in this moment
+	if n == nil { // downgraded, or lost at this moment
 		return Turn{}, false
 	}
 	if mayHandOver && q.handOver(ctx, n, g) {
@@ -76,8 +75,8 @@ func (q *Queue) Release(ctx context.Context, g *Grant, mayHandOver bool) (t Turn
 	return Turn{q, n}, false
 }
 
-// handOver gives the grant to the first waiter, if it is due to it. It unlocks the mutex of
-// the shard while it asks the store.
+// handOver hands the grant over to the first waiter, unless the grant does not suit it or it is
+// another process's turn. It unlocks the mutex of the shard while it asks the store.
 func (q *Queue) handOver(ctx context.Context, n *name, g *Grant) bool {
 	asked := false
 	for n.head != nil && !g.lost {
@@ -92,7 +91,7 @@ func (q *Queue) handOver(ctx context.Context, n *name, g *Grant) bool {
 			w.signal(g, nil)
 			return true
 		}
-		if g.crowded || asked {
+		if g.othersWait || asked {
 			return false // the slice is over: it is the turn of another process
 		}
 		if !q.config.Ordered {
@@ -105,7 +104,7 @@ func (q *Queue) handOver(ctx context.Context, n *name, g *Grant) bool {
 		n.shard.mu.Lock()
 		n.busy = false
 		if out.Status != store.Extended || out.Tokens < 1 {
-			return false // another process waits, or the release will find out more
+			return false // another process waits, or the release will find out what is wrong
 		}
 		g.next, g.tokens, g.slice, g.short = out.Token, int32(out.Tokens), q.config.Now(), false
 		asked = true
@@ -113,8 +112,8 @@ func (q *Queue) handOver(ctx context.Context, n *name, g *Grant) bool {
 	return false
 }
 
-// serves reports whether the grant can serve a waiting call as it is. A call that asks for
-// something else goes to the store, which keeps what was asked for.
+// serves reports whether the grant, as it is, suits a waiting call. A call that asks for
+// something else must go to the store, which records the TTL and Meta of each grant.
 func (q *Queue) serves(g *Grant, call *Call) bool {
 	return q.config.Limit > 0 && call.Request.Mode == store.Exclusive &&
 		call.Request.TTL == g.TTL && call.Request.Meta == g.Meta &&
@@ -131,8 +130,8 @@ func (q *Queue) MarkLost(g *Grant) {
 	g.shard.mu.Unlock()
 }
 
-// Drop takes a grant that is lost or no longer exclusive from its name. The waiting calls go
-// to the store.
+// Drop takes a grant that is lost or no longer exclusive from its name, so that the waiting
+// calls go to the store.
 func (q *Queue) Drop(g *Grant) {
 	if !g.Exclusive {
 		return

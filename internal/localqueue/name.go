@@ -10,11 +10,11 @@ import (
 )
 
 // A shard has some of the names that a client holds exclusively, asks for or releases. Names
-// are spread over shards so that different names rarely wait for one mutex.
+// are spread over shards so that calls for different names rarely contend for one mutex.
 type shard struct {
 	mu    sync.Mutex
 	names map[string]*name
-	spare *name // the last one that ended, still in the map: a name is often used again
+	spare *name // the last name that ended, still in the map, because a name is often used again
 }
 
 func (q *Queue) shard(name string) *shard {
@@ -35,10 +35,10 @@ type name struct {
 	ticket *store.Request
 
 	head, tail *Waiter
-	waiting    atomic.Int32 // number of waiters, to be read without the mutex
+	waiting    atomic.Int32 // number of waiters; may be read without the mutex
 }
 
-// get returns the state of a name, made if need be.
+// get returns the state of a name, and creates it if necessary.
 func (sh *shard) get(text string) *name {
 	if n := sh.names[text]; n != nil {
 		if n == sh.spare {
@@ -51,8 +51,8 @@ func (sh *shard) get(text string) *name {
 	return n
 }
 
-// wakeNext gives the turn to the first waiter, or ends the name if there is none. The name
-// has neither a grant nor a turn.
+// wakeNext gives the turn to the first waiter, or ends the name if there is none. The name must
+// have neither a grant nor a turn.
 func (n *name) wakeNext() {
 	if w := n.head; w != nil {
 		n.busy = true
@@ -73,11 +73,11 @@ type Answer struct {
 	Refusal Refusal
 	Lasting bool // the refusal stays true until the call that has the turn asks again
 	Failure error
-	Since   time.Duration // when the first call was sent that failed since the last reply
+	Since   time.Duration // send time of the first call that failed since the last reply
 }
 
-// fresh reports whether the answer is recent enough for other calls. After that they ask: the
-// call that has the turn may be in for a long wait.
+// fresh reports whether the answer is recent enough for other calls. Later calls wait for the
+// turn and ask the store themselves, because the call that has the turn may wait for long.
 func (a *Answer) fresh(now time.Duration) bool { return a.Lasting || now-a.At <= answerAge }
 
 // answerAge is how long an answer of the store is fresh.
@@ -85,15 +85,15 @@ const answerAge = 500 * time.Millisecond
 
 // A Refusal is an error that says who holds a name.
 type Refusal interface {
-	// Aged returns the error some time later.
+	// Aged returns the error as it is after a further time.
 	Aged(by time.Duration) error
-	// Done returns the error of a call that ends because the work of the name is done, nil
-	// if it is not, or no longer some time later.
+	// Done returns the error of a call that ends because the work of the name is done. It
+	// returns nil if it is not done, or if the record of that ends within the given time.
 	Done(by time.Duration) error
 }
 
-// obstacle returns what is known without asking the store about why a call must wait, nil if
-// nothing is.
+// obstacle returns why a call must wait, as far as that is known without asking the store. It
+// returns nil if nothing is known.
 func (n *name) obstacle(now time.Duration) error {
 	switch {
 	case n.grant != nil:
@@ -106,8 +106,8 @@ func (n *name) obstacle(now time.Duration) error {
 	return nil
 }
 
-// answer returns the error of a call that need not wait, because what it wants to know is
-// known: nil if it is not.
+// answer returns the error of a call that need not wait because the answer to it is already
+// known. It returns nil if the call has to wait.
 func (n *name) answer(call *Call, now time.Duration) error {
 	if n.grant == nil && !n.answered.fresh(now) {
 		return nil
@@ -123,7 +123,7 @@ func (n *name) answer(call *Call, now time.Duration) error {
 	return nil
 }
 
-// answerWaiters ends the waiting calls whose answer is known.
+// answerWaiters ends the waiting calls that answer has an error for.
 func (n *name) answerWaiters(now time.Duration) {
 	n.each(func(w *Waiter) {
 		if err := n.answer(&w.call, now); err != nil {

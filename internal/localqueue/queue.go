@@ -17,7 +17,7 @@ type Queue struct {
 	waiters sync.Pool
 }
 
-// Config is what a queue needs of its client.
+// Config is what a queue needs from its client.
 type Config struct {
 	Renewals *renewal.Scheduler
 	Now      func() time.Duration
@@ -49,22 +49,23 @@ func (q *Queue) Names() (n int) {
 	return n
 }
 
-// A Call is what the queue knows of a call.
+// A Call is the part of an acquiring call that the queue needs to know.
 type Call struct {
 	Request store.Request
 	MinHold time.Duration
 	Try     bool // it does not wait for a holder
-	Once    bool // it ends when the work of the name is known to be done
-	Own     bool // it wants a grant of its own: no hand-over
+	Once    bool // it ends as soon as the work of the name is known to be done
+	Own     bool // it needs a grant of its own: no hand-over
 }
 
-// sameShape reports whether the store must treat two requests alike.
+// sameShape reports whether two requests ask for the same mode, weight and limit, so that the
+// store must grant or refuse both.
 func sameShape(a, b *store.Request) bool {
 	return a.Mode == b.Mode && a.Weight == b.Weight && a.Limit == b.Limit
 }
 
-// interchangeable reports whether one request can go on under the identity of another. The
-// store may grant the other at any moment, as it was made, so both must be equal.
+// interchangeable reports whether one request can continue under the identity of another. The
+// store may grant the other one at any moment, with its TTL and Meta, so both must be equal.
 func interchangeable(a, b *store.Request) bool {
 	return a.Queue && b.Queue && sameShape(a, b) && a.TTL == b.TTL && a.Meta == b.Meta
 }
@@ -84,24 +85,25 @@ type Waiter struct {
 // exactly one call of Collect or Cancel must follow.
 func (w *Waiter) Ready() <-chan struct{} { return w.ready }
 
-// signal takes a waiter out of the queue and tells it what it got: a grant, an error, or with
-// neither the turn.
+// signal removes a waiter from the queue and tells it what it got: a grant, an error, or, if
+// both are nil, the turn.
 func (w *Waiter) signal(g *Grant, err error) {
 	w.name.remove(w)
 	w.grant, w.err = g, err
 	w.ready <- struct{}{} // never blocks: a waiter is signalled once
 }
 
-// An Outcome is how a call gets on: with a grant that was handed over to it, with an error,
-// or with the turn to ask the store.
+// An Outcome is what a call gets from the queue: a grant that was handed over to it, an error,
+// or the turn to ask the store.
 type Outcome struct {
 	Grant *Grant
 	Err   error
 	Turn  Turn
 }
 
-// Enter lets a call in. It gets an outcome at once if no call of this client is in front or
-// if its answer is known, and a waiter otherwise. An outcome is not a grant here.
+// Enter adds a call to the queue. It returns an outcome at once, the turn or an error, if no
+// other call of this client is in front or if the answer to the call is known. Otherwise it
+// returns a waiter.
 func (q *Queue) Enter(call *Call) (Outcome, *Waiter) {
 	sh := q.shard(call.Request.Name)
 	sh.mu.Lock()
@@ -122,9 +124,9 @@ func (q *Queue) Enter(call *Call) (Outcome, *Waiter) {
 	return Outcome{}, w
 }
 
-// newWaiter takes a waiter from a pool: a hot name needs one for every pair. The pool belongs
-// to the queue because a program's tests may run each in a synctest bubble, which a channel
-// must not leave.
+// newWaiter takes a waiter from a pool: a contended name needs one for every lock and unlock.
+// The pool belongs to the queue because each test of a program may run in a synctest bubble of
+// its own, and a channel must not leave its bubble.
 func (q *Queue) newWaiter() *Waiter {
 	if w, ok := q.waiters.Get().(*Waiter); ok {
 		return w
@@ -143,9 +145,9 @@ func (q *Queue) Collect(w *Waiter) Outcome {
 	return out
 }
 
-// Cancel takes a waiter out of the queue. If it was signalled in the same moment, signalled
-// is true and the caller must pass on what it got. Obstacle says why it had to wait, nil if
-// that is not known.
+// Cancel removes a waiter from the queue. If it was signalled at the same moment, signalled is
+// true and the caller must release the grant or end the turn in out. Obstacle says why the
+// waiter had to wait; it is nil if that is not known.
 func (q *Queue) Cancel(w *Waiter) (out Outcome, signalled bool, obstacle error) {
 	n := w.name
 	n.shard.mu.Lock()

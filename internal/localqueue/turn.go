@@ -20,7 +20,7 @@ func (t Turn) IsZero() bool { return t.n == nil }
 func (t Turn) Waiting() bool { return t.n.waiting.Load() > 0 }
 
 // Granted ends the turn with a grant of the store. An exclusive grant stays with the name
-// until it is released, lost or downgraded. After any other the next call gets the turn.
+// until it is released, lost or downgraded. After any other grant the next call gets the turn.
 func (t Turn) Granted(g *Grant) {
 	n := t.n
 	n.shard.mu.Lock()
@@ -37,7 +37,8 @@ func (t Turn) Granted(g *Grant) {
 	}
 }
 
-// Answered notes what the store said, and ends the waiting calls that want to know no more.
+// Answered records the answer of the store, and ends the waiting calls that need no more than
+// that.
 func (t Turn) Answered(a Answer) {
 	n := t.n
 	n.shard.mu.Lock()
@@ -46,8 +47,8 @@ func (t Turn) Answered(a Answer) {
 	n.answerWaiters(t.q.config.Now())
 }
 
-// Refused ends the waiting calls that make a single attempt at the same as the request that
-// the store just refused.
+// Refused ends the waiting calls that make a single attempt with the same mode, weight and
+// limit as the request that the store just refused.
 func (t Turn) Refused(req *store.Request, r Refusal) {
 	n := t.n
 	n.shard.mu.Lock()
@@ -64,7 +65,7 @@ func (t Turn) Refused(req *store.Request, r Refusal) {
 	})
 }
 
-// Obstacle returns what is known about why a call must wait, nil if nothing is.
+// Obstacle returns why a call must wait, or nil if that is not known.
 func (t Turn) Obstacle() error {
 	t.n.shard.mu.Lock()
 	defer t.n.shard.mu.Unlock()
@@ -72,7 +73,8 @@ func (t Turn) Obstacle() error {
 }
 
 // LeaveTicket leaves the place of a request in the store's queue to the next call of this
-// client, if that asks for the same. So the order of arrival is that of clients.
+// client, if that call asks for the same. It reports whether it did. So a client keeps its
+// place in the order of arrival when one of its calls gives up.
 func (t Turn) LeaveTicket(req *store.Request) bool {
 	n := t.n
 	n.shard.mu.Lock()
@@ -91,8 +93,9 @@ func (t Turn) LeaveTicket(req *store.Request) bool {
 	return true
 }
 
-// TakeTicket returns the ticket that another call left, nil if there is none. If usable is
-// false, the request asks for something else: its place must be cancelled in the store.
+// TakeTicket returns the ticket that another call left, or nil if there is none. If usable is
+// false, req asks for something else, and the place of the ticket must be cancelled in the
+// store.
 func (t Turn) TakeTicket(req *store.Request) (ticket *store.Request, usable bool) {
 	n := t.n
 	n.shard.mu.Lock()
@@ -102,8 +105,8 @@ func (t Turn) TakeTicket(req *store.Request) (ticket *store.Request, usable bool
 	return ticket, ticket != nil && interchangeable(req, ticket)
 }
 
-// ForgetRefusal forgets the last answer of the store if it was a refusal: that may be about a
-// place that this client is about to cancel.
+// ForgetRefusal forgets the last answer of the store if it was a refusal, because the refusal
+// may be due to a place in the queue that this client is about to cancel.
 func (t Turn) ForgetRefusal() {
 	t.n.shard.mu.Lock()
 	if t.n.answered.Refusal != nil {
@@ -112,16 +115,16 @@ func (t Turn) ForgetRefusal() {
 	t.n.shard.mu.Unlock()
 }
 
-// Outage returns the last failure of the store, and since when it has not replied. The
-// failure is nil if its last answer was a reply.
+// Outage returns the last failure of the store, and since when the store has not replied. The
+// failure is nil if the store replied to the last call.
 func (t Turn) Outage() (since time.Duration, failure error) {
 	t.n.shard.mu.Lock()
 	defer t.n.shard.mu.Unlock()
 	return t.n.answered.Since, t.n.answered.Failure
 }
 
-// End gives the turn to the next call. If it returns a ticket, no call is there to use it and
-// the turn has not ended: the caller must cancel the ticket's place in the store, then call
+// End gives the turn to the next call. If it returns a ticket, no call can use the ticket and
+// the turn has not ended: the caller must cancel the ticket's place in the store and then call
 // End again.
 func (t Turn) End() (unused *store.Request) {
 	n := t.n

@@ -15,8 +15,7 @@ type Conn interface {
 	Run(ctx context.Context, calls ...Call) []Reply
 
 	// Subscribe listens on a channel until ctx ends or it fails. It calls on whenever it starts
-	// to listen, also after the connection was lost and made again. On a Cluster the channel
-	// belongs to a slot.
+	// to listen, also after it reconnected. On a Cluster the channel belongs to a slot.
 	Subscribe(ctx context.Context, channel string, on func(), message func(string)) error
 
 	// Scan reads some of the matching keys of one server. The servers that have keys are
@@ -52,7 +51,8 @@ func (e *ReplicasError) Error() string {
 	return fmt.Sprintf("only %d of %d replicas confirmed the write in time: check that they run and keep up, or ask for fewer", e.Got, e.Want)
 }
 
-// ReplicaTimeout is how long a call may wait for replicas: most of its time.
+// ReplicaTimeout returns how long a call may wait for replicas: most of the time that ctx has
+// left.
 func ReplicaTimeout(ctx context.Context) time.Duration {
 	const most = 2 * time.Second
 	if end, ok := ctx.Deadline(); ok {

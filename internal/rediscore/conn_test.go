@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
-// heartbeat is one that tests can wait for.
+// heartbeat is short enough for tests to wait for.
 const heartbeat = time.Second
 
 // open returns a store on a server, or on a proxy in front of it.
@@ -34,7 +34,7 @@ func openAs(t testing.TB, addr, user, password string, config Config) *Store {
 }
 
 // A testConn is a Conn without a client library: one connection with a pipeline for calls, and one
-// for each subscription. It does not connect again.
+// for each subscription. It does not reconnect.
 type testConn struct {
 	dial func() (*servers.RESPConn, error)
 

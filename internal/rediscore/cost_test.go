@@ -35,7 +35,7 @@ func calls(t *testing.T, server *servers.Redis) map[string]int {
 	return calls
 }
 
-func TestALockAndUnlockIsAScriptOfFourCommandsAndOneMore(t *testing.T) {
+func TestALockAndUnlockCostsAScriptOfFourCommandsAndOneMoreCommand(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{})
 	c, err := holdfast.New(open(t, server.Addr()))
 	if err != nil {
@@ -71,7 +71,7 @@ func TestALockAndUnlockIsAScriptOfFourCommandsAndOneMore(t *testing.T) {
 	if counted == 0 {
 		t.Fatal("no pair took less than 2 ms")
 	}
-	time.Sleep(300 * time.Millisecond) // the counter falls behind
+	time.Sleep(300 * time.Millisecond) // the counter falls behind the clock
 	server.Must("CONFIG", "RESETSTAT")
 	pair("c")
 	if got := calls(t, server); got["set"] != 1 || got["incrby"] != 1 {

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A call that extends or ends a lock needs no memory.
+// Calls that extend or release a lock must not need memory.
 func TestAFullServerRenewsAndReleases(t *testing.T) {
 	q := newQueue(t)
 	s, waiting := q.wait()
@@ -76,7 +76,8 @@ func TestAFullServerRenewsAndReleases(t *testing.T) {
 	}
 }
 
-// A script ends at the first command that it has no right to. What it wrote before must be whole.
+// A script ends at the first command that it has no right to run. The state that it wrote before
+// must be complete.
 func TestAServerThatForbidsToPublishKeepsTheQueue(t *testing.T) {
 	q := newQueue(t)
 	shared := store.Renewal{Name: q.holder.Name, ID: q.holder.ID, TTL: time.Minute, Mode: store.Shared}

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	briefHold    = 2 * time.Millisecond // after a longer hold others may wait, which a plain release would only find out
-	contendedFor = time.Second          // how long a name counts as contended after a call found others there
+	briefHold    = 2 * time.Millisecond // after a longer hold others may wait, and a plain release would need a second round trip
+	contendedFor = time.Second          // how long a name counts as contended after a call found that others want it
 	maxHints     = 1 << 20              // entries of a hintMap; grants that are never released stay in it
 )
 
@@ -17,7 +17,7 @@ const (
 // else.
 type hints struct {
 	plain     hintMap[store.ID, plainGrant]  // grants of the plain lane
-	contended hintMap[string, time.Duration] // names that others want, and until when that counts
+	contended hintMap[string, time.Duration] // names that others want, and until when they count as contended
 }
 
 type plainGrant struct {
@@ -25,7 +25,7 @@ type plainGrant struct {
 	since  time.Duration
 }
 
-// A hintMap is a map with a mutex. When it is full, it is emptied.
+// A hintMap is a map with a mutex. When it is full, all entries are removed.
 type hintMap[K comparable, V any] struct {
 	mu sync.Mutex
 	m  map[K]V

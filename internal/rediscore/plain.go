@@ -34,7 +34,7 @@ type plainCall struct {
 	err    error
 }
 
-// takePlain takes a lock by the plain lane. If it is not ok, the complete lane has to decide.
+// takePlain takes a lock by the plain lane. If ok is false, the complete lane has to decide.
 func (s *Store) takePlain(ctx context.Context, req *store.Request) (answer store.Answer, ok bool, err error) {
 	call := &plainCall{name: req.Name, record: "P" + req.ID.String() + "\t" + req.Owner + "\t" + req.Meta + "\t", ttl: req.TTL, floor: req.Floor}
 	if err := s.plain(ctx, call); err != nil {
@@ -62,7 +62,7 @@ func (c *plainCall) granted() string {
 	return c.record + millis(c.now) + "\t1\t" + decimal(number(c.value))
 }
 
-// releasePlain releases a lock by the plain lane. If it is not done, the complete lane has to
+// releasePlain releases a lock by the plain lane. If done is false, the complete lane has to
 // decide.
 func (s *Store) releasePlain(ctx context.Context, name, record string) (done bool, err error) {
 	call := &plainCall{name: name, record: record}
@@ -70,7 +70,7 @@ func (s *Store) releasePlain(ctx context.Context, name, record string) (done boo
 	return err == nil && call.value == int64(1), err
 }
 
-// plain makes a call. Only on a Cluster it is never part of a batch, whose keys would be in
+// plain makes a call. On a Cluster the call is never part of a batch, whose keys would be in
 // different slots.
 func (s *Store) plain(ctx context.Context, call *plainCall) error {
 	alone := func() { s.sendPlain(ctx, []*plainCall{call}) }
@@ -85,7 +85,7 @@ func (s *Store) plain(ctx context.Context, call *plainCall) error {
 	return call.err
 }
 
-// remove removes a record if it is still there as it was written, and with it the key.
+// remove removes a record, and with it the key, if the record has not changed.
 func (s *Store) remove(ctx context.Context, name, record string) (any, error) {
 	return s.run(ctx, Call{Command: "LREM", Keys: []string{s.lockKey(name)}, Args: []string{"1", record}})
 }

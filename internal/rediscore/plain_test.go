@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A slowNet is a store behind a network that holds its calls, so that further calls are batched.
+// A slowNet is a store behind a proxy that can hold its calls, so that further calls are batched.
 type slowNet struct {
 	*testing.T
 	server   *servers.Redis
@@ -162,7 +162,7 @@ func TestConcurrentCallsAreBatched(t *testing.T) {
 	}
 }
 
-// Two goroutines compete for each name.
+// In this test two goroutines compete for each name.
 func TestManyConcurrentLocksLeaveNothingBehind(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{InMemory: true})
 	s := open(t, server.Addr())
@@ -268,7 +268,7 @@ func TestACancelledCallInTheQueueIsNotSent(t *testing.T) {
 }
 
 // The caller's own Leave may reach the server before the batch. So the store itself releases the
-// lock when the reply comes.
+// lock when the reply arrives.
 func TestACancelledCallInFlightLeavesNoLock(t *testing.T) {
 	c := newSlowNet(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -306,8 +306,8 @@ func TestCloseEndsQueuedCalls(t *testing.T) {
 	}
 }
 
-// A call that got no reply is repeated under the same identity. Undoing the first one when its
-// reply comes at last would end the grant that the second one was told of.
+// A call that got no reply is repeated under the same identity. If the first call were undone when
+// its late reply arrives, that would end the grant that the second call returned.
 func TestALateReplyDoesNotEndTheGrantOfARepeatedCall(t *testing.T) {
 	c := newSlowNet(t)
 	const n = 20

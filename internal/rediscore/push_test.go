@@ -56,7 +56,7 @@ func (q *queue) wait() (*Store, store.Request) {
 	q.Helper()
 	s, req := q.open(), q.request()
 	q.refused(s, req)
-	q.woken(s, req) // all waiters are woken when the subscription starts
+	q.woken(s, req) // all waiters are woken when their subscription starts
 	q.refused(s, req)
 	return s, req
 }
@@ -261,7 +261,7 @@ func TestAnExpiredPushedGrantIsNotUsed(t *testing.T) {
 	for answer := q.ask(next, nextReq); !answer.Granted(); answer = q.ask(next, nextReq) {
 		time.Sleep(answer.Refusal.Again)
 	}
-	q.refused(s, req) // it heard of its grant, but asked too late
+	q.refused(s, req) // it received the grant, but asked too late
 }
 
 // The grant is recorded whether its message is received or not, so a waiter that was killed holds
@@ -301,7 +301,7 @@ func TestAGrantThatAnotherRequestTakesOverHasTheMetaOfThatRequest(t *testing.T) 
 }
 
 func TestALeaseFromAPushedGrantSoonHasItsFullTTL(t *testing.T) {
-	lease := handedOver(t, holdfast.TTL(time.Minute))
+	lease := pushedLease(t, holdfast.TTL(time.Minute))
 	for begin := time.Now(); time.Until(lease.Deadline()) < 50*time.Second; time.Sleep(time.Millisecond) {
 		if time.Since(begin) > heartbeat/4 { // far less than a third of the TTL of the pushed grant
 			t.Fatalf("it ends in %v, want about a minute", time.Until(lease.Deadline()))
@@ -310,14 +310,14 @@ func TestALeaseFromAPushedGrantSoonHasItsFullTTL(t *testing.T) {
 }
 
 func TestALeaseFromAPushedGrantWithoutRenewalHasItsFullTTL(t *testing.T) {
-	lease := handedOver(t, holdfast.TTL(time.Minute), holdfast.NoRenew())
+	lease := pushedLease(t, holdfast.TTL(time.Minute), holdfast.NoRenew())
 	if left := time.Until(lease.Deadline()); left < 50*time.Second {
 		t.Errorf("it ends in %v, want about a minute", left)
 	}
 }
 
-// handedOver is a lease of one client that another handed over to it.
-func handedOver(t *testing.T, opts ...holdfast.CallOption) *holdfast.Lease {
+// pushedLease returns a lease whose grant was pushed when another client released the name.
+func pushedLease(t *testing.T, opts ...holdfast.CallOption) *holdfast.Lease {
 	t.Helper()
 	server := servers.StartRedis(t, servers.RedisOptions{InMemory: true})
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)

@@ -71,7 +71,7 @@ func parseRenewed(g *store.Renewal, v any) store.Renewed {
 	case v == int64(0):
 		return store.Renewed{Status: store.Gone}
 	case len(l) == 2:
-		return store.Renewed{Err: fmt.Errorf("%w: renew %q: held in %s mode, asked for %s: a grant keeps its mode or steps down from exclusive to shared",
+		return store.Renewed{Err: fmt.Errorf("%w: renew %q: held in %s mode, asked for %s: a grant keeps its mode, or is downgraded from exclusive to shared",
 			store.ErrInvalid, g.Name, store.Mode(number(l[1])), g.Mode)}
 	case len(l) == 3:
 		extended.Token, extended.Tokens = number(l[1]), int(number(l[2]))

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// Between two attempts while a slot of a Cluster migrates.
+// Bounds of the pause between two attempts while a slot of a Cluster migrates.
 const minSlotPause, maxSlotPause = 5 * time.Millisecond, 100 * time.Millisecond
 
 // run makes one call and returns its reply. While the slot of a Cluster migrates, the server
@@ -68,14 +68,14 @@ func (s *Store) errClosed() error { return fmt.Errorf("redis store: %w", store.E
 
 const noRights = "the user of the URL has no right to do this: give it the rights that the package documentation lists"
 
-// advice says what to do about errors that contain a word.
+// advice says what to do about an error that contains a word.
 var advice = []struct{ word, advice string }{
 	{"NOPERM", noRights},
 	{"The user executing the script", noRights},
 	{"MOVED", "this is a node of a Cluster: write redis+cluster://"},
 	{"TRYAGAIN", "the slot of this name is being moved to another server: try again when that is done"},
 	{"NOAUTH", "the server requires a user or password: put it into the URL, as in redis://user:password@host"},
-	{"WRONGPASS", "user or password are wrong: check those of the URL"},
+	{"WRONGPASS", "the user or the password is wrong: check the URL"},
 	{"READONLY", "this is a replica: give the address of the primary, or use Sentinel or Cluster"},
 	{"OOM", "the server has no memory left: raise maxmemory, with maxmemory-policy noeviction"},
 	{"MISCONF", "the server cannot save its data: check its log and its disk"},

@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	// DefaultHeartbeat is how long a waiter that stopped asking keeps its place, and by how much
-	// a dead one delays the next. A live one asks about twice in it.
+	// DefaultHeartbeat is how long a waiter that stopped asking keeps its place in the queue, and
+	// so by how much a dead waiter delays the next one. A live waiter asks about twice in that
+	// time.
 	DefaultHeartbeat = 5 * time.Second
 
 	minTTL   = 100 * time.Millisecond // several round trips to a server nearby
@@ -52,7 +53,7 @@ var base = time.Now()
 
 func sinceBase() time.Duration { return time.Since(base) + 1 }
 
-// New returns a store on a connection.
+// New returns a store that uses a connection.
 func New(conn Conn, config Config) (*Store, error) {
 	if config.Replicas < 0 || config.Replicas > 100 {
 		return nil, fmt.Errorf("%w: %d replicas: want how many replicas must confirm a grant, from 0 to 100", store.ErrInvalid, config.Replicas)
@@ -134,7 +135,7 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	contended, _ := s.hints.contended.get(req.Name, false)
 	if req.Mode == store.Exclusive && req.Tokens == 1 && (req.Floor == 0 || s.config.Counters > 1) && s.config.Replicas == 0 && !queued && sinceBase() > contended {
 		answer, ok, err := s.takePlain(ctx, &req)
-		if err != nil { // it may have been granted: the complete lane recognises that in one round trip
+		if err != nil { // the lock may have been granted, which the complete lane recognises in one round trip
 			s.hints.contended.put(req.Name, sinceBase()+contendedFor)
 		}
 		// A full server takes no new lock, but acquire.lua recognises a grant of this identity.
@@ -209,7 +210,7 @@ func parseAnswer(req *store.Request, reply []any) (answer store.Answer, err erro
 	return answer, errRecord
 }
 
-// Release ends a grant or closes its name for a time: see store.Store.
+// Release ends a grant, or keeps its name closed for a time: see store.Store.
 func (s *Store) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
 	if err := store.CheckKeep(keep); err != nil {
 		return err
@@ -223,7 +224,7 @@ func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	return s.release(ctx, name, id, "leave", store.Keep{})
 }
 
-// Break ends a grant or a closure by force: see store.Store.
+// Break ends a grant or a kept record by force: see store.Store.
 func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	return s.release(ctx, name, id, "break", store.Keep{})
 }

@@ -12,18 +12,19 @@ import (
 
 const (
 	linger = 10 * time.Second // how long a subscription outlives its last waiter
-	// Between two attempts to subscribe. Waiters ask by themselves meanwhile, which is slower.
+	// Bounds of the pause between two attempts to subscribe. Waiters poll meanwhile, which is
+	// slower.
 	minPause = 50 * time.Millisecond
 	maxPause = 2 * time.Second
 )
 
 // waits holds the queued identities of this handle and the subscriptions that wake them. A
 // handle listens on a channel of its own in each group of names that it waits for. A script that
-// grants the name to a waiter, or lets it ask again, publishes the waiter's identity there: one
-// process is told, and in it one waiter.
+// grants the name to a waiter, or lets it ask again, publishes the waiter's identity there, so that
+// one waiter of one process is woken.
 //
 // A message is lost while no subscription is up. Therefore all waiters of a group are woken
-// whenever its subscription starts: they ask again, and hear of every change after that.
+// whenever its subscription starts: they ask again, and are woken by every later change.
 type waits struct {
 	store  *Store
 	handle string // the name of its channels
@@ -50,11 +51,12 @@ type subscription struct {
 	cancel  context.CancelFunc
 	idle    *time.Timer // running while there are no waiters
 	failed  bool        // since it last worked
-	err     error       // why it failed, until a waiter was told
+	err     error       // why it failed; nil once a waiter got this error
 }
 
-// maxPushed is for how long a waiting request may be granted the name before it asks again: as
-// long as a waiter counts as alive. Replicas confirm only grants that were asked for.
+// maxPushed returns for how long a grant may be pushed to a waiting request: no longer than the
+// waiter counts as alive. It is 0, for never, if the request is not a plain exclusive one, or if
+// replicas must confirm grants, because they confirm only grants that a client asks for.
 func (s *Store) maxPushed(req *store.Request) time.Duration {
 	if req.Mode != store.Exclusive || req.Floor > 0 || s.config.Replicas > 0 {
 		return 0
@@ -63,9 +65,9 @@ func (s *Store) maxPushed(req *store.Request) time.Duration {
 }
 
 // pushed answers a request with the grant that was pushed to it, if there is one, and reports
-// whether the identity is queued. Only the very request that the server granted may take the
-// grant: it lasts as long as the server says, counted from when that request was sent. Otherwise,
-// or if most of its time is over, the server is asked again and starts the TTL anew.
+// whether the identity is queued. Only the same request that the server granted may take the
+// grant, which lasts as long as the server says, counted from when that request was sent.
+// Otherwise, or if most of its time is over, the server is asked again and restarts the TTL.
 func (w *waits) pushed(req *store.Request) (answer store.Answer, queued bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -160,7 +162,7 @@ func (w *waits) end(key wake.Key, one *waiting) {
 	}
 }
 
-// subscribe keeps a subscription up until it is not needed any more.
+// subscribe keeps a subscription up until it is no longer needed.
 func (w *waits) subscribe(ctx context.Context, group string, sub *subscription) {
 	on := func() { w.changed(group, sub, nil) }
 	for pause := minPause; ctx.Err() == nil; pause = min(2*pause, maxPause) {
@@ -180,8 +182,8 @@ func (w *waits) subscribe(ctx context.Context, group string, sub *subscription) 
 }
 
 // changed records that a subscription works, or why it does not, and wakes all waiters of its
-// group, because they may have missed messages. One waiter is told of a failure, once until the
-// subscription works again; all of them go on asking by themselves.
+// group, because they may have missed messages. One waiter gets the error of a failure, only once
+// until the subscription works again; all of them continue to poll.
 func (w *waits) changed(group string, sub *subscription, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -43,7 +43,7 @@ func TestDeadWaitersBehindALiveOneAreRemoved(t *testing.T) {
 	}
 }
 
-// The TTL of the first holder was a minute. The keys must not last as long for its successors.
+// The TTL of the first holder is a minute. The keys must not last as long for its successors.
 func TestKeysExpireSoonAfterTheirGrants(t *testing.T) {
 	q := newQueue(t)
 	s, req := q.open(), q.request()
@@ -73,8 +73,8 @@ func TestAForgedMessageGivesNoLease(t *testing.T) {
 		"1\t1000000000\t5\t1\t0",         // granted for 277 hours
 		sent + "\t1000\t0\t1\t0",         // no token
 		sent + "\t1000\t5\t1000000\t0",   // more tokens than were asked for
-		sent + "\t-1000\t5\t1\t0",        // granted for less than nothing
-		"-5\t1000\t5\t1\t0",              // sent before anything
+		sent + "\t-1000\t5\t1\t0",        // granted for a negative time
+		"-5\t1000\t5\t1\t0",              // sent at a negative time
 	} {
 		q.server.Must("PUBLISH", channel, req.ID.String()+"\t"+forged+"\tholdfast:lock:x")
 		q.woken(s, req)

@@ -56,16 +56,17 @@ func Run(token int64, script string, keys, args []string, call func(rediscore.Ca
 	return nil, errors.New("holdfast: the reply is not one of the fencing script")
 }
 
-// fenceKey returns the key of the highest token, which is in the same slot of a Cluster as key.
+// fenceKey returns the key of the highest token, which is in the same slot of a Cluster as key. It
+// is different for each key, also for "42" and "{42}", which are in the same slot.
 func fenceKey(key string) (string, error) {
 	const beside = rediscore.Prefix + "fence:"
 	if _, rest, ok := strings.Cut(key, "{"); ok {
 		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
-			return beside + key, nil // the key's own tag
+			return beside + ":" + key, nil // the key's own tag
 		}
 	}
 	if key == "" || strings.Contains(key, "}") {
-		return "", fmt.Errorf("holdfast: %w: key %q: want one that is not empty and has a closing brace only behind an opening one, which marks its slot", store.ErrInvalid, key)
+		return "", fmt.Errorf("holdfast: %w: key %q: want a key that is not empty and has a closing brace only after an opening one, since braces choose the slot", store.ErrInvalid, key)
 	}
 	return beside + "{" + key + "}", nil
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-lock/holdfast/storetest"
 )
 
-// Heartbeat is one that tests can wait for.
+// Heartbeat is short enough for tests to wait for.
 const Heartbeat = time.Second
 
 // Quick is an option of the stores: it sets Heartbeat.

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// A file is one of an archive, or an archive.
+// A file is a file in an archive, or an archive itself.
 type file struct {
 	name    string
 	data    []byte

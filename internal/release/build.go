@@ -31,8 +31,9 @@ func newRelease(ctx context.Context, repo, temp, version string) (*release, erro
 	if err != nil {
 		return nil, err
 	}
-	// Modules that the user has already come from the user's module cache, which is itself a
-	// proxy. "direct" is left out: it would look for our modules where they are not yet.
+	// Modules that the user already has come from the user's module cache, which can serve as
+	// a proxy. "direct" is omitted: it would look for our modules in the public repository,
+	// where they do not exist yet.
 	r.proxies = proxyOf(env[0])
 	for proxy := range strings.FieldsFuncSeq(env[1], func(c rune) bool { return c == ',' || c == '|' }) {
 		if proxy != "direct" {
@@ -42,7 +43,7 @@ func newRelease(ctx context.Context, repo, temp, version string) (*release, erro
 	return r, nil
 }
 
-// proxyOf returns the URL by which a module cache serves as a proxy.
+// proxyOf returns the URL of a module cache that serves as a proxy.
 func proxyOf(modcache string) string {
 	return "file://" + filepath.ToSlash(filepath.Join(modcache, "cache", "download"))
 }
@@ -61,8 +62,7 @@ func (r *release) git(ctx context.Context, args ...string) (string, error) {
 	return c.run(ctx, "git", args...)
 }
 
-// commitWorkingTree commits into the clone what is changed in the working tree of the user's
-// repository.
+// commitWorkingTree commits the uncommitted changes of the user's working tree into the clone.
 func (r *release) commitWorkingTree(ctx context.Context) error {
 	if _, err := r.git(ctx, "--git-dir="+filepath.Join(r.clone, ".git"), "--work-tree="+r.repo, "add", "--all", r.repo); err != nil {
 		return err
@@ -80,9 +80,9 @@ func (r *release) commitWorkingTree(ctx context.Context) error {
 
 // build makes the release commit in the clone and tags it.
 //
-// A module can be made ready only when those that it requires have a tag: only then does the
-// Go command find them, and their hashes. So every module gets a commit and a tag at first.
-// In the end there is one commit for all.
+// A module can be prepared only when the modules that it requires have a tag: only then does
+// the Go command find them and their hashes. So every module first gets a commit and a tag of
+// its own. In the end there is one commit for all modules.
 func (r *release) build(ctx context.Context) error {
 	base, err := r.git(ctx, "rev-parse", "HEAD")
 	if err != nil {
@@ -131,7 +131,7 @@ func (r *release) prepare(ctx context.Context, m *module) error {
 	return err
 }
 
-// commit commits the index. Hooks and keys of the user are for the user's own commits.
+// commit commits the index, without the hooks and signing keys of the user.
 func (r *release) commit(ctx context.Context, message string) error {
 	_, err := r.git(ctx, "commit", "-q", "--allow-empty", "--no-verify", "--no-gpg-sign", "-m", message)
 	return err
@@ -159,7 +159,7 @@ func (r *release) isOurs(path string) bool {
 }
 
 // maintainer returns the environment of a Go command that takes our modules from the tags of
-// the clone, in the way in which a public proxy takes them from the repository.
+// the clone, as a public proxy takes them from the repository.
 func (r *release) maintainer() []string {
 	root := r.modules[0].Path
 	return []string{
@@ -175,8 +175,8 @@ func (r *release) maintainer() []string {
 	}
 }
 
-// user returns the environment of a Go command of somebody who has only proxies: one with
-// the release, and those for the modules of others.
+// user returns the environment of a Go command that uses only proxies, as that of a user: one
+// proxy with the release, and the proxies for other modules.
 func (r *release) user() []string {
 	return []string{
 		"GOWORK=off",
@@ -185,8 +185,8 @@ func (r *release) user() []string {
 		"GOMODCACHE=" + r.modCache(),
 		"GOPROXY=" + proxyOf(r.proxyCache()) + "," + r.proxies,
 		"GOPRIVATE=", "GONOPROXY=", "GONOSUMDB=",
-		// Our modules are not in the checksum database yet. Those of others were compared with
-		// the go.sum files of the repository when they got into the module cache.
+		// Our modules are not in the checksum database yet. Other modules were compared with
+		// the go.sum files of the repository when they were added to the module cache.
 		"GOSUMDB=off",
 	}
 }
@@ -196,12 +196,12 @@ func (r *release) modCache() string {
 	return filepath.Join(r.temp, "modules")
 }
 
-// proxyCache is a module cache with nothing but the release.
+// proxyCache is a module cache that contains only the release.
 func (r *release) proxyCache() string {
 	return filepath.Join(r.temp, "proxy")
 }
 
-// fillProxy makes the proxy that has the release, from the tags of the clone. It removes our
+// fillProxy fills the proxy with the release, from the tags of the clone. It removes our
 // modules from the module cache, so that users get them from the proxy.
 func (r *release) fillProxy(ctx context.Context) error {
 	root := filepath.FromSlash(r.modules[0].Path)

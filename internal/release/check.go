@@ -16,7 +16,7 @@ import (
 const programTime = time.Minute
 
 // check puts the release into a module proxy and uses it as users will: from empty folders,
-// with nothing but that proxy and the public ones.
+// with only that proxy and the public ones.
 func (r *release) check(ctx context.Context) error {
 	step("%d modules into a module proxy", len(r.modules))
 	if err := r.fillProxy(ctx); err != nil {
@@ -79,8 +79,8 @@ func (r *release) checkModule(ctx context.Context, m *module) error {
 	return err
 }
 
-// checkInstallSection returns an error if the README does not tell how to get a module, or
-// tells it of something that is not released.
+// checkInstallSection returns an error if the README does not say how to get a module, or says
+// how to get something that is not released.
 func (r *release) checkInstallSection(ctx context.Context, readme readme) error {
 	var want readmeLines
 	for _, m := range r.modules {
@@ -135,7 +135,7 @@ func (r *release) packages(ctx context.Context, m *module) (libraries, commands 
 	return libraries, commands, err
 }
 
-// A user is somebody's program in an empty folder outside of the clone.
+// A user is the program of a user, in an empty folder outside of the clone.
 type user struct{ command }
 
 func (r *release) newUser(ctx context.Context) (user, error) {
@@ -164,8 +164,8 @@ func (u user) build(ctx context.Context, imports []string) error {
 	return err
 }
 
-// useAlone gets m, imports everything in it, and checks that nothing comes with it that
-// belongs to another module of ours.
+// useAlone gets m, imports all its packages, and checks that m brings no requirements of our
+// other modules.
 func (r *release) useAlone(ctx context.Context, m *module) error {
 	u, err := r.newUser(ctx)
 	if err != nil {
@@ -271,7 +271,7 @@ func (c command) runFor(ctx context.Context, name string, args ...string) (strin
 	return c.run(ctx, name, args...)
 }
 
-// useCommand installs a command and has it tell its version.
+// useCommand installs a command and checks the version that it prints.
 func (r *release) useCommand(ctx context.Context, pkg string) error {
 	bin := filepath.Join(r.temp, "bin")
 	c := command{dir: r.temp, env: append(r.user(), "GOBIN="+bin)}

@@ -10,8 +10,7 @@ import (
 	"strings"
 )
 
-// A command is a program to run, with the place where it runs and what its environment has
-// beside our own.
+// A command describes how to run programs: the folder, and what to add to our own environment.
 type command struct {
 	dir string
 	env []string
@@ -22,7 +21,7 @@ type command struct {
 func (c command) run(ctx context.Context, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = c.dir
-	// A git hook that runs us has variables that would lead git to its repository.
+	// If a git hook runs this program, its variables would make git use the hook's repository.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "GIT_DIR=") || strings.HasPrefix(v, "GIT_INDEX_FILE=") || strings.HasPrefix(v, "GIT_WORK_TREE=")
 	})

@@ -16,14 +16,15 @@ import (
 	"time"
 )
 
-// platforms are those for which the command is built.
+// platforms are the platforms for which commands are built.
 var platforms = []string{
 	"darwin/amd64", "darwin/arm64",
 	"linux/amd64", "linux/arm64",
 	"windows/amd64", "windows/arm64",
 }
 
-// shells are those that have completions, with the file names by which they find them.
+// shells are the shells with completions, and the names of the files in which they look for
+// them.
 var shells = map[string]string{
 	"bash":       "%s.bash",
 	"fish":       "%s.fish",
@@ -109,8 +110,8 @@ func distFiles(ctx context.Context, repo, version string) ([]file, error) {
 	return append(files, file{name: "SHA256SUMS", data: sums.Bytes()}), err
 }
 
-// checkout brings the clone to the release: the one that is tagged, or one made from the
-// working tree if there is none yet.
+// checkout checks out the release in the clone: the tagged one, or one made from the working
+// tree if there is no tag yet.
 func (r *release) checkout(ctx context.Context) error {
 	tagged, err := r.git(ctx, "tag", "--list", r.version)
 	if err != nil {
@@ -176,8 +177,8 @@ func (r *release) pack(ctx context.Context, m *module, pkg string) ([]file, erro
 	return archives, nil
 }
 
-// compile builds pkg and returns the path of the program. The Go command notes version and
-// commit in it, which it knows from the tag.
+// compile builds pkg and returns the path of the program. The Go command records the version
+// and the commit in it, which it takes from the tag.
 func (r *release) compile(ctx context.Context, m *module, pkg, platform string) (string, error) {
 	goos, goarch, _ := strings.Cut(platform, "/")
 	out := filepath.Join(r.temp, "bin", goos+"_"+goarch, path.Base(pkg))
@@ -192,7 +193,7 @@ func (r *release) compile(ctx context.Context, m *module, pkg, platform string) 
 	return out, err
 }
 
-// commonFiles returns what is in the archives of all platforms: the documents of the
+// commonFiles returns the files that are in the archives of all platforms: the documents of the
 // repository, and the manual pages and completions that the command writes. The pages show
 // the date of the commit, which is given in seconds since 1970: with the current date they
 // would not be reproducible.

@@ -5,8 +5,8 @@
 //	release dist [-twice] VERSION DIR
 //	                            write archives of the command for all platforms into DIR
 //
-// In the repository the modules reach each other by replace directives, and require each
-// other at v0.0.0. Nobody outside can use them like that: the Go command ignores the replace
+// In the repository the modules find each other by replace directives, and require each
+// other at v0.0.0. Users cannot use them in that state: the Go command ignores the replace
 // directives of a dependency, and go install refuses them. A release is therefore one commit
 // beside the main branch in which every released module requires its siblings at the version
 // being released, with go.sum lines for them and without replace directives. One tag per
@@ -39,7 +39,7 @@ func main() {
 }
 
 // checkVersion is the version that the check gives to the working tree. It is the same each
-// time, so that the build cache is of use to the next check.
+// time, so that the next check can use the build cache.
 const checkVersion = "v0.0.1-check"
 
 func run(ctx context.Context, args []string) error {
@@ -104,7 +104,7 @@ func inTempDir(f func(temp string) error) error {
 	return errors.Join(f(temp), os.RemoveAll(temp))
 }
 
-// step tells the user what happens next.
+// step prints what happens next.
 func step(format string, args ...any) {
 	fmt.Printf("== release: "+format+"\n", args...)
 }

@@ -13,8 +13,8 @@ import (
 
 const lib = "github.com/example/lib"
 
-// repository is a repository like ours, as small as can be: a root module, two stores that
-// each have a client library, a command, and a module that is not released.
+// repository is a minimal repository of the same structure as ours: a root module, two stores
+// that each have a client library, a command, and a module that is not released.
 var repository = map[string]string{
 	"go.work":      "go 1.25.0\n\nuse (\n\t.\n\t./astore\n\t./bstore\n\t./cmd/lib\n\t./bench\n)\n",
 	"go.mod":       "module " + lib + "\n\ngo 1.25.0\n",
@@ -79,8 +79,8 @@ func goModOf(dir string, requires ...string) string {
 	return text
 }
 
-// commitRepository makes a git repository of ours with changes: files with another text, or
-// with none, which are left out. It returns its folder.
+// commitRepository creates a git repository with the files of repository, except for changes:
+// files with another text, or with an empty text, which are omitted. It returns its folder.
 func commitRepository(t *testing.T, changes map[string]string) string {
 	t.Helper()
 	files := maps.Clone(repository)
@@ -100,7 +100,7 @@ func commitRepository(t *testing.T, changes map[string]string) string {
 	return dir
 }
 
-// clientLibraries returns a module cache, to serve as a proxy, with the libraries of others.
+// clientLibraries returns a module cache with the client libraries, which serves as a proxy.
 func clientLibraries(t *testing.T) string {
 	t.Helper()
 	cache := t.TempDir()
@@ -174,8 +174,8 @@ func TestTheCheckReleasesUncommittedChanges(t *testing.T) {
 	}
 }
 
-// A defect in the release program itself, or a hand that edited the release, must not get
-// past the check.
+// The check must find a defect of the release program itself, and a release that was edited by
+// hand.
 func TestTheCheckFindsAReleaseThatUsersCannotUse(t *testing.T) {
 	for name, test := range map[string]struct {
 		file, old, new string

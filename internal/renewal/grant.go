@@ -8,18 +8,18 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// forever is a time that does not come.
+// forever is a time that never comes.
 const forever = time.Duration(math.MaxInt64)
 
-// A Holder is told what becomes of a grant. Its methods are called without a mutex of this
+// A Holder is notified of what happens to a grant. Its methods are called without a mutex of this
 // package held.
 type Holder interface {
-	// Lost ends the use of the grant. It must not wait for anything.
+	// Lost ends the lease on the grant. It must not wait for anything.
 	Lost(Loss)
-	// ReportLost reports to the observer, if the call of Lost was the end of a lease.
+	// ReportLost reports the loss to the observer, if Lost ended a lease.
 	ReportLost()
-	// Renewed reports that the grant was extended by a TTL as granted. Slack is the time until
-	// its new deadline.
+	// Renewed reports that the grant was extended by ttl. Slack is the time until its new
+	// deadline.
 	Renewed(ttl, slack time.Duration)
 	// RenewFailed reports a renewal whose outcome is unknown.
 	RenewFailed(err error)
@@ -41,22 +41,22 @@ type Grant struct {
 
 	deadline atomic.Int64 // a time.Duration
 
-	// Under the scheduler's mutex.
-	sent     time.Duration // when the newest call was sent that the deadline counts from
+	// Guarded by the scheduler's mutex.
+	sent     time.Duration // send time of the newest successful call; the deadline counts from it
 	renewAt  time.Duration
-	due      time.Duration // when the scheduler looks at it next
+	due      time.Duration // when the scheduler handles it next
 	maxEnd   time.Duration // end of MaxHold; 0 if there is none
 	lastErr  error         // of the last renewal
 	index    int32         // in the heap; -1 if not in it
 	mode     store.Mode
 	inFlight bool // a renewal is in flight
-	expired  bool // lost, and waits for its clean-up
+	expired  bool // lost, and waiting for its clean-up
 
-	NoRenew bool // here because it fits into the same word
+	NoRenew bool // declared here because it fits into the same machine word
 }
 
-// Start sets the times of a new grant: the call was sent at that time and granted this TTL.
-// MaxEnd is the end of MaxHold, 0 if there is none.
+// Start sets the times of a new grant, from a call that was sent at that time and granted this
+// TTL. MaxEnd is the end of MaxHold, or 0 if there is none.
 func (g *Grant) Start(mode store.Mode, sent, granted, maxEnd time.Duration) {
 	g.mode, g.maxEnd, g.index = mode, maxEnd, -1
 	g.extend(sent, granted)
@@ -72,30 +72,30 @@ func (g *Grant) Deadline() time.Duration { return time.Duration(g.deadline.Load(
 // HasMaxHold reports whether MaxHold bounds the grant.
 func (g *Grant) HasMaxHold() bool { return g.maxEnd > 0 }
 
-// Expiry returns when the store may have forgotten the grant by itself. A lost grant is not
-// taken out of the store earlier, which leaves its holder the margin to wind down.
+// Expiry returns when the store may have dropped the grant by itself. A lost grant is not
+// removed from the store earlier, which leaves its holder the margin to stop its work.
 func (g *Grant) Expiry() time.Duration { return g.Deadline() + margin(g.TTL) }
 
-// margin is how long before the store's expiry a lease ends: for clocks that run at different
-// speeds, and for the time that a timer and a cancellation take. A twentieth covers both, and
-// a second is enough for any TTL.
+// margin is how long before its expiry in the store a lease ends for its holder. It allows for
+// clocks that run at different speeds and for the time that a timer and a cancellation take. A
+// twentieth of the TTL covers both, and a second is enough for any TTL.
 func margin(ttl time.Duration) time.Duration {
 	return min(max(ttl/20, time.Millisecond), time.Second)
 }
 
-// renewAfter is the part of a TTL after which a lease is renewed: late enough to be cheap,
-// early enough for several attempts.
+// renewAfter returns how long after the last renewal a lease is renewed: late enough to be
+// cheap, early enough for several attempts before the deadline.
 func renewAfter(ttl time.Duration) time.Duration { return ttl / 3 }
 
-// renewTimeout bounds one renewal, so that several fit between the first and the deadline.
+// renewTimeout bounds one renewal, so that several attempts fit before the deadline.
 func renewTimeout(ttl time.Duration) time.Duration { return max(ttl/6, 10*time.Millisecond) }
 
-// earlyRenewal is when a lease is renewed that was granted for much less than was asked for.
-// A holder that releases it sooner saves that call.
+// earlyRenewal is how soon a grant with much less than the TTL asked for is renewed. If the
+// holder releases it before, that call is saved.
 const earlyRenewal = 10 * time.Millisecond
 
-// extend moves the deadline after a call that was sent at that time gave the grant that TTL,
-// which may be less than before. The reply to an older call changes nothing.
+// extend moves the deadline after a successful call that was sent at that time. The TTL that it
+// granted may be shorter than before. The reply to an older call changes nothing.
 func (g *Grant) extend(sent, ttl time.Duration) {
 	if sent < g.sent {
 		return
@@ -105,7 +105,7 @@ func (g *Grant) extend(sent, ttl time.Duration) {
 	deadline := sent + ttl - margin(ttl)
 	if g.maxEnd > 0 && g.maxEnd <= deadline {
 		deadline = g.maxEnd
-		g.renewAt = forever // it could not last any longer
+		g.renewAt = forever // a renewal could not extend it beyond MaxHold
 	}
 	if g.NoRenew {
 		g.renewAt = forever
@@ -122,12 +122,12 @@ func (g *Grant) schedule() {
 	}
 }
 
-// request is the renewal of the grant.
+// request returns a request to renew the grant.
 func (g *Grant) request(tokens int) store.Renewal {
 	return store.Renewal{Name: g.Name, ID: g.ID, TTL: g.TTL, Mode: g.mode, Tokens: tokens}
 }
 
-// expiryLoss says why the deadline came.
+// expiryLoss says why the deadline has passed.
 func (g *Grant) expiryLoss() Loss {
 	switch {
 	case g.maxEnd > 0 && g.maxEnd <= g.Deadline():
@@ -138,5 +138,5 @@ func (g *Grant) expiryLoss() Loss {
 	return Loss{Word: "expired", Reason: "it could not be renewed in time", Err: g.lastErr}
 }
 
-// Gone is the loss of a grant that the store does not know any more.
+// Gone is the loss of a grant that the store no longer has.
 var Gone = Loss{Word: "gone", Reason: "the store says that it is not held any more: it expired there or was broken by force"}

@@ -1,8 +1,8 @@
 package renewal
 
-// dueHeap is a binary heap of grants by the time at which they are due. Each grant knows
-// its index. It is written out because container/heap costs an interface call per step,
-// and every lock and unlock passes through here.
+// dueHeap is a binary heap of grants, ordered by the time at which they are due. Each grant
+// knows its index. The heap does not use container/heap, which costs an interface call per
+// step, because every lock and unlock uses it.
 type dueHeap []*Grant
 
 func (h *dueHeap) push(g *Grant) {

@@ -1,5 +1,5 @@
-// Package renewal renews the grants of a client in time and ends those whose deadline is
-// over.
+// Package renewal renews the grants of a client in time, and ends those whose deadline has
+// passed.
 package renewal
 
 import (
@@ -18,10 +18,10 @@ import (
 // enough that one slow call does not delay all of them.
 const maxBatch = 256
 
-// A Scheduler looks after all grants of a client. It is a heap, ordered by the time at which
-// each grant is due, and one timer.
+// A Scheduler renews and expires all grants of a client. It has a heap, ordered by the time at
+// which each grant is due, and one timer.
 //
-// A call that hangs delays no loss: calls run on goroutines of their own, and while one is in
+// A hung call does not delay a loss: calls run on goroutines of their own, and while one is in
 // flight its grants are due at their deadlines.
 type Scheduler struct {
 	store *bounded.Store
@@ -36,14 +36,14 @@ type Scheduler struct {
 	closed bool
 }
 
-// Init sets up a scheduler. Now is the client's clock. Clean takes grants out of the store
-// that expired: a store that counts TTLs may have forgotten them by then, but one with
-// sessions has not, nor has any store after MaxHold.
+// Init sets up a scheduler. Now is the client's clock. Clean removes expired grants from the
+// store: a store that counts TTLs may have dropped them by then, but a store with sessions has
+// not, nor has any store after MaxHold.
 func (s *Scheduler) Init(st *bounded.Store, life *lifetime.Lifetime, now func() time.Duration, clean func(context.Context, []*Grant)) {
 	s.store, s.life, s.now, s.clean = st, life, now, clean
 }
 
-// Add puts a new grant under care. It returns false after Close.
+// Add schedules a new grant. It returns false after Close.
 func (s *Scheduler) Add(g *Grant) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,7 +55,7 @@ func (s *Scheduler) Add(g *Grant) bool {
 	return true
 }
 
-// Remove ends the care for a grant that is to be released.
+// Remove takes a grant that is about to be released off the schedule, unless it has expired.
 func (s *Scheduler) Remove(g *Grant) {
 	s.mu.Lock()
 	if g.index >= 0 && !g.expired {
@@ -64,8 +64,8 @@ func (s *Scheduler) Remove(g *Grant) {
 	s.mu.Unlock()
 }
 
-// Withdraw ends the care for a grant if the caller ended its lease, or if it has expired. It
-// reports whether it did, and so whether the caller must release the grant.
+// Withdraw takes a grant off the schedule if the caller ended its lease, or if it has expired.
+// It reports whether it did, and so whether the caller must release the grant.
 func (s *Scheduler) Withdraw(g *Grant, ended bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,14 +76,14 @@ func (s *Scheduler) Withdraw(g *Grant, ended bool) bool {
 	return true
 }
 
-// All returns the grants under care.
+// All returns the scheduled grants.
 func (s *Scheduler) All() []*Grant {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.heap)
 }
 
-// Close keeps new grants out and stops the timer.
+// Close rejects new grants and stops the timer.
 func (s *Scheduler) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +108,7 @@ func (s *Scheduler) SetMode(g *Grant, mode store.Mode) {
 }
 
 // arm sets the timer for the grant that is due first. A timer that fires too early is left
-// alone: that is cheaper than to set it again for every lock that comes and goes.
+// alone: that is cheaper than resetting it for every lock and unlock.
 func (s *Scheduler) arm() {
 	if len(s.heap) == 0 || s.closed {
 		return
@@ -125,7 +125,7 @@ func (s *Scheduler) arm() {
 	s.armed = due
 }
 
-// fire is the function of the timer. It renews what is due and ends what has expired.
+// fire is called by the timer. It renews grants that are due and ends grants that have expired.
 func (s *Scheduler) fire() {
 	open := s.life.Enter() // if not, Close releases all grants
 	if open {
@@ -147,7 +147,7 @@ func (s *Scheduler) fire() {
 	if len(forgotten) > 0 {
 		s.life.Go(func(ctx context.Context) { s.clean(ctx, forgotten) })
 	}
-	// A batch has leases of one TTL, so that a short one does not set the timeout of others.
+	// All grants of a batch have the same TTL, because a short TTL means a short timeout.
 	slices.SortFunc(due, func(a, b *Grant) int { return cmp.Compare(a.TTL, b.TTL) })
 	for len(due) > 0 {
 		n := 1
@@ -165,8 +165,8 @@ type lostGrant struct {
 	loss  Loss
 }
 
-// collect takes what is due from the heap: grants to renew, grants whose deadline is over,
-// and expired grants that the store may have forgotten by now.
+// collect takes grants that are due from the heap: grants to renew, grants whose deadline has
+// passed, and expired grants that the store may have dropped by now.
 func (s *Scheduler) collect(open bool) (due []*Grant, expired []lostGrant, forgotten []*Grant) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,16 +199,15 @@ func (s *Scheduler) collect(open bool) (due []*Grant, expired []lostGrant, forgo
 	return due, expired, forgotten
 }
 
-// expire marks a grant as past its deadline. It stays under care until the store has
-// forgotten it too.
+// expire marks a grant as past its deadline. It stays scheduled until its clean-up in the store.
 func (s *Scheduler) expire(g *Grant) {
 	g.expired = true
 	g.due = g.Expiry()
 	s.heap.fix(g)
 }
 
-// Expire ends a grant whose deadline was found to be over, unless that is under way, and
-// returns why it is lost.
+// Expire ends a grant whose deadline the caller found to have passed, unless it was already
+// ended, and returns why it is lost.
 func (s *Scheduler) Expire(g *Grant) Loss {
 	s.mu.Lock()
 	first := g.index >= 0 && !g.expired
@@ -249,7 +248,7 @@ func (s *Scheduler) renewBatch(ctx context.Context, batch []*Grant) {
 			gone = append(gone, g)
 		}
 		if outcomes[i].Status == store.Unknown {
-			// At once if the call used up its time, else a little later.
+			// Retry at once if the call timed out, otherwise a little later.
 			g.renewAt = max(now, sent+g.TTL/20)
 		}
 		if g.index >= 0 && !g.expired {
@@ -270,8 +269,8 @@ func (s *Scheduler) renewBatch(ctx context.Context, batch []*Grant) {
 	}
 }
 
-// settle applies the outcome of a renewal. It returns false if the grant is gone. A lease
-// whose deadline is over stays lost, whatever the outcome.
+// settle applies the outcome of a renewal. It returns false if the grant is gone. A grant whose
+// deadline has passed stays lost, whatever the outcome.
 func (s *Scheduler) settle(g *Grant, sent, now time.Duration, out *store.Renewed) bool {
 	if g.index < 0 || g.expired {
 		return true
@@ -292,7 +291,7 @@ func (s *Scheduler) settle(g *Grant, sent, now time.Duration, out *store.Renewed
 	return true
 }
 
-// report tells the holder of a renewal that did not end the grant.
+// report tells the holder about a renewal that did not end the grant.
 func report(g *Grant, now time.Duration, out *store.Renewed) {
 	switch out.Status {
 	case store.Extended:
@@ -302,8 +301,8 @@ func report(g *Grant, now time.Duration, out *store.Renewed) {
 	}
 }
 
-// RenewNow renews one grant for a caller that waits for it, and asks for tokens if the number
-// is not 0.
+// RenewNow renews one grant at once and returns the outcome. If tokens is not 0, it also asks
+// for that many tokens.
 func (s *Scheduler) RenewNow(ctx context.Context, g *Grant, tokens int) store.Renewed {
 	s.mu.Lock()
 	sent := s.now()

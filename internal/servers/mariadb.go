@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/ports"
 )
 
-// The user of tests, who has all rights, and the database for them.
+// The user that tests log in as, which has all rights, and the database for them.
 const (
 	MariaDBUser     = "test"
 	MariaDBPassword = "test"
@@ -91,7 +91,7 @@ func (m *MariaDB) URL(addr string) string {
 	return fmt.Sprintf("mysql://%s:%s@%s/%s", MariaDBUser, MariaDBPassword, addr, MariaDBDatabase)
 }
 
-// DSN returns the same for the client library.
+// DSN returns the data source name of the database of tests, for the client library.
 func (m *MariaDB) DSN() string {
 	return fmt.Sprintf("%s:%s@tcp(%s)/%s", MariaDBUser, MariaDBPassword, m.Addr(), MariaDBDatabase)
 }
@@ -115,8 +115,8 @@ func (m *MariaDB) greets() error {
 	return nil
 }
 
-// installMariaDB fills an empty data folder. That takes seconds, so the result is kept beside
-// the other built tools and copied.
+// installMariaDB fills an empty data folder. That takes seconds, so the result is kept next to
+// the built tools and copied.
 func installMariaDB(t testing.TB, data string) {
 	t.Helper()
 	for _, bin := range builtTools() {

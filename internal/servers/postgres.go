@@ -111,7 +111,7 @@ func newPostgres(t testing.TB, opts PostgresOptions, initialize func(p *Postgres
 func serverDir(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
-	// The parent is the folder of all folders of a test, which nobody else can enter.
+	// The parent contains all folders of the test. By default only the current user can enter it.
 	if parent := filepath.Dir(dir); parent != filepath.Clean(os.TempDir()) {
 		if err := os.Chmod(parent, 0o711); err != nil {
 			t.Fatal(err)

@@ -17,7 +17,7 @@ func TestPostgresKeepsItsDataAcrossAKillAndAReplicaFollows(t *testing.T) {
 	}
 	r := p.StartReplica(t)
 	if got := r.Value("SELECT pg_is_in_recovery()"); got != "t" {
-		t.Fatal("the replica is not one")
+		t.Fatal("the replica is not in recovery")
 	}
 	r.Promote()
 	r.Must("INSERT INTO a VALUES (2)")

@@ -49,8 +49,8 @@ func giveToServer(t testing.TB, path string) {
 	}
 }
 
-// signalPostgres sends signals that concern the whole server to its children too. Each of them
-// has its own process group.
+// signalPostgres sends a signal to the server and, if it concerns the whole server, also to its
+// children, each of which has its own process group.
 func signalPostgres(p *os.Process, sig syscall.Signal) error {
 	switch sig {
 	case syscall.SIGSTOP, syscall.SIGCONT, syscall.SIGKILL:
@@ -66,7 +66,7 @@ func signalPostgres(p *os.Process, sig syscall.Signal) error {
 	return signalGroup(p, sig)
 }
 
-// childrenOf lists the children of a process. It knows them only on systems with /proc.
+// childrenOf lists the children of a process. It finds them only on systems with /proc.
 func childrenOf(parent int) (pids []int) {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, path := range stats {

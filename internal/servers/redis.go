@@ -22,7 +22,7 @@ type RedisOptions struct {
 	Env      []string      // such as "LD_PRELOAD=/path/to/shim.so"
 }
 
-// The user of this package itself if there is an ACL file.
+// The user that this package logs in as if there is an ACL file.
 const (
 	adminUser     = "servers"
 	adminPassword = "servers"

@@ -91,7 +91,7 @@ func (r *Redis) hurry() error {
 	return err
 }
 
-// patient ends the haste with which a Sentinel announces itself. A Sentinel makes a promoted
+// patient restores a longer publish period, which hurry had shortened. A Sentinel makes a promoted
 // replica a replica again if it has not heard of the failover within four publish periods, which
 // must be longer than a busy machine takes.
 func (r *Redis) patient() error {

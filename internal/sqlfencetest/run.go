@@ -29,11 +29,11 @@ type Database struct {
 // Run tests a dialect.
 func Run(t *testing.T, d Database) {
 	t.Run("a stale writer is refused in its transaction", d.aStaleWriterIsRefusedInItsTransaction)
-	t.Run("a raise refuses the old before the new has written", d.aRaiseRefusesTheOldBeforeTheNewHasWritten)
-	t.Run("a check counts with its transaction", d.aCheckCountsWithItsTransaction)
-	t.Run("writers at once never go back", d.writersAtOnceNeverGoBack)
-	t.Run("what no grant can have is invalid", d.whatNoGrantCanHaveIsInvalid)
-	t.Run("a missing table is told by the database", d.aMissingTableIsToldByTheDatabase)
+	t.Run("a raised resource refuses the old writer", d.aRaisedResourceRefusesTheOldWriter)
+	t.Run("a check is rolled back with its transaction", d.aCheckIsRolledBackWithItsTransaction)
+	t.Run("concurrent writers never go back to a lower token", d.concurrentWritersNeverGoBackToALowerToken)
+	t.Run("a token that no grant can have is invalid", d.aTokenThatNoGrantCanHaveIsInvalid)
+	t.Run("a missing table is reported by the database", d.aMissingTableIsReportedByTheDatabase)
 }
 
 // accounts opens a database with one account, whose balance is 100.
@@ -82,7 +82,7 @@ func balance(t *testing.T, db *sql.DB) (n int) {
 
 func (d Database) aStaleWriterIsRefusedInItsTransaction(t *testing.T) {
 	ctx, db := t.Context(), d.accounts(t)
-	// The first holder is paused for longer than its lease, and the second comes.
+	// The first holder is paused for longer than its lease, and a second client gets the lock.
 	s := memstore.New()
 	defer s.Close()
 	locks, err := holdfast.New(s)
@@ -110,7 +110,7 @@ func (d Database) aStaleWriterIsRefusedInItsTransaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer second.Unlock(ctx)
-	for _, n := range []int{90, 80} { // as often as it likes
+	for _, n := range []int{90, 80} { // the same token may write repeatedly
 		if err := d.set(ctx, db, second.Token(), n); err != nil {
 			t.Fatal(err)
 		}
@@ -128,9 +128,9 @@ func (d Database) aStaleWriterIsRefusedInItsTransaction(t *testing.T) {
 	}
 }
 
-// Without it the old write would land between the new holder's reading and its first
-// write.
-func (d Database) aRaiseRefusesTheOldBeforeTheNewHasWritten(t *testing.T) {
+// Without Raise the old holder's write could land between the new holder's first read and its
+// first write.
+func (d Database) aRaisedResourceRefusesTheOldWriter(t *testing.T) {
 	ctx, db := t.Context(), d.accounts(t)
 	if err := d.set(ctx, db, 33, 90); err != nil {
 		t.Fatal(err)
@@ -152,8 +152,8 @@ func (d Database) aRaiseRefusesTheOldBeforeTheNewHasWritten(t *testing.T) {
 	}
 }
 
-// What is rolled back has raised nothing.
-func (d Database) aCheckCountsWithItsTransaction(t *testing.T) {
+// A transaction that is rolled back must not raise the highest token.
+func (d Database) aCheckIsRolledBackWithItsTransaction(t *testing.T) {
 	ctx, db := t.Context(), d.accounts(t)
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
@@ -170,9 +170,8 @@ func (d Database) aCheckCountsWithItsTransaction(t *testing.T) {
 	}
 }
 
-// Writers of rising tokens that run at once leave the balance of a token that was never
-// overwritten by a lower one.
-func (d Database) writersAtOnceNeverGoBack(t *testing.T) {
+// Concurrent writers with increasing tokens must never overwrite the balance of a higher token.
+func (d Database) concurrentWritersNeverGoBackToALowerToken(t *testing.T) {
 	ctx, db := t.Context(), d.accounts(t)
 	var wg sync.WaitGroup
 	var highest atomic.Int64
@@ -192,7 +191,7 @@ func (d Database) writersAtOnceNeverGoBack(t *testing.T) {
 	}
 }
 
-func (d Database) whatNoGrantCanHaveIsInvalid(t *testing.T) {
+func (d Database) aTokenThatNoGrantCanHaveIsInvalid(t *testing.T) {
 	ctx, db := t.Context(), d.accounts(t)
 	for _, token := range []int64{0, -1, store.MaxToken + 1} {
 		if err := d.Dialect.Raise(ctx, db, "account:42", token); !errors.Is(err, holdfast.ErrInvalid) {
@@ -204,7 +203,7 @@ func (d Database) whatNoGrantCanHaveIsInvalid(t *testing.T) {
 	}
 }
 
-func (d Database) aMissingTableIsToldByTheDatabase(t *testing.T) {
+func (d Database) aMissingTableIsReportedByTheDatabase(t *testing.T) {
 	db := d.accounts(t)
 	if _, err := db.Exec("DROP TABLE holdfast_fences"); err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-// Package wake holds what stores share to wake their waiters.
+// Package wake has the types that stores share to wake their waiters.
 package wake
 
 import (
@@ -29,7 +29,7 @@ func (s *Signal) Send() {
 	}
 }
 
-// Reset makes later waits wait for the next Send.
+// Reset makes the signal unsent, so that later waits block until the next Send.
 func (s *Signal) Reset() { s.sent = false }
 
 // Sent reports whether the signal was sent since the last Reset.

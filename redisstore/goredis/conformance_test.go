@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// An owning store closes its client, so that a test leaves nothing behind.
+// An owning store also closes its client, so that a test leaves nothing behind.
 type owning struct {
 	*Store
 	client redis.UniversalClient

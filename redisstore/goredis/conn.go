@@ -29,8 +29,8 @@ type command struct {
 	locks    []string
 	replicas int
 
-	server *server // where it goes to
-	asking bool    // it goes there although the slot is only about to move there
+	server *server // where it is sent to
+	asking bool    // send ASKING first, because the slot is still migrating to that server
 	cmd    *redis.Cmd
 	err    error // other than an error reply
 }
@@ -59,7 +59,7 @@ func newCommand(call *rediscore.Call) *command {
 	return c
 }
 
-// isLock reports whether a key is that of a lock: the order of its commands matters.
+// isLock reports whether a key is that of a lock, so that the order of its commands matters.
 func isLock(key string) bool {
 	rest, _ := strings.CutPrefix(key, rediscore.Prefix)
 	if strings.HasPrefix(rest, "{") {
@@ -68,7 +68,8 @@ func isLock(key string) bool {
 	return strings.HasPrefix(rest, "lock:")
 }
 
-// Run makes calls. Order matters only to a single call: several calls at once read or renew.
+// Run makes calls. Order matters only for a single call, because several calls at once only read
+// or renew.
 func (c *conn) Run(ctx context.Context, calls ...rediscore.Call) []rediscore.Reply {
 	commands := make([]*command, len(calls))
 	for i := range calls {
@@ -88,7 +89,7 @@ func (c *conn) Run(ctx context.Context, calls ...rediscore.Call) []rediscore.Rep
 }
 
 // run runs commands, those of different servers concurrently. It sends the text of a script to a
-// server that does not know it, and a command to the server that has its slot.
+// server that does not know it, and follows redirections to the server that has the slot.
 func (c *conn) run(ctx context.Context, commands ...*command) {
 	for range maxTries {
 		byServer := make(map[*server][]*command)
@@ -175,7 +176,7 @@ func (c *conn) exchange(ctx context.Context, s *server, commands []*command) {
 	}
 }
 
-// isRedirect reports whether a command is to be sent to another server.
+// isRedirect reports whether a server replied that a command must be sent to another server.
 func isRedirect(err error) bool {
 	_, moved := movedTo(err)
 	_, ask := askAt(err)
@@ -255,7 +256,7 @@ func (c *conn) Subscribe(ctx context.Context, channel string, on func(), message
 			return err
 		}
 		if time.Since(begin) > mostPause {
-			pause = leastPause // it had worked
+			pause = leastPause // the subscription had worked
 		}
 		timer := time.NewTimer(pause)
 		select {

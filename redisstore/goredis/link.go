@@ -15,16 +15,16 @@ import (
 
 var errLinkClosed = errors.New("connection closed: the server did not answer in time")
 
-// A link is one connection of the store's own, dialed with the options of the program's
-// client. The program's client cannot be used itself: unless its ContextTimeoutEnabled is set it
-// does not honor deadlines, it never honors a cancellation, and a lock must not wait for a free
-// connection of a pool that the program uses up.
+// A link is one connection of the store, dialed with the options of the program's client. The
+// client itself cannot be used: it honors deadlines only if its ContextTimeoutEnabled is set, it
+// never honors a cancellation, and a lock must not wait for a free connection when the program has
+// used up the pool.
 type link struct {
 	client *redis.Client
 	server *server
 	epoch  int  // see server.epoch
 	single bool // it does not dial again
-	proven bool // there was a reply; needs the mutex of the server
+	proven bool // there was a reply; guarded by the mutex of the server
 
 	batches chan []*request // for server.serve
 
@@ -46,8 +46,8 @@ func (s *server) newLink(single bool) *link {
 	opts.DialTimeout = answerTimeout
 	opts.DialerRetries = 1
 	opts.MaxRetries = -1   // the core retries, and must know when a reply was lost
-	opts.ReadTimeout = -1  // kill ends it
-	opts.WriteTimeout = -1 // kill ends it
+	opts.ReadTimeout = -1  // none: kill ends a read
+	opts.WriteTimeout = -1 // none: kill ends a write
 	opts.PoolSize, opts.MinIdleConns, opts.MaxIdleConns, opts.MaxActiveConns = 1, 0, 0, 0
 	opts.MaxConcurrentDials = 1
 	opts.PipelinePoolSize = -1
@@ -152,7 +152,7 @@ func (s *server) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	}, func(conn net.Conn) { conn.Close() })
 }
 
-// isReply reports whether an error is a server's reply, so that the connection is in order.
+// isReply reports whether an error is an error reply of the server, so that the connection works.
 func isReply(err error) bool {
 	var reply redis.Error
 	return errors.As(err, &reply)
@@ -163,10 +163,10 @@ const (
 	// dial it included.
 	answerTimeout = 2 * time.Second
 
-	// suspectAfter is how long a call must have waited for its reply to take its own deadline for
-	// a sign that the connection is dead. It is above a round trip to most servers.
+	// suspectAfter is how long a call must have waited for its reply before its deadline counts as
+	// a sign that the connection is dead. It is longer than a round trip to most servers.
 	suspectAfter = 100 * time.Millisecond
 
-	// maxDials bounds dials under way at once to one server: the program's dialer may hang.
+	// maxDials bounds concurrent dials to one server, because the program's dialer may hang.
 	maxDials = 4
 )

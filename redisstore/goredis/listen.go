@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	// A subscription is tried with a PING every pingEvery, and given up if nothing was heard for
-	// maxSilence.
+	// A subscription is tested with a PING every pingEvery, and given up if nothing was received
+	// for maxSilence.
 	pingEvery  = time.Second
 	maxSilence = 2500 * time.Millisecond
 
-	// The pause before a subscription that was lost or moved is made again.
+	// Bounds of the pause before a subscription that was lost or moved is renewed.
 	leastPause = 10 * time.Millisecond
 	mostPause  = time.Second
 )
 
-// errMoved ends a subscription whose channel belongs to another server now.
+// errMoved ends a subscription whose channel now belongs to another server.
 var errMoved = errors.New("the channel has moved to another server")
 
 // A movedError is an errMoved that names the other server.
@@ -83,7 +83,7 @@ func (h *hub) listen(ctx context.Context, sub *subscription) error {
 	return ctx.Err()
 }
 
-// start starts the goroutine of a new connection. It needs the mutex.
+// start starts the goroutine of a new connection. The caller holds the mutex.
 func (h *hub) start() {
 	h.server.mu.Lock()
 	h.link = h.server.newLink(true)
@@ -93,13 +93,13 @@ func (h *hub) start() {
 	h.wg.Go(c.run)
 }
 
-// stop ends the connection, but not the subscriptions. It needs the mutex.
+// stop ends the connection, but not the subscriptions. The caller holds the mutex.
 func (h *hub) stop() {
 	h.link.kill()
 	h.link = nil
 }
 
-// signal needs the mutex.
+// signal tells the goroutine that wanted has changed. The caller holds the mutex.
 func (h *hub) signal() {
 	select {
 	case h.changed <- struct{}{}:
@@ -107,7 +107,7 @@ func (h *hub) signal() {
 	}
 }
 
-// restart ends the connection, so that all subscriptions are made again.
+// restart ends the connection, so that all subscriptions are renewed on another one.
 func (h *hub) restart() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -116,7 +116,7 @@ func (h *hub) restart() {
 	}
 }
 
-// end ends subscriptions that do not belong to this server any more.
+// end ends the subscriptions whose channels have moved to another server.
 func (h *hub) end(moved func(channel string) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -127,7 +127,7 @@ func (h *hub) end(moved func(channel string) bool) {
 	}
 }
 
-// fail ends a subscription. It needs the mutex.
+// fail ends a subscription with an error. The caller holds the mutex.
 func (h *hub) fail(sub *subscription, err error) {
 	delete(h.wanted, sub.channel)
 	sub.ended <- err
@@ -152,7 +152,7 @@ type channels struct {
 	hub     *hub
 	link    *link
 	changed chan struct{}
-	wanted  map[string]*subscription // needs the hub's mutex
+	wanted  map[string]*subscription // guarded by the hub's mutex
 	pubsub  *redis.PubSub
 	has     map[string]*subscription // the channels that were subscribed to
 	silence *time.Timer
@@ -259,7 +259,8 @@ func (c *channels) write(verb, channel string, send func() error) error {
 	return send()
 }
 
-// replied takes the oldest command without a reply, if it is this one. An empty verb is any.
+// replied removes the oldest command without a reply, if it is this one. An empty verb matches any
+// command.
 func (c *channels) replied(verb, channel string) (oldest sent, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -19,11 +19,11 @@ import (
 // or does not have its slot.
 const maxTries = 6
 
-// A router knows which server has a key. There are several only on a Cluster: the program's client
-// knows where a key was, and servers correct that by MOVED.
+// A router knows which server has a key. There are several servers only on a Cluster. There the
+// router asks the program's client first, and servers correct it by MOVED.
 type router struct {
-	cluster *redis.ClusterClient // nil unless it is a Cluster
-	only    *server              // unless it is a Cluster
+	cluster *redis.ClusterClient // nil if it is not a Cluster
+	only    *server              // nil if it is a Cluster
 
 	mu      sync.Mutex
 	closed  bool
@@ -117,7 +117,7 @@ func (r *router) learn(ctx context.Context) error {
 	return nil
 }
 
-// server returns the server at an address. It needs the mutex.
+// server returns the server at an address. The caller holds the mutex.
 func (r *router) server(addr string) (*server, error) {
 	if r.closed {
 		return nil, errClosed

@@ -13,8 +13,8 @@ import (
 
 const (
 	// While fewInFlight batches are in flight, a further one is sent only batchPause after the
-	// last, so that concurrent commands are batched, and never more than mostInFlight, which is
-	// also how many connections there are.
+	// last one, so that concurrent commands are batched. There are never more than mostInFlight
+	// batches in flight, and as many connections.
 	fewInFlight  = 2
 	mostInFlight = 16
 	batchPause   = 100 * time.Microsecond
@@ -22,7 +22,8 @@ const (
 	// maxBatch bounds how many requests are sent as one batch.
 	maxBatch = 128
 
-	// primaryCheck is how often it is checked that Sentinels still name the same primary.
+	// primaryCheck is the interval at which the store checks that the Sentinels still name the
+	// same primary.
 	primaryCheck = 2 * time.Second
 
 	// failoverAddr is the address of every client that redis.NewFailoverClient returns.
@@ -38,8 +39,8 @@ var errClosed = errors.New("the store is closed")
 // replies, or for the end of their connection. Requests of different locks overtake each other.
 //
 // After a failure all connections are replaced, because others may be dead as well. By the time
-// the server has answered the handshake of a new connection, it has read what an older one had
-// delivered: so the order holds there, too.
+// the server has answered the handshake of a new connection, it has read everything that an older
+// connection had delivered, so the order is kept across connections.
 type server struct {
 	opts  *redis.Options
 	dials chan struct{}
@@ -52,17 +53,17 @@ type server struct {
 	inFlight map[*link]struct{}
 	idle     []*link
 	epoch    int       // counts failures: links of an earlier epoch are not used again
-	sent     time.Time // the last batch
+	sent     time.Time // when the last batch was sent
 	pausing  bool      // send is about to be called
 	checked  time.Time // when the primary was checked
 	wg       sync.WaitGroup
 }
 
-// A request is some commands that are sent in one go.
+// A request is a group of commands that are sent together.
 type request struct {
 	locks []string // keys of locks that the commands may change
 	cmds  []redis.Cmder
-	extra time.Duration // to answer, beyond answerTimeout
+	extra time.Duration // time for the reply in addition to answerTimeout
 
 	// then, if set, returns further commands once there are replies, which are sent on the same
 	// connection. Such a request is not in a batch with others.
@@ -113,14 +114,14 @@ func (s *server) do(ctx context.Context, r *request) error {
 		s.queue = slices.DeleteFunc(s.queue, func(q *request) bool { return q == r })
 	case errors.Is(ctx.Err(), context.DeadlineExceeded) && time.Since(r.sent) >= suspectAfter:
 		r.overdue = true
-		if r.link.proven { // else it is connecting, which may take longer
+		if r.link.proven { // otherwise it is connecting, which may take longer
 			s.discard(r.link)
 		}
 	}
 	return ctx.Err()
 }
 
-// send sends batches of the queue as far as it may. It needs the mutex.
+// send sends batches from the queue as far as the limits allow. The caller holds the mutex.
 func (s *server) send() {
 	for len(s.queue) > 0 && len(s.inFlight) < mostInFlight && !s.closed {
 		if len(s.inFlight) >= fewInFlight && time.Since(s.sent) < batchPause {
@@ -145,7 +146,7 @@ func (s *server) send() {
 	}
 }
 
-// sendLater calls send after a pause. A reply may do so before. It needs the mutex.
+// sendLater calls send after a pause. A reply may call it earlier. The caller holds the mutex.
 func (s *server) sendLater() {
 	if s.pausing {
 		return
@@ -159,9 +160,9 @@ func (s *server) sendLater() {
 	})
 }
 
-// take takes the requests of the next batch out of the queue. It needs the mutex.
+// take removes the requests of the next batch from the queue. The caller holds the mutex.
 func (s *server) take() (batch []*request) {
-	var blocked map[string]bool // locks of requests that stay, which later ones must not overtake
+	var blocked map[string]bool // locks of requests that stay queued, which later requests must not overtake
 	isBlocked := func(lock string) bool { return s.busy[lock] > 0 || blocked[lock] }
 	alone := false
 	s.queue = slices.DeleteFunc(s.queue, func(r *request) bool {
@@ -181,7 +182,7 @@ func (s *server) take() (batch []*request) {
 	return batch
 }
 
-// link returns a connection to use. It needs the mutex.
+// link returns a connection to use. The caller holds the mutex.
 func (s *server) link() *link {
 	for len(s.idle) > 0 {
 		last := len(s.idle) - 1
@@ -256,7 +257,7 @@ func (s *server) exchange(l *link, batch []*request, overdue *time.Timer) (kept 
 	return kept
 }
 
-// pipeline sends commands and reports whether all of them got a reply of a primary.
+// pipeline sends commands and reports whether all of them got a reply from a primary.
 func (l *link) pipeline(cmds []redis.Cmder) (healthy bool) {
 	if len(cmds) == 1 {
 		l.client.Process(l.ctx, cmds[0])
@@ -274,8 +275,8 @@ func (l *link) pipeline(cmds []redis.Cmder) (healthy bool) {
 // isDemoted reports whether a server says that it is no longer a primary.
 func isDemoted(err error) bool { return strings.HasPrefix(err.Error(), "READONLY") }
 
-// discard closes a connection, and makes the others be replaced before their next use. It needs
-// the mutex.
+// discard closes a connection, and marks the others to be replaced before their next use. The
+// caller holds the mutex.
 func (s *server) discard(l *link) {
 	l.kill()
 	if l.epoch == s.epoch {
@@ -283,8 +284,9 @@ func (s *server) discard(l *link) {
 	}
 }
 
-// checkPrimary checks from time to time whether the Sentinels name another primary than that of a
-// link: an old primary that they cannot reach may still be reachable from here. It needs the mutex.
+// checkPrimary checks from time to time whether the Sentinels name another primary than the one
+// that a link is connected to: an old primary that they cannot reach may still be reachable from
+// here. The caller holds the mutex.
 func (s *server) checkPrimary(l *link) {
 	if s.opts.Addr != failoverAddr || time.Since(s.checked) < primaryCheck {
 		return

@@ -1,6 +1,6 @@
 // Package goredis keeps locks on Redis servers through a go-redis client that the program
 // already has. It is the store of package redisstore, with the same keys, scripts and
-// promises: programs that use one exclude programs that use the other. The comment of package
+// promises: programs that use either package exclude each other. The documentation of package
 // redisstore says what Redis can promise.
 //
 //	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"})
@@ -8,16 +8,16 @@
 //	if err != nil { … }
 //	c, err := holdfast.New(s)
 //
-// redisstore's own client sends many calls in one pipeline and is faster; use this package
-// if the program has its addresses, credentials and dialer in a go-redis client.
+// Package redisstore sends many calls in one pipeline and is faster. Use this package if the
+// program has its addresses, credentials and dialer in a go-redis client.
 //
 // # Connections
 //
 // The store takes the address, credentials, TLS, dialer and OnConnect from the client's options
-// and makes connections of its own: to each server at most 16 for commands and one to listen
-// for all waiters. It does not borrow connections of the client, whose pool may be used up
-// when a lease must be renewed, and which does not stop a command when a context ends. Hooks
-// of the client do not see the commands of the store.
+// and opens its own connections: to each server at most 16 for commands, and one that listens
+// for all waiters. It does not borrow connections of the client: the client's pool may be used up
+// when a lease must be renewed, and the client does not stop a command when its context ends.
+// Hooks of the client do not see the commands of the store.
 //
 // A call returns when its context ends. A connection on which a reply is overdue is closed,
 // and the next command gets a new one: after 2 s, or when a call of at least 100 ms reaches
@@ -27,11 +27,11 @@
 // # Cancelled commands
 //
 // A clean-up must not reach the server before the command that it undoes. Commands of one
-// lock are therefore sent one after the other. If the connection of the first was closed
-// because its reply did not come, the next command uses a new connection. The server answers the
-// handshake of that one after it has read everything that the old one had delivered. Only packets
-// that the network held back can still arrive later. In that case a lock is taken that no client
-// knows of, and it ends with its TTL. The same holds for redisstore.
+// lock are therefore sent one after the other. If the connection of the first command was closed
+// because its reply did not arrive, the next command uses a new connection. The server answers the
+// handshake of the new connection after it has read everything that the old one had delivered.
+// Only packets that the network held back can still arrive later. In that case a lock is taken
+// that no client knows of, and it ends with its TTL. The same holds for redisstore.
 package goredis
 
 import (
@@ -55,21 +55,21 @@ var _ store.Store = (*Store)(nil)
 // An Option changes how a store works.
 type Option func(*rediscore.Config)
 
-// Replicas makes a grant or a renewal count only when n replicas have it, from 0, the default, to
-// 100. It narrows the window in which a failover can lose a grant and does not close it: see the
-// comment of package redisstore.
+// Replicas makes a grant or a renewal count only when n replicas have it. The default is 0, the
+// maximum 100. It narrows the window in which a failover can lose a grant, but does not close it:
+// see the documentation of package redisstore.
 func Replicas(n int) Option {
 	return func(c *rediscore.Config) { c.Replicas = n }
 }
 
-// New returns a store on the servers of a *redis.Client, for a single server or, made with
-// NewFailoverClient, for Sentinel; or of a *redis.ClusterClient. Close closes the connections of
-// the store and not the client, which must stay open for as long as the store is used.
+// New returns a store on the servers of a client. The client is a *redis.Client for a single
+// server, a *redis.Client made with NewFailoverClient for Sentinel, or a *redis.ClusterClient.
+// Close closes the connections of the store but not the client, which must stay open for as long
+// as the store is used.
 //
 // New returns ErrInvalid if the client is of another kind, such as a Ring, whose servers do not
-// know of each other; if it reads from replicas, which learn of a lock too late; if it treats
-// servers as a Cluster that are none, as NewFailoverClusterClient does; or if an option is out of
-// range.
+// know of each other; if it reads from replicas, which learn of a lock too late; if its servers
+// are not a real Cluster, as with NewFailoverClusterClient; or if an option is out of range.
 func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	var config rediscore.Config
 	for _, opt := range opts {
@@ -84,7 +84,7 @@ func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 			return nil, fmt.Errorf("%w: the cluster client may read from replicas, which learn of a lock late: make one without ReadOnly, RouteByLatency and RouteRandomly", store.ErrInvalid)
 		}
 		if o.ClusterSlots != nil {
-			return nil, fmt.Errorf("%w: the cluster client has ClusterSlots, so its servers may be no Redis Cluster: for Sentinel use redis.NewFailoverClient", store.ErrInvalid)
+			return nil, fmt.Errorf("%w: the cluster client has ClusterSlots, so its servers may not be a Redis Cluster: for Sentinel use redis.NewFailoverClient", store.ErrInvalid)
 		}
 	default:
 		return nil, fmt.Errorf("%w: a client of type %T: want a *redis.Client or a *redis.ClusterClient", store.ErrInvalid, client)
@@ -114,17 +114,17 @@ func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	return s.core.Leave(ctx, name, id)
 }
 
-// Renew extends grants, each on its own.
+// Renew extends grants. If one renewal fails, the others are not affected.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	return s.core.Renew(ctx, grants)
 }
 
-// Release ends a grant, or closes its name for a time.
+// Release ends a grant, or keeps its name closed for a time.
 func (s *Store) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
 	return s.core.Release(ctx, name, id, keep)
 }
 
-// Break ends a grant or a closure by force.
+// Break ends a grant or a kept record by force.
 func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	return s.core.Break(ctx, name, id)
 }
@@ -134,5 +134,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	return s.core.List(ctx, q)
 }
 
-// Close ends the store. Grants that were not released stay until their TTL is over.
+// Close closes the store and its connections, but not the client that was passed to New: calls
+// blocked in Wait end, and later calls fail with [store.ErrClosed]. Grants that were not released
+// stay until their TTL is over. A second Close does nothing.
 func (s *Store) Close() error { return s.core.Close() }

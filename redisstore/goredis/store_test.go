@@ -63,7 +63,7 @@ func ours() (left []string) {
 
 func connected(t testing.TB, server *servers.Redis) int {
 	t.Helper()
-	return strings.Count(server.Must("CLIENT", "LIST").(string), "\n") - 1 // the one that asks
+	return strings.Count(server.Must("CLIENT", "LIST").(string), "\n") - 1 // without the connection of this command
 }
 
 func TestClientsThatCannotKeepLocksAreRefused(t *testing.T) {
@@ -199,7 +199,7 @@ func TestShortDeadlinesDoNotKeepTheStoreFromConnecting(t *testing.T) {
 	far.ToClient.Delay(60 * time.Millisecond)
 	s := mustNew(t, redis.NewClient(&redis.Options{Addr: far.Addr()}))
 	req := redistest.Request("n")
-	// Shorter than a handshake and a command take together.
+	// The deadline is shorter than a handshake and a command take together.
 	poll(t, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		defer cancel()
@@ -280,7 +280,7 @@ func TestAWriteWithALowerTokenIsRefused(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{})
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer client.Close()
-	for range 2 { // the server does not know the script, and then it does
+	for range 2 { // the first time the server does not know the script yet
 		if got, err := Fenced(t.Context(), client, "k", 5, "INCR"); err != nil {
 			t.Fatalf("%v, %v", got, err)
 		}

@@ -42,7 +42,7 @@ const (
 	quick = time.Second
 )
 
-// A bed is the servers of one test.
+// A bed has the servers of one test.
 type bed struct {
 	t      testing.TB
 	lib    string // the scheme of its URLs: viaRueidis or viaGoRedis
@@ -196,20 +196,20 @@ func openURL(t testing.TB, url string, opts ...holdfast.Option) *holdfast.Client
 	return c
 }
 
-// openQuick opens a client whose waiters have a quick heartbeat.
+// openQuick opens a client whose waiters have a short heartbeat.
 func (b *bed) openQuick(opts ...holdfast.Option) *holdfast.Client {
 	b.t.Helper()
 	return b.dial(nil, quick, opts...)
 }
 
-// dial opens a client on a connection that the test configures. It can go through proxies, also
-// to the addresses that Sentinels report.
+// dial opens a client on a connection that the test configures. The connection can go through
+// proxies, also to the addresses that Sentinels report.
 func (b *bed) dial(by map[string]string, heartbeat time.Duration, opts ...holdfast.Option) *holdfast.Client {
 	b.t.Helper()
 	if b.lib == viaGoRedis {
 		return b.dialGoRedis(by, heartbeat, opts...)
 	}
-	// rueidis can make a connection while it is being closed, and leave it open.
+	// rueidis may open a connection while it is being closed, and leave it open.
 	life, end := context.WithCancel(context.Background())
 	option := rueidis.ClientOption{
 		InitAddress:       []string{b.nodes[0].Addr()},
@@ -408,7 +408,7 @@ func (b *bed) warmUp(c *holdfast.Client) {
 	const plain = 3 // for a lock, a renewal and a release
 	name := "warm-up"
 	if b.shards != nil {
-		name = "n" // the same server
+		name = "n" // so that it is on the same server
 	}
 	eventually(b.t, "the scripts are known", func() error {
 		lease, err := c.Lock(b.t.Context(), name)

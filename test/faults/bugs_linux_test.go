@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// Bugs that other lock libraries had, as tests of this one. Each is named after who had it.
+// These tests check for bugs that other lock libraries had. Each is named after the library.
 
 func TestRueidislockHoldersContextLivedBeyondTheNextGrantBecauseOfAHungRenewal(t *testing.T) {
 	t.Parallel()
@@ -29,7 +29,7 @@ func TestRueidislockHoldersContextLivedBeyondTheNextGrantBecauseOfAHungRenewal(t
 	client, w := b.openBy()
 	other := b.open()
 	b.warmUp(client)
-	// Replies are slow, though not too slow: the lease must count from when it was asked for.
+	// Replies are slow, but not too slow: the lease must count from the send time of its request.
 	w[0].ToClient.Delay(ttl / 10)
 	lease := record(h).must(t, client, "n", ttl)
 	over := lease.watch()
@@ -61,7 +61,7 @@ func TestRueidislockSlowReplyMadeAClientWaitForEverOnAFreeLock(t *testing.T) {
 	answered := w.holdRepliesAfter(t, "n")
 	hasty, cancel := contextWithCancel(t)
 	first := record(h).later(t, hasty, client, "n", longTTL)
-	answered() // it is granted, and does not know
+	answered() // the lock is granted, but the client does not know
 	second := record(h).later(t, t.Context(), client, "n", longTTL)
 	cancel()
 	ends(t, "the cancelled wait", first.done)
@@ -76,7 +76,7 @@ func TestRueidislockCancelledLocalWaiterSwallowedTheWakeUp(t *testing.T) {
 	for _, from := range []struct {
 		name   string
 		client []holdfast.Option
-		other  bool // the lock comes from another client
+		other  bool // another client releases the lock
 	}{
 		{name: "hand-over"},
 		{name: "no hand-over", client: []holdfast.Option{holdfast.WithHandover(0, 0)}},
@@ -101,7 +101,7 @@ func TestRueidislockCancelledLocalWaiterSwallowedTheWakeUp(t *testing.T) {
 				}
 				holder := record(h).must(t, holding, "n", longTTL)
 				ctx, cancel := contextWithCancel(t)
-				// One is cancelled while it asks, or a crowd about when the lock comes.
+				// One waiter is cancelled while it asks, or many at about the time of the grant.
 				crowd, delay := 1, rand.N(took)
 				if i%2 == 0 {
 					crowd, delay = 16, took/2+rand.N(took)
@@ -133,7 +133,7 @@ func TestRueidislockCancelledLocalWaiterSwallowedTheWakeUp(t *testing.T) {
 				for _, first := range cancelled {
 					all.Go(func() {
 						<-first.done
-						if first.err == nil { // just before
+						if first.err == nil { // it was granted just before
 							first.held.mustUnlock(t)
 						}
 					})
@@ -177,7 +177,7 @@ func TestRueidislockStoreUnreachableBlocksSilently(t *testing.T) {
 				t.Fatalf("Lock still blocks after %v", limit)
 			}
 			if told.Load() == 0 {
-				t.Error("no one was told of the failures on the way")
+				t.Error("no failure was reported meanwhile")
 			}
 			w.heal()
 			b.clean(limit, client)
@@ -211,7 +211,8 @@ func TestRedsyncAndRedislockCleanUpAfterATimedOutAcquireRanOnTheDeadContext(t *t
 func TestACancelledCallReturnsAtOnceThoughTheServerHangs(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, b *bed) {
-		// One call has at least two seconds for its answer; all of these have half of that.
+		// A single call may wait at least two seconds for its reply. All of these calls together
+		// may take half of the sum.
 		const calls, most = 15, 15 * time.Second
 		var took time.Duration
 		first := b.open()
@@ -225,7 +226,7 @@ func TestACancelledCallReturnsAtOnceThoughTheServerHangs(t *testing.T) {
 				close(seen)
 			})
 			w.each(func(p *faultproxy.Proxy) { p.ToServer.When(mentions("n"), first) })
-			// With a deadline too: the library is then tempted to wait for that.
+			// The context also has a deadline, since a library might wait for that.
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			failed := make(chan error, 1)
 			go func() {
@@ -264,7 +265,7 @@ func TestRedislockTTLBelowAMillisecond(t *testing.T) {
 			t.Errorf("TTL %v: %v", ttl, err)
 		}
 	}
-	// With a part of a millisecond it is a lock that exists.
+	// A TTL with a fraction of a millisecond works.
 	for _, ttl := range []time.Duration{longTTL, longTTL + 300*time.Microsecond} {
 		lease, err := client.Lock(t.Context(), "n", holdfast.TTL(ttl))
 		if err != nil {
@@ -356,7 +357,7 @@ func TestRedisson3004LiveWaitersWereEvicted(t *testing.T) {
 			b.queued(clients[0], "n", i+1)
 		}
 		order := waitersOf(t, clients[0], "n")
-		// They are there, in this order, for several times as long as a dead one.
+		// They stay queued, in this order, for several times as long as a dead waiter would.
 		for begin := time.Now(); time.Since(begin) < 4*quick; time.Sleep(quick / 20) {
 			if got := waitersOf(t, clients[0], "n"); !slices.Equal(got, order) {
 				t.Fatalf("the queue was %v and is %v after %v", order, got, time.Since(begin))
@@ -393,7 +394,7 @@ func TestRedisson3004DeadlinesOfDeadWaitersAddUp(t *testing.T) {
 		h := new(History)
 		client, other := b.open(), b.open()
 		holder := record(h).must(t, client, "n", longTTL)
-		// Their heartbeats, one after the other, would be ten times the bound.
+		// The sum of their heartbeats would be ten times the bound.
 		const dead = 40
 		child := spawn(t, h, order{Role: "wait", URLs: []string{b.url}, Names: []string{"n"}, TTL: longTTL, Clients: dead, Who: "dead"}, nil)
 		b.queued(client, "n", dead)
@@ -413,7 +414,7 @@ func TestRedissonTokenRestartsWhenACounterIsDeletedOrExpires(t *testing.T) {
 	h := new(History)
 	client, other := b.open(), b.open()
 	for i := range 10 {
-		// Both ways to a lock: at once after another, and after a while.
+		// Take the lock at once after another one, and after a pause.
 		record(h).must(t, client, "n", longTTL).mustUnlock(t)
 		if ms := b.primary().Must("PTTL", "holdfast:token"); ms != int64(-1) {
 			t.Errorf("the counter of tokens expires in %v ms", ms)
@@ -439,7 +440,7 @@ func TestDynamolock280HeartbeatWithALostReplyIsNotALostLock(t *testing.T) {
 			}
 		}))
 		b.warmUp(client)
-		// No connection ends: the reply just does not come in the time that a renewal has.
+		// No connection ends: only the reply does not arrive within the timeout of a renewal.
 		lease := record(h).must(t, client, "n", 3*shortTTL)
 		answered := w.holdRepliesAfter(t, "n")
 		answered()
@@ -463,8 +464,7 @@ func TestDynamolock280HeartbeatWithALostReplyIsNotALostLock(t *testing.T) {
 func TestPglockLoserSleptAWholeLeaseAlthoughTheLockWasFreed(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, b *bed) {
-		// So many that it takes too long even to ask again from time to time: each must be
-		// told.
+		// There are so many rounds that polling would take too long: each waiter must be woken.
 		const rounds = 20
 		h := new(History)
 		client, other := b.open(), b.open()
@@ -487,7 +487,7 @@ func TestPglockLoserSleptAWholeLeaseAlthoughTheLockWasFreed(t *testing.T) {
 	})
 }
 
-// keys is an error that names the keys that are left.
+// keys returns an error that names the keys that are left on a server.
 func keys(node *servers.Redis) error {
 	all := node.Must("KEYS", "*").([]any)
 	all = slices.DeleteFunc(all, func(key any) bool { return !strings.HasPrefix(key.(string), "holdfast:") || key == "holdfast:token" })

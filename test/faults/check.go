@@ -50,7 +50,7 @@ func (h *History) CheckTokens() error {
 		first := Hold{Got: time.Duration(1<<63 - 1)} // of those with higher tokens
 		for _, hold := range slices.Backward(holds) {
 			if first.Got < hold.Asked {
-				return fmt.Errorf("tokens: %q: %s had token %d at %v, and %s, who asked at %v, got only %d",
+				return fmt.Errorf("tokens: %q: %s had token %d at %v, and %s, which asked at %v, got only %d",
 					name, first.Who, first.Token, first.Got, hold.Who, hold.Asked, hold.Token)
 			}
 			if hold.Got < first.Got {

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
-// A wallClock is that of servers, which a test can set.
+// A wallClock is the wall clock of servers, which a test can set.
 type wallClock struct {
 	t    testing.TB
 	file string
@@ -33,7 +33,7 @@ func newClock(t testing.TB) (*wallClock, servers.RedisOptions) {
 	return c, servers.RedisOptions{Env: []string{"LD_PRELOAD=" + library, "FAULTS_CLOCK=" + c.file}}
 }
 
-// shift makes the clock wrong by so much.
+// shift sets how far the clock is off.
 func (c *wallClock) shift(by time.Duration) {
 	c.t.Helper()
 	file, err := os.OpenFile(c.file, os.O_CREATE|os.O_WRONLY, 0o600)
@@ -41,7 +41,7 @@ func (c *wallClock) shift(by time.Duration) {
 		c.t.Fatal(err)
 	}
 	defer file.Close()
-	// In place: the servers have mapped the file.
+	// The file is changed in place, because the servers have mapped it.
 	if _, err := file.WriteAt(binary.NativeEndian.AppendUint64(nil, uint64(by.Microseconds())), 0); err != nil {
 		c.t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func onBoth(t *testing.T, test func(t *testing.T, b *bed, clock *wallClock)) {
 	})
 }
 
-// wrong is as far as a clock is wrong here.
+// wrong is how far the clocks of these tests are off.
 const wrong = 60 * time.Second
 
 func TestAServersClockThatJumpsAheadEndsLeasesEarlyAndTheTokenTellsThemApart(t *testing.T) {
@@ -70,25 +70,15 @@ func TestAServersClockThatJumpsAheadEndsLeasesEarlyAndTheTokenTellsThemApart(t *
 	onBoth(t, func(t *testing.T, b *bed, clock *wallClock) {
 		h, resource := new(History), new(counter)
 		client, other := b.open(), b.open()
-		old := record(h).must(t, client, "n", wrong/2)
-		read, err := resource.read(old.Token())
-		if err != nil {
-			t.Fatal(err)
-		}
-		clock.shift(wrong)
-
-		// Shown: the lock is granted again, half a minute early.
-		next := record(h).must(t, other, "n", wrong/2)
-		if !old.believes() {
-			t.Errorf("the early grant was not shown: %v", old.Err())
-		}
-		check(t, resource.add(next.Token()))
-		wantStale(t, resource.write(old.Token(), read))
+		_, next := grantedTwice(t, h, resource, client, wrong/2, func() *holdfast.Client { // half a minute early
+			clock.shift(wrong)
+			return other
+		})
 		next.mustUnlock(t)
 
-		// And back: what the clock said is not what tokens are about.
+		// Set the clock back: tokens must not depend on what it showed.
 		clock.shift(0)
-		late := b.open() // it knows nothing of the time that was
+		late := b.open() // a client that has not seen the earlier time
 		again := record(h).must(t, late, "n", wrong/2)
 		check(t, resource.add(again.Token()))
 		again.mustUnlock(t)
@@ -110,15 +100,15 @@ func TestAServersClockThatJumpsBackEndsLeasesLateAndTokensStillGrow(t *testing.T
 		holder.kill()
 		clock.shift(-wrong)
 
-		// Shown: a dead holder's lock lives a minute longer.
+		// This shows the weakness: the lock of a dead holder lasts a minute longer.
 		ms, _ := strconv.ParseInt(fmt.Sprint(b.primary().Must("PTTL", "holdfast:lock:n")), 10, 64)
 		if left := time.Duration(ms) * time.Millisecond; left < wrong/2 {
 			t.Errorf("the late end was not shown: %v left of a TTL of %v", left, shortTTL)
 		}
-		// A lease lives on meanwhile, and later ones have higher tokens.
+		// A lease survives meanwhile, and later leases have higher tokens.
 		check(t, first.Renew(t.Context()))
 		first.mustUnlock(t)
-		late := b.open() // it knows nothing of the time that was
+		late := b.open() // a client that has not seen the earlier time
 		for _, c := range []*holdfast.Client{client, late, client, late} {
 			next := record(h).must(t, c, "other", longTTL)
 			check(t, resource.add(next.Token()))

@@ -64,7 +64,7 @@ func TestACallReturnsAtItsDeadlineThoughTheServerIsStopped(t *testing.T) {
 		b.primary().Stop()
 		endsBriefly(t, client, lease)
 		b.primary().Continue()
-		// The calls are cleaned up, and not before they have arrived.
+		// The calls are undone, and not before they have reached the server.
 		record(h).later(t, t.Context(), other, "n", longTTL).get(soon).mustUnlock(t)
 		lease.mustUnlock(t)
 		b.clean(soon, client, other)
@@ -158,7 +158,7 @@ func TestManyWaitersShareAConnectionToListen(t *testing.T) {
 		if b.shards != nil {
 			most, servers = 3, 3
 		}
-		time.Sleep(briefly) // in which more could come
+		time.Sleep(briefly) // so that further connections would be seen
 		if n := listeners(b); n > most {
 			t.Errorf("%d connections listen for %d waiters, want %d at most", n, waiters, most)
 		}
@@ -202,7 +202,7 @@ func handOff(t *testing.T, b *bed, from, to *holdfast.Client) time.Duration {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	// Without a Retry, which would find the lock free by polling.
+	// There is no Retry, which would find the lock free by polling.
 	lock := func(c *holdfast.Client) (lease *holdfast.Lease, err error) {
 		err = retry(func() error { lease, err = c.Lock(ctx, "n"); return err })
 		return lease, err
@@ -222,7 +222,7 @@ func handOff(t *testing.T, b *bed, from, to *holdfast.Client) time.Duration {
 	}()
 	eventually(t, "the other waits", func() error {
 		if len(results) > 0 {
-			return nil // a failover lost the lock that the first holds
+			return nil // a failover lost the grant of the first client
 		}
 		info, err := from.Inspect(ctx, "n")
 		if err == nil && len(info.Waiters) != 1 {
@@ -347,13 +347,12 @@ func TestHandOffsAreFastAgainAfterAFailover(t *testing.T) {
 	})
 }
 
-// A detour is the address that a client's connections go to, which can be changed for later ones.
+// A detour is the address that a client connects to. Changing it affects later connections.
 type detour struct{ to atomic.Pointer[string] }
 
 func (d *detour) set(addr string) { d.to.Store(&addr) }
 
-// openByDetour opens a go-redis client whose connections go to wherever the detour leads when
-// they are made.
+// openByDetour opens a go-redis client that connects to the current address of the detour.
 func (b *bed) openByDetour(d *detour) *holdfast.Client {
 	b.t.Helper()
 	dial := func(ctx context.Context, network, _ string) (conn net.Conn, err error) {
@@ -374,7 +373,7 @@ func TestDeadConnectionsLoseNoLease(t *testing.T) {
 	d := new(detour)
 	d.set(p.Addr())
 	client := b.openByDetour(d)
-	// Several connections are open: a dead one must not be replaced by another dead one.
+	// Several connections are open: a dead connection must not be replaced by another dead one.
 	var all sync.WaitGroup
 	for i := range 32 {
 		all.Go(func() {
@@ -391,7 +390,7 @@ func TestDeadConnectionsLoseNoLease(t *testing.T) {
 		eventually(t, "the lease is renewed", renewed(lease))
 		next := faultproxy.Start(t, b.nodes[0].Addr())
 		d.set(next.Addr())
-		p.Drop() // the connections made so far
+		p.Drop() // the connections made so far are dead
 		dead = append(dead, p)
 		p = next
 	}
@@ -481,10 +480,10 @@ func TestACleanUpDoesNotOvertakeWhatItUndoes(t *testing.T) {
 		if err := <-failed; !errors.Is(err, context.Canceled) {
 			t.Fatalf("want the context's error, got %v", err)
 		}
-		time.Sleep(briefly) // in which a clean-up could overtake
+		time.Sleep(briefly) // so that a clean-up could overtake the request
 		d.set(p.Addr())
 		p.Heal()
-		within(t, soon, "K: the lock is given back", func() error { return keys(b.primary()) })
+		within(t, soon, "K: the lock is released", func() error { return keys(b.primary()) })
 		// Nothing arrives later either.
 		time.Sleep(briefly)
 		check(t, keys(b.primary()))

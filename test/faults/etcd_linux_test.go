@@ -16,14 +16,14 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
-// etcdBeds bounds how many clusters there are at once, and elections are as slow as etcd's own:
-// one that a busy machine brings about starts the time of every lease anew.
+// etcdBeds bounds how many clusters run at once. The election timeout is the default of etcd: an
+// election that is caused by a busy machine would restart the TTL of every lease.
 var (
 	etcdBeds  = make(chan struct{}, 3)
 	unhurried = servers.EtcdOptions{Args: []string{"--heartbeat-interval=100", "--election-timeout=1000"}}
 )
 
-// etcd is a bed of three servers.
+// etcd returns a bed of three servers.
 func etcd(t testing.TB) *bed {
 	t.Helper()
 	etcdBeds <- struct{}{}
@@ -43,8 +43,8 @@ func (b *bed) openEtcdBy(opts ...holdfast.Option) (*holdfast.Client, wires) {
 	return openURL(b.t, "etcd://"+strings.Join(addrs, ","), opts...), w
 }
 
-// leftOnEtcd is an error that names the keys and leases that are left. Who holds a connection
-// to these servers has goroutines, which are counted in the end.
+// leftOnEtcd returns an error that names the keys and leases that are left. Connections need no
+// check, because they have goroutines, which are counted in the end.
 func (b *bed) leftOnEtcd() error {
 	var found struct {
 		Kvs    []struct{ Key string }
@@ -80,7 +80,7 @@ func (b *bed) restartAll() {
 	}
 	var all sync.WaitGroup
 	for _, node := range b.etcd.Nodes {
-		all.Go(node.Restart) // none of them answers before there are two
+		all.Go(node.Restart) // none of them answers before two are running
 	}
 	all.Wait()
 }
@@ -151,8 +151,8 @@ func endsOnHungServers[S interface {
 	b.clean(longTTL+soon, client, other)
 }
 
-// Work goes on while faults happen to servers and connections. In the end the resource has every
-// update, in the order of tokens.
+// Work continues while servers and connections fail. In the end the resource has every update, in
+// the order of tokens.
 func TestWorkUnderALockGoesOnThroughFaults(t *testing.T) {
 	t.Parallel()
 	beds := map[string]func(t testing.TB) *bed{"etcd": etcd, "ZooKeeper": zookeeper}
@@ -190,13 +190,13 @@ func TestWorkUnderALockGoesOnThroughFaults(t *testing.T) {
 	}
 }
 
-// worksThrough has several clients work under one lock while a fault happens to one of them.
+// worksThrough lets several clients work under one lock while a fault happens.
 func worksThrough(t *testing.T, b *bed, fault func(b *bed, w wires)) {
 	const workers, rounds = 4, 3
 	h, resource := new(History), new(counter)
 	stop := make(chan struct{})
 	var clients []*holdfast.Client
-	var all wires // of every client: faults meet any of them
+	var all wires // the proxies of all clients, since a fault may affect any of them
 	var working sync.WaitGroup
 	for range workers {
 		client, w := b.openBy()

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
-// isolate ends the replication of a primary: its replicas are told off when they come back.
-// What it grants from now on is lost with it.
+// isolate ends the replication of a primary: it rejects its replicas when they reconnect. Grants
+// that it makes from now on are lost with it.
 func isolate(t testing.TB, b *bed) *servers.Redis {
 	t.Helper()
 	primary := b.primary()
@@ -44,7 +44,8 @@ func TestAFailoverLosesAGrantThatTheReplicasNeverSawAndTheTokenTellsThemApart(t 
 		primary.Kill()
 		b.group.AwaitFailover(primary)
 
-		// Shown: the new primary grants the lock, while the old holder believes in it.
+		// This shows the weakness: the new primary grants the lock, while the old holder still
+		// believes that it holds it.
 		next := record(h).must(t, other, "n", longTTL, holdfast.Retry(holdfast.Every(50*time.Millisecond)))
 		if !old.believes() {
 			t.Errorf("the double grant was not shown: the old holder knows already: %v", old.Err())
@@ -58,7 +59,7 @@ func TestAFailoverLosesAGrantThatTheReplicasNeverSawAndTheTokenTellsThemApart(t 
 		check(t, h.CheckTokens())
 		check(t, resource.check())
 		next.mustUnlock(t)
-		b.close(client) // it may not know the new primary yet
+		b.close(client) // this client may not know the new primary yet
 		b.clean(soon, client, other)
 	})
 }

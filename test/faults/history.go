@@ -35,7 +35,7 @@ type Hold struct {
 	// Expiry is the earliest time at which the store may have ended the grant on its own.
 	Expiry time.Duration
 
-	// Paused holders are ignored by CheckOverlap, because they could not look at their lease.
+	// Paused holders are ignored by CheckOverlap, because they could not check their lease.
 	Paused bool
 }
 

@@ -46,7 +46,7 @@ func TestTheLateWriteOfAStoppedHolderIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		// The stopped holder continues, and writes before it looks at its lease.
+		// The stopped holder continues, and writes before it checks its lease.
 		holder.tell("write")
 		holder.signal(syscall.SIGCONT)
 		holder.hear("write: stale fencing token")
@@ -246,7 +246,7 @@ func TestFiftyWaitersAreServedInOrderWhileHalfAreCancelledOrKilled(t *testing.T)
 			t.Fatal(err)
 		}
 
-		// All at the same time, while the lock is passed on.
+		// They are cancelled and killed at the same time, while the lock is passed on.
 		begin := time.Now()
 		go func() {
 			for i, cancel := range cancels {

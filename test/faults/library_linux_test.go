@@ -31,7 +31,7 @@ func init() {
 	}
 }
 
-// owning is a store with a client that nobody else uses.
+// owning is a store that also closes its client.
 type owning struct {
 	store.Store
 	client goredisclient.UniversalClient
@@ -43,7 +43,7 @@ func (o owning) Close() error {
 	return err
 }
 
-// openGoRedis opens a store on a client with all options at their defaults, as programs have.
+// openGoRedis opens a store on a client with the default options, as in most programs.
 func openGoRedis(_ context.Context, u *store.URL) (store.Store, error) {
 	var opts []goredis.Option
 	if n, err := strconv.Atoi(u.Query.Get("replicas")); err == nil {
@@ -74,7 +74,7 @@ func goRedisClient(kind string, hosts []string, dial dialer) goredisclient.Unive
 	return goredisclient.NewClient(&goredisclient.Options{Addr: hosts[0], Dialer: dial})
 }
 
-// by returns a dialer that goes by other addresses.
+// dialBy returns a dialer that replaces addresses by others.
 func dialBy(by map[string]string) dialer {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if other, ok := by[addr]; ok {
@@ -84,7 +84,7 @@ func dialBy(by map[string]string) dialer {
 	}
 }
 
-// dialGoRedis is dial with go-redis.
+// dialGoRedis is like dial, for go-redis.
 func (b *bed) dialGoRedis(by map[string]string, heartbeat time.Duration, opts ...holdfast.Option) *holdfast.Client {
 	b.t.Helper()
 	kind, hosts := "", []string{b.nodes[0].Addr()}

@@ -30,10 +30,10 @@ var (
 	})
 )
 
-// mysqlShared is a database on the server that all tests share.
+// mysqlShared returns a bed with a database on the server that all tests share.
 func mysqlShared(t testing.TB) *bed { return mysqlBed(t, sharedMariaDB()) }
 
-// mysqlOwn is a server of the test's own, to which it may do something.
+// mysqlOwn returns a bed with a server of its own, which the test may disturb.
 func mysqlOwn(t testing.TB, opts servers.MariaDBOptions) *bed {
 	t.Helper()
 	return mysqlBed(t, servers.StartMariaDB(t, opts))
@@ -92,7 +92,7 @@ func (m *mysqlServer) exec(t testing.TB, statement string) {
 	}
 }
 
-// left is an error that names the names in use, the claims and the connections that are left.
+// left returns an error that lists the names in use, the claims and the connections that are left.
 // Rows of names that are not in use stay for some seconds.
 func (m *mysqlServer) left(testing.TB) error {
 	var left []string
@@ -113,8 +113,8 @@ func (m *mysqlServer) left(testing.TB) error {
 	return nil
 }
 
-// mysqlMentions are what a request for a name has in it: the parameters of a prepared statement,
-// name and identity with their lengths, or a literal.
+// mysqlMentions returns byte strings that a request for a name contains: the parameters of a
+// prepared statement, name and identity with their lengths, or a literal.
 func mysqlMentions(name string) [][]byte {
 	return [][]byte{[]byte(string(rune(len(name))) + name + "\x10"), []byte("x'" + hex.EncodeToString([]byte(name)) + "'")}
 }

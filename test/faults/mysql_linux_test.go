@@ -36,22 +36,13 @@ func TestMariaDBThatLosesItsDataGrantsAgainAndTheTokenTellsThemApart(t *testing.
 	b := mysqlOwn(t, servers.MariaDBOptions{})
 	h, resource := new(History), new(counter)
 	client := b.open()
-	old := record(h).must(t, client, "n", longTTL)
-	read, err := resource.read(old.Token())
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.mysql.Wipe()
-	b.mysql.exec(t, "CREATE DATABASE "+b.mysql.database)
-	other := b.open() // creates the tables
-
-	// Shown: the lock is granted a second time, while the first holder believes in it.
-	next := record(h).must(t, other, "n", longTTL)
-	if !old.believes() {
-		t.Errorf("the first holder knows already: %v", old.Err())
-	}
-	check(t, resource.add(next.Token()))
-	wantStale(t, resource.write(old.Token(), read))
+	var other *holdfast.Client
+	old, next := grantedTwice(t, h, resource, client, longTTL, func() *holdfast.Client {
+		b.mysql.Wipe()
+		b.mysql.exec(t, "CREATE DATABASE "+b.mysql.database)
+		other = b.open() // creates the tables
+		return other
+	})
 	check(t, h.CheckTokens())
 	check(t, resource.check())
 	next.mustUnlock(t)
@@ -90,25 +81,15 @@ func TestTheClockOfMariaDBIsSetAndTokensStillGrow(t *testing.T) {
 	b := mysqlOwn(t, servers.MariaDBOptions{Env: opts.Env})
 	h, resource := new(History), new(counter)
 	client, other := b.open(), b.open()
-	old := record(h).must(t, client, "n", wrong/2)
-	read, err := resource.read(old.Token())
-	if err != nil {
-		t.Fatal(err)
-	}
-	clock.shift(wrong)
-
-	// Shown: the lock is granted again, half a minute early.
-	next := record(h).must(t, other, "n", wrong/2)
-	if !old.believes() {
-		t.Errorf("the early grant was not shown: %v", old.Err())
-	}
-	check(t, resource.add(next.Token()))
-	wantStale(t, resource.write(old.Token(), read))
+	_, next := grantedTwice(t, h, resource, client, wrong/2, func() *holdfast.Client { // half a minute early
+		clock.shift(wrong)
+		return other
+	})
 	next.mustUnlock(t)
 
-	// And back, below where it was before.
+	// Set the clock back, to a minute before the real time.
 	clock.shift(-wrong)
-	late := b.open() // it knows nothing of the time that was
+	late := b.open() // a client that has not seen the earlier time
 	for _, c := range []*holdfast.Client{late, client, other} {
 		again := record(h).must(t, c, "n", wrong/2)
 		check(t, resource.add(again.Token()))
@@ -119,7 +100,7 @@ func TestTheClockOfMariaDBIsSetAndTokensStillGrow(t *testing.T) {
 	b.clean(soon, client, other, late)
 }
 
-// An administrator, or a proxy, ends connections again and again while locks are in use.
+// An administrator, or a proxy, ends connections repeatedly while locks are in use.
 func TestConnectionsToMariaDBKilledWhileInUse(t *testing.T) {
 	t.Parallel()
 	b := mysqlOwn(t, servers.MariaDBOptions{})

@@ -27,10 +27,11 @@ var (
 	})
 )
 
-// postgres is a schema on the server that all tests share that do nothing to it.
+// postgres returns a bed with a schema on a server that is shared by all tests that do not disturb
+// it.
 func postgres(t testing.TB) *bed { return postgresOn(t, sharedPostgres()) }
 
-// ownPostgres is a server of the test's own.
+// ownPostgres returns a bed with a server of its own.
 func ownPostgres(t testing.TB, opts servers.PostgresOptions) *bed {
 	return postgresOn(t, servers.StartPostgres(t, opts))
 }
@@ -40,7 +41,8 @@ func postgresOn(t testing.TB, p *servers.Postgres) *bed {
 	return &bed{t: t, url: pg.url(p.Addr()), pg: pg}
 }
 
-// url names the schema at an address. The name of the application tells connections apart.
+// url returns the URL of the schema at an address. The name of the application marks its
+// connections.
 func (p *pgBed) url(addr string) string {
 	return fmt.Sprintf("%s&schema=%s&application_name=%[2]s", servers.PostgresURL(addr), p.schema)
 }
@@ -51,8 +53,8 @@ func (p *pgBed) openBy(t testing.TB, opts ...holdfast.Option) (*holdfast.Client,
 	return openURL(t, p.url(proxy.Addr()), opts...), wires{proxy}
 }
 
-// left is an error that names what is held or waited for, and connections. Rows of free names
-// stay for some seconds.
+// left returns an error that lists the names with holders or waiters, and the connections that are
+// left. Rows of free names stay for some seconds.
 func (p *pgBed) left() error {
 	query := `SELECT 'name ' || name FROM SCHEMA.names WHERE id IS NOT NULL OR crowd
 		UNION ALL SELECT 'holder ' || name FROM SCHEMA.holders UNION ALL SELECT 'waiter ' || name FROM SCHEMA.waiters

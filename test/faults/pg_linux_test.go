@@ -63,7 +63,7 @@ func TestPostgresAHungServerGrantsNobodyBeforeTheHolderKnows(t *testing.T) {
 	b.clean(soon, client, other)
 }
 
-// Every backend is terminated again and again while clients lock, wait and renew.
+// All backends are terminated repeatedly while clients lock, wait and renew.
 func TestPostgresBackendsAreTerminatedWhileInUse(t *testing.T) {
 	t.Parallel()
 	b := ownPostgres(t, servers.PostgresOptions{})
@@ -200,7 +200,8 @@ func TestPostgresAClockThatJumpsEitherWayGivesTokensThatGrow(t *testing.T) {
 	}
 	check(t, h.CheckTokens())
 
-	// Shown: a clock that jumps ahead ends leases early. The resource refuses the old holder.
+	// This shows the weakness: a clock that jumps ahead ends leases early. The resource refuses the
+	// old holder.
 	clock.shift(0)
 	h, resource = new(History), new(counter)
 	old := record(h).must(t, client, "early", longTTL)

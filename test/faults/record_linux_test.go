@@ -125,7 +125,7 @@ func (h *held) unlock(ctx context.Context) error {
 	return err
 }
 
-// A turn is a call of Lock on its own goroutine.
+// A turn is a call of Lock that runs on its own goroutine.
 type turn struct {
 	t    testing.TB
 	done chan struct{}

@@ -7,7 +7,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/fence"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 )
@@ -168,4 +170,20 @@ func checkShared(r *servers.Redis, accepted, unsure map[string]int64) error {
 		}
 	}
 	return nil
+}
+
+// grantedTwice takes a lock, and takes it again after fault has ended the grant on the server. It
+// shows that the first holder still believes in its lease, and that the resource refuses its write.
+func grantedTwice(t *testing.T, h *History, resource *counter, client *holdfast.Client, ttl time.Duration, fault func() (other *holdfast.Client)) (old, next *held) {
+	t.Helper()
+	old = record(h).must(t, client, "n", ttl)
+	read, err := resource.read(old.Token())
+	check(t, err)
+	next = record(h).must(t, fault(), "n", ttl)
+	if !old.believes() {
+		t.Errorf("the second grant was not shown: the first holder knows already: %v", old.Err())
+	}
+	check(t, resource.add(next.Token()))
+	wantStale(t, resource.write(old.Token(), read))
+	return old, next
 }

@@ -50,24 +50,15 @@ func TestTokensGrowOverARestartThatLosesTheData(t *testing.T) {
 	onRedis(t, func(t *testing.T, b *bed) {
 		h, resource := new(History), new(counter)
 		client, other := b.open(), b.open()
-		old := record(h).must(t, client, "n", longTTL)
-		read, err := resource.read(old.Token())
-		if err != nil {
-			t.Fatal(err)
-		}
-		b.loseData()
-
-		// Shown: the lock is granted a second time, while the first holder believes in it.
-		next := record(h).must(t, other, "n", longTTL)
-		if !old.believes() {
-			t.Errorf("the first holder knows already: %v", old.Err())
-		}
-		check(t, resource.add(next.Token()))
-		wantStale(t, resource.write(old.Token(), read))
+		old, next := grantedTwice(t, h, resource, client, longTTL, func() *holdfast.Client {
+			b.loseData()
+			return other
+		})
 		check(t, h.CheckTokens())
 		check(t, resource.check())
 		next.mustUnlock(t)
-		// Nothing is there to release: an attempt that failed before may have done it.
+		// There is nothing to release: the grant is gone, or an earlier attempt that failed has
+		// released it.
 		if err := old.Unlock(t.Context()); err != nil && !errors.Is(err, holdfast.ErrLost) {
 			t.Errorf("the first holder's Unlock: %v", err)
 		}
@@ -83,7 +74,7 @@ func (b *bed) loseData() {
 		primary.Wipe()
 		return
 	}
-	for _, s := range b.group.Sentinels { // else they may be faster, and promote a replica
+	for _, s := range b.group.Sentinels { // otherwise they may be faster, and promote a replica
 		s.Stop()
 	}
 	primary.Wipe()
@@ -113,7 +104,7 @@ func TestTokensGrowOverALossOfDataHoweverManyWereTaken(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		// As many busy processes do: each of their acquires reserves a block for hand-overs.
+		// As with many busy processes, each acquire reserves a block of tokens for hand-overs.
 		const names, most = 3000, 1024
 		var highest int64
 		var mu sync.Mutex
@@ -168,7 +159,7 @@ func TestAHungServerGrantsNobodyBeforeTheHolderKnows(t *testing.T) {
 		client, other := b.open(), b.open()
 		lease := record(h).must(t, client, "n", shortTTL)
 		over := lease.watch()
-		// It asks for longer than the server hangs.
+		// It keeps asking for longer than the server hangs.
 		waiting := record(h).later(t, t.Context(), other, "n", shortTTL, holdfast.Retry(holdfast.Every(50*time.Millisecond)))
 		b.queued(other, "n", 1)
 		eventually(t, "the lease is renewed", renewed(lease))
@@ -232,8 +223,8 @@ func TestScriptsAreForgottenAndConnectionsKilledWhileInUse(t *testing.T) {
 	})
 }
 
-// killConnections ends the connections of clients, and not those by which Sentinels see that
-// the server is alive.
+// killConnections ends the connections of clients, but not those by which Sentinels check that the
+// server is alive.
 func killConnections(node *servers.Redis) {
 	for _, conn := range connections(node) {
 		if id, _, ok := strings.Cut(strings.TrimPrefix(conn, "id="), " "); ok {
@@ -242,8 +233,7 @@ func killConnections(node *servers.Redis) {
 	}
 }
 
-// addOnce adds one to a resource under the lock "n". It does it again if the lock is lost
-// meanwhile.
+// addOnce adds one to a resource under the lock "n". It tries again if the lock is lost meanwhile.
 func addOnce(ctx context.Context, h *History, c *holdfast.Client, resource *counter) error {
 	return addOnceFor(ctx, h, c, resource, longTTL)
 }
@@ -258,7 +248,7 @@ func addOnceFor(ctx context.Context, h *History, c *holdfast.Client, resource *c
 		}
 		err = resource.add(lease.Token())
 		lease.believes()
-		// If the store is away it is released later, in the background, or ends by itself.
+		// If the store is down, the lock is released later in the background, or expires.
 		if unlockErr := lease.unlock(ctx); unlockErr != nil && !errors.Is(unlockErr, holdfast.ErrLost) && !errors.Is(unlockErr, holdfast.ErrUnavailable) {
 			return unlockErr
 		}

@@ -9,14 +9,14 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/faultproxy"
 )
 
-// Client x hands a name over among its goroutines, which uses up tokens, while client y hears
-// nothing. Then y is granted the name, and the reply to that is lost as well.
+// Client x hands a name over among its goroutines, which uses up tokens, while client y receives
+// no replies. Then y is granted the name, and the reply to that is lost as well.
 func TestAGrantWhoseReplyWasLostHasATokenAboveEarlierHandOvers(t *testing.T) {
 	onAll(t, func(t *testing.T, b *bed) {
 		h := new(History)
 		x := b.open()
 		y, w := b.openBy()
-		for range 20 { // a client that hears nothing for too long does not ask any more
+		for range 20 { // a client that gets no reply for too long stops asking
 			record(h).must(t, y, "n", longTTL).mustUnlock(t)
 			w.each(func(p *faultproxy.Proxy) { p.ToClient.Hold() })
 			highest := handOvers(t, x, "n", 100*time.Millisecond)
@@ -39,7 +39,7 @@ func TestAGrantWhoseReplyWasLostHasATokenAboveEarlierHandOvers(t *testing.T) {
 				return
 			}
 		}
-		t.Error("y's request never came to the server")
+		t.Error("y's request never reached the server")
 	})
 }
 
@@ -88,8 +88,8 @@ func TestZooKeeperAnIdleClientLeavesAHungServer(t *testing.T) {
 	b.clean(zooSession+soon, client)
 }
 
-// Requests that nobody waits for any more have to be cleaned up, which cannot be done at a hung
-// server. That must not keep a client from leaving it.
+// Requests whose callers have given up must be cleaned up, which is not possible on a hung server.
+// That must not keep a client from leaving the server.
 func TestZooKeeperALeaseOutlivesAHungServerBesideACleanUp(t *testing.T) {
 	t.Parallel()
 	b := zooBed(t, sharedZoo(), longSession)
@@ -119,8 +119,8 @@ func TestZooKeeperALeaseOutlivesAHungServerBesideACleanUp(t *testing.T) {
 	b.clean(longSession+soon, client, other)
 }
 
-// hangUsed makes the server hang to which a client is connected: it takes connections and
-// requests and answers nothing.
+// hangUsed makes the server that a client is connected to hang: it accepts connections and requests
+// but does not reply.
 func (w wires) hangUsed() {
 	w.each(func(p *faultproxy.Proxy) {
 		if p.Open() > 0 {

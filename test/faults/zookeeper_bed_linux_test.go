@@ -18,11 +18,11 @@ import (
 	_ "github.com/holdfast-lock/holdfast/zkstore"
 )
 
-// zooSession is the timeout of sessions: what others wait for if a process dies. It covers
-// leases of three times shortTTL.
+// zooSession is the timeout of sessions, which is how long others wait if a process dies. It is
+// long enough for leases of three times shortTTL.
 const zooSession = 8 * time.Second
 
-// longSession outlives elections on a busy machine.
+// longSession is longer than an election takes on a busy machine.
 const longSession = 30 * time.Second
 
 // A zoo is the part of an ensemble that one test uses: a root of its own.
@@ -32,10 +32,10 @@ type zoo struct {
 	session time.Duration
 }
 
-// lifetime is a testing.TB that lasts as long as the process: three servers take too long to
-// start for each test to have its own, and most tests do nothing to them.
+// lifetime is a testing.TB that lasts as long as the process. Starting three servers takes too long
+// for each test to have its own, and most tests do not disturb them.
 type lifetime struct {
-	testing.TB // the methods that nobody calls
+	testing.TB // for the methods that are not called here
 	mu         sync.Mutex
 	cleanups   []func()
 }
@@ -76,12 +76,12 @@ var (
 		return servers.StartZooKeeperEnsemble(&process, 3, quietZoo)
 	})
 
-	// quietZoo never removes empty containers, which are in no test's way but would make some
-	// requests need a second attempt.
+	// quietZoo never removes empty containers. They do not disturb a test, but removing them would
+	// make some requests need a second attempt.
 	quietZoo = servers.ZooKeeperOptions{Java: []string{"-Dznode.container.checkIntervalMs=3600000"}}
 )
 
-// zookeeper is a root on the servers that all tests share.
+// zookeeper returns a bed with a root of its own on the servers that all tests share.
 func zookeeper(t testing.TB) *bed { return zooBed(t, sharedZoo(), zooSession) }
 
 func zooBed(t testing.TB, e *servers.ZooKeeperEnsemble, session time.Duration) *bed {
@@ -93,7 +93,7 @@ func (z *zoo) url(addrs ...string) string {
 	return fmt.Sprintf("zk://%s%s?session=%v", strings.Join(addrs, ","), z.root, z.session)
 }
 
-// openBy is that of a bed.
+// openBy opens a client with its own proxies, so that a fault affects no other client.
 func (z *zoo) openBy(t testing.TB, opts ...holdfast.Option) (*holdfast.Client, wires) {
 	t.Helper()
 	var w wires
@@ -105,7 +105,7 @@ func (z *zoo) openBy(t testing.TB, opts ...holdfast.Option) (*holdfast.Client, w
 	return openURL(t, z.url(addrs...), opts...), w
 }
 
-// left is an error that names what is below the root, other than empty containers.
+// left returns an error that lists the nodes below the root, other than empty containers.
 func (z *zoo) left(t testing.TB) error {
 	conn := z.connect(t)
 	defer conn.Close()
@@ -138,7 +138,7 @@ type silent struct{}
 
 func (silent) Printf(string, ...any) {}
 
-// connect opens a connection of the library, for a test's own questions.
+// connect opens a connection of the client library, with which a test reads the servers.
 func (z *zoo) connect(t testing.TB) *zk.Conn {
 	t.Helper()
 	conn, events, err := zk.Connect(z.Addrs(), time.Minute, zk.WithLogger(silent{}))

@@ -16,10 +16,10 @@ import (
 
 var patient = holdfast.Retry(holdfast.Every(50 * time.Millisecond))
 
-// A divided ensemble is one whose servers reach each other by proxies.
+// A divided ensemble is one whose servers reach each other through proxies.
 type divided struct {
 	*servers.ZooKeeperEnsemble
-	ways map[[2]int]wires // from one to another, by index
+	ways map[[2]int]wires // the proxies from one server to another, by index
 }
 
 func startDivided(t testing.TB) *divided {
@@ -28,7 +28,7 @@ func startDivided(t testing.TB) *divided {
 	opts := quietZoo
 	opts.Route = func(from, to int, addr string) string {
 		p := faultproxy.Start(t, addr)
-		p.Patient() // a follower that meets a reset before its leader listens costs ten seconds
+		p.Patient() // a follower whose connection is reset before its leader listens waits for ten seconds
 		way := [2]int{from, to}
 		d.ways[way] = append(d.ways[way], p)
 		return p.Addr()
@@ -37,7 +37,7 @@ func startDivided(t testing.TB) *divided {
 	return d
 }
 
-// around is all ways between a server and the others.
+// around returns all proxies between a server and the others.
 func (d *divided) around(z *servers.ZooKeeper) (w wires) {
 	for way, proxies := range d.ways {
 		if d.Nodes[way[0]] == z || d.Nodes[way[1]] == z {
@@ -47,7 +47,8 @@ func (d *divided) around(z *servers.ZooKeeper) (w wires) {
 	return w
 }
 
-// kill kills a server, and refuses connections to it: a proxy alone would keep them waiting.
+// kill kills a server, and makes its proxies refuse connections: otherwise they would wait for the
+// server.
 func (d *divided) kill(z *servers.ZooKeeper) {
 	z.Kill()
 	d.around(z).cut()
@@ -61,7 +62,7 @@ func (d *divided) revive(nodes ...*servers.ZooKeeper) {
 	d.Restart(nodes...)
 }
 
-// serve waits until all servers do.
+// serve waits until all servers serve.
 func (d *divided) serve(t testing.TB) {
 	t.Helper()
 	for _, z := range d.Nodes {
@@ -72,8 +73,8 @@ func (d *divided) serve(t testing.TB) {
 	}
 }
 
-// One ensemble for all that happens to servers, since starting it takes long. One test after
-// the other, each of which leaves all of them alive.
+// All tests of server faults share one ensemble, since starting it takes long. They run one after
+// the other, and each leaves all servers running.
 func TestZooKeeperWhoseServersFail(t *testing.T) {
 	t.Parallel()
 	d := startDivided(t)
@@ -99,7 +100,7 @@ func TestZooKeeperWhoseServersFail(t *testing.T) {
 	}
 }
 
-// adders are clients that add to a resource under a lock, each so many times.
+// adders makes clients add to a resource under a lock, each for a number of rounds.
 func adders(t *testing.T, h *History, resource *counter, rounds int, clients ...*holdfast.Client) *sync.WaitGroup {
 	all := new(sync.WaitGroup)
 	for _, c := range clients {
@@ -126,7 +127,7 @@ func leaderKilled(t *testing.T, d *divided, b *bed) {
 		leader := d.Leader()
 		d.kill(leader)
 		begin := time.Now()
-		d.Leader() // the next
+		d.Leader() // waits for the next leader
 		t.Logf("another leads after %v", time.Since(begin))
 		check(t, retry(func() error { return holder.Renew(t.Context()) }))
 		t.Logf("a lease is renewed after %v", time.Since(begin))
@@ -155,7 +156,7 @@ func oneHangs(t *testing.T, d *divided, b *bed) {
 	over := held.watch()
 	used := slices.IndexFunc(w, func(p *faultproxy.Proxy) bool { return p.Open() > 0 })
 	d.Nodes[used].Stop()
-	// L: it is the connection that takes its time, and an election if it was the leader's.
+	// L: the client needs time to reconnect, and an election takes time if the leader hangs.
 	next := record(h).later(t, t.Context(), client, "n", longTTL, patient).get(soon)
 	check(t, retry(func() error { return held.Renew(t.Context()) }))
 	d.Nodes[used].Continue()
@@ -170,7 +171,7 @@ func oneHangs(t *testing.T, d *divided, b *bed) {
 	b.clean(soon, client)
 }
 
-// denied asks for locks until it is told to stop: none must be granted.
+// denied asks for locks until stop is called. None of them must be granted.
 func denied(t *testing.T, c *holdfast.Client) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -181,7 +182,7 @@ func denied(t *testing.T, c *holdfast.Client) (stop func()) {
 			if lease, err := c.TryLock(few, fmt.Sprint("free", i)); err == nil {
 				t.Errorf("granted without a majority: token %d", lease.Token())
 			} else if errors.Is(err, holdfast.ErrHeld) {
-				t.Errorf("refused by somebody who holds it: %v", err)
+				t.Errorf("refused because of a holder: %v", err)
 			}
 			end()
 		}
@@ -231,7 +232,7 @@ func minorityCutOff(t *testing.T, d *divided, b *bed) {
 	b.queued(outside, "n", 1)
 	eventually(t, "the lease is renewed", renewed(lease))
 
-	// At first the leader does not know that it is alone.
+	// At first the leader does not know that it has lost its followers.
 	d.around(leader).hold()
 	if mode, err := leader.Mode(); mode != "leader" {
 		t.Errorf("it is %q already: %v", mode, err)
@@ -243,7 +244,7 @@ func minorityCutOff(t *testing.T, d *divided, b *bed) {
 		}
 		return nil
 	})
-	d.around(leader).cut() // so that the others need not wait for it
+	d.around(leader).cut() // so that the others do not wait for it
 	next := waiting.get(limit)
 	next.watch()
 	ends(t, "the lease on the wrong side", over)

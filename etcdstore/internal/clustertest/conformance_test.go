@@ -1,9 +1,6 @@
 package clustertest
 
 import (
-	"context"
-	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -11,12 +8,13 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-lock/holdfast/etcdstore"
+	"github.com/holdfast-lock/holdfast/etcdstore/internal/etcdtest"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/storetest"
 )
 
-// dial makes a client of the test's own.
+// dial returns a client that belongs to the test.
 func dial(t testing.TB, addrs []string) *clientv3.Client {
 	t.Helper()
 	client, err := clientv3.New(clientv3.Config{Endpoints: addrs, Logger: zap.NewNop(), DialTimeout: 10 * time.Second})
@@ -26,7 +24,7 @@ func dial(t testing.TB, addrs []string) *clientv3.Client {
 	return client
 }
 
-// A handle closes its client as well, as a program does that ends.
+// A handle also closes its client, as a program does when it ends.
 type handle struct {
 	*etcdstore.Store
 	client *clientv3.Client
@@ -42,7 +40,7 @@ func TestConformanceOfThreeServers(t *testing.T) {
 	addrs := servers.StartEtcdCluster(t, 3, servers.EtcdOptions{}).Addrs()
 	look := dial(t, addrs)
 	defer look.Close()
-	residue(t, look) // the first use of a server may leave something
+	etcdtest.Residue(t, look) // the first use of a server may leave something
 	storetest.Run(t, storetest.Harness{
 		Open: func(t testing.TB) store.Store {
 			client := dial(t, addrs)
@@ -53,33 +51,9 @@ func TestConformanceOfThreeServers(t *testing.T) {
 			}
 			return handle{s, client}
 		},
-		Residue:  func(t testing.TB) []string { return residue(t, look) },
+		Residue:  func(t testing.TB) []string { return etcdtest.Residue(t, look) },
 		TTL:      time.Second,
 		Parallel: 4,
 		Slack:    1500 * time.Millisecond, // a server expires leases twice a second, and reports whole seconds
 	})
-}
-
-// residue returns all keys and leases on the servers except those that are meant to stay.
-func residue(t testing.TB, client *clientv3.Client) (left []string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	keys, err := client.Get(ctx, "", clientv3.WithPrefix(), clientv3.WithKeysOnly())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, kv := range keys.Kvs {
-		if key := string(kv.Key); !strings.HasSuffix(key, "/floor") {
-			left = append(left, key)
-		}
-	}
-	leases, err := client.Leases(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, l := range leases.Leases {
-		left = append(left, fmt.Sprintf("lease %x", l.ID))
-	}
-	return left
 }

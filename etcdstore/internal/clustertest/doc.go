@@ -1,3 +1,4 @@
-// Package clustertest runs the conformance suite on three etcd servers, with a client of the
-// program's own. It is apart from the other tests so that they run at the same time.
+// Package clustertest runs the conformance suite on three etcd servers, with a client that is
+// passed to etcdstore.New. It is a separate package so that it runs at the same time as the other
+// tests.
 package clustertest

@@ -47,8 +47,8 @@ if use.n > 0 and mode ~= EXCLUSIVE and (use.m ~= mode or use.l ~= limit) then
   return invalid({'mix', use.m, use.l})
 end
 
--- A closed record of this identity is a grant that ended: it must not come back to life beside
--- its own record.
+-- A closed record of this identity is a grant that was released. The identity must not be granted
+-- again while that record exists.
 local fits = not h and admits(mode, weight, limit)
 if fits and (not front or front.field == field) then
   local token, n = reserve(tokens, 1, floor)

@@ -30,6 +30,6 @@ if ARGV[4] == '0' and of == id and now < tonumber(ends) then
       call(ARGV[1], channel, format('%s\t%s\t%s\t%.0f\t%d\t%d\t%s', next, sent, grant, token, n, call('LLEN', QUEUE), LOCK))
       return 1
     end
-    -- No tokens are left: the waiter is told when it asks again, and queued again.
+    -- No tokens are left: when the waiter asks again, it gets the error and is queued again.
   end
 end

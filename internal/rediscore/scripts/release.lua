@@ -24,7 +24,7 @@ if h ~= sole then
 end
 h.state, h.since, h.ends = state, now, now + keep
 put(h)
-freed = true -- not quite, but the first waiter may want to give up
+freed = true -- the name is closed, not free, but the first waiter may want to give up
 if state == DONE then -- every waiter wants to know
   for _, field in ipairs(call('LRANGE', QUEUE, 1, -1)) do
     local w = readWaiter(field)

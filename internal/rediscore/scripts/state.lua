@@ -139,7 +139,7 @@ end
 local function grant(w)
   local token, tokens = reserve(w.tokens, 1, 0)
   if tokens < 1 then
-    publish(w) -- it is told when it asks
+    publish(w) -- it gets the error when it asks
     return
   end
   dropWaiter(w.field)
@@ -148,8 +148,8 @@ local function grant(w)
   publish(w, format('%s\t%.0f\t%.0f\t%d\t%d\t', w.sent, w.grant, token, tokens, waiting))
 end
 
--- wake grants the name to the first waiter, or tells it to ask, if it fits. It also tells it of a
--- closure: the waiter may give up then, and the next one is woken.
+-- wake grants the name to the first waiter, or tells it to ask, if it fits. It also wakes the first
+-- waiter of a name that was closed: that waiter may give up then, and the next one is woken.
 local function wake()
   local w = first()
   if not w or w.field == 'w' .. id then

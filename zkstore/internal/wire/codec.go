@@ -73,7 +73,7 @@ func Children(path string, watch bool) Op { return Op{opChildren, encode(path, w
 // Sync makes the server catch up with its leader before it answers later requests.
 func Sync(path string) Op { return Op{opSync, encode(path), nil} }
 
-// Multi is several writes, all of which are done or none.
+// Multi makes several writes in one transaction: either all of them are executed, or none.
 func Multi(parts ...Op) Op { return Op{opMulti, nil, parts} }
 
 // appendTo appends the request with its header and length.
@@ -179,7 +179,7 @@ func (o *Op) decodeMulti(r *reader) (all []Result, err error) {
 	return all, err
 }
 
-// A reader decodes what a server sent. After it failed it returns zeros.
+// A reader decodes the fields of a packet. After a failure it returns zero values.
 type reader struct {
 	b      []byte
 	failed bool
@@ -211,7 +211,7 @@ func (r *reader) stat() (s Stat) {
 	return s
 }
 
-// An Error is a refusal of the server: nothing was done.
+// An Error is an error reply of the server: the request was not executed.
 type Error int32
 
 // Errors in replies.
@@ -242,7 +242,7 @@ func (e Error) Error() string {
 var (
 	ErrClosed  = errors.New("zookeeper: closed")
 	ErrLost    = errors.New("zookeeper: the session ended before the request was sent")
-	ErrUnknown = errors.New("zookeeper: the connection was lost before the reply came") // the server may have acted
+	ErrUnknown = errors.New("zookeeper: the connection was lost before the reply arrived") // the server may have acted
 	ErrNotSent = errors.New("zookeeper: the caller stopped waiting before the request was sent")
 
 	errHung  = errors.New("zookeeper: the server does not answer")

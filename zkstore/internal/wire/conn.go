@@ -32,16 +32,16 @@ type Options struct {
 }
 
 const (
-	// hangLimit is how long a server may be silent while it owes a reply, if there are others.
-	// It is far above a pause of a healthy server, and leaves time for a second attempt within
-	// the time limit of a call. While no server replies it doubles, up to maxPatience times, so
-	// that a client does not leave slow servers too early.
+	// hangLimit is how long a server may be silent while it owes a reply, if there are other
+	// servers. It is far longer than the pauses of a healthy server, and leaves time for a second
+	// attempt within the time limit of a call. While no server replies it doubles, up to
+	// maxPatience times, so that a client does not leave slow servers too early.
 	hangLimit   = 1500 * time.Millisecond
 	maxPatience = 2
 
 	soleHangLimit = 4 * time.Second       // of a single server: a new connection helps only a broken network path
-	pings         = 10                    // during the timeout of a session, if the client is idle
-	firstPause    = 50 * time.Millisecond // after no server could be reached; it doubles
+	pings         = 10                    // how many are sent during the session timeout by an idle client
+	firstPause    = 50 * time.Millisecond // pause when no server could be reached; it doubles
 	longestPause  = time.Second
 )
 
@@ -106,11 +106,18 @@ func Dial(opts Options) *Conn {
 	return c
 }
 
-// Failure returns why the last attempt to connect failed, nil if it did not.
+// Failure returns why the last attempt to connect failed, or nil if it did not fail.
 func (c *Conn) Failure() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.failure
+}
+
+// Connected reports whether calls are sent at once.
+func (c *Conn) Connected() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.link != nil
 }
 
 // Do sends calls in this order, with nothing in between, and waits for all of them. It returns
@@ -144,7 +151,7 @@ func (c *Conn) Send(calls ...*Call) {
 	defer c.mu.Unlock()
 	switch {
 	case c.closed:
-		go finishAll(calls, ErrClosed) // Then may need what the caller has locked
+		go finishAll(calls, ErrClosed) // Then may need a mutex that the caller holds
 	case c.link != nil:
 		c.link.send(calls...)
 	default:
@@ -158,7 +165,8 @@ func finishAll(calls []*Call, err error) {
 	}
 }
 
-// dequeue fails those of the calls that are not sent yet, or all such calls if none are given.
+// dequeue fails those of the given calls that were not sent yet, or all unsent calls if none are
+// given.
 func (c *Conn) dequeue(err error, calls ...*Call) {
 	var out []*Call
 	c.mu.Lock()
@@ -174,8 +182,8 @@ func (c *Conn) dequeue(err error, calls ...*Call) {
 }
 
 // Close ends the session if that can be done before ctx ends. Otherwise, or if end is false, the
-// servers end it after its timeout. When Close returns, all calls have an outcome and nothing is
-// running any more.
+// servers end it after its timeout. When Close returns, all calls have an outcome and no goroutine
+// is left.
 func (c *Conn) Close(ctx context.Context, end bool) {
 	c.mu.Lock()
 	end = end && c.link != nil

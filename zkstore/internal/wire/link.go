@@ -75,9 +75,10 @@ func (c *Conn) dial(ctx context.Context, server string) (net.Conn, error) {
 	return (&tls.Dialer{Config: c.opts.TLS()}).DialContext(ctx, "tcp", server)
 }
 
-// greet asks for the session. A server that is behind what the session has seen closes the
-// connection, as does one without a leader. If all servers have lost their data, none ever resumes
-// the session. So after the time of the session, a server that refuses it is asked for a new one.
+// greet asks for the session. A server closes the connection if it has no leader, or if it is
+// behind the last change that the session has seen. If all servers have lost their data, none of
+// them will ever resume the session. So after the session timeout, a server that refuses the
+// session is asked for a new one.
 func (l *link) greet() error {
 	c := l.c
 	ask, resume := c.session, !c.refused
@@ -149,7 +150,7 @@ func (l *link) send(calls ...*Call) {
 	}
 	select {
 	case l.wake <- struct{}{}:
-	default: // the writer is about to look
+	default: // the writer was already told
 	}
 }
 
@@ -173,7 +174,8 @@ func (l *link) write() {
 	}
 }
 
-// flush has no deadline: a server that does not read owes a reply, so serve closes the connection.
+// flush writes without a deadline: a server that does not read owes a reply, so serve closes the
+// connection.
 func (l *link) flush(data []byte) {
 	if _, err := l.net.Write(data); err != nil {
 		l.net.Close() // ends serve, which closes wake

@@ -137,7 +137,7 @@ func TestACallThatWasNotSentIsWithdrawn(t *testing.T) {
 		t.Errorf("outcome: %v", err)
 	}
 	if c.Failure() == nil {
-		t.Error("it does not tell why there is no connection")
+		t.Error("Failure does not say why there is no connection")
 	}
 }
 

@@ -46,7 +46,7 @@ type guardProcess struct {
 	fd     int           // of in
 	out    *os.File      // to holdfast
 	group  int           // the process group of the job
-	root   int           // holdfast, if all its children belong to the job; else 0
+	root   int           // the process ID of holdfast, if all its children belong to the job; otherwise 0
 	parent bool          // the guard is the parent of the job
 	mute   bool          // print no messages
 }

@@ -52,9 +52,11 @@ const (
 	Unguarded                 // the guard died and could not be replaced
 )
 
-// Errors for commands that cannot be run. Shells distinguish them by the exit codes 127 and
-// 126.
 var (
-	ErrNotFound      = errors.New("command not found")
+	// ErrNotFound is returned when there is no such command. Shells exit with 127 then.
+	ErrNotFound = errors.New("command not found")
+
+	// ErrNotExecutable is returned when the command cannot be executed. Shells exit with 126
+	// then.
 	ErrNotExecutable = errors.New("cannot be executed")
 )
