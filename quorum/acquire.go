@@ -10,10 +10,11 @@ import (
 )
 
 const (
-	// A candidate asks the nodes that refused it again while the votes are split: the others
-	// give theirs back within a round trip. The pauses are random and double each time.
-	maxRetries = 8
-	retryPause = 250 * time.Microsecond
+	// A candidate asks the nodes that refused it again while the votes are split, until its
+	// deadline: the others give theirs back within a round trip. The pauses are random and double
+	// up to a maximum of 32 ms.
+	retryPause   = 250 * time.Microsecond
+	maxDoublings = 7
 
 	// maxChoices is how often the nodes are asked to choose tokens before their counters are
 	// raised. After a raise the nodes have agreed, but report different tokens in listings.
@@ -169,7 +170,7 @@ func (a *attempt) decide() decision {
 // for a reply if asked. The vote of one node decides, the first in the order of the name that
 // answers, so that of several requests one goes on.
 func (a *attempt) standing() state {
-	if _, seen := a.holder(); seen >= a.s.majority || a.retries >= maxRetries || a.op.ctx.Err() != nil {
+	if _, seen := a.holder(); seen >= a.s.majority || a.op.ctx.Err() != nil {
 		return refused
 	}
 	for i := range a.votes {
@@ -372,7 +373,7 @@ func (a *attempt) resolve(d decision) {
 
 // retry asks the nodes that refused again, after a short random pause.
 func (a *attempt) retry(ctx context.Context) {
-	pause := retryPause << a.retries
+	pause := retryPause << min(a.retries, maxDoublings)
 	a.retries++
 	timer := time.NewTimer(pause + rand.N(pause))
 	defer timer.Stop()

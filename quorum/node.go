@@ -74,7 +74,9 @@ func (n *node) call(ctx context.Context, f func(ctx context.Context) error) erro
 		err = errTimeout
 	}
 	if err != nil && !isAnswer(err) {
-		n.fail(err)
+		if ctx.Err() != context.Canceled { // else its caller went away
+			n.fail(err)
+		}
 		return err
 	}
 	n.lastReply.Store(int64(n.quorum.now()))

@@ -46,8 +46,6 @@ func TestQuorumOfThreeSQLiteFiles(t *testing.T) {
 			}
 			return all
 		},
-		TTL:      500 * time.Millisecond,
-		Slack:    500 * time.Millisecond,
 		Parallel: 2,
 	})
 }
