@@ -54,10 +54,15 @@ func (a *attempt) win(d decision) (store.Answer, error) {
 	return store.Answer{Token: d.first, Tokens: int(d.last - d.first + 1), TTL: valid, Waiters: a.waiters}, nil
 }
 
-// fail ends the attempt because too few nodes answered, or because ctx ended. Votes stay: the caller
-// repeats the request, which finds those whose replies were lost, or leaves.
+// fail ends the attempt because too few nodes answered, or because ctx ended. The caller repeats the
+// request or leaves. If others want the name, all votes are given back, since they would be in
+// their way. Otherwise votes stay: the repeated request finds those whose replies were lost.
 func (a *attempt) fail(ctx context.Context) error {
-	a.op.finish(nil)
+	if ctx.Err() == nil && a.count(refused)+a.count(uncounted) > 0 {
+		a.giveBack()
+	} else {
+		a.op.finish(nil)
+	}
 	a.se.mu.Lock()
 	a.se.waiting = a.bell >= 0
 	a.se.queued, a.se.woken = false, false
@@ -73,9 +78,20 @@ func (a *attempt) fail(ctx context.Context) error {
 	return a.s.failures(a.errs)
 }
 
-// refuse ends the attempt with a refusal. It gives back all votes, also those that come later, and
-// keeps the place in the queue of the bell.
+// refuse ends the attempt with a refusal. It gives back all votes, and keeps the place in the
+// queue of the bell.
 func (a *attempt) refuse() *store.Refusal {
+	a.giveBack()
+	r := a.refusal()
+	a.s.crowds.note(a.req.Name, true, a.s.now())
+	if a.bell >= 0 {
+		a.enqueue(r)
+	}
+	return r
+}
+
+// giveBack gives back all votes, also those that come later.
+func (a *attempt) giveBack() {
 	s, se := a.s, a.se
 	unread := a.op.finish(func(r *reply) {
 		if r.err == nil && r.answer.Granted() || r.err != nil && !unsent(r.err) {
@@ -91,12 +107,6 @@ func (a *attempt) refuse() *store.Refusal {
 			s.leaveNode(se, i)
 		}
 	}
-	r := a.refusal()
-	s.crowds.note(a.req.Name, true, s.now())
-	if a.bell >= 0 {
-		a.enqueue(r)
-	}
-	return r
 }
 
 // unsent reports whether a call failed before its message was sent.
