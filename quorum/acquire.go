@@ -81,7 +81,7 @@ func (s *Store) newAttempt(se *session, req store.Request) *attempt {
 	}
 	a.req.TTL = ttlAtNodes(req.TTL)
 	a.req.Tokens = max(1, req.Tokens)
-	a.req.Floor = max(req.Floor, s.tokens.propose(a.req.Tokens, a.begin)-1)
+	a.req.Floor = max(req.Floor, s.tokens.propose(a.begin)-1)
 	return a
 }
 
@@ -354,8 +354,15 @@ func (a *attempt) expire() {
 func (a *attempt) resolve(d decision) {
 	a.rounds++
 	if a.choices < maxChoices {
-		// A little ahead of counters that follow a clock, so that they do not overtake it.
-		floor := d.last + max(1000, 2*(a.s.now()-a.begin).Microseconds())<<(2*a.choices)
+		// A little above all counters, in case requests for other names come in between. Not by
+		// much: a node reserves no blocks of tokens far ahead of its clock.
+		floor := d.last
+		for _, v := range a.votes {
+			if v.state == granted {
+				floor = max(floor, v.recorded)
+			}
+		}
+		floor += 8 << (3 * a.choices)
 		a.choices++
 		for i, v := range a.votes {
 			if v.state == granted {

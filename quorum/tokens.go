@@ -21,15 +21,15 @@ type tokens struct {
 	baseAt  time.Duration
 }
 
-// propose returns the first of n tokens to ask for.
-func (t *tokens) propose(n int, now time.Duration) int64 {
+// propose returns the first token to ask for.
+func (t *tokens) propose(now time.Duration) int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p := t.highest + 1
 	if t.base > 0 && now-t.baseAt < resync {
 		p = max(p, t.base+(now-t.baseAt).Microseconds())
 	}
-	t.highest = p + int64(n) - 1
+	t.highest = p    // not the end of the block: proposals must not run ahead of the clocks of nodes
 	return max(p, 2) // so that the floor is not 0, which means none
 }
 

@@ -20,23 +20,16 @@ func Rows(path string) ([]string, error) {
 	}
 	defer conn.close()
 	var rows []string
-	read := func() error {
-		rows = nil
-		for _, table := range []string{"names", "holders", "waiters"} {
-			err := conn.each(func(row []driver.Value) error {
-				rows = append(rows, fmt.Sprintf("%s: %s", table, row[0]))
-				return nil
-			}, "SELECT name FROM "+table)
-			if err != nil {
-				return err
-			}
+	for _, table := range []string{"names", "holders", "waiters"} {
+		err := conn.each(func(row []driver.Value) error {
+			rows = append(rows, fmt.Sprintf("%s: %s", table, row[0]))
+			return nil
+		}, "SELECT name FROM "+table)
+		if err != nil {
+			return nil, err
 		}
-		return nil
 	}
-	// The last handle of a store that is closed locks the file.
-	s := &Store{done: make(chan struct{})}
-	err = s.retry(context.Background(), read)
-	return rows, err
+	return rows, nil
 }
 
 // MinTTL is the shortest TTL.
