@@ -107,7 +107,9 @@ func (a *attempt) run(ctx context.Context) (store.Answer, error) {
 		case a.alone && a.votes[a.bell].state == refused:
 			return store.Answer{Refusal: a.refuse()}, nil
 		case d.verdict == lost && a.standing() == granted:
-			a.retry(ctx)
+			if !a.askAll() { // all nodes together show whether there is a holder
+				a.retry(ctx)
+			}
 		case d.verdict == lost && a.standing() == refused:
 			// All nodes together know the token of the holder.
 			if !a.disagree() || !a.askAll() && !a.isPending() {
@@ -139,7 +141,8 @@ func (a *attempt) run(ctx context.Context) (store.Answer, error) {
 }
 
 // decide returns what follows from the votes so far. A request that is excluded does not wait for
-// slow nodes, and does not keep its votes from others meanwhile. A request that is repeated while
+// nodes that failed before. It does wait for slow ones: if two requests gave way to each other
+// because each saw the votes of the other, nobody would be granted. A request that is repeated while
 // it has its lease gets the tokens that it had.
 func (a *attempt) decide() decision {
 	s := a.s
@@ -151,7 +154,7 @@ func (a *attempt) decide() decision {
 		}
 		votes := append([]vote(nil), a.votes...)
 		for i := range votes {
-			if votes[i].state == asked && !s.nodes[i].healthy() {
+			if votes[i].state == asked && s.nodes[i].failing.Load() {
 				votes[i].state = failed
 			}
 		}
@@ -181,7 +184,7 @@ func (a *attempt) standing() state {
 		case refused:
 			return refused
 		case asked:
-			if !a.s.nodes[n].slow.Load() {
+			if !a.s.nodes[n].failing.Load() {
 				return asked
 			}
 		}
@@ -387,7 +390,9 @@ func (a *attempt) retry(ctx context.Context) {
 	select {
 	case <-timer.C:
 	case <-ctx.Done():
+		return
 	case <-a.op.ctx.Done():
+		return
 	}
 	for i, v := range a.votes {
 		if v.state == refused && i != a.bell {

@@ -17,7 +17,7 @@ const (
 	// and it has been silent for longer than silence. Otherwise a node that hangs would collect
 	// goroutines at the rate of calls.
 	maxLate = 64
-	silence = 100 * time.Millisecond
+	silence = time.Second
 )
 
 // A node is one store of the quorum.

@@ -294,3 +294,36 @@ func TestMostGrantsOfAQuorumNeedOneRound(t *testing.T) {
 		t.Errorf("grants by rounds: %v, want most of them to need one", sum)
 	}
 }
+
+// A node reserves no block of tokens far ahead of its clock. Without blocks goroutines of a client
+// cannot hand a lock over.
+func TestRequestsOfAQuorumThatWereRefusedGetBlocksOfTokens(t *testing.T) {
+	nodes := servers.StartRedisNodes(t, 3, servers.RedisOptions{InMemory: true})
+	s, err := store.Open(t.Context(), quorumURL(nodes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	acquire := func(id store.ID) store.Answer {
+		a, err := s.Acquire(t.Context(), store.Request{Name: "n", ID: id, Mode: store.Exclusive, Weight: 1, TTL: time.Minute, Tokens: 1024})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	holder := store.NewID()
+	if !acquire(holder).Granted() {
+		t.Fatal("not granted")
+	}
+	for range 50 {
+		if acquire(store.NewID()).Granted() {
+			t.Fatal("granted twice")
+		}
+	}
+	if err := s.Release(t.Context(), "n", holder, store.Keep{}); err != nil {
+		t.Fatal(err)
+	}
+	if a := acquire(store.NewID()); !a.Granted() || a.Tokens < 1024 {
+		t.Errorf("granted %v with %d tokens, want a block of 1024", a.Granted(), a.Tokens)
+	}
+}
