@@ -45,10 +45,14 @@
 //
 // A token comes from a counter on the server, one for all names (one per group of names on a
 // Cluster, 1024 in all), which is set to the server's clock in microseconds whenever it is
-// more than 200 ms behind. So tokens also grow after data was lost, and after a failover to a
-// replica that lags behind. There are two exceptions: a clock was set back before data was lost,
-// or the clock of the new primary is behind that of the old one by more than the failover took.
-// Tokens stay below 2^53 until the year 2255.
+// more than 1 ms behind, and which runs ahead of the clock by at most 4 ms. So tokens also grow
+// after data was lost, and after a failover to a replica that lags behind. There are two
+// exceptions: a clock was set back before data was lost, or the clock of the new primary is behind
+// that of the old one by more than the failover took. Tokens stay below 2^53 until the year 2255.
+//
+// A planned failover ("SENTINEL FAILOVER") promotes the replica before the old primary is demoted.
+// For a moment both grant locks. Then tokens that they grant within 5 ms of each other, plus the
+// difference of their clocks, may be equal or in the wrong order.
 //
 // # Waiting
 //
