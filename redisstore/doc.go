@@ -32,10 +32,11 @@
 // failover may promote a replica that has not received a grant. Then two clients can hold the same
 // lock until the lease of the first one ends. Two things help:
 //
-//   - replicas=N waits until N replicas have a grant before it counts, and fails if they are
-//     late. That narrows the window and does not close it, since a failover can promote another
-//     replica. If N is the number of all replicas, only a failure of two servers at once loses a
-//     grant. It costs a round trip to the replicas, and a connection during that time.
+//   - replicas=N waits until N replicas have a grant, or the record that Once or MinHold leaves,
+//     before it counts, and fails if they are late. That narrows the window and does not close it,
+//     since a failover can promote another replica. If N is the number of all replicas, only a
+//     failure of two servers at once loses a grant. It costs a round trip to the replicas, and a
+//     connection during that time.
 //   - Tokens. A new primary grants higher tokens than the old one, so that a resource that
 //     checks tokens refuses the older holder: see [Fenced], and package fence.
 //

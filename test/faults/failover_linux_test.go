@@ -93,6 +93,20 @@ func TestWithReplicasAwaitedAGrantThatAFailoverCouldLoseIsAnError(t *testing.T) 
 	})
 }
 
+func TestWithReplicasAwaitedARecordOfOnceThatAFailoverCouldLoseIsAnError(t *testing.T) {
+	t.Parallel()
+	onSentinel(t, func(t *testing.T, b *bed) {
+		client := openURL(t, b.url+"?replicas=1")
+		err := client.Once(t.Context(), "n", longTTL, func(context.Context) error {
+			isolate(t, b)
+			return nil
+		})
+		if !errors.Is(err, holdfast.ErrUnavailable) {
+			t.Errorf("the record is on no replica: %v, want ErrUnavailable", err)
+		}
+	})
+}
+
 func TestWithReplicasAwaitedAGrantSurvivesAFailover(t *testing.T) {
 	t.Parallel()
 	onSentinel(t, func(t *testing.T, b *bed) {
