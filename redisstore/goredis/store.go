@@ -24,6 +24,10 @@
 // its deadline, as a renewal does after a sixth of its TTL. A connection that only listens is
 // closed if nothing was received for 2.5 s.
 //
+// With Sentinels, go-redis finds the primary for each new connection. If the Sentinel that it asks
+// hangs, it asks the others after all retries have timed out: after about 17 s with the defaults of
+// redis.FailoverOptions, and sooner with a shorter ReadTimeout and fewer MaxRetries.
+//
 // # Cancelled commands
 //
 // A clean-up must not reach the server before the command that it undoes. Commands of one
