@@ -41,6 +41,7 @@ func main() {
 	profile := flag.String("cpuprofile", "", "write a CPU profile of this process to a `file`")
 	flag.IntVar(&c.rounds, "rounds", c.rounds, "how often each candidate has its turn")
 	flag.DurationVar(&c.time, "time", c.time, "how long a turn is")
+	flag.IntVar(&c.handoffs, "handoffs", c.handoffs, "P5 and its counterparts: hand-offs in a turn")
 	flag.DurationVar(&c.window, "window", c.window, "P6: for how long to count what waiters cost")
 	flag.DurationVar(&c.hold, "hold", c.hold, "P7: for how long to hold leases")
 	flag.IntVar(&c.leases, "leases", c.leases, "P7: how many leases to hold")

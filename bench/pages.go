@@ -172,7 +172,7 @@ func (r *Report) spread(id, work, who string) string {
 
 func (r *Report) runSection() string {
 	v := r.Versions
-	return fmt.Sprintf("%s, on %s with %d cores, which also ran the servers; %d rounds of %s; Go %s, Redis %s, etcd %s, ZooKeeper %s, PostgreSQL %s, MariaDB %s; redislock %s, redsync %s, rueidis %s",
+	return fmt.Sprintf("%s, on a machine (%s) with %d cores, which also ran the servers; %d rounds of %s; Go %s, Redis %s, etcd %s, ZooKeeper %s, PostgreSQL %s, MariaDB %s; redislock %s, redsync %s, rueidis %s",
 		r.Begun.Format("2006-01-02 15:04 UTC"), r.CPU, r.Cores, r.Rounds, r.Round, strings.TrimPrefix(r.Go, "go"), v["Redis"], v["etcd"], v["ZooKeeper"], v["PostgreSQL"], v["MariaDB"],
 		v["github.com/bsm/redislock"], v["github.com/go-redsync/redsync/v4"], v["github.com/redis/rueidis"])
 }
@@ -183,7 +183,7 @@ func (r *Report) memorySection() string {
 		return ""
 	}
 	return markdown("what", []string{"cost"}, [][]string{
-		{"uncontended lock and unlock", r.cell("P11", one, us+": time") + " µs, " + r.cell("P11", one, us+": allocations") + " allocations"},
+		{"uncontended lock and unlock", r.cell("P11", one, us+": time") + " µs; allocations: " + r.cell("P11", one, us+": allocations")},
 		{"64 goroutines on one name", r.cell("P11", hot, us) + " hand-overs per second, in order of arrival"},
 	})
 }

@@ -38,8 +38,8 @@ func versions() map[string]string {
 		}
 	}
 	jar := cmp.Or(os.Getenv("ZOOKEEPER_JAR"), "/usr/share/java/zookeeper.jar")
-	if path, err := filepath.EvalSymlinks(jar); err == nil {
-		note("ZooKeeper", filepath.Base(path))
+	if named, _ := filepath.Glob(filepath.Join(filepath.Dir(jar), "zookeeper-[0-9]*.jar")); len(named) > 0 {
+		note("ZooKeeper", filepath.Base(named[0]))
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {
