@@ -1,22 +1,29 @@
 package doctest
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
 // wrappers replace commands in the PATH of a block. HOLDFAST is the built command.
 var wrappers = map[string]string{
-	// Some commands run until they are interrupted.
+	// Some commands run until they are interrupted, which happens as soon as they print something.
 	"holdfast": `case " $* " in
-*" watch "* | *" ui "*) exec timeout --preserve-status -s INT 1 HOLDFAST "$@" ;;
+*" watch "* | *" ui "*)
+	out=$(mktemp -p "$HOME")
+	while [ ! -s "$out" ] && kill -0 $$; do SLEEP 0.05; done && kill -INT $$ &
+	exec HOLDFAST "$@" >"$out" ;;
 esac
 exec HOLDFAST "$@"`,
 
@@ -31,6 +38,9 @@ exec holdfast "$@"`,
 	"sleep": `exec SLEEP 0.2`,
 }
 
+// patience is how long a block may take. Only a block that hangs takes that long.
+const patience = time.Minute
+
 // A shell runs blocks.
 type shell struct {
 	bin   string            // folder with the wrappers
@@ -39,6 +49,9 @@ type shell struct {
 
 func newShell(t *testing.T) *shell {
 	t.Helper()
+	if signal.Ignored(os.Interrupt) { // in the background of a script; commands would ignore it too
+		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
+	}
 	s := &shell{bin: t.TempDir()}
 	holdfast := filepath.Join(s.bin, "built")
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", holdfast, "./cmd/holdfast")
@@ -108,7 +121,11 @@ func (s *shell) run(t *testing.T, b *block) error {
 	for usual, addr := range s.ports {
 		text = strings.ReplaceAll(text, usual, addr)
 	}
-	cmd := exec.CommandContext(t.Context(), "bash", "--norc", "-euxo", "pipefail", "-c", text)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "--norc", "-euxo", "pipefail", "-c", text)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.Dir = folder
 	cmd.Env = []string{"PATH=" + s.bin + ":" + os.Getenv("PATH"), "HOME=" + home, "XDG_STATE_HOME=" + home}
 	if out, err := cmd.CombinedOutput(); err != nil {
