@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-lock/holdfast/internal/batch"
+	"github.com/holdfast-lock/holdfast/internal/unanswered"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -70,8 +71,9 @@ type Store struct {
 	cancel context.CancelFunc
 	mu     sync.Mutex
 	closed bool
-	wg     sync.WaitGroup             // calls
-	late   map[store.ID]chan struct{} // see noteLate
+	wg     sync.WaitGroup // calls
+
+	unanswered unanswered.Set // identities of Acquires that may still arrive
 }
 
 // An Option changes a store that New makes.
@@ -271,6 +273,8 @@ func (c *call) answer(pushed bool) (store.Answer, error) {
 		}
 	case isOutOfTokens:
 		return store.Answer{}, outOfTokens(req)
+	case isEnded:
+		return store.Answer{}, fmt.Errorf("%w: %q: this request has left", store.ErrInvalid, req.Name)
 	case isRefused:
 		refusal := &store.Refusal{Place: r.Place, Waiters: r.Waiters, Again: time.Duration(r.Again) * time.Microsecond}
 		if r.Place == 1 && !pushed {
