@@ -27,8 +27,8 @@
 //   - The clock of the server is not set forward while locks are held, and the clocks of primary
 //     and replica agree. A step forward ends leases early, by as much; then two can hold a lock
 //     until the first one's deadline. A step back makes dead grants last longer.
-//   - Transactions have the isolation level read committed, the default of PostgreSQL. Calls fail
-//     under other levels.
+//   - Transactions have the isolation level read committed, the default of PostgreSQL. Open, New and
+//     calls fail under other levels.
 //   - client_encoding is UTF8, the default. Open and New fail under others. It is not changed later.
 //
 // If an assumption is violated, tokens still grow, and a resource that checks them (package

@@ -44,6 +44,11 @@ const (
 	sharedConns = 2
 	ownConns    = 8
 
+	// closeTimeout bounds how long Close waits for connections of a pool that Open made. The pool
+	// asks the server to cancel the statements of calls that were given up, and waits for that up
+	// to 15 seconds if the server hangs.
+	closeTimeout = 2 * time.Second
+
 	// setUpTimeout bounds the first contact of New with the server.
 	setUpTimeout = 10 * time.Second
 )
@@ -227,7 +232,15 @@ func (s *Store) Close() error {
 	s.batch.Close()
 	s.listener.wg.Wait()
 	if s.owned {
-		s.pool.Close()
+		closed := make(chan struct{})
+		go func() {
+			defer close(closed)
+			s.pool.Close()
+		}()
+		select {
+		case <-closed:
+		case <-time.After(closeTimeout):
+		}
 	}
 	return nil
 }
