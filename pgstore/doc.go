@@ -34,6 +34,13 @@
 // If an assumption is violated, tokens still grow, and a resource that checks them (package
 // fence/sqlfence) refuses the older holder.
 //
+// # Requests that arrive late
+//
+// A request without a reply may still be on its way, for example to a server that hangs. The call
+// that undoes it or releases its grant leaves a note for a minute, and a request that arrives
+// within that time is not granted. If it arrives even later, or if its program has died, the name
+// may be held by nobody until the TTL of the request is over.
+//
 // # Tokens
 //
 // A token is the time of its grant in microseconds since 1970, or the last token of that name plus

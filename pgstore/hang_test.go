@@ -40,7 +40,8 @@ func TestCallsEndWithTheirContextsOnAHungServer(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		err := call(ctx)
 		cancel()
-		if took := time.Since(begin); err == nil || took > 2*time.Second {
+		early := what == "Wait" // it may return for no reason
+		if took := time.Since(begin); err == nil && !early || took > 2*time.Second {
 			t.Errorf("%s: %v after %v", what, err, took)
 		}
 	}
