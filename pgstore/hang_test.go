@@ -196,3 +196,55 @@ func TestErrorsOfSettingsSayWhatToDo(t *testing.T) {
 		}
 	}
 }
+
+// Backends are terminated again and again while one client has batches in flight on them.
+func TestBackendsTerminatedInTheMiddleOfBatches(t *testing.T) {
+	p := server(t)
+	url := p.URL() + "&schema=batched&application_name=batched&pool_max_conns=3"
+	var all []*holdfast.Client
+	for range 2 {
+		c, err := holdfast.Open(t.Context(), url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		all = append(all, c)
+	}
+	const names = 16
+	var held [names]atomic.Bool
+	var tokens [names]atomic.Int64
+	var done atomic.Int64
+	var wg sync.WaitGroup
+	end := time.Now().Add(3 * time.Second)
+	for i := range 64 {
+		wg.Go(func() {
+			for n := i % names; time.Now().Before(end); n = (n + 1) % names {
+				lease, err := all[i%2].Lock(t.Context(), fmt.Sprint("name", n), holdfast.Retry(holdfast.Every(10*time.Millisecond)))
+				if err != nil {
+					t.Errorf("Lock: %v", err)
+					return
+				}
+				if !held[n].CompareAndSwap(false, true) {
+					t.Errorf("name%d has two holders", n)
+				}
+				if before := tokens[n].Swap(lease.Token()); before >= lease.Token() {
+					t.Errorf("name%d: token %d after %d", n, lease.Token(), before)
+				}
+				held[n].Store(false)
+				if err := lease.Unlock(t.Context()); err != nil && !errors.Is(err, holdfast.ErrUnavailable) {
+					t.Errorf("Unlock: %v", err)
+				}
+				done.Add(1)
+			}
+		})
+	}
+	for time.Now().Before(end) {
+		p.Terminate("application_name = 'batched'")
+		time.Sleep(30 * time.Millisecond)
+	}
+	wg.Wait()
+	if done.Load() < 64 {
+		t.Errorf("only %d locks", done.Load())
+	}
+	t.Logf("%d locks", done.Load())
+}
