@@ -16,6 +16,8 @@ const (
 	idleAfter  = 10 * time.Second // the store is not listed any more after the last look
 	maxSamples = 120              // round trips that are kept
 	probeName  = "holdfast:inspector"
+
+	renewalStep = 500 * time.Millisecond // more than listings are late, less than a renewal adds
 )
 
 // A snapshot is the outcome of one listing.
@@ -25,6 +27,33 @@ type snapshot struct {
 	cut   bool            // there are more
 	err   error
 	trips trips
+	seen  map[holdfast.ID]sighting // of holders
+}
+
+// A sighting is what several listings have shown of a holder.
+type sighting struct {
+	full    time.Duration // the longest time left, which is about the TTL
+	left    time.Duration // in the newest listing
+	renewed time.Time     // of the first listing after its last renewal; zero if none was seen
+}
+
+// sightings adds a listing to what the one before has shown. Before is nil for the first one.
+func (s *snapshot) sightings(before *snapshot) {
+	s.seen = make(map[holdfast.ID]sighting)
+	for _, lock := range s.locks {
+		for _, h := range lock.Holders {
+			now := sighting{full: h.Left, left: h.Left}
+			if before != nil {
+				if old, ok := before.seen[h.ID]; ok {
+					now.full, now.renewed = max(h.Left, old.full), old.renewed
+					if expected := old.left - s.at.Sub(before.at); h.Left > expected+renewalStep {
+						now.renewed = s.at
+					}
+				}
+			}
+			s.seen[h.ID] = now
+		}
+	}
 }
 
 // find returns a lock of the snapshot.
@@ -94,6 +123,7 @@ func (w *watcher) run() {
 		s, took := w.list()
 		w.mu.Lock()
 		if s.err == nil {
+			s.sightings(w.now)
 			w.history.note(w.now, s)
 		}
 		w.now = s
@@ -139,7 +169,9 @@ func (w *watcher) list() (s *snapshot, took time.Duration) {
 		}
 		s.locks = append(s.locks, lock)
 	}
-	slices.SortFunc(s.locks, func(a, b holdfast.Info) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(s.locks, func(a, b holdfast.Info) int { return cmp.Compare(a.Name, b.Name) })
+	// A name that changed between two pages of the listing may be on both.
+	s.locks = slices.CompactFunc(s.locks, func(a, b holdfast.Info) bool { return a.Name == b.Name })
 	return s, time.Since(s.at)
 }
 
