@@ -28,7 +28,8 @@ const (
 	writeLimit = 10 * time.Second // a browser that does not read is dropped
 	readLimit  = 10 * time.Second // a browser that does not send its form is dropped
 	breakLimit = 10 * time.Second
-	healthAge  = time.Second // how long the health of the store is not asked again
+	clockCheck = "store.clock" // the finding about the clocks of the store and of this host
+	healthAge  = time.Second   // how long the health of the store is not asked again
 )
 
 //go:embed static
@@ -64,7 +65,7 @@ func Handler(c *holdfast.Client, opts ...Option) http.Handler {
 	if h.title == "" {
 		h.title = c.Capabilities().Store
 	}
-	h.watcher = newWatcher(c, h.interval)
+	h.watcher = newWatcher(c, &h.settings)
 	files, err := fs.Sub(static, "static")
 	if err != nil {
 		panic(err) // the folder is embedded
@@ -108,7 +109,9 @@ type page struct {
 	Failure     string
 	Trips       trips
 	seen        map[holdfast.ID]sighting
-	Events      string // address of the stream of this page
+	Clock       string          // how far the clock of the store is from that of this host; empty if unknown
+	Findings    []store.Finding // that somebody should know of
+	Events      string          // address of the stream of this page
 
 	// The list.
 	Locks           []holdfast.Info
@@ -134,6 +137,14 @@ func (h *handler) page(s *snapshot) page {
 	p := page{Base: h.base, Title: h.title, MayBreak: h.check != nil, Refresh: max(2, int(h.interval/time.Second)), At: s.at, Trips: s.trips, Cut: s.cut, seen: s.seen}
 	if s.err != nil {
 		p.Failure = s.err.Error()
+	}
+	for _, f := range s.findings {
+		switch {
+		case f.ID == clockCheck && f.Level == store.LevelOK:
+			p.Clock = f.Found
+		case f.Level >= store.LevelWarning:
+			p.Findings = append(p.Findings, f)
+		}
 	}
 	return p
 }

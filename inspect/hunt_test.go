@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -185,23 +184,15 @@ func TestWrongCredentialsAreLoggedWithoutThem(t *testing.T) {
 }
 
 func TestAFormThatIsNotSentIsDropped(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, inspect.AllowBreak(func(_, _ string) bool { return true }))
-	conn, err := net.Dial("tcp", strings.TrimPrefix(strings.TrimSuffix(s.base, "/locks/"), "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	const head = "POST /locks/break HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic YTpi\r\n" +
-		"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 1000\r\n\r\nname="
-	if _, err := io.WriteString(conn, head); err != nil {
-		t.Fatal(err)
-	}
-	conn.SetReadDeadline(time.Now().Add(patience))
-	reply, err := io.ReadAll(conn)
-	if err != nil || !strings.Contains(string(reply), "400 Bad Request") {
-		t.Errorf("%v: %s", err, reply)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		_, h := newSlowStore(t, 0, inspect.AllowBreak(func(_, _ string) bool { return true }))
+		conn := dial(t, h, "POST /break HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic YTpi\r\n"+
+			"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 1000\r\n\r\nname=")
+		reply, err := io.ReadAll(conn)
+		if err != nil || !strings.Contains(string(reply), "400 Bad Request") {
+			t.Errorf("%v: %s", err, reply)
+		}
+	})
 }
 
 func TestTheBarKnowsTheTTLAndTheLastRenewal(t *testing.T) {
@@ -273,4 +264,31 @@ func TestTheTimelineTellsExpiryFromRelease(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 	})
+}
+
+func TestProblemsOfTheStoreAreShown(t *testing.T) {
+	var runs atomic.Int64
+	s := newSite(t, inspect.Checks(func(ctx context.Context) []store.Finding {
+		if _, ok := ctx.Deadline(); !ok {
+			t.Error("a check without a limit")
+		}
+		runs.Add(1)
+		return []store.Finding{
+			{ID: "store.clock", Found: "2 ms ahead"},
+			{ID: "redis.eviction", Level: store.LevelFailure, Found: "allkeys-lru <b>", Risk: "locks vanish", Remedy: "set noeviction"},
+			{ID: "redis.version", Found: "7.0.15"},
+		}
+	}))
+	body := s.eventually("", "redis.eviction")
+	for _, want := range []string{"clock: 2 ms ahead", "allkeys-lru &lt;b&gt;", "locks vanish", "set noeviction"} {
+		if !strings.Contains(body, want) {
+			t.Errorf("no %q in:\n%s", want, body)
+		}
+	}
+	if strings.Contains(body, "redis.version") {
+		t.Error("a check without a problem is shown")
+	}
+	if n := runs.Load(); n != 1 {
+		t.Errorf("checked %d times within a minute", n)
+	}
 }

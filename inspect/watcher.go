@@ -8,13 +8,15 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/store"
 )
 
 const (
 	maxNames   = 10_000           // of a listing
 	listLimit  = 10 * time.Second // of a listing
 	idleAfter  = 10 * time.Second // the store is not listed any more after the last look
-	maxSamples = 120              // round trips that are kept
+	checkEvery = time.Minute
+	maxSamples = 120 // round trips that are kept
 	probeName  = "holdfast:inspector"
 
 	renewalStep = 500 * time.Millisecond // more than listings are late, less than a renewal adds
@@ -28,6 +30,8 @@ type snapshot struct {
 	err   error
 	trips trips
 	seen  map[holdfast.ID]sighting // of holders
+
+	findings []store.Finding // of the last checks
 }
 
 // A sighting is what several listings have shown of a holder.
@@ -80,10 +84,14 @@ type watcher struct {
 	running bool
 	samples []time.Duration
 	history history
+
+	check    func(context.Context) []store.Finding // nil without checks
+	checked  time.Time                             // when the last checks began
+	findings []store.Finding
 }
 
-func newWatcher(c *holdfast.Client, interval time.Duration) *watcher {
-	return &watcher{client: c, interval: interval, next: make(chan struct{})}
+func newWatcher(c *holdfast.Client, s *settings) *watcher {
+	return &watcher{client: c, interval: s.interval, check: s.checks, next: make(chan struct{})}
 }
 
 // look returns the newest snapshot, and a channel that is closed by the next one. The snapshot is
@@ -126,6 +134,11 @@ func (w *watcher) run() {
 			s.sightings(w.now)
 			w.history.note(w.now, s)
 		}
+		if w.check != nil && time.Since(w.checked) >= checkEvery {
+			w.checked = time.Now()
+			go w.runChecks()
+		}
+		s.findings = w.findings
 		w.now = s
 		close(w.next)
 		w.next = make(chan struct{})
@@ -136,6 +149,16 @@ func (w *watcher) run() {
 			return
 		}
 	}
+}
+
+// runChecks checks the store once.
+func (w *watcher) runChecks() {
+	ctx, cancel := context.WithTimeout(context.Background(), listLimit)
+	defer cancel()
+	findings := w.check(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.findings = findings
 }
 
 // idle reports whether nobody has looked since the last snapshot was shown, nor shortly before. Then

@@ -22,6 +22,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/inspect"
+	"github.com/holdfast-lock/holdfast/store"
 )
 
 // A ui is one call of the command ui.
@@ -54,7 +55,10 @@ front of it.`,
 			if err != nil {
 				return err
 			}
-			return u.store.withClient("", func(ctx context.Context, c *holdfast.Client) error { return u.serve(ctx, c, opts) })
+			if err := u.store.check(); err != nil {
+				return err
+			}
+			return fail(u.run(context.Background(), opts), "")
 		},
 	}
 	u.store.addTo(cmd)
@@ -91,6 +95,24 @@ func (u *ui) options() ([]inspect.Option, error) {
 func same(a, b string) int {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:])
+}
+
+// run opens the store and serves the page.
+func (u *ui) run(ctx context.Context, opts []inspect.Option) error {
+	s, err := u.store.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	c, err := holdfast.New(s)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if d, ok := s.Store.(store.Diagnoser); ok {
+		opts = append(opts, inspect.Checks(func(ctx context.Context) []store.Finding { return d.Diagnose(ctx, holdfast.DefaultTTL) }))
+	}
+	return u.serve(ctx, c, opts)
 }
 
 // serve serves the page until a signal arrives.
