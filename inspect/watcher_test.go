@@ -153,6 +153,7 @@ func dial(t *testing.T, h http.Handler, request string) net.Conn {
 		}
 		server.Close()
 		client.Close()
+		time.Sleep(time.Minute) // nobody looks any more, so the listing ends
 	})
 	if _, err := client.Write([]byte(request)); err != nil {
 		t.Fatal(err)
