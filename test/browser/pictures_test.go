@@ -2,12 +2,17 @@ package browser
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
+	"image"
+	"image/color"
 	"image/png"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -21,7 +26,7 @@ var update = flag.Bool("update", false, "write the pictures in docs, which takes
 // maxPicture is the size of a picture in bytes.
 const maxPicture = 200_000
 
-// picture takes a picture of a page. It is written to docs only with -update.
+// picture takes a picture of a page. With -update it becomes that in docs.
 func (x *tab) picture(name string) {
 	x.t.Helper()
 	ctx, cancel := x.limited()
@@ -30,23 +35,52 @@ func (x *tab) picture(name string) {
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	picture, err := png.Decode(bytes.NewReader(shot))
+	path := filepath.Join("..", "..", "docs", name)
+	if *update {
+		small, err := shrink(shot)
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		if err := os.WriteFile(path, small, 0o644); err != nil {
+			x.t.Fatal(err)
+		}
+	}
+	info, err := os.Stat(path)
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	var small bytes.Buffer // the browser hardly compresses
-	if err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&small, picture); err != nil {
-		x.t.Fatal(err)
+	if info.Size() > maxPicture {
+		x.t.Errorf("%s: %d bytes, want at most %d", name, info.Size(), maxPicture)
 	}
-	if small.Len() > maxPicture {
-		x.t.Errorf("%s: %d bytes, want at most %d", name, small.Len(), maxPicture)
+}
+
+// shrink reduces a picture to its 256 most frequent colours.
+func shrink(shot []byte) ([]byte, error) {
+	full, err := png.Decode(bytes.NewReader(shot))
+	if err != nil {
+		return nil, err
 	}
-	if !*update {
-		return
+	bounds, counts := full.Bounds(), make(map[color.Color]int)
+	for y := bounds.Min.Y; y < bounds.Max.Y; y++ {
+		for x := bounds.Min.X; x < bounds.Max.X; x++ {
+			counts[full.At(x, y)]++
+		}
 	}
-	if err := os.WriteFile(filepath.Join("..", "..", "docs", name), small.Bytes(), 0o644); err != nil {
-		x.t.Fatal(err)
+	colours := slices.SortedFunc(maps.Keys(counts), func(a, b color.Color) int { return cmp.Compare(counts[b], counts[a]) })
+	palette := color.Palette(colours[:min(256, len(colours))])
+	nearest := make(map[color.Color]uint8)
+	for _, c := range colours {
+		nearest[c] = uint8(palette.Index(c))
 	}
+	small := image.NewPaletted(bounds, palette)
+	for y := bounds.Min.Y; y < bounds.Max.Y; y++ {
+		for x := bounds.Min.X; x < bounds.Max.X; x++ {
+			small.SetColorIndex(x, y, nearest[full.At(x, y)])
+		}
+	}
+	var b bytes.Buffer
+	err = (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&b, small)
+	return b.Bytes(), err
 }
 
 func TestPicturesForTheDocumentation(t *testing.T) {
