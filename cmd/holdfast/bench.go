@@ -36,9 +36,11 @@ func newBenchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench [flags] [STORE]",
 		Short: "Measure how fast locks are on a store, from this host",
-		Long: `Measures round trips, locks and unlocks in a second, and how long a lock takes
-from one client to the next. LIMIT is what plain round trips allow: two for a
-lock and its unlock. It loads the store for about 15 seconds, under scratch
+		Long: `Measures locks and unlocks in a second, and how long a lock takes from one client
+to the next. LIMIT is the same of the store alone: its calls to acquire and to
+release, without the queues, renewals and deadlines of Holdfast. A round trip is
+the mean of these two calls. On one name, a lock is handed over within the
+process without a call. It loads the store for about 15 seconds, under scratch
 names, of which nothing is left.
 
 STORE is the URL of the store, as for --store.`,

@@ -47,7 +47,7 @@ func Chart(title string, results []Result) string {
 	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="720" height="%d" font-family="sans-serif" font-size="13">
 <rect width="100%%" height="100%%" fill="white"/>
 <text x="10" y="24" font-size="15">%s</text>
-%s<text x="10" y="%d" fill="#57606a">pairs/s; the red line is what plain round trips allow</text>
+%s<text x="10" y="%d" fill="#57606a">pairs/s; the red line is the store alone</text>
 </svg>
 `, y+44, html.EscapeString(title), b.String(), y+30)
 }
