@@ -9,7 +9,7 @@ import (
 // Chart draws throughput as bars, each with its limit, as an SVG image.
 func Chart(title string, results []Result) string {
 	const (
-		left, longest = 240, 380
+		left, longest = 250, 370
 		height, gap   = 20, 12
 	)
 	most := 1.0

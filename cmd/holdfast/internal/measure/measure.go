@@ -122,7 +122,7 @@ func (r *run) measure(ctx context.Context) error {
 	if _, pairs, err = r.load(ctx, r.Goroutines, func(ctx context.Context, _ int) error { return r.pair(ctx, -1) }); err != nil {
 		return err
 	}
-	r.add("pairs.hot", "the same on one name, "+many, pairs, Pairs, 0)
+	r.add("pairs.hot", "on one name, "+many, pairs, Pairs, 0)
 
 	r.progress(6, "hand-off")
 	took, err := r.handOffs(ctx)
