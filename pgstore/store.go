@@ -60,6 +60,7 @@ var _ store.Store = (*Store)(nil)
 type Store struct {
 	pool    *pgxpool.Pool
 	owned   bool
+	schema  string // quoted
 	oneSQL  string
 	callSQL string
 	listSQL string
@@ -156,7 +157,7 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, c config) (*Store, error)
 		c.log = slog.Default()
 	}
 	s := &Store{
-		pool: pool, owned: c.owned,
+		pool: pool, owned: c.owned, schema: quoted,
 		oneSQL: functionCall(quoted, oneFunction, 14), callSQL: functionCall(quoted, callFunction, 16),
 		listSQL:   listStatement(quoted),
 		heartbeat: c.heartbeat, conns: make(chan struct{}, c.conns),

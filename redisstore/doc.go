@@ -107,6 +107,10 @@
 // FUNCTION and CLIENT are not needed. [Fenced] needs the right to the keys and commands that it
 // is called with.
 //
+// For "holdfast doctor" further +info +config|get +slowlog|get and, on a Cluster, +cluster|info:
+// without them it reports what it cannot read as unknown. CONFIG GET can read passwords, so give
+// these rights to a user of doctor's own.
+//
 // # TTL
 //
 // A lease is lost if its server does not reply for the TTL minus a twentieth. Choose a TTL that is

@@ -41,6 +41,7 @@ package goredis
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -54,7 +55,10 @@ type Store struct {
 	core *rediscore.Store
 }
 
-var _ store.Store = (*Store)(nil)
+var (
+	_ store.Store     = (*Store)(nil)
+	_ store.Diagnoser = (*Store)(nil)
+)
 
 // An Option changes how a store works.
 type Option func(*rediscore.Config)
@@ -136,6 +140,12 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 // List returns one page of the names that have holders or waiters.
 func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	return s.core.List(ctx, q)
+}
+
+// Diagnose checks whether the servers are set up safely for locks with that TTL: see
+// [store.Diagnoser].
+func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding {
+	return s.core.Diagnose(ctx, ttl)
 }
 
 // Close closes the store and its connections, but not the client that was passed to New: calls
