@@ -23,7 +23,7 @@ TOOLS := GOWORK=off go build -C tools -o ../.bin/ tool
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help test deps lint check-fmt vet staticcheck modules workflows unit platforms release-check fmt examples fuzz bench microbench soak cover dist clean
+.PHONY: help test deps lint check-fmt vet staticcheck modules workflows unit platforms release-check fmt examples fuzz bench bench-docs figures microbench soak cover dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,6 +94,13 @@ fuzz: ## run each fuzz target for FUZZTIME (10s)
 
 bench: deps ## Holdfast against its peers, in minutes; FLAGS="-run 'P1|P2'", results in .bin/bench
 	@go run ./bench $(FLAGS)
+
+bench-docs: deps ## measure in eight minutes on a quiet machine, and put the figures into the pages
+	@go run ./bench -time 300ms -handoffs 60 -window 10s -hold 20s -out docs/bench -docs . \
+		-run 'P1|P2|P3|P4|P4shapes|P5|P6|P7|P8|P9etcd|P9zk|P10|P10mysql|P10pg|P11|P12'
+
+figures: ## charts and figures of the pages from docs/bench/bench.json, without measuring
+	@go run ./bench -render docs/bench/bench.json -out docs/bench -docs . >/dev/null
 
 microbench: ## benchmarks of the root module; BENCH is a pattern, COUNT repeats
 	@echo "== go test -bench $(BENCH), $(COUNT) time(s)"

@@ -1,6 +1,7 @@
 package holdfast_test
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 var (
 	codeBlock = regexp.MustCompile("(?ms)^```.*?^```$")
 	link      = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	reference = regexp.MustCompile(`\]\[([\w-]+)\]`)
 	heading   = regexp.MustCompile(`(?m)^#+ (.*)$`)
 	notInID   = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
@@ -61,9 +63,57 @@ func TestLinksInDocumentsHaveATarget(t *testing.T) {
 				t.Errorf("%s: %s has no heading %q", path, file, anchor)
 			}
 		}
+		for _, m := range reference.FindAllStringSubmatch(codeBlock.ReplaceAllString(string(text), ""), -1) {
+			if !strings.Contains(string(text), "\n["+m[1]+"]: https://") {
+				t.Errorf("%s: the link [%s] is not defined", path, m[1])
+			}
+		}
 		return nil
 	})
 	if err != nil || pages < 10 {
 		t.Errorf("%d pages: %v", pages, err)
+	}
+}
+
+var (
+	level    = regexp.MustCompile("(?m)^(#+) ")
+	language = regexp.MustCompile("(?m)^```([a-z]+)$")
+	row      = regexp.MustCompile(`(?m)^\|`)
+	picture  = regexp.MustCompile(`!\[[^]]*\]\(([^)]*)\)`)
+)
+
+// outline returns what a page and its translation have in common.
+func outline(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(data)
+	var b strings.Builder
+	for _, m := range language.FindAllStringSubmatch(text, -1) {
+		b.WriteString(m[1] + " ")
+	}
+	text = codeBlock.ReplaceAllString(text, "")
+	for _, m := range level.FindAllStringSubmatch(text, -1) {
+		b.WriteString(m[1] + " ")
+	}
+	for _, m := range picture.FindAllStringSubmatch(text, -1) {
+		if !strings.Contains(m[1], "://") { // badges
+			b.WriteString(m[1] + " ")
+		}
+	}
+	fmt.Fprintf(&b, "and %d rows", len(row.FindAllString(text, -1)))
+	return b.String()
+}
+
+func TestTranslationsHaveTheOutlineOfTheirOriginals(t *testing.T) {
+	for original, translation := range map[string]string{
+		"README.md":        "README.zh-CN.md",
+		"docs/choosing.md": "docs/choosing.zh-CN.md",
+	} {
+		if want, got := outline(t, original), outline(t, translation); got != want {
+			t.Errorf("%s has\n%s\nand %s has\n%s", translation, got, original, want)
+		}
 	}
 }

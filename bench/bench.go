@@ -71,16 +71,17 @@ var workloads = []struct {
 	{"P10mysqlshapes", "MariaDB: clients × goroutines, one name", (*bench).mysqlShapes},
 	{"P10pg", "PostgreSQL, own names, hand-off", (*bench).postgres},
 	{"P10pgshapes", "PostgreSQL: clients × goroutines, one name", (*bench).postgresShapes},
+	{"P11", "memory: what the core costs", (*bench).memory},
 	{"P12", "many names, many waiters", (*bench).growth},
 }
 
 func newBench(t testing.TB, c config) (*bench, error) {
-	b := &bench{config: c, t: t, redis: startRedis(t), log: t.Logf}
+	b := &bench{config: c, t: t, redis: startRedis(t), log: t.Logf, report: newReport(c)}
 	info, err := b.redis.Info("server")
 	if err != nil {
 		return nil, err
 	}
-	b.report = newReport(c, info["redis_version"])
+	b.report.Versions["Redis"] = info["redis_version"]
 	return b, nil
 }
 

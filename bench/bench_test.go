@@ -54,10 +54,13 @@ func TestEveryWorkloadWorks(t *testing.T) {
 	if err := b.report.save(dir); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"bench.json", "bench.svg"} {
-		if data, err := os.ReadFile(dir + "/" + name); err != nil || len(data) < 1000 {
+	for _, name := range []string{reportFile, "overview.svg", "throughput.svg", "wait.svg", "handoff.svg", "waiting.svg", "growth.svg"} {
+		if data, err := os.ReadFile(dir + "/" + name); err != nil || len(data) < 500 { // the workloads have other names than in the charts
 			t.Errorf("%s has %d bytes, %v", name, len(data), err)
 		}
+	}
+	if r, err := load(dir + "/" + reportFile); err != nil || len(r.Rows) != len(b.report.Rows) {
+		t.Errorf("the report cannot be read again: %v", err)
 	}
 }
 
@@ -67,6 +70,14 @@ func TestNumbersAreShort(t *testing.T) {
 		1000: "1,000", 1234567: "1,234,567", -1234: "-1,234", 100: "100", 10: "10",
 	} {
 		if got := number(n); got != want {
+			t.Errorf("%v is written as %s instead of %s", n, got, want)
+		}
+	}
+}
+
+func TestFiguresHaveThreeDigits(t *testing.T) {
+	for n, want := range map[float64]string{0: "0", 0.31649: "0.316", 2.5: "2.5", 99.96: "100", 111.884: "112", 52799: "52,800", 1234567: "1,230,000"} {
+		if got := figure(n); got != want {
 			t.Errorf("%v is written as %s instead of %s", n, got, want)
 		}
 	}

@@ -3,10 +3,13 @@
 //
 //	go run ./bench                 everything; takes some minutes
 //	go run ./bench -run 'P1|P2'    some of it
+//	go run ./bench -render docs/bench/bench.json -out docs/bench -docs .
+//	                               measures nothing: charts and pages from an earlier run
 //
 // Machines differ and are noisy, so every target is a ratio within one run. The candidates take
 // turns (A B C A B C …) for several rounds, and the table shows the median and the spread. The
-// run also writes bench.json and bench.svg into a folder.
+// run also writes bench.json and charts into a folder, and with -docs its figures into the pages
+// of the repository: see pages.go.
 //
 // There is one file per workload; peers.go has the candidates.
 package main
@@ -32,10 +35,13 @@ func main() {
 	c := defaults
 	run := flag.String("run", ".", "`pattern` of the targets to measure, such as 'P1|P2'")
 	who := flag.String("who", "", "measure only these, by `names` with commas between them")
-	out := flag.String("out", filepath.Join(".bin", "bench"), "`folder` for bench.json and bench.svg")
+	out := flag.String("out", filepath.Join(".bin", "bench"), "`folder` for bench.json and the charts")
+	render := flag.String("render", "", "measure nothing, and use the run in this bench.json `file`")
+	docs := flag.String("docs", "", "write the figures into the pages of the repository in this `folder`")
 	profile := flag.String("cpuprofile", "", "write a CPU profile of this process to a `file`")
 	flag.IntVar(&c.rounds, "rounds", c.rounds, "how often each candidate has its turn")
 	flag.DurationVar(&c.time, "time", c.time, "how long a turn is")
+	flag.IntVar(&c.handoffs, "handoffs", c.handoffs, "P5 and its counterparts: hand-offs in a turn")
 	flag.DurationVar(&c.window, "window", c.window, "P6: for how long to count what waiters cost")
 	flag.DurationVar(&c.hold, "hold", c.hold, "P7: for how long to hold leases")
 	flag.IntVar(&c.leases, "leases", c.leases, "P7: how many leases to hold")
@@ -48,31 +54,45 @@ func main() {
 	if *who != "" {
 		c.who = strings.Split(*who, ",")
 	}
-	if err := mainRun(c, *run, *out, *profile); err != nil {
+	var report *Report
+	var err error
+	if *render != "" {
+		report, err = load(*render)
+	} else {
+		report, err = measure(c, *run, *profile)
+	}
+	if report != nil { // also after a failure: the figures that were measured before
+		err = errors.Join(err, report.table(os.Stdout), report.save(*out))
+	}
+	if err == nil && *docs != "" {
+		err = report.updatePages(*docs)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-// mainRun returns only after all servers and child processes have ended.
-func mainRun(c config, run, out, profile string) (err error) {
+// measure runs the workloads. It returns only after all servers and child processes have ended.
+// The report is not nil if there are figures, also if a workload failed.
+func measure(c config, run, profile string) (report *Report, err error) {
 	pattern, err := regexp.Compile("^(" + run + ")$")
 	if run == "." {
 		pattern, err = regexp.MustCompile(""), nil
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if profile != "" {
 		file, err := os.Create(profile)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		defer file.Close()
 		if err := pprof.StartCPUProfile(file); err != nil {
-			return err
+			return nil, err
 		}
 		defer pprof.StopCPUProfile()
 	}
@@ -85,13 +105,12 @@ func mainRun(c config, run, out, profile string) (err error) {
 	}()
 	b, err := newBench(h, c)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	report = &b.report
 	begin := time.Now()
 	b.log = func(format string, args ...any) {
 		fmt.Fprintf(os.Stderr, "%4.0fs  %s\n", time.Since(begin).Seconds(), fmt.Sprintf(format, args...))
 	}
-	// Save the figures that were measured before a failure.
-	err = b.run(ctx, pattern)
-	return errors.Join(err, b.report.table(os.Stdout), b.report.save(out))
+	return report, b.run(ctx, pattern)
 }

@@ -14,13 +14,14 @@ import (
 
 // A Report is the result of a run.
 type Report struct {
-	Begun  time.Time `json:"begun"`
-	Go     string    `json:"go"`
-	Cores  int       `json:"cores"`
-	Redis  string    `json:"redis"`
-	Rounds int       `json:"rounds"`
-	Round  string    `json:"round"`
-	Rows   []Row     `json:"rows"`
+	Begun    time.Time         `json:"begun"`
+	Go       string            `json:"go"`
+	CPU      string            `json:"cpu"`
+	Cores    int               `json:"cores"`
+	Versions map[string]string `json:"versions"` // of servers and peers
+	Rounds   int               `json:"rounds"`
+	Round    string            `json:"round"` // how long a turn of one candidate was
+	Rows     []Row             `json:"rows"`
 }
 
 // A Row is one figure of a peer, or a ratio.
@@ -105,7 +106,16 @@ func (r *Report) table(out io.Writer) error {
 	return w.Flush()
 }
 
-// number formats a figure with three significant digits.
+// figure formats a figure for a page: with three significant digits, also if it is large.
+func figure(n float64) string {
+	if n == 0 {
+		return "0"
+	}
+	unit := math.Pow(10, math.Floor(math.Log10(math.Abs(n)))-2)
+	return number(math.Round(n/unit) * unit)
+}
+
+// number formats a figure with at least three significant digits.
 func number(n float64) string {
 	if n == 0 {
 		return "0"
@@ -130,7 +140,9 @@ func number(n float64) string {
 	return text
 }
 
-// save writes the report as JSON and as a chart into a folder.
+const reportFile = "bench.json"
+
+// save writes the report as JSON and as charts into a folder.
 func (r *Report) save(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -139,15 +151,32 @@ func (r *Report) save(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(dir, "bench.json"), append(data, '\n'), 0o644); err != nil {
-		return err
+	files := r.charts()
+	files[reportFile] = string(data) + "\n"
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			return err
+		}
 	}
-	return os.WriteFile(filepath.Join(dir, "bench.svg"), []byte(r.chart()), 0o644)
+	return nil
 }
 
-func newReport(c config, redis string) Report {
+// load reads a report.
+func load(path string) (*Report, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	r := new(Report)
+	if err := json.Unmarshal(data, r); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return r, nil
+}
+
+func newReport(c config) Report {
 	return Report{
-		Begun: time.Now().UTC().Truncate(time.Second), Go: runtime.Version(), Cores: runtime.GOMAXPROCS(0),
-		Redis: redis, Rounds: c.rounds, Round: c.time.String(),
+		Begun: time.Now().UTC().Truncate(time.Second), Go: runtime.Version(), CPU: cpu(), Cores: runtime.GOMAXPROCS(0),
+		Versions: versions(), Rounds: c.rounds, Round: c.time.String(),
 	}
 }

@@ -3,7 +3,7 @@
 // Run makes the checks that every store has in common: how long a round trip takes, and a self-test
 // on a scratch name, which shows that locks exclude each other, are renewed, wake their waiters,
 // expire, and have growing tokens. A store that knows more, such as the settings of its servers,
-// implements [store.Diagnoser].
+// implements [store.Diagnoser]. The file docs/doctor.md lists all checks.
 package doctor
 
 import (
@@ -15,10 +15,41 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/diagnosis"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
 const (
+	noLocks    = "locks do not work on this store as it is set up"
+	seePackage = "see the documentation of the store's package for the rights and settings that it needs"
+)
+
+// The checks of every store.
+var (
+	roundTripCheck = diagnosis.New("store.round-trip", store.LevelWarning,
+		"a renewal must come back within the TTL; calls that take more than a tenth of it make losses likely",
+		"use a longer TTL, or find out why the store is slow")
+	answersCheck   = diagnosis.New("store.answers", store.LevelFailure, "no lock can be taken", "see whether the server is up and can be reached from here, and whether the account may read")
+	exclusionCheck = diagnosis.New("store.exclusion", store.LevelFailure, noLocks, seePackage)
+	renewalCheck   = diagnosis.New("store.renewal", store.LevelFailure, noLocks, seePackage)
+	wakeUpCheck    = diagnosis.New("store.wake-up", store.LevelFailure, noLocks, seePackage)
+	expiryCheck    = diagnosis.New("store.expiry", store.LevelFailure, noLocks, seePackage)
+	tokensCheck    = diagnosis.New("store.tokens", store.LevelFailure,
+		"a resource that checks tokens accepts a holder whose lease is over",
+		"do not use the store: it has lost data, or another program changes its records")
+	leftoversCheck = diagnosis.New("store.leftovers", store.LevelWarning,
+		"what released locks leave behind fills the store",
+		seePackage)
+	delayCheck = diagnosis.New("store.delay", store.LevelWarning,
+		"waiters get a lock later than they could",
+		"see whether the store is overloaded, or whether a proxy or pooler keeps it from waking its waiters")
+)
+
+const (
+	// callTimeout bounds one call, and diagnoseTimeout the checks of the store itself.
+	callTimeout     = 5 * time.Second
+	diagnoseTimeout = 30 * time.Second
+
 	probes  = 50
 	testTTL = time.Second // of the self-test, or the store's minimum
 	slack   = 2 * time.Second
@@ -27,9 +58,11 @@ const (
 // Run checks a store for locks with that TTL. The checks take about five seconds if the store is
 // healthy, and write only under a scratch name, which they leave empty.
 func Run(ctx context.Context, s store.Store, ttl time.Duration) []store.Finding {
-	findings := []store.Finding{roundTrip(ctx, s, ttl)}
+	findings := roundTrip(ctx, s, ttl)
 	findings = append(findings, selfTest(ctx, s)...)
 	if d, ok := s.(store.Diagnoser); ok {
+		ctx, cancel := context.WithTimeout(ctx, diagnoseTimeout)
+		defer cancel()
 		findings = append(findings, d.Diagnose(ctx, ttl)...)
 	}
 	return findings
@@ -45,27 +78,26 @@ func Worst(findings []store.Finding) store.Level {
 }
 
 // roundTrip compares the time of plain calls with the TTL.
-func roundTrip(ctx context.Context, s store.Store, ttl time.Duration) store.Finding {
-	f := store.Finding{ID: "store.round-trip"}
+func roundTrip(ctx context.Context, s store.Store, ttl time.Duration) []store.Finding {
 	took := make([]time.Duration, 0, probes)
 	for range probes {
 		begin := time.Now()
-		if _, err := s.List(ctx, store.Query{Name: scratch()}); err != nil {
-			f.Level, f.Found = store.LevelFailure, fmt.Sprintf("the store does not answer: %v", err)
-			f.Risk, f.Remedy = "no lock can be taken", "see whether the server is up and can be reached from here, and whether the account may read"
-			return f
+		bounded, cancel := context.WithTimeout(ctx, callTimeout)
+		_, err := s.List(bounded, store.Query{Name: scratch()})
+		cancel()
+		if err != nil {
+			return []store.Finding{answersCheck.Bad("the store does not answer: %v", err)}
 		}
 		took = append(took, time.Since(begin))
 	}
 	slices.Sort(took)
 	p50, p99 := took[probes/2], took[probes-1]
-	f.Found = fmt.Sprintf("p50 %v, p99 %v of %d calls", p50.Round(time.Microsecond), p99.Round(time.Microsecond), probes)
+	found := fmt.Sprintf("p50 %v, p99 %v of %d calls", p50.Round(time.Microsecond), p99.Round(time.Microsecond), probes)
+	f := roundTripCheck.OK("%s", found)
 	if p99 > ttl/10 {
-		f.Level = store.LevelWarning
-		f.Risk = fmt.Sprintf("a renewal must come back within the TTL of %v; calls that take more than a tenth of it make losses likely", ttl)
-		f.Remedy = "use a longer TTL, or find out why the store is slow"
+		f = roundTripCheck.Bad("%s; the TTL is %v", found, ttl)
 	}
-	return f
+	return []store.Finding{answersCheck.OK("the store answers"), f}
 }
 
 // scratch returns a name that nobody else uses.
@@ -79,43 +111,32 @@ func selfTest(ctx context.Context, s store.Store) []store.Finding {
 	defer cancel()
 	t := &test{name: scratch(), ttl: ttl}
 	if err := t.open(s); err != nil {
-		return []store.Finding{failed("store.self-test", err)}
+		return []store.Finding{exclusionCheck.Bad("%v", err)}
 	}
 	defer t.close()
 	steps := []struct {
-		id string
+		*diagnosis.Check
 		do func(context.Context) (string, error)
 	}{
-		{"store.exclusion", t.exclusion},
-		{"store.renewal", t.renewal},
-		{"store.wake-up", t.wakeUp},
-		{"store.expiry", t.expiry},
-		{"store.tokens", t.tokens},
-		{"store.leftovers", t.leftovers},
+		{exclusionCheck, t.exclusion},
+		{renewalCheck, t.renewal},
+		{wakeUpCheck, t.wakeUp},
+		{expiryCheck, t.expiry},
+		{tokensCheck, t.tokens},
+		{leftoversCheck, t.leftovers},
 	}
 	var findings []store.Finding
 	for _, step := range steps {
 		found, err := step.do(ctx)
 		if err != nil {
-			return append(findings, failed(step.id, err)) // the following steps build on it
+			return append(findings, step.Bad("%v", err)) // the following steps build on it
 		}
-		f := store.Finding{ID: step.id, Found: found}
-		if t.late > slack {
-			f.Level = store.LevelWarning
-			f.Risk, f.Remedy = "waiters wait longer than they must", "see whether the store is overloaded, or whether it cannot push through a proxy or pooler in between"
-		}
-		t.late = 0
-		findings = append(findings, f)
+		findings = append(findings, step.OK("%s", found))
 	}
-	return findings
-}
-
-func failed(id string, err error) store.Finding {
-	return store.Finding{
-		ID: id, Level: store.LevelFailure, Found: err.Error(),
-		Risk:   "locks do not work on this store as it is set up",
-		Remedy: "see the package of the store for the rights and settings that it needs",
+	if t.late > slack {
+		return append(findings, delayCheck.Bad("a waiter got the lock %v later than it could", t.late.Round(time.Millisecond)))
 	}
+	return append(findings, delayCheck.OK("a waiter got the lock at most %v later than it could", t.late.Round(10*time.Microsecond)))
 }
 
 // A test is the self-test: two clients and one name.
@@ -125,7 +146,7 @@ type test struct {
 	a, b    *holdfast.Client
 	lease   *holdfast.Lease
 	highest []int64       // tokens in the order of their grants
-	late    time.Duration // of the last step
+	late    time.Duration // the longest that a waiter waited in vain
 }
 
 func (t *test) open(s store.Store) (err error) {
@@ -205,12 +226,13 @@ func (t *test) wakeUp(ctx context.Context) (string, error) {
 	if out.err != nil {
 		return "", out.err
 	}
-	t.late = out.at.Sub(begin)
+	late := out.at.Sub(begin)
+	t.late = max(t.late, late)
 	t.granted(out.lease)
 	if err := t.lease.Unlock(ctx); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("a waiter has the lock %v after its release", t.late.Round(10*time.Microsecond)), nil
+	return fmt.Sprintf("a waiter has the lock %v after its release", late.Round(10*time.Microsecond)), nil
 }
 
 func (t *test) expiry(ctx context.Context) (string, error) {
@@ -228,7 +250,7 @@ func (t *test) expiry(ctx context.Context) (string, error) {
 	if lease.Err() == nil {
 		return "", fmt.Errorf("the name was given to the next holder after %v, while the first lease of %v was still valid", took, t.ttl)
 	}
-	t.late = max(0, took-t.ttl)
+	t.late = max(t.late, took-t.ttl)
 	t.granted(next)
 	if err := next.Unlock(ctx); err != nil {
 		return "", err

@@ -20,6 +20,7 @@ type broken struct {
 	renew   func() error
 	list    func() error
 	slow    time.Duration
+	hangs   bool
 	extra   []store.Finding
 }
 
@@ -40,6 +41,10 @@ func (b *broken) Renew(ctx context.Context, grants []store.Renewal) ([]store.Ren
 
 func (b *broken) List(ctx context.Context, q store.Query) (store.Page, error) {
 	time.Sleep(b.slow)
+	if b.hangs {
+		<-ctx.Done()
+		return store.Page{}, ctx.Err()
+	}
 	if b.list != nil {
 		return store.Page{}, b.list()
 	}
@@ -66,7 +71,7 @@ func TestAHealthyStoreHasNoFinding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()
 		findings := doctor.Run(t.Context(), s, 30*time.Second)
-		if got := levels(findings); got != "" || len(findings) != 7 || doctor.Worst(findings) != store.LevelOK {
+		if got := levels(findings); got != "" || len(findings) != 9 || doctor.Worst(findings) != store.LevelOK {
 			t.Errorf("findings %q of %d checks", got, len(findings))
 		}
 		if page, err := s.List(t.Context(), store.Query{}); err != nil || len(page.Locks) != 0 {
@@ -88,14 +93,19 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 		}
 		return answer
 	}
-	for want, s := range map[string]*broken{
-		"store.round-trip warning":                        {slow: 4 * time.Second},
-		"store.round-trip failure, store.wake-up failure": {list: func() error { return errors.New("no rights") }},
-		"store.exclusion failure":                         {acquire: grant},
-		"store.renewal failure":                           {renew: func() error { return errors.New("read only") }},
-		"store.tokens failure":                            {acquire: token},
-		"redis.eviction unknown, (incomplete)":            {extra: []store.Finding{{ID: "redis.eviction", Level: store.LevelUnknown, Found: "CONFIG is not allowed"}}},
+	for _, tt := range []struct {
+		store *broken
+		want  string
+	}{
+		{&broken{slow: 4 * time.Second}, "store.round-trip warning"},
+		{&broken{list: func() error { return errors.New("no rights") }}, "store.answers failure, store.wake-up failure"},
+		{&broken{acquire: grant}, "store.exclusion failure"},
+		{&broken{renew: func() error { return errors.New("read only") }}, "store.renewal failure"},
+		{&broken{acquire: token}, "store.tokens failure"},
+		{&broken{extra: []store.Finding{{ID: "redis.eviction", Level: store.LevelUnknown, Found: "CONFIG is not allowed"}}}, "redis.eviction unknown, (incomplete)"},
+		{&broken{hangs: true}, "store.answers failure, store.wake-up failure"},
 	} {
+		s, want := tt.store, tt.want
 		synctest.Test(t, func(t *testing.T) {
 			s.Store = memstore.New()
 			findings := doctor.Run(t.Context(), s, 30*time.Second)

@@ -64,7 +64,7 @@ func openWith(ctx context.Context, u *store.URL, c config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.prefix, c.owned, c.conns = strings.Trim(u.Path, "/"), true, new(conns)
+	c.prefix, c.owned, c.conns, c.tls = strings.Trim(u.Path, "/"), true, new(conns), option.TLS
 	option.DialOptions = append(option.DialOptions, c.conns.option())
 	s, err := dial(ctx, option, c)
 	if err != nil {

@@ -2,6 +2,7 @@ package etcdstore
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"strings"
@@ -54,8 +55,9 @@ type config struct {
 	prefix    string
 	heartbeat time.Duration
 	minTTL    time.Duration
-	owned     bool   // Close closes the client
-	conns     *conns // connections of an owned client
+	owned     bool        // Close closes the client
+	conns     *conns      // connections of an owned client
+	tls       *tls.Config // of an owned client; nil without TLS
 }
 
 // A Store keeps locks on etcd servers. It implements [store.Store]. Programs make one with [New]

@@ -4,7 +4,8 @@
 //
 // The list is live: every lock with its holders, tokens, remaining time and waiters in order. The
 // page of one lock has a timeline of what was seen and how long the lock was waited for and held.
-// It works without JavaScript, and then reloads itself.
+// It works without JavaScript, and then reloads itself. The path healthz below the handler answers
+// with 200 if the store answers, and otherwise with 503.
 //
 // # Safety
 //
@@ -18,6 +19,9 @@
 // One listing serves all browsers. While somebody looks, the store is listed every two seconds, or
 // less often if that takes long: the pause is at least nine times as long as the listing, so that it
 // takes at most a tenth of the time. A store that does not answer is asked again after the same two
-// seconds. A listing ends after 10,000 names, which the page then says.
-// Nothing is asked while nobody looks.
+// seconds. A listing ends after 10,000 names, which the page then says; the page of a lock beyond
+// them asks for that lock alone. Nothing is asked while nobody looks.
+//
+// With 1,000 locks on Redis that is 500 calls a second: one for each lock, every two seconds.
+// The health endpoint asks the store at most once a second.
 package inspect

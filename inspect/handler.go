@@ -5,6 +5,7 @@ import (
 	"context"
 	"embed"
 	"errors"
+	"fmt"
 	"html/template"
 	"io/fs"
 	"log/slog"
@@ -12,17 +13,23 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/store"
 )
 
 const (
 	perPage    = 100
 	maxStreams = 100              // browsers that listen
 	maxForm    = 16 << 10         // bytes
-	writeLimit = 10 * time.Second // a browser that does not read is dropped
 	maxReason  = 500              // bytes
+	writeLimit = 10 * time.Second // a browser that does not read is dropped
+	readLimit  = 10 * time.Second // a browser that does not send its form is dropped
+	breakLimit = 10 * time.Second
+	clockCheck = "store.clock" // the finding about the clocks of the store and of this host
+	healthAge  = time.Second   // how long the health of the store is not asked again
 )
 
 //go:embed static
@@ -32,7 +39,10 @@ var static embed.FS
 var texts embed.FS
 
 var pages = template.Must(template.New("").Funcs(template.FuncMap{
-	"short": short, "percent": percent, "clock": clock, "plot": plot, "weight": weight, "add": func(a, b int) int { return a + b },
+	"short": short, "clock": clock, "date": date, "iso": iso, "plot": plot, "weight": weight,
+	"firstHolders": firstHolders, "firstWaiters": firstWaiters,
+	"add":  func(a, b int) int { return a + b },
+	"rest": func(shown, all int) int { return max(0, all-shown) },
 }).ParseFS(texts, "templates/*.html"))
 
 type handler struct {
@@ -40,6 +50,10 @@ type handler struct {
 	client  *holdfast.Client
 	watcher *watcher
 	streams chan struct{} // one value for each browser that listens
+
+	healthMu sync.Mutex // held while the store is asked, so that it is asked once for all
+	healthAt time.Time
+	healthy  bool
 }
 
 // Handler returns a handler that shows the locks in the namespace of a client.
@@ -51,7 +65,7 @@ func Handler(c *holdfast.Client, opts ...Option) http.Handler {
 	if h.title == "" {
 		h.title = c.Capabilities().Store
 	}
-	h.watcher = newWatcher(c, h.interval)
+	h.watcher = newWatcher(c, &h.settings)
 	files, err := fs.Sub(static, "static")
 	if err != nil {
 		panic(err) // the folder is embedded
@@ -94,12 +108,16 @@ type page struct {
 	At          time.Time
 	Failure     string
 	Trips       trips
-	Events      string // address of the stream of this page
+	seen        map[holdfast.ID]sighting
+	Clock       string          // how far the clock of the store is from that of this host; empty if unknown
+	Findings    []store.Finding // that somebody should know of
+	Events      string          // address of the stream of this page
 
 	// The list.
 	Locks           []holdfast.Info
 	Query           string
-	Total, Number   int
+	Total, Listed   int // names that match, and names of the listing
+	Number, Pages   int
 	Previous, Next  string
 	Cut             bool
 	HeldNow, Queued int
@@ -116,9 +134,17 @@ type page struct {
 }
 
 func (h *handler) page(s *snapshot) page {
-	p := page{Base: h.base, Title: h.title, MayBreak: h.check != nil, Refresh: max(2, int(h.interval/time.Second)), At: s.at, Trips: s.trips, Cut: s.cut}
+	p := page{Base: h.base, Title: h.title, MayBreak: h.check != nil, Refresh: max(2, int(h.interval/time.Second)), At: s.at, Trips: s.trips, Cut: s.cut, seen: s.seen}
 	if s.err != nil {
 		p.Failure = s.err.Error()
+	}
+	for _, f := range s.findings {
+		switch {
+		case f.ID == clockCheck && f.Level == store.LevelOK:
+			p.Clock = f.Found
+		case f.Level >= store.LevelWarning:
+			p.Findings = append(p.Findings, f)
+		}
 	}
 	return p
 }
@@ -135,9 +161,10 @@ func (h *handler) listPage(s *snapshot, q url.Values) page {
 			p.Queued += len(lock.Waiters)
 		}
 	}
-	p.Total = len(found)
+	p.Total, p.Listed = len(found), len(s.locks)
 	number, _ := strconv.Atoi(q.Get("page"))
-	p.Number = min(max(number, 1), max(1, (len(found)+perPage-1)/perPage))
+	p.Pages = max(1, (len(found)+perPage-1)/perPage)
+	p.Number = min(max(number, 1), p.Pages)
 	from := (p.Number - 1) * perPage
 	p.Locks = found[from:min(from+perPage, len(found))]
 	link := func(n int) string {
@@ -154,24 +181,32 @@ func (h *handler) listPage(s *snapshot, q url.Values) page {
 }
 
 // lockPage is the page of one lock.
-func (h *handler) lockPage(s *snapshot, name string) page {
+func (h *handler) lockPage(ctx context.Context, s *snapshot, name string) page {
 	p := h.page(s)
 	p.Name = name
 	lock, ok := s.find(name)
-	p.Lock, p.Free = lock, !ok
+	if !ok && s.cut { // it may be beyond the end of the listing
+		var err error
+		if lock, err = h.client.Inspect(ctx, name); err != nil {
+			p.Failure = err.Error()
+		}
+	}
+	p.Lock, p.Free = lock, len(lock.Holders)+len(lock.Waiters) == 0
 	p.Record = h.watcher.past(name)
 	p.Events = h.base + "events?" + url.Values{"name": {name}}.Encode()
 	return p
 }
 
 func (h *handler) showList(w http.ResponseWriter, r *http.Request) {
-	h.show(w, r, "list", func(s *snapshot) page { return h.listPage(s, r.URL.Query()) })
+	if goodQuery(w, r.URL.Query()) {
+		h.show(w, r, "list", func(s *snapshot) page { return h.listPage(s, r.URL.Query()) })
+	}
 }
 
 func (h *handler) showLock(w http.ResponseWriter, r *http.Request) {
 	name, ok := nameOf(w, r.URL.Query())
 	if ok {
-		h.show(w, r, "lock", func(s *snapshot) page { return h.lockPage(s, name) })
+		h.show(w, r, "lock", func(s *snapshot) page { return h.lockPage(r.Context(), s, name) })
 	}
 }
 
@@ -185,14 +220,14 @@ func (h *handler) show(w http.ResponseWriter, r *http.Request, name string, make
 	if s.err != nil {
 		status = http.StatusBadGateway
 	}
-	render(w, status, name, make(s))
+	h.render(w, status, name, make(s))
 }
 
-func render(w http.ResponseWriter, status int, name string, p page) {
+func (h *handler) render(w http.ResponseWriter, status int, name string, p page) {
 	var b bytes.Buffer
 	if err := pages.ExecuteTemplate(&b, name+".html", p); err != nil {
 		http.Error(w, "the page cannot be shown", http.StatusInternalServerError)
-		slog.Error("holdfast: inspector", "error", err)
+		h.logger.Error("holdfast: inspector", "error", err)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -204,11 +239,20 @@ func render(w http.ResponseWriter, status int, name string, p page) {
 // nameOf returns the name of a lock that a request is about.
 func nameOf(w http.ResponseWriter, v url.Values) (string, bool) {
 	name := v.Get("name")
-	if name == "" || len(name) > 1024 {
-		http.Error(w, "give the name of a lock, of at most 1024 bytes", http.StatusBadRequest)
+	if name == "" || len(name) > store.MaxName {
+		http.Error(w, fmt.Sprintf("give the name of a lock, of at most %d bytes", store.MaxName), http.StatusBadRequest)
 		return "", false
 	}
 	return name, true
+}
+
+// goodQuery reports whether a request for the list can be answered.
+func goodQuery(w http.ResponseWriter, v url.Values) bool {
+	if len(v.Get("q")) > store.MaxName {
+		http.Error(w, fmt.Sprintf("give a prefix of at most %d bytes", store.MaxName), http.StatusBadRequest)
+		return false
+	}
+	return true
 }
 
 // stream sends the changing part of a page after every listing, as server-sent events.
@@ -226,7 +270,9 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request) {
 		if !ok {
 			return
 		}
-		part, build = "details", func(s *snapshot) page { return h.lockPage(s, name) }
+		part, build = "details", func(s *snapshot) page { return h.lockPage(r.Context(), s, name) }
+	} else if !goodQuery(w, r.URL.Query()) {
+		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	control := http.NewResponseController(w)
@@ -235,7 +281,7 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request) {
 		if s != nil {
 			var b bytes.Buffer
 			if err := pages.ExecuteTemplate(&b, part, build(s)); err != nil {
-				slog.Error("holdfast: inspector", "error", err)
+				h.logger.Error("holdfast: inspector", "error", err)
 				return
 			}
 			var message strings.Builder
@@ -262,15 +308,26 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request) {
 
 // health tells whether the store answers.
 func (h *handler) health(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
-	defer cancel()
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	if _, err := h.client.Inspect(ctx, probeName); err != nil {
+	if !h.answers() {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		w.Write([]byte("the store does not answer\n"))
 		return
 	}
 	w.Write([]byte("ok\n"))
+}
+
+// answers reports whether the store answers, or did so a moment ago.
+func (h *handler) answers() bool {
+	h.healthMu.Lock()
+	defer h.healthMu.Unlock()
+	if time.Since(h.healthAt) >= healthAge {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		_, err := h.client.Inspect(ctx, probeName)
+		h.healthAt, h.healthy = time.Now(), err == nil
+	}
+	return h.healthy
 }
 
 // mayBreak reports who the user is. It asks for credentials if there are none.
@@ -281,6 +338,9 @@ func (h *handler) mayBreak(w http.ResponseWriter, r *http.Request) (user string,
 	}
 	user, password, given := r.BasicAuth()
 	if !given || !h.check(user, password) {
+		if given { // the user name is not logged: it may be a password in the wrong field
+			h.logger.Warn("holdfast: forced release refused: wrong user name or password", "from", r.RemoteAddr)
+		}
 		w.Header().Set("WWW-Authenticate", `Basic realm="holdfast", charset="UTF-8"`)
 		http.Error(w, "user name and password are needed", http.StatusUnauthorized)
 		return "", false
@@ -316,12 +376,12 @@ func (h *handler) breakForm(w http.ResponseWriter, r *http.Request, v url.Values
 	for _, holder := range info.Holders {
 		if holder.ID == id {
 			p.Holder = holder
-			render(w, status, "break", p)
+			h.render(w, status, "break", p)
 			return
 		}
 	}
 	p.Message = "This grant does not hold the lock any more. Nothing was released."
-	render(w, http.StatusConflict, "message", p)
+	h.render(w, http.StatusConflict, "message", p)
 }
 
 // doBreak releases exactly the grant that the user saw.
@@ -330,6 +390,7 @@ func (h *handler) doBreak(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
+	http.NewResponseController(w).SetReadDeadline(time.Now().Add(readLimit))
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	if err := r.ParseForm(); err != nil {
 		http.Error(w, "the form cannot be read", http.StatusBadRequest)
@@ -349,7 +410,10 @@ func (h *handler) doBreak(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "give the ID of a grant, as the page of the lock shows it", http.StatusBadRequest)
 		return
 	}
-	err = h.client.Break(r.Context(), name, id)
+	// A browser that goes away does not leave open whether the lock was released.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), breakLimit)
+	defer cancel()
+	err = h.client.Break(ctx, name, id)
 	what := "holdfast: lock released by force"
 	if err != nil {
 		what = "holdfast: forced release failed"
@@ -363,5 +427,5 @@ func (h *handler) doBreak(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		status, p.Message = http.StatusBadGateway, err.Error()
 	}
-	render(w, status, "message", p)
+	h.render(w, status, "message", p)
 }

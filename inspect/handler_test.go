@@ -25,6 +25,7 @@ const patience = 30 * time.Second
 // A site is an inspector on a server, with the client whose locks it shows.
 type site struct {
 	t      *testing.T
+	store  *memstore.Store
 	client *holdfast.Client
 	base   string
 	log    *lockedBuffer
@@ -49,11 +50,12 @@ func (l *lockedBuffer) String() string {
 
 func newSite(t *testing.T, opts ...inspect.Option) *site {
 	t.Helper()
-	c, err := holdfast.New(memstore.New(), holdfast.WithOwner("web-1"))
+	st := memstore.New()
+	c, err := holdfast.New(st, holdfast.WithOwner("web-1"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &site{t: t, client: c, log: new(lockedBuffer)}
+	s := &site{t: t, store: st, client: c, log: new(lockedBuffer)}
 	opts = append([]inspect.Option{inspect.At("/locks"), inspect.Every(100 * time.Millisecond), inspect.Logger(slog.New(slog.NewTextHandler(s.log, nil)))}, opts...)
 	server := httptest.NewServer(inspect.Handler(c, opts...))
 	s.base = server.URL + "/locks/"
@@ -164,7 +166,7 @@ func TestManyLocksArePaged(t *testing.T) {
 		s.lock(fmt.Sprintf("n%03d", i))
 	}
 	body := s.eventually("?page=2", "n150")
-	if strings.Contains(body, "n050") || strings.Contains(body, "n230") || !strings.Contains(body, "250 locks") {
+	if strings.Contains(body, "n050") || strings.Contains(body, "n230") || !strings.Contains(body, "<b>250</b> locks") {
 		t.Error("the second page is not that of the second hundred")
 	}
 	for _, page := range []string{"99999999999999999999", "-3", "x", "99"} {
@@ -210,11 +212,11 @@ func TestTheLockPageHasATimeline(t *testing.T) {
 	s := newSite(t)
 	s.get("lock?name=job") // begins to look
 	lease := s.lock("job")
-	s.eventually("lock?name=job", "acquired: web-1")
+	s.eventually("lock?name=job", "<b>acquired</b> web-1")
 	if err := lease.Unlock(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	body := s.eventually("lock?name=job", "released or expired: web-1")
+	body := s.eventually("lock?name=job", "<b>released</b> web-1")
 	if !strings.Contains(body, "This lock is free") || !strings.Contains(body, "Held for: 1 seen") {
 		t.Errorf("the page of a free lock:\n%s", body)
 	}
@@ -286,6 +288,7 @@ func TestHealthTellsWhetherTheStoreAnswers(t *testing.T) {
 		t.Errorf("status %d: %s", status, body)
 	}
 	s.client.Close()
+	s.eventually("healthz", "the store does not answer")
 	if status, _ := s.get("healthz"); status != http.StatusServiceUnavailable {
 		t.Errorf("closed: status %d", status)
 	}

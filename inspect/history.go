@@ -40,34 +40,64 @@ func (h *history) note(before, after *snapshot) {
 	if before == nil || before.err != nil {
 		return
 	}
+	elapsed := after.at.Sub(before.at)
 	seen := make(map[string]bool, len(after.locks))
 	for _, lock := range after.locks {
 		seen[lock.Name] = true
 		old, _ := before.find(lock.Name)
-		h.compare(&old, &lock, after.at)
+		h.compare(&old, &lock, after.at, elapsed)
 	}
 	if after.cut || before.cut {
 		return // a name that is missing may only be beyond the end
 	}
 	for _, old := range before.locks {
 		if !seen[old.Name] {
-			h.compare(&old, &holdfast.Info{Name: old.Name}, after.at)
+			h.compare(&old, &holdfast.Info{Name: old.Name}, after.at, elapsed)
 		}
 	}
 }
 
+// A phase is a grant, or the record that is left of it.
+type phase struct {
+	id    holdfast.ID
+	state holdfast.State
+}
+
 // compare notes what has changed at one name.
-func (h *history) compare(old, lock *holdfast.Info, at time.Time) {
-	var events []event
-	var held, waited []time.Duration
+func (h *history) compare(old, lock *holdfast.Info, at time.Time, elapsed time.Duration) {
+	sameHolder := func(a, b holdfast.Holder) bool { return a.ID == b.ID && a.State == b.State }
+	sameWaiter := func(a, b holdfast.Waiter) bool { return a.ID == b.ID }
+	if slices.EqualFunc(old.Holders, lock.Holders, sameHolder) && slices.EqualFunc(old.Waiters, lock.Waiters, sameWaiter) {
+		return
+	}
+	held := make(map[phase]bool) // in the old listing
 	for _, b := range old.Holders {
-		if b.State == holdfast.StateHeld && !slices.ContainsFunc(lock.Holders, func(a holdfast.Holder) bool { return a.ID == b.ID && a.State == b.State }) {
-			events = append(events, event{at, "released or expired", b.Owner, b.Token})
-			held = append(held, b.Age)
+		held[phase{b.ID, b.State}] = true
+	}
+	waiting := make(map[holdfast.ID]time.Duration) // in the old listing
+	for _, b := range old.Waiters {
+		waiting[b.ID] = b.Age
+	}
+	holds := make(map[phase]bool)
+	for _, a := range lock.Holders {
+		holds[phase{a.ID, a.State}] = true
+	}
+
+	var events []event
+	var heldFor, waited []time.Duration
+	for _, b := range old.Holders {
+		if b.State != holdfast.StateHeld || holds[phase{b.ID, b.State}] {
+			continue
 		}
+		what := "released"
+		if b.Left <= elapsed {
+			what = "expired" // it was not renewed in time, unless it was released at the last moment
+		}
+		events = append(events, event{at, what, b.Owner, b.Token})
+		heldFor = append(heldFor, b.Age)
 	}
 	for _, a := range lock.Holders {
-		if slices.ContainsFunc(old.Holders, func(b holdfast.Holder) bool { return a.ID == b.ID && a.State == b.State }) {
+		if held[phase{a.ID, a.State}] {
 			continue
 		}
 		what := "acquired"
@@ -78,12 +108,12 @@ func (h *history) compare(old, lock *holdfast.Info, at time.Time) {
 			what = "closed: minimum hold"
 		}
 		events = append(events, event{at, what, a.Owner, a.Token})
-		if i := slices.IndexFunc(old.Waiters, func(b holdfast.Waiter) bool { return a.ID == b.ID }); i >= 0 {
-			waited = append(waited, old.Waiters[i].Age)
+		if age, ok := waiting[a.ID]; ok {
+			waited = append(waited, age)
 		}
 	}
 	for _, a := range lock.Waiters {
-		if !slices.ContainsFunc(old.Waiters, func(b holdfast.Waiter) bool { return a.ID == b.ID }) {
+		if _, ok := waiting[a.ID]; !ok {
 			events = append(events, event{at, "waits", a.Owner, 0})
 		}
 	}
@@ -92,7 +122,7 @@ func (h *history) compare(old, lock *holdfast.Info, at time.Time) {
 	}
 	r := h.record(lock.Name)
 	r.Events = last(append(r.Events, events...), maxEvents)
-	r.Held = last(append(r.Held, held...), maxTimes)
+	r.Held = last(append(r.Held, heldFor...), maxTimes)
 	r.Waited = last(append(r.Waited, waited...), maxTimes)
 }
 

@@ -1,9 +1,12 @@
 package inspect
 
 import (
+	"context"
 	"log/slog"
 	pathpkg "path"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
 )
 
 // An Option sets up a handler.
@@ -14,6 +17,7 @@ type settings struct {
 	title    string
 	interval time.Duration
 	logger   *slog.Logger
+	checks   func(context.Context) []store.Finding
 	check    func(user, password string) bool // nil if the handler only reads
 }
 
@@ -37,6 +41,13 @@ func Every(d time.Duration) Option {
 // Logger sets where forced releases are logged, each with the user, the reason and the grant. The
 // default is slog.Default().
 func Logger(l *slog.Logger) Option { return func(s *settings) { s.logger = l } }
+
+// Checks shows what is wrong with the store: the findings of run that are warnings or failures, and
+// how far its clock is from that of this host. The Diagnose method of a store.Diagnoser is made for
+// this. It is called once a minute while somebody looks.
+func Checks(run func(context.Context) []store.Finding) Option {
+	return func(s *settings) { s.checks = run }
+}
 
 // AllowBreak lets users release locks by force. They give a user name and a password, by HTTP basic
 // authentication, which check accepts or not. Use TLS if the handler is reached over a network.

@@ -29,11 +29,37 @@ func short(d time.Duration) string {
 
 func clock(t time.Time) string { return t.Format("15:04:05") }
 
-// percent is how full the bar of a lease is. A lease does not tell its TTL, so the bar is full at the
-// longest time that is left between two renewals of the default TTL.
-func percent(left time.Duration) int {
-	return int(100 * min(left, holdfast.DefaultTTL) / holdfast.DefaultTTL)
+// firstHolders returns the first n of a list.
+func firstHolders(n int, list []holdfast.Holder) []holdfast.Holder { return list[:min(n, len(list))] }
+
+// firstWaiters returns the first n of a list.
+func firstWaiters(n int, list []holdfast.Waiter) []holdfast.Waiter { return list[:min(n, len(list))] }
+
+// Percent is how full the bar of a lease is. A listing does not tell the TTL, so the bar is full at
+// the longest time left that was seen.
+func (p page) Percent(h holdfast.Holder) int {
+	full := max(p.seen[h.ID].full, h.Left, 1)
+	return int(100 * (float64(h.Left) / float64(full)))
 }
+
+// Renewed is when a renewal of a lease was last seen. It is zero if none was seen.
+func (p page) Renewed(h holdfast.Holder) time.Time { return p.seen[h.ID].renewed }
+
+// Newest returns the events of a lock, the newest first.
+func (p page) Newest() []event {
+	events := slices.Clone(p.Record.Events)
+	slices.Reverse(events)
+	return events
+}
+
+// Since is when a holder or waiter of that age began, by the clock of this host.
+func (p page) Since(age time.Duration) time.Time { return p.At.Add(-age) }
+
+// iso formats a time for the attribute datetime.
+func iso(t time.Time) string { return t.Format(time.RFC3339) }
+
+// date formats a time for people, with its day.
+func date(t time.Time) string { return t.Format("2006-01-02 15:04:05 MST") }
 
 // weight is how a lock is held, in a word.
 func weight(mode holdfast.Mode, weight, limit int) string {

@@ -8,14 +8,18 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/store"
 )
 
 const (
 	maxNames   = 10_000           // of a listing
 	listLimit  = 10 * time.Second // of a listing
 	idleAfter  = 10 * time.Second // the store is not listed any more after the last look
-	maxSamples = 120              // round trips that are kept
+	checkEvery = time.Minute
+	maxSamples = 120 // round trips that are kept
 	probeName  = "holdfast:inspector"
+
+	renewalStep = 500 * time.Millisecond // more than listings are late, less than a renewal adds
 )
 
 // A snapshot is the outcome of one listing.
@@ -25,6 +29,35 @@ type snapshot struct {
 	cut   bool            // there are more
 	err   error
 	trips trips
+	seen  map[holdfast.ID]sighting // of holders
+
+	findings []store.Finding // of the last checks
+}
+
+// A sighting is what several listings have shown of a holder.
+type sighting struct {
+	full    time.Duration // the longest time left, which is about the TTL
+	left    time.Duration // in the newest listing
+	renewed time.Time     // of the first listing after its last renewal; zero if none was seen
+}
+
+// sightings adds a listing to what the one before has shown. Before is nil for the first one.
+func (s *snapshot) sightings(before *snapshot) {
+	s.seen = make(map[holdfast.ID]sighting)
+	for _, lock := range s.locks {
+		for _, h := range lock.Holders {
+			now := sighting{full: h.Left, left: h.Left}
+			if before != nil {
+				if old, ok := before.seen[h.ID]; ok {
+					now.full, now.renewed = max(h.Left, old.full), old.renewed
+					if expected := old.left - s.at.Sub(before.at); h.Left > expected+renewalStep {
+						now.renewed = s.at
+					}
+				}
+			}
+			s.seen[h.ID] = now
+		}
+	}
 }
 
 // find returns a lock of the snapshot.
@@ -51,10 +84,14 @@ type watcher struct {
 	running bool
 	samples []time.Duration
 	history history
+
+	check    func(context.Context) []store.Finding // nil without checks
+	checked  time.Time                             // when the last checks began
+	findings []store.Finding
 }
 
-func newWatcher(c *holdfast.Client, interval time.Duration) *watcher {
-	return &watcher{client: c, interval: interval, next: make(chan struct{})}
+func newWatcher(c *holdfast.Client, s *settings) *watcher {
+	return &watcher{client: c, interval: s.interval, check: s.checks, next: make(chan struct{})}
 }
 
 // look returns the newest snapshot, and a channel that is closed by the next one. The snapshot is
@@ -94,8 +131,14 @@ func (w *watcher) run() {
 		s, took := w.list()
 		w.mu.Lock()
 		if s.err == nil {
+			s.sightings(w.now)
 			w.history.note(w.now, s)
 		}
+		if w.check != nil && time.Since(w.checked) >= checkEvery {
+			w.checked = time.Now()
+			go w.runChecks()
+		}
+		s.findings = w.findings
 		w.now = s
 		close(w.next)
 		w.next = make(chan struct{})
@@ -106,6 +149,16 @@ func (w *watcher) run() {
 			return
 		}
 	}
+}
+
+// runChecks checks the store once.
+func (w *watcher) runChecks() {
+	ctx, cancel := context.WithTimeout(context.Background(), listLimit)
+	defer cancel()
+	findings := w.check(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.findings = findings
 }
 
 // idle reports whether nobody has looked since the last snapshot was shown, nor shortly before. Then
@@ -139,7 +192,9 @@ func (w *watcher) list() (s *snapshot, took time.Duration) {
 		}
 		s.locks = append(s.locks, lock)
 	}
-	slices.SortFunc(s.locks, func(a, b holdfast.Info) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(s.locks, func(a, b holdfast.Info) int { return cmp.Compare(a.Name, b.Name) })
+	// A name that changed between two pages of the listing may be on both.
+	s.locks = slices.CompactFunc(s.locks, func(a, b holdfast.Info) bool { return a.Name == b.Name })
 	return s, time.Since(s.at)
 }
 

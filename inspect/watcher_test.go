@@ -3,7 +3,6 @@ package inspect_test
 import (
 	"bufio"
 	"context"
-	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -119,44 +118,55 @@ func TestAStreamOfHTTP2OutlivesAPause(t *testing.T) {
 	}
 }
 
-func TestABrowserThatDoesNotReadIsDropped(t *testing.T) {
-	t.Parallel()
-	c, err := holdfast.New(memstore.New())
-	if err != nil {
-		t.Fatal(err)
+// A pipes listener accepts the other ends of pipes. Unlike TCP, a pipe has no buffer, and works in
+// fake time.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	if c, ok := <-p; ok {
+		return c, nil
 	}
-	defer c.Close()
-	for i := range 100 {
-		if _, err := c.Lock(t.Context(), fmt.Sprint("job", i), holdfast.Meta(strings.Repeat("m", 1000))); err != nil {
-			t.Fatal(err)
-		}
-	}
+	return nil, net.ErrClosed
+}
+
+func (p pipes) Close() error { close(p); return nil }
+func (pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
+
+// dial sends a request to a server with this handler, in a synctest bubble. The handler has to end
+// within the time of a reply, whatever the client does.
+func dial(t *testing.T, h http.Handler, request string) net.Conn {
+	t.Helper()
 	done := make(chan struct{})
-	h := inspect.Handler(c)
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer close(done)
 		h.ServeHTTP(w, r)
-		close(done)
-	}))
-	server.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-		c.(*net.TCPConn).SetWriteBuffer(4 << 10)
-		return ctx
-	}
-	server.Start()
-	defer server.Close()
-	dialer := net.Dialer{}
-	conn, err := dialer.Dial("tcp", server.Listener.Addr().String())
-	if err != nil {
+	})}
+	listener := make(pipes, 1)
+	client, accepted := net.Pipe()
+	listener <- accepted
+	go server.Serve(listener)
+	t.Cleanup(func() {
+		begin := time.Now()
+		<-done
+		if took := time.Since(begin); took > 15*time.Second {
+			t.Errorf("the handler waited for %v", took)
+		}
+		server.Close()
+		client.Close()
+		time.Sleep(time.Minute) // nobody looks any more, so the listing ends
+	})
+	if _, err := client.Write([]byte(request)); err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
-	conn.(*net.TCPConn).SetReadBuffer(4 << 10)
-	if _, err := conn.Write([]byte("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case <-done:
-	case <-time.After(patience):
-		t.Error("the handler still writes to a browser that does not read")
+	return client
+}
+
+func TestABrowserThatDoesNotReadIsDropped(t *testing.T) {
+	for _, path := range []string{"/", "/events"} {
+		synctest.Test(t, func(t *testing.T) {
+			_, h := newSlowStore(t, 0)
+			dial(t, h, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		})
 	}
 }
 

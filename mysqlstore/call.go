@@ -2,7 +2,9 @@ package mysqlstore
 
 import (
 	"context"
+	"database/sql"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -28,7 +30,9 @@ type call struct {
 	// The plain case, of a name that nobody waits for, needs a single statement.
 	take    *store.Request            // an Acquire that may be plain
 	granted func(answer store.Answer) // its answer, if it is
-	drop    store.ID                  // a Release that may be plain
+	drop    bool                      // a Release that may be plain
+
+	ends store.ID // the identity whose grant or wait the call ends
 
 	left atomic.Bool // the caller has given up: if the call was not sent yet, it must not be
 
@@ -83,20 +87,15 @@ func (l *lane) send(calls []*call) {
 		calls = slices.DeleteFunc(calls, func(c *call) bool { return c.left.Load() })
 		rest, err = l.s.perform(ctx, c, calls)
 		if isNumber(err, errRowLocked) && len(rest) > 1 {
-			// One row is locked by a client that hangs. The others need not wait for it.
-			for _, one := range rest {
-				if _, err = l.s.perform(ctx, c, []*call{one}); err != nil && !fromServer(err) {
-					return err
-				}
-				if err != nil {
-					one.err = err
-				}
-			}
-			return nil
+			return l.s.performUnlocked(ctx, c, rest, err)
 		}
 		return err
 	})
+	lost := err != nil && !fromServer(err)
 	for _, one := range rest {
+		if lost && one.take != nil { // a single statement may arrive later; a transaction is not committed then
+			l.s.unanswered.Add(one.take.ID)
+		}
 		if err != nil && one.err == nil {
 			one.err = err
 		}
@@ -113,6 +112,57 @@ func (s *Store) perform(ctx context.Context, c *conn, calls []*call) (rest []*ca
 		err = s.transact(ctx, c, rest)
 	}
 	return rest, err
+}
+
+// performUnlocked makes those calls whose rows are not locked, after one of them had to wait too
+// long for a row that a client that hangs has locked. The other calls fail. Waiting for the row of
+// each in turn could take so long that leases on other names are lost.
+func (s *Store) performUnlocked(ctx context.Context, c *conn, calls []*call, failure error) error {
+	names := make([]string, len(calls))
+	for i, one := range calls {
+		names[i] = one.name
+	}
+	locked, err := s.lockedNames(ctx, c, names)
+	if err != nil {
+		return err
+	}
+	var unlocked []*call
+	for _, one := range calls {
+		if locked[one.name] {
+			one.err = failure
+		} else {
+			unlocked = append(unlocked, one)
+		}
+	}
+	if len(unlocked) == 0 {
+		return nil
+	}
+	failed, err := s.perform(ctx, c, unlocked)
+	if !fromServer(err) {
+		return err
+	}
+	for _, one := range failed {
+		one.err = err
+	}
+	return nil
+}
+
+// lockedNames returns those of some names whose rows other sessions have locked. It does not wait
+// for them.
+func (s *Store) lockedNames(ctx context.Context, c *conn, names []string) (map[string]bool, error) {
+	locked := make(map[string]bool)
+	read := func(statement string, isLocked bool) error {
+		return c.query(ctx, fmt.Sprintf(statement, literals(names)), func(rows *sql.Rows) error {
+			var name string
+			err := rows.Scan(&name)
+			locked[name] = isLocked
+			return err
+		})
+	}
+	if err := read(s.sql.exist, true); err != nil {
+		return nil, err
+	}
+	return locked, read(s.sql.unlocked, false)
 }
 
 // isOutcome reports whether an error is the outcome of one call and not a failure.

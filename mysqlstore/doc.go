@@ -63,6 +63,13 @@
 // is not kept, and statements at a member that lags see old rows. Do not use it so. This was not
 // tested.
 //
+// # Requests that arrive late
+//
+// A request without a reply may still be on its way, for example to a server that hangs. The call
+// that undoes it or releases its grant leaves a note for a minute, and a request that arrives
+// within that time is not granted. If it arrives even later, or if its program has died, the name
+// may be held by nobody until the TTL of the request is over.
+//
 // # Time
 //
 // All times are the server's, in UTC and microseconds. Time zones and session settings do not
@@ -99,7 +106,9 @@
 // Taking a free name is one statement and one round trip, and so is releasing it. Calls on a
 // contended name need a transaction of some round trips. A client that is stopped within one keeps
 // the rows of its names locked until the server ends its connection, after 20 seconds. Calls on
-// those names fail meanwhile with an error that says so; other names are not affected.
+// those names fail meanwhile, after a second, with an error that says so. Calls and renewals of other
+// names that share their transaction are late by that second. Leases that such a client could cost
+// must have a TTL of several seconds.
 //
 // # Tables and rights
 //

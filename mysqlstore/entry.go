@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/unanswered"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -34,6 +35,9 @@ type waiter struct {
 	rung  bool // it was told to ask again
 }
 
+// seqEnded marks a claim that is neither a holder nor a waiter: see entry.ended.
+const seqEnded = -1
+
 // key returns the condition for the row of a waiter, or of a holder if seq is 0.
 func (w *waiter) key() string { return claimKey(w.name, w.seq, w.id) }
 
@@ -59,6 +63,11 @@ type entry struct {
 	waiters []*waiter
 	drops   []string // claims to delete
 
+	// ended are identities that released the name or left while one of their requests had no
+	// reply. Such a request may arrive later, and must not be granted then: nobody would know
+	// of it.
+	ended []*grant
+
 	dirty bool     // the row has to be written
 	asker store.ID // need not be woken: it is being answered
 	freed bool     // the chances of the first waiter may have changed
@@ -77,7 +86,7 @@ func (e *entry) finish() []*waiter {
 
 // values returns the row of the name, or an empty string if it did not change.
 func (e *entry) values() string {
-	crowd := len(e.others) > 0 || len(e.waiters) > 0
+	crowd := len(e.others) > 0 || len(e.waiters) > 0 || len(e.ended) > 0
 	if !e.row || !e.dirty && crowd == e.crowd {
 		return ""
 	}
@@ -86,6 +95,17 @@ func (e *entry) values() string {
 		g = new(grant)
 	}
 	return fmt.Sprintf("(%s, %s, %s, %s)", literal(e.name), bit(crowd), strconv.FormatInt(e.last, 10), g.values())
+}
+
+// noteEnd notes that a later request of an identity must not be granted.
+func (e *entry) noteEnd(id store.ID) {
+	if !e.hasEnded(id) {
+		e.ended = append(e.ended, &grant{id: id, since: e.now, until: e.now + unanswered.Late.Microseconds(), dirty: true})
+	}
+}
+
+func (e *entry) hasEnded(id store.ID) bool {
+	return slices.ContainsFunc(e.ended, func(g *grant) bool { return g.id == id })
 }
 
 // find returns the grant or the kept record of an identity, nil if there is none.

@@ -45,11 +45,21 @@ func connectTo(t testing.TB, change func(*mysql.Config)) *sql.DB {
 // poolOf returns a pool of connections to a database, with changed settings.
 func poolOf(t testing.TB, database string, change func(*mysql.Config)) *sql.DB {
 	t.Helper()
-	config, err := mysql.ParseDSN(one.DSN())
+	return poolAt(t, one, func(config *mysql.Config) {
+		config.DBName = database
+		if change != nil {
+			change(config)
+		}
+	})
+}
+
+// poolAt returns a pool of connections to a server, with changed settings.
+func poolAt(t testing.TB, server *servers.MariaDB, change func(*mysql.Config)) *sql.DB {
+	t.Helper()
+	config, err := mysql.ParseDSN(server.DSN())
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.DBName = database
 	if change != nil {
 		change(config)
 	}

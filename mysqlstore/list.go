@@ -95,7 +95,7 @@ func (s *Store) listClaims(ctx context.Context, c *conn, crowded []string, entri
 		w.grant = *g.grant()
 		i := slices.IndexFunc(entries, func(e *entry) bool { return e.name == w.name })
 		switch {
-		case i < 0: // the first of the next page
+		case i < 0 || w.seq == seqEnded: // the first of the next page, or no claim any more
 		case w.seq > 0:
 			entries[i].waiters = append(entries[i].waiters, w)
 		case entries[i].find(w.id) == nil:

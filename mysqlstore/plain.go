@@ -22,7 +22,7 @@ func (s *Store) plain(ctx context.Context, c *conn, calls []*call) (rest []*call
 		switch {
 		case one.take != nil:
 			takes = append(takes, one)
-		case !one.drop.IsZero():
+		case one.drop && !s.unanswered.Has(one.ends):
 			drops = append(drops, one)
 		default:
 			rest = append(rest, one)
@@ -154,7 +154,7 @@ func (s *Store) dropPlain(ctx context.Context, c *conn, calls []*call) (rest []*
 		return nil, nil
 	}
 	if len(calls) == 1 {
-		result, err := c.release.ExecContext(ctx, []byte(calls[0].name), calls[0].drop[:])
+		result, err := c.release.ExecContext(ctx, []byte(calls[0].name), calls[0].ends[:])
 		if err != nil {
 			return nil, err
 		}
@@ -165,7 +165,7 @@ func (s *Store) dropPlain(ctx context.Context, c *conn, calls []*call) (rest []*
 	}
 	names, ids := make([]string, len(calls)), make([]string, len(calls))
 	for i, one := range calls {
-		names[i], ids[i] = one.name, idLiteral(one.drop)
+		names[i], ids[i] = one.name, idLiteral(one.ends)
 	}
 	err = c.inTransaction(ctx, func() error {
 		n, err := c.exec(ctx, fmt.Sprintf(s.sql.dropMany, literals(names), strings.Join(ids, ", ")))

@@ -1,6 +1,7 @@
 package mysqlstore
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -23,6 +24,9 @@ const (
 // ask answers a request.
 func (e *entry) ask(req *store.Request) (store.Answer, error) {
 	e.asker = req.ID
+	if e.hasEnded(req.ID) {
+		return store.Answer{}, fmt.Errorf("%w: %q: this request has left", store.ErrInvalid, e.name)
+	}
 	w := e.queued(req.ID)
 	answer, err := e.decide(req, w)
 	if err != nil && w != nil {

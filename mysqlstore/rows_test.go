@@ -206,6 +206,69 @@ func TestARowLockedByAnotherSessionHoldsUpItsNameOnly(t *testing.T) {
 	granted(t, s, stuck) // still the same grant, or a new one: the Release may have been done
 }
 
+// However many rows a session that hangs has locked, leases on other names are renewed in time, and
+// calls on other names wait once.
+func TestManyRowsLockedByAnotherSessionHoldUpTheirNamesOnly(t *testing.T) {
+	db := connectTo(t, nil)
+	s := newIn(t, db)
+	const n = 8
+	var renewals []store.Renewal
+	var stuck []string
+	for i := range n {
+		for _, name := range []string{fmt.Sprint("locked", i), fmt.Sprint("other", i)} {
+			r := request(name)
+			granted(t, s, r)
+			renewals = append(renewals, store.Renewal{Name: r.Name, ID: r.ID, TTL: time.Minute, Mode: store.Exclusive})
+		}
+		stuck = append(stuck, fmt.Sprint("locked", i))
+	}
+	tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	if _, err := tx.Exec("SELECT * FROM holdfast_names WHERE name IN (" + literals(stuck) + ") FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	const most = (rowPatience + 2) * time.Second // instead of one second for each locked row
+	begin := time.Now()
+	out, err := s.Renew(bounded(t), renewals)
+	if took := time.Since(begin); err != nil || took > most {
+		t.Fatalf("Renew: %v after %v", err, took)
+	}
+	for i := range out {
+		want := store.Extended
+		if strings.HasPrefix(renewals[i].Name, "locked") {
+			want = store.Unknown
+		}
+		if out[i].Status != want || want == store.Unknown && out[i].Err == nil {
+			t.Errorf("%s: %+v", renewals[i].Name, out[i])
+		}
+	}
+	begin = time.Now()
+	errs := make(chan error)
+	for i := range n {
+		for _, name := range []string{fmt.Sprint("locked", i), fmt.Sprint("new", i), fmt.Sprint("other", i)} {
+			go func() {
+				_, err := s.Acquire(bounded(t), request(name))
+				if (err != nil) != strings.HasPrefix(name, "locked") {
+					errs <- fmt.Errorf("%s: %v", name, err)
+				} else {
+					errs <- nil
+				}
+			}()
+		}
+	}
+	for range 3 * n {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	if took := time.Since(begin); took > 2*most { // the first call and the others are two requests
+		t.Errorf("the calls took %v", took)
+	}
+}
+
 // A client that is stopped within a transaction, by a debugger or a frozen machine, keeps rows
 // locked. The server ends its connection.
 func TestAClientStoppedWithinATransactionIsEndedByTheServer(t *testing.T) {

@@ -24,7 +24,7 @@ CREATE TABLE IF NOT EXISTS {{names}} (
 -- Rows of a name are read and written only by a transaction that has locked its row in the names.
 CREATE TABLE IF NOT EXISTS {{claims}} (
 	name   VARBINARY(512)  NOT NULL,
-	seq    BIGINT          NOT NULL,           -- place of a waiter in the order of arrival; 0 for a holder
+	seq    BIGINT          NOT NULL,           -- place of a waiter in the order of arrival; 0 for a holder; -1 for a request that has left and may arrive late
 	id     BINARY(16)      NOT NULL,
 	mode   TINYINT         NOT NULL,
 	weight INT             NOT NULL,

@@ -32,6 +32,8 @@ type statements struct {
 	taken    string   // who has got them
 	dropMany string
 	lock     string // reads names, and locks their rows
+	exist    string // which names have rows
+	unlocked string // which of those rows no other session has locked
 	create   string // creates the row of a name, unless it exists
 	claims   string // reads the claims of crowded names
 	putNames string
@@ -82,7 +84,9 @@ func newStatements(prefix string) statements {
 		release:  "UPDATE {{names}} SET until = 0 WHERE name = ? AND id = ? AND state = 0 AND until > {{now}} AND crowd = 0",
 		lock: "SELECT {{now}}, (SELECT compatible FROM {{meta}} WHERE one = 1), name, crowd, last, " + grantColumns +
 			" FROM {{names}} FORCE INDEX (PRIMARY) WHERE name IN (%s) ORDER BY name FOR UPDATE",
-		create: "INSERT INTO {{names}} (name, last) %s ON DUPLICATE KEY UPDATE name = VALUES(name)",
+		exist:    "SELECT name FROM {{names}} FORCE INDEX (PRIMARY) WHERE name IN (%s)",
+		unlocked: "SELECT name FROM {{names}} FORCE INDEX (PRIMARY) WHERE name IN (%s) ORDER BY name FOR UPDATE SKIP LOCKED",
+		create:   "INSERT INTO {{names}} (name, last) %s ON DUPLICATE KEY UPDATE name = VALUES(name)",
 		claims: "SELECT name, seq, rung, " + grantColumns +
 			" FROM {{claims}} FORCE INDEX (PRIMARY) WHERE name IN (%s) ORDER BY name, seq",
 		putNames: "INSERT INTO {{names}} (name, crowd, last, " + grantColumns + ") VALUES %s ON DUPLICATE KEY UPDATE " +
@@ -105,7 +109,7 @@ func newStatements(prefix string) statements {
 		st.session[i] = withTables(s, prefix)
 	}
 	for _, s := range []*string{
-		&st.meta, &st.acquire, &st.release, &st.takeMany, &st.taken, &st.dropMany, &st.lock, &st.create, &st.claims, &st.putNames, &st.putClaim, &st.delClaim, &st.renew,
+		&st.meta, &st.acquire, &st.release, &st.takeMany, &st.taken, &st.dropMany, &st.lock, &st.exist, &st.unlocked, &st.create, &st.claims, &st.putNames, &st.putClaim, &st.delClaim, &st.renew,
 		&st.poll, &st.list, &st.listAll, &st.elect, &st.sweep, &st.remove,
 	} {
 		*s = strings.ReplaceAll(withTables(*s, prefix), "{{max}}", strconv.FormatInt(maxFast, 10))

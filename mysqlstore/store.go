@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/batch"
+	"github.com/holdfast-lock/holdfast/internal/unanswered"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -46,6 +47,8 @@ type Store struct {
 
 	low      int64     // see meta.low; used in the lane of Acquire only, as is the next
 	metaRead time.Time // when low was read, and this version was compatible
+
+	unanswered unanswered.Set // identities of Acquires that may still arrive
 
 	waits waits
 	sweep sweep
@@ -174,7 +177,7 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 	if err := store.CheckKeep(keep); err != nil {
 		return err
 	}
-	c := &call{name: name, do: func(e *entry) error {
+	c := &call{name: name, ends: id, drop: keep.State == store.Held, do: func(e *entry) error {
 		g := e.held(id)
 		switch {
 		case g == nil:
@@ -188,9 +191,6 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 		}
 		return nil
 	}}
-	if keep.State == store.Held {
-		c.drop = id
-	}
 	return s.do(ctx, s.gives, s.giveCalls, c)
 }
 
@@ -198,7 +198,7 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	defer s.waits.forget(name, id)
 	// In the lane of Acquire, so that it comes after an Acquire in flight.
-	return s.do(ctx, s.takes, s.takeCalls, &call{name: name, do: func(e *entry) error {
+	return s.do(ctx, s.takes, s.takeCalls, &call{name: name, ends: id, do: func(e *entry) error {
 		if g := e.held(id); g != nil {
 			e.remove(g)
 		}
@@ -252,9 +252,48 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	}
 }
 
-// renew extends grants in one statement if they are plain, and otherwise in a transaction. Its
-// error is one of the contract, or of the connection.
+// renew extends grants. If a client that hangs has locked some of their rows, the outcomes of those
+// grants are unknown, and the others are renewed nevertheless.
 func (s *Store) renew(grants []store.Renewal, outcomes []store.Renewed) error {
+	err := s.renewAll(grants, outcomes)
+	if !isNumber(err, errRowLocked) || len(grants) == 1 {
+		return err
+	}
+	names := make([]string, len(grants))
+	for i := range grants {
+		names[i] = grants[i].Name
+	}
+	var locked map[string]bool
+	lockedErr := s.gives.use(context.Background(), func(ctx context.Context, c *conn) (err error) {
+		locked, err = s.lockedNames(ctx, c, names)
+		return err
+	})
+	if lockedErr != nil {
+		return lockedErr
+	}
+	var unlocked []store.Renewal
+	var places []int
+	for i := range grants {
+		if locked[grants[i].Name] {
+			outcomes[i] = store.Renewed{Err: s.explain(s.life, err)}
+		} else {
+			unlocked, places = append(unlocked, grants[i]), append(places, i)
+		}
+	}
+	if len(unlocked) == 0 {
+		return nil
+	}
+	renewed := make([]store.Renewed, len(unlocked))
+	err = s.renewAll(unlocked, renewed)
+	for i, place := range places {
+		outcomes[place] = renewed[i]
+	}
+	return err
+}
+
+// renewAll extends grants in one statement if they are plain, and otherwise in a transaction. Its
+// error is one of the contract, or of the connection, or that of a row that is locked.
+func (s *Store) renewAll(grants []store.Renewal, outcomes []store.Renewed) error {
 	if statement, alike := s.plainRenewal(grants); alike {
 		var n int64
 		err := s.gives.use(context.Background(), func(ctx context.Context, c *conn) (err error) {
@@ -262,17 +301,9 @@ func (s *Store) renew(grants []store.Renewal, outcomes []store.Renewed) error {
 			return err
 		})
 		switch {
-		case isNumber(err, errRowLocked, errDeadlock) && len(grants) > 1:
-			// One row is locked by a client that hangs. The others need not wait for it.
-			for i := range grants {
-				if err := s.renew(grants[i:i+1], outcomes[i:i+1]); err != nil {
-					outcomes[i] = store.Renewed{Err: s.explain(s.life, err)}
-				}
-			}
-			return nil
-		case err != nil:
+		case err != nil && !isNumber(err, errDeadlock):
 			return err
-		case n == int64(len(grants)):
+		case err == nil && n == int64(len(grants)):
 			for i := range outcomes {
 				outcomes[i] = store.Renewed{Status: store.Extended, TTL: grants[i].TTL}
 			}

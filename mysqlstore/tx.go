@@ -77,6 +77,9 @@ func (tx *transaction) run(ctx context.Context, calls []*call) error {
 		if one.err != nil && !isOutcome(one.err) {
 			return one.err
 		}
+		if e.row && tx.s.unanswered.Has(one.ends) {
+			e.noteEnd(one.ends)
+		}
 		one.wakes = e.finish()
 	}
 	if err := tx.store(ctx); err != nil {
@@ -113,7 +116,7 @@ func (tx *transaction) load(ctx context.Context, names []string) error {
 func (tx *transaction) create(ctx context.Context, calls []*call) error {
 	var missing []string
 	for _, one := range calls {
-		if one.born && tx.entries[one.name] == nil {
+		if (one.born || tx.s.unanswered.Has(one.ends)) && tx.entries[one.name] == nil {
 			missing = append(missing, one.name)
 		}
 	}
@@ -156,6 +159,8 @@ func (tx *transaction) loadClaims(ctx context.Context) error {
 		switch {
 		case w.until <= e.now:
 			e.drops, e.freed = append(e.drops, w.key()), true
+		case w.seq == seqEnded:
+			e.ended = append(e.ended, &w.grant)
 		case w.seq == 0:
 			e.others = append(e.others, &w.grant)
 		default:
@@ -179,6 +184,11 @@ func (tx *transaction) store(ctx context.Context) error {
 		for _, g := range e.others {
 			if g.dirty {
 				claims = append(claims, fmt.Sprintf("(%s, 0, 0, %s)", literal(name), g.values()))
+			}
+		}
+		for _, g := range e.ended {
+			if g.dirty {
+				claims = append(claims, fmt.Sprintf("(%s, %d, 0, %s)", literal(name), seqEnded, g.values()))
 			}
 		}
 		for _, w := range e.waiters {

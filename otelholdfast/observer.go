@@ -30,7 +30,15 @@ type Observer struct {
 	renewals, losses, leaks      metric.Int64Counter
 	storeErrors, fenceRejections metric.Int64Counter
 
-	holds sync.Map // from holdKey to trace.Span, of recorded spans
+	holds   sync.Map // from holdKey to trace.Span, of recorded spans
+	started sync.Map // keys are the series whose counters were started
+}
+
+// A series is what the counters of a store and mode, and of a group of names, have in common.
+type series struct {
+	store string
+	mode  holdfast.Mode
+	name  string // as WithNames groups it; empty without it
 }
 
 // holdKey identifies a lease.
@@ -74,7 +82,11 @@ func New(opts ...Option) (*Observer, error) {
 	o.leaks = counter("holdfast.leaks", "{lock}", "Leases that the program dropped without Unlock.")
 	o.storeErrors = counter("holdfast.errors", "{error}", "Failed calls to the store while acquiring or releasing.")
 	o.fenceRejections = counter("holdfast.fence.rejections", "{write}", "Writes that a resource refused because of a stale token.")
-	return o, errors.Join(failed...)
+	if err := errors.Join(failed...); err != nil {
+		return nil, err
+	}
+	o.fenceRejections.Add(context.Background(), 0) // see start
+	return o, nil
 }
 
 // seconds are the bounds of the histograms. Hand-overs take a microsecond, jobs hold a lock for
@@ -87,6 +99,7 @@ func (o *Observer) Observe(e holdfast.Event) {
 	if ctx == nil {
 		ctx = context.Background()
 	}
+	o.start(ctx, &e)
 	switch e.Kind {
 	case holdfast.EventWaiting:
 		o.waiting.Add(ctx, 1, o.attributes(&e))
@@ -109,6 +122,29 @@ func (o *Observer) Observe(e holdfast.Event) {
 		}
 		o.storeErrors.Add(ctx, 1, o.attributes(&e))
 	}
+}
+
+// start begins the counters of failures with 0, at the first event that concerns them. Otherwise they
+// would begin with the first failure, and a database that computes the increase would not see it.
+func (o *Observer) start(ctx context.Context, e *holdfast.Event) {
+	key := series{store: e.Store, mode: e.Mode}
+	if o.names != nil {
+		key.name = o.names(e.Name)
+	}
+	if _, ok := o.started.Load(key); ok {
+		return
+	}
+	if _, ok := o.started.LoadOrStore(key, nil); ok {
+		return
+	}
+	for _, reason := range []string{"expired", "gone", "max_hold"} {
+		o.losses.Add(ctx, 0, o.attributes(e, attribute.String("holdfast.reason", reason)))
+	}
+	for _, result := range []string{"ok", "error"} {
+		o.renewals.Add(ctx, 0, o.attributes(e, attribute.String("holdfast.result", result)))
+	}
+	o.leaks.Add(ctx, 0, o.attributes(e))
+	o.storeErrors.Add(ctx, 0, o.attributes(e))
 }
 
 // Fence counts err as a rejection if it matches fence.ErrStale, and returns it. The resource's side

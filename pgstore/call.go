@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -42,6 +44,7 @@ const (
 	isOutOfTokens  // Acquire
 	isNotExclusive // Keep
 	isOtherMode    // Renew
+	isEnded        // Acquire: that identity has released the name or left
 )
 
 const (
@@ -61,9 +64,8 @@ type call struct {
 	reply reply
 	err   error
 
-	answered bool          // there is a reply
-	state    atomic.Int32  // queued, sent or abandoned; of a call in a batch
-	done     chan struct{} // closed when a batch with the call has returned
+	answered bool         // there is a reply
+	state    atomic.Int32 // queued, sent or abandoned; of a call in a batch
 }
 
 const (
@@ -107,16 +109,6 @@ func (s *Store) do(ctx context.Context, c *call) error {
 		return err
 	}
 	defer s.wg.Done()
-	if earlier := s.lateCall(c.req.ID); earlier != nil {
-		select {
-		case <-earlier:
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-s.ctx.Done():
-			return errClosed
-		}
-	}
-	c.done = make(chan struct{})
 	err := s.batch.Do(ctx, c, func() {
 		ctx, cancel := s.bind(ctx)
 		defer cancel()
@@ -125,8 +117,8 @@ func (s *Store) do(ctx context.Context, c *call) error {
 	})
 	switch {
 	case err != nil:
-		if !c.state.CompareAndSwap(queued, abandoned) {
-			s.noteLate(c)
+		if !c.state.CompareAndSwap(queued, abandoned) && c.op == opAcquire {
+			s.unanswered.Add(c.req.ID)
 		}
 		return err
 	case c.err != nil && s.ctx.Err() != nil:
@@ -159,32 +151,6 @@ func (s *Store) enter(ctx context.Context) error {
 	return nil
 }
 
-// noteLate notes a call that is in flight although its caller gave up. The next call of its
-// identity waits for it. Otherwise a Leave could be done before the Acquire that it undoes.
-func (s *Store) noteLate(c *call) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for id, done := range s.late { // there are few
-		select {
-		case <-done:
-			delete(s.late, id)
-		default:
-		}
-	}
-	if s.late == nil {
-		s.late = make(map[store.ID]chan struct{})
-	}
-	s.late[c.req.ID] = c.done
-}
-
-// lateCall returns a channel that is closed when the late call of an identity has returned; nil
-// if there is none.
-func (s *Store) lateCall(id store.ID) <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.late[id]
-}
-
 // send makes the calls of a batch, except those whose callers gave up. No caller's context ends it.
 func (s *Store) send(calls []*call) (refused bool) {
 	calls = slices.DeleteFunc(slices.Clone(calls), func(c *call) bool { return !c.state.CompareAndSwap(queued, sent) })
@@ -194,9 +160,6 @@ func (s *Store) send(calls []*call) (refused bool) {
 	ctx, cancel := context.WithTimeout(s.ctx, callTimeout)
 	defer cancel()
 	s.outcomes(calls, s.query(ctx, calls))
-	for _, c := range calls {
-		close(c.done)
-	}
 	return false
 }
 
@@ -220,8 +183,27 @@ func (s *Store) query(ctx context.Context, calls []*call) error {
 		return err
 	}
 	defer s.putConn()
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	err = s.queryOn(ctx, conn, calls)
+	var failure *pgconn.PgError
+	if err == nil || errors.As(err, &failure) && failure.SeverityUnlocalized == "ERROR" || pgconn.SafeToRetry(err) {
+		return err
+	}
+	for _, c := range calls {
+		if c.op == opAcquire {
+			s.unanswered.Add(c.req.ID)
+		}
+	}
+	return err
+}
+
+func (s *Store) queryOn(ctx context.Context, conn *pgxpool.Conn, calls []*call) error {
 	sql, arguments := s.statement(calls)
-	rows, err := s.pool.Query(ctx, sql, arguments...)
+	rows, err := conn.Query(ctx, sql, arguments...)
 	if err != nil {
 		return err
 	}
@@ -270,7 +252,7 @@ func (s *Store) statement(calls []*call) (sql string, arguments []any) {
 		r := &c.req
 		return s.oneSQL, []any{
 			s.execMode(), inText, microseconds(s.heartbeat), s.listener.channelForWaiters(),
-			c.op, r.Name, uuid(r.ID), mode, r.Weight, r.Limit, ttl, r.Tokens, r.Floor, r.Queue, r.Owner, r.Meta,
+			c.op, r.Name, uuid(r.ID), mode, r.Weight, r.Limit, ttl, r.Tokens, r.Floor, s.queueFlag(c), r.Owner, r.Meta,
 		}
 	}
 	n := len(calls)
@@ -284,7 +266,7 @@ func (s *Store) statement(calls []*call) (sql string, arguments []any) {
 		modes[i], ttls[i] = c.modeAndTTL()
 		weights[i], limits[i] = int64(r.Weight), int64(r.Limit)
 		tokens[i], floors[i] = int64(r.Tokens), r.Floor
-		queues[i], owners[i], metas[i] = r.Queue, r.Owner, r.Meta
+		queues[i], owners[i], metas[i] = s.queueFlag(c), r.Owner, r.Meta
 	}
 	return s.callSQL, []any{
 		s.execMode(), inText, microseconds(s.heartbeat), s.listener.channelForWaiters(), after, limit,
@@ -306,6 +288,16 @@ func (s *Store) execMode() pgx.QueryExecMode {
 		return pgx.QueryExecModeExec
 	}
 	return pgx.QueryExecModeCacheStatement
+}
+
+// queueFlag says for an Acquire whether it joins the queue. For a call that ends a grant it says
+// whether an Acquire of that identity has no reply: it may arrive later, and must not be granted
+// then.
+func (s *Store) queueFlag(c *call) bool {
+	if c.op == opAcquire {
+		return c.req.Queue
+	}
+	return s.unanswered.Has(c.req.ID)
 }
 
 // modeAndTTL returns the mode and the TTL of a call, or what Release keeps instead.

@@ -11,17 +11,22 @@ import (
 
 var errClosed = fmt.Errorf("postgres store: %w", store.ErrClosed)
 
+// badIsolation is the code of the functions' error for transactions that are not read committed.
+const badIsolation = "HF001"
+
 // advice says what to do about an error of the server, by its code.
 var advice = map[string]string{
-	"HF001": "the default isolation level of this role or database is not read committed; run ALTER ROLE … SET default_transaction_isolation = 'read committed'",
-	"25006": "the server is read only, perhaps a standby; name the primary, or several hosts with target_session_attrs=read-write",
-	"3D000": "create the database, or name another in the URL",
-	"3F000": "run holdfast migrate",
-	"42501": "this role may not use the locks; run the two GRANT statements of the package documentation",
-	"42883": "run holdfast migrate",
-	"53100": "the disk of the server is full",
-	"53300": "the server has no free connection; raise max_connections, or use a pooler",
-	"28P01": "check the user and the password",
+	badIsolation: "locks need read committed; run ALTER ROLE … SET default_transaction_isolation = 'read committed'",
+	"25006":      "the server is read only, perhaps a standby; name the primary, or several hosts with target_session_attrs=read-write",
+	"3D000":      "create the database, or name another in the URL",
+	"3F000":      "run holdfast migrate",
+	"42501":      "this role may not use the locks; run the two GRANT statements of the package documentation",
+	"42883":      "run holdfast migrate",
+	"53100":      "the disk of the server is full",
+	"53300":      "the server has no free connection; raise max_connections, or use a pooler",
+	"55P03":      "lock_timeout is too short for this role or database; calls wait for each other for milliseconds, and longer if the disk is slow",
+	"57014":      "statement_timeout is too short for this role or database, or an administrator cancelled the statement",
+	"28P01":      "check the user and the password",
 }
 
 // explain turns an error of a call into one that says what to do. Errors of pgx contain the

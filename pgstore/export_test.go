@@ -1,8 +1,11 @@
 package pgstore
 
 import (
+	"context"
 	"fmt"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // SetHeartbeat shortens the heartbeat of a store that was not used yet.
@@ -16,3 +19,11 @@ func UseVersion(s *Store, schema string, version int) {
 	s.oneSQL = functionCall(schema, fmt.Sprintf("one_v%d", version), 14)
 	s.callSQL = functionCall(schema, fmt.Sprintf("call_v%d", version), 16)
 }
+
+// NewOwning returns a store that uses a pool as Open does.
+func NewOwning(pool *pgxpool.Pool, schema string) (*Store, error) {
+	return newStore(context.Background(), pool, config{schema: schema, conns: ownConns})
+}
+
+// InFlight returns the number of requests in flight plus the number of queued calls.
+func InFlight(s *Store) int { return s.batch.Len() }

@@ -154,10 +154,11 @@ func eventually(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// rows lists what is held or waited for in a schema. Rows of free names stay for some seconds.
+// rows lists what is held or waited for in a schema. Rows of free names stay for some seconds, and
+// notes of late requests for a minute.
 func rows(t testing.TB, p *servers.Postgres, schema string) (list []string) {
 	t.Helper()
-	query := `SELECT 'name ' || name FROM SCHEMA.names WHERE id IS NOT NULL OR crowd
+	query := `SELECT 'name ' || name FROM SCHEMA.names n WHERE id IS NOT NULL OR crowd AND NOT EXISTS (SELECT FROM SCHEMA.ended e WHERE e.name = n.name)
 		UNION ALL SELECT 'holder ' || name || id FROM SCHEMA.holders UNION ALL SELECT 'waiter ' || name || id FROM SCHEMA.waiters`
 	for _, row := range p.Must(strings.ReplaceAll(query, "SCHEMA", schema)) {
 		list = append(list, row[0])

@@ -125,7 +125,7 @@ func checkSchema(ctx context.Context, db querier, schema string) (bool, error) {
 	if unquoted == "" {
 		unquoted = DefaultSchema
 	}
-	const query = `SELECT current_setting('server_encoding'), current_setting('client_encoding'),
+	const query = `SELECT current_setting('server_encoding'), current_setting('client_encoding'), current_setting('default_transaction_isolation'),
 		coalesce((SELECT bool_or(proname = $2) FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace s ON s.oid = p.pronamespace
 			WHERE s.nspname = $1), false),
 		coalesce((SELECT string_agg(substr(proname, 7), ' ' ORDER BY length(proname), proname) FROM pg_catalog.pg_proc p
@@ -137,6 +137,7 @@ func checkSchema(ctx context.Context, db querier, schema string) (bool, error) {
 	type state struct {
 		Encoding       string
 		ClientEncoding string
+		Isolation      string
 		Found          bool
 		Versions       string
 	}
@@ -148,6 +149,8 @@ func checkSchema(ctx context.Context, db querier, schema string) (bool, error) {
 		return false, fmt.Errorf("%w: the encoding of the database is %s; use one with the encoding UTF8", store.ErrUnsupported, is.Encoding)
 	case is.ClientEncoding != "UTF8": // the server would change names, and clients would not exclude each other
 		return false, fmt.Errorf("%w: client_encoding is %s for these connections; set it to UTF8, for the pool, the role or the database", store.ErrUnsupported, is.ClientEncoding)
+	case is.Isolation != "read committed":
+		return false, fmt.Errorf("%w: default_transaction_isolation is %s for these connections; %s", store.ErrUnsupported, is.Isolation, advice[badIsolation])
 	case is.Found:
 		return true, nil
 	case is.Versions == "":

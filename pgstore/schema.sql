@@ -22,7 +22,7 @@ CREATE TABLE names (
 	name    text COLLATE "C" PRIMARY KEY,
 	highest bigint NOT NULL,                 -- highest token of the name
 	used    bigint NOT NULL,                 -- time of the last change
-	crowd   boolean NOT NULL DEFAULT false,  -- there may be rows in holders or waiters
+	crowd   boolean NOT NULL DEFAULT false,  -- there may be rows in holders, waiters or ended
 
 	id      uuid,     -- the exclusive grant, or what was kept of it; NULL if there is none
 	state   smallint,
@@ -71,6 +71,15 @@ CREATE UNLOGGED TABLE waiters (
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
 	autovacuum_vacuum_cost_delay = 0);
 
+-- Identities that released or left a name while one of their requests had no reply. Such a request
+-- may arrive later, and must not be granted then: nobody would know of it.
+CREATE UNLOGGED TABLE ended (
+	name  text COLLATE "C" NOT NULL,
+	id    uuid NOT NULL,
+	until bigint NOT NULL,
+	PRIMARY KEY (name, id)
+);
+
 CREATE FUNCTION now_us() RETURNS bigint LANGUAGE sql VOLATILE AS
 	$$ SELECT (extract(epoch FROM pg_catalog.clock_timestamp()) * 1000000)::bigint $$;
 
@@ -97,7 +106,8 @@ CREATE TYPE entry AS (
 -- load reads a name and ends what has expired.
 CREATE FUNCTION load(a_name text) RETURNS entry LANGUAGE plpgsql AS $$
 DECLARE
-	e entry;
+	e   entry;
+	due bigint;
 BEGIN
 	e.name := a_name;
 	e.at := now_us();
@@ -129,10 +139,13 @@ BEGIN
 	END IF;
 	DELETE FROM holders h WHERE h.name = a_name AND h.until <= e.at;
 	e.freed := e.freed OR FOUND;
-	DELETE FROM waiters w WHERE w.name = a_name AND w.until <= e.at;
-	e.freed := e.freed OR FOUND;
+	SELECT count(*), min(w.until) INTO e.waiters, due FROM waiters w WHERE w.name = a_name;
+	IF due <= e.at THEN
+		DELETE FROM waiters w WHERE w.name = a_name AND w.until <= e.at;
+		SELECT count(*) INTO e.waiters FROM waiters w WHERE w.name = a_name;
+		e.freed := true;
+	END IF;
 	e := count_others(e);
-	SELECT count(*) INTO e.waiters FROM waiters w WHERE w.name = a_name;
 	RETURN e;
 END $$;
 
@@ -164,7 +177,8 @@ DECLARE
 	w record;
 BEGIN
 	IF e.crowd AND e.others = 0 AND e.waiters = 0 THEN
-		UPDATE names n SET crowd = false, used = e.at WHERE n.name = e.name;
+		DELETE FROM ended x WHERE x.name = e.name AND x.until <= e.at;
+		UPDATE names n SET crowd = false, used = e.at WHERE n.name = e.name AND NOT EXISTS (SELECT FROM ended x WHERE x.name = e.name);
 	END IF;
 	IF e.freed AND e.waiters > 0 THEN
 		SELECT * INTO w FROM waiters q WHERE q.name = e.name ORDER BY q.seq LIMIT 1;
@@ -192,9 +206,17 @@ BEGIN
 	RETURN e;
 END $$;
 
+-- note_end notes for a minute that a later request of an identity must not be granted.
+CREATE FUNCTION note_end(a_name text, a_id uuid, a_at bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	INSERT INTO names (name, highest, used, crowd) VALUES (a_name, (SELECT m.floor FROM meta m), a_at, true)
+		ON CONFLICT (name) DO UPDATE SET crowd = true, used = a_at;
+	INSERT INTO ended VALUES (a_name, a_id, a_at + 60000000) ON CONFLICT (name, id) DO UPDATE SET until = excluded.until;
+END $$;
+
 -- The outcome of a call.
 CREATE TYPE outcome AS (
-	status  integer, -- 0 done, 1 refused, 2 not held, 3 another claim of that identity, 4 other uses, 5 no tokens left, 6 not exclusive, 7 no such change of mode
+	status  integer, -- 0 done, 1 refused, 2 not held, 3 another claim of that identity, 4 other uses, 5 no tokens left, 6 not exclusive, 7 no such change of mode, 8 ended
 	token   bigint,
 	tokens  integer,
 	waiters integer,
@@ -223,6 +245,11 @@ DECLARE
 	s     bigint;
 BEGIN
 	o.status := 0;
+	IF e.crowd AND EXISTS (SELECT FROM ended x WHERE x.name = a_name AND x.id = a_id AND x.until > e.at) THEN
+		o.status := 8;
+		PERFORM settle(e, a_id);
+		RETURN o;
+	END IF;
 	-- The same identity again is the same grant.
 	IF e.id = a_id OR e.others > 0 THEN
 		SELECT 1 AS mode, 1 AS weight, 0 AS lim, n.state, n.token, n.tokens INTO g FROM names n WHERE n.name = a_name AND n.id = a_id
@@ -552,7 +579,8 @@ END $$;
 
 -- one_v1 makes one call: 1 acquire, 2 release, 3 leave, 4 keep, 5 renew, 6 break. It returns the
 -- outcome in JSON, or only the token of a grant, or nothing but success: a text is faster than a
--- row, and the most frequent outcomes are short.
+-- row, and the most frequent outcomes are short. a_queue says for an acquire that it joins the
+-- queue, and for the calls that end a grant that a request of that identity may still arrive.
 CREATE FUNCTION one_v1(a_heartbeat bigint, a_wake text, a_op smallint, a_name text, a_id uuid, a_mode smallint, a_weight integer, a_lim integer,
 	a_ttl bigint, a_tokens integer, a_floor bigint, a_queue boolean, a_owner text, a_meta text)
 RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = {{schema}}, pg_temp AS $$
@@ -567,6 +595,9 @@ BEGIN
 	END IF;
 	done := pg_advisory_xact_lock(1215260740, hashtext(a_name)); -- an assignment is faster than PERFORM
 	at := now_us();
+	IF a_queue AND a_op <> 1 THEN
+		PERFORM note_end(a_name, a_id, at);
+	END IF;
 	-- First the short ways, for a name that nobody else holds or waits for.
 	IF a_op = 1 THEN
 		IF a_mode = 1 THEN

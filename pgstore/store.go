@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-lock/holdfast/internal/batch"
+	"github.com/holdfast-lock/holdfast/internal/unanswered"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -43,6 +44,11 @@ const (
 	sharedConns = 2
 	ownConns    = 8
 
+	// closeTimeout bounds how long Close waits for connections of a pool that Open made. The pool
+	// asks the server to cancel the statements of calls that were given up, and waits for that up
+	// to 15 seconds if the server hangs.
+	closeTimeout = 2 * time.Second
+
 	// setUpTimeout bounds the first contact of New with the server.
 	setUpTimeout = 10 * time.Second
 )
@@ -54,6 +60,7 @@ var _ store.Store = (*Store)(nil)
 type Store struct {
 	pool    *pgxpool.Pool
 	owned   bool
+	schema  string // quoted
 	oneSQL  string
 	callSQL string
 	listSQL string
@@ -70,8 +77,9 @@ type Store struct {
 	cancel context.CancelFunc
 	mu     sync.Mutex
 	closed bool
-	wg     sync.WaitGroup             // calls
-	late   map[store.ID]chan struct{} // see noteLate
+	wg     sync.WaitGroup // calls
+
+	unanswered unanswered.Set // identities of Acquires that may still arrive
 }
 
 // An Option changes a store that New makes.
@@ -149,7 +157,7 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, c config) (*Store, error)
 		c.log = slog.Default()
 	}
 	s := &Store{
-		pool: pool, owned: c.owned,
+		pool: pool, owned: c.owned, schema: quoted,
 		oneSQL: functionCall(quoted, oneFunction, 14), callSQL: functionCall(quoted, callFunction, 16),
 		listSQL:   listStatement(quoted),
 		heartbeat: c.heartbeat, conns: make(chan struct{}, c.conns),
@@ -225,7 +233,15 @@ func (s *Store) Close() error {
 	s.batch.Close()
 	s.listener.wg.Wait()
 	if s.owned {
-		s.pool.Close()
+		closed := make(chan struct{})
+		go func() {
+			defer close(closed)
+			s.pool.Close()
+		}()
+		select {
+		case <-closed:
+		case <-time.After(closeTimeout):
+		}
 	}
 	return nil
 }
@@ -271,6 +287,8 @@ func (c *call) answer(pushed bool) (store.Answer, error) {
 		}
 	case isOutOfTokens:
 		return store.Answer{}, outOfTokens(req)
+	case isEnded:
+		return store.Answer{}, fmt.Errorf("%w: %q: this request has left", store.ErrInvalid, req.Name)
 	case isRefused:
 		refusal := &store.Refusal{Place: r.Place, Waiters: r.Waiters, Again: time.Duration(r.Again) * time.Microsecond}
 		if r.Place == 1 && !pushed {

@@ -1,10 +1,13 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -166,40 +169,33 @@ func (c *conn) Subscribe(ctx context.Context, channel string, on func(), message
 	return err
 }
 
-func (c *conn) Scan(ctx context.Context, server int, cursor uint64, match string, count int) (keys []string, next uint64, servers int, err error) {
-	type page struct {
-		rueidis.ScanEntry
-		servers int
-	}
-	p, err := call(ctx, c.dog, func(ctx context.Context) (page, error) {
-		primaries, err := c.primaries(ctx)
-		if err != nil || server >= len(primaries) {
-			return page{servers: len(primaries)}, err
+// Servers returns the only server, or the primaries of a Cluster.
+func (c *conn) Servers(ctx context.Context) ([]rediscore.Server, error) {
+	return call(ctx, c.dog, func(ctx context.Context) (servers []rediscore.Server, err error) {
+		nodes := c.client.Nodes()
+		addrs := slices.Sorted(maps.Keys(nodes))
+		if !c.isCluster() {
+			return []rediscore.Server{c.server(strings.Join(addrs, ","), c.client, len(addrs) > 1)}, nil
 		}
-		client := primaries[server]
-		entry, err := client.Do(ctx, client.B().Scan().Cursor(cursor).Match(match).Count(int64(count)).Build()).AsScanEntry()
-		return page{entry, len(primaries)}, err
-	})
-	return p.Elements, p.Cursor, p.servers, err
-}
-
-// primaries returns the servers that have keys, in a stable order.
-func (c *conn) primaries(ctx context.Context) ([]rueidis.Client, error) {
-	if !c.isCluster() {
-		return []rueidis.Client{c.client}, nil
-	}
-	nodes := c.client.Nodes()
-	var primaries []rueidis.Client
-	for _, addr := range slices.Sorted(maps.Keys(nodes)) {
-		role, err := nodes[addr].Do(ctx, c.client.B().Role().Build()).ToArray()
-		if err != nil {
-			return nil, err
-		}
-		if len(role) > 0 {
-			if name, _ := role[0].ToString(); name == "master" {
-				primaries = append(primaries, nodes[addr])
+		for _, addr := range addrs {
+			role, failed := nodes[addr].Do(ctx, c.client.B().Role().Build()).ToArray()
+			if failed != nil {
+				err = cmp.Or(err, fmt.Errorf("%s: %w", addr, failed))
+			}
+			if len(role) > 0 {
+				if name, _ := role[0].ToString(); name == "master" {
+					servers = append(servers, c.server(addr, nodes[addr], false))
+				}
 			}
 		}
-	}
-	return primaries, nil
+		return servers, err
+	})
+}
+
+func (c *conn) server(addr string, client rueidis.Client, readsReplicas bool) rediscore.Server {
+	return rediscore.Server{Addr: addr, ReadsReplicas: readsReplicas, Do: func(ctx context.Context, args ...string) (any, error) {
+		return call(ctx, c.dog, func(ctx context.Context) (any, error) {
+			return client.Do(ctx, client.B().Arbitrary(args...).Build()).ToAny()
+		})
+	}}
 }

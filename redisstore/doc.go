@@ -33,10 +33,11 @@
 // failover may promote a replica that has not received a grant. Then two clients can hold the same
 // lock until the lease of the first one ends. Two things help:
 //
-//   - replicas=N waits until N replicas have a grant before it counts, and fails if they are
-//     late. That narrows the window and does not close it, since a failover can promote another
-//     replica. If N is the number of all replicas, only a failure of two servers at once loses a
-//     grant. It costs a round trip to the replicas, and a connection during that time.
+//   - replicas=N waits until N replicas have a grant, or the record that Once or MinHold leaves,
+//     before it counts, and fails if they are late. That narrows the window and does not close it,
+//     since a failover can promote another replica. If N is the number of all replicas, only a
+//     failure of two servers at once loses a grant. It costs a round trip to the replicas, and a
+//     connection during that time.
 //   - Tokens. A new primary grants higher tokens than the old one, so that a resource that
 //     checks tokens refuses the older holder: see [Fenced], and package fence.
 //
@@ -47,10 +48,14 @@
 //
 // A token comes from a counter on the server, one for all names (one per group of names on a
 // Cluster, 1024 in all), which is set to the server's clock in microseconds whenever it is
-// more than 200 ms behind. So tokens also grow after data was lost, and after a failover to a
-// replica that lags behind. There are two exceptions: a clock was set back before data was lost,
-// or the clock of the new primary is behind that of the old one by more than the failover took.
-// Tokens stay below 2^53 until the year 2255.
+// more than 1 ms behind, and which runs ahead of the clock by at most 4 ms. So tokens also grow
+// after data was lost, and after a failover to a replica that lags behind. There are two
+// exceptions: a clock was set back before data was lost, or the clock of the new primary is behind
+// that of the old one by more than the failover took. Tokens stay below 2^53 until the year 2255.
+//
+// A planned failover ("SENTINEL FAILOVER") promotes the replica before the old primary is demoted.
+// For a moment both grant locks. Then tokens that they grant within 5 ms of each other, plus the
+// difference of their clocks, may be equal or in the wrong order.
 //
 // # Waiting
 //
@@ -103,6 +108,10 @@
 // Add +wait for replicas=N, and +cluster|slots and +cluster|shards on a Cluster. CONFIG,
 // FUNCTION and CLIENT are not needed. [Fenced] needs the right to the keys and commands that it
 // is called with.
+//
+// For "holdfast doctor" further +info +config|get +slowlog|get and, on a Cluster, +cluster|info:
+// without them it reports what it cannot read as unknown. CONFIG GET can read passwords, so give
+// these rights to a user of doctor's own.
 //
 // # TTL
 //

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -17,7 +18,10 @@ type Store struct {
 	conn *conn
 }
 
-var _ store.Store = (*Store)(nil)
+var (
+	_ store.Store     = (*Store)(nil)
+	_ store.Diagnoser = (*Store)(nil)
+)
 
 // An Option changes how a store made with New works.
 type Option func(*rediscore.Config)
@@ -92,6 +96,12 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 // List returns one page of the names that have holders or waiters.
 func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	return s.core.List(ctx, q)
+}
+
+// Diagnose checks whether the servers are set up safely for locks with that TTL: see
+// [store.Diagnoser].
+func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding {
+	return s.core.Diagnose(ctx, ttl)
 }
 
 // Close closes the store: calls blocked in Wait end, and later calls fail with [store.ErrClosed].

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -152,5 +153,53 @@ func TestCloseDoesNotWaitForASubscriptionThatConnects(t *testing.T) {
 	s.Close()
 	if took := time.Since(begin); took > time.Second {
 		t.Errorf("Close took %v", took)
+	}
+}
+
+// Sentinels promote a replica before they demote the old primary: for a moment both servers grant.
+func TestTokensOfAPromotedReplicaAreAboveThoseThatTheOldPrimaryStillGrants(t *testing.T) {
+	nodes := servers.StartRedisNodes(t, 2, servers.RedisOptions{})
+	nodes[1].Must("REPLICAOF", "127.0.0.1", strconv.Itoa(nodes[0].Port))
+	var stores []store.Store
+	for _, node := range nodes {
+		s, err := store.Open(t.Context(), "redis://"+node.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		stores = append(stores, s)
+	}
+	take := func(s store.Store) int64 {
+		t.Helper()
+		req := redistest.Request("n")
+		answer, err := s.Acquire(t.Context(), req)
+		if err == nil {
+			err = s.Release(t.Context(), req.Name, req.ID, store.Keep{})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer.Token
+	}
+	first := take(stores[0])
+	servers.Poll(t, 10*time.Second, func() error {
+		if got := nodes[1].Must("GET", "holdfast:token"); got != strconv.FormatInt(first, 10) {
+			return fmt.Errorf("the replica has the token %v", got)
+		}
+		return nil
+	})
+	nodes[1].Must("REPLICAOF", "NO", "ONE")
+	for range 20 {
+		old := take(stores[0])
+		time.Sleep(10 * time.Millisecond) // more than tokens differ from the time of their grant
+		if token := take(stores[1]); token <= old {
+			t.Fatalf("the promoted replica grants token %d after %d", token, old)
+		}
+		time.Sleep(10 * time.Millisecond)
+		old = take(stores[1])
+		time.Sleep(10 * time.Millisecond)
+		if token := take(stores[0]); token <= old {
+			t.Fatalf("the old primary grants token %d after %d", token, old)
+		}
 	}
 }

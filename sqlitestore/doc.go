@@ -75,6 +75,9 @@
 // microseconds, and up to tens of milliseconds when a checkpoint copies the log into the file,
 // which happens once per 16 MiB.
 //
+// While the disk is full, no lock can be acquired, renewed or released. Leases are lost at their
+// deadline, and their names are free after the TTL, once there is space again.
+//
 // A commit does not wait for the disk. A power cut may lose the newest commits, but does not
 // damage the file. Grants are void after a power cut anyway; kept records of the last seconds may
 // be lost.

@@ -6,5 +6,7 @@ package sqlitestore
 // replaced, so there is nothing to check.
 type file struct{ path string }
 
+func (f *file) identity() string { return "file " + f.path }
+
 func (f *file) note() error  { return nil }
 func (f *file) check() error { return nil }

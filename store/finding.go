@@ -37,7 +37,8 @@ func (l Level) String() string {
 
 // A Finding is the outcome of one check of a store.
 type Finding struct {
-	ID     string // stable, such as "redis.eviction"
+	ID     string // of the check; stable, such as "redis.eviction"
+	Node   string // the server that was looked at; empty if the finding is about the store as a whole
 	Level  Level
 	Found  string // what was found
 	Risk   string // what can go wrong; empty if it is OK
@@ -45,7 +46,11 @@ type Finding struct {
 }
 
 // A Diagnoser is a store that can check whether its servers are set up safely for locks with that
-// TTL. It only reads. Findings contain no password.
+// TTL. Diagnose leaves no trace in the store. Findings contain no password. A setting that cannot
+// be read has LevelUnknown, and the finding says which right is missing.
+//
+// A store with several servers returns the findings of each of them. A store that is made of
+// other stores returns their findings with the Node set, and may raise their levels.
 type Diagnoser interface {
 	Diagnose(ctx context.Context, ttl time.Duration) []Finding
 }

@@ -66,6 +66,12 @@
 // to leave, or by the servers after a crash. When the time of a kept record is over, it is removed
 // by its client, by a client that uses or lists the name, or by other clients that keep records.
 //
+// # Doctor
+//
+// "holdfast doctor" asks the servers by the four-letter commands srvr, mntr and conf. By default
+// servers reply to srvr only, and what the others tell is reported as unknown. Allow them with
+// 4lw.commands.whitelist=srvr,mntr,conf in zoo.cfg.
+//
 // # What it costs
 //
 // An uncontended lock costs two round trips. While more than four requests are in flight, further

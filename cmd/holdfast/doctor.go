@@ -30,11 +30,16 @@ func newDoctorCommand() *cobra.Command {
 		Use:   "doctor [flags]",
 		Short: "Check whether a store is safe for locks",
 		Long: `Checks how long a round trip takes, and on a scratch name that locks exclude
-each other, are renewed, wake their waiters, expire and have growing tokens. It
-changes no setting. It takes about five seconds.
+each other, are renewed, wake their waiters, expire and have growing tokens. Then
+it reads the settings of the servers that make locks unsafe or slow. Each finding
+says what can go wrong and what to do. It changes no setting. It takes about five
+seconds. docs/doctor.md lists all checks.
 
-Exit code: 0 if all is well, 1 with warnings, 2 with failures, 69 if the store
-cannot be reached.`,
+A setting that cannot be read is unknown, and the finding says which right is
+missing.
+
+Exit code: 0 if all is well, 1 with warnings or unknown settings, 2 with failures,
+69 if the store cannot be reached.`,
 		Example: `  holdfast doctor --store redis://127.0.0.1:6379
   holdfast doctor --json | jq 'select(.level != "ok")'`,
 		Args: arguments(0),
@@ -69,6 +74,7 @@ cannot be reached.`,
 
 type findingJSON struct {
 	ID     string `json:"id"`
+	Node   string `json:"node,omitempty"`
 	Level  string `json:"level"`
 	Found  string `json:"found"`
 	Risk   string `json:"risk,omitempty"`
@@ -76,34 +82,55 @@ type findingJSON struct {
 }
 
 func reportFindings(findings []store.Finding, json bool) error {
-	counts := make(map[store.Level]int)
-	for _, f := range findings {
-		counts[f.Level]++
-		if json {
-			if err := outputJSON(findingJSON{f.ID, f.Level.String(), f.Found, f.Risk, f.Remedy}); err != nil {
+	if json {
+		for _, f := range findings {
+			if err := outputJSON(findingJSON{f.ID, f.Node, f.Level.String(), f.Found, f.Risk, f.Remedy}); err != nil {
 				return err
 			}
-			continue
 		}
-		if err := output(findingText(f, tty.Colours(os.Stdout))); err != nil {
-			return err
-		}
-	}
-	if json {
 		return nil
 	}
-	return output(fmt.Sprintf("%d checks: %d ok, %d notes, %d unknown, %d warnings, %d failures\n", len(findings),
-		counts[store.LevelOK], counts[store.LevelNote], counts[store.LevelUnknown], counts[store.LevelWarning], counts[store.LevelFailure]))
+	return output(doctorText(findings, tty.Colours(os.Stdout)))
 }
 
-// findingText is a finding as text for people.
+// doctorText returns findings as text for people. If several servers are in order, a check has one
+// line for all of them.
+func doctorText(findings []store.Finding, colour bool) string {
+	var b strings.Builder
+	counts := make(map[store.Level]int)
+	good := make(map[string]int) // servers that are in order, by check
+	for _, f := range findings {
+		counts[f.Level]++
+		if f.Level == store.LevelOK && f.Node != "" {
+			good[f.ID]++
+		}
+	}
+	for _, f := range findings {
+		if n := good[f.ID]; f.Level == store.LevelOK && n > 1 {
+			f.Found, f.Node = fmt.Sprintf("%s; and %d other servers are in order", f.Found, n-1), ""
+			good[f.ID] = 0
+		} else if f.Level == store.LevelOK && f.Node != "" && n == 0 {
+			continue
+		}
+		b.WriteString(findingText(f, colour))
+	}
+	fmt.Fprintf(&b, "%d checks: %d ok, %d notes, %d unknown, %d warnings, %d failures\n", len(findings),
+		counts[store.LevelOK], counts[store.LevelNote], counts[store.LevelUnknown], counts[store.LevelWarning], counts[store.LevelFailure])
+	return b.String()
+}
+
+// findingText returns a finding as text for people.
 func findingText(f store.Finding, colour bool) string {
 	level := fmt.Sprintf("%-8s", f.Level)
 	if colour && f.Level >= store.LevelWarning {
 		level = bold + level + plain
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s: %s\n", level, f.ID, clean(f.Found))
+	fmt.Fprintf(&b, "%s %s: ", level, f.ID)
+	if f.Node != "" {
+		fmt.Fprintf(&b, "%s: ", clean(f.Node))
+	}
+	fmt.Fprintf(&b, "%s\n", clean(f.Found))
 	if f.Risk != "" {
 		fmt.Fprintf(&b, "         risk: %s\n", clean(f.Risk))
 	}

@@ -49,6 +49,7 @@ func newRootCommand() *cobra.Command {
 		newReleaseCommand(),
 		newUICommand(),
 		newDoctorCommand(),
+		newBenchCommand(),
 		newSchemaCommand(),
 		newMigrateCommand(),
 		newVersionCommand(),

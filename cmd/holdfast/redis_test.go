@@ -3,6 +3,7 @@
 package main
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 
@@ -27,6 +28,24 @@ func TestRunWorksWithARedisServer(t *testing.T) {
 	p = s.run("run", "a", "--", "true")
 	p.wantCode(69)
 	p.wantErr("cannot open the store: redis://:***@" + server.Addr())
+}
+
+// The server grants a waiter at most 5 s, until its first renewal.
+func TestAJobThatWaitedHasTheTTLThatItAskedFor(t *testing.T) {
+	s := newSite(t)
+	s.env = append(s.env, "HOLDFAST_STORE=redis://"+servers.StartRedis(t, servers.RedisOptions{}).Addr())
+	holder := s.hold("a")
+	waiter := s.start("run", "--ttl", "8s", "--grace", "3s", "a", "-c", `echo $((HOLDFAST_DEADLINE - $(date +%s)))`)
+	until(t, "a has a waiter", func() bool { return len(s.show("a").Waiters) == 1 })
+	s.write("go", "")
+	holder.wantCode(0)
+	waiter.wantCode(0)
+	if text := waiter.err.String(); text != "" {
+		t.Errorf("stderr: %s", text)
+	}
+	if left, err := strconv.Atoi(strings.TrimSpace(waiter.out.String())); err != nil || left < 6 {
+		t.Errorf("%q seconds were left of 8", &waiter.out)
+	}
 }
 
 func TestAnUnreachableServerIsAnErrorOfOneLine(t *testing.T) {

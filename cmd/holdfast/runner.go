@@ -101,9 +101,9 @@ func (r *runner) acquireLock() int {
 		} else {
 			lease, err = r.acquire(ctx, c)
 		}
-		if err == nil && time.Until(lease.Deadline()) < leaseTime(r.ttl)/2 {
-			// A store may grant a waiter less than the TTL. The job needs time to end, and
-			// since is calculated from the deadline. If this fails, the lease is lost later.
+		if err == nil && st.ttl() < r.ttl {
+			// A store may grant a waiter less until its first renewal, which shows what it
+			// grants. If this fails, the job begins with what is left.
 			lease.Renew(ctx)
 		}
 		results <- result{lease, err}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/inspect"
+	"github.com/holdfast-lock/holdfast/store"
 )
 
 // A ui is one call of the command ui.
@@ -53,7 +55,10 @@ front of it.`,
 			if err != nil {
 				return err
 			}
-			return u.store.withClient("", func(ctx context.Context, c *holdfast.Client) error { return u.serve(ctx, c, opts) })
+			if err := u.store.check(); err != nil {
+				return err
+			}
+			return fail(u.run(context.Background(), opts), "")
 		},
 	}
 	u.store.addTo(cmd)
@@ -81,8 +86,33 @@ func (u *ui) options() ([]inspect.Option, error) {
 		return nil, usagef("--allow-break: set HOLDFAST_UI_USER and HOLDFAST_UI_PASSWORD to what users must give")
 	}
 	return append(opts, inspect.AllowBreak(func(u, p string) bool {
-		return subtle.ConstantTimeCompare([]byte(u), []byte(user))&subtle.ConstantTimeCompare([]byte(p), []byte(password)) == 1
+		return same(u, user)&same(p, password) == 1
 	})), nil
+}
+
+// same returns 1 if two texts are the same, and 0 otherwise. How long that takes tells nothing about
+// them, not even their lengths.
+func same(a, b string) int {
+	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
+	return subtle.ConstantTimeCompare(x[:], y[:])
+}
+
+// run opens the store and serves the page.
+func (u *ui) run(ctx context.Context, opts []inspect.Option) error {
+	s, err := u.store.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	c, err := holdfast.New(s)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if d, ok := s.Store.(store.Diagnoser); ok {
+		opts = append(opts, inspect.Checks(func(ctx context.Context) []store.Finding { return d.Diagnose(ctx, holdfast.DefaultTTL) }))
+	}
+	return u.serve(ctx, c, opts)
 }
 
 // serve serves the page until a signal arrives.

@@ -33,7 +33,18 @@ func newWatchCommand() *cobra.Command {
 		Short: "Show the list of ls, refreshed every second",
 		Long: `Shows the list on the whole terminal until you type q or Ctrl-C. If the output is
 not a terminal, it prints the list repeatedly; with --json, each list is one
-line. On Windows it always prints.`,
+line. On Windows it always prints.
+
+Keys:
+
+    up, down   select a line; also k, j, PgUp, PgDn, Home, End
+    Enter      show all about the selected lock, and back
+    /          show only locks whose name, holder or waiter contains a text;
+               Esc shows all again
+    s          sort by name, longest held, most waiting, least left
+    b          break the selected grant, as holdfast break does; it asks for
+               the name of the lock
+    q          quit`,
 		Args:              prefixArgument,
 		ValidArgsFunction: w.store.completeName,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -137,23 +148,46 @@ func (w *watcher) live(ctx context.Context, c *holdfast.Client) error {
 	job.NotifyStop(w.signals)
 	restore := w.enter()
 	defer func() { restore() }()
-	keys := make(chan byte, 16)
-	go func() {
-		for buf := make([]byte, 1); ; {
-			if n, err := os.Stdin.Read(buf); err != nil || n == 0 {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type listing struct {
+		all []holdfast.Info
+		err error
+	}
+	listings, again := make(chan listing), make(chan struct{}, 1)
+	go func() { // the keys do not wait for the store
+		for tick := time.NewTicker(w.interval); ctx.Err() == nil; {
+			all, err := collect(ctx, c, w.prefix)
+			select {
+			case listings <- listing{all, err}:
+			case <-ctx.Done():
 				return
 			}
-			keys <- buf[0]
-			if quits(buf[0]) {
-				return // the shell reads the keys that follow
+			select {
+			case <-tick.C:
+			case <-again:
+			case <-ctx.Done():
 			}
 		}
 	}()
-	tick := time.NewTicker(w.interval)
-	defer tick.Stop()
+	breakLock := func(r row) string {
+		limit, cancel := context.WithTimeout(ctx, breakTimeout)
+		defer cancel()
+		defer func() {
+			select {
+			case again <- struct{}{}:
+			default:
+			}
+		}()
+		if err := c.Break(limit, r.name, r.id); err != nil {
+			_, text := explain(err, r.name)
+			return text
+		}
+		return fmt.Sprintf("broke %q; its former holder may still be running", r.name)
+	}
+	keys, b := newKeyboard(), new(board)
 	for {
-		all, err := collect(ctx, c, w.prefix)
-		w.draw(all, err)
+		page := w.draw(b)
 		select {
 		case sig := <-w.signals:
 			if job.Stops(sig) {
@@ -163,16 +197,21 @@ func (w *watcher) live(ctx context.Context, c *holdfast.Client) error {
 			} else if n, ends := job.Ends(sig); ends {
 				return quit(n)
 			}
-		case key := <-keys:
-			if quits(key) {
+		case c := <-keys.bytes:
+			if key := keys.add(c); key != "" && b.key(key, page, breakLock) {
 				return nil
 			}
-		case <-tick.C:
+			keys.more()
+		case <-keys.late:
+			b.key(keys.alone(), page, breakLock)
+		case l := <-listings:
+			b.set(l.all, l.err)
 		}
 	}
 }
 
-func quits(key byte) bool { return key == 'q' || key == 'Q' }
+// breakTimeout limits how long the screen waits for a break.
+const breakTimeout = 5 * time.Second
 
 // enter switches the terminal to the alternate screen, without a cursor, and to single keys.
 func (w *watcher) enter() (restore func()) {
@@ -186,25 +225,15 @@ func (w *watcher) enter() (restore func()) {
 	}
 }
 
-// draw shows the list, or the error. It overwrites the screen line by line, which does not
-// flicker.
-func (w *watcher) draw(all []holdfast.Info, err error) {
+// draw shows the board, and returns how many lines a page has. It overwrites the screen line by
+// line, which does not flicker.
+func (w *watcher) draw(b *board) (page int) {
 	columns, lines := tty.Size(os.Stdout)
 	if columns <= 0 || lines <= 0 {
 		columns, lines = 80, 24
 	}
-	colour := tty.Colours(os.Stdout)
-	rows := []string{cut(time.Now().Format(time.TimeOnly)+count(len(all))+"   q quits", columns), ""}
-	switch {
-	case err != nil:
-		_, text := explain(err, w.prefix)
-		rows = []string{cut(time.Now().Format(time.TimeOnly)+"  "+clean(text), columns)}
-	case len(all) > 0:
-		rows = append(rows, lockTable(all).lines(columns, colour)...)
-	}
-	if len(rows) > lines {
-		more := fmt.Sprintf("… %d more", len(rows)-lines+1)
-		rows = append(rows[:lines-1], more)
-	}
-	os.Stdout.WriteString("\x1b[H" + strings.Join(rows, "\x1b[K\n") + "\x1b[K\x1b[J")
+	screen := b.lines(columns, lines, tty.Colours(os.Stdout))
+	screen = screen[:min(len(screen), lines)]
+	os.Stdout.WriteString("\x1b[H" + strings.Join(screen, "\x1b[K\n") + "\x1b[K\x1b[J")
+	return max(1, lines-3)
 }

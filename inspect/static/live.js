@@ -1,39 +1,62 @@
-// Replaces the live part of the page by what the server sends. If the stream fails, the page is
-// fetched again every few seconds.
+// Replaces the live part of the page by what the server sends. If there is no stream, the page is
+// fetched again every few seconds. A page that nobody sees does not listen.
 (() => {
   'use strict';
   const live = document.getElementById('live');
+  const news = document.getElementById('news');
   const button = document.getElementById('pause');
   let stream = null, timer = 0, paused = false;
-  const show = (html) => {
-    const focused = document.activeElement && live.contains(document.activeElement)
-      ? document.activeElement.getAttribute('href') : null;
-    live.innerHTML = html;
-    if (focused) live.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
+
+  // Screen readers read the text of news when it changes, and only then.
+  const tell = (text) => {
+    if (news.textContent !== text) news.textContent = text;
+    live.classList.toggle('stale', text !== '');
   };
+  const selecting = () => {
+    const s = getSelection();
+    return s && !s.isCollapsed && live.contains(s.anchorNode);
+  };
+  const show = (html) => {
+    if (selecting()) return; // somebody is about to copy an ID
+    const focused = live.contains(document.activeElement) ? document.activeElement.getAttribute('href') : null;
+    live.innerHTML = html;
+    if (focused) live.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+    tell(live.querySelector('[data-news]')?.dataset.news ?? '');
+  };
+  const lost = () => tell('No connection to the inspector: what you see is old.');
   const poll = async () => {
     try {
       const reply = await fetch(location.href, { headers: { Accept: 'text/html' } });
       const page = new DOMParser().parseFromString(await reply.text(), 'text/html');
       const part = page.getElementById('live');
-      if (part && !paused) show(part.innerHTML);
-    } catch { /* the next one may succeed */ }
-    if (!paused) timer = setTimeout(poll, 5000);
+      if (part && timer) show(part.innerHTML);
+    } catch { lost(); }
+    if (timer) timer = setTimeout(poll, 5000);
   };
   const start = () => {
+    if (stream || timer || paused || document.hidden) return;
     stream = new EventSource(live.dataset.events);
     stream.onmessage = (event) => show(event.data);
     stream.onerror = () => {
-      if (stream.readyState === EventSource.CLOSED) { stop(); poll(); }
+      lost();
+      if (stream?.readyState === EventSource.CLOSED) { stop(); timer = setTimeout(poll, 1000); }
     };
   };
-  const stop = () => { stream?.close(); stream = null; clearTimeout(timer); };
+  const stop = () => { stream?.close(); stream = null; clearTimeout(timer); timer = 0; };
+
   button.hidden = false;
   button.addEventListener('click', () => {
     paused = !paused;
     button.setAttribute('aria-pressed', paused);
     button.textContent = paused ? 'Resume' : 'Pause';
     if (paused) stop(); else start();
+  });
+  document.addEventListener('visibilitychange', () => { if (document.hidden) stop(); else start(); });
+  document.addEventListener('keydown', (event) => {
+    const search = document.getElementById('q');
+    if (event.key !== '/' || event.ctrlKey || event.metaKey || event.altKey || !search || /^(INPUT|TEXTAREA)$/.test(event.target.tagName)) return;
+    event.preventDefault();
+    search.select();
   });
   start();
 })();

@@ -18,12 +18,24 @@ type Conn interface {
 	// to listen, also after it reconnected. On a Cluster the channel belongs to a slot.
 	Subscribe(ctx context.Context, channel string, on func(), message func(string)) error
 
-	// Scan reads some of the matching keys of one server. The servers that have keys are
-	// numbered from 0, and servers is their number. Next is 0 after the last page of a server.
-	Scan(ctx context.Context, server int, cursor uint64, match string, count int) (keys []string, next uint64, servers int, err error)
+	// Servers returns the servers that have keys, in a stable order. There is one unless the servers
+	// are a Cluster. With an error it returns those that could be found.
+	Servers(ctx context.Context) ([]Server, error)
 
 	// Close frees the connections that belong to the store.
 	Close()
+}
+
+// A Server is one server that has keys.
+type Server struct {
+	Addr string
+
+	// Do runs a command that has no keys on this server. The reply is that of a [Reply], or a map
+	// with keys and values of these types.
+	Do func(ctx context.Context, args ...string) (any, error)
+
+	// ReadsReplicas is set if the client library may send commands to replicas of this server.
+	ReadsReplicas bool
 }
 
 // A Call is one run of a script, or of a command if Script is nil.

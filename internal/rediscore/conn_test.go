@@ -133,16 +133,11 @@ func (c *testConn) Subscribe(ctx context.Context, channel string, on func(), mes
 	}
 }
 
-func (c *testConn) Scan(ctx context.Context, _ int, cursor uint64, match string, count int) (keys []string, next uint64, servers int, err error) {
-	r := receive(ctx, c.send([]string{"SCAN", strconv.FormatUint(cursor, 10), "MATCH", match, "COUNT", strconv.Itoa(count)}))
-	if r.Err != nil {
-		return nil, 0, 1, r.Err
-	}
-	for _, key := range list(list(r.Value)[1]) {
-		keys = append(keys, text(key))
-	}
-	next, err = strconv.ParseUint(text(list(r.Value)[0]), 10, 64)
-	return keys, next, 1, err
+func (c *testConn) Servers(context.Context) ([]Server, error) {
+	return []Server{{Addr: "test", Do: func(ctx context.Context, args ...string) (any, error) {
+		r := receive(ctx, c.send(args))
+		return r.Value, r.Err
+	}}}, nil
 }
 
 func (c *testConn) Close() {

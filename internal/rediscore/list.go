@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/holdfast-lock/holdfast/store"
@@ -44,8 +45,15 @@ func (s *Store) scan(ctx context.Context, prefix, cursor string, limit int) (nam
 		}
 	}
 	pattern := s.pattern(prefix)
+	servers, err := s.conn.Servers(ctx)
+	if err != nil {
+		return nil, "", s.explain(ctx, err)
+	}
 	for range maxScans {
-		found, after, servers, err := s.conn.Scan(ctx, server, at, pattern, scanCount)
+		if server >= len(servers) {
+			return names, "", nil
+		}
+		found, after, err := scanKeys(ctx, servers[server], at, pattern)
 		if err != nil {
 			return nil, "", s.explain(ctx, err)
 		}
@@ -55,15 +63,30 @@ func (s *Store) scan(ctx context.Context, prefix, cursor string, limit int) (nam
 			}
 		}
 		if at = after; at == 0 {
-			if server++; server >= servers {
-				return names, "", nil
-			}
+			server++
 		}
-		if len(names) >= limit {
+		if len(names) >= limit && server < len(servers) {
 			break
 		}
 	}
 	return names, fmt.Sprintf("%d.%d", server, at), nil
+}
+
+// scanKeys reads some of the matching keys of a server. Next is 0 after the last ones.
+func scanKeys(ctx context.Context, server Server, cursor uint64, match string) (keys []string, next uint64, err error) {
+	v, err := server.Do(ctx, "SCAN", strconv.FormatUint(cursor, 10), "MATCH", match, "COUNT", strconv.Itoa(scanCount))
+	if err != nil {
+		return nil, 0, fmt.Errorf("%s: %w", server.Addr, err)
+	}
+	reply := list(v)
+	if len(reply) != 2 {
+		return nil, 0, errRecord
+	}
+	for _, key := range list(reply[1]) {
+		keys = append(keys, text(key))
+	}
+	next, err = strconv.ParseUint(text(reply[0]), 10, 64)
+	return keys, next, err
 }
 
 // show describes names, without those that have neither holders nor waiters.

@@ -241,10 +241,14 @@ func (s *Store) release(ctx context.Context, name string, id store.ID, what stri
 			return err
 		}
 	}
-	v, err := s.run(ctx, Call{
+	call := Call{
 		Script: releaseScript, Keys: s.keys(name),
 		Args: []string{s.publish(), id.String(), what, strconv.Itoa(int(keep.State)), millis(max(keep.For, time.Millisecond))},
-	})
+	}
+	if keep.State != store.Held { // a failover must not open the name again
+		call.Replicas = s.config.Replicas
+	}
+	v, err := s.run(ctx, call)
 	switch l := list(v); {
 	case err != nil:
 		return err

@@ -3,7 +3,6 @@ package goredis
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -268,18 +267,23 @@ func (c *conn) Subscribe(ctx context.Context, channel string, on func(), message
 	}
 }
 
-func (c *conn) Scan(ctx context.Context, server int, cursor uint64, match string, count int) (keys []string, next uint64, servers int, err error) {
+// Servers returns the only server, or the primaries of a Cluster.
+func (c *conn) Servers(ctx context.Context) ([]rediscore.Server, error) {
 	primaries, err := c.router.primaries(ctx)
-	if err != nil || server >= len(primaries) {
-		return nil, 0, len(primaries), err
+	servers := make([]rediscore.Server, len(primaries))
+	for i, s := range primaries {
+		servers[i] = rediscore.Server{Addr: s.opts.Addr, Do: func(ctx context.Context, args ...string) (any, error) {
+			words := make([]any, len(args))
+			for i, arg := range args {
+				words[i] = arg
+			}
+			cmd := redis.NewCmd(ctx, words...)
+			if err := s.do(ctx, &request{cmds: []redis.Cmder{cmd}}); err != nil {
+				return nil, err
+			}
+			reply := replyOf(cmd)
+			return reply.Value, reply.Err
+		}}
 	}
-	s := primaries[server]
-	cmd := redis.NewScanCmd(ctx, nil, "scan", cursor, "match", match, "count", count)
-	if err = s.do(ctx, &request{cmds: []redis.Cmder{cmd}}); err == nil {
-		keys, next, err = cmd.Result()
-	}
-	if err != nil && c.router.cluster != nil {
-		err = fmt.Errorf("%s: %w", s.opts.Addr, err)
-	}
-	return keys, next, len(primaries), err
+	return servers, err
 }

@@ -146,9 +146,14 @@ func (s *server) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+	dialing := ctx
+	if s.opts.Addr == failoverAddr {
+		// The library asks the other Sentinels when one does not reply, unless ctx has ended by then.
+		dialing = context.WithoutCancel(ctx)
+	}
 	return await.Call(ctx, func() (net.Conn, error) {
 		defer func() { <-s.dials }()
-		return s.opts.Dialer(ctx, network, addr)
+		return s.opts.Dialer(dialing, network, addr)
 	}, func(conn net.Conn) { conn.Close() })
 }
 

@@ -24,6 +24,10 @@
 // its deadline, as a renewal does after a sixth of its TTL. A connection that only listens is
 // closed if nothing was received for 2.5 s.
 //
+// With Sentinels, go-redis finds the primary for each new connection. If the Sentinel that it asks
+// hangs, it asks the others after all retries have timed out: after about 17 s with the defaults of
+// redis.FailoverOptions, and sooner with a shorter ReadTimeout and fewer MaxRetries.
+//
 // # Cancelled commands
 //
 // A clean-up must not reach the server before the command that it undoes. Commands of one
@@ -37,6 +41,7 @@ package goredis
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -50,7 +55,10 @@ type Store struct {
 	core *rediscore.Store
 }
 
-var _ store.Store = (*Store)(nil)
+var (
+	_ store.Store     = (*Store)(nil)
+	_ store.Diagnoser = (*Store)(nil)
+)
 
 // An Option changes how a store works.
 type Option func(*rediscore.Config)
@@ -132,6 +140,12 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 // List returns one page of the names that have holders or waiters.
 func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	return s.core.List(ctx, q)
+}
+
+// Diagnose checks whether the servers are set up safely for locks with that TTL: see
+// [store.Diagnoser].
+func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding {
+	return s.core.Diagnose(ctx, ttl)
 }
 
 // Close closes the store and its connections, but not the client that was passed to New: calls

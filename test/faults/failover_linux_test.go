@@ -3,6 +3,7 @@ package faults
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -93,6 +94,20 @@ func TestWithReplicasAwaitedAGrantThatAFailoverCouldLoseIsAnError(t *testing.T) 
 	})
 }
 
+func TestWithReplicasAwaitedARecordOfOnceThatAFailoverCouldLoseIsAnError(t *testing.T) {
+	t.Parallel()
+	onSentinel(t, func(t *testing.T, b *bed) {
+		client := openURL(t, b.url+"?replicas=1")
+		err := client.Once(t.Context(), "n", longTTL, func(context.Context) error {
+			isolate(t, b)
+			return nil
+		})
+		if !errors.Is(err, holdfast.ErrUnavailable) {
+			t.Errorf("the record is on no replica: %v, want ErrUnavailable", err)
+		}
+	})
+}
+
 func TestWithReplicasAwaitedAGrantSurvivesAFailover(t *testing.T) {
 	t.Parallel()
 	onSentinel(t, func(t *testing.T, b *bed) {
@@ -125,5 +140,33 @@ func TestWithReplicasAwaitedAGrantSurvivesAFailover(t *testing.T) {
 		check(t, h.Check())
 		check(t, resource.check())
 		b.clean(soon, client, other)
+	})
+}
+
+// A program that has lost its connections needs a Sentinel to find the primary.
+func TestAHungSentinelDoesNotKeepClientsFromThePrimary(t *testing.T) {
+	t.Parallel()
+	onSentinel(t, func(t *testing.T, b *bed) {
+		client := b.open()
+		record(new(History)).must(t, client, "n", longTTL).mustUnlock(t)
+		primary := b.primary()
+		used := slices.IndexFunc(b.group.Sentinels, func(s *servers.Redis) bool { return len(connections(s)) > 0 })
+		if used < 0 {
+			t.Fatal("the client has no connection to a Sentinel")
+		}
+		b.group.Sentinels[used].Stop()
+		defer b.group.Sentinels[used].Continue()
+		for _, kind := range []string{"normal", "pubsub"} {
+			primary.Must("CLIENT", "KILL", "TYPE", kind)
+		}
+		var lease *holdfast.Lease
+		err := retry(func() (err error) {
+			lease, err = client.Lock(t.Context(), "n")
+			return err
+		})
+		if err == nil {
+			err = lease.Unlock(t.Context())
+		}
+		check(t, err)
 	})
 }

@@ -93,12 +93,13 @@ func (m *mysqlServer) exec(t testing.TB, statement string) {
 }
 
 // left returns an error that lists the names in use, the claims and the connections that are left.
-// Rows of names that are not in use stay for some seconds.
+// Rows of names that are not in use stay for some seconds, and notes of late requests, whose seq is
+// negative, for a minute.
 func (m *mysqlServer) left(testing.TB) error {
 	var left []string
 	for _, query := range []string{
-		"SELECT CONCAT('name ', name) FROM {}.holdfast_names WHERE crowd <> 0 OR until <> 0",
-		"SELECT CONCAT('claim ', name) FROM {}.holdfast_claims",
+		"SELECT CONCAT('name ', name) FROM {}.holdfast_names WHERE (crowd <> 0 OR until <> 0) AND name NOT IN (SELECT name FROM {}.holdfast_claims WHERE seq < 0)",
+		"SELECT CONCAT('claim ', name) FROM {}.holdfast_claims WHERE seq >= 0",
 		"SELECT CONCAT('connection ', id) FROM information_schema.processlist WHERE db = '{}'",
 	} {
 		found, err := m.query(strings.ReplaceAll(query, "{}", m.database))

@@ -54,9 +54,9 @@ func (p *pgBed) openBy(t testing.TB, opts ...holdfast.Option) (*holdfast.Client,
 }
 
 // left returns an error that lists the names with holders or waiters, and the connections that are
-// left. Rows of free names stay for some seconds.
+// left. Rows of free names stay for some seconds, and notes of late requests for a minute.
 func (p *pgBed) left() error {
-	query := `SELECT 'name ' || name FROM SCHEMA.names WHERE id IS NOT NULL OR crowd
+	query := `SELECT 'name ' || name FROM SCHEMA.names n WHERE id IS NOT NULL OR crowd AND NOT EXISTS (SELECT FROM SCHEMA.ended e WHERE e.name = n.name)
 		UNION ALL SELECT 'holder ' || name FROM SCHEMA.holders UNION ALL SELECT 'waiter ' || name FROM SCHEMA.waiters
 		UNION ALL SELECT 'connection ' || query FROM pg_stat_activity WHERE application_name = 'SCHEMA'`
 	rows, err := p.Query(strings.ReplaceAll(query, "SCHEMA", p.schema))

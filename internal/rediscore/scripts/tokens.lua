@@ -1,8 +1,9 @@
 -- The rule for tokens.
 --
 -- A token comes from a counter that follows the clock in µs: it is set to the clock when it is
--- more than 200 ms behind. So tokens grow even if the counter was lost, and after a failover to
--- a replica that lags behind, which takes longer than 200 ms.
+-- more than 1 ms behind. So tokens grow even if the counter was lost, and after a failover to a
+-- replica that lags behind, even while the old primary still grants. A larger difference would
+-- let both give the same tokens for that long, a smaller one would cost a busy server more.
 --
 -- reserve takes n consecutive tokens above floor and returns the first and their number. It
 -- takes fewer, but at least `least`, if a block would run more than 4096 (maxBlock in store.go)
@@ -10,11 +11,11 @@
 -- number is below 1 if no tokens are left below 2^53.
 local function reserve(n, least, floor)
   local token = call('INCRBY', COUNTER, n) - n + 1
-  if token > floor and token > micro - 200000 and token + n <= micro + 4096 then
+  if token > floor and token > micro - 1000 and token + n <= micro + 4096 then
     return token, n
   end
   token = math.max(token, floor + 1)
-  if token < micro - 200000 then
+  if token < micro - 1000 then
     token = micro
   end
   n = math.min(n, math.max(least, micro + 4096 - token), 9007199254740992 - token)

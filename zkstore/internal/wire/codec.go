@@ -13,6 +13,7 @@ const (
 	opExists          = 3
 	opGet             = 4
 	opSet             = 5
+	opACL             = 6
 	opChildren        = 8
 	opSync            = 9
 	opPing            = 11
@@ -67,6 +68,9 @@ func Exists(path string, watch bool) Op { return Op{opExists, encode(path, watch
 // Get reads a node, and may watch its data and deletion.
 func Get(path string, watch bool) Op { return Op{opGet, encode(path, watch), nil} }
 
+// GetACL reads who has rights to a node.
+func GetACL(path string) Op { return Op{opACL, encode(path), nil} }
+
 // Children lists the children of a node, and may watch them and its deletion.
 func Children(path string, watch bool) Op { return Op{opChildren, encode(path, watch), nil} }
 
@@ -119,6 +123,7 @@ func appendFields(b []byte, fields ...any) []byte {
 
 // A Stat is the metadata of a node.
 type Stat struct {
+	Czxid          int64 // number of the change that created it
 	Mzxid          int64 // number of the last change
 	Ctime, Mtime   int64 // of creation and last change, in ms of the leader's clock
 	Version        int32
@@ -131,7 +136,8 @@ type Result struct {
 	Path     string   // of Create
 	Data     []byte   // of Get
 	Children []string // of Children
-	Stat     Stat     // of Create, Set, Exists and Get; in a Multi, only a Container of Create
+	ACL      []ACL    // of GetACL
+	Stat     Stat     // of Create, Set, Exists, Get and GetACL; in a Multi, only a Container of Create
 }
 
 // decode reads the body of a reply that has no error.
@@ -141,6 +147,13 @@ func (o *Op) decode(r *reader) (res Result) {
 		res.Path = string(r.bytes())
 	case opGet:
 		res.Data = append([]byte(nil), r.bytes()...)
+	case opACL:
+		for range r.int() {
+			r.int() // which rights
+			if res.ACL = append(res.ACL, ACL{string(r.bytes()), string(r.bytes())}); r.failed {
+				break
+			}
+		}
 	case opChildren:
 		for range r.int() {
 			if res.Children = append(res.Children, string(r.bytes())); r.failed {
@@ -203,7 +216,7 @@ func (r *reader) long() int64 { return int64(binary.BigEndian.Uint64(r.take(8)))
 func (r *reader) bytes() []byte { return r.take(int(max(0, r.int()))) } // nil has a length of -1
 
 func (r *reader) stat() (s Stat) {
-	r.take(8) // the change that created it
+	s.Czxid = r.long()
 	s.Mzxid, s.Ctime, s.Mtime, s.Version = r.long(), r.long(), r.long(), r.int()
 	r.take(8) // versions of children and ACL
 	s.EphemeralOwner = r.long()
@@ -223,7 +236,8 @@ const (
 	ErrNotEmpty       Error = -111
 	ErrInvalidACL     Error = -114
 	ErrAuthFailed     Error = -115
-	errSessionExpired Error = -112
+	ErrLocalSession   Error = -120 // an ephemeral node of a session that only one server knows
+	ErrSessionExpired Error = -112
 	errSessionMoved   Error = -118
 	errSkipped        Error = -2 // of the parts of a Multi after the one that failed
 )
@@ -234,6 +248,8 @@ func (e Error) Error() string {
 		return "zookeeper: no such node"
 	case ErrNoAuth, ErrAuthFailed, ErrInvalidACL:
 		return "zookeeper: access denied"
+	case ErrLocalSession:
+		return "zookeeper: the session is local to one server and cannot have ephemeral nodes"
 	}
 	return fmt.Sprintf("zookeeper: error %d", int32(e))
 }

@@ -106,7 +106,7 @@ func (l *link) greet() error {
 	case id == 0 || timeout <= 0:
 		c.next-- // this server answers
 		c.end()
-		return errSessionExpired
+		return ErrSessionExpired
 	case !resume:
 		c.end()
 	}
@@ -319,7 +319,7 @@ func (c *Call) answered(code int32, r *reader) error {
 		c.finish(ErrUnknown)
 		return errReply
 	}
-	ended := c.kind == opClose || c.Err == errSessionExpired || c.Err == errSessionMoved
+	ended := c.kind == opClose || c.Err == ErrSessionExpired || c.Err == errSessionMoved
 	c.finish(nil)
 	if ended {
 		return ErrUnknown

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/memstore"
+)
+
+// memory is P11: what the core costs, without a server.
+func (b *bench) memory(ctx context.Context) error {
+	c, err := holdfast.New(memstore.New())
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	l := holdfastLocker{c}
+	type cost struct{ rate, allocations float64 }
+	found, err := interleave(ctx, b, []turn[cost]{{us, func() (cost, error) {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		begin := time.Now()
+		rate, err := pairRate(l, "own", 1, b.time)
+		n := rate * time.Since(begin).Seconds()
+		runtime.ReadMemStats(&after)
+		return cost{rate, float64(after.Mallocs-before.Mallocs) / n}, err
+	}, false}})
+	if err != nil {
+		return err
+	}
+	work := "memory, " + ownNamesOf(1)
+	b.add(work, us, pairs, column(found[us], func(c cost) float64 { return c.rate }), nil)
+	b.add(work, us+": time", "µs/pair", column(found[us], func(c cost) float64 { return 1e6 / c.rate }), atMost(1))
+	b.add(work, us+": allocations", "/pair", column(found[us], func(c cost) float64 { return c.allocations }), atMost(3))
+
+	lockers := slices.Repeat([]locker{l}, b.goroutines)
+	hot, err := interleave(ctx, b, []turn[rush]{{us, func() (rush, error) { return rushFor(lockers, "hot", b.time) }, false}})
+	if err != nil {
+		return err
+	}
+	work = fmt.Sprintf("memory, %d goroutines, one name, one client", b.goroutines)
+	b.add(work, us, pairs, ratesOf(hot)[us], nil)
+	b.add(work, us+": busiest / idlest", "×", column(hot[us], rush.unfair), atMost(1.5))
+	return nil
+}

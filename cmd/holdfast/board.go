@@ -1,0 +1,317 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/holdfast-lock/holdfast"
+)
+
+// A board is what watch shows on a terminal, and how keys change it. It knows neither the terminal
+// nor the store.
+type board struct {
+	all     []holdfast.Info
+	err     error // of the last listing
+	listed  bool
+	filter  string
+	order   int // index in orders
+	chosen  row // the selected row; it stays selected when others come and go
+	place   int // of the selected row
+	top     int // first row, or first line of the details, on the screen
+	details bool
+	prompt  *prompt
+	message string // the outcome of the last break
+}
+
+// A row is one line of the list: a holder, or a lock that only has waiters.
+type row struct {
+	name string
+	id   holdfast.ID
+}
+
+// A prompt is a line that the user types.
+type prompt struct {
+	question string
+	text     string
+	changed  func(text string) // may be nil
+	done     func(text string)
+}
+
+// An order is how the list is sorted.
+type order struct {
+	text    string
+	compare func(a, b *holdfast.Info) int
+}
+
+var orders = []order{
+	{"name", func(a, b *holdfast.Info) int { return 0 }},
+	{"longest held", func(a, b *holdfast.Info) int {
+		return -cmp.Compare(most(a, func(h holdfast.Holder) time.Duration { return h.Age }), most(b, func(h holdfast.Holder) time.Duration { return h.Age }))
+	}},
+	{"most waiting", func(a, b *holdfast.Info) int { return -cmp.Compare(len(a.Waiters), len(b.Waiters)) }},
+	{"least left", func(a, b *holdfast.Info) int {
+		return -cmp.Compare(most(a, func(h holdfast.Holder) time.Duration { return -h.Left }), most(b, func(h holdfast.Holder) time.Duration { return -h.Left }))
+	}},
+}
+
+// most returns the highest value of the holders of a lock.
+func most(info *holdfast.Info, of func(holdfast.Holder) time.Duration) time.Duration {
+	highest := time.Duration(-maxDuration)
+	for _, h := range info.Holders {
+		highest = max(highest, of(h))
+	}
+	return highest
+}
+
+// set shows a new listing.
+func (b *board) set(all []holdfast.Info, err error) {
+	if b.listed, b.err = true, err; err == nil {
+		b.all = all
+	}
+}
+
+// shown returns the locks that pass the filter, in order.
+func (b *board) shown() []holdfast.Info {
+	found := slices.DeleteFunc(slices.Clone(b.all), func(info holdfast.Info) bool { return !matches(&info, b.filter) })
+	slices.SortStableFunc(found, func(x, y holdfast.Info) int {
+		return cmp.Or(orders[b.order].compare(&x, &y), strings.Compare(x.Name, y.Name))
+	})
+	return found
+}
+
+// matches reports whether the name, a holder or a waiter of a lock contains a text.
+func matches(info *holdfast.Info, text string) bool {
+	return strings.Contains(info.Name, text) ||
+		slices.ContainsFunc(info.Holders, func(h holdfast.Holder) bool {
+			return strings.Contains(h.Owner, text) || strings.Contains(h.Meta, text)
+		}) ||
+		slices.ContainsFunc(info.Waiters, func(w holdfast.Waiter) bool { return strings.Contains(w.Owner, text) })
+}
+
+// rows returns the rows of lockTable.
+func rows(all []holdfast.Info) (list []row) {
+	for _, info := range all {
+		if len(info.Holders) == 0 {
+			list = append(list, row{name: info.Name})
+		}
+		for _, h := range info.Holders {
+			list = append(list, row{info.Name, h.ID})
+		}
+	}
+	return list
+}
+
+// locate finds the selected row in a list, or the one that took its place.
+func (b *board) locate(list []row) {
+	if i := slices.Index(list, b.chosen); i >= 0 {
+		b.place = i
+	}
+	b.place = max(0, min(b.place, len(list)-1))
+	b.chosen = row{}
+	if len(list) > 0 {
+		b.chosen = list[b.place]
+	}
+}
+
+// move selects another row, or scrolls the details.
+func (b *board) move(by int) {
+	if b.details {
+		b.top = max(0, b.top+by)
+		return
+	}
+	list := rows(b.shown())
+	b.locate(list)
+	b.place = max(0, min(b.place+by, len(list)-1))
+	if len(list) > 0 {
+		b.chosen = list[b.place]
+	}
+}
+
+// find returns the newest state of a lock.
+func (b *board) find(name string) holdfast.Info {
+	for _, info := range b.all {
+		if info.Name == name {
+			return info
+		}
+	}
+	return holdfast.Info{Name: name}
+}
+
+// key changes the board. It reports whether the user quits. Break is called for a lock that the user
+// has confirmed, and returns the outcome.
+func (b *board) key(k string, page int, breakLock func(row) string) (quit bool) {
+	if b.prompt != nil {
+		b.answer(k)
+		return false
+	}
+	b.message = ""
+	switch k {
+	case "q", "Q":
+		return true
+	case "up", "k":
+		b.move(-1)
+	case "down", "j":
+		b.move(1)
+	case "pageup":
+		b.move(-page)
+	case "pagedown", " ":
+		b.move(page)
+	case "home", "g":
+		b.move(-len(b.all) * 1000)
+	case "end", "G":
+		b.move(len(b.all) * 1000)
+	case "enter":
+		b.locate(rows(b.shown()))
+		b.details, b.top = !b.details && b.chosen.name != "", 0
+	case "escape":
+		if !b.details {
+			b.filter = ""
+		}
+		b.details, b.top = false, 0
+	case "s":
+		b.order = (b.order + 1) % len(orders)
+	case "/":
+		b.details = false
+		b.prompt = &prompt{
+			question: "show only what contains: ", text: b.filter,
+			changed: func(text string) { b.filter = text },
+			done:    func(text string) { b.filter = text },
+		}
+	case "b":
+		b.askBreak(breakLock)
+	}
+	return false
+}
+
+// askBreak asks for the name of the selected lock, since to break one is dangerous.
+func (b *board) askBreak(breakLock func(row) string) {
+	b.locate(rows(b.shown()))
+	chosen := b.chosen
+	if chosen.id.IsZero() {
+		b.message = "no holder is selected"
+		return
+	}
+	owner := ""
+	for _, h := range b.find(chosen.name).Holders {
+		if h.ID == chosen.id {
+			owner = clean(h.Owner)
+		}
+	}
+	b.prompt = &prompt{
+		question: fmt.Sprintf("break the grant of %s, who may still be running? type the name of the lock: ", owner),
+		done: func(text string) {
+			if text != chosen.name {
+				b.message = "nothing was broken: that is not the name of the lock"
+				return
+			}
+			b.message = breakLock(chosen)
+		},
+	}
+}
+
+// answer adds a key to the line that the user types.
+func (b *board) answer(k string) {
+	p := b.prompt
+	switch k {
+	case "escape":
+		b.prompt = nil
+		return
+	case "enter":
+		b.prompt = nil
+		p.done(p.text)
+		return
+	case "backspace":
+		_, n := utf8.DecodeLastRuneInString(p.text)
+		p.text = p.text[:len(p.text)-n]
+	default:
+		if r, n := utf8.DecodeRuneInString(k); n != len(k) || !unicode.IsPrint(r) {
+			return
+		}
+		p.text += k
+	}
+	if p.changed != nil {
+		p.changed(p.text)
+	}
+}
+
+const boardHelp = "↑↓ select  ⏎ details  / filter  s sort  b break  q quits"
+
+// lines returns the screen.
+func (b *board) lines(width, height int, colour bool) []string {
+	head := time.Now().Format(time.TimeOnly)
+	shown := b.shown()
+	switch {
+	case b.err != nil:
+		_, text := explain(b.err, "")
+		head += "  " + clean(text)
+	case !b.listed:
+		head += "  reading the store"
+	default:
+		head += count(len(b.all))
+		if b.filter != "" {
+			head += fmt.Sprintf(", %d with %q", len(shown), b.filter)
+		}
+		head += "  by " + orders[b.order].text
+	}
+	second := boardHelp
+	switch {
+	case b.prompt != nil:
+		second = b.prompt.question + clean(b.prompt.text) + "▏"
+	case b.message != "":
+		second = clean(b.message)
+	case b.details:
+		second = "↑↓ scroll  ⏎ back to the list  b break  q quits"
+	}
+	// The end of a question matters more than its beginning.
+	for columns(second) > width && b.prompt != nil {
+		_, n := utf8.DecodeRuneInString(second)
+		second = second[n:]
+	}
+	screen := []string{cut(head, width), cut(second, width)}
+	room := max(1, height-len(screen))
+	if b.details {
+		return append(screen, b.detailLines(width, room, colour)...)
+	}
+	if len(shown) == 0 {
+		return screen
+	}
+	b.locate(rows(shown))
+	const marker = 2
+	table := lockTable(shown).lines(max(1, width-marker), colour)
+	screen = append(screen, "  "+table[0])
+	room = max(1, room-1)
+	b.top = min(max(b.top, b.place-room+1), b.place, max(0, len(table)-1-room))
+	for i := b.top; i < min(len(table)-1, b.top+room); i++ {
+		line := "  " + table[1+i]
+		if i == b.place {
+			line = "> " + table[1+i]
+			if colour {
+				line = reverse + line + plain
+			}
+		}
+		screen = append(screen, line)
+	}
+	return screen
+}
+
+// reverse swaps the colours of text and background.
+const reverse = "\x1b[7m"
+
+// detailLines returns what show prints, as much as there is room for.
+func (b *board) detailLines(width, room int, colour bool) []string {
+	text := strings.Split(strings.TrimRight(showText(b.find(b.chosen.name), colour), "\n"), "\n")
+	b.top = max(0, min(b.top, len(text)-room))
+	var list []string
+	for _, line := range text[b.top:min(len(text), b.top+room)] {
+		if !strings.Contains(line, bold) {
+			line = cut(line, width)
+		}
+		list = append(list, line)
+	}
+	return list
+}

@@ -1,0 +1,255 @@
+//go:build unix
+
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// deploy is the folder with files for users to copy.
+const deploy = "../../deploy"
+
+func readDeploy(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(deploy, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// runTwice runs a command line that two hosts start at the same time, with a job that takes a
+// moment. The job must run once, and both must succeed.
+func (s *site) runTwice(line, job string) {
+	s.t.Helper()
+	if strings.Count(line, job) != 1 {
+		s.t.Fatalf("%q does not run %s", line, job)
+	}
+	s.write("job", "#!/bin/sh\necho run >>\"$DIR/runs\"; sleep 0.2\n")
+	line = strings.Replace(line, job, s.path("job"), 1)
+	var hosts []*process
+	for range 2 {
+		p := s.command()
+		p.cmd = exec.Command("/bin/sh", "-c", line)
+		p.cmd.Env, p.cmd.Dir = append(s.env, "PATH="+filepath.Dir(command)+":"+os.Getenv("PATH")), s.dir
+		p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.err
+		hosts = append(hosts, p.start())
+	}
+	for _, p := range hosts {
+		p.wantCode(0)
+		if said := p.out.String() + p.err.String(); said != "" {
+			s.t.Errorf("%s: cron would send a mail: %s", line, said)
+		}
+	}
+	if runs := s.read("runs"); runs != "run\n" {
+		s.t.Errorf("%s: two hosts ran it: %q", line, runs)
+	}
+}
+
+func TestTheCrontabLineRunsAJobOnOneHost(t *testing.T) {
+	s := newSite(t)
+	var line string
+	for l := range strings.Lines(readDeploy(t, "cron/holdfast")) {
+		if fields := strings.Fields(l); len(fields) > 6 && !strings.HasPrefix(l, "#") {
+			line = strings.Join(fields[6:], " ") // after five fields of time and the user
+		}
+		if strings.Contains(l, "%") {
+			t.Errorf("cron takes %% as the end of a command: %q", l)
+		}
+	}
+	s.runTwice(line, "/usr/local/bin/backup.sh")
+}
+
+func TestTheSystemdUnitsAreValidAndRunAJobOnOneHost(t *testing.T) {
+	s := newSite(t)
+	const installed = "/usr/local/bin/holdfast"
+	service := readDeploy(t, "systemd/nightly-backup.service")
+	for name, text := range map[string]string{
+		"nightly-backup.service": strings.Replace(service, installed, command, 1), // verify looks for the program
+		"nightly-backup.timer":   readDeploy(t, "systemd/nightly-backup.timer"),
+	} {
+		if err := os.WriteFile(s.path(name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command("systemd-analyze", "verify", "--man=no", s.path("nightly-backup.service"), s.path("nightly-backup.timer"))
+	if out, err := cmd.CombinedOutput(); err != nil || strings.Contains(string(out), "nightly-backup") { // it may warn of other units
+		t.Errorf("%s: %v\n%s", cmd, err, out)
+	}
+	_, line, ok := strings.Cut(service, "ExecStart="+installed+" ")
+	if !ok {
+		t.Fatal("the service does not start holdfast")
+	}
+	line, _, _ = strings.Cut(line, "\n")
+	s.runTwice("holdfast "+line, "/usr/local/bin/backup.sh")
+}
+
+// These types have the fields of Kubernetes that the manifests use. A field that is not here is an
+// error: it may be misspelled, which Kubernetes ignores.
+type (
+	metadata struct {
+		Name   string
+		Labels map[string]string
+	}
+	podTemplate struct {
+		Metadata metadata
+		Spec     struct {
+			RestartPolicy                 string `yaml:"restartPolicy"`
+			TerminationGracePeriodSeconds int    `yaml:"terminationGracePeriodSeconds"`
+			Containers                    []struct {
+				Name, Image string
+				Command     []string
+				Env         []struct {
+					Name      string
+					ValueFrom struct {
+						SecretKeyRef struct{ Name, Key string } `yaml:"secretKeyRef"`
+					} `yaml:"valueFrom"`
+				}
+				Resources struct {
+					Requests, Limits struct{ CPU, Memory string }
+				}
+				SecurityContext struct {
+					AllowPrivilegeEscalation *bool `yaml:"allowPrivilegeEscalation"`
+					RunAsNonRoot             bool  `yaml:"runAsNonRoot"`
+				} `yaml:"securityContext"`
+			}
+		}
+	}
+	cronJob struct {
+		APIVersion string `yaml:"apiVersion"`
+		Kind       string
+		Metadata   metadata
+		Spec       struct {
+			Schedule                   string
+			TimeZone                   string `yaml:"timeZone"`
+			ConcurrencyPolicy          string `yaml:"concurrencyPolicy"`
+			StartingDeadlineSeconds    int    `yaml:"startingDeadlineSeconds"`
+			SuccessfulJobsHistoryLimit int    `yaml:"successfulJobsHistoryLimit"`
+			FailedJobsHistoryLimit     int    `yaml:"failedJobsHistoryLimit"`
+			JobTemplate                struct {
+				Spec struct {
+					BackoffLimit int `yaml:"backoffLimit"`
+					Template     podTemplate
+				}
+			} `yaml:"jobTemplate"`
+		}
+	}
+	deployment struct {
+		APIVersion string `yaml:"apiVersion"`
+		Kind       string
+		Metadata   metadata
+		Spec       struct {
+			Replicas int
+			Selector struct {
+				MatchLabels map[string]string `yaml:"matchLabels"`
+			}
+			Strategy struct {
+				Type          string
+				RollingUpdate struct {
+					MaxSurge       int `yaml:"maxSurge"`
+					MaxUnavailable int `yaml:"maxUnavailable"`
+				} `yaml:"rollingUpdate"`
+			}
+			Template podTemplate
+		}
+	}
+)
+
+// manifest reads a manifest of one document, strictly.
+func manifest[T any](t *testing.T, name string) (m T) {
+	t.Helper()
+	d := yaml.NewDecoder(strings.NewReader(readDeploy(t, name)))
+	d.KnownFields(true)
+	if err := d.Decode(&m); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return m
+}
+
+// checkPod checks a pod whose only container runs holdfast, and returns its command line.
+func checkPod(t *testing.T, p *podTemplate) string {
+	t.Helper()
+	if len(p.Spec.Containers) != 1 {
+		t.Fatalf("%d containers", len(p.Spec.Containers))
+	}
+	c := p.Spec.Containers[0]
+	readme := readDeploy(t, "README.md")
+	if len(c.Env) != 1 || c.Env[0].Name != "HOLDFAST_STORE" ||
+		!strings.Contains(readme, "secret generic "+c.Env[0].ValueFrom.SecretKeyRef.Name+" --from-literal="+c.Env[0].ValueFrom.SecretKeyRef.Key+"=") {
+		t.Errorf("the store is not that of the Secret in the README: %+v", c.Env)
+	}
+	if c.SecurityContext.AllowPrivilegeEscalation == nil || *c.SecurityContext.AllowPrivilegeEscalation || !c.SecurityContext.RunAsNonRoot {
+		t.Errorf("security context: %+v", c.SecurityContext)
+	}
+	if p.Spec.TerminationGracePeriodSeconds < 30 || c.Resources.Limits.Memory == "" || c.Image == "" {
+		t.Errorf("incomplete: %+v", p.Spec)
+	}
+	if !slices.Contains(c.Command, "--") || slices.ContainsFunc(c.Command, func(word string) bool { return shellQuote(word) != word }) {
+		t.Errorf("command: %q", c.Command)
+	}
+	return strings.Join(c.Command, " ")
+}
+
+func TestTheCronJobRunsAJobOnce(t *testing.T) {
+	s := newSite(t)
+	j := manifest[cronJob](t, "kubernetes/cronjob.yaml")
+	if j.APIVersion != "batch/v1" || j.Kind != "CronJob" || j.Metadata.Name == "" || len(strings.Fields(j.Spec.Schedule)) != 5 || j.Spec.ConcurrencyPolicy != "Forbid" {
+		t.Errorf("%+v", j)
+	}
+	if _, err := time.LoadLocation(j.Spec.TimeZone); err != nil {
+		t.Error(err)
+	}
+	pod := j.Spec.JobTemplate.Spec.Template
+	if pod.Spec.RestartPolicy != "Never" { // the other one that a job may have restarts in the same pod
+		t.Errorf("restart policy %q", pod.Spec.RestartPolicy)
+	}
+	s.runTwice(checkPod(t, &pod), "/app/backup.sh")
+}
+
+func TestTheDeploymentHasOneLeader(t *testing.T) {
+	s := newSite(t)
+	d := manifest[deployment](t, "kubernetes/leader.yaml")
+	if d.APIVersion != "apps/v1" || d.Kind != "Deployment" || d.Metadata.Name == "" || d.Spec.Replicas < 2 {
+		t.Errorf("%+v", d)
+	}
+	for key, value := range d.Spec.Selector.MatchLabels {
+		if d.Spec.Template.Metadata.Labels[key] != value {
+			t.Errorf("the selector does not match the pods: %s=%s", key, value)
+		}
+	}
+	if d.Spec.Template.Spec.RestartPolicy != "" {
+		t.Error("a Deployment allows no other restart policy than Always")
+	}
+	line := checkPod(t, &d.Spec.Template)
+	s.write("job", "#!/bin/sh\necho \"$HOLDFAST_TOKEN\" >>\"$DIR/leaders\"; exec sleep 60\n")
+	line = strings.Replace(line, "/app/scheduler", s.path("job"), 1)
+	var pods []*process
+	for range d.Spec.Replicas {
+		p := s.command()
+		p.cmd = exec.Command(command, strings.Fields(line)[1:]...)
+		p.cmd.Env, p.cmd.Dir = s.env, s.dir
+		p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.err
+		pods = append(pods, p.start())
+		s.exists("locks.db")
+	}
+	leaders := func() int { return strings.Count(s.read("leaders"), "\n") }
+	until(t, "a leader", func() bool { return leaders() == 1 })
+	s.waiting("leader:scheduler", d.Spec.Replicas-1)
+	for _, p := range pods { // a pod is stopped as Kubernetes does it
+		if strings.Contains(s.look("leader:scheduler").Holders[0].Owner, "/"+strconv.Itoa(p.cmd.Process.Pid)+"/") {
+			p.signal(15)
+			p.wait()
+			break
+		}
+	}
+	until(t, "another leader", func() bool { return leaders() == 2 })
+}

@@ -1,0 +1,123 @@
+// Metrics is a program that serves the metrics of its locks to Prometheus.
+//
+//	go run ./examples/metrics -listen 127.0.0.1:2112
+//	curl -s http://127.0.0.1:2112/metrics | grep holdfast_
+//
+// The alert rules in deploy/prometheus and the dashboard in deploy/grafana use these metrics. The
+// part to copy is observed.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/otlptranslator"
+	exporter "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/sdk/metric"
+
+	"github.com/holdfast-lock/holdfast"
+	_ "github.com/holdfast-lock/holdfast/memstore" // for memory: URLs
+	"github.com/holdfast-lock/holdfast/otelholdfast"
+	_ "github.com/holdfast-lock/holdfast/redisstore" // for redis: URLs
+)
+
+func main() {
+	listen := flag.String("listen", "127.0.0.1:2112", "address and port of the metrics")
+	url := flag.String("store", "memory:", "URL of the store, such as redis://127.0.0.1:6379")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	listener, err := net.Listen("tcp", *listen)
+	if err == nil {
+		fmt.Printf("http://%s/metrics\n", listener.Addr())
+		err = run(ctx, listener, *url)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// observed returns an Observer, and the handler for its metrics.
+func observed() (*otelholdfast.Observer, http.Handler, error) {
+	registry := prometheus.NewRegistry()
+	reader, err := exporter.New(
+		exporter.WithRegisterer(registry),
+		// holdfast.acquire.duration becomes holdfast_acquire_duration_seconds, as the rules call it.
+		exporter.WithTranslationStrategy(otlptranslator.UnderscoreEscapingWithSuffixes),
+	)
+	if err != nil {
+		return nil, nil, err
+	}
+	observer, err := otelholdfast.New(
+		otelholdfast.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(reader))),
+		// Names of locks become an attribute, by kind: "order" for "order:42", and at most 20 kinds.
+		otelholdfast.WithNames(20, func(name string) string {
+			kind, _, _ := strings.Cut(name, ":")
+			return kind
+		}),
+	)
+	return observer, promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), err
+}
+
+// run serves metrics and works until ctx ends.
+func run(ctx context.Context, listener net.Listener, url string) error {
+	observer, handler, err := observed()
+	if err != nil {
+		return err
+	}
+	c, err := holdfast.Open(ctx, url, holdfast.WithPrefix("example-metrics:"), holdfast.WithTTL(3*time.Second), holdfast.WithObserver(observer.Observe))
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", handler)
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	context.AfterFunc(ctx, func() { server.Close() })
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() { work(ctx, c) })
+	}
+	err = server.Serve(listener)
+	wg.Wait()
+	if !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// work locks orders, holds them for a moment, and sometimes for longer than a third of the TTL, so
+// that they are renewed.
+func work(ctx context.Context, c *holdfast.Client) {
+	for ctx.Err() == nil {
+		err := c.Do(ctx, fmt.Sprintf("order:%d", rand.IntN(3)), func(ctx context.Context) error {
+			pause := time.Duration(rand.IntN(50)) * time.Millisecond
+			if rand.IntN(100) == 0 {
+				pause = 2 * time.Second
+			}
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+			}
+			return nil
+		})
+		if err != nil && ctx.Err() == nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}
+}

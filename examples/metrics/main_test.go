@@ -1,0 +1,238 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/fence"
+	"github.com/holdfast-lock/holdfast/memstore"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+const deploy = "../../deploy"
+
+// scrape returns what Prometheus gets. It can read names with dots, and says so.
+func scrape(t *testing.T, h http.Handler) string {
+	t.Helper()
+	r := httptest.NewRequest("GET", "/metrics", nil)
+	r.Header.Set("Accept", "text/plain;version=1.0.0;escaping=allow-utf-8;q=0.6,text/plain;version=0.0.4;q=0.5")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	if w.Code != http.StatusOK {
+		t.Fatalf("status %d: %s", w.Code, w.Body)
+	}
+	return w.Body.String()
+}
+
+// promtool runs a command of Prometheus.
+func promtool(t *testing.T, stdin string, args ...string) {
+	t.Helper()
+	cmd := exec.Command("promtool", args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+func TestTheProgramServesMetrics(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- run(ctx, listener, "memory:") }()
+	var body string
+	for begin := time.Now(); !strings.Contains(body, "holdfast_hold_duration_seconds_count"); time.Sleep(10 * time.Millisecond) {
+		if time.Since(begin) > 30*time.Second {
+			t.Fatalf("no lock was held:\n%s", body)
+		}
+		reply, err := http.Get("http://" + listener.Addr().String() + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(reply.Body)
+		reply.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		body = string(text)
+	}
+	if !strings.Contains(body, `holdfast_name="order"`) {
+		t.Errorf("names are not grouped:\n%s", body)
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// A store whose renewals fail while it is broken.
+type breakable struct {
+	store.Store
+	broken atomic.Bool
+}
+
+func (b *breakable) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
+	if b.broken.Load() {
+		return nil, errors.New("connection reset")
+	}
+	return b.Store.Renew(ctx, grants)
+}
+
+func (b *breakable) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
+	if b.broken.Load() {
+		return store.Answer{}, errors.New("connection reset")
+	}
+	return b.Store.Acquire(ctx, req)
+}
+
+// everything makes all that metrics count happen once, and returns the metrics before any failure
+// and at the end.
+func everything(t *testing.T) (healthy, all string) {
+	t.Helper()
+	observer, handler, err := observed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &breakable{Store: memstore.New()}
+	ctx := t.Context()
+	c, err := holdfast.New(s, holdfast.WithTTL(600*time.Millisecond), holdfast.WithObserver(observer.Observe))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease, err := c.Lock(ctx, "order:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Lock(ctx, "order:1", holdfast.Wait(500*time.Millisecond)); !errors.Is(err, holdfast.ErrHeld) { // meanwhile it is renewed
+		t.Fatal(err)
+	}
+	healthy = scrape(t, handler)
+	if _, err := c.Lock(ctx, "order:2"); err != nil { // and never unlocked
+		t.Fatal(err)
+	}
+	for begin := time.Now(); !regexp.MustCompile(`holdfast_leaks_total{[^}]*} 1`).MatchString(scrape(t, handler)); time.Sleep(10 * time.Millisecond) {
+		if time.Since(begin) > 30*time.Second {
+			t.Fatal("a leak was not found")
+		}
+		runtime.GC()
+	}
+	s.broken.Store(true)
+	<-lease.Done()
+	if _, err := c.Lock(ctx, "order:3", holdfast.Wait(100*time.Millisecond)); err == nil {
+		t.Fatal("acquired from a broken store")
+	}
+	if err := observer.Fence(ctx, fence.ErrStale); err == nil {
+		t.Fatal("no error")
+	}
+	s.broken.Store(false)
+	if lease, err = c.Lock(ctx, "order:1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Unlock(ctx); err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	return healthy, scrape(t, handler)
+}
+
+var (
+	word   = regexp.MustCompile(`\bholdfast_[a-z_]+\b`)
+	sample = regexp.MustCompile(`(?m)^(holdfast_[a-z_]+)({.*})? `)
+	label  = regexp.MustCompile(`[{,](holdfast_[a-z_]+)="`)
+)
+
+// names returns what an expression finds in a text, each once.
+func names(text string, expression *regexp.Regexp) []string {
+	var all []string
+	for _, match := range expression.FindAllStringSubmatch(text, -1) {
+		all = append(all, match[len(match)-1])
+		if expression == sample {
+			all[len(all)-1] = match[1]
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+func TestEveryMetricThatIsQueriedExists(t *testing.T) {
+	_, all := everything(t)
+	promtool(t, all, "check", "metrics")
+	exist := append(names(all, sample), names(all, label)...)
+	for _, file := range []string{"grafana/holdfast.json", "prometheus/alerts.yml", "prometheus/alerts_test.yml"} {
+		text, err := os.ReadFile(filepath.Join(deploy, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		queried := names(string(text), word)
+		if len(queried) < 5 {
+			t.Errorf("%s queries only %v", file, queried)
+		}
+		for _, name := range queried {
+			if !slices.Contains(exist, name) {
+				t.Errorf("%s queries %s, which does not exist; there are %v", file, name, exist)
+			}
+		}
+	}
+	// The labels that alerts compare have these values.
+	for _, want := range []string{`holdfast_result="unavailable"`, `holdfast_result="error"`, `holdfast_reason="max_hold"`} {
+		if !strings.Contains(all, want) {
+			t.Errorf("no %s in:\n%s", want, all)
+		}
+	}
+}
+
+// The increase of a counter that begins with 1 is 0 for Prometheus: it would not see the first loss.
+func TestCountersOfFailuresBeginWithZero(t *testing.T) {
+	healthy, all := everything(t)
+	for _, series := range []string{
+		`holdfast_losses_total{[^}]*holdfast_reason="expired"[^}]*}`, `holdfast_losses_total{[^}]*holdfast_reason="gone"[^}]*}`,
+		`holdfast_leaks_total{[^}]*}`, `holdfast_errors_total{[^}]*}`, `holdfast_fence_rejections_total{[^}]*}`,
+		`holdfast_renewals_total{[^}]*holdfast_result="error"[^}]*}`,
+	} {
+		if !regexp.MustCompile(series + " 0").MatchString(healthy) {
+			t.Errorf("%s is not 0 before the first failure:\n%s", series, healthy)
+		}
+		if strings.Contains(series, "gone") {
+			continue
+		}
+		if !regexp.MustCompile(series + " [1-9]").MatchString(all) {
+			t.Errorf("%s does not count:\n%s", series, all)
+		}
+	}
+}
+
+func TestTheAlertRulesPassTheirTests(t *testing.T) {
+	promtool(t, "", "check", "rules", filepath.Join(deploy, "prometheus/alerts.yml"))
+	promtool(t, "", "test", "rules", filepath.Join(deploy, "prometheus/alerts_test.yml"))
+	rules, err := os.ReadFile(filepath.Join(deploy, "prometheus/alerts.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests, err := os.ReadFile(filepath.Join(deploy, "prometheus/alerts_test.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rule := range names(string(rules), regexp.MustCompile(`alert: (\w+)`)) {
+		if !bytes.Contains(tests, []byte("alertname: "+rule+"\n")) {
+			t.Errorf("the alert %s has no test", rule)
+		}
+	}
+}

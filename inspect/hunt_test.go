@@ -1,0 +1,294 @@
+package inspect_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/inspect"
+	"github.com/holdfast-lock/holdfast/memstore"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// A listing of many names ends early. A lock beyond its end must not be shown as free.
+func TestALockBeyondTheEndOfTheListingIsShown(t *testing.T) {
+	s := newSite(t)
+	for i := range 10_050 {
+		s.lock(fmt.Sprintf("n%05d", i))
+	}
+	body := s.eventually("", "Only the first 10000 names")
+	if !strings.Contains(body, "Page 1 of 100") {
+		t.Errorf("the list:\n%.2000s", body)
+	}
+	for _, name := range []string{"n00000", "n10049"} {
+		if _, body := s.get("lock?name=" + name); !strings.Contains(body, "Held by web-1") || strings.Contains(body, "is free") {
+			t.Errorf("the page of %s:\n%s", name, body)
+		}
+	}
+	if _, body := s.get("lock?name=none"); !strings.Contains(body, "is free") {
+		t.Errorf("the page of a free lock:\n%s", body)
+	}
+}
+
+func TestALockWithManyHoldersAndWaitersMakesAShortPage(t *testing.T) {
+	s := newSite(t)
+	for range 500 {
+		if _, err := s.client.RLock(t.Context(), "catalog"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := s.store
+	for i := range 500 {
+		req := store.Request{Name: "catalog", ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: time.Minute, Tokens: 1, Queue: true, Owner: fmt.Sprint("waiter-", i)}
+		if answer, err := m.Acquire(t.Context(), req); err != nil || answer.Granted() {
+			t.Fatal(answer, err)
+		}
+	}
+	list := s.eventually("", "and 497 more")
+	if n := strings.Count(list, "web-1"); n != 5 || !strings.Contains(list, "and 495 more holders") {
+		t.Errorf("%d holders in the list:\n%s", n, list)
+	}
+	_, page := s.get("lock?name=catalog")
+	if n := strings.Count(page, "Held by"); n != 100 || !strings.Contains(page, "and 400 more holders") || !strings.Contains(page, "and 400 more waiters") {
+		t.Errorf("%d holders on the page", n)
+	}
+}
+
+func TestOversizedInputIsRefused(t *testing.T) {
+	s := newSite(t)
+	for _, path := range []string{"?q=", "events?q=", "lock?name=", "events?name="} {
+		if status, body := s.get(path + strings.Repeat("x", 513)); status != http.StatusBadRequest || len(body) > 200 {
+			t.Errorf("%s: status %d, %d bytes", path, status, len(body))
+		}
+	}
+}
+
+// A listStore counts and changes listings and breaks.
+type listStore struct {
+	store.Store
+	lists    atomic.Int64
+	twice    bool
+	breaking func(context.Context) error
+}
+
+func (l *listStore) List(ctx context.Context, q store.Query) (store.Page, error) {
+	l.lists.Add(1)
+	page, err := l.Store.List(ctx, q)
+	if l.twice {
+		page.Locks = append(page.Locks, page.Locks...)
+	}
+	return page, err
+}
+
+func (l *listStore) Break(ctx context.Context, name string, id store.ID) error {
+	if l.breaking != nil {
+		if err := l.breaking(ctx); err != nil {
+			return err
+		}
+	}
+	return l.Store.Break(ctx, name, id)
+}
+
+func TestANameThatIsListedTwiceIsShownOnce(t *testing.T) {
+	l := &listStore{Store: memstore.New(), twice: true}
+	c, err := holdfast.New(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Lock(t.Context(), "job"); err != nil {
+		t.Fatal(err)
+	}
+	body := visit(t, inspect.Handler(c), "/", patience).Body.String()
+	if n := strings.Count(body, ">job</a>"); n != 1 || !strings.Contains(body, "<b>1</b> lock ") {
+		t.Errorf("%d times:\n%s", n, body)
+	}
+}
+
+func TestHealthChecksAreBoundedAtTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &listStore{Store: memstore.New()}
+		c, err := holdfast.New(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		h := inspect.Handler(c)
+		for range 1000 {
+			if w := visit(t, h, "/healthz", time.Minute); w.Code != http.StatusOK {
+				t.Fatal(w.Code)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if n := l.lists.Load(); n > 11 || n < 9 {
+			t.Errorf("the store was asked %d times in 10 seconds", n)
+		}
+	})
+}
+
+// A user who closes the page does not leave open whether the lock was released.
+func TestAReleaseIsFinishedIfTheBrowserGoesAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &listStore{Store: memstore.New()}
+		c, err := holdfast.New(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		lease, err := c.Lock(t.Context(), "job")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		l.breaking = func(ctx context.Context) error {
+			leave()
+			select {
+			case <-time.After(time.Second):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		form := url.Values{"name": {"job"}, "id": {lease.ID().String()}, "typed": {"job"}, "reason": {"stuck"}}
+		r := httptest.NewRequestWithContext(ctx, "POST", "/break", strings.NewReader(form.Encode()))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.SetBasicAuth("ann", "x")
+		inspect.Handler(c, inspect.AllowBreak(func(_, _ string) bool { return true })).ServeHTTP(httptest.NewRecorder(), r)
+		if info, err := c.Inspect(t.Context(), "job"); err != nil || len(info.Holders) != 0 {
+			t.Errorf("not released: %+v, %v", info, err)
+		}
+	})
+}
+
+func TestWrongCredentialsAreLoggedWithoutThem(t *testing.T) {
+	s := newSite(t, inspect.AllowBreak(func(_, _ string) bool { return false }))
+	s.post("break", url.Values{"name": {"job"}}, "hunter2", "")
+	if log := s.log.String(); !strings.Contains(log, "wrong user name or password") || !strings.Contains(log, "from=127.0.0.1:") ||
+		strings.Contains(log, "ann") || strings.Contains(log, "hunter2") {
+		t.Errorf("the log: %s", log)
+	}
+	s.post("break", url.Values{"name": {"job"}}, "", "")
+	if n := strings.Count(s.log.String(), "\n"); n != 1 {
+		t.Errorf("%d lines: a browser first asks without credentials", n)
+	}
+}
+
+func TestAFormThatIsNotSentIsDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, h := newSlowStore(t, 0, inspect.AllowBreak(func(_, _ string) bool { return true }))
+		conn := dial(t, h, "POST /break HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic YTpi\r\n"+
+			"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 1000\r\n\r\nname=")
+		reply, err := io.ReadAll(conn)
+		if err != nil || !strings.Contains(string(reply), "400 Bad Request") {
+			t.Errorf("%v: %s", err, reply)
+		}
+	})
+}
+
+func TestTheBarKnowsTheTTLAndTheLastRenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := holdfast.New(memstore.New(), holdfast.WithTTL(9*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.Lock(t.Context(), "job"); err != nil {
+			t.Fatal(err)
+		}
+		h := inspect.Handler(c, inspect.Every(time.Second))
+		begin := time.Now()
+		bar := regexp.MustCompile(`<meter [^>]*value="(\d+)"`)
+		lowest, highest, seen := 100, 0, 0
+		for range 60 {
+			body := visit(t, h, "/lock?name=job", time.Minute).Body.String()
+			var value int
+			if found := bar.FindStringSubmatch(body); found != nil {
+				fmt.Sscan(found[1], &value)
+			}
+			lowest, highest = min(lowest, value), max(highest, value)
+			renewed := strings.Contains(body, "seen at")
+			if renewed && seen == 0 {
+				seen = int(time.Since(begin) / time.Second)
+			}
+			time.Sleep(500 * time.Millisecond)
+		}
+		// Renewals come after a third of the TTL, so the bar is between full and two thirds.
+		if highest != 100 || lowest < 60 || lowest > 80 {
+			t.Errorf("the bar is between %d and %d %%", lowest, highest)
+		}
+		if seen < 2 || seen > 6 {
+			t.Errorf("the first renewal, after 3 seconds, was seen after %d", seen)
+		}
+		time.Sleep(time.Minute) // nobody looks any more
+	})
+}
+
+func TestTheTimelineTellsExpiryFromRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := holdfast.New(memstore.New(), holdfast.WithTTL(10*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		h := inspect.Handler(c)
+		visit(t, h, "/", time.Minute)
+		if _, err := c.Lock(t.Context(), "dead", holdfast.NoRenew()); err != nil {
+			t.Fatal(err)
+		}
+		lease, err := c.Lock(t.Context(), "done")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 20 {
+			time.Sleep(time.Second)
+			visit(t, h, "/", time.Minute)
+		}
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Second)
+		for name, want := range map[string]string{"dead": "<b>expired</b>", "done": "<b>released</b>"} {
+			if body := visit(t, h, "/lock?name="+name, time.Minute).Body.String(); !strings.Contains(body, want) {
+				t.Errorf("%s: no %q in:\n%s", name, want, body)
+			}
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+func TestProblemsOfTheStoreAreShown(t *testing.T) {
+	var runs atomic.Int64
+	s := newSite(t, inspect.Checks(func(ctx context.Context) []store.Finding {
+		if _, ok := ctx.Deadline(); !ok {
+			t.Error("a check without a limit")
+		}
+		runs.Add(1)
+		return []store.Finding{
+			{ID: "store.clock", Found: "2 ms ahead"},
+			{ID: "redis.eviction", Level: store.LevelFailure, Found: "allkeys-lru <b>", Risk: "locks vanish", Remedy: "set noeviction"},
+			{ID: "redis.version", Found: "7.0.15"},
+		}
+	}))
+	body := s.eventually("", "redis.eviction")
+	for _, want := range []string{"clock: 2 ms ahead", "allkeys-lru &lt;b&gt;", "locks vanish", "set noeviction"} {
+		if !strings.Contains(body, want) {
+			t.Errorf("no %q in:\n%s", want, body)
+		}
+	}
+	if strings.Contains(body, "redis.version") {
+		t.Error("a check without a problem is shown")
+	}
+	if n := runs.Load(); n != 1 {
+		t.Errorf("checked %d times within a minute", n)
+	}
+}

@@ -1,0 +1,127 @@
+// Package diagnosis helps stores to implement [store.Diagnoser].
+//
+// A store has a table of probes. Each consists of a [Check], which says what can go wrong and what
+// to do about it, and of a function that looks at one server. All checks of a program are
+// registered, so that a test can compare them with the documentation.
+package diagnosis
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// A Check is one thing that is looked at. Its ID never changes its meaning, because people write
+// it into their alerts.
+type Check struct {
+	ID     string
+	Level  store.Level // of a finding if something is wrong
+	Risk   string      // what can go wrong then
+	Remedy string      // what to set or to do
+}
+
+var registry struct {
+	sync.Mutex
+	checks []*Check
+}
+
+// New registers a check. It panics if there is one with this ID.
+func New(id string, level store.Level, risk, remedy string) *Check {
+	registry.Lock()
+	defer registry.Unlock()
+	if slices.ContainsFunc(registry.checks, func(c *Check) bool { return c.ID == id }) {
+		panic("holdfast: two checks are called " + id)
+	}
+	c := &Check{id, level, risk, remedy}
+	registry.checks = append(registry.checks, c)
+	return c
+}
+
+// All returns the registered checks, sorted by ID.
+func All() []*Check {
+	registry.Lock()
+	defer registry.Unlock()
+	return slices.SortedFunc(slices.Values(registry.checks), func(a, b *Check) int { return cmp.Compare(a.ID, b.ID) })
+}
+
+// OK returns a finding that nothing is wrong.
+func (c *Check) OK(format string, args ...any) store.Finding {
+	return store.Finding{ID: c.ID, Found: fmt.Sprintf(format, args...)}
+}
+
+// Bad returns a finding that something is wrong.
+func (c *Check) Bad(format string, args ...any) store.Finding {
+	return store.Finding{ID: c.ID, Level: c.Level, Found: fmt.Sprintf(format, args...), Risk: c.Risk, Remedy: c.Remedy}
+}
+
+// Unknown returns a finding that the check could not be made. The error is a [Denied] if a right
+// is missing.
+func (c *Check) Unknown(err error) store.Finding {
+	f := store.Finding{
+		ID: c.ID, Level: store.LevelUnknown, Found: fmt.Sprintf("cannot be read: %v", err),
+		Risk: "it is not known whether this holds: " + c.Risk, Remedy: "look at the server itself: " + c.Remedy,
+	}
+	if denied := new(Denied); errors.As(err, &denied) {
+		f.Remedy = "allow " + denied.Right + " and run doctor again; or " + f.Remedy
+	}
+	return f
+}
+
+// A Denied is the error of a check that has no right to look.
+type Denied struct {
+	Right string // what to allow
+	Err   error
+}
+
+func (d *Denied) Error() string { return d.Err.Error() }
+func (d *Denied) Unwrap() error { return d.Err }
+
+// ErrNotApplicable is returned by a probe of something that the server does not have.
+var ErrNotApplicable = errors.New("not applicable")
+
+// A Probe looks at a target, such as a server, for one check. Look returns whether something is
+// wrong, and what it found.
+type Probe[T any] struct {
+	*Check
+	Look func(target T) (bad bool, found string, err error)
+}
+
+// Run looks at a target. The findings have the given node.
+func Run[T any](node string, target T, probes []Probe[T]) []store.Finding {
+	var findings []store.Finding
+	for _, p := range probes {
+		bad, found, err := p.Look(target)
+		var f store.Finding
+		switch {
+		case errors.Is(err, ErrNotApplicable):
+			continue
+		case err != nil:
+			f = p.Unknown(err)
+		case bad:
+			f = p.Bad("%s", found)
+		default:
+			f = p.OK("%s", found)
+		}
+		f.Node = node
+		findings = append(findings, f)
+	}
+	return findings
+}
+
+// On sets the node of findings, for a store that is made of other stores. It keeps what they say
+// about their own nodes.
+func On(node string, findings []store.Finding) []store.Finding {
+	findings = slices.Clone(findings)
+	for i, f := range findings {
+		if f.Node != "" && f.Node != node {
+			findings[i].Node = node + ", " + f.Node
+		} else {
+			findings[i].Node = node
+		}
+	}
+	return findings
+}

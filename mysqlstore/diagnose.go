@@ -1,0 +1,266 @@
+package mysqlstore
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/diagnosis"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+var _ store.Diagnoser = (*Store)(nil)
+
+// Diagnose checks whether the server is set up safely for locks with that TTL: see
+// [store.Diagnoser]. It reads variables and the status of the server, which every user may read,
+// and what information_schema tells about the tables of the locks.
+func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) (findings []store.Finding) {
+	fail := func(err error) []store.Finding {
+		return []store.Finding{readOnlyCheck.Unknown(s.explain(ctx, err))}
+	}
+	if err := s.usable(ctx); err != nil {
+		return fail(err)
+	}
+	err := s.gives.use(ctx, func(ctx context.Context, c *conn) error {
+		p := &patient{ctx: ctx, conn: c, prefix: s.prefix}
+		var err error
+		if p.vars, err = p.pairs("SHOW VARIABLES"); err != nil {
+			return err
+		}
+		if p.status, err = p.pairs("SHOW GLOBAL STATUS"); err != nil {
+			return err
+		}
+		findings = diagnosis.Run("", p, probes)
+		clock, _, _ := diagnosis.Clock(ttl, p.clock)
+		findings = append(findings, p.identity(), clock)
+		return nil
+	})
+	if err != nil {
+		return fail(err)
+	}
+	return findings
+}
+
+// A patient is the server that is looked at, through a connection of the store.
+type patient struct {
+	ctx          context.Context
+	conn         *conn
+	prefix       string
+	vars, status map[string]string // by their names in lower case
+}
+
+// pairs reads rows of a name and a value.
+func (p *patient) pairs(query string) (map[string]string, error) {
+	all := make(map[string]string)
+	err := p.conn.query(p.ctx, query, func(rows *sql.Rows) error {
+		var name string
+		var value sql.NullString
+		err := rows.Scan(&name, &value)
+		all[strings.ToLower(name)] = value.String
+		return err
+	})
+	return all, err
+}
+
+// variable returns a variable of the session, or of the server if the session has none of its own.
+func (p *patient) variable(name string) (string, error) {
+	value, ok := p.vars[name]
+	if !ok {
+		return "", fmt.Errorf("the server has no variable %s", name)
+	}
+	return value, nil
+}
+
+func (p *patient) clock() (time.Time, error) {
+	var micros int64
+	err := p.conn.QueryRowContext(p.ctx, "SELECT "+nowSQL).Scan(&micros)
+	return time.UnixMicro(micros), err
+}
+
+// identity returns what is the same for all clients of the same tables.
+func (p *patient) identity() store.Finding {
+	var database sql.NullString
+	if err := p.conn.QueryRowContext(p.ctx, "SELECT DATABASE()").Scan(&database); err != nil {
+		return diagnosis.Identity.Unknown(err)
+	}
+	server := cmp.Or(p.vars["server_uuid"], p.vars["server_uid"]) // of MySQL, and of newer MariaDB
+	if server == "" {
+		server = fmt.Sprintf("%s:%s in %s", p.vars["hostname"], p.vars["port"], p.vars["datadir"])
+	}
+	return diagnosis.Identify("server %s, database %s, tables %s…", server, database.String, p.prefix)
+}
+
+func (p *patient) isMariaDB() bool {
+	return strings.Contains(strings.ToLower(p.vars["version"]+p.vars["version_comment"]), "mariadb")
+}
+
+// isOn lists those of the variables that are on.
+func (p *patient) isOn(names ...string) (on []string) {
+	for _, name := range names {
+		if value := p.vars[name]; value == "ON" || value == "1" {
+			on = append(on, name)
+		}
+	}
+	return on
+}
+
+// Versions below which the store is not expected to work. It is tested on one above them.
+const leastMySQL, leastMariaDB = "8.0.0", "10.5.0"
+
+// older reports whether a version is less than another, both such as "8.0.36".
+func older(version, than string) bool {
+	a, b := strings.Split(version, "."), strings.Split(than, ".")
+	for i := range b {
+		x, y := 0, 0
+		if i < len(a) {
+			digits, _, _ := strings.Cut(a[i], "-")
+			x, _ = strconv.Atoi(digits)
+		}
+		if y, _ = strconv.Atoi(b[i]); x != y {
+			return x < y
+		}
+	}
+	return false
+}
+
+var readOnlyCheck = diagnosis.New("mysql.read-only", store.LevelFailure,
+	"the server refuses writes, so no lock can be taken",
+	"connect to the primary; SET GLOBAL read_only = OFF if this is the primary")
+
+var probes = []diagnosis.Probe[*patient]{
+	{Check: readOnlyCheck, Look: func(p *patient) (bool, string, error) {
+		on := p.isOn("read_only", "super_read_only", "innodb_read_only", "tx_read_only", "transaction_read_only")
+		if len(on) > 0 {
+			return true, strings.Join(on, ", ") + " is on", nil
+		}
+		_, err := p.variable("read_only")
+		return false, "the server accepts writes", err
+	}},
+	{
+		Check: diagnosis.New("mysql.version", store.LevelWarning,
+			"the store was made for MySQL 8.0 and tested on MariaDB 10.11; its statements may fail or behave otherwise on a version that old",
+			"update to MySQL 8.0 or MariaDB 10.5, or later"),
+		Look: func(p *patient) (bool, string, error) {
+			version, err := p.variable("version")
+			least, name := leastMySQL, "MySQL "
+			if p.isMariaDB() {
+				least, name = leastMariaDB, "MariaDB "
+			}
+			return older(version, least), name + version, err
+		},
+	},
+	{
+		Check: diagnosis.New("mysql.session", store.LevelFailure,
+			"a proxy shares sessions between clients: a transaction of the store is not one, and two clients may hold one name",
+			"connect to the server itself, or turn off multiplexing at the proxy"),
+		Look: (*patient).changesSessions,
+	},
+	{
+		Check: diagnosis.New("mysql.wait-timeout", store.LevelFailure,
+			"the server closes the connections of the store between two calls, so that renewals may fail",
+			"the store sets wait_timeout for its own sessions; keep a proxy from changing it"),
+		Look: func(p *patient) (bool, string, error) {
+			value, err := p.variable("wait_timeout")
+			seconds, err2 := strconv.Atoi(value)
+			return time.Duration(seconds)*time.Second < clientIdle, "wait_timeout " + value + " in the session of the store", cmp.Or(err, err2)
+		},
+	},
+	{
+		Check: diagnosis.New("mysql.flush", store.LevelFailure,
+			"a grant is confirmed before it is on disk; a power cut loses it, and the name is given to another client",
+			"innodb_flush_log_at_trx_commit = 1"),
+		Look: func(p *patient) (bool, string, error) {
+			value, err := p.variable("innodb_flush_log_at_trx_commit")
+			return value != "1", "innodb_flush_log_at_trx_commit " + value, err
+		},
+	},
+	{
+		Check: diagnosis.New("mysql.sync-binlog", store.LevelFailure,
+			"after a power cut replicas lack the newest grants, or have some that the server has lost",
+			"sync_binlog = 1"),
+		Look: func(p *patient) (bool, string, error) {
+			if len(p.isOn("log_bin")) == 0 {
+				return false, "", diagnosis.ErrNotApplicable
+			}
+			value, err := p.variable("sync_binlog")
+			return value != "1", "sync_binlog " + value, err
+		},
+	},
+	{
+		Check: diagnosis.New("mysql.binlog-format", store.LevelFailure,
+			"transactions of the store are READ COMMITTED, which statement-based replication refuses: no lock can be taken",
+			"binlog_format = ROW or MIXED"),
+		Look: func(p *patient) (bool, string, error) {
+			value, err := p.variable("binlog_format")
+			if err != nil { // newer versions of MySQL have nothing but ROW
+				return false, "", diagnosis.ErrNotApplicable
+			}
+			return value == "STATEMENT" && len(p.isOn("log_bin")) > 0, "binlog_format " + value, nil
+		},
+	},
+	{
+		Check: diagnosis.New("mysql.engine", store.LevelFailure,
+			"other engines have no transactions and lose rows in a crash: two clients may hold one name",
+			"ALTER TABLE … ENGINE = InnoDB for all tables of the locks"),
+		Look: (*patient).otherEngines,
+	},
+	{
+		Check: diagnosis.New("mysql.several-primaries", store.LevelWarning,
+			"programs that write to different members do not wait for each other's rows: commits fail as deadlocks, and waiters are not served in order",
+			"let all programs that lock use one member; group_replication_single_primary_mode = ON"),
+		Look: func(p *patient) (bool, string, error) {
+			if len(p.isOn("wsrep_on")) > 0 {
+				return true, fmt.Sprintf("a Galera cluster of %s members", cmp.Or(p.status["wsrep_cluster_size"], "?")), nil
+			}
+			if mode, ok := p.vars["group_replication_single_primary_mode"]; ok && mode == "OFF" && p.vars["group_replication_group_name"] != "" {
+				return true, "group replication with several primaries", nil
+			}
+			return false, "one server accepts writes", nil
+		},
+	},
+}
+
+// changesSessions compares the connection ID of several transactions on one connection.
+func (p *patient) changesSessions() (bool, string, error) {
+	var ids []string
+	for range 5 {
+		var id string
+		tx, err := p.conn.BeginTx(p.ctx, nil)
+		if err == nil {
+			err = errors.Join(tx.QueryRow("SELECT CONNECTION_ID()").Scan(&id), tx.Rollback())
+		}
+		if err != nil {
+			return false, "", err
+		}
+		ids = append(ids, id)
+	}
+	return differ(ids), "connection ID " + strings.Join(slices.Compact(ids), ", then "), nil
+}
+
+func differ(ids []string) bool { return len(slices.Compact(slices.Clone(ids))) > 1 }
+
+// otherEngines looks at the engines of the tables.
+func (p *patient) otherEngines() (bool, string, error) {
+	names := []string{p.prefix + "names", p.prefix + "claims", p.prefix + "meta"}
+	engines, err := p.pairs(fmt.Sprintf("SELECT table_name, engine FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name IN ('%s')",
+		strings.Join(names, "', '")))
+	if err != nil {
+		return false, "", err
+	}
+	var others []string
+	for _, name := range names {
+		switch engine, ok := engines[strings.ToLower(name)]; {
+		case !ok:
+			return false, "", fmt.Errorf("information_schema does not show the table %s", name)
+		case engine != "InnoDB":
+			others = append(others, name+" "+engine)
+		}
+	}
+	return len(others) > 0, cmp.Or(strings.Join(others, ", "), "all tables are InnoDB"), nil
+}

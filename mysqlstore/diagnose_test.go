@@ -1,0 +1,205 @@
+package mysqlstore
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/holdfast-lock/holdfast/internal/diagnosis"
+	"github.com/holdfast-lock/holdfast/internal/diagnosistest"
+	"github.com/holdfast-lock/holdfast/internal/ports"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// look opens a store by a URL, looks at its server and compares what is not OK.
+func look(t testing.TB, seen *diagnosistest.Record, url string, want ...string) []store.Finding {
+	t.Helper()
+	s, err := store.Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	findings := seen.Note(t, s.(store.Diagnoser).Diagnose(t.Context(), 30*time.Second))
+	diagnosistest.Want(t, findings, want...)
+	return findings
+}
+
+// A user with the documented rights looks at a server that is set up well, and then in other ways.
+func TestDiagnoseFindsWhatIsSetUpWrongly(t *testing.T) {
+	server := servers.StartMariaDB(t, servers.MariaDBOptions{Durable: true, Config: []string{"--log-bin", "--sync-binlog=1", "--server-id=1"}})
+	admin, err := sql.Open("mysql", server.DSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { admin.Close() })
+	if err := Migrate(t.Context(), admin, ""); err != nil {
+		t.Fatal(err)
+	}
+	grants, err := Grants(servers.MariaDBDatabase, "", "'app'@'%'")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustExec(t, admin, "CREATE USER 'app'@'%' IDENTIFIED BY 'SECRET'")
+	for grant := range strings.SplitSeq(strings.TrimSpace(grants), "\n") {
+		mustExec(t, admin, grant)
+	}
+	app := "mysql://app:SECRET@" + server.Addr() + "/" + servers.MariaDBDatabase
+	var seen diagnosistest.Record
+	findings := look(t, &seen, app)
+	if strings.Contains(fmt.Sprint(findings), "SECRET") {
+		t.Error("a password was printed")
+	}
+	if f := diagnosistest.Find(t, findings, "store.identity"); f.Level != store.LevelOK || !strings.Contains(f.Found, "database locks") {
+		t.Errorf("%+v", f)
+	}
+
+	for _, test := range []struct{ wrong, right, want string }{
+		{"SET GLOBAL read_only = 1", "SET GLOBAL read_only = 0", "mysql.read-only failure"},
+		{"SET GLOBAL innodb_flush_log_at_trx_commit = 2", "SET GLOBAL innodb_flush_log_at_trx_commit = 1", "mysql.flush failure"},
+		{"SET GLOBAL sync_binlog = 0", "SET GLOBAL sync_binlog = 1", "mysql.sync-binlog failure"},
+		{"SET GLOBAL binlog_format = STATEMENT", "SET GLOBAL binlog_format = MIXED", "mysql.binlog-format failure"},
+		{"ALTER TABLE holdfast_claims ENGINE = Aria", "ALTER TABLE holdfast_claims ENGINE = InnoDB", "mysql.engine failure"},
+	} {
+		mustExec(t, admin, test.wrong)
+		look(t, &seen, app, test.want)
+		mustExec(t, admin, test.right)
+	}
+	look(t, &seen, app)
+
+	t.Run("timeout", func(t *testing.T) {
+		s := openStore(t, app)
+		err := s.gives.use(t.Context(), func(ctx context.Context, c *conn) error {
+			_, err := c.ExecContext(ctx, "SET SESSION wait_timeout = 5") // as a proxy might do it
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		diagnosistest.Want(t, seen.Note(t, s.Diagnose(t.Context(), time.Minute)), "mysql.wait-timeout failure")
+	})
+	t.Run("proxy that shares sessions", func(t *testing.T) {
+		mustExec(t, admin, "CREATE USER 'open'@'%' IDENTIFIED BY ''", "GRANT ALL ON locks.* TO 'open'@'%'")
+		look(t, &seen, "mysql://open@"+multiplex(t, server.Addr())+"/"+servers.MariaDBDatabase, "mysql.session failure")
+	})
+	t.Run("Galera", func(t *testing.T) {
+		member := servers.StartMariaDB(t, servers.MariaDBOptions{Durable: true, Config: []string{
+			"--wsrep-on=ON", "--wsrep-provider=/usr/lib/galera/libgalera_smm.so", "--wsrep-cluster-address=gcomm://", "--binlog-format=ROW",
+			"--wsrep-node-address=127.0.0.1",
+			fmt.Sprintf("--wsrep-provider-options=gmcast.listen_addr=tcp://%s;ist.recv_addr=%s", ports.Addr(ports.Reserve(t)), ports.Addr(ports.Reserve(t))),
+		}})
+		servers.Poll(t, patience, func() error { // it accepts statements once it has formed a cluster
+			db, err := sql.Open("mysql", member.DSN())
+			if err == nil {
+				defer db.Close()
+				err = db.Ping()
+			}
+			return err
+		})
+		look(t, &seen, member.URL(member.Addr()), "mysql.several-primaries warning")
+	})
+	seen.Complete(t, "mysql.", "mysql.version")
+}
+
+// multiplex starts a proxy that sends the commands of a client to two sessions by turns.
+func multiplex(t testing.TB, server string) (addr string) {
+	listener, err := net.Listen("tcp", ports.Addr(ports.Reserve(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go share(client, server)
+		}
+	}()
+	return listener.Addr().String()
+}
+
+// share serves one client. Its user has no password, so both sessions accept the same login.
+func share(client net.Conn, server string) {
+	defer client.Close()
+	var sessions [2]net.Conn
+	var greetings [2][]byte
+	for i := range sessions {
+		conn, err := net.Dial("tcp", server)
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		sessions[i] = conn
+		if greetings[i], err = packet(conn); err != nil {
+			return
+		}
+	}
+	client.Write(greetings[0])
+	login, err := packet(client)
+	if err != nil {
+		return
+	}
+	for i, session := range sessions {
+		session.Write(login)
+		reply, err := packet(session)
+		if err != nil {
+			return
+		}
+		if i == 0 {
+			client.Write(reply)
+		}
+	}
+	for _, session := range sessions {
+		go io.Copy(client, session)
+	}
+	for n := 0; ; n++ {
+		command, err := packet(client)
+		if err != nil {
+			return
+		}
+		sessions[n%2].Write(command)
+	}
+}
+
+// packet reads one packet of the protocol.
+func packet(conn net.Conn) ([]byte, error) {
+	head := make([]byte, 4)
+	if _, err := io.ReadFull(conn, head); err != nil {
+		return nil, err
+	}
+	body := make([]byte, int(head[0])|int(head[1])<<8|int(head[2])<<16)
+	_, err := io.ReadFull(conn, body)
+	return bytes.Join([][]byte{head, body}, nil), err
+}
+
+func TestDiagnoseFindsVersionsThatAreTooOld(t *testing.T) {
+	for version, want := range map[string][]string{
+		"5.7.44": {"mysql.version warning"}, "8.0.36": nil, "8.4.0": nil, "10.2.44-MariaDB-log": {"mysql.version warning"}, "10.11.19-MariaDB-0+deb12u1": nil, "11.4.2-MariaDB": nil,
+	} {
+		p := &patient{vars: map[string]string{"version": version}}
+		for _, probe := range probes {
+			if probe.ID == "mysql.version" {
+				diagnosistest.Want(t, diagnosis.Run("", p, []diagnosis.Probe[*patient]{probe}), want...)
+			}
+		}
+	}
+}
+
+func TestDiagnoseAfterCloseIsUnknown(t *testing.T) {
+	s, err := New(connectTo(t, func(*mysql.Config) {}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	diagnosistest.Want(t, s.Diagnose(t.Context(), time.Second), "mysql.read-only unknown")
+}

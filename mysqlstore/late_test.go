@@ -1,0 +1,131 @@
+package mysqlstore
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/holdfast-lock/holdfast/internal/faultproxy"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// A late bed delays one request of a store in a proxy. Later connections avoid the proxy.
+type lateBed struct {
+	t      *testing.T
+	proxy  *faultproxy.Proxy
+	direct atomic.Bool
+	db     *sql.DB
+	s      *Store // connects by the proxy until direct is set
+	other  *Store // connects directly
+	open   int    // connections by the proxy
+}
+
+func newLateBed(t *testing.T) *lateBed {
+	b := &lateBed{t: t, proxy: faultproxy.Start(t, one.Addr()), db: connectTo(t, nil)}
+	b.other = newIn(t, b.db)
+	b.s = newIn(t, poolOf(t, databaseOf(t, b.db), func(c *mysql.Config) {
+		c.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if !b.direct.Load() {
+				addr = b.proxy.Addr()
+			}
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		}
+	}))
+	return b
+}
+
+// delay acquires a name, and gives up while the request is in the proxy.
+func (b *lateBed) delay(r store.Request) {
+	b.t.Helper()
+	ctx, cancel := context.WithCancel(b.t.Context())
+	defer cancel()
+	seen := make(chan struct{})
+	b.proxy.ToServer.When(func(request []byte) bool { return bytes.Contains(request, r.ID[:]) }, func() {
+		b.proxy.ToServer.Hold()
+		close(seen)
+	})
+	failed := make(chan error, 1)
+	go func() {
+		_, err := b.s.Acquire(ctx, r)
+		failed <- err
+	}()
+	select {
+	case <-seen:
+	case err := <-failed:
+		b.t.Fatalf("Acquire: %v before the request was seen", err)
+	}
+	b.open = b.proxy.Open()
+	b.direct.Store(true)
+	cancel()
+	if err := <-failed; !errors.Is(err, context.Canceled) {
+		b.t.Fatalf("Acquire: %v, want the error of its context", err)
+	}
+}
+
+// arrive lets the request arrive, and waits until the server has executed it. Then it closes the
+// connection, because its client has.
+func (b *lateBed) arrive() {
+	b.t.Helper()
+	b.proxy.Heal()
+	eventually(b.t, "the late request was executed", func() bool { return b.proxy.Open() < b.open })
+}
+
+// A request may arrive after the call that undoes it, because the network delays it or the server
+// hangs. If it were granted, the name would be held by nobody until its TTL is over.
+func TestALateRequestIsNotGrantedAfterItsLeave(t *testing.T) {
+	b := newLateBed(t)
+	r := request("late")
+	b.delay(r)
+	if err := b.s.Leave(bounded(t), r.Name, r.ID); err != nil {
+		t.Fatal(err)
+	}
+	b.arrive()
+	granted(t, b.other, request("late"))
+}
+
+func TestALateRequestIsNotGrantedAfterItWasRepeatedAndReleased(t *testing.T) {
+	b := newLateBed(t)
+	r := request("late")
+	b.delay(r)
+	granted(t, b.s, r)
+	release(t, b.s, r)
+	b.arrive()
+	granted(t, b.other, request("late"))
+}
+
+// What is noted of late requests ends after a minute, and the name is plain again.
+func TestNotesOfLateRequestsEnd(t *testing.T) {
+	b := newLateBed(t)
+	r := request("late")
+	b.delay(r)
+	if err := b.s.Leave(bounded(t), r.Name, r.ID); err != nil {
+		t.Fatal(err)
+	}
+	b.arrive()
+	page, err := b.other.List(bounded(t), store.Query{})
+	if err != nil || len(page.Locks) > 0 {
+		t.Errorf("List: %+v, %v; want nothing", page, err)
+	}
+	count := func(condition string) (n int) {
+		if err := b.db.QueryRow("SELECT COUNT(*) FROM holdfast_names LEFT JOIN holdfast_claims c USING (name) WHERE " + condition).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if n := count("crowd = 1 AND seq = -1 AND c.until - c.since = 60000000"); n != 1 {
+		t.Errorf("%d notes for a minute, want one", n)
+	}
+	setClock(t, b.other, time.Minute+time.Second)
+	r = request("late")
+	granted(t, b.other, r)
+	if n := count("crowd = 1 OR seq IS NOT NULL"); n != 0 {
+		t.Errorf("%d notes are left", n)
+	}
+}

@@ -1,0 +1,142 @@
+package pgstore_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/holdfast-lock/holdfast/internal/diagnosistest"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/pgstore"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// look opens a store by a URL, looks at its server and compares what is not OK.
+func look(t testing.TB, seen *diagnosistest.Record, url string, want ...string) []store.Finding {
+	t.Helper()
+	s, err := store.Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	findings := seen.Note(t, s.(store.Diagnoser).Diagnose(t.Context(), 30*time.Second))
+	diagnosistest.Want(t, findings, want...)
+	return findings
+}
+
+// configure changes a setting of the server and waits until it has taken effect.
+func configure(t testing.TB, p *servers.Postgres, name, value string) {
+	t.Helper()
+	p.Must(fmt.Sprintf("ALTER SYSTEM SET %s = '%s'", name, value))
+	p.Must("SELECT pg_reload_conf()")
+	servers.Poll(t, patience, func() error {
+		if now := p.Value("SELECT current_setting('" + name + "')"); now != value {
+			return fmt.Errorf("%s is %s", name, now)
+		}
+		return nil
+	})
+}
+
+// A user with the documented rights looks at a server that is set up well, and then in other ways.
+func TestDiagnoseFindsWhatIsSetUpWrongly(t *testing.T) {
+	p := servers.StartPostgres(t, servers.PostgresOptions{
+		Password: true, Config: []string{"max_connections=30", "tcp_keepalives_idle=60"},
+	})
+	owner := p.URL()
+	if s := open(t, owner); s == nil {
+		t.Fatal("no schema")
+	}
+	p.Must("CREATE ROLE app LOGIN PASSWORD 'SECRET'")
+	grants, err := pgstore.Grants("", "app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Must(grants)
+	app := "postgres://app:SECRET@" + p.Addr() + "/postgres?sslmode=disable"
+	var seen diagnosistest.Record
+	findings := look(t, &seen, app)
+	if strings.Contains(fmt.Sprint(findings), "SECRET") {
+		t.Error("a password was printed")
+	}
+	if f := diagnosistest.Find(t, findings, "store.identity"); f.Level != store.LevelOK || !strings.Contains(f.Found, "database postgres") {
+		t.Errorf("%+v", f)
+	}
+
+	for setting, want := range map[string]string{
+		"default_transaction_read_only = on":             "postgres.read-only failure",
+		"default_transaction_isolation = 'serializable'": "postgres.isolation failure",
+		"synchronous_commit = off":                       "postgres.synchronous-commit failure",
+		"idle_session_timeout = '5s'":                    "postgres.idle-timeout failure",
+		"statement_timeout = '1s'":                       "postgres.statement-timeout warning",
+		"lock_timeout = '500ms'":                         "postgres.statement-timeout warning",
+		"tcp_keepalives_idle = 0":                        "postgres.keepalives warning", // the system's default
+	} {
+		name, _, _ := strings.Cut(setting, " ")
+		p.Must("ALTER ROLE app SET " + setting)
+		look(t, &seen, app, want)
+		p.Must("ALTER ROLE app RESET " + name)
+	}
+	for _, name := range []string{"fsync", "full_page_writes"} {
+		configure(t, p, name, "off")
+		look(t, &seen, app, "postgres.fsync failure")
+		configure(t, p, name, "on")
+	}
+	p.Must("ALTER TABLE holdfast.names SET UNLOGGED")
+	look(t, &seen, app, "postgres.unlogged failure")
+	p.Must("ALTER TABLE holdfast.names SET LOGGED")
+	look(t, &seen, app)
+
+	t.Run("connections", func(t *testing.T) {
+		for range 25 {
+			connect(t, owner)
+		}
+		look(t, &seen, app, "postgres.connections warning")
+	})
+	t.Run("pooler", func(t *testing.T) {
+		bouncer := servers.StartPgBouncer(t, p, servers.PgBouncerOptions{})
+		look(t, &seen, servers.PostgresURL(bouncer.Addr()), "postgres.pooler warning")
+	})
+	t.Run("standby", func(t *testing.T) {
+		replica := p.StartReplica(t)
+		look(t, &seen, app, "postgres.standbys warning")
+		look(t, &seen, strings.Replace(app, p.Addr(), replica.Addr(), 1), "postgres.recovery failure")
+		configure(t, p, "synchronous_standby_names", "replica")
+		look(t, &seen, app)
+		configure(t, p, "synchronous_standby_names", "")
+	})
+	t.Run("queue of notifications", func(t *testing.T) {
+		conn := connect(t, owner)
+		for _, sql := range []string{"LISTEN something", "BEGIN", "SELECT 1"} {
+			if _, err := conn.Exec(t.Context(), sql); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.Must("SELECT count(pg_notify('something', i || repeat('x', 7900))) FROM generate_series(1, 12000) i")
+		look(t, &seen, app, "postgres.notify-queue warning")
+	})
+	seen.Complete(t, "postgres.", "postgres.version")
+}
+
+// connect opens a connection for a test.
+func connect(t testing.TB, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close(context.Background()) })
+	return conn
+}
+
+func TestDiagnoseAfterCloseIsUnknown(t *testing.T) {
+	s, err := store.Open(t.Context(), server(t).URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	diagnosistest.Want(t, s.(store.Diagnoser).Diagnose(t.Context(), time.Second), "postgres.recovery unknown")
+}

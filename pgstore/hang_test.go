@@ -1,0 +1,250 @@
+package pgstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// A server that hangs must not hold a call beyond its context, nor Close for long.
+func TestCallsEndWithTheirContextsOnAHungServer(t *testing.T) {
+	p := servers.StartPostgres(t, servers.PostgresOptions{NoSync: true})
+	s, other := openStore(t, p.URL()), openStore(t, p.URL())
+	held, waits := request("held"), request("held")
+	granted(t, s, held)
+	waits.Queue = true
+	refused(t, s, waits)
+	p.Stop()
+	defer p.Continue()
+	for what, call := range map[string]func(ctx context.Context) error{
+		"Acquire": func(ctx context.Context) error { _, err := s.Acquire(ctx, request("a")); return err },
+		"Wait":    func(ctx context.Context) error { return s.Wait(ctx, waits.Name, waits.ID) },
+		"Release": func(ctx context.Context) error { return s.Release(ctx, held.Name, held.ID, store.Keep{}) },
+		"Leave":   func(ctx context.Context) error { return s.Leave(ctx, held.Name, held.ID) },
+		"Renew": func(ctx context.Context) error {
+			_, err := s.Renew(ctx, []store.Renewal{{Name: held.Name, ID: held.ID, TTL: time.Minute, Mode: store.Exclusive}})
+			return err
+		},
+		"List": func(ctx context.Context) error { _, err := s.List(ctx, store.Query{}); return err },
+	} {
+		begin := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		err := call(ctx)
+		cancel()
+		early := what == "Wait" // it may return for no reason
+		if took := time.Since(begin); err == nil && !early || took > 2*time.Second {
+			t.Errorf("%s: %v after %v", what, err, took)
+		}
+	}
+	begin := time.Now()
+	s.Close()
+	if took := time.Since(begin); took > 5*time.Second {
+		t.Errorf("Close took %v", took)
+	}
+	p.Continue()
+	granted(t, other, request("after"))
+}
+
+// Requests whose callers gave up while the server hung are executed when it goes on, in any order
+// with those that undo them.
+func TestAHungServerKeepsNothingOfRequestsThatWereGivenUp(t *testing.T) {
+	p := servers.StartPostgres(t, servers.PostgresOptions{NoSync: true})
+	c, err := holdfast.Open(t.Context(), p.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	other := openStore(t, p.URL())
+	const rounds, calls = 5, 16
+	for round := range rounds {
+		var wg sync.WaitGroup
+		for i := range calls { // so that there are connections
+			wg.Go(func() {
+				lease, err := c.TryLock(t.Context(), fmt.Sprint("warm", i))
+				if err == nil {
+					err = lease.Unlock(t.Context())
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		p.Stop()
+		for i := range calls {
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*10*time.Millisecond)
+				defer cancel()
+				if _, err := c.TryLock(ctx, fmt.Sprint(round, "/", i)); err == nil {
+					t.Error("a server that hangs granted a lock")
+				}
+			})
+		}
+		wg.Wait()
+		time.Sleep(50 * time.Millisecond) // the requests that undo them are sent
+		p.Continue()
+		for i := range calls {
+			eventually(t, "a name is held by nobody", func() bool {
+				r := request(fmt.Sprint(round, "/", i))
+				a, err := other.Acquire(t.Context(), r)
+				if err != nil || !a.Granted() {
+					return false
+				}
+				release(t, other, r)
+				return true
+			})
+		}
+	}
+}
+
+// PgBouncer in transaction mode, with more clients than connections, and restarted in between.
+func TestClientsBehindPgBouncerGoOnAfterItsRestart(t *testing.T) {
+	p := servers.StartPostgres(t, servers.PostgresOptions{NoSync: true})
+	b := servers.StartPgBouncer(t, p, servers.PgBouncerOptions{Config: []string{"max_client_conn = 500"}})
+	const clients, names = 64, 20
+	var all []*holdfast.Client
+	for range clients {
+		c, err := holdfast.Open(t.Context(), servers.PostgresURL(b.Addr())+"&pool_max_conns=2")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		all = append(all, c)
+	}
+	var held [names]atomic.Bool
+	var tokens [names]atomic.Int64
+	var done atomic.Int64
+	var wg sync.WaitGroup
+	end := time.Now().Add(6 * time.Second)
+	for i, c := range all {
+		wg.Go(func() {
+			for k := i; time.Now().Before(end); k++ {
+				n := k % names
+				lease, err := c.Lock(t.Context(), fmt.Sprint("name", n), holdfast.Retry(holdfast.Every(20*time.Millisecond)))
+				if err != nil {
+					t.Errorf("Lock: %v", err)
+					return
+				}
+				if !held[n].CompareAndSwap(false, true) {
+					t.Errorf("name%d has two holders", n)
+				}
+				if before := tokens[n].Swap(lease.Token()); before >= lease.Token() {
+					t.Errorf("name%d: token %d after %d", n, lease.Token(), before)
+				}
+				held[n].Store(false)
+				if err := lease.Unlock(t.Context()); err != nil && !errors.Is(err, holdfast.ErrUnavailable) {
+					t.Errorf("Unlock: %v", err)
+				}
+				done.Add(1)
+			}
+		})
+	}
+	time.Sleep(2 * time.Second)
+	before := done.Load()
+	b.Restart()
+	wg.Wait()
+	if n := done.Load() - before; n < clients {
+		t.Errorf("%d locks after the restart of PgBouncer, want at least one for each client", n)
+	}
+	t.Logf("%d locks", done.Load())
+}
+
+// The errors of a standby, and of settings that end statements early, say what to do.
+func TestErrorsOfSettingsSayWhatToDo(t *testing.T) {
+	p := servers.StartPostgres(t, servers.PostgresOptions{})
+	s := openStore(t, p.URL())
+	granted(t, s, request("n"))
+	standby := p.StartReplica(t)
+	var err error
+	eventually(t, "the standby has no schema", func() bool {
+		var on store.Store
+		if on, err = store.Open(t.Context(), standby.URL()); err != nil {
+			return false
+		}
+		defer on.Close()
+		_, err = on.Acquire(t.Context(), request("n"))
+		return true
+	})
+	if err == nil || !strings.Contains(err.Error(), "name the primary") {
+		t.Errorf("Acquire at a standby: %v, want an error that says what to do", err)
+	}
+	blocker := newPool(t, p.URL(), 1)
+	if _, err := blocker.Exec(t.Context(), "SELECT pg_advisory_lock(1215260740, hashtext('blocked'))"); err != nil {
+		t.Fatal(err)
+	}
+	for _, setting := range []string{"lock_timeout", "statement_timeout"} {
+		short := open(t, p.URL()+"&options=-c%20"+setting+"%3D100")
+		_, err := short.Acquire(t.Context(), request("blocked"))
+		if err == nil || !strings.Contains(err.Error(), setting+" is too short") {
+			t.Errorf("with a %s: %v, want an error that says what to do", setting, err)
+		}
+		granted(t, short, request(setting))
+	}
+	for _, level := range []string{"serializable", `repeatable%5C%20read`} {
+		_, err := store.Open(t.Context(), p.URL()+"&options=-c%20default_transaction_isolation%3D"+level)
+		if !errors.Is(err, store.ErrUnsupported) || !strings.Contains(err.Error(), "read committed") {
+			t.Errorf("transactions that are %s: %v, want ErrUnsupported that says what to do", level, err)
+		}
+	}
+}
+
+// Backends are terminated again and again while one client has batches in flight on them.
+func TestBackendsTerminatedInTheMiddleOfBatches(t *testing.T) {
+	p := server(t)
+	url := p.URL() + "&schema=batched&application_name=batched&pool_max_conns=3"
+	var all []*holdfast.Client
+	for range 2 {
+		c, err := holdfast.Open(t.Context(), url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		all = append(all, c)
+	}
+	const names = 16
+	var held [names]atomic.Bool
+	var tokens [names]atomic.Int64
+	var done atomic.Int64
+	var wg sync.WaitGroup
+	end := time.Now().Add(3 * time.Second)
+	for i := range 64 {
+		wg.Go(func() {
+			for n := i % names; time.Now().Before(end); n = (n + 1) % names {
+				lease, err := all[i%2].Lock(t.Context(), fmt.Sprint("name", n), holdfast.Retry(holdfast.Every(10*time.Millisecond)))
+				if err != nil {
+					t.Errorf("Lock: %v", err)
+					return
+				}
+				if !held[n].CompareAndSwap(false, true) {
+					t.Errorf("name%d has two holders", n)
+				}
+				if before := tokens[n].Swap(lease.Token()); before >= lease.Token() {
+					t.Errorf("name%d: token %d after %d", n, lease.Token(), before)
+				}
+				held[n].Store(false)
+				if err := lease.Unlock(t.Context()); err != nil && !errors.Is(err, holdfast.ErrUnavailable) {
+					t.Errorf("Unlock: %v", err)
+				}
+				done.Add(1)
+			}
+		})
+	}
+	for time.Now().Before(end) {
+		p.Terminate("application_name = 'batched'")
+		time.Sleep(30 * time.Millisecond)
+	}
+	wg.Wait()
+	if done.Load() < 64 {
+		t.Errorf("only %d locks", done.Load())
+	}
+	t.Logf("%d locks", done.Load())
+}

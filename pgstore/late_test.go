@@ -1,0 +1,199 @@
+package pgstore_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/holdfast-lock/holdfast/internal/faultproxy"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/pgstore"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// A late bed delays one request of a store in a proxy. Later connections avoid the proxy.
+type lateBed struct {
+	t      *testing.T
+	p      *servers.Postgres
+	proxy  *faultproxy.Proxy
+	direct atomic.Bool
+	s      *pgstore.Store // connects by the proxy until direct is set
+	other  store.Store    // connects directly
+	open   int            // connections by the proxy
+}
+
+const lateSchema = "late"
+
+// newLateBed opens so many connections by the proxy.
+func newLateBed(t *testing.T, conns int) *lateBed {
+	b := &lateBed{t: t, p: server(t)}
+	b.proxy = faultproxy.Start(t, b.p.Addr())
+	b.other = open(t, b.p.URL()+"&schema="+lateSchema)
+	config, err := pgxpool.ParseConfig(b.p.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.MaxConns = 8
+	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // the first message is the whole request
+	config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if !b.direct.Load() {
+			addr = b.proxy.Addr()
+		}
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	if b.s, err = pgstore.NewOwning(pool, lateSchema); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.s.Close() })
+	for range conns {
+		conn, err := pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Release()
+	}
+	return b
+}
+
+// delay acquires a name, and gives up while the request is in the proxy.
+func (b *lateBed) delay(r store.Request) {
+	b.t.Helper()
+	ctx, cancel := context.WithCancel(b.t.Context())
+	defer cancel()
+	seen := make(chan struct{})
+	b.proxy.ToServer.When(func(request []byte) bool { return bytes.Contains(request, []byte(r.Name)) }, func() {
+		b.proxy.ToServer.Hold()
+		close(seen)
+	})
+	failed := make(chan error, 1)
+	go func() {
+		_, err := b.s.Acquire(ctx, r)
+		failed <- err
+	}()
+	select {
+	case <-seen:
+	case err := <-failed:
+		b.t.Fatalf("Acquire: %v before the request was seen", err)
+	}
+	b.open = b.proxy.Open()
+	b.direct.Store(true)
+	cancel()
+	if err := <-failed; !errors.Is(err, context.Canceled) {
+		b.t.Fatalf("Acquire: %v, want the error of its context", err)
+	}
+}
+
+// arrive lets the request arrive, and waits until the server has executed it. Then it closes the
+// connection, because its client has.
+func (b *lateBed) arrive() {
+	b.t.Helper()
+	b.proxy.Heal()
+	eventually(b.t, "the late request is still in flight", func() bool { return b.proxy.Open() < b.open })
+}
+
+// A request may arrive after the call that undoes it, because the network delays it or the server
+// hangs. If it were granted, the name would be held by nobody until its TTL is over.
+func TestALateRequestIsNotGrantedAfterItsLeave(t *testing.T) {
+	b := newLateBed(t, 1)
+	r := request("late")
+	b.delay(r)
+	if err := b.s.Leave(t.Context(), r.Name, r.ID); err != nil {
+		t.Fatal(err)
+	}
+	b.arrive()
+	granted(t, b.other, request("late"))
+}
+
+func TestALateRequestOfABatchIsNotGrantedAfterItsLeave(t *testing.T) {
+	b := newLateBed(t, 3)
+	b.proxy.ToServer.Hold()
+	var busy sync.WaitGroup
+	defer busy.Wait()
+	defer b.proxy.Heal()
+	for i := range 2 { // so many are sent alone, the next call is part of a batch
+		busy.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			b.s.Acquire(ctx, request(fmt.Sprint("busy", i)))
+		})
+	}
+	eventually(t, "the first calls are not in flight", func() bool { return pgstore.InFlight(b.s) == 2 })
+	r := request("late")
+	b.delay(r)
+	if err := b.s.Leave(t.Context(), r.Name, r.ID); err != nil {
+		t.Fatal(err)
+	}
+	b.proxy.Heal()
+	busy.Wait()
+	eventually(t, "the late request is still in flight", func() bool { return pgstore.InFlight(b.s) == 0 })
+	granted(t, b.other, request("late"))
+}
+
+func TestALateRequestIsNotGrantedAfterItWasRepeatedAndReleased(t *testing.T) {
+	for _, keep := range []store.Keep{{}, {State: store.Cooling, For: time.Millisecond}} {
+		b := newLateBed(t, 1)
+		r := request(fmt.Sprint("late ", keep.State))
+		b.delay(r)
+		granted(t, b.s, r)
+		if err := b.s.Release(t.Context(), r.Name, r.ID, keep); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * keep.For)
+		b.arrive()
+		granted(t, b.other, request(r.Name))
+	}
+}
+
+func TestALateHeartbeatOfAWaiterDoesNotBringItBack(t *testing.T) {
+	b := newLateBed(t, 1)
+	holder := request("waiter")
+	granted(t, b.other, holder)
+	r := request("waiter")
+	r.Queue = true
+	refused(t, b.s, r)
+	b.delay(r)
+	if err := b.s.Leave(t.Context(), r.Name, r.ID); err != nil {
+		t.Fatal(err)
+	}
+	release(t, b.other, holder)
+	b.arrive()
+	granted(t, b.other, request("waiter"))
+}
+
+// What is noted of late requests ends after a minute, and the name is plain again.
+func TestNotesOfLateRequestsEnd(t *testing.T) {
+	b := newLateBed(t, 1)
+	r := request("noted")
+	b.delay(r)
+	if err := b.s.Leave(t.Context(), r.Name, r.ID); err != nil {
+		t.Fatal(err)
+	}
+	b.arrive()
+	if n := number(t, b.p, "SELECT count(*) FROM late.ended WHERE until BETWEEN late.now_us() + 50000000 AND late.now_us() + 60000000"); n != 1 {
+		t.Errorf("%d notes for a minute, want one", n)
+	}
+	b.p.Must("UPDATE late.ended SET until = 0")
+	r = request("noted")
+	granted(t, b.other, r)
+	release(t, b.other, r)
+	if left := rows(t, b.p, lateSchema); left != nil {
+		t.Errorf("left: %q", left)
+	}
+	if n := number(t, b.p, "SELECT count(*) FROM late.ended"); n != 0 {
+		t.Errorf("%d notes are left", n)
+	}
+}

@@ -1,0 +1,139 @@
+package redisstore
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/holdfast-lock/holdfast/internal/diagnosistest"
+	"github.com/holdfast-lock/holdfast/internal/rediscore"
+	"github.com/holdfast-lock/holdfast/internal/redistest"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// openURL opens a URL for a test.
+func openURL(t testing.TB, url string) store.Store {
+	t.Helper()
+	s := openQuick(t, url)
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func TestDiagnoseASingleServer(t *testing.T) {
+	redistest.DiagnoseSingle(t, func(t testing.TB, addr string) store.Store { return openURL(t, "redis://"+addr) })
+}
+
+func TestDiagnoseSentinel(t *testing.T) {
+	redistest.DiagnoseSentinel(t, func(t testing.TB, addrs []string) store.Store {
+		return openURL(t, "redis+sentinel://"+strings.Join(addrs, ",")+"/"+servers.SentinelName)
+	})
+}
+
+func TestDiagnoseACluster(t *testing.T) {
+	redistest.DiagnoseCluster(t, func(t testing.TB, addrs []string) store.Store {
+		return openURL(t, "redis+cluster://"+strings.Join(addrs, ","))
+	})
+}
+
+// A user with the documented rights can use locks. What doctor cannot read then is unknown, and
+// the further rights that the documentation names are enough for all of it.
+func TestDiagnoseWithTheDocumentedRights(t *testing.T) {
+	acl := documentedACL(t)
+	server := servers.StartRedis(t, servers.RedisOptions{
+		ACL:    []string{"user default off", "user " + acl, "user doctor " + strings.Join(strings.Fields(acl)[1:], " ") + documentedDoctorRights(t)},
+		Config: []string{"appendfsync always"},
+	})
+	look := func(user string) []store.Finding {
+		s := openURL(t, fmt.Sprintf("redis://%s:PASSWORD@%s", user, server.Addr()))
+		findings := s.(store.Diagnoser).Diagnose(t.Context(), time.Second)
+		if strings.Contains(fmt.Sprint(findings), "PASSWORD") {
+			t.Error("a password was printed")
+		}
+		return slices.DeleteFunc(findings, func(f store.Finding) bool { return f.ID == "redis.uptime" })
+	}
+	for _, f := range look("locks") {
+		if f.Level > store.LevelUnknown {
+			t.Errorf("%+v", f)
+		}
+	}
+	if f := diagnosistest.Find(t, look("locks"), "redis.rights"); f.Level != store.LevelOK {
+		t.Errorf("%+v", f)
+	}
+	if f := diagnosistest.Find(t, look("locks"), "redis.eviction"); f.Level != store.LevelUnknown || !strings.Contains(f.Remedy, "allow INFO") {
+		t.Errorf("%+v", f)
+	}
+	diagnosistest.Want(t, look("doctor"))
+}
+
+// documentedDoctorRights returns the further rights for doctor in the package documentation.
+func documentedDoctorRights(t testing.TB) string {
+	t.Helper()
+	text, err := os.ReadFile("doc.go")
+	_, rest, found := strings.Cut(string(text), "For \"holdfast doctor\" further ")
+	rest, _, _ = strings.Cut(rest, ":")
+	if err != nil || !found {
+		t.Fatal("doc.go names no rights for doctor")
+	}
+	var rights string
+	for _, word := range strings.Fields(rest) {
+		if strings.HasPrefix(word, "+") {
+			rights += " " + strings.Trim(word, ",.")
+		}
+	}
+	return rights
+}
+
+// The rights that doctor looks for are those that the documentation tells to give.
+func TestDiagnoseLooksForTheDocumentedRights(t *testing.T) {
+	var documented []string
+	for _, word := range strings.Fields(documentedACL(t)) {
+		if command, ok := strings.CutPrefix(word, "+"); ok {
+			documented = append(documented, command)
+		}
+	}
+	needed := append(rediscore.CommandRights(false, true), rediscore.CommandRights(true, true)...)
+	for _, command := range documented {
+		// The last ones are needed to connect, so they are there.
+		if !slices.Contains(needed, command) && !slices.Contains([]string{"hello", "auth", "select"}, command) {
+			t.Errorf("doctor does not look for %s", command)
+		}
+	}
+	for _, command := range needed {
+		if !slices.Contains(documented, command) && command != "wait" {
+			t.Errorf("doctor looks for %s, which the documentation does not name", command)
+		}
+	}
+}
+
+// A client that reads from replicas learns of a lock too late.
+func TestDiagnoseAClientThatReadsFromReplicas(t *testing.T) {
+	group := servers.StartSentinel(t, 1, 1, servers.RedisOptions{})
+	for name, reads := range map[string]bool{"the primary": false, "replicas": true} {
+		option := rueidis.ClientOption{
+			InitAddress: group.Addrs(), DisableCache: true, Sentinel: rueidis.SentinelOption{MasterSet: servers.SentinelName},
+		}
+		if reads {
+			option.SendToReplicas = func(cmd rueidis.Completed) bool { return cmd.IsReadOnly() }
+		}
+		client, err := rueidis.NewClient(option)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(client.Close)
+		s, err := New(client)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		f := diagnosistest.Find(t, s.Diagnose(t.Context(), time.Second), "redis.role")
+		if (f.Level == store.LevelFailure) != reads {
+			t.Errorf("a client that reads from %s: %+v", name, f)
+		}
+	}
+}

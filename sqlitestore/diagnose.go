@@ -1,0 +1,99 @@
+package sqlitestore
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/diagnosis"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+var _ store.Diagnoser = (*Store)(nil)
+
+// Diagnose checks whether the file is in a place that is safe for locks: see [store.Diagnoser].
+func (s *Store) Diagnose(ctx context.Context, _ time.Duration) []store.Finding {
+	findings := diagnosis.Run(s.file.path, &patient{s, ctx}, probes)
+	return append(findings, diagnosis.Identify("%s", s.file.identity()), diagnosis.ClockUnneeded("the store uses the clock of this host"))
+}
+
+// A patient is the file that is looked at.
+type patient struct {
+	*Store
+	ctx context.Context
+}
+
+// journal returns the journal mode of the file.
+func (p *patient) journal() (mode string, err error) {
+	if err := p.usable(p.ctx); err != nil {
+		return "", err
+	}
+	select {
+	case p.readTurn <- struct{}{}:
+		defer func() { <-p.readTurn }()
+	case <-p.ctx.Done():
+		return "", p.ctx.Err()
+	case <-p.done:
+		return "", errClosed
+	}
+	if p.read == nil {
+		if p.read, err = dial(p.dsn); err != nil {
+			return "", err
+		}
+	}
+	return journalMode(p.read)
+}
+
+func journalMode(c *conn) (string, error) {
+	row, err := c.get("PRAGMA journal_mode")
+	if err != nil {
+		return "", err
+	}
+	return text(row[0]), nil
+}
+
+var probes = []diagnosis.Probe[*patient]{
+	{
+		Check: diagnosis.New("sqlite.host", store.LevelNote,
+			"processes of other hosts, and of containers that do not share the file, are not excluded",
+			"use a store on a server to lock between hosts"),
+		Look: func(*patient) (bool, string, error) { return true, "locks reach the processes of one host only", nil },
+	},
+	{
+		Check: diagnosis.New("sqlite.file", store.LevelFailure,
+			"the file was removed or replaced: processes that open it now do not know of the locks of older ones, so two hold one name",
+			"stop all programs that use the file, then start them again; keep clean-up jobs from removing it"),
+		Look: func(p *patient) (bool, string, error) {
+			if err := p.file.check(); err != nil {
+				return true, err.Error(), nil
+			}
+			return false, "the file is the one that was opened", nil
+		},
+	},
+	{
+		Check: diagnosis.New("sqlite.file-system", store.LevelFailure,
+			"on a file system of several hosts the locks and the shared memory of SQLite do not work: two processes hold one name",
+			"put the file on a local disk, such as /var/lib, or use a store on a server"),
+		Look: func(p *patient) (bool, string, error) {
+			kind, shared, _, err := fileSystem(p.file.path)
+			return shared, "file system " + kind, err
+		},
+	},
+	{
+		Check: diagnosis.New("sqlite.overlay", store.LevelNote,
+			"the file is in a layer of one container: other containers with the same path have another file, and it ends with the container",
+			"put the file on a volume that all containers mount"),
+		Look: func(p *patient) (bool, string, error) {
+			kind, _, layered, err := fileSystem(p.file.path)
+			return layered, "file system " + kind, err
+		},
+	},
+	{
+		Check: diagnosis.New("sqlite.journal", store.LevelWarning,
+			"without a write-ahead log readers block writers, so listing locks delays renewals",
+			"PRAGMA journal_mode = WAL; the store sets it when it opens the file"),
+		Look: func(p *patient) (bool, string, error) {
+			mode, err := p.journal()
+			return mode != "wal", "journal mode " + mode, err
+		},
+	},
+}

@@ -1,0 +1,72 @@
+package sqlitestore
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-lock/holdfast/internal/diagnosistest"
+)
+
+// opened opens a store on a new file.
+func opened(t *testing.T, dir string) *Store {
+	t.Helper()
+	s, err := Open(t.Context(), filepath.Join(dir, "locks.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func TestDiagnoseFindsAnotherJournalMode(t *testing.T) {
+	s := opened(t, t.TempDir())
+	diagnosistest.Want(t, s.Diagnose(t.Context(), time.Second), "sqlite.host note")
+	s.read.close() // the mode can be changed only by the last connection
+	s.read = nil
+	if row, err := s.conn.get("PRAGMA journal_mode = DELETE"); err != nil || text(row[0]) != "delete" {
+		t.Fatal(row, err)
+	}
+	diagnosistest.Want(t, s.Diagnose(t.Context(), time.Second), "sqlite.host note", "sqlite.journal warning")
+}
+
+// The test registers its own file system as one that several hosts share.
+func TestDiagnoseFindsAFileSystemThatSpansHosts(t *testing.T) {
+	s := opened(t, t.TempDir())
+	var fs unix.Statfs_t
+	if err := unix.Statfs(s.file.path, &fs); err != nil {
+		t.Fatal(err)
+	}
+	kind := int64(fs.Type) & 0xffffffff
+	remoteFS[kind] = "ShareFS"
+	defer delete(remoteFS, kind)
+	diagnosistest.Want(t, s.Diagnose(t.Context(), time.Second), "sqlite.host note", "sqlite.file-system failure")
+}
+
+func TestDiagnoseFindsALayerOfAContainer(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"lower", "upper", "work", "mount"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mount := filepath.Join(dir, "mount")
+	options := "lowerdir=" + dir + "/lower,upperdir=" + dir + "/upper,workdir=" + dir + "/work"
+	if err := unix.Mount("overlay", mount, "overlay", 0, options); err != nil { // takes root, and a file system below that allows it
+		t.Logf("tried without a real overlay: %v", err)
+		var fs unix.Statfs_t
+		if err := unix.Statfs(dir, &fs); err != nil {
+			t.Fatal(err)
+		}
+		kind := int64(fs.Type) & 0xffffffff
+		layeredFS[kind] = "overlayfs"
+		defer delete(layeredFS, kind)
+	} else {
+		t.Cleanup(func() { unix.Unmount(mount, unix.MNT_DETACH) })
+	}
+	s := opened(t, mount)
+	diagnosistest.Want(t, s.Diagnose(t.Context(), time.Second), "sqlite.host note", "sqlite.overlay note")
+}

@@ -1,0 +1,141 @@
+package browser
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/memstore"
+)
+
+func TestTheListUpdatesWithoutAReload(t *testing.T) {
+	s, x := newSite(t), newTab(t)
+	first := s.lock("first")
+	x.visit(s.base)
+	x.shows("first")
+	eval[int](x, "window.marker = 1")
+	second := s.lock("second", holdfast.Meta("nightly run"))
+	x.shows("second")
+	x.shows("nightly run")
+	s.wait("web-2/77", "second")
+	x.shows("web-2/77")
+	s.unlock(first)
+	x.hides("first")
+
+	// A press of the button stops the updates, another one makes up for them.
+	x.click("#pause")
+	x.becomes("document.querySelector('#pause').textContent === 'Resume'")
+	s.unlock(second)
+	s.lock("third")
+	before := eval[string](x, "document.querySelector('#live').innerHTML")
+	y := newTab(t) // a second tab shows that an update has passed
+	y.visit(s.base)
+	y.shows("third")
+	if after := eval[string](x, "document.querySelector('#live').innerHTML"); after != before {
+		t.Error("a paused page changes")
+	}
+	x.click("#pause")
+	x.shows("third")
+	if eval[int](x, "window.marker") != 1 {
+		t.Error("the page was reloaded")
+	}
+}
+
+func TestThePageOfALockUpdatesAndHasATimeline(t *testing.T) {
+	s, x := newSite(t), newTab(t)
+	x.visit(s.base + "lock?name=job")
+	x.shows("This lock is free")
+	lease := s.lock("job")
+	x.shows("Held by web-1/4121")
+	x.shows(fmt.Sprint(lease.Token()))
+	s.wait("web-2/77", "job")
+	x.shows("Waiting, in order")
+	s.unlock(lease)
+	x.shows("Held by web-2/77")
+	x.shows("Waited for: 1 seen")
+	x.becomes("[...document.querySelectorAll('.timeline li')].map(e => e.innerText).join().match(/acquired web-2.*released web-1.*waits web-2.*acquired web-1/s)")
+}
+
+// A page that looks alive while it is not would show locks as held that are not.
+func TestAPageWithoutItsServerSaysSo(t *testing.T) {
+	s, x := newSite(t), newTab(t)
+	s.lock("job")
+	x.visit(s.base)
+	x.shows("job")
+	s.server.Listener.Close()
+	s.server.CloseClientConnections()
+	x.shows("what you see is old")
+	x.becomes("document.querySelector('#news[role=status]') && document.querySelector('#live.stale')")
+	x.expect("ERR_") // the browser reports the failed connection itself
+	x.forgive()
+}
+
+func TestAPageWithoutItsStoreSaysSoAndRecovers(t *testing.T) {
+	f := &failing{Store: memstore.New()}
+	s, x := newSiteOn(t, f), newTab(t)
+	s.lock("job")
+	x.visit(s.base)
+	x.shows("job")
+	f.fail.Store(true)
+	x.shows("The store does not answer")
+	x.becomes("document.querySelector('#news').textContent === 'The store does not answer.'")
+	f.fail.Store(false)
+	x.hides("The store does not answer")
+	x.shows("job")
+}
+
+// A browser has six connections to a server that has no HTTP/2, and a stream needs one.
+func TestATabThatNobodySeesDoesNotListen(t *testing.T) {
+	s, x, y := newSite(t), newTab(t), newTab(t)
+	s.lock("first")
+	x.visit(s.base)
+	x.shows("first")
+	hide := func(hidden bool) {
+		x.exec(fmt.Sprintf("Object.defineProperty(document, 'hidden', {value: %t, configurable: true}), document.dispatchEvent(new Event('visibilitychange'))", hidden))
+	}
+	hide(true)
+	before := eval[string](x, "document.querySelector('#live').innerHTML")
+	s.lock("second")
+	y.visit(s.base)
+	y.shows("second")
+	if after := eval[string](x, "document.querySelector('#live').innerHTML"); after != before {
+		t.Error("a hidden page changes")
+	}
+	hide(false)
+	x.shows("second")
+}
+
+func TestWithoutJavaScriptThePageReloadsItself(t *testing.T) {
+	s, x := newSite(t), newTab(t)
+	s.lock("first")
+	x.withoutScripts()
+	x.visit(s.base)
+	x.htmlHas(">first</a>")
+	s.lock("second")
+	x.htmlHas(">second</a>")
+}
+
+// A thousand updates a minute must not take away what somebody is about to copy or to press.
+func TestAnUpdateKeepsFocusAndSelection(t *testing.T) {
+	s, x := newSite(t), newTab(t)
+	s.lock("a b&c\"d")
+	x.visit(s.base)
+	x.shows("a b&c")
+	x.exec("document.querySelector('.locks a').focus()")
+	s.lock("second")
+	x.shows("second")
+	if name := eval[string](x, "document.activeElement.innerText"); name != "a b&c\"d" {
+		t.Errorf("after an update the focus is at %q", name)
+	}
+	x.exec("getSelection().selectAllChildren(document.querySelector('.locks td'))")
+	selected := eval[string](x, "getSelection().toString()")
+	s.lock("third")
+	y := newTab(t)
+	y.visit(s.base)
+	y.shows("third")
+	if now := eval[string](x, "getSelection().toString()"); now != selected || now == "" {
+		t.Errorf("%q was selected, then %q", selected, now)
+	}
+	x.exec("getSelection().removeAllRanges()")
+	x.shows("third")
+}

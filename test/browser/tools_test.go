@@ -1,0 +1,74 @@
+package browser
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+
+	"github.com/chromedp/cdproto/dom"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// click clicks on the element of a selector.
+func (x *tab) click(selector string) {
+	x.t.Helper()
+	x.do(chromedp.Click(chromedp.CSS(selector)))
+}
+
+// fill types into the field of a selector.
+func (x *tab) fill(selector, text string) {
+	x.t.Helper()
+	x.do(chromedp.SendKeys(chromedp.CSS(selector), text))
+}
+
+// forgive forgets the problems so far.
+func (x *tab) forgive() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.problems = nil
+}
+
+// withoutScripts turns JavaScript off.
+func (x *tab) withoutScripts() {
+	x.t.Helper()
+	call(x, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+}
+
+// htmlHas waits until the page contains a text. It works without JavaScript.
+func (x *tab) htmlHas(text string) {
+	x.t.Helper()
+	until(x.t, "in the page: "+text, func() bool {
+		ctx, cancel := x.limited()
+		defer cancel()
+		document, err := chromedp.Call(ctx, dom.GetDocument, dom.GetDocumentParams{})
+		if err != nil {
+			return false // the page is just replaced
+		}
+		html, err := chromedp.Call(ctx, dom.GetOuterHTML, dom.GetOuterHTMLParams{NodeID: document.Root.NodeID})
+		return err == nil && strings.Contains(html.OuterHTML, text)
+	})
+}
+
+// screen sets the size of the page, and the colours that its user prefers.
+func (x *tab) screen(width, height int64, colours string) {
+	x.t.Helper()
+	call(x, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height, DeviceScaleFactor: 1, Mobile: width < 600})
+	call(x, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: colours}}})
+}
+
+// A failing store does not answer while fail is set.
+type failing struct {
+	store.Store
+	fail atomic.Bool
+}
+
+func (f *failing) List(ctx context.Context, q store.Query) (store.Page, error) {
+	if f.fail.Load() {
+		return store.Page{}, errors.New("connection refused")
+	}
+	return f.Store.List(ctx, q)
+}

@@ -1,0 +1,341 @@
+package zkstore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/diagnosis"
+	"github.com/holdfast-lock/holdfast/store"
+	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
+)
+
+var _ store.Diagnoser = (*Store)(nil)
+
+// lookTimeout bounds each question to a server.
+const lookTimeout = 4 * time.Second
+
+// Diagnose checks whether the servers are set up safely for locks with that TTL: see
+// [store.Diagnoser]. It asks every server of the URL by the four-letter commands srvr, mntr and
+// conf, and begins a short session at each.
+func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding {
+	if s.life.Err() != nil {
+		return []store.Finding{rightsCheck.Unknown(errClosed)}
+	}
+	e := &ensemble{store: s, ctx: ctx}
+	e.servers, e.asked = s.wire.Servers()
+	e.root, e.rootErr = e.get(s.wire, wire.Exists(s.root, false))
+	if e.rootErr != nil {
+		e.failure = s.explain(e.rootErr) // all questions that need a session would time out
+	}
+	e.ephemeralErr = e.tryEphemeral()
+	config, err := e.get(s.wire, wire.Get("/zookeeper/config", false))
+	e.members, e.membersErr = voters(string(config.Data)), err
+	findings := diagnosis.Run("", e, ensembleProbes)
+	for _, addr := range e.servers {
+		m := &member{ensemble: e, addr: addr, replies: make(map[string]string), errs: make(map[string]error)}
+		for _, word := range words {
+			m.replies[word], m.errs[word] = m.ask(word)
+		}
+		findings = append(findings, diagnosis.Run(addr, m, memberProbes)...)
+	}
+	identity := diagnosis.Identify("node %s, created by change %#x", s.root, e.root.Stat.Czxid)
+	if e.rootErr != nil {
+		identity = diagnosis.Identity.Unknown(e.rootErr)
+	}
+	return append(findings, identity, s.clockFinding(ttl))
+}
+
+// clockFinding compares the clock of the leader with that of this host, by the last write of this
+// store.
+func (s *Store) clockFinding(ttl time.Duration) store.Finding {
+	s.mu.Lock()
+	last := s.clock
+	s.mu.Unlock()
+	if last.local.IsZero() {
+		return diagnosis.ClockUnknown(errors.New("a server tells its clock only by the time of a write, and this store has written nothing yet"))
+	}
+	return diagnosis.ClockAt(ttl, time.UnixMilli(last.server).Sub(last.local), clockError)
+}
+
+// clockError is how precisely the clock of the leader is known: a write takes a moment.
+const clockError = 100 * time.Millisecond
+
+// words are the four-letter commands that are asked for.
+var words = []string{"srvr", "mntr", "conf"}
+
+// An ensemble is the servers as a whole.
+type ensemble struct {
+	store      *Store
+	ctx        context.Context
+	servers    []string      // of the URL
+	asked      time.Duration // timeout of the session
+	root       wire.Result
+	rootErr    error
+	members    int // that vote; 0 if the server is not one of several
+	membersErr error
+
+	ephemeralErr error // of an attempt to create an ephemeral node
+	failure      error // of all further questions
+}
+
+// get makes one request.
+func (e *ensemble) get(c *wire.Conn, op wire.Op) (wire.Result, error) {
+	if e.failure != nil {
+		return wire.Result{}, e.failure
+	}
+	ctx, cancel := context.WithTimeout(e.ctx, lookTimeout)
+	defer cancel()
+	call := &wire.Call{Op: op}
+	if err := c.Do(ctx, call); err != nil {
+		return wire.Result{}, err
+	}
+	return call.Result, nil
+}
+
+// voters counts the servers of the configuration that vote.
+func voters(config string) (n int) {
+	for line := range strings.Lines(config) {
+		if strings.HasPrefix(line, "server.") && !strings.Contains(line, ":observer") {
+			n++
+		}
+	}
+	return n
+}
+
+// A member is one server.
+type member struct {
+	*ensemble
+	addr    string
+	replies map[string]string
+	errs    map[string]error
+}
+
+// ask sends a four-letter command.
+func (m *member) ask(word string) (string, error) {
+	ctx, cancel := context.WithTimeout(m.ctx, lookTimeout)
+	defer cancel()
+	reply, err := m.store.wire.Word(ctx, m.addr, word)
+	if err == nil && (reply == "" || strings.Contains(reply, "is not in the whitelist")) {
+		err = &diagnosis.Denied{
+			Right: "4lw.commands.whitelist=" + strings.Join(words, ",") + " in zoo.cfg",
+			Err:   fmt.Errorf("the server does not reply to the command %s", word),
+		}
+	}
+	return reply, err
+}
+
+// field returns a value of a reply, whose lines are names and values with a separator in between.
+func (m *member) field(word, name, separator string) (string, error) {
+	if err := m.errs[word]; err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(m.replies[word]) {
+		if key, value, ok := strings.Cut(strings.TrimSpace(line), separator); ok && key == name {
+			return strings.TrimSpace(value), nil
+		}
+	}
+	return "", fmt.Errorf("the reply to %s has no %s", word, name)
+}
+
+// hidden lists the commands that the server does not reply to.
+func (m *member) hidden() (all []string) {
+	for _, word := range words {
+		if errors.As(m.errs[word], new(*diagnosis.Denied)) {
+			all = append(all, word)
+		}
+	}
+	return all
+}
+
+// fewConnections is a limit of connections per address that one host with many programs reaches.
+const fewConnections = 60
+
+var rightsCheck = diagnosis.New("zookeeper.rights", store.LevelFailure,
+	"the user may not create and delete nodes below the root of the locks, so no lock can be taken",
+	"give user and password in the URL; setAcl ROOT to that user with all rights (cdrwa)")
+
+var ensembleProbes = []diagnosis.Probe[*ensemble]{
+	{Check: rightsCheck, Look: func(e *ensemble) (bool, string, error) {
+		switch e.ephemeralErr {
+		case wire.ErrNoAuth, wire.ErrInvalidACL, wire.ErrAuthFailed:
+			return true, fmt.Sprintf("access to %s is denied", e.store.root), nil
+		case wire.ErrLocalSession, wire.ErrSessionExpired: // see the next check
+			return false, "", diagnosis.ErrNotApplicable
+		}
+		return false, fmt.Sprintf("the user may create and delete nodes below %s", e.store.root), e.ephemeralErr
+	}},
+	{
+		Check: diagnosis.New("zookeeper.local-sessions", store.LevelFailure,
+			"a session that only one server knows cannot have the ephemeral nodes that locks are, so no lock can be taken",
+			"localSessionsUpgradingEnabled=true, or localSessionsEnabled=false"),
+		Look: func(e *ensemble) (bool, string, error) {
+			switch e.ephemeralErr {
+			case wire.ErrLocalSession, wire.ErrSessionExpired:
+				return true, "a new session is local and is not upgraded", nil
+			case wire.ErrNoAuth, wire.ErrInvalidACL, wire.ErrAuthFailed: // see the check before
+				return false, "", diagnosis.ErrNotApplicable
+			}
+			return false, "a new session can have ephemeral nodes", e.ephemeralErr
+		},
+	},
+	{
+		Check: diagnosis.New("zookeeper.session", store.LevelWarning,
+			"the servers grant another timeout than asked for: a TTL is at most four fifths of it, and the locks of a crashed process last that long",
+			"ask for a time from 2 to 20 times tickTime with session= in the URL, or change minSessionTimeout and maxSessionTimeout"),
+		Look: func(e *ensemble) (bool, string, error) {
+			granted := time.Duration(e.store.timeout.Load())
+			return granted != e.asked, fmt.Sprintf("asked for a session of %v, got %v", e.asked, granted), nil
+		},
+	},
+	{
+		Check: diagnosis.New("zookeeper.members", store.LevelWarning,
+			"a standalone server is a single point of failure; an even number tolerates no more failures than one server less",
+			"run an ensemble of three or five servers"),
+		Look: func(e *ensemble) (bool, string, error) {
+			if e.members == 0 {
+				return true, "a standalone server", e.membersErr
+			}
+			return e.members%2 == 0 || e.members == 1, fmt.Sprintf("%d servers that vote", e.members), e.membersErr
+		},
+	},
+	{
+		Check: diagnosis.New("zookeeper.servers", store.LevelWarning,
+			"a program that knows one server of many loses its session with it",
+			"name all servers in the URL"),
+		Look: func(e *ensemble) (bool, string, error) {
+			return len(e.servers) == 1 && e.members > 1, fmt.Sprintf("%d of %d servers are named", len(e.servers), max(1, e.members)), e.membersErr
+		},
+	},
+	{
+		Check: diagnosis.New("zookeeper.acl", store.LevelWarning,
+			"everybody who reaches the servers can read, forge and remove locks",
+			"give user and password in the URL before the first use, so that the nodes belong to that user"),
+		Look: func(e *ensemble) (bool, string, error) {
+			result, err := e.get(e.store.wire, wire.GetACL(e.store.root))
+			for _, acl := range result.ACL {
+				if acl.Scheme == "world" {
+					return true, fmt.Sprintf("%s is open to %s:%s", e.store.root, acl.Scheme, acl.ID), err
+				}
+			}
+			return false, fmt.Sprintf("%s has no rights for everybody", e.store.root), err
+		},
+	},
+}
+
+// tryEphemeral tries to create an ephemeral node, in a transaction that fails later and so changes
+// nothing: not even the count of children by which servers decide whether an empty container is
+// removed. It has a session of its own, because servers end a local session that tries this.
+func (e *ensemble) tryEphemeral() error {
+	if e.failure != nil {
+		return e.failure
+	}
+	path := e.store.root + "/doctor"
+	own := e.store.wire.Alone(e.servers...)
+	ctx, cancel := context.WithTimeout(e.ctx, lookTimeout)
+	defer cancel()
+	defer own.Close(ctx, true)
+	const noVersion = 1 << 30
+	_, err := e.get(own, wire.Multi(
+		wire.Create(path, nil, e.store.acl, wire.Ephemeral),
+		wire.Delete(path, noVersion)))
+	if err == wire.ErrBadVersion { // of the second part: the first one was allowed
+		return nil
+	}
+	return err
+}
+
+var memberProbes = []diagnosis.Probe[*member]{
+	{
+		Check: diagnosis.New("zookeeper.ensemble", store.LevelFailure,
+			"clients of different ensembles do not know of each other's locks: two clients hold one name",
+			"name only servers of one ensemble in the URL, the same for all programs"),
+		Look: func(m *member) (bool, string, error) {
+			if m.rootErr != nil {
+				return false, "", m.rootErr
+			}
+			own := m.store.wire.Alone(m.addr)
+			ctx, cancel := context.WithTimeout(m.ctx, lookTimeout)
+			defer cancel()
+			defer own.Close(ctx, true)
+			call := &wire.Call{Op: wire.Exists(m.store.root, false)}
+			err := own.Do(ctx, &wire.Call{Op: wire.Sync(m.store.root)}, call)
+			if err == wire.ErrNoNode {
+				return true, fmt.Sprintf("this server has no %s", m.store.root), nil
+			}
+			if err != nil {
+				return false, "", cmp.Or(own.Failure(), err)
+			}
+			if call.Stat.Czxid != m.root.Stat.Czxid {
+				return true, fmt.Sprintf("%s of this server is another node", m.store.root), nil
+			}
+			return false, "this server has the same nodes", nil
+		},
+	},
+	{
+		Check: diagnosis.New("zookeeper.read-only", store.LevelFailure,
+			"the server is cut off from the others and serves old data, so nothing is granted there",
+			"see whether a majority of the servers is up and can reach each other"),
+		Look: func(m *member) (bool, string, error) {
+			if strings.Contains(m.replies["srvr"], "not currently serving requests") {
+				return true, "the server does not serve: it has no leader", nil
+			}
+			mode, err := m.field("srvr", "Mode", ":")
+			return mode == "read-only", "mode " + mode, err
+		},
+	},
+	{
+		Check: diagnosis.New("zookeeper.version", store.LevelFailure,
+			"the store needs container nodes, which version 3.4 does not have",
+			"update to ZooKeeper 3.5 or later"),
+		Look: func(m *member) (bool, string, error) {
+			version, err := m.field("srvr", "Zookeeper version", ":")
+			version, _, _ = strings.Cut(version, "-")
+			return tooOld(version), "version " + version, err
+		},
+	},
+	{
+		Check: diagnosis.New("zookeeper.fsync", store.LevelFailure,
+			"the server does not wait for its disk (forceSync=no): a crash of machines loses grants, and two clients hold one name",
+			"start ZooKeeper without forceSync=no"),
+		Look: func(m *member) (bool, string, error) {
+			count, err := m.field("mntr", "zk_cnt_fsynctime", "\t")
+			if n, _ := strconv.ParseFloat(count, 64); n == 0 {
+				return true, "the server never synced its log", err
+			}
+			return false, fmt.Sprintf("the server synced its log %s times", count), err
+		},
+	},
+	{
+		Check: diagnosis.New("zookeeper.connections", store.LevelWarning,
+			"a server refuses more connections than that from one address; each program has one, so many programs on one host or behind one address cannot connect",
+			"maxClientCnxns=500 in zoo.cfg, or 0 for no limit"),
+		Look: func(m *member) (bool, string, error) {
+			text, err := m.field("conf", "maxClientCnxns", "=")
+			n, err2 := strconv.Atoi(text)
+			return n > 0 && n <= fewConnections, "maxClientCnxns " + text, cmp.Or(err, err2)
+		},
+	},
+	{
+		Check: diagnosis.New("zookeeper.commands", store.LevelNote,
+			"settings that only these commands tell are unknown",
+			"4lw.commands.whitelist=srvr,mntr,conf in zoo.cfg"),
+		Look: func(m *member) (bool, string, error) {
+			if hidden := m.hidden(); len(hidden) > 0 {
+				return true, "the server does not reply to " + strings.Join(hidden, ", "), nil
+			}
+			return false, "the server replies to " + strings.Join(words, ", "), cmp.Or(m.errs["srvr"], m.errs["mntr"], m.errs["conf"])
+		},
+	},
+}
+
+// tooOld reports whether a version, such as "3.8.0", is before 3.5.
+func tooOld(version string) bool {
+	var major, minor int
+	fmt.Sscanf(version, "%d.%d", &major, &minor)
+	return major < 3 || major == 3 && minor < 5
+}

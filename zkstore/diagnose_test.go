@@ -1,0 +1,174 @@
+package zkstore
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/diagnosis"
+	"github.com/holdfast-lock/holdfast/internal/diagnosistest"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// wantFindings opens a store, looks at its servers and compares what is not OK.
+func wantFindings(t *testing.T, seen *diagnosistest.Record, url string, want ...string) []store.Finding {
+	t.Helper()
+	s, err := store.Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	findings := seen.Note(t, s.(store.Diagnoser).Diagnose(t.Context(), 10*time.Second))
+	diagnosistest.Want(t, findings, want...)
+	return findings
+}
+
+func TestDiagnose(t *testing.T) {
+	var seen diagnosistest.Record
+	t.Run("servers", func(t *testing.T) {
+		for name, test := range map[string]func(*testing.T, *diagnosistest.Record){
+			"standalone": diagnoseStandalone, "an ensemble": diagnoseEnsemble,
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test(t, &seen)
+			})
+		}
+	})
+	seen.Complete(t, "zookeeper.", "zookeeper.version")
+}
+
+// diagnoseStandalone looks at two standalone servers, the first of which is in order.
+func diagnoseStandalone(t *testing.T, seen *diagnosistest.Record) {
+	first := servers.StartZooKeeper(t, servers.ZooKeeperOptions{
+		Config: []string{"maxClientCnxns=500"}, Java: []string{"-Dzookeeper.forceSync=yes"},
+	})
+	second := servers.StartZooKeeper(t, servers.ZooKeeperOptions{Config: []string{"4lw.commands.whitelist=srvr", "maxSessionTimeout=10000"}})
+
+	// The clock is known after a write.
+	s, err := store.Open(t.Context(), "zk://user:SECRET@"+first.Addr()+"/closed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	diagnosistest.Want(t, s.(store.Diagnoser).Diagnose(t.Context(), 10*time.Second), "store.clock unknown", "zookeeper.members warning")
+	if answer, err := s.Acquire(t.Context(), store.Request{Name: "a", ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: time.Minute, Tokens: 1}); err != nil || !answer.Granted() {
+		t.Fatal(answer, err)
+	}
+	findings := seen.Note(t, s.(store.Diagnoser).Diagnose(t.Context(), 10*time.Second))
+	diagnosistest.Want(t, findings, "zookeeper.members warning")
+	if strings.Contains(fmt.Sprint(findings), "SECRET") {
+		t.Error("a password was printed")
+	}
+
+	wantFindings(t, seen, "zk://"+first.Addr()+"/open", "store.clock unknown", "zookeeper.acl warning", "zookeeper.members warning")
+	findings = wantFindings(t, seen, "zk://"+second.Addr()+"/open", "store.clock unknown", "zookeeper.acl warning", "zookeeper.members warning",
+		"zookeeper.session warning", "zookeeper.fsync unknown", "zookeeper.connections unknown", "zookeeper.commands note")
+	if f := diagnosistest.Find(t, findings, "zookeeper.fsync"); !strings.Contains(f.Remedy, "4lw.commands.whitelist=srvr,mntr,conf") {
+		t.Errorf("%+v", f)
+	}
+
+	// A URL of two servers that are not one ensemble. The session is at either of them.
+	other, err := store.Open(t.Context(), "zk://"+first.Addr()+","+second.Addr()+"/open")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	var wrong []string
+	for _, f := range seen.Note(t, other.(store.Diagnoser).Diagnose(t.Context(), 10*time.Second)) {
+		if f.ID == "zookeeper.ensemble" && f.Level == store.LevelFailure {
+			wrong = append(wrong, f.Node)
+		}
+	}
+	if len(wrong) != 1 {
+		t.Errorf("servers of another ensemble: %q, want one of two", wrong)
+	}
+
+	// A user whose node belongs to another user.
+	denied, err := store.Open(t.Context(), "zk://user:SECRET@"+first.Addr()+"/mine")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer denied.Close()
+	denied.(*Store).root = "/closed" // of the same user; then that of another
+	if f := diagnosistest.Find(t, seen.Note(t, denied.(store.Diagnoser).Diagnose(t.Context(), time.Second)), "zookeeper.rights"); f.Level != store.LevelOK {
+		t.Errorf("%+v", f)
+	}
+	stranger, err := store.Open(t.Context(), "zk://stranger:SECRET@"+first.Addr()+"/theirs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stranger.Close()
+	stranger.(*Store).root = "/closed"
+	if f := diagnosistest.Find(t, seen.Note(t, stranger.(store.Diagnoser).Diagnose(t.Context(), time.Second)), "zookeeper.rights"); f.Level != store.LevelFailure {
+		t.Errorf("%+v", f)
+	}
+}
+
+// diagnoseEnsemble looks at an ensemble with local sessions, and at the only server that is left.
+func diagnoseEnsemble(t *testing.T, seen *diagnosistest.Record) {
+	ensemble := servers.StartZooKeeperEnsemble(t, 3, servers.ZooKeeperOptions{
+		Config: []string{"localSessionsEnabled=true", "localSessionsUpgradingEnabled=false", "maxClientCnxns=60"},
+		Java:   []string{"-Dreadonlymode.enabled=true"},
+	})
+	all := []string{
+		"store.clock unknown", "zookeeper.acl warning", "zookeeper.fsync failure",
+		"zookeeper.connections warning", "zookeeper.local-sessions failure",
+	}
+	wantFindings(t, seen, "zk://"+strings.Join(ensemble.Addrs(), ","), all...)
+	wantFindings(t, seen, "zk://"+ensemble.Addrs()[0], append(all, "zookeeper.servers warning")...)
+
+	s, err := store.Open(t.Context(), "zk://"+strings.Join(ensemble.Addrs(), ","))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ensemble.Nodes[1].Kill()
+	ensemble.Nodes[2].Kill()
+	servers.Poll(t, 30*time.Second, func() error {
+		mode, err := ensemble.Nodes[0].Mode()
+		if err == nil && mode != "read-only" {
+			err = fmt.Errorf("mode %s", mode)
+		}
+		return err
+	})
+	findings := seen.Note(t, s.(store.Diagnoser).Diagnose(t.Context(), 10*time.Second))
+	i := slices.IndexFunc(findings, func(f store.Finding) bool {
+		return f.ID == "zookeeper.read-only" && f.Node == ensemble.Nodes[0].Addr()
+	})
+	if i < 0 || findings[i].Level != store.LevelFailure {
+		t.Errorf("the server that is left: %s", diagnosistest.Text(findings))
+	}
+}
+
+func TestDiagnoseCountsTheServersThatVote(t *testing.T) {
+	const config = "server.1=a:1:2:participant;0.0.0.0:2181\nserver.2=b:1:2:participant\nserver.3=c:1:2:observer;0.0.0.0:2181\nversion=100000000"
+	if n := voters(config); n != 2 {
+		t.Errorf("%d servers, want 2", n)
+	}
+	for n, want := range map[int][]string{0: {"zookeeper.members warning"}, 1: {"zookeeper.members warning"}, 2: {"zookeeper.members warning"}, 3: nil, 4: {"zookeeper.members warning"}, 5: nil} {
+		for _, probe := range ensembleProbes {
+			if probe.ID == "zookeeper.members" {
+				diagnosistest.Want(t, diagnosis.Run("", &ensemble{members: n}, []diagnosis.Probe[*ensemble]{probe}), want...)
+			}
+		}
+	}
+}
+
+func TestDiagnoseFindsVersionsThatAreTooOld(t *testing.T) {
+	for version, old := range map[string]bool{"3.4.14": true, "3.5.0": false, "3.8.0": false, "3.10.1": false, "4.0.0": false, "2.9": true} {
+		var want []string
+		if old {
+			want = []string{"zookeeper.version failure"}
+		}
+		m := &member{replies: map[string]string{"srvr": "Zookeeper version: " + version + "-6401e4ad, built on 2022\nMode: follower\n"}}
+		for _, probe := range memberProbes {
+			if probe.ID == "zookeeper.version" {
+				diagnosistest.Want(t, diagnosis.Run("", m, []diagnosis.Probe[*member]{probe}), want...)
+			}
+		}
+	}
+}
