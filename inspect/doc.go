@@ -16,7 +16,7 @@
 //
 // # Load
 //
-// One listing serves all browsers. While somebody looks, the store is listed every two seconds, or
+// One listing serves all browsers. While a page is open, the store is listed every two seconds, or
 // less often if that takes long: the pause is at least nine times as long as the listing, so that it
 // takes at most a tenth of the time. A store that does not answer is asked again after the same two
 // seconds. A listing ends after 10,000 names, which the page then says; the page of a lock beyond

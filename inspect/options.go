@@ -33,7 +33,7 @@ func At(path string) Option {
 // Title sets the title of the pages, such as the name of the store. The default is the kind of store.
 func Title(text string) Option { return func(s *settings) { s.title = text } }
 
-// Every sets how often the store is listed while somebody looks. The default is 2 seconds.
+// Every sets how often the store is listed while a page is open. The default is 2 seconds.
 func Every(d time.Duration) Option {
 	return func(s *settings) { s.interval = max(d, 100*time.Millisecond) }
 }
@@ -44,7 +44,7 @@ func Logger(l *slog.Logger) Option { return func(s *settings) { s.logger = l } }
 
 // Checks shows what is wrong with the store: the findings of run that are warnings or failures, and
 // how far its clock is from that of this host. The Diagnose method of a store.Diagnoser is made for
-// this. It is called once a minute while somebody looks.
+// this. It is called once a minute while a page is open.
 func Checks(run func(context.Context) []store.Finding) Option {
 	return func(s *settings) { s.checks = run }
 }

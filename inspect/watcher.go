@@ -72,7 +72,7 @@ func (s *snapshot) find(name string) (holdfast.Info, bool) {
 // trips are round trips to the store.
 type trips struct{ P50, P99, Last time.Duration }
 
-// A watcher lists the store while somebody looks. All browsers share it.
+// A watcher lists the store while a page is open. All browsers share it.
 type watcher struct {
 	client   *holdfast.Client
 	interval time.Duration

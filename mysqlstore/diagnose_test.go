@@ -20,19 +20,6 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// look opens a store by a URL, looks at its server and compares what is not OK.
-func look(t testing.TB, seen *diagnosistest.Record, url string, want ...string) []store.Finding {
-	t.Helper()
-	s, err := store.Open(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	findings := seen.Note(t, s.(store.Diagnoser).Diagnose(t.Context(), 30*time.Second))
-	diagnosistest.Want(t, findings, want...)
-	return findings
-}
-
 // A user with the documented rights looks at a server that is set up well, and then in other ways.
 func TestDiagnoseFindsWhatIsSetUpWrongly(t *testing.T) {
 	server := servers.StartMariaDB(t, servers.MariaDBOptions{Durable: true, Config: []string{"--log-bin", "--sync-binlog=1", "--server-id=1"}})
@@ -54,7 +41,7 @@ func TestDiagnoseFindsWhatIsSetUpWrongly(t *testing.T) {
 	}
 	app := "mysql://app:SECRET@" + server.Addr() + "/" + servers.MariaDBDatabase
 	var seen diagnosistest.Record
-	findings := look(t, &seen, app)
+	findings := seen.Look(t, app, 30*time.Second)
 	if strings.Contains(fmt.Sprint(findings), "SECRET") {
 		t.Error("a password was printed")
 	}
@@ -70,10 +57,10 @@ func TestDiagnoseFindsWhatIsSetUpWrongly(t *testing.T) {
 		{"ALTER TABLE holdfast_claims ENGINE = Aria", "ALTER TABLE holdfast_claims ENGINE = InnoDB", "mysql.engine failure"},
 	} {
 		mustExec(t, admin, test.wrong)
-		look(t, &seen, app, test.want)
+		seen.Look(t, app, 30*time.Second, test.want)
 		mustExec(t, admin, test.right)
 	}
-	look(t, &seen, app)
+	seen.Look(t, app, 30*time.Second)
 
 	t.Run("timeout", func(t *testing.T) {
 		s := openStore(t, app)
@@ -88,7 +75,7 @@ func TestDiagnoseFindsWhatIsSetUpWrongly(t *testing.T) {
 	})
 	t.Run("proxy that shares sessions", func(t *testing.T) {
 		mustExec(t, admin, "CREATE USER 'open'@'%' IDENTIFIED BY ''", "GRANT ALL ON locks.* TO 'open'@'%'")
-		look(t, &seen, "mysql://open@"+multiplex(t, server.Addr())+"/"+servers.MariaDBDatabase, "mysql.session failure")
+		seen.Look(t, "mysql://open@"+multiplex(t, server.Addr())+"/"+servers.MariaDBDatabase, 30*time.Second, "mysql.session failure")
 	})
 	t.Run("Galera", func(t *testing.T) {
 		member := servers.StartMariaDB(t, servers.MariaDBOptions{Durable: true, Config: []string{
@@ -104,7 +91,7 @@ func TestDiagnoseFindsWhatIsSetUpWrongly(t *testing.T) {
 			}
 			return err
 		})
-		look(t, &seen, member.URL(member.Addr()), "mysql.several-primaries warning")
+		seen.Look(t, member.URL(member.Addr()), 30*time.Second, "mysql.several-primaries warning")
 	})
 	seen.Complete(t, "mysql.", "mysql.version")
 }

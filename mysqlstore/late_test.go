@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
-	"errors"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -44,29 +43,13 @@ func newLateBed(t *testing.T) *lateBed {
 // delay acquires a name, and gives up while the request is in the proxy.
 func (b *lateBed) delay(r store.Request) {
 	b.t.Helper()
-	ctx, cancel := context.WithCancel(b.t.Context())
-	defer cancel()
-	seen := make(chan struct{})
-	b.proxy.ToServer.When(func(request []byte) bool { return bytes.Contains(request, r.ID[:]) }, func() {
-		b.proxy.ToServer.Hold()
-		close(seen)
-	})
-	failed := make(chan error, 1)
-	go func() {
+	b.proxy.Abandon(b.t, func(request []byte) bool { return bytes.Contains(request, r.ID[:]) }, func(ctx context.Context) error {
 		_, err := b.s.Acquire(ctx, r)
-		failed <- err
-	}()
-	select {
-	case <-seen:
-	case err := <-failed:
-		b.t.Fatalf("Acquire: %v before the request was seen", err)
-	}
-	b.open = b.proxy.Open()
-	b.direct.Store(true)
-	cancel()
-	if err := <-failed; !errors.Is(err, context.Canceled) {
-		b.t.Fatalf("Acquire: %v, want the error of its context", err)
-	}
+		return err
+	}, func() {
+		b.open = b.proxy.Open()
+		b.direct.Store(true)
+	})
 }
 
 // arrive lets the request arrive, and waits until the server has executed it. Then it closes the

@@ -143,8 +143,8 @@ func (e *entry) dequeue(w *waiter) {
 	}
 }
 
-// wakeFirst wakes the first waiter if it may be granted now. Under a closure it is woken anyway:
-// it may want to give up, and then the next is woken in turn.
+// wakeFirst wakes the first waiter if it may be granted now, or if the name is kept closed: it may
+// want to give up then, and the next waiter is woken in turn.
 func (e *entry) wakeFirst() {
 	if len(e.waiters) == 0 || e.waiters[0].id == e.asker {
 		return

@@ -55,7 +55,7 @@ type Store struct {
 
 	life context.Context // ends with Close
 	end  context.CancelFunc
-	mu   sync.Mutex     // keeps background and Close apart
+	mu   sync.Mutex     // no background work starts during Close
 	work sync.WaitGroup // goroutines in the background
 	once sync.Once
 }
@@ -170,7 +170,7 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	return answer, nil
 }
 
-// Release ends a grant or closes its name for a time: see [store.Store]. It returns
+// Release ends a grant, and can keep its name closed for a time: see [store.Store]. It returns
 // [store.ErrNotHeld] if there is no such grant, and [store.ErrInvalid] if keep is malformed or is
 // Done for a grant that is not exclusive; the grant is unchanged then.
 func (s *Store) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {

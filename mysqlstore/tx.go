@@ -105,7 +105,7 @@ func (tx *transaction) load(ctx context.Context, names []string) error {
 		case first.until > e.now:
 			e.first = first
 		case first.until != 0:
-			e.freed, e.dirty = true, true // it is over
+			e.freed, e.dirty = true, true // the grant has expired
 		}
 		tx.entries[e.name] = e
 		return nil

@@ -103,7 +103,7 @@ func (c *call) read(text []byte) (err error) {
 	return err
 }
 
-// do makes a call, alone or together with others.
+// do makes a call, in a statement of its own or in a batch.
 func (s *Store) do(ctx context.Context, c *call) error {
 	if err := s.enter(ctx); err != nil {
 		return err

@@ -162,15 +162,6 @@ var probes = []diagnosis.Probe[*patient]{
 		Look: isOff("on", "default_transaction_read_only"),
 	},
 	{
-		Check: diagnosis.New("postgres.isolation", store.LevelFailure,
-			"under other isolation levels a transaction does not see what was committed while it waited, so the functions refuse to work",
-			"ALTER ROLE … SET default_transaction_isolation = 'read committed'"),
-		Look: func(p *patient) (bool, string, error) {
-			level, err := p.setting("default_transaction_isolation")
-			return level != "read committed", "default_transaction_isolation " + level, err
-		},
-	},
-	{
 		Check: diagnosis.New("postgres.fsync", store.LevelFailure,
 			"a crash of the machine loses locks or damages the database, and two clients hold one name",
 			"fsync = on and full_page_writes = on"),

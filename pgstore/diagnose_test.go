@@ -15,19 +15,6 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// look opens a store by a URL, looks at its server and compares what is not OK.
-func look(t testing.TB, seen *diagnosistest.Record, url string, want ...string) []store.Finding {
-	t.Helper()
-	s, err := store.Open(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	findings := seen.Note(t, s.(store.Diagnoser).Diagnose(t.Context(), 30*time.Second))
-	diagnosistest.Want(t, findings, want...)
-	return findings
-}
-
 // configure changes a setting of the server and waits until it has taken effect.
 func configure(t testing.TB, p *servers.Postgres, name, value string) {
 	t.Helper()
@@ -58,7 +45,7 @@ func TestDiagnoseFindsWhatIsSetUpWrongly(t *testing.T) {
 	p.Must(grants)
 	app := "postgres://app:SECRET@" + p.Addr() + "/postgres?sslmode=disable"
 	var seen diagnosistest.Record
-	findings := look(t, &seen, app)
+	findings := seen.Look(t, app, 30*time.Second)
 	if strings.Contains(fmt.Sprint(findings), "SECRET") {
 		t.Error("a password was printed")
 	}
@@ -67,45 +54,44 @@ func TestDiagnoseFindsWhatIsSetUpWrongly(t *testing.T) {
 	}
 
 	for setting, want := range map[string]string{
-		"default_transaction_read_only = on":             "postgres.read-only failure",
-		"default_transaction_isolation = 'serializable'": "postgres.isolation failure",
-		"synchronous_commit = off":                       "postgres.synchronous-commit failure",
-		"idle_session_timeout = '5s'":                    "postgres.idle-timeout failure",
-		"statement_timeout = '1s'":                       "postgres.statement-timeout warning",
-		"lock_timeout = '500ms'":                         "postgres.statement-timeout warning",
-		"tcp_keepalives_idle = 0":                        "postgres.keepalives warning", // the system's default
+		"default_transaction_read_only = on": "postgres.read-only failure",
+		"synchronous_commit = off":           "postgres.synchronous-commit failure",
+		"idle_session_timeout = '5s'":        "postgres.idle-timeout failure",
+		"statement_timeout = '1s'":           "postgres.statement-timeout warning",
+		"lock_timeout = '500ms'":             "postgres.statement-timeout warning",
+		"tcp_keepalives_idle = 0":            "postgres.keepalives warning", // the system's default
 	} {
 		name, _, _ := strings.Cut(setting, " ")
 		p.Must("ALTER ROLE app SET " + setting)
-		look(t, &seen, app, want)
+		seen.Look(t, app, 30*time.Second, want)
 		p.Must("ALTER ROLE app RESET " + name)
 	}
 	for _, name := range []string{"fsync", "full_page_writes"} {
 		configure(t, p, name, "off")
-		look(t, &seen, app, "postgres.fsync failure")
+		seen.Look(t, app, 30*time.Second, "postgres.fsync failure")
 		configure(t, p, name, "on")
 	}
 	p.Must("ALTER TABLE holdfast.names SET UNLOGGED")
-	look(t, &seen, app, "postgres.unlogged failure")
+	seen.Look(t, app, 30*time.Second, "postgres.unlogged failure")
 	p.Must("ALTER TABLE holdfast.names SET LOGGED")
-	look(t, &seen, app)
+	seen.Look(t, app, 30*time.Second)
 
 	t.Run("connections", func(t *testing.T) {
 		for range 25 {
 			connect(t, owner)
 		}
-		look(t, &seen, app, "postgres.connections warning")
+		seen.Look(t, app, 30*time.Second, "postgres.connections warning")
 	})
 	t.Run("pooler", func(t *testing.T) {
 		bouncer := servers.StartPgBouncer(t, p, servers.PgBouncerOptions{})
-		look(t, &seen, servers.PostgresURL(bouncer.Addr()), "postgres.pooler warning")
+		seen.Look(t, servers.PostgresURL(bouncer.Addr()), 30*time.Second, "postgres.pooler warning")
 	})
 	t.Run("standby", func(t *testing.T) {
 		replica := p.StartReplica(t)
-		look(t, &seen, app, "postgres.standbys warning")
-		look(t, &seen, strings.Replace(app, p.Addr(), replica.Addr(), 1), "postgres.recovery failure")
+		seen.Look(t, app, 30*time.Second, "postgres.standbys warning")
+		seen.Look(t, strings.Replace(app, p.Addr(), replica.Addr(), 1), 30*time.Second, "postgres.recovery failure")
 		configure(t, p, "synchronous_standby_names", "replica")
-		look(t, &seen, app)
+		seen.Look(t, app, 30*time.Second)
 		configure(t, p, "synchronous_standby_names", "")
 	})
 	t.Run("queue of notifications", func(t *testing.T) {
@@ -116,7 +102,7 @@ func TestDiagnoseFindsWhatIsSetUpWrongly(t *testing.T) {
 			}
 		}
 		p.Must("SELECT count(pg_notify('something', i || repeat('x', 7900))) FROM generate_series(1, 12000) i")
-		look(t, &seen, app, "postgres.notify-queue warning")
+		seen.Look(t, app, 30*time.Second, "postgres.notify-queue warning")
 	})
 	seen.Complete(t, "postgres.", "postgres.version")
 }

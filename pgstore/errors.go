@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/holdfast-lock/holdfast/store"
@@ -45,8 +46,17 @@ func explain(err error) error {
 }
 
 // A oneLine is an error whose text is one line. That of a failed connection has a line for each
-// attempt.
+// attempt, with TLS and without, and most of them say the same.
 type oneLine struct{ err error }
 
-func (e oneLine) Error() string { return strings.Join(strings.Fields(e.err.Error()), " ") }
+func (e oneLine) Error() string {
+	var lines []string
+	for line := range strings.Lines(e.err.Error()) {
+		if line = strings.TrimSpace(line); !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, " ")
+}
+
 func (e oneLine) Unwrap() error { return e.err }

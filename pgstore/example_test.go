@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-lock/holdfast/pgstore"
 )
 
-// A store on the pool that the application has anyway.
+// The store uses the connection pool of the application.
 func ExampleNew() {
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, "postgres://app@db.example.com/app")

@@ -326,7 +326,7 @@ func (s *Store) outcome(ctx context.Context, c *call) error {
 	return c.unexpected()
 }
 
-// Release ends a grant or closes its name for a time: see [store.Store].
+// Release ends a grant, and can keep its name closed for a time: see [store.Store].
 func (s *Store) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
 	if err := store.CheckKeep(keep); err != nil {
 		return err

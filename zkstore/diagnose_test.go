@@ -13,19 +13,6 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// wantFindings opens a store, looks at its servers and compares what is not OK.
-func wantFindings(t *testing.T, seen *diagnosistest.Record, url string, want ...string) []store.Finding {
-	t.Helper()
-	s, err := store.Open(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	findings := seen.Note(t, s.(store.Diagnoser).Diagnose(t.Context(), 10*time.Second))
-	diagnosistest.Want(t, findings, want...)
-	return findings
-}
-
 func TestDiagnose(t *testing.T) {
 	var seen diagnosistest.Record
 	t.Run("servers", func(t *testing.T) {
@@ -64,8 +51,8 @@ func diagnoseStandalone(t *testing.T, seen *diagnosistest.Record) {
 		t.Error("a password was printed")
 	}
 
-	wantFindings(t, seen, "zk://"+first.Addr()+"/open", "store.clock unknown", "zookeeper.acl warning", "zookeeper.members warning")
-	findings = wantFindings(t, seen, "zk://"+second.Addr()+"/open", "store.clock unknown", "zookeeper.acl warning", "zookeeper.members warning",
+	seen.Look(t, "zk://"+first.Addr()+"/open", 10*time.Second, "store.clock unknown", "zookeeper.acl warning", "zookeeper.members warning")
+	findings = seen.Look(t, "zk://"+second.Addr()+"/open", 10*time.Second, "store.clock unknown", "zookeeper.acl warning", "zookeeper.members warning",
 		"zookeeper.session warning", "zookeeper.fsync unknown", "zookeeper.connections unknown", "zookeeper.commands note")
 	if f := diagnosistest.Find(t, findings, "zookeeper.fsync"); !strings.Contains(f.Remedy, "4lw.commands.whitelist=srvr,mntr,conf") {
 		t.Errorf("%+v", f)
@@ -118,8 +105,8 @@ func diagnoseEnsemble(t *testing.T, seen *diagnosistest.Record) {
 		"store.clock unknown", "zookeeper.acl warning", "zookeeper.fsync failure",
 		"zookeeper.connections warning", "zookeeper.local-sessions failure",
 	}
-	wantFindings(t, seen, "zk://"+strings.Join(ensemble.Addrs(), ","), all...)
-	wantFindings(t, seen, "zk://"+ensemble.Addrs()[0], append(all, "zookeeper.servers warning")...)
+	seen.Look(t, "zk://"+strings.Join(ensemble.Addrs(), ","), 10*time.Second, all...)
+	seen.Look(t, "zk://"+ensemble.Addrs()[0], 10*time.Second, append(all, "zookeeper.servers warning")...)
 
 	s, err := store.Open(t.Context(), "zk://"+strings.Join(ensemble.Addrs(), ","))
 	if err != nil {

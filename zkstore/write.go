@@ -1,7 +1,6 @@
 package zkstore
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -69,7 +68,9 @@ func (s *Store) sendWrites(batch []*write) (refused bool) {
 	}})
 	_, refused = err.(wire.Error)
 	for i, w := range batch {
-		w.err = cmp.Or(err, outcomes[i])
+		if w.err = err; err == nil { // else the batch may still be in flight, and write the outcomes
+			w.err = outcomes[i]
+		}
 	}
 	return refused
 }

@@ -38,8 +38,8 @@ seconds. docs/doctor.md lists all checks.
 A setting that cannot be read is unknown, and the finding says which right is
 missing.
 
-Exit code: 0 if all is well, 1 with warnings or unknown settings, 2 with failures,
-69 if the store cannot be reached.`,
+Exit code: 0 if all is well, 1 with warnings or unknown settings, 2 with
+failures, 69 if the store cannot be reached.`,
 		Example: `  holdfast doctor --store redis://127.0.0.1:6379
   holdfast doctor --json | jq 'select(.level != "ok")'`,
 		Args: arguments(0),

@@ -110,15 +110,7 @@ func TestDoctorOnABadlySetUpRedis(t *testing.T) {
 	for _, m := range measured {
 		text = regexp.MustCompile(m.from).ReplaceAllString(text, m.to)
 	}
-	pagePart(t, "example", "\n    $ holdfast doctor --store redis://:PASSWORD@127.0.0.1\n"+indent(text)+"\n")
-}
-
-func indent(text string) string {
-	var b strings.Builder
-	for line := range strings.Lines(text) {
-		b.WriteString("    " + line)
-	}
-	return b.String()
+	pagePart(t, "example", "```text\n$ holdfast doctor --store redis://:PASSWORD@127.0.0.1\n"+text+"```\n")
 }
 
 func TestDoctorExitsWithZeroOnlyIfAllIsKnownAndWell(t *testing.T) {

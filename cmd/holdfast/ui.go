@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -121,7 +120,7 @@ func (u *ui) serve(ctx context.Context, c *holdfast.Client, opts []inspect.Optio
 	defer stop()
 	listener, err := net.Listen("tcp", u.listen)
 	if err != nil {
-		return fmt.Errorf("cannot listen: %w", err)
+		return usagef("--listen: %w; choose a port that is free, or 0 for any", err)
 	}
 	handler := inspect.Handler(c, opts...)
 	if isLoopback(listener.Addr()) {

@@ -55,6 +55,9 @@ func TestUIChecksItsFlagsFirst(t *testing.T) {
 	if _, err := os.Stat(s.path("locks.db")); err == nil {
 		t.Error("a usage error touched the store")
 	}
+	p := s.run("ui", "--listen", "127.0.0.1:99999")
+	p.wantCode(64)
+	p.wantErr("--listen: listen tcp: address 99999: invalid port; choose a port that is free")
 }
 
 func TestDoctorReportsEveryCheck(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/diagnosis"
 	"github.com/holdfast-lock/holdfast/store"
@@ -45,6 +46,19 @@ func (r *Record) Note(t testing.TB, findings []store.Finding) []store.Finding {
 			r.bad[f.ID] = true
 		}
 	}
+	return findings
+}
+
+// Look opens a store by a URL, notes what it finds, and compares what is not OK: see [Want].
+func (r *Record) Look(t testing.TB, url string, ttl time.Duration, want ...string) []store.Finding {
+	t.Helper()
+	s, err := store.Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	findings := r.Note(t, s.(store.Diagnoser).Diagnose(t.Context(), ttl))
+	Want(t, findings, want...)
 	return findings
 }
 

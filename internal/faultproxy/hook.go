@@ -1,8 +1,11 @@
 package faultproxy
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"sync"
+	"testing"
 )
 
 // hookWindow is how many bytes of a connection a hook sees: more than any request of a lock,
@@ -46,6 +49,27 @@ func (p *Proxy) DropRepliesAfter(match func(request []byte) bool) <-chan struct{
 // CutOn cuts the proxy when a request matches. That request does not reach the server.
 func (p *Proxy) CutOn(match func(request []byte) bool) <-chan struct{} {
 	return p.onRequest(match, p.Cut)
+}
+
+// Abandon makes a call and cancels its context when a request matches. The proxy holds all requests
+// from then on. Before it cancels the context, it calls seen.
+func (p *Proxy) Abandon(t testing.TB, match func(request []byte) bool, call func(context.Context) error, seen func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	held := p.onRequest(match, p.ToServer.Hold)
+	failed := make(chan error, 1)
+	go func() { failed <- call(ctx) }()
+	select {
+	case <-held:
+	case err := <-failed:
+		t.Fatalf("the call ended before its request was seen: %v", err)
+	}
+	seen()
+	cancel()
+	if err := <-failed; !errors.Is(err, context.Canceled) {
+		t.Fatalf("the call: %v, want the error of its context", err)
+	}
 }
 
 func (p *Proxy) onRequest(match func([]byte) bool, act func()) <-chan struct{} {
