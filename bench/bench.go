@@ -63,6 +63,7 @@ var workloads = []struct {
 	{"P6", "what waiting costs the server", (*bench).waitersCost},
 	{"P7", "many leases held", (*bench).manyHeld},
 	{"P8", "quorum of five servers", (*bench).quorum},
+	{"P8minute", "quorum of five servers, 50 clients on one name for a minute", (*bench).quorumMinute},
 	{"P9etcd", "etcd: own names, a hot name, hand-off", (*bench).etcd},
 	{"P9etcdshapes", "etcd: clients × goroutines, one name", (*bench).etcdShapes},
 	{"P9zk", "ZooKeeper", (*bench).zookeeper},

@@ -59,19 +59,24 @@ func (l *redsyncQuorum) Close() error {
 	return nil
 }
 
-// quorum is P8: five servers, of which three must agree.
-func (b *bench) quorum(ctx context.Context) error {
-	nodes := servers.StartRedisNodes(b.t, quorumNodes, servers.RedisOptions{InMemory: true, Config: []string{"maxclients 20000"}})
-	defer func() {
+// startQuorum starts the servers of a quorum.
+func (b *bench) startQuorum() (nodes []*servers.Redis, addrs string, stop func()) {
+	nodes = servers.StartRedisNodes(b.t, quorumNodes, servers.RedisOptions{InMemory: true, Config: []string{"maxclients 20000"}})
+	var all []string
+	for _, n := range nodes {
+		all = append(all, n.Addr())
+	}
+	return nodes, strings.Join(all, ","), func() {
 		for _, n := range nodes {
 			n.Kill()
 		}
-	}()
-	var addrs []string
-	for _, n := range nodes {
-		addrs = append(addrs, n.Addr())
 	}
-	all := strings.Join(addrs, ",")
+}
+
+// quorum is P8: five servers, of which three must agree.
+func (b *bench) quorum(ctx context.Context) error {
+	nodes, all, stop := b.startQuorum()
+	defer stop()
 	for _, goroutines := range []int{1, b.goroutines} {
 		if err := b.quorumOwnNames(ctx, all, goroutines); err != nil {
 			return err
@@ -111,15 +116,11 @@ func (b *bench) quorumOneName(ctx context.Context, addrs string, s shape) error 
 	peers := b.wanted(quorumPeers)
 	var turns []turn[rush]
 	for _, p := range peers {
-		var lockers []locker
-		for range s.clients {
-			l, err := p.open(addrs)
-			if err != nil {
-				return fmt.Errorf("%s: %w", p.name, err)
-			}
-			defer l.Close()
-			lockers = append(lockers, slices.Repeat([]locker{l}, s.goroutines)...)
+		lockers, end, err := openShape(p, addrs, s)
+		if err != nil {
+			return err
 		}
+		defer end()
 		turns = append(turns, turn[rush]{p.name, func() (rush, error) {
 			return rushFor(lockers, p.name+":hot:"+s.String(), 2*b.time)
 		}, p.foreign()})
@@ -128,13 +129,59 @@ func (b *bench) quorumOneName(ctx context.Context, addrs string, s shape) error 
 	if err != nil {
 		return err
 	}
-	work := fmt.Sprintf("quorum of %d, one name, %s clients × goroutines", quorumNodes, s)
-	b.compare(work, peers, ratesOf(found), nil, atLeast(1.5))
+	b.addRush(fmt.Sprintf("quorum of %d, one name, %s clients × goroutines", quorumNodes, s), peers, found, atLeast(1.5))
+	return nil
+}
+
+// openShape opens the clients of a shape, and returns one for each goroutine.
+func openShape(p peer, addrs string, s shape) (lockers []locker, end func(), err error) {
+	var opened []locker
+	end = func() {
+		for _, l := range opened {
+			l.Close()
+		}
+	}
+	for range s.clients {
+		l, err := p.open(addrs)
+		if err != nil {
+			end()
+			return nil, nil, fmt.Errorf("%s: %w", p.name, err)
+		}
+		opened = append(opened, l)
+		lockers = append(lockers, slices.Repeat([]locker{l}, s.goroutines)...)
+	}
+	return lockers, end, nil
+}
+
+// addRush adds throughput, waits and fairness of clients that contend for one name.
+func (b *bench) addRush(work string, peers []peer, found map[string][]rush, against *target) {
+	b.compare(work, peers, ratesOf(found), nil, against)
 	b.waits(work, peers, found)
 	for _, p := range peers {
 		b.add(work, p.name+": busiest / idlest", "×", column(found[p.name], rush.unfair), nil)
+		b.add(work, p.name+": pairs of the idlest", "pairs", column(found[p.name], func(r rush) float64 { return float64(r.least) }), nil)
 	}
-	b.add(work, us+": pairs of the idlest", "pairs", column(found[us], func(r rush) float64 { return float64(r.least) }), atLeast(1))
+}
+
+// quorumMinute lets 50 clients contend for one name, long enough to see whether one starves.
+func (b *bench) quorumMinute(context.Context) error {
+	_, addrs, stop := b.startQuorum()
+	defer stop()
+	peers := b.wanted(quorumPeers)
+	found := make(map[string][]rush)
+	for _, p := range peers {
+		lockers, end, err := openShape(p, addrs, shape{50, 1})
+		if err != nil {
+			return err
+		}
+		r, err := rushFor(lockers, p.name+":minute", 3*b.window)
+		end()
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		found[p.name] = []rush{r}
+	}
+	b.addRush(fmt.Sprintf("quorum of %d, one name, 50 clients for %v", quorumNodes, 3*b.window), peers, found, nil)
 	return nil
 }
 
