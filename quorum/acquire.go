@@ -33,6 +33,7 @@ type attempt struct {
 	op       *op
 	req      store.Request // as the nodes are asked
 	want     time.Duration // TTL of the lease
+	floor    int64         // that the caller gave
 	begin    time.Duration
 	bell     int  // the node whose queue the request joins; -1 if it does not wait
 	alone    bool // only the bell was asked so far
@@ -75,7 +76,7 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 
 func (s *Store) newAttempt(se *session, req store.Request) *attempt {
 	a := &attempt{
-		s: s, se: se, op: s.newOp(se), req: req, want: req.TTL, begin: s.now(), bell: -1,
+		s: s, se: se, op: s.newOp(se), req: req, want: req.TTL, floor: req.Floor, begin: s.now(), bell: -1,
 		votes: make([]vote, len(s.nodes)), errs: make([]error, len(s.nodes)), refusals: make([]*store.Refusal, len(s.nodes)),
 		ttl: store.MaxTime,
 	}
@@ -257,6 +258,11 @@ func (a *attempt) markSlow() {
 func (a *attempt) ask(i int) {
 	req := a.req
 	req.Queue = i == a.bell
+	if a.alone { // the bell chooses the token, also when it pushes the grant later
+		req.Floor = a.floor
+	} else if a.bell >= 0 && a.votes[a.bell].state == granted {
+		req.Floor = max(a.floor, a.votes[a.bell].first-1)
+	}
 	a.votes[i], a.refusals[i] = vote{state: asked}, nil
 	a.se.noteAsked(i)
 	a.op.start(i, func(ctx context.Context, n *node, r *reply) {

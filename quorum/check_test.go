@@ -125,6 +125,9 @@ var scenarios = map[string]mConfig{
 	"only a majority is asked at first, and a vote comes late": {
 		nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, narrow: true, again: 1, timeouts: 1,
 	},
+	"the first node is asked alone, and chooses the token": {
+		nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, alone: true, again: 1, timeouts: 1, apart: 2,
+	},
 	"a lease with two votes of three loses one of them, and is repaired": {
 		nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, narrow: true, restarts: 1, restartHeld: true, prompt: true, renewals: 2, ticks: 2, second: 2, hold: true,
 	},
@@ -155,7 +158,7 @@ func TestModelHoldsInRandomRuns(t *testing.T) {
 	for i := range *modelSeeds {
 		c := large
 		c.nodes = 3 + 2*(i%2)
-		c.narrow = i%4 >= 2
+		c.narrow, c.alone = i%4 >= 2, i%8 >= 4
 		for run := range 50 {
 			seed := *modelSeed + uint64(i*50+run)
 			if v := c.walk(seed, 400); v != nil {

@@ -10,6 +10,8 @@
 //   - At most N - majority nodes are faulty at the same time. A node is faulty while it does not
 //     answer, after a restart that lost data until the restart delay is over, and after its clock
 //     jumped until all grants that existed at that time are over.
+//   - A node whose clock jumps ahead has not voted for a lease that has not got the votes of all
+//     nodes yet. In general it has them after 10 ms and a round trip.
 //   - The clocks of client and nodes run at the same speed, except for a drift of 1 percent. The
 //     time of day does not matter: a client measures with its monotonic clock, a node counts the
 //     TTL from when it received the request.
@@ -84,12 +86,11 @@
 // RenewMajority). With tokens it follows steps 3 to 6. A new block is above the previous one,
 // because two majorities intersect.
 //
-// Nodes that do not have the grant get it after a renewal, with the lease's tokens: both those that
-// were not asked before and those that lost it in a restart. That is done only while the lease is
-// valid and not gone (rule Repair): a further vote then excludes only requests that are excluded
-// anyway. A repaired grant whose reply comes after the lease has ended is given back. So a lease
-// has the votes of a bare majority until its first renewal. If one of these nodes fails before,
-// the renewal is unknown at first, the other nodes vote, and the next renewal is extended.
+// Nodes that do not have the grant get it, with the lease's tokens: those that were not asked before
+// 10 ms after the lease was granted or when the store is closed, those that lost it in a restart
+// after a renewal. That is done only while the lease is valid and not gone (rule Repair): a further
+// vote then excludes only requests that are excluded anyway. A repaired grant whose reply comes after
+// the lease has ended is given back.
 //
 // A release goes to all nodes that may have a vote, and waits for those that answer in time. It
 // has succeeded if a majority does not have the grant any more. With Keep a majority must have the
@@ -112,9 +113,10 @@
 //
 // A waiter is queued at one node, the bell of the name: the first node that does not fail, in an
 // order that depends on the name and is the same for all clients. The bell pushes. A bounded,
-// jittered poll stands behind it. While a name is contended, requests ask the bell first and the
-// other nodes only when it has granted, or all at once when it has woken them. So in general
-// there is one candidate at a time.
+// jittered poll stands behind it. While a name is contended, requests ask the bell alone at first,
+// without a proposal, and the other nodes only when it has granted, for the token that it chose. A
+// bell that pushes grants, as Redis does, grants with the wake-up, so that a turn takes one round
+// trip to the other nodes. So in general there is one candidate at a time.
 //
 // If votes are split nevertheless, the request that has the vote of the first node in the order
 // of the name that answered is the candidate: it asks the other nodes again until the deadline

@@ -65,10 +65,11 @@ func TestLeaseThatIsOverIsNotRepaired(t *testing.T) {
 		nodes, q := gates(t, 3, quorum.Options{})
 		req := request("n")
 		a := mustAcquire(t, q, req)
-		for _, i := range []int{0, 1} {
-			nodes[q.Order("n", i)].set(down, nil)
+		for _, g := range nodes {
+			g.set(down, nil)
 		}
 		time.Sleep(a.TTL)
+		nodes[q.Order("n", 2)].set(nil, nil) // it was not asked before
 		renewal := []store.Renewal{{Name: "n", ID: req.ID, TTL: time.Minute, Mode: store.Exclusive}}
 		if out, err := q.Renew(t.Context(), renewal); err != nil || out[0].Status != store.Unknown {
 			t.Errorf("%v, %v, want Unknown", out, err)
@@ -235,4 +236,71 @@ func TestRenewalDoesNotCountAVoteThatALateLeaveMayEnd(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A lease that is held for some time has the votes of all nodes, so that a node that loses its vote
+// and still answers does not let another lease in.
+func TestLeaseThatIsHeldGetsTheVotesOfAllNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, n := range []int{3, 5} {
+			for lost := range n {
+				nodes, q := gates(t, n, quorum.Options{})
+				req := request("n")
+				mustAcquire(t, q, req)
+				time.Sleep(20 * time.Millisecond)
+				for i, g := range nodes {
+					if len(holders(t, g, "n")) != 1 {
+						t.Errorf("%d nodes: node %d has no vote", n, i)
+					}
+				}
+				nodes[lost].Store.Leave(t.Context(), "n", req.ID) // as if its clock had jumped
+				if a, err := q.Acquire(t.Context(), request("n")); err != nil || a.Granted() {
+					t.Errorf("%d nodes, node %d has lost its vote: granted %v, %v", n, lost, err == nil && a.Granted(), err)
+				}
+			}
+		}
+	})
+}
+
+func TestLeaseThatIsReleasedSoonHasTheVotesOfAMajority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 5, quorum.Options{})
+		req := request("n")
+		mustAcquire(t, q, req)
+		if err := q.Release(t.Context(), "n", req.ID, store.Keep{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		calls := 0
+		for _, g := range nodes {
+			calls += g.count()
+		}
+		if calls != 6 {
+			t.Errorf("%d calls to nodes, want 6", calls)
+		}
+	})
+}
+
+func TestLeaseThatIsHeldOverCloseHasTheVotesOfAllNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var nodes []quorum.Node
+		for i := range 3 {
+			url := fmt.Sprint("memory:held-over-close-", i)
+			defer openMemory(t, url).Close() // so that locks outlive the quorum
+			nodes = append(nodes, quorum.Node{Name: url, Store: openMemory(t, url)})
+		}
+		q := openQuorum(t, nodes, quorum.Options{})
+		mustAcquire(t, q, request("n"))
+		if err := q.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range nodes {
+			s := openMemory(t, n.Name)
+			page, err := s.List(context.Background(), store.Query{Name: "n"})
+			s.Close()
+			if err != nil || len(page.Locks) != 1 {
+				t.Errorf("%s: %v, %v, want the vote", n.Name, page, err)
+			}
+		}
+	})
 }

@@ -136,6 +136,7 @@ type mConfig struct {
 	prompt          bool         // time passes only while no message is in flight
 	hold            bool         // nobody releases
 	narrow          bool         // only a majority is asked at first
+	alone           bool         // only the first node is asked at first, and chooses the token
 	again           int8         // how often nodes that refused are asked again in an attempt
 	trace           bool         // describe steps
 }
@@ -322,15 +323,25 @@ func (c *mConfig) acquire(s *mState, k int) {
 	cl.floor, cl.again = proposal-1, 0
 	for i := range c.nodes {
 		cl.votes[i] = mVote{state: idle, tainted: cl.votes[i].tainted}
-		if !c.narrow || i < c.nodes/2+1 {
+		switch {
+		case c.alone && i > 0, c.narrow && i > c.nodes/2:
+		default:
 			c.ask(s, k, i)
 		}
 	}
 }
 
 func (c *mConfig) ask(s *mState, k, i int) {
-	s.clients[k].votes[i].state = asked
-	c.call(s, k, i, mMsg{kind: mAcquire, floor: s.clients[k].floor, tokens: c.tokens})
+	cl := &s.clients[k]
+	floor, bell := cl.floor, cl.votes[0]
+	cl.votes[i].state = asked
+	switch {
+	case c.alone && i == 0:
+		floor = 0
+	case c.alone && bell.state == granted:
+		floor = bell.first - 1
+	}
+	c.call(s, k, i, mMsg{kind: mAcquire, floor: floor, tokens: c.tokens})
 }
 
 // mayAskMore reports whether nodes were not asked yet. They may be at any time, since others may

@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// A node is skipped while maxLate calls to it are unanswered whose callers have gone on,
-	// and it has been silent for longer than silence. Otherwise a node that hangs would collect
+	// A node is skipped while maxInFlight calls to it are unanswered and it has been silent for
+	// longer than a call may take, and than leastSilence. Otherwise a node that hangs would collect
 	// goroutines at the rate of calls.
-	maxLate = 64
-	silence = time.Second
+	maxInFlight  = 64
+	leastSilence = time.Second
 )
 
 // A node is one store of the quorum.
@@ -29,11 +29,11 @@ type node struct {
 	restarter Restarter // nil if the store is none
 	bounded   bool      // it ends its calls by itself; without contexts that can end, some are faster
 
-	late      atomic.Int32 // calls that nobody waits for
-	lastReply atomic.Int64 // when it answered last, on the clock of the quorum
-	failing   atomic.Bool  // its last call failed
-	slow      atomic.Bool  // a call took longer than the hedge, and it has not answered since
-	excluded  atomic.Bool  // its grants do not count
+	inFlight atomic.Int32
+	silent   atomic.Int64 // since when it has not answered, on the clock of the quorum
+	failing  atomic.Bool  // its last call failed
+	slow     atomic.Bool  // a call took longer than the hedge, and it has not answered since
+	excluded atomic.Bool  // its grants do not count
 
 	mu       sync.Mutex
 	verified uint64        // value of Connections when the server was asked who it is
@@ -54,7 +54,8 @@ var (
 
 // hung reports whether calls to the node are not worth waiting for.
 func (n *node) hung() bool {
-	return n.late.Load() >= maxLate && n.quorum.now()-time.Duration(n.lastReply.Load()) > silence
+	return n.inFlight.Load() >= maxInFlight &&
+		n.quorum.now()-time.Duration(n.silent.Load()) > max(leastSilence, n.quorum.opts.Timeout)
 }
 
 // healthy reports whether the node answers as usual. As long as all nodes do, only a majority is
@@ -69,6 +70,10 @@ func (n *node) call(ctx context.Context, f func(ctx context.Context) error) erro
 	if n.hung() {
 		return errSkipped
 	}
+	if n.inFlight.Add(1) == 1 {
+		n.silent.Store(int64(n.quorum.now())) // it was idle, not silent
+	}
+	defer n.inFlight.Add(-1)
 	err := f(ctx)
 	if err != nil && ctx.Err() != nil {
 		err = errTimeout
@@ -79,7 +84,7 @@ func (n *node) call(ctx context.Context, f func(ctx context.Context) error) erro
 		}
 		return err
 	}
-	n.lastReply.Store(int64(n.quorum.now()))
+	n.silent.Store(int64(n.quorum.now()))
 	if n.slow.Load() {
 		n.slow.Store(false)
 	}
@@ -129,26 +134,27 @@ func (n *node) counts(ctx context.Context) error {
 	fresh, err := n.known && n.verified == connections, n.exclusion()
 	n.mu.Unlock()
 	if !fresh {
-		return n.verify(ctx, connections)
+		_, err := n.verify(ctx, connections)
+		return err
 	}
 	n.report(nil)
 	return err
 }
 
 // verify asks the server who it is, and returns why it does not count.
-func (n *node) verify(ctx context.Context, connections uint64) error {
-	id, uptime, err := n.restarter.Server(ctx)
+func (n *node) verify(ctx context.Context, connections uint64) (Server, error) {
+	server, err := n.restarter.Server(ctx)
 	if err != nil {
-		return fmt.Errorf("its uptime is unknown: %w", err)
+		return server, fmt.Errorf("its uptime is unknown: %w", err)
 	}
-	twice := n.quorum.sameServer(n, id)
+	twice := n.quorum.sameServer(n, server.ID)
 	n.mu.Lock()
-	n.known, n.verified, n.id, n.twice = true, connections, id, twice
-	n.born = n.quorum.now() - uptime
+	n.known, n.verified, n.id, n.twice = true, connections, server.ID, twice
+	n.born = n.quorum.now() - server.Uptime
 	err = n.exclusion()
 	n.mu.Unlock()
 	n.report(nil)
-	return err
+	return server, err
 }
 
 var errTwice = errors.New("it is the same server")
@@ -204,15 +210,13 @@ func (s *Store) identifyNodes(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, s.opts.Timeout)
 			defer cancel()
 			connections := n.restarter.Connections()
-			if err := n.call(ctx, func(ctx context.Context) error {
-				err := n.verify(ctx, connections)
-				if n.isKnown() {
+			n.call(ctx, func(ctx context.Context) error {
+				server, err := n.verify(ctx, connections)
+				if server.ID != "" {
 					return nil // it answered, even if it is young
 				}
 				return err
-			}); err != nil {
-				return
-			}
+			})
 		})
 	}
 	wg.Wait()

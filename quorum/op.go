@@ -97,7 +97,6 @@ func (o *op) deliver(r *reply) {
 	}
 	late := o.late
 	o.mu.Unlock()
-	o.s.nodes[r.node].late.Add(-1)
 	if late != nil {
 		late(r)
 	}
@@ -108,11 +107,6 @@ func (o *op) deliver(r *reply) {
 func (o *op) finish(late func(r *reply)) (unread []reply) {
 	o.mu.Lock()
 	o.over, o.late = true, late
-	for i, pending := range o.pending {
-		if pending {
-			o.s.nodes[i].late.Add(1)
-		}
-	}
 	for len(o.replies) > 0 {
 		unread = append(unread, <-o.replies)
 	}

@@ -50,6 +50,7 @@ func (a *attempt) win(d decision) (store.Answer, error) {
 			s.leaveNode(se, i)
 		}
 	}
+	s.completeLater(se)
 	s.crowds.note(a.req.Name, a.waiters > 0, now)
 	return store.Answer{Token: d.first, Tokens: int(d.last - d.first + 1), TTL: valid, Waiters: a.waiters}, nil
 }

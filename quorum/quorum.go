@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -58,9 +60,15 @@ type Restarter interface {
 	// restarted can be reached only by a new connection.
 	Connections() uint64
 
-	// Server asks the server for its identity, which tells two servers apart, and how long it
-	// has been up.
-	Server(ctx context.Context) (id string, uptime time.Duration, err error)
+	// Server asks the server who it is.
+	Server(ctx context.Context) (Server, error)
+}
+
+// A Server is what a [Restarter] knows of its server.
+type Server struct {
+	ID     string        // tells two servers apart, and a server from itself before a restart
+	Uptime time.Duration // since it started
+	Clock  time.Time     // its time of day, which only doctor compares; zero if it is not known
 }
 
 // A Store keeps locks on a majority of nodes. Make one with [New].
@@ -83,7 +91,10 @@ type Store struct {
 	sweepAt  int // number of sessions at which ended ones are removed
 }
 
-var _ store.Store = (*Store)(nil)
+var (
+	_ store.Store     = (*Store)(nil)
+	_ store.Diagnoser = (*Store)(nil)
+)
 
 // New returns a store over nodes. The nodes belong to it from then on: Close closes them. It
 // returns an error that matches [store.ErrInvalid], and closes nothing, if there are fewer than
@@ -215,6 +226,14 @@ var errClosed = fmt.Errorf("quorum store: %w", store.ErrClosed)
 // Close waits for calls and clean-ups in flight, for at most 2 s, and closes the nodes. Grants
 // that were not released stay until their TTL is over. A second Close does nothing.
 func (s *Store) Close() error {
+	s.mu.Lock()
+	all := slices.Collect(maps.Values(s.sessions))
+	s.mu.Unlock()
+	for _, se := range all {
+		if se.stopRest() { // it is held on
+			s.complete(se)
+		}
+	}
 	if !s.life.Shut() {
 		return nil
 	}

@@ -30,6 +30,13 @@ func (g *gate) set(before, after func(ctx context.Context, call string) error) {
 	g.before, g.after = before, after
 }
 
+// count returns how many calls there were.
+func (g *gate) count() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.calls
+}
+
 func (g *gate) pass(ctx context.Context, call string, do func() error) error {
 	g.mu.Lock()
 	g.calls++
@@ -169,8 +176,8 @@ func TestModesOtherThanExclusiveAreRefusedBeforeANodeIsAsked(t *testing.T) {
 	if _, err := q.Renew(t.Context(), []store.Renewal{{Name: "n", ID: req.ID, TTL: time.Minute, Mode: store.Shared}}); !errors.Is(err, store.ErrUnsupported) {
 		t.Errorf("step down: %v, want ErrUnsupported", err)
 	}
-	if nodes[0].calls > 1 {
-		t.Errorf("%d calls, want the one Acquire", nodes[0].calls)
+	if n := nodes[0].count(); n > 1 {
+		t.Errorf("%d calls, want the one Acquire", n)
 	}
 }
 
@@ -345,8 +352,31 @@ func TestNodeThatHangsIsSkippedAndCollectsFewCalls(t *testing.T) {
 			mustAcquire(t, q, req)
 			time.Sleep(10 * time.Millisecond)
 		}
-		if nodes[0].calls > 200 {
-			t.Errorf("%d calls to a node that hangs", nodes[0].calls)
+		if n := nodes[0].count(); n > 200 {
+			t.Errorf("%d calls to a node that hangs", n)
+		}
+	})
+}
+
+func TestBurstAfterAPauseIsNotTakenForSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		mustAcquire(t, q, request("first"))
+		time.Sleep(time.Minute)
+		slow := nodes[q.Order("burst", 0)]
+		slow.set(nil, func(context.Context, string) error {
+			time.Sleep(600 * time.Millisecond)
+			return nil
+		})
+		before := slow.count()
+		const burst = 200
+		for range burst {
+			req := request("burst")
+			req.Name += req.ID.String()
+			mustAcquire(t, q, req)
+		}
+		if n := slow.count() - before; n < burst/2 {
+			t.Errorf("%d calls to a node that is slow, want most of %d", n, burst)
 		}
 	})
 }

@@ -119,7 +119,9 @@ func (e *ending) run(ctx context.Context) error {
 	defer op.finish(nil)
 	e.errs = make([]error, len(s.nodes))
 	pending := 0
-	for i := range s.nodes {
+	for k := range s.nodes {
+		// The bell last: the waiter that it wakes asks the others at once.
+		i := s.order(e.name, len(s.nodes)-1-k)
 		votes := e.keeps && valid && voted&(1<<i) == 0
 		if !votes && !e.everywhere && asked&(1<<i) == 0 {
 			e.without++

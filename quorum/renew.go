@@ -100,26 +100,30 @@ func (t *tally) failure(s *Store, errs []error) error {
 	return s.failures(errs)
 }
 
-// repair gives the vote to nodes that do not have it. TTL is that of nodes.
-func (t *tally) repair(s *Store, status store.Status, ttl time.Duration) {
+// repair asks the nodes that do not have the grant for their vote.
+func (t *tally) repair(s *Store, status store.Status) {
 	if t.se == nil || status == store.Gone {
 		return
 	}
 	for _, i := range t.without {
-		o := s.newOp(t.se)
-		o.start(i, func(ctx context.Context, n *node, r *reply) { r.err = s.repair(ctx, t.se, n, ttl) })
-		o.finish(nil)
+		s.repair(t.se, i)
 	}
 }
 
-// repair asks a node for its vote for a lease. The caller has the lane. If the lease is over when
-// the reply comes, the vote is given back.
-func (s *Store) repair(ctx context.Context, se *session, n *node, ttl time.Duration) error {
+// repair asks a node for its vote for a lease, in the background.
+func (s *Store) repair(se *session, i int) {
+	o := s.newOp(se)
+	o.start(i, func(ctx context.Context, n *node, r *reply) { r.err = s.repairNode(ctx, se, n) })
+	o.finish(nil)
+}
+
+// repairNode is repair for a caller that has the lane. If the lease is over when the reply comes,
+// the vote is given back.
+func (s *Store) repairNode(ctx context.Context, se *session, n *node) error {
 	req, floor, valid := se.further(s.now())
 	if !s.rules.mayRepair(store.Unknown, valid) {
 		return nil
 	}
-	req.TTL = ttl
 	se.noteAsked(n.index)
 	answer, err := n.Acquire(ctx, req)
 	if err == nil && answer.Granted() && answer.Token+int64(answer.Tokens)-1 < floor {
@@ -133,6 +137,38 @@ func (s *Store) repair(ctx context.Context, se *session, n *node, ttl time.Durat
 		se.noteVote(n.index)
 	}
 	return err
+}
+
+// completeAfter is when a lease gets the votes of the nodes that were not needed for it. Most leases
+// are released earlier, which saves the messages to these nodes.
+const completeAfter = 10 * time.Millisecond
+
+// completeLater gives a lease that is held for longer than completeAfter the votes of all nodes. With
+// those of a bare majority, one node that loses its vote while it answers, for example since its
+// clock jumps, would let another lease in.
+func (s *Store) completeLater(se *session) {
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	switch {
+	case !se.held || se.voted == 1<<len(s.nodes)-1:
+	case se.rest == nil:
+		se.rest = time.AfterFunc(completeAfter, func() { s.complete(se) })
+	default:
+		se.rest.Reset(completeAfter)
+	}
+}
+
+// complete asks the nodes for their votes that have not given them.
+func (s *Store) complete(se *session) {
+	if !s.life.Enter() {
+		return
+	}
+	defer s.life.Leave()
+	for i := range s.nodes {
+		if !se.hasVote(i) {
+			s.repair(se, i)
+		}
+	}
 }
 
 // renewBatch extends grants without new tokens, in one call to each node.
@@ -158,7 +194,6 @@ func (s *Store) renewBatch(ctx context.Context, grants []store.Renewal, batch []
 	for i, n := range s.nodes {
 		s.life.Go(func(context.Context) {
 			a := answer{node: i}
-			n.late.Add(1)
 			a.err = n.call(callCtx, func(ctx context.Context) (err error) {
 				a.out, err = n.Renew(ctx, requests)
 				if err == nil && len(a.out) != len(requests) {
@@ -166,7 +201,6 @@ func (s *Store) renewBatch(ctx context.Context, grants []store.Renewal, batch []
 				}
 				return err
 			})
-			n.late.Add(-1)
 			answers <- a
 		})
 	}
@@ -220,7 +254,7 @@ func (s *Store) renewBatch(ctx context.Context, grants []store.Renewal, batch []
 		}
 		for k := range tallies {
 			t := &tallies[k]
-			t.repair(s, s.rules.renewed(len(s.nodes), t.extended, t.gone), requests[k].TTL)
+			t.repair(s, s.rules.renewed(len(s.nodes), t.extended, t.gone))
 		}
 	})
 }
@@ -282,7 +316,7 @@ func (s *Store) renewTokens(ctx context.Context, g *store.Renewal) store.Renewed
 			}
 			se.extended(a.begin+out.TTL, &out, g.Floor)
 		}
-		t.repair(s, out.Status, a.req.TTL)
+		t.repair(s, out.Status)
 		return out
 	}
 }

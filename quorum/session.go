@@ -36,6 +36,7 @@ type session struct {
 	last  int64
 	floor int64         // later tokens must be above this
 	until time.Duration // when it ends unless it is renewed
+	rest  *time.Timer   // asks the nodes for their votes that did not give it: see completeLater
 
 	// The wait.
 	waiting bool
@@ -235,7 +236,7 @@ func (se *session) further(now time.Duration) (req store.Request, floor int64, v
 	se.mu.Lock()
 	defer se.mu.Unlock()
 	req = se.req
-	req.Floor, req.Tokens, req.Queue = se.first-1, int(se.last-se.first+1), false
+	req.TTL, req.Floor, req.Tokens, req.Queue = ttlAtNodes(se.ttl), se.first-1, int(se.last-se.first+1), false
 	return req, se.floor, se.held && now < se.until
 }
 
@@ -275,5 +276,15 @@ func (se *session) end(nodes int) (asked, voted uint16) {
 		voted = asked
 	}
 	se.held, se.waiting, se.queued = false, false, false
+	if se.rest != nil {
+		se.rest.Stop()
+	}
 	return asked, voted
+}
+
+// stopRest stops the timer of completeLater, and reports whether it was running.
+func (se *session) stopRest() bool {
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	return se.rest != nil && se.rest.Stop()
 }

@@ -33,7 +33,7 @@ func (s *Store) order(name string, i int) int {
 }
 
 // bellOf returns the node that an identity queues at, and whether to ask that alone at first: if it
-// is likely to refuse.
+// is likely to refuse, or has pushed the grant with the wake-up, so that the answer is here already.
 //
 // The bell is the first node in the order of the name that does not fail. Slow nodes are not passed
 // over: clients agree about the bell only if it does not depend on how busy they are.
@@ -41,7 +41,7 @@ func (s *Store) bellOf(se *session) (bell int, alone bool) {
 	crowded := s.crowds.has(se.key.name)
 	se.mu.Lock()
 	defer se.mu.Unlock()
-	alone = !se.woken && (crowded || se.queued)
+	alone = crowded || se.queued
 	if !se.waiting || s.nodes[se.bell].failing.Load() {
 		se.bell, se.queued = s.order(se.key.name, 0), false
 		for i := range s.nodes {

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/diagnosis"
 	"github.com/holdfast-lock/holdfast/internal/rediscore"
 	"github.com/holdfast-lock/holdfast/quorum"
 	"github.com/holdfast-lock/holdfast/store"
@@ -50,7 +51,8 @@ func openQuorumWith(ctx context.Context, u *store.URL, config rediscore.Config) 
 	config.Counters = quorumCounters
 	nodes := make([]quorum.Node, len(u.Hosts))
 	all := make([]*quorumNode, len(u.Hosts))
-	for i, host := range u.Hosts {
+	// The order of nodes must not depend on that of the URL: see "Waiting" in package quorum.
+	for i, host := range slices.Sorted(slices.Values(u.Hosts)) {
 		one := *u
 		one.Scheme = strings.TrimPrefix(u.Scheme, "quorum+")
 		one.Hosts = []string{host}
@@ -169,10 +171,10 @@ func (n *quorumNode) get(ctx context.Context) (*Store, error) {
 	recently := time.Since(n.tried) < reopenAfter
 	err := n.err
 	n.mu.Unlock()
-	if recently && err != nil {
-		return nil, err
+	var s *Store
+	if !recently || err == nil {
+		s, err = n.connect(ctx)
 	}
-	s, err := n.connect(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%v", err) // not as an error of the contract: it is about one node
 	}
@@ -205,34 +207,71 @@ func (n *quorumNode) Connections() uint64 {
 	return 0
 }
 
-// Server returns the server's run ID and uptime: see [quorum.Restarter].
-func (n *quorumNode) Server(ctx context.Context) (id string, uptime time.Duration, err error) {
+// Server returns the server's run ID, uptime and clock: see [quorum.Restarter].
+func (n *quorumNode) Server(ctx context.Context) (server quorum.Server, err error) {
 	s, err := n.get(ctx)
 	if err != nil {
-		return "", 0, err
+		return server, err
 	}
 	client := s.conn.client
 	info, err := client.Do(cancellable{ctx}, client.B().Info().Section("server").Build()).ToString()
 	if err != nil {
-		return "", 0, fmt.Errorf("%w: the user of the URL must be allowed to run INFO", err)
+		return server, fmt.Errorf("%w: the user of the URL must be allowed to run INFO", err)
 	}
 	for line := range strings.Lines(info) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
 		switch key {
 		case "run_id":
-			id = value
+			server.ID = value
 		case "uptime_in_seconds":
 			seconds, err := strconv.Atoi(value)
 			if err != nil {
-				return "", 0, fmt.Errorf("INFO: uptime_in_seconds is %.20q", value)
+				return server, fmt.Errorf("INFO: uptime_in_seconds is %.20q", value)
 			}
-			uptime = time.Duration(seconds) * time.Second
+			// The server counts from the second in which it started, so this may be one too many.
+			server.Uptime = max(0, time.Duration(seconds-1)*time.Second)
+		case "server_time_usec":
+			if micros, err := strconv.ParseInt(value, 10, 64); err == nil {
+				server.Clock = time.UnixMicro(micros)
+			}
 		}
 	}
-	if id == "" {
-		return "", 0, errors.New("INFO has no run_id: is this a Redis server?")
+	if server.ID == "" {
+		return server, errors.New("INFO has no run_id: is this a Redis server?")
 	}
-	return id, uptime, nil
+	return server, nil
+}
+
+var persistenceCheck = diagnosis.New("quorum.persistence", store.LevelWarning,
+	"if a majority of the nodes loses its data within one TTL, for example in a power cut, locks that are held are given to others; closures by Once and minimum holds end when nodes restart one after the other",
+	"appendonly yes on all nodes")
+
+// Diagnose checks the server: see [store.Diagnoser]. The quorum itself tells whether it answers and
+// counts, and a node without persistence is less of a risk than a single server without.
+func (n *quorumNode) Diagnose(ctx context.Context, ttl time.Duration) (findings []store.Finding) {
+	s, err := n.get(ctx)
+	if err != nil {
+		return nil
+	}
+	for _, f := range s.Diagnose(ctx, ttl) {
+		switch f.ID {
+		case "redis.answers", "redis.uptime":
+			continue
+		case "redis.persistence":
+			node := f.Node
+			switch f.Level {
+			case store.LevelOK:
+				f = persistenceCheck.OK("%s", f.Found)
+			case store.LevelUnknown:
+				f.ID = persistenceCheck.ID
+			default:
+				f = persistenceCheck.Bad("%s", f.Found)
+			}
+			f.Node = node
+		}
+		findings = append(findings, f)
+	}
+	return findings
 }
 
 func (n *quorumNode) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -58,15 +59,18 @@ func TestConformanceOfAQuorum(t *testing.T) {
 }
 
 // leftovers returns everything on the servers that is not meant to stay.
-func leftovers(nodes []*servers.Redis) (left []string) {
+func leftovers(nodes []*servers.Redis) []string {
+	return slices.DeleteFunc(keysOf(nodes, "*"), func(key string) bool { return strings.HasSuffix(key, ":token") })
+}
+
+// keysOf returns the keys of all servers that match a pattern.
+func keysOf(nodes []*servers.Redis, pattern string) (keys []string) {
 	for _, node := range nodes {
-		for _, key := range node.Must("KEYS", "*").([]any) {
-			if key := key.(string); !strings.HasSuffix(key, ":token") {
-				left = append(left, node.Addr()+" "+key)
-			}
+		for _, key := range node.Must("KEYS", pattern).([]any) {
+			keys = append(keys, node.Addr()+" "+key.(string))
 		}
 	}
-	return left
+	return keys
 }
 
 func TestQuorumThroughTheLibrary(t *testing.T) {
@@ -209,40 +213,76 @@ func TestNodeThatRestartedDoesNotCountBeforeTheDelay(t *testing.T) {
 		return s
 	}
 	holder, careful, careless := open("off"), open(delay.String()), open("off")
-	req := store.Request{Name: "n", ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: time.Minute, Tokens: 1}
-	a, err := holder.Acquire(t.Context(), req)
-	if err != nil || !a.Granted() {
-		t.Fatalf("granted %v, %v", a.Granted(), err)
+	request := func(name string) store.Request {
+		return store.Request{Name: name, ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: time.Minute, Tokens: 1}
 	}
-	time.Sleep(delay) // all nodes count, and have voted
+	// granted repeats a request until it is granted.
+	granted := func(s store.Store, name string) store.Answer {
+		t.Helper()
+		req := request(name)
+		var answer store.Answer
+		servers.Poll(t, 30*time.Second, func() (err error) {
+			if answer, err = s.Acquire(t.Context(), req); err == nil && !answer.Granted() {
+				err = fmt.Errorf("refused: %+v", answer.Refusal)
+			}
+			return err
+		})
+		return answer
+	}
+	granted(careful, "all nodes count")
+	a := granted(holder, "n")
+	servers.Poll(t, 30*time.Second, func() error {
+		if n := len(keysOf(nodes, rediscore.Prefix+"lock:n")); n != len(nodes) {
+			return fmt.Errorf("%d nodes have voted", n)
+		}
+		return nil
+	})
 	// The holder has the votes of nodes 0 and 1 only, as if node 2 had been cut off.
 	nodes[2].Must("DEL", rediscore.Prefix+"lock:n")
+	nodes[1].Kill()
+	restarted := time.Now()
 	nodes[1].Restart() // without its data
-	req.ID = store.NewID()
+	req := request("n")
 	if b, err := careful.Acquire(t.Context(), req); err == nil && b.Granted() {
 		t.Fatal("a node that has lost its data voted for a second holder")
 	}
 	careful.Leave(t.Context(), "n", req.ID)
 	// Without the delay this is what happens.
-	req.ID = store.NewID()
-	granted := false
-	for deadline := time.Now().Add(10 * time.Second); !granted && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		b, err := careless.Acquire(t.Context(), req)
-		granted = err == nil && b.Granted()
-		if granted && b.Token <= a.Token {
-			t.Errorf("token %d after %d", b.Token, a.Token)
-		}
+	if b := granted(careless, "n"); b.Token <= a.Token {
+		t.Errorf("token %d after %d", b.Token, a.Token)
 	}
-	if !granted {
-		t.Error("restart=off: the test does not show the danger")
-	}
-	careless.Leave(t.Context(), "n", req.ID)
-	// After the delay the node counts.
-	time.Sleep(delay)
-	req.Name, req.ID = "other", store.NewID()
+	// The node counts again after the delay, and not before.
 	nodes[0].Kill()
-	if b, err := careful.Acquire(t.Context(), req); err != nil || !b.Granted() {
-		t.Errorf("after the delay: granted %v, %v", b.Granted(), err)
+	granted(careful, "other")
+	if d := time.Since(restarted); d < delay {
+		t.Errorf("the node counts %v after its restart, want %v", d, delay)
+	}
+}
+
+// INFO tells the uptime in whole seconds, from the second in which the server started.
+func TestUptimeOfANodeIsNeverTooLong(t *testing.T) {
+	nodes := servers.StartRedisNodes(t, 1, servers.RedisOptions{InMemory: true})
+	u, err := store.ParseURL("redis://" + quorumHosts(nodes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := &quorumNode{url: u}
+	t.Cleanup(func() { node.Close() })
+	for range 4 {
+		nodes[0].Kill()
+		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(1900 * time.Millisecond))) // late in a second
+		begin := time.Now()
+		nodes[0].Restart()
+		servers.Poll(t, 30*time.Second, func() error {
+			server, err := node.Server(t.Context())
+			if up := time.Since(begin); err == nil && server.Uptime > up {
+				t.Errorf("uptime %v, it was started %v ago", server.Uptime, up)
+			}
+			if err == nil && server.Uptime == 0 {
+				err = errors.New("it has just started")
+			}
+			return err
+		})
 	}
 }
 

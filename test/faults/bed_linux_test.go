@@ -96,10 +96,15 @@ func (b *bed) short() time.Duration {
 	return shortTTL
 }
 
-// onEach runs a test on a single Redis, on a group with Sentinels, on a Cluster and on etcd.
+// onEach runs a test on a single Redis, on a group with Sentinels, on a Cluster, on a quorum and on
+// etcd.
 func onEach(t *testing.T, test func(t *testing.T, b *bed)) {
 	onRedis(t, test)
 	onCluster(t, test)
+	t.Run("quorum", func(t *testing.T) {
+		t.Parallel()
+		test(t, quorumBed(t, 3, servers.RedisOptions{}))
+	})
 	t.Run("etcd", func(t *testing.T) {
 		t.Parallel()
 		test(t, etcd(t))
@@ -137,16 +142,12 @@ func withLibraries(t *testing.T, name string, start func(t testing.TB, lib strin
 	}
 }
 
-// onAll is like onEach, and also runs the test on ZooKeeper.
+// onAll is like onEach, and also runs the test on ZooKeeper, MariaDB and PostgreSQL.
 func onAll(t *testing.T, test func(t *testing.T, b *bed)) {
 	onEach(t, test)
 	t.Run("ZooKeeper", func(t *testing.T) {
 		t.Parallel()
 		test(t, zookeeper(t))
-	})
-	t.Run("quorum", func(t *testing.T) {
-		t.Parallel()
-		test(t, quorumBed(t, 3, servers.RedisOptions{}))
 	})
 	t.Run("MariaDB", func(t *testing.T) {
 		t.Parallel()

@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/diagnosistest"
 	"github.com/holdfast-lock/holdfast/internal/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/store"
 )
 
 const (
@@ -51,6 +53,25 @@ func (b *bed) openQuorumBy(opts ...holdfast.Option) (*holdfast.Client, wires) {
 		w, addrs = append(w, p), append(addrs, p.Addr())
 	}
 	return openURL(b.t, viaQuorum+"://"+strings.Join(addrs, ",")+"?restart=off", opts...), w
+}
+
+// votes waits until so many nodes have a vote for a name.
+func (b *bed) votes(name string, want int) {
+	b.t.Helper()
+	eventually(b.t, fmt.Sprintf("%d nodes have a vote for %q", want, name), func() error {
+		n := 0
+		for _, node := range b.nodes {
+			exists, err := node.Do("EXISTS", lockKey(b, name))
+			if err != nil {
+				return err
+			}
+			n += int(exists.(int64))
+		}
+		if n != want {
+			return fmt.Errorf("%d have", n)
+		}
+		return nil
+	})
 }
 
 // busy lets clients add to a resource until stop is called, which checks what they did.
@@ -96,6 +117,9 @@ func TestAQuorumGoesOnWhileAMinorityIsKilledHangsOrRestarts(t *testing.T) {
 	t.Parallel()
 	b := quorumBed(t, quorumNodes, servers.RedisOptions{})
 	h, resource := new(History), new(counter)
+	holder := b.open()
+	lease := record(h).must(t, holder, "held", shortTTL)
+	over := lease.watch()
 	stop := b.busy(h, resource, 4)
 	progress(t, resource, "all nodes are up")
 	b.nodes[0].Kill()
@@ -107,9 +131,18 @@ func TestAQuorumGoesOnWhileAMinorityIsKilledHangsOrRestarts(t *testing.T) {
 	b.nodes[2].Stop()
 	b.nodes[3].Stop()
 	progress(t, resource, "two of five nodes hang")
+	time.Sleep(2 * shortTTL) // longer than all leases
+	progress(t, resource, "they hang for longer than a TTL")
 	b.nodes[2].Continue()
 	b.nodes[3].Continue()
 	progress(t, resource, "they go on")
+	select {
+	case <-over:
+		t.Errorf("the lease was lost: %v", lease.Err())
+	default:
+	}
+	lease.mustUnlock(t)
+	b.close(holder)
 	stop()
 }
 
@@ -168,11 +201,14 @@ func TestANodesClockThatIsAMinuteWrongHarmsNothing(t *testing.T) {
 			b := quorumOf(t, nodes, "off")
 			h, resource := new(History), new(counter)
 			holder := b.open()
-			lease := record(h).must(t, holder, "held", longTTL)
+			lease := record(h).must(t, holder, "held", wrong/2)
 			over := lease.watch()
+			b.votes("held", len(b.nodes))
 			stop := b.busy(h, resource, 3)
 			progress(t, resource, "the clocks are right")
+			wantClocks(t, b, store.LevelOK)
 			clock.shift(by)
+			wantClocks(t, b, store.LevelWarning)
 			progress(t, resource, "one clock is wrong")
 			other := b.open()
 			if l, err := other.TryLock(t.Context(), "held"); !errors.Is(err, holdfast.ErrHeld) {
@@ -191,6 +227,20 @@ func TestANodesClockThatIsAMinuteWrongHarmsNothing(t *testing.T) {
 			b.close(other)
 			stop()
 		})
+	}
+}
+
+// wantClocks checks what doctor finds out about the clocks of a quorum.
+func wantClocks(t *testing.T, b *bed, want store.Level) {
+	t.Helper()
+	s, err := store.Open(t.Context(), b.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	findings := s.(store.Diagnoser).Diagnose(t.Context(), holdfast.DefaultTTL)
+	if f := diagnosistest.Find(t, findings, "quorum.clocks"); f.Level != want {
+		t.Errorf("%+v, want level %s", f, want)
 	}
 }
 
@@ -233,14 +283,7 @@ func TestALeaseThatHasNoMajorityIsNotRepaired(t *testing.T) {
 	client, other := b.open(), b.open()
 	lease := record(h).must(t, client, "n", shortTTL)
 	over := lease.watch()
-	eventually(t, "all nodes have voted", func() error {
-		for _, node := range b.nodes {
-			if n, err := node.Do("EXISTS", lockKey(b, "n")); err != nil || n != int64(1) {
-				return fmt.Errorf("%v, %v", n, err)
-			}
-		}
-		return nil
-	})
+	b.votes("n", len(b.nodes))
 	b.nodes[0].Wipe()
 	b.nodes[1].Wipe()
 	// Shown: two of three have lost their data at once, more than a quorum of three survives.
@@ -248,14 +291,7 @@ func TestALeaseThatHasNoMajorityIsNotRepaired(t *testing.T) {
 		t.Errorf("Renew: %v, want ErrLost", err)
 	}
 	ends(t, "the lease ends", over)
-	eventually(t, "the last vote ends", func() error {
-		for _, node := range b.nodes {
-			if n, err := node.Do("EXISTS", lockKey(b, "n")); err != nil || n != int64(0) {
-				return fmt.Errorf("%v, %v", n, err)
-			}
-		}
-		return nil
-	})
+	b.votes("n", 0)
 	next := record(h).must(t, other, "n", shortTTL)
 	if next.Token() <= lease.Token() {
 		t.Errorf("T: token %d after %d", next.Token(), lease.Token())

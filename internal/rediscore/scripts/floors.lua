@@ -17,7 +17,7 @@ for i = 1, n do
     counter = counter + 1
     local token = math.max(tonumber(call('GET', KEYS[counter]) or 0), tonumber(ARGV[3 * i + 1])) + 1
     if token < micro - 200000 then
-      token = micro -- the rule of tokens.lua
+      token = micro -- see tokens.lua
     end
     local text = string.format('%.0f', token)
     local length = token <= 9007199254740991 and

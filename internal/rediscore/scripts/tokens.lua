@@ -9,16 +9,24 @@
 -- takes fewer, but at least `least`, if a block would run more than 4096 (maxBlock in store.go)
 -- ahead of the clock, because those tokens would be given again if the counter was lost. The
 -- number is below 1 if no tokens are left below 2^53.
+--
+-- The counters of a node of a quorum have numbers. It has no failover, and does not count for some
+-- time after it has lost data. So its counter may be further from its clock, and all nodes take the
+-- tokens that a client proposes, although requests are late and clocks differ.
 local function reserve(n, least, floor)
   local token = call('INCRBY', COUNTER, n) - n + 1
   if token > floor and token > micro - 1000 and token + n <= micro + 4096 then
     return token, n
   end
+  local behind, ahead = 1000, 4096
+  if string.find(COUNTER, '%d:token$') then
+    behind, ahead = 200000, 1000000
+  end
   token = math.max(token, floor + 1)
-  if token < micro - 1000 then
+  if token < micro - behind then
     token = micro
   end
-  n = math.min(n, math.max(least, micro + 4096 - token), 9007199254740992 - token)
+  n = math.min(n, math.max(least, micro + ahead - token), 9007199254740992 - token)
   call('SET', COUNTER, string.format('%.0f', token + n - 1))
   return token, n
 end

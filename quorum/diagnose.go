@@ -1,0 +1,173 @@
+package quorum
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/diagnosis"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+var (
+	nodesCheck = diagnosis.New("quorum.nodes", store.LevelWarning,
+		"an even number of nodes survives no more failures than one node less, and each lock costs more",
+		"add a node or remove one, in the URL of all programs at the same time")
+
+	answersCheck = diagnosis.New("quorum.answers", store.LevelWarning,
+		"a node does not answer: fewer further failures are survived; without a majority nothing is granted or renewed",
+		"start the node's server; see whether it can be reached from this host")
+
+	serverCheck = diagnosis.New("quorum.same-server", store.LevelFailure,
+		"two nodes are one server: a majority of nodes is no majority of servers, and the loss of that server loses both",
+		"give every node a server of its own, and each server one address in the URL")
+
+	restartedCheck = diagnosis.New("quorum.restarted", store.LevelWarning,
+		"the server restarted lately and may have lost grants; its votes do not count until the restart delay is over, so fewer failures are survived",
+		"wait, and restart one node at a time; a quorum whose servers were all started together grants nothing until then")
+
+	delayCheck = diagnosis.New("quorum.restart-delay", store.LevelWarning,
+		"a node that restarts without its data votes for a second holder while the lease of the first is valid",
+		"restart= in the URL must be at least the largest TTL of all programs; leave restart=off to tests")
+
+	timeoutCheck = diagnosis.New("quorum.timeout", store.LevelWarning,
+		"a renewal that waits for a node that hangs uses up much of the TTL, and the lease is lost if it fails",
+		"a shorter timeout= in the URL, or a longer TTL")
+
+	clocksCheck = diagnosis.New("quorum.clocks", store.LevelWarning,
+		"a node that loses its data starts its tokens from its clock: if that is behind the others by more than the restart delay, tokens may fall",
+		"synchronize the clocks of all nodes with NTP")
+)
+
+// Diagnose checks the nodes, and whether they are a quorum that is safe for locks with that TTL:
+// see [store.Diagnoser].
+func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding {
+	if err := s.enter(ctx); err != nil {
+		return []store.Finding{answersCheck.Unknown(err)}
+	}
+	defer s.life.Leave()
+	found := make([]diagnosed, len(s.nodes))
+	var wg sync.WaitGroup
+	for i, n := range s.nodes {
+		wg.Go(func() { found[i] = n.diagnose(ctx, ttl) })
+	}
+	wg.Wait()
+	findings := []store.Finding{s.nodesFinding()}
+	var ahead []time.Duration
+	restarters := 0
+	for i, n := range s.nodes {
+		findings = append(findings, diagnosis.On(n.name, found[i].findings)...)
+		if n.restarter != nil {
+			restarters++
+		}
+		if found[i].clock {
+			ahead = append(ahead, found[i].ahead)
+		}
+	}
+	if restarters > 0 {
+		findings = append(findings, s.delayFinding(ttl))
+	}
+	findings = append(findings, s.timeoutFinding(ttl))
+	if len(ahead) > 1 {
+		findings = append(findings, clocksFinding(ttl, ahead))
+	}
+	return findings
+}
+
+// A diagnosed is what was found at one node.
+type diagnosed struct {
+	findings []store.Finding
+	clock    bool // ahead is known
+	ahead    time.Duration
+}
+
+func (n *node) diagnose(ctx context.Context, ttl time.Duration) (d diagnosed) {
+	if err := n.lookUp(ctx, &d); err != nil {
+		d.findings = append(d.findings, answersCheck.Bad("%v", err))
+		return d
+	}
+	d.findings = append(d.findings, answersCheck.OK("the node answers"))
+	if n.restarter != nil {
+		d.findings = append(d.findings, n.serverFindings()...)
+	}
+	if inner, ok := n.Store.(store.Diagnoser); ok {
+		d.findings = append(d.findings, inner.Diagnose(ctx, ttl)...)
+	}
+	return d
+}
+
+// lookUp asks a node about a name that is not in use, and for its clock.
+func (n *node) lookUp(ctx context.Context, d *diagnosed) error {
+	ctx, cancel := context.WithTimeout(ctx, n.quorum.opts.Timeout)
+	defer cancel()
+	return n.call(ctx, func(ctx context.Context) error {
+		if n.restarter == nil {
+			_, err := n.List(ctx, store.Query{Name: "holdfast:doctor"})
+			return err
+		}
+		begin := time.Now()
+		server, err := n.verify(ctx, n.restarter.Connections())
+		if server.ID == "" {
+			return err
+		}
+		if !server.Clock.IsZero() {
+			d.clock, d.ahead = true, server.Clock.Sub(begin.Add(time.Since(begin)/2))
+		}
+		return nil // it answered, even if it does not count
+	})
+}
+
+// serverFindings are about the server of a node that has just answered.
+func (n *node) serverFindings() []store.Finding {
+	n.mu.Lock()
+	twice, uptime := n.twice, n.quorum.now()-n.born
+	n.mu.Unlock()
+	server := serverCheck.OK("no other node has this server")
+	if twice != nil {
+		server = serverCheck.Bad("it is the same server as node %s", twice.name)
+	}
+	delay := n.quorum.restartDelay()
+	restarted := restartedCheck.OK("its server has been up for %v", uptime.Round(time.Second))
+	if !n.quorum.rules.counts(uptime, delay) {
+		restarted = restartedCheck.Bad("its server started %v ago: it counts after %v", uptime.Round(time.Second), delay)
+	}
+	return []store.Finding{server, restarted}
+}
+
+func (s *Store) nodesFinding() store.Finding {
+	n, spare := len(s.nodes), len(s.nodes)-s.majority
+	if n%2 == 0 {
+		return nodesCheck.Bad("%d nodes: %d may fail, as of %d", n, spare, n-1)
+	}
+	return nodesCheck.OK("%d nodes: %d may fail", n, spare)
+}
+
+func (s *Store) delayFinding(ttl time.Duration) store.Finding {
+	delay := s.restartDelay()
+	switch {
+	case delay < 0:
+		return delayCheck.Bad("restart=off: a node counts right after its restart")
+	case delay < ttl:
+		return delayCheck.Bad("a node counts %v after its restart, the TTL is %v", delay, ttl)
+	}
+	return delayCheck.OK("a node counts %v after its restart, the TTL is %v", delay, ttl)
+}
+
+func (s *Store) timeoutFinding(ttl time.Duration) store.Finding {
+	found := fmt.Sprintf("a call to a node may take %v, the TTL is %v", s.opts.Timeout, ttl)
+	if s.opts.Timeout > ttl/3 { // then a lease cannot be renewed again after a renewal that timed out
+		return timeoutCheck.Bad("%s", found)
+	}
+	return timeoutCheck.OK("%s", found)
+}
+
+// clocksFinding compares the clocks of nodes, by how far each is ahead of this host.
+func clocksFinding(ttl time.Duration, ahead []time.Duration) store.Finding {
+	d := slices.Max(ahead) - slices.Min(ahead)
+	if d > ttl/10 {
+		return clocksCheck.Bad("the clocks of %d nodes differ by up to %v, more than a tenth of the TTL of %v", len(ahead), d.Round(time.Millisecond), ttl)
+	}
+	return clocksCheck.OK("the clocks of %d nodes differ by up to %v", len(ahead), d.Round(time.Millisecond))
+}
