@@ -51,7 +51,7 @@ func storesOf(id string) string {
 	}
 	return map[string]string{
 		"store": "all", "redis": "Redis", "etcd": "etcd", "zookeeper": "ZooKeeper",
-		"postgres": "PostgreSQL", "mysql": "MySQL, MariaDB", "sqlite": "SQLite",
+		"postgres": "PostgreSQL", "mysql": "MySQL, MariaDB", "sqlite": "SQLite", "quorum": "quorum",
 	}[prefix]
 }
 

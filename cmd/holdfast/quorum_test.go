@@ -3,22 +3,30 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
-func TestAQuorumIsNamedByItsURL(t *testing.T) {
+// quorumSite returns a site whose store is a quorum of servers that count right after their start.
+func quorumSite(t *testing.T) (*site, []*servers.Redis) {
+	t.Helper()
 	s := newSite(t)
-	nodes := servers.StartRedisNodes(t, 3, servers.RedisOptions{})
+	nodes := servers.StartRedisNodes(t, 3, servers.RedisOptions{Password: "sEcReT"})
 	hosts := nodes[0].Addr() + "," + nodes[1].Addr() + "," + nodes[2].Addr()
-	s.env = append(s.env, "HOLDFAST_STORE=quorum+redis://"+hosts+"?restart=off")
+	s.env = append(s.env, "HOLDFAST_STORE=quorum+redis://:sEcReT@"+hosts+"?restart=off")
+	return s, nodes
+}
+
+func TestAQuorumIsNamedByItsURL(t *testing.T) {
+	s, nodes := quorumSite(t)
 	holder := s.hold("a")
 	p := s.run("run", "-n", "a", "--", "true")
 	p.wantCode(75)
 	p.wantErr(`"a" is held by ` + hostname(t))
 	waiter := s.start("run", "a", "--", "true")
-	until(t, "somebody waits", func() bool { return len(s.show("a").Waiters) == 1 })
+	until(t, "a has a waiter", func() bool { return len(s.show("a").Waiters) == 1 })
 	nodes[1].Kill() // one of three may fail
 	s.write("go", "")
 	holder.wantCode(0)
@@ -28,4 +36,46 @@ func TestAQuorumIsNamedByItsURL(t *testing.T) {
 	p = s.run("run", "a", "--", "true")
 	p.wantCode(69)
 	p.wantErr("1 of 3 nodes answered, 2 are needed")
+}
+
+func TestLocksOfAQuorumAreListedBrokenAndTakenAgain(t *testing.T) {
+	s, nodes := quorumSite(t)
+	s.ok("acquire", "a")
+	s.ok("acquire", "b")
+	old := s.show("a").Holders[0]
+	nodes[0].Kill() // one of three may fail
+	if out := s.ok("ls", "--names"); out != "a\nb\n" && out != "b\na\n" {
+		t.Errorf("ls: %q, want a and b, once each", out)
+	}
+	s.run("break", "a", "--id", old.ID).wantCode(0)
+	s.run("break", "a", "--id", old.ID).wantCode(79)
+	s.ok("acquire", "a")
+	if next := s.show("a").Holders[0]; next.Token <= old.Token {
+		t.Errorf("token %d after %d", next.Token, old.Token)
+	}
+	p := s.run("run", "--shared", "c", "--", "true")
+	if p.code() == 0 || !strings.Contains(p.err.String(), "exclusive locks only") {
+		t.Errorf("code %d, %q, want a refusal of the mode", p.code(), &p.err)
+	}
+}
+
+func TestDoctorNamesTheNodeOfAQuorum(t *testing.T) {
+	s, nodes := quorumSite(t)
+	nodes[1].Must("CONFIG", "SET", "maxmemory", "1gb", "maxmemory-policy", "allkeys-lru")
+	nodes[2].Kill()
+	p := s.run("doctor", "--ttl", "3s")
+	p.wantCode(2)
+	for _, want := range []string{
+		"ok       store.exclusion: ",
+		"failure  redis.eviction: " + nodes[1].Addr() + ": ",
+		"warning  quorum.answers: " + nodes[2].Addr() + ": ",
+		"warning  quorum.restart-delay: restart=off",
+	} {
+		if !strings.Contains(p.out.String(), want) {
+			t.Errorf("doctor does not say %q:\n%s", want, &p.out)
+		}
+	}
+	if strings.Contains(p.out.String()+p.err.String(), "sEcReT") {
+		t.Error("the password was printed")
+	}
 }
