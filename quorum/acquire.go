@@ -19,9 +19,6 @@ const (
 	// maxChoices is how often the nodes are asked to choose tokens before their counters are
 	// raised. After a raise the nodes have agreed, but report different tokens in listings.
 	maxChoices = 3
-
-	// Nodes that take longer than the hedge are not waited for if others can be asked.
-	leastHedge = 50 * time.Millisecond
 )
 
 var errMode = fmt.Errorf("%w: a quorum has exclusive locks only: permits on a majority of the nodes do not add up to a limit; use a single store, or one with consensus such as etcd or ZooKeeper", store.ErrUnsupported)
@@ -408,9 +405,9 @@ func (a *attempt) retry(ctx context.Context) {
 }
 
 // hedge returns how long to wait for the nodes that were asked before others are: several times as
-// long as usual.
+// long as usual, and by default at least 50 ms.
 func (s *Store) hedge() time.Duration {
-	return min(s.opts.Timeout/4, max(leastHedge, 8*time.Duration(s.trip.Load())))
+	return min(s.opts.Timeout/4, max(s.opts.Timeout/10, 8*time.Duration(s.trip.Load())))
 }
 
 // noteRoundTrip notes how long a call took that needed one round.

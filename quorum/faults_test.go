@@ -262,6 +262,23 @@ func TestLeaseThatIsHeldGetsTheVotesOfAllNodes(t *testing.T) {
 	})
 }
 
+func TestLeaseThatWasBrokenGetsNoFurtherVotes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 5, quorum.Options{})
+		req := request("n")
+		mustAcquire(t, q, req)
+		for _, g := range nodes { // as another client does
+			g.Store.Break(t.Context(), "n", req.ID)
+		}
+		time.Sleep(time.Second)
+		for i, g := range nodes {
+			if len(holders(t, g, "n")) > 0 {
+				t.Errorf("node %d has voted for a lease that was broken", i)
+			}
+		}
+	})
+}
+
 func TestLeaseThatIsReleasedSoonHasTheVotesOfAMajority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes, q := gates(t, 5, quorum.Options{})

@@ -229,11 +229,13 @@ func (s *Store) Close() error {
 	s.mu.Lock()
 	all := slices.Collect(maps.Values(s.sessions))
 	s.mu.Unlock()
+	var wg sync.WaitGroup
 	for _, se := range all {
 		if se.stopRest() { // it is held on
-			s.complete(se)
+			wg.Go(func() { s.complete(se) })
 		}
 	}
+	wg.Wait()
 	if !s.life.Shut() {
 		return nil
 	}
@@ -242,7 +244,6 @@ func (s *Store) Close() error {
 	timeout.Stop()
 	s.life.End()
 	errs := make([]error, len(s.nodes))
-	var wg sync.WaitGroup
 	for i, n := range s.nodes {
 		wg.Go(func() { errs[i] = n.Store.Close() })
 	}

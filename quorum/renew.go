@@ -158,12 +158,31 @@ func (s *Store) completeLater(se *session) {
 	}
 }
 
-// complete asks the nodes for their votes that have not given them.
+// complete asks the nodes for their votes that have not given them, unless the lease was broken by
+// another client meanwhile: a node that voted tells.
 func (s *Store) complete(se *session) {
 	if !s.life.Enter() {
 		return
 	}
 	defer s.life.Leave()
+	o := s.newOp(se)
+	defer o.finish(nil)
+	for i := range s.nodes {
+		if !se.hasVote(i) {
+			continue
+		}
+		req, _, valid := se.further(s.now())
+		if !valid {
+			return
+		}
+		o.start(i, func(ctx context.Context, n *node, r *reply) {
+			r.renewed, r.err = renewAt(ctx, n, store.Renewal{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode})
+		})
+		if r, _ := o.next(s.life.Work, 0); r.renewed.Status == store.Gone {
+			return
+		}
+		break
+	}
 	for i := range s.nodes {
 		if !se.hasVote(i) {
 			s.repair(se, i)
