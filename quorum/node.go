@@ -29,11 +29,12 @@ type node struct {
 	restarter Restarter // nil if the store is none
 	bounded   bool      // it ends its calls by itself; without contexts that can end, some are faster
 
-	inFlight atomic.Int32
-	silent   atomic.Int64 // since when it has not answered, on the clock of the quorum
-	failing  atomic.Bool  // its last call failed
-	slow     atomic.Bool  // a call took longer than the hedge, and it has not answered since
-	excluded atomic.Bool  // its grants do not count
+	inFlight  atomic.Int32
+	silent    atomic.Int64 // since when a call is unanswered, on the clock of the quorum
+	lastReply atomic.Int64 // when it answered last
+	failing   atomic.Bool  // its last call failed
+	slow      atomic.Bool  // a call took longer than the hedge, and it has not answered since
+	excluded  atomic.Bool  // its grants do not count
 
 	mu       sync.Mutex
 	verified uint64        // value of Connections when the server was asked who it is
@@ -56,6 +57,11 @@ var (
 func (n *node) hung() bool {
 	return n.inFlight.Load() >= maxInFlight &&
 		n.quorum.now()-time.Duration(n.silent.Load()) > max(leastSilence, n.quorum.opts.Timeout)
+}
+
+// down reports whether calls to the node have failed for some time, and none has succeeded.
+func (n *node) down() bool {
+	return n.failing.Load() && n.quorum.now()-time.Duration(n.lastReply.Load()) > max(leastSilence, n.quorum.opts.Timeout)
 }
 
 // healthy reports whether the node answers as usual. As long as all nodes do, only a majority is
@@ -84,7 +90,9 @@ func (n *node) call(ctx context.Context, f func(ctx context.Context) error) erro
 		}
 		return err
 	}
-	n.silent.Store(int64(n.quorum.now()))
+	now := int64(n.quorum.now())
+	n.silent.Store(now)
+	n.lastReply.Store(now)
 	if n.slow.Load() {
 		n.slow.Store(false)
 	}

@@ -35,17 +35,18 @@ func (s *Store) order(name string, i int) int {
 // bellOf returns the node that an identity queues at, and whether to ask that alone at first: if it
 // is likely to refuse, or has pushed the grant with the wake-up, so that the answer is here already.
 //
-// The bell is the first node in the order of the name that does not fail. Slow nodes are not passed
-// over: clients agree about the bell only if it does not depend on how busy they are.
+// The bell is the first node in the order of the name that is not down. Nodes whose calls fail now
+// and then are not passed over: clients agree about the bell only if it does not depend on how busy
+// they are.
 func (s *Store) bellOf(se *session) (bell int, alone bool) {
 	crowded := s.crowds.has(se.key.name)
 	se.mu.Lock()
 	defer se.mu.Unlock()
 	alone = crowded || se.queued
-	if !se.waiting || s.nodes[se.bell].failing.Load() {
+	if !se.waiting || s.nodes[se.bell].down() {
 		se.bell, se.queued = s.order(se.key.name, 0), false
 		for i := range s.nodes {
-			if n := s.order(se.key.name, i); !s.nodes[n].failing.Load() {
+			if n := s.order(se.key.name, i); !s.nodes[n].down() {
 				se.bell = n
 				break
 			}

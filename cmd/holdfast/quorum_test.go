@@ -54,9 +54,8 @@ func TestLocksOfAQuorumAreListedBrokenAndTakenAgain(t *testing.T) {
 		t.Errorf("token %d after %d", next.Token, old.Token)
 	}
 	p := s.run("run", "--shared", "c", "--", "true")
-	if p.code() == 0 || !strings.Contains(p.err.String(), "exclusive locks only") {
-		t.Errorf("code %d, %q, want a refusal of the mode", p.code(), &p.err)
-	}
+	p.wantCode(64)
+	p.wantErrParts("the quorum store has no shared")
 }
 
 func TestDoctorNamesTheNodeOfAQuorum(t *testing.T) {

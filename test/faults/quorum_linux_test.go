@@ -369,12 +369,14 @@ func TestFiftyClientsOfAQuorumAllMakeProgress(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	var opened []*holdfast.Client
+	// As programs do. So many clients that ask again after 20 ms would be all that the nodes do.
+	retry := holdfast.Retry(holdfast.Backoff(50*time.Millisecond, time.Second))
 	for i := range clients {
 		client := b.open()
 		opened = append(opened, client)
 		all.Go(func() {
 			for ctx.Err() == nil {
-				if err := addOnceFor(t.Context(), h, client, resource, longTTL); err != nil {
+				if err := addOnceFor(t.Context(), h, client, resource, longTTL, retry); err != nil {
 					t.Errorf("L: %v", err)
 					return
 				}

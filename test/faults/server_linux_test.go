@@ -238,11 +238,12 @@ func addOnce(ctx context.Context, h *History, c *holdfast.Client, resource *coun
 	return addOnceFor(ctx, h, c, resource, longTTL)
 }
 
-func addOnceFor(ctx context.Context, h *History, c *holdfast.Client, resource *counter, ttl time.Duration) error {
+func addOnceFor(ctx context.Context, h *History, c *holdfast.Client, resource *counter, ttl time.Duration, opts ...holdfast.CallOption) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not done in %v", limit))
 	defer cancel()
 	for {
-		lease, err := record(h).lock(ctx, c, "n", ttl, holdfast.Retry(holdfast.Every(20*time.Millisecond)))
+		retry := []holdfast.CallOption{holdfast.Retry(holdfast.Every(20 * time.Millisecond))}
+		lease, err := record(h).lock(ctx, c, "n", ttl, append(retry, opts...)...)
 		if err != nil {
 			return err
 		}
