@@ -1,7 +1,9 @@
 package quorum
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -20,6 +22,8 @@ const (
 	// raised. After a raise the nodes have agreed, but report different tokens in listings.
 	maxChoices = 3
 )
+
+var errUnknown = errors.New("the outcome is unknown")
 
 var errMode = fmt.Errorf("%w: a quorum has exclusive locks only: permits on a majority of the nodes do not add up to a limit; use a single store, or one with consensus such as etcd or ZooKeeper", store.ErrUnsupported)
 
@@ -63,6 +67,7 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	s.maxTTL.note(req.TTL)
 	se := s.open(req.Name, req.ID)
 	defer s.shut(se)
+	se.use()
 	a := s.newAttempt(se, req)
 	answer, err := a.run(ctx)
 	if err == nil && answer.Granted() {
@@ -297,8 +302,8 @@ func renewAt(ctx context.Context, n *node, renewal store.Renewal) (store.Renewed
 		return store.Renewed{}, err
 	case len(out) != 1:
 		return store.Renewed{}, fmt.Errorf("%d outcomes of one renewal", len(out))
-	case out[0].Status == store.Unknown && out[0].Err != nil:
-		return out[0], out[0].Err
+	case out[0].Status == store.Unknown:
+		return out[0], cmp.Or(out[0].Err, errUnknown)
 	}
 	return out[0], nil
 }

@@ -122,6 +122,9 @@ var scenarios = map[string]mConfig{
 	"a node restarts without its data, and is repaired": {
 		nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, restarts: 1, renewals: 1, ticks: 2, second: 2, hold: true,
 	},
+	"the vote of an earlier attempt is given back while a lease is held": {
+		nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, renewals: 2, ticks: 3, second: 3, hold: true, returning: true,
+	},
 	"only a majority is asked at first, and a vote comes late": {
 		nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, narrow: true, again: 1, timeouts: 1,
 	},
@@ -181,6 +184,7 @@ func TestModelFindsEveryRuleThatIsSwitchedOff(t *testing.T) {
 		{noValidity, "Validity", mConfig{nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, ticks: 3, second: 2, late: 1, hold: true}},
 		{noOrder, "Order", mConfig{nodes: 3, clients: 2, locks: 1, attempts: 2, tokens: 1, timeouts: 1, hold: true}},
 		{noRenewMajority, "RenewMajority", mConfig{nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, renewals: 1, ticks: 3, second: 2, hold: true}},
+		{noVoted, "Voted", mConfig{nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, renewals: 2, ticks: 3, second: 3, hold: true, returning: true}},
 		{noRepair, "Repair", mConfig{nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, renewals: 2, ticks: 3, second: 3}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -73,7 +73,8 @@
 // other: the next when the previous one was answered or has timed out. Once a Leave or Release
 // has timed out, grants and renewals of that node do not count for that identity (rule Order).
 // Otherwise a late Leave of a first attempt could end a vote that a second attempt counts. A vote
-// that could not be given back ends with its TTL.
+// that could not be given back ends with its TTL. An identity must not be used again after its
+// caller released it or left.
 //
 // The proposal is p = max(highest token seen + 1, estimate of the nodes' counters), where the
 // estimate grows by one per microsecond since a node last chose a token itself. It only decides
@@ -83,8 +84,10 @@
 //
 // A renewal goes to all nodes. It is extended if a majority extended it, gone if so many nodes
 // have lost the vote they gave that no majority is left, and unknown otherwise (rule
-// RenewMajority). With tokens it follows steps 3 to 6. A new block is above the previous one,
-// because two majorities intersect.
+// RenewMajority). Only nodes that answered the request for their vote count: another node may have
+// the vote of an earlier attempt of the same identity, which is being given back (rule Voted). With
+// tokens it follows steps 3 to 6. A new block is above the previous one, because two majorities
+// intersect.
 //
 // Nodes that do not have the grant get it, with the lease's tokens: those that were not asked before
 // 10 ms after the lease was granted or when the store is closed, those that lost it in a restart
@@ -106,13 +109,14 @@
 // missing, and the node would vote for a second holder. So the grants of a node do not count
 // until its server has been up for longer than the largest TTL in use (rule Young); all grants
 // that it has forgotten are over by then. A node store that implements [Restarter] tells its
-// uptime. It is asked again whenever it had to make a new connection. Renewals of a young node
-// count: it extends only a grant that it has.
+// uptime. It is asked again whenever it had to make a new connection. If that is another server than
+// before, it is not taken to be older than the last reply of that one, whatever its clock says.
+// Renewals of a young node count: it extends only a grant that it has.
 //
 // # Waiting
 //
 // A waiter is queued at one node, the bell of the name: the first node that does not fail, in an
-// order that depends on the name and is the same for all clients. The bell pushes. A bounded,
+// order that depends on the name and on the names of the nodes, and is the same for all clients. The bell pushes. A bounded,
 // jittered poll stands behind it. While a name is contended, requests ask the bell alone at first,
 // without a proposal, and the other nodes only when it has granted, for the token that it chose. A
 // bell that pushes grants, as Redis does, grants with the wake-up, so that a turn takes one round
@@ -146,7 +150,7 @@
 //	I4  A vote that no valid lease or attempt in progress needs ends within TTL + drift.
 //
 // I1: a lease is valid only while each node of some majority has its grant, by Majority,
-// Validity, Order and RenewMajority; a node has one grant of a name; two majorities have a node in
+// Validity, Order, RenewMajority and Voted; a node has one grant of a name; two majorities have a node in
 // common, and by Young that node has not forgotten the first grant. I2: let x be a node that
 // counted for A and for B. When A's block counted, x had recorded last(A) with A's grant. B's
 // grant at x is later, since A's was there. So first(x, B) > last(A), and first(B) >= first(x, B)

@@ -2,3 +2,18 @@ package quorum
 
 // Order returns the i-th node that is asked for a name.
 func (s *Store) Order(name string, i int) int { return s.order(name, i) }
+
+// Sessions returns how many identities the store remembers.
+func (s *Store) Sessions() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.sessions)
+}
+
+// Names returns the names of the nodes, in the order in which they are asked for a name.
+func (s *Store) Names(name string) (names []string) {
+	for i := range s.nodes {
+		names = append(names, s.nodes[s.order(name, i)].name)
+	}
+	return names
+}

@@ -1,8 +1,10 @@
 package quorum
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,7 +21,8 @@ const lookups = 16
 // together.
 //
 // It lists the names of one node after the other, looks up each at all nodes, and returns it with
-// the names of the first node in the order of the name that has it.
+// the names of the first node in the order of the name that has it. If nodes could not be listed,
+// the others are listed once more, for the names that were left out.
 func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	if !s.caps.Features.Has(store.FeatureList) {
 		return store.Page{}, fmt.Errorf("%w: not all nodes can list locks", store.ErrUnsupported)
@@ -35,52 +38,63 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 		}
 		return store.Page{Locks: []store.Lock{lock}}, nil
 	}
-	at, cursor, err := parseCursor(q.Cursor)
+	at, skipped, cursor, err := parseCursor(q.Cursor)
 	if err != nil {
 		return store.Page{}, err
 	}
-	// A node that does not answer is left out. So many may fail before a name is missed.
-	spare := len(s.nodes) - s.majority
 	errs := make([]error, len(s.nodes))
-	for ; at < len(s.nodes); at, cursor = at+1, "" {
+	for ; at < len(s.nodes) || at < 2*len(s.nodes) && skipped != 0; at, cursor = at+1, "" {
+		node := at % len(s.nodes)
+		if at >= len(s.nodes) && skipped&(1<<node) != 0 {
+			continue
+		}
 		nq := q
 		nq.Cursor = cursor
-		page, err := s.listNode(ctx, at, nq)
+		page, err := s.listNode(ctx, node, nq)
 		if err != nil {
 			if ctx.Err() != nil {
 				return store.Page{}, ctx.Err()
 			}
-			errs[at] = err
-			if spare--; spare < 0 {
+			// A name that has a majority of the nodes is found as long as a minority is left out.
+			errs[node] = err
+			if skipped |= 1 << node; bits.OnesCount16(skipped) > len(s.nodes)-s.majority {
 				return store.Page{}, s.failures(errs)
 			}
 			continue
 		}
-		out := store.Page{}
-		if out.Locks, err = s.lookupAll(ctx, at, page.Locks); err != nil {
-			return store.Page{}, err
+		out := store.Page{Next: fmt.Sprintf("%d:%d:%s", at, skipped, page.Next)}
+		if page.Next == "" {
+			out.Next = fmt.Sprintf("%d:%d:", at+1, skipped)
 		}
-		switch {
-		case page.Next != "":
-			out.Next = strconv.Itoa(at) + ":" + page.Next
-		case at < len(s.nodes)-1:
-			out.Next = strconv.Itoa(at+1) + ":"
+		if at == len(s.nodes)-1 && skipped == 0 && page.Next == "" {
+			out.Next = ""
 		}
-		return out, nil
+		out.Locks, err = s.lookupAll(ctx, page.Locks, func(name string, known uint16) bool {
+			if at < len(s.nodes) {
+				return s.firstOf(name, known) == node
+			}
+			return skipped&(1<<s.firstOf(name, known)) != 0 && s.firstOf(name, known&^skipped) == node
+		})
+		return out, err
 	}
 	return store.Page{}, nil
 }
 
-func parseCursor(cursor string) (node int, rest string, err error) {
+// parseCursor returns the node that is listed, the nodes that were left out before as a set of bits,
+// and the cursor of the node.
+func parseCursor(cursor string) (node int, skipped uint16, rest string, err error) {
 	if cursor == "" {
-		return 0, "", nil
+		return 0, 0, "", nil
 	}
-	head, rest, ok := strings.Cut(cursor, ":")
-	node, err = strconv.Atoi(head)
-	if !ok || err != nil || node < 0 {
-		return 0, "", fmt.Errorf("%w: cursor %.40q: want Page.Next of the previous page", store.ErrInvalid, cursor)
+	parts := strings.SplitN(cursor, ":", 3)
+	if len(parts) == 3 {
+		at, err1 := strconv.ParseUint(parts[0], 10, 8)
+		set, err2 := strconv.ParseUint(parts[1], 10, 16)
+		if err1 == nil && err2 == nil {
+			return int(at), uint16(set), parts[2], nil
+		}
 	}
-	return node, rest, nil
+	return 0, 0, "", fmt.Errorf("%w: cursor %.40q: want Page.Next of the previous page", store.ErrInvalid, cursor)
 }
 
 func (s *Store) listNode(ctx context.Context, i int, q store.Query) (page store.Page, err error) {
@@ -94,8 +108,19 @@ func (s *Store) listNode(ctx context.Context, i int, q store.Query) (page store.
 	return page, err
 }
 
-// lookupAll looks up the names that a node listed, without those that belong to another node.
-func (s *Store) lookupAll(ctx context.Context, at int, locks []store.Lock) ([]store.Lock, error) {
+// firstOf returns the first node of a set in the order of a name, or -1.
+func (s *Store) firstOf(name string, set uint16) int {
+	for i := range s.nodes {
+		if n := s.order(name, i); set&(1<<n) != 0 {
+			return n
+		}
+	}
+	return -1
+}
+
+// lookupAll looks up the names that a node listed, and returns those that wanted selects by their
+// name and the nodes that know it.
+func (s *Store) lookupAll(ctx context.Context, locks []store.Lock, wanted func(name string, known uint16) bool) ([]store.Lock, error) {
 	found := make([]store.Lock, len(locks))
 	errs := make([]error, len(locks))
 	turns := make(chan struct{}, lookups)
@@ -104,8 +129,8 @@ func (s *Store) lookupAll(ctx context.Context, at int, locks []store.Lock) ([]st
 		turns <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-turns }()
-			lock, first, err := s.lookup(ctx, lock.Name)
-			if err == nil && first == at {
+			lock, known, err := s.lookup(ctx, lock.Name)
+			if err == nil && known != 0 && wanted(lock.Name, known) {
 				found[k] = lock
 			}
 			errs[k] = err
@@ -120,9 +145,9 @@ func (s *Store) lookupAll(ctx context.Context, at int, locks []store.Lock) ([]st
 	return slices.DeleteFunc(found, func(l store.Lock) bool { return l.Name == "" }), nil
 }
 
-// lookup asks all nodes about one name. First is the first node that knows it, in the order of the
-// name. The name of the lock is empty if it has neither holder nor waiters.
-func (s *Store) lookup(ctx context.Context, name string) (lock store.Lock, first int, err error) {
+// lookup asks all nodes about one name. Known are the nodes that know it, as a set of bits. The name
+// of the lock is empty if it has neither holder nor waiters.
+func (s *Store) lookup(ctx context.Context, name string) (lock store.Lock, known uint16, err error) {
 	pages := make([]store.Page, len(s.nodes))
 	errs := make([]error, len(s.nodes))
 	var wg sync.WaitGroup
@@ -134,19 +159,15 @@ func (s *Store) lookup(ctx context.Context, name string) (lock store.Lock, first
 		return lock, 0, ctx.Err()
 	}
 	silent := 0
-	first = -1
 	holders := make(map[store.ID][]store.Holder)
 	waiters := make(map[store.ID]store.Waiter)
-	for k := range pages {
-		i := s.order(name, k)
+	for i := range pages {
 		if errs[i] != nil {
 			silent++
 			continue
 		}
 		for _, l := range pages[i].Locks {
-			if first < 0 {
-				first = i
-			}
+			known |= 1 << i
 			for _, h := range l.Holders {
 				holders[h.ID] = append(holders[h.ID], h)
 			}
@@ -168,9 +189,9 @@ func (s *Store) lookup(ctx context.Context, name string) (lock store.Lock, first
 	for _, w := range waiters {
 		lock.Waiters = append(lock.Waiters, w)
 	}
-	slices.SortFunc(lock.Waiters, func(a, b store.Waiter) int { return int(b.Age - a.Age) })
+	slices.SortFunc(lock.Waiters, func(a, b store.Waiter) int { return cmp.Compare(b.Age, a.Age) })
 	if len(lock.Holders)+len(lock.Waiters) > 0 {
 		lock.Name = name
 	}
-	return lock, first, nil
+	return lock, known, nil
 }

@@ -73,7 +73,9 @@ const (
 type mVote struct {
 	state           state
 	first, recorded int8
-	waiting         int8 // seq of the message whose reply is awaited; 0 if none
+	waiting         int8 // seq of the message in its lane whose reply is awaited; 0 if none
+	renewing        int8 // seq of a renewal beside that; 0 if none
+	leaving         bool // the message in the lane ends votes
 	tainted         bool // a message that ends votes is unanswered: see Order
 	voted           bool // for the lease
 }
@@ -138,6 +140,7 @@ type mConfig struct {
 	narrow          bool         // only a majority is asked at first
 	alone           bool         // only the first node is asked at first, and chooses the token
 	again           int8         // how often nodes that refused are asked again in an attempt
+	returning       bool         // the first client begins with a lease, and with a further vote whose Leave is on its way
 	trace           bool         // describe steps
 }
 
@@ -163,6 +166,17 @@ func (c *mConfig) start() mState {
 	for k := range c.clients {
 		s.clients[k].id = int8(k*8 + 1)
 		s.clients[k].highest = int8(k) * c.apart
+	}
+	if c.returning {
+		cl := &s.clients[0]
+		cl.phase, cl.until, cl.last, cl.highest = mHolding, mTTL, 1, 1
+		s.granted, s.owner = 1, 0
+		for i := range c.nodes {
+			s.nodes[i] = mNode{counter: 1, id: cl.id, first: 1, last: 1, expires: mNodeTTL, born: -100}
+			cl.votes[i] = mVote{state: granted, first: 1, recorded: 1, voted: true}
+		}
+		cl.votes[1] = mVote{}
+		c.leave(&s, 0, 1)
 	}
 	return s
 }
@@ -198,21 +212,32 @@ func (c *mConfig) steps(s *mState) (out []mStep) {
 				}
 			}
 			cl := &s.clients[k]
-			if w := cl.votes[i].waiting; w != 0 && s.used[mTimeouts] < c.timeouts && cl.phase != mCrashed {
+			if s.used[mTimeouts] >= c.timeouts || cl.phase == mCrashed {
+				continue
+			}
+			if cl.votes[i].waiting != 0 {
 				next := *s
 				next.used[mTimeouts]++
 				v := &next.clients[k].votes[i]
 				v.waiting = 0
 				switch {
+				case v.leaving:
+					v.tainted, v.leaving = true, false
 				case cl.phase == mLeaving && v.state == asked:
 					c.leave(&next, k, i) // it may have been granted
-				case cl.phase == mLeaving:
-					v.tainted = true
-				default:
+				case v.state == asked:
 					v.state = failed
 				}
 				bad := c.decide(&next, k)
 				add(bad, next, "client %d gives up on node %d", k, i)
+			}
+			if cl.votes[i].renewing != 0 {
+				next := *s
+				next.used[mTimeouts]++
+				v := &next.clients[k].votes[i]
+				v.renewing, v.state = 0, failed
+				bad := c.decide(&next, k)
+				add(bad, next, "client %d gives up on its renewal at node %d", k, i)
 			}
 		}
 	}
@@ -252,9 +277,10 @@ func (c *mConfig) faulty(s *mState) (n int) {
 // clientSteps are what a client can do by itself.
 func (c *mConfig) clientSteps(s *mState, k int, add func(string, mState, string, ...any)) {
 	cl := &s.clients[k]
-	settled := true
+	settled, renewing := true, false
 	for i := range c.nodes {
 		settled = settled && cl.votes[i].waiting == 0
+		renewing = renewing || cl.votes[i].renewing != 0
 	}
 	if cl.phase == mAsking && c.mayAskMore(cl) {
 		next := *s
@@ -278,7 +304,7 @@ func (c *mConfig) clientSteps(s *mState, k int, add func(string, mState, string,
 			add("", next, "client %d asks under identity %d", k, cl.id)
 		}
 	case mHolding, mEnded:
-		if cl.renewals < c.renewals && settled {
+		if cl.renewals < c.renewals && (settled || c.returning) && !renewing {
 			next := *s
 			c.renew(&next, k)
 			add("", next, "client %d renews", k)
@@ -348,7 +374,7 @@ func (c *mConfig) ask(s *mState, k, i int) {
 // be slow.
 func (c *mConfig) mayAskMore(cl *mClient) bool {
 	for i := range c.nodes {
-		if cl.votes[i].state == idle {
+		if cl.votes[i].state == idle && cl.votes[i].waiting == 0 {
 			return true
 		}
 	}
@@ -357,7 +383,7 @@ func (c *mConfig) mayAskMore(cl *mClient) bool {
 
 func (c *mConfig) askMore(s *mState, k int) {
 	for i := range c.nodes {
-		if s.clients[k].votes[i].state == idle {
+		if v := &s.clients[k].votes[i]; v.state == idle && v.waiting == 0 {
 			c.ask(s, k, i)
 		}
 	}
@@ -369,8 +395,16 @@ func (c *mConfig) renew(s *mState, k int) {
 	cl.phase, cl.begin, cl.want, cl.chosen = mRenewing, s.time, c.renewTokens, false
 	cl.renewals++
 	for i := range c.nodes {
-		cl.votes[i] = mVote{state: asked, tainted: cl.votes[i].tainted, voted: cl.votes[i].voted}
-		c.call(s, k, i, mMsg{kind: mRenew, floor: cl.last, tokens: c.renewTokens})
+		v := &cl.votes[i]
+		v.state, v.first, v.recorded = asked, 0, 0
+		m := mMsg{kind: mRenew, floor: cl.last, tokens: c.renewTokens}
+		if c.renewTokens > 0 {
+			c.call(s, k, i, m)
+			continue
+		}
+		cl.seq++
+		m.seq, m.id, v.renewing = cl.seq, cl.id, cl.seq
+		c.send(s, k, i, m)
 	}
 }
 
@@ -431,12 +465,24 @@ func (c *mConfig) serve(s *mState, i int, m mMsg) mMsg {
 func (c *mConfig) receive(s *mState, k, i int, m mMsg) string {
 	cl := &s.clients[k]
 	v := &cl.votes[i]
-	if cl.phase == mCrashed || v.waiting != m.seq || m.id != cl.id {
+	if cl.phase == mCrashed || v.waiting != m.seq && v.renewing != m.seq || m.id != cl.id {
 		return "" // nobody waits for it
 	}
-	v.waiting = 0
+	renewal := v.renewing == m.seq
+	if renewal {
+		v.renewing = 0
+	} else {
+		v.waiting = 0
+	}
 	switch {
 	case m.kind == mLeave:
+		v.leaving = false
+		return ""
+	case m.repair && m.state == granted && cl.until <= s.time:
+		c.leave(s, k, i)
+		return ""
+	case m.repair, m.kind == mAcquire && cl.phase != mAsking && cl.phase != mLeaving: // a straggler of an attempt
+		v.voted = v.voted || m.state == granted
 		return ""
 	case cl.phase == mLeaving && m.state == granted: // a straggler of a refused attempt
 		c.leave(s, k, i)
@@ -449,7 +495,7 @@ func (c *mConfig) receive(s *mState, k, i int, m mMsg) string {
 		if young || v.tainted && !c.rules.off(noOrder) {
 			v.state = uncounted
 		}
-	case v.tainted && !c.rules.off(noOrder):
+	case renewal && !c.rules.extends(v.voted, v.tainted), v.tainted && !c.rules.off(noOrder):
 		v.state = uncounted
 	default:
 		v.state, v.recorded = granted, max(v.recorded, m.floor)
@@ -541,10 +587,12 @@ func (c *mConfig) decideAcquire(s *mState, k int) string {
 // leave gives a vote back.
 func (c *mConfig) leave(s *mState, k, i int) {
 	v := &s.clients[k].votes[i]
-	v.state = idle
+	if s.clients[k].phase == mLeaving {
+		v.state = idle
+	}
 	c.call(s, k, i, mMsg{kind: mLeave})
-	if c.rules.off(noOrder) {
-		v.waiting = 0
+	if v.leaving = true; c.rules.off(noOrder) {
+		v.waiting, v.leaving = 0, false
 	}
 }
 
@@ -619,7 +667,7 @@ func (c *mConfig) decideRenew(s *mState, k int) string {
 			return ""
 		}
 	}
-	if s.owner != int8(k) {
+	if s.owner != int8(k) && cl.begin+mTTL > s.time { // else the lease is over, whatever the reply
 		return fmt.Sprintf("I3: client %d extends its lease, but client %d was granted the name since", k, s.owner)
 	}
 	c.repair(s, k, status)
@@ -640,9 +688,8 @@ func (c *mConfig) repair(s *mState, k int, status store.Status) {
 		return
 	}
 	for i := range c.nodes {
-		if v := &cl.votes[i]; v.state == refused && v.waiting == 0 {
-			cl.seq++
-			c.send(s, k, i, mMsg{kind: mAcquire, repair: true, seq: cl.seq, id: cl.id, floor: cl.last, tokens: 1})
+		if v := &cl.votes[i]; (v.state == refused || v.state == uncounted && !v.voted) && v.waiting == 0 {
+			c.call(s, k, i, mMsg{kind: mAcquire, repair: true, floor: cl.last, tokens: 1})
 		}
 	}
 }

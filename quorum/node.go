@@ -156,9 +156,17 @@ func (n *node) verify(ctx context.Context, connections uint64) (Server, error) {
 		return server, fmt.Errorf("its uptime is unknown: %w", err)
 	}
 	twice := n.quorum.sameServer(n, server.ID)
+	born := n.quorum.now() - server.Uptime
 	n.mu.Lock()
-	n.known, n.verified, n.id, n.twice = true, connections, server.ID, twice
-	n.born = n.quorum.now() - server.Uptime
+	// A server may count its uptime with a clock that jumps. It has not started before the last
+	// reply of the server that was there before.
+	switch {
+	case n.known && server.ID == n.id:
+		born = n.born
+	case n.known:
+		born = max(born, time.Duration(n.lastReply.Load()))
+	}
+	n.known, n.verified, n.id, n.twice, n.born = true, connections, server.ID, twice, born
 	err = n.exclusion()
 	n.mu.Unlock()
 	n.report(nil)

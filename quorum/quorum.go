@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -117,10 +118,12 @@ func New(ctx context.Context, nodes []Node, opts Options) (*Store, error) {
 	}
 	s := &Store{opts: opts, base: time.Now(), sessions: make(map[sessionKey]*session), sweepAt: minSweep}
 	s.majority = s.rules.majority(len(nodes))
+	// Clients must agree about the order of the nodes: see order. Their lists may differ in it.
+	nodes = slices.SortedFunc(slices.Values(nodes), func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
 	for i, n := range nodes {
-		for j, other := range nodes[:i] {
+		for _, other := range nodes[:i] {
 			if other.Store == n.Store || other.Name == n.Name {
-				return nil, fmt.Errorf("%w: quorum: nodes %d and %d are both %s: every node must be a server of its own", store.ErrInvalid, j+1, i+1, n.Name)
+				return nil, fmt.Errorf("%w: quorum: %s and %s are the same node: every node must be a server of its own", store.ErrInvalid, other.Name, n.Name)
 			}
 		}
 		node := &node{Store: n.Store, name: n.Name, index: i, quorum: s}

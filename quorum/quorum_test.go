@@ -140,10 +140,10 @@ func holders(t *testing.T, g *gate, name string) (ids []store.ID) {
 func TestNewRejectsTooFewNodesAndTheSameNodeTwice(t *testing.T) {
 	a, b, c := memstore.New(), memstore.New(), memstore.New()
 	for want, nodes := range map[string][]quorum.Node{
-		"2 nodes":       {{Name: "a", Store: a}, {Name: "b", Store: b}},
-		"16 nodes":      make([]quorum.Node, 16),
-		"are both a":    {{Name: "a", Store: a}, {Name: "b", Store: b}, {Name: "a", Store: c}},
-		"are both also": {{Name: "a", Store: a}, {Name: "b", Store: b}, {Name: "also a", Store: a}},
+		"2 nodes":        {{Name: "a", Store: a}, {Name: "b", Store: b}},
+		"16 nodes":       make([]quorum.Node, 16),
+		"a and a are":    {{Name: "a", Store: a}, {Name: "b", Store: b}, {Name: "a", Store: c}},
+		"a and also are": {{Name: "a", Store: a}, {Name: "b", Store: b}, {Name: "also", Store: a}},
 	} {
 		_, err := quorum.New(t.Context(), nodes, quorum.Options{})
 		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), want) {

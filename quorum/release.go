@@ -19,7 +19,7 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 		return fmt.Errorf("%w: not all nodes can keep a name closed", store.ErrUnsupported)
 	}
 	e := ending{
-		s: s, name: name, id: id, keeps: keep.State != store.Held,
+		s: s, name: name, id: id, keeps: keep.State != store.Held, tells: true,
 		call: func(ctx context.Context, n *node) error { return n.Release(ctx, name, id, keep) },
 	}
 	if err := e.run(ctx); err != nil {
@@ -79,6 +79,7 @@ type ending struct {
 	id         store.ID
 	keeps      bool
 	everywhere bool // other handles may have asked for votes
+	tells      bool // the caller is told whether there was a majority
 	call       func(ctx context.Context, n *node) error
 
 	ok, without, failed int // nodes that confirmed, do not have it, did not answer
@@ -91,6 +92,11 @@ func (e *ending) enough() bool {
 		return e.ok >= e.s.majority
 	}
 	return e.ok+e.without >= e.s.majority
+}
+
+// decided reports whether the missing replies cannot change what the caller is told.
+func (e *ending) decided(missing int) bool {
+	return !e.tells || e.ok >= e.s.majority || e.ok+missing+e.failed < e.s.majority
 }
 
 func (e *ending) failure() error {
@@ -143,7 +149,7 @@ func (e *ending) run(ctx context.Context) error {
 		})
 	}
 	slow := false
-	for pending > 0 && !(e.enough() && (slow || !op.awaitsHealthy())) {
+	for pending > 0 && !(e.enough() && (slow || e.decided(pending) && !op.awaitsHealthy())) {
 		r, ok := op.next(ctx, s.hedge())
 		switch {
 		case ok:

@@ -69,10 +69,14 @@ type tally struct {
 }
 
 // note notes the reply of a node.
-func (t *tally) note(i int, r *store.Renewed, now time.Duration) {
+func (t *tally) note(s *Store, i int, r *store.Renewed) {
+	voted := t.se == nil || t.se.hasVote(i)
 	switch r.Status {
 	case store.Extended:
-		if t.se != nil && t.se.isTainted(i, now) {
+		if !s.rules.extends(voted, t.se != nil && t.se.isTainted(i, s.now())) {
+			if !voted {
+				t.without = append(t.without, i)
+			}
 			return
 		}
 		if t.extended++; t.ttl == 0 || r.TTL < t.ttl {
@@ -80,7 +84,7 @@ func (t *tally) note(i int, r *store.Renewed, now time.Duration) {
 		}
 	case store.Gone:
 		t.without = append(t.without, i)
-		if t.se == nil || t.se.hasVote(i) {
+		if voted {
 			t.gone++
 		}
 	}
@@ -227,7 +231,7 @@ func (s *Store) renewBatch(ctx context.Context, grants []store.Renewal, batch []
 	apply := func(a *answer) {
 		errs[a.node] = a.err
 		for k := range a.out {
-			tallies[k].note(a.node, &a.out[k], s.now())
+			tallies[k].note(s, a.node, &a.out[k])
 		}
 	}
 	decided := func() bool {
@@ -306,7 +310,7 @@ func (s *Store) renewTokens(ctx context.Context, g *store.Renewal) store.Renewed
 			switch {
 			case ok:
 				if a.rounds == 0 && r.err == nil {
-					t.note(r.node, &r.renewed, s.now())
+					t.note(s, r.node, &r.renewed)
 					crowded = crowded || r.renewed.Status == store.Extended && r.renewed.Tokens == 0
 				}
 				a.apply(&r)

@@ -22,6 +22,7 @@ const (
 	noOrder                           // messages of one identity may overtake each other
 	noRenewMajority                   // one node that extended is enough
 	noRepair                          // repair leases that are over
+	noVoted                           // renewals count at nodes that have not voted for the lease
 )
 
 func (r rules) off(rule rules) bool { return r&rule != 0 }
@@ -152,6 +153,13 @@ func (r rules) renewed(nodes, extended, gone int) store.Status {
 		return store.Gone
 	}
 	return store.Unknown
+}
+
+// extends applies the rule Voted: whether a node that extended a grant counts. A node that has not
+// answered the request for its vote may have the vote of an earlier attempt of the same identity,
+// which is about to be given back.
+func (r rules) extends(voted, tainted bool) bool {
+	return (voted || r.off(noVoted)) && (!tainted || r.off(noOrder))
 }
 
 // mayRepair applies the rule Repair: whether nodes without the grant may get it after a renewal

@@ -27,6 +27,7 @@ type session struct {
 	voted   uint16 // nodes that gave the lease their vote
 	lanes   []lane
 	tainted time.Duration // until when one of them is; 0 if none
+	over    bool          // it was released or left, and is not used again
 
 	// The lease, for repairs.
 	held  bool
@@ -163,7 +164,7 @@ func (s *Store) shut(se *session) {
 		return
 	}
 	se.mu.Lock()
-	ended := !se.held && !se.waiting && se.tainted < s.now()
+	ended := !se.held && !se.waiting && (se.over || se.tainted < s.now())
 	se.mu.Unlock()
 	if ended {
 		delete(s.sessions, se.key)
@@ -240,6 +241,13 @@ func (se *session) further(now time.Duration) (req store.Request, floor int64, v
 	return req, se.floor, se.held && now < se.until
 }
 
+// use notes that an identity asks.
+func (se *session) use() {
+	se.mu.Lock()
+	se.over = false
+	se.mu.Unlock()
+}
+
 // noteAsked notes that a node may have a vote.
 func (se *session) noteAsked(i int) {
 	se.mu.Lock()
@@ -275,7 +283,7 @@ func (se *session) end(nodes int) (asked, voted uint16) {
 	if !se.held {
 		voted = asked
 	}
-	se.held, se.waiting, se.queued = false, false, false
+	se.held, se.waiting, se.queued, se.over = false, false, false, true
 	if se.rest != nil {
 		se.rest.Stop()
 	}

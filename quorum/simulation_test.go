@@ -1,0 +1,381 @@
+package quorum_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/memstore"
+	"github.com/holdfast-lock/holdfast/quorum"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+var simSeed = flag.Uint64("sim.seed", 1, "first seed of the simulation")
+
+var simSeeds = flag.Int("sim.seeds", 6, "how many runs of the simulation")
+
+const (
+	simTTL   = 2 * time.Second
+	simDelay = 2100 * time.Millisecond // restart delay
+)
+
+// A simServer is a server of a simulated network. It can hang, and restart without its data. Its
+// counter of tokens follows its clock.
+type simServer struct {
+	offset time.Duration // of its clock
+	begin  time.Time
+
+	mu    sync.Mutex
+	store *memstore.Store
+	runs  int
+	born  time.Time
+	until time.Time // it hangs
+}
+
+func (s *simServer) clock() int64 { return 1_000_000 + (time.Since(s.begin) + s.offset).Microseconds() }
+
+func (s *simServer) restart() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.store.Close()
+	s.store, s.born = memstore.New(), time.Now()
+	s.runs++
+}
+
+func (s *simServer) hang(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.until = time.Now().Add(d)
+}
+
+// A simLink is the connection of one client to one server. Requests and replies are late or lost, and
+// arrive in any order. A request may be served long after its caller has given up.
+type simLink struct {
+	server *simServer
+	random func(n int) int
+	bad    *atomic.Int32 // how many of a hundred messages are late or lost
+
+	mu   sync.Mutex
+	runs int
+	made uint64
+}
+
+func (l *simLink) delay() (d time.Duration, lost bool) {
+	d = time.Duration(l.random(2000)) * time.Microsecond
+	if l.random(100) < int(l.bad.Load()) {
+		switch l.random(3) {
+		case 0:
+			return 0, true
+		case 1:
+			d += time.Duration(l.random(150)) * time.Millisecond
+		default:
+			d += time.Duration(l.random(3000)) * time.Millisecond
+		}
+	}
+	return d, false
+}
+
+var errReset = errors.New("connection reset")
+
+// over makes a call over a link.
+func over[T any](ctx context.Context, l *simLink, f func(s *memstore.Store) (T, error)) (T, error) {
+	type result struct {
+		v   T
+		err error
+	}
+	done := make(chan result, 1)
+	l.mu.Lock()
+	l.server.mu.Lock()
+	if l.runs != l.server.runs || l.made == 0 { // a server that restarted needs a new connection
+		l.runs = l.server.runs
+		l.made++
+	}
+	runs := l.runs
+	l.server.mu.Unlock()
+	l.mu.Unlock()
+	go func() {
+		var zero T
+		d, lost := l.delay()
+		if lost {
+			return
+		}
+		time.Sleep(d)
+		l.server.mu.Lock()
+		hung := time.Until(l.server.until)
+		l.server.mu.Unlock()
+		time.Sleep(hung)
+		l.server.mu.Lock()
+		s, now := l.server.store, l.server.runs
+		l.server.mu.Unlock()
+		if now != runs {
+			done <- result{zero, errReset}
+			return
+		}
+		v, err := f(s)
+		d, lost = l.delay()
+		if lost {
+			return
+		}
+		time.Sleep(d)
+		done <- result{v, err}
+	}()
+	select {
+	case r := <-done:
+		return r.v, r.err
+	case <-ctx.Done():
+		var zero T
+		return zero, ctx.Err()
+	}
+}
+
+func (l *simLink) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
+	return over(ctx, l, func(s *memstore.Store) (store.Answer, error) {
+		if clock := l.server.clock(); req.Floor < clock-200_000 {
+			req.Floor = clock
+		}
+		return s.Acquire(context.Background(), req)
+	})
+}
+
+func (l *simLink) Renew(ctx context.Context, g []store.Renewal) ([]store.Renewed, error) {
+	g = append([]store.Renewal(nil), g...)
+	return over(ctx, l, func(s *memstore.Store) ([]store.Renewed, error) { return s.Renew(context.Background(), g) })
+}
+
+func (l *simLink) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
+	_, err := over(ctx, l, func(s *memstore.Store) (bool, error) { return true, s.Release(context.Background(), name, id, keep) })
+	return err
+}
+
+func (l *simLink) Leave(ctx context.Context, name string, id store.ID) error {
+	_, err := over(ctx, l, func(s *memstore.Store) (bool, error) { return true, s.Leave(context.Background(), name, id) })
+	return err
+}
+
+func (l *simLink) Break(ctx context.Context, name string, id store.ID) error {
+	_, err := over(ctx, l, func(s *memstore.Store) (bool, error) { return true, s.Break(context.Background(), name, id) })
+	return err
+}
+
+func (l *simLink) List(ctx context.Context, q store.Query) (store.Page, error) {
+	return over(ctx, l, func(s *memstore.Store) (store.Page, error) { return s.List(context.Background(), q) })
+}
+
+func (l *simLink) Wait(ctx context.Context, name string, id store.ID) error {
+	l.server.mu.Lock()
+	s := l.server.store
+	l.server.mu.Unlock()
+	return s.Wait(ctx, name, id)
+}
+
+func (l *simLink) Capabilities() store.Capabilities {
+	c := memstore.New().Capabilities()
+	c.Instant = false
+	return c
+}
+
+func (l *simLink) Close() error { return nil }
+
+func (l *simLink) Connections() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.made
+}
+
+func (l *simLink) Server(ctx context.Context) (quorum.Server, error) {
+	return over(ctx, l, func(*memstore.Store) (quorum.Server, error) {
+		l.server.mu.Lock()
+		defer l.server.mu.Unlock()
+		return quorum.Server{ID: fmt.Sprintf("%p-%d", l.server, l.server.runs), Uptime: time.Since(l.server.born)}, nil
+	})
+}
+
+// A simJudge knows who believes to hold the name.
+type simJudge struct {
+	t *testing.T
+
+	mu     sync.Mutex
+	holder string
+	until  time.Time
+	last   int64
+	grants int
+	failed bool
+}
+
+func (j *simJudge) granted(who string, begin time.Time, a store.Answer) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	now := time.Now()
+	if j.holder != "" && now.Before(j.until) {
+		j.failed = true
+		j.t.Errorf("G1: %s was granted while %s holds for another %v", who, j.holder, j.until.Sub(now))
+	}
+	j.token(who, a.Token, a.Tokens)
+	j.holder, j.until = who, begin.Add(a.TTL)
+	j.grants++
+}
+
+func (j *simJudge) token(who string, token int64, n int) {
+	if token <= j.last {
+		j.failed = true
+		j.t.Errorf("G3: %s was granted token %d after %d", who, token, j.last)
+	}
+	j.last = max(j.last, token+int64(n)-1)
+}
+
+// renewed notes a renewal, unless its reply came after the end of the lease. It reports whether the
+// lease is held.
+func (j *simJudge) renewed(who string, begin time.Time, out store.Renewed) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	now := time.Now()
+	if j.holder != who || !now.Before(j.until) {
+		return false
+	}
+	switch out.Status {
+	case store.Gone:
+		j.holder = ""
+		return false
+	case store.Extended:
+		j.until = begin.Add(out.TTL)
+		if out.Tokens > 0 {
+			j.token(who, out.Token, out.Tokens)
+		}
+	}
+	return true
+}
+
+func (j *simJudge) released(who string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.holder == who {
+		j.holder = ""
+	}
+}
+
+func TestNoPromiseIsBrokenInASimulatedNetwork(t *testing.T) {
+	for i := range *simSeeds {
+		seed := *simSeed + uint64(i)
+		synctest.Test(t, func(t *testing.T) { simulate(t, seed) })
+	}
+}
+
+func simulate(t *testing.T, seed uint64) {
+	var mu sync.Mutex
+	source := rand.New(rand.NewPCG(seed, 1))
+	random := func(n int) int {
+		mu.Lock()
+		defer mu.Unlock()
+		return source.IntN(n)
+	}
+	n := 3 + random(3)
+	begin := time.Now()
+	time.Sleep(10 * time.Second) // all servers are old
+	servers := make([]*simServer, n)
+	for i := range servers {
+		servers[i] = &simServer{store: memstore.New(), begin: begin, born: begin, offset: time.Duration(random(1000)) * time.Millisecond}
+	}
+	var bad atomic.Int32
+	judge := &simJudge{t: t}
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	defer cancel()
+	var all sync.WaitGroup
+	for c := range 5 {
+		var nodes []quorum.Node
+		for i, s := range servers {
+			nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: &simLink{server: s, random: random, bad: &bad}})
+		}
+		q := openQuorum(t, nodes, quorum.Options{Timeout: 200 * time.Millisecond, RestartDelay: simDelay})
+		defer q.Close()
+		for g := range 2 {
+			all.Go(func() { simClient(ctx, q, judge, random, fmt.Sprint("client", c, "/", g)) })
+		}
+	}
+	// A minority is faulty at a time: from its restart until it counts again, or while it hangs.
+	all.Go(func() {
+		for ctx.Err() == nil {
+			bad.Store(int32(random(4) * 3))
+			faulty := 1 + random(max(1, n-n/2-1))
+			first := random(n)
+			for i := range min(faulty, n-(n/2+1)) {
+				s := servers[(first+i)%n]
+				switch random(3) {
+				case 0:
+					s.restart()
+				case 1:
+					s.hang(time.Duration(random(4000)) * time.Millisecond)
+				default:
+					s.hang(time.Duration(random(1000)) * time.Millisecond)
+					s.restart()
+				}
+			}
+			time.Sleep(simDelay + 2*time.Second + time.Duration(random(3000))*time.Millisecond)
+		}
+		bad.Store(0)
+	})
+	all.Wait()
+	t.Logf("seed %d: %d nodes, %d grants", seed, n, judge.grants)
+	if judge.failed {
+		t.Errorf("seed %d, %d nodes", seed, n)
+	}
+	if judge.grants < 5 {
+		t.Errorf("seed %d: %d grants: no progress", seed, judge.grants)
+	}
+	time.Sleep(10 * time.Second) // late messages
+}
+
+func simClient(ctx context.Context, q *quorum.Store, judge *simJudge, random func(int) int, name string) {
+	for lock := 0; ctx.Err() == nil; lock++ {
+		who := fmt.Sprint(name, " lock ", lock)
+		req := store.Request{
+			Name: "n", ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: simTTL, Tokens: 1 + random(2)*9,
+			Queue: random(3) > 0,
+		}
+		patience := time.Now().Add(time.Duration(random(20)) * time.Second)
+		held := false
+		for ctx.Err() == nil && time.Now().Before(patience) {
+			begin := time.Now()
+			a, err := q.Acquire(ctx, req)
+			if err == nil && a.Granted() {
+				if time.Since(begin) < a.TTL {
+					judge.granted(who, begin, a)
+					held = true
+					break
+				}
+				continue
+			}
+			pause := time.Duration(random(50)) * time.Millisecond
+			if err == nil && req.Queue {
+				wait, cancel := context.WithTimeout(ctx, a.Refusal.Again)
+				q.Wait(wait, req.Name, req.ID)
+				cancel()
+				continue
+			}
+			time.Sleep(pause)
+		}
+		for rounds := random(6); held && rounds > 0; rounds-- {
+			time.Sleep(time.Duration(random(800)) * time.Millisecond)
+			begin := time.Now()
+			r := store.Renewal{Name: req.Name, ID: req.ID, TTL: simTTL, Mode: store.Exclusive, Tokens: random(2) * 5}
+			if out, err := q.Renew(ctx, []store.Renewal{r}); err == nil {
+				held = judge.renewed(who, begin, out[0])
+			}
+		}
+		judge.released(who)
+		switch {
+		case random(10) == 0: // it dies
+		case held:
+			q.Release(context.Background(), req.Name, req.ID, store.Keep{})
+		default:
+			q.Leave(context.Background(), req.Name, req.ID)
+		}
+		time.Sleep(time.Duration(random(100)) * time.Millisecond)
+	}
+}

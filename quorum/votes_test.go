@@ -1,0 +1,230 @@
+package quorum_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/memstore"
+	"github.com/holdfast-lock/holdfast/quorum"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// The Leave of an attempt that was refused is still on its way when the next attempt is granted by
+// other nodes. It ends the vote that a renewal finds.
+func TestRenewalDoesNotCountAVoteThatIsBeingGivenBack(t *testing.T) {
+	for _, tokens := range []int{0, 1} {
+		t.Run(fmt.Sprint(tokens, " tokens"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes, q := gates(t, 3, quorum.Options{})
+				at := func(i int) *gate { return nodes[q.Order("n", i)] }
+				previous := request("n")
+				for _, i := range []int{0, 2} {
+					if a, err := at(i).Store.Acquire(t.Context(), previous); err != nil || !a.Granted() {
+						t.Fatal(a, err)
+					}
+				}
+				leave := make(chan struct{})
+				at(1).set(func(ctx context.Context, call string) error {
+					if call == "Leave" {
+						<-leave
+					}
+					return nil
+				}, nil)
+				req := request("n")
+				req.TTL = time.Second
+				if a, err := q.Acquire(t.Context(), req); err != nil || a.Granted() {
+					t.Fatalf("granted %v, %v", a.Granted(), err)
+				}
+				for _, i := range []int{0, 2} {
+					at(i).Store.Leave(t.Context(), "n", previous.ID)
+				}
+				mustAcquire(t, q, req) // by nodes 0 and 2
+				time.Sleep(300 * time.Millisecond)
+				at(0).set(down, nil)
+				renewal := store.Renewal{Name: "n", ID: req.ID, TTL: req.TTL, Mode: store.Exclusive, Tokens: tokens}
+				begin := time.Now()
+				out, err := q.Renew(t.Context(), []store.Renewal{renewal})
+				if err != nil {
+					t.Fatal(err)
+				}
+				at(1).set(nil, nil)
+				close(leave)
+				at(1).set(down, nil) // the Acquire behind the Leave is lost
+				synctest.Wait()
+				// Another client takes the vote that was given back, and that of node 0 when it has ended.
+				time.Sleep(time.Until(begin.Add(950 * time.Millisecond)))
+				other := request("n")
+				votes := 0
+				for i := range nodes {
+					if a, err := at(i).Store.Acquire(t.Context(), other); err == nil && a.Granted() {
+						votes++
+					}
+				}
+				if out[0].Status == store.Extended && time.Since(begin) < out[0].TTL && votes >= 2 {
+					t.Errorf("extended for %v, and after %v another client has %d votes", out[0].TTL, time.Since(begin), votes)
+				}
+			})
+		})
+	}
+}
+
+func TestIdentitiesAreForgottenWhileANodeIsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		nodes[1].set(down, nil)
+		for i := range 3000 {
+			req := request(fmt.Sprint(i))
+			mustAcquire(t, q, req)
+			if err := q.Release(t.Context(), req.Name, req.ID, store.Keep{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		if n := q.Sessions(); n > 10 {
+			t.Errorf("%d identities are remembered, and none is in use", n)
+		}
+	})
+}
+
+// A server is a node that can restart.
+type server struct {
+	*gate
+	mu          sync.Mutex
+	connections uint64
+	id          string
+	uptime      time.Duration
+}
+
+func (s *server) Connections() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.connections
+}
+
+func (s *server) Server(context.Context) (quorum.Server, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return quorum.Server{ID: s.id, Uptime: s.uptime}, nil
+}
+
+func (s *server) restart(id string, uptime time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.connections++
+	s.id, s.uptime = id, uptime
+}
+
+func serverNodes(t *testing.T, n int) ([]*server, *quorum.Store) {
+	t.Helper()
+	var all []*server
+	var nodes []quorum.Node
+	for i := range n {
+		s := &server{gate: &gate{Store: memstore.New()}}
+		s.restart(fmt.Sprint("run", i), time.Hour)
+		all = append(all, s)
+		nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: s})
+	}
+	q := openQuorum(t, nodes, quorum.Options{})
+	t.Cleanup(func() { q.Close() })
+	return all, q
+}
+
+// A machine that boots may set its clock after the server has started, which makes the server seem
+// older than it is.
+func TestNodeThatRestartedDoesNotCountWhateverItsClockSays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := serverNodes(t, 3)
+		mustAcquire(t, q, request("warm-up"))
+		time.Sleep(time.Minute)
+		req := request("n")
+		mustAcquire(t, q, req)
+		time.Sleep(20 * time.Millisecond)
+		nodes[0].set(down, nil)
+		restarted := nodes[1]
+		restarted.restart("new", time.Hour)
+		restarted.Store.Leave(t.Context(), "n", req.ID)
+		other := request("other")
+		if a, err := q.Acquire(t.Context(), other); err == nil && a.Granted() {
+			t.Error("granted with the vote of a node that restarted just now")
+		}
+		q.Leave(t.Context(), "other", other.ID)
+		time.Sleep(31 * time.Second)
+		restarted.restart("new", time.Hour+31*time.Second) // a new connection to the same server
+		mustAcquire(t, q, request("other"))
+	})
+}
+
+// A node whose listing fails, but not its replies to questions about one name, hides no name.
+func TestListShowsAllNamesIfTheListingOfANodeFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := make([]*lister, 3)
+		all := make([]quorum.Node, 3)
+		for i := range nodes {
+			nodes[i] = &lister{Store: memstore.New()}
+			all[i] = quorum.Node{Name: fmt.Sprint("node", i), Store: nodes[i]}
+		}
+		q := openQuorum(t, all, quorum.Options{})
+		defer q.Close()
+		for i := range 20 {
+			mustAcquire(t, q, request(fmt.Sprint("name", i)))
+		}
+		time.Sleep(20 * time.Millisecond)
+		for _, n := range nodes {
+			n.fails = true
+			seen := make(map[string]int)
+			for query := (store.Query{Limit: 7}); ; {
+				page, err := q.List(t.Context(), query)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, l := range page.Locks {
+					seen[l.Name]++
+				}
+				if query.Cursor = page.Next; query.Cursor == "" {
+					break
+				}
+			}
+			n.fails = false
+			if len(seen) != 20 {
+				t.Errorf("%d names of 20: %v", len(seen), seen)
+			}
+		}
+	})
+}
+
+type lister struct {
+	*memstore.Store
+	fails bool
+}
+
+func (l *lister) List(ctx context.Context, q store.Query) (store.Page, error) {
+	if l.fails && q.Name == "" {
+		return store.Page{}, errors.New("too many names")
+	}
+	return l.Store.List(ctx, q)
+}
+
+// Of several requests the one that has the first node in the order of the name goes on.
+func TestOrderOfTheNodesDoesNotDependOnTheListOfAClient(t *testing.T) {
+	nodes := []quorum.Node{{Name: "c", Store: memstore.New()}, {Name: "a", Store: memstore.New()}, {Name: "b", Store: memstore.New()}}
+	one := openQuorum(t, nodes, quorum.Options{})
+	defer one.Close()
+	for range nodes {
+		nodes = append(nodes[1:], nodes[0])
+		other := openQuorum(t, nodes, quorum.Options{})
+		if got, want := other.Names("n"), one.Names("n"); !slices.Equal(got, want) {
+			t.Errorf("asks %q, another client %q", got, want)
+		}
+	}
+	slices.Reverse(nodes)
+	other := openQuorum(t, nodes, quorum.Options{})
+	if got, want := other.Names("n"), one.Names("n"); !slices.Equal(got, want) {
+		t.Errorf("asks %q, another client %q", got, want)
+	}
+}
