@@ -115,12 +115,12 @@
 //
 // # Waiting
 //
-// A waiter is queued at one node, the bell of the name: the first node that does not fail, in an
-// order that depends on the name and on the names of the nodes, and is the same for all clients. The bell pushes. A bounded,
-// jittered poll stands behind it. While a name is contended, requests ask the bell alone at first,
-// without a proposal, and the other nodes only when it has granted, for the token that it chose. A
-// bell that pushes grants, as Redis does, grants with the wake-up, so that a turn takes one round
-// trip to the other nodes. So in general there is one candidate at a time.
+// A waiter is queued at one node, the bell of the name: the first node that is not down, in an order
+// that depends on the name and on the names of the nodes, and is the same for all clients. The bell
+// pushes. A bounded, jittered poll stands behind it. While a name is contended, requests ask the bell
+// alone at first, without a proposal, and the other nodes only when it has granted, for the token
+// that it chose. A bell that pushes grants, as Redis does, grants with the wake-up, so that a turn
+// takes one round trip to the other nodes. So in general there is one candidate at a time.
 //
 // If votes are split nevertheless, the request that has the vote of the first node in the order
 // of the name that answered is the candidate: it asks the other nodes again until the deadline
@@ -150,9 +150,9 @@
 //	I4  A vote that no valid lease or attempt in progress needs ends within TTL + drift.
 //
 // I1: a lease is valid only while each node of some majority has its grant, by Majority,
-// Validity, Order, RenewMajority and Voted; a node has one grant of a name; two majorities have a node in
-// common, and by Young that node has not forgotten the first grant. I2: let x be a node that
-// counted for A and for B. When A's block counted, x had recorded last(A) with A's grant. B's
+// Validity, Order, RenewMajority and Voted; a node has one grant of a name; two majorities have a
+// node in common, and by Young that node has not forgotten the first grant. I2: let x be a node
+// that counted for A and for B. When A's block counted, x had recorded last(A) with A's grant. B's
 // grant at x is later, since A's was there. So first(x, B) > last(A), and first(B) >= first(x, B)
 // by Above. The tests contain a model checker that runs the decisions of this package, and that
 // finds a violation as soon as any one of the rules is switched off.

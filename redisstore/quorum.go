@@ -51,8 +51,7 @@ func openQuorumWith(ctx context.Context, u *store.URL, config rediscore.Config) 
 	config.Counters = quorumCounters
 	nodes := make([]quorum.Node, len(u.Hosts))
 	all := make([]*quorumNode, len(u.Hosts))
-	// The order of nodes must not depend on that of the URL: see "Waiting" in package quorum.
-	for i, host := range slices.Sorted(slices.Values(u.Hosts)) {
+	for i, host := range u.Hosts {
 		one := *u
 		one.Scheme = strings.TrimPrefix(u.Scheme, "quorum+")
 		one.Hosts = []string{host}
