@@ -17,7 +17,13 @@ func (a *attempt) win(d decision) (store.Answer, error) {
 		a.op.finish(nil)
 		return store.Answer{}, fmt.Errorf("quorum store: the replies took %v of a TTL of %v", now-a.begin, valid)
 	}
-	s.tokens.learn(d.first, d.last, a.choices > 0, now)
+	highest := d.last
+	for _, v := range a.votes {
+		if v.recorded-d.last < nearby {
+			highest = max(highest, v.recorded)
+		}
+	}
+	s.tokens.learn(d.first, highest, a.choices > 0, now)
 	if a.rounds == 1 {
 		s.noteRoundTrip(now - a.begin)
 	}

@@ -5,9 +5,17 @@ import (
 	"time"
 )
 
-// resync is how long an estimate of the nodes' counters is used. Without one the next request
-// takes what the nodes choose, which costs a second round and yields a new estimate.
-const resync = 10 * time.Second
+const (
+	// resync is how long an estimate of the nodes' counters is used. Without one the next request
+	// takes what the nodes choose, which costs a second round and yields a new estimate. In that time
+	// clocks drift apart by less than a node's counter may be behind its clock.
+	resync = 10 * time.Minute
+
+	// nearby is how much higher the counter of a node may be, in microseconds, for proposals to
+	// exceed it. A clock that is wrong by more costs a second round at that node, and not the
+	// others their blocks of tokens.
+	nearby = 1_000_000
+)
 
 // tokens chooses proposals. A bad proposal costs a second round and nothing else.
 //
