@@ -103,6 +103,8 @@ func (a *attempt) run(ctx context.Context) (store.Answer, error) {
 	for {
 		d := a.decide()
 		switch {
+		case d.verdict == won && a.isLate() && a.op.ctx.Err() == nil:
+			a.restart()
 		case d.verdict == won:
 			return a.win(d)
 		case d.verdict == broken:
@@ -170,6 +172,24 @@ func (a *attempt) decide() decision {
 		}
 	}
 	return d
+}
+
+// isLate reports whether the lease would be over already.
+func (a *attempt) isLate() bool {
+	now := a.s.now()
+	return now-a.begin >= min(a.want, a.s.rules.validity(a.ttl, now-a.begin))
+}
+
+// restart asks the nodes that granted again, which restarts their TTLs. A grant that the bell pushed
+// lasts for a short time only.
+func (a *attempt) restart() {
+	a.begin, a.ttl = a.s.now(), store.MaxTime
+	a.rounds++
+	for i, v := range a.votes {
+		if v.state == granted {
+			a.ask(i)
+		}
+	}
 }
 
 // standing tells what to do if the votes are split: go on if granted, give way if refused, wait
@@ -366,14 +386,16 @@ func (a *attempt) resolve(d decision) {
 	a.rounds++
 	if a.choices < maxChoices {
 		// A little above all counters, in case requests for other names come in between. Not by
-		// much: a node reserves no blocks of tokens far ahead of its clock.
+		// much at first: a node reserves no blocks of tokens far ahead of its clock. At last by half
+		// a second, since nodes whose counters follow their clocks closely get the message at
+		// different times.
 		floor := d.last
 		for _, v := range a.votes {
 			if v.state == granted {
 				floor = max(floor, v.recorded)
 			}
 		}
-		floor += 8 << (3 * a.choices)
+		floor += 8 << (8 * a.choices)
 		a.choices++
 		for i, v := range a.votes {
 			if v.state == granted {

@@ -321,3 +321,30 @@ func TestLeaseThatIsHeldOverCloseHasTheVotesOfAllNodes(t *testing.T) {
 		}
 	})
 }
+
+// The bell may push a grant that lasts for a short time. If the other nodes take longer than that,
+// they are all asked again.
+func TestGrantWhoseTTLIsOverBeforeAllHaveAnsweredIsRestarted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{Timeout: 5 * time.Second})
+		req := request("n")
+		req.TTL = time.Second
+		first := true
+		nodes[q.Order("n", 1)].set(nil, func(context.Context, string) error {
+			if first {
+				first = false
+				time.Sleep(1500 * time.Millisecond)
+			}
+			return nil
+		})
+		nodes[q.Order("n", 2)].set(down, nil)
+		begin := time.Now()
+		a := mustAcquire(t, q, req)
+		if took := time.Since(begin); took < 1500*time.Millisecond || a.TTL < req.TTL/2 {
+			t.Errorf("granted for %v after %v", a.TTL, took)
+		}
+		if b, err := q.Acquire(t.Context(), request("n")); err == nil && b.Granted() {
+			t.Error("granted twice")
+		}
+	})
+}

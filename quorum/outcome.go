@@ -13,7 +13,7 @@ func (a *attempt) win(d decision) (store.Answer, error) {
 	s, se := a.s, a.se
 	now := s.now()
 	valid := min(a.want, s.rules.validity(a.ttl, now-a.begin))
-	if now-a.begin >= valid {
+	if a.isLate() {
 		a.op.finish(nil)
 		return store.Answer{}, fmt.Errorf("quorum store: the replies took %v of a TTL of %v", now-a.begin, valid)
 	}
