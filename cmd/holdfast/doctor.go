@@ -114,7 +114,7 @@ func doctorText(findings []store.Finding, colour bool) string {
 		}
 		b.WriteString(findingText(f, colour))
 	}
-	fmt.Fprintf(&b, "%d checks: %d ok, %d notes, %d unknown, %d warnings, %d failures\n", len(findings),
+	fmt.Fprintf(&b, "%d checks: ok %d, notes %d, unknown %d, warnings %d, failures %d\n", len(findings),
 		counts[store.LevelOK], counts[store.LevelNote], counts[store.LevelUnknown], counts[store.LevelWarning], counts[store.LevelFailure])
 	return b.String()
 }
