@@ -132,15 +132,16 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error { close(p); return nil }
 func (pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
-// dial sends a request to a server with this handler, in a synctest bubble. The handler has to end
-// within the time of a reply, whatever the client does.
+// dial sends a request to a server with this handler, in a synctest bubble. The server has to close
+// the connection within the time of a reply, whatever the client does.
 func dial(t *testing.T, h http.Handler, request string) net.Conn {
 	t.Helper()
 	done := make(chan struct{})
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer close(done)
-		h.ServeHTTP(w, r)
-	})}
+	server := &http.Server{Handler: h, ConnState: func(_ net.Conn, state http.ConnState) {
+		if state == http.StateClosed {
+			close(done)
+		}
+	}}
 	listener := make(pipes, 1)
 	client, accepted := net.Pipe()
 	listener <- accepted
@@ -149,7 +150,7 @@ func dial(t *testing.T, h http.Handler, request string) net.Conn {
 		begin := time.Now()
 		<-done
 		if took := time.Since(begin); took > 15*time.Second {
-			t.Errorf("the handler waited for %v", took)
+			t.Errorf("the server waited for %v", took)
 		}
 		server.Close()
 		client.Close()
