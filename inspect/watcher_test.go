@@ -3,6 +3,7 @@ package inspect_test
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -93,6 +94,23 @@ func TestASlowStoreIsListedForATenthOfTheTime(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestAListingThatTakesTooLongShowsWhatItHas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, h := newSlowStore(t, 4*time.Second)
+		for i := range 250 {
+			req := store.Request{Name: fmt.Sprintf("n%03d", i), ID: store.ID{byte(i)}, Mode: store.Exclusive, Weight: 1, TTL: time.Hour}
+			if a, err := s.Store.Acquire(t.Context(), req); err != nil || !a.Granted() {
+				t.Fatal(a, err)
+			}
+		}
+		w := visit(t, h, "/", time.Minute)
+		if body := w.Body.String(); w.Code != http.StatusOK || !strings.Contains(body, "Only the first 100 names") || !strings.Contains(body, "n099") {
+			t.Errorf("status %d: %s", w.Code, body)
+		}
+		time.Sleep(10 * time.Minute) // nobody looks any more, so the listing ends
+	})
 }
 
 func TestAStreamOfHTTP2OutlivesAPause(t *testing.T) {
