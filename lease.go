@@ -316,7 +316,7 @@ func (h *Lease) Renew(ctx context.Context) error {
 		return fail(op, l.name(), err)
 	}
 	defer l.g.c.life.Leave()
-	err := l.renewNow(ctx)
+	_, err := l.renewNow(ctx)
 	if err == nil {
 		err = l.Err() // it may have been unlocked meanwhile
 	}
@@ -329,19 +329,20 @@ func (h *Lease) Renew(ctx context.Context) error {
 	return fail(op, l.name(), err)
 }
 
-// renewNow renews the grant.
-func (l *lease) renewNow(ctx context.Context) error {
+// renewNow renews the grant. Unchanged is why the store could not change the mode of a grant that
+// it has extended.
+func (l *lease) renewNow(ctx context.Context) (unchanged, err error) {
 	out := l.g.c.renewals.RenewNow(ctx, &l.g.Grant.Grant, 0)
 	switch out.Status {
 	case store.Gone:
-		return cmp.Or[error](l.Err(), errGone) // Close or Unlock may have released it
+		return nil, cmp.Or[error](l.Err(), errGone) // Close or Unlock may have released it
 	case store.Unknown:
-		return unavailable("", out.Err)
+		return nil, unavailable("", out.Err)
 	}
 	if err := l.Err(); errors.Is(err, ErrLost) { // the reply came after the deadline
-		return err
+		return nil, err
 	}
-	return nil
+	return out.Err, nil
 }
 
 // Downgrade turns an exclusive lease into a shared one without letting a writer in between.
@@ -351,7 +352,7 @@ func (l *lease) renewNow(ctx context.Context) error {
 // It returns ErrLost if the lease was lost, ErrNotHeld after Unlock, ErrClosed after Close of
 // the client, ErrUnsupported if the store has no shared locks, and ErrInvalid if the lease has
 // permits or another lease shares its grant. It returns ErrUnavailable if the store does not
-// answer; the lease then counts as shared, and the next renewal tells the store.
+// answer or cannot write; the lease then counts as shared, and the next renewal tells the store.
 func (h *Lease) Downgrade(ctx context.Context) error {
 	const op = "downgrade"
 	l := h.l
@@ -383,7 +384,10 @@ func (h *Lease) Downgrade(ctx context.Context) error {
 	}
 	r.mu.Unlock()
 	if err == nil {
-		err = l.renewNow(ctx)
+		var unchanged error
+		if unchanged, err = l.renewNow(ctx); unchanged != nil {
+			err = unavailable("", unchanged)
+		}
 	}
 	if err != nil {
 		return fail(op, l.name(), err)
