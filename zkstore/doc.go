@@ -60,7 +60,7 @@
 //	ROOT/token                                   the table of tokens
 //	ROOT/1f/order:42                             a name in use, in one of 64 buckets
 //	ROOT/1f/order:42/x1.0-ID-0000000000          one request: exclusive, weight, limit
-//	ROOT/1f/order:42/kx1.0-ID-0000000000         kept by a release; or "done"
+//	ROOT/1f/order:42/kx1.0-ID-0000000000         kept by a release
 //
 // Requests are ephemeral nodes in order of arrival; their data says which are granted. The name
 // of a node contains the identity of its request: a request whose reply was lost is found by it,
