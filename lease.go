@@ -39,7 +39,7 @@ type lease struct {
 	released bool          // this lease was unlocked
 	ended    bool          // root: all leases were unlocked, or the grant was lost or the client closed
 	lost     bool          // ended by grant.Lost, which alone uses it without the mutex
-	minHold  time.Duration // root
+	openAt   time.Duration // root: when MinHold is over; 0 without MinHold
 	inner    *lease        // root: the first lease that shares the grant; in the others: the next one
 	err      error         // root: why it ended
 	done     chan struct{} // made when asked for
@@ -54,10 +54,18 @@ var closed = func() chan struct{} {
 }()
 
 // init makes l the holder of the grant.
-func (l *lease) init(g *grant, token int64, since, minHold time.Duration) {
+func (l *lease) init(g *grant, token int64, since, openAt time.Duration) {
 	l.g, l.root, l.since, l.handles = g, l, since, 1
-	l.token, l.minHold = token, minHold
+	l.token, l.openAt = token, openAt
 	g.lease.Store(l)
+}
+
+// minHoldEnd returns when a minimum hold that begins at that time is over, or 0 if there is none.
+func minHoldEnd(begin, minHold time.Duration) time.Duration {
+	if minHold == 0 {
+		return 0
+	}
+	return begin + minHold
 }
 
 // handle returns the Lease for the caller. If the client has an observer or a logger, a Lease that
@@ -172,11 +180,12 @@ func (l *lease) unlockUnused(ctx context.Context) error {
 	return l.unlock(ctx, store.Keep{}, false)
 }
 
-// setMinHold sets the minimum hold of a root lease. A lease that shares a grant (Reentrant)
+// setMinHold sets the minimum hold of a root lease, which begins now. A lease that shares a grant (Reentrant)
 // does not change it.
 func (l *lease) setMinHold(d time.Duration) {
+	openAt := minHoldEnd(l.g.c.now(), d)
 	l.mu.Lock()
-	l.minHold = d
+	l.openAt = openAt
 	l.mu.Unlock()
 }
 
@@ -217,7 +226,7 @@ func (l *lease) unlock(ctx context.Context, keep store.Keep, all bool) error {
 		return nil
 	}
 	ending := r.endLocked(ErrNotHeld)
-	if keep.State == store.Held && r.minHold > 0 {
+	if keep.State == store.Held && r.openAt > 0 {
 		keep = r.restLocked()
 	}
 	r.mu.Unlock()
@@ -297,7 +306,7 @@ func (l *lease) rest() store.Keep {
 }
 
 func (l *lease) restLocked() store.Keep {
-	if rest := l.minHold - (l.g.c.now() - l.since); rest > 0 {
+	if rest := l.openAt - l.g.c.now(); rest > 0 {
 		return store.Keep{State: store.Cooling, For: rest}
 	}
 	return store.Keep{}
