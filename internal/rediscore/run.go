@@ -77,6 +77,7 @@ var advice = []struct{ word, advice string }{
 	{"NOAUTH", "the server requires a user or password: put it into the URL, as in redis://user:password@host"},
 	{"WRONGPASS", "the user or the password is wrong: check the URL"},
 	{"READONLY", "this is a replica: give the address of the primary, or use Sentinel or Cluster"},
+	{"unknown command 'EVALSHA'", "this is not a Redis server with scripts, perhaps a Sentinel: write redis+sentinel://HOST/NAME for that"},
 	{"OOM", "the server has no memory left: raise maxmemory, with maxmemory-policy noeviction"},
 	{"MISCONF", "the server cannot save its data: check its log and its disk"},
 	{"LOADING", "the server is starting; it answers when it has read its data"},
