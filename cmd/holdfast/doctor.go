@@ -33,7 +33,8 @@ func newDoctorCommand() *cobra.Command {
 each other, are renewed, wake their waiters, expire and have growing tokens. Then
 it reads the settings of the servers that make locks unsafe or slow. Each finding
 says what can go wrong and what to do. It changes no setting. It takes about five
-seconds. docs/doctor.md lists all checks.
+seconds. All checks are listed at
+https://github.com/holdfast-lock/holdfast/blob/main/docs/doctor.md
 
 A setting that cannot be read is unknown, and the finding says which right is
 missing.
