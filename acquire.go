@@ -216,6 +216,7 @@ func (c *Client) retryLater(ctx context.Context, cl *call, turn localqueue.Turn,
 	if permanent(err) {
 		return fail(cl.op, cl.name, err)
 	}
+	err = a.withReason(err)
 	failure := unavailable("", err)
 	wait, calls, again := a.failed(failure)
 	turn.Answered(localqueue.Answer{At: c.now(), Failure: failure, Since: a.failing})

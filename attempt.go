@@ -30,6 +30,7 @@ type attempt struct {
 	failures int           // failed calls since the last reply
 	outage   bool          // every call since the time failing has failed
 	failing  time.Duration // send time of the first call that failed since the last reply
+	reason   error         // the last failure since the last reply that says more than that there was no reply
 	unsure   bool          // a call failed, and may have been granted
 	spins    int           // refusals in a row, each at once after the one before
 	resumeAt time.Duration // the strategy is asked again at this time
@@ -65,7 +66,7 @@ func (a *attempt) refused(name string, r *store.Refusal) {
 	if a.spins++; now-a.heldAt > leastRetryWait {
 		a.spins = 0
 	}
-	a.failures, a.outage = 0, false
+	a.failures, a.outage, a.reason = 0, false, nil
 	a.held, a.heldAt = &HeldError{Name: name, Holders: r.Holders, Place: r.Place, Waiters: r.Waiters}, now
 }
 
@@ -136,6 +137,17 @@ func (a *attempt) consult() (time.Duration, error) {
 var pollRetry = Backoff(10*time.Millisecond, pollMost)
 
 const pollMost = 500 * time.Millisecond
+
+// withReason adds the failure of an earlier call to one that had no reply. The last call before
+// the caller loses patience is often cut short, and would hide why the others failed.
+func (a *attempt) withReason(err error) error {
+	if !errors.Is(err, bounded.ErrNoReply) {
+		a.reason = err
+	} else if a.reason != nil {
+		return fmt.Errorf("%w; before that: %w", err, a.reason)
+	}
+	return err
+}
 
 // failed records a failure of the store. It returns how long to wait before the next call, the
 // number of calls made, and whether to make another one.

@@ -79,6 +79,40 @@ func TestDowngradeWithALostReplyCountsAsShared(t *testing.T) {
 	})
 }
 
+// A full store extends grants, but cannot change them.
+func TestDowngradeAtAFullStoreKeepsTheLeaseAndIsMadeLater(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		c, other := newClient(t, p), newClient(t, s)
+		lease := mustLock(t, c, "n")
+		p.set(func() {
+			p.renew = func(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
+				grants[0].Mode = store.Exclusive
+				out, err := s.Renew(ctx, grants)
+				out[0].Err = errNet
+				return out, err
+			}
+		})
+		want(t, lease.Downgrade(t.Context()), holdfast.ErrUnavailable, errNet)
+		if err := lease.Renew(t.Context()); err != nil {
+			t.Errorf("Renew: %v, though the lease was extended", err)
+		}
+		time.Sleep(10 * time.Minute)
+		if lease.Err() != nil || lease.Mode() != store.Shared {
+			t.Errorf("mode %v, error %v", lease.Mode(), lease.Err())
+		}
+		p.set(func() { p.renew = nil })
+		time.Sleep(15 * time.Second) // the next renewal tells the store
+		reader, err := other.TryRLock(t.Context(), "n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustUnlock(t, reader)
+		mustUnlock(t, lease)
+	})
+}
+
 func TestDowngradeRacingWithUnlockDoesNotAffectTheNextHolder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t)

@@ -37,13 +37,17 @@ func (c *Client) newLease(cl *call, id store.ID, sent time.Duration, a *store.An
 		maxEnd = sent + cl.maxHold
 	}
 	g.Start(req.Mode, sent, a.TTL, maxEnd)
-	l.init(g, g.Init(a, sent), sent, cl.MinHold)
+	now := sent
+	if cl.MinHold > 0 {
+		now = c.now() // the store granted it after sent, so a minimum hold from then on could be too short
+	}
+	l.init(g, g.Init(a, sent), sent, minHoldEnd(now, cl.MinHold))
 	return l
 }
 
 // HandOver makes the next lease on the grant.
 func (g *grant) HandOver(call *localqueue.Call, token int64, now time.Duration) {
-	new(lease).init(g, token, now, call.MinHold)
+	new(lease).init(g, token, now, minHoldEnd(now, call.MinHold))
 }
 
 // Refusal returns the error of a call that does not wait for the grant.

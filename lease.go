@@ -39,7 +39,7 @@ type lease struct {
 	released bool          // this lease was unlocked
 	ended    bool          // root: all leases were unlocked, or the grant was lost or the client closed
 	lost     bool          // ended by grant.Lost, which alone uses it without the mutex
-	minHold  time.Duration // root
+	openAt   time.Duration // root: when MinHold is over; 0 without MinHold
 	inner    *lease        // root: the first lease that shares the grant; in the others: the next one
 	err      error         // root: why it ended
 	done     chan struct{} // made when asked for
@@ -54,10 +54,18 @@ var closed = func() chan struct{} {
 }()
 
 // init makes l the holder of the grant.
-func (l *lease) init(g *grant, token int64, since, minHold time.Duration) {
+func (l *lease) init(g *grant, token int64, since, openAt time.Duration) {
 	l.g, l.root, l.since, l.handles = g, l, since, 1
-	l.token, l.minHold = token, minHold
+	l.token, l.openAt = token, openAt
 	g.lease.Store(l)
+}
+
+// minHoldEnd returns when a minimum hold that begins at that time is over, or 0 if there is none.
+func minHoldEnd(begin, minHold time.Duration) time.Duration {
+	if minHold == 0 {
+		return 0
+	}
+	return begin + minHold
 }
 
 // handle returns the Lease for the caller. If the client has an observer or a logger, a Lease that
@@ -172,11 +180,12 @@ func (l *lease) unlockUnused(ctx context.Context) error {
 	return l.unlock(ctx, store.Keep{}, false)
 }
 
-// setMinHold sets the minimum hold of a root lease. A lease that shares a grant (Reentrant)
+// setMinHold sets the minimum hold of a root lease, which begins now. A lease that shares a grant (Reentrant)
 // does not change it.
 func (l *lease) setMinHold(d time.Duration) {
+	openAt := minHoldEnd(l.g.c.now(), d)
 	l.mu.Lock()
-	l.minHold = d
+	l.openAt = openAt
 	l.mu.Unlock()
 }
 
@@ -217,7 +226,7 @@ func (l *lease) unlock(ctx context.Context, keep store.Keep, all bool) error {
 		return nil
 	}
 	ending := r.endLocked(ErrNotHeld)
-	if keep.State == store.Held && r.minHold > 0 {
+	if keep.State == store.Held && r.openAt > 0 {
 		keep = r.restLocked()
 	}
 	r.mu.Unlock()
@@ -297,7 +306,7 @@ func (l *lease) rest() store.Keep {
 }
 
 func (l *lease) restLocked() store.Keep {
-	if rest := l.minHold - (l.g.c.now() - l.since); rest > 0 {
+	if rest := l.openAt - l.g.c.now(); rest > 0 {
 		return store.Keep{State: store.Cooling, For: rest}
 	}
 	return store.Keep{}
@@ -316,7 +325,7 @@ func (h *Lease) Renew(ctx context.Context) error {
 		return fail(op, l.name(), err)
 	}
 	defer l.g.c.life.Leave()
-	err := l.renewNow(ctx)
+	_, err := l.renewNow(ctx)
 	if err == nil {
 		err = l.Err() // it may have been unlocked meanwhile
 	}
@@ -329,19 +338,20 @@ func (h *Lease) Renew(ctx context.Context) error {
 	return fail(op, l.name(), err)
 }
 
-// renewNow renews the grant.
-func (l *lease) renewNow(ctx context.Context) error {
+// renewNow renews the grant. Unchanged is why the store could not change the mode of a grant that
+// it has extended.
+func (l *lease) renewNow(ctx context.Context) (unchanged, err error) {
 	out := l.g.c.renewals.RenewNow(ctx, &l.g.Grant.Grant, 0)
 	switch out.Status {
 	case store.Gone:
-		return cmp.Or[error](l.Err(), errGone) // Close or Unlock may have released it
+		return nil, cmp.Or[error](l.Err(), errGone) // Close or Unlock may have released it
 	case store.Unknown:
-		return unavailable("", out.Err)
+		return nil, unavailable("", out.Err)
 	}
 	if err := l.Err(); errors.Is(err, ErrLost) { // the reply came after the deadline
-		return err
+		return nil, err
 	}
-	return nil
+	return out.Err, nil
 }
 
 // Downgrade turns an exclusive lease into a shared one without letting a writer in between.
@@ -351,7 +361,7 @@ func (l *lease) renewNow(ctx context.Context) error {
 // It returns ErrLost if the lease was lost, ErrNotHeld after Unlock, ErrClosed after Close of
 // the client, ErrUnsupported if the store has no shared locks, and ErrInvalid if the lease has
 // permits or another lease shares its grant. It returns ErrUnavailable if the store does not
-// answer; the lease then counts as shared, and the next renewal tells the store.
+// answer or cannot write; the lease then counts as shared, and the next renewal tells the store.
 func (h *Lease) Downgrade(ctx context.Context) error {
 	const op = "downgrade"
 	l := h.l
@@ -383,7 +393,10 @@ func (h *Lease) Downgrade(ctx context.Context) error {
 	}
 	r.mu.Unlock()
 	if err == nil {
-		err = l.renewNow(ctx)
+		var unchanged error
+		if unchanged, err = l.renewNow(ctx); unchanged != nil {
+			err = unavailable("", unchanged)
+		}
 	}
 	if err != nil {
 		return fail(op, l.name(), err)

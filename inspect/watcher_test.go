@@ -3,6 +3,7 @@ package inspect_test
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -95,6 +96,23 @@ func TestASlowStoreIsListedForATenthOfTheTime(t *testing.T) {
 	}
 }
 
+func TestAListingThatTakesTooLongShowsWhatItHas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, h := newSlowStore(t, 4*time.Second)
+		for i := range 250 {
+			req := store.Request{Name: fmt.Sprintf("n%03d", i), ID: store.ID{byte(i)}, Mode: store.Exclusive, Weight: 1, TTL: time.Hour}
+			if a, err := s.Store.Acquire(t.Context(), req); err != nil || !a.Granted() {
+				t.Fatal(a, err)
+			}
+		}
+		w := visit(t, h, "/", time.Minute)
+		if body := w.Body.String(); w.Code != http.StatusOK || !strings.Contains(body, "Only the first 100 names") || !strings.Contains(body, "n099") {
+			t.Errorf("status %d: %s", w.Code, body)
+		}
+		time.Sleep(10 * time.Minute) // nobody looks any more, so the listing ends
+	})
+}
+
 func TestAStreamOfHTTP2OutlivesAPause(t *testing.T) {
 	t.Parallel()
 	_, h := newSlowStore(t, 0, inspect.Every(12*time.Second)) // longer than a browser may take to read
@@ -132,15 +150,16 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error { close(p); return nil }
 func (pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
-// dial sends a request to a server with this handler, in a synctest bubble. The handler has to end
-// within the time of a reply, whatever the client does.
+// dial sends a request to a server with this handler, in a synctest bubble. The server has to close
+// the connection within the time of a reply, whatever the client does.
 func dial(t *testing.T, h http.Handler, request string) net.Conn {
 	t.Helper()
 	done := make(chan struct{})
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer close(done)
-		h.ServeHTTP(w, r)
-	})}
+	server := &http.Server{Handler: h, ConnState: func(_ net.Conn, state http.ConnState) {
+		if state == http.StateClosed {
+			close(done)
+		}
+	}}
 	listener := make(pipes, 1)
 	client, accepted := net.Pipe()
 	listener <- accepted
@@ -149,7 +168,7 @@ func dial(t *testing.T, h http.Handler, request string) net.Conn {
 		begin := time.Now()
 		<-done
 		if took := time.Since(begin); took > 15*time.Second {
-			t.Errorf("the handler waited for %v", took)
+			t.Errorf("the server waited for %v", took)
 		}
 		server.Close()
 		client.Close()

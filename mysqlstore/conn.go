@@ -31,9 +31,10 @@ const (
 
 // Errors of the server.
 const (
-	errNoSuchTable = 1146
-	errDeadlock    = 1213
-	errRowLocked   = 1205
+	errNoSuchTable   = 1146
+	errWrongPassword = 1045
+	errDeadlock      = 1213
+	errRowLocked     = 1205
 )
 
 // A lane is one connection of the pool, and the calls that take turns to use it. The connection
@@ -257,3 +258,9 @@ func isNumber(err error, numbers ...uint16) bool {
 	}
 	return false
 }
+
+// lacksRight reports whether the user has no right to a table or to a column.
+func lacksRight(err error) bool { return isNumber(err, 1142, 1143) }
+
+// wrongDatabase reports whether the user has no right to the database, or it does not exist.
+func wrongDatabase(err error) bool { return isNumber(err, 1044, 1049) }

@@ -92,14 +92,15 @@ func open(ctx context.Context, db *sql.DB, c config) (*Store, error) {
 			store.ErrInvalid, most, least)
 	}
 	err = checkVersion(ctx, db, c.prefix)
+	what := advice(err)
 	if errors.Is(err, errNoTables) && !c.keepOut {
-		err = Migrate(ctx, db, c.prefix)
+		err, what = Migrate(ctx, db, c.prefix), "" // it has advice of its own
 	}
 	if err != nil {
 		if isOutcome(err) {
 			return nil, err
 		}
-		return nil, fmt.Errorf("mysql store: %w%s", err, advice(err))
+		return nil, fmt.Errorf("mysql store: %w%s", err, what)
 	}
 	return newStore(db, c), nil
 }
@@ -137,7 +138,7 @@ func openURL(ctx context.Context, u *store.URL) (store.Store, error) {
 	s, err := open(ctx, db, c)
 	if err != nil {
 		db.Close()
-		if isNumber(err, 1045, 1044, 1049) { // wrong password, no right to the database, no such database
+		if isNumber(err, errWrongPassword) || wrongDatabase(err) {
 			return nil, fmt.Errorf("%w: %s: %w", store.ErrInvalid, u, err)
 		}
 		return nil, fmt.Errorf("%s: %w", u, err)

@@ -80,7 +80,11 @@ func Migrate(ctx context.Context, db *sql.DB, prefix string) error {
 			continue
 		}
 		if _, err := db.ExecContext(ctx, statement); err != nil {
-			return fmt.Errorf("create the tables of the locks: %w; a user that may create them can run the output of: holdfast schema", err)
+			what := advice(err)
+			if lacksRight(err) {
+				what = ": let a user that may create them run holdfast migrate, or the output of holdfast schema"
+			}
+			return fmt.Errorf("create the tables of the locks: %w%s", err, what)
 		}
 	}
 	return checkVersion(ctx, db, prefix)

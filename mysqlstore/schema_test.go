@@ -103,6 +103,11 @@ func TestTheDocumentedGrantsAreEnough(t *testing.T) {
 	if _, err := New(little, Prefix("other_")); err == nil || !strings.Contains(err.Error(), "run holdfast migrate") {
 		t.Errorf("tables that it may not create: %v, want an error that says what to do", err)
 	}
+	mustExec(t, db, "GRANT SELECT ON `"+name+"`.* TO '"+name+"'@'%'")
+	reader := poolOf(t, name, func(c *mysql.Config) { c.User, c.Passwd = name, "little" })
+	if _, err := New(reader, Prefix("other_")); err == nil || !strings.Contains(err.Error(), "let a user that may create them run holdfast migrate") || strings.Contains(err.Error(), "GRANT") {
+		t.Errorf("missing tables that it may not create: %v, want an error that says who may", err)
+	}
 	mustExec(t, db, "REVOKE UPDATE ON `"+name+"`.`holdfast_names` FROM '"+name+"'@'%'")
 	_, err = s.Acquire(bounded(t), request("revoked"))
 	if err == nil || !strings.Contains(err.Error(), "lacks a right") {

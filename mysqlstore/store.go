@@ -141,8 +141,12 @@ func advice(err error) string {
 		return ": the tables of the locks were removed; run holdfast migrate"
 	case isNumber(err, 1290, 1836, 1792):
 		return ": the server is read-only; connect to the primary"
-	case isNumber(err, 1142, 1143):
-		return ": the user lacks a right, see the grants in the documentation of package mysqlstore; or the tables do not exist, then run holdfast migrate"
+	case lacksRight(err):
+		return ": the user lacks a right, or the tables do not exist: run holdfast migrate, and the GRANT statements of the package documentation, which are also in holdfast help schema"
+	case isNumber(err, errWrongPassword):
+		return ": check the user and the password"
+	case wrongDatabase(err):
+		return ": the database does not exist, or the user has no right to it"
 	}
 	return ""
 }

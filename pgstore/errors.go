@@ -21,7 +21,7 @@ var advice = map[string]string{
 	"25006":      "the server is read only, perhaps a standby; name the primary, or several hosts with target_session_attrs=read-write",
 	"3D000":      "create the database, or name another in the URL",
 	"3F000":      "run holdfast migrate",
-	"42501":      "this role may not use the locks; run the two GRANT statements of the package documentation",
+	"42501":      "this role lacks a right; the GRANT statements are in the package documentation, and in holdfast help schema",
 	"42883":      "run holdfast migrate",
 	"53100":      "the disk of the server is full",
 	"53300":      "the server has no free connection; raise max_connections, or use a pooler",

@@ -55,6 +55,9 @@ func open(ctx context.Context, u *store.URL) (store.Store, error) {
 	s, err := newStore(ctx, p, config{schema: schema, noCreate: !create, owned: true, conns: int(pool.MaxConns)})
 	if err != nil {
 		p.Close()
+		if isCode(err, "28P01", "28000", "3D000") { // wrong password, no such user or not allowed from here, no such database
+			return nil, fmt.Errorf("%w: %s: %w", store.ErrInvalid, u, err)
+		}
 		return nil, err
 	}
 	return s, nil

@@ -49,6 +49,21 @@ func TestErrorsOfOpenAreOneLineWithoutThePassword(t *testing.T) {
 	}
 }
 
+func TestAWrongPasswordOrDatabaseIsInvalid(t *testing.T) {
+	p := servers.StartPostgres(t, servers.PostgresOptions{NoSync: true, Password: true})
+	p.Must("CREATE ROLE app LOGIN PASSWORD 'right'")
+	for url, says := range map[string]string{
+		"postgres://app:s3cr3t@" + p.Addr() + "/postgres":    "check the user and the password",
+		"postgres://nobody:s3cr3t@" + p.Addr() + "/postgres": "check the user and the password",
+		"postgres://postgres@" + p.Addr() + "/nowhere":       "create the database",
+	} {
+		_, err := store.Open(t.Context(), url)
+		if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "s3cr3t") {
+			t.Errorf("%s: %v, want ErrInvalid that says %s", url, err, says)
+		}
+	}
+}
+
 func TestBadURLsAreInvalidBeforeTheServerIsTouched(t *testing.T) {
 	for says, url := range map[string]string{
 		`unknown parameter "nonsense"`: "postgres://127.0.0.1:1/db?nonsense=1",

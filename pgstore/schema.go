@@ -102,8 +102,10 @@ func Migrate(ctx context.Context, db Beginner, schema string) error {
 	if found || err != nil && !errors.Is(err, errNoSchema) {
 		return err
 	}
-	if _, err := tx.Exec(ctx, text, pgx.QueryExecModeSimpleProtocol); err != nil {
-		return fmt.Errorf("create the schema of the locks: %w; a role that may create it can run the output of: holdfast schema", explain(err))
+	if _, err := tx.Exec(ctx, text, pgx.QueryExecModeSimpleProtocol); isCode(err, "42501") { // the advice of explain is for roles that lock
+		return fmt.Errorf("create the schema of the locks: postgres store: %w: let a role that may create it run holdfast migrate, or the output of holdfast schema", oneLine{err})
+	} else if err != nil {
+		return fmt.Errorf("create the schema of the locks: %w", explain(err))
 	}
 	return explain(tx.Commit(ctx))
 }

@@ -110,6 +110,10 @@ func TestARoleWithTheDocumentedGrantsCanLockAndNothingElse(t *testing.T) {
 	} else {
 		t.Errorf("open without grants: %v", err)
 	}
+	elsewhere := strings.Replace(as("stranger"), "schema=narrow", "schema=elsewhere", 1)
+	if _, err := store.Open(t.Context(), elsewhere); err == nil || !strings.Contains(err.Error(), "holdfast migrate") || strings.Contains(err.Error(), "GRANT") {
+		t.Errorf("a role that may not create the schema: %v, want an error that says who may", err)
+	}
 }
 
 // A later version keeps the functions of this one over its own tables. Programs of both exclude

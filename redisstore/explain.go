@@ -24,11 +24,13 @@ func diagnose(option *rueidis.ClientOption, u string, err error) error {
 	}
 	switch text := err.Error(); {
 	case strings.Contains(text, "WRONGPASS"), strings.Contains(text, "NOAUTH"), strings.Contains(text, "invalid password"):
-		return invalid("check the user and the password in the URL")
+		return invalid("check the user and the password in the URL; a password without a user is written as redis://:PASSWORD@HOST")
 	case strings.Contains(text, "DB index is out of range"):
 		return invalid("the path of the URL is the number of the database, as in redis://HOST/0")
 	case strings.Contains(text, "unknown command 'SENTINEL'"):
 		return invalid("this is a Redis server, not a Sentinel: write redis://HOST:PORT, or give the address of a Sentinel")
+	case strings.Contains(text, "No such master with that name"): // not invalid: a Sentinel can learn of it later
+		return fmt.Errorf("%s: %w: the name after the hosts is the one in \"sentinel monitor\" of the Sentinels", u, err)
 	case strings.Contains(text, "unknown message type: 72"): // "HTTP/1.1 …"
 		return invalid("this looks like an HTTP server, not like Redis: check the port")
 	}

@@ -132,6 +132,21 @@ func TestSentinelWithAPassword(t *testing.T) {
 	urltest.Works(t, "redis+sentinel://:PASSWORD@"+group.Addrs()[0]+"/"+servers.SentinelName+"/3?replicas=1")
 }
 
+func TestErrorsSayHowSentinelsAreNamed(t *testing.T) {
+	group := servers.StartSentinel(t, 1, 1, servers.RedisOptions{})
+	if _, err := store.Open(t.Context(), "redis+sentinel://"+group.Addrs()[0]+"/another"); err == nil || !strings.Contains(err.Error(), "sentinel monitor") {
+		t.Errorf("an unknown master: %v", err)
+	}
+	s, err := store.Open(t.Context(), "redis://"+group.Addrs()[0])
+	if err == nil {
+		defer s.Close()
+		_, err = s.Acquire(t.Context(), store.Request{Name: "n", ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: time.Minute, Tokens: 1})
+	}
+	if err == nil || !strings.Contains(err.Error(), "write redis+sentinel://") {
+		t.Errorf("a Sentinel as a server: %v", err)
+	}
+}
+
 func TestAClusterByItsURL(t *testing.T) {
 	cluster := servers.StartCluster(t, servers.RedisOptions{})
 	urltest.Works(t, "redis+cluster://"+cluster.Addrs()[0])

@@ -187,7 +187,7 @@ const (
 // Renewed is the outcome of one Renewal.
 type Renewed struct {
 	Status Status
-	Err    error         // why the status is Unknown; may be nil
+	Err    error         // why the status is Unknown, or why an extended grant has kept its mode; may be nil
 	TTL    time.Duration // as granted
 	Token  int64         // first token of the new block
 	Tokens int           // length of the new block; 0 if none was requested or other requests are queued

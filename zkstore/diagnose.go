@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/diagnosis"
@@ -36,13 +38,19 @@ func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding
 	config, err := e.get(s.wire, wire.Get("/zookeeper/config", false))
 	e.members, e.membersErr = voters(string(config.Data)), err
 	findings := diagnosis.Run("", e, ensembleProbes)
-	for _, addr := range e.servers {
-		m := &member{ensemble: e, addr: addr, replies: make(map[string]string), errs: make(map[string]error)}
-		for _, word := range words {
-			m.replies[word], m.errs[word] = m.ask(word)
-		}
-		findings = append(findings, diagnosis.Run(addr, m, memberProbes)...)
+	members := make([][]store.Finding, len(e.servers))
+	var wg sync.WaitGroup
+	for i, addr := range e.servers {
+		wg.Go(func() { // servers that hang must not use up the time for the others
+			m := &member{ensemble: e, addr: addr, replies: make(map[string]string), errs: make(map[string]error)}
+			for _, word := range words {
+				m.replies[word], m.errs[word] = m.ask(word)
+			}
+			members[i] = diagnosis.Run(addr, m, memberProbes)
+		})
 	}
+	wg.Wait()
+	findings = append(findings, slices.Concat(members...)...)
 	identity := diagnosis.Identify("node %s, created by change %#x", s.root, e.root.Stat.Czxid)
 	if e.rootErr != nil {
 		identity = diagnosis.Identity.Unknown(e.rootErr)

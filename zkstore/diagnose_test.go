@@ -1,7 +1,10 @@
 package zkstore
 
 import (
+	"context"
 	"fmt"
+	"maps"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +12,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/internal/diagnosis"
 	"github.com/holdfast-lock/holdfast/internal/diagnosistest"
+	"github.com/holdfast-lock/holdfast/internal/ports"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -128,6 +132,35 @@ func diagnoseEnsemble(t *testing.T, seen *diagnosistest.Record) {
 	})
 	if i < 0 || findings[i].Level != store.LevelFailure {
 		t.Errorf("the server that is left: %s", diagnosistest.Text(findings))
+	}
+}
+
+func TestDiagnoseLooksAtAServerThoughTheOneBeforeItHangs(t *testing.T) {
+	server := servers.StartZooKeeper(t, servers.ZooKeeperOptions{})
+	first := ports.Addr(ports.Reserve(t)) // servers are looked at in the order of their addresses
+	for first > server.Addr() {
+		first = ports.Addr(ports.Reserve(t))
+	}
+	silent, err := net.Listen("tcp", first) // accepts connections, and never replies
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	s, err := store.Open(t.Context(), "zk://"+first+","+server.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*lookTimeout)
+	defer cancel()
+	versions := make(map[string]store.Level)
+	for _, f := range s.(store.Diagnoser).Diagnose(ctx, 10*time.Second) {
+		if f.ID == "zookeeper.version" {
+			versions[f.Node] = f.Level
+		}
+	}
+	if want := map[string]store.Level{first: store.LevelUnknown, server.Addr(): store.LevelOK}; !maps.Equal(versions, want) {
+		t.Errorf("versions %v, want %v", versions, want)
 	}
 }
 

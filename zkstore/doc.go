@@ -24,10 +24,12 @@
 //     shorter from their next renewal on.
 //
 // Every grant and every renewal is a write that a majority has agreed on. A read from one server
-// may be outdated, and is never enough to hold a lock. Records that a release keeps (Once, MinHold)
-// outlive the session and are timed by the wall clock of the leader. If that clock is changed, or
-// the clock of the next leader differs, they last shorter or longer by as much. Locks do not depend
-// on it.
+// may be outdated, and is never enough to hold a lock.
+//
+// Records that outlive their session are timed by the wall clock of the leader: those that a
+// release keeps (Once, MinHold), and grants that were not released when their store was closed,
+// such as a lock that "holdfast renew" has renewed. If that clock is changed, or the clock of the
+// next leader differs, they last shorter or longer by as much. Other locks do not depend on it.
 //
 // # Session and TTL
 //
@@ -58,7 +60,7 @@
 //	ROOT/token                                   the table of tokens
 //	ROOT/1f/order:42                             a name in use, in one of 64 buckets
 //	ROOT/1f/order:42/x1.0-ID-0000000000          one request: exclusive, weight, limit
-//	ROOT/1f/order:42/kx1.0-ID-0000000000         kept by a release; or "done"
+//	ROOT/1f/order:42/kx1.0-ID-0000000000         kept by a release
 //
 // Requests are ephemeral nodes in order of arrival; their data says which are granted. The name
 // of a node contains the identity of its request: a request whose reply was lost is found by it,

@@ -73,6 +73,7 @@ func TestFaultsOfASingleServer(t *testing.T) {
 		{"a take-over whose reply was lost ends with its TTL", takenOverUnheard},
 		{"a kept record is removed after its time", keptForATime},
 		{"records kept by processes that ended are removed by others", sweptByOthers},
+		{"removing a kept record late does not remove a newer one", removedLate},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

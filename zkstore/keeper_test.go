@@ -1,6 +1,7 @@
 package zkstore
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -173,6 +174,69 @@ func keptForATime(t *testing.T, server *servers.ZooKeeper, root string) {
 		})
 	}
 	s.Close()
+}
+
+// The request that removes a kept record arrives late: the name has a newer record by then, of
+// another identity.
+func removedLate(t *testing.T, server *servers.ZooKeeper, root string) {
+	ctx := bounded(t)
+	url := "zk://" + server.Addr() + root
+	s := openQuick(t, url)
+	defer s.Close()
+	for _, test := range []struct {
+		name   string
+		first  time.Duration // for how long the first record is kept
+		before int           // how often the node is read before it is removed
+		remove func(s *Store, first store.ID) error
+	}{
+		{"list", 50 * time.Millisecond, 1, func(s *Store, _ store.ID) error { _, err := s.List(ctx, store.Query{Name: "list"}); return err }},
+		{"break", time.Hour, 2, func(s *Store, first store.ID) error { return s.Break(ctx, "break", first) }},
+	} {
+		keep := func(s *Store, d time.Duration) store.ID {
+			t.Helper()
+			req := request(test.name)
+			if answer := try(t, s, req); !answer.Granted() {
+				t.Fatalf("%s: %+v", test.name, answer.Refusal)
+			}
+			if err := s.Release(ctx, test.name, req.ID, store.Keep{State: store.Done, For: d}); err != nil {
+				t.Fatal(err)
+			}
+			return req.ID
+		}
+		gone := openQuick(t, url)
+		first := keep(gone, test.first)
+		gone.Close()
+		if test.first < time.Hour {
+			time.Sleep(test.first)
+		}
+
+		proxy := faultproxy.Start(t, server.Addr())
+		slow := openQuick(t, "zk://"+proxy.Addr()+root)
+		parent, _ := slow.place(test.name)
+		held, done := make(chan struct{}), make(chan error, 1)
+		proxy.ToServer.When(
+			func(seen []byte) bool { return bytes.Count(seen, []byte(parent+"/")) > test.before },
+			func() { proxy.ToServer.Hold(); close(held) })
+		go func() { done <- test.remove(slow, first) }()
+		select {
+		case <-held:
+		case err := <-done:
+			t.Fatalf("%s: the record was not removed: %v", test.name, err)
+		}
+		if err := s.Break(ctx, test.name, first); err != nil && !errors.Is(err, store.ErrNotHeld) { // it may have expired
+			t.Fatal(err)
+		}
+		second := keep(s, time.Hour)
+		proxy.Heal()
+		if err := <-done; err != nil && !errors.Is(err, store.ErrNotHeld) {
+			t.Errorf("%s: %v", test.name, err)
+		}
+		answer := try(t, s, request(test.name))
+		if answer.Granted() || len(answer.Refusal.Holders) != 1 || answer.Refusal.Holders[0].ID != second {
+			t.Errorf("%s: %+v, want that the newer record is there", test.name, answer)
+		}
+		slow.Close()
+	}
 }
 
 // Clients that keep records also remove the records of processes that have ended, on names that are

@@ -45,7 +45,6 @@ func decode(node string) (name string, ok bool) {
 //	x1.0-ID-0000000007    exclusive (s shared, p permits), weight and limit, identity, number
 //	X1.0-ID-0000000007    the same, of an attempt that does not wait
 //	kx1.0-ID-0000000007   kept by a release, for a time
-//	done                  kept as done
 type node struct {
 	name          string
 	id            store.ID
@@ -58,7 +57,6 @@ type node struct {
 }
 
 const (
-	doneNode    = "done"       // there is at most one, and it is the first
 	firstSeq    = "0000000000" // of a node created together with its parent; the server's are higher
 	modeLetters = "xsp"        // of the modes, in order
 )
@@ -75,10 +73,6 @@ func requestNode(req *store.Request) string {
 // parseNode parses the name of a child. It is not ok if this package did not create it.
 func parseNode(name string) (n node, ok bool) {
 	n.name = name
-	if name == doneNode {
-		n.kept, n.mode, n.weight = true, store.Exclusive, 1
-		return n, true
-	}
 	rest, kept := strings.CutPrefix(name, "k")
 	parts := strings.SplitN(rest, "-", 3) // the number may be negative
 	if len(parts) < 3 || len(parts[0]) < 4 {
@@ -97,12 +91,4 @@ func parseNode(name string) (n node, ok bool) {
 }
 
 // arrival orders the queue. After 2^31 nodes the server's numbers continue with negative ones.
-func arrival(a, b node) int {
-	switch doneNode {
-	case a.name:
-		return -1
-	case b.name:
-		return 1
-	}
-	return int(a.seq - b.seq)
-}
+func arrival(a, b node) int { return int(a.seq - b.seq) }

@@ -102,7 +102,7 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 }
 
 // keep replaces a grant by a record: a node that belongs to no session, with the time for which
-// it counts.
+// it counts. Its name contains the identity, so that removing it late cannot affect a newer record.
 func (s *Store) keep(ctx context.Context, c *claim, keep store.Keep) error {
 	rec, _ := s.state(c)
 	if err := store.CheckDone(keep, rec.Mode); err != nil {
@@ -112,7 +112,6 @@ func (s *Store) keep(ctx context.Context, c *claim, keep store.Keep) error {
 	kept := &claim{Key: c.Key, parent: c.parent, node: "k" + c.node, kept: true}
 	ops := []wire.Op{wire.Delete(c.path(), wire.AnyVersion)}
 	if keep.State == store.Done { // every waiter watches the parent
-		kept.node = doneNode
 		ops = append(ops, wire.Set(c.parent, nil, wire.AnyVersion))
 	}
 	ops = append(ops, wire.Create(kept.path(), rec.encode(), s.acl, wire.Persistent))

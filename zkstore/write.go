@@ -44,12 +44,19 @@ func (w *write) call() *wire.Call {
 }
 
 // sendWrites sends writes as one transaction, and sets the error of each unless it is refused. It
-// does not send a write whose caller gave up before there was a connection.
+// does not send a write whose caller gave up before there was a connection, and it does not wait
+// for a connection that no caller waits for.
 func (s *Store) sendWrites(batch []*write) (refused bool) {
-	for !s.wire.Connected() && s.life.Err() == nil {
-		_ = s.wire.Do(s.life, &wire.Call{Op: wire.Sync("/")})
+	for {
+		batch = slices.DeleteFunc(batch, func(w *write) bool { w.err = w.ctx.Err(); return w.err != nil })
+		if len(batch) == 0 {
+			return false
+		}
+		if s.wire.Connected() || s.life.Err() != nil {
+			break
+		}
+		_ = s.wire.Do(batch[0].ctx, &wire.Call{Op: wire.Sync("/")})
 	}
-	batch = slices.DeleteFunc(batch, func(w *write) bool { w.err = w.ctx.Err(); return w.err != nil })
 	ops, outcomes := make([]wire.Op, 0, 2*len(batch)), make([]error, len(batch))
 	for _, w := range batch {
 		ops = append(ops, w.ops...)

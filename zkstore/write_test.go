@@ -90,6 +90,7 @@ func TestBatches(t *testing.T) {
 		{"grants whose replies are lost are found again", repliesLost},
 		{"requests that are lost with the connection are not granted", requestsLost},
 		{"requests whose callers give up without a connection are not sent", neverSent},
+		{"without a connection no batch outlives its callers", callersGone},
 		{"a grant that no caller waits for ends with its TTL", abandoned},
 		{"locks that were held for long leave no parents", heldLong},
 	} {
@@ -179,29 +180,37 @@ func requestsLost(t *testing.T, c *crowd) {
 	}
 }
 
-func neverSent(t *testing.T, c *crowd) {
+// disconnect ends the connection and keeps the store from making another.
+func (c *crowd) disconnect() {
+	c.t.Helper()
 	c.proxy.Cut()
 	for _, one := range c.firstTokens {
 		<-one
 	}
-	poll(t, func() bool { return !c.s.wire.Connected() })
-	impatient := func(from, to int) (giveUp func()) {
-		ctx, cancel := context.WithCancel(t.Context())
-		var all []<-chan result
-		for i := from; i < to; i++ {
-			all = append(all, c.later(ctx, request(crowdName(i))))
-		}
-		return func() {
-			cancel()
-			for _, one := range all {
-				if r := <-one; !errors.Is(r.Err, context.Canceled) {
-					t.Errorf("%+v, %v though the caller gave up", r.Value, r.Err)
-				}
+	poll(c.t, func() bool { return !c.s.wire.Connected() })
+}
+
+// impatient asks for names. The callers wait until giveUp is called.
+func (c *crowd) impatient(from, to int) (giveUp func()) {
+	ctx, cancel := context.WithCancel(c.t.Context())
+	var all []<-chan result
+	for i := from; i < to; i++ {
+		all = append(all, c.later(ctx, request(crowdName(i))))
+	}
+	return func() {
+		cancel()
+		for _, one := range all {
+			if r := <-one; !errors.Is(r.Err, context.Canceled) {
+				c.t.Errorf("%+v, %v though the caller gave up", r.Value, r.Err)
 			}
 		}
 	}
-	alone := impatient(1, 1+maxInFlight)
-	queued := impatient(1+maxInFlight, crowdSize)
+}
+
+func neverSent(t *testing.T, c *crowd) {
+	c.disconnect()
+	alone := c.impatient(1, 1+maxInFlight)
+	queued := c.impatient(1+maxInFlight, crowdSize)
 	first := c.later(bounded(t), request(crowdName(0)))
 	alone() // so that the others are in one batch
 	queued()
@@ -212,6 +221,15 @@ func neverSent(t *testing.T, c *crowd) {
 			t.Errorf("%d is held by a request whose caller gave up: %+v", i, answer.Refusal)
 		}
 	}
+}
+
+func callersGone(t *testing.T, c *crowd) {
+	c.disconnect()
+	alone := c.impatient(0, maxInFlight)
+	queued := c.impatient(maxInFlight, crowdSize)
+	alone() // so that the others are in one batch
+	queued()
+	poll(t, func() bool { return c.s.writes.Len() == 0 })
 }
 
 func abandoned(t *testing.T, c *crowd) {

@@ -33,7 +33,8 @@ func newDoctorCommand() *cobra.Command {
 each other, are renewed, wake their waiters, expire and have growing tokens. Then
 it reads the settings of the servers that make locks unsafe or slow. Each finding
 says what can go wrong and what to do. It changes no setting. It takes about five
-seconds. docs/doctor.md lists all checks.
+seconds. All checks are listed at
+https://github.com/holdfast-lock/holdfast/blob/main/docs/doctor.md
 
 A setting that cannot be read is unknown, and the finding says which right is
 missing.
@@ -114,7 +115,7 @@ func doctorText(findings []store.Finding, colour bool) string {
 		}
 		b.WriteString(findingText(f, colour))
 	}
-	fmt.Fprintf(&b, "%d checks: %d ok, %d notes, %d unknown, %d warnings, %d failures\n", len(findings),
+	fmt.Fprintf(&b, "%d checks: ok %d, notes %d, unknown %d, warnings %d, failures %d\n", len(findings),
 		counts[store.LevelOK], counts[store.LevelNote], counts[store.LevelUnknown], counts[store.LevelWarning], counts[store.LevelFailure])
 	return b.String()
 }

@@ -149,7 +149,7 @@ warning  b: x:1: bad
          do: d
 ok       b: y:1: fine
 ok       c: all
-6 checks: 5 ok, 0 notes, 0 unknown, 1 warnings, 0 failures
+6 checks: ok 5, notes 0, unknown 0, warnings 1, failures 0
 `
 	if got := doctorText(findings, false); got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)

@@ -36,7 +36,18 @@ func newSchemaCommand() *cobra.Command {
 database, for an administrator who runs them. The database is not touched. The
 URL names the kind of database, and the schema if it is not "holdfast".
 
-  holdfast schema --store postgres://db.example.com/app | psql app`,
+  holdfast schema --store postgres://db.example.com/app | psql app
+
+An account that only locks needs these rights and no others. In PostgreSQL:
+
+    GRANT USAGE ON SCHEMA holdfast TO app;
+    GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA holdfast TO app;
+
+In MySQL and MariaDB, if the tables are in the database shop:
+
+    GRANT SELECT, INSERT, UPDATE, DELETE ON shop.holdfast_names TO app;
+    GRANT SELECT, INSERT, UPDATE, DELETE ON shop.holdfast_claims TO app;
+    GRANT SELECT, UPDATE (low, swept) ON shop.holdfast_meta TO app;`,
 		Args: arguments(0),
 		RunE: func(*cobra.Command, []string) error {
 			db, err := st.database()

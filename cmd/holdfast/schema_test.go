@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/mysqlstore"
+	"github.com/holdfast-lock/holdfast/pgstore"
 )
 
 func TestMigrateCreatesTheTablesOfPostgreSQL(t *testing.T) {
@@ -59,4 +61,21 @@ func TestSchemaAndMigrateNeedADatabase(t *testing.T) {
 		s.run(command, "--store", "mysql://127.0.0.1:1/db?prefix=a-b").wantCode(exitUsage)
 	}
 	s.run("migrate", "--store", "postgres://u:secret@127.0.0.1:1/db").wantCode(exitUnavailable)
+}
+
+func TestTheHelpOfSchemaListsTheGrants(t *testing.T) {
+	postgres, err := pgstore.Grants("", "app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mysql, err := mysqlstore.Grants("shop", "", "app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	help := newSchemaCommand().Long
+	for line := range strings.Lines(strings.NewReplacer("`", "", `"`, "").Replace(postgres + mysql)) {
+		if !strings.Contains(help+"\n", "    "+line) {
+			t.Errorf("the help of schema lacks %s", line)
+		}
+	}
 }

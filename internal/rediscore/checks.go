@@ -166,7 +166,7 @@ var probes = []diagnosis.Probe[*node]{
 	{
 		Check: diagnosis.New("redis.replicas", store.LevelWarning,
 			"replication is asynchronous: a failover may promote a replica that has not received a lock, and give the name to a second client",
-			"replicas=N in the URL with the number of all replicas, which narrows the window; check tokens at the resource, which makes it harmless; or use etcd or ZooKeeper"),
+			"replicas=N in the URL with the number of all replicas, which narrows the window, but no lock is granted while a replica is down; check tokens at the resource, which makes it harmless; or use etcd or ZooKeeper"),
 		Look: func(n *node) (bool, string, error) {
 			count, err := n.replicas()
 			if errors.Is(err, diagnosis.ErrNotApplicable) {

@@ -68,15 +68,22 @@ func (s *Store) errClosed() error { return fmt.Errorf("redis store: %w", store.E
 
 const noRights = "the user of the URL has no right to do this: give it the rights that the package documentation lists"
 
+const noPassword = "the server requires a user or password: put it into the URL, as in redis://user:password@host, or into the options of the client"
+
+const noScripts = "this is not a Redis server, perhaps a Sentinel: write redis+sentinel://HOST/NAME, or make the client with NewFailoverClient"
+
 // advice says what to do about an error that contains a word.
 var advice = []struct{ word, advice string }{
 	{"NOPERM", noRights},
 	{"The user executing the script", noRights},
 	{"MOVED", "this is a node of a Cluster: write redis+cluster://"},
 	{"TRYAGAIN", "the slot of this name is being moved to another server: try again when that is done"},
-	{"NOAUTH", "the server requires a user or password: put it into the URL, as in redis://user:password@host"},
-	{"WRONGPASS", "the user or the password is wrong: check the URL"},
+	{"NOAUTH", noPassword},
+	{"unauthenticated", noPassword}, // to a long command before the login
+	{"WRONGPASS", "the user or the password is wrong: check the URL, or the options of the client"},
 	{"READONLY", "this is a replica: give the address of the primary, or use Sentinel or Cluster"},
+	{"unknown command 'EVALSHA'", noScripts}, // by rueidis
+	{"unknown command 'evalsha'", noScripts}, // by go-redis
 	{"OOM", "the server has no memory left: raise maxmemory, with maxmemory-policy noeviction"},
 	{"MISCONF", "the server cannot save its data: check its log and its disk"},
 	{"LOADING", "the server is starting; it answers when it has read its data"},

@@ -208,6 +208,25 @@ func TestShortDeadlinesDoNotKeepTheStoreFromConnecting(t *testing.T) {
 	})
 }
 
+func TestErrorsOfAWrongClientSayWhatToDo(t *testing.T) {
+	server := servers.StartRedis(t, servers.RedisOptions{Password: "secret"})
+	group := servers.StartSentinel(t, 1, 1, servers.RedisOptions{})
+	for says, options := range map[string]*redis.Options{
+		"requires a user or password": {Addr: server.Addr()},
+		"the password is wrong":       {Addr: server.Addr(), Password: "wrong"},
+		"NewFailoverClient":           {Addr: group.Addrs()[0]},
+	} {
+		s := mustNew(t, redis.NewClient(options))
+		for _, queue := range []bool{false, true} { // a server without a login refuses long commands in another way
+			req := redistest.Request("n")
+			req.Queue = queue
+			if _, err := s.Acquire(t.Context(), req); err == nil || !strings.Contains(err.Error(), says) {
+				t.Errorf("%v, want an error that says %q", err, says)
+			}
+		}
+	}
+}
+
 func TestASubscriptionWithoutRightsIsAnError(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{
 		ACL: []string{"user app on >secret ~* resetchannels +@all"},
