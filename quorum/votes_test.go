@@ -120,13 +120,13 @@ func (s *server) restart(id string, uptime time.Duration) {
 	s.id, s.uptime = id, uptime
 }
 
-func serverNodes(t *testing.T, n int) ([]*server, *quorum.Store) {
+func serverNodes(t *testing.T, n int, uptime time.Duration) ([]*server, *quorum.Store) {
 	t.Helper()
 	var all []*server
 	var nodes []quorum.Node
 	for i := range n {
 		s := &server{gate: &gate{Store: memstore.New()}}
-		s.restart(fmt.Sprint("run", i), time.Hour)
+		s.restart(fmt.Sprint("run", i), uptime)
 		all = append(all, s)
 		nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: s})
 	}
@@ -139,7 +139,7 @@ func serverNodes(t *testing.T, n int) ([]*server, *quorum.Store) {
 // older than it is.
 func TestNodeThatRestartedDoesNotCountWhateverItsClockSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		nodes, q := serverNodes(t, 3)
+		nodes, q := serverNodes(t, 3, time.Hour)
 		mustAcquire(t, q, request("warm-up"))
 		time.Sleep(time.Minute)
 		req := request("n")
