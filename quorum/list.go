@@ -9,20 +9,25 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// lookups is how many names of a listing are looked up at the same time.
-const lookups = 16
+const (
+	// lookups is how many names of a listing are looked up at the same time.
+	lookups = 16
+
+	// resolution is how exact the ages are that nodes report.
+	resolution = 2 * time.Millisecond
+)
 
 // List returns one page of the names that have holders or waiters; see [store.Store]. A holder
 // is listed if it may have a majority: if nodes that have it and nodes that do not answer are one
 // together.
 //
-// It lists the names of one node after the other, looks up each at all nodes, and returns it with
-// the names of the first node in the order of the name that has it. If nodes could not be listed,
-// the others are listed once more, for the names that were left out.
+// It lists the names of one node after the other, and looks up each at all nodes. A name is left out
+// if a node that was listed before had it already when the listing began.
 func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	if !s.caps.Features.Has(store.FeatureList) {
 		return store.Page{}, fmt.Errorf("%w: not all nodes can list locks", store.ErrUnsupported)
@@ -32,69 +37,73 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	}
 	defer s.life.Leave()
 	if q.Name != "" {
-		lock, _, err := s.lookup(ctx, q.Name)
+		lock, _, err := s.lookup(ctx, q.Name, 0)
 		if err != nil || lock.Name == "" {
 			return store.Page{}, err
 		}
 		return store.Page{Locks: []store.Lock{lock}}, nil
 	}
-	at, skipped, cursor, err := parseCursor(q.Cursor)
+	c, err := parseCursor(q.Cursor)
 	if err != nil {
 		return store.Page{}, err
 	}
 	errs := make([]error, len(s.nodes))
-	for ; at < len(s.nodes) || at < 2*len(s.nodes) && skipped != 0; at, cursor = at+1, "" {
-		node := at % len(s.nodes)
-		if at >= len(s.nodes) && skipped&(1<<node) != 0 {
-			continue
-		}
+	for ; c.node < len(s.nodes); c.node, c.rest = c.node+1, "" {
 		nq := q
-		nq.Cursor = cursor
-		page, err := s.listNode(ctx, node, nq)
+		nq.Cursor = c.rest
+		page, err := s.listNode(ctx, c.node, nq)
 		if err != nil {
 			if ctx.Err() != nil {
 				return store.Page{}, ctx.Err()
 			}
 			// A name that has a majority of the nodes is found as long as a minority is left out.
-			errs[node] = err
-			if skipped |= 1 << node; bits.OnesCount16(skipped) > len(s.nodes)-s.majority {
+			errs[c.node] = err
+			if c.skipped |= 1 << c.node; bits.OnesCount16(c.skipped) > len(s.nodes)-s.majority {
 				return store.Page{}, s.failures(errs)
 			}
 			continue
 		}
-		out := store.Page{Next: fmt.Sprintf("%d:%d:%s", at, skipped, page.Next)}
-		if page.Next == "" {
-			out.Next = fmt.Sprintf("%d:%d:", at+1, skipped)
+		out := store.Page{}
+		before := (uint16(1)<<c.node - 1) &^ c.skipped
+		if out.Locks, err = s.lookupAll(ctx, page.Locks, c.began, before); err != nil {
+			return store.Page{}, err
 		}
-		if at == len(s.nodes)-1 && skipped == 0 && page.Next == "" {
-			out.Next = ""
+		if c.rest = page.Next; c.rest == "" {
+			c.node++
 		}
-		out.Locks, err = s.lookupAll(ctx, page.Locks, func(name string, known uint16) bool {
-			if at < len(s.nodes) {
-				return s.firstOf(name, known) == node
-			}
-			return skipped&(1<<s.firstOf(name, known)) != 0 && s.firstOf(name, known&^skipped) == node
-		})
-		return out, err
+		if c.node < len(s.nodes) {
+			out.Next = c.String()
+		}
+		return out, nil
 	}
 	return store.Page{}, nil
 }
 
-// parseCursor returns the node that is listed, the nodes that were left out before as a set of bits,
-// and the cursor of the node.
-func parseCursor(cursor string) (node int, skipped uint16, rest string, err error) {
-	if cursor == "" {
-		return 0, 0, "", nil
+// A cursor is a position in a listing.
+type cursor struct {
+	node    int       // that is listed
+	skipped uint16    // nodes that could not be listed, as a set of bits
+	began   time.Time // when the listing did
+	rest    string    // cursor of the node
+}
+
+func (c *cursor) String() string {
+	return fmt.Sprintf("%d:%d:%d:%s", c.node, c.skipped, c.began.UnixMicro(), c.rest)
+}
+
+func parseCursor(text string) (*cursor, error) {
+	if text == "" {
+		return &cursor{began: time.Now()}, nil
 	}
-	parts := strings.SplitN(cursor, ":", 3)
-	if len(parts) == 3 {
-		at, err1 := strconv.ParseUint(parts[0], 10, 8)
-		set, err2 := strconv.ParseUint(parts[1], 10, 16)
-		if err1 == nil && err2 == nil {
-			return int(at), uint16(set), parts[2], nil
+	if parts := strings.SplitN(text, ":", 4); len(parts) == 4 {
+		node, err1 := strconv.ParseUint(parts[0], 10, 8)
+		skipped, err2 := strconv.ParseUint(parts[1], 10, 16)
+		began, err3 := strconv.ParseInt(parts[2], 10, 64)
+		if err1 == nil && err2 == nil && err3 == nil {
+			return &cursor{int(node), uint16(skipped), time.UnixMicro(began), parts[3]}, nil
 		}
 	}
-	return 0, 0, "", fmt.Errorf("%w: cursor %.40q: want Page.Next of the previous page", store.ErrInvalid, cursor)
+	return nil, fmt.Errorf("%w: cursor %.40q: want Page.Next of the previous page", store.ErrInvalid, text)
 }
 
 func (s *Store) listNode(ctx context.Context, i int, q store.Query) (page store.Page, err error) {
@@ -108,19 +117,9 @@ func (s *Store) listNode(ctx context.Context, i int, q store.Query) (page store.
 	return page, err
 }
 
-// firstOf returns the first node of a set in the order of a name, or -1.
-func (s *Store) firstOf(name string, set uint16) int {
-	for i := range s.nodes {
-		if n := s.order(name, i); set&(1<<n) != 0 {
-			return n
-		}
-	}
-	return -1
-}
-
-// lookupAll looks up the names that a node listed, and returns those that wanted selects by their
-// name and the nodes that know it.
-func (s *Store) lookupAll(ctx context.Context, locks []store.Lock, wanted func(name string, known uint16) bool) ([]store.Lock, error) {
+// lookupAll looks up the names that a node listed, and returns those that no node of the set before
+// had already when the listing began.
+func (s *Store) lookupAll(ctx context.Context, locks []store.Lock, began time.Time, before uint16) ([]store.Lock, error) {
 	found := make([]store.Lock, len(locks))
 	errs := make([]error, len(locks))
 	turns := make(chan struct{}, lookups)
@@ -129,8 +128,8 @@ func (s *Store) lookupAll(ctx context.Context, locks []store.Lock, wanted func(n
 		turns <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-turns }()
-			lock, known, err := s.lookup(ctx, lock.Name)
-			if err == nil && known != 0 && wanted(lock.Name, known) {
+			lock, old, err := s.lookup(ctx, lock.Name, time.Since(began)-resolution)
+			if err == nil && old&before == 0 {
 				found[k] = lock
 			}
 			errs[k] = err
@@ -145,9 +144,9 @@ func (s *Store) lookupAll(ctx context.Context, locks []store.Lock, wanted func(n
 	return slices.DeleteFunc(found, func(l store.Lock) bool { return l.Name == "" }), nil
 }
 
-// lookup asks all nodes about one name. Known are the nodes that know it, as a set of bits. The name
-// of the lock is empty if it has neither holder nor waiters.
-func (s *Store) lookup(ctx context.Context, name string) (lock store.Lock, known uint16, err error) {
+// lookup asks all nodes about one name. Old are the nodes that have had it for at least that age, as a
+// set of bits. The name of the lock is empty if it has neither holder nor waiters.
+func (s *Store) lookup(ctx context.Context, name string, age time.Duration) (lock store.Lock, old uint16, err error) {
 	pages := make([]store.Page, len(s.nodes))
 	errs := make([]error, len(s.nodes))
 	var wg sync.WaitGroup
@@ -167,13 +166,18 @@ func (s *Store) lookup(ctx context.Context, name string) (lock store.Lock, known
 			continue
 		}
 		for _, l := range pages[i].Locks {
-			known |= 1 << i
 			for _, h := range l.Holders {
 				holders[h.ID] = append(holders[h.ID], h)
+				if h.Age >= age {
+					old |= 1 << i
+				}
 			}
 			for _, w := range l.Waiters {
-				if old, ok := waiters[w.ID]; !ok || w.Age > old.Age {
+				if other, ok := waiters[w.ID]; !ok || w.Age > other.Age {
 					waiters[w.ID] = w
+				}
+				if w.Age >= age {
+					old |= 1 << i
 				}
 			}
 		}
@@ -193,5 +197,5 @@ func (s *Store) lookup(ctx context.Context, name string) (lock store.Lock, known
 	if len(lock.Holders)+len(lock.Waiters) > 0 {
 		lock.Name = name
 	}
-	return lock, known, nil
+	return lock, old, nil
 }
