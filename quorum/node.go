@@ -18,6 +18,9 @@ const (
 	// goroutines at the rate of calls.
 	maxInFlight  = 64
 	leastSilence = time.Second
+
+	// steadyAfter is how long a node must not have failed to be reported as working again.
+	steadyAfter = time.Second
 )
 
 // A node is one store of the quorum.
@@ -33,6 +36,8 @@ type node struct {
 	silent    atomic.Int64 // since when a call is unanswered, on the clock of the quorum
 	lastReply atomic.Int64 // when it answered last
 	failing   atomic.Bool  // its last call failed
+	failedAt  atomic.Int64 // when a call failed last
+	told      atomic.Bool  // that it does not count was reported last
 	slow      atomic.Bool  // a call took longer than the hedge, and it has not answered since
 	excluded  atomic.Bool  // its grants do not count
 
@@ -96,7 +101,10 @@ func (n *node) call(ctx context.Context, f func(ctx context.Context) error) erro
 	if n.slow.Load() {
 		n.slow.Store(false)
 	}
-	if n.failing.Load() && n.failing.CompareAndSwap(true, false) {
+	if n.failing.Load() {
+		n.failing.Store(false)
+	}
+	if n.told.Load() {
 		n.report(nil)
 	}
 	return err
@@ -106,6 +114,7 @@ func (n *node) call(ctx context.Context, f func(ctx context.Context) error) erro
 func (n *node) fail(err error) {
 	if n.quorum.life.Closing.Err() == nil {
 		n.failing.Store(true)
+		n.failedAt.Store(int64(max(1, n.quorum.now())))
 		n.report(err)
 	}
 }
@@ -115,15 +124,21 @@ func isAnswer(err error) bool {
 	return errors.Is(err, store.ErrNotHeld) || errors.Is(err, store.ErrInvalid) || errors.Is(err, store.ErrUnsupported)
 }
 
-// report reports a change.
+// report reports a change. A node counts again when no call has failed for some time: a server
+// whose memory is full, for example, takes no lock but releases them.
 func (n *node) report(err error) {
 	n.mu.Lock()
 	if err == nil {
 		err = n.exclusion()
 		n.excluded.Store(err != nil)
+		if failed := time.Duration(n.failedAt.Load()); err == nil && failed > 0 && n.quorum.now()-failed < steadyAfter {
+			n.mu.Unlock()
+			return
+		}
 	}
 	changed := (err == nil) != (n.reported == nil)
 	n.reported = err
+	n.told.Store(err != nil)
 	n.mu.Unlock()
 	if changed {
 		n.quorum.opts.Report(n.name, err)

@@ -236,3 +236,149 @@ func (m *mute) List(ctx context.Context, q store.Query) (store.Page, error) {
 	}
 	return m.Store.List(ctx, q)
 }
+
+// A brief is a node that grants a quarter of the TTL.
+type brief struct{ *memstore.Store }
+
+func (b *brief) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
+	req.TTL /= 4
+	return b.Store.Acquire(ctx, req)
+}
+
+func TestLeaseIsValidNoLongerThanAnyOfItsNodesGranted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var nodes []quorum.Node
+		for i := range 3 {
+			nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: &brief{memstore.New()}})
+		}
+		q := openQuorum(t, nodes, quorum.Options{})
+		defer q.Close()
+		req := request("n")
+		if a := mustAcquire(t, q, req); a.TTL > req.TTL/4 {
+			t.Errorf("valid for %v, the nodes granted %v", a.TTL, req.TTL/4)
+		}
+	})
+}
+
+func TestNodesKeepAVoteForLongerThanTheLeaseIsValid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		req := request("n")
+		a := mustAcquire(t, q, req)
+		time.Sleep(a.TTL + a.TTL/100) // as if the clocks of the nodes ran faster by one percent
+		voted := 0
+		for _, g := range nodes {
+			voted += len(holders(t, g, "n"))
+		}
+		if voted < 2 {
+			t.Errorf("%d nodes have the vote", voted)
+		}
+	})
+}
+
+func TestReplyThatComesAfterTheTTLIsNoGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		for _, g := range nodes {
+			g.set(nil, func(context.Context, string) error { time.Sleep(300 * time.Millisecond); return nil })
+		}
+		req := request("n")
+		req.TTL = 200 * time.Millisecond
+		if a, err := q.Acquire(t.Context(), req); err == nil && a.Granted() {
+			t.Errorf("granted for %v, and the replies took 300 ms", a.TTL)
+		}
+	})
+}
+
+// The reply of a node that granted is lost, at once or after the request was refused.
+func TestVoteWhoseReplyWasLostIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, late := range []time.Duration{0, 300 * time.Millisecond} {
+			nodes, q := gates(t, 3, quorum.Options{})
+			other := request("n")
+			for _, i := range []int{0, 2} {
+				if a, err := nodes[q.Order("n", i)].Store.Acquire(t.Context(), other); err != nil || !a.Granted() {
+					t.Fatal(a, err)
+				}
+			}
+			voter := nodes[q.Order("n", 1)]
+			voter.set(nil, func(_ context.Context, call string) error {
+				if call != "Acquire" {
+					return nil
+				}
+				time.Sleep(late)
+				return errors.New("connection reset")
+			})
+			if a, err := q.Acquire(t.Context(), request("n")); err != nil || a.Granted() {
+				t.Fatalf("granted %v, %v", a.Granted(), err)
+			}
+			time.Sleep(time.Second)
+			if n := len(holders(t, voter, "n")); n != 0 {
+				t.Errorf("a reply that was lost after %v: the vote stays", late)
+			}
+		}
+	})
+}
+
+func TestVoteOfANodeThatDoesNotCountIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := serverNodes(t, 3, time.Hour)
+		time.Sleep(time.Minute)
+		young := nodes[q.Order("n", 0)]
+		young.restart("new", 0)
+		other := request("n")
+		for i := 1; i < 3; i++ {
+			if a, err := nodes[q.Order("n", i)].Store.Acquire(t.Context(), other); err != nil || !a.Granted() {
+				t.Fatal(a, err)
+			}
+		}
+		if a, err := q.Acquire(t.Context(), request("n")); err != nil || a.Granted() {
+			t.Fatalf("granted %v, %v", err == nil && a.Granted(), err)
+		}
+		time.Sleep(time.Second)
+		if n := len(holders(t, young.gate, "n")); n != 0 {
+			t.Error("the vote of a node that does not count stays")
+		}
+	})
+}
+
+func TestVoteThatComesAfterTheReleaseIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		slow := nodes[q.Order("n", 0)]
+		slow.set(nil, func(_ context.Context, call string) error {
+			if call == "Acquire" {
+				time.Sleep(2 * time.Second)
+			}
+			return nil
+		})
+		req := request("n")
+		mustAcquire(t, q, req)
+		if err := q.Release(t.Context(), "n", req.ID, store.Keep{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		if n := len(holders(t, slow, "n")); n != 0 {
+			t.Error("a vote that came late stays after the release")
+		}
+	})
+}
+
+// A request may be granted while the bell, which has the vote of a client that died, refuses it.
+func TestHolderDoesNotWaitInTheQueueOfTheBell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		bell := nodes[q.Order("n", 0)]
+		if a, err := bell.Store.Acquire(t.Context(), request("n")); err != nil || !a.Granted() {
+			t.Fatal(a, err)
+		}
+		req := request("n")
+		req.Queue = true
+		mustAcquire(t, q, req)
+		synctest.Wait()
+		page, err := bell.List(t.Context(), store.Query{Name: "n"})
+		if err != nil || len(page.Locks) != 1 || len(page.Locks[0].Waiters) > 0 {
+			t.Errorf("%+v, %v, want no waiters", page, err)
+		}
+	})
+}

@@ -228,3 +228,47 @@ func TestOrderOfTheNodesDoesNotDependOnTheListOfAClient(t *testing.T) {
 		t.Errorf("asks %q, another client %q", got, want)
 	}
 }
+
+// A server whose memory is full takes no lock, but releases them.
+func TestNodeThatFailsNowAndThenIsReportedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var reports []string
+		nodes, q := gates(t, 3, quorum.Options{Report: func(node string, err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			reports = append(reports, fmt.Sprint(node, ": ", err))
+		}})
+		want := func(all ...string) {
+			t.Helper()
+			mu.Lock()
+			defer mu.Unlock()
+			if !slices.Equal(reports, all) {
+				t.Errorf("reports %q, want %q", reports, all)
+			}
+		}
+		pairs := func() {
+			for range 100 {
+				req := request("n")
+				mustAcquire(t, q, req)
+				if err := q.Release(t.Context(), "n", req.ID, store.Keep{}); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+		}
+		full := nodes[q.Order("n", 0)]
+		full.set(func(_ context.Context, call string) error {
+			if call == "Acquire" {
+				return errors.New("full")
+			}
+			return nil
+		}, nil)
+		pairs()
+		name := q.Names("n")[0]
+		want(name + ": full")
+		full.set(nil, nil)
+		pairs()
+		want(name+": full", name+": <nil>")
+	})
+}

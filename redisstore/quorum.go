@@ -28,6 +28,9 @@ const (
 	// reached when the quorum was opened.
 	reopenAfter = 250 * time.Millisecond
 
+	// hangAfter is how long the other nodes are waited for when a majority is connected.
+	hangAfter = quorum.DefaultTimeout
+
 	paramTimeout = "timeout"
 	paramRestart = "restart"
 )
@@ -106,14 +109,36 @@ func quorumOptions(u *store.URL) (opts quorum.Options, err error) {
 }
 
 // openMost connects to all nodes. It fails if a majority cannot be reached, or if a node rejects
-// the URL.
+// the URL. It does not wait for a node that hangs if a majority has answered.
 func openMost(ctx context.Context, u *store.URL, all []*quorumNode) error {
-	errs := make([]error, len(all))
-	var wg sync.WaitGroup
-	for i, n := range all {
-		wg.Go(func() { _, errs[i] = n.connect(ctx) })
+	majority := len(all)/2 + 1
+	errs := slices.Repeat([]error{errConnecting}, len(all))
+	type outcome struct {
+		node int
+		err  error
 	}
-	wg.Wait()
+	done := make(chan outcome, len(all))
+	for i, n := range all {
+		go func() {
+			_, err := n.connect(ctx)
+			done <- outcome{i, err}
+		}()
+	}
+	var enough <-chan time.Time
+	connected := 0
+	for pending := len(all); pending > 0; pending-- {
+		select {
+		case o := <-done:
+			if errs[o.node] = o.err; o.err == nil {
+				connected++
+			}
+		case <-enough:
+			pending = 0 // the others go on connecting
+		}
+		if connected >= majority && enough == nil {
+			enough = time.After(hangAfter)
+		}
+	}
 	failed := 0
 	var text strings.Builder
 	for i, err := range errs {
@@ -132,7 +157,7 @@ func openMost(ctx context.Context, u *store.URL, all []*quorumNode) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s: %w", u, ctx.Err())
 	}
-	if majority := len(all)/2 + 1; len(all)-failed < majority {
+	if len(all)-failed < majority {
 		return fmt.Errorf("%s: %d of %d nodes answered, %d are needed: %s", u, len(all)-failed, len(all), majority, text.String())
 	}
 	return nil
@@ -151,7 +176,8 @@ type quorumNode struct {
 	config rediscore.Config
 	store  atomic.Pointer[Store]
 
-	mu     sync.Mutex // held while connecting
+	stop   atomic.Pointer[context.CancelFunc] // ends the attempt to connect
+	mu     sync.Mutex                         // held while connecting
 	tried  time.Time
 	err    error // of the last attempt
 	closed bool
@@ -189,6 +215,9 @@ func (n *quorumNode) connect(ctx context.Context) (*Store, error) {
 	if s := n.store.Load(); s != nil {
 		return s, nil
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	n.stop.Store(&cancel)
 	s, err := openWith(ctx, n.url, n.config)
 	n.tried, n.err = time.Now(), err
 	if err != nil {
@@ -340,6 +369,9 @@ func (n *quorumNode) Capabilities() store.Capabilities {
 }
 
 func (n *quorumNode) Close() error {
+	if stop := n.stop.Load(); stop != nil {
+		(*stop)()
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.closed = true

@@ -368,3 +368,18 @@ func TestRequestsOfAQuorumThatWereRefusedGetBlocksOfTokens(t *testing.T) {
 		t.Errorf("granted %v with %d tokens, want a block of 1024", a.Granted(), a.Tokens)
 	}
 }
+
+func TestOpeningAQuorumDoesNotWaitForANodeThatHangs(t *testing.T) {
+	nodes := servers.StartRedisNodes(t, 3, servers.RedisOptions{InMemory: true})
+	nodes[1].Stop()
+	defer nodes[1].Continue()
+	begin := time.Now()
+	s, err := store.Open(t.Context(), "quorum+redis://"+quorumHosts(nodes)+"?restart=off")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	if took := time.Since(begin); took > 2500*time.Millisecond { // half a second if the machine is idle
+		t.Errorf("Open and Close took %v", took)
+	}
+}
