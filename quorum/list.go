@@ -4,12 +4,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"hash/maphash"
 	"math/bits"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -18,16 +19,18 @@ const (
 	// lookups is how many names of a listing are looked up at the same time.
 	lookups = 16
 
-	// resolution is how exact the ages are that nodes report.
-	resolution = 2 * time.Millisecond
+	// maxListings is how many listings are remembered. One that is forgotten before its end lists
+	// names twice.
+	maxListings = 16
 )
 
 // List returns one page of the names that have holders or waiters; see [store.Store]. A holder
 // is listed if it may have a majority: if nodes that have it and nodes that do not answer are one
 // together.
 //
-// It lists the names of one node after the other, and looks up each at all nodes. A name is left out
-// if a node that was listed before had it already when the listing began.
+// It lists the names of one node after the other, looks up each at all nodes, and returns those that
+// it has not returned for an earlier node. Which nodes have a name can change at any time, so the
+// store remembers that.
 func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	if !s.caps.Features.Has(store.FeatureList) {
 		return store.Page{}, fmt.Errorf("%w: not all nodes can list locks", store.ErrUnsupported)
@@ -37,7 +40,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	}
 	defer s.life.Leave()
 	if q.Name != "" {
-		lock, _, err := s.lookup(ctx, q.Name, 0)
+		lock, err := s.lookup(ctx, q.Name)
 		if err != nil || lock.Name == "" {
 			return store.Page{}, err
 		}
@@ -64,15 +67,14 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 			continue
 		}
 		out := store.Page{}
-		before := (uint16(1)<<c.node - 1) &^ c.skipped
-		if out.Locks, err = s.lookupAll(ctx, page.Locks, c.began, before); err != nil {
+		if out.Locks, err = s.lookupAll(ctx, page.Locks, c); err != nil {
 			return store.Page{}, err
 		}
 		if c.rest = page.Next; c.rest == "" {
 			c.node++
 		}
 		if c.node < len(s.nodes) {
-			out.Next = c.String()
+			out.Next = fmt.Sprintf("%d:%d:%d:%s", c.node, c.skipped, c.listing, c.rest)
 		}
 		return out, nil
 	}
@@ -81,29 +83,57 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 
 // A cursor is a position in a listing.
 type cursor struct {
-	node    int       // that is listed
-	skipped uint16    // nodes that could not be listed, as a set of bits
-	began   time.Time // when the listing did
-	rest    string    // cursor of the node
-}
-
-func (c *cursor) String() string {
-	return fmt.Sprintf("%d:%d:%d:%s", c.node, c.skipped, c.began.UnixMicro(), c.rest)
+	node    int    // that is listed
+	skipped uint16 // nodes that could not be listed, as a set of bits
+	listing uint64
+	rest    string // cursor of the node
 }
 
 func parseCursor(text string) (*cursor, error) {
 	if text == "" {
-		return &cursor{began: time.Now()}, nil
+		return &cursor{listing: rand.Uint64()}, nil
 	}
 	if parts := strings.SplitN(text, ":", 4); len(parts) == 4 {
 		node, err1 := strconv.ParseUint(parts[0], 10, 8)
 		skipped, err2 := strconv.ParseUint(parts[1], 10, 16)
-		began, err3 := strconv.ParseInt(parts[2], 10, 64)
+		listing, err3 := strconv.ParseUint(parts[2], 10, 64)
 		if err1 == nil && err2 == nil && err3 == nil {
-			return &cursor{int(node), uint16(skipped), time.UnixMicro(began), parts[3]}, nil
+			return &cursor{int(node), uint16(skipped), listing, parts[3]}, nil
 		}
 	}
 	return nil, fmt.Errorf("%w: cursor %.40q: want Page.Next of the previous page", store.ErrInvalid, text)
+}
+
+// listings remember which node each name of a listing was returned for.
+type listings struct {
+	mu    sync.Mutex
+	seed  maphash.Seed
+	all   map[uint64]map[uint64]uint8 // by listing and hash of the name
+	order []uint64                    // listings, the oldest first
+}
+
+// first reports whether a name was not returned for another node before.
+func (l *listings) first(c *cursor, name string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.all == nil {
+		l.all, l.seed = make(map[uint64]map[uint64]uint8), maphash.MakeSeed()
+	}
+	names := l.all[c.listing]
+	if names == nil {
+		if len(l.order) == maxListings {
+			delete(l.all, l.order[0])
+			l.order = l.order[1:]
+		}
+		names = make(map[uint64]uint8)
+		l.all[c.listing], l.order = names, append(l.order, c.listing)
+	}
+	h := maphash.String(l.seed, name)
+	node, ok := names[h]
+	if !ok {
+		names[h] = uint8(c.node)
+	}
+	return !ok || int(node) == c.node // a page may be read again
 }
 
 func (s *Store) listNode(ctx context.Context, i int, q store.Query) (page store.Page, err error) {
@@ -117,9 +147,8 @@ func (s *Store) listNode(ctx context.Context, i int, q store.Query) (page store.
 	return page, err
 }
 
-// lookupAll looks up the names that a node listed, and returns those that no node of the set before
-// had already when the listing began.
-func (s *Store) lookupAll(ctx context.Context, locks []store.Lock, began time.Time, before uint16) ([]store.Lock, error) {
+// lookupAll looks up the names that a node listed, without those that were returned before.
+func (s *Store) lookupAll(ctx context.Context, locks []store.Lock, c *cursor) ([]store.Lock, error) {
 	found := make([]store.Lock, len(locks))
 	errs := make([]error, len(locks))
 	turns := make(chan struct{}, lookups)
@@ -128,8 +157,8 @@ func (s *Store) lookupAll(ctx context.Context, locks []store.Lock, began time.Ti
 		turns <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-turns }()
-			lock, old, err := s.lookup(ctx, lock.Name, time.Since(began)-resolution)
-			if err == nil && old&before == 0 {
+			lock, err := s.lookup(ctx, lock.Name)
+			if err == nil && lock.Name != "" && s.listings.first(c, lock.Name) {
 				found[k] = lock
 			}
 			errs[k] = err
@@ -144,9 +173,9 @@ func (s *Store) lookupAll(ctx context.Context, locks []store.Lock, began time.Ti
 	return slices.DeleteFunc(found, func(l store.Lock) bool { return l.Name == "" }), nil
 }
 
-// lookup asks all nodes about one name. Old are the nodes that have had it for at least that age, as a
-// set of bits. The name of the lock is empty if it has neither holder nor waiters.
-func (s *Store) lookup(ctx context.Context, name string, age time.Duration) (lock store.Lock, old uint16, err error) {
+// lookup asks all nodes about one name. The name of the lock is empty if it has neither holder nor
+// waiters.
+func (s *Store) lookup(ctx context.Context, name string) (lock store.Lock, err error) {
 	pages := make([]store.Page, len(s.nodes))
 	errs := make([]error, len(s.nodes))
 	var wg sync.WaitGroup
@@ -155,7 +184,7 @@ func (s *Store) lookup(ctx context.Context, name string, age time.Duration) (loc
 	}
 	wg.Wait()
 	if ctx.Err() != nil {
-		return lock, 0, ctx.Err()
+		return lock, ctx.Err()
 	}
 	silent := 0
 	holders := make(map[store.ID][]store.Holder)
@@ -168,22 +197,16 @@ func (s *Store) lookup(ctx context.Context, name string, age time.Duration) (loc
 		for _, l := range pages[i].Locks {
 			for _, h := range l.Holders {
 				holders[h.ID] = append(holders[h.ID], h)
-				if h.Age >= age {
-					old |= 1 << i
-				}
 			}
 			for _, w := range l.Waiters {
-				if other, ok := waiters[w.ID]; !ok || w.Age > other.Age {
+				if old, ok := waiters[w.ID]; !ok || w.Age > old.Age {
 					waiters[w.ID] = w
-				}
-				if w.Age >= age {
-					old |= 1 << i
 				}
 			}
 		}
 	}
 	if silent > len(s.nodes)-s.majority {
-		return lock, 0, s.failures(errs)
+		return lock, s.failures(errs)
 	}
 	for _, all := range holders {
 		if len(all)+silent >= s.majority {
@@ -197,5 +220,5 @@ func (s *Store) lookup(ctx context.Context, name string, age time.Duration) (loc
 	if len(lock.Holders)+len(lock.Waiters) > 0 {
 		lock.Name = name
 	}
-	return lock, old, nil
+	return lock, nil
 }

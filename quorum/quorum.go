@@ -83,6 +83,7 @@ type Store struct {
 	life     lifetime.Lifetime
 	tokens   tokens
 	crowds   crowds
+	listings listings
 	stats    Stats
 	maxTTL   maximum
 	trip     atomic.Int64 // smoothed time of a call that needs one round
