@@ -292,10 +292,13 @@ func (s *Store) execMode() pgx.QueryExecMode {
 
 // queueFlag says for an Acquire whether it joins the queue. For a call that ends a grant it says
 // whether an Acquire of that identity has no reply: it may arrive later, and must not be granted
-// then.
+// then. A renewal ends nothing.
 func (s *Store) queueFlag(c *call) bool {
-	if c.op == opAcquire {
+	switch c.op {
+	case opAcquire:
 		return c.req.Queue
+	case opRenew:
+		return false
 	}
 	return s.unanswered.Has(c.req.ID)
 }

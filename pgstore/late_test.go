@@ -3,6 +3,7 @@ package pgstore_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -179,4 +180,40 @@ func TestNotesOfLateRequestsEnd(t *testing.T) {
 	if n := number(t, b.p, "SELECT count(*) FROM late.ended"); n != 0 {
 		t.Errorf("%d notes are left", n)
 	}
+}
+
+// A renewal does not end a grant, also if the first request for it had no reply.
+func TestAGrantWhoseFirstRequestIsLateCanBeAskedForAgainAfterARenewal(t *testing.T) {
+	b := newLateBed(t, 1)
+	r := request("renewed")
+	r.Mode = store.Shared
+	b.delay(r)
+	first := granted(t, b.s, r)
+	out, err := b.s.Renew(t.Context(), []store.Renewal{{Name: r.Name, ID: r.ID, Mode: r.Mode, TTL: r.TTL}})
+	if err != nil || out[0].Status != store.Extended {
+		t.Fatalf("Renew: %+v, %v", out, err)
+	}
+	if n := number(t, b.p, "SELECT count(*) FROM late.ended"); n != 0 {
+		t.Errorf("%d notes of a grant that is alive", n)
+	}
+	if again := granted(t, b.s, r); again.Token != first.Token {
+		t.Errorf("token %d, then %d", first.Token, again.Token)
+	}
+	b.arrive()
+}
+
+// A Release that is refused changes nothing.
+func TestAGrantWhoseFirstRequestIsLateCanBeAskedForAgainAfterARefusedRelease(t *testing.T) {
+	b := newLateBed(t, 1)
+	r := request("kept")
+	r.Mode = store.Shared
+	b.delay(r)
+	first := granted(t, b.s, r)
+	if err := b.s.Release(t.Context(), r.Name, r.ID, store.Keep{State: store.Done, For: time.Minute}); !errors.Is(err, store.ErrInvalid) {
+		t.Fatalf("Release: %v", err)
+	}
+	if again := granted(t, b.s, r); again.Token != first.Token {
+		t.Errorf("token %d, then %d", first.Token, again.Token)
+	}
+	b.arrive()
 }

@@ -595,9 +595,6 @@ BEGIN
 	END IF;
 	done := pg_advisory_xact_lock(1215260740, hashtext(a_name)); -- an assignment is faster than PERFORM
 	at := now_us();
-	IF a_queue AND a_op <> 1 THEN
-		PERFORM note_end(a_name, a_id, at);
-	END IF;
 	-- First the short ways, for a name that nobody else holds or waits for.
 	IF a_op = 1 THEN
 		IF a_mode = 1 THEN
@@ -616,7 +613,8 @@ BEGIN
 		END IF;
 	ELSIF a_op = 2 THEN
 		done := set_config('synchronous_commit', 'off', true);
-		UPDATE names m SET id = NULL, used = at WHERE m.name = a_name AND m.id = a_id AND m.state = 0 AND m.until > at AND NOT m.crowd;
+		UPDATE names m SET id = NULL, used = at WHERE m.name = a_name AND m.id = a_id AND m.state = 0 AND m.until > at AND NOT m.crowd
+			AND NOT a_queue;
 		IF FOUND THEN
 			RETURN '';
 		END IF;
@@ -637,6 +635,9 @@ BEGIN
 		o := renew(a_name, a_id, a_mode, a_ttl, a_tokens, a_floor);
 	ELSE
 		o := end_grant(a_name, a_id, (-1)::smallint);
+	END IF;
+	IF a_queue AND a_op NOT IN (1, 5) AND o.status <> 6 THEN -- 6: the grant goes on
+		PERFORM note_end(a_name, a_id, at);
 	END IF;
 	RETURN json_strip_nulls(to_json(o));
 END $$;
