@@ -217,3 +217,21 @@ func TestAGrantWhoseFirstRequestIsLateCanBeAskedForAgainAfterARefusedRelease(t *
 	}
 	b.arrive()
 }
+
+// Notes also end on a name that is never free.
+func TestNotesOfLateRequestsEndOnANameThatIsInUse(t *testing.T) {
+	b := newLateBed(t, 1)
+	holder := request("busy")
+	holder.Mode = store.Shared
+	granted(t, b.other, holder)
+	b.p.Must("INSERT INTO late.ended SELECT 'busy', gen_random_uuid(), 1 FROM generate_series(1, 1000)")
+	r := request("busy")
+	b.delay(r)
+	if err := b.s.Leave(t.Context(), r.Name, r.ID); err != nil {
+		t.Fatal(err)
+	}
+	b.arrive()
+	if n := number(t, b.p, "SELECT count(*) FROM late.ended"); n != 1 {
+		t.Errorf("%d notes, want one", n)
+	}
+}

@@ -206,11 +206,13 @@ BEGIN
 	RETURN e;
 END $$;
 
--- note_end notes for a minute that a later request of an identity must not be granted.
+-- note_end notes for a minute that a later request of an identity must not be granted. It removes
+-- old notes, because settle does not while the name is in use.
 CREATE FUNCTION note_end(a_name text, a_id uuid, a_at bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
 	INSERT INTO names (name, highest, used, crowd) VALUES (a_name, (SELECT m.floor FROM meta m), a_at, true)
 		ON CONFLICT (name) DO UPDATE SET crowd = true, used = a_at;
+	DELETE FROM ended x WHERE x.name = a_name AND x.until <= a_at;
 	INSERT INTO ended VALUES (a_name, a_id, a_at + 60000000) ON CONFLICT (name, id) DO UPDATE SET until = excluded.until;
 END $$;
 
