@@ -86,16 +86,19 @@ func (l *lane) send(calls []*call) {
 	err := l.use(context.Background(), func(ctx context.Context, c *conn) (err error) {
 		calls = slices.DeleteFunc(calls, func(c *call) bool { return c.left.Load() })
 		rest, err = l.s.perform(ctx, c, calls)
-		if isNumber(err, errRowLocked) && len(rest) > 1 {
-			return l.s.performUnlocked(ctx, c, rest, err)
+		if isLocked(err) && len(rest) > 1 {
+			err = l.s.performUnlocked(ctx, c, rest, err)
+		}
+		if err != nil && !fromServer(err) {
+			for _, one := range rest {
+				if one.take != nil { // a single statement may arrive later; a transaction is not committed then
+					l.s.unanswered.Add(one.take.ID)
+				}
+			}
 		}
 		return err
 	})
-	lost := err != nil && !fromServer(err)
 	for _, one := range rest {
-		if lost && one.take != nil { // a single statement may arrive later; a transaction is not committed then
-			l.s.unanswered.Add(one.take.ID)
-		}
 		if err != nil && one.err == nil {
 			one.err = err
 		}
@@ -158,6 +161,13 @@ func (s *Store) lockedNames(ctx context.Context, c *conn, names []string) (map[s
 			locked[name] = isLocked
 			return err
 		})
+	}
+	if err := read(s.sql.exist, true); err != nil {
+		return nil, err
+	}
+	// The row of a name may also have been added by a session that has not committed yet.
+	if _, err := c.ExecContext(ctx, "SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED"); err != nil {
+		return nil, err
 	}
 	if err := read(s.sql.exist, true); err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package mysqlstore
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -139,4 +140,49 @@ func deadlockCount(t testing.TB, db *sql.DB) (n int) {
 		t.Fatal(err)
 	}
 	return n
+}
+
+// Timeouts that an administrator has set low for all sessions do not matter to a busy store.
+func TestLowTimeoutsOfTheServerDoNotReachCallers(t *testing.T) {
+	db := connectTo(t, nil)
+	newIn(t, db)
+	const names = 2
+	var held [names]atomic.Bool
+	var done atomic.Int64
+	var wg sync.WaitGroup
+	end := time.Now().Add(2 * time.Second)
+	for range 8 {
+		c, err := holdfast.New(newIn(t, poolOf(t, databaseOf(t, db), func(c *mysql.Config) {
+			c.Params = map[string]string{"innodb_lock_wait_timeout": "0", "lock_wait_timeout": "0", "idle_transaction_timeout": "1", "wait_timeout": "1"}
+		})))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		for i := range 2 {
+			wg.Go(func() {
+				for time.Now().Before(end) {
+					lease, err := c.TryLock(t.Context(), fmt.Sprint("name", i))
+					if errors.Is(err, holdfast.ErrHeld) {
+						continue
+					}
+					if err != nil {
+						t.Errorf("TryLock: %v", err)
+						return
+					}
+					if !held[i].CompareAndSwap(false, true) {
+						t.Errorf("name%d has two holders", i)
+					}
+					held[i].Store(false)
+					if err := lease.Unlock(t.Context()); err != nil {
+						t.Errorf("Unlock: %v", err)
+						return
+					}
+					done.Add(1)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	t.Logf("%d locks", done.Load())
 }

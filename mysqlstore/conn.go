@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// rowPatience is how many seconds a statement waits for a row that another session has
-	// locked. Transactions take milliseconds, unless their client hangs.
+	// rowPatience is how many seconds a statement waits for a row or a table that another session
+	// has locked. Transactions take milliseconds, unless their client hangs.
 	rowPatience = 1
 
 	// clientIdle is how long a connection that is not in use stays open. It is longer than a
@@ -35,6 +35,7 @@ const (
 	errWrongPassword = 1045
 	errDeadlock      = 1213
 	errRowLocked     = 1205
+	errTimeLimit     = 1969 // of MariaDB, for one statement; it may be shorter than rowPatience
 )
 
 // A lane is one connection of the pool, and the calls that take turns to use it. The connection
@@ -245,6 +246,9 @@ func fromServer(err error) bool {
 	var my *mysql.MySQLError
 	return errors.As(err, &my)
 }
+
+// isLocked reports whether a statement has waited too long for a row or a table.
+func isLocked(err error) bool { return isNumber(err, errRowLocked, errTimeLimit) }
 
 func isNumber(err error, numbers ...uint16) bool {
 	var my *mysql.MySQLError

@@ -6,7 +6,8 @@
 //	s, err := mysqlstore.New(db) // an existing *sql.DB of github.com/go-sql-driver/mysql
 //	c, err := holdfast.New(s)
 //
-// It is tested on MariaDB 10.11. It uses only what MySQL 8 has too, but was not run on MySQL.
+// It needs MariaDB 10.6 or later, and is tested on 10.11. It uses only what MySQL 8 has too, but was
+// not run on MySQL.
 //
 // # Do you need a lock?
 //
@@ -109,6 +110,9 @@
 // those names fail meanwhile, after a second, with an error that says so. Calls and renewals of other
 // names that share their transaction are late by that second. Leases that such a client could cost
 // must have a TTL of several seconds.
+//
+// A backup that locks tables for longer than a TTL costs the leases: mysqldump does so, unless it is
+// called with --single-transaction, and so does FLUSH TABLES WITH READ LOCK.
 //
 // # Tables and rights
 //

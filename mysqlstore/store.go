@@ -136,7 +136,9 @@ func (s *Store) explain(ctx context.Context, err error) error {
 func advice(err error) string {
 	switch {
 	case isNumber(err, errRowLocked):
-		return ": another session has locked the row of this name; it is freed when that session goes on or is closed"
+		return ": another session has locked the row of this name, or the tables; they are freed when that session goes on or is closed"
+	case isNumber(err, errTimeLimit):
+		return ": max_statement_time is too short for this user, or another session has locked the row of this name"
 	case isNumber(err, errNoSuchTable):
 		return ": the tables of the locks were removed; run holdfast migrate"
 	case isNumber(err, 1290, 1836, 1792):
@@ -222,6 +224,7 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 			return store.ErrNotHeld
 		}
 		e.remove(g)
+		e.noteEnd(id)
 		return nil
 	}})
 }
@@ -260,7 +263,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 // grants are unknown, and the others are renewed nevertheless.
 func (s *Store) renew(grants []store.Renewal, outcomes []store.Renewed) error {
 	err := s.renewAll(grants, outcomes)
-	if !isNumber(err, errRowLocked) || len(grants) == 1 {
+	if !isLocked(err) || len(grants) == 1 {
 		return err
 	}
 	names := make([]string, len(grants))
