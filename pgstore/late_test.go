@@ -235,3 +235,36 @@ func TestNotesOfLateRequestsEndOnANameThatIsInUse(t *testing.T) {
 		t.Errorf("%d notes, want one", n)
 	}
 }
+
+// Break ends grants. A waiter that it finds instead goes on, also if its first request is late.
+func TestAWaiterWhoseFirstRequestIsLateCannotBeBroken(t *testing.T) {
+	b := newLateBed(t, 1)
+	granted(t, b.other, request("waiter"))
+	first := queued(t, b.s, "waiter") // listens from here on, by the proxy
+	if err := b.s.Leave(t.Context(), first.Name, first.ID); err != nil {
+		t.Fatal(err)
+	}
+	r := request("waiter")
+	r.Queue = true
+	b.delay(r)
+	refused(t, b.s, r)
+	if err := b.s.Break(t.Context(), r.Name, r.ID); !errors.Is(err, store.ErrNotHeld) {
+		t.Fatalf("Break: %v", err)
+	}
+	b.arrive()
+	if again := refused(t, b.s, r); again.Place != 1 {
+		t.Errorf("place %d, want 1", again.Place)
+	}
+}
+
+func TestABrokenGrantIsNotGrantedByALateRequest(t *testing.T) {
+	b := newLateBed(t, 1)
+	r := request("broken")
+	b.delay(r)
+	granted(t, b.s, r)
+	if err := b.s.Break(t.Context(), r.Name, r.ID); err != nil {
+		t.Fatal(err)
+	}
+	b.arrive()
+	granted(t, b.other, request("broken"))
+}

@@ -638,7 +638,8 @@ BEGIN
 	ELSE
 		o := end_grant(a_name, a_id, (-1)::smallint);
 	END IF;
-	IF a_queue AND a_op NOT IN (1, 5) AND o.status <> 6 THEN -- 6: the grant goes on
+	-- Not if the grant goes on. A Break that finds no grant leaves a waiter alone.
+	IF a_queue AND a_op <> 1 AND (o.status = 0 OR o.status = 2 AND a_op <> 6) THEN
 		PERFORM note_end(a_name, a_id, at);
 	END IF;
 	RETURN json_strip_nulls(to_json(o));
