@@ -67,12 +67,9 @@ func (s *Store) do(ctx context.Context, l *lane, b *batch.Batcher[call], c *call
 		}
 	})
 	switch {
-	case err != nil:
+	case err != nil || ctx.Err() != nil:
 		c.left.Store(true)
-		return err
-	case ctx.Err() != nil:
-		c.left.Store(true)
-		return ctx.Err()
+		return s.usedUp(ctx.Err())
 	case s.life.Err() != nil:
 		return errClosed
 	}

@@ -136,7 +136,7 @@ func (l *lane) use(ctx context.Context, f func(ctx context.Context, c *conn) err
 // explain says what it means if the context of the lane has ended.
 func (l *lane) explain(err error) error {
 	if l.ctx.Err() != nil && l.s.life.Err() == nil {
-		return fmt.Errorf("no reply from the server: %w", err)
+		return fmt.Errorf("no reply from the server: %w", l.s.usedUp(err))
 	}
 	return err
 }

@@ -132,6 +132,14 @@ func (s *Store) explain(ctx context.Context, err error) error {
 	return fmt.Errorf("mysql store: %w%s", err, advice(err))
 }
 
+// usedUp adds to the error of a call without a reply that the pool is used up, if it is.
+func (s *Store) usedUp(err error) error {
+	if stats := s.db.Stats(); stats.MaxOpenConnections > 0 && stats.InUse == stats.MaxOpenConnections {
+		return fmt.Errorf("all %d connections of the pool are in use: %w", stats.InUse, err)
+	}
+	return err
+}
+
 // advice says what to do about an error.
 func advice(err error) string {
 	switch {
@@ -255,7 +263,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 		}
 		return outcomes, nil
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, s.usedUp(ctx.Err())
 	}
 }
 
