@@ -99,7 +99,8 @@ func (l *lane) newContext() {
 }
 
 // use calls f with the connection of the lane, for callTimeout at most. If f returns an error that
-// is not one of the server, the connection is closed: its state is not known.
+// is not one of the server, the connection is closed: its state is not known. It is also closed if
+// the server has become read-only: a new one may lead to the new primary.
 func (l *lane) use(ctx context.Context, f func(ctx context.Context, c *conn) error) error {
 	select {
 	case l.turn <- struct{}{}:
@@ -125,7 +126,7 @@ func (l *lane) use(ctx context.Context, f func(ctx context.Context, c *conn) err
 		return l.explain(err)
 	}
 	err := f(l.ctx, l.conn)
-	if err != nil && !fromServer(err) {
+	if err != nil && (!fromServer(err) || isReadOnly(err)) {
 		l.disconnect()
 		return l.explain(err)
 	}
@@ -246,6 +247,9 @@ func fromServer(err error) bool {
 	var my *mysql.MySQLError
 	return errors.As(err, &my)
 }
+
+// isReadOnly reports whether the server refuses to write.
+func isReadOnly(err error) bool { return isNumber(err, 1290, 1836, 1792) }
 
 // isLocked reports whether a statement has waited too long for a row or a table.
 func isLocked(err error) bool { return isNumber(err, errRowLocked, errTimeLimit) }

@@ -149,7 +149,7 @@ func advice(err error) string {
 		return ": max_statement_time is too short for this user, or another session has locked the row of this name"
 	case isNumber(err, errNoSuchTable):
 		return ": the tables of the locks were removed; run holdfast migrate"
-	case isNumber(err, 1290, 1836, 1792):
+	case isReadOnly(err):
 		return ": the server is read-only; connect to the primary"
 	case lacksRight(err):
 		return ": the user lacks a right, or the tables do not exist: run holdfast migrate, and the GRANT statements of the package documentation, which are also in holdfast help schema"
