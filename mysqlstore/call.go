@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	// maxBatch bounds how many calls share a transaction.
-	maxBatch = 256
+	// maxBatch bounds how many calls share a transaction. With the longest names and texts, their
+	// statements are shorter than the lowest max_allowed_packet in use, 1 MiB.
+	maxBatch = 128
 
 	// callTimeout bounds the statements of calls. Their callers may give up earlier.
 	callTimeout = 3 * time.Second

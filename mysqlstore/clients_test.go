@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,6 +17,8 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/fence/sqlfence"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/store"
 )
 
 var clientsTime = flag.Duration("clients", 3*time.Second, "how long 64 clients lock 200 names")
@@ -185,4 +188,29 @@ func TestLowTimeoutsOfTheServerDoNotReachCallers(t *testing.T) {
 	}
 	wg.Wait()
 	t.Logf("%d locks", done.Load())
+}
+
+// The longest names and texts of a full batch fit into the packets that an administrator allows.
+func TestAFullBatchFitsIntoAPacketOfTheServer(t *testing.T) {
+	server := servers.StartMariaDB(t, servers.MariaDBOptions{Config: []string{"--max-allowed-packet=1M"}})
+	s := openStore(t, server.URL(server.Addr()))
+	var wg sync.WaitGroup
+	for i := range 400 {
+		wg.Go(func() {
+			r := request(fmt.Sprint(i, strings.Repeat("n", store.MaxName-3)))
+			r.Mode = []store.Mode{store.Exclusive, store.Shared}[i%2]
+			r.Owner, r.Meta = strings.Repeat("o", store.MaxText), strings.Repeat("m", store.MaxText)
+			if _, err := s.Acquire(bounded(t), r); err != nil {
+				t.Error(err)
+			}
+			r.ID, r.Queue = store.NewID(), true // behind it, or beside it
+			if _, err := s.Acquire(bounded(t), r); err != nil {
+				t.Error(err)
+			}
+			if err := s.Leave(bounded(t), r.Name, r.ID); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
 }
