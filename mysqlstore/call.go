@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	// maxBatch bounds how many calls share a transaction.
-	maxBatch = 256
+	// maxBatch bounds how many calls share a transaction. With the longest names and texts, their
+	// statements are shorter than the lowest max_allowed_packet in use, 1 MiB.
+	maxBatch = 128
 
 	// callTimeout bounds the statements of calls. Their callers may give up earlier.
 	callTimeout = 3 * time.Second
@@ -67,12 +68,9 @@ func (s *Store) do(ctx context.Context, l *lane, b *batch.Batcher[call], c *call
 		}
 	})
 	switch {
-	case err != nil:
+	case err != nil || ctx.Err() != nil:
 		c.left.Store(true)
-		return err
-	case ctx.Err() != nil:
-		c.left.Store(true)
-		return ctx.Err()
+		return s.usedUp(ctx.Err())
 	case s.life.Err() != nil:
 		return errClosed
 	}
@@ -86,16 +84,19 @@ func (l *lane) send(calls []*call) {
 	err := l.use(context.Background(), func(ctx context.Context, c *conn) (err error) {
 		calls = slices.DeleteFunc(calls, func(c *call) bool { return c.left.Load() })
 		rest, err = l.s.perform(ctx, c, calls)
-		if isNumber(err, errRowLocked) && len(rest) > 1 {
-			return l.s.performUnlocked(ctx, c, rest, err)
+		if isLocked(err) && len(rest) > 1 {
+			err = l.s.performUnlocked(ctx, c, rest, err)
+		}
+		if err != nil && !fromServer(err) {
+			for _, one := range rest {
+				if one.take != nil { // a single statement may arrive later; a transaction is not committed then
+					l.s.unanswered.Add(one.take.ID)
+				}
+			}
 		}
 		return err
 	})
-	lost := err != nil && !fromServer(err)
 	for _, one := range rest {
-		if lost && one.take != nil { // a single statement may arrive later; a transaction is not committed then
-			l.s.unanswered.Add(one.take.ID)
-		}
 		if err != nil && one.err == nil {
 			one.err = err
 		}
@@ -158,6 +159,13 @@ func (s *Store) lockedNames(ctx context.Context, c *conn, names []string) (map[s
 			locked[name] = isLocked
 			return err
 		})
+	}
+	if err := read(s.sql.exist, true); err != nil {
+		return nil, err
+	}
+	// The row of a name may also have been added by a session that has not committed yet.
+	if _, err := c.ExecContext(ctx, "SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED"); err != nil {
+		return nil, err
 	}
 	if err := read(s.sql.exist, true); err != nil {
 		return nil, err

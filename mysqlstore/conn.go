@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// rowPatience is how many seconds a statement waits for a row that another session has
-	// locked. Transactions take milliseconds, unless their client hangs.
+	// rowPatience is how many seconds a statement waits for a row or a table that another session
+	// has locked. Transactions take milliseconds, unless their client hangs.
 	rowPatience = 1
 
 	// clientIdle is how long a connection that is not in use stays open. It is longer than a
@@ -35,6 +35,7 @@ const (
 	errWrongPassword = 1045
 	errDeadlock      = 1213
 	errRowLocked     = 1205
+	errTimeLimit     = 1969 // of MariaDB, for one statement; it may be shorter than rowPatience
 )
 
 // A lane is one connection of the pool, and the calls that take turns to use it. The connection
@@ -98,7 +99,8 @@ func (l *lane) newContext() {
 }
 
 // use calls f with the connection of the lane, for callTimeout at most. If f returns an error that
-// is not one of the server, the connection is closed: its state is not known.
+// is not one of the server, the connection is closed: its state is not known. It is also closed if
+// the server has become read-only: a new one may lead to the new primary.
 func (l *lane) use(ctx context.Context, f func(ctx context.Context, c *conn) error) error {
 	select {
 	case l.turn <- struct{}{}:
@@ -124,7 +126,7 @@ func (l *lane) use(ctx context.Context, f func(ctx context.Context, c *conn) err
 		return l.explain(err)
 	}
 	err := f(l.ctx, l.conn)
-	if err != nil && !fromServer(err) {
+	if err != nil && (!fromServer(err) || isReadOnly(err)) {
 		l.disconnect()
 		return l.explain(err)
 	}
@@ -135,7 +137,7 @@ func (l *lane) use(ctx context.Context, f func(ctx context.Context, c *conn) err
 // explain says what it means if the context of the lane has ended.
 func (l *lane) explain(err error) error {
 	if l.ctx.Err() != nil && l.s.life.Err() == nil {
-		return fmt.Errorf("no reply from the server: %w", err)
+		return fmt.Errorf("no reply from the server: %w", l.s.usedUp(err))
 	}
 	return err
 }
@@ -245,6 +247,12 @@ func fromServer(err error) bool {
 	var my *mysql.MySQLError
 	return errors.As(err, &my)
 }
+
+// isReadOnly reports whether the server refuses to write.
+func isReadOnly(err error) bool { return isNumber(err, 1290, 1836, 1792) }
+
+// isLocked reports whether a statement has waited too long for a row or a table.
+func isLocked(err error) bool { return isNumber(err, errRowLocked, errTimeLimit) }
 
 func isNumber(err error, numbers ...uint16) bool {
 	var my *mysql.MySQLError

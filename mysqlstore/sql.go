@@ -71,7 +71,7 @@ func newStatements(prefix string) statements {
 			"SET SESSION sql_select_limit = DEFAULT, sql_big_selects = 1, completion_type = 0",
 			// Bytes are bytes, whatever the application's connections are set to.
 			"SET NAMES binary",
-			fmt.Sprintf("SET SESSION autocommit = 1, sql_mode = 'STRICT_ALL_TABLES', innodb_lock_wait_timeout = %d, wait_timeout = %d",
+			fmt.Sprintf("SET SESSION autocommit = 1, sql_mode = 'STRICT_ALL_TABLES', innodb_lock_wait_timeout = %[1]d, lock_wait_timeout = %[1]d, wait_timeout = %[2]d",
 				rowPatience, int(serverIdle.Seconds())),
 		},
 		meta: "SELECT low, compatible FROM {{meta}} WHERE one = 1",
