@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"math/bits"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -31,11 +32,13 @@ const (
 
 // Errors of the server.
 const (
-	errNoSuchTable   = 1146
-	errWrongPassword = 1045
-	errDeadlock      = 1213
-	errRowLocked     = 1205
-	errTimeLimit     = 1969 // of MariaDB, for one statement; it may be shorter than rowPatience
+	errWrongPassword    = 1045
+	errNoSuchTable      = 1146
+	errRowLocked        = 1205
+	errDeadlock         = 1213
+	errColumnOutOfRange = 1264
+	errOutOfRange       = 1690 // a name is not free: see statements.acquire
+	errTimeLimit        = 1969 // of MariaDB, for one statement; it may be shorter than rowPatience
 )
 
 // A lane is one connection of the pool, and the calls that take turns to use it. The connection
@@ -57,8 +60,20 @@ type lane struct {
 // A conn is a connection that is set up for a lane.
 type conn struct {
 	*sql.Conn
-	acquire *sql.Stmt
-	release *sql.Stmt
+	acquire, release bySize
+}
+
+// bySize are statements for one name, two, four and so on. A batch repeats its last name to fill one
+// of them: a statement for each number of names would take memory of the server.
+type bySize [9]*sql.Stmt
+
+// prepared returns the statement for n names, and for how many it is.
+func (p *bySize) prepared(ctx context.Context, c *conn, n int, text func(size int) string) (stmt *sql.Stmt, size int, err error) {
+	i := bits.Len(uint(n - 1))
+	if p[i] == nil {
+		p[i], err = c.PrepareContext(ctx, text(1<<i))
+	}
+	return p[i], 1 << i, err
 }
 
 func (s *Store) newLane() *lane {
@@ -168,11 +183,10 @@ func (c *conn) setUp(ctx context.Context, st *statements) error {
 			return err
 		}
 	}
-	var err error
-	if c.acquire, err = c.PrepareContext(ctx, st.acquire); err != nil {
+	if _, _, err := c.acquire.prepared(ctx, c, 1, st.acquireOf); err != nil {
 		return err
 	}
-	c.release, err = c.PrepareContext(ctx, st.release)
+	_, _, err := c.release.prepared(ctx, c, 1, st.releaseOf)
 	return err
 }
 
