@@ -46,9 +46,9 @@ type statements struct {
 
 func newStatements(prefix string) statements {
 	// A row is free if its grant is over and its tokens are below the new one. If it is not, an
-	// overflow fails the statement (errOutOfRange), so that the other columns need no condition. A
-	// statement with a condition for each column takes twice as long, because MariaDB resolves all
-	// its expressions in each execution. The last part is true for a row that was repeated to fill
+	// overflow fails the statement (errOutOfRange), so that the other columns need no condition. With
+	// a condition for each column a pair took 1.3 times as long, because MariaDB resolves all
+	// expressions of a statement in each execution. The last part is true for a row that was repeated to fill
 	// the statement.
 	const free = "crowd = 0 AND (until <= VALUES(since) AND {{names}}.last < VALUES(token) OR id = VALUES(id) AND since = VALUES(since))"
 	st := statements{
