@@ -7,20 +7,14 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/batch"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-const (
-	// maxBatch bounds how many calls share a transaction. With the longest names and texts, their
-	// statements are shorter than the lowest max_allowed_packet in use, 1 MiB.
-	maxBatch = 128
-
-	// callTimeout bounds the statements of calls. Their callers may give up earlier.
-	callTimeout = 3 * time.Second
-)
+// maxBatch bounds how many calls share a transaction. With the longest names and texts, their
+// statements are shorter than the lowest max_allowed_packet in use, 1 MiB.
+const maxBatch = 128
 
 // A call is one call of the store on one name.
 type call struct {
@@ -45,28 +39,18 @@ type call struct {
 // arrive meanwhile share the next transaction.
 func (l *lane) calls() *batch.Batcher[call] {
 	b := &batch.Batcher[call]{MaxInFlight: 1, MaxBatch: maxBatch, Name: func(c *call) string { return c.name }}
-	b.Send = func(calls []*call) (refused bool) { l.send(calls); return false }
+	b.Send = func(calls []*call) (refused bool) { l.send(context.Background(), calls); return false }
 	return b
 }
 
-// do makes a call in a lane. If ctx ends, it returns. A call that was not sent by then is never
-// sent. Statements in flight go on, and later calls in the lane wait for them: otherwise an Acquire
-// whose caller has given up could be executed after the Leave that undoes it. The driver would
-// close the connection as well.
+// do makes a call in a lane. If ctx ends, it returns soon. A call that was not sent by then is never
+// sent. A call that is sent alone ends within grace. A batch goes on, and later calls in the lane wait
+// for it.
 func (s *Store) do(ctx context.Context, l *lane, b *batch.Batcher[call], c *call) error {
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
-	done := make(chan struct{})
-	err := b.Do(ctx, c, func() {
-		if !l.start(func() { defer close(done); l.send([]*call{c}) }) {
-			return
-		}
-		select {
-		case <-done:
-		case <-ctx.Done():
-		}
-	})
+	err := b.Do(ctx, c, func() { l.send(ctx, []*call{c}) })
 	switch {
 	case err != nil || ctx.Err() != nil:
 		c.left.Store(true)
@@ -79,9 +63,9 @@ func (s *Store) do(ctx context.Context, l *lane, b *batch.Batcher[call], c *call
 
 // send makes calls: first those that are plain, and the others in a transaction. Then it wakes the
 // waiters that can now be granted.
-func (l *lane) send(calls []*call) {
+func (l *lane) send(ctx context.Context, calls []*call) {
 	rest := calls
-	err := l.use(context.Background(), func(ctx context.Context, c *conn) (err error) {
+	err := l.use(ctx, func(ctx context.Context, c *conn) (err error) {
 		calls = slices.DeleteFunc(calls, func(c *call) bool { return c.left.Load() })
 		rest, err = l.s.perform(ctx, c, calls)
 		if isLocked(err) && len(rest) > 1 {

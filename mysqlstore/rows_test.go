@@ -404,12 +404,23 @@ func TestAClientStoppedWithinATransactionIsEndedByTheServer(t *testing.T) {
 	}
 }
 
-// A server that hangs must not hold a call beyond its context.
+// A server that hangs must not hold a call beyond its context, nor Close.
 func TestCallsEndWithTheirContextsOnAHungServer(t *testing.T) {
 	server := servers.StartMariaDB(t, servers.MariaDBOptions{})
-	s := openStore(t, server.URL(server.Addr()))
-	held := request("held")
+	for how, open := range map[string]func(t *testing.T) *Store{
+		"by URL":          func(t *testing.T) *Store { return openStore(t, server.URL(server.Addr())) },
+		"on another pool": func(t *testing.T) *Store { return newIn(t, poolAt(t, server, nil)) },
+	} {
+		t.Run(how, func(t *testing.T) { testHungServer(t, server, open(t)) })
+	}
+}
+
+func testHungServer(t *testing.T, server *servers.MariaDB, s *Store) {
+	held := request(t.Name())
 	granted(t, s, held)
+	if err := s.Break(bounded(t), held.Name, store.NewID()); err != store.ErrNotHeld { // both connections are open now
+		t.Fatal(err)
+	}
 	server.Stop()
 	defer server.Continue()
 	for what, call := range map[string]func(ctx context.Context) error{
@@ -430,8 +441,20 @@ func TestCallsEndWithTheirContextsOnAHungServer(t *testing.T) {
 			t.Errorf("%s: %v after %v", what, err, took)
 		}
 	}
+	server.Continue()
+	granted(t, s, request(t.Name()+" again"))
+	server.Stop()
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.Acquire(context.Background(), request("b"))
+		done <- err
+	}()
+	eventually(t, "a call is in flight", func() bool { return s.takeCalls.Len() > 0 })
 	begin := time.Now()
 	s.Close()
+	if err := <-done; !errors.Is(err, store.ErrClosed) {
+		t.Errorf("a call that Close ends: %v", err)
+	}
 	if took := time.Since(begin); took > time.Second {
 		t.Errorf("Close took %v", took)
 	}

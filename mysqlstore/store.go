@@ -191,7 +191,15 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 	if err := store.CheckKeep(keep); err != nil {
 		return err
 	}
-	c := &call{name: name, ends: id, drop: keep.State == store.Held, do: func(e *entry) error {
+	c := releaseCall(name, id, keep)
+	if s.takeCalls.Len() == 0 { // without other calls, one connection is faster than two in turns
+		return s.do(ctx, s.takes, s.takeCalls, c)
+	}
+	return s.do(ctx, s.gives, s.giveCalls, c)
+}
+
+func releaseCall(name string, id store.ID, keep store.Keep) *call {
+	return &call{name: name, ends: id, drop: keep.State == store.Held, do: func(e *entry) error {
 		g := e.held(id)
 		switch {
 		case g == nil:
@@ -205,7 +213,6 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 		}
 		return nil
 	}}
-	return s.do(ctx, s.gives, s.giveCalls, c)
 }
 
 // Leave removes an identity from the queue and releases its grant: see [store.Store].
@@ -332,7 +339,7 @@ func (s *Store) renewAll(grants []store.Renewal, outcomes []store.Renewed) error
 			return err
 		}})
 	}
-	s.gives.send(calls)
+	s.gives.send(context.Background(), calls)
 	for i, c := range calls {
 		if isOutcome(c.err) {
 			return c.err
