@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/mysqlstore"
@@ -17,12 +19,12 @@ import (
 
 // mysqlPeer is Holdfast on MariaDB. Its address is a data source name of the driver.
 var mysqlPeer = peer{name: "holdfast on MariaDB", open: func(dsn string) (locker, error) {
-	s, err := openMySQLStore(dsn)
+	url, err := mysqlURL(dsn)
 	if err != nil {
 		return nil, err
 	}
-	c, err := holdfast.New(s)
-	return &mysqlLocker{c, s}, err
+	c, err := holdfast.Open(context.Background(), url)
+	return &mysqlLocker{c}, err
 }}
 
 // getLockPeer is the lock function of the server, on a connection for each lock.
@@ -42,34 +44,45 @@ func openMySQL(dsn string) (*sql.DB, error) {
 	return db, nil
 }
 
-func openMySQLStore(dsn string) (*mysqlstore.Store, error) {
+// mysqlURL returns the URL of the store in the database that a data source name names.
+func mysqlURL(dsn string) (string, error) {
+	c, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("mysql://%s:%s@%s/%s", c.User, c.Passwd, c.Addr, c.DBName), nil
+}
+
+func openMySQLStore(dsn string) (locker, error) {
+	url, err := mysqlURL(dsn)
+	if err != nil {
+		return nil, err
+	}
+	s, err := store.Open(context.Background(), url)
+	return mysqlStoreOnly{s}, err
+}
+
+// openMySQLPool opens a store on a pool of the application.
+func openMySQLPool(dsn string) (locker, error) {
 	db, err := openMySQL(dsn)
 	if err != nil {
 		return nil, err
 	}
-	return mysqlstore.New(db)
+	s, err := mysqlstore.New(db)
+	return mysqlStoreOnly{s}, err
 }
 
-type mysqlLocker struct {
-	*holdfast.Client
-	store *mysqlstore.Store
-}
+type mysqlLocker struct{ *holdfast.Client }
 
 func (l *mysqlLocker) Lock(ctx context.Context, name string) (held, error) {
 	return l.Client.Lock(ctx, name)
 }
 
-func (l *mysqlLocker) Close() error {
-	err := l.Client.Close()
-	l.store.Close()
-	return err
-}
-
 // mysqlStoreOnly is the store without the client in front of it.
-type mysqlStoreOnly struct{ *mysqlstore.Store }
+type mysqlStoreOnly struct{ store.Store }
 
 type mysqlGrant struct {
-	s    *mysqlstore.Store
+	s    store.Store
 	name string
 	id   store.ID
 }
@@ -182,10 +195,12 @@ func (b *bench) mysql(ctx context.Context) error {
 
 func (b *bench) mysqlOwnNames(ctx context.Context, work, dsn string) error {
 	const client, store, bare, getLock = "through the client", "through the store", "two bare statements", "GET_LOCK and RELEASE_LOCK"
+	const pool = "through a store on the application's pool"
 	lockers := make(map[string]locker)
 	for name, open := range map[string]func() (locker, error){
 		client:  func() (locker, error) { return mysqlPeer.open(dsn) },
-		store:   func() (locker, error) { s, err := openMySQLStore(dsn); return mysqlStoreOnly{s}, err },
+		store:   func() (locker, error) { return openMySQLStore(dsn) },
+		pool:    func() (locker, error) { return openMySQLPool(dsn) },
 		bare:    func() (locker, error) { return openBareMySQL(dsn) },
 		getLock: func() (locker, error) { return getLockPeer.open(dsn) },
 	} {
@@ -198,7 +213,7 @@ func (b *bench) mysqlOwnNames(ctx context.Context, work, dsn string) error {
 	}
 	for _, goroutines := range []int{1, b.goroutines} {
 		var turns []turn[float64]
-		for _, name := range []string{bare, store, client, getLock} {
+		for _, name := range []string{bare, store, pool, client, getLock} {
 			l, own := lockers[name], strings.ReplaceAll(name, " ", "-")
 			turns = append(turns, turn[float64]{name, func() (float64, error) { return pairRate(l, own, goroutines, b.time) }, name == getLock})
 		}
@@ -215,6 +230,7 @@ func (b *bench) mysqlOwnNames(ctx context.Context, work, dsn string) error {
 			least = 1
 		}
 		b.add(work, "store / bare", "×", ratios(rates[store], rates[bare]), atLeast(least))
+		b.add(work, "store on the application's pool / bare", "×", ratios(rates[pool], rates[bare]), nil)
 		b.add(work, "client / bare", "×", ratios(rates[client], rates[bare]), atLeast(least))
 		b.add(work, "client / GET_LOCK", "×", ratios(rates[client], rates[getLock]), nil)
 	}

@@ -7,19 +7,14 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/batch"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-const (
-	// maxBatch bounds how many calls share a transaction.
-	maxBatch = 256
-
-	// callTimeout bounds the statements of calls. Their callers may give up earlier.
-	callTimeout = 3 * time.Second
-)
+// maxBatch bounds how many calls share a transaction. With the longest names and texts, their
+// statements are shorter than the lowest max_allowed_packet in use, 1 MiB.
+const maxBatch = 128
 
 // A call is one call of the store on one name.
 type call struct {
@@ -44,35 +39,22 @@ type call struct {
 // arrive meanwhile share the next transaction.
 func (l *lane) calls() *batch.Batcher[call] {
 	b := &batch.Batcher[call]{MaxInFlight: 1, MaxBatch: maxBatch, Name: func(c *call) string { return c.name }}
-	b.Send = func(calls []*call) (refused bool) { l.send(calls); return false }
+	b.Send = func(calls []*call) (refused bool) { l.send(context.Background(), calls); return false }
 	return b
 }
 
-// do makes a call in a lane. If ctx ends, it returns. A call that was not sent by then is never
-// sent. Statements in flight go on, and later calls in the lane wait for them: otherwise an Acquire
-// whose caller has given up could be executed after the Leave that undoes it. The driver would
-// close the connection as well.
+// do makes a call in a lane. If ctx ends, it returns soon. A call that was not sent by then is never
+// sent. A call that is sent alone ends within grace. A batch goes on, and later calls in the lane wait
+// for it.
 func (s *Store) do(ctx context.Context, l *lane, b *batch.Batcher[call], c *call) error {
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
-	done := make(chan struct{})
-	err := b.Do(ctx, c, func() {
-		if !l.start(func() { defer close(done); l.send([]*call{c}) }) {
-			return
-		}
-		select {
-		case <-done:
-		case <-ctx.Done():
-		}
-	})
+	err := b.Do(ctx, c, func() { l.send(ctx, []*call{c}) })
 	switch {
-	case err != nil:
+	case err != nil || ctx.Err() != nil:
 		c.left.Store(true)
-		return err
-	case ctx.Err() != nil:
-		c.left.Store(true)
-		return ctx.Err()
+		return s.usedUp(ctx.Err())
 	case s.life.Err() != nil:
 		return errClosed
 	}
@@ -81,21 +63,24 @@ func (s *Store) do(ctx context.Context, l *lane, b *batch.Batcher[call], c *call
 
 // send makes calls: first those that are plain, and the others in a transaction. Then it wakes the
 // waiters that can now be granted.
-func (l *lane) send(calls []*call) {
+func (l *lane) send(ctx context.Context, calls []*call) {
 	rest := calls
-	err := l.use(context.Background(), func(ctx context.Context, c *conn) (err error) {
+	err := l.use(ctx, func(ctx context.Context, c *conn) (err error) {
 		calls = slices.DeleteFunc(calls, func(c *call) bool { return c.left.Load() })
 		rest, err = l.s.perform(ctx, c, calls)
-		if isNumber(err, errRowLocked) && len(rest) > 1 {
-			return l.s.performUnlocked(ctx, c, rest, err)
+		if isLocked(err) && len(rest) > 1 {
+			err = l.s.performUnlocked(ctx, c, rest, err)
+		}
+		if err != nil && !fromServer(err) {
+			for _, one := range rest {
+				if one.take != nil { // a single statement may arrive later; a transaction is not committed then
+					l.s.unanswered.Add(one.take.ID)
+				}
+			}
 		}
 		return err
 	})
-	lost := err != nil && !fromServer(err)
 	for _, one := range rest {
-		if lost && one.take != nil { // a single statement may arrive later; a transaction is not committed then
-			l.s.unanswered.Add(one.take.ID)
-		}
 		if err != nil && one.err == nil {
 			one.err = err
 		}
@@ -158,6 +143,13 @@ func (s *Store) lockedNames(ctx context.Context, c *conn, names []string) (map[s
 			locked[name] = isLocked
 			return err
 		})
+	}
+	if err := read(s.sql.exist, true); err != nil {
+		return nil, err
+	}
+	// The row of a name may also have been added by a session that has not committed yet.
+	if _, err := c.ExecContext(ctx, "SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED"); err != nil {
+		return nil, err
 	}
 	if err := read(s.sql.exist, true); err != nil {
 		return nil, err

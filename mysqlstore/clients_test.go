@@ -3,9 +3,11 @@ package mysqlstore
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +17,8 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/fence/sqlfence"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/store"
 )
 
 var clientsTime = flag.Duration("clients", 3*time.Second, "how long 64 clients lock 200 names")
@@ -139,4 +143,74 @@ func deadlockCount(t testing.TB, db *sql.DB) (n int) {
 		t.Fatal(err)
 	}
 	return n
+}
+
+// Timeouts that an administrator has set low for all sessions do not matter to a busy store.
+func TestLowTimeoutsOfTheServerDoNotReachCallers(t *testing.T) {
+	db := connectTo(t, nil)
+	newIn(t, db)
+	const names = 2
+	var held [names]atomic.Bool
+	var done atomic.Int64
+	var wg sync.WaitGroup
+	end := time.Now().Add(2 * time.Second)
+	for range 8 {
+		c, err := holdfast.New(newIn(t, poolOf(t, databaseOf(t, db), func(c *mysql.Config) {
+			c.Params = map[string]string{"innodb_lock_wait_timeout": "0", "lock_wait_timeout": "0", "idle_transaction_timeout": "1", "wait_timeout": "1"}
+		})))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		for i := range 2 {
+			wg.Go(func() {
+				for time.Now().Before(end) {
+					lease, err := c.TryLock(t.Context(), fmt.Sprint("name", i))
+					if errors.Is(err, holdfast.ErrHeld) {
+						continue
+					}
+					if err != nil {
+						t.Errorf("TryLock: %v", err)
+						return
+					}
+					if !held[i].CompareAndSwap(false, true) {
+						t.Errorf("name%d has two holders", i)
+					}
+					held[i].Store(false)
+					if err := lease.Unlock(t.Context()); err != nil {
+						t.Errorf("Unlock: %v", err)
+						return
+					}
+					done.Add(1)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	t.Logf("%d locks", done.Load())
+}
+
+// The longest names and texts of a full batch fit into the packets that an administrator allows.
+func TestAFullBatchFitsIntoAPacketOfTheServer(t *testing.T) {
+	server := servers.StartMariaDB(t, servers.MariaDBOptions{Config: []string{"--max-allowed-packet=1M"}})
+	s := openStore(t, server.URL(server.Addr()))
+	var wg sync.WaitGroup
+	for i := range 400 {
+		wg.Go(func() {
+			r := request(fmt.Sprint(i, strings.Repeat("n", store.MaxName-3)))
+			r.Mode = []store.Mode{store.Exclusive, store.Shared}[i%2]
+			r.Owner, r.Meta = strings.Repeat("o", store.MaxText), strings.Repeat("m", store.MaxText)
+			if _, err := s.Acquire(bounded(t), r); err != nil {
+				t.Error(err)
+			}
+			r.ID, r.Queue = store.NewID(), true // behind it, or beside it
+			if _, err := s.Acquire(bounded(t), r); err != nil {
+				t.Error(err)
+			}
+			if err := s.Leave(bounded(t), r.Name, r.ID); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
 }

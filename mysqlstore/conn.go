@@ -6,14 +6,16 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"math/bits"
+	"net"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
 )
 
 const (
-	// rowPatience is how many seconds a statement waits for a row that another session has
-	// locked. Transactions take milliseconds, unless their client hangs.
+	// rowPatience is how many seconds a statement waits for a row or a table that another session
+	// has locked. Transactions take milliseconds, unless their client hangs.
 	rowPatience = 1
 
 	// clientIdle is how long a connection that is not in use stays open. It is longer than a
@@ -31,10 +33,13 @@ const (
 
 // Errors of the server.
 const (
-	errNoSuchTable   = 1146
-	errWrongPassword = 1045
-	errDeadlock      = 1213
-	errRowLocked     = 1205
+	errWrongPassword    = 1045
+	errNoSuchTable      = 1146
+	errRowLocked        = 1205
+	errDeadlock         = 1213
+	errColumnOutOfRange = 1264
+	errOutOfRange       = 1690 // a name is not free: see statements.acquire
+	errTimeLimit        = 1969 // of MariaDB, for one statement; it may be shorter than rowPatience
 )
 
 // A lane is one connection of the pool, and the calls that take turns to use it. The connection
@@ -43,62 +48,46 @@ type lane struct {
 	s    *Store
 	turn chan struct{} // holds one element while the lane is in use
 	conn *conn         // nil if there is none
-	idle *time.Timer
-	jobs chan func() // for the goroutine of the lane
-
-	// ctx is that of statements. It is shared by calls, because one for each would cost as much
-	// as the rest of a call on this side. It ends when a call takes too long.
-	ctx    context.Context
-	cancel context.CancelFunc
-	limit  *time.Timer // calls cancel
+	watch
 }
 
 // A conn is a connection that is set up for a lane.
 type conn struct {
 	*sql.Conn
-	acquire *sql.Stmt
-	release *sql.Stmt
+	raw              net.Conn // if known
+	acquire, release bySize
+}
+
+// bySize are statements for one name, two, four and so on. A batch repeats its last name to fill one
+// of them: a statement for each number of names would take memory of the server.
+type bySize [8]*sql.Stmt // up to maxBatch
+
+// prepared returns the statement for n names, and for how many it is.
+func (p *bySize) prepared(ctx context.Context, c *conn, n int, text func(size int) string) (stmt *sql.Stmt, size int, err error) {
+	i := bits.Len(uint(n - 1))
+	if p[i] == nil {
+		p[i], err = c.PrepareContext(ctx, text(1<<i))
+	}
+	return p[i], 1 << i, err
 }
 
 func (s *Store) newLane() *lane {
-	l := &lane{s: s, turn: make(chan struct{}, 1), jobs: make(chan func())}
-	l.idle = time.AfterFunc(clientIdle, l.closeIdle)
-	l.idle.Stop()
+	l := &lane{s: s, turn: make(chan struct{}, 1)}
+	l.closeIdle = l.disconnectIdle
 	l.newContext()
-	s.work.Go(l.work)
 	return l
 }
 
-// work runs the jobs of the lane on one goroutine, whose stack has the right size for them.
-func (l *lane) work() {
-	for {
-		select {
-		case job := <-l.jobs:
-			job()
-		case <-l.s.life.Done():
-			return
-		}
-	}
-}
-
-// start runs a job in the background. It returns false after Close.
-func (l *lane) start(job func()) bool {
-	select {
-	case l.jobs <- job:
-		return true
-	default: // the goroutine is busy with a call whose caller has given up
-		return l.s.background(job)
-	}
-}
-
 func (l *lane) newContext() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.ctx, l.cancel = context.WithCancel(l.s.life)
-	l.limit = time.AfterFunc(callTimeout, l.cancel)
-	l.limit.Stop()
 }
 
-// use calls f with the connection of the lane, for callTimeout at most. If f returns an error that
-// is not one of the server, the connection is closed: its state is not known.
+// use calls f with the connection of the lane, for callTimeout at most, or for grace after ctx has
+// ended. If f returns an error that is not one of the server, the connection is closed: its state
+// is not known. It is also closed if the server has become read-only: a new one may lead to the new
+// primary.
 func (l *lane) use(ctx context.Context, f func(ctx context.Context, c *conn) error) error {
 	select {
 	case l.turn <- struct{}{}:
@@ -115,27 +104,35 @@ func (l *lane) use(ctx context.Context, f func(ctx context.Context, c *conn) err
 		l.disconnect()
 		l.newContext()
 	}
-	l.limit.Reset(callTimeout)
-	defer l.limit.Stop()
+	call := l.begin()
+	defer l.done()
 	if ctx.Done() != nil {
-		defer context.AfterFunc(ctx, l.cancel)()
+		defer context.AfterFunc(ctx, func() { l.giveUp(call) })()
 	}
 	if err := l.connect(l.ctx); err != nil {
 		return l.explain(err)
 	}
-	err := f(l.ctx, l.conn)
-	if err != nil && !fromServer(err) {
+	err := f(l.statementContext(), l.conn)
+	if err != nil && (!fromServer(err) || isReadOnly(err)) {
 		l.disconnect()
 		return l.explain(err)
 	}
-	l.idle.Reset(clientIdle)
 	return err
+}
+
+// statementContext returns the context of statements. If the watch can close the connection, they
+// need none that ends: the driver would wake a goroutine twice for each statement.
+func (l *lane) statementContext() context.Context {
+	if l.conn.raw != nil {
+		return context.Background()
+	}
+	return l.ctx
 }
 
 // explain says what it means if the context of the lane has ended.
 func (l *lane) explain(err error) error {
 	if l.ctx.Err() != nil && l.s.life.Err() == nil {
-		return fmt.Errorf("no reply from the server: %w", err)
+		return fmt.Errorf("no reply from the server: %w", l.s.usedUp(err))
 	}
 	return err
 }
@@ -148,16 +145,18 @@ func (l *lane) connect(ctx context.Context) error {
 	if l.conn != nil {
 		return nil
 	}
-	c, err := l.s.db.Conn(ctx)
+	var raw net.Conn
+	c, err := l.s.db.Conn(withDialed(ctx, &raw))
 	if err != nil {
 		return err
 	}
-	l.conn = &conn{Conn: c}
+	l.conn = &conn{Conn: c, raw: raw}
 	if err := l.conn.setUp(ctx, &l.s.sql); err != nil {
 		l.disconnect()
 		return err
 	}
-	return nil
+	l.connected(raw)
+	return ctx.Err()
 }
 
 func (c *conn) setUp(ctx context.Context, st *statements) error {
@@ -166,11 +165,10 @@ func (c *conn) setUp(ctx context.Context, st *statements) error {
 			return err
 		}
 	}
-	var err error
-	if c.acquire, err = c.PrepareContext(ctx, st.acquire); err != nil {
+	if _, _, err := c.acquire.prepared(ctx, c, 1, st.acquireOf); err != nil {
 		return err
 	}
-	c.release, err = c.PrepareContext(ctx, st.release)
+	_, _, err := c.release.prepared(ctx, c, 1, st.releaseOf)
 	return err
 }
 
@@ -191,27 +189,26 @@ func (l *lane) disconnect() {
 	if l.conn == nil {
 		return
 	}
+	l.connected(nil)
 	l.conn.Raw(func(any) error { return driver.ErrBadConn }) // makes the pool close it
 	l.conn.Close()
 	l.conn = nil
 }
 
-// closeIdle closes a connection that was not used for some time.
-func (l *lane) closeIdle() {
+// disconnectIdle closes the connection, unless it is in use.
+func (l *lane) disconnectIdle() {
 	select {
 	case l.turn <- struct{}{}:
 		l.disconnect()
 		<-l.turn
-	default: // in use
+	default:
 	}
 }
 
-// close ends the lane when its last call has ended. The turn is never given back.
+// close ends the lane and its last call. The turn is never given back.
 func (l *lane) close() {
+	l.watch.close()
 	l.turn <- struct{}{}
-	l.idle.Stop()
-	l.limit.Stop()
-	l.cancel()
 	l.disconnect()
 }
 
@@ -245,6 +242,12 @@ func fromServer(err error) bool {
 	var my *mysql.MySQLError
 	return errors.As(err, &my)
 }
+
+// isReadOnly reports whether the server refuses to write.
+func isReadOnly(err error) bool { return isNumber(err, 1290, 1836, 1792) }
+
+// isLocked reports whether a statement has waited too long for a row or a table.
+func isLocked(err error) bool { return isNumber(err, errRowLocked, errTimeLimit) }
 
 func isNumber(err error, numbers ...uint16) bool {
 	var my *mysql.MySQLError

@@ -110,8 +110,9 @@ func (p *patient) isOn(names ...string) (on []string) {
 	return on
 }
 
-// Versions below which the store is not expected to work. It is tested on one above them.
-const leastMySQL, leastMariaDB = "8.0.0", "10.5.0"
+// Versions below which the store is not expected to work: they have no SKIP LOCKED. It is tested on
+// one above them.
+const leastMySQL, leastMariaDB = "8.0.0", "10.6.0"
 
 // older reports whether a version is less than another, both such as "8.0.36".
 func older(version, than string) bool {
@@ -145,7 +146,7 @@ var probes = []diagnosis.Probe[*patient]{
 	{
 		Check: diagnosis.New("mysql.version", store.LevelWarning,
 			"the store was made for MySQL 8.0 and tested on MariaDB 10.11; its statements may fail or behave otherwise on a version that old",
-			"update to MySQL 8.0 or MariaDB 10.5, or later"),
+			"update to MySQL 8.0 or MariaDB 10.6, or later"),
 		Look: func(p *patient) (bool, string, error) {
 			version, err := p.variable("version")
 			least, name := leastMySQL, "MySQL "

@@ -171,7 +171,7 @@ func packet(conn net.Conn) ([]byte, error) {
 
 func TestDiagnoseFindsVersionsThatAreTooOld(t *testing.T) {
 	for version, want := range map[string][]string{
-		"5.7.44": {"mysql.version warning"}, "8.0.36": nil, "8.4.0": nil, "10.2.44-MariaDB-log": {"mysql.version warning"}, "10.11.19-MariaDB-0+deb12u1": nil, "11.4.2-MariaDB": nil,
+		"5.7.44": {"mysql.version warning"}, "8.0.36": nil, "8.4.0": nil, "10.2.44-MariaDB-log": {"mysql.version warning"}, "10.5.28-MariaDB": {"mysql.version warning"}, "10.6.21-MariaDB": nil, "10.11.19-MariaDB-0+deb12u1": nil, "11.4.2-MariaDB": nil,
 	} {
 		p := &patient{vars: map[string]string{"version": version}}
 		for _, probe := range probes {

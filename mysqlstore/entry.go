@@ -97,9 +97,9 @@ func (e *entry) values() string {
 	return fmt.Sprintf("(%s, %s, %s, %s)", literal(e.name), bit(crowd), strconv.FormatInt(e.last, 10), g.values())
 }
 
-// noteEnd notes that a later request of an identity must not be granted.
+// noteEnd notes that a later request of an identity must not be granted, if there may be one.
 func (e *entry) noteEnd(id store.ID) {
-	if !e.hasEnded(id) {
+	if e.row && e.s.unanswered.Has(id) && !e.hasEnded(id) {
 		e.ended = append(e.ended, &grant{id: id, since: e.now, until: e.now + unanswered.Late.Microseconds(), dirty: true})
 	}
 }

@@ -3,8 +3,10 @@ package mysqlstore
 import (
 	"context"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/store"
 )
 
 // Requests whose callers gave up while the server hung are executed when it goes on, in any order
@@ -74,5 +77,42 @@ func TestAServerThatIsReadOnlySaysWhatToDo(t *testing.T) {
 	_, err := s.Acquire(bounded(t), request("n"))
 	if err == nil || !strings.Contains(err.Error(), "connect to the primary") {
 		t.Errorf("Acquire: %v, want an error that says what to do", err)
+	}
+}
+
+// A failover may leave the old primary running, read-only, with its connections open. The store must
+// not keep them, because new ones lead to the new primary.
+func TestAStoreLeavesAPrimaryThatBecomesReadOnly(t *testing.T) {
+	old, primary := servers.StartMariaDB(t, servers.MariaDBOptions{}), servers.StartMariaDB(t, servers.MariaDBOptions{})
+	for _, server := range []*servers.MariaDB{old, primary} {
+		admin := poolAt(t, server, nil)
+		newIn(t, admin)
+		mustExec(t, admin, "CREATE USER app@'%' IDENTIFIED BY 'secret'")
+		mustExec(t, admin, "GRANT ALL ON `"+servers.MariaDBDatabase+"`.* TO app@'%'")
+	}
+	var addr atomic.Value // as a name or an address that moves to the new primary
+	addr.Store(old.Addr())
+	s := newIn(t, poolAt(t, old, func(c *mysql.Config) {
+		c.User, c.Passwd = "app", "secret"
+		c.DialFunc = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, addr.Load().(string))
+		}
+	}))
+	r := request("held")
+	granted(t, s, r)
+	renewal := []store.Renewal{{Name: r.Name, ID: r.ID, TTL: r.TTL, Mode: r.Mode}}
+	if _, err := s.Renew(bounded(t), renewal); err != nil {
+		t.Fatal(err)
+	}
+	mustExec(t, poolAt(t, old, nil), "SET GLOBAL read_only = 1")
+	addr.Store(primary.Addr())
+	if _, err := s.Acquire(bounded(t), request("new")); err == nil {
+		t.Error("the old primary has granted a name")
+	}
+	granted(t, s, request("new"))
+	s.Renew(bounded(t), renewal) // fails, unless a sweep has noticed that the server is read-only
+	out, err := s.Renew(bounded(t), renewal)
+	if err != nil || out[0].Status != store.Gone {
+		t.Errorf("Renew at the new primary, which does not have the grant: %+v, %v", out, err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"errors"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -81,6 +82,79 @@ func TestALateRequestIsNotGrantedAfterItWasRepeatedAndReleased(t *testing.T) {
 	release(t, b.s, r)
 	b.arrive()
 	granted(t, b.other, request("late"))
+}
+
+func TestABrokenGrantIsNotGrantedByALateRequest(t *testing.T) {
+	b := newLateBed(t)
+	r := request("broken")
+	b.delay(r)
+	granted(t, b.s, r)
+	if err := b.s.Break(bounded(t), r.Name, r.ID); err != nil {
+		t.Fatal(err)
+	}
+	b.arrive()
+	granted(t, b.other, request("broken"))
+}
+
+// A renewal, and a Release that is refused, do not end a grant, also if the first request for it had
+// no reply.
+func TestAGrantWhoseFirstRequestIsLateCanBeAskedForAgain(t *testing.T) {
+	b := newLateBed(t)
+	r := request("renewed")
+	r.Mode = store.Shared
+	b.delay(r)
+	first := granted(t, b.s, r)
+	out, err := b.s.Renew(bounded(t), []store.Renewal{{Name: r.Name, ID: r.ID, Mode: r.Mode, TTL: r.TTL}})
+	if err != nil || out[0].Status != store.Extended {
+		t.Fatalf("Renew: %+v, %v", out, err)
+	}
+	if again := granted(t, b.s, r); again.Token != first.Token {
+		t.Errorf("token %d, then %d", first.Token, again.Token)
+	}
+	if err := b.s.Release(bounded(t), r.Name, r.ID, store.Keep{State: store.Done, For: time.Minute}); !errors.Is(err, store.ErrInvalid) {
+		t.Fatalf("Release: %v", err)
+	}
+	if again := granted(t, b.s, r); again.Token != first.Token {
+		t.Errorf("token %d, then %d", first.Token, again.Token)
+	}
+}
+
+// Break ends grants. A waiter that it finds instead goes on, also if its first request is late.
+func TestAWaiterWhoseFirstRequestIsLateCannotBeBroken(t *testing.T) {
+	b := newLateBed(t)
+	granted(t, b.other, request("waiter"))
+	r := request("waiter")
+	r.Queue = true
+	b.delay(r)
+	refused(t, b.s, r)
+	if err := b.s.Break(bounded(t), r.Name, r.ID); !errors.Is(err, store.ErrNotHeld) {
+		t.Fatalf("Break: %v", err)
+	}
+	b.arrive()
+	if again := refused(t, b.s, r); again.Place != 1 {
+		t.Errorf("place %d, want 1", again.Place)
+	}
+}
+
+// A request that was not sent, because there was no connection for it, cannot arrive late.
+func TestARequestThatWasNotSentIsNotNoted(t *testing.T) {
+	b := newLateBed(t)
+	r := request("unsent")
+	b.db.SetMaxOpenConns(3)
+	s := newIn(t, b.db)
+	for b.db.Stats().InUse < 3 {
+		conn, err := b.db.Conn(bounded(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+	if _, err := s.Acquire(bounded(t), r); err == nil {
+		t.Fatal("Acquire without a connection")
+	}
+	if s.unanswered.Has(r.ID) {
+		t.Error("the request is expected to arrive late")
+	}
 }
 
 // What is noted of late requests ends after a minute, and the name is plain again.

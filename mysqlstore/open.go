@@ -143,7 +143,24 @@ func openURL(ctx context.Context, u *store.URL) (store.Store, error) {
 		}
 		return nil, fmt.Errorf("%s: %w", u, err)
 	}
+	db.SetMaxIdleConns(-1) // the store keeps its connections, and has to see them dialed
 	return s, nil
+}
+
+// dialed is the key of where to note a connection that is being made.
+type dialed struct{}
+
+func withDialed(ctx context.Context, conn *net.Conn) context.Context {
+	return context.WithValue(ctx, dialed{}, conn)
+}
+
+// dial makes a connection, and notes it: see withDialed.
+func dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+	if noted, ok := ctx.Value(dialed{}).(*net.Conn); ok && err == nil {
+		*noted = conn
+	}
+	return conn, err
 }
 
 // parse reads a URL.
@@ -165,7 +182,7 @@ func parse(u *store.URL) (*mysql.Config, config, error) {
 	if _, _, err := net.SplitHostPort(option.Addr); err != nil {
 		option.Addr = net.JoinHostPort(strings.Trim(option.Addr, "[]"), defaultPort)
 	}
-	option.Timeout = dialTimeout
+	option.Timeout, option.DialFunc = dialTimeout, dial
 	option.Logger = &mysql.NopLogger{} // what goes wrong is told by errors
 	c.prefix = u.Query.Get(paramPrefix)
 	if text := u.Query.Get(paramCreate); text != "" {

@@ -5,9 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -62,8 +60,8 @@ func (s *Store) readMeta(ctx context.Context, c *conn) error {
 	return nil
 }
 
-// takePlain grants names that are free and that nobody waits for. It returns the calls that it
-// did not grant.
+// takePlain grants names that are free and that nobody waits for, all or none of them. It returns
+// the calls that it did not grant.
 func (s *Store) takePlain(ctx context.Context, c *conn, calls []*call) (refused []*call, err error) {
 	if len(calls) == 0 {
 		return nil, nil
@@ -71,77 +69,33 @@ func (s *Store) takePlain(ctx context.Context, c *conn, calls []*call) (refused 
 	if err := s.readMeta(ctx, c); err != nil {
 		return nil, err
 	}
-	if len(calls) == 1 {
-		req := calls[0].take
-		tokens, least := blockOf(req.Tokens), max(s.low, req.Floor)+1
-		result, err := c.acquire.ExecContext(ctx, []byte(req.Name), req.ID[:], int64(req.Mode), req.Weight, req.Limit,
-			least, tokens, least, tokens, req.TTL.Microseconds(), []byte(req.Owner), []byte(req.Meta))
-		if err != nil {
-			return nil, err
-		}
-		token, err := result.LastInsertId()
-		if token == 0 || err != nil {
-			return calls, err
-		}
-		calls[0].granted(store.Answer{Token: token, Tokens: tokens, TTL: req.TTL})
-		return nil, nil
-	}
-	err = c.inTransaction(ctx, func() error {
-		refused, err = s.takeMany(ctx, c, calls)
-		return err
-	})
-	if isNumber(err, errDeadlock) {
-		return calls, nil
-	}
-	return refused, err
-}
-
-// takeMany is takePlain for several names, within a transaction.
-func (s *Store) takeMany(ctx context.Context, c *conn, calls []*call) (refused []*call, err error) {
 	slices.SortFunc(calls, func(a, b *call) int { return cmp.Compare(a.name, b.name) }) // the order of locks
-	rows, names := make([]string, len(calls)), make([]string, len(calls))
-	for i, one := range calls {
-		req := one.take
-		tokens, least := strconv.Itoa(blockOf(req.Tokens)), strconv.FormatInt(max(s.low, req.Floor)+1, 10)
-		rows[i] = "(" + strings.Join([]string{
-			literal(req.Name), idLiteral(req.ID), strconv.Itoa(int(req.Mode)), strconv.Itoa(req.Weight), strconv.Itoa(req.Limit),
-			"GREATEST(" + nowSQL + ", " + least + ")", tokens, "GREATEST(" + nowSQL + ", " + least + ") + " + tokens + " - 1",
-			nowSQL, nowSQL + " + " + strconv.FormatInt(req.TTL.Microseconds(), 10), "0", literal(req.Owner), literal(req.Meta),
-		}, ", ") + ")"
-		names[i] = one.name
-	}
-	if _, err := c.exec(ctx, fmt.Sprintf(s.sql.takeMany, strings.Join(rows, ", "))); err != nil {
+	statement, size, err := c.acquire.prepared(ctx, c, len(calls), s.sql.acquireOf)
+	if err != nil {
 		return nil, err
 	}
-	type taken struct {
-		grant
-		crowd bool
+	least := func(req *store.Request) int64 { return max(s.low, req.Floor) + 1 }
+	args := make([]any, 0, size*strings.Count(acquireRow, "?"))
+	for i := range size {
+		req := calls[min(i, len(calls)-1)].take
+		args = append(args, req.Name, req.ID[:], int64(req.Mode), int64(req.Weight), int64(req.Limit), int64(blockOf(req.Tokens)),
+			req.TTL.Microseconds(), least(req), req.Owner, req.Meta)
 	}
-	found := make(map[string]taken, len(calls))
-	err = c.query(ctx, fmt.Sprintf(s.sql.taken, literals(names)), func(rows *sql.Rows) error {
-		var name string
-		var t taken
-		var id []byte
-		var mode, state uint8
-		if err := rows.Scan(&name, &t.crowd, &id, &mode, &t.weight, &t.limit, &t.token, &t.tokens, &state); err != nil {
-			return err
-		}
-		t.id, t.mode, t.state = store.ID(id), store.Mode(mode), store.State(state)
-		found[name] = t
-		return nil
-	})
+	result, err := statement.ExecContext(ctx, args...)
+	if isNumber(err, errOutOfRange, errColumnOutOfRange, errDeadlock) {
+		return calls, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	now, err := result.LastInsertId()
 	if err != nil {
 		return nil, err
 	}
 	for _, one := range calls {
-		t, req := found[one.name], one.take
-		if t.id != req.ID || t.crowd || t.state != store.Held || store.SameClaim(req, t.mode, t.weight, t.limit) != nil {
-			refused = append(refused, one)
-			continue
-		}
-		one.granted(store.Answer{Token: t.token, Tokens: t.tokens, TTL: req.TTL})
+		one.granted(store.Answer{Token: max(now, least(one.take)), Tokens: blockOf(one.take.Tokens), TTL: one.take.TTL})
 	}
-	return refused, nil
+	return nil, nil
 }
 
 // errNotAll undoes a transaction that did only a part of what it should.
@@ -153,27 +107,31 @@ func (s *Store) dropPlain(ctx context.Context, c *conn, calls []*call) (rest []*
 	if len(calls) == 0 {
 		return nil, nil
 	}
-	if len(calls) == 1 {
-		result, err := c.release.ExecContext(ctx, []byte(calls[0].name), calls[0].ends[:])
+	statement, size, err := c.release.prepared(ctx, c, len(calls), s.sql.releaseOf)
+	if err != nil {
+		return nil, err
+	}
+	args := make([]any, 2*size)
+	for i := range size {
+		one := calls[min(i, len(calls)-1)]
+		args[i], args[size+i] = one.name, one.ends[:]
+	}
+	drop := func() error {
+		result, err := statement.ExecContext(ctx, args...)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if n, err := result.RowsAffected(); n > 0 || err != nil {
-			return nil, err
-		}
-		return calls, nil
-	}
-	names, ids := make([]string, len(calls)), make([]string, len(calls))
-	for i, one := range calls {
-		names[i], ids[i] = one.name, idLiteral(one.ends)
-	}
-	err = c.inTransaction(ctx, func() error {
-		n, err := c.exec(ctx, fmt.Sprintf(s.sql.dropMany, literals(names), strings.Join(ids, ", ")))
+		n, err := result.RowsAffected()
 		if err == nil && n != int64(len(calls)) {
 			err = errNotAll
 		}
 		return err
-	})
+	}
+	if len(calls) == 1 {
+		err = drop()
+	} else {
+		err = c.inTransaction(ctx, drop)
+	}
 	if err == errNotAll || isNumber(err, errDeadlock) {
 		return calls, nil
 	}

@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/go-sql-driver/mysql"
 
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
@@ -269,6 +272,104 @@ func TestManyRowsLockedByAnotherSessionHoldUpTheirNamesOnly(t *testing.T) {
 	}
 }
 
+// A session that hangs after it has added a name, or removed one, stops calls on these names and no
+// others.
+func TestASessionThatHangsWithNamesAddedOrRemovedStopsNoOtherNames(t *testing.T) {
+	db := connectTo(t, nil)
+	s := newIn(t, db)
+	mustExec(t, db, "INSERT INTO holdfast_names (name, last) VALUES ('new1', 1)")
+	tx, err := db.BeginTx(bounded(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	for _, statement := range []string{"INSERT INTO holdfast_names (name, last) VALUES ('new0', 1)", "DELETE FROM holdfast_names WHERE name = 'new1'"} {
+		if _, err := tx.Exec(statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var wg sync.WaitGroup
+	for i := range 20 {
+		wg.Go(func() {
+			begin := time.Now()
+			_, err := s.Acquire(bounded(t), request(fmt.Sprint("new", i)))
+			if (err != nil) != (i < 2) {
+				t.Errorf("new%d after %v: %v", i, time.Since(begin), err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// A backup that locks the tables stops calls that write. They fail in time and say why, and are not
+// executed later.
+func TestTablesLockedByABackup(t *testing.T) {
+	for _, lock := range []string{"LOCK TABLES holdfast_names READ, holdfast_claims READ, holdfast_meta READ", "FLUSH TABLES WITH READ LOCK"} {
+		t.Run(lock[:4], func(t *testing.T) {
+			db := connectTo(t, nil)
+			s := newIn(t, db)
+			held, waits := request("held"), request("held")
+			waits.Queue = true
+			granted(t, s, held)
+			backup, err := db.Conn(bounded(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer backup.Close()
+			if _, err := backup.ExecContext(bounded(t), lock); err != nil {
+				t.Fatal(err)
+			}
+			defer backup.ExecContext(bounded(t), "UNLOCK TABLES")
+			for what, call := range map[string]func() error{
+				"Acquire":         func() error { _, err := s.Acquire(bounded(t), request("new")); return err },
+				"Acquire, queued": func() error { _, err := s.Acquire(bounded(t), waits); return err },
+				"Release":         func() error { return s.Release(bounded(t), held.Name, held.ID, store.Keep{}) },
+			} {
+				begin := time.Now()
+				err := call()
+				if took := time.Since(begin); err == nil || !strings.Contains(err.Error(), "locked the row of this name, or the tables") || took >= callTimeout {
+					t.Errorf("%s: %v after %v, want an error that says why", what, err, took)
+				}
+			}
+			if _, err := backup.ExecContext(bounded(t), "UNLOCK TABLES"); err != nil {
+				t.Fatal(err)
+			}
+			if got := refused(t, s, request("held")); got.Waiters != 0 {
+				t.Errorf("%d waiters, want none", got.Waiters)
+			}
+			granted(t, s, request("new"))
+		})
+	}
+}
+
+// A limit for the time of statements must not hide that a row is locked: the other names would have
+// to wait for it.
+func TestALimitForStatementsDoesNotMatter(t *testing.T) {
+	db := connectTo(t, func(c *mysql.Config) { c.Params = map[string]string{"max_statement_time": "0.3"} })
+	s := newIn(t, db)
+	locked, other := request("locked"), request("other")
+	granted(t, s, locked)
+	granted(t, s, other)
+	tx, err := db.BeginTx(bounded(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	if _, err := tx.Exec("SELECT * FROM holdfast_names WHERE name = 'locked' FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	out, err := s.Renew(bounded(t), []store.Renewal{
+		{Name: locked.Name, ID: locked.ID, TTL: time.Minute, Mode: store.Exclusive},
+		{Name: other.Name, ID: other.ID, TTL: time.Minute, Mode: store.Exclusive},
+	})
+	if err != nil || out[0].Status != store.Unknown || out[1].Status != store.Extended {
+		t.Fatalf("Renew of a name that is locked and another: %+v, %v", out, err)
+	}
+	if err := out[0].Err; err == nil || !strings.Contains(err.Error(), "max_statement_time is too short") {
+		t.Errorf("the name that is locked: %v, want an error that says what to do", err)
+	}
+}
+
 // A client that is stopped within a transaction, by a debugger or a frozen machine, keeps rows
 // locked. The server ends its connection.
 func TestAClientStoppedWithinATransactionIsEndedByTheServer(t *testing.T) {
@@ -303,12 +404,23 @@ func TestAClientStoppedWithinATransactionIsEndedByTheServer(t *testing.T) {
 	}
 }
 
-// A server that hangs must not hold a call beyond its context.
+// A server that hangs must not hold a call beyond its context, nor Close.
 func TestCallsEndWithTheirContextsOnAHungServer(t *testing.T) {
 	server := servers.StartMariaDB(t, servers.MariaDBOptions{})
-	s := openStore(t, server.URL(server.Addr()))
-	held := request("held")
+	for how, open := range map[string]func(t *testing.T) *Store{
+		"by URL":          func(t *testing.T) *Store { return openStore(t, server.URL(server.Addr())) },
+		"on another pool": func(t *testing.T) *Store { return newIn(t, poolAt(t, server, nil)) },
+	} {
+		t.Run(how, func(t *testing.T) { testHungServer(t, server, open(t)) })
+	}
+}
+
+func testHungServer(t *testing.T, server *servers.MariaDB, s *Store) {
+	held := request(t.Name())
 	granted(t, s, held)
+	if err := s.Break(bounded(t), held.Name, store.NewID()); err != store.ErrNotHeld { // both connections are open now
+		t.Fatal(err)
+	}
 	server.Stop()
 	defer server.Continue()
 	for what, call := range map[string]func(ctx context.Context) error{
@@ -329,8 +441,20 @@ func TestCallsEndWithTheirContextsOnAHungServer(t *testing.T) {
 			t.Errorf("%s: %v after %v", what, err, took)
 		}
 	}
+	server.Continue()
+	granted(t, s, request(t.Name()+" again"))
+	server.Stop()
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.Acquire(context.Background(), request("b"))
+		done <- err
+	}()
+	eventually(t, "a call is in flight", func() bool { return s.takeCalls.Len() > 0 })
 	begin := time.Now()
 	s.Close()
+	if err := <-done; !errors.Is(err, store.ErrClosed) {
+		t.Errorf("a call that Close ends: %v", err)
+	}
 	if took := time.Since(begin); took > time.Second {
 		t.Errorf("Close took %v", took)
 	}

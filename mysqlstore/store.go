@@ -132,14 +132,24 @@ func (s *Store) explain(ctx context.Context, err error) error {
 	return fmt.Errorf("mysql store: %w%s", err, advice(err))
 }
 
+// usedUp adds to the error of a call without a reply that the pool is used up, if it is.
+func (s *Store) usedUp(err error) error {
+	if stats := s.db.Stats(); stats.MaxOpenConnections > 0 && stats.InUse == stats.MaxOpenConnections {
+		return fmt.Errorf("all %d connections of the pool are in use: %w", stats.InUse, err)
+	}
+	return err
+}
+
 // advice says what to do about an error.
 func advice(err error) string {
 	switch {
 	case isNumber(err, errRowLocked):
-		return ": another session has locked the row of this name; it is freed when that session goes on or is closed"
+		return ": another session has locked the row of this name, or the tables; they are freed when that session goes on or is closed"
+	case isNumber(err, errTimeLimit):
+		return ": max_statement_time is too short for this user, or another session has locked the row of this name"
 	case isNumber(err, errNoSuchTable):
 		return ": the tables of the locks were removed; run holdfast migrate"
-	case isNumber(err, 1290, 1836, 1792):
+	case isReadOnly(err):
 		return ": the server is read-only; connect to the primary"
 	case lacksRight(err):
 		return ": the user lacks a right, or the tables do not exist: run holdfast migrate, and the GRANT statements of the package documentation, which are also in holdfast help schema"
@@ -181,7 +191,15 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 	if err := store.CheckKeep(keep); err != nil {
 		return err
 	}
-	c := &call{name: name, ends: id, drop: keep.State == store.Held, do: func(e *entry) error {
+	c := releaseCall(name, id, keep)
+	if s.takeCalls.Len() == 0 { // without other calls, one connection is faster than two in turns
+		return s.do(ctx, s.takes, s.takeCalls, c)
+	}
+	return s.do(ctx, s.gives, s.giveCalls, c)
+}
+
+func releaseCall(name string, id store.ID, keep store.Keep) *call {
+	return &call{name: name, ends: id, drop: keep.State == store.Held, do: func(e *entry) error {
 		g := e.held(id)
 		switch {
 		case g == nil:
@@ -195,7 +213,6 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 		}
 		return nil
 	}}
-	return s.do(ctx, s.gives, s.giveCalls, c)
 }
 
 // Leave removes an identity from the queue and releases its grant: see [store.Store].
@@ -222,6 +239,7 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 			return store.ErrNotHeld
 		}
 		e.remove(g)
+		e.noteEnd(id)
 		return nil
 	}})
 }
@@ -252,7 +270,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 		}
 		return outcomes, nil
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, s.usedUp(ctx.Err())
 	}
 }
 
@@ -260,7 +278,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 // grants are unknown, and the others are renewed nevertheless.
 func (s *Store) renew(grants []store.Renewal, outcomes []store.Renewed) error {
 	err := s.renewAll(grants, outcomes)
-	if !isNumber(err, errRowLocked) || len(grants) == 1 {
+	if !isLocked(err) || len(grants) == 1 {
 		return err
 	}
 	names := make([]string, len(grants))
@@ -321,7 +339,7 @@ func (s *Store) renewAll(grants []store.Renewal, outcomes []store.Renewed) error
 			return err
 		}})
 	}
-	s.gives.send(calls)
+	s.gives.send(context.Background(), calls)
 	for i, c := range calls {
 		if isOutcome(c.err) {
 			return c.err

@@ -113,7 +113,7 @@ func (s *Store) sweepPart(ctx context.Context, low int64) (more bool, err error)
 		for _, name := range crowded {
 			calls = append(calls, &call{name: name, do: func(*entry) error { return nil }})
 		}
-		s.gives.send(calls)
+		s.gives.send(context.Background(), calls)
 	}
 	if n < sweepNames {
 		s.sweep.after = ""

@@ -3,6 +3,7 @@ package mysqlstore
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -77,7 +78,7 @@ func (tx *transaction) run(ctx context.Context, calls []*call) error {
 		if one.err != nil && !isOutcome(one.err) {
 			return one.err
 		}
-		if e.row && tx.s.unanswered.Has(one.ends) {
+		if !errors.Is(one.err, store.ErrInvalid) { // otherwise the grant goes on
 			e.noteEnd(one.ends)
 		}
 		one.wakes = e.finish()

@@ -120,7 +120,7 @@ func (s *Store) do(ctx context.Context, c *call) error {
 		if !c.state.CompareAndSwap(queued, abandoned) && c.op == opAcquire {
 			s.unanswered.Add(c.req.ID)
 		}
-		return err
+		return s.usedUp(err)
 	case c.err != nil && s.ctx.Err() != nil:
 		return errClosed
 	}
@@ -180,12 +180,12 @@ func (s *Store) outcomes(calls []*call, err error) {
 // query makes calls in one statement and one transaction.
 func (s *Store) query(ctx context.Context, calls []*call) error {
 	if err := s.takeConn(ctx); err != nil {
-		return err
+		return s.usedUp(err)
 	}
 	defer s.putConn()
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
-		return err
+		return s.usedUp(err)
 	}
 	defer conn.Release()
 	err = s.queryOn(ctx, conn, calls)
@@ -223,6 +223,14 @@ func (s *Store) queryOn(ctx context.Context, conn *pgxpool.Conn, calls []*call) 
 		}
 	}
 	return rows.Err()
+}
+
+// usedUp adds to the error of a call without a reply that the pool is used up, if it is.
+func (s *Store) usedUp(err error) error {
+	if stat := s.pool.Stat(); err != nil && stat.AcquiredConns() == stat.MaxConns() {
+		return fmt.Errorf("all %d connections of the pool are in use: %w", stat.MaxConns(), err)
+	}
+	return err
 }
 
 // takeConn limits how many connections of the pool are in use. The pool belongs to the
@@ -292,10 +300,13 @@ func (s *Store) execMode() pgx.QueryExecMode {
 
 // queueFlag says for an Acquire whether it joins the queue. For a call that ends a grant it says
 // whether an Acquire of that identity has no reply: it may arrive later, and must not be granted
-// then.
+// then. A renewal ends nothing.
 func (s *Store) queueFlag(c *call) bool {
-	if c.op == opAcquire {
+	switch c.op {
+	case opAcquire:
 		return c.req.Queue
+	case opRenew:
+		return false
 	}
 	return s.unanswered.Has(c.req.ID)
 }

@@ -176,7 +176,7 @@ var probes = []diagnosis.Probe[*patient]{
 	{
 		Check: diagnosis.New("postgres.unlogged", store.LevelFailure,
 			"a crash or failover empties the tables of the locks, and all names are given to others",
-			"ALTER TABLE … SET LOGGED; only the table waiters may be unlogged"),
+			"ALTER TABLE … SET LOGGED; only the tables waiters and ended may be unlogged"),
 		Look: func(p *patient) (bool, string, error) {
 			var count, unlogged int
 			err := p.value(fmt.Sprintf("SELECT count(*), count(*) FILTER (WHERE relpersistence <> 'p') FROM pg_class"+

@@ -63,9 +63,10 @@
 //
 // A store that Open made has a pool of up to eight connections of its own (pool_max_conns in the
 // URL changes that). A store that New made uses at most two connections of the given pool at a
-// time, and queues behind the application's own queries if the pool is used up. While anybody
-// waits, and for 30 seconds after that, a store has one more connection outside of the pool, to
-// listen.
+// time, and queues behind the application's own queries if the pool is used up. Calls then fail as
+// if the server did not answer, with an error that says so, and a lease that is not renewed until
+// its deadline is lost. While anybody waits, and for 30 seconds after that, a store has one more
+// connection outside of the pool, to listen.
 //
 // # Waiting
 //

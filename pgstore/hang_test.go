@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/pgstore"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -247,4 +249,67 @@ func TestBackendsTerminatedInTheMiddleOfBatches(t *testing.T) {
 		t.Errorf("only %d locks", done.Load())
 	}
 	t.Logf("%d locks", done.Load())
+}
+
+// Timeouts that an administrator has set low for all sessions end statements of a busy store, and
+// its connections. Callers do not notice.
+func TestLowTimeoutsOfTheServerDoNotReachCallers(t *testing.T) {
+	p := server(t)
+	open(t, p.URL()+"&schema=low") // creates the schema
+	url := p.URL() + "&options="
+	for _, setting := range []string{"lock_timeout=5", "statement_timeout=500", "idle_in_transaction_session_timeout=1", "idle_session_timeout=100"} {
+		url += "%20-c%20" + strings.ReplaceAll(setting, "=", "%3D")
+	}
+	var all []*holdfast.Client
+	for range 2 {
+		s, err := pgstore.New(newPool(t, url, 4), pgstore.InSchema("low"), pgstore.Logger(slog.New(slog.DiscardHandler)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		c, err := holdfast.New(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		all = append(all, c)
+	}
+	long, err := all[0].Lock(t.Context(), "long", holdfast.TTL(2*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const names = 2
+	var held [names]atomic.Bool
+	var tokens [names]atomic.Int64
+	var wg sync.WaitGroup
+	end := time.Now().Add(4 * time.Second)
+	for i := range 32 {
+		wg.Go(func() {
+			for k := i; time.Now().Before(end); k++ {
+				n := k % names
+				lease, err := all[i%2].Lock(t.Context(), fmt.Sprint("name", n))
+				if err != nil {
+					t.Errorf("Lock: %v", err)
+					return
+				}
+				if !held[n].CompareAndSwap(false, true) {
+					t.Errorf("name%d has two holders", n)
+				}
+				if before := tokens[n].Swap(lease.Token()); before >= lease.Token() {
+					t.Errorf("name%d: token %d after %d", n, lease.Token(), before)
+				}
+				held[n].Store(false)
+				if err := lease.Unlock(t.Context()); err != nil {
+					t.Errorf("Unlock: %v", err)
+				}
+				if k%50 == 0 {
+					time.Sleep(150 * time.Millisecond) // longer than idle_session_timeout
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := long.Unlock(t.Context()); err != nil {
+		t.Errorf("a lease that was renewed meanwhile: %v", err)
+	}
 }

@@ -3,6 +3,7 @@ package pgstore_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -179,4 +180,91 @@ func TestNotesOfLateRequestsEnd(t *testing.T) {
 	if n := number(t, b.p, "SELECT count(*) FROM late.ended"); n != 0 {
 		t.Errorf("%d notes are left", n)
 	}
+}
+
+// A renewal does not end a grant, also if the first request for it had no reply.
+func TestAGrantWhoseFirstRequestIsLateCanBeAskedForAgainAfterARenewal(t *testing.T) {
+	b := newLateBed(t, 1)
+	r := request("renewed")
+	r.Mode = store.Shared
+	b.delay(r)
+	first := granted(t, b.s, r)
+	out, err := b.s.Renew(t.Context(), []store.Renewal{{Name: r.Name, ID: r.ID, Mode: r.Mode, TTL: r.TTL}})
+	if err != nil || out[0].Status != store.Extended {
+		t.Fatalf("Renew: %+v, %v", out, err)
+	}
+	if n := number(t, b.p, "SELECT count(*) FROM late.ended"); n != 0 {
+		t.Errorf("%d notes of a grant that is alive", n)
+	}
+	if again := granted(t, b.s, r); again.Token != first.Token {
+		t.Errorf("token %d, then %d", first.Token, again.Token)
+	}
+	b.arrive()
+}
+
+// A Release that is refused changes nothing.
+func TestAGrantWhoseFirstRequestIsLateCanBeAskedForAgainAfterARefusedRelease(t *testing.T) {
+	b := newLateBed(t, 1)
+	r := request("kept")
+	r.Mode = store.Shared
+	b.delay(r)
+	first := granted(t, b.s, r)
+	if err := b.s.Release(t.Context(), r.Name, r.ID, store.Keep{State: store.Done, For: time.Minute}); !errors.Is(err, store.ErrInvalid) {
+		t.Fatalf("Release: %v", err)
+	}
+	if again := granted(t, b.s, r); again.Token != first.Token {
+		t.Errorf("token %d, then %d", first.Token, again.Token)
+	}
+	b.arrive()
+}
+
+// Notes also end on a name that is never free.
+func TestNotesOfLateRequestsEndOnANameThatIsInUse(t *testing.T) {
+	b := newLateBed(t, 1)
+	holder := request("busy")
+	holder.Mode = store.Shared
+	granted(t, b.other, holder)
+	b.p.Must("INSERT INTO late.ended SELECT 'busy', gen_random_uuid(), 1 FROM generate_series(1, 1000)")
+	r := request("busy")
+	b.delay(r)
+	if err := b.s.Leave(t.Context(), r.Name, r.ID); err != nil {
+		t.Fatal(err)
+	}
+	b.arrive()
+	if n := number(t, b.p, "SELECT count(*) FROM late.ended"); n != 1 {
+		t.Errorf("%d notes, want one", n)
+	}
+}
+
+// Break ends grants. A waiter that it finds instead goes on, also if its first request is late.
+func TestAWaiterWhoseFirstRequestIsLateCannotBeBroken(t *testing.T) {
+	b := newLateBed(t, 1)
+	granted(t, b.other, request("waiter"))
+	first := queued(t, b.s, "waiter") // listens from here on, by the proxy
+	if err := b.s.Leave(t.Context(), first.Name, first.ID); err != nil {
+		t.Fatal(err)
+	}
+	r := request("waiter")
+	r.Queue = true
+	b.delay(r)
+	refused(t, b.s, r)
+	if err := b.s.Break(t.Context(), r.Name, r.ID); !errors.Is(err, store.ErrNotHeld) {
+		t.Fatalf("Break: %v", err)
+	}
+	b.arrive()
+	if again := refused(t, b.s, r); again.Place != 1 {
+		t.Errorf("place %d, want 1", again.Place)
+	}
+}
+
+func TestABrokenGrantIsNotGrantedByALateRequest(t *testing.T) {
+	b := newLateBed(t, 1)
+	r := request("broken")
+	b.delay(r)
+	granted(t, b.s, r)
+	if err := b.s.Break(t.Context(), r.Name, r.ID); err != nil {
+		t.Fatal(err)
+	}
+	b.arrive()
+	granted(t, b.other, request("broken"))
 }

@@ -206,11 +206,13 @@ BEGIN
 	RETURN e;
 END $$;
 
--- note_end notes for a minute that a later request of an identity must not be granted.
+-- note_end notes for a minute that a later request of an identity must not be granted. It removes
+-- old notes, because settle does not while the name is in use.
 CREATE FUNCTION note_end(a_name text, a_id uuid, a_at bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
 	INSERT INTO names (name, highest, used, crowd) VALUES (a_name, (SELECT m.floor FROM meta m), a_at, true)
 		ON CONFLICT (name) DO UPDATE SET crowd = true, used = a_at;
+	DELETE FROM ended x WHERE x.name = a_name AND x.until <= a_at;
 	INSERT INTO ended VALUES (a_name, a_id, a_at + 60000000) ON CONFLICT (name, id) DO UPDATE SET until = excluded.until;
 END $$;
 
@@ -595,9 +597,6 @@ BEGIN
 	END IF;
 	done := pg_advisory_xact_lock(1215260740, hashtext(a_name)); -- an assignment is faster than PERFORM
 	at := now_us();
-	IF a_queue AND a_op <> 1 THEN
-		PERFORM note_end(a_name, a_id, at);
-	END IF;
 	-- First the short ways, for a name that nobody else holds or waits for.
 	IF a_op = 1 THEN
 		IF a_mode = 1 THEN
@@ -616,7 +615,8 @@ BEGIN
 		END IF;
 	ELSIF a_op = 2 THEN
 		done := set_config('synchronous_commit', 'off', true);
-		UPDATE names m SET id = NULL, used = at WHERE m.name = a_name AND m.id = a_id AND m.state = 0 AND m.until > at AND NOT m.crowd;
+		UPDATE names m SET id = NULL, used = at WHERE m.name = a_name AND m.id = a_id AND m.state = 0 AND m.until > at AND NOT m.crowd
+			AND NOT a_queue;
 		IF FOUND THEN
 			RETURN '';
 		END IF;
@@ -637,6 +637,10 @@ BEGIN
 		o := renew(a_name, a_id, a_mode, a_ttl, a_tokens, a_floor);
 	ELSE
 		o := end_grant(a_name, a_id, (-1)::smallint);
+	END IF;
+	-- Not if the grant goes on. A Break that finds no grant leaves a waiter alone.
+	IF a_queue AND a_op <> 1 AND (o.status = 0 OR o.status = 2 AND a_op <> 6) THEN
+		PERFORM note_end(a_name, a_id, at);
 	END IF;
 	RETURN json_strip_nulls(to_json(o));
 END $$;

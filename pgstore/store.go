@@ -378,7 +378,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	case s.ctx.Err() != nil:
 		return nil, errClosed
 	case ctx.Err() != nil:
-		return nil, ctx.Err()
+		return nil, s.usedUp(ctx.Err())
 	}
 	outcomes := make([]store.Renewed, len(grants))
 	for i, c := range calls {

@@ -172,11 +172,10 @@ func (u URL) String() string {
 	if len(u.Hosts) > 0 || u.User != "" || u.Password() != "" || strings.HasPrefix(u.Path, "//") {
 		b.WriteString("//")
 		if u.User != "" || u.Password() != "" {
-			b.WriteString(url.PathEscape(u.User))
 			if u.Password() != "" {
-				b.WriteString(":***")
+				b.WriteString(url.PathEscape(u.User) + ":")
 			}
-			b.WriteByte('@')
+			b.WriteString("***@") // a user alone may be a password whose colon was forgotten
 		}
 		b.WriteString(strings.Join(u.Hosts, ","))
 	}

@@ -42,6 +42,13 @@ func TestParseURLReadsEveryForm(t *testing.T) {
 	}
 }
 
+func TestAPasswordWithoutItsColonIsNotShown(t *testing.T) {
+	u, err := store.ParseURL("redis://s3cret@h/0")
+	if err != nil || u.String() != "redis://***@h/0" {
+		t.Errorf("%v, %v", u, err)
+	}
+}
+
 func TestNoWayOfPrintingShowsThePassword(t *testing.T) {
 	u, err := store.ParseURL("redis://u:s3cret@h/0?password=s3cret")
 	if err != nil || u.Password() != "s3cret" || u.Raw() != "redis://u:s3cret@h/0?password=s3cret" {

@@ -41,8 +41,8 @@ to the next. LIMIT is the same of the store alone: its calls to acquire and to
 release, without the queues, renewals and deadlines of Holdfast. A round trip is
 the mean of these two calls. On one name, a lock is handed over within the
 process without a call. It loads the store for about 15 seconds, under scratch
-names, of which nothing is left. The limits are measured first, so on a host whose
-load changes a result can be above its limit.
+names, of which nothing is left. The limits are measured first, so on a host
+whose load changes a result can be above its limit.
 
 STORE is the URL of the store, as for --store.`,
 		Example: `  holdfast bench redis://127.0.0.1:6379

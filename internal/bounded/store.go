@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
@@ -39,12 +40,15 @@ func (s *Store) bound(ctx context.Context, limit time.Duration) (context.Context
 }
 
 // noReply returns ErrNoReply if a call failed because its limit was over and not because the
-// caller's context ended, and err otherwise.
+// caller's context ended, and err otherwise. It adds what the store says about the reason.
 func noReply(ctx, callCtx context.Context, err error) error {
-	if err != nil && callCtx.Err() != nil && ctx.Err() == nil {
-		return ErrNoReply
+	if err == nil || callCtx.Err() == nil || ctx.Err() != nil {
+		return err
 	}
-	return err
+	if ended := callCtx.Err(); err != ended {
+		return fmt.Errorf("%w: %s", ErrNoReply, strings.TrimSuffix(err.Error(), ": "+ended.Error()))
+	}
+	return ErrNoReply
 }
 
 // Acquire calls the store's Acquire.

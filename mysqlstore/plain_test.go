@@ -1,0 +1,174 @@
+package mysqlstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// A batchOf is a batch of calls on names of their own.
+type batchOf struct {
+	t        testing.TB
+	s        *Store
+	requests []store.Request
+	answers  []store.Answer
+}
+
+func newBatch(t testing.TB, s *Store, n int) *batchOf {
+	b := &batchOf{t: t, s: s, answers: make([]store.Answer, n)}
+	for i := range n {
+		r := request(fmt.Sprintf("batch %d/%d", n, i))
+		r.Tokens = i + 1
+		b.requests = append(b.requests, r)
+	}
+	return b
+}
+
+// acquire takes the names, and returns how many transactions that needed.
+func (b *batchOf) acquire() (transactions int) {
+	b.t.Helper()
+	var calls []*call
+	for i := range b.requests {
+		r := &b.requests[i]
+		calls = append(calls, &call{
+			name: r.Name, born: true, take: r, granted: func(a store.Answer) { b.answers[i] = a },
+			do: func(e *entry) (err error) { b.answers[i], err = e.ask(r); return err },
+		})
+	}
+	before := b.transactions()
+	b.s.takes.send(b.t.Context(), calls)
+	for _, c := range calls {
+		if c.err != nil {
+			b.t.Fatalf("%s: %v", c.name, c.err)
+		}
+	}
+	return b.transactions() - before
+}
+
+// release releases the names, and returns an error of each.
+func (b *batchOf) release() (errs []error) {
+	var calls []*call
+	for i := range b.requests {
+		calls = append(calls, releaseCall(b.requests[i].Name, b.requests[i].ID, store.Keep{}))
+	}
+	b.s.takes.send(b.t.Context(), calls)
+	for _, c := range calls {
+		errs = append(errs, c.err)
+	}
+	return errs
+}
+
+// transactions counts those of the session, except single statements.
+func (b *batchOf) transactions() (n int) {
+	b.t.Helper()
+	err := b.s.takes.use(bounded(b.t), func(ctx context.Context, c *conn) error {
+		return c.QueryRowContext(ctx, "SHOW SESSION STATUS LIKE 'Com_begin'").Scan(new(string), &n)
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return n
+}
+
+// checkTokens compares the answers with the rows, and with the tokens before.
+func (b *batchOf) checkTokens(before []store.Answer) {
+	b.t.Helper()
+	for i, r := range b.requests {
+		var last int64
+		a := b.answers[i]
+		if err := b.s.db.QueryRow("SELECT last FROM holdfast_names WHERE name = '" + r.Name + "' AND id = x'" + r.ID.String() + "'").Scan(&last); err != nil {
+			b.t.Fatalf("%s: %v", r.Name, err)
+		}
+		if a.Tokens != i+1 || last != a.Token+int64(i) || before != nil && a.Token < before[i].Token+int64(before[i].Tokens) {
+			b.t.Errorf("%s: granted %d tokens from %d; the last one is %d", r.Name, a.Tokens, a.Token, last)
+		}
+	}
+}
+
+// Batches of all sizes need one statement, whether the names have rows or not.
+func TestABatchOfFreeNamesIsGrantedInOneStatement(t *testing.T) {
+	s := newIn(t, connectTo(t, nil))
+	for _, n := range []int{1, 2, 3, 5, 8, 9, 31, 33} {
+		first := newBatch(t, s, n)
+		if transactions := first.acquire(); transactions != 0 {
+			t.Errorf("%d new names needed %d transactions", n, transactions)
+		}
+		first.checkTokens(nil)
+		for i, err := range first.release() {
+			if err != nil {
+				t.Errorf("%d names: release %d: %v", n, i, err)
+			}
+		}
+		second := newBatch(t, s, n)
+		if transactions := second.acquire(); transactions != 0 {
+			t.Errorf("%d names with rows needed %d transactions", n, transactions)
+		}
+		second.checkTokens(first.answers)
+	}
+}
+
+// One name that is not free keeps no other name of its batch from being granted, and is not granted
+// itself.
+func TestABatchWithANameThatIsHeldGrantsTheOthers(t *testing.T) {
+	db := connectTo(t, nil)
+	s, other := newIn(t, db), newIn(t, db)
+	const n, taken = 11, 4
+	b := newBatch(t, s, n)
+	held := request(b.requests[taken].Name)
+	first := granted(t, other, held)
+	b.acquire()
+	for i, a := range b.answers {
+		if a.Granted() == (i == taken) {
+			t.Errorf("%d: %+v", i, a)
+		}
+	}
+	if holder := b.answers[taken].Refusal.Holders[0]; holder.ID != held.ID || holder.Token != first.Token {
+		t.Errorf("held by %+v, want %v", holder, held.ID)
+	}
+	for i, err := range b.release() {
+		if (err != nil) != (i == taken) || i == taken && !errors.Is(err, store.ErrNotHeld) {
+			t.Errorf("release %d: %v", i, err)
+		}
+	}
+	if again := granted(t, other, held); again.Token != first.Token {
+		t.Errorf("token %d, then %d: the grant was replaced", first.Token, again.Token)
+	}
+}
+
+// If the tokens of a name are ahead of the clock, the next one is above them nevertheless.
+func TestTokensAheadOfTheClockAreNotIssuedAgain(t *testing.T) {
+	s := newIn(t, connectTo(t, nil))
+	first := newBatch(t, s, 3)
+	first.requests[1].Floor = time.Now().Add(time.Hour).UnixMicro()
+	first.acquire()
+	first.checkTokens(nil)
+	first.release()
+	second := newBatch(t, s, 3)
+	second.acquire()
+	second.checkTokens(first.answers)
+}
+
+// A request that is repeated restarts the TTL of its grant, also in a batch.
+func TestARepeatedRequestInABatchRestartsTheTTL(t *testing.T) {
+	db := connectTo(t, nil)
+	s := newIn(t, db)
+	b := newBatch(t, s, 3)
+	b.acquire()
+	first := b.answers[1]
+	mustExec(t, db, "UPDATE holdfast_names SET since = since - 50000000, until = until - 50000000 WHERE name = '"+b.requests[1].Name+"'")
+	b.acquire()
+	if b.answers[1].Token != first.Token {
+		t.Errorf("token %d, then %d", first.Token, b.answers[1].Token)
+	}
+	var left int64
+	if err := db.QueryRow("SELECT until - " + nowSQL + " FROM holdfast_names WHERE name = '" + b.requests[1].Name + "'").Scan(&left); err != nil {
+		t.Fatal(err)
+	}
+	if left < (50 * time.Second).Microseconds() {
+		t.Errorf("%v µs are left", left)
+	}
+}
