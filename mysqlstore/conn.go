@@ -38,6 +38,7 @@ const (
 	errRowLocked        = 1205
 	errDeadlock         = 1213
 	errColumnOutOfRange = 1264
+	errManyStatements   = 1461 // max_prepared_stmt_count
 	errOutOfRange       = 1690 // a name is not free: see statements.acquire
 	errTimeLimit        = 1969 // of MariaDB, for one statement; it may be shorter than rowPatience
 )
@@ -91,26 +92,29 @@ func (l *lane) newContext() {
 func (l *lane) use(ctx context.Context, f func(ctx context.Context, c *conn) error) error {
 	select {
 	case l.turn <- struct{}{}:
-		defer func() { <-l.turn }()
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-l.s.life.Done():
 		return errClosed
 	}
+	call := l.begin()
+	end := func() { l.done(); <-l.turn }
 	if err := l.s.usable(ctx); err != nil {
+		end()
 		return err
 	}
 	if l.ctx.Err() != nil {
 		l.disconnect()
 		l.newContext()
 	}
-	call := l.begin()
-	defer l.done()
+	if l.conn == nil || l.conn.dead(l.ctx) {
+		if err := l.connectFor(ctx, end); err != nil {
+			return err
+		}
+	}
+	defer end()
 	if ctx.Done() != nil {
 		defer context.AfterFunc(ctx, func() { l.giveUp(call) })()
-	}
-	if err := l.connect(l.ctx); err != nil {
-		return l.explain(err)
 	}
 	err := f(l.statementContext(), l.conn)
 	if err != nil && (!fromServer(err) || isReadOnly(err)) {
@@ -118,6 +122,37 @@ func (l *lane) use(ctx context.Context, f func(ctx context.Context, c *conn) err
 		return l.explain(err)
 	}
 	return err
+}
+
+// connectFor connects for a call, and calls end if the call cannot go on. If ctx ends, connecting
+// goes on in the background, for the next call: it takes several round trips, and callers that have
+// less time would never get a connection otherwise.
+func (l *lane) connectFor(ctx context.Context, end func()) error {
+	connected := make(chan error)
+	started := l.s.background(func() {
+		err := l.connect(l.ctx)
+		if err != nil {
+			err = l.explain(err)
+		}
+		select {
+		case connected <- err:
+		case <-ctx.Done():
+			end()
+		}
+	})
+	if !started {
+		end()
+		return errClosed
+	}
+	select {
+	case err := <-connected:
+		if err != nil {
+			end()
+		}
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // statementContext returns the context of statements. If the watch can close the connection, they
@@ -137,14 +172,9 @@ func (l *lane) explain(err error) error {
 	return err
 }
 
-// connect makes sure that there is a connection.
+// connect makes a new connection. The caller has the turn.
 func (l *lane) connect(ctx context.Context) error {
-	if l.conn != nil && l.conn.dead(ctx) {
-		l.disconnect()
-	}
-	if l.conn != nil {
-		return nil
-	}
+	l.disconnect()
 	var raw net.Conn
 	c, err := l.s.db.Conn(withDialed(ctx, &raw))
 	if err != nil {
@@ -165,10 +195,13 @@ func (c *conn) setUp(ctx context.Context, st *statements) error {
 			return err
 		}
 	}
-	if _, _, err := c.acquire.prepared(ctx, c, 1, st.acquireOf); err != nil {
-		return err
+	_, _, err := c.acquire.prepared(ctx, c, 1, st.acquireOf)
+	if err == nil {
+		_, _, err = c.release.prepared(ctx, c, 1, st.releaseOf)
 	}
-	_, _, err := c.release.prepared(ctx, c, 1, st.releaseOf)
+	if isNumber(err, errManyStatements) {
+		return nil // see plain
+	}
 	return err
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -170,5 +171,27 @@ func TestARepeatedRequestInABatchRestartsTheTTL(t *testing.T) {
 	}
 	if left < (50 * time.Second).Microseconds() {
 		t.Errorf("%v µs are left", left)
+	}
+}
+
+// A server that allows no more prepared statements still grants and releases names, in transactions.
+func TestNamesAreGrantedWithoutPreparedStatements(t *testing.T) {
+	server := servers.StartMariaDB(t, servers.MariaDBOptions{})
+	s, err := New(poolAt(t, server, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	r := request("single")
+	granted(t, s, r)
+	mustExec(t, s.db, "SET GLOBAL max_prepared_stmt_count = 0")
+	release(t, s, r)
+	b := newBatch(t, s, 3)
+	b.acquire()
+	b.checkTokens(nil)
+	for i, err := range b.release() {
+		if err != nil {
+			t.Errorf("release %d: %v", i, err)
+		}
 	}
 }
