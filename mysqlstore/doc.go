@@ -99,7 +99,7 @@
 // A store uses at most two connections, one for calls that take names and one for calls that
 // renew them. Calls that release names use the one that is free. Calls that arrive while one is in
 // use share a statement or a transaction. If the context of a call ends, statements in flight have
-// 20 ms to complete. Then the connection is closed, and the next call opens another. Connections
+// 100 ms to complete. Then the connection is closed, and the next call opens another. Connections
 // that are not in use are closed after 15 seconds. If the application uses up its pool after that,
 // calls fail as if the server did not answer, with an error that says so, and a lease that is not
 // renewed until its deadline is lost. Leases with a TTL of up to 40 seconds keep the connection that

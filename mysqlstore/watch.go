@@ -11,10 +11,10 @@ const (
 	// callTimeout bounds the statements of calls. Their callers may give up earlier.
 	callTimeout = 3 * time.Second
 
-	// grace is how long a call goes on after its caller has given up. Statements in flight have
-	// ended by then in most cases. The connection is closed otherwise, and a request without a
-	// reply may arrive late.
-	grace = 20 * time.Millisecond
+	// grace is how long a call goes on after its caller has given up. It is longer than a round trip
+	// to most servers, because a statement that has not ended by then costs the connection, and its
+	// request may arrive late. A caller of a server that hangs returns later by this time.
+	grace = 100 * time.Millisecond
 )
 
 // A watch ends calls that take too long, and connections that are not in use. Its timer runs on from
