@@ -30,7 +30,8 @@ func At(path string) Option {
 	}
 }
 
-// Title sets the title of the pages, such as the name of the store. The default is the kind of store.
+// Title sets the title of the pages, such as the name of the store. The default is the kind of
+// store.
 func Title(text string) Option { return func(s *settings) { s.title = text } }
 
 // Every sets how often the store is listed while a page is open. The default is 2 seconds.

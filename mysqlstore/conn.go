@@ -59,11 +59,11 @@ type conn struct {
 	acquire, release bySize
 }
 
-// bySize are statements for one name, two, four and so on. A batch repeats its last name to fill one
-// of them: a statement for each number of names would take memory of the server.
+// bySize holds prepared statements for 1, 2, 4, 8, … names. A batch repeats its last name to fill
+// one of them, because a statement for each number of names would take more memory of the server.
 type bySize [8]*sql.Stmt // up to maxBatch
 
-// prepared returns the statement for n names, and for how many it is.
+// prepared returns the smallest statement that has room for n names, and its size.
 func (p *bySize) prepared(ctx context.Context, c *conn, n int, text func(size int) string) (stmt *sql.Stmt, size int, err error) {
 	i := bits.Len(uint(n - 1))
 	if p[i] == nil {
@@ -155,8 +155,8 @@ func (l *lane) connectFor(ctx context.Context, end func()) error {
 	}
 }
 
-// statementContext returns the context of statements. If the watch can close the connection, they
-// need none that ends: the driver would wake a goroutine twice for each statement.
+// statementContext returns the context of statements. If the watch can close the connection, this
+// is one that never ends: for others, the driver wakes a goroutine twice for each statement.
 func (l *lane) statementContext() context.Context {
 	if l.conn.raw != nil {
 		return context.Background()
@@ -269,8 +269,7 @@ func (c *conn) exec(ctx context.Context, query string) (int64, error) {
 	return result.RowsAffected()
 }
 
-// fromServer reports whether the server refused a statement, so that the connection can be used
-// further.
+// fromServer reports whether the server refused a statement. The connection is still usable then.
 func fromServer(err error) bool {
 	var my *mysql.MySQLError
 	return errors.As(err, &my)

@@ -81,8 +81,8 @@ func TestAServerThatIsReadOnlySaysWhatToDo(t *testing.T) {
 	}
 }
 
-// A failover may leave the old primary running, read-only, with its connections open. The store must
-// not keep them, because new ones lead to the new primary.
+// A failover may leave the old primary running, read-only, with its connections open. The store
+// must not keep them, because new ones lead to the new primary.
 func TestAStoreLeavesAPrimaryThatBecomesReadOnly(t *testing.T) {
 	old, primary := servers.StartMariaDB(t, servers.MariaDBOptions{}), servers.StartMariaDB(t, servers.MariaDBOptions{})
 	for _, server := range []*servers.MariaDB{old, primary} {
@@ -118,8 +118,8 @@ func TestAStoreLeavesAPrimaryThatBecomesReadOnly(t *testing.T) {
 	}
 }
 
-// Connecting takes several round trips. Callers that have less time than that find the connection
-// that an earlier one began to make.
+// Connecting takes several round trips. Callers that have less time than that use the connection
+// that an earlier caller began to make.
 func TestCallersThatHaveLessTimeThanConnectingTakesGetAConnection(t *testing.T) {
 	db := connectTo(t, nil)
 	newIn(t, db)

@@ -17,8 +17,8 @@ const (
 	grace = 100 * time.Millisecond
 )
 
-// A watch ends calls that take too long, and connections that are not in use. Its timer runs on from
-// call to call, because starting a timer for each call costs more than that.
+// A watch ends calls that take too long, and connections that are not in use. Its timer keeps
+// running from call to call, because that costs less than starting a timer for each call.
 type watch struct {
 	closeIdle func() // closes the connection, unless it is in use
 
@@ -75,7 +75,7 @@ func (w *watch) endAt(end time.Time) {
 	}
 }
 
-// look is called by the timer.
+// look is called by the timer. It ends a call that has taken too long, or an idle connection.
 func (w *watch) look() {
 	w.mu.Lock()
 	w.next = time.Time{}

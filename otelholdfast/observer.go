@@ -124,8 +124,9 @@ func (o *Observer) Observe(e holdfast.Event) {
 	}
 }
 
-// start begins the counters of failures with 0, at the first event that concerns them. Otherwise they
-// would begin with the first failure, and a database that computes the increase would not see it.
+// start begins the counters of failures with 0, at the first event that concerns them. Otherwise
+// they would begin with the first failure, and a database that computes the increase would not see
+// it.
 func (o *Observer) start(ctx context.Context, e *holdfast.Event) {
 	key := series{store: e.Store, mode: e.Mode}
 	if o.names != nil {

@@ -39,8 +39,8 @@ const (
 	// round trip to a distant server.
 	pause = 5 * time.Millisecond
 
-	// sharedConns is how many connections of an application's pool are in use at most, and
-	// ownConns of a pool that Open made.
+	// sharedConns is how many connections of an application's pool a store uses at most. ownConns
+	// is the default size of a pool that Open makes.
 	sharedConns = 2
 	ownConns    = 8
 

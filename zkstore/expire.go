@@ -74,8 +74,8 @@ func (s *Store) suspect(c *claim, err error) error {
 	return err
 }
 
-// removeSuspect removes a node of the session that this handle does not know of. It returns an error
-// until there is no further one.
+// removeSuspect removes a node of the session that this handle does not know of. It returns an
+// error until there is no further one.
 func (s *Store) removeSuspect(ctx context.Context, c *claim) error {
 	q, i, r, err := s.locate(ctx, c.Key)
 	if err != nil || r.record == nil {
