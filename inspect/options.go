@@ -39,8 +39,8 @@ func Every(d time.Duration) Option {
 	return func(s *settings) { s.interval = max(d, 100*time.Millisecond) }
 }
 
-// Logger sets where forced releases are logged, each with the user, the reason and the grant. The
-// default is slog.Default().
+// Logger sets where forced releases are logged, each with the user, the reason and the grant. Wrong
+// passwords and internal errors are logged there too. The default is slog.Default().
 func Logger(l *slog.Logger) Option { return func(s *settings) { s.logger = l } }
 
 // Checks shows what is wrong with the store: the findings of run that are warnings or failures, and

@@ -183,7 +183,7 @@ func parse(u *store.URL) (*mysql.Config, config, error) {
 		option.Addr = net.JoinHostPort(strings.Trim(option.Addr, "[]"), defaultPort)
 	}
 	option.Timeout, option.DialFunc = dialTimeout, dial
-	option.Logger = &mysql.NopLogger{} // what goes wrong is told by errors
+	option.Logger = &mysql.NopLogger{} // failures are returned as errors
 	c.prefix = u.Query.Get(paramPrefix)
 	if text := u.Query.Get(paramCreate); text != "" {
 		create, err := strconv.ParseBool(text)

@@ -106,8 +106,8 @@ func NoCreate() Option { return func(c *config) { c.noCreate = true } }
 // The default is slog.Default.
 func Logger(log *slog.Logger) Option { return func(c *config) { c.log = log } }
 
-// Heartbeat sets how long a waiter that stopped asking keeps its place; 5 s unless given. Waiters
-// ask two and a half times as often. Clients of one schema may have different ones.
+// Heartbeat sets how long a waiter that stopped asking keeps its place. The default is 5 s. Waiters
+// ask after two fifths of that time. Clients of one schema may have different heartbeats.
 func Heartbeat(d time.Duration) Option { return func(c *config) { c.heartbeat = d } }
 
 // New returns a store on an existing pool. It uses at most two connections of the pool at a
