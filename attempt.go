@@ -150,7 +150,8 @@ func (a *attempt) withReason(err error) error {
 }
 
 // failed records a failure of the store. It returns how long to wait before the next call, the
-// number of calls made, and whether to make another one.
+// number of attempts to report, and whether to make another call. If the caller has set a
+// strategy, that number is how often the strategy was asked.
 func (a *attempt) failed(failure error) (wait time.Duration, calls int, again bool) {
 	a.failures++
 	if !a.outage {

@@ -39,7 +39,7 @@ func (c *Client) newLease(cl *call, id store.ID, sent time.Duration, a *store.An
 	g.Start(req.Mode, sent, a.TTL, maxEnd)
 	now := sent
 	if cl.MinHold > 0 {
-		now = c.now() // the store granted it after sent, so a minimum hold from then on could be too short
+		now = c.now() // the store granted it after sent, so counting from sent would be too short
 	}
 	l.init(g, g.Init(a, sent), sent, minHoldEnd(now, cl.MinHold))
 	return l

@@ -60,7 +60,7 @@ func (l *lease) init(g *grant, token int64, since, openAt time.Duration) {
 	g.lease.Store(l)
 }
 
-// minHoldEnd returns when a minimum hold that begins at that time is over, or 0 if there is none.
+// minHoldEnd returns when a minimum hold that starts at begin is over, or 0 if minHold is 0.
 func minHoldEnd(begin, minHold time.Duration) time.Duration {
 	if minHold == 0 {
 		return 0
@@ -180,8 +180,8 @@ func (l *lease) unlockUnused(ctx context.Context) error {
 	return l.unlock(ctx, store.Keep{}, false)
 }
 
-// setMinHold sets the minimum hold of a root lease, which begins now. A lease that shares a grant (Reentrant)
-// does not change it.
+// setMinHold sets the minimum hold of a root lease, which begins now. A lease that shares a grant
+// (Reentrant) does not change it.
 func (l *lease) setMinHold(d time.Duration) {
 	openAt := minHoldEnd(l.g.c.now(), d)
 	l.mu.Lock()

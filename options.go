@@ -166,9 +166,13 @@ func MinHold(d time.Duration) CallOption {
 }
 
 // Reentrant allows a call to lock a name again that its context already holds (see
-// Lease.Context). The new lease shares the grant, its token and its TTL; other options have no
-// effect. The last Unlock releases the grant. Without this option the call returns
-// ErrWouldDeadlock.
+// Lease.Context). The new lease shares the grant, its token and its TTL; other options are
+// checked, but have no effect. The last Unlock releases the grant. The call returns
+// ErrWouldDeadlock if the grant does not cover it, for example if it asks for an exclusive lock
+// and the context holds a shared one.
+//
+// Without this option, a call that waits returns ErrWouldDeadlock. A call that does not wait, such
+// as TryLock, is answered as if another caller had made it.
 func Reentrant() CallOption { return func(c *call) { c.reentrant = true } }
 
 // Meta attaches a text that listings and a HeldError show, such as what the lock is for.

@@ -76,7 +76,7 @@ func (c *child) tell(line string) error {
 	return err
 }
 
-// hear waits for the next line, which must begin with a word, and returns the rest.
+// hear waits for the next line, whose first word must be word, and returns the rest of the line.
 func (c *child) hear(word string) (string, error) {
 	if !c.out.Scan() {
 		return "", fmt.Errorf("a child ended before it said %q", word)

@@ -74,7 +74,7 @@ func main() {
 }
 
 // measure runs the workloads. It returns only after all servers and child processes have ended.
-// The report is not nil if there are figures, also if a workload failed.
+// The report is not nil if there are figures, even if a workload failed.
 func measure(c config, run, profile string) (report *Report, err error) {
 	pattern, err := regexp.Compile("^(" + run + ")$")
 	if run == "." {

@@ -63,7 +63,7 @@ var waiting = []peer{
 // all lists the same peers and the raw commands, which cannot wait.
 var all = append([]peer{{name: raw, open: openRaw}}, waiting...)
 
-// dial opens the client library of redisstore, for the raw commands.
+// dial opens a client of the library that redisstore uses, for the raw commands.
 func dial(addr string) (rueidis.Client, error) {
 	return rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true, ForceSingleClient: true})
 }

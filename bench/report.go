@@ -106,7 +106,7 @@ func (r *Report) table(out io.Writer) error {
 	return w.Flush()
 }
 
-// figure formats a figure for a page: with three significant digits, also if it is large.
+// figure formats a figure for a page: with three significant digits, even if it is large.
 func figure(n float64) string {
 	if n == 0 {
 		return "0"

@@ -21,7 +21,7 @@ func quantile(values []float64, q float64) float64 {
 	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }
 
-// A histogram counts durations with a resolution of a sixteenth. Recording one takes a few
+// A histogram counts durations with a relative resolution of 1/16. Recording one takes a few
 // nanoseconds.
 type histogram struct{ counts [64 * 16]int64 }
 

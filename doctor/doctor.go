@@ -2,8 +2,9 @@
 //
 // Run makes the checks that every store has in common: how long a round trip takes, and a self-test
 // on a scratch name, which shows that locks exclude each other, are renewed, wake their waiters,
-// expire, and have growing tokens. A store that knows more, such as the settings of its servers,
-// implements [store.Diagnoser]. The file docs/doctor.md lists all checks.
+// expire, and have growing tokens. A store that can check more, such as the settings of its
+// servers, implements [store.Diagnoser], and Run adds its findings. The file docs/doctor.md lists
+// all checks.
 package doctor
 
 import (
@@ -146,7 +147,7 @@ type test struct {
 	a, b    *holdfast.Client
 	lease   *holdfast.Lease
 	highest []int64       // tokens in the order of their grants
-	late    time.Duration // the longest that a waiter waited in vain
+	late    time.Duration // the most by which a waiter got the lock later than it could
 }
 
 func (t *test) open(s store.Store) (err error) {

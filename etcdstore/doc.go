@@ -30,8 +30,9 @@
 //   - the cluster is not restored from a backup while there are live grants. A backup has older
 //     grants, and its revisions, from which tokens are made, start again lower. Start a restored
 //     cluster with --bump-revision and --mark-compacted, or use another prefix;
-//   - the clocks of the servers run at about the same speed, within a lease's margin of a
-//     twentieth of its TTL. The time of day does not matter.
+//   - the clocks of clients and servers run at about the same speed: during a TTL they drift
+//     apart by less than a lease's margin, a twentieth of its TTL and at most a second. The time
+//     of day does not matter.
 //
 // A holder that is paused or cut off can still act after its lease has ended: let the resource
 // check tokens, as package fence does. FAULTS.md in this folder lists the faults that were tried,
@@ -128,7 +129,7 @@
 //
 // # Batches
 //
-// While more than four requests are in flight, locks and unlocks of different names are sent to
-// the servers in batches, each with its own condition. This makes many goroutines faster than
+// While four requests are in flight, further locks and unlocks of different names are sent to the
+// servers in batches, each with its own condition. This makes many goroutines faster than
 // separate requests of etcd's client would.
 package etcdstore

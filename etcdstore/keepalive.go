@@ -261,7 +261,8 @@ func (k *keeper) received(st *keepStream, resp *pb.LeaseKeepAliveResponse) error
 // keepThroughProxy keeps leases alive through a grpc-proxy. A proxy keeps leases alive by
 // itself for as long as the stream is open. It answers a request with the reply to any of its own
 // keep-alives, even one that was sent before the request, and under load it drops replies. So each
-// call has a stream of its own, and afterwards asks the server for the remaining time of the leases.
+// call has a stream of its own, and afterwards asks the server for the remaining time of the
+// leases.
 func (k *keeper) keepThroughProxy(ctx context.Context, leases []*lease) ([]bool, error) {
 	sending, cancel := context.WithTimeout(ctx, proxyWait)
 	defer cancel()

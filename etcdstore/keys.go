@@ -66,8 +66,8 @@ func (k *keys) behind(name string) string { return k.locks + name + afterSeparat
 // exclusive grant, always under the same key.
 //
 // The identity is in the value, not in the key. etcd keeps a trace of every deleted key until it is
-// compacted, and a read of a name has to skip these traces. Leases are reused, so there are few keys
-// named after leases.
+// compacted, and a read of a name has to skip these traces. Leases are reused, so there are few
+// keys named after leases.
 func (k *keys) key(name string, kind byte, lease int64) string {
 	key := k.name(name) + string(rune(kind))
 	if kind == kindExclusive {

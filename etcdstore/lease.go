@@ -58,8 +58,9 @@ func (l *lease) left(began time.Duration) time.Duration {
 }
 
 // A pool holds the unused leases by the TTL that was asked for, the most recently used ones last.
-// It needs no timer, since leases that are not kept alive expire. It has no limit: Close must revoke
-// all leases that are alive, since their TTL may be long.
+// It needs no timer, since leases that are not kept alive expire. It has no limit, so that Close
+// can revoke all leases that are alive: a lease that the pool dropped would stay on the server for
+// the rest of its TTL, which may be long.
 type pool struct {
 	mu   sync.Mutex
 	idle map[int64][]*lease

@@ -24,8 +24,8 @@ const (
 	// dialTimeout bounds one attempt to log in. The caller's context bounds it as well.
 	dialTimeout = 5 * time.Second
 
-	// A connection that has received nothing for pingAfter is pinged, and closed after
-	// pingTimeout. The library does not allow less than ten seconds.
+	// A connection that has received nothing for pingAfter is pinged. It is closed if there is no
+	// reply within pingTimeout. The library does not allow a pingAfter below ten seconds.
 	pingAfter   = 10 * time.Second
 	pingTimeout = 3 * time.Second
 

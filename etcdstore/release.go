@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// Release ends a grant, or keeps its name closed for a time: see [store.Store]. It compares the revision
-// of the key, so that a release that arrives late or twice never ends another grant.
+// Release ends a grant, or keeps its name closed for a time: see [store.Store]. It compares the
+// revision of the key, so that a release that arrives late or twice never ends another grant.
 func (s *Store) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
 	if err := s.enter(ctx); err != nil {
 		return err

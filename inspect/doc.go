@@ -17,10 +17,11 @@
 // # Load
 //
 // One listing serves all browsers. While a page is open, the store is listed every two seconds, or
-// less often if that takes long: the pause is at least nine times as long as the listing, so that it
-// takes at most a tenth of the time. A store that does not answer is asked again after the same two
-// seconds. A listing ends after 10,000 names, which the page then says; the page of a lock beyond
-// them asks for that lock alone. Nothing is asked while nobody looks.
+// less often if that takes long: the pause is at least nine times as long as the listing, so that
+// it takes at most a tenth of the time. A store that does not answer is asked again after the same
+// two seconds. A listing ends after 10,000 names or ten seconds, and the page then says how many
+// names were read. The page of any other lock asks for that lock alone. Nothing is asked while
+// nobody looks.
 //
 // With 1,000 locks on Redis that is 500 calls a second: one for each lock, every two seconds.
 // The health endpoint asks the store at most once a second.

@@ -410,7 +410,7 @@ func (h *handler) doBreak(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "give the ID of a grant, as the page of the lock shows it", http.StatusBadRequest)
 		return
 	}
-	// A browser that goes away does not leave open whether the lock was released.
+	// The release goes on if the browser disconnects, so that its outcome is known and logged.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), breakLimit)
 	defer cancel()
 	err = h.client.Break(ctx, name, id)

@@ -44,7 +44,10 @@ func (h *history) note(before, after *snapshot) {
 	seen := make(map[string]bool, len(after.locks))
 	for _, lock := range after.locks {
 		seen[lock.Name] = true
-		old, _ := before.find(lock.Name)
+		old, found := before.find(lock.Name)
+		if !found && before.cut {
+			continue // it may have been beyond the end
+		}
 		h.compare(&old, &lock, after.at, elapsed)
 	}
 	if after.cut || before.cut {

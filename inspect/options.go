@@ -30,7 +30,8 @@ func At(path string) Option {
 	}
 }
 
-// Title sets the title of the pages, such as the name of the store. The default is the kind of store.
+// Title sets the title of the pages, such as the name of the store. The default is the kind of
+// store.
 func Title(text string) Option { return func(s *settings) { s.title = text } }
 
 // Every sets how often the store is listed while a page is open. The default is 2 seconds.
@@ -38,8 +39,8 @@ func Every(d time.Duration) Option {
 	return func(s *settings) { s.interval = max(d, 100*time.Millisecond) }
 }
 
-// Logger sets where forced releases are logged, each with the user, the reason and the grant. The
-// default is slog.Default().
+// Logger sets where forced releases are logged, each with the user, the reason and the grant. Wrong
+// passwords and internal errors are logged there too. The default is slog.Default().
 func Logger(l *slog.Logger) Option { return func(s *settings) { s.logger = l } }
 
 // Checks shows what is wrong with the store: the findings of run that are warnings or failures, and

@@ -95,7 +95,7 @@ func newWatcher(c *holdfast.Client, s *settings) *watcher {
 }
 
 // look returns the newest snapshot, and a channel that is closed by the next one. The snapshot is
-// nil before the first listing.
+// nil before the first listing, and if it is outdated because nobody has looked for a while.
 func (w *watcher) look() (*snapshot, <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -161,8 +161,8 @@ func (w *watcher) runChecks() {
 	w.findings = findings
 }
 
-// idle reports whether nobody has looked since the last snapshot was shown, nor shortly before. Then
-// the next look starts the listing again.
+// idle reports whether nobody has looked since the last snapshot was shown, nor shortly before.
+// The next look then starts the listing again.
 func (w *watcher) idle(shown time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

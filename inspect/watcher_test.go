@@ -109,6 +109,12 @@ func TestAListingThatTakesTooLongShowsWhatItHas(t *testing.T) {
 		if body := w.Body.String(); w.Code != http.StatusOK || !strings.Contains(body, "Only the first 100 names") || !strings.Contains(body, "n099") {
 			t.Errorf("status %d: %s", w.Code, body)
 		}
+		s.takes.Store(0)
+		time.Sleep(2 * time.Minute)
+		visit(t, h, "/", time.Minute) // lists all names
+		if body := visit(t, h, "/lock?name=n150", time.Minute).Body.String(); !strings.Contains(body, "Held by") || strings.Contains(body, "acquired") {
+			t.Errorf("a lock that was beyond the end of the first listing: %s", body)
+		}
 		time.Sleep(10 * time.Minute) // nobody looks any more, so the listing ends
 	})
 }

@@ -43,9 +43,9 @@ func (l *lane) calls() *batch.Batcher[call] {
 	return b
 }
 
-// do makes a call in a lane. If ctx ends, it returns soon. A call that was not sent by then is never
-// sent. A call that is sent alone ends within grace. A batch goes on, and later calls in the lane wait
-// for it.
+// do makes a call in a lane. If ctx ends, it returns soon. A call that was not sent by then is
+// never sent. A call that was sent alone is ended after grace. A batch goes on, and later calls in
+// the lane wait for it.
 func (s *Store) do(ctx context.Context, l *lane, b *batch.Batcher[call], c *call) error {
 	if err := s.usable(ctx); err != nil {
 		return err

@@ -38,6 +38,7 @@ const (
 	errRowLocked        = 1205
 	errDeadlock         = 1213
 	errColumnOutOfRange = 1264
+	errManyStatements   = 1461 // max_prepared_stmt_count
 	errOutOfRange       = 1690 // a name is not free: see statements.acquire
 	errTimeLimit        = 1969 // of MariaDB, for one statement; it may be shorter than rowPatience
 )
@@ -58,11 +59,11 @@ type conn struct {
 	acquire, release bySize
 }
 
-// bySize are statements for one name, two, four and so on. A batch repeats its last name to fill one
-// of them: a statement for each number of names would take memory of the server.
+// bySize holds prepared statements for 1, 2, 4, 8, … names. A batch repeats its last name to fill
+// one of them, because a statement for each number of names would take more memory of the server.
 type bySize [8]*sql.Stmt // up to maxBatch
 
-// prepared returns the statement for n names, and for how many it is.
+// prepared returns the smallest statement that has room for n names, and its size.
 func (p *bySize) prepared(ctx context.Context, c *conn, n int, text func(size int) string) (stmt *sql.Stmt, size int, err error) {
 	i := bits.Len(uint(n - 1))
 	if p[i] == nil {
@@ -91,26 +92,29 @@ func (l *lane) newContext() {
 func (l *lane) use(ctx context.Context, f func(ctx context.Context, c *conn) error) error {
 	select {
 	case l.turn <- struct{}{}:
-		defer func() { <-l.turn }()
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-l.s.life.Done():
 		return errClosed
 	}
+	call := l.begin()
+	end := func() { l.done(); <-l.turn }
 	if err := l.s.usable(ctx); err != nil {
+		end()
 		return err
 	}
 	if l.ctx.Err() != nil {
 		l.disconnect()
 		l.newContext()
 	}
-	call := l.begin()
-	defer l.done()
+	if l.conn == nil || l.conn.dead(l.ctx) {
+		if err := l.connectFor(ctx, end); err != nil {
+			return err
+		}
+	}
+	defer end()
 	if ctx.Done() != nil {
 		defer context.AfterFunc(ctx, func() { l.giveUp(call) })()
-	}
-	if err := l.connect(l.ctx); err != nil {
-		return l.explain(err)
 	}
 	err := f(l.statementContext(), l.conn)
 	if err != nil && (!fromServer(err) || isReadOnly(err)) {
@@ -120,8 +124,39 @@ func (l *lane) use(ctx context.Context, f func(ctx context.Context, c *conn) err
 	return err
 }
 
-// statementContext returns the context of statements. If the watch can close the connection, they
-// need none that ends: the driver would wake a goroutine twice for each statement.
+// connectFor connects for a call, and calls end if the call cannot go on. If ctx ends, connecting
+// goes on in the background, for the next call: it takes several round trips, and callers that have
+// less time would never get a connection otherwise.
+func (l *lane) connectFor(ctx context.Context, end func()) error {
+	connected := make(chan error)
+	started := l.s.background(func() {
+		err := l.connect(l.ctx)
+		if err != nil {
+			err = l.explain(err)
+		}
+		select {
+		case connected <- err:
+		case <-ctx.Done():
+			end()
+		}
+	})
+	if !started {
+		end()
+		return errClosed
+	}
+	select {
+	case err := <-connected:
+		if err != nil {
+			end()
+		}
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// statementContext returns the context of statements. If the watch can close the connection, this
+// is one that never ends: for others, the driver wakes a goroutine twice for each statement.
 func (l *lane) statementContext() context.Context {
 	if l.conn.raw != nil {
 		return context.Background()
@@ -137,14 +172,9 @@ func (l *lane) explain(err error) error {
 	return err
 }
 
-// connect makes sure that there is a connection.
+// connect makes a new connection. The caller has the turn.
 func (l *lane) connect(ctx context.Context) error {
-	if l.conn != nil && l.conn.dead(ctx) {
-		l.disconnect()
-	}
-	if l.conn != nil {
-		return nil
-	}
+	l.disconnect()
 	var raw net.Conn
 	c, err := l.s.db.Conn(withDialed(ctx, &raw))
 	if err != nil {
@@ -165,10 +195,13 @@ func (c *conn) setUp(ctx context.Context, st *statements) error {
 			return err
 		}
 	}
-	if _, _, err := c.acquire.prepared(ctx, c, 1, st.acquireOf); err != nil {
-		return err
+	_, _, err := c.acquire.prepared(ctx, c, 1, st.acquireOf)
+	if err == nil {
+		_, _, err = c.release.prepared(ctx, c, 1, st.releaseOf)
 	}
-	_, _, err := c.release.prepared(ctx, c, 1, st.releaseOf)
+	if isNumber(err, errManyStatements) {
+		return nil // see plain
+	}
 	return err
 }
 
@@ -236,8 +269,7 @@ func (c *conn) exec(ctx context.Context, query string) (int64, error) {
 	return result.RowsAffected()
 }
 
-// fromServer reports whether the server refused a statement, so that the connection can be used
-// further.
+// fromServer reports whether the server refused a statement. The connection is still usable then.
 func fromServer(err error) bool {
 	var my *mysql.MySQLError
 	return errors.As(err, &my)

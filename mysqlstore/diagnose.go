@@ -110,8 +110,8 @@ func (p *patient) isOn(names ...string) (on []string) {
 	return on
 }
 
-// Versions below which the store is not expected to work: they have no SKIP LOCKED. It is tested on
-// one above them.
+// The store is not expected to work on versions below these, which have no SKIP LOCKED. It is
+// tested on a later one.
 const leastMySQL, leastMariaDB = "8.0.0", "10.6.0"
 
 // older reports whether a version is less than another, both such as "8.0.36".

@@ -6,8 +6,8 @@
 //	s, err := mysqlstore.New(db) // an existing *sql.DB of github.com/go-sql-driver/mysql
 //	c, err := holdfast.New(s)
 //
-// It needs MariaDB 10.6 or later, and is tested on 10.11. It uses only what MySQL 8 has too, but was
-// not run on MySQL.
+// It needs MariaDB 10.6 or later, and is tested on 10.11. It uses only what MySQL 8 has too, but
+// was not run on MySQL.
 //
 // # Do you need a lock?
 //
@@ -97,35 +97,38 @@
 // # Connections
 //
 // A store uses at most two connections, one for calls that take names and one for calls that
-// renew them. Calls that release names use the one that is free. Calls that arrive while one is in
-// use share a statement or a transaction. If the context of a call ends, statements in flight have
-// 20 ms to complete. Then the connection is closed, and the next call opens another. Connections
-// that are not in use are closed after 15 seconds. If the application uses up its pool after that,
-// calls fail as if the server did not answer, with an error that says so, and a lease that is not
-// renewed until its deadline is lost. Leases with a TTL of up to 40 seconds keep the connection that
-// renews them.
+// renew them. A call that releases a name uses the first one if it is free, and the second one
+// otherwise. Calls that arrive while a connection is in use share a statement or a transaction. If
+// the context of a call ends, its statements in flight have 100 ms to complete, unless other calls
+// share them. Then the connection is closed, and the next call opens another.
 //
-// A store that is opened by a URL can close its connections at any time. On an existing *sql.DB, the
-// driver has to watch the context of each statement, on another goroutine: a pair of calls takes
-// 15 to 40 µs longer if the process has nothing else to do.
+// Connections that are not in use are closed after 15 seconds. If the application uses up its pool
+// after that, calls fail as if the server did not answer, with an error that says so, and a lease
+// that is not renewed until its deadline is lost. Leases with a TTL of up to 40 seconds keep the
+// connection that renews them.
+//
+// A store that is opened by a URL can close its connections at any time. On an existing *sql.DB,
+// the driver has to watch the context of each statement, on another goroutine: a pair of calls
+// takes 15 to 40 µs longer if the process has nothing else to do.
 //
 // The settings of a *sql.DB do not matter: a connection gets a session of its own (READ COMMITTED,
 // so that no locks on gaps between rows are taken) and is closed instead of given back. Only the
 // session variable timestamp must not be set, because it stops the clock. binlog_format=STATEMENT
 // does not work with that isolation level: use ROW or MIXED.
 //
-// Taking a free name is one statement and one round trip, and so is releasing it. Several names that
-// are taken at once are one statement too. It fails in the server, with error 1690, if one of them is
-// not free. The server counts that as an error, but callers do not see it.
+// Taking a free name is one statement and one round trip, and so is releasing it. Several names
+// that are taken at once are one statement too. If one of them is not free, the statement fails in
+// the server with error 1690. The server counts that as an error, but callers do not see it.
 //
 // Calls on a contended name need a transaction of some round trips. A client that is stopped within
 // one keeps the rows of its names locked until the server ends its connection, after 20 seconds.
-// Calls on those names fail meanwhile, after a second, with an error that says so. Calls and renewals
-// of other names that share their transaction are late by that second. Leases that such a client
-// could cost must have a TTL of several seconds.
+// Calls on those names fail meanwhile, after a second, with an error that says so. Calls and
+// renewals of other names that share their transaction are late by that second. Use a TTL of
+// several seconds, so that this delay costs no lease.
 //
-// A backup that locks tables for longer than a TTL costs the leases: mysqldump does so, unless it is
-// called with --single-transaction, and so does FLUSH TABLES WITH READ LOCK.
+// While a backup locks the tables, no lease can be renewed, and those whose TTL ends are lost.
+// mysqldump locks them unless it is called with --single-transaction, and so does FLUSH TABLES
+// WITH READ LOCK.
 //
 // # Tables and rights
 //

@@ -13,6 +13,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -80,8 +81,8 @@ func TestAServerThatIsReadOnlySaysWhatToDo(t *testing.T) {
 	}
 }
 
-// A failover may leave the old primary running, read-only, with its connections open. The store must
-// not keep them, because new ones lead to the new primary.
+// A failover may leave the old primary running, read-only, with its connections open. The store
+// must not keep them, because new ones lead to the new primary.
 func TestAStoreLeavesAPrimaryThatBecomesReadOnly(t *testing.T) {
 	old, primary := servers.StartMariaDB(t, servers.MariaDBOptions{}), servers.StartMariaDB(t, servers.MariaDBOptions{})
 	for _, server := range []*servers.MariaDB{old, primary} {
@@ -115,4 +116,25 @@ func TestAStoreLeavesAPrimaryThatBecomesReadOnly(t *testing.T) {
 	if err != nil || out[0].Status != store.Gone {
 		t.Errorf("Renew at the new primary, which does not have the grant: %+v, %v", out, err)
 	}
+}
+
+// Connecting takes several round trips. Callers that have less time than that use the connection
+// that an earlier caller began to make.
+func TestCallersThatHaveLessTimeThanConnectingTakesGetAConnection(t *testing.T) {
+	db := connectTo(t, nil)
+	newIn(t, db)
+	proxy := faultproxy.Start(t, one.Addr())
+	s := openStore(t, urlIn(databaseOf(t, db), proxy.Addr()))
+	const oneWay = 25 * time.Millisecond
+	proxy.ToServer.Delay(oneWay)
+	proxy.ToClient.Delay(oneWay)
+	r := request("far")
+	eventually(t, "a name is granted", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 12*oneWay) // connecting takes about 16, a call 2 or 4
+		defer cancel()
+		_, err := s.Acquire(ctx, r)
+		return err == nil
+	})
+	proxy.Heal()
+	release(t, s, r)
 }

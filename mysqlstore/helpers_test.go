@@ -72,6 +72,11 @@ func poolAt(t testing.TB, server *servers.MariaDB, change func(*mysql.Config)) *
 	return db
 }
 
+// urlIn returns the URL of a store in a database, at an address of the server.
+func urlIn(database, addr string) string {
+	return strings.TrimSuffix(one.URL(addr), servers.MariaDBDatabase) + database
+}
+
 // openStore opens a store by a URL.
 func openStore(t testing.TB, url string) *Store {
 	t.Helper()

@@ -96,8 +96,8 @@ func TestABrokenGrantIsNotGrantedByALateRequest(t *testing.T) {
 	granted(t, b.other, request("broken"))
 }
 
-// A renewal, and a Release that is refused, do not end a grant, also if the first request for it had
-// no reply.
+// Neither a renewal nor a refused Release ends a grant, even if the first request for it had no
+// reply.
 func TestAGrantWhoseFirstRequestIsLateCanBeAskedForAgain(t *testing.T) {
 	b := newLateBed(t)
 	r := request("renewed")
@@ -119,7 +119,7 @@ func TestAGrantWhoseFirstRequestIsLateCanBeAskedForAgain(t *testing.T) {
 	}
 }
 
-// Break ends grants. A waiter that it finds instead goes on, also if its first request is late.
+// Break ends only grants. A waiter keeps its place, even if its first request is late.
 func TestAWaiterWhoseFirstRequestIsLateCannotBeBroken(t *testing.T) {
 	b := newLateBed(t)
 	granted(t, b.other, request("waiter"))
@@ -157,7 +157,7 @@ func TestARequestThatWasNotSentIsNotNoted(t *testing.T) {
 	}
 }
 
-// What is noted of late requests ends after a minute, and the name is plain again.
+// Notes of late requests expire after a minute, and the name is plain again.
 func TestNotesOfLateRequestsEnd(t *testing.T) {
 	b := newLateBed(t)
 	r := request("late")

@@ -22,7 +22,7 @@ const (
 	// dialTimeout bounds one attempt to connect. The caller's context bounds it as well.
 	dialTimeout = 5 * time.Second
 
-	// setUpTimeout bounds the first look at the tables.
+	// setUpTimeout bounds how long New checks the tables, and creates them if they are missing.
 	setUpTimeout = 10 * time.Second
 )
 
@@ -147,14 +147,14 @@ func openURL(ctx context.Context, u *store.URL) (store.Store, error) {
 	return s, nil
 }
 
-// dialed is the key of where to note a connection that is being made.
+// dialed is the context key under which dial finds the variable for the new connection.
 type dialed struct{}
 
 func withDialed(ctx context.Context, conn *net.Conn) context.Context {
 	return context.WithValue(ctx, dialed{}, conn)
 }
 
-// dial makes a connection, and notes it: see withDialed.
+// dial makes a connection, and stores it in the variable of withDialed, if there is one.
 func dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
 	if noted, ok := ctx.Value(dialed{}).(*net.Conn); ok && err == nil {
@@ -183,7 +183,7 @@ func parse(u *store.URL) (*mysql.Config, config, error) {
 		option.Addr = net.JoinHostPort(strings.Trim(option.Addr, "[]"), defaultPort)
 	}
 	option.Timeout, option.DialFunc = dialTimeout, dial
-	option.Logger = &mysql.NopLogger{} // what goes wrong is told by errors
+	option.Logger = &mysql.NopLogger{} // failures are returned as errors
 	c.prefix = u.Query.Get(paramPrefix)
 	if text := u.Query.Get(paramCreate); text != "" {
 		create, err := strconv.ParseBool(text)

@@ -13,7 +13,8 @@ import (
 )
 
 // plain makes the calls that need no more than a statement for all of them, because nobody else
-// holds or waits for their names. It returns the other calls. If it fails, all calls have failed.
+// holds or waits for their names. It returns the other calls, or all if the server allows no more
+// prepared statements. If it fails, all calls have failed.
 func (s *Store) plain(ctx context.Context, c *conn, calls []*call) (rest []*call, err error) {
 	var takes, drops []*call
 	for _, one := range calls {
@@ -71,6 +72,9 @@ func (s *Store) takePlain(ctx context.Context, c *conn, calls []*call) (refused 
 	}
 	slices.SortFunc(calls, func(a, b *call) int { return cmp.Compare(a.name, b.name) }) // the order of locks
 	statement, size, err := c.acquire.prepared(ctx, c, len(calls), s.sql.acquireOf)
+	if isNumber(err, errManyStatements) {
+		return calls, nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -108,6 +112,9 @@ func (s *Store) dropPlain(ctx context.Context, c *conn, calls []*call) (rest []*
 		return nil, nil
 	}
 	statement, size, err := c.release.prepared(ctx, c, len(calls), s.sql.releaseOf)
+	if isNumber(err, errManyStatements) {
+		return calls, nil
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -49,7 +50,7 @@ func (b *batchOf) acquire() (transactions int) {
 	return b.transactions() - before
 }
 
-// release releases the names, and returns an error of each.
+// release releases the names, and returns the error of each.
 func (b *batchOf) release() (errs []error) {
 	var calls []*call
 	for i := range b.requests {
@@ -62,7 +63,7 @@ func (b *batchOf) release() (errs []error) {
 	return errs
 }
 
-// transactions counts those of the session, except single statements.
+// transactions returns how many transactions the session has begun, without single statements.
 func (b *batchOf) transactions() (n int) {
 	b.t.Helper()
 	err := b.s.takes.use(bounded(b.t), func(ctx context.Context, c *conn) error {
@@ -74,7 +75,7 @@ func (b *batchOf) transactions() (n int) {
 	return n
 }
 
-// checkTokens compares the answers with the rows, and with the tokens before.
+// checkTokens compares the answers with the rows, and with earlier answers, if there are any.
 func (b *batchOf) checkTokens(before []store.Answer) {
 	b.t.Helper()
 	for i, r := range b.requests {
@@ -139,7 +140,7 @@ func TestABatchWithANameThatIsHeldGrantsTheOthers(t *testing.T) {
 	}
 }
 
-// If the tokens of a name are ahead of the clock, the next one is above them nevertheless.
+// If the tokens of a name are ahead of the clock, the next one is still above them.
 func TestTokensAheadOfTheClockAreNotIssuedAgain(t *testing.T) {
 	s := newIn(t, connectTo(t, nil))
 	first := newBatch(t, s, 3)
@@ -170,5 +171,28 @@ func TestARepeatedRequestInABatchRestartsTheTTL(t *testing.T) {
 	}
 	if left < (50 * time.Second).Microseconds() {
 		t.Errorf("%v µs are left", left)
+	}
+}
+
+// On a server that allows no more prepared statements, names are granted and released in
+// transactions.
+func TestNamesAreGrantedWithoutPreparedStatements(t *testing.T) {
+	server := servers.StartMariaDB(t, servers.MariaDBOptions{})
+	s, err := New(poolAt(t, server, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	r := request("single")
+	granted(t, s, r)
+	mustExec(t, s.db, "SET GLOBAL max_prepared_stmt_count = 0")
+	release(t, s, r)
+	b := newBatch(t, s, 3)
+	b.acquire()
+	b.checkTokens(nil)
+	for i, err := range b.release() {
+		if err != nil {
+			t.Errorf("release %d: %v", i, err)
+		}
 	}
 }

@@ -3,7 +3,6 @@ package mysqlstore
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -13,6 +12,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/pooltest"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -212,76 +212,30 @@ func TestAPoolThatIsTooSmallIsRefused(t *testing.T) {
 	}
 }
 
-// While the application uses up its pool, calls fail in time and say why, and a lease ends for its
-// holder before the server can give its name to others. Afterwards nothing is left of the calls.
 func TestAnApplicationThatUsesUpItsPool(t *testing.T) {
-	const conns = 10
 	db := connectTo(t, nil)
-	db.SetMaxOpenConns(conns)
+	db.SetMaxOpenConns(pooltest.Conns)
 	s := newIn(t, db)
-	c, err := holdfast.New(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	other := newIn(t, poolOf(t, databaseOf(t, db), nil))
-	lock := func(name string, opts ...holdfast.CallOption) *holdfast.Lease {
-		t.Helper()
-		lease, err := c.Lock(t.Context(), name, opts...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return lease
-	}
-	long, unlocked, short := lock("long"), lock("unlocked"), lock("short", holdfast.TTL(2*time.Second))
-	var taken []*sql.Conn
-	eventually(t, "the application has all connections", func() bool {
-		s.takes.closeIdle() // otherwise the store keeps its connections while it renews leases
-		s.gives.closeIdle()
-		for len(taken) < conns {
-			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-			defer cancel()
-			conn, err := db.Conn(ctx)
-			if err != nil {
-				return false
+	pooltest.UsedUp(t, s, newIn(t, poolOf(t, databaseOf(t, db), nil)), func() func() {
+		var taken []*sql.Conn
+		eventually(t, "the application has all connections", func() bool {
+			s.takes.closeIdle() // otherwise the store keeps its connections while it renews leases
+			s.gives.closeIdle()
+			for len(taken) < pooltest.Conns {
+				ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+				defer cancel()
+				conn, err := db.Conn(ctx)
+				if err != nil {
+					return false
+				}
+				taken = append(taken, conn)
 			}
-			taken = append(taken, conn)
+			return true
+		})
+		return func() {
+			for _, conn := range taken {
+				conn.Close()
+			}
 		}
-		return true
 	})
-	var wg sync.WaitGroup
-	for what, call := range map[string]func() error{
-		"Lock":    func() error { _, err := c.Lock(t.Context(), "lock"); return err },
-		"TryLock": func() error { _, err := c.TryLock(t.Context(), "try"); return err },
-		"Unlock":  func() error { return unlocked.Unlock(t.Context()) },
-	} {
-		wg.Go(func() {
-			begin := time.Now()
-			err := call()
-			if took := time.Since(begin); took > 6*time.Second {
-				t.Errorf("%s took %v", what, took)
-			}
-			if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "all 10 connections of the pool are in use") {
-				t.Errorf("%s: %v, want ErrUnavailable that says why", what, err)
-			}
-		})
-	}
-	<-short.Done()
-	refused(t, other, request("short"))
-	if err := short.Err(); !errors.Is(err, holdfast.ErrLost) {
-		t.Errorf("the lease that could not be renewed: %v", err)
-	}
-	wg.Wait()
-	for _, conn := range taken {
-		conn.Close()
-	}
-	if err := long.Renew(bounded(t)); err != nil {
-		t.Errorf("the lease with a longer TTL: %v", err)
-	}
-	for _, name := range []string{"lock", "try", "unlocked", "short"} {
-		eventually(t, name+" is free", func() bool {
-			a, err := other.Acquire(bounded(t), request(name))
-			return err == nil && a.Granted()
-		})
-	}
 }

@@ -93,7 +93,8 @@ func (e *entry) refuse(req *store.Request, w *waiter, fits bool) *store.Refusal 
 		}
 		r.Waiters = len(e.waiters)
 	}
-	// A waiter behind others is woken by the one in front of it, or notices that it is dead.
+	// A waiter behind others need not watch the grants: the one in front of it wakes it. If a
+	// waiter in front dies, this one asks when that place expires.
 	ends := e.now + time.Duration(float64(e.s.heartbeat)/asksPerHeartbeat).Microseconds()
 	if len(inFront) == 0 {
 		for _, g := range e.grants() {

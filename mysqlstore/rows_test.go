@@ -38,7 +38,7 @@ func countNames(t testing.TB, db *sql.DB) (n int) {
 	return n
 }
 
-// Rows of released names are removed, and tokens grow nevertheless, also if the clock is set back.
+// Rows of released names are removed, and tokens still grow, even if the clock is set back.
 func TestTokensGrowAfterRowsWereRemovedAndTheClockSetBack(t *testing.T) {
 	db := connectTo(t, nil)
 	s, old := newIn(t, db), newIn(t, db)

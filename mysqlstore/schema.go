@@ -30,8 +30,8 @@ const (
 //go:embed schema.sql
 var schemaSQL string
 
-// Schema returns the statements that create the tables, for people who run them by other means
-// than [Migrate] or Open. An empty prefix means [DefaultPrefix]. It returns an error that
+// Schema returns the statements that create the tables, for people who do not let [Migrate], [New]
+// or holdfast.Open create them. An empty prefix means [DefaultPrefix]. It returns an error that
 // matches store.ErrInvalid if the prefix cannot be part of a table's name.
 func Schema(prefix string) (string, error) {
 	prefix, err := checkPrefix(prefix)

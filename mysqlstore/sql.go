@@ -26,7 +26,7 @@ type statements struct {
 	session  []string // set up a connection
 	meta     string   // reads what acquire depends on
 	acquire  string   // prepared: takes names that are free and have no waiters, all or none
-	release  string   // prepared: gives such names back
+	release  string   // prepared: releases such names
 	lock     string   // reads names, and locks their rows
 	exist    string   // which names have rows
 	unlocked string   // which of those rows no other session has locked
@@ -45,11 +45,11 @@ type statements struct {
 }
 
 func newStatements(prefix string) statements {
-	// A row is free if its grant is over and its tokens are below the new one. If it is not, an
-	// overflow fails the statement (errOutOfRange), so that the other columns need no condition. With
-	// a condition for each column a pair took 1.3 times as long, because MariaDB resolves all
-	// expressions of a statement in each execution. The last part is true for a row that was repeated to fill
-	// the statement.
+	// A row is free if its grant is over and its tokens are below the new one. Otherwise an
+	// overflow fails the statement (errOutOfRange), so that the other columns need no condition.
+	// With a condition for each column a pair took 1.3 times as long, because MariaDB resolves all
+	// expressions of a statement in each execution. The part after OR is true for a row that was
+	// repeated to fill the statement.
 	const free = "crowd = 0 AND (until <= VALUES(since) AND {{names}}.last < VALUES(token) OR id = VALUES(id) AND since = VALUES(since))"
 	st := statements{
 		session: []string{
@@ -102,8 +102,8 @@ func newStatements(prefix string) statements {
 	return st
 }
 
-// acquireRow is a row that acquire inserts. LAST_INSERT_ID makes the time part of the reply, from
-// which the client knows the tokens.
+// acquireRow is a row that acquire inserts. LAST_INSERT_ID puts the time into the reply, and the
+// client computes the tokens from it.
 const acquireRow = "(?, ?, ?, ?, ?, ?, LAST_INSERT_ID({{now}}), since + ?, GREATEST(since, ?), token + tokens - 1, ?, ?)"
 
 // acquireOf returns the statement that takes n names.
@@ -111,7 +111,7 @@ func (st *statements) acquireOf(n int) string {
 	return fmt.Sprintf(st.acquire, list(withTables(acquireRow, ""), n))
 }
 
-// releaseOf returns the statement that gives n names back.
+// releaseOf returns the statement that releases n names.
 func (st *statements) releaseOf(n int) string {
 	return fmt.Sprintf(st.release, list("?", n), list("?", n))
 }

@@ -41,7 +41,8 @@ type Store struct {
 	sql       statements
 	heartbeat time.Duration
 
-	// Calls that take names and calls that keep or give them up do not wait for each other.
+	// Renewals have a lane of their own, so that they do not wait for calls that take names.
+	// Release uses the lane of Acquire if that is free.
 	takes, gives         *lane
 	takeCalls, giveCalls *batch.Batcher[call]
 
@@ -80,9 +81,10 @@ func (s *Store) Capabilities() store.Capabilities {
 	}
 }
 
-// Close ends the store: calls that are blocked in Wait end, and later calls return
-// [store.ErrClosed]. Grants stay until they are released or their TTL is over. A second Close
-// does nothing. A *sql.DB that was passed to New stays open, and gets its connections back.
+// Close ends the store: calls in flight end, also those that are blocked in Wait, and later calls
+// return [store.ErrClosed]. Grants stay until they are released or their TTL is over. A second
+// Close does nothing. A *sql.DB that was passed to New stays open. The connections that the store
+// used are closed.
 func (s *Store) Close() error {
 	var err error
 	s.once.Do(func() {
@@ -192,7 +194,7 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 		return err
 	}
 	c := releaseCall(name, id, keep)
-	if s.takeCalls.Len() == 0 { // without other calls, one connection is faster than two in turns
+	if s.takeCalls.Len() == 0 { // for a single caller, one connection is faster than two in turn
 		return s.do(ctx, s.takes, s.takeCalls, c)
 	}
 	return s.do(ctx, s.gives, s.giveCalls, c)

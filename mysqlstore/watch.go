@@ -11,14 +11,14 @@ const (
 	// callTimeout bounds the statements of calls. Their callers may give up earlier.
 	callTimeout = 3 * time.Second
 
-	// grace is how long a call goes on after its caller has given up. Statements in flight have
-	// ended by then in most cases. The connection is closed otherwise, and a request without a
-	// reply may arrive late.
-	grace = 20 * time.Millisecond
+	// grace is how long a call goes on after its caller has given up. It is longer than a round trip
+	// to most servers, because a statement that has not ended by then costs the connection, and its
+	// request may arrive late. A caller of a server that hangs returns later by this time.
+	grace = 100 * time.Millisecond
 )
 
-// A watch ends calls that take too long, and connections that are not in use. Its timer runs on from
-// call to call, because starting a timer for each call costs more than that.
+// A watch ends calls that take too long, and connections that are not in use. Its timer keeps
+// running from call to call, because that costs less than starting a timer for each call.
 type watch struct {
 	closeIdle func() // closes the connection, unless it is in use
 
@@ -75,7 +75,7 @@ func (w *watch) endAt(end time.Time) {
 	}
 }
 
-// look is called by the timer.
+// look is called by the timer. It ends a call that has taken too long, or an idle connection.
 func (w *watch) look() {
 	w.mu.Lock()
 	w.next = time.Time{}

@@ -16,7 +16,7 @@ type watched struct {
 	aborted, idle moment
 }
 
-// A moment is how much time had passed, 0 if nothing happened.
+// A moment is the time from the beginning of the test to an event, or 0 if there was none.
 type moment struct{ atomic.Int64 }
 
 func (m *moment) get() time.Duration { return time.Duration(m.Load()) }

@@ -124,8 +124,9 @@ func (o *Observer) Observe(e holdfast.Event) {
 	}
 }
 
-// start begins the counters of failures with 0, at the first event that concerns them. Otherwise they
-// would begin with the first failure, and a database that computes the increase would not see it.
+// start begins the counters of failures with 0, at the first event that concerns them. Otherwise
+// they would begin with the first failure, and a database that computes the increase would not see
+// it.
 func (o *Observer) start(ctx context.Context, e *holdfast.Event) {
 	key := series{store: e.Store, mode: e.Mode}
 	if o.names != nil {
@@ -147,8 +148,8 @@ func (o *Observer) start(ctx context.Context, e *holdfast.Event) {
 	o.storeErrors.Add(ctx, 0, o.attributes(e))
 }
 
-// Fence counts err as a rejection if it matches fence.ErrStale, and returns it. The resource's side
-// wraps its check in it.
+// Fence counts err as a rejection if it matches fence.ErrStale, and returns it. On the resource's
+// side, pass the error of every check of a token through it.
 func (o *Observer) Fence(ctx context.Context, err error) error {
 	if errors.Is(err, fence.ErrStale) {
 		o.fenceRejections.Add(ctx, 1)
@@ -197,7 +198,7 @@ func (o *Observer) ended(ctx context.Context, e *holdfast.Event, how string) {
 	hold.End()
 }
 
-// attributes are those of a metric.
+// attributes returns the attributes of a metric. The name is one of them only with WithNames.
 func (o *Observer) attributes(e *holdfast.Event, more ...attribute.KeyValue) metric.MeasurementOption {
 	attrs := append(more, attribute.String("holdfast.store", e.Store), attribute.String("holdfast.mode", e.Mode.String()))
 	if o.names != nil {
@@ -206,7 +207,8 @@ func (o *Observer) attributes(e *holdfast.Event, more ...attribute.KeyValue) met
 	return metric.WithAttributes(attrs...)
 }
 
-// spanAttributes are those of a span, which may have names without a bound.
+// spanAttributes returns the attributes of a span. A span always has the name: unlike for a metric,
+// the number of different names does not matter.
 func (o *Observer) spanAttributes(e *holdfast.Event) []attribute.KeyValue {
 	attrs := []attribute.KeyValue{
 		attribute.String("holdfast.store", e.Store),

@@ -225,7 +225,8 @@ func (s *Store) queryOn(ctx context.Context, conn *pgxpool.Conn, calls []*call) 
 	return rows.Err()
 }
 
-// usedUp adds to the error of a call without a reply that the pool is used up, if it is.
+// usedUp takes the error of a call that got no reply. If all connections of the pool are in use, it
+// adds that to the error.
 func (s *Store) usedUp(err error) error {
 	if stat := s.pool.Stat(); err != nil && stat.AcquiredConns() == stat.MaxConns() {
 		return fmt.Errorf("all %d connections of the pool are in use: %w", stat.MaxConns(), err)

@@ -25,11 +25,12 @@
 //     remote_apply). A replica that follows asynchronously may lack the newest grants, and then
 //     grants the name again while the old holder still believes in its lease.
 //   - The clock of the server is not set forward while locks are held, and the clocks of primary
-//     and replica agree. A step forward ends leases early, by as much; then two can hold a lock
+//     and replica agree. A step forward ends leases that much earlier; then two can hold a lock
 //     until the first one's deadline. A step back makes dead grants last longer.
-//   - Transactions have the isolation level read committed, the default of PostgreSQL. Open, New and
-//     calls fail under other levels.
-//   - client_encoding is UTF8, the default. Open and New fail under others. It is not changed later.
+//   - Transactions have the isolation level read committed, the default of PostgreSQL. Open, New
+//     and calls fail under other levels.
+//   - client_encoding is UTF8, the default, and is not changed later. Open and New fail under
+//     others.
 //
 // If an assumption is violated, tokens still grow, and a resource that checks them (package
 // fence/sqlfence) refuses the older holder.
@@ -63,10 +64,10 @@
 //
 // A store that Open made has a pool of up to eight connections of its own (pool_max_conns in the
 // URL changes that). A store that New made uses at most two connections of the given pool at a
-// time, and queues behind the application's own queries if the pool is used up. Calls then fail as
-// if the server did not answer, with an error that says so, and a lease that is not renewed until
-// its deadline is lost. While anybody waits, and for 30 seconds after that, a store has one more
-// connection outside of the pool, to listen.
+// time, and queues behind the application's own queries if the pool is used up. Calls that get no
+// connection in time fail as if the server did not answer, with an error that says why. A lease
+// that is not renewed until its deadline is lost. While anybody waits for a lock, and for 30
+// seconds after that, a store has one more connection outside of the pool, to listen.
 //
 // # Waiting
 //
@@ -115,9 +116,9 @@
 //
 // URLs are read by pgx, with these parameters: application_name, connect_timeout, options,
 // target_session_attrs, host, port, passfile, service, servicefile, sslmode, sslrootcert, sslcert,
-// sslkey, sslpassword, sslsni, sslnegotiation, and those of pools that start with pool_. In addition
-// there are schema and create. Passwords belong before the host, into PGPASSWORD or into a password
-// file.
+// sslkey, sslpassword, sslsni, sslnegotiation, and those of pools that start with pool_. In
+// addition there are schema and create. Passwords belong before the host, into PGPASSWORD or into
+// a password file.
 //
 // # Databases without locks
 //

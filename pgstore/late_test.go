@@ -81,8 +81,8 @@ func (b *lateBed) delay(r store.Request) {
 	})
 }
 
-// arrive lets the request arrive, and waits until the server has executed it. Then it closes the
-// connection, because its client has.
+// arrive lets the request arrive, and waits until the server has executed it. The server closes
+// the connection then, because the client has closed its side.
 func (b *lateBed) arrive() {
 	b.t.Helper()
 	b.proxy.Heal()
@@ -158,7 +158,7 @@ func TestALateHeartbeatOfAWaiterDoesNotBringItBack(t *testing.T) {
 	granted(t, b.other, request("waiter"))
 }
 
-// What is noted of late requests ends after a minute, and the name is plain again.
+// Notes of late requests expire after a minute, and the name is plain again.
 func TestNotesOfLateRequestsEnd(t *testing.T) {
 	b := newLateBed(t, 1)
 	r := request("noted")
@@ -182,7 +182,7 @@ func TestNotesOfLateRequestsEnd(t *testing.T) {
 	}
 }
 
-// A renewal does not end a grant, also if the first request for it had no reply.
+// A renewal does not end a grant, even if the first request for it had no reply.
 func TestAGrantWhoseFirstRequestIsLateCanBeAskedForAgainAfterARenewal(t *testing.T) {
 	b := newLateBed(t, 1)
 	r := request("renewed")
@@ -218,7 +218,7 @@ func TestAGrantWhoseFirstRequestIsLateCanBeAskedForAgainAfterARefusedRelease(t *
 	b.arrive()
 }
 
-// Notes also end on a name that is never free.
+// Notes also expire on a name that is never free.
 func TestNotesOfLateRequestsEndOnANameThatIsInUse(t *testing.T) {
 	b := newLateBed(t, 1)
 	holder := request("busy")
@@ -236,7 +236,7 @@ func TestNotesOfLateRequestsEndOnANameThatIsInUse(t *testing.T) {
 	}
 }
 
-// Break ends grants. A waiter that it finds instead goes on, also if its first request is late.
+// Break ends only grants. A waiter keeps its place, even if its first request is late.
 func TestAWaiterWhoseFirstRequestIsLateCannotBeBroken(t *testing.T) {
 	b := newLateBed(t, 1)
 	granted(t, b.other, request("waiter"))

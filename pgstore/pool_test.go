@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/pooltest"
 	"github.com/holdfast-lock/holdfast/pgstore"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -196,73 +197,25 @@ func TestAClientEncodingThatChangesNamesIsRefused(t *testing.T) {
 	}
 }
 
-// While the application uses up its pool, calls fail in time and say why, and a lease ends for its
-// holder before the server can give its name to others. Afterwards nothing is left of the calls.
 func TestAnApplicationThatUsesUpItsPool(t *testing.T) {
-	const conns = 10
 	p := server(t)
-	pool := newPool(t, p.URL(), conns)
+	pool := newPool(t, p.URL(), pooltest.Conns)
 	s, err := pgstore.New(pool)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	c, err := holdfast.New(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	other := openStore(t, p.URL())
-	lock := func(name string, opts ...holdfast.CallOption) *holdfast.Lease {
-		t.Helper()
-		lease, err := c.Lock(t.Context(), name, opts...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return lease
-	}
-	long, unlocked, short := lock("long"), lock("unlocked"), lock("short", holdfast.TTL(2*time.Second))
-	var taken []*pgxpool.Conn
-	for range conns {
-		conn, err := pool.Acquire(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		taken = append(taken, conn)
-	}
-	var wg sync.WaitGroup
-	for what, call := range map[string]func() error{
-		"Lock":    func() error { _, err := c.Lock(t.Context(), "lock"); return err },
-		"TryLock": func() error { _, err := c.TryLock(t.Context(), "try"); return err },
-		"Unlock":  func() error { return unlocked.Unlock(t.Context()) },
-	} {
-		wg.Go(func() {
-			begin := time.Now()
-			err := call()
-			if took := time.Since(begin); took > 6*time.Second {
-				t.Errorf("%s took %v", what, took)
+	pooltest.UsedUp(t, s, openStore(t, p.URL()), func() func() {
+		taken := make([]*pgxpool.Conn, pooltest.Conns)
+		for i := range taken {
+			if taken[i], err = pool.Acquire(t.Context()); err != nil {
+				t.Fatal(err)
 			}
-			if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "all 10 connections of the pool are in use") {
-				t.Errorf("%s: %v, want ErrUnavailable that says why", what, err)
+		}
+		return func() {
+			for _, conn := range taken {
+				conn.Release()
 			}
-		})
-	}
-	<-short.Done()
-	refused(t, other, request("short"))
-	if err := short.Err(); !errors.Is(err, holdfast.ErrLost) {
-		t.Errorf("the lease that could not be renewed: %v", err)
-	}
-	wg.Wait()
-	for _, conn := range taken {
-		conn.Release()
-	}
-	if err := long.Renew(t.Context()); err != nil {
-		t.Errorf("the lease with a longer TTL: %v", err)
-	}
-	for _, name := range []string{"lock", "try", "unlocked", "short"} {
-		eventually(t, name+" is not free", func() bool {
-			a, err := other.Acquire(t.Context(), request(name))
-			return err == nil && a.Granted()
-		})
-	}
+		}
+	})
 }

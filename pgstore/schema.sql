@@ -169,9 +169,9 @@ BEGIN
 	RETURN a_mode = 2 OR e.weight + a_weight <= a_lim;
 END $$;
 
--- settle ends a call that changed who holds or waits: it wakes the first waiter if that may be
--- granted now, and notes whether anybody else is there. A waiter behind a kept record is woken
--- as well, because it may give up.
+-- settle ends a call that changed the holders or waiters of a name. It clears crowd if the name has
+-- no other grants, no waiters and no notes of late requests. It wakes the first waiter if that one
+-- can now be granted. A waiter behind a kept record is woken as well, because it may give up.
 CREATE FUNCTION settle(e entry, asker uuid) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
 	w record;
@@ -206,8 +206,8 @@ BEGIN
 	RETURN e;
 END $$;
 
--- note_end notes for a minute that a later request of an identity must not be granted. It removes
--- old notes, because settle does not while the name is in use.
+-- note_end notes for a minute that a later request of an identity must not be granted. It also
+-- removes expired notes of the name, because settle does not while the name is in use.
 CREATE FUNCTION note_end(a_name text, a_id uuid, a_at bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
 	INSERT INTO names (name, highest, used, crowd) VALUES (a_name, (SELECT m.floor FROM meta m), a_at, true)
@@ -638,7 +638,8 @@ BEGIN
 	ELSE
 		o := end_grant(a_name, a_id, (-1)::smallint);
 	END IF;
-	-- Not if the grant goes on. A Break that finds no grant leaves a waiter alone.
+	-- The identity has ended, unless the call was refused and the grant goes on. A Break that finds
+	-- no grant does not end a waiter.
 	IF a_queue AND a_op <> 1 AND (o.status = 0 OR o.status = 2 AND a_op <> 6) THEN
 		PERFORM note_end(a_name, a_id, at);
 	END IF;

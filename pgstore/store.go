@@ -39,8 +39,8 @@ const (
 	// round trip to a distant server.
 	pause = 5 * time.Millisecond
 
-	// sharedConns is how many connections of an application's pool are in use at most, and
-	// ownConns of a pool that Open made.
+	// sharedConns is how many connections of an application's pool a store uses at most. ownConns
+	// is the default size of a pool that Open makes.
 	sharedConns = 2
 	ownConns    = 8
 
@@ -106,8 +106,8 @@ func NoCreate() Option { return func(c *config) { c.noCreate = true } }
 // The default is slog.Default.
 func Logger(log *slog.Logger) Option { return func(c *config) { c.log = log } }
 
-// Heartbeat sets how long a waiter that stopped asking keeps its place; 5 s unless given. Waiters
-// ask two and a half times as often. Clients of one schema may have different ones.
+// Heartbeat sets how long a waiter that stopped asking keeps its place. The default is 5 s. Waiters
+// ask after two fifths of that time. Clients of one schema may have different heartbeats.
 func Heartbeat(d time.Duration) Option { return func(c *config) { c.heartbeat = d } }
 
 // New returns a store on an existing pool. It uses at most two connections of the pool at a

@@ -26,8 +26,9 @@
 //     grants.
 //   - the server evicts nothing: maxmemory-policy noeviction. The volatile policies evict locks,
 //     because locks have a TTL.
-//   - its wall clock is not changed by more than a lease's margin, a twentieth of its TTL. If the
-//     clock is set forward, grants end early; if it is set back, they last longer.
+//   - its wall clock is not changed by more than a lease's margin: a twentieth of its TTL, and at
+//     most a second. If the clock is set forward, grants end early; if it is set back, they last
+//     longer.
 //
 // With replicas (Sentinel, Cluster) that is not enough. Replication is asynchronous, and a
 // failover may promote a replica that has not received a grant. Then two clients can hold the same
@@ -115,7 +116,7 @@
 //
 // # TTL
 //
-// A lease is lost if its server does not reply for the TTL minus a twentieth. Choose a TTL that is
+// A lease is lost if its server does not reply for the TTL minus the margin. Choose a TTL that is
 // longer than your server may be unavailable (a failover takes some seconds), and short enough to
 // wait for after a holder crashed: 10 to 60 seconds suit most programs.
 package redisstore

@@ -33,14 +33,14 @@
 // ends for its holder and in the file by the same clock, even if the machine is suspended in
 // between.
 //
-// The monotonic clock restarts at every boot. Grants of an earlier boot are void, since their holders
-// are gone. A new boot ID does not prove a reboot, because LXC and systemd-nspawn give each
-// container its own. A clock that is behind the file's last use does prove it: then all grants
-// end when the file is opened. If the machine has already been up for longer than it was at the
-// file's last use, a reboot cannot be distinguished from a second container. Then grants keep
-// their remaining time, and end at most their TTL plus one second after the file is opened. In
-// both cases kept records (Once, MinHold) last until their end on the wall clock; if the wall clock
-// was set forward meanwhile, they end early.
+// The monotonic clock restarts at every boot. Grants of an earlier boot are void, since their
+// holders are gone. A new boot ID does not prove a reboot, because LXC and systemd-nspawn give each
+// container its own. A clock that is behind the file's last use does prove it: then all grants end
+// when the file is opened. If the machine has already been up for longer than it was at the file's
+// last use, a reboot cannot be distinguished from a second container. Then grants keep their
+// remaining time, and end at most their TTL plus one second after the file is opened. In both cases
+// kept records (Once, MinHold) last until their end on the wall clock; if the wall clock was set
+// forward meanwhile, they end early.
 //
 // On other systems the store uses the wall clock. If it is set forward, grants end early by
 // that much, and two holders are possible. If it is set back, grants of dead holders last

@@ -35,7 +35,7 @@ func (s *suite) hardNames() []string {
 	return append(names, s.longNames()...)
 }
 
-// longNames returns names of the maximum length that differ only in their last byte.
+// longNames returns names of the maximum length, or one byte less, that differ only at the end.
 func (s *suite) longNames() []string {
 	long := s.base + strings.Repeat("x", store.MaxName)
 	wide := s.base + strings.Repeat("é", store.MaxName)

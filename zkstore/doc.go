@@ -29,7 +29,7 @@
 // Records that outlive their session are timed by the wall clock of the leader: those that a
 // release keeps (Once, MinHold), and grants that were not released when their store was closed,
 // such as a lock that "holdfast renew" has renewed. If that clock is changed, or the clock of the
-// next leader differs, they last shorter or longer by as much. Other locks do not depend on it.
+// next leader differs, they last that much shorter or longer. Other locks do not depend on it.
 //
 // # Session and TTL
 //

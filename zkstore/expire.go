@@ -74,8 +74,8 @@ func (s *Store) suspect(c *claim, err error) error {
 	return err
 }
 
-// removeSuspect removes a node of the session that this handle does not know of. It returns an error
-// until there is no further one.
+// removeSuspect removes a node of the session that this handle does not know of. It returns an
+// error until there is no further one.
 func (s *Store) removeSuspect(ctx context.Context, c *claim) error {
 	q, i, r, err := s.locate(ctx, c.Key)
 	if err != nil || r.record == nil {
@@ -125,8 +125,9 @@ func (s *Store) removeKept(ctx context.Context, c *claim) error {
 	return err
 }
 
-// A sweep lists all names repeatedly, a page at a time. Listing removes records whose time is over
-// and whose clients are gone. Only clients that keep records sweep, in proportion to their records.
+// A sweep lists all names repeatedly, a page at a time. Listing removes kept records whose time is
+// over, also those of clients that are gone. Only clients that keep records sweep, in proportion to
+// the number of their records.
 type sweep struct {
 	due    int    // names to list
 	cursor string // of the next page
@@ -143,7 +144,7 @@ func (s *Store) sweepSome() {
 	s.background.Go(func() {
 		ctx, cancel := context.WithTimeout(s.life, requestLimit)
 		defer cancel()
-		page, _ := s.listAll(ctx, &q) // after an error the next sweep starts from the beginning
+		page, _ := s.listAll(ctx, &q) // after an error, page.Next is the last name listed, if any
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.sweep.cursor, s.sweep.busy = page.Next, false

@@ -70,6 +70,7 @@ func TestFaultsOfASingleServer(t *testing.T) {
 		{"a request that joined twice leaves nothing", joinedTwice},
 		{"a grant whose renewals have no caller any more ends with its TTL", renewedUnheard},
 		{"opening a store ends with its context", openUnheard},
+		{"opening a store survives the loss of its connection", openedThroughACut},
 		{"a take-over whose reply was lost ends with its TTL", takenOverUnheard},
 		{"a kept record is removed after its time", keptForATime},
 		{"records kept by processes that ended are removed by others", sweptByOthers},
@@ -109,6 +110,21 @@ func lostReply(t *testing.T, server *servers.ZooKeeper, root string) {
 	if list := mentioning(nodes(t, admin, root), req.ID); len(list) != 1 {
 		t.Errorf("nodes %v, want one", list)
 	}
+}
+
+// The connection is lost while the store is opened. It is opened over the next one.
+func openedThroughACut(t *testing.T, server *servers.ZooKeeper, root string) {
+	proxy := faultproxy.Start(t, server.Addr())
+	cut := proxy.CutOn(func(request []byte) bool { return bytes.Contains(request, []byte(root)) })
+	go func() {
+		<-cut
+		proxy.Heal()
+	}()
+	s, err := store.Open(bounded(t), "zk://"+proxy.Addr()+root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
 }
 
 // samuel/go-zookeeper #237: a failed or cancelled call leaves its node in the queue, which

@@ -107,14 +107,17 @@ func open(ctx context.Context, u *store.URL) (store.Store, error) {
 	return s, nil
 }
 
-// begin waits for a session, and checks that the user may use the root.
-func (s *Store) begin(ctx context.Context) error {
-	_, err := s.table(ctx)
-	if err == nil {
-		err = s.wire.Do(ctx, &wire.Call{Op: wire.Children(s.root, false)})
-	}
-	if err == wire.ErrNoNode {
-		err = s.ensure(ctx, s.root)
+// begin waits for a session, and checks that the user may use the root. It starts again if the
+// connection is lost meanwhile, because all its requests can be repeated.
+func (s *Store) begin(ctx context.Context) (err error) {
+	for again := true; again; again = err == wire.ErrUnknown && s.wire.Failure() != wire.ErrAuthFailed {
+		_, err = s.table(ctx)
+		if err == nil {
+			err = s.wire.Do(ctx, &wire.Call{Op: wire.Children(s.root, false)})
+		}
+		if err == wire.ErrNoNode {
+			err = s.ensure(ctx, s.root)
+		}
 	}
 	if err != nil && err == ctx.Err() {
 		return fmt.Errorf("no server has begun a session: %w (%v); check that a majority of the servers is up and can be reached", err, s.wire.Failure())

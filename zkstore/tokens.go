@@ -179,7 +179,8 @@ type clock struct {
 
 const clockLife = 10 * time.Second // how long a known time is used: after that another server may be the leader
 
-// now returns the servers' time in ms. It is never ahead of their clock, so nothing ends early.
+// now returns the servers' time in ms. It is never ahead of their clock, so nothing ends early. If
+// the client may not write, or the root does not exist, now returns the time of this host.
 func (s *Store) now(ctx context.Context) (int64, error) {
 	s.mu.Lock()
 	c := s.clock

@@ -44,8 +44,8 @@ func (w *write) call() *wire.Call {
 }
 
 // sendWrites sends writes as one transaction, and sets the error of each unless it is refused. It
-// does not send a write whose caller gave up before there was a connection, and it does not wait
-// for a connection that no caller waits for.
+// does not send a write whose caller gave up before there was a connection, and it stops waiting
+// for a connection when all callers have given up.
 func (s *Store) sendWrites(batch []*write) (refused bool) {
 	for {
 		batch = slices.DeleteFunc(batch, func(w *write) bool { w.err = w.ctx.Err(); return w.err != nil })

@@ -142,8 +142,8 @@ func (b *board) find(name string) holdfast.Info {
 	return holdfast.Info{Name: name}
 }
 
-// key changes the board. It reports whether the user quits. Break is called for a lock that the user
-// has confirmed, and returns the outcome.
+// key changes the board. It reports whether the user quits. Break is called for a lock that the
+// user has confirmed, and returns the outcome.
 func (b *board) key(k string, page int, breakLock func(row) string) (quit bool) {
 	if b.prompt != nil {
 		b.answer(k)

@@ -43,7 +43,8 @@ func pagePart(t *testing.T, name, want string) {
 	t.Errorf("%s: the part %q is not up to date; run: go test -run '%s' -update .\nwant:\n%s", doctorPage, name, t.Name(), want)
 }
 
-// storesOf names the stores that have a check.
+// storesOf returns the names of the stores that the check with this ID is for, as the page shows
+// them.
 func storesOf(id string) string {
 	prefix, _, _ := strings.Cut(id, ".")
 	if strings.HasPrefix(id, "redis.cluster") || id == "store.clock-spread" {

@@ -67,8 +67,8 @@ func (h *holding) lostUnseen() error {
 	return nil
 }
 
-// strays waits a moment for the other processes in the group of the job, and reports whether
-// some are still running.
+// strays waits a moment for the other processes in the group of the job to end, and reports
+// whether some are still running.
 func (h *holding) strays() bool {
 	for end := time.Now().Add(strayTime); h.job.GroupAlive(); time.Sleep(pollEnd) {
 		select {

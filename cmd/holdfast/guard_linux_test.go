@@ -24,7 +24,8 @@ type bareGuard struct {
 	err  text
 }
 
-// startGuard starts a guard. It inherits its two pipes as 3 and 4, and the files as 5 and up.
+// startGuard starts a guard. The guard inherits its two pipes as descriptors 3 and 4, and the
+// files from 5 on.
 func startGuard(t *testing.T, part, arg3, arg4 string, files ...*os.File) *bareGuard {
 	t.Helper()
 	in, to, err1 := os.Pipe()

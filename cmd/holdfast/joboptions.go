@@ -146,7 +146,7 @@ func (o *jobOptions) check() error {
 	return nil
 }
 
-// checkJob checks the options that do not concern times.
+// checkJob checks the command, --ttl, and the options that do not concern times.
 func (o *jobOptions) checkJob() error {
 	var known bool
 	o.signal, known = job.ParseSignal(o.signalName)

@@ -53,8 +53,8 @@ func buildAndRun(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	command = filepath.Join(dir, "holdfast")
-	if out, err := exec.Command("go", append([]string{"build", "-buildvcs=false", "-o", command}, append(buildFlags, ".")...)...).CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
+	if err := build(command, buildFlags...); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	for _, v := range os.Environ() { // no test may use the store of the user who runs it
@@ -68,6 +68,15 @@ func buildAndRun(m *testing.M) int {
 		}
 	}
 	return m.Run()
+}
+
+// build builds the command as a file.
+func build(file string, flags ...string) error {
+	args := append([]string{"build", "-buildvcs=false", "-o", file}, flags...)
+	if out, err := exec.Command("go", append(args, ".")...).CombinedOutput(); err != nil {
+		return fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return nil
 }
 
 // A site is a store for one test, and a directory for the files of its jobs.

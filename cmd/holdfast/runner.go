@@ -102,8 +102,8 @@ func (r *runner) acquireLock() int {
 			lease, err = r.acquire(ctx, c)
 		}
 		if err == nil && st.ttl() < r.ttl {
-			// A store may grant a waiter less until its first renewal, which shows what it
-			// grants. If this fails, the job begins with what is left.
+			// A store may grant a waiter a shorter TTL until its first renewal. Renewing now shows
+			// what TTL the store really grants. If that fails, the job begins with the time left.
 			lease.Renew(ctx)
 		}
 		results <- result{lease, err}

@@ -89,8 +89,8 @@ func (u *ui) options() ([]inspect.Option, error) {
 	})), nil
 }
 
-// same returns 1 if two texts are the same, and 0 otherwise. How long that takes tells nothing about
-// them, not even their lengths.
+// same returns 1 if two texts are the same, and 0 otherwise. How long that takes tells nothing
+// about them, not even their lengths.
 func same(a, b string) int {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:])

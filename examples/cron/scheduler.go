@@ -30,7 +30,7 @@ type scheduler struct {
 	log func(tick time.Time, err error)
 }
 
-// run runs the job until ctx ends.
+// run runs the job at every tick, unless another host has done so, until ctx ends.
 func (s *scheduler) run(ctx context.Context) error {
 	for tick := s.now().Truncate(s.period).Add(s.period); ; tick = tick.Add(s.period) {
 		if err := s.sleepUntil(ctx, tick); err != nil {

@@ -84,7 +84,8 @@ func instance(ctx context.Context, args []string) error {
 	return s.run(ctx, listener)
 }
 
-// pauser makes the leader wait after a piece of work, from one order to the next.
+// pauser returns work that a demo can pause: after an order, it waits for the next order before
+// it does another piece.
 func pauser(orders <-chan string, work func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if err := work(ctx); err != nil {

@@ -83,7 +83,7 @@ func TestTheProgramServesMetrics(t *testing.T) {
 	}
 }
 
-// A store whose renewals fail while it is broken.
+// A breakable is a store whose renewals fail while it is broken.
 type breakable struct {
 	store.Store
 	broken atomic.Bool
@@ -199,7 +199,8 @@ func TestEveryMetricThatIsQueriedExists(t *testing.T) {
 	}
 }
 
-// The increase of a counter that begins with 1 is 0 for Prometheus: it would not see the first loss.
+// The increase of a counter that begins with 1 is 0 for Prometheus: it would not see the first
+// loss.
 func TestCountersOfFailuresBeginWithZero(t *testing.T) {
 	healthy, all := everything(t)
 	for _, series := range []string{

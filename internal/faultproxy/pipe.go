@@ -64,7 +64,8 @@ func (p *pipe) read(from net.Conn) {
 	}
 }
 
-// awaitRoom returns false when the connection has ended.
+// awaitRoom waits until the pipe holds fewer than heldLimit bytes. It returns false if the
+// connection has ended.
 func (p *pipe) awaitRoom() bool {
 	for {
 		p.conn.proxy.mu.Lock()

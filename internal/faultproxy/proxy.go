@@ -75,9 +75,9 @@ func (p *Proxy) Hold() { p.set(hold, p.ToServer, p.ToClient) }
 func (p *Proxy) Drop() { p.set(drop, p.ToServer, p.ToClient) }
 
 // Patient makes a client wait while the server refuses connections, as if the network were
-// slow. Otherwise the client is reset. Use it for a server that is about to listen: a client may
-// react differently to a reset than to a refusal, and a proxy cannot refuse on behalf of the
-// server.
+// slow. Otherwise the client's connection is reset. Use it for a server that is about to listen: a
+// client may react differently to a reset than to a refusal, and a proxy cannot refuse on behalf
+// of the server.
 func (p *Proxy) Patient() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -51,8 +51,8 @@ func (sh *shard) get(text string) *name {
 	return n
 }
 
-// wakeNext gives the turn to the first waiter, or ends the name if there is none. The name must
-// have neither a grant nor a turn.
+// wakeNext gives the turn to the first waiter. If there is none, the name becomes the spare of its
+// shard, and the previous spare is removed. The name must have neither a grant nor a turn.
 func (n *name) wakeNext() {
 	if w := n.head; w != nil {
 		n.busy = true

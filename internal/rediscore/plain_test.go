@@ -49,7 +49,7 @@ func newSlowNet(t *testing.T) *slowNet {
 	return c
 }
 
-// hold holds the network, with as many calls in flight as are not batched.
+// hold holds the network while maxInFlight calls are in flight, so that further calls are batched.
 func (c *slowNet) hold() {
 	servers.Poll(c, 10*time.Second, func() error { // a call returns before it is counted as done
 		if n := c.s.batch.Len(); n > 0 {

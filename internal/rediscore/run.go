@@ -79,11 +79,11 @@ var advice = []struct{ word, advice string }{
 	{"MOVED", "this is a node of a Cluster: write redis+cluster://"},
 	{"TRYAGAIN", "the slot of this name is being moved to another server: try again when that is done"},
 	{"NOAUTH", noPassword},
-	{"unauthenticated", noPassword}, // to a long command before the login
+	{"unauthenticated", noPassword}, // the reply to a long command before the login
 	{"WRONGPASS", "the user or the password is wrong: check the URL, or the options of the client"},
 	{"READONLY", "this is a replica: give the address of the primary, or use Sentinel or Cluster"},
-	{"unknown command 'EVALSHA'", noScripts}, // by rueidis
-	{"unknown command 'evalsha'", noScripts}, // by go-redis
+	{"unknown command 'EVALSHA'", noScripts}, // as rueidis spells it
+	{"unknown command 'evalsha'", noScripts}, // as go-redis spells it
 	{"OOM", "the server has no memory left: raise maxmemory, with maxmemory-policy noeviction"},
 	{"MISCONF", "the server cannot save its data: check its log and its disk"},
 	{"LOADING", "the server is starting; it answers when it has read its data"},

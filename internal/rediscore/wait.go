@@ -217,8 +217,8 @@ func (w *waits) message(text string) {
 }
 
 // Wait blocks until a queued identity should ask again: see store.Store. It returns nil at once
-// if the identity was not queued through this handle. If the server does not let the store
-// subscribe, one Wait returns that as an error.
+// if the identity was not queued through this handle. If the subscription fails, for example
+// because the server does not allow it, one Wait returns the error.
 func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	if s.calls.Closing.Err() != nil {
 		return s.errClosed()

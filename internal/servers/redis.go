@@ -28,7 +28,7 @@ const (
 	adminPassword = "servers"
 )
 
-// login returns the user and password of this package and of the other nodes.
+// login returns the user and password with which this package and the other nodes log in.
 func (o *RedisOptions) login() (user, password string) {
 	if len(o.ACL) > 0 {
 		return adminUser, adminPassword

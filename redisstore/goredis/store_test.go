@@ -217,7 +217,7 @@ func TestErrorsOfAWrongClientSayWhatToDo(t *testing.T) {
 		"NewFailoverClient":           {Addr: group.Addrs()[0]},
 	} {
 		s := mustNew(t, redis.NewClient(options))
-		for _, queue := range []bool{false, true} { // a server without a login refuses long commands in another way
+		for _, queue := range []bool{false, true} { // before a login, long commands get another error
 			req := redistest.Request("n")
 			req.Queue = queue
 			if _, err := s.Acquire(t.Context(), req); err == nil || !strings.Contains(err.Error(), says) {

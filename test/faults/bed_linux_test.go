@@ -30,7 +30,7 @@ const (
 	// anything takes on a busy machine.
 	limit = 60 * time.Second
 
-	// soon bounds what must not wait for the end of a lease of longTTL.
+	// soon bounds events that must not wait for the end of a lease of longTTL.
 	soon    = 20 * time.Second
 	longTTL = time.Minute
 

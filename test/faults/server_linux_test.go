@@ -159,7 +159,7 @@ func TestAHungServerGrantsNobodyBeforeTheHolderKnows(t *testing.T) {
 		client, other := b.open(), b.open()
 		lease := record(h).must(t, client, "n", shortTTL)
 		over := lease.watch()
-		// It keeps asking for longer than the server hangs.
+		// The waiter keeps asking for longer than the server hangs.
 		waiting := record(h).later(t, t.Context(), other, "n", shortTTL, holdfast.Retry(holdfast.Every(50*time.Millisecond)))
 		b.queued(other, "n", 1)
 		eventually(t, "the lease is renewed", renewed(lease))

@@ -66,9 +66,9 @@ func (j *Job) GroupAlive() bool {
 	return syscall.Kill(-j.group, 0) == nil && (&family{group: j.group}).alive()
 }
 
-// Suspend handles a job that was stopped. Holdfast stops too, so that the shell notices, and
-// continues the job when it is continued itself. Before is called if holdfast is about to
-// stop.
+// Suspend handles a job that was stopped. A job that only lacked the terminal gets it and goes
+// on. Otherwise holdfast calls before and stops too, so that the shell notices. It continues the
+// job when it is continued itself. Without a terminal, Suspend does nothing.
 func (j *Job) Suspend(by syscall.Signal, before func()) {
 	t := j.terminal
 	if (by == syscall.SIGTTIN || by == syscall.SIGTTOU) && t.foreground() {

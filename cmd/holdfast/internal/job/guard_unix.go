@@ -104,7 +104,8 @@ func (g *guardProcess) guard() {
 		}
 		line, err := g.in.ReadString('\n')
 		if err != nil {
-			// Holdfast may not be dead yet, but have lost its files and its children already.
+			// Holdfast is dying: its process may still exist, but its children may already have
+			// another parent.
 			g.root = 0
 			g.end("holdfast was killed")
 		}

@@ -172,7 +172,7 @@ func Foreground() bool { return false }
 // SurviveWrites does nothing: a failed write is an error anyway.
 func SurviveWrites() {}
 
-// NotifyStop does nothing: there is no Ctrl-Z on Windows.
+// NotifyStop does nothing: Ctrl-Z does not stop a process on Windows.
 func NotifyStop(chan<- os.Signal) {}
 
 // StopSelf does nothing: a process cannot be stopped.

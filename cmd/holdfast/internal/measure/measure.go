@@ -49,7 +49,7 @@ const cleanUp = 5 * time.Second
 const prefix = "holdfast:bench:"
 
 // Run measures two stores that are connections to the same server. It calls progress before each
-// measurement. It uses scratch names, and leaves nothing behind, also if it fails.
+// measurement. It uses scratch names, and leaves nothing behind, even if it fails.
 func Run(ctx context.Context, a, b store.Store, opts Options, progress func(step int, text string)) ([]Result, error) {
 	r := &run{Options: opts, store: a, prefix: prefix + rand.Text() + ":", waiting: make(chan struct{}, 1), progress: progress}
 	observe := holdfast.WithObserver(func(e holdfast.Event) {
