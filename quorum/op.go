@@ -65,12 +65,23 @@ func (o *op) start(i int, f func(ctx context.Context, n *node, r *reply)) {
 	o.s.life.Go(func(context.Context) {
 		defer o.unref()
 		r := reply{node: i}
-		if !o.se.await(o.ctx, i, turn) {
+		// A message that ends a vote is sent even if the caller has gone on: the earlier call may be
+		// an Acquire that the node carries out late.
+		wait := o.ctx
+		if o.ending {
+			wait = o.s.life.Work
+		}
+		if !o.se.await(wait, i, turn) {
 			r.err = errEarlier
 			o.deliver(&r)
 			return
 		}
 		ctx := o.ctx
+		if o.ending && turn != nil {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(wait, o.s.opts.Timeout)
+			defer cancel()
+		}
 		if n.bounded {
 			ctx = context.Background()
 		}

@@ -28,7 +28,7 @@ func (a *attempt) win(d decision) (store.Answer, error) {
 		s.noteRoundTrip(now - a.begin)
 	}
 	se.mu.Lock()
-	if !se.held {
+	if !se.held || now >= se.until { // another lease than before
 		se.voted, se.ttl = 0, 0
 	}
 	se.held, se.waiting, se.queued, se.splits = true, false, false, 0
@@ -121,6 +121,7 @@ func unsent(err error) bool { return errors.Is(err, errSkipped) || errors.Is(err
 
 // leaveNode undoes, in the background, what a node may have noted for an identity.
 func (s *Store) leaveNode(se *session, i int) {
+	se.noteLeft(i)
 	o := s.newOp(se)
 	o.ending = true
 	o.start(i, func(ctx context.Context, n *node, r *reply) { r.err = n.Leave(ctx, se.key.name, se.key.id) })
@@ -131,6 +132,7 @@ func (s *Store) leaveNode(se *session, i int) {
 func (s *Store) undo(se *session, i int) {
 	ctx, cancel := context.WithTimeout(s.life.Work, s.opts.Timeout)
 	defer cancel()
+	se.noteLeft(i)
 	n := s.nodes[i]
 	se.noteEnded(i, s.now(), n.call(ctx, func(ctx context.Context) error { return n.Leave(ctx, se.key.name, se.key.id) }))
 }

@@ -263,6 +263,13 @@ func (se *session) noteVote(i int) bool {
 	return se.held
 }
 
+// noteLeft notes that a vote is about to be given back, so that it does not count for the lease.
+func (se *session) noteLeft(i int) {
+	se.mu.Lock()
+	se.voted &^= 1 << i
+	se.mu.Unlock()
+}
+
 // hasVote reports whether a node gave the lease its vote. It is taken to have if nothing is known
 // of the lease.
 func (se *session) hasVote(i int) bool {

@@ -1,0 +1,126 @@
+package quorum_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/memstore"
+	"github.com/holdfast-lock/holdfast/quorum"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// A client that was paused asks again under the same identity, since its lease was over when it
+// got the reply. The votes of that lease do not count for the next one.
+func TestVotesOfALeaseThatIsOverDoNotCountForTheNextOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		at := func(i int) *gate { return nodes[q.Order("n", i)] }
+		req := request("n")
+		req.TTL = time.Second
+		mustAcquire(t, q, req)
+		time.Sleep(2 * time.Second) // it got the votes of all nodes, and has lost them
+		previous := request("n")
+		for _, i := range []int{0, 2} {
+			if a, err := at(i).Store.Acquire(t.Context(), previous); err != nil || !a.Granted() {
+				t.Fatal(a, err)
+			}
+		}
+		leave := make(chan struct{})
+		at(1).set(func(ctx context.Context, call string) error {
+			if call == "Leave" {
+				<-leave
+			}
+			return nil
+		}, nil)
+		if a, err := q.Acquire(t.Context(), req); err != nil || a.Granted() {
+			t.Fatalf("granted %v, %v", a.Granted(), err)
+		}
+		for _, i := range []int{0, 2} {
+			at(i).Store.Leave(t.Context(), "n", previous.ID)
+		}
+		mustAcquire(t, q, req) // by nodes 0 and 2
+		time.Sleep(300 * time.Millisecond)
+		at(0).set(down, nil)
+		begin := time.Now()
+		out, err := q.Renew(t.Context(), []store.Renewal{{Name: "n", ID: req.ID, TTL: req.TTL, Mode: store.Exclusive}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		at(1).set(nil, nil)
+		close(leave)
+		at(1).set(down, nil) // the Acquire behind the Leave is lost
+		synctest.Wait()
+		time.Sleep(time.Until(begin.Add(950 * time.Millisecond)))
+		other := request("n")
+		votes := 0
+		for i := range nodes {
+			if a, err := at(i).Store.Acquire(t.Context(), other); err == nil && a.Granted() {
+				votes++
+			}
+		}
+		if out[0].Status == store.Extended && time.Since(begin) < out[0].TTL && votes >= 2 {
+			t.Errorf("extended for %v, and after %v another client has %d votes", out[0].TTL, time.Since(begin), votes)
+		}
+	})
+}
+
+// A selfBounded node ends its calls by itself, after longer than the quorum waits for it, as the
+// client library of Redis does.
+type selfBounded struct {
+	*gate
+	timeout time.Duration
+}
+
+func (b *selfBounded) Capabilities() store.Capabilities {
+	c := b.gate.Capabilities()
+	c.Instant, c.Timeout = false, b.timeout
+	return c
+}
+
+// A node hangs for longer than a call may take, and acts then on the Acquire of a request that has
+// been cancelled in the meantime.
+func TestRequestThatIsCancelledLeavesNothingAtANodeThatHungForAWhile(t *testing.T) {
+	for _, cancelled := range []bool{true, false} {
+		t.Run(fmt.Sprint("cancelled=", cancelled), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var nodes []*gate
+				var all []quorum.Node
+				for i := range 3 {
+					g := &gate{Store: memstore.New()}
+					nodes = append(nodes, g)
+					all = append(all, quorum.Node{Name: fmt.Sprint("node", i), Store: &selfBounded{g, 3 * time.Second}})
+				}
+				q := openQuorum(t, all, quorum.Options{})
+				t.Cleanup(func() { q.Close() })
+				at := func(i int) *gate { return nodes[q.Order("n", i)] }
+				hung := make(chan struct{})
+				at(0).set(hang(hung), nil)
+				if cancelled {
+					at(1).set(hang(hung), nil)
+				}
+				req := request("n")
+				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				defer cancel()
+				if a, err := q.Acquire(ctx, req); (err != nil) != cancelled {
+					t.Fatal(a, err)
+				}
+				if cancelled {
+					q.Leave(t.Context(), "n", req.ID)
+				} else if err := q.Release(t.Context(), "n", req.ID, store.Keep{}); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Second)
+				close(hung)
+				time.Sleep(time.Second)
+				for i := range nodes {
+					if n := len(holders(t, at(i), "n")); n > 0 {
+						t.Errorf("node %d still has the vote", i)
+					}
+				}
+			})
+		})
+	}
+}
