@@ -109,7 +109,7 @@ func (a *attempt) run(ctx context.Context) (store.Answer, error) {
 			return a.win(d)
 		case d.verdict == broken:
 			return store.Answer{}, a.fail(ctx)
-		case a.alone && a.votes[a.bell].state == refused:
+		case a.alone && a.votes[a.bell].state == refused && !a.holds():
 			return store.Answer{Refusal: a.refuse()}, nil
 		case d.verdict == lost && a.standing() == granted:
 			if !a.askAll() { // all nodes together show whether there is a holder
@@ -118,6 +118,9 @@ func (a *attempt) run(ctx context.Context) (store.Answer, error) {
 		case d.verdict == lost && a.standing() == refused:
 			// All nodes together know the token of the holder.
 			if !a.disagree() || !a.askAll() && !a.isPending() {
+				if a.holds() {
+					return store.Answer{}, a.fail(ctx)
+				}
 				return store.Answer{Refusal: a.refuse()}, nil
 			}
 		case d.verdict == conflict:
@@ -213,6 +216,14 @@ func (a *attempt) standing() state {
 		}
 	}
 	return refused
+}
+
+// holds reports whether the request is a repeated one whose lease is valid as far as the votes show.
+// It must not give back the votes of that lease.
+func (a *attempt) holds() bool {
+	_, seen := a.holder()
+	_, _, valid := a.se.further(a.s.now())
+	return valid && seen < a.s.majority
 }
 
 // askMajority asks as many nodes as are needed if all are healthy, and otherwise all. A lease gets

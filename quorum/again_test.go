@@ -124,3 +124,42 @@ func TestRequestThatIsCancelledLeavesNothingAtANodeThatHungForAWhile(t *testing.
 		})
 	}
 }
+
+// A request is repeated while its lease is valid. One node that voted does not answer, and one that
+// did not vote has the vote of another request. The lease stays as it was.
+func TestRepeatedRequestThatIsOutvotedKeepsTheVotesOfItsLease(t *testing.T) {
+	for _, queue := range []bool{false, true} {
+		t.Run(fmt.Sprint("queue=", queue), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes, q := gates(t, 3, quorum.Options{})
+				at := func(i int) *gate { return nodes[q.Order("n", i)] }
+				at(0).set(down, nil)
+				req := request("n")
+				req.Queue = queue
+				mustAcquire(t, q, req)
+				time.Sleep(2 * time.Second)
+				at(0).set(nil, nil)
+				if a, err := at(0).Store.Acquire(t.Context(), request("n")); err != nil || !a.Granted() {
+					t.Fatal(a, err)
+				}
+				begin := time.Now()
+				out, err := q.Renew(t.Context(), []store.Renewal{{Name: "n", ID: req.ID, TTL: req.TTL, Mode: store.Exclusive}})
+				if err != nil || out[0].Status != store.Extended {
+					t.Fatal(out, err)
+				}
+				at(1).set(down, nil)
+				if a, err := q.Acquire(t.Context(), req); err == nil {
+					t.Errorf("granted %v, want an error: the outcome is unknown", a.Granted())
+				}
+				time.Sleep(time.Second)
+				at(1).set(nil, nil)
+				if time.Since(begin) > out[0].TTL {
+					t.Fatal("the lease is over")
+				}
+				if len(holders(t, at(1), "n")) == 0 || len(holders(t, at(2), "n")) == 0 {
+					t.Errorf("the lease is valid for another %v, and has lost its votes", out[0].TTL-time.Since(begin))
+				}
+			})
+		})
+	}
+}

@@ -54,6 +54,7 @@ var (
 	errSkipped = errors.New("skipped: it does not answer")
 	errTimeout = errors.New("no reply in time")
 	errTainted = errors.New("a message that gives its vote back is unanswered")
+	errRefused = errors.New("another request has its vote")
 	errWithout = errors.New("it does not have the lock")
 	errEarlier = errors.New("an earlier call for the same lock is unanswered")
 )

@@ -63,9 +63,10 @@ func (a *attempt) win(d decision) (store.Answer, error) {
 
 // fail ends the attempt because too few nodes answered, or because ctx ended. The caller repeats the
 // request or leaves. If others want the name, all votes are given back, since they would be in
-// their way. Otherwise votes stay: the repeated request finds those whose replies were lost.
+// their way. Otherwise votes stay: they may be those of a lease, and the repeated request finds those
+// whose replies were lost.
 func (a *attempt) fail(ctx context.Context) error {
-	if ctx.Err() == nil && a.count(refused)+a.count(uncounted) > 0 {
+	if ctx.Err() == nil && a.count(refused)+a.count(uncounted) > 0 && !a.holds() {
 		a.giveBack()
 	} else {
 		a.op.finish(nil)
@@ -77,9 +78,12 @@ func (a *attempt) fail(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	for _, err := range a.errs {
+	for i, err := range a.errs {
 		if errors.Is(err, store.ErrInvalid) {
 			return err
+		}
+		if a.votes[i].state == refused {
+			a.errs[i] = errRefused
 		}
 	}
 	return a.s.failures(a.errs)
