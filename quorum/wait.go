@@ -175,32 +175,31 @@ func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	waitCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.life.Closing, cancel)()
-	var err error
+	pause := retryAt - s.now()
 	if queued {
-		err = s.nodes[bell].Wait(waitCtx, name, id)
-	} else {
-		timer := time.NewTimer(retryAt - s.now())
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-waitCtx.Done():
-			err = waitCtx.Err()
+		err := s.nodes[bell].Wait(waitCtx, name, id)
+		if err == nil {
+			se.mu.Lock()
+			se.woken = true
+			se.mu.Unlock()
+			return nil
 		}
+		if waitCtx.Err() == nil {
+			s.nodes[bell].fail(err)
+		}
+		pause = mostSplitPause/2 + rand.N(mostSplitPause/2) // it cannot push, so the waiter polls
 	}
-	switch {
-	case s.life.Closing.Err() != nil:
-		return errClosed
-	case ctx.Err() != nil && err != nil:
-		return ctx.Err()
-	}
-	se.mu.Lock()
-	defer se.mu.Unlock()
-	if err != nil { // the bell cannot push: another one can
-		s.nodes[bell].fail(err)
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
 		return nil
+	case <-waitCtx.Done():
 	}
-	se.woken = queued
-	return nil
+	if s.life.Closing.Err() != nil {
+		return errClosed
+	}
+	return ctx.Err()
 }
 
 // crowds remembers which names are contended.
