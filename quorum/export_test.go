@@ -17,3 +17,13 @@ func (s *Store) Names(name string) (names []string) {
 	}
 	return names
 }
+
+// Listed returns how many names are remembered as listed.
+func (s *Store) Listed() (n int) {
+	s.listings.mu.Lock()
+	defer s.listings.mu.Unlock()
+	for _, names := range s.listings.all {
+		n += len(names)
+	}
+	return n
+}

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -40,7 +41,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	}
 	defer s.life.Leave()
 	if q.Name != "" {
-		lock, err := s.lookup(ctx, q.Name)
+		lock, err := s.lookup(ctx, q.Name, new(silent))
 		if err != nil || lock.Name == "" {
 			return store.Page{}, err
 		}
@@ -54,7 +55,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	for ; c.node < len(s.nodes); c.node, c.rest = c.node+1, "" {
 		nq := q
 		nq.Cursor = c.rest
-		page, err := s.listNode(ctx, c.node, nq)
+		page, err := s.listNode(ctx, c.node, nq, &c.silent)
 		if err != nil {
 			if ctx.Err() != nil {
 				return store.Page{}, ctx.Err()
@@ -75,11 +76,22 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 		}
 		if c.node < len(s.nodes) {
 			out.Next = fmt.Sprintf("%d:%d:%d:%s", c.node, c.skipped, c.listing, c.rest)
+		} else {
+			s.listings.forget(c.listing)
 		}
 		return out, nil
 	}
+	s.listings.forget(c.listing)
 	return store.Page{}, nil
 }
+
+// silent is a set of nodes that did not answer in time. A call of List waits for each of them once,
+// and not for every name.
+type silent struct{ nodes atomic.Uint32 }
+
+func (s *silent) has(i int) bool { return s.nodes.Load()&(1<<i) != 0 }
+
+func (s *silent) add(i int) { s.nodes.Or(1 << i) }
 
 // A cursor is a position in a listing.
 type cursor struct {
@@ -87,6 +99,7 @@ type cursor struct {
 	skipped uint16 // nodes that could not be listed, as a set of bits
 	listing uint64
 	rest    string // cursor of the node
+	silent  silent
 }
 
 func parseCursor(text string) (*cursor, error) {
@@ -98,7 +111,7 @@ func parseCursor(text string) (*cursor, error) {
 		skipped, err2 := strconv.ParseUint(parts[1], 10, 16)
 		listing, err3 := strconv.ParseUint(parts[2], 10, 64)
 		if err1 == nil && err2 == nil && err3 == nil {
-			return &cursor{int(node), uint16(skipped), listing, parts[3]}, nil
+			return &cursor{node: int(node), skipped: uint16(skipped), listing: listing, rest: parts[3]}, nil
 		}
 	}
 	return nil, fmt.Errorf("%w: cursor %.40q: want Page.Next of the previous page", store.ErrInvalid, text)
@@ -136,7 +149,32 @@ func (l *listings) first(c *cursor, name string) bool {
 	return !ok || int(node) == c.node // a page may be read again
 }
 
-func (s *Store) listNode(ctx context.Context, i int, q store.Query) (page store.Page, err error) {
+// has reports whether a name was returned for another node before.
+func (l *listings) has(c *cursor, name string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	names := l.all[c.listing]
+	if names == nil {
+		return false
+	}
+	node, ok := names[maphash.String(l.seed, name)]
+	return ok && int(node) != c.node
+}
+
+// forget forgets a listing that has ended.
+func (l *listings) forget(listing uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, ok := l.all[listing]; ok {
+		delete(l.all, listing)
+		l.order = slices.DeleteFunc(l.order, func(other uint64) bool { return other == listing })
+	}
+}
+
+func (s *Store) listNode(ctx context.Context, i int, q store.Query, silent *silent) (page store.Page, err error) {
+	if silent.has(i) {
+		return page, errTimeout
+	}
 	ctx, cancel := context.WithTimeout(ctx, s.opts.Timeout)
 	defer cancel()
 	n := s.nodes[i]
@@ -144,6 +182,9 @@ func (s *Store) listNode(ctx context.Context, i int, q store.Query) (page store.
 		page, err = n.List(ctx, q)
 		return err
 	})
+	if err == errTimeout {
+		silent.add(i)
+	}
 	return page, err
 }
 
@@ -154,10 +195,13 @@ func (s *Store) lookupAll(ctx context.Context, locks []store.Lock, c *cursor) ([
 	turns := make(chan struct{}, lookups)
 	var wg sync.WaitGroup
 	for k, lock := range locks {
+		if s.listings.has(c, lock.Name) {
+			continue
+		}
 		turns <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-turns }()
-			lock, err := s.lookup(ctx, lock.Name)
+			lock, err := s.lookup(ctx, lock.Name, &c.silent)
 			if err == nil && lock.Name != "" && s.listings.first(c, lock.Name) {
 				found[k] = lock
 			}
@@ -175,12 +219,12 @@ func (s *Store) lookupAll(ctx context.Context, locks []store.Lock, c *cursor) ([
 
 // lookup asks all nodes about one name. The name of the lock is empty if it has neither holder nor
 // waiters.
-func (s *Store) lookup(ctx context.Context, name string) (lock store.Lock, err error) {
+func (s *Store) lookup(ctx context.Context, name string, silentNodes *silent) (lock store.Lock, err error) {
 	pages := make([]store.Page, len(s.nodes))
 	errs := make([]error, len(s.nodes))
 	var wg sync.WaitGroup
 	for i := range s.nodes {
-		wg.Go(func() { pages[i], errs[i] = s.listNode(ctx, i, store.Query{Name: name}) })
+		wg.Go(func() { pages[i], errs[i] = s.listNode(ctx, i, store.Query{Name: name}, silentNodes) })
 	}
 	wg.Wait()
 	if ctx.Err() != nil {
