@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -71,4 +73,66 @@ func TestWaiterDoesNotSpinIfItsBellCannotPush(t *testing.T) {
 			t.Errorf("granted %v after the release", took)
 		}
 	})
+}
+
+// A lock is released while the bell cannot be reached, which keeps the vote until its TTL is over.
+// That does not keep waiters back for so long: the other nodes are free.
+func TestVoteThatIsLeftAtTheBellKeepsWaitersBackForAShortTimeOnly(t *testing.T) {
+	for _, n := range []int{3, 4, 5} {
+		t.Run(fmt.Sprint(n, " nodes"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes, q := gates(t, n, quorum.Options{Report: func(string, error) {}})
+				c, err := holdfast.New(q)
+				if err != nil {
+					t.Fatal(err)
+				}
+				bell := nodes[q.Order("n", 0)]
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				var traffic sync.WaitGroup
+				traffic.Go(func() { // other names are in use, so that the bell is known to answer again
+					for ctx.Err() == nil {
+						other := request(fmt.Sprint("other", rand.N(100)))
+						q.Acquire(ctx, other)
+						q.Release(ctx, other.Name, other.ID, store.Keep{})
+						time.Sleep(10 * time.Millisecond)
+					}
+				})
+				req := request("n")
+				mustAcquire(t, q, req)
+				time.Sleep(time.Second)
+				waiter := func() (granted chan time.Duration) {
+					granted = make(chan time.Duration, 1)
+					begin := time.Now()
+					go func() {
+						l, err := c.Lock(t.Context(), "n")
+						granted <- time.Since(begin)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						l.Unlock(t.Context())
+					}()
+					return granted
+				}
+				first := waiter()
+				time.Sleep(100 * time.Millisecond)
+				bell.set(down, nil)
+				if err := q.Release(t.Context(), "n", req.ID, store.Keep{}); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(100 * time.Millisecond)
+				bell.set(nil, nil)
+				second := waiter()
+				for _, granted := range []chan time.Duration{first, second} {
+					if took := <-granted; took > 5*time.Second {
+						t.Errorf("granted after %v, and no node but the bell has a vote of another request", took)
+					}
+				}
+				cancel()
+				traffic.Wait()
+				c.Close()
+			})
+		})
+	}
 }

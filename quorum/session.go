@@ -46,6 +46,8 @@ type session struct {
 	woken   bool          // the bell has woken it since
 	retryAt time.Duration // if not queued: when to ask again
 	splits  int           // attempts in a row that ended without a holder
+
+	asksOthers time.Duration // when to ask other nodes than the bell, even if the bell may refuse
 }
 
 // A lane orders the messages of one identity to one node: see the rule Order.

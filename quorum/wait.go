@@ -39,10 +39,16 @@ func (s *Store) order(name string, i int) int {
 // and then are not passed over: clients agree about the bell only if it does not depend on how busy
 // they are.
 func (s *Store) bellOf(se *session) (bell int, alone bool) {
-	crowded := s.crowds.has(se.key.name)
+	crowded, now := s.crowds.has(se.key.name), s.now()
 	se.mu.Lock()
 	defer se.mu.Unlock()
-	alone = crowded || se.queued
+	// Now and then the others are asked too: the bell may have a vote that was left there.
+	if !se.waiting {
+		se.asksOthers = now + s.caps.Heartbeat/4
+	}
+	if alone = crowded || se.queued; alone && !se.woken && now >= se.asksOthers {
+		alone, se.asksOthers = false, now+s.caps.Heartbeat/4
+	}
 	if !se.waiting || s.nodes[se.bell].down() {
 		se.bell, se.queued = s.order(se.key.name, 0), false
 		for i := range s.nodes {
