@@ -348,3 +348,68 @@ func TestGrantWhoseTTLIsOverBeforeAllHaveAnsweredIsRestarted(t *testing.T) {
 		}
 	})
 }
+
+// Releases that a node did not get are repeated. Otherwise votes that two nodes keep for different
+// locks would close the name until their TTLs are over, although all nodes answer.
+func TestReleaseThatANodeDidNotGetIsRepeated(t *testing.T) {
+	for _, leave := range []bool{false, true} {
+		t.Run(fmt.Sprint("leave=", leave), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes, q := gates(t, 3, quorum.Options{Report: func(string, error) {}})
+				for i := range 2 {
+					req := request("n")
+					mustAcquire(t, q, req)
+					time.Sleep(20 * time.Millisecond)
+					nodes[i].set(down, nil)
+					var err error
+					if leave {
+						err = q.Leave(t.Context(), "n", req.ID)
+					} else {
+						err = q.Release(t.Context(), "n", req.ID, store.Keep{})
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					nodes[i].set(nil, nil)
+				}
+				time.Sleep(2 * time.Second)
+				mustAcquire(t, q, request("n"))
+				time.Sleep(20 * time.Millisecond) // it gets the votes of all nodes
+				for i := range nodes {
+					if n := len(holders(t, nodes[i], "n")); n != 1 {
+						t.Errorf("node %d has %d holders", i, n)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A node that is down for a long time does not collect releases without bounds, and Close does not
+// wait for it.
+func TestReleasesThatANodeDoesNotGetAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{Report: func(string, error) {}})
+		nodes[1].set(down, nil)
+		for i := range 600 {
+			req := request(fmt.Sprint(i))
+			mustAcquire(t, q, req)
+			if err := q.Release(t.Context(), req.Name, req.ID, store.Keep{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(10 * time.Second)
+		before := nodes[1].count()
+		time.Sleep(10 * time.Second)
+		if n := nodes[1].count() - before; n > 1500 {
+			t.Errorf("a node that is down got %d calls in 10 s", n)
+		}
+		begin := time.Now()
+		if err := q.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(begin); took > 600*time.Millisecond {
+			t.Errorf("Close took %v", took)
+		}
+	})
+}

@@ -33,6 +33,7 @@ type node struct {
 	bounded   bool      // it ends its calls by itself; without contexts that can end, some are faster
 
 	inFlight  atomic.Int32
+	repeats   atomic.Int32 // calls of leaveLater
 	silent    atomic.Int64 // since when a call is unanswered, on the clock of the quorum
 	lastReply atomic.Int64 // when it answered last
 	failing   atomic.Bool  // its last call failed

@@ -34,6 +34,7 @@ type op struct {
 	pending []bool // by node
 	over    bool
 	ending  bool           // its messages end votes
+	final   bool           // the identity is not used again
 	late    func(r *reply) // gets the replies that come after finish, in their lane; may be nil
 }
 
@@ -91,6 +92,9 @@ func (o *op) start(i int, f func(ctx context.Context, n *node, r *reply)) {
 		})
 		if o.ending {
 			o.se.noteEnded(i, o.s.now(), r.err)
+		}
+		if o.final && r.err != nil && !isAnswer(r.err) {
+			o.s.leaveLater(n, o.se.key)
 		}
 		o.deliver(&r)
 		o.se.pass(i)

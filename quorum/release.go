@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -121,7 +123,7 @@ func (e *ending) run(ctx context.Context) error {
 	vote, _, valid := se.further(s.now())
 	asked, voted := se.end(len(s.nodes))
 	op := s.newOp(se)
-	op.ending = true
+	op.ending, op.final = true, !e.keeps && !e.everywhere
 	defer op.finish(nil)
 	e.errs = make([]error, len(s.nodes))
 	pending := 0
@@ -185,4 +187,41 @@ func (e *ending) run(ctx context.Context) error {
 	}
 	e.failed += pending
 	return nil
+}
+
+const (
+	// maxRepeats is how many calls of leaveLater a node has at a time. The votes of others end with
+	// their TTL.
+	maxRepeats = 256
+
+	leastRepeatPause = 250 * time.Millisecond
+	mostRepeatPause  = 4 * time.Second
+)
+
+// leaveLater gives back the vote of an identity that is not used again, in the background: the node
+// did not confirm it. It ends when all votes have ended by themselves.
+func (s *Store) leaveLater(n *node, key sessionKey) {
+	if n.repeats.Add(1) > maxRepeats {
+		n.repeats.Add(-1)
+		return
+	}
+	s.life.Go(func(work context.Context) {
+		defer n.repeats.Add(-1)
+		end := s.now() + ttlAtNodes(s.maxTTL.load())
+		for pause := leastRepeatPause; s.now()+pause < end; pause = min(2*pause, mostRepeatPause) {
+			timer := time.NewTimer(pause/2 + rand.N(pause/2))
+			select {
+			case <-timer.C:
+			case <-s.life.Closing.Done():
+				timer.Stop()
+				return
+			}
+			ctx, cancel := context.WithTimeout(work, s.opts.Timeout)
+			err := n.call(ctx, func(ctx context.Context) error { return n.Leave(ctx, key.name, key.id) })
+			cancel()
+			if err == nil || isAnswer(err) {
+				return
+			}
+		}
+	})
 }
