@@ -7,11 +7,14 @@
 //
 // # Assumptions
 //
+//   - All clients have the same list of nodes, or lists that differ by one node: majorities of those
+//     have a node in common, too.
 //   - At most N - majority nodes are faulty at the same time. A node is faulty while it does not
 //     answer, after a restart that lost data until the restart delay is over, and after its clock
-//     jumped until all grants that existed at that time are over.
-//   - A node whose clock jumps ahead has not voted for a lease that has not got the votes of all
-//     nodes yet. In general it has them after 10 ms and a round trip.
+//     jumped or it lost data in another way until all grants that existed at that time are over.
+//   - A node whose clock jumps ahead, or that loses data without a restart, has not voted for a lease
+//     that has not got the votes of all nodes yet. In general it has them after 10 ms and a round
+//     trip; from a node that does not answer then, after the next renewal.
 //   - The clocks of client and nodes run at the same speed, except for a drift of 1 percent. The
 //     time of day does not matter: a client measures with its monotonic clock, a node counts the
 //     TTL from when it received the request.
@@ -66,8 +69,10 @@
 //
 // As soon as the outcome is known the call returns. Nodes that have not answered by then are
 // stragglers. If the request was granted, a straggler's grant is kept as a further vote. If it
-// was refused, all votes are given back with Leave, a straggler's when it arrives. If it failed,
-// nothing is done: the caller repeats the request or calls Leave, as the contract demands.
+// was refused, all votes are given back with Leave, a straggler's when it arrives. The same is done if
+// it failed and a node refused it or does not count. If it failed otherwise, nothing is done: the
+// caller repeats the request or calls Leave, as the contract demands. A request that is repeated while
+// its lease is valid gives no votes back unless another identity has a majority: it fails instead.
 //
 // All messages of one identity to one node that create or end its vote are sent one after the
 // other: the next when the previous one was answered or has timed out. Once a Leave or Release
@@ -96,8 +101,9 @@
 // the lease has ended is given back.
 //
 // A release goes to all nodes that may have a vote, and waits for those that answer in time. It
-// has succeeded if a majority does not have the grant any more. With Keep a majority must have the
-// closure. Nodes without a vote get it first, while the lease is valid, so that all nodes have the
+// has succeeded if a majority does not have the grant any more. Nodes that did not confirm it get a
+// Leave in the background, until their votes have ended by themselves. With Keep a majority must have
+// the closure. Nodes without a vote get it first, while the lease is valid, so that all nodes have the
 // closure.
 //
 // A Break that cannot reach a node with a vote may be undone by the holder's next renewal if the
@@ -130,8 +136,8 @@
 //
 // Order of arrival is best effort. It is that of the bell's queue while clients agree about the
 // bell, except that a request that does not wait (TryLock) and a first request that finds the
-// other nodes free may come in between. A vote that a client which died left at the bell keeps
-// waiters back until its TTL is over, like the lock of a holder that died.
+// other nodes free may come in between. A waiter that the bell goes on refusing asks the other nodes
+// too, once in about half a heartbeat: a client that died may have left a vote at the bell only.
 //
 // # Modes
 //
