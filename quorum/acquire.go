@@ -218,12 +218,11 @@ func (a *attempt) standing() state {
 	return refused
 }
 
-// holds reports whether the request is a repeated one whose lease is valid as far as the votes show.
-// It must not give back the votes of that lease.
+// holds reports whether the request is a repeated one whose lease is valid. It must not give back the
+// votes of that lease, whatever votes other requests have: some of them may not count.
 func (a *attempt) holds() bool {
-	_, seen := a.holder()
 	_, _, valid := a.se.further(a.s.now())
-	return valid && seen < a.s.majority
+	return valid
 }
 
 // askMajority asks as many nodes as are needed if all are healthy, and otherwise all. A lease gets

@@ -14,7 +14,8 @@
 //     jumped or it lost data in another way until all grants that existed at that time are over.
 //   - A node whose clock jumps ahead, or that loses data without a restart, has not voted for a lease
 //     that has not got the votes of all nodes yet. In general it has them after 10 ms and a round
-//     trip; from a node that does not answer then, after the next renewal.
+//     trip; that of a node that does not answer then, or has voted for another request which is about
+//     to be refused, after a renewal.
 //   - The clocks of client and nodes run at the same speed, except for a drift of 1 percent. The
 //     time of day does not matter: a client measures with its monotonic clock, a node counts the
 //     TTL from when it received the request.
@@ -72,7 +73,7 @@
 // was refused, all votes are given back with Leave, a straggler's when it arrives. The same is done if
 // it failed and a node refused it or does not count. If it failed otherwise, nothing is done: the
 // caller repeats the request or calls Leave, as the contract demands. A request that is repeated while
-// its lease is valid gives no votes back unless another identity has a majority: it fails instead.
+// its lease is valid gives no votes back: it fails if it is refused.
 //
 // All messages of one identity to one node that create or end its vote are sent one after the
 // other: the next when the previous one was answered or has timed out. Once a Leave or Release

@@ -263,6 +263,8 @@ func (s *Store) renewBatch(ctx context.Context, grants []store.Renewal, batch []
 			if t.se != nil {
 				t.se.extended(begin+out.TTL, &out, grants[i].Floor)
 			}
+		case store.Gone:
+			t.se.lost(s.now())
 		case store.Unknown:
 			out.Err = t.failure(s, errs)
 		}
@@ -303,6 +305,7 @@ func (s *Store) renewTokens(ctx context.Context, g *store.Renewal) store.Renewed
 		unknown := a.count(asked) > 0 && (out.Status == store.Unknown || d.verdict == open && !crowded)
 		switch {
 		case out.Status == store.Gone:
+			se.lost(s.now())
 			a.op.finish(nil)
 			return out
 		case a.isPending(), unknown: // a node may know of waiters

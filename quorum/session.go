@@ -232,6 +232,16 @@ func (se *session) extended(until time.Duration, out *store.Renewed, floor int64
 	se.until, se.floor = max(se.until, until), max(se.floor, floor, se.last)
 }
 
+// lost notes that the nodes have lost a lease.
+func (se *session) lost(now time.Duration) {
+	if se == nil {
+		return
+	}
+	se.mu.Lock()
+	se.until = min(se.until, now)
+	se.mu.Unlock()
+}
+
 // further returns the request for a further vote of a lease, and whether the lease is valid. It asks
 // for the lease's own block, so that all nodes report the same tokens. A node that grants fewer
 // has to record floor too.

@@ -209,7 +209,9 @@ type simJudge struct {
 	failed bool
 }
 
-func (j *simJudge) granted(who string, begin time.Time, a store.Answer) {
+// granted notes a grant. Again tells that the identity had the lease before, which may have been alive
+// at the nodes for longer than for its client: then it has the same tokens.
+func (j *simJudge) granted(who string, begin time.Time, a store.Answer, again bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	now := time.Now()
@@ -217,7 +219,9 @@ func (j *simJudge) granted(who string, begin time.Time, a store.Answer) {
 		j.failed = true
 		j.t.Errorf("G1: %s was granted while %s holds for another %v", who, j.holder, j.until.Sub(now))
 	}
-	j.token(who, a.Token, a.Tokens)
+	if last := a.Token + int64(a.Tokens) - 1; !again || a.Token > j.last || last < j.last {
+		j.token(who, a.Token, a.Tokens)
+	}
 	j.holder, j.until = who, begin.Add(a.TTL)
 	j.grants++
 }
@@ -252,6 +256,22 @@ func (j *simJudge) renewed(who string, begin time.Time, out store.Renewed) bool 
 	return true
 }
 
+// repeated notes that a request was granted again while it holds the lease. It reports whether the
+// lease is held.
+func (j *simJudge) repeated(who string, begin time.Time, a store.Answer) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	now := time.Now()
+	if j.holder != who || !now.Before(j.until) || now.Sub(begin) >= a.TTL {
+		return false
+	}
+	j.until = begin.Add(a.TTL)
+	if a.Token > j.last {
+		j.token(who, a.Token, a.Tokens)
+	}
+	return true
+}
+
 func (j *simJudge) released(who string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -278,7 +298,7 @@ func simulate(t *testing.T, seed uint64) {
 	n := 3 + random(3)
 	begin := time.Now()
 	time.Sleep(10 * time.Second) // all servers are old
-	servers := make([]*simServer, n)
+	servers := make([]*simServer, n+1)
 	for i := range servers {
 		servers[i] = &simServer{store: memstore.New(), begin: begin, born: begin, offset: time.Duration(random(1000)) * time.Millisecond}
 	}
@@ -289,7 +309,7 @@ func simulate(t *testing.T, seed uint64) {
 	var all sync.WaitGroup
 	for c := range 5 {
 		var nodes []quorum.Node
-		for i, s := range servers {
+		for i, s := range servers[:n+c%2] { // some clients know of a node that was added
 			nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: &simLink{server: s, random: random, bad: &bad}})
 		}
 		q := openQuorum(t, nodes, quorum.Options{Timeout: 200 * time.Millisecond, RestartDelay: simDelay})
@@ -332,45 +352,40 @@ func simulate(t *testing.T, seed uint64) {
 }
 
 func simClient(ctx context.Context, q *quorum.Store, judge *simJudge, random func(int) int, name string) {
+	var req store.Request
+	again := false // under the identity of a lease that was lost
 	for lock := 0; ctx.Err() == nil; lock++ {
 		who := fmt.Sprint(name, " lock ", lock)
-		req := store.Request{
-			Name: "n", ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: simTTL, Tokens: 1 + random(2)*9,
-			Queue: random(3) > 0,
-		}
-		patience := time.Now().Add(time.Duration(random(20)) * time.Second)
-		held := false
-		for ctx.Err() == nil && time.Now().Before(patience) {
-			begin := time.Now()
-			a, err := q.Acquire(ctx, req)
-			if err == nil && a.Granted() {
-				if time.Since(begin) < a.TTL {
-					judge.granted(who, begin, a)
-					held = true
-					break
-				}
-				continue
+		if !again {
+			req = store.Request{
+				Name: "n", ID: store.NewID(), Mode: store.Exclusive, Weight: 1, Tokens: 1 + random(2)*9, Queue: random(3) > 0,
+				TTL: simTTL/2 + time.Duration(random(1000))*time.Millisecond,
 			}
-			pause := time.Duration(random(50)) * time.Millisecond
-			if err == nil && req.Queue {
-				wait, cancel := context.WithTimeout(ctx, a.Refusal.Again)
-				q.Wait(wait, req.Name, req.ID)
-				cancel()
-				continue
-			}
-			time.Sleep(pause)
 		}
+		granted := simAcquire(ctx, q, judge, random, who, req, again)
+		held := granted
 		for rounds := random(6); held && rounds > 0; rounds-- {
 			time.Sleep(time.Duration(random(800)) * time.Millisecond)
 			begin := time.Now()
-			r := store.Renewal{Name: req.Name, ID: req.ID, TTL: simTTL, Mode: store.Exclusive, Tokens: random(2) * 5}
+			if random(4) == 0 {
+				if a, err := q.Acquire(ctx, req); err == nil && a.Granted() {
+					held = judge.repeated(who, begin, a)
+				}
+				continue
+			}
+			r := store.Renewal{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: store.Exclusive, Tokens: random(2) * 5}
 			if out, err := q.Renew(ctx, []store.Renewal{r}); err == nil {
 				held = judge.renewed(who, begin, out[0])
 			}
 		}
 		judge.released(who)
+		again = granted && !held && random(2) == 0
 		switch {
+		case again:
 		case random(10) == 0: // it dies
+		case held && random(4) == 0:
+			keep := store.Keep{State: store.Cooling, For: time.Duration(1+random(1000)) * time.Millisecond}
+			q.Release(context.Background(), req.Name, req.ID, keep)
 		case held:
 			q.Release(context.Background(), req.Name, req.ID, store.Keep{})
 		default:
@@ -378,4 +393,34 @@ func simClient(ctx context.Context, q *quorum.Store, judge *simJudge, random fun
 		}
 		time.Sleep(time.Duration(random(100)) * time.Millisecond)
 	}
+}
+
+// simAcquire asks until the request is granted or a client has no patience any more. Some of its
+// calls are cancelled.
+func simAcquire(ctx context.Context, q *quorum.Store, judge *simJudge, random func(int) int, who string, req store.Request, again bool) bool {
+	patience := time.Now().Add(time.Duration(random(20)) * time.Second)
+	for ctx.Err() == nil && time.Now().Before(patience) {
+		begin := time.Now()
+		limit := time.Hour
+		if random(5) == 0 {
+			limit = time.Duration(random(30)) * time.Millisecond
+		}
+		callCtx, cancel := context.WithTimeout(ctx, limit)
+		a, err := q.Acquire(callCtx, req)
+		cancel()
+		switch {
+		case err == nil && a.Granted():
+			if time.Since(begin) < a.TTL {
+				judge.granted(who, begin, a, again)
+				return true
+			}
+		case err == nil && req.Queue:
+			wait, cancel := context.WithTimeout(ctx, a.Refusal.Again)
+			q.Wait(wait, req.Name, req.ID)
+			cancel()
+		default:
+			time.Sleep(time.Duration(random(50)) * time.Millisecond)
+		}
+	}
+	return false
 }
