@@ -151,7 +151,7 @@ func (n *node) report(err error) {
 // been up for the restart delay. A server that restarted since it was asked last has been
 // reached by a new connection, so in general nothing is asked.
 func (n *node) counts(ctx context.Context) error {
-	if n.restarter == nil || n.quorum.opts.RestartDelay < 0 {
+	if n.restarter == nil {
 		return nil
 	}
 	connections := n.restarter.Connections()
@@ -159,7 +159,10 @@ func (n *node) counts(ctx context.Context) error {
 	fresh, err := n.known && n.verified == connections, n.exclusion()
 	n.mu.Unlock()
 	if !fresh {
-		_, err := n.verify(ctx, connections)
+		server, err := n.verify(ctx, connections)
+		if server.ID == "" && n.quorum.opts.RestartDelay < 0 {
+			return nil // its uptime does not matter
+		}
 		return err
 	}
 	n.report(nil)

@@ -33,15 +33,19 @@ func TestNodeDoesNotCountBeforeTheLargestTTLInUseIsOver(t *testing.T) {
 }
 
 func TestNodeThatTurnsOutToBeTheServerOfAnotherDoesNotCount(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := serverNodes(t, 3, time.Hour)
-		time.Sleep(time.Minute)
-		nodes[0].set(down, nil)
-		nodes[1].restart("run2", time.Hour) // its address leads to node 2 now
-		if a, err := q.Acquire(t.Context(), request("n")); err == nil && a.Granted() {
-			t.Error("granted by one server that is two nodes")
-		}
-	})
+	for _, delay := range []time.Duration{0, -1} {
+		t.Run(fmt.Sprint("restart delay ", delay), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes, q := serverNodesWith(t, 3, time.Hour, quorum.Options{RestartDelay: delay})
+				time.Sleep(time.Minute)
+				nodes[0].set(down, nil)
+				nodes[1].restart("run2", time.Hour) // its address leads to node 2 now
+				if a, err := q.Acquire(t.Context(), request("n")); err == nil && a.Granted() {
+					t.Error("granted by one server that is two nodes")
+				}
+			})
+		})
+	}
 }
 
 func mustRenew(t *testing.T, q *quorum.Store, r store.Renewal) {

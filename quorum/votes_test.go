@@ -122,6 +122,11 @@ func (s *server) restart(id string, uptime time.Duration) {
 
 func serverNodes(t *testing.T, n int, uptime time.Duration) ([]*server, *quorum.Store) {
 	t.Helper()
+	return serverNodesWith(t, n, uptime, quorum.Options{})
+}
+
+func serverNodesWith(t *testing.T, n int, uptime time.Duration, opts quorum.Options) ([]*server, *quorum.Store) {
+	t.Helper()
 	var all []*server
 	var nodes []quorum.Node
 	for i := range n {
@@ -130,7 +135,7 @@ func serverNodes(t *testing.T, n int, uptime time.Duration) ([]*server, *quorum.
 		all = append(all, s)
 		nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: s})
 	}
-	q := openQuorum(t, nodes, quorum.Options{})
+	q := openQuorum(t, nodes, opts)
 	t.Cleanup(func() { q.Close() })
 	return all, q
 }
