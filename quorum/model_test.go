@@ -1,3 +1,5 @@
+//go:build !race
+
 package quorum
 
 import (
@@ -8,8 +10,9 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// This file is a model of clients, nodes and a network. The clients decide with the functions of
-// rules.go. A state is comparable, so that a checker can remember which ones it has seen.
+// This file is a model of clients, nodes and a network. It has one goroutine, and the race detector
+// would make it five times slower. The clients decide with the functions of rules.go. A state is
+// comparable, so that a checker can remember which ones it has seen.
 //
 // Requests may be delivered in any order, late or never, and some replies too. A client may give
 // up waiting for any reply; the message stays in flight. Nodes may restart without their data, clients may crash.
