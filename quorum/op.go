@@ -62,7 +62,9 @@ func (o *op) start(i int, f func(ctx context.Context, n *node, r *reply)) {
 	o.pending[i] = true
 	o.mu.Unlock()
 	o.refs.Add(1)
-	o.s.life.Go(func(context.Context) {
+	o.s.life.Add()
+	o.s.workers.run(o.s.life.Closing, func() {
+		defer o.s.life.Leave()
 		defer o.unref()
 		r := reply{node: i}
 		if !o.se.await(o.ctx, i, turn) {

@@ -81,6 +81,7 @@ type Store struct {
 	rules    rules
 	base     time.Time
 	life     lifetime.Lifetime
+	workers  workers
 	tokens   tokens
 	crowds   crowds
 	listings listings
@@ -134,6 +135,7 @@ func New(ctx context.Context, nodes []Node, opts Options) (*Store, error) {
 	}
 	s.setCapabilities()
 	s.life.Begin()
+	s.workers = workers{jobs: make(chan func()), maxIdle: int32(2 * len(nodes))}
 	s.crowds.now = s.now
 	if err := s.identifyNodes(ctx); err != nil {
 		return nil, err

@@ -2,7 +2,6 @@ package quorum
 
 import (
 	"context"
-	"hash/fnv"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -27,9 +26,11 @@ const (
 
 // order returns the i-th node in the order of a name. It is the same for all clients.
 func (s *Store) order(name string, i int) int {
-	h := fnv.New32a()
-	h.Write([]byte(name))
-	return (int(h.Sum32()%uint32(len(s.nodes))) + i) % len(s.nodes)
+	h := uint32(2166136261) // FNV-1a, which must never change
+	for j := 0; j < len(name); j++ {
+		h = (h ^ uint32(name[j])) * 16777619
+	}
+	return (int(h%uint32(len(s.nodes))) + i) % len(s.nodes)
 }
 
 // bellOf returns the node that an identity queues at, and whether to ask that alone at first: if it

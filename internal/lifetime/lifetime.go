@@ -49,9 +49,12 @@ func (l *Lifetime) Leave() {
 	}
 }
 
+// Add counts work that Wait waits for and that ends with Leave. The caller must have entered.
+func (l *Lifetime) Add() { l.n.Add(1) }
+
 // Go runs fn on a goroutine of its own, which Wait waits for. The caller must have entered.
 func (l *Lifetime) Go(fn func(ctx context.Context)) {
-	l.n.Add(1)
+	l.Add()
 	go func() {
 		defer l.Leave()
 		fn(l.Work)
