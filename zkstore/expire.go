@@ -144,7 +144,7 @@ func (s *Store) sweepSome() {
 	s.background.Go(func() {
 		ctx, cancel := context.WithTimeout(s.life, requestLimit)
 		defer cancel()
-		page, _ := s.listAll(ctx, &q) // after an error, page.Next is the last name listed, if any
+		page, _ := s.listAll(ctx, &q) // goes on behind a name that cannot be listed
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.sweep.cursor, s.sweep.busy = page.Next, false

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/internal/wake"
 	"github.com/holdfast-lock/holdfast/store"
+	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
 // Renewals are sent at about the time when their grants end.
@@ -256,6 +257,12 @@ func sweptByOthers(t *testing.T, server *servers.ZooKeeper, root string) {
 	gone := openQuick(t, url)
 	for i := range 200 {
 		keep(gone, fmt.Sprint("gone", i))
+	}
+	parent, _ := gone.place("foreign") // its record cannot be read, but the names behind it are swept
+	req := request("foreign")
+	foreign := wire.Create(parent+"/k"+requestNode(&req)+firstSeq, []byte("x"), gone.acl, wire.Persistent)
+	if err := errors.Join(gone.ensure(ctx, parent), admin.Do(ctx, &wire.Call{Op: foreign})); err != nil {
+		t.Fatal(err)
 	}
 	gone.Close()
 	s := openQuick(t, url)

@@ -52,10 +52,10 @@ func (s *Store) listAll(ctx context.Context, q *store.Query) (page store.Page, e
 			if len(page.Locks) >= limit {
 				return page, nil
 			}
-			if err := s.listName(ctx, s.root+"/"+bucket+"/"+node, name, &page); err != nil {
+			page.Next = bucket + "/" + node
+			if err := s.listName(ctx, s.root+"/"+page.Next, name, &page); err != nil {
 				return page, err
 			}
-			page.Next = bucket + "/" + node
 		}
 	}
 	page.Next = ""

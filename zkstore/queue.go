@@ -125,7 +125,20 @@ func (q *queue) claim(k wake.Key, i int) *claim {
 func (s *Store) takeQueued(ctx context.Context, req *store.Request) (answer store.Answer, err error) {
 	k := wake.Key{Name: req.Name, ID: req.ID}
 	parent, _ := s.place(req.Name)
-	c, told := s.heartbeatOf(k)
+	told := false // its server reported a change in front of it
+	s.mu.Lock()
+	c := s.claims[k]
+	if c != nil {
+		if !c.rec.granted {
+			s.arm(c, s.heartbeat) // now, since the servers may take long to reply
+		}
+		select {
+		case <-c.turn:
+			told = true
+		default:
+		}
+	}
+	s.mu.Unlock()
 	var closes <-chan struct{}
 	var before []*wire.Call
 	if req.Queue { // watch and join before reading the queue, so that no change is missed
@@ -183,25 +196,6 @@ func (s *Store) takeQueued(ctx context.Context, req *store.Request) (answer stor
 		return s.grant(ctx, c, rec, q, i)
 	}
 	return s.decide(ctx, c, q, i, req)
-}
-
-// heartbeatOf returns the claim of an identity, and whether its server reported a change in front
-// of it. It restarts the heartbeat of a waiter now, since the servers may take long to reply.
-func (s *Store) heartbeatOf(k wake.Key) (c *claim, told bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c = s.claims[k]; c == nil {
-		return nil, false
-	}
-	if !c.rec.granted {
-		s.arm(c, s.heartbeat)
-	}
-	select {
-	case <-c.turn:
-		return c, true
-	default:
-		return c, false
-	}
 }
 
 // join puts a request at the end of the queue. If the identity has a place that this handle does

@@ -32,15 +32,12 @@ type write struct {
 
 // write sends a write. If its context ends, the write may still be executed.
 func (s *Store) write(w *write) error {
-	if err := s.writes.Do(w.ctx, w, func() { w.err = s.wire.Do(w.ctx, w.call()) }); err != nil {
+	then := func(c *wire.Call) { c.Err = w.then(c.Parts, c.Err) }
+	alone := func() { w.err = s.wire.Do(w.ctx, &wire.Call{Op: wire.Multi(w.ops...), Then: then}) }
+	if err := s.writes.Do(w.ctx, w, alone); err != nil {
 		return err
 	}
 	return w.err
-}
-
-// call returns the request of a single write.
-func (w *write) call() *wire.Call {
-	return &wire.Call{Op: wire.Multi(w.ops...), Then: func(c *wire.Call) { c.Err = w.then(c.Parts, c.Err) }}
 }
 
 // sendWrites sends writes as one transaction, and sets the error of each unless it is refused. It
