@@ -171,7 +171,7 @@ func (s *Store) setUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// They read the file, which another connection may be recovering.
+	// The pragmas read the file, which another connection may be recovering.
 	if err := s.retry(ctx, func() error { return s.conn.script(pragmas) }); err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ func (s *Store) group(name string) string {
 	return Prefix + "{" + strconv.Itoa(hash(name, clusterTags)) + "}:"
 }
 
-// hash returns a number below n.
+// hash returns the hash of a name, reduced to a number below n.
 func hash(name string, n int) int {
 	h := fnv.New32a()
 	h.Write([]byte(name))
