@@ -68,7 +68,7 @@ func lastMoment(t *testing.T, server *servers.ZooKeeper, root string) {
 	t.Logf("%d in time, %d too late", extended, gone)
 }
 
-// endsAt returns when a claim ends; now if it has ended.
+// endsAt returns the time at which a claim ends, or the current time if it has ended.
 func (c *claim) endsAt(s *Store) time.Time {
 	if c == nil {
 		return time.Now()
@@ -95,7 +95,7 @@ func nextSession(t *testing.T, server *servers.ZooKeeper, root string) {
 		proxy.Heal()
 		for s.currentSession() == before {
 			_, err := s.Acquire(ctx, req)
-			if err == nil { // it began in the next session already
+			if err == nil { // the call began in the next session
 				err = s.Leave(ctx, req.Name, req.ID)
 			}
 			sent = sent || errors.Is(err, errLost)
@@ -108,8 +108,8 @@ func nextSession(t *testing.T, server *servers.ZooKeeper, root string) {
 	}
 }
 
-// A kept record and its name are removed after their time: by their client, or, if that has
-// ended, by a client that uses or lists the name.
+// A kept record and its name are removed after their time, by their client or by a client that
+// uses or lists the name.
 func keptForATime(t *testing.T, server *servers.ZooKeeper, root string) {
 	ctx := bounded(t)
 	admin := connect(t, server.Addr())
@@ -132,7 +132,7 @@ func keptForATime(t *testing.T, server *servers.ZooKeeper, root string) {
 	s.mu.Unlock()
 	poll(t, func() bool { return len(nodes(t, admin, root)) == 0 })
 
-	// From here on the client ends before the time is over.
+	// From here on, the client ends before the time of its records is over.
 	const most = 300 * time.Millisecond
 	for _, look := range []struct {
 		name string
@@ -177,7 +177,7 @@ func keptForATime(t *testing.T, server *servers.ZooKeeper, root string) {
 	s.Close()
 }
 
-// The request that removes a kept record arrives late: the name has a newer record by then, of
+// The request that removes a kept record arrives late. By then the name has a newer record of
 // another identity.
 func removedLate(t *testing.T, server *servers.ZooKeeper, root string) {
 	ctx := bounded(t)

@@ -26,7 +26,7 @@ type write struct {
 	ctx  context.Context
 	name string
 	ops  []wire.Op
-	then func(parts []wire.Result, err error) error // called in the order of replies; returns the outcome
+	then func(parts []wire.Result, err error) error // called in the order of replies; returns the outcome of the write
 	err  error
 }
 
@@ -72,7 +72,7 @@ func (s *Store) sendWrites(batch []*write) (refused bool) {
 	}})
 	_, refused = err.(wire.Error)
 	for i, w := range batch {
-		if w.err = err; err == nil { // else the batch may still be in flight, and write the outcomes
+		if w.err = err; err == nil { // otherwise the batch may still be in flight, and write the outcomes
 			w.err = outcomes[i]
 		}
 	}
