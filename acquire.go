@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// acquire takes the lock for a call that was checked. It waits in the local queue and then
-// either is handed a grant of this client or asks the store.
+// acquire takes the lock for a call that was checked. It waits in the local queue. Then it either
+// gets a grant that is handed over, or asks the store.
 func (c *Client) acquire(ctx context.Context, cl *call, begin time.Duration) (l *lease, handed bool, err error) {
 	out, w := c.queue.Enter(&cl.Call)
 	if w != nil {
@@ -36,8 +36,8 @@ func (c *Client) acquire(ctx context.Context, cl *call, begin time.Duration) (l 
 	return l, false, err
 }
 
-// waitForTurn waits in the local queue. It returns why the wait ended without a turn, or nil
-// if the call was served.
+// waitForTurn waits in the local queue. It returns nil if the call was served, and otherwise the
+// reason why the wait ended.
 func (c *Client) waitForTurn(ctx context.Context, cl *call, w *localqueue.Waiter) (cause error) {
 	if cl.Try { // it does not wait for a holder
 		limited, cancel := context.WithTimeoutCause(ctx, bounded.CallTimeout, unavailable("", bounded.ErrNoReply))
@@ -99,12 +99,12 @@ func (c *Client) acquireFromStore(ctx context.Context, cl *call, turn localqueue
 	a.req.ID = c.identify(ctx, cl, turn, &a.req)
 	recorded := true // the store may have recorded something for this request
 	ended := false
-	defer func() { // also if a strategy panics
+	defer func() { // even if a strategy panics
 		switch {
 		case ended:
 		case recorded:
-			// The turn ends only when the store knows that the call gave up: the next call of
-			// this client must not be refused because of it.
+			// The turn ends only when the store knows that the call gave up, so that the next
+			// call of this client is not refused because of it.
 			turn.ForgetRefusal()
 			c.cancelRequest(&a.req, func() { c.endTurn(turn) })
 		default:
@@ -132,14 +132,14 @@ func (c *Client) acquireFromStore(ctx context.Context, cl *call, turn localqueue
 				return nil, fail(cl.op, cl.name, a.held, gaveUp)
 			}
 			if errors.Is(err, errEnded) {
-				// After a failure the place in the queue may have become a grant whose reply
-				// was lost, older than the call that would take it over.
+				// After a failure, the place in the queue may have become a grant whose reply was
+				// lost. That grant would be older than the call that would take it over.
 				recorded = a.unsure || c.life.Closing.Err() != nil || !turn.LeaveTicket(&a.req)
 				return nil, c.waitEnded(ctx, cl, turn, &a, nil)
 			}
 		case cl.noRenew && !extended && answer.TTL < a.req.TTL:
-			// A store may grant a waiter a shorter TTL, because leases are renewed. This one
-			// is not. Asking again under the same identity restarts the TTL.
+			// A store may grant a waiter a shorter TTL, because leases are renewed. This one is
+			// not. Another request under the same identity restarts the TTL.
 			extended = true
 			continue
 		default:
@@ -151,7 +151,7 @@ func (c *Client) acquireFromStore(ctx context.Context, cl *call, turn localqueue
 				ended = true
 				return c.granted(cl, turn, l)
 			}
-			// Asking again under the same identity restarts the TTL.
+			// Another request under the same identity restarts the TTL.
 			err = fmt.Errorf("the reply took %s, and the lease lasts only %s from the call", short(c.now()-now), short(l.g.Deadline()-now))
 		}
 		if err := c.retryLater(ctx, cl, turn, &a, err); err != nil {
@@ -170,8 +170,8 @@ func (c *Client) granted(cl *call, turn localqueue.Turn, l *lease) (*lease, erro
 	return l, nil
 }
 
-// identify returns the identity of a request: a new one, or that of another call of this
-// client which gave up and left its place in the store's queue.
+// identify returns the identity of a request: a new one, or the identity of another call of this
+// client that gave up and left its place in the store's queue.
 func (c *Client) identify(ctx context.Context, cl *call, turn localqueue.Turn, req *store.Request) store.ID {
 	if cl.reported { // only a call that waited can find a ticket; other calls lock no mutex
 		ticket, usable := turn.TakeTicket(req)
@@ -257,13 +257,13 @@ func (c *Client) waitEnded(ctx context.Context, cl *call, turn localqueue.Turn, 
 	return fail(cl.op, cl.name, cause)
 }
 
-// A refusal is a HeldError as the local queue shares it.
+// A refusal is a HeldError in the form in which calls in the local queue share it.
 type refusal struct{ held *HeldError }
 
 func (r refusal) Done(by time.Duration) error { return r.held.done(by) }
 
 func (r refusal) Aged(by time.Duration) error {
 	aged := r.held.aged(by)
-	aged.Place = 0 // it is the place of another call, the one that asked
+	aged.Place = 0 // the place belongs to the call that asked
 	return aged
 }

@@ -160,7 +160,7 @@ func TestWaiterSurvivesAnOutage(t *testing.T) {
 	})
 }
 
-// A lost push delays a waiter, and never makes it hang.
+// If a push is lost, the waiter is delayed but does not hang.
 func TestLostWakeUpIsMadeUpForByPolling(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
@@ -374,7 +374,7 @@ func TestHungCleanUpDelaysTheNextCallOnlyBriefly(t *testing.T) {
 }
 
 // The store may grant a queued request at any time, with the TTL and meta of the request. A call
-// that takes over its identity must have the same.
+// that takes over its identity must have the same TTL and meta.
 func TestRequestsUnderOneIdentityAreIdentical(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()

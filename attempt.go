@@ -13,27 +13,27 @@ import (
 // patience bounds how long Lock and Unlock keep trying if the store does not answer.
 const patience = 5 * time.Second
 
-// An attempt is one request at the store: all calls under one identity, until the store
-// grants it or the caller gives up.
+// An attempt is one request to the store: all calls under one identity, until the store grants it
+// or the caller gives up.
 type attempt struct {
 	b        *backend
 	req      store.Request
 	begin    time.Duration // when the caller called
 	try      bool          // a single call
 	retry    Strategy      // nil for the default
-	retrySet bool          // the caller gave the strategy, so it decides about refusals too
+	retrySet bool          // the caller set the strategy, so it decides about refusals too
 
 	sent     time.Duration // when the last call was sent
 	held     *HeldError    // the last refusal
 	heldAt   time.Duration
 	counted  int           // how often the caller's strategy was asked
 	failures int           // failed calls since the last reply
-	outage   bool          // every call since the time failing has failed
+	outage   bool          // every call since failing has failed
 	failing  time.Duration // send time of the first call that failed since the last reply
-	reason   error         // the last failure since the last reply that says more than that there was no reply
+	reason   error         // the last failure since the last reply, not counting calls without a reply
 	unsure   bool          // a call failed, and may have been granted
-	spins    int           // refusals in a row, each at once after the one before
-	resumeAt time.Duration // the strategy is asked again at this time
+	spins    int           // consecutive refusals without a pause between them
+	resumeAt time.Duration // when to ask the strategy again
 }
 
 // errEnded means that the caller's context ended or the client was closed.
@@ -99,7 +99,7 @@ func (a *attempt) waitForTurn(ctx context.Context, r *store.Refusal, hurried fun
 	case a.ended(ctx):
 		return errEnded
 	case err != nil && waitCtx.Err() == nil:
-		a.sent = a.b.now() // the store may have been healthy for long before it failed
+		a.sent = a.b.now() // the store may have been healthy for a long time before it failed
 		return err
 	}
 	return nil
@@ -109,7 +109,7 @@ func (a *attempt) ended(ctx context.Context) bool {
 	return ctx.Err() != nil || a.b.life.Closing.Err() != nil
 }
 
-// A gaveUpError ends an attempt because its strategy wants no further call.
+// A gaveUpError ends an attempt because its strategy allows no further call.
 type gaveUpError struct{ calls int }
 
 func (e *gaveUpError) Error() string { return fmt.Sprintf("gave up after %d attempts", e.calls) }
@@ -133,13 +133,14 @@ func (a *attempt) consult() (time.Duration, error) {
 	return a.resumeAt - now, nil
 }
 
-// pollRetry is for stores without a queue.
+// pollRetry paces the requests to stores without a queue.
 var pollRetry = Backoff(10*time.Millisecond, pollMost)
 
 const pollMost = 500 * time.Millisecond
 
-// withReason adds the failure of an earlier call to one that had no reply. The last call before
-// the caller loses patience is often cut short, and would hide why the others failed.
+// withReason adds the failure of an earlier call to the error of a call that had no reply. The
+// last call before the caller gives up is often cut short, and its error would hide why the
+// others failed.
 func (a *attempt) withReason(err error) error {
 	if !errors.Is(err, bounded.ErrNoReply) {
 		a.reason = err

@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A backend is the store with what the client's calls to it share: time limits, the client's
-// lifetime and its clock.
+// A backend is the store together with the state that the client's calls to it share: time
+// limits, the client's lifetime and its clock.
 type backend struct {
 	store *bounded.Store
 	life  lifetime.Lifetime

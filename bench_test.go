@@ -31,7 +31,7 @@ func BenchmarkPair(b *testing.B) {
 	}
 }
 
-// BenchmarkPairsOnOwnNames measures 64 goroutines with a name each.
+// BenchmarkPairsOnOwnNames measures 64 goroutines, each with its own name.
 func BenchmarkPairsOnOwnNames(b *testing.B) {
 	c := mustNew(b, memstore.New())
 	defer c.Close()

@@ -9,9 +9,9 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A call is what one acquiring call of a user asks for.
+// A call holds the parameters of one acquiring call of a user.
 type call struct {
-	localqueue.Call // what goes to the store, and what the local queue needs to know
+	localqueue.Call // the request to the store, and the data that the local queue needs
 
 	op   string // for errors: "lock", "try lock", …
 	name string // as the user wrote it, without the client's prefix
@@ -24,8 +24,8 @@ type call struct {
 	keep      time.Duration // of Once
 	noRenew   bool
 	reentrant bool
-	inSet     bool // one of several names: MinHold counts once all are taken
-	reported  bool // reportWaiting was called: the call has to wait
+	inSet     bool // one of several names; MinHold starts when all are taken
+	reported  bool // reportWaiting was called, so the call has to wait
 
 	waitSet, retrySet, maxHoldSet, minHoldSet bool
 }
@@ -62,8 +62,8 @@ func (c *Client) prepare(ctx context.Context, cl *call, opts []CallOption) error
 	return nil
 }
 
-// apply is a separate function because its parameter escapes to the heap: so calls without
-// options avoid that allocation.
+// apply is a separate function because its parameter escapes to the heap. Calls without options
+// avoid that allocation.
 func apply(cl call, opts []CallOption) call {
 	for _, opt := range opts {
 		if opt != nil {
@@ -88,7 +88,7 @@ func (c *Client) checkCall(ctx context.Context, cl *call) error {
 	return c.caps.Check(&cl.Request)
 }
 
-// plain reports that no option needs a check.
+// plain reports whether no option needs a check.
 func (cl *call) plain() bool {
 	return !cl.waitSet && !cl.retrySet && !cl.maxHoldSet && !cl.minHoldSet && !cl.Once && cl.need == 0
 }

@@ -13,19 +13,19 @@ import (
 // campaignRetry never gives up: a candidate stays in the campaign while its store restarts.
 var campaignRetry = Backoff(100*time.Millisecond, 5*time.Second)
 
-// leaderPoll is the interval at which Leaders asks the store: short enough for a person or a
-// cache, long enough to put no load on the store.
+// leaderPoll is the interval at which Leaders asks the store. It is short enough for a person or
+// a cache, and long enough to put little load on the store.
 const leaderPoll = time.Second
 
 // Campaign waits to become the leader of a name and then calls lead. The context of lead is
 // cancelled when the leadership is lost. Campaign then waits until lead has returned and
 // campaigns again, until ctx ends. The leadership ends when lead returns.
 //
-// If lead returns while it is the leader, Campaign returns its error, or nil. It returns the
-// cause of ctx when ctx ended, ErrHeld if the option Wait ended the wait first,
+// If lead returns while the client is the leader, Campaign returns its error, or nil. It returns
+// the cause of ctx when ctx ended, ErrHeld if the option Wait ended the wait first,
 // ErrWouldDeadlock if ctx holds the name already, ErrInvalid for bad input, and ErrClosed after
-// Close. Failures of the store are reported to the Observer and retried without limit, unless
-// the option Retry says otherwise.
+// Close. Failures of the store are reported to the Observer and retried without limit, unless the
+// option Retry says otherwise.
 func (c *Client) Campaign(ctx context.Context, name string, lead func(ctx context.Context) error, opts ...CallOption) error {
 	const op = "campaign"
 	if lead == nil {
@@ -52,7 +52,7 @@ func (c *Client) Campaign(ctx context.Context, name string, lead func(ctx contex
 
 // Leader returns the holder that leads under the name of a Campaign.
 //
-// It returns ErrNotHeld if nobody leads, ErrUnavailable if the store does not answer,
+// It returns ErrNotHeld if there is no leader, ErrUnavailable if the store does not answer,
 // ErrUnsupported if it cannot list locks, ErrInvalid for a bad name and ErrClosed after Close.
 func (c *Client) Leader(ctx context.Context, name string) (Holder, error) {
 	info, err := c.Inspect(ctx, name)
@@ -66,7 +66,7 @@ func (c *Client) Leader(ctx context.Context, name string) (Holder, error) {
 }
 
 // Leaders yields the current leader of a name, and then every change that it sees, until ctx
-// ends. While nobody leads, the error matches ErrNotHeld; while the store fails, it matches
+// ends. While there is no leader, the error matches ErrNotHeld. While the store fails, it matches
 // ErrUnavailable. Leaders asks the store once a second and can miss a shorter leadership. Any
 // other error, such as ErrInvalid or ErrClosed, ends it.
 func (c *Client) Leaders(ctx context.Context, name string) iter.Seq2[Holder, error] {

@@ -116,7 +116,7 @@ func TestCampaignStartsOverAfterALoss(t *testing.T) {
 				<-ctx.Done()
 				want(t, context.Cause(ctx), holdfast.ErrLost)
 				time.Sleep(time.Minute) // slow to notice
-				return errors.New("does not count: it was not the leader any more")
+				return errors.New("does not count: it was no longer the leader")
 			}
 			return nil
 		})

@@ -104,7 +104,7 @@ func (p *chaos) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	return callFor(ctx, p, func(ctx context.Context) (store.Answer, error) { return p.Store.Acquire(ctx, req) })
 }
 
-// callFor is call for a function with a result, which may come after the call has returned.
+// callFor is like call, for a function with a result. The function may return after callFor has.
 func callFor[T any](ctx context.Context, p *chaos, do func(ctx context.Context) (T, error)) (none T, err error) {
 	var result T
 	var mu sync.Mutex

@@ -28,7 +28,7 @@ type Client struct {
 	renewals renewal.Scheduler
 	warnings [EventLeaked + 1]warnings // by kind of event
 
-	warnedTTL atomic.Bool // it was logged that the store grants less than the TTL asked for
+	warnedTTL atomic.Bool // the warning about a shorter TTL than requested was logged
 }
 
 // New returns a client of a store. The store stays open when the client is closed.
@@ -66,7 +66,7 @@ func (c *Client) forget(ctx context.Context, grants []*renewal.Grant) {
 // openTimeout bounds how long Open tries to reach the store.
 const openTimeout = 10 * time.Second
 
-// Open opens the store that a URL names, such as "redis://127.0.0.1:6379", and returns a
+// Open opens the store that a URL identifies, such as "redis://127.0.0.1:6379", and returns a
 // client that closes it. The package of the store must be imported.
 //
 // Errors: ErrInvalid for a malformed URL, an unknown scheme or a bad option; ErrUnavailable
@@ -98,14 +98,14 @@ func Open(ctx context.Context, url string, opts ...Option) (*Client, error) {
 	return c, nil
 }
 
-// Capabilities returns what the client's store can do.
+// Capabilities returns what the client's store supports.
 func (c *Client) Capabilities() Capabilities { return c.caps }
 
-// Owner returns the text that tells others who this client is (see WithOwner).
+// Owner returns the text that identifies this client to others (see WithOwner).
 func (c *Client) Owner() string { return c.set.owner }
 
-// Lock waits for its turn and takes the lock exclusively. Once it is granted, the lease does
-// not depend on ctx any more.
+// Lock waits for its turn and takes the lock exclusively. Once the lock is granted, the lease
+// does not depend on ctx.
 //
 // It returns ErrHeld together with the cause of the context if the wait ended first,
 // ErrUnavailable if the store does not answer, ErrWouldDeadlock if ctx holds the name
@@ -171,8 +171,8 @@ func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Contex
 }
 
 // joinLoss returns the error of work that ended with err. If lost is not nil, the lock was lost
-// meanwhile, and the error says so once, even if the work returns the loss itself, as it gets
-// it from context.Cause.
+// meanwhile, and the error says so once, even if the work returned the loss that it got from
+// context.Cause.
 func joinLoss(op, name string, lost, err error) error {
 	if lost == nil || isLossOf(err, name) {
 		return err
@@ -188,7 +188,7 @@ var (
 	errNilContext = fmt.Errorf("%w: nil context: use context.Background()", ErrInvalid)
 )
 
-// run calls fn under the lease and unlocks the lease, also when fn panics. If the lease was
+// run calls fn under the lease and then unlocks the lease, even if fn panics. If the lease was
 // lost, lost is the reason.
 func (h *Lease) run(ctx context.Context, fn func(context.Context) error) (err, lost error) {
 	defer func() {
@@ -200,7 +200,7 @@ func (h *Lease) run(ctx context.Context, fn func(context.Context) error) (err, l
 	return fn(h.Context(ctx)), nil
 }
 
-// take takes a lock. All acquiring calls end up here.
+// take takes a lock. All acquiring calls use it.
 func (c *Client) take(ctx context.Context, cl *call, opts []CallOption) (*Lease, error) {
 	if err := c.prepare(ctx, cl, opts); err != nil {
 		return nil, err
@@ -229,7 +229,7 @@ func (c *Client) take(ctx context.Context, cl *call, opts []CallOption) (*Lease,
 	begin := c.now()
 	var l *lease
 	handed, err := false, errPanicked
-	defer func() { // also if a strategy panics
+	defer func() { // even if a strategy panics
 		if c.observed() {
 			c.reportTaken(ctx, cl, begin, l, handed, err)
 		}
@@ -260,8 +260,8 @@ func detach(ctx context.Context) context.Context {
 	return context.WithoutCancel(ctx)
 }
 
-// idSource makes identities from the client's random part and a number. Unlike new random
-// bits for every grant, that needs no system call and no allocation.
+// idSource makes identities from the client's random part and a number. That needs no system call
+// and no allocation, unlike new random bits for every grant.
 type idSource struct {
 	prefix store.ID
 	n      atomic.Uint64

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// closeTimeout bounds how long Close takes if the store does not answer: one call that is in
-// flight, and one that cleans up after it.
+// closeTimeout bounds how long Close takes if the store does not answer: the time of a call in
+// flight, and of a call that cleans up after it.
 const closeTimeout = 2 * bounded.CallTimeout
 
 // Close ends all waits with ErrClosed, ends and releases all leases, waits for calls and
@@ -28,7 +28,7 @@ func (c *Client) Close() error {
 	defer timeout.Stop()
 	defer c.life.End()
 	defer c.flushWarnings()
-	err := c.releaseAll() // before waiting: a hung call must not delay the release of other locks
+	err := c.releaseAll() // release before waiting, so that a hung call does not delay the release of other locks
 	c.life.Wait()
 	c.renewals.Close()
 	err = errors.Join(err, c.releaseAll()) // grants of calls that were in flight
@@ -42,7 +42,7 @@ func (c *Client) Close() error {
 }
 
 // releaseAll ends every lease, then releases every grant. All leases end before any grant is
-// released: work that holds several locks must not go on while another client has one of them.
+// released: work that holds several locks must not continue while another client has one of them.
 func (c *Client) releaseAll() error {
 	var mine []*grant
 	for _, g := range c.renewals.All() {

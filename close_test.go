@@ -17,7 +17,7 @@ func TestCloseIsBoundedWhenTheStoreHangs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newProxy(memstore.New())
 		c := mustNew(t, p)
-		for i := range 100 { // more than are released at once
+		for i := range 100 { // more locks than are released concurrently
 			mustLock(t, c, fmt.Sprint(i))
 		}
 		p.set(func() { p.release = hangRelease })

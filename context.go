@@ -77,7 +77,7 @@ func LeaseFrom(ctx context.Context) *Lease {
 	return nil
 }
 
-// holds returns the live lease of this client on that name that ctx was made from, or nil if
+// holds returns the live lease of this client on the name from which ctx was made, or nil if
 // there is none.
 func (c *Client) holds(ctx context.Context, name string) *lease {
 	for {
@@ -92,7 +92,8 @@ func (c *Client) holds(ctx context.Context, name string) *lease {
 	}
 }
 
-// again makes one more lease on a name that the caller's context already holds by the lease l.
+// again makes one more lease on a name that the caller's context already holds through the lease
+// l.
 func (l *lease) again(cl *call) (*lease, error) {
 	r := l.root
 	r.mu.Lock() // also keeps Downgrade from changing the mode
@@ -111,8 +112,8 @@ func (l *lease) again(cl *call) (*lease, error) {
 	return r.shareLocked(), nil
 }
 
-// unlinkLocked removes a lease that shared the grant of a root lease from its list, so that a
-// long root lease does not collect all the short ones.
+// unlinkLocked removes a lease from the list of leases that share the grant of a root lease.
+// Otherwise a long root lease would collect all the short ones.
 func (l *lease) unlinkLocked(handle *lease) {
 	for at := &l.inner; *at != nil; at = &(*at).inner {
 		if *at == handle {

@@ -22,7 +22,7 @@ func TestLockingANameThatTheContextHoldsReturnsErrWouldDeadlock(t *testing.T) {
 			_, err := lock(ctx, "n")
 			want(t, err, holdfast.ErrWouldDeadlock)
 		}
-		// The same holds with another lease in between.
+		// The same applies with another lease in between.
 		inner, err := c.Lock(ctx, "m")
 		if err != nil {
 			t.Fatal(err)

@@ -16,14 +16,14 @@
 //     time.
 //   - Loss is known in time: a lease ends for its holder at the send time of the last
 //     successful call plus the TTL minus a margin, on the local monotonic clock, whatever the
-//     network, the store or a hung call does. Done is closed then, and contexts made from the
+//     network, the store or a hung call does. Done is then closed, and contexts made from the
 //     lease are cancelled with a cause that matches ErrLost.
 //   - Fencing: each grant has a token greater than every earlier one of that name.
 //   - Calls are bound to the grant: a late or repeated unlock or renewal never touches
 //     another holder.
 //   - A lost reply is not treated as a failure: the call is retried under the same identity
 //     or undone in the background, and nothing outlives its TTL.
-//   - Waiting: waiters are served in order of arrival, also across processes if the store
+//   - Waiting: waiters are served in order of arrival, across processes too if the store
 //     supports that. They are woken by a push, backed by a bounded poll. A cancelled waiter
 //     leaves the queue at once.
 //   - Quiet: no goroutine per lease, no polling while a name is free, nothing left after

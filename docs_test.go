@@ -82,7 +82,7 @@ var (
 	picture  = regexp.MustCompile(`!\[[^]]*\]\(([^)]*)\)`)
 )
 
-// outline returns what a page and its translation have in common.
+// outline returns the structure that a page and its translation must have in common.
 func outline(t *testing.T, path string) string {
 	t.Helper()
 	data, err := os.ReadFile(path)

@@ -79,7 +79,7 @@ func TestDowngradeWithALostReplyCountsAsShared(t *testing.T) {
 	})
 }
 
-// A full store extends grants, but cannot change them.
+// A store that is full extends grants, but cannot change their mode.
 func TestDowngradeAtAFullStoreKeepsTheLeaseAndIsMadeLater(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()

@@ -12,11 +12,11 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// Sentinel errors, for use with errors.Is. An error of this package that has a further cause
-// (of a context, of a store) matches that cause as well.
+// Sentinel errors, for use with errors.Is. If an error of this package has a further cause, such
+// as the error of a context or a store, it matches that cause as well.
 var (
-	// ErrHeld is returned when another holder has the name, or earlier waiters are first in
-	// line for it. The error wraps a *HeldError, which says who holds the name.
+	// ErrHeld is returned when another holder has the name, or when earlier waiters are queued
+	// for it. The error wraps a *HeldError, which says who holds the name.
 	ErrHeld = errors.New("held")
 
 	// ErrLost is returned when a lease ended before it was unlocked. The lock may have
@@ -35,7 +35,8 @@ var (
 	// for it would never end.
 	ErrWouldDeadlock = errors.New("would deadlock")
 
-	// ErrNotHeld is returned when there is nothing to unlock or to break, or nobody leads.
+	// ErrNotHeld is returned when there is nothing to unlock or to break, or when there is no
+	// leader.
 	ErrNotHeld = store.ErrNotHeld
 
 	// ErrUnsupported is returned when the store cannot do what was asked. The store was not
@@ -45,7 +46,7 @@ var (
 	// ErrClosed is returned when the client was closed.
 	ErrClosed = store.ErrClosed
 
-	// ErrInvalid is returned when the input is bad. The store was not touched, unless the
+	// ErrInvalid is returned when the input is bad. The store was not touched, except if the
 	// error says that the name is in use in another way, such as with another limit.
 	ErrInvalid = store.ErrInvalid
 )
@@ -61,7 +62,8 @@ type HeldError struct {
 // Is makes errors.Is(err, ErrHeld) true.
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
-// Error names the first holder, since when it holds, and how long its lease runs.
+// Error describes the first holder, since when it has held the name, and how long its lease still
+// runs.
 func (e *HeldError) Error() string {
 	var b strings.Builder
 	if len(e.Holders) == 0 {
@@ -99,7 +101,7 @@ func (e *HeldError) done(later time.Duration) error {
 	return nil
 }
 
-// aged returns e as it is after a further time d.
+// aged returns e as it looks when the time d has passed.
 func (e *HeldError) aged(d time.Duration) *HeldError {
 	aged := *e
 	aged.Holders = slices.Clone(e.Holders)
@@ -117,7 +119,7 @@ func ownerText(owner string) string {
 	return owner
 }
 
-// short rounds a duration to what a person wants to read.
+// short rounds a duration to the precision that a person needs.
 func short(d time.Duration) string {
 	switch {
 	case d >= time.Minute:
@@ -153,7 +155,7 @@ func (e *callError) Error() string {
 	var b strings.Builder
 	b.WriteString("holdfast: " + e.op)
 	if e.name != "" {
-		// %.80q: a name that is refused for its length must not fill the log.
+		// Use %.80q, because a name that is refused for its length must not fill the log.
 		fmt.Fprintf(&b, " %.80q", e.name)
 	}
 	for _, cause := range e.causes {
@@ -171,8 +173,8 @@ type unavailableError struct {
 }
 
 // unavailable wraps a failure of the store. A timeout of the client or of the store must not
-// match context.DeadlineExceeded or context.Canceled, which tell callers that their own
-// context has ended. The cause of the caller's context is always added beside it.
+// match context.DeadlineExceeded or context.Canceled, which tell callers that their own context
+// has ended. The cause of the caller's context is always added separately.
 func unavailable(what string, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		err = errors.New(err.Error())

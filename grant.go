@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A grant is what the store gave this client: one identity on one name. Leases hold it one
-// after the other if it is handed over, several at a time if they are reentrant.
+// A grant is what the store gave this client: one identity on one name. If it is handed over,
+// leases hold it one after the other. Reentrant leases share it at the same time.
 type grant struct {
 	localqueue.Grant
 	c      *Client
@@ -19,7 +19,7 @@ type grant struct {
 	weight int
 }
 
-// grantOf returns the grant that the local queue knows as g.
+// grantOf returns the grant that contains g.
 func grantOf(g *localqueue.Grant) *grant { return g.Holder.(*grant) }
 
 // newLease makes a grant from an answer of the store, and its first lease, in one allocation.
@@ -39,7 +39,7 @@ func (c *Client) newLease(cl *call, id store.ID, sent time.Duration, a *store.An
 	g.Start(req.Mode, sent, a.TTL, maxEnd)
 	now := sent
 	if cl.MinHold > 0 {
-		now = c.now() // the store granted it after sent, so counting from sent would be too short
+		now = c.now() // the store granted it after sent, so counting from sent would make the minimum hold too short
 	}
 	l.init(g, g.Init(a, sent), sent, minHoldEnd(now, cl.MinHold))
 	return l

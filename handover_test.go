@@ -20,7 +20,7 @@ func TestHandoverNeedsNoRoundTrip(t *testing.T) {
 		served := lineUp(t, 1000, func(int) *holdfast.Client { return c }, "n", 0)
 		mustUnlock(t, first)
 		wantOrder(t, served(), 1000)
-		// One renewal fetches the tokens for all of them.
+		// One renewal fetches the tokens for all hand-overs.
 		if a, n, r := p.acquires.Load(), p.renews.Load(), p.releases.Load(); a != 1 || n != 1 || r != 1 {
 			t.Errorf("%d acquires, %d renewals, %d releases, want one of each", a, n, r)
 		}
@@ -65,7 +65,7 @@ func TestAnotherClientWaitsNoLongerThanOneSlice(t *testing.T) {
 		busy, other := newClient(t, s), newClient(t, s)
 		stop := make(chan struct{})
 		var wg sync.WaitGroup
-		for range 4 { // without a slice they would hand the name over forever
+		for range 4 { // without a slice they would keep handing the name over
 			wg.Go(func() {
 				for !isDone(stop) {
 					lease := mustLock(t, busy, "n")
@@ -104,11 +104,11 @@ func TestClientKeepsItsSliceWhileAnotherWaits(t *testing.T) {
 		mustUnlock(t, lease)
 		wantOrder(t, served(), 10)
 
-		// With tokens in reserve, the slice is used up first.
+		// With tokens in reserve, the client uses up its slice first.
 		first = mustLock(t, other, "n")
 		served = lineUp(t, 100, func(int) *holdfast.Client { return busy }, "n", time.Millisecond)
 		mustUnlock(t, first)
-		time.Sleep(10 * time.Millisecond) // busy hands it over among its goroutines
+		time.Sleep(10 * time.Millisecond) // the client busy hands the name over among its goroutines
 		start = newClock()
 		go func() { waiting <- mustLock(t, other, "n") }()
 		lease = <-waiting
@@ -150,7 +150,8 @@ func TestCancelledWaiterPassesTheGrantOn(t *testing.T) {
 		s := memstore.New()
 		holder, c := newClient(t, s), newClient(t, s)
 		lease := mustLock(t, holder, "n")
-		// The first of three is queued at the store, the second behind it. Both give up.
+		// The first of three calls is queued at the store, and the second behind it. Both give
+		// up.
 		errs := make(chan error)
 		for range 2 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)

@@ -19,8 +19,8 @@ import (
 // errNet is the error of a broken network.
 var errNet = errors.New("connection reset by peer")
 
-// A proxy is between a client and a real store. It counts calls, and a test can lose, delay or
-// hang them. Its fields are set before the client is used, or through set.
+// A proxy is between a client and a real store. It counts calls, and a test can make it lose or
+// delay them, or let them hang. Its fields are set before the client is used, or through set.
 type proxy struct {
 	store.Store
 
@@ -177,8 +177,8 @@ func mustLock(t testing.TB, c *holdfast.Client, name string, opts ...holdfast.Ca
 	return lease
 }
 
-// later locks a name on another goroutine, which waits when later returns unless the name is
-// free. It works only in a bubble.
+// later locks a name on another goroutine. If the name is not free, that goroutine waits when
+// later returns. It works only in a bubble.
 func later(t testing.TB, c *holdfast.Client, name string, opts ...holdfast.CallOption) <-chan *holdfast.Lease {
 	lease := make(chan *holdfast.Lease, 1)
 	go func() { lease <- mustLock(t, c, name, opts...) }()
@@ -278,7 +278,7 @@ func (r *recorder) observe(e holdfast.Event) {
 	r.events = append(r.events, e)
 }
 
-// kinds lists the kinds of all events, or of the given kinds only.
+// kinds lists the kinds of all events. If kinds are given, it lists only those.
 func (r *recorder) kinds(only ...holdfast.EventKind) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

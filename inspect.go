@@ -34,7 +34,7 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Info, error]
 	}
 }
 
-// Inspect returns the holders of a name and its waiters. If the name is free, there are none.
+// Inspect returns the holders of a name and its waiters. Both are empty if the name is free.
 //
 // It returns ErrUnavailable if the store does not answer, ErrUnsupported if it cannot list
 // locks, ErrInvalid for a bad name and ErrClosed after Close.
@@ -53,9 +53,9 @@ func (c *Client) Inspect(ctx context.Context, name string) (Info, error) {
 	return c.info(page.Locks[0]), nil
 }
 
-// Break ends a grant by force: exactly the one that a listing showed with that ID. Its
-// holder learns of it at its next renewal and may still be running. The next holder's token
-// is higher, so a resource that checks tokens is safe.
+// Break ends the grant with that ID, as shown by a listing, by force. It ends no other grant. The
+// holder learns of it at its next renewal and may still be working. The next holder's token is
+// higher, so a resource that checks tokens is safe.
 //
 // It returns ErrNotHeld if that grant no longer holds the name, ErrUnavailable if the store
 // does not answer, ErrUnsupported if it cannot break locks, ErrInvalid for bad input and

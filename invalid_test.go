@@ -54,7 +54,7 @@ var calls = map[string]func(c *holdfast.Client, ctx context.Context, name string
 	},
 }
 
-// looks are the calls that take no options.
+// looks are the public calls that take a name and no options.
 var looks = map[string]func(c *holdfast.Client, ctx context.Context, name string) error{
 	"Inspect": func(c *holdfast.Client, ctx context.Context, name string) error {
 		_, err := c.Inspect(ctx, name)

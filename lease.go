@@ -13,15 +13,15 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A Lease is a held lock. It renews itself until it is unlocked, lost, or MaxHold is over.
-// Its methods may be called from many goroutines. Whoever has the Lease owns the lock, so it
-// can be passed on.
+// A Lease is a held lock. It renews itself until it is unlocked, lost, or MaxHold is over. Its
+// methods may be called from many goroutines. The lock belongs to the Lease and not to a
+// goroutine, so a Lease can be passed on.
 //
-// A lease ends for its holder before the store can give the lock to anyone else: Done is
-// closed then, and contexts made with Context are cancelled with a cause that matches
-// ErrLost. A holder that was paused (a stopped process, a suspended machine) can act after
-// that without knowing: send Token to the resource and let the resource refuse lower tokens,
-// as package fence does.
+// A lease ends for its holder before the store can give the lock to anyone else: Done is then
+// closed, and contexts made with Context are cancelled with a cause that matches ErrLost. A
+// holder that was paused (a stopped process, a suspended machine) can still act after that,
+// without knowing that its lease is over. To prevent harm, send Token to the resource and let the
+// resource refuse lower tokens, as package fence does.
 type Lease struct{ l *lease }
 
 // A lease is the state behind a Lease. It is separate so that a Lease that the program dropped
@@ -38,11 +38,11 @@ type lease struct {
 	handles  int32         // root: how many leases were not unlocked, itself included
 	released bool          // this lease was unlocked
 	ended    bool          // root: all leases were unlocked, or the grant was lost or the client closed
-	lost     bool          // ended by grant.Lost, which alone uses it without the mutex
+	lost     bool          // ended by grant.Lost, the only function that uses it without the mutex
 	openAt   time.Duration // root: when MinHold is over; 0 without MinHold
 	inner    *lease        // root: the first lease that shares the grant; in the others: the next one
 	err      error         // root: why it ended
-	done     chan struct{} // made when asked for
+	done     chan struct{} // made on demand
 	contexts map[*contextEnd]struct{}
 }
 
@@ -112,8 +112,8 @@ func (h *Lease) Mode() Mode { return h.l.mode() }
 
 func (l *lease) mode() store.Mode { return l.g.c.renewals.Mode(&l.g.Grant.Grant) }
 
-// Deadline returns when the lease ends unless it is renewed before. The time is measured by the
-// local monotonic clock and moves with every renewal.
+// Deadline returns when the lease ends unless it is renewed earlier. The time is measured by the
+// local monotonic clock, and every renewal moves it.
 func (h *Lease) Deadline() time.Time { return h.l.g.c.base.Add(h.l.g.Deadline()) }
 
 // Done returns a channel that is closed when the lease ends: at its deadline, when the
@@ -162,8 +162,8 @@ func (l *lease) named(why error) error { return fail("lease", l.name(), why) }
 
 // Unlock hands the lock over to the next goroutine of this client that waits for it, or releases
 // it to the store. It works even if ctx has ended: a cancelled request must not leave its lock
-// behind. While the store does not answer, Unlock retries for at most 5 seconds, and then goes
-// on in the background.
+// behind. While the store does not answer, Unlock retries for at most 5 seconds, and then
+// continues in the background.
 //
 // It returns ErrLost if the lease was lost before, ErrNotHeld if it was unlocked before,
 // ErrUnavailable if the store does not answer (the lock then frees itself after its TTL), and
@@ -189,9 +189,9 @@ func (l *lease) setMinHold(d time.Duration) {
 	l.mu.Unlock()
 }
 
-// unlock implements Unlock. If this was the last lease on the grant, keep says how the name
-// stays closed; the zero Keep stands for the rest of MinHold. If all is set, unlock also ends
-// the leases that share the grant of a root lease.
+// unlock implements Unlock. If this was the last lease on the grant, keep says how the name stays
+// closed. The zero Keep means for the rest of MinHold. If all is set, unlock also ends the leases
+// that share the grant of a root lease.
 func (l *lease) unlock(ctx context.Context, keep store.Keep, all bool) error {
 	const op = "unlock"
 	c, r := l.g.c, l.root
@@ -210,8 +210,8 @@ func (l *lease) unlock(ctx context.Context, keep store.Keep, all bool) error {
 		return fail(op, l.name(), err)
 	}
 	l.released = true
-	// The work's contexts must end before anyone else can have the lock. So those of this lease
-	// end before it is subtracted from the handles.
+	// The contexts of the work must end before any other client can have the lock. So the
+	// contexts of this lease end before it is subtracted from the handles.
 	if r.handles > 1 && !all {
 		var ending ending
 		ending.add(l)
@@ -270,8 +270,8 @@ func (l *lease) endLocked(why error) ending {
 	return e
 }
 
-// An ending has the channels to close and the contexts to cancel when leases end, after their
-// mutex was unlocked.
+// An ending holds the channels to close and the contexts to cancel when leases end. That happens
+// after their mutex was unlocked.
 type ending struct {
 	dones    []chan struct{}
 	contexts []map[*contextEnd]struct{}
@@ -293,7 +293,7 @@ func (e *ending) signal(why error) {
 			end.cancel(why)
 		}
 	}
-	for _, done := range e.dones { // after the contexts: a goroutine that waits for Done may check them
+	for _, done := range e.dones { // after the contexts, because a goroutine that waits for Done may check them
 		close(done)
 	}
 }
@@ -315,9 +315,9 @@ func (l *lease) restLocked() store.Keep {
 // Renew extends the lease by its TTL from now. Leases renew themselves unless NoRenew was
 // given. It does not extend beyond MaxHold.
 //
-// It returns ErrLost if the lease was lost, ErrNotHeld after Unlock, ErrClosed after Close of
-// the client, and ErrUnavailable if the store does not answer; the lease then lasts until its
-// Deadline.
+// It returns ErrLost if the lease was lost, ErrNotHeld after Unlock, ErrClosed after Close of the
+// client, and ErrUnavailable if the store does not answer. In the last case the lease lasts until
+// its Deadline.
 func (h *Lease) Renew(ctx context.Context) error {
 	const op = "renew"
 	l := h.l
@@ -338,8 +338,8 @@ func (h *Lease) Renew(ctx context.Context) error {
 	return fail(op, l.name(), err)
 }
 
-// renewNow renews the grant. Unchanged is why the store could not change the mode of a grant that
-// it has extended.
+// renewNow renews the grant. Unchanged says why the store could not change the mode of a grant
+// that it has extended.
 func (l *lease) renewNow(ctx context.Context) (unchanged, err error) {
 	out := l.g.c.renewals.RenewNow(ctx, &l.g.Grant.Grant, 0)
 	switch out.Status {
@@ -348,15 +348,15 @@ func (l *lease) renewNow(ctx context.Context) (unchanged, err error) {
 	case store.Unknown:
 		return nil, unavailable("", out.Err)
 	}
-	if err := l.Err(); errors.Is(err, ErrLost) { // the reply came after the deadline
+	if err := l.Err(); errors.Is(err, ErrLost) { // the reply arrived after the deadline
 		return nil, err
 	}
 	return out.Err, nil
 }
 
-// Downgrade turns an exclusive lease into a shared one without letting a writer in between.
-// The token stays the same. There is no way back: two readers that both want to write would
-// wait for each other.
+// Downgrade turns an exclusive lease into a shared one. No writer can get the lock in between.
+// The token stays the same. There is no way back: two readers that both want to write would wait
+// for each other.
 //
 // It returns ErrLost if the lease was lost, ErrNotHeld after Unlock, ErrClosed after Close of
 // the client, ErrUnsupported if the store has no shared locks, and ErrInvalid if the lease has
@@ -379,8 +379,8 @@ func (h *Lease) Downgrade(ctx context.Context) error {
 	case store.Permits:
 		return fail(op, l.name(), fmt.Errorf("%w: permits cannot become a shared lock", ErrInvalid))
 	}
-	// The lease is shared from here on, even if the call fails: the store may have acted on it.
-	// The mutex keeps the grant from being handed over at the same moment.
+	// The lease is shared from here on, even if the call fails, because the store may have
+	// executed it. The mutex keeps the grant from being handed over at the same moment.
 	r := l.root
 	r.mu.Lock()
 	err := l.overLocked()

@@ -17,9 +17,9 @@ type LeaseSet struct {
 	done chan struct{}
 }
 
-// LockAll takes all the names or none. It takes them in order of their names, whatever the
-// order given, so that two calls that share names do not wait for each other; a name given
-// twice is locked once.
+// LockAll takes all the names or none. It takes them in sorted order, whatever the order of the
+// argument, so that two calls that share names do not deadlock. A name that occurs twice is
+// locked once.
 //
 // It returns the error of the first name that it could not lock, after it has released the
 // others: ErrHeld together with the cause of the context if the wait ended first,

@@ -26,14 +26,14 @@ type record struct {
 	who    int
 }
 
-// A model records what was granted, and detects violations.
+// A model records the granted leases, and detects violations.
 type model struct {
 	t     *testing.T
 	mu    sync.Mutex
 	live  map[string][]*record
 	high  map[string]int64
 	until map[string]time.Time // when a MinHold of the name ends
-	loose bool                 // Break was used: exclusion is not promised
+	loose bool                 // Break was used, so exclusion is not promised
 	limit int
 }
 
@@ -236,7 +236,7 @@ func runModel(t *testing.T, seed uint64) {
 							m.granted(name, holdfast.LeaseFrom(ctx), 1, who, before)
 							time.Sleep(some(wr, 300))
 							if wr.IntN(3) == 0 {
-								return holdfast.ErrHeld // one that the check below allows
+								return holdfast.ErrHeld // an error that the check below allows
 							}
 							return nil
 						}, opts...))
@@ -355,7 +355,7 @@ func runModel(t *testing.T, seed uint64) {
 				old.Close()
 			}
 			time.Sleep(20 * time.Second)
-			// forgotten leases hold names forever: the last clients release them
+			// Leases that are never unlocked hold names forever. The last clients release them.
 			pmu.Lock()
 			for _, p := range proxies {
 				p.mu.Lock()
@@ -369,7 +369,7 @@ func runModel(t *testing.T, seed uint64) {
 				go old.Close()
 			}
 			pmu.Unlock()
-			for range 200 { // break what is forgotten so that all end
+			for range 200 { // break the leases that were never unlocked, so that all calls end
 				time.Sleep(10 * time.Second)
 				page, _ := table.List(bg, store.Query{})
 				m.mu.Lock()
@@ -406,8 +406,8 @@ func runModel(t *testing.T, seed uint64) {
 	})
 }
 
-// Random histories of many goroutines, clients that are opened and closed, and a faulty store.
-// To repeat one: go test -run RandomHistories -seed N -seeds 1.
+// The test runs random histories of many goroutines, with clients that are opened and closed and
+// with a faulty store. To repeat one: go test -run RandomHistories -seed N -seeds 1.
 func TestRandomHistoriesKeepThePromises(t *testing.T) {
 	for seed := *firstSeed; seed < *firstSeed+*seeds; seed++ {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { runModel(t, seed) })

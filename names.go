@@ -2,19 +2,19 @@ package holdfast
 
 import "github.com/holdfast-lock/holdfast/store"
 
-// These types are declared in package store, which programs that use locks need not import.
+// These types are declared in package store. Programs that use locks need not import it.
 type (
 	// Mode is the way in which a name is held.
 	Mode = store.Mode
 
-	// State tells whether a Holder is a live grant or a kept record, which keeps the name closed.
+	// State says whether a Holder is a live grant or a kept record, which keeps the name closed.
 	State = store.State
 
 	// ID is the identity of one grant.
 	ID = store.ID
 
-	// Info describes one name with its holders and its queue. Its Name is without the prefix of
-	// the client.
+	// Info describes one name with its holders and its queue. Its Name does not include the
+	// client's prefix.
 	Info = store.Lock
 
 	// A Holder describes a grant of a name, or a kept record, which keeps the name closed.
@@ -23,10 +23,10 @@ type (
 	// A Waiter describes a client that waits for a name.
 	Waiter = store.Waiter
 
-	// Features is a set of optional abilities of a store. Require asks for them.
+	// Features is a set of optional abilities of a store. The option Require checks for them.
 	Features = store.Features
 
-	// Capabilities describes what a store can do.
+	// Capabilities describes what a store supports.
 	Capabilities = store.Capabilities
 )
 
@@ -48,7 +48,7 @@ const (
 const (
 	FeatureShared    = store.FeatureShared    // RLock and Downgrade
 	FeaturePermits   = store.FeaturePermits   // Semaphore
-	FeatureQueue     = store.FeatureQueue     // service in order of arrival across processes
+	FeatureQueue     = store.FeatureQueue     // waiters are served in order of arrival across processes
 	FeatureKeep      = store.FeatureKeep      // Once and MinHold
 	FeatureList      = store.FeatureList      // List, Inspect and Break
 	FeatureProcesses = store.FeatureProcesses // exclusion between processes of one host
@@ -58,5 +58,5 @@ const (
 	FeaturePush      = store.FeaturePush      // waiters are woken; every store with FeatureQueue does so too
 )
 
-// ParseID reads an ID as its String method writes it. The error matches ErrInvalid.
+// ParseID parses an ID in the format of its String method. The error matches ErrInvalid.
 func ParseID(s string) (ID, error) { return store.ParseID(s) }

@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// An Observer is called for every event of a client, on the goroutine where it happens. It
-// may be called by many goroutines at once and should return soon: the call that caused the
-// event waits for it. It must not close the client. If it panics, that is logged.
+// An Observer is called for every event of a client, on the goroutine where it happens. It may be
+// called by many goroutines at once. It should return soon, because the call that caused the
+// event waits for it. It must not close the client. If it panics, the panic is logged.
 type Observer func(Event)
 
 // An Event is something that happened to a lock.
 type Event struct {
 	Kind    EventKind
 	Name    string // as the caller wrote it, without the client's prefix
-	Store   string // which kind of store, such as "redis"
+	Store   string // kind of store, such as "redis"
 	Mode    Mode
 	Token   int64         // of the lease; 0 while there is none
 	Waited  time.Duration // EventAcquired, EventHandedOver, EventGaveUp: since the call
@@ -25,10 +25,10 @@ type Event struct {
 	Slack   time.Duration // EventRenewed: time until the new deadline when the reply arrived
 	Attempt int           // EventError while acquiring or releasing: failures so far
 	Err     error         // EventLost, EventError, EventGaveUp
-	Reason  string        // EventLost: "expired", "gone" (the store does not know it any more) or "max_hold"
+	Reason  string        // EventLost: "expired", "gone" (the store no longer has the grant) or "max_hold"
 
 	// Context is the context of the acquiring call, for EventWaiting, EventAcquired,
-	// EventHandedOver and EventGaveUp. A trace finds its parent there.
+	// EventHandedOver and EventGaveUp. A trace can find its parent in it.
 	Context context.Context
 }
 
@@ -55,8 +55,8 @@ const (
 	// holder has it, ErrUnavailable if the store failed, and the cause of the context if
 	// that ended.
 	EventGaveUp
-	// EventLeaked means that the program dropped a Lease without Unlock and that it was
-	// garbage collected. The client goes on renewing it until the client is closed.
+	// EventLeaked means that the program dropped a Lease without Unlock and that it was garbage
+	// collected. The client continues to renew it until the client is closed.
 	EventLeaked
 )
 
@@ -179,9 +179,9 @@ func (c *Client) log(e *Event) {
 	c.set.logger.LogAttrs(ctx, level, "holdfast: "+e.Kind.String(), attrs...)
 }
 
-// Of each kind of warning, warnBurst are logged in each warnWindow. The number of the others is
-// logged when the window ends. A client that holds thousands of locks must not flood the log
-// when its store is down.
+// In each warnWindow, at most warnBurst warnings of each kind are logged. When the window ends,
+// the number of omitted warnings is logged. A client that holds thousands of locks must not flood
+// the log when its store is down.
 const (
 	warnBurst  = 10
 	warnWindow = 10 * time.Second
@@ -223,8 +223,8 @@ func (w *warnings) flush(logger *slog.Logger, kind EventKind) {
 	logger.Warn("holdfast: more warnings were left out", "kind", kind.String(), "count", left)
 }
 
-// warnShortTTL logs once that the store grants less than the TTL asked for, by more than its
-// rounding.
+// warnShortTTL logs once that the store grants a shorter TTL than requested, if the difference is
+// more than rounding.
 func (c *Client) warnShortTTL(asked, granted time.Duration) {
 	if c.set.logger != nil && granted < asked-asked/20 && c.warnedTTL.CompareAndSwap(false, true) {
 		c.set.logger.Warn("holdfast: the store grants less than the TTL asked for; see the package of the store for what limits it",

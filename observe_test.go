@@ -233,7 +233,7 @@ func TestLeaseThatEndsDuringARenewalIsReportedOnce(t *testing.T) {
 	}()
 	timeout := time.After(10 * time.Second)
 	for names := ""; names == ""; {
-		runtime.GC() // cleanups run some time after it
+		runtime.GC() // the cleanups run some time later
 		select {
 		case e := <-leaked:
 			names += e.Name

@@ -8,11 +8,11 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// Once runs fn unless it succeeded under this name in the last keep, in any process. While
-// another process runs it, Once waits for it; with Wait(0) it returns ErrHeld instead. If fn
+// Once runs fn unless fn succeeded under this name less than keep ago, in any process. While
+// another process runs fn, Once waits for it; with Wait(0) it returns ErrHeld instead. If fn
 // fails or panics, or the lock is lost while it runs, the name stays open for the next call.
-// Leases that fn took with Reentrant and left open end with it. The result of fn is not kept:
-// let fn write it where a caller that gets ErrDone can read it.
+// Leases that fn took with Reentrant and did not unlock end when fn returns. The result of fn is
+// not kept: let fn write it where a caller that gets ErrDone can read it.
 //
 // Without a crash, fn succeeds once. If its process dies, or loses the lock, between the
 // side effect of fn and the record that it is done, fn runs again: it runs at least once. To

@@ -157,7 +157,7 @@ func TestOnceWaiterTakesOverWhenTheRunnerDies(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		dead, c := newClient(t, newProxy(s)), newClient(t, s)
-		// A runner that neither renews nor releases: its process was killed.
+		// This runner neither renews nor releases, as if its process had been killed.
 		mustLock(t, dead, "n", holdfast.NoRenew())
 		start := newClock()
 		ran := false

@@ -16,9 +16,9 @@ const (
 	// a restart of the server takes, and short enough to wait for after a crash.
 	DefaultTTL = 30 * time.Second
 
-	// DefaultHandoverLimit and DefaultHandoverSlice bound hand-overs while another process
-	// waits: a busy process can use a lock many times in a row, and the other process waits
-	// no longer than a person notices.
+	// DefaultHandoverLimit and DefaultHandoverSlice bound hand-overs while another process waits.
+	// A busy process can use a lock many times in a row, and the other process waits for only a
+	// short time.
 	DefaultHandoverLimit = 1024
 	DefaultHandoverSlice = 50 * time.Millisecond
 )
@@ -26,7 +26,7 @@ const (
 // An Option sets up a Client.
 type Option func(*settings)
 
-// settings are what the options of a Client set.
+// settings holds the values that the options of a Client set.
 type settings struct {
 	ttl           time.Duration
 	prefix        string
@@ -95,7 +95,7 @@ func WithTTL(ttl time.Duration) Option { return func(s *settings) { s.ttl = ttl 
 // default is none.
 func WithPrefix(prefix string) Option { return func(s *settings) { s.prefix = prefix } }
 
-// WithOwner sets the text that tells others who holds a lock. The default is
+// WithOwner sets the text that identifies this client as a holder to others. The default is
 // host/process/random.
 func WithOwner(owner string) Option { return func(s *settings) { s.owner = owner } }
 
@@ -130,10 +130,10 @@ func Wait(limit time.Duration) CallOption {
 	}
 }
 
-// Retry decides when to retry after a failure of the store, and when to stop waiting for a
-// holder. By default a call retries failures for about two seconds, or for five if the store
-// does not answer at all, and waits for holders until the context or Wait ends it. A wake-up
-// by the store between two attempts still counts.
+// Retry sets the strategy that decides when to retry after a failure of the store, and when to
+// stop waiting for a holder. By default a call retries failures for about two seconds, or for
+// five if the store does not answer at all, and waits for holders until the context or Wait ends
+// it. A wake-up by the store between two attempts makes the call ask earlier.
 func Retry(s Strategy) CallOption {
 	return func(c *call) {
 		c.retry = s
@@ -144,8 +144,8 @@ func Retry(s Strategy) CallOption {
 // NoRenew turns off renewal: the lease ends after its TTL unless Renew is called.
 func NoRenew() CallOption { return func(c *call) { c.noRenew = true } }
 
-// MaxHold ends the lease after that time even if it could be renewed. The default is no
-// bound.
+// MaxHold ends the lease after the time d, even if it could be renewed. By default there is no
+// limit.
 func MaxHold(d time.Duration) CallOption {
 	return func(c *call) {
 		c.maxHold = d
@@ -153,11 +153,11 @@ func MaxHold(d time.Duration) CallOption {
 	}
 }
 
-// MinHold keeps the name closed until that time has passed since it was acquired, even if it is
+// MinHold keeps the name closed until the time d has passed since it was acquired, even if it is
 // unlocked earlier. It is for jobs that must not run twice in a row because clocks differ. It
-// does not cover a holder that dies or loses the lock: then the name is free when the TTL is
-// over. For a job that the clock starts on several hosts, use Once with the scheduled time in
-// the name, which covers that too.
+// does not cover a holder that dies or loses the lock: in that case the name is free when the TTL
+// is over. For a job that the clock starts on several hosts, use Once with the scheduled time in
+// the name, which covers that case too.
 func MinHold(d time.Duration) CallOption {
 	return func(c *call) {
 		c.minHold = d
@@ -165,17 +165,16 @@ func MinHold(d time.Duration) CallOption {
 	}
 }
 
-// Reentrant allows a call to lock a name again that its context already holds (see
-// Lease.Context). The new lease shares the grant, its token and its TTL; other options are
-// checked, but have no effect. The last Unlock releases the grant. The call returns
-// ErrWouldDeadlock if the grant does not cover it, for example if it asks for an exclusive lock
-// and the context holds a shared one.
+// Reentrant allows a call to lock a name that its context already holds (see Lease.Context). The
+// new lease shares the grant, its token and its TTL. Other options are checked, but have no
+// effect. The last Unlock releases the grant. The call returns ErrWouldDeadlock if the grant does
+// not cover it, for example if it asks for an exclusive lock and the context holds a shared one.
 //
 // Without this option, a call that waits returns ErrWouldDeadlock. A call that does not wait, such
 // as TryLock, is answered as if another caller had made it.
 func Reentrant() CallOption { return func(c *call) { c.reentrant = true } }
 
-// Meta attaches a text that listings and a HeldError show, such as what the lock is for.
+// Meta attaches a text to the lock, such as its purpose. Listings and a HeldError show it.
 func Meta(text string) CallOption { return func(c *call) { c.Request.Meta = text } }
 
 // Require makes the call fail with ErrUnsupported, before the store is touched, unless the

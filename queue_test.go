@@ -39,7 +39,7 @@ func lineUp(t *testing.T, n int, clientOf func(i int) *holdfast.Client, name str
 				t.Errorf("waiter %d: %v", i, err)
 			}
 		})
-		synctest.Wait() // it waits before the next one starts
+		synctest.Wait() // the goroutine waits before the next one starts
 	}
 	return func() []int {
 		wg.Wait()
@@ -98,7 +98,8 @@ func TestEachClientHasOneRequestPerNameAtTheStore(t *testing.T) {
 		}
 		mustUnlock(t, lease)
 		wantOrder(t, served(), 50)
-		// After the wake-up it asks again, for the lock and for tokens for the waiters behind it.
+		// After the wake-up, the client asks again, for the lock and for tokens for the waiters
+		// behind it.
 		if a, n := p.acquires.Load(), p.renews.Load(); a != 2 || n != 0 {
 			t.Errorf("%d acquires and %d renewals for 50 hand-overs, want 2 and none", a, n)
 		}
@@ -148,8 +149,8 @@ func TestWaiterWithADifferentRequestGoesToTheStore(t *testing.T) {
 	}
 }
 
-// A waiter that is cancelled while the lock is handed to it must neither keep it nor drop it.
-// rueidislock lost the wake-up in this case.
+// A waiter that is cancelled while the lock is handed to it must pass it on. rueidislock lost the
+// wake-up in this case.
 func TestCancelledWaiterPassesTheWakeUpOn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newClient(t, memstore.New())
@@ -194,7 +195,7 @@ func TestLostGrantSendsLocalWaitersToTheStore(t *testing.T) {
 		p.set(func() { p.renew = nil })
 		start := newClock()
 		wantOrder(t, served(), 3)
-		start.want(t, time.Second) // the margin, for which the store still has the grant
+		start.want(t, time.Second) // the margin, during which the store still has the grant
 		want(t, lease.Unlock(t.Context()), holdfast.ErrLost)
 		free(t, newClient(t, p.Store), "n")
 	})
@@ -322,7 +323,7 @@ func TestManyClientsWithManyGoroutinesExcludeEachOther(t *testing.T) {
 			wg.Go(func() {
 				for range rounds {
 					lease := mustLock(t, c, "n")
-					// The race detector reports these if there are two holders.
+					// With two holders, the race detector reports these accesses.
 					if inside++; inside != 1 {
 						t.Errorf("%d holders", inside)
 					}

@@ -25,7 +25,7 @@ func (c *Client) releaseGrant(ctx context.Context, g *grant, keep store.Keep) er
 	switch {
 	case turn.IsZero():
 	case !c.caps.Features.Wakes() && turn.Waiting():
-		// This store does not wake waiters: give other processes time to find the name free.
+		// This store does not wake waiters, so give other processes time to find the name free.
 		time.AfterFunc(min(c.set.handoverSlice/5, pollMost), func() { c.endTurn(turn) })
 	default:
 		c.endTurn(turn)
@@ -34,14 +34,14 @@ func (c *Client) releaseGrant(ctx context.Context, g *grant, keep store.Keep) er
 }
 
 // release releases a grant to the store. While the outcome is unknown it retries until patience
-// has passed since begin, and then goes on in the background. Ctx must be detached from the
+// has passed since begin, and then continues in the background. Ctx must be detached from the
 // caller's context.
 func (c *Client) release(ctx context.Context, g *grant, keep store.Keep, begin time.Duration) error {
 	var end time.Duration
 	unknown, last := false, false
 	limit := time.Duration(bounded.CallTimeout)
 	if !c.caps.Instant {
-		limit = min(limit, begin+patience-c.now()) // a hand-over may have asked the store before
+		limit = min(limit, begin+patience-c.now()) // a hand-over may have used up some of the time
 	}
 	for attempt := 1; ; attempt++ {
 		err := c.store.Release(ctx, limit, g.Name, g.ID, keep)
@@ -85,7 +85,7 @@ func (c *Client) release(ctx context.Context, g *grant, keep store.Keep, begin t
 	}
 }
 
-// checkKept finds out, after lost replies, whether a Keep took effect: for Once that decides
+// checkKept finds out, after lost replies, whether a Keep took effect. For Once, that decides
 // whether the work is done or must be done again.
 func (c *Client) checkKept(ctx context.Context, g *grant, keep store.Keep) error {
 	if keep.State == store.Held || !c.caps.Features.Has(store.FeatureList) {

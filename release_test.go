@@ -281,7 +281,7 @@ func TestCloseFinishesAReleaseThatIsBeingRetried(t *testing.T) {
 		p.set(func() { p.release = failRelease })
 		var wg sync.WaitGroup
 		wg.Go(func() { lease.Unlock(t.Context()) })
-		synctest.Wait() // it waits before the second attempt
+		synctest.Wait() // the call waits before the second attempt
 		p.set(func() { p.release = nil })
 		c.Close()
 		free(t, other, "n")

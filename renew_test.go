@@ -34,7 +34,7 @@ func TestLeaseIsRenewedWhileItIsHeld(t *testing.T) {
 		if n := p.renews.Load(); n < 295 || n > 310 {
 			t.Errorf("%d renewals in 50 minutes, want one every 10 s", n)
 		}
-		time.Sleep(time.Second) // away from the instant of a renewal
+		time.Sleep(time.Second) // so that the unlock does not coincide with a renewal
 		mustUnlock(t, lease)
 		before := p.renews.Load()
 		time.Sleep(time.Hour)
@@ -54,7 +54,8 @@ func TestRenewalsAreBatched(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		time.Sleep(30 * time.Second)
-		// Three rounds of four calls; a few more because the leases do not start together.
+		// There are three rounds of four calls, and a few more because the leases do not start
+		// together.
 		if calls := p.renews.Load(); calls < 12 || calls > 24 {
 			t.Errorf("%d calls to renew %d leases for 30 s", calls, n)
 		}
@@ -114,7 +115,7 @@ func TestHungRenewalDoesNotMoveTheDeadline(t *testing.T) {
 		time.Sleep(15 * time.Second) // renewed once, sent at 10 s
 		p.set(func() { p.renew = hangRenew })
 		<-lease.Done()
-		start.wantWithin(t, 38*time.Second, 39*time.Second) // renewals may come a little early
+		start.wantWithin(t, 38*time.Second, 39*time.Second) // renewals may be a little early
 	})
 }
 
@@ -156,7 +157,8 @@ func TestDeadlineCountsFromTheSendTime(t *testing.T) {
 		}
 		mustUnlock(t, lease)
 
-		// The same for a renewal by the client itself: sent at 10 s, reply at 14 s.
+		// The same applies to a renewal by the client itself, which is sent at 10 s and gets its
+		// reply at 14 s.
 		start = newClock()
 		lease = mustLock(t, c, "o")
 		time.Sleep(15 * time.Second)
@@ -229,7 +231,8 @@ func TestTimedOutRenewalIsRetriedAtOnceAndAFailedOneSoon(t *testing.T) {
 		c := newClient(t, p, holdfast.WithTTL(12*time.Second))
 		<-mustLock(t, c, "n").Done()
 		const ms = time.Millisecond
-		// A third of the TTL, two timeouts of a sixth, then every twentieth until the deadline.
+		// The first attempt is after a third of the TTL. Two attempts time out after a sixth of
+		// the TTL. Then there is an attempt every twentieth of the TTL until the deadline.
 		wanted := []time.Duration{4000 * ms, 6000 * ms, 8000 * ms, 8600 * ms, 9200 * ms, 9800 * ms, 10400 * ms, 11000 * ms}
 		if !slices.Equal(at, wanted) {
 			t.Errorf("renewals were sent at\n%v, want\n%v", at, wanted)
@@ -444,9 +447,9 @@ func TestFailingRenewalsAreRetriedWithBackoff(t *testing.T) {
 			mustLock(t, c, fmt.Sprint(i))
 			time.Sleep(9 * time.Millisecond)
 		}
-		// 9 s. The first renewals are due at 10 s, all are lost at 38 s.
+		// It is 9 s now. The first renewals are due at 10 s, and all leases are lost at 38 s.
 		time.Sleep(40 * time.Second)
-		if per := grants.Load() / n; per > 26 { // 19 s at one in 1.5 s is 13
+		if per := grants.Load() / n; per > 26 { // 19 s with one attempt every 1.5 s is 13
 			t.Errorf("%d attempts per lease in 19 s, want one in 1.5 s", per)
 		}
 	})
@@ -542,7 +545,7 @@ func TestHungRenewalDoesNotMakeTheTimerSpin(t *testing.T) {
 		if err := lease.Renew(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(20 * time.Second) // the next would be due at 22 s
+		time.Sleep(20 * time.Second) // the next renewal would be due at 22 s
 		close(stuck)
 		time.Sleep(time.Minute)
 		mustUnlock(t, lease)

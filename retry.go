@@ -34,9 +34,9 @@ func (e every) check() error {
 	return nil
 }
 
-// Backoff returns a strategy that retries without limit: after first, then after twice as long
-// each time, up to most. Each wait is shortened at random by up to a half, so that clients do
-// not retry in step.
+// Backoff returns a strategy that retries without limit. The first wait is first, and each
+// further wait is twice as long, up to most. Each wait is shortened at random by up to a half, so
+// that clients do not retry in step.
 func Backoff(first, most time.Duration) Strategy { return backoff{first, most} }
 
 type backoff struct{ first, most time.Duration }
@@ -56,7 +56,7 @@ func (b backoff) check() error {
 	return nil
 }
 
-// MaxAttempts returns a strategy that retries as s does, with at most n attempts in all.
+// MaxAttempts returns a strategy that retries like s, with at most n attempts in total.
 func MaxAttempts(n int, s Strategy) Strategy { return maxAttempts{n, s} }
 
 type maxAttempts struct {
@@ -89,8 +89,8 @@ func checkStrategy(s Strategy) error {
 	return nil
 }
 
-// defaultRetry is for failures of the store. It lasts long enough for a server to restart, and
-// not so long that a wrong address looks like a long wait. It makes seven attempts in about
+// defaultRetry is used after failures of the store. It lasts long enough for a server to restart,
+// and not so long that a wrong address looks like a long wait. It makes seven attempts in about
 // two seconds if they fail at once.
 var defaultRetry = MaxAttempts(7, Backoff(50*time.Millisecond, time.Second))
 

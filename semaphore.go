@@ -15,8 +15,8 @@ type Semaphore struct {
 	limit int
 }
 
-// Semaphore returns the semaphore with that name and that many permits in all. It does not
-// touch the store: a bad name or limit is reported by Acquire.
+// Semaphore returns the semaphore with that name and that many permits in total. It does not
+// touch the store. Acquire reports a bad name or limit.
 func (c *Client) Semaphore(name string, limit int) *Semaphore {
 	return &Semaphore{c, name, limit}
 }

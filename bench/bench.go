@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
-// config is the size of each workload.
+// config sets the size of each workload.
 type config struct {
 	rounds int
 	time   time.Duration // of one turn
@@ -19,7 +19,7 @@ type config struct {
 
 	goroutines int           // P1, P3
 	clients    []int         // P4
-	handoffs   int           // P5: per turn, for peers that are woken
+	handoffs   int           // P5: per turn, for peers that wake waiters
 	processes  int           // P6
 	waiters    int           // P6: in each process
 	window     time.Duration // P6
@@ -114,8 +114,8 @@ type turn[T any] struct {
 	mayFail bool // true for peers
 }
 
-// interleave measures the candidates in turns, so that a cold or busy machine affects all of
-// them. The first turn of each is a warm-up and is not counted. A peer that fails or hangs is
+// interleave measures the candidates in turns, so that a cold or busy machine affects all of them
+// equally. The first turn of each is a warm-up and is not counted. A peer that fails or hangs is
 // reported and gets no further turns. A failure of Holdfast ends the run.
 func interleave[T any](ctx context.Context, b *bench, turns []turn[T]) (found map[string][]T, err error) {
 	found = make(map[string][]T)

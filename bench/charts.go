@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Works and units of the Redis workloads, as the rows name them.
+// Names of workloads and units in the rows of the Redis workloads.
 const (
 	workOwn      = "64 goroutines, own names"
 	workOne      = "1 goroutine, own name"
@@ -23,7 +23,7 @@ const (
 // redisPeers are the candidates on Redis, in the order of tables and charts.
 var redisPeers = []string{us, "redislock", "redsync", "rueidislock"}
 
-// find returns the row of a figure, nil if it was not measured.
+// find returns the row of a figure, or nil if it was not measured.
 func (r *Report) find(id, work, who string) *Row {
 	for i := range r.Rows {
 		if row := &r.Rows[i]; row.ID == id && row.Work == work && row.Who == who {
@@ -33,8 +33,8 @@ func (r *Report) find(id, work, who string) *Row {
 	return nil
 }
 
-// workOf returns the first work of a target that contains a text: the sizes of some workloads
-// are options.
+// workOf returns the first workload of a target whose name contains a text. The full name varies,
+// because the sizes of some workloads are options.
 func (r *Report) workOf(id, part string) string {
 	for _, row := range r.Rows {
 		if row.ID == id && strings.Contains(row.Work, part) {
@@ -119,7 +119,7 @@ func (r *Report) charts() map[string]string {
 	return files
 }
 
-// relabel shortens the names of Holdfast on another store.
+// relabel shortens labels such as "holdfast on etcd" to "holdfast".
 func relabel(g barGroup) barGroup {
 	for i, b := range g.bars {
 		if strings.HasPrefix(b.label, us) {
@@ -129,7 +129,8 @@ func relabel(g barGroup) barGroup {
 	return g
 }
 
-// series returns the rows of a work that differ in a number, such as "holdfast, 10 clients wait".
+// series returns the rows of a workload that differ only in a number, such as "holdfast, 10
+// clients wait".
 func (r *Report) series(title, id, work, suffix string, show func(*Row) (float64, string)) barGroup {
 	g := barGroup{title: title}
 	for i := range r.Rows {

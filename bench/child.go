@@ -14,7 +14,7 @@ import (
 )
 
 // childRole is the environment variable that makes this program a child process, and names its
-// role. Some workloads need several processes, because locks are between processes.
+// role. Some workloads need several processes.
 const childRole = "HOLDFAST_BENCH_CHILD"
 
 // roles are the functions that children run. A child continues on each line of its standard
@@ -97,7 +97,7 @@ func (c *child) end() error {
 	return c.cmd.Wait()
 }
 
-// errReader reads the remaining lines of a scanner, which Wait must not cut off.
+// errReader reads the remaining lines of a scanner, so that Wait does not cut them off.
 type errReader struct{ lines *bufio.Scanner }
 
 func (r errReader) Read([]byte) (int, error) {
@@ -116,7 +116,7 @@ func openPeer(name, addr string) (locker, error) {
 	return p.open(addr)
 }
 
-// peerByName returns the peer of that name, for a child.
+// peerByName returns the peer with that name, for a child.
 func peerByName(name string) (peer, error) {
 	for _, p := range slices.Concat(all, zooTakers, []peer{sqlitePeer}, mysqlPeers, etcdPeers, postgresPeers) {
 		if p.name == name {

@@ -106,20 +106,20 @@ func (h *rawEtcdHeld) Unlock(ctx context.Context) error {
 	return err
 }
 
-// startEtcd starts one server that does not wait for its disk. That would cost every candidate the
-// same.
+// startEtcd starts one server that does not wait for its disk. Waiting would slow down all
+// candidates by the same amount.
 func (b *bench) startEtcd() (addr string) {
 	return servers.StartEtcd(b.t, servers.EtcdOptions{Args: []string{
 		"--auto-compaction-mode=revision", "--auto-compaction-retention=10000", "--quota-backend-bytes=8000000000",
 	}}).Addr()
 }
 
-// etcdShapes is P4 for etcd: goroutines on one name, distributed over clients in several ways.
+// etcdShapes measures P4 for etcd: goroutines on one name, spread over clients in several ways.
 func (b *bench) etcdShapes(ctx context.Context) error {
 	return b.shapes(ctx, etcdUs, b.startEtcd(), 0.7)
 }
 
-// etcd is P9 for etcd.
+// etcd measures P9 for etcd.
 func (b *bench) etcd(ctx context.Context) error {
 	addr := b.startEtcd()
 	for _, work := range []func(context.Context, string) error{b.etcdOwnNames, b.etcdHotName, b.etcdSessions, b.etcdHandOff} {
@@ -217,7 +217,8 @@ func (b *bench) etcdRush(ctx context.Context, work string, ours, theirs []locker
 	return nil
 }
 
-// etcdHandOff is measured in round trips of a write, because a release and a grant are writes.
+// etcdHandOff measures a hand-off in round trips of a write, because a release and a grant are
+// writes.
 func (b *bench) etcdHandOff(ctx context.Context, addr string) error {
 	client, err := dialEtcd(addr)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast/redisstore"
 )
 
-// growth is P12: the cost with many names and long queues.
+// growth measures P12: the cost with many names and long queues.
 func (b *bench) growth(ctx context.Context) error {
 	if err := b.manyNames(ctx); err != nil {
 		return err
@@ -61,8 +61,8 @@ func newClient(conn rueidis.Client) (*holdfast.Client, error) {
 	return holdfast.New(s)
 }
 
-// fill makes a server hold n names. It takes one and copies its keys, which is much faster than
-// taking all of them.
+// fill makes a server hold n names. It takes one name and copies its keys, which is much faster
+// than taking n names.
 func fill(ctx context.Context, addr string, n int) error {
 	conn, err := dial(addr)
 	if err != nil {
@@ -94,7 +94,7 @@ func fill(ctx context.Context, addr string, n int) error {
 	return copies(ctx, conn, strings.TrimSuffix(keys[0], name), record, n)
 }
 
-// copies creates keys from the output of DUMP. They outlive the run.
+// copies creates keys from the output of DUMP. They do not expire during the run.
 func copies(ctx context.Context, conn rueidis.Client, prefix, record string, n int) error {
 	const batch = 1000
 	for i := 0; i < n; i += batch {
@@ -111,8 +111,8 @@ func copies(ctx context.Context, conn rueidis.Client, prefix, record string, n i
 	return nil
 }
 
-// manyQueued measures what one turn costs the server with queues of different lengths. The clients
-// share connections, because only the queue is of interest.
+// manyQueued measures the cost of one turn for the server, with queues of different lengths. The
+// clients share connections, because only the queue is of interest.
 func (b *bench) manyQueued(ctx context.Context) error {
 	var turns []turn[float64]
 	for _, n := range b.queues {
@@ -140,7 +140,8 @@ func (b *bench) manyQueued(ctx context.Context) error {
 	for _, t := range turns {
 		b.add(work, t.name, "µs of the server", costs[t.name], nil)
 	}
-	// One waiter is not a queue. From ten on, the cost may grow with the logarithm at most.
+	// One waiter is not a queue. From ten waiters on, the cost may grow at most with the
+	// logarithm of their number.
 	if n := len(turns); n > 2 {
 		b.add(work, fmt.Sprintf("%s, %d / %d clients wait", us, b.queues[n-1], b.queues[1]), "×",
 			ratios(costs[turns[n-1].name], costs[turns[1].name]), atMost(1.25))
@@ -148,7 +149,7 @@ func (b *bench) manyQueued(ctx context.Context) error {
 	return nil
 }
 
-// turnCost returns what one turn costs the server, in µs. All clients take and release one
+// turnCost returns the cost of one turn for the server, in µs. All clients take and release one
 // lock, and are queued most of the time.
 func (b *bench) turnCost(ctx context.Context, clients []*holdfast.Client) (float64, error) {
 	ctx, cancel := context.WithCancel(ctx)

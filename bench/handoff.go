@@ -11,7 +11,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// handOff is P5: the time from the release in one process to the grant in another, in round
+// handOff measures P5: the time from the release in one process to the grant in another, in round
 // trips that are measured at the same time.
 func (b *bench) handOff(ctx context.Context) error {
 	conn, err := dial(b.redis.Addr())
@@ -140,7 +140,7 @@ func (p *passer) pass(ctx context.Context) (time.Duration, error) {
 	if _, err := p.taker.hear("asks"); err != nil {
 		return 0, err
 	}
-	// For peers that poll, the release comes at any time between two attempts.
+	// For peers that poll, the release happens at a random time between two attempts.
 	time.Sleep(quiet + rand.N(p.peer.poll+quietMore))
 	begin := time.Now()
 	if err := h.Unlock(ctx); err != nil {
@@ -158,8 +158,8 @@ func (p *passer) pass(ctx context.Context) (time.Duration, error) {
 	return time.Unix(0, nanos).Sub(begin), err
 }
 
-// takerRole takes the lock of a peer on each line of its input, and prints when it got it.
-// Args: peer, address.
+// takerRole takes the lock of a peer on each line of its input, and prints the time at which it
+// got the lock. Args: peer, address.
 func takerRole(ctx context.Context, args []string, in *bufio.Scanner) error {
 	l, err := openPeer(args[0], args[1])
 	if err != nil {

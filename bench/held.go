@@ -22,8 +22,8 @@ type holding struct {
 	Lost       int
 }
 
-// manyHeld is P7. It uses a separate process, so that heap and CPU time are those of the leases
-// alone.
+// manyHeld measures P7. It uses a separate process, so that heap and CPU time are only those of
+// the leases.
 func (b *bench) manyHeld(ctx context.Context) error {
 	c, err := startChild(ctx, "holder", b.redis.Addr(), strconv.Itoa(b.leases), b.hold.String())
 	if err != nil {

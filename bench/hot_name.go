@@ -20,7 +20,7 @@ type rush struct {
 // unfair returns the ratio of the busiest locker's pairs to those of the least busy one.
 func (r rush) unfair() float64 { return float64(r.most) / float64(max(1, r.least)) }
 
-// hotName is P3: goroutines of one process share one client.
+// hotName measures P3: goroutines of one process share one client.
 func (b *bench) hotName(ctx context.Context) error {
 	peers := b.wanted(waiting)
 	var turns []turn[rush]
@@ -44,7 +44,7 @@ func (b *bench) hotName(ctx context.Context) error {
 	return nil
 }
 
-// hotClients is P4: clients with a connection each, like separate processes.
+// hotClients measures P4: clients with a connection each, like separate processes.
 func (b *bench) hotClients(ctx context.Context) error {
 	for _, n := range b.clients {
 		if err := b.hotClientsOf(ctx, n); err != nil {
@@ -67,7 +67,8 @@ func (b *bench) hotClientsOf(ctx context.Context, n int) error {
 			defer l.Close()
 			lockers[i] = l
 		}
-		// This turn is longer than others: each client needs many pairs to show whether one starves.
+		// This turn is longer than the others: each client needs many pairs to show whether a
+		// client starves.
 		turns = append(turns, turn[rush]{p.name, func() (rush, error) { return rushFor(lockers, p.name+":hot", 2*b.time) }, p.foreign()})
 	}
 	found, err := interleave(ctx, b, turns)

@@ -61,7 +61,7 @@ func main() {
 	} else {
 		report, err = measure(c, *run, *profile)
 	}
-	if report != nil { // also after a failure: the figures that were measured before
+	if report != nil { // even after a failure: there are figures from before it
 		err = errors.Join(err, report.table(os.Stdout), report.save(*out))
 	}
 	if err == nil && *docs != "" {

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-lock/holdfast/memstore"
 )
 
-// memory is P11: what the core costs, without a server.
+// memory measures P11: the cost of the core without a server.
 func (b *bench) memory(ctx context.Context) error {
 	c, err := holdfast.New(memstore.New())
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// mysqlPeer is Holdfast on MariaDB. Its address is a data source name of the driver.
+// mysqlPeer is Holdfast on MariaDB. Its address is a data source name in the driver's format.
 var mysqlPeer = peer{name: "holdfast on MariaDB", open: func(dsn string) (locker, error) {
 	url, err := mysqlURL(dsn)
 	if err != nil {
@@ -27,7 +27,7 @@ var mysqlPeer = peer{name: "holdfast on MariaDB", open: func(dsn string) (locker
 	return &mysqlLocker{c}, err
 }}
 
-// getLockPeer is the lock function of the server, on a connection for each lock.
+// getLockPeer is the server's own function GET_LOCK, with one connection per lock.
 var getLockPeer = peer{name: "GET_LOCK", open: func(dsn string) (locker, error) {
 	db, err := openMySQL(dsn)
 	return &getLock{db}, err
@@ -44,7 +44,7 @@ func openMySQL(dsn string) (*sql.DB, error) {
 	return db, nil
 }
 
-// mysqlURL returns the URL of the store in the database that a data source name names.
+// mysqlURL returns the URL of the store in the database of a data source name.
 func mysqlURL(dsn string) (string, error) {
 	c, err := mysql.ParseDSN(dsn)
 	if err != nil {
@@ -62,7 +62,7 @@ func openMySQLStore(dsn string) (locker, error) {
 	return mysqlStoreOnly{s}, err
 }
 
-// openMySQLPool opens a store on a pool of the application.
+// openMySQLPool opens a store on a pool that the application owns.
 func openMySQLPool(dsn string) (locker, error) {
 	db, err := openMySQL(dsn)
 	if err != nil {
@@ -173,8 +173,9 @@ func (h *bareMySQLHeld) Unlock(ctx context.Context) error {
 
 func (l *bareMySQL) Close() error { return l.db.Close() }
 
-// mysql is P10 for MySQL, on MariaDB: with the default, which flushes every commit to the disk, and
-// without flushing, where the cost of the statements themselves shows.
+// mysql measures P10 for MySQL, on MariaDB. It measures the default, which flushes every
+// commit to the disk, and commits without flushing, which show the cost of the statements
+// themselves.
 func (b *bench) mysql(ctx context.Context) error {
 	for _, durable := range []bool{true, false} {
 		server := servers.StartMariaDB(b.t, servers.MariaDBOptions{Durable: durable, Config: []string{"--max-connections=500"}})
@@ -258,7 +259,7 @@ func (b *bench) mysqlHandOff(ctx context.Context, work, dsn string) error {
 	return nil
 }
 
-// mysqlShapes is P4 on MariaDB.
+// mysqlShapes measures P4 on MariaDB.
 func (b *bench) mysqlShapes(ctx context.Context) error {
 	server := servers.StartMariaDB(b.t, servers.MariaDBOptions{Config: []string{"--max-connections=500"}})
 	return b.shapes(ctx, mysqlPeer, server.DSN(), 0)

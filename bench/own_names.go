@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// ownNames is P1: the throughput of pairs without contention.
+// ownNames measures P1: the throughput of pairs without contention.
 func (b *bench) ownNames(ctx context.Context) error {
 	return b.undisturbed(ctx, b.goroutines, atLeast(0.75), atLeast(1.8))
 }
 
-// oneGoroutine is P2: the latency of a pair.
+// oneGoroutine measures P2: the latency of a pair.
 func (b *bench) oneGoroutine(ctx context.Context) error {
 	return b.undisturbed(ctx, 1, atLeast(0.85), atLeast(1))
 }
@@ -49,8 +49,8 @@ func (b *bench) undisturbed(ctx context.Context, goroutines int, againstRaw, aga
 	return nil
 }
 
-// A pairCost is the number of pairs per second, and the CPU time of one. On a shared machine
-// CPU time says more than elapsed time.
+// A pairCost is the number of pairs per second, and the CPU time of one pair. On a shared
+// machine, CPU time says more than elapsed time.
 type pairCost struct{ rate, client, server float64 }
 
 func (b *bench) pairCost(l locker, prefix string, goroutines int) (c pairCost, err error) {
@@ -81,7 +81,7 @@ func ownNamesOf(goroutines int) string {
 // forever.
 const hangs = 5 * time.Second
 
-// pairRate returns the pairs per second of goroutines that use a name each.
+// pairRate returns the pairs per second of goroutines that each use their own name.
 func pairRate(l locker, prefix string, goroutines int, d time.Duration) (float64, error) {
 	ctx := context.Background()
 	type one struct {

@@ -14,8 +14,8 @@ import (
 //	<!-- bench: held-bytes -->652<!-- end -->
 var marked = regexp.MustCompile(`(?s)(<!-- bench: ([\w-]+) -->)(.*?)(<!-- end -->)`)
 
-// sections returns the text of a section, which is empty if its figures were not measured. A
-// table has several lines.
+// sections maps the name of each section to a function that returns its text. The text is empty
+// if the figures were not measured. A table has several lines.
 var sections = map[string]func(*Report) string{
 	"run":            (*Report).runSection,
 	"memory":         (*Report).memorySection,
@@ -201,7 +201,8 @@ func (r *Report) redisPairs() string {
 	})
 }
 
-// redisRatios compares with the raw commands and the best peer, round by round.
+// redisRatios returns a table that compares Holdfast with the raw commands and the best peer,
+// round by round.
 func (r *Report) redisRatios() string {
 	var rows [][]string
 	for _, w := range [][2]string{{"P1", workOwn}, {"P2", workOne}, {"P3", workHot}} {
@@ -331,7 +332,7 @@ func (r *Report) sqlSection(id, store string, columns [][2]string, taker string)
 	})
 }
 
-// held returns a figure of P7.
+// held returns a figure of P7, the cost of held leases.
 func (r *Report) held(suffix string, show func(*Row) string) string {
 	if row := r.find("P7", r.workOf("P7", "leases held"), us+suffix); row != nil {
 		return show(row)

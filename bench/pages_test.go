@@ -14,7 +14,7 @@ const (
 	renew      = "run: make figures"
 )
 
-// measured is a number with a unit of a measurement.
+// measured matches a number with a unit of measurement.
 var measured = regexp.MustCompile(`\d[\d.,]* (ms|µs|%|bytes|pairs|commands|requests)|\d,\d{3}`)
 
 func TestFiguresOfThePagesAreThoseOfTheRun(t *testing.T) {

@@ -26,7 +26,7 @@ type peer struct {
 	poll time.Duration // interval of its attempts while it waits; 0 if it is woken
 }
 
-// foreign reports whether the peer is not Holdfast, so that it may fail.
+// foreign reports whether the peer is another library. Its failures do not end the run.
 func (p *peer) foreign() bool { return p.name != us && p.name != raw }
 
 // A locker is a client of a peer.
@@ -44,10 +44,11 @@ const (
 	us  = "holdfast"
 	raw = "raw"
 
-	// ttl is the default of Holdfast; the other libraries are configured to it.
+	// ttl is the default of Holdfast, and the other libraries are set to it too.
 	ttl = holdfast.DefaultTTL
 
-	// redislockRetry is the interval in its documentation. redsync waits for 50 to 250 ms.
+	// redislockRetry is the interval that the documentation of redislock uses. redsync waits for
+	// 50 to 250 ms.
 	redislockRetry = 100 * time.Millisecond
 	redsyncRetry   = 150 * time.Millisecond
 )
@@ -60,7 +61,7 @@ var waiting = []peer{
 	{name: "rueidislock", open: openRueidislock},
 }
 
-// all lists the same peers and the raw commands, which cannot wait.
+// all lists the peers in waiting and the raw commands, which cannot wait.
 var all = append([]peer{{name: raw, open: openRaw}}, waiting...)
 
 // dial opens a client of the library that redisstore uses, for the raw commands.
@@ -134,7 +135,7 @@ func openRedislock(addr string) (locker, error) {
 }
 
 func (l *redislockLocker) Lock(ctx context.Context, name string) (held, error) {
-	// It gives up after the TTL unless the context has a deadline.
+	// Obtain gives up after the TTL unless the context has a deadline.
 	lock, err := l.client.Obtain(ctx, name, ttl, &redislock.Options{RetryStrategy: redislock.LinearBackoff(redislockRetry)})
 	if err != nil {
 		return nil, err
@@ -159,7 +160,7 @@ func openRedsync(addr string) (locker, error) {
 }
 
 func (l *redsyncLocker) Lock(ctx context.Context, name string) (held, error) {
-	// It gives up after 32 attempts by default.
+	// By default the mutex gives up after 32 attempts.
 	mutex := l.sync.NewMutex(name, redsync.WithExpiry(ttl), redsync.WithTries(math.MaxInt))
 	if err := mutex.LockContext(ctx); err != nil {
 		return nil, err

@@ -15,8 +15,9 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// onPostgres is the suffix of the names of candidates on PostgreSQL. The bare statements insert a
-// row and delete it. An advisory lock of a session needs a connection for each holder and waiter.
+// onPostgres is the suffix of the names of candidates on PostgreSQL. One candidate inserts a row
+// and deletes it. Another one is an advisory lock of a session, which needs a connection for each
+// holder and waiter.
 const onPostgres = " on PostgreSQL"
 
 var (
@@ -150,13 +151,13 @@ func (b *bench) startPostgres() string {
 	return servers.StartPostgres(b.t, servers.PostgresOptions{Config: []string{"max_connections=600"}}).Addr()
 }
 
-// postgresShapes is P4 for PostgreSQL: goroutines on one name, spread over clients in several
+// postgresShapes measures P4 for PostgreSQL: goroutines on one name, spread over clients in several
 // ways.
 func (b *bench) postgresShapes(ctx context.Context) error {
 	return b.shapes(ctx, postgresUs, b.startPostgres(), 0.7)
 }
 
-// postgres is P10 for PostgreSQL.
+// postgres measures P10 for PostgreSQL.
 func (b *bench) postgres(ctx context.Context) error {
 	addr := b.startPostgres()
 	const direct = "through the store"

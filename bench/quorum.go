@@ -25,8 +25,8 @@ var quorumPeers = []peer{
 	{name: "redsync", open: openRedsyncQuorum, poll: redsyncRetry},
 }
 
-// openHoldfastQuorum opens a quorum as it comes, except that servers that have just been started
-// count at once.
+// openHoldfastQuorum opens a quorum with its defaults, except that servers that have just started
+// vote at once.
 func openHoldfastQuorum(addrs string) (locker, error) {
 	c, err := holdfast.Open(context.Background(), "quorum+redis://"+addrs+"?restart=off")
 	if err != nil {
@@ -73,7 +73,7 @@ func (b *bench) startQuorum() (nodes []*servers.Redis, addrs string, stop func()
 	}
 }
 
-// quorum is P8: five servers, of which three must agree.
+// quorum measures P8: a quorum of five servers, three of which must agree.
 func (b *bench) quorum(ctx context.Context) error {
 	nodes, all, stop := b.startQuorum()
 	defer stop()
@@ -111,7 +111,7 @@ func (b *bench) quorumOwnNames(ctx context.Context, addrs string, goroutines int
 	return nil
 }
 
-// quorumOneName spreads goroutines that contend for one name over clients.
+// quorumOneName measures goroutines that contend for one name, distributed over clients.
 func (b *bench) quorumOneName(ctx context.Context, addrs string, s shape) error {
 	peers := b.wanted(quorumPeers)
 	var turns []turn[rush]
@@ -163,7 +163,7 @@ func (b *bench) addRush(work string, peers []peer, found map[string][]rush, agai
 	}
 }
 
-// quorumMinute lets 50 clients contend for one name, long enough to see whether one starves.
+// quorumMinute lets 50 clients contend for one name for long enough to see whether one starves.
 func (b *bench) quorumMinute(context.Context) error {
 	_, addrs, stop := b.startQuorum()
 	defer stop()
@@ -185,7 +185,7 @@ func (b *bench) quorumMinute(context.Context) error {
 	return nil
 }
 
-// quorumHung stops one server, which keeps its connections and answers nothing.
+// quorumHung measures while one server is stopped: it keeps its connections and answers nothing.
 func (b *bench) quorumHung(ctx context.Context, addrs string, nodes []*servers.Redis) error {
 	peers := b.wanted(quorumPeers)
 	lockers := make(map[string]locker)
@@ -229,7 +229,8 @@ func (b *bench) quorumHung(ctx context.Context, addrs string, nodes []*servers.R
 	return nil
 }
 
-// pairP99 returns the p99 of Lock and Unlock together, one after the other, each on a new name.
+// pairP99 returns the p99 of a pair of Lock and Unlock. The pairs run one after the other, each
+// on a new name.
 func pairP99(l locker, prefix string, d time.Duration) (time.Duration, error) {
 	var times histogram
 	for begin, n := time.Now(), 0; time.Since(begin) < d; n++ {

@@ -20,7 +20,7 @@ type Report struct {
 	Cores    int               `json:"cores"`
 	Versions map[string]string `json:"versions"` // of servers and peers
 	Rounds   int               `json:"rounds"`
-	Round    string            `json:"round"` // how long a turn of one candidate was
+	Round    string            `json:"round"` // duration of a turn of one candidate
 	Rows     []Row             `json:"rows"`
 }
 

@@ -11,14 +11,14 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
-// A host is a testing.TB for package servers in a program that is not a test. It fails by a
-// panic, and runs its cleanups on request.
+// A host is a testing.TB for package servers in a program that is not a test. It reports a
+// failure by a panic, and runs its cleanups when told to.
 type host struct {
 	testing.TB // for the methods that are not called here
 	cleanups   []func()
 }
 
-// A failure is the panic of a host.
+// A failure is the value with which a host panics.
 type failure string
 
 func (h *host) Helper()          {}
@@ -54,8 +54,8 @@ func startRedis(t testing.TB) *servers.Redis {
 	return servers.StartRedis(t, servers.RedisOptions{InMemory: true, Config: []string{"maxclients 20000"}})
 }
 
-// A usage is the number of commands that a server ran, as INFO commandstats counts them: a
-// script counts, and each command inside of it counts as well.
+// A usage is the number of commands that a server ran, as INFO commandstats counts them. It
+// counts scripts, and also each command inside a script.
 type usage map[string]float64
 
 func usageOf(server *servers.Redis) (usage, error) {
@@ -73,7 +73,8 @@ func usageOf(server *servers.Redis) (usage, error) {
 	return u, nil
 }
 
-// since returns the commands after an earlier usage, without those that measure.
+// since returns the commands that ran after an earlier usage, without the commands of the
+// measurement itself.
 func (u usage) since(before usage) usage {
 	diff := make(usage)
 	for name, n := range u {

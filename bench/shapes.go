@@ -23,8 +23,8 @@ func shapesOf(n int) []shape {
 	return shapes
 }
 
-// clientsByGoroutines is the part of P4 that varies both dimensions: a store that is fast
-// with one client, or with one goroutine in each client, can be slow in between.
+// clientsByGoroutines is the part of P4 that varies both dimensions: a store that is fast with
+// one client, or with one goroutine in each client, can be slow with a mix of both.
 func (b *bench) clientsByGoroutines(ctx context.Context) error {
 	return b.shapes(ctx, peer{name: us, open: openHoldfast}, b.redis.Addr(), 0.7)
 }

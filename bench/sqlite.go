@@ -106,7 +106,7 @@ func (h *bareHeld) Unlock(ctx context.Context) error {
 
 func (l *bareSQLite) Close() error { return l.db.Close() }
 
-// sqlite is P10 for SQLite.
+// sqlite measures P10 for SQLite.
 func (b *bench) sqlite(ctx context.Context) error {
 	dir := b.t.TempDir()
 	const client, store, bare = "through the client", "through the store", "two bare statements"

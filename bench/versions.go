@@ -53,7 +53,7 @@ func versions() map[string]string {
 	return found
 }
 
-// cpu returns the name of the processor.
+// cpu returns the model name of the processor.
 func cpu() string {
 	file, err := os.Open("/proc/cpuinfo")
 	if err != nil {

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// settle is the time for waiters to be queued, before their requests are counted.
+// settle is how long waiters get to join the queue before their requests are counted.
 const settle = 2 * time.Second
 
-// waitersCost is P6: what waiters for a lock that is not released cost the server.
+// waitersCost measures P6: the load that waiters for a held lock put on the server.
 func (b *bench) waitersCost(ctx context.Context) error {
 	work := fmt.Sprintf("%d × %d goroutines wait", b.processes, b.waiters)
 	for _, p := range b.wanted(waiting) {
@@ -130,7 +130,7 @@ func waiterRole(ctx context.Context, args []string, in *bufio.Scanner) error {
 	return errors.Join(errs...)
 }
 
-// lockSoon takes a free lock, and fails if that takes long.
+// lockSoon takes a free lock, and fails if that takes too long.
 func lockSoon(ctx context.Context, l locker, name string) (held, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	late := time.AfterFunc(hangs, cancel)

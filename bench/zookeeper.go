@@ -22,7 +22,7 @@ var zooPeers = []peer{
 	{name: "zk.Lock", open: openZooLock},
 }
 
-// zooTakers are the peers that can wait, by the names that a child gets.
+// zooTakers are the peers that can wait, under the names that are passed to a child.
 var zooTakers = []peer{
 	{name: us + " on ZooKeeper", open: openZoo},
 	{name: "zk.Lock", open: openZooLock},
@@ -92,8 +92,8 @@ func (l rawZoo) Close() error {
 	return nil
 }
 
-// bareZoo is the raw limit with a queue: a sequence node in a parent, and both are removed. It has
-// no identity, no token and no record of the holder.
+// bareZoo is the raw limit with a queue: it creates a sequence node in a parent, and removes
+// both. It has no identity, no token and no record of the holder.
 type bareZoo struct{ conn *zk.Conn }
 
 type bareZooHeld struct {
@@ -129,7 +129,8 @@ func (l bareZoo) Close() error {
 	return nil
 }
 
-// zooLock is the lock of the client library. It takes no context, and leaves the parent nodes.
+// zooLock is the lock of the client library. It accepts no context, and leaves the parent nodes
+// behind.
 type zooLock struct{ conn *zk.Conn }
 
 type zooLockHeld struct{ *zk.Lock }
@@ -151,7 +152,7 @@ func (l zooLock) Close() error {
 	return nil
 }
 
-// zookeeper is P9 for ZooKeeper, and the counterpart of P3 to P5.
+// zookeeper measures P9 for ZooKeeper, and the counterpart of P3 to P5.
 func (b *bench) zookeeper(ctx context.Context) error {
 	// Use the optimizing compiler, and enough memory for it.
 	server := servers.StartZooKeeper(b.t, servers.ZooKeeperOptions{Java: []string{"-XX:TieredStopAtLevel=4", "-Xmx512m"}})
@@ -265,8 +266,8 @@ func (b *bench) zooSessions(ctx context.Context, addr string, n int) error {
 	return nil
 }
 
-// zooHandOff is measured in round trips of a write. A hand-off needs two: the release and the
-// grant.
+// zooHandOff measures a hand-off in round trips of a write. A hand-off needs two writes: the
+// release and the grant.
 func (b *bench) zooHandOff(ctx context.Context, addr string) error {
 	conn, err := dialZoo(addr)
 	if err != nil {

@@ -28,7 +28,7 @@ const (
 // The checks of every store.
 var (
 	roundTripCheck = diagnosis.New("store.round-trip", store.LevelWarning,
-		"a renewal must come back within the TTL; calls that take more than a tenth of it make losses likely",
+		"a renewal must be answered within the TTL; calls that take more than a tenth of it make losses likely",
 		"use a longer TTL, or find out why the store is slow")
 	answersCheck   = diagnosis.New("store.answers", store.LevelFailure, "no lock can be taken", "see whether the server is up and can be reached from here, and whether the account may read")
 	exclusionCheck = diagnosis.New("store.exclusion", store.LevelFailure, noLocks, seePackage)
@@ -39,7 +39,7 @@ var (
 		"a resource that checks tokens accepts a holder whose lease is over",
 		"do not use the store: it has lost data, or another program changes its records")
 	leftoversCheck = diagnosis.New("store.leftovers", store.LevelWarning,
-		"what released locks leave behind fills the store",
+		"records that released locks leave behind fill the store",
 		seePackage)
 	delayCheck = diagnosis.New("store.delay", store.LevelWarning,
 		"waiters get a lock later than they could",
@@ -78,7 +78,7 @@ func Worst(findings []store.Finding) store.Level {
 	return worst
 }
 
-// roundTrip compares the time of plain calls with the TTL.
+// roundTrip compares the time that plain calls take with the TTL.
 func roundTrip(ctx context.Context, s store.Store, ttl time.Duration) []store.Finding {
 	took := make([]time.Duration, 0, probes)
 	for range probes {
@@ -101,10 +101,11 @@ func roundTrip(ctx context.Context, s store.Store, ttl time.Duration) []store.Fi
 	return []store.Finding{answersCheck.OK("the store answers"), f}
 }
 
-// scratch returns a name that nobody else uses.
+// scratch returns a name that no other program uses.
 func scratch() string { return "holdfast:doctor:" + rand.Text() }
 
-// selfTest takes, contends, renews, hands over and lets expire one scratch name.
+// selfTest tests one scratch name: a lock, contention, a renewal, a hand-off and the expiry of a
+// grant.
 func selfTest(ctx context.Context, s store.Store) []store.Finding {
 	caps := s.Capabilities()
 	ttl := max(testTTL, caps.MinTTL)
@@ -147,7 +148,7 @@ type test struct {
 	a, b    *holdfast.Client
 	lease   *holdfast.Lease
 	highest []int64       // tokens in the order of their grants
-	late    time.Duration // the most by which a waiter got the lock later than it could
+	late    time.Duration // the longest delay between the time a lock became free and its grant to a waiter
 }
 
 func (t *test) open(s store.Store) (err error) {
@@ -205,7 +206,7 @@ func (t *test) wakeUp(ctx context.Context) (string, error) {
 		lease, err := t.b.Lock(ctx, t.name)
 		done <- outcome{lease, err, time.Now()}
 	}()
-	for { // until the second client is queued, or as long as it would need for that
+	for { // until the second client is queued, or has had enough time for that
 		info, err := t.a.Inspect(ctx, t.name)
 		if err != nil {
 			return "", err

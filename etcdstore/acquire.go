@@ -16,10 +16,10 @@ import (
 // Acquire makes one attempt to take a name: see [store.Store]. It returns ErrInvalid if a request
 // under the identity of a live grant or waiter has another mode, weight or limit.
 //
-// The first attempt assumes that the name is free, and grants it in one transaction if it is. So
-// does the first waiter when its watch reported that the holder is gone. All other attempts read
-// first. A decision that is based on a read is written on condition that nothing has changed since
-// the read, and is made again if something has.
+// The first attempt assumes that the name is free, and grants it in one transaction if it is. The
+// first waiter does the same when its watch reported that the holder is gone. All other attempts
+// read first. A decision that is based on a read is written on condition that nothing has changed
+// since the read, and is made again if something has.
 func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
 	if err := s.enter(ctx); err != nil {
 		return store.Answer{}, err
@@ -74,7 +74,7 @@ func (a *attempt) look(ctx context.Context) (err error) {
 }
 
 // lease gets a lease for the grant. If an earlier attempt got no reply, it gets the lease of that
-// attempt, which may have been granted with it, or may still be.
+// attempt, because the earlier attempt may have been granted with it, or may still be.
 func (a *attempt) lease(ctx context.Context) error {
 	if a.spare != nil {
 		return nil
@@ -121,8 +121,8 @@ func (a *attempt) decide(ctx context.Context) (answer store.Answer, done bool, e
 		}
 		return answer, false, err
 	}
-	// A kept record of this identity is a grant that ended. It must not be granted again beside
-	// its own record.
+	// A kept record of this identity is a grant that ended. The identity must not be granted
+	// again beside its own record.
 	fits := own == nil && a.snap.admits(a.req)
 	first := a.snap.place == 1 || a.snap.queue == 0
 	switch {
@@ -197,7 +197,7 @@ func (a *attempt) grant(ctx context.Context, waiter *record) (answer store.Answe
 }
 
 // unchanged returns conditions that hold if no key was added that excludes the request. Deleted
-// keys do not matter, and neither does another reader for a reader.
+// keys do not matter. For a reader, further readers do not matter either.
 func (a *attempt) unchanged(waiter *record) []*pb.Compare {
 	keys, name := &a.s.keys, a.req.Name
 	start, end, revision := keys.name(name), keys.behind(name), a.snap.revision
@@ -210,7 +210,7 @@ func (a *attempt) unchanged(waiter *record) []*pb.Compare {
 	}
 	compares := []*pb.Compare{nothingNew(start, blockers, revision)}
 	if waiter != nil {
-		// Later waiters are behind this one, unless it has lost its place.
+		// Later waiters are queued behind this one, unless it has lost its place.
 		return append(compares, modIs(keys.of(waiter), waiter.mod))
 	}
 	return append(compares, nothingNew(start+string(rune(kindWaiting)), end, 0))
@@ -218,7 +218,7 @@ func (a *attempt) unchanged(waiter *record) []*pb.Compare {
 
 func leaseGone(err error) bool { return err != nil && rpctypes.Error(err) == rpctypes.ErrLeaseNotFound }
 
-// unsure records that the grant may have been written, or may still be.
+// unsure records that the grant may have been written already, or may still be written later.
 func (a *attempt) unsure() {
 	l := a.spare
 	a.spare = nil
@@ -249,7 +249,7 @@ func (a *attempt) granted(ctx context.Context, revision int64) {
 	a.s.recycle(ctx, place)
 }
 
-// answerTTL returns the time that the lease has left. The lease belongs to the claim from now on.
+// answerTTL returns the remaining time of the lease. The lease belongs to the claim from now on.
 func (a *attempt) answerTTL() time.Duration {
 	left := a.spare.left(a.began)
 	a.spare = nil
@@ -263,7 +263,7 @@ func (a *attempt) again(ctx context.Context, own, waiter *record) (answer store.
 	}
 	if a.spare != nil && a.spare.id == own.lease {
 		// An earlier attempt without a reply has been granted since, with the lease that this
-		// attempt has as its spare. It must not be recycled.
+		// attempt has as its spare. That lease must not be recycled.
 		l := a.spare
 		a.spare = nil
 		a.s.change(a.key, func(c *claim) { c.grant, c.mode = l, own.mode })
@@ -382,12 +382,12 @@ func (a *attempt) refuse(ctx context.Context, fits bool) (*store.Refusal, error)
 	return r, nil
 }
 
-// watched returns what must change before a queued request can be granted.
+// watched returns the keys that must change before a queued request can be granted.
 //
-// A waiter that is not the first watches the waiter in front of it, whose key is deleted when that
-// waiter is granted, leaves or dies. It also watches for a record that closes the name as done,
-// which concerns all waiters. The first waiter needs all conflicting holders to go, so watching one
-// of them is enough. Only for permits can any single holder make room.
+// A waiter that is not the first watches the waiter in front of it, whose key is deleted when
+// that waiter is granted, leaves or dies. It also watches for a record that closes the name as
+// done, which concerns all waiters. The first waiter must wait until all conflicting holders are
+// gone, so watching one of them is enough. Only for permits can any single holder make room.
 func (a *attempt) watched(fits bool) []watch {
 	keys, name := &a.s.keys, a.req.Name
 	if a.snap.place > 1 {

@@ -52,7 +52,8 @@ func addUser(t testing.TB, root *clientv3.Client) {
 	}
 }
 
-// handOff passes a name from one store to a waiter of another, whose Wait only a wake-up can end.
+// handOff passes a name from one store to a waiter of another. Only a wake-up can end the Wait of
+// that waiter.
 func handOff(t testing.TB, from, to *Store, name string) {
 	t.Helper()
 	holder, waiter := request(name, false), request(name, true)
@@ -86,8 +87,8 @@ func jwt(t testing.TB, ttl time.Duration) string {
 	return fmt.Sprintf("--auth-token=jwt,priv-key=%s,sign-method=HS256,ttl=%v", secret, ttl)
 }
 
-// A stream keeps the login with which it was opened. After that has expired, the server refuses
-// further watches on the stream without naming them.
+// A stream keeps the login with which it was opened. After the login has expired, the server
+// refuses further watches on the stream without naming them.
 func TestWaitersAreWokenAfterTheLoginOfTheirStreamHasExpired(t *testing.T) {
 	t.Parallel()
 	const ttl = 2 * time.Second

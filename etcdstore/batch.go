@@ -17,7 +17,7 @@ const (
 	// maxBatch bounds the size of a batch.
 	maxBatch = 64
 
-	// batchTimeout bounds a batch, which has no caller's context.
+	// batchTimeout bounds a batch, to which the contexts of its callers do not apply.
 	batchTimeout = 10 * time.Second
 )
 
@@ -67,8 +67,8 @@ func (s *Store) sendBatch(batch []*batched) (refused bool) {
 		return true
 	case codes.ResourceExhausted:
 		// The database is full, and usually nothing was executed. The server still accepts
-		// transactions that only delete. If the condition of one of those is not true, it may
-		// have been executed before.
+		// transactions that only delete. A transaction of that kind may have been executed
+		// already, in which case its condition is no longer true.
 		inParallel(len(batch), func(i int) {
 			one := batch[i]
 			one.err = err

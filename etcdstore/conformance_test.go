@@ -42,7 +42,7 @@ func openQuick(t testing.TB, url string, heartbeat time.Duration) *Store {
 	return s
 }
 
-// direct returns a client with which a test reads the servers.
+// direct returns a client through which a test reads the servers.
 func direct(t testing.TB, addrs ...string) *clientv3.Client {
 	t.Helper()
 	client, err := clientv3.New(clientv3.Config{Endpoints: addrs, Logger: zap.NewNop(), DialTimeout: dialTimeout})
@@ -57,7 +57,7 @@ func direct(t testing.TB, addrs ...string) *clientv3.Client {
 func TestConformanceOfASingleServer(t *testing.T) {
 	addr := servers.StartEtcd(t, servers.EtcdOptions{}).Addr()
 	client := direct(t, addr)
-	etcdtest.Residue(t, client) // the first use of a server may leave something
+	etcdtest.Residue(t, client) // the first use of a server may leave keys behind
 	storetest.Run(t, storetest.Harness{
 		Open:     func(t testing.TB) store.Store { return openQuick(t, url(addr), quickBeat) },
 		Residue:  func(t testing.TB) []string { return etcdtest.Residue(t, client) },

@@ -12,8 +12,8 @@ import (
 )
 
 // conns are the connections of a client that this package made. A connection to a server that
-// hangs can be closed: calls and watches then go to the other servers until that one answers
-// again. gRPC alone would send it a part of all calls for another 13 seconds.
+// hangs can be closed: calls and watches then use the other servers until that server answers
+// again. Without this, gRPC would send it a part of all calls for another 13 seconds.
 type conns struct {
 	mu  sync.Mutex
 	all map[string]*conn // by their local address

@@ -86,7 +86,7 @@ func TestKeysAreReused(t *testing.T) {
 	look := direct(t, server.Addr())
 	one, two := opened(t, server.Addr()), opened(t, server.Addr())
 	const turns = 30
-	// Two handles take turns, each waiting for the other.
+	// Two handles take turns, and each waits for the other.
 	take := func(mode store.Mode, limit int, name string) {
 		t.Helper()
 		ask := func(s *Store, place int, req store.Request) store.Request {

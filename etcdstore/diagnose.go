@@ -23,12 +23,12 @@ import (
 
 var _ store.Diagnoser = (*Store)(nil)
 
-// lookTimeout bounds each question to a server.
+// lookTimeout bounds each request of a check to a server.
 const lookTimeout = 4 * time.Second
 
 // Diagnose checks whether the servers are set up safely for locks with that TTL: see
-// [store.Diagnoser]. It asks every endpoint for its status and its metrics. The user needs no
-// rights but those for locks.
+// [store.Diagnoser]. It asks every endpoint for its status and its metrics. The user needs only
+// the rights for locks.
 func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding {
 	if err := s.enter(ctx); err != nil {
 		return []store.Finding{answersCheck.Unknown(err)}
@@ -51,7 +51,7 @@ func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding
 	}
 	wg.Wait()
 	if !slices.ContainsFunc(endpoints, func(e *endpointStatus) bool { return e.err == nil && e.Leader != 0 }) {
-		c.failure = errors.New("there is no leader") // all questions that need one would time out
+		c.failure = errors.New("there is no leader") // all requests that need a leader would time out
 	}
 	findings := diagnosis.Run("", c, clusterProbes)
 	for _, e := range endpoints {
@@ -69,7 +69,7 @@ func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding
 	return append(findings, identity, diagnosis.ClockUnneeded("etcd does not tell its clock; no promise of this store depends on the time of day"))
 }
 
-// A cluster is the servers as a whole.
+// A cluster holds the results for all servers together.
 type cluster struct {
 	store      *Store
 	ctx        context.Context
@@ -100,11 +100,11 @@ type endpointStatus struct {
 	metricsErr error
 }
 
-// readMetrics reads the metrics without labels that a server has for Prometheus.
+// readMetrics reads those metrics of a server that have no labels, in the format of Prometheus.
 func (e *endpointStatus) readMetrics() (map[string]float64, error) {
 	config := e.store.config.tls
 	if e.secure && config == nil {
-		return nil, errors.New("the metrics are behind TLS, whose settings a client passed to New does not tell; open the store by its URL")
+		return nil, errors.New("the metrics are behind TLS, and a client passed to New does not reveal its settings; open the store by its URL")
 	}
 	scheme := "http://"
 	transport := &http.Transport{DisableKeepAlives: true}
@@ -151,13 +151,14 @@ func (e *endpointStatus) metric(name string) (float64, error) {
 const (
 	mostMembers = 7
 	mostSize    = 80       // percent of the quota
-	muchSize    = 16 << 20 // bytes from which the ratio of allocated to used counts
+	muchSize    = 16 << 20 // size in bytes from which the ratio of allocated to used space is checked
 
-	// manyRevisions is how many revisions must exist before it counts that none was compacted.
+	// manyRevisions is the number of revisions from which a missing compaction is reported.
 	manyRevisions = 5000
 )
 
-// unsafeVersion reports whether a version may lose or corrupt data when it is killed.
+// unsafeVersion reports whether a server of this version may lose or corrupt data when it is
+// killed.
 func unsafeVersion(version string) bool {
 	return slices.Contains([]string{"3.5.0", "3.5.1", "3.5.2"}, version) || version == "2" ||
 		strings.HasPrefix(version, "2.") || slices.ContainsFunc([]string{"3.0.", "3.1.", "3.2.", "3.3."}, func(old string) bool { return strings.HasPrefix(version, old) })
@@ -200,7 +201,7 @@ var clusterProbes = []diagnosis.Probe[*cluster]{
 	},
 	{
 		Check: diagnosis.New("etcd.ttl", store.LevelWarning,
-			"a server grants no lease shorter than 1.5 election timeouts, so a crashed holder keeps its lock for longer than asked",
+			"a server grants no lease shorter than 1.5 election timeouts, so a crashed holder keeps its lock for longer than the requested TTL",
 			"use the TTL that is granted, or a shorter --election-timeout"),
 		Look: func(c *cluster) (bool, string, error) {
 			asked := whole(c.ttl)
@@ -237,7 +238,7 @@ func (c *cluster) tryLease(seconds int64) (granted int64, err error) {
 	return granted, err
 }
 
-// neverCompacted looks whether the first revision still exists.
+// neverCompacted reports whether the first revision still exists.
 func (c *cluster) neverCompacted() (bool, string, error) {
 	key := []byte(c.store.keys.floor)
 	now, err := ask(c, func(ctx context.Context) (*pb.RangeResponse, error) {
@@ -259,8 +260,8 @@ func (c *cluster) neverCompacted() (bool, string, error) {
 	return true, fmt.Sprintf("%d revisions, none was ever compacted", revisions), err
 }
 
-// lacksRights makes a transaction whose condition is never true. The server checks the rights for
-// everything that it could do.
+// lacksRights reports whether the user lacks rights. It makes a transaction whose condition is
+// never true: the server checks the rights for all operations that the transaction could make.
 func (c *cluster) lacksRights() (bool, string, error) {
 	key := []byte(c.store.keys.floor)
 	_, err := ask(c, func(ctx context.Context) (*pb.TxnResponse, error) {
@@ -353,8 +354,8 @@ var endpointProbes = []diagnosis.Probe[*endpointStatus]{
 	},
 }
 
-// doesNotSync looks whether the server syncs its log for a write. A follower may do so a moment
-// later, so there are several writes.
+// doesNotSync reports whether the server does not sync its log for a write. A follower may sync a
+// moment later, so doesNotSync makes several writes.
 func (e *endpointStatus) doesNotSync() (bool, string, error) {
 	const name = "etcd_disk_wal_fsync_duration_seconds_count"
 	before, err := e.metric(name)

@@ -42,7 +42,7 @@ func TestDiagnose(t *testing.T) {
 	etcdSeen.Complete(t, "etcd.", "etcd.version")
 }
 
-// diagnoseOne looks at one server with a small quota and a long election timeout.
+// diagnoseOne checks one server with a small quota and a long election timeout.
 func diagnoseOne(t *testing.T) {
 	const quota = 40 << 20
 	server := servers.StartEtcd(t, servers.EtcdOptions{Args: []string{
@@ -75,7 +75,7 @@ func diagnoseOne(t *testing.T) {
 	if _, err := client.Compact(t.Context(), deleted.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
 		t.Fatal(err)
 	}
-	servers.Poll(t, patience, func() error { // the size in use follows with the next commit
+	servers.Poll(t, patience, func() error { // the size in use is updated at the next commit
 		status, err := client.Status(t.Context(), server.Addr())
 		if err == nil && status.DbSizeInUse > status.DbSize/2 {
 			err = fmt.Errorf("%d of %d bytes are in use", status.DbSizeInUse, status.DbSize)
@@ -106,7 +106,7 @@ func diagnoseOne(t *testing.T) {
 	}
 }
 
-// diagnoseTwo looks at two servers, of which one is then stopped, and at one of them only.
+// diagnoseTwo checks two servers, then the same two after one was stopped, and one of them alone.
 func diagnoseTwo(t *testing.T) {
 	cluster := servers.StartEtcdCluster(t, 2, servers.EtcdOptions{})
 	s := opened(t, cluster.Addrs()...)
@@ -135,7 +135,7 @@ func diagnoseTwo(t *testing.T) {
 	}
 }
 
-// diagnoseLearner looks at a server that does not vote.
+// diagnoseLearner checks a server that does not vote.
 func diagnoseLearner(t *testing.T) {
 	server := servers.StartEtcd(t, servers.EtcdOptions{})
 	learner := server.StartLearner(t)
@@ -153,7 +153,7 @@ func diagnoseLearner(t *testing.T) {
 	}
 }
 
-// diagnoseThree looks at servers that are in order, with TLS.
+// diagnoseThree checks servers without problems, with TLS.
 func diagnoseThree(t *testing.T) {
 	certs := servers.NewCertificates(t)
 	cluster := servers.StartEtcdCluster(t, 3, servers.EtcdOptions{Args: []string{synced}, TLS: certs})
@@ -172,7 +172,7 @@ func diagnoseThree(t *testing.T) {
 	}
 }
 
-// diagnoseUsers looks at a server as users with more and fewer rights.
+// diagnoseUsers checks a server as users with more and fewer rights.
 func diagnoseUsers(t *testing.T) {
 	server := servers.StartEtcd(t, servers.EtcdOptions{Password: rootPassword, Args: []string{synced}})
 	root := asRoot(t, server.Addr())

@@ -28,8 +28,8 @@
 //   - the servers keep their data: no --unsafe-no-fsync, and no member that comes back without
 //     its data under its old name;
 //   - the cluster is not restored from a backup while there are live grants. A backup has older
-//     grants, and its revisions, from which tokens are made, start again lower. Start a restored
-//     cluster with --bump-revision and --mark-compacted, or use another prefix;
+//     grants. Its revisions, from which tokens are made, start again at a lower number. Start a
+//     restored cluster with --bump-revision and --mark-compacted, or use another prefix;
 //   - the clocks of clients and servers run at about the same speed: during a TTL they drift
 //     apart by less than a lease's margin, a twentieth of its TTL and at most a second. The time
 //     of day does not matter.
@@ -43,18 +43,18 @@
 // Choose etcd over Redis if there must never be two holders, not even for a moment after a
 // failover. Choose it over a quorum of Redis servers for its order and modes, and because it is
 // easier to run correctly. A lock and unlock are two writes through a majority, each with a write
-// to disk: a few milliseconds, and a few thousand pairs a second in all, where Redis does tens of
-// thousands. Hand-overs within one process cost no write, as on every store.
+// to disk: a few milliseconds, and a few thousand pairs a second in all, whereas Redis handles
+// tens of thousands. Hand-overs within one process cost no write, as on every store.
 //
 // # TTL
 //
 // etcd counts whole seconds, so a TTL is rounded up. The shortest is 2 s; a server with an
-// election timeout of T grants no less than 1.5 T. The longest is that of Holdfast. Lease.Deadline
-// follows the TTL that was granted: it may be longer than asked for, and shorter by up to a
-// twentieth, because leases of etcd are reused. A grant that is not renewed ends up to a second
-// after its TTL. After a change of the leader, all grants get their whole TTL again. Names are also
-// kept closed (Once, MinHold) for whole seconds. The remaining time of a grant is reported in whole
-// seconds, and its age by the clocks of the clients that wrote and read it.
+// election timeout of T grants no less than 1.5 T. The longest is that of Holdfast.
+// Lease.Deadline follows the TTL that was granted: it may be longer than requested, and shorter
+// by up to a twentieth, because leases of etcd are reused. A grant that is not renewed ends up to
+// a second after its TTL. After a change of the leader, all grants get their whole TTL again.
+// Names are also kept closed (Once, MinHold) for whole seconds. The remaining time of a grant is
+// reported in whole seconds, and its age by the clocks of the clients that wrote and read it.
 //
 // # Tokens
 //
@@ -108,7 +108,7 @@
 // another server. A server that hangs without closing its connections costs its callers two
 // seconds; then its connection is closed, and the server is not used until it answers. A server
 // that was down is tried once a second and used as soon as it is back. (A client passed to [New]
-// has its own settings: by default gRPC ends up trying only every two minutes.)
+// has its own settings: by default the interval of gRPC grows to two minutes.)
 //
 // # etcd grpc-proxy
 //

@@ -19,7 +19,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// patience bounds events that should happen soon. Only a failing test waits so long.
+// patience bounds the wait for events that should happen soon. Only a failing test waits that
+// long.
 const patience = 30 * time.Second
 
 func url(addrs ...string) string { return "etcd://" + strings.Join(addrs, ",") }
@@ -55,7 +56,7 @@ func request(name string, queue bool) store.Request {
 	}
 }
 
-// must asks once and requires the given place in the queue, or a grant if it is 0.
+// must makes one request and requires the given place in the queue, or a grant if place is 0.
 func must(t testing.TB, s *Store, req store.Request, place int) store.Answer {
 	t.Helper()
 	answer, err := s.Acquire(bounded(t, patience), req)
@@ -68,7 +69,7 @@ func must(t testing.TB, s *Store, req store.Request, place int) store.Answer {
 	return answer
 }
 
-// eventually repeats a call until it works.
+// eventually repeats a call until it succeeds.
 func eventually[T any](t testing.TB, call func(ctx context.Context) (T, error)) (result T) {
 	t.Helper()
 	servers.Poll(t, patience, func() (err error) {
@@ -80,7 +81,7 @@ func eventually[T any](t testing.TB, call func(ctx context.Context) (T, error)) 
 	return result
 }
 
-// lock calls Lock in the background.
+// lock calls Lock on a new goroutine.
 func lock(c *holdfast.Client, ctx context.Context, name string) <-chan result {
 	done := make(chan result, 1)
 	go func() {
@@ -196,13 +197,13 @@ func TestOneHungServerOfThreeIsNotUsed(t *testing.T) {
 	pair()
 }
 
-// By itself, gRPC dials a lost server less and less often, in the end every two minutes.
+// By default, gRPC dials a lost server less and less often, and finally only every two minutes.
 func TestAServerThatWasDownForLongIsUsedSoonAfterItsReturn(t *testing.T) {
 	t.Parallel()
 	proxy, far, _, _ := behind(t)
 	must(t, far, request("a", false), 0)
 	proxy.Cut()
-	time.Sleep(18 * time.Second) // the next attempt of gRPC by itself would be after 22 s
+	time.Sleep(18 * time.Second) // the default backoff of gRPC would make the next attempt after 22 s
 	proxy.Heal()
 	begin := time.Now()
 	eventually(t, func(ctx context.Context) (store.Answer, error) { return far.Acquire(ctx, request("b", false)) })
@@ -211,7 +212,7 @@ func TestAServerThatWasDownForLongIsUsedSoonAfterItsReturn(t *testing.T) {
 	}
 }
 
-// behind returns a store behind a proxy, and one without it.
+// behind returns a store that connects through a proxy, and one that connects directly.
 func behind(t *testing.T) (proxy *faultproxy.Proxy, far, near *Store, look *clientv3.Client) {
 	server := servers.StartEtcd(t, servers.EtcdOptions{})
 	proxy = faultproxy.Start(t, server.Addr())
@@ -240,7 +241,7 @@ func TestALostReplyToAnAcquireIsUndoneByLeaving(t *testing.T) {
 		t.Fatal("the request did not arrive")
 	}
 	eventually(t, func(ctx context.Context) (int, error) { return 0, far.Leave(ctx, "a", req.ID) })
-	// The lease is gone too, so the request cannot be executed a second time.
+	// The lease was revoked too, so the request cannot be executed a second time.
 	if left := etcdtest.Residue(t, look); len(left) > 0 {
 		t.Errorf("left on the server: %q", left)
 	}
@@ -261,7 +262,7 @@ func TestALostReplyToARenewalWithTokensIsNotALostLock(t *testing.T) {
 	must(t, near, request("a", true), 1)
 }
 
-// hold keeps a call in the network after it was sent, until Heal.
+// hold sends a call and keeps it in the network until Heal.
 func hold(proxy *faultproxy.Proxy, mark string, call func() error) <-chan error {
 	seen, done := make(chan struct{}), make(chan error, 1)
 	proxy.ToServer.When(func(b []byte) bool { return bytes.Contains(b, []byte(mark)) }, func() {
@@ -273,7 +274,7 @@ func hold(proxy *faultproxy.Proxy, mark string, call func() error) <-chan error 
 	return done
 }
 
-// In etcd (issue 22082) a repeated Unlock deleted a newer lock of the same session.
+// In etcd (issue 22082), a repeated Unlock deleted a newer lock of the same session.
 func TestAReleaseThatArrivesLateDoesNotEndAnotherGrant(t *testing.T) {
 	t.Parallel()
 	for what, end := range map[string]func(s *Store, id store.ID) error{
@@ -330,7 +331,7 @@ func TestALeaseIsNotReusedWhileACallMayStillAffectIt(t *testing.T) {
 	}
 }
 
-// In etcd a waiter was granted the lock though its lease had expired.
+// In etcd, a waiter was granted the lock although its lease had expired.
 func TestEtcd11456WaiterWhoseLeaseHadExpiredWasGranted(t *testing.T) {
 	t.Parallel()
 	server := servers.StartEtcd(t, servers.EtcdOptions{})
@@ -347,10 +348,11 @@ func TestEtcd11456WaiterWhoseLeaseHadExpiredWasGranted(t *testing.T) {
 	if err := s.Release(bounded(t, patience), "a", holder.ID, store.Keep{}); err != nil {
 		t.Fatal(err)
 	}
-	must(t, s, dead, 2) // at the end, though the name is free
+	must(t, s, dead, 2) // it is at the end of the queue, although the name is free
 	must(t, s, live, 0)
 
-	// The same holds if its lease ends between the read and the grant, before the next waiter asks.
+	// The same applies if its lease ends between the read and the grant, before the next waiter
+	// asks.
 	behind := request("a", true)
 	must(t, s, behind, 2)
 	if err := s.Release(bounded(t, patience), "a", live.ID, store.Keep{}); err != nil {
@@ -371,7 +373,7 @@ func TestEtcd11456WaiterWhoseLeaseHadExpiredWasGranted(t *testing.T) {
 	must(t, s, behind, 0)
 }
 
-// In etcd a waiter was not told that its session had died.
+// In etcd, a waiter was not told that its session had ended.
 func TestEtcd19597WaiterWasNotToldThatItsSessionDied(t *testing.T) {
 	t.Parallel()
 	for what, fault := range map[string]func(*servers.Etcd){
@@ -388,7 +390,7 @@ func TestEtcd19597WaiterWasNotToldThatItsSessionDied(t *testing.T) {
 			waiter := lock(two, context.Background(), "a")
 			waiting(t, opened(t, server.Addr()), "a", 1)
 			fault(server)
-			defer server.Continue() // otherwise all clients take long to close
+			defer server.Continue() // otherwise it takes long to close all clients
 			select {
 			case got := <-waiter:
 				if !errors.Is(got.err, holdfast.ErrUnavailable) {
@@ -446,8 +448,8 @@ func TestAWaitSurvivesCompaction(t *testing.T) {
 	must(t, far, waiter, 0)
 }
 
-// The time of a lease starts when the servers receive the request. The client only knows that this
-// is after it sent the request.
+// The TTL of a lease starts when the servers receive the request. The client only knows that this
+// happens after it sent the request.
 func TestTheTTLOfAReusedLeaseCountsFromTheTimeItWasSent(t *testing.T) {
 	t.Parallel()
 	const delay = time.Second
@@ -487,7 +489,7 @@ func TestARequestThatArrivesAfterLeaveHasNoEffect(t *testing.T) {
 	if err := <-done; err == nil {
 		t.Fatal("granted by a request that is still in flight")
 	}
-	// Undo the request as the handle would, but over the faster connection.
+	// Undo the request as the handle would, but over the direct connection.
 	c1, _ := far.claim(claimKey{"a", req.ID})
 	if c1.grant == nil || !c1.grant.unsure.Load() {
 		t.Fatal("the lease of a request without a reply is not marked as unsure")

@@ -76,7 +76,7 @@ func TestAFullServerRenewsAndReleases(t *testing.T) {
 	}
 }
 
-// A release is sent in a batch with acquires of other names, which a full server refuses.
+// A release is sent in a batch with requests to acquire other names, which a full server refuses.
 func TestAFullServerReleasesThoughABatchAlsoAcquires(t *testing.T) {
 	t.Parallel()
 	c := gather(t)

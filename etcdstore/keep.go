@@ -62,9 +62,9 @@ func (s *Store) keep(ctx context.Context, key claimKey, keep store.Keep) (kept b
 	}
 }
 
-// An unsettled is a kept record whose lease or write got no reply. It may have been written, or may
-// still be. The lease of such a record may live for weeks, so it must not be left behind without
-// the record.
+// An unsettled is a kept record whose lease or write got no reply. It may have been written
+// already, or may still be written later. The lease of such a record may live for weeks, so it
+// must not be left behind without the record.
 type unsettled struct {
 	lease int64
 	grant record // the grant that the write replaces
@@ -101,9 +101,9 @@ func (s *Store) settle(ctx context.Context, key claimKey, u unsettled) (kept boo
 	return kept, nil
 }
 
-// settleAll settles the kept records of all identities, of which there are usually none, and
-// returns the outcome for one of them. A record of another identity that cannot be settled now is
-// tried again the next time.
+// settleAll settles the kept records of all identities and returns the outcome for one of them.
+// Usually there are none. A record of another identity that cannot be settled now is tried again
+// at the next call.
 func (s *Store) settleAll(ctx context.Context, of claimKey) (kept bool, err error) {
 	s.mu.Lock()
 	all := maps.Clone(s.unsettled)

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// keepLinger is how long the keep-alive stream outlives its last use: longer than the time
-	// between two renewals of most leases. Opening a stream is expensive with authentication,
-	// because the client library logs in for each stream.
+	// keepLinger is how long the keep-alive stream outlives its last use: longer than the
+	// interval between two renewals of most leases. Opening a stream is expensive with
+	// authentication, because the client library logs in for each stream.
 	keepLinger = time.Minute
 
 	// proxyWait bounds the wait for the replies of a grpc-proxy, which sends keep-alives every half
@@ -26,7 +26,7 @@ const (
 	noLease = 0
 )
 
-// errProxied ends a stream that turns out to lead to a grpc-proxy.
+// errProxied ends a stream that turns out to go through a grpc-proxy.
 var errProxied = errors.New("this is an etcd grpc-proxy")
 
 // A keeper sends the keep-alives of a store, all on one stream. The stream is open while it is
@@ -54,7 +54,7 @@ type keepStream struct {
 	heard   time.Duration // when the last reply arrived, since base
 }
 
-// A keepBatch is the keep-alives of one call.
+// A keepBatch holds the keep-alives of one call.
 type keepBatch struct {
 	leases []*lease
 	alive  []bool
@@ -119,7 +119,7 @@ func (k *keeper) keepOnce(ctx context.Context, leases []*lease) ([]bool, error) 
 	}
 }
 
-// silent gives up a stream on which no reply has arrived since that time.
+// silent abandons a stream on which no reply has arrived since that time.
 func (k *keeper) silent(st *keepStream, since time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -148,7 +148,7 @@ func (k *keeper) open() *keepStream {
 	return st
 }
 
-// rest ends a stream that has not been used for a while.
+// rest closes a stream that has not been used for a while.
 func (k *keeper) rest() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -223,9 +223,9 @@ func (k *keeper) sending(ctx context.Context, st *keepStream, stream pb.Lease_Le
 
 // received matches a reply to the oldest call for its lease.
 //
-// The first request of a stream is for a lease that does not exist, to find out whether the stream
-// leads to a grpc-proxy. A server replies in order, and with a TTL of 0. A proxy replies in any
-// order, and with -1.
+// The first request of a stream is for a lease that does not exist, to find out whether the
+// stream goes through a grpc-proxy. A server replies in order, and with a TTL of 0. A proxy
+// replies in any order, and with -1.
 func (k *keeper) received(st *keepStream, resp *pb.LeaseKeepAliveResponse) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -258,11 +258,10 @@ func (k *keeper) received(st *keepStream, resp *pb.LeaseKeepAliveResponse) error
 	return nil
 }
 
-// keepThroughProxy keeps leases alive through a grpc-proxy. A proxy keeps leases alive by
-// itself for as long as the stream is open. It answers a request with the reply to any of its own
-// keep-alives, even one that was sent before the request, and under load it drops replies. So each
-// call has a stream of its own, and afterwards asks the server for the remaining time of the
-// leases.
+// keepThroughProxy keeps leases alive through a grpc-proxy. A proxy keeps leases alive by itself
+// while the stream is open. It answers a request with the reply to any of its own keep-alives,
+// even one that was sent before the request, and under load it drops replies. So each call has a
+// stream of its own, and afterwards asks the server for the remaining time of the leases.
 func (k *keeper) keepThroughProxy(ctx context.Context, leases []*lease) ([]bool, error) {
 	sending, cancel := context.WithTimeout(ctx, proxyWait)
 	defer cancel()

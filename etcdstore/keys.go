@@ -39,7 +39,7 @@ func kindOf(mode store.Mode) byte {
 }
 
 // The separator is between a name and the rest of its key. Names have no control characters, so
-// the keys of one name are never mixed with those of another.
+// no key of another name is between the keys of a name.
 const (
 	separator      = "\t"
 	afterSeparator = "\n" // the next byte: greater than all keys of a name
@@ -58,8 +58,8 @@ func newKeys(prefix string) keys {
 // name returns the prefix of all keys of a name.
 func (k *keys) name(name string) string { return k.locks + name + separator }
 
-// behind returns a key greater than all keys of a name, and less than those of names that start
-// with it.
+// behind returns a key greater than all keys of a name, and less than the keys of names that
+// start with that name.
 func (k *keys) behind(name string) string { return k.locks + name + afterSeparator }
 
 // key returns the key of a grant, a kept record or a waiter with that lease. There is at most one
@@ -99,7 +99,7 @@ type record struct {
 	weight int
 	limit  int
 	tokens int           // in the newest block
-	base   int64         // what was added to the revision to get the tokens of that block
+	base   int64         // the offset that was added to the revision to get the tokens of that block
 	token  int64         // first token of that block if the key was written again since; otherwise 0
 	since  time.Duration // when it was granted, closed or queued, by the clock of the client that wrote it
 	owner  string

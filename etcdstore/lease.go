@@ -12,9 +12,9 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// freshPart limits which leases are reused as they are: those of which at most 1/freshPart of the
-// TTL has passed. That time is subtracted from the TTL of the grant. Older leases are kept alive
-// first.
+// freshPart limits which leases are reused without a keep-alive: those whose age is at most
+// 1/freshPart of their TTL. Their age is subtracted from the TTL of the grant. Older leases are
+// kept alive first.
 const freshPart = 20
 
 // A lease of etcd belongs to one identity at a time, so that each grant expires on its own and
@@ -22,15 +22,15 @@ const freshPart = 20
 // released grant is reused.
 type lease struct {
 	id      int64
-	seconds int64        // asked for
+	seconds int64        // as requested
 	ttl     atomic.Int64 // as granted; a time.Duration
-	sent    atomic.Int64 // send time of the last successful call, since base; its time counts from then
+	sent    atomic.Int64 // send time of the last successful call, since base; the TTL counts from then
 
 	// Foreign leases were made by another handle, which may reuse them.
 	foreign bool
 
 	// Unsure means that a write with this lease was sent and got no reply. It may still arrive at
-	// any time, so the lease is not reused. It is revoked in the end, and from then on the server
+	// any time, so the lease is not reused. It is revoked later, and from then on the server
 	// refuses that write.
 	unsure atomic.Bool
 }
@@ -57,10 +57,10 @@ func (l *lease) left(began time.Duration) time.Duration {
 	return l.span() - max(0, began-time.Duration(l.sent.Load()))
 }
 
-// A pool holds the unused leases by the TTL that was asked for, the most recently used ones last.
-// It needs no timer, since leases that are not kept alive expire. It has no limit, so that Close
-// can revoke all leases that are alive: a lease that the pool dropped would stay on the server for
-// the rest of its TTL, which may be long.
+// A pool holds the unused leases by requested TTL, the most recently used ones last. It needs no
+// timer, since leases that are not kept alive expire. It has no limit, so that Close can revoke
+// all leases that are alive. A lease that the pool dropped would stay on the server for the rest
+// of its TTL, which may be long.
 type pool struct {
 	mu   sync.Mutex
 	idle map[int64][]*lease
@@ -104,8 +104,8 @@ func (p *pool) drain() (all []*lease) {
 	return all
 }
 
-// lease returns an unused lease of that TTL, with nearly all of its time left. If there is none, it
-// creates one.
+// lease returns an unused lease with that TTL and nearly all of its time left. If there is none,
+// it creates one.
 func (s *Store) lease(ctx context.Context, ttl time.Duration) (*lease, error) {
 	seconds := whole(ttl)
 	for {
@@ -166,13 +166,13 @@ func (s *Store) revoke(ctx context.Context, id int64) error {
 	return err
 }
 
-// keepAlive restarts the time of one lease, and reports whether it is alive.
+// keepAlive restarts the TTL of one lease, and reports whether it is alive.
 func (s *Store) keepAlive(ctx context.Context, l *lease) (bool, error) {
 	alive, err := s.keepAlives(ctx, []*lease{l})
 	return err == nil && alive[0], err
 }
 
-// keepAlives restarts the time of leases, and reports which of them are alive.
+// keepAlives restarts the TTLs of leases, and reports which of them are alive.
 func (s *Store) keepAlives(ctx context.Context, leases []*lease) ([]bool, error) {
 	if s.several {
 		var cancel context.CancelFunc
@@ -191,8 +191,8 @@ func (s *Store) leftOf(ctx context.Context, id int64) (time.Duration, error) {
 	return time.Duration(max(0, resp.TTL)) * time.Second, nil
 }
 
-// closeLeases revokes unused leases: the idle ones, those of waiters, and those of grants that
-// another handle has ended. Live grants keep theirs.
+// closeLeases revokes the leases that are not in use: idle leases, those of waiters, and those of
+// grants that another handle has ended. Live grants keep their leases.
 func (s *Store) closeLeases(ctx context.Context) {
 	var ends, grants []*lease
 	s.mu.Lock()

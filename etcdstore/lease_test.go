@@ -105,8 +105,8 @@ func TestCloseRevokesTheLeasesOfManyGrants(t *testing.T) {
 	}
 }
 
-// An attempt without a reply may still be granted. The next one uses its lease, fails because the
-// name was taken, and cannot revoke the lease.
+// An attempt without a reply may still be granted. The next attempt uses the same lease, fails
+// because the name was taken, and cannot revoke the lease.
 func TestLeaveRevokesTheLeaseOfAnAttemptThatWasRepeatedInVain(t *testing.T) {
 	t.Parallel()
 	proxy, far, near, look := behind(t)

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// pageSize is how many names List returns unless asked for another number.
+	// pageSize is how many names List returns by default.
 	pageSize = 100
 
 	// maxPage bounds a page.
@@ -55,7 +55,7 @@ func (s *Store) list(ctx context.Context, q store.Query) (page store.Page, err e
 	return page, s.describe(ctx, &page, names)
 }
 
-// after returns a key greater than all keys that start with a prefix.
+// after returns the least key that is greater than all keys with a prefix.
 func after(prefix string) string {
 	end := []byte(prefix)
 	for i := len(end) - 1; i >= 0; i-- {
@@ -80,7 +80,7 @@ func (n *named) add(r record) {
 	}
 }
 
-// names reads names with all of their records, and whether there are more names.
+// names reads names with all of their records, and reports whether there are more names.
 func (s *Store) names(ctx context.Context, start, end string, limit int) (names []named, more bool, err error) {
 	for {
 		resp, err := call(s, ctx, s.kv.Range, &pb.RangeRequest{Key: []byte(start), RangeEnd: []byte(end), Limit: int64(2*limit + 1)})

@@ -30,7 +30,7 @@ const (
 	pingTimeout = 3 * time.Second
 
 	// A server that is down is dialed again after firstRedial, and then less and less often, but
-	// at least every mostRedial. By default gRPC waits for up to two minutes, so that locks would
+	// at least every mostRedial. By default gRPC waits for up to two minutes. Locks would then
 	// fail for too long after the servers are back.
 	firstRedial = 50 * time.Millisecond
 	mostRedial  = time.Second
@@ -104,7 +104,7 @@ func dial(ctx context.Context, option clientv3.Config, c config) (*Store, error)
 	return s, nil
 }
 
-// refused explains the error of the first call to the servers.
+// refused explains why the first call to the servers failed.
 func refused(ctx context.Context, u *store.URL, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -122,7 +122,7 @@ func refused(ctx context.Context, u *store.URL, err error) error {
 	return fmt.Errorf("%s: %w", u, err)
 }
 
-// optionOf reads a URL: see the package comment.
+// optionOf parses a URL: see the package comment.
 func optionOf(u *store.URL) (option clientv3.Config, err error) {
 	fail := func(format string, args ...any) (clientv3.Config, error) {
 		return option, fmt.Errorf("%w: %s URL: %s", store.ErrInvalid, u.Scheme, fmt.Sprintf(format, args...))
@@ -157,8 +157,8 @@ func optionOf(u *store.URL) (option clientv3.Config, err error) {
 				Backoff:           backoff.Config{BaseDelay: firstRedial, Multiplier: 1.6, Jitter: 0.2, MaxDelay: mostRedial},
 				MinConnectTimeout: pingTimeout,
 			}),
-			// Otherwise gRPC pings the server after each reply to measure the bandwidth, which
-			// costs a tenth of a lock.
+			// Fixed windows keep gRPC from pinging the server after each reply to measure the
+			// bandwidth. The pings cost a tenth of a lock.
 			grpc.WithStaticStreamWindowSize(window), grpc.WithStaticConnWindowSize(window),
 		},
 	}

@@ -42,7 +42,7 @@ func TestTLSWithCertificatesOnBothSides(t *testing.T) {
 	}
 }
 
-// Some programs run for longer than certificates are valid.
+// Some programs run for longer than their certificates are valid.
 func TestCertificatesAreReadAgainForEachConnection(t *testing.T) {
 	t.Parallel()
 	old, renewed := servers.NewCertificates(t), servers.NewCertificates(t) // of another authority
@@ -77,7 +77,7 @@ func TestCertificatesAreReadAgainForEachConnection(t *testing.T) {
 		}
 	}
 	replace(renewed.CertFile, cert)
-	again() // without its key it is not used yet
+	again() // the new certificate is not used before its key is there
 	replace(renewed.KeyFile, key)
 	replace(renewed.CAFile, ca)
 	for from, to := range map[string]string{renewed.CAFile: old.CAFile, renewed.CertFile: old.CertFile, renewed.KeyFile: old.KeyFile} {

@@ -26,7 +26,7 @@ func TestLeasesAreKeptBehindAGRPCProxy(t *testing.T) {
 		}
 		leases = append(leases, lease)
 	}
-	// Watches of several names at the same time, so that their replies come in any order.
+	// Watch several names at the same time, so that their replies arrive in any order.
 	var wg sync.WaitGroup
 	for end := time.Now().Add(3 * ttl); time.Now().Before(end); {
 		one, two := client(t, time.Minute, proxy.Addr()), client(t, time.Minute, proxy.Addr())

@@ -52,7 +52,7 @@ func (s *Store) drop(ctx context.Context, key claimKey) (bool, error) {
 	return len(ended) > 0, err
 }
 
-// erase deletes the records of an identity that a read returns and that match.
+// erase deletes those records of an identity that a read returns and that meant accepts.
 func (s *Store) erase(ctx context.Context, key claimKey, read *pb.RequestOp, meant func(*record) bool) ([]record, error) {
 	for {
 		resp, err := s.txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{read}})
@@ -100,7 +100,7 @@ func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 // abandon deletes the grant and the place in the queue of an identity.
 func (s *Store) abandon(ctx context.Context, key claimKey) error {
 	c, _ := s.claim(key)
-	if c.grant == nil && c.place == nil { // made through another handle, or already forgotten
+	if c.grant == nil && c.place == nil { // granted or queued through another handle, or already forgotten
 		_, err := s.erase(ctx, key, get(s.keys.name(key.name), s.keys.behind(key.name)), func(r *record) bool { return r.held() || r.kind == kindWaiting })
 		return err
 	}
@@ -112,7 +112,7 @@ func (s *Store) abandon(ctx context.Context, key claimKey) error {
 	if c.grant != nil {
 		grant := s.keys.key(key.name, kindOf(c.mode), c.grant.id)
 		same := createdAt(grant, c.create)
-		if c.create == 0 { // not known; then the lease was created by this handle and used for this grant only
+		if c.create == 0 { // not known; then this handle created the lease and used it for this grant only
 			same = goesBy(grant, c.grant.id)
 		}
 		txn.Compare = append(txn.Compare, same)

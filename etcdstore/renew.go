@@ -17,8 +17,9 @@ const maxOps = 128
 // Renew extends grants: see [store.Store]. It returns ErrInvalid if a renewal changes the mode
 // other than from exclusive to shared, or has a floor with no token above it.
 //
-// It keeps the leases alive first and reads the keys afterwards. So a key that exists has a whole
-// TTL left, and a former leader that does not know that it was replaced cannot answer the read.
+// It keeps the leases alive first and reads the keys afterwards. So a key that exists has its
+// whole TTL left, and a former leader that does not know that it was replaced cannot answer the
+// read.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
@@ -49,7 +50,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	if !known || errors.Is(err, store.ErrInvalid) {
 		return nil, s.explain(ctx, err)
 	}
-	return outcomes, nil // a renewal that failed is unknown, and does not affect the others
+	return outcomes, nil // the outcome of a failed renewal is unknown, and the others are not affected
 }
 
 // extend renews the grants that need no write, and returns the indexes of the others.
@@ -94,7 +95,7 @@ func (s *Store) extend(ctx context.Context, grants []store.Renewal, outcomes []s
 	return slow, nil
 }
 
-// there reads which grants still exist as this handle knows them.
+// there reports which grants still exist in the state that this handle knows.
 func (s *Store) there(ctx context.Context, grants []store.Renewal, indexes []int, claims []claim) ([]bool, error) {
 	ops := make([]*pb.RequestOp, len(indexes))
 	for n, i := range indexes {
@@ -114,7 +115,7 @@ func (s *Store) there(ctx context.Context, grants []store.Renewal, indexes []int
 }
 
 // renew renews one grant that may have to be written again. If the database is full, the grant is
-// extended as it is, which needs no space.
+// extended unchanged, which needs no space.
 func (s *Store) renew(ctx context.Context, r *store.Renewal) (store.Renewed, error) {
 	key := claimKey{r.Name, r.ID}
 	var full error
@@ -155,7 +156,8 @@ func (s *Store) renew(ctx context.Context, r *store.Renewal) (store.Renewed, err
 	}
 }
 
-// own reads the live grant of an identity, and whether others are queued for its name.
+// own reads the live grant of an identity, and reports whether other identities are queued for
+// its name.
 func (s *Store) own(ctx context.Context, key claimKey) (own *record, queued bool, err error) {
 	if c, _ := s.claim(key); c.grant != nil {
 		own, queued, err = s.ownBy(ctx, key, get(s.keys.key(key.name, kindOf(c.mode), c.grant.id), ""))
@@ -212,7 +214,7 @@ type regrant struct {
 	above  int64
 	floor  floorMark
 
-	known *lease // the lease of the claim when this began
+	known *lease // the lease of the claim at the start of the renewal
 }
 
 // write extends the grant. The status is not Extended if the grant has changed since it was read.
@@ -241,8 +243,8 @@ func (g *regrant) write(ctx context.Context) (out store.Renewed, err error) {
 	return out, nil
 }
 
-// lease returns the lease of the grant. It makes sure that there is a claim from here to note; a
-// concurrent Release or Leave removes it.
+// lease returns the lease of the grant. If this handle has no claim for the identity yet, lease
+// records one, so that note can tell whether a concurrent Release or Leave removed it.
 func (g *regrant) lease() (l *lease) {
 	l = &lease{id: g.own.lease, foreign: true}
 	g.s.change(g.key, func(c *claim) {
@@ -257,7 +259,7 @@ func (g *regrant) lease() (l *lease) {
 	return l
 }
 
-// still reports whether the grant is as it was read.
+// still reports whether the grant has not changed since it was read.
 func (g *regrant) still(ctx context.Context) (bool, error) {
 	resp, err := g.s.txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{
 		getAs(&pb.RangeRequest{Key: []byte(g.s.keys.of(g.own)), KeysOnly: true}),
@@ -269,7 +271,7 @@ func (g *regrant) still(ctx context.Context) (bool, error) {
 	return len(kvs) == 1 && kvs[0].ModRevision == g.own.mod, nil
 }
 
-// put writes the grant with that lease if it is as it was read.
+// put writes the grant with that lease if it has not changed since it was read.
 func (g *regrant) put(ctx context.Context, l *lease) (out store.Renewed, err error) {
 	s, r := g.s, *g.own
 	before := s.keys.of(&r)
@@ -321,8 +323,8 @@ func (g *regrant) put(ctx context.Context, l *lease) (out store.Renewed, err err
 	return out, nil
 }
 
-// note records the lease that the grant has now, and recycles the previous one. If another call
-// has changed the claim in the meantime, that call has recycled it.
+// note records the current lease of the grant, and recycles the previous one. If another call has
+// changed the claim in the meantime, that call has recycled it.
 func (g *regrant) note(ctx context.Context, next *lease) {
 	s := g.s
 	s.mu.Lock()

@@ -23,7 +23,7 @@ import (
 
 const (
 	// defaultHeartbeat is how long a waiter that stopped asking keeps its place. A dead waiter
-	// delays the next one by that much. A live waiter asks twice in that time, with a read and a
+	// delays the next one for that long. A live waiter asks twice in that time, with a read and a
 	// keep-alive; waiting causes no other load.
 	defaultHeartbeat = 8 * time.Second
 
@@ -31,7 +31,8 @@ const (
 	// second.
 	defaultMinTTL = 2 * time.Second
 
-	// closeTimeout bounds Close: calls in flight finish and unused leases are revoked.
+	// closeTimeout bounds Close. In that time, calls in flight finish and unused leases are
+	// revoked.
 	closeTimeout = 2 * time.Second
 )
 
@@ -46,7 +47,7 @@ func Prefix(prefix string) Option { return func(c *config) { c.prefix = prefix }
 // seconds. The default is 8 s. Clients with the same prefix may have different heartbeats.
 func Heartbeat(d time.Duration) Option { return func(c *config) { c.heartbeat = d } }
 
-// MinTTL sets the shortest TTL that may be asked for. The default is 2 s, which fits servers with
+// MinTTL sets the shortest TTL that may be requested. The default is 2 s, which fits servers with
 // the usual election timeout of one second. A server grants at least 1.5 election timeouts, in
 // whole seconds.
 func MinTTL(d time.Duration) Option { return func(c *config) { c.minTTL = d } }
@@ -69,7 +70,7 @@ type Store struct {
 	config config
 	keys   keys
 
-	several bool // there are several servers: if one does not answer, another may
+	several bool // there are several servers: if one does not reply, another may
 
 	// Each call holds a read lock on the gate. Close takes the write lock and keeps it: calls in
 	// flight finish first, and later calls fail.
@@ -99,8 +100,8 @@ type claimKey struct {
 	id   store.ID
 }
 
-// A claim is what this handle knows of an identity: its leases. Only the server knows whether the
-// identity still holds or waits for the name.
+// A claim is what this handle knows about an identity: its leases. Only the server knows whether
+// the identity still holds the name or waits for it.
 type claim struct {
 	mode   store.Mode
 	grant  *lease
@@ -156,7 +157,7 @@ func newStore(client *clientv3.Client, c config) *Store {
 	return s
 }
 
-// Capabilities returns what this store can do.
+// Capabilities returns what this store supports.
 func (s *Store) Capabilities() store.Capabilities {
 	return store.Capabilities{
 		Store: "etcd",
@@ -191,7 +192,7 @@ func (s *Store) Close() error {
 		s.closeLeases(ctx)
 		_, _ = s.settleAll(ctx, claimKey{})
 		if s.config.owned {
-			_ = s.client.Close() // its error only says that it was closed
+			_ = s.client.Close() // its error only says that the client was closed
 			<-idle               // calls fail now
 		}
 	})
@@ -200,7 +201,7 @@ func (s *Store) Close() error {
 
 var errClosed = fmt.Errorf("etcd store: %w", store.ErrClosed)
 
-// enter begins a call. If it returns nil, leave must follow.
+// enter begins a call. If it returns nil, the caller must call leave.
 func (s *Store) enter(ctx context.Context) error {
 	if !s.gate.TryRLock() {
 		return errClosed
@@ -214,7 +215,7 @@ func (s *Store) enter(ctx context.Context) error {
 
 func (s *Store) leave() { s.gate.RUnlock() }
 
-// claim returns what is known of an identity, and whether anything is known.
+// claim returns what is known about an identity, and whether anything is known.
 func (s *Store) claim(key claimKey) (c claim, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -224,8 +225,8 @@ func (s *Store) claim(key claimKey) (c claim, known bool) {
 	return c, false
 }
 
-// change changes what is known of an identity. After Close nothing is recorded, because nothing
-// would revoke the leases.
+// change changes what is known about an identity. After Close nothing is recorded, because
+// nothing would revoke the leases.
 func (s *Store) change(key claimKey, f func(c *claim)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -240,7 +241,7 @@ func (s *Store) change(key claimKey, f func(c *claim)) {
 	f(c)
 }
 
-// forget drops what is known of an identity that has no more keys, and recycles its leases.
+// forget drops what is known about an identity that has no keys left, and recycles its leases.
 func (s *Store) forget(ctx context.Context, key claimKey) {
 	s.mu.Lock()
 	c := s.claims[key]

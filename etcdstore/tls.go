@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// fileCredentials read the certificate files of a URL again for each connection.
+// fileCredentials reads the certificate files of a URL again for each connection.
 type fileCredentials struct {
 	credentials.TransportCredentials // everything but the handshake
 	files                            *tlsurl.Source

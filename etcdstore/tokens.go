@@ -14,8 +14,8 @@ import (
 // Tokens stay below 2^53 for 2^43 revisions: 28 years of ten thousand writes a second.
 const block = 1024
 
-// slop is how many revisions a write may be ahead of the last one that its client has seen. Its
-// token must still be below 2^53.
+// slop bounds by how many revisions a write may be ahead of the last revision that its client has
+// seen. The token of such a write must still be below 2^53.
 const slop = 1 << 30
 
 // A floorMark is the content of the floor key and the revision at which it was written. The
@@ -41,8 +41,8 @@ func parseFloor(r *pb.RangeResponse) (floorMark, error) {
 	return floorMark{mod: r.Kvs[0].ModRevision, base: base}, nil
 }
 
-// above returns the content that the mark must have for all later tokens to be above floor, and
-// whether it must be raised for that. Seen is a revision that is not above the current one.
+// above returns the offset at which all later tokens are above floor, and whether the mark must
+// be raised to it. Seen is a revision that is not above the current one.
 func (m floorMark) above(floor, seen int64) (base int64, raise bool, err error) {
 	base = max(m.base, floor/block-seen)
 	if tokenAt(seen+slop, base) > store.MaxToken {

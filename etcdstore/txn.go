@@ -31,8 +31,8 @@ type undated struct{ context.Context }
 
 func (undated) Deadline() (deadline time.Time, ok bool) { return deadline, false }
 
-// call sends a request once. It is repeated only if the server refused it because of an expired
-// login: then nothing was executed, and the client library has logged in again.
+// call sends a request once. It repeats the request only if the server refused it because of an
+// expired login. In that case nothing was executed, and the client library has logged in again.
 func call[Q, R any](s *Store, ctx context.Context, f func(context.Context, Q, ...grpc.CallOption) (R, error), req Q) (resp R, err error) {
 	if !s.several {
 		if resp, err = f(undated{ctx}, req, anySize); loggedOut(err) {
@@ -126,7 +126,7 @@ func createdAt(key string, revision int64) *pb.Compare {
 	}
 }
 
-// goesBy is the condition that a key has that lease.
+// goesBy is the condition that a key is attached to that lease.
 func goesBy(key string, lease int64) *pb.Compare {
 	return &pb.Compare{
 		Key: []byte(key), Target: pb.Compare_LEASE, Result: pb.Compare_EQUAL,
@@ -134,8 +134,9 @@ func goesBy(key string, lease int64) *pb.Compare {
 	}
 }
 
-// nothingNew is the condition that no key of a range was written after that revision or, if the
-// revision is 0, that there is no key. Keys that were deleted since do not matter.
+// nothingNew is the condition that no key of a range was written after that revision. If the
+// revision is 0, it is the condition that the range is empty. Keys that were deleted since do not
+// matter.
 func nothingNew(key, end string, revision int64) *pb.Compare {
 	return &pb.Compare{
 		Key: []byte(key), RangeEnd: []byte(end), Target: pb.Compare_MOD, Result: pb.Compare_LESS,
@@ -160,15 +161,15 @@ type snapshot struct {
 const maxAhead = 64
 
 // A standing is what was last known of a waiter: the revision at which it joined, and an upper
-// bound of its place. No waiter joins in the middle, so the first in the queue stays the first.
+// bound of its place. No waiter joins in the middle, so the first waiter stays the first.
 type standing struct {
 	create int64
 	place  int
 	waiter *record
 }
 
-// snapshotOps returns the reads of a snapshot for an identity whose place in the queue has that
-// lease, and that has that last known standing.
+// snapshotOps returns the reads of a snapshot for an identity, given the lease of its place in
+// the queue and its last known standing.
 func (s *Store) snapshotOps(name string, place int64, known standing) []*pb.RequestOp {
 	queue := &pb.RangeRequest{Key: []byte(s.queue(name)), RangeEnd: []byte(s.keys.behind(name))}
 	if known.place == 1 || known.create == 0 {
@@ -185,8 +186,8 @@ func (s *Store) snapshotOps(name string, place int64, known standing) []*pb.Requ
 	}
 }
 
-// parseSnapshot parses the replies to snapshotOps, which are the last of a transaction. Whole is
-// false if the identity is queued and its standing was not known.
+// parseSnapshot parses the replies to snapshotOps, which are the last ones in the reply to a
+// transaction. Whole is false if the identity is queued and its standing was not known.
 func (s *Store) parseSnapshot(resp *pb.TxnResponse, known standing) (snap *snapshot, whole bool, err error) {
 	answers := resp.Responses[len(resp.Responses)-4:]
 	snap = &snapshot{revision: resp.Header.Revision}
@@ -246,7 +247,7 @@ func sortByArrival(list []record) {
 }
 
 // look reads a name for an identity. The read is linearizable: it sees the effect of every call
-// that was answered before.
+// that was answered earlier.
 func (s *Store) look(ctx context.Context, key claimKey) (*snapshot, error) {
 	c, _ := s.claim(key)
 	known, place := c.queued, int64(0)
@@ -274,7 +275,7 @@ func (s *Store) noteStanding(key claimKey, snap *snapshot) {
 	}
 }
 
-// holder finds a grant or a kept record.
+// holder returns the grant or kept record of an identity, or nil if there is none.
 func (n *snapshot) holder(id store.ID) *record {
 	for i := range n.holders {
 		if n.holders[i].id == id {
@@ -284,7 +285,7 @@ func (n *snapshot) holder(id store.ID) *record {
 	return nil
 }
 
-// others returns the number of waiters besides the identity.
+// others returns the number of waiters, not counting the identity itself.
 func (n *snapshot) others() int {
 	if n.waiter != nil {
 		return n.queue - 1
@@ -314,7 +315,7 @@ func (n *snapshot) mixes(req *store.Request) error {
 	return nil
 }
 
-// whole returns a time in whole seconds, rounded up, as etcd counts.
+// whole returns a duration in whole seconds, rounded up, because etcd counts in seconds.
 func whole(d time.Duration) int64 {
 	return max(1, int64((d+time.Second-1)/time.Second))
 }

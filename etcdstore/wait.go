@@ -26,7 +26,7 @@ const (
 
 // waits holds the queued identities of this store and the stream that wakes them. All waiters
 // share one stream, which is open while there are any: a goroutine that sends and one that
-// receives, whatever the number of waiters.
+// receives, for any number of waiters.
 //
 // A watch begins when the server receives the request for it. If something was written between
 // that and the read by which its waiter was refused, the waiter asks once more, so that no change
@@ -59,7 +59,7 @@ type waitState struct {
 	refused int64   // the revision of the last read
 	begun   int64   // the revision at which the last of the watches began
 	signal  wake.Signal
-	nudged  bool // woken only to ask once more: the watches continue
+	nudged  bool // woken only to ask once more, so the watches continue
 	gone    bool // the watched key is gone
 	left    map[int64]remaining
 }
@@ -141,7 +141,7 @@ func (w *waits) expect(key claimKey, watches []watch, revision int64) {
 }
 
 // gone reports whether a watch of an identity has reported that its key is gone. It returns true
-// only once: an identity that is not granted then has to read the name.
+// only once. If the identity is not granted then, it has to read the name.
 func (w *waits) gone(key claimKey) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -188,7 +188,7 @@ func (w *waits) forget(key claimKey) {
 	}
 }
 
-// rest ends a stream that has no waiters.
+// rest closes a stream that has no waiters.
 func (w *waits) rest() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -316,7 +316,8 @@ func (w *waits) close() {
 }
 
 // left returns the remaining time of a lease. Asking the server costs a round trip, so a waiter
-// that asks repeatedly gets the last answer minus the time since then, until half of it is over.
+// that asks repeatedly gets the last answer minus the time that has passed, until half of that
+// answer is over.
 func (w *waits) left(ctx context.Context, key claimKey, lease int64) (time.Duration, error) {
 	now := time.Now()
 	w.mu.Lock()

@@ -12,7 +12,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// patient opens a store whose waiters keep their places for longer than any test takes.
+// patient opens a store whose heartbeat is longer than any test takes, so that waiters keep their
+// places.
 func patient(t *testing.T, addr string) *Store {
 	t.Helper()
 	u, err := store.ParseURL(url(addr))
@@ -45,7 +46,7 @@ func woken(s *Store, req store.Request) bool {
 }
 
 // A write between the read and the watch makes the waiter ask again, but only once: its watches
-// stay. Otherwise a waiter would never settle on a busy server.
+// stay. Otherwise a waiter would ask all the time on a busy server.
 func TestAWatchThatBeginsLateMakesItsWaiterAskOnce(t *testing.T) {
 	t.Parallel()
 	s := patient(t, servers.StartEtcd(t, servers.EtcdOptions{}).Addr())
@@ -58,7 +59,7 @@ func TestAWatchThatBeginsLateMakesItsWaiterAskOnce(t *testing.T) {
 		defer s.waits.mu.Unlock()
 		return slices.Clone(s.waits.all[key].ids)
 	}
-	// Pretend that the read was made before the holder was granted.
+	// Set the revision of the read to one before the holder was granted.
 	s.waits.mu.Lock()
 	watches := s.waits.all[key].watches
 	s.waits.cancel(s.waits.all[key])

@@ -2,9 +2,9 @@
 // lease is over.
 //
 // No lock can stop a holder that is paused (by the garbage collector, a stopped virtual machine
-// or a slow disk) until after the end of its lease, and then continues to write: it does not
-// know yet that it lost the lock. Only the resource that it writes to can stop it. Every lease
-// of a name has a token greater than all earlier ones. The holder sends its token with each
+// or a slow disk) until after the end of its lease and then continues to write. The holder does
+// not know yet that it has lost the lock. Only the resource that it writes to can stop it. Every
+// lease of a name has a token greater than all earlier ones. The holder sends its token with each
 // write. The resource remembers the highest token it has seen, and refuses a lower one with
 // [ErrStale].
 //

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-lock/holdfast/fence"
 )
 
-// calls are the three ways to pass a token to a gate, which must behave alike.
+// calls are the three ways to pass a token to a gate. All of them must behave in the same way.
 var calls = map[string]func(g *fence.Gate, token int64) error{
 	"Check": (*fence.Gate).Check,
 	"Raise": (*fence.Gate).Raise,
@@ -197,7 +197,7 @@ func TestNoStaleWorkLandsInsideOrAfterNewerWork(t *testing.T) {
 	)
 	var (
 		g        fence.Gate
-		issued   atomic.Int64 // tokens, as a lock would give them out
+		issued   atomic.Int64 // tokens that a lock would have issued
 		running  atomic.Int64 // token of the work that runs
 		resource int64        // last token that wrote; guarded by the gate alone: one token never writes twice here
 		landed   atomic.Int64
@@ -208,7 +208,7 @@ func TestNoStaleWorkLandsInsideOrAfterNewerWork(t *testing.T) {
 		wg.Go(func() {
 			for range writes {
 				token := issued.Add(1)
-				for range rand.IntN(3) { // sleep through the lease, some of the time
+				for range rand.IntN(3) { // sometimes sleep until after the end of the lease
 					runtime.Gosched()
 				}
 				err := g.Do(token, func() error {

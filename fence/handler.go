@@ -20,7 +20,7 @@ const (
 	HeaderHighest = "Fencing-Token-Highest"
 )
 
-// Handler returns a handler that calls next inside the gate of the resource that key names, if
+// Handler returns a handler that calls next inside the gate of the resource that key returns, if
 // the token of the request is not stale. Otherwise it replies in plain text without calling next:
 //
 //   - 428 Precondition Required: the request has no Fencing-Token header;

@@ -17,7 +17,8 @@ import (
 	"github.com/holdfast-lock/holdfast/fence"
 )
 
-// patience bounds what should happen soon. Only a failing test waits for so long.
+// patience bounds the wait for events that should happen soon. Only a failing test waits that
+// long.
 const patience = 20 * time.Second
 
 func path(r *http.Request) string { return r.URL.Path }
@@ -179,7 +180,7 @@ func TestPanicInAHandlerLeavesTheGateUsable(t *testing.T) {
 	}
 }
 
-// A holder that is paused in the middle of its upload is what fencing is for.
+// Fencing must handle a holder that is paused in the middle of its upload.
 func TestStalledUploadDoesNotDelayTheNextHolder(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("http2=%t", http2), func(t *testing.T) { testStalledUpload(t, http2) })
@@ -239,7 +240,7 @@ func testStalledUpload(t *testing.T, http2 bool) {
 		t.Errorf("the request's context ended with %v, want a StaleError", err)
 	}
 	upload.Close()
-	receive(t, old) // the result does not matter: its connection may be gone
+	receive(t, old) // the result does not matter, because its connection may be closed
 }
 
 func TestOvertakenRequestCanStillAnswer(t *testing.T) {

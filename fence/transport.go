@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// maxDrain is how many bytes of a refusal's body are read to reuse the connection. If the body
-// is longer, the connection is closed.
+// maxDrain is the maximum number of bytes that are read from the body of a refusal, so that the
+// connection can be reused. If the body is longer, the connection is closed.
 const maxDrain = 64 << 10
 
 // A Transport is an http.RoundTripper that adds to each request the token of the innermost lease

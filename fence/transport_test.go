@@ -202,7 +202,8 @@ func TestTransportPassesOtherAnswersOn(t *testing.T) {
 	}
 }
 
-// fakeBase answers every request with a 412 that says stale, and an endless body.
+// fakeBase answers every request with status 412, the header for a stale token, and an endless
+// body.
 type fakeBase struct {
 	body *closeCounter
 	idle int

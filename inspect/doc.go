@@ -2,10 +2,11 @@
 //
 //	mux.Handle("/locks/", inspect.Handler(client, inspect.At("/locks/")))
 //
-// The list is live: every lock with its holders, tokens, remaining time and waiters in order. The
-// page of one lock has a timeline of what was seen and how long the lock was waited for and held.
-// It works without JavaScript, and then reloads itself. The path healthz below the handler answers
-// with 200 if the store answers, and otherwise with 503.
+// The list updates itself. It shows every lock with its holders, tokens, remaining time and
+// waiters in order. The page of one lock has a timeline of the changes that were seen, and shows
+// how long holders held the lock and how long they waited for it. Without JavaScript, the pages
+// work too and reload themselves. The path healthz below the handler answers with 200 if the
+// store answers, and otherwise with 503.
 //
 // # Safety
 //
@@ -16,13 +17,13 @@
 //
 // # Load
 //
-// One listing serves all browsers. While a page is open, the store is listed every two seconds, or
-// less often if that takes long: the pause is at least nine times as long as the listing, so that
-// it takes at most a tenth of the time. A store that does not answer is asked again after the same
-// two seconds. A listing ends after 10,000 names or ten seconds, and the page then says how many
-// names were read. The page of any other lock asks for that lock alone. Nothing is asked while
-// nobody looks.
+// One listing serves all browsers. While a page is open, the store is listed every two seconds,
+// or less often if a listing takes long: the pause is at least nine times as long as the listing,
+// so that listings take at most a tenth of the time. A store that does not answer is asked again
+// after the same two seconds. A listing ends after 10,000 names or ten seconds, and the page then
+// says how many names were read. The page of any other lock reads that lock alone. While no page
+// is open, nothing is read.
 //
-// With 1,000 locks on Redis that is 500 calls a second: one for each lock, every two seconds.
-// The health endpoint asks the store at most once a second.
+// With 1,000 locks on Redis, an open page causes 500 calls a second: one for each lock, every two
+// seconds. The health endpoint asks the store at most once a second.
 package inspect

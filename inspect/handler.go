@@ -29,7 +29,7 @@ const (
 	readLimit  = 10 * time.Second // a browser that does not send its form is dropped
 	breakLimit = 10 * time.Second
 	clockCheck = "store.clock" // the finding about the clocks of the store and of this host
-	healthAge  = time.Second   // how long the health of the store is not asked again
+	healthAge  = time.Second   // how long a result of the health check is reused
 )
 
 //go:embed static
@@ -49,9 +49,9 @@ type handler struct {
 	settings
 	client  *holdfast.Client
 	watcher *watcher
-	streams chan struct{} // one value for each browser that listens
+	streams chan struct{} // one value for each browser that receives a stream
 
-	healthMu sync.Mutex // held while the store is asked, so that it is asked once for all
+	healthMu sync.Mutex // held during the call to the store, so that concurrent requests share one call
 	healthAt time.Time
 	healthy  bool
 }
@@ -88,7 +88,8 @@ func Handler(c *holdfast.Client, opts ...Option) http.Handler {
 	})))
 }
 
-// secure sets the headers that keep a browser from running or showing what is not ours.
+// secure sets the headers that keep a browser from running foreign scripts in a page and from
+// showing a page inside another site.
 func secure(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		head := w.Header()
@@ -100,7 +101,7 @@ func secure(next http.Handler) http.Handler {
 	})
 }
 
-// A page is what the templates show.
+// A page is the data that the templates show.
 type page struct {
 	Base, Title string
 	MayBreak    bool
@@ -110,13 +111,13 @@ type page struct {
 	Trips       trips
 	seen        map[holdfast.ID]sighting
 	Clock       string          // how far the clock of the store is from that of this host; empty if unknown
-	Findings    []store.Finding // that somebody should know of
+	Findings    []store.Finding // findings to show to the user
 	Events      string          // address of the stream of this page
 
 	// The list.
 	Locks           []holdfast.Info
 	Query           string
-	Total, Listed   int // names that match, and names of the listing
+	Total, Listed   int // names that match the filter, and all names of the listing
 	Number, Pages   int
 	Previous, Next  string
 	Cut             bool
@@ -149,7 +150,7 @@ func (h *handler) page(s *snapshot) page {
 	return p
 }
 
-// listPage is the list that a request asks for.
+// listPage returns the list that a request asks for.
 func (h *handler) listPage(s *snapshot, q url.Values) page {
 	p := h.page(s)
 	p.Query = q.Get("q")
@@ -180,12 +181,12 @@ func (h *handler) listPage(s *snapshot, q url.Values) page {
 	return p
 }
 
-// lockPage is the page of one lock.
+// lockPage returns the page of one lock.
 func (h *handler) lockPage(ctx context.Context, s *snapshot, name string) page {
 	p := h.page(s)
 	p.Name = name
 	lock, ok := s.find(name)
-	if !ok && s.cut { // it may be beyond the end of the listing
+	if !ok && s.cut { // the lock may be beyond the end of the listing
 		var err error
 		if lock, err = h.client.Inspect(ctx, name); err != nil {
 			p.Failure = err.Error()
@@ -210,7 +211,7 @@ func (h *handler) showLock(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// show writes a page made of the newest listing.
+// show writes a page that is made from the newest listing.
 func (h *handler) show(w http.ResponseWriter, r *http.Request, name string, make func(*snapshot) page) {
 	s, err := h.watcher.fresh(r.Context())
 	if err != nil {
@@ -236,7 +237,7 @@ func (h *handler) render(w http.ResponseWriter, status int, name string, p page)
 	w.Write(b.Bytes())
 }
 
-// nameOf returns the name of a lock that a request is about.
+// nameOf returns the name of the lock in a request.
 func nameOf(w http.ResponseWriter, v url.Values) (string, bool) {
 	name := v.Get("name")
 	if name == "" || len(name) > store.MaxName {
@@ -246,7 +247,7 @@ func nameOf(w http.ResponseWriter, v url.Values) (string, bool) {
 	return name, true
 }
 
-// goodQuery reports whether a request for the list can be answered.
+// goodQuery reports whether the query of a request for the list is valid.
 func goodQuery(w http.ResponseWriter, v url.Values) bool {
 	if len(v.Get("q")) > store.MaxName {
 		http.Error(w, fmt.Sprintf("give a prefix of at most %d bytes", store.MaxName), http.StatusBadRequest)
@@ -306,7 +307,7 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// health tells whether the store answers.
+// health replies whether the store answers.
 func (h *handler) health(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if !h.answers() {
@@ -317,7 +318,7 @@ func (h *handler) health(w http.ResponseWriter, r *http.Request) {
 	w.Write([]byte("ok\n"))
 }
 
-// answers reports whether the store answers, or did so a moment ago.
+// answers reports whether the store answers, or has answered less than healthAge ago.
 func (h *handler) answers() bool {
 	h.healthMu.Lock()
 	defer h.healthMu.Unlock()
@@ -330,7 +331,8 @@ func (h *handler) answers() bool {
 	return h.healthy
 }
 
-// mayBreak reports who the user is. It asks for credentials if there are none.
+// mayBreak returns the user who wants to break a lock, and whether that is allowed. It asks for
+// credentials if there are none.
 func (h *handler) mayBreak(w http.ResponseWriter, r *http.Request) (user string, ok bool) {
 	if h.check == nil {
 		http.Error(w, "this inspector only reads", http.StatusForbidden)
@@ -338,7 +340,7 @@ func (h *handler) mayBreak(w http.ResponseWriter, r *http.Request) (user string,
 	}
 	user, password, given := r.BasicAuth()
 	if !given || !h.check(user, password) {
-		if given { // the user name is not logged: it may be a password in the wrong field
+		if given { // the user name is not logged, because it may be a password in the wrong field
 			h.logger.Warn("holdfast: forced release refused: wrong user name or password", "from", r.RemoteAddr)
 		}
 		w.Header().Set("WWW-Authenticate", `Basic realm="holdfast", charset="UTF-8"`)
@@ -356,7 +358,8 @@ func (h *handler) askBreak(w http.ResponseWriter, r *http.Request) {
 	h.breakForm(w, r, r.URL.Query(), http.StatusOK, "")
 }
 
-// breakForm shows the grant as it is now, with a message about the last try.
+// breakForm shows the form with the grant in its current state, and a message about the last
+// attempt.
 func (h *handler) breakForm(w http.ResponseWriter, r *http.Request, v url.Values, status int, message string) {
 	name, ok := nameOf(w, v)
 	if !ok {
@@ -380,11 +383,11 @@ func (h *handler) breakForm(w http.ResponseWriter, r *http.Request, v url.Values
 			return
 		}
 	}
-	p.Message = "This grant does not hold the lock any more. Nothing was released."
+	p.Message = "This grant no longer holds the lock. Nothing was released."
 	h.render(w, http.StatusConflict, "message", p)
 }
 
-// doBreak releases exactly the grant that the user saw.
+// doBreak ends exactly the grant that the user saw.
 func (h *handler) doBreak(w http.ResponseWriter, r *http.Request) {
 	user, ok := h.mayBreak(w, r)
 	if !ok {
@@ -410,7 +413,7 @@ func (h *handler) doBreak(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "give the ID of a grant, as the page of the lock shows it", http.StatusBadRequest)
 		return
 	}
-	// The release goes on if the browser disconnects, so that its outcome is known and logged.
+	// The release continues if the browser disconnects, so that its outcome is known and logged.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), breakLimit)
 	defer cancel()
 	err = h.client.Break(ctx, name, id)
@@ -423,7 +426,7 @@ func (h *handler) doBreak(w http.ResponseWriter, r *http.Request) {
 	status := http.StatusOK
 	switch {
 	case errors.Is(err, holdfast.ErrNotHeld):
-		status, p.Message = http.StatusConflict, "This grant does not hold the lock any more. Nothing was released."
+		status, p.Message = http.StatusConflict, "This grant no longer holds the lock. Nothing was released."
 	case err != nil:
 		status, p.Message = http.StatusBadGateway, err.Error()
 	}

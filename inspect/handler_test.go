@@ -99,7 +99,7 @@ func (s *site) get(path string) (int, string) {
 	return s.do(r)
 }
 
-// eventually gets a page until it contains a text.
+// eventually requests a page until it contains a text.
 func (s *site) eventually(path, text string) string {
 	s.t.Helper()
 	var body string
@@ -112,7 +112,7 @@ func (s *site) eventually(path, text string) string {
 	return ""
 }
 
-// post sends a form with credentials. Head is one more header, as "key: value".
+// post sends a form with credentials. Head is a further header, as "key: value".
 func (s *site) post(path string, form url.Values, password, head string) (int, string) {
 	s.t.Helper()
 	r, err := http.NewRequest("POST", s.base+path, strings.NewReader(form.Encode()))
@@ -330,7 +330,7 @@ func TestOtherPathsAndMethodsAreRefused(t *testing.T) {
 	}
 }
 
-// The store is listed once for all browsers, and not at all while nobody looks.
+// The store is listed once for all browsers, and not at all while no page is open.
 func TestTheStoreIsListedOnceForAll(t *testing.T) {
 	s := newSite(t, inspect.Every(time.Hour))
 	s.lock("job")

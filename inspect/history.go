@@ -13,11 +13,11 @@ const (
 	maxTimes   = 100  // of a name
 )
 
-// A history is what was seen of names by comparing listings. What begins and ends between two
-// listings is not seen.
+// A history holds the changes of names that a comparison of listings shows. It misses a grant
+// that begins and ends between two listings.
 type history struct {
 	records map[string]*record
-	order   []string // of records, the one that changed first first
+	order   []string // names of records, the one whose last change is oldest first
 }
 
 // A record is the history of one name.
@@ -35,7 +35,7 @@ type event struct {
 	Token int64
 }
 
-// note compares two listings. Before is nil for the first one.
+// note compares two listings and records the changes. Before is nil for the first listing.
 func (h *history) note(before, after *snapshot) {
 	if before == nil || before.err != nil {
 		return
@@ -46,12 +46,12 @@ func (h *history) note(before, after *snapshot) {
 		seen[lock.Name] = true
 		old, found := before.find(lock.Name)
 		if !found && before.cut {
-			continue // it may have been beyond the end
+			continue // the name may have been beyond the end of the listing
 		}
 		h.compare(&old, &lock, after.at, elapsed)
 	}
 	if after.cut || before.cut {
-		return // a name that is missing may only be beyond the end
+		return // a name that is missing may be beyond the end of the listing
 	}
 	for _, old := range before.locks {
 		if !seen[old.Name] {
@@ -60,13 +60,13 @@ func (h *history) note(before, after *snapshot) {
 	}
 }
 
-// A phase is a grant, or the record that is left of it.
+// A phase is a grant, or the kept record that replaced it.
 type phase struct {
 	id    holdfast.ID
 	state holdfast.State
 }
 
-// compare notes what has changed at one name.
+// compare records the changes of one name.
 func (h *history) compare(old, lock *holdfast.Info, at time.Time, elapsed time.Duration) {
 	sameHolder := func(a, b holdfast.Holder) bool { return a.ID == b.ID && a.State == b.State }
 	sameWaiter := func(a, b holdfast.Waiter) bool { return a.ID == b.ID }
@@ -94,7 +94,7 @@ func (h *history) compare(old, lock *holdfast.Info, at time.Time, elapsed time.D
 		}
 		what := "released"
 		if b.Left <= elapsed {
-			what = "expired" // it was not renewed in time, unless it was released at the last moment
+			what = "expired" // not renewed in time, unless it was released at the last moment
 		}
 		events = append(events, event{at, what, b.Owner, b.Token})
 		heldFor = append(heldFor, b.Age)
@@ -129,7 +129,8 @@ func (h *history) compare(old, lock *holdfast.Info, at time.Time, elapsed time.D
 	r.Waited = last(append(r.Waited, waited...), maxTimes)
 }
 
-// record returns the record of a name as the newest one. The oldest goes if there are too many.
+// record returns the record of a name and makes it the newest one. If there are too many records,
+// it removes the oldest.
 func (h *history) record(name string) *record {
 	if h.records == nil {
 		h.records = make(map[string]*record)
@@ -159,7 +160,7 @@ func (h *history) of(name string) record {
 	return record{slices.Clone(r.Events), slices.Clone(r.Held), slices.Clone(r.Waited)}
 }
 
-// last returns the last n of a list.
+// last returns the last n elements of a list.
 func last[T any](list []T, n int) []T {
 	if len(list) > n {
 		return slices.Clone(list[len(list)-n:])

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// Two listings of a long queue are compared while browsers wait.
+// Browsers wait while two listings of a long queue are compared.
 func TestALongQueueIsComparedQuickly(t *testing.T) {
 	const many = 50_000
 	queue := func() *snapshot {

@@ -70,7 +70,7 @@ func TestOversizedInputIsRefused(t *testing.T) {
 	}
 }
 
-// A listStore counts and changes listings and breaks.
+// A listStore counts the calls of List and Break, and changes their results.
 type listStore struct {
 	store.Store
 	lists    atomic.Int64
@@ -133,7 +133,7 @@ func TestHealthChecksAreBoundedAtTheStore(t *testing.T) {
 	})
 }
 
-// A user who closes the page does not leave open whether the lock was released.
+// Even if the user closes the page, the outcome of the release is known.
 func TestAReleaseIsFinishedIfTheBrowserGoesAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &listStore{Store: memstore.New()}
@@ -219,14 +219,14 @@ func TestTheBarKnowsTheTTLAndTheLastRenewal(t *testing.T) {
 			}
 			time.Sleep(500 * time.Millisecond)
 		}
-		// Renewals come after a third of the TTL, so the bar is between full and two thirds.
+		// Renewals happen after a third of the TTL, so the bar is between full and two thirds.
 		if highest != 100 || lowest < 60 || lowest > 80 {
 			t.Errorf("the bar is between %d and %d %%", lowest, highest)
 		}
 		if seen < 2 || seen > 6 {
 			t.Errorf("the first renewal, after 3 seconds, was seen after %d", seen)
 		}
-		time.Sleep(time.Minute) // nobody looks any more
+		time.Sleep(time.Minute) // no page is open, so the listing ends
 	})
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-lock/holdfast"
 )
 
-// short rounds a duration to what a person wants to read.
+// short rounds a duration to the precision that a person needs.
 func short(d time.Duration) string {
 	switch {
 	case d >= 48*time.Hour:
@@ -29,20 +29,21 @@ func short(d time.Duration) string {
 
 func clock(t time.Time) string { return t.Format("15:04:05") }
 
-// firstHolders returns the first n of a list.
+// firstHolders returns the first n holders of a list.
 func firstHolders(n int, list []holdfast.Holder) []holdfast.Holder { return list[:min(n, len(list))] }
 
-// firstWaiters returns the first n of a list.
+// firstWaiters returns the first n waiters of a list.
 func firstWaiters(n int, list []holdfast.Waiter) []holdfast.Waiter { return list[:min(n, len(list))] }
 
-// Percent is how full the bar of a lease is. A listing does not tell the TTL, so the bar is full at
-// the longest time left that was seen.
+// Percent returns how full the bar of a lease is. A listing does not contain the TTL, so the bar
+// is full at the longest remaining time that was seen.
 func (p page) Percent(h holdfast.Holder) int {
 	full := max(p.seen[h.ID].full, h.Left, 1)
 	return int(100 * (float64(h.Left) / float64(full)))
 }
 
-// Renewed is when a renewal of a lease was last seen. It is zero if none was seen.
+// Renewed returns the time at which a renewal of a lease was last seen. It is zero if none was
+// seen.
 func (p page) Renewed(h holdfast.Holder) time.Time { return p.seen[h.ID].renewed }
 
 // Newest returns the events of a lock, the newest first.
@@ -52,16 +53,17 @@ func (p page) Newest() []event {
 	return events
 }
 
-// Since is when a holder or waiter of that age began, by the clock of this host.
+// Since returns the time at which a holder or waiter of that age began, by the clock of this
+// host.
 func (p page) Since(age time.Duration) time.Time { return p.At.Add(-age) }
 
 // iso formats a time for the attribute datetime.
 func iso(t time.Time) string { return t.Format(time.RFC3339) }
 
-// date formats a time for people, with its day.
+// date formats a time for people, with the date.
 func date(t time.Time) string { return t.Format("2006-01-02 15:04:05 MST") }
 
-// weight is how a lock is held, in a word.
+// weight describes in a few words how a lock is held.
 func weight(mode holdfast.Mode, weight, limit int) string {
 	if mode == holdfast.ModePermits {
 		return fmt.Sprintf("%d of %d permits", weight, limit)

@@ -14,19 +14,19 @@ import (
 const (
 	maxNames   = 10_000           // of a listing
 	listLimit  = 10 * time.Second // of a listing
-	idleAfter  = 10 * time.Second // the store is not listed any more after the last look
+	idleAfter  = 10 * time.Second // when to stop listing the store after the last request
 	checkEvery = time.Minute
 	maxSamples = 120 // round trips that are kept
 	probeName  = "holdfast:inspector"
 
-	renewalStep = 500 * time.Millisecond // more than listings are late, less than a renewal adds
+	renewalStep = 500 * time.Millisecond // more than a listing is late, and less than a renewal adds
 )
 
 // A snapshot is the outcome of one listing.
 type snapshot struct {
 	at    time.Time
 	locks []holdfast.Info // by name
-	cut   bool            // there are more, or there was no time to read them
+	cut   bool            // there are more names, or there was no time to read them
 	err   error
 	trips trips
 	seen  map[holdfast.ID]sighting // of holders
@@ -34,14 +34,15 @@ type snapshot struct {
 	findings []store.Finding // of the last checks
 }
 
-// A sighting is what several listings have shown of a holder.
+// A sighting is what several listings have shown about a holder.
 type sighting struct {
-	full    time.Duration // the longest time left, which is about the TTL
+	full    time.Duration // the longest remaining time, which is about the TTL
 	left    time.Duration // in the newest listing
-	renewed time.Time     // of the first listing after its last renewal; zero if none was seen
+	renewed time.Time     // time of the first listing after its last renewal; zero if none was seen
 }
 
-// sightings adds a listing to what the one before has shown. Before is nil for the first one.
+// sightings updates the sightings of the previous listing with this one. Before is nil for the
+// first listing.
 func (s *snapshot) sightings(before *snapshot) {
 	s.seen = make(map[holdfast.ID]sighting)
 	for _, lock := range s.locks {
@@ -69,7 +70,7 @@ func (s *snapshot) find(name string) (holdfast.Info, bool) {
 	return s.locks[i], true
 }
 
-// trips are round trips to the store.
+// trips are times of round trips to the store.
 type trips struct{ P50, P99, Last time.Duration }
 
 // A watcher lists the store while a page is open. All browsers share it.
@@ -80,7 +81,7 @@ type watcher struct {
 	mu      sync.Mutex
 	now     *snapshot
 	next    chan struct{} // closed by the next snapshot
-	looked  time.Time     // when somebody last looked
+	looked  time.Time     // time of the last call of look
 	running bool
 	samples []time.Duration
 	history history
@@ -94,8 +95,9 @@ func newWatcher(c *holdfast.Client, s *settings) *watcher {
 	return &watcher{client: c, interval: s.interval, check: s.checks, next: make(chan struct{})}
 }
 
-// look returns the newest snapshot, and a channel that is closed by the next one. The snapshot is
-// nil before the first listing, and if it is outdated because nobody has looked for a while.
+// look returns the newest snapshot, and a channel that is closed when the next one is ready. The
+// snapshot is nil before the first listing, and if it is outdated because no page was requested
+// for a while.
 func (w *watcher) look() (*snapshot, <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -103,14 +105,14 @@ func (w *watcher) look() (*snapshot, <-chan struct{}) {
 	if !w.running {
 		w.running = true
 		if w.now != nil && time.Since(w.now.at) > 2*w.interval {
-			w.now = nil // nobody has looked for a while
+			w.now = nil // no page was requested for a while
 		}
 		go w.run()
 	}
 	return w.now, w.next
 }
 
-// fresh returns the newest snapshot, after the first listing if there is none yet.
+// fresh returns the newest snapshot. If there is none yet, it waits for the first listing.
 func (w *watcher) fresh(ctx context.Context) (*snapshot, error) {
 	for {
 		s, next := w.look()
@@ -125,7 +127,7 @@ func (w *watcher) fresh(ctx context.Context) (*snapshot, error) {
 	}
 }
 
-// run lists the store until nobody looks any more.
+// run lists the store until no page is open.
 func (w *watcher) run() {
 	for {
 		s, took := w.list()
@@ -161,8 +163,8 @@ func (w *watcher) runChecks() {
 	w.findings = findings
 }
 
-// idle reports whether nobody has looked since the last snapshot was shown, nor shortly before.
-// The next look then starts the listing again.
+// idle reports whether no page was requested since the last snapshot was shown, nor shortly
+// before. The next request then starts the listing again.
 func (w *watcher) idle(shown time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -170,8 +172,8 @@ func (w *watcher) idle(shown time.Time) bool {
 	return !w.running
 }
 
-// list lists the store once, and returns how long that took the store. That is 0 if it does not
-// answer, so that the page soon shows when it does.
+// list lists the store once, and returns how long the store took. It returns 0 if the store does
+// not answer, so that the page soon shows when the store answers again.
 func (w *watcher) list() (s *snapshot, took time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), listLimit)
 	defer cancel()
@@ -197,7 +199,7 @@ func (w *watcher) list() (s *snapshot, took time.Duration) {
 	return s, time.Since(s.at)
 }
 
-// sample notes a round trip and returns what the last ones were.
+// sample records a round trip and summarizes the last ones.
 func (w *watcher) sample(d time.Duration, err error) trips {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A slowStore takes some time to list, and adds up that time.
+// A slowStore takes some time to list, and sums up that time.
 type slowStore struct {
 	store.Store
 	takes atomic.Int64
@@ -33,7 +33,7 @@ func (s *slowStore) List(ctx context.Context, q store.Query) (store.Page, error)
 	case <-time.After(time.Duration(s.takes.Load())):
 		return s.Store.List(ctx, q)
 	case <-ctx.Done():
-		time.Sleep(time.Microsecond) // a call ends after its context, if only by a little
+		time.Sleep(time.Microsecond) // a call returns after the end of its context, if only a little later
 		return store.Page{}, ctx.Err()
 	}
 }
@@ -50,7 +50,7 @@ func newSlowStore(t *testing.T, takes time.Duration, opts ...inspect.Option) (*s
 	return s, inspect.Handler(c, opts...)
 }
 
-// visit gets a page, for a time at most.
+// visit requests a page, and gives up after a time limit.
 func visit(t *testing.T, h http.Handler, path string, limit time.Duration) *httptest.ResponseRecorder {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -71,7 +71,7 @@ func TestThePageTellsThatTheStoreHangsAndThatItRecovered(t *testing.T) {
 		if w := visit(t, h, "/", time.Minute); w.Code != http.StatusOK {
 			t.Errorf("status %d after the store recovered: %s", w.Code, w.Body)
 		}
-		time.Sleep(time.Minute) // nobody looks any more, so the listing ends
+		time.Sleep(time.Minute) // no page is open, so the listing ends
 	})
 }
 
@@ -87,7 +87,7 @@ func TestASlowStoreIsListedForATenthOfTheTime(t *testing.T) {
 			if n := strings.Count(w.Body.String(), "\n\n"); n < int(long/(20*takes))-1 {
 				t.Errorf("a listing takes 2 × %v: %d messages in %v", takes, n, long)
 			}
-			time.Sleep(long) // then nobody looks
+			time.Sleep(long) // no page is open
 			s.busy.Store(0)
 			if time.Sleep(long); s.busy.Load() != 0 {
 				t.Error("listed while nobody looks")
@@ -115,13 +115,13 @@ func TestAListingThatTakesTooLongShowsWhatItHas(t *testing.T) {
 		if body := visit(t, h, "/lock?name=n150", time.Minute).Body.String(); !strings.Contains(body, "Held by") || strings.Contains(body, "acquired") {
 			t.Errorf("a lock that was beyond the end of the first listing: %s", body)
 		}
-		time.Sleep(10 * time.Minute) // nobody looks any more, so the listing ends
+		time.Sleep(10 * time.Minute) // no page is open, so the listing ends
 	})
 }
 
 func TestAStreamOfHTTP2OutlivesAPause(t *testing.T) {
 	t.Parallel()
-	_, h := newSlowStore(t, 0, inspect.Every(12*time.Second)) // longer than a browser may take to read
+	_, h := newSlowStore(t, 0, inspect.Every(12*time.Second)) // longer than the write limit of a browser
 	server := httptest.NewUnstartedServer(h)
 	server.EnableHTTP2 = true
 	server.StartTLS()
@@ -156,8 +156,8 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error { close(p); return nil }
 func (pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
-// dial sends a request to a server with this handler, in a synctest bubble. The server has to close
-// the connection within the time of a reply, whatever the client does.
+// dial sends a request to a server with this handler, in a synctest bubble. The server has to
+// close the connection within the time limit of a reply, whatever the client does.
 func dial(t *testing.T, h http.Handler, request string) net.Conn {
 	t.Helper()
 	done := make(chan struct{})
@@ -178,7 +178,7 @@ func dial(t *testing.T, h http.Handler, request string) net.Conn {
 		}
 		server.Close()
 		client.Close()
-		time.Sleep(time.Minute) // nobody looks any more, so the listing ends
+		time.Sleep(time.Minute) // no page is open, so the listing ends
 	})
 	if _, err := client.Write([]byte(request)); err != nil {
 		t.Fatal(err)

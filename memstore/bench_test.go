@@ -96,8 +96,8 @@ func BenchmarkRenew(b *testing.B) {
 	}
 }
 
-// BenchmarkHandOff passes one name between two waiting goroutines: a release, a wake-up
-// and a grant each.
+// BenchmarkHandOff passes one name between two waiting goroutines. Each pass is a release, a
+// wake-up and a grant.
 func BenchmarkHandOff(b *testing.B) {
 	s := memstore.New()
 	defer s.Close()

@@ -25,7 +25,7 @@ func TestConformance(t *testing.T) {
 		Slack: time.Millisecond, // the store and the suite share a clock
 		Around: func(t *testing.T, test func(t *testing.T)) {
 			synctest.Test(t, func(t *testing.T) {
-				// This handle plays the server: locks outlive the connections of a test, but
+				// This handle stands for the server: locks outlive the connections of a test, but
 				// not the test.
 				server := open(t)
 				t.Cleanup(func() { server.Close() })

@@ -30,7 +30,7 @@ func Buckets(s *Store) int {
 	return n
 }
 
-// SharedTables returns the number of tables that are open by URL.
+// SharedTables returns the number of tables that were opened by URL and are still open.
 func SharedTables() int {
 	shared.Lock()
 	defer shared.Unlock()

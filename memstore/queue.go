@@ -50,8 +50,8 @@ func (q *queue) place(of *waiter) int {
 	return place
 }
 
-// refuse queues the request if it asks for that, and returns its refusal. w is the waiter of
-// the request if it is queued already.
+// refuse queues the request if it asks for that, and returns its refusal. W is the waiter of the
+// request if it is queued already.
 func (t *table) refuse(e *entry, w *waiter, req *store.Request, fits bool, now int64) *store.Refusal {
 	r := &store.Refusal{}
 	if !fits {
@@ -109,8 +109,8 @@ func (e *entry) dequeue(w *waiter) {
 	e.wakeHead()
 }
 
-// wakeHead wakes the first waiter if it can be granted now. While the name is kept closed the
-// first waiter is woken in any case: it may want to give up, and then the next one is woken.
+// wakeHead wakes the first waiter if it can be granted now. While the name is kept closed, the
+// first waiter is woken in any case. It may want to give up, and then the next one is woken.
 func (e *entry) wakeHead() {
 	if w := e.queue.first; w != nil && (e.kept > 0 || e.admits(w.mode, int(w.weight), int(w.limit))) {
 		w.wake.Send()

@@ -132,8 +132,8 @@ func (t *table) ask(e *entry, req *store.Request, now int64) (store.Answer, erro
 	if err := e.mixes(req); err != nil {
 		return store.Answer{}, err
 	}
-	// A kept record of this identity means that its grant has ended. It must not be granted
-	// again beside its own record.
+	// A kept record of this identity means that its grant has ended. The identity must not be
+	// granted again beside its own record.
 	fits := h == nil && e.admits(req.Mode, req.Weight, req.Limit)
 	if !fits || e.queue.first != w { // w and first are nil if the queue is empty
 		return store.Answer{Refusal: t.refuse(e, w, req, fits, now)}, nil
@@ -209,10 +209,9 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 	})
 }
 
-// Renew extends grants; see [store.Store]. It returns an error that matches
-// [store.ErrInvalid] if a renewal changes the mode other than from exclusive to shared, or has
-// a floor with no token above it. Grants before that one in the argument are extended
-// nevertheless.
+// Renew extends grants; see [store.Store]. It returns an error that matches [store.ErrInvalid] if
+// a renewal changes the mode other than from exclusive to shared, or has a floor with no token
+// above it. Grants before it in the argument are extended nevertheless.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
@@ -264,8 +263,8 @@ func (t *table) renew(r *store.Renewal) (store.Renewed, error) {
 	return renewed, nil
 }
 
-// with removes what has expired from the entry of a name, and calls f with the entry, or with
-// nil if there is none.
+// with removes expired holders and waiters from the entry of a name. Then it calls f with the
+// entry, or with nil if there is none.
 func (s *Store) with(ctx context.Context, name string, f func(e *entry, now int64) error) error {
 	if err := s.usable(ctx); err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 
 const ttl = 30 * time.Second
 
-// request asks for a name in exclusive mode.
+// request returns a request for a name in exclusive mode.
 func request(name string) store.Request {
 	return store.Request{Name: name, ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: ttl, Tokens: 1}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	shards     = 64 // far more than contending cores; a power of two
+	shards     = 64 // far more than the number of cores that contend; a power of two
 	shardBits  = 6
 	minBuckets = 8
 
@@ -33,8 +33,8 @@ type table struct {
 }
 
 // A shard is a part of a table with a mutex of its own. It is a hash table and not a map for
-// three reasons: the hash of a name is known from the choice of the shard, it can be swept one
-// bucket at a time, and it shrinks.
+// three reasons: the hash of a name is known from the choice of the shard, a hash table can be
+// swept one bucket at a time, and it can shrink.
 type shard struct {
 	mu      sync.Mutex
 	buckets []*entry // chained by entry.next; their number is 0 or a power of two
@@ -170,9 +170,10 @@ func (sh *shard) resize(buckets int) {
 	}
 }
 
-// sweep removes what has expired in one more bucket. It runs once per request, while any entry
-// may be due. Expired names that are never used again are thus removed within about as many
-// requests as there are names, and their number stays below a multiple of the live names.
+// sweep removes the expired holders and waiters of one more bucket. It runs once per request,
+// while any entry may be due. Expired names that are never used again are thus removed within
+// about as many requests as there are names, and their number stays below a multiple of the live
+// names.
 func (sh *shard) sweep(now int64) {
 	if n := len(sh.buckets); n > minBuckets && sh.names < n/8 {
 		sh.resize(n / 2)

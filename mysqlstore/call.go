@@ -19,23 +19,23 @@ const maxBatch = 128
 // A call is one call of the store on one name.
 type call struct {
 	name string
-	do   func(e *entry) error // the whole case, within a transaction
+	do   func(e *entry) error // handles every case, within a transaction
 	born bool                 // the name needs a row
 
-	// The plain case, of a name that nobody waits for, needs a single statement.
+	// The plain case, a name without other clients, needs a single statement.
 	take    *store.Request            // an Acquire that may be plain
-	granted func(answer store.Answer) // its answer, if it is
+	granted func(answer store.Answer) // called with the answer if it was plain
 	drop    bool                      // a Release that may be plain
 
 	ends store.ID // the identity whose grant or wait the call ends
 
-	left atomic.Bool // the caller has given up: if the call was not sent yet, it must not be
+	left atomic.Bool // the caller has given up; a call that was not sent yet must not be sent
 
 	err   error
 	wakes []*waiter // whom the call wakes
 }
 
-// calls returns a batcher for the calls of a lane. One call at a time is in flight; those that
+// calls returns a batcher for the calls of a lane. One call at a time is in flight. Calls that
 // arrive meanwhile share the next transaction.
 func (l *lane) calls() *batch.Batcher[call] {
 	b := &batch.Batcher[call]{MaxInFlight: 1, MaxBatch: maxBatch, Name: func(c *call) string { return c.name }}
@@ -44,8 +44,8 @@ func (l *lane) calls() *batch.Batcher[call] {
 }
 
 // do makes a call in a lane. If ctx ends, it returns soon. A call that was not sent by then is
-// never sent. A call that was sent alone is ended after grace. A batch goes on, and later calls in
-// the lane wait for it.
+// never sent. A call that was sent alone is ended after grace. A batch continues, and later calls
+// in the lane wait for it.
 func (s *Store) do(ctx context.Context, l *lane, b *batch.Batcher[call], c *call) error {
 	if err := s.usable(ctx); err != nil {
 		return err
@@ -61,7 +61,7 @@ func (s *Store) do(ctx context.Context, l *lane, b *batch.Batcher[call], c *call
 	return s.explain(ctx, c.err)
 }
 
-// send makes calls: first those that are plain, and the others in a transaction. Then it wakes the
+// send makes calls: the plain ones first, and the others in a transaction. Then it wakes the
 // waiters that can now be granted.
 func (l *lane) send(ctx context.Context, calls []*call) {
 	rest := calls
@@ -73,7 +73,7 @@ func (l *lane) send(ctx context.Context, calls []*call) {
 		}
 		if err != nil && !fromServer(err) {
 			for _, one := range rest {
-				if one.take != nil { // a single statement may arrive later; a transaction is not committed then
+				if one.take != nil { // a single statement may arrive later; a transaction would then not be committed
 					l.s.unanswered.Add(one.take.ID)
 				}
 			}
@@ -90,7 +90,8 @@ func (l *lane) send(ctx context.Context, calls []*call) {
 	}
 }
 
-// perform makes calls. It returns those that were not plain. If it fails, those have failed.
+// perform makes calls: the plain ones in single statements, the others in a transaction. It
+// returns the calls that were not plain. If it returns an error, those calls have failed.
 func (s *Store) perform(ctx context.Context, c *conn, calls []*call) (rest []*call, err error) {
 	rest, err = s.plain(ctx, c, calls)
 	if err == nil && len(rest) > 0 {
@@ -99,9 +100,9 @@ func (s *Store) perform(ctx context.Context, c *conn, calls []*call) (rest []*ca
 	return rest, err
 }
 
-// performUnlocked makes those calls whose rows are not locked, after one of them had to wait too
-// long for a row that a client that hangs has locked. The other calls fail. Waiting for the row of
-// each in turn could take so long that leases on other names are lost.
+// performUnlocked is used after a call has waited too long for a row that a hung client has
+// locked. It makes the calls whose rows are not locked, and the others fail. Waiting for each row
+// in turn could take so long that leases on other names are lost.
 func (s *Store) performUnlocked(ctx context.Context, c *conn, calls []*call, failure error) error {
 	names := make([]string, len(calls))
 	for i, one := range calls {
@@ -132,8 +133,7 @@ func (s *Store) performUnlocked(ctx context.Context, c *conn, calls []*call, fai
 	return nil
 }
 
-// lockedNames returns those of some names whose rows other sessions have locked. It does not wait
-// for them.
+// lockedNames returns the names whose rows other sessions have locked. It does not wait for them.
 func (s *Store) lockedNames(ctx context.Context, c *conn, names []string) (map[string]bool, error) {
 	locked := make(map[string]bool)
 	read := func(statement string, isLocked bool) error {

@@ -23,8 +23,9 @@ import (
 
 var clientsTime = flag.Duration("clients", 3*time.Second, "how long 64 clients lock 200 names")
 
-// Each client adds to a row under the lock, reading and writing in separate statements, with its
-// token checked. All kinds of calls meet: waiting, trying, several names at once, cancelling.
+// Each client adds to a row under the lock. It reads and writes in separate statements, and its
+// token is checked. The clients make all kinds of calls: they wait, try, lock several names at
+// once, and cancel.
 func TestSixtyFourClientsLoseNoUpdateAndMeetNoDeadlock(t *testing.T) {
 	const clients, names = 64, 200
 	app := connectTo(t, func(c *mysql.Config) { c.InterpolateParams = true })
@@ -82,7 +83,7 @@ func TestSixtyFourClientsLoseNoUpdateAndMeetNoDeadlock(t *testing.T) {
 	t.Logf("%d locks in %v, %d deadlocks in the server", pairs.Load(), *clientsTime, deadlockCount(t, app)-before)
 }
 
-// updates counts those of one row.
+// updates counts the updates of one row.
 type updates struct{ sure, unknown atomic.Int64 }
 
 func oneUpdate(ctx context.Context, app *sql.DB, c *holdfast.Client, i, j int, done *[200]updates) error {
@@ -128,7 +129,7 @@ func oneUpdate(ctx context.Context, app *sql.DB, c *holdfast.Client, i, j int, d
 			return err
 		}
 		if err := tx.Commit(); err != nil {
-			done[i].unknown.Add(1) // the end of the test may have cut it off
+			done[i].unknown.Add(1) // the end of the test may have cancelled the commit
 			return fmt.Errorf("commit: %w", err)
 		}
 		done[i].sure.Add(1)
@@ -145,7 +146,7 @@ func deadlockCount(t testing.TB, db *sql.DB) (n int) {
 	return n
 }
 
-// Timeouts that an administrator has set low for all sessions do not matter to a busy store.
+// Low timeouts that an administrator has set for all sessions do not affect a busy store.
 func TestLowTimeoutsOfTheServerDoNotReachCallers(t *testing.T) {
 	db := connectTo(t, nil)
 	newIn(t, db)

@@ -27,9 +27,9 @@ func harness(server *servers.MariaDB, open func(t testing.TB) store.Store) store
 	}
 }
 
-// residue returns all names in use and all claims. Rows of names that are not in use stay for some
-// seconds, because they hold the last token. Notes of late requests, whose seq is negative, stay
-// for a minute.
+// residue returns all names in use and all claims. Rows of names that are not in use stay for
+// some seconds, because they hold the last token. Records of requests that may arrive late, whose
+// seq is negative, stay for a minute.
 func residue(t testing.TB, server *servers.MariaDB) (left []string) {
 	t.Helper()
 	db, err := sql.Open("mysql", server.DSN())

@@ -22,7 +22,7 @@ const (
 	// third of the default TTL, so that renewals keep it open.
 	clientIdle = 15 * time.Second
 
-	// serverIdle is after what time the server closes a connection that is not in use. It
+	// serverIdle is the time after which the server closes a connection that is not in use. It
 	// bounds how long a client that is stopped within a transaction keeps its rows locked.
 	serverIdle = 20 * time.Second
 
@@ -40,11 +40,11 @@ const (
 	errColumnOutOfRange = 1264
 	errManyStatements   = 1461 // max_prepared_stmt_count
 	errOutOfRange       = 1690 // a name is not free: see statements.acquire
-	errTimeLimit        = 1969 // of MariaDB, for one statement; it may be shorter than rowPatience
+	errTimeLimit        = 1969 // the time limit of MariaDB for one statement; it may be shorter than rowPatience
 )
 
 // A lane is one connection of the pool, and the calls that take turns to use it. The connection
-// stays with the lane, because its session is set up for it, until it is idle.
+// stays with the lane until it is idle, because its session is set up for the lane.
 type lane struct {
 	s    *Store
 	turn chan struct{} // holds one element while the lane is in use
@@ -60,7 +60,7 @@ type conn struct {
 }
 
 // bySize holds prepared statements for 1, 2, 4, 8, … names. A batch repeats its last name to fill
-// one of them, because a statement for each number of names would take more memory of the server.
+// one of them, because a statement for each number of names would need more memory on the server.
 type bySize [8]*sql.Stmt // up to maxBatch
 
 // prepared returns the smallest statement that has room for n names, and its size.
@@ -85,10 +85,10 @@ func (l *lane) newContext() {
 	l.ctx, l.cancel = context.WithCancel(l.s.life)
 }
 
-// use calls f with the connection of the lane, for callTimeout at most, or for grace after ctx has
-// ended. If f returns an error that is not one of the server, the connection is closed: its state
-// is not known. It is also closed if the server has become read-only: a new one may lead to the new
-// primary.
+// use calls f with the connection of the lane, for at most callTimeout, or until grace after the
+// end of ctx. If f returns an error that did not come from the server, the state of the
+// connection is unknown, and it is closed. It is also closed if the server has become read-only,
+// because a new connection may reach the new primary.
 func (l *lane) use(ctx context.Context, f func(ctx context.Context, c *conn) error) error {
 	select {
 	case l.turn <- struct{}{}:
@@ -124,9 +124,9 @@ func (l *lane) use(ctx context.Context, f func(ctx context.Context, c *conn) err
 	return err
 }
 
-// connectFor connects for a call, and calls end if the call cannot go on. If ctx ends, connecting
-// goes on in the background, for the next call: it takes several round trips, and callers that have
-// less time would never get a connection otherwise.
+// connectFor connects for a call. Unless it returns nil, end is called when connecting has ended.
+// If ctx ends, connecting continues in the background, for the next call. It takes several round
+// trips, and otherwise callers with less time than that would never get a connection.
 func (l *lane) connectFor(ctx context.Context, end func()) error {
 	connected := make(chan error)
 	started := l.s.background(func() {
@@ -155,8 +155,9 @@ func (l *lane) connectFor(ctx context.Context, end func()) error {
 	}
 }
 
-// statementContext returns the context of statements. If the watch can close the connection, this
-// is one that never ends: for others, the driver wakes a goroutine twice for each statement.
+// statementContext returns the context of statements. If the watch can close the connection, the
+// context never ends. For a context that can end, the driver wakes a goroutine twice for each
+// statement.
 func (l *lane) statementContext() context.Context {
 	if l.conn.raw != nil {
 		return context.Background()
@@ -164,7 +165,7 @@ func (l *lane) statementContext() context.Context {
 	return l.ctx
 }
 
-// explain says what it means if the context of the lane has ended.
+// explain explains an error that was caused by the end of the lane's context.
 func (l *lane) explain(err error) error {
 	if l.ctx.Err() != nil && l.s.life.Err() == nil {
 		return fmt.Errorf("no reply from the server: %w", l.s.usedUp(err))
@@ -205,8 +206,8 @@ func (c *conn) setUp(ctx context.Context, st *statements) error {
 	return err
 }
 
-// dead reports whether the connection was closed, by the server or by the driver when the context
-// of a call ended with its reply. It sends nothing.
+// dead reports whether the connection was closed. The server may have closed it, or the driver,
+// if the context of a call ended when its reply arrived. It sends nothing.
 func (c *conn) dead(ctx context.Context) bool {
 	return c.Raw(func(driverConn any) error {
 		if r, ok := driverConn.(driver.SessionResetter); ok {
@@ -216,8 +217,8 @@ func (c *conn) dead(ctx context.Context) bool {
 	}) != nil
 }
 
-// disconnect closes the connection instead of giving it back, because its session is not set up
-// as the application expects. The caller has the turn.
+// disconnect closes the connection instead of returning it to the pool, because its session is
+// not set up as the application expects. The caller has the turn.
 func (l *lane) disconnect() {
 	if l.conn == nil {
 		return
@@ -238,7 +239,7 @@ func (l *lane) disconnectIdle() {
 	}
 }
 
-// close ends the lane and its last call. The turn is never given back.
+// close ends the lane and its last call. It keeps the turn forever.
 func (l *lane) close() {
 	l.watch.close()
 	l.turn <- struct{}{}
@@ -269,7 +270,8 @@ func (c *conn) exec(ctx context.Context, query string) (int64, error) {
 	return result.RowsAffected()
 }
 
-// fromServer reports whether the server refused a statement. The connection is still usable then.
+// fromServer reports whether the server refused a statement. In that case the connection is still
+// usable.
 func fromServer(err error) bool {
 	var my *mysql.MySQLError
 	return errors.As(err, &my)

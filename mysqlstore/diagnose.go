@@ -19,7 +19,7 @@ var _ store.Diagnoser = (*Store)(nil)
 
 // Diagnose checks whether the server is set up safely for locks with that TTL: see
 // [store.Diagnoser]. It reads variables and the status of the server, which every user may read,
-// and what information_schema tells about the tables of the locks.
+// and the description of the lock tables in information_schema.
 func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) (findings []store.Finding) {
 	fail := func(err error) []store.Finding {
 		return []store.Finding{readOnlyCheck.Unknown(s.explain(ctx, err))}
@@ -47,7 +47,7 @@ func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) (findings []sto
 	return findings
 }
 
-// A patient is the server that is looked at, through a connection of the store.
+// A patient is the server to check, through a connection of the store.
 type patient struct {
 	ctx          context.Context
 	conn         *conn
@@ -55,7 +55,7 @@ type patient struct {
 	vars, status map[string]string // by their names in lower case
 }
 
-// pairs reads rows of a name and a value.
+// pairs reads rows that consist of a name and a value.
 func (p *patient) pairs(query string) (map[string]string, error) {
 	all := make(map[string]string)
 	err := p.conn.query(p.ctx, query, func(rows *sql.Rows) error {
@@ -83,13 +83,13 @@ func (p *patient) clock() (time.Time, error) {
 	return time.UnixMicro(micros), err
 }
 
-// identity returns what is the same for all clients of the same tables.
+// identity returns a text that is the same for all clients of the same tables.
 func (p *patient) identity() store.Finding {
 	var database sql.NullString
 	if err := p.conn.QueryRowContext(p.ctx, "SELECT DATABASE()").Scan(&database); err != nil {
 		return diagnosis.Identity.Unknown(err)
 	}
-	server := cmp.Or(p.vars["server_uuid"], p.vars["server_uid"]) // of MySQL, and of newer MariaDB
+	server := cmp.Or(p.vars["server_uuid"], p.vars["server_uid"]) // the first is in MySQL, the second in newer versions of MariaDB
 	if server == "" {
 		server = fmt.Sprintf("%s:%s in %s", p.vars["hostname"], p.vars["port"], p.vars["datadir"])
 	}
@@ -100,7 +100,7 @@ func (p *patient) isMariaDB() bool {
 	return strings.Contains(strings.ToLower(p.vars["version"]+p.vars["version_comment"]), "mariadb")
 }
 
-// isOn lists those of the variables that are on.
+// isOn returns the variables that are on.
 func (p *patient) isOn(names ...string) (on []string) {
 	for _, name := range names {
 		if value := p.vars[name]; value == "ON" || value == "1" {
@@ -110,8 +110,8 @@ func (p *patient) isOn(names ...string) (on []string) {
 	return on
 }
 
-// The store is not expected to work on versions below these, which have no SKIP LOCKED. It is
-// tested on a later one.
+// The store is not expected to work on versions below these, which do not have SKIP LOCKED. It is
+// tested on a later version.
 const leastMySQL, leastMariaDB = "8.0.0", "10.6.0"
 
 // older reports whether a version is less than another, both such as "8.0.36".
@@ -145,7 +145,7 @@ var probes = []diagnosis.Probe[*patient]{
 	}},
 	{
 		Check: diagnosis.New("mysql.version", store.LevelWarning,
-			"the store was made for MySQL 8.0 and tested on MariaDB 10.11; its statements may fail or behave otherwise on a version that old",
+			"the store was made for MySQL 8.0 and tested on MariaDB 10.11; its statements may fail or behave differently on such an old version",
 			"update to MySQL 8.0 or MariaDB 10.6, or later"),
 		Look: func(p *patient) (bool, string, error) {
 			version, err := p.variable("version")
@@ -158,7 +158,7 @@ var probes = []diagnosis.Probe[*patient]{
 	},
 	{
 		Check: diagnosis.New("mysql.session", store.LevelFailure,
-			"a proxy shares sessions between clients: a transaction of the store is not one, and two clients may hold one name",
+			"a proxy shares sessions between clients: a transaction of the store may be split over sessions, and two clients may hold one name",
 			"connect to the server itself, or turn off multiplexing at the proxy"),
 		Look: (*patient).changesSessions,
 	},
@@ -199,7 +199,7 @@ var probes = []diagnosis.Probe[*patient]{
 			"binlog_format = ROW or MIXED"),
 		Look: func(p *patient) (bool, string, error) {
 			value, err := p.variable("binlog_format")
-			if err != nil { // newer versions of MySQL have nothing but ROW
+			if err != nil { // newer versions of MySQL support only ROW
 				return false, "", diagnosis.ErrNotApplicable
 			}
 			return value == "STATEMENT" && len(p.isOn("log_bin")) > 0, "binlog_format " + value, nil
@@ -227,7 +227,8 @@ var probes = []diagnosis.Probe[*patient]{
 	},
 }
 
-// changesSessions compares the connection ID of several transactions on one connection.
+// changesSessions reports whether a proxy changes the session. It compares the connection ID of
+// several transactions on one connection.
 func (p *patient) changesSessions() (bool, string, error) {
 	var ids []string
 	for range 5 {
@@ -246,7 +247,7 @@ func (p *patient) changesSessions() (bool, string, error) {
 
 func differ(ids []string) bool { return len(slices.Compact(slices.Clone(ids))) > 1 }
 
-// otherEngines looks at the engines of the tables.
+// otherEngines reports tables with an engine other than InnoDB.
 func (p *patient) otherEngines() (bool, string, error) {
 	names := []string{p.prefix + "names", p.prefix + "claims", p.prefix + "meta"}
 	engines, err := p.pairs(fmt.Sprintf("SELECT table_name, engine FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name IN ('%s')",

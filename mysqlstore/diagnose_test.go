@@ -20,7 +20,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A user with the documented rights looks at a server that is set up well, and then in other ways.
+// A user with the documented rights checks a server that is set up well, and then servers with
+// problems.
 func TestDiagnoseFindsWhatIsSetUpWrongly(t *testing.T) {
 	server := servers.StartMariaDB(t, servers.MariaDBOptions{Durable: true, Config: []string{"--log-bin", "--sync-binlog=1", "--server-id=1"}})
 	admin, err := sql.Open("mysql", server.DSN())
@@ -65,7 +66,7 @@ func TestDiagnoseFindsWhatIsSetUpWrongly(t *testing.T) {
 	t.Run("timeout", func(t *testing.T) {
 		s := openStore(t, app)
 		err := s.gives.use(t.Context(), func(ctx context.Context, c *conn) error {
-			_, err := c.ExecContext(ctx, "SET SESSION wait_timeout = 5") // as a proxy might do it
+			_, err := c.ExecContext(ctx, "SET SESSION wait_timeout = 5") // as a proxy might do
 			return err
 		})
 		if err != nil {
@@ -83,7 +84,7 @@ func TestDiagnoseFindsWhatIsSetUpWrongly(t *testing.T) {
 			"--wsrep-node-address=127.0.0.1",
 			fmt.Sprintf("--wsrep-provider-options=gmcast.listen_addr=tcp://%s;ist.recv_addr=%s", ports.Addr(ports.Reserve(t)), ports.Addr(ports.Reserve(t))),
 		}})
-		servers.Poll(t, patience, func() error { // it accepts statements once it has formed a cluster
+		servers.Poll(t, patience, func() error { // the server accepts statements after it has formed a cluster
 			db, err := sql.Open("mysql", member.DSN())
 			if err == nil {
 				defer db.Close()
@@ -96,7 +97,7 @@ func TestDiagnoseFindsWhatIsSetUpWrongly(t *testing.T) {
 	seen.Complete(t, "mysql.", "mysql.version")
 }
 
-// multiplex starts a proxy that sends the commands of a client to two sessions by turns.
+// multiplex starts a proxy that sends the commands of a client to two sessions in turn.
 func multiplex(t testing.TB, server string) (addr string) {
 	listener, err := net.Listen("tcp", ports.Addr(ports.Reserve(t)))
 	if err != nil {

@@ -6,21 +6,22 @@
 //	s, err := mysqlstore.New(db) // an existing *sql.DB of github.com/go-sql-driver/mysql
 //	c, err := holdfast.New(s)
 //
-// It needs MariaDB 10.6 or later, and is tested on 10.11. It uses only what MySQL 8 has too, but
-// was not run on MySQL.
+// It needs MariaDB 10.6 or later, and is tested on 10.11. It uses only features that MySQL 8 has
+// too, but it was not run on MySQL.
 //
 // # Do you need a lock?
 //
 // If everything that you protect is in this one database, the database can protect it, and a lock
 // that can be lost adds nothing:
 //
-//   - A unique row. "One registration per phone number" is a primary key or unique index: insert,
-//     and take a duplicate-key error as "already there". It needs no lock and no clean-up.
+//   - A unique row. "One registration per phone number" is a primary key or unique index:
+//     insert, and treat a duplicate-key error as "already there". It needs no lock and no
+//     clean-up.
 //   - An optimistic version. "No lost update" is a version column: read it, and write with
 //     UPDATE … SET version = version + 1 WHERE id = ? AND version = ?. If no row was changed,
-//     somebody else was faster: read again. It is best where conflicts are rare.
-//   - A pessimistic lock. SELECT … FOR UPDATE locks rows until your transaction ends. It is right
-//     for work of milliseconds within one transaction, and wrong for longer work, because a
+//     another client was faster: read again. This works best where conflicts are rare.
+//   - A pessimistic lock. SELECT … FOR UPDATE locks rows until your transaction ends. This is
+//     right for work of milliseconds within one transaction, and wrong for longer work, because a
 //     transaction that stays open holds a connection and keeps the server from cleaning up.
 //
 // Use a lock of this package for work outside of the database or longer than a transaction: calls
@@ -29,9 +30,9 @@
 // contended names lock their rows. To keep a holder that was paused from writing after its lease,
 // check its token with package sqlfence in the transaction that writes.
 //
-// GET_LOCK, the lock function of the server, is bound to a connection: the lock is lost with it
-// and nobody is told, it has no token, it does not work with Galera, and each waiter takes a
-// connection.
+// GET_LOCK, the lock function of the server, is bound to a connection. The lock is lost with the
+// connection, and the holder is not told. It has no token, it does not work with Galera, and each
+// waiter needs a connection.
 //
 // # What it promises
 //
@@ -39,14 +40,15 @@
 // of arrival, with tokens. They survive the end of every program and a restart of the server. Two
 // grants of one name are never alive at once under these assumptions:
 //
-//   - All programs write to one server, the primary, and it keeps what it has committed:
-//     innodb_flush_log_at_trx_commit is 1, and sync_binlog too if there are replicas. A power cut
-//     otherwise loses the newest grants.
-//   - The server's clock is not set forward while locks are held: that ends grants early, by as
-//     much. Setting it back makes dead grants last longer. Tokens grow either way.
+//   - All programs write to one server, the primary, and it keeps the transactions that it has
+//     committed: innodb_flush_log_at_trx_commit is 1, and sync_binlog too if there are replicas.
+//     Otherwise a power cut loses the newest grants.
+//   - The server's clock is not set forward while locks are held, because that ends grants
+//     early by the same time. Setting it back makes dead grants last longer. Tokens grow either
+//     way.
 //   - Each connection is a session of its own. A proxy that shares sessions between clients
 //     (multiplexing) does not work.
-//   - Nobody changes the tables by other means, except to look at them.
+//   - Nobody changes the tables by other means. Reading them is safe.
 //
 // Failover to a replica loses the grants that it did not have yet: with asynchronous replication
 // two holders are possible for up to a TTL, and tokens make that harmless where they are checked.
@@ -58,18 +60,18 @@
 // Group replication and Galera: with all programs at one member, everything above holds, and a
 // failover keeps grants if the new member has applied all transactions
 // (group_replication_consistency=BEFORE_ON_PRIMARY_FAILOVER; wsrep_sync_wait=15). With programs
-// at several members at once, transactions that lock the same row do not wait for each other:
-// all but one fail at commit, as a deadlock, which the store repeats a few times. Grants stay
+// at several members at once, transactions that lock the same row do not wait for each other: all
+// but one fail at commit, as a deadlock, which the store repeats a few times. Grants stay
 // exclusive, because the members certify each commit, but a contended name is slow and its order
-// is not kept, and statements at a member that lags see old rows. Do not use it so. This was not
-// tested.
+// is not kept, and statements at a member that lags see old rows. Do not use several members in
+// this way. It was not tested.
 //
 // # Requests that arrive late
 //
-// A request without a reply may still be on its way, for example to a server that hangs. The call
-// that undoes it or releases its grant leaves a note for a minute, and a request that arrives
+// A request without a reply may still be in flight, for example to a server that hangs. The call
+// that undoes it or releases its grant leaves a record for a minute, and a request that arrives
 // within that time is not granted. If it arrives even later, or if its program has died, the name
-// may be held by nobody until the TTL of the request is over.
+// may stay locked, without a holder that knows of it, until the TTL of the request is over.
 //
 // # Time
 //
@@ -82,17 +84,17 @@
 // 2255, and greater than all earlier tokens of its name. The row of a name keeps its last token
 // for some seconds after the release. It is removed when the floor for new rows is above that
 // token, so tokens grow even if the clock is set back afterwards. If the tables are lost, tokens
-// go on from the clock.
+// continue from the clock.
 //
 // # Waiting
 //
-// MySQL cannot notify a client, so a store with waiters polls, with one statement for all that
-// are due. The first in line is looked at every 2 ms at first, those behind it less often, and
-// all of them less often the longer they wait: a waiter learns of its turn late by at most about
-// a sixteenth of the time it has waited, and by half a second at most. Goroutines of one process
-// hand a name over without the server. A waiter that dies keeps its place for five seconds.
-// A call on a contended name reads all its waiters: hundreds of waiting processes on one name are
-// fine, thousands are not.
+// MySQL cannot notify a client, so a store with waiters polls, with one statement for all waiters
+// that are due. It checks the first waiter every 2 ms at first, and the waiters behind it less
+// often. The longer they wait, the less often it checks them. The delay with which a waiter
+// learns of its turn is at most about a sixteenth of the time it has waited, and at most half a
+// second. Goroutines of one process hand a name over without the server. A waiter that dies keeps
+// its place for five seconds. A call on a contended name reads all its waiters: hundreds of
+// waiting processes on one name are fine, thousands are not.
 //
 // # Connections
 //
@@ -108,13 +110,13 @@
 // connection that renews them.
 //
 // A store that is opened by a URL can close its connections at any time. On an existing *sql.DB,
-// the driver has to watch the context of each statement, on another goroutine: a pair of calls
-// takes 15 to 40 µs longer if the process has nothing else to do.
+// the driver has to watch the context of each statement, on another goroutine. A pair of calls
+// then takes 15 to 40 µs longer if the process is otherwise idle.
 //
-// The settings of a *sql.DB do not matter: a connection gets a session of its own (READ COMMITTED,
-// so that no locks on gaps between rows are taken) and is closed instead of given back. Only the
-// session variable timestamp must not be set, because it stops the clock. binlog_format=STATEMENT
-// does not work with that isolation level: use ROW or MIXED.
+// The settings of a *sql.DB do not matter: a connection gets a session of its own (READ
+// COMMITTED, so that no locks on gaps between rows are taken) and is closed instead of being
+// returned to the pool. Only the session variable timestamp must not be set, because it stops the
+// clock. binlog_format=STATEMENT does not work with that isolation level: use ROW or MIXED.
 //
 // Taking a free name is one statement and one round trip, and so is releasing it. Several names
 // that are taken at once are one statement too. If one of them is not free, the statement fails in
@@ -142,17 +144,17 @@
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON `locks`.`holdfast_claims` TO 'app'@'%';
 //	GRANT SELECT, UPDATE (low, swept) ON `locks`.`holdfast_meta` TO 'app'@'%';
 //
-// The tables have a version. A program goes on beside tables of a later version if that only adds
-// to them. If a later version is not compatible, it says so in the tables first: older programs
-// notice within two seconds and grant nothing any more, and only then the migration goes on. So
-// the versions never hold one name at the same time.
+// The tables have a version. A program continues to work with tables of a later version if that
+// version only adds to them. If a later version is not compatible, it says so in the tables
+// first: older programs notice that within two seconds and stop granting locks, and only then
+// does the migration continue. So programs of both versions never hold one name at the same time.
 //
 // # URL
 //
 //	mysql://[USER[:PASSWORD]@]HOST[:PORT]/DATABASE[?PARAMETERS]
 //
 // Parameters: prefix=NAME (of the tables, instead of holdfast_), create=false, tls=true, and with
-// TLS ca=FILE, cert=FILE, key=FILE and servername=NAME. Naming one of these turns TLS on; the
-// certificate of the server is always checked then. A name has at most 512 bytes, and is compared
-// byte by byte.
+// TLS ca=FILE, cert=FILE, key=FILE and servername=NAME. Any of these files or names turns TLS on.
+// With TLS, the certificate of the server is always checked. A name has at most 512 bytes, and is
+// compared byte by byte.
 package mysqlstore

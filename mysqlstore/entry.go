@@ -29,7 +29,7 @@ type grant struct {
 
 // A waiter is a queued request.
 type waiter struct {
-	grant // of which it has no tokens
+	grant // its grant has no tokens
 	name  string
 	seq   int64
 	rung  bool // it was told to ask again
@@ -45,10 +45,10 @@ func claimKey(name string, seq int64, id store.ID) string {
 	return fmt.Sprintf("name = %s AND seq = %d AND id = %s", literal(name), seq, idLiteral(id))
 }
 
-// An entry is what is alive of a name, within one transaction.
+// An entry holds the live grants and waiters of a name, within one transaction.
 //
-// Holders that are not exclusive all have the same mode and limit, as nothing else is granted
-// beside them.
+// Holders that are not exclusive all have the same mode and limit, because no other request is
+// granted beside them.
 type entry struct {
 	s      *Store
 	name   string
@@ -64,13 +64,13 @@ type entry struct {
 	drops   []string // claims to delete
 
 	// ended are identities that released the name or left while one of their requests had no
-	// reply. Such a request may arrive later, and must not be granted then: nobody would know
-	// of it.
+	// reply. Such a request may arrive later and must not be granted, because no client would
+	// know of the grant.
 	ended []*grant
 
 	dirty bool     // the row has to be written
-	asker store.ID // need not be woken: it is being answered
-	freed bool     // the chances of the first waiter may have changed
+	asker store.ID // the identity that makes the request; it gets a reply and needs no wake-up
+	freed bool     // the first waiter may be granted now
 	woken []*waiter
 }
 
@@ -97,7 +97,8 @@ func (e *entry) values() string {
 	return fmt.Sprintf("(%s, %s, %s, %s)", literal(e.name), bit(crowd), strconv.FormatInt(e.last, 10), g.values())
 }
 
-// noteEnd notes that a later request of an identity must not be granted, if there may be one.
+// noteEnd records that a later request of an identity must not be granted, if such a request may
+// still arrive.
 func (e *entry) noteEnd(id store.ID) {
 	if e.row && e.s.unanswered.Has(id) && !e.hasEnded(id) {
 		e.ended = append(e.ended, &grant{id: id, since: e.now, until: e.now + unanswered.Late.Microseconds(), dirty: true})
@@ -108,7 +109,7 @@ func (e *entry) hasEnded(id store.ID) bool {
 	return slices.ContainsFunc(e.ended, func(g *grant) bool { return g.id == id })
 }
 
-// find returns the grant or the kept record of an identity, nil if there is none.
+// find returns the grant or the kept record of an identity, or nil if there is none.
 func (e *entry) find(id store.ID) *grant {
 	if e.first != nil && e.first.id == id {
 		return e.first
@@ -121,7 +122,7 @@ func (e *entry) find(id store.ID) *grant {
 	return nil
 }
 
-// held returns the live grant of an identity, nil if there is none.
+// held returns the live grant of an identity, or nil if there is none.
 func (e *entry) held(id store.ID) *grant {
 	if g := e.find(id); g != nil && g.state == store.Held {
 		return g
@@ -138,7 +139,7 @@ func (e *entry) add(g *grant) {
 	e.others = append(e.others, g)
 }
 
-// changed notes a change of a grant.
+// changed records that a grant has changed.
 func (e *entry) changed(g *grant) {
 	g.dirty = true
 	e.dirty = e.dirty || g == e.first
@@ -154,7 +155,7 @@ func (e *entry) remove(g *grant) {
 	e.drops = append(e.drops, claimKey(e.name, 0, g.id))
 }
 
-// keep makes a grant a kept record.
+// keep turns a grant into a kept record.
 func (e *entry) keep(g *grant, keep store.Keep) {
 	g.state, g.since, g.until = keep.State, e.now, e.now+keep.For.Microseconds()
 	e.changed(g)
@@ -183,8 +184,8 @@ func (e *entry) admits(mode store.Mode, weight, limit int) bool {
 	return u.Admits(mode, weight, limit)
 }
 
-// mixes returns an ErrInvalid if the request can never be combined with what is held or
-// requested already.
+// mixes returns an ErrInvalid if the request can never be combined with the current holders and
+// waiters.
 func (e *entry) mixes(req *store.Request) error {
 	for _, g := range e.grants() {
 		if err := store.Mixes(req.Name, req.Mode, req.Limit, g.mode, g.limit); err != nil {
@@ -202,7 +203,7 @@ func (e *entry) mixes(req *store.Request) error {
 	return nil
 }
 
-// reserve issues n tokens in a row above floor, or fewer, but at least one.
+// reserve issues up to n consecutive tokens above floor, at least one.
 func (e *entry) reserve(n int, floor int64) (first int64, tokens int, err error) {
 	first = max(e.now, e.last+1, floor+1)
 	if first > store.MaxToken {
@@ -224,7 +225,7 @@ func (e *entry) raise(floor int64) error {
 	return nil
 }
 
-// maxBlock bounds a block of tokens, so that no caller uses up those of others.
+// maxBlock bounds a block of tokens, so that no caller uses up the tokens of others.
 const maxBlock = 4096
 
 func blockOf(n int) int { return min(max(n, 1), maxBlock) }

@@ -18,8 +18,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// Requests whose callers gave up while the server hung are executed when it goes on, in any order
-// with those that undo them.
+// Callers give up while the server hangs. When the server continues, it executes their requests
+// and the requests that undo them in any order.
 func TestAHungServerKeepsNothingOfRequestsThatWereGivenUp(t *testing.T) {
 	server := servers.StartMariaDB(t, servers.MariaDBOptions{})
 	url := server.URL(server.Addr())
@@ -66,7 +66,7 @@ func TestAHungServerKeepsNothingOfRequestsThatWereGivenUp(t *testing.T) {
 	}
 }
 
-// A replica and other servers that must not be written to say so.
+// A replica, or another server that must not be written to, reports that it is read-only.
 func TestAServerThatIsReadOnlySaysWhatToDo(t *testing.T) {
 	server := servers.StartMariaDB(t, servers.MariaDBOptions{})
 	admin := poolAt(t, server, nil)
@@ -82,7 +82,7 @@ func TestAServerThatIsReadOnlySaysWhatToDo(t *testing.T) {
 }
 
 // A failover may leave the old primary running, read-only, with its connections open. The store
-// must not keep them, because new ones lead to the new primary.
+// must not keep them, because new connections reach the new primary.
 func TestAStoreLeavesAPrimaryThatBecomesReadOnly(t *testing.T) {
 	old, primary := servers.StartMariaDB(t, servers.MariaDBOptions{}), servers.StartMariaDB(t, servers.MariaDBOptions{})
 	for _, server := range []*servers.MariaDB{old, primary} {
@@ -91,7 +91,7 @@ func TestAStoreLeavesAPrimaryThatBecomesReadOnly(t *testing.T) {
 		mustExec(t, admin, "CREATE USER app@'%' IDENTIFIED BY 'secret'")
 		mustExec(t, admin, "GRANT ALL ON `"+servers.MariaDBDatabase+"`.* TO app@'%'")
 	}
-	var addr atomic.Value // as a name or an address that moves to the new primary
+	var addr atomic.Value // a host name or an address that moves to the new primary
 	addr.Store(old.Addr())
 	s := newIn(t, poolAt(t, old, func(c *mysql.Config) {
 		c.User, c.Passwd = "app", "secret"
@@ -118,8 +118,8 @@ func TestAStoreLeavesAPrimaryThatBecomesReadOnly(t *testing.T) {
 	}
 }
 
-// Connecting takes several round trips. Callers that have less time than that use the connection
-// that an earlier caller began to make.
+// Connecting takes several round trips. Callers with less time than that use the connection that
+// an earlier caller has started to open.
 func TestCallersThatHaveLessTimeThanConnectingTakesGetAConnection(t *testing.T) {
 	db := connectTo(t, nil)
 	newIn(t, db)
@@ -130,7 +130,7 @@ func TestCallersThatHaveLessTimeThanConnectingTakesGetAConnection(t *testing.T) 
 	proxy.ToClient.Delay(oneWay)
 	r := request("far")
 	eventually(t, "a name is granted", func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), 12*oneWay) // connecting takes about 16, a call 2 or 4
+		ctx, cancel := context.WithTimeout(t.Context(), 12*oneWay) // connecting takes about 16 one-way trips, and a call takes 2 or 4
 		defer cancel()
 		_, err := s.Acquire(ctx, r)
 		return err == nil

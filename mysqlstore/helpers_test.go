@@ -15,7 +15,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// patience bounds what should happen soon. Only a failing test waits for it.
+// patience bounds the wait for events that should happen soon. Only a failing test waits that
+// long.
 const patience = 30 * time.Second
 
 // one is a server that tests share.
@@ -32,7 +33,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// connectTo returns a pool of connections to a database of its own, with changed settings.
+// connectTo returns a pool of connections to a new database. Change modifies the settings of the
+// connections.
 func connectTo(t testing.TB, change func(*mysql.Config)) *sql.DB {
 	t.Helper()
 	admin := poolOf(t, servers.MariaDBDatabase, nil)
@@ -42,7 +44,8 @@ func connectTo(t testing.TB, change func(*mysql.Config)) *sql.DB {
 	return poolOf(t, name, change)
 }
 
-// poolOf returns a pool of connections to a database, with changed settings.
+// poolOf returns a pool of connections to a database. Change modifies the settings of the
+// connections.
 func poolOf(t testing.TB, database string, change func(*mysql.Config)) *sql.DB {
 	t.Helper()
 	return poolAt(t, one, func(config *mysql.Config) {
@@ -53,7 +56,8 @@ func poolOf(t testing.TB, database string, change func(*mysql.Config)) *sql.DB {
 	})
 }
 
-// poolAt returns a pool of connections to a server, with changed settings.
+// poolAt returns a pool of connections to a server. Change modifies the settings of the
+// connections.
 func poolAt(t testing.TB, server *servers.MariaDB, change func(*mysql.Config)) *sql.DB {
 	t.Helper()
 	config, err := mysql.ParseDSN(server.DSN())
@@ -105,7 +109,7 @@ func granted(t testing.TB, s store.Store, req store.Request) store.Answer {
 	return answer
 }
 
-// refused asks for a name that cannot be granted.
+// refused makes a request that cannot be granted.
 func refused(t testing.TB, s store.Store, req store.Request) *store.Refusal {
 	t.Helper()
 	answer, err := s.Acquire(bounded(t), req)
@@ -150,7 +154,7 @@ func mustExec(t testing.TB, db *sql.DB, statements ...string) {
 	}
 }
 
-// host is what a server that outlives a single test needs of a test.
+// host provides the part of testing.TB that a server needs which outlives a single test.
 type host struct {
 	testing.TB
 	dirs []string
@@ -186,8 +190,9 @@ func (h *host) end() {
 	}
 }
 
-// childEnv makes the test binary another program: see children.
+// childEnv is the environment variable that makes the test binary run another program: see
+// children.
 const childEnv = "HOLDFAST_MYSQL_CHILD"
 
-// children are the programs that tests run as processes of their own.
+// children are the programs that tests run as separate processes.
 var children = map[string]func(args []string) int{}

@@ -16,13 +16,13 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A late bed delays one request of a store in a proxy. Later connections avoid the proxy.
+// A lateBed delays one request of a store in a proxy. Later connections avoid the proxy.
 type lateBed struct {
 	t      *testing.T
 	proxy  *faultproxy.Proxy
 	direct atomic.Bool
 	db     *sql.DB
-	s      *Store // connects by the proxy until direct is set
+	s      *Store // connects through the proxy until direct is set
 	other  *Store // connects directly
 	open   int    // connections by the proxy
 }
@@ -54,7 +54,7 @@ func (b *lateBed) delay(r store.Request) {
 }
 
 // arrive lets the request arrive, and waits until the server has executed it. Then it closes the
-// connection, because its client has.
+// connection, as the client has done.
 func (b *lateBed) arrive() {
 	b.t.Helper()
 	b.proxy.Heal()
@@ -62,7 +62,7 @@ func (b *lateBed) arrive() {
 }
 
 // A request may arrive after the call that undoes it, because the network delays it or the server
-// hangs. If it were granted, the name would be held by nobody until its TTL is over.
+// hangs. If it were granted, the name would be held without a holder until the TTL is over.
 func TestALateRequestIsNotGrantedAfterItsLeave(t *testing.T) {
 	b := newLateBed(t)
 	r := request("late")
@@ -157,7 +157,7 @@ func TestARequestThatWasNotSentIsNotNoted(t *testing.T) {
 	}
 }
 
-// Notes of late requests expire after a minute, and the name is plain again.
+// Records of late requests expire after a minute, and the name is plain again.
 func TestNotesOfLateRequestsEnd(t *testing.T) {
 	b := newLateBed(t)
 	r := request("late")

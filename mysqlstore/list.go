@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// pageSize is how many names List returns unless asked for another number.
+	// pageSize is how many names List returns by default.
 	pageSize = 100
 
-	// maxPage bounds a page, whatever was asked for.
+	// maxPage is the maximum number of names on a page.
 	maxPage = 10_000
 )
 
 // List returns one page of the names that have holders or waiters: see [store.Store]. Pages are
-// in the order of names, and a cursor is the last name of the page before.
+// sorted by name, and the cursor is the last name of the previous page.
 func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err error) {
 	if err := s.usable(ctx); err != nil {
 		return page, err
@@ -84,7 +84,7 @@ func (s *Store) page(ctx context.Context, c *conn, q store.Query) (page store.Pa
 	return page, nil
 }
 
-// listClaims adds the other holders and the waiters of crowded names. Entries are in order.
+// listClaims adds the other holders and the waiters of crowded names to the entries of a page.
 func (s *Store) listClaims(ctx context.Context, c *conn, crowded []string, entries []*entry) error {
 	return c.query(ctx, fmt.Sprintf(s.sql.listAll, literals(crowded)), func(rows *sql.Rows) error {
 		w := new(waiter)
@@ -95,7 +95,7 @@ func (s *Store) listClaims(ctx context.Context, c *conn, crowded []string, entri
 		w.grant = *g.grant()
 		i := slices.IndexFunc(entries, func(e *entry) bool { return e.name == w.name })
 		switch {
-		case i < 0 || w.seq == seqEnded: // the first of the next page, or no claim any more
+		case i < 0 || w.seq == seqEnded: // a name of the next page, or a claim that has ended
 		case w.seq > 0:
 			entries[i].waiters = append(entries[i].waiters, w)
 		case entries[i].find(w.id) == nil:

@@ -2,7 +2,7 @@ package mysqlstore
 
 import "testing"
 
-// All of these are names of their own, held at the same time.
+// All of these names are different, and are held at the same time.
 func TestNamesAreComparedByteByByte(t *testing.T) {
 	db := connectTo(t, nil)
 	s, other := newIn(t, db), newIn(t, db)

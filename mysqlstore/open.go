@@ -45,22 +45,22 @@ type config struct {
 	owned     bool
 }
 
-// Prefix chooses the prefix of the names of the tables. The default is [DefaultPrefix]. Programs
-// exclude each other only with the same prefix, in the same database.
+// Prefix sets the prefix of the table names. The default is [DefaultPrefix]. Programs exclude
+// each other only with the same prefix, in the same database.
 func Prefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
 
 // NoCreate makes New return an error if the tables do not exist, instead of creating them.
 func NoCreate() Option { return func(c *config) { c.keepOut = true } }
 
-// Heartbeat changes how long a waiter that stopped asking keeps its place in the queue. The
-// default is five seconds. All programs that share the tables should use the same value.
+// Heartbeat sets how long a waiter that stopped asking keeps its place in the queue. The default
+// is five seconds. All programs that share the tables should use the same value.
 func Heartbeat(d time.Duration) Option { return func(c *config) { c.heartbeat = d } }
 
 // New returns a store in the database that db is connected to. It takes at most two of its
-// connections, keeps them while they are in use, and sets up their sessions for itself; they do
+// connections, keeps them while they are in use, and sets up their sessions for itself. They do
 // not return to the pool, which opens others instead. The settings of db do not matter, except
-// that its connections must reach the primary, be able to write and be sessions of their own:
-// a proxy that shares sessions between clients does not work. MaxOpenConns must be 3 or more, or 0.
+// that its connections must reach the primary, be able to write and be sessions of their own: a
+// proxy that shares sessions between clients does not work. MaxOpenConns must be 3 or more, or 0.
 //
 // If the tables do not exist, New creates them (see [NoCreate] and [Migrate]). It returns an error
 // that matches store.ErrInvalid for a malformed prefix, for a pool that is too small, and for
@@ -94,7 +94,7 @@ func open(ctx context.Context, db *sql.DB, c config) (*Store, error) {
 	err = checkVersion(ctx, db, c.prefix)
 	what := advice(err)
 	if errors.Is(err, errNoTables) && !c.keepOut {
-		err, what = Migrate(ctx, db, c.prefix), "" // it has advice of its own
+		err, what = Migrate(ctx, db, c.prefix), "" // its error includes advice
 	}
 	if err != nil {
 		if isOutcome(err) {
@@ -105,9 +105,9 @@ func open(ctx context.Context, db *sql.DB, c config) (*Store, error) {
 	return newStore(db, c), nil
 }
 
-// Pool returns a pool of connections to the database that the URL of a store names, and the prefix
-// of its tables, for [Migrate] and [Schema]. It does not connect yet. It returns an error that
-// matches store.ErrInvalid if the URL is malformed.
+// Pool returns a pool of connections to the database of a store's URL, and the prefix of its
+// tables, for [Migrate] and [Schema]. It does not connect yet. It returns an error that matches
+// store.ErrInvalid if the URL is malformed.
 func Pool(url string) (db *sql.DB, prefix string, err error) {
 	u, err := store.ParseURL(url)
 	if err != nil {
@@ -143,7 +143,7 @@ func openURL(ctx context.Context, u *store.URL) (store.Store, error) {
 		}
 		return nil, fmt.Errorf("%s: %w", u, err)
 	}
-	db.SetMaxIdleConns(-1) // the store keeps its connections, and has to see them dialed
+	db.SetMaxIdleConns(-1) // the store keeps its connections itself, and its dialer must see every new one
 	return s, nil
 }
 

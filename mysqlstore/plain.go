@@ -12,9 +12,9 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// plain makes the calls that need no more than a statement for all of them, because nobody else
-// holds or waits for their names. It returns the other calls, or all if the server allows no more
-// prepared statements. If it fails, all calls have failed.
+// plain makes the calls whose names no other client holds or waits for. One statement is enough
+// for all of them. It returns the other calls, or all calls if the server allows no more prepared
+// statements. If it fails, all calls have failed.
 func (s *Store) plain(ctx context.Context, c *conn, calls []*call) (rest []*call, err error) {
 	var takes, drops []*call
 	for _, one := range calls {
@@ -43,7 +43,7 @@ func (s *Store) plain(ctx context.Context, c *conn, calls []*call) (rest []*call
 //
 // Reading them in the statement that acquires would double its cost. A floor that is metaFresh
 // old is good enough, because rows are removed only if their tokens are below a floor that is
-// much older: see sweepEvery. A migration that ends the compatibility must wait as long.
+// much older: see sweepEvery. A migration to an incompatible version must wait that long.
 func (s *Store) readMeta(ctx context.Context, c *conn) error {
 	if time.Since(s.metaRead) < metaFresh {
 		return nil
@@ -61,8 +61,8 @@ func (s *Store) readMeta(ctx context.Context, c *conn) error {
 	return nil
 }
 
-// takePlain grants names that are free and that nobody waits for, all or none of them. It returns
-// the calls that it did not grant.
+// takePlain grants names that are free and have no waiters, either all or none. It returns the
+// calls that it did not grant.
 func (s *Store) takePlain(ctx context.Context, c *conn, calls []*call) (refused []*call, err error) {
 	if len(calls) == 0 {
 		return nil, nil
@@ -102,11 +102,11 @@ func (s *Store) takePlain(ctx context.Context, c *conn, calls []*call) (refused 
 	return nil, nil
 }
 
-// errNotAll undoes a transaction that did only a part of what it should.
+// errNotAll rolls back a transaction that changed only some of its rows.
 var errNotAll = errors.New("not all")
 
-// dropPlain releases names that nobody else holds or waits for. It returns the calls that it did
-// not make: all of them if one was not plain.
+// dropPlain releases names that no other client holds or waits for. It returns the calls that it
+// did not make, which are all of them if one was not plain.
 func (s *Store) dropPlain(ctx context.Context, c *conn, calls []*call) (rest []*call, err error) {
 	if len(calls) == 0 {
 		return nil, nil
@@ -145,7 +145,7 @@ func (s *Store) dropPlain(ctx context.Context, c *conn, calls []*call) (rest []*
 	return nil, err
 }
 
-// inTransaction commits what f does, unless f fails.
+// inTransaction runs f in a transaction. It commits unless f fails.
 func (c *conn) inTransaction(ctx context.Context, f func() error) error {
 	if _, err := c.ExecContext(ctx, "BEGIN"); err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A batchOf is a batch of calls on names of their own.
+// A batchOf is a batch of calls, each on a name of its own.
 type batchOf struct {
 	t        testing.TB
 	s        *Store
@@ -90,7 +90,7 @@ func (b *batchOf) checkTokens(before []store.Answer) {
 	}
 }
 
-// Batches of all sizes need one statement, whether the names have rows or not.
+// Batches of all sizes need one statement, whether or not the names have rows.
 func TestABatchOfFreeNamesIsGrantedInOneStatement(t *testing.T) {
 	s := newIn(t, connectTo(t, nil))
 	for _, n := range []int{1, 2, 3, 5, 8, 9, 31, 33} {
@@ -112,8 +112,8 @@ func TestABatchOfFreeNamesIsGrantedInOneStatement(t *testing.T) {
 	}
 }
 
-// One name that is not free keeps no other name of its batch from being granted, and is not granted
-// itself.
+// One name that is not free does not keep the other names of its batch from being granted, and is
+// not granted itself.
 func TestABatchWithANameThatIsHeldGrantsTheOthers(t *testing.T) {
 	db := connectTo(t, nil)
 	s, other := newIn(t, db), newIn(t, db)
@@ -153,7 +153,7 @@ func TestTokensAheadOfTheClockAreNotIssuedAgain(t *testing.T) {
 	second.checkTokens(first.answers)
 }
 
-// A request that is repeated restarts the TTL of its grant, also in a batch.
+// A repeated request restarts the TTL of its grant, even in a batch.
 func TestARepeatedRequestInABatchRestartsTheTTL(t *testing.T) {
 	db := connectTo(t, nil)
 	s := newIn(t, db)

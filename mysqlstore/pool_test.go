@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// An application's pool serves its own queries, however many goroutines wait for locks.
+// The application can use its pool for its own queries, however many goroutines wait for locks.
 func TestAThousandWaitersUseTwoConnections(t *testing.T) {
 	db := connectTo(t, nil)
 	db.SetMaxOpenConns(10)
@@ -104,7 +104,7 @@ func TestLeasesAreRenewedWhileTheApplicationUsesAllOtherConnections(t *testing.T
 	}
 }
 
-// The application's connections keep their settings, and those do not matter to the store.
+// The application's connections keep their settings, and the settings do not affect the store.
 func TestSettingsOfThePoolDoNotMatter(t *testing.T) {
 	for what, change := range map[string]func(*mysql.Config){
 		"repeatable read": func(c *mysql.Config) { c.Params = map[string]string{"tx_isolation": "'REPEATABLE-READ'"} },
@@ -161,7 +161,8 @@ func TestSettingsOfThePoolDoNotMatter(t *testing.T) {
 	}
 }
 
-// Settings that truncate results, leave transactions open or forbid to write do not matter either.
+// Settings that truncate results, leave transactions open or forbid writes do not affect the
+// store either.
 func TestSettingsThatChangeWhatStatementsDoAreReset(t *testing.T) {
 	for what, params := range map[string]map[string]string{
 		"select limit": {"sql_select_limit": "1"},

@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// defaultHeartbeat is how long a waiter that stopped asking keeps its place. A dead one
-	// delays the next by that much, a live one that is paused for longer loses its place.
+	// defaultHeartbeat is how long a waiter that stopped asking keeps its place. A dead waiter
+	// delays the next one for that long. A live waiter that is paused for longer loses its place.
 	defaultHeartbeat = 5 * time.Second
 
-	// asksPerHeartbeat is how often a waiter asks, so that one late request does not cost it
-	// its place.
+	// asksPerHeartbeat is how often a waiter asks per heartbeat, so that it does not lose its
+	// place if one request is late.
 	asksPerHeartbeat = 2.5
 
-	// minAgain keeps a waiter from spinning when something is about to end.
+	// minAgain keeps a waiter from spinning when a grant is about to expire.
 	minAgain = time.Millisecond
 )
 
@@ -53,8 +53,8 @@ func (e *entry) decide(req *store.Request, w *waiter) (store.Answer, error) {
 	if err := e.mixes(req); err != nil {
 		return store.Answer{}, err
 	}
-	// A kept record of this identity is a grant that ended: it must not come back to life
-	// beside its own record.
+	// A kept record of this identity means that its grant has ended. The identity must not be
+	// granted again beside its own record.
 	fits := g == nil && e.admits(req.Mode, req.Weight, req.Limit)
 	if !fits || len(e.waiters) > 0 && e.waiters[0] != w {
 		return store.Answer{Refusal: e.refuse(req, w, fits)}, nil
@@ -74,7 +74,8 @@ func (e *entry) decide(req *store.Request, w *waiter) (store.Answer, error) {
 	return store.Answer{Token: token, Tokens: tokens, TTL: req.TTL, Waiters: len(e.waiters)}, nil
 }
 
-// refuse says why a request is not granted; w is its place in the queue, if it has one.
+// refuse returns why a request is not granted. W is the waiter of the request, if it is queued
+// already.
 func (e *entry) refuse(req *store.Request, w *waiter, fits bool) *store.Refusal {
 	r := new(store.Refusal)
 	if !fits {
@@ -93,8 +94,8 @@ func (e *entry) refuse(req *store.Request, w *waiter, fits bool) *store.Refusal 
 		}
 		r.Waiters = len(e.waiters)
 	}
-	// A waiter behind others need not watch the grants: the one in front of it wakes it. If a
-	// waiter in front dies, this one asks when that place expires.
+	// A waiter behind others need not watch the grants, because the waiter in front of it wakes
+	// it. If the waiter in front dies, this one asks again when that place expires.
 	ends := e.now + time.Duration(float64(e.s.heartbeat)/asksPerHeartbeat).Microseconds()
 	if len(inFront) == 0 {
 		for _, g := range e.grants() {
@@ -117,7 +118,7 @@ func (e *entry) queued(id store.ID) *waiter {
 	return nil
 }
 
-// enqueue adds a request at the end, or keeps the place that it has.
+// enqueue adds a request at the end of the queue, or keeps the place that it has.
 func (e *entry) enqueue(req *store.Request, w *waiter) *waiter {
 	if w == nil {
 		w = &waiter{name: e.name, seq: 1, grant: grant{
@@ -128,7 +129,7 @@ func (e *entry) enqueue(req *store.Request, w *waiter) *waiter {
 		}
 		e.waiters = append(e.waiters, w)
 	}
-	w.until = e.now + e.s.heartbeat.Microseconds() + 1 // silent for longer than a heartbeat
+	w.until = e.now + e.s.heartbeat.Microseconds() + 1 // dropped only if silent for longer than a heartbeat
 	w.owner, w.meta = req.Owner, req.Meta
 	w.rung, w.dirty = false, true
 	return w
@@ -138,14 +139,14 @@ func (e *entry) enqueue(req *store.Request, w *waiter) *waiter {
 func (e *entry) dequeue(w *waiter) {
 	e.waiters = slices.DeleteFunc(e.waiters, func(other *waiter) bool { return other == w })
 	e.drops = append(e.drops, w.key())
-	e.freed = true // the one behind it may be first now
+	e.freed = true // the next waiter may be first now
 	if w.id != e.asker {
 		e.woken = append(e.woken, w) // ends its Wait
 	}
 }
 
-// wakeFirst wakes the first waiter if it may be granted now, or if the name is kept closed: it may
-// want to give up then, and the next waiter is woken in turn.
+// wakeFirst wakes the first waiter if it may be granted now. While the name is kept closed, the
+// first waiter is woken in any case. It may want to give up, and then the next one is woken.
 func (e *entry) wakeFirst() {
 	if len(e.waiters) == 0 || e.waiters[0].id == e.asker {
 		return
@@ -157,7 +158,8 @@ func (e *entry) wakeFirst() {
 	}
 }
 
-// wake tells a waiter to ask again: by its row, unless it waits in this process.
+// wake tells a waiter to ask again. It does so through the waiter's row, unless the waiter is in
+// this process.
 func (e *entry) wake(w *waiter) {
 	e.woken = append(e.woken, w)
 	if !w.rung && !e.s.waits.has(w.name, w.id) {

@@ -49,7 +49,7 @@ func TestTokensGrowAfterRowsWereRemovedAndTheClockSetBack(t *testing.T) {
 	if n := countNames(t, db); n != 1 {
 		t.Fatalf("%d rows after a release, want 1", n)
 	}
-	for i := range 3 { // the first raises the floor, the second may still find the row in use lately
+	for i := range 3 { // the first sweep raises the floor, and the second may still find that the row was used lately
 		setClock(t, s, time.Duration(i+1)*2*sweepEvery)
 		if err := s.sweepNow(bounded(t)); err != nil {
 			t.Fatal(err)
@@ -65,13 +65,13 @@ func TestTokensGrowAfterRowsWereRemovedAndTheClockSetBack(t *testing.T) {
 	}
 }
 
-// If the clock is set back, the next sweep may come at once. A client may not have read the floor
-// of the sweep before yet.
+// If the clock is set back, the next sweep may run at once. A client may not have read the floor
+// of the previous sweep yet.
 func TestTokensGrowIfTheClockIsSetBackBetweenTwoSweeps(t *testing.T) {
 	db := connectTo(t, nil)
 	s, other := newIn(t, db), newIn(t, db)
 	for _, one := range []*Store{s, other} {
-		one.sweep.next = time.Now().Add(time.Hour) // it sweeps only if told to
+		one.sweep.next = time.Now().Add(time.Hour) // it sweeps only when the test calls sweepNow
 	}
 	granted(t, other, request("reads the floor"))
 	req := request("n")
@@ -89,8 +89,8 @@ func TestTokensGrowIfTheClockIsSetBackBetweenTwoSweeps(t *testing.T) {
 	}
 }
 
-// A row whose tokens are ahead of the clock, because of a high floor, stays and raises no floor
-// of others.
+// A row whose tokens are ahead of the clock, because of a high floor, stays and does not raise
+// the floor of other names.
 func TestAHighFloorConcernsItsOwnNameOnly(t *testing.T) {
 	db := connectTo(t, nil)
 	s := newIn(t, db)
@@ -118,7 +118,7 @@ func TestAHighFloorConcernsItsOwnNameOnly(t *testing.T) {
 	}
 }
 
-// A sweep removes what dead clients left on names that nobody asks for.
+// A sweep removes the rows that dead clients left under names that no client uses.
 func TestASweepRemovesWhatDeadClientsLeft(t *testing.T) {
 	db := connectTo(t, nil)
 	dead := newIn(t, db)
@@ -143,8 +143,8 @@ func TestASweepRemovesWhatDeadClientsLeft(t *testing.T) {
 	}
 }
 
-// A session that has a row locked, and hangs, stops calls on its name and no others, and no call
-// takes longer than its context.
+// A session that hangs with a locked row stops calls on its name and no others, and no call takes
+// longer than its context.
 func TestARowLockedByAnotherSessionHoldsUpItsNameOnly(t *testing.T) {
 	db := connectTo(t, nil)
 	s := newIn(t, db)
@@ -206,11 +206,11 @@ func TestARowLockedByAnotherSessionHoldsUpItsNameOnly(t *testing.T) {
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
-	granted(t, s, stuck) // still the same grant, or a new one: the Release may have been done
+	granted(t, s, stuck) // it is the same grant, or a new one if the Release was executed
 }
 
-// However many rows a session that hangs has locked, leases on other names are renewed in time, and
-// calls on other names wait once.
+// However many rows a hung session has locked, leases on other names are renewed in time, and
+// calls on other names wait only once.
 func TestManyRowsLockedByAnotherSessionHoldUpTheirNamesOnly(t *testing.T) {
 	db := connectTo(t, nil)
 	s := newIn(t, db)
@@ -267,12 +267,12 @@ func TestManyRowsLockedByAnotherSessionHoldUpTheirNamesOnly(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if took := time.Since(begin); took > 2*most { // the first call and the others are two requests
+	if took := time.Since(begin); took > 2*most { // the first call and the others are in two requests
 		t.Errorf("the calls took %v", took)
 	}
 }
 
-// A session that hangs after it has added a name, or removed one, stops calls on these names and no
+// A session that hangs after it has added or removed names stops calls on these names and no
 // others.
 func TestASessionThatHangsWithNamesAddedOrRemovedStopsNoOtherNames(t *testing.T) {
 	db := connectTo(t, nil)
@@ -301,8 +301,8 @@ func TestASessionThatHangsWithNamesAddedOrRemovedStopsNoOtherNames(t *testing.T)
 	wg.Wait()
 }
 
-// A backup that locks the tables stops calls that write. They fail in time and say why, and are not
-// executed later.
+// A backup that locks the tables stops calls that write. The calls fail in time with an error
+// that says why, and are not executed later.
 func TestTablesLockedByABackup(t *testing.T) {
 	for _, lock := range []string{"LOCK TABLES holdfast_names READ, holdfast_claims READ, holdfast_meta READ", "FLUSH TABLES WITH READ LOCK"} {
 		t.Run(lock[:4], func(t *testing.T) {
@@ -342,8 +342,8 @@ func TestTablesLockedByABackup(t *testing.T) {
 	}
 }
 
-// A limit for the time of statements must not hide that a row is locked: the other names would have
-// to wait for it.
+// A time limit for statements must not hide that a row is locked. Otherwise the other names would
+// have to wait for it.
 func TestALimitForStatementsDoesNotMatter(t *testing.T) {
 	db := connectTo(t, func(c *mysql.Config) { c.Params = map[string]string{"max_statement_time": "0.3"} })
 	s := newIn(t, db)
@@ -404,7 +404,7 @@ func TestAClientStoppedWithinATransactionIsEndedByTheServer(t *testing.T) {
 	}
 }
 
-// A server that hangs must not hold a call beyond its context, nor Close.
+// A hung server must not delay a call beyond its context, nor Close.
 func TestCallsEndWithTheirContextsOnAHungServer(t *testing.T) {
 	server := servers.StartMariaDB(t, servers.MariaDBOptions{})
 	for how, open := range map[string]func(t *testing.T) *Store{

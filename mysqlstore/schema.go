@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// DefaultPrefix is the prefix of the names of the tables unless another is chosen.
+	// DefaultPrefix is the default prefix of the table names.
 	DefaultPrefix = "holdfast_"
 
 	// version is the version of the tables that this package creates. A later version may add
-	// columns with defaults and tables; programs of this version go on beside it. If it
-	// changes what this version relies on, it must first raise meta.compatible and wait for ten
-	// seconds: programs of this version then grant nothing any more.
+	// tables, and columns with defaults; programs of this version continue to work with it. If a
+	// later version makes an incompatible change, it must first raise meta.compatible and wait
+	// for ten seconds. Programs of this version then grant no more locks.
 	version = 1
 
 	// maxPrefix leaves room for the rest of a table's name within 64 characters.
@@ -30,9 +30,9 @@ const (
 //go:embed schema.sql
 var schemaSQL string
 
-// Schema returns the statements that create the tables, for people who do not let [Migrate], [New]
-// or holdfast.Open create them. An empty prefix means [DefaultPrefix]. It returns an error that
-// matches store.ErrInvalid if the prefix cannot be part of a table's name.
+// Schema returns the statements that create the tables, for databases in which [Migrate], [New]
+// and holdfast.Open may not create them. An empty prefix means [DefaultPrefix]. It returns an
+// error that matches store.ErrInvalid if the prefix cannot be part of a table's name.
 func Schema(prefix string) (string, error) {
 	prefix, err := checkPrefix(prefix)
 	if err != nil {
@@ -58,7 +58,7 @@ func Grants(database, prefix, user string) (string, error) {
 	return fmt.Sprintf(withTables(text, prefix), database, user), nil
 }
 
-// Migrate creates the tables in the database of db, or brings them to the version of this
+// Migrate creates the tables in the database of db, or updates them to the version of this
 // package. It does nothing if they are up to date. Programs may use the locks meanwhile, and
 // several may call Migrate at the same time. An empty prefix means [DefaultPrefix].
 //
@@ -69,8 +69,8 @@ func Migrate(ctx context.Context, db *sql.DB, prefix string) error {
 	if err != nil {
 		return err
 	}
-	// Version 1 is the first: there is nothing to convert, and every step can be repeated. The
-	// row of meta comes last, so that tables that are being created are not used.
+	// Version 1 is the first, so there is nothing to convert, and every step can be repeated. The
+	// row of meta is written last, so that incomplete tables are not used.
 	err = checkVersion(ctx, db, prefix)
 	if !errors.Is(err, errNoTables) {
 		return err
@@ -92,7 +92,8 @@ func Migrate(ctx context.Context, db *sql.DB, prefix string) error {
 
 var errNoTables = errors.New("the tables of the locks do not exist in this database")
 
-// checkVersion returns an error that says what to do unless the tables can be used.
+// checkVersion returns nil if the tables can be used, and otherwise an error that says what to
+// do.
 func checkVersion(ctx context.Context, db *sql.DB, prefix string) error {
 	prefix, err := checkPrefix(prefix)
 	if err != nil {
@@ -110,7 +111,7 @@ func checkVersion(ctx context.Context, db *sql.DB, prefix string) error {
 	return compatibleWith(compatible, found)
 }
 
-// compatibleWith returns an error if this version must not use tables of a newer one.
+// compatibleWith returns an error if this version must not use tables of a newer version.
 func compatibleWith(compatible, found int) error {
 	if compatible > version {
 		return fmt.Errorf("%w: the tables of the locks have version %d and need programs of version %d or later, and this one has version %d: update this program",
@@ -131,7 +132,7 @@ func checkPrefix(prefix string) (string, error) {
 	return prefix, nil
 }
 
-// withTables puts the names of the tables into a statement.
+// withTables inserts the names of the tables into a statement.
 func withTables(text, prefix string) string {
 	return strings.NewReplacer(
 		"{{names}}", "`"+prefix+"names`", "{{claims}}", "`"+prefix+"claims`", "{{meta}}", "`"+prefix+"meta`",

@@ -1,8 +1,8 @@
 -- Times are microseconds since 1970 on the server's clock, in UTC.
 
--- A name that was used lately has a row here. It carries a grant while until is in the future.
--- Further holders of a name, and its waiters, are in the claims; crowd says whether there are any.
--- The row outlives the grant for some seconds, because it holds the last token of the name.
+-- A name that was used lately has a row here. It holds a grant while until is in the future.
+-- Further holders of a name, and its waiters, are in the claims, and crowd says whether there are
+-- any. The row outlives the grant for some seconds, because it holds the last token of the name.
 CREATE TABLE IF NOT EXISTS {{names}} (
 	name   VARBINARY(512)  NOT NULL,
 	crowd  TINYINT         NOT NULL DEFAULT 0,
@@ -32,7 +32,7 @@ CREATE TABLE IF NOT EXISTS {{claims}} (
 	token  BIGINT          NOT NULL DEFAULT 0,
 	tokens INT             NOT NULL DEFAULT 0,
 	since  BIGINT          NOT NULL,
-	until  BIGINT          NOT NULL,           -- a waiter is dropped then unless it asks again
+	until  BIGINT          NOT NULL,           -- a waiter is removed at this time unless it asks again
 	state  TINYINT         NOT NULL DEFAULT 0,
 	rung   TINYINT         NOT NULL DEFAULT 0, -- a waiter that should ask again
 	owner  VARBINARY(1024) NOT NULL DEFAULT '',
@@ -43,8 +43,8 @@ CREATE TABLE IF NOT EXISTS {{claims}} (
 CREATE TABLE IF NOT EXISTS {{meta}} (
 	one        TINYINT NOT NULL,
 	version    INT     NOT NULL, -- of these tables
-	compatible INT     NOT NULL, -- programs of an older version must not grant locks any more
-	low        BIGINT  NOT NULL, -- tokens of names without a row are greater
+	compatible INT     NOT NULL, -- programs of an older version must no longer grant locks
+	low        BIGINT  NOT NULL, -- names without a row get greater tokens
 	swept      BIGINT  NOT NULL, -- when unused rows were last removed
 	PRIMARY KEY (one)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;

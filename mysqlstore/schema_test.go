@@ -57,7 +57,7 @@ func TestPrefixesAreWorldsOfTheirOwn(t *testing.T) {
 	refused(t, c, request("name"))
 }
 
-// The documented rights are enough for everything but creating the tables.
+// The documented rights are enough for everything except creating the tables.
 func TestTheDocumentedGrantsAreEnough(t *testing.T) {
 	db := connectTo(t, nil)
 	schema, err := Schema("")
@@ -170,7 +170,7 @@ func TestAnOlderProgramGoesOnBesideACompatibleVersion(t *testing.T) {
 	}
 }
 
-// A version that changes what an older program relies on stops it from granting.
+// A version with an incompatible change stops an older program from granting locks.
 func TestAnOlderProgramGrantsNothingBesideAnIncompatibleVersion(t *testing.T) {
 	db := connectTo(t, nil)
 	old := newIn(t, db)
@@ -194,7 +194,7 @@ func TestAnOlderProgramGrantsNothingBesideAnIncompatibleVersion(t *testing.T) {
 	}
 }
 
-// The statements are to run on MySQL 8 as well, which is not tested here.
+// The statements should run on MySQL 8 as well, which this test does not run.
 func TestStatementsHaveNothingThatOnlyMariaDBKnows(t *testing.T) {
 	schema, err := Schema("")
 	if err != nil {

@@ -9,9 +9,10 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// nowSQL is the server's clock in µs since 1970. It does not depend on the time zone, and is the
-// same throughout a statement: the moment when it began. A statement that had to wait for a row
-// therefore sees an early time. That is safe: it ends its own grant early and those of others late.
+// nowSQL is the server's clock in µs since 1970. It does not depend on the time zone. Throughout
+// a statement it is the time at which the statement began. A statement that had to wait for a row
+// therefore sees an early time. That is safe, because it ends its own grant early and those of
+// others late.
 const nowSQL = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 
 // grantColumns are common to names and claims.
@@ -25,9 +26,9 @@ const maxFast = store.MaxToken / 2
 type statements struct {
 	session  []string // set up a connection
 	meta     string   // reads what acquire depends on
-	acquire  string   // prepared: takes names that are free and have no waiters, all or none
+	acquire  string   // prepared: takes names that are free and have no waiters, either all or none
 	release  string   // prepared: releases such names
-	lock     string   // reads names, and locks their rows
+	lock     string   // reads the rows of names, and locks them
 	exist    string   // which names have rows
 	unlocked string   // which of those rows no other session has locked
 	create   string   // creates the row of a name, unless it exists
@@ -45,19 +46,21 @@ type statements struct {
 }
 
 func newStatements(prefix string) statements {
-	// A row is free if its grant is over and its tokens are below the new one. Otherwise an
-	// overflow fails the statement (errOutOfRange), so that the other columns need no condition.
-	// With a condition for each column a pair took 1.3 times as long, because MariaDB resolves all
-	// expressions of a statement in each execution. The part after OR is true for a row that was
-	// repeated to fill the statement.
+	// A row is free if its grant is over and its tokens are below the new token. If it is not
+	// free, an overflow makes the statement fail (errOutOfRange), so that the other columns need
+	// no condition. With a condition for each column a pair took 1.3 times as long, because
+	// MariaDB resolves all expressions of a statement in each execution. The part after OR is
+	// true for a row that was repeated to fill the statement.
 	const free = "crowd = 0 AND (until <= VALUES(since) AND {{names}}.last < VALUES(token) OR id = VALUES(id) AND since = VALUES(since))"
 	st := statements{
 		session: []string{
-			// Without locks on gaps between rows, transactions on different names do not meet.
+			// Without locks on gaps between rows, transactions on different names do not block
+			// each other.
 			"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE",
-			// All rows are read, and a commit ends a transaction without beginning the next.
+			// All rows are read, and a commit does not begin another transaction.
 			"SET SESSION sql_select_limit = DEFAULT, sql_big_selects = 1, completion_type = 0",
-			// Bytes are bytes, whatever the application's connections are set to.
+			// Bytes are not converted, whatever the settings of the application's connections
+			// are.
 			"SET NAMES binary",
 			fmt.Sprintf("SET SESSION autocommit = 1, sql_mode = 'STRICT_ALL_TABLES', innodb_lock_wait_timeout = %[1]d, lock_wait_timeout = %[1]d, wait_timeout = %[2]d",
 				rowPatience, int(serverIdle.Seconds())),

@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	// minTTL is well above what a transaction takes on a slow disk.
+	// minTTL is much longer than a transaction takes on a slow disk.
 	minTTL = 200 * time.Millisecond
 
-	// metaFresh is how old the knowledge of meta may be when a name is granted.
+	// metaFresh is how old the last read of meta may be when a name is granted.
 	metaFresh = 2 * time.Second
 
 	// renewals is how many grants are renewed in one statement.
@@ -33,7 +33,7 @@ var (
 	errIncompatible = fmt.Errorf("%w: the tables of the locks were migrated to a version that this program does not know, or are damaged: update this program", store.ErrInvalid)
 )
 
-// A Store keeps locks in a MySQL or MariaDB database. Make one with [New], or by a URL.
+// A Store keeps locks in a MySQL or MariaDB database. Make one with [New], or open it by its URL.
 type Store struct {
 	db        *sql.DB
 	owned     bool // db is closed with the store
@@ -42,21 +42,21 @@ type Store struct {
 	heartbeat time.Duration
 
 	// Renewals have a lane of their own, so that they do not wait for calls that take names.
-	// Release uses the lane of Acquire if that is free.
+	// Release uses the lane of Acquire if it is free.
 	takes, gives         *lane
 	takeCalls, giveCalls *batch.Batcher[call]
 
-	low      int64     // see meta.low; used in the lane of Acquire only, as is the next
-	metaRead time.Time // when low was read, and this version was compatible
+	low      int64     // see meta.low; like metaRead, it is used in the lane of Acquire only
+	metaRead time.Time // when low was read and this version was compatible
 
-	unanswered unanswered.Set // identities of Acquires that may still arrive
+	unanswered unanswered.Set // identities of Acquire requests that may still arrive
 
 	waits waits
 	sweep sweep
 
 	life context.Context // ends with Close
 	end  context.CancelFunc
-	mu   sync.Mutex     // no background work starts during Close
+	mu   sync.Mutex     // held to start background work, so that none starts during Close
 	work sync.WaitGroup // goroutines in the background
 	once sync.Once
 }
@@ -81,10 +81,10 @@ func (s *Store) Capabilities() store.Capabilities {
 	}
 }
 
-// Close ends the store: calls in flight end, also those that are blocked in Wait, and later calls
-// return [store.ErrClosed]. Grants stay until they are released or their TTL is over. A second
-// Close does nothing. A *sql.DB that was passed to New stays open. The connections that the store
-// used are closed.
+// Close ends the store: calls in flight end, including those that are blocked in Wait, and later
+// calls return [store.ErrClosed]. Grants stay until they are released or their TTL is over. A
+// second Close does nothing. A *sql.DB that was passed to New stays open. The connections that
+// the store used are closed.
 func (s *Store) Close() error {
 	var err error
 	s.once.Do(func() {
@@ -121,7 +121,7 @@ func (s *Store) usable(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// explain turns the error of a call into one that says what to do.
+// explain adds advice to the error of a call.
 func (s *Store) explain(ctx context.Context, err error) error {
 	switch {
 	case err == nil || isOutcome(err) || errors.Is(err, store.ErrClosed):
@@ -134,7 +134,8 @@ func (s *Store) explain(ctx context.Context, err error) error {
 	return fmt.Errorf("mysql store: %w%s", err, advice(err))
 }
 
-// usedUp adds to the error of a call without a reply that the pool is used up, if it is.
+// usedUp returns the error of a call without a reply. If the pool is used up, it adds that to the
+// error.
 func (s *Store) usedUp(err error) error {
 	if stats := s.db.Stats(); stats.MaxOpenConnections > 0 && stats.InUse == stats.MaxOpenConnections {
 		return fmt.Errorf("all %d connections of the pool are in use: %w", stats.InUse, err)
@@ -187,14 +188,14 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 }
 
 // Release ends a grant, and can keep its name closed for a time: see [store.Store]. It returns
-// [store.ErrNotHeld] if there is no such grant, and [store.ErrInvalid] if keep is malformed or is
-// Done for a grant that is not exclusive; the grant is unchanged then.
+// [store.ErrNotHeld] if there is no such grant, and [store.ErrInvalid], without changing the
+// grant, if keep is malformed or is Done for a grant that is not exclusive.
 func (s *Store) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
 	if err := store.CheckKeep(keep); err != nil {
 		return err
 	}
 	c := releaseCall(name, id, keep)
-	if s.takeCalls.Len() == 0 { // for a single caller, one connection is faster than two in turn
+	if s.takeCalls.Len() == 0 { // for a single caller, using one connection is faster than alternating between two
 		return s.do(ctx, s.takes, s.takeCalls, c)
 	}
 	return s.do(ctx, s.gives, s.giveCalls, c)
@@ -220,7 +221,7 @@ func releaseCall(name string, id store.ID, keep store.Keep) *call {
 // Leave removes an identity from the queue and releases its grant: see [store.Store].
 func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	defer s.waits.forget(name, id)
-	// In the lane of Acquire, so that it comes after an Acquire in flight.
+	// Use the lane of Acquire, so that this call comes after an Acquire in flight.
 	return s.do(ctx, s.takes, s.takeCalls, &call{name: name, ends: id, do: func(e *entry) error {
 		if g := e.held(id); g != nil {
 			e.remove(g)
@@ -276,7 +277,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	}
 }
 
-// renew extends grants. If a client that hangs has locked some of their rows, the outcomes of those
+// renew extends grants. If a hung client has locked some of their rows, the outcomes of those
 // grants are unknown, and the others are renewed nevertheless.
 func (s *Store) renew(grants []store.Renewal, outcomes []store.Renewed) error {
 	err := s.renewAll(grants, outcomes)
@@ -316,7 +317,7 @@ func (s *Store) renew(grants []store.Renewal, outcomes []store.Renewed) error {
 }
 
 // renewAll extends grants in one statement if they are plain, and otherwise in a transaction. Its
-// error is one of the contract, or of the connection, or that of a row that is locked.
+// error is one of the store contract, or comes from the connection, or says that a row is locked.
 func (s *Store) renewAll(grants []store.Renewal, outcomes []store.Renewed) error {
 	if statement, alike := s.plainRenewal(grants); alike {
 		var n int64
@@ -353,8 +354,8 @@ func (s *Store) renewAll(grants []store.Renewal, outcomes []store.Renewed) error
 	return nil
 }
 
-// plainRenewal returns a statement that extends grants that are alike, each the only one of its
-// name. If it extends fewer rows, some of the grants are gone or not plain.
+// plainRenewal returns a statement that extends grants with equal parameters, each the only grant
+// of its name. If the statement changes fewer rows, some of the grants are gone or not plain.
 func (s *Store) plainRenewal(grants []store.Renewal) (statement string, alike bool) {
 	names, ids := make([]string, len(grants)), make([]string, len(grants))
 	for i := range grants {

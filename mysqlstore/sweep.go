@@ -9,28 +9,29 @@ import (
 )
 
 // A row of a name that is not in use holds its last token, so that a later grant has a greater
-// one even if the server's clock was set back. It is removed when meta.low guarantees that: low
-// is raised to the clock in each sweep, and a row is removed by a later sweep if all its tokens
-// are at most the low of the sweep before. By then nobody uses an older low: a client reads it
-// every metaFresh, and a statement ends after callTimeout. If the clock was set back, the sweep
-// before may have been a moment ago. So a row also stays while its tokens are ahead of the clock.
+// one even if the server's clock was set back. It is removed when meta.low guarantees the same.
+// Low is raised to the clock in each sweep, and a row is removed by a later sweep if all its
+// tokens are at most the low of the previous sweep. By then no client uses an older low, because
+// a client reads it every metaFresh, and a statement ends after callTimeout. If the clock was set
+// back, the previous sweep may have been a moment ago. So a row also stays while its tokens are
+// ahead of the clock.
 const (
 	sweepEvery = 10 * time.Second
-	sweepIdle  = 5 * time.Second // a row that was used lately may be used again soon
+	sweepIdle  = 5 * time.Second // a row that was used recently may be used again soon
 	sweepNames = 500             // in a statement
 	sweepTime  = 5 * time.Second // of a sweep
 )
 
-// sweep is when to remove rows that are not in use.
+// sweep decides when to remove rows that are not in use.
 type sweep struct {
 	mu   sync.Mutex
 	next time.Time
 
 	turn  sync.Mutex // held during a sweep
-	after string     // where the next part goes on
+	after string     // name after which the next part continues
 }
 
-// sweepSometimes sweeps in the background, if it is time to.
+// sweepSometimes starts a sweep in the background, if it is time for one.
 func (s *Store) sweepSometimes() {
 	s.sweep.mu.Lock()
 	defer s.sweep.mu.Unlock()
@@ -46,8 +47,8 @@ func (s *Store) sweepSometimes() {
 	})
 }
 
-// sweepNow removes rows that are not in use, unless another program does. An error does not
-// matter: the next sweep goes on.
+// sweepNow removes rows that are not in use, unless another program is doing so. An error does no
+// harm, because the next sweep continues the work.
 func (s *Store) sweepNow(ctx context.Context) error {
 	s.sweep.turn.Lock()
 	defer s.sweep.turn.Unlock()
@@ -77,7 +78,7 @@ func (s *Store) sweepNow(ctx context.Context) error {
 	return err
 }
 
-// sweepPart looks at some rows. The lane is free for others between two parts.
+// sweepPart sweeps some rows. Between two parts, other calls can use the lane.
 func (s *Store) sweepPart(ctx context.Context, low int64) (more bool, err error) {
 	var unused, crowded []string
 	n := 0
@@ -108,7 +109,7 @@ func (s *Store) sweepPart(ctx context.Context, low int64) (more bool, err error)
 	if err != nil {
 		return false, err
 	}
-	if len(crowded) > 0 { // ends claims that are over, and wakes those behind them
+	if len(crowded) > 0 { // ends claims that have expired, and wakes the waiters behind them
 		var calls []*call
 		for _, name := range crowded {
 			calls = append(calls, &call{name: name, do: func(*entry) error { return nil }})

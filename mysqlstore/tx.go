@@ -14,17 +14,17 @@ import (
 )
 
 // A transaction is the work of several calls on different names. It locks the rows of all names
-// first, in their order, so that transactions cannot wait for each other in a circle. Only rows
+// first, in sorted order, so that transactions cannot wait for each other in a circle. Only rows
 // that do not exist yet are locked later, when they are created. If that ends in a deadlock, one
-// of the transactions is undone, and finds the rows when it begins again.
+// of the transactions is rolled back, and finds the rows when it starts again.
 type transaction struct {
 	s       *Store
 	c       *conn
 	entries map[string]*entry
 }
 
-// transact makes calls in one transaction. An error is that of all calls, and nothing was done
-// unless the connection failed. The outcome of each call is in its err.
+// transact makes calls in one transaction. If it returns an error, all calls have failed, and
+// nothing was changed unless the connection failed. The outcome of each call is in its err.
 func (s *Store) transact(ctx context.Context, c *conn, calls []*call) error {
 	var err error
 	for range deadlocks {
@@ -68,7 +68,7 @@ func (tx *transaction) run(ctx context.Context, calls []*call) error {
 	for _, one := range calls {
 		e := tx.entries[one.name]
 		if e == nil {
-			e = &entry{s: tx.s, name: one.name} // nothing is known of the name
+			e = &entry{s: tx.s, name: one.name} // there is no row for the name
 			tx.entries[one.name] = e
 		}
 		if one.born && !e.usable {
@@ -78,7 +78,7 @@ func (tx *transaction) run(ctx context.Context, calls []*call) error {
 		if one.err != nil && !isOutcome(one.err) {
 			return one.err
 		}
-		if !errors.Is(one.err, store.ErrInvalid) { // otherwise the grant goes on
+		if !errors.Is(one.err, store.ErrInvalid) { // otherwise the grant stays
 			e.noteEnd(one.ends)
 		}
 		one.wakes = e.finish()
@@ -135,8 +135,8 @@ func (tx *transaction) create(ctx context.Context, calls []*call) error {
 	return tx.load(ctx, missing)
 }
 
-// loadClaims reads the claims of crowded names. Their rows are locked by this transaction, so
-// nobody changes the claims.
+// loadClaims reads the claims of crowded names. This transaction has locked their rows, so no
+// other one changes the claims.
 func (tx *transaction) loadClaims(ctx context.Context) error {
 	var crowded []string
 	for name, e := range tx.entries {

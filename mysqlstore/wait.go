@@ -12,32 +12,33 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// MySQL cannot push. A store that has waiters therefore reads their rows, all that are due in one
-// statement, to see whether another process has told one of them to ask again. The first in line
-// is looked at most often, the others in proportion to their place, and all of them less often
-// the longer the queue does not move: a waiter learns of its turn late by a fraction of that time,
-// so polling costs little while a lock is held for long.
+// MySQL cannot push. A store that has waiters therefore polls their rows to see whether another
+// process has told one of them to ask again. One statement reads all rows that are due. The first
+// waiter is checked most often, the others in proportion to their place, and all of them less
+// often the longer the queue does not move. So the delay with which a waiter learns of its turn
+// is a fraction of that time, and polling costs little while a lock is held for long.
 //
 // Measured on a busy machine with two cores, for 50 waiting clients: polling every 2 ms costs the
-// server 60 to 90 % of a core and finds a change after 2 to 3 ms, every 10 ms 26 to 30 % and 7 ms.
-// A statement that waits in the server, with SLEEP and dirty reads in a loop, costs half as much,
-// but a connection for each client, for as long as it waits. GET_LOCK hands over in 0.2 ms, but
-// needs a connection for each name that is held or waited for, and does not work with Galera.
+// server 60 to 90 % of a core and finds a change after 2 to 3 ms. Polling every 10 ms costs 26 to
+// 30 % and finds it after 7 ms. A statement that waits in the server, with SLEEP and dirty reads
+// in a loop, costs half as much, but needs a connection for each client while it waits. GET_LOCK
+// hands over in 0.2 ms, but needs a connection for each name that is held or waited for, and does
+// not work with Galera.
 const (
-	pollFirst = 2 * time.Millisecond   // times the place in the queue
-	pollPart  = 16                     // of the time waited
-	pollMost  = 500 * time.Millisecond // between two looks
-	pollMany  = 128                    // waiters in a statement
-	pollLimit = time.Second            // of a statement
+	pollFirst = 2 * time.Millisecond   // multiplied by the place in the queue
+	pollPart  = 16                     // divides the time waited
+	pollMost  = 500 * time.Millisecond // the longest time between two checks of a row
+	pollMany  = 128                    // maximum number of waiters in a statement
+	pollLimit = time.Second            // time limit of a statement
 )
 
-// waits are the identities that were queued through a store.
+// waits holds the identities that were queued through a store.
 type waits struct {
 	mu      sync.Mutex
 	all     map[wake.Key]*waiting
 	polling bool
-	news    chan struct{} // holds an element when there may be a new waiter
-	keep    time.Duration // how long an identity that stopped asking is known
+	news    chan struct{} // holds an element if there may be a new waiter
+	keep    time.Duration // how long an identity that stopped asking is remembered
 }
 
 // A waiting is a queued identity.
@@ -45,12 +46,12 @@ type waiting struct {
 	wake.Signal
 	seq   int64
 	place int
-	begin time.Time // of the last refusal, or when its place last changed
-	due   time.Time // of the next look
+	begin time.Time // time of the last refusal, or of the last change of its place
+	due   time.Time // when to check its row next
 	waits int       // calls of Wait
 }
 
-// expect notes that an identity is being refused: a change from now on is news to it.
+// expect records that an identity is being refused. A change after this call wakes it.
 func (p *waits) expect(w *waiter, place int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -68,12 +69,12 @@ func (p *waits) expect(w *waiter, place int) {
 	one.due = one.begin.Add(one.pause(one.begin))
 }
 
-// pause returns the time until the next look.
+// pause returns the time until the next check.
 func (w *waiting) pause(now time.Time) time.Duration {
 	return min(max(pollFirst*time.Duration(w.place), now.Sub(w.begin)/pollPart), pollMost)
 }
 
-// forget ends the wait of an identity that is not queued any more.
+// forget ends the wait of an identity that is no longer queued.
 func (p *waits) forget(name string, id store.ID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,7 +92,7 @@ func (p *waits) has(name string, id store.ID) bool {
 	return p.all[wake.Key{Name: name, ID: id}] != nil
 }
 
-// wake wakes those of the waiters that wait in this process.
+// wake wakes the waiters that are in this process.
 func (p *waits) wake(woken []*waiter) {
 	if len(woken) == 0 {
 		return
@@ -105,8 +106,8 @@ func (p *waits) wake(woken []*waiter) {
 	}
 }
 
-// Wait blocks until it is worth asking again for a queued identity: see [store.Store]. It
-// returns nil at once if the identity was not queued through this store.
+// Wait blocks until a queued identity should ask again: see [store.Store]. It returns nil at once
+// if the identity was not queued through this store.
 func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	if err := s.usable(ctx); err != nil {
 		return err
@@ -136,7 +137,7 @@ func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	return wake.Wait(ctx, c, s.life.Done(), errClosed)
 }
 
-// poll looks at waiters until there is none.
+// poll checks the rows of waiters until there are no more waiters.
 func (s *Store) poll() {
 	p := &s.waits
 	timer := time.NewTimer(0)
@@ -160,8 +161,8 @@ func (s *Store) poll() {
 	}
 }
 
-// due returns the waiters to look at now, and the time until the next. It ends polling if none
-// is left.
+// due returns the waiters to check now, and the time until the next check. If there are no
+// waiters, it ends polling.
 func (p *waits) due(now time.Time) (due []wake.Key, next time.Duration, any bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -187,7 +188,7 @@ func (p *waits) due(now time.Time) (due []wake.Key, next time.Duration, any bool
 }
 
 // look reads the rows of waiters, and wakes those that were told to ask again or whose row is
-// gone. If it fails, it is repeated later; the waiters ask by themselves anyway.
+// gone. If it fails, it is repeated later, and the waiters ask again by themselves anyway.
 func (s *Store) look(due []wake.Key) {
 	ctx, cancel := context.WithTimeout(s.life, pollLimit)
 	defer cancel()
@@ -239,7 +240,7 @@ func (s *Store) look(due []wake.Key) {
 		}
 		now := time.Now()
 		if place != w.place {
-			w.place, w.begin = place, now // the queue moves: its turn may come soon
+			w.place, w.begin = place, now // the queue moves, so its turn may come soon
 		}
 		w.due = now.Add(w.pause(now))
 	}

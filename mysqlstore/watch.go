@@ -11,9 +11,9 @@ const (
 	// callTimeout bounds the statements of calls. Their callers may give up earlier.
 	callTimeout = 3 * time.Second
 
-	// grace is how long a call goes on after its caller has given up. It is longer than a round trip
-	// to most servers, because a statement that has not ended by then costs the connection, and its
-	// request may arrive late. A caller of a server that hangs returns later by this time.
+	// grace is how long a call continues after its caller has given up. It is longer than a round
+	// trip to most servers: if a statement has not ended by then, the connection is closed, and
+	// the request may arrive late. If the server hangs, a caller returns later by this time.
 	grace = 100 * time.Millisecond
 )
 
@@ -23,14 +23,14 @@ type watch struct {
 	closeIdle func() // closes the connection, unless it is in use
 
 	mu     sync.Mutex
-	ctx    context.Context // ends with a call that is ended early; it is replaced then
+	ctx    context.Context // ends with a call that is ended early, and is then replaced
 	cancel context.CancelFunc
-	raw    net.Conn // of the connection, if known: closing it ends statements too
+	raw    net.Conn // the network connection, if known; closing it ends statements too
 	call   int      // number of the call
 	busy   bool     // that call is going on
 	end    time.Time
 	timer  *time.Timer
-	next   time.Time // when the timer fires, zero if it does not
+	next   time.Time // when the timer fires; zero if it does not
 	closed bool
 }
 
@@ -99,14 +99,14 @@ func (w *watch) abort() {
 	}
 }
 
-// connected sets the connection to close when a call is ended. It may be nil.
+// connected sets the network connection to close when a call must end. It may be nil.
 func (w *watch) connected(raw net.Conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.raw = raw
 }
 
-// close ends the call that is going on, and all later ones.
+// close ends the call in progress, and all later ones.
 func (w *watch) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

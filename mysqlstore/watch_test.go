@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// A watched is a watch of a connection, with the times when it ended a call or the connection.
+// A watched is a watch of a connection, with the times at which it ended a call or the
+// connection.
 type watched struct {
 	watch
 	begun         time.Time
@@ -41,7 +42,7 @@ func TestAWatchEndsACallThatTakesTooLong(t *testing.T) {
 		w.begin()
 		time.Sleep(time.Second)
 		w.done()
-		w.begin() // the timer still runs for the first call
+		w.begin() // the timer of the first call is still running
 		time.Sleep(time.Minute)
 		if want := time.Second + callTimeout; w.aborted.get() != want || w.ctx.Err() == nil {
 			t.Errorf("ended after %v (%v), want %v", w.aborted.get(), w.ctx.Err(), want)

@@ -13,7 +13,7 @@
 //	holdfast.held               up-down        leases held now
 //	holdfast.waiting            up-down        calls that wait now
 //	holdfast.renewals           counter        renewals, with their result
-//	holdfast.renew.slack        histogram, s   what was left of a lease when its renewal came back
+//	holdfast.renew.slack        histogram, s   time left of a lease when its renewal was answered
 //	holdfast.losses             counter        leases that ended before they were unlocked
 //	holdfast.leaks              counter        leases that the program dropped without Unlock
 //	holdfast.errors             counter        failed calls to the store while acquiring or releasing
@@ -23,9 +23,9 @@
 // call: acquired, handed_over, held, canceled, unavailable or error; of a renewal: ok or error),
 // holdfast.end (released or lost) and holdfast.reason (of a loss: expired, gone or max_hold).
 //
-// Counters of failures begin with 0 when a client first uses a store, so that alerts see the first
-// one. The program in examples/metrics serves all of this to Prometheus, with the names that the
-// alert rules and the dashboard in deploy use.
+// Counters of failures begin with 0 when a client first uses a store, so that alerts see the
+// first failure. The program in examples/metrics serves all of this to Prometheus, with the names
+// that the alert rules and the dashboard in deploy use.
 //
 // The names of locks are not an attribute by default, because there may be any number of them: see
 // [WithNames].

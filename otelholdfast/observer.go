@@ -30,11 +30,11 @@ type Observer struct {
 	renewals, losses, leaks      metric.Int64Counter
 	storeErrors, fenceRejections metric.Int64Counter
 
-	holds   sync.Map // from holdKey to trace.Span, of recorded spans
+	holds   sync.Map // maps holdKey to trace.Span, for recorded spans
 	started sync.Map // keys are the series whose counters were started
 }
 
-// A series is what the counters of a store and mode, and of a group of names, have in common.
+// A series is the part that the counters of a store, a mode and a group of names have in common.
 type series struct {
 	store string
 	mode  holdfast.Mode
@@ -47,8 +47,8 @@ type holdKey struct {
 	token       int64
 }
 
-// New returns an Observer, whose method Observe is to be given to holdfast.WithObserver. It returns
-// an error if an instrument cannot be made.
+// New returns an Observer. Pass its method Observe to holdfast.WithObserver. New returns an error
+// if an instrument cannot be created.
 func New(opts ...Option) (*Observer, error) {
 	s := settings{meters: otel.GetMeterProvider(), tracers: otel.GetTracerProvider()}
 	for _, opt := range opts {
@@ -89,8 +89,8 @@ func New(opts ...Option) (*Observer, error) {
 	return o, nil
 }
 
-// seconds are the bounds of the histograms. Hand-overs take a microsecond, jobs hold a lock for
-// hours.
+// seconds are the bounds of the histograms. A hand-over takes a microsecond, and jobs hold a lock
+// for hours.
 var seconds = []float64{.0001, .0005, .001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 1800, 3600}
 
 // Observe records one event. It is a holdfast.Observer.
@@ -125,8 +125,8 @@ func (o *Observer) Observe(e holdfast.Event) {
 }
 
 // start begins the counters of failures with 0, at the first event that concerns them. Otherwise
-// they would begin with the first failure, and a database that computes the increase would not see
-// it.
+// they would begin with the first failure, and a database that computes the increase would miss
+// that failure.
 func (o *Observer) start(ctx context.Context, e *holdfast.Event) {
 	key := series{store: e.Store, mode: e.Mode}
 	if o.names != nil {
@@ -207,8 +207,8 @@ func (o *Observer) attributes(e *holdfast.Event, more ...attribute.KeyValue) met
 	return metric.WithAttributes(attrs...)
 }
 
-// spanAttributes returns the attributes of a span. A span always has the name: unlike for a metric,
-// the number of different names does not matter.
+// spanAttributes returns the attributes of a span. A span always has the name, because the number
+// of different names does not matter for spans.
 func (o *Observer) spanAttributes(e *holdfast.Event) []attribute.KeyValue {
 	attrs := []attribute.KeyValue{
 		attribute.String("holdfast.store", e.Store),
@@ -221,7 +221,7 @@ func (o *Observer) spanAttributes(e *holdfast.Event) []attribute.KeyValue {
 	return attrs
 }
 
-// result is how an acquiring call ended, in a word.
+// result describes in a word how an acquiring call ended.
 func result(e *holdfast.Event) string {
 	switch {
 	case e.Kind == holdfast.EventAcquired:

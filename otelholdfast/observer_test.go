@@ -22,7 +22,7 @@ import (
 	"github.com/holdfast-lock/holdfast/otelholdfast"
 )
 
-// A bench is an Observer with what it has recorded.
+// A bench is an Observer together with the metrics and spans that it has recorded.
 type bench struct {
 	t        *testing.T
 	reader   *metric.ManualReader
@@ -45,7 +45,7 @@ func newBench(t *testing.T, opts ...otelholdfast.Option) *bench {
 	return b
 }
 
-// client returns a client of a store in memory that tells the Observer.
+// client returns a client of a store in memory that reports to the Observer.
 func (b *bench) client(s *memstore.Store, opts ...holdfast.Option) *holdfast.Client {
 	b.t.Helper()
 	c, err := holdfast.New(s, append(opts, holdfast.WithObserver(b.observer.Observe))...)
@@ -55,8 +55,8 @@ func (b *bench) client(s *memstore.Store, opts ...holdfast.Option) *holdfast.Cli
 	return c
 }
 
-// value returns the sum or, of a histogram, the count of a metric over the points that have all
-// these attributes, each as "key=value".
+// value returns the sum of a metric over the points that have all these attributes, each as
+// "key=value". For a histogram it returns the count.
 func (b *bench) value(name string, attrs ...string) int64 {
 	b.t.Helper()
 	var all metricdata.ResourceMetrics

@@ -26,10 +26,10 @@ func WithTracerProvider(p trace.TracerProvider) Option {
 	return func(s *settings) { s.tracers = p }
 }
 
-// WithNames adds the attribute holdfast.name to all metrics: what group returns for the name of a
-// lock, such as "order" for "order:42". At most limit different values are reported; all further
-// ones are reported as "other", since every value costs memory in this process and in the database
-// of the metrics.
+// WithNames adds the attribute holdfast.name to all metrics. Its value is the result of group for
+// the name of a lock, such as "order" for "order:42". At most limit different values are
+// reported. All further values are reported as "other", because every value costs memory in this
+// process and in the metrics database.
 func WithNames(limit int, group func(name string) string) Option {
 	return func(s *settings) {
 		var mu sync.RWMutex

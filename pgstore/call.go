@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// The functions that make all calls but List: one call, or several.
+// The functions that make all calls except List: one for a single call, one for several.
 var (
 	oneFunction  = fmt.Sprintf("one_v%d", version)
 	callFunction = fmt.Sprintf("call_v%d", version)
@@ -48,8 +48,9 @@ const (
 )
 
 const (
-	// maxCalls is how many calls share a statement. Each of them takes an advisory lock, and
-	// the server has room for max_locks_per_transaction × max_connections, 6,400 by default.
+	// maxCalls is how many calls share a statement. Each of them takes an advisory lock. The
+	// server has room for max_locks_per_transaction × max_connections such locks, 6,400 by
+	// default.
 	maxCalls = 64
 
 	// callTimeout bounds a statement. Its callers may give up earlier.
@@ -65,7 +66,7 @@ type call struct {
 	err   error
 
 	answered bool         // there is a reply
-	state    atomic.Int32 // queued, sent or abandoned; of a call in a batch
+	state    atomic.Int32 // queued, sent or abandoned; for a call in a batch
 }
 
 const (
@@ -74,7 +75,7 @@ const (
 	abandoned // its caller gave up before it was sent
 )
 
-// A reply is what the functions return of a call.
+// A reply is the outcome of a call as the functions return it.
 type reply struct {
 	Status  int
 	Token   int64
@@ -89,7 +90,8 @@ type reply struct {
 	Fresh   bool // a row was added
 }
 
-// read reads the outcome of a call: JSON, or only the token of a grant, or nothing for success.
+// read parses the outcome of a call: JSON, or only the token of a grant, or an empty text for
+// success.
 func (c *call) read(text []byte) (err error) {
 	c.answered, c.reply = true, reply{}
 	switch {
@@ -127,7 +129,7 @@ func (s *Store) do(ctx context.Context, c *call) error {
 	return c.err
 }
 
-// bind returns a context that also ends with Close.
+// bind returns a context that ends with ctx or with Close.
 func (s *Store) bind(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(s.ctx, cancel)
@@ -151,7 +153,8 @@ func (s *Store) enter(ctx context.Context) error {
 	return nil
 }
 
-// send makes the calls of a batch, except those whose callers gave up. No caller's context ends it.
+// send makes the calls of a batch, except those whose callers gave up. The contexts of the
+// callers do not end it.
 func (s *Store) send(calls []*call) (refused bool) {
 	calls = slices.DeleteFunc(slices.Clone(calls), func(c *call) bool { return !c.state.CompareAndSwap(queued, sent) })
 	if len(calls) == 0 {
@@ -165,7 +168,7 @@ func (s *Store) send(calls []*call) (refused bool) {
 
 // outcomes sets the errors of calls.
 func (s *Store) outcomes(calls []*call, err error) {
-	if isCode(err, "26000", "42P05") { // prepared statements are lost or mixed up: there is a pooler now
+	if isCode(err, "26000", "42P05") { // prepared statements are lost or mixed up, so there is a pooler now
 		s.unprepared.Store(true)
 	}
 	for _, c := range calls {
@@ -225,8 +228,8 @@ func (s *Store) queryOn(ctx context.Context, conn *pgxpool.Conn, calls []*call) 
 	return rows.Err()
 }
 
-// usedUp takes the error of a call that got no reply. If all connections of the pool are in use, it
-// adds that to the error.
+// usedUp returns the error of a call that got no reply. If all connections of the pool are in
+// use, it adds that to the error.
 func (s *Store) usedUp(err error) error {
 	if stat := s.pool.Stat(); err != nil && stat.AcquiredConns() == stat.MaxConns() {
 		return fmt.Errorf("all %d connections of the pool are in use: %w", stat.MaxConns(), err)
@@ -234,7 +237,7 @@ func (s *Store) usedUp(err error) error {
 	return err
 }
 
-// takeConn limits how many connections of the pool are in use. The pool belongs to the
+// takeConn limits how many connections of the pool are in use, because the pool belongs to the
 // application.
 func (s *Store) takeConn(ctx context.Context) error {
 	select {
@@ -283,15 +286,15 @@ func (s *Store) statement(calls []*call) (sql string, arguments []any) {
 	}
 }
 
-// inText asks for all columns as text.
+// inText requests all columns as text.
 var inText = pgx.QueryResultFormats{pgx.TextFormatCode}
 
 func uuid(id store.ID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: true} }
 
 // execMode returns how to send statements. Prepared statements cost the server half as much, but
-// poolers do not keep them. Then statements are neither prepared nor described first, which
-// would need a second round trip. The server keeps the plans of the statements inside the
-// functions in any case.
+// poolers do not keep them. Behind a pooler, statements are neither prepared nor described first,
+// because that would need a second round trip. The server keeps the plans of the statements
+// inside the functions in any case.
 func (s *Store) execMode() pgx.QueryExecMode {
 	if s.unprepared.Load() {
 		return pgx.QueryExecModeExec
@@ -299,9 +302,9 @@ func (s *Store) execMode() pgx.QueryExecMode {
 	return pgx.QueryExecModeCacheStatement
 }
 
-// queueFlag says for an Acquire whether it joins the queue. For a call that ends a grant it says
-// whether an Acquire of that identity has no reply: it may arrive later, and must not be granted
-// then. A renewal ends nothing.
+// queueFlag says for an Acquire whether it joins the queue. For a call that ends a grant, it says
+// whether an Acquire of that identity has no reply. Such an Acquire may arrive later and must not
+// be granted. A renewal ends nothing.
 func (s *Store) queueFlag(c *call) bool {
 	switch c.op {
 	case opAcquire:
@@ -312,7 +315,8 @@ func (s *Store) queueFlag(c *call) bool {
 	return s.unanswered.Has(c.req.ID)
 }
 
-// modeAndTTL returns the mode and the TTL of a call, or what Release keeps instead.
+// modeAndTTL returns the mode and the TTL of a call. For a Release with a Keep, it returns the
+// state and the time to keep.
 func (c *call) modeAndTTL() (mode, ttl int64) {
 	if c.op == opKeep {
 		return int64(c.keep.State), microseconds(c.keep.For)
@@ -320,7 +324,7 @@ func (c *call) modeAndTTL() (mode, ttl int64) {
 	return int64(c.req.Mode), microseconds(c.req.TTL)
 }
 
-// microseconds rounds up, so that the server never keeps a time that is shorter than asked for.
+// microseconds rounds up, so that the server never keeps a time that is shorter than requested.
 func microseconds(d time.Duration) int64 {
 	return int64((d + time.Microsecond - 1) / time.Microsecond)
 }

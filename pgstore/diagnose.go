@@ -47,7 +47,7 @@ func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding
 	return append(findings, p.identity(), clock)
 }
 
-// A patient is the server that is looked at, through one connection.
+// A patient is the server to check, through one connection.
 type patient struct {
 	ctx      context.Context
 	conn     *pgx.Conn
@@ -56,7 +56,7 @@ type patient struct {
 	settings map[string]string
 }
 
-// value reads the only row of a query. The mode works behind a pooler.
+// value reads the only row of a query. It uses a query mode that works behind a pooler.
 func (p *patient) value(sql string, into ...any) error {
 	err := p.conn.QueryRow(p.ctx, sql, pgx.QueryExecModeExec).Scan(into...)
 	if isCode(err, "42501") {
@@ -65,8 +65,8 @@ func (p *patient) value(sql string, into ...any) error {
 	return err
 }
 
-// readSettings reads the settings that count, as they are in the session of this role. Times and
-// sizes are in the unit of each setting.
+// readSettings reads the settings that the checks need, as they are in the session of this role.
+// Times and sizes are in the unit of each setting.
 func (p *patient) readSettings() (map[string]string, error) {
 	rows, err := p.conn.Query(p.ctx, "SELECT name, coalesce(setting, '') FROM pg_settings", pgx.QueryExecModeExec)
 	if err != nil {
@@ -99,7 +99,7 @@ func (p *patient) number(name string) (int64, error) {
 	return strconv.ParseInt(value, 10, 64)
 }
 
-// isOff looks for settings that must not have the given value.
+// isOff returns a probe for settings that must not have the given value.
 func isOff(value string, names ...string) func(*patient) (bool, string, error) {
 	return func(p *patient) (bad bool, found string, err error) {
 		var all []string
@@ -115,7 +115,7 @@ func isOff(value string, names ...string) func(*patient) (bool, string, error) {
 	}
 }
 
-// identity returns what is the same for all clients of the same schema.
+// identity returns a text that is the same for all clients of the same schema.
 func (p *patient) identity() store.Finding {
 	var system, database string
 	if err := p.value("SELECT system_identifier::text, current_database() FROM pg_control_system()", &system, &database); err != nil {
@@ -128,12 +128,13 @@ const (
 	// leastVersion is PostgreSQL 12.
 	leastVersion = 12_00_00
 
-	// mostConnections is how many percent of the connections may be in use, and mostQueue how
-	// much of the queue of notifications.
+	// mostConnections is the percentage of the connections that may be in use, and mostQueue that
+	// of the queue of notifications.
 	mostConnections = 80
 	mostQueue       = 0.01
 
-	// mostIdle is after how many seconds the server should look whether a silent client is there.
+	// mostIdle is the number of seconds after which the server should check that a silent client
+	// still exists.
 	mostIdle = 600
 )
 
@@ -148,7 +149,7 @@ var probes = []diagnosis.Probe[*patient]{
 	}},
 	{
 		Check: diagnosis.New("postgres.version", store.LevelFailure,
-			"the functions of the schema use what this version does not have",
+			"the functions of the schema use features that this version does not have",
 			"update to PostgreSQL 12 or later"),
 		Look: func(p *patient) (bool, string, error) {
 			number, err := p.number("server_version_num")

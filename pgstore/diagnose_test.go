@@ -28,7 +28,8 @@ func configure(t testing.TB, p *servers.Postgres, name, value string) {
 	})
 }
 
-// A user with the documented rights looks at a server that is set up well, and then in other ways.
+// A user with the documented rights checks a server that is set up well, and then servers with
+// problems.
 func TestDiagnoseFindsWhatIsSetUpWrongly(t *testing.T) {
 	p := servers.StartPostgres(t, servers.PostgresOptions{
 		Password: true, Config: []string{"max_connections=30", "tcp_keepalives_idle=60"},

@@ -6,59 +6,60 @@
 //
 //	c, err := holdfast.Open(ctx, "postgres://user:password@host:5432/database")
 //
-// Programs with a pool of connections of their own use [New]. Locks for data of the same database
-// that is written in one transaction are simpler: see [LockTx], and the section about databases
-// without locks below.
+// Programs with a pool of connections of their own use [New]. For data of the same database that
+// is written in one transaction there are simpler ways: see [LockTx], and the section "Databases
+// without locks" below.
 //
 // # What it promises
 //
 // Locks exclude each other between all programs that use the same schema of the same database, in
-// every mode, in order of arrival, with tokens. A grant is a row with an end, by the clock of the
-// database. Never two grants of one name are alive at once under these assumptions:
+// every mode, in order of arrival, with tokens. A grant is a row with an end time, by the clock
+// of the database. Two grants of one name are never alive at once under these assumptions:
 //
-//   - There is one primary, and everybody talks to it. If you name several hosts in the URL, the
+//   - There is one primary, and all programs use it. If you name several hosts in the URL, the
 //     store looks for the primary.
-//   - Commits survive a crash: fsync and full_page_writes are on, and synchronous_commit is not off
-//     for the role that locks. Otherwise a crash may forget grants.
-//   - After a failover the new primary has all commits that the old one confirmed: replication is
-//     synchronous (synchronous_standby_names is set, and synchronous_commit is on or
+//   - Commits survive a crash: fsync and full_page_writes are on, and synchronous_commit is not
+//     off for the role that locks. Otherwise a crash may lose grants.
+//   - After a failover the new primary has all commits that the old one confirmed: replication
+//     is synchronous (synchronous_standby_names is set, and synchronous_commit is on or
 //     remote_apply). A replica that follows asynchronously may lack the newest grants, and then
-//     grants the name again while the old holder still believes in its lease.
-//   - The clock of the server is not set forward while locks are held, and the clocks of primary
-//     and replica agree. A step forward ends leases that much earlier; then two can hold a lock
-//     until the first one's deadline. A step back makes dead grants last longer.
+//     grants the name again while the lease of the old holder is still valid.
+//   - The clock of the server is not set forward while locks are held, and the clocks of
+//     primary and replica agree. A step forward ends grants earlier by that time, and two clients
+//     can then hold a lock until the deadline of the first. A step back makes dead grants last
+//     longer.
 //   - Transactions have the isolation level read committed, the default of PostgreSQL. Open, New
 //     and calls fail under other levels.
-//   - client_encoding is UTF8, the default, and is not changed later. Open and New fail under
-//     others.
+//   - client_encoding is UTF8, the default, and is not changed later. Open and New fail with
+//     any other encoding.
 //
 // If an assumption is violated, tokens still grow, and a resource that checks them (package
 // fence/sqlfence) refuses the older holder.
 //
 // # Requests that arrive late
 //
-// A request without a reply may still be on its way, for example to a server that hangs. The call
-// that undoes it or releases its grant leaves a note for a minute, and a request that arrives
+// A request without a reply may still be in flight, for example to a server that hangs. The call
+// that undoes it or releases its grant leaves a record for a minute, and a request that arrives
 // within that time is not granted. If it arrives even later, or if its program has died, the name
-// may be held by nobody until the TTL of the request is over.
+// may be held without a holder until the TTL of the request is over.
 //
 // # Tokens
 //
-// A token is the time of its grant in microseconds since 1970, or the last token of that name plus
-// one, whichever is higher. So tokens grow over restarts, clocks that are set back, and the removal
-// of rows, for which the schema keeps a floor. They also grow after a loss of data, such as a
-// failover to an old replica or a backup that is restored, unless the clock is behind then. Tokens
-// stay below 2^53 until the year 2255.
+// A token is the time of its grant in microseconds since 1970, or the last token of that name
+// plus one, whichever is higher. So tokens grow even if the server restarts, the clock is set
+// back, or rows are removed, for which the schema keeps a floor. They also grow after a loss of
+// data, such as a failover to an old replica or a backup that is restored, unless the clock is
+// behind at that time. Tokens stay below 2^53 until the year 2255.
 //
 // # Cost
 //
-// An acquire is one round trip and one transaction, a release another. Both call a function of the
-// schema, so there are no round trips for BEGIN and COMMIT. Concurrent calls of one store share a
-// statement. Each call updates one row in place (a HOT update), which leaves no work for vacuum. A
-// release does not wait for the disk: if the server crashes within the next moments, the lock is
-// held until its TTL is over. Grants and renewals do wait.
+// An acquire is one round trip and one transaction, and so is a release. Both call a function of
+// the schema, so there are no round trips for BEGIN and COMMIT. Concurrent calls of one store
+// share a statement. Each call updates one row in place (a HOT update), which leaves no work for
+// vacuum. A release does not wait for the disk. If the server crashes right after it, the lock is
+// held until its TTL is over. Grants and renewals do wait for the disk.
 //
-// Rows of names that are not used any more are removed after some seconds, along with other calls.
+// Rows of names that are no longer used are removed after some seconds, along with other calls.
 //
 // # Connections
 //
@@ -66,21 +67,22 @@
 // URL changes that). A store that New made uses at most two connections of the given pool at a
 // time, and queues behind the application's own queries if the pool is used up. Calls that get no
 // connection in time fail as if the server did not answer, with an error that says why. A lease
-// that is not renewed until its deadline is lost. While anybody waits for a lock, and for 30
+// that is not renewed until its deadline is lost. While a call waits for a lock, and for 30
 // seconds after that, a store has one more connection outside of the pool, to listen.
 //
 // # Waiting
 //
-// A waiter is woken by NOTIFY, to a channel of its client, only if somebody waits: NOTIFY takes a
-// lock of the whole server at commit. Behind each notification stands a poll: a waiter asks every
-// two seconds, and keeps its place for five seconds if it dies. If the connection that listens
-// breaks, the next waiter of each name polls every 50 milliseconds until there is a new one.
+// A waiter is woken by NOTIFY, on a channel of its client. A release without waiters sends no
+// notification, because NOTIFY takes a lock of the whole server at commit. In case a notification
+// is lost, waiters also poll: a waiter asks every two seconds. If it dies, it keeps its place for
+// five seconds. If the connection that listens breaks, the next waiter of each name polls every
+// 50 milliseconds until there is a new one.
 //
-// PostgreSQL wakes every connection that listens in a database for each notification, on whatever
-// channel. So hand-offs get slower with the number of clients that wait: on a busy machine with two
-// cores a hand-off took 2 ms between two clients, and 5 ms between 64, with 3 ms of CPU time of the
-// server, most of it for these wake-ups. Goroutines of one client need no notifications among
-// themselves.
+// PostgreSQL wakes every connection that listens in a database for each notification, on any
+// channel. So hand-offs get slower with the number of clients that wait: on a busy machine with
+// two cores a hand-off took 2 ms between two clients, and 5 ms between 64, with 3 ms of CPU time
+// of the server, most of it for these wake-ups. Goroutines of one client hand a name over without
+// notifications.
 //
 // The queue is in an unlogged table: a crash or failover empties it, and waiters queue again.
 //
@@ -96,7 +98,7 @@
 // The tables and functions live in the schema "holdfast", or another (schema=NAME in the URL, or
 // [InSchema]). The first Open or New creates them if the role may create a schema. With
 // create=false in the URL, or [NoCreate], it does not. Otherwise run "holdfast migrate", call
-// [Migrate], or let an administrator run what "holdfast schema" prints.
+// [Migrate], or let an administrator run the output of "holdfast schema".
 //
 // A role that locks needs only these rights, and can do nothing else to the tables:
 //
@@ -125,16 +127,16 @@
 // Three ways that every database has are often enough, and need no lock:
 //
 //   - A unique row. "One registration per phone number", "one order per request": a UNIQUE
-//     constraint and INSERT … ON CONFLICT DO NOTHING. The database decides who was first, for ever,
-//     and without a TTL. This store uses it for nothing but the key of its own rows.
-//   - An optimistic version. "Change what I have read, unless somebody changed it": UPDATE … SET
-//     version = version + 1 WHERE id = $1 AND version = $2, and try again if no row was changed. It
-//     is good if conflicts are rare. A fencing token is such a version, checked by the resource:
-//     package fence/sqlfence.
-//   - A pessimistic lock. SELECT … FOR UPDATE of the row, or [LockTx] if there is no row yet or the
-//     lock covers many: held until the end of the transaction. It is good if conflicts are frequent
-//     and the work is short and in this database. This store takes one for each call, for the
-//     moment that the call takes.
+//     constraint and INSERT … ON CONFLICT DO NOTHING. The database decides who was first,
+//     permanently and without a TTL. This store uses it only for the key of its own rows.
+//   - An optimistic version. "Change the row that I have read, unless another client changed
+//     it": UPDATE … SET version = version + 1 WHERE id = $1 AND version = $2, and try again if no
+//     row was changed. This is good if conflicts are rare. A fencing token is such a version,
+//     checked by the resource: package fence/sqlfence.
+//   - A pessimistic lock. SELECT … FOR UPDATE of the row, or [LockTx] if there is no row yet or
+//     the lock covers many rows. It is held until the end of the transaction. This is good if
+//     conflicts are frequent and the work is short and in this database. This store takes such a
+//     lock for the duration of each call.
 //
 // Use a lease of this store for work that lasts longer than a transaction should, or that is not in
 // the database: jobs, files, calls to other services.

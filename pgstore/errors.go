@@ -30,8 +30,8 @@ var advice = map[string]string{
 	"28P01":      "check the user and the password",
 }
 
-// explain turns an error of a call into one that says what to do. Errors of pgx contain the
-// host, the user and the database of a connection, and never the password.
+// explain adds advice to the error of a call. Errors of pgx contain the host, the user and the
+// database of a connection, and never the password.
 func explain(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, store.ErrInvalid) || errors.Is(err, store.ErrClosed) {
@@ -45,8 +45,8 @@ func explain(err error) error {
 	return fmt.Errorf("postgres store: %w", oneLine{err})
 }
 
-// A oneLine is an error whose text is one line. That of a failed connection has a line for each
-// attempt, with TLS and without, and most of them say the same.
+// A oneLine is an error whose text is one line. The error of a failed connection has a line for
+// each attempt, with TLS and without, and most of the lines are the same.
 type oneLine struct{ err error }
 
 func (e oneLine) Error() string {

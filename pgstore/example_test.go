@@ -36,7 +36,7 @@ func ExampleNew() {
 	}
 }
 
-// Lock and data in one transaction: the strongest case.
+// LockTx protects data that is written in the same transaction.
 func ExampleLockTx() {
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, "postgres://app@db.example.com/app")

@@ -20,7 +20,7 @@ func UseVersion(s *Store, schema string, version int) {
 	s.callSQL = functionCall(schema, fmt.Sprintf("call_v%d", version), 16)
 }
 
-// NewOwning returns a store that uses a pool as Open does.
+// NewOwning returns a store that uses a pool in the same way as Open.
 func NewOwning(pool *pgxpool.Pool, schema string) (*Store, error) {
 	return newStore(context.Background(), pool, config{schema: schema, conns: ownConns})
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A server that hangs must not hold a call beyond its context, nor Close for long.
+// A hung server must not delay a call beyond its context, nor Close for long.
 func TestCallsEndWithTheirContextsOnAHungServer(t *testing.T) {
 	p := servers.StartPostgres(t, servers.PostgresOptions{NoSync: true})
 	s, other := openStore(t, p.URL()), openStore(t, p.URL())
@@ -42,7 +42,7 @@ func TestCallsEndWithTheirContextsOnAHungServer(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		err := call(ctx)
 		cancel()
-		early := what == "Wait" // it may return for no reason
+		early := what == "Wait" // Wait may return for no reason
 		if took := time.Since(begin); err == nil && !early || took > 2*time.Second {
 			t.Errorf("%s: %v after %v", what, err, took)
 		}
@@ -56,8 +56,8 @@ func TestCallsEndWithTheirContextsOnAHungServer(t *testing.T) {
 	granted(t, other, request("after"))
 }
 
-// Requests whose callers gave up while the server hung are executed when it goes on, in any order
-// with those that undo them.
+// Callers give up while the server hangs. When the server continues, it executes their requests
+// and the requests that undo them in any order.
 func TestAHungServerKeepsNothingOfRequestsThatWereGivenUp(t *testing.T) {
 	p := servers.StartPostgres(t, servers.PostgresOptions{NoSync: true})
 	c, err := holdfast.Open(t.Context(), p.URL())
@@ -92,7 +92,7 @@ func TestAHungServerKeepsNothingOfRequestsThatWereGivenUp(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		time.Sleep(50 * time.Millisecond) // the requests that undo them are sent
+		time.Sleep(50 * time.Millisecond) // meanwhile the requests that undo them are sent
 		p.Continue()
 		for i := range calls {
 			eventually(t, "a name is held by nobody", func() bool {
@@ -108,7 +108,8 @@ func TestAHungServerKeepsNothingOfRequestsThatWereGivenUp(t *testing.T) {
 	}
 }
 
-// PgBouncer in transaction mode, with more clients than connections, and restarted in between.
+// PgBouncer is in transaction mode, has more clients than connections, and is restarted during
+// the test.
 func TestClientsBehindPgBouncerGoOnAfterItsRestart(t *testing.T) {
 	p := servers.StartPostgres(t, servers.PostgresOptions{NoSync: true})
 	b := servers.StartPgBouncer(t, p, servers.PgBouncerOptions{Config: []string{"max_client_conn = 500"}})
@@ -160,7 +161,7 @@ func TestClientsBehindPgBouncerGoOnAfterItsRestart(t *testing.T) {
 	t.Logf("%d locks", done.Load())
 }
 
-// The errors of a standby, and of settings that end statements early, say what to do.
+// The errors of a standby server, and of settings that end statements early, say what to do.
 func TestErrorsOfSettingsSayWhatToDo(t *testing.T) {
 	p := servers.StartPostgres(t, servers.PostgresOptions{})
 	s := openStore(t, p.URL())
@@ -199,7 +200,7 @@ func TestErrorsOfSettingsSayWhatToDo(t *testing.T) {
 	}
 }
 
-// Backends are terminated again and again while one client has batches in flight on them.
+// Backends are terminated repeatedly while one client has batches in flight on them.
 func TestBackendsTerminatedInTheMiddleOfBatches(t *testing.T) {
 	p := server(t)
 	url := p.URL() + "&schema=batched&application_name=batched&pool_max_conns=3"
@@ -251,8 +252,8 @@ func TestBackendsTerminatedInTheMiddleOfBatches(t *testing.T) {
 	t.Logf("%d locks", done.Load())
 }
 
-// Timeouts that an administrator has set low for all sessions end statements of a busy store, and
-// its connections. Callers do not notice.
+// Low timeouts that an administrator has set for all sessions end statements and connections of a
+// busy store. Callers do not notice.
 func TestLowTimeoutsOfTheServerDoNotReachCallers(t *testing.T) {
 	p := server(t)
 	open(t, p.URL()+"&schema=low") // creates the schema

@@ -16,7 +16,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// patience bounds what should happen soon. Only a failing test waits for it.
+// patience bounds the wait for events that should happen soon. Only a failing test waits that
+// long.
 const patience = 20 * time.Second
 
 // long makes some tests run for longer: see make soak.
@@ -63,7 +64,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// empty removes what a test left on the shared server, so that it can run again.
+// empty removes the rows that a test left on the shared server, so that it can run again.
 const empty = `DO $$
 DECLARE
 	s text;
@@ -112,7 +113,8 @@ func newPool(t testing.TB, url string, conns int32) *pgxpool.Pool {
 	return pool
 }
 
-// request asks for a name alone, under a new identity and for longer than a test takes.
+// request returns an exclusive request for a name under a new identity. Its TTL is longer than a
+// test takes.
 func request(name string) store.Request {
 	return store.Request{
 		Name: name, ID: store.NewID(), Mode: store.Exclusive, Weight: 1,
@@ -120,7 +122,7 @@ func request(name string) store.Request {
 	}
 }
 
-// granted acquires, and fails the test if that is refused.
+// granted makes a request, and fails the test if it is refused.
 func granted(t testing.TB, s store.Store, req store.Request) store.Answer {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -132,7 +134,7 @@ func granted(t testing.TB, s store.Store, req store.Request) store.Answer {
 	return answer
 }
 
-// refused acquires, and fails the test if that is granted.
+// refused makes a request, and fails the test if it is granted.
 func refused(t testing.TB, s store.Store, req store.Request) *store.Refusal {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -144,7 +146,7 @@ func refused(t testing.TB, s store.Store, req store.Request) *store.Refusal {
 	return answer.Refusal
 }
 
-// eventually waits until a condition holds.
+// eventually waits until a condition is true.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
@@ -154,8 +156,8 @@ func eventually(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// rows lists what is held or waited for in a schema. Rows of free names stay for some seconds, and
-// notes of late requests for a minute.
+// rows lists the holders and waiters in a schema. Rows of free names stay for some seconds, and
+// records of late requests for a minute.
 func rows(t testing.TB, p *servers.Postgres, schema string) (list []string) {
 	t.Helper()
 	query := `SELECT 'name ' || name FROM SCHEMA.names n WHERE id IS NOT NULL OR crowd AND NOT EXISTS (SELECT FROM SCHEMA.ended e WHERE e.name = n.name)

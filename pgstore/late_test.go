@@ -20,20 +20,20 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A late bed delays one request of a store in a proxy. Later connections avoid the proxy.
+// A lateBed delays one request of a store in a proxy. Later connections avoid the proxy.
 type lateBed struct {
 	t      *testing.T
 	p      *servers.Postgres
 	proxy  *faultproxy.Proxy
 	direct atomic.Bool
-	s      *pgstore.Store // connects by the proxy until direct is set
+	s      *pgstore.Store // connects through the proxy until direct is set
 	other  store.Store    // connects directly
-	open   int            // connections by the proxy
+	open   int            // connections through the proxy
 }
 
 const lateSchema = "late"
 
-// newLateBed opens so many connections by the proxy.
+// newLateBed opens the given number of connections through the proxy.
 func newLateBed(t *testing.T, conns int) *lateBed {
 	b := &lateBed{t: t, p: server(t)}
 	b.proxy = faultproxy.Start(t, b.p.Addr())
@@ -81,8 +81,8 @@ func (b *lateBed) delay(r store.Request) {
 	})
 }
 
-// arrive lets the request arrive, and waits until the server has executed it. The server closes
-// the connection then, because the client has closed its side.
+// arrive lets the request arrive, and waits until the server has executed it. The server then
+// closes the connection, because the client has closed its side.
 func (b *lateBed) arrive() {
 	b.t.Helper()
 	b.proxy.Heal()
@@ -90,7 +90,7 @@ func (b *lateBed) arrive() {
 }
 
 // A request may arrive after the call that undoes it, because the network delays it or the server
-// hangs. If it were granted, the name would be held by nobody until its TTL is over.
+// hangs. If it were granted, the name would be held without a holder until the TTL is over.
 func TestALateRequestIsNotGrantedAfterItsLeave(t *testing.T) {
 	b := newLateBed(t, 1)
 	r := request("late")
@@ -108,7 +108,7 @@ func TestALateRequestOfABatchIsNotGrantedAfterItsLeave(t *testing.T) {
 	var busy sync.WaitGroup
 	defer busy.Wait()
 	defer b.proxy.Heal()
-	for i := range 2 { // so many are sent alone, the next call is part of a batch
+	for i := range 2 { // this many calls are sent alone, and the next call is part of a batch
 		busy.Go(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
@@ -158,7 +158,7 @@ func TestALateHeartbeatOfAWaiterDoesNotBringItBack(t *testing.T) {
 	granted(t, b.other, request("waiter"))
 }
 
-// Notes of late requests expire after a minute, and the name is plain again.
+// Records of late requests expire after a minute, and the name is plain again.
 func TestNotesOfLateRequestsEnd(t *testing.T) {
 	b := newLateBed(t, 1)
 	r := request("noted")
@@ -218,7 +218,7 @@ func TestAGrantWhoseFirstRequestIsLateCanBeAskedForAgainAfterARefusedRelease(t *
 	b.arrive()
 }
 
-// Notes also expire on a name that is never free.
+// Records of late requests also expire on a name that is never free.
 func TestNotesOfLateRequestsEndOnANameThatIsInUse(t *testing.T) {
 	b := newLateBed(t, 1)
 	holder := request("busy")
@@ -240,7 +240,7 @@ func TestNotesOfLateRequestsEndOnANameThatIsInUse(t *testing.T) {
 func TestAWaiterWhoseFirstRequestIsLateCannotBeBroken(t *testing.T) {
 	b := newLateBed(t, 1)
 	granted(t, b.other, request("waiter"))
-	first := queued(t, b.s, "waiter") // listens from here on, by the proxy
+	first := queued(t, b.s, "waiter") // listens from here on, through the proxy
 	if err := b.s.Leave(t.Context(), first.Name, first.ID); err != nil {
 		t.Fatal(err)
 	}

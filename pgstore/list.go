@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// pageSize is how many names List returns unless another number is asked for.
+	// pageSize is how many names List returns by default.
 	pageSize = 100
 
-	// maxPage bounds a page, whatever was asked for.
+	// maxPage is the maximum number of names on a page.
 	maxPage = 10_000
 )
 
@@ -23,8 +23,8 @@ func listStatement(quotedSchema string) string {
 	return fmt.Sprintf("SELECT name, holders, waiters FROM %s.list_v%d($1, $2, $3, $4)", quotedSchema, version)
 }
 
-// List returns one page of names: see [store.Store]. Pages are in the order of the bytes of
-// names, and a cursor is the last name of the page before.
+// List returns one page of names: see [store.Store]. Pages are sorted by the bytes of names, and
+// the cursor is the last name of the previous page.
 func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	if err := s.enter(ctx); err != nil {
 		return store.Page{}, err

@@ -15,26 +15,26 @@ import (
 )
 
 const (
-	// listenIdle is for how long the connection that listens is kept after the last waiter has
-	// gone, so that a name that is contended now and then does not cost a connection each time.
+	// listenIdle is how long the connection that listens is kept after the last waiter has gone.
+	// So a name that is contended from time to time does not need a new connection each time.
 	listenIdle = 30 * time.Second
 
 	// listenConnect bounds one attempt to connect, and listenRetry is the pause after it failed.
 	listenConnect = 5 * time.Second
 	listenRetry   = time.Second
 
-	// listenPing is how often a connection without notifications is tested. A dead one is not
-	// noticed otherwise.
+	// listenPing is how often a connection without notifications is tested. Otherwise a dead
+	// connection would not be noticed.
 	listenPing = 10 * time.Second
 )
 
-// A listener receives the wake-ups of one store by LISTEN, on a connection of its own that is
-// not one of the pool. It is opened for the first waiter, and closed listenIdle after the last.
-// Without it waiters poll.
+// A listener receives the wake-ups of one store by LISTEN, on its own connection outside of the
+// pool. The connection is opened for the first waiter, and closed listenIdle after the last.
+// Without it, waiters poll.
 type listener struct {
 	connect func(ctx context.Context) (*pgx.Conn, error)
 	channel string
-	keep    time.Duration // for how long a waiter that stopped asking is known
+	keep    time.Duration // how long a waiter that stopped asking is remembered
 	log     *slog.Logger
 
 	ctx  context.Context // ends with Close
@@ -42,15 +42,15 @@ type listener struct {
 	mu   sync.Mutex
 	runs bool // the goroutine
 	live bool // notifications arrive
-	deaf bool // a pooler is in between: notifications never arrive
+	deaf bool // there is a pooler, so notifications never arrive
 	// waits holds the identities that asked with Queue set and were not granted yet.
 	waits map[store.ID]*waiter
-	swept time.Time // when those that stopped asking were removed from it
+	swept time.Time // when waiters that stopped asking were last removed
 }
 
 type waiter struct {
 	signal wake.Signal
-	until  time.Time // forgotten then unless it asks again
+	until  time.Time // the waiter is forgotten at this time unless it asks again
 }
 
 // channelForWaiters returns the channel to wake the waiters of this store, or "" if
@@ -64,7 +64,8 @@ func (l *listener) channelForWaiters() string {
 	return l.channel
 }
 
-// expect is called before an identity asks with Queue set. What arrives from now on is news.
+// expect is called before an identity asks with Queue set. A notification after this call wakes
+// it.
 func (l *listener) expect(id store.ID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,7 +86,7 @@ func (l *listener) expect(id store.ID) {
 	}
 }
 
-// forget ends the wait of an identity that is not queued any more.
+// forget ends the wait of an identity that is no longer queued.
 func (l *listener) forget(id store.ID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -102,7 +103,7 @@ func (l *listener) pushed() bool {
 	return l.live
 }
 
-// signalOf returns what Wait waits for; nil if there is nothing to wait for.
+// signalOf returns the channel for Wait, or nil if there is nothing to wait for.
 func (l *listener) signalOf(id store.ID) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -112,7 +113,7 @@ func (l *listener) signalOf(id store.ID) <-chan struct{} {
 	return nil
 }
 
-// run keeps a connection while anybody waits.
+// run keeps a connection while there are waiters.
 func (l *listener) run() {
 	failed := false // without a connection in between
 	for {
@@ -137,7 +138,8 @@ func (l *listener) run() {
 	}
 }
 
-// stop decides whether the goroutine ends: nobody waits, or a pooler is in between.
+// stop reports whether the goroutine should end, because there are no waiters or there is a
+// pooler.
 func (l *listener) stop(err error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -154,7 +156,8 @@ func (l *listener) stop(err error) bool {
 
 var errPooler = fmt.Errorf("postgres store: behind a connection pooler")
 
-// listen receives notifications until nobody has waited for listenIdle. Then it returns nil.
+// listen receives notifications until there has been no waiter for listenIdle. Then it returns
+// nil.
 func (l *listener) listen() error {
 	ctx, cancel := context.WithTimeout(l.ctx, listenConnect)
 	defer cancel()
@@ -207,8 +210,8 @@ func (l *listener) listen() error {
 	}
 }
 
-// setLive notes that notifications arrive, or no longer do, and reports whether that is new. Some
-// may have been missed before, so all waiters ask again.
+// setLive records whether notifications arrive, and reports whether that has changed. Some
+// notifications may have been missed before, so all waiters ask again.
 func (l *listener) setLive(live bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -25,8 +25,8 @@ const (
 	paramCreate = "create"
 )
 
-// parameters lists the parameters of URLs that are passed on to pgx. The others that pgx knows
-// are settings of the server, or passwords, which do not belong into a parameter.
+// parameters lists the parameters of URLs that are passed on to pgx. The other parameters of pgx
+// are settings of the server, or passwords, which must not be in a parameter.
 var parameters = []string{
 	"host", "port", "application_name", "connect_timeout", "target_session_attrs", "options",
 	"sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "sslsni", "sslnegotiation",
@@ -55,7 +55,7 @@ func open(ctx context.Context, u *store.URL) (store.Store, error) {
 	s, err := newStore(ctx, p, config{schema: schema, noCreate: !create, owned: true, conns: int(pool.MaxConns)})
 	if err != nil {
 		p.Close()
-		if isCode(err, "28P01", "28000", "3D000") { // wrong password, no such user or not allowed from here, no such database
+		if isCode(err, "28P01", "28000", "3D000") { // wrong password; no such user, or not allowed from this host; no such database
 			return nil, fmt.Errorf("%w: %s: %w", store.ErrInvalid, u, err)
 		}
 		return nil, err
@@ -63,8 +63,8 @@ func open(ctx context.Context, u *store.URL) (store.Store, error) {
 	return s, nil
 }
 
-// PoolConfig returns the configuration of a pool for a URL of this package, and the schema that
-// the URL names. It is for programs that migrate; others use holdfast.Open or [New].
+// PoolConfig returns the configuration of a pool for a URL of this package, and the schema in the
+// URL. It is for programs that call [Migrate]. Other programs use holdfast.Open or [New].
 //
 // PoolConfig returns an error that matches holdfast.ErrInvalid if the URL is malformed or has an
 // unknown parameter. The error contains no password.
@@ -105,8 +105,8 @@ func poolConfig(u *store.URL) (config *pgxpool.Config, schema string, err error)
 	return config, schema, nil
 }
 
-// parseError returns what is wrong with a URL. The error of pgx quotes the URL, and hides the
-// password only where it finds it.
+// parseError says what is wrong with a URL. The error of pgx quotes the URL, and does not always
+// hide the password.
 func parseError(u *store.URL, err error) string {
 	var parse *pgconn.ParseConfigError
 	text := err.Error()

@@ -20,7 +20,7 @@ func TestErrorsOfOpenAreOneLineWithoutThePassword(t *testing.T) {
 	const secret = "s3cr3t+pass"
 	p := server(t)
 	for _, url := range []string{
-		"postgres://u:" + secret + "@127.0.0.1:1/db",                                       // nobody listens; tried with and without TLS
+		"postgres://u:" + secret + "@127.0.0.1:1/db",                                       // no server listens; tried with and without TLS
 		"postgres://u:" + secret + "@127.0.0.1:1/db?sslmode=disable",                       // likewise
 		"postgres://u:" + secret + "@127.0.0.1:1/db?sslmode=nonsense",                      // refused by pgx
 		"postgres://u:" + secret + "@127.0.0.1:1/db?sslmode=verify-full&sslrootcert=/none", // likewise
@@ -101,7 +101,7 @@ func TestTLSAndAPasswordByURL(t *testing.T) {
 	if _, err := store.Open(t.Context(), url); !errors.Is(err, store.ErrUnsupported) || !strings.Contains(err.Error(), "ALTER ROLE") {
 		t.Errorf("with another isolation level: %v, want ErrUnsupported that says what to do", err)
 	}
-	p.Terminate("usename = 'app'") // the next connections have that level, too
+	p.Terminate("usename = 'app'") // the next connections have that level too
 	eventually(t, "calls do not fail", func() bool {
 		_, err := s.Acquire(t.Context(), request("isolation"))
 		if err == nil {

@@ -111,7 +111,8 @@ func TestCallsReturnAtTheirDeadlineIfTheApplicationUsesUpItsPool(t *testing.T) {
 	wg.Wait()
 }
 
-// A caller that gives up does not cost a connection of the pool: a batch goes on without it.
+// A caller that gives up does not cost a connection of the pool, because its batch continues
+// without it.
 func TestAClientWorksAfterItsPoolWasUsedUp(t *testing.T) {
 	p := server(t)
 	pool := newPool(t, p.URL(), 2)
@@ -149,8 +150,8 @@ func TestAClientWorksAfterItsPoolWasUsedUp(t *testing.T) {
 	}
 }
 
-// An application that receives notifications by a handler of its own loses none, and gets none of
-// the store's.
+// The application may set its own handler for notifications of its pool. The store still gets its
+// notifications, and the handler does not get them.
 func TestAHandlerForNotificationsOfThePoolDoesNotMatter(t *testing.T) {
 	config, err := pgxpool.ParseConfig(server(t).URL())
 	if err != nil {
@@ -176,7 +177,7 @@ func TestAHandlerForNotificationsOfThePoolDoesNotMatter(t *testing.T) {
 	wantPushed(t, next)
 }
 
-// With another client_encoding the server would change names, so that one name would be two.
+// With another client_encoding the server would convert names, so that one name could become two.
 func TestAClientEncodingThatChangesNamesIsRefused(t *testing.T) {
 	config, err := pgxpool.ParseConfig(server(t).URL())
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// DefaultSchema is the schema of the tables and functions unless another is chosen.
+	// DefaultSchema is the default schema of the tables and functions.
 	DefaultSchema = "holdfast"
 
 	// version is the version of the schema that this package creates. It is part of the names
@@ -31,8 +31,8 @@ const (
 //go:embed schema.sql
 var schemaSQL string
 
-// Schema returns the statements that create the tables and functions in a schema, for people
-// who run them by other means than [Migrate] or Open. An empty name means [DefaultSchema].
+// Schema returns the statements that create the tables and functions in a schema, for
+// administrators who do not use [Migrate] or Open. An empty name means [DefaultSchema].
 func Schema(schema string) (string, error) {
 	text, err := statements(schema)
 	if err != nil {
@@ -49,8 +49,9 @@ func statements(schema string) (string, error) {
 	return strings.ReplaceAll(schemaSQL, "{{schema}}", quoted), nil
 }
 
-// Grants returns the statements that let a role use the locks of a schema, and nothing else:
-// it cannot read or write the tables by other means. A role needs them again after a migration.
+// Grants returns the statements that let a role use the locks of a schema, and nothing else. The
+// role cannot read or write the tables by other means. It needs the statements again after a
+// migration.
 func Grants(schema, role string) (string, error) {
 	quoted, err := quoteSchema(schema)
 	if err != nil {
@@ -80,8 +81,8 @@ type Beginner interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
-// Migrate creates the tables and functions in a schema of the database, or brings them to the
-// version of this package. It does nothing if they are there. Programs may use the locks
+// Migrate creates the tables and functions in a schema of the database, or updates them to the
+// version of this package. It does nothing if they are up to date. Programs may use the locks
 // meanwhile, and several may call Migrate at the same time. An empty name means [DefaultSchema].
 //
 // The role needs the right to create schemas, or to create objects in the schema if that exists.
@@ -116,8 +117,8 @@ type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// checkSchema reports whether the functions that this package calls exist. Without them it
-// returns an error that says what to do.
+// checkSchema reports whether the functions that this package calls exist. If they do not exist,
+// it returns an error that says what to do.
 func checkSchema(ctx context.Context, db querier, schema string) (bool, error) {
 	quoted, err := quoteSchema(schema)
 	if err != nil {
@@ -149,7 +150,7 @@ func checkSchema(ctx context.Context, db querier, schema string) (bool, error) {
 		return false, explain(err)
 	case is.Encoding != "UTF8":
 		return false, fmt.Errorf("%w: the encoding of the database is %s; use one with the encoding UTF8", store.ErrUnsupported, is.Encoding)
-	case is.ClientEncoding != "UTF8": // the server would change names, and clients would not exclude each other
+	case is.ClientEncoding != "UTF8": // the server would convert names, and clients would not exclude each other
 		return false, fmt.Errorf("%w: client_encoding is %s for these connections; set it to UTF8, for the pool, the role or the database", store.ErrUnsupported, is.ClientEncoding)
 	case is.Isolation != "read committed":
 		return false, fmt.Errorf("%w: default_transaction_isolation is %s for these connections; %s", store.ErrUnsupported, is.Isolation, advice[badIsolation])

@@ -1,30 +1,31 @@
--- Holdfast for PostgreSQL, schema version 1. Programs call the functions whose names end in
--- _v1, and nothing else; tables and other functions may change with every version.
--- A later version keeps the functions of the version before it, rewritten for its own tables,
--- so that programs of two versions side by side exclude each other.
+-- Holdfast for PostgreSQL, schema version 1. Programs call the functions whose names end in _v1,
+-- and nothing else; tables and other functions may change with every version. A later version
+-- keeps the functions of the version before it, rewritten for its own tables, so that programs of
+-- two versions exclude each other.
 --
 -- Times are microseconds since 1970 by the clock of the server, and so are tokens.
 
 CREATE SCHEMA IF NOT EXISTS {{schema}};
 SET LOCAL search_path = {{schema}}, pg_temp;
 
--- One row, of the whole schema.
+-- There is one row for the whole schema.
 CREATE TABLE meta (
 	one     boolean PRIMARY KEY DEFAULT true CHECK (one),
 	version integer NOT NULL,
-	floor   bigint NOT NULL DEFAULT 0 -- no token of a name without a row was higher
+	floor   bigint NOT NULL DEFAULT 0 -- tokens that names without a row had are at most this
 );
 INSERT INTO meta (version) VALUES (1);
 
--- One row per name in use, and for some seconds longer. Updates touch no indexed column and
--- leave room on the page, so that they are HOT: no index entries, and no need to wait for vacuum.
+-- There is one row for each name in use, and for some seconds longer. Updates change no indexed
+-- column and find room on the page, so they are HOT updates: they add no index entries and need
+-- no vacuum.
 CREATE TABLE names (
 	name    text COLLATE "C" PRIMARY KEY,
 	highest bigint NOT NULL,                 -- highest token of the name
 	used    bigint NOT NULL,                 -- time of the last change
 	crowd   boolean NOT NULL DEFAULT false,  -- there may be rows in holders, waiters or ended
 
-	id      uuid,     -- the exclusive grant, or what was kept of it; NULL if there is none
+	id      uuid,     -- the exclusive grant or its kept record; NULL if there is none
 	state   smallint,
 	token   bigint,
 	tokens  integer,
@@ -35,7 +36,7 @@ CREATE TABLE names (
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
 	autovacuum_vacuum_cost_delay = 0);
 
--- Shared grants and permits, and what was kept of them.
+-- holders contains shared grants and permits, and their kept records.
 CREATE TABLE holders (
 	name   text COLLATE "C" NOT NULL,
 	id     uuid NOT NULL,
@@ -53,7 +54,8 @@ CREATE TABLE holders (
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
 	autovacuum_vacuum_cost_delay = 0);
 
--- Queued requests. A crash or a failover empties an unlogged table: waiters queue again.
+-- waiters contains the queued requests. A crash or a failover empties an unlogged table, and
+-- waiters then queue again.
 CREATE UNLOGGED TABLE waiters (
 	name   text COLLATE "C" NOT NULL,
 	seq    bigint NOT NULL,
@@ -63,7 +65,7 @@ CREATE UNLOGGED TABLE waiters (
 	lim    integer NOT NULL,
 	joined bigint NOT NULL,
 	until  bigint NOT NULL,
-	wake   text NOT NULL, -- the channel that its client listens to; empty if it polls
+	wake   text NOT NULL, -- the channel on which its client listens; empty if it polls
 	owner  text NOT NULL,
 	meta   text NOT NULL,
 	PRIMARY KEY (name, seq),
@@ -71,8 +73,8 @@ CREATE UNLOGGED TABLE waiters (
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
 	autovacuum_vacuum_cost_delay = 0);
 
--- Identities that released or left a name while one of their requests had no reply. Such a request
--- may arrive later, and must not be granted then: nobody would know of it.
+-- Identities that released or left a name while one of their requests had no reply. Such a
+-- request may arrive later and must not be granted, because no client would know of the grant.
 CREATE UNLOGGED TABLE ended (
 	name  text COLLATE "C" NOT NULL,
 	id    uuid NOT NULL,
@@ -83,8 +85,8 @@ CREATE UNLOGGED TABLE ended (
 CREATE FUNCTION now_us() RETURNS bigint LANGUAGE sql VOLATILE AS
 	$$ SELECT (extract(epoch FROM pg_catalog.clock_timestamp()) * 1000000)::bigint $$;
 
--- What call_v1 knows of a name. The exclusive holder excludes all others, so there are never
--- both it and rows in holders. Those have all the same mode and limit.
+-- An entry is what call_v1 knows about a name. The exclusive holder excludes all others, so there
+-- is either an exclusive holder or rows in holders. Those rows all have the same mode and limit.
 CREATE TYPE entry AS (
 	name    text,
 	at      bigint,   -- the time of the call
@@ -93,17 +95,17 @@ CREATE TYPE entry AS (
 	crowd   boolean,
 	id      uuid,     -- the exclusive holder
 	state   smallint,
-	until   bigint,   -- when the exclusive holder, or the first of the others, ends
+	until   bigint,   -- when the exclusive holder or the first of the others expires
 	others  integer,  -- rows in holders
 	kept    boolean,  -- one of the holders is a kept record
 	mode    smallint, -- of the others
 	lim     integer,
 	weight  bigint,
 	waiters integer,
-	freed   boolean   -- the first waiter may be granted now, or wants to know
+	freed   boolean   -- the first waiter may be granted now, or must be told
 );
 
--- load reads a name and ends what has expired.
+-- load reads a name and removes its expired holders and waiters.
 CREATE FUNCTION load(a_name text) RETURNS entry LANGUAGE plpgsql AS $$
 DECLARE
 	e   entry;
@@ -169,9 +171,9 @@ BEGIN
 	RETURN a_mode = 2 OR e.weight + a_weight <= a_lim;
 END $$;
 
--- settle ends a call that changed the holders or waiters of a name. It clears crowd if the name has
--- no other grants, no waiters and no notes of late requests. It wakes the first waiter if that one
--- can now be granted. A waiter behind a kept record is woken as well, because it may give up.
+-- settle ends a call that changed the holders or waiters of a name. It clears crowd if the name
+-- has no other grants, no waiters and no records of late requests. It wakes the first waiter if
+-- it can now be granted. A waiter behind a kept record is woken as well, because it may give up.
 CREATE FUNCTION settle(e entry, asker uuid) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
 	w record;
@@ -206,8 +208,8 @@ BEGIN
 	RETURN e;
 END $$;
 
--- note_end notes for a minute that a later request of an identity must not be granted. It also
--- removes expired notes of the name, because settle does not while the name is in use.
+-- note_end records for a minute that a later request of an identity must not be granted. It also
+-- removes expired records of the name, because settle does not do so while the name is in use.
 CREATE FUNCTION note_end(a_name text, a_id uuid, a_at bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
 	INSERT INTO names (name, highest, used, crowd) VALUES (a_name, (SELECT m.floor FROM meta m), a_at, true)
@@ -216,7 +218,7 @@ BEGIN
 	INSERT INTO ended VALUES (a_name, a_id, a_at + 60000000) ON CONFLICT (name, id) DO UPDATE SET until = excluded.until;
 END $$;
 
--- The outcome of a call.
+-- An outcome is the result of a call.
 CREATE TYPE outcome AS (
 	status  integer, -- 0 done, 1 refused, 2 not held, 3 another claim of that identity, 4 other uses, 5 no tokens left, 6 not exclusive, 7 no such change of mode, 8 ended
 	token   bigint,
@@ -224,14 +226,14 @@ CREATE TYPE outcome AS (
 	waiters integer,
 	place   integer,
 	again   bigint,  -- microseconds
-	mode    integer, -- what is in the way, of 3, 4 and 6
+	mode    integer, -- the conflicting mode, weight and limit, for 3, 4 and 6
 	weight  integer,
 	lim     integer,
 	holders json,
 	fresh   boolean  -- a row was added to names
 );
 
--- tokens end here, so that they are exact in a float64.
+-- max_token returns the greatest token. Tokens are exact in a float64.
 CREATE FUNCTION max_token() RETURNS bigint LANGUAGE sql IMMUTABLE AS $$ SELECT 9007199254740991::bigint $$;
 
 CREATE FUNCTION acquire(a_name text, a_id uuid, a_mode smallint, a_weight integer, a_lim integer, a_ttl bigint, a_tokens integer,
@@ -242,7 +244,7 @@ DECLARE
 	w     record;
 	g     record;
 	other record;
-	ended boolean := false; -- this identity has a kept record: its grant must not come back to life
+	ended boolean := false; -- this identity has a kept record, so it must not be granted again
 	fits  boolean;
 	s     bigint;
 BEGIN
@@ -252,7 +254,7 @@ BEGIN
 		PERFORM settle(e, a_id);
 		RETURN o;
 	END IF;
-	-- The same identity again is the same grant.
+	-- A repeated request of the same identity returns the same grant.
 	IF e.id = a_id OR e.others > 0 THEN
 		SELECT 1 AS mode, 1 AS weight, 0 AS lim, n.state, n.token, n.tokens INTO g FROM names n WHERE n.name = a_name AND n.id = a_id
 			UNION ALL SELECT h.mode, h.weight, h.lim, h.state, h.token, h.tokens FROM holders h WHERE h.name = a_name AND h.id = a_id;
@@ -338,7 +340,7 @@ BEGIN
 	RETURN o;
 END $$;
 
--- take makes an identity the exclusive holder. It returns whether that added a row.
+-- take makes an identity the exclusive holder. It reports whether it added a row.
 CREATE FUNCTION take(e entry, a_id uuid, a_token bigint, a_tokens integer, a_ttl bigint, a_owner text, a_meta text) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
 	IF e.found THEN
@@ -351,7 +353,7 @@ BEGIN
 	RETURN true;
 END $$;
 
--- refuse queues a request, if wanted, and says why it was not granted.
+-- refuse queues a request if it asks for that, and returns why it was not granted.
 CREATE FUNCTION refuse(e entry, o outcome, fits boolean, a_seq bigint, a_id uuid, a_mode smallint, a_weight integer, a_lim integer,
 	a_queue boolean, a_owner text, a_meta text, a_wake text, a_heartbeat bigint) RETURNS outcome LANGUAGE plpgsql AS $$
 DECLARE
@@ -408,7 +410,7 @@ CREATE FUNCTION waiters_of(a_name text, a_at bigint) RETURNS TABLE (id text, mod
 	SELECT replace(w.id::text, '-', ''), w.mode, w.weight, w.lim, a_at - w.joined, w.owner, w.meta
 		FROM waiters w WHERE w.name = a_name AND w.until > a_at ORDER BY w.seq $$;
 
--- drop_holder ends a grant or a kept record of an identity. A negative state takes any.
+-- drop_holder ends a grant or a kept record of an identity. A negative state matches both.
 CREATE FUNCTION drop_holder(e entry, a_id uuid, a_state smallint) RETURNS entry LANGUAGE plpgsql AS $$
 BEGIN
 	IF e.id = a_id AND (a_state < 0 OR e.state = a_state) THEN
@@ -427,7 +429,7 @@ BEGIN
 	RETURN e;
 END $$;
 
--- leave takes an identity out of the queue and gives back its grant.
+-- leave removes an identity from the queue and releases its grant.
 CREATE FUNCTION leave(a_name text, a_id uuid) RETURNS outcome LANGUAGE plpgsql AS $$
 DECLARE
 	e entry := load(a_name);
@@ -438,7 +440,7 @@ BEGIN
 	RETURN o;
 END $$;
 
--- end_grant is for Break, and for a release that the short way could not do: others are there.
+-- end_grant is for Break, and for a release of a name that has other holders or waiters.
 CREATE FUNCTION end_grant(a_name text, a_id uuid, a_state smallint) RETURNS outcome LANGUAGE plpgsql AS $$
 DECLARE
 	e entry := load(a_name);
@@ -479,7 +481,7 @@ BEGIN
 		e := count_others(e);
 	END IF;
 	e.freed := true;
-	IF a_state = 1 THEN -- all waiters want to know that the work is done
+	IF a_state = 1 THEN -- all waiters must be told that the work is done
 		FOR w IN SELECT q.id, q.wake FROM waiters q WHERE q.name = a_name AND q.wake <> '' LOOP
 			PERFORM pg_notify(w.wake, replace(w.id::text, '-', ''));
 		END LOOP;
@@ -488,7 +490,7 @@ BEGIN
 	RETURN o;
 END $$;
 
--- renew is for renewals that the short way could not do.
+-- renew is for renewals that the short path could not make.
 CREATE FUNCTION renew(a_name text, a_id uuid, a_mode smallint, a_ttl bigint, a_tokens integer, a_floor bigint) RETURNS outcome LANGUAGE plpgsql AS $$
 DECLARE
 	e entry := load(a_name);
@@ -539,10 +541,10 @@ BEGIN
 	RETURN o;
 END $$;
 
--- sweep removes up to a_limit names behind a_after that nobody has used for some seconds, and
--- returns where to go on, empty at the end. A name whose tokens are more than a day ahead of the
--- clock, because a caller asked for so high a floor, keeps its row: the floor of the schema would
--- otherwise take the tokens of all other names.
+-- sweep removes up to a_limit names after a_after that were not used for some seconds. It returns
+-- the name after which to continue, or an empty text at the end. A name whose tokens are more
+-- than a day ahead of the clock, because a caller requested a high floor, keeps its row.
+-- Otherwise the floor of the schema would raise the tokens of all other names.
 CREATE FUNCTION sweep(a_after text, a_limit integer) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	n      record;
@@ -572,17 +574,18 @@ BEGIN
 	RETURN CASE WHEN looked < a_limit THEN '' ELSE last END;
 END $$;
 
--- Entry points. They need the isolation level read committed: under others a transaction does not
--- see what was committed while it waited for the lock of a name.
+-- Entry points. They need the isolation level read committed. Under other levels, a transaction
+-- does not see changes that were committed while it waited for the lock of a name.
 --
--- What a crash may forget need not wait for the disk: releases, and the queue. A release that is
--- forgotten comes back as a grant that ends with its TTL, and whatever was committed later is
--- forgotten with it.
+-- Releases and changes of the queue do not wait for the disk, because losing them does no harm.
+-- After a lost release there is a grant again, which ends with its TTL. Everything that was
+-- committed later is lost too.
 
 -- one_v1 makes one call: 1 acquire, 2 release, 3 leave, 4 keep, 5 renew, 6 break. It returns the
--- outcome in JSON, or only the token of a grant, or nothing but success: a text is faster than a
--- row, and the most frequent outcomes are short. a_queue says for an acquire that it joins the
--- queue, and for the calls that end a grant that a request of that identity may still arrive.
+-- outcome in JSON, or only the token of a grant, or an empty text for success. A text is faster
+-- than a row, and the most frequent outcomes are short. For an acquire, a_queue says whether it
+-- joins the queue. For the calls that end a grant, it says whether a request of that identity may
+-- still arrive.
 CREATE FUNCTION one_v1(a_heartbeat bigint, a_wake text, a_op smallint, a_name text, a_id uuid, a_mode smallint, a_weight integer, a_lim integer,
 	a_ttl bigint, a_tokens integer, a_floor bigint, a_queue boolean, a_owner text, a_meta text)
 RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = {{schema}}, pg_temp AS $$
@@ -597,7 +600,7 @@ BEGIN
 	END IF;
 	done := pg_advisory_xact_lock(1215260740, hashtext(a_name)); -- an assignment is faster than PERFORM
 	at := now_us();
-	-- First the short ways, for a name that nobody else holds or waits for.
+	-- The short paths come first. They are for names that no other client holds or waits for.
 	IF a_op = 1 THEN
 		IF a_mode = 1 THEN
 			UPDATE names m SET token = greatest(m.highest + 1, at, a_floor + 1), tokens = a_tokens,
@@ -638,18 +641,18 @@ BEGIN
 	ELSE
 		o := end_grant(a_name, a_id, (-1)::smallint);
 	END IF;
-	-- The identity has ended, unless the call was refused and the grant goes on. A Break that finds
-	-- no grant does not end a waiter.
+	-- The identity has ended, unless the call was refused and the grant continues. A Break that
+	-- finds no grant does not end a waiter.
 	IF a_queue AND a_op <> 1 AND (o.status = 0 OR o.status = 2 AND a_op <> 6) THEN
 		PERFORM note_end(a_name, a_id, at);
 	END IF;
 	RETURN json_strip_nulls(to_json(o));
 END $$;
 
--- call_v1 makes several calls, one after the other, in one transaction. It locks their names
--- first, in an order that is the same for all, so that there are no deadlocks. It returns their
--- outcomes in the same order. It also looks for unused names, if a_sweeps is not 0; then the last
--- row is where to go on.
+-- call_v1 makes several calls, one after the other, in one transaction. It first locks their
+-- names, in an order that is the same for all transactions, so that there are no deadlocks. It
+-- returns the outcomes in the order of the calls. If a_sweeps is not 0, it also removes unused
+-- names, and the last row is the name after which to continue.
 CREATE FUNCTION call_v1(a_heartbeat bigint, a_wake text, a_sweep text, a_sweeps integer,
 	a_ops smallint[], a_names text[], a_ids uuid[], a_modes smallint[], a_weights integer[], a_lims integer[], a_ttls bigint[],
 	a_tokens integer[], a_floors bigint[], a_queues boolean[], a_owners text[], a_metas text[])
@@ -703,6 +706,6 @@ END $$;
 CREATE FUNCTION version_v1() RETURNS integer LANGUAGE sql STABLE SECURITY DEFINER SET search_path = {{schema}}, pg_temp AS
 	$$ SELECT version FROM meta $$;
 
--- Nobody may use the schema without a grant.
+-- No role may use the schema without a grant.
 REVOKE ALL ON ALL TABLES IN SCHEMA {{schema}} FROM PUBLIC;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA {{schema}} FROM PUBLIC;

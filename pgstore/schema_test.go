@@ -153,7 +153,7 @@ func TestProgramsOfTwoVersionsExcludeEachOtherDuringAMigration(t *testing.T) {
 	errs := make(chan error, 3)
 	go func() { errs <- work(c, times) }()
 
-	// Version 2: another column, and functions of its own beside those of version 1.
+	// Version 2 has another column, and functions of its own beside those of version 1.
 	text, err := pgstore.Schema("versions")
 	if err != nil {
 		t.Fatal(err)
@@ -189,7 +189,7 @@ func TestProgramsOfTwoVersionsExcludeEachOtherDuringAMigration(t *testing.T) {
 		t.Errorf("%s updates, want %d: two held the lock at once", got, 3*times)
 	}
 
-	// A version that no longer serves this program says so.
+	// If a later version of the schema no longer supports this program, the error says so.
 	p.Must("DROP FUNCTION versions.one_v1, versions.call_v1")
 	if _, err := store.Open(ctx, url); err == nil || !strings.Contains(err.Error(), "version 2") {
 		t.Errorf("%v, want an error that names the versions", err)

@@ -64,7 +64,7 @@ func TestManyClientsLoseNoUpdateAndSeeNoDeadlock(t *testing.T) {
 					name := fmt.Sprint("name", rand.IntN(names))
 					err := c.Do(ctx, name, func(ctx context.Context) error { return addOne(ctx, pool, name) })
 					if errors.Is(err, holdfast.ErrLost) {
-						continue // a machine too slow to renew in time
+						continue // the machine was too slow to renew in time
 					}
 					if err != nil {
 						t.Errorf("%s: %v", name, err)
@@ -118,7 +118,7 @@ func addOne(ctx context.Context, pool *pgxpool.Pool, name string) error {
 	return tx.Commit(ctx)
 }
 
-// Rows of names that are not used any more are removed along with other calls, and their tokens
+// Rows of names that are no longer used are removed along with other calls, and their tokens
 // still grow.
 func TestUnusedNamesAreRemovedAndTheirTokensGrow(t *testing.T) {
 	p := server(t)
@@ -154,8 +154,8 @@ func TestUnusedNamesAreRemovedAndTheirTokensGrow(t *testing.T) {
 	}
 }
 
-// A row whose tokens are far ahead of the clock, because of a high floor, stays and raises no floor
-// of others.
+// A row whose tokens are far ahead of the clock, because of a high floor, stays and does not
+// raise the floor of other names.
 func TestAHighFloorConcernsItsOwnNameOnly(t *testing.T) {
 	p := server(t)
 	s := open(t, p.URL()+"&schema=high")
@@ -163,7 +163,7 @@ func TestAHighFloorConcernsItsOwnNameOnly(t *testing.T) {
 	high.Floor = store.MaxToken - 10
 	granted(t, s, high)
 	release(t, s, high)
-	for i := range 100 { // more than the names that make a sweep come early, twice
+	for i := range 100 { // twice as many as the names that make a sweep start early
 		p.Must("UPDATE high.names SET used = used - 10000000") // as if some seconds had passed
 		r := request(fmt.Sprint("other", i))
 		if a := granted(t, s, r); a.Token > store.MaxToken/2 {
@@ -179,7 +179,7 @@ func TestAHighFloorConcernsItsOwnNameOnly(t *testing.T) {
 	}
 }
 
-// What a pair costs the table: updates that need no vacuum.
+// A pair of calls updates the table in a way that needs no vacuum.
 func TestAPairLeavesNoWorkForVacuum(t *testing.T) {
 	p := server(t)
 	s := open(t, p.URL()+"&schema=pairs").(*pgstore.Store)
@@ -189,7 +189,7 @@ func TestAPairLeavesNoWorkForVacuum(t *testing.T) {
 		granted(t, s, r)
 		release(t, s, r)
 	}
-	s.Close() // the server counts what its processes did at their end at the latest
+	s.Close() // the server counts the work of its processes when they end, at the latest
 	eventually(t, "the statistics are old", func() bool {
 		return number(t, p, "SELECT coalesce(sum(n_tup_upd), 0) FROM pg_stat_user_tables WHERE schemaname = 'pairs' AND relname = 'names'") >= 2*n-100
 	})

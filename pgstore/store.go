@@ -20,18 +20,18 @@ import (
 )
 
 const (
-	// defaultHeartbeat is how long a waiter that stopped asking keeps its place. A dead waiter delays
-	// the next one by that time.
+	// defaultHeartbeat is how long a waiter that stopped asking keeps its place. A dead waiter
+	// delays the next one for that long.
 	defaultHeartbeat = 5 * time.Second
 
-	// minTTL is above what a commit takes on a busy server.
+	// minTTL is longer than a commit takes on a busy server.
 	minTTL = 100 * time.Millisecond
 
 	// poll is how often the next waiter of a name asks if notifications do not arrive. The
 	// waiters behind it ask as often as with notifications.
 	poll = 50 * time.Millisecond
 
-	// flying is how many statements are sent at once before calls share statements.
+	// flying is how many statements are in flight before calls share statements.
 	flying = 2
 
 	// pause is how long calls wait for a reply to statements in flight before they are sent on
@@ -45,8 +45,8 @@ const (
 	ownConns    = 8
 
 	// closeTimeout bounds how long Close waits for connections of a pool that Open made. The pool
-	// asks the server to cancel the statements of calls that were given up, and waits for that up
-	// to 15 seconds if the server hangs.
+	// asks the server to cancel the statements of calls whose callers gave up. If the server
+	// hangs, the pool waits for that for up to 15 seconds.
 	closeTimeout = 2 * time.Second
 
 	// setUpTimeout bounds the first contact of New with the server.
@@ -55,8 +55,8 @@ const (
 
 var _ store.Store = (*Store)(nil)
 
-// A Store keeps locks in a PostgreSQL database. Make one with [New], or by a URL: see the
-// package documentation. It is safe for concurrent use.
+// A Store keeps locks in a PostgreSQL database. Make one with [New], or open it by its URL: see
+// the package documentation. It is safe for concurrent use.
 type Store struct {
 	pool    *pgxpool.Pool
 	owned   bool
@@ -79,10 +79,10 @@ type Store struct {
 	closed bool
 	wg     sync.WaitGroup // calls
 
-	unanswered unanswered.Set // identities of Acquires that may still arrive
+	unanswered unanswered.Set // identities of Acquire requests that may still arrive
 }
 
-// An Option changes a store that New makes.
+// An Option sets up a store that New makes.
 type Option func(*config)
 
 type config struct {
@@ -94,8 +94,8 @@ type config struct {
 	log       *slog.Logger
 }
 
-// InSchema chooses the schema of the tables and functions. All programs that exclude each
-// other use the same schema of the same database. The default is [DefaultSchema].
+// InSchema sets the schema of the tables and functions. Only programs that use the same schema of
+// the same database exclude each other. The default is [DefaultSchema].
 func InSchema(schema string) Option { return func(c *config) { c.schema = schema } }
 
 // NoCreate makes New fail if the tables and functions do not exist. By default New creates
@@ -110,9 +110,9 @@ func Logger(log *slog.Logger) Option { return func(c *config) { c.log = log } }
 // ask after two fifths of that time. Clients of one schema may have different heartbeats.
 func Heartbeat(d time.Duration) Option { return func(c *config) { c.heartbeat = d } }
 
-// New returns a store on an existing pool. It uses at most two connections of the pool at a
-// time, however many locks are held or waited for, and one more connection outside of the pool
-// while anybody waits. The caller closes the pool, after the store.
+// New returns a store on an existing pool. It uses at most two connections of the pool at a time,
+// however many locks are held or waited for, and one more connection outside of the pool while a
+// call waits. The caller closes the pool, after the store.
 //
 // New waits up to ten seconds for the database. It creates the tables and functions in the
 // schema "holdfast" if they do not exist: see [InSchema] and [NoCreate].
@@ -177,7 +177,7 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, c config) (*Store, error)
 }
 
 // behindPooler reports whether there is a connection pooler between the pool and the server. A
-// pooler gives its clients process numbers of its own.
+// pooler reports process IDs of its own to its clients.
 func behindPooler(ctx context.Context, pool *pgxpool.Pool) (bool, error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
@@ -193,7 +193,7 @@ func poolerAt(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	return err == nil && pid != conn.PgConn().PID(), explain(err)
 }
 
-// connectApart opens a connection outside of the pool, in the way of the pool.
+// connectApart opens a connection outside of the pool, with the configuration of the pool.
 func (s *Store) connectApart(ctx context.Context) (*pgx.Conn, error) {
 	config := s.pool.Config()
 	if config.BeforeConnect != nil {
@@ -201,7 +201,7 @@ func (s *Store) connectApart(ctx context.Context) (*pgx.Conn, error) {
 			return nil, err
 		}
 	}
-	config.ConnConfig.OnNotification = nil // the application's handler would take the notifications
+	config.ConnConfig.OnNotification = nil // the application's handler would receive the notifications
 	return pgx.ConnectConfig(ctx, config.ConnConfig)
 }
 
@@ -246,8 +246,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Acquire makes one attempt to take a name: see [store.Store]. Asking again under the identity
-// of a live grant or waiter with another mode, weight or limit returns store.ErrInvalid.
+// Acquire makes one attempt to take a name: see [store.Store]. It returns store.ErrInvalid if a
+// request under the identity of a live grant or waiter has another mode, weight or limit.
 func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
 	if req.Floor >= store.MaxToken {
 		return store.Answer{}, outOfTokens(&req)
@@ -309,7 +309,7 @@ func outOfTokens(req *store.Request) error {
 		store.ErrInvalid, req.Name, req.Floor)
 }
 
-// outcome makes a call that returns nothing but an error.
+// outcome makes a call whose only result is an error.
 func (s *Store) outcome(ctx context.Context, c *call) error {
 	if err := s.do(ctx, c); err != nil {
 		return err
@@ -326,7 +326,7 @@ func (s *Store) outcome(ctx context.Context, c *call) error {
 	return c.unexpected()
 }
 
-// Release ends a grant, and can keep its name closed for a time: see [store.Store].
+// Release ends a grant, or keeps its name closed for a time: see [store.Store].
 func (s *Store) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
 	if err := store.CheckKeep(keep); err != nil {
 		return err
@@ -338,7 +338,7 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 	return s.outcome(ctx, c)
 }
 
-// Leave takes an identity out of the queue and gives back its grant: see [store.Store].
+// Leave removes an identity from the queue and releases its grant: see [store.Store].
 func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	defer s.listener.forget(id)
 	return s.outcome(ctx, &call{op: opLeave, req: store.Request{Name: name, ID: id}})
@@ -349,9 +349,9 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	return s.outcome(ctx, &call{op: opBreak, req: store.Request{Name: name, ID: id}})
 }
 
-// Renew extends grants: see [store.Store]. It returns store.ErrInvalid if a grant changes its mode
-// other than from exclusive to shared, or has a floor with no token above it; then the outcomes
-// of the others are unknown.
+// Renew extends grants: see [store.Store]. It returns store.ErrInvalid if a grant changes its
+// mode other than from exclusive to shared, or has a floor with no token above it. The outcomes
+// of the other renewals are then unknown.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	for i := range grants {
 		if grants[i].Floor >= store.MaxToken {

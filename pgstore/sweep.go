@@ -6,35 +6,34 @@ import (
 )
 
 const (
-	// sweepEvery is how often the names of the schema are looked through for unused ones, if no
-	// names are added.
+	// sweepEvery is how often the schema is searched for unused names while no names are added.
 	sweepEvery = 10 * time.Second
 
-	// sweepNames is how many names are looked at in one statement. It may lock as many.
+	// sweepNames is how many names one statement checks. The statement may lock all of them.
 	sweepNames = 64
 
-	// Names that were added make the next look come earlier: after sweepAfter names, it looks at
-	// twice as many. So unused rows do not pile up, however fast names are added.
+	// When names are added, the next sweep starts earlier: after sweepAfter new names, it checks
+	// twice as many names. So unused rows do not pile up, however fast names are added.
 	sweepAfter = sweepNames / 2
 )
 
-// sweeps decides which statements also look for rows of unused names, and where. A name that is
-// free keeps its row for some seconds, because most names are used again.
+// sweeps decides which statements also sweep rows of unused names, and where they continue. A
+// name that is free keeps its row for some seconds, because most names are used again.
 type sweeps struct {
 	mu    sync.Mutex
 	fresh int       // names added since the last sweep
-	last  time.Time // when that was
-	after string    // where to go on
-	busy  bool      // one is in flight
+	last  time.Time // time of the last sweep
+	after string    // name after which the next sweep continues
+	busy  bool      // a sweep is in flight
 }
 
-// begin returns how many names to look at in the next statement, and behind which.
+// begin returns how many names to check in the next statement, and the name after which to start.
 func (s *sweeps) begin() (after string, names int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	pause := sweepEvery
 	if s.after != "" {
-		pause /= 100 // in the middle of the names
+		pause /= 100 // shorter in the middle of the names than at their end
 	}
 	now := time.Now()
 	if s.busy && now.Sub(s.last) < sweepEvery || s.fresh < sweepAfter && now.Sub(s.last) < pause {
@@ -44,14 +43,14 @@ func (s *sweeps) begin() (after string, names int64) {
 	return s.after, sweepNames
 }
 
-// end notes where the next sweep goes on.
+// end records where the next sweep continues.
 func (s *sweeps) end(after string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.busy, s.after = false, after
 }
 
-// add notes names that were added.
+// add counts names that were added.
 func (s *sweeps) add(n int) {
 	if n == 0 {
 		return

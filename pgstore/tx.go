@@ -12,9 +12,9 @@ import (
 )
 
 // LockTx locks a name for the rest of the caller's transaction, and waits until it is free. It is
-// the strongest lock there is for data in the same database: the lock ends exactly when the
-// transaction commits or rolls back, and with its connection. It needs no TTL, no token and no
-// schema. It does not work for anything outside of that database.
+// the strongest lock for data in the same database, because it ends exactly when the transaction
+// commits or rolls back, and with its connection. It needs no TTL, no token and no schema. It
+// does not work for anything outside of that database.
 //
 //	tx, err := pool.Begin(ctx)
 //	…
@@ -32,8 +32,9 @@ import (
 //
 // LockTx returns an error that matches holdfast.ErrInvalid for a malformed name. After any other
 // error, such as one of lock_timeout or of ctx, the transaction has failed and must be rolled
-// back, and whatever it had locked is free. In a transaction that is not read committed, make
-// LockTx the first statement: such a transaction does not see what is committed after that.
+// back, which releases its locks. In a transaction that is not read committed, make LockTx the
+// first statement: such a transaction does not see changes that are committed after its first
+// statement.
 func LockTx(ctx context.Context, tx pgx.Tx, name string) error {
 	if err := store.CheckName(name); err != nil {
 		return fmt.Errorf("holdfast: %w", err)
@@ -44,7 +45,7 @@ func LockTx(ctx context.Context, tx pgx.Tx, name string) error {
 	return nil
 }
 
-// TryLockTx is like [LockTx] but does not wait: it reports whether the name is locked now.
+// TryLockTx is like [LockTx] but does not wait. It reports whether it has locked the name.
 func TryLockTx(ctx context.Context, tx pgx.Tx, name string) (locked bool, err error) {
 	if err := store.CheckName(name); err != nil {
 		return false, fmt.Errorf("holdfast: %w", err)

@@ -34,8 +34,8 @@ func tryLock(t *testing.T, tx pgx.Tx, name string) bool {
 	return locked
 }
 
-// The lock ends with its transaction, however that ends, and never stays on a connection that
-// goes back to the pool: the defect of session locks with sql.Conn.Close.
+// The lock ends with its transaction in every case, and never stays on a connection that returns
+// to the pool. Session locks have that defect with sql.Conn.Close.
 func TestLockTxEndsWithItsTransaction(t *testing.T) {
 	p := server(t)
 	pool := newPool(t, p.URL(), 4)
@@ -81,8 +81,8 @@ func TestLockTxEndsWithItsTransaction(t *testing.T) {
 	}
 }
 
-// lock_timeout may fire although the lock was granted. In a transaction that does no harm: the
-// error ends the transaction, and with it the lock.
+// lock_timeout may fire although the lock was granted. In a transaction that does no harm,
+// because the error ends the transaction and the lock with it.
 func TestALockTimeoutLeavesNothingLocked(t *testing.T) {
 	p := server(t)
 	pool := newPool(t, p.URL(), 4)
@@ -132,7 +132,8 @@ func TestLockTxReturnsWhenItsContextEnds(t *testing.T) {
 	}
 }
 
-// Transaction locks work behind a transaction pooler, and they do not meet the leases of clients.
+// Transaction locks work behind a transaction pooler, and they do not conflict with the leases of
+// clients.
 func TestLockTxBehindPgBouncer(t *testing.T) {
 	p := server(t)
 	b := servers.StartPgBouncer(t, p, servers.PgBouncerOptions{})

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// queued makes a waiter of a held name, with notifications that arrive.
+// queued adds a waiter to a held name, and waits until notifications arrive.
 func queued(t *testing.T, s *pgstore.Store, name string) store.Request {
 	t.Helper()
 	req := request(name)
@@ -26,7 +26,7 @@ func queued(t *testing.T, s *pgstore.Store, name string) store.Request {
 	return req
 }
 
-// waitFor calls Wait and returns how it ended.
+// waitFor calls Wait on a new goroutine and returns its result.
 func waitFor(s store.Store, req store.Request) <-chan error {
 	ended := make(chan error, 1)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -75,7 +75,8 @@ func TestAReleaseWakesTheNextWaiterByANotificationAndNobodyElse(t *testing.T) {
 	wantPushed(t, other)
 }
 
-// With nobody waiting, a release sends no notification: that takes a lock of the whole server.
+// A release without waiters sends no notification, because that would take a lock of the whole
+// server.
 func TestAReleaseThatNobodyWaitsForNotifiesNobody(t *testing.T) {
 	p := server(t)
 	s := openStore(t, p.URL())
@@ -129,8 +130,8 @@ func (b *logBuffer) String() string {
 	return b.Buffer.String()
 }
 
-// The behaviour behind a pooler that gives each transaction another connection: no prepared
-// statements, no LISTEN, and one line in the log that says so.
+// The pooler gives each transaction another connection. The store then uses no prepared
+// statements and no LISTEN, and logs one line about that.
 func TestBehindPgBouncerInTransactionModeWaitersPoll(t *testing.T) {
 	p := server(t)
 	b := servers.StartPgBouncer(t, p, servers.PgBouncerOptions{})
@@ -142,7 +143,7 @@ func TestBehindPgBouncerInTransactionModeWaitersPoll(t *testing.T) {
 	}
 	defer s.Close()
 	direct := openStore(t, p.URL())
-	for i := range 50 { // the connections behind the pooler change all the time
+	for i := range 50 { // the connections behind the pooler change constantly
 		var wg sync.WaitGroup
 		for g := range 8 {
 			wg.Go(func() {

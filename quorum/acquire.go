@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// A candidate asks the nodes that refused it again while the votes are split, until its
-	// deadline: the others give theirs back within a round trip. The pauses are random and double
-	// up to a maximum of 32 ms.
+	// While the votes are split, a candidate repeats its request to the nodes that refused it,
+	// until its deadline. The other requests give their votes back within a round trip. The
+	// pauses are random and double up to a maximum of 32 ms.
 	retryPause   = 250 * time.Microsecond
 	maxDoublings = 7
 
 	// maxChoices is how often the nodes are asked to choose tokens before their counters are
-	// raised. After a raise the nodes have agreed, but report different tokens in listings.
+	// raised. After a raise the nodes agree, but report different tokens in listings.
 	maxChoices = 3
 )
 
@@ -27,7 +27,7 @@ var errUnknown = errors.New("the outcome is unknown")
 
 var errMode = fmt.Errorf("%w: a quorum has exclusive locks only: permits on a majority of the nodes do not add up to a limit; use a single store, or one with consensus such as etcd or ZooKeeper", store.ErrUnsupported)
 
-// An attempt is one call of Acquire, or of Renew for tokens.
+// An attempt is one call of Acquire, or one call of Renew that requests tokens.
 type attempt struct {
 	s        *Store
 	se       *session
@@ -37,12 +37,12 @@ type attempt struct {
 	floor    int64         // that the caller gave
 	begin    time.Duration
 	bell     int  // the node whose queue the request joins; -1 if it does not wait
-	alone    bool // only the bell was asked so far
+	alone    bool // only the bell has been asked so far
 	overdue  bool // all nodes were asked, and some take longer than the hedge
 	votes    []vote
 	errs     []error
 	refusals []*store.Refusal
-	ttl      time.Duration // least TTL that a node granted
+	ttl      time.Duration // shortest TTL that a node granted
 	block    int           // largest block that a node granted
 	waiters  int
 	rounds   int
@@ -88,8 +88,8 @@ func (s *Store) newAttempt(se *session, req store.Request) *attempt {
 	return a
 }
 
-// run asks nodes until their votes decide. It asks the bell alone if the name is contended, then
-// as many nodes as are needed, then all.
+// run asks nodes until their votes decide. If the name is contended, it asks the bell alone
+// first. Then it asks as many nodes as are needed, and then all.
 func (a *attempt) run(ctx context.Context) (store.Answer, error) {
 	if a.req.Queue {
 		a.bell, a.alone = a.s.bellOf(a.se)
@@ -116,7 +116,8 @@ func (a *attempt) run(ctx context.Context) (store.Answer, error) {
 				a.retry(ctx)
 			}
 		case d.verdict == lost && a.standing() == refused:
-			// All nodes together know the token of the holder.
+			// If the nodes report different tokens for the holder, ask all of them: together they
+			// know its token.
 			if !a.disagree() || !a.askAll() && !a.isPending() {
 				if a.holds() {
 					return store.Answer{}, a.fail(ctx)
@@ -148,10 +149,10 @@ func (a *attempt) run(ctx context.Context) (store.Answer, error) {
 	}
 }
 
-// decide returns what follows from the votes so far. A request that is excluded does not wait for
-// nodes that failed before. It does wait for slow ones: if two requests gave way to each other
-// because each saw the votes of the other, nobody would be granted. A request that is repeated while
-// it has its lease gets the tokens that it had.
+// decide returns the decision that follows from the votes so far. A request that is excluded does
+// not wait for nodes that failed before. It does wait for slow nodes: otherwise two requests
+// could give way to each other because each saw the votes of the other, and neither would be
+// granted. A request that is repeated during its lease gets the same tokens.
 func (a *attempt) decide() decision {
 	s := a.s
 	d := s.rules.decide(a.votes, max(a.req.Tokens, a.block))
@@ -177,14 +178,14 @@ func (a *attempt) decide() decision {
 	return d
 }
 
-// isLate reports whether the lease would be over already.
+// isLate reports whether the lease would already be over.
 func (a *attempt) isLate() bool {
 	now := a.s.now()
 	return now-a.begin >= min(a.want, a.s.rules.validity(a.ttl, now-a.begin))
 }
 
-// restart asks the nodes that granted again, which restarts their TTLs. A grant that the bell pushed
-// lasts for a short time only.
+// restart repeats the request at the nodes that granted it, which restarts their TTLs. It is
+// needed because a grant that the bell pushed lasts for a short time only.
 func (a *attempt) restart() {
 	a.begin, a.ttl = a.s.now(), store.MaxTime
 	a.rounds++
@@ -195,9 +196,9 @@ func (a *attempt) restart() {
 	}
 }
 
-// standing tells what to do if the votes are split: go on if granted, give way if refused, wait
-// for a reply if asked. The vote of one node decides, the first in the order of the name that
-// answers, so that of several requests one goes on.
+// standing returns what to do if the votes are split: continue if granted, give way if refused,
+// wait for a reply if asked. One node decides: the first node that answers, in the order of the
+// name. So exactly one of several requests continues.
 func (a *attempt) standing() state {
 	if _, seen := a.holder(); seen >= a.s.majority || a.op.ctx.Err() != nil {
 		return refused
@@ -218,15 +219,15 @@ func (a *attempt) standing() state {
 	return refused
 }
 
-// holds reports whether the request is a repeated one whose lease is valid. It must not give back the
-// votes of that lease, whatever votes other requests have: some of them may not count.
+// holds reports whether the request is a repeated one whose lease is valid. It must not give back
+// the votes of that lease, whatever votes other requests have: some of them may not count.
 func (a *attempt) holds() bool {
 	_, _, valid := a.se.further(a.s.now())
 	return valid
 }
 
-// askMajority asks as many nodes as are needed if all are healthy, and otherwise all. A lease gets
-// the votes of the others when it is renewed.
+// askMajority asks as many nodes as are needed if all are healthy, and otherwise all. A lease
+// gets the votes of the other nodes later: see completeLater.
 func (a *attempt) askMajority() {
 	s := a.s
 	a.alone = false
@@ -267,7 +268,7 @@ func (a *attempt) askAll() (any bool) {
 	return any
 }
 
-// isPending reports whether a reply is still to come, except from nodes that are slow.
+// isPending reports whether a reply is missing from a node that is not slow.
 func (a *attempt) isPending() bool {
 	for i, v := range a.votes {
 		if v.state == asked && !(a.overdue && a.s.nodes[i].slow.Load()) {
@@ -277,7 +278,7 @@ func (a *attempt) isPending() bool {
 	return false
 }
 
-// markSlow notes that the nodes that have not answered take longer than usual.
+// markSlow records that the nodes that have not answered take longer than usual.
 func (a *attempt) markSlow() {
 	for i, v := range a.votes {
 		if v.state == asked {
@@ -290,7 +291,7 @@ func (a *attempt) markSlow() {
 func (a *attempt) ask(i int) {
 	req := a.req
 	req.Queue = i == a.bell
-	if a.alone { // the bell chooses the token, also when it pushes the grant later
+	if a.alone { // the bell chooses the token, even if it pushes the grant later
 		req.Floor = a.floor
 	} else if a.bell >= 0 && a.votes[a.bell].state == granted {
 		req.Floor = max(a.floor, a.votes[a.bell].first-1)
@@ -338,7 +339,7 @@ func renewAt(ctx context.Context, n *node, renewal store.Renewal) (store.Renewed
 	return out[0], nil
 }
 
-// wait applies the next reply. It returns false if none came in time.
+// wait applies the next reply. It returns false if none arrived in time.
 func (a *attempt) wait(ctx context.Context, limit time.Duration) bool {
 	r, ok := a.op.next(ctx, limit)
 	if ok {
@@ -375,12 +376,12 @@ func (a *attempt) apply(r *reply) {
 			a.ttl = min(a.ttl, r.answer.TTL)
 		}
 		v.first, v.recorded = r.answer.Token, r.answer.Token+int64(r.answer.Tokens)-1
-		a.block = max(a.block, r.answer.Tokens) // a repeated request may have more than it asks for
+		a.block = max(a.block, r.answer.Tokens) // a repeated request may have more tokens than it asks for
 		a.waiters = max(a.waiters, r.answer.Waiters)
 	}
 }
 
-// expire notes that the deadline of all calls is over.
+// expire records that the deadline of all calls has passed.
 func (a *attempt) expire() {
 	for i := range a.votes {
 		if a.votes[i].state == asked {
@@ -390,15 +391,15 @@ func (a *attempt) expire() {
 	}
 }
 
-// resolve begins another round after a conflict: first it lets the nodes choose new tokens above
-// all others, and if that did not help it raises their counters.
+// resolve starts another round after a conflict. At first it lets the nodes choose new tokens
+// above all others. If that did not help, it raises their counters.
 func (a *attempt) resolve(d decision) {
 	a.rounds++
 	if a.choices < maxChoices {
-		// A little above all counters, in case requests for other names come in between. Not by
-		// much at first: a node reserves no blocks of tokens far ahead of its clock. At last by half
-		// a second, since nodes whose counters follow their clocks closely get the message at
-		// different times.
+		// The floor is a little above all counters, in case requests for other names are served
+		// in between. At first the difference is small, because a node reserves no blocks of
+		// tokens far ahead of its clock. In the end it is half a second, because nodes whose
+		// counters follow their clocks closely receive the message at different times.
 		floor := d.last
 		for _, v := range a.votes {
 			if v.state == granted {
@@ -421,7 +422,7 @@ func (a *attempt) resolve(d decision) {
 	}
 }
 
-// retry asks the nodes that refused again, after a short random pause.
+// retry repeats the request at the nodes that refused it, after a short random pause.
 func (a *attempt) retry(ctx context.Context) {
 	pause := retryPause << min(a.retries, maxDoublings)
 	a.retries++
@@ -441,16 +442,16 @@ func (a *attempt) retry(ctx context.Context) {
 	}
 }
 
-// hedge returns how long to wait for the nodes that were asked before others are: several times as
-// long as usual, and by default at least 50 ms.
+// hedge returns how long to wait for the nodes that were asked before others are asked: several
+// times as long as usual, and by default at least 50 ms.
 func (s *Store) hedge() time.Duration {
 	return min(s.opts.Timeout/4, max(s.opts.Timeout/10, 8*time.Duration(s.trip.Load())))
 }
 
-// noteRoundTrip notes how long a call took that needed one round.
+// noteRoundTrip records how long a call with one round took.
 func (s *Store) noteRoundTrip(d time.Duration) {
 	if old := s.trip.Load(); old > 0 {
 		d = (7*time.Duration(old) + d) / 8
 	}
-	s.trip.Store(int64(d)) // a lost update does not matter
+	s.trip.Store(int64(d)) // a lost update does no harm
 }

@@ -1,3 +1,5 @@
+//go:build !race
+
 package quorum
 
 import (
@@ -58,7 +60,7 @@ func (c *mConfig) explore(limit int) (v *violation, states int, complete bool) {
 	return nil, len(seen), true
 }
 
-// replay describes a sequence of steps.
+// replay describes the steps of a path.
 func (c *mConfig) replay(path []int32) (trace []string) {
 	described := *c
 	described.trace = true
@@ -71,7 +73,7 @@ func (c *mConfig) replay(path []int32) (trace []string) {
 	return trace
 }
 
-// walk makes random steps, and returns a violation.
+// walk makes random steps, and returns the first violation, or nil if there is none.
 func (c *mConfig) walk(seed uint64, steps int) *violation {
 	random := rand.New(rand.NewPCG(seed, 0))
 	s := c.start()
@@ -92,7 +94,7 @@ func (c *mConfig) walk(seed uint64, steps int) *violation {
 	return nil
 }
 
-// scenarios are explored exhaustively. Each varies some of what can happen.
+// scenarios are explored exhaustively. Each of them allows other events.
 var scenarios = map[string]mConfig{
 	"two clients, messages in any order, clocks apart": {
 		nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, apart: 3,

@@ -19,7 +19,7 @@ func TestConformance(t *testing.T) {
 			storetest.Run(t, storetest.Harness{
 				Around: func(t *testing.T, test func(t *testing.T)) {
 					synctest.Test(t, func(t *testing.T) {
-						// These handles play the servers: locks outlive the connections of a
+						// These handles stand for the servers: locks outlive the connections of a
 						// test, but not the test.
 						for i := range nodes {
 							server := openMemory(t, url(i))

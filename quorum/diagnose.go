@@ -21,7 +21,7 @@ var (
 		"start the node's server; see whether it can be reached from this host")
 
 	serverCheck = diagnosis.New("quorum.same-server", store.LevelFailure,
-		"two nodes are one server: a majority of nodes is no majority of servers, and the loss of that server loses both",
+		"two nodes are one server: a majority of nodes is not a majority of servers, and both nodes fail with that server",
 		"give every node a server of its own, and each server one address in the URL")
 
 	restartedCheck = diagnosis.New("quorum.restarted", store.LevelWarning,
@@ -76,7 +76,7 @@ func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding
 	return findings
 }
 
-// A diagnosed is what was found at one node.
+// A diagnosed holds the findings about one node.
 type diagnosed struct {
 	findings []store.Finding
 	clock    bool // ahead is known
@@ -98,7 +98,7 @@ func (n *node) diagnose(ctx context.Context, ttl time.Duration) (d diagnosed) {
 	return d
 }
 
-// lookUp asks a node about a name that is not in use, and for its clock.
+// lookUp reads a name that is not in use from a node, and the node's clock.
 func (n *node) lookUp(ctx context.Context, d *diagnosed) error {
 	ctx, cancel := context.WithTimeout(ctx, n.quorum.opts.Timeout)
 	defer cancel()
@@ -115,11 +115,11 @@ func (n *node) lookUp(ctx context.Context, d *diagnosed) error {
 		if !server.Clock.IsZero() {
 			d.clock, d.ahead = true, server.Clock.Sub(begin.Add(time.Since(begin)/2))
 		}
-		return nil // it answered, even if it does not count
+		return nil // the node answered, even if its grants do not count
 	})
 }
 
-// serverFindings are about the server of a node that has just answered.
+// serverFindings returns findings about the server of a node that has just answered.
 func (n *node) serverFindings() []store.Finding {
 	n.mu.Lock()
 	twice, uptime := n.twice, n.quorum.now()-n.born
@@ -139,7 +139,7 @@ func (n *node) serverFindings() []store.Finding {
 func (s *Store) nodesFinding() store.Finding {
 	n, spare := len(s.nodes), len(s.nodes)-s.majority
 	if n%2 == 0 {
-		return nodesCheck.Bad("%d nodes: %d may fail, as of %d", n, spare, n-1)
+		return nodesCheck.Bad("%d nodes: %d may fail, the same number as with %d nodes", n, spare, n-1)
 	}
 	return nodesCheck.OK("%d nodes: %d may fail", n, spare)
 }
@@ -157,13 +157,14 @@ func (s *Store) delayFinding(ttl time.Duration) store.Finding {
 
 func (s *Store) timeoutFinding(ttl time.Duration) store.Finding {
 	found := fmt.Sprintf("a call to a node may take %v, the TTL is %v", s.opts.Timeout, ttl)
-	if s.opts.Timeout > ttl/3 { // then a lease cannot be renewed again after a renewal that timed out
+	if s.opts.Timeout > ttl/3 { // after a renewal that timed out, there would be no time for another one
 		return timeoutCheck.Bad("%s", found)
 	}
 	return timeoutCheck.OK("%s", found)
 }
 
-// clocksFinding compares the clocks of nodes, by how far each is ahead of this host.
+// clocksFinding compares the clocks of the nodes. Ahead is how far each clock is ahead of the
+// clock of this host.
 func clocksFinding(ttl time.Duration, ahead []time.Duration) store.Finding {
 	d := slices.Max(ahead) - slices.Min(ahead)
 	if d > ttl/10 {

@@ -1,9 +1,9 @@
 // Package quorum keeps locks on a majority of independent stores. It is the Redlock algorithm
 // with a fencing token, per-node timeouts, repair and delayed restart.
 //
-// A quorum of N nodes, each a [store.Store] on a server of its own, survives the failure of any
-// N - majority of them: with 3 nodes one, with 5 nodes two. The nodes know nothing of each
-// other. Exclusive locks only; see "Modes" below.
+// A quorum of N nodes, each a [store.Store] on a server of its own, survives the failure of any N
+// - majority of them: with 3 nodes one, with 5 nodes two. The nodes know nothing of each other.
+// Only exclusive locks are supported: see "Modes" below.
 //
 // # Assumptions
 //
@@ -12,24 +12,25 @@
 //   - At most N - majority nodes are faulty at the same time. A node is faulty while it does not
 //     answer, after a restart that lost data until the restart delay is over, and after its clock
 //     jumped or it lost data in another way until all grants that existed at that time are over.
-//   - A node whose clock jumps ahead, or that loses data without a restart, has not voted for a lease
-//     that has not got the votes of all nodes yet. In general it has them after 10 ms and a round
-//     trip; that of a node that does not answer then, or has voted for another request which is about
-//     to be refused, after a renewal.
+//   - If the clock of a node jumps ahead, or the node loses data without a restart, it has not voted
+//     for a lease that does not have the votes of all nodes yet. A lease usually has all votes after
+//     10 ms and a round trip. It gets the vote of a node that does not answer then, or has voted for
+//     another request that is about to be refused, after a renewal.
 //   - The clocks of client and nodes run at the same speed, except for a drift of 1 percent. The
 //     time of day does not matter: a client measures with its monotonic clock, a node counts the
 //     TTL from when it received the request.
 //   - A holder does not act after its lease has ended, or the resource checks the token.
 //
-// Tokens grow as long as any two majorities have a node in common that still knows the tokens
-// that it recorded. A node that lost its data knows them again if its counter follows its clock,
-// as that of Redis does, and the clocks of the nodes differ by less than the restart delay.
+// Tokens grow as long as any two majorities have a node in common that still has the tokens that
+// it recorded. A node that lost its data grants higher tokens nevertheless if its counter follows
+// its clock, as that of Redis does, and the clocks of the nodes differ by less than the restart
+// delay.
 //
 // # Messages and state
 //
-// A client sends a node the calls of the store contract, and nothing else. All messages about
-// one grant carry its identity. For a name, a node has at most one grant (identity, first and
-// last token, expiry) and a counter, which may be shared with other names:
+// A client sends only the calls of the store contract to a node. All messages about one grant
+// carry its identity. For a name, a node has at most one grant (identity, first and last token,
+// expiry) and a counter, which may be shared with other names:
 //
 //	Acquire(id, floor, n)  A live grant of id is returned as it is, and its TTL starts again.
 //	                       If another identity has a live grant, the request is refused.
@@ -59,24 +60,24 @@
 //  4. The block t..e counts if a majority of nodes in Q have recorded e or more, while they held
 //     the grant (rule Recorded). In the common case all nodes granted exactly p, and that is
 //     true after one round trip.
-//  5. Otherwise the client asks the nodes that were not asked yet. If that does not help it sends
-//     Renew(id, f, n) to all nodes of C, with f a little above everything that was recorded in Q:
-//     each chooses a token above f, in general the same. Then steps 3 and 4 again.
+//  5. Otherwise the client asks the nodes that were not asked yet. If that does not help it
+//     sends Renew(id, f, n) to all nodes of C, with f a little above everything that was recorded
+//     in Q: each chooses a token above f, usually the same one. Then steps 3 and 4 are repeated.
 //  6. If that did not help after three attempts with growing f, because requests for other
-//     names came in between, the client sends Renew(id, t+n-1, 0) to the nodes of Q, which only
-//     raises their counters. That cannot conflict with anything.
+//     names were served in between, the client sends Renew(id, t+n-1, 0) to the nodes of Q, which
+//     only raises their counters. That cannot conflict with anything.
 //  7. The lease is valid for TTL, counted from step 1 (rule Validity). Nodes are asked for a
 //     TTL that is longer by the drift, TTL/100 + 2 ms.
 //
 // As soon as the outcome is known the call returns. Nodes that have not answered by then are
 // stragglers. If the request was granted, a straggler's grant is kept as a further vote. If it
-// was refused, all votes are given back with Leave, a straggler's when it arrives. The same is done if
-// it failed and a node refused it or does not count. If it failed otherwise, nothing is done: the
-// caller repeats the request or calls Leave, as the contract demands. A request that is repeated while
-// its lease is valid gives no votes back: it fails if it is refused.
+// was refused, all votes are given back with Leave, that of a straggler when it arrives. The same is
+// done if it failed, and a node refused it or does not count. If it failed otherwise, nothing is
+// done, because the contract requires the caller to repeat the request or to call Leave. A request
+// that is repeated while its lease is valid never gives votes back: if it is refused, it fails.
 //
 // All messages of one identity to one node that create or end its vote are sent one after the
-// other: the next when the previous one was answered or has timed out. Once a Leave or Release
+// other: each one after the previous one was answered or has timed out. Once a Leave or Release
 // has timed out, grants and renewals of that node do not count for that identity (rule Order).
 // Otherwise a late Leave of a first attempt could end a vote that a second attempt counts. A vote
 // that could not be given back ends with its TTL. An identity must not be used again after its
@@ -95,50 +96,53 @@
 // tokens it follows steps 3 to 6. A new block is above the previous one, because two majorities
 // intersect.
 //
-// Nodes that do not have the grant get it, with the lease's tokens: those that were not asked before
-// 10 ms after the lease was granted or when the store is closed, those that lost it in a restart
-// after a renewal. That is done only while the lease is valid and not gone (rule Repair): a further
-// vote then excludes only requests that are excluded anyway. A repaired grant whose reply comes after
-// the lease has ended is given back.
+// Nodes that do not have the grant get it later, with the lease's tokens. Nodes that were not
+// asked before get it 10 ms after the lease was granted, or when the store is closed. Nodes that
+// lost it in a restart get it after a renewal. This is done only while the lease is valid and not
+// gone (rule Repair), because a further vote then excludes only requests that are excluded
+// anyway. If the reply arrives after the lease has ended, the vote is given back.
 //
 // A release goes to all nodes that may have a vote, and waits for those that answer in time. It
-// has succeeded if a majority does not have the grant any more. Nodes that did not confirm it get a
-// Leave in the background, until their votes have ended by themselves. With Keep a majority must have
-// the closure. Nodes without a vote get it first, while the lease is valid, so that all nodes have the
-// closure.
+// has succeeded if a majority no longer has the grant. Nodes that did not confirm it are sent a
+// Leave in the background, until their votes have expired. With Keep a majority must have the
+// closure. Nodes without a vote get it first, while the lease is valid, so that all nodes have
+// the closure.
 //
 // A Break that cannot reach a node with a vote may be undone by the holder's next renewal if the
 // lease had not been renewed before. List shows that.
 //
 // # Delayed restart
 //
-// A node that restarted may have forgotten grants: one that was not written to its disk is
-// missing, and the node would vote for a second holder. So the grants of a node do not count
-// until its server has been up for longer than the largest TTL in use (rule Young); all grants
-// that it has forgotten are over by then. A node store that implements [Restarter] tells its
-// uptime. It is asked again whenever it had to make a new connection. If that is another server than
-// before, it is not taken to be older than the last reply of that one, whatever its clock says.
-// Renewals of a young node count: it extends only a grant that it has.
+// A node that restarted may have lost grants that were not written to its disk, and would vote
+// for a second holder. So the grants of a node do not count until its server has been up for
+// longer than the largest TTL in use (rule Young); all grants that it has lost are over by then.
+// A node store that implements [Restarter] returns the uptime of its server. It is asked again
+// whenever it had to make a new connection. If the server is another one than before, it is
+// assumed to have started after the last reply of the previous server, whatever its clock says.
+// Renewals at a young node count, because it extends only a grant that it has.
 //
 // # Waiting
 //
-// A waiter is queued at one node, the bell of the name: the first node that is not down, in an order
-// that depends on the name and on the names of the nodes, and is the same for all clients. The bell
-// pushes. A bounded, jittered poll stands behind it. While a name is contended, requests ask the bell
-// alone at first, without a proposal, and the other nodes only when it has granted, for the token
-// that it chose. A bell that pushes grants, as Redis does, grants with the wake-up, so that a turn
-// takes one round trip to the other nodes. So in general there is one candidate at a time.
+// A waiter is queued at one node, the bell of the name: the first node that is not down, in an
+// order that depends on the name and on the names of the nodes, and is the same for all clients.
+// The bell wakes the waiter by a push. In case a push is lost, the waiter also polls, with a
+// bounded and jittered interval. While a name is contended, a request asks the bell alone at
+// first, without a proposal. When the bell has granted it, the request asks the other nodes for
+// the token that the bell chose. A bell that pushes grants, as Redis does, grants the request
+// with the wake-up, so that a turn takes one round trip to the other nodes. So there is usually
+// one candidate at a time.
 //
 // If votes are split nevertheless, the request that has the vote of the first node in the order
-// of the name that answered is the candidate: it asks the other nodes again until the deadline
-// of the call, after random pauses that double. All others give their votes back at once. If
-// clients disagree about which nodes answer there may be several candidates; they give up at that
-// deadline, and their next attempts follow after random pauses that grow.
+// of the name that answered is the candidate: it asks the other nodes again until the deadline of
+// the call, after random pauses that double. All others give their votes back at once. If clients
+// disagree about which nodes answer there may be several candidates; they give up at that
+// deadline, and make their next attempts after random pauses that grow.
 //
 // Order of arrival is best effort. It is that of the bell's queue while clients agree about the
 // bell, except that a request that does not wait (TryLock) and a first request that finds the
-// other nodes free may come in between. A waiter that the bell goes on refusing asks the other nodes
-// too, once in about half a heartbeat: a client that died may have left a vote at the bell only.
+// other nodes free may be served in between. If the bell goes on refusing a waiter, the waiter also
+// asks the other nodes, about once in half a heartbeat: a client that died may have left a vote at
+// the bell only.
 //
 // # Modes
 //
@@ -159,8 +163,8 @@
 // I1: a lease is valid only while each node of some majority has its grant, by Majority,
 // Validity, Order, RenewMajority and Voted; a node has one grant of a name; two majorities have a
 // node in common, and by Young that node has not forgotten the first grant. I2: let x be a node
-// that counted for A and for B. When A's block counted, x had recorded last(A) with A's grant. B's
-// grant at x is later, since A's was there. So first(x, B) > last(A), and first(B) >= first(x, B)
-// by Above. The tests contain a model checker that runs the decisions of this package, and that
-// finds a violation as soon as any one of the rules is switched off.
+// that counted for A and for B. When A's block counted, x had recorded last(A) with A's grant.
+// B's grant at x is later, because A's grant was there before. So first(x, B) > last(A), and
+// first(B) >= first(x, B) by Above. The tests contain a model checker that runs the decisions of
+// this package. It finds a violation if any one of the rules is switched off.
 package quorum

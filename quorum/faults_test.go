@@ -17,7 +17,7 @@ var errDown = errors.New("down")
 func down(context.Context, string) error { return errDown }
 
 // A fresh lease has the votes of a bare majority. If a node loses one of them, the next renewal
-// asks the other nodes. Until then the votes that are left exclude others.
+// asks the other nodes. Until then the remaining votes exclude other requests.
 func TestFreshLeaseThatLosesAVoteIsRepairedByTheOtherNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, n := range []int{3, 5} {
@@ -26,7 +26,7 @@ func TestFreshLeaseThatLosesAVoteIsRepairedByTheOtherNodes(t *testing.T) {
 			mustAcquire(t, q, req)
 			faulty := nodes[q.Order("n", 1)]
 			faulty.Store.Leave(t.Context(), "n", req.ID)
-			faulty.set(down, nil) // only nodes without a fault take part
+			faulty.set(down, nil) // only nodes without a fault answer
 			refused := func() {
 				other := request("n")
 				if a, err := q.Acquire(t.Context(), other); err == nil && a.Granted() {
@@ -81,8 +81,8 @@ func TestLeaseThatIsOverIsNotRepaired(t *testing.T) {
 	})
 }
 
-// A Leave that was not sent since the node hung is sent when the node answers again. It must not
-// end a vote that the same identity got meanwhile.
+// A Leave that was not sent because the node hung is sent when the node answers again. It must
+// not end a vote that the same identity got in the meantime.
 func TestLeaveThatIsSentLaterDoesNotEndAVoteThatCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes, q := gates(t, 3, quorum.Options{})
@@ -99,7 +99,7 @@ func TestLeaveThatIsSentLaterDoesNotEndAVoteThatCounts(t *testing.T) {
 			t.Fatalf("granted %v, %v", a.Granted(), err)
 		}
 		time.Sleep(200 * time.Millisecond)
-		for i := range 200 { // so many that the node is skipped when it is time to give back the vote
+		for i := range 200 { // so many that the node is skipped when the vote should be given back
 			mustAcquire(t, q, request(fmt.Sprint("other", i)))
 		}
 		time.Sleep(time.Second)
@@ -238,8 +238,8 @@ func TestRenewalDoesNotCountAVoteThatALateLeaveMayEnd(t *testing.T) {
 	}
 }
 
-// A lease that is held for some time has the votes of all nodes, so that a node that loses its vote
-// and still answers does not let another lease in.
+// A lease that is held for some time has the votes of all nodes. So if a node loses its vote and
+// still answers, no other lease can be granted.
 func TestLeaseThatIsHeldGetsTheVotesOfAllNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, n := range []int{3, 5} {
@@ -322,8 +322,8 @@ func TestLeaseThatIsHeldOverCloseHasTheVotesOfAllNodes(t *testing.T) {
 	})
 }
 
-// The bell may push a grant that lasts for a short time. If the other nodes take longer than that,
-// they are all asked again.
+// The bell may push a grant that lasts for a short time. If the other nodes take longer than
+// that, the request is repeated at all nodes.
 func TestGrantWhoseTTLIsOverBeforeAllHaveAnsweredIsRestarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes, q := gates(t, 3, quorum.Options{Timeout: 5 * time.Second})

@@ -20,18 +20,18 @@ const (
 	// lookups is how many names of a listing are looked up at the same time.
 	lookups = 16
 
-	// maxListings is how many listings are remembered. One that is forgotten before its end lists
-	// names twice.
+	// maxListings is how many listings are remembered. A listing that is forgotten before its end
+	// may list names twice.
 	maxListings = 16
 )
 
-// List returns one page of the names that have holders or waiters; see [store.Store]. A holder
-// is listed if it may have a majority: if nodes that have it and nodes that do not answer are one
-// together.
+// List returns one page of the names that have holders or waiters; see [store.Store]. A holder is
+// listed if it may have a majority: if the nodes that have its grant and the nodes that do not
+// answer are a majority together.
 //
-// It lists the names of one node after the other, looks up each at all nodes, and returns those that
-// it has not returned for an earlier node. Which nodes have a name can change at any time, so the
-// store remembers that.
+// It lists the names of one node after the other, and looks up each name at all nodes. It returns
+// the names that it has not returned for an earlier node. The nodes that have a name can change
+// at any time, so the store remembers for which node it returned a name.
 func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	if !s.caps.Features.Has(store.FeatureList) {
 		return store.Page{}, fmt.Errorf("%w: not all nodes can list locks", store.ErrUnsupported)
@@ -60,7 +60,8 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 			if ctx.Err() != nil {
 				return store.Page{}, ctx.Err()
 			}
-			// A name that has a majority of the nodes is found as long as a minority is left out.
+			// A name that is held on a majority of the nodes is found as long as only a minority
+			// is left out.
 			errs[c.node] = err
 			if c.skipped |= 1 << c.node; bits.OnesCount16(c.skipped) > len(s.nodes)-s.majority {
 				return store.Page{}, s.failures(errs)
@@ -117,7 +118,7 @@ func parseCursor(text string) (*cursor, error) {
 	return nil, fmt.Errorf("%w: cursor %.40q: want Page.Next of the previous page", store.ErrInvalid, text)
 }
 
-// listings remember which node each name of a listing was returned for.
+// listings remembers the node for which each name of a listing was returned.
 type listings struct {
 	mu    sync.Mutex
 	seed  maphash.Seed
@@ -125,7 +126,7 @@ type listings struct {
 	order []uint64                    // listings, the oldest first
 }
 
-// first reports whether a name was not returned for another node before.
+// first reports whether a name was not returned for another node earlier.
 func (l *listings) first(c *cursor, name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -188,7 +189,7 @@ func (s *Store) listNode(ctx context.Context, i int, q store.Query, silent *sile
 	return page, err
 }
 
-// lookupAll looks up the names that a node listed, without those that were returned before.
+// lookupAll looks up the names that a node listed, except those that were returned before.
 func (s *Store) lookupAll(ctx context.Context, locks []store.Lock, c *cursor) ([]store.Lock, error) {
 	found := make([]store.Lock, len(locks))
 	errs := make([]error, len(locks))
@@ -217,8 +218,8 @@ func (s *Store) lookupAll(ctx context.Context, locks []store.Lock, c *cursor) ([
 	return slices.DeleteFunc(found, func(l store.Lock) bool { return l.Name == "" }), nil
 }
 
-// lookup asks all nodes about one name. The name of the lock is empty if it has neither holder nor
-// waiters.
+// lookup asks all nodes about one name. The name in the result is empty if it has neither a
+// holder nor waiters.
 func (s *Store) lookup(ctx context.Context, name string, silentNodes *silent) (lock store.Lock, err error) {
 	pages := make([]store.Page, len(s.nodes))
 	errs := make([]error, len(s.nodes))

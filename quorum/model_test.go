@@ -1,3 +1,5 @@
+//go:build !race
+
 package quorum
 
 import (
@@ -8,11 +10,13 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// This file is a model of clients, nodes and a network. The clients decide with the functions of
-// rules.go. A state is comparable, so that a checker can remember which ones it has seen.
+// This file is a model of clients, nodes and a network. It has one goroutine, and the race detector
+// would make it five times slower. The clients decide with the functions of rules.go. A state is
+// comparable, so that a checker can remember which ones it has seen.
 //
-// Requests may be delivered in any order, late or never, and some replies too. A client may give
-// up waiting for any reply; the message stays in flight. Nodes may restart without their data, clients may crash.
+// Requests may be delivered in any order, late or never, and so may some replies. A client may
+// give up waiting for any reply, and the message stays in flight. Nodes may restart without their
+// data, and clients may crash.
 
 const (
 	mNodes   = 5 // at most
@@ -48,7 +52,7 @@ type mMsg struct {
 	last   int8
 }
 
-// An mNode is a node, as the store contract describes it.
+// An mNode is a node that follows the store contract.
 type mNode struct {
 	counter     int8
 	id          int8 // of the holder; 0 if there is none
@@ -74,7 +78,7 @@ type mVote struct {
 	state           state
 	first, recorded int8
 	waiting         int8 // seq of the message in its lane whose reply is awaited; 0 if none
-	renewing        int8 // seq of a renewal beside that; 0 if none
+	renewing        int8 // seq of a renewal in flight beside that message; 0 if none
 	leaving         bool // the message in the lane ends votes
 	tainted         bool // a message that ends votes is unanswered: see Order
 	voted           bool // for the lease
@@ -104,12 +108,12 @@ type mState struct {
 	nodes   [mNodes]mNode
 	clients [mClients]mClient
 	flight  [mClients][mNodes][mFlight]mMsg
-	granted int8 // highest token of any lease, and its client: not known to anybody
+	granted int8 // highest token of any lease; no client knows it
 	owner   int8
 	used    [4]int8
 }
 
-// What of the budget was used.
+// Kinds of events whose number is bounded.
 const (
 	mTimeouts = iota
 	mRestarts
@@ -127,7 +131,7 @@ type mConfig struct {
 	tokens          int8
 	ticks           int8
 	timeouts        int8
-	late            int8 // replies that are not delivered at once; requests always may be late
+	late            int8 // number of replies that are not delivered at once; requests may always be late
 	restarts        int8
 	crashes         int8
 	offsets         [mNodes]int8 // of the nodes' clocks
@@ -136,11 +140,11 @@ type mConfig struct {
 	second          int8         // when the second client may begin
 	restartHeld     bool         // restarts only after a lease was granted
 	prompt          bool         // time passes only while no message is in flight
-	hold            bool         // nobody releases
+	hold            bool         // no client releases its lock
 	narrow          bool         // only a majority is asked at first
 	alone           bool         // only the first node is asked at first, and chooses the token
 	again           int8         // how often nodes that refused are asked again in an attempt
-	returning       bool         // the first client begins with a lease, and with a further vote whose Leave is on its way
+	returning       bool         // the first client begins with a lease, and with a further vote whose Leave is in flight
 	trace           bool         // describe steps
 }
 
@@ -181,7 +185,7 @@ func (c *mConfig) start() mState {
 	return s
 }
 
-// steps returns everything that can happen next.
+// steps returns all steps that can happen next.
 func (c *mConfig) steps(s *mState) (out []mStep) {
 	add := func(bad string, next mState, format string, args ...any) {
 		out = append(out, mStep{c.describe(s.time, format, args), next, bad})
@@ -274,7 +278,7 @@ func (c *mConfig) faulty(s *mState) (n int) {
 	return n
 }
 
-// clientSteps are what a client can do by itself.
+// clientSteps adds the steps that a client can take by itself.
 func (c *mConfig) clientSteps(s *mState, k int, add func(string, mState, string, ...any)) {
 	cl := &s.clients[k]
 	settled, renewing := true, false
@@ -292,7 +296,7 @@ func (c *mConfig) clientSteps(s *mState, k int, add func(string, mState, string,
 		if k > 0 && s.time < c.second {
 			break
 		}
-		for other := range k { // those that have not begun are alike, so the first begins first
+		for other := range k { // clients that have not begun are equal, so the first one begins first
 			if c.apart == 0 && cl.phase == mIdle && s.clients[other].phase == mIdle && cl.locks == 0 && s.clients[other].locks == 0 {
 				return
 			}
@@ -330,7 +334,7 @@ func (c *mConfig) send(s *mState, k, i int, m mMsg) {
 			return
 		}
 	}
-	// The network is full: the message is lost.
+	// The network is full, so the message is lost.
 }
 
 func (c *mConfig) call(s *mState, k, i int, m mMsg) {
@@ -370,8 +374,8 @@ func (c *mConfig) ask(s *mState, k, i int) {
 	c.call(s, k, i, mMsg{kind: mAcquire, floor: floor, tokens: c.tokens})
 }
 
-// mayAskMore reports whether nodes were not asked yet. They may be at any time, since others may
-// be slow.
+// mayAskMore reports whether there are nodes that were not asked yet. They may be asked at any
+// time, because the others may be slow.
 func (c *mConfig) mayAskMore(cl *mClient) bool {
 	for i := range c.nodes {
 		if cl.votes[i].state == idle && cl.votes[i].waiting == 0 {
@@ -408,7 +412,7 @@ func (c *mConfig) renew(s *mState, k int) {
 	}
 }
 
-// release ends the lock. The next one has another identity.
+// release ends the lock. The next lock has another identity.
 func (c *mConfig) release(s *mState, k int) {
 	cl := &s.clients[k]
 	for i := range c.nodes {
@@ -461,12 +465,12 @@ func (c *mConfig) serve(s *mState, i int, m mMsg) mMsg {
 	return r
 }
 
-// receive is a client that gets a reply.
+// receive lets a client receive a reply.
 func (c *mConfig) receive(s *mState, k, i int, m mMsg) string {
 	cl := &s.clients[k]
 	v := &cl.votes[i]
 	if cl.phase == mCrashed || v.waiting != m.seq && v.renewing != m.seq || m.id != cl.id {
-		return "" // nobody waits for it
+		return "" // no call waits for it
 	}
 	renewal := v.renewing == m.seq
 	if renewal {
@@ -506,7 +510,7 @@ func (c *mConfig) receive(s *mState, k, i int, m mMsg) string {
 	return c.decide(s, k)
 }
 
-// decide lets a client act on what it knows.
+// decide lets a client act on the replies that it has received.
 func (c *mConfig) decide(s *mState, k int) string {
 	cl := &s.clients[k]
 	switch cl.phase {
@@ -568,7 +572,7 @@ func (c *mConfig) decideAcquire(s *mState, k int) string {
 		for i := range c.nodes {
 			v := &cl.votes[i]
 			if v.state == asked && !c.rules.off(noOrder) {
-				continue // given back when it arrives: see receive
+				continue // the vote is given back when it arrives: see receive
 			}
 			if v.state != refused && v.state != idle {
 				c.leave(s, k, i)
@@ -596,7 +600,7 @@ func (c *mConfig) leave(s *mState, k, i int) {
 	}
 }
 
-// grant notes that a block is used, and checks the invariants.
+// grant records that a block is used, and checks the invariants.
 func (c *mConfig) grant(s *mState, k int, d decision) string {
 	cl := &s.clients[k]
 	bad := ""
@@ -640,7 +644,7 @@ func (c *mConfig) decideRenew(s *mState, k int) string {
 	cl := &s.clients[k]
 	votes, extended, gone, pending := c.tally(cl)
 	if cl.chosen && extended+pending < c.rules.majority(c.nodes) {
-		cl.phase = mFailed // the tokens are not known; the lease goes on without them, which is covered by mHolding
+		cl.phase = mFailed // the tokens are not known; the lease continues without them, which mHolding covers
 		return ""
 	}
 	status := store.Extended
@@ -667,12 +671,12 @@ func (c *mConfig) decideRenew(s *mState, k int) string {
 			return ""
 		}
 	}
-	if s.owner != int8(k) && cl.begin+mTTL > s.time { // else the lease is over, whatever the reply
+	if s.owner != int8(k) && cl.begin+mTTL > s.time { // otherwise the lease is over, whatever the reply
 		return fmt.Sprintf("I3: client %d extends its lease, but client %d was granted the name since", k, s.owner)
 	}
 	c.repair(s, k, status)
 	cl.phase = mEnded
-	if cl.until > s.time { // else lost meanwhile, whatever the reply
+	if cl.until > s.time { // otherwise the lease was lost meanwhile, whatever the reply
 		cl.phase, cl.until = mHolding, cl.begin+mTTL
 	}
 	if cl.phase == mHolding && cl.want > 0 {
@@ -681,7 +685,7 @@ func (c *mConfig) decideRenew(s *mState, k int) string {
 	return ""
 }
 
-// repair gives the vote to nodes that do not have it.
+// repair requests the votes of nodes that do not have the grant.
 func (c *mConfig) repair(s *mState, k int, status store.Status) {
 	cl := &s.clients[k]
 	if !c.rules.mayRepair(status, cl.until > s.time && !cl.over) {
@@ -708,7 +712,7 @@ func (m mMsg) String() string {
 	return name + ": no"
 }
 
-// describe formats a step, which is slow, only when a trace is wanted.
+// describe formats a step. It does so only if a trace is wanted, because formatting is slow.
 func (c *mConfig) describe(time int8, format string, args []any) string {
 	if !c.trace {
 		return ""

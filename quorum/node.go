@@ -14,12 +14,13 @@ import (
 
 const (
 	// A node is skipped while maxInFlight calls to it are unanswered and it has been silent for
-	// longer than a call may take, and than leastSilence. Otherwise a node that hangs would collect
-	// goroutines at the rate of calls.
+	// longer than both the time limit of a call and leastSilence. Otherwise a hung node would
+	// collect goroutines at the rate of calls.
 	maxInFlight  = 64
 	leastSilence = time.Second
 
-	// steadyAfter is how long a node must not have failed to be reported as working again.
+	// steadyAfter is how long a node must have worked without a failure to be reported as working
+	// again.
 	steadyAfter = time.Second
 )
 
@@ -29,26 +30,26 @@ type node struct {
 	name      string
 	index     int
 	quorum    *Store
-	restarter Restarter // nil if the store is none
-	bounded   bool      // it ends its calls by itself; without contexts that can end, some are faster
+	restarter Restarter // nil if the store does not implement it
+	bounded   bool      // the store bounds its calls itself, so they get a context that cannot end, which is faster for some stores
 
 	inFlight  atomic.Int32
 	repeats   atomic.Int32 // calls of leaveLater
-	silent    atomic.Int64 // since when a call is unanswered, on the clock of the quorum
+	silent    atomic.Int64 // since when a call has been unanswered, on the clock of the quorum
 	lastReply atomic.Int64 // when it answered last
 	failing   atomic.Bool  // its last call failed
 	failedAt  atomic.Int64 // when a call failed last
-	told      atomic.Bool  // that it does not count was reported last
-	slow      atomic.Bool  // a call took longer than the hedge, and it has not answered since
+	told      atomic.Bool  // the last report said that its grants do not count
+	slow      atomic.Bool  // a call took longer than the hedge, and the node has not answered since
 	excluded  atomic.Bool  // its grants do not count
 
 	mu       sync.Mutex
-	verified uint64        // value of Connections when the server was asked who it is
+	verified uint64        // value of Connections when the server was last identified
 	known    bool          // verified, id and born are set
 	id       string        // of the server
 	born     time.Duration // when the server started, on the clock of the quorum
-	twice    *node         // another node with the same server
-	reported error         // what was reported last
+	twice    *node         // another node on the same server
+	reported error         // the last error that was reported
 }
 
 var (
@@ -60,7 +61,7 @@ var (
 	errEarlier = errors.New("an earlier call for the same lock is unanswered")
 )
 
-// hung reports whether calls to the node are not worth waiting for.
+// hung reports whether it is not worth waiting for calls to the node.
 func (n *node) hung() bool {
 	return n.inFlight.Load() >= maxInFlight &&
 		n.quorum.now()-time.Duration(n.silent.Load()) > max(leastSilence, n.quorum.opts.Timeout)
@@ -71,14 +72,14 @@ func (n *node) down() bool {
 	return n.failing.Load() && n.quorum.now()-time.Duration(n.lastReply.Load()) > max(leastSilence, n.quorum.opts.Timeout)
 }
 
-// healthy reports whether the node answers as usual. As long as all nodes do, only a majority is
-// asked.
+// healthy reports whether the node answers as usual. While all nodes are healthy, only a majority
+// is asked.
 func (n *node) healthy() bool {
 	return !n.failing.Load() && !n.slow.Load() && !n.excluded.Load()
 }
 
-// call calls f with a context that ends with the deadline of the call, and notes how the node
-// is doing.
+// call calls f with a context that ends at the deadline of the call, and records how the node is
+// doing.
 func (n *node) call(ctx context.Context, f func(ctx context.Context) error) error {
 	if n.hung() {
 		return errSkipped
@@ -112,7 +113,7 @@ func (n *node) call(ctx context.Context, f func(ctx context.Context) error) erro
 	return err
 }
 
-// fail notes that a call failed.
+// fail records that a call failed.
 func (n *node) fail(err error) {
 	if n.quorum.life.Closing.Err() == nil {
 		n.failing.Store(true)
@@ -126,8 +127,9 @@ func isAnswer(err error) bool {
 	return errors.Is(err, store.ErrNotHeld) || errors.Is(err, store.ErrInvalid) || errors.Is(err, store.ErrUnsupported)
 }
 
-// report reports a change. A node counts again when no call has failed for some time: a server
-// whose memory is full, for example, takes no lock but releases them.
+// report reports a change of the node's state. A node is reported as working again when no call
+// has failed for some time. For example, a server whose memory is full refuses new locks, but
+// still releases locks.
 func (n *node) report(err error) {
 	n.mu.Lock()
 	if err == nil {
@@ -147,9 +149,9 @@ func (n *node) report(err error) {
 	}
 }
 
-// counts returns why a grant that the node just gave does not count, or nil: the server must have
-// been up for the restart delay. A server that restarted since it was asked last has been
-// reached by a new connection, so in general nothing is asked.
+// counts returns nil if a grant that the node just gave counts, and otherwise the reason why it
+// does not. It counts if the server has been up for the restart delay. A server that has
+// restarted can only be reached by a new connection, so usually no call is needed.
 func (n *node) counts(ctx context.Context) error {
 	if n.restarter == nil {
 		return nil
@@ -169,7 +171,7 @@ func (n *node) counts(ctx context.Context) error {
 	return err
 }
 
-// verify asks the server who it is, and returns why it does not count.
+// verify identifies the server, and returns why its grants do not count.
 func (n *node) verify(ctx context.Context, connections uint64) (Server, error) {
 	server, err := n.restarter.Server(ctx)
 	if err != nil {
@@ -178,8 +180,8 @@ func (n *node) verify(ctx context.Context, connections uint64) (Server, error) {
 	twice := n.quorum.sameServer(n, server.ID)
 	born := n.quorum.now() - server.Uptime
 	n.mu.Lock()
-	// A server may count its uptime with a clock that jumps. It has not started before the last
-	// reply of the server that was there before.
+	// A server may measure its uptime with a clock that jumps. It cannot have started before the
+	// last reply of the previous server.
 	switch {
 	case n.known && server.ID == n.id:
 		born = n.born
@@ -210,7 +212,7 @@ func (n *node) exclusion() error {
 	return nil
 }
 
-// sameServer returns another node with that server.
+// sameServer returns another node on that server, or nil.
 func (s *Store) sameServer(n *node, id string) *node {
 	for _, other := range s.nodes {
 		if other == n || id == "" {
@@ -226,7 +228,7 @@ func (s *Store) sameServer(n *node, id string) *node {
 	return nil
 }
 
-// restartDelay returns how long a node does not count after a restart.
+// restartDelay returns how long the grants of a node do not count after a restart.
 func (s *Store) restartDelay() time.Duration {
 	if s.opts.RestartDelay != 0 {
 		return s.opts.RestartDelay
@@ -234,8 +236,8 @@ func (s *Store) restartDelay() time.Duration {
 	return max(DefaultRestartDelay, ttlAtNodes(s.maxTTL.load()))
 }
 
-// identifyNodes asks all nodes who they are, and rejects a server that is two nodes. A node that
-// does not answer is asked later.
+// identifyNodes identifies the servers of all nodes, and returns an error if two nodes have the
+// same server. A node that does not answer is identified later.
 func (s *Store) identifyNodes(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, n := range s.nodes {
@@ -249,7 +251,7 @@ func (s *Store) identifyNodes(ctx context.Context) error {
 			n.call(ctx, func(ctx context.Context) error {
 				server, err := n.verify(ctx, connections)
 				if server.ID != "" {
-					return nil // it answered, even if it is young
+					return nil // the node answered, even if it is young
 				}
 				return err
 			})
@@ -272,7 +274,8 @@ func (n *node) isKnown() bool {
 	return n.known && n.id != ""
 }
 
-// A NodesError reports that too few nodes confirmed a call. It says for each of the others why.
+// A NodesError reports that too few nodes confirmed a call. It has the reason for each of the
+// other nodes.
 type NodesError struct {
 	Confirmed, Needed int
 	Nodes             map[string]error // by the name of the node
@@ -296,7 +299,7 @@ func (e *NodesError) Error() string {
 func (e *NodesError) Unwrap() []error {
 	errs := make([]error, 0, len(e.order))
 	for _, name := range e.order {
-		// An error of the contract is not an answer of the quorum.
+		// An error of the store contract from one node is not an answer of the quorum.
 		if err := e.Nodes[name]; !isAnswer(err) && !errors.Is(err, store.ErrClosed) {
 			errs = append(errs, err)
 		}
@@ -304,7 +307,7 @@ func (e *NodesError) Unwrap() []error {
 	return errs
 }
 
-// failures collects the errors of the nodes into one.
+// failures combines the errors of the nodes into one.
 func (s *Store) failures(errs []error) error {
 	if s.life.Closing.Err() != nil {
 		return errClosed
@@ -321,7 +324,7 @@ func (s *Store) failures(errs []error) error {
 	return e
 }
 
-// maximum is the largest duration that was noted.
+// A maximum holds the longest duration that was recorded.
 type maximum struct{ v atomic.Int64 }
 
 func (m *maximum) load() time.Duration { return time.Duration(m.v.Load()) }

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A reply is how a call to one node ended.
+// A reply is the result of a call to one node.
 type reply struct {
 	node    int
 	err     error
@@ -21,7 +21,7 @@ type reply struct {
 
 // An op is one call of the quorum: its calls to nodes and their replies. The calls share one
 // deadline, and run on goroutines of their own, so that neither a node nor a client library can
-// hold up the caller.
+// delay the caller.
 type op struct {
 	s       *Store
 	se      *session
@@ -35,10 +35,10 @@ type op struct {
 	over    bool
 	ending  bool           // its messages end votes
 	final   bool           // the identity is not used again
-	late    func(r *reply) // gets the replies that come after finish, in their lane; may be nil
+	late    func(r *reply) // gets the replies that arrive after finish, in their lane; may be nil
 }
 
-// newOp begins a call about the identity of a session. Finish must follow.
+// newOp begins a call for the identity of a session. The caller must call finish.
 func (s *Store) newOp(se *session) *op {
 	o := &op{s: s, se: se, replies: make(chan reply, 2*len(s.nodes)), pending: make([]bool, len(s.nodes))}
 	o.ctx, o.cancel = context.WithTimeout(s.life.Work, s.opts.Timeout)
@@ -54,8 +54,8 @@ func (o *op) unref() {
 	}
 }
 
-// start calls f for a node, behind the earlier calls of the same identity. There is at most one
-// call in flight per node.
+// start calls f for a node, after the earlier calls of the same identity. At most one of these
+// calls per node is in flight.
 func (o *op) start(i int, f func(ctx context.Context, n *node, r *reply)) {
 	n := o.s.nodes[i]
 	turn := o.se.reserve(i)
@@ -63,7 +63,9 @@ func (o *op) start(i int, f func(ctx context.Context, n *node, r *reply)) {
 	o.pending[i] = true
 	o.mu.Unlock()
 	o.refs.Add(1)
-	o.s.life.Go(func(context.Context) {
+	o.s.life.Add()
+	o.s.workers.run(o.s.life.Closing, func() {
+		defer o.s.life.Leave()
 		defer o.unref()
 		r := reply{node: i}
 		// A message that ends a vote is sent even if the caller has gone on: the earlier call may be
@@ -101,7 +103,7 @@ func (o *op) start(i int, f func(ctx context.Context, n *node, r *reply)) {
 	})
 }
 
-// deliver hands a reply to the caller, or to late if the caller has gone on.
+// deliver passes a reply to the caller, or to late if the caller has finished.
 func (o *op) deliver(r *reply) {
 	o.mu.Lock()
 	o.pending[r.node] = false
@@ -117,8 +119,8 @@ func (o *op) deliver(r *reply) {
 	}
 }
 
-// finish ends the call for its caller. Replies that come later go to late. It returns the
-// replies that have come and were not read.
+// finish ends the call for its caller. Replies that arrive later go to late. It returns the
+// replies that have arrived and were not read.
 func (o *op) finish(late func(r *reply)) (unread []reply) {
 	o.mu.Lock()
 	o.over, o.late = true, late
@@ -149,8 +151,8 @@ func (o *op) awaitsHealthy() bool {
 	return false
 }
 
-// next waits for a reply. It returns false if ctx, the deadline of the op or limit ends first; a
-// limit of 0 is none.
+// next waits for a reply. It returns false if ctx, the deadline of the op or limit ends first. A
+// limit of 0 means no limit.
 func (o *op) next(ctx context.Context, limit time.Duration) (r reply, ok bool) {
 	select {
 	case r = <-o.replies: // usual, and cheaper

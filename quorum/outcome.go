@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// win ends the attempt with a grant. Votes that come later are kept.
+// win ends the attempt with a grant. Votes that arrive later are kept.
 func (a *attempt) win(d decision) (store.Answer, error) {
 	s, se := a.s, a.se
 	now := s.now()
@@ -42,7 +42,7 @@ func (a *attempt) win(d decision) (store.Answer, error) {
 				s.undo(se, r.node)
 			}
 		case r.node == a.bell:
-			s.undo(se, r.node) // it may have a place in the queue
+			s.undo(se, r.node) // the node may have a place in its queue for the request
 		}
 	})
 	for i := range unread {
@@ -61,9 +61,10 @@ func (a *attempt) win(d decision) (store.Answer, error) {
 	return store.Answer{Token: d.first, Tokens: int(d.last - d.first + 1), TTL: valid, Waiters: a.waiters}, nil
 }
 
-// fail ends the attempt because too few nodes answered, or because ctx ended. The caller repeats the
-// request or leaves. If others want the name, all votes are given back, since they would be in
-// their way. Otherwise votes stay: they may be those of a lease, and the repeated request finds those
+// fail ends the attempt because too few nodes answered, or because ctx ended. The caller repeats
+// the request or leaves. If other requests want the name, all votes are given back, because they
+// would block those requests. Otherwise the votes stay: they may be those of a lease that is valid,
+// and the repeated request finds those
 // whose replies were lost.
 func (a *attempt) fail(ctx context.Context) error {
 	if ctx.Err() == nil && a.count(refused)+a.count(uncounted) > 0 && !a.holds() {
@@ -101,7 +102,7 @@ func (a *attempt) refuse() *store.Refusal {
 	return r
 }
 
-// giveBack gives back all votes, also those that come later.
+// giveBack gives back all votes, including those that arrive later.
 func (a *attempt) giveBack() {
 	s, se := a.s, a.se
 	unread := a.op.finish(func(r *reply) {
@@ -123,7 +124,7 @@ func (a *attempt) giveBack() {
 // unsent reports whether a call failed before its message was sent.
 func unsent(err error) bool { return errors.Is(err, errSkipped) || errors.Is(err, errEarlier) }
 
-// leaveNode undoes, in the background, what a node may have noted for an identity.
+// leaveNode removes, in the background, whatever a node may have recorded for an identity.
 func (s *Store) leaveNode(se *session, i int) {
 	se.noteLeft(i)
 	o := s.newOp(se)
@@ -132,7 +133,7 @@ func (s *Store) leaveNode(se *session, i int) {
 	o.finish(nil)
 }
 
-// undo is leaveNode for a caller that has the lane.
+// undo is like leaveNode, for a caller that has the lane.
 func (s *Store) undo(se *session, i int) {
 	ctx, cancel := context.WithTimeout(s.life.Work, s.opts.Timeout)
 	defer cancel()

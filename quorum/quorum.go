@@ -18,13 +18,13 @@ import (
 
 const (
 	minNodes = 3
-	maxNodes = 15 // more make locks slower and not safer
+	maxNodes = 15 // more nodes make locks slower and not safer
 
 	// DefaultTimeout bounds a call to one node. A healthy node answers much faster, and a node
 	// that hangs delays only calls whose outcome depends on it.
 	DefaultTimeout = 500 * time.Millisecond
 
-	// DefaultRestartDelay is the least restart delay: the default TTL of a client.
+	// DefaultRestartDelay is the shortest restart delay, which is the default TTL of a client.
 	DefaultRestartDelay = 30 * time.Second
 
 	// closeWait is how long Close lets calls and clean-ups in flight finish.
@@ -37,39 +37,39 @@ type Node struct {
 	Store store.Store
 }
 
-// Options change how a quorum works. The zero value is the default.
+// Options change how a quorum works. The zero value means the defaults.
 type Options struct {
 	// Timeout bounds every call to a node, whatever the node's own store does; 0 means
 	// DefaultTimeout. It must be far below the TTLs in use.
 	Timeout time.Duration
 
-	// RestartDelay is how long a node does not count after its server restarted. It must not be
-	// below the largest TTL that any client uses. 0 means the largest TTL that was requested
-	// through this store so far, and at least DefaultRestartDelay. A negative value turns the
-	// delay off: then a node that restarts without its data can break exclusion.
+	// RestartDelay is how long the grants of a node do not count after its server restarted. It
+	// must not be below the largest TTL that any client uses. 0 means the largest TTL that was
+	// requested through this store so far, and at least DefaultRestartDelay. A negative value
+	// turns the delay off: then a node that restarts without its data can break exclusion.
 	RestartDelay time.Duration
 
-	// Report, if set, is called when a node stops answering as it should, with the reason, and
+	// Report, if set, is called with the reason when a node stops answering as it should, and
 	// with nil when it answers again. It must not block. The default logs with slog.Default.
 	Report func(node string, err error)
 }
 
 // A Restarter is a node store that knows when its server restarted. A store that does not
-// implement it is taken to be as old as needed.
+// implement it is assumed to have been up for long enough.
 type Restarter interface {
 	// Connections returns how many connections to the server were made so far. A server that
 	// restarted can be reached only by a new connection.
 	Connections() uint64
 
-	// Server asks the server who it is.
+	// Server returns the identity and the uptime of the server.
 	Server(ctx context.Context) (Server, error)
 }
 
-// A Server is what a [Restarter] knows of its server.
+// A Server is what a [Restarter] knows about its server.
 type Server struct {
-	ID     string        // tells two servers apart, and a server from itself before a restart
+	ID     string        // differs between servers, and changes when a server restarts
 	Uptime time.Duration // since it started
-	Clock  time.Time     // its time of day, which only doctor compares; zero if it is not known
+	Clock  time.Time     // its time of day, which only doctor compares; zero if unknown
 }
 
 // A Store keeps locks on a majority of nodes. Make one with [New].
@@ -81,6 +81,7 @@ type Store struct {
 	rules    rules
 	base     time.Time
 	life     lifetime.Lifetime
+	workers  workers
 	tokens   tokens
 	crowds   crowds
 	listings listings
@@ -98,12 +99,12 @@ var (
 	_ store.Diagnoser = (*Store)(nil)
 )
 
-// New returns a store over nodes. The nodes belong to it from then on: Close closes them. It
-// returns an error that matches [store.ErrInvalid], and closes nothing, if there are fewer than
-// 3 nodes, more than 15, or one of them twice.
+// New returns a store over nodes. The nodes belong to the store from then on, and Close closes
+// them. It returns an error that matches [store.ErrInvalid], and closes nothing, if there are
+// fewer than 3 nodes, more than 15, or one of them twice.
 //
-// Use an odd number. One more node than that makes every lock more expensive, and the quorum
-// survives no further failure.
+// Use an odd number of nodes. One more node makes every lock more expensive, but the quorum does
+// not survive more failures.
 func New(ctx context.Context, nodes []Node, opts Options) (*Store, error) {
 	if len(nodes) < minNodes || len(nodes) > maxNodes {
 		return nil, fmt.Errorf("%w: quorum of %d nodes: want from %d to %d, best an odd number: with 3 nodes one may fail, with 5 two", store.ErrInvalid, len(nodes), minNodes, maxNodes)
@@ -119,7 +120,8 @@ func New(ctx context.Context, nodes []Node, opts Options) (*Store, error) {
 	}
 	s := &Store{opts: opts, base: time.Now(), sessions: make(map[sessionKey]*session), sweepAt: minSweep}
 	s.majority = s.rules.majority(len(nodes))
-	// Clients must agree about the order of the nodes: see order. Their lists may differ in it.
+	// Clients must agree on the order of the nodes, even if their lists have another order: see
+	// order.
 	nodes = slices.SortedFunc(slices.Values(nodes), func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
 	for i, n := range nodes {
 		for _, other := range nodes[:i] {
@@ -134,6 +136,7 @@ func New(ctx context.Context, nodes []Node, opts Options) (*Store, error) {
 	}
 	s.setCapabilities()
 	s.life.Begin()
+	s.workers = workers{jobs: make(chan func()), maxIdle: int32(2 * len(nodes))}
 	s.crowds.now = s.now
 	if err := s.identifyNodes(ctx); err != nil {
 		return nil, err
@@ -154,7 +157,7 @@ func logReport(node string, err error) {
 	}
 }
 
-// setCapabilities derives what the quorum can do from what all nodes can do.
+// setCapabilities derives the capabilities of the quorum from those of all nodes.
 func (s *Store) setCapabilities() {
 	all := ^store.Features(0)
 	c := store.Capabilities{Store: "quorum", Timeout: s.opts.Timeout + 50*time.Millisecond}
@@ -183,14 +186,14 @@ func (s *Store) setCapabilities() {
 // shared mode, permits and order of arrival.
 func (s *Store) Capabilities() store.Capabilities { return s.caps }
 
-// Stats counts what happened since New. It is for tests and for the curious.
+// Stats counts events since New. It is for tests and for diagnosis.
 type Stats struct {
 	mu       sync.Mutex
 	acquired map[int]uint64
 }
 
 // Rounds returns how many requests were granted, by the number of message rounds that they
-// needed. One round is the common case.
+// needed. Usually it is one round.
 func (s *Store) Rounds() map[int]uint64 {
 	s.stats.mu.Lock()
 	defer s.stats.mu.Unlock()
@@ -213,7 +216,7 @@ func (s *Stats) granted(rounds int) {
 // now is the time on the store's own monotonic clock.
 func (s *Store) now() time.Duration { return time.Since(s.base) }
 
-// enter begins a call. If it returns nil, life.Leave must follow.
+// enter begins a call. If it returns nil, the caller must call life.Leave.
 func (s *Store) enter(ctx context.Context) error {
 	if !s.life.Enter() {
 		return errClosed

@@ -16,7 +16,7 @@ import (
 )
 
 // A gate is a node that a test can disturb. Before and after each call it calls a function of the
-// test, which may block, and may fail the call.
+// test. The function may block, and may make the call fail.
 type gate struct {
 	*memstore.Store
 	mu            sync.Mutex
@@ -30,7 +30,7 @@ func (g *gate) set(before, after func(ctx context.Context, call string) error) {
 	g.before, g.after = before, after
 }
 
-// count returns how many calls there were.
+// count returns the number of calls so far.
 func (g *gate) count() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -97,7 +97,7 @@ func hang(until <-chan struct{}) func(context.Context, string) error {
 	}
 }
 
-// lose waits for the end of the call, as for a reply that never comes.
+// lose blocks until the call ends, like a reply that never arrives.
 func lose(calls ...string) func(context.Context, string) error {
 	return func(ctx context.Context, call string) error {
 		for _, c := range calls {
@@ -188,7 +188,7 @@ func TestCallsReturnWhenAMajorityHasAnswered(t *testing.T) {
 		t.Cleanup(func() { close(forever) })
 		nodes[1].set(hang(forever), nil)
 		nodes[3].set(hang(forever), nil)
-		for range 3 { // finds out that they are slow
+		for range 3 { // the quorum learns that they are slow
 			warm := request("n")
 			mustAcquire(t, q, warm)
 			if err := q.Release(t.Context(), "n", warm.ID, store.Keep{}); err != nil {
@@ -246,7 +246,7 @@ func TestLateVoteOfARefusedRequestIsGivenBack(t *testing.T) {
 		}
 		late := make(chan struct{})
 		slow := nodes[q.Order("n", 1)]
-		slow.set(nil, hang(late)) // it grants, and the reply is late
+		slow.set(nil, hang(late)) // the node grants, and its reply is late
 		if a, err := q.Acquire(t.Context(), request("n")); err != nil || a.Granted() {
 			t.Fatalf("granted %v, %v", a.Granted(), err)
 		}

@@ -11,8 +11,8 @@ import (
 )
 
 // Release ends a grant on all nodes, or keeps its name closed for a time; see [store.Store]. It
-// returns [store.ErrNotHeld] if so many nodes do not have the grant that it had no majority. It
-// does not wait for slow nodes if a majority of the others does not have the grant any more.
+// returns [store.ErrNotHeld] if too many nodes do not have the grant for it to have a majority.
+// It does not wait for slow nodes if a majority no longer has the grant.
 func (s *Store) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
 	if err := store.CheckKeep(keep); err != nil {
 		return err
@@ -50,7 +50,7 @@ func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 }
 
 // Break ends a grant or a kept record by force, on all nodes; see [store.Store]. It returns
-// [store.ErrNotHeld] if no node that answers has it.
+// [store.ErrNotHeld] if no node that answers has the grant.
 func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	if !s.caps.Features.Has(store.FeatureList) {
 		return fmt.Errorf("%w: not all nodes can break a lock", store.ErrUnsupported)
@@ -71,20 +71,20 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	return nil
 }
 
-// An ending is a call that ends something at all nodes that may have it.
+// An ending is a call that ends a grant at all nodes that may have it.
 //
-// If it closes the name (keeps), the nodes without a vote vote first, while the lease is valid, so
-// that the closure is at all nodes and survives the loss of a minority.
+// If it closes the name (keeps), it first requests the votes of the other nodes, while the lease
+// is valid. So all nodes have the closure, and it survives the loss of a minority.
 type ending struct {
 	s          *Store
 	name       string
 	id         store.ID
 	keeps      bool
 	everywhere bool // other handles may have asked for votes
-	tells      bool // the caller is told whether there was a majority
+	tells      bool // the result says whether there was a majority
 	call       func(ctx context.Context, n *node) error
 
-	ok, without, failed int // nodes that confirmed, do not have it, did not answer
+	ok, without, failed int // nodes that confirmed, that do not have it, and that did not answer
 	errs                []error
 }
 
@@ -96,7 +96,7 @@ func (e *ending) enough() bool {
 	return e.ok+e.without >= e.s.majority
 }
 
-// decided reports whether the missing replies cannot change what the caller is told.
+// decided reports whether the missing replies cannot change the result.
 func (e *ending) decided(missing int) bool {
 	return !e.tells || e.ok >= e.s.majority || e.ok+missing+e.failed < e.s.majority
 }
@@ -111,7 +111,7 @@ func (e *ending) failure() error {
 }
 
 // run makes the calls and counts the replies. It waits for all nodes that answer in time, so that
-// what follows finds the name free at all of them.
+// the next request finds the name free at all of them.
 func (e *ending) run(ctx context.Context) error {
 	s := e.s
 	if err := s.enter(ctx); err != nil {
@@ -128,7 +128,7 @@ func (e *ending) run(ctx context.Context) error {
 	e.errs = make([]error, len(s.nodes))
 	pending := 0
 	for k := range s.nodes {
-		// The bell last: the waiter that it wakes asks the others at once.
+		// Call the bell last, because the waiter that it wakes asks the other nodes at once.
 		i := s.order(e.name, len(s.nodes)-1-k)
 		votes := e.keeps && valid && voted&(1<<i) == 0
 		if !votes && !e.everywhere && asked&(1<<i) == 0 {

@@ -59,16 +59,16 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	return nil, outcomes[0].Err
 }
 
-// A tally is how the nodes answered the renewal of one grant.
+// A tally counts the replies of the nodes to the renewal of one grant.
 type tally struct {
-	se       *session // nil if nothing is known of the lease
+	se       *session // nil if nothing is known about the lease
 	extended int
-	gone     int   // nodes that had a vote, and do not have it any more
+	gone     int   // nodes that had a vote and no longer have it
 	without  []int // all nodes that do not have the grant
 	ttl      time.Duration
 }
 
-// note notes the reply of a node.
+// note adds the reply of a node.
 func (t *tally) note(s *Store, i int, r *store.Renewed) {
 	voted := t.se == nil || t.se.hasVote(i)
 	switch r.Status {
@@ -90,7 +90,7 @@ func (t *tally) note(s *Store, i int, r *store.Renewed) {
 	}
 }
 
-// failure says why the outcome is unknown.
+// failure returns why the outcome is unknown.
 func (t *tally) failure(s *Store, errs []error) error {
 	errs = slices.Clone(errs)
 	for _, i := range t.without {
@@ -121,8 +121,8 @@ func (s *Store) repair(se *session, i int) {
 	o.finish(nil)
 }
 
-// repairNode is repair for a caller that has the lane. If the lease is over when the reply comes,
-// the vote is given back.
+// repairNode is like repair, for a caller that has the lane. If the lease is over when the reply
+// arrives, the vote is given back.
 func (s *Store) repairNode(ctx context.Context, se *session, n *node) error {
 	req, floor, valid := se.further(s.now())
 	if !s.rules.mayRepair(store.Unknown, valid) {
@@ -143,13 +143,13 @@ func (s *Store) repairNode(ctx context.Context, se *session, n *node) error {
 	return err
 }
 
-// completeAfter is when a lease gets the votes of the nodes that were not needed for it. Most leases
-// are released earlier, which saves the messages to these nodes.
+// completeAfter is when a lease requests the votes of the nodes that were not needed for it. Most
+// leases are released earlier, which saves the messages to these nodes.
 const completeAfter = 10 * time.Millisecond
 
-// completeLater gives a lease that is held for longer than completeAfter the votes of all nodes. With
-// those of a bare majority, one node that loses its vote while it answers, for example since its
-// clock jumps, would let another lease in.
+// completeLater requests the votes of all nodes for a lease that is held for longer than
+// completeAfter. With the votes of a bare majority, another lease could be granted if one node
+// lost its vote and still answered, for example because its clock jumped.
 func (s *Store) completeLater(se *session) {
 	se.mu.Lock()
 	defer se.mu.Unlock()
@@ -162,8 +162,8 @@ func (s *Store) completeLater(se *session) {
 	}
 }
 
-// complete asks the nodes for their votes that have not given them, unless the lease was broken by
-// another client meanwhile: a node that voted tells.
+// complete requests the votes of the nodes that have not voted. It does not do so if another
+// client has broken the lease meanwhile, which a node that voted reports.
 func (s *Store) complete(se *session) {
 	if !s.life.Enter() {
 		return
@@ -270,7 +270,7 @@ func (s *Store) renewBatch(ctx context.Context, grants []store.Renewal, batch []
 		}
 		outcomes[i] = out
 	}
-	// The caller goes on; repairs follow when all nodes have answered.
+	// The caller continues, and repairs follow when all nodes have answered.
 	s.life.Go(func(context.Context) {
 		defer cancel()
 		for ; missing > 0; missing-- {
@@ -284,7 +284,7 @@ func (s *Store) renewBatch(ctx context.Context, grants []store.Renewal, batch []
 	})
 }
 
-// renewTokens extends one grant and reserves a further block of tokens.
+// renewTokens extends one grant and reserves another block of tokens.
 func (s *Store) renewTokens(ctx context.Context, g *store.Renewal) store.Renewed {
 	se := s.open(g.Name, g.ID)
 	defer s.shut(se)
@@ -296,9 +296,9 @@ func (s *Store) renewTokens(ctx context.Context, g *store.Renewal) store.Renewed
 	t := tally{se: se}
 	crowded := false
 	out := store.Renewed{}
-	a.overdue = true // nodes that were slow before are waited for only if they are needed
+	a.overdue = true // wait for nodes that were slow before only if they are needed
 	for {
-		if out.Status == store.Unknown { // what follows is about tokens only
+		if out.Status == store.Unknown { // the following replies are about tokens only
 			out.Status = s.rules.renewed(len(s.nodes), t.extended, t.gone)
 		}
 		d := s.rules.decide(a.votes, g.Tokens)

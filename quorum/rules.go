@@ -7,20 +7,20 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// This file holds the decisions of the algorithm as functions of what the nodes answered. They
-// do no input or output and know no time, so that the model checker runs the same code.
+// This file contains the decisions of the algorithm as functions of the nodes' answers. They do
+// no input or output and use no clock, so the model checker can run the same code.
 
-// rules switches single rules of the algorithm off, in tests only.
+// rules is a set of rules of the algorithm that are switched off, in tests only.
 type rules uint16
 
 const (
 	noMajority      rules = 1 << iota // half of the nodes is enough
-	noAbove                           // the token may be below the one that a counted node granted
-	noRecorded                        // the token need not be recorded by a majority
+	noAbove                           // the token may be below the first token of a counted node
+	noRecorded                        // a majority need not have recorded the token
 	noYoung                           // nodes count right after a restart
 	noValidity                        // the lease is valid for its TTL from the last reply
 	noOrder                           // messages of one identity may overtake each other
-	noRenewMajority                   // one node that extended is enough
+	noRenewMajority                   // one node that has extended the grant is enough
 	noRepair                          // repair leases that are over
 	noVoted                           // renewals count at nodes that have not voted for the lease
 )
@@ -35,15 +35,15 @@ func (r rules) majority(n int) int {
 	return n/2 + 1
 }
 
-// state is what a client knows of one node about its request.
+// state is what a client knows about its request at one node.
 type state uint8
 
 const (
 	idle      state = iota // not asked yet
 	asked                  // no reply yet
 	granted                // it has the grant
-	uncounted              // it has the grant, but does not count: see Young
-	refused                // another identity has the name there
+	uncounted              // the node has the grant, but it does not count: see Young
+	refused                // another identity has the name at the node
 	failed                 // no usable reply
 )
 
@@ -54,7 +54,7 @@ type vote struct {
 	recorded int64 // its counter is at least this
 }
 
-// A verdict is what follows from the votes so far.
+// A verdict is the conclusion from the votes so far.
 type verdict uint8
 
 const (
@@ -129,9 +129,10 @@ func (r rules) decide(votes []vote, n int) decision {
 	return decision{won, first, last}
 }
 
-// repeated tells whether a request that is repeated while its lease is held has the lease's block,
-// which ends with last: if a majority has grants that are not newer than that. Had there been
-// another lease since, one of these nodes would have granted it, and a higher token after it.
+// repeated applies to a request that is repeated while its lease is held. It reports whether the
+// request has the block of the lease, which ends with last. That is so if a majority has grants
+// that are not newer than that block: had there been another lease since, one of these nodes
+// would have granted it, and its next token would be higher.
 func (r rules) repeated(votes []vote, last int64) bool {
 	old := 0
 	for _, v := range votes {
@@ -142,8 +143,8 @@ func (r rules) repeated(votes []vote, last int64) bool {
 	return old >= r.majority(len(votes))
 }
 
-// renewed applies the rule RenewMajority: how a renewal ended, or Unknown while replies are
-// missing. Gone counts the nodes that had a vote and have lost it.
+// renewed applies the rule RenewMajority. It returns the outcome of a renewal, or Unknown while
+// replies are missing. Gone is the number of nodes that had a vote and have lost it.
 func (r rules) renewed(nodes, extended, gone int) store.Status {
 	majority := r.majority(nodes)
 	switch {
@@ -155,36 +156,38 @@ func (r rules) renewed(nodes, extended, gone int) store.Status {
 	return store.Unknown
 }
 
-// extends applies the rule Voted: whether a node that extended a grant counts. A node that has not
-// answered the request for its vote may have the vote of an earlier attempt of the same identity,
-// which is about to be given back.
+// extends applies the rule Voted. It reports whether a node that extended a grant counts. A node
+// that has not answered the request for its vote may have the vote of an earlier attempt of the
+// same identity, which is about to be given back.
 func (r rules) extends(voted, tainted bool) bool {
 	return (voted || r.off(noVoted)) && (!tainted || r.off(noOrder))
 }
 
-// mayRepair applies the rule Repair: whether nodes without the grant may get it after a renewal
-// with this outcome. While the lease is valid, a further vote excludes only requests that are
-// excluded anyway.
+// mayRepair applies the rule Repair. It reports whether nodes without the grant may get it after
+// a renewal with this outcome. While the lease is valid, a further vote excludes only requests
+// that are excluded anyway.
 func (r rules) mayRepair(status store.Status, valid bool) bool {
 	return status != store.Gone && valid || r.off(noRepair)
 }
 
-// counts applies the rule Young: whether the grants of a node count.
+// counts applies the rule Young. It reports whether the grants of a node count.
 func (r rules) counts(uptime, delay time.Duration) bool {
 	return uptime >= delay || r.off(noYoung)
 }
 
-// ttlAtNodes returns the TTL that nodes are asked for, so that the lease is valid for ttl although
-// clocks drift. It is in whole milliseconds, as some nodes count in them.
+// ttlAtNodes returns the TTL to request from nodes, so that the lease is valid for ttl although
+// clocks drift. It is in whole milliseconds, because some nodes count in milliseconds.
 func ttlAtNodes(ttl time.Duration) time.Duration {
 	return (ttl + ttl/100 + drift + time.Millisecond).Truncate(time.Millisecond)
 }
 
-// drift is how much clocks may differ, besides a hundredth of the TTL.
+// drift is the constant part of the difference that is allowed between clocks. The other part is
+// a hundredth of the TTL.
 const drift = 2 * time.Millisecond
 
-// validity applies the rule Validity: how long after the first message was sent a lease is valid
-// that its nodes keep for ttl. It is the inverse of ttlAtNodes. Elapsed is the time since then.
+// validity applies the rule Validity. It returns how long a lease is valid after its first
+// message was sent, if its nodes keep it for ttl. It is the inverse of ttlAtNodes. Elapsed is the
+// time since the first message.
 func (r rules) validity(ttl, elapsed time.Duration) time.Duration {
 	valid := (ttl - drift) - (ttl-drift)/101
 	if r.off(noValidity) {

@@ -75,7 +75,7 @@ func TestNodesAreRepairedAsLongAsALeaseIsRenewed(t *testing.T) {
 	})
 }
 
-// A closure that a minority has does not keep the name closed.
+// The name is not closed if only a minority has the closure.
 func TestKeepFailsUnlessAMajorityHasTheClosure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes, q := gates(t, 3, quorum.Options{})
@@ -95,7 +95,7 @@ func TestBreakEndsVotesThatAnotherClientAskedFor(t *testing.T) {
 		nodes, q := gates(t, 3, quorum.Options{})
 		req := request("n")
 		mustAcquire(t, q, req)
-		for _, g := range nodes { // as another handle of the same lease does
+		for _, g := range nodes { // as another handle of the same lease would do
 			if a, err := g.Store.Acquire(t.Context(), req); err != nil || !a.Granted() {
 				t.Fatal(a, err)
 			}
@@ -111,7 +111,7 @@ func TestBreakEndsVotesThatAnotherClientAskedFor(t *testing.T) {
 	})
 }
 
-// Votes of an attempt that failed are in the way of others if there are others.
+// The votes of a failed attempt would block other requests for the name.
 func TestFailedAttemptKeepsItsVotesUnlessTheNameIsContended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, contended := range []bool{true, false} {
@@ -152,8 +152,8 @@ func TestLeasesThatNobodyReleasedAreForgotten(t *testing.T) {
 	})
 }
 
-// nodeVotes gives an identity grants at nodes with these floors of their tokens, by the order of a
-// name.
+// nodeVotes acquires grants for an identity at some nodes, in the order of the name, each with
+// one of these floors for its token.
 func nodeVotes(t *testing.T, q *quorum.Store, nodes []*gate, req store.Request, floors ...int64) {
 	t.Helper()
 	for i, floor := range floors {
@@ -228,7 +228,7 @@ func TestListingShowsAHolderWhileANodeThatVotedIsSilent(t *testing.T) {
 	})
 }
 
-// A mute is a node that does not list.
+// A mute is a node that cannot list.
 type mute struct {
 	*memstore.Store
 	mute bool
@@ -241,7 +241,7 @@ func (m *mute) List(ctx context.Context, q store.Query) (store.Page, error) {
 	return m.Store.List(ctx, q)
 }
 
-// A brief is a node that grants a quarter of the TTL.
+// A brief is a node that grants only a quarter of the requested TTL.
 type brief struct{ *memstore.Store }
 
 func (b *brief) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
@@ -294,7 +294,7 @@ func TestReplyThatComesAfterTheTTLIsNoGrant(t *testing.T) {
 	})
 }
 
-// The reply of a node that granted is lost, at once or after the request was refused.
+// The reply of a node that granted is lost, either at once or after the request was refused.
 func TestVoteWhoseReplyWasLostIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, late := range []time.Duration{0, 300 * time.Millisecond} {
@@ -368,7 +368,8 @@ func TestVoteThatComesAfterTheReleaseIsGivenBack(t *testing.T) {
 	})
 }
 
-// A request may be granted while the bell, which has the vote of a client that died, refuses it.
+// A request may be granted although the bell refuses it because it still has the vote of a dead
+// client.
 func TestHolderDoesNotWaitInTheQueueOfTheBell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes, q := gates(t, 3, quorum.Options{})

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// minSweep is the least number of sessions at which ended ones are looked for.
+// minSweep is the number of sessions from which ended ones are searched for.
 const minSweep = 1024
 
 type sessionKey struct {
@@ -16,38 +16,38 @@ type sessionKey struct {
 	id   store.ID
 }
 
-// A session is what the store knows of one identity, while calls for it are in flight, while it
-// holds the name and while it waits.
+// A session is what the store knows about one identity. It exists while calls for the identity
+// are in flight, while it holds the name and while it waits.
 type session struct {
 	key  sessionKey
 	refs int // calls in flight; under Store.mu
 
 	mu      sync.Mutex
-	asked   uint16 // nodes that may have a vote, as a set of bits; 0 if that is not known
-	voted   uint16 // nodes that gave the lease their vote
+	asked   uint16 // nodes that may have a vote, as a bit set; 0 if unknown
+	voted   uint16 // nodes that gave the lease their vote, as a bit set
 	lanes   []lane
-	tainted time.Duration // until when one of them is; 0 if none
-	over    bool          // it was released or left, and is not used again
+	tainted time.Duration // until when one of the lanes is tainted; 0 if none is
+	over    bool          // it was released or left, and is no longer used
 
 	// The lease, for repairs.
 	held  bool
-	req   store.Request // as it was asked for
+	req   store.Request // as requested
 	ttl   time.Duration // of the lease
 	first int64         // newest block of tokens
 	last  int64
 	floor int64         // later tokens must be above this
 	until time.Duration // when it ends unless it is renewed
-	rest  *time.Timer   // asks the nodes for their votes that did not give it: see completeLater
+	rest  *time.Timer   // fires when to request the missing votes: see completeLater
 
 	// The wait.
 	waiting bool
 	bell    int           // the node whose queue it is in
 	queued  bool          // it is in that queue
-	woken   bool          // the bell has woken it since
+	woken   bool          // the bell has woken it since it was queued
 	retryAt time.Duration // if not queued: when to ask again
-	splits  int           // attempts in a row that ended without a holder
+	splits  int           // consecutive attempts that ended without a holder
 
-	asksOthers time.Duration // when to ask other nodes than the bell, even if the bell may refuse
+	asksOthers time.Duration // when to ask other nodes too, even if the bell is likely to refuse
 }
 
 // A lane orders the messages of one identity to one node: see the rule Order.
@@ -55,16 +55,16 @@ type lane struct {
 	busy bool
 	next []chan struct{}
 
-	// A message that ends a vote is unanswered. It may arrive at any time, so that votes of the
-	// node for this identity do not count any more.
+	// A message that ends a vote is unanswered. It may arrive at any time, so votes of the node
+	// for this identity do not count.
 	tainted time.Duration // until when; 0 if not
 }
 
-// taintedFor is how long such a message may be late.
+// taintedFor is how long an unanswered message may still arrive.
 const taintedFor = 10 * time.Minute
 
-// noteEnded notes how a node answered a message that ends its vote. If it did not, the message may
-// arrive at any time.
+// noteEnded records how a node answered a message that ends its vote. If the node did not answer,
+// the message may arrive at any time.
 func (se *session) noteEnded(i int, now time.Duration, err error) {
 	if err == nil || isAnswer(err) || unsent(err) {
 		return
@@ -81,9 +81,9 @@ func (se *session) isTainted(i int, now time.Duration) bool {
 	return now < se.lanes[i].tainted
 }
 
-// reserve takes the next turn on a lane. It is called before the goroutine starts that sends the
-// message, so that the order is that of calls. The turn has come when the channel is closed, or
-// at once if it is nil.
+// reserve takes the next turn on a lane. It is called before the goroutine that sends the message
+// starts, so that messages are in the order of calls. The turn begins when the channel is closed,
+// or at once if it is nil.
 func (se *session) reserve(i int) chan struct{} {
 	se.mu.Lock()
 	defer se.mu.Unlock()
@@ -97,7 +97,7 @@ func (se *session) reserve(i int) chan struct{} {
 	return turn
 }
 
-// await waits for a turn. It returns false if ctx ends before; the turn is passed on then.
+// await waits for a turn. If ctx ends first, it passes the turn on and returns false.
 func (se *session) await(ctx context.Context, i int, turn chan struct{}) bool {
 	if turn == nil {
 		return true
@@ -117,7 +117,7 @@ func (se *session) await(ctx context.Context, i int, turn chan struct{}) bool {
 		}
 	}
 	se.mu.Unlock()
-	se.pass(i) // it came in the same moment
+	se.pass(i) // the turn began at the same moment
 	return false
 }
 
@@ -152,7 +152,7 @@ func (s *Store) open(name string, id store.ID) *session {
 	return se
 }
 
-// keep is open for a session that is open already.
+// keep is like open, for a session that is already open.
 func (s *Store) keep(se *session) {
 	s.mu.Lock()
 	se.refs++
@@ -173,7 +173,7 @@ func (s *Store) shut(se *session) {
 	}
 }
 
-// sweep removes sessions of leases and waits whose caller forgot to end them.
+// sweep removes sessions of leases and waits that their callers did not end.
 func (s *Store) sweep() {
 	now := s.now()
 	for key, se := range s.sessions {
@@ -190,7 +190,7 @@ func (s *Store) sweep() {
 	s.sweepAt = max(minSweep, 2*len(s.sessions))
 }
 
-// block returns the tokens of a lease that is held, or 0.
+// block returns the tokens of a lease that is held, or 0 if there is none.
 func (se *session) block() (first, last int64) {
 	se.mu.Lock()
 	defer se.mu.Unlock()
@@ -200,15 +200,16 @@ func (se *session) block() (first, last int64) {
 	return se.first, se.last
 }
 
-// find returns the session of an identity, or nil.
+// find returns the session of an identity, or nil if there is none.
 func (s *Store) find(name string, id store.ID) *session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.sessions[sessionKey{name, id}]
 }
 
-// lengthen notes that a renewal is about to be sent, and returns the TTL to send: the longest one,
-// since renewals of several callers arrive in any order, and none may shorten the lease.
+// lengthen records that a renewal is about to be sent, and returns the TTL to send. It is the
+// longest TTL so far, because renewals of several callers arrive in any order, and none of them
+// may shorten the lease.
 func (se *session) lengthen(ttl time.Duration) time.Duration {
 	se.mu.Lock()
 	defer se.mu.Unlock()
@@ -219,7 +220,7 @@ func (se *session) lengthen(ttl time.Duration) time.Duration {
 	return ttl
 }
 
-// extended notes that a lease was extended.
+// extended records that a lease was extended.
 func (se *session) extended(until time.Duration, out *store.Renewed, floor int64) {
 	se.mu.Lock()
 	defer se.mu.Unlock()
@@ -232,7 +233,7 @@ func (se *session) extended(until time.Duration, out *store.Renewed, floor int64
 	se.until, se.floor = max(se.until, until), max(se.floor, floor, se.last)
 }
 
-// lost notes that the nodes have lost a lease.
+// lost records that the nodes have lost a lease.
 func (se *session) lost(now time.Duration) {
 	if se == nil {
 		return
@@ -242,9 +243,9 @@ func (se *session) lost(now time.Duration) {
 	se.mu.Unlock()
 }
 
-// further returns the request for a further vote of a lease, and whether the lease is valid. It asks
-// for the lease's own block, so that all nodes report the same tokens. A node that grants fewer
-// has to record floor too.
+// further returns the request for a further vote of a lease, and whether the lease is valid. The
+// request asks for the lease's own block, so that all nodes report the same tokens. A node that
+// grants fewer tokens has to record floor too.
 func (se *session) further(now time.Duration) (req store.Request, floor int64, valid bool) {
 	se.mu.Lock()
 	defer se.mu.Unlock()
@@ -253,21 +254,21 @@ func (se *session) further(now time.Duration) (req store.Request, floor int64, v
 	return req, se.floor, se.held && now < se.until
 }
 
-// use notes that an identity asks.
+// use records that an identity is in use.
 func (se *session) use() {
 	se.mu.Lock()
 	se.over = false
 	se.mu.Unlock()
 }
 
-// noteAsked notes that a node may have a vote.
+// noteAsked records that a node may have a vote.
 func (se *session) noteAsked(i int) {
 	se.mu.Lock()
 	se.asked |= 1 << i
 	se.mu.Unlock()
 }
 
-// noteVote notes that a node has a vote for the lease. It returns false if the lease has ended.
+// noteVote records that a node has a vote for the lease. It returns false if the lease has ended.
 func (se *session) noteVote(i int) bool {
 	se.mu.Lock()
 	defer se.mu.Unlock()
@@ -275,23 +276,23 @@ func (se *session) noteVote(i int) bool {
 	return se.held
 }
 
-// noteLeft notes that a vote is about to be given back, so that it does not count for the lease.
+// noteLeft records that a vote is about to be given back, so that it does not count for the lease.
 func (se *session) noteLeft(i int) {
 	se.mu.Lock()
 	se.voted &^= 1 << i
 	se.mu.Unlock()
 }
 
-// hasVote reports whether a node gave the lease its vote. It is taken to have if nothing is known
-// of the lease.
+// hasVote reports whether a node gave the lease its vote. It returns true if nothing is known
+// about the lease.
 func (se *session) hasVote(i int) bool {
 	se.mu.Lock()
 	defer se.mu.Unlock()
 	return !se.held || se.voted&(1<<i) != 0
 }
 
-// end notes that an identity holds and waits for nothing. It returns the nodes that may have a
-// vote, and those that gave the lease their vote, as sets of bits.
+// end records that an identity neither holds the name nor waits for it. It returns the nodes that
+// may have a vote, and those that gave the lease their vote, as bit sets.
 func (se *session) end(nodes int) (asked, voted uint16) {
 	se.mu.Lock()
 	defer se.mu.Unlock()

@@ -60,7 +60,7 @@ func (s *simServer) hang(d time.Duration) {
 type simLink struct {
 	server *simServer
 	random func(n int) int
-	bad    *atomic.Int32 // how many of a hundred messages are late or lost
+	bad    *atomic.Int32 // percentage of messages that are late or lost
 
 	mu   sync.Mutex
 	runs int
@@ -84,7 +84,7 @@ func (l *simLink) delay() (d time.Duration, lost bool) {
 
 var errReset = errors.New("connection reset")
 
-// over makes a call over a link.
+// over makes a call through a link.
 func over[T any](ctx context.Context, l *simLink, f func(s *memstore.Store) (T, error)) (T, error) {
 	type result struct {
 		v   T
@@ -197,7 +197,7 @@ func (l *simLink) Server(ctx context.Context) (quorum.Server, error) {
 	})
 }
 
-// A simJudge knows who believes to hold the name.
+// A simJudge knows which clients believe that they hold the name.
 type simJudge struct {
 	t *testing.T
 
@@ -234,8 +234,8 @@ func (j *simJudge) token(who string, token int64, n int) {
 	j.last = max(j.last, token+int64(n)-1)
 }
 
-// renewed notes a renewal, unless its reply came after the end of the lease. It reports whether the
-// lease is held.
+// renewed records a renewal, unless its reply arrived after the end of the lease. It reports
+// whether the lease is held.
 func (j *simJudge) renewed(who string, begin time.Time, out store.Renewed) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -318,7 +318,8 @@ func simulate(t *testing.T, seed uint64) {
 			all.Go(func() { simClient(ctx, q, judge, random, fmt.Sprint("client", c, "/", g)) })
 		}
 	}
-	// A minority is faulty at a time: from its restart until it counts again, or while it hangs.
+	// At most a minority is faulty at a time, either while it hangs or from its restart until it
+	// counts again.
 	all.Go(func() {
 		for ctx.Err() == nil {
 			bad.Store(int32(random(4) * 3))

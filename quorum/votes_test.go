@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// The Leave of an attempt that was refused is still on its way when the next attempt is granted by
+// The Leave of an attempt that was refused is still in flight when the next attempt is granted by
 // other nodes. It ends the vote that a renewal finds.
 func TestRenewalDoesNotCountAVoteThatIsBeingGivenBack(t *testing.T) {
 	for _, tokens := range []int{0, 1} {
@@ -55,9 +55,10 @@ func TestRenewalDoesNotCountAVoteThatIsBeingGivenBack(t *testing.T) {
 				}
 				at(1).set(nil, nil)
 				close(leave)
-				at(1).set(down, nil) // the Acquire behind the Leave is lost
+				at(1).set(down, nil) // the Acquire that follows the Leave is lost
 				synctest.Wait()
-				// Another client takes the vote that was given back, and that of node 0 when it has ended.
+				// Another client takes the vote that was given back, and the vote of node 0 when
+				// it has expired.
 				time.Sleep(time.Until(begin.Add(950 * time.Millisecond)))
 				other := request("n")
 				votes := 0
@@ -165,7 +166,7 @@ func TestNodeThatRestartedDoesNotCountWhateverItsClockSays(t *testing.T) {
 	})
 }
 
-// A node whose listing fails, but not its replies to questions about one name, hides no name.
+// A node whose listing fails, but which answers questions about one name, does not hide any name.
 func TestListShowsAllNamesIfTheListingOfANodeFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := make([]*lister, 3)
@@ -215,7 +216,8 @@ func (l *lister) List(ctx context.Context, q store.Query) (store.Page, error) {
 	return l.Store.List(ctx, q)
 }
 
-// Of several requests the one that has the first node in the order of the name goes on.
+// Of several requests, the one with the vote of the first node in the order of the name
+// continues.
 func TestOrderOfTheNodesDoesNotDependOnTheListOfAClient(t *testing.T) {
 	nodes := []quorum.Node{{Name: "c", Store: memstore.New()}, {Name: "a", Store: memstore.New()}, {Name: "b", Store: memstore.New()}}
 	one := openQuorum(t, nodes, quorum.Options{})
@@ -234,7 +236,7 @@ func TestOrderOfTheNodesDoesNotDependOnTheListOfAClient(t *testing.T) {
 	}
 }
 
-// A server whose memory is full takes no lock, but releases them.
+// A server whose memory is full refuses new locks, but still releases locks.
 func TestNodeThatFailsNowAndThenIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

@@ -2,7 +2,6 @@ package quorum
 
 import (
 	"context"
-	"hash/fnv"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -14,30 +13,33 @@ import (
 
 const (
 	// crowdedFor is how long a name counts as contended after a request was refused or found
-	// others waiting.
+	// other waiters.
 	crowdedFor = time.Second
 
-	// maxCrowds bounds what is remembered of contended names.
+	// maxCrowds bounds how many contended names are remembered.
 	maxCrowds = 1 << 16
 
-	// Pause before the next attempt after a split vote: it doubles with each of them.
+	// The pause before the next attempt after a split vote doubles with each split vote.
 	leastSplitPause = time.Millisecond
 	mostSplitPause  = 100 * time.Millisecond
 )
 
 // order returns the i-th node in the order of a name. It is the same for all clients.
 func (s *Store) order(name string, i int) int {
-	h := fnv.New32a()
-	h.Write([]byte(name))
-	return (int(h.Sum32()%uint32(len(s.nodes))) + i) % len(s.nodes)
+	h := uint32(2166136261) // FNV-1a, which must never change
+	for j := 0; j < len(name); j++ {
+		h = (h ^ uint32(name[j])) * 16777619
+	}
+	return (int(h%uint32(len(s.nodes))) + i) % len(s.nodes)
 }
 
-// bellOf returns the node that an identity queues at, and whether to ask that alone at first: if it
-// is likely to refuse, or has pushed the grant with the wake-up, so that the answer is here already.
+// bellOf returns the node at which an identity queues, and whether to ask that node alone at
+// first. It is asked alone if it is likely to refuse, or if it has pushed the grant with the
+// wake-up, so that its answer is already known.
 //
-// The bell is the first node in the order of the name that is not down. Nodes whose calls fail now
-// and then are not passed over: clients agree about the bell only if it does not depend on how busy
-// they are.
+// The bell is the first node in the order of the name that is not down. A node whose calls fail
+// from time to time is not skipped, because clients agree on the bell only if it does not depend
+// on how busy they are.
 func (s *Store) bellOf(se *session) (bell int, alone bool) {
 	crowded, now := s.crowds.has(se.key.name), s.now()
 	se.mu.Lock()
@@ -62,7 +64,7 @@ func (s *Store) bellOf(se *session) (bell int, alone bool) {
 	return se.bell, alone
 }
 
-// holder returns the holder that most nodes report, and how many do.
+// holder returns the holder that most nodes report, and the number of those nodes.
 func (a *attempt) holder() (h store.Holder, seen int) {
 	count := make(map[store.ID]int)
 	for _, r := range a.refusals {
@@ -77,7 +79,7 @@ func (a *attempt) holder() (h store.Holder, seen int) {
 	return h, seen
 }
 
-// disagree reports whether the nodes report different tokens of the holder.
+// disagree reports whether the nodes report different tokens for the holder.
 func (a *attempt) disagree() bool {
 	h, seen := a.holder()
 	for _, r := range a.refusals {
@@ -88,7 +90,7 @@ func (a *attempt) disagree() bool {
 	return false
 }
 
-// refusal describes what is in the way: the holder that most nodes report.
+// refusal returns the refusal of the request, with the holder that most nodes report.
 func (a *attempt) refusal() *store.Refusal {
 	r := &store.Refusal{Again: mostSplitPause, Waiters: a.waiters}
 	if h, seen := a.holder(); seen > 0 {
@@ -109,7 +111,7 @@ func (a *attempt) refusal() *store.Refusal {
 	return r
 }
 
-// merge describes a holder by what several nodes say of it. A node that has not heard of a Keep
+// merge combines what several nodes report about a holder. A node that has not received a Keep
 // yet still has the grant. The token is the one that the rule Above gives.
 func (s *Store) merge(all []store.Holder) store.Holder {
 	h, tokens := all[0], []int64{all[0].Token}
@@ -130,7 +132,7 @@ func (s *Store) merge(all []store.Holder) store.Holder {
 	return h
 }
 
-// enqueue notes where a refused request waits, and when it asks again.
+// enqueue records where a refused request waits, and when it asks again.
 func (a *attempt) enqueue(r *store.Refusal) {
 	s, se := a.s, a.se
 	se.mu.Lock()
@@ -138,12 +140,12 @@ func (a *attempt) enqueue(r *store.Refusal) {
 	se.until = s.now() + s.caps.Heartbeat
 	if bell := a.refusals[a.bell]; a.votes[a.bell].state == refused && bell != nil {
 		se.queued, se.splits = true, 0
-		// Jitter, so that clients that were refused together do not ask together.
+		// Jitter keeps clients that were refused together from asking together.
 		r.Again = max(time.Millisecond, bell.Again*3/4+rand.N(bell.Again/4+1))
 		return
 	}
-	// Its bell did not refuse it, so nothing would wake it. If a holder has other nodes, it waits
-	// at one of those.
+	// Its bell did not refuse the request, so nothing would wake it. If a holder has other nodes,
+	// the request waits at one of those.
 	se.queued = false
 	se.splits++
 	if _, seen := a.holder(); seen >= s.majority {

@@ -43,8 +43,8 @@ func TestConformanceOfSentinel(t *testing.T) {
 	redistest.Conform(t, byURL("redis+sentinel://"+strings.Join(group.Addrs(), ",")+"/"+servers.SentinelName), group.Primary())
 }
 
-// The clients belong to the test and are used before the suite begins to count goroutines: rueidis
-// needs seconds to end the goroutines of a closed Cluster client.
+// The clients belong to the test and are used before the suite starts to count goroutines,
+// because rueidis needs seconds to end the goroutines of a closed Cluster client.
 func TestConformanceOfACluster(t *testing.T) {
 	cluster := servers.StartCluster(t, servers.RedisOptions{})
 	u, err := store.ParseURL("redis+cluster://" + strings.Join(cluster.Addrs(), ","))
@@ -70,7 +70,7 @@ func TestConformanceOfACluster(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		for _, node := range clients[i].Nodes() { // also replicas, since a listing asks for their role
+		for _, node := range clients[i].Nodes() { // including replicas, because a listing asks for their role
 			node.Do(t.Context(), node.B().Role().Build())
 		}
 	}

@@ -25,7 +25,7 @@ type conn struct {
 
 func (c *conn) Close() {
 	if c.owned != nil {
-		c.owned.closeAll(true) // first: the library sends a PING before it closes a connection
+		c.owned.closeAll(true) // before Close, because the library sends a PING before it closes a connection
 		c.client.Close()
 	}
 }
@@ -36,9 +36,9 @@ func (c *conn) isCluster() bool { return c.client.Mode() == rueidis.ClientModeCl
 // knows the script from then on.
 //
 // Commands must arrive in the order in which they are given: a clean-up must not overtake the
-// request that it undoes. The library keeps the order on one connection. If it has several, it
-// chooses one at random, unless the command has no keys that it knows of. So the library is told
-// the keys only on a Cluster, where it needs them.
+// request that it undoes. The library keeps the order on one connection. If it has several
+// connections, it chooses one at random, unless it knows of no keys of the command. So the
+// library gets the keys only on a Cluster, where it needs them.
 func (c *conn) command(call *rediscore.Call, text bool) rueidis.Completed {
 	verb := []string{call.Command}
 	if call.Script != nil {
@@ -57,7 +57,8 @@ func (c *conn) command(call *rediscore.Call, text bool) rueidis.Completed {
 }
 
 // A cancellable is a context that hides its deadline. If the library knows of a deadline, it may
-// ignore a cancellation until then, and it closes the connection when the deadline is over.
+// ignore a cancellation until the deadline, and it closes the connection when the deadline has
+// passed.
 type cancellable struct{ context.Context }
 
 func (cancellable) Deadline() (deadline time.Time, ok bool) { return time.Time{}, false }
@@ -112,7 +113,8 @@ func (c *conn) pipeline(ctx context.Context, to doer, calls []rediscore.Call) []
 	return replies
 }
 
-// reply returns the reply to a call. If the server does not know the script, it sends its text.
+// reply returns the reply to a call. If the server does not know the script, reply sends the call
+// again with the text of the script.
 func (c *conn) reply(ctx context.Context, to doer, call *rediscore.Call, result rueidis.RedisResult) rediscore.Reply {
 	v, err := result.ToAny()
 	if e, ok := rueidis.IsRedisErr(err); ok && e.IsNoScript() {
@@ -139,7 +141,7 @@ func (c *conn) confirmed(ctx context.Context, calls []rediscore.Call, timeout ti
 	return replies, err
 }
 
-// unsubscribeTimeout bounds how long it takes to unsubscribe on a connection that hangs.
+// unsubscribeTimeout bounds the time to unsubscribe on a hung connection.
 const unsubscribeTimeout = time.Second
 
 func (c *conn) Subscribe(ctx context.Context, channel string, on func(), message func(string)) error {

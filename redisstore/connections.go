@@ -14,7 +14,7 @@ type connections struct {
 	mu     sync.Mutex
 	open   map[*connection]struct{}
 	closed bool
-	made   atomic.Uint64 // how many were opened so far
+	made   atomic.Uint64 // number of connections opened so far
 }
 
 type connection struct {

@@ -41,8 +41,8 @@ func TestDiagnoseACluster(t *testing.T) {
 	})
 }
 
-// A user with the documented rights can use locks. What doctor cannot read then is unknown, and
-// the further rights that the documentation names are enough for all of it.
+// A user with the documented rights can use locks. Values that doctor then cannot read are
+// unknown. The further rights in the documentation are enough to read all of them.
 func TestDiagnoseWithTheDocumentedRights(t *testing.T) {
 	acl := documentedACL(t)
 	server := servers.StartRedis(t, servers.RedisOptions{
@@ -89,7 +89,7 @@ func documentedDoctorRights(t testing.TB) string {
 	return rights
 }
 
-// The rights that doctor looks for are those that the documentation tells to give.
+// Doctor checks for the same rights that the documentation names.
 func TestDiagnoseLooksForTheDocumentedRights(t *testing.T) {
 	var documented []string
 	for _, word := range strings.Fields(documentedACL(t)) {
@@ -99,7 +99,7 @@ func TestDiagnoseLooksForTheDocumentedRights(t *testing.T) {
 	}
 	needed := append(rediscore.CommandRights(false, true), rediscore.CommandRights(true, true)...)
 	for _, command := range documented {
-		// The last ones are needed to connect, so they are there.
+		// These rights are needed to connect, so the user has them.
 		if !slices.Contains(needed, command) && !slices.Contains([]string{"hello", "auth", "select"}, command) {
 			t.Errorf("doctor does not look for %s", command)
 		}

@@ -34,11 +34,11 @@
 // failover may promote a replica that has not received a grant. Then two clients can hold the same
 // lock until the lease of the first one ends. Two things help:
 //
-//   - replicas=N waits until N replicas have a grant, or the record that Once or MinHold leaves,
-//     before it counts, and fails if they are late. That narrows the window and does not close it,
-//     since a failover can promote another replica. If N is the number of all replicas, only a
-//     failure of two servers at once loses a grant. It costs a round trip to the replicas, and a
-//     connection during that time.
+//   - replicas=N waits until N replicas have a grant, or the record that Once or MinHold
+//     leaves. The call fails if the replicas are late. This narrows the window but does not close
+//     it, because a failover can promote another replica. If N is the number of all replicas,
+//     only a failure of two servers at once loses a grant. It costs a round trip to the replicas,
+//     and a connection during that time.
 //   - Tokens. A new primary grants higher tokens than the old one, so that a resource that
 //     checks tokens refuses the older holder: see [Fenced], and package fence.
 //
@@ -47,39 +47,40 @@
 //
 // # Tokens
 //
-// A token comes from a counter on the server, one for all names (one per group of names on a
-// Cluster, 1024 in all), which is set to the server's clock in microseconds whenever it is
-// more than 1 ms behind, and which runs ahead of the clock by at most 4 ms. So tokens also grow
-// after data was lost, and after a failover to a replica that lags behind. There are two
-// exceptions: a clock was set back before data was lost, or the clock of the new primary is behind
-// that of the old one by more than the failover took. Tokens stay below 2^53 until the year 2255.
+// A token comes from a counter on the server. There is one counter for all names (on a Cluster,
+// one for each of 1024 groups of names). The counter is set to the server's clock in microseconds
+// whenever it is more than 1 ms behind, and runs ahead of the clock by at most 4 ms. So tokens
+// also grow after data was lost, and after a failover to a replica that lags behind. There are
+// two exceptions: if a clock was set back before data was lost, and if the clock of the new
+// primary is behind that of the old one by more than the failover took. Tokens stay below 2^53
+// until the year 2255.
 //
-// A planned failover ("SENTINEL FAILOVER") promotes the replica before the old primary is demoted.
-// For a moment both grant locks. Then tokens that they grant within 5 ms of each other, plus the
-// difference of their clocks, may be equal or in the wrong order.
+// A planned failover ("SENTINEL FAILOVER") promotes the replica before the old primary is
+// demoted. For a moment both grant locks. Tokens that they grant within 5 ms of each other, plus
+// the difference of their clocks, may be equal or in the wrong order.
 //
 // # Waiting
 //
 // Waiters queue in order of arrival. The script that releases a name grants it to the first
-// waiter, records that, and then publishes it to a channel of the waiter's process: one message to
-// the server, one to the waiter. Such a grant lasts for one heartbeat of 5 s or the waiter's
-// TTL, whichever is shorter, until the waiter renews it. A waiter asks again by itself about
-// twice in a heartbeat, in case a message is lost. A waiter that is dead or suspended delays the
-// next one by one heartbeat at most.
+// waiter, records the grant, and then publishes it to a channel of the waiter's process. That
+// takes one message to the server and one to the waiter. Such a grant lasts for one heartbeat of
+// 5 s or the waiter's TTL, whichever is shorter, until the waiter renews it. A waiter asks again
+// by itself about twice in a heartbeat, in case a message is lost. A waiter that is dead or
+// suspended delays the next one by one heartbeat at most.
 //
 // A program whose user has no right to subscribe still gets its locks, but only by polling. One
-// EventError reports it.
+// EventError reports that.
 //
 // # Full servers and migrating slots
 //
 // At maxmemory with noeviction, new locks are refused. Calls that extend or end a lock work: a
 // renewal, a release, a waiter that leaves, and the grant to the next waiter.
 //
-// While a slot of a Cluster migrates, the server refuses scripts of several keys with TRYAGAIN
-// unless it has all of them. An uncontended exclusive lease is renewed nevertheless, by a
-// script of one key. All other calls for names of that slot are tried again until their context
-// ends, and leave the lock unchanged until then. A lease that others wait for is lost if its slot
-// takes longer to move than its TTL.
+// While a slot of a Cluster migrates, the server refuses scripts with several keys with TRYAGAIN
+// unless it has all of them. An uncontended exclusive lease is renewed nevertheless, by a script
+// with one key. All other calls for names of that slot are repeated until their context ends, and
+// leave the lock unchanged until then. A lease that others wait for is lost if its slot takes
+// longer to move than its TTL.
 //
 // # Keys on the server
 //
@@ -93,8 +94,8 @@
 //	ZRANGE holdfast:ends:NAME 0 -1 WITHSCORES    when the grants of such holders end, in ms
 //	GET holdfast:token               the last token given
 //
-// or use "holdfast ls" and "holdfast show NAME". Everything but the counter expires at most
-// 1.25 × the longer of TTL and heartbeat after the last call for the name.
+// Or use "holdfast ls" and "holdfast show NAME". All keys except the counter expire at the latest
+// after the last call for the name plus 1.25 times the TTL or the heartbeat, whichever is longer.
 //
 // # Rights
 //
@@ -106,13 +107,13 @@
 //	  +spublish +subscribe +unsubscribe +ssubscribe +sunsubscribe +scan +ping +hello +auth
 //	  +select +role
 //
-// Add +wait for replicas=N, and +cluster|slots and +cluster|shards on a Cluster. CONFIG,
-// FUNCTION and CLIENT are not needed. [Fenced] needs the right to the keys and commands that it
-// is called with.
+// Add +wait for replicas=N, and +cluster|slots and +cluster|shards on a Cluster. CONFIG, FUNCTION
+// and CLIENT are not needed. [Fenced] needs the rights for the keys and commands that are passed
+// to it.
 //
 // For "holdfast doctor" further +info +config|get +slowlog|get and, on a Cluster, +cluster|info:
-// without them it reports what it cannot read as unknown. CONFIG GET can read passwords, so give
-// these rights to a user of doctor's own.
+// without them it reports the values that it cannot read as unknown. CONFIG GET can read
+// passwords, so give these rights to a separate user for doctor.
 //
 // # TTL
 //

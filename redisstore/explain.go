@@ -16,8 +16,8 @@ import (
 // probeTimeout bounds one probe of a server that did not reply as expected.
 const probeTimeout = 2 * time.Second
 
-// diagnose adds to the error of the first connection which kind of server it seems to be, and
-// what to write instead.
+// diagnose adds two things to the error of the first connection: the kind of server that it seems
+// to be, and the URL to use instead.
 func diagnose(option *rueidis.ClientOption, u string, err error) error {
 	invalid := func(advice string) error {
 		return fmt.Errorf("%w: %s: %s (%v)", store.ErrInvalid, u, advice, err)
@@ -29,7 +29,7 @@ func diagnose(option *rueidis.ClientOption, u string, err error) error {
 		return invalid("the path of the URL is the number of the database, as in redis://HOST/0")
 	case strings.Contains(text, "unknown command 'SENTINEL'"):
 		return invalid("this is a Redis server, not a Sentinel: write redis://HOST:PORT, or give the address of a Sentinel")
-	case strings.Contains(text, "No such master with that name"): // not invalid: a Sentinel can learn of it later
+	case strings.Contains(text, "No such master with that name"): // not ErrInvalid, because a Sentinel can learn of the name later
 		return fmt.Errorf("%s: %w: the name after the hosts is the one in \"sentinel monitor\" of the Sentinels", u, err)
 	case strings.Contains(text, "unknown message type: 72"): // "HTTP/1.1 …"
 		return invalid("this looks like an HTTP server, not like Redis: check the port")

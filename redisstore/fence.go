@@ -19,9 +19,10 @@ import (
 //	})
 //
 // The first argument of the command must be its key; Fenced adds it after the command's name.
-// Without a command Fenced only raises the token of the key. A holder that reads first and writes
-// later does that before it reads. The highest token is kept in the key holdfast:fence:{KEY}, or in
-// holdfast:fence::KEY if KEY contains a hash tag, and does not expire.
+// Without a command, Fenced only raises the token of the key. A holder that reads first and
+// writes later calls it in that way before it reads. The highest token is kept in the key
+// holdfast:fence:{KEY}, or in holdfast:fence::KEY if KEY contains a hash tag, and does not
+// expire.
 //
 // The reply is that of the command: an int64, a string, a []any of these, or nil. The error is a
 // *fence.StaleError if a higher token was seen. It matches ErrInvalid if no lease can have the
@@ -35,10 +36,10 @@ func Fenced(ctx context.Context, client rueidis.Client, key string, token int64,
 // only, so all writes that one lock protects must name the same key first. On a Cluster all keys
 // must be in one slot, by a hash tag such as {42}.
 //
-// The reply is what the script returns: an int64, a string, a []any of these, or nil. The error is
-// a *fence.StaleError if a higher token was seen. It matches ErrInvalid if there is no key, if no
-// lease can have the token, or if the braces in the first key make it impossible to keep the token
-// in the same slot.
+// The reply is the result of the script: an int64, a string, a []any of these, or nil. The error
+// is a *fence.StaleError if a higher token was seen. It matches ErrInvalid if there is no key, if
+// no lease can have the token, or if the braces in the first key make it impossible to keep the
+// token in the same slot.
 //
 //	const order = `redis.call('DECRBY', KEYS[1], ARGV[1]); redis.call('RPUSH', KEYS[2], ARGV[2])`
 //	_, err := redisstore.FencedScript(ctx, client, token, order, []string{"{42}:stock", "{42}:orders"}, "3", "order-7")

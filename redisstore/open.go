@@ -25,7 +25,7 @@ const (
 	dialTimeout   = callTimeout / 2
 	answerTimeout = callTimeout / 2
 
-	// oneConnection makes all commands share one connection: a longer pipeline is faster.
+	// oneConnection makes all commands share one connection, because a longer pipeline is faster.
 	oneConnection = -1
 
 	// Names of the parameters of URLs.
@@ -66,7 +66,7 @@ func openWith(ctx context.Context, u *store.URL, config rediscore.Config) (*Stor
 		dog = newWatchdog(owned)
 		config.Timeout = callTimeout
 	}
-	// The library connects at once and takes no context, only a timeout of its own.
+	// The library connects at once. It accepts no context, only its own timeout.
 	client, err := await.Call(ctx, func() (rueidis.Client, error) { return rueidis.NewClient(option) }, rueidis.Client.Close)
 	if err != nil {
 		owned.closeAll(true)

@@ -173,7 +173,7 @@ func TestOpenSaysWhatToWriteForAnotherKindOfServer(t *testing.T) {
 	}
 }
 
-// The store itself bounds calls to a single server, so that the core need not.
+// The store itself bounds calls to a single server, so that the core does not have to.
 func TestACallToAHungServerEndsWithinTheTimeoutOfTheStore(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{})
 	s, err := store.Open(t.Context(), "redis://"+server.Addr())

@@ -19,16 +19,16 @@ import (
 )
 
 const (
-	// quorumCounters is how many counters of tokens a node has. Requests of two clients for
-	// different names need a second round if they share a counter and reach the nodes in
-	// different order. With many counters that is rare.
+	// quorumCounters is how many token counters a node has. Requests of two clients for different
+	// names need a second round if they share a counter and reach the nodes in different orders.
+	// With many counters that is rare.
 	quorumCounters = 256
 
 	// reopenAfter is how long to wait before connecting again to a node that could not be
 	// reached when the quorum was opened.
 	reopenAfter = 250 * time.Millisecond
 
-	// hangAfter is how long the other nodes are waited for when a majority is connected.
+	// hangAfter is how long to wait for the other nodes when a majority is connected.
 	hangAfter = quorum.DefaultTimeout
 
 	paramTimeout = "timeout"
@@ -41,7 +41,7 @@ func init() {
 }
 
 // openQuorum opens a quorum of independent servers: see package quorum. It needs a majority of
-// them; the others are connected to later.
+// them, and connects to the others later.
 func openQuorum(ctx context.Context, u *store.URL) (store.Store, error) {
 	return openQuorumWith(ctx, u, rediscore.Config{})
 }
@@ -109,7 +109,7 @@ func quorumOptions(u *store.URL) (opts quorum.Options, err error) {
 }
 
 // openMost connects to all nodes. It fails if a majority cannot be reached, or if a node rejects
-// the URL. It does not wait for a node that hangs if a majority has answered.
+// the URL. If a majority has answered, it does not wait long for the others.
 func openMost(ctx context.Context, u *store.URL, all []*quorumNode) error {
 	majority := len(all)/2 + 1
 	errs := slices.Repeat([]error{errConnecting}, len(all))
@@ -133,7 +133,7 @@ func openMost(ctx context.Context, u *store.URL, all []*quorumNode) error {
 				connected++
 			}
 		case <-enough:
-			pending = 0 // the others go on connecting
+			pending = 0 // the other nodes continue to connect
 		}
 		if connected >= majority && enough == nil {
 			enough = time.After(hangAfter)
@@ -169,8 +169,8 @@ func closeNodes(all []*quorumNode) {
 	}
 }
 
-// A quorumNode is a server of a quorum. The client library connects when it is made and fails if
-// it cannot. So it is made when the server can be reached.
+// A quorumNode is a server of a quorum. The client library connects when a client is made, and
+// fails if it cannot. So the client is made when the server can be reached.
 type quorumNode struct {
 	url    *store.URL
 	config rediscore.Config
@@ -185,7 +185,7 @@ type quorumNode struct {
 
 var errConnecting = errors.New("connecting")
 
-// get returns the store, and connects if that has to be done.
+// get returns the store, and connects if necessary.
 func (n *quorumNode) get(ctx context.Context) (*Store, error) {
 	if s := n.store.Load(); s != nil {
 		return s, nil
@@ -201,7 +201,7 @@ func (n *quorumNode) get(ctx context.Context) (*Store, error) {
 		s, err = n.connect(ctx)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%v", err) // not as an error of the contract: it is about one node
+		return nil, fmt.Errorf("%v", err) // not an error of the store contract, because it is about one node
 	}
 	return s, nil
 }
@@ -227,7 +227,7 @@ func (n *quorumNode) connect(ctx context.Context) (*Store, error) {
 	return s, nil
 }
 
-// Connections returns how many connections were made: see [quorum.Restarter].
+// Connections returns how many connections were opened so far: see [quorum.Restarter].
 func (n *quorumNode) Connections() uint64 {
 	if s := n.store.Load(); s != nil {
 		return s.conn.owned.made.Load()
@@ -256,7 +256,8 @@ func (n *quorumNode) Server(ctx context.Context) (server quorum.Server, err erro
 			if err != nil {
 				return server, fmt.Errorf("INFO: uptime_in_seconds is %.20q", value)
 			}
-			// The server counts from the second in which it started, so this may be one too many.
+			// The server counts from the second in which it started, so the value may be one
+			// second too high.
 			server.Uptime = max(0, time.Duration(seconds-1)*time.Second)
 		case "server_time_usec":
 			if micros, err := strconv.ParseInt(value, 10, 64); err == nil {
@@ -274,8 +275,9 @@ var persistenceCheck = diagnosis.New("quorum.persistence", store.LevelWarning,
 	"if a majority of the nodes loses its data within one TTL, for example in a power cut, locks that are held are given to others; closures by Once and minimum holds end when nodes restart one after the other",
 	"appendonly yes on all nodes")
 
-// Diagnose checks the server: see [store.Diagnoser]. The quorum itself tells whether it answers and
-// counts, and a node without persistence is less of a risk than a single server without.
+// Diagnose checks the server: see [store.Diagnoser]. The quorum itself reports whether the node
+// answers and whether its grants count. A node without persistence is less of a risk than a
+// single server without persistence.
 func (n *quorumNode) Diagnose(ctx context.Context, ttl time.Duration) (findings []store.Finding) {
 	s, err := n.get(ctx)
 	if err != nil {
@@ -358,7 +360,7 @@ func (n *quorumNode) Break(ctx context.Context, name string, id store.ID) error 
 	return s.Break(ctx, name, id)
 }
 
-// Capabilities are the same for all nodes, connected or not.
+// Capabilities returns the same for all nodes, connected or not.
 func (n *quorumNode) Capabilities() store.Capabilities {
 	if s := n.store.Load(); s != nil {
 		return s.Capabilities()

@@ -27,7 +27,7 @@ func TestDiagnoseAQuorum(t *testing.T) {
 			return err
 		})
 	}
-	// look returns the node of the first finding that is not OK.
+	// look checks a URL, and returns the node of the first finding that is not OK.
 	look := func(url string, want ...string) string {
 		t.Helper()
 		for _, f := range record.Look(t, "quorum+redis://"+url, ttl, want...) {
@@ -56,7 +56,8 @@ func TestDiagnoseAQuorum(t *testing.T) {
 		t.Errorf("node %q, want %s", node, nodes[2].Addr())
 	}
 
-	// New refuses one server under two addresses. It cannot if one of them is not reachable then.
+	// New refuses one server under two addresses. It cannot do so if one of them is not reachable
+	// at that time.
 	proxy := faultproxy.Start(t, nodes[1].Addr())
 	proxy.Cut()
 	s, err := store.Open(t.Context(), "quorum+redis://"+quorumHosts(nodes[:2])+","+proxy.Addr()+"?restart=3s")
@@ -66,7 +67,7 @@ func TestDiagnoseAQuorum(t *testing.T) {
 	t.Cleanup(func() { s.Close() })
 	proxy.Heal()
 	var findings []store.Finding
-	servers.Poll(t, time.Minute, func() error { // until the second address is connected to
+	servers.Poll(t, time.Minute, func() error { // until the quorum has connected to the second address
 		findings = s.(store.Diagnoser).Diagnose(t.Context(), ttl)
 		for _, f := range findings {
 			if f.ID == "quorum.answers" && f.Level != store.LevelOK {

@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-lock/holdfast/storetest"
 )
 
-// quorumURL returns the URL of a quorum whose nodes count right after their start.
+// quorumURL returns the URL of a quorum whose nodes vote right after their start.
 func quorumURL(nodes []*servers.Redis) string {
 	return "quorum+redis://" + quorumHosts(nodes) + "?restart=off&timeout=5s"
 }
@@ -47,7 +47,8 @@ func openQuick3(t testing.TB, url string) store.Store {
 func TestConformanceOfAQuorum(t *testing.T) {
 	for _, n := range []int{3, 5} {
 		t.Run(fmt.Sprintf("%d nodes", n), func(t *testing.T) {
-			// In memory: servers that write to one disk stall each other, and none is restarted here.
+			// The servers keep their data in memory, because servers that write to one disk delay
+			// each other. None is restarted here.
 			nodes := servers.StartRedisNodes(t, n, servers.RedisOptions{InMemory: true})
 			url := quorumURL(nodes)
 			storetest.Run(t, storetest.Harness{
@@ -59,7 +60,7 @@ func TestConformanceOfAQuorum(t *testing.T) {
 	}
 }
 
-// leftovers returns everything on the servers that is not meant to stay.
+// leftovers returns all keys on the servers except the counters of tokens, which stay.
 func leftovers(nodes []*servers.Redis) []string {
 	return slices.DeleteFunc(keysOf(nodes, "*"), func(key string) bool { return strings.HasSuffix(key, ":token") })
 }
@@ -191,7 +192,7 @@ func TestQuorumNeedsAMajorityOfReachableNodes(t *testing.T) {
 		}
 		t.Errorf("open with two of three nodes down: %v", err)
 	}
-	// The node that was down at first is connected to when it is there.
+	// The store connects to the node that was down at first as soon as it runs.
 	nodes[2].Restart()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		if a, err := s.Acquire(t.Context(), req); err == nil && a.Granted() {
@@ -248,11 +249,11 @@ func TestNodeThatRestartedDoesNotCountBeforeTheDelay(t *testing.T) {
 		t.Fatal("a node that has lost its data voted for a second holder")
 	}
 	careful.Leave(t.Context(), "n", req.ID)
-	// Without the delay this is what happens.
+	// Without the delay, the second client gets the lock.
 	if b := granted(careless, "n"); b.Token <= a.Token {
 		t.Errorf("token %d after %d", b.Token, a.Token)
 	}
-	// The node counts again after the delay, and not before.
+	// The grants of the node count again after the delay, and not earlier.
 	nodes[0].Kill()
 	granted(careful, "other")
 	if d := time.Since(restarted); d < delay {
@@ -260,7 +261,7 @@ func TestNodeThatRestartedDoesNotCountBeforeTheDelay(t *testing.T) {
 	}
 }
 
-// INFO tells the uptime in whole seconds, from the second in which the server started.
+// INFO reports the uptime in whole seconds, counted from the second in which the server started.
 func TestUptimeOfANodeIsNeverTooLong(t *testing.T) {
 	nodes := servers.StartRedisNodes(t, 1, servers.RedisOptions{InMemory: true})
 	u, err := store.ParseURL("redis://" + quorumHosts(nodes))
@@ -336,8 +337,8 @@ func TestMostGrantsOfAQuorumNeedOneRound(t *testing.T) {
 	}
 }
 
-// A node reserves no block of tokens far ahead of its clock. Without blocks goroutines of a client
-// cannot hand a lock over.
+// A node reserves no block of tokens far ahead of its clock. Without blocks, the goroutines of a
+// client cannot hand a lock over.
 func TestRequestsOfAQuorumThatWereRefusedGetBlocksOfTokens(t *testing.T) {
 	nodes := servers.StartRedisNodes(t, 3, servers.RedisOptions{InMemory: true})
 	s, err := store.Open(t.Context(), quorumURL(nodes))

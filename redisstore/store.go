@@ -26,9 +26,9 @@ var (
 // An Option changes how a store made with New works.
 type Option func(*rediscore.Config)
 
-// Replicas makes a grant or a renewal count only when n replicas have it. The default is 0, the
-// maximum 100. It narrows the window in which a failover can lose a grant, but does not close it:
-// see the package documentation.
+// Replicas makes a grant or a renewal count only when n replicas have it. The default is 0, and
+// the maximum is 100. It narrows the window in which a failover can lose a grant, but does not
+// close it: see the package documentation.
 func Replicas(n int) Option {
 	return func(c *rediscore.Config) { c.Replicas = n }
 }
@@ -63,37 +63,37 @@ func newStore(c *conn, config rediscore.Config) (*Store, error) {
 // Capabilities returns what the store supports.
 func (s *Store) Capabilities() store.Capabilities { return s.core.Capabilities() }
 
-// Acquire makes one attempt to take a name.
+// Acquire makes one attempt to take a name: see [store.Store].
 func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
 	return s.core.Acquire(ctx, req)
 }
 
-// Wait blocks until a queued request should ask again.
+// Wait blocks until a queued request should ask again: see [store.Store].
 func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	return s.core.Wait(ctx, name, id)
 }
 
-// Leave removes a request from the queue and releases its grant if it has one.
+// Leave removes a request from the queue and releases its grant if it has one: see [store.Store].
 func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	return s.core.Leave(ctx, name, id)
 }
 
-// Renew extends grants. If one renewal fails, the others are not affected.
+// Renew extends grants: see [store.Store]. If one renewal fails, the others are not affected.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	return s.core.Renew(ctx, grants)
 }
 
-// Release ends a grant, or keeps its name closed for a time.
+// Release ends a grant, or keeps its name closed for a time: see [store.Store].
 func (s *Store) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
 	return s.core.Release(ctx, name, id, keep)
 }
 
-// Break ends a grant or a kept record by force.
+// Break ends a grant or a kept record by force: see [store.Store].
 func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	return s.core.Break(ctx, name, id)
 }
 
-// List returns one page of the names that have holders or waiters.
+// List returns one page of the names that have holders or waiters: see [store.Store].
 func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	return s.core.List(ctx, q)
 }

@@ -125,7 +125,7 @@ func TestCloseDoesNotWaitForAHungServer(t *testing.T) {
 	}
 }
 
-// rueidis reconnects for a subscription, which takes until its timeout.
+// rueidis reconnects for a subscription, and gives up only after its timeout.
 func TestCloseDoesNotWaitForASubscriptionThatConnects(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{})
 	s := openQuick(t, "redis://"+server.Addr())
@@ -141,7 +141,7 @@ func TestCloseDoesNotWaitForASubscriptionThatConnects(t *testing.T) {
 	}
 	server.Stop()
 	defer server.Continue()
-	// The call takes until the connections are closed because there is no reply.
+	// Without a reply, the call ends when the connections are closed.
 	if _, err := s.Acquire(context.Background(), redistest.Request("m")); err == nil {
 		t.Fatal("a stopped server granted a lock")
 	}
@@ -156,7 +156,8 @@ func TestCloseDoesNotWaitForASubscriptionThatConnects(t *testing.T) {
 	}
 }
 
-// Sentinels promote a replica before they demote the old primary: for a moment both servers grant.
+// Sentinels promote a replica before they demote the old primary, so for a moment both servers
+// grant.
 func TestTokensOfAPromotedReplicaAreAboveThoseThatTheOldPrimaryStillGrants(t *testing.T) {
 	nodes := servers.StartRedisNodes(t, 2, servers.RedisOptions{})
 	nodes[1].Must("REPLICAOF", "127.0.0.1", strconv.Itoa(nodes[0].Port))
@@ -191,7 +192,7 @@ func TestTokensOfAPromotedReplicaAreAboveThoseThatTheOldPrimaryStillGrants(t *te
 	nodes[1].Must("REPLICAOF", "NO", "ONE")
 	for range 20 {
 		old := take(stores[0])
-		time.Sleep(10 * time.Millisecond) // more than tokens differ from the time of their grant
+		time.Sleep(10 * time.Millisecond) // longer than tokens can differ from the time of their grant
 		if token := take(stores[1]); token <= old {
 			t.Fatalf("the promoted replica grants token %d after %d", token, old)
 		}

@@ -10,17 +10,17 @@ const (
 	// closed, which ends all calls on them.
 	maxSilence = 2500 * time.Millisecond
 
-	// tick is the precision of that measurement.
+	// tick is the precision with which maxSilence is measured.
 	tick = 250 * time.Millisecond
 
-	// callTimeout is, as a result, the longest time that a call to a single server takes.
+	// callTimeout is the longest time that a call to a single server can take as a result.
 	callTimeout = maxSilence + 2*tick
 )
 
-// A watchdog bounds the calls to a single server without a context or a timer for each, because a
-// context with a deadline makes a call a fifth more expensive. It counts the calls in flight by
-// the tick in which they began. While there are any, a timer checks at each tick whether one of
-// them has been in flight for too long.
+// A watchdog bounds the calls to a single server. It does not need a context or a timer for each
+// call, because a context with a deadline makes a call a fifth more expensive. It counts the
+// calls in flight by the tick in which they began. While there are any, a timer checks at each
+// tick whether one of them has been in flight for too long.
 type watchdog struct {
 	conns  *connections
 	start  time.Time
@@ -62,7 +62,7 @@ func (w *watchdog) check() {
 	}
 	if calls == 0 {
 		w.armed.Store(false)
-		// A call that began meanwhile has seen the timer as armed.
+		// A call that began meanwhile has seen that the timer is armed.
 		if w.idle() || !w.armed.CompareAndSwap(false, true) {
 			return
 		}

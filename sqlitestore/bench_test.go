@@ -15,7 +15,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// benchPragmas are the settings of the store, for the raw statements that it is compared with.
+// benchPragmas are the settings of the store. The raw statements to which it is compared use the
+// same settings.
 const benchPragmas = "?_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_pragma=wal_autocheckpoint(4000)&_pragma=busy_timeout(5000)"
 
 // A bare database is the raw limit: one row inserted and deleted by its primary key.
@@ -63,8 +64,8 @@ func pair(ctx context.Context, s *sqlitestore.Store, name string) error {
 	return s.Release(ctx, name, req.ID, store.Keep{})
 }
 
-// BenchmarkPair compares Acquire and Release with the two raw statements, in turns of a hundred,
-// so that a busy machine affects both. It reports the medians.
+// BenchmarkPair compares Acquire and Release with the two raw statements. They alternate in turns
+// of a hundred, so that a busy machine affects both. It reports the medians.
 func BenchmarkPair(b *testing.B) {
 	for _, goroutines := range []int{1, 64} {
 		b.Run(fmt.Sprintf("goroutines=%d", goroutines), func(b *testing.B) {

@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// lockFile takes the write lock of the file, like another process in the middle of a
-// transaction. It returns a function that releases it.
+// lockFile takes the write lock of the file, as another process in the middle of a transaction
+// would. It returns a function that releases the lock.
 func lockFile(t *testing.T, path string) (unlock func()) {
 	t.Helper()
 	db, err := sql.Open("sqlite", path)
@@ -58,7 +58,8 @@ func TestACallReturnsSoonAfterItsContextEnds(t *testing.T) {
 	s := open(t, path)
 	req := take(t, s, "order")
 	unlock := lockFile(t, path)
-	// Concurrently: the first call waits for the file, the others wait for the first.
+	// The calls run concurrently. The first call waits for the file, and the others wait for the
+	// first.
 	var wg sync.WaitGroup
 	for name, call := range calls(s, req) {
 		wg.Go(func() {
@@ -104,7 +105,7 @@ func TestACallReturnsAtItsDeadlineWhileAnEarlierOneWaits(t *testing.T) {
 		_, err := s.Acquire(context.Background(), request("first"))
 		first <- err
 	}()
-	time.Sleep(20 * time.Millisecond) // so that it is the first
+	time.Sleep(20 * time.Millisecond) // so that the other call is the first
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	second := make(chan error)
@@ -191,7 +192,7 @@ func TestCallsThatShareATransactionHaveTheirOwnOutcomes(t *testing.T) {
 	if _, err := a.Acquire(t.Context(), shared); err != nil {
 		t.Fatal(err)
 	}
-	const n = 200 // more than fit into one batch, with the renewals
+	const n = 200 // together with the renewals more than fit into one batch
 	held := make([]store.Request, n)
 	for i := range held {
 		held[i] = request(fmt.Sprintf("held:%d", i))

@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newClock returns the clock that all processes under this kernel share: CLOCK_MONOTONIC
-// without the offset of the time namespace. It cannot be set, and it restarts at every boot.
-// Go's timers, and so the deadlines of leases, run on the same clock: both stop while the
-// machine is suspended.
+// newClock returns the clock that all processes under this kernel share: CLOCK_MONOTONIC without
+// the offset of the time namespace. It cannot be set, and it restarts at every boot. Go's timers,
+// and so the deadlines of leases, run on the same clock. Both stop while the machine is
+// suspended.
 func newClock() (clock, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -36,13 +36,13 @@ func newClock() (clock, error) {
 
 func monotonic() int64 {
 	var ts unix.Timespec
-	// This fails only for an unknown clock or a bad address.
+	// ClockGettime fails only for an unknown clock or a bad address.
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
 	return ts.Nano()
 }
 
-// timeNamespaceOffset returns how far CLOCK_MONOTONIC is ahead of the kernel's own in the
-// time namespace of this process.
+// timeNamespaceOffset returns how far CLOCK_MONOTONIC in the time namespace of this process is
+// ahead of the kernel's own.
 func timeNamespaceOffset() (int64, error) {
 	file, err := os.ReadFile("/proc/self/timens_offsets")
 	if errors.Is(err, fs.ErrNotExist) {

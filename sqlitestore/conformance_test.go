@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-lock/holdfast/storetest"
 )
 
-// Most tests of the suite wait for a TTL or a heartbeat to end, so some run in parallel. Each has
-// a file for itself: SQLite has one writer, and would delay the calls of other tests.
+// Most tests of the suite wait for a TTL or a heartbeat to end, so some run in parallel. Each
+// test has its own file, because SQLite has one writer and would delay the calls of other tests.
 func TestConformance(t *testing.T) {
 	const parallel = 4
 	files := make(chan string, parallel)
@@ -21,7 +21,7 @@ func TestConformance(t *testing.T) {
 		open(t, path).Close() // creates the file
 		files <- path
 	}
-	var inUse sync.Map // from the name of a test to its file
+	var inUse sync.Map // maps the name of a test to its file
 	path := func(t testing.TB) string {
 		path, _ := inUse.Load(t.Name())
 		return path.(string)

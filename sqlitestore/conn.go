@@ -14,8 +14,8 @@ import (
 //
 // It uses the driver directly. The pool of database/sql is of no use for a single connection, and
 // takes a third of the time of a statement. The context passed to the driver never ends, because
-// otherwise the driver starts a goroutine per statement; statements never wait for a lock here (see
-// Store.begin).
+// otherwise the driver starts a goroutine per statement. Statements never wait for a lock here
+// (see Store.begin).
 type conn struct {
 	conn  driver.Conn
 	stmts map[string]*preparedStmt
@@ -29,8 +29,8 @@ type preparedStmt struct {
 }
 
 func dial(dsn string) (*conn, error) {
-	// A separate driver, because hooks that the program registers with the global one must not
-	// apply to this file.
+	// Use a separate driver, because hooks that the program registers with the global driver must
+	// not apply to this file.
 	c, err := new(sqlite.Driver).Open(dsn)
 	if err != nil {
 		return nil, err
@@ -140,8 +140,8 @@ func resultCode(err error) int {
 	return 0
 }
 
-// busy reports whether a statement failed, without effect, because another connection has the
-// file locked.
+// busy reports whether a statement failed without effect because another connection has locked
+// the file.
 func busy(err error) bool {
 	code := resultCode(err)
 	return code == sqlite3.SQLITE_BUSY || code == sqlite3.SQLITE_PROTOCOL

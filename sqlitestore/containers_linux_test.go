@@ -47,8 +47,8 @@ func TestContainersOfOneKernelExcludeEachOther(t *testing.T) {
 			inside := startAs(t, "hold", change, path, "inside", "1m")
 			inside.hears("held")
 			waiter := startAs(t, "queue", change, path, "outside")
-			waiter.hears("queued 1") // not served, because the earlier grant is still held
-			again := open(t, path)   // under the boot ID of this side
+			waiter.hears("queued 1") // not granted, because the earlier grant is still held
+			again := open(t, path)   // under the boot ID outside of the container
 			if answer, err := again.Acquire(t.Context(), request("inside")); err != nil || answer.Granted() {
 				t.Errorf("granted %v, error %v: it is held inside", answer.Granted(), err)
 			}

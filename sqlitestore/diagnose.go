@@ -16,7 +16,7 @@ func (s *Store) Diagnose(ctx context.Context, _ time.Duration) []store.Finding {
 	return append(findings, diagnosis.Identify("%s", s.file.identity()), diagnosis.ClockUnneeded("the store uses the clock of this host"))
 }
 
-// A patient is the file that is looked at.
+// A patient is the file to check.
 type patient struct {
 	*Store
 	ctx context.Context
@@ -60,7 +60,7 @@ var probes = []diagnosis.Probe[*patient]{
 	},
 	{
 		Check: diagnosis.New("sqlite.file", store.LevelFailure,
-			"the file was removed or replaced: processes that open it now do not know of the locks of older ones, so two hold one name",
+			"the file was removed or replaced: processes that open it now do not see the locks in the old file, so two processes can hold one name",
 			"stop all programs that use the file, then start them again; keep clean-up jobs from removing it"),
 		Look: func(p *patient) (bool, string, error) {
 			if err := p.file.check(); err != nil {
@@ -71,7 +71,7 @@ var probes = []diagnosis.Probe[*patient]{
 	},
 	{
 		Check: diagnosis.New("sqlite.file-system", store.LevelFailure,
-			"on a file system of several hosts the locks and the shared memory of SQLite do not work: two processes hold one name",
+			"on a file system that several hosts share, the locks and the shared memory of SQLite do not work: two processes can hold one name",
 			"put the file on a local disk, such as /var/lib, or use a store on a server"),
 		Look: func(p *patient) (bool, string, error) {
 			kind, shared, _, err := fileSystem(p.file.path)

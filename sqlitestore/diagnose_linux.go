@@ -6,11 +6,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// layeredFS are file systems of which each container has one of its own.
+// layeredFS are file systems that each container has to itself.
 var layeredFS = map[int64]string{0x794c7630: "overlayfs", 0x61756673: "aufs"}
 
-// fileSystem returns the kind of file system on which a file is, and whether several hosts share
-// it, or it is a layer of a container.
+// fileSystem returns the kind of file system of a file, whether several hosts share it, and
+// whether it is a layer of a container.
 func fileSystem(path string) (kind string, shared, layered bool, err error) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(path, &fs); err != nil {

@@ -55,7 +55,7 @@ func TestDiagnoseFindsALayerOfAContainer(t *testing.T) {
 	}
 	mount := filepath.Join(dir, "mount")
 	options := "lowerdir=" + dir + "/lower,upperdir=" + dir + "/upper,workdir=" + dir + "/work"
-	if err := unix.Mount("overlay", mount, "overlay", 0, options); err != nil { // takes root, and a file system below that allows it
+	if err := unix.Mount("overlay", mount, "overlay", 0, options); err != nil { // needs root, and a file system below that supports it
 		t.Logf("tried without a real overlay: %v", err)
 		var fs unix.Statfs_t
 		if err := unix.Statfs(dir, &fs); err != nil {

@@ -4,7 +4,7 @@ package sqlitestore
 
 import "errors"
 
-// fileSystem cannot tell the kind of file system on systems other than Linux.
+// fileSystem does not know the kind of file system on systems other than Linux.
 func fileSystem(string) (kind string, shared, layered bool, err error) {
 	return "", false, false, errors.New("the kind of file system is known on Linux only")
 }

@@ -17,10 +17,10 @@
 //     includes sshfs and virtiofs. On other systems you have to check this yourself. Overlayfs
 //     works for the processes of one container; two containers have separate files unless the
 //     file is on a volume.
-//   - Nobody removes or replaces the file while it is in use. If somebody does, renewals fail
-//     from then on, and other calls fail within ten milliseconds. But a process that opens the
-//     path in the meantime does not see the locks in the old file. Removing only the -wal or
-//     -shm file beside it is not detected.
+//   - The file is not removed or replaced while it is in use. If it is, renewals fail from then
+//     on, and other calls fail within ten milliseconds. But a process that opens the path in the
+//     meantime does not see the locks in the old file. Removing only the -wal or -shm file beside
+//     it is not detected.
 //   - No program that uses the file opens it by other means in the same process, for example
 //     to copy it or with another SQLite library. POSIX locks belong to the process: closing
 //     such a descriptor drops the locks that SQLite holds.
@@ -34,19 +34,18 @@
 // between.
 //
 // The monotonic clock restarts at every boot. Grants of an earlier boot are void, since their
-// holders are gone. A new boot ID does not prove a reboot, because LXC and systemd-nspawn give each
-// container its own. A clock that is behind the file's last use does prove it: then all grants end
-// when the file is opened. If the machine has already been up for longer than it was at the file's
-// last use, a reboot cannot be distinguished from a second container. Then grants keep their
-// remaining time, and end at most their TTL plus one second after the file is opened. In both cases
-// kept records (Once, MinHold) last until their end on the wall clock; if the wall clock was set
-// forward meanwhile, they end early.
+// holders are gone. A new boot ID does not prove a reboot, because LXC and systemd-nspawn give
+// each container its own. A clock that is behind the file's last use does prove it, and all
+// grants end when the file is opened. If the machine has already been up for longer than it was
+// at the file's last use, a reboot cannot be distinguished from a second container. In that case
+// grants keep their remaining time, and end at most their TTL plus one second after the file is
+// opened. In both cases kept records (Once, MinHold) last until their end on the wall clock; if
+// the wall clock was set forward meanwhile, they end early.
 //
-// On other systems the store uses the wall clock. If it is set forward, grants end early by
-// that much, and two holders are possible. If it is set back, grants of dead holders last
-// longer. Tokens grow in either case. The wall clock continues while the machine is suspended,
-// but timers do not: after a resume, a holder may take an expired lease for valid for up to its
-// TTL.
+// On other systems the store uses the wall clock. If it is set forward, grants end early by that
+// time, and two holders are possible. If it is set back, grants of dead holders last longer.
+// Tokens grow in either case. The wall clock continues while the machine is suspended, but timers
+// do not: after a resume, a holder may treat an expired lease as valid for up to its TTL.
 //
 // # Tokens
 //

@@ -53,7 +53,7 @@ func idOf(v driver.Value) (id store.ID) {
 	return id
 }
 
-// columns returns the values of grantColumns, after those in front.
+// columns returns the values in front, followed by the values of grantColumns.
 func (g *grant) columns(front ...driver.Value) []driver.Value {
 	return append(front, g.id[:], int64(g.mode), int64(g.weight), int64(g.limit), g.token, int64(g.tokens),
 		g.since, g.until, int64(g.state), g.wall, g.owner, g.meta)
@@ -93,7 +93,7 @@ type others struct {
 	due             int64 // no grant ends before this time
 }
 
-// load reads a name and removes what has expired.
+// load reads a name and removes its expired holders and waiters.
 func (tx *callTx) load(name string) (*entry, error) {
 	e := &entry{tx: tx, name: name}
 	row, err := tx.conn.get(sqlGetName, name)
@@ -175,7 +175,7 @@ func (e *entry) store() error {
 	return err
 }
 
-// storeThen stores the removal of what has expired, and then returns err.
+// storeThen stores the removal of expired holders and waiters, and then returns err.
 func (e *entry) storeThen(err error) error {
 	if storeErr := e.store(); storeErr != nil {
 		return storeErr
@@ -280,7 +280,7 @@ func (e *entry) mixes(req *store.Request) error {
 	if e.waiters == 0 {
 		return nil
 	}
-	row, err := e.tx.conn.get(sqlOtherUse, e.name) // all others are like this one
+	row, err := e.tx.conn.get(sqlOtherUse, e.name) // all waiters that are not exclusive have the same mode and limit
 	if err != nil || row == nil {
 		return err
 	}

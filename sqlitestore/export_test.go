@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// Rows returns the rows of a file, expired or not. Unlike Open it removes nothing.
+// Rows returns the rows of a file, including expired ones. Unlike Open it removes nothing.
 func Rows(path string) ([]string, error) {
 	conn, err := dial(dataSource(path))
 	if err != nil {

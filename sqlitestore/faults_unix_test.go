@@ -88,7 +88,7 @@ func TestADamagedFileIsAnUnknownOutcome(t *testing.T) {
 		t.Fatal(err)
 	}
 	noise := []byte(strings.Repeat("noise", int(info.Size()-4096)/5))
-	if _, err := f.WriteAt(noise, 4096); err != nil { // all pages but the one that describes the tables
+	if _, err := f.WriteAt(noise, 4096); err != nil { // all pages except the one that describes the tables
 		t.Fatal(err)
 	}
 	f.Close()

@@ -26,7 +26,7 @@ func (f *file) note() error {
 	return nil
 }
 
-// identity returns what is the same for all processes that use the same file.
+// identity returns a text that is the same for all processes that use the same file.
 func (f *file) identity() string { return fmt.Sprintf("device %x, inode %d", f.stat.Dev, f.stat.Ino) }
 
 // check returns an error if the path no longer refers to that file. It takes a microsecond or

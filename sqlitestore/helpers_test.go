@@ -11,7 +11,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// patience bounds what should happen soon. It is long, because only a failing test waits for it.
+// patience bounds the wait for events that should happen soon. Only a failing test waits that
+// long.
 const patience = 30 * time.Second
 
 // open opens a store and closes it at the end of the test.
@@ -56,7 +57,7 @@ func release(t testing.TB, s store.Store, req store.Request) {
 	}
 }
 
-// wantRows expects these rows in a file, expired or not.
+// wantRows expects these rows in a file, including expired ones.
 func wantRows(t *testing.T, path string, want ...string) {
 	t.Helper()
 	rows, err := sqlitestore.Rows(path)

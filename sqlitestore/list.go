@@ -118,7 +118,8 @@ func (s *Store) page(ctx context.Context, q store.Query) (page store.Page, err e
 	return page, err
 }
 
-// prefixEnd returns the first string after all that start with prefix, or "" if there is none.
+// prefixEnd returns the first string after all strings that start with prefix, or "" if there is
+// none.
 func prefixEnd(prefix string) string {
 	if prefix == "" {
 		return ""

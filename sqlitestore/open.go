@@ -26,8 +26,8 @@ const (
 
 	// pragmas are the settings of a connection. A commit needs no fsync, because all holders end
 	// when the machine goes down. With NORMAL only a checkpoint calls fsync, so that a power cut
-	// cannot damage the file. To make that rare, there is a checkpoint only once per 16 MiB, four
-	// times the default.
+	// cannot damage the file. To make fsync rare, there is a checkpoint only once per 16 MiB,
+	// which is four times the default.
 	pragmas = `PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 4000;`
 )
 
@@ -48,7 +48,7 @@ func openURL(ctx context.Context, u *store.URL) (store.Store, error) {
 	}
 	s, err := Open(ctx, u.Path)
 	if err != nil {
-		return nil, err // so that the interface is nil, and does not contain a nil *Store
+		return nil, err // so that the interface is nil, instead of containing a nil *Store
 	}
 	return s, nil
 }
@@ -155,7 +155,7 @@ func dataSource(path string) string {
 	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?mode=rw"
 }
 
-// setUp prepares the connection, and the file if it is new.
+// setUp sets up the connection, and the file if it is new.
 func (s *Store) setUp(ctx context.Context) error {
 	// Check before any change, because the file may belong to another program.
 	if err := s.retry(ctx, s.checkMark); err != nil {
@@ -171,7 +171,7 @@ func (s *Store) setUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// They read the file, which another connection may be recovering.
+	// The pragmas read the file, which another connection may be recovering.
 	if err := s.retry(ctx, func() error { return s.conn.script(pragmas) }); err != nil {
 		return err
 	}
@@ -201,7 +201,7 @@ func (s *Store) checkMark() error {
 	return nil
 }
 
-// setUpFile creates the tables of a new file, and adjusts an existing one to this boot.
+// setUpFile creates the tables of a new file, and adjusts an existing file to this boot.
 func (tx *callTx) setUpFile() error {
 	if err := tx.checkMark(); err != nil {
 		return err

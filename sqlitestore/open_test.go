@@ -209,8 +209,8 @@ func TestACancelledContextOpensNothing(t *testing.T) {
 	}
 }
 
-// The last handle that is closed locks the file, to remove the files beside it, and the first that
-// is opened locks it, to create or recover them.
+// The last handle to be closed locks the file to remove the files beside it. The first handle to
+// be opened locks it to create or recover them.
 func TestHandlesThatAreOpenedAndClosedAtOnceDoNotDisturbEachOther(t *testing.T) {
 	for range 3 {
 		path := newPath(t)

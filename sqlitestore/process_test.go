@@ -222,7 +222,7 @@ func childIncrement(args []string) error {
 				return err
 			}
 			return os.WriteFile(args[1], []byte(strconv.Itoa(n+1)), 0o600)
-		}, holdfast.Retry(holdfast.Backoff(10*time.Millisecond, time.Second))) // a busy machine is not an outage
+		}, holdfast.Retry(holdfast.Backoff(10*time.Millisecond, time.Second))) // a busy machine must not make the call fail
 		if err != nil {
 			return err
 		}

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// asksPerHeartbeat is how often a waiter asks, so that it does not lose its place if one
-	// request is late.
+	// asksPerHeartbeat is how often a waiter asks per heartbeat, so that it does not lose its
+	// place if one request is late.
 	asksPerHeartbeat = 3
 
 	// pollEvery is how often a waiter asks if wake-ups cannot be pushed to it.
@@ -39,7 +39,7 @@ func waiterOf(row []driver.Value) *waiter {
 	}
 }
 
-// waiter runs a query for a waiter. It returns nil if there is none.
+// waiter runs a query that returns a waiter. It returns nil if there is none.
 func (e *entry) waiter(query string, args ...driver.Value) (*waiter, error) {
 	if e.waiters == 0 {
 		return nil, nil
@@ -81,8 +81,8 @@ func (tx *callTx) ask(e *entry, req *store.Request) (store.Answer, error) {
 	if err != nil {
 		return store.Answer{}, err
 	}
-	// A kept record of this identity means that its grant has ended. It must not be granted again
-	// beside its own record.
+	// A kept record of this identity means that its grant has ended. The identity must not be
+	// granted again beside its own record.
 	fits := g == nil && e.admits(req.Mode, req.Weight, req.Limit)
 	if !fits || first != nil && first.id != req.ID {
 		refusal, err := tx.refuse(e, req, w, fits)
@@ -108,8 +108,8 @@ func (tx *callTx) ask(e *entry, req *store.Request) (store.Answer, error) {
 	return store.Answer{Token: token, Tokens: tokens, TTL: req.TTL, Waiters: e.waiters}, nil
 }
 
-// refuse queues the request if it asks for that, and returns its refusal. w is the waiter of
-// the request if it is queued already.
+// refuse queues the request if it asks for that, and returns its refusal. W is the waiter of the
+// request if it is queued already.
 func (tx *callTx) refuse(e *entry, req *store.Request, w *waiter, fits bool) (*store.Refusal, error) {
 	r := &store.Refusal{}
 	var err error
@@ -147,13 +147,13 @@ func (tx *callTx) refuse(e *entry, req *store.Request, w *waiter, fits bool) (*s
 		r.Place = inFront + 1
 	}
 	if inFront == 0 {
-		due = e.due() // otherwise due is when a waiter in front is dropped
+		due = e.due() // otherwise due is the time at which a waiter in front is removed
 	}
 	r.Again = max(minAgain, min(again, time.Duration(due-tx.now)))
 	return r, nil
 }
 
-// due returns when the next of the holders ends.
+// due returns when the next holder expires.
 func (e *entry) due() int64 {
 	due := int64(never)
 	if e.first != nil {
@@ -219,15 +219,15 @@ func (e *entry) dequeue(id store.ID) error {
 func (e *entry) drop(w *waiter) error {
 	_, err := e.tx.conn.exec(sqlDeleteWaiter, e.name, w.seq)
 	e.waiters--
-	e.freed = true // the waiter behind it may be first now
+	e.freed = true // the next waiter may be first now
 	if w.id != e.asker {
 		e.tx.wakes = append(e.tx.wakes, wakeUp{e.name, w.id, w.wake}) // ends its call of Wait, if any
 	}
 	return err
 }
 
-// wakeFirst wakes the first waiter if it can be granted now. While the name is closed it is
-// woken in any case: it may want to give up, and then the next one is woken.
+// wakeFirst wakes the first waiter if it can be granted now. While the name is kept closed, the
+// first waiter is woken in any case. It may want to give up, and then the next one is woken.
 func (e *entry) wakeFirst() error {
 	w, err := e.waiter(sqlFirstWaiter, e.name)
 	if err != nil || w == nil || w.id == e.asker {

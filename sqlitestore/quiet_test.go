@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// eventually polls until the condition is true, and fails the test after some time.
+// eventually polls until the condition is true, and fails the test after patience.
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	for start := time.Now(); !cond(); time.Sleep(5 * time.Millisecond) {
@@ -79,7 +79,7 @@ func TestNothingIsLeftAfterClose(t *testing.T) {
 	}
 }
 
-// openFiles counts open files below a directory, and sockets.
+// openFiles counts sockets, and open files below a directory.
 func openFiles(t *testing.T, dir string) int {
 	fds, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -124,7 +124,7 @@ func TestAHandleListensOnlyWhileSomebodyWaits(t *testing.T) {
 	}
 }
 
-// Such a waiter asks only as often as needed to keep its place, at every place in the queue.
+// Such a waiter asks only as often as it must to keep its place, at every place in the queue.
 func TestAWaiterThatIsPushedToDoesNotPoll(t *testing.T) {
 	path := newPath(t)
 	a, b := open(t, path), open(t, path)

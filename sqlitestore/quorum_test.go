@@ -1,3 +1,5 @@
+//go:build !race
+
 package sqlitestore_test
 
 import (
@@ -13,8 +15,9 @@ import (
 	"github.com/holdfast-lock/holdfast/storetest"
 )
 
-// A quorum over three files is of no use, since they are on one host. It shows that a quorum
-// relies on nothing but the contract of its nodes.
+// A quorum of three files is of no practical use, because they are on one host. It shows that a
+// quorum relies only on the contract of its nodes. SQLite is many times slower with the race
+// detector, which other tests of both stores use.
 func TestQuorumOfThreeSQLiteFiles(t *testing.T) {
 	dir := t.TempDir()
 	path := func(i int) string { return filepath.Join(dir, fmt.Sprintf("%d.db", i)) }
@@ -34,7 +37,7 @@ func TestQuorumOfThreeSQLiteFiles(t *testing.T) {
 			}
 			return q
 		},
-		// What has expired is removed by the next use of the name at that node, or by its sweep.
+		// The next use of a name at a node, or its sweep, removes expired rows.
 		Residue: func(t testing.TB) (all []string) {
 			for i := range 3 {
 				s, err := sqlitestore.Open(context.Background(), path(i))
@@ -52,8 +55,8 @@ func TestQuorumOfThreeSQLiteFiles(t *testing.T) {
 			}
 			return all
 		},
-		// A call is several transactions in each of three files, which have one writer each.
+		// A call needs several transactions in each of three files, each of which has one writer.
 		TTL:      3 * time.Second,
-		Parallel: 2,
+		Parallel: 4,
 	})
 }

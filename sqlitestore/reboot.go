@@ -9,15 +9,14 @@ import (
 // So tokens grow even if the file is lost.
 func (tx *callTx) tokenClock() int64 { return (tx.clock.wall() - tx.now) / tokenUnit }
 
-// seenEvery is how often a handle that writes records its reading of the clock in
-// meta.seen.
+// seenEvery is how often a handle that writes also records its reading of the clock in meta.seen.
 const seenEvery = time.Second
 
 // recordTime raises meta.seen to the time of the transaction, at most once per seenEvery. So
 // no grant in the file ends later than its TTL plus seenEvery after meta.seen.
 func (s *Store) recordTime(now int64) error {
 	if s.recorded == 0 || !elapsed(now, s.recorded, seenEvery) {
-		return nil // the table may not exist yet, or it is too soon
+		return nil // the table may not exist yet, or the last record is too recent
 	}
 	_, err := s.conn.exec(sqlPutSeen, now)
 	s.recorded = now
@@ -27,8 +26,8 @@ func (s *Store) recordTime(now int64) error {
 // otherBoot is called when the file was last opened under another boot ID. That alone does not
 // prove a reboot: LXC and systemd-nspawn give each container its own boot ID, under one kernel
 // with one clock, and then the grants are live. But the clock never goes back while the kernel
-// runs. If it is behind meta.seen, the machine was restarted, and all holders and waiters are
-// gone.
+// runs. If the clock is behind meta.seen, the machine was restarted, and all holders and waiters
+// are gone.
 //
 // Otherwise both are possible, and grants and waiters keep their remaining time. That costs
 // little: the clock has passed meta.seen, so each of them ends within its TTL plus seenEvery.
@@ -46,8 +45,8 @@ func (tx *callTx) otherBoot(seen, high int64) error {
 			return err
 		}
 	}
-	// After a reboot, the clock may repeat readings of the previous boot. After a power cut,
-	// the newest commits may be missing as well; then only the wall clock is above the tokens
+	// After a reboot, the clock may repeat readings of the previous boot. After a power cut, the
+	// newest commits may be missing as well. In that case only the wall clock is above the tokens
 	// that were granted in them.
 	_, err := tx.conn.exec("UPDATE meta SET clock = ?, low = max(low, min(high, ?), ?)",
 		tx.clock.boot, tx.tokenAt(seen+int64(seenEvery)), wall/tokenUnit)
@@ -75,7 +74,7 @@ func (tx *callTx) reboot(high int64) error {
 			return err
 		}
 	}
-	// Above all earlier tokens, even if the wall clock was set back.
+	// The base is above all earlier tokens, even if the wall clock was set back.
 	tx.base = max(tx.tokenClock(), high+1-now/tokenUnit)
 	_, err := tx.conn.exec("UPDATE meta SET clock = ?, base = ?, low = 0, high = ?, seen = ?", tx.clock.boot, tx.base, tx.tokenAt(now)+tokensAhead, now)
 	return err

@@ -86,7 +86,7 @@ func TestAnotherBootIDOnTheSameClockEndsNothing(t *testing.T) {
 		t.Fatalf("granted %v, error %v", answer.Granted(), err)
 	}
 	w.pass(time.Second / 2)
-	for _, boot := range []string{"boot 2", "boot 1", "boot 2"} { // they open the file in turns
+	for _, boot := range []string{"boot 2", "boot 1", "boot 2"} { // the containers open the file in turns
 		w.boot = boot
 		b := w.open()
 		page, err := b.List(t.Context(), store.Query{})
@@ -113,8 +113,8 @@ func TestAnotherBootIDOnTheSameClockEndsNothing(t *testing.T) {
 	}
 }
 
-// The machine has been up for longer than it was when the file was last used, so the clock does
-// not show the reboot.
+// The machine has now been up for longer than it had been when the file was last used, so the
+// clock does not show the reboot.
 func TestARebootThatTheClockDoesNotShowEndsGrantsWithinTheirTTL(t *testing.T) {
 	w := newHost(t)
 	s := w.open()
@@ -138,7 +138,7 @@ func TestARebootThatTheClockDoesNotShowEndsGrantsWithinTheirTTL(t *testing.T) {
 	w.boot, w.wall = "boot 2", w.wall.Add(20*time.Hour) // the clock has the same reading as before
 	s = w.open()
 	above(t, w.pair(s), last)
-	w.take(s, request("hour")) // it ended while the machine was off
+	w.take(s, request("hour")) // its record ended while the machine was off
 	if answer, err := s.Acquire(t.Context(), request("day")); err != nil || answer.Granted() || answer.Refusal.Holders[0].Left != 4*time.Hour {
 		t.Errorf("a kept record of a day after 20 hours: %+v, error %v", answer, err)
 	}
@@ -149,8 +149,8 @@ func TestARebootThatTheClockDoesNotShowEndsGrantsWithinTheirTTL(t *testing.T) {
 	w.take(s, request("held"))
 }
 
-// A power cut may lose the newest commits. Then the file has an earlier reading of the clock
-// than the last token, and the clock of the next boot may be between the two.
+// A power cut may lose the newest commits. In that case the file has an earlier reading of the
+// clock than the last token, and the clock of the next boot may be between the two.
 func TestTokensGrowOverAPowerCutThatTheClockDoesNotShow(t *testing.T) {
 	w := newHost(t)
 	s := w.open()

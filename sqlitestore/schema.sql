@@ -5,7 +5,7 @@ CREATE TABLE meta (
 	one   INTEGER PRIMARY KEY CHECK (one = 1),
 	clock TEXT    NOT NULL, -- boot ID under which the file was last opened
 	base  INTEGER NOT NULL, -- token for time 0 of that clock; tokens grow by one per microsecond
-	low   INTEGER NOT NULL, -- highest token that may not be issued again, whatever the clock says
+	low   INTEGER NOT NULL, -- highest token that must not be issued again, whatever the clock says
 	high  INTEGER NOT NULL, -- no token above this one was ever issued
 	sweep TEXT    NOT NULL, -- last name that Open has swept
 	seen  INTEGER NOT NULL  -- reading of the clock, at most a second before the last write
@@ -26,7 +26,7 @@ CREATE TABLE names (
 	since  INTEGER NOT NULL DEFAULT 0,
 	until  INTEGER NOT NULL DEFAULT 0, -- ends at this time
 	state  INTEGER NOT NULL DEFAULT 0, -- held, done or cooling
-	wall   INTEGER NOT NULL DEFAULT 0, -- of a kept record: its end on the wall clock, needed after a reboot
+	wall   INTEGER NOT NULL DEFAULT 0, -- end of a kept record on the wall clock, needed after a reboot
 	owner  TEXT NOT NULL DEFAULT '',
 	meta   TEXT NOT NULL DEFAULT ''
 ) STRICT, WITHOUT ROWID;
@@ -56,7 +56,7 @@ CREATE TABLE waiters (
 	weight INTEGER NOT NULL,
 	lim    INTEGER NOT NULL,
 	joined INTEGER NOT NULL,
-	until  INTEGER NOT NULL, -- dropped at this time unless it asks again
+	until  INTEGER NOT NULL, -- removed at this time unless it asks again
 	wake   TEXT    NOT NULL, -- address to push to; empty if there is none
 	owner  TEXT    NOT NULL,
 	meta   TEXT    NOT NULL,

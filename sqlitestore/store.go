@@ -13,7 +13,7 @@ import (
 
 const (
 	// heartbeat is how long a waiter that stopped asking keeps its place. A dead waiter delays
-	// the next one by that much. A live one that is paused for longer loses its place.
+	// the next one for that long. A live waiter that is paused for longer loses its place.
 	heartbeat = 2 * time.Second
 
 	// minTTL is longer than a checkpoint on a slow disk, during which no lease can be renewed.
@@ -30,7 +30,8 @@ var (
 	errClosed = fmt.Errorf("sqlite store: %w", store.ErrClosed)
 )
 
-// A Store is a handle on a file of locks. Use [Open], or a URL of the form "sqlite:PATH".
+// A Store is a handle on a file of locks. Make one with [Open], or open it by a URL of the form
+// "sqlite:PATH".
 type Store struct {
 	file  file
 	dsn   string
@@ -48,7 +49,7 @@ type Store struct {
 	sweepTo  string // the last name swept
 
 	readTurn chan struct{} // guards read
-	read     *conn         // for listings; nil until the first
+	read     *conn         // for listings; nil until the first listing
 
 	pushes pushes
 	closed atomic.Bool
@@ -252,7 +253,8 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	for first := 0; first < len(grants); first += maxRenewals {
 		part := grants[first:min(first+maxRenewals, len(grants))]
 		call := callFunc(func(tx *callTx) error {
-			// Always check: a process that opens the path now must know of extended grants.
+			// Always check, because a process that opens the path now must know of extended
+			// grants.
 			err := tx.file.check()
 			for i := 0; err == nil && i < len(part); i++ {
 				outcomes[first+i], err = tx.renew(&part[i])

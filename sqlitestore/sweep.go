@@ -14,7 +14,7 @@ const (
 	sweepOpen  = 1000
 )
 
-// sweep removes what has expired among the next names, at most once per sweepEvery.
+// sweep removes expired grants and waiters of the next names, at most once per sweepEvery.
 func (tx *callTx) sweep() error {
 	pause := sweepEvery
 	if tx.sweepTo == "" {
@@ -29,8 +29,8 @@ func (tx *callTx) sweep() error {
 	return err
 }
 
-// sweepFrom removes what has expired among the next limit names. It returns the last of them,
-// or "" if that was the end.
+// sweepFrom removes expired grants and waiters of the next limit names. It returns the last of
+// these names, or "" at the end.
 func (tx *callTx) sweepFrom(after string, limit int) (string, error) {
 	var due []string
 	last, n := "", 0

@@ -7,11 +7,11 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A token is the time of its grant in microseconds. Usually nothing is written to keep tokens
-// in order: the time is read while the file is locked, so it follows the order of grants, and
-// two transactions lie between two grants of a name, which takes longer than a microsecond.
-// Only tokens ahead of the clock are recorded, in meta.low: blocks of several tokens, floors,
-// and every token if the clock can be set back.
+// A token is the time of its grant in microseconds. Usually nothing is written to keep tokens in
+// order: the time is read while the file is locked, so it follows the order of grants, and there
+// are two transactions between two grants of a name, which take longer than a microsecond. Only
+// tokens ahead of the clock are recorded, in meta.low: blocks of several tokens, floors, and
+// every token if the clock can be set back.
 //
 // Microseconds since 1970 stay below 2^53 until the year 2255.
 
@@ -21,8 +21,8 @@ const (
 	// maxBlock bounds a block of tokens, so that no caller exhausts them.
 	maxBlock = 4096
 
-	// tokensAhead is how far meta.high is ahead of the clock when it is raised. It costs one
-	// write per minute, and a reboot skips up to a minute of tokens.
+	// tokensAhead is how far meta.high is ahead of the clock when it is raised. Raising it costs
+	// one write per minute, and a reboot skips up to a minute of tokens.
 	tokensAhead = int64(time.Minute) / tokenUnit
 )
 

@@ -101,7 +101,7 @@ func TestTokensGrowWhenTheFileIsDeleted(t *testing.T) {
 	}
 }
 
-// Only the wall clock is left of the previous boot.
+// The wall clock is the only thing that remains from the previous boot.
 func TestTokensGrowWhenTheFileIsDeletedInAReboot(t *testing.T) {
 	w := newHost(t)
 	s := w.open()
@@ -120,7 +120,7 @@ func TestTokensGrowOverAReboot(t *testing.T) {
 	for _, change := range []func(){
 		func() {},
 		func() { w.wall = w.wall.Add(time.Minute) },
-		func() { w.wall = w.wall.Add(-24 * time.Hour) }, // as with an empty clock battery
+		func() { w.wall = w.wall.Add(-24 * time.Hour) }, // as if the clock battery were empty
 		func() {},
 	} {
 		change()

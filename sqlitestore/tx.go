@@ -19,7 +19,7 @@ const (
 	// transactions take tens of microseconds.
 	spins = 10
 
-	// maxPause bounds the pause between two retries, and so how late a call may notice that
+	// maxPause bounds the pause between two retries. It also bounds how late a call notices that
 	// the file is free.
 	maxPause = 2 * time.Millisecond
 
@@ -45,7 +45,7 @@ type callTx struct {
 	now   int64 // read while the file was locked, so that times follow the order of transactions
 	wakes []wakeUp
 	err   error
-	done  chan struct{} // closed when the transaction has ended; nil if nobody waits for it
+	done  chan struct{} // closed when the transaction has ended; nil if no goroutine waits for it
 }
 
 // A call is the work of one call within a transaction.
@@ -58,7 +58,7 @@ type callFunc func(tx *callTx) error
 func (f callFunc) do(tx *callTx) error { return f(tx) }
 
 // A writeQueue batches calls. The goroutine that has the turn uses the connection. Calls that
-// arrive meanwhile are queued, and the goroutine runs them in its own transaction.
+// arrive meanwhile are queued, and that goroutine runs them in its own transaction.
 //
 // Package internal/batch does not fit here. It forms a batch before it sends it. Here the
 // batch is formed while the file is locked, so that it includes the calls that arrived while
@@ -161,7 +161,8 @@ func (s *Store) enqueue(ctx context.Context, tx *callTx) {
 	<-tx.done
 }
 
-// transact runs a call, and those that are queued, in one transaction. The caller has the turn.
+// transact runs a call, together with the queued calls, in one transaction. The caller has the
+// turn.
 func (s *Store) transact(ctx context.Context, tx *callTx) {
 	var others []*callTx
 	recorded := s.recorded
@@ -233,7 +234,7 @@ func elapsed(now, then int64, d time.Duration) bool {
 	return now-then >= int64(d) || now < then
 }
 
-// run runs one call. It returns an error only if that applies to the whole transaction.
+// run runs one call. It returns an error only if the error applies to the whole transaction.
 func (tx *callTx) run() error {
 	tx.now = tx.clock.now()
 	tx.err = tx.call.do(tx)
@@ -250,7 +251,7 @@ func (s *Store) usable(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// retry calls f until no other connection has the file locked. It replaces SQLite's own busy
+// retry calls f until the file is not locked by another connection. It replaces SQLite's own busy
 // timeout, which cannot be ended by a context.
 func (s *Store) retry(ctx context.Context, f func() error) error {
 	err := f()
@@ -287,7 +288,7 @@ func lockedError(ctx context.Context) error {
 	return fmt.Errorf("%w: another process or connection has the file locked", ctx.Err())
 }
 
-// explain adds the path, and what to do, to an error of SQLite.
+// explain adds the path and advice to an error of SQLite.
 func (s *Store) explain(err error) error {
 	if err == nil || errors.Is(err, errClosed) || err == store.ErrNotHeld || errors.Is(err, store.ErrInvalid) ||
 		err == context.Canceled || err == context.DeadlineExceeded {

@@ -36,11 +36,11 @@ type wakeUp struct {
 // A waitState is an identity that was queued through this handle.
 type waitState struct {
 	wake  wake.Signal
-	until time.Time // removed then unless it asks again
+	until time.Time // the identity is removed at this time unless it asks again
 }
 
 // pushes receives the wake-ups of a handle. It has a socket and a goroutine while there are
-// waiters, and for a heartbeat longer, so that they are not recreated for every wait.
+// waiters, and for up to a heartbeat longer, so that they are not recreated for every wait.
 type pushes struct {
 	open   func() (net.PacketConn, string, error) // listenPush, except in tests
 	keep   time.Duration                          // how long a waiter that stopped asking is remembered
@@ -51,8 +51,8 @@ type pushes struct {
 	closed bool
 }
 
-// expect is called when an identity is refused. From now on, wake-ups are for its next Wait.
-// It returns the address to push to, or "" if there is none.
+// expect is called when an identity is refused. Wake-ups after this call end its next Wait. It
+// returns the address to push to, or "" if there is none.
 func (p *pushes) expect(name string, id store.ID) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,7 +137,7 @@ func (p *pushes) listen(conn net.PacketConn) {
 }
 
 // idle removes identities that stopped asking. If none is left, or the socket is broken, it
-// closes the socket and returns true; the next waiter opens another.
+// closes the socket and returns true. The next waiter opens another socket.
 func (p *pushes) idle(conn net.PacketConn, broken bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

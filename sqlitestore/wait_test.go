@@ -45,12 +45,12 @@ func TestWakeUpsReachEveryKindOfHandle(t *testing.T) {
 	}
 }
 
-// One datagram is not enough for so many waiters.
+// One datagram cannot hold the identities of that many waiters.
 func TestDoneReachesAHundredWaiters(t *testing.T) {
 	path := newPath(t)
 	a, b := open(t, path), open(t, path)
 	for _, s := range []*sqlitestore.Store{a, b} {
-		sqlitestore.SetHeartbeat(s, time.Hour) // the waiters ask only once, and the machine may be slow
+		sqlitestore.SetHeartbeat(s, time.Hour) // a waiter asks only once, and the machine may be slow
 	}
 	req := take(t, a, "order")
 	waiters := make([]store.Request, 100)

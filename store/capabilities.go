@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Features is a set of optional abilities of a store. A program can ask for them with
-// holdfast.Require. A call that needs a feature that the store lacks fails before anything
-// is sent.
+// Features is a set of optional abilities of a store. A program can require them with
+// holdfast.Require. A call that needs a feature that the store lacks fails before anything is
+// sent.
 type Features uint32
 
 const (
@@ -32,8 +32,8 @@ const (
 	// FeatureFailover means that exclusion and the order of tokens survive the loss of
 	// any one server together with its data.
 	FeatureFailover
-	// FeaturePush means that the store wakes waiters (see Store.Wait), in whatever order. A
-	// store with FeatureQueue does so too and need not declare it.
+	// FeaturePush means that the store wakes waiters (see Store.Wait), in any order. A store with
+	// FeatureQueue does so too and need not declare it.
 	FeaturePush
 )
 
@@ -42,7 +42,7 @@ var featureNames = [...]string{
 	"processes", "hosts", "durable", "failover", "push",
 }
 
-// Has reports whether f includes all of want.
+// Has reports whether f includes all features of want.
 func (f Features) Has(want Features) bool { return f&want == want }
 
 // Wakes reports whether a store with these features wakes waiters.

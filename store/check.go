@@ -20,8 +20,8 @@ const (
 )
 
 // Check returns an error that matches ErrInvalid if req is malformed, or ErrUnsupported if a
-// store with these capabilities cannot serve it. The error says what to write instead. The
-// core calls Check before it calls the store; stores may rely on it.
+// store with these capabilities cannot serve it. The error says what is allowed instead. The core
+// calls Check before it calls the store, and stores may rely on that.
 func (c *Capabilities) Check(req *Request) error {
 	if err := CheckName(req.Name); err != nil {
 		return err
@@ -70,8 +70,8 @@ func (c *Capabilities) CheckTTL(ttl time.Duration) error {
 	return nil
 }
 
-// CheckTime returns an error that matches ErrInvalid unless d is above zero and at most
-// MaxTime. The error calls the value what.
+// CheckTime returns an error that matches ErrInvalid unless d is above zero and at most MaxTime.
+// What is the name of the value in the error.
 func CheckTime(what string, d time.Duration) error {
 	if d <= 0 || d > MaxTime {
 		return fmt.Errorf("%w: %s(%v): want a time above zero and at most %v", ErrInvalid, what, d, MaxTime)
@@ -138,7 +138,7 @@ func CheckName(name string) error {
 }
 
 // CheckText returns an error that matches ErrInvalid unless text is at most MaxText bytes of
-// UTF-8 without control characters. The error calls the text what.
+// UTF-8 without control characters. What is the name of the text in the error.
 func CheckText(what, text string) error {
 	if len(text) > MaxText {
 		return fmt.Errorf("%w: %s %.40q… of %d bytes: want at most %d", ErrInvalid, what, text, len(text), MaxText)

@@ -8,8 +8,8 @@ var (
 	// ErrInvalid is returned when the input is bad. The same call would fail again.
 	ErrInvalid = errors.New("invalid")
 
-	// ErrNotHeld is returned when no grant of that identity exists: it was never granted, or
-	// it was released, broken or has expired.
+	// ErrNotHeld is returned when no grant of that identity exists: it was never granted, it was
+	// released or broken, or it has expired.
 	ErrNotHeld = errors.New("not held")
 
 	// ErrUnsupported is returned when the store lacks a feature that the call needs.

@@ -8,8 +8,7 @@ import (
 // A Level says how serious a Finding is.
 type Level uint8
 
-// The levels of findings. A setting that could not be read is LevelUnknown, which is
-// never taken for LevelOK.
+// The levels of findings. A setting that could not be read has LevelUnknown, and never LevelOK.
 const (
 	LevelOK Level = iota
 	LevelNote
@@ -38,11 +37,11 @@ func (l Level) String() string {
 // A Finding is the outcome of one check of a store.
 type Finding struct {
 	ID     string // of the check; stable, such as "redis.eviction"
-	Node   string // the server that was looked at; empty if the finding is about the store as a whole
+	Node   string // the server that was checked; empty if the finding is about the store as a whole
 	Level  Level
 	Found  string // what was found
-	Risk   string // what can go wrong; empty if it is OK
-	Remedy string // what to set or to do; empty if it is OK
+	Risk   string // what can go wrong; empty for LevelOK
+	Remedy string // what to set or to do; empty for LevelOK
 }
 
 // A Diagnoser is a store that can check whether its servers are set up safely for locks with that

@@ -15,7 +15,7 @@ type ID [16]byte
 // NewID returns an ID of 128 random bits.
 func NewID() ID {
 	var id ID
-	rand.Read(id[:]) // never returns an error: crypto/rand ends the program instead
+	rand.Read(id[:]) // never returns an error, because crypto/rand ends the program instead
 	return id
 }
 

@@ -32,7 +32,7 @@ func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 // permits coexist up to their limit.
 type Usage struct {
 	holders int
-	mode    Mode // of all holders; Permits or Shared if there are several
+	mode    Mode // mode of all holders; Permits or Shared if there are several
 	weight  int
 	limit   int
 }
@@ -58,8 +58,8 @@ func (u *Usage) Admits(mode Mode, weight, limit int) bool {
 	return u.weight+weight <= limit
 }
 
-// Mixes returns an error that matches ErrInvalid, and names both uses, if two uses of one name
-// can never be combined: permits with different limits, or permits and shared mode. An
+// Mixes returns an error that matches ErrInvalid if two uses of one name can never be combined:
+// permits with different limits, or permits and shared mode. The error names both uses. An
 // exclusive request can be combined with every use, because it takes the whole name.
 func Mixes(name string, mode Mode, limit int, other Mode, otherLimit int) error {
 	if mode == Exclusive || other == Exclusive || mode == other && limit == otherLimit {

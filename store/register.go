@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// An Opener opens the store that u names. It rejects unknown parameters (see [URL.Only]), and
-// its errors contain no password.
+// An Opener opens the store that u identifies. It rejects unknown parameters (see [URL.Only]),
+// and its errors contain no password.
 type Opener func(ctx context.Context, u *URL) (Store, error)
 
 var registry struct {
@@ -43,8 +43,8 @@ func Schemes() []string {
 	return slices.Sorted(maps.Keys(registry.openers))
 }
 
-// Open opens the store that a URL names. It returns an error that matches ErrInvalid if the URL
-// is malformed or its scheme is not registered.
+// Open opens the store that a URL identifies. It returns an error that matches ErrInvalid if the
+// URL is malformed or its scheme is not registered.
 func Open(ctx context.Context, rawURL string) (Store, error) {
 	u, err := ParseURL(rawURL)
 	if err != nil {

@@ -4,9 +4,9 @@
 // types that they need. Authors of stores implement [Store], call [Register] for their URL scheme,
 // and run the conformance suite of package storetest.
 //
-// The work is divided strictly. The core queues goroutines, retries, renews, keeps deadlines
-// and cleans up. A store translates one call into one attempt at its server: it does not
-// retry, does not sleep, and starts no goroutine per grant or per waiter.
+// The work is divided strictly. The core queues goroutines, retries, renews, keeps deadlines and
+// cleans up. A store translates one call into one attempt at its server. It does not retry, does
+// not sleep, and starts no goroutine per grant or per waiter.
 //
 // All ages and remaining times are durations measured by the store's clock, never points in
 // time. A client whose clock is wrong therefore reads them correctly.
@@ -40,9 +40,9 @@ type Store interface {
 	// waiter that does not ask for longer than Capabilities.Heartbeat is dropped. If
 	// req.Queue is not set, a refusal leaves nothing behind.
 	//
-	// A store may grant a queued request before it asks again, when its turn comes. Such a
-	// grant lasts no longer than the heartbeat, because the waiter may be dead. The next
-	// Acquire returns that grant with its remaining time, counted from before it was granted.
+	// A store may grant a queued request before it asks again, when its turn comes. Such a grant
+	// lasts no longer than the heartbeat, because the waiter may be dead. The next Acquire
+	// returns that grant with its remaining time, counted from a time before it was granted.
 	//
 	// Acquire returns ErrInvalid if the name is held with another limit or in a mode that
 	// cannot be combined with the one requested (see [Mixes]). A store may also compare the
@@ -85,8 +85,9 @@ type Store interface {
 	// twice.
 	List(ctx context.Context, q Query) (Page, error)
 
-	// Break ends a grant or a kept record (see [Keep]) by force. It ends only the one with that
-	// identity. Break returns ErrNotHeld if that identity no longer holds the name.
+	// Break ends a grant or a kept record (see [Keep]) by force. It affects only the grant or
+	// record with that identity. Break returns ErrNotHeld if that identity no longer holds the
+	// name.
 	Break(ctx context.Context, name string, id ID) error
 
 	// Capabilities returns what this store supports. The result is constant.
@@ -98,7 +99,7 @@ type Store interface {
 	Close() error
 }
 
-// A Request asks for one grant.
+// A Request is a request for one grant.
 type Request struct {
 	Name   string
 	ID     ID
@@ -133,7 +134,7 @@ type Refusal struct {
 	Again   time.Duration // ask again after at most this time, even without a wake-up
 }
 
-// State tells a live grant from a kept record, which keeps a name closed.
+// State distinguishes a live grant from a kept record, which keeps a name closed.
 type State uint8
 
 const (
@@ -165,7 +166,7 @@ type Keep struct {
 	For   time.Duration
 }
 
-// A Renewal asks to extend one grant.
+// A Renewal is a request to extend one grant.
 type Renewal struct {
 	Name   string
 	ID     ID
@@ -219,11 +220,11 @@ type Lock struct {
 // moment at which the store read it.
 type Holder struct {
 	ID     ID     // Break takes it
-	Owner  string // who holds the name, as its client says
+	Owner  string // who holds the name, as set by its client
 	Meta   string // the text of the option Meta
 	Mode   Mode
 	Weight int           // how many permits it holds
-	Token  int64         // first token of the newest block: hand-overs may have moved it on
+	Token  int64         // first token of the newest block; after hand-overs the current token may be higher
 	State  State         // held, or closed: done or cooling
 	Age    time.Duration // since the name was granted, or closed
 	Left   time.Duration // until it expires without a renewal
@@ -236,5 +237,5 @@ type Waiter struct {
 	Meta   string
 	Mode   Mode
 	Weight int           // how many permits it waits for
-	Age    time.Duration // since it joined the queue, when the store read it
+	Age    time.Duration // since it joined the queue, at the time when the store read it
 }

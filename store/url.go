@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// A URL names a store. Unlike url.URL it may have several hosts, and formatting it never
-// shows the password, whatever the verb or encoder.
+// A URL identifies a store. Unlike url.URL it may have several hosts, and its formatted text
+// never contains the password, whatever the verb or encoder.
 type URL struct {
 	Scheme string                        // such as "redis" or "quorum+redis", in lower case
 	User   string                        // decoded
@@ -29,8 +29,8 @@ func ParseURL(s string) (*URL, error) {
 	}
 	u := &URL{Scheme: strings.ToLower(scheme), secret: secret("", s)}
 	fail := func(what string) error {
-		// Show nothing but the scheme: in a malformed URL it is not certain where the
-		// password ends.
+		// Show only the scheme, because in a malformed URL it is not certain where the password
+		// ends.
 		return fmt.Errorf("%w: %s URL: %s", ErrInvalid, u.Scheme, what)
 	}
 	if strings.ContainsFunc(rest, func(r rune) bool { return r < ' ' || r == 0x7f }) {
@@ -121,7 +121,7 @@ func (u *URL) Only(params ...string) error {
 	return nil
 }
 
-// Addresses returns the hosts as HOST:PORT, with the given port for those without one. It
+// Addresses returns the hosts as HOST:PORT, with the given port for hosts that have none. It
 // returns an error that matches ErrInvalid if there is no host.
 func (u *URL) Addresses(port string) (addrs []string, err error) {
 	for _, host := range u.Hosts {
@@ -175,7 +175,7 @@ func (u URL) String() string {
 			if u.Password() != "" {
 				b.WriteString(url.PathEscape(u.User) + ":")
 			}
-			b.WriteString("***@") // a user alone may be a password whose colon was forgotten
+			b.WriteString("***@") // a user without a password may be a password whose colon was forgotten
 		}
 		b.WriteString(strings.Join(u.Hosts, ","))
 	}

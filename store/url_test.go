@@ -54,7 +54,7 @@ func TestNoWayOfPrintingShowsThePassword(t *testing.T) {
 	if err != nil || u.Password() != "s3cret" || u.Raw() != "redis://u:s3cret@h/0?password=s3cret" {
 		t.Fatalf("%v, %v", u, err)
 	}
-	u.Query = nil // parameters are the caller's to print
+	u.Query = nil // the caller may print parameters
 	type holder struct {
 		Public  store.URL
 		private store.URL
@@ -75,7 +75,7 @@ func TestNoWayOfPrintingShowsThePassword(t *testing.T) {
 	}
 }
 
-// People forget to percent-encode. What they meant as a password must not come back in an
+// People forget to percent-encode. The part that they meant as a password must not appear in an
 // error.
 func TestParseURLRefusesAPasswordThatIsCutInTwo(t *testing.T) {
 	for _, special := range []string{"/", "?", "/1", "?1"} {
@@ -140,7 +140,7 @@ func FuzzURL(f *testing.F) {
 			}
 			return
 		}
-		// What is printed can be read again and has no password left.
+		// The printed URL can be parsed again, and contains no password.
 		printed := u.String()
 		again, err := store.ParseURL(printed)
 		if err != nil {

@@ -53,8 +53,8 @@ func (k *claim) via(c *conn) *claim {
 	return &other
 }
 
-// try makes one attempt and checks what holds for every answer. Unlike the other methods it
-// may be called from any goroutine, but not concurrently.
+// try makes one attempt and checks the properties that every answer must have. Unlike the other
+// methods it may be called from any goroutine, but not concurrently.
 func (k *claim) try(ctx context.Context) (store.Answer, error) {
 	k.alive = true
 	ans, err := k.Acquire(ctx, k.req)
@@ -110,7 +110,8 @@ func (k *claim) refused() *store.Refusal {
 	return ans.Refusal
 }
 
-// queued sets Queue, makes one attempt and expects that place in the queue; 0 means any.
+// queued sets Queue, makes one attempt and expects that place in the queue. A place of 0 matches
+// any.
 func (k *claim) queued(place int) *claim {
 	k.s.Helper()
 	k.req.Queue = true
@@ -122,7 +123,7 @@ func (k *claim) queued(place int) *claim {
 }
 
 // behind sets Queue and makes one attempt after the name became free. It expects n requests in
-// front: n waiters, or one holder and n-1 waiters if the store granted the first of them
+// front. These are n waiters, or one holder and n-1 waiters if the store granted the first waiter
 // before it asked.
 func (k *claim) behind(n int) *claim {
 	k.s.Helper()
@@ -198,7 +199,7 @@ func (k *claim) keep(keep store.Keep) {
 	}
 }
 
-// releaseNotHeld expects that a release returns ErrNotHeld.
+// releaseNotHeld releases the claim and expects ErrNotHeld.
 func (k *claim) releaseNotHeld() {
 	k.s.Helper()
 	if err := k.tryRelease(store.Keep{}); !errors.Is(err, store.ErrNotHeld) {
@@ -244,7 +245,7 @@ func (k *claim) renewAs(change func(r *store.Renewal)) store.Renewed {
 	return out[0]
 }
 
-// extended expects that a renewal succeeds.
+// extended renews the claim and expects that it succeeds.
 func (k *claim) extended(change func(r *store.Renewal)) store.Renewed {
 	k.s.Helper()
 	out := k.renewAs(change)
@@ -261,7 +262,7 @@ func (k *claim) downgrade() {
 	k.extended(nil)
 }
 
-// gone expects that a renewal returns Gone.
+// gone renews the claim and expects Gone.
 func (k *claim) gone() {
 	k.s.Helper()
 	if out := k.renewAs(nil); out.Status != store.Gone {
@@ -294,7 +295,7 @@ func (k *claim) last() int64 { return last(k.ans.Token, k.ans.Tokens) }
 
 func last(token int64, tokens int) int64 { return token + int64(tokens) - 1 }
 
-// above expects that the token of the claim is greater.
+// above expects that the token of the claim is greater than the given one.
 func (k *claim) above(token int64) {
 	k.s.Helper()
 	if k.ans.Token <= token {
@@ -305,8 +306,8 @@ func (k *claim) above(token int64) {
 // expire sleeps until the grant must have ended.
 func (k *claim) expire() { time.Sleep(k.ans.TTL + k.s.h.Slack) }
 
-// freedAfter expects that the rival gets the name when the TTL, counted from start, is over,
-// and not before.
+// freedAfter expects that the rival gets the name when the TTL, counted from start, is over, and
+// not earlier.
 func (k *claim) freedAfter(start time.Time, ttl time.Duration) {
 	k.s.Helper()
 	k.within(time.Until(start.Add(ttl)) + k.s.h.Slack)

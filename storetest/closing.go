@@ -37,7 +37,7 @@ var closingTest = test{name: "calls in flight when the store is closed finish or
 	if s.Failed() {
 		return
 	}
-	// A call that failed may have been executed. What it left behind expires.
+	// A call that failed may have been executed. Whatever it left behind expires.
 	s.undo()
 	time.Sleep(max(s.ttl, s.caps.Heartbeat) + s.h.Slack)
 	s.nothingLeft()
@@ -80,7 +80,7 @@ type inFlight struct {
 	wg     sync.WaitGroup
 	n      atomic.Int64
 	after  int64
-	enough chan struct{} // closed after a number of calls
+	enough chan struct{} // closed after a certain number of calls
 }
 
 func (f *inFlight) repeat(call func(ctx context.Context) error) {
@@ -103,7 +103,8 @@ func (f *inFlight) repeat(call func(ctx context.Context) error) {
 	})
 }
 
-// waiter joins the queue, waits and leaves, in turn.
+// waiter returns a function that makes one call at a time, in this order: Acquire twice, Wait and
+// Leave.
 func (f *inFlight) waiter(k *claim) func(ctx context.Context) error {
 	k.req.Queue = true
 	step := 0
@@ -123,8 +124,8 @@ func (f *inFlight) waiter(k *claim) func(ctx context.Context) error {
 	}
 }
 
-// holder takes, renews and releases a name of its own, in turn. The grant may expire in between
-// on a slow machine.
+// holder returns a function that makes one call at a time: it takes, renews and releases its own
+// name. The grant may expire in between on a slow machine.
 func (f *inFlight) holder(k *claim) func(ctx context.Context) error {
 	step := 0
 	return func(ctx context.Context) error {

@@ -16,7 +16,7 @@ var fencingTests = []test{
 		conns := []*conn{s.open(), s.open(), s.open()}
 		name := s.name()
 		token := int64(0)
-		// Each connection follows itself and the other one.
+		// Each connection is used after itself and after the others.
 		for _, i := range []int{0, 0, 1, 1, 2, 2, 0, 2, 1} {
 			a := conns[i].exclusive(name).granted()
 			a.above(token)

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// patience bounds what should happen soon. It is long, because only a failing test waits for
-// it.
+// patience bounds the wait for events that should happen soon. It is long, because only a failing
+// test waits that long.
 const patience = 30 * time.Second
 
 // eternity is a TTL longer than any test.
@@ -26,8 +26,8 @@ type suite struct {
 	caps    store.Capabilities
 	h       Harness
 	ttl     time.Duration // ends during a test
-	long    time.Duration // does not end during a test
-	base    string        // prefix of all names of this test, and of no other
+	long    time.Duration // a TTL that does not end during a test
+	base    string        // prefix of all names of this test, which no other test uses
 	names   int
 	conns   []*conn
 	claims  []*claim
@@ -76,7 +76,7 @@ func (s *suite) cleanUp() {
 	s.closeAll()
 }
 
-// undo removes what the test left behind, so that a shared server stays clean.
+// undo removes everything that the test left behind, so that a shared server stays clean.
 func (s *suite) undo() {
 	var c *conn
 	for _, k := range s.claims {
@@ -106,8 +106,8 @@ func (s *suite) noMoreGoroutinesThan(n int) {
 		if runtime.NumGoroutine() <= n {
 			return true
 		}
-		// The number includes goroutines that are just ending, for which fake time cannot
-		// wait. A dump does not show them.
+		// The number includes goroutines that are just ending. Fake time cannot wait for them,
+		// and a dump does not show them.
 		buf := make([]byte, 1<<20)
 		stacks = string(buf[:runtime.Stack(buf, true)])
 		return strings.Count("\n"+stacks, "\ngoroutine ") <= n
@@ -133,8 +133,8 @@ func (s *suite) bounded() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), patience)
 }
 
-// boundedFor returns the context of a wait for a number of hand-overs, each of which may
-// take until a poll.
+// boundedFor returns the context of a wait for a number of hand-offs, each of which may take
+// until the next poll.
 func (s *suite) boundedFor(handovers int) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), patience+time.Duration(handovers)*max(time.Second, s.caps.Heartbeat))
 }
@@ -177,10 +177,10 @@ func (s *suite) name() string {
 	return fmt.Sprintf("%s:%d", s.base, s.names)
 }
 
-// promptly expects that a wake-up is pushed. Each round returns how long the wake-up took and
-// the Again of the refusal. The best of five rounds must be far below Again, which is when a
-// poll would come. The other four may be slow because of a busy machine. A store that polls at
-// once passes as well.
+// promptly expects that a wake-up is pushed. Each round returns how long the wake-up took and the
+// Again of the refusal. The best of five rounds must be far below Again, which is when a poll
+// would happen. The other four may be slow because of a busy machine. A store that polls at once
+// passes as well.
 func (s *suite) promptly(round func() (took, again time.Duration)) {
 	s.Helper()
 	best := time.Duration(-1)
@@ -224,7 +224,7 @@ func (s *suite) parallel(n, workers int, f func(i int) error) {
 	}
 }
 
-// between expects that a duration reported by the store is within bounds, give or take Slack.
+// between expects that a duration reported by the store is within bounds, plus or minus Slack.
 func (s *suite) between(what string, got, low, high time.Duration) {
 	s.Helper()
 	if got < max(0, low-s.h.Slack) || got > high+s.h.Slack {

@@ -59,7 +59,7 @@ var identityTests = []test{
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).short().granted()
-		a.expire() // no other client takes the name
+		a.expire() // and no other client takes the name
 		a.gone()
 		two.exclusive(name).granted()
 	}},
@@ -115,7 +115,7 @@ var identityTests = []test{
 		a := one.exclusive(name).granted()
 		b := a.via(two).granted() // the other connection remembers the grant
 		a.release()
-		c := one.exclusive(name).granted() // may reuse what the store had for the first grant
+		c := one.exclusive(name).granted() // may reuse data that the store had for the first grant
 		b.leave()
 		two.exclusive(name).refused()
 		b.gone()

@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// Keep: a release may leave the name closed for a time.
+// keepTests test releases that keep the name closed for a time.
 var keepTests = []test{
 	{name: "a closed name is refused with its state and remaining time", needs: store.FeatureKeep, run: func(s *suite) {
 		one, two := s.open2()

@@ -321,7 +321,7 @@ func (c *conn) list(q store.Query) []store.Lock {
 	return c.pages(q, nil)
 }
 
-// pages reads all pages and calls between after each but the last.
+// pages reads all pages, and calls between after each page except the last.
 func (c *conn) pages(q store.Query, between func(page []store.Lock)) []store.Lock {
 	c.s.Helper()
 	ctx, cancel := c.s.bounded()

@@ -6,7 +6,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// G2, the store's part: a grant lasts for its TTL as granted, neither shorter nor forever. The
+// G2, the store's part: a grant lasts for its granted TTL, neither shorter nor much longer. The
 // core computes the deadline of the lease from the same TTL.
 var lossTests = []test{
 	{name: "a grant that is not renewed ends", run: func(s *suite) {

@@ -223,7 +223,7 @@ func (c *link) List(ctx context.Context, q store.Query) (store.Page, error) {
 		limit = 100
 	}
 	var page store.Page
-	skip := len(q.Cursor) // as a count, for one of the bugs
+	skip := len(q.Cursor) // one of the bugs uses the cursor as a count
 	for _, name := range slices.Sorted(maps.Keys(c.locks)) {
 		if !c.matches(q, name) {
 			continue

@@ -14,9 +14,9 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A model is a simple server that fulfils the contract, or breaks it in one named way on
-// demand. Wrapping a correct store would not be enough: queues, expiry and wake-ups can only be
-// broken from the inside.
+// A model is a simple server that fulfils the contract. On demand it breaks the contract in one
+// named way. Wrapping a correct store would not be enough, because queues, expiry and wake-ups
+// can only be broken from the inside.
 //
 // For every `bug(…)` there is a variant in variants_test.go, with the tests that must catch it.
 type model struct {
@@ -117,7 +117,7 @@ func (c *link) Close() error {
 	return nil
 }
 
-// enter starts a call about one name. It locks the model; the caller unlocks.
+// enter starts a call for one name. It locks the model, and the caller unlocks it.
 func (c *link) enter(ctx context.Context, name string) (*lock, error) {
 	if c.bug("calls ignore their context") && ctx.Err() != nil {
 		time.Sleep(time.Hour)
@@ -155,7 +155,7 @@ func (c *link) key(name string) string {
 	return name
 }
 
-// find returns the lock of a name after removing what has expired.
+// find returns the lock of a name, after it has removed expired holders and waiters.
 func (m *model) find(name string) *lock {
 	l := m.locks[name]
 	if l == nil {
@@ -192,7 +192,7 @@ func (m *model) find(name string) *lock {
 		for len(l.queue) > 0 && dead(l.queue[0]) {
 			l.queue = l.queue[1:]
 			for _, w := range l.queue[:min(1, len(l.queue))] {
-				w.asked = now // its time counts from the moment when it became the first
+				w.asked = now // its heartbeat counts from the time at which it became the first
 			}
 		}
 		return l
@@ -201,7 +201,7 @@ func (m *model) find(name string) *lock {
 	return l
 }
 
-// leave ends a call about one name.
+// leave ends a call for one name.
 func (c *link) leave(l *lock) {
 	if l != nil && len(l.holders) == 0 && len(l.queue) == 0 && !c.bug("free names are listed") {
 		delete(c.locks, l.name)

@@ -132,7 +132,7 @@ var modesTests = []test{
 				sum += k.req.Weight
 			}
 		}
-		if sum != limit && sum != limit-1 { // a single permit may be left, too few for a request for two
+		if sum != limit && sum != limit-1 { // a single permit may be left, which is too few for a request for two
 			s.Fatalf("%d permits of %d are out", sum, limit)
 		}
 	}},
@@ -153,7 +153,7 @@ var modesTests = []test{
 		name := s.name()
 		a := one.permits(name, 2, 3).granted()
 		big := two.permits(name, 3, 3).queued(1)
-		one.permits(name, 1, 3).refused() // would fit, but a request is queued
+		one.permits(name, 1, 3).refused() // it would fit, but another request is queued
 		small := one.permits(name, 1, 3).queued(2)
 		a.release()
 		small.queued(2)

@@ -215,11 +215,11 @@ var quietTests = []test{
 	}},
 }
 
-// nothingLeft closes all connections and expects that the server is as it was before.
+// nothingLeft closes all connections, and expects that the server is in the same state as before.
 func (s *suite) nothingLeft() {
 	s.Helper()
 	for _, k := range s.claims {
-		k.alive = false // so that the clean-up does not hide what the test left
+		k.alive = false // so that the clean-up does not hide anything that the test left
 	}
 	s.closeAll()
 	if s.h.Residue == nil {

@@ -30,8 +30,8 @@ func TestModelPassesWithItsTestsSideBySide(t *testing.T) {
 	})
 }
 
-// The model declares each feature alone, and all features but one, so that no test can rely on a
-// feature that it does not declare.
+// The model declares each feature alone, and all features except one, so that no test can rely on
+// a feature that it does not declare.
 func TestModelPasses(t *testing.T) {
 	sets := []store.Features{allFeatures, 0}
 	for f := store.Features(1); f <= allFeatures; f <<= 1 {
@@ -42,7 +42,7 @@ func TestModelPasses(t *testing.T) {
 	}
 }
 
-// inBubble connects the suite to a model per test, in fake time.
+// inBubble connects the suite to a new model for each test, in fake time.
 func inBubble(bug string, features store.Features) storetest.Harness {
 	var m *model
 	heartbeat := 5 * time.Second
@@ -66,8 +66,8 @@ const (
 	envReal = "STORETEST_REAL"
 )
 
-// TestChild runs in the child processes that other tests of this file start. A broken store
-// must fail a real testing.T, which must not be that of the parent.
+// TestChild runs in the child processes that other tests of this file start. A broken store must
+// fail a real testing.T, but not that of the parent.
 func TestChild(t *testing.T) {
 	bug, ok := os.LookupEnv(envBug)
 	switch {
@@ -102,7 +102,7 @@ func isVariant(bug string) bool {
 	return ok
 }
 
-// child runs some tests of the suite in a process of its own and returns which failed.
+// child runs some tests of the suite in a separate process and returns the tests that failed.
 func child(ctx context.Context, tests []string, env ...string) (failed []string, output string, err error) {
 	exe, err := os.Executable()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package storetest is the conformance suite of package store. On a store that passes,
-// Holdfast keeps its promises.
+// Package storetest is the conformance suite of package store. Holdfast keeps its promises on a
+// store that passes the suite.
 //
 //	func TestConformance(t *testing.T) {
 //		storetest.Run(t, storetest.Harness{
@@ -28,8 +28,8 @@ import (
 
 // A Harness connects the suite to the store under test.
 type Harness struct {
-	// Open returns a new connection to the server under test, as independent of the
-	// others as that of another process. All connections of one test reach the same
+	// Open returns a new connection to the server under test, which must be as independent of the
+	// others as the connection of another process. All connections of one test reach the same
 	// server. The suite closes each connection exactly once.
 	Open func(t testing.TB) store.Store
 
@@ -47,10 +47,10 @@ type Harness struct {
 	// the server to be early.
 	Slack time.Duration
 
-	// Residue, if set, returns the contents of the server: keys, rows, nodes, sessions. The
-	// suite calls it before a test, and after it when all grants have ended and all
-	// connections are closed, and fails if anything was added. Leave out what is meant to
-	// stay, such as a counter per server.
+	// Residue, if set, returns the contents of the server: keys, rows, nodes, sessions. The suite
+	// calls it before a test, and after it when all grants have ended and all connections are
+	// closed, and fails if anything was added. It must not include contents that may stay, such
+	// as a counter per server.
 	Residue func(t testing.TB) []string
 
 	// Parallel is how many tests run at the same time; 0 means one. It is meant for stores

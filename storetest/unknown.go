@@ -20,7 +20,7 @@ var unknownTests = []test{
 		for range 3 {
 			a.granted() // with the same tokens: see try
 		}
-		a.release() // one release ends it, however often the request was repeated
+		a.release() // one release ends the grant, however often the request was repeated
 		two.exclusive(name).granted()
 	}},
 	{name: "a repeated request returns the newest block, whatever its floor", run: func(s *suite) {
@@ -157,7 +157,7 @@ var unknownTests = []test{
 		two.exclusive(name).within(s.ttl + s.caps.Heartbeat + s.h.Slack)
 	}},
 	{name: "a call repeated after it was cancelled keeps its grant", run: func(s *suite) {
-		// Concurrent calls may be sent in batches, whose replies come after the repeated calls.
+		// Concurrent calls may be sent in batches, whose replies arrive after the repeated calls.
 		one := s.open()
 		const calls, rounds = 64, 10
 		for round := range rounds {

@@ -3,7 +3,7 @@ package storetest_test
 // A variant is a model with one bug, and the tests of the suite that must catch it.
 type variant struct {
 	bug    string
-	bare   bool // on a model with no feature at all
+	bare   bool // the model has no features at all
 	caught []string
 }
 

@@ -52,8 +52,8 @@ type wait struct {
 	err    chan error
 }
 
-// wait calls Wait in the background and gives it some time to reach the server. The call need
-// not have reached it: a push must not be lost in either case.
+// wait calls Wait on a new goroutine and gives it some time to reach the server. Even if the call
+// has not reached the server yet, no push must be lost.
 func (k *claim) wait() *wait {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &wait{s: k.s, cancel: cancel, err: make(chan error, 1)}

@@ -60,7 +60,7 @@ var waitingTests = []test{
 			name := s.name()
 			pairs = append(pairs, pair{one.exclusive(name).granted(), two.exclusive(name).queued(1)})
 		}
-		// Two waiters of one name as well: the second follows the first.
+		// Also test two waiters of one name, where the second follows the first.
 		first := pair{one.exclusive(same).granted(), two.exclusive(same).queued(1)}
 		pairs = append(pairs, first, pair{first.waiter, two.exclusive(same).queued(2)})
 		for _, p := range pairs {
@@ -159,7 +159,7 @@ var waitingTests = []test{
 			if err := waiters[i].drive(ctx); err != nil {
 				return err
 			}
-			mu.Lock() // in the order of grants, because each holder is alone
+			mu.Lock() // the order is that of grants, because each holder is alone
 			order = append(order, i)
 			mu.Unlock()
 			return waiters[i].tryRelease(store.Keep{})
@@ -176,7 +176,7 @@ var waitingTests = []test{
 		b := one.exclusive(name).queued(2)
 		c := two.exclusive(name).queued(3)
 		holder.release()
-		c.behind(2) // the name is free, but another waiter is next
+		c.behind(2) // the name is free, but another waiter is first
 		b.behind(1)
 		a.granted()
 		c.queued(2)
@@ -278,7 +278,7 @@ var waitingTests = []test{
 		name := s.name()
 		a := one.exclusive(name).granted()
 		b := two.exclusive(name).queued(1)
-		c := two.exclusive(name).queued(2) // on the same connection as the waiter that leaves
+		c := two.exclusive(name).queued(2) // through the same connection as the waiter that leaves
 		d := one.exclusive(name).queued(3)
 		a.release()
 		w, v := c.wait(), d.wait()

@@ -64,7 +64,7 @@ func (s *Store) takeFree(ctx context.Context, req *store.Request) (answer store.
 	switch err {
 	case nil:
 		return s.granted(ctx, c, 0)
-	case wire.ErrNodeExists, wire.ErrNoNode: // the servers may remove the bucket again at once
+	case wire.ErrNodeExists, wire.ErrNoNode: // the servers may remove the new bucket at once
 		err = errChanged
 	}
 	return answer, err
@@ -83,8 +83,8 @@ func (s *Store) granted(ctx context.Context, c *claim, waiters int) (store.Answe
 }
 
 // grant makes the waiter at place i a holder, or restarts the TTL of a holder. It needs a write
-// that a majority has agreed on, in this session: a read from one server may be outdated, and the
-// session may have ended.
+// in this session that a majority has agreed on, because a read from one server may be outdated,
+// and the session may have ended.
 func (s *Store) grant(ctx context.Context, c *claim, rec record, q *queue, i int) (answer store.Answer, err error) {
 	rec.granted = true
 	if err = s.save(ctx, c, rec); err != nil {
@@ -100,7 +100,7 @@ func (s *Store) grant(ctx context.Context, c *claim, rec record, q *queue, i int
 }
 
 // save writes the record of a claim. If the node is gone or was changed by another client, the
-// claim is forgotten and the error is errChanged. The calls behind are sent after the write.
+// claim is forgotten and the error is errChanged. The calls in behind are sent after the write.
 func (s *Store) save(ctx context.Context, c *claim, rec record, behind ...*wire.Call) error {
 	s.mu.Lock()
 	w := &write{ctx: ctx, name: c.Name, ops: []wire.Op{wire.Set(c.path(), rec.encode(), c.version)}}
@@ -123,7 +123,7 @@ func (s *Store) save(ctx context.Context, c *claim, rec record, behind ...*wire.
 			rec.since, c.since = parts[0].Stat.Mtime, time.Now()
 		}
 		c.rec = rec
-		if other := s.claims[c.Key]; other == nil || other == c { // nil: the write overtook its expiry
+		if other := s.claims[c.Key]; other == nil || other == c { // nil: the claim expired before the reply arrived
 			s.adopt(c, &parts[0].Stat)
 		}
 		return nil

@@ -47,7 +47,7 @@ func conform(t *testing.T, addrs ...string) {
 	})
 }
 
-// An admin is a connection with which a test reads the servers.
+// An admin is a connection through which a test reads the servers.
 type admin struct{ *wire.Conn }
 
 func connect(t testing.TB, addrs ...string) admin {
@@ -91,14 +91,14 @@ func nodes(t testing.TB, a admin, root string) (list []string) {
 	return list
 }
 
-// currentSession returns the number of the session.
+// currentSession returns the ID of the session.
 func (s *Store) currentSession() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.session
 }
 
-// die ends a store as if its process was killed: the servers are not informed.
+// die ends a store without informing the servers, as if its process was killed.
 func (s *Store) die() {
 	s.wire.Close(context.Background(), false)
 	s.Close()
@@ -112,17 +112,17 @@ func TestConformanceOfThreeServers(t *testing.T) {
 	conformApart(t, func() []string { return servers.StartZooKeeperEnsemble(t, 3, servers.ZooKeeperOptions{}).Addrs() })
 }
 
-// apartEnv makes the test binary run a suite on these servers.
+// apartEnv is the environment variable that makes the test binary run a suite on these servers.
 const apartEnv = "HOLDFAST_ZOOKEEPER_SERVERS"
 
-// conformApart runs the suite in a process of its own, because it counts goroutines, and in
-// parallel with other tests, because it waits most of the time.
+// conformApart runs the suite in a separate process, because the suite counts goroutines. It runs
+// in parallel with other tests, because it waits most of the time.
 func conformApart(t *testing.T, start func() []string) {
 	if addrs := os.Getenv(apartEnv); addrs != "" {
 		conform(t, strings.Split(addrs, ",")...)
 		return
 	}
-	addrs := start() // not in parallel: starting servers takes the whole machine
+	addrs := start() // not in parallel, because starting servers needs the whole machine
 	if testing.CoverMode() != "" {
 		conform(t, addrs...)
 		return

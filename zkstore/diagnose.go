@@ -18,12 +18,12 @@ import (
 
 var _ store.Diagnoser = (*Store)(nil)
 
-// lookTimeout bounds each question to a server.
+// lookTimeout bounds each request of a check to a server.
 const lookTimeout = 4 * time.Second
 
 // Diagnose checks whether the servers are set up safely for locks with that TTL: see
-// [store.Diagnoser]. It asks every server of the URL by the four-letter commands srvr, mntr and
-// conf, and begins a short session at each.
+// [store.Diagnoser]. It sends the four-letter commands srvr, mntr and conf to every server of the
+// URL, and begins a short session at each.
 func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding {
 	if s.life.Err() != nil {
 		return []store.Finding{rightsCheck.Unknown(errClosed)}
@@ -32,7 +32,7 @@ func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding
 	e.servers, e.asked = s.wire.Servers()
 	e.root, e.rootErr = e.get(s.wire, wire.Exists(s.root, false))
 	if e.rootErr != nil {
-		e.failure = s.explain(e.rootErr) // all questions that need a session would time out
+		e.failure = s.explain(e.rootErr) // all requests that need a session would time out
 	}
 	e.ephemeralErr = e.tryEphemeral()
 	config, err := e.get(s.wire, wire.Get("/zookeeper/config", false))
@@ -58,25 +58,26 @@ func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding
 	return append(findings, identity, s.clockFinding(ttl))
 }
 
-// clockFinding compares the clock of the leader with that of this host, by the last write of this
-// store.
+// clockFinding compares the clock of the leader with that of this host, based on the last write
+// of this store.
 func (s *Store) clockFinding(ttl time.Duration) store.Finding {
 	s.mu.Lock()
 	last := s.clock
 	s.mu.Unlock()
 	if last.local.IsZero() {
-		return diagnosis.ClockUnknown(errors.New("a server tells its clock only by the time of a write, and this store has written nothing yet"))
+		return diagnosis.ClockUnknown(errors.New("a server reports its clock only with a write, and this store has written nothing yet"))
 	}
 	return diagnosis.ClockAt(ttl, time.UnixMilli(last.server).Sub(last.local), clockError)
 }
 
-// clockError is how precisely the clock of the leader is known: a write takes a moment.
+// clockError is the error with which the clock of the leader is known, because a write takes some
+// time.
 const clockError = 100 * time.Millisecond
 
-// words are the four-letter commands that are asked for.
+// words are the four-letter commands that Diagnose sends.
 var words = []string{"srvr", "mntr", "conf"}
 
-// An ensemble is the servers as a whole.
+// An ensemble holds the results for all servers together.
 type ensemble struct {
 	store      *Store
 	ctx        context.Context
@@ -84,11 +85,11 @@ type ensemble struct {
 	asked      time.Duration // timeout of the session
 	root       wire.Result
 	rootErr    error
-	members    int // that vote; 0 if the server is not one of several
+	members    int // number of voting members; 0 for a standalone server
 	membersErr error
 
 	ephemeralErr error // of an attempt to create an ephemeral node
-	failure      error // of all further questions
+	failure      error // the error of all further checks
 }
 
 // get makes one request.
@@ -137,7 +138,7 @@ func (m *member) ask(word string) (string, error) {
 	return reply, err
 }
 
-// field returns a value of a reply, whose lines are names and values with a separator in between.
+// field returns a value of a reply. Each line of a reply has a name, a separator and a value.
 func (m *member) field(word, name, separator string) (string, error) {
 	if err := m.errs[word]; err != nil {
 		return "", err
@@ -160,7 +161,8 @@ func (m *member) hidden() (all []string) {
 	return all
 }
 
-// fewConnections is a limit of connections per address that one host with many programs reaches.
+// fewConnections is a limit of connections per address that is too low for a host with many
+// programs.
 const fewConnections = 60
 
 var rightsCheck = diagnosis.New("zookeeper.rights", store.LevelFailure,
@@ -179,7 +181,7 @@ var ensembleProbes = []diagnosis.Probe[*ensemble]{
 	}},
 	{
 		Check: diagnosis.New("zookeeper.local-sessions", store.LevelFailure,
-			"a session that only one server knows cannot have the ephemeral nodes that locks are, so no lock can be taken",
+			"a session that only one server knows cannot have ephemeral nodes, which locks need, so no lock can be taken",
 			"localSessionsUpgradingEnabled=true, or localSessionsEnabled=false"),
 		Look: func(e *ensemble) (bool, string, error) {
 			switch e.ephemeralErr {
@@ -193,7 +195,7 @@ var ensembleProbes = []diagnosis.Probe[*ensemble]{
 	},
 	{
 		Check: diagnosis.New("zookeeper.session", store.LevelWarning,
-			"the servers grant another timeout than asked for: a TTL is at most four fifths of it, and the locks of a crashed process last that long",
+			"the servers grant another timeout than requested: a TTL is at most four fifths of it, and the locks of a crashed process last that long",
 			"ask for a time from 2 to 20 times tickTime with session= in the URL, or change minSessionTimeout and maxSessionTimeout"),
 		Look: func(e *ensemble) (bool, string, error) {
 			granted := time.Duration(e.store.timeout.Load())
@@ -221,7 +223,7 @@ var ensembleProbes = []diagnosis.Probe[*ensemble]{
 	},
 	{
 		Check: diagnosis.New("zookeeper.acl", store.LevelWarning,
-			"everybody who reaches the servers can read, forge and remove locks",
+			"anyone who can reach the servers can read, forge and remove locks",
 			"give user and password in the URL before the first use, so that the nodes belong to that user"),
 		Look: func(e *ensemble) (bool, string, error) {
 			result, err := e.get(e.store.wire, wire.GetACL(e.store.root))
@@ -235,9 +237,10 @@ var ensembleProbes = []diagnosis.Probe[*ensemble]{
 	},
 }
 
-// tryEphemeral tries to create an ephemeral node, in a transaction that fails later and so changes
-// nothing: not even the count of children by which servers decide whether an empty container is
-// removed. It has a session of its own, because servers end a local session that tries this.
+// tryEphemeral tries to create an ephemeral node, in a transaction that fails later and so
+// changes nothing. It does not even change the count of children by which servers decide whether
+// to remove an empty container. It uses a session of its own, because servers end a local session
+// that tries this.
 func (e *ensemble) tryEphemeral() error {
 	if e.failure != nil {
 		return e.failure
@@ -251,7 +254,7 @@ func (e *ensemble) tryEphemeral() error {
 	_, err := e.get(own, wire.Multi(
 		wire.Create(path, nil, e.store.acl, wire.Ephemeral),
 		wire.Delete(path, noVersion)))
-	if err == wire.ErrBadVersion { // of the second part: the first one was allowed
+	if err == wire.ErrBadVersion { // error of the second part, so the first one was allowed
 		return nil
 	}
 	return err
@@ -330,7 +333,7 @@ var memberProbes = []diagnosis.Probe[*member]{
 	},
 	{
 		Check: diagnosis.New("zookeeper.commands", store.LevelNote,
-			"settings that only these commands tell are unknown",
+			"settings that only these commands report are unknown",
 			"4lw.commands.whitelist=srvr,mntr,conf in zoo.cfg"),
 		Look: func(m *member) (bool, string, error) {
 			if hidden := m.hidden(); len(hidden) > 0 {

@@ -32,14 +32,14 @@ func TestDiagnose(t *testing.T) {
 	seen.Complete(t, "zookeeper.", "zookeeper.version")
 }
 
-// diagnoseStandalone looks at two standalone servers, the first of which is in order.
+// diagnoseStandalone checks two standalone servers. The first one has no problems.
 func diagnoseStandalone(t *testing.T, seen *diagnosistest.Record) {
 	first := servers.StartZooKeeper(t, servers.ZooKeeperOptions{
 		Config: []string{"maxClientCnxns=500"}, Java: []string{"-Dzookeeper.forceSync=yes"},
 	})
 	second := servers.StartZooKeeper(t, servers.ZooKeeperOptions{Config: []string{"4lw.commands.whitelist=srvr", "maxSessionTimeout=10000"}})
 
-	// The clock is known after a write.
+	// The clock of the servers is known after a write.
 	s, err := store.Open(t.Context(), "zk://user:SECRET@"+first.Addr()+"/closed")
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func diagnoseStandalone(t *testing.T, seen *diagnosistest.Record) {
 		t.Errorf("%+v", f)
 	}
 
-	// A URL of two servers that are not one ensemble. The session is at either of them.
+	// The URL names two servers that are not one ensemble. The session is at either of them.
 	other, err := store.Open(t.Context(), "zk://"+first.Addr()+","+second.Addr()+"/open")
 	if err != nil {
 		t.Fatal(err)
@@ -78,13 +78,13 @@ func diagnoseStandalone(t *testing.T, seen *diagnosistest.Record) {
 		t.Errorf("servers of another ensemble: %q, want one of two", wrong)
 	}
 
-	// A user whose node belongs to another user.
+	// The root of this user belongs to another user.
 	denied, err := store.Open(t.Context(), "zk://user:SECRET@"+first.Addr()+"/mine")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer denied.Close()
-	denied.(*Store).root = "/closed" // of the same user; then that of another
+	denied.(*Store).root = "/closed" // a root of the same user, and then that of another user
 	if f := diagnosistest.Find(t, seen.Note(t, denied.(store.Diagnoser).Diagnose(t.Context(), time.Second)), "zookeeper.rights"); f.Level != store.LevelOK {
 		t.Errorf("%+v", f)
 	}
@@ -99,7 +99,7 @@ func diagnoseStandalone(t *testing.T, seen *diagnosistest.Record) {
 	}
 }
 
-// diagnoseEnsemble looks at an ensemble with local sessions, and at the only server that is left.
+// diagnoseEnsemble checks an ensemble with local sessions, and then the only server that is left.
 func diagnoseEnsemble(t *testing.T, seen *diagnosistest.Record) {
 	ensemble := servers.StartZooKeeperEnsemble(t, 3, servers.ZooKeeperOptions{
 		Config: []string{"localSessionsEnabled=true", "localSessionsUpgradingEnabled=false", "maxClientCnxns=60"},
@@ -137,7 +137,7 @@ func diagnoseEnsemble(t *testing.T, seen *diagnosistest.Record) {
 
 func TestDiagnoseLooksAtAServerThoughTheOneBeforeItHangs(t *testing.T) {
 	server := servers.StartZooKeeper(t, servers.ZooKeeperOptions{})
-	first := ports.Addr(ports.Reserve(t)) // servers are looked at in the order of their addresses
+	first := ports.Addr(ports.Reserve(t)) // servers are checked in the order of their addresses
 	for first > server.Addr() {
 		first = ports.Addr(ports.Reserve(t))
 	}

@@ -13,7 +13,7 @@
 // # Promises
 //
 // Locks exclude each other between all clients, in every mode, and waiters are served strictly in
-// order of arrival, also while servers fail. Two grants of one name that exclude each other are
+// order of arrival, even while servers fail. Two grants of one name that exclude each other are
 // never live at the same time if
 //
 //   - a majority of the servers keeps its data. Nothing is granted without a majority.
@@ -29,19 +29,20 @@
 // Records that outlive their session are timed by the wall clock of the leader: those that a
 // release keeps (Once, MinHold), and grants that were not released when their store was closed,
 // such as a lock that "holdfast renew" has renewed. If that clock is changed, or the clock of the
-// next leader differs, they last that much shorter or longer. Other locks do not depend on it.
+// next leader differs, they last shorter or longer by that time. Other locks do not depend on it.
 //
 // # Session and TTL
 //
 // A store has one session for all its locks. By default the servers grant a timeout from 2 to 20
 // of their ticks, 4 s to 40 s.
 //
-//   - A TTL is at most four fifths of it. A lease that asks for more gets that, 32 s of a
-//     session of 40 s, and the client logs it once. The rest is a margin: servers tell their
-//     leader only once in half a tick which sessions are alive.
+//   - A TTL is at most four fifths of it. A lease that asks for more gets four fifths, which is
+//     32 s of a session of 40 s, and the client logs that once. The rest is a margin, because
+//     servers tell their leader only once in half a tick which sessions are alive.
 //   - A shorter TTL is enforced by the holder's process, which removes grants that were not
 //     renewed. If the process dies or is cut off, its locks and its places in queues last until
-//     its session ends. So in that case others wait for the time of session=, not for the TTL.
+//     its session ends. In that case others wait for the time in the parameter session, not for
+//     the TTL.
 //
 // Choose a session that is longer than an election takes (some seconds), and short enough to wait
 // for after a holder crashed: 10 to 40 seconds suit most programs. A holder knows at its deadline,
@@ -70,9 +71,9 @@
 //
 // # Doctor
 //
-// "holdfast doctor" asks the servers by the four-letter commands srvr, mntr and conf. By default
-// servers reply to srvr only, and what the others tell is reported as unknown. Allow them with
-// 4lw.commands.whitelist=srvr,mntr,conf in zoo.cfg.
+// "holdfast doctor" sends the four-letter commands srvr, mntr and conf to the servers. By default
+// servers reply to srvr only, and the results of the other commands are reported as unknown.
+// Allow them with 4lw.commands.whitelist=srvr,mntr,conf in zoo.cfg.
 //
 // # What it costs
 //

@@ -13,14 +13,15 @@ import (
 const (
 	retryAfter = time.Second // when to retry after a failed attempt to remove a node
 
-	// For each record that a release keeps, sweepShare names are listed: more than one, so
-	// that the records of processes that ended are removed faster than new ones are made.
+	// For each record that a release keeps, sweepShare names are listed. It is more than one, so
+	// that records of processes that ended are removed faster than new records are made.
 	sweepShare = 2
 	sweepBatch = 64
 )
 
 // arm sets the time at which a claim ends unless it is renewed or asked for again. The session
-// does not end the claim, because it is kept for other claims. The caller holds the mutex.
+// does not end the claim, because other claims keep the session alive. The caller holds the
+// mutex.
 func (s *Store) arm(c *claim, after time.Duration) {
 	c.end = time.Now().Add(after)
 	if c.timer == nil {
@@ -62,8 +63,8 @@ func (s *Store) expire(c *claim) {
 }
 
 // suspect is called with the error of a request that creates a node, and returns it. If the reply
-// was lost, the node may exist. If it is not asked for again, it is removed when it would have
-// expired. The caller holds the mutex.
+// was lost, the node may exist. Unless the request is repeated, the node is removed when it would
+// have expired. The caller holds the mutex.
 func (s *Store) suspect(c *claim, err error) error {
 	if err == wire.ErrUnknown {
 		kept := cmp.Or(s.kept[c.Key], &claim{Key: c.Key})
@@ -75,7 +76,7 @@ func (s *Store) suspect(c *claim, err error) error {
 }
 
 // removeSuspect removes a node of the session that this handle does not know of. It returns an
-// error until there is no further one.
+// error until there are no more such nodes.
 func (s *Store) removeSuspect(ctx context.Context, c *claim) error {
 	q, i, r, err := s.locate(ctx, c.Key)
 	if err != nil || r.record == nil {
@@ -125,9 +126,9 @@ func (s *Store) removeKept(ctx context.Context, c *claim) error {
 	return err
 }
 
-// A sweep lists all names repeatedly, a page at a time. Listing removes kept records whose time is
-// over, also those of clients that are gone. Only clients that keep records sweep, in proportion to
-// the number of their records.
+// A sweep lists all names repeatedly, a page at a time. Listing removes kept records whose time
+// is over, including those of clients that are gone. Only clients that keep records sweep, in
+// proportion to the number of their records.
 type sweep struct {
 	due    int    // names to list
 	cursor string // of the next page
@@ -144,7 +145,7 @@ func (s *Store) sweepSome() {
 	s.background.Go(func() {
 		ctx, cancel := context.WithTimeout(s.life, requestLimit)
 		defer cancel()
-		page, _ := s.listAll(ctx, &q) // after an error, page.Next is the last name listed, if any
+		page, _ := s.listAll(ctx, &q) // the listing continues after a name that cannot be listed
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.sweep.cursor, s.sweep.busy = page.Next, false

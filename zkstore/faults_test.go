@@ -18,7 +18,7 @@ import (
 
 var names = flag.Int("names", 5_000, "how many names to lock and release")
 
-// limit bounds events that should happen soon. Only a failing test waits so long.
+// limit bounds the wait for events that should happen soon. Only a failing test waits that long.
 const limit = time.Minute
 
 // bounded returns a context for a whole test.
@@ -33,7 +33,7 @@ func request(name string) store.Request {
 	return store.Request{Name: name, ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: time.Hour, Tokens: 1}
 }
 
-// try repeats an attempt until there is an answer.
+// try repeats a request until there is an answer.
 func try(t *testing.T, s *Store, req store.Request) store.Answer {
 	t.Helper()
 	var answer store.Answer
@@ -68,7 +68,7 @@ func TestFaultsOfASingleServer(t *testing.T) {
 		{"the outcome of a renewal at the deadline is true", lastMoment},
 		{"a call that is sent in the next session leaves nothing", nextSession},
 		{"a request that joined twice leaves nothing", joinedTwice},
-		{"a grant whose renewals have no caller any more ends with its TTL", renewedUnheard},
+		{"a grant whose renewals no longer have a caller ends with its TTL", renewedUnheard},
 		{"opening a store ends with its context", openUnheard},
 		{"opening a store survives the loss of its connection", openedThroughACut},
 		{"a take-over whose reply was lost ends with its TTL", takenOverUnheard},
@@ -84,7 +84,7 @@ func TestFaultsOfASingleServer(t *testing.T) {
 }
 
 // The reply to a request that joined the queue is lost. The repeated request keeps its place, and
-// there is one node of it.
+// has only one node.
 func lostReply(t *testing.T, server *servers.ZooKeeper, root string) {
 	proxy := faultproxy.Start(t, server.Addr())
 	admin := connect(t, server.Addr())
@@ -112,7 +112,8 @@ func lostReply(t *testing.T, server *servers.ZooKeeper, root string) {
 	}
 }
 
-// The connection is lost while the store is opened. It is opened over the next one.
+// The connection is lost while the store is opened. The store is then opened over the next
+// connection.
 func openedThroughACut(t *testing.T, server *servers.ZooKeeper, root string) {
 	proxy := faultproxy.Start(t, server.Addr())
 	cut := proxy.CutOn(func(request []byte) bool { return bytes.Contains(request, []byte(root)) })
@@ -127,8 +128,8 @@ func openedThroughACut(t *testing.T, server *servers.ZooKeeper, root string) {
 	s.Close()
 }
 
-// samuel/go-zookeeper #237: a failed or cancelled call leaves its node in the queue, which
-// blocks all others.
+// In samuel/go-zookeeper #237, a failed or cancelled call left its node in the queue, which
+// blocked all others.
 func cancelled(t *testing.T, server *servers.ZooKeeper, root string) {
 	proxy := faultproxy.Start(t, server.Addr())
 	admin := connect(t, server.Addr())
@@ -165,7 +166,7 @@ func cancelled(t *testing.T, server *servers.ZooKeeper, root string) {
 	}
 }
 
-// curator #1121: a lock was acquired with a node of the previous session, which then ended.
+// In curator #1121, a lock was acquired with a node of the previous session, which then ended.
 func earlierSession(t *testing.T, server *servers.ZooKeeper, root string) {
 	proxy := faultproxy.Start(t, server.Addr())
 	admin := connect(t, server.Addr())
@@ -208,8 +209,8 @@ func earlierSession(t *testing.T, server *servers.ZooKeeper, root string) {
 	}
 }
 
-// A node of the same identity in another session is taken over in its place. Then the end of
-// that session has no effect.
+// If a node of the same identity belongs to another session, a new node takes over its place. The
+// end of the other session then has no effect.
 func takenOver(t *testing.T, server *servers.ZooKeeper, root string) {
 	one, two := openQuick(t, "zk://"+server.Addr()+root+"?session=4s"), openQuick(t, "zk://"+server.Addr()+root+"?session=20s")
 	defer two.Close()
@@ -221,7 +222,7 @@ func takenOver(t *testing.T, server *servers.ZooKeeper, root string) {
 	}
 	one.die()
 	watch := connect(t, server.Addr())
-	time.Sleep(5 * time.Second) // longer than the session: nothing must happen
+	time.Sleep(5 * time.Second) // longer than the session; nothing must happen
 	if left := nodes(t, watch, root); len(left) != 2 {
 		t.Errorf("nodes %v, want a name and its holder", left)
 	}

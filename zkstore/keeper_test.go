@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/internal/wake"
 	"github.com/holdfast-lock/holdfast/store"
+	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
 // Renewals are sent at about the time when their grants end.
@@ -67,7 +68,7 @@ func lastMoment(t *testing.T, server *servers.ZooKeeper, root string) {
 	t.Logf("%d in time, %d too late", extended, gone)
 }
 
-// endsAt returns when a claim ends; now if it has ended.
+// endsAt returns the time at which a claim ends, or the current time if it has ended.
 func (c *claim) endsAt(s *Store) time.Time {
 	if c == nil {
 		return time.Now()
@@ -94,7 +95,7 @@ func nextSession(t *testing.T, server *servers.ZooKeeper, root string) {
 		proxy.Heal()
 		for s.currentSession() == before {
 			_, err := s.Acquire(ctx, req)
-			if err == nil { // it began in the next session already
+			if err == nil { // the call began in the next session
 				err = s.Leave(ctx, req.Name, req.ID)
 			}
 			sent = sent || errors.Is(err, errLost)
@@ -107,8 +108,8 @@ func nextSession(t *testing.T, server *servers.ZooKeeper, root string) {
 	}
 }
 
-// A kept record and its name are removed after their time: by their client, or, if that has
-// ended, by a client that uses or lists the name.
+// A kept record and its name are removed after their time, by their client or by a client that
+// uses or lists the name.
 func keptForATime(t *testing.T, server *servers.ZooKeeper, root string) {
 	ctx := bounded(t)
 	admin := connect(t, server.Addr())
@@ -131,7 +132,7 @@ func keptForATime(t *testing.T, server *servers.ZooKeeper, root string) {
 	s.mu.Unlock()
 	poll(t, func() bool { return len(nodes(t, admin, root)) == 0 })
 
-	// From here on the client ends before the time is over.
+	// From here on, the client ends before the time of its records is over.
 	const most = 300 * time.Millisecond
 	for _, look := range []struct {
 		name string
@@ -176,7 +177,7 @@ func keptForATime(t *testing.T, server *servers.ZooKeeper, root string) {
 	s.Close()
 }
 
-// The request that removes a kept record arrives late: the name has a newer record by then, of
+// The request that removes a kept record arrives late. By then the name has a newer record of
 // another identity.
 func removedLate(t *testing.T, server *servers.ZooKeeper, root string) {
 	ctx := bounded(t)
@@ -256,6 +257,12 @@ func sweptByOthers(t *testing.T, server *servers.ZooKeeper, root string) {
 	gone := openQuick(t, url)
 	for i := range 200 {
 		keep(gone, fmt.Sprint("gone", i))
+	}
+	parent, _ := gone.place("foreign") // its record cannot be read, but the names behind it are swept
+	req := request("foreign")
+	foreign := wire.Create(parent+"/k"+requestNode(&req)+firstSeq, []byte("x"), gone.acl, wire.Persistent)
+	if err := errors.Join(gone.ensure(ctx, parent), admin.Do(ctx, &wire.Call{Op: foreign})); err != nil {
+		t.Fatal(err)
 	}
 	gone.Close()
 	s := openQuick(t, url)

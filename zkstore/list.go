@@ -27,7 +27,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err e
 	return page, s.explain(err)
 }
 
-// listAll lists the buckets in order, and the names of a bucket in order of their nodes. The
+// listAll lists the buckets in order, and the names of a bucket in the order of their nodes. The
 // cursor is the last node that was read, with its bucket.
 func (s *Store) listAll(ctx context.Context, q *store.Query) (page store.Page, err error) {
 	limit := cmp.Or(max(q.Limit, 0), defaultPage)
@@ -52,10 +52,10 @@ func (s *Store) listAll(ctx context.Context, q *store.Query) (page store.Page, e
 			if len(page.Locks) >= limit {
 				return page, nil
 			}
-			if err := s.listName(ctx, s.root+"/"+bucket+"/"+node, name, &page); err != nil {
+			page.Next = bucket + "/" + node
+			if err := s.listName(ctx, s.root+"/"+page.Next, name, &page); err != nil {
 				return page, err
 			}
-			page.Next = bucket + "/" + node
 		}
 	}
 	page.Next = ""
@@ -74,8 +74,8 @@ func (s *Store) children(ctx context.Context, path string) ([]string, error) {
 
 // listName adds one name to a page. It removes the parent of a name that is not in use.
 //
-// The nodes are read after their list. If one of them is gone by then and the name has no holder,
-// the list is outdated, and a new request may hold the name by now. So everything is read again.
+// The nodes are read after their list. If one of them is gone and the name has no holder, the
+// list is outdated, and a new request may hold the name by now. So everything is read again.
 func (s *Store) listName(ctx context.Context, parent, name string, page *store.Page) error {
 	return again(func() error {
 		q, err := s.look(ctx, parent, &wire.Call{Op: wire.Sync(parent)})

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// buckets is the number of nodes that the names are spread over, so that a listing can read a
+// buckets is the number of nodes over which the names are spread, so that a listing can read a
 // part of them at a time.
 const buckets = 64
 
@@ -23,7 +23,7 @@ func (s *Store) place(name string) (parent, bucket string) {
 	return bucket + "/" + encode(name), bucket
 }
 
-// encode returns the node of a name, a different one for each name. ZooKeeper does not allow
+// encode returns the node of a name, which is different for each name. ZooKeeper does not allow
 // slashes and control characters in the name of a node, nor the names "." and "..".
 func encode(name string) string {
 	node := url.PathEscape(name)
@@ -39,8 +39,8 @@ func decode(node string) (name string, ok bool) {
 	return name, err == nil && encode(name) == node
 }
 
-// A node is one child of a name: a request, a grant, or a kept record. Its name says what it asks
-// for, so that a list of the children is mostly enough:
+// A node is one child of a name: a request, a grant, or a kept record. Its name contains the
+// parameters of the request, so that a list of the children is usually enough:
 //
 //	x1.0-ID-0000000007    exclusive (s shared, p permits), weight and limit, identity, number
 //	X1.0-ID-0000000007    the same, of an attempt that does not wait
@@ -57,8 +57,8 @@ type node struct {
 }
 
 const (
-	firstSeq    = "0000000000" // of a node created together with its parent; the server's are higher
-	modeLetters = "xsp"        // of the modes, in order
+	firstSeq    = "0000000000" // number of a node that is created together with its parent; numbers of the server are higher
+	modeLetters = "xsp"        // letters of the modes, in order
 )
 
 // requestNode returns the name of a request's node without its number.

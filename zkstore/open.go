@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	defaultSession = 40 * time.Second // the most that a server grants by default; covers the default TTL
+	defaultSession = 40 * time.Second // the longest session that a server grants by default; covers the default TTL
 	defaultRoot    = "/holdfast"
 	defaultPort    = "2181"
 	schemeTLS      = "zks"
@@ -29,7 +29,7 @@ func init() {
 	store.Register(schemeTLS, open)
 }
 
-// configure reads a URL; see the package documentation.
+// configure parses a URL; see the package documentation.
 func configure(u *store.URL) (root string, opts wire.Options, err error) {
 	fail := func(format string, args ...any) (string, wire.Options, error) {
 		return "", opts, fmt.Errorf("%w: %s URL: %s", store.ErrInvalid, u.Scheme, fmt.Sprintf(format, args...))
@@ -87,7 +87,7 @@ func open(ctx context.Context, u *store.URL) (store.Store, error) {
 		claims: make(map[wake.Key]*claim), kept: make(map[wake.Key]*claim), watches: make(map[watchKey]chan struct{}),
 		sweep: sweep{due: rand.N(sweepBatch), cursor: fmt.Sprintf("%02x/", rand.N(buckets))},
 	}
-	if opts.Auth != "" { // as the digest scheme requires it
+	if opts.Auth != "" { // in the format of the digest scheme
 		sum := sha1.Sum([]byte(opts.Auth))
 		s.acl = wire.ACL{Scheme: "digest", ID: u.User + ":" + base64.StdEncoding.EncodeToString(sum[:])}
 	}

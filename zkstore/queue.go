@@ -12,15 +12,15 @@ import (
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
-// A queue has the nodes of a name in order of arrival. The holders are always at its beginning: no
-// request is granted before those in front of it.
+// A queue has the nodes of a name in order of arrival. The holders are always at its beginning,
+// because no request is granted before the requests in front of it.
 type queue struct {
 	parent string
 	nodes  []node
 }
 
-// look sends calls and reads the queue of a name behind them; the caller checks the errors of the
-// calls. It returns nil if the name is not in use, and removes kept records whose time is over.
+// look sends calls and then reads the queue of a name. The caller checks the errors of the calls.
+// It returns nil if the name is not in use, and removes kept records whose time is over.
 //
 // One server may be behind the others, so one of the calls is a Sync, unless the caller has just
 // written or received an event from this server, and needs nothing newer than that.
@@ -111,7 +111,7 @@ func (s *Store) read(ctx context.Context, q *queue, nodes ...node) ([]standing, 
 	return all, nil
 }
 
-// find returns the place of an identity, or -1.
+// find returns the place of an identity, or -1 if it has none.
 func (q *queue) find(id store.ID) int {
 	return slices.IndexFunc(q.nodes, func(n node) bool { return n.id == id })
 }
@@ -121,11 +121,24 @@ func (q *queue) claim(k wake.Key, i int) *claim {
 	return &claim{Key: k, parent: q.parent, node: q.nodes[i].name, crowd: len(q.nodes) > 1, since: time.Now()}
 }
 
-// takeQueued makes an attempt at a name that is in use, from a place in its queue.
+// takeQueued makes an attempt to take a name that is in use, from a place in its queue.
 func (s *Store) takeQueued(ctx context.Context, req *store.Request) (answer store.Answer, err error) {
 	k := wake.Key{Name: req.Name, ID: req.ID}
 	parent, _ := s.place(req.Name)
-	c, told := s.heartbeatOf(k)
+	told := false // its server reported a change in front of it
+	s.mu.Lock()
+	c := s.claims[k]
+	if c != nil {
+		if !c.rec.granted {
+			s.arm(c, s.heartbeat) // now, since the servers may take long to reply
+		}
+		select {
+		case <-c.turn:
+			told = true
+		default:
+		}
+	}
+	s.mu.Unlock()
 	var closes <-chan struct{}
 	var before []*wire.Call
 	if req.Queue { // watch and join before reading the queue, so that no change is missed
@@ -149,7 +162,7 @@ func (s *Store) takeQueued(ctx context.Context, req *store.Request) (answer stor
 	ended := i >= 0 && q.nodes[i].kept && q.nodes[i].rec.state != store.Held
 	if c != nil && (i < 0 || ended || c.node != q.nodes[i].name) {
 		// The node was removed by Break or has expired. Or a reply was lost, and the identity has
-		// a place that this handle did not know of: then that place counts.
+		// a place that this handle did not know of. In that case that place counts.
 		if err := s.undo(ctx, c); err != nil || i < 0 {
 			return answer, changed(err)
 		}
@@ -185,25 +198,6 @@ func (s *Store) takeQueued(ctx context.Context, req *store.Request) (answer stor
 	return s.decide(ctx, c, q, i, req)
 }
 
-// heartbeatOf returns the claim of an identity, and whether its server reported a change in front
-// of it. It restarts the heartbeat of a waiter now, since the servers may take long to reply.
-func (s *Store) heartbeatOf(k wake.Key) (c *claim, told bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c = s.claims[k]; c == nil {
-		return nil, false
-	}
-	if !c.rec.granted {
-		s.arm(c, s.heartbeat)
-	}
-	select {
-	case <-c.turn:
-		return c, true
-	default:
-		return c, false
-	}
-}
-
 // join puts a request at the end of the queue. If the identity has a place that this handle does
 // not know of, reading the queue afterwards finds both.
 func (s *Store) join(parent string, req *store.Request) *wire.Call {
@@ -220,8 +214,9 @@ func (s *Store) join(parent string, req *store.Request) *wire.Call {
 	}}
 }
 
-// decide grants the request if it is its turn, and refuses it otherwise. It has the claim c at
-// place i. A request that does not wait has none at first: it joins only if it can be granted.
+// decide grants the request if it is its turn, and refuses it otherwise. The request has the
+// claim c at place i. A request that does not wait has no claim at first: it joins the queue only
+// if it can be granted.
 func (s *Store) decide(ctx context.Context, c *claim, q *queue, i int, req *store.Request) (answer store.Answer, err error) {
 	var front <-chan struct{}
 	if i > 0 && req.Queue {
@@ -254,9 +249,10 @@ func (s *Store) decide(ctx context.Context, c *claim, q *queue, i int, req *stor
 }
 
 // isTurn reports whether a request can be granted at place i: it is the first, or it may hold the
-// name together with those in front of it. That needs the data of the last of them that is
-// granted. The error is errChanged if that one has left, because a kept record may have taken
-// its place. It matches ErrInvalid if the request can never be combined with another one.
+// name together with the requests in front of it. For that it reads the data of the last granted
+// request in front. The error is errChanged if that request has left, because a kept record may
+// have taken its place. The error matches ErrInvalid if the request can never be combined with
+// another one.
 func (s *Store) isTurn(ctx context.Context, q *queue, i int, req *store.Request) (bool, error) {
 	weight, alike := 0, true
 	for j, n := range q.nodes {
@@ -289,7 +285,7 @@ func (s *Store) isTurn(ctx context.Context, q *queue, i int, req *store.Request)
 		u.Add(rec.Mode, weight, rec.Limit) // all holders in front have this mode
 		return u.Admits(req.Mode, req.Weight, req.Limit), nil
 	}
-	u.Add(req.Mode, weight, req.Limit) // attempts, none of which is granted yet
+	u.Add(req.Mode, weight, req.Limit) // single attempts, none of which is granted yet
 	return alike && u.Admits(req.Mode, req.Weight, req.Limit), nil
 }
 
@@ -314,7 +310,7 @@ func (s *Store) holders(ctx context.Context, q *queue, most int) (n int, list []
 			}
 		}
 	}
-	// The holders are the beginning of the queue: find the last by bisection.
+	// The holders are at the beginning of the queue. Find the last one by bisection.
 	more := sort.Search(len(q.nodes)-n, func(i int) bool {
 		recs, failed := s.read(ctx, q, q.nodes[n+i])
 		if failed != nil {
@@ -335,7 +331,7 @@ func (q *queue) waiters(holders, i int) (n int) {
 	return n
 }
 
-// refuse says why the request at place i is not granted, or returns errChanged if it was granted.
+// refuse returns why the request at place i is not granted, or errChanged if it was granted.
 func (s *Store) refuse(ctx context.Context, q *queue, i int, req *store.Request) (answer store.Answer, err error) {
 	n, list, err := s.holders(ctx, q, store.MaxHolders)
 	if err != nil {

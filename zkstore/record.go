@@ -13,7 +13,7 @@ import (
 // If token or since is 0 in the data, it follows from the zxid or the time of the change that wrote
 // the record, which the writer cannot know in advance.
 type record struct {
-	store.Request // with the mode and the TTL of the last renewal, or the time of a kept record
+	store.Request // with the mode and the TTL of the last renewal, or with the time of a kept record
 	granted       bool
 	state         store.State // of a kept record; Held means a grant whose store was closed
 	token         int64       // first of the block of Request.Tokens

@@ -9,11 +9,11 @@ import (
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
-const brief = time.Millisecond // a lock that was held for less most likely has no waiters
+const brief = time.Millisecond // a lock that was held for a shorter time most likely has no waiters
 
 // Leave removes an identity from the queue and releases its grant; see [store.Store]. The servers
 // keep the order of a session's requests, so Leave also finds a request that was sent just before
-// and that is still in flight.
+// it and is still in flight.
 func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	k := wake.Key{Name: name, ID: id}
 	if c := s.claimOf(k); c != nil {
@@ -43,8 +43,8 @@ func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	return nil
 }
 
-// remove deletes the node of a claim, and its parent if the name is not in use any more. One
-// transaction for both is cheaper, but it fails if there are waiters, which then have to wait for
+// remove deletes the node of a claim, and its parent if the name is no longer in use. One
+// transaction for both is cheaper. But it fails if there are waiters, which then have to wait for
 // a second attempt. So it is used for locks that were held briefly. The path contains the
 // identity, so no other request can be affected.
 func (s *Store) remove(ctx context.Context, c *claim, version int32) error {
@@ -101,8 +101,9 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 	return s.explain(err)
 }
 
-// keep replaces a grant by a record: a node that belongs to no session, with the time for which
-// it counts. Its name contains the identity, so that removing it late cannot affect a newer record.
+// keep replaces a grant by a kept record: a node that belongs to no session and contains the time
+// for which it counts. Its name contains the identity, so that removing it late cannot affect a
+// newer record.
 func (s *Store) keep(ctx context.Context, c *claim, keep store.Keep) error {
 	rec, _ := s.state(c)
 	if err := store.CheckDone(keep, rec.Mode); err != nil {

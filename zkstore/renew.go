@@ -47,8 +47,9 @@ func (s *Store) renewOne(ctx context.Context, g *store.Renewal) (out store.Renew
 	return out
 }
 
-// extend renews a claim. If a block of tokens is asked for, it is that of the change that renews
-// the claim. There is none if others wait, which a listing of the queue after the write shows.
+// extend renews a claim. If a block of tokens was requested, it is the block of the change that
+// renews the claim. There is none if others wait. A listing of the queue after the write shows
+// whether they do.
 func (s *Store) extend(ctx context.Context, c *claim, g *store.Renewal) (out store.Renewed, err error) {
 	old, zxid := s.state(c)
 	if err := store.CheckRenewal(g, old.Mode); err != nil {

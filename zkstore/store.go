@@ -22,10 +22,10 @@ const (
 	defaultHeartbeat = 20 * time.Second
 	minTTL           = 100 * time.Millisecond // several round trips to a server nearby
 
-	// looks bounds how often an attempt starts again because the queue has changed. On a contended
-	// name every second attempt may have to.
+	// looks bounds how often an attempt starts again because the queue has changed. On a
+	// contended name every second attempt may have to start again.
 	looks        = 40
-	requestLimit = 2 * time.Second // of Close, and of requests in the background
+	requestLimit = 2 * time.Second // bounds Close, and requests in the background
 )
 
 var (
@@ -48,8 +48,8 @@ func again(attempt func() error) (err error) {
 // changed returns errChanged if err is nil or says that a node is gone.
 func changed(err error) error { return cmp.Or(ignoreNoNode(err), errChanged) }
 
-// A Store keeps locks on ZooKeeper servers. It implements [store.Store]. holdfast.Open opens one by
-// its URL; see the package documentation.
+// A Store keeps locks on ZooKeeper servers. It implements [store.Store]. Use holdfast.Open to
+// open one by its URL: see the package documentation.
 type Store struct {
 	wire      *wire.Conn
 	root      string
@@ -72,7 +72,7 @@ type Store struct {
 	sweep   sweep
 }
 
-// A claim is a node of the current session, of a waiter or a grant, or a record that a release
+// A claim is a node of the current session, for a waiter or a grant, or a record that a release
 // kept. It is changed with the mutex held, in the order of the servers' replies.
 type claim struct {
 	wake.Key
@@ -83,11 +83,11 @@ type claim struct {
 	zxid    int64           // of the node's last change
 	crowd   bool            // the name had other nodes when it was last read
 	kept    bool            // by a release
-	since   time.Time       // when it was first granted through this handle
+	since   time.Time       // when the claim was first granted through this handle
 	end     time.Time       // when it ends unless it is renewed
 	timer   *time.Timer     // fires at end
-	turn    <-chan struct{} // of a waiter: closed when the node in front of it changes
-	closes  <-chan struct{} // of a waiter: closed when the name is closed as done
+	turn    <-chan struct{} // for a waiter: closed when the node in front of it changes
+	closes  <-chan struct{} // for a waiter: closed when the name is closed as done
 }
 
 func newClaim(req *store.Request, parent string) *claim {
@@ -101,7 +101,7 @@ func (s *Store) ttl(asked time.Duration) time.Duration {
 	return min(asked, time.Duration(s.timeout.Load())*4/5).Truncate(time.Millisecond)
 }
 
-// Capabilities returns what this store can do.
+// Capabilities returns what this store supports.
 func (s *Store) Capabilities() store.Capabilities {
 	return store.Capabilities{
 		Store: "zookeeper",
@@ -146,7 +146,7 @@ func (s *Store) sessionChanged(id int64, timeout time.Duration) {
 		s.fire(k)
 	}
 	s.tokens.known = false
-	if id != 0 { // a server that resumes the session may grant less than the one before
+	if id != 0 { // a server that resumes the session may grant a shorter timeout than the previous one
 		s.timeout.Store(int64(timeout))
 	}
 	if id == s.session {
@@ -158,7 +158,7 @@ func (s *Store) sessionChanged(id int64, timeout time.Duration) {
 	s.session = id
 }
 
-// adopt records a node of this session with its Stat, and starts its time. The caller holds the
+// adopt records a node of this session with its Stat, and starts its timer. The caller holds the
 // mutex and handles replies in their order, so the current session is the one that created the
 // node.
 func (s *Store) adopt(c *claim, stat *wire.Stat) {

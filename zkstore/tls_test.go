@@ -58,7 +58,7 @@ func TestAStoreSpeaksTLSAndChecksTheServer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	short, cancel := context.WithTimeout(ctx, 5*time.Second) // a busy machine needs some for the handshake
+	short, cancel := context.WithTimeout(ctx, 5*time.Second) // a busy machine needs some time for the handshake
 	defer cancel()
 	if _, err := store.Open(short, url); err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("without the authority: %v, want an error about the certificate", err)

@@ -17,13 +17,13 @@ import (
 //	token = offset + (zxid - start) × block
 //
 // A segment starts with the change that adds it to the table in the node ROOT/token. Its offset
-// is above all tokens of the segment before. So a token follows from the zxid of its grant and
+// is above all tokens of the previous segment. So a token follows from the zxid of its grant and
 // from entries that never change: a lost reply does not matter. A segment is added when the last
 // one is used up, after an election, which makes zxids jump, and for tokens above a floor.
 const (
-	// block is how many tokens a change has, for hand-overs between goroutines. At a constant rate
-	// of 20,000 changes a second, which is more than most ensembles can do, tokens last for
-	// 2^53 / (256 × 20,000/s) = 1.76e9 s, 55 years.
+	// block is how many tokens a change has, for hand-overs between goroutines. At a constant
+	// rate of 20,000 changes a second, which is more than most ensembles can handle, tokens last
+	// for 2^53 / (256 × 20,000/s) = 1.76e9 s, 55 years.
 	block = 256
 
 	// span bounds how many tokens an election wastes: with span × block = 2^26 there can be
@@ -177,7 +177,7 @@ type clock struct {
 	local  time.Time
 }
 
-const clockLife = 10 * time.Second // how long a known time is used: after that another server may be the leader
+const clockLife = 10 * time.Second // how long a known time is used; after that, another server may be the leader
 
 // now returns the servers' time in ms. It is never ahead of their clock, so nothing ends early. If
 // the client may not write, or the root does not exist, now returns the time of this host.

@@ -16,7 +16,7 @@ import (
 )
 
 // A join whose reply was lost leaves a node. The repeated request creates a second one. If the
-// caller gives up before one of them is removed, Leave removes both.
+// caller gives up before one of the nodes is removed, Leave removes both.
 func joinedTwice(t *testing.T, server *servers.ZooKeeper, root string) {
 	proxy := faultproxy.Start(t, server.Addr())
 	admin := connect(t, server.Addr())
@@ -73,8 +73,8 @@ func openUnheard(t *testing.T, server *servers.ZooKeeper, root string) {
 	}
 }
 
-// The replies to two renewals of one grant arrive late, when no caller waits for them any more. The
-// second renewal was refused because of the first.
+// The replies to two renewals of one grant arrive late, when no caller waits for them. The second
+// renewal was refused because of the first.
 func renewedUnheard(t *testing.T, server *servers.ZooKeeper, root string) {
 	proxy := faultproxy.Start(t, server.Addr())
 	other := openQuick(t, "zk://"+server.Addr()+root)
@@ -109,7 +109,7 @@ func takenOverUnheard(t *testing.T, server *servers.ZooKeeper, root string) {
 	try(t, one, req)
 	one.die()
 	id := []byte(req.ID.String())
-	lost := proxy.DropRepliesAfter(func(b []byte) bool { return bytes.Count(b, id) > 3 }) // a take and a read have three
+	lost := proxy.DropRepliesAfter(func(b []byte) bool { return bytes.Count(b, id) > 3 }) // a take and a read contain it three times
 	done := make(chan error, 1)
 	go func() {
 		_, err := s.Acquire(bounded(t), req)
@@ -129,7 +129,7 @@ func takenOverUnheard(t *testing.T, server *servers.ZooKeeper, root string) {
 	poll(t, func() bool { return len(mentioning(nodes(t, admin, root), req.ID)) == 0 })
 }
 
-// poll waits until a condition holds.
+// poll waits until a condition is true.
 func poll(t *testing.T, holds func() bool) {
 	t.Helper()
 	servers.Poll(t, limit/2, func() error {

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
-// A watchKey is a node and the kind of the watch: for its end only, or for any change.
+// A watchKey is a node and the kind of the watch: for its deletion only, or for any change.
 type watchKey struct {
 	path string
 	end  bool
@@ -18,8 +18,8 @@ type watchKey struct {
 // the node changes or is deleted, when it does not exist, or when the connection ends. Waiters
 // share the watch of a node.
 //
-// The server replies in order. So when a caller that reads something after this call has its
-// reply, the watch is active, and every later change closes the channel.
+// The server replies in order. So when a caller reads something after this call, the watch is
+// active as soon as the reply arrives, and every later change closes the channel.
 func (s *Store) watch(path string, end bool) <-chan struct{} {
 	k := watchKey{path, end}
 	s.mu.Lock()
@@ -62,9 +62,9 @@ func (s *Store) event(path string) {
 	s.fire(watchKey{path, true})
 }
 
-// Wait blocks until a queued identity should ask again; see [store.Store]. It returns nil at
-// once if the identity is not queued through this handle, and also when the connection or the
-// session has ended.
+// Wait blocks until a queued identity should ask again; see [store.Store]. It returns nil at once
+// if the identity is not queued through this handle, or if the connection or the session has
+// ended.
 func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	if s.life.Err() != nil {
 		return errClosed

@@ -26,21 +26,18 @@ type write struct {
 	ctx  context.Context
 	name string
 	ops  []wire.Op
-	then func(parts []wire.Result, err error) error // called in the order of replies; returns the outcome
+	then func(parts []wire.Result, err error) error // called in the order of replies; returns the outcome of the write
 	err  error
 }
 
 // write sends a write. If its context ends, the write may still be executed.
 func (s *Store) write(w *write) error {
-	if err := s.writes.Do(w.ctx, w, func() { w.err = s.wire.Do(w.ctx, w.call()) }); err != nil {
+	then := func(c *wire.Call) { c.Err = w.then(c.Parts, c.Err) }
+	alone := func() { w.err = s.wire.Do(w.ctx, &wire.Call{Op: wire.Multi(w.ops...), Then: then}) }
+	if err := s.writes.Do(w.ctx, w, alone); err != nil {
 		return err
 	}
 	return w.err
-}
-
-// call returns the request of a single write.
-func (w *write) call() *wire.Call {
-	return &wire.Call{Op: wire.Multi(w.ops...), Then: func(c *wire.Call) { c.Err = w.then(c.Parts, c.Err) }}
 }
 
 // sendWrites sends writes as one transaction, and sets the error of each unless it is refused. It
@@ -75,7 +72,7 @@ func (s *Store) sendWrites(batch []*write) (refused bool) {
 	}})
 	_, refused = err.(wire.Error)
 	for i, w := range batch {
-		if w.err = err; err == nil { // else the batch may still be in flight, and write the outcomes
+		if w.err = err; err == nil { // otherwise the batch may still be in flight, and write the outcomes
 			w.err = outcomes[i]
 		}
 	}

@@ -33,7 +33,7 @@ func crowdName(i int) string { return fmt.Sprint("n", i) }
 func gather(t *testing.T, server *servers.ZooKeeper, root string) *crowd {
 	c := &crowd{t: t, root: root, proxy: faultproxy.Start(t, server.Addr()), admin: connect(t, server.Addr())}
 	c.s = openQuick(t, "zk://"+c.proxy.Addr()+root+"?session=20s")
-	c.s.writes.MaxWait = 0 // the network holds requests for longer, and they must stay queued
+	c.s.writes.MaxWait = 0 // the network holds requests for longer than that, and they must stay queued
 	t.Cleanup(func() { c.s.Close() })
 	c.other = openQuick(t, "zk://"+server.Addr()+root)
 	t.Cleanup(func() { c.other.Close() })
@@ -51,13 +51,13 @@ func gather(t *testing.T, server *servers.ZooKeeper, root string) *crowd {
 	return c
 }
 
-// later asks for a name, and returns when the request is in flight or queued.
+// later requests a name, and returns when the request is in flight or queued.
 func (c *crowd) later(ctx context.Context, req store.Request) <-chan result {
 	c.t.Helper()
 	return batchtest.Later(c.t, c.s.writes.Len, func() (store.Answer, error) { return c.s.Acquire(ctx, req) })
 }
 
-// rest asks for all further names, so these requests are queued. The results are indexed by name.
+// rest requests all further names. These requests are queued. The results are indexed by name.
 func (c *crowd) rest() (reqs []store.Request, all []<-chan result) {
 	c.t.Helper()
 	reqs = make([]store.Request, crowdSize)
@@ -108,7 +108,7 @@ func sentTogether(t *testing.T, c *crowd) {
 		granted(t, one)
 	}
 	token := granted(t, all[0])
-	for i, one := range all[1:] { // it is computed from the zxid of the transaction
+	for i, one := range all[1:] { // all tokens are computed from the zxid of the transaction
 		if got := granted(t, one); got != token {
 			t.Errorf("%d has token %d, the first has %d", i+1, got, token)
 		}
@@ -166,7 +166,7 @@ func requestsLost(t *testing.T, c *crowd) {
 		}
 	}
 	c.proxy.Heal()
-	for i, one := range all { // they were not in flight yet
+	for i, one := range all { // these requests were not in flight yet
 		r, req := <-one, reqs[i+maxInFlight]
 		if r.Err != nil {
 			r.Value = try(t, c.s, req)
@@ -190,7 +190,7 @@ func (c *crowd) disconnect() {
 	poll(c.t, func() bool { return !c.s.wire.Connected() })
 }
 
-// impatient asks for names. The callers wait until giveUp is called.
+// impatient requests names. The callers wait until giveUp is called.
 func (c *crowd) impatient(from, to int) (giveUp func()) {
 	ctx, cancel := context.WithCancel(c.t.Context())
 	var all []<-chan result
@@ -280,7 +280,7 @@ func heldLong(t *testing.T, c *crowd) {
 			t.Error(err)
 		}
 	}
-	// The server handles requests in order: after this one the parents are gone.
+	// The server handles requests in order, so the parents are gone after this one.
 	try(t, c.s, request("mark"))
 	for i := maxInFlight; i < crowdSize; i++ {
 		parent, _ := c.s.place(crowdName(i))

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/job"
 )
 
-// acquireTTL is the default TTL of a lock that holdfast does not renew: long enough for a
+// acquireTTL is the default TTL of a lock that holdfast does not renew. It is long enough for a
 // script to reach its next line, and short enough to wait for if the script dies.
 const acquireTTL = time.Minute
 
@@ -61,7 +61,8 @@ HOLDFAST_TOKEN, HOLDFAST_OWNER, and HOLDFAST_DEADLINE in seconds since 1970.`,
 	return cmd
 }
 
-// acquireAndPrint leaves the lock held unless it returns an error.
+// acquireAndPrint acquires the lock and prints it. The lock stays held unless acquireAndPrint
+// returns an error.
 func (o *lockOptions) acquireAndPrint(json bool) (err error) {
 	ctx, cancel := untilSignal()
 	defer cancel()
@@ -84,7 +85,7 @@ func (o *lockOptions) acquireAndPrint(json bool) (err error) {
 	o.extra = append(o.extra, holdfast.NoRenew())
 	lease, err := o.acquire(ctx, c)
 	if err == nil && ctx.Err() != nil {
-		err = context.Cause(ctx) // the signal came after the grant
+		err = context.Cause(ctx) // the signal arrived after the grant
 	}
 	if err != nil {
 		return err
@@ -107,7 +108,8 @@ func exportLines(vars []lockVar) string {
 	return b.String()
 }
 
-// untilSignal returns a context that is cancelled by the first signal that asks to end.
+// untilSignal returns a context that is cancelled by the first signal that asks the process to
+// end.
 func untilSignal() (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 8)

@@ -63,7 +63,7 @@ STORE is the URL of the store, as for --store.`,
 	return cmd
 }
 
-// check checks the arguments. It touches nothing.
+// check checks the arguments. It does not touch the store.
 func (b *bench) check(args []string) error {
 	if len(args) > 0 {
 		if b.store.flag.Changed {
@@ -91,7 +91,7 @@ func (b *bench) run() error {
 			stop(&signalled{int(sig)})
 		}
 	}()
-	var file *os.File // an image that cannot be written is reported before the measurements
+	var file *os.File // opened early, so that an error is reported before the measurements
 	if b.svg != "" {
 		var err error
 		if file, err = os.OpenFile(b.svg, os.O_WRONLY|os.O_CREATE, 0o644); err != nil {
@@ -101,7 +101,7 @@ func (b *bench) run() error {
 		defer file.Close()
 	}
 	var stores [2]*ttlStore
-	for i := range stores { // two connections, as two processes have them
+	for i := range stores { // two connections, like those of two processes
 		s, err := b.store.open(ctx)
 		if err != nil {
 			return err
@@ -127,7 +127,7 @@ func (b *bench) run() error {
 	return b.report(title, results)
 }
 
-// title names the store, without its password.
+// title returns the name of the store, without its password.
 func (b *bench) title() string {
 	u, err := store.ParseURL(b.store.url)
 	if err != nil {

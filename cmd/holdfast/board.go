@@ -12,15 +12,15 @@ import (
 	"github.com/holdfast-lock/holdfast"
 )
 
-// A board is what watch shows on a terminal, and how keys change it. It knows neither the terminal
-// nor the store.
+// A board is the content that watch shows on a terminal. It also handles the keys that change the
+// content. It uses neither the terminal nor the store.
 type board struct {
 	all     []holdfast.Info
 	err     error // of the last listing
 	listed  bool
 	filter  string
 	order   int // index in orders
-	chosen  row // the selected row; it stays selected when others come and go
+	chosen  row // the selected row; it stays selected when other rows appear or disappear
 	place   int // of the selected row
 	top     int // first row, or first line of the details, on the screen
 	details bool
@@ -142,8 +142,8 @@ func (b *board) find(name string) holdfast.Info {
 	return holdfast.Info{Name: name}
 }
 
-// key changes the board. It reports whether the user quits. Break is called for a lock that the
-// user has confirmed, and returns the outcome.
+// key changes the board. It reports whether the user quits. BreakLock is called for a lock after
+// the user has confirmed, and returns the outcome.
 func (b *board) key(k string, page int, breakLock func(row) string) (quit bool) {
 	if b.prompt != nil {
 		b.answer(k)
@@ -188,7 +188,8 @@ func (b *board) key(k string, page int, breakLock func(row) string) (quit bool) 
 	return false
 }
 
-// askBreak asks for the name of the selected lock, since to break one is dangerous.
+// askBreak asks the user to type the name of the selected lock, because breaking a lock is
+// dangerous.
 func (b *board) askBreak(breakLock func(row) string) {
 	b.locate(rows(b.shown()))
 	chosen := b.chosen
@@ -267,7 +268,7 @@ func (b *board) lines(width, height int, colour bool) []string {
 	case b.details:
 		second = "↑↓ scroll  ⏎ back to the list  b break  q quits"
 	}
-	// The end of a question matters more than its beginning.
+	// If the text is too wide, keep the end of a question rather than its beginning.
 	for columns(second) > width && b.prompt != nil {
 		_, n := utf8.DecodeRuneInString(second)
 		second = second[n:]
@@ -302,7 +303,7 @@ func (b *board) lines(width, height int, colour bool) []string {
 // reverse swaps the colours of text and background.
 const reverse = "\x1b[7m"
 
-// detailLines returns what show prints, as much as there is room for.
+// detailLines returns the output of the command show, as many lines as fit.
 func (b *board) detailLines(width, room int, colour bool) []string {
 	text := strings.Split(strings.TrimRight(showText(b.find(b.chosen.name), colour), "\n"), "\n")
 	b.top = max(0, min(b.top, len(text)-room))

@@ -27,8 +27,8 @@ func readDeploy(t *testing.T, name string) string {
 	return string(text)
 }
 
-// runTwice runs a command line that two hosts start at the same time, with a job that takes a
-// moment. The job must run once, and both must succeed.
+// runTwice starts the same command line on two hosts at the same time, with a job that takes a
+// moment. The job must run once, and both commands must succeed.
 func (s *site) runTwice(line, job string) {
 	s.t.Helper()
 	if strings.Count(line, job) != 1 {
@@ -60,7 +60,7 @@ func TestTheCrontabLineRunsAJobOnOneHost(t *testing.T) {
 	var line string
 	for l := range strings.Lines(readDeploy(t, "cron/holdfast")) {
 		if fields := strings.Fields(l); len(fields) > 6 && !strings.HasPrefix(l, "#") {
-			line = strings.Join(fields[6:], " ") // after five fields of time and the user
+			line = strings.Join(fields[6:], " ") // the command is after five fields of time and the user
 		}
 		if strings.Contains(l, "%") {
 			t.Errorf("cron takes %% as the end of a command: %q", l)
@@ -82,7 +82,7 @@ func TestTheSystemdUnitsAreValidAndRunAJobOnOneHost(t *testing.T) {
 		}
 	}
 	cmd := exec.Command("systemd-analyze", "verify", "--man=no", s.path("nightly-backup.service"), s.path("nightly-backup.timer"))
-	if out, err := cmd.CombinedOutput(); err != nil || strings.Contains(string(out), "nightly-backup") { // it may warn of other units
+	if out, err := cmd.CombinedOutput(); err != nil || strings.Contains(string(out), "nightly-backup") { // there may be warnings about other units
 		t.Errorf("%s: %v\n%s", cmd, err, out)
 	}
 	_, line, ok := strings.Cut(service, "ExecStart="+installed+" ")
@@ -164,7 +164,7 @@ type (
 	}
 )
 
-// manifest reads a manifest of one document, strictly.
+// manifest reads a manifest that has one document. An unknown field is an error.
 func manifest[T any](t *testing.T, name string) (m T) {
 	t.Helper()
 	d := yaml.NewDecoder(strings.NewReader(readDeploy(t, name)))
@@ -209,7 +209,7 @@ func TestTheCronJobRunsAJobOnce(t *testing.T) {
 		t.Error(err)
 	}
 	pod := j.Spec.JobTemplate.Spec.Template
-	if pod.Spec.RestartPolicy != "Never" { // the other one that a job may have restarts in the same pod
+	if pod.Spec.RestartPolicy != "Never" { // OnFailure, the only other policy of a job, restarts in the same pod
 		t.Errorf("restart policy %q", pod.Spec.RestartPolicy)
 	}
 	s.runTwice(checkPod(t, &pod), "/app/backup.sh")
@@ -244,7 +244,7 @@ func TestTheDeploymentHasOneLeader(t *testing.T) {
 	leaders := func() int { return strings.Count(s.read("leaders"), "\n") }
 	until(t, "a leader", func() bool { return leaders() == 1 })
 	s.waiting("leader:scheduler", d.Spec.Replicas-1)
-	for _, p := range pods { // a pod is stopped as Kubernetes does it
+	for _, p := range pods { // stop a pod as Kubernetes does
 		if strings.Contains(s.look("leader:scheduler").Holders[0].Owner, "/"+strconv.Itoa(p.cmd.Process.Pid)+"/") {
 			p.signal(15)
 			p.wait()

@@ -7,8 +7,8 @@
 // See holdfast help, and holdfast help run for what happens to the job when the lock is
 // lost.
 //
-// Read main.go first: it lists the commands, each of which has a file of its own. A run goes
-// through run.go, joboptions.go (flags), runner.go (acquire the lock), hold.go (run the job)
-// and finish.go (release the lock, exit code). Package internal/job has the processes, the
-// guard and the terminal.
+// Read main.go first: it lists the commands, each in a file of its own. A run goes through
+// run.go, joboptions.go (flags), runner.go (acquire the lock), hold.go (run the job) and
+// finish.go (release the lock, exit code). Package internal/job has the processes, the guard and
+// the terminal.
 package main

@@ -182,8 +182,8 @@ func TestCompletionOffersCommandsFlagsValuesAndLocks(t *testing.T) {
 	}
 }
 
-// The scripts come from cobra. This test covers how they work together with the command:
-// names with a colon and with a space.
+// The completion scripts come from cobra. This test checks that they work with the names of
+// locks, which may contain a colon or a space.
 func TestBashCompletesNames(t *testing.T) {
 	s := newSite(t)
 	s.ok("acquire", "job:a")
@@ -193,7 +193,8 @@ func TestBashCompletesNames(t *testing.T) {
 		{`holdfast show the`, `the\ lock`},
 		{`holdfast ru`, "run"},
 	} {
-		// The first lines are what the script needs of the package bash-completion.
+		// The first lines stand in for the functions of the package bash-completion that the
+		// script needs.
 		script := fmt.Sprintf(`_init_completion() {
 				words=(%s); cword=$((${#words[@]} - 1)); cur=${words[cword]}; prev=${words[cword-1]}
 			}

@@ -94,12 +94,12 @@ func reportFindings(findings []store.Finding, json bool) error {
 	return output(doctorText(findings, tty.Colours(os.Stdout)))
 }
 
-// doctorText returns findings as text for people. If several servers are in order, a check has one
-// line for all of them.
+// doctorText returns findings as text for people. If a check found several servers in order, they
+// share one line.
 func doctorText(findings []store.Finding, colour bool) string {
 	var b strings.Builder
 	counts := make(map[store.Level]int)
-	good := make(map[string]int) // servers that are in order, by check
+	good := make(map[string]int) // servers without problems, by check
 	for _, f := range findings {
 		counts[f.Level]++
 		if f.Level == store.LevelOK && f.Node != "" {

@@ -17,8 +17,8 @@ import (
 
 const doctorPage = "../../docs/doctor.md"
 
-// pagePart compares a part of the page about doctor, between two comments, with what it should be.
-// The flag -update writes it.
+// pagePart compares the text between two comments of the page about doctor with the expected
+// text. The flag -update writes it.
 func pagePart(t *testing.T, name, want string) {
 	t.Helper()
 	content, err := os.ReadFile(doctorPage)
@@ -120,7 +120,7 @@ func TestDoctorExitsWithZeroOnlyIfAllIsKnownAndWell(t *testing.T) {
 		Config: []string{"appendfsync always"},
 		ACL:    []string{"user default on nopass ~* &* +@all", "user few on >x ~* &* +@all -info"},
 	})
-	servers.Poll(t, patience, func() error { // a server that is up for less than the TTL is worth a warning
+	servers.Poll(t, patience, func() error { // doctor warns of a server that has been up for less than the TTL
 		info, err := server.Info("server")
 		if up, _ := strconv.Atoi(info["uptime_in_seconds"]); err == nil && up < 3 {
 			err = fmt.Errorf("up for %d s", up)

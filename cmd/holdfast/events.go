@@ -20,7 +20,7 @@ type event struct {
 	Name    string       `json:"name"`
 	ID      string       `json:"id,omitempty"`
 	Token   int64        `json:"token,omitempty"`
-	End     *time.Time   `json:"deadline,omitempty"` // the lock is lost then, unless it is renewed
+	End     *time.Time   `json:"deadline,omitempty"` // when the lock is lost unless it is renewed
 	TTL     *float64     `json:"ttl_seconds,omitempty"`
 	Waited  *float64     `json:"waited_seconds,omitempty"`
 	Held    *float64     `json:"held_seconds,omitempty"`
@@ -42,7 +42,7 @@ const (
 	// flushTime limits how long holdfast waits for a reader before it exits or stops.
 	flushTime = time.Second
 
-	// startFlush is the same before the job starts, so that lines are in order for a reader
+	// startFlush is the limit before the job starts. It keeps the lines in order for a reader
 	// that keeps up.
 	startFlush = 100 * time.Millisecond
 )
@@ -148,7 +148,7 @@ func seconds(d time.Duration) *float64 {
 	return &s
 }
 
-// emit writes a JSON line, if there are to be JSON lines.
+// emit writes a JSON line if JSON lines were requested.
 func (r *reporter) emit(e event) {
 	if r.json != nil {
 		r.write(r.json, r.marshal(e))
@@ -185,7 +185,7 @@ func (r *reporter) drawStatus(ctx context.Context, c *holdfast.Client) {
 	r.mu.Lock()
 	text := r.status.draw(ctx, c)
 	r.mu.Unlock()
-	if text != "" && len(r.lines) == 0 { // or the terminal is slow, or stopped by Ctrl-S
+	if text != "" && len(r.lines) == 0 { // otherwise the terminal is slow, or stopped by Ctrl-S
 		r.write(os.Stderr, []byte(text))
 	}
 }

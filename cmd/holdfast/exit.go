@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-lock/holdfast"
 )
 
-// Exit codes, as in sysexits.h and in shells. 79 is free in both.
+// Exit codes, as in sysexits.h and in shells. Neither of them uses 79.
 const (
 	exitUsage       = 64
 	exitUnavailable = 69
@@ -88,7 +88,7 @@ func explain(err error, name string) (int, string) {
 	return exitUnavailable, text + "; check that the store can be reached and written to, and check --store or HOLDFAST_STORE"
 }
 
-// fail reports an error, unless that was done already, and returns its exit code.
+// fail reports an error unless it was already reported, and returns its exit code.
 func fail(err error, name string) error {
 	var code exitCode
 	var usage *usageError

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// arguments returns a check that a command gets as many arguments as it has names for, and at
-// least the given number.
+// arguments returns a check of the number of arguments of a command: at least the given number,
+// and at most one for each name.
 func arguments(least int, names ...string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		switch {
@@ -95,7 +95,7 @@ func (d *durationValue) Set(s string) error {
 	return nil
 }
 
-// String returns nothing for zero, so that help shows no default.
+// String returns an empty string for zero, so that help shows no default.
 func (d *durationValue) String() string {
 	if *d == 0 {
 		return ""

@@ -30,8 +30,8 @@ func (f *idFlag) parse(name string) (store.ID, error) {
 	return id, nil
 }
 
-// withStore calls do with the store until it succeeds, for a limited number of times: a lost
-// reply leaves unknown whether a call had an effect.
+// withStore calls do with the store until it succeeds, for a limited number of times. It repeats
+// calls because after a lost reply it is unknown whether a call had an effect.
 func (s *storeFlag) withStore(name string, do func(ctx context.Context, st store.Store) error) error {
 	if err := s.check(); err != nil {
 		return err

@@ -20,7 +20,7 @@ type bareGuard struct {
 	cmd  *exec.Cmd
 	to   *os.File
 	from *bufio.Reader
-	out  *os.File // the end of from that the guard writes to
+	out  *os.File // the writing end of the pipe from, which the guard inherits
 	err  text
 }
 
@@ -94,7 +94,7 @@ func TestAGuardThatWasStoppedReadsAllMessagesBeforeItActs(t *testing.T) {
 		pid := g.cmd.Process.Pid
 		syscall.Kill(pid, syscall.SIGSTOP)
 		until(t, "the guard is stopped", func() bool { return processState(pid) == "T" })
-		time.Sleep(150 * time.Millisecond) // until the time of the last message has passed
+		time.Sleep(150 * time.Millisecond) // until the kill time of the last message has passed
 		g.killIn(time.Minute)
 		g.to.WriteString("done\n")
 		syscall.Kill(pid, syscall.SIGCONT)

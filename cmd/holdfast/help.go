@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// The help texts are Markdown, from which the manual pages are made: a block that is
-// indented by four spaces keeps its lines. They are wrapped at 80 columns.
+// The help texts are Markdown, and the manual pages are made from them. A block that is indented
+// by four spaces keeps its lines. The texts are wrapped at 80 columns.
 
 const rootHelp = `Holdfast runs a command while it holds a lock, and shows who holds which locks.
 A lock is a name in a store. Processes that use the same store and the same

@@ -16,8 +16,8 @@ const (
 	// ended.
 	pollEnd = 20 * time.Millisecond
 
-	// strayTime is how long holdfast waits for the other processes in the group of the job:
-	// after Ctrl-C they may need a moment to end.
+	// strayTime is how long holdfast waits for the other processes in the group of the job. After
+	// Ctrl-C they may need a moment to end.
 	strayTime = time.Second
 )
 
@@ -53,7 +53,8 @@ func (r *runner) holdLock(path string, args []string) int {
 		r.report.tell(event{Event: "failed", Code: &code}, "%v; the job was not started", err)
 		return code
 	}
-	// Until here the job has not begun, and a signal ends the run without a trace.
+	// The job has not begun yet. A signal that arrives here ends the run, and the job never
+	// starts.
 	for {
 		select {
 		case sig := <-r.signals:
@@ -125,7 +126,7 @@ func (h *holding) jobEvent(e job.Event) {
 	case job.Unguarded:
 		h.report.tell(event{Event: "unguarded"}, "the guard of the job was killed: if holdfast is killed too, the job continues without the lock")
 	case job.Overdue:
-		// Holdfast was stopped or delayed. The guard has killed the job, even if the lease is
+		// Holdfast was stopped or delayed, so the guard has killed the job, even if the lease is
 		// still valid.
 		if h.lost == nil {
 			h.lost = errors.New("it could not be renewed in time")
@@ -196,7 +197,7 @@ func (h *holding) leaseEnded() {
 		h.lost = reason(err)
 		h.report.tell(event{Event: "lost", Token: h.lease.Token()}, "lost %q: %v; the job continues without it (--on-lost warn)", h.name, h.lost)
 	case h.lost == nil:
-		// Either the store reports the loss, or holdfast was stopped beyond the deadline.
+		// Either the store reported the loss, or holdfast was stopped until after the deadline.
 		kill := time.Now().Add(h.grace)
 		if h.onLost == lostKill {
 			kill = time.Now()

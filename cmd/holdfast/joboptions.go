@@ -19,8 +19,8 @@ const (
 	// minTTL leaves enough time between the deadline and the end of a lock to end a job.
 	minTTL = time.Second
 
-	// maxGrace limits the default grace: with a long TTL, a job need not end long before the
-	// deadline.
+	// maxGrace limits the default grace period. With a long TTL, a job need not end long before
+	// the deadline.
 	maxGrace = 10 * time.Second
 )
 
@@ -44,7 +44,7 @@ const (
 type jobOptions struct {
 	lockOptions
 	command    []string      // what follows "--"
-	keep       time.Duration // once: how long a success counts
+	keep       time.Duration // once: how long a success is remembered
 	period     time.Duration
 	busyCode   int
 	busyOK     bool
@@ -137,7 +137,7 @@ func (o *jobOptions) check() error {
 		o.try, o.minHold = true, o.period/2
 		o.busyOK = !o.changed("busy-code")
 	}
-	if o.maxHold > 0 && o.onLost == lostWarn { // otherwise the job is ended while the lock is held
+	if o.maxHold > 0 && o.onLost == lostWarn { // otherwise holdfast ends the job while the lock is held
 		o.extra = append(o.extra, holdfast.MaxHold(o.maxHold))
 	}
 	if o.minHold > 0 {
@@ -173,7 +173,7 @@ func (o *jobOptions) checkJob() error {
 	return nil
 }
 
-// reporter returns a reporter that writes to the files that --json and --json-fd name.
+// reporter returns a reporter that writes to the files of --json and --json-fd.
 func (o *jobOptions) reporter() (*reporter, error) {
 	r := newReporter(o.name)
 	r.quiet, r.verbose = o.quiet, o.verbose
@@ -190,7 +190,8 @@ func (o *jobOptions) reporter() (*reporter, error) {
 	return r, nil
 }
 
-// jobEnv returns the environment of the job: that of holdfast, with the variables of the lock.
+// jobEnv returns the environment of the job, which is that of holdfast with the variables of the
+// lock.
 func jobEnv(l *holdfast.Lease, deadline time.Time, owner string) []string {
 	ours := lockVars(l, deadline, owner)
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {

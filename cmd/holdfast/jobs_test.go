@@ -60,7 +60,7 @@ func beat(file, name string) {
 	}
 }
 
-// beats returns the times of the first and the last beat with a name.
+// beats returns the times of the first and the last beat that a job with this name wrote.
 func (s *site) beats(name string) (first, last time.Time) {
 	s.t.Helper()
 	for line := range strings.SplitSeq(s.read("beats"), "\n") {
@@ -80,13 +80,13 @@ func (s *site) beats(name string) (first, last time.Time) {
 	return first, last
 }
 
-// beating waits for the first beat with a name.
+// beating waits for the first beat of the job with this name.
 func (s *site) beating(name string) {
 	s.t.Helper()
 	until(s.t, name+" beats", func() bool { _, last := s.beats(name); return !last.IsZero() })
 }
 
-// silent checks that there are no more beats with a name.
+// silent checks that the job with this name writes no more beats.
 func (s *site) silent(name string) {
 	s.t.Helper()
 	_, before := s.beats(name)
@@ -96,7 +96,7 @@ func (s *site) silent(name string) {
 	}
 }
 
-// beatArgs returns the command line of a job that plays a part of playJob.
+// beatArgs returns the command line of a job that runs one part of playJob.
 func (s *site) beatArgs(part, name string) []string {
 	return []string{"env", "HOLDFAST_TEST_JOB=" + part, os.Args[0], s.path("beats"), name}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-lock/holdfast"
 )
 
-// A lockJSON is a lock as ls, show and watch print it with --json.
+// A lockJSON is a lock in the format of ls, show and watch with --json.
 type lockJSON struct {
 	Name    string       `json:"name"`
 	Limit   int          `json:"limit,omitempty"`

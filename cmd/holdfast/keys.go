@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// escapeTime is how long after an escape character the rest of a key comes.
+// escapeTime is how long to wait for the rest of a key after an escape character.
 const escapeTime = 50 * time.Millisecond
 
 // keyNames are the keys that a terminal sends as several bytes, or as a control character.
@@ -17,13 +17,13 @@ var keyNames = map[string]string{
 	"\x1b": "escape", "\r": "enter", "\n": "enter", "\x7f": "backspace", "\b": "backspace",
 }
 
-// A keyboard reads a terminal byte by byte, the next one when it is asked for, so that the shell
-// gets the keys after the last one.
+// A keyboard reads a terminal byte by byte, and only when it is asked for the next byte. So the
+// keys that the user types after the last one go to the shell.
 type keyboard struct {
 	bytes chan byte
 	next  chan struct{}
 	part  []byte           // of a key that is not complete
-	late  <-chan time.Time // after an escape character: there is no more
+	late  <-chan time.Time // fires if nothing follows an escape character
 }
 
 func newKeyboard() *keyboard {
@@ -44,7 +44,7 @@ func newKeyboard() *keyboard {
 // more asks for the next byte.
 func (k *keyboard) more() { k.next <- struct{}{} }
 
-// add returns the key that a byte completes, or nothing.
+// add returns the key that a byte completes, or "" if the key is not complete.
 func (k *keyboard) add(c byte) string {
 	k.part = append(k.part, c)
 	k.late = nil
@@ -74,7 +74,7 @@ func complete(sequence string) bool {
 	return last >= 0x40 && last <= 0x7e || len(sequence) > 8
 }
 
-// alone returns the key of an escape character that nothing followed.
+// alone returns the key of an escape character that was not followed by another byte.
 func (k *keyboard) alone() string {
 	k.part, k.late = nil, nil
 	return keyNames["\x1b"]

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// guardOf returns the process number of the guard of a run, or 0 if there is none.
+// guardOf returns the process ID of the guard of a run, or 0 if there is none.
 func (s *site) guardOf(p *process) int {
 	s.t.Helper()
 	dirs, err := filepath.Glob("/proc/[0-9]*")
@@ -66,7 +66,8 @@ func TestDescendantsThatLeftTheGroupDieOnLoss(t *testing.T) {
 func TestProcessesThatKeepForkingAreAllKilled(t *testing.T) {
 	s := newSite(t)
 	s.write("beats", "")
-	// If they escape, they end when the directory of the test is removed, or by their number.
+	// Processes that escape end when the directory of the test is removed, or when they have
+	// counted to their limit.
 	s.write("runaway", `#!/bin/sh
 [ -e "$DIR/beats" ] && [ $2 -lt 2000 ] || exit
 echo "$1 1" >>"$DIR/beats"
@@ -114,10 +115,10 @@ func TestDescendantsThatLeftTheGroupDieWhenTheHolderIsStopped(t *testing.T) {
 }
 
 // A killed process first loses its files and then its children. In between, the guard sees that
-// holdfast has ended, but is still its child.
+// holdfast has ended, but is still the child of holdfast.
 func TestTheGuardFindsTheJobOfAHolderThatIsDying(t *testing.T) {
 	s := newSite(t)
-	// The job has lost its parent already.
+	// The job has already lost its parent.
 	script := fmt.Sprintf(`timeout 60 env HOLDFAST_TEST_JOB=beat '%s' '%s' child; true`, os.Args[0], s.path("beats"))
 	away := exec.Command("/bin/sh", "-c", `setsid sh -c 'echo $$ >"$0"; eval "$1"' "$0" "$1" </dev/null >/dev/null 2>&1 &`, s.path("pid"), script)
 	if err := away.Run(); err != nil {

@@ -169,7 +169,7 @@ func (s *site) fill() {
 	until(s.t, "the log is full", func() bool {
 		info, err := s.stat("locks.db-wal")
 		if errors.Is(err, os.ErrNotExist) {
-			return true // the job has lost its lock already
+			return true // the job has already lost its lock
 		}
 		if err != nil {
 			s.t.Fatal(err)
@@ -251,7 +251,7 @@ func TestAJobWhoseLockIsBrokenIsEndedAtItsNextRenewal(t *testing.T) {
 	s.run("break", "a", "--id", id).wantCode(79)
 }
 
-// The job ran under its lock, so its exit code counts.
+// The job ran under its lock, so holdfast returns its exit code.
 func TestALockThatCannotBeReleasedIsReported(t *testing.T) {
 	s := newSite(t)
 	p := s.start("run", "a", "-c", `while [ ! -e "$DIR/go" ]; do sleep 0.01; done; exit 3`)
@@ -298,8 +298,8 @@ func TestAJobIsDeadBeforeTheLockOfAStoppedHolderIsFree(t *testing.T) {
 	s.beating("first")
 	second := s.runBeats("second", "beat")
 	s.waiting("a", 1)
-	// Stop it right after a renewal. Stopped during a renewal, it would block the file for all
-	// other processes.
+	// Stop it right after a renewal. A process that is stopped during a renewal would block the
+	// file for all other processes.
 	before := strings.Count(s.read("events.first"), "renewed")
 	until(t, "a renewal", func() bool { return strings.Count(s.read("events.first"), "renewed") > before })
 	first.signal(syscall.SIGSTOP)

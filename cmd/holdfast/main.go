@@ -16,9 +16,9 @@ func main() {
 	os.Exit(execute(os.Args[1:]))
 }
 
-// newRootCommand returns holdfast with all its commands, in the order in which help lists
-// them. To add a command, write a function that returns its cobra.Command in a file of its
-// own, and add it here: help, completion and the manual pages follow from the command.
+// newRootCommand returns holdfast with all its commands, in the order in which help lists them.
+// To add a command, write a function that returns its cobra.Command in a file of its own, and add
+// it here. Help, completion and the manual pages are generated from the command.
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "holdfast COMMAND [flags] [arguments]",
@@ -63,10 +63,10 @@ func newRootCommand() *cobra.Command {
 	return root
 }
 
-// execute runs the command that the arguments name and returns the exit code.
+// execute runs the command that the arguments select, and returns the exit code.
 func execute(args []string) int {
 	cobra.EnableCommandSorting = false
-	cobra.MousetrapHelpText = "" // on Windows, a shortcut may start a job
+	cobra.MousetrapHelpText = "" // cobra would refuse a start by double click on Windows; a shortcut may start a job
 	root := newRootCommand()
 	root.SetArgs(args)
 	var helpErr error
@@ -92,8 +92,8 @@ func execute(args []string) int {
 	return int(code)
 }
 
-// checkFirst checks that the command comes first. Cobra would accept flags in front of it, and
-// shows the help of the root for an unknown command with --help.
+// checkFirst checks that the command is the first argument. Cobra would accept flags in front of
+// it, and would show the help of the root for an unknown command with --help.
 func checkFirst(root *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 0:

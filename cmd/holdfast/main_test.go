@@ -63,14 +63,14 @@ func buildAndRun(m *testing.M) int {
 		}
 	}
 	for _, sig := range []os.Signal{syscall.SIGINT, syscall.SIGHUP} {
-		if signal.Ignored(sig) { // in the background of a script; child processes would ignore it too
+		if signal.Ignored(sig) { // the shell that started the test in the background ignores it, and child processes would too
 			signal.Notify(make(chan os.Signal, 1), sig)
 		}
 	}
 	return m.Run()
 }
 
-// build builds the command as a file.
+// build builds the command into a file.
 func build(file string, flags ...string) error {
 	args := append([]string{"build", "-buildvcs=false", "-o", file}, flags...)
 	if out, err := exec.Command("go", append(args, ".")...).CombinedOutput(); err != nil {
@@ -169,7 +169,8 @@ func (s *site) run(args ...string) *process {
 	return p
 }
 
-// wait waits for the end and returns the exit code, or the negative number of a signal.
+// wait waits for the end and returns the exit code, or the negated number of the signal that
+// ended it.
 func (p *process) wait() int {
 	p.t.Helper()
 	select {
@@ -239,9 +240,9 @@ func (s *site) read(name string) string {
 	return string(text)
 }
 
-// write writes a file, which may be a script. The lock keeps other tests from starting
-// processes, which would inherit the open file: a script that is open for writing cannot be
-// executed.
+// write writes a file, which may be a script. The mutex keeps other tests from starting processes
+// meanwhile, because they would inherit the open file, and a script that is open for writing
+// cannot be executed.
 func (s *site) write(name, text string) {
 	s.t.Helper()
 	syscall.ForkLock.RLock()

@@ -54,7 +54,7 @@ holdfast break.
 var errFailed = errors.New("the job did not succeed")
 
 // A onceCall is a call of Client.Once while a job runs. The job has a lease of its own that
-// shares the grant, so that it runs as under any other lease.
+// shares the grant, so that it runs like the job of any other lease.
 type onceCall struct {
 	keep     time.Duration
 	ended    chan bool  // receives whether the job succeeded
@@ -63,7 +63,7 @@ type onceCall struct {
 	err      error
 }
 
-// acquire returns a lease when the job is to run.
+// acquire returns a lease when the job should run.
 func (o *onceCall) acquire(ctx context.Context, c *holdfast.Client, lock *lockOptions) (*holdfast.Lease, error) {
 	leases := make(chan *holdfast.Lease, 1)
 	go func() {

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
-// quorumSite returns a site whose store is a quorum of servers that count right after their start.
+// quorumSite returns a site whose store is a quorum of servers that vote right after their start.
 func quorumSite(t *testing.T) (*site, []*servers.Redis) {
 	t.Helper()
 	s := newSite(t)

@@ -134,7 +134,7 @@ func (o *jobOptions) run(*cobra.Command, []string) error {
 }
 
 // runReporting finds the command, acquires the lock, and runs the job. If dieOf is not 0,
-// holdfast must end by that signal.
+// holdfast must end itself with that signal.
 func (o *jobOptions) runReporting(report *reporter) (code int, dieOf syscall.Signal) {
 	args := o.command
 	if o.script != "" {

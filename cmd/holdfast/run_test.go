@@ -164,7 +164,8 @@ func TestEventsAreNeverInTheOutputOfTheJob(t *testing.T) {
 		t.Errorf("released: %+v", e)
 	}
 
-	// With another descriptor, messages stay on stderr, and the job does not inherit it.
+	// With another descriptor, messages stay on stderr, and the job does not inherit that
+	// descriptor.
 	file, err := os.Create(filepath.Join(s.dir, "events"))
 	if err != nil {
 		t.Fatal(err)

@@ -27,8 +27,8 @@ type runner struct {
 	renewed chan struct{}         // receives after a renewal
 	once    *onceCall             // nil except for holdfast once
 	failure atomic.Pointer[error] // of the last renewal; nil if it succeeded
-	dieOf   syscall.Signal        // the signal by which holdfast must end, or 0
-	hurry   bool                  // the store has failed: do not wait long for it
+	dieOf   syscall.Signal        // the signal with which holdfast must end itself, or 0
+	hurry   bool                  // the store has failed, so do not wait long for it
 }
 
 // observe handles the events of the client.
@@ -50,8 +50,8 @@ func (r *runner) observe(e holdfast.Event) {
 	}
 }
 
-// warnNested reports if the lock is held by the run whose job started this process. It is not
-// an error: this process may run in the background, and the job may end before it.
+// warnNested warns if the lock is held by the run whose job started this process. It is not an
+// error: this process may run in the background, and the job may end before it.
 func (r *runner) warnNested() {
 	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
 	defer cancel()
@@ -102,8 +102,9 @@ func (r *runner) acquireLock() int {
 			lease, err = r.acquire(ctx, c)
 		}
 		if err == nil && st.ttl() < r.ttl {
-			// A store may grant a waiter a shorter TTL until its first renewal. Renewing now shows
-			// what TTL the store really grants. If that fails, the job begins with the time left.
+			// A store may grant a waiter a shorter TTL until its first renewal. A renewal now
+			// shows which TTL the store really grants. If it fails, the job begins with the
+			// remaining time.
 			lease.Renew(ctx)
 		}
 		results <- result{lease, err}
@@ -121,7 +122,7 @@ func (r *runner) acquireLock() int {
 			if n, ends := job.Ends(sig); ends && ended == nil {
 				ended = &signalled{n}
 				cancel(ended)
-			} else if ends { // the second signal: do not wait for the store
+			} else if ends { // on the second signal, do not wait for the store
 				os.Exit(exitSignal + n)
 			}
 		case <-draw.C:
@@ -157,7 +158,7 @@ func (r *runner) useGranted() {
 		return
 	}
 	r.ttl = granted
-	if r.grace >= granted/2 { // or the job would be ended while the lock can still be renewed
+	if r.grace >= granted/2 { // otherwise the job would be ended while the lock can still be renewed
 		r.grace = defaultGrace(granted)
 		text += fmt.Sprintf(", so the job is asked to end %v before the lock is lost", r.grace.Round(time.Millisecond))
 	}
@@ -186,7 +187,7 @@ func (r *runner) leave(by *signalled) int {
 	return code
 }
 
-// undo releases a lock under which no job has run, and so without --min-hold.
+// undo releases a lock under which no job has run. It does not apply --min-hold.
 func (r *runner) undo() {
 	if r.lease == nil {
 		return
@@ -223,7 +224,7 @@ func (r *runner) noLock(err error, waited time.Duration) int {
 	return code
 }
 
-// hurryTime limits the wait for a store at the end, if its reply does not matter much.
+// hurryTime limits how long the end of a run waits for a store whose reply is not important.
 const hurryTime = time.Second
 
 // cleanUp releases the lock, if it is still held, and closes the client and the store. A

@@ -17,7 +17,7 @@ import (
 // A database is a kind of store that needs tables.
 type database struct {
 	schema  func(url string) (string, error)            // returns the statements that create them
-	migrate func(ctx context.Context, url string) error // creates them, or brings them up to date
+	migrate func(ctx context.Context, url string) error // creates them, or updates them
 }
 
 // databases maps URL schemes to databases.
@@ -65,7 +65,7 @@ In MySQL and MariaDB, if the tables are in the database shop:
 	return cmd
 }
 
-// database returns the kind of database that the URL names.
+// database returns the kind of database of the store's URL.
 func (s *storeFlag) database() (database, error) {
 	if err := s.check(); err != nil {
 		return database{}, err

@@ -78,8 +78,8 @@ func TestNoSignalIsLostWhileTheJobStarts(t *testing.T) {
 	for i := range 30 {
 		ran := s.path(fmt.Sprint("ran", i))
 		p := s.start("run", "--json", "a", "-c", fmt.Sprintf(`trap 'exit 9' TERM; touch %s; sleep 60 & wait`, ran))
-		// The signal arrives a bit later each time: when the Go runtime starts, and while the
-		// lock is acquired, the guard is started, the job is executed and sets its trap.
+		// The signal arrives later in each run. So it arrives while the Go runtime starts, the
+		// lock is acquired, the guard is started, or the job is executed and sets its trap.
 		time.Sleep(time.Duration(i) * 2 * time.Millisecond)
 		p.signal(syscall.SIGTERM)
 		switch code := p.wait(); code {

@@ -29,7 +29,7 @@ import (
 
 const (
 	openTimeout     = 10 * time.Second // for connecting to a server
-	completeTimeout = 2 * time.Second  // for everything, while a shell waits for completions
+	completeTimeout = 2 * time.Second  // for all calls together, while a shell waits for completions
 )
 
 // A storeFlag is the flag --store of a command.
@@ -55,7 +55,8 @@ func (s *storeFlag) check() error {
 		}
 	}
 	if s.url == "" {
-		// A shell variable that is not set. The default store would not be the one that is meant.
+		// A shell variable may be unset. The default store would not be the one that the user
+		// wants.
 		return usagef("--store: the URL is empty; leave out the flag to use the default store")
 	}
 	if !strings.Contains(s.url, ":") {
@@ -162,8 +163,8 @@ func (s *storeFlag) connect(ctx context.Context) (*holdfast.Client, func(), erro
 	}, nil
 }
 
-// withClient calls do with a client of the store, and reports its error. Name is the lock that
-// do is about, if there is one.
+// withClient calls do with a client of the store, and reports its error. Name is the lock that do
+// uses, if there is one.
 func (s *storeFlag) withClient(name string, do func(ctx context.Context, c *holdfast.Client) error) error {
 	if err := s.check(); err != nil {
 		return err

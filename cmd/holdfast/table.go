@@ -21,7 +21,7 @@ func (t *table) add(cells ...string) {
 	t.rows = append(t.rows, cells)
 }
 
-// minColumn is the width to which a column may be cut.
+// minColumn is the least width to which a column is cut.
 const minColumn = 8
 
 // lines returns the table as aligned lines, which are at most width columns wide if width is

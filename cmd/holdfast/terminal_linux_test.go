@@ -100,14 +100,15 @@ func TestTheJobHasTheTerminal(t *testing.T) {
 	x.types("hello\n")
 	x.shows("read hello from /dev/pts/")
 	x.wantCode(0)
-	// The job has it from the start, since it may check whether it is in the foreground.
+	// The job has the terminal from the start, since it may check whether it is in the
+	// foreground.
 	x = s.terminal(command, "run", "a", "-c", `echo "group $(($(ps -o pgid= -p $$) - $(ps -o tpgid= -p $$)))"`)
 	x.shows("group 0")
 	x.wantCode(0)
 }
 
-// The jobs in these tests are single processes: dash ignores a Ctrl-C or Ctrl-Z that arrives
-// while it forks.
+// The jobs in these tests are single processes, because dash ignores a Ctrl-C or Ctrl-Z that
+// arrives while it forks.
 
 func TestCtrlCEndsTheJobAndHoldfast(t *testing.T) {
 	s := newSite(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// clean escapes everything that a terminal would interpret instead of show: control
-// characters, changes of the writing direction, invisible characters and invalid bytes.
+// clean escapes everything that a terminal would interpret rather than show: control characters,
+// changes of the writing direction, invisible characters and invalid bytes.
 func clean(s string) string {
 	if !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }) {
 		return s

@@ -82,15 +82,15 @@ func (u *ui) options() ([]inspect.Option, error) {
 	}
 	user, password := os.Getenv("HOLDFAST_UI_USER"), os.Getenv("HOLDFAST_UI_PASSWORD")
 	if user == "" || password == "" {
-		return nil, usagef("--allow-break: set HOLDFAST_UI_USER and HOLDFAST_UI_PASSWORD to what users must give")
+		return nil, usagef("--allow-break: set HOLDFAST_UI_USER and HOLDFAST_UI_PASSWORD to the user name and the password that users must enter")
 	}
 	return append(opts, inspect.AllowBreak(func(u, p string) bool {
 		return same(u, user)&same(p, password) == 1
 	})), nil
 }
 
-// same returns 1 if two texts are the same, and 0 otherwise. How long that takes tells nothing
-// about them, not even their lengths.
+// same returns 1 if two texts are the same, and 0 otherwise. The time that it takes does not
+// depend on the texts, not even on their lengths.
 func same(a, b string) int {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:])
@@ -152,7 +152,7 @@ func isLoopback(addr net.Addr) bool {
 }
 
 // onlyLocal refuses requests for other hosts. A web site could otherwise read the page through a
-// name of its own that leads to the loopback address.
+// host name of its own that resolves to the loopback address.
 func onlyLocal(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host := r.Host

@@ -64,7 +64,7 @@ Keys:
 func (w *watcher) watch(ctx context.Context, c *holdfast.Client) error {
 	if tty.Fancy(os.Stdout) && !w.json {
 		if keys, err := tty.Keys(os.Stdin); err == nil {
-			keys() // it works; live does it again
+			keys() // checks that single keys work; live calls it again
 			return w.live(ctx, c)
 		}
 	}
@@ -92,8 +92,8 @@ func (w *watcher) watch(ctx context.Context, c *holdfast.Client) error {
 	}
 }
 
-// quit returns the error for a signal that ends watch. Ctrl-C is the usual way to end it, and
-// not a failure.
+// quit returns the error for a signal that ends watch. Ctrl-C is the usual way to end watch, so
+// it is not a failure.
 func quit(sig int) error {
 	const interrupt = 2
 	if sig == interrupt {
@@ -155,7 +155,7 @@ func (w *watcher) live(ctx context.Context, c *holdfast.Client) error {
 		err error
 	}
 	listings, again := make(chan listing), make(chan struct{}, 1)
-	go func() { // the keys do not wait for the store
+	go func() { // in the background, so that keys work while the store does not reply
 		for tick := time.NewTicker(w.interval); ctx.Err() == nil; {
 			all, err := collect(ctx, c, w.prefix)
 			select {

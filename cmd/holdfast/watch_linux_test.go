@@ -38,7 +38,7 @@ const (
 	escape = "\x1b"
 )
 
-// watch starts watch on a terminal, with three locks, of which b has a waiter.
+// watch starts watch on a terminal, with three locks. Lock b has a waiter.
 func (s *site) watch() *screen {
 	s.t.Helper()
 	for _, name := range []string{"a", "b", "c"} {
@@ -130,7 +130,7 @@ func TestWatchBreaksOnlyWhatIsConfirmed(t *testing.T) {
 	x.quits()
 }
 
-// Between the question and the answer the lock may have got another holder.
+// Between the question and the answer, the lock may have got another holder.
 func TestWatchDoesNotBreakTheGrantOfTheNextHolder(t *testing.T) {
 	s := newSite(t)
 	s.ok("acquire", "a")

@@ -29,7 +29,7 @@ func TestAShortenedTTLIsReported(t *testing.T) {
 	if p.out.String() != "done\n" {
 		t.Errorf("stdout: %q, want the job to run to completion", &p.out)
 	}
-	p = s.run("run", "b", "--", "true") // which has a TTL of 30 s
+	p = s.run("run", "b", "--", "true") // with the default TTL of 30 s
 	p.wantCode(0)
 	if p.err.String() != "" {
 		t.Errorf("stderr: %s", &p.err)
@@ -48,11 +48,11 @@ func TestTheSessionAllowsTheTTL(t *testing.T) {
 	if left := time.Until(decode[grantJSON](t, p.out.String()).Deadline); left < 4*time.Minute {
 		t.Errorf("%v left of 5m", left)
 	}
-	// A session in the URL has priority.
+	// A session timeout in the URL has priority.
 	p = s.run("acquire", "--store", "zk://"+server.Addr()+"?session=10s", "--ttl", "5m", "b")
 	p.wantCode(0)
 	p.wantErr("the store grants a TTL of 8s instead of 5m0s")
-	// With a short TTL, the lock of a dead holder is free soon.
+	// With a short TTL, the lock of a dead holder is soon free.
 	holder := s.start("run", "--ttl", "2s", "c", "--", "sleep", "60")
 	until(t, "c is held", func() bool { return strings.Contains(s.ok("ls"), "c ") })
 	kill(holder.cmd.Process.Pid)

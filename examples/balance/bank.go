@@ -11,19 +11,19 @@ import (
 	"github.com/holdfast-lock/holdfast/fence/sqlfence"
 )
 
-// errNoFunds is returned when an account has less than is to be transferred.
+// errNoFunds is returned when an account has less money than the transfer needs.
 var errNoFunds = errors.New("not enough money")
 
 // A bank transfers money between accounts. Several instances of it run at the same time, with
 // one database.
 //
-// A transfer reads two balances, asks another service whether the transfer is allowed, and
-// writes two balances. Nobody else may touch the two accounts in between.
+// A transfer reads two balances, asks another service whether the transfer is allowed, and writes
+// two balances. No other transfer may touch the two accounts in between.
 type bank struct {
 	locks *holdfast.Client
 	db    *sql.DB
 
-	// approve is askForApproval, unless the demonstration wraps a pause around it.
+	// approve is askForApproval, unless the demonstration adds a pause to it.
 	approve func(ctx context.Context) error
 }
 
@@ -38,9 +38,9 @@ type transfer struct{ from, to, amount int }
 // protects.
 func account(id int) string { return fmt.Sprintf("account:%d", id) }
 
-// transfer moves money. It returns errNoFunds if there is not enough, and an error that
-// matches fence.ErrStale if this process was suspended and another one has gone on with one of
-// the accounts in the meantime.
+// transfer moves money. It returns errNoFunds if there is not enough, and an error that matches
+// fence.ErrStale if this process was suspended and another one has used one of the accounts in
+// the meantime.
 func (b *bank) transfer(ctx context.Context, t transfer) error {
 	// LockAll takes the locks in the order of their names. So two transfers between the same
 	// accounts, in opposite directions, do not wait for each other forever.
@@ -48,12 +48,12 @@ func (b *bank) transfer(ctx context.Context, t transfer) error {
 	if err != nil {
 		return err
 	}
-	// An error of Unlock says that a lock was lost before. The fence has decided what that
-	// means for this transfer, so there is nothing left to do.
+	// An error of Unlock says that a lock was lost before. The fence has already accepted or
+	// refused the transfer, so there is nothing left to do.
 	defer set.Unlock(ctx)
 	ctx = set.Context(ctx) // ends with the locks
 
-	// From here on, no earlier holder can write: what is read next stays true.
+	// From here on, no earlier holder can change the balances that are read next.
 	for _, lease := range set.Leases() {
 		if err := sqlfence.SQLite.Raise(ctx, b.db, lease.Name(), lease.Token()); err != nil {
 			return err
@@ -78,11 +78,11 @@ func (b *bank) balances(ctx context.Context, t transfer) (from, to int, err erro
 	return from, to, err
 }
 
-// write sets both balances and notes the transfer in the ledger, in one transaction, after a
-// check of the tokens of both accounts.
+// write sets both balances and adds the transfer to the ledger, in one transaction that first
+// checks the tokens of both accounts.
 func (b *bank) write(ctx context.Context, t transfer, from, to int, leases []*holdfast.Lease) error {
-	// The fence decides whether this process may still write, and not the context, which is
-	// cancelled a moment too late if the process is suspended right here.
+	// The fence decides whether this process may still write. The context does not: if the
+	// process is suspended right here, the context is cancelled too late.
 	ctx = context.WithoutCancel(ctx)
 	tx, err := b.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -117,7 +117,8 @@ func askForApproval(ctx context.Context) error {
 	}
 }
 
-// transferWithoutLock is the same transfer, for one transfer at a time only.
+// transferWithoutLock makes the same transfer without a lock. It is correct only for one transfer
+// at a time.
 func (b *bank) transferWithoutLock(ctx context.Context, t transfer) error {
 	from, to, err := b.balances(ctx, t)
 	if err != nil {
@@ -132,7 +133,7 @@ func (b *bank) transferWithoutLock(ctx context.Context, t transfer) error {
 	return b.write(ctx, t, from-t.amount, to+t.amount, nil)
 }
 
-// transferWithoutFence holds the locks, but does not give their tokens to the database.
+// transferWithoutFence holds the locks, but does not pass their tokens to the database.
 func (b *bank) transferWithoutFence(ctx context.Context, t transfer) error {
 	set, err := b.locks.LockAll(ctx, []string{account(t.from), account(t.to)})
 	if err != nil {

@@ -19,10 +19,10 @@ import (
 type settings struct {
 	store     string // URL; empty for a temporary SQLite file
 	transfers int
-	ttl       time.Duration // of the scenarios in which an instance is suspended
+	ttl       time.Duration // TTL in the scenarios in which an instance is suspended
 }
 
-// demo defines the flags of the demonstration, and returns what plays it on a store.
+// demo defines the flags of the demonstration, and returns the function that runs it on a store.
 func demo() fleet.Demo {
 	var s settings
 	flag.IntVar(&s.transfers, "transfers", 3000, "how many transfers to make")
@@ -33,13 +33,13 @@ func demo() fleet.Demo {
 	}
 }
 
-// A scenario has new instances and new accounts.
+// A scenario is one part of the demonstration, with new instances and new accounts.
 type scenario struct {
 	title   string
 	mode    string // of the instances
-	suspend bool   // instance a, in the middle of a transfer
+	suspend bool   // suspend instance a in the middle of a transfer
 	refused int    // how many transfers the fence refuses
-	wrong   bool   // whether balances are wrong in the end
+	wrong   bool   // whether balances are wrong at the end
 }
 
 var scenarios = []scenario{
@@ -49,7 +49,7 @@ var scenarios = []scenario{
 	{title: "LockAll and fence, and an instance is suspended in the middle of a transfer", suspend: true, refused: 1},
 }
 
-// run plays all scenarios and returns one line with what they have shown.
+// run plays all scenarios and returns one line about their results.
 func run(ctx context.Context, out io.Writer, s settings) (proof string, err error) {
 	folder, err := os.MkdirTemp("", "balance-")
 	if err != nil {
@@ -77,10 +77,10 @@ func run(ctx context.Context, out io.Writer, s settings) (proof string, err erro
 		s.transfers, results[1].sum, results[0].sum, results[3].refused, results[2].sum), nil
 }
 
-// A result is what a scenario has left in the database, and what the instances have said.
+// A result is what a scenario has left in the database, and what the instances have printed.
 type result struct {
 	sum     int // of all balances
-	wrong   int // accounts whose balance is not what the ledger says
+	wrong   int // accounts whose balance does not match the ledger
 	refused int // transfers
 }
 

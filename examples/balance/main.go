@@ -1,5 +1,5 @@
 // Balance moves money between ten accounts, in three instances of a bank at the same time. The
-// sum of all balances never changes, also when an instance is suspended in the middle of a
+// sum of all balances never changes, even when an instance is suspended in the middle of a
 // transfer for longer than its leases last.
 //
 //	go run ./examples/balance
@@ -38,7 +38,7 @@ const (
 	initialBalance = 1000
 )
 
-// instance makes its transfers, several at the same time.
+// instance makes its transfers, several of them concurrently.
 func instance(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("instance", flag.ExitOnError)
 	data := flags.String("data", "", "the database of the bank")
@@ -137,8 +137,8 @@ func (c *counts) transfer(ctx context.Context, t transfer) {
 	}
 }
 
-// openDatabase opens the database of the bank, which all instances share. It is a file of its
-// own: the file of the locks belongs to Holdfast.
+// openDatabase opens the database of the bank, which all instances share. It is a separate file,
+// because the file of the locks belongs to Holdfast.
 func openDatabase(path string) (*sql.DB, error) {
 	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(30000)&_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_txlock=immediate")
 	if err != nil {

@@ -20,7 +20,7 @@ type settings struct {
 	ttl    time.Duration
 }
 
-// demo defines the flags of the demonstration, and returns what plays it on a store.
+// demo defines the flags of the demonstration, and returns the function that runs it on a store.
 func demo() fleet.Demo {
 	var s settings
 	flag.IntVar(&s.ticks, "ticks", 20, "how many ticks to wait for")
@@ -38,10 +38,10 @@ var hosts = []struct {
 	offset float64
 }{{"a", 0}, {"b", 0.4}, {"c", -0.4}, {"d", 1.7}, {"e", -1.3}}
 
-// unlockedTicks are enough to show what happens without the lock.
+// unlockedTicks is a number of ticks that is enough to show what happens without the lock.
 const unlockedTicks = 3
 
-// run plays both scenarios and returns one line with what they have shown.
+// run plays both scenarios and returns one line about their results.
 func run(ctx context.Context, out io.Writer, s settings) (proof string, err error) {
 	folder, err := os.MkdirTemp("", "cron-")
 	if err != nil {
@@ -73,13 +73,13 @@ func run(ctx context.Context, out io.Writer, s settings) (proof string, err erro
 		s.ticks, len(hosts), 3*s.period, r.runs, unlocked.runs, unlockedTicks), nil
 }
 
-// A result is what the job has noted.
+// A result is what the job has recorded.
 type result struct {
 	runs  int
 	ticks int // that were run
 }
 
-// play lets all hosts run, and returns what they did in a number of ticks.
+// play runs all hosts, and returns what they did in a number of ticks.
 func play(ctx context.Context, out io.Writer, s settings, folder string, ticks int, unlocked bool) (r result, err error) {
 	data := filepath.Join(folder, fmt.Sprintf("runs-%v.db", unlocked))
 	db, err := openDatabase(data)

@@ -1,5 +1,5 @@
-// Cron runs the same job on five hosts (here: processes), whose clocks are apart. Each tick is
-// run by exactly one of them, also when the one that is running it dies.
+// Cron runs the same job on five hosts (here: processes), whose clocks differ. Exactly one host
+// completes the job of each tick, even when the host that is running it dies.
 //
 //	go run ./examples/cron
 //	go run ./examples/cron -store redis://127.0.0.1:6379
@@ -105,11 +105,11 @@ func instance(ctx context.Context, args []string) error {
 	return nil
 }
 
-// clock is how ticks are printed.
+// clock is the format in which ticks are printed.
 const clock = "15:04:05.0"
 
-// openDatabase opens the database of the job. It is a file of its own: the file of the locks
-// belongs to Holdfast.
+// openDatabase opens the database of the job. It is a separate file, because the file of the
+// locks belongs to Holdfast.
 func openDatabase(path string) (*sql.DB, error) {
 	return sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(30000)&_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_txlock=immediate")
 }

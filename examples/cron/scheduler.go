@@ -8,24 +8,25 @@ import (
 	"github.com/holdfast-lock/holdfast"
 )
 
-// remember is how long the store knows that the job of a tick is done: longer than clocks
-// differ, and longer than an instance can be late.
+// remember is how long the store remembers that the job of a tick is done. It is longer than
+// clocks differ, and longer than an instance can be late.
 const remember = time.Hour
 
 // A scheduler runs a job at every tick of a clock, such as every full minute. All hosts run a
-// scheduler, and each tick is run by one of them. If that host dies, another one takes over.
+// scheduler, and one of them runs the job of each tick. If that host dies, another one takes
+// over.
 type scheduler struct {
 	locks  *holdfast.Client
 	name   string // of the job
 	period time.Duration
-	now    func() time.Time // time.Now; the demonstration sets the clocks apart
+	now    func() time.Time // time.Now; in the demonstration the clocks of the hosts differ
 
 	// job does the work of one tick. It runs at least once: if its host dies after the work
 	// and before the store knows that it is done, another host runs it again. Its context is
 	// cancelled if the lock is lost.
 	job func(ctx context.Context, tick time.Time) error
 
-	// log is told how each tick has ended here: nil if this host has run the job,
+	// log is called with the outcome of each tick on this host: nil if this host has run the job,
 	// holdfast.ErrDone if another one has.
 	log func(tick time.Time, err error)
 }
@@ -36,8 +37,8 @@ func (s *scheduler) run(ctx context.Context) error {
 		if err := s.sleepUntil(ctx, tick); err != nil {
 			return err
 		}
-		// A host that was asleep for a long time has many ticks to catch up with. The store
-		// may have forgotten that old ones are done.
+		// A host that was asleep for a long time has many ticks to catch up with. The store may
+		// have forgotten that the job of an old tick is done.
 		if s.now().Sub(tick) > remember/2 {
 			s.log(tick, errors.New("skipped: too old"))
 			continue
@@ -49,10 +50,10 @@ func (s *scheduler) run(ctx context.Context) error {
 // runTick runs the job of one tick, unless another host has done it. While another host is
 // running it, runTick waits: if that host dies or its job fails, this one runs the job.
 //
-// The tick is part of the name. So it does not matter how far the clocks are apart, as long
-// as all hosts agree on which ticks there are.
+// The tick is part of the name. So it does not matter how much the clocks differ, as long as all
+// hosts use the same ticks.
 func (s *scheduler) runTick(ctx context.Context, tick time.Time) error {
-	if s.locks == nil { // for the demonstration: every host has the same crontab, and no lock
+	if s.locks == nil { // for the demonstration: every host has the same crontab and uses no lock
 		return s.job(ctx, tick)
 	}
 	name := s.name + ":" + tick.UTC().Format(time.RFC3339Nano)

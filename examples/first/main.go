@@ -33,7 +33,7 @@ func run(ctx context.Context) error {
 	}
 	defer bob.Close()
 
-	// The lock passes from one to the next, also between clients.
+	// The lock passes from one goroutine to the next, even between clients.
 	var wg sync.WaitGroup
 	for _, c := range []*holdfast.Client{alice, bob, alice} {
 		wg.Go(func() {

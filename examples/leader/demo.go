@@ -23,7 +23,7 @@ type settings struct {
 	ttl   time.Duration
 }
 
-// demo defines the flags of the demonstration, and returns what plays it on a store.
+// demo defines the flags of the demonstration, and returns the function that runs it on a store.
 func demo() fleet.Demo {
 	var s settings
 	flag.DurationVar(&s.ttl, "ttl", 3*time.Second, "how long others wait after a crash")
@@ -36,14 +36,14 @@ func demo() fleet.Demo {
 // names are the names of the instances.
 var names = []string{"a", "b", "c", "d"}
 
-// slowRequest is how long the request takes that the first leader works on when it is stopped.
-// The next leader does not wait for that.
+// slowRequest is the duration of the request that the first leader is serving when it is stopped.
+// The next leader does not wait for its end.
 const slowRequest = 1500 * time.Millisecond
 
-// busyMachine is by how much a takeover after a crash may be late.
+// busyMachine is how late a takeover after a crash may be.
 const busyMachine = time.Second
 
-// run plays both scenarios and returns one line with what they have shown.
+// run plays both scenarios and returns one line about their results.
 func run(ctx context.Context, out io.Writer, s settings) (proof string, err error) {
 	folder, err := os.MkdirTemp("", "leader-")
 	if err != nil {
@@ -100,7 +100,7 @@ func createDatabase(ctx context.Context, path string) (*sql.DB, error) {
 	return db, nil
 }
 
-// changes counts how often a piece of work has another leader than the one before.
+// changes counts the pieces of work that were done by another leader than the piece before.
 func changes(ctx context.Context, db *sql.DB) (n int, err error) {
 	err = db.QueryRowContext(ctx, `
 		SELECT count(*) FROM (SELECT leader, lag(leader) OVER (ORDER BY id) AS previous FROM work)
@@ -149,8 +149,8 @@ func (e *election) everyoneLeads(ctx context.Context, data string) (int, error) 
 	return changes(ctx, db)
 }
 
-// oneLeads takes the leader away three times, each time in another way. It returns how often
-// the leader changed.
+// oneLeads ends the leadership three times, each time in another way. It returns how often the
+// leader changed.
 func (e *election) oneLeads(ctx context.Context, data string) (int, error) {
 	db, err := createDatabase(ctx, data)
 	if err != nil {
@@ -181,7 +181,7 @@ func (e *election) oneLeads(ctx context.Context, data string) (int, error) {
 		return 0, err
 	}
 
-	// A stop, as by a deployment, while the leader works on a request.
+	// Stop the leader as a deployment does, while it works on a request.
 	reply := make(chan error, 1)
 	go func() { reply <- get("http://" + addrs[first] + "/leader?after=" + slowRequest.String()) }()
 	if _, err := f.Await(first, "works on a request"); err != nil {
@@ -207,7 +207,8 @@ func (e *election) oneLeads(ctx context.Context, data string) (int, error) {
 		return 0, err
 	}
 
-	// A crash. The next leader waits after its first piece of work, and is suspended there.
+	// Crash the leader. The next leader waits after its first piece of work, and is suspended
+	// there.
 	followers := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == first || name == second })
 	for _, name := range followers {
 		if err := f.Tell(name, "wait"); err != nil {
@@ -228,7 +229,7 @@ func (e *election) oneLeads(ctx context.Context, data string) (int, error) {
 		return 0, fmt.Errorf("takeover %v after a crash, later than the TTL of %v", e.afterCrash, e.settings.ttl)
 	}
 
-	// A pause that is longer than the TTL.
+	// Pause the leader for longer than the TTL.
 	if _, err := f.Await(third, "waits"); err != nil {
 		return 0, err
 	}
@@ -258,7 +259,7 @@ func (e *election) oneLeads(ctx context.Context, data string) (int, error) {
 	return changes(ctx, db)
 }
 
-// get returns an error unless the reply is a success.
+// get sends a GET request, and returns an error unless it succeeds.
 func get(url string) error {
 	resp, err := http.Get(url)
 	if err != nil {

@@ -1,12 +1,12 @@
-// Leader is a server in four instances, one of which works in the background. When it is
-// stopped, another one takes over at once. When it crashes, another one takes over within the
-// TTL. When it is suspended and wakes up, its work is cancelled.
+// Leader is a server with four instances. One of them, the leader, works in the background. When
+// the leader is stopped, another instance takes over at once. When it crashes, another instance
+// takes over within the TTL. When it is suspended and wakes up, its work is cancelled.
 //
 //	go run ./examples/leader
 //	go run ./examples/leader -store redis://127.0.0.1:6379
 //
 // The part to copy is server.go. Main.go is one instance, and demo.go starts four of them and
-// takes the leader away three times.
+// ends the leadership three times.
 package main
 
 import (
@@ -84,8 +84,8 @@ func instance(ctx context.Context, args []string) error {
 	return s.run(ctx, listener)
 }
 
-// pauser returns work that a demo can pause: after an order, it waits for the next order before
-// it does another piece.
+// pauser returns work that a demonstration can pause: after an order, it waits for the next order
+// before it does another piece of work.
 func pauser(orders <-chan string, work func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if err := work(ctx); err != nil {
@@ -105,8 +105,8 @@ func pauser(orders <-chan string, work func(context.Context) error) func(context
 	}
 }
 
-// openDatabase opens the database of the work. It is a file of its own: the file of the locks
-// belongs to Holdfast.
+// openDatabase opens the database of the work. It is a separate file, because the file of the
+// locks belongs to Holdfast.
 func openDatabase(path string) (*sql.DB, error) {
 	return sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(30000)&_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_txlock=immediate")
 }

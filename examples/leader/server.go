@@ -25,7 +25,7 @@ type server struct {
 	locks *holdfast.Client
 	db    *sql.DB
 
-	// work is s.workOnce, unless the demonstration wraps a pause around it.
+	// work is s.workOnce, unless the demonstration adds a pause to it.
 	work func(ctx context.Context) error
 }
 
@@ -35,13 +35,13 @@ func newServer(locks *holdfast.Client, db *sql.DB) *server {
 	return s
 }
 
-// run serves until ctx ends, which it does when the process gets SIGTERM. Then it ends in this
+// run serves until ctx ends, which happens when the process gets SIGTERM. Then it stops in this
 // order:
 //
 //  1. It resigns. Its work has stopped before the lock is released, and the next leader takes
 //     over at once, however long the requests here take.
 //  2. It finishes the requests that have begun. They may still use locks.
-//  3. It closes the client. That comes last, since it ends all locks.
+//  3. It closes the client. This step is the last one, because it ends all locks.
 func (s *server) run(ctx context.Context, listener net.Listener) error {
 	campaign, resign := context.WithCancel(ctx)
 	defer resign()
@@ -73,9 +73,9 @@ func (s *server) run(ctx context.Context, listener net.Listener) error {
 	return errors.Join(failure, s.locks.Close())
 }
 
-// lead works until ctx ends: because this process is to end, or because the leadership is
+// lead works until ctx ends, either because this process should end or because the leadership is
 // lost. Campaign calls lead again when this process is the leader again. Lead must return soon
-// after ctx ended.
+// after ctx has ended.
 func (s *server) lead(ctx context.Context) error {
 	fmt.Println("leading with token", holdfast.TokenFrom(ctx))
 	var err error
@@ -85,7 +85,7 @@ func (s *server) lead(ctx context.Context) error {
 		}
 	}
 	if ctx.Err() != nil {
-		err = context.Cause(ctx) // instead of what the database says about it
+		err = context.Cause(ctx) // instead of the error that the database returned because of it
 	}
 	fmt.Println("stopped working:", err)
 	return err
@@ -117,8 +117,8 @@ func (s *server) workOnce(ctx context.Context) error {
 	return tx.Commit()
 }
 
-// handler serves GET /leader, which replies with the name of the leader. With ?after=2s it
-// takes that long.
+// handler serves GET /leader, which replies with the name of the leader. With ?after=2s the reply
+// takes 2 seconds.
 func (s *server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /leader", func(w http.ResponseWriter, r *http.Request) {

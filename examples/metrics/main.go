@@ -4,7 +4,7 @@
 //	curl -s http://127.0.0.1:2112/metrics | grep holdfast_
 //
 // The alert rules in deploy/prometheus and the dashboard in deploy/grafana use these metrics. The
-// part to copy is observed.
+// part to copy is the function observed.
 package main
 
 import (
@@ -56,7 +56,8 @@ func observed() (*otelholdfast.Observer, http.Handler, error) {
 	registry := prometheus.NewRegistry()
 	reader, err := exporter.New(
 		exporter.WithRegisterer(registry),
-		// holdfast.acquire.duration becomes holdfast_acquire_duration_seconds, as the rules call it.
+		// holdfast.acquire.duration becomes holdfast_acquire_duration_seconds, the name that the
+		// rules use.
 		exporter.WithTranslationStrategy(otlptranslator.UnderscoreEscapingWithSuffixes),
 	)
 	if err != nil {
@@ -64,7 +65,8 @@ func observed() (*otelholdfast.Observer, http.Handler, error) {
 	}
 	observer, err := otelholdfast.New(
 		otelholdfast.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(reader))),
-		// Names of locks become an attribute, by kind: "order" for "order:42", and at most 20 kinds.
+		// Lock names become an attribute with at most 20 values. It is the part before the colon,
+		// such as "order" for "order:42".
 		otelholdfast.WithNames(20, func(name string) string {
 			kind, _, _ := strings.Cut(name, ":")
 			return kind

@@ -27,7 +27,8 @@ import (
 
 const deploy = "../../deploy"
 
-// scrape returns what Prometheus gets. It can read names with dots, and says so.
+// scrape returns the metrics in the form that Prometheus gets. Like Prometheus, it declares that
+// it can read names with dots.
 func scrape(t *testing.T, h http.Handler) string {
 	t.Helper()
 	r := httptest.NewRequest("GET", "/metrics", nil)
@@ -103,8 +104,8 @@ func (b *breakable) Acquire(ctx context.Context, req store.Request) (store.Answe
 	return b.Store.Acquire(ctx, req)
 }
 
-// everything makes all that metrics count happen once, and returns the metrics before any failure
-// and at the end.
+// everything makes each event that the metrics count happen once. It returns the metrics before
+// any failure and at the end.
 func everything(t *testing.T) (healthy, all string) {
 	t.Helper()
 	observer, handler, err := observed()
@@ -159,7 +160,7 @@ var (
 	label  = regexp.MustCompile(`[{,](holdfast_[a-z_]+)="`)
 )
 
-// names returns what an expression finds in a text, each once.
+// names returns the names that an expression finds in a text, without duplicates.
 func names(text string, expression *regexp.Regexp) []string {
 	var all []string
 	for _, match := range expression.FindAllStringSubmatch(text, -1) {
@@ -191,7 +192,7 @@ func TestEveryMetricThatIsQueriedExists(t *testing.T) {
 			}
 		}
 	}
-	// The labels that alerts compare have these values.
+	// The labels that the alerts compare must have these values.
 	for _, want := range []string{`holdfast_result="unavailable"`, `holdfast_result="error"`, `holdfast_reason="max_hold"`} {
 		if !strings.Contains(all, want) {
 			t.Errorf("no %s in:\n%s", want, all)
@@ -199,8 +200,7 @@ func TestEveryMetricThatIsQueriedExists(t *testing.T) {
 	}
 }
 
-// The increase of a counter that begins with 1 is 0 for Prometheus: it would not see the first
-// loss.
+// For Prometheus, a counter that starts at 1 has not increased. It would miss the first loss.
 func TestCountersOfFailuresBeginWithZero(t *testing.T) {
 	healthy, all := everything(t)
 	for _, series := range []string{

@@ -23,7 +23,7 @@ type settings struct {
 	ttl   time.Duration
 }
 
-// demo defines the flags of the demonstration, and returns what plays it on a store.
+// demo defines the flags of the demonstration, and returns the function that runs it on a store.
 func demo() fleet.Demo {
 	var s settings
 	flag.DurationVar(&s.ttl, "ttl", 3*time.Second, "how long a suspended holder keeps the lock")
@@ -33,7 +33,7 @@ func demo() fleet.Demo {
 	}
 }
 
-// run lets a process be suspended twice, and returns one line with what that has shown.
+// run suspends a process in two scenarios, and returns one line about their results.
 func run(ctx context.Context, out io.Writer, s settings) (proof string, err error) {
 	folder, err := os.MkdirTemp("", "pause-")
 	if err != nil {
@@ -72,7 +72,7 @@ func run(ctx context.Context, out io.Writer, s settings) (proof string, err erro
 }
 
 // play lets a write half of the report, suspends it, lets b write the report, and wakes a. It
-// returns how many lines of the file are of a in the end, and what a said about its write.
+// returns how many lines of the file a wrote in the end, and what a printed about its write.
 func play(ctx context.Context, out io.Writer, s settings, file *storage, handler http.Handler) (linesOfA int, outcome string, err error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -1,8 +1,8 @@
 // Pause shows the failure that no lock can prevent. A process that holds a lock is suspended in
 // the middle of writing a file. Its lease ends, another process takes the lock and writes the
-// file. Then the first one wakes up and goes on writing where it was.
+// file. Then the first process wakes up and continues to write where it stopped.
 //
-// Without a fence the file has the lines of both. With one, the file server refuses the write
+// Without a fence, the file contains lines of both. With one, the file server refuses the write
 // of the first process, because its fencing token is older than that of the second.
 //
 //	go run ./examples/pause
@@ -29,7 +29,7 @@ import (
 
 func main() { fleet.Main("pause", instance, demo) }
 
-// instance writes the report once, when it gets the order to.
+// instance writes the report once, when it receives the order.
 func instance(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("instance", flag.ExitOnError)
 	author := flags.String("author", "", "the name on every line of the report")

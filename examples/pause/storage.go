@@ -26,7 +26,7 @@ func (s *storage) fenced() http.Handler {
 	return fence.Handler(new(fence.Gates), func(*http.Request) string { return "report" }, s.unfenced())
 }
 
-// unfenced returns a storage that accepts all writes, as most do.
+// unfenced returns a storage that accepts all writes, as most storage does.
 func (s *storage) unfenced() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("PUT /report/{line}", s.put)

@@ -42,10 +42,10 @@ func (w *writer) writeReport(ctx context.Context) error {
 		fmt.Println("holds the lock with token", holdfast.TokenFrom(ctx))
 		for line := 1; line <= reportLines; line++ {
 			w.before(line)
-			// A program should stop here if its context is cancelled, and nearly always that
-			// is in time. But a process can be suspended between the check and the write,
-			// or when the write is already in a buffer of the kernel. WithoutCancel stands
-			// for such a write: it is sent although the lease is over.
+			// A program should stop here if its context is cancelled, and that is nearly always
+			// in time. But a process can be suspended between the check and the write, or when
+			// the write is already in a buffer of the kernel. WithoutCancel simulates such a
+			// write, which is sent although the lease is over.
 			if err := w.put(context.WithoutCancel(ctx), line); err != nil {
 				return err // errors.Is(err, fence.ErrStale) if another process holds the lock now
 			}

@@ -23,10 +23,10 @@ import (
 type settings struct {
 	store    string // URL; empty for a temporary SQLite file
 	requests int
-	ttl      time.Duration // in the scenarios with a crash
+	ttl      time.Duration // TTL in the scenarios with a crash
 }
 
-// demo defines the flags of the demonstration, and returns what plays it on a store.
+// demo defines the flags of the demonstration, and returns the function that runs it on a store.
 func demo() fleet.Demo {
 	var s settings
 	flag.IntVar(&s.requests, "requests", 1000, "how many requests have the same phone number")
@@ -37,13 +37,13 @@ func demo() fleet.Demo {
 	}
 }
 
-// A scenario is one crowd of requests, against new instances and an empty table.
+// A scenario is one crowd of requests to new instances with an empty table.
 type scenario struct {
 	title    string
 	unlocked bool
 	unique   bool
 	stop     string // stop instance a before or after its INSERT
-	kill     bool   // kill it there, instead of letting it go on when another has inserted
+	kill     bool   // kill it there, instead of letting it continue when another has inserted
 	check    func(rows int) error
 }
 
@@ -71,7 +71,7 @@ var scenarios = []scenario{
 	{title: "Once and a unique index, and an instance is killed at the same point", stop: "after", kill: true, unique: true, check: exactly(1)},
 }
 
-// run plays all scenarios and returns one line with what they have shown.
+// run plays all scenarios and returns one line about their results.
 func run(ctx context.Context, out io.Writer, s settings) (proof string, err error) {
 	folder, err := os.MkdirTemp("", "registration-")
 	if err != nil {
@@ -91,7 +91,7 @@ func run(ctx context.Context, out io.Writer, s settings) (proof string, err erro
 	return fmt.Sprintf("%d requests, 3 instances, 1 killed: %d row (without the lock: %d)", s.requests, rows[4], rows[0]), nil
 }
 
-// play sends all requests of a scenario and returns how many rows they have made.
+// play sends all requests of a scenario and returns how many rows they have created.
 func (sc scenario) play(ctx context.Context, out io.Writer, s settings, data string) (int, error) {
 	db, err := openDatabase(data)
 	if err != nil {
@@ -199,11 +199,11 @@ type crowd struct {
 }
 
 func newCrowd(urls []string) *crowd {
-	// A new number each time: the store remembers those of earlier runs.
+	// Use a new number each time, because the store remembers those of earlier runs.
 	return &crowd{urls: urls, phone: fmt.Sprintf("+86188%08d", rand.IntN(1e8)), ids: make(map[string]int)}
 }
 
-// send sends a request to an instance. If the instance dies or is busy, it repeats the request
+// send sends a request to an instance. If the instance dies or is busy, send repeats the request
 // at the next instance, as a load balancer or a client would.
 func (c *crowd) send(ctx context.Context, first int) {
 	c.sent++

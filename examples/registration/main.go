@@ -66,17 +66,17 @@ func instance(ctx context.Context, args []string) error {
 	go server.Serve(listener)
 	fmt.Println("listening on", listener.Addr())
 
-	for range fleet.Orders() { // at most one, which is to go on
+	for range fleet.Orders() { // at most one order, which is to continue
 		close(goOn)
 	}
-	// First the requests, then the locks that they use.
+	// Finish the requests first, then close the locks that they use.
 	shutdown, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	return server.Shutdown(shutdown)
 }
 
-// openDatabase opens the database of users, which all instances share. It is a file of its
-// own: the file of the locks belongs to Holdfast.
+// openDatabase opens the database of users, which all instances share. It is a separate file,
+// because the file of the locks belongs to Holdfast.
 func openDatabase(path string) (*sql.DB, error) {
 	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(30000)&_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_txlock=immediate")
 	if err != nil {

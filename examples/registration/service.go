@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-lock/holdfast"
 )
 
-// remember is how long a registration is remembered as done: longer than any client, proxy or
-// queue repeats a request.
+// remember is how long a registration is remembered as done. It is longer than any client, proxy
+// or queue repeats a request.
 const remember = 24 * time.Hour
 
 // A service registers customers by phone number. Several instances of it run at the same
@@ -21,7 +21,7 @@ type service struct {
 	locks *holdfast.Client
 	db    *sql.DB
 
-	// create is s.createUser, unless the demonstration wraps a crash around it.
+	// create is s.createUser, unless the demonstration adds a crash to it.
 	create func(ctx context.Context, phone string) error
 }
 
@@ -31,7 +31,7 @@ func newService(locks *holdfast.Client, db *sql.DB) *service {
 	return s
 }
 
-// register creates the user of a phone number, unless that was done before, and returns the
+// register creates the user of a phone number, unless the user exists already, and returns the
 // user's ID. All requests with the same number get the same answer.
 func (s *service) register(ctx context.Context, phone string) (int64, error) {
 	err := s.locks.Once(ctx, "register:"+phone, remember, func(ctx context.Context) error {
@@ -40,12 +40,12 @@ func (s *service) register(ctx context.Context, phone string) (int64, error) {
 	if err != nil && !errors.Is(err, holdfast.ErrDone) {
 		return 0, err
 	}
-	return s.userID(ctx, phone) // Once remembers that it was done; the table has the result
+	return s.userID(ctx, phone) // Once remembers only that the work was done; the table has the result
 }
 
-// createUser is what must happen only once. A crash can still make Once run it a second time:
-// after the INSERT, before Once has noted that it is done. The unique index makes the second
-// INSERT do nothing, so keep it. (The demonstration shows what happens without.)
+// createUser is what must happen only once. A crash after the INSERT, before Once has recorded
+// the success, can still make Once run it a second time. The unique index makes the second INSERT
+// do nothing, so keep it. (The demonstration shows what happens without the index.)
 func (s *service) createUser(ctx context.Context, phone string) error {
 	if err := sendWelcome(ctx, phone); err != nil {
 		return err
@@ -54,8 +54,7 @@ func (s *service) createUser(ctx context.Context, phone string) error {
 	return err
 }
 
-// sendWelcome stands for a call to another company, which no transaction of the database
-// covers.
+// sendWelcome stands for a call to another company. No transaction of the database covers it.
 func sendWelcome(ctx context.Context, _ string) error {
 	select {
 	case <-time.After(20 * time.Millisecond):
@@ -70,8 +69,8 @@ func (s *service) userID(ctx context.Context, phone string) (id int64, err error
 	return id, err
 }
 
-// registerWithoutLock is what many programs do: look whether the user exists, and create it
-// if not. Two requests at the same time both see no user.
+// registerWithoutLock does what many programs do: it checks whether the user exists, and creates
+// the user if not. Two concurrent requests both see no user.
 func (s *service) registerWithoutLock(ctx context.Context, phone string) (int64, error) {
 	id, err := s.userID(ctx, phone)
 	if !errors.Is(err, sql.ErrNoRows) {
@@ -97,7 +96,8 @@ func handler(register func(ctx context.Context, phone string) (int64, error)) ht
 		case err == nil:
 			fmt.Fprintln(w, id)
 		case errors.Is(err, holdfast.ErrHeld), errors.Is(err, holdfast.ErrLost), errors.Is(err, holdfast.ErrUnavailable):
-			// The registration may be under way or may have happened: it is safe to repeat.
+			// The registration may be in progress or may have succeeded, so it is safe to repeat
+			// the request.
 			w.Header().Set("Retry-After", "1")
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		default:

@@ -23,10 +23,10 @@ import (
 type settings struct {
 	store         string // URL; empty for a temporary SQLite file
 	items, buyers int
-	ttl           time.Duration // of the sale in which an instance is suspended
+	ttl           time.Duration // TTL in the sale in which an instance is suspended
 }
 
-// demo defines the flags of the demonstration, and returns what plays it on a store.
+// demo defines the flags of the demonstration, and returns the function that runs it on a store.
 func demo() fleet.Demo {
 	var s settings
 	flag.IntVar(&s.items, "items", 500, "how many items there are")
@@ -45,18 +45,18 @@ var instances = []string{"a", "b", "c"}
 type sale struct {
 	title   string
 	args    []string // of all instances
-	suspend bool     // instance a, in the middle of a purchase
+	suspend bool     // suspend instance a in the middle of a purchase
 	redis   bool     // stock and orders are on Redis
 }
 
-// A result is what a sale has left in the database, and what the instances have said.
+// A result is what a sale has left in the database, and what the instances have printed.
 type result struct {
 	left, orders           int
 	sold, soldOut, refused int
 	took                   time.Duration
 }
 
-// run plays all sales and returns one line with what they have shown.
+// run plays all sales and returns one line about their results.
 func run(ctx context.Context, out io.Writer, s settings) (proof string, err error) {
 	folder, err := os.MkdirTemp("", "stock-")
 	if err != nil {
@@ -110,7 +110,7 @@ func run(ctx context.Context, out io.Writer, s settings) (proof string, err erro
 		float64(s.buyers)/handover.took.Seconds(), float64(s.buyers)/noHandover.took.Seconds()), nil
 }
 
-// The books of a sale are its stock and its orders.
+// The books of a sale are the records of its stock and its orders.
 type books interface {
 	count(ctx context.Context) (left, orders int, err error)
 	close()
@@ -176,7 +176,8 @@ func (k keys) count(ctx context.Context) (left, orders int, err error) {
 	return int(stock), int(n), err
 }
 
-// close also removes the keys, and the one beside the stock that has the highest token.
+// close also removes the keys of the sale, and the key beside the stock that holds the highest
+// token.
 func (k keys) close() {
 	all := append(slices.Clip(k.keys), "holdfast:fence:"+k.keys[0])
 	k.client.Do(context.Background(), k.client.B().Del().Key(all...).Build())

@@ -1,5 +1,5 @@
-// Stock is a flash sale: 500 items, 5,000 buyers, three instances of a shop. It never sells
-// more than it has, also when an instance is suspended in the middle of a purchase for longer
+// Stock is a flash sale: 500 items, 5,000 buyers, three instances of a shop. It never sells more
+// items than it has, even when an instance is suspended in the middle of a purchase for longer
 // than its lease lasts.
 //
 //	go run ./examples/stock
@@ -32,7 +32,7 @@ import (
 
 func main() { fleet.Main("stock", instance, demo) }
 
-// instance serves its share of the buyers, all at the same time.
+// instance serves its share of the buyers, all of them concurrently.
 func instance(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("instance", flag.ExitOnError)
 	data := flags.String("data", "", "the database of the shop")
@@ -139,8 +139,8 @@ func openRedis(url string) (rueidis.Client, error) {
 	return rueidis.NewClient(option)
 }
 
-// openDatabase opens the database of the shop, which all instances share. It is a file of its
-// own: the file of the locks belongs to Holdfast.
+// openDatabase opens the database of the shop, which all instances share. It is a separate file,
+// because the file of the locks belongs to Holdfast.
 func openDatabase(path string) (*sql.DB, error) {
 	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(30000)&_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_txlock=immediate")
 	if err != nil {

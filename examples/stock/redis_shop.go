@@ -18,7 +18,7 @@ type redisShop struct {
 	client rueidis.Client
 	keys   []string // of the stock and of the orders
 
-	// charge is chargeCard, unless the demonstration wraps a pause around it.
+	// charge is chargeCard, unless the demonstration adds a pause to it.
 	charge func(ctx context.Context, buyer int) error
 }
 
@@ -37,8 +37,8 @@ func newRedisShop(client rueidis.Client, name string, opts ...holdfast.Option) (
 	return &redisShop{locks: locks, client: client, keys: keys, charge: chargeCard}, nil
 }
 
-// Both scripts run only if no newer holder was there before. The first one does not write, but
-// from then on no earlier holder can: what it has read stays true.
+// Both scripts run only if the server has seen no newer token. The first one does not write, but
+// from then on no earlier holder can change the stock that it has read.
 const (
 	readStock  = `return redis.call('GET', KEYS[1])`
 	writeBooks = `redis.call('DECR', KEYS[1]); redis.call('RPUSH', KEYS[2], ARGV[1])`
@@ -62,7 +62,7 @@ func (s *redisShop) buy(ctx context.Context, buyer int) error {
 		if err := s.charge(ctx, buyer); err != nil {
 			return err
 		}
-		// As in shop.buy, the fence decides from here on, and not the context.
+		// As in shop.buy, the fence decides from here on, not the context.
 		ctx = context.WithoutCancel(ctx)
 		if _, err := redisstore.FencedScript(ctx, s.client, token, writeBooks, s.keys, strconv.Itoa(buyer)); err != nil {
 			return errors.Join(err, refundCard(ctx, buyer))

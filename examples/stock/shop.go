@@ -11,18 +11,18 @@ import (
 	"github.com/holdfast-lock/holdfast/fence/sqlfence"
 )
 
-// errSoldOut is returned when nothing is left.
+// errSoldOut is returned when no item is left.
 var errSoldOut = errors.New("sold out")
 
 // A shop sells one product. Several instances of it run at the same time, with one database.
 //
-// A purchase is more than a statement of the database: between reading the stock and booking
-// the order, the shop charges the buyer's card at another company. That is why it needs a lock.
+// A purchase is more than one database statement. Between reading the stock and booking the
+// order, the shop charges the buyer's card at another company. That is why it needs a lock.
 type shop struct {
 	locks *holdfast.Client
 	db    *sql.DB
 
-	// charge is chargeCard, unless the demonstration wraps a pause around it.
+	// charge is chargeCard, unless the demonstration adds a pause to it.
 	charge func(ctx context.Context, buyer int) error
 }
 
@@ -34,11 +34,11 @@ func newShop(locks *holdfast.Client, db *sql.DB) *shop {
 const product = "stock:42"
 
 // buy sells one item. It returns errSoldOut if none is left, and an error that matches
-// fence.ErrStale if this process was suspended and another one has gone on in the meantime.
+// fence.ErrStale if this process was suspended and another one has continued in the meantime.
 func (s *shop) buy(ctx context.Context, buyer int) error {
 	return s.locks.Do(ctx, product, func(ctx context.Context) error {
 		token := holdfast.TokenFrom(ctx)
-		// From here on, no earlier holder can write: what is read next stays true.
+		// From here on, no earlier holder can change the stock that is read next.
 		if err := sqlfence.SQLite.Raise(ctx, s.db, product, token); err != nil {
 			return err
 		}
@@ -52,8 +52,8 @@ func (s *shop) buy(ctx context.Context, buyer int) error {
 		if err := s.charge(ctx, buyer); err != nil {
 			return err
 		}
-		// The card is charged, so book the order even if the buyer has hung up. The fence
-		// decides whether this process may still do that, and not the context.
+		// The card is charged, so book the order even if the buyer has disconnected. The fence
+		// decides whether this process may still book it, not the context.
 		if err := s.book(context.WithoutCancel(ctx), token, buyer, left-1); err != nil {
 			return errors.Join(err, refundCard(context.WithoutCancel(ctx), buyer))
 		}
@@ -66,7 +66,7 @@ func (s *shop) left(ctx context.Context) (left int, err error) {
 	return left, err
 }
 
-// book writes the stock and the order in one transaction, after a check of the token.
+// book writes the stock and the order in one transaction, which first checks the token.
 func (s *shop) book(ctx context.Context, token int64, buyer, left int) error {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -102,11 +102,12 @@ func chargeCard(ctx context.Context, _ int) error {
 	}
 }
 
-// refundCard stands for another one. In a real shop it is idempotent and repeated until it
+// refundCard stands for another such call. In a real shop it is idempotent and repeated until it
 // succeeds.
 func refundCard(context.Context, int) error { return nil }
 
-// buyWithoutLock is the same purchase, for one buyer at a time only.
+// buyWithoutLock makes the same purchase without a lock. It is correct only for one buyer at a
+// time.
 func (s *shop) buyWithoutLock(ctx context.Context, buyer int) error {
 	left, err := s.left(ctx)
 	if err != nil {

@@ -24,8 +24,8 @@ type Batcher[T any] struct {
 	// Name, if set, returns the name of a call. A batch contains one call per name at most.
 	Name func(call *T) string
 
-	// Send sends a batch, and writes the outcome of each call into it. If refused is true, one
-	// of the calls kept all of them from being executed, and each is then sent alone.
+	// Send sends a batch, and writes the outcome of each call into it. If refused is true, one of
+	// the calls made the server reject the whole batch, and each call is then sent alone.
 	Send func(calls []*T) (refused bool)
 
 	// Late, if set, is called for each call whose caller gave up after it was sent.
@@ -49,8 +49,9 @@ type item[T any] struct {
 	ended bool
 }
 
-// Do sends a call, either by alone or in a batch by Send. If ctx ends first, it returns the
-// error of ctx, and the call may or may not be executed. After Close, Do always uses alone.
+// Do sends a call, either alone by calling alone, or in a batch by calling Send. If ctx ends
+// first, it returns the error of ctx, and the call may or may not be executed. After Close, Do
+// always uses alone.
 func (b *Batcher[T]) Do(ctx context.Context, call *T, alone func()) error {
 	b.mu.Lock()
 	if b.flying < b.MaxInFlight || b.closed {
@@ -89,8 +90,8 @@ func (b *Batcher[T]) Len() int {
 	return b.flying + len(b.waiting)
 }
 
-// Close waits for batches in flight. Call it when calls fail at once, for example after their
-// connection was closed.
+// Close waits for batches in flight. Call it only when calls fail quickly, for example after
+// their connection was closed.
 func (b *Batcher[T]) Close() {
 	b.mu.Lock()
 	b.closed = true
@@ -113,7 +114,7 @@ func (b *Batcher[T]) landed() {
 	}
 	b.mu.Unlock()
 	if len(batch) > 0 {
-		b.send(batch) // after Close, which does not wait for it, this returns soon
+		b.send(batch) // after Close, which does not wait for this call, it returns soon
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A call is a name and how it was sent.
+// A call has a name, and records how it was sent.
 type call struct {
 	name string
 	how  string // "alone" or "together"

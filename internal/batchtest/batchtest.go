@@ -15,8 +15,8 @@ type Result[T any] struct {
 	Err   error
 }
 
-// Later starts a call, and returns when it is in flight or queued: when length, of the store's
-// batcher, has grown.
+// Later starts a call, and returns when it is in flight or queued. It waits until length, the
+// length of the store's batcher, has grown.
 func Later[T any](t testing.TB, length func() int, call func() (T, error)) <-chan Result[T] {
 	t.Helper()
 	before, done := length(), make(chan Result[T], 1)

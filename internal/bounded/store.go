@@ -12,14 +12,15 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// CallTimeout bounds a single call. It is longer than a healthy server takes, and short
-// enough for a second attempt before a caller loses patience.
+// CallTimeout bounds a single call. It is longer than a healthy server takes, and short enough
+// for a second attempt before a caller gives up.
 const CallTimeout = 3 * time.Second
 
 // ErrNoReply is returned when a call took longer than its limit.
 var ErrNoReply = errors.New("no reply in time")
 
-// A Store makes bounded calls to a store. A limit longer than CallTimeout counts as CallTimeout.
+// A Store makes bounded calls to a store. A limit longer than CallTimeout is reduced to
+// CallTimeout.
 type Store struct {
 	Caps  store.Capabilities
 	store store.Store
@@ -28,9 +29,8 @@ type Store struct {
 // New returns a Store that makes bounded calls to s.
 func New(s store.Store) *Store { return &Store{Caps: s.Capabilities(), store: s} }
 
-// bound returns a context that ends after limit. If the store itself ends calls in that
-// time, it returns ctx: a context with a timer costs more than the rest of an uncontended
-// call.
+// bound returns a context that ends after limit. If the store itself ends calls in that time, it
+// returns ctx, because a context with a timer costs more than the rest of an uncontended call.
 func (s *Store) bound(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	limit = min(limit, CallTimeout)
 	if s.Caps.Instant || s.Caps.Timeout > 0 && s.Caps.Timeout <= limit {
@@ -39,8 +39,8 @@ func (s *Store) bound(ctx context.Context, limit time.Duration) (context.Context
 	return context.WithTimeout(ctx, limit)
 }
 
-// noReply returns ErrNoReply if a call failed because its limit was over and not because the
-// caller's context ended, and err otherwise. It adds what the store says about the reason.
+// noReply returns ErrNoReply if a call failed because its time limit was over, and not because
+// the caller's context ended. It adds the reason that the store gives. Otherwise it returns err.
 func noReply(ctx, callCtx context.Context, err error) error {
 	if err == nil || callCtx.Err() == nil || ctx.Err() != nil {
 		return err
@@ -59,7 +59,7 @@ func (s *Store) Acquire(ctx context.Context, limit time.Duration, req *store.Req
 	return answer, noReply(ctx, callCtx, err)
 }
 
-// Wait calls the store's Wait. Only ctx limits it.
+// Wait calls the store's Wait. Only ctx bounds it.
 func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	return s.store.Wait(ctx, name, id)
 }

@@ -10,7 +10,8 @@ import (
 
 // Checks of several stores.
 var (
-	// Identity is never wrong by itself. A store made of other stores can compare their identities.
+	// Identity never reports a problem by itself. A store made of other stores can compare their
+	// identities.
 	Identity = New("store.identity", store.LevelNote,
 		"two hosts whose stores have different identities do not exclude each other",
 		"run doctor on each host and compare; if they differ, correct the URL of the store")
@@ -27,11 +28,11 @@ var (
 // Identify returns the finding about the identity of a store: a text that is the same on all hosts.
 func Identify(format string, args ...any) store.Finding { return Identity.OK(format, args...) }
 
-// clockSamples is how often a clock is read. The reading with the shortest round trip counts.
+// clockSamples is how often a clock is read. The reading with the shortest round trip is used.
 const clockSamples = 5
 
-// Clock compares the clock of a server with that of this host. It returns how far the server is
-// ahead, if it could be read.
+// Clock compares the clock of a server with that of this host. It returns how far the server's
+// clock is ahead, if it could be read.
 func Clock(ttl time.Duration, read func() (time.Time, error)) (finding store.Finding, ahead time.Duration, ok bool) {
 	var best time.Duration
 	for i := range clockSamples {
@@ -47,8 +48,8 @@ func Clock(ttl time.Duration, read func() (time.Time, error)) (finding store.Fin
 	return ClockAt(ttl, ahead, best/2), ahead, true
 }
 
-// ClockAt returns the finding about a server whose clock is ahead of that of this host, give or
-// take an error of measurement.
+// ClockAt returns the finding about a server whose clock is ahead of the clock of this host.
+// PlusMinus is the error of the measurement.
 func ClockAt(ttl, ahead, plusMinus time.Duration) store.Finding {
 	found := fmt.Sprintf("the server's clock is %v %s that of this host, ± %v",
 		ahead.Abs().Round(10*time.Microsecond), word(ahead), plusMinus.Round(10*time.Microsecond))
@@ -65,14 +66,15 @@ func word(ahead time.Duration) string {
 	return "ahead of"
 }
 
-// ClockUnneeded returns the finding about a store for which no clock counts, or one whose clock is
-// that of this host.
+// ClockUnneeded returns the finding about a store that depends on no clock, or only on that of
+// this host.
 func ClockUnneeded(why string) store.Finding { return clockCheck.OK("%s", why) }
 
 // ClockUnknown returns the finding that the clock could not be read.
 func ClockUnknown(err error) store.Finding { return clockCheck.Unknown(err) }
 
-// Spread compares the clocks of several servers, by how far each is ahead of this host.
+// Spread compares the clocks of several servers. Ahead is how far each clock is ahead of the
+// clock of this host.
 func Spread(ttl time.Duration, ahead []time.Duration) store.Finding {
 	d := slices.Max(ahead) - slices.Min(ahead)
 	if d > ttl/10 {

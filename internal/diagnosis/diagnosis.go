@@ -1,7 +1,7 @@
 // Package diagnosis helps stores to implement [store.Diagnoser].
 //
-// A store has a table of probes. Each consists of a [Check], which says what can go wrong and what
-// to do about it, and of a function that looks at one server. All checks of a program are
+// A store has a table of probes. Each consists of a [Check], which says what can go wrong and
+// what to do about it, and of a function that examines one server. All checks of a program are
 // registered, so that a test can compare them with the documentation.
 package diagnosis
 
@@ -15,12 +15,12 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A Check is one thing that is looked at. Its ID never changes its meaning, because people write
-// it into their alerts.
+// A Check is one property that is checked. The meaning of its ID never changes, because people
+// use it in their alerts.
 type Check struct {
 	ID     string
-	Level  store.Level // of a finding if something is wrong
-	Risk   string      // what can go wrong then
+	Level  store.Level // of a finding if there is a problem
+	Risk   string      // what can go wrong because of the problem
 	Remedy string      // what to set or to do
 }
 
@@ -29,7 +29,7 @@ var registry struct {
 	checks []*Check
 }
 
-// New registers a check. It panics if there is one with this ID.
+// New registers a check. It panics if a check with this ID exists.
 func New(id string, level store.Level, risk, remedy string) *Check {
 	registry.Lock()
 	defer registry.Unlock()
@@ -48,18 +48,18 @@ func All() []*Check {
 	return slices.SortedFunc(slices.Values(registry.checks), func(a, b *Check) int { return cmp.Compare(a.ID, b.ID) })
 }
 
-// OK returns a finding that nothing is wrong.
+// OK returns the finding that there is no problem.
 func (c *Check) OK(format string, args ...any) store.Finding {
 	return store.Finding{ID: c.ID, Found: fmt.Sprintf(format, args...)}
 }
 
-// Bad returns a finding that something is wrong.
+// Bad returns the finding that there is a problem.
 func (c *Check) Bad(format string, args ...any) store.Finding {
 	return store.Finding{ID: c.ID, Level: c.Level, Found: fmt.Sprintf(format, args...), Risk: c.Risk, Remedy: c.Remedy}
 }
 
-// Unknown returns a finding that the check could not be made. The error is a [Denied] if a right
-// is missing.
+// Unknown returns the finding that the check could not be made. The error is a [Denied] if a
+// right is missing.
 func (c *Check) Unknown(err error) store.Finding {
 	f := store.Finding{
 		ID: c.ID, Level: store.LevelUnknown, Found: fmt.Sprintf("cannot be read: %v", err),
@@ -71,7 +71,7 @@ func (c *Check) Unknown(err error) store.Finding {
 	return f
 }
 
-// A Denied is the error of a check that has no right to look.
+// A Denied is the error of a check that lacks the right to read something.
 type Denied struct {
 	Right string // what to allow
 	Err   error
@@ -80,17 +80,17 @@ type Denied struct {
 func (d *Denied) Error() string { return d.Err.Error() }
 func (d *Denied) Unwrap() error { return d.Err }
 
-// ErrNotApplicable is returned by a probe of something that the server does not have.
+// ErrNotApplicable is returned by a probe that examines a feature that the server does not have.
 var ErrNotApplicable = errors.New("not applicable")
 
-// A Probe looks at a target, such as a server, for one check. Look returns whether something is
-// wrong, and what it found.
+// A Probe examines a target, such as a server, for one check. Look reports whether there is a
+// problem, and describes what it found.
 type Probe[T any] struct {
 	*Check
 	Look func(target T) (bad bool, found string, err error)
 }
 
-// Run looks at a target. The findings have the given node.
+// Run examines a target with all probes. The findings have the given node.
 func Run[T any](node string, target T, probes []Probe[T]) []store.Finding {
 	var findings []store.Finding
 	for _, p := range probes {
@@ -112,8 +112,8 @@ func Run[T any](node string, target T, probes []Probe[T]) []store.Finding {
 	return findings
 }
 
-// On sets the node of findings, for a store that is made of other stores. It keeps what they say
-// about their own nodes.
+// On sets the node of findings, for a store that is made of other stores. It keeps their own
+// nodes as a part of the text.
 func On(node string, findings []store.Finding) []store.Finding {
 	findings = slices.Clone(findings)
 	for i, f := range findings {

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A Record notes which checks were seen in order, and which were not.
+// A Record records for each check whether it was seen with a problem and without one.
 type Record struct {
 	mu        sync.Mutex
 	good, bad map[string]bool
@@ -49,7 +49,8 @@ func (r *Record) Note(t testing.TB, findings []store.Finding) []store.Finding {
 	return findings
 }
 
-// Look opens a store by a URL, notes what it finds, and compares what is not OK: see [Want].
+// Look opens a store by its URL, records its findings, and compares those that are not OK: see
+// [Want].
 func (r *Record) Look(t testing.TB, url string, ttl time.Duration, want ...string) []store.Finding {
 	t.Helper()
 	s, err := store.Open(t.Context(), url)
@@ -62,8 +63,8 @@ func (r *Record) Look(t testing.TB, url string, ttl time.Duration, want ...strin
 	return findings
 }
 
-// Complete fails the test unless every check whose ID begins with prefix was seen both in order
-// and not. The exceptions are only ever one of both.
+// Complete fails the test unless every check whose ID begins with prefix was seen both with a
+// problem and without one. The exceptions need to be seen in one way only.
 func (r *Record) Complete(t testing.TB, prefix string, exceptions ...string) {
 	t.Helper()
 	for _, c := range diagnosis.All() {
@@ -77,7 +78,7 @@ func (r *Record) Complete(t testing.TB, prefix string, exceptions ...string) {
 }
 
 // Want fails the test unless exactly these checks have a level other than OK. Each is written as
-// "id level", and several nodes with the same count once.
+// "id level". Nodes with the same finding are listed once.
 func Want(t testing.TB, findings []store.Finding, want ...string) {
 	t.Helper()
 	var got []string
@@ -104,7 +105,7 @@ func Find(t testing.TB, findings []store.Finding, id string) store.Finding {
 	return findings[i]
 }
 
-// Text returns what is not OK, one finding a line.
+// Text returns the findings that are not OK, one per line.
 func Text(findings []store.Finding) string {
 	var b strings.Builder
 	for _, f := range findings {

@@ -3,7 +3,7 @@
 //
 // A fenced block has a language. Code in go is compiled as it is if it begins with a package
 // clause, and otherwise as declarations or as the body of a function; known packages are
-// imported. A comment in front of the block can declare what the block takes for granted:
+// imported. A comment in front of the block can declare names that the block uses:
 //
 //	<!-- go: var client *redis.Client -->
 //
@@ -29,13 +29,13 @@ const root = "../.."
 // pages are the pages whose blocks are checked.
 var pages = []string{"README*.md", "docs/*.md", "examples/README.md"}
 
-// languages are the languages that a block may have. Those with false are not code.
+// languages are the languages that a block may have. Languages with the value false are not code.
 var languages = map[string]bool{"go": true, "sh": true, "text": false, "mermaid": false}
 
 // A block is a fenced block of a page.
 type block struct {
 	page  string // relative to the root
-	line  int    // of the first line of text
+	line  int    // number of the first line of text
 	lang  string
 	text  string
 	given string // Go declarations, from comments in front of the block
@@ -103,7 +103,7 @@ func blocksOf(page, text string) ([]*block, error) {
 	return all, nil
 }
 
-// blocks returns the blocks in a language of all pages.
+// blocks returns the blocks of all pages that are in a language.
 func blocks(t *testing.T, lang string) []*block {
 	t.Helper()
 	var all []*block

@@ -14,7 +14,8 @@ import (
 	"testing"
 )
 
-// packages are imported where a block uses them. Others need a comment: see the package comment.
+// packages are imported where a block uses them. Other packages need a comment: see the package
+// comment.
 var packages = []string{
 	"context", "database/sql", "errors", "fmt", "log", "log/slog", "net", "net/http", "os", "time",
 	"github.com/bsm/redislock",
@@ -41,7 +42,7 @@ var packages = []string{
 	"go.etcd.io/etcd/client/v3/concurrency",
 }
 
-// given is what every block may use that is not a whole file.
+// given declares the names that every block may use, unless the block is a whole file.
 const given = `
 import (
 	"context"
@@ -68,7 +69,7 @@ func packageName(path string) string {
 	return strings.TrimPrefix(last, "go-")
 }
 
-// goFile returns a block as a file of package block. Positions of errors are those of the page.
+// goFile returns a block as a file of package block. Errors have their positions in the page.
 func goFile(b *block) (string, error) {
 	place := fmt.Sprintf("//line %s:%d\n", b.page, b.line)
 	if rest, ok := strings.CutPrefix(b.text, "package main\n"); ok {
@@ -105,8 +106,8 @@ func splitImports(given string) (imports, declarations string) {
 	return imports, declarations
 }
 
-// used returns statements that use the variables of the outermost scope: an excerpt need not use
-// what it declares.
+// used returns statements that use the variables of the outermost scope, because an excerpt need
+// not use the variables that it declares.
 func used(file *ast.File) string {
 	text := ""
 	note := func(name string) {
@@ -194,7 +195,7 @@ func build(t *testing.T, all []*block) (output string, err error) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	replace := make(map[string]string) // a path in the module to a file
+	replace := make(map[string]string) // maps a path in the module to a file
 	add := func(path, text string) {
 		file := filepath.Join(dir, fmt.Sprint(len(replace), ".go"))
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {

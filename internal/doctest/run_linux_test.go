@@ -30,12 +30,12 @@ var wrappers = map[string]string{
 esac
 exec HOLDFAST "$@"`,
 
-	// The built command stands for go run. A page must not run anything else.
+	// The built command replaces go run. A page must not run any other program with go.
 	"go": `[ "$1 $2" = "run ./cmd/holdfast" ] || { echo "go $*: use norun" >&2; exit 1; }
 shift 2
 exec holdfast "$@"`,
 
-	// The targets exist; their recipes take minutes.
+	// Only check that the targets exist, because their recipes take minutes.
 	"make": `exec MAKE --dry-run "$@" >/dev/null`,
 
 	"sleep": `exec SLEEP 0.2`,
@@ -47,12 +47,12 @@ const patience = time.Minute
 // A shell runs blocks.
 type shell struct {
 	bin   string            // folder with the wrappers
-	ports map[string]string // addresses in the pages to those of servers
+	ports map[string]string // maps addresses in the pages to those of servers
 }
 
 func newShell(t *testing.T) *shell {
 	t.Helper()
-	if signal.Ignored(os.Interrupt) { // in the background of a script; commands would ignore it too
+	if signal.Ignored(os.Interrupt) { // the shell that started the test in the background ignores it, and commands would too
 		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
 	}
 	s := &shell{bin: t.TempDir()}
@@ -105,8 +105,8 @@ var (
 	localScript  = regexp.MustCompile(`(?:^|\s)\./([\w.-]+)`)
 )
 
-// run runs a block in an empty folder with the scripts that the block calls, or in the
-// repository if it uses that.
+// run runs a block in an empty folder with the scripts that the block calls, or in the repository
+// if the block uses the repository.
 func (s *shell) run(t *testing.T, b *block) error {
 	t.Helper()
 	home := t.TempDir()

@@ -49,7 +49,7 @@ func allTests() (tests []test) {
 // ttl is longer than a test sleeps.
 const ttl = time.Minute
 
-// A suite is the state of one test, about one name.
+// A suite is the state of one test. Each test uses one name.
 type suite struct {
 	*testing.T
 	Store

@@ -9,7 +9,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A crowd has the requests of the holders and waiters of one name, called a, b, c and so on.
+// A crowd has the requests of the holders and waiters of one name. They are called a, b, c and so
+// on.
 type crowd struct {
 	*suite
 	all map[string]store.Request
@@ -23,10 +24,10 @@ func (c *crowd) quit(who string)    { c.Helper(); c.leave(c.all[who]) }
 func (c *crowd) down(who string)    { c.Helper(); c.stepDown(c.all[who]) }
 func (c *crowd) expires(who string) { c.Helper(); c.expire(c.all[who]) }
 
-// wakeCases list what the holders and waiters of a name do, and which waiters are woken by it.
+// wakeCases list what the holders and waiters of a name do, and which waiters that wakes.
 var wakeCases = []struct {
 	name  string
-	modes string // of a, b, c, …: the first of them hold the name, the others wait
+	modes string // of a, b, c, …: the first ones hold the name, the others wait
 	do    func(c *crowd)
 	woken string
 }{

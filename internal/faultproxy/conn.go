@@ -37,7 +37,7 @@ func (c *conn) pipe(l *Link) *pipe {
 	return c.toClient
 }
 
-// run returns when the connection has ended.
+// run forwards the connection until it has ended.
 func (c *conn) run() {
 	defer c.abort()
 	server, err := c.dial()
@@ -72,7 +72,8 @@ func (c *conn) dial() (net.Conn, error) {
 	}
 }
 
-// connected reports whether the connection is still open.
+// connected records the connection to the server, and reports whether the client's connection is
+// still open. If it is not, connected resets the connection to the server.
 func (c *conn) connected(server net.Conn) bool {
 	c.proxy.mu.Lock()
 	defer c.proxy.mu.Unlock()

@@ -1,6 +1,6 @@
 // Package faultproxy is a TCP proxy that injects faults between a client and a server.
 //
-// Faults are set per direction, at any time, also on open connections:
+// Faults are set per direction. They can be set at any time and affect open connections too:
 //
 //	proxy := faultproxy.Start(t, server.Addr())
 //	proxy.ToServer.Hold()  // requests wait in the proxy

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// limit bounds what should happen at once.
+	// limit bounds the wait for events that should happen at once.
 	limit = 10 * time.Second
 
 	// quiet is how long to wait to see that nothing happens. If it is too short, a test may

@@ -96,7 +96,7 @@ func (l *Link) show(p *pipe, data []byte) {
 	}
 }
 
-// show reports whether the hook has fired.
+// show passes bytes to the hook, and reports whether it has fired.
 func (h *hook) show(p *pipe, data []byte) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -28,8 +28,8 @@ type Link struct {
 	hooks  []*hook
 }
 
-// Hold holds bytes until Heal; then they arrive on their connection. When the proxy holds a few
-// megabytes of a connection, it stops reading from it.
+// Hold holds bytes until Heal, after which they arrive on their connection. When the proxy holds
+// a few megabytes of a connection, it stops reading from it.
 func (l *Link) Hold() { l.proxy.set(hold, l) }
 
 // Drop discards bytes, including those that are held or delayed. The connections stay open.
@@ -85,7 +85,7 @@ func (p *Proxy) set(m mode, links ...*Link) {
 	p.wakeAll()
 }
 
-// A count is an After that has not fired yet.
+// A count is a call of After that has not fired yet.
 type count struct {
 	left int
 	act  func()

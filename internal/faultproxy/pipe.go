@@ -41,7 +41,7 @@ func newPipe(c *conn, l *Link) *pipe {
 	return &pipe{conn: c, link: l, wake: make(chan struct{}, 1), room: make(chan struct{}, 1)}
 }
 
-// run forwards bytes until the end of the stream was forwarded.
+// run forwards bytes until it has forwarded the end of the stream.
 func (p *pipe) run(from, to net.Conn) {
 	var reader sync.WaitGroup
 	reader.Go(func() { p.read(from) })
@@ -168,7 +168,8 @@ func (p *pipe) next() (c chunk, act func(), ok bool) {
 	}
 }
 
-// take requires that the caller holds the mutex.
+// take removes bytes from the queue: a whole chunk, or as many bytes as may be forwarded before
+// act. The caller holds the mutex.
 func (p *pipe) take() (c chunk, act func()) {
 	c = p.queue[0]
 	if c.end != nil {
@@ -206,7 +207,7 @@ func (p *pipe) end() {
 	}
 }
 
-// fail records that the receiver is gone. The sender learns of it by the opposite direction,
+// fail records that the receiver is gone. The sender learns of it through the opposite direction,
 // subject to the faults there, unless that direction has ended.
 func (p *pipe) fail() {
 	p.conn.proxy.mu.Lock()

@@ -135,8 +135,9 @@ func (p *Proxy) Close() {
 	p.work.Wait()
 }
 
-// listen requires that the caller holds the mutex. A child process that the test starts at this
-// moment may hold the old listener open until it executes its program.
+// listen opens the listener again on the same port. It retries, because a child process that the
+// test starts at this moment may hold the old listener open until it executes its program. The
+// caller holds the mutex.
 func (p *Proxy) listen() error {
 	l, err := net.Listen("tcp", p.addr)
 	for begin := time.Now(); errors.Is(err, syscall.EADDRINUSE) && time.Since(begin) < listenLimit; {
@@ -151,7 +152,7 @@ func (p *Proxy) listen() error {
 	return nil
 }
 
-// cut requires that the caller holds the mutex.
+// cut closes the listener and resets all connections. The caller holds the mutex.
 func (p *Proxy) cut() {
 	if p.listener != nil {
 		p.listener.Close()

@@ -9,12 +9,12 @@ import (
 	"sync/atomic"
 )
 
-// A Lifetime is the time from New to Close of a client. Entering and leaving it costs one
-// atomic addition each.
+// A Lifetime is the time from New to Close of a client. Entering costs one atomic addition, and
+// so does leaving.
 type Lifetime struct {
-	// Closing ends when Close begins: calls stop waiting.
+	// Closing ends when Close begins. Calls then stop waiting.
 	Closing context.Context
-	// Work ends when Close stops waiting: background work stops.
+	// Work ends when Close stops waiting. Background work then stops.
 	Work context.Context
 
 	beginClose, endWork context.CancelFunc
@@ -33,7 +33,7 @@ func (l *Lifetime) Begin() {
 	l.idle = make(chan struct{})
 }
 
-// Enter reports whether a call may proceed. If so, Leave must follow.
+// Enter reports whether a call may proceed. If so, the caller must call Leave.
 func (l *Lifetime) Enter() bool {
 	if l.n.Add(1) > 0 {
 		return true
@@ -49,9 +49,12 @@ func (l *Lifetime) Leave() {
 	}
 }
 
+// Add counts work that Wait waits for and that ends with Leave. The caller must have entered.
+func (l *Lifetime) Add() { l.n.Add(1) }
+
 // Go runs fn on a goroutine of its own, which Wait waits for. The caller must have entered.
 func (l *Lifetime) Go(fn func(ctx context.Context)) {
-	l.n.Add(1)
+	l.Add()
 	go func() {
 		defer l.Leave()
 		fn(l.Work)

@@ -30,16 +30,16 @@ type Grant struct {
 	name       *name         // nil once the grant is released, lost or no longer exclusive
 	next       int64         // token of the next hand-over
 	slice      time.Duration // when this slice began
-	tokens     int32         // how many tokens are left, and so hand-overs without asking the store
+	tokens     int32         // how many tokens are left for hand-overs without asking the store
 	othersWait bool          // other processes wait
-	lost       bool          // must not be handed over any more
-	short      bool          // granted for much less than the TTL asked for, and renewed soon
+	lost       bool          // it must no longer be handed over
+	short      bool          // granted for much less than the requested TTL, and renewed soon
 
 	Exclusive bool // when it was granted
 }
 
-// Init sets up a grant from the answer of the store to a call that was sent at that time, and
-// returns its first token.
+// Init sets up a grant from the store's answer to a call. Sent is the send time of the call. Init
+// returns the first token of the grant.
 func (g *Grant) Init(a *store.Answer, sent time.Duration) int64 {
 	g.next, g.tokens, g.othersWait, g.slice = a.Token, int32(a.Tokens), a.Waiters > 0, sent
 	g.short = a.TTL <= g.TTL/2
@@ -55,7 +55,7 @@ func (g *Grant) takeToken() int64 {
 
 func (g *Grant) holder() Holder { return g.Holder.(Holder) }
 
-// Release hands a grant over to the next call, or takes it from its name. If handed is false,
+// Release hands a grant over to the next call, or detaches it from its name. If handed is false,
 // the caller must release the grant to the store and then end the turn, if it is not zero.
 func (q *Queue) Release(ctx context.Context, g *Grant, mayHandOver bool) (t Turn, handed bool) {
 	if !g.Exclusive {
@@ -64,7 +64,7 @@ func (q *Queue) Release(ctx context.Context, g *Grant, mayHandOver bool) (t Turn
 	g.shard.mu.Lock()
 	defer g.shard.mu.Unlock()
 	n := g.name
-	if n == nil { // downgraded, or lost at this moment
+	if n == nil { // downgraded, or just lost
 		return Turn{}, false
 	}
 	if mayHandOver && q.handOver(ctx, n, g) {
@@ -92,19 +92,19 @@ func (q *Queue) handOver(ctx context.Context, n *name, g *Grant) bool {
 			return true
 		}
 		if g.othersWait || asked {
-			return false // the slice is over: it is the turn of another process
+			return false // the slice is over, so it is the turn of another process
 		}
 		if !q.config.Ordered {
 			return false // the store cannot tell whether another process waits
 		}
-		// Ask whether another process waits by now, and for more tokens.
+		// Ask the store whether another process waits now, and ask for more tokens.
 		n.busy = true
 		n.shard.mu.Unlock()
 		out := q.config.Renewals.RenewNow(ctx, &g.Grant, q.config.Limit)
 		n.shard.mu.Lock()
 		n.busy = false
 		if out.Status != store.Extended || out.Tokens < 1 {
-			return false // another process waits, or the release will find out what is wrong
+			return false // another process waits, or there is an error that the release will find too
 		}
 		g.next, g.tokens, g.slice, g.short = out.Token, int32(out.Tokens), q.config.Now(), false
 		asked = true
@@ -112,7 +112,7 @@ func (q *Queue) handOver(ctx context.Context, n *name, g *Grant) bool {
 	return false
 }
 
-// serves reports whether the grant, as it is, suits a waiting call. A call that asks for
+// serves reports whether a waiting call can use the grant unchanged. A call that asks for
 // something else must go to the store, which records the TTL and Meta of each grant.
 func (q *Queue) serves(g *Grant, call *Call) bool {
 	return q.config.Limit > 0 && call.Request.Mode == store.Exclusive &&
@@ -130,7 +130,7 @@ func (q *Queue) MarkLost(g *Grant) {
 	g.shard.mu.Unlock()
 }
 
-// Drop takes a grant that is lost or no longer exclusive from its name, so that the waiting
+// Drop detaches a grant that is lost or no longer exclusive from its name, so that the waiting
 // calls go to the store.
 func (q *Queue) Drop(g *Grant) {
 	if !g.Exclusive {
@@ -140,7 +140,7 @@ func (q *Queue) Drop(g *Grant) {
 	defer g.shard.mu.Unlock()
 	if n := g.name; n != nil {
 		n.grant, g.name = nil, nil
-		if !n.busy { // else the call that has the turn wakes the next
+		if !n.busy { // otherwise the call that has the turn wakes the next call
 			n.wakeNext()
 		}
 	}

@@ -66,8 +66,8 @@ func (n *name) wakeNext() {
 	n.shard.spare = n
 }
 
-// An Answer is what the store said last about a name: a refusal or a failure. Calls that do
-// not wait are answered with it while another call has the turn.
+// An Answer is the last answer of the store about a name: a refusal or a failure. Calls that do
+// not wait get it while another call has the turn.
 type Answer struct {
 	At      time.Duration
 	Refusal Refusal
@@ -77,7 +77,7 @@ type Answer struct {
 }
 
 // fresh reports whether the answer is recent enough for other calls. Later calls wait for the
-// turn and ask the store themselves, because the call that has the turn may wait for long.
+// turn and ask the store themselves, because the call that has the turn may wait for a long time.
 func (a *Answer) fresh(now time.Duration) bool { return a.Lasting || now-a.At <= answerAge }
 
 // answerAge is how long an answer of the store is fresh.
@@ -85,10 +85,10 @@ const answerAge = 500 * time.Millisecond
 
 // A Refusal is an error that says who holds a name.
 type Refusal interface {
-	// Aged returns the error as it is after a further time.
+	// Aged returns the error as it looks when a further time has passed.
 	Aged(by time.Duration) error
-	// Done returns the error of a call that ends because the work of the name is done. It
-	// returns nil if it is not done, or if the record of that ends within the given time.
+	// Done returns the error of a call that ends because the work of the name is done. It returns
+	// nil if the work is not done, or if its record ends within the given time.
 	Done(by time.Duration) error
 }
 
@@ -123,7 +123,7 @@ func (n *name) answer(call *Call, now time.Duration) error {
 	return nil
 }
 
-// answerWaiters ends the waiting calls that answer has an error for.
+// answerWaiters ends the waiting calls for which answer returns an error.
 func (n *name) answerWaiters(now time.Duration) {
 	n.each(func(w *Waiter) {
 		if err := n.answer(&w.call, now); err != nil {

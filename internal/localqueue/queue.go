@@ -17,12 +17,12 @@ type Queue struct {
 	waiters sync.Pool
 }
 
-// Config is what a queue needs from its client.
+// Config holds the settings and functions that a queue needs from its client.
 type Config struct {
 	Renewals *renewal.Scheduler
 	Now      func() time.Duration
-	Limit    int           // hand-overs in a row; 0 turns them off
-	Slice    time.Duration // how long hand-overs go on while another process waits
+	Limit    int           // maximum number of consecutive hand-overs; 0 turns them off
+	Slice    time.Duration // how long hand-overs may continue while another process waits
 	Ordered  bool          // the store has a queue, so it can tell whether another process waits
 }
 
@@ -35,7 +35,7 @@ func (q *Queue) Init(config Config) {
 	}
 }
 
-// Names returns how many names are held, asked for or waited for.
+// Names returns how many names have a grant, a turn or waiters.
 func (q *Queue) Names() (n int) {
 	for i := range q.shards {
 		sh := &q.shards[i]
@@ -55,7 +55,7 @@ type Call struct {
 	MinHold time.Duration
 	Try     bool // it does not wait for a holder
 	Once    bool // it ends as soon as the work of the name is known to be done
-	Own     bool // it needs a grant of its own: no hand-over
+	Own     bool // it needs its own grant, so there is no hand-over
 }
 
 // sameShape reports whether two requests ask for the same mode, weight and limit, so that the
@@ -81,8 +81,8 @@ type Waiter struct {
 	err        error
 }
 
-// Ready returns the channel on which the waiter is signalled. After that, or instead of it,
-// exactly one call of Collect or Cancel must follow.
+// Ready returns the channel on which the waiter is signalled. Exactly one call of Collect or
+// Cancel must follow: Collect after the signal, Cancel at any time.
 func (w *Waiter) Ready() <-chan struct{} { return w.ready }
 
 // signal removes a waiter from the queue and tells it what it got: a grant, an error, or, if
@@ -124,9 +124,9 @@ func (q *Queue) Enter(call *Call) (Outcome, *Waiter) {
 	return Outcome{}, w
 }
 
-// newWaiter takes a waiter from a pool: a contended name needs one for every lock and unlock.
-// The pool belongs to the queue because each test of a program may run in a synctest bubble of
-// its own, and a channel must not leave its bubble.
+// newWaiter takes a waiter from a pool, because a contended name needs one for every lock and
+// unlock. The pool belongs to the queue because each test of a program may run in a synctest
+// bubble of its own, and a channel must not leave its bubble.
 func (q *Queue) newWaiter() *Waiter {
 	if w, ok := q.waiters.Get().(*Waiter); ok {
 		return w
@@ -134,7 +134,7 @@ func (q *Queue) newWaiter() *Waiter {
 	return &Waiter{ready: make(chan struct{}, 1)}
 }
 
-// Collect returns what a waiter got, after Ready.
+// Collect returns the outcome of a waiter that was signalled.
 func (q *Queue) Collect(w *Waiter) Outcome {
 	out := Outcome{Grant: w.grant, Err: w.err}
 	if out.Grant == nil && out.Err == nil {

@@ -37,8 +37,8 @@ func (t Turn) Granted(g *Grant) {
 	}
 }
 
-// Answered records the answer of the store, and ends the waiting calls that need no more than
-// that.
+// Answered records the answer of the store, and ends the waiting calls for which that answer is
+// enough.
 func (t Turn) Answered(a Answer) {
 	n := t.n
 	n.shard.mu.Lock()
@@ -72,9 +72,9 @@ func (t Turn) Obstacle() error {
 	return t.n.obstacle(t.q.config.Now())
 }
 
-// LeaveTicket leaves the place of a request in the store's queue to the next call of this
-// client, if that call asks for the same. It reports whether it did. So a client keeps its
-// place in the order of arrival when one of its calls gives up.
+// LeaveTicket leaves the place of a request in the store's queue to the next call of this client,
+// if that call makes the same request. It reports whether it did. So a client keeps its place in
+// the order of arrival when one of its calls gives up.
 func (t Turn) LeaveTicket(req *store.Request) bool {
 	n := t.n
 	n.shard.mu.Lock()
@@ -94,8 +94,7 @@ func (t Turn) LeaveTicket(req *store.Request) bool {
 }
 
 // TakeTicket returns the ticket that another call left, or nil if there is none. If usable is
-// false, req asks for something else, and the place of the ticket must be cancelled in the
-// store.
+// false, req is a different request, and the place of the ticket must be cancelled in the store.
 func (t Turn) TakeTicket(req *store.Request) (ticket *store.Request, usable bool) {
 	n := t.n
 	n.shard.mu.Lock()

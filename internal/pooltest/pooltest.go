@@ -15,10 +15,10 @@ import (
 // Conns is the size of the pool.
 const Conns = 10
 
-// UsedUp checks a store whose application uses up its pool: calls fail in time and say why, and a
-// lease ends for its holder before the server can give its name to others. Afterwards nothing is
-// left of the calls. Other is a store of another program. Take takes all connections of the pool,
-// and returns a function that gives them back.
+// UsedUp checks a store whose application uses up its pool. Calls must fail in time and say why,
+// and a lease must end for its holder before the server can give its name to others. Afterwards
+// the calls must leave nothing behind. Other is a store of another program. Take takes all
+// connections of the pool, and returns a function that returns them.
 func UsedUp(t *testing.T, s, other store.Store, take func() (giveBack func())) {
 	t.Helper()
 	c, err := holdfast.New(s)
@@ -74,7 +74,7 @@ func UsedUp(t *testing.T, s, other store.Store, take func() (giveBack func())) {
 	}
 }
 
-// granted reports whether a name is given to another client.
+// granted reports whether another client is granted a name.
 func granted(t *testing.T, s store.Store, name string) bool {
 	t.Helper()
 	a, err := s.Acquire(t.Context(), store.Request{

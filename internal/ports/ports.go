@@ -21,7 +21,7 @@ const (
 // server listens on it: no other test gets it, in this process or another.
 //
 // The reservation is made by binding the UDP port of the same number. It needs no file, and it
-// ends with the process, however that ends.
+// ends with the process in every case.
 func Reserve(t testing.TB) int {
 	t.Helper()
 	for range tries {

@@ -12,12 +12,13 @@ import (
 const (
 	width      = 860
 	lineHeight = 18
-	// still is the moment that is shown without animation: one job works, the other waits.
+	// still is the moment that is shown without animation. At that time one job works and the
+	// other waits.
 	still = 4 * time.Second
 )
 
-// draw returns the panes, below each other, as an animated picture. Every frame of a pane is
-// visible from its time to that of the next frame, and the whole repeats.
+// draw returns the panes, one below the other, as an animated picture. Every frame of a pane is
+// visible until the time of the next frame, and the animation repeats.
 func draw(panes []*pane) string {
 	var body, style strings.Builder
 	y, n := 0, 0

@@ -24,7 +24,7 @@ import (
 	"time"
 )
 
-// length is how long the recording is.
+// length is the duration of the recording.
 const length = 13 * time.Second
 
 func main() {
@@ -119,11 +119,11 @@ func (s *stage) start(ctx context.Context, out io.Writer, host, args string) err
 
 func (s *stage) wait() { s.running.Wait() }
 
-// A pane is a terminal. It records what is printed, and when.
+// A pane is a terminal. It records the text that is printed, and the time.
 type pane struct {
 	title string
 	lines int
-	clear bool // every list replaces the one before
+	clear bool // every list replaces the previous one
 	begin time.Time
 
 	mu     sync.Mutex
@@ -132,7 +132,7 @@ type pane struct {
 	frames []frame
 }
 
-// A frame is what a pane shows from a time on.
+// A frame is what a pane shows from a certain time on.
 type frame struct {
 	from  time.Duration
 	lines []string
@@ -140,7 +140,7 @@ type frame struct {
 
 const shell = "$ "
 
-// prompt shows a prompt, or types a command behind the one that is there.
+// prompt shows a prompt, or adds a typed command to the prompt that is there.
 func (p *pane) prompt(command string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// Versions that have all commands: LPOS, and SPUBLISH on a Cluster.
+// Least versions that have all commands. The store needs LPOS, and on a Cluster SPUBLISH.
 const leastVersion, leastClusterVersion = "6.0.6", "7.0.0"
 
 var probes = []diagnosis.Probe[*node]{
@@ -91,7 +91,7 @@ var probes = []diagnosis.Probe[*node]{
 	},
 	{
 		Check: diagnosis.New("redis.persistence", store.LevelWarning,
-			"a restart loses all locks, and their names are given to others while the holders go on until their deadlines",
+			"a restart loses all locks, and their names are given to others while the holders continue until their deadlines",
 			"appendonly yes; or start the server only after the longest TTL is over"),
 		Look: func(n *node) (bool, string, error) {
 			ok, how, err := n.persists()
@@ -155,7 +155,7 @@ var probes = []diagnosis.Probe[*node]{
 	},
 	{
 		Check: diagnosis.New("redis.uptime", store.LevelWarning,
-			"the server has restarted lately; if it has lost data, holders of before the restart may still believe in their leases",
+			"the server has restarted lately; if it has lost data, clients that held locks before the restart may still believe that they hold them",
 			"wait for one TTL after a restart without data"),
 		Look: func(n *node) (bool, string, error) {
 			seconds, err := n.count("uptime_in_seconds")
@@ -189,7 +189,7 @@ var probes = []diagnosis.Probe[*node]{
 	},
 	{
 		Check: diagnosis.New("redis.min-replicas", store.LevelWarning,
-			"a primary that is cut off from its replicas goes on to grant locks while a replica is promoted, and grants them too",
+			"a primary that is cut off from its replicas continues to grant locks while a promoted replica grants them too",
 			"min-replicas-to-write 1 and min-replicas-max-lag below the TTL in seconds"),
 		Look: func(n *node) (bool, string, error) {
 			if _, err := n.replicas(); err != nil {
@@ -275,7 +275,7 @@ var probes = []diagnosis.Probe[*node]{
 	},
 	{
 		Check: diagnosis.New("redis.fork", store.LevelWarning,
-			"the server stands still while it forks to save its data, and renewals wait for it",
+			"the server is blocked while it forks to save its data, and renewals wait for it",
 			"use a longer TTL, less memory, or a machine with faster page tables; disable snapshots if there is an append-only file"),
 		Look: func(n *node) (bool, string, error) {
 			micros, err := n.count("latest_fork_usec")
@@ -285,7 +285,7 @@ var probes = []diagnosis.Probe[*node]{
 	},
 	{
 		Check: diagnosis.New("redis.delayed-fsync", store.LevelWarning,
-			"the disk is too slow: the server stood still because the sync before had not ended",
+			"the disk is too slow: the server was blocked because the previous sync had not ended",
 			"use a faster disk, or one that other programs do not use; CONFIG RESETSTAT sets the number to 0"),
 		Look: func(n *node) (bool, string, error) {
 			if err := n.onlyWithAOF(); err != nil {
@@ -297,7 +297,7 @@ var probes = []diagnosis.Probe[*node]{
 	},
 	{
 		Check: diagnosis.New("redis.huge-pages", store.LevelWarning,
-			"with transparent huge pages each write after a fork copies megabytes, and the server stands still",
+			"with transparent huge pages each write after a fork copies megabytes, and the server is blocked meanwhile",
 			"disable-thp yes, or: echo never > /sys/kernel/mm/transparent_hugepage/enabled"),
 		Look: func(n *node) (bool, string, error) {
 			value, err := n.setting("disable-thp")

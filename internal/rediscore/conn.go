@@ -7,19 +7,20 @@ import (
 )
 
 // A Conn runs scripts on Redis servers through a client library. Its methods are safe for
-// concurrent use and return soon after their context ends. An error that a server replied with
-// begins with the server's code for it, such as "NOPERM".
+// concurrent use and return soon after their context ends. An error reply of a server begins with
+// the server's code for it, such as "NOPERM".
 type Conn interface {
 	// Run sends calls in one pipeline and returns a reply to each. On a Cluster all keys must be
 	// in one slot.
 	Run(ctx context.Context, calls ...Call) []Reply
 
 	// Subscribe listens on a channel until ctx ends or it fails. It calls on whenever it starts
-	// to listen, also after it reconnected. On a Cluster the channel belongs to a slot.
+	// to listen, including after it has reconnected. On a Cluster the channel belongs to a slot.
 	Subscribe(ctx context.Context, channel string, on func(), message func(string)) error
 
-	// Servers returns the servers that have keys, in a stable order. There is one unless the servers
-	// are a Cluster. With an error it returns those that could be found.
+	// Servers returns the servers that have keys, in a stable order. There is one server unless
+	// the servers are a Cluster. If it returns an error, it also returns the servers that could
+	// be found.
 	Servers(ctx context.Context) ([]Server, error)
 
 	// Close frees the connections that belong to the store.
@@ -30,8 +31,8 @@ type Conn interface {
 type Server struct {
 	Addr string
 
-	// Do runs a command that has no keys on this server. The reply is that of a [Reply], or a map
-	// with keys and values of these types.
+	// Do runs a command that has no keys on this server. The reply has the types of a [Reply], or
+	// is a map with keys and values of these types.
 	Do func(ctx context.Context, args ...string) (any, error)
 
 	// ReadsReplicas is set if the client library may send commands to replicas of this server.
@@ -44,9 +45,9 @@ type Call struct {
 	Command  string
 	Keys     []string
 	Args     []string
-	Replicas int // how many replicas must have the writes within ReplicaTimeout, or a *ReplicasError follows
+	Replicas int // how many replicas must have the writes within ReplicaTimeout; otherwise the reply is a *ReplicasError
 
-	fallback func() Call // returns what to run if the script returns -1
+	fallback func() Call // returns the call to run instead if the script returns -1
 }
 
 // A Reply is the reply to a Call: an int64, a string, a []any of these, or nil.
@@ -55,8 +56,8 @@ type Reply struct {
 	Err   error
 }
 
-// A ReplicasError means that too few replicas confirmed a write in time. The server has it,
-// but a failover may lose it.
+// A ReplicasError means that too few replicas confirmed a write in time. The server has the
+// write, but a failover may lose it.
 type ReplicasError struct{ Want, Got int }
 
 func (e *ReplicasError) Error() string {

@@ -16,7 +16,8 @@ import (
 
 var names = flag.Int("names", 50_000, "number of names to lock and release")
 
-// calls returns how often a server ran each command since the last reset, in scripts too.
+// calls returns how often a server ran each command since the last reset, including commands in
+// scripts.
 func calls(t *testing.T, server *servers.Redis) map[string]int {
 	t.Helper()
 	stats, err := server.Info("commandstats")
@@ -51,14 +52,14 @@ func TestALockAndUnlockCostsAScriptOfFourCommandsAndOneMoreCommand(t *testing.T)
 			t.Fatal(err)
 		}
 	}
-	pair("a") // connects, and the server learns the scripts
+	pair("a") // connects and loads the scripts
 	counted := 0
 	for range 200 {
 		server.Must("CONFIG", "RESETSTAT")
 		begin := time.Now()
 		pair("b")
 		if time.Since(begin) > 2*time.Millisecond {
-			continue // the complete script releases a lock that was held for so long
+			continue // the complete script releases a lock that was held for that long
 		}
 		counted++
 		got := calls(t, server)

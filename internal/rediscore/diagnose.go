@@ -18,7 +18,8 @@ var answersCheck = diagnosis.New("redis.answers", store.LevelFailure,
 	"start the server, or promote its replica; see whether it can be reached from this host")
 
 // Diagnose checks each server that has keys: see store.Diagnoser. It reads INFO, a few settings
-// by CONFIG GET, and the slow log. What the user has no right to read is reported as unknown.
+// by CONFIG GET, and the slow log. Values that the user has no right to read are reported as
+// unknown.
 func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding {
 	if err := s.enter(ctx); err != nil {
 		return []store.Finding{answersCheck.Unknown(err)}
@@ -60,7 +61,7 @@ func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding
 	return findings
 }
 
-// A node is a server that is looked at.
+// A node is a server that is examined.
 type node struct {
 	Server
 	ctx     context.Context
@@ -70,7 +71,7 @@ type node struct {
 	infoErr error
 }
 
-// denied marks an error as a lack of rights if it is one.
+// denied returns err as a Denied if it says that a right is missing.
 func denied(err error, command string) error {
 	if err == nil {
 		return nil
@@ -86,7 +87,8 @@ func denied(err error, command string) error {
 
 func isDenied(err error) bool { return errors.As(err, new(*diagnosis.Denied)) }
 
-// do runs a command. Its first words, which must not be secrets, are named if it is not allowed.
+// do runs a command. If the command is not allowed, the error names its first words, which must
+// not be secrets.
 func (n *node) do(args ...string) (any, error) {
 	v, err := n.Do(n.ctx, args...)
 	return v, denied(err, strings.Join(args[:min(2, len(args))], " "))
@@ -129,7 +131,7 @@ func (n *node) count(name string) (int64, error) {
 	return strconv.ParseInt(value, 10, 64)
 }
 
-// setting returns a setting by CONFIG GET.
+// setting reads a setting with CONFIG GET.
 func (n *node) setting(name string) (string, error) {
 	v, err := n.do("CONFIG", "GET", name)
 	if err != nil {
@@ -152,7 +154,7 @@ func (n *node) number(name string) (int64, error) {
 	return strconv.ParseInt(value, 10, 64)
 }
 
-// pairs converts a reply of names and values, which is a map in newer versions of the protocol.
+// pairs converts a reply with names and values. In newer versions of the protocol it is a map.
 func pairs(v any) map[string]string {
 	all := make(map[string]string)
 	switch v := v.(type) {
@@ -229,7 +231,7 @@ func (n *node) onlyWithAOF() error {
 const (
 	most    = 80             // percent of memory or connections that may be in use
 	minPush = 1 << 20        // bytes that a subscriber should be allowed to lag behind
-	slowAge = 24 * time.Hour // how far back the slow log counts
+	slowAge = 24 * time.Hour // how far back entries of the slow log are reported
 )
 
 func percent(part, whole int64) int64 { return part * 100 / max(1, whole) }

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A clinic is a server that is set up in different ways, and what was found.
+// A clinic is a server that is set up in different ways, together with the findings so far.
 type clinic struct {
 	*servers.Redis
 	t     testing.TB
@@ -56,7 +56,7 @@ func (c *clinic) set(commands ...string) {
 	}
 }
 
-// want looks at the server and compares what is not OK.
+// want examines the server and compares the findings that are not OK.
 func (c *clinic) want(ttl time.Duration, want ...string) {
 	c.t.Helper()
 	c.wantAt(c.store, ttl, want...)
@@ -87,10 +87,10 @@ func several(text string) []string {
 	return strings.Split(text, ", ")
 }
 
-// ttl is longer than the server is up, and far above what a command takes.
+// ttl is longer than the server has been up, and much longer than a command takes.
 const ttl = time.Second
 
-// safe is a server without findings.
+// safe are the options of a server without findings.
 var safe = servers.RedisOptions{Config: []string{"appendfsync always"}}
 
 func TestDiagnoseFindsWhatIsSetUpWrongly(t *testing.T) {
@@ -182,7 +182,7 @@ func TestDiagnoseFindsWhatIsSetUpWrongly(t *testing.T) {
 	seen.Complete(t, "redis.", "redis.cluster", "redis.cluster-coverage")
 }
 
-// diagnoseRights looks at the server as users with fewer rights.
+// diagnoseRights examines the server as users with fewer rights.
 func diagnoseRights(t *testing.T, c *clinic) {
 	c.set("ACL SETUSER few on >PASSWORD ~holdfast:* &holdfast:* -@all +evalsha +eval +ping +role +scan +time",
 		"ACL SETUSER none on >PASSWORD ~holdfast:* &holdfast:* -@all +ping",
@@ -202,7 +202,8 @@ func diagnoseRights(t *testing.T, c *clinic) {
 			t.Error("a password was printed")
 		}
 	}
-	// All that INFO, CONFIG and SLOWLOG tell is unknown without them, and the finding names them.
+	// Without these rights, everything that INFO, CONFIG and SLOWLOG return is unknown, and the
+	// finding names the right.
 	findings := openAs(t, c.Addr(), "few", "PASSWORD", Config{}).Diagnose(t.Context(), ttl)
 	for id, right := range map[string]string{"redis.eviction": "allow INFO", "redis.idle-timeout": "allow CONFIG GET", "redis.slow-commands": "allow SLOWLOG GET"} {
 		if f := diagnosistest.Find(t, findings, id); f.Level != store.LevelUnknown || !strings.Contains(f.Remedy, right) || !strings.Contains(f.Found, "NOPERM") {
@@ -216,7 +217,8 @@ func diagnoseRights(t *testing.T, c *clinic) {
 	}
 }
 
-// diagnoseOthers changes replies of the server to what an older or a troubled one replies.
+// diagnoseOthers replaces replies of the server by those of an older server, or of one with
+// problems.
 func diagnoseOthers(t *testing.T, c *clinic) {
 	for _, test := range []struct {
 		cluster       bool
@@ -241,10 +243,10 @@ func diagnoseOthers(t *testing.T, c *clinic) {
 	}
 }
 
-// An editedConn changes what the server replies.
+// An editedConn changes the replies of the server.
 type editedConn struct {
 	Conn
-	from, to string // a pattern, and what replaces it
+	from, to string // a pattern, and its replacement
 }
 
 func (e *editedConn) Servers(ctx context.Context) ([]Server, error) {

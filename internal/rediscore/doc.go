@@ -21,8 +21,8 @@
 // release is the command that the script would run, LREM, without the script.
 //
 // acquire.lua and release.lua handle their usual cases first (join.lua, pass.lua) and build the
-// whole state only for the others. The rule for tokens is in tokens.lua, the format of the keys
-// in name.lua.
+// whole state only for the others. The rule for tokens is in tokens.lua, and the format of the
+// keys is in name.lua.
 //
 // A release grants the name to the first waiter and pushes the grant to it: see grant in
 // state.lua for the server's part and waits.pushed for the client's.

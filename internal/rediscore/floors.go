@@ -2,7 +2,7 @@ package rediscore
 
 import "strconv"
 
-// floors is the call that runs floors.lua, for stores with several counters.
+// floors returns the call that runs floors.lua, for stores with several counters.
 func (s *Store) floors(calls []*plainCall) Call {
 	keys := make([]string, 1, 1+2*len(calls))
 	args := make([]string, 1, 1+3*len(calls))

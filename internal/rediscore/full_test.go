@@ -59,7 +59,7 @@ func TestAFullServerRenewsAndReleases(t *testing.T) {
 	if answer := q.ask(s, waiting); !answer.Granted() {
 		t.Fatalf("%+v", answer.Refusal)
 	}
-	waiting.TTL *= 2 // so that the server is asked
+	waiting.TTL *= 2 // so that the request goes to the server
 	if answer := q.ask(s, waiting); !answer.Granted() || answer.TTL != waiting.TTL {
 		t.Fatalf("%+v", answer)
 	}

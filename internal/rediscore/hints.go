@@ -8,13 +8,12 @@ import (
 )
 
 const (
-	briefHold    = 2 * time.Millisecond // after a longer hold others may wait, and a plain release would need a second round trip
-	contendedFor = time.Second          // how long a name counts as contended after a call found that others want it
+	briefHold    = 2 * time.Millisecond // after a longer hold there may be waiters, and a plain release would need a second round trip
+	contendedFor = time.Second          // how long a name counts as contended after a call found other clients that want it
 	maxHints     = 1 << 20              // entries of a hintMap; grants that are never released stay in it
 )
 
-// hints choose the lane that needs one round trip. A wrong hint costs a second one and nothing
-// else.
+// hints choose the lane that needs one round trip. A wrong hint only costs a second round trip.
 type hints struct {
 	plain     hintMap[store.ID, plainGrant]  // grants of the plain lane
 	contended hintMap[string, time.Duration] // names that others want, and until when they count as contended

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Prefix is what all keys and channels begin with.
+// Prefix is the prefix of all keys and channels.
 const Prefix = "holdfast:"
 
 // clusterTags is the number of groups over which the names of a Cluster are spread. A group is a
@@ -14,7 +14,7 @@ const Prefix = "holdfast:"
 // channel.
 const clusterTags = 1024
 
-// group returns what the keys and the channel of a name begin with.
+// group returns the prefix of the keys and of the channel of a name.
 func (s *Store) group(name string) string {
 	if !s.config.Cluster {
 		return Prefix
@@ -22,7 +22,7 @@ func (s *Store) group(name string) string {
 	return Prefix + "{" + strconv.Itoa(hash(name, clusterTags)) + "}:"
 }
 
-// hash returns a number below n.
+// hash returns the hash of a name, reduced to a number below n.
 func hash(name string, n int) int {
 	h := fnv.New32a()
 	h.Write([]byte(name))

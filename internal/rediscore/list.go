@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	pageSize = 100 // names, unless asked for another number
-	// A server looks at scanCount keys at once. A page ends after maxScans such steps, so that no
+	pageSize = 100 // names, unless a query sets another number
+	// A server examines scanCount keys in one step. A page ends after maxScans steps, so that no
 	// call takes long on a server with many other keys.
 	scanCount = 1000
 	maxScans  = 100
@@ -89,7 +89,7 @@ func scanKeys(ctx context.Context, server Server, cursor uint64, match string) (
 	return keys, next, err
 }
 
-// show describes names, without those that have neither holders nor waiters.
+// show describes names. It omits those that have neither holders nor waiters.
 func (s *Store) show(ctx context.Context, names []string) ([]store.Lock, error) {
 	slices.Sort(names)
 	names = slices.Compact(names)

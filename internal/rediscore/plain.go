@@ -10,9 +10,10 @@ import (
 )
 
 const (
-	// maxInFlight is how many plain calls are in flight before further ones are batched: the
-	// server runs one script at a time. If its replies take longer than batchPause, which is
-	// more than a round trip to a server nearby, batches are sent without waiting for them.
+	// maxInFlight is how many plain calls are in flight before further ones are batched. It is
+	// small because the server runs one script at a time. If replies take longer than batchPause,
+	// which is more than a round trip to a server nearby, batches are sent without waiting for
+	// them.
 	maxInFlight = 2
 	batchPause  = 500 * time.Microsecond
 
@@ -23,10 +24,10 @@ const (
 	undoTimeout = 5 * time.Second
 )
 
-// A plainCall takes a lock, or releases one, by the plain lane.
+// A plainCall takes or releases a lock through the plain lane.
 type plainCall struct {
 	name   string
-	record string        // to take a lock, without the part that the script adds
+	record string        // the record of the lock to take, without the part that the script adds
 	ttl    time.Duration // 0 to release
 	floor  int64         // only with several counters
 	now    time.Duration // by the server's clock
@@ -34,7 +35,7 @@ type plainCall struct {
 	err    error
 }
 
-// takePlain takes a lock by the plain lane. If ok is false, the complete lane has to decide.
+// takePlain takes a lock through the plain lane. If ok is false, the complete lane has to decide.
 func (s *Store) takePlain(ctx context.Context, req *store.Request) (answer store.Answer, ok bool, err error) {
 	call := &plainCall{name: req.Name, record: "P" + req.ID.String() + "\t" + req.Owner + "\t" + req.Meta + "\t", ttl: req.TTL, floor: req.Floor}
 	if err := s.plain(ctx, call); err != nil {
@@ -62,7 +63,7 @@ func (c *plainCall) granted() string {
 	return c.record + millis(c.now) + "\t1\t" + decimal(number(c.value))
 }
 
-// releasePlain releases a lock by the plain lane. If done is false, the complete lane has to
+// releasePlain releases a lock through the plain lane. If done is false, the complete lane has to
 // decide.
 func (s *Store) releasePlain(ctx context.Context, name, record string) (done bool, err error) {
 	call := &plainCall{name: name, record: record}
@@ -85,7 +86,7 @@ func (s *Store) plain(ctx context.Context, call *plainCall) error {
 	return call.err
 }
 
-// remove removes a record, and with it the key, if the record has not changed.
+// remove removes a record if it has not changed. The key is removed with it.
 func (s *Store) remove(ctx context.Context, name, record string) (any, error) {
 	return s.run(ctx, Call{Command: "LREM", Keys: []string{s.lockKey(name)}, Args: []string{"1", record}})
 }

@@ -144,7 +144,7 @@ func TestConcurrentCallsAreBatched(t *testing.T) {
 	if got["incrby"] != maxInFlight+1 || got["rpush"] != maxInFlight+n || got["evalsha"] != maxInFlight+1 {
 		t.Errorf("commands: %v", got)
 	}
-	// Each of them holds its lock, and can release it.
+	// Each caller holds its lock, and can release it.
 	answer, err := c.other.Acquire(c.ctx(), plain("n3"))
 	if err != nil || answer.Granted() {
 		t.Fatalf("%+v, %v", answer, err)

@@ -51,7 +51,8 @@ func (q *queue) ask(s *Store, req store.Request) store.Answer {
 	return answer
 }
 
-// wait queues a request on a connection of its own, which listens when this returns.
+// wait queues a request on a connection of its own. The connection has subscribed when wait
+// returns.
 func (q *queue) wait() (*Store, store.Request) {
 	q.Helper()
 	s, req := q.open(), q.request()
@@ -82,7 +83,8 @@ func (q *queue) release() {
 	}
 }
 
-// holds checks that the server has a request as the only holder, for a heartbeat at most.
+// holds checks that a request is the only holder on the server, and that its grant lasts for a
+// heartbeat at most.
 func (q *queue) holds(req store.Request) {
 	q.Helper()
 	value := q.server.Must("LINDEX", "holdfast:lock:x", "0").(string)
@@ -191,7 +193,7 @@ func TestADeadWaiterIsSkipped(t *testing.T) {
 	s, req := q.wait()
 	time.Sleep(heartbeat / 2)
 	q.refused(s, req)
-	time.Sleep(time.Until(asked.Add(heartbeat + heartbeat/10))) // the first counts as dead, but listens
+	time.Sleep(time.Until(asked.Add(heartbeat + heartbeat/10))) // the first waiter counts as dead, but still listens
 	if n := q.server.Must("LLEN", "holdfast:queue:x").(int64); n != 2 {
 		t.Fatalf("%d waiters, want two: no call has removed %s yet", n, dead.ID)
 	}
@@ -230,7 +232,7 @@ func TestWithReplicasNoGrantIsPushed(t *testing.T) {
 func TestAPushedGrantCountsFromTheLastRequest(t *testing.T) {
 	q := newQueue(t)
 	s, req := q.wait()
-	asked := time.Now() // after the last request, hence a bound
+	asked := time.Now() // after the last request, so this is an upper bound
 	const pause = heartbeat / 4
 	time.Sleep(pause)
 	q.release()
@@ -261,7 +263,7 @@ func TestAnExpiredPushedGrantIsNotUsed(t *testing.T) {
 	for answer := q.ask(next, nextReq); !answer.Granted(); answer = q.ask(next, nextReq) {
 		time.Sleep(answer.Refusal.Again)
 	}
-	q.refused(s, req) // it received the grant, but asked too late
+	q.refused(s, req) // the waiter received the grant, but asked too late
 }
 
 // The grant is recorded whether its message is received or not, so a waiter that was killed holds

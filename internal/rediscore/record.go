@@ -51,7 +51,7 @@ func parseWaiter(record string, now time.Duration) (w store.Waiter, limit int, e
 	return w, limit, f.err
 }
 
-// fields reads fields that are separated by tabs. The first error stays.
+// fields reads fields that are separated by tabs. It keeps the first error.
 type fields struct {
 	rest string
 	err  error

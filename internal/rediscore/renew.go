@@ -9,9 +9,9 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// Renew extends grants: see store.Store. A grant whose renewal failed is unknown; if all of them
-// failed, Renew returns the first error. It returns ErrInvalid if a renewal changes the mode
-// other than from exclusive to shared, or has a floor with no token above it.
+// Renew extends grants: see store.Store. The outcome of a renewal that failed is unknown. If all
+// renewals failed, Renew returns the first error. It returns ErrInvalid if a renewal changes the
+// mode other than from exclusive to shared, or has a floor with no token above it.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func (s *Store) renewal(g *store.Renewal) Call {
 		Script: extendScript, Keys: complete.Keys[1:2], Replicas: s.config.Replicas,
 		Args: []string{"P" + g.ID.String(), millis(g.TTL)},
 		fallback: func() Call {
-			s.hints.plain.get(g.ID, true) // others wait: even if this renewal fails, the next one needs one round trip
+			s.hints.plain.get(g.ID, true) // others wait, so the next renewal uses the complete lane at once, even if this one fails
 			return complete
 		},
 	}

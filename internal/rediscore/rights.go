@@ -15,7 +15,7 @@ var rightsCheck = diagnosis.New("redis.rights", store.LevelFailure,
 	"locks cannot be taken, renewed or released, or waiters are not woken",
 	"give the user of the store the rights that the documentation of package redisstore lists")
 
-// commandRights are the commands that the store sends itself or by its scripts, each with
+// commandRights are the commands that the store sends directly or through its scripts, each with
 // arguments that name its keys and channels.
 var commandRights = map[string][]string{
 	"evalsha": {"x", "0"}, "eval": {"x", "0"}, "get": {"K"}, "set": {"K", "x"}, "incrby": {"K", "1"}, "del": {"K"},

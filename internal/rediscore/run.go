@@ -14,9 +14,9 @@ import (
 // Bounds of the pause between two attempts while a slot of a Cluster migrates.
 const minSlotPause, maxSlotPause = 5 * time.Millisecond, 100 * time.Millisecond
 
-// run makes one call and returns its reply. While the slot of a Cluster migrates, the server
-// refuses a script of several keys with TRYAGAIN unless it has all of them. Such a script has
-// done nothing, and is tried again until ctx ends.
+// run makes one call and returns its reply. While a slot of a Cluster migrates, the server
+// refuses a script with several keys with TRYAGAIN unless it has all of them. Such a script has
+// changed nothing, and is repeated until ctx ends.
 func (s *Store) run(ctx context.Context, call Call) (any, error) {
 	var moving error
 	for pause := minSlotPause; ; pause = min(2*pause, maxSlotPause) {
@@ -41,8 +41,8 @@ func (s *Store) run(ctx context.Context, call Call) (any, error) {
 }
 
 // runAll makes many calls and returns a reply to each. The shards of a Cluster must not wait for
-// each other: there each call is sent on its own, and the library pipelines the calls that go to
-// one server.
+// each other. So each call to a Cluster is sent separately, and the library pipelines the calls
+// that go to one server.
 func (s *Store) runAll(ctx context.Context, calls []Call) []Reply {
 	replies := make([]Reply, len(calls))
 	if !s.config.Cluster {
@@ -72,7 +72,7 @@ const noPassword = "the server requires a user or password: put it into the URL,
 
 const noScripts = "this is not a Redis server, perhaps a Sentinel: write redis+sentinel://HOST/NAME, or make the client with NewFailoverClient"
 
-// advice says what to do about an error that contains a word.
+// advice says what to do about an error whose text contains a word.
 var advice = []struct{ word, advice string }{
 	{"NOPERM", noRights},
 	{"The user executing the script", noRights},
@@ -90,7 +90,7 @@ var advice = []struct{ word, advice string }{
 	{"WRONGTYPE", "another program uses keys that begin with " + Prefix},
 }
 
-// explain adds to an error what to do about it.
+// explain adds advice to an error.
 func (s *Store) explain(ctx context.Context, err error) error {
 	text := err.Error()
 	switch {

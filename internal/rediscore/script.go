@@ -20,8 +20,8 @@ var (
 	extendScript  = join("extend")
 )
 
-// A Script is run by its SHA1. A server that does not know it replies NOSCRIPT, and is then
-// sent the text.
+// A Script is run by its SHA1. A server that does not know it replies NOSCRIPT, and then gets the
+// text.
 type Script struct{ Text, SHA string }
 
 // NewScript returns a script with this text.
@@ -30,7 +30,7 @@ func NewScript(text string) *Script {
 	return &Script{Text: text, SHA: hex.EncodeToString(sum[:])}
 }
 
-// join makes one script of several files.
+// join makes one script from several files.
 func join(names ...string) *Script {
 	var text strings.Builder
 	for _, name := range names {

@@ -16,9 +16,8 @@ import (
 )
 
 const (
-	// DefaultHeartbeat is how long a waiter that stopped asking keeps its place in the queue, and
-	// so by how much a dead waiter delays the next one. A live waiter asks about twice in that
-	// time.
+	// DefaultHeartbeat is how long a waiter that stopped asking keeps its place in the queue. A
+	// dead waiter delays the next one for that long. A live waiter asks about twice in that time.
 	DefaultHeartbeat = 5 * time.Second
 
 	minTTL   = 100 * time.Millisecond // several round trips to a server nearby
@@ -32,10 +31,10 @@ const (
 // Config describes the server of a Store.
 type Config struct {
 	Cluster   bool          // keys are spread over slots
-	Counters  int           // of tokens, by a hash of the name, on a node of a quorum; 0 means 1
-	Replicas  int           // how many replicas must have a grant before it counts
+	Counters  int           // number of token counters of a quorum node, chosen by a hash of the name; 0 means 1
+	Replicas  int           // how many replicas must have a grant before it is returned
 	Heartbeat time.Duration // DefaultHeartbeat if 0
-	Timeout   time.Duration // after which Conn ends a call by itself; 0 if it does not
+	Timeout   time.Duration // time after which Conn itself ends a call; 0 if it does not
 }
 
 // A Store keeps locks on Redis servers. It implements store.Store.
@@ -83,7 +82,7 @@ func CapabilitiesOf(config Config) store.Capabilities {
 	}
 }
 
-// Close ends this handle: calls that wait end, and later ones fail with store.ErrClosed. Grants
+// Close ends this handle. Waiting calls end, and later calls fail with store.ErrClosed. Grants
 // that were not released stay until their TTL is over. A second Close does nothing.
 func (s *Store) Close() error {
 	if !s.calls.Shut() {
@@ -104,7 +103,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// enter begins a call. If it returns nil, calls.Leave must follow.
+// enter begins a call. If it returns nil, the caller must call calls.Leave.
 func (s *Store) enter(ctx context.Context) error {
 	if !s.calls.Enter() {
 		return s.errClosed()

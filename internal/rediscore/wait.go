@@ -51,12 +51,13 @@ type subscription struct {
 	cancel  context.CancelFunc
 	idle    *time.Timer // running while there are no waiters
 	failed  bool        // since it last worked
-	err     error       // why it failed; nil once a waiter got this error
+	err     error       // why it failed; nil after a waiter got this error
 }
 
 // maxPushed returns for how long a grant may be pushed to a waiting request: no longer than the
-// waiter counts as alive. It is 0, for never, if the request is not a plain exclusive one, or if
-// replicas must confirm grants, because they confirm only grants that a client asks for.
+// waiter counts as alive. It is 0, which means never, if the request is not a plain exclusive
+// one. It is also 0 if replicas must confirm grants, because they confirm only grants that a
+// client requested itself.
 func (s *Store) maxPushed(req *store.Request) time.Duration {
 	if req.Mode != store.Exclusive || req.Floor > 0 || s.config.Replicas > 0 {
 		return 0
@@ -66,8 +67,9 @@ func (s *Store) maxPushed(req *store.Request) time.Duration {
 
 // pushed answers a request with the grant that was pushed to it, if there is one, and reports
 // whether the identity is queued. Only the same request that the server granted may take the
-// grant, which lasts as long as the server says, counted from when that request was sent.
-// Otherwise, or if most of its time is over, the server is asked again and restarts the TTL.
+// grant. The grant lasts as long as the server says, counted from the send time of that request.
+// If another request asks, or if most of that time is over, the server is asked again and
+// restarts the TTL.
 func (w *waits) pushed(req *store.Request) (answer store.Answer, queued bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -89,8 +91,8 @@ func (w *waits) pushed(req *store.Request) (answer store.Answer, queued bool) {
 	return answer, false
 }
 
-// expect records that a request is about to be sent that may be queued. It returns the channel
-// to publish to, and the time that a pushed grant counts from.
+// expect records that a request which may be queued is about to be sent. It returns the channel
+// to publish to, and the time from which a pushed grant counts.
 func (w *waits) expect(req *store.Request) (channel string, sent time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -108,8 +110,9 @@ func (w *waits) expect(req *store.Request) (channel string, sent time.Duration) 
 
 func (w *waits) channel(group string) string { return group + "wake:" + w.handle }
 
-// listen subscribes for an identity that was refused, and not before: most requests are granted
-// at once, and a connection with a subscription is slower for everything else.
+// listen subscribes for an identity after it was refused. It does not subscribe earlier, because
+// most requests are granted at once, and a connection with a subscription is slower for all other
+// calls.
 func (w *waits) listen(name string, id store.ID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -182,8 +185,8 @@ func (w *waits) subscribe(ctx context.Context, group string, sub *subscription) 
 }
 
 // changed records that a subscription works, or why it does not, and wakes all waiters of its
-// group, because they may have missed messages. One waiter gets the error of a failure, only once
-// until the subscription works again; all of them continue to poll.
+// group, because they may have missed messages. One waiter gets the error of a failure, once
+// until the subscription works again. All waiters continue to poll.
 func (w *waits) changed(group string, sub *subscription, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

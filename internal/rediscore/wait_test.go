@@ -26,7 +26,7 @@ func TestDeadWaitersBehindALiveOneAreRemoved(t *testing.T) {
 	for range 3 {
 		q.refused(q.open(), q.request())
 	}
-	for range 6 { // longer than a heartbeat, during which only two of them ask
+	for range 6 { // longer than a heartbeat, in which only two of the waiters ask
 		time.Sleep(heartbeat / 4)
 		q.refused(before, beforeReq)
 		q.refused(live, liveReq)
@@ -43,7 +43,7 @@ func TestDeadWaitersBehindALiveOneAreRemoved(t *testing.T) {
 	}
 }
 
-// The TTL of the first holder is a minute. The keys must not last as long for its successors.
+// The TTL of the first holder is a minute. The keys must not live that long for the next holders.
 func TestKeysExpireSoonAfterTheirGrants(t *testing.T) {
 	q := newQueue(t)
 	s, req := q.open(), q.request()
@@ -72,7 +72,7 @@ func TestAForgedMessageGivesNoLease(t *testing.T) {
 		"999999999999999\t1000\t5\t1\t0", // sent in the future
 		"1\t1000000000\t5\t1\t0",         // granted for 277 hours
 		sent + "\t1000\t0\t1\t0",         // no token
-		sent + "\t1000\t5\t1000000\t0",   // more tokens than were asked for
+		sent + "\t1000\t5\t1000000\t0",   // more tokens than were requested
 		sent + "\t-1000\t5\t1\t0",        // granted for a negative time
 		"-5\t1000\t5\t1\t0",              // sent at a negative time
 	} {
@@ -135,7 +135,7 @@ func TestAWaiterIsToldOnceThatItHasNoRightToSubscribe(t *testing.T) {
 	}
 }
 
-// The replies are held: no call may wait for the reply to another.
+// The replies are held, so a call that waits for the reply to another call fails this test.
 func TestConcurrentCallsToAFarServerTakeOneRoundTrip(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{InMemory: true})
 	proxy := faultproxy.Start(t, server.Addr())

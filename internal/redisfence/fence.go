@@ -18,11 +18,12 @@ import (
 //go:embed fence.lua
 var prologue string
 
-// Command is a script for Run that runs the command in ARGV on KEYS[1], if there is one.
+// Command is a script for Run. It runs the command in ARGV on KEYS[1]. If ARGV is empty, it does
+// nothing.
 const Command = "if ARGV[1] then return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2)) end"
 
-// Run runs a script by calling call, unless a higher token was seen at the first of its keys: see
-// fence.lua. It returns what the script returns, or a *fence.StaleError.
+// Run runs a script through call, unless a higher token was seen for the first of its keys: see
+// fence.lua. It returns the result of the script, or a *fence.StaleError.
 func Run(token int64, script string, keys, args []string, call func(rediscore.Call) rediscore.Reply) (any, error) {
 	if token < 1 || token > store.MaxToken {
 		return nil, fmt.Errorf("holdfast: %w: fencing token %d: want what Lease.Token returned, a number from 1 to 2^53-1", store.ErrInvalid, token)
@@ -56,8 +57,8 @@ func Run(token int64, script string, keys, args []string, call func(rediscore.Ca
 	return nil, errors.New("holdfast: the reply is not one of the fencing script")
 }
 
-// fenceKey returns the key of the highest token, which is in the same slot of a Cluster as key. It
-// is different for each key, also for "42" and "{42}", which are in the same slot.
+// fenceKey returns the key of the highest token, which is in the same slot of a Cluster as key.
+// It is different for each key, even for "42" and "{42}", which are in the same slot.
 func fenceKey(key string) (string, error) {
 	const beside = rediscore.Prefix + "fence:"
 	if _, rest, ok := strings.Cut(key, "{"); ok {

@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// RunCluster tests a store on a Redis Cluster. Open opens one with Heartbeat, given the addresses
-// of its servers.
+// RunCluster tests a store on a Redis Cluster. Open opens a store whose heartbeat is Heartbeat,
+// given the addresses of the servers.
 func RunCluster(t *testing.T, open func(t testing.TB, addrs []string) store.Store) {
 	for name, test := range map[string]func(t *testing.T, c *cluster){
 		"a bad shard fails only its own renewals":               testBadShard,
@@ -83,7 +83,7 @@ func (c *cluster) renewAll(reqs []store.Request) []store.Renewed {
 	return outcomes
 }
 
-// Each shard has a plain grant and one that others wait for: they are renewed by different
+// Each shard has a plain grant, and a grant that has waiters. They are renewed by different
 // scripts.
 func testBadShard(t *testing.T, c *cluster) {
 	for what, harm := range map[string]func(*servers.Redis){
@@ -127,8 +127,8 @@ func testBadShard(t *testing.T, c *cluster) {
 	}
 }
 
-// After a planned failover, subscribers are still at the old primary, which is a replica now
-// and passes messages on to them.
+// After a planned failover, subscribers are still connected to the old primary, which is now a
+// replica and passes messages on to them.
 func testPlannedFailover(t *testing.T, c *cluster) {
 	c.start(t)
 	old, replica := c.Nodes[0], c.Nodes[3]
@@ -158,7 +158,7 @@ func testPlannedFailover(t *testing.T, c *cluster) {
 	owner, held := c.s, holder
 	for round := range 20 {
 		w, other := round%2, 1-round%2
-		// The next waiter asks until it is refused, so that it is queued.
+		// The next waiter asks until it is refused, and is then queued.
 		servers.Poll(t, 10*time.Second, func() error {
 			answer, err := waiters[w].Acquire(t.Context(), waits[w])
 			if err == nil && answer.Granted() {
@@ -196,7 +196,7 @@ func (c *cluster) slot(name string) string {
 	return strconv.FormatInt(c.Nodes[0].Must("CLUSTER", "KEYSLOT", ClusterLockKey(name)).(int64), 10)
 }
 
-// While a slot migrates, scripts of several keys are refused unless one server has all of them.
+// While a slot migrates, scripts with several keys are refused unless one server has all of them.
 func testMigratingSlot(t *testing.T, c *cluster) {
 	c.start(t)
 	from, to := c.Nodes[0], c.Nodes[1]
@@ -212,7 +212,7 @@ func testMigratingSlot(t *testing.T, c *cluster) {
 	if out := c.renewAll([]store.Request{held}); out[0].Status != store.Extended {
 		t.Errorf("renewal while the slot migrates: %+v", out)
 	}
-	// A call with several keys ends with its context, and says why.
+	// A call with several keys ends with its context, and its error says why.
 	waiting := Request(name)
 	waiting.Queue = true
 	free := Request("free")
@@ -228,7 +228,7 @@ func testMigratingSlot(t *testing.T, c *cluster) {
 			t.Errorf("%s: error %v after %v, want that the slot is being moved, at the deadline", req.Name, err, time.Since(begin))
 		}
 	}
-	// Or it succeeds when the slot has moved.
+	// The call succeeds when the slot has moved.
 	results := make(chan error, 1)
 	go func() {
 		answer, err := other.Acquire(t.Context(), waiting)

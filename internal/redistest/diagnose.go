@@ -20,8 +20,9 @@ func diagnose(t testing.TB, s store.Store) []store.Finding {
 	return new(diagnosistest.Record).Note(t, d.Diagnose(t.Context(), time.Millisecond))
 }
 
-// relaxed leaves out what depends on the time that a busy machine takes: the checks are made with
-// a TTL of a millisecond, because the servers have just started.
+// relaxed leaves out the findings that depend on how fast a busy machine is. The store is
+// diagnosed for a TTL of one millisecond, because checks for a longer TTL report servers that
+// have just started.
 func relaxed(findings []store.Finding) (rest []store.Finding) {
 	for _, f := range findings {
 		switch f.ID {
@@ -55,14 +56,14 @@ func DiagnoseSingle(t *testing.T, open func(t testing.TB, addr string) store.Sto
 	}
 }
 
-// DiagnoseSentinel tests that the primary is looked at, with its replicas.
+// DiagnoseSentinel tests that the checks examine the primary and its replicas.
 func DiagnoseSentinel(t *testing.T, open func(t testing.TB, addrs []string) store.Store) {
 	group := servers.StartSentinel(t, 1, 1, servers.RedisOptions{InMemory: true})
 	findings := diagnose(t, open(t, group.Addrs()))
 	diagnosistest.Want(t, relaxed(findings), "redis.empty-restart failure", "redis.min-replicas warning", "redis.persistence warning", "redis.replicas warning")
 }
 
-// DiagnoseCluster tests that each primary of a Cluster is looked at.
+// DiagnoseCluster tests that the checks examine each primary of a Cluster.
 func DiagnoseCluster(t *testing.T, open func(t testing.TB, addrs []string) store.Store) {
 	cluster := servers.StartCluster(t, servers.RedisOptions{Config: []string{
 		"appendfsync always", "min-replicas-to-write 1", "min-replicas-max-lag 1", "cluster-require-full-coverage no",

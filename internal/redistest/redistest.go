@@ -31,7 +31,7 @@ func Conform(t *testing.T, open func(testing.TB) store.Store, nodes ...*servers.
 	})
 }
 
-// Residue returns the keys on servers that are not meant to stay.
+// Residue returns all keys on the servers except the counters of tokens, which stay.
 func Residue(t testing.TB, nodes ...*servers.Redis) (left []string) {
 	t.Helper()
 	for _, node := range nodes {

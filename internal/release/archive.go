@@ -28,7 +28,8 @@ func (f file) mode() fs.FileMode {
 
 func byName(a, b file) int { return strings.Compare(a.name, b.name) }
 
-// tarGz returns an archive of files in a folder. The same files and time give the same bytes.
+// tarGz returns an archive of files in a folder. For the same files and time, it returns the same
+// bytes.
 func tarGz(folder string, files []file, modified time.Time) ([]byte, error) {
 	var out bytes.Buffer
 	gz, err := gzip.NewWriterLevel(&out, gzip.BestCompression)

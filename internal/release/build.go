@@ -15,7 +15,7 @@ type release struct {
 	repo    string    // the repository of the user, which is only read
 	clone   string
 	temp    string
-	proxies string // proxies for modules of others, as in GOPROXY
+	proxies string // proxies for third-party modules, as in GOPROXY
 }
 
 // newRelease clones repo into temp.
@@ -80,9 +80,9 @@ func (r *release) commitWorkingTree(ctx context.Context) error {
 
 // build makes the release commit in the clone and tags it.
 //
-// A module can be prepared only when the modules that it requires have a tag: only then does
-// the Go command find them and their hashes. So every module first gets a commit and a tag of
-// its own. In the end there is one commit for all modules.
+// A module can be prepared only when the modules that it requires have a tag: only then does the
+// Go command find them and their hashes. So every module first gets a commit and a tag of its
+// own. The final release is one commit for all modules.
 func (r *release) build(ctx context.Context) error {
 	base, err := r.git(ctx, "rev-parse", "HEAD")
 	if err != nil {
@@ -158,8 +158,8 @@ func (r *release) isOurs(path string) bool {
 	return isWithin(path, r.modules[0].Path)
 }
 
-// maintainer returns the environment of a Go command that takes our modules from the tags of
-// the clone, as a public proxy takes them from the repository.
+// maintainer returns the environment of a Go command that takes our modules from the tags of the
+// clone, just as a public proxy takes them from the repository.
 func (r *release) maintainer() []string {
 	root := r.modules[0].Path
 	return []string{
@@ -175,7 +175,7 @@ func (r *release) maintainer() []string {
 	}
 }
 
-// user returns the environment of a Go command that uses only proxies, as that of a user: one
+// user returns the environment of a Go command that uses only proxies, as a user's does: one
 // proxy with the release, and the proxies for other modules.
 func (r *release) user() []string {
 	return []string{

@@ -73,14 +73,15 @@ func (r *release) checkModule(ctx context.Context, m *module) error {
 			return fmt.Errorf("go.mod requires %s at %s instead of %s", require.Path, require.Version, r.version)
 		}
 	}
-	// Loading the packages compares go.sum with the proxy. That happens in the main module
-	// only, so no user of m would notice a wrong go.sum, but those who clone the release would.
+	// Loading the packages compares go.sum with the proxy. That happens in the main module only.
+	// So a wrong go.sum would not affect users of m, but it would affect people who clone the
+	// release.
 	_, _, err = r.packages(ctx, m)
 	return err
 }
 
-// checkInstallSection returns an error if the README does not say how to get a module, or says
-// how to get something that is not released.
+// checkInstallSection returns an error if the README does not say how to get a module, or if it
+// names something that is not released.
 func (r *release) checkInstallSection(ctx context.Context, readme readme) error {
 	var want readmeLines
 	for _, m := range r.modules {
@@ -118,7 +119,7 @@ func (a readmeLines) without(b readmeLines) readmeLines {
 	return slices.DeleteFunc(slices.Clone(a), func(line string) bool { return slices.Contains(b, line) })
 }
 
-// packages returns the packages of m that others can import, and those that are commands.
+// packages returns the packages of m that others can import, and its commands.
 func (r *release) packages(ctx context.Context, m *module) (libraries, commands []string, err error) {
 	c := command{dir: filepath.Join(r.clone, filepath.FromSlash(m.dir)), env: r.user()}
 	lines, err := c.lines(ctx, "go", "list", "-mod=readonly", "-f", "{{.Name}} {{.ImportPath}}", "./...")
@@ -164,8 +165,8 @@ func (u user) build(ctx context.Context, imports []string) error {
 	return err
 }
 
-// useAlone gets m, imports all its packages, and checks that m brings no requirements of our
-// other modules.
+// useAlone gets m, imports all its packages, and checks that m adds no requirements of our other
+// modules.
 func (r *release) useAlone(ctx context.Context, m *module) error {
 	u, err := r.newUser(ctx)
 	if err != nil {
@@ -204,7 +205,7 @@ func (r *release) useAlone(ctx context.Context, m *module) error {
 			}
 			continue
 		}
-		indirect := slices.ContainsFunc(m.mod.Require, func(q requirement) bool { return q.Path == p && q.Indirect }) // by a library of its tests
+		indirect := slices.ContainsFunc(m.mod.Require, func(q requirement) bool { return q.Path == p && q.Indirect }) // required by a library that its tests use
 		if owner := r.ownerOf(p, m); owner != "" && !indirect && !slices.Contains(linked, p) && r.onlyWeRequire(p, graph) {
 			return fmt.Errorf("it requires %s, which it does not use; that belongs to %s", p, owner)
 		}
@@ -212,7 +213,7 @@ func (r *release) useAlone(ctx context.Context, m *module) error {
 	return nil
 }
 
-// ownerOf returns the module of ours, other than m, that requires p directly.
+// ownerOf returns our module, other than m, that requires p directly.
 func (r *release) ownerOf(p string, m *module) string {
 	for _, other := range r.modules {
 		if other != m && slices.ContainsFunc(other.mod.Require, func(q requirement) bool { return q.Path == p && !q.Indirect }) {
@@ -222,8 +223,8 @@ func (r *release) ownerOf(p string, m *module) string {
 	return ""
 }
 
-// onlyWeRequire reports whether in the output of go mod graph only the user and modules of
-// ours require p.
+// onlyWeRequire reports whether, in the output of go mod graph, only the user and our modules
+// require p.
 func (r *release) onlyWeRequire(p string, graph []string) bool {
 	for _, edge := range graph {
 		from, to, _ := strings.Cut(edge, " ")

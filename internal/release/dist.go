@@ -23,7 +23,7 @@ var platforms = []string{
 	"windows/amd64", "windows/arm64",
 }
 
-// shells are the shells with completions, and the names of the files in which they look for
+// shells are the shells with completions, each with the name of the file in which it looks for
 // them.
 var shells = map[string]string{
 	"bash":       "%s.bash",
@@ -32,9 +32,9 @@ var shells = map[string]string{
 	"zsh":        "_%s",
 }
 
-// dist writes an archive of every command for each platform, and SHA256SUMS, into dir. If
-// twice is set, it builds everything again in another folder and without a build cache, and
-// returns an error if a byte differs.
+// dist writes an archive of every command for each platform, and SHA256SUMS, into dir. If twice
+// is set, it builds everything again in another folder and without a build cache, and returns an
+// error if any byte differs.
 func dist(ctx context.Context, repo, version, dir string, twice bool) error {
 	files, err := distFiles(ctx, repo, version)
 	if err != nil {
@@ -177,8 +177,8 @@ func (r *release) pack(ctx context.Context, m *module, pkg string) ([]file, erro
 	return archives, nil
 }
 
-// compile builds pkg and returns the path of the program. The Go command records the version
-// and the commit in it, which it takes from the tag.
+// compile builds pkg and returns the path of the program. The Go command takes the version and
+// the commit from the tag and records them in the program.
 func (r *release) compile(ctx context.Context, m *module, pkg, platform string) (string, error) {
 	goos, goarch, _ := strings.Cut(platform, "/")
 	out := filepath.Join(r.temp, "bin", goos+"_"+goarch, path.Base(pkg))

@@ -27,7 +27,7 @@ func (m *module) tag(version string) string {
 	return path.Join(m.dir, version)
 }
 
-// goMod is what go mod edit -json prints, as far as a release is concerned.
+// goMod is the part of the output of go mod edit -json that a release needs.
 type goMod struct {
 	Module  struct{ Path string }
 	Require []requirement

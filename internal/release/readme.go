@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// readme is what the README tells users to run.
+// readme holds the commands and the program that the README tells users to run.
 type readme struct {
 	get     []string // packages after "go get"
 	install []string // packages with versions after "go install"

@@ -174,8 +174,8 @@ func TestTheCheckReleasesUncommittedChanges(t *testing.T) {
 	}
 }
 
-// The check must find a defect of the release program itself, and a release that was edited by
-// hand.
+// The check must find a defect of the release program itself, and mistakes in a release that was
+// edited by hand.
 func TestTheCheckFindsAReleaseThatUsersCannotUse(t *testing.T) {
 	for name, test := range map[string]struct {
 		file, old, new string

@@ -60,7 +60,7 @@ func tag(ctx context.Context, repo, version string, dryRun bool) error {
 			}
 		}
 		// GitHub starts no workflow for a push of more than three tags, so the root tag, which
-		// starts the release workflow, is pushed alone. It is the last: by then all modules can
+		// starts the release workflow, is pushed alone. It is pushed last, when all modules can
 		// be fetched.
 		fmt.Printf("tagged; to publish:\n  git push --atomic origin %s\n  git push origin %s\n", strings.Join(tags[1:], " "), tags[0])
 		return nil

@@ -8,10 +8,10 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// forever is a time that never comes.
+// forever is a time that is never reached.
 const forever = time.Duration(math.MaxInt64)
 
-// A Holder is notified of what happens to a grant. Its methods are called without a mutex of this
+// A Holder is notified of events of a grant. Its methods are called without a mutex of this
 // package held.
 type Holder interface {
 	// Lost ends the lease on the grant. It must not wait for anything.
@@ -36,7 +36,7 @@ type Loss struct {
 type Grant struct {
 	Name   string
 	ID     store.ID
-	TTL    time.Duration // asked for
+	TTL    time.Duration // as requested
 	Holder Holder
 
 	deadline atomic.Int64 // a time.Duration
@@ -55,8 +55,8 @@ type Grant struct {
 	NoRenew bool // declared here because it fits into the same machine word
 }
 
-// Start sets the times of a new grant, from a call that was sent at that time and granted this
-// TTL. MaxEnd is the end of MaxHold, or 0 if there is none.
+// Start sets the times of a new grant from the call that granted it: its send time and the
+// granted TTL. MaxEnd is the end of MaxHold, or 0 if there is none.
 func (g *Grant) Start(mode store.Mode, sent, granted, maxEnd time.Duration) {
 	g.mode, g.maxEnd, g.index = mode, maxEnd, -1
 	g.extend(sent, granted)
@@ -72,8 +72,8 @@ func (g *Grant) Deadline() time.Duration { return time.Duration(g.deadline.Load(
 // HasMaxHold reports whether MaxHold bounds the grant.
 func (g *Grant) HasMaxHold() bool { return g.maxEnd > 0 }
 
-// Expiry returns when the store may have dropped the grant by itself. A lost grant is not
-// removed from the store earlier, which leaves its holder the margin to stop its work.
+// Expiry returns when the store may have dropped the grant by itself. A lost grant is not removed
+// from the store earlier, so that its holder has the margin to stop its work.
 func (g *Grant) Expiry() time.Duration { return g.Deadline() + margin(g.TTL) }
 
 // margin is how long before its expiry in the store a lease ends for its holder. It allows for
@@ -83,15 +83,15 @@ func margin(ttl time.Duration) time.Duration {
 	return min(max(ttl/20, time.Millisecond), time.Second)
 }
 
-// renewAfter returns how long after the last renewal a lease is renewed: late enough to be
-// cheap, early enough for several attempts before the deadline.
+// renewAfter returns how long after the last renewal a lease is renewed. It is late enough to be
+// cheap, and early enough for several attempts before the deadline.
 func renewAfter(ttl time.Duration) time.Duration { return ttl / 3 }
 
 // renewTimeout bounds one renewal, so that several attempts fit before the deadline.
 func renewTimeout(ttl time.Duration) time.Duration { return max(ttl/6, 10*time.Millisecond) }
 
-// earlyRenewal is how soon a grant with much less than the TTL asked for is renewed. If the
-// holder releases it before, that call is saved.
+// earlyRenewal is how soon a grant is renewed that has much less than the requested TTL. If the
+// holder releases it before that, the renewal is saved.
 const earlyRenewal = 10 * time.Millisecond
 
 // extend moves the deadline after a successful call that was sent at that time. The TTL that it
@@ -114,7 +114,8 @@ func (g *Grant) extend(sent, ttl time.Duration) {
 	g.schedule()
 }
 
-// schedule sets when the grant is due. While a renewal is in flight that is its deadline.
+// schedule sets when the grant is due. While a renewal is in flight, the grant is due at its
+// deadline.
 func (g *Grant) schedule() {
 	g.due = g.Deadline()
 	if !g.inFlight {
@@ -127,7 +128,7 @@ func (g *Grant) request(tokens int) store.Renewal {
 	return store.Renewal{Name: g.Name, ID: g.ID, TTL: g.TTL, Mode: g.mode, Tokens: tokens}
 }
 
-// expiryLoss says why the deadline has passed.
+// expiryLoss returns the loss of a grant whose deadline has passed.
 func (g *Grant) expiryLoss() Loss {
 	switch {
 	case g.maxEnd > 0 && g.maxEnd <= g.Deadline():
@@ -139,4 +140,4 @@ func (g *Grant) expiryLoss() Loss {
 }
 
 // Gone is the loss of a grant that the store no longer has.
-var Gone = Loss{Word: "gone", Reason: "the store says that it is not held any more: it expired there or was broken by force"}
+var Gone = Loss{Word: "gone", Reason: "the store says that it is no longer held: it expired there or was broken by force"}

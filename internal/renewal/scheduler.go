@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// maxBatch is how many grants go into one call: enough to make the cost of a call small, few
-// enough that one slow call does not delay all of them.
+// maxBatch is the maximum number of grants in one call. It is large enough to make the cost per
+// grant small, and small enough that one slow call does not delay all grants.
 const maxBatch = 256
 
 // A Scheduler renews and expires all grants of a client. It has a heap, ordered by the time at
@@ -37,8 +37,8 @@ type Scheduler struct {
 }
 
 // Init sets up a scheduler. Now is the client's clock. Clean removes expired grants from the
-// store: a store that counts TTLs may have dropped them by then, but a store with sessions has
-// not, nor has any store after MaxHold.
+// store. A store that counts TTLs may have dropped them by then, but a store with sessions has
+// not. After MaxHold no store has dropped them.
 func (s *Scheduler) Init(st *bounded.Store, life *lifetime.Lifetime, now func() time.Duration, clean func(context.Context, []*Grant)) {
 	s.store, s.life, s.now, s.clean = st, life, now, clean
 }
@@ -55,7 +55,7 @@ func (s *Scheduler) Add(g *Grant) bool {
 	return true
 }
 
-// Remove takes a grant that is about to be released off the schedule, unless it has expired.
+// Remove removes a grant that is about to be released from the schedule, unless it has expired.
 func (s *Scheduler) Remove(g *Grant) {
 	s.mu.Lock()
 	if g.index >= 0 && !g.expired {
@@ -64,8 +64,8 @@ func (s *Scheduler) Remove(g *Grant) {
 	s.mu.Unlock()
 }
 
-// Withdraw takes a grant off the schedule if the caller ended its lease, or if it has expired.
-// It reports whether it did, and so whether the caller must release the grant.
+// Withdraw removes a grant from the schedule if the caller ended its lease, or if it has expired.
+// It reports whether it did. If so, the caller must release the grant.
 func (s *Scheduler) Withdraw(g *Grant, ended bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,8 +107,8 @@ func (s *Scheduler) SetMode(g *Grant, mode store.Mode) {
 	g.mode = mode
 }
 
-// arm sets the timer for the grant that is due first. A timer that fires too early is left
-// alone: that is cheaper than resetting it for every lock and unlock.
+// arm sets the timer for the grant that is due first. A timer that fires too early is not reset,
+// because resetting it for every lock and unlock would cost more.
 func (s *Scheduler) arm() {
 	if len(s.heap) == 0 || s.closed {
 		return
@@ -127,7 +127,7 @@ func (s *Scheduler) arm() {
 
 // fire is called by the timer. It renews grants that are due and ends grants that have expired.
 func (s *Scheduler) fire() {
-	open := s.life.Enter() // if not, Close releases all grants
+	open := s.life.Enter() // if it returns false, Close releases all grants
 	if open {
 		defer s.life.Leave()
 	}
@@ -135,7 +135,7 @@ func (s *Scheduler) fire() {
 	for i := range expired {
 		expired[i].grant.Holder.Lost(expired[i].loss)
 	}
-	// Last, so that no renewal waits for an observer.
+	// Report losses last, so that no renewal waits for an observer.
 	defer func() {
 		for i := range expired {
 			expired[i].grant.Holder.ReportLost()
@@ -147,7 +147,7 @@ func (s *Scheduler) fire() {
 	if len(forgotten) > 0 {
 		s.life.Go(func(ctx context.Context) { s.clean(ctx, forgotten) })
 	}
-	// All grants of a batch have the same TTL, because a short TTL means a short timeout.
+	// All grants of a batch have the same TTL, because a short TTL needs a short timeout.
 	slices.SortFunc(due, func(a, b *Grant) int { return cmp.Compare(a.TTL, b.TTL) })
 	for len(due) > 0 {
 		n := 1
@@ -165,7 +165,7 @@ type lostGrant struct {
 	loss  Loss
 }
 
-// collect takes grants that are due from the heap: grants to renew, grants whose deadline has
+// collect removes grants that are due from the heap: grants to renew, grants whose deadline has
 // passed, and expired grants that the store may have dropped by now.
 func (s *Scheduler) collect(open bool) (due []*Grant, expired []lostGrant, forgotten []*Grant) {
 	s.mu.Lock()
@@ -187,7 +187,7 @@ func (s *Scheduler) collect(open bool) (due []*Grant, expired []lostGrant, forgo
 		case g.Deadline() <= now:
 			s.expire(g)
 			expired = append(expired, lostGrant{g, g.expiryLoss()})
-		case !g.inFlight && g.renewAt <= now+g.TTL/20: // soon counts as now: fewer, larger calls
+		case !g.inFlight && g.renewAt <= now+g.TTL/20: // renew grants early that are due soon, so that there are fewer, larger calls
 			g.inFlight = true
 			g.schedule()
 			s.heap.fix(g)
@@ -206,8 +206,8 @@ func (s *Scheduler) expire(g *Grant) {
 	s.heap.fix(g)
 }
 
-// Expire ends a grant whose deadline the caller found to have passed, unless it was already
-// ended, and returns why it is lost.
+// Expire ends a grant whose deadline has passed, as the caller has found, unless it was already
+// ended. It returns why the grant is lost.
 func (s *Scheduler) Expire(g *Grant) Loss {
 	s.mu.Lock()
 	first := g.index >= 0 && !g.expired

@@ -111,7 +111,7 @@ func (e *Etcd) prepare(t testing.TB, members string) {
 		"--initial-cluster-token="+members, // keeps servers of other tests out of this cluster
 		"--heartbeat-interval="+etcdHeartbeat,
 		"--election-timeout="+etcdElection,
-		"--bcrypt-cost=4",   // the minimum, so that logins are fast
+		"--bcrypt-cost=4",   // minimum cost, so that logins are fast
 		"--unsafe-no-fsync", // safe against SIGKILL, because the kernel keeps what was written
 		"--log-level=warn",
 	)

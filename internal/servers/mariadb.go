@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/ports"
 )
 
-// The user that tests log in as, which has all rights, and the database for them.
+// The user of tests, who has all rights, and the database of tests.
 const (
 	MariaDBUser     = "test"
 	MariaDBPassword = "test"
@@ -56,7 +56,7 @@ func StartMariaDB(t testing.TB, opts MariaDBOptions) *MariaDB {
 		"--no-defaults", "--datadir=" + filepath.Join(dir, "data"),
 		"--bind-address=127.0.0.1", "--port=" + strconv.Itoa(m.Port),
 		"--socket=sock",                          // in the data folder; a longer path may be too long for a socket
-		"--tmpdir=" + filepath.Join(dir, "data"), // temporary tables of several servers have the same names
+		"--tmpdir=" + filepath.Join(dir, "data"), // a separate folder, because temporary tables of several servers have the same names
 		"--pid-file=" + filepath.Join(dir, "pid"), "--skip-name-resolve", "--init-file=" + sql,
 		"--innodb-buffer-pool-size=32M", "--innodb-log-file-size=16M", "--performance-schema=OFF",
 	}
@@ -96,7 +96,8 @@ func (m *MariaDB) DSN() string {
 	return fmt.Sprintf("%s:%s@tcp(%s)/%s", MariaDBUser, MariaDBPassword, m.Addr(), MariaDBDatabase)
 }
 
-// greets returns nil if the server accepts connections. It does so after it ran the statements.
+// greets returns nil if the server accepts connections, which it does after it has run the
+// statements.
 func (m *MariaDB) greets() error {
 	conn, err := net.DialTimeout("tcp", m.Addr(), time.Second)
 	if err != nil {
@@ -131,7 +132,7 @@ func installMariaDB(t testing.TB, data string) {
 			}
 			defer os.RemoveAll(fresh)
 			runInstall(t, fresh)
-			// If another test was faster, its folder is as good.
+			// If another test was faster, its folder can be used as well.
 			if err := os.Rename(fresh, template); err != nil && !errors.Is(err, fs.ErrExist) && !errors.Is(err, syscall.ENOTEMPTY) {
 				t.Fatal(err)
 			}

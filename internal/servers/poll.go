@@ -9,7 +9,8 @@ const (
 	// startInterval is short compared with the start of a server, which takes some 10 ms.
 	startInterval = 2 * time.Millisecond
 
-	// pollInterval is longer, because one attempt may query many servers on the same machine.
+	// pollInterval is longer than startInterval, because one attempt may query many servers on
+	// the same machine.
 	pollInterval = 10 * time.Millisecond
 )
 

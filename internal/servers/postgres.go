@@ -12,12 +12,12 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/ports"
 )
 
-// PostgresOptions change how PostgreSQL is started. By default everybody may log in without a
+// PostgresOptions change how PostgreSQL is started. By default every user may log in without a
 // password, and commits are synced to disk as in production.
 type PostgresOptions struct {
-	Password bool          // everybody but the user postgres needs a password
+	Password bool          // every user except postgres needs a password
 	TLS      *Certificates // the server also accepts TLS
-	NoSync   bool          // no fsync: a crash of the machine would lose data, SIGKILL does not
+	NoSync   bool          // no fsync: a crash of the machine would lose data, but SIGKILL does not
 	Config   []string      // further settings, such as "max_connections=20"
 	Env      []string      // such as "LD_PRELOAD=/path/to/shim.so"
 }
@@ -29,8 +29,8 @@ type Postgres struct {
 	opts PostgresOptions
 }
 
-// postgresPaths are where distributions install the programs of the server. Debian keeps them
-// out of PATH.
+// postgresPaths returns the folders in which distributions install the programs of the server.
+// Debian does not add them to PATH.
 func postgresPaths() []string {
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
 	return found
@@ -193,8 +193,8 @@ func (p *Postgres) Value(sql string) string {
 	return rows[0][0]
 }
 
-// Terminate ends the server processes of all clients, or of those that a condition on
-// pg_stat_activity selects, and returns how many there were.
+// Terminate ends the server processes of all clients, or of the clients that a condition on
+// pg_stat_activity selects. It returns the number of processes.
 func (p *Postgres) Terminate(condition string) int {
 	p.t.Helper()
 	if condition == "" {
@@ -242,7 +242,7 @@ func StartPgBouncer(t testing.TB, p *Postgres, opts PgBouncerOptions) *PgBouncer
 		"pool_mode = " + mode,
 		"default_pool_size = 5",
 	}, opts.Config...)
-	for i, line := range config { // auth_type any logs in as the user of the database line
+	for i, line := range config { // with auth_type any, PgBouncer needs a user in the line of the database
 		if strings.HasPrefix(line, "* = ") {
 			config[i] += " user=postgres"
 		}

@@ -11,7 +11,8 @@ import (
 )
 
 // queryPostgres logs in as the superuser, who needs no password, and runs statements with the
-// simple query protocol. It exists because this module has no requirements.
+// simple query protocol. It does not use a client library, because this module has no
+// requirements.
 func queryPostgres(addr, sql string) (rows [][]string, err error) {
 	conn, err := net.DialTimeout("tcp", addr, time.Second)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// startLimit is far above what any server needs on a busy machine. A server that is not
-	// ready by then will never be.
+	// startLimit is far longer than any server needs to start on a busy machine. A server that is
+	// not ready by then will never be ready.
 	startLimit = 30 * time.Second
 
 	// exitLimit bounds the wait for the end of a process.
@@ -45,7 +45,7 @@ type Process struct {
 	t    testing.TB
 	prog program
 	path string
-	dir  string // contains the log and, in data, the data of the server
+	dir  string // contains the log, and the server's data in the folder data
 
 	mu      sync.Mutex
 	cmd     *exec.Cmd
@@ -269,7 +269,8 @@ func (p *Process) finish(sig syscall.Signal) {
 	}
 }
 
-// end stops the server at the end of the test, and logs what may explain a failure.
+// end stops the server at the end of the test. If the server has crashed or the test has failed,
+// end logs the server's output.
 func (p *Process) end() {
 	p.mu.Lock()
 	crashed := !p.running() && !p.meant
@@ -283,7 +284,7 @@ func (p *Process) end() {
 	}
 }
 
-// running requires that the caller holds the mutex.
+// running is like Running. The caller holds the mutex.
 func (p *Process) running() bool {
 	if p.cmd == nil {
 		return false
@@ -303,7 +304,7 @@ func (p *Process) awake() bool {
 	return p.running() && !p.stopped
 }
 
-// signal requires that the caller holds the mutex.
+// signal sends a signal to the server. The caller holds the mutex.
 func (p *Process) signal(sig syscall.Signal) error {
 	if !p.running() {
 		return errors.New("it does not run")

@@ -4,8 +4,8 @@ package servers
 
 import "syscall"
 
-// childAttributes puts a server into its own process group. A killed test binary leaves its
-// servers behind, which only Linux can prevent.
+// childAttributes puts a server into its own process group. If the test binary is killed, its
+// servers keep running. Only Linux can prevent that.
 func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }

@@ -8,14 +8,15 @@ import (
 )
 
 // childAttributes puts a server into its own process group, so that Ctrl-C in the terminal does
-// not reach it, and ends it with the test binary, even if that is killed. The kernel watches the
-// thread that started the child; Go ends a thread only with a goroutine that locked it.
+// not reach it. The server also ends with the test binary, even if the binary is killed. The
+// kernel watches the thread that started the child. Go ends a thread only together with a
+// goroutine that locked it.
 func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// asleep reports whether a process that got SIGSTOP has stopped. One of its threads has to run
-// to stop all of them. Until then the others continue, on a busy machine for some time.
+// asleep reports whether a process that got SIGSTOP has stopped. One of its threads has to run to
+// stop all of them. Until then the others continue, which may take some time on a busy machine.
 func asleep(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
-// victim is set in the test binary that is to be killed.
+// victim is the environment variable that is set in the test binary that will be killed.
 const victim = "HOLDFAST_TEST_VICTIM"
 
 func TestKilledTestBinaryLeavesNoServer(t *testing.T) {
@@ -75,7 +75,7 @@ func TestServerGetsTheEnvironment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Contains(log, []byte(shim)) { // the loader reports it as missing
+	if !bytes.Contains(log, []byte(shim)) { // the loader reports that the library is missing
 		t.Errorf("the server was started without %s:\n%s", shim, log)
 	}
 }

@@ -6,7 +6,8 @@ import (
 	"syscall"
 )
 
-// Windows has neither signal. The numbers only have to differ from those it has.
+// Windows does not have these signals. The numbers only have to differ from those of existing
+// signals.
 const (
 	signalStop     = syscall.Signal(0x100)
 	signalContinue = syscall.Signal(0x101)

@@ -17,12 +17,12 @@ type RedisOptions struct {
 	Password string        // of the default user
 	ACL      []string      // lines of the ACL file, such as "user app on >secret ~* +@all"
 	TLS      *Certificates // no plaintext port if set
-	InMemory bool          // no append-only file: a Restart loses the data
+	InMemory bool          // no append-only file, so a Restart loses the data
 	Config   []string      // further lines of redis.conf, which take precedence over all others
 	Env      []string      // such as "LD_PRELOAD=/path/to/shim.so"
 }
 
-// The user that this package logs in as if there is an ACL file.
+// The user with which this package logs in if there is an ACL file.
 const (
 	adminUser     = "servers"
 	adminPassword = "servers"

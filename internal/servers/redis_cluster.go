@@ -26,8 +26,8 @@ type Cluster struct {
 	t testing.TB
 }
 
-// StartCluster starts a Cluster and waits until all slots are served and all replicas
-// follow. Wipe loses the data of a node, not its place in the Cluster.
+// StartCluster starts a Cluster and waits until all slots are served and all replicas follow.
+// Wipe removes the data of a node, but not its place in the Cluster.
 func StartCluster(t testing.TB, opts RedisOptions) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t}
@@ -71,7 +71,7 @@ func newClusterNode(t testing.TB, opts RedisOptions) *Redis {
 func (c *Cluster) join() {
 	c.t.Helper()
 	for i, r := range c.Nodes {
-		r.Must("CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1)) // otherwise they have to agree first
+		r.Must("CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1)) // without epochs the nodes have to agree on them first
 		if i < clusterPrimaries {
 			first, end := clusterSlots*i/clusterPrimaries, clusterSlots*(i+1)/clusterPrimaries
 			r.Must("CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(first), strconv.Itoa(end-1))
@@ -140,7 +140,8 @@ func (c *Cluster) Primary(key string) *Redis {
 	return primary
 }
 
-// primary asks every node for the key. Only the node that serves it does not redirect.
+// primary returns the node that serves a key. It asks every node for the key, and only the node
+// that serves it does not redirect.
 func (c *Cluster) primary(key string) (*Redis, error) {
 	err := fmt.Errorf("no node is running")
 	for _, r := range c.Nodes {

@@ -71,7 +71,7 @@ func TestSentinelsAndNodesCanBeRestartedOneByOne(t *testing.T) {
 	}
 	g.Nodes[2].Restart()
 	g.AwaitReplicas()
-	g.Sentinels[1].Wipe() // loses its state and discovers it again
+	g.Sentinels[1].Wipe() // loses its state and discovers the group again
 	g.Sentinels[0].Restart()
 	g.AwaitSentinels()
 }

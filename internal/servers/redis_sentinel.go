@@ -39,7 +39,7 @@ func StartSentinel(t testing.TB, replicas, sentinels int, opts RedisOptions) *Se
 		g.Nodes = append(g.Nodes, newRedis(t, opts, fmt.Sprintf("replicaof 127.0.0.1 %d", primary.Port)))
 	}
 	startAll(g.Nodes)
-	// Sentinels look for replicas rarely, so the replicas should be there from the start.
+	// Sentinels rarely look for replicas, so the replicas should be connected from the start.
 	Poll(t, settleLimit, func() error { return hasReplicas(primary, replicas) })
 	for range sentinels {
 		g.Sentinels = append(g.Sentinels, newSentinel(t, primary, sentinels/2+1))
@@ -84,16 +84,16 @@ func newSentinel(t testing.TB, primary *Redis, quorum int) *Redis {
 // hurry waits for a Sentinel and shortens the periods of its messages, which are seconds by
 // default. The ping period stays: a replica that sent no INFO for five ping periods is not
 // promoted, and while the primary is down it sends one per second. A Sentinel that was suspended
-// takes the pause for a broken clock, and does nothing for the tilt period.
+// treats the pause as a broken clock, and does nothing for the tilt period.
 func (r *Redis) hurry() error {
 	_, err := r.Do("SENTINEL", "DEBUG",
 		"info-period", "200", "ask-period", "100", "publish-period", "100", "tilt-period", "1000")
 	return err
 }
 
-// patient restores a longer publish period, which hurry had shortened. A Sentinel makes a promoted
-// replica a replica again if it has not heard of the failover within four publish periods, which
-// must be longer than a busy machine takes.
+// patient restores a longer publish period, which hurry had shortened. A Sentinel makes a
+// promoted replica a replica again if it has not heard of the failover within four publish
+// periods, and that must be longer than a busy machine takes.
 func (r *Redis) patient() error {
 	_, err := r.Do("SENTINEL", "DEBUG", "publish-period", "2000")
 	return err

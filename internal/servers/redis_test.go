@@ -176,7 +176,7 @@ func TestACLUsersHaveOnlyTheirRights(t *testing.T) {
 	}
 }
 
-// wantNoEntry fails the test unless the server refuses to serve such a connection.
+// wantNoEntry fails the test unless the server refuses a connection with these credentials.
 func wantNoEntry(t testing.TB, r *servers.Redis, user, password string) {
 	t.Helper()
 	c, err := servers.DialRESP(r.Addr(), nil, user, password)

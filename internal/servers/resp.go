@@ -31,8 +31,8 @@ type RESPConn struct {
 	in   *bufio.Reader
 }
 
-// DialRESP connects to a Redis server. The configuration is nil for plain TCP. With a
-// password it authenticates, as the default user if user is empty.
+// DialRESP connects to a Redis server. Config is nil for plain TCP. With a password it
+// authenticates, as the default user if user is empty.
 func DialRESP(addr string, config *tls.Config, user, password string) (*RESPConn, error) {
 	dialer := &net.Dialer{Timeout: answerLimit}
 	var conn net.Conn

@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A Database is what a dialect is tested on.
+// A Database is a database on which a dialect is tested.
 type Database struct {
 	Dialect sqlfence.Dialect
 
@@ -128,7 +128,7 @@ func (d Database) aStaleWriterIsRefusedInItsTransaction(t *testing.T) {
 	}
 }
 
-// Without Raise the old holder's write could land between the new holder's first read and its
+// Without Raise, a write of the old holder could land between the new holder's first read and its
 // first write.
 func (d Database) aRaisedResourceRefusesTheOldWriter(t *testing.T) {
 	ctx, db := t.Context(), d.accounts(t)

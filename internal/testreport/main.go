@@ -59,7 +59,7 @@ func newReport(w io.Writer) *report {
 	return &report{w: w, output: make(map[string][]string)}
 }
 
-// read prints results as they come, until the run ends.
+// read prints results when they arrive, until the run ends.
 func (r *report) read(in io.Reader) error {
 	lines := bufio.NewReader(in)
 	for {

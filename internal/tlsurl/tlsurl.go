@@ -16,9 +16,9 @@ import (
 // certificate and its key, as PEM files, and the name in the server's certificate.
 var Params = []string{"ca", "cert", "key", "servername"}
 
-// A Source reads the files that a URL names again for each connection, so that certificates can
-// be replaced while a program runs. While the files cannot be used, for example because only some
-// of them have been replaced yet, it returns the last usable settings.
+// A Source reads the files in a URL again for each connection, so that certificates can be
+// replaced while a program runs. While the files cannot be used, for example because only some of
+// them have been replaced yet, it returns the last usable settings.
 type Source struct {
 	url  *store.URL
 	mu   sync.Mutex
@@ -42,7 +42,7 @@ func (s *Source) Config() *tls.Config {
 	return s.last.Clone()
 }
 
-// Config reads the files that a URL names.
+// Config reads the files in a URL.
 func Config(u *store.URL) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: u.Query.Get("servername")}
 	if file := u.Query.Get("ca"); file != "" {

@@ -1,5 +1,5 @@
-// Package unanswered remembers requests without a reply. Such a request may still be on its way
-// and be executed later than the call that undoes it.
+// Package unanswered remembers requests without a reply. Such a request may still be in flight,
+// and may be executed after the call that undoes it.
 package unanswered
 
 import (
@@ -9,9 +9,9 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// Late is how long a request without a reply is expected to arrive late. It is longer than a
-// server hangs in most cases. A request that arrives even later may leave a grant without a
-// holder, which ends with its TTL.
+// Late is how long a request without a reply may still arrive. In most cases it is longer than a
+// server hangs. A request that arrives even later may leave a grant without a holder, which ends
+// after its TTL.
 const Late = time.Minute
 
 // A Set holds the identities of requests without a reply, each for [Late]. The zero value is

@@ -1,4 +1,4 @@
-// Package urltest checks that a store works that was opened by a URL.
+// Package urltest checks that a store opened by a URL works.
 package urltest
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-lock/holdfast"
 )
 
-// Works checks that the clients of a URL can lock, wait for each other, renew, list and unlock.
+// Works checks that clients with this URL can lock, wait for each other, renew, list and unlock.
 func Works(t *testing.T, url string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

@@ -46,8 +46,8 @@ func (s *Signal) C() <-chan struct{} {
 	return s.c
 }
 
-// Wait waits for a channel that C returned. It returns nil when the signal is sent, and at once
-// if the channel is nil. It returns the error of ctx when that ends, and errClosed when closed is
+// Wait waits for a channel that C returned. It returns nil when the signal is sent, or at once if
+// the channel is nil. It returns the error of ctx when ctx ends, and errClosed when closed is
 // closed.
 func Wait(ctx context.Context, c, closed <-chan struct{}, errClosed error) error {
 	if c == nil {

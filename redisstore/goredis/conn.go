@@ -58,7 +58,7 @@ func newCommand(call *rediscore.Call) *command {
 	return c
 }
 
-// isLock reports whether a key is that of a lock, so that the order of its commands matters.
+// isLock reports whether a key is the key of a lock, for which the order of commands matters.
 func isLock(key string) bool {
 	rest, _ := strings.CutPrefix(key, rediscore.Prefix)
 	if strings.HasPrefix(rest, "{") {
@@ -87,8 +87,9 @@ func (c *conn) Run(ctx context.Context, calls ...rediscore.Call) []rediscore.Rep
 	return replies
 }
 
-// run runs commands, those of different servers concurrently. It sends the text of a script to a
-// server that does not know it, and follows redirections to the server that has the slot.
+// run runs commands. Commands for different servers run concurrently. It sends the text of a
+// script to a server that does not know it, and follows redirections to the server that has the
+// slot.
 func (c *conn) run(ctx context.Context, commands ...*command) {
 	for range maxTries {
 		byServer := make(map[*server][]*command)
@@ -189,7 +190,7 @@ func (c *command) sendText(ctx context.Context) {
 	c.cmd = redis.NewCmd(ctx, c.args...)
 }
 
-// again reports whether a command is to be sent again, and prepares it.
+// again reports whether a command must be sent again, and prepares it for that.
 func (c *conn) again(ctx context.Context, command *command) bool {
 	if command.err != nil {
 		return false

@@ -36,8 +36,8 @@ type link struct {
 	dials int
 }
 
-// newLink returns a link that dials when it is used first. A single link does not dial again
-// when its connection is lost.
+// newLink returns a link that dials when it is first used. If single is set, the link does not
+// dial again when its connection is lost.
 func (s *server) newLink(single bool) *link {
 	l := &link{server: s, epoch: s.epoch, single: single}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
@@ -62,7 +62,7 @@ func (s *server) newLink(single bool) *link {
 	return l
 }
 
-// dial connects by the program's own dialer, which may ignore its context.
+// dial connects with the program's own dialer, which may ignore its context.
 func (l *link) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	l.mu.Lock()
 	again := l.conn != nil
@@ -89,8 +89,9 @@ func (l *link) dial(ctx context.Context, network, addr string) (net.Conn, error)
 	return conn, nil
 }
 
-// dropUnsent makes the kernel drop unsent bytes when a connection is closed, instead of sending
-// them for minutes: a cancelled command must not arrive after the command that undoes it.
+// dropUnsent makes the kernel drop unsent bytes when a connection is closed. Otherwise it would
+// try to send them for minutes, and a cancelled command must not arrive after the command that
+// undoes it.
 func dropUnsent(conn net.Conn) {
 	if wrapped, ok := conn.(interface{ NetConn() net.Conn }); ok { // TLS
 		conn = wrapped.NetConn()
@@ -128,7 +129,7 @@ func (l *link) dialed() int {
 	return l.dials
 }
 
-// remote returns the address that the link is connected to, or "".
+// remote returns the address to which the link is connected, or "" if it is not connected.
 func (l *link) remote() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -164,8 +165,8 @@ func isReply(err error) bool {
 }
 
 const (
-	// answerTimeout bounds how long a connection may be silent while a reply is due, the time to
-	// dial it included.
+	// answerTimeout bounds how long a connection may be silent while a reply is missing,
+	// including the time to dial.
 	answerTimeout = 2 * time.Second
 
 	// suspectAfter is how long a call must have waited for its reply before its deadline counts as

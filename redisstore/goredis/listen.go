@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// A subscription is tested with a PING every pingEvery, and given up if nothing was received
+	// A subscription is tested with a PING every pingEvery, and is closed if nothing was received
 	// for maxSilence.
 	pingEvery  = time.Second
 	maxSilence = 2500 * time.Millisecond
@@ -52,7 +52,7 @@ type subscription struct {
 	ended   chan error // gets one error, unless the subscription is removed
 }
 
-// listen listens to a channel until ctx ends or it fails.
+// listen listens to a channel until ctx ends or the subscription fails.
 func (h *hub) listen(ctx context.Context, sub *subscription) error {
 	sub.ended = make(chan error, 1)
 	h.mu.Lock()
@@ -147,7 +147,7 @@ func (h *hub) close() {
 	h.wg.Wait()
 }
 
-// channels are the subscriptions of one connection.
+// channels holds the subscriptions of one connection.
 type channels struct {
 	hub     *hub
 	link    *link
@@ -158,7 +158,7 @@ type channels struct {
 	silence *time.Timer
 
 	mu   sync.Mutex
-	sent []sent // commands without a reply, in order: an error does not name its command
+	sent []sent // commands without a reply, in order, because an error does not name its command
 }
 
 type sent struct {
@@ -310,7 +310,7 @@ func (c *channels) read() error {
 	}
 }
 
-// of returns the subscription of a channel, or nil.
+// of returns the subscription of a channel, or nil if there is none.
 func (c *channels) of(channel string) *subscription {
 	c.hub.mu.Lock()
 	defer c.hub.mu.Unlock()

@@ -19,15 +19,15 @@ import (
 // or does not have its slot.
 const maxTries = 6
 
-// A router knows which server has a key. There are several servers only on a Cluster. There the
-// router asks the program's client first, and servers correct it by MOVED.
+// A router knows which server has a key. There are several servers only on a Cluster. On a
+// Cluster the router asks the program's client first, and MOVED replies of servers correct it.
 type router struct {
 	cluster *redis.ClusterClient // nil if it is not a Cluster
 	only    *server              // nil if it is a Cluster
 
 	mu      sync.Mutex
 	closed  bool
-	known   bool               // servers has all servers that the program's client knows
+	known   bool               // servers contains all servers that the program's client knows
 	opts    *redis.Options     // of any server
 	servers map[string]*server // by address
 	tags    map[string]*server // by hash tag: the server that has its slot
@@ -81,7 +81,7 @@ func (r *router) find(ctx context.Context, key string) (*server, error) {
 }
 
 // learn asks the program's client once which servers there are. If the server of a slot is gone,
-// any other knows which one has it now.
+// any other server knows which one has the slot now.
 func (r *router) learn(ctx context.Context) error {
 	r.mu.Lock()
 	known := r.known
@@ -132,10 +132,10 @@ func (r *router) server(addr string) (*server, error) {
 	return s, nil
 }
 
-// movedTo returns the address that a MOVED reply names.
+// movedTo returns the address in a MOVED reply.
 func movedTo(err error) (addr string, ok bool) { return redirect(err, "MOVED ") }
 
-// askAt returns the address that an ASK reply names.
+// askAt returns the address in an ASK reply.
 func askAt(err error) (addr string, ok bool) { return redirect(err, "ASK ") }
 
 func redirect(err error, word string) (addr string, ok bool) {
@@ -146,8 +146,8 @@ func redirect(err error, word string) (addr string, ok bool) {
 	return fields[len(fields)-1], len(fields) == 3
 }
 
-// moved records that the slot of a key is at another address, as a server said, and returns the
-// server there.
+// moved records that the slot of a key is at another address, as a server has replied, and
+// returns the server there.
 func (r *router) moved(from *server, key, addr string) (*server, error) {
 	r.cluster.ReloadState(context.Background())
 	to, err := r.at(from, addr)
@@ -164,7 +164,7 @@ func (r *router) moved(from *server, key, addr string) (*server, error) {
 	return to, nil
 }
 
-// at returns the server at an address that another one named.
+// at returns the server at an address from the reply of another server.
 func (r *router) at(from *server, addr string) (*server, error) {
 	if strings.HasPrefix(addr, ":") { // at the same host
 		host, _, _ := net.SplitHostPort(from.opts.Addr)
@@ -175,8 +175,8 @@ func (r *router) at(from *server, addr string) (*server, error) {
 	return r.server(addr)
 }
 
-// failed records that the server of a key could not be reached. The next command for it goes to
-// another one, which replies with MOVED if it does not have the slot.
+// failed records that the server of a key could not be reached. The next command for the key goes
+// to another server, which replies with MOVED if it does not have the slot.
 func (r *router) failed(s *server, key string) {
 	if r.cluster == nil {
 		return

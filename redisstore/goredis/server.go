@@ -14,7 +14,7 @@ import (
 const (
 	// While fewInFlight batches are in flight, a further one is sent only batchPause after the
 	// last one, so that concurrent commands are batched. There are never more than mostInFlight
-	// batches in flight, and as many connections.
+	// batches in flight, and never more than that many connections.
 	fewInFlight  = 2
 	mostInFlight = 16
 	batchPause   = 100 * time.Microsecond
@@ -35,8 +35,9 @@ var errClosed = errors.New("the store is closed")
 // A server is one Redis server, or the primary that Sentinels name, with the connections to it.
 //
 // Commands of one lock are sent in the order in which they were given, because a clean-up must
-// not overtake what it undoes: a request whose lock has commands in flight waits for their
-// replies, or for the end of their connection. Requests of different locks overtake each other.
+// not overtake the request that it undoes. A request whose lock has commands in flight waits for
+// their replies, or for the end of their connection. Requests of different locks may overtake
+// each other.
 //
 // After a failure all connections are replaced, because others may be dead as well. By the time
 // the server has answered the handshake of a new connection, it has read everything that an older
@@ -52,7 +53,7 @@ type server struct {
 	busy     map[string]int // locks with commands in flight
 	inFlight map[*link]struct{}
 	idle     []*link
-	epoch    int       // counts failures: links of an earlier epoch are not used again
+	epoch    int       // number of failures; links of an earlier epoch are not used again
 	sent     time.Time // when the last batch was sent
 	pausing  bool      // send is about to be called
 	checked  time.Time // when the primary was checked
@@ -65,8 +66,8 @@ type request struct {
 	cmds  []redis.Cmder
 	extra time.Duration // time for the reply in addition to answerTimeout
 
-	// then, if set, returns further commands once there are replies, which are sent on the same
-	// connection. Such a request is not in a batch with others.
+	// then, if set, is called when there are replies. It returns further commands, which are sent
+	// on the same connection. Such a request is not in a batch with others.
 	then func() []redis.Cmder
 
 	done    chan struct{}
@@ -85,8 +86,8 @@ func newServer(opts *redis.Options) *server {
 	return s
 }
 
-// do sends a request and waits for the replies, which are then in its commands. It returns an
-// error if ctx ends first; then the commands must not be read.
+// do sends a request and waits for the replies, which are then in its commands. If ctx ends
+// first, it returns an error, and the commands must not be read.
 func (s *server) do(ctx context.Context, r *request) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -114,7 +115,7 @@ func (s *server) do(ctx context.Context, r *request) error {
 		s.queue = slices.DeleteFunc(s.queue, func(q *request) bool { return q == r })
 	case errors.Is(ctx.Err(), context.DeadlineExceeded) && time.Since(r.sent) >= suspectAfter:
 		r.overdue = true
-		if r.link.proven { // otherwise it is connecting, which may take longer
+		if r.link.proven { // otherwise the link is still connecting, which may take longer
 			s.discard(r.link)
 		}
 	}
@@ -146,7 +147,8 @@ func (s *server) send() {
 	}
 }
 
-// sendLater calls send after a pause. A reply may call it earlier. The caller holds the mutex.
+// sendLater calls send after a pause. If a reply arrives earlier, send is called earlier. The
+// caller holds the mutex.
 func (s *server) sendLater() {
 	if s.pausing {
 		return
@@ -212,8 +214,8 @@ func (s *server) serve(l *link) {
 	}
 }
 
-// exchange sends a batch and reads the replies. It reports whether the link is kept. The timer
-// kills the link.
+// exchange sends a batch and reads the replies. It reports whether the link is kept. If the timer
+// fires, it kills the link.
 func (s *server) exchange(l *link, batch []*request, overdue *time.Timer) (kept bool) {
 	limit := answerTimeout
 	var cmds []redis.Cmder
@@ -284,9 +286,9 @@ func (s *server) discard(l *link) {
 	}
 }
 
-// checkPrimary checks from time to time whether the Sentinels name another primary than the one
-// that a link is connected to: an old primary that they cannot reach may still be reachable from
-// here. The caller holds the mutex.
+// checkPrimary checks from time to time whether the Sentinels now name another primary than the
+// one to which a link is connected. An old primary that the Sentinels cannot reach may still be
+// reachable from here. The caller holds the mutex.
 func (s *server) checkPrimary(l *link) {
 	if s.opts.Addr != failoverAddr || time.Since(s.checked) < primaryCheck {
 		return

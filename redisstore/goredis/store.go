@@ -1,7 +1,7 @@
-// Package goredis keeps locks on Redis servers through a go-redis client that the program
-// already has. It is the store of package redisstore, with the same keys, scripts and
-// promises: programs that use either package exclude each other. The documentation of package
-// redisstore says what Redis can promise.
+// Package goredis keeps locks on Redis servers through a go-redis client that the program already
+// has. It is the store of package redisstore, with the same keys, scripts and promises: programs
+// that use either package exclude each other. The documentation of package redisstore describes
+// what Redis promises.
 //
 //	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"})
 //	s, err := goredis.New(client)
@@ -19,10 +19,10 @@
 // when a lease must be renewed, and the client does not stop a command when its context ends.
 // Hooks of the client do not see the commands of the store.
 //
-// A call returns when its context ends. A connection on which a reply is overdue is closed,
-// and the next command gets a new one: after 2 s, or when a call of at least 100 ms reaches
-// its deadline, as a renewal does after a sixth of its TTL. A connection that only listens is
-// closed if nothing was received for 2.5 s.
+// A call returns when its context ends. A connection on which a reply is overdue is closed, and
+// the next command gets a new one. This happens after 2 s, or when a call that has waited for at
+// least 100 ms reaches its deadline. The deadline of a renewal is a sixth of its TTL. A
+// connection that only listens is closed if nothing was received for 2.5 s.
 //
 // With Sentinels, go-redis finds the primary for each new connection. If the Sentinel that it asks
 // hangs, it asks the others after all retries have timed out: after about 17 s with the defaults of
@@ -30,12 +30,13 @@
 //
 // # Cancelled commands
 //
-// A clean-up must not reach the server before the command that it undoes. Commands of one
-// lock are therefore sent one after the other. If the connection of the first command was closed
-// because its reply did not arrive, the next command uses a new connection. The server answers the
-// handshake of the new connection after it has read everything that the old one had delivered.
-// Only packets that the network held back can still arrive later. In that case a lock is taken
-// that no client knows of, and it ends with its TTL. The same holds for redisstore.
+// A clean-up must not reach the server before the command that it undoes. Commands of one lock
+// are therefore sent one after the other. If the connection of the first command was closed
+// because its reply did not arrive, the next command uses a new connection. The server answers
+// the handshake of the new connection after it has read everything that the old one had
+// delivered. Only packets that the network held back can still arrive later. In that case no
+// client knows of the lock that they take, and it ends with its TTL. The same applies to
+// redisstore.
 package goredis
 
 import (
@@ -63,9 +64,9 @@ var (
 // An Option changes how a store works.
 type Option func(*rediscore.Config)
 
-// Replicas makes a grant or a renewal count only when n replicas have it. The default is 0, the
-// maximum 100. It narrows the window in which a failover can lose a grant, but does not close it:
-// see the documentation of package redisstore.
+// Replicas makes a grant or a renewal count only when n replicas have it. The default is 0, and
+// the maximum is 100. It narrows the window in which a failover can lose a grant, but does not
+// close it: see the documentation of package redisstore.
 func Replicas(n int) Option {
 	return func(c *rediscore.Config) { c.Replicas = n }
 }
@@ -75,9 +76,10 @@ func Replicas(n int) Option {
 // Close closes the connections of the store but not the client, which must stay open for as long
 // as the store is used.
 //
-// New returns ErrInvalid if the client is of another kind, such as a Ring, whose servers do not
-// know of each other; if it reads from replicas, which learn of a lock too late; if its servers
-// are not a real Cluster, as with NewFailoverClusterClient; or if an option is out of range.
+// New returns ErrInvalid if the client is of another kind, such as a Ring, whose servers are
+// independent. It also returns ErrInvalid if the client reads from replicas, which learn of a
+// lock too late, if its servers are not a real Cluster, as with NewFailoverClusterClient, or if
+// an option is out of range.
 func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	var config rediscore.Config
 	for _, opt := range opts {
@@ -107,37 +109,37 @@ func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 // Capabilities returns what the store supports.
 func (s *Store) Capabilities() store.Capabilities { return s.core.Capabilities() }
 
-// Acquire makes one attempt to take a name.
+// Acquire makes one attempt to take a name: see [store.Store].
 func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
 	return s.core.Acquire(ctx, req)
 }
 
-// Wait blocks until a queued request should ask again.
+// Wait blocks until a queued request should ask again: see [store.Store].
 func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	return s.core.Wait(ctx, name, id)
 }
 
-// Leave removes a request from the queue and releases its grant if it has one.
+// Leave removes a request from the queue and releases its grant if it has one: see [store.Store].
 func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	return s.core.Leave(ctx, name, id)
 }
 
-// Renew extends grants. If one renewal fails, the others are not affected.
+// Renew extends grants: see [store.Store]. If one renewal fails, the others are not affected.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	return s.core.Renew(ctx, grants)
 }
 
-// Release ends a grant, or keeps its name closed for a time.
+// Release ends a grant, or keeps its name closed for a time: see [store.Store].
 func (s *Store) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
 	return s.core.Release(ctx, name, id, keep)
 }
 
-// Break ends a grant or a kept record by force.
+// Break ends a grant or a kept record by force: see [store.Store].
 func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	return s.core.Break(ctx, name, id)
 }
 
-// List returns one page of the names that have holders or waiters.
+// List returns one page of the names that have holders or waiters: see [store.Store].
 func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	return s.core.List(ctx, q)
 }

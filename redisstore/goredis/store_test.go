@@ -63,7 +63,7 @@ func ours() (left []string) {
 
 func connected(t testing.TB, server *servers.Redis) int {
 	t.Helper()
-	return strings.Count(server.Must("CLIENT", "LIST").(string), "\n") - 1 // without the connection of this command
+	return strings.Count(server.Must("CLIENT", "LIST").(string), "\n") - 1 // not counting the connection of this command
 }
 
 func TestClientsThatCannotKeepLocksAreRefused(t *testing.T) {
@@ -199,7 +199,7 @@ func TestShortDeadlinesDoNotKeepTheStoreFromConnecting(t *testing.T) {
 	far.ToClient.Delay(60 * time.Millisecond)
 	s := mustNew(t, redis.NewClient(&redis.Options{Addr: far.Addr()}))
 	req := redistest.Request("n")
-	// The deadline is shorter than a handshake and a command take together.
+	// The deadline is shorter than the time of a handshake and a command together.
 	poll(t, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		defer cancel()
@@ -247,7 +247,7 @@ func TestAServerWithTLSAndAPassword(t *testing.T) {
 	certs := servers.NewCertificates(t)
 	server := servers.StartRedis(t, servers.RedisOptions{TLS: certs, Password: "secret"})
 	config := certs.Config.Clone()
-	// The dialer ignores its context, as that of go-redis does with TLS.
+	// The dialer ignores its context, as the dialer of go-redis does with TLS.
 	dial := func(_ context.Context, network, addr string) (net.Conn, error) {
 		return tls.Dial(network, addr, config)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-lock/holdfast"
 )
 
-// held fails the test if a lock is not held by this lease any more.
+// held fails the test if this lease no longer holds its lock.
 func (s *site) held(lease *holdfast.Lease) {
 	s.t.Helper()
 	info, err := s.client.Inspect(s.t.Context(), lease.Name())
@@ -93,7 +93,7 @@ func TestAReleaseByForceNeedsCredentialsTheNameAndAReason(t *testing.T) {
 	}
 }
 
-// The browser knows the credentials of the inspector, and would send them along.
+// The browser knows the credentials for the inspector, and would add them to a request.
 func TestAnotherSiteCannotRelease(t *testing.T) {
 	s, x := newSite(t, allowAnn()), newTab(t)
 	lease := s.lock("job")
@@ -111,12 +111,12 @@ func TestAnotherSiteCannotRelease(t *testing.T) {
 	x.expect("403")
 	s.held(lease)
 
-	// Nor can it show the form in a frame, where a user might fill it in unknowingly.
+	// The other site cannot show the form in a frame, where a user might fill it in unknowingly.
 	x.visit(serve(t, fmt.Sprintf("<iframe src=%q></iframe>", s.breakPage(lease))))
 	x.expect("frame-ancestors")
 	x.forgive()
 
-	// Nor can its scripts read the list.
+	// The scripts of the other site cannot read the list.
 	x.visit(serve(t, "<p id=out></p>"))
 	x.exec(fmt.Sprintf("fetch(%q).then(() => 'read', () => 'refused').then(t => out.innerText = t)", s.base))
 	x.shows("refused")

@@ -66,7 +66,7 @@ func run(m *testing.M) int {
 	return code
 }
 
-// find returns the path of the first program that is there.
+// find returns the path of the first program that is installed.
 func find(names ...string) (path string, err error) {
 	for _, name := range names {
 		if path, err = exec.LookPath(name); err == nil {
@@ -178,7 +178,7 @@ func until(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// A tab is a page of the browser, with cookies and credentials of its own. The test fails if the
+// A tab is a page of the browser, with its own cookies and credentials. The test fails if the
 // page writes to the console, violates its policy or opens a dialog.
 type tab struct {
 	t   *testing.T
@@ -186,8 +186,8 @@ type tab struct {
 
 	mu       sync.Mutex
 	problems []string
-	logins   []*fetch.AuthChallengeResponse // for the requests for credentials to come
-	asked    int                            // requests for credentials
+	logins   []*fetch.AuthChallengeResponse // answers to the next requests for credentials
+	asked    int                            // number of requests for credentials
 }
 
 func newTab(t *testing.T) *tab {
@@ -231,7 +231,7 @@ func on[E any](wg *sync.WaitGroup, events iter.Seq2[E, error], do func(E)) {
 	})
 }
 
-// problem notes something that a page must not do.
+// problem records something that a page must not do.
 func (x *tab) problem(text string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -251,7 +251,7 @@ func (x *tab) login() *fetch.AuthChallengeResponse {
 	return answer
 }
 
-// expect removes the problem whose text contains part. It must be there.
+// expect removes the problem whose text contains part. The test fails if there is none.
 func (x *tab) expect(part string) {
 	x.t.Helper()
 	until(x.t, "a message in the console: "+part, func() bool {
@@ -265,7 +265,7 @@ func (x *tab) expect(part string) {
 	})
 }
 
-// limited is the context of a call that must not hang.
+// limited returns the context of a call that must not hang.
 func (x *tab) limited() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(x.ctx, patience)
 }
@@ -326,7 +326,8 @@ func (x *tab) hides(text string) {
 	x.becomes(fmt.Sprintf("!document.body?.innerText.includes(%q)", text))
 }
 
-// becomes waits until an expression is true. A page that is being replaced has no value for it.
+// becomes waits until an expression is true. While a page is being replaced, the expression has
+// no value.
 func (x *tab) becomes(expression string) {
 	x.t.Helper()
 	ctx, cancel := x.limited()
@@ -343,7 +344,8 @@ func (x *tab) becomes(expression string) {
 	}
 }
 
-// canLogin lets the tab answer requests for credentials, in this order. Without one it cancels.
+// canLogin lets the tab answer requests for credentials with these logins, in order. When none is
+// left, the tab cancels.
 func (x *tab) canLogin(logins ...*fetch.AuthChallengeResponse) {
 	x.t.Helper()
 	x.mu.Lock()

@@ -1,6 +1,6 @@
-// Package browser tests the inspector in a real browser, Chromium: that pages change while one
-// looks at them, that they can be used on a phone, with the keyboard alone and without JavaScript,
-// and that they make the browser do nothing that they should not.
+// Package browser tests the inspector in a real browser, Chromium. It checks that open pages
+// update themselves, and that they can be used on a phone, with the keyboard alone and without
+// JavaScript. It also checks that they do not make the browser do anything unwanted.
 //
 // It also takes the pictures of the inspector in docs: go test -run Pictures -update .
 package browser

@@ -22,13 +22,13 @@ func TestTheListUpdatesWithoutAReload(t *testing.T) {
 	s.unlock(first)
 	x.hides("first")
 
-	// A press of the button stops the updates, another one makes up for them.
+	// The button stops the updates, and a second click shows the updates that were missed.
 	x.click("#pause")
 	x.becomes("document.querySelector('#pause').textContent === 'Resume'")
 	s.unlock(second)
 	s.lock("third")
 	before := eval[string](x, "document.querySelector('#live').innerHTML")
-	y := newTab(t) // a second tab shows that an update has passed
+	y := newTab(t) // a second tab shows that there was an update
 	y.visit(s.base)
 	y.shows("third")
 	if after := eval[string](x, "document.querySelector('#live').innerHTML"); after != before {
@@ -56,7 +56,7 @@ func TestThePageOfALockUpdatesAndHasATimeline(t *testing.T) {
 	x.becomes("[...document.querySelectorAll('.timeline li')].map(e => e.innerText).join().match(/acquired web-2.*released web-1.*waits web-2.*acquired web-1/s)")
 }
 
-// A page that looks alive while it is not would show locks as held that are not.
+// A page that seems to be up to date, but is not, would show locks as held that are free.
 func TestAPageWithoutItsServerSaysSo(t *testing.T) {
 	s, x := newSite(t), newTab(t)
 	s.lock("job")
@@ -84,7 +84,7 @@ func TestAPageWithoutItsStoreSaysSoAndRecovers(t *testing.T) {
 	x.shows("job")
 }
 
-// A browser has six connections to a server that has no HTTP/2, and a stream needs one.
+// Without HTTP/2, a browser has only six connections to a server, and a stream needs one of them.
 func TestATabThatNobodySeesDoesNotListen(t *testing.T) {
 	s, x, y := newSite(t), newTab(t), newTab(t)
 	s.lock("first")
@@ -115,7 +115,7 @@ func TestWithoutJavaScriptThePageReloadsItself(t *testing.T) {
 	x.htmlHas(">second</a>")
 }
 
-// A thousand updates a minute must not take away what somebody is about to copy or to press.
+// Frequent updates must not remove an element that a user is about to copy or to press.
 func TestAnUpdateKeepsFocusAndSelection(t *testing.T) {
 	s, x := newSite(t), newTab(t)
 	s.lock("a b&c\"d")

@@ -12,11 +12,11 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// The documentation of package inspect says what an open inspector costs a server.
+// The documentation of package inspect states how much load an open inspector causes.
 func TestTheLoadOfAnOpenInspectorIsBounded(t *testing.T) {
 	const (
 		locks  = 1000
-		perSec = 600 // with the default interval of 2 seconds: a script for each lock
+		perSec = 600 // with the default interval of 2 seconds: one script for each lock
 		looks  = 4 * time.Second
 	)
 	server := servers.StartRedis(t, servers.RedisOptions{InMemory: true})
@@ -29,7 +29,7 @@ func TestTheLoadOfAnOpenInspectorIsBounded(t *testing.T) {
 	for i := range locks {
 		s.lock(fmt.Sprintf("order:%d", i))
 	}
-	for range 3 { // more browsers cost the server nothing
+	for range 3 { // more browsers cause no more load
 		x := newTab(t)
 		x.visit(s.base)
 		x.shows(fmt.Sprint(locks))
@@ -47,8 +47,8 @@ func TestTheLoadOfAnOpenInspectorIsBounded(t *testing.T) {
 	}
 }
 
-// load returns how many scripts a server has run, how many commands with those in scripts, and its
-// CPU time in seconds.
+// load returns how many scripts a server has run, how many commands including those in scripts,
+// and its CPU time in seconds.
 func load(t *testing.T, server *servers.Redis) (scripts, commands int, cpu float64) {
 	t.Helper()
 	stats, err := server.Info("commandstats")

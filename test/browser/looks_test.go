@@ -101,7 +101,7 @@ func TestNoPageScrollsSidewaysOnAPhone(t *testing.T) {
 	}
 }
 
-// fits fails the test if something is outside of the page.
+// fits fails the test if an element is outside of the page.
 func (x *tab) fits(width int64, page string) {
 	x.t.Helper()
 	if got := eval[int64](x, "Math.max(document.documentElement.scrollWidth, innerWidth)"); got > width {
@@ -109,7 +109,7 @@ func (x *tab) fits(width int64, page string) {
 	}
 }
 
-// contrast returns the texts of the page that are hard to read, as WCAG 2 defines it.
+// contrast returns the texts of the page that have too little contrast by the rules of WCAG 2.
 const contrast = `(() => {
 	const luminance = c => c.slice(0, 3).map(v => (v /= 255) <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4)
 		.reduce((sum, v, i) => sum + v * [.2126, .7152, .0722][i], 0);

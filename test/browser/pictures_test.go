@@ -23,10 +23,10 @@ import (
 
 var update = flag.Bool("update", false, "write the pictures in docs, which takes a minute")
 
-// maxPicture is the size of a picture in bytes.
+// maxPicture is the maximum size of a picture in bytes.
 const maxPicture = 200_000
 
-// picture takes a picture of a page. With -update it becomes that in docs.
+// picture takes a picture of a page. With -update it replaces the picture in docs.
 func (x *tab) picture(name string) {
 	x.t.Helper()
 	ctx, cancel := x.limited()
@@ -105,8 +105,8 @@ func TestPicturesForTheDocumentation(t *testing.T) {
 	}
 }
 
-// day takes some thirty locks, as a shop might. With -update that takes a while, so that they
-// have ages.
+// day takes about thirty locks, as a shop might. With -update it takes its time, so that the
+// locks have different ages.
 func (s *site) day() {
 	s.t.Helper()
 	ctx := s.t.Context()
@@ -132,7 +132,7 @@ func (s *site) day() {
 	lock(3, "nightly-backup", holdfast.Meta("pg_dump shop"), holdfast.TTL(2*time.Minute))
 	pause(9 * time.Second)
 
-	// One lock is busy, and somebody looks at it.
+	// One lock is busy, and its page is open.
 	x := newTab(s.t)
 	x.visit(s.base + "lock?name=stock:sku-7781")
 	for i := range 24 {

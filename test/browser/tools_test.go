@@ -13,19 +13,19 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// click clicks on the element of a selector.
+// click clicks on the element that a selector finds.
 func (x *tab) click(selector string) {
 	x.t.Helper()
 	x.do(chromedp.Click(chromedp.CSS(selector)))
 }
 
-// fill types into the field of a selector.
+// fill types into the field that a selector finds.
 func (x *tab) fill(selector, text string) {
 	x.t.Helper()
 	x.do(chromedp.SendKeys(chromedp.CSS(selector), text))
 }
 
-// forgive forgets the problems so far.
+// forgive removes the problems so far.
 func (x *tab) forgive() {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -26,8 +26,8 @@ import (
 )
 
 const (
-	// limit bounds everything that must happen and has no other bound. It is far longer than
-	// anything takes on a busy machine.
+	// limit bounds everything that must happen and has no other bound. It is far longer than any
+	// of that takes on a busy machine.
 	limit = 60 * time.Second
 
 	// soon bounds events that must not wait for the end of a lease of longTTL.
@@ -55,7 +55,7 @@ type bed struct {
 	mysql  *mysqlServer           // if set, there is no Redis
 	pg     *pgBed                 // if set, there is no Redis
 
-	dialled sync.Map // from a client to the function that closes its connection
+	dialled sync.Map // maps a client to the function that closes its connection
 }
 
 func single(t testing.TB, opts servers.RedisOptions) *bed {
@@ -179,7 +179,7 @@ func lockKey(b *bed, name string) string {
 	return redistest.ClusterLockKey(name)
 }
 
-// open opens a client by a URL, as programs do.
+// open opens a client by its URL, as programs do.
 func (b *bed) open(opts ...holdfast.Option) *holdfast.Client {
 	b.t.Helper()
 	return openURL(b.t, b.url, opts...)
@@ -203,8 +203,8 @@ func (b *bed) openQuick(opts ...holdfast.Option) *holdfast.Client {
 	return b.dial(nil, quick, opts...)
 }
 
-// dial opens a client on a connection that the test configures. The connection can go through
-// proxies, also to the addresses that Sentinels report.
+// dial opens a client on a connection that the test configures. The connection can use proxies,
+// even for the addresses that Sentinels report.
 func (b *bed) dial(by map[string]string, heartbeat time.Duration, opts ...holdfast.Option) *holdfast.Client {
 	b.t.Helper()
 	if b.lib == viaGoRedis {
@@ -341,7 +341,8 @@ func (w wires) holdRepliesAfter(t testing.TB, name string) (answered func()) {
 	}
 }
 
-// lose drops the connections with the bytes that the proxies hold, and accepts new ones.
+// lose drops the connections together with the bytes that the proxies hold, and accepts new
+// connections.
 func (w wires) lose() {
 	w.cut()
 	w.heal()
@@ -392,8 +393,8 @@ func (b *bed) queued(c *holdfast.Client, name string, n int) {
 	})
 }
 
-// warmUp makes the next request for the lock "n" a single round trip: the primary has the
-// scripts, or the parent nodes exist.
+// warmUp ensures that the next request for the lock "n" needs a single round trip: the primary
+// has the scripts, or the parent nodes exist.
 func (b *bed) warmUp(c *holdfast.Client) {
 	b.t.Helper()
 	if b.zoo != nil || b.mysql != nil || b.pg != nil {
@@ -409,7 +410,7 @@ func (b *bed) warmUp(c *holdfast.Client) {
 	const plain = 3 // for a lock, a renewal and a release
 	name := "warm-up"
 	if b.shards != nil {
-		name = "n" // so that it is on the same server
+		name = "n" // so that its keys are on the same server
 	}
 	eventually(b.t, "the scripts are known", func() error {
 		lease, err := c.Lock(b.t.Context(), name)
@@ -427,8 +428,8 @@ func (b *bed) warmUp(c *holdfast.Client) {
 	})
 }
 
-// clean checks K: it closes the clients and waits, up to most, until no server has a key other
-// than the counter of tokens, or a connection of a client.
+// clean checks K. It closes the clients and waits, for at most most, until no server has a
+// connection of a client or a key other than the counter of tokens.
 func (b *bed) clean(most time.Duration, clients ...*holdfast.Client) {
 	b.t.Helper()
 	for _, c := range clients {
@@ -477,7 +478,7 @@ func left(node *servers.Redis) error {
 	return nil
 }
 
-// connections returns the connections of clients, without those of replicas, Sentinels and of
+// connections returns the connections of clients, except those of replicas, of Sentinels and of
 // this query.
 func connections(node *servers.Redis) (conns []string) {
 	value, err := node.Do("CLIENT", "LIST")

@@ -29,7 +29,7 @@ func TestRueidislockHoldersContextLivedBeyondTheNextGrantBecauseOfAHungRenewal(t
 	client, w := b.openBy()
 	other := b.open()
 	b.warmUp(client)
-	// Replies are slow, but not too slow: the lease must count from the send time of its request.
+	// Replies are slow, but not too slow. The lease must count from the send time of its request.
 	w[0].ToClient.Delay(ttl / 10)
 	lease := record(h).must(t, client, "n", ttl)
 	over := lease.watch()
@@ -61,7 +61,7 @@ func TestRueidislockSlowReplyMadeAClientWaitForEverOnAFreeLock(t *testing.T) {
 	answered := w.holdRepliesAfter(t, "n")
 	hasty, cancel := contextWithCancel(t)
 	first := record(h).later(t, hasty, client, "n", longTTL)
-	answered() // the lock is granted, but the client does not know
+	answered() // the lock is granted, but the client does not know that
 	second := record(h).later(t, t.Context(), client, "n", longTTL)
 	cancel()
 	ends(t, "the cancelled wait", first.done)
@@ -101,7 +101,8 @@ func TestRueidislockCancelledLocalWaiterSwallowedTheWakeUp(t *testing.T) {
 				}
 				holder := record(h).must(t, holding, "n", longTTL)
 				ctx, cancel := contextWithCancel(t)
-				// One waiter is cancelled while it asks, or many at about the time of the grant.
+				// One waiter is cancelled while it asks, or many waiters are cancelled at about
+				// the time of the grant.
 				crowd, delay := 1, rand.N(took)
 				if i%2 == 0 {
 					crowd, delay = 16, took/2+rand.N(took)
@@ -212,7 +213,7 @@ func TestACancelledCallReturnsAtOnceThoughTheServerHangs(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, b *bed) {
 		// A single call may wait at least two seconds for its reply. All of these calls together
-		// may take half of the sum.
+		// may take half of that sum.
 		const calls, most = 15, 15 * time.Second
 		var took time.Duration
 		first := b.open()
@@ -226,7 +227,7 @@ func TestACancelledCallReturnsAtOnceThoughTheServerHangs(t *testing.T) {
 				close(seen)
 			})
 			w.each(func(p *faultproxy.Proxy) { p.ToServer.When(mentions("n"), first) })
-			// The context also has a deadline, since a library might wait for that.
+			// The context also has a deadline, because a library might wait for the deadline.
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			failed := make(chan error, 1)
 			go func() {
@@ -357,7 +358,8 @@ func TestRedisson3004LiveWaitersWereEvicted(t *testing.T) {
 			b.queued(clients[0], "n", i+1)
 		}
 		order := waitersOf(t, clients[0], "n")
-		// They stay queued, in this order, for several times as long as a dead waiter would.
+		// The waiters stay queued, in this order, for several times as long as a dead waiter
+		// would.
 		for begin := time.Now(); time.Since(begin) < 4*quick; time.Sleep(quick / 20) {
 			if got := waitersOf(t, clients[0], "n"); !slices.Equal(got, order) {
 				t.Fatalf("the queue was %v and is %v after %v", order, got, time.Since(begin))
@@ -394,7 +396,7 @@ func TestRedisson3004DeadlinesOfDeadWaitersAddUp(t *testing.T) {
 		h := new(History)
 		client, other := b.open(), b.open()
 		holder := record(h).must(t, client, "n", longTTL)
-		// The sum of their heartbeats would be ten times the bound.
+		// The sum of the heartbeats would be ten times the bound.
 		const dead = 40
 		child := spawn(t, h, order{Role: "wait", URLs: []string{b.url}, Names: []string{"n"}, TTL: longTTL, Clients: dead, Who: "dead"}, nil)
 		b.queued(client, "n", dead)
@@ -414,7 +416,7 @@ func TestRedissonTokenRestartsWhenACounterIsDeletedOrExpires(t *testing.T) {
 	h := new(History)
 	client, other := b.open(), b.open()
 	for i := range 10 {
-		// Take the lock at once after another one, and after a pause.
+		// Take the lock right after another one, and after a pause.
 		record(h).must(t, client, "n", longTTL).mustUnlock(t)
 		if ms := b.primary().Must("PTTL", "holdfast:token"); ms != int64(-1) {
 			t.Errorf("the counter of tokens expires in %v ms", ms)
@@ -440,7 +442,7 @@ func TestDynamolock280HeartbeatWithALostReplyIsNotALostLock(t *testing.T) {
 			}
 		}))
 		b.warmUp(client)
-		// No connection ends: only the reply does not arrive within the timeout of a renewal.
+		// No connection ends. Only the reply does not arrive within the timeout of a renewal.
 		lease := record(h).must(t, client, "n", 3*shortTTL)
 		answered := w.holdRepliesAfter(t, "n")
 		answered()
@@ -464,7 +466,8 @@ func TestDynamolock280HeartbeatWithALostReplyIsNotALostLock(t *testing.T) {
 func TestPglockLoserSleptAWholeLeaseAlthoughTheLockWasFreed(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, b *bed) {
-		// There are so many rounds that polling would take too long: each waiter must be woken.
+		// There are so many rounds that polling would take too long, so each waiter must be
+		// woken.
 		const rounds = 20
 		h := new(History)
 		client, other := b.open(), b.open()

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// CheckOverlap checks O: no two holders that exclude each other, and were not paused, had live
-// leases of one name at the same time, and the permits held never exceeded the limit.
+// CheckOverlap checks O: no two holders that exclude each other had live leases of one name at
+// the same time, except holders that were paused, and the permits held never exceeded the limit.
 func (h *History) CheckOverlap() error {
 	for name, holds := range h.byName() {
 		holds = slices.DeleteFunc(holds, func(hold Hold) bool { return hold.Paused || hold.Believed < hold.Got })
@@ -37,7 +37,7 @@ func (h *History) CheckOverlap() error {
 }
 
 // CheckTokens checks T: no two exclusive holders of a name had the same token, and a holder that
-// asked after another one had the lock has the higher token.
+// asked after another holder had the lock has the higher token.
 func (h *History) CheckTokens() error {
 	for name, holds := range h.byName() {
 		holds = slices.DeleteFunc(holds, func(hold Hold) bool { return !hold.exclusive() })
@@ -46,7 +46,8 @@ func (h *History) CheckTokens() error {
 				return fmt.Errorf("tokens: %q: %s and %s both had token %d", name, holds[i-1].Who, holds[i].Who, holds[i].Token)
 			}
 		}
-		// In order of tokens: no holder may have had the lock before the request for a lower one.
+		// Go through the holds in order of tokens. No holder may have had the lock before the
+		// request of a holder with a lower token.
 		first := Hold{Got: time.Duration(1<<63 - 1)} // of those with higher tokens
 		for _, hold := range slices.Backward(holds) {
 			if first.Got < hold.Asked {

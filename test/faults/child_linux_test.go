@@ -36,8 +36,8 @@ type report struct {
 	Unknown *Attempt `json:",omitempty"`
 	Said    string   `json:",omitempty"`
 
-	// An update of the resource, in a soak.
-	Writing  string `json:",omitempty"` // the name; the update is about to be sent
+	// The next fields describe an update of the resource, in a soak.
+	Writing  string `json:",omitempty"` // name of the resource; the update is about to be sent
 	Accepted bool   `json:",omitempty"`
 	Done     bool   `json:",omitempty"` // its outcome is known
 }

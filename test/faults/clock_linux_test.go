@@ -22,7 +22,7 @@ type wallClock struct {
 	file string
 }
 
-// newClock builds the library that shifts clocks. The options make servers use it.
+// newClock builds the library that shifts clocks, and returns options with which servers use it.
 func newClock(t testing.TB) (*wallClock, servers.RedisOptions) {
 	t.Helper()
 	dir := t.TempDir()
@@ -35,7 +35,7 @@ func newClock(t testing.TB) (*wallClock, servers.RedisOptions) {
 	return c, servers.RedisOptions{Env: []string{"LD_PRELOAD=" + library, "FAULTS_CLOCK=" + c.file}}
 }
 
-// shift sets how far the clock is off.
+// shift sets how far the clock is wrong.
 func (c *wallClock) shift(by time.Duration) {
 	c.t.Helper()
 	file, err := os.OpenFile(c.file, os.O_CREATE|os.O_WRONLY, 0o600)
@@ -64,7 +64,7 @@ func onBoth(t *testing.T, test func(t *testing.T, b *bed, clock *wallClock)) {
 	})
 }
 
-// wrong is how far the clocks of these tests are off.
+// wrong is how far the clocks of these tests are wrong.
 const wrong = 60 * time.Second
 
 func TestAServersClockThatJumpsAheadEndsLeasesEarlyAndTheTokenTellsThemApart(t *testing.T) {
@@ -78,7 +78,7 @@ func TestAServersClockThatJumpsAheadEndsLeasesEarlyAndTheTokenTellsThemApart(t *
 		})
 		next.mustUnlock(t)
 
-		// Set the clock back: tokens must not depend on what it showed.
+		// Set the clock back. Tokens must not depend on what it showed.
 		clock.shift(0)
 		late := b.open() // a client that has not seen the earlier time
 		again := record(h).must(t, late, "n", wrong/2)
@@ -107,7 +107,7 @@ func TestAServersClockThatJumpsBackEndsLeasesLateAndTokensStillGrow(t *testing.T
 		if left := time.Duration(ms) * time.Millisecond; left < wrong/2 {
 			t.Errorf("the late end was not shown: %v left of a TTL of %v", left, shortTTL)
 		}
-		// A lease survives meanwhile, and later leases have higher tokens.
+		// A lease survives that, and later leases have higher tokens.
 		check(t, first.Renew(t.Context()))
 		first.mustUnlock(t)
 		late := b.open() // a client that has not seen the earlier time
@@ -153,7 +153,7 @@ func TestTheClockOfAZooKeeperServerAffectsOnlyLocksWithoutASession(t *testing.T)
 	lease.mustUnlock(t)
 	waiting.get(soon).mustUnlock(t)
 
-	// This shows the weakness: a grant that its store left behind ends early.
+	// This shows the weakness: a grant that remained when its store was closed ends early.
 	clock.shift(0)
 	url = fmt.Sprintf("zk://%s?session=%v", server.Addr(), wrong)
 	s, err := store.Open(t.Context(), url)

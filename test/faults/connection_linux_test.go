@@ -18,8 +18,8 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
-// briefly is the deadline of a caller, and late is when a call has missed it, even on a busy
-// machine. Client libraries have timeouts of 5 s and more.
+// briefly is the deadline of a caller. A call that takes as long as late has missed the deadline,
+// even on a busy machine. Client libraries have timeouts of 5 s and more.
 const (
 	briefly = 200 * time.Millisecond
 	late    = 2 * time.Second
@@ -64,7 +64,7 @@ func TestACallReturnsAtItsDeadlineThoughTheServerIsStopped(t *testing.T) {
 		b.primary().Stop()
 		endsBriefly(t, client, lease)
 		b.primary().Continue()
-		// The calls are undone, and not before they have reached the server.
+		// The calls are undone only after they have reached the server.
 		record(h).later(t, t.Context(), other, "n", longTTL).get(soon).mustUnlock(t)
 		lease.mustUnlock(t)
 		b.clean(soon, client, other)
@@ -101,7 +101,8 @@ func TestAGivenUpRequestDoesNotOutliveItsCleanUp(t *testing.T) {
 			var all sync.WaitGroup
 			for i := range calls {
 				all.Go(func() {
-					// Some give up while their request is in flight, some before it is sent.
+					// Some callers give up while their request is in flight, some before it is
+					// sent.
 					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*10*time.Millisecond)
 					defer cancel()
 					if _, err := client.TryLock(ctx, fmt.Sprint(round, "/", i), holdfast.TTL(longTTL)); err == nil {
@@ -158,7 +159,7 @@ func TestManyWaitersShareAConnectionToListen(t *testing.T) {
 		if b.shards != nil {
 			most, servers = 3, 3
 		}
-		time.Sleep(briefly) // so that further connections would be seen
+		time.Sleep(briefly) // so that further connections would be noticed
 		if n := listeners(b); n > most {
 			t.Errorf("%d connections listen for %d waiters, want %d at most", n, waiters, most)
 		}
@@ -202,7 +203,7 @@ func handOff(t *testing.T, b *bed, from, to *holdfast.Client) time.Duration {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	// There is no Retry, which would find the lock free by polling.
+	// There is no Retry, because it would find the lock free by polling.
 	lock := func(c *holdfast.Client) (lease *holdfast.Lease, err error) {
 		err = retry(func() error { lease, err = c.Lock(ctx, "n"); return err })
 		return lease, err
@@ -293,7 +294,7 @@ func TestHandOffsAreFastAgainAfterAFailover(t *testing.T) {
 			}
 			t.Logf("hand-offs after the failover: %v", took)
 			after()
-			b.clean(limit, client, other) // a failover can lose a release: the grant then lasts for its TTL
+			b.clean(limit, client, other) // a failover can lose a release, and the grant then lasts for its TTL
 		}
 	}
 	planned := test(func(b *bed) func() {
@@ -373,7 +374,7 @@ func TestDeadConnectionsLoseNoLease(t *testing.T) {
 	d := new(detour)
 	d.set(p.Addr())
 	client := b.openByDetour(d)
-	// Several connections are open: a dead connection must not be replaced by another dead one.
+	// Several connections are open. A dead connection must not be replaced by another dead one.
 	var all sync.WaitGroup
 	for i := range 32 {
 		all.Go(func() {
@@ -425,7 +426,7 @@ func TestADeadSubscriptionIsReplaced(t *testing.T) {
 	})
 	before := connections(b.nodes[0])
 	d.set(b.nodes[0].Addr())
-	p.Drop() // nothing tells the client that its peer is gone
+	p.Drop() // the client is not told that its peer is gone
 	eventually(t, "it listens and asks by other connections", func() error {
 		listens, asks := false, false
 		for _, conn := range connections(b.nodes[0]) {
@@ -498,7 +499,7 @@ func TestAnOldPrimaryThatSentinelsCannotDemoteIsLeft(t *testing.T) {
 		handOff(t, b, client, other)
 		handOff(t, b, other, client)
 		old := b.primary()
-		// It stays a primary for the connected clients, and keeps their connections.
+		// The old primary stays a primary for the connected clients, and keeps their connections.
 		old.Must("ACL", "SETUSER", "default", "-slaveof", "-replicaof", "-client|kill")
 		failOver(b)
 		next := b.primary()

@@ -1,5 +1,5 @@
-// Package faults tests locks while servers, networks and processes fail. Its tests kill, stop
-// and cut off real servers and real processes, record what every client saw, and check the
+// Package faults tests locks while servers, networks and processes fail. Its tests kill, stop and
+// cut off real servers and real processes, record what every client observed, and check the
 // record:
 //
 //   - P: the history is possible for a mutex with fencing tokens ([History.CheckMutex]).

@@ -16,8 +16,8 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
-// etcdBeds bounds how many clusters run at once. The election timeout is the default of etcd: an
-// election that is caused by a busy machine would restart the TTL of every lease.
+// etcdBeds bounds how many clusters run at once. The election timeout is the default of etcd,
+// because an election that a busy machine causes would restart the TTL of every lease.
 var (
 	etcdBeds  = make(chan struct{}, 3)
 	unhurried = servers.EtcdOptions{Args: []string{"--heartbeat-interval=100", "--election-timeout=1000"}}
@@ -44,7 +44,7 @@ func (b *bed) openEtcdBy(opts ...holdfast.Option) (*holdfast.Client, wires) {
 }
 
 // leftOnEtcd returns an error that names the keys and leases that are left. Connections need no
-// check, because they have goroutines, which are counted in the end.
+// check, because they have goroutines, which are counted at the end.
 func (b *bed) leftOnEtcd() error {
 	var found struct {
 		Kvs    []struct{ Key string }
@@ -151,8 +151,8 @@ func endsOnHungServers[S interface {
 	b.clean(longTTL+soon, client, other)
 }
 
-// Work continues while servers and connections fail. In the end the resource has every update, in
-// the order of tokens.
+// Work continues while servers and connections fail. At the end, the resource has every update,
+// in the order of tokens.
 func TestWorkUnderALockGoesOnThroughFaults(t *testing.T) {
 	t.Parallel()
 	beds := map[string]func(t testing.TB) *bed{"etcd": etcd, "ZooKeeper": zookeeper}

@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
-// isolate ends the replication of a primary: it rejects its replicas when they reconnect. Grants
-// that it makes from now on are lost with it.
+// isolate ends the replication of a primary, which then rejects its replicas when they reconnect.
+// Grants that it makes from now on are lost with it.
 func isolate(t testing.TB, b *bed) *servers.Redis {
 	t.Helper()
 	primary := b.primary()
@@ -45,8 +45,8 @@ func TestAFailoverLosesAGrantThatTheReplicasNeverSawAndTheTokenTellsThemApart(t 
 		primary.Kill()
 		b.group.AwaitFailover(primary)
 
-		// This shows the weakness: the new primary grants the lock, while the old holder still
-		// believes that it holds it.
+		// This shows the weakness: the new primary grants the lock while the lease of the old
+		// holder is still valid.
 		next := record(h).must(t, other, "n", longTTL, holdfast.Retry(holdfast.Every(50*time.Millisecond)))
 		if !old.believes() {
 			t.Errorf("the double grant was not shown: the old holder knows already: %v", old.Err())

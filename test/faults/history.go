@@ -10,14 +10,14 @@ import (
 // A Hold is one lease as its holder saw it. Times are on a clock that all clients share, and are
 // zero if they were not observed.
 //
-// Times err on the safe side, whatever the scheduler does: the record of a hold begins no
-// earlier than the hold, and ends no later.
+// Recorded times are on the safe side, whatever the scheduler does: the record of a hold begins
+// no earlier than the hold, and ends no later.
 type Hold struct {
 	Who   string // the client
 	Name  string
 	Token int64
 
-	// The mode: exclusive if neither Shared nor Permits is set.
+	// These fields are the mode, which is exclusive if neither Shared nor Permits is set.
 	Shared  bool
 	Permits int
 	Limit   int
@@ -30,7 +30,7 @@ type Hold struct {
 	Believed time.Duration
 
 	Unlock time.Duration // when Unlock was called
-	Freed  time.Duration // when it returned, if the lock was released
+	Freed  time.Duration // when Unlock returned, if the lock was released
 
 	// Expiry is the earliest time at which the store may have ended the grant on its own.
 	Expiry time.Duration
@@ -43,7 +43,7 @@ type Hold struct {
 type Attempt struct {
 	Name  string
 	Asked time.Duration
-	Ended time.Duration // if refused: the queue was empty, so the name was held
+	Ended time.Duration // if refused: when the queue was empty, so that the name was held
 }
 
 // A History is the record of many clients. Its methods are safe for concurrent use.
@@ -104,7 +104,7 @@ func (h *History) Len() int {
 	return len(h.holds)
 }
 
-// excludes reports whether two holds of one name exclude each other, whatever others exist.
+// excludes reports whether two holds of one name exclude each other in any case.
 func (h *Hold) excludes(other *Hold) bool {
 	return (!h.Shared || !other.Shared) && (h.Permits == 0 || other.Permits == 0)
 }
@@ -112,7 +112,7 @@ func (h *Hold) excludes(other *Hold) bool {
 // exclusive reports whether a hold was exclusive.
 func (h *Hold) exclusive() bool { return !h.Shared && h.Permits == 0 }
 
-// byName returns the holds of each name, by token.
+// byName returns the holds of each name, in order of tokens.
 func (h *History) byName() map[string][]Hold {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -96,7 +96,7 @@ func TestAHolderThatIsCutOffKnowsBeforeTheNextIsGranted(t *testing.T) {
 	}
 }
 
-// renewed returns a check that a lease is renewed after now.
+// renewed returns a check that succeeds when the lease has been renewed.
 func renewed(h *held) func() error {
 	before := h.Deadline()
 	return func() error {
@@ -144,7 +144,7 @@ func storedToken(t testing.TB, b *bed, name string) int64 {
 	client := b.open()
 	defer client.Close()
 	var token int64
-	// The bytes in a proxy may be only a part of the reply, or come before it.
+	// The bytes in a proxy may be only a part of the reply, or belong to an earlier one.
 	eventually(t, "one holds "+name, func() error {
 		info, err := client.Inspect(t.Context(), name)
 		if err == nil && len(info.Holders) != 1 {
@@ -168,7 +168,7 @@ func TestARenewalWhoseReplyIsLostIsNotALostLock(t *testing.T) {
 		over := lease.watch()
 		for range 2 {
 			answered := w.holdRepliesAfter(t, "n")
-			answered() // of a renewal, because there are no other requests
+			answered() // it is the reply to a renewal, because there are no other requests
 			check := renewed(lease)
 			w.lose()
 			eventually(t, "the lease is renewed", check)
@@ -246,7 +246,8 @@ func TestFiftyWaitersAreServedInOrderWhileHalfAreCancelledOrKilled(t *testing.T)
 			t.Fatal(err)
 		}
 
-		// They are cancelled and killed at the same time, while the lock is passed on.
+		// Calls are cancelled and children are killed at the same time, while the lock is passed
+		// on.
 		begin := time.Now()
 		go func() {
 			for i, cancel := range cancels {
@@ -259,12 +260,12 @@ func TestFiftyWaitersAreServedInOrderWhileHalfAreCancelledOrKilled(t *testing.T)
 		holder.mustUnlock(t)
 		for _, waiting := range cancelled {
 			ends(t, "a cancelled wait", waiting.done)
-			if waiting.err == nil { // it was granted just before that
+			if waiting.err == nil { // it was granted just before it was cancelled
 				waiting.held.mustUnlock(t)
 			}
 		}
-		// A killed child may hold the lock, until its TTL is over. All dead waiters together
-		// cost one heartbeat.
+		// A killed child may hold the lock until its TTL is over. All dead waiters together cost
+		// one heartbeat.
 		bound := ttl + first.Capabilities().Heartbeat + soon
 		granted := make(chan *turn, len(patient))
 		for _, waiting := range patient {

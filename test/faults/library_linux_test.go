@@ -16,8 +16,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// The schemes of the URLs by which the two client libraries for Redis are chosen. Programs
-// have no URLs for go-redis; these are for the tests and their child processes.
+// The URL schemes that choose between the two client libraries for Redis. Programs have no URLs
+// for go-redis. These are for the tests and their child processes.
 const (
 	viaRueidis = "redis"
 	viaGoRedis = "goredis"
@@ -74,7 +74,7 @@ func goRedisClient(kind string, hosts []string, dial dialer) goredisclient.Unive
 	return goredisclient.NewClient(&goredisclient.Options{Addr: hosts[0], Dialer: dial})
 }
 
-// dialBy returns a dialer that replaces addresses by others.
+// dialBy returns a dialer that replaces the addresses in by with others.
 func dialBy(by map[string]string) dialer {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if other, ok := by[addr]; ok {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// parallel is the number of tests that run at the same time. They mostly wait, for leases to
-// expire and for servers to detect a fault.
+// parallel is the number of tests that run at the same time. Most of the time they wait for
+// leases to expire and for servers to detect a fault.
 const parallel = "8"
 
 func TestMain(m *testing.M) {

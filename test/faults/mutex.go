@@ -12,7 +12,7 @@ import (
 
 const (
 	// segment is the number of holds that are checked together. Every part of a correct history
-	// is correct, and the effort grows with the square of the length.
+	// is correct, and the cost of the check grows with the square of the length.
 	segment = 300
 
 	// checkLimit is far longer than the check of a segment takes. Acquires can only be in the
@@ -24,10 +24,10 @@ const (
 
 // CheckMutex checks P: the history is possible for a mutex that issues growing tokens.
 //
-// A call takes effect at some time between its start and its end. An acquire needs a free
-// mutex. A release frees the mutex if it is held under the same token. A lease can also expire
-// at any time from its Expiry on. A call with an unknown outcome takes effect at any time after
-// its start, or never, and its grant can end at any time.
+// A call takes effect at some time between its start and its end. An acquire needs a free mutex.
+// A release frees the mutex if it is held under the same token. A lease can also expire at any
+// time after its Expiry. A call with an unknown outcome takes effect at any time after its start,
+// or never, and its grant can end at any time.
 func (h *History) CheckMutex() error {
 	h.mu.Lock()
 	unknown, refused := slices.Clone(h.unknown), slices.Clone(h.refused)
@@ -56,7 +56,7 @@ func (h *History) CheckMutex() error {
 // An op is a step of the model.
 type op struct {
 	kind opKind
-	rank int // rank of the token in the history, from 1; below 0 for an unknown grant
+	rank int // rank of the token in the history, from 1; negative for an unknown grant
 }
 
 type opKind uint8
@@ -115,7 +115,7 @@ func operations(holds []Hold) (ops []porcupine.Operation) {
 			add(release, rank, hold.Unlock, int64(hold.Freed))
 			continue
 		}
-		// It may have expired before. A late release frees nothing.
+		// The grant may have expired before. A late release then frees nothing.
 		if hold.Unlock > 0 {
 			add(expire, rank, hold.Unlock, never)
 		}
@@ -125,7 +125,7 @@ func operations(holds []Hold) (ops []porcupine.Operation) {
 }
 
 // attempts translates calls without a lease for the model. Calls with an unknown outcome matter
-// only as an explanation of refusals.
+// only because they can explain refusals.
 func attempts(name string, unknown, refused []Attempt) (ops []porcupine.Operation) {
 	for _, a := range refused {
 		if a.Name == name {

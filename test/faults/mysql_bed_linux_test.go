@@ -92,9 +92,9 @@ func (m *mysqlServer) exec(t testing.TB, statement string) {
 	}
 }
 
-// left returns an error that lists the names in use, the claims and the connections that are left.
-// Rows of names that are not in use stay for some seconds, and notes of late requests, whose seq is
-// negative, for a minute.
+// left returns an error that lists the names in use, the claims and the connections that are
+// left. Rows of names that are not in use stay for some seconds, and records of late requests,
+// whose seq is negative, for a minute.
 func (m *mysqlServer) left(testing.TB) error {
 	var left []string
 	for _, query := range []string{
@@ -114,8 +114,9 @@ func (m *mysqlServer) left(testing.TB) error {
 	return nil
 }
 
-// mysqlMentions returns byte strings that a request for a name contains: the parameters of a
-// prepared statement, name and identity with their lengths, or a literal.
+// mysqlMentions returns byte strings that a request for a name contains. In the parameters of a
+// prepared statement, the name and the identity follow their lengths. Otherwise the name is a
+// literal.
 func mysqlMentions(name string) [][]byte {
 	return [][]byte{[]byte(string(rune(len(name))) + name + "\x10"), []byte("x'" + hex.EncodeToString([]byte(name)) + "'")}
 }

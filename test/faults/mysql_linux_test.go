@@ -118,7 +118,7 @@ func TestConnectionsToMariaDBKilledWhileInUse(t *testing.T) {
 				t.Errorf("the list of connections: %v", err)
 			}
 			for _, id := range ids {
-				b.mysql.query("KILL " + id) // it may have ended by itself
+				b.mysql.query("KILL " + id) // the connection may have ended by itself
 			}
 			select {
 			case <-stop:

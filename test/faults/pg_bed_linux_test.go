@@ -41,8 +41,8 @@ func postgresOn(t testing.TB, p *servers.Postgres) *bed {
 	return &bed{t: t, url: pg.url(p.Addr()), pg: pg}
 }
 
-// url returns the URL of the schema at an address. The name of the application marks its
-// connections.
+// url returns the URL of the schema at an address. Its connections can be recognized by the name
+// of the application.
 func (p *pgBed) url(addr string) string {
 	return fmt.Sprintf("%s&schema=%s&application_name=%[2]s", servers.PostgresURL(addr), p.schema)
 }
@@ -53,8 +53,8 @@ func (p *pgBed) openBy(t testing.TB, opts ...holdfast.Option) (*holdfast.Client,
 	return openURL(t, p.url(proxy.Addr()), opts...), wires{proxy}
 }
 
-// left returns an error that lists the names with holders or waiters, and the connections that are
-// left. Rows of free names stay for some seconds, and notes of late requests for a minute.
+// left returns an error that lists the names with holders or waiters, and the connections that
+// are left. Rows of free names stay for some seconds, and records of late requests for a minute.
 func (p *pgBed) left() error {
 	query := `SELECT 'name ' || name FROM SCHEMA.names n WHERE id IS NOT NULL OR crowd AND NOT EXISTS (SELECT FROM SCHEMA.ended e WHERE e.name = n.name)
 		UNION ALL SELECT 'holder ' || name FROM SCHEMA.holders UNION ALL SELECT 'waiter ' || name FROM SCHEMA.waiters

@@ -108,8 +108,8 @@ func TestPostgresBackendsAreTerminatedWhileInUse(t *testing.T) {
 	b.clean(soon, clients...)
 }
 
-// A replica that does not follow synchronously does not have the newest grants. The new primary
-// grants them again, and its tokens are higher, because they follow the clock.
+// An asynchronous replica may not have the newest grants. The new primary grants those names
+// again, and its tokens are higher, because they follow the clock.
 func TestPostgresAFailoverLosesAGrantThatTheReplicaNeverSawAndTheTokenTellsThemApart(t *testing.T) {
 	t.Parallel()
 	b := ownPostgres(t, servers.PostgresOptions{})
@@ -117,7 +117,7 @@ func TestPostgresAFailoverLosesAGrantThatTheReplicaNeverSawAndTheTokenTellsThemA
 	client := b.open()
 	record(h).must(t, client, "n", longTTL).mustUnlock(t)
 	replica := b.pg.StartReplica(t)
-	replica.Must("ALTER SYSTEM SET primary_conninfo = ''") // as if the network between them were down
+	replica.Must("ALTER SYSTEM SET primary_conninfo = ''") // as if the network between the servers were down
 	replica.Must("SELECT pg_reload_conf()")
 	eventually(t, "the replica follows no more", func() error {
 		if n := replica.Value("SELECT count(*) FROM pg_stat_wal_receiver WHERE pid IS NOT NULL"); n != "0" {
@@ -200,8 +200,8 @@ func TestPostgresAClockThatJumpsEitherWayGivesTokensThatGrow(t *testing.T) {
 	}
 	check(t, h.CheckTokens())
 
-	// This shows the weakness: a clock that jumps ahead ends leases early. The resource refuses the
-	// old holder.
+	// This shows the weakness: a clock that jumps ahead ends grants early. The resource refuses
+	// the old holder.
 	clock.shift(0)
 	h, resource = new(History), new(counter)
 	old := record(h).must(t, client, "early", longTTL)
@@ -215,7 +215,8 @@ func TestPostgresAClockThatJumpsEitherWayGivesTokensThatGrow(t *testing.T) {
 	next.mustUnlock(t)
 }
 
-// A waiter is woken when the lock is freed. The loser of pglock slept for a whole lease.
+// A waiter is woken when the lock is released. In pglock, a client that did not get the lock
+// slept for a whole lease.
 func TestPostgresPglockLoserSleptAWholeLeaseAlthoughTheLockWasFreed(t *testing.T) {
 	t.Parallel()
 	b := postgres(t)

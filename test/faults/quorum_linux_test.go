@@ -24,7 +24,7 @@ const (
 	quorumNodes = 5
 )
 
-// quorumBed is a quorum of nodes that count right after their start.
+// quorumBed returns a bed with a quorum of nodes that vote right after their start.
 func quorumBed(t testing.TB, n int, opts servers.RedisOptions) *bed {
 	t.Helper()
 	return quorumOf(t, servers.StartRedisNodes(t, n, opts), "off")
@@ -55,7 +55,7 @@ func (b *bed) openQuorumBy(opts ...holdfast.Option) (*holdfast.Client, wires) {
 	return openURL(b.t, viaQuorum+"://"+strings.Join(addrs, ",")+"?restart=off", opts...), w
 }
 
-// votes waits until so many nodes have a vote for a name.
+// votes waits until the given number of nodes have a vote for a name.
 func (b *bed) votes(name string, want int) {
 	b.t.Helper()
 	eventually(b.t, fmt.Sprintf("%d nodes have a vote for %q", want, name), func() error {
@@ -74,7 +74,7 @@ func (b *bed) votes(name string, want int) {
 	})
 }
 
-// busy lets clients add to a resource until stop is called, which checks what they did.
+// busy lets clients add to a resource until stop is called. Stop checks their updates.
 func (b *bed) busy(h *History, resource *counter, clients int) (stop func()) {
 	ctx, cancel := context.WithCancel(b.t.Context())
 	var all sync.WaitGroup
@@ -101,7 +101,7 @@ func (b *bed) busy(h *History, resource *counter, clients int) (stop func()) {
 	}
 }
 
-// progress waits until a resource has been updated some more times.
+// progress waits until a resource has been updated several more times.
 func progress(t testing.TB, resource *counter, what string) {
 	t.Helper()
 	want := resource.updates() + 20
@@ -201,7 +201,7 @@ func TestANodesClockThatIsAMinuteWrongHarmsNothing(t *testing.T) {
 			b := quorumOf(t, nodes, "off")
 			h, resource := new(History), new(counter)
 			holder := b.open()
-			b.warmUp(holder) // the first lock asks all nodes, since it does not know their tokens
+			b.warmUp(holder) // the first lock asks all nodes, because the client does not know their tokens yet
 			lease := record(h).must(t, holder, "held", wrong/2)
 			over := lease.watch()
 			b.votes("held", len(b.nodes))
@@ -231,7 +231,7 @@ func TestANodesClockThatIsAMinuteWrongHarmsNothing(t *testing.T) {
 	}
 }
 
-// wantClocks checks what doctor finds out about the clocks of a quorum.
+// wantClocks checks the finding of doctor about the clocks of a quorum.
 func wantClocks(t *testing.T, b *bed, want store.Level) {
 	t.Helper()
 	s, err := store.Open(t.Context(), b.url)
@@ -252,7 +252,7 @@ func TestANodeThatLostItsDataIsRepairedAndTokensGrow(t *testing.T) {
 	client := b.open()
 	lease := record(h).must(t, client, "n", shortTTL)
 	over := lease.watch()
-	for _, node := range b.nodes { // one after the other, all of them
+	for _, node := range b.nodes { // all of them, one after the other
 		node.Wipe()
 		eventually(t, "the node has the vote again", func() error {
 			n, err := node.Do("EXISTS", lockKey(b, "n"))
@@ -287,7 +287,8 @@ func TestALeaseThatHasNoMajorityIsNotRepaired(t *testing.T) {
 	b.votes("n", len(b.nodes))
 	b.nodes[0].Wipe()
 	b.nodes[1].Wipe()
-	// Shown: two of three have lost their data at once, more than a quorum of three survives.
+	// This shows the limit: two of three nodes have lost their data at once, which is more than a
+	// quorum of three survives.
 	if err := retry(func() error { return lease.Renew(t.Context()) }); !errors.Is(err, holdfast.ErrLost) {
 		t.Errorf("Renew: %v, want ErrLost", err)
 	}
@@ -301,7 +302,7 @@ func TestALeaseThatHasNoMajorityIsNotRepaired(t *testing.T) {
 	b.clean(soon, client, other)
 }
 
-// redsync: one hung node makes Lock and Unlock take 5 s.
+// In redsync, one hung node made Lock and Unlock take 5 s.
 func TestAHungNodeDelaysNeitherLockNorUnlock(t *testing.T) {
 	t.Parallel()
 	b := quorumBed(t, 3, servers.RedisOptions{})
@@ -331,8 +332,8 @@ func TestAHungNodeDelaysNeitherLockNorUnlock(t *testing.T) {
 	b.clean(soon, client)
 }
 
-// redsync, redislock: the clean-up after a timed-out acquire ran on the dead context, which left
-// an orphan key until its TTL.
+// In redsync and redislock, the clean-up after an acquire that timed out used the context that
+// had ended. So a key without a holder stayed until its TTL was over.
 func TestAnAcquireThatIsCancelledHalfWayLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	b := quorumBed(t, 3, servers.RedisOptions{})
@@ -360,7 +361,7 @@ func TestAnAcquireThatIsCancelledHalfWayLeavesNothingBehind(t *testing.T) {
 	b.clean(soon, client, other)
 }
 
-// No client starves, whatever the order.
+// No client starves, whatever the order in which clients are served.
 func TestFiftyClientsOfAQuorumAllMakeProgress(t *testing.T) {
 	t.Parallel()
 	const clients = 50
@@ -370,7 +371,8 @@ func TestFiftyClientsOfAQuorumAllMakeProgress(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	var opened []*holdfast.Client
-	// As programs do. So many clients that ask again after 20 ms would be all that the nodes do.
+	// Retry as programs do. If so many clients asked again after 20 ms, the nodes would do
+	// nothing else.
 	retry := holdfast.Retry(holdfast.Backoff(50*time.Millisecond, time.Second))
 	for i := range clients {
 		client := b.open()

@@ -21,7 +21,7 @@ func now() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// A recorder takes locks and records what happened.
+// A recorder takes locks and records their holds.
 type recorder struct {
 	note    func(Hold)
 	unknown func(Attempt)
@@ -78,7 +78,7 @@ func (h *held) believes() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at := now()
-	// A lease ends by its margin before the store may end the grant.
+	// A lease ends its margin before the time at which the store may end the grant.
 	margin := min(max(h.ttl/20, time.Millisecond), time.Second)
 	h.hold.Expiry = max(h.hold.Expiry, at+time.Until(h.Deadline())+margin)
 	if h.ctx.Err() != nil {
@@ -146,7 +146,7 @@ func (r recorder) later(t testing.TB, ctx context.Context, c *holdfast.Client, n
 	return w
 }
 
-// get checks L: it waits for the lock, up to most.
+// get checks L: it waits for the lock, for at most most.
 func (w *turn) get(most time.Duration) *held {
 	w.t.Helper()
 	timer := time.NewTimer(most)
@@ -201,7 +201,8 @@ func check(t testing.TB, err error) {
 
 var errNotYet = errors.New("not yet")
 
-// contextWithCancel returns a context that ends with the test or by the returned function.
+// contextWithCancel returns a context that ends with the test or when the returned function is
+// called.
 func contextWithCancel(t testing.TB) (context.Context, context.CancelFunc) {
 	return context.WithCancel(t.Context())
 }

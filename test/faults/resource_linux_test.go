@@ -23,7 +23,7 @@ type counter struct {
 	log   []Write
 }
 
-// read is the first half of an update. From then on lower tokens are refused.
+// read is the first half of an update. After it, lower tokens are refused.
 func (c *counter) read(token int64) (int64, error) {
 	if err := c.gate.Raise(token); err != nil {
 		return 0, err
@@ -134,8 +134,8 @@ func startShared(t testing.TB) *servers.Redis {
 	return servers.StartRedis(t, servers.RedisOptions{InMemory: true})
 }
 
-// checkShared checks R. Accepted is the number of writes per name that clients know were
-// accepted, and unsure is the number of those with an unknown outcome.
+// checkShared checks R. Accepted is the number of writes per name that were accepted for certain,
+// and unsure is the number of writes with an unknown outcome.
 func checkShared(r *servers.Redis, accepted, unsure map[string]int64) error {
 	lost, err := r.Do("LRANGE", "lost", "0", "9")
 	if err != nil {
@@ -173,7 +173,8 @@ func checkShared(r *servers.Redis, accepted, unsure map[string]int64) error {
 }
 
 // grantedTwice takes a lock, and takes it again after fault has ended the grant on the server. It
-// shows that the first holder still believes in its lease, and that the resource refuses its write.
+// shows that the lease of the first holder is still valid for that holder, and that the resource
+// refuses its write.
 func grantedTwice(t *testing.T, h *History, resource *counter, client *holdfast.Client, ttl time.Duration, fault func() (other *holdfast.Client)) (old, next *held) {
 	t.Helper()
 	old = record(h).must(t, client, "n", ttl)

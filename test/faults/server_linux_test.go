@@ -35,7 +35,7 @@ func TestARestartThatKeepsTheDataKeepsLocksAndTokens(t *testing.T) {
 	})
 }
 
-// retry calls do until the store is not unavailable any more.
+// retry calls do until it does not return ErrUnavailable.
 func retry(do func() error) (err error) {
 	for begin := time.Now(); time.Since(begin) < limit; time.Sleep(10 * time.Millisecond) {
 		if err = do(); !errors.Is(err, holdfast.ErrUnavailable) {
@@ -57,8 +57,8 @@ func TestTokensGrowOverARestartThatLosesTheData(t *testing.T) {
 		check(t, h.CheckTokens())
 		check(t, resource.check())
 		next.mustUnlock(t)
-		// There is nothing to release: the grant is gone, or an earlier attempt that failed has
-		// released it.
+		// There is nothing to release. Either the grant is gone, or an earlier attempt that
+		// failed has released it.
 		if err := old.Unlock(t.Context()); err != nil && !errors.Is(err, holdfast.ErrLost) {
 			t.Errorf("the first holder's Unlock: %v", err)
 		}
@@ -74,7 +74,7 @@ func (b *bed) loseData() {
 		primary.Wipe()
 		return
 	}
-	for _, s := range b.group.Sentinels { // otherwise they may be faster, and promote a replica
+	for _, s := range b.group.Sentinels { // otherwise the Sentinels may be faster and promote a replica
 		s.Stop()
 	}
 	primary.Wipe()
@@ -104,7 +104,7 @@ func TestTokensGrowOverALossOfDataHoweverManyWereTaken(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		// As with many busy processes, each acquire reserves a block of tokens for hand-overs.
+		// Each acquire reserves a block of tokens for hand-overs, as many busy processes would.
 		const names, most = 3000, 1024
 		var highest int64
 		var mu sync.Mutex
@@ -142,7 +142,7 @@ func request(name string, tokens int) store.Request {
 	return store.Request{Name: name, ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: longTTL, Tokens: tokens, Owner: "test"}
 }
 
-// retryAny calls do until it works.
+// retryAny calls do until it succeeds.
 func retryAny(do func() error) (err error) {
 	for begin := time.Now(); time.Since(begin) < limit; time.Sleep(10 * time.Millisecond) {
 		if err = do(); err == nil {
@@ -223,8 +223,8 @@ func TestScriptsAreForgottenAndConnectionsKilledWhileInUse(t *testing.T) {
 	})
 }
 
-// killConnections ends the connections of clients, but not those by which Sentinels check that the
-// server is alive.
+// killConnections ends the connections of clients, but not those with which Sentinels check that
+// the server is alive.
 func killConnections(node *servers.Redis) {
 	for _, conn := range connections(node) {
 		if id, _, ok := strings.Cut(strings.TrimPrefix(conn, "id="), " "); ok {

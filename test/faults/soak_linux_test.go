@@ -148,7 +148,7 @@ func (s *soak) run() {
 	t.Logf("%d kills, %d cuts, %d failures of servers; %d locks, %d updates", kills, cuts, failures, s.history.Len(), s.total())
 	check(t, s.history.Check())
 	check(t, checkShared(s.resource, s.accepted, s.pending))
-	// On ZooKeeper the record of a MinHold is removed by the next use of its name, or by a
+	// On ZooKeeper, the record of a MinHold is removed by the next use of its name, or by a
 	// listing.
 	client := s.bed.open()
 	for _, err := range client.List(t.Context(), "") {
@@ -165,7 +165,7 @@ func (s *soak) spawn(i int) *child {
 	}, s.wrote)
 }
 
-// fault disturbs the connections of a child for some time.
+// fault makes the connections of a child fail for some time.
 func (s *soak) fault(i int, fault func(wires)) {
 	fault(s.wires[i])
 	timer := time.AfterFunc(rand.N(2*s.bed.short()), s.wires[i].heal)
@@ -195,7 +195,7 @@ func (s *soak) total() (n int64) {
 	return n
 }
 
-// soak is the role of a child: its clients work until its input ends.
+// soak is a role of a child. Its clients work until its input ends.
 func (p *printer) soak(o order) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
@@ -291,7 +291,7 @@ func soakOptions(ttl time.Duration) (opts []holdfast.CallOption) {
 	return opts
 }
 
-// update adds one to the resource, slowly.
+// update adds one to the resource, with a pause between the read and the write.
 func (p *printer) update(ctx context.Context, h *held, resource *shared, name string) error {
 	read, err := resource.read(name, h.Token())
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 // Client x hands a name over among its goroutines, which uses up tokens, while client y receives
-// no replies. Then y is granted the name, and the reply to that is lost as well.
+// no replies. Then y is granted the name, and the reply to that request is lost as well.
 func TestAGrantWhoseReplyWasLostHasATokenAboveEarlierHandOvers(t *testing.T) {
 	onAll(t, func(t *testing.T, b *bed) {
 		h := new(History)
@@ -73,7 +73,7 @@ func TestZooKeeperAnIdleClientLeavesAHungServer(t *testing.T) {
 	b := zookeeper(t)
 	client, w := b.openBy()
 	record(new(History)).must(t, client, "first", longTTL).mustUnlock(t)
-	_, err := client.Inspect(t.Context(), "first") // is answered after everything that was sent before
+	_, err := client.Inspect(t.Context(), "first") // the reply arrives after the replies to all earlier requests
 	check(t, err)
 	w.hangUsed()
 	begin := time.Now()
@@ -88,8 +88,8 @@ func TestZooKeeperAnIdleClientLeavesAHungServer(t *testing.T) {
 	b.clean(zooSession+soon, client)
 }
 
-// Requests whose callers have given up must be cleaned up, which is not possible on a hung server.
-// That must not keep a client from leaving the server.
+// Requests whose callers have given up must be cleaned up, which is not possible on a hung
+// server. This must not keep a client from leaving that server.
 func TestZooKeeperALeaseOutlivesAHungServerBesideACleanUp(t *testing.T) {
 	t.Parallel()
 	b := zooBed(t, sharedZoo(), longSession)

@@ -32,8 +32,8 @@ type zoo struct {
 	session time.Duration
 }
 
-// lifetime is a testing.TB that lasts as long as the process. Starting three servers takes too long
-// for each test to have its own, and most tests do not disturb them.
+// lifetime is a testing.TB that lasts as long as the process. It takes too long to start three
+// servers for each test, and most tests do not disturb them.
 type lifetime struct {
 	testing.TB // for the methods that are not called here
 	mu         sync.Mutex
@@ -138,7 +138,7 @@ type silent struct{}
 
 func (silent) Printf(string, ...any) {}
 
-// connect opens a connection of the client library, with which a test reads the servers.
+// connect opens a connection of the client library, through which a test reads the servers.
 func (z *zoo) connect(t testing.TB) *zk.Conn {
 	t.Helper()
 	conn, events, err := zk.Connect(z.Addrs(), time.Minute, zk.WithLogger(silent{}))

@@ -28,7 +28,7 @@ func startDivided(t testing.TB) *divided {
 	opts := quietZoo
 	opts.Route = func(from, to int, addr string) string {
 		p := faultproxy.Start(t, addr)
-		p.Patient() // a follower whose connection is reset before its leader listens waits for ten seconds
+		p.Patient() // otherwise a follower whose connection is reset before its leader listens would wait for ten seconds
 		way := [2]int{from, to}
 		d.ways[way] = append(d.ways[way], p)
 		return p.Addr()
@@ -47,8 +47,8 @@ func (d *divided) around(z *servers.ZooKeeper) (w wires) {
 	return w
 }
 
-// kill kills a server, and makes its proxies refuse connections: otherwise they would wait for the
-// server.
+// kill kills a server, and makes its proxies refuse connections. Otherwise the proxies would wait
+// for the server.
 func (d *divided) kill(z *servers.ZooKeeper) {
 	z.Kill()
 	d.around(z).cut()
@@ -73,8 +73,8 @@ func (d *divided) serve(t testing.TB) {
 	}
 }
 
-// All tests of server faults share one ensemble, since starting it takes long. They run one after
-// the other, and each leaves all servers running.
+// All tests of server faults share one ensemble, because starting it takes long. They run one
+// after the other, and each leaves all servers running.
 func TestZooKeeperWhoseServersFail(t *testing.T) {
 	t.Parallel()
 	d := startDivided(t)
@@ -156,7 +156,8 @@ func oneHangs(t *testing.T, d *divided, b *bed) {
 	over := held.watch()
 	used := slices.IndexFunc(w, func(p *faultproxy.Proxy) bool { return p.Open() > 0 })
 	d.Nodes[used].Stop()
-	// L: the client needs time to reconnect, and an election takes time if the leader hangs.
+	// Check L. The client needs time to reconnect, and an election takes time if the leader
+	// hangs.
 	next := record(h).later(t, t.Context(), client, "n", longTTL, patient).get(soon)
 	check(t, retry(func() error { return held.Renew(t.Context()) }))
 	d.Nodes[used].Continue()

@@ -40,7 +40,7 @@ func TestConformanceOfThreeServers(t *testing.T) {
 	addrs := servers.StartEtcdCluster(t, 3, servers.EtcdOptions{}).Addrs()
 	look := dial(t, addrs)
 	defer look.Close()
-	etcdtest.Residue(t, look) // the first use of a server may leave something
+	etcdtest.Residue(t, look) // the first use of a server may leave keys behind
 	storetest.Run(t, storetest.Harness{
 		Open: func(t testing.TB) store.Store {
 			client := dial(t, addrs)

@@ -2,5 +2,5 @@ package fleet
 
 import "syscall"
 
-// attributes ends an instance with its fleet, even if the instance is suspended.
+// attributes makes an instance end with its fleet, even if the instance is suspended.
 func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

@@ -4,5 +4,5 @@ package fleet
 
 import "syscall"
 
-// attributes has nothing to set: an instance ends when its standard input does.
+// attributes sets nothing. An instance ends when its standard input is closed.
 func attributes() *syscall.SysProcAttr { return nil }

@@ -1,5 +1,5 @@
-// Package fleet runs several instances of the running program as processes, so that an
-// example can stop, kill and suspend them. It is not part of what the examples show.
+// Package fleet runs several instances of the running program as processes, so that an example
+// can stop, kill and suspend them. Users need not copy it.
 package fleet
 
 import (
@@ -16,15 +16,15 @@ import (
 	"time"
 )
 
-// patience is how long a fleet waits for a line of an instance, or for its end: long enough for
-// a busy machine.
+// patience is how long a fleet waits for a line of an instance, or for its end. It is long enough
+// for a busy machine.
 const patience = time.Minute
 
 // command is the first argument of every instance.
 const command = "instance"
 
-// IsInstance reports whether this process was started by a Fleet, and returns the arguments
-// after the first. In a test, TestMain calls main if it is.
+// IsInstance reports whether this process was started by a Fleet, and returns the arguments after
+// the first. In a test, TestMain calls main in such a process.
 func IsInstance() ([]string, bool) {
 	if len(os.Args) < 2 || os.Args[1] != command {
 		return nil, false
@@ -32,7 +32,7 @@ func IsInstance() ([]string, bool) {
 	return os.Args[2:], true
 }
 
-// A Fleet is a set of running instances. It prints what they print, with their names.
+// A Fleet is a set of running instances. It prints their output, with their names.
 type Fleet struct {
 	ctx context.Context
 	out io.Writer
@@ -41,7 +41,7 @@ type Fleet struct {
 	mu        sync.Mutex
 	instances map[string]*instance
 	lines     []line
-	changed   chan struct{} // closed and replaced with every line and every end
+	changed   chan struct{} // closed and replaced whenever an instance prints a line or ends
 }
 
 type instance struct {
@@ -60,11 +60,11 @@ func (i *instance) ended() bool {
 	}
 }
 
-// A line was printed by an instance and not read yet.
+// A line is a line of output of an instance that was not read yet.
 type line struct{ name, text string }
 
-// New returns an empty fleet. It prints the output of its instances to out, and adds env to
-// their environment, as "KEY=value". All waiting ends with ctx.
+// New returns an empty fleet. It prints the output of its instances to out, and adds env to their
+// environment, as "KEY=value". All waits end with ctx.
 func New(ctx context.Context, out io.Writer, env ...string) *Fleet {
 	return &Fleet{ctx: ctx, out: out, env: env, instances: make(map[string]*instance), changed: make(chan struct{})}
 }
@@ -145,7 +145,7 @@ func (f *Fleet) await(name, prefix string) (who, rest string, err error) {
 	return who, rest, err
 }
 
-// until waits until condition is true. It calls it with the mutex held.
+// until waits until condition returns true. It calls condition with the mutex held.
 func (f *Fleet) until(condition func() (bool, error), problem string) error {
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()
@@ -180,13 +180,14 @@ func (f *Fleet) Tell(name, text string) error {
 	return err
 }
 
-// Finish closes the standard input of an instance, waits until it has ended, and returns how.
+// Finish closes the standard input of an instance, waits until it has ended, and returns its
+// error.
 func (f *Fleet) Finish(name string) error {
 	f.get(name).stdin.Close()
 	return f.AwaitEnd(name)
 }
 
-// AwaitEnd waits until an instance has ended, and returns how.
+// AwaitEnd waits until an instance has ended, and returns its error.
 func (f *Fleet) AwaitEnd(name string) error {
 	i := f.get(name)
 	err := f.until(func() (bool, error) { return i.ended(), nil }, fmt.Sprintf("instance %s has not ended", name))
@@ -210,8 +211,8 @@ func (f *Fleet) Kill(name string) error {
 // Terminate asks an instance to end, as kill and a deployment do.
 func (f *Fleet) Terminate(name string) error { return f.get(name).cmd.Process.Signal(terminate) }
 
-// Suspend stops an instance in the middle of what it does, as kill -STOP, a debugger, a
-// paused virtual machine and a very long garbage collection do.
+// Suspend stops an instance in the middle of its work, as kill -STOP, a debugger, a paused
+// virtual machine or a very long garbage collection does.
 func (f *Fleet) Suspend(name string) error { return suspend(f.get(name).cmd.Process) }
 
 // Resume continues a suspended instance.
@@ -242,8 +243,8 @@ func (f *Fleet) Close() {
 	}
 }
 
-// Orders returns the lines that an instance gets by Tell. The channel is closed when the
-// instance is to end: by Finish, or because its fleet is gone.
+// Orders returns the lines that Tell sends to this instance. The channel is closed when the
+// instance should end: after Finish, or because its fleet is gone.
 func Orders() <-chan string {
 	orders := make(chan string)
 	go func() {

@@ -9,12 +9,13 @@ import (
 	"os/signal"
 )
 
-// A Demo plays the scenarios of an example with the locks on a store, and returns one line with
-// what they have shown. The URL is empty if the example is to use a temporary SQLite file.
+// A Demo plays the scenarios of an example with the locks on a store, and returns one line about
+// their results. The URL is empty if the example should use a temporary SQLite file.
 type Demo func(ctx context.Context, store string) (proof string, err error)
 
 // Main is the main function of an example: it runs an instance if a Fleet has started this
-// process, and otherwise the demonstration. Demo defines its flags and returns what to run.
+// process, and otherwise the demonstration. Demo defines the flags of the demonstration and
+// returns the function to run.
 func Main(name string, instance func(ctx context.Context, args []string) error, demo func() Demo) {
 	var err error
 	if args, ok := IsInstance(); ok {

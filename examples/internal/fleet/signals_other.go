@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// terminate fails where there are no signals.
+// terminate is a signal that cannot be sent on systems without signals.
 var terminate = os.Interrupt
 
 var errSignals = errors.New("this system cannot suspend a process: run this example on Linux, macOS or in WSL")

@@ -1,7 +1,7 @@
 -- One attempt to take a name, in any mode. See join.lua for ARGV.
 -- Returns {'granted', time in µs, token, tokens, waiters},
 --         {'refused', time in µs, place, waiters, ask again in ms, holders…},
---         {'claim', mode, weight, limit} if the identity asked for something else before, or
+--         {'claim', mode, weight, limit} if the identity made a different request before, or
 --         {'mix', mode, limit} if the name is in use in another way.
 local mode, weight, limit, ttl = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local owner, meta = match(who, '^([^\t]*)\t([^\t]*)$')
@@ -30,8 +30,8 @@ if h and h.state == HELD then
   evenIfFull()
   -- The grant may have been pushed to another call with this identity.
   h.owner, h.meta, h.ends = owner, meta, now + ttl
-  -- The record changes with every call, so that an earlier call of this identity, whose reply
-  -- comes after its caller gave up, does not remove it: see undo in plain.go.
+  -- The record changes with every call. So an earlier call of this identity, whose reply arrives
+  -- after its caller gave up, does not remove it: see undo in plain.go.
   h.since = h.since + 1
   if h ~= sole then
     count(h, -1)
@@ -58,7 +58,7 @@ if fits and (not front or front.field == field) then
   if n > 0 then
     put({mode = mode, weight = weight, limit = limit, state = HELD, ends = now + ttl, id = id, owner = owner, meta = meta,
       since = now, tokens = n, token = token})
-    freed = freed and mode ~= EXCLUSIVE -- an exclusive holder admits no one
+    freed = freed and mode ~= EXCLUSIVE -- an exclusive holder admits no other holder
   end
   finish()
   return {'granted', micro, token, n, waiting}
@@ -78,7 +78,7 @@ if ARGV[9] == '1' then
     waiting = call('RPUSH', QUEUE, field)
     place = waiting - 1
   else
-    -- Dead waiters behind the first are found by their neighbours, at most 100 at a time.
+    -- Each waiter that asks removes dead waiters next to it, at most 100 at a time.
     local least = waiting - 100
     while place > 1 and waiting > least and not alive(place - 1) do
       place = place - 1
@@ -91,8 +91,8 @@ elseif w then
   dropWaiter(field)
 end
 
--- Ask again several times in a heartbeat, and earlier if a holder expires or a waiter in front may
--- be dead by then.
+-- A waiter should ask again several times per heartbeat. It should ask earlier if a holder
+-- expires earlier, or if a waiter in front may be dead earlier.
 local again = math.floor(heartbeat * 9 / 20)
 if place <= 1 then
   local ends = sole and sole.ends or use.n > 0 and tonumber(call('ZRANGE', ENDS, '0', '0', 'WITHSCORES')[2])

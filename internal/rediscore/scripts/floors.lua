@@ -1,8 +1,9 @@
--- The plain lane of a node of a quorum: as plain.lua, but every call that takes a lock has a
--- floor and a counter of its own, so that nodes grant the token that was proposed.
--- KEYS: unused, the lock of each call, the counter of each call that takes one. ARGV: how many
--- calls; then for each call its record up to the time, its TTL in ms and its floor; or to release
--- it its record, '' and ''. It returns what plain.lua does.
+-- The plain lane of a node of a quorum. It is like plain.lua, but every call that takes a lock
+-- has its own floor and counter, so that nodes grant the token that was proposed.
+-- KEYS: unused, the lock of each call, the counter of each call that takes one.
+-- ARGV: the number of calls; then for each call that takes a lock its record up to the time, its
+-- TTL in ms and its floor, or for each call that releases one its record, '' and ''.
+-- Returns the same as plain.lua.
 local n, answers = tonumber(ARGV[1]), {micro}
 for i = 1, n do -- releases first: see plain.lua
   if ARGV[3 * i] == '' then

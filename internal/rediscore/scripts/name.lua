@@ -16,12 +16,12 @@
 -- holder: mode weight limit state ends id owner meta since tokens token
 -- waiter: mode weight limit joined beat channel sent grant tokens owner meta
 --
--- Fields are separated by tabs, those of use by spaces. Times are in ms. Beat is when a waiter
--- that does not ask again counts as dead. Sent is when its client sent the last request, by the
--- client's clock. Grant is for how long a grant may be pushed to it, 0 for never, and tokens how
--- many tokens it wants then.
+-- Fields are separated by tabs, those of use by spaces. Times are in ms. Beat is the time at
+-- which a waiter that does not ask again counts as dead. Sent is the time at which its client
+-- sent the last request, by the client's clock. Grant is how long a grant that is pushed to it
+-- may last, or 0 if none may be pushed. Tokens is how many tokens such a grant should have.
 --
--- ARGV[1] is the command to publish with, ARGV[2] the identity of the caller.
+-- ARGV[1] is the command to publish with. ARGV[2] is the identity of the caller.
 local LOCK, RECORDS, ENDS, QUEUE = KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, format, match = ARGV[2], string.format, string.match
 

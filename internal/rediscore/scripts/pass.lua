@@ -1,6 +1,6 @@
 -- The first part of release.lua handles the usual cases without building the whole state: an
--- exclusive holder releases the name, and nobody waits or the first waiter is exclusive too and
--- gets a pushed grant (see grant in state.lua).
+-- exclusive holder releases the name, and either there is no waiter, or the first waiter is
+-- exclusive too and gets a pushed grant (see grant in state.lua).
 -- ARGV: publish, id, 'release', 'leave' or 'break', the state to keep the name in, for how long
 -- in ms.
 local ends, of = match(sole, '^1\t1\t0\t0\t(%d+)\t(%x+)')

@@ -1,9 +1,10 @@
 -- The plain lane: takes and releases locks that no other client wants.
--- KEYS: counter, and the lock of each call. ARGV: how many locks to take; then for each call its
--- record up to the time, and its TTL in ms, or to release it the whole record, and ''.
--- Returns the time in µs, then for each call: the token, or the record that is there and its
--- PTTL, or false if no tokens are left or the key is not a lock; to release, how
--- many records were removed.
+-- KEYS: counter, and the lock of each call.
+-- ARGV: the number of locks to take; then for each call that takes a lock its record up to the time
+-- and its TTL in ms, or for each call that releases one the whole record and ''.
+-- Returns the time in µs, and then the result of each call. For a call that takes a lock, it is the
+-- token, or the record that is there and its PTTL, or false if no tokens are left or the key is not
+-- a lock. For a call that releases one, it is the number of records that were removed.
 local taken, replies = tonumber(ARGV[1]), {micro}
 if taken < #KEYS - 1 then
   -- Releases come first. At maxmemory Redis stops a script whose first write needs memory, but
@@ -23,7 +24,7 @@ if taken > 0 then
   for i = 2, #KEYS do
     local key, ttl = KEYS[i], ARGV[2 * i - 1]
     if ttl ~= '' then
-      -- An error must not fail the calls for other keys.
+      -- An error for one key must not make the calls for other keys fail.
       local length = token <= last and redis.pcall('RPUSH', key, string.format(tail, ARGV[2 * i - 2], now, token))
       if length == 1 then
         call('PEXPIRE', key, ttl)

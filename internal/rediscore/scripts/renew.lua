@@ -1,7 +1,7 @@
--- Extends a grant, whatever the state of the name.
+-- Extends a grant in any state of the name.
 -- ARGV: publish, id, TTL in ms, mode, tokens, floor.
 -- Returns 0 if the grant is gone, {'renewed', token, tokens}, or {'mode', mode} if its mode cannot
--- change to the other.
+-- change to the requested one.
 local ttl, mode, tokens, floor = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 
 evenIfFull()

@@ -1,4 +1,4 @@
--- The whole state of a name, for all other cases.
+-- The whole state of a name, for the cases that the shorter scripts do not handle.
 local EXCLUSIVE, SHARED, PERMITS = 1, 2, 3
 local HELD, DONE = 0, 1
 
@@ -32,8 +32,8 @@ sole = readHolder(sole)
 local n, m, s, l, k = match(use, '^(%d+) (%d+) (%d+) (%d+) (%d+)$')
 use = {n = tonumber(n) or 0, m = tonumber(m) or 0, s = tonumber(s) or 0, l = tonumber(l) or 0, k = tonumber(k) or 0}
 local waiting = value and not plain and call('LLEN', QUEUE) or 0
-local freed = false -- the first waiter may fit now
-local front         -- the first waiter, once it was looked for
+local freed = false -- the first waiter may be granted now
+local front         -- the first waiter, after first has found it
 local messages = {} -- to publish
 
 -- count adds a holder that is not exclusive to use, or subtracts it.
@@ -55,7 +55,7 @@ local function holder(of)
   return use.n > 0 and readHolder(call('HGET', RECORDS, 'h' .. of)) or nil
 end
 
--- put writes a holder. One that was there before must have been subtracted.
+-- put writes a holder. If the holder existed before, it must have been subtracted from use.
 local function put(h)
   if h.mode == EXCLUSIVE then
     sole = h
@@ -87,16 +87,16 @@ local function dropWaiter(field)
   end
 end
 
--- publish tells a waiter to ask again, or what was granted to it. The message is sent when the
--- state is written: without the right to publish the script ends there.
+-- publish tells a waiter to ask again, or sends it its grant. The message is sent after the state
+-- was written: without the right to publish the script ends there.
 local function publish(w, granted)
   if w.channel ~= '' then
     messages[#messages + 1] = {w.channel, string.sub(w.field, 2) .. '\t' .. (granted or '') .. LOCK}
   end
 end
 
--- alive returns the waiter at a place of the queue, from 0. It drops a dead one, but wakes it: it
--- may only be late.
+-- alive returns the waiter at a place of the queue, counted from 0. It removes a dead waiter, but
+-- wakes it, because the waiter may only be late.
 local function alive(place)
   local field = call('LINDEX', QUEUE, place)
   local w = readWaiter(field)
@@ -117,7 +117,7 @@ local function first()
   return front
 end
 
--- expire drops expired holders, and dead waiters at the front.
+-- expire removes expired holders, and dead waiters at the front of the queue.
 local function expire()
   if sole and sole.ends <= now then
     drop(sole)
@@ -133,13 +133,13 @@ local function admits(mode, weight, limit)
 end
 
 -- grant gives the name to the first waiter, which saves it a round trip. The grant is recorded
--- before it is published. It has the TTL and the tokens that the waiter asked for, but lasts no
--- longer than its heartbeat, since it may be dead. The message contains the time at which the
--- waiter sent its request, because the waiter counts the TTL from then.
+-- before it is published. It has the TTL and the tokens that the waiter requested, but lasts no
+-- longer than the waiter's heartbeat, because the waiter may be dead. The message contains the
+-- time at which the waiter sent its request, because the waiter counts the TTL from then.
 local function grant(w)
   local token, tokens = reserve(w.tokens, 1, 0)
   if tokens < 1 then
-    publish(w) -- it gets the error when it asks
+    publish(w) -- the waiter gets the error when it asks again
     return
   end
   dropWaiter(w.field)
@@ -148,8 +148,9 @@ local function grant(w)
   publish(w, format('%s\t%.0f\t%.0f\t%d\t%d\t', w.sent, w.grant, token, tokens, waiting))
 end
 
--- wake grants the name to the first waiter, or tells it to ask, if it fits. It also wakes the first
--- waiter of a name that was closed: that waiter may give up then, and the next one is woken.
+-- wake grants the name to the first waiter or tells it to ask again, if its request fits. It also
+-- wakes the first waiter of a name that was closed. That waiter may then give up, which wakes the
+-- next one.
 local function wake()
   local w = first()
   if not w or w.field == 'w' .. id then
@@ -202,8 +203,8 @@ local function finish(reply)
   return reply
 end
 
--- evenIfFull lets the script continue at maxmemory: Redis does not stop one whose first write
--- needs no memory.
+-- evenIfFull lets the script continue at maxmemory: Redis does not stop a script whose first
+-- write needs no memory.
 local function evenIfFull()
   call('HDEL', RECORDS, '')
 end

@@ -8,7 +8,7 @@ import (
 
 // Kinds of requests and of results in ZooKeeper's protocol.
 const (
-	opCreateBare      = 1 // result of Create in a Multi, except for containers: without a Stat
+	opCreateBare      = 1 // result of Create in a Multi, except for containers; it has no Stat
 	opDelete          = 2
 	opExists          = 3
 	opGet             = 4
@@ -45,7 +45,7 @@ type Op struct {
 	parts []Op
 }
 
-// Create makes a node of one of the kinds.
+// Create creates a node of the given kind.
 func Create(path string, data []byte, acl ACL, kind int32) Op {
 	op := Op{opCreate, encode(path, data, int32(1), int32(31), acl.Scheme, acl.ID, kind), nil} // one entry, five rights
 	if kind == Container {
@@ -68,7 +68,7 @@ func Exists(path string, watch bool) Op { return Op{opExists, encode(path, watch
 // Get reads a node, and may watch its data and deletion.
 func Get(path string, watch bool) Op { return Op{opGet, encode(path, watch), nil} }
 
-// GetACL reads who has rights to a node.
+// GetACL reads the access control list of a node.
 func GetACL(path string) Op { return Op{opACL, encode(path), nil} }
 
 // Children lists the children of a node, and may watch them and its deletion.
@@ -137,7 +137,7 @@ type Result struct {
 	Data     []byte   // of Get
 	Children []string // of Children
 	ACL      []ACL    // of GetACL
-	Stat     Stat     // of Create, Set, Exists, Get and GetACL; in a Multi, only a Container of Create
+	Stat     Stat     // of Create, Set, Exists, Get and GetACL; in a Multi, of Create only for a Container
 }
 
 // decode reads the body of a reply that has no error.
@@ -236,10 +236,10 @@ const (
 	ErrNotEmpty       Error = -111
 	ErrInvalidACL     Error = -114
 	ErrAuthFailed     Error = -115
-	ErrLocalSession   Error = -120 // an ephemeral node of a session that only one server knows
+	ErrLocalSession   Error = -120 // an ephemeral node was created in a session that only one server knows
 	ErrSessionExpired Error = -112
 	errSessionMoved   Error = -118
-	errSkipped        Error = -2 // of the parts of a Multi after the one that failed
+	errSkipped        Error = -2 // for the parts of a Multi after the one that failed
 )
 
 func (e Error) Error() string {

@@ -20,7 +20,7 @@ import (
 // goroutine, in the order in which packets arrive. They must not block.
 type Options struct {
 	Servers []string           // HOST:PORT each; tried in random order
-	Timeout time.Duration      // of the session, to ask for
+	Timeout time.Duration      // timeout of the session to request
 	Auth    string             // USER:PASSWORD of the digest scheme, or empty
 	TLS     func() *tls.Config // called for every connection; nil for plain TCP
 
@@ -34,19 +34,20 @@ type Options struct {
 const (
 	// hangLimit is how long a server may be silent while it owes a reply, if there are other
 	// servers. It is far longer than the pauses of a healthy server, and leaves time for a second
-	// attempt within the time limit of a call. While no server replies it doubles, up to
+	// attempt within the time limit of a call. While no server replies, the limit doubles, up to
 	// maxPatience times, so that a client does not leave slow servers too early.
 	hangLimit   = 1500 * time.Millisecond
 	maxPatience = 2
 
-	soleHangLimit = 4 * time.Second       // of a single server: a new connection helps only a broken network path
-	pings         = 10                    // how many are sent during the session timeout by an idle client
-	firstPause    = 50 * time.Millisecond // pause when no server could be reached; it doubles
+	soleHangLimit = 4 * time.Second       // limit of a single server; a new connection helps only if a network path is broken
+	pings         = 10                    // how many pings an idle client sends during the session timeout
+	firstPause    = 50 * time.Millisecond // first pause after no server could be reached; it doubles
 	longestPause  = time.Second
 )
 
 // A Call is one request. Op and Then are set before it is sent. The results can be read in Then,
-// and after Do unless it returned the error of its context: the call may still be in flight then.
+// and after Do. If Do returned the error of its context, they must not be read, because the call
+// may still be in flight.
 type Call struct {
 	Op
 	Then func(*Call) // called once with the outcome, before Do returns; may be nil
@@ -74,20 +75,20 @@ type session struct {
 	password [16]byte
 }
 
-// A Conn is a client. When its session has ended it begins another.
+// A Conn is a client. When its session has ended, it begins another one.
 type Conn struct {
 	opts   Options
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	ended  chan struct{}
 
-	// Used by the goroutine that connects and reads.
+	// The next fields are used only by the goroutine that connects and reads.
 	session  session
 	timeout  time.Duration
 	next     int       // index of the next server
 	patience int       // how often hangLimit is doubled
 	lost     time.Time // when the last connection with the session ended
-	refused  bool      // a server did not resume the session, and its time is over
+	refused  bool      // a server did not resume the session, and the session timeout has passed
 
 	mu      sync.Mutex
 	closed  bool
@@ -121,7 +122,7 @@ func (c *Conn) Connected() bool {
 }
 
 // Do sends calls in this order, with nothing in between, and waits for all of them. It returns
-// the error of the first that failed, or that of the context.
+// the error of the first call that failed, or the error of the context.
 func (c *Conn) Do(ctx context.Context, calls ...*Call) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -151,7 +152,7 @@ func (c *Conn) Send(calls ...*Call) {
 	defer c.mu.Unlock()
 	switch {
 	case c.closed:
-		go finishAll(calls, ErrClosed) // Then may need a mutex that the caller holds
+		go finishAll(calls, ErrClosed) // on a goroutine, because Then may need a mutex that the caller holds
 	case c.link != nil:
 		c.link.send(calls...)
 	default:
@@ -165,8 +166,7 @@ func finishAll(calls []*Call, err error) {
 	}
 }
 
-// dequeue fails those of the given calls that were not sent yet, or all unsent calls if none are
-// given.
+// dequeue fails the given calls that were not sent yet, or all unsent calls if none are given.
 func (c *Conn) dequeue(err error, calls ...*Call) {
 	var out []*Call
 	c.mu.Lock()
@@ -248,7 +248,7 @@ func (c *Conn) end() {
 	c.dequeue(ErrLost)
 }
 
-// silence returns how long a server may owe a reply.
+// silence returns how long a server may take to reply.
 func (c *Conn) silence() time.Duration {
 	limit := hangLimit << c.patience
 	if len(c.opts.Servers) == 1 {

@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// Numbers of packets other than the requests of callers.
+	// Numbers (xids) of packets that are not requests of callers.
 	xidEvent int32 = -1
 	xidPing  int32 = -2
 	xidAuth  int32 = -4
 
 	maxFrame   = 256 << 20     // more than any reply, even one that lists a million nodes
-	frameLimit = 4 * hangLimit // from the first byte of a reply to the last
+	frameLimit = 4 * hangLimit // time limit from the first byte of a reply to the last
 	secondLook = hangLimit / 30
 	directSize = 16 << 10 // bytes that fit into the buffers of a connection
 )
@@ -32,7 +32,7 @@ type link struct {
 	net    net.Conn
 	in     *bufio.Reader
 	writer sync.WaitGroup
-	wake   chan struct{} // tells the writer that there is something in out
+	wake   chan struct{} // tells the writer that out is not empty
 
 	replied bool // to a call or a ping; used by the reading goroutine only
 
@@ -43,7 +43,7 @@ type link struct {
 	pinged   bool          // a ping is in flight
 	silence  time.Duration // how long the server may be silent while it owes a reply
 	deadline time.Time     // when it has been silent for too long
-	alarm    time.Time     // the read deadline as set, which may be earlier
+	alarm    time.Time     // the read deadline that is set, which may be earlier
 }
 
 // connect connects to a server and begins or resumes the session.
@@ -77,8 +77,8 @@ func (c *Conn) dial(ctx context.Context, server string) (net.Conn, error) {
 
 // greet asks for the session. A server closes the connection if it has no leader, or if it is
 // behind the last change that the session has seen. If all servers have lost their data, none of
-// them will ever resume the session. So after the session timeout, a server that refuses the
-// session is asked for a new one.
+// them will ever resume the session. So after the session timeout, if a server refuses to resume
+// the session, greet asks for a new one.
 func (l *link) greet() error {
 	c := l.c
 	ask, resume := c.session, !c.refused
@@ -155,7 +155,7 @@ func (l *link) send(calls ...*Call) {
 }
 
 // waitFor sets how long the server may be silent. The caller holds the mutex. Setting a read
-// deadline is expensive, so one that is too early is left to expire.
+// deadline is expensive, so a deadline that is too early is not changed until it expires.
 func (l *link) waitFor(d time.Duration) {
 	if l.deadline = time.Now().Add(d); l.alarm.IsZero() || l.deadline.Before(l.alarm) {
 		l.alarm = l.deadline
@@ -174,7 +174,7 @@ func (l *link) write() {
 	}
 }
 
-// flush writes without a deadline: a server that does not read owes a reply, so serve closes the
+// flush writes without a deadline. A server that does not read owes a reply, so serve closes its
 // connection.
 func (l *link) flush(data []byte) {
 	if _, err := l.net.Write(data); err != nil {
@@ -182,7 +182,7 @@ func (l *link) flush(data []byte) {
 	}
 }
 
-// close fails the calls that the server has not answered.
+// close ends the calls that the server has not answered with an error.
 func (l *link) close() {
 	l.net.Close()
 	l.c.mu.Lock()
@@ -204,7 +204,7 @@ func (l *link) serve() error {
 			if err = l.silent(); err == nil {
 				continue
 			}
-			l.net.SetReadDeadline(time.Now().Add(secondLook)) // this process may have been slow, not the server
+			l.net.SetReadDeadline(time.Now().Add(secondLook)) // maybe this process was slow, and not the server
 			if _, late := l.in.Peek(4); late == nil {
 				err = nil
 			}
@@ -293,7 +293,7 @@ func (l *link) received(r *reader) error {
 	case call != nil:
 		return call.answered(code, r)
 	case xid == xidEvent:
-		r.take(8) // what happened, and the state of the connection
+		r.take(8) // the kind of event, and the state of the connection
 		if path := string(r.bytes()); path != "" {
 			c.opts.Event(path)
 		}

@@ -27,7 +27,7 @@ func (c *Conn) Word(ctx context.Context, server, word string) (string, error) {
 	return string(reply), err
 }
 
-// Alone starts a client of some of the servers, with the same user and a session of its own.
+// Alone starts a client for some of the servers, with the same user and a session of its own.
 func (c *Conn) Alone(servers ...string) *Conn {
 	opts := c.opts
 	opts.Servers = servers
@@ -35,7 +35,7 @@ func (c *Conn) Alone(servers ...string) *Conn {
 	return Dial(opts)
 }
 
-// Servers returns the addresses of the servers, and the session's timeout that was asked for.
+// Servers returns the addresses of the servers, and the requested session timeout.
 func (c *Conn) Servers() (addrs []string, timeout time.Duration) {
 	return slices.Sorted(slices.Values(c.opts.Servers)), c.opts.Timeout
 }

@@ -66,13 +66,14 @@ func (j *Job) GroupAlive() bool {
 	return syscall.Kill(-j.group, 0) == nil && (&family{group: j.group}).alive()
 }
 
-// Suspend handles a job that was stopped. A job that only lacked the terminal gets it and goes
-// on. Otherwise holdfast calls before and stops too, so that the shell notices. It continues the
-// job when it is continued itself. Without a terminal, Suspend does nothing.
+// Suspend handles a job that was stopped. A job that stopped only because it lacked the terminal
+// gets the terminal and continues. Otherwise holdfast calls before and stops too, so that the
+// shell notices. When holdfast is continued, it continues the job. Without a terminal, Suspend
+// does nothing.
 func (j *Job) Suspend(by syscall.Signal, before func()) {
 	t := j.terminal
 	if (by == syscall.SIGTTIN || by == syscall.SIGTTOU) && t.foreground() {
-		t.give() // it needs the terminal, which holdfast has
+		t.give() // the job needs the terminal, which holdfast has
 		syscall.Kill(-j.group, syscall.SIGCONT)
 		return
 	}

@@ -9,15 +9,15 @@ import (
 	"syscall"
 )
 
-// The first argument of the executable when holdfast starts itself; see Inner.
+// First arguments with which holdfast starts itself: see Inner.
 const (
 	hiddenExec   = "__exec"
-	hiddenGuard  = "__guard"  // a guard of a job that runs already
-	hiddenParent = "__parent" // a guard that starts the job
+	hiddenGuard  = "__guard"  // guards a job that runs already
+	hiddenParent = "__parent" // a guard that starts the job itself
 )
 
-// Inner does not return if the arguments say that this process is a guard, or the process that
-// becomes the job.
+// Inner runs the guard, or becomes the job, if the arguments say so. In that case it does not
+// return.
 func Inner(args []string) {
 	if len(args) < 2 {
 		return
@@ -34,8 +34,8 @@ func Inner(args []string) {
 }
 
 // becomeJob waits until Release is called, and then executes the job in its place. While the
-// process waits, holdfast can give the terminal to its group, and the guard learns its number.
-// If holdfast ends before that, the job never begins.
+// process waits, holdfast can give the terminal to its group, and the guard learns its process
+// ID. If holdfast ends before that, the job never begins.
 func becomeJob(args []string) {
 	if len(args) < 4 {
 		return

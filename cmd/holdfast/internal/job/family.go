@@ -13,8 +13,9 @@ import (
 type family struct {
 	group int
 
-	// root returns the root process, or 0 if it is unknown or has other children too, and the
-	// guard, if the guard is a descendant of the root. It is nil if there is only the group.
+	// root returns the process ID of the root process, and that of the guard if the guard is a
+	// descendant of the root. The root is 0 if it is unknown or also has children outside the
+	// family. The function is nil if there is only the group.
 	root func() (root, guard int)
 }
 
@@ -36,7 +37,7 @@ func (f *family) signal(sig syscall.Signal) {
 	}
 }
 
-// alive reports whether a process of the family is still running. Zombies are not.
+// alive reports whether a process of the family is still running. Zombies do not count.
 func (f *family) alive() bool {
 	if all, known := f.members(); known {
 		return len(all) > 0
@@ -44,8 +45,8 @@ func (f *family) alive() bool {
 	return syscall.Kill(-f.group, 0) == nil
 }
 
-// kill kills the family until no process is left, or until a time has passed: a process that
-// hangs in the kernel cannot be killed, and neither can one of another user.
+// kill kills the family repeatedly until no process is left, or until the given time. A process
+// that hangs in the kernel cannot be killed, and neither can a process of another user.
 func (f *family) kill(until time.Time) error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		f.signal(syscall.SIGKILL)
@@ -85,9 +86,9 @@ func (f *family) members() (members []process, known bool) {
 	return f.pick(root, guard)
 }
 
-// descendants lists all descendants of a process except one. A process that ends while it is
-// read is listed too: it may have started another one, which the next call finds as a child
-// of the root.
+// descendants lists all descendants of a process except one. A process that ends while its entry
+// is read is listed too. It may have started another process, which the next call finds as a
+// child of the root.
 func descendants(of, except int) ([]process, error) {
 	pids, err := children(of)
 	if err != nil {

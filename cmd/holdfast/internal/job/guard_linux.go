@@ -42,7 +42,7 @@ func (g *guardProcess) startJob(gate, report int) error {
 	}
 	syscall.Close(gate)
 	syscall.Close(report)
-	if null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0); err == nil { // so that only the job has its files
+	if null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0); err == nil { // so that only the job has the standard files
 		unix.Dup3(int(null.Fd()), 0, 0)
 		unix.Dup3(int(null.Fd()), 1, 0)
 		null.Close()

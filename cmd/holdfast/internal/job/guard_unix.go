@@ -40,7 +40,7 @@ const (
 	done    = "done\n"    // to the guard: the job has ended
 )
 
-// A guardProcess is the state of a process that is a guard.
+// A guardProcess is the state of this process if it is a guard.
 type guardProcess struct {
 	in     *bufio.Reader // from holdfast
 	fd     int           // of in
@@ -79,7 +79,7 @@ func beGuard(args []string, parent bool) {
 		fmt.Fprintf(g.out, "%v\n", err)
 		os.Exit(1)
 	}
-	// After the job was started, or it would inherit the ignored signals.
+	// Ignore signals only after the job was started. Otherwise the job would inherit that.
 	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGPIPE,
 		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU)
 	os.Chdir("/") // so that the file system can be unmounted

@@ -2,9 +2,9 @@
 // started.
 //
 // On Unix the job is a process group of its own. It gets the terminal if holdfast has it, and
-// stops and continues together with holdfast. A guard, which is a small process of its own,
-// kills the job if holdfast is killed, or if it is stopped or hangs until the lock is about to
-// be lost. So a job does not continue after SIGKILL of holdfast.
+// stops and continues together with holdfast. A guard, which is a small separate process, kills
+// the job if holdfast is killed, or if it is stopped or hangs until the lock is about to be lost.
+// So a job does not continue after SIGKILL of holdfast.
 //
 // Killing a job kills its group, and on Linux all its descendants in any group or session:
 // there the guard is the parent of the job and adopts orphans (PR_SET_CHILD_SUBREAPER). If the
@@ -53,10 +53,10 @@ const (
 )
 
 var (
-	// ErrNotFound is returned when there is no such command. Shells exit with 127 then.
+	// ErrNotFound is returned when there is no such command. Shells then exit with 127.
 	ErrNotFound = errors.New("command not found")
 
-	// ErrNotExecutable is returned when the command cannot be executed. Shells exit with 126
-	// then.
+	// ErrNotExecutable is returned when the command cannot be executed. Shells then exit with
+	// 126.
 	ErrNotExecutable = errors.New("cannot be executed")
 )

@@ -26,8 +26,7 @@ type Job struct {
 // Inner does nothing on Windows.
 func Inner([]string) {}
 
-// Lookup finds the executable of a command. The error matches ErrNotFound or
-// ErrNotExecutable.
+// Lookup finds the executable of a command. Its error matches ErrNotFound or ErrNotExecutable.
 func Lookup(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	switch {
@@ -93,8 +92,8 @@ func (j *Job) Release() {
 	}()
 }
 
-// adopt adds the process to the job object. Processes that it has started before that are not
-// in the job object.
+// adopt adds the process to the job object. Processes that it started earlier are not in the job
+// object.
 func (j *Job) adopt() error {
 	h, err := windows.OpenProcess(windows.PROCESS_SET_QUOTA|windows.PROCESS_TERMINATE, false, uint32(j.cmd.Process.Pid))
 	if err != nil {
@@ -113,7 +112,7 @@ func (j *Job) Extend(time.Time) {}
 // Forward does nothing: the console notifies all its processes itself.
 func (j *Job) Forward(os.Signal) {}
 
-// Terminate kills the job: no gentler way works for every program.
+// Terminate kills the job, because no gentler way works for every program.
 func (j *Job) Terminate(syscall.Signal) { windows.TerminateJobObject(j.object, 1) }
 
 // Kill kills everything in the job object.

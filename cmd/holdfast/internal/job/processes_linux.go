@@ -14,7 +14,8 @@ func adoptOrphans() bool {
 	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == nil
 }
 
-// rename changes the name of the guard, so that killall(1) and pkill(1) of holdfast spare it.
+// rename changes the name of the guard's process, so that killall(1) and pkill(1) do not find the
+// guard when they look for holdfast.
 func rename(name string) {
 	os.WriteFile("/proc/self/comm", []byte(name), 0)
 }
@@ -68,7 +69,8 @@ func children(pid int) ([]int, error) {
 	return pids, nil
 }
 
-// readProcess reads the entry of one process. If that has ended, only its number is set.
+// readProcess reads the entry of one process. If the process has ended, only its process ID is
+// set.
 func readProcess(pid int) (p process, ok bool) {
 	p.pid = pid
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
@@ -92,5 +94,5 @@ func parentOf(pid int) int {
 	return p.parent
 }
 
-// executablePath works even if the file of this program was replaced.
+// executablePath returns a path that works even if the file of this program was replaced.
 func executablePath() (string, error) { return "/proc/self/exe", nil }

@@ -9,7 +9,7 @@ import (
 
 func adoptOrphans() bool { return false }
 
-// startJob is only for systems on which the guard can adopt orphans.
+// startJob is supported only on systems where the guard can adopt orphans.
 func (g *guardProcess) startJob(int, int) error { return errors.ErrUnsupported }
 
 func rename(string) {}

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forwarded are the signals that the job gets: all that can be caught, except those that
-// concern this process only. The kernel or the Go runtime sends CHLD, PIPE, URG, PROF and
-// XFSZ, and signals such as SEGV; TTIN and TTOU are about its access to the terminal.
+// forwarded are the signals that are forwarded to the job: all signals that can be caught, except
+// those that concern only this process. The kernel or the Go runtime sends CHLD, PIPE, URG, PROF,
+// XFSZ and signals such as SEGV. TTIN and TTOU concern access to the terminal.
 var forwarded = append([]syscall.Signal{
 	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGABRT, syscall.SIGALRM,
 	syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH, syscall.SIGCONT,
@@ -89,20 +89,20 @@ func SignalName(sig syscall.Signal) string {
 // SignalWords are the signals that completion offers.
 var SignalWords = []string{"TERM", "INT", "HUP", "QUIT", "USR1", "USR2", "ABRT", "KILL"}
 
-// DieOf ends this process and its group by a signal, as Ctrl-C ends any program, so that a
-// shell script that called holdfast ends too. It returns if that does not work.
+// DieOf ends this process and its group with a signal, as Ctrl-C ends any program. So a shell
+// script that called holdfast ends too. If that does not work, DieOf returns.
 func DieOf(sig syscall.Signal) {
 	signal.Reset(sig)
 	syscall.Kill(0, sig)
 	time.Sleep(signalTime) // another thread may get the signal
 }
 
-// signalTime is longer than a signal from this process to itself takes.
+// signalTime is longer than it takes to deliver a signal from this process to itself.
 const signalTime = time.Second
 
-// StopSelf stops this process and its group, such as a pipeline, as Ctrl-Z does, and returns
-// when they are continued. If no shell could continue them it returns at once: the system
-// ignores Ctrl-Z in that case too. The channel is the one that NotifyStop got.
+// StopSelf stops this process and its group, such as a pipeline, as Ctrl-Z does, and returns when
+// they are continued. If no shell could continue them it returns at once: the system ignores
+// Ctrl-Z in that case too. Signals is the channel that was passed to NotifyStop.
 func StopSelf(signals chan<- os.Signal) {
 	if orphaned() {
 		return

@@ -21,7 +21,7 @@ import (
 type Job struct {
 	spec     Spec
 	self     string // the executable of holdfast
-	group    int    // the process group of the job, and its first process
+	group    int    // the process group of the job, which is also the ID of its first process
 	alone    bool   // this process had no children when it was started
 	events   chan Event
 	reported chan struct{} // closed after Started or Failed was sent
@@ -32,13 +32,13 @@ type Job struct {
 	ended    sync.Once // sends Ended
 
 	mu    sync.Mutex
-	watch map[int]func(syscall.WaitStatus) // called when the child with this number changes
+	watch map[int]func(syscall.WaitStatus) // called when the state of the child with this process ID changes
 	kill  time.Time
 	guard *guard
 	quick int // consecutive guards that died soon
 }
 
-// A guard is the side of holdfast of a guard process.
+// A guard is the end of holdfast in its conversation with a guard process.
 type guard struct {
 	pid    int
 	parent bool // the guard is the parent of the job
@@ -57,8 +57,8 @@ func (g *guard) tell(message string) {
 // readyTime limits how long a guard may take to start.
 const readyTime = 10 * time.Second
 
-// Start starts the process of the job and its guard; Release then lets the job begin. The
-// channel is the one that Notify got: it receives Ctrl-Z from now on.
+// Start starts the process of the job and its guard; Release then lets the job begin. Signals is
+// the channel that was passed to Notify. It receives Ctrl-Z from now on.
 //
 // If the system lets a process adopt orphans, the guard is the parent of the job. Then all
 // processes that the job starts stay descendants of the guard, and the guard finds them even
@@ -141,8 +141,8 @@ func jobAttr() *syscall.ProcAttr {
 	return &syscall.ProcAttr{Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setpgid: true}}
 }
 
-// start starts a process that inherits the files under their own numbers. Since they are in
-// use here, these numbers are free in the child. Files that holdfast has inherited keep their
+// start starts a process that inherits the files under the same descriptor numbers. Holdfast uses
+// these numbers itself, so they are free in the child. Files that holdfast inherited keep their
 // numbers, since a job may expect them.
 func (j *Job) start(args []string, attr *syscall.ProcAttr, changed func(syscall.WaitStatus), files ...*os.File) (int, error) {
 	j.mu.Lock() // reap must not see the child before j.watch has it
@@ -160,8 +160,8 @@ func (j *Job) start(args []string, attr *syscall.ProcAttr, changed func(syscall.
 	return pid, nil
 }
 
-// report sends Started or Failed: executing the job closes the file, and an error is written
-// to it.
+// report sends Started or Failed. The file is closed when the job is executed, and if that fails,
+// the error is written to it.
 func (j *Job) report(r *os.File) {
 	defer close(j.reported)
 	defer r.Close()
@@ -210,7 +210,7 @@ func (j *Job) jobChanged(status syscall.WaitStatus) {
 }
 
 // startParent starts a guard that starts the job and stays its parent. The guard is in the
-// session of holdfast, so that the job is too and can have the terminal.
+// session of holdfast, so that the job is in that session too and can have the terminal.
 func (j *Job) startParent(gate, report *os.File) error {
 	attr := jobAttr()
 	attr.Env = j.spec.Env
@@ -343,7 +343,7 @@ func (j *Job) listen(g *guard, lines guardLines) {
 	}
 }
 
-// guardDied replaces a guard that was killed, unless that happens several times in a row.
+// guardDied replaces a guard that was killed, unless guards die several times in a row.
 func (j *Job) guardDied(g *guard) {
 	const soon, limit = time.Second, 3
 	j.mu.Lock()

@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/tty"
 )
 
-// A terminal is the controlling terminal. Only one process group can read from it and gets
-// Ctrl-C: the one in the foreground.
+// A terminal is the controlling terminal. Only the process group in the foreground can read from
+// it and gets Ctrl-C.
 type terminal struct {
 	fd    int // -1 if there is none
 	own   int // the process group of holdfast
@@ -46,9 +46,9 @@ func Foreground() bool {
 	return t.foreground()
 }
 
-// start gives the terminal to the job if holdfast has it. In a pipeline it does not: other
-// programs in the group of holdfast, such as a pager, would lose the terminal. There the job
-// gets it when it needs it.
+// start gives the terminal to the job if holdfast has it. In a pipeline it does not do so,
+// because other programs in the group of holdfast, such as a pager, would lose the terminal. In
+// that case the job gets the terminal when it needs it.
 func (t *terminal) start() {
 	if !t.foreground() {
 		return

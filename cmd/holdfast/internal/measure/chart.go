@@ -32,7 +32,7 @@ func Chart(title string, results []Result) string {
 			at := longest * r.Limit / most
 			fmt.Fprintf(&b, `<rect x="%.1f" y="%d" width="2" height="%d" fill="#c4342d"><title>limit: %s</title></rect>`, left+at, y-3, height+6, Number(r.Limit))
 			if x < at && at < x+70 {
-				x = at // the figure is not crossed out
+				x = at // so that the line does not cross the figure
 			}
 		}
 		fmt.Fprintf(&b, `<text x="%.1f" y="%d">%s</text>`+"\n", left+x+8, y+15, Number(r.Value))

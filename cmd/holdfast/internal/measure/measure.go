@@ -33,19 +33,19 @@ type Result struct {
 	Text  string  `json:"text"`
 	Value float64 `json:"value"`
 	Unit  string  `json:"unit"`
-	Limit float64 `json:"limit,omitempty"` // of the calls to the store alone, in the same unit; 0 if unknown
+	Limit float64 `json:"limit,omitempty"` // the same figure for plain calls to the store, in the same unit; 0 if unknown
 }
 
 // Steps is the number of measurements of Run.
 const Steps = 6
 
-// settle is how long a load goes on before it is measured, as a part of the time.
+// settle is the fraction of a measurement, one fifth, for which a load runs before it counts.
 const settle = 5
 
-// cleanUp limits how long a failed call is undone.
+// cleanUp limits how long undoing a failed call may take.
 const cleanUp = 5 * time.Second
 
-// prefix is that of all names.
+// prefix is the prefix of all scratch names.
 const prefix = "holdfast:bench:"
 
 // Run measures two stores that are connections to the same server. It calls progress before each
@@ -134,8 +134,8 @@ func (r *run) measure(ctx context.Context) error {
 	return nil
 }
 
-// calls makes the two calls of a lock and its unlock, without the core of Holdfast. Locks on this
-// store cannot be faster, except by chance and by hand-overs.
+// calls makes the store calls of one lock and one unlock, without the core of Holdfast. Locks on
+// this store can only be faster by chance or by hand-overs.
 func (r *run) calls(ctx context.Context, i int) error {
 	req := store.Request{
 		Name: fmt.Sprint(r.prefix, "calls", i), ID: store.NewID(), Mode: store.Exclusive, Weight: 1,
@@ -165,8 +165,8 @@ func (r *run) pair(ctx context.Context, i int) error {
 	return lease.Unlock(ctx)
 }
 
-// load calls do from n goroutines for the time of a measurement, and each of them at least once. It
-// returns how long the calls took, sorted, and how many there were in a second.
+// load calls do from n goroutines for the time of a measurement, at least once from each. It
+// returns how long each call took, sorted, and the number of calls per second.
 func (r *run) load(ctx context.Context, n int, do func(context.Context, int) error) (took []time.Duration, rate float64, err error) {
 	parent := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -213,7 +213,7 @@ func (r *run) load(ctx context.Context, n int, do func(context.Context, int) err
 	return took, float64(len(took)) / last.Sub(start).Seconds(), nil
 }
 
-// handOffs measures how long after an unlock a waiting client has the lock.
+// handOffs measures the time from an unlock until a waiting client has the lock.
 func (r *run) handOffs(ctx context.Context) (took []time.Duration, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

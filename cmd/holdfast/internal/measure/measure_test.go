@@ -65,7 +65,7 @@ func TestEveryFigureIsMeasured(t *testing.T) {
 	empty(t, s)
 }
 
-// A counting store notes the load, and fails after some calls.
+// A counting store records the load, and fails after some calls.
 type counting struct {
 	*memstore.Store
 	now, most, calls atomic.Int64

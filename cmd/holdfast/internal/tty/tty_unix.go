@@ -39,5 +39,6 @@ func Keys(f *os.File) (restore func(), err error) {
 	return func() { unix.IoctlSetTermios(fd(f), SetTermios, before) }, nil
 }
 
-// fd is for the standard files: they are in blocking mode, so Fd does not change that.
+// fd is used only for the standard files. They are in blocking mode, so Fd does not change their
+// mode.
 func fd(f *os.File) int { return int(f.Fd()) }
