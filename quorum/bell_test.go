@@ -31,6 +31,7 @@ func TestWaiterDoesNotSpinIfItsBellCannotPush(t *testing.T) {
 			nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: deaf{g}})
 		}
 		q := openQuorum(t, nodes, quorum.Options{Report: func(string, error) {}})
+		defer q.Close()
 		c, err := holdfast.New(q)
 		if err != nil {
 			t.Fatal(err)
