@@ -162,36 +162,53 @@ func (s *Store) completeLater(se *session) {
 	}
 }
 
-// complete requests the votes of the nodes that have not voted. It does not do so if another
-// client has broken the lease meanwhile, which a node that voted reports.
+// complete requests the votes of the nodes that have not voted, unless another handle has released
+// or broken the lease, which a node that voted reports. If that happens at the same time, the new
+// votes are given back.
 func (s *Store) complete(se *session) {
 	if !s.life.Enter() {
 		return
 	}
 	defer s.life.Leave()
+	voter, others := -1, []int(nil)
+	for i := range s.nodes {
+		if !se.hasVote(i) {
+			others = append(others, i)
+		} else if voter < 0 {
+			voter = i
+		}
+	}
+	if voter < 0 || s.isGone(se, voter) {
+		return
+	}
 	o := s.newOp(se)
 	defer o.finish(nil)
-	for i := range s.nodes {
-		if !se.hasVote(i) {
-			continue
-		}
-		req, _, valid := se.further(s.now())
-		if !valid {
-			return
-		}
-		o.start(i, func(ctx context.Context, n *node, r *reply) {
-			r.renewed, r.err = renewAt(ctx, n, store.Renewal{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode})
-		})
-		if r, _ := o.next(s.life.Work, 0); r.renewed.Status == store.Gone {
-			return
-		}
-		break
+	for _, i := range others {
+		o.start(i, func(ctx context.Context, n *node, r *reply) { r.err = s.repairNode(ctx, se, n) })
 	}
-	for i := range s.nodes {
-		if !se.hasVote(i) {
-			s.repair(se, i)
+	for range others {
+		o.next(s.life.Work, 0)
+	}
+	if s.isGone(se, voter) {
+		for _, i := range others {
+			s.leaveNode(se, i)
 		}
 	}
+}
+
+// isGone reports whether a node has lost its vote for a lease.
+func (s *Store) isGone(se *session, i int) bool {
+	req, _, valid := se.further(s.now())
+	if !valid {
+		return false
+	}
+	o := s.newOp(se)
+	defer o.finish(nil)
+	o.start(i, func(ctx context.Context, n *node, r *reply) {
+		r.renewed, r.err = renewAt(ctx, n, store.Renewal{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode})
+	})
+	r, _ := o.next(s.life.Work, 0)
+	return r.renewed.Status == store.Gone
 }
 
 // renewBatch extends grants without new tokens, in one call to each node.

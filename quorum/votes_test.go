@@ -279,3 +279,26 @@ func TestNodeThatFailsNowAndThenIsReportedOnce(t *testing.T) {
 		want(name+": full", name+": <nil>")
 	})
 }
+
+// Another handle releases a lease while this one asks the last node for its vote.
+func TestVoteForALeaseThatAnotherHandleReleasedIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		at := func(i int) *gate { return nodes[q.Order("n", i)] }
+		req := request("n")
+		at(2).set(func(ctx context.Context, call string) error {
+			if call == "Acquire" {
+				for i := range nodes {
+					at(i).Store.Leave(t.Context(), "n", req.ID)
+				}
+			}
+			return nil
+		}, nil)
+		mustAcquire(t, q, req) // by nodes 0 and 1
+		time.Sleep(time.Second)
+		page, err := at(2).Store.List(t.Context(), store.Query{Name: "n"})
+		if err != nil || len(page.Locks) > 0 {
+			t.Errorf("left at the last node: %+v, %v", page.Locks, err)
+		}
+	})
+}
