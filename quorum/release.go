@@ -121,6 +121,7 @@ func (e *ending) run(ctx context.Context) error {
 	se := s.open(e.name, e.id)
 	defer s.shut(se)
 	vote, _, valid := se.further(s.now())
+	foreign := e.everywhere || !se.hasAsked()
 	asked, voted := se.end(len(s.nodes))
 	op := s.newOp(se)
 	op.ending, op.final = true, !e.keeps && !e.everywhere
@@ -186,7 +187,27 @@ func (e *ending) run(ctx context.Context) error {
 		}
 	}
 	e.failed += pending
+	if foreign && !e.keeps && (e.ok > 0 || !e.tells && !e.everywhere) {
+		s.leaveAll(ctx, se)
+	}
 	return nil
+}
+
+// leaveAll sends a Leave to all nodes once more, because the identity belongs to another handle. That
+// handle may have requested a further vote of its lease at the same time: see complete. If that
+// vote comes after this Leave, the handle finds out that the nodes have lost the lease.
+func (s *Store) leaveAll(ctx context.Context, se *session) {
+	op := s.newOp(se)
+	op.ending = true
+	defer op.finish(nil)
+	for i := range s.nodes {
+		op.start(i, func(ctx context.Context, n *node, r *reply) { r.err = n.Leave(ctx, se.key.name, se.key.id) })
+	}
+	for range s.nodes {
+		if _, ok := op.next(ctx, s.hedge()); !ok {
+			return
+		}
+	}
 }
 
 const (

@@ -291,6 +291,13 @@ func (se *session) hasVote(i int) bool {
 	return !se.held || se.voted&(1<<i) != 0
 }
 
+// hasAsked reports whether this handle has asked any node for a vote.
+func (se *session) hasAsked() bool {
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	return se.asked != 0
+}
+
 // end records that an identity neither holds the name nor waits for it. It returns the nodes that
 // may have a vote, and those that gave the lease their vote, as bit sets.
 func (se *session) end(nodes int) (asked, voted uint16) {

@@ -302,3 +302,48 @@ func TestVoteForALeaseThatAnotherHandleReleasedIsGivenBack(t *testing.T) {
 		}
 	})
 }
+
+// Another handle releases a lease. Its message to the last node arrives before the request of the
+// holder's handle for the vote of that node, and its messages to the other nodes arrive later.
+func TestReleaseThroughAnotherHandleEndsAVoteThatIsRequestedMeanwhile(t *testing.T) {
+	calls := map[string]func(ctx context.Context, q *quorum.Store, id store.ID) error{
+		"Release": func(ctx context.Context, q *quorum.Store, id store.ID) error {
+			return q.Release(ctx, "n", id, store.Keep{})
+		},
+		"Leave": func(ctx context.Context, q *quorum.Store, id store.ID) error { return q.Leave(ctx, "n", id) },
+		"Break": func(ctx context.Context, q *quorum.Store, id store.ID) error { return q.Break(ctx, "n", id) },
+	}
+	for name, call := range calls {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes, q := gates(t, 3, quorum.Options{})
+				others, other := gates(t, 3, quorum.Options{})
+				at := func(i int) *gate { return nodes[q.Order("n", i)] }
+				for i := range nodes {
+					others[i].Store = nodes[i].Store // the same servers
+					if i == q.Order("n", 2) {
+						continue
+					}
+					others[i].set(func(_ context.Context, called string) error {
+						if called == name {
+							time.Sleep(30 * time.Millisecond)
+						}
+						return nil
+					}, nil)
+				}
+				req := request("n")
+				mustAcquire(t, q, req) // by nodes 0 and 1; asks node 2 after 10 ms
+				if err := call(t.Context(), other, req.ID); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(time.Second)
+				for i := range nodes {
+					page, err := at(i).Store.List(t.Context(), store.Query{Name: "n"})
+					if err != nil || len(page.Locks) > 0 {
+						t.Errorf("left at node %d: %+v, %v", i, page.Locks, err)
+					}
+				}
+			})
+		})
+	}
+}
