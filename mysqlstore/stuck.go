@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// stuckRows are the rows that renewals have found locked, by a client that hangs.
+// stuckRows are the rows that renewals have found locked, by a hung client.
 type stuckRows struct {
 	until map[string]time.Time // by name: when the server has ended the connection of that client
 	err   error                // of the last renewal that waited for a row
