@@ -51,6 +51,9 @@ type Store struct {
 
 	unanswered unanswered.Set // identities of Acquire requests that may still arrive
 
+	renewing sync.Mutex // held during a renewal
+	stuck    stuckRows  // used by renewals only
+
 	waits waits
 	sweep sweep
 
@@ -259,7 +262,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 		var err error
 		for first := 0; err == nil && first < len(grants); first += renewals {
 			end := min(first+renewals, len(grants))
-			err = s.renew(grants[first:end], outcomes[first:end])
+			err = s.renew(ctx, grants[first:end], outcomes[first:end])
 		}
 		done <- err
 	})
@@ -277,43 +280,28 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	}
 }
 
-// renew extends grants. If a hung client has locked some of their rows, the outcomes of those
-// grants are unknown, and the others are renewed nevertheless.
-func (s *Store) renew(grants []store.Renewal, outcomes []store.Renewed) error {
-	err := s.renewAll(grants, outcomes)
-	if !isLocked(err) || len(grants) == 1 {
+// renew extends grants. If a hung client has locked some of their rows, the outcomes of those grants
+// are unknown, and the others are renewed nevertheless. Waiting for a locked row may take longer than
+// the caller waits for a renewal, so later renewals do not wait for it again. Renewals take turns, so
+// that one that has begun meanwhile does not wait for it either.
+func (s *Store) renew(ctx context.Context, grants []store.Renewal, outcomes []store.Renewed) error {
+	s.renewing.Lock()
+	defer s.renewing.Unlock()
+	if ctx.Err() != nil {
+		return ctx.Err() // the caller renews them again
+	}
+	if err := s.findStuck(grants, s.stuck.has); err != nil {
 		return err
 	}
-	names := make([]string, len(grants))
-	for i := range grants {
-		names[i] = grants[i].Name
-	}
-	var locked map[string]bool
-	lockedErr := s.gives.use(context.Background(), func(ctx context.Context, c *conn) (err error) {
-		locked, err = s.lockedNames(ctx, c, names)
+	err := s.renewUnstuck(grants, outcomes)
+	if !isLocked(err) {
 		return err
-	})
-	if lockedErr != nil {
-		return lockedErr
 	}
-	var unlocked []store.Renewal
-	var places []int
-	for i := range grants {
-		if locked[grants[i].Name] {
-			outcomes[i] = store.Renewed{Err: s.explain(s.life, err)}
-		} else {
-			unlocked, places = append(unlocked, grants[i]), append(places, i)
-		}
+	s.stuck.err = err
+	if err := s.findStuck(grants, func(string) bool { return true }); err != nil {
+		return err
 	}
-	if len(unlocked) == 0 {
-		return nil
-	}
-	renewed := make([]store.Renewed, len(unlocked))
-	err = s.renewAll(unlocked, renewed)
-	for i, place := range places {
-		outcomes[place] = renewed[i]
-	}
-	return err
+	return s.renewUnstuck(grants, outcomes)
 }
 
 // renewAll extends grants in one statement if they are plain, and otherwise in a transaction. Its
@@ -346,6 +334,10 @@ func (s *Store) renewAll(grants []store.Renewal, outcomes []store.Renewed) error
 	for i, c := range calls {
 		if isOutcome(c.err) {
 			return c.err
+		}
+		if isLocked(c.err) {
+			s.stuck.err = c.err
+			s.stuck.add(c.name)
 		}
 		if c.err != nil {
 			outcomes[i] = store.Renewed{Err: s.explain(s.life, c.err)}

@@ -268,3 +268,32 @@ func TestABrokenGrantIsNotGrantedByALateRequest(t *testing.T) {
 	b.arrive()
 	granted(t, b.other, request("broken"))
 }
+
+// A renewal of many grants needs several statements. If its time is over after the first ones, the
+// grants that they have extended count as renewed.
+func TestARenewalThatIsGivenUpReturnsWhatWasRenewed(t *testing.T) {
+	b := newLateBed(t, 1)
+	const n, first = 100, 64 // the first statement has 64 of them
+	renewals := make([]store.Renewal, n)
+	for i := range renewals {
+		r := request(fmt.Sprintf("many/%03d/", i))
+		granted(t, b.other, r)
+		renewals[i] = store.Renewal{Name: r.Name, ID: r.ID, Mode: r.Mode, TTL: r.TTL}
+	}
+	var out []store.Renewed
+	b.proxy.Abandon(t, func(request []byte) bool { return bytes.Contains(request, []byte(renewals[n-1].Name)) }, func(ctx context.Context) (err error) {
+		if out, err = b.s.Renew(ctx, renewals); err == nil {
+			err = ctx.Err()
+		}
+		return err
+	}, func() {})
+	b.proxy.Heal()
+	if len(out) != n {
+		t.Fatalf("%d outcomes, want %d", len(out), n)
+	}
+	for i, o := range out {
+		if extended := i < first; (o.Status == store.Extended) != extended || (o.Err == nil) != extended {
+			t.Errorf("grant %d: %+v", i, o)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -377,7 +378,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	switch {
 	case s.ctx.Err() != nil:
 		return nil, errClosed
-	case ctx.Err() != nil:
+	case ctx.Err() != nil && !slices.ContainsFunc(calls, func(c *call) bool { return c.err == nil }):
 		return nil, s.usedUp(ctx.Err())
 	}
 	outcomes := make([]store.Renewed, len(grants))
