@@ -267,19 +267,27 @@ func (r *Report) redisGrowth() string {
 	return text
 }
 
-// quorumSection shows every workload of the quorum.
+// quorumSection shows every workload of the quorum, and how clients share a name.
 func (r *Report) quorumSection() string {
+	peers := []string{us, "redsync"}
 	var rows [][]string
 	for i := range r.Rows {
-		if row := &r.Rows[i]; row.ID == "P8" && row.Unit == pairs && row.Who == us {
-			label := row.Work
-			if _, rest, ok := strings.Cut(label, ", "); ok {
-				label = rest
-			}
-			rows = append(rows, r.cells(label, "P8", row.Work, "", []string{us, "redsync", raw}))
+		row := &r.Rows[i]
+		if !strings.HasPrefix(row.ID, "P8") || row.Unit != pairs || row.Who != us {
+			continue
 		}
+		_, label, _ := strings.Cut(row.Work, ", ")
+		rows = append(rows, r.cells(label+": pairs per second", row.ID, row.Work, "", peers),
+			r.cells(label+": p99 of the wait", row.ID, row.Work, suffixWait, peers),
+			r.cells(label+": locks of the busiest / idlest", row.ID, row.Work, suffixUnfair, peers))
 	}
-	return markdown("pairs per second", []string{"Holdfast", "redsync", "raw"}, rows)
+	if hung := r.cell("P8", workHung, us+suffixHung); hung != "" {
+		rows = append(rows, []string{
+			"one node hung: p99 of a pair, against all healthy", hung + " ×",
+			"one Lock takes " + r.cell("P8", workHung, "redsync"+suffixHungLock),
+		})
+	}
+	return markdown("", []string{"Holdfast", "redsync"}, rows)
 }
 
 func (r *Report) etcdSection() string {

@@ -19,6 +19,13 @@ import (
 // quorumNodes is the size of the quorum of P8.
 const quorumNodes = 5
 
+// Work and rows of the measurement with a server that hangs, as the pages show them.
+const (
+	workHung       = "quorum of 5, one node hung"
+	suffixHung     = ": one hung / healthy"
+	suffixHungLock = ": one Lock, one hung"
+)
+
 // quorumPeers lock on a majority of independent servers. Their address is a list.
 var quorumPeers = []peer{
 	{name: us, open: openHoldfastQuorum},
@@ -211,10 +218,9 @@ func (b *bench) quorumHung(ctx context.Context, addrs string, nodes []*servers.R
 		}
 		healthy, hung = append(healthy, h.Seconds()*1000), append(hung, x.Seconds()*1000)
 	}
-	work := fmt.Sprintf("quorum of %d, one node hung", quorumNodes)
-	b.add(work, us+": p99 of a pair, all healthy", "ms", healthy, nil)
-	b.add(work, us+": p99 of a pair, one hung", "ms", hung, nil)
-	b.add(work, us+": one hung / healthy", "×", ratios(hung, healthy), atMost(2))
+	b.add(workHung, us+": p99 of a pair, all healthy", "ms", healthy, nil)
+	b.add(workHung, us+": p99 of a pair, one hung", "ms", hung, nil)
+	b.add(workHung, us+suffixHung, "×", ratios(hung, healthy), atMost(2))
 	if l := lockers["redsync"]; l != nil {
 		nodes[0].Stop()
 		begin := time.Now()
@@ -224,7 +230,7 @@ func (b *bench) quorumHung(ctx context.Context, addrs string, nodes []*servers.R
 			held.Unlock(ctx)
 		}
 		nodes[0].Continue()
-		b.add(work, "redsync: one Lock, one hung", "ms", []float64{took.Seconds() * 1000}, nil)
+		b.add(workHung, "redsync"+suffixHungLock, "ms", []float64{took.Seconds() * 1000}, nil)
 	}
 	return nil
 }
