@@ -108,6 +108,36 @@ func TestAHungServerKeepsNothingOfRequestsThatWereGivenUp(t *testing.T) {
 	}
 }
 
+// contend lets workers, which share clients, take one name after the other for a time. It checks that
+// a name has one holder at a time and that its tokens grow. After each turn of a worker, it calls
+// after with the outcome of Unlock.
+func contend(t *testing.T, clients []*holdfast.Client, workers, names int, d time.Duration, after func(turn int, unlocked error), opts ...holdfast.CallOption) {
+	held, tokens := make([]atomic.Bool, names), make([]atomic.Int64, names)
+	end := time.Now().Add(d)
+	var wg sync.WaitGroup
+	for i := range workers {
+		wg.Go(func() {
+			for turn := i; time.Now().Before(end); turn++ {
+				n := turn % names
+				lease, err := clients[i%len(clients)].Lock(t.Context(), fmt.Sprint("name", n), opts...)
+				if err != nil {
+					t.Errorf("Lock: %v", err)
+					return
+				}
+				if !held[n].CompareAndSwap(false, true) {
+					t.Errorf("name%d has two holders", n)
+				}
+				if before := tokens[n].Swap(lease.Token()); before >= lease.Token() {
+					t.Errorf("name%d: token %d after %d", n, lease.Token(), before)
+				}
+				held[n].Store(false)
+				after(turn, lease.Unlock(t.Context()))
+			}
+		})
+	}
+	wg.Wait()
+}
+
 // PgBouncer is in transaction mode, has more clients than connections, and is restarted during
 // the test.
 func TestClientsBehindPgBouncerGoOnAfterItsRestart(t *testing.T) {
@@ -123,34 +153,16 @@ func TestClientsBehindPgBouncerGoOnAfterItsRestart(t *testing.T) {
 		defer c.Close()
 		all = append(all, c)
 	}
-	var held [names]atomic.Bool
-	var tokens [names]atomic.Int64
 	var done atomic.Int64
 	var wg sync.WaitGroup
-	end := time.Now().Add(6 * time.Second)
-	for i, c := range all {
-		wg.Go(func() {
-			for k := i; time.Now().Before(end); k++ {
-				n := k % names
-				lease, err := c.Lock(t.Context(), fmt.Sprint("name", n), holdfast.Retry(holdfast.Every(20*time.Millisecond)))
-				if err != nil {
-					t.Errorf("Lock: %v", err)
-					return
-				}
-				if !held[n].CompareAndSwap(false, true) {
-					t.Errorf("name%d has two holders", n)
-				}
-				if before := tokens[n].Swap(lease.Token()); before >= lease.Token() {
-					t.Errorf("name%d: token %d after %d", n, lease.Token(), before)
-				}
-				held[n].Store(false)
-				if err := lease.Unlock(t.Context()); err != nil && !errors.Is(err, holdfast.ErrUnavailable) {
-					t.Errorf("Unlock: %v", err)
-				}
-				done.Add(1)
+	wg.Go(func() {
+		contend(t, all, clients, names, 6*time.Second, func(_ int, unlocked error) {
+			if unlocked != nil && !errors.Is(unlocked, holdfast.ErrUnavailable) {
+				t.Errorf("Unlock: %v", unlocked)
 			}
-		})
-	}
+			done.Add(1)
+		}, holdfast.Retry(holdfast.Every(20*time.Millisecond)))
+	})
 	time.Sleep(2 * time.Second)
 	before := done.Load()
 	b.Restart()
@@ -279,37 +291,14 @@ func TestLowTimeoutsOfTheServerDoNotReachCallers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const names = 2
-	var held [names]atomic.Bool
-	var tokens [names]atomic.Int64
-	var wg sync.WaitGroup
-	end := time.Now().Add(4 * time.Second)
-	for i := range 32 {
-		wg.Go(func() {
-			for k := i; time.Now().Before(end); k++ {
-				n := k % names
-				lease, err := all[i%2].Lock(t.Context(), fmt.Sprint("name", n))
-				if err != nil {
-					t.Errorf("Lock: %v", err)
-					return
-				}
-				if !held[n].CompareAndSwap(false, true) {
-					t.Errorf("name%d has two holders", n)
-				}
-				if before := tokens[n].Swap(lease.Token()); before >= lease.Token() {
-					t.Errorf("name%d: token %d after %d", n, lease.Token(), before)
-				}
-				held[n].Store(false)
-				if err := lease.Unlock(t.Context()); err != nil {
-					t.Errorf("Unlock: %v", err)
-				}
-				if k%50 == 0 {
-					time.Sleep(150 * time.Millisecond) // longer than idle_session_timeout
-				}
-			}
-		})
-	}
-	wg.Wait()
+	contend(t, all, 32, 2, 4*time.Second, func(k int, unlocked error) {
+		if unlocked != nil {
+			t.Errorf("Unlock: %v", unlocked)
+		}
+		if k%50 == 0 {
+			time.Sleep(150 * time.Millisecond) // longer than idle_session_timeout
+		}
+	})
 	if err := long.Unlock(t.Context()); err != nil {
 		t.Errorf("a lease that was renewed meanwhile: %v", err)
 	}
