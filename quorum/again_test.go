@@ -12,61 +12,6 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A client that was paused asks again under the same identity, since its lease was over when it
-// got the reply. The votes of that lease do not count for the next one.
-func TestVotesOfALeaseThatIsOverDoNotCountForTheNextOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 3, quorum.Options{})
-		at := func(i int) *gate { return nodes[q.Order("n", i)] }
-		req := request("n")
-		req.TTL = time.Second
-		mustAcquire(t, q, req)
-		time.Sleep(2 * time.Second) // it got the votes of all nodes, and has lost them
-		previous := request("n")
-		for _, i := range []int{0, 2} {
-			if a, err := at(i).Store.Acquire(t.Context(), previous); err != nil || !a.Granted() {
-				t.Fatal(a, err)
-			}
-		}
-		leave := make(chan struct{})
-		at(1).set(func(ctx context.Context, call string) error {
-			if call == "Leave" {
-				<-leave
-			}
-			return nil
-		}, nil)
-		if a, err := q.Acquire(t.Context(), req); err != nil || a.Granted() {
-			t.Fatalf("granted %v, %v", a.Granted(), err)
-		}
-		for _, i := range []int{0, 2} {
-			at(i).Store.Leave(t.Context(), "n", previous.ID)
-		}
-		mustAcquire(t, q, req) // by nodes 0 and 2
-		time.Sleep(300 * time.Millisecond)
-		at(0).set(down, nil)
-		begin := time.Now()
-		out, err := q.Renew(t.Context(), []store.Renewal{{Name: "n", ID: req.ID, TTL: req.TTL, Mode: store.Exclusive}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		at(1).set(nil, nil)
-		close(leave)
-		at(1).set(down, nil) // the Acquire behind the Leave is lost
-		synctest.Wait()
-		time.Sleep(time.Until(begin.Add(950 * time.Millisecond)))
-		other := request("n")
-		votes := 0
-		for i := range nodes {
-			if a, err := at(i).Store.Acquire(t.Context(), other); err == nil && a.Granted() {
-				votes++
-			}
-		}
-		if out[0].Status == store.Extended && time.Since(begin) < out[0].TTL && votes >= 2 {
-			t.Errorf("extended for %v, and after %v another client has %d votes", out[0].TTL, time.Since(begin), votes)
-		}
-	})
-}
-
 // A selfBounded node ends its calls by itself, after longer than the quorum waits for it, as the
 // client library of Redis does.
 type selfBounded struct {

@@ -188,20 +188,8 @@ func TestRenewalDoesNotCountAVoteThatALateLeaveMayEnd(t *testing.T) {
 		t.Run(fmt.Sprint(batch, " renewals"), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				nodes, q := gates(t, 3, quorum.Options{})
-				other := request("n")
-				for _, i := range []int{0, 2} {
-					if a, err := nodes[q.Order("n", i)].Store.Acquire(t.Context(), other); err != nil || !a.Granted() {
-						t.Fatal(a, err)
-					}
-				}
-				first, tainted := nodes[q.Order("n", 0)], nodes[q.Order("n", 1)]
-				tainted.set(lose("Leave"), nil)
-				req := request("n")
-				if a, err := q.Acquire(t.Context(), req); err != nil || a.Granted() {
-					t.Fatalf("granted %v, %v", a.Granted(), err)
-				}
-				time.Sleep(time.Minute) // the Leave has timed out, and may arrive at any time
-				tainted.set(nil, nil)
+				req := taint(t, nodes, q)
+				first := nodes[q.Order("n", 0)]
 				mustAcquire(t, q, req)
 				time.Sleep(20 * time.Millisecond) // all nodes have voted
 				renewals := make([]store.Renewal, batch)

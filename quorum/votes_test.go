@@ -16,13 +16,28 @@ import (
 )
 
 // The Leave of an attempt that was refused is still in flight when the next attempt is granted by
-// other nodes. It ends the vote that a renewal finds.
+// other nodes. It ends the vote that a renewal finds. The identity may have had a lease before, which
+// was over when its client, which was paused, got the reply.
 func TestRenewalDoesNotCountAVoteThatIsBeingGivenBack(t *testing.T) {
-	for _, tokens := range []int{0, 1} {
-		t.Run(fmt.Sprint(tokens, " tokens"), func(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		tokens  int
+		earlier bool
+	}{
+		{"without tokens", 0, false},
+		{"with a token", 1, false},
+		{"after an earlier lease", 0, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				nodes, q := gates(t, 3, quorum.Options{})
 				at := func(i int) *gate { return nodes[q.Order("n", i)] }
+				req := request("n")
+				req.TTL = time.Second
+				if test.earlier {
+					mustAcquire(t, q, req)
+					time.Sleep(2 * time.Second) // it got the votes of all nodes, and has lost them
+				}
 				previous := request("n")
 				for _, i := range []int{0, 2} {
 					if a, err := at(i).Store.Acquire(t.Context(), previous); err != nil || !a.Granted() {
@@ -36,8 +51,6 @@ func TestRenewalDoesNotCountAVoteThatIsBeingGivenBack(t *testing.T) {
 					}
 					return nil
 				}, nil)
-				req := request("n")
-				req.TTL = time.Second
 				if a, err := q.Acquire(t.Context(), req); err != nil || a.Granted() {
 					t.Fatalf("granted %v, %v", a.Granted(), err)
 				}
@@ -47,7 +60,7 @@ func TestRenewalDoesNotCountAVoteThatIsBeingGivenBack(t *testing.T) {
 				mustAcquire(t, q, req) // by nodes 0 and 2
 				time.Sleep(300 * time.Millisecond)
 				at(0).set(down, nil)
-				renewal := store.Renewal{Name: "n", ID: req.ID, TTL: req.TTL, Mode: store.Exclusive, Tokens: tokens}
+				renewal := store.Renewal{Name: "n", ID: req.ID, TTL: req.TTL, Mode: store.Exclusive, Tokens: test.tokens}
 				begin := time.Now()
 				out, err := q.Renew(t.Context(), []store.Renewal{renewal})
 				if err != nil {
