@@ -28,7 +28,7 @@ var (
 		"the server restarted lately and may have lost grants; its votes do not count until the restart delay is over, so fewer failures are survived",
 		"wait, and restart one node at a time; a quorum whose servers were all started together grants nothing until then")
 
-	delayCheck = diagnosis.New("quorum.restart-delay", store.LevelWarning,
+	delayCheck = diagnosis.New("quorum.restart-delay", store.LevelFailure,
 		"a node that restarts without its data votes for a second holder while the lease of the first is valid",
 		"restart= in the URL must be at least the largest TTL of all programs; leave restart=off to tests")
 

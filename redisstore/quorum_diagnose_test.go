@@ -38,8 +38,8 @@ func TestDiagnoseAQuorum(t *testing.T) {
 		return ""
 	}
 	look(hosts + "?restart=3s")
-	look(hosts+"?restart=off", "quorum.restart-delay warning")
-	look(hosts+"?restart=1s", "quorum.restart-delay warning")
+	look(hosts+"?restart=off", "quorum.restart-delay failure")
+	look(hosts+"?restart=1s", "quorum.restart-delay failure")
 	look(hosts+"?restart=3s&timeout=2s", "quorum.timeout warning")
 	if node := look(hosts+"?restart=1h", "quorum.restarted warning"); !strings.Contains(hosts, node) {
 		t.Errorf("node %q, want one of %s", node, hosts)

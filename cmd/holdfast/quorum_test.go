@@ -68,7 +68,7 @@ func TestDoctorNamesTheNodeOfAQuorum(t *testing.T) {
 		"ok       store.exclusion: ",
 		"failure  redis.eviction: " + nodes[1].Addr() + ": ",
 		"warning  quorum.answers: " + nodes[2].Addr() + ": ",
-		"warning  quorum.restart-delay: restart=off",
+		"failure  quorum.restart-delay: restart=off",
 	} {
 		if !strings.Contains(p.out.String(), want) {
 			t.Errorf("doctor does not say %q:\n%s", want, &p.out)
