@@ -5,7 +5,7 @@
   const live = document.getElementById('live');
   const news = document.getElementById('news');
   const button = document.getElementById('pause');
-  let stream = null, timer = 0, paused = false;
+  let stream = null, timer = 0, paused = false, pressed = 0;
 
   // Screen readers read the text of news when it changes, and only then.
   const tell = (text) => {
@@ -16,8 +16,11 @@
     const s = getSelection();
     return s && !s.isCollapsed && live.contains(s.anchorNode);
   };
+  // A click counts only if the same element is there at its begin and at its end. The end may be
+  // missed, for example outside of the window, so it is not waited for longer than five seconds.
+  const pressing = () => pressed && performance.now() - pressed < 5000;
   const show = (html) => {
-    if (selecting()) return; // somebody is about to copy an ID
+    if (selecting() || pressing()) return; // somebody is about to copy an ID, or to click
     const focused = live.contains(document.activeElement) ? document.activeElement.getAttribute('href') : null;
     live.innerHTML = html;
     if (focused) live.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
@@ -51,6 +54,8 @@
     button.textContent = paused ? 'Resume' : 'Pause';
     if (paused) stop(); else start();
   });
+  document.addEventListener('pointerdown', () => { pressed = performance.now(); });
+  for (const end of ['pointerup', 'pointercancel']) document.addEventListener(end, () => { pressed = 0; });
   document.addEventListener('visibilitychange', () => { if (document.hidden) stop(); else start(); });
   document.addEventListener('keydown', (event) => {
     const search = document.getElementById('q');

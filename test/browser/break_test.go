@@ -54,7 +54,7 @@ func TestAReleaseByForceNeedsCredentialsTheNameAndAReason(t *testing.T) {
 	x.canLogin(credentials("ann", "tell-nobody"))
 	x.visit(s.base + "lock?name=job")
 	x.shows("Release by force…")
-	x.click("a.danger")
+	x.press("a.danger")()
 	x.shows("The holder may still be running")
 
 	const send = ".break button"
@@ -91,6 +91,19 @@ func TestAReleaseByForceNeedsCredentialsTheNameAndAReason(t *testing.T) {
 			t.Errorf("%q is in the log:\n%s", secret, audit)
 		}
 	}
+}
+
+func TestAnUpdateDuringAClickDoesNotLoseTheClick(t *testing.T) {
+	s, x := newSite(t, allowAnn()), newTab(t)
+	s.lock("job")
+	x.canLogin(credentials("ann", "tell-nobody"))
+	x.visit(s.base + "lock?name=job")
+	x.shows("Release by force…")
+	release := x.press("a.danger")
+	eval[bool](x, "(window.updates = 0, new EventSource(document.getElementById('live').dataset.events).onmessage = () => { updates++ }, true)")
+	x.becomes("updates >= 3")
+	release()
+	x.shows("The holder may still be running")
 }
 
 // The browser knows the credentials for the inspector, and would add them to a request.

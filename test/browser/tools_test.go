@@ -3,11 +3,13 @@ package browser
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 
 	"github.com/chromedp/cdproto/dom"
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 
 	"github.com/holdfast-lock/holdfast/store"
@@ -17,6 +19,18 @@ import (
 func (x *tab) click(selector string) {
 	x.t.Helper()
 	x.do(chromedp.Click(chromedp.CSS(selector)))
+}
+
+// press presses the mouse button on an element, which an update of the page may replace at any time.
+// It returns a function that releases the button.
+func (x *tab) press(selector string) (release func()) {
+	x.t.Helper()
+	middle := eval[[]float64](x, fmt.Sprintf(`(r => [(r.left + r.right) / 2, (r.top + r.bottom) / 2])(document.querySelector(%q).getBoundingClientRect())`, selector))
+	mouse := func(what input.DispatchMouseEventType) {
+		call(x, input.DispatchMouseEvent, input.DispatchMouseEventParams{Type: what, X: middle[0], Y: middle[1], Button: input.MouseButtonLeft, ClickCount: 1})
+	}
+	mouse(chromedp.MousePressed)
+	return func() { mouse(chromedp.MouseReleased) }
 }
 
 // fill types into the field that a selector finds.
