@@ -86,12 +86,7 @@ func TestLeaseThatIsOverIsNotRepaired(t *testing.T) {
 func TestLeaveThatIsSentLaterDoesNotEndAVoteThatCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes, q := gates(t, 3, quorum.Options{})
-		other := request("n")
-		for _, i := range []int{0, 2} {
-			if a, err := nodes[q.Order("n", i)].Store.Acquire(t.Context(), other); err != nil || !a.Granted() {
-				t.Fatal(a, err)
-			}
-		}
+		other := outvote(t, nodes, q)
 		slow := nodes[q.Order("n", 1)]
 		slow.set(lose("Acquire", "Leave", "Release", "Renew"), nil)
 		req := request("n")

@@ -238,12 +238,7 @@ func TestTooFewAnswersFailAfterTheTimeoutAndNameTheNodes(t *testing.T) {
 func TestLateVoteOfARefusedRequestIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes, q := gates(t, 3, quorum.Options{})
-		other := store.Request{Name: "n", ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: time.Minute, Tokens: 1}
-		for _, i := range []int{0, 2} {
-			if a, err := nodes[q.Order("n", i)].Store.Acquire(t.Context(), other); err != nil || !a.Granted() {
-				t.Fatal(a, err)
-			}
-		}
+		outvote(t, nodes, q)
 		late := make(chan struct{})
 		slow := nodes[q.Order("n", 1)]
 		slow.set(nil, hang(late)) // the node grants, and its reply is late
@@ -261,17 +256,24 @@ func TestLateVoteOfARefusedRequestIsGivenBack(t *testing.T) {
 	})
 }
 
-// taint makes a request that is refused, because others have the votes of two nodes of three. The
-// Leave that gives the vote of the second node back times out, and may arrive at any time. The other
-// votes have expired when taint returns.
-func taint(t *testing.T, nodes []*gate, q *quorum.Store) (req store.Request) {
+// outvote gives the first and the third node of a name to another client, and returns its request.
+func outvote(t *testing.T, nodes []*gate, q *quorum.Store) (other store.Request) {
 	t.Helper()
-	other := request("n")
+	other = request("n")
 	for _, i := range []int{0, 2} {
 		if a, err := nodes[q.Order("n", i)].Store.Acquire(t.Context(), other); err != nil || !a.Granted() {
 			t.Fatal(a, err)
 		}
 	}
+	return other
+}
+
+// taint makes a request that is refused, because others have the votes of two nodes of three. The
+// Leave that gives the vote of the second node back times out, and may arrive at any time. The other
+// votes have expired when taint returns.
+func taint(t *testing.T, nodes []*gate, q *quorum.Store) (req store.Request) {
+	t.Helper()
+	outvote(t, nodes, q)
 	tainted := nodes[q.Order("n", 1)]
 	tainted.set(lose("Leave"), nil)
 	req = request("n")

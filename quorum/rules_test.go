@@ -299,12 +299,7 @@ func TestVoteWhoseReplyWasLostIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, late := range []time.Duration{0, 300 * time.Millisecond} {
 			nodes, q := gates(t, 3, quorum.Options{})
-			other := request("n")
-			for _, i := range []int{0, 2} {
-				if a, err := nodes[q.Order("n", i)].Store.Acquire(t.Context(), other); err != nil || !a.Granted() {
-					t.Fatal(a, err)
-				}
-			}
+			outvote(t, nodes, q)
 			voter := nodes[q.Order("n", 1)]
 			voter.set(nil, func(_ context.Context, call string) error {
 				if call != "Acquire" {

@@ -38,12 +38,7 @@ func TestRenewalDoesNotCountAVoteThatIsBeingGivenBack(t *testing.T) {
 					mustAcquire(t, q, req)
 					time.Sleep(2 * time.Second) // it got the votes of all nodes, and has lost them
 				}
-				previous := request("n")
-				for _, i := range []int{0, 2} {
-					if a, err := at(i).Store.Acquire(t.Context(), previous); err != nil || !a.Granted() {
-						t.Fatal(a, err)
-					}
-				}
+				previous := outvote(t, nodes, q)
 				leave := make(chan struct{})
 				at(1).set(func(ctx context.Context, call string) error {
 					if call == "Leave" {
