@@ -207,7 +207,7 @@ func (e *entry) mixes(req *store.Request) error {
 func (e *entry) reserve(n int, floor int64) (first int64, tokens int, err error) {
 	first = max(e.now, e.last+1, floor+1)
 	if first > store.MaxToken {
-		return 0, 0, tokensOver(max(e.last, floor))
+		return 0, 0, store.NoTokens(max(e.last, floor))
 	}
 	tokens = int(min(int64(blockOf(n)), store.MaxToken-first+1))
 	e.last, e.dirty = first+int64(tokens)-1, true
@@ -217,7 +217,7 @@ func (e *entry) reserve(n int, floor int64) (first int64, tokens int, err error)
 // raise makes all later tokens of the name greater than floor.
 func (e *entry) raise(floor int64) error {
 	if floor >= store.MaxToken {
-		return tokensOver(floor)
+		return store.NoTokens(floor)
 	}
 	if floor > e.last {
 		e.last, e.dirty = floor, true
@@ -229,10 +229,6 @@ func (e *entry) raise(floor int64) error {
 const maxBlock = 4096
 
 func blockOf(n int) int { return min(max(n, 1), maxBlock) }
-
-func tokensOver(floor int64) error {
-	return fmt.Errorf("%w: token floor %d: no tokens are left above it, they end at 2^53-1; find out where so high a floor comes from", store.ErrInvalid, floor)
-}
 
 // holders describes at most limit holders, the oldest first.
 func (e *entry) holders(limit int) []store.Holder {

@@ -251,7 +251,7 @@ func (s *Store) Close() error {
 // request under the identity of a live grant or waiter has another mode, weight or limit.
 func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
 	if req.Floor >= store.MaxToken {
-		return store.Answer{}, outOfTokens(&req)
+		return store.Answer{}, store.NoTokens(req.Floor)
 	}
 	req.Tokens = min(max(req.Tokens, 1), maxBlock)
 	c := &call{op: opAcquire, req: req}
@@ -287,7 +287,7 @@ func (c *call) answer(pushed bool) (store.Answer, error) {
 			return store.Answer{}, err
 		}
 	case isOutOfTokens:
-		return store.Answer{}, outOfTokens(req)
+		return store.Answer{}, store.NoTokens(req.Floor)
 	case isEnded:
 		return store.Answer{}, fmt.Errorf("%w: %q: this request has left", store.ErrInvalid, req.Name)
 	case isRefused:
@@ -303,11 +303,6 @@ func (c *call) answer(pushed bool) (store.Answer, error) {
 
 func (c *call) unexpected() error {
 	return fmt.Errorf("postgres store: %q: unexpected outcome %d of call %d", c.req.Name, c.reply.Status, c.op)
-}
-
-func outOfTokens(req *store.Request) error {
-	return fmt.Errorf("%w: %q: token floor %d: no tokens are left above it, they end at 2^53-1; find out where so high a floor comes from",
-		store.ErrInvalid, req.Name, req.Floor)
 }
 
 // outcome makes a call whose only result is an error.
@@ -356,7 +351,7 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	for i := range grants {
 		if grants[i].Floor >= store.MaxToken {
-			return nil, outOfTokens(&store.Request{Name: grants[i].Name, Floor: grants[i].Floor})
+			return nil, store.NoTokens(grants[i].Floor)
 		}
 	}
 	if err := s.enter(ctx); err != nil {

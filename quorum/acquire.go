@@ -62,7 +62,7 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 		return store.Answer{}, errMode
 	}
 	if req.Floor >= store.MaxToken {
-		return store.Answer{}, fmt.Errorf("%w: token floor %d: no tokens are left above it, they end at 2^53-1; find out where so high a floor comes from", store.ErrInvalid, req.Floor)
+		return store.Answer{}, store.NoTokens(req.Floor)
 	}
 	s.maxTTL.note(req.TTL)
 	se := s.open(req.Name, req.ID)

@@ -27,7 +27,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 			return nil, errDowngrade
 		}
 		if g.Floor >= store.MaxToken {
-			return nil, fmt.Errorf("%w: token floor %d: no tokens are left above it", store.ErrInvalid, g.Floor)
+			return nil, store.NoTokens(g.Floor)
 		}
 		s.maxTTL.note(g.TTL)
 	}

@@ -1,7 +1,6 @@
 package sqlitestore
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
@@ -44,7 +43,7 @@ func (tx *callTx) reserve(n int, floor int64) (first int64, tokens int, err erro
 	clock := tx.tokenAt(tx.now)
 	first = max(clock, low+1, floor+1, tx.last+1)
 	if first > store.MaxToken {
-		return 0, 0, tokensOver(max(low, floor))
+		return 0, 0, store.NoTokens(max(low, floor))
 	}
 	tokens = int(min(int64(n), store.MaxToken-first+1))
 	tx.last = first + int64(tokens) - 1
@@ -63,7 +62,7 @@ func (tx *callTx) raise(floor int64) error {
 		return nil
 	}
 	if floor >= store.MaxToken {
-		return tokensOver(floor)
+		return store.NoTokens(floor)
 	}
 	low, high, err := tx.tokens()
 	if err != nil {
@@ -92,8 +91,4 @@ func (tx *callTx) note(low, high, last int64) error {
 	}
 	_, err := tx.conn.exec(sqlPutTokens, low, high)
 	return err
-}
-
-func tokensOver(floor int64) error {
-	return fmt.Errorf("%w: token floor %d: no tokens are left above it, they end at 2^53-1; find out where so high a floor comes from", store.ErrInvalid, floor)
 }

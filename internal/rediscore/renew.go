@@ -20,7 +20,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	calls := make([]Call, len(grants))
 	for i := range grants {
 		if grants[i].Floor >= store.MaxToken {
-			return nil, errNoTokens(grants[i].Floor)
+			return nil, store.NoTokens(grants[i].Floor)
 		}
 		calls[i] = s.renewal(&grants[i])
 	}

@@ -123,7 +123,7 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	}
 	defer s.calls.Leave()
 	if req.Floor >= store.MaxToken {
-		return store.Answer{}, errNoTokens(req.Floor)
+		return store.Answer{}, store.NoTokens(req.Floor)
 	}
 	req.TTL = req.TTL.Truncate(time.Millisecond)
 	req.Tokens = min(max(req.Tokens, 1), maxBlock)
@@ -188,7 +188,7 @@ func parseAnswer(req *store.Request, reply []any) (answer store.Answer, err erro
 	}
 	switch what := text(reply[0]); {
 	case what == "granted" && len(reply) == 5 && n[3] < 1:
-		return answer, errNoTokens(max(req.Floor, n[2]-1))
+		return answer, store.NoTokens(max(req.Floor, n[2]-1))
 	case what == "granted" && len(reply) == 5:
 		return store.Answer{Token: n[2], Tokens: int(n[3]), TTL: req.TTL, Waiters: int(n[4])}, nil
 	case what == "refused" && len(reply) >= 5:
@@ -266,8 +266,4 @@ func (s *Store) publish() string {
 		return "SPUBLISH"
 	}
 	return "PUBLISH"
-}
-
-func errNoTokens(floor int64) error {
-	return fmt.Errorf("%w: token floor %d: no tokens are left above it, they end at 2^53-1; find out where so high a floor comes from", store.ErrInvalid, floor)
 }
