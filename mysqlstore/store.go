@@ -212,9 +212,10 @@ func releaseCall(name string, id store.ID, keep store.Keep) *call {
 			return store.ErrNotHeld
 		case keep.State == store.Held:
 			e.remove(g)
-		case keep.State == store.Done && g.mode != store.Exclusive:
-			return fmt.Errorf("%w: keep as done: the grant is %s; only an exclusive one can close its name as done", store.ErrInvalid, g.mode)
 		default:
+			if err := store.CheckDone(keep, g.mode); err != nil {
+				return err
+			}
 			e.keep(g, keep)
 		}
 		return nil
@@ -370,8 +371,8 @@ func (e *entry) renew(r *store.Renewal) (store.Renewed, error) {
 		return store.Renewed{Status: store.Gone}, nil
 	}
 	down := r.Mode == store.Shared && g.mode == store.Exclusive
-	if r.Mode != g.mode && !down {
-		return store.Renewed{}, fmt.Errorf("%w: renew %q: held in %s mode, asked for %s: a grant keeps its mode or steps down from exclusive to shared", store.ErrInvalid, r.Name, g.mode, r.Mode)
+	if err := store.CheckRenewal(r, g.mode); err != nil {
+		return store.Renewed{}, err
 	}
 	extended := store.Renewed{Status: store.Extended, TTL: r.TTL}
 	var err error

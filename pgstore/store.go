@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -316,8 +317,7 @@ func (s *Store) outcome(ctx context.Context, c *call) error {
 	case isNotHeld:
 		return store.ErrNotHeld
 	case isNotExclusive:
-		return fmt.Errorf("%w: %q: keep as done: the grant is %s; only an exclusive grant can close its name as done",
-			store.ErrInvalid, c.req.Name, store.Mode(c.reply.Mode))
+		return cmp.Or(store.CheckDone(store.Keep{State: store.Done}, store.Mode(c.reply.Mode)), c.unexpected())
 	}
 	return c.unexpected()
 }
@@ -387,8 +387,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 		case r.Status == isNotHeld:
 			outcomes[i].Status = store.Gone
 		case r.Status == isOtherMode:
-			return nil, fmt.Errorf("%w: renew %q: held in %s mode, asked for %s: a grant keeps its mode or steps down from exclusive to shared",
-				store.ErrInvalid, c.req.Name, store.Mode(r.Mode), c.req.Mode)
+			return nil, cmp.Or(store.CheckRenewal(&grants[i], store.Mode(r.Mode)), c.unexpected())
 		default:
 			return nil, c.unexpected()
 		}

@@ -192,8 +192,8 @@ func (tx *callTx) release(name string, id store.ID, keep store.Keep) error {
 	case store.Held:
 		err = e.remove(g)
 	case store.Done:
-		if g.mode != store.Exclusive {
-			return fmt.Errorf("%w: keep as done: the grant is %s; only an exclusive grant can be kept as done", store.ErrInvalid, g.mode)
+		if err := store.CheckDone(keep, g.mode); err != nil {
+			return err
 		}
 		if err = e.keep(g, keep); err == nil {
 			err = e.wakeAll() // any waiter may wait for the work to be done
@@ -285,8 +285,8 @@ func (tx *callTx) renew(r *store.Renewal) (store.Renewed, error) {
 		return store.Renewed{Status: store.Gone}, e.store()
 	}
 	down := r.Mode == store.Shared && g.mode == store.Exclusive
-	if r.Mode != g.mode && !down {
-		return store.Renewed{}, fmt.Errorf("%w: renew %q: held in %s mode, requested %s: a grant keeps its mode, or is downgraded from exclusive to shared", store.ErrInvalid, r.Name, g.mode, r.Mode)
+	if err := store.CheckRenewal(r, g.mode); err != nil {
+		return store.Renewed{}, err
 	}
 	if r.Tokens > 0 && e.waiters == 0 {
 		g.token, g.tokens, err = tx.reserve(r.Tokens, r.Floor)

@@ -1,8 +1,8 @@
 package rediscore
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -71,8 +71,7 @@ func parseRenewed(g *store.Renewal, v any) store.Renewed {
 	case v == int64(0):
 		return store.Renewed{Status: store.Gone}
 	case len(l) == 2:
-		return store.Renewed{Err: fmt.Errorf("%w: renew %q: held in %s mode, asked for %s: a grant keeps its mode, or is downgraded from exclusive to shared",
-			store.ErrInvalid, g.Name, store.Mode(number(l[1])), g.Mode)}
+		return store.Renewed{Err: cmp.Or(store.CheckRenewal(g, store.Mode(number(l[1]))), errRecord)}
 	case len(l) == 3:
 		extended.Token, extended.Tokens = number(l[1]), int(number(l[2]))
 		return extended

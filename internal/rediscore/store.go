@@ -256,7 +256,7 @@ func (s *Store) release(ctx context.Context, name string, id store.ID, what stri
 	case v == int64(0):
 		return store.ErrNotHeld
 	case len(l) == 2:
-		return fmt.Errorf("%w: keep as done: the grant is %s; only an exclusive one can close its name as done", store.ErrInvalid, store.Mode(number(l[1])))
+		return cmp.Or(store.CheckDone(keep, store.Mode(number(l[1]))), errRecord)
 	}
 	return errRecord
 }
