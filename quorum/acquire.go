@@ -363,6 +363,8 @@ func (a *attempt) apply(r *reply) {
 		v.recorded = max(v.recorded, r.floor)
 		if r.renewed.Tokens > 0 {
 			v.first, v.recorded = r.renewed.Token, r.renewed.Token+int64(r.renewed.Tokens)-1
+		} else {
+			a.choices = maxChoices // other requests are queued, so it will not choose tokens
 		}
 		a.ttl = min(a.ttl, r.renewed.TTL)
 	case !r.answer.Granted():

@@ -137,3 +137,42 @@ func TestVoteThatIsLeftAtTheBellKeepsWaitersBackForAShortTimeOnly(t *testing.T) 
 		})
 	}
 }
+
+// A node on which other requests are queued grants no further tokens. If its votes are needed and
+// its counter is below that of another node, its counter is raised. Asking it for tokens again
+// would only move the counters of all nodes ahead of their clocks, where they grant no blocks.
+func TestConflictOfTokensWhileOthersAreQueuedEndsSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		at := func(i int) *gate { return nodes[q.Order("n", i)] }
+		previous := outvote(t, nodes, q)
+		req, behind := request("n"), request("n")
+		req.Queue, behind.Queue = true, true
+		if a, err := q.Acquire(t.Context(), req); err != nil || a.Granted() {
+			t.Fatal(a, err)
+		}
+		if a, err := at(0).Store.Acquire(t.Context(), behind); err != nil || a.Granted() {
+			t.Fatal(a, err)
+		}
+		synctest.Wait() // the vote of node 1 has been given back
+		high := request("n")
+		high.Floor = time.Now().UnixMicro() + 10_000
+		a, err := at(1).Store.Acquire(t.Context(), high)
+		if err != nil || !a.Granted() {
+			t.Fatal(a, err)
+		}
+		at(1).Store.Leave(t.Context(), "n", high.ID)
+		at(0).Store.Leave(t.Context(), "n", previous.ID)
+		if err := q.Wait(t.Context(), "n", req.ID); err != nil {
+			t.Fatal(err)
+		}
+		b := mustAcquire(t, q, req) // by nodes 0 and 1
+		if b.Token <= a.Token || b.Token > a.Token+100 {
+			t.Errorf("token %d after %d", b.Token, a.Token)
+		}
+		// The bell, another node and all nodes, new tokens, higher counters.
+		if rounds := q.Rounds(); rounds[5] != 1 {
+			t.Errorf("rounds %v, want one request of 5", rounds)
+		}
+	})
+}
