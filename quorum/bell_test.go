@@ -176,3 +176,46 @@ func TestConflictOfTokensWhileOthersAreQueuedEndsSoon(t *testing.T) {
 		}
 	})
 }
+
+// The bell chooses the tokens of a contended name. It must not stay behind the other nodes, because
+// then they would not agree to any of its tokens without another round.
+func TestCounterOfABellCatchesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		high := request("n")
+		high.Floor = time.Now().UnixMicro() + 10_000
+		for _, i := range []int{1, 2} {
+			n := nodes[q.Order("n", i)].Store
+			if a, err := n.Acquire(t.Context(), high); err != nil || !a.Granted() {
+				t.Fatal(a, err)
+			}
+			n.Leave(t.Context(), "n", high.ID)
+		}
+		holder := request("n")
+		mustAcquire(t, q, holder)
+		const handOffs = 20
+		waiters := make([]store.Request, handOffs+1) // the last one waits all the time
+		for i := range waiters {
+			waiters[i] = request("n")
+			waiters[i].Queue = true
+			if a, err := q.Acquire(t.Context(), waiters[i]); err != nil || a.Granted() {
+				t.Fatal(a, err)
+			}
+		}
+		for _, next := range waiters[:handOffs] {
+			if err := q.Release(t.Context(), "n", holder.ID, store.Keep{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := q.Wait(t.Context(), "n", next.ID); err != nil {
+				t.Fatal(err)
+			}
+			mustAcquire(t, q, next)
+			synctest.Wait()
+			holder = next
+		}
+		// The first round asks the bell, and the second one the other nodes.
+		if rounds := q.Rounds(); rounds[2] < handOffs-2 {
+			t.Errorf("rounds %v, want nearly all of %d hand-offs in 2", rounds, handOffs)
+		}
+	})
+}

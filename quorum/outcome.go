@@ -56,9 +56,24 @@ func (a *attempt) win(d decision) (store.Answer, error) {
 			s.leaveNode(se, i)
 		}
 	}
+	if a.bell >= 0 && a.waiters > 0 && a.votes[a.bell].recorded < highest {
+		s.raise(se, a.bell, highest+8)
+	}
 	s.completeLater(se)
 	s.crowds.note(a.req.Name, a.waiters > 0, now)
 	return store.Answer{Token: d.first, Tokens: int(d.last - d.first + 1), TTL: valid, Waiters: a.waiters}, nil
+}
+
+// raise raises the counter of a bell, in the background. The bell chooses the tokens of the grants
+// that it pushes. If its counter is behind the counters of the other nodes, every hand-off of the
+// name needs another round.
+func (s *Store) raise(se *session, bell int, floor int64) {
+	o := s.newOp(se)
+	o.start(bell, func(ctx context.Context, n *node, r *reply) {
+		req, _, _ := se.further(s.now())
+		_, r.err = renewAt(ctx, n, store.Renewal{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode, Floor: floor})
+	})
+	o.finish(nil)
 }
 
 // fail ends the attempt because too few nodes answered, or because ctx ended. The caller repeats
