@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/await"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -31,7 +32,7 @@ type node struct {
 	index     int
 	quorum    *Store
 	restarter Restarter // nil if the store does not implement it
-	bounded   bool      // the store bounds its calls itself, so they get a context that cannot end, which is faster for some stores
+	bounded   bool      // the store bounds its calls itself
 
 	inFlight  atomic.Int32
 	repeats   atomic.Int32 // calls of leaveLater
@@ -76,6 +77,16 @@ func (n *node) down() bool {
 // is asked.
 func (n *node) healthy() bool {
 	return !n.failing.Load() && !n.slow.Load() && !n.excluded.Load()
+}
+
+// callContext returns the context of a call whose caller does not wait for it once ctx has ended.
+// If the store bounds its calls itself, it is a context that cannot end: some client libraries are
+// faster as long as they have not seen another one.
+func (n *node) callContext(ctx context.Context) context.Context {
+	if n.bounded {
+		return context.Background()
+	}
+	return ctx
 }
 
 // call calls f with a context that ends at the deadline of the call, and records how the node is
@@ -247,14 +258,16 @@ func (s *Store) identifyNodes(ctx context.Context) error {
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, s.opts.Timeout)
 			defer cancel()
-			connections := n.restarter.Connections()
-			n.call(ctx, func(ctx context.Context) error {
-				server, err := n.verify(ctx, connections)
-				if server.ID != "" {
-					return nil // the node answered, even if it is young
-				}
-				return err
-			})
+			await.Call(ctx, func() (_ struct{}, err error) {
+				connections := n.restarter.Connections()
+				return struct{}{}, n.call(n.callContext(ctx), func(ctx context.Context) error {
+					server, err := n.verify(ctx, connections)
+					if server.ID != "" {
+						return nil // the node answered, even if it is young
+					}
+					return err
+				})
+			}, nil)
 		})
 	}
 	wg.Wait()

@@ -23,15 +23,19 @@ type reply struct {
 // deadline, and run on goroutines of their own, so that neither a node nor a client library can
 // delay the caller.
 type op struct {
-	s       *Store
-	se      *session
-	ctx     context.Context
-	cancel  context.CancelFunc
-	refs    atomic.Int32
-	replies chan reply
+	s      *Store
+	se     *session
+	ctx    context.Context
+	cancel context.CancelFunc
+	refs   atomic.Int32
+	signal chan struct{} // the replies that next waits for have arrived
+
+	limited bool // next must report that its limit has passed; only for the caller
 
 	mu      sync.Mutex
-	pending []bool // by node
+	replies []reply // that were not read yet
+	wanted  int     // how many replies next waits for; 0 if it does not wait
+	pending []bool  // by node
 	over    bool
 	ending  bool           // its messages end votes
 	final   bool           // the identity is not used again
@@ -40,7 +44,7 @@ type op struct {
 
 // newOp begins a call for the identity of a session. The caller must call finish.
 func (s *Store) newOp(se *session) *op {
-	o := &op{s: s, se: se, replies: make(chan reply, 2*len(s.nodes)), pending: make([]bool, len(s.nodes))}
+	o := &op{s: s, se: se, signal: make(chan struct{}, 1), pending: make([]bool, len(s.nodes))}
 	o.ctx, o.cancel = context.WithTimeout(s.life.Work, s.opts.Timeout)
 	o.refs.Store(1)
 	s.keep(se)
@@ -59,6 +63,7 @@ func (o *op) unref() {
 func (o *op) start(i int, f func(ctx context.Context, n *node, r *reply)) {
 	n := o.s.nodes[i]
 	turn := o.se.reserve(i)
+	o.limited = false // a new limit begins
 	o.mu.Lock()
 	o.pending[i] = true
 	o.mu.Unlock()
@@ -85,10 +90,7 @@ func (o *op) start(i int, f func(ctx context.Context, n *node, r *reply)) {
 			ctx, cancel = context.WithTimeout(wait, o.s.opts.Timeout)
 			defer cancel()
 		}
-		if n.bounded {
-			ctx = context.Background()
-		}
-		r.err = n.call(ctx, func(ctx context.Context) error {
+		r.err = n.call(n.callContext(ctx), func(ctx context.Context) error {
 			f(ctx, n, &r)
 			return r.err
 		})
@@ -107,15 +109,24 @@ func (o *op) start(i int, f func(ctx context.Context, n *node, r *reply)) {
 func (o *op) deliver(r *reply) {
 	o.mu.Lock()
 	o.pending[r.node] = false
-	if !o.over {
-		o.replies <- *r // never blocks: there is room for all rounds
+	if o.over {
+		late := o.late
 		o.mu.Unlock()
+		if late != nil {
+			late(r)
+		}
 		return
 	}
-	late := o.late
-	o.mu.Unlock()
-	if late != nil {
-		late(r)
+	defer o.mu.Unlock()
+	o.replies = append(o.replies, *r)
+	if o.wanted == 0 {
+		return
+	}
+	o.wanted--
+	good := r.err == nil && r.exclude == nil && r.answer.Granted() && r.renewed.Status != store.Gone
+	if o.wanted == 0 || !good {
+		o.wanted = 0
+		o.signal <- struct{}{} // never blocks: next waits for it
 	}
 }
 
@@ -124,9 +135,7 @@ func (o *op) deliver(r *reply) {
 func (o *op) finish(late func(r *reply)) (unread []reply) {
 	o.mu.Lock()
 	o.over, o.late = true, late
-	for len(o.replies) > 0 {
-		unread = append(unread, <-o.replies)
-	}
+	unread, o.replies = o.replies, nil
 	o.mu.Unlock()
 	o.unref()
 	return unread
@@ -139,25 +148,28 @@ func (o *op) isPending(i int) bool {
 	return o.pending[i]
 }
 
-// awaitsHealthy reports whether a node that is healthy has not answered yet.
-func (o *op) awaitsHealthy() bool {
+// awaited returns how many healthy nodes have not answered yet.
+func (o *op) awaited() (n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for i, pending := range o.pending {
 		if pending && o.s.nodes[i].healthy() {
-			return true
+			n++
 		}
 	}
-	return false
+	return n
 }
 
-// next waits for a reply. It returns false if ctx, the deadline of the op or limit ends first. A
-// limit of 0 means no limit.
-func (o *op) next(ctx context.Context, limit time.Duration) (r reply, ok bool) {
-	select {
-	case r = <-o.replies: // usual, and cheaper
+// next returns a reply. If there is none, it waits for as many as want, or for one that may change
+// what to do. It returns false if ctx, the deadline of the op or limit ends, and no replies are
+// left. A limit of 0 means no limit.
+func (o *op) next(ctx context.Context, limit time.Duration, want int) (r reply, ok bool) {
+	if o.limited {
+		r, o.limited = o.read(0)
+		return r, o.limited
+	}
+	if r, ok = o.read(max(1, want)); ok {
 		return r, true
-	default:
 	}
 	var timeout <-chan time.Time
 	if limit > 0 {
@@ -166,11 +178,32 @@ func (o *op) next(ctx context.Context, limit time.Duration) (r reply, ok bool) {
 		timeout = timer.C
 	}
 	select {
-	case r = <-o.replies:
-		return r, true
+	case <-o.signal:
+		return o.read(0)
 	case <-timeout:
+		o.limited = true
 	case <-ctx.Done():
 	case <-o.ctx.Done():
 	}
-	return r, false
+	r, ok = o.read(0)
+	o.limited = o.limited && ok
+	select {
+	case <-o.signal: // it came at the same moment
+	default:
+	}
+	return r, ok
+}
+
+// read returns a reply that has arrived. If there is none, signal gets a value when as many have
+// arrived as wanted, unless read is called before.
+func (o *op) read(wanted int) (r reply, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.wanted = 0
+	if len(o.replies) == 0 {
+		o.wanted = wanted
+		return r, false
+	}
+	r, o.replies = o.replies[0], o.replies[1:]
+	return r, true
 }

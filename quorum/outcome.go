@@ -154,5 +154,5 @@ func (s *Store) undo(se *session, i int) {
 	defer cancel()
 	se.noteLeft(i)
 	n := s.nodes[i]
-	se.noteEnded(i, s.now(), n.call(ctx, func(ctx context.Context) error { return n.Leave(ctx, se.key.name, se.key.id) }))
+	se.noteEnded(i, s.now(), n.call(n.callContext(ctx), func(ctx context.Context) error { return n.Leave(ctx, se.key.name, se.key.id) }))
 }

@@ -369,6 +369,45 @@ func TestNodeThatHangsIsSkippedAndCollectsFewCalls(t *testing.T) {
 	})
 }
 
+// A node hangs that was healthy so far. Only the first call waits for it, and no longer than a tenth
+// of the timeout, whenever the replies of the other nodes arrive.
+func TestNodeThatHangsDelaysOneCallForAShortTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 5, quorum.Options{})
+		at := func(i int) *gate { return nodes[q.Order("n", i)] }
+		after := func(d time.Duration) func(context.Context, string) error {
+			return func(context.Context, string) error {
+				time.Sleep(d)
+				return nil
+			}
+		}
+		at(0).set(nil, after(time.Millisecond))
+		at(1).set(nil, after(10*time.Millisecond))
+		forever := make(chan struct{})
+		t.Cleanup(func() { close(forever) })
+		at(2).set(hang(forever), nil)
+		begin := time.Now()
+		took := func() time.Duration {
+			defer func() { begin = time.Now() }()
+			return time.Since(begin)
+		}
+		for i, want := range []time.Duration{quorum.DefaultTimeout / 10, time.Millisecond, time.Millisecond} {
+			req := request("n")
+			mustAcquire(t, q, req)
+			if d := took(); d != want {
+				t.Errorf("Acquire %d took %v, want %v", i, d, want)
+			}
+			if err := q.Release(t.Context(), "n", req.ID, store.Keep{}); err != nil {
+				t.Fatal(err)
+			}
+			// The slowest node that answers may have to answer the request first.
+			if d := took(); d > 20*time.Millisecond {
+				t.Errorf("Release %d took %v", i, d)
+			}
+		}
+	})
+}
+
 func TestBurstAfterAPauseIsNotTakenForSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes, q := gates(t, 3, quorum.Options{})

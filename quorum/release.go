@@ -152,8 +152,8 @@ func (e *ending) run(ctx context.Context) error {
 		})
 	}
 	slow := false
-	for pending > 0 && !(e.enough() && (slow || e.decided(pending) && !op.awaitsHealthy())) {
-		r, ok := op.next(ctx, s.hedge())
+	for pending > 0 && !(e.enough() && (slow || e.decided(pending) && op.awaited() == 0)) {
+		r, ok := op.next(ctx, s.hedge(), op.awaited())
 		switch {
 		case ok:
 			pending--
@@ -204,7 +204,7 @@ func (s *Store) leaveAll(ctx context.Context, se *session) {
 		op.start(i, func(ctx context.Context, n *node, r *reply) { r.err = n.Leave(ctx, se.key.name, se.key.id) })
 	}
 	for range s.nodes {
-		if _, ok := op.next(ctx, s.hedge()); !ok {
+		if _, ok := op.next(ctx, s.hedge(), 1); !ok {
 			return
 		}
 	}
@@ -238,7 +238,7 @@ func (s *Store) leaveLater(n *node, key sessionKey) {
 				return
 			}
 			ctx, cancel := context.WithTimeout(work, s.opts.Timeout)
-			err := n.call(ctx, func(ctx context.Context) error { return n.Leave(ctx, key.name, key.id) })
+			err := n.call(n.callContext(ctx), func(ctx context.Context) error { return n.Leave(ctx, key.name, key.id) })
 			cancel()
 			if err == nil || isAnswer(err) {
 				return

@@ -187,7 +187,7 @@ func (s *Store) complete(se *session) {
 		o.start(i, func(ctx context.Context, n *node, r *reply) { r.err = s.repairNode(ctx, se, n) })
 	}
 	for range others {
-		o.next(s.life.Work, 0)
+		o.next(s.life.Work, 0, 1)
 	}
 	if s.isGone(se, voter) {
 		for _, i := range others {
@@ -207,7 +207,7 @@ func (s *Store) isGone(se *session, i int) bool {
 	o.start(i, func(ctx context.Context, n *node, r *reply) {
 		r.renewed, r.err = renewAt(ctx, n, store.Renewal{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode})
 	})
-	r, _ := o.next(s.life.Work, 0)
+	r, _ := o.next(s.life.Work, 0, 1)
 	return r.renewed.Status == store.Gone
 }
 
@@ -326,7 +326,7 @@ func (s *Store) renewTokens(ctx context.Context, g *store.Renewal) store.Renewed
 			a.op.finish(nil)
 			return out
 		case a.isPending(), unknown: // a node may know of waiters
-			r, ok := a.op.next(ctx, s.hedge())
+			r, ok := a.op.next(ctx, s.hedge(), 1)
 			switch {
 			case ok:
 				if a.rounds == 0 && r.err == nil {
