@@ -284,6 +284,9 @@ func isReadOnly(err error) bool { return isNumber(err, 1290, 1836, 1792) }
 func isLocked(err error) bool { return isNumber(err, errRowLocked, errTimeLimit) }
 
 func isNumber(err error, numbers ...uint16) bool {
+	if err == nil {
+		return false
+	}
 	var my *mysql.MySQLError
 	if !errors.As(err, &my) {
 		return false

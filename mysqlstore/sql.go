@@ -13,7 +13,7 @@ import (
 // a statement it is the time at which the statement began. A statement that had to wait for a row
 // therefore sees an early time. That is safe, because it ends its own grant early and those of
 // others late.
-const nowSQL = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
+const nowSQL = "TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6))"
 
 // grantColumns are common to names and claims.
 const grantColumns = "id, mode, weight, lim, token, tokens, since, until, state, owner, meta"
@@ -49,9 +49,8 @@ func newStatements(prefix string) statements {
 	// A row is free if its grant is over and its tokens are below the new token. If it is not
 	// free, an overflow makes the statement fail (errOutOfRange), so that the other columns need
 	// no condition. With a condition for each column a pair took 1.3 times as long, because
-	// MariaDB resolves all expressions of a statement in each execution. The part after OR is
-	// true for a row that was repeated to fill the statement.
-	const free = "crowd = 0 AND (until <= VALUES(since) AND {{names}}.last < VALUES(token) OR id = VALUES(id) AND since = VALUES(since))"
+	// MariaDB resolves all expressions of a statement in each execution.
+	const free = "crowd = 0 AND (until <= VALUES(since) AND {{names}}.last < VALUES(token)" + repeated + ")"
 	st := statements{
 		session: []string{
 			// Without locks on gaps between rows, transactions on different names do not block
@@ -69,7 +68,7 @@ func newStatements(prefix string) statements {
 		acquire: "INSERT INTO {{names}} (name, id, mode, weight, lim, tokens, since, until, token, last, owner, meta) VALUES %s" +
 			" ON DUPLICATE KEY UPDATE token = IF(" + free + ", VALUES(token), {{names}}.last + 9223372036854775807 + 1), " +
 			assignments("id, mode, weight, lim, tokens, since, until, last, owner, meta") + ", state = 0",
-		release: "UPDATE {{names}} SET until = 0 WHERE name IN (%s) AND id IN (%s) AND until > {{now}} AND crowd + state = 0",
+		release: "UPDATE {{names}} SET until = 0 WHERE name %s AND id %s AND until > {{now}} AND crowd + state = 0",
 		lock: "SELECT {{now}}, (SELECT compatible FROM {{meta}} WHERE one = 1), name, crowd, last, " + grantColumns +
 			" FROM {{names}} FORCE INDEX (PRIMARY) WHERE name IN (%s) ORDER BY name FOR UPDATE",
 		exist:    "SELECT name FROM {{names}} FORCE INDEX (PRIMARY) WHERE name IN (%s)",
@@ -109,14 +108,25 @@ func newStatements(prefix string) statements {
 // client computes the tokens from it.
 const acquireRow = "(?, ?, ?, ?, ?, ?, LAST_INSERT_ID({{now}}), since + ?, GREATEST(since, ?), token + tokens - 1, ?, ?)"
 
+// repeated is the part of acquire that is true for a row that was repeated to fill the statement.
+const repeated = " OR id = VALUES(id) AND since = VALUES(since)"
+
 // acquireOf returns the statement that takes n names.
 func (st *statements) acquireOf(n int) string {
-	return fmt.Sprintf(st.acquire, list(withTables(acquireRow, ""), n))
+	s := fmt.Sprintf(st.acquire, list(withTables(acquireRow, ""), n))
+	if n == 1 {
+		s = strings.Replace(s, repeated, "", 1)
+	}
+	return s
 }
 
 // releaseOf returns the statement that releases n names.
 func (st *statements) releaseOf(n int) string {
-	return fmt.Sprintf(st.release, list("?", n), list("?", n))
+	if n == 1 {
+		return fmt.Sprintf(st.release, "= ?", "= ?")
+	}
+	in := "IN (" + list("?", n) + ")"
+	return fmt.Sprintf(st.release, in, in)
 }
 
 func list(element string, n int) string {
