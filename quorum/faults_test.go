@@ -396,3 +396,34 @@ func TestReleasesThatANodeDoesNotGetAreBounded(t *testing.T) {
 		}
 	})
 }
+
+// A renewal whose context ends while one lease is undecided has extended the others.
+func TestRenewalReturnsWhatItKnowsWhenItsContextEnds(t *testing.T) {
+	for _, tokens := range []int{0, 1} {
+		t.Run(fmt.Sprint("tokens=", tokens), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes, q := gates(t, 3, quorum.Options{Report: func(string, error) {}})
+				var renewals []store.Renewal
+				for i := range 3 {
+					req := request(fmt.Sprint("n", i))
+					mustAcquire(t, q, req)
+					renewals = append(renewals, store.Renewal{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: store.Exclusive, Tokens: tokens})
+				}
+				time.Sleep(time.Second)
+				nodes[0].Store.Leave(t.Context(), "n1", renewals[1].ID)
+				nodes[2].set(lose("Renew"), nil)
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+				defer cancel()
+				out, err := q.Renew(ctx, renewals)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i, want := range []store.Status{store.Extended, store.Unknown, store.Extended} {
+					if out[i].Status != want || want == store.Extended && out[i].TTL <= 0 {
+						t.Errorf("lease %d: %+v, want status %d", i, out[i], want)
+					}
+				}
+			})
+		})
+	}
+}
