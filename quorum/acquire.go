@@ -226,13 +226,13 @@ func (a *attempt) holds() bool {
 	return valid
 }
 
-// askMajority asks as many nodes as are needed if all are healthy, and otherwise all. A lease
-// gets the votes of the other nodes later: see completeLater.
+// askMajority asks as many nodes as are needed if all are healthy and have answered earlier
+// attempts, and otherwise all. A lease gets the votes of the other nodes later: see completeLater.
 func (a *attempt) askMajority() {
 	s := a.s
 	a.alone = false
-	for _, n := range s.nodes {
-		if !n.healthy() {
+	for i, n := range s.nodes {
+		if !n.healthy() || a.se.isUnheard(i) && a.votes[i].state == idle {
 			a.askAll()
 			return
 		}
@@ -300,6 +300,9 @@ func (a *attempt) ask(i int) {
 	a.se.noteAsked(i)
 	a.op.start(i, func(ctx context.Context, n *node, r *reply) {
 		r.answer, r.err = n.Acquire(ctx, req)
+		if r.err == nil {
+			a.se.noteAnswer(i)
+		}
 		if r.err == nil && r.answer.Granted() {
 			if r.exclude = n.counts(ctx); a.se.isTainted(i, a.s.now()) && !a.s.rules.off(noOrder) {
 				r.exclude = errTainted

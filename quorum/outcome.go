@@ -102,11 +102,15 @@ func (a *attempt) refuse() *store.Refusal {
 	return r
 }
 
-// giveBack gives back all votes, including those that arrive later.
+// giveBack gives back all votes, including those that arrive later. A node that did not answer may
+// have voted too. A request that waits asks that node again with its next attempt, and its caller
+// leaves all nodes in the end. If it sent a Leave now and got no reply, the votes of the node would
+// not count any more: see the rule Order.
 func (a *attempt) giveBack() {
 	s, se := a.s, a.se
+	waits := a.bell >= 0
 	unread := a.op.finish(func(r *reply) {
-		if r.err == nil && r.answer.Granted() || r.err != nil && !unsent(r.err) {
+		if r.err == nil && r.answer.Granted() || r.err != nil && !unsent(r.err) && !waits {
 			s.undo(se, r.node)
 		}
 	})
@@ -114,7 +118,7 @@ func (a *attempt) giveBack() {
 		a.apply(&unread[i])
 	}
 	for i, v := range a.votes {
-		lost := v.state == failed && !unsent(a.errs[i]) && !a.op.isPending(i)
+		lost := v.state == failed && !unsent(a.errs[i]) && !a.op.isPending(i) && !waits
 		if v.state == granted || v.state == uncounted || lost {
 			s.leaveNode(se, i)
 		}
