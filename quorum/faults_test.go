@@ -427,3 +427,20 @@ func TestRenewalReturnsWhatItKnowsWhenItsContextEnds(t *testing.T) {
 		})
 	}
 }
+
+func TestCloseTakesAtMostTwoSecondsIfTheNodesHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{Timeout: 2 * time.Second, Report: func(string, error) {}})
+		mustAcquire(t, q, request("n"))
+		for _, g := range nodes {
+			g.set(lose("Acquire", "Renew", "Leave"), nil)
+		}
+		begin := time.Now()
+		if err := q.Close(); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begin); took > 2*time.Second {
+			t.Errorf("Close took %v", took)
+		}
+	})
+}
