@@ -136,9 +136,10 @@
 //
 // If votes are split nevertheless, the request that has the vote of the first node in the order
 // of the name that answered is the candidate: it asks the other nodes again until the deadline of
-// the call, after random pauses that double. All others give their votes back at once. If clients
-// disagree about which nodes answer there may be several candidates; they give up at that
-// deadline, and make their next attempts after random pauses that grow.
+// the call, after random pauses that double. All others give their votes back at once, and queue at
+// the first node that refused them. If clients disagree about which nodes answer there may be
+// several candidates; they give up at that deadline, and make their next attempts after random
+// pauses that grow.
 //
 // Order of arrival is best effort. It is that of the bell's queue while clients agree about the
 // bell, except that a request that does not wait (TryLock) and a first request that finds the
