@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -441,6 +442,42 @@ func TestCloseTakesAtMostTwoSecondsIfTheNodesHang(t *testing.T) {
 		}
 		if took := time.Since(begin); took > 2*time.Second {
 			t.Errorf("Close took %v", took)
+		}
+	})
+}
+
+// A request asks a node that refused it again and again, until its deadline. That the last of these
+// calls is in flight by then is not a failure of the node.
+func TestRequestThatIsRefusedUntilItsDeadlineIsNotAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		failed := make(map[string]bool)
+		var mu sync.Mutex
+		nodes, q := gates(t, 3, quorum.Options{Report: func(node string, err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			failed[node] = failed[node] || err != nil
+		}})
+		slow := nodes[q.Order("n", 1)]
+		if a, err := slow.Store.Acquire(t.Context(), request("n")); err != nil || !a.Granted() {
+			t.Fatal(a, err)
+		}
+		nodes[q.Order("n", 2)].set(down, nil)
+		calls := 0
+		slow.set(func(context.Context, string) error {
+			if calls++; calls > 1 {
+				time.Sleep(300 * time.Millisecond)
+			}
+			return nil
+		}, nil)
+		a, err := q.Acquire(t.Context(), request("n"))
+		if err != nil || a.Granted() {
+			t.Errorf("granted %v, %v, want a refusal", err == nil && a.Granted(), err)
+		}
+		time.Sleep(time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		if node := q.Names("n")[1]; failed[node] {
+			t.Errorf("%s was reported as failing", node)
 		}
 	})
 }

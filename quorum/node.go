@@ -113,8 +113,12 @@ func (n *node) call(ctx context.Context, f func(ctx context.Context) error) erro
 	return err
 }
 
-// fail records that a call failed.
+// fail records that a call failed. A call that had no reply in time is not a failure of the node if
+// the node has answered others meanwhile: it may have been sent shortly before its deadline.
 func (n *node) fail(err error) {
+	if err == errTimeout && n.quorum.now()-time.Duration(n.lastReply.Load()) < n.quorum.opts.Timeout/2 {
+		return
+	}
 	if n.quorum.life.Closing.Err() == nil {
 		n.failing.Store(true)
 		n.failedAt.Store(int64(max(1, n.quorum.now())))

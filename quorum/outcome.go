@@ -108,19 +108,30 @@ func (a *attempt) refuse() *store.Refusal {
 // not count any more: see the rule Order.
 func (a *attempt) giveBack() {
 	s, se := a.s, a.se
-	waits := a.bell >= 0
+	giveBackLost := func(i int, leave func(se *session, i int)) {
+		if a.bell >= 0 {
+			se.noteAsked(i)
+		} else {
+			leave(se, i)
+		}
+	}
 	unread := a.op.finish(func(r *reply) {
-		if r.err == nil && r.answer.Granted() || r.err != nil && !unsent(r.err) && !waits {
+		switch {
+		case r.err == nil && r.answer.Granted():
 			s.undo(se, r.node)
+		case r.err != nil && !unsent(r.err):
+			giveBackLost(r.node, s.undo)
 		}
 	})
 	for i := range unread {
 		a.apply(&unread[i])
 	}
 	for i, v := range a.votes {
-		lost := v.state == failed && !unsent(a.errs[i]) && !a.op.isPending(i) && !waits
-		if v.state == granted || v.state == uncounted || lost {
+		switch {
+		case v.state == granted || v.state == uncounted:
 			s.leaveNode(se, i)
+		case v.state == failed && !unsent(a.errs[i]) && !a.op.isPending(i):
+			giveBackLost(i, s.leaveNode)
 		}
 	}
 }
