@@ -1,8 +1,10 @@
 package etcdstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -37,23 +39,27 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	}
 	errs := make([]error, len(slow))
 	inParallel(len(slow), func(n int) { outcomes[slow[n]], errs[n] = s.renew(ctx, &grants[slow[n]]) })
-	known := len(slow) < len(grants)
 	for n, one := range errs {
-		known = known || one == nil
+		if errors.Is(one, store.ErrInvalid) {
+			return nil, s.explain(ctx, one)
+		}
 		if one != nil {
 			outcomes[slow[n]].Err = s.explain(ctx, one)
 		}
-		if err == nil || errors.Is(one, store.ErrInvalid) {
-			err = one
-		}
 	}
-	if !known || errors.Is(err, store.ErrInvalid) {
-		return nil, s.explain(ctx, err)
+	known := false
+	for i := range outcomes {
+		known = known || outcomes[i].Status != store.Unknown
+		err = cmp.Or(err, outcomes[i].Err)
+	}
+	if !known {
+		return nil, err
 	}
 	return outcomes, nil // the outcome of a failed renewal is unknown, and the others are not affected
 }
 
-// extend renews the grants that need no write, and returns the indexes of the others.
+// extend renews the grants that need no write, and returns the indexes of the others. If a read of
+// keys fails, the outcomes of those grants are unknown.
 func (s *Store) extend(ctx context.Context, grants []store.Renewal, outcomes []store.Renewed) (slow []int, err error) {
 	var indexes []int
 	var claims []claim
@@ -78,18 +84,18 @@ func (s *Store) extend(ctx context.Context, grants []store.Renewal, outcomes []s
 	if err != nil {
 		return nil, err
 	}
-	for from := 0; from < len(indexes); from += maxOps {
-		part := indexes[from:min(len(indexes), from+maxOps)]
-		there, err := s.there(ctx, grants, part, claims[from:])
-		if err != nil {
-			return nil, err
-		}
-		for n, i := range part {
-			if there[n] && alive[from+n] {
-				outcomes[i] = store.Renewed{Status: store.Extended, TTL: leases[from+n].span()}
-			} else {
-				slow = append(slow, i)
-			}
+	parts := slices.Collect(slices.Chunk(indexes, maxOps))
+	there, errs := make([][]bool, len(parts)), make([]error, len(parts))
+	inParallel(len(parts), func(n int) { there[n], errs[n] = s.there(ctx, grants, parts[n], claims[n*maxOps:]) })
+	for n, i := range indexes {
+		part := n / maxOps
+		switch {
+		case errs[part] != nil:
+			outcomes[i].Err = s.explain(ctx, errs[part])
+		case there[part][n%maxOps] && alive[n]:
+			outcomes[i] = store.Renewed{Status: store.Extended, TTL: leases[n].span()}
+		default:
+			slow = append(slow, i)
 		}
 	}
 	return slow, nil

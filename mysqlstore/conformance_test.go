@@ -22,7 +22,7 @@ func TestConformance(t *testing.T) {
 
 func harness(server *servers.MariaDB, open func(t testing.TB) store.Store) storetest.Harness {
 	return storetest.Harness{
-		Open: open, TTL: 500 * time.Millisecond, Slack: 500 * time.Millisecond, Parallel: 16,
+		Open: open, Slack: 500 * time.Millisecond, Parallel: 16,
 		Residue: func(t testing.TB) []string { return residue(t, server) },
 	}
 }

@@ -48,6 +48,7 @@ type attempt struct {
 	rounds   int
 	choices  int // how often the nodes chose tokens
 	retries  int
+	retried  uint16 // nodes that have refused the request and were asked again, as a bit set
 }
 
 // Acquire makes one attempt to take a name on a majority of the nodes; see [store.Store]. It
@@ -226,13 +227,13 @@ func (a *attempt) holds() bool {
 	return valid
 }
 
-// askMajority asks as many nodes as are needed if all are healthy, and otherwise all. A lease
-// gets the votes of the other nodes later: see completeLater.
+// askMajority asks as many nodes as are needed if all are healthy and have answered earlier
+// attempts, and otherwise all. A lease gets the votes of the other nodes later: see completeLater.
 func (a *attempt) askMajority() {
 	s := a.s
 	a.alone = false
-	for _, n := range s.nodes {
-		if !n.healthy() {
+	for i, n := range s.nodes {
+		if !n.healthy() || a.se.isUnheard(i) && a.votes[i].state == idle {
 			a.askAll()
 			return
 		}
@@ -300,6 +301,9 @@ func (a *attempt) ask(i int) {
 	a.se.noteAsked(i)
 	a.op.start(i, func(ctx context.Context, n *node, r *reply) {
 		r.answer, r.err = n.Acquire(ctx, req)
+		if r.err == nil {
+			a.se.noteAnswer(i)
+		}
 		if r.err == nil && r.answer.Granted() {
 			if r.exclude = n.counts(ctx); a.se.isTainted(i, a.s.now()) && !a.s.rules.off(noOrder) {
 				r.exclude = errTainted
@@ -311,6 +315,7 @@ func (a *attempt) ask(i int) {
 // renew sends Renew to a node, for tokens or for a floor.
 func (a *attempt) renew(i int, floor int64, tokens int) {
 	a.votes[i].state = asked
+	a.retried &^= 1 << i // it has granted the request since
 	renewal := store.Renewal{
 		Name: a.req.Name, ID: a.req.ID, TTL: a.req.TTL, Mode: store.Exclusive,
 		Tokens: tokens, Floor: floor,
@@ -383,10 +388,15 @@ func (a *attempt) apply(r *reply) {
 	}
 }
 
-// expire records that the deadline of all calls has passed.
+// expire records that the deadline of all calls has passed. A node that was asked again has refused
+// the request before.
 func (a *attempt) expire() {
 	for i := range a.votes {
-		if a.votes[i].state == asked {
+		switch {
+		case a.votes[i].state != asked:
+		case a.retried&(1<<i) != 0:
+			a.votes[i].state = refused
+		default:
 			a.votes[i].state, a.errs[i] = failed, errTimeout
 			a.s.nodes[i].fail(errTimeout)
 		}
@@ -439,6 +449,7 @@ func (a *attempt) retry(ctx context.Context) {
 	}
 	for i, v := range a.votes {
 		if v.state == refused && i != a.bell {
+			a.retried |= 1 << i
 			a.ask(i)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/memstore"
 	"github.com/holdfast-lock/holdfast/quorum"
 	"github.com/holdfast-lock/holdfast/store"
@@ -107,4 +108,98 @@ func TestRepeatedRequestThatIsOutvotedKeepsTheVotesOfItsLease(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A waiter cannot give back votes to nodes that are down. When they are up again, their votes count
+// for it nevertheless.
+func TestWaiterIsGrantedAfterNodesWereDown(t *testing.T) {
+	for name, outages := range map[string][][]int{
+		"a majority":          {{1, 2}},
+		"one after the other": {{0}, {1}, {2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes, q := gates(t, 3, quorum.Options{Report: func(string, error) {}})
+				c, err := holdfast.New(q)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				held := request("n")
+				held.TTL = time.Hour
+				mustAcquire(t, q, held)
+				time.Sleep(time.Second)
+				granted := make(chan time.Time)
+				go func() {
+					l, err := c.Lock(t.Context(), "n")
+					if err != nil {
+						t.Error(err)
+					}
+					granted <- time.Now()
+					l.Unlock(t.Context())
+				}()
+				time.Sleep(time.Second)
+				for _, outage := range outages {
+					for _, i := range outage {
+						nodes[q.Order("n", i)].set(down, nil)
+					}
+					time.Sleep(1500 * time.Millisecond)
+					for _, i := range outage {
+						nodes[q.Order("n", i)].set(nil, nil)
+					}
+					time.Sleep(10 * time.Second)
+				}
+				released := time.Now()
+				if err := q.Release(t.Context(), "n", held.ID, store.Keep{}); err != nil {
+					t.Fatal(err)
+				}
+				if took := (<-granted).Sub(released); took > time.Second {
+					t.Errorf("granted %v after the release", took)
+				}
+			})
+		})
+	}
+}
+
+// A node votes for a waiter, and its reply is lost. A later attempt of the waiter finds that vote and
+// gives it back.
+func TestVoteWhoseReplyWasLostDoesNotStayWithAWaiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{Report: func(string, error) {}})
+		at := func(i int) *gate { return nodes[q.Order("n", i)] }
+		held := request("n")
+		for i := range 2 {
+			if a, err := at(i).Store.Acquire(t.Context(), held); err != nil || !a.Granted() {
+				t.Fatal(a, err)
+			}
+		}
+		at(2).set(nil, lose("Acquire"))
+		mustAcquire(t, q, request("warm-up")) // notices that the node is slow, so that all nodes are asked
+		time.Sleep(time.Second)
+		c, err := holdfast.New(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			if _, err := c.Lock(ctx, "n"); err == nil {
+				t.Error("granted twice")
+			}
+		}()
+		time.Sleep(time.Second)
+		if len(holders(t, at(2), "n")) == 0 {
+			t.Error("the node has not voted")
+		}
+		at(2).set(nil, nil)
+		mustAcquire(t, q, request("traffic"))
+		time.Sleep(10 * time.Second)
+		if len(holders(t, at(2), "n")) > 0 {
+			t.Error("the node still has the vote")
+		}
+		cancel()
+		<-ended
+	})
 }

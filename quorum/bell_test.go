@@ -219,3 +219,64 @@ func TestCounterOfABellCatchesUp(t *testing.T) {
 		}
 	})
 }
+
+// Some waiters queue at the second node of the name, because the first one had a free vote when they
+// asked, and the others at the first one. One node does not answer, and both groups get half of the
+// other votes. The waiters that give way do not take the votes in turns.
+func TestWaitersThatQueueAtDifferentNodesDoNotBlockEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		held := request("n")
+		var servers []*gate
+		var granted sync.WaitGroup
+		// wait starts a waiter that reaches the given node later than the others.
+		wait := func(far int) {
+			nodes, q := gates(t, 5, quorum.Options{Report: func(string, error) {}})
+			if servers == nil {
+				servers = make([]*gate, 5)
+				for i := range servers {
+					servers[i] = nodes[q.Order("n", i)]
+				}
+				for _, i := range []int{1, 2, 4} {
+					servers[i].Store.Acquire(t.Context(), held)
+				}
+			}
+			for i := range nodes {
+				g := nodes[q.Order("n", i)]
+				g.Store = servers[i].Store
+				switch i {
+				case 3:
+					g.set(lose("Acquire", "Renew", "Release", "Leave"), nil)
+				case far:
+					g.set(func(context.Context, string) error { time.Sleep(time.Millisecond); return nil }, nil)
+				}
+			}
+			c, err := holdfast.New(q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			granted.Go(func() {
+				defer c.Close()
+				l, err := c.Lock(t.Context(), "n")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				l.Unlock(t.Context())
+			})
+			time.Sleep(3 * time.Second)
+		}
+		for range 3 {
+			wait(2)
+		}
+		servers[0].Store.Acquire(t.Context(), held)
+		wait(4)
+		begin := time.Now()
+		for _, s := range servers {
+			s.Store.Leave(t.Context(), "n", held.ID)
+		}
+		granted.Wait()
+		if took := time.Since(begin); took > time.Second {
+			t.Errorf("four waiters were granted after %v", took)
+		}
+	})
+}

@@ -14,7 +14,7 @@
 //     jumped or it lost data in another way until all grants that existed at that time are over.
 //   - If the clock of a node jumps ahead, or the node loses data without a restart, it has not voted
 //     for a lease that does not have the votes of all nodes yet. A lease usually has all votes after
-//     10 ms and a round trip. It gets the vote of a node that does not answer then, or has voted for
+//     10 ms and three round trips. It gets the vote of a node that does not answer then, or has voted for
 //     another request that is about to be refused, after a renewal.
 //   - The clocks of client and nodes run at the same speed, except for a drift of 1 percent. The
 //     time of day does not matter: a client measures with its monotonic clock, a node counts the
@@ -73,8 +73,10 @@
 // stragglers. If the request was granted, a straggler's grant is kept as a further vote. If it
 // was refused, all votes are given back with Leave, that of a straggler when it arrives. The same is
 // done if it failed, and a node refused it or does not count. If it failed otherwise, nothing is
-// done, because the contract requires the caller to repeat the request or to call Leave. A request
-// that is repeated while its lease is valid never gives votes back: if it is refused, it fails.
+// done, because the contract requires the caller to repeat the request or to call Leave. For the
+// same reason a request that waits does not send a Leave to a node that failed: its next attempt
+// asks that node again. A request that is repeated while its lease is valid never gives votes back:
+// if it is refused, it fails.
 //
 // All messages of one identity to one node that create or end its vote are sent one after the
 // other: each one after the previous one was answered or has timed out. Once a Leave or Release
@@ -134,9 +136,10 @@
 //
 // If votes are split nevertheless, the request that has the vote of the first node in the order
 // of the name that answered is the candidate: it asks the other nodes again until the deadline of
-// the call, after random pauses that double. All others give their votes back at once. If clients
-// disagree about which nodes answer there may be several candidates; they give up at that
-// deadline, and make their next attempts after random pauses that grow.
+// the call, after random pauses that double. All others give their votes back at once, and queue at
+// the first node that refused them. If clients disagree about which nodes answer there may be
+// several candidates; they give up at that deadline, and make their next attempts after random
+// pauses that grow.
 //
 // Order of arrival is best effort. It is that of the bell's queue while clients agree about the
 // bell, except that a request that does not wait (TryLock) and a first request that finds the

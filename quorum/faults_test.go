@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -393,6 +394,90 @@ func TestReleasesThatANodeDoesNotGetAreBounded(t *testing.T) {
 		}
 		if took := time.Since(begin); took > 600*time.Millisecond {
 			t.Errorf("Close took %v", took)
+		}
+	})
+}
+
+// A renewal whose context ends while one lease is undecided has extended the others.
+func TestRenewalReturnsWhatItKnowsWhenItsContextEnds(t *testing.T) {
+	for _, tokens := range []int{0, 1} {
+		t.Run(fmt.Sprint("tokens=", tokens), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes, q := gates(t, 3, quorum.Options{Report: func(string, error) {}})
+				var renewals []store.Renewal
+				for i := range 3 {
+					req := request(fmt.Sprint("n", i))
+					mustAcquire(t, q, req)
+					renewals = append(renewals, store.Renewal{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: store.Exclusive, Tokens: tokens})
+				}
+				time.Sleep(time.Second)
+				nodes[0].Store.Leave(t.Context(), "n1", renewals[1].ID)
+				nodes[2].set(lose("Renew"), nil)
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+				defer cancel()
+				out, err := q.Renew(ctx, renewals)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i, want := range []store.Status{store.Extended, store.Unknown, store.Extended} {
+					if out[i].Status != want || want == store.Extended && out[i].TTL <= 0 {
+						t.Errorf("lease %d: %+v, want status %d", i, out[i], want)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestCloseTakesAtMostTwoSecondsIfTheNodesHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{Timeout: 2 * time.Second, Report: func(string, error) {}})
+		mustAcquire(t, q, request("n"))
+		for _, g := range nodes {
+			g.set(lose("Acquire", "Renew", "Leave"), nil)
+		}
+		begin := time.Now()
+		if err := q.Close(); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begin); took > 2*time.Second {
+			t.Errorf("Close took %v", took)
+		}
+	})
+}
+
+// A request asks a node that refused it again and again, until its deadline. That the last of these
+// calls is in flight by then is not a failure of the node.
+func TestRequestThatIsRefusedUntilItsDeadlineIsNotAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		failed := make(map[string]bool)
+		var mu sync.Mutex
+		nodes, q := gates(t, 3, quorum.Options{Report: func(node string, err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			failed[node] = failed[node] || err != nil
+		}})
+		slow := nodes[q.Order("n", 1)]
+		if a, err := slow.Store.Acquire(t.Context(), request("n")); err != nil || !a.Granted() {
+			t.Fatal(a, err)
+		}
+		nodes[q.Order("n", 2)].set(down, nil)
+		calls := 0
+		slow.set(func(context.Context, string) error {
+			if calls++; calls > 1 {
+				time.Sleep(300 * time.Millisecond)
+			}
+			return nil
+		}, nil)
+		a, err := q.Acquire(t.Context(), request("n"))
+		if err != nil || a.Granted() {
+			t.Errorf("granted %v, %v, want a refusal", err == nil && a.Granted(), err)
+		}
+		time.Sleep(time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		if node := q.Names("n")[1]; failed[node] {
+			t.Errorf("%s was reported as failing", node)
 		}
 	})
 }

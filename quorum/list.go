@@ -176,10 +176,12 @@ func (s *Store) listNode(ctx context.Context, i int, q store.Query, silent *sile
 	if silent.has(i) {
 		return page, errTimeout
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.opts.Timeout)
+	// If the caller has less time than a node, that is not a failure of the node.
+	callCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.Timeout)
 	defer cancel()
+	defer context.AfterFunc(ctx, cancel)()
 	n := s.nodes[i]
-	err = n.call(ctx, func(ctx context.Context) (err error) {
+	err = n.call(callCtx, func(ctx context.Context) (err error) {
 		page, err = n.List(ctx, q)
 		return err
 	})

@@ -93,3 +93,22 @@ func TestListingThatHasEndedIsForgotten(t *testing.T) {
 		}
 	})
 }
+
+// A caller of List that has little time is not a reason to distrust the nodes.
+func TestListWithAShortDeadlineDoesNotMakeNodesFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := make([]quorum.Node, 3)
+		for i := range nodes {
+			nodes[i] = quorum.Node{Name: fmt.Sprint("node", i), Store: &silent{Store: memstore.New(), hangs: true}}
+		}
+		q := openQuorum(t, nodes, quorum.Options{Report: func(node string, err error) { t.Errorf("%s: %v", node, err) }})
+		defer q.Close()
+		for _, query := range []store.Query{{}, {Name: "n"}} {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer cancel()
+			if _, err := q.List(ctx, query); err != context.DeadlineExceeded {
+				t.Errorf("%v, want %v", err, context.DeadlineExceeded)
+			}
+		}
+	})
+}

@@ -124,8 +124,12 @@ func (n *node) call(ctx context.Context, f func(ctx context.Context) error) erro
 	return err
 }
 
-// fail records that a call failed.
+// fail records that a call failed. A call that had no reply in time is not a failure of the node if
+// the node has answered others meanwhile: it may have been sent shortly before its deadline.
 func (n *node) fail(err error) {
+	if err == errTimeout && n.quorum.now()-time.Duration(n.lastReply.Load()) < n.quorum.opts.Timeout/2 {
+		return
+	}
 	if n.quorum.life.Closing.Err() == nil {
 		n.failing.Store(true)
 		n.failedAt.Store(int64(max(1, n.quorum.now())))
@@ -188,20 +192,27 @@ func (n *node) verify(ctx context.Context, connections uint64) (Server, error) {
 	if err != nil {
 		return server, fmt.Errorf("its uptime is unknown: %w", err)
 	}
-	twice := n.quorum.sameServer(n, server.ID)
-	born := n.quorum.now() - server.Uptime
+	s := n.quorum
+	s.identify.Lock()
+	twice := s.sameServer(n, server.ID)
+	born := s.now() - server.Uptime
 	n.mu.Lock()
 	// A server may measure its uptime with a clock that jumps. It cannot have started before the
 	// last reply of the previous server.
 	switch {
 	case n.known && server.ID == n.id:
 		born = n.born
+		if n.twice == nil {
+			twice = nil // the other node came later, and does not count
+		}
 	case n.known:
 		born = max(born, time.Duration(n.lastReply.Load()))
 	}
 	n.known, n.verified, n.id, n.twice, n.born = true, connections, server.ID, twice, born
 	err = n.exclusion()
 	n.mu.Unlock()
+	s.updateTwice(n)
+	s.identify.Unlock()
 	n.report(nil)
 	return server, err
 }
@@ -237,6 +248,21 @@ func (s *Store) sameServer(n *node, id string) *node {
 		}
 	}
 	return nil
+}
+
+// updateTwice looks for nodes on the same server again, for the nodes that had the server of n.
+func (s *Store) updateTwice(n *node) {
+	for _, other := range s.nodes {
+		other.mu.Lock()
+		had, id := other.twice == n, other.id
+		other.mu.Unlock()
+		if had {
+			twice := s.sameServer(other, id)
+			other.mu.Lock()
+			other.twice = twice
+			other.mu.Unlock()
+		}
+	}
 }
 
 // restartDelay returns how long the grants of a node do not count after a restart.

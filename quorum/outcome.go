@@ -117,21 +117,36 @@ func (a *attempt) refuse() *store.Refusal {
 	return r
 }
 
-// giveBack gives back all votes, including those that arrive later.
+// giveBack gives back all votes, including those that arrive later. A node that did not answer may
+// have voted too. A request that waits asks that node again with its next attempt, and its caller
+// leaves all nodes in the end. If it sent a Leave now and got no reply, the votes of the node would
+// not count any more: see the rule Order.
 func (a *attempt) giveBack() {
 	s, se := a.s, a.se
+	giveBackLost := func(i int, leave func(se *session, i int)) {
+		if a.bell >= 0 {
+			se.noteAsked(i)
+		} else {
+			leave(se, i)
+		}
+	}
 	unread := a.op.finish(func(r *reply) {
-		if r.err == nil && r.answer.Granted() || r.err != nil && !unsent(r.err) {
+		switch {
+		case r.err == nil && r.answer.Granted():
 			s.undo(se, r.node)
+		case r.err != nil && !unsent(r.err):
+			giveBackLost(r.node, s.undo)
 		}
 	})
 	for i := range unread {
 		a.apply(&unread[i])
 	}
 	for i, v := range a.votes {
-		lost := v.state == failed && !unsent(a.errs[i]) && !a.op.isPending(i)
-		if v.state == granted || v.state == uncounted || lost {
+		switch {
+		case v.state == granted || v.state == uncounted:
 			s.leaveNode(se, i)
+		case v.state == failed && !unsent(a.errs[i]) && !a.op.isPending(i):
+			giveBackLost(i, s.leaveNode)
 		}
 	}
 }

@@ -89,6 +89,8 @@ type Store struct {
 	maxTTL   maximum
 	trip     atomic.Int64 // smoothed time of a call that needs one round
 
+	identify sync.Mutex // held to change the server of a node
+
 	mu       sync.Mutex
 	sessions map[sessionKey]*session
 	sweepAt  int // number of sessions at which ended ones are removed
@@ -233,6 +235,8 @@ var errClosed = fmt.Errorf("quorum store: %w", store.ErrClosed)
 // Close waits for calls and clean-ups in flight, for at most 2 s, and closes the nodes. Grants
 // that were not released stay until their TTL is over. A second Close does nothing.
 func (s *Store) Close() error {
+	timeout := time.AfterFunc(closeWait, s.life.End)
+	defer timeout.Stop()
 	s.mu.Lock()
 	all := slices.Collect(maps.Values(s.sessions))
 	s.mu.Unlock()
@@ -246,9 +250,7 @@ func (s *Store) Close() error {
 	if !s.life.Shut() {
 		return nil
 	}
-	timeout := time.AfterFunc(closeWait, s.life.End)
 	s.life.Wait()
-	timeout.Stop()
 	s.life.End()
 	errs := make([]error, len(s.nodes))
 	for i, n := range s.nodes {

@@ -45,7 +45,8 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 		s.renewBatch(ctx, grants, batch, outcomes)
 	}
 	wg.Wait()
-	if err := ctx.Err(); err != nil {
+	isKnown := func(o store.Renewed) bool { return o.Status != store.Unknown }
+	if err := ctx.Err(); err != nil && !slices.ContainsFunc(outcomes, isKnown) {
 		return nil, err
 	}
 	for i := range outcomes {
@@ -334,9 +335,15 @@ func (s *Store) renewTokens(ctx context.Context, g *store.Renewal) store.Renewed
 					crowded = crowded || r.renewed.Status == store.Extended && r.renewed.Tokens == 0
 				}
 				a.apply(&r)
-			case ctx.Err() != nil:
+			case ctx.Err() != nil && out.Status == store.Unknown:
 				a.op.finish(nil)
 				return store.Renewed{Err: ctx.Err()}
+			case ctx.Err() != nil: // it is extended, even if the nodes have not agreed on tokens
+				for i := range a.votes {
+					if a.votes[i].state == asked {
+						a.votes[i].state = failed
+					}
+				}
 			case a.op.ctx.Err() != nil:
 				a.expire()
 			default:

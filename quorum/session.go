@@ -24,6 +24,7 @@ type session struct {
 
 	mu      sync.Mutex
 	asked   uint16 // nodes that may have a vote, as a bit set; 0 if unknown
+	unheard uint16 // nodes that were asked and have not answered, as a bit set
 	voted   uint16 // nodes that gave the lease their vote, as a bit set
 	lanes   []lane
 	tainted time.Duration // until when one of the lanes is tainted; 0 if none is
@@ -265,7 +266,22 @@ func (se *session) use() {
 func (se *session) noteAsked(i int) {
 	se.mu.Lock()
 	se.asked |= 1 << i
+	se.unheard |= 1 << i
 	se.mu.Unlock()
+}
+
+// noteAnswer records that a node has answered the request for its vote.
+func (se *session) noteAnswer(i int) {
+	se.mu.Lock()
+	se.unheard &^= 1 << i
+	se.mu.Unlock()
+}
+
+// isUnheard reports whether a node has not answered the request for its vote.
+func (se *session) isUnheard(i int) bool {
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	return se.unheard&(1<<i) != 0
 }
 
 // noteVote records that a node has a vote for the lease. It returns false if the lease has ended.

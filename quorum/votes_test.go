@@ -355,3 +355,81 @@ func TestReleaseThroughAnotherHandleEndsAVoteThatIsRequestedMeanwhile(t *testing
 		})
 	}
 }
+
+// The address of a node leads to the server of another node, until one of them gets the server that
+// is left.
+func TestServerThatIsTwoNodesForAWhileHasOneVote(t *testing.T) {
+	for moved := range 2 {
+		t.Run(fmt.Sprintf("node %d moves", moved), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes, q := serverNodesWith(t, 3, time.Hour, quorum.Options{Report: func(string, error) {}})
+				acquire := func() error {
+					req := request("n")
+					a, err := q.Acquire(t.Context(), req)
+					if err == nil && !a.Granted() {
+						t.Error("refused")
+					}
+					q.Leave(t.Context(), "n", req.ID)
+					time.Sleep(time.Minute)
+					return err
+				}
+				nodes[1].restart("run0", time.Hour)
+				acquire()
+				nodes[0].restart("run0", time.Hour) // a new connection
+				if err := acquire(); err != nil {
+					t.Errorf("two servers answer: %v", err)
+				}
+				nodes[2].set(down, nil)
+				if err := acquire(); err == nil {
+					t.Error("granted with two votes of one server")
+				}
+				nodes[2].set(nil, nil)
+				nodes[moved].restart("run1", time.Hour)
+				acquire()
+				nodes[2].set(down, nil)
+				if err := acquire(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// A pair is a server that replies when another one is asked too, if both is set.
+type pair struct {
+	*server
+	both *sync.WaitGroup
+}
+
+func (p *pair) Server(ctx context.Context) (quorum.Server, error) {
+	if p.both != nil {
+		p.both.Done()
+		p.both.Wait()
+	}
+	return p.server.Server(ctx)
+}
+
+func TestNodesThatFindThemselvesOnOneServerAtTheSameTimeDoNotBothCount(t *testing.T) {
+	for range 500 {
+		var pairs []*pair
+		var nodes []quorum.Node
+		for i := range 3 {
+			p := &pair{server: &server{gate: &gate{Store: memstore.New()}}}
+			p.restart(fmt.Sprint("run", i), time.Hour)
+			pairs = append(pairs, p)
+			nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: p})
+		}
+		q := openQuorum(t, nodes, quorum.Options{RestartDelay: -1, Report: func(string, error) {}})
+		var both sync.WaitGroup
+		both.Add(2)
+		for _, p := range pairs[:2] {
+			p.restart("same", time.Hour)
+			p.both = &both
+		}
+		pairs[2].set(down, nil)
+		if a, err := q.Acquire(t.Context(), request("n")); err == nil && a.Granted() {
+			t.Fatal("granted with two votes of one server")
+		}
+		q.Close()
+	}
+}

@@ -144,16 +144,14 @@ func (a *attempt) enqueue(r *store.Refusal) {
 		r.Again = max(time.Millisecond, bell.Again*3/4+rand.N(bell.Again/4+1))
 		return
 	}
-	// Its bell did not refuse the request, so nothing would wake it. If a holder has other nodes,
-	// the request waits at one of those.
+	// Its bell did not refuse the request, so nothing would wake it. It waits at the first node that
+	// did, as all requests do that give way.
 	se.queued = false
 	se.splits++
-	if _, seen := a.holder(); seen >= s.majority {
-		for i := range a.votes {
-			if n := s.order(se.key.name, i); a.votes[n].state == refused && !s.nodes[n].failing.Load() {
-				se.bell = n
-				break
-			}
+	for i := range a.votes {
+		if n := s.order(se.key.name, i); a.votes[n].state == refused && !s.nodes[n].failing.Load() {
+			se.bell = n
+			break
 		}
 	}
 	pause := min(mostSplitPause, leastSplitPause<<min(se.splits, 6))

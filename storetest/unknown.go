@@ -34,7 +34,7 @@ var unknownTests = []test{
 		one, two := s.open2()
 		name := s.name()
 		a := one.exclusive(name).short().granted()
-		time.Sleep(s.ttl / 2)
+		time.Sleep(s.ttl / 4)
 		start := time.Now()
 		a.granted()
 		two.exclusive(name).freedAfter(start, a.ans.TTL)
