@@ -65,7 +65,8 @@
 //     in Q: each chooses a token above f, usually the same one. Then steps 3 and 4 are repeated.
 //  6. If that did not help after three attempts with growing f, because requests for other
 //     names were served in between, the client sends Renew(id, t+n-1, 0) to the nodes of Q, which
-//     only raises their counters. That cannot conflict with anything.
+//     only raises their counters. That cannot conflict with anything. It does so at once if a node
+//     chose no tokens, because other requests are queued at it.
 //  7. The lease is valid for TTL, counted from step 1 (rule Validity). Nodes are asked for a
 //     TTL that is longer by the drift, TTL/100 + 2 ms.
 //
@@ -132,7 +133,8 @@
 // first, without a proposal. When the bell has granted it, the request asks the other nodes for
 // the token that the bell chose. A bell that pushes grants, as Redis does, grants the request
 // with the wake-up, so that a turn takes one round trip to the other nodes. So there is usually
-// one candidate at a time.
+// one candidate at a time. If the other nodes were ahead of the bell's token, the new holder raises
+// the counter of the bell in the background, so that the next turn takes one round trip again.
 //
 // If votes are split nevertheless, the request that has the vote of the first node in the order
 // of the name that answered is the candidate: it asks the other nodes again until the deadline of

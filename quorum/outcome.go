@@ -56,7 +56,7 @@ func (a *attempt) win(d decision) (store.Answer, error) {
 			s.leaveNode(se, i)
 		}
 	}
-	if a.bell >= 0 && a.waiters > 0 && a.votes[a.bell].recorded < highest {
+	if a.bell >= 0 && a.waiters > 0 && a.votes[a.bell].state == granted && a.votes[a.bell].recorded < highest {
 		s.raise(se, a.bell, highest+8)
 	}
 	s.completeLater(se)
