@@ -39,7 +39,8 @@ func New(s store.Store, opts ...Option) (*Client, error) {
 	if s == nil {
 		return nil, fail(op, "", fmt.Errorf("%w: New(nil): give a store", ErrInvalid))
 	}
-	c := &Client{set: newSettings(opts), caps: s.Capabilities()}
+	c := &Client{caps: s.Capabilities()}
+	c.set = newSettings(opts, &c.caps)
 	if err := c.set.check(&c.caps); err != nil {
 		return nil, fail(op, "", err)
 	}

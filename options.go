@@ -37,11 +37,14 @@ type settings struct {
 	handoverSlice time.Duration
 }
 
-func newSettings(opts []Option) settings {
+func newSettings(opts []Option, caps *store.Capabilities) settings {
 	s := settings{
 		ttl:           DefaultTTL,
 		handoverLimit: DefaultHandoverLimit,
 		handoverSlice: DefaultHandoverSlice,
+	}
+	if caps.MaxTTL > 0 {
+		s.ttl = min(s.ttl, caps.MaxTTL)
 	}
 	for _, opt := range opts {
 		if opt != nil {
@@ -87,8 +90,8 @@ func defaultOwner() string {
 }
 
 // WithTTL sets how long a lock lives if its holder stops renewing it, and so how long others
-// wait after a crash. The default is DefaultTTL. It does not bound how long a lock can be
-// held: leases renew themselves.
+// wait after a crash. The default is DefaultTTL, or the maximum of the store if that is shorter.
+// It does not bound how long a lock can be held: leases renew themselves.
 func WithTTL(ttl time.Duration) Option { return func(s *settings) { s.ttl = ttl } }
 
 // WithPrefix puts a prefix in front of every name of this client, such as "shop:". The

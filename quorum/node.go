@@ -267,8 +267,11 @@ func (s *Store) updateTwice(n *node) {
 
 // restartDelay returns how long the grants of a node do not count after a restart.
 func (s *Store) restartDelay() time.Duration {
-	if s.opts.RestartDelay != 0 {
-		return s.opts.RestartDelay
+	switch fixed := s.opts.RestartDelay; {
+	case fixed > 0:
+		return ttlAtNodes(fixed)
+	case fixed < 0:
+		return fixed
 	}
 	return max(DefaultRestartDelay, ttlAtNodes(s.maxTTL.load()))
 }

@@ -43,10 +43,11 @@ type Options struct {
 	// DefaultTimeout. It must be far below the TTLs in use.
 	Timeout time.Duration
 
-	// RestartDelay is how long the grants of a node do not count after its server restarted. It
-	// must not be below the largest TTL that any client uses. 0 means the largest TTL that was
-	// requested through this store so far, and at least DefaultRestartDelay. A negative value
-	// turns the delay off: then a node that restarts without its data can break exclusion.
+	// RestartDelay is how long the grants of a node do not count after its server restarted, plus
+	// the drift that is allowed between clocks. It must not be below the largest TTL that any client
+	// uses; this store refuses longer TTLs. 0 means the largest TTL that was requested through this
+	// store so far, and at least DefaultRestartDelay. A negative value turns the delay off: then a
+	// node that restarts without its data can break exclusion.
 	RestartDelay time.Duration
 
 	// Report, if set, is called with the reason when a node stops answering as it should, and
@@ -176,6 +177,9 @@ func (s *Store) setCapabilities() {
 		c.MaxTTL = store.MaxTime
 	}
 	c.MaxTTL = s.rules.validity(c.MaxTTL, 0)
+	if fixed := s.opts.RestartDelay; fixed > 0 {
+		c.MaxTTL = min(c.MaxTTL, fixed)
+	}
 	c.Features = all&(store.FeatureKeep|store.FeatureList|store.FeatureProcesses|store.FeatureHosts|store.FeatureDurable) |
 		store.FeaturePush
 	if s.opts.RestartDelay >= 0 && all.Has(store.FeatureHosts) {

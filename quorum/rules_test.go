@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/memstore"
 	"github.com/holdfast-lock/holdfast/quorum"
 	"github.com/holdfast-lock/holdfast/store"
@@ -29,6 +30,37 @@ func TestNodeDoesNotCountBeforeTheLargestTTLInUseIsOver(t *testing.T) {
 		if a, err := q.Acquire(t.Context(), request("c")); err == nil && a.Granted() {
 			t.Error("granted by nodes that may have forgotten a lease of an hour")
 		}
+	})
+}
+
+func TestTTLAboveAFixedRestartDelayIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const delay = 10 * time.Second
+		nodes, q := serverNodesWith(t, 3, delay, quorum.Options{RestartDelay: delay})
+		c, err := holdfast.New(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.Lock(t.Context(), "n", holdfast.TTL(delay+1)); !errors.Is(err, holdfast.ErrInvalid) {
+			t.Fatalf("%v, want ErrInvalid", err)
+		}
+		if n := nodes[0].count() + nodes[1].count() + nodes[2].count(); n > 0 {
+			t.Errorf("%d calls to nodes", n)
+		}
+		// The clocks of the nodes may be too fast by the drift.
+		if _, err := c.TryLock(t.Context(), "n"); err == nil {
+			t.Fatal("granted by nodes that have just been up for the delay")
+		}
+		time.Sleep(delay / 50)
+		lease, err := c.Lock(t.Context(), "n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if left := time.Until(lease.Deadline()); left > delay {
+			t.Errorf("the default TTL is %v", left)
+		}
+		lease.Unlock(t.Context())
 	})
 }
 

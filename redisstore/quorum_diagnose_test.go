@@ -21,7 +21,7 @@ func TestDiagnoseAQuorum(t *testing.T) {
 	for _, node := range nodes {
 		servers.Poll(t, time.Minute, func() error {
 			info, err := node.Info("server")
-			if up, _ := strconv.Atoi(info["uptime_in_seconds"]); err == nil && up < 4 {
+			if up, _ := strconv.Atoi(info["uptime_in_seconds"]); err == nil && up < 5 { // the server may count one second too many
 				err = fmt.Errorf("up for %d s", up)
 			}
 			return err
