@@ -75,7 +75,7 @@
 // was refused, all votes are given back with Leave, that of a straggler when it arrives. The same is
 // done if it failed, and a node refused it or does not count. If it failed otherwise, nothing is
 // done, because the contract requires the caller to repeat the request or to call Leave. For the
-// same reason a request that waits does not send a Leave to a node that failed: its next attempt
+// same reason a request that waits does not send a Leave to a node that is failing: a later attempt
 // asks that node again. A request that is repeated while its lease is valid never gives votes back:
 // if it is refused, it fails.
 //

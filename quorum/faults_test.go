@@ -481,3 +481,24 @@ func TestRequestThatIsRefusedUntilItsDeadlineIsNotAFailure(t *testing.T) {
 		}
 	})
 }
+
+// The request for a further vote of a lease waits until a node that hangs is given up. The lease has
+// been released by then, so nothing is sent, and the node does not count as healthy.
+func TestRequestThatIsNotSentDoesNotMakeANodeHealthy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{Report: func(string, error) {}})
+		nodes[q.Order("n", 1)].set(lose("Acquire", "Renew", "Release", "Leave"), nil)
+		req := request("n")
+		mustAcquire(t, q, req)
+		time.Sleep(100 * time.Millisecond)
+		if err := q.Release(t.Context(), "n", req.ID, store.Keep{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(500 * time.Millisecond)
+		begin := time.Now()
+		mustAcquire(t, q, request("n"))
+		if took := time.Since(begin); took > 10*time.Millisecond {
+			t.Errorf("took %v: it has waited for a node that hangs", took)
+		}
+	})
+}

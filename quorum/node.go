@@ -60,6 +60,7 @@ var (
 	errRefused = errors.New("another request has its vote")
 	errWithout = errors.New("it does not have the lock")
 	errEarlier = errors.New("an earlier call for the same lock is unanswered")
+	errOver    = errors.New("the lease is over")
 )
 
 // hung reports whether it is not worth waiting for calls to the node.
@@ -100,6 +101,9 @@ func (n *node) call(ctx context.Context, f func(ctx context.Context) error) erro
 	}
 	defer n.inFlight.Add(-1)
 	err := f(ctx)
+	if err == errOver { // nothing was sent
+		return err
+	}
 	if err != nil && ctx.Err() != nil {
 		err = errTimeout
 	}

@@ -117,14 +117,14 @@ func (a *attempt) refuse() *store.Refusal {
 	return r
 }
 
-// giveBack gives back all votes, including those that arrive later. A node that did not answer may
-// have voted too. A request that waits asks that node again with its next attempt, and its caller
-// leaves all nodes in the end. If it sent a Leave now and got no reply, the votes of the node would
-// not count any more: see the rule Order.
+// giveBack gives back all votes, including those that arrive later. A node whose reply was lost may
+// have voted too. If that node is failing, a request that waits asks it again with its next attempt,
+// and its caller leaves all nodes in the end. If it sent a Leave now and got no reply, the votes of
+// the node would not count any more: see the rule Order.
 func (a *attempt) giveBack() {
 	s, se := a.s, a.se
 	giveBackLost := func(i int, leave func(se *session, i int)) {
-		if a.bell >= 0 {
+		if a.bell >= 0 && s.nodes[i].failing.Load() {
 			se.noteAsked(i)
 		} else {
 			leave(se, i)

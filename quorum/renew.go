@@ -127,7 +127,7 @@ func (s *Store) repair(se *session, i int) {
 func (s *Store) repairNode(ctx context.Context, se *session, n *node) error {
 	req, floor, valid := se.further(s.now())
 	if !s.rules.mayRepair(store.Unknown, valid) {
-		return nil
+		return errOver
 	}
 	se.noteAsked(n.index)
 	answer, err := n.Acquire(ctx, req)
