@@ -181,14 +181,14 @@ func (b *bench) quorumMinute(context.Context) error {
 		if err != nil {
 			return err
 		}
-		r, err := rushFor(lockers, p.name+":minute", 3*b.window)
+		r, err := rushFor(lockers, p.name+":minute", 6*b.window)
 		end()
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 		found[p.name] = []rush{r}
 	}
-	b.addRush(fmt.Sprintf("quorum of %d, one name, 50 clients for %v", quorumNodes, 3*b.window), peers, found, nil)
+	b.addRush(fmt.Sprintf("quorum of %d, one name, 50 clients for %v", quorumNodes, 6*b.window), peers, found, nil)
 	return nil
 }
 

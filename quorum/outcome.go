@@ -79,8 +79,7 @@ func (s *Store) raise(se *session, bell int, floor int64) {
 // fail ends the attempt because too few nodes answered, or because ctx ended. The caller repeats
 // the request or leaves. If other requests want the name, all votes are given back, because they
 // would block those requests. Otherwise the votes stay: they may be those of a lease that is valid,
-// and the repeated request finds those
-// whose replies were lost.
+// and the repeated request finds those whose replies were lost.
 func (a *attempt) fail(ctx context.Context) error {
 	if ctx.Err() == nil && a.count(refused)+a.count(uncounted) > 0 && !a.holds() {
 		a.giveBack()
