@@ -346,7 +346,7 @@ func renewAt(ctx context.Context, n *node, renewal store.Renewal) (store.Renewed
 
 // wait applies the next reply. It returns false if none arrived in time.
 func (a *attempt) wait(ctx context.Context, limit time.Duration) bool {
-	r, ok := a.op.next(ctx, limit, min(a.count(asked), a.s.majority-a.count(granted)))
+	r, ok := a.op.next(ctx, limit, min(a.op.awaited(), a.s.majority-a.count(granted)))
 	if ok {
 		a.apply(&r)
 	}

@@ -291,7 +291,9 @@ func (s *Store) identifyNodes(ctx context.Context) error {
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, s.opts.Timeout)
 			defer cancel()
-			await.Call(ctx, func() (_ struct{}, err error) {
+			s.life.Add()
+			_, err := await.Call(ctx, func() (_ struct{}, err error) {
+				defer s.life.Leave()
 				connections := n.restarter.Connections()
 				return struct{}{}, n.call(n.callContext(ctx), func(ctx context.Context) error {
 					server, err := n.verify(ctx, connections)
@@ -301,6 +303,9 @@ func (s *Store) identifyNodes(ctx context.Context) error {
 					return err
 				})
 			}, nil)
+			if err == context.DeadlineExceeded {
+				n.fail(errTimeout)
+			}
 		})
 	}
 	wg.Wait()
