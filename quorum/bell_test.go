@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -191,8 +192,17 @@ func TestCounterOfABellCatchesUp(t *testing.T) {
 			}
 			n.Leave(t.Context(), "n", high.ID)
 		}
+		bell := nodes[q.Order("n", 0)]
+		var renewals atomic.Int32
+		bell.set(func(_ context.Context, call string) error {
+			if call == "Renew" {
+				renewals.Add(1)
+			}
+			return nil
+		}, nil)
 		holder := request("n")
-		mustAcquire(t, q, holder)
+		first := mustAcquire(t, q, holder)
+		last := first
 		const handOffs = 20
 		waiters := make([]store.Request, handOffs+1) // the last one waits all the time
 		for i := range waiters {
@@ -209,13 +219,29 @@ func TestCounterOfABellCatchesUp(t *testing.T) {
 			if err := q.Wait(t.Context(), "n", next.ID); err != nil {
 				t.Fatal(err)
 			}
-			mustAcquire(t, q, next)
+			last = mustAcquire(t, q, next)
 			synctest.Wait()
 			holder = next
+			page, err := bell.List(t.Context(), store.Query{Name: "n"})
+			if err != nil || page.Locks[0].Holders[0].Left < last.TTL {
+				t.Fatalf("the bell has %v, %v, want the vote for at least %v", page, err, last.TTL)
+			}
 		}
 		// The first round asks the bell, and the second one the other nodes.
 		if rounds := q.Rounds(); rounds[2] < handOffs-2 {
 			t.Errorf("rounds %v, want nearly all of %d hand-offs in 2", rounds, handOffs)
+		}
+		if n := renewals.Load(); n > 5 {
+			t.Errorf("%d renewals at the bell", n)
+		}
+		if last.Token > first.Token+1000 {
+			t.Errorf("token %d after %d", last.Token, first.Token)
+		}
+		q.Release(t.Context(), "n", holder.ID, store.Keep{})
+		q.Leave(t.Context(), "n", waiters[handOffs].ID)
+		synctest.Wait()
+		if n := q.Sessions(); n > 0 {
+			t.Errorf("%d identities are not forgotten", n)
 		}
 	})
 }
@@ -277,6 +303,57 @@ func TestWaitersThatQueueAtDifferentNodesDoNotBlockEachOther(t *testing.T) {
 		granted.Wait()
 		if took := time.Since(begin); took > time.Second {
 			t.Errorf("four waiters were granted after %v", took)
+		}
+	})
+}
+
+// The clock of one node is wrong. The counters of the other nodes do not follow it.
+func TestCounterOfABellDoesNotFollowANodeThatIsFarAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		far := request("n")
+		far.Floor = time.Now().UnixMicro() + time.Hour.Microseconds()
+		wrong := nodes[q.Order("n", 1)].Store
+		if a, err := wrong.Acquire(t.Context(), far); err != nil || !a.Granted() {
+			t.Fatal(a, err)
+		}
+		wrong.Leave(t.Context(), "n", far.ID)
+		holder, next, third := request("n"), request("n"), request("n")
+		next.Queue, third.Queue = true, true
+		mustAcquire(t, q, holder)
+		for _, waiter := range []store.Request{next, third} {
+			if a, err := q.Acquire(t.Context(), waiter); err != nil || a.Granted() {
+				t.Fatal(a, err)
+			}
+		}
+		for _, waiter := range []store.Request{next, third} {
+			if err := q.Release(t.Context(), "n", holder.ID, store.Keep{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := q.Wait(t.Context(), "n", waiter.ID); err != nil {
+				t.Fatal(err)
+			}
+			if a := mustAcquire(t, q, waiter); a.Token > far.Floor {
+				t.Errorf("token %d follows the wrong clock", a.Token)
+			}
+			synctest.Wait()
+			holder = waiter
+		}
+	})
+}
+
+// The bell is down. A request that other nodes grant sends it nothing that would raise its counter.
+func TestCounterOfABellIsNotRaisedWithoutWaiters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{Report: func(string, error) {}})
+		bell := nodes[q.Order("n", 0)]
+		bell.set(down, nil)
+		req := request("n")
+		req.Queue = true
+		mustAcquire(t, q, req)
+		synctest.Wait()
+		if n := bell.count(); n != 1 {
+			t.Errorf("%d calls at the bell, want one Acquire", n)
 		}
 	})
 }

@@ -118,3 +118,95 @@ func TestCloseWaitsForACallThatBeganWhileTheQuorumWasOpened(t *testing.T) {
 		}
 	})
 }
+
+// A node hangs, and the replies of the others decide without it. So the caller must not wait for it.
+func TestReplyThatDecidesEndsACallWhileANodeHangs(t *testing.T) {
+	for _, kind := range []string{"fails", "refuses", "does not count", "has lost the vote"} {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes, q := serverNodesWith(t, 5, time.Hour, quorum.Options{Report: func(string, error) {}})
+				at := func(i int) *server { return nodes[q.Order("n", i)] }
+				forever := make(chan struct{})
+				t.Cleanup(func() { close(forever) })
+				for i := range nodes { // the nodes do not agree on a token
+					high := request("other")
+					high.Floor = int64(1000 * (i + 1))
+					if a, err := nodes[i].Store.Acquire(t.Context(), high); err != nil || !a.Granted() {
+						t.Fatal(a, err)
+					}
+				}
+				req := request("n")
+				hung := "Acquire"
+				for i, delay := range []time.Duration{time.Millisecond, 0, time.Millisecond, 2 * time.Millisecond} {
+					n := at(i)
+					before := after(delay)
+					switch {
+					case i == 1: // it grants the request
+					case kind == "fails":
+						before = func(context.Context, string) error { time.Sleep(delay); return errDown }
+					case kind == "refuses":
+						if a, err := n.Store.Acquire(t.Context(), request("n")); err != nil || !a.Granted() {
+							t.Fatal(a, err)
+						}
+					case kind == "does not count":
+						n.restart(fmt.Sprint("new", i), 0)
+					default:
+						hung = "Renew"
+						before = func(_ context.Context, call string) error {
+							time.Sleep(delay)
+							if call == "Renew" {
+								n.Store.Leave(context.Background(), "n", req.ID)
+							}
+							return nil
+						}
+					}
+					n.set(before, nil)
+				}
+				at(4).set(func(ctx context.Context, call string) error {
+					if call == hung {
+						<-forever
+					}
+					return nil
+				}, nil)
+				begin := time.Now()
+				a, err := q.Acquire(t.Context(), req)
+				if err == nil && a.Granted() {
+					t.Error("granted without a majority")
+				}
+				if d := time.Since(begin); d > 10*time.Millisecond {
+					t.Errorf("%v, %v after %v", a, err, d)
+				}
+			})
+		})
+	}
+}
+
+func TestCallsEndWithTheirContextWhileNodesHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		held, req := request("held"), request("n")
+		mustAcquire(t, q, held)
+		forever := make(chan struct{})
+		t.Cleanup(func() { close(forever) })
+		for _, n := range nodes {
+			n.set(hang(forever), nil)
+		}
+		for name, call := range map[string]func(ctx context.Context) error{
+			"Acquire": func(ctx context.Context) error { _, err := q.Acquire(ctx, req); return err },
+			"Release": func(ctx context.Context) error { return q.Release(ctx, "held", held.ID, store.Keep{}) },
+			"Leave":   func(ctx context.Context) error { return q.Leave(ctx, "n", req.ID) },
+			"Renew": func(ctx context.Context) error {
+				_, err := q.Renew(ctx, []store.Renewal{{Name: "held", ID: held.ID, TTL: held.TTL, Mode: held.Mode, Tokens: 2}})
+				return err
+			},
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			begin := time.Now()
+			err := call(ctx)
+			if d := time.Since(begin); err != context.DeadlineExceeded || d > 10*time.Millisecond {
+				t.Errorf("%s: %v after %v", name, err, d)
+			}
+			cancel()
+		}
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -281,6 +282,14 @@ func (b *brief) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	return b.Store.Acquire(ctx, req)
 }
 
+func (b *brief) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
+	grants = slices.Clone(grants)
+	for i := range grants {
+		grants[i].TTL /= 4
+	}
+	return b.Store.Renew(ctx, grants)
+}
+
 func TestLeaseIsValidNoLongerThanAnyOfItsNodesGranted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var nodes []quorum.Node
@@ -292,6 +301,12 @@ func TestLeaseIsValidNoLongerThanAnyOfItsNodesGranted(t *testing.T) {
 		req := request("n")
 		if a := mustAcquire(t, q, req); a.TTL > req.TTL/4 {
 			t.Errorf("valid for %v, the nodes granted %v", a.TTL, req.TTL/4)
+		}
+		for _, tokens := range []int{0, 2} {
+			out, err := q.Renew(t.Context(), []store.Renewal{{Name: "n", ID: req.ID, TTL: req.TTL, Mode: req.Mode, Tokens: tokens}})
+			if err != nil || out[0].Status != store.Extended || out[0].TTL > req.TTL/4 {
+				t.Errorf("%v, %v, the nodes granted %v", out, err, req.TTL/4)
+			}
 		}
 	})
 }
