@@ -45,6 +45,22 @@ func TestRepliesThatArriveWithTheLimitAreReturnedOnce(t *testing.T) {
 	}
 }
 
+func TestNextReturnsAllRepliesBeforeItReportsItsLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := testOp(t, 3)
+		for i := range 2 {
+			time.AfterFunc(time.Millisecond, func() { o.deliver(&reply{node: i}) })
+		}
+		begin := time.Now()
+		for i := range 3 {
+			_, ok := o.next(t.Context(), time.Second, 3)
+			if d := time.Since(begin); ok != (i < 2) || d != time.Second {
+				t.Errorf("call %d: %v after %v", i, ok, d)
+			}
+		}
+	})
+}
+
 func TestNextReturnsRepliesAlthoughItsContextHasEnded(t *testing.T) {
 	o := testOp(t, 3)
 	ctx, cancel := context.WithCancel(t.Context())
