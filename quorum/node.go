@@ -289,13 +289,13 @@ func (s *Store) identifyNodes(ctx context.Context) error {
 			continue
 		}
 		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, s.opts.Timeout)
+			call, cancel := context.WithTimeout(ctx, s.opts.Timeout)
 			defer cancel()
 			s.life.Add()
-			_, err := await.Call(ctx, func() (_ struct{}, err error) {
+			_, err := await.Call(call, func() (_ struct{}, err error) {
 				defer s.life.Leave()
 				connections := n.restarter.Connections()
-				return struct{}{}, n.call(n.callContext(ctx), func(ctx context.Context) error {
+				return struct{}{}, n.call(n.callContext(call), func(ctx context.Context) error {
 					server, err := n.verify(ctx, connections)
 					if server.ID != "" {
 						return nil // the node answered, even if it is young
@@ -303,7 +303,7 @@ func (s *Store) identifyNodes(ctx context.Context) error {
 					return err
 				})
 			}, nil)
-			if err == context.DeadlineExceeded {
+			if err == context.DeadlineExceeded && ctx.Err() == nil {
 				n.fail(errTimeout)
 			}
 		})

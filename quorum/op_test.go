@@ -3,6 +3,7 @@ package quorum_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,28 +27,40 @@ type boundedServer struct{ *selfBounded }
 func (*boundedServer) Connections() uint64 { return 1 }
 
 func (b *boundedServer) Server(ctx context.Context) (server quorum.Server, err error) {
-	err = b.pass(ctx, "Server", func() error { return nil })
-	return quorum.Server{ID: "run", Uptime: time.Hour}, err
+	err = b.pass(ctx, "Server", func() error {
+		server = quorum.Server{ID: "run", Uptime: time.Hour}
+		return nil
+	})
+	return server, err
+}
+
+// hungServers returns three nodes, and the first one hangs in all its calls for a time.
+func hungServers(d time.Duration) (nodes []quorum.Node, answered *atomic.Bool) {
+	answered = new(atomic.Bool)
+	for i := range 3 {
+		g := &gate{Store: memstore.New()}
+		nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: g})
+		if i == 0 {
+			nodes[i].Store = &boundedServer{&selfBounded{g, 3 * time.Second}}
+			g.set(func(context.Context, string) error {
+				time.Sleep(d)
+				answered.Store(true)
+				return errDown
+			}, nil)
+		}
+	}
+	return nodes, answered
 }
 
 // A node that hangs while the quorum is opened is known not to answer, so later calls do not wait for
 // it.
 func TestNodeThatHangsWhileTheQuorumIsOpenedDelaysNoCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var nodes []quorum.Node
-		forever := make(chan struct{})
-		t.Cleanup(func() { close(forever) })
-		for i := range 3 {
-			g := &gate{Store: memstore.New()}
-			nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: g})
-			if i == 0 {
-				g.set(hang(forever), nil)
-				nodes[i].Store = &boundedServer{&selfBounded{g, 3 * time.Second}}
-			}
-		}
+		nodes, _ := hungServers(3 * time.Second)
 		reports := make(chan string, 10)
 		begin := time.Now()
 		q := openQuorum(t, nodes, quorum.Options{Report: func(node string, _ error) { reports <- node }})
+		defer time.Sleep(5 * time.Second)
 		defer q.Close()
 		if d := time.Since(begin); d > quorum.DefaultTimeout+100*time.Millisecond {
 			t.Errorf("opened after %v", d)
@@ -61,6 +74,31 @@ func TestNodeThatHangsWhileTheQuorumIsOpenedDelaysNoCall(t *testing.T) {
 			if d := time.Since(begin); d > 0 {
 				t.Errorf("granted after %v", d)
 			}
+		}
+	})
+}
+
+func TestNodeIsNotBlamedIfThereIsNoTimeToOpenAQuorum(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, _ := hungServers(600 * time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
+		defer cancel()
+		begin := time.Now()
+		_, err := quorum.New(ctx, nodes, quorum.Options{Report: func(node string, err error) { t.Error(node, err) }})
+		if d := time.Since(begin); err != context.DeadlineExceeded || d > 500*time.Millisecond {
+			t.Errorf("%v after %v", err, d)
+		}
+		time.Sleep(time.Second) // the node fails
+	})
+}
+
+func TestCloseWaitsForACallThatBeganWhileTheQuorumWasOpened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, answered := hungServers(2 * time.Second)
+		q := openQuorum(t, nodes, quorum.Options{Report: func(string, error) {}})
+		q.Close()
+		if !answered.Load() {
+			t.Error("a call is in flight after Close")
 		}
 	})
 }
@@ -91,30 +129,6 @@ func TestCandidateDoesNotWaitForANodeThatIsDown(t *testing.T) {
 		mustAcquire(t, q, request("n"))
 		if d := time.Since(begin); d > 10*time.Millisecond {
 			t.Errorf("granted after %v, and all nodes but one had its vote to give after 2 ms", d)
-		}
-	})
-}
-
-func TestCloseWaitsForACallThatBeganWhileTheQuorumWasOpened(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var nodes []quorum.Node
-		answered := false
-		for i := range 3 {
-			g := &gate{Store: memstore.New()}
-			nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: g})
-			if i == 0 {
-				g.set(func(context.Context, string) error {
-					time.Sleep(2 * time.Second)
-					answered = true
-					return errDown
-				}, nil)
-				nodes[i].Store = &boundedServer{&selfBounded{g, 3 * time.Second}}
-			}
-		}
-		q := openQuorum(t, nodes, quorum.Options{Report: func(string, error) {}})
-		q.Close()
-		if !answered {
-			t.Error("a call is in flight after Close")
 		}
 	})
 }

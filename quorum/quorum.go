@@ -142,6 +142,7 @@ func New(ctx context.Context, nodes []Node, opts Options) (*Store, error) {
 	s.workers = workers{jobs: make(chan func()), maxIdle: int32(2 * len(nodes))}
 	s.crowds.now = s.now
 	if err := s.identifyNodes(ctx); err != nil {
+		s.life.Shut() // a call that is in flight reports nothing
 		return nil, err
 	}
 	if len(nodes)%2 == 0 {
