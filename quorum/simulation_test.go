@@ -58,9 +58,10 @@ func (s *simServer) hang(d time.Duration) {
 // A simLink is the connection of one client to one server. Requests and replies are late or lost, and
 // arrive in any order. A request may be served long after its caller has given up.
 type simLink struct {
-	server *simServer
-	random func(n int) int
-	bad    *atomic.Int32 // percentage of messages that are late or lost
+	server  *simServer
+	random  func(n int) int
+	bad     *atomic.Int32 // percentage of messages that are late or lost
+	timeout time.Duration // of its calls, if it bounds them itself
 
 	mu   sync.Mutex
 	runs int
@@ -89,6 +90,11 @@ func over[T any](ctx context.Context, l *simLink, f func(s *memstore.Store) (T, 
 	type result struct {
 		v   T
 		err error
+	}
+	if l.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, l.timeout)
+		defer cancel()
 	}
 	done := make(chan result, 1)
 	l.mu.Lock()
@@ -177,7 +183,7 @@ func (l *simLink) Wait(ctx context.Context, name string, id store.ID) error {
 
 func (l *simLink) Capabilities() store.Capabilities {
 	c := memstore.New().Capabilities()
-	c.Instant = false
+	c.Instant, c.Timeout = false, l.timeout
 	return c
 }
 
@@ -309,8 +315,9 @@ func simulate(t *testing.T, seed uint64) {
 	var all sync.WaitGroup
 	for c := range 5 {
 		var nodes []quorum.Node
-		for i, s := range servers[:n+c%2] { // some clients know of a node that was added
-			nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: &simLink{server: s, random: random, bad: &bad}})
+		timeout := time.Duration(c/2) * 400 * time.Millisecond // some client libraries bound calls themselves
+		for i, s := range servers[:n+c%2] {                    // some clients know of a node that was added
+			nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: &simLink{server: s, random: random, bad: &bad, timeout: timeout}})
 		}
 		q := openQuorum(t, nodes, quorum.Options{Timeout: 200 * time.Millisecond, RestartDelay: simDelay})
 		defer q.Close()
