@@ -241,13 +241,7 @@ func (n *node) exclusion() error {
 // sameServer returns another node on that server, or nil.
 func (s *Store) sameServer(n *node, id string) *node {
 	for _, other := range s.nodes {
-		if other == n || id == "" {
-			continue
-		}
-		other.mu.Lock()
-		same := other.known && other.id == id
-		other.mu.Unlock()
-		if same {
+		if other != n && id != "" && other.serverID() == id {
 			return other
 		}
 	}
@@ -311,7 +305,7 @@ func (s *Store) identifyNodes(ctx context.Context) error {
 	wg.Wait()
 	for i, n := range s.nodes {
 		for _, other := range s.nodes[:i] {
-			if n.isKnown() && other.isKnown() && n.id == other.id {
+			if id := n.serverID(); id != "" && id == other.serverID() {
 				return fmt.Errorf("%w: quorum: %s and %s are the same server: every node must be a server of its own", store.ErrInvalid, other.name, n.name)
 			}
 		}
@@ -319,10 +313,11 @@ func (s *Store) identifyNodes(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (n *node) isKnown() bool {
+// serverID returns the identity of the node's server, or "" if it is unknown.
+func (n *node) serverID() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.known && n.id != ""
+	return n.id
 }
 
 // A NodesError reports that too few nodes confirmed a call. It has the reason for each of the
