@@ -99,7 +99,7 @@ func TestZooKeeperALeaseOutlivesAHungServerBesideACleanUp(t *testing.T) {
 	held := record(new(History)).must(t, client, "held", ttl)
 	over := held.watch()
 	blocker := record(new(History)).must(t, other, "blocked", longTTL)
-	_, err := client.TryLock(t.Context(), "short", holdfast.TTL(300*time.Millisecond), holdfast.NoRenew()) // expires during the hang
+	_, err := client.TryLock(t.Context(), "short", holdfast.TTL(2*time.Second), holdfast.NoRenew()) // expires during the hang
 	check(t, err)
 	ctx, cancel := contextWithCancel(t)
 	waiting := record(new(History)).later(t, ctx, client, "blocked", longTTL)
