@@ -225,37 +225,19 @@ func TestBackendsTerminatedInTheMiddleOfBatches(t *testing.T) {
 		defer c.Close()
 		all = append(all, c)
 	}
-	const names = 16
-	var held [names]atomic.Bool
-	var tokens [names]atomic.Int64
+	const d = 3 * time.Second
 	var done atomic.Int64
 	var wg sync.WaitGroup
-	end := time.Now().Add(3 * time.Second)
-	for i := range 64 {
-		wg.Go(func() {
-			for n := i % names; time.Now().Before(end); n = (n + 1) % names {
-				lease, err := all[i%2].Lock(t.Context(), fmt.Sprint("name", n), holdfast.Retry(holdfast.Every(10*time.Millisecond)))
-				if err != nil {
-					t.Errorf("Lock: %v", err)
-					return
-				}
-				if !held[n].CompareAndSwap(false, true) {
-					t.Errorf("name%d has two holders", n)
-				}
-				if before := tokens[n].Swap(lease.Token()); before >= lease.Token() {
-					t.Errorf("name%d: token %d after %d", n, lease.Token(), before)
-				}
-				held[n].Store(false)
-				if err := lease.Unlock(t.Context()); err != nil && !errors.Is(err, holdfast.ErrUnavailable) {
-					t.Errorf("Unlock: %v", err)
-				}
-				done.Add(1)
+	wg.Go(func() {
+		contend(t, all, 64, 16, d, func(_ int, unlocked error) {
+			if unlocked != nil && !errors.Is(unlocked, holdfast.ErrUnavailable) {
+				t.Errorf("Unlock: %v", unlocked)
 			}
-		})
-	}
-	for time.Now().Before(end) {
+			done.Add(1)
+		}, holdfast.Retry(holdfast.Every(10*time.Millisecond)))
+	})
+	for begin := time.Now(); time.Since(begin) < d; time.Sleep(30 * time.Millisecond) {
 		p.Terminate("application_name = 'batched'")
-		time.Sleep(30 * time.Millisecond)
 	}
 	wg.Wait()
 	if done.Load() < 64 {

@@ -375,12 +375,6 @@ func TestNodeThatHangsDelaysOneCallForAShortTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes, q := gates(t, 5, quorum.Options{})
 		at := func(i int) *gate { return nodes[q.Order("n", i)] }
-		after := func(d time.Duration) func(context.Context, string) error {
-			return func(context.Context, string) error {
-				time.Sleep(d)
-				return nil
-			}
-		}
 		at(0).set(nil, after(time.Millisecond))
 		at(1).set(nil, after(10*time.Millisecond))
 		forever := make(chan struct{})
