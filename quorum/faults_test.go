@@ -502,3 +502,57 @@ func TestRequestThatIsNotSentDoesNotMakeANodeHealthy(t *testing.T) {
 		}
 	})
 }
+
+// noFailures returns options that turn the test red if a node is reported as failing.
+func noFailures(t *testing.T) quorum.Options {
+	return quorum.Options{Report: func(node string, err error) {
+		if err != nil {
+			t.Errorf("%s is reported: %v", node, err)
+		}
+	}}
+}
+
+// As above, with a node that is slow but answers in time. It is not to blame.
+func TestRequestThatIsNotSentDoesNotMakeANodeFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, noFailures(t))
+		nodes[q.Order("n", 1)].set(nil, after(200*time.Millisecond))
+		req := request("n")
+		mustAcquire(t, q, req)
+		time.Sleep(50 * time.Millisecond) // the further vote is requested
+		if err := q.Release(t.Context(), "n", req.ID, store.Keep{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+	})
+}
+
+// Two nodes have to agree on a token. One of them answers the first message late, so that there is
+// little time for the second one.
+func TestCallThatIsSentShortlyBeforeTheDeadlineDoesNotMakeANodeFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, noFailures(t))
+		at := func(i int) *gate { return nodes[q.Order("n", i)] }
+		high := request("n")
+		high.Floor = time.Now().UnixMicro() + 10_000
+		for _, i := range []int{1, 2} {
+			if a, err := at(i).Store.Acquire(t.Context(), high); err != nil || !a.Granted() {
+				t.Fatal(a, err)
+			}
+		}
+		at(1).Store.Leave(t.Context(), "n", high.ID) // and node 2 refuses the request
+		at(1).set(nil, func(_ context.Context, call string) error {
+			if call == "Acquire" {
+				time.Sleep(450 * time.Millisecond)
+			} else {
+				time.Sleep(100 * time.Millisecond)
+			}
+			return nil
+		})
+		begin := time.Now()
+		if a, err := q.Acquire(t.Context(), request("n")); err == nil && a.Granted() {
+			t.Errorf("granted after %v, want no agreement on a token in time", time.Since(begin))
+		}
+		time.Sleep(2 * time.Second)
+	})
+}
