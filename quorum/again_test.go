@@ -3,6 +3,7 @@ package quorum_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -136,7 +137,9 @@ func TestWaiterIsGrantedAfterNodesWereDown(t *testing.T) {
 						t.Error(err)
 					}
 					granted <- time.Now()
-					l.Unlock(t.Context())
+					if err == nil {
+						l.Unlock(t.Context())
+					}
 				}()
 				time.Sleep(time.Second)
 				for _, outage := range outages {
@@ -201,5 +204,85 @@ func TestVoteWhoseReplyWasLostDoesNotStayWithAWaiter(t *testing.T) {
 		}
 		cancel()
 		<-ended
+	})
+}
+
+// As above, but the node has answered other calls since: the vote is given back at once.
+func TestVoteWhoseReplyWasLostIsGivenBackToANodeThatAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{Report: func(string, error) {}})
+		at := func(i int) *gate { return nodes[q.Order("n", i)] }
+		held := request("n")
+		for i := range 2 {
+			held.Floor = time.Now().UnixMicro() + int64(i)*10_000 // so that the third node is asked too
+			if a, err := at(i).Store.Acquire(t.Context(), held); err != nil || !a.Granted() {
+				t.Fatal(a, err)
+			}
+		}
+		var lost atomic.Bool
+		at(2).set(nil, func(ctx context.Context, call string) error {
+			if call == "Acquire" && lost.CompareAndSwap(false, true) {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		})
+		req := request("n")
+		req.Queue = true
+		begin := time.Now()
+		if a, err := q.Acquire(t.Context(), req); err != nil || a.Granted() {
+			t.Fatal(a, err)
+		}
+		if !lost.Load() || len(holders(t, at(2), "n")) == 0 {
+			t.Fatal("the node has not voted")
+		}
+		time.Sleep(time.Until(begin.Add(quorum.DefaultTimeout - 50*time.Millisecond)))
+		mustAcquire(t, q, request("traffic"))
+		time.Sleep(200 * time.Millisecond)
+		if len(holders(t, at(2), "n")) > 0 {
+			t.Error("the node still has the vote")
+		}
+		q.Leave(t.Context(), "n", req.ID)
+	})
+}
+
+// A node refuses a request, grants it when it is asked again, and does not answer the message after
+// that. Nobody else has the name then, so the request is not refused.
+func TestNodeThatGrantsARequestLaterAndThenFailsDoesNotRefuseIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var nodes []*gate
+		var all []quorum.Node
+		for i := range 3 {
+			nodes = append(nodes, &gate{Store: memstore.New()})
+			all = append(all, quorum.Node{Name: fmt.Sprint("node", i), Store: &selfBounded{nodes[i], 3 * time.Second}})
+		}
+		q := openQuorum(t, all, quorum.Options{Report: func(string, error) {}})
+		defer q.Close()
+		defer time.Sleep(5 * time.Second) // until the call has ended
+		at := func(i int) *gate { return nodes[q.Order("n", i)] }
+		other := request("n")
+		other.Floor = time.Now().UnixMicro() + 10_000 // so that the nodes have to agree on a token
+		if a, err := at(1).Store.Acquire(t.Context(), other); err != nil || !a.Granted() {
+			t.Fatal(a, err)
+		}
+		at(2).set(down, nil)
+		var calls atomic.Int32
+		at(1).set(func(ctx context.Context, call string) error {
+			if calls.Add(1) == 2 {
+				at(1).Store.Leave(ctx, "n", other.ID)
+			}
+			return nil
+		}, func(_ context.Context, call string) error {
+			if call == "Renew" {
+				time.Sleep(3 * time.Second)
+			}
+			return nil
+		})
+		if a, err := q.Acquire(t.Context(), request("n")); err == nil {
+			t.Errorf("granted %v, want an error", a.Granted())
+		}
+		if n := calls.Load(); n < 3 {
+			t.Errorf("%d calls to the node, want a second request and a renewal", n)
+		}
 	})
 }

@@ -64,7 +64,9 @@ func TestWaiterDoesNotSpinIfItsBellCannotPush(t *testing.T) {
 				t.Error(err)
 			}
 			done <- time.Now()
-			l.Unlock(t.Context())
+			if err == nil {
+				l.Unlock(t.Context())
+			}
 		}()
 		time.Sleep(5 * time.Second)
 		released := time.Now()

@@ -103,6 +103,7 @@ func TestListWithAShortDeadlineDoesNotMakeNodesFail(t *testing.T) {
 		}
 		q := openQuorum(t, nodes, quorum.Options{Report: func(node string, err error) { t.Errorf("%s: %v", node, err) }})
 		defer q.Close()
+		time.Sleep(time.Second) // no node has answered lately
 		for _, query := range []store.Query{{}, {Name: "n"}} {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 			defer cancel()
