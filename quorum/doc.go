@@ -14,8 +14,8 @@
 //     jumped or it lost data in another way until all grants that existed at that time are over.
 //   - If the clock of a node jumps ahead, or the node loses data without a restart, it has not voted
 //     for a lease that does not have the votes of all nodes yet. A lease usually has all votes after
-//     10 ms and three round trips. It gets the vote of a node that does not answer then, or has voted for
-//     another request that is about to be refused, after a renewal.
+//     10 ms and three round trips. It gets the vote of a node that does not answer then, or has
+//     voted for another request that is about to be refused, after a renewal.
 //   - The clocks of client and nodes run at the same speed, except for a drift of 1 percent. The
 //     time of day does not matter: a client measures with its monotonic clock, a node counts the
 //     TTL from when it received the request.

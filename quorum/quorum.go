@@ -43,8 +43,8 @@ type Options struct {
 	// DefaultTimeout. It must be far below the TTLs in use.
 	Timeout time.Duration
 
-	// RestartDelay is how long the grants of a node do not count after its server restarted, plus
-	// the drift that is allowed between clocks. It must not be below the largest TTL that any client
+	// RestartDelay, plus the drift that is allowed between clocks, is how long the grants of a node
+	// do not count after its server restarted. It must not be below the largest TTL that any client
 	// uses; this store refuses longer TTLs. 0 means the largest TTL that was requested through this
 	// store so far, and at least DefaultRestartDelay. A negative value turns the delay off: then a
 	// node that restarts without its data can break exclusion.
