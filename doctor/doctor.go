@@ -52,7 +52,7 @@ const (
 	diagnoseTimeout = 30 * time.Second
 
 	probes  = 50
-	testTTL = time.Second // of the self-test, or the store's minimum
+	testTTL = time.Second // of the self-test, within the store's limits
 	slack   = 2 * time.Second
 )
 
@@ -109,6 +109,9 @@ func scratch() string { return "holdfast:doctor:" + rand.Text() }
 func selfTest(ctx context.Context, s store.Store) []store.Finding {
 	caps := s.Capabilities()
 	ttl := max(testTTL, caps.MinTTL)
+	if caps.MaxTTL > 0 {
+		ttl = min(ttl, caps.MaxTTL)
+	}
 	ctx, cancel := context.WithTimeout(ctx, 6*ttl+4*slack)
 	defer cancel()
 	t := &test{name: scratch(), ttl: ttl}

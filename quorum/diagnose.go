@@ -149,8 +149,8 @@ func (s *Store) delayFinding(ttl time.Duration) store.Finding {
 	switch {
 	case delay < 0:
 		return delayCheck.Bad("restart=off: a node counts right after its restart")
-	case delay < ttl:
-		return delayCheck.Bad("a node counts %v after its restart, the TTL is %v", delay, ttl)
+	case delay < ttlAtNodes(min(ttl, store.MaxTime)):
+		return delayCheck.Bad("a node counts %v after its restart, the TTL is %v, and clocks drift", delay, ttl)
 	}
 	return delayCheck.OK("a node counts %v after its restart, the TTL is %v", delay, ttl)
 }

@@ -267,11 +267,11 @@ func (s *Store) updateTwice(n *node) {
 func (s *Store) restartDelay() time.Duration {
 	switch fixed := s.opts.RestartDelay; {
 	case fixed > 0:
-		return ttlAtNodes(fixed)
+		return ttlAtNodes(min(fixed, store.MaxTime)) // no TTL is longer
 	case fixed < 0:
 		return fixed
 	}
-	return max(DefaultRestartDelay, ttlAtNodes(s.maxTTL.load()))
+	return ttlAtNodes(max(DefaultRestartDelay, s.maxTTL.load()))
 }
 
 // identifyNodes identifies the servers of all nodes, and returns an error if two nodes have the

@@ -24,7 +24,8 @@ const (
 	// that hangs delays only calls whose outcome depends on it.
 	DefaultTimeout = 500 * time.Millisecond
 
-	// DefaultRestartDelay is the shortest restart delay, which is the default TTL of a client.
+	// DefaultRestartDelay, plus the drift that is allowed between clocks, is the shortest restart
+	// delay. It is the default TTL of a client.
 	DefaultRestartDelay = 30 * time.Second
 
 	// closeWait is how long Close lets calls and clean-ups in flight finish.
@@ -104,7 +105,8 @@ var (
 
 // New returns a store over nodes. The nodes belong to the store from then on, and Close closes
 // them. It returns an error that matches [store.ErrInvalid], and closes nothing, if there are
-// fewer than 3 nodes, more than 15, or one of them twice.
+// fewer than 3 nodes, more than 15, or one of them twice, or if the restart delay is below the
+// shortest TTL of the nodes.
 //
 // Use an odd number of nodes. One more node makes every lock more expensive, but the quorum does
 // not survive more failures.
@@ -138,6 +140,9 @@ func New(ctx context.Context, nodes []Node, opts Options) (*Store, error) {
 		s.nodes = append(s.nodes, node)
 	}
 	s.setCapabilities()
+	if fixed := opts.RestartDelay; fixed > 0 && fixed < s.caps.MinTTL {
+		return nil, fmt.Errorf("%w: quorum: restart delay %v: want at least the largest TTL in use; the shortest possible is %v", store.ErrInvalid, fixed, s.caps.MinTTL)
+	}
 	s.life.Begin()
 	s.workers = workers{jobs: make(chan func()), maxIdle: int32(2 * len(nodes))}
 	s.crowds.now = s.now

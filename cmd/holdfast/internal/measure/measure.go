@@ -141,6 +141,9 @@ func (r *run) calls(ctx context.Context, i int) error {
 		Name: fmt.Sprint(r.prefix, "calls", i), ID: store.NewID(), Mode: store.Exclusive, Weight: 1,
 		TTL: holdfast.DefaultTTL, Tokens: 1, Owner: "holdfast bench",
 	}
+	if most := r.store.Capabilities().MaxTTL; most > 0 {
+		req.TTL = min(req.TTL, most)
+	}
 	answer, err := r.store.Acquire(ctx, req)
 	if err == nil && !answer.Granted() {
 		err = errors.New("the store refused a name that nobody else uses")
