@@ -20,7 +20,7 @@ type Event struct {
 	Mode    Mode
 	Token   int64         // of the lease; 0 while there is none
 	Waited  time.Duration // EventAcquired, EventHandedOver, EventGaveUp: since the call
-	Queued  bool          // EventAcquired, EventHandedOver, EventGaveUp: the call reported EventWaiting before
+	Queued  bool          // EventAcquired, EventHandedOver, EventGaveUp: this ends the wait that EventWaiting reported
 	Held    time.Duration // of a lease: since it was acquired
 	Slack   time.Duration // EventRenewed: time until the new deadline when the reply arrived
 	Attempt int           // EventError while acquiring or releasing: failures so far
@@ -119,6 +119,7 @@ func (c *Client) reportUnused(ctx context.Context, cl *call, begin time.Duration
 	if c.observed() {
 		c.emit(Event{Kind: EventHandedOver, Name: cl.name, Mode: cl.Request.Mode, Token: l.token, Waited: c.now() - begin, Queued: cl.reported, Context: ctx})
 	}
+	cl.reported = false // the wait has ended, and EventGaveUp must not end it again
 }
 
 // observed reports whether the client has an observer or a logger. Callers check it before they

@@ -318,14 +318,19 @@ func TestSlowObserverDoesNotDelayRenewals(t *testing.T) {
 	})
 }
 
-func TestTheNumberOfHeldLocksCanBeCounted(t *testing.T) {
+func TestTheNumbersOfHeldLocksAndWaitingCallsCanBeCounted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var held, gaveUp atomic.Int64
+		var held, waiting, gaveUp atomic.Int64
 		c := mustNew(t, memstore.New(), holdfast.WithObserver(func(e holdfast.Event) {
 			if e.Kind == holdfast.EventHandedOver && !e.Queued {
 				t.Error("handed over to a call that did not wait")
 			}
+			if e.Queued {
+				waiting.Add(-1)
+			}
 			switch e.Kind {
+			case holdfast.EventWaiting:
+				waiting.Add(1)
 			case holdfast.EventAcquired, holdfast.EventHandedOver:
 				held.Add(1)
 			case holdfast.EventReleased, holdfast.EventLost:
@@ -354,8 +359,8 @@ func TestTheNumberOfHeldLocksCanBeCounted(t *testing.T) {
 			lease.Unlock(t.Context())
 			wg.Wait()
 		}
-		if held.Load() != 0 || gaveUp.Load() != failed {
-			t.Errorf("%d held, %d gave up of %d", held.Load(), gaveUp.Load(), failed)
+		if held.Load() != 0 || waiting.Load() != 0 || gaveUp.Load() != failed {
+			t.Errorf("%d held, %d waiting, %d gave up of %d", held.Load(), waiting.Load(), gaveUp.Load(), failed)
 		}
 		c.Close()
 	})
