@@ -222,14 +222,7 @@ func behind(t *testing.T) (proxy *faultproxy.Proxy, far, near *Store, look *clie
 // lose makes a call whose request arrives and whose reply is lost together with the connection.
 func lose(t *testing.T, proxy *faultproxy.Proxy, mark string, call func(ctx context.Context) error) {
 	t.Helper()
-	proxy.DropRepliesAfter(func(b []byte) bool { return bytes.Contains(b, []byte(mark)) })
-	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
-	defer cancel()
-	if err := call(ctx); err == nil {
-		t.Fatal("the call worked though its reply was lost")
-	}
-	proxy.Cut()
-	proxy.Heal()
+	proxy.Lose(t, func(b []byte) bool { return bytes.Contains(b, []byte(mark)) }, call)
 }
 
 func TestALostReplyToAnAcquireIsUndoneByLeaving(t *testing.T) {
@@ -483,12 +476,10 @@ func TestARequestThatArrivesAfterLeaveHasNoEffect(t *testing.T) {
 		t.Fatal(err)
 	}
 	far.pool.push(c)
-	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
-	defer cancel()
-	done := hold(proxy, "lock/a", func() error { _, err := far.Acquire(ctx, req); return err })
-	if err := <-done; err == nil {
-		t.Fatal("granted by a request that is still in flight")
-	}
+	proxy.Abandon(t, func(b []byte) bool { return bytes.Contains(b, []byte("lock/a")) }, func(ctx context.Context) error {
+		_, err := far.Acquire(ctx, req)
+		return err
+	}, func() {})
 	// Undo the request as the handle would, but over the direct connection.
 	c1, _ := far.claim(claimKey{"a", req.ID})
 	if c1.grant == nil || !c1.grant.unsure.Load() {

@@ -21,16 +21,24 @@ func TestAKeepWithoutAReplyLeavesNoLeaseWithoutARecord(t *testing.T) {
 	record := []byte("lock/a" + separator + string(rune(kindDone)))
 	type fault struct {
 		mark  []byte
-		start func(p *faultproxy.Proxy, is func([]byte) bool)
+		occur func(t *testing.T, p *faultproxy.Proxy, is func([]byte) bool, call func(context.Context) error)
 	}
-	lost := func(p *faultproxy.Proxy, is func([]byte) bool) { p.DropRepliesAfter(is) }
-	never := func(p *faultproxy.Proxy, is func([]byte) bool) { p.ToServer.When(is, p.ToServer.Hold) }
+	lost := func(t *testing.T, p *faultproxy.Proxy, is func([]byte) bool, call func(context.Context) error) {
+		p.Lose(t, is, call)
+	}
+	late := func(t *testing.T, p *faultproxy.Proxy, is func([]byte) bool, call func(context.Context) error) {
+		p.Abandon(t, is, call, func() {})
+	}
+	never := func(t *testing.T, p *faultproxy.Proxy, is func([]byte) bool, call func(context.Context) error) {
+		p.Abandon(t, is, call, func() {})
+		p.Cut()
+	}
 	for what, f := range map[string]fault{
 		"the reply to the lease is lost":          {lease, lost},
 		"the request for the lease is lost":       {lease, never},
 		"the reply to the write is lost":          {record, lost},
 		"the request for the write is lost":       {record, never},
-		"the write arrives after the caller left": {record, nil},
+		"the write arrives after the caller left": {record, late},
 	} {
 		for then, end := range map[string]func(t *testing.T, far *Store, id store.ID){
 			"released again": func(t *testing.T, far *Store, id store.ID) {
@@ -46,19 +54,9 @@ func TestAKeepWithoutAReplyLeavesNoLeaseWithoutARecord(t *testing.T) {
 				proxy, far, _, look := behind(t)
 				req := request("a", false)
 				must(t, far, req, 0)
-				start := f.start
-				if start == nil {
-					start = never
-				}
-				start(proxy, func(b []byte) bool { return bytes.Contains(b, f.mark) })
-				ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
-				defer cancel()
-				if err := far.Release(ctx, "a", req.ID, keep); err == nil {
-					t.Fatal("the release worked though it was not answered")
-				}
-				if f.start != nil {
-					proxy.Cut()
-				}
+				f.occur(t, proxy, func(b []byte) bool { return bytes.Contains(b, f.mark) }, func(ctx context.Context) error {
+					return far.Release(ctx, "a", req.ID, keep)
+				})
 				proxy.Heal()
 				eventually(t, func(ctx context.Context) (*snapshot, error) { return far.look(ctx, claimKey{"b", store.NewID()}) })
 				end(t, far, req.ID)

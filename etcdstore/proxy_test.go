@@ -16,7 +16,7 @@ func TestLeasesAreKeptBehindAGRPCProxy(t *testing.T) {
 	t.Parallel()
 	server := servers.StartEtcd(t, servers.EtcdOptions{})
 	proxy := servers.StartEtcdProxy(t, server.Addr())
-	const ttl, n = 4 * time.Second, 10
+	const ttl, n = 10 * time.Second, 10
 	c := client(t, ttl, proxy.Addr())
 	var leases []*holdfast.Lease
 	for i := range n {
@@ -28,7 +28,7 @@ func TestLeasesAreKeptBehindAGRPCProxy(t *testing.T) {
 	}
 	// Watch several names at the same time, so that their replies arrive in any order.
 	var wg sync.WaitGroup
-	for end := time.Now().Add(3 * ttl); time.Now().Before(end); {
+	for end := time.Now().Add(2 * ttl); time.Now().Before(end); {
 		one, two := client(t, time.Minute, proxy.Addr()), client(t, time.Minute, proxy.Addr())
 		for i := range n {
 			wg.Go(func() {

@@ -15,7 +15,7 @@ import (
 
 // patience bounds the wait for events that should happen soon. It is long, because only a failing
 // test waits that long.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // eternity is a TTL longer than any test.
 const eternity = 10 * time.Minute

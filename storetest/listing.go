@@ -324,11 +324,11 @@ func (c *conn) list(q store.Query) []store.Lock {
 // pages reads all pages, and calls between after each page except the last.
 func (c *conn) pages(q store.Query, between func(page []store.Lock)) []store.Lock {
 	c.s.Helper()
-	ctx, cancel := c.s.bounded()
-	defer cancel()
 	var locks []store.Lock
 	for {
+		ctx, cancel := c.s.bounded()
 		page, err := c.List(ctx, q)
+		cancel()
 		if err != nil {
 			c.s.Fatalf("List: %v", err)
 		}

@@ -95,15 +95,10 @@ func lostReply(t *testing.T, server *servers.ZooKeeper, root string) {
 	try(t, other, request("a"))
 	req := request("a")
 	req.Queue = true
-	lost := proxy.DropRepliesAfter(has(req.ID))
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-	defer cancel()
-	if answer, err := s.Acquire(ctx, req); err == nil {
-		t.Fatalf("an answer though the reply was lost: %+v", answer)
-	}
-	<-lost
-	proxy.Cut()
-	proxy.Heal()
+	proxy.Lose(t, has(req.ID), func(ctx context.Context) error {
+		_, err := s.Acquire(ctx, req)
+		return err
+	})
 	if answer := try(t, s, req); answer.Granted() {
 		t.Error("granted beside the holder")
 	}

@@ -6,6 +6,9 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
 // hookWindow is how many bytes of a connection a hook sees: more than any request of a lock,
@@ -55,20 +58,49 @@ func (p *Proxy) CutOn(match func(request []byte) bool) <-chan struct{} {
 // from then on. Before it cancels the context, it calls seen.
 func (p *Proxy) Abandon(t testing.TB, match func(request []byte) bool, call func(context.Context) error, seen func()) {
 	t.Helper()
+	cancelAfter(t, p.onRequest(match, p.ToServer.Hold), call, seen)
+}
+
+// Lose makes a call whose request reaches the server and whose reply is lost. It returns after the
+// call has failed. All connections are cut then, and the proxy is healed.
+func (p *Proxy) Lose(t testing.TB, match func(request []byte) bool, call func(context.Context) error) {
+	t.Helper()
+	before := p.ToClient.Dropped()
+	cancelAfter(t, p.DropRepliesAfter(match), call, func() {
+		servers.Poll(t, replyLimit, func() error {
+			if p.ToClient.Dropped() == before {
+				return errors.New("the server does not reply")
+			}
+			return nil
+		})
+		time.Sleep(replyPause) // the first bytes may be of the protocol, and not of the reply
+	})
+	p.Cut()
+	p.Heal()
+}
+
+const (
+	replyLimit = 30 * time.Second
+	replyPause = 300 * time.Millisecond
+)
+
+// cancelAfter makes a call. When its request is seen, it calls then, and cancels the context of the
+// call.
+func cancelAfter(t testing.TB, seen <-chan struct{}, call func(context.Context) error, then func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	held := p.onRequest(match, p.ToServer.Hold)
 	failed := make(chan error, 1)
 	go func() { failed <- call(ctx) }()
 	select {
-	case <-held:
+	case <-seen:
 	case err := <-failed:
 		t.Fatalf("the call ended before its request was seen: %v", err)
 	}
-	seen()
+	then()
 	cancel()
-	if err := <-failed; !errors.Is(err, context.Canceled) {
-		t.Fatalf("the call: %v, want the error of its context", err)
+	if err := <-failed; err == nil {
+		t.Fatal("the call worked though it had no reply")
 	}
 }
 

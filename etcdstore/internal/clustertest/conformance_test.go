@@ -36,8 +36,14 @@ func (h handle) Close() error {
 	return err
 }
 
+const ttl = 3 * time.Second
+
 func TestConformanceOfThreeServers(t *testing.T) {
-	addrs := servers.StartEtcdCluster(t, 3, servers.EtcdOptions{}).Addrs()
+	// On a busy machine, a server may not hear from its leader for a second. The election timeout is
+	// longer than that, and leases are at least one and a half times as long as the timeout.
+	addrs := servers.StartEtcdCluster(t, 3, servers.EtcdOptions{
+		Args: []string{"--heartbeat-interval=200", "--election-timeout=2000"},
+	}).Addrs()
 	look := dial(t, addrs)
 	defer look.Close()
 	etcdtest.Residue(t, look) // the first use of a server may leave keys behind
@@ -45,15 +51,15 @@ func TestConformanceOfThreeServers(t *testing.T) {
 		Open: func(t testing.TB) store.Store {
 			client := dial(t, addrs)
 			// Long enough for twenty waiters to join one after the other on a busy machine.
-			s, err := etcdstore.New(client, etcdstore.Heartbeat(6*time.Second), etcdstore.MinTTL(time.Second))
+			s, err := etcdstore.New(client, etcdstore.Heartbeat(6*time.Second), etcdstore.MinTTL(ttl))
 			if err != nil {
 				t.Fatal(err)
 			}
 			return handle{s, client}
 		},
 		Residue:  func(t testing.TB) []string { return etcdtest.Residue(t, look) },
-		TTL:      time.Second,
-		Parallel: 4,
+		TTL:      ttl,
+		Parallel: 6,
 		Slack:    1500 * time.Millisecond, // a server expires leases twice a second, and reports whole seconds
 	})
 }
