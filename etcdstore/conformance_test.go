@@ -61,7 +61,7 @@ func TestConformanceOfASingleServer(t *testing.T) {
 	storetest.Run(t, storetest.Harness{
 		Open:     func(t testing.TB) store.Store { return openQuick(t, url(addr), quickBeat) },
 		Residue:  func(t testing.TB) []string { return etcdtest.Residue(t, client) },
-		TTL:      quick,
+		TTL:      2 * quick,
 		Parallel: 6,
 		Slack:    1500 * time.Millisecond, // a server expires leases twice a second, and reports whole seconds
 	})

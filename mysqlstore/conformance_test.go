@@ -22,7 +22,7 @@ func TestConformance(t *testing.T) {
 
 func harness(server *servers.MariaDB, open func(t testing.TB) store.Store) storetest.Harness {
 	return storetest.Harness{
-		Open: open, Slack: 500 * time.Millisecond, Parallel: 16,
+		Open: open, TTL: 2 * time.Second, Slack: time.Second, Parallel: 16,
 		Residue: func(t testing.TB) []string { return residue(t, server) },
 	}
 }

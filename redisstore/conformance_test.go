@@ -74,9 +74,13 @@ func TestConformanceOfACluster(t *testing.T) {
 			node.Do(t.Context(), node.B().Role().Build())
 		}
 	}
-	next := 0
+	var mu sync.Mutex
+	opened := make(map[string]int) // by test, so that the stores of a test have different clients
 	open := func(t testing.TB) store.Store {
-		next++
+		mu.Lock()
+		opened[t.Name()]++
+		next := opened[t.Name()]
+		mu.Unlock()
 		s, err := New(clients[next%len(clients)], redistest.Quick)
 		if err != nil {
 			t.Fatal(err)

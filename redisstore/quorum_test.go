@@ -54,6 +54,7 @@ func TestConformanceOfAQuorum(t *testing.T) {
 			storetest.Run(t, storetest.Harness{
 				Open:     func(t testing.TB) store.Store { return openQuick3(t, url) },
 				Residue:  func(t testing.TB) []string { return leftovers(nodes) },
+				TTL:      2 * time.Second,
 				Parallel: 4, // a call is several calls
 			})
 		})

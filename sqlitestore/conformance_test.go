@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/exacttest"
 	"github.com/holdfast-lock/holdfast/sqlitestore"
@@ -27,6 +28,7 @@ func TestConformance(t *testing.T) {
 		return path.(string)
 	}
 	storetest.Run(t, storetest.Harness{
+		TTL:      2 * time.Second,
 		Parallel: parallel,
 		Around: func(t *testing.T, test func(t *testing.T)) {
 			file := <-files
