@@ -58,7 +58,9 @@ func (p *Proxy) CutOn(match func(request []byte) bool) <-chan struct{} {
 // from then on. Before it cancels the context, it calls seen.
 func (p *Proxy) Abandon(t testing.TB, match func(request []byte) bool, call func(context.Context) error, seen func()) {
 	t.Helper()
-	cancelAfter(t, p.onRequest(match, p.ToServer.Hold), call, seen)
+	if err := cancelAfter(t, p.onRequest(match, p.ToServer.Hold), call, seen); !errors.Is(err, context.Canceled) {
+		t.Fatalf("the call: %v, want the error of its context", err)
+	}
 }
 
 // Lose makes a call whose request reaches the server and whose reply is lost. It returns after the
@@ -66,7 +68,7 @@ func (p *Proxy) Abandon(t testing.TB, match func(request []byte) bool, call func
 func (p *Proxy) Lose(t testing.TB, match func(request []byte) bool, call func(context.Context) error) {
 	t.Helper()
 	before := p.ToClient.Dropped()
-	cancelAfter(t, p.DropRepliesAfter(match), call, func() {
+	err := cancelAfter(t, p.DropRepliesAfter(match), call, func() {
 		servers.Poll(t, replyLimit, func() error {
 			if p.ToClient.Dropped() == before {
 				return errors.New("the server does not reply")
@@ -75,6 +77,9 @@ func (p *Proxy) Lose(t testing.TB, match func(request []byte) bool, call func(co
 		})
 		time.Sleep(replyPause) // the first bytes may be of the protocol, and not of the reply
 	})
+	if err == nil {
+		t.Fatal("the call worked though its reply was lost")
+	}
 	p.Cut()
 	p.Heal()
 }
@@ -85,8 +90,8 @@ const (
 )
 
 // cancelAfter makes a call. When its request is seen, it calls then, and cancels the context of the
-// call.
-func cancelAfter(t testing.TB, seen <-chan struct{}, call func(context.Context) error, then func()) {
+// call. It returns the error of the call.
+func cancelAfter(t testing.TB, seen <-chan struct{}, call func(context.Context) error, then func()) error {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -99,9 +104,7 @@ func cancelAfter(t testing.TB, seen <-chan struct{}, call func(context.Context) 
 	}
 	then()
 	cancel()
-	if err := <-failed; err == nil {
-		t.Fatal("the call worked though it had no reply")
-	}
+	return <-failed
 }
 
 func (p *Proxy) onRequest(match func([]byte) bool, act func()) <-chan struct{} {
