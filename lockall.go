@@ -45,6 +45,12 @@ func (c *Client) LockAll(ctx context.Context, names []string, opts ...CallOption
 	}
 	var minHold time.Duration
 	set := &LeaseSet{leases: make([]*Lease, 0, len(sorted))}
+	all := false
+	defer func() { // even if a strategy panics
+		if !all {
+			set.each(func(l *Lease) error { return l.l.unlockUnused(ctx) })
+		}
+	}()
 	for _, name := range sorted {
 		cl := lockCall(op, name)
 		cl.inSet = true
@@ -55,7 +61,6 @@ func (c *Client) LockAll(ctx context.Context, names []string, opts ...CallOption
 			err = set.Err() // an earlier lease may have been lost during a long wait
 		}
 		if err != nil {
-			set.each(func(l *Lease) error { return l.l.unlockUnused(ctx) })
 			return nil, err
 		}
 	}
@@ -64,6 +69,7 @@ func (c *Client) LockAll(ctx context.Context, names []string, opts ...CallOption
 			lease.l.setMinHold(minHold)
 		}
 	}
+	all = true
 	return set, nil
 }
 

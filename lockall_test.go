@@ -194,3 +194,16 @@ func TestAFailedReentrantLockAllKeepsTheMinHoldOfTheOuterLease(t *testing.T) {
 		want(t, err, holdfast.ErrHeld)
 	})
 }
+
+func TestLockAllHoldsNothingAfterAStrategyPanics(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		c, other := newClient(t, s), newClient(t, s)
+		mustLock(t, other, "b")
+		func() {
+			defer func() { recover() }()
+			c.LockAll(t.Context(), []string{"a", "b"}, holdfast.Retry(holdfast.StrategyFunc(func(int, error) (time.Duration, bool) { panic("no") })))
+		}()
+		free(t, other, "a")
+	})
+}
