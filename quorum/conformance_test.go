@@ -43,7 +43,7 @@ func TestConformance(t *testing.T) {
 							t.Fatal(err)
 						}
 						for _, l := range page.Locks {
-							names = append(names, fmt.Sprintf("%d: %+v", i, l))
+							names = append(names, fmt.Sprintf("node %d: %s", i, l.Name))
 						}
 						s.Close()
 					}

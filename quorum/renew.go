@@ -105,24 +105,37 @@ func (t *tally) failure(s *Store, errs []error) error {
 	return s.failures(errs)
 }
 
-// repair asks the nodes that do not have the grant for their vote.
+// repair asks the nodes that do not have the grant for their vote, in the background.
 func (t *tally) repair(s *Store, status store.Status) {
-	if t.se == nil || status == store.Gone {
+	if t.se == nil || status == store.Gone || len(t.without) == 0 {
 		return
 	}
-	for _, i := range t.without {
-		s.repair(t.se, i)
+	s.keep(t.se)
+	s.life.Go(func(context.Context) {
+		defer s.shut(t.se)
+		s.repair(t.se, t.without)
+	})
+}
+
+// repair asks nodes for their votes for a lease. If another handle releases or breaks the lease at
+// the same time, which a node that voted reports, the votes are given back.
+func (s *Store) repair(se *session, nodes []int) {
+	o := s.newOp(se)
+	for _, i := range nodes {
+		o.start(i, func(ctx context.Context, n *node, r *reply) { r.err = s.repairNode(ctx, se, n) })
+	}
+	for range nodes {
+		o.next(s.life.Work, 0, 1)
+	}
+	o.finish(nil)
+	if s.isGone(se, nodes) {
+		for _, i := range nodes {
+			s.leaveNode(se, i)
+		}
 	}
 }
 
-// repair asks a node for its vote for a lease, in the background.
-func (s *Store) repair(se *session, i int) {
-	o := s.newOp(se)
-	o.start(i, func(ctx context.Context, n *node, r *reply) { r.err = s.repairNode(ctx, se, n) })
-	o.finish(nil)
-}
-
-// repairNode is like repair, for a caller that has the lane. If the lease is over when the reply
+// repairNode is like repair, for one node and a caller that has the lane. If the lease is over when the reply
 // arrives, the vote is given back.
 func (s *Store) repairNode(ctx context.Context, se *session, n *node) error {
 	req, floor, valid := se.further(s.now())
@@ -164,48 +177,38 @@ func (s *Store) completeLater(se *session) {
 }
 
 // complete requests the votes of the nodes that have not voted, unless another handle has released
-// or broken the lease, which a node that voted reports. If that happens at the same time, the new
-// votes are given back.
+// or broken the lease.
 func (s *Store) complete(se *session) {
 	if !s.life.Enter() {
 		return
 	}
 	defer s.life.Leave()
-	voter, others := -1, []int(nil)
+	var others []int
 	for i := range s.nodes {
 		if !se.hasVote(i) {
 			others = append(others, i)
-		} else if voter < 0 {
-			voter = i
 		}
 	}
-	if voter < 0 || s.isGone(se, voter) {
-		return
-	}
-	o := s.newOp(se)
-	defer o.finish(nil)
-	for _, i := range others {
-		o.start(i, func(ctx context.Context, n *node, r *reply) { r.err = s.repairNode(ctx, se, n) })
-	}
-	for range others {
-		o.next(s.life.Work, 0, 1)
-	}
-	if s.isGone(se, voter) {
-		for _, i := range others {
-			s.leaveNode(se, i)
-		}
+	if len(others) > 0 && !s.isGone(se, others) {
+		s.repair(se, others)
 	}
 }
 
-// isGone reports whether a node has lost its vote for a lease.
-func (s *Store) isGone(se *session, i int) bool {
+// isGone reports whether a node other than those given has lost its vote for a lease that is valid.
+func (s *Store) isGone(se *session, except []int) bool {
 	req, _, valid := se.further(s.now())
-	if !valid {
+	voter := -1
+	for i, n := range s.nodes {
+		if se.hasVote(i) && !slices.Contains(except, i) && (voter < 0 || n.healthy()) {
+			voter = i
+		}
+	}
+	if !valid || voter < 0 {
 		return false
 	}
 	o := s.newOp(se)
 	defer o.finish(nil)
-	o.start(i, func(ctx context.Context, n *node, r *reply) {
+	o.start(voter, func(ctx context.Context, n *node, r *reply) {
 		r.renewed, r.err = renewAt(ctx, n, store.Renewal{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode})
 	})
 	r, _ := o.next(s.life.Work, 0, 1)

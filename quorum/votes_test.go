@@ -288,27 +288,44 @@ func TestNodeThatFailsNowAndThenIsReportedOnce(t *testing.T) {
 	})
 }
 
-// Another handle releases a lease while this one asks the last node for its vote.
+// Another handle releases a lease while this one asks the last node for its vote, after some time or
+// because of a renewal.
 func TestVoteForALeaseThatAnotherHandleReleasedIsGivenBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 3, quorum.Options{})
-		at := func(i int) *gate { return nodes[q.Order("n", i)] }
-		req := request("n")
-		at(2).set(func(ctx context.Context, call string) error {
-			if call == "Acquire" {
-				for i := range nodes {
-					at(i).Store.Leave(t.Context(), "n", req.ID)
-				}
-			}
-			return nil
-		}, nil)
-		mustAcquire(t, q, req) // by nodes 0 and 1
-		time.Sleep(time.Second)
-		page, err := at(2).Store.List(t.Context(), store.Query{Name: "n"})
-		if err != nil || len(page.Locks) > 0 {
-			t.Errorf("left at the last node: %+v, %v", page.Locks, err)
+	renew := func(tokens int) func(t *testing.T, q *quorum.Store, req store.Request) {
+		return func(t *testing.T, q *quorum.Store, req store.Request) {
+			mustRenew(t, q, store.Renewal{Name: "n", ID: req.ID, TTL: req.TTL, Mode: store.Exclusive, Tokens: tokens})
 		}
-	})
+	}
+	for name, do := range map[string]func(t *testing.T, q *quorum.Store, req store.Request){
+		"completed":            func(*testing.T, *quorum.Store, store.Request) {},
+		"renewed":              renew(0),
+		"renewed with a token": renew(1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes, q := gates(t, 3, quorum.Options{})
+				at := func(i int) *gate { return nodes[q.Order("n", i)] }
+				req := request("n")
+				asked := false
+				at(2).set(func(ctx context.Context, call string) error {
+					if call == "Acquire" {
+						asked = true
+						for i := range nodes {
+							at(i).Store.Leave(t.Context(), "n", req.ID)
+						}
+					}
+					return nil
+				}, nil)
+				mustAcquire(t, q, req) // by nodes 0 and 1
+				do(t, q, req)
+				time.Sleep(time.Second)
+				page, err := at(2).Store.List(t.Context(), store.Query{Name: "n"})
+				if err != nil || len(page.Locks) > 0 || !asked {
+					t.Errorf("asked %v, left at the last node: %+v, %v", asked, page.Locks, err)
+				}
+			})
+		})
+	}
 }
 
 // Another handle releases a lease. Its message to the last node arrives before the request of the

@@ -76,15 +76,20 @@ func (s *suite) cleanUp() {
 	s.closeAll()
 }
 
-// undo removes everything that the test left behind, so that a shared server stays clean.
+// undo removes everything that the test left behind, so that a shared server stays clean. It uses
+// the connection of each claim, unless that is closed.
 func (s *suite) undo() {
-	var c *conn
+	var spare *conn
 	for _, k := range s.claims {
 		if !k.alive {
 			continue
 		}
-		if c == nil {
-			c = s.open()
+		c := k.conn
+		if c.closed {
+			if spare == nil {
+				spare = s.open()
+			}
+			c = spare
 		}
 		ctx, cancel := s.bounded()
 		if k.kept && s.caps.Features.Has(store.FeatureList) {

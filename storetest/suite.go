@@ -49,8 +49,8 @@ type Harness struct {
 
 	// Residue, if set, returns the contents of the server: keys, rows, nodes, sessions. The suite
 	// calls it before a test, and after it when all grants have ended and all connections are
-	// closed, and fails if anything was added. It must not include contents that may stay, such
-	// as a counter per server.
+	// closed, and fails if anything was added. An entry must not change while it stays, as an age
+	// would. It must not include contents that may stay, such as a counter per server.
 	Residue func(t testing.TB) []string
 
 	// Parallel is how many tests run at the same time; 0 means one. It is meant for stores
