@@ -18,7 +18,7 @@ func (c *Client) acquire(ctx context.Context, cl *call, begin time.Duration) (l 
 	if w != nil {
 		c.reportWaiting(ctx, cl)
 		if cause := c.waitForTurn(ctx, cl, w); cause != nil {
-			return nil, false, c.cancelWait(ctx, cl, begin, w, cause)
+			return nil, false, c.cancelWait(ctx, cl, w, cause)
 		}
 		out = c.queue.Collect(w)
 	}
@@ -56,15 +56,13 @@ func (c *Client) waitForTurn(ctx context.Context, cl *call, w *localqueue.Waiter
 
 // cancelWait removes a call whose wait has ended from the local queue. If the call was served
 // at the same moment, cancelWait releases the grant or ends the turn that it got.
-func (c *Client) cancelWait(ctx context.Context, cl *call, begin time.Duration, w *localqueue.Waiter, cause error) error {
+func (c *Client) cancelWait(ctx context.Context, cl *call, w *localqueue.Waiter, cause error) error {
 	out, signalled, obstacle := c.queue.Cancel(w)
 	if signalled {
 		switch {
 		case out.Grant != nil:
 			obstacle = nil
-			l := grantOf(out.Grant).lease.Load()
-			c.reportUnused(ctx, cl, begin, l)
-			l.unlockUnused(ctx)
+			grantOf(out.Grant).lease.Load().unlockUnused(ctx)
 		case out.Err == nil:
 			c.endTurn(out.Turn)
 		}

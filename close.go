@@ -54,7 +54,7 @@ func (c *Client) releaseAll() error {
 			mine = append(mine, g)
 		}
 		if ended && c.observed() {
-			c.emit(l.event(EventReleased))
+			l.reportEnd(l.event(EventReleased))
 		}
 	}
 	ctx, cancel := context.WithTimeout(c.life.Work, bounded.CallTimeout)

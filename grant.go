@@ -1,7 +1,6 @@
 package holdfast
 
 import (
-	"errors"
 	"sync/atomic"
 	"time"
 
@@ -76,12 +75,7 @@ func (g *grant) Lost(loss renewal.Loss) {
 // ReportLost tells the observer about a loss.
 func (g *grant) ReportLost() {
 	if l := g.lease.Load(); l.lost && g.c.observed() {
-		e := l.event(EventLost)
-		e.Err = l.Err()
-		if lost := (*lostError)(nil); errors.As(e.Err, &lost) {
-			e.Reason = lost.loss.Word
-		}
-		g.c.emit(e)
+		l.reportEnd(l.lostEvent())
 	}
 }
 

@@ -38,6 +38,8 @@ type lease struct {
 	handles  int32         // root: how many leases were not unlocked, itself included
 	released bool          // this lease was unlocked
 	ended    bool          // root: all leases were unlocked, or the grant was lost or the client closed
+	reported bool          // root: the observer knows that it was acquired
+	end      EventKind     // root: how it ended, if the observer must hear of it later; 0 if not
 	lost     bool          // ended by grant.Lost, the only function that uses it without the mutex
 	openAt   time.Duration // root: when MinHold is over; 0 without MinHold
 	inner    *lease        // root: the first lease that shares the grant; in the others: the next one
@@ -237,7 +239,7 @@ func (l *lease) unlock(ctx context.Context, keep store.Keep, all bool) error {
 		if errors.Is(err, ErrLost) {
 			e.Kind, e.Err, e.Reason = EventLost, err, renewal.Gone.Word
 		}
-		c.emit(e)
+		r.reportEnd(e)
 	}
 	if err != nil {
 		return fail(op, l.name(), err)

@@ -2,6 +2,7 @@ package holdfast
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -15,9 +16,10 @@ type Observer func(Event)
 // An Event is something that happened to a lock.
 type Event struct {
 	Kind    EventKind
-	Name    string // as the caller wrote it, without the client's prefix
-	Store   string // kind of store, such as "redis"
-	Mode    Mode
+	Name    string        // as the caller wrote it, without the client's prefix
+	Store   string        // kind of store, such as "redis"
+	Mode    Mode          // as it was acquired, even after Downgrade
+	ID      ID            // of the lease; zero while there is none
 	Token   int64         // of the lease; 0 while there is none
 	Waited  time.Duration // EventAcquired, EventHandedOver, EventGaveUp: since the call
 	Queued  bool          // EventAcquired, EventHandedOver, EventGaveUp: this ends the wait that EventWaiting reported
@@ -41,7 +43,6 @@ const (
 	// EventAcquired means that the store granted the lock.
 	EventAcquired
 	// EventHandedOver means that the lock was handed over by another goroutine of this client.
-	// If the call gave up at the same moment, EventReleased and EventGaveUp follow.
 	EventHandedOver
 	// EventRenewed means that the lease was extended.
 	EventRenewed
@@ -87,7 +88,52 @@ func (k EventKind) String() string {
 
 // event returns an event of a lease.
 func (l *lease) event(kind EventKind) Event {
-	return Event{Kind: kind, Name: l.name(), Mode: l.mode(), Token: l.token, Held: l.g.c.now() - l.since}
+	e := Event{Kind: kind, Name: l.name(), Mode: l.mode(), ID: l.g.ID, Token: l.token, Held: l.g.c.now() - l.since}
+	if l.g.Exclusive { // even after Downgrade
+		e.Mode = ModeExclusive
+	}
+	return e
+}
+
+// lostEvent returns the event of a lease that was lost.
+func (l *lease) lostEvent() Event {
+	e := l.event(EventLost)
+	e.Err = l.Err()
+	if lost := (*lostError)(nil); errors.As(e.Err, &lost) {
+		e.Reason = lost.loss.Word
+	}
+	return e
+}
+
+// reportEnd tells the observer that a root lease has ended. If the observer does not know yet that
+// it was acquired, reportAcquired tells it later. If no call got the lease, the observer is told
+// neither.
+func (l *lease) reportEnd(e Event) {
+	l.mu.Lock()
+	reported := l.reported
+	if !reported {
+		l.end = e.Kind
+	}
+	l.mu.Unlock()
+	if reported {
+		l.g.c.emit(e)
+	}
+}
+
+// reportAcquired tells the observer that a root lease was acquired, and that it has ended if it has.
+func (l *lease) reportAcquired(e Event) {
+	e.ID, e.Token = l.g.ID, l.token
+	l.g.c.emit(e)
+	l.mu.Lock()
+	end := l.end
+	l.reported = true
+	l.mu.Unlock()
+	switch end {
+	case EventLost:
+		l.g.c.emit(l.lostEvent())
+	case EventReleased:
+		l.g.c.emit(l.event(EventReleased))
+	}
 }
 
 // reportWaiting tells the observer once that a call has to wait.
@@ -107,19 +153,11 @@ func (c *Client) reportTaken(ctx context.Context, cl *call, begin time.Duration,
 	case handed:
 		e.Kind = EventHandedOver
 	}
-	if l != nil {
-		e.Token = l.token
+	if l == nil {
+		c.emit(e)
+	} else {
+		l.reportAcquired(e)
 	}
-	c.emit(e)
-}
-
-// reportUnused tells the observer that a lock was handed over to a call at the moment when it
-// gave up. EventReleased and EventGaveUp follow.
-func (c *Client) reportUnused(ctx context.Context, cl *call, begin time.Duration, l *lease) {
-	if c.observed() {
-		c.emit(Event{Kind: EventHandedOver, Name: cl.name, Mode: cl.Request.Mode, Token: l.token, Waited: c.now() - begin, Queued: cl.reported, Context: ctx})
-	}
-	cl.reported = false // the wait has ended, and EventGaveUp must not end it again
 }
 
 // observed reports whether the client has an observer or a logger. Callers check it before they

@@ -320,7 +320,7 @@ func TestSlowObserverDoesNotDelayRenewals(t *testing.T) {
 
 func TestTheNumbersOfHeldLocksAndWaitingCallsCanBeCounted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var held, waiting, gaveUp atomic.Int64
+		var held, waiting, gaveUp, calls atomic.Int64
 		c := mustNew(t, memstore.New(), holdfast.WithObserver(func(e holdfast.Event) {
 			if e.Kind == holdfast.EventHandedOver && !e.Queued {
 				t.Error("handed over to a call that did not wait")
@@ -332,15 +332,18 @@ func TestTheNumbersOfHeldLocksAndWaitingCallsCanBeCounted(t *testing.T) {
 			case holdfast.EventWaiting:
 				waiting.Add(1)
 			case holdfast.EventAcquired, holdfast.EventHandedOver:
+				calls.Add(1)
 				held.Add(1)
 			case holdfast.EventReleased, holdfast.EventLost:
 				held.Add(-1)
 			case holdfast.EventGaveUp:
+				calls.Add(1)
 				gaveUp.Add(1)
 			}
 		}))
+		const rounds = 200
 		failed := int64(0)
-		for range 200 {
+		for range rounds {
 			lease := mustLock(t, c, "n")
 			ctx, cancel := context.WithCancel(t.Context())
 			var wg sync.WaitGroup
@@ -362,7 +365,74 @@ func TestTheNumbersOfHeldLocksAndWaitingCallsCanBeCounted(t *testing.T) {
 		if held.Load() != 0 || waiting.Load() != 0 || gaveUp.Load() != failed {
 			t.Errorf("%d held, %d waiting, %d gave up of %d", held.Load(), waiting.Load(), gaveUp.Load(), failed)
 		}
+		if n := calls.Load(); n != 4*rounds {
+			t.Errorf("%d of %d calls have ended", n, 4*rounds)
+		}
 		c.Close()
+	})
+}
+
+// A lease ends while the observer is still told that it was acquired.
+func TestTheEndOfALeaseIsObservedAfterItWasAcquired(t *testing.T) {
+	for kind, end := range map[holdfast.EventKind]func(c *holdfast.Client){
+		holdfast.EventLost:     func(*holdfast.Client) { time.Sleep(time.Minute) }, // it is not renewed
+		holdfast.EventReleased: func(c *holdfast.Client) { go c.Close(); synctest.Wait() },
+	} {
+		t.Run(kind.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var seen recorder
+				var c *holdfast.Client
+				p := newProxy(memstore.New())
+				p.set(func() { p.renew = failRenew })
+				c = newClient(t, p, holdfast.WithObserver(func(e holdfast.Event) {
+					if e.Kind == holdfast.EventAcquired {
+						end(c)
+					}
+					seen.observe(e)
+				}))
+				lease := mustLock(t, c, "n")
+				synctest.Wait()
+				if got, want := seen.kinds(holdfast.EventAcquired, kind), "acquired, "+kind.String(); got != want {
+					t.Errorf("observed %s, want %s", got, want)
+				}
+				if e := seen.last(kind); e.ID != lease.ID() || e.Token != lease.Token() || kind == holdfast.EventLost && e.Reason != "expired" {
+					t.Errorf("%+v", e)
+				}
+			})
+		})
+	}
+}
+
+func TestEventsHaveTheModeInWhichTheLockWasAcquired(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		var seen recorder
+		c, other := newClient(t, s, holdfast.WithObserver(seen.observe)), newClient(t, s)
+		for kind, end := range map[holdfast.EventKind]func(*holdfast.Lease){
+			holdfast.EventReleased: func(l *holdfast.Lease) { mustUnlock(t, l) },
+			holdfast.EventLost: func(l *holdfast.Lease) {
+				other.Break(t.Context(), "n", l.ID())
+				<-l.Done()
+				synctest.Wait()
+			},
+		} {
+			lease := mustLock(t, c, "n")
+			if err := lease.Downgrade(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			end(lease)
+			if e := seen.last(kind); e.Mode != holdfast.ModeExclusive || e.Token != lease.Token() {
+				t.Errorf("%+v", e)
+			}
+			shared, err := c.RLock(t.Context(), "n")
+			if err != nil {
+				t.Fatal(err)
+			}
+			end(shared)
+			if e := seen.last(kind); e.Mode != holdfast.ModeShared || e.Token != shared.Token() {
+				t.Errorf("%+v", e)
+			}
+		}
 	})
 }
 

@@ -19,9 +19,10 @@
 //	holdfast.errors             counter        failed calls to the store while acquiring or releasing
 //	holdfast.fence.rejections   counter        stale tokens that a resource refused; see Observer.Fence
 //
-// Attributes: holdfast.store (the kind of store), holdfast.mode, holdfast.result (of an acquiring
-// call: acquired, handed_over, held, canceled, unavailable or error; of a renewal: ok or error),
-// holdfast.end (released or lost) and holdfast.reason (of a loss: expired, gone or max_hold).
+// Attributes: holdfast.store (the kind of store), holdfast.mode (as it was acquired), holdfast.result
+// (of an acquiring call: acquired, handed_over, held, canceled, unavailable or error; of a renewal:
+// ok or error), holdfast.end (released or lost) and holdfast.reason (of a loss: expired, gone or
+// max_hold).
 //
 // Counters of failures begin with 0 when a client first uses a store, so that alerts see the
 // first failure. The program in examples/metrics serves all of this to Prometheus, with the names

@@ -41,10 +41,10 @@ type series struct {
 	name  string // as WithNames groups it; empty without it
 }
 
-// holdKey identifies a lease.
+// holdKey identifies a lease. Leases that were handed over have the same ID and different tokens.
 type holdKey struct {
-	store, name string
-	token       int64
+	id    holdfast.ID
+	token int64
 }
 
 // New returns an Observer. Pass its method Observe to holdfast.WithObserver. New returns an error
@@ -177,7 +177,7 @@ func (o *Observer) called(ctx context.Context, e *holdfast.Event) {
 	o.held.Add(ctx, 1, o.attributes(e))
 	_, hold := o.tracer.Start(ctx, "holdfast.hold", trace.WithTimestamp(now), trace.WithAttributes(o.spanAttributes(e)...))
 	if hold.IsRecording() {
-		o.holds.Store(holdKey{e.Store, e.Name, e.Token}, hold)
+		o.holds.Store(holdKey{e.ID, e.Token}, hold)
 	}
 }
 
@@ -186,7 +186,7 @@ func (o *Observer) ended(ctx context.Context, e *holdfast.Event, how string) {
 	end := attribute.String("holdfast.end", how)
 	o.held.Add(ctx, -1, o.attributes(e))
 	o.hold.Record(ctx, e.Held.Seconds(), o.attributes(e, end))
-	span, ok := o.holds.LoadAndDelete(holdKey{e.Store, e.Name, e.Token})
+	span, ok := o.holds.LoadAndDelete(holdKey{e.ID, e.Token})
 	if !ok {
 		return
 	}

@@ -243,3 +243,33 @@ func TestStaleWritesAreCounted(t *testing.T) {
 	}
 	b.want(1, "holdfast.fence.rejections")
 }
+
+// Two stores of the same kind give the same token to the same name.
+func TestOneObserverServesTwoStoresOfOneKind(t *testing.T) {
+	b, ctx := newBench(t), t.Context()
+	var leases []*holdfast.Lease
+	for range 2 {
+		lease, err := b.client(memstore.New()).Lock(ctx, "n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		leases = append(leases, lease)
+	}
+	if leases[0].Token() != leases[1].Token() {
+		t.Fatalf("tokens %d and %d, want the same", leases[0].Token(), leases[1].Token())
+	}
+	holds := 0
+	for _, lease := range leases {
+		if err := lease.Unlock(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, span := range b.spans.Ended() {
+		if span.Name() == "holdfast.hold" {
+			holds++
+		}
+	}
+	if holds != 2 {
+		t.Errorf("%d spans of held locks have ended, want 2", holds)
+	}
+}
