@@ -219,20 +219,34 @@ func behind(t *testing.T) (proxy *faultproxy.Proxy, far, near *Store, look *clie
 	return proxy, opened(t, proxy.Addr()), opened(t, server.Addr()), direct(t, server.Addr())
 }
 
-// lose makes a call whose request arrives and whose reply is lost together with the connection.
-func lose(t *testing.T, proxy *faultproxy.Proxy, mark string, call func(ctx context.Context) error) {
+// has returns a function that matches requests with a mark.
+func has(mark []byte) func([]byte) bool {
+	return func(request []byte) bool { return bytes.Contains(request, mark) }
+}
+
+// lose makes a call in which a request with a mark is executed, and its reply is lost together with
+// the connection.
+func lose(t *testing.T, proxy *faultproxy.Proxy, look *clientv3.Client, mark []byte, call func(ctx context.Context) error) {
 	t.Helper()
-	proxy.Lose(t, func(b []byte) bool { return bytes.Contains(b, []byte(mark)) }, call)
+	ctx := bounded(t, patience)
+	proxy.Lose(t, has(mark), call, func() (string, error) {
+		key, err := look.Get(ctx, "lock/a")
+		if err != nil {
+			return "", err
+		}
+		leases, err := look.Leases(ctx)
+		if err != nil {
+			return "", err
+		}
+		return fmt.Sprint(key.Header.Revision, leases.Leases), nil
+	})
 }
 
 func TestALostReplyToAnAcquireIsUndoneByLeaving(t *testing.T) {
 	t.Parallel()
 	proxy, far, near, look := behind(t)
 	req := request("a", false)
-	lose(t, proxy, "lock/a", func(ctx context.Context) error { _, err := far.Acquire(ctx, req); return err })
-	if len(etcdtest.Residue(t, look)) < 2 {
-		t.Fatal("the request did not arrive")
-	}
+	lose(t, proxy, look, []byte("lock/a"), func(ctx context.Context) error { _, err := far.Acquire(ctx, req); return err })
 	eventually(t, func(ctx context.Context) (int, error) { return 0, far.Leave(ctx, "a", req.ID) })
 	// The lease was revoked too, so the request cannot be executed a second time.
 	if left := etcdtest.Residue(t, look); len(left) > 0 {
@@ -243,11 +257,12 @@ func TestALostReplyToAnAcquireIsUndoneByLeaving(t *testing.T) {
 
 func TestALostReplyToARenewalWithTokensIsNotALostLock(t *testing.T) {
 	t.Parallel()
-	proxy, far, near, _ := behind(t)
+	proxy, far, near, look := behind(t)
 	req := request("a", false)
 	must(t, far, req, 0)
 	renewal := []store.Renewal{{Name: "a", ID: req.ID, TTL: req.TTL, Mode: req.Mode, Tokens: 10}}
-	lose(t, proxy, "lock/a", func(ctx context.Context) error { _, err := far.Renew(ctx, renewal); return err })
+	write := []byte(req.ID.String()) // it is in the value of the key
+	lose(t, proxy, look, write, func(ctx context.Context) error { _, err := far.Renew(ctx, renewal); return err })
 	out := eventually(t, func(ctx context.Context) ([]store.Renewed, error) { return far.Renew(ctx, renewal) })
 	if out[0].Status != store.Extended || out[0].Tokens != 10 {
 		t.Errorf("%+v after a lost reply", out[0])
@@ -316,7 +331,7 @@ func TestALeaseIsNotReusedWhileACallMayStillAffectIt(t *testing.T) {
 		req := request("a", true)
 		must(t, far, req, 1)
 		lease := far.claims[claimKey{"a", req.ID}].place.id
-		lose(t, proxy, fmt.Sprintf("w%x", lease), func(ctx context.Context) error { return leave(ctx, req) })
+		lose(t, proxy, look, fmt.Appendf(nil, "w%x", lease), func(ctx context.Context) error { return leave(ctx, req) })
 		eventually(t, func(ctx context.Context) (int, error) { return 0, far.Leave(ctx, "a", req.ID) })
 		if left := etcdtest.Residue(t, look); slices.Contains(left, fmt.Sprintf("lease %x", lease)) {
 			t.Errorf("%s: the lease is still there: %q", what, left)

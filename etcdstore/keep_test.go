@@ -1,12 +1,13 @@
 package etcdstore
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"strings"
 	"testing"
 	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-lock/holdfast/etcdstore/internal/etcdtest"
 	"github.com/holdfast-lock/holdfast/internal/faultproxy"
@@ -21,22 +22,19 @@ func TestAKeepWithoutAReplyLeavesNoLeaseWithoutARecord(t *testing.T) {
 	record := []byte("lock/a" + separator + string(rune(kindDone)))
 	type fault struct {
 		mark  []byte
-		occur func(t *testing.T, p *faultproxy.Proxy, is func([]byte) bool, call func(context.Context) error)
+		occur func(t *testing.T, p *faultproxy.Proxy, look *clientv3.Client, mark []byte, call func(context.Context) error)
 	}
-	lost := func(t *testing.T, p *faultproxy.Proxy, is func([]byte) bool, call func(context.Context) error) {
-		p.Lose(t, is, call)
+	late := func(t *testing.T, p *faultproxy.Proxy, _ *clientv3.Client, mark []byte, call func(context.Context) error) {
+		p.Abandon(t, has(mark), call, func() {})
 	}
-	late := func(t *testing.T, p *faultproxy.Proxy, is func([]byte) bool, call func(context.Context) error) {
-		p.Abandon(t, is, call, func() {})
-	}
-	never := func(t *testing.T, p *faultproxy.Proxy, is func([]byte) bool, call func(context.Context) error) {
-		p.Abandon(t, is, call, func() {})
+	never := func(t *testing.T, p *faultproxy.Proxy, look *clientv3.Client, mark []byte, call func(context.Context) error) {
+		late(t, p, look, mark, call)
 		p.Cut()
 	}
 	for what, f := range map[string]fault{
-		"the reply to the lease is lost":          {lease, lost},
+		"the reply to the lease is lost":          {lease, lose},
 		"the request for the lease is lost":       {lease, never},
-		"the reply to the write is lost":          {record, lost},
+		"the reply to the write is lost":          {record, lose},
 		"the request for the write is lost":       {record, never},
 		"the write arrives after the caller left": {record, late},
 	} {
@@ -54,7 +52,7 @@ func TestAKeepWithoutAReplyLeavesNoLeaseWithoutARecord(t *testing.T) {
 				proxy, far, _, look := behind(t)
 				req := request("a", false)
 				must(t, far, req, 0)
-				f.occur(t, proxy, func(b []byte) bool { return bytes.Contains(b, f.mark) }, func(ctx context.Context) error {
+				f.occur(t, proxy, look, f.mark, func(ctx context.Context) error {
 					return far.Release(ctx, "a", req.ID, keep)
 				})
 				proxy.Heal()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -95,15 +96,22 @@ func lostReply(t *testing.T, server *servers.ZooKeeper, root string) {
 	try(t, other, request("a"))
 	req := request("a")
 	req.Queue = true
-	proxy.Lose(t, has(req.ID), func(ctx context.Context) error {
+	places := func() []string { return mentioning(nodes(t, admin, root), req.ID) }
+	// The first request is for a name that is free.
+	joins := func(b []byte) bool {
+		node := "-" + req.ID.String() + "-"
+		return bytes.Count(b, []byte(node)) > bytes.Count(b, []byte(node+firstSeq))
+	}
+	proxy.Lose(t, joins, func(ctx context.Context) error {
 		_, err := s.Acquire(ctx, req)
 		return err
-	})
+	}, func() (string, error) { return fmt.Sprint(places()), nil })
+	before := places()
 	if answer := try(t, s, req); answer.Granted() {
 		t.Error("granted beside the holder")
 	}
-	if list := mentioning(nodes(t, admin, root), req.ID); len(list) != 1 {
-		t.Errorf("nodes %v, want one", list)
+	if after := places(); len(before) != 1 || !slices.Equal(after, before) {
+		t.Errorf("nodes %v after %v, want one and the same", after, before)
 	}
 }
 

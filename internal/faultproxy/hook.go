@@ -63,19 +63,28 @@ func (p *Proxy) Abandon(t testing.TB, match func(request []byte) bool, call func
 	}
 }
 
-// Lose makes a call whose request reaches the server and whose reply is lost. It returns after the
-// call has failed. All connections are cut then, and the proxy is healed.
-func (p *Proxy) Lose(t testing.TB, match func(request []byte) bool, call func(context.Context) error) {
+// Lose makes a call whose request is executed and whose reply is lost. State returns what the request
+// changes at the server: when it has changed, the request was executed. Lose returns after the call
+// has failed. All connections are cut then, and the proxy is healed.
+func (p *Proxy) Lose(t testing.TB, match func(request []byte) bool, call func(context.Context) error, state func() (string, error)) {
 	t.Helper()
-	before := p.ToClient.Dropped()
-	err := cancelAfter(t, p.DropRepliesAfter(match), call, func() {
-		servers.Poll(t, replyLimit, func() error {
-			if p.ToClient.Dropped() == before {
-				return errors.New("the server does not reply")
+	var before string
+	var failed error
+	seen := p.onRequest(match, func() {
+		p.ToClient.Drop()
+		before, failed = state()
+	})
+	err := cancelAfter(t, seen, call, func() {
+		if failed != nil {
+			t.Fatal(failed)
+		}
+		servers.Poll(t, executeLimit, func() error {
+			now, err := state()
+			if err == nil && now == before {
+				err = errors.New("the server does not execute the request")
 			}
-			return nil
+			return err
 		})
-		time.Sleep(replyPause) // the first bytes may be of the protocol, and not of the reply
 	})
 	if err == nil {
 		t.Fatal("the call worked though its reply was lost")
@@ -84,10 +93,7 @@ func (p *Proxy) Lose(t testing.TB, match func(request []byte) bool, call func(co
 	p.Heal()
 }
 
-const (
-	replyLimit = 30 * time.Second
-	replyPause = 300 * time.Millisecond
-)
+const executeLimit = 30 * time.Second
 
 // cancelAfter makes a call. When its request is seen, it calls then, and cancels the context of the
 // call. It returns the error of the call.
