@@ -183,69 +183,81 @@ func TestConflictOfTokensWhileOthersAreQueuedEndsSoon(t *testing.T) {
 // The bell chooses the tokens of a contended name. It must not stay behind the other nodes, because
 // then they would not agree to any of its tokens without another round.
 func TestCounterOfABellCatchesUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 3, quorum.Options{})
-		high := request("n")
-		high.Floor = time.Now().UnixMicro() + 10_000
-		for _, i := range []int{1, 2} {
-			n := nodes[q.Order("n", i)].Store
-			if a, err := n.Acquire(t.Context(), high); err != nil || !a.Granted() {
-				t.Fatal(a, err)
-			}
-			n.Leave(t.Context(), "n", high.ID)
-		}
-		bell := nodes[q.Order("n", 0)]
-		var renewals atomic.Int32
-		bell.set(func(_ context.Context, call string) error {
-			if call == "Renew" {
-				renewals.Add(1)
-			}
-			return nil
-		}, nil)
-		holder := request("n")
-		first := mustAcquire(t, q, holder)
-		last := first
-		const handOffs = 20
-		waiters := make([]store.Request, handOffs+1) // the last one waits all the time
-		for i := range waiters {
-			waiters[i] = request("n")
-			waiters[i].Queue = true
-			if a, err := q.Acquire(t.Context(), waiters[i]); err != nil || a.Granted() {
-				t.Fatal(a, err)
-			}
-		}
-		for _, next := range waiters[:handOffs] {
-			if err := q.Release(t.Context(), "n", holder.ID, store.Keep{}); err != nil {
-				t.Fatal(err)
-			}
-			if err := q.Wait(t.Context(), "n", next.ID); err != nil {
-				t.Fatal(err)
-			}
-			last = mustAcquire(t, q, next)
-			synctest.Wait()
-			holder = next
-			page, err := bell.List(t.Context(), store.Query{Name: "n"})
-			if err != nil || page.Locks[0].Holders[0].Left < last.TTL {
-				t.Fatalf("the bell has %v, %v, want the vote for at least %v", page, err, last.TTL)
-			}
-		}
-		// The first round asks the bell, and the second one the other nodes.
-		if rounds := q.Rounds(); rounds[2] < handOffs-2 {
-			t.Errorf("rounds %v, want nearly all of %d hand-offs in 2", rounds, handOffs)
-		}
-		if n := renewals.Load(); n > 5 {
-			t.Errorf("%d renewals at the bell", n)
-		}
-		if last.Token > first.Token+1000 {
-			t.Errorf("token %d after %d", last.Token, first.Token)
-		}
-		q.Release(t.Context(), "n", holder.ID, store.Keep{})
-		q.Leave(t.Context(), "n", waiters[handOffs].ID)
-		synctest.Wait()
-		if n := q.Sessions(); n > 0 {
-			t.Errorf("%d identities are not forgotten", n)
-		}
-	})
+	for _, crowd := range []bool{true, false} {
+		t.Run(fmt.Sprint("crowd=", crowd), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes, q := gates(t, 3, quorum.Options{})
+				high := request("n")
+				high.Floor = time.Now().UnixMicro() + 10_000
+				for _, i := range []int{1, 2} {
+					n := nodes[q.Order("n", i)].Store
+					if a, err := n.Acquire(t.Context(), high); err != nil || !a.Granted() {
+						t.Fatal(a, err)
+					}
+					n.Leave(t.Context(), "n", high.ID)
+				}
+				bell := nodes[q.Order("n", 0)]
+				var renewals atomic.Int32
+				bell.set(func(_ context.Context, call string) error {
+					if call == "Renew" {
+						renewals.Add(1)
+					}
+					return nil
+				}, nil)
+				holder := request("n")
+				first := mustAcquire(t, q, holder)
+				last := first
+				wait := func() store.Request {
+					req := request("n")
+					req.Queue = true
+					if a, err := q.Acquire(t.Context(), req); err != nil || a.Granted() {
+						t.Fatal(a, err)
+					}
+					return req
+				}
+				const handOffs = 20
+				waiters := []store.Request{wait()}
+				if crowd {
+					waiters = append(waiters, wait())
+				}
+				for range handOffs {
+					next := waiters[0]
+					if err := q.Release(t.Context(), "n", holder.ID, store.Keep{}); err != nil {
+						t.Fatal(err)
+					}
+					if err := q.Wait(t.Context(), "n", next.ID); err != nil {
+						t.Fatal(err)
+					}
+					last = mustAcquire(t, q, next)
+					synctest.Wait()
+					holder = next
+					page, err := bell.List(t.Context(), store.Query{Name: "n"})
+					if err != nil || page.Locks[0].Holders[0].Left < last.TTL {
+						t.Fatalf("the bell has %v, %v, want the vote for at least %v", page, err, last.TTL)
+					}
+					waiters = append(waiters[1:], wait())
+				}
+				// The first round asks the bell, and the second one the other nodes.
+				if rounds := q.Rounds(); rounds[2] < handOffs-2 {
+					t.Errorf("rounds %v, want nearly all of %d hand-offs in 2", rounds, handOffs)
+				}
+				if n := renewals.Load(); n > 5 {
+					t.Errorf("%d renewals at the bell", n)
+				}
+				if last.Token > first.Token+1000 {
+					t.Errorf("token %d after %d", last.Token, first.Token)
+				}
+				q.Release(t.Context(), "n", holder.ID, store.Keep{})
+				for _, waiter := range waiters {
+					q.Leave(t.Context(), "n", waiter.ID)
+				}
+				synctest.Wait()
+				if n := q.Sessions(); n > 0 {
+					t.Errorf("%d identities are not forgotten", n)
+				}
+			})
+		})
+	}
 }
 
 // Some waiters queue at the second node of the name, because the first one had a free vote when they
@@ -356,6 +368,56 @@ func TestCounterOfABellIsNotRaisedWithoutWaiters(t *testing.T) {
 		synctest.Wait()
 		if n := bell.count(); n != 1 {
 			t.Errorf("%d calls at the bell, want one Acquire", n)
+		}
+	})
+}
+
+// Two clients take turns. When one of them is granted the name, the other one is not queued yet, but
+// it asks soon. They do not split the votes of the nodes.
+func TestTwoClientsThatTakeTurnsNeedTwoRounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const pairs = 300
+		servers, _ := gates(t, 5, quorum.Options{})
+		var clients sync.WaitGroup
+		var handles []*quorum.Store
+		for range 2 {
+			nodes, q := gates(t, 5, quorum.Options{})
+			handles = append(handles, q)
+			for i, n := range nodes {
+				n.Store = servers[i].Store
+				n.set(func(context.Context, string) error {
+					time.Sleep(100*time.Microsecond + rand.N(100*time.Microsecond))
+					return nil
+				}, nil)
+			}
+			c, err := holdfast.New(q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			clients.Go(func() {
+				for range pairs {
+					lease, err := c.Lock(t.Context(), "n")
+					if err == nil {
+						err = lease.Unlock(t.Context())
+					}
+					if err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		clients.Wait()
+		var more uint64
+		for _, q := range handles {
+			for n, granted := range q.Rounds() {
+				if n > 2 { // the first round asks the bell, and the second one the other nodes
+					more += granted
+				}
+			}
+		}
+		if more > 2*pairs/50 {
+			t.Errorf("%d of %d requests needed more than two rounds", more, 2*pairs)
 		}
 	})
 }

@@ -56,11 +56,13 @@ func (a *attempt) win(d decision) (store.Answer, error) {
 			s.leaveNode(se, i)
 		}
 	}
-	if a.bell >= 0 && a.waiters > 0 && a.votes[a.bell].state == granted && a.votes[a.bell].recorded < highest {
+	if a.waiters > 0 {
+		s.crowds.note(a.req.Name, now)
+	}
+	if a.bell >= 0 && a.votes[a.bell].state == granted && a.votes[a.bell].recorded < highest && s.crowds.has(a.req.Name, now) {
 		s.raise(se, a.bell, highest+8)
 	}
 	s.completeLater(se)
-	s.crowds.note(a.req.Name, a.waiters > 0, now)
 	return store.Answer{Token: d.first, Tokens: int(d.last - d.first + 1), TTL: valid, Waiters: a.waiters}, nil
 }
 
@@ -109,7 +111,7 @@ func (a *attempt) fail(ctx context.Context) error {
 func (a *attempt) refuse() *store.Refusal {
 	a.giveBack()
 	r := a.refusal()
-	a.s.crowds.note(a.req.Name, true, a.s.now())
+	a.s.crowds.note(a.req.Name, a.s.now())
 	if a.bell >= 0 {
 		a.enqueue(r)
 	}

@@ -145,7 +145,7 @@ func New(ctx context.Context, nodes []Node, opts Options) (*Store, error) {
 	}
 	s.life.Begin()
 	s.workers = workers{jobs: make(chan func()), maxIdle: int32(2 * len(nodes))}
-	s.crowds.now = s.now
+	s.crowds.until = make(map[string]time.Duration)
 	if err := s.identifyNodes(ctx); err != nil {
 		s.life.Shut() // a call that is in flight reports nothing
 		return nil, err

@@ -2,10 +2,10 @@ package quorum
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
@@ -13,11 +13,9 @@ import (
 
 const (
 	// crowdedFor is how long a name counts as contended after a request was refused or found
-	// other waiters.
+	// other waiters. Until then a request asks the bell first, which costs it a round if the name
+	// is free.
 	crowdedFor = time.Second
-
-	// maxCrowds bounds how many contended names are remembered.
-	maxCrowds = 1 << 16
 
 	// The pause before the next attempt after a split vote doubles with each split vote.
 	leastSplitPause = time.Millisecond
@@ -41,7 +39,8 @@ func (s *Store) order(name string, i int) int {
 // from time to time is not skipped, because clients agree on the bell only if it does not depend
 // on how busy they are.
 func (s *Store) bellOf(se *session) (bell int, alone bool) {
-	crowded, now := s.crowds.has(se.key.name), s.now()
+	now := s.now()
+	crowded := s.crowds.has(se.key.name, now)
 	se.mu.Lock()
 	defer se.mu.Unlock()
 	// Now and then the others are asked too: the bell may have a vote that was left there.
@@ -208,37 +207,27 @@ func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	return ctx.Err()
 }
 
-// crowds remembers which names are contended.
+// crowds remembers which names are contended. It does not forget a name because a request was
+// granted and found no waiter: between two clients that take turns, the other one is often just
+// about to ask. If both asked all nodes, they would split the votes.
 type crowds struct {
-	n     atomic.Int32
-	mu    sync.Mutex
-	until map[string]time.Duration
-	now   func() time.Duration
+	mu      sync.Mutex
+	until   map[string]time.Duration
+	sweepAt int // number of names at which those that are no longer contended are removed
 }
 
-func (c *crowds) has(name string) bool {
-	if c.n.Load() == 0 {
-		return false
-	}
+func (c *crowds) has(name string, now time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	until, ok := c.until[name]
-	return ok && c.now() < until
+	return now < c.until[name]
 }
 
-func (c *crowds) note(name string, contended bool, now time.Duration) {
-	if !contended && c.n.Load() == 0 {
-		return
-	}
+func (c *crowds) note(name string, now time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if contended {
-		if c.until == nil || len(c.until) >= maxCrowds {
-			c.until = make(map[string]time.Duration)
-		}
-		c.until[name] = now + crowdedFor
-	} else {
-		delete(c.until, name)
+	if len(c.until) >= c.sweepAt {
+		maps.DeleteFunc(c.until, func(_ string, until time.Duration) bool { return now >= until })
+		c.sweepAt = max(minSweep, 2*len(c.until))
 	}
-	c.n.Store(int32(len(c.until)))
+	c.until[name] = now + crowdedFor
 }
