@@ -129,12 +129,13 @@
 // A waiter is queued at one node, the bell of the name: the first node that is not down, in an
 // order that depends on the name and on the names of the nodes, and is the same for all clients.
 // The bell wakes the waiter by a push. In case a push is lost, the waiter also polls, with a
-// bounded and jittered interval. While a name is contended, a request asks the bell alone at
-// first, without a proposal. When the bell has granted it, the request asks the other nodes for
-// the token that the bell chose. A bell that pushes grants, as Redis does, grants the request
-// with the wake-up, so that a turn takes one round trip to the other nodes. So there is usually
-// one candidate at a time. If the other nodes were ahead of the bell's token, the new holder raises
-// the counter of the bell in the background, so that the next turn takes one round trip again.
+// bounded and jittered interval. For a second after a request of this client was refused or found
+// waiters, the name counts as contended: then a request asks the bell alone at first, without a
+// proposal. When the bell has granted it, the request asks the other nodes for the token that the
+// bell chose. A bell that pushes grants, as Redis does, grants the request with the wake-up, so that
+// a turn takes one round trip to the other nodes. So there is usually one candidate at a time. If
+// the other nodes were ahead of the bell's token, the new holder raises the counter of the bell in
+// the background, so that the next turn takes one round trip again.
 //
 // If votes are split nevertheless, the request that has the vote of the first node in the order
 // of the name that answered is the candidate: it asks the other nodes again until the deadline of
