@@ -169,7 +169,7 @@ func (s *Store) shut(se *session) {
 	se.mu.Lock()
 	ended := !se.held && !se.waiting && (se.over || se.tainted < s.now())
 	se.mu.Unlock()
-	if ended {
+	if ended && s.sessions[se.key] == se { // a reply may come after the identity was used again
 		delete(s.sessions, se.key)
 	}
 }

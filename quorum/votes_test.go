@@ -450,3 +450,30 @@ func TestNodesThatFindThemselvesOnOneServerAtTheSameTimeDoNotBothCount(t *testin
 		q.Close()
 	}
 }
+
+// A node answers a renewal after the lease was left, and the identity has requested the name again. The
+// session of the second lease stays.
+func TestLateReplyToARenewalDoesNotEndTheSessionOfTheNextLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{Timeout: 2 * time.Second})
+		at := func(i int) *gate { return nodes[q.Order("n", i)] }
+		req := request("n")
+		mustAcquire(t, q, req) // by nodes 0 and 1
+		at(2).set(nil, func(_ context.Context, call string) error {
+			if call == "Renew" {
+				time.Sleep(time.Second)
+			}
+			return nil
+		})
+		mustRenew(t, q, store.Renewal{Name: "n", ID: req.ID, TTL: req.TTL, Mode: store.Exclusive})
+		if err := q.Leave(t.Context(), "n", req.ID); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(500 * time.Millisecond)
+		mustAcquire(t, q, req)
+		time.Sleep(2 * time.Second)
+		if n := q.Sessions(); n != 1 {
+			t.Errorf("%d identities are remembered, want the one that holds the name", n)
+		}
+	})
+}
