@@ -103,7 +103,9 @@
 // asked before get it 10 ms after the lease was granted, or when the store is closed. Nodes that
 // lost it in a restart get it after a renewal. This is done only while the lease is valid and not
 // gone (rule Repair), because a further vote then excludes only requests that are excluded
-// anyway. If the reply arrives after the lease has ended, the vote is given back.
+// anyway. If the reply arrives after the lease has ended, the vote is given back. Another handle may
+// have ended the lease meanwhile: a node that voted for it is asked once more, and if that node has
+// lost its vote, the new votes are given back.
 //
 // A release goes to all nodes that may have a vote, and waits for those that answer in time. It
 // has succeeded if a majority no longer has the grant. Nodes that did not confirm it are sent a
