@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
+	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
 
 var names = flag.Int("names", 5_000, "how many names to lock and release")
@@ -76,6 +77,7 @@ func TestFaultsOfASingleServer(t *testing.T) {
 		{"a kept record is removed after its time", keptForATime},
 		{"records kept by processes that ended are removed by others", sweptByOthers},
 		{"removing a kept record late does not remove a newer one", removedLate},
+		{"a holder is listed with its token after many segments were added", listedAfterSegments},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -112,6 +114,41 @@ func lostReply(t *testing.T, server *servers.ZooKeeper, root string) {
 	}
 	if after := places(); len(before) != 1 || !slices.Equal(after, before) {
 		t.Errorf("nodes %v after %v, want one and the same", after, before)
+	}
+}
+
+// Every request with a high floor adds a segment to the table of tokens. The holder's record has no
+// token, because it follows from the change that granted it.
+func listedAfterSegments(t *testing.T, server *servers.ZooKeeper, root string) {
+	s := openQuick(t, "zk://"+server.Addr()+root)
+	defer s.Close()
+	req := request("a")
+	token := try(t, s, req).Token
+	last := token
+	for i := range maxSegments - 2 {
+		high := request(fmt.Sprint("b", i))
+		high.Floor = last + span*block
+		last = try(t, s, high).Token
+	}
+	other := openQuick(t, "zk://"+server.Addr()+root)
+	defer other.Close()
+	page, err := other.List(bounded(t), store.Query{Name: "a"})
+	if err != nil || len(page.Locks) != 1 || len(page.Locks[0].Holders) != 1 || page.Locks[0].Holders[0].Token != token {
+		t.Errorf("listed %+v, %v, want the token %d", page.Locks, err, token)
+	}
+	// The tables of versions with fewer segments are read too, and those versions can read this one.
+	old := table{}
+	stat := wire.Stat{Mzxid: 100}
+	if err := old.decode([]byte("2 50 10 5"), &stat); err != nil || !slices.Equal(old.segments, []segment{{100, 50}, {10, 5}}) {
+		t.Errorf("segments %v, %v", old.segments, err)
+	}
+	if data := string(old.encode(1000)); data != "2 1000 100 50 10 5" {
+		t.Errorf("encoded as %q", data)
+	}
+	for _, bad := range []string{"", "2", "1 50", "2 50 10", "2 x"} {
+		if err := old.decode([]byte(bad), &stat); err == nil {
+			t.Errorf("%q was read as a table", bad)
+		}
 	}
 }
 

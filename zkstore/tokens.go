@@ -3,6 +3,9 @@ package zkstore
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
@@ -29,6 +32,10 @@ const (
 	// span bounds how many tokens an election wastes: with span × block = 2^26 there can be
 	// 2^27 elections. The cost of adding a segment every 262,144 changes is negligible.
 	span = 1 << 18
+
+	// maxSegments is how many segments the table has. The token of a grant is not known to other
+	// clients if so many segments were added since.
+	maxSegments = 32
 )
 
 type segment struct{ start, offset int64 }
@@ -39,13 +46,21 @@ type table struct {
 	known    bool
 	exists   bool
 	version  int32
-	segments [2]segment // the newest first; a start of 0 means none
+	segments []segment // the newest first
+}
+
+// newest returns the newest segment, or the zero value if there is none.
+func (t *table) newest() segment {
+	if len(t.segments) == 0 {
+		return segment{}
+	}
+	return t.segments[0]
 }
 
 // at returns the first token of a change. Ok is false if no segment covers the change.
 func (t *table) at(zxid int64) (token int64, ok bool) {
 	for _, g := range t.segments {
-		if n := zxid - g.start; n >= 0 && g.start > 0 {
+		if n := zxid - g.start; n >= 0 {
 			return g.offset + n*block, n < span
 		}
 	}
@@ -53,19 +68,36 @@ func (t *table) at(zxid int64) (token int64, ok bool) {
 }
 
 // encode returns the table with one more segment, which starts with the change that writes it.
-// The previous segment stays for grants whose tokens are not computed yet.
+// Earlier segments stay, for grants whose records have no token.
 func (t *table) encode(offset int64) []byte {
-	return fmt.Appendf(nil, "%d %d %d %d", recordVersion, offset, t.segments[0].start, t.segments[0].offset)
+	data := fmt.Appendf(nil, "%d %d", recordVersion, offset)
+	for _, g := range t.segments[:min(len(t.segments), maxSegments-1)] {
+		data = fmt.Appendf(data, " %d %d", g.start, g.offset)
+	}
+	return data
 }
 
 func (t *table) decode(data []byte, stat *wire.Stat) error {
-	var version int
-	g := &t.segments
-	_, err := fmt.Sscan(string(data), &version, &g[0].offset, &g[1].start, &g[1].offset)
-	if err != nil || version != recordVersion {
+	var numbers []int64
+	for field := range strings.FieldsSeq(string(data)) {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			numbers = nil
+			break
+		}
+		numbers = append(numbers, n)
+	}
+	if len(numbers) < 2 || len(numbers)%2 != 0 || numbers[0] != recordVersion {
 		return fmt.Errorf("zookeeper store: the node token holds %.40q, which this version cannot read, so tokens might not grow; restore it, or use another root", data)
 	}
-	g[0].start, t.version, t.exists, t.known = stat.Mzxid, stat.Version, true, true
+	numbers[0] = stat.Mzxid // the newest segment starts with this change
+	t.segments = nil
+	for g := range slices.Chunk(numbers, 2) {
+		if g[0] > 0 {
+			t.segments = append(t.segments, segment{start: g[0], offset: g[1]})
+		}
+	}
+	t.version, t.exists, t.known = stat.Version, true, true
 	return nil
 }
 
@@ -108,12 +140,12 @@ func (s *Store) raise(ctx context.Context, zxid, floor int64) error {
 		if err != nil {
 			return err
 		}
-		if token, ok := t.at(max(zxid, t.segments[0].start) + 1); ok && token > floor {
+		if token, ok := t.at(max(zxid, t.newest().start) + 1); ok && token > floor {
 			return nil
 		}
 		offset := floor + 1
 		if t.exists {
-			offset = max(offset, t.segments[0].offset+span*block)
+			offset = max(offset, t.newest().offset+span*block)
 		}
 		if offset > store.MaxToken {
 			return store.NoTokens(floor)

@@ -46,6 +46,13 @@ func (x *tab) forgive() {
 	x.problems = nil
 }
 
+// tolerate ignores problems whose text contains part, so far and from now on.
+func (x *tab) tolerate(part string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.tolerated = part
+}
+
 // withoutScripts turns JavaScript off.
 func (x *tab) withoutScripts() {
 	x.t.Helper()
