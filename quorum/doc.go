@@ -103,9 +103,10 @@
 // asked before get it 10 ms after the lease was granted, or when the store is closed. Nodes that
 // lost it in a restart get it after a renewal. This is done only while the lease is valid and not
 // gone (rule Repair), because a further vote then excludes only requests that are excluded
-// anyway. If the reply arrives after the lease has ended, the vote is given back. Another handle may
-// have ended the lease meanwhile: a node that voted for it is asked once more, and if that node has
-// lost its vote, the new votes are given back.
+// anyway. If the reply arrives after the lease has ended, the vote is given back. It is also given
+// back if the nodes that voted before have lost the lease meanwhile, because another client released
+// or broke it. One of them is asked after each repair. If it has lost its vote, all are asked, and the
+// lease is gone if it would be after a renewal: one node alone may have restarted.
 //
 // A release goes to all nodes that may have a vote, and waits for those that answer in time. It
 // has succeeded if a majority no longer has the grant. Nodes that did not confirm it are sent a

@@ -118,7 +118,7 @@ func (t *tally) repair(s *Store, status store.Status) {
 }
 
 // repair asks nodes for their votes for a lease. If another handle releases or breaks the lease at
-// the same time, which a node that voted reports, the votes are given back.
+// the same time, which the nodes that voted report, the votes are given back.
 func (s *Store) repair(se *session, nodes []int) {
 	o := s.newOp(se)
 	for _, i := range nodes {
@@ -135,8 +135,8 @@ func (s *Store) repair(se *session, nodes []int) {
 	}
 }
 
-// repairNode is like repair, for one node and a caller that has the lane. If the lease is over when the reply
-// arrives, the vote is given back.
+// repairNode is like repair, for one node and a caller that has the lane. If the lease is over when
+// the reply arrives, the vote is given back.
 func (s *Store) repairNode(ctx context.Context, se *session, n *node) error {
 	req, floor, valid := se.further(s.now())
 	if !s.rules.mayRepair(store.Unknown, valid) {
@@ -194,25 +194,49 @@ func (s *Store) complete(se *session) {
 	}
 }
 
-// isGone reports whether a node other than those given has lost its vote for a lease that is valid.
+// isGone reports whether the nodes, other than those given, have lost a lease that is valid. It asks
+// one node first, which usually still has its vote. A node that has lost its vote may have restarted,
+// so it counts only together with others.
 func (s *Store) isGone(se *session, except []int) bool {
-	req, _, valid := se.further(s.now())
-	voter := -1
+	var voters []int
 	for i, n := range s.nodes {
-		if se.hasVote(i) && !slices.Contains(except, i) && (voter < 0 || n.healthy()) {
-			voter = i
+		switch {
+		case !se.hasVote(i) || slices.Contains(except, i):
+		case n.healthy():
+			voters = slices.Insert(voters, 0, i)
+		default:
+			voters = append(voters, i)
 		}
 	}
-	if !valid || voter < 0 {
-		return false
+	gone := 0
+	if len(voters) > 0 {
+		gone = s.countGone(se, voters[:1])
+	}
+	if gone > 0 {
+		gone += s.countGone(se, voters[1:])
+	}
+	return s.rules.renewed(len(s.nodes), 0, gone) == store.Gone
+}
+
+// countGone returns how many of the given nodes have lost their votes for a lease that is valid.
+func (s *Store) countGone(se *session, nodes []int) (gone int) {
+	req, _, valid := se.further(s.now())
+	if !valid {
+		return 0
 	}
 	o := s.newOp(se)
 	defer o.finish(nil)
-	o.start(voter, func(ctx context.Context, n *node, r *reply) {
-		r.renewed, r.err = renewAt(ctx, n, store.Renewal{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode})
-	})
-	r, _ := o.next(s.life.Work, 0, 1)
-	return r.renewed.Status == store.Gone
+	for _, i := range nodes {
+		o.start(i, func(ctx context.Context, n *node, r *reply) {
+			r.renewed, r.err = renewAt(ctx, n, store.Renewal{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode})
+		})
+	}
+	for range nodes {
+		if r, _ := o.next(s.life.Work, 0, 1); r.renewed.Status == store.Gone {
+			gone++
+		}
+	}
+	return gone
 }
 
 // renewBatch extends grants without new tokens, in one call to each node.

@@ -81,13 +81,14 @@ func TestNodeThatTurnsOutToBeTheServerOfAnotherDoesNotCount(t *testing.T) {
 	}
 }
 
-func mustRenew(t *testing.T, q *quorum.Store, r store.Renewal) {
+func mustRenew(t *testing.T, q *quorum.Store, r store.Renewal) store.Renewed {
 	t.Helper()
 	out, err := q.Renew(t.Context(), []store.Renewal{r})
 	if err != nil || out[0].Status != store.Extended {
 		t.Fatalf("Renew: %+v, %v, want Extended", out, err)
 	}
 	synctest.Wait()
+	return out[0]
 }
 
 func TestNodesAreRepairedAsLongAsALeaseIsRenewed(t *testing.T) {
