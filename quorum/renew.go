@@ -122,13 +122,15 @@ func (t *tally) repair(s *Store, status store.Status) {
 func (s *Store) repair(se *session, nodes []int) {
 	o := s.newOp(se)
 	for _, i := range nodes {
-		o.start(i, func(ctx context.Context, n *node, r *reply) { r.err = s.repairNode(ctx, se, n) })
+		o.start(i, func(ctx context.Context, n *node, r *reply) { r.answer, r.err = s.repairNode(ctx, se, n) })
 	}
+	voted := false
 	for range nodes {
-		o.next(s.life.Work, 0, 1)
+		r, ok := o.next(s.life.Work, 0, 1)
+		voted = voted || ok && r.err == nil && r.answer.Granted()
 	}
 	o.finish(nil)
-	if s.isGone(se, nodes) {
+	if voted && s.isGone(se, nodes) {
 		for _, i := range nodes {
 			s.leaveNode(se, i)
 		}
@@ -137,10 +139,10 @@ func (s *Store) repair(se *session, nodes []int) {
 
 // repairNode is like repair, for one node and a caller that has the lane. If the lease is over when
 // the reply arrives, the vote is given back.
-func (s *Store) repairNode(ctx context.Context, se *session, n *node) error {
+func (s *Store) repairNode(ctx context.Context, se *session, n *node) (store.Answer, error) {
 	req, floor, valid := se.further(s.now())
 	if !s.rules.mayRepair(store.Unknown, valid) {
-		return errOver
+		return store.Answer{}, errOver
 	}
 	se.noteAsked(n.index)
 	answer, err := n.Acquire(ctx, req)
@@ -154,7 +156,7 @@ func (s *Store) repairNode(ctx context.Context, se *session, n *node) error {
 	case err == nil && answer.Granted():
 		se.noteVote(n.index)
 	}
-	return err
+	return answer, err
 }
 
 // completeAfter is when a lease requests the votes of the nodes that were not needed for it. Most
@@ -199,10 +201,11 @@ func (s *Store) complete(se *session) {
 // so it counts only together with others.
 func (s *Store) isGone(se *session, except []int) bool {
 	var voters []int
-	for i, n := range s.nodes {
+	for k := range s.nodes {
+		i := s.order(se.key.name, k) // so that the nodes share the calls for many leases
 		switch {
 		case !se.hasVote(i) || slices.Contains(except, i):
-		case n.healthy():
+		case s.nodes[i].healthy():
 			voters = slices.Insert(voters, 0, i)
 		default:
 			voters = append(voters, i)

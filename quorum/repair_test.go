@@ -1,6 +1,8 @@
 package quorum_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -39,4 +41,52 @@ func TestVoteOfAValidLeaseIsNotGivenBackIfANodeRestarted(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A node has restarted, and its memory is full. After a renewal it is asked for its vote for each
+// lease. As long as it does not vote, the other nodes get no further calls.
+func TestRepairWithoutAVoteNeedsNoOtherNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{Report: func(string, error) {}})
+		var renewals []store.Renewal
+		for i := range 100 {
+			req := request(fmt.Sprint(i))
+			mustAcquire(t, q, req)
+			renewals = append(renewals, store.Renewal{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: store.Exclusive})
+		}
+		time.Sleep(time.Second)
+		for _, r := range renewals {
+			nodes[0].Store.Leave(t.Context(), r.Name, r.ID)
+		}
+		renew := func() (calls [3]int) {
+			for i, n := range nodes {
+				calls[i] = -n.count()
+			}
+			if _, err := q.Renew(t.Context(), renewals); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			for i, n := range nodes {
+				calls[i] += n.count()
+			}
+			return calls
+		}
+		nodes[0].set(func(_ context.Context, call string) error {
+			if call == "Acquire" {
+				return errors.New("full")
+			}
+			return nil
+		}, nil)
+		if calls := renew(); calls != [3]int{101, 1, 1} {
+			t.Errorf("calls %v while the node is full, want 101, 1 and 1", calls)
+		}
+		nodes[0].set(nil, nil)
+		calls := renew()
+		if calls[0] != 101 || calls[1]+calls[2] != 102 || min(calls[1], calls[2]) < 25 {
+			t.Errorf("calls %v when the node votes, want 101, and 102 that the other nodes share", calls)
+		}
+		if calls := renew(); calls != [3]int{1, 1, 1} {
+			t.Errorf("calls %v when all nodes have voted, want one each", calls)
+		}
+	})
 }
