@@ -28,10 +28,17 @@ func (c *Client) Close() error {
 	defer timeout.Stop()
 	defer c.life.End()
 	defer c.flushWarnings()
-	err := c.releaseAll() // release before waiting, so that a hung call does not delay the release of other locks
+	var ended []*lease
+	// Report last, so that no lock is held longer because of the observer.
+	defer func() {
+		for _, l := range ended {
+			l.reportEnd(l.event(EventReleased))
+		}
+	}()
+	err := c.releaseAll(&ended) // release before waiting, so that a hung call does not delay the release of other locks
 	c.life.Wait()
 	c.renewals.Close()
-	err = errors.Join(err, c.releaseAll()) // grants of calls that were in flight
+	err = errors.Join(err, c.releaseAll(&ended)) // grants of calls that were in flight
 	if c.owned {
 		err = errors.Join(err, c.store.Close())
 	}
@@ -43,18 +50,19 @@ func (c *Client) Close() error {
 
 // releaseAll ends every lease, then releases every grant. All leases end before any grant is
 // released: work that holds several locks must not continue while another client has one of them.
-func (c *Client) releaseAll() error {
+// If the client is observed, the leases that it ended are added to ended.
+func (c *Client) releaseAll(ended *[]*lease) error {
 	var mine []*grant
 	for _, g := range c.renewals.All() {
 		g := g.Holder.(*grant)
 		l := g.lease.Load()
-		ended := l.finish(l.named(fmt.Errorf("%w: the client was closed", ErrClosed)))
+		first := l.finish(l.named(fmt.Errorf("%w: the client was closed", ErrClosed)))
 		// A lease that another call ended is released by that call, unless it was lost.
-		if c.renewals.Withdraw(&g.Grant.Grant, ended) {
+		if c.renewals.Withdraw(&g.Grant.Grant, first) {
 			mine = append(mine, g)
 		}
-		if ended && c.observed() {
-			l.reportEnd(l.event(EventReleased))
+		if first && c.observed() {
+			*ended = append(*ended, l)
 		}
 	}
 	ctx, cancel := context.WithTimeout(c.life.Work, bounded.CallTimeout)

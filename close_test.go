@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -210,5 +211,32 @@ func TestCloseDuringLockAllIgnoresMinHold(t *testing.T) {
 		want(t, <-over, holdfast.ErrClosed)
 		free(t, b, "x")
 		mustUnlock(t, held)
+	})
+}
+
+// The time that Close has for the store must not be used up by the observer.
+func TestASlowObserverDoesNotKeepCloseFromReleasingLocks(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		var released atomic.Int64
+		c, other := mustNew(t, newProxy(s), holdfast.WithObserver(func(e holdfast.Event) {
+			if e.Kind == holdfast.EventReleased {
+				released.Add(1)
+				time.Sleep(time.Second)
+			}
+		})), newClient(t, s)
+		const n = 10
+		for i := range n {
+			mustLock(t, c, fmt.Sprint(i))
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		for i := range n {
+			free(t, other, fmt.Sprint(i))
+		}
+		if released.Load() != n {
+			t.Errorf("%d of %d leases were reported as released", released.Load(), n)
+		}
 	})
 }
