@@ -133,6 +133,9 @@ var scenarios = map[string]mConfig{
 	"the first node is asked alone, and chooses the token": {
 		nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, alone: true, again: 1, timeouts: 1, apart: 2,
 	},
+	"a node restarts without its data after another one was repaired": {
+		nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, restarts: 1, renewals: 2, ticks: 3, second: 3, hold: true, repaired: true,
+	},
 	"a lease with two votes of three loses one of them, and is repaired": {
 		nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, narrow: true, restarts: 1, restartHeld: true, prompt: true, renewals: 2, ticks: 2, second: 2, hold: true,
 	},
@@ -188,6 +191,7 @@ func TestModelFindsEveryRuleThatIsSwitchedOff(t *testing.T) {
 		{noRenewMajority, "RenewMajority", mConfig{nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, renewals: 1, ticks: 3, second: 2, hold: true}},
 		{noVoted, "Voted", mConfig{nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, renewals: 2, ticks: 3, second: 3, hold: true, returning: true}},
 		{noRepair, "Repair", mConfig{nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, renewals: 2, ticks: 3, second: 3}},
+		{noGone, "Gone", mConfig{nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, restarts: 1, renewals: 2, ticks: 3, second: 3, hold: true, repaired: true}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c := test.scenario

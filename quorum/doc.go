@@ -105,8 +105,8 @@
 // gone (rule Repair), because a further vote then excludes only requests that are excluded
 // anyway. If the reply arrives after the lease has ended, the vote is given back. It is also given
 // back if the nodes that voted before have lost the lease meanwhile, because another client released
-// or broke it. One of them is asked after each repair. If it has lost its vote, all are asked, and the
-// lease is gone if it would be after a renewal: one node alone may have restarted.
+// or broke it. One of them is asked after each repair. If it has lost its vote, all are asked, and as
+// many must have lost it as for a renewal (rule Gone): one node alone may have restarted.
 //
 // A release goes to all nodes that may have a vote, and waits for those that answer in time. It
 // has succeeded if a majority no longer has the grant. Nodes that did not confirm it are sent a
@@ -170,7 +170,7 @@
 //	I4  A vote that no valid lease or attempt in progress needs ends within TTL + drift.
 //
 // I1: a lease is valid only while each node of some majority has its grant, by Majority,
-// Validity, Order, RenewMajority and Voted; a node has one grant of a name; two majorities have a
+// Validity, Order, RenewMajority, Voted and Gone; a node has one grant of a name; two majorities have a
 // node in common, and by Young that node has not forgotten the first grant. I2: let x be a node
 // that counted for A and for B. When A's block counted, x had recorded last(A) with A's grant.
 // B's grant at x is later, because A's grant was there before. So first(x, B) > last(A), and

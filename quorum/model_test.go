@@ -82,6 +82,7 @@ type mVote struct {
 	leaving         bool // the message in the lane ends votes
 	tainted         bool // a message that ends votes is unanswered: see Order
 	voted           bool // for the lease
+	repaired        bool // by a repair: it is given back if the lease is gone
 }
 
 type mClient struct {
@@ -145,6 +146,7 @@ type mConfig struct {
 	alone           bool         // only the first node is asked at first, and chooses the token
 	again           int8         // how often nodes that refused are asked again in an attempt
 	returning       bool         // the first client begins with a lease, and with a further vote whose Leave is in flight
+	repaired        bool         // the first client begins with a lease, and has repaired the last node
 	trace           bool         // describe steps
 }
 
@@ -171,7 +173,7 @@ func (c *mConfig) start() mState {
 		s.clients[k].id = int8(k*8 + 1)
 		s.clients[k].highest = int8(k) * c.apart
 	}
-	if c.returning {
+	if c.returning || c.repaired {
 		cl := &s.clients[0]
 		cl.phase, cl.until, cl.last, cl.highest = mHolding, mTTL, 1, 1
 		s.granted, s.owner = 1, 0
@@ -179,7 +181,10 @@ func (c *mConfig) start() mState {
 			s.nodes[i] = mNode{counter: 1, id: cl.id, first: 1, last: 1, expires: mNodeTTL, born: -100}
 			cl.votes[i] = mVote{state: granted, first: 1, recorded: 1, voted: true}
 		}
-		cl.votes[1] = mVote{}
+		cl.votes[c.nodes-1].repaired = c.repaired
+	}
+	if c.returning {
+		s.clients[0].votes[1] = mVote{}
 		c.leave(&s, 0, 1)
 	}
 	return s
@@ -317,6 +322,14 @@ func (c *mConfig) clientSteps(s *mState, k int, add func(string, mState, string,
 			next := *s
 			c.release(&next, k)
 			add("", next, "client %d releases", k)
+		}
+	}
+	for i := range c.nodes {
+		if v := cl.votes[i]; v.repaired && v.waiting == 0 && c.holds(s, cl) && c.isGone(s, k, i) {
+			next := *s
+			next.clients[k].votes[i].voted, next.clients[k].votes[i].repaired = false, false
+			c.leave(&next, k, i)
+			add("", next, "client %d gives back the repaired vote of node %d", k, i)
 		}
 	}
 	if cl.phase != mCrashed && cl.phase != mIdle && s.used[mCrashes] < c.crashes {
@@ -485,7 +498,11 @@ func (c *mConfig) receive(s *mState, k, i int, m mMsg) string {
 	case m.repair && m.state == granted && cl.until <= s.time:
 		c.leave(s, k, i)
 		return ""
-	case m.repair, m.kind == mAcquire && cl.phase != mAsking && cl.phase != mLeaving: // a straggler of an attempt
+	case m.repair:
+		v.voted = v.voted || m.state == granted
+		v.repaired = m.state == granted
+		return ""
+	case m.kind == mAcquire && cl.phase != mAsking && cl.phase != mLeaving: // a straggler of an attempt
 		v.voted = v.voted || m.state == granted
 		return ""
 	case cl.phase == mLeaving && m.state == granted: // a straggler of a refused attempt
@@ -696,6 +713,19 @@ func (c *mConfig) repair(s *mState, k int, status store.Status) {
 			c.call(s, k, i, mMsg{kind: mAcquire, repair: true, floor: cl.last, tokens: 1})
 		}
 	}
+}
+
+// isGone reports whether the nodes other than a repaired one have lost the lease of a client. The
+// client asks them, which takes no time here.
+func (c *mConfig) isGone(s *mState, k, repaired int) bool {
+	cl, gone := &s.clients[k], 0
+	for i := range c.nodes {
+		n := &s.nodes[i]
+		if i != repaired && cl.votes[i].voted && (n.id != cl.id || n.expires <= s.time) {
+			gone++
+		}
+	}
+	return c.rules.gone(c.nodes, gone)
 }
 
 func (m mMsg) String() string {

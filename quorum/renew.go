@@ -197,8 +197,7 @@ func (s *Store) complete(se *session) {
 }
 
 // isGone reports whether the nodes, other than those given, have lost a lease that is valid. It asks
-// one node first, which usually still has its vote. A node that has lost its vote may have restarted,
-// so it counts only together with others.
+// one node first, which usually still has its vote: see the rule Gone.
 func (s *Store) isGone(se *session, except []int) bool {
 	var voters []int
 	for k := range s.nodes {
@@ -218,7 +217,7 @@ func (s *Store) isGone(se *session, except []int) bool {
 	if gone > 0 {
 		gone += s.countGone(se, voters[1:])
 	}
-	return s.rules.renewed(len(s.nodes), 0, gone) == store.Gone
+	return s.rules.gone(len(s.nodes), gone)
 }
 
 // countGone returns how many of the given nodes have lost their votes for a lease that is valid.

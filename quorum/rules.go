@@ -23,6 +23,7 @@ const (
 	noRenewMajority                   // one node that has extended the grant is enough
 	noRepair                          // repair leases that are over
 	noVoted                           // renewals count at nodes that have not voted for the lease
+	noGone                            // one node without its vote is enough to give back others
 )
 
 func (r rules) off(rule rules) bool { return r&rule != 0 }
@@ -161,6 +162,13 @@ func (r rules) renewed(nodes, extended, gone int) store.Status {
 // same identity, which is about to be given back.
 func (r rules) extends(voted, tainted bool) bool {
 	return (voted || r.off(noVoted)) && (!tainted || r.off(noOrder))
+}
+
+// gone applies the rule Gone. It reports whether another client has ended a lease that is valid, if
+// so many nodes have lost their votes. Fewer nodes may have restarted, and the lease needs the votes
+// of the others.
+func (r rules) gone(nodes, gone int) bool {
+	return r.renewed(nodes, 0, gone) == store.Gone || r.off(noGone) && gone > 0
 }
 
 // mayRepair applies the rule Repair. It reports whether nodes without the grant may get it after
