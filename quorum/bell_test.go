@@ -421,3 +421,23 @@ func TestTwoClientsThatTakeTurnsNeedTwoRounds(t *testing.T) {
 		}
 	})
 }
+
+func TestNamesThatAreNoLongerContendedAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, q := gates(t, 3, quorum.Options{})
+		refuse := func(name string) {
+			mustAcquire(t, q, request(name))
+			if a, err := q.Acquire(t.Context(), request(name)); err != nil || a.Granted() {
+				t.Fatal(a, err)
+			}
+		}
+		for i := range 3000 {
+			refuse(fmt.Sprint(i))
+		}
+		time.Sleep(2 * time.Second)
+		refuse("last")
+		if n := q.Crowded(); n != 1 {
+			t.Errorf("%d names are remembered as contended, want 1", n)
+		}
+	})
+}

@@ -27,3 +27,10 @@ func (s *Store) Listed() (n int) {
 	}
 	return n
 }
+
+// Crowded returns how many names are remembered as contended.
+func (s *Store) Crowded() int {
+	s.crowds.mu.Lock()
+	defer s.crowds.mu.Unlock()
+	return len(s.crowds.until)
+}

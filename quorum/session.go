@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// minSweep is the number of sessions, or of contended names, from which ended ones are searched for.
+// minSweep is the number of sessions from which ended ones are searched for.
 const minSweep = 1024
 
 type sessionKey struct {

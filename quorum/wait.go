@@ -213,7 +213,7 @@ func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 type crowds struct {
 	mu      sync.Mutex
 	until   map[string]time.Duration
-	sweepAt int // number of names at which those that are no longer contended are removed
+	sweepAt time.Duration // when to remove the names that are no longer contended
 }
 
 func (c *crowds) has(name string, now time.Duration) bool {
@@ -225,9 +225,9 @@ func (c *crowds) has(name string, now time.Duration) bool {
 func (c *crowds) note(name string, now time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.until) >= c.sweepAt {
+	if now >= c.sweepAt {
 		maps.DeleteFunc(c.until, func(_ string, until time.Duration) bool { return now >= until })
-		c.sweepAt = max(minSweep, 2*len(c.until))
+		c.sweepAt = now + crowdedFor
 	}
 	c.until[name] = now + crowdedFor
 }
