@@ -1,11 +1,17 @@
 package pgstore_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/holdfast-lock/holdfast/pgstore"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -36,5 +42,64 @@ func TestBatchesDoNotDeadlock(t *testing.T) {
 	wg.Wait()
 	if after := number(t, p, "SELECT deadlocks FROM pg_stat_database WHERE datname = 'postgres'"); after != before {
 		t.Errorf("%d deadlocks", after-before)
+	}
+}
+
+// statements counts the statements of a pool.
+type statements struct{ n atomic.Int64 }
+
+func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	s.n.Add(1)
+	return ctx
+}
+
+func (s *statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// A client renews a contended name before it hands it over. If each of these renewals needed a
+// statement of its own, those of a busy client would delay the renewals of its other leases.
+func TestRenewalsOfSingleGrantsShareStatements(t *testing.T) {
+	config, err := pgxpool.ParseConfig(server(t).URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sent statements
+	config.MaxConns, config.ConnConfig.Tracer = 1, &sent
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	s, err := pgstore.New(pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	const n = 100
+	var grants []store.Renewal
+	for i := range n {
+		r := request(fmt.Sprint("renewed", i))
+		granted(t, s, r)
+		grants = append(grants, store.Renewal{Name: r.Name, ID: r.ID, TTL: r.TTL, Mode: r.Mode, Tokens: 10})
+	}
+	conn, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	var wg sync.WaitGroup
+	for _, g := range grants {
+		wg.Go(func() {
+			out, err := s.Renew(t.Context(), []store.Renewal{g})
+			if err != nil || out[0].Status != store.Extended || out[0].Tokens != 10 {
+				t.Errorf("%s: %+v, %v", g.Name, out, err)
+			}
+		})
+	}
+	eventually(t, "all renewals are queued", func() bool { return pgstore.InFlight(s) == n })
+	before := sent.n.Load()
+	conn.Release()
+	wg.Wait()
+	if after := sent.n.Load(); after-before > 4 { // two alone, the others in batches of up to 64
+		t.Errorf("%d statements for %d renewals", after-before, n)
 	}
 }

@@ -354,27 +354,26 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 			return nil, store.NoTokens(grants[i].Floor)
 		}
 	}
-	if err := s.enter(ctx); err != nil {
-		return nil, err
-	}
-	defer s.wg.Done()
-	callCtx, cancel := s.bind(ctx)
-	defer cancel()
 	calls := make([]*call, len(grants))
 	for i, g := range grants {
 		calls[i] = &call{op: opRenew, req: store.Request{
 			Name: g.Name, ID: g.ID, Mode: g.Mode, TTL: g.TTL, Tokens: min(g.Tokens, maxBlock), Floor: g.Floor,
 		}}
 	}
-	for first := 0; first < len(calls); first += maxCalls {
-		part := calls[first:min(first+maxCalls, len(calls))]
-		s.outcomes(part, s.query(callCtx, part))
-	}
-	switch {
-	case s.ctx.Err() != nil:
-		return nil, errClosed
-	case ctx.Err() != nil && !slices.ContainsFunc(calls, func(c *call) bool { return c.err == nil }):
-		return nil, s.usedUp(ctx.Err())
+	if len(calls) == 1 {
+		// A client with many contended names renews each of them before it hands it over. These
+		// renewals share statements. Otherwise the renewals of other leases would be late.
+		switch err := s.do(ctx, calls[0]); {
+		case err == nil:
+		case errors.Is(err, store.ErrClosed):
+			return nil, err
+		case ctx.Err() != nil:
+			return nil, s.usedUp(ctx.Err())
+		default:
+			return []store.Renewed{{Err: err}}, nil
+		}
+	} else if err := s.renewMany(ctx, calls); err != nil {
+		return nil, err
 	}
 	outcomes := make([]store.Renewed, len(grants))
 	for i, c := range calls {
@@ -393,6 +392,27 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 		}
 	}
 	return outcomes, nil
+}
+
+// renewMany makes several renewals, in statements of their own. If it returns nil, the error of
+// each renewal is in its err.
+func (s *Store) renewMany(ctx context.Context, calls []*call) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.wg.Done()
+	callCtx, cancel := s.bind(ctx)
+	defer cancel()
+	for part := range slices.Chunk(calls, maxCalls) {
+		s.outcomes(part, s.query(callCtx, part))
+	}
+	switch {
+	case s.ctx.Err() != nil:
+		return errClosed
+	case ctx.Err() != nil && !slices.ContainsFunc(calls, func(c *call) bool { return c.err == nil }):
+		return s.usedUp(ctx.Err())
+	}
+	return nil
 }
 
 // A row describes a holder or a waiter in the JSON of the functions.
