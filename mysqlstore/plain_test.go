@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -195,4 +196,83 @@ func TestNamesAreGrantedWithoutPreparedStatements(t *testing.T) {
 			t.Errorf("release %d: %v", i, err)
 		}
 	}
+}
+
+// A client renews a contended name before it hands it over. If these renewals took turns, those
+// of a busy client would delay the renewals of its other leases.
+func TestConcurrentRenewalsShareATransaction(t *testing.T) {
+	s := newIn(t, connectTo(t, nil))
+	const n = 100
+	var grants []store.Renewal
+	for i := range n {
+		r := request(fmt.Sprint("renewed ", i))
+		granted(t, s, r)
+		grants = append(grants, store.Renewal{Name: r.Name, ID: r.ID, TTL: r.TTL, Mode: r.Mode, Tokens: 10})
+	}
+	gone := grants[n-1]
+	if err := s.Release(bounded(t), gone.Name, gone.ID, store.Keep{}); err != nil {
+		t.Fatal(err)
+	}
+	s.gives.turn <- struct{}{} // so that they queue up
+	var wg sync.WaitGroup
+	for _, g := range grants {
+		wg.Go(func() {
+			want := store.Renewed{Status: store.Extended, TTL: g.TTL, Tokens: 10}
+			if g.ID == gone.ID {
+				want = store.Renewed{Status: store.Gone}
+			}
+			out, err := s.Renew(bounded(t), []store.Renewal{g})
+			if err != nil || out[0].Status != want.Status || out[0].Tokens != want.Tokens || out[0].TTL != want.TTL {
+				t.Errorf("%s: %+v, %v; want %+v", g.Name, out, err, want)
+			}
+		})
+	}
+	eventually(t, "all renewals are queued", func() bool { return s.renewCalls.Len() == n })
+	before := commits(t, s)
+	<-s.gives.turn
+	wg.Wait()
+	if after := commits(t, s); after-before > 2 { // one alone, the others together
+		t.Errorf("%d transactions for %d renewals", after-before, n)
+	}
+}
+
+// An invalid renewal does not keep the others that are queued with it from being made. The same
+// grant may be among them twice.
+func TestAnInvalidRenewalDoesNotAffectOthersThatAreQueued(t *testing.T) {
+	s := newIn(t, connectTo(t, nil))
+	invalid := request("invalid")
+	invalid.Mode = store.Shared
+	granted(t, s, invalid)
+	a, b := request("a"), request("b")
+	granted(t, s, a)
+	granted(t, s, b)
+	for _, queued := range [][]store.Request{{a, b, invalid}, {a, b, b}, {a, b, b, invalid}} {
+		s.gives.turn <- struct{}{} // so that they queue up
+		var wg sync.WaitGroup
+		for i, r := range queued {
+			wg.Go(func() {
+				out, err := s.Renew(bounded(t), []store.Renewal{{Name: r.Name, ID: r.ID, TTL: r.TTL, Mode: store.Exclusive}})
+				if r.ID == invalid.ID {
+					if !errors.Is(err, store.ErrInvalid) {
+						t.Errorf("an invalid renewal: %+v, %v", out, err)
+					}
+				} else if err != nil || out[0].Status != store.Extended {
+					t.Errorf("%s: %+v, %v", r.Name, out, err)
+				}
+			})
+			eventually(t, "the renewal is queued", func() bool { return s.renewCalls.Len() == i+1 })
+		}
+		<-s.gives.turn
+		wg.Wait()
+	}
+}
+
+// commits returns how many transactions the server has committed.
+func commits(t testing.TB, s *Store) (n int) {
+	t.Helper()
+	var name string
+	if err := s.db.QueryRowContext(bounded(t), "SHOW GLOBAL STATUS LIKE 'Com_commit'").Scan(&name, &n); err != nil {
+		t.Fatal(err)
+	}
+	return n
 }

@@ -45,6 +45,7 @@ type Store struct {
 	// Release uses the lane of Acquire if it is free.
 	takes, gives         *lane
 	takeCalls, giveCalls *batch.Batcher[call]
+	renewCalls           batch.Batcher[renewal]
 
 	low      int64     // see meta.low; like metaRead, it is used in the lane of Acquire only
 	metaRead time.Time // when low was read and this version was compatible
@@ -69,6 +70,7 @@ func newStore(db *sql.DB, c config) *Store {
 	s.life, s.end = context.WithCancel(context.Background())
 	s.takes, s.gives = s.newLane(), s.newLane()
 	s.takeCalls, s.giveCalls = s.takes.calls(), s.gives.calls()
+	s.renewCalls = batch.Batcher[renewal]{MaxInFlight: 1, MaxBatch: renewals, Send: s.renewTogether}
 	s.waits.news, s.waits.keep = make(chan struct{}, 1), 2*c.heartbeat
 	return s
 }
@@ -98,6 +100,7 @@ func (s *Store) Close() error {
 		s.gives.close()
 		s.takeCalls.Close()
 		s.giveCalls.Close()
+		s.renewCalls.Close()
 		s.work.Wait()
 		if s.owned {
 			err = s.db.Close()
@@ -257,13 +260,12 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	if err := s.usable(ctx); err != nil {
 		return nil, err
 	}
-	outcomes := make([]store.Renewed, len(grants))
+	r := &renewal{ctx: ctx, grants: grants, outcomes: make([]store.Renewed, len(grants))}
 	done := make(chan error, 1)
 	started := s.background(func() {
-		var err error
-		for first := 0; err == nil && first < len(grants); first += renewals {
-			end := min(first+renewals, len(grants))
-			err = s.renew(ctx, grants[first:end], outcomes[first:end])
+		err := s.renewCalls.Do(ctx, r, func() { r.err = s.renewParts(ctx, r.grants, r.outcomes) })
+		if err == nil {
+			err = r.err
 		}
 		done <- err
 	})
@@ -275,10 +277,58 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 		if err != nil {
 			return nil, s.explain(ctx, err)
 		}
-		return outcomes, nil
+		return r.outcomes, nil
 	case <-ctx.Done():
 		return nil, s.usedUp(ctx.Err())
 	}
+}
+
+// A renewal is a call of Renew.
+type renewal struct {
+	ctx      context.Context
+	grants   []store.Renewal
+	outcomes []store.Renewed
+	err      error
+}
+
+// renewTogether makes calls of Renew together. A client with many contended names renews each of
+// them before it hands it over. If these renewals took turns, those of other leases would be late.
+func (s *Store) renewTogether(calls []*renewal) (refused bool) {
+	var grants []store.Renewal
+	var live []*renewal
+	names := make(map[string]struct{})
+	for _, r := range calls {
+		if r.err = r.ctx.Err(); r.err == nil { // otherwise the caller renews them again
+			live = append(live, r)
+			grants = append(grants, r.grants...)
+		}
+	}
+	for i := range grants {
+		names[grants[i].Name] = struct{}{}
+	}
+	if len(names) < len(grants) {
+		return true // a transaction has one call for each name
+	}
+	outcomes := make([]store.Renewed, len(grants))
+	err := s.renewParts(s.life, grants, outcomes)
+	if isOutcome(err) {
+		return true // one of the renewals is invalid
+	}
+	for _, r := range live {
+		r.err = err
+		copy(r.outcomes, outcomes)
+		outcomes = outcomes[len(r.outcomes):]
+	}
+	return false
+}
+
+// renewParts extends grants, with a limited number in one statement.
+func (s *Store) renewParts(ctx context.Context, grants []store.Renewal, outcomes []store.Renewed) (err error) {
+	for first := 0; err == nil && first < len(grants); first += renewals {
+		end := min(first+renewals, len(grants))
+		err = s.renew(ctx, grants[first:end], outcomes[first:end])
+	}
+	return err
 }
 
 // renew extends grants. If a hung client has locked some of their rows, the outcomes of those grants
