@@ -54,7 +54,8 @@ const (
 	EventError
 	// EventGaveUp means that a call ended without the lock. Err matches ErrHeld if another
 	// holder has it, ErrUnavailable if the store failed, and the cause of the context if
-	// that ended.
+	// that ended. Calls that are refused at once are not reported: those with bad input or with a
+	// context that has ended or holds the name already, and those after Close.
 	EventGaveUp
 	// EventLeaked means that the program dropped a Lease without Unlock and that it was garbage
 	// collected. The client continues to renew it until the client is closed.
