@@ -61,6 +61,7 @@ func Heartbeat(d time.Duration) Option { return func(c *config) { c.heartbeat = 
 // not return to the pool, which opens others instead. The settings of db do not matter, except
 // that its connections must reach the primary, be able to write and be sessions of their own: a
 // proxy that shares sessions between clients does not work. MaxOpenConns must be 3 or more, or 0.
+// Every further store on the same pool needs two more.
 //
 // If the tables do not exist, New creates them (see [NoCreate] and [Migrate]). It returns an error
 // that matches store.ErrInvalid for a malformed prefix, for a pool that is too small, and for
