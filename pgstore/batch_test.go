@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -101,5 +102,37 @@ func TestRenewalsOfSingleGrantsShareStatements(t *testing.T) {
 	wg.Wait()
 	if after := sent.n.Load(); after-before > 4 { // two alone, the others in batches of up to 64
 		t.Errorf("%d statements for %d renewals", after-before, n)
+	}
+}
+
+// A statement waits for all of its names. So renewals share statements with each other only.
+func TestARenewalDoesNotWaitForANameThatOthersWaitFor(t *testing.T) {
+	p := server(t)
+	s := open(t, p.URL()+"&pool_max_conns=16")
+	held := request("held")
+	granted(t, s, held)
+	blocker, err := pgx.Connect(t.Context(), p.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer blocker.Close(context.Background())
+	if _, err := blocker.Exec(t.Context(), "SELECT pg_advisory_lock(1215260740, hashtext('blocked'))"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	for range 8 {
+		wg.Go(func() { s.Acquire(ctx, request("blocked")) })
+	}
+	for range 20 {
+		wg.Go(func() { s.Acquire(ctx, request("blocked")) })
+		soon, stop := context.WithTimeout(t.Context(), time.Second)
+		out, err := s.Renew(soon, []store.Renewal{{Name: held.Name, ID: held.ID, TTL: held.TTL, Mode: held.Mode}})
+		stop()
+		if err != nil || out[0].Status != store.Extended {
+			t.Fatalf("a renewal while another name is blocked: %+v, %v", out, err)
+		}
 	}
 }

@@ -111,7 +111,11 @@ func (s *Store) do(ctx context.Context, c *call) error {
 		return err
 	}
 	defer s.wg.Done()
-	err := s.batch.Do(ctx, c, func() {
+	b := &s.batch
+	if c.op == opRenew {
+		b = &s.renewals
+	}
+	err := b.Do(ctx, c, func() {
 		ctx, cancel := s.bind(ctx)
 		defer cancel()
 		one := []*call{c}

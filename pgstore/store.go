@@ -72,6 +72,7 @@ type Store struct {
 	heartbeat time.Duration
 	conns     chan struct{} // holds one element for each connection of the pool in use
 	batch     batch.Batcher[call]
+	renewals  batch.Batcher[call] // apart, so that a renewal does not wait for a name that another call waits for
 	listener  listener
 	sweeps    sweeps
 
@@ -169,6 +170,7 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, c config) (*Store, error)
 	if c.conns > flying {
 		s.batch.MaxWait = pause
 	}
+	s.renewals = batch.Batcher[call]{MaxInFlight: s.batch.MaxInFlight, MaxBatch: maxCalls, MaxWait: s.batch.MaxWait, Send: s.send}
 	s.listener = listener{
 		connect: s.connectApart, channel: "holdfast_" + strings.ToLower(rand.Text()), keep: s.heartbeat,
 		log: c.log, ctx: s.ctx, waits: make(map[store.ID]*waiter),
@@ -233,6 +235,7 @@ func (s *Store) Close() error {
 	s.cancel()
 	s.wg.Wait()
 	s.batch.Close()
+	s.renewals.Close()
 	s.listener.wg.Wait()
 	if s.owned {
 		closed := make(chan struct{})
