@@ -145,6 +145,9 @@ func listedAfterSegments(t *testing.T, server *servers.ZooKeeper, root string) {
 	if data := string(old.encode(1000)); data != "2 1000 100 50 10 5" {
 		t.Errorf("encoded as %q", data)
 	}
+	if data := string((&table{}).encode(1000)); data != "2 1000 0 0" {
+		t.Errorf("the first table is encoded as %q", data)
+	}
 	for _, bad := range []string{"", "2", "1 50", "2 50 10", "2 x"} {
 		if err := old.decode([]byte(bad), &stat); err == nil {
 			t.Errorf("%q was read as a table", bad)

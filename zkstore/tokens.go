@@ -74,6 +74,9 @@ func (t *table) encode(offset int64) []byte {
 	for _, g := range t.segments[:min(len(t.segments), maxSegments-1)] {
 		data = fmt.Appendf(data, " %d %d", g.start, g.offset)
 	}
+	if len(t.segments) == 0 {
+		data = append(data, " 0 0"...) // earlier versions always read two segments
+	}
 	return data
 }
 
