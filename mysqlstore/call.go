@@ -38,14 +38,14 @@ type call struct {
 // calls returns a batcher for the calls of a lane. One call at a time is in flight. Calls that
 // arrive meanwhile share the next transaction.
 func (l *lane) calls() *batch.Batcher[call] {
-	b := &batch.Batcher[call]{MaxInFlight: 1, MaxBatch: maxBatch, Name: func(c *call) string { return c.name }}
+	b := &batch.Batcher[call]{MaxInFlight: 1, MaxBatch: maxBatch, Timeout: callTimeout, Name: func(c *call) string { return c.name }}
 	b.Send = func(calls []*call) (refused bool) { l.send(context.Background(), calls); return false }
 	return b
 }
 
-// do makes a call in a lane. If ctx ends, it returns soon. A call that was not sent by then is
-// never sent. A call that was sent alone is ended after grace. A batch continues, and later calls
-// in the lane wait for it.
+// do makes a call in a lane. If ctx or callTimeout ends, it returns soon. A call that was not sent by
+// then is never sent. A call that was sent alone is ended after grace. A batch continues, and later
+// calls in the lane wait for it.
 func (s *Store) do(ctx context.Context, l *lane, b *batch.Batcher[call], c *call) error {
 	if err := s.usable(ctx); err != nil {
 		return err
@@ -54,7 +54,10 @@ func (s *Store) do(ctx context.Context, l *lane, b *batch.Batcher[call], c *call
 	switch {
 	case err != nil || ctx.Err() != nil:
 		c.left.Store(true)
-		return s.usedUp(ctx.Err())
+		if ctx.Err() != nil {
+			return s.usedUp(ctx.Err())
+		}
+		return s.explain(ctx, s.noReply(err))
 	case s.life.Err() != nil:
 		return errClosed
 	}

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
-	"fmt"
 	"math/bits"
 	"net"
 	"time"
@@ -85,17 +84,24 @@ func (l *lane) newContext() {
 	l.ctx, l.cancel = context.WithCancel(l.s.life)
 }
 
-// use calls f with the connection of the lane, for at most callTimeout, or until grace after the
-// end of ctx. If f returns an error that did not come from the server, the state of the
+// use calls f with the connection of the lane. It returns at most callTimeout and grace after it was
+// called, and at most grace after the end of ctx. If f returns an error that did not come from the server, the state of the
 // connection is unknown, and it is closed. It is also closed if the server has become read-only,
 // because a new connection may reach the new primary.
 func (l *lane) use(ctx context.Context, f func(ctx context.Context, c *conn) error) error {
 	select {
-	case l.turn <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-l.s.life.Done():
-		return errClosed
+	case l.turn <- struct{}{}: // the watch bounds the call
+	default:
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		select {
+		case l.turn <- struct{}{}:
+		case <-ctx.Done():
+			return l.s.noReply(ctx.Err())
+		case <-l.s.life.Done():
+			return errClosed
+		}
 	}
 	call := l.begin()
 	end := func() { l.done(); <-l.turn }
@@ -151,7 +157,7 @@ func (l *lane) connectFor(ctx context.Context, end func()) error {
 		}
 		return err
 	case <-ctx.Done():
-		return ctx.Err()
+		return l.s.noReply(ctx.Err())
 	}
 }
 
@@ -168,7 +174,7 @@ func (l *lane) statementContext() context.Context {
 // explain explains an error that was caused by the end of the lane's context.
 func (l *lane) explain(err error) error {
 	if l.ctx.Err() != nil && l.s.life.Err() == nil {
-		return fmt.Errorf("no reply from the server: %w", l.s.usedUp(err))
+		return l.s.noReply(err)
 	}
 	return err
 }

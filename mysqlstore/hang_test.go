@@ -66,6 +66,49 @@ func TestAHungServerKeepsNothingOfRequestsThatWereGivenUp(t *testing.T) {
 	}
 }
 
+// The store declares a timeout, so the core sets none. Every call must end by itself, also if it has
+// to wait for another call, or for a connection.
+func TestEveryCallOfAHungServerEndsInTime(t *testing.T) {
+	server := servers.StartMariaDB(t, servers.MariaDBOptions{})
+	url := server.URL(server.Addr())
+	for _, connected := range []bool{true, false} {
+		t.Run(fmt.Sprintf("connected=%t", connected), func(t *testing.T) {
+			s := openStore(t, url)
+			r := request("held")
+			if connected {
+				granted(t, s, r)
+			}
+			server.Stop()
+			defer server.Continue()
+			calls := map[string]func(ctx context.Context) error{
+				"Acquire": func(ctx context.Context) error { _, err := s.Acquire(ctx, request("n")); return err },
+				"Release": func(ctx context.Context) error { return s.Release(ctx, r.Name, r.ID, store.Keep{}) },
+				"Leave":   func(ctx context.Context) error { return s.Leave(ctx, r.Name, r.ID) },
+				"Break":   func(ctx context.Context) error { return s.Break(ctx, r.Name, r.ID) },
+				"List":    func(ctx context.Context) error { _, err := s.List(ctx, store.Query{}); return err },
+				"Renew": func(ctx context.Context) error {
+					_, err := s.Renew(ctx, []store.Renewal{{Name: r.Name, ID: r.ID, TTL: r.TTL, Mode: r.Mode}})
+					return err
+				},
+			}
+			limit := s.Capabilities().Timeout + grace + time.Second // the last for a busy machine
+			var wg sync.WaitGroup
+			for name, call := range calls {
+				for range 3 {
+					wg.Go(func() {
+						begin := time.Now()
+						err := call(context.Background())
+						if took := time.Since(begin); err == nil || took > limit {
+							t.Errorf("%s returned %v after %v, want an error within %v", name, err, took, limit)
+						}
+					})
+				}
+			}
+			wg.Wait()
+		})
+	}
+}
+
 // A replica, or another server that must not be written to, reports that it is read-only.
 func TestAServerThatIsReadOnlySaysWhatToDo(t *testing.T) {
 	server := servers.StartMariaDB(t, servers.MariaDBOptions{})

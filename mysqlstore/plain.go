@@ -82,8 +82,9 @@ func (s *Store) takePlain(ctx context.Context, c *conn, calls []*call) (refused 
 	args := make([]any, 0, size*strings.Count(acquireRow, "?"))
 	for i := range size {
 		req := calls[min(i, len(calls)-1)].take
-		args = append(args, req.Name, req.ID[:], int64(req.Mode), int64(req.Weight), int64(req.Limit), int64(blockOf(req.Tokens)),
-			req.TTL.Microseconds(), least(req), req.Owner, req.Meta)
+		tokens := blockOf(req.Tokens)
+		args = append(args, req.Name, req.ID[:], kindOf(req.Mode, store.Held, tokens, req.Weight, req.Limit),
+			req.TTL.Microseconds(), least(req), int64(tokens-1), req.Owner, req.Meta)
 	}
 	result, err := statement.ExecContext(ctx, args...)
 	if isNumber(err, errOutOfRange, errColumnOutOfRange, errDeadlock) {

@@ -1,4 +1,9 @@
 -- Times are microseconds since 1970 on the server's clock, in UTC.
+--
+-- A kind has the mode in bits 0 and 1 (1 exclusive, 2 shared, 3 permits), the state in bits 2 and 3
+-- (0 held, 1 done, 2 cooling), the number of tokens of the newest block in bits 4 to 19, the weight
+-- in bits 20 to 39, and the limit in bits 40 to 59. A statement with a column for each of them would
+-- take longer than the rest of its work.
 
 -- A name that was used lately has a row here. It holds a grant while until is in the future.
 -- Further holders of a name, and its waiters, are in the claims, and crowd says whether there are
@@ -8,14 +13,10 @@ CREATE TABLE IF NOT EXISTS {{names}} (
 	crowd  TINYINT         NOT NULL DEFAULT 0,
 	last   BIGINT          NOT NULL DEFAULT 0, -- tokens granted later are greater
 	id     BINARY(16)      NOT NULL DEFAULT '',
-	mode   TINYINT         NOT NULL DEFAULT 0, -- 1 exclusive, 2 shared, 3 permits
-	weight INT             NOT NULL DEFAULT 0,
-	lim    INT             NOT NULL DEFAULT 0,
+	kind   BIGINT          NOT NULL DEFAULT 0, -- mode, state, number of tokens, weight and limit
 	token  BIGINT          NOT NULL DEFAULT 0, -- first of the newest block
-	tokens INT             NOT NULL DEFAULT 0,
 	since  BIGINT          NOT NULL DEFAULT 0,
 	until  BIGINT          NOT NULL DEFAULT 0,
-	state  TINYINT         NOT NULL DEFAULT 0, -- 0 held, 1 done, 2 cooling
 	owner  VARBINARY(1024) NOT NULL DEFAULT '',
 	meta   VARBINARY(1024) NOT NULL DEFAULT '',
 	PRIMARY KEY (name)
@@ -26,14 +27,10 @@ CREATE TABLE IF NOT EXISTS {{claims}} (
 	name   VARBINARY(512)  NOT NULL,
 	seq    BIGINT          NOT NULL,           -- place of a waiter in the order of arrival; 0 for a holder; -1 for a request that has left and may arrive late
 	id     BINARY(16)      NOT NULL,
-	mode   TINYINT         NOT NULL,
-	weight INT             NOT NULL,
-	lim    INT             NOT NULL,
+	kind   BIGINT          NOT NULL,
 	token  BIGINT          NOT NULL DEFAULT 0,
-	tokens INT             NOT NULL DEFAULT 0,
 	since  BIGINT          NOT NULL,
 	until  BIGINT          NOT NULL,           -- a waiter is removed at this time unless it asks again
-	state  TINYINT         NOT NULL DEFAULT 0,
 	rung   TINYINT         NOT NULL DEFAULT 0, -- a waiter that should ask again
 	owner  VARBINARY(1024) NOT NULL DEFAULT '',
 	meta   VARBINARY(1024) NOT NULL DEFAULT '',

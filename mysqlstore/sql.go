@@ -16,7 +16,7 @@ import (
 const nowSQL = "TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6))"
 
 // grantColumns are common to names and claims.
-const grantColumns = "id, mode, weight, lim, token, tokens, since, until, state, owner, meta"
+const grantColumns = "id, kind, token, since, until, owner, meta"
 
 // maxFast bounds tokens that a single statement grants. Above it, the transaction checks that
 // there are tokens left.
@@ -46,11 +46,11 @@ type statements struct {
 }
 
 func newStatements(prefix string) statements {
-	// A row is free if its grant is over and its tokens are below the new token. If it is not
-	// free, an overflow makes the statement fail (errOutOfRange), so that the other columns need
-	// no condition. With a condition for each column a pair took 1.3 times as long, because
-	// MariaDB resolves all expressions of a statement in each execution.
-	const free = "crowd = 0 AND (until <= VALUES(since) AND {{names}}.last < VALUES(token)" + repeated + ")"
+	// A row is not free if its grant is not over, or if its tokens are not below the new token. In
+	// that case an overflow makes the statement fail (errOutOfRange), so that the other columns need
+	// no condition. MariaDB resolves all expressions of a statement in each execution, which takes
+	// longer than the work itself: each column and each operator counts.
+	const taken = "(crowd OR " + unrepeated + "(until > VALUES(since) OR {{names}}.last >= VALUES(token)))"
 	st := statements{
 		session: []string{
 			// Without locks on gaps between rows, transactions on different names do not block
@@ -65,10 +65,10 @@ func newStatements(prefix string) statements {
 				rowPatience, int(serverIdle.Seconds())),
 		},
 		meta: "SELECT low, compatible FROM {{meta}} WHERE one = 1",
-		acquire: "INSERT INTO {{names}} (name, id, mode, weight, lim, tokens, since, until, token, last, owner, meta) VALUES %s" +
-			" ON DUPLICATE KEY UPDATE token = IF(" + free + ", VALUES(token), {{names}}.last + 9223372036854775807 + 1), " +
-			assignments("id, mode, weight, lim, tokens, since, until, last, owner, meta") + ", state = 0",
-		release: "UPDATE {{names}} SET until = 0 WHERE name %s AND id %s AND until > {{now}} AND crowd + state = 0",
+		acquire: "INSERT INTO {{names}} (name, id, kind, since, until, token, last, owner, meta) VALUES %s" +
+			" ON DUPLICATE KEY UPDATE token = VALUES(token) + 9223372036854775807 * " + taken + ", " +
+			assignments("id, kind, since, until, last, owner, meta"),
+		release: "UPDATE {{names}} SET until = 0 WHERE name %s AND id %s AND until > {{now}} AND crowd + (kind & 12) = 0",
 		lock: "SELECT {{now}}, (SELECT compatible FROM {{meta}} WHERE one = 1), name, crowd, last, " + grantColumns +
 			" FROM {{names}} FORCE INDEX (PRIMARY) WHERE name IN (%s) ORDER BY name FOR UPDATE",
 		exist:    "SELECT name FROM {{names}} FORCE INDEX (PRIMARY) WHERE name IN (%s)",
@@ -79,9 +79,9 @@ func newStatements(prefix string) statements {
 		putNames: "INSERT INTO {{names}} (name, crowd, last, " + grantColumns + ") VALUES %s ON DUPLICATE KEY UPDATE " +
 			assignments("crowd, last, "+grantColumns),
 		putClaim: "INSERT INTO {{claims}} (name, seq, rung, " + grantColumns + ") VALUES %s ON DUPLICATE KEY UPDATE " +
-			assignments("rung, mode, weight, lim, token, tokens, since, until, state, owner, meta"),
+			assignments("rung, kind, token, since, until, owner, meta"),
 		delClaim: "DELETE FROM {{claims}} WHERE %s",
-		renew:    "UPDATE {{names}} SET until = {{now}} + %d WHERE name IN (%s) AND id IN (%s) AND mode = %d AND state = 0 AND until > {{now}}",
+		renew:    "UPDATE {{names}} SET until = {{now}} + %d WHERE name IN (%s) AND id IN (%s) AND kind & 15 = %d AND until > {{now}}",
 		poll: "SELECT name, id, rung, (SELECT COUNT(*) FROM {{claims}} f WHERE f.name = c.name AND f.seq > 0 AND f.seq < c.seq)" +
 			" FROM {{claims}} c WHERE %s",
 		list: "SELECT {{now}}, name, crowd, " + grantColumns + " FROM {{names}} FORCE INDEX (PRIMARY)" +
@@ -106,16 +106,16 @@ func newStatements(prefix string) statements {
 
 // acquireRow is a row that acquire inserts. LAST_INSERT_ID puts the time into the reply, and the
 // client computes the tokens from it.
-const acquireRow = "(?, ?, ?, ?, ?, ?, LAST_INSERT_ID({{now}}), since + ?, GREATEST(since, ?), token + tokens - 1, ?, ?)"
+const acquireRow = "(?, ?, ?, LAST_INSERT_ID({{now}}), since + ?, GREATEST(since, ?), token + ?, ?, ?)"
 
-// repeated is the part of acquire that is true for a row that was repeated to fill the statement.
-const repeated = " OR id = VALUES(id) AND since = VALUES(since)"
+// unrepeated is the part of acquire that is false for a row that was repeated to fill the statement.
+const unrepeated = "(id <> VALUES(id) OR since <> VALUES(since)) AND "
 
 // acquireOf returns the statement that takes n names.
 func (st *statements) acquireOf(n int) string {
 	s := fmt.Sprintf(st.acquire, list(withTables(acquireRow, ""), n))
 	if n == 1 {
-		s = strings.Replace(s, repeated, "", 1)
+		s = strings.Replace(s, unrepeated, "", 1)
 	}
 	return s
 }

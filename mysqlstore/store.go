@@ -83,6 +83,7 @@ func (s *Store) Capabilities() store.Capabilities {
 			store.FeatureList | store.FeatureProcesses | store.FeatureHosts | store.FeatureDurable,
 		MinTTL:    minTTL,
 		Heartbeat: s.heartbeat,
+		Timeout:   callTimeout,
 	}
 }
 
@@ -138,6 +139,11 @@ func (s *Store) explain(ctx context.Context, err error) error {
 		return errClosed
 	}
 	return fmt.Errorf("mysql store: %w%s", err, advice(err))
+}
+
+// noReply returns the error of a call that had no reply in time.
+func (s *Store) noReply(err error) error {
+	return fmt.Errorf("no reply from the server: %w", s.usedUp(err))
 }
 
 // usedUp returns the error of a call without a reply. If the pool is used up, it adds that to the
@@ -260,6 +266,8 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	if err := s.usable(ctx); err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
 	r := &renewal{ctx: ctx, grants: grants, outcomes: make([]store.Renewed, len(grants))}
 	done := make(chan error, 1)
 	started := s.background(func() {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/holdfast-lock/holdfast/store"
@@ -218,28 +217,35 @@ func (tx *transaction) store(ctx context.Context) error {
 // grantRow reads grantColumns.
 type grantRow struct {
 	id, owner, meta []byte
-	mode, state     uint8
+	kind            int64
 	g               grant
 }
 
 func (r *grantRow) dest() []any {
-	return []any{&r.id, &r.mode, &r.g.weight, &r.g.limit, &r.g.token, &r.g.tokens, &r.g.since, &r.g.until, &r.state, &r.owner, &r.meta}
+	return []any{&r.id, &r.kind, &r.g.token, &r.g.since, &r.g.until, &r.owner, &r.meta}
 }
 
 func (r *grantRow) grant() *grant {
 	copy(r.g.id[:], r.id)
-	r.g.mode, r.g.state = store.Mode(r.mode), store.State(r.state)
+	r.g.setKind(r.kind)
 	r.g.owner, r.g.meta = string(r.owner), string(r.meta)
 	return &r.g
 }
 
 // values returns the values of grantColumns.
 func (g *grant) values() string {
-	return strings.Join([]string{
-		idLiteral(g.id), strconv.Itoa(int(g.mode)), strconv.Itoa(g.weight), strconv.Itoa(g.limit),
-		strconv.FormatInt(g.token, 10), strconv.Itoa(g.tokens), strconv.FormatInt(g.since, 10), strconv.FormatInt(g.until, 10),
-		strconv.Itoa(int(g.state)), literal(g.owner), literal(g.meta),
-	}, ", ")
+	return fmt.Sprintf("%s, %d, %d, %d, %d, %s, %s", idLiteral(g.id), kindOf(g.mode, g.state, g.tokens, g.weight, g.limit),
+		g.token, g.since, g.until, literal(g.owner), literal(g.meta))
+}
+
+// kindOf returns the value of the column kind, which schema.sql describes.
+func kindOf(mode store.Mode, state store.State, tokens, weight, limit int) int64 {
+	return int64(mode) | int64(state)<<2 | int64(tokens)<<4 | int64(weight)<<20 | int64(limit)<<40
+}
+
+func (g *grant) setKind(kind int64) {
+	g.mode, g.state = store.Mode(kind&3), store.State(kind>>2&3)
+	g.tokens, g.weight, g.limit = int(kind>>4&0xffff), int(kind>>20&0xfffff), int(kind>>40&0xfffff)
 }
 
 func bit(b bool) string {

@@ -21,6 +21,9 @@ type Batcher[T any] struct {
 	// in flight and divided by MaxInFlight.
 	MaxWait time.Duration
 
+	// Timeout, if not 0, bounds how long a queued call waits until its batch has returned.
+	Timeout time.Duration
+
 	// Name, if set, returns the name of a call. A batch contains one call per name at most.
 	Name func(call *T) string
 
@@ -49,9 +52,9 @@ type item[T any] struct {
 	ended bool
 }
 
-// Do sends a call, either alone by calling alone, or in a batch by calling Send. If ctx ends
-// first, it returns the error of ctx, and the call may or may not be executed. After Close, Do
-// always uses alone.
+// Do sends a call, either alone by calling alone, or in a batch by calling Send. If ctx or the time
+// of a queued call ends first, it returns the error of the context, and the call may or may not be
+// executed. After Close, Do always uses alone.
 func (b *Batcher[T]) Do(ctx context.Context, call *T, alone func()) error {
 	b.mu.Lock()
 	if b.flying < b.MaxInFlight || b.closed {
@@ -66,6 +69,11 @@ func (b *Batcher[T]) Do(ctx context.Context, call *T, alone func()) error {
 	b.waiting = append(b.waiting, one)
 	b.follow()
 	b.mu.Unlock()
+	if b.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, b.Timeout)
+		defer cancel()
+	}
 	select {
 	case <-one.done:
 		return nil

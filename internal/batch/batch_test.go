@@ -221,6 +221,21 @@ func TestCancelledCallIsNotSentOrIsReportedAsLate(t *testing.T) {
 	})
 }
 
+func TestQueuedCallEndsAfterTheTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(1, 10)
+		s.Timeout = time.Second
+		begin := time.Now()
+		first := s.do(t.Context(), "first")
+		queued := s.do(t.Context(), "queued")
+		if r := <-queued; !errors.Is(r.err, context.DeadlineExceeded) || time.Since(begin) != s.Timeout {
+			t.Errorf("queued call: %+v after %v", r, time.Since(begin))
+		}
+		s.goOn(t, first)
+		s.want(t) // the queued call is never sent
+	})
+}
+
 func TestCloseWaitsForBatchesInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(1, 10)
