@@ -697,7 +697,7 @@ BEGIN
 	FROM (
 		SELECT m.name FROM names m WHERE a_name <> '' AND m.name = a_name
 		UNION ALL (SELECT m.name FROM names m
-			WHERE a_name = '' AND m.name > a_cursor AND m.name >= a_prefix AND m.name < a_prefix || repeat(chr(1114111), 128)
+			WHERE a_name = '' AND m.name > a_cursor AND m.name >= a_prefix AND m.name <= a_prefix || repeat(chr(1114111), 128)
 				AND (m.id IS NOT NULL AND m.until > at OR m.crowd)
 			ORDER BY m.name LIMIT a_limit)
 	) n;

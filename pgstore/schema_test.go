@@ -195,3 +195,15 @@ func TestProgramsOfTwoVersionsExcludeEachOtherDuringAMigration(t *testing.T) {
 		t.Errorf("%v, want an error that names the versions", err)
 	}
 }
+
+// The greatest name in the order of pages is listed too.
+func TestTheLastNameIsListed(t *testing.T) {
+	s := open(t, server(t).URL())
+	r := request(strings.Repeat("\U0010ffff", store.MaxName/4))
+	granted(t, s, r)
+	defer release(t, s, r)
+	page, err := s.List(t.Context(), store.Query{})
+	if err != nil || len(page.Locks) != 1 || page.Locks[0].Name != r.Name {
+		t.Errorf("listed %+v, %v", page, err)
+	}
+}
