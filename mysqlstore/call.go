@@ -57,7 +57,7 @@ func (s *Store) do(ctx context.Context, l *lane, b *batch.Batcher[call], c *call
 		if ctx.Err() != nil {
 			return s.usedUp(ctx.Err())
 		}
-		return s.explain(ctx, s.noReply(err))
+		return s.explain(ctx, s.noReply())
 	case s.life.Err() != nil:
 		return errClosed
 	}

@@ -201,14 +201,14 @@ func TestAFullBatchFitsIntoAPacketOfTheServer(t *testing.T) {
 			r := request(fmt.Sprint(i, strings.Repeat("n", store.MaxName-3)))
 			r.Mode = []store.Mode{store.Exclusive, store.Shared}[i%2]
 			r.Owner, r.Meta = strings.Repeat("o", store.MaxText), strings.Repeat("m", store.MaxText)
-			if _, err := s.Acquire(bounded(t), r); err != nil {
+			if _, err := s.Acquire(limited(t), r); err != nil {
 				t.Error(err)
 			}
 			r.ID, r.Queue = store.NewID(), true // behind it, or beside it
-			if _, err := s.Acquire(bounded(t), r); err != nil {
+			if _, err := s.Acquire(limited(t), r); err != nil {
 				t.Error(err)
 			}
-			if err := s.Leave(bounded(t), r.Name, r.ID); err != nil {
+			if err := s.Leave(limited(t), r.Name, r.ID); err != nil {
 				t.Error(err)
 			}
 		})

@@ -98,7 +98,7 @@ func (l *lane) use(ctx context.Context, f func(ctx context.Context, c *conn) err
 		select {
 		case l.turn <- struct{}{}:
 		case <-ctx.Done():
-			return l.s.noReply(ctx.Err())
+			return l.s.noReply()
 		case <-l.s.life.Done():
 			return errClosed
 		}
@@ -107,6 +107,9 @@ func (l *lane) use(ctx context.Context, f func(ctx context.Context, c *conn) err
 	end := func() { l.done(); <-l.turn }
 	if err := l.s.usable(ctx); err != nil {
 		end()
+		if err == ctx.Err() {
+			err = l.s.noReply()
+		}
 		return err
 	}
 	if l.ctx.Err() != nil {
@@ -131,18 +134,22 @@ func (l *lane) use(ctx context.Context, f func(ctx context.Context, c *conn) err
 }
 
 // connectFor connects for a call. Unless it returns nil, end is called when connecting has ended.
-// If ctx ends, connecting continues in the background, for the next call. It takes several round
-// trips, and otherwise callers with less time than that would never get a connection.
+// If ctx or the time of the call ends, connecting continues in the background, for the next call. It
+// takes several round trips, and otherwise callers with less time than that would never get a
+// connection. The dialer of an application may also take longer than it should.
 func (l *lane) connectFor(ctx context.Context, end func()) error {
 	connected := make(chan error)
+	call := l.ctx
 	started := l.s.background(func() {
-		err := l.connect(l.ctx)
+		err := l.connect(call)
 		if err != nil {
 			err = l.explain(err)
 		}
 		select {
 		case connected <- err:
 		case <-ctx.Done():
+			end()
+		case <-call.Done():
 			end()
 		}
 	})
@@ -157,8 +164,9 @@ func (l *lane) connectFor(ctx context.Context, end func()) error {
 		}
 		return err
 	case <-ctx.Done():
-		return l.s.noReply(ctx.Err())
+	case <-call.Done():
 	}
+	return l.s.noReply()
 }
 
 // statementContext returns the context of statements. If the watch can close the connection, the
@@ -174,7 +182,7 @@ func (l *lane) statementContext() context.Context {
 // explain explains an error that was caused by the end of the lane's context.
 func (l *lane) explain(err error) error {
 	if l.ctx.Err() != nil && l.s.life.Err() == nil {
-		return l.s.noReply(err)
+		return l.s.noReply()
 	}
 	return err
 }

@@ -99,7 +99,7 @@ func request(name string) store.Request {
 // granted acquires a name.
 func granted(t testing.TB, s store.Store, req store.Request) store.Answer {
 	t.Helper()
-	answer, err := s.Acquire(bounded(t), req)
+	answer, err := s.Acquire(limited(t), req)
 	if err != nil {
 		t.Fatalf("Acquire: %v", err)
 	}
@@ -112,7 +112,7 @@ func granted(t testing.TB, s store.Store, req store.Request) store.Answer {
 // refused makes a request that cannot be granted.
 func refused(t testing.TB, s store.Store, req store.Request) *store.Refusal {
 	t.Helper()
-	answer, err := s.Acquire(bounded(t), req)
+	answer, err := s.Acquire(limited(t), req)
 	if err != nil {
 		t.Fatalf("Acquire: %v", err)
 	}
@@ -124,12 +124,12 @@ func refused(t testing.TB, s store.Store, req store.Request) *store.Refusal {
 
 func release(t testing.TB, s store.Store, req store.Request) {
 	t.Helper()
-	if err := s.Release(bounded(t), req.Name, req.ID, store.Keep{}); err != nil {
+	if err := s.Release(limited(t), req.Name, req.ID, store.Keep{}); err != nil {
 		t.Fatalf("Release: %v", err)
 	}
 }
 
-func bounded(t testing.TB) context.Context {
+func limited(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
 	return ctx
@@ -148,7 +148,7 @@ func eventually(t testing.TB, what string, condition func() bool) {
 func mustExec(t testing.TB, db *sql.DB, statements ...string) {
 	t.Helper()
 	for _, statement := range statements {
-		if _, err := db.ExecContext(bounded(t), statement); err != nil {
+		if _, err := db.ExecContext(limited(t), statement); err != nil {
 			t.Fatalf("%s: %v", statement, err)
 		}
 	}

@@ -67,7 +67,7 @@ func TestALateRequestIsNotGrantedAfterItsLeave(t *testing.T) {
 	b := newLateBed(t)
 	r := request("late")
 	b.delay(r)
-	if err := b.s.Leave(bounded(t), r.Name, r.ID); err != nil {
+	if err := b.s.Leave(limited(t), r.Name, r.ID); err != nil {
 		t.Fatal(err)
 	}
 	b.arrive()
@@ -89,7 +89,7 @@ func TestABrokenGrantIsNotGrantedByALateRequest(t *testing.T) {
 	r := request("broken")
 	b.delay(r)
 	granted(t, b.s, r)
-	if err := b.s.Break(bounded(t), r.Name, r.ID); err != nil {
+	if err := b.s.Break(limited(t), r.Name, r.ID); err != nil {
 		t.Fatal(err)
 	}
 	b.arrive()
@@ -104,14 +104,14 @@ func TestAGrantWhoseFirstRequestIsLateCanBeAskedForAgain(t *testing.T) {
 	r.Mode = store.Shared
 	b.delay(r)
 	first := granted(t, b.s, r)
-	out, err := b.s.Renew(bounded(t), []store.Renewal{{Name: r.Name, ID: r.ID, Mode: r.Mode, TTL: r.TTL}})
+	out, err := b.s.Renew(limited(t), []store.Renewal{{Name: r.Name, ID: r.ID, Mode: r.Mode, TTL: r.TTL}})
 	if err != nil || out[0].Status != store.Extended {
 		t.Fatalf("Renew: %+v, %v", out, err)
 	}
 	if again := granted(t, b.s, r); again.Token != first.Token {
 		t.Errorf("token %d, then %d", first.Token, again.Token)
 	}
-	if err := b.s.Release(bounded(t), r.Name, r.ID, store.Keep{State: store.Done, For: time.Minute}); !errors.Is(err, store.ErrInvalid) {
+	if err := b.s.Release(limited(t), r.Name, r.ID, store.Keep{State: store.Done, For: time.Minute}); !errors.Is(err, store.ErrInvalid) {
 		t.Fatalf("Release: %v", err)
 	}
 	if again := granted(t, b.s, r); again.Token != first.Token {
@@ -127,7 +127,7 @@ func TestAWaiterWhoseFirstRequestIsLateCannotBeBroken(t *testing.T) {
 	r.Queue = true
 	b.delay(r)
 	refused(t, b.s, r)
-	if err := b.s.Break(bounded(t), r.Name, r.ID); !errors.Is(err, store.ErrNotHeld) {
+	if err := b.s.Break(limited(t), r.Name, r.ID); !errors.Is(err, store.ErrNotHeld) {
 		t.Fatalf("Break: %v", err)
 	}
 	b.arrive()
@@ -143,13 +143,13 @@ func TestARequestThatWasNotSentIsNotNoted(t *testing.T) {
 	b.db.SetMaxOpenConns(3)
 	s := newIn(t, b.db)
 	for b.db.Stats().InUse < 3 {
-		conn, err := b.db.Conn(bounded(t))
+		conn, err := b.db.Conn(limited(t))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer conn.Close()
 	}
-	if _, err := s.Acquire(bounded(t), r); err == nil {
+	if _, err := s.Acquire(limited(t), r); err == nil {
 		t.Fatal("Acquire without a connection")
 	}
 	if s.unanswered.Has(r.ID) {
@@ -162,11 +162,11 @@ func TestNotesOfLateRequestsEnd(t *testing.T) {
 	b := newLateBed(t)
 	r := request("late")
 	b.delay(r)
-	if err := b.s.Leave(bounded(t), r.Name, r.ID); err != nil {
+	if err := b.s.Leave(limited(t), r.Name, r.ID); err != nil {
 		t.Fatal(err)
 	}
 	b.arrive()
-	page, err := b.other.List(bounded(t), store.Query{})
+	page, err := b.other.List(limited(t), store.Query{})
 	if err != nil || len(page.Locks) > 0 {
 		t.Errorf("List: %+v, %v; want nothing", page, err)
 	}

@@ -46,7 +46,7 @@ func TestOpenTellsCausesApart(t *testing.T) {
 		{"no such database", strings.Replace(one.URL(one.Addr()), "/locks", "/nowhere", 1), "the database does not exist", true},
 		{"nobody listens", strings.Replace(one.URL(closed.Addr().String()), "test:test", "test:sEcReT", 1), "refused", false},
 	} {
-		_, err := store.Open(bounded(t), test.url)
+		_, err := store.Open(limited(t), test.url)
 		if err == nil || errors.Is(err, store.ErrInvalid) != test.invalid || !strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), "sEcReT") {
 			t.Errorf("%s: %v, want an error that says %q and no password; ErrInvalid: %t", test.what, err, test.says, test.invalid)
 		}
@@ -81,7 +81,7 @@ func TestAnEncryptedConnectionChecksTheServersCertificate(t *testing.T) {
 		"unknown authority":     base + "?tls=true",
 		"another server's name": base + "?servername=other&ca=" + url.QueryEscape(certs.CAFile),
 	} {
-		if s, err := store.Open(bounded(t), bad); err == nil {
+		if s, err := store.Open(limited(t), bad); err == nil {
 			s.Close()
 			t.Errorf("%s: opened", what)
 		}

@@ -67,7 +67,7 @@ func (b *batchOf) release() (errs []error) {
 // transactions returns how many transactions the session has begun, without single statements.
 func (b *batchOf) transactions() (n int) {
 	b.t.Helper()
-	err := b.s.takes.use(bounded(b.t), func(ctx context.Context, c *conn) error {
+	err := b.s.takes.use(limited(b.t), func(ctx context.Context, c *conn) error {
 		return c.QueryRowContext(ctx, "SHOW SESSION STATUS LIKE 'Com_begin'").Scan(new(string), &n)
 	})
 	if err != nil {
@@ -210,7 +210,7 @@ func TestConcurrentRenewalsShareATransaction(t *testing.T) {
 		grants = append(grants, store.Renewal{Name: r.Name, ID: r.ID, TTL: r.TTL, Mode: r.Mode, Tokens: 10})
 	}
 	gone := grants[n-1]
-	if err := s.Release(bounded(t), gone.Name, gone.ID, store.Keep{}); err != nil {
+	if err := s.Release(limited(t), gone.Name, gone.ID, store.Keep{}); err != nil {
 		t.Fatal(err)
 	}
 	s.gives.turn <- struct{}{} // so that they queue up
@@ -221,7 +221,7 @@ func TestConcurrentRenewalsShareATransaction(t *testing.T) {
 			if g.ID == gone.ID {
 				want = store.Renewed{Status: store.Gone}
 			}
-			out, err := s.Renew(bounded(t), []store.Renewal{g})
+			out, err := s.Renew(limited(t), []store.Renewal{g})
 			if err != nil || out[0].Status != want.Status || out[0].Tokens != want.Tokens || out[0].TTL != want.TTL {
 				t.Errorf("%s: %+v, %v; want %+v", g.Name, out, err, want)
 			}
@@ -251,7 +251,7 @@ func TestAnInvalidRenewalDoesNotAffectOthersThatAreQueued(t *testing.T) {
 		var wg sync.WaitGroup
 		for i, r := range queued {
 			wg.Go(func() {
-				out, err := s.Renew(bounded(t), []store.Renewal{{Name: r.Name, ID: r.ID, TTL: r.TTL, Mode: store.Exclusive}})
+				out, err := s.Renew(limited(t), []store.Renewal{{Name: r.Name, ID: r.ID, TTL: r.TTL, Mode: store.Exclusive}})
 				if r.ID == invalid.ID {
 					if !errors.Is(err, store.ErrInvalid) {
 						t.Errorf("an invalid renewal: %+v, %v", out, err)
@@ -271,8 +271,46 @@ func TestAnInvalidRenewalDoesNotAffectOthersThatAreQueued(t *testing.T) {
 func commits(t testing.TB, s *Store) (n int) {
 	t.Helper()
 	var name string
-	if err := s.db.QueryRowContext(bounded(t), "SHOW GLOBAL STATUS LIKE 'Com_commit'").Scan(&name, &n); err != nil {
+	if err := s.db.QueryRowContext(limited(t), "SHOW GLOBAL STATUS LIKE 'Com_commit'").Scan(&name, &n); err != nil {
 		t.Fatal(err)
 	}
 	return n
+}
+
+// Two requests with the same floor, which is ahead of the clock, get different tokens.
+func TestTokensGrowAboveTheSameFloor(t *testing.T) {
+	s := newIn(t, connectTo(t, nil))
+	floor := time.Now().Add(time.Hour).UnixMicro()
+	last := floor
+	for range 3 {
+		r := request("floor")
+		r.Floor = floor
+		a := granted(t, s, r)
+		if a.Token <= last {
+			t.Errorf("token %d after %d", a.Token, last)
+		}
+		last = a.Token
+		release(t, s, r)
+	}
+}
+
+// A grant of the same microsecond is not mistaken for a row that fills the statement.
+func TestBatchRefusesANameThatWasGrantedInTheSameMicrosecond(t *testing.T) {
+	db := connectTo(t, nil)
+	s, other := newIn(t, db), newIn(t, db)
+	for _, one := range []*Store{s, other} {
+		err := one.takes.use(limited(t), func(ctx context.Context, c *conn) error {
+			_, err := c.ExecContext(ctx, "SET SESSION timestamp = 1900000000.123456")
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := newBatch(t, s, 3)
+	granted(t, other, request(b.requests[1].Name))
+	b.acquire()
+	if b.answers[1].Granted() || !b.answers[0].Granted() || !b.answers[2].Granted() {
+		t.Errorf("%+v", b.answers)
+	}
 }

@@ -89,7 +89,7 @@ func TestLeasesAreRenewedWhileTheApplicationUsesAllOtherConnections(t *testing.T
 	}
 	time.Sleep(time.Second) // until it has been renewed
 	for db.Stats().InUse < 5 {
-		conn, err := db.Conn(bounded(t))
+		conn, err := db.Conn(limited(t))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,7 +99,7 @@ func TestLeasesAreRenewedWhileTheApplicationUsesAllOtherConnections(t *testing.T
 	if err := lease.Err(); err != nil {
 		t.Errorf("lost: %v", err)
 	}
-	if err := lease.Unlock(bounded(t)); err != nil {
+	if err := lease.Unlock(limited(t)); err != nil {
 		t.Error(err)
 	}
 }
@@ -137,12 +137,12 @@ func TestSettingsOfThePoolDoNotMatter(t *testing.T) {
 				if h := r.Holders[0]; h.ID != req.ID || h.Owner != name || h.Meta != name || h.Left > time.Minute || h.Left < 50*time.Second {
 					t.Errorf("%q: held by %+v", name, h)
 				}
-				page, err := s.List(bounded(t), store.Query{Prefix: name})
+				page, err := s.List(limited(t), store.Query{Prefix: name})
 				if err != nil || len(page.Locks) != 1 || page.Locks[0].Name != name {
 					t.Errorf("%q: List: %+v, %v", name, page, err)
 				}
 				release(t, s, req)
-				if err := s.Release(bounded(t), name, req.ID, store.Keep{}); err != store.ErrNotHeld {
+				if err := s.Release(limited(t), name, req.ID, store.Keep{}); err != store.ErrNotHeld {
 					t.Errorf("%q: second Release: %v", name, err)
 				}
 			}

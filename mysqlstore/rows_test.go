@@ -20,7 +20,7 @@ import (
 func setClock(t testing.TB, s *Store, by time.Duration) {
 	t.Helper()
 	for _, l := range []*lane{s.takes, s.gives} {
-		err := l.use(bounded(t), func(ctx context.Context, c *conn) error {
+		err := l.use(limited(t), func(ctx context.Context, c *conn) error {
 			_, err := c.ExecContext(ctx, fmt.Sprintf("SET SESSION timestamp = UNIX_TIMESTAMP(SYSDATE(6)) + %f", by.Seconds()))
 			return err
 		})
@@ -51,7 +51,7 @@ func TestTokensGrowAfterRowsWereRemovedAndTheClockSetBack(t *testing.T) {
 	}
 	for i := range 3 { // the first sweep raises the floor, and the second may still find that the row was used lately
 		setClock(t, s, time.Duration(i+1)*2*sweepEvery)
-		if err := s.sweepNow(bounded(t)); err != nil {
+		if err := s.sweepNow(limited(t)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -79,7 +79,7 @@ func TestTokensGrowIfTheClockIsSetBackBetweenTwoSweeps(t *testing.T) {
 	release(t, s, req)
 	for _, by := range []time.Duration{time.Millisecond, -time.Hour} {
 		setClock(t, s, by)
-		if err := s.sweepNow(bounded(t)); err != nil {
+		if err := s.sweepNow(limited(t)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -100,7 +100,7 @@ func TestAHighFloorConcernsItsOwnNameOnly(t *testing.T) {
 	release(t, s, high)
 	for i := range 3 {
 		setClock(t, s, time.Duration(i+1)*2*sweepEvery)
-		if err := s.sweepNow(bounded(t)); err != nil {
+		if err := s.sweepNow(limited(t)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -113,7 +113,7 @@ func TestAHighFloorConcernsItsOwnNameOnly(t *testing.T) {
 		t.Errorf("tokens %d from %d", a.Tokens, a.Token)
 	}
 	release(t, s, next)
-	if _, err := s.Acquire(bounded(t), request("high")); !errors.Is(err, store.ErrInvalid) {
+	if _, err := s.Acquire(limited(t), request("high")); !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("without tokens: %v, want ErrInvalid", err)
 	}
 }
@@ -134,7 +134,7 @@ func TestASweepRemovesWhatDeadClientsLeft(t *testing.T) {
 	s := newIn(t, db)
 	for i := range 4 {
 		setClock(t, s, time.Duration(i+1)*2*sweepEvery)
-		if err := s.sweepNow(bounded(t)); err != nil {
+		if err := s.sweepNow(limited(t)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -168,7 +168,7 @@ func TestARowLockedByAnotherSessionHoldsUpItsNameOnly(t *testing.T) {
 	if took := time.Since(begin); took > 900*time.Millisecond {
 		t.Errorf("a call with 300 ms took %v", took)
 	}
-	_, err = s.Acquire(bounded(t), request("stuck"))
+	_, err = s.Acquire(limited(t), request("stuck"))
 	if err == nil || !strings.Contains(err.Error(), "locked the row of this name") {
 		t.Errorf("Acquire: %v, want an error that says why", err)
 	}
@@ -177,7 +177,7 @@ func TestARowLockedByAnotherSessionHoldsUpItsNameOnly(t *testing.T) {
 	names := []string{"a", "b", "stuck", "c", "d"}
 	for _, name := range names {
 		go func() {
-			_, err := s.Acquire(bounded(t), request(name))
+			_, err := s.Acquire(limited(t), request(name))
 			if name == "stuck" {
 				err = nil
 			}
@@ -193,7 +193,7 @@ func TestARowLockedByAnotherSessionHoldsUpItsNameOnly(t *testing.T) {
 		{Name: stuck.Name, ID: stuck.ID, TTL: time.Minute, Mode: store.Exclusive},
 		{Name: other.Name, ID: other.ID, TTL: time.Minute, Mode: store.Exclusive},
 	}
-	out, err := s.Renew(bounded(t), renewals)
+	out, err := s.Renew(limited(t), renewals)
 	if err != nil || out[0].Status != store.Unknown || out[0].Err == nil || out[1].Status != store.Extended {
 		t.Errorf("Renew of a name that is locked and another: %+v, %v", out, err)
 	}
@@ -235,7 +235,7 @@ func TestManyRowsLockedByAnotherSessionHoldUpTheirNamesOnly(t *testing.T) {
 	}
 	const most = (rowPatience + 2) * time.Second // instead of one second for each locked row
 	begin := time.Now()
-	out, err := s.Renew(bounded(t), renewals)
+	out, err := s.Renew(limited(t), renewals)
 	if took := time.Since(begin); err != nil || took > most {
 		t.Fatalf("Renew: %v after %v", err, took)
 	}
@@ -253,7 +253,7 @@ func TestManyRowsLockedByAnotherSessionHoldUpTheirNamesOnly(t *testing.T) {
 	for i := range n {
 		for _, name := range []string{fmt.Sprint("locked", i), fmt.Sprint("new", i), fmt.Sprint("other", i)} {
 			go func() {
-				_, err := s.Acquire(bounded(t), request(name))
+				_, err := s.Acquire(limited(t), request(name))
 				if (err != nil) != strings.HasPrefix(name, "locked") {
 					errs <- fmt.Errorf("%s: %v", name, err)
 				} else {
@@ -278,7 +278,7 @@ func TestASessionThatHangsWithNamesAddedOrRemovedStopsNoOtherNames(t *testing.T)
 	db := connectTo(t, nil)
 	s := newIn(t, db)
 	mustExec(t, db, "INSERT INTO holdfast_names (name, last) VALUES ('new1', 1)")
-	tx, err := db.BeginTx(bounded(t), nil)
+	tx, err := db.BeginTx(limited(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,7 +292,7 @@ func TestASessionThatHangsWithNamesAddedOrRemovedStopsNoOtherNames(t *testing.T)
 	for i := range 20 {
 		wg.Go(func() {
 			begin := time.Now()
-			_, err := s.Acquire(bounded(t), request(fmt.Sprint("new", i)))
+			_, err := s.Acquire(limited(t), request(fmt.Sprint("new", i)))
 			if (err != nil) != (i < 2) {
 				t.Errorf("new%d after %v: %v", i, time.Since(begin), err)
 			}
@@ -311,19 +311,19 @@ func TestTablesLockedByABackup(t *testing.T) {
 			held, waits := request("held"), request("held")
 			waits.Queue = true
 			granted(t, s, held)
-			backup, err := db.Conn(bounded(t))
+			backup, err := db.Conn(limited(t))
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer backup.Close()
-			if _, err := backup.ExecContext(bounded(t), lock); err != nil {
+			if _, err := backup.ExecContext(limited(t), lock); err != nil {
 				t.Fatal(err)
 			}
-			defer backup.ExecContext(bounded(t), "UNLOCK TABLES")
+			defer backup.ExecContext(limited(t), "UNLOCK TABLES")
 			for what, call := range map[string]func() error{
-				"Acquire":         func() error { _, err := s.Acquire(bounded(t), request("new")); return err },
-				"Acquire, queued": func() error { _, err := s.Acquire(bounded(t), waits); return err },
-				"Release":         func() error { return s.Release(bounded(t), held.Name, held.ID, store.Keep{}) },
+				"Acquire":         func() error { _, err := s.Acquire(limited(t), request("new")); return err },
+				"Acquire, queued": func() error { _, err := s.Acquire(limited(t), waits); return err },
+				"Release":         func() error { return s.Release(limited(t), held.Name, held.ID, store.Keep{}) },
 			} {
 				begin := time.Now()
 				err := call()
@@ -331,7 +331,7 @@ func TestTablesLockedByABackup(t *testing.T) {
 					t.Errorf("%s: %v after %v, want an error that says why", what, err, took)
 				}
 			}
-			if _, err := backup.ExecContext(bounded(t), "UNLOCK TABLES"); err != nil {
+			if _, err := backup.ExecContext(limited(t), "UNLOCK TABLES"); err != nil {
 				t.Fatal(err)
 			}
 			if got := refused(t, s, request("held")); got.Waiters != 0 {
@@ -350,7 +350,7 @@ func TestALimitForStatementsDoesNotMatter(t *testing.T) {
 	locked, other := request("locked"), request("other")
 	granted(t, s, locked)
 	granted(t, s, other)
-	tx, err := db.BeginTx(bounded(t), nil)
+	tx, err := db.BeginTx(limited(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -358,7 +358,7 @@ func TestALimitForStatementsDoesNotMatter(t *testing.T) {
 	if _, err := tx.Exec("SELECT * FROM holdfast_names WHERE name = 'locked' FOR UPDATE"); err != nil {
 		t.Fatal(err)
 	}
-	out, err := s.Renew(bounded(t), []store.Renewal{
+	out, err := s.Renew(limited(t), []store.Renewal{
 		{Name: locked.Name, ID: locked.ID, TTL: time.Minute, Mode: store.Exclusive},
 		{Name: other.Name, ID: other.ID, TTL: time.Minute, Mode: store.Exclusive},
 	})
@@ -381,7 +381,7 @@ func TestAClientStoppedWithinATransactionIsEndedByTheServer(t *testing.T) {
 	}
 	frozen.sql.session[last] = strings.Replace(frozen.sql.session[last], "wait_timeout = 20", "wait_timeout = 2", 1)
 	release(t, s, func() store.Request { req := request("n"); granted(t, s, req); return req }())
-	err := frozen.takes.use(bounded(t), func(ctx context.Context, c *conn) error {
+	err := frozen.takes.use(limited(t), func(ctx context.Context, c *conn) error {
 		tx := &transaction{s: frozen, c: c, entries: make(map[string]*entry)}
 		if _, err := c.ExecContext(ctx, "BEGIN"); err != nil {
 			return err
@@ -391,12 +391,12 @@ func TestAClientStoppedWithinATransactionIsEndedByTheServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Acquire(bounded(t), request("n")); err == nil {
+	if _, err := s.Acquire(limited(t), request("n")); err == nil {
 		t.Fatal("the row is not locked")
 	}
 	begin := time.Now()
 	eventually(t, "the name can be granted", func() bool {
-		_, err := s.Acquire(bounded(t), request("n"))
+		_, err := s.Acquire(limited(t), request("n"))
 		return err == nil
 	})
 	if took := time.Since(begin); took > 10*time.Second {
@@ -418,7 +418,7 @@ func TestCallsEndWithTheirContextsOnAHungServer(t *testing.T) {
 func testHungServer(t *testing.T, server *servers.MariaDB, s *Store) {
 	held := request(t.Name())
 	granted(t, s, held)
-	if err := s.Break(bounded(t), held.Name, store.NewID()); err != store.ErrNotHeld { // both connections are open now
+	if err := s.Break(limited(t), held.Name, store.NewID()); err != store.ErrNotHeld { // both connections are open now
 		t.Fatal(err)
 	}
 	server.Stop()

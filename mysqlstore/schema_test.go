@@ -39,7 +39,7 @@ func TestManyProgramsCanCreateTheTablesAtOnce(t *testing.T) {
 	db := connectTo(t, nil)
 	errs := make(chan error)
 	for range 8 {
-		go func() { errs <- Migrate(bounded(t), db, "at_once_") }()
+		go func() { errs <- Migrate(limited(t), db, "at_once_") }()
 	}
 	for range 8 {
 		if err := <-errs; err != nil {
@@ -97,7 +97,7 @@ func TestTheDocumentedGrantsAreEnough(t *testing.T) {
 	little := poolOf(t, name, func(c *mysql.Config) { c.User, c.Passwd = name, "little" })
 	s := newIn(t, little)
 	useEverything(t, s)
-	if err := s.sweepNow(bounded(t)); err != nil {
+	if err := s.sweepNow(limited(t)); err != nil {
 		t.Errorf("sweep: %v", err)
 	}
 	if _, err := New(little, Prefix("other_")); err == nil || !strings.Contains(err.Error(), "run holdfast migrate") {
@@ -109,7 +109,7 @@ func TestTheDocumentedGrantsAreEnough(t *testing.T) {
 		t.Errorf("missing tables that it may not create: %v, want an error that says who may", err)
 	}
 	mustExec(t, db, "REVOKE UPDATE ON `"+name+"`.`holdfast_names` FROM '"+name+"'@'%'")
-	_, err = s.Acquire(bounded(t), request("revoked"))
+	_, err = s.Acquire(limited(t), request("revoked"))
 	if err == nil || !strings.Contains(err.Error(), "lacks a right") {
 		t.Errorf("after a right was withdrawn: %v, want an error that says so", err)
 	}
@@ -118,7 +118,7 @@ func TestTheDocumentedGrantsAreEnough(t *testing.T) {
 // useEverything makes every kind of call.
 func useEverything(t testing.TB, s *Store) {
 	t.Helper()
-	ctx := bounded(t)
+	ctx := limited(t)
 	a, b := request("everything"), request("everything")
 	b.Queue = true
 	granted(t, s, a)
@@ -165,7 +165,7 @@ func TestAnOlderProgramGoesOnBesideACompatibleVersion(t *testing.T) {
 	useEverything(t, old)
 	useEverything(t, newIn(t, db)) // opened after the migration
 	refused(t, old, request("held"))
-	if err := Migrate(bounded(t), db, ""); err != nil {
+	if err := Migrate(limited(t), db, ""); err != nil {
 		t.Errorf("Migrate by the older version: %v", err)
 	}
 }
@@ -180,13 +180,13 @@ func TestAnOlderProgramGrantsNothingBesideAnIncompatibleVersion(t *testing.T) {
 	waits := request("before")
 	waits.Queue = true
 	for _, req := range []store.Request{request("after"), request("before"), waits} {
-		if answer, err := old.Acquire(bounded(t), req); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "update this program") {
+		if answer, err := old.Acquire(limited(t), req); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "update this program") {
 			t.Errorf("%q: %+v, %v; want an ErrInvalid that says what to do", req.Name, answer, err)
 		}
 	}
 	for _, open := range []func() error{
 		func() error { _, err := New(db); return err },
-		func() error { return Migrate(bounded(t), db, "") },
+		func() error { return Migrate(limited(t), db, "") },
 	} {
 		if err := open(); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "update this program") {
 			t.Errorf("%v; want an ErrInvalid that says what to do", err)

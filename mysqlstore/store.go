@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/batch"
+	"github.com/holdfast-lock/holdfast/internal/bounded"
 	"github.com/holdfast-lock/holdfast/internal/unanswered"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -141,10 +142,9 @@ func (s *Store) explain(ctx context.Context, err error) error {
 	return fmt.Errorf("mysql store: %w%s", err, advice(err))
 }
 
-// noReply returns the error of a call that had no reply in time.
-func (s *Store) noReply(err error) error {
-	return fmt.Errorf("no reply from the server: %w", s.usedUp(err))
-}
+// noReply returns the error of a call that had no reply in time. It does not match the errors of
+// contexts, because that of the caller has not ended.
+func (s *Store) noReply() error { return s.usedUp(bounded.ErrNoReply) }
 
 // usedUp returns the error of a call without a reply. If the pool is used up, it adds that to the
 // error.
@@ -266,12 +266,12 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	if err := s.usable(ctx); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	limited, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	r := &renewal{ctx: ctx, grants: grants, outcomes: make([]store.Renewed, len(grants))}
+	r := &renewal{ctx: limited, grants: grants, outcomes: make([]store.Renewed, len(grants))}
 	done := make(chan error, 1)
 	started := s.background(func() {
-		err := s.renewCalls.Do(ctx, r, func() { r.err = s.renewParts(ctx, r.grants, r.outcomes) })
+		err := s.renewCalls.Do(limited, r, func() { r.err = s.renewParts(limited, r.grants, r.outcomes) })
 		if err == nil {
 			err = r.err
 		}
@@ -280,15 +280,21 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	if !started {
 		return nil, errClosed
 	}
+	var err error
 	select {
-	case err := <-done:
-		if err != nil {
-			return nil, s.explain(ctx, err)
-		}
-		return r.outcomes, nil
-	case <-ctx.Done():
-		return nil, s.usedUp(ctx.Err())
+	case err = <-done:
+	case <-limited.Done():
+		err = limited.Err()
 	}
+	switch {
+	case err == nil:
+		return r.outcomes, nil
+	case ctx.Err() != nil:
+		return nil, s.usedUp(ctx.Err())
+	case limited.Err() != nil:
+		err = s.noReply()
+	}
+	return nil, s.explain(ctx, err)
 }
 
 // A renewal is a call of Renew.

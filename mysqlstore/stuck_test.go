@@ -14,7 +14,7 @@ import (
 // lockRow locks the row of a name, as a client that hangs within a transaction.
 func lockRow(t testing.TB, db *sql.DB, name string) *sql.Tx {
 	t.Helper()
-	tx, err := db.BeginTx(bounded(t), nil)
+	tx, err := db.BeginTx(limited(t), nil)
 	if err == nil {
 		t.Cleanup(func() { tx.Rollback() })
 		_, err = tx.Exec("SELECT * FROM holdfast_names WHERE name = " + literal(name) + " FOR UPDATE")
@@ -77,7 +77,7 @@ func TestARenewalWaitsOnceForALockedRow(t *testing.T) {
 	renew := func(locked bool, waits bool) {
 		t.Helper()
 		begin := time.Now()
-		out, err := s.Renew(bounded(t), renewals)
+		out, err := s.Renew(limited(t), renewals)
 		took := time.Since(begin)
 		if err != nil || (took >= rowPatience*time.Second) != waits {
 			t.Fatalf("Renew: %v after %v", err, took)
