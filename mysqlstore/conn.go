@@ -85,9 +85,9 @@ func (l *lane) newContext() {
 }
 
 // use calls f with the connection of the lane. It returns at most callTimeout and grace after it was
-// called, and at most grace after the end of ctx. If f returns an error that did not come from the server, the state of the
-// connection is unknown, and it is closed. It is also closed if the server has become read-only,
-// because a new connection may reach the new primary.
+// called, and at most grace after the end of ctx. If f returns an error that did not come from the
+// server, the state of the connection is unknown, and it is closed. It is also closed if the server
+// has become read-only, because a new connection may reach the new primary.
 func (l *lane) use(ctx context.Context, f func(ctx context.Context, c *conn) error) error {
 	select {
 	case l.turn <- struct{}{}: // the watch bounds the call

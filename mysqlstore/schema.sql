@@ -2,8 +2,8 @@
 --
 -- A kind has the mode in bits 0 and 1 (1 exclusive, 2 shared, 3 permits), the state in bits 2 and 3
 -- (0 held, 1 done, 2 cooling), the number of tokens of the newest block in bits 4 to 19, the weight
--- in bits 20 to 39, and the limit in bits 40 to 59. A statement with a column for each of them would
--- take longer than the rest of its work.
+-- in bits 20 to 39, and the limit in bits 40 to 59. With a column for each of them, taking and
+-- releasing a lock took 1.1 times as long.
 
 -- A name that was used lately has a row here. It holds a grant while until is in the future.
 -- Further holders of a name, and its waiters, are in the claims, and crowd says whether there are

@@ -48,8 +48,8 @@ type statements struct {
 func newStatements(prefix string) statements {
 	// A row is not free if its grant is not over, or if its tokens are not below the new token. In
 	// that case an overflow makes the statement fail (errOutOfRange), so that the other columns need
-	// no condition. MariaDB resolves all expressions of a statement in each execution, which takes
-	// longer than the work itself: each column and each operator counts.
+	// no condition. With a condition for each column a pair took 1.3 times as long, because
+	// MariaDB resolves all expressions of a statement in each execution.
 	const taken = "(crowd OR " + unrepeated + "(until > VALUES(since) OR {{names}}.last >= VALUES(token)))"
 	st := statements{
 		session: []string{
