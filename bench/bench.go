@@ -145,14 +145,6 @@ func interleave[T any](ctx context.Context, b *bench, turns []turn[T]) (found ma
 	return found, nil
 }
 
-// finely returns a bench with ten times as many turns, of a tenth of the time. A disk is slow for
-// seconds at a time. Long turns would count that against one of the candidates.
-func (b *bench) finely() *bench {
-	fine := *b
-	fine.rounds, fine.time = 10*b.rounds, b.time/10
-	return &fine
-}
-
 // column returns one figure of each round.
 func column[T any](results []T, of func(T) float64) []float64 {
 	values := make([]float64, len(results))

@@ -212,14 +212,13 @@ func (b *bench) mysqlOwnNames(ctx context.Context, work, dsn string) error {
 		defer l.Close()
 		lockers[name] = l
 	}
-	fine := b.finely()
 	for _, goroutines := range []int{1, b.goroutines} {
 		var turns []turn[float64]
 		for _, name := range []string{bare, store, pool, client, getLock} {
 			l, own := lockers[name], strings.ReplaceAll(name, " ", "-")
-			turns = append(turns, turn[float64]{name, func() (float64, error) { return pairRate(l, own, goroutines, fine.time) }, name == getLock})
+			turns = append(turns, turn[float64]{name, func() (float64, error) { return pairRate(l, own, goroutines, b.time) }, name == getLock})
 		}
-		rates, err := interleave(ctx, fine, turns)
+		rates, err := interleave(ctx, b, turns)
 		if err != nil {
 			return err
 		}

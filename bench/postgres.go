@@ -161,13 +161,12 @@ func (b *bench) postgresShapes(ctx context.Context) error {
 func (b *bench) postgres(ctx context.Context) error {
 	addr := b.startPostgres()
 	const direct = "through the store"
-	fine := b.finely()
 	for _, goroutines := range []int{1, b.goroutines} {
 		lockers := make(map[string]locker)
 		var turns []turn[float64]
 		add := func(name string, l locker) {
 			lockers[name] = l
-			turns = append(turns, turn[float64]{name, func() (float64, error) { return pairRate(l, "own", goroutines, fine.time) }, false})
+			turns = append(turns, turn[float64]{name, func() (float64, error) { return pairRate(l, "own", goroutines, b.time) }, false})
 		}
 		for _, p := range postgresPeers {
 			l, err := p.open(addr)
@@ -183,7 +182,7 @@ func (b *bench) postgres(ctx context.Context) error {
 		}
 		defer s.Close()
 		add(direct, postgresStore{s})
-		rates, err := interleave(ctx, fine, turns)
+		rates, err := interleave(ctx, b, turns)
 		if err != nil {
 			return err
 		}
