@@ -134,9 +134,10 @@ func (l *lane) use(ctx context.Context, f func(ctx context.Context, c *conn) err
 }
 
 // connectFor connects for a call. Unless it returns nil, end is called when connecting has ended.
-// If ctx or the time of the call ends, connecting continues in the background, for the next call. It
-// takes several round trips, and otherwise callers with less time than that would never get a
-// connection. The dialer of an application may also take longer than it should.
+// If ctx ends, connecting continues in the background, for the next call. It takes several round
+// trips, and otherwise callers with less time than that would never get a connection. If the time of
+// the call ends, connecting is ended. The caller does not wait for that, because the dialer of an
+// application may not look at its context.
 func (l *lane) connectFor(ctx context.Context, end func()) error {
 	connected := make(chan error)
 	call := l.ctx
