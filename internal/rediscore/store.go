@@ -118,36 +118,46 @@ func (s *Store) enter(ctx context.Context) error {
 // Acquire makes one attempt to take a name: see store.Store. It returns ErrInvalid if the
 // identity has a live grant or a place in the queue with another mode, weight or limit.
 func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
+	answer, _, err := s.take(ctx, &req, false)
+	return answer, err
+}
+
+// take makes one attempt to take a name. With notes, a request that is queued may get a note with
+// its grant: see Pass.
+func (s *Store) take(ctx context.Context, req *store.Request, notes bool) (store.Answer, note, error) {
 	if err := s.enter(ctx); err != nil {
-		return store.Answer{}, err
+		return store.Answer{}, note{}, err
 	}
 	defer s.calls.Leave()
 	if req.Floor >= store.MaxToken {
-		return store.Answer{}, store.NoTokens(req.Floor)
+		return store.Answer{}, note{}, store.NoTokens(req.Floor)
 	}
 	req.TTL = req.TTL.Truncate(time.Millisecond)
 	req.Tokens = min(max(req.Tokens, 1), maxBlock)
-	answer, queued := s.waits.pushed(&req)
+	answer, passed, queued := s.waits.pushed(req)
 	if answer.Token > 0 {
-		return answer, nil
+		return answer, passed, nil
 	}
 	contended, _ := s.hints.contended.get(req.Name, false)
 	if req.Mode == store.Exclusive && req.Tokens == 1 && (req.Floor == 0 || s.config.Counters > 1) && s.config.Replicas == 0 && !queued && sinceBase() > contended {
-		answer, ok, err := s.takePlain(ctx, &req)
+		answer, ok, err := s.takePlain(ctx, req)
 		if err != nil { // the lock may have been granted, which the complete lane recognises in one round trip
 			s.hints.contended.put(req.Name, sinceBase()+contendedFor)
 		}
 		// A full server takes no new lock, but acquire.lua recognises a grant of this identity.
 		if ok || err != nil && !strings.Contains(err.Error(), "OOM") {
-			return answer, err
+			return answer, note{}, err
 		}
 	}
-	return s.acquire(ctx, &req)
+	return s.acquire(ctx, req, notes)
 }
 
 // acquire runs acquire.lua.
-func (s *Store) acquire(ctx context.Context, req *store.Request) (store.Answer, error) {
-	queue, waiter := "0", ""
+func (s *Store) acquire(ctx context.Context, req *store.Request, notes bool) (store.Answer, note, error) {
+	queue, waiter, takesNotes := "0", "", "0"
+	if notes {
+		takesNotes = "1"
+	}
 	if req.Queue {
 		channel, sent := s.waits.expect(req)
 		queue, waiter = "1", channel+"\t"+decimal(int64(sent))+"\t"+millis(s.maxPushed(req))+"\t"+strconv.Itoa(req.Tokens)
@@ -157,13 +167,13 @@ func (s *Store) acquire(ctx context.Context, req *store.Request) (store.Answer, 
 		Args: []string{
 			s.publish(), req.ID.String(), strconv.Itoa(int(req.Mode)), strconv.Itoa(req.Weight), strconv.Itoa(req.Limit),
 			millis(req.TTL), strconv.Itoa(req.Tokens), decimal(req.Floor), queue, millis(s.config.Heartbeat),
-			req.Owner + "\t" + req.Meta, waiter, strconv.Itoa(store.MaxHolders),
+			req.Owner + "\t" + req.Meta, waiter, strconv.Itoa(store.MaxHolders), takesNotes,
 		},
 	})
 	if err != nil {
-		return store.Answer{}, err
+		return store.Answer{}, note{}, err
 	}
-	answer, err := parseAnswer(req, list(v))
+	answer, passed, err := parseAnswer(req, s.waits.channel(s.group(req.Name)), list(v))
 	if answer.Refusal != nil && req.Queue || answer.Waiters > 0 {
 		s.hints.contended.put(req.Name, sinceBase()+contendedFor)
 	} else {
@@ -174,39 +184,42 @@ func (s *Store) acquire(ctx context.Context, req *store.Request) (store.Answer, 
 	} else {
 		s.waits.forget(req.Name, req.ID)
 	}
-	return answer, err
+	return answer, passed, err
 }
 
-// parseAnswer parses the reply of acquire.lua.
-func parseAnswer(req *store.Request, reply []any) (answer store.Answer, err error) {
+// parseAnswer parses the reply of acquire.lua. Channel is that of this handle.
+func parseAnswer(req *store.Request, channel string, reply []any) (answer store.Answer, passed note, err error) {
 	if len(reply) < 3 {
-		return answer, errRecord
+		return answer, passed, errRecord
 	}
 	n := make([]int64, 5)
 	for i := 1; i < min(len(reply), len(n)); i++ {
 		n[i] = number(reply[i])
 	}
 	switch what := text(reply[0]); {
-	case what == "granted" && len(reply) == 5 && n[3] < 1:
-		return answer, store.NoTokens(max(req.Floor, n[2]-1))
-	case what == "granted" && len(reply) == 5:
-		return store.Answer{Token: n[2], Tokens: int(n[3]), TTL: req.TTL, Waiters: int(n[4])}, nil
+	case what == "granted" && len(reply) >= 5 && n[3] < 1:
+		return answer, passed, store.NoTokens(max(req.Floor, n[2]-1))
+	case what == "granted" && len(reply) >= 5:
+		if len(reply) > 5 {
+			passed = parseNote(text(reply[5]), channel)
+		}
+		return store.Answer{Token: n[2], Tokens: int(n[3]), TTL: req.TTL, Waiters: int(n[4])}, passed, nil
 	case what == "refused" && len(reply) >= 5:
 		r := &store.Refusal{Place: int(n[2]), Waiters: int(n[3]), Again: time.Duration(n[4]) * time.Millisecond}
 		for _, record := range reply[5:] {
 			h, _, err := parseHolder(text(record), micros(reply[1]))
 			if err != nil {
-				return answer, err
+				return answer, passed, err
 			}
 			r.Holders = append(r.Holders, h)
 		}
-		return store.Answer{Refusal: r}, nil
+		return store.Answer{Refusal: r}, passed, nil
 	case what == "claim" && len(reply) == 4:
-		return answer, cmp.Or(store.SameClaim(req, store.Mode(n[1]), int(n[2]), int(n[3])), errRecord)
+		return answer, passed, cmp.Or(store.SameClaim(req, store.Mode(n[1]), int(n[2]), int(n[3])), errRecord)
 	case what == "mix":
-		return answer, store.Mixes(req.Name, req.Mode, req.Limit, store.Mode(n[1]), int(n[2]))
+		return answer, passed, store.Mixes(req.Name, req.Mode, req.Limit, store.Mode(n[1]), int(n[2]))
 	}
-	return answer, errRecord
+	return answer, passed, errRecord
 }
 
 // Release ends a grant, or keeps its name closed for a time: see store.Store.
@@ -214,30 +227,33 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 	if err := store.CheckKeep(keep); err != nil {
 		return err
 	}
-	return s.release(ctx, name, id, "release", keep)
+	_, err := s.release(ctx, name, id, "release", keep)
+	return err
 }
 
 // Leave removes an identity from the queue and releases its grant: see store.Store.
 func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
-	defer s.waits.forget(name, id)
-	return s.release(ctx, name, id, "leave", store.Keep{})
+	_, err := s.LeaveNoted(ctx, name, id)
+	return err
 }
 
 // Break ends a grant or a kept record by force: see store.Store.
 func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
-	return s.release(ctx, name, id, "break", store.Keep{})
+	_, err := s.release(ctx, name, id, "break", store.Keep{})
+	return err
 }
 
-// release runs release.lua, unless the plain lane can do it.
-func (s *Store) release(ctx context.Context, name string, id store.ID, what string, keep store.Keep) error {
+// release runs release.lua, unless the plain lane can do it. To leave returns the note of a grant
+// that was passed on: see Pass.
+func (s *Store) release(ctx context.Context, name string, id store.ID, what string, keep store.Keep) (passed string, err error) {
 	if err := s.enter(ctx); err != nil {
-		return err
+		return "", err
 	}
 	defer s.calls.Leave()
 	grant, ok := s.hints.plain.get(id, true)
 	if ok && what == "release" && keep.State == store.Held && (sinceBase()-grant.since <= briefHold || s.config.Counters > 1) {
 		if done, err := s.releasePlain(ctx, name, grant.record); done || err != nil {
-			return err
+			return "", err
 		}
 	}
 	call := Call{
@@ -250,15 +266,17 @@ func (s *Store) release(ctx context.Context, name string, id store.ID, what stri
 	v, err := s.run(ctx, call)
 	switch l := list(v); {
 	case err != nil:
-		return err
+		return "", err
 	case v == int64(1):
-		return nil
+		return "", nil
 	case v == int64(0):
-		return store.ErrNotHeld
+		return "", store.ErrNotHeld
+	case text(v) != "":
+		return text(v), nil
 	case len(l) == 2:
-		return cmp.Or(store.CheckDone(keep, store.Mode(number(l[1]))), errRecord)
+		return "", cmp.Or(store.CheckDone(keep, store.Mode(number(l[1]))), errRecord)
 	}
-	return errRecord
+	return "", errRecord
 }
 
 func (s *Store) publish() string {
