@@ -48,6 +48,8 @@ type attempt struct {
 	rounds   int
 	choices  int // how often the nodes chose tokens
 	retries  int
+	baton    *baton // that the other nodes are asked for; nil if they are asked for votes of this identity
+	passed   *baton // that came with the bell's grant
 	retried  uint16 // nodes that have refused the request and were asked again, as a bit set
 }
 
@@ -102,6 +104,11 @@ func (a *attempt) run(ctx context.Context) (store.Answer, error) {
 		a.askMajority()
 	}
 	for {
+		if a.passed != nil {
+			if answer, ok := a.takeBaton(); ok {
+				return answer, nil
+			}
+		}
 		d := a.decide()
 		switch {
 		case d.verdict == won && a.isLate() && a.op.ctx.Err() == nil:
@@ -156,7 +163,11 @@ func (a *attempt) run(ctx context.Context) (store.Answer, error) {
 // granted. A request that is repeated during its lease gets the same tokens.
 func (a *attempt) decide() decision {
 	s := a.s
-	d := s.rules.decide(a.votes, max(a.req.Tokens, a.block))
+	n := max(a.req.Tokens, a.block)
+	if a.baton != nil { // the other tokens are for the next holders
+		n = a.req.Tokens
+	}
+	d := s.rules.decide(a.votes, n)
 	switch d.verdict {
 	case open:
 		if !a.overdue {
@@ -232,6 +243,10 @@ func (a *attempt) holds() bool {
 func (a *attempt) askMajority() {
 	s := a.s
 	a.alone = false
+	if a.startBaton() {
+		a.askAll()
+		return
+	}
 	for i, n := range s.nodes {
 		if !n.healthy() || a.se.isUnheard(i) && a.votes[i].state == idle {
 			a.askAll()
@@ -297,10 +312,17 @@ func (a *attempt) ask(i int) {
 	} else if a.bell >= 0 && a.votes[a.bell].state == granted {
 		req.Floor = max(a.floor, a.votes[a.bell].first-1)
 	}
+	if a.baton != nil && i != a.bell {
+		req.ID, req.TTL, req.Tokens = a.baton.id, a.baton.ttl, passTokens
+	}
 	a.votes[i], a.refusals[i] = vote{state: asked}, nil
 	a.se.noteAsked(i)
 	a.op.start(i, func(ctx context.Context, n *node, r *reply) {
-		r.answer, r.err = n.Acquire(ctx, req)
+		if i == a.bell && a.s.passes {
+			r.answer, r.note, r.err = a.s.acquireNoted(ctx, n, req)
+		} else {
+			r.answer, r.err = n.Acquire(ctx, req)
+		}
 		if r.err == nil {
 			a.se.noteAnswer(i)
 		}
@@ -383,6 +405,7 @@ func (a *attempt) apply(r *reply) {
 			a.ttl = min(a.ttl, r.answer.TTL)
 		}
 		v.first, v.recorded = r.answer.Token, r.answer.Token+int64(r.answer.Tokens)-1
+		a.passed = r.note
 		a.block = max(a.block, r.answer.Tokens) // a repeated request may have more tokens than it asks for
 		a.waiters = max(a.waiters, r.answer.Waiters)
 	}

@@ -32,6 +32,7 @@ type node struct {
 	index     int
 	quorum    *Store
 	restarter Restarter // nil if the store does not implement it
+	passer    Passer    // nil if the store does not implement it
 	bounded   bool      // the store bounds its calls itself
 
 	inFlight  atomic.Int32

@@ -16,6 +16,8 @@ type reply struct {
 	answer  store.Answer  // of an Acquire
 	exclude error         // why a grant does not count
 	renewed store.Renewed // of a Renew
+	note    *baton        // that came with a grant
+	passed  bool          // of a Pass
 	floor   int64         // that the Renew had
 }
 

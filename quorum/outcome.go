@@ -34,8 +34,14 @@ func (a *attempt) win(d decision) (store.Answer, error) {
 	se.held, se.waiting, se.queued, se.splits = true, false, false, 0
 	se.ttl = max(se.ttl, a.want)
 	se.req, se.first, se.last, se.floor, se.until = a.req, d.first, d.last, max(se.floor, d.last), a.begin+valid
+	if a.baton != nil {
+		a.batonWon(d)
+	}
 	se.mu.Unlock()
 	unread := a.op.finish(func(r *reply) {
+		if a.baton != nil && r.node != a.bell {
+			se.batonVote(a.baton, r.node, voteOf(r))
+		}
 		switch {
 		case r.err == nil && r.answer.Granted():
 			if !se.noteVote(r.node) {
@@ -47,6 +53,9 @@ func (a *attempt) win(d decision) (store.Answer, error) {
 	})
 	for i := range unread {
 		a.apply(&unread[i])
+		if n := unread[i].node; a.baton != nil && n != a.bell {
+			se.batonVote(a.baton, n, a.votes[n])
+		}
 	}
 	for i, v := range a.votes {
 		switch {
@@ -59,7 +68,7 @@ func (a *attempt) win(d decision) (store.Answer, error) {
 	if a.waiters > 0 {
 		s.crowds.note(a.req.Name, now)
 	}
-	if a.bell >= 0 && a.votes[a.bell].state == granted && a.votes[a.bell].recorded < highest && s.crowds.has(a.req.Name, now) {
+	if a.baton == nil && a.bell >= 0 && a.votes[a.bell].state == granted && a.votes[a.bell].recorded < highest && s.crowds.has(a.req.Name, now) {
 		s.raise(se, a.bell, highest+8)
 	}
 	s.completeLater(se)
@@ -87,6 +96,7 @@ func (a *attempt) fail(ctx context.Context) error {
 		a.giveBack()
 	} else {
 		a.op.finish(nil)
+		a.dropBaton()
 	}
 	a.se.mu.Lock()
 	a.se.waiting = a.bell >= 0
@@ -131,8 +141,10 @@ func (a *attempt) giveBack() {
 			leave(se, i)
 		}
 	}
+	shared := func(i int) bool { return a.baton != nil && i != a.bell }
 	unread := a.op.finish(func(r *reply) {
 		switch {
+		case shared(r.node):
 		case r.err == nil && r.answer.Granted():
 			s.undo(se, r.node)
 		case r.err != nil && !unsent(r.err):
@@ -144,12 +156,14 @@ func (a *attempt) giveBack() {
 	}
 	for i, v := range a.votes {
 		switch {
+		case shared(i):
 		case v.state == granted || v.state == uncounted:
 			s.leaveNode(se, i)
 		case v.state == failed && !unsent(a.errs[i]) && !a.op.isPending(i):
 			giveBackLost(i, s.leaveNode)
 		}
 	}
+	a.dropBaton()
 }
 
 // unsent reports whether a call failed before its message was sent.
@@ -160,7 +174,7 @@ func (s *Store) leaveNode(se *session, i int) {
 	se.noteLeft(i)
 	o := s.newOp(se)
 	o.ending = true
-	o.start(i, func(ctx context.Context, n *node, r *reply) { r.err = n.Leave(ctx, se.key.name, se.key.id) })
+	o.start(i, func(ctx context.Context, n *node, r *reply) { r.err = s.leaveAt(ctx, se, n) })
 	o.finish(nil)
 }
 
@@ -170,5 +184,18 @@ func (s *Store) undo(se *session, i int) {
 	defer cancel()
 	se.noteLeft(i)
 	n := s.nodes[i]
-	se.noteEnded(i, s.now(), n.call(n.callContext(ctx), func(ctx context.Context) error { return n.Leave(ctx, se.key.name, se.key.id) }))
+	se.noteEnded(i, s.now(), n.call(n.callContext(ctx), func(ctx context.Context) error { return s.leaveAt(ctx, se, n) }))
+}
+
+// voteOf returns the vote of a reply to an Acquire.
+func voteOf(r *reply) vote {
+	switch {
+	case r.err != nil:
+		return vote{state: failed}
+	case !r.answer.Granted():
+		return vote{state: refused}
+	case r.exclude != nil:
+		return vote{state: uncounted}
+	}
+	return vote{granted, r.answer.Token, r.answer.Token + int64(r.answer.Tokens) - 1}
 }

@@ -85,6 +85,8 @@ type Store struct {
 	life     lifetime.Lifetime
 	workers  workers
 	tokens   tokens
+	passes   bool   // all nodes are Passers
+	list     uint32 // hash of the list of nodes
 	crowds   crowds
 	listings listings
 	stats    Stats
@@ -136,9 +138,11 @@ func New(ctx context.Context, nodes []Node, opts Options) (*Store, error) {
 		}
 		node := &node{Store: n.Store, name: n.Name, index: i, quorum: s}
 		node.restarter, _ = n.Store.(Restarter)
+		node.passer, _ = n.Store.(Passer)
 		node.bounded = n.Store.Capabilities().Timeout > 0
 		s.nodes = append(s.nodes, node)
 	}
+	s.list, s.passes = s.listOf(), !slices.ContainsFunc(s.nodes, func(n *node) bool { return n.passer == nil })
 	s.setCapabilities()
 	if fixed := opts.RestartDelay; fixed > 0 && fixed < s.caps.MinTTL {
 		return nil, fmt.Errorf("%w: quorum: restart delay %v: want at least the largest TTL in use; the shortest possible is %v", store.ErrInvalid, fixed, s.caps.MinTTL)
@@ -202,6 +206,7 @@ func (s *Store) Capabilities() store.Capabilities { return s.caps }
 type Stats struct {
 	mu       sync.Mutex
 	acquired map[int]uint64
+	passed   atomic.Uint64
 }
 
 // Rounds returns how many requests were granted, by the number of message rounds that they
@@ -215,6 +220,9 @@ func (s *Store) Rounds() map[int]uint64 {
 	}
 	return rounds
 }
+
+// Passes returns how often a lease was released by passing its votes on.
+func (s *Store) Passes() uint64 { return s.stats.passed.Load() }
 
 func (s *Stats) granted(rounds int) {
 	s.mu.Lock()

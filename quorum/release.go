@@ -20,9 +20,16 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 	if keep.State != store.Held && !s.caps.Features.Has(store.FeatureKeep) {
 		return fmt.Errorf("%w: not all nodes can keep a name closed", store.ErrUnsupported)
 	}
+	if keep.State == store.Held {
+		if done, err := s.tryPass(ctx, name, id); done {
+			return err
+		}
+	}
 	e := ending{
 		s: s, name: name, id: id, keeps: keep.State != store.Held, tells: true,
-		call: func(ctx context.Context, n *node) error { return n.Release(ctx, name, id, keep) },
+		call: func(ctx context.Context, se *session, n *node) error {
+			return n.Release(ctx, name, se.idAt(n.index), keep)
+		},
 	}
 	if err := e.run(ctx); err != nil {
 		return err
@@ -41,7 +48,7 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	e := ending{
 		s: s, name: name, id: id,
-		call: func(ctx context.Context, n *node) error { return n.Leave(ctx, name, id) },
+		call: func(ctx context.Context, se *session, n *node) error { return s.leaveAt(ctx, se, n) },
 	}
 	if err := e.run(ctx); err != nil || e.enough() {
 		return err
@@ -57,7 +64,7 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	}
 	e := ending{
 		s: s, name: name, id: id, everywhere: true,
-		call: func(ctx context.Context, n *node) error { return n.Break(ctx, name, id) },
+		call: func(ctx context.Context, se *session, n *node) error { return n.Break(ctx, name, se.idAt(n.index)) },
 	}
 	if err := e.run(ctx); err != nil {
 		return err
@@ -82,7 +89,7 @@ type ending struct {
 	keeps      bool
 	everywhere bool // other handles may have asked for votes
 	tells      bool // the result says whether there was a majority
-	call       func(ctx context.Context, n *node) error
+	call       func(ctx context.Context, se *session, n *node) error
 
 	ok, without, failed int // nodes that confirmed, that do not have it, and that did not answer
 	errs                []error
@@ -148,7 +155,7 @@ func (e *ending) run(ctx context.Context) error {
 					return
 				}
 			}
-			r.err = e.call(ctx, n)
+			r.err = e.call(ctx, se, n)
 		})
 	}
 	slow := false
@@ -201,7 +208,7 @@ func (s *Store) leaveAll(ctx context.Context, se *session) {
 	op.ending = true
 	defer op.finish(nil)
 	for i := range s.nodes {
-		op.start(i, func(ctx context.Context, n *node, r *reply) { r.err = n.Leave(ctx, se.key.name, se.key.id) })
+		op.start(i, func(ctx context.Context, n *node, r *reply) { r.err = s.leaveAt(ctx, se, n) })
 	}
 	for range s.nodes {
 		if _, ok := op.next(ctx, s.hedge(), 1); !ok {

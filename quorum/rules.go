@@ -130,6 +130,17 @@ func (r rules) decide(votes []vote, n int) decision {
 	return decision{won, first, last}
 }
 
+// decideBaton is like decide, for the votes of all nodes but the bell. Each of them must have
+// granted, because the lease must have the votes of all nodes to be passed on.
+func (r rules) decideBaton(votes []vote, bell int) decision {
+	for i, v := range votes {
+		if i != bell && v.state != granted {
+			return decision{verdict: lost}
+		}
+	}
+	return r.decide(votes, passTokens)
+}
+
 // repeated applies to a request that is repeated while its lease is held. It reports whether the
 // request has the block of the lease, which ends with last. That is so if a majority has grants
 // that are not newer than that block: had there been another lease since, one of these nodes

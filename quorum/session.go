@@ -39,6 +39,8 @@ type session struct {
 	floor int64         // later tokens must be above this
 	until time.Duration // when it ends unless it is renewed
 	rest  *time.Timer   // fires when to request the missing votes: see completeLater
+	baton *baton        // nil if all votes have the identity of the session
+	under uint16        // nodes whose votes have the identity of the baton, as a bit set
 
 	// The wait.
 	waiting bool

@@ -1,0 +1,415 @@
+package quorum
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// This file moves the votes of all nodes but the bell from one holder of a contended name to the
+// next one, with one message: see the rule Passed.
+
+const (
+	// passTTL is the TTL of votes that can be passed on. It is how long the name is blocked if their
+	// bearer dies. Each waiter that gets them has to assume that they are older by its own wait, so
+	// a short TTL means that they are requested again more often.
+	passTTL = 2 * time.Second
+
+	// passTokens is how many tokens these votes come with, which is how many holders can have them.
+	passTokens = 256
+)
+
+// A Passer is a node store that can pass a note from a holder to the next waiter. If all nodes
+// implement it, a holder of a contended name can pass its votes on.
+type Passer interface {
+	// AcquireNoted is like Acquire, and a holder may pass the name on to a request that it queues:
+	// see Pass. Then it returns the note as well, as long as the grant exists, and the time since the
+	// request that was granted was sent. Requests of other handles get no note.
+	AcquireNoted(ctx context.Context, req store.Request) (answer store.Answer, note string, age time.Duration, err error)
+
+	// Pass ends the grant of id and grants the name to the first waiter, in one step, if token is the
+	// token of that grant, the waiter was queued by AcquireNoted, and the node had executed the
+	// last request of the waiter before it granted that token. The waiter gets a token above floor.
+	// Otherwise Pass changes nothing. It returns false if id still has the grant, and ErrNotHeld if
+	// not: then an earlier copy of the message may have passed it on.
+	Pass(ctx context.Context, name string, id store.ID, token, floor int64, note string) (passed bool, err error)
+
+	// LeaveNoted is like Leave, and returns the note that the grant of id came with.
+	LeaveNoted(ctx context.Context, name string, id store.ID) (note string, err error)
+
+	// Rename gives the exclusive grant of an identity to another one, with the owner, meta and TTL of
+	// the request. If the first token of the grant is not above token, the grant has the tokens from
+	// token on from then on. Rename returns true without a change of the identity if the other one has
+	// the grant already, and false if neither has a grant.
+	Rename(ctx context.Context, from store.ID, to store.Request, token int64) (renamed bool, err error)
+}
+
+// A baton is the votes of all nodes but the bell for a lease, under an identity of their own.
+type baton struct {
+	id         store.ID
+	begin      time.Duration // not later than the first request for these votes was sent
+	ttl        time.Duration // that the nodes were asked for
+	next, last int64         // tokens that no holder has had yet
+
+	// Only of the lease that has the baton:
+	bell    int
+	token   int64         // of the bell's grant
+	others  bool          // other requests wait for the name
+	votes   []vote        // of the holder that requested the baton; nil if it was passed on
+	missing int           // how many of these votes were not answered yet
+	done    chan struct{} // closed when all were answered; nil if it was passed on
+	state   batonState
+	adopted chan struct{} // closed when the votes have the identity of the lease
+}
+
+type batonState uint8
+
+const (
+	batonHeld    batonState = iota
+	batonPassing            // it must not be used again, because the next holder may have it
+	batonAdopted            // its votes get the identity of the lease
+)
+
+// newBatonID returns an identity for votes that are passed on. Half of it is a hash of the rest and
+// the name, so that clients can tell it from the identity of a caller.
+func newBatonID(name string) (id store.ID) {
+	rand.Read(id[:8])
+	copy(id[8:], batonSum(name, id))
+	return id
+}
+
+func batonSum(name string, id store.ID) []byte {
+	h := fnv.New64a()
+	h.Write([]byte("holdfast baton"))
+	h.Write(id[:8])
+	h.Write([]byte(name))
+	return h.Sum(nil)
+}
+
+// isBaton reports whether an identity is that of votes that are passed on.
+func isBaton(name string, id store.ID) bool { return string(batonSum(name, id)) == string(id[8:]) }
+
+// note returns the note that passes a baton on. List identifies the list of nodes.
+func (b *baton) note(list uint32, spent time.Duration) string {
+	return fmt.Sprintf("%s %d %d %d %d %d", b.id, list, b.next, b.last, int64((spent+time.Microsecond-1)/time.Microsecond), b.ttl.Milliseconds())
+}
+
+// parseNote parses a note. It returns the time that was spent when the note was sent.
+func parseNote(note string, list uint32) (b baton, spent time.Duration, err error) {
+	var id string
+	var of uint32
+	var micros, millis int64
+	if _, err = fmt.Sscanf(note, "%s %d %d %d %d %d", &id, &of, &b.next, &b.last, &micros, &millis); err != nil {
+		return b, 0, err
+	}
+	if b.id, err = store.ParseID(id); err == nil && of != list {
+		err = errList
+	}
+	b.ttl = time.Duration(millis) * time.Millisecond
+	return b, time.Duration(micros) * time.Microsecond, err
+}
+
+var errList = errors.New("the note is from a client with other nodes")
+
+// listOf returns a hash of the list of nodes.
+func (s *Store) listOf() uint32 {
+	h := fnv.New32a()
+	for _, n := range s.nodes {
+		var size [4]byte
+		binary.BigEndian.PutUint32(size[:], uint32(len(n.name)))
+		h.Write(size[:])
+		h.Write([]byte(n.name))
+	}
+	return h.Sum32()
+}
+
+// startBaton decides whether the votes of the other nodes are requested for a baton. They are if
+// others wait for the name, all nodes are healthy, and no other node was asked before.
+func (a *attempt) startBaton() bool {
+	s, se := a.s, a.se
+	if !s.passes || a.bell < 0 || a.votes[a.bell].state != granted || a.waiters == 0 {
+		return false
+	}
+	for _, n := range s.nodes {
+		if !n.healthy() {
+			return false
+		}
+	}
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	if se.asked != 1<<a.bell || se.tainted != 0 || se.baton != nil {
+		return false
+	}
+	a.baton = &baton{
+		id: newBatonID(a.req.Name), begin: s.now(), ttl: ttlAtNodes(min(a.want, passTTL)),
+		bell: a.bell, token: a.votes[a.bell].first,
+	}
+	se.baton, se.under = a.baton, s.allBut(a.bell)
+	return true
+}
+
+func (s *Store) allBut(bell int) uint16 { return (1<<len(s.nodes) - 1) &^ (1 << bell) }
+
+// idAt returns the identity that a vote of a node has.
+func (se *session) idAt(i int) store.ID {
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	if se.baton != nil && se.under&(1<<i) != 0 {
+		return se.baton.id
+	}
+	return se.key.id
+}
+
+// batonWon records the baton of a lease that was granted. Se.mu is held.
+func (a *attempt) batonWon(d decision) {
+	b := a.baton
+	b.next, b.others = d.last+1, a.waiters > 0
+	b.votes, b.done = make([]vote, len(a.votes)), make(chan struct{})
+	for i, v := range a.votes {
+		if i == a.bell {
+			continue
+		}
+		if b.votes[i] = v; v.state == asked {
+			b.missing++
+		}
+	}
+	if b.missing == 0 {
+		close(b.done)
+	}
+}
+
+// batonVote records a vote for the baton that arrived after the lease was granted.
+func (se *session) batonVote(b *baton, i int, v vote) {
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	if b.votes[i].state != asked {
+		return
+	}
+	b.votes[i] = v
+	if b.missing--; b.missing == 0 {
+		close(b.done)
+	}
+}
+
+// dropBaton ends the votes that an attempt requested for a baton.
+func (a *attempt) dropBaton() {
+	b := a.baton
+	if b == nil {
+		return
+	}
+	a.se.mu.Lock()
+	a.se.baton, a.se.under = nil, 0
+	a.se.asked = 1 << a.bell
+	a.se.unheard &= 1 << a.bell
+	a.se.mu.Unlock()
+	a.s.endBaton(a.se, b.id, a.bell)
+}
+
+// takeBaton wins the attempt with the votes that the previous holder passed on, if they are valid
+// for long enough. Otherwise it ends them.
+func (a *attempt) takeBaton() (answer store.Answer, ok bool) {
+	s, se, b := a.s, a.se, a.passed
+	a.passed = nil
+	now := s.now()
+	validity := s.rules.validity(b.ttl, now-b.begin)
+	until := min(b.begin+validity, a.begin+min(a.want, s.rules.validity(a.ttl, now-a.begin)))
+	last := min(b.last, b.next+int64(a.req.Tokens)-1)
+	se.mu.Lock()
+	usable := a.votes[a.bell].state == granted && b.next <= last && until-now >= min(a.want, validity)/4 &&
+		!se.held && se.baton == nil && se.tainted == 0
+	if !usable {
+		se.mu.Unlock()
+		s.endBaton(se, b.id, a.bell)
+		return answer, false
+	}
+	se.held, se.waiting, se.queued, se.splits = true, false, false, 0
+	se.ttl, se.req, se.first, se.last, se.floor, se.until = a.want, a.req, b.next, last, max(se.floor, last), until
+	se.asked, se.voted = 1<<len(s.nodes)-1, 1<<len(s.nodes)-1
+	b.next = last + 1
+	b.bell, b.token, b.others = a.bell, a.votes[a.bell].first, a.waiters > 0
+	se.baton, se.under = b, s.allBut(a.bell)
+	first := se.first
+	se.mu.Unlock()
+	a.op.finish(nil)
+	s.tokens.learn(first, last, false, now)
+	if a.waiters > 0 {
+		s.crowds.note(a.req.Name, now)
+	}
+	s.completeLater(se)
+	return store.Answer{Token: first, Tokens: int(last - first + 1), TTL: until - a.begin, Waiters: a.waiters}, true
+}
+
+// endBaton ends the votes of a baton that is not used, in the background. They are ended before later
+// messages of the session reach the same nodes.
+func (s *Store) endBaton(se *session, id store.ID, bell int) {
+	o := s.newOp(se)
+	for i := range s.nodes {
+		if i != bell {
+			o.start(i, func(ctx context.Context, n *node, r *reply) { r.err = n.Leave(ctx, se.key.name, id) })
+		}
+	}
+	o.finish(nil)
+}
+
+// tryPass is like pass, for an identity.
+func (s *Store) tryPass(ctx context.Context, name string, id store.ID) (done bool, err error) {
+	if !s.passes {
+		return false, nil
+	}
+	if err := s.enter(ctx); err != nil {
+		return true, err
+	}
+	defer s.life.Leave()
+	se := s.find(name, id)
+	if se == nil {
+		return false, nil
+	}
+	s.keep(se)
+	defer s.shut(se)
+	return s.pass(ctx, se)
+}
+
+// pass releases a lease by passing its votes on to the next waiter. It reports whether that is done
+// or may have been done. Otherwise the lease is as it was.
+func (s *Store) pass(ctx context.Context, se *session) (done bool, err error) {
+	se.mu.Lock()
+	b := se.baton
+	if b == nil || !b.others || b.state != batonHeld || !se.held {
+		se.mu.Unlock()
+		return false, nil
+	}
+	answered := b.done
+	se.mu.Unlock()
+	if answered != nil {
+		timer := time.NewTimer(s.hedge())
+		defer timer.Stop()
+		select {
+		case <-answered:
+		case <-timer.C:
+			return false, nil
+		case <-ctx.Done():
+			return false, nil
+		}
+	}
+	now := s.now()
+	spent := now - b.begin
+	se.mu.Lock()
+	if b.votes != nil { // all nodes have answered
+		if d := s.rules.decideBaton(b.votes, b.bell); d.verdict == won {
+			b.next, b.last, b.votes = max(b.next, d.first), d.last, nil
+		} else {
+			b.last = b.next - 1
+		}
+	}
+	if se.baton != b || b.state != batonHeld || !se.held || se.tainted != 0 || b.next > b.last ||
+		spent > s.rules.validity(b.ttl, spent)/2 || now >= se.until {
+		se.mu.Unlock()
+		return false, nil
+	}
+	for i := range s.nodes {
+		if !s.nodes[i].healthy() || se.lanes[i].busy {
+			se.mu.Unlock()
+			return false, nil
+		}
+	}
+	b.state = batonPassing
+	se.mu.Unlock()
+	o := s.newOp(se)
+	o.ending, o.final = true, true
+	passed := false
+	o.start(b.bell, func(ctx context.Context, n *node, r *reply) {
+		// Later holders measure the validity from here.
+		spent := s.now() - b.begin
+		r.passed, r.err = n.passer.Pass(ctx, se.key.name, se.key.id, b.token, b.last, b.note(s.list, spent))
+	})
+	defer func() {
+		if done {
+			se.end(len(s.nodes))
+			se.mu.Lock()
+			se.baton = nil
+			se.mu.Unlock()
+		}
+	}()
+	r, ok := o.next(ctx, 0, 1)
+	if !ok {
+		// If the name was not passed on, all votes are given back.
+		o.finish(func(r *reply) {
+			if r.err == nil && !r.passed {
+				s.endBaton(se, b.id, b.bell)
+				s.undo(se, b.bell)
+			}
+		})
+		if ctx.Err() != nil {
+			return true, ctx.Err()
+		}
+		s.nodes[b.bell].fail(errTimeout)
+		r.err = errTimeout
+	} else {
+		o.finish(nil)
+		passed = r.passed
+	}
+	switch {
+	case errors.Is(r.err, store.ErrNotHeld):
+		return true, store.ErrNotHeld
+	case r.err != nil:
+		errs := make([]error, len(s.nodes))
+		for i := range errs {
+			errs[i] = errPassing
+		}
+		errs[b.bell] = r.err
+		return true, s.failures(errs)
+	case passed:
+		s.stats.passed.Add(1)
+		return true, nil
+	}
+	se.mu.Lock()
+	b.state, b.others = batonHeld, false
+	se.mu.Unlock()
+	return false, nil
+}
+
+var errPassing = errors.New("the next holder may have its vote")
+
+// acquireNoted sends a request to the bell. It returns the baton that came with the grant, if there is
+// one. The request that was granted had been sent before the previous holder passed the baton on. So
+// the baton is not older than it seems.
+func (s *Store) acquireNoted(ctx context.Context, n *node, req store.Request) (store.Answer, *baton, error) {
+	begin := s.now()
+	answer, note, age, err := n.passer.AcquireNoted(ctx, req)
+	if err != nil || note == "" || !answer.Granted() {
+		return answer, nil, err
+	}
+	b, spent, err := parseNote(note, s.list)
+	if err != nil {
+		return answer, nil, nil
+	}
+	b.begin = begin - age - spent
+	return answer, &b, nil
+}
+
+// leaveAt sends a Leave to a node, for a caller that has the lane. A waiter that gives up at the moment
+// when the previous holder passes its votes on ends these votes as well.
+func (s *Store) leaveAt(ctx context.Context, se *session, n *node) error {
+	id := se.idAt(n.index)
+	if !s.passes {
+		return n.Leave(ctx, se.key.name, id)
+	}
+	note, err := n.passer.LeaveNoted(ctx, se.key.name, id)
+	if note == "" {
+		return err
+	}
+	b, _, _ := parseNote(note, s.list)
+	se.mu.Lock()
+	own := se.baton != nil && se.baton.id == b.id
+	se.mu.Unlock()
+	if !own && !b.id.IsZero() {
+		s.endBaton(se, b.id, n.index)
+	}
+	return err
+}
