@@ -71,6 +71,8 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	se := s.open(req.Name, req.ID)
 	defer s.shut(se)
 	se.use()
+	s.forgetBaton(se)
+	s.adopt(ctx, se)
 	a := s.newAttempt(se, req)
 	answer, err := a.run(ctx)
 	if err == nil && answer.Granted() {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"sync"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
@@ -257,6 +258,120 @@ func (s *Store) endBaton(se *session, id store.ID, bell int) {
 	o.finish(nil)
 }
 
+// adopt gives the votes of a baton to the identity of its lease. From then on the lease is like any
+// other: it can be renewed, listed and closed, and cannot be passed on. It returns when all nodes have
+// answered, or when one of them takes longer than usual.
+//
+// A vote whose renaming was not confirmed does not count for a renewal. It must not be ended as long
+// as the lease is valid, because it may be needed until then.
+func (s *Store) adopt(ctx context.Context, se *session) {
+	se.mu.Lock()
+	b := se.baton
+	if b == nil || b.state == batonPassing || !se.held {
+		se.mu.Unlock()
+		return
+	}
+	if b.state == batonAdopted {
+		se.mu.Unlock()
+		select {
+		case <-b.adopted:
+		case <-ctx.Done():
+		}
+		return
+	}
+	b.state, b.adopted = batonAdopted, make(chan struct{})
+	se.stray, se.under = se.under, 0
+	se.voted &^= se.stray
+	stray := se.stray
+	se.mu.Unlock()
+	defer close(b.adopted)
+	o := s.newOp(se)
+	defer o.finish(nil)
+	pending := 0
+	for i := range s.nodes {
+		if stray&(1<<i) != 0 {
+			pending++
+			o.start(i, func(ctx context.Context, n *node, r *reply) { r.err = s.rename(ctx, se, b, n) })
+		}
+	}
+	for ; pending > 0; pending-- {
+		if _, ok := o.next(ctx, s.hedge(), pending); !ok {
+			return
+		}
+	}
+}
+
+// adoptAll is like adopt, for the leases that are renewed.
+func (s *Store) adoptAll(ctx context.Context, grants []store.Renewal) {
+	if !s.passes {
+		return
+	}
+	var wg sync.WaitGroup
+	for i := range grants {
+		se := s.find(grants[i].Name, grants[i].ID)
+		if se == nil {
+			continue
+		}
+		se.mu.Lock()
+		needed := se.baton != nil && se.held
+		se.mu.Unlock()
+		if needed {
+			s.keep(se)
+			wg.Go(func() {
+				defer s.shut(se)
+				s.adopt(ctx, se)
+			})
+		}
+	}
+	wg.Wait()
+}
+
+// rename gives the vote of one node to the identity of the lease, for a caller that has the lane.
+func (s *Store) rename(ctx context.Context, se *session, b *baton, n *node) error {
+	req, _, valid := se.further(s.now())
+	if !valid {
+		return errOver
+	}
+	renamed, err := n.passer.Rename(ctx, b.id, req, req.Floor+1)
+	if err != nil {
+		return err
+	}
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	se.stray &^= 1 << n.index
+	se.voted |= 1 << n.index // if it had neither, it has lost its vote
+	if !renamed {
+		return store.ErrNotHeld
+	}
+	return nil
+}
+
+// strayAt returns the identity of a baton if a node may have it or that of the lease.
+func (se *session) strayAt(i int) (id store.ID, ok bool) {
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	if se.baton == nil || se.stray&(1<<i) == 0 {
+		return id, false
+	}
+	return se.baton.id, true
+}
+
+// forgetBaton ends the baton of a lease that is over, before its identity is used again.
+func (s *Store) forgetBaton(se *session) {
+	se.mu.Lock()
+	b, over := se.baton, !se.held || s.now() >= se.until
+	if b == nil || !over || b.state == batonPassing {
+		se.mu.Unlock()
+		return
+	}
+	ended := se.under | se.stray
+	se.baton, se.under, se.stray = nil, 0, 0
+	se.mu.Unlock()
+	if ended != 0 {
+		s.endBaton(se, b.id, b.bell)
+	}
+}
+
 // tryPass is like pass, for an identity.
 func (s *Store) tryPass(ctx context.Context, name string, id store.ID) (done bool, err error) {
 	if !s.passes {
@@ -355,6 +470,7 @@ func (s *Store) pass(ctx context.Context, se *session) (done bool, err error) {
 		passed = r.passed
 	}
 	switch {
+	case unsent(r.err):
 	case errors.Is(r.err, store.ErrNotHeld):
 		return true, store.ErrNotHeld
 	case r.err != nil:

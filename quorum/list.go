@@ -255,6 +255,7 @@ func (s *Store) lookup(ctx context.Context, name string, silentNodes *silent) (l
 	if silent > len(s.nodes)-s.majority {
 		return lock, s.failures(errs)
 	}
+	showBearer(name, holders)
 	for _, all := range holders {
 		if len(all)+silent >= s.majority {
 			lock.Holders = append(lock.Holders, s.merge(all))
@@ -268,4 +269,27 @@ func (s *Store) lookup(ctx context.Context, name string, silentNodes *silent) (l
 		lock.Name = name
 	}
 	return lock, nil
+}
+
+// showBearer replaces the identity of votes that are passed on by that of the holder that has them. It
+// is the holder at the bell. The token is one that this holder or an earlier one had.
+func showBearer(name string, holders map[store.ID][]store.Holder) {
+	for id, votes := range holders {
+		if !isBaton(name, id) {
+			continue
+		}
+		for bearer, all := range holders {
+			if isBaton(name, bearer) || len(all) > 1 {
+				continue
+			}
+			h := all[0]
+			for _, vote := range votes {
+				h.Token = vote.Token
+				holders[bearer] = append(holders[bearer], h)
+			}
+			holders[bearer] = holders[bearer][1:]
+			delete(holders, id)
+			return
+		}
+	}
 }

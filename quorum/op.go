@@ -100,7 +100,7 @@ func (o *op) start(i int, f func(ctx context.Context, n *node, r *reply)) {
 			o.se.noteEnded(i, o.s.now(), r.err)
 		}
 		if o.final && r.err != nil && !isAnswer(r.err) {
-			o.s.leaveLater(n, o.se.key)
+			o.s.leaveLater(n, sessionKey{o.se.key.name, o.se.idAt(i)})
 		}
 		o.deliver(&r)
 		o.se.pass(i)

@@ -74,6 +74,32 @@ func (g *gate) Leave(ctx context.Context, name string, id store.ID) error {
 	return g.pass(ctx, "Leave", func() error { return g.Store.Leave(context.Background(), name, id) })
 }
 
+func (g *gate) AcquireNoted(ctx context.Context, req store.Request) (a store.Answer, note string, age time.Duration, err error) {
+	err = g.pass(ctx, "Acquire", func() error {
+		a, note, age, err = g.Store.AcquireNoted(context.Background(), req)
+		return err
+	})
+	return a, note, age, err
+}
+
+func (g *gate) LeaveNoted(ctx context.Context, name string, id store.ID) (note string, err error) {
+	err = g.pass(ctx, "Leave", func() error { note, err = g.Store.LeaveNoted(context.Background(), name, id); return err })
+	return note, err
+}
+
+func (g *gate) Pass(ctx context.Context, name string, id store.ID, token, floor int64, note string) (passed bool, err error) {
+	err = g.pass(ctx, "Pass", func() error {
+		passed, err = g.Store.Pass(context.Background(), name, id, token, floor, note)
+		return err
+	})
+	return passed, err
+}
+
+func (g *gate) Rename(ctx context.Context, from store.ID, to store.Request, token int64) (renamed bool, err error) {
+	err = g.pass(ctx, "Rename", func() error { renamed, err = g.Store.Rename(context.Background(), from, to, token); return err })
+	return renamed, err
+}
+
 // gates returns nodes and a quorum of them.
 func gates(t *testing.T, n int, opts quorum.Options) ([]*gate, *quorum.Store) {
 	t.Helper()

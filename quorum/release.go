@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
@@ -62,6 +63,10 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	if !s.caps.Features.Has(store.FeatureList) {
 		return fmt.Errorf("%w: not all nodes can break a lock", store.ErrUnsupported)
 	}
+	if s.passes && isBaton(name, id) {
+		return store.ErrNotHeld // the identity of no caller
+	}
+	shared := s.batonOf(ctx, name)
 	e := ending{
 		s: s, name: name, id: id, everywhere: true,
 		call: func(ctx context.Context, se *session, n *node) error { return n.Break(ctx, name, se.idAt(n.index)) },
@@ -75,7 +80,45 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	case e.ok == 0:
 		return store.ErrNotHeld
 	}
+	if !shared.IsZero() {
+		e := ending{
+			s: s, name: name, id: shared, everywhere: true,
+			call: func(ctx context.Context, se *session, n *node) error { return n.Break(ctx, name, shared) },
+		}
+		if err := e.run(ctx); err != nil {
+			return err
+		}
+		if !e.enough() {
+			return e.failure()
+		}
+	}
 	return nil
+}
+
+// batonOf returns the identity of the votes that a holder may pass on, or zero if there are none. These
+// votes must be broken after the bell's grant to the holder: then the holder cannot pass them on any
+// more.
+func (s *Store) batonOf(ctx context.Context, name string) (shared store.ID) {
+	if !s.passes {
+		return shared
+	}
+	var silent silent
+	pages := make([]store.Page, len(s.nodes))
+	var wg sync.WaitGroup
+	for i := range s.nodes {
+		wg.Go(func() { pages[i], _ = s.listNode(ctx, i, store.Query{Name: name}, &silent) })
+	}
+	wg.Wait()
+	for _, page := range pages {
+		for _, lock := range page.Locks {
+			for _, h := range lock.Holders {
+				if isBaton(name, h.ID) {
+					shared = h.ID
+				}
+			}
+		}
+	}
+	return shared
 }
 
 // An ending is a call that ends a grant at all nodes that may have it.
@@ -127,6 +170,9 @@ func (e *ending) run(ctx context.Context) error {
 	defer s.life.Leave()
 	se := s.open(e.name, e.id)
 	defer s.shut(se)
+	if e.keeps {
+		s.adopt(ctx, se)
+	}
 	vote, _, valid := se.further(s.now())
 	foreign := e.everywhere || !se.hasAsked()
 	asked, voted := se.end(len(s.nodes))
@@ -146,6 +192,12 @@ func (e *ending) run(ctx context.Context) error {
 		pending++
 		se.noteAsked(i)
 		op.start(i, func(ctx context.Context, n *node, r *reply) {
+			if id, ok := se.strayAt(i); ok {
+				r.err = n.Release(ctx, e.name, id, store.Keep{})
+				if r.err == nil && !e.keeps || r.err != nil && !isAnswer(r.err) {
+					return
+				}
+			}
 			if votes {
 				answer, err := n.Acquire(ctx, vote)
 				if err != nil || !answer.Granted() {

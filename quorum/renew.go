@@ -31,6 +31,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 		}
 		s.maxTTL.note(g.TTL)
 	}
+	s.adoptAll(ctx, grants)
 	outcomes := make([]store.Renewed, len(grants))
 	var wg sync.WaitGroup
 	var batch []int
@@ -170,7 +171,7 @@ func (s *Store) completeLater(se *session) {
 	se.mu.Lock()
 	defer se.mu.Unlock()
 	switch {
-	case !se.held || se.voted == 1<<len(s.nodes)-1:
+	case !se.held || se.voted == 1<<len(s.nodes)-1 && se.baton == nil:
 	case se.rest == nil:
 		se.rest = time.AfterFunc(completeAfter, func() { s.complete(se) })
 	default:
@@ -179,12 +180,13 @@ func (s *Store) completeLater(se *session) {
 }
 
 // complete requests the votes of the nodes that have not voted, unless another handle has released
-// or broken the lease.
+// or broken the lease. Votes that could be passed on get the identity of the lease.
 func (s *Store) complete(se *session) {
 	if !s.life.Enter() {
 		return
 	}
 	defer s.life.Leave()
+	s.adopt(s.life.Work, se)
 	var others []int
 	for i := range s.nodes {
 		if !se.hasVote(i) {

@@ -283,6 +283,11 @@ func (b *brief) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	return b.Store.Acquire(ctx, req)
 }
 
+func (b *brief) AcquireNoted(ctx context.Context, req store.Request) (store.Answer, string, time.Duration, error) {
+	req.TTL /= 4
+	return b.Store.AcquireNoted(ctx, req)
+}
+
 func (b *brief) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	grants = slices.Clone(grants)
 	for i := range grants {

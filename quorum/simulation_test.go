@@ -150,6 +150,36 @@ func (l *simLink) Acquire(ctx context.Context, req store.Request) (store.Answer,
 	})
 }
 
+func (l *simLink) AcquireNoted(ctx context.Context, req store.Request) (store.Answer, string, time.Duration, error) {
+	type noted struct {
+		answer store.Answer
+		note   string
+		age    time.Duration
+	}
+	n, err := over(ctx, l, func(s *memstore.Store) (n noted, err error) {
+		if clock := l.server.clock(); req.Floor < clock-200_000 {
+			req.Floor = clock
+		}
+		n.answer, n.note, n.age, err = s.AcquireNoted(context.Background(), req)
+		return n, err
+	})
+	return n.answer, n.note, n.age, err
+}
+
+func (l *simLink) LeaveNoted(ctx context.Context, name string, id store.ID) (string, error) {
+	return over(ctx, l, func(s *memstore.Store) (string, error) { return s.LeaveNoted(context.Background(), name, id) })
+}
+
+func (l *simLink) Pass(ctx context.Context, name string, id store.ID, token, floor int64, note string) (bool, error) {
+	return over(ctx, l, func(s *memstore.Store) (bool, error) {
+		return s.Pass(context.Background(), name, id, token, floor, note)
+	})
+}
+
+func (l *simLink) Rename(ctx context.Context, from store.ID, to store.Request, token int64) (bool, error) {
+	return over(ctx, l, func(s *memstore.Store) (bool, error) { return s.Rename(context.Background(), from, to, token) })
+}
+
 func (l *simLink) Renew(ctx context.Context, g []store.Renewal) ([]store.Renewed, error) {
 	g = append([]store.Renewal(nil), g...)
 	return over(ctx, l, func(s *memstore.Store) ([]store.Renewed, error) { return s.Renew(context.Background(), g) })

@@ -78,6 +78,19 @@ func (a *attempt) holder() (h store.Holder, seen int) {
 	return h, seen
 }
 
+// bearer returns the holder of a name whose holder passes its votes on: the bell knows it.
+func (a *attempt) bearer(h store.Holder) store.Holder {
+	if !isBaton(a.req.Name, h.ID) {
+		return h
+	}
+	for _, r := range a.refusals {
+		if r != nil && len(r.Holders) > 0 && !isBaton(a.req.Name, r.Holders[0].ID) {
+			return r.Holders[0]
+		}
+	}
+	return h
+}
+
 // disagree reports whether the nodes report different tokens for the holder.
 func (a *attempt) disagree() bool {
 	h, seen := a.holder()
@@ -93,6 +106,7 @@ func (a *attempt) disagree() bool {
 func (a *attempt) refusal() *store.Refusal {
 	r := &store.Refusal{Again: mostSplitPause, Waiters: a.waiters}
 	if h, seen := a.holder(); seen > 0 {
+		h = a.bearer(h)
 		var all []store.Holder
 		for _, r := range a.refusals {
 			if r != nil && len(r.Holders) > 0 && r.Holders[0].ID == h.ID {
