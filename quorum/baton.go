@@ -131,7 +131,7 @@ func (s *Store) listOf() uint32 {
 }
 
 // startBaton decides whether the votes of the other nodes are requested for a baton. They are if
-// others wait for the name, all nodes are healthy, and no other node was asked before.
+// others wait for the name, all nodes are healthy, and no other node may have an earlier vote.
 func (a *attempt) startBaton() bool {
 	s, se := a.s, a.se
 	if !s.passes || a.bell < 0 || a.votes[a.bell].state != granted || a.waiters == 0 {
@@ -144,9 +144,10 @@ func (a *attempt) startBaton() bool {
 	}
 	se.mu.Lock()
 	defer se.mu.Unlock()
-	if se.asked != 1<<a.bell || se.tainted != 0 || se.baton != nil {
+	if se.unheard&^(1<<a.bell) != 0 || se.tainted != 0 || se.baton != nil {
 		return false
 	}
+	a.askedBefore = se.asked
 	a.baton = &baton{
 		id: newBatonID(a.req.Name), begin: s.now(), ttl: ttlAtNodes(min(a.want, passTTL)),
 		bell: a.bell, token: a.votes[a.bell].first,
@@ -206,7 +207,7 @@ func (a *attempt) dropBaton() {
 	}
 	a.se.mu.Lock()
 	a.se.baton, a.se.under = nil, 0
-	a.se.asked = 1 << a.bell
+	a.se.asked = a.askedBefore
 	a.se.unheard &= 1 << a.bell
 	a.se.mu.Unlock()
 	a.s.endBaton(a.se, b.id, a.bell)
@@ -505,7 +506,7 @@ func (s *Store) acquireNoted(ctx context.Context, n *node, req store.Request) (s
 	if err != nil {
 		return answer, nil, nil
 	}
-	b.begin = begin - age - spent
+	b.begin = s.rules.passedSince(begin-age, spent)
 	return answer, &b, nil
 }
 

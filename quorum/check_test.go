@@ -136,6 +136,18 @@ var scenarios = map[string]mConfig{
 	"a node restarts without its data after another one was repaired": {
 		nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, restarts: 1, renewals: 2, ticks: 3, second: 3, hold: true, repaired: true,
 	},
+	"a lease is passed on twice, and expires": {
+		nodes: 3, clients: 4, locks: 1, attempts: 1, tokens: 1, queued: 2, aged: 1, ticks: 2, second: 1, hold: true,
+	},
+	"a message that passes a lease on is unanswered, or arrives twice": {
+		nodes: 3, clients: 3, locks: 1, attempts: 1, tokens: 1, queued: 1, timeouts: 1, copies: 1,
+	},
+	"a bell restarts with old data while a lease is passed on": {
+		nodes: 3, clients: 3, locks: 1, attempts: 1, tokens: 1, queued: 1, restarts: 1, copies: 1, snapshot: true, hold: true,
+	},
+	"a waiter asks again while a lease is passed on": {
+		nodes: 3, clients: 3, locks: 1, attempts: 2, tokens: 1, queued: 1, aged: 1, ticks: 2, second: 2, hold: true,
+	},
 	"a lease with two votes of three loses one of them, and is repaired": {
 		nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, narrow: true, restarts: 1, restartHeld: true, prompt: true, renewals: 2, ticks: 2, second: 2, hold: true,
 	},
@@ -167,6 +179,8 @@ func TestModelHoldsInRandomRuns(t *testing.T) {
 		c := large
 		c.nodes = 3 + 2*(i%2)
 		c.narrow, c.alone = i%4 >= 2, i%8 >= 4
+		c.queued = int8(i % 3)
+		c.copies, c.snapshot = 1, i%5 == 0
 		for run := range 50 {
 			seed := *modelSeed + uint64(i*50+run)
 			if v := c.walk(seed, 400); v != nil {
@@ -191,6 +205,10 @@ func TestModelFindsEveryRuleThatIsSwitchedOff(t *testing.T) {
 		{noRenewMajority, "RenewMajority", mConfig{nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, renewals: 1, ticks: 3, second: 2, hold: true}},
 		{noVoted, "Voted", mConfig{nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, renewals: 2, ticks: 3, second: 3, hold: true, returning: true}},
 		{noRepair, "Repair", mConfig{nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, renewals: 2, ticks: 3, second: 3}},
+		{noSpent, "Passed: spent", mConfig{nodes: 3, clients: 4, locks: 1, attempts: 2, tokens: 1, queued: 2, aged: 1, ticks: 2, second: 2, hold: true}},
+		{noBefore, "Passed: before", mConfig{nodes: 3, clients: 3, locks: 1, attempts: 2, tokens: 1, queued: 1, ticks: 4, hold: true}},
+		{noForget, "Passed: forget", mConfig{nodes: 3, clients: 3, locks: 1, attempts: 1, tokens: 1, queued: 1, timeouts: 1}},
+		{noYoung, "Passed: Young", mConfig{nodes: 3, clients: 3, locks: 1, attempts: 2, tokens: 1, queued: 2, restarts: 1, copies: 1, snapshot: true, hold: true}},
 		{noGone, "Gone", mConfig{nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, restarts: 1, renewals: 2, ticks: 3, second: 3, hold: true, repaired: true}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -36,6 +36,8 @@ const (
 	mAcquire
 	mRenew
 	mLeave
+	mPass
+	mPush // from the bell to a waiter
 )
 
 // An mMsg is a request, or the reply to one.
@@ -50,6 +52,8 @@ type mMsg struct {
 	state  state // of a reply: granted or refused
 	first  int8
 	last   int8
+	sent   int8 // when the request was sent, to the bell
+	note   mNote
 }
 
 // An mNode is a node that follows the store contract.
@@ -59,6 +63,7 @@ type mNode struct {
 	first, last int8
 	expires     int8
 	born        int8
+	bell        mBell
 }
 
 type mPhase uint8
@@ -70,6 +75,8 @@ const (
 	mFailed         // an attempt failed, and may be repeated
 	mHolding
 	mRenewing
+	mQueued  // it waits at the bell
+	mPassing // it has tried to pass its votes on
 	mEnded   // the lease ended without a release
 	mCrashed // or done
 )
@@ -102,6 +109,9 @@ type mClient struct {
 	again    int8
 	locks    int8
 	renewals int8
+	sent     int8 // when it asked the bell last
+	baton    mNote
+	token    int8 // of the bell's grant
 }
 
 type mState struct {
@@ -111,7 +121,7 @@ type mState struct {
 	flight  [mClients][mNodes][mFlight]mMsg
 	granted int8 // highest token of any lease; no client knows it
 	owner   int8
-	used    [4]int8
+	used    [5]int8
 }
 
 // Kinds of events whose number is bounded.
@@ -120,6 +130,7 @@ const (
 	mRestarts
 	mCrashes
 	mLate
+	mCopies
 )
 
 // An mConfig bounds a run of the model.
@@ -147,6 +158,10 @@ type mConfig struct {
 	again           int8         // how often nodes that refused are asked again in an attempt
 	returning       bool         // the first client begins with a lease, and with a further vote whose Leave is in flight
 	repaired        bool         // the first client begins with a lease, and has repaired the last node
+	queued          int8         // the first client begins with a lease that it can pass on to this many waiters
+	aged            int8         // how old that lease is
+	copies          int8         // number of messages that arrive twice
+	snapshot        bool         // only the bell restarts, and then has the data of the start
 	trace           bool         // describe steps
 }
 
@@ -183,6 +198,9 @@ func (c *mConfig) start() mState {
 		}
 		cl.votes[c.nodes-1].repaired = c.repaired
 	}
+	if c.queued > 0 {
+		c.startPassing(&s)
+	}
 	if c.returning {
 		s.clients[0].votes[1] = mVote{}
 		c.leave(&s, 0, 1)
@@ -209,6 +227,12 @@ func (c *mConfig) steps(s *mState) (out []mStep) {
 					bad := c.receive(&next, k, i, m)
 					add(bad, next, "client %d hears from node %d: %s", k, i, m)
 				} else {
+					if s.used[mCopies] < c.copies {
+						twice := *s
+						twice.used[mCopies]++
+						c.serve(&twice, i, m)
+						add("", twice, "node %d serves client %d: %s, which arrives once more", i, k, m)
+					}
 					r := c.serve(&next, i, m)
 					heard := next
 					bad := c.receive(&heard, k, i, r)
@@ -230,6 +254,8 @@ func (c *mConfig) steps(s *mState) (out []mStep) {
 				v := &next.clients[k].votes[i]
 				v.waiting = 0
 				switch {
+				case cl.phase == mPassing:
+					c.passed(&next, k, failed)
 				case v.leaving:
 					v.tainted, v.leaving = true, false
 				case cl.phase == mLeaving && v.state == asked:
@@ -262,12 +288,20 @@ func (c *mConfig) steps(s *mState) (out []mStep) {
 	}
 	if s.used[mRestarts] < c.restarts && (!c.restartHeld || s.granted > 0) {
 		for i := range c.nodes {
+			if c.snapshot && i > 0 {
+				break
+			}
 			if c.faulty(s) >= c.nodes-(c.nodes/2+1) && s.time-s.nodes[i].born >= mDelay {
 				continue // assumption: a minority
 			}
 			next := *s
 			next.used[mRestarts]++
 			next.nodes[i] = mNode{born: s.time}
+			if c.snapshot && i == 0 {
+				start := c.start()
+				next.nodes[0] = start.nodes[0]
+				next.nodes[0].born = s.time
+			}
 			add("", next, "node %d restarts without its data", i)
 		}
 	}
@@ -312,7 +346,18 @@ func (c *mConfig) clientSteps(s *mState, k int, add func(string, mState, string,
 			c.acquire(&next, k)
 			add("", next, "client %d asks under identity %d", k, cl.id)
 		}
+	case mQueued:
+		if cl.attempts < c.attempts {
+			next := *s
+			c.acquire(&next, k)
+			add("", next, "client %d asks the bell again", k)
+		}
 	case mHolding, mEnded:
+		if cl.phase == mHolding && cl.baton.id != 0 {
+			next := *s
+			c.pass(&next, k)
+			add("", next, "client %d passes its votes on", k)
+		}
 		if cl.renewals < c.renewals && (settled || c.returning) && !renewing {
 			next := *s
 			c.renew(&next, k)
@@ -353,7 +398,7 @@ func (c *mConfig) send(s *mState, k, i int, m mMsg) {
 func (c *mConfig) call(s *mState, k, i int, m mMsg) {
 	cl := &s.clients[k]
 	cl.seq++
-	m.seq, m.id = cl.seq, cl.id
+	m.seq, m.id = cl.seq, cl.idAt(i)
 	cl.votes[i].waiting = cl.seq
 	c.send(s, k, i, m)
 }
@@ -367,6 +412,7 @@ func (c *mConfig) acquire(s *mState, k int) {
 	for i := range c.nodes {
 		cl.votes[i] = mVote{state: idle, tainted: cl.votes[i].tainted}
 		switch {
+		case c.waits(k) && i > 0:
 		case c.alone && i > 0, c.narrow && i > c.nodes/2:
 		default:
 			c.ask(s, k, i)
@@ -378,13 +424,16 @@ func (c *mConfig) ask(s *mState, k, i int) {
 	cl := &s.clients[k]
 	floor, bell := cl.floor, cl.votes[0]
 	cl.votes[i].state = asked
+	if i == 0 {
+		cl.sent = s.time
+	}
 	switch {
 	case c.alone && i == 0:
 		floor = 0
 	case c.alone && bell.state == granted:
 		floor = bell.first - 1
 	}
-	c.call(s, k, i, mMsg{kind: mAcquire, floor: floor, tokens: c.tokens})
+	c.call(s, k, i, mMsg{kind: mAcquire, floor: floor, tokens: c.tokens, sent: s.time})
 }
 
 // mayAskMore reports whether there are nodes that were not asked yet. They may be asked at any
@@ -430,7 +479,7 @@ func (c *mConfig) release(s *mState, k int) {
 	cl := &s.clients[k]
 	for i := range c.nodes {
 		cl.seq++
-		c.send(s, k, i, mMsg{kind: mLeave, seq: cl.seq, id: cl.id})
+		c.send(s, k, i, mMsg{kind: mLeave, seq: cl.seq, id: cl.idAt(i)})
 	}
 	*cl = mClient{id: cl.id + 1, seq: cl.seq, highest: cl.highest, locks: cl.locks + 1}
 }
@@ -459,8 +508,9 @@ func (c *mConfig) serve(s *mState, i int, m mMsg) mMsg {
 		}
 		if n.id == m.id {
 			n.expires = s.time + mNodeTTL
-			r.state, r.first, r.last = granted, n.first, n.last
+			r.state, r.first, r.last, r.note = granted, n.first, n.last, n.bell.note
 		}
+		n.bell.ask(n, m, r.state)
 	case mRenew:
 		if n.id == m.id {
 			n.expires = s.time + mNodeTTL
@@ -473,7 +523,10 @@ func (c *mConfig) serve(s *mState, i int, m mMsg) mMsg {
 	case mLeave:
 		if n.id == m.id {
 			n.id = 0
+			c.wake(s, n)
 		}
+	case mPass:
+		r.state = c.servePass(s, n, m)
 	}
 	return r
 }
@@ -482,7 +535,10 @@ func (c *mConfig) serve(s *mState, i int, m mMsg) mMsg {
 func (c *mConfig) receive(s *mState, k, i int, m mMsg) string {
 	cl := &s.clients[k]
 	v := &cl.votes[i]
-	if cl.phase == mCrashed || v.waiting != m.seq && v.renewing != m.seq || m.id != cl.id {
+	if m.kind == mPush {
+		return c.receivePush(s, k, m)
+	}
+	if cl.phase == mCrashed || v.waiting != m.seq && v.renewing != m.seq || m.id != cl.idAt(i) {
 		return "" // no call waits for it
 	}
 	renewal := v.renewing == m.seq
@@ -492,6 +548,9 @@ func (c *mConfig) receive(s *mState, k, i int, m mMsg) string {
 		v.waiting = 0
 	}
 	switch {
+	case m.kind == mPass:
+		c.passed(s, k, m.state)
+		return ""
 	case m.kind == mLeave:
 		v.leaving = false
 		return ""
@@ -515,6 +574,9 @@ func (c *mConfig) receive(s *mState, k, i int, m mMsg) string {
 		young := !c.rules.counts(time.Duration(s.time-s.nodes[i].born), mDelay)
 		if young || v.tainted && !c.rules.off(noOrder) {
 			v.state = uncounted
+		}
+		if m.note.id != 0 && c.waits(k) {
+			return c.take(s, k, m.note)
 		}
 	case renewal && !c.rules.extends(v.voted, v.tainted), v.tainted && !c.rules.off(noOrder):
 		v.state = uncounted
@@ -559,6 +621,10 @@ func (c *mConfig) tally(cl *mClient) (votes []vote, extended, gone, pending int)
 
 func (c *mConfig) decideAcquire(s *mState, k int) string {
 	cl := &s.clients[k]
+	if c.waits(k) && cl.votes[0].state == refused {
+		cl.phase = mQueued
+		return ""
+	}
 	votes, _, _, _ := c.tally(cl)
 	d := c.rules.decide(votes, int(cl.want))
 	switch d.verdict {
@@ -729,7 +795,10 @@ func (c *mConfig) isGone(s *mState, k, repaired int) bool {
 }
 
 func (m mMsg) String() string {
-	name := [...]string{"", "acquire", "renew", "leave"}[m.kind]
+	name := [...]string{"", "acquire", "renew", "leave", "pass", "push"}[m.kind]
+	if m.note.id != 0 {
+		name += fmt.Sprintf("%+v", m.note)
+	}
 	if m.repair {
 		name = "repair"
 	}

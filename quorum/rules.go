@@ -24,6 +24,9 @@ const (
 	noRepair                          // repair leases that are over
 	noVoted                           // renewals count at nodes that have not voted for the lease
 	noGone                            // one node without its vote is enough to give back others
+	noSpent                           // votes that were passed on count from the request of the waiter
+	noBefore                          // votes are passed on to waiters that asked after the holder was granted
+	noForget                          // a holder uses its votes after it has tried to pass them on
 )
 
 func (r rules) off(rule rules) bool { return r&rule != 0 }
@@ -192,6 +195,16 @@ func (r rules) mayRepair(status store.Status, valid bool) bool {
 // counts applies the rule Young. It reports whether the grants of a node count.
 func (r rules) counts(uptime, delay time.Duration) bool {
 	return uptime >= delay || r.off(noYoung)
+}
+
+// passedSince applies the rule Passed. It returns when the first request for votes was sent, or an
+// earlier time, if they were passed on to a waiter that sent its last request at asked. Spent is the
+// age of the votes when they were passed on, which is later than asked.
+func (r rules) passedSince(asked, spent time.Duration) time.Duration {
+	if r.off(noSpent) {
+		return asked
+	}
+	return asked - spent
 }
 
 // ttlAtNodes returns the TTL to request from nodes, so that the lease is valid for ttl although
