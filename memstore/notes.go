@@ -47,10 +47,10 @@ func (s *Store) AcquireNoted(ctx context.Context, req store.Request) (answer sto
 	return answer, note, age, err
 }
 
-// Pass ends a grant if token is its token, and the first waiter can be granted the name at once and
-// asked last before that token was granted. The waiter gets a token above floor, and the note.
-// Otherwise Pass changes nothing, and returns false, or ErrNotHeld if the identity does not have the
-// grant.
+// Pass ends a grant if token is its token, and the first waiter can be granted the name at once, wants
+// one token and asked last before that token was granted. The waiter gets a token above floor, and the
+// note. Otherwise Pass changes nothing, and returns false, or ErrNotHeld if the identity does not have
+// the grant.
 func (s *Store) Pass(ctx context.Context, name string, id store.ID, token, floor int64, note string) (done bool, err error) {
 	err = s.with(ctx, name, func(e *entry, now int64) error {
 		h := e.find(id)
@@ -58,7 +58,7 @@ func (s *Store) Pass(ctx context.Context, name string, id store.ID, token, floor
 			return store.ErrNotHeld
 		}
 		w := e.queue.first
-		if h.mode != store.Exclusive || h.token != token || w == nil || w.mode != store.Exclusive || w.noted == nil || w.noted.after == token {
+		if h.mode != store.Exclusive || h.token != token || w == nil || w.mode != store.Exclusive || w.noted == nil || w.noted.tokens > 1 || w.noted.after == token {
 			return nil
 		}
 		first, tokens, err := s.table.reserve(w.noted.tokens, floor)

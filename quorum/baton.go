@@ -35,8 +35,9 @@ type Passer interface {
 	AcquireNoted(ctx context.Context, req store.Request) (answer store.Answer, note string, age time.Duration, err error)
 
 	// Pass ends the grant of id and grants the name to the first waiter, in one step, if token is the
-	// token of that grant, the waiter was queued by AcquireNoted, and the node had executed the
-	// last request of the waiter before it granted that token. The waiter gets a token above floor.
+	// token of that grant, the waiter was queued by AcquireNoted and wants one token, and the node had
+	// executed the last request of the waiter before it granted that token. The waiter gets a token
+	// above floor.
 	// Otherwise Pass changes nothing. It returns false if id still has the grant, and ErrNotHeld if
 	// not: then an earlier copy of the message may have passed it on.
 	Pass(ctx context.Context, name string, id store.ID, token, floor int64, note string) (passed bool, err error)
@@ -131,10 +132,11 @@ func (s *Store) listOf() uint32 {
 }
 
 // startBaton decides whether the votes of the other nodes are requested for a baton. They are if
-// others wait for the name, all nodes are healthy, and no other node may have an earlier vote.
+// others wait for the name, all nodes are healthy, and no other node may have an earlier vote. A
+// client that wants a block of tokens hands the name over between its own goroutines.
 func (a *attempt) startBaton() bool {
 	s, se := a.s, a.se
-	if !s.passes || a.bell < 0 || a.votes[a.bell].state != granted || a.waiters == 0 {
+	if !s.passes || a.bell < 0 || a.votes[a.bell].state != granted || a.waiters == 0 || a.req.Tokens > 1 {
 		return false
 	}
 	for _, n := range s.nodes {
@@ -417,7 +419,8 @@ func (s *Store) pass(ctx context.Context, se *session) (done bool, err error) {
 	spent := now - b.begin
 	se.mu.Lock()
 	if b.votes != nil { // all nodes have answered
-		if d := s.rules.decideBaton(b.votes, b.bell); d.verdict == won {
+		// Tokens must not follow the clock of one node that is wrong.
+		if d := s.rules.decideBaton(b.votes, b.bell); d.verdict == won && d.first-b.next < nearby {
 			b.next, b.last, b.votes = max(b.next, d.first), d.last, nil
 		} else {
 			b.last = b.next - 1
@@ -429,7 +432,7 @@ func (s *Store) pass(ctx context.Context, se *session) (done bool, err error) {
 		return false, nil
 	}
 	for i := range s.nodes {
-		if !s.nodes[i].healthy() || se.lanes[i].busy {
+		if !s.nodes[i].healthy() || i != b.bell && se.lanes[i].busy {
 			se.mu.Unlock()
 			return false, nil
 		}

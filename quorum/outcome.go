@@ -68,7 +68,7 @@ func (a *attempt) win(d decision) (store.Answer, error) {
 	if a.waiters > 0 {
 		s.crowds.note(a.req.Name, now)
 	}
-	if a.baton == nil && a.bell >= 0 && a.votes[a.bell].state == granted && a.votes[a.bell].recorded < highest && s.crowds.has(a.req.Name, now) {
+	if a.bell >= 0 && a.votes[a.bell].state == granted && a.votes[a.bell].recorded < highest && s.crowds.has(a.req.Name, now) {
 		s.raise(se, a.bell, highest+8)
 	}
 	s.completeLater(se)

@@ -38,9 +38,9 @@ func (s *Store) AcquireNoted(ctx context.Context, req store.Request) (answer sto
 	return answer, n.text, sinceBase() - n.sent, err
 }
 
-// Pass ends a grant if token is its token, and the first waiter can be granted the name at once and
-// sent its last request before that token was granted. The waiter gets a token above floor, and
-// the note. Otherwise Pass changes nothing, and returns false, or ErrNotHeld if the identity does not
+// Pass ends a grant if token is its token, and the first waiter can be granted the name at once, wants
+// one token and sent its last request before that token was granted. The waiter gets a token above
+// floor, and the note. Otherwise Pass changes nothing, and returns false, or ErrNotHeld if the identity does not
 // have the grant. Then it may have been passed on by an earlier copy of the same call.
 func (s *Store) Pass(ctx context.Context, name string, id store.ID, token, floor int64, note string) (passed bool, err error) {
 	if err := s.enter(ctx); err != nil {

@@ -4,9 +4,9 @@
 -- ARGV: publish, id, 'release', 'leave', 'break' or 'pass', the state to keep the name in, for how
 -- long in ms; to pass also the note, the token of the holder, and the floor of the next token.
 -- A pass is a release that takes place only if the first waiter gets the note with its grant. That
--- waiter must have sent its last request before the holder was granted the name. To leave returns
--- the note of the holder instead of 1 if there is one. To pass returns 1 if it is done, 0 if it
--- is not and nothing has changed, and -1 if the identity is not the holder.
+-- waiter must want one token, and have sent its last request before the holder was granted the
+-- name. It returns 1 if it is done, 0 if it is not and nothing has changed, and -1 if the identity is
+-- not the holder. 'leave' returns the note of the holder instead of 1 if there is one.
 local passes = ARGV[3] == 'pass'
 local ends, of, had, note = match(sole, '^1\t1\t0\t0\t(%d+)\t(%x+)\t[^\t]*\t[^\t]*\t%d+\t%d+\t(%d+)\t?([^\t]*)')
 local done = ARGV[3] == 'leave' and note and note ~= '' and note or 1
@@ -21,7 +21,7 @@ if ARGV[4] == '0' and of == id and now < tonumber(ends) and (not passes or had =
   end
   local beat, channel, sent, grant, tokens, owner, meta, after = match(field and call('HGET', RECORDS, field) or '',
     '^1\t1\t0\t%d+\t(%d+)\t([^\t]+)\t(%d+)\t([1-9]%d*)\t(%d+)\t([^\t]*)\t([^\t]*)\t?(%d*)$')
-  if beat and now < tonumber(beat) and (not passes or after ~= '' and after ~= had) then
+  if beat and now < tonumber(beat) and (not passes or tokens == '1' and after ~= '' and after ~= had) then
     -- At maxmemory Redis does not stop a script whose first write frees memory.
     call('LPOP', QUEUE)
     local token, n = reserve(tonumber(tokens), 1, passes and tonumber(ARGV[8]) or 0)
