@@ -215,7 +215,10 @@ func (a *attempt) restart() {
 // wait for a reply if asked. One node decides: the first node that answers, in the order of the
 // name. So exactly one of several requests continues.
 func (a *attempt) standing() state {
-	if _, seen := a.holder(); seen >= a.s.majority || a.op.ctx.Err() != nil {
+	h, seen := a.holder()
+	// Votes that are passed on without the bell's vote are about to be given back.
+	orphaned := a.bell >= 0 && a.votes[a.bell].state == granted && isBaton(a.req.Name, h.ID)
+	if seen >= a.s.majority && !orphaned || a.op.ctx.Err() != nil {
 		return refused
 	}
 	for i := range a.votes {

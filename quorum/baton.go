@@ -225,6 +225,10 @@ func (a *attempt) takeBaton() (answer store.Answer, ok bool) {
 	until := min(b.begin+validity, a.begin+min(a.want, s.rules.validity(a.ttl, now-a.begin)))
 	last := min(b.last, b.next+int64(a.req.Tokens)-1)
 	se.mu.Lock()
+	if se.baton != nil && se.baton.id == b.id || se.ended == b.id { // the request is repeated
+		se.mu.Unlock()
+		return answer, false
+	}
 	usable := a.votes[a.bell].state == granted && b.next <= last && until-now >= min(a.want, validity)/4 &&
 		!se.held && se.baton == nil && se.tainted == 0
 	if !usable {
@@ -250,8 +254,11 @@ func (a *attempt) takeBaton() (answer store.Answer, ok bool) {
 }
 
 // endBaton ends the votes of a baton that is not used, in the background. They are ended before later
-// messages of the session reach the same nodes.
+// messages of the session reach the same nodes, and the session does not use them again.
 func (s *Store) endBaton(se *session, id store.ID, bell int) {
+	se.mu.Lock()
+	se.ended = id
+	se.mu.Unlock()
 	o := s.newOp(se)
 	for i := range s.nodes {
 		if i != bell {
@@ -284,8 +291,8 @@ func (s *Store) adopt(ctx context.Context, se *session) {
 	}
 	b.state, b.adopted = batonAdopted, make(chan struct{})
 	se.stray, se.under = se.under, 0
-	se.voted &^= se.stray
-	stray := se.stray
+	stray, voted := se.stray, se.voted
+	se.voted &^= stray
 	se.mu.Unlock()
 	defer close(b.adopted)
 	o := s.newOp(se)
@@ -294,7 +301,7 @@ func (s *Store) adopt(ctx context.Context, se *session) {
 	for i := range s.nodes {
 		if stray&(1<<i) != 0 {
 			pending++
-			o.start(i, func(ctx context.Context, n *node, r *reply) { r.err = s.rename(ctx, se, b, n) })
+			o.start(i, func(ctx context.Context, n *node, r *reply) { r.err = s.rename(ctx, se, b.id, n, voted&(1<<i) != 0) })
 		}
 	}
 	for ; pending > 0; pending-- {
@@ -329,20 +336,23 @@ func (s *Store) adoptAll(ctx context.Context, grants []store.Renewal) {
 	wg.Wait()
 }
 
-// rename gives the vote of one node to the identity of the lease, for a caller that has the lane.
-func (s *Store) rename(ctx context.Context, se *session, b *baton, n *node) error {
+// rename gives the vote of one node to the identity of the lease, for a caller that has the lane. Voted
+// says that the node had a vote.
+func (s *Store) rename(ctx context.Context, se *session, from store.ID, n *node, voted bool) error {
 	req, _, valid := se.further(s.now())
 	if !valid {
 		return errOver
 	}
-	renamed, err := n.passer.Rename(ctx, b.id, req, req.Floor+1)
+	renamed, err := n.passer.Rename(ctx, from, req, req.Floor+1)
 	if err != nil {
 		return err
 	}
 	se.mu.Lock()
 	defer se.mu.Unlock()
 	se.stray &^= 1 << n.index
-	se.voted |= 1 << n.index // if it had neither, it has lost its vote
+	if renamed || voted { // otherwise it can still be asked for its vote
+		se.voted |= 1 << n.index
+	}
 	if !renamed {
 		return store.ErrNotHeld
 	}
@@ -506,7 +516,10 @@ func (s *Store) acquireNoted(ctx context.Context, n *node, req store.Request) (s
 		return answer, nil, err
 	}
 	b, spent, err := parseNote(note, s.list)
-	if err != nil {
+	switch {
+	case err == errList:
+		b.last = b.next - 1 // it cannot be used, and is ended
+	case err != nil:
 		return answer, nil, nil
 	}
 	b.begin = s.rules.passedSince(begin-age, spent)
