@@ -28,8 +28,8 @@
 //
 // # Messages and state
 //
-// A client sends only the calls of the store contract to a node. All messages about one grant
-// carry its identity. For a name, a node has at most one grant (identity, first and last token,
+// A client sends only the calls of the store contract to a node, and those of [Passer] if all nodes
+// implement it. All messages about one grant carry its identity. For a name, a node has at most one grant (identity, first and last token,
 // expiry) and a counter, which may be shared with other names:
 //
 //	Acquire(id, floor, n)  A live grant of id is returned as it is, and its TTL starts again.
@@ -40,6 +40,12 @@
 //	Renew(id, floor, n)    If id has a live grant: its TTL starts again, and with n > 0 it gets
 //	                       a new block as above; counter = max(counter, floor). Otherwise: gone.
 //	Release(id), Leave(id) The grant of id ends. The counter stays.
+//	Pass(id, token, note)  If id has a live grant with that token: it ends, and the first waiter is
+//	                       granted the name and gets the note, if the waiter wants one token and
+//	                       sent its last request before id was granted the name. Otherwise:
+//	                       nothing changes.
+//	Rename(id, to, token)  A live grant of id is that of another identity from then on, its TTL
+//	                       starts again, and its tokens are not below token.
 //
 // A client keeps for each identity and node a vote: none, asked, granted (first, last, recorded),
 // refused or failed. "Recorded" is a lower bound of the node's counter, known from its replies:
@@ -153,6 +159,45 @@
 // asks the other nodes, about once in half a heartbeat: a client that died may have left a vote at
 // the bell only.
 //
+// # Passing votes on
+//
+// A hand-off of a contended name would move the votes of a majority of the nodes. If all nodes
+// implement [Passer], only the vote of the bell moves. A request that the bell grants while others
+// wait, and that wants one token, asks all other nodes for their votes under an identity of its own,
+// the baton, with a block of tokens and a TTL of at most 2 s. The lease has the bell's vote under the
+// identity of the request and the other votes under that of the baton.
+//
+// When the holder releases the name within 10 ms, it calls Pass at the bell and nothing else. The
+// note has the identity of the baton, its next and last token, its TTL, and how much time has been
+// spent since the first request for its votes. The next holder has the bell's vote under its own
+// identity, and the votes of the baton. It uses the next token. (Rule Passed.)
+//
+//   - Votes are passed on only if all other nodes gave their votes to the baton, they are healthy,
+//     no call about them is unanswered, a token is left that a majority of them recorded, and less
+//     than half of the validity is spent.
+//   - A holder that has sent a Pass does not use or end the baton any more, unless the bell replies
+//     that it is still the holder.
+//   - The next holder counts the validity of the baton from the time at which it sent its last
+//     request to the bell, minus the time that was spent when the Pass was sent. It is not too long,
+//     because the bell executed that request before it granted the name to the previous holder, and
+//     that holder sent the Pass later. No clock of a node is used. Each holder assumes that the votes
+//     are older by its own wait, so after a number of turns a holder releases all votes, and the next
+//     one requests new ones.
+//   - If the grant of the bell does not count, or too little of the validity is left, or the note is from
+//     a client with another list of nodes, the next holder ends the baton and asks the other nodes.
+//   - The bell keeps the note with the grant. A waiter whose push was lost gets it when it asks
+//     again. A waiter that gives up gets it with the reply to its Leave, and ends the baton.
+//
+// A lease that is held for 10 ms, or is renewed, closed or requested again before, gives the votes of
+// the baton to its own identity with Rename. From then on it is like any other lease. A vote whose
+// Rename was not confirmed does not count for a renewal. It is not given back before the lease ends.
+//
+// If a client dies while it has the baton, or the outcome of a Pass is unknown, the votes of the baton
+// block the name until they expire, for at most 2 s.
+//
+// During the first 10 ms, List shows the holder that the bell reports, with a token of the baton's
+// block. Break ends the grant of the bell first: from then on the votes cannot be passed on.
+//
 // # Modes
 //
 // Shared mode and permits are not supported. Permits on a majority of the nodes are not a
@@ -174,6 +219,16 @@
 // node in common, and by Young that node has not forgotten the first grant. I2: let x be a node
 // that counted for A and for B. When A's block counted, x had recorded last(A) with A's grant.
 // B's grant at x is later, because A's grant was there before. So first(x, B) > last(A), and
-// first(B) >= first(x, B) by Above. The tests contain a model checker that runs the decisions of
+// first(B) >= first(x, B) by Above.
+//
+// Leases that are passed on: the baton and the bell's vote are one lease that changes its bearer. The
+// bell, one node that executes one message at a time, passes it on to one waiter, and only while the
+// bearer that sent the Pass is the holder there: a copy of the message finds another holder. A bearer
+// that has sent a Pass does not act on the lease any more. A bell that has restarted, and may pass the
+// lease on twice, does not count by Young. The validity of the baton never grows. Its votes are a
+// majority without the bell, so a clock of the bell that jumps does no harm. Its tokens: a majority of
+// nodes recorded the whole block under the baton, so every later lease has a higher token.
+//
+// The tests contain a model checker that runs the decisions of
 // this package. It finds a violation if any one of the rules is switched off.
 package quorum
