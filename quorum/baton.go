@@ -144,6 +144,9 @@ func (a *attempt) startBaton() bool {
 			return false
 		}
 	}
+	if s.unfit.has(a.req.Name, s.now()) {
+		return false
+	}
 	se.mu.Lock()
 	defer se.mu.Unlock()
 	if se.unheard&^(1<<a.bell) != 0 || se.tainted != 0 || se.baton != nil {
@@ -192,7 +195,7 @@ func (a *attempt) batonWon(d decision) {
 func (se *session) batonVote(b *baton, i int, v vote) {
 	se.mu.Lock()
 	defer se.mu.Unlock()
-	if b.votes[i].state != asked {
+	if b.votes == nil || b.votes[i].state != asked {
 		return
 	}
 	b.votes[i] = v
@@ -431,9 +434,12 @@ func (s *Store) pass(ctx context.Context, se *session) (done bool, err error) {
 	if b.votes != nil { // all nodes have answered
 		// Tokens must not follow the clock of one node that is wrong.
 		if d := s.rules.decideBaton(b.votes, b.bell); d.verdict == won && d.first-b.next < nearby {
-			b.next, b.last, b.votes = max(b.next, d.first), d.last, nil
+			b.next, b.last = max(b.next, d.first), d.last
 		} else {
 			b.last = b.next - 1
+		}
+		if b.votes = nil; b.next > b.last {
+			s.unfit.note(se.key.name, now)
 		}
 	}
 	if se.baton != b || b.state != batonHeld || !se.held || se.tainted != 0 || b.next > b.last ||

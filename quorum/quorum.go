@@ -88,6 +88,7 @@ type Store struct {
 	passes   bool   // all nodes are Passers
 	list     uint32 // hash of the list of nodes
 	crowds   crowds
+	unfit    crowds // names for which the nodes did not give votes and tokens to pass on
 	listings listings
 	stats    Stats
 	maxTTL   maximum
@@ -149,7 +150,7 @@ func New(ctx context.Context, nodes []Node, opts Options) (*Store, error) {
 	}
 	s.life.Begin()
 	s.workers = workers{jobs: make(chan func()), maxIdle: int32(2 * len(nodes))}
-	s.crowds.until = make(map[string]time.Duration)
+	s.crowds.until, s.unfit.until = make(map[string]time.Duration), make(map[string]time.Duration)
 	if err := s.identifyNodes(ctx); err != nil {
 		s.life.Shut() // a call that is in flight reports nothing
 		return nil, err
