@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/rediscore"
 	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/memstore"
 	"github.com/holdfast-lock/holdfast/quorum"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -273,5 +274,139 @@ func TestHolderThatCouldPassItsVotesOnIsListedAndBroken(t *testing.T) {
 	nothingLeft(t, nodes, 8*time.Second)
 	if keys := leftovers(nodes); len(keys) > 0 {
 		t.Error(strings.Join(keys, "\n"))
+	}
+}
+
+// The nodes of a quorum pass a note on to the first waiter, under exactly these conditions.
+func TestNodesPassNotesOn(t *testing.T) {
+	node := servers.StartRedisNodes(t, 1, servers.RedisOptions{InMemory: true})[0]
+	open := func() *quorumNode {
+		u, err := store.ParseURL("redis://" + node.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &quorumNode{url: u, config: rediscore.Config{Counters: quorumCounters}}
+	}
+	a, b := open(), open()
+	shared := memstore.New()
+	for name, nodes := range map[string][2]passer{"redis": {a, b}, "memory": {shared, shared}} {
+		t.Run(name, func(t *testing.T) { testPasser(t, nodes[0], nodes[1]) })
+	}
+	a.Close()
+	b.Close()
+}
+
+type passer interface {
+	store.Store
+	quorum.Passer
+}
+
+func testPasser(t *testing.T, n, other passer) {
+	ctx := t.Context()
+	ask := func(n passer, name string, id store.ID) (store.Answer, string, time.Duration) {
+		t.Helper()
+		answer, note, age, err := n.AcquireNoted(ctx, store.Request{
+			Name: name, ID: id, Mode: store.Exclusive, Weight: 1, TTL: 20 * time.Second, Tokens: 1, Queue: true, Owner: "o", Meta: "m",
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer, note, age
+	}
+	pass := func(name string, id store.ID, token int64, want bool, wantErr error) {
+		t.Helper()
+		passed, err := n.Pass(ctx, name, id, token, 1<<52, "note of "+name)
+		if passed != want || !errors.Is(err, wantErr) {
+			t.Fatalf("Pass: %v, %v, want %v, %v", passed, err, want, wantErr)
+		}
+	}
+	release := func(name string, id store.ID) {
+		t.Helper()
+		if err := n.Release(ctx, name, id, store.Keep{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	// A waiter that asked before the holder was granted the name gets the note, once, whatever
+	// copies of the message arrive.
+	h1, h2, w := store.NewID(), store.NewID(), store.NewID()
+	first, _, _ := ask(n, "x", h1)
+	ask(n, "x", h2)
+	ask(n, "x", w)
+	pass("x", h1, first.Token, false, nil) // both asked after h1 was granted the name
+	release("x", h1)
+	second, _, _ := ask(n, "x", h2)
+	if !second.Granted() {
+		t.Fatal("the first waiter is not granted the name")
+	}
+	pass("x", h1, first.Token, false, store.ErrNotHeld)
+	pass("x", h2, first.Token, false, nil) // an old token
+	pass("x", h2, second.Token, true, nil)
+	pass("x", h2, second.Token, false, store.ErrNotHeld)
+	if err := n.Wait(ctx, "x", w); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // a repeated request too
+		answer, note, age := ask(n, "x", w)
+		if !answer.Granted() || note != "note of x" || answer.Token <= 1<<52 || age <= 0 || age > 10*time.Second {
+			t.Fatalf("%+v, %q, %v, want the note", answer, note, age)
+		}
+	}
+	if note, err := n.LeaveNoted(ctx, "x", w); note != "note of x" || err != nil {
+		t.Errorf("LeaveNoted: %q, %v", note, err)
+	}
+	if note, err := n.LeaveNoted(ctx, "x", w); note != "" || err != nil {
+		t.Errorf("LeaveNoted again: %q, %v", note, err)
+	}
+
+	// A waiter that asks again while the holder has the name is not passed to, and neither is one
+	// that takes no notes.
+	h1, h2, w = store.NewID(), store.NewID(), store.NewID()
+	ask(n, "y", h1)
+	ask(n, "y", h2)
+	ask(n, "y", w)
+	release("y", h1)
+	second, _, _ = ask(n, "y", h2)
+	ask(n, "y", w)
+	pass("y", h2, second.Token, false, nil)
+	release("y", h2)
+	answer, note, _ := ask(n, "y", w)
+	if !answer.Granted() || note != "" {
+		t.Errorf("%+v, %q, want a grant without a note", answer, note)
+	}
+	plain := store.NewID()
+	if a, err := n.Acquire(ctx, store.Request{Name: "y", ID: plain, Mode: store.Exclusive, Weight: 1, TTL: 20 * time.Second, Tokens: 1, Queue: true}); err != nil || a.Granted() {
+		t.Fatal(a, err)
+	}
+	pass("y", w, answer.Token, false, nil)
+	release("y", w)
+
+	// A grant gets another identity, with tokens that are not below the given ones.
+	from := store.NewID()
+	to := store.Request{Name: "z", ID: store.NewID(), TTL: 10 * time.Second, Tokens: 1, Owner: "new", Meta: "why"}
+	if renamed, err := n.Rename(ctx, from, to, 5); renamed || err != nil {
+		t.Errorf("Rename of nothing: %v, %v", renamed, err)
+	}
+	granted, _, _ := ask(n, "z", from)
+	for range 2 {
+		if renamed, err := n.Rename(ctx, from, to, granted.Token+7); !renamed || err != nil {
+			t.Errorf("Rename: %v, %v", renamed, err)
+		}
+	}
+	page, err := other.List(ctx, store.Query{Name: "z"})
+	if err != nil || len(page.Locks) != 1 || len(page.Locks[0].Holders) != 1 {
+		t.Fatal(page, err)
+	}
+	if h := page.Locks[0].Holders[0]; h.ID != to.ID || h.Owner != "new" || h.Meta != "why" || h.Token != granted.Token+7 || h.Left > to.TTL {
+		t.Errorf("%+v after Rename", h)
+	}
+	if err := other.Release(ctx, "z", from, store.Keep{}); !errors.Is(err, store.ErrNotHeld) {
+		t.Errorf("Release of the old identity: %v", err)
+	}
+	if err := other.Release(ctx, "z", to.ID, store.Keep{}); err != nil {
+		t.Error(err)
+	}
+	if next, _, _ := ask(n, "z", store.NewID()); next.Token <= granted.Token+7 {
+		t.Errorf("token %d after %d", next.Token, granted.Token+7)
 	}
 }
