@@ -49,11 +49,17 @@ func withPassing(t *testing.T, f func(t *testing.T, p *passing, answer store.Ans
 		time.Sleep(20 * time.Millisecond)
 		p.release(first)
 		a := p.next() // it asks the other nodes for votes that it can pass on
+		time.Sleep(5 * time.Millisecond)
 		p.release(p.waiters[0])
 		p.waiters = p.waiters[1:]
 		b := p.next()
 		if p.q.Passes() != 1 || b.Token != a.Token+1 {
 			t.Fatalf("%d passed on, token %d after %d", p.q.Passes(), b.Token, a.Token)
+		}
+		// The wait of 25 ms and the 5 ms that the previous holder has spent count. The
+		// validity is rounded up a little.
+		if most := 1972 * time.Millisecond; b.TTL > most || b.TTL < most-2*time.Millisecond {
+			t.Errorf("the lease that was passed on is valid for %v, want %v", b.TTL, most)
 		}
 		synctest.Wait()
 		f(t, p, b)
