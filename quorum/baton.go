@@ -24,6 +24,14 @@ const (
 
 	// passTokens is how many tokens these votes come with, which is how many holders can have them.
 	passTokens = 256
+
+	// stragglerTime is how long a release waits at least for the votes of the slowest nodes, because
+	// votes are passed on only if all of them have answered.
+	stragglerTime = 5 * time.Millisecond
+
+	// unfitFor is how long votes of a name are not requested to be passed on after that was not
+	// possible. Then all nodes were asked in vain.
+	unfitFor = 10 * time.Second
 )
 
 // A Passer is a node store that can pass a note from a holder to the next waiter. If all nodes
@@ -65,6 +73,7 @@ type baton struct {
 	others  bool          // other requests wait for the name
 	votes   []vote        // of the holder that requested the baton; nil if it was passed on
 	missing int           // how many of these votes were not answered yet
+	took    time.Duration // how long it took to get enough of them
 	done    chan struct{} // closed when all were answered; nil if it was passed on
 	state   batonState
 	adopted chan struct{} // closed when the votes have the identity of the lease
@@ -176,7 +185,7 @@ func (se *session) idAt(i int) store.ID {
 // batonWon records the baton of a lease that was granted. Se.mu is held.
 func (a *attempt) batonWon(d decision) {
 	b := a.baton
-	b.next, b.others = d.last+1, a.waiters > 0
+	b.next, b.others, b.took = d.last+1, a.waiters > 0, a.s.now()-b.begin
 	b.votes, b.done = make([]vote, len(a.votes)), make(chan struct{})
 	for i, v := range a.votes {
 		if i == a.bell {
@@ -418,11 +427,12 @@ func (s *Store) pass(ctx context.Context, se *session) (done bool, err error) {
 	answered := b.done
 	se.mu.Unlock()
 	if answered != nil {
-		timer := time.NewTimer(s.hedge())
+		timer := time.NewTimer(min(s.hedge(), 2*b.took+stragglerTime))
 		defer timer.Stop()
 		select {
 		case <-answered:
 		case <-timer.C:
+			s.unfit.note(se.key.name, s.now())
 			return false, nil
 		case <-ctx.Done():
 			return false, nil

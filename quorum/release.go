@@ -146,8 +146,12 @@ func (e *ending) enough() bool {
 	return e.ok+e.without >= e.s.majority
 }
 
-// decided reports whether the missing replies cannot change the result.
+// decided reports whether the missing replies cannot change the result. If one node is enough to have
+// had the grant, as it is while votes are passed on, each of them may.
 func (e *ending) decided(missing int) bool {
+	if e.everywhere && e.ok == 0 {
+		return false
+	}
 	return !e.tells || e.ok >= e.s.majority || e.ok+missing+e.failed < e.s.majority
 }
 

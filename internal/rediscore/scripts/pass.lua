@@ -42,7 +42,8 @@ if ARGV[4] == '0' and of == id and now < tonumber(ends) and (not passes or had =
       return done
     end
     if passes then
-      call('LPUSH', QUEUE, field)
+      call('RPUSH', QUEUE, field)
+      expireAt(x, QUEUE)
     end
     -- No tokens are left: when the waiter asks again, it gets the error and is queued again.
   end
