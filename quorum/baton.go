@@ -30,8 +30,8 @@ const (
 	stragglerTime = 5 * time.Millisecond
 
 	// unfitFor is how long votes of a name are not requested to be passed on after that was not
-	// possible. Then all nodes were asked in vain.
-	unfitFor = 10 * time.Second
+	// possible, so that all nodes were asked in vain. If a node is slower than the others, it is longer.
+	unfitFor, slowFor = 500 * time.Millisecond, 10 * time.Second
 )
 
 // A Passer is a node store that can pass a note from a holder to the next waiter. If all nodes
@@ -259,7 +259,7 @@ func (a *attempt) takeBaton() (answer store.Answer, ok bool) {
 	a.op.finish(nil)
 	s.tokens.learn(first, last, false, now)
 	if a.waiters > 0 {
-		s.crowds.note(a.req.Name, now)
+		s.crowds.note(a.req.Name, now, crowdedFor)
 	}
 	s.completeLater(se)
 	return store.Answer{Token: first, Tokens: int(last - first + 1), TTL: until - a.begin, Waiters: a.waiters}, true
@@ -432,7 +432,7 @@ func (s *Store) pass(ctx context.Context, se *session) (done bool, err error) {
 		select {
 		case <-answered:
 		case <-timer.C:
-			s.unfit.note(se.key.name, s.now())
+			s.unfit.note(se.key.name, s.now(), slowFor)
 			return false, nil
 		case <-ctx.Done():
 			return false, nil
@@ -449,7 +449,7 @@ func (s *Store) pass(ctx context.Context, se *session) (done bool, err error) {
 			b.last = b.next - 1
 		}
 		if b.votes = nil; b.next > b.last {
-			s.unfit.note(se.key.name, now)
+			s.unfit.note(se.key.name, now, unfitFor)
 		}
 	}
 	if se.baton != b || b.state != batonHeld || !se.held || se.tainted != 0 || b.next > b.last ||

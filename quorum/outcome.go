@@ -66,7 +66,7 @@ func (a *attempt) win(d decision) (store.Answer, error) {
 		}
 	}
 	if a.waiters > 0 {
-		s.crowds.note(a.req.Name, now)
+		s.crowds.note(a.req.Name, now, crowdedFor)
 	}
 	if a.bell >= 0 && a.votes[a.bell].state == granted && a.votes[a.bell].recorded < highest && s.crowds.has(a.req.Name, now) {
 		s.raise(se, a.bell, highest+8)
@@ -121,7 +121,7 @@ func (a *attempt) fail(ctx context.Context) error {
 func (a *attempt) refuse() *store.Refusal {
 	a.giveBack()
 	r := a.refusal()
-	a.s.crowds.note(a.req.Name, a.s.now())
+	a.s.crowds.note(a.req.Name, a.s.now(), crowdedFor)
 	if a.bell >= 0 {
 		a.enqueue(r)
 	}

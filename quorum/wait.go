@@ -225,7 +225,6 @@ func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 // granted and found no waiter: between two clients that take turns, the other one is often just
 // about to ask. If both asked all nodes, they would split the votes.
 type crowds struct {
-	lasts   time.Duration // how long it remembers a name
 	mu      sync.Mutex
 	until   map[string]time.Duration
 	sweepAt time.Duration // when to remove the names that are no longer contended
@@ -237,12 +236,13 @@ func (c *crowds) has(name string, now time.Duration) bool {
 	return now < c.until[name]
 }
 
-func (c *crowds) note(name string, now time.Duration) {
+// note remembers a name for a time.
+func (c *crowds) note(name string, now, lasts time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if now >= c.sweepAt {
 		maps.DeleteFunc(c.until, func(_ string, until time.Duration) bool { return now >= until })
-		c.sweepAt = now + c.lasts
+		c.sweepAt = now + crowdedFor
 	}
-	c.until[name] = now + c.lasts
+	c.until[name] = now + lasts
 }
