@@ -29,29 +29,28 @@ var errMode = fmt.Errorf("%w: a quorum has exclusive locks only: permits on a ma
 
 // An attempt is one call of Acquire, or one call of Renew that requests tokens.
 type attempt struct {
-	s           *Store
-	se          *session
-	op          *op
-	req         store.Request // as the nodes are asked
-	want        time.Duration // TTL of the lease
-	floor       int64         // that the caller gave
-	begin       time.Duration
-	bell        int  // the node whose queue the request joins; -1 if it does not wait
-	alone       bool // only the bell has been asked so far
-	overdue     bool // all nodes were asked, and some take longer than the hedge
-	votes       []vote
-	errs        []error
-	refusals    []*store.Refusal
-	ttl         time.Duration // shortest TTL that a node granted
-	block       int           // largest block that a node granted
-	waiters     int
-	rounds      int
-	choices     int // how often the nodes chose tokens
-	retries     int
-	baton       *baton // that the other nodes are asked for; nil if they are asked for votes of this identity
-	askedBefore uint16 // nodes that may have a vote of this identity, as a bit set; set with baton
-	passed      *baton // that came with the bell's grant
-	retried     uint16 // nodes that have refused the request and were asked again, as a bit set
+	s        *Store
+	se       *session
+	op       *op
+	req      store.Request // as the nodes are asked
+	want     time.Duration // TTL of the lease
+	floor    int64         // that the caller gave
+	begin    time.Duration
+	bell     int  // the node whose queue the request joins; -1 if it does not wait
+	alone    bool // only the bell has been asked so far
+	overdue  bool // all nodes were asked, and some take longer than the hedge
+	votes    []vote
+	errs     []error
+	refusals []*store.Refusal
+	ttl      time.Duration // shortest TTL that a node granted
+	block    int           // largest block that a node granted
+	waiters  int
+	rounds   int
+	choices  int // how often the nodes chose tokens
+	retries  int
+	baton    *baton // that the other nodes are asked for; nil if they are asked for votes of this identity
+	passed   *baton // that came with the bell's grant
+	retried  uint16 // nodes that have refused the request and were asked again, as a bit set
 }
 
 // Acquire makes one attempt to take a name on a majority of the nodes; see [store.Store]. It
@@ -332,6 +331,11 @@ func (a *attempt) ask(i int) {
 		if r.err == nil {
 			a.se.noteAnswer(i)
 		}
+		if a.baton != nil && i != a.bell && r.err == nil && r.answer.Granted() && r.answer.TTL < req.TTL {
+			a.se.mu.Lock()
+			a.baton.brief = true
+			a.se.mu.Unlock()
+		}
 		if r.err == nil && r.answer.Granted() {
 			if r.exclude = n.counts(ctx); a.se.isTainted(i, a.s.now()) && !a.s.rules.off(noOrder) {
 				r.exclude = errTainted
@@ -348,9 +352,15 @@ func (a *attempt) renew(i int, floor int64, tokens int) {
 		Name: a.req.Name, ID: a.req.ID, TTL: a.req.TTL, Mode: store.Exclusive,
 		Tokens: tokens, Floor: floor,
 	}
+	shared := a.baton != nil && i != a.bell
+	if shared {
+		renewal.ID, renewal.TTL, renewal.Tokens = a.baton.id, a.baton.ttl, min(tokens, 1)*passTokens
+	}
 	a.op.start(i, func(ctx context.Context, n *node, r *reply) {
 		r.floor = floor
-		renewal.TTL = ttlAtNodes(a.se.lengthen(a.want))
+		if !shared {
+			renewal.TTL = ttlAtNodes(a.se.lengthen(a.want))
+		}
 		r.renewed, r.err = renewAt(ctx, n, renewal)
 		if a.se.isTainted(i, a.s.now()) {
 			r.exclude = errTainted

@@ -72,11 +72,13 @@ type baton struct {
 	token   int64         // of the bell's grant
 	others  bool          // other requests wait for the name
 	votes   []vote        // of the holder that requested the baton; nil if it was passed on
+	brief   bool          // a node granted a shorter TTL, so that it cannot be passed on
 	missing int           // how many of these votes were not answered yet
 	took    time.Duration // how long it took to get enough of them
 	done    chan struct{} // closed when all were answered; nil if it was passed on
 	state   batonState
-	adopted chan struct{} // closed when the votes have the identity of the lease
+	adopted chan struct{} // closed when the nodes have been asked to give the votes to the identity of the lease
+	voted   uint16        // nodes that had a vote then, as a bit set
 }
 
 type batonState uint8
@@ -141,7 +143,7 @@ func (s *Store) listOf() uint32 {
 }
 
 // startBaton decides whether the votes of the other nodes are requested for a baton. They are if
-// others wait for the name, all nodes are healthy, and no other node may have an earlier vote. A
+// others wait for the name, all nodes are healthy, and no other node was asked before. A
 // client that wants a block of tokens hands the name over between its own goroutines.
 func (a *attempt) startBaton() bool {
 	s, se := a.s, a.se
@@ -158,10 +160,9 @@ func (a *attempt) startBaton() bool {
 	}
 	se.mu.Lock()
 	defer se.mu.Unlock()
-	if se.unheard&^(1<<a.bell) != 0 || se.tainted != 0 || se.baton != nil {
+	if se.asked != 1<<a.bell || se.held || se.tainted != 0 || se.baton != nil {
 		return false
 	}
-	a.askedBefore = se.asked
 	a.baton = &baton{
 		id: newBatonID(a.req.Name), begin: s.now(), ttl: ttlAtNodes(min(a.want, passTTL)),
 		bell: a.bell, token: a.votes[a.bell].first,
@@ -221,7 +222,7 @@ func (a *attempt) dropBaton() {
 	}
 	a.se.mu.Lock()
 	a.se.baton, a.se.under = nil, 0
-	a.se.asked = a.askedBefore
+	a.se.asked = 1 << a.bell
 	a.se.unheard &= 1 << a.bell
 	a.se.mu.Unlock()
 	a.s.endBaton(a.se, b.id, a.bell)
@@ -241,8 +242,8 @@ func (a *attempt) takeBaton() (answer store.Answer, ok bool) {
 		se.mu.Unlock()
 		return answer, false
 	}
-	usable := a.votes[a.bell].state == granted && b.next <= last && until-now >= min(a.want, validity)/4 &&
-		!se.held && se.baton == nil && se.tainted == 0
+	usable := a.votes[a.bell].state == granted && b.next <= last && b.next > a.floor &&
+		until-now >= min(a.want, s.rules.validity(ttlAtNodes(passTTL), 0))/4 && !se.held && se.baton == nil && se.tainted == 0
 	if !usable {
 		se.mu.Unlock()
 		s.endBaton(se, b.id, a.bell)
@@ -285,7 +286,7 @@ func (s *Store) endBaton(se *session, id store.ID, bell int) {
 // answered, or when one of them takes longer than usual.
 //
 // A vote whose renaming was not confirmed does not count for a renewal. It must not be ended as long
-// as the lease is valid, because it may be needed until then.
+// as the lease is valid, because it may be needed until then. The next renewal tries it again.
 func (s *Store) adopt(ctx context.Context, se *session) {
 	se.mu.Lock()
 	b := se.baton
@@ -294,19 +295,29 @@ func (s *Store) adopt(ctx context.Context, se *session) {
 		return
 	}
 	if b.state == batonAdopted {
+		adopted := b.adopted
 		se.mu.Unlock()
 		select {
-		case <-b.adopted:
+		case <-adopted:
 		case <-ctx.Done():
+			return
 		}
-		return
+		se.mu.Lock()
+		if se.stray == 0 || b.adopted != adopted || se.baton != b || !se.held { // or another call tries it again
+			se.mu.Unlock()
+			return
+		}
+	} else {
+		b.state = batonAdopted
+		b.voted = se.voted
+		se.stray, se.under = se.under, 0
+		se.voted &^= se.stray
 	}
-	b.state, b.adopted = batonAdopted, make(chan struct{})
-	se.stray, se.under = se.under, 0
-	stray, voted := se.stray, se.voted
-	se.voted &^= stray
+	adopted := make(chan struct{})
+	b.adopted = adopted
+	stray, voted := se.stray, b.voted
 	se.mu.Unlock()
-	defer close(b.adopted)
+	defer close(adopted)
 	o := s.newOp(se)
 	defer o.finish(nil)
 	pending := 0
@@ -321,6 +332,13 @@ func (s *Store) adopt(ctx context.Context, se *session) {
 			return
 		}
 	}
+}
+
+// hasBaton reports whether a lease has votes that could be passed on.
+func (se *session) hasBaton() bool {
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	return se.held && se.baton != nil && se.baton.state == batonHeld
 }
 
 // adoptAll is like adopt, for the leases that are renewed.
@@ -452,7 +470,7 @@ func (s *Store) pass(ctx context.Context, se *session) (done bool, err error) {
 			s.unfit.note(se.key.name, now, unfitFor)
 		}
 	}
-	if se.baton != b || b.state != batonHeld || !se.held || se.tainted != 0 || b.next > b.last ||
+	if se.baton != b || b.state != batonHeld || !se.held || se.tainted != 0 || b.brief || b.next > b.last ||
 		spent > s.rules.validity(b.ttl, spent)/2 || now >= se.until {
 		se.mu.Unlock()
 		return false, nil

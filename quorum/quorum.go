@@ -261,7 +261,7 @@ func (s *Store) Close() error {
 	s.mu.Unlock()
 	var wg sync.WaitGroup
 	for _, se := range all {
-		if se.stopRest() { // it is held on
+		if se.stopRest() || se.hasBaton() { // it is held on
 			wg.Go(func() { s.complete(se) })
 		}
 	}

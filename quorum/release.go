@@ -66,7 +66,6 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	if s.passes && isBaton(name, id) {
 		return store.ErrNotHeld // the identity of no caller
 	}
-	shared := s.batonOf(ctx, name)
 	e := ending{
 		s: s, name: name, id: id, everywhere: true,
 		call: func(ctx context.Context, se *session, n *node) error { return n.Break(ctx, name, se.idAt(n.index)) },
@@ -80,27 +79,14 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	case e.ok == 0:
 		return store.ErrNotHeld
 	}
-	if !shared.IsZero() {
-		e := ending{
-			s: s, name: name, id: shared, everywhere: true,
-			call: func(ctx context.Context, se *session, n *node) error { return n.Break(ctx, name, shared) },
-		}
-		if err := e.run(ctx); err != nil {
-			return err
-		}
-		if !e.enough() {
-			return e.failure()
-		}
-	}
 	return nil
 }
 
-// batonOf returns the identity of the votes that a holder may pass on, or zero if there are none. These
-// votes must be broken after the bell's grant to the holder: then the holder cannot pass them on any
-// more.
-func (s *Store) batonOf(ctx context.Context, name string) (shared store.ID) {
-	if !s.passes {
-		return shared
+// batonOf returns the identity of the votes that a holder may pass on, and the bell that has the grant of
+// the holder. It returns zero if there are no such votes.
+func (s *Store) batonOf(ctx context.Context, name string, holder store.ID) (shared store.ID, bell int) {
+	if !s.passes || isBaton(name, holder) {
+		return shared, 0
 	}
 	var silent silent
 	pages := make([]store.Page, len(s.nodes))
@@ -109,16 +95,37 @@ func (s *Store) batonOf(ctx context.Context, name string) (shared store.ID) {
 		wg.Go(func() { pages[i], _ = s.listNode(ctx, i, store.Query{Name: name}, &silent) })
 	}
 	wg.Wait()
-	for _, page := range pages {
+	bell = -1
+	for i, page := range pages {
 		for _, lock := range page.Locks {
 			for _, h := range lock.Holders {
-				if isBaton(name, h.ID) {
+				switch {
+				case isBaton(name, h.ID):
 					shared = h.ID
+				case h.ID == holder:
+					bell = i
 				}
 			}
 		}
 	}
-	return shared
+	if bell < 0 {
+		return store.ID{}, 0
+	}
+	return shared, bell
+}
+
+// endShared ends the votes that the holder could pass on. The bell has ended the grant of the holder
+// before, so that the holder cannot pass them on any more.
+func (e *ending) endShared(ctx context.Context, shared store.ID) error {
+	other := ending{
+		s: e.s, name: e.name, id: shared, everywhere: true,
+		call: func(ctx context.Context, _ *session, n *node) error {
+			return n.Release(ctx, e.name, shared, store.Keep{})
+		},
+	}
+	err := other.run(ctx)
+	e.ok += other.ok
+	return err
 }
 
 // An ending is a call that ends a grant at all nodes that may have it.
@@ -135,6 +142,7 @@ type ending struct {
 	call       func(ctx context.Context, se *session, n *node) error
 
 	ok, without, failed int // nodes that confirmed, that do not have it, and that did not answer
+	confirmed           uint16
 	errs                []error
 }
 
@@ -179,6 +187,11 @@ func (e *ending) run(ctx context.Context) error {
 	}
 	vote, _, valid := se.further(s.now())
 	foreign := e.everywhere || !se.hasAsked()
+	var shared store.ID
+	var bell int
+	if foreign && !e.keeps {
+		shared, bell = s.batonOf(ctx, e.name, e.id)
+	}
 	asked, voted := se.end(len(s.nodes))
 	op := s.newOp(se)
 	op.ending, op.final = true, !e.keeps && !e.everywhere
@@ -223,6 +236,7 @@ func (e *ending) run(ctx context.Context) error {
 			switch e.errs[r.node] = r.err; {
 			case r.err == nil:
 				e.ok++
+				e.confirmed |= 1 << r.node
 			case errors.Is(r.err, store.ErrNotHeld):
 				e.errs[r.node] = nil
 				e.without++
@@ -250,6 +264,11 @@ func (e *ending) run(ctx context.Context) error {
 		}
 	}
 	e.failed += pending
+	if !shared.IsZero() && e.confirmed&(1<<bell) != 0 {
+		if err := e.endShared(ctx, shared); err != nil {
+			return err
+		}
+	}
 	if foreign && !e.keeps && (e.ok > 0 || !e.tells && !e.everywhere) {
 		s.leaveAll(ctx, se)
 	}
