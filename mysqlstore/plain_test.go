@@ -314,3 +314,94 @@ func TestBatchRefusesANameThatWasGrantedInTheSameMicrosecond(t *testing.T) {
 		t.Errorf("%+v", b.answers)
 	}
 }
+
+// A name whose last tokens are ahead of the clock by less than the length of a block does not get any
+// of them again.
+func TestBlocksDoNotOverlap(t *testing.T) {
+	s := newIn(t, connectTo(t, nil))
+	var last int64
+	for i, tokens := range []int{maxBlock, maxBlock, 1, maxBlock, 100} {
+		r := request("blocks")
+		r.Tokens = tokens
+		a := granted(t, s, r)
+		if a.Token <= last {
+			t.Errorf("%d: token %d after %d", i, a.Token, last)
+		}
+		last = a.Token + int64(a.Tokens) - 1
+		release(t, s, r)
+	}
+}
+
+// A request for a block of tokens does not keep the others of its batch from being granted in one
+// statement, although their last tokens are less than a block away.
+func TestBlockInABatchCostsTheOthersNoTransaction(t *testing.T) {
+	s := newIn(t, connectTo(t, nil))
+	const n = 8
+	for range 5 {
+		b := newBatch(t, s, n)
+		for i := range b.requests {
+			b.requests[i].Tokens = 1
+		}
+		b.requests[n/2].Name, b.requests[n/2].Tokens = fmt.Sprint("block ", store.NewID()), maxBlock
+		if transactions := b.acquire(); transactions != 0 {
+			t.Errorf("%d transactions", transactions)
+		}
+		b.release()
+	}
+}
+
+// The first token of a block is listed even if later tokens of the name must be much greater.
+func TestTokenIsListedAfterTheFloorWasRaised(t *testing.T) {
+	s := newIn(t, connectTo(t, nil))
+	r := request("raised")
+	r.Tokens = 3
+	a := granted(t, s, r)
+	check := func(when string) {
+		t.Helper()
+		page, err := s.List(limited(t), store.Query{Name: r.Name})
+		if err != nil || len(page.Locks) != 1 || page.Locks[0].Holders[0].Token != a.Token {
+			t.Errorf("%s: %+v, %v, want token %d", when, page.Locks, err, a.Token)
+		}
+	}
+	check("granted")
+	floor := a.Token + 1_000_000_000
+	out, err := s.Renew(limited(t), []store.Renewal{{Name: r.Name, ID: r.ID, TTL: r.TTL, Mode: r.Mode, Floor: floor}})
+	if err != nil || out[0].Status != store.Extended {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	check("raised")
+	release(t, s, r)
+	if next := granted(t, s, request("raised")); next.Token <= floor {
+		t.Errorf("token %d, want more than %d", next.Token, floor)
+	}
+}
+
+// The statements for plain names leave a closed name alone until its time is over, and a sweep
+// removes its row.
+func TestClosedNameIsLeftToTransactions(t *testing.T) {
+	db := connectTo(t, nil)
+	s := newIn(t, db)
+	r := request("closed")
+	granted(t, s, r)
+	if err := s.Release(limited(t), r.Name, r.ID, store.Keep{State: store.Cooling, For: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Release(limited(t), r.Name, r.ID, store.Keep{}); !errors.Is(err, store.ErrNotHeld) {
+		t.Errorf("release of a closed name: %v", err)
+	}
+	if out, err := s.Renew(limited(t), []store.Renewal{{Name: r.Name, ID: r.ID, TTL: r.TTL, Mode: r.Mode}}); err != nil || out[0].Status != store.Gone {
+		t.Errorf("renewal of a closed name: %+v, %v", out, err)
+	}
+	if holder := refused(t, s, request("closed")).Holders[0]; holder.ID != r.ID || holder.State != store.Cooling {
+		t.Errorf("closed by %+v, want %v", holder, r.ID)
+	}
+	for i := range 3 {
+		setClock(t, s, time.Hour+time.Duration(i+1)*2*sweepEvery)
+		if err := s.sweepNow(limited(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := countNames(t, db); n != 0 {
+		t.Errorf("%d rows of names are left", n)
+	}
+}
