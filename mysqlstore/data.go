@@ -2,7 +2,6 @@ package mysqlstore
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"strconv"
 
@@ -18,15 +17,13 @@ type grantRow struct {
 func (r *grantRow) dest() []any { return []any{&r.id, &r.g.since, &r.g.until, &r.data} }
 
 // grant returns the grant of a row. Last is the last token of its name.
-func (r *grantRow) grant(last int64) (*grant, error) {
+func (r *grantRow) grant(last int64) *grant {
 	copy(r.g.id[:], r.id)
-	if err := r.g.setData(r.data); err != nil {
-		return nil, err
-	}
+	r.g.setData(r.data)
 	if r.g.token == 0 {
 		r.g.token = last - int64(r.g.tokens) + 1
 	}
-	return &r.g, nil
+	return &r.g
 }
 
 // values returns the values of grantColumns.
@@ -43,26 +40,23 @@ func (g *grant) data() []byte {
 	return append(append(b, g.owner...), g.meta...)
 }
 
-var errData = errors.New("a row was not written by Holdfast: its data is malformed")
-
-// setData sets what the column data holds. It is empty in a row that has never held a grant.
-func (g *grant) setData(data []byte) error {
-	if len(data) == 0 {
-		return nil
-	}
+// setData sets what the column data holds. A row that another program has changed counts as an
+// exclusive grant without owner: it excludes others until it ends, and can be listed and broken.
+func (g *grant) setData(data []byte) {
 	var n [7]int64
 	for i := range n {
 		field, rest, ok := bytes.Cut(data, []byte(" "))
 		value, err := strconv.ParseInt(string(field), 10, 64)
-		if err != nil || !ok || value < 0 {
-			return errData
+		if err != nil || !ok || value < 0 || value > maxData[i] {
+			g.mode, g.tokens, g.weight = store.Exclusive, 1, 1
+			return
 		}
 		n[i], data = value, rest
 	}
-	if n[6] > int64(len(data)) {
-		return errData
-	}
+	owner := min(n[6], int64(len(data)))
 	g.mode, g.state, g.tokens, g.weight, g.limit, g.token = store.Mode(n[0]), store.State(n[1]), int(n[2]), int(n[3]), int(n[4]), n[5]
-	g.owner, g.meta = string(data[:n[6]]), string(data[n[6]:])
-	return nil
+	g.owner, g.meta = string(data[:owner]), string(data[owner:])
 }
+
+// maxData is the greatest value of each number in the column data.
+var maxData = [...]int64{int64(store.Permits), int64(store.Cooling), maxBlock, store.MaxLimit, store.MaxLimit, store.MaxToken, store.MaxText}

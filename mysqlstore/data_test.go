@@ -1,6 +1,7 @@
 package mysqlstore
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -17,9 +18,7 @@ func TestDataHoldsAllValues(t *testing.T) {
 	} {
 		var got grant
 		data := want.data()
-		if err := got.setData(data); err != nil {
-			t.Errorf("%q: %v", data, err)
-		}
+		got.setData(data)
 		if got != want {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
@@ -29,11 +28,34 @@ func TestDataHoldsAllValues(t *testing.T) {
 	}
 }
 
-func TestMalformedDataIsRefused(t *testing.T) {
-	for _, data := range []string{"1", "1 0 1 1 0 0", "1 0 1 1 0 0 5", "1 0 1 1 0 0 5 four", "1 0 1 1 0 0 -1 ", "1 0 1 x 0 0 0 ", "\x00"} {
-		g := grant{owner: "unchanged"}
-		if err := g.setData([]byte(data)); err != errData || g != (grant{owner: "unchanged"}) {
-			t.Errorf("%q: %v, %+v", data, err, g)
+// A row that another program has changed stays an exclusive grant, and concerns no other name.
+func TestRowWithOtherDataIsAnExclusiveGrant(t *testing.T) {
+	db := connectTo(t, nil)
+	s := newIn(t, db)
+	good := request("good")
+	granted(t, s, good)
+	for i, data := range []string{"", "1", "1 0 1 1 0 0", "1 0 1 1 0 0 5", "9 0 1 1 0 0 0 ", "257 0 1 1 0 0 0 ", "1 9 1 1 0 0 0 ",
+		"1 0 9223372036854775807 1 0 0 0 ", "1 0 1 1 0 0 -1 ", "1 0 1 x 0 0 0 ", "\x00", "nonsense"} {
+		bad := request(fmt.Sprint("bad", i))
+		a := granted(t, s, bad)
+		mustExec(t, db, "UPDATE holdfast_names SET data = "+literal(data)+" WHERE name = '"+bad.Name+"'")
+		shared := request(bad.Name)
+		shared.Mode = store.Shared
+		holder := refused(t, s, shared).Holders[0]
+		if holder.ID != bad.ID || holder.Mode != store.Exclusive || holder.State != store.Held || holder.Token != a.Token {
+			t.Errorf("%q: held by %+v, want %v with token %d", data, holder, bad.ID, a.Token)
+		}
+		out, err := s.Renew(limited(t), []store.Renewal{
+			{Name: bad.Name, ID: bad.ID, TTL: bad.TTL, Mode: bad.Mode}, {Name: good.Name, ID: good.ID, TTL: good.TTL, Mode: good.Mode, Floor: 1},
+		})
+		if err != nil || out[0].Status != store.Extended || out[1].Status != store.Extended {
+			t.Errorf("%q: renewals: %+v, %v", data, out, err)
+		}
+		if page, err := s.List(limited(t), store.Query{}); err != nil || len(page.Locks) != 2 {
+			t.Errorf("%q: %+v, %v", data, page.Locks, err)
+		}
+		if err := s.Break(limited(t), bad.Name, bad.ID); err != nil {
+			t.Errorf("%q: break: %v", data, err)
 		}
 	}
 }

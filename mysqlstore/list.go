@@ -55,11 +55,7 @@ func (s *Store) page(ctx context.Context, c *conn, q store.Query) (page store.Pa
 		if err := rows.Scan(append([]any{&e.now, &e.name, &e.special, &e.last}, g.dest()...)...); err != nil {
 			return err
 		}
-		first, err := g.grant(e.last)
-		if err != nil {
-			return err
-		}
-		if first.until > e.now {
+		if first := g.grant(e.last); first.until > e.now {
 			e.first = first
 		}
 		if e.special&hasClaims != 0 {
@@ -96,11 +92,7 @@ func (s *Store) listClaims(ctx context.Context, c *conn, crowded []string, entri
 		if err := rows.Scan(append([]any{&w.name, &w.seq, &w.rung}, g.dest()...)...); err != nil {
 			return err
 		}
-		found, err := g.grant(0)
-		if err != nil {
-			return err
-		}
-		w.grant = *found
+		w.grant = *g.grant(0)
 		i := slices.IndexFunc(entries, func(e *entry) bool { return e.name == w.name })
 		switch {
 		case i < 0 || w.seq == seqEnded: // a name of the next page, or a claim that has ended

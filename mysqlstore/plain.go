@@ -29,6 +29,11 @@ func (s *Store) plain(ctx context.Context, c *conn, calls []*call) (rest []*call
 			rest = append(rest, one)
 		}
 	}
+	if len(takes) > 0 || len(blocks) > 0 {
+		if err := s.readMeta(ctx, c); err != nil {
+			return calls, err
+		}
+	}
 	refused, err := s.takePlain(ctx, c, takes)
 	if err != nil {
 		return calls, err
@@ -68,13 +73,10 @@ func (s *Store) readMeta(ctx context.Context, c *conn) error {
 }
 
 // takePlain grants names that are free and have no waiters, either all or none. It returns the
-// calls that it did not grant.
+// calls that it did not grant. The caller has called readMeta.
 func (s *Store) takePlain(ctx context.Context, c *conn, calls []*call) (refused []*call, err error) {
 	if len(calls) == 0 {
 		return nil, nil
-	}
-	if err := s.readMeta(ctx, c); err != nil {
-		return nil, err
 	}
 	slices.SortFunc(calls, func(a, b *call) int { return cmp.Compare(a.name, b.name) }) // the order of locks
 	statement, size, err := c.acquire.prepared(ctx, c, len(calls), s.sql.acquireOf)

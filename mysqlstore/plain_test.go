@@ -405,3 +405,104 @@ func TestClosedNameIsLeftToTransactions(t *testing.T) {
 		t.Errorf("%d rows of names are left", n)
 	}
 }
+
+// Blocks of different lengths in one batch do not overlap with earlier ones, even if the longest is not
+// the last one.
+func TestBlocksOfDifferentLengths(t *testing.T) {
+	s := newIn(t, connectTo(t, nil))
+	b := newBatch(t, s, 3)
+	last := make([]int64, 3)
+	for range 3 {
+		for i, n := range []int{maxBlock, 2, 2} {
+			b.requests[i].ID, b.requests[i].Tokens = store.NewID(), n
+		}
+		b.acquire()
+		for i, a := range b.answers {
+			if a.Token <= last[i] {
+				t.Errorf("%d: token %d after %d", i, a.Token, last[i])
+			}
+			last[i] = a.Token + int64(a.Tokens) - 1
+		}
+		b.release()
+	}
+}
+
+// A request for more tokens than a block has gets one block, in the row and in the answer.
+func TestMoreTokensThanABlock(t *testing.T) {
+	s := newIn(t, connectTo(t, nil))
+	r := request("n")
+	r.Tokens = 2 * maxBlock
+	a := granted(t, s, r)
+	again := granted(t, s, r)
+	if a.Tokens != maxBlock || again.Tokens != a.Tokens || again.Token != a.Token {
+		t.Errorf("%+v, then %+v", a, again)
+	}
+	release(t, s, r)
+	if next := granted(t, s, request("n")); next.Token < a.Token+int64(a.Tokens) {
+		t.Errorf("token %d after %d from %d", next.Token, a.Tokens, a.Token)
+	}
+}
+
+// Waiters of a closed name are counted and listed.
+func TestWaiterOfAClosedName(t *testing.T) {
+	db := connectTo(t, nil)
+	s, other := newIn(t, db), newIn(t, db)
+	r, w, w2 := request("n"), request("n"), request("n")
+	w.Queue, w2.Queue = true, true
+	granted(t, s, r)
+	if err := s.Release(limited(t), r.Name, r.ID, store.Keep{State: store.Cooling, For: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, other, w)
+	if got := refused(t, s, w2); got.Place != 2 || got.Waiters != 1 {
+		t.Errorf("%+v", got)
+	}
+	page, err := s.List(limited(t), store.Query{})
+	if err != nil || len(page.Locks) != 1 || len(page.Locks[0].Waiters) != 2 {
+		t.Errorf("%+v, %v", page.Locks, err)
+	}
+}
+
+// If a later version migrates the tables while a batch waits for a row, no name of the batch is granted
+// to a caller that is told otherwise.
+func TestMigrationDuringABatchContradictsNoGrant(t *testing.T) {
+	db := connectTo(t, nil)
+	s := newIn(t, db)
+	one, block := request("one"), request("block")
+	block.Tokens = 10
+	granted(t, s, one)
+	release(t, s, one)
+	one.ID = store.NewID()
+	tx, err := db.BeginTx(limited(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec("SELECT * FROM holdfast_names WHERE name = 'one' FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	s.metaRead = time.Now().Add(-metaFresh + 300*time.Millisecond)
+	migrated := make(chan struct{})
+	go func() {
+		defer close(migrated)
+		time.Sleep(200 * time.Millisecond)
+		mustExec(t, db, "UPDATE holdfast_meta SET compatible = 99")
+		time.Sleep(300 * time.Millisecond)
+		tx.Rollback()
+	}()
+	var calls []*call
+	for _, r := range []*store.Request{&one, &block} {
+		calls = append(calls, &call{name: r.Name, born: true, take: r, granted: func(store.Answer) {},
+			do: func(e *entry) error { _, err := e.ask(r); return err }})
+	}
+	s.takes.send(t.Context(), calls)
+	<-migrated
+	for _, c := range calls {
+		page, err := s.List(limited(t), store.Query{Name: c.name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (c.err == nil) != (len(page.Locks) == 1) {
+			t.Errorf("%s: %v, but %d holders", c.name, c.err, len(page.Locks))
+		}
+	}
+}

@@ -100,10 +100,7 @@ func (tx *transaction) load(ctx context.Context, names []string) error {
 			return err
 		}
 		e.usable = compatible.Valid && compatible.Int64 <= version
-		first, err := g.grant(e.last)
-		if err != nil {
-			return err
-		}
+		first := g.grant(e.last)
 		switch {
 		case first.until > e.now:
 			e.first = first
@@ -157,11 +154,7 @@ func (tx *transaction) loadClaims(ctx context.Context) error {
 		if err := rows.Scan(dest...); err != nil {
 			return err
 		}
-		first, err := g.grant(0)
-		if err != nil {
-			return err
-		}
-		w.grant, w.name = *first, name
+		w.grant, w.name = *g.grant(0), name
 		e := tx.entries[name]
 		switch {
 		case w.until <= e.now:
