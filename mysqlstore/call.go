@@ -120,6 +120,7 @@ func (s *Store) performUnlocked(ctx context.Context, c *conn, calls []*call, fai
 		if locked[one.name] {
 			one.err = failure
 		} else {
+			one.err = nil // of the transaction that was rolled back
 			unlocked = append(unlocked, one)
 		}
 	}

@@ -38,8 +38,8 @@ func residue(t testing.TB, server *servers.MariaDB) (left []string) {
 	}
 	defer db.Close() // the suite counts goroutines
 	for _, query := range []string{
-		"SELECT CONCAT('name ', name, ' crowd ', crowd, ' id ', HEX(id), ' until ', until) FROM holdfast_names" +
-			" WHERE (crowd <> 0 OR until <> 0) AND name NOT IN (SELECT name FROM holdfast_claims WHERE seq < 0)",
+		"SELECT CONCAT('name ', name, ' special ', special, ' id ', HEX(id), ' until ', until) FROM holdfast_names" +
+			" WHERE (special <> 0 OR until <> 0) AND name NOT IN (SELECT name FROM holdfast_claims WHERE seq < 0)",
 		"SELECT CONCAT('claim ', name, ' seq ', seq, ' id ', HEX(id)) FROM holdfast_claims WHERE seq >= 0",
 	} {
 		rows, err := db.Query(query)

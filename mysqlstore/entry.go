@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/unanswered"
@@ -35,6 +34,12 @@ type waiter struct {
 	rung  bool // it was told to ask again
 }
 
+// Bits of the column special. The single statements leave rows with any of them to transactions.
+const (
+	hasClaims = 1 << iota
+	isClosed
+)
+
 // seqEnded marks a claim that is neither a holder nor a waiter: see entry.ended.
 const seqEnded = -1
 
@@ -50,13 +55,13 @@ func claimKey(name string, seq int64, id store.ID) string {
 // Holders that are not exclusive all have the same mode and limit, because no other request is
 // granted beside them.
 type entry struct {
-	s      *Store
-	name   string
-	now    int64 // by the server's clock
-	usable bool  // this version of the package may grant the name
-	row    bool  // there is one in names
-	crowd  bool  // as it was read
-	last   int64 // tokens granted later are greater
+	s       *Store
+	name    string
+	now     int64 // by the server's clock
+	usable  bool  // this version of the package may grant the name
+	row     bool  // there is one in names
+	special int   // as it was read
+	last    int64 // tokens granted later are greater
 
 	first   *grant   // in the row of the name
 	others  []*grant // holders in the claims
@@ -86,15 +91,21 @@ func (e *entry) finish() []*waiter {
 
 // values returns the row of the name, or an empty string if it did not change.
 func (e *entry) values() string {
-	crowd := len(e.others) > 0 || len(e.waiters) > 0 || len(e.ended) > 0
-	if !e.row || !e.dirty && crowd == e.crowd {
+	special := 0
+	if len(e.others) > 0 || len(e.waiters) > 0 || len(e.ended) > 0 {
+		special |= hasClaims
+	}
+	if e.first != nil && e.first.state != store.Held {
+		special |= isClosed
+	}
+	if !e.row || !e.dirty && special == e.special {
 		return ""
 	}
 	g := e.first
 	if g == nil {
 		g = new(grant)
 	}
-	return fmt.Sprintf("(%s, %s, %s, %s)", literal(e.name), bit(crowd), strconv.FormatInt(e.last, 10), g.values())
+	return fmt.Sprintf("(%s, %d, %d, %s)", literal(e.name), special, e.last, g.values())
 }
 
 // noteEnd records that a later request of an identity must not be granted, if such a request may

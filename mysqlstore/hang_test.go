@@ -134,6 +134,13 @@ func TestEveryCallEndsInTime(t *testing.T) {
 		hung.Store(true)
 		defer close(hangs)
 		check(t, s)
+		begin := time.Now()
+		if err := s.Close(); err == nil || !strings.Contains(err.Error(), "no reply in time") {
+			t.Errorf("Close: %v", err)
+		}
+		if took := time.Since(begin); took > callTimeout+time.Second {
+			t.Errorf("Close took %v", took)
+		}
 	})
 }
 

@@ -176,13 +176,13 @@ func TestNotesOfLateRequestsEnd(t *testing.T) {
 		}
 		return n
 	}
-	if n := count("crowd = 1 AND seq = -1 AND c.until - c.since = 60000000"); n != 1 {
+	if n := count("special = 1 AND seq = -1 AND c.until - c.since = 60000000"); n != 1 {
 		t.Errorf("%d notes for a minute, want one", n)
 	}
 	setClock(t, b.other, time.Minute+time.Second)
 	r = request("late")
 	granted(t, b.other, r)
-	if n := count("crowd = 1 OR seq IS NOT NULL"); n != 0 {
+	if n := count("special = 1 OR seq IS NOT NULL"); n != 0 {
 		t.Errorf("%d notes are left", n)
 	}
 }

@@ -52,13 +52,13 @@ func (s *Store) page(ctx context.Context, c *conn, q store.Query) (page store.Pa
 	err = c.query(ctx, fmt.Sprintf(s.sql.list, where, limit+1), func(rows *sql.Rows) error {
 		e := new(entry)
 		var g grantRow
-		if err := rows.Scan(append([]any{&e.now, &e.name, &e.crowd}, g.dest()...)...); err != nil {
+		if err := rows.Scan(append([]any{&e.now, &e.name, &e.special, &e.last}, g.dest()...)...); err != nil {
 			return err
 		}
-		if first := g.grant(); first.until > e.now {
+		if first := g.grant(e.last); first.until > e.now {
 			e.first = first
 		}
-		if e.crowd {
+		if e.special&hasClaims != 0 {
 			crowded = append(crowded, e.name)
 		}
 		entries = append(entries, e)
@@ -92,7 +92,7 @@ func (s *Store) listClaims(ctx context.Context, c *conn, crowded []string, entri
 		if err := rows.Scan(append([]any{&w.name, &w.seq, &w.rung}, g.dest()...)...); err != nil {
 			return err
 		}
-		w.grant = *g.grant()
+		w.grant = *g.grant(0)
 		i := slices.IndexFunc(entries, func(e *entry) bool { return e.name == w.name })
 		switch {
 		case i < 0 || w.seq == seqEnded: // a name of the next page, or a claim that has ended

@@ -13,21 +13,32 @@ import (
 )
 
 // plain makes the calls whose names no other client holds or waits for. One statement is enough
-// for all of them. It returns the other calls, or all calls if the server allows no more prepared
+// for all of a kind. It returns the other calls, or all calls if the server allows no more prepared
 // statements. If it fails, all calls have failed.
 func (s *Store) plain(ctx context.Context, c *conn, calls []*call) (rest []*call, err error) {
-	var takes, drops []*call
+	var takes, blocks, drops []*call
 	for _, one := range calls {
 		switch {
-		case one.take != nil:
+		case one.take != nil && one.take.Tokens <= 1:
 			takes = append(takes, one)
+		case one.take != nil:
+			blocks = append(blocks, one)
 		case one.drop && !s.unanswered.Has(one.ends):
 			drops = append(drops, one)
 		default:
 			rest = append(rest, one)
 		}
 	}
+	if len(takes) > 0 || len(blocks) > 0 {
+		if err := s.readMeta(ctx, c); err != nil {
+			return calls, err
+		}
+	}
 	refused, err := s.takePlain(ctx, c, takes)
+	if err != nil {
+		return calls, err
+	}
+	refusedBlocks, err := s.takePlain(ctx, c, blocks)
 	if err != nil {
 		return calls, err
 	}
@@ -35,7 +46,7 @@ func (s *Store) plain(ctx context.Context, c *conn, calls []*call) (rest []*call
 	if err != nil {
 		return calls, err
 	}
-	return slices.Concat(rest, refused, held), nil
+	return slices.Concat(rest, refused, refusedBlocks, held), nil
 }
 
 // readMeta reads the floor of tokens, and whether this version may grant locks, unless it did so
@@ -62,13 +73,10 @@ func (s *Store) readMeta(ctx context.Context, c *conn) error {
 }
 
 // takePlain grants names that are free and have no waiters, either all or none. It returns the
-// calls that it did not grant.
+// calls that it did not grant. The caller has called readMeta.
 func (s *Store) takePlain(ctx context.Context, c *conn, calls []*call) (refused []*call, err error) {
 	if len(calls) == 0 {
 		return nil, nil
-	}
-	if err := s.readMeta(ctx, c); err != nil {
-		return nil, err
 	}
 	slices.SortFunc(calls, func(a, b *call) int { return cmp.Compare(a.name, b.name) }) // the order of locks
 	statement, size, err := c.acquire.prepared(ctx, c, len(calls), s.sql.acquireOf)
@@ -79,13 +87,15 @@ func (s *Store) takePlain(ctx context.Context, c *conn, calls []*call) (refused 
 		return nil, err
 	}
 	least := func(req *store.Request) int64 { return max(s.low, req.Floor) + 1 }
-	args := make([]any, 0, size*strings.Count(acquireRow, "?"))
+	args := make([]any, 0, size*strings.Count(acquireRow, "?")+1)
+	var further int64 // tokens after the first one, in the largest block: for smaller ones it refuses more than it must
 	for i := range size {
 		req := calls[min(i, len(calls)-1)].take
-		tokens := blockOf(req.Tokens)
-		args = append(args, req.Name, req.ID[:], kindOf(req.Mode, store.Held, tokens, req.Weight, req.Limit),
-			req.TTL.Microseconds(), least(req), int64(tokens-1), req.Owner, req.Meta)
+		g := grant{mode: req.Mode, weight: req.Weight, limit: req.Limit, tokens: blockOf(req.Tokens), owner: req.Owner, meta: req.Meta}
+		args = append(args, req.Name, req.ID[:], req.TTL.Microseconds(), least(req), int64(g.tokens-1), g.data())
+		further = max(further, int64(g.tokens-1))
 	}
+	args = append(args, further)
 	result, err := statement.ExecContext(ctx, args...)
 	if isNumber(err, errOutOfRange, errColumnOutOfRange, errDeadlock) {
 		return calls, nil

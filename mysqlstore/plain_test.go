@@ -314,3 +314,195 @@ func TestBatchRefusesANameThatWasGrantedInTheSameMicrosecond(t *testing.T) {
 		t.Errorf("%+v", b.answers)
 	}
 }
+
+// A name whose last tokens are ahead of the clock by less than the length of a block does not get any
+// of them again.
+func TestBlocksDoNotOverlap(t *testing.T) {
+	s := newIn(t, connectTo(t, nil))
+	var last int64
+	for i, tokens := range []int{maxBlock, maxBlock, 1, maxBlock, 100} {
+		r := request("blocks")
+		r.Tokens = tokens
+		a := granted(t, s, r)
+		if a.Token <= last {
+			t.Errorf("%d: token %d after %d", i, a.Token, last)
+		}
+		last = a.Token + int64(a.Tokens) - 1
+		release(t, s, r)
+	}
+}
+
+// A request for a block of tokens does not keep the others of its batch from being granted in one
+// statement, although their last tokens are less than a block away.
+func TestBlockInABatchCostsTheOthersNoTransaction(t *testing.T) {
+	s := newIn(t, connectTo(t, nil))
+	const n = 8
+	for range 5 {
+		b := newBatch(t, s, n)
+		for i := range b.requests {
+			b.requests[i].Tokens = 1
+		}
+		b.requests[n/2].Name, b.requests[n/2].Tokens = fmt.Sprint("block ", store.NewID()), maxBlock
+		if transactions := b.acquire(); transactions != 0 {
+			t.Errorf("%d transactions", transactions)
+		}
+		b.release()
+	}
+}
+
+// The first token of a block is listed even if later tokens of the name must be much greater.
+func TestTokenIsListedAfterTheFloorWasRaised(t *testing.T) {
+	s := newIn(t, connectTo(t, nil))
+	r := request("raised")
+	r.Tokens = 3
+	a := granted(t, s, r)
+	check := func(when string) {
+		t.Helper()
+		page, err := s.List(limited(t), store.Query{Name: r.Name})
+		if err != nil || len(page.Locks) != 1 || page.Locks[0].Holders[0].Token != a.Token {
+			t.Errorf("%s: %+v, %v, want token %d", when, page.Locks, err, a.Token)
+		}
+	}
+	check("granted")
+	floor := a.Token + 1_000_000_000
+	out, err := s.Renew(limited(t), []store.Renewal{{Name: r.Name, ID: r.ID, TTL: r.TTL, Mode: r.Mode, Floor: floor}})
+	if err != nil || out[0].Status != store.Extended {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	check("raised")
+	release(t, s, r)
+	if next := granted(t, s, request("raised")); next.Token <= floor {
+		t.Errorf("token %d, want more than %d", next.Token, floor)
+	}
+}
+
+// The statements for plain names leave a closed name alone until its time is over, and a sweep
+// removes its row.
+func TestClosedNameIsLeftToTransactions(t *testing.T) {
+	db := connectTo(t, nil)
+	s := newIn(t, db)
+	r := request("closed")
+	granted(t, s, r)
+	if err := s.Release(limited(t), r.Name, r.ID, store.Keep{State: store.Cooling, For: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Release(limited(t), r.Name, r.ID, store.Keep{}); !errors.Is(err, store.ErrNotHeld) {
+		t.Errorf("release of a closed name: %v", err)
+	}
+	if out, err := s.Renew(limited(t), []store.Renewal{{Name: r.Name, ID: r.ID, TTL: r.TTL, Mode: r.Mode}}); err != nil || out[0].Status != store.Gone {
+		t.Errorf("renewal of a closed name: %+v, %v", out, err)
+	}
+	if holder := refused(t, s, request("closed")).Holders[0]; holder.ID != r.ID || holder.State != store.Cooling {
+		t.Errorf("closed by %+v, want %v", holder, r.ID)
+	}
+	for i := range 3 {
+		setClock(t, s, time.Hour+time.Duration(i+1)*2*sweepEvery)
+		if err := s.sweepNow(limited(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := countNames(t, db); n != 0 {
+		t.Errorf("%d rows of names are left", n)
+	}
+}
+
+// Blocks of different lengths in one batch do not overlap with earlier ones, even if the longest is not
+// the last one.
+func TestBlocksOfDifferentLengths(t *testing.T) {
+	s := newIn(t, connectTo(t, nil))
+	b := newBatch(t, s, 3)
+	last := make([]int64, 3)
+	for range 3 {
+		for i, n := range []int{maxBlock, 2, 2} {
+			b.requests[i].ID, b.requests[i].Tokens = store.NewID(), n
+		}
+		b.acquire()
+		for i, a := range b.answers {
+			if a.Token <= last[i] {
+				t.Errorf("%d: token %d after %d", i, a.Token, last[i])
+			}
+			last[i] = a.Token + int64(a.Tokens) - 1
+		}
+		b.release()
+	}
+}
+
+// A request for more tokens than a block has gets one block, in the row and in the answer.
+func TestMoreTokensThanABlock(t *testing.T) {
+	s := newIn(t, connectTo(t, nil))
+	r := request("n")
+	r.Tokens = 2 * maxBlock
+	a := granted(t, s, r)
+	again := granted(t, s, r)
+	if a.Tokens != maxBlock || again.Tokens != a.Tokens || again.Token != a.Token {
+		t.Errorf("%+v, then %+v", a, again)
+	}
+	release(t, s, r)
+	if next := granted(t, s, request("n")); next.Token < a.Token+int64(a.Tokens) {
+		t.Errorf("token %d after %d from %d", next.Token, a.Tokens, a.Token)
+	}
+}
+
+// Waiters of a closed name are counted and listed.
+func TestWaiterOfAClosedName(t *testing.T) {
+	db := connectTo(t, nil)
+	s, other := newIn(t, db), newIn(t, db)
+	r, w, w2 := request("n"), request("n"), request("n")
+	w.Queue, w2.Queue = true, true
+	granted(t, s, r)
+	if err := s.Release(limited(t), r.Name, r.ID, store.Keep{State: store.Cooling, For: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, other, w)
+	if got := refused(t, s, w2); got.Place != 2 || got.Waiters != 1 {
+		t.Errorf("%+v", got)
+	}
+	page, err := s.List(limited(t), store.Query{})
+	if err != nil || len(page.Locks) != 1 || len(page.Locks[0].Waiters) != 2 {
+		t.Errorf("%+v, %v", page.Locks, err)
+	}
+}
+
+// If a later version migrates the tables while a batch waits for a row, no name of the batch is granted
+// to a caller that is told otherwise.
+func TestMigrationDuringABatchContradictsNoGrant(t *testing.T) {
+	db := connectTo(t, nil)
+	s := newIn(t, db)
+	one, block := request("one"), request("block")
+	block.Tokens = 10
+	granted(t, s, one)
+	release(t, s, one)
+	one.ID = store.NewID()
+	tx, err := db.BeginTx(limited(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec("SELECT * FROM holdfast_names WHERE name = 'one' FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	s.metaRead = time.Now().Add(-metaFresh + 300*time.Millisecond)
+	migrated := make(chan struct{})
+	go func() {
+		defer close(migrated)
+		time.Sleep(200 * time.Millisecond)
+		mustExec(t, db, "UPDATE holdfast_meta SET compatible = 99")
+		time.Sleep(300 * time.Millisecond)
+		tx.Rollback()
+	}()
+	var calls []*call
+	for _, r := range []*store.Request{&one, &block} {
+		calls = append(calls, &call{name: r.Name, born: true, take: r, granted: func(store.Answer) {},
+			do: func(e *entry) error { _, err := e.ask(r); return err }})
+	}
+	s.takes.send(t.Context(), calls)
+	<-migrated
+	for _, c := range calls {
+		page, err := s.List(limited(t), store.Query{Name: c.name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (c.err == nil) != (len(page.Locks) == 1) {
+			t.Errorf("%s: %v, but %d holders", c.name, c.err, len(page.Locks))
+		}
+	}
+}

@@ -459,17 +459,3 @@ func testHungServer(t *testing.T, server *servers.MariaDB, s *Store) {
 		t.Errorf("Close took %v", took)
 	}
 }
-
-func TestAKindHoldsTheLargestValues(t *testing.T) {
-	for _, want := range []grant{
-		{},
-		{mode: store.Exclusive, state: store.Cooling, tokens: 1, weight: 1},
-		{mode: store.Permits, state: store.Done, tokens: maxBlock, weight: store.MaxLimit, limit: store.MaxLimit},
-	} {
-		var got grant
-		got.setKind(kindOf(want.mode, want.state, want.tokens, want.weight, want.limit))
-		if got != want {
-			t.Errorf("got %+v, want %+v", got, want)
-		}
-	}
-}

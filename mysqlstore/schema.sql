@@ -1,39 +1,35 @@
 -- Times are microseconds since 1970 on the server's clock, in UTC.
 --
--- A kind has the mode in bits 0 and 1 (1 exclusive, 2 shared, 3 permits), the state in bits 2 and 3
--- (0 held, 1 done, 2 cooling), the number of tokens of the newest block in bits 4 to 19, the weight
--- in bits 20 to 39, and the limit in bits 40 to 59. With a column for each of them, taking and
--- releasing a lock took 1.1 times as long.
+-- Data is what only transactions and listings need, as text: mode (1 exclusive, 2 shared, 3
+-- permits), state (0 held, 1 done, 2 cooling), number of tokens of the newest block, weight, limit,
+-- first token of the newest block, length of the owner in bytes, owner and meta. There is a space
+-- after each number. With a column for each of them, taking and releasing a lock took 1.2 times as
+-- long.
 
 -- A name that was used lately has a row here. It holds a grant while until is in the future.
--- Further holders of a name, and its waiters, are in the claims, and crowd says whether there are
--- any. The row outlives the grant for some seconds, because it holds the last token of the name.
+-- Further holders of a name, and its waiters, are in the claims. The row outlives the grant for some
+-- seconds, because it holds the last token of the name. The first token in the data is 0 if the
+-- block ends with the last token of the name.
 CREATE TABLE IF NOT EXISTS {{names}} (
-	name   VARBINARY(512)  NOT NULL,
-	crowd  TINYINT         NOT NULL DEFAULT 0,
-	last   BIGINT          NOT NULL DEFAULT 0, -- tokens granted later are greater
-	id     BINARY(16)      NOT NULL DEFAULT '',
-	kind   BIGINT          NOT NULL DEFAULT 0, -- mode, state, number of tokens, weight and limit
-	token  BIGINT          NOT NULL DEFAULT 0, -- first of the newest block
-	since  BIGINT          NOT NULL DEFAULT 0,
-	until  BIGINT          NOT NULL DEFAULT 0,
-	owner  VARBINARY(1024) NOT NULL DEFAULT '',
-	meta   VARBINARY(1024) NOT NULL DEFAULT '',
+	name    VARBINARY(512)  NOT NULL,
+	special TINYINT         NOT NULL DEFAULT 0, -- 1 if the name has claims, plus 2 if it is closed; only transactions change such a row
+	last    BIGINT          NOT NULL DEFAULT 0, -- tokens granted later are greater
+	id      BINARY(16)      NOT NULL DEFAULT '',
+	since   BIGINT          NOT NULL DEFAULT 0,
+	until   BIGINT          NOT NULL DEFAULT 0,
+	data    VARBINARY(2200) NOT NULL DEFAULT '',
 	PRIMARY KEY (name)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
 
 -- Rows of a name are read and written only by a transaction that has locked its row in the names.
 CREATE TABLE IF NOT EXISTS {{claims}} (
-	name   VARBINARY(512)  NOT NULL,
-	seq    BIGINT          NOT NULL,           -- place of a waiter in the order of arrival; 0 for a holder; -1 for a request that has left and may arrive late
-	id     BINARY(16)      NOT NULL,
-	kind   BIGINT          NOT NULL,
-	token  BIGINT          NOT NULL DEFAULT 0,
-	since  BIGINT          NOT NULL,
-	until  BIGINT          NOT NULL,           -- a waiter is removed at this time unless it asks again
-	rung   TINYINT         NOT NULL DEFAULT 0, -- a waiter that should ask again
-	owner  VARBINARY(1024) NOT NULL DEFAULT '',
-	meta   VARBINARY(1024) NOT NULL DEFAULT '',
+	name  VARBINARY(512)  NOT NULL,
+	seq   BIGINT          NOT NULL,           -- place of a waiter in the order of arrival; 0 for a holder; -1 for a request that has left and may arrive late
+	id    BINARY(16)      NOT NULL,
+	since BIGINT          NOT NULL,
+	until BIGINT          NOT NULL,           -- a waiter is removed at this time unless it asks again
+	rung  TINYINT         NOT NULL DEFAULT 0, -- a waiter that should ask again
+	data  VARBINARY(2200) NOT NULL DEFAULT '',
 	PRIMARY KEY (name, seq, id)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
 

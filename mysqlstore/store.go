@@ -91,24 +91,36 @@ func (s *Store) Capabilities() store.Capabilities {
 // Close ends the store: calls in flight end, including those that are blocked in Wait, and later
 // calls return [store.ErrClosed]. Grants stay until they are released or their TTL is over. A
 // second Close does nothing. A *sql.DB that was passed to New stays open. The connections that
-// the store used are closed.
+// the store used are closed. Close does not wait longer than a call may take: if a dialer of the
+// application takes longer, its connection is closed later.
 func (s *Store) Close() error {
 	var err error
 	s.once.Do(func() {
 		s.mu.Lock()
 		s.end()
 		s.mu.Unlock()
-		s.takes.close()
-		s.gives.close()
-		s.takeCalls.Close()
-		s.giveCalls.Close()
-		s.renewCalls.Close()
-		s.work.Wait()
-		if s.owned {
-			err = s.db.Close()
+		closed := make(chan error, 1)
+		go func() { closed <- s.closeAll() }()
+		select {
+		case err = <-closed:
+		case <-time.After(callTimeout):
+			err = fmt.Errorf("mysql store: close: %w", s.noReply())
 		}
 	})
 	return err
+}
+
+func (s *Store) closeAll() error {
+	s.takes.close()
+	s.gives.close()
+	s.takeCalls.Close()
+	s.giveCalls.Close()
+	s.renewCalls.Close()
+	s.work.Wait()
+	if s.owned {
+		return s.db.Close()
+	}
+	return nil
 }
 
 // background runs f on a goroutine that Close waits for. It returns false after Close.
@@ -268,7 +280,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	}
 	limited, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	r := &renewal{ctx: limited, grants: grants, outcomes: make([]store.Renewed, len(grants))}
+	r := &renewal{ctx: limited, grants: slices.Clone(grants), outcomes: make([]store.Renewed, len(grants))}
 	done := make(chan error, 1)
 	started := s.background(func() {
 		err := s.renewCalls.Do(limited, r, func() { r.err = s.renewParts(limited, r.grants, r.outcomes) })

@@ -95,12 +95,12 @@ func (tx *transaction) load(ctx context.Context, names []string) error {
 		e := &entry{s: tx.s, row: true}
 		var compatible sql.NullInt64
 		var g grantRow
-		dest := append([]any{&e.now, &compatible, &e.name, &e.crowd, &e.last}, g.dest()...)
+		dest := append([]any{&e.now, &compatible, &e.name, &e.special, &e.last}, g.dest()...)
 		if err := rows.Scan(dest...); err != nil {
 			return err
 		}
 		e.usable = compatible.Valid && compatible.Int64 <= version
-		first := g.grant()
+		first := g.grant(e.last)
 		switch {
 		case first.until > e.now:
 			e.first = first
@@ -139,7 +139,7 @@ func (tx *transaction) create(ctx context.Context, calls []*call) error {
 func (tx *transaction) loadClaims(ctx context.Context) error {
 	var crowded []string
 	for name, e := range tx.entries {
-		if e.crowd {
+		if e.special&hasClaims != 0 {
 			crowded = append(crowded, name)
 		}
 	}
@@ -154,7 +154,7 @@ func (tx *transaction) loadClaims(ctx context.Context) error {
 		if err := rows.Scan(dest...); err != nil {
 			return err
 		}
-		w.grant, w.name = *g.grant(), name
+		w.grant, w.name = *g.grant(0), name
 		e := tx.entries[name]
 		switch {
 		case w.until <= e.now:
@@ -212,40 +212,6 @@ func (tx *transaction) store(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// grantRow reads grantColumns.
-type grantRow struct {
-	id, owner, meta []byte
-	kind            int64
-	g               grant
-}
-
-func (r *grantRow) dest() []any {
-	return []any{&r.id, &r.kind, &r.g.token, &r.g.since, &r.g.until, &r.owner, &r.meta}
-}
-
-func (r *grantRow) grant() *grant {
-	copy(r.g.id[:], r.id)
-	r.g.setKind(r.kind)
-	r.g.owner, r.g.meta = string(r.owner), string(r.meta)
-	return &r.g
-}
-
-// values returns the values of grantColumns.
-func (g *grant) values() string {
-	return fmt.Sprintf("%s, %d, %d, %d, %d, %s, %s", idLiteral(g.id), kindOf(g.mode, g.state, g.tokens, g.weight, g.limit),
-		g.token, g.since, g.until, literal(g.owner), literal(g.meta))
-}
-
-// kindOf returns the value of the column kind, which schema.sql describes.
-func kindOf(mode store.Mode, state store.State, tokens, weight, limit int) int64 {
-	return int64(mode) | int64(state)<<2 | int64(tokens)<<4 | int64(weight)<<20 | int64(limit)<<40
-}
-
-func (g *grant) setKind(kind int64) {
-	g.mode, g.state = store.Mode(kind&3), store.State(kind>>2&3)
-	g.tokens, g.weight, g.limit = int(kind>>4&0xffff), int(kind>>20&0xfffff), int(kind>>40&0xfffff)
 }
 
 func bit(b bool) string {
