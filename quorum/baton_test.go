@@ -38,6 +38,7 @@ func withPassing(t *testing.T, f func(t *testing.T, p *passing, answer store.Ans
 		}
 		first := request("n")
 		mustAcquire(t, p.q, first)
+		crowd(t, p.q)
 		for range 4 {
 			req := request("n")
 			req.Queue, req.Owner = true, "owner of a waiter"
