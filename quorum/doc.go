@@ -29,8 +29,8 @@
 // # Messages and state
 //
 // A client sends only the calls of the store contract to a node, and those of [Passer] if all nodes
-// implement it. All messages about one grant carry its identity. For a name, a node has at most one grant (identity, first and last token,
-// expiry) and a counter, which may be shared with other names:
+// implement it. All messages about one grant carry its identity. For a name, a node has at most one
+// grant (identity, first and last token, expiry) and a counter, which may be shared with other names:
 //
 //	Acquire(id, floor, n)  A live grant of id is returned as it is, and its TTL starts again.
 //	                       If another identity has a live grant, the request is refused.
@@ -190,7 +190,8 @@
 //
 // A lease that is held for 10 ms, or is renewed, closed or requested again before, gives the votes of
 // the baton to its own identity with Rename. From then on it is like any other lease. A vote whose
-// Rename was not confirmed does not count for a renewal. It is not given back before the lease ends.
+// Rename was not confirmed does not count for a renewal, which repeats the Rename. It is not given back
+// before the lease ends. Until a lease is renamed, a renewal by another handle finds only the bell's vote.
 //
 // If a client dies while it has the baton, or the outcome of a Pass is unknown, the votes of the baton
 // block the name until they expire, for at most 2 s.
