@@ -76,6 +76,7 @@ type baton struct {
 	missing int           // how many of these votes were not answered yet
 	took    time.Duration // how long it took to get enough of them
 	done    chan struct{} // closed when all were answered; nil if it was passed on
+	won     bool          // a lease has it; before, an attempt requests it
 	state   batonState
 	adopted chan struct{} // closed when the nodes have been asked to give the votes to the identity of the lease
 	voted   uint16        // nodes that had a vote then, as a bit set
@@ -186,7 +187,7 @@ func (se *session) idAt(i int) store.ID {
 // batonWon records the baton of a lease that was granted. Se.mu is held.
 func (a *attempt) batonWon(d decision) {
 	b := a.baton
-	b.next, b.others, b.took = d.last+1, a.waiters > 0, a.s.now()-b.begin
+	b.won, b.next, b.others, b.took = true, d.last+1, a.waiters > 0 && a.votes[a.bell].state == granted, a.s.now()-b.begin
 	b.votes, b.done = make([]vote, len(a.votes)), make(chan struct{})
 	for i, v := range a.votes {
 		if i == a.bell {
@@ -253,7 +254,7 @@ func (a *attempt) takeBaton() (answer store.Answer, ok bool) {
 	se.ttl, se.req, se.first, se.last, se.floor, se.until = a.want, a.req, b.next, last, max(se.floor, last), until
 	se.asked, se.voted = 1<<len(s.nodes)-1, 1<<len(s.nodes)-1
 	b.next = last + 1
-	b.bell, b.token, b.others = a.bell, a.votes[a.bell].first, a.waiters > 0
+	b.bell, b.token, b.others, b.won = a.bell, a.votes[a.bell].first, a.waiters > 0, true
 	se.baton, se.under = b, s.allBut(a.bell)
 	first := se.first
 	se.mu.Unlock()
@@ -403,7 +404,7 @@ func (se *session) strayAt(i int) (id store.ID, ok bool) {
 func (s *Store) forgetBaton(se *session) {
 	se.mu.Lock()
 	b, over := se.baton, !se.held || s.now() >= se.until
-	if b == nil || !over || b.state == batonPassing {
+	if b == nil || !b.won || !over || b.state == batonPassing {
 		se.mu.Unlock()
 		return
 	}
