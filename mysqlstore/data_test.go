@@ -34,8 +34,10 @@ func TestRowWithOtherDataIsAnExclusiveGrant(t *testing.T) {
 	s := newIn(t, db)
 	good := request("good")
 	granted(t, s, good)
-	for i, data := range []string{"", "1", "1 0 1 1 0 0", "1 0 1 1 0 0 5", "9 0 1 1 0 0 0 ", "257 0 1 1 0 0 0 ", "1 9 1 1 0 0 0 ",
-		"1 0 9223372036854775807 1 0 0 0 ", "1 0 1 1 0 0 -1 ", "1 0 1 x 0 0 0 ", "\x00", "nonsense"} {
+	for i, data := range []string{
+		"", "1", "1 0 1 1 0 0", "1 0 1 1 0 0 5", "9 0 1 1 0 0 0 ", "257 0 1 1 0 0 0 ", "1 9 1 1 0 0 0 ",
+		"1 0 9223372036854775807 1 0 0 0 ", "1 0 1 1 0 0 -1 ", "1 0 1 x 0 0 0 ", "\x00", "nonsense",
+	} {
 		bad := request(fmt.Sprint("bad", i))
 		a := granted(t, s, bad)
 		mustExec(t, db, "UPDATE holdfast_names SET data = "+literal(data)+" WHERE name = '"+bad.Name+"'")

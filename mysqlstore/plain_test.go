@@ -491,8 +491,10 @@ func TestMigrationDuringABatchContradictsNoGrant(t *testing.T) {
 	}()
 	var calls []*call
 	for _, r := range []*store.Request{&one, &block} {
-		calls = append(calls, &call{name: r.Name, born: true, take: r, granted: func(store.Answer) {},
-			do: func(e *entry) error { _, err := e.ask(r); return err }})
+		calls = append(calls, &call{
+			name: r.Name, born: true, take: r, granted: func(store.Answer) {},
+			do: func(e *entry) error { _, err := e.ask(r); return err },
+		})
 	}
 	s.takes.send(t.Context(), calls)
 	<-migrated
