@@ -98,7 +98,7 @@ func (m *mysqlServer) exec(t testing.TB, statement string) {
 func (m *mysqlServer) left(testing.TB) error {
 	var left []string
 	for _, query := range []string{
-		"SELECT CONCAT('name ', name) FROM {}.holdfast_names WHERE (crowd <> 0 OR until <> 0) AND name NOT IN (SELECT name FROM {}.holdfast_claims WHERE seq < 0)",
+		"SELECT CONCAT('name ', name) FROM {}.holdfast_names WHERE (special <> 0 OR until <> 0) AND name NOT IN (SELECT name FROM {}.holdfast_claims WHERE seq < 0)",
 		"SELECT CONCAT('claim ', name) FROM {}.holdfast_claims WHERE seq >= 0",
 		"SELECT CONCAT('connection ', id) FROM information_schema.processlist WHERE db = '{}'",
 	} {
