@@ -3,11 +3,8 @@ package quorum
 import (
 	"context"
 	"crypto/rand"
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"hash/fnv"
-	"sync"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
@@ -33,32 +30,6 @@ const (
 	// possible, so that all nodes were asked in vain. If a node is slower than the others, it is longer.
 	unfitFor, slowFor = 500 * time.Millisecond, 10 * time.Second
 )
-
-// A Passer is a node store that can pass a note from a holder to the next waiter. If all nodes
-// implement it, a holder of a contended name can pass its votes on.
-type Passer interface {
-	// AcquireNoted is like Acquire, and a holder may pass the name on to a request that it queues:
-	// see Pass. Then it returns the note as well, as long as the grant exists, and the time since the
-	// request that was granted was sent. Requests of other handles get no note.
-	AcquireNoted(ctx context.Context, req store.Request) (answer store.Answer, note string, age time.Duration, err error)
-
-	// Pass ends the grant of id and grants the name to the first waiter, in one step, if token is the
-	// token of that grant, the waiter was queued by AcquireNoted and wants one token, and the node had
-	// executed the last request of the waiter before it granted that token. The waiter gets a token
-	// above floor.
-	// Otherwise Pass changes nothing. It returns false if id still has the grant, and ErrNotHeld if
-	// not: then an earlier copy of the message may have passed it on.
-	Pass(ctx context.Context, name string, id store.ID, token, floor int64, note string) (passed bool, err error)
-
-	// LeaveNoted is like Leave, and returns the note that the grant of id came with.
-	LeaveNoted(ctx context.Context, name string, id store.ID) (note string, err error)
-
-	// Rename gives the exclusive grant of an identity to another one, with the owner, meta and TTL of
-	// the request. If the first token of the grant is not above token, the grant has the tokens from
-	// token on from then on. Rename returns true without a change of the identity if the other one has
-	// the grant already, and false if neither has a grant.
-	Rename(ctx context.Context, from store.ID, to store.Request, token int64) (renamed bool, err error)
-}
 
 // A baton is the votes of all nodes but the bell for a lease, under an identity of their own.
 type baton struct {
@@ -108,40 +79,6 @@ func batonSum(name string, id store.ID) []byte {
 
 // isBaton reports whether an identity is that of votes that are passed on.
 func isBaton(name string, id store.ID) bool { return string(batonSum(name, id)) == string(id[8:]) }
-
-// note returns the note that passes a baton on. List identifies the list of nodes.
-func (b *baton) note(list uint32, spent time.Duration) string {
-	return fmt.Sprintf("%s %d %d %d %d %d", b.id, list, b.next, b.last, int64((spent+time.Microsecond-1)/time.Microsecond), b.ttl.Milliseconds())
-}
-
-// parseNote parses a note. It returns the time that was spent when the note was sent.
-func parseNote(note string, list uint32) (b baton, spent time.Duration, err error) {
-	var id string
-	var of uint32
-	var micros, millis int64
-	if _, err = fmt.Sscanf(note, "%s %d %d %d %d %d", &id, &of, &b.next, &b.last, &micros, &millis); err != nil {
-		return b, 0, err
-	}
-	if b.id, err = store.ParseID(id); err == nil && of != list {
-		err = errList
-	}
-	b.ttl = time.Duration(millis) * time.Millisecond
-	return b, time.Duration(micros) * time.Microsecond, err
-}
-
-var errList = errors.New("the note is from a client with other nodes")
-
-// listOf returns a hash of the list of nodes.
-func (s *Store) listOf() uint32 {
-	h := fnv.New32a()
-	for _, n := range s.nodes {
-		var size [4]byte
-		binary.BigEndian.PutUint32(size[:], uint32(len(n.name)))
-		h.Write(size[:])
-		h.Write([]byte(n.name))
-	}
-	return h.Sum32()
-}
 
 // startBaton decides whether the votes of the other nodes are requested for a baton. They are if
 // others wait for the name, all nodes are healthy, and no other node was asked before. A
@@ -280,124 +217,6 @@ func (s *Store) endBaton(se *session, id store.ID, bell int) {
 		}
 	}
 	o.finish(nil)
-}
-
-// adopt gives the votes of a baton to the identity of its lease. From then on the lease is like any
-// other: it can be renewed, listed and closed, and cannot be passed on. It returns when all nodes have
-// answered, or when one of them takes longer than usual.
-//
-// A vote whose renaming was not confirmed does not count for a renewal. It must not be ended as long
-// as the lease is valid, because it may be needed until then. The next renewal tries it again.
-func (s *Store) adopt(ctx context.Context, se *session) {
-	se.mu.Lock()
-	b := se.baton
-	if b == nil || b.state == batonPassing || !se.held {
-		se.mu.Unlock()
-		return
-	}
-	if b.state == batonAdopted {
-		adopted := b.adopted
-		se.mu.Unlock()
-		select {
-		case <-adopted:
-		case <-ctx.Done():
-			return
-		}
-		se.mu.Lock()
-		if se.stray == 0 || b.adopted != adopted || se.baton != b || !se.held { // or another call tries it again
-			se.mu.Unlock()
-			return
-		}
-	} else {
-		b.state = batonAdopted
-		b.voted = se.voted
-		se.stray, se.under = se.under, 0
-		se.voted &^= se.stray
-	}
-	adopted := make(chan struct{})
-	b.adopted = adopted
-	stray, voted := se.stray, b.voted
-	se.mu.Unlock()
-	defer close(adopted)
-	o := s.newOp(se)
-	defer o.finish(nil)
-	pending := 0
-	for i := range s.nodes {
-		if stray&(1<<i) != 0 {
-			pending++
-			o.start(i, func(ctx context.Context, n *node, r *reply) { r.err = s.rename(ctx, se, b.id, n, voted&(1<<i) != 0) })
-		}
-	}
-	for ; pending > 0; pending-- {
-		if _, ok := o.next(ctx, s.hedge(), pending); !ok {
-			return
-		}
-	}
-}
-
-// hasBaton reports whether a lease has votes that could be passed on.
-func (se *session) hasBaton() bool {
-	se.mu.Lock()
-	defer se.mu.Unlock()
-	return se.held && se.baton != nil && se.baton.state == batonHeld
-}
-
-// adoptAll is like adopt, for the leases that are renewed.
-func (s *Store) adoptAll(ctx context.Context, grants []store.Renewal) {
-	if !s.passes {
-		return
-	}
-	var wg sync.WaitGroup
-	for i := range grants {
-		se := s.find(grants[i].Name, grants[i].ID)
-		if se == nil {
-			continue
-		}
-		se.mu.Lock()
-		needed := se.baton != nil && se.held
-		se.mu.Unlock()
-		if needed {
-			s.keep(se)
-			wg.Go(func() {
-				defer s.shut(se)
-				s.adopt(ctx, se)
-			})
-		}
-	}
-	wg.Wait()
-}
-
-// rename gives the vote of one node to the identity of the lease, for a caller that has the lane. Voted
-// says that the node had a vote.
-func (s *Store) rename(ctx context.Context, se *session, from store.ID, n *node, voted bool) error {
-	req, _, valid := se.further(s.now())
-	if !valid {
-		return errOver
-	}
-	renamed, err := n.passer.Rename(ctx, from, req, req.Floor+1)
-	if err != nil {
-		return err
-	}
-	se.mu.Lock()
-	defer se.mu.Unlock()
-	se.stray &^= 1 << n.index
-	if renamed || voted { // otherwise it can still be asked for its vote
-		se.voted |= 1 << n.index
-	}
-	if !renamed {
-		return store.ErrNotHeld
-	}
-	return nil
-}
-
-// strayAt returns the identity of a baton if a node may have it or that of the lease.
-func (se *session) strayAt(i int) (id store.ID, ok bool) {
-	se.mu.Lock()
-	defer se.mu.Unlock()
-	if se.baton == nil || se.stray&(1<<i) == 0 {
-		return id, false
-	}
-	return se.baton.id, true
 }
 
 // forgetBaton ends the baton of a lease that is over, before its identity is used again.
@@ -540,44 +359,3 @@ func (s *Store) pass(ctx context.Context, se *session) (done bool, err error) {
 }
 
 var errPassing = errors.New("the next holder may have its vote")
-
-// acquireNoted sends a request to the bell. It returns the baton that came with the grant, if there is
-// one. The request that was granted had been sent before the previous holder passed the baton on. So
-// the baton is not older than it seems.
-func (s *Store) acquireNoted(ctx context.Context, n *node, req store.Request) (store.Answer, *baton, error) {
-	begin := s.now()
-	answer, note, age, err := n.passer.AcquireNoted(ctx, req)
-	if err != nil || note == "" || !answer.Granted() {
-		return answer, nil, err
-	}
-	b, spent, err := parseNote(note, s.list)
-	switch {
-	case err == errList:
-		b.last = b.next - 1 // it cannot be used, and is ended
-	case err != nil:
-		return answer, nil, nil
-	}
-	b.begin = s.rules.passedSince(begin-age, spent)
-	return answer, &b, nil
-}
-
-// leaveAt sends a Leave to a node, for a caller that has the lane. A waiter that gives up at the moment
-// when the previous holder passes its votes on ends these votes as well.
-func (s *Store) leaveAt(ctx context.Context, se *session, n *node) error {
-	id := se.idAt(n.index)
-	if !s.passes {
-		return n.Leave(ctx, se.key.name, id)
-	}
-	note, err := n.passer.LeaveNoted(ctx, se.key.name, id)
-	if note == "" {
-		return err
-	}
-	b, _, _ := parseNote(note, s.list)
-	se.mu.Lock()
-	own := se.baton != nil && se.baton.id == b.id
-	se.mu.Unlock()
-	if !own && !b.id.IsZero() {
-		s.endBaton(se, b.id, n.index)
-	}
-	return err
-}
