@@ -78,8 +78,10 @@ func (h *held) believes() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at := now()
-	// A lease ends its margin before the time at which the store may end the grant.
-	margin := min(max(h.ttl/20, time.Millisecond), time.Second)
+	// A lease ends its margin before the time at which the store may end the grant. The margin is
+	// also for stores that use the wall clock, which runs faster than the monotonic clock while it
+	// is being corrected. One percent is more than usual corrections need.
+	margin := min(max(h.ttl/20, time.Millisecond), time.Second) - h.ttl/100
 	h.hold.Expiry = max(h.hold.Expiry, at+time.Until(h.Deadline())+margin)
 	if h.ctx.Err() != nil {
 		return false
