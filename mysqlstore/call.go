@@ -22,10 +22,12 @@ type call struct {
 	do   func(e *entry) error // handles every case, within a transaction
 	born bool                 // the name needs a row
 
-	// The plain case, a name without other clients, needs a single statement.
-	take    *store.Request            // an Acquire that may be plain
-	granted func(answer store.Answer) // called with the answer if it was plain
-	drop    bool                      // a Release that may be plain
+	// The plain cases need no transaction: a name without other clients, and a waiter that keeps its
+	// place.
+	take     *store.Request            // an Acquire that may be plain
+	stay     *store.Request            // an Acquire of a waiter that was not woken
+	answered func(answer store.Answer) // called with the answer to either of them if it was plain
+	drop     bool                      // a Release that may be plain
 
 	ends store.ID // the identity whose grant or wait the call ends
 

@@ -32,6 +32,7 @@ type waiter struct {
 	name  string
 	seq   int64
 	rung  bool // it was told to ask again
+	ring  bool // it is being told so
 }
 
 // Bits of the column special. The single statements leave rows with any of them to transactions.

@@ -12,17 +12,19 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// plain makes the calls whose names no other client holds or waits for. One statement is enough
-// for all of a kind. It returns the other calls, or all calls if the server allows no more prepared
+// plain makes the calls whose names no other client holds or waits for, and those of waiters that
+// keep their places. One or a few statements are enough for all of a kind. It returns the other calls, or all calls if the server allows no more prepared
 // statements. If it fails, all calls have failed.
 func (s *Store) plain(ctx context.Context, c *conn, calls []*call) (rest []*call, err error) {
-	var takes, blocks, drops []*call
+	var takes, blocks, stays, drops []*call
 	for _, one := range calls {
 		switch {
 		case one.take != nil && one.take.Tokens <= 1:
 			takes = append(takes, one)
 		case one.take != nil:
 			blocks = append(blocks, one)
+		case one.stay != nil:
+			stays = append(stays, one)
 		case one.drop && !s.unanswered.Has(one.ends):
 			drops = append(drops, one)
 		default:
@@ -42,11 +44,15 @@ func (s *Store) plain(ctx context.Context, c *conn, calls []*call) (rest []*call
 	if err != nil {
 		return calls, err
 	}
+	moved, err := s.stay(ctx, c, stays)
+	if err != nil {
+		return calls, err
+	}
 	held, err := s.dropPlain(ctx, c, drops)
 	if err != nil {
 		return calls, err
 	}
-	return slices.Concat(rest, refused, refusedBlocks, held), nil
+	return slices.Concat(rest, refused, refusedBlocks, moved, held), nil
 }
 
 // readMeta reads the floor of tokens, and whether this version may grant locks, unless it did so
@@ -108,7 +114,7 @@ func (s *Store) takePlain(ctx context.Context, c *conn, calls []*call) (refused 
 		return nil, err
 	}
 	for _, one := range calls {
-		one.granted(store.Answer{Token: max(now, least(one.take)), Tokens: blockOf(one.take.Tokens), TTL: one.take.TTL})
+		one.answered(store.Answer{Token: max(now, least(one.take)), Tokens: blockOf(one.take.Tokens), TTL: one.take.TTL})
 	}
 	return nil, nil
 }

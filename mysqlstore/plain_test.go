@@ -37,7 +37,7 @@ func (b *batchOf) acquire() (transactions int) {
 	for i := range b.requests {
 		r := &b.requests[i]
 		calls = append(calls, &call{
-			name: r.Name, born: true, take: r, granted: func(a store.Answer) { b.answers[i] = a },
+			name: r.Name, born: true, take: r, answered: func(a store.Answer) { b.answers[i] = a },
 			do: func(e *entry) (err error) { b.answers[i], err = e.ask(r); return err },
 		})
 	}
@@ -492,7 +492,7 @@ func TestMigrationDuringABatchContradictsNoGrant(t *testing.T) {
 	var calls []*call
 	for _, r := range []*store.Request{&one, &block} {
 		calls = append(calls, &call{
-			name: r.Name, born: true, take: r, granted: func(store.Answer) {},
+			name: r.Name, born: true, take: r, answered: func(store.Answer) {},
 			do: func(e *entry) error { _, err := e.ask(r); return err },
 		})
 	}

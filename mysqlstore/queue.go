@@ -86,7 +86,6 @@ func (e *entry) refuse(req *store.Request, w *waiter, fits bool) *store.Refusal 
 		w = e.enqueue(req, w)
 		inFront = e.waiters[:slices.Index(e.waiters, w)]
 		r.Place, r.Waiters = len(inFront)+1, len(e.waiters)-1
-		e.s.waits.expect(w, r.Place)
 	} else {
 		if w != nil {
 			e.dequeue(w)
@@ -163,6 +162,6 @@ func (e *entry) wakeFirst() {
 func (e *entry) wake(w *waiter) {
 	e.woken = append(e.woken, w)
 	if !w.rung && !e.s.waits.has(w.name, w.id) {
-		w.rung, w.dirty = true, true
+		w.rung, w.ring = true, true
 	}
 }

@@ -386,7 +386,7 @@ func TestAClientStoppedWithinATransactionIsEndedByTheServer(t *testing.T) {
 		if _, err := c.ExecContext(ctx, "BEGIN"); err != nil {
 			return err
 		}
-		return tx.load(ctx, []string{"n"})
+		return tx.load(ctx, s.sql.lock, []string{"n"})
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -28,13 +28,16 @@ type statements struct {
 	meta     string   // reads what acquire depends on
 	acquire  string   // prepared: takes names that are free and have no waiters, either all or none
 	release  string   // prepared: releases such names
-	lock     string   // reads the rows of names, and locks them
+	read     string   // reads the rows of names
+	lock     string   // does the same, and locks them
 	exist    string   // which names have rows
 	unlocked string   // which of those rows no other session has locked
 	create   string   // creates the row of a name, unless it exists
 	claims   string   // reads the claims of crowded names
 	putNames string
 	putClaim string
+	ring     string // tells waiters to ask again
+	stay     string // keeps the places of waiters that were not told so
 	delClaim string
 	renew    string
 	poll     string
@@ -68,8 +71,8 @@ func newStatements(prefix string) statements {
 		acquire: "INSERT INTO {{names}} (name, id, since, until, last, data) VALUES %s" +
 			" ON DUPLICATE KEY UPDATE last = VALUES(last) + 9223372036854775807 * " + taken + ", " + assignments(grantColumns),
 		release: "UPDATE {{names}} SET until = 0 WHERE name %s AND id %s AND until > {{now}} AND special = 0",
-		lock: "SELECT {{now}}, (SELECT compatible FROM {{meta}} WHERE one = 1), name, special, last, " + grantColumns +
-			" FROM {{names}} FORCE INDEX (PRIMARY) WHERE name IN (%s) ORDER BY name FOR UPDATE",
+		read: "SELECT {{now}}, (SELECT compatible FROM {{meta}} WHERE one = 1), name, special, last, " + grantColumns +
+			" FROM {{names}} FORCE INDEX (PRIMARY) WHERE name IN (%s) ORDER BY name",
 		exist:    "SELECT name FROM {{names}} FORCE INDEX (PRIMARY) WHERE name IN (%s)",
 		unlocked: "SELECT name FROM {{names}} FORCE INDEX (PRIMARY) WHERE name IN (%s) ORDER BY name FOR UPDATE SKIP LOCKED",
 		create:   "INSERT INTO {{names}} (name, last) %s ON DUPLICATE KEY UPDATE name = VALUES(name)",
@@ -79,6 +82,8 @@ func newStatements(prefix string) statements {
 			assignments("special, last, "+grantColumns),
 		putClaim: "INSERT INTO {{claims}} (name, seq, rung, " + grantColumns + ") VALUES %s ON DUPLICATE KEY UPDATE " +
 			assignments("rung, since, until, data"),
+		ring:     "UPDATE {{claims}} SET rung = 1 WHERE %s",
+		stay:     "UPDATE {{claims}} FORCE INDEX (PRIMARY) SET until = {{now}} + %d WHERE rung = 0 AND until > {{now}} AND (%s)",
 		delClaim: "DELETE FROM {{claims}} WHERE %s",
 		renew:    "UPDATE {{names}} SET until = {{now}} + %d WHERE name IN (%s) AND id IN (%s) AND LEFT(data, 4) = '%d 0 ' AND until > {{now}}",
 		poll: "SELECT name, id, rung, (SELECT COUNT(*) FROM {{claims}} f WHERE f.name = c.name AND f.seq > 0 AND f.seq < c.seq)" +
@@ -91,11 +96,12 @@ func newStatements(prefix string) statements {
 		sweep:  "SELECT name, special & 1, until <= {{now}} - %d FROM {{names}} WHERE name > %s ORDER BY name LIMIT %d",
 		remove: "DELETE FROM {{names}} WHERE name IN (%s) AND special & 1 = 0 AND until <= {{now}} - %d AND last <= LEAST(%d, {{now}} - %d)",
 	}
+	st.lock = st.read + " FOR UPDATE"
 	for i, s := range st.session {
 		st.session[i] = withTables(s, prefix)
 	}
 	for _, s := range []*string{
-		&st.meta, &st.acquire, &st.release, &st.lock, &st.exist, &st.unlocked, &st.create, &st.claims, &st.putNames, &st.putClaim, &st.delClaim, &st.renew,
+		&st.meta, &st.acquire, &st.release, &st.read, &st.lock, &st.exist, &st.unlocked, &st.create, &st.claims, &st.putNames, &st.putClaim, &st.ring, &st.stay, &st.delClaim, &st.renew,
 		&st.poll, &st.list, &st.listAll, &st.elect, &st.sweep, &st.remove,
 	} {
 		*s = withTables(*s, prefix)

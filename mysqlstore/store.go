@@ -194,11 +194,18 @@ func advice(err error) string {
 func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
 	var answer store.Answer
 	c := &call{name: req.Name, born: true}
-	if !s.waits.has(req.Name, req.ID) && req.Floor < maxFast {
-		c.take, c.granted = &req, func(a store.Answer) { answer = a }
+	c.answered = func(a store.Answer) { answer = a }
+	switch queued, woken := s.waits.state(req.Name, req.ID); {
+	case !queued && req.Floor < maxFast:
+		c.take = &req
+	case queued && !woken:
+		c.stay = &req
 	}
 	c.do = func(e *entry) (err error) {
 		answer, err = e.ask(&req)
+		if err == nil && !answer.Granted() && req.Queue {
+			s.waits.expect(e.queued(req.ID), answer.Refusal.Place)
+		}
 		return err
 	}
 	if err := s.do(ctx, s.takes, s.takeCalls, c); err != nil {

@@ -55,7 +55,7 @@ func (tx *transaction) run(ctx context.Context, calls []*call) error {
 	for i, one := range calls {
 		names[i] = one.name
 	}
-	if err := tx.load(ctx, names); err != nil {
+	if err := tx.load(ctx, tx.s.sql.lock, names); err != nil {
 		return err
 	}
 	if err := tx.create(ctx, calls); err != nil {
@@ -89,9 +89,9 @@ func (tx *transaction) run(ctx context.Context, calls []*call) error {
 	return err
 }
 
-// load reads and locks the rows of names that exist.
-func (tx *transaction) load(ctx context.Context, names []string) error {
-	return tx.c.query(ctx, fmt.Sprintf(tx.s.sql.lock, literals(names)), func(rows *sql.Rows) error {
+// load reads the rows of names that exist, with one of the statements read and lock.
+func (tx *transaction) load(ctx context.Context, statement string, names []string) error {
+	return tx.c.query(ctx, fmt.Sprintf(statement, literals(names)), func(rows *sql.Rows) error {
 		e := &entry{s: tx.s, row: true}
 		var compatible sql.NullInt64
 		var g grantRow
@@ -131,11 +131,11 @@ func (tx *transaction) create(ctx context.Context, calls []*call) error {
 	if _, err := tx.c.exec(ctx, fmt.Sprintf(tx.s.sql.create, strings.Join(selects, " UNION ALL "))); err != nil {
 		return err
 	}
-	return tx.load(ctx, missing)
+	return tx.load(ctx, tx.s.sql.lock, missing)
 }
 
-// loadClaims reads the claims of crowded names. This transaction has locked their rows, so no
-// other one changes the claims.
+// loadClaims reads the claims of crowded names. If this transaction has locked their rows, others
+// change nothing but the until of waiters: see stay.
 func (tx *transaction) loadClaims(ctx context.Context) error {
 	var crowded []string
 	for name, e := range tx.entries {
@@ -172,7 +172,7 @@ func (tx *transaction) loadClaims(ctx context.Context) error {
 
 // store writes what changed.
 func (tx *transaction) store(ctx context.Context) error {
-	var names, claims, drops []string
+	var names, claims, rings, drops []string
 	for _, name := range slices.Sorted(maps.Keys(tx.entries)) {
 		e := tx.entries[name]
 		if row := e.values(); row != "" {
@@ -192,8 +192,11 @@ func (tx *transaction) store(ctx context.Context) error {
 			}
 		}
 		for _, w := range e.waiters {
-			if w.dirty {
+			switch {
+			case w.dirty:
 				claims = append(claims, fmt.Sprintf("(%s, %d, %s, %s)", literal(name), w.seq, bit(w.rung), w.values()))
+			case w.ring:
+				rings = append(rings, "("+w.key()+")") // its until may be newer than what was read
 			}
 		}
 	}
@@ -204,6 +207,7 @@ func (tx *transaction) store(ctx context.Context) error {
 		{tx.s.sql.delClaim, " OR ", drops},
 		{tx.s.sql.putNames, ", ", names},
 		{tx.s.sql.putClaim, ", ", claims},
+		{tx.s.sql.ring, " OR ", rings},
 	} {
 		for rows := range slices.Chunk(part.rows, maxBatch) {
 			if _, err := tx.c.exec(ctx, fmt.Sprintf(part.statement, strings.Join(rows, part.separator))); err != nil {

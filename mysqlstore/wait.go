@@ -65,8 +65,22 @@ func (p *waits) expect(w *waiter, place int) {
 		p.all[key] = one
 	}
 	one.Reset()
-	one.seq, one.place, one.begin = w.seq, place, time.Now()
-	one.due = one.begin.Add(one.pause(one.begin))
+	one.refused(w.seq, place)
+}
+
+// stay records that an identity was refused again, at its place. A change since the last call of
+// expect wakes it.
+func (p *waits) stay(w *waiter, place int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if one := p.all[wake.Key{Name: w.name, ID: w.id}]; one != nil {
+		one.refused(w.seq, place)
+	}
+}
+
+func (w *waiting) refused(seq int64, place int) {
+	w.seq, w.place, w.begin = seq, place, time.Now()
+	w.due = w.begin.Add(w.pause(w.begin))
 }
 
 // pause returns the time until the next check.
@@ -87,9 +101,16 @@ func (p *waits) forget(name string, id store.ID) {
 
 // has reports whether an identity was queued through this store.
 func (p *waits) has(name string, id store.ID) bool {
+	queued, _ := p.state(name, id)
+	return queued
+}
+
+// state reports whether an identity was queued through this store, and was woken since.
+func (p *waits) state(name string, id store.ID) (queued, woken bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.all[wake.Key{Name: name, ID: id}] != nil
+	w := p.all[wake.Key{Name: name, ID: id}]
+	return w != nil, w != nil && w.Sent()
 }
 
 // wake wakes the waiters that are in this process.
