@@ -93,8 +93,9 @@
 // often. The longer they wait, the less often it checks them. The delay with which a waiter
 // learns of its turn is at most about a sixteenth of the time it has waited, and at most half a
 // second. Goroutines of one process hand a name over without the server. A waiter that dies keeps
-// its place for five seconds. A call on a contended name reads all its waiters: hundreds of
-// waiting processes on one name are fine, thousands are not.
+// its place for five seconds. A waiter that only keeps its place does not lock the row of the name,
+// so that many waiters do not delay the renewals of the holder. A call on a contended name reads all
+// its waiters: hundreds of waiting processes on one name are fine, thousands are not.
 //
 // # Connections
 //
