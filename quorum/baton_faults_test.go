@@ -350,3 +350,55 @@ func TestCloseKeepsALeaseWhoseVotesCouldBePassedOn(t *testing.T) {
 type unclosed struct{ *gate }
 
 func (unclosed) Close() error { return nil }
+
+// Two calls of Acquire for one identity, at the same time, share its votes. The second one must not end
+// the votes that the first one requests.
+func TestConcurrentRequestsOfOneIdentityDoNotEndItsVotes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		h, a, b := request("n"), queued("n"), queued("n")
+		mustAcquire(t, q, h)
+		crowd(t, q)
+		mustRefuse(t, q, a)
+		mustRefuse(t, q, b)
+		if err := q.Release(t.Context(), "n", h.ID, store.Keep{}); err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range nodes {
+			g.set(nil, func(_ context.Context, call string) error {
+				if call == "Acquire" {
+					time.Sleep(2 * time.Millisecond)
+				}
+				return nil
+			})
+		}
+		answers := make(chan store.Answer, 2)
+		for i := range 2 {
+			go func() {
+				time.Sleep(time.Duration(i) * 3 * time.Millisecond) // when the first one asks the other nodes
+				answer, err := q.Acquire(t.Context(), a)
+				if err != nil {
+					t.Error(err)
+				}
+				answers <- answer
+			}()
+		}
+		for range 2 {
+			if answer := <-answers; !answer.Granted() {
+				t.Errorf("%+v, want grant", answer)
+			}
+			synctest.Wait()
+			votes := 0
+			for _, g := range nodes {
+				votes += len(holders(t, g, "n"))
+			}
+			if votes < 2 {
+				t.Errorf("the lease has %d votes", votes)
+			}
+		}
+		p := another(t, nodes, plain)
+		if answer, err := p.Acquire(t.Context(), request("n")); err != nil || answer.Granted() {
+			t.Errorf("another client: %+v, %v, want refusal", answer, err)
+		}
+	})
+}
