@@ -82,9 +82,9 @@ func newStatements(prefix string) statements {
 			assignments("special, last, "+grantColumns),
 		putClaim: "INSERT INTO {{claims}} (name, seq, rung, " + grantColumns + ") VALUES %s ON DUPLICATE KEY UPDATE " +
 			assignments("rung, since, until, data"),
-		ring:     "UPDATE {{claims}} SET rung = 1 WHERE %s",
+		ring:     "UPDATE {{claims}} FORCE INDEX (PRIMARY) SET rung = 1 WHERE %s",
 		stay:     "UPDATE {{claims}} FORCE INDEX (PRIMARY) SET until = {{now}} + %d WHERE rung = 0 AND until > {{now}} AND (%s)",
-		delClaim: "DELETE FROM {{claims}} WHERE %s",
+		delClaim: "DELETE c FROM {{claims}} c FORCE INDEX (PRIMARY) WHERE %s", // a scan would wait for rows of other names
 		renew:    "UPDATE {{names}} SET until = {{now}} + %d WHERE name IN (%s) AND id IN (%s) AND LEFT(data, 4) = '%d 0 ' AND until > {{now}}",
 		poll: "SELECT name, id, rung, (SELECT COUNT(*) FROM {{claims}} f WHERE f.name = c.name AND f.seq > 0 AND f.seq < c.seq)" +
 			" FROM {{claims}} c WHERE %s",

@@ -16,7 +16,8 @@ import (
 //
 // What it read may be old by then. That does no harm: whoever made a place free meanwhile has woken
 // the first waiter, and that waiter then asks in a transaction. If the claim was removed or rung
-// meanwhile, the statement does not change it.
+// meanwhile, the statement does not change it. A waiter that is so late that another client is
+// removing its claim may be told that it has its place, and finds out when its row is read next.
 
 // stay makes requests of waiters that only keep their places. It returns the other calls, or all
 // calls if one of the places was lost.
@@ -74,7 +75,7 @@ func (e *entry) staying(req *store.Request) (*waiter, store.Answer) {
 		return nil, store.Answer{}
 	}
 	w := e.queued(req.ID)
-	if w == nil || w.owner != req.Owner || w.meta != req.Meta {
+	if w == nil || w.rung || w.owner != req.Owner || w.meta != req.Meta {
 		return nil, store.Answer{}
 	}
 	answer, err := e.ask(req) // sets freed if it removes the waiter

@@ -257,7 +257,21 @@ func TestABatchOfWaiters(t *testing.T) {
 		t.Errorf("%d waiters are queued, want %d; %v", claims, len(names), err)
 	}
 
-	release(t, holder, holding["b"])
+	// The waiter of b is told to ask, but the name is kept closed. The others stay.
+	if err := holder.Release(limited(t), "b", holding["b"].ID, store.Keep{State: store.Cooling, For: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	lock = lockRow(t, db, "a")
+	for name, answer := range ask() {
+		if answer.Refusal == nil || answer.Refusal.Place != 1 {
+			t.Errorf("%s: %+v", name, answer)
+		}
+	}
+	lock.Rollback()
+
+	if err := holder.Break(limited(t), "b", holding["b"].ID); err != nil {
+		t.Fatal(err)
+	}
 	for name, answer := range ask() {
 		if answer.Granted() != (name == "b") {
 			t.Errorf("%s: %+v", name, answer)

@@ -98,3 +98,28 @@ func TestARenewalWaitsOnceForALockedRow(t *testing.T) {
 		t.Errorf("rows that count as locked: %v", s.stuck.until)
 	}
 }
+
+// Claims of one name that another session has locked do not hold up another name, even if most claims
+// are removed at once, so that the server would rather read the whole table.
+func TestLockedClaimsHoldUpTheirNameOnly(t *testing.T) {
+	t.Parallel()
+	db := connectTo(t, nil)
+	holder, s := newIn(t, db), newIn(t, db)
+	var holding, last store.Request
+	for _, name := range []string{"stuck", "other"} {
+		holding = request(name)
+		granted(t, holder, holding)
+		for range 12 {
+			last = request(name)
+			last.Queue = true
+			refused(t, s, last)
+		}
+	}
+	lock := lockRow(t, db, "stuck")
+	if _, err := lock.Exec("UPDATE holdfast_claims SET rung = 1 WHERE name = 'stuck'"); err != nil {
+		t.Fatal(err)
+	}
+	mustExec(t, db, "UPDATE holdfast_claims SET until = since + 1 WHERE name = 'other' AND seq < 12")
+	release(t, holder, holding)
+	granted(t, s, last)
+}
