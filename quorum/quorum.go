@@ -56,6 +56,14 @@ type Options struct {
 	Report func(node string, err error)
 }
 
+// A Joiner is a node store that works differently in a quorum: the stores for Redis count tokens for
+// groups of names then. All clients must do so, because the tokens of a name come from one counter at
+// each node. A store that wraps a Joiner must implement it, too.
+type Joiner interface {
+	// JoinQuorum is called by [New], before the store is used.
+	JoinQuorum()
+}
+
 // A Restarter is a node store that knows when its server restarted. A store that does not
 // implement it is assumed to have been up for long enough.
 type Restarter interface {
@@ -107,7 +115,7 @@ var (
 )
 
 // New returns a store over nodes. The nodes belong to the store from then on, and Close closes
-// them. It returns an error that matches [store.ErrInvalid], and closes nothing, if there are
+// them. They must not have been used before. It returns an error that matches [store.ErrInvalid], and closes nothing, if there are
 // fewer than 3 nodes, more than 15, or one of them twice, or if the restart delay is below the
 // shortest TTL of the nodes.
 //
@@ -140,6 +148,9 @@ func New(ctx context.Context, nodes []Node, opts Options) (*Store, error) {
 		node := &node{Store: n.Store, name: n.Name, index: i, quorum: s}
 		node.restarter, _ = n.Store.(Restarter)
 		node.passer, _ = n.Store.(Passer)
+		if joiner, ok := n.Store.(Joiner); ok {
+			joiner.JoinQuorum()
+		}
 		node.bounded = n.Store.Capabilities().Timeout > 0
 		s.nodes = append(s.nodes, node)
 	}

@@ -19,11 +19,6 @@ import (
 )
 
 const (
-	// quorumCounters is how many token counters a node has. Requests of two clients for different
-	// names need a second round if they share a counter and reach the nodes in different orders.
-	// With many counters that is rare.
-	quorumCounters = 256
-
 	// reopenAfter is how long to wait before connecting again to a node that could not be
 	// reached when the quorum was opened.
 	reopenAfter = 250 * time.Millisecond
@@ -51,7 +46,7 @@ func openQuorumWith(ctx context.Context, u *store.URL, config rediscore.Config) 
 	if err != nil {
 		return nil, err
 	}
-	config.Counters = quorumCounters
+	config.Counters = rediscore.QuorumCounters
 	nodes := make([]quorum.Node, len(u.Hosts))
 	all := make([]*quorumNode, len(u.Hosts))
 	for i, host := range u.Hosts {

@@ -68,7 +68,7 @@ func openWithoutPassing(nodes []*servers.Redis) (store.Store, error) {
 		if err != nil {
 			return nil, err
 		}
-		s := &quorumNode{url: u, config: rediscore.Config{Counters: quorumCounters}}
+		s := &quorumNode{url: u, config: rediscore.Config{Counters: rediscore.QuorumCounters}}
 		all = append(all, quorum.Node{Name: n.Addr(), Store: struct{ store.Store }{s}})
 	}
 	return quorum.New(context.Background(), all, quorum.Options{RestartDelay: -1})
@@ -293,7 +293,7 @@ func TestNodesPassNotesOn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return &quorumNode{url: u, config: rediscore.Config{Counters: quorumCounters}}
+		return &quorumNode{url: u, config: rediscore.Config{Counters: rediscore.QuorumCounters}}
 	}
 	a, b := open(), open()
 	shared := memstore.New()

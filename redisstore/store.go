@@ -8,6 +8,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/holdfast-lock/holdfast/internal/rediscore"
+	"github.com/holdfast-lock/holdfast/quorum"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -21,6 +22,7 @@ type Store struct {
 var (
 	_ store.Store     = (*Store)(nil)
 	_ store.Diagnoser = (*Store)(nil)
+	_ quorum.Joiner   = (*Store)(nil)
 )
 
 // An Option changes how a store made with New works.
@@ -59,6 +61,9 @@ func newStore(c *conn, config rediscore.Config) (*Store, error) {
 	}
 	return &Store{core, c}, nil
 }
+
+// JoinQuorum makes the servers one node of a quorum: see [quorum.Joiner]. Programs do not call it.
+func (s *Store) JoinQuorum() { s.core.JoinQuorum() }
 
 // Capabilities returns what the store supports.
 func (s *Store) Capabilities() store.Capabilities { return s.core.Capabilities() }

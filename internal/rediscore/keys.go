@@ -29,6 +29,14 @@ func hash(name string, n int) int {
 	return int(h.Sum32() % uint32(n))
 }
 
+// QuorumCounters is how many counters of tokens a node of a quorum has. Requests of two clients for
+// different names need a second round if they share a counter and reach the nodes in different orders.
+// With many counters that is rare.
+const QuorumCounters = 256
+
+// JoinQuorum makes the server a node of a quorum. It must be called before other methods.
+func (s *Store) JoinQuorum() { s.config.Counters = QuorumCounters }
+
 // counter returns the key of the counter of tokens.
 func (s *Store) counter(name string) string {
 	if s.config.Counters > 1 {

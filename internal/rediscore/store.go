@@ -31,7 +31,7 @@ const (
 // Config describes the server of a Store.
 type Config struct {
 	Cluster   bool          // keys are spread over slots
-	Counters  int           // number of token counters of a quorum node, chosen by a hash of the name; 0 means 1
+	Counters  int           // number of token counters, chosen by a hash of the name; 0 means 1
 	Replicas  int           // how many replicas must have a grant before it is returned
 	Heartbeat time.Duration // DefaultHeartbeat if 0
 	Timeout   time.Duration // time after which Conn itself ends a call; 0 if it does not

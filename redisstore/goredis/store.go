@@ -47,6 +47,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-lock/holdfast/internal/rediscore"
+	"github.com/holdfast-lock/holdfast/quorum"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -59,6 +60,7 @@ type Store struct {
 var (
 	_ store.Store     = (*Store)(nil)
 	_ store.Diagnoser = (*Store)(nil)
+	_ quorum.Joiner   = (*Store)(nil)
 )
 
 // An Option changes how a store works.
@@ -105,6 +107,9 @@ func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	}
 	return &Store{core}, nil
 }
+
+// JoinQuorum makes the servers one node of a quorum: see [quorum.Joiner]. Programs do not call it.
+func (s *Store) JoinQuorum() { s.core.JoinQuorum() }
 
 // Capabilities returns what the store supports.
 func (s *Store) Capabilities() store.Capabilities { return s.core.Capabilities() }

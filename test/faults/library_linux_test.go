@@ -6,12 +6,15 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	goredisclient "github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/rediscore"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/quorum"
 	"github.com/holdfast-lock/holdfast/redisstore/goredis"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -111,4 +114,71 @@ func (b *bed) own(s store.Store, opts ...holdfast.Option) *holdfast.Client {
 	b.dialled.Store(c, sync.OnceFunc(func() { s.Close() }))
 	b.t.Cleanup(func() { b.close(c) })
 	return c
+}
+
+// Programs may use the same quorum by its URL and by any of the client libraries. Tokens grow
+// nevertheless.
+func TestTokensGrowForAllKindsOfClientsOfAQuorum(t *testing.T) {
+	t.Parallel()
+	b := quorumBed(t, 3, servers.RedisOptions{InMemory: true})
+	h := new(History)
+	var ends, ofLibrary []func() error
+	nodesBy := func(open func(addr string) (store.Store, error)) *holdfast.Client {
+		var nodes []quorum.Node
+		for _, n := range b.nodes {
+			s, err := open(n.Addr())
+			if err != nil {
+				t.Fatal(err)
+			}
+			nodes = append(nodes, quorum.Node{Name: n.Addr(), Store: s})
+		}
+		s, err := quorum.New(t.Context(), nodes, quorum.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := holdfast.New(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends = append(ends, c.Close, s.Close)
+		return c
+	}
+	clients := []*holdfast.Client{
+		b.open(),
+		nodesBy(func(addr string) (store.Store, error) { return store.Open(t.Context(), "redis://"+addr) }),
+		nodesBy(func(addr string) (store.Store, error) {
+			client := goRedisClient("", []string{addr}, nil)
+			ofLibrary = append(ofLibrary, client.Close)
+			return goredis.New(client)
+		}),
+	}
+	for range 50 {
+		for _, c := range clients {
+			record(h).must(t, c, "n", longTTL).mustUnlock(t)
+		}
+	}
+	// The same, with contention.
+	var all sync.WaitGroup
+	for _, c := range clients {
+		for range 2 {
+			all.Go(func() {
+				for range 50 {
+					if lease, err := record(h).lock(t.Context(), c, "n", longTTL); err != nil {
+						t.Error(err)
+					} else {
+						lease.mustUnlock(t)
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	if want := 50*len(clients) + 100*len(clients); h.Len() != want {
+		t.Errorf("%d locks, want %d", h.Len(), want)
+	}
+	check(t, h.Check())
+	for _, end := range append(ends, ofLibrary...) {
+		check(t, end())
+	}
+	b.clean(soon, clients[0])
 }
