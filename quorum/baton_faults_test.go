@@ -51,6 +51,7 @@ func chain(t *testing.T, q *quorum.Store, a, b, c store.Request) store.Answer {
 		t.Fatal(err)
 	}
 	ans := mustAcquire(t, q, a)
+	synctest.Wait() // all nodes have answered
 	before := q.Passes()
 	if err := q.Release(t.Context(), "n", a.ID, store.Keep{}); err != nil {
 		t.Fatal(err)

@@ -36,6 +36,8 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 		return err
 	}
 	switch {
+	case !e.shared.IsZero() && e.errs[e.bell] != nil:
+		return e.failure() // only the bell knows
 	case e.ok+e.failed < s.majority:
 		return store.ErrNotHeld
 	case e.enough():
@@ -116,11 +118,11 @@ func (s *Store) batonOf(ctx context.Context, name string, holder store.ID) (shar
 
 // endShared ends the votes that the holder could pass on. The bell has ended the grant of the holder
 // before, so that the holder cannot pass them on any more.
-func (e *ending) endShared(ctx context.Context, shared store.ID) error {
+func (e *ending) endShared(ctx context.Context) error {
 	other := ending{
-		s: e.s, name: e.name, id: shared, everywhere: true,
+		s: e.s, name: e.name, id: e.shared, everywhere: true,
 		call: func(ctx context.Context, _ *session, n *node) error {
-			return n.Release(ctx, e.name, shared, store.Keep{})
+			return n.Release(ctx, e.name, e.shared, store.Keep{})
 		},
 	}
 	err := other.run(ctx)
@@ -139,7 +141,10 @@ type ending struct {
 	keeps      bool
 	everywhere bool // other handles may have asked for votes
 	tells      bool // the result says whether there was a majority
-	call       func(ctx context.Context, se *session, n *node) error
+
+	shared store.ID // of the votes that a holder of another handle could pass on
+	bell   int      // that has the grant of that holder
+	call   func(ctx context.Context, se *session, n *node) error
 
 	ok, without, failed int // nodes that confirmed, that do not have it, and that did not answer
 	confirmed           uint16
@@ -187,10 +192,8 @@ func (e *ending) run(ctx context.Context) error {
 	}
 	vote, _, valid := se.further(s.now())
 	foreign := e.everywhere || !se.hasAsked()
-	var shared store.ID
-	var bell int
 	if foreign && !e.keeps {
-		shared, bell = s.batonOf(ctx, e.name, e.id)
+		e.shared, e.bell = s.batonOf(ctx, e.name, e.id)
 	}
 	asked, voted := se.end(len(s.nodes))
 	op := s.newOp(se)
@@ -228,11 +231,13 @@ func (e *ending) run(ctx context.Context) error {
 		})
 	}
 	slow := false
-	for pending > 0 && !(e.enough() && (slow || e.decided(pending) && op.awaited() == 0)) {
+	needsBell := !e.shared.IsZero()
+	for pending > 0 && (needsBell || !(e.enough() && (slow || e.decided(pending) && op.awaited() == 0))) {
 		r, ok := op.next(ctx, s.hedge(), op.awaited())
 		switch {
 		case ok:
 			pending--
+			needsBell = needsBell && r.node != e.bell
 			switch e.errs[r.node] = r.err; {
 			case r.err == nil:
 				e.ok++
@@ -264,8 +269,8 @@ func (e *ending) run(ctx context.Context) error {
 		}
 	}
 	e.failed += pending
-	if !shared.IsZero() && e.confirmed&(1<<bell) != 0 {
-		if err := e.endShared(ctx, shared); err != nil {
+	if !e.shared.IsZero() && e.confirmed&(1<<e.bell) != 0 {
+		if err := e.endShared(ctx); err != nil {
 			return err
 		}
 	}
