@@ -115,9 +115,9 @@ var (
 )
 
 // New returns a store over nodes. The nodes belong to the store from then on, and Close closes
-// them. They must not have been used before. It returns an error that matches [store.ErrInvalid], and closes nothing, if there are
-// fewer than 3 nodes, more than 15, or one of them twice, or if the restart delay is below the
-// shortest TTL of the nodes.
+// them. They must not have been used before. It returns an error that matches [store.ErrInvalid], and
+// closes nothing, if there are fewer than 3 nodes, more than 15, or one of them twice, or if the
+// restart delay is below the shortest TTL of the nodes.
 //
 // Use an odd number of nodes. One more node makes every lock more expensive, but the quorum does
 // not survive more failures.

@@ -141,10 +141,10 @@ type ending struct {
 	keeps      bool
 	everywhere bool // other handles may have asked for votes
 	tells      bool // the result says whether there was a majority
+	call       func(ctx context.Context, se *session, n *node) error
 
 	shared store.ID // of the votes that a holder of another handle could pass on
 	bell   int      // that has the grant of that holder
-	call   func(ctx context.Context, se *session, n *node) error
 
 	ok, without, failed int // nodes that confirmed, that do not have it, and that did not answer
 	confirmed           uint16

@@ -244,7 +244,7 @@ func (se *session) lost(now time.Duration) bool {
 	se.mu.Lock()
 	defer se.mu.Unlock()
 	se.until = min(se.until, now)
-	return se.asked != 0 && se.under == 0
+	return se.held && se.asked != 0 && se.under == 0
 }
 
 // further returns the request for a further vote of a lease, and whether the lease is valid. The
