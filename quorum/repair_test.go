@@ -118,3 +118,31 @@ func TestLostLeaseGivesItsVotesBack(t *testing.T) {
 		})
 	}
 }
+
+// A renewal of an identity that waits says that there is no lease. The identity keeps its place.
+func TestRenewalOfAWaiterKeepsItsPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		mustAcquire(t, q, request("n"))
+		waiter := queued("n")
+		mustRefuse(t, q, waiter)
+		out, err := q.Renew(t.Context(), []store.Renewal{{Name: "n", ID: waiter.ID, TTL: waiter.TTL, Mode: store.Exclusive}})
+		if err != nil || out[0].Status != store.Gone {
+			t.Fatalf("Renew: %+v, %v, want that it is gone", out, err)
+		}
+		synctest.Wait()
+		waiters := 0
+		for _, g := range nodes {
+			page, err := g.Store.List(t.Context(), store.Query{Name: "n"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, lock := range page.Locks {
+				waiters += len(lock.Waiters)
+			}
+		}
+		if waiters == 0 {
+			t.Error("no node has the waiter in its queue")
+		}
+	})
+}
