@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -222,24 +223,92 @@ func TestAnotherHandleReleasesALeaseThatCouldBePassedOn(t *testing.T) {
 	}
 }
 
+// A deafTo is a node that does not answer some calls.
+type deafTo struct {
+	*gate
+	calls []string
+}
+
+func (d *deafTo) List(ctx context.Context, q store.Query) (store.Page, error) {
+	if slices.Contains(d.calls, "List") {
+		return store.Page{}, errDown
+	}
+	return d.gate.List(ctx, q)
+}
+
+func (d *deafTo) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
+	if slices.Contains(d.calls, "Release") {
+		return errDown
+	}
+	return d.gate.Release(ctx, name, id, keep)
+}
+
 // Only the bell knows whether the lease was passed on. If it does not answer, the outcome is unknown.
-func TestAnotherHandleCannotReleaseALeaseIfTheBellIsDown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 5, quorum.Options{})
-		a, b, c := queued("n"), queued("n"), queued("n")
-		chain(t, q, a, b, c)
-		mustAcquire(t, q, b)
-		i := -1
-		p := another(t, nodes, func(g *gate) store.Store {
-			if i++; i == q.Order("n", 0) {
-				g.set(lose("Release"), nil)
-			}
-			return g
+func TestAnotherHandleDoesNotKnowWhetherALeaseIsHeldIfTheBellIsDown(t *testing.T) {
+	for _, calls := range [][]string{{"List"}, {"Release"}, {"List", "Release"}} {
+		t.Run(fmt.Sprint(calls), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes, q := gates(t, 5, quorum.Options{Report: func(string, error) {}})
+				a, b, c := queued("n"), queued("n"), queued("n")
+				chain(t, q, a, b, c)
+				mustAcquire(t, q, b)
+				i := -1
+				p := another(t, nodes, func(g *gate) store.Store {
+					if i++; i == q.Order("n", 0) {
+						return &deafTo{g, calls}
+					}
+					return g
+				})
+				if err := p.Release(t.Context(), "n", b.ID, store.Keep{}); err == nil || errors.Is(err, store.ErrNotHeld) {
+					t.Errorf("%v, want that the bell did not answer", err)
+				}
+			})
 		})
-		if err := p.Release(t.Context(), "n", b.ID, store.Keep{}); err == nil || errors.Is(err, store.ErrNotHeld) {
-			t.Errorf("%v, want that the bell did not answer", err)
+	}
+}
+
+// A request that has a vote of one node, and no lease, is ended. The votes that the holder could pass on
+// stay.
+func TestEndOfARequestDoesNotEndTheVotesOfTheHolder(t *testing.T) {
+	for how, end := range map[string]func(s *quorum.Store, id store.ID) error{
+		"Leave": func(s *quorum.Store, id store.ID) error { return s.Leave(context.Background(), "n", id) },
+		"Break": func(s *quorum.Store, id store.ID) error { return s.Break(context.Background(), "n", id) },
+		"Release": func(s *quorum.Store, id store.ID) error {
+			return s.Release(context.Background(), "n", id, store.Keep{})
+		},
+	} {
+		for _, same := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, same client %v", how, same), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					nodes, q := gates(t, 5, quorum.Options{})
+					a, b, c := queued("n"), queued("n"), queued("n")
+					chain(t, q, a, b, c)
+					node := nodes[q.Order("n", 4)]
+					node.Store.Leave(t.Context(), "n", holders(t, node, "n")[0]) // it lost its data
+					candidate := request("n")
+					if answer, err := node.Store.Acquire(t.Context(), candidate); err != nil || !answer.Granted() {
+						t.Fatalf("%+v, %v", answer, err)
+					}
+					mustAcquire(t, q, b)
+					by := q
+					if !same {
+						by = another(t, nodes, plain)
+					}
+					if err := end(by, candidate.ID); err != nil && !errors.Is(err, store.ErrNotHeld) {
+						t.Error(err)
+					}
+					synctest.Wait()
+					votes := 0
+					for _, g := range nodes {
+						votes += len(holders(t, g, "n"))
+					}
+					if votes < 3 {
+						t.Errorf("the holder has %d votes", votes)
+					}
+				})
+			})
 		}
-	})
+	}
 }
 
 // The calls that give the votes to the identity of the lease fail at first. A renewal repeats them.

@@ -148,9 +148,6 @@ func New(ctx context.Context, nodes []Node, opts Options) (*Store, error) {
 		node := &node{Store: n.Store, name: n.Name, index: i, quorum: s}
 		node.restarter, _ = n.Store.(Restarter)
 		node.passer, _ = n.Store.(Passer)
-		if joiner, ok := n.Store.(Joiner); ok {
-			joiner.JoinQuorum()
-		}
 		node.bounded = n.Store.Capabilities().Timeout > 0
 		s.nodes = append(s.nodes, node)
 	}
@@ -165,6 +162,11 @@ func New(ctx context.Context, nodes []Node, opts Options) (*Store, error) {
 	if err := s.identifyNodes(ctx); err != nil {
 		s.life.Shut() // a call that is in flight reports nothing
 		return nil, err
+	}
+	for _, n := range s.nodes {
+		if joiner, ok := n.Store.(Joiner); ok {
+			joiner.JoinQuorum()
+		}
 	}
 	if len(nodes)%2 == 0 {
 		opts.Report(fmt.Sprintf("all %d", len(nodes)), errEven)

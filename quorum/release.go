@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,6 +39,8 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 	switch {
 	case !e.shared.IsZero() && e.errs[e.bell] != nil:
 		return e.failure() // only the bell knows
+	case e.ok+e.failed < s.majority && e.unlisted != nil:
+		return s.failures(e.unlisted)
 	case e.ok+e.failed < s.majority:
 		return store.ErrNotHeld
 	case e.enough():
@@ -84,36 +87,45 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	return nil
 }
 
-// batonOf returns the identity of the votes that a holder may pass on, and the bell that has the grant of
-// the holder. It returns zero if there are no such votes.
-func (s *Store) batonOf(ctx context.Context, name string, holder store.ID) (shared store.ID, bell int) {
-	if !s.passes || isBaton(name, holder) {
-		return shared, 0
+// findShared finds the votes that a holder of another handle may pass on, and the bell that has the
+// grant of the holder. It finds nothing unless all nodes answer and no other request has a vote:
+// the votes could then be those of another holder, and they end soon by themselves.
+func (e *ending) findShared(ctx context.Context) {
+	s := e.s
+	if !s.passes || isBaton(e.name, e.id) {
+		return
 	}
 	var silent silent
-	pages := make([]store.Page, len(s.nodes))
+	pages, errs := make([]store.Page, len(s.nodes)), make([]error, len(s.nodes))
 	var wg sync.WaitGroup
 	for i := range s.nodes {
-		wg.Go(func() { pages[i], _ = s.listNode(ctx, i, store.Query{Name: name}, &silent) })
+		wg.Go(func() { pages[i], errs[i] = s.listNode(ctx, i, store.Query{Name: e.name}, &silent) })
 	}
 	wg.Wait()
-	bell = -1
+	var shared store.ID
+	bell, others := -1, false
 	for i, page := range pages {
 		for _, lock := range page.Locks {
 			for _, h := range lock.Holders {
 				switch {
-				case isBaton(name, h.ID):
+				case isBaton(e.name, h.ID):
 					shared = h.ID
-				case h.ID == holder:
+				case h.ID == e.id:
 					bell = i
+				default:
+					others = true
 				}
 			}
 		}
 	}
-	if bell < 0 {
-		return store.ID{}, 0
+	failed := slices.ContainsFunc(errs, func(err error) bool { return err != nil })
+	switch {
+	case shared.IsZero() || others:
+	case failed:
+		e.unlisted = errs
+	case bell >= 0:
+		e.shared, e.bell = shared, bell
 	}
-	return shared, bell
 }
 
 // endShared ends the votes that the holder could pass on. The bell has ended the grant of the holder
@@ -143,8 +155,9 @@ type ending struct {
 	tells      bool // the result says whether there was a majority
 	call       func(ctx context.Context, se *session, n *node) error
 
-	shared store.ID // of the votes that a holder of another handle could pass on
-	bell   int      // that has the grant of that holder
+	shared   store.ID // of the votes that a holder of another handle could pass on
+	bell     int      // that has the grant of that holder
+	unlisted []error  // why it is not known whether there are such votes
 
 	ok, without, failed int // nodes that confirmed, that do not have it, and that did not answer
 	confirmed           uint16
@@ -192,8 +205,8 @@ func (e *ending) run(ctx context.Context) error {
 	}
 	vote, _, valid := se.further(s.now())
 	foreign := e.everywhere || !se.hasAsked()
-	if foreign && !e.keeps {
-		e.shared, e.bell = s.batonOf(ctx, e.name, e.id)
+	if foreign && !e.keeps && (e.tells || e.everywhere) { // a Leave may be that of a request without a lease
+		e.findShared(ctx)
 	}
 	asked, voted := se.end(len(s.nodes))
 	op := s.newOp(se)

@@ -106,21 +106,6 @@ func (t *tally) failure(s *Store, errs []error) error {
 	return s.failures(errs)
 }
 
-// giveBack ends a lease that is lost, and its remaining votes in the background. They are of no use, and
-// would otherwise stay for their TTL. Votes that may be passed on are not touched: the next holder may
-// have them, and they end soon.
-func (s *Store) giveBack(se *session) {
-	if se == nil || !se.lost(s.now()) {
-		return
-	}
-	o := s.newOp(se)
-	o.ending = true
-	for i := range s.nodes {
-		o.start(i, func(ctx context.Context, n *node, r *reply) { r.err = n.Leave(ctx, se.key.name, se.key.id) })
-	}
-	o.finish(nil)
-}
-
 // repair asks the nodes that do not have the grant for their vote, in the background.
 func (t *tally) repair(s *Store, status store.Status) {
 	if t.se == nil || status == store.Gone || len(t.without) == 0 {
@@ -328,7 +313,7 @@ func (s *Store) renewBatch(ctx context.Context, grants []store.Renewal, batch []
 				t.se.extended(begin+out.TTL, &out, grants[i].Floor)
 			}
 		case store.Gone:
-			s.giveBack(t.se)
+			t.se.lost(s.now())
 		case store.Unknown:
 			out.Err = t.failure(s, errs)
 		}
@@ -369,7 +354,7 @@ func (s *Store) renewTokens(ctx context.Context, g *store.Renewal) store.Renewed
 		unknown := a.count(asked) > 0 && (out.Status == store.Unknown || d.verdict == open && !crowded)
 		switch {
 		case out.Status == store.Gone:
-			s.giveBack(se)
+			se.lost(s.now())
 			a.op.finish(nil)
 			return out
 		case a.isPending(), unknown: // a node may know of waiters

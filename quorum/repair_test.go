@@ -91,34 +91,6 @@ func TestRepairWithoutAVoteNeedsNoOtherNode(t *testing.T) {
 	})
 }
 
-// A lease that a renewal finds lost gives its remaining votes back, instead of blocking their nodes for
-// its TTL.
-func TestLostLeaseGivesItsVotesBack(t *testing.T) {
-	for _, tokens := range []int{0, 5} {
-		t.Run(fmt.Sprint(tokens, " tokens"), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				nodes, q := gates(t, 3, quorum.Options{Report: func(string, error) {}})
-				req := request("n")
-				mustAcquire(t, q, req)
-				time.Sleep(time.Second) // all nodes have voted
-				for _, g := range nodes[:2] {
-					g.Store.Leave(t.Context(), "n", req.ID)
-				}
-				out, err := q.Renew(t.Context(), []store.Renewal{{Name: "n", ID: req.ID, TTL: req.TTL, Mode: store.Exclusive, Tokens: tokens}})
-				if err != nil || out[0].Status != store.Gone {
-					t.Fatalf("Renew: %+v, %v, want that it is gone", out, err)
-				}
-				synctest.Wait()
-				for i, g := range nodes {
-					if left := holders(t, g, "n"); len(left) > 0 {
-						t.Errorf("node %d: votes of %v are left", i, left)
-					}
-				}
-			})
-		})
-	}
-}
-
 // A renewal of an identity that waits says that there is no lease. The identity keeps its place.
 func TestRenewalOfAWaiterKeepsItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

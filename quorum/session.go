@@ -238,13 +238,14 @@ func (se *session) extended(until time.Duration, out *store.Renewed, floor int64
 	se.until, se.floor = max(se.until, until), max(se.floor, floor, se.last)
 }
 
-// lost records that a majority no longer has the lease. It reports whether the session may have votes of
-// its own left.
-func (se *session) lost(now time.Duration) bool {
+// lost records that the nodes have lost a lease.
+func (se *session) lost(now time.Duration) {
+	if se == nil {
+		return
+	}
 	se.mu.Lock()
-	defer se.mu.Unlock()
 	se.until = min(se.until, now)
-	return se.held && se.asked != 0 && se.under == 0
+	se.mu.Unlock()
 }
 
 // further returns the request for a further vote of a lease, and whether the lease is valid. The
