@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/holdfast-lock/holdfast/internal/bounded"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -47,15 +48,9 @@ const (
 	isEnded        // Acquire: that identity has released the name or left
 )
 
-const (
-	// maxCalls is how many calls share a statement. Each of them takes an advisory lock. The
-	// server has room for max_locks_per_transaction × max_connections such locks, 6,400 by
-	// default.
-	maxCalls = 64
-
-	// callTimeout bounds a statement. Its callers may give up earlier.
-	callTimeout = 3 * time.Second
-)
+// maxCalls is how many calls share a statement. Each of them takes an advisory lock. The server has
+// room for max_locks_per_transaction × max_connections such locks, 6,400 by default.
+const maxCalls = 64
 
 // A call is one call of the store, and its outcome.
 type call struct {
@@ -116,31 +111,23 @@ func (s *Store) do(ctx context.Context, c *call) error {
 		b = &s.renewals
 	}
 	err := b.Do(ctx, c, func() {
-		ctx, cancel := s.bind(ctx)
+		callCtx, cancel := s.limiter.limit(ctx)
 		defer cancel()
-		one := []*call{c}
-		s.outcomes(one, s.query(ctx, one))
+		s.perform(ctx, callCtx, []*call{c})
 	})
 	switch {
 	case err != nil:
 		if !c.state.CompareAndSwap(queued, abandoned) && c.op == opAcquire {
 			s.unanswered.Add(c.req.ID)
 		}
+		if ctx.Err() == nil {
+			err = bounded.ErrNoReply
+		}
 		return s.usedUp(err)
 	case c.err != nil && s.ctx.Err() != nil:
 		return errClosed
 	}
 	return c.err
-}
-
-// bind returns a context that ends with ctx or with Close.
-func (s *Store) bind(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(s.ctx, cancel)
-	return ctx, func() {
-		stop()
-		cancel()
-	}
 }
 
 // enter begins a call. If it returns nil, the caller must call s.wg.Done at its end.
@@ -164,20 +151,26 @@ func (s *Store) send(calls []*call) (refused bool) {
 	if len(calls) == 0 {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(s.ctx, callTimeout)
+	ctx := context.Background()
+	callCtx, cancel := s.limiter.limit(ctx)
 	defer cancel()
-	s.outcomes(calls, s.query(ctx, calls))
+	s.perform(ctx, callCtx, calls)
 	return false
 }
 
-// outcomes sets the errors of calls.
-func (s *Store) outcomes(calls []*call, err error) {
-	if isCode(err, "26000", "42P05") { // prepared statements are lost or mixed up, so there is a pooler now
-		s.unprepared.Store(true)
+// perform makes calls and sets their errors. CallCtx is the context of the calls, and ctx that of
+// their caller.
+func (s *Store) perform(ctx, callCtx context.Context, calls []*call) {
+	err := s.query(callCtx, calls)
+	if err != nil {
+		if isCode(err, "26000", "42P05") { // prepared statements are lost or mixed up, so there is a pooler now
+			s.unprepared.Store(true)
+		}
+		err = bounded.NoReply(ctx, callCtx, explain(err))
 	}
 	for _, c := range calls {
 		if err != nil {
-			c.err = explain(err)
+			c.err = err
 		} else if !c.answered {
 			c.err = errors.New("postgres store: no outcome of a call")
 		}
@@ -195,9 +188,11 @@ func (s *Store) query(ctx context.Context, calls []*call) error {
 		return s.usedUp(err)
 	}
 	defer conn.Release()
-	err = s.queryOn(ctx, conn, calls)
+	if err = s.queryOn(ctx, conn, calls); err == nil {
+		return nil
+	}
 	var failure *pgconn.PgError
-	if err == nil || errors.As(err, &failure) && failure.SeverityUnlocalized == "ERROR" || pgconn.SafeToRetry(err) {
+	if errors.As(err, &failure) && failure.SeverityUnlocalized == "ERROR" || pgconn.SafeToRetry(err) {
 		return err
 	}
 	for _, c := range calls {
@@ -266,6 +261,9 @@ func (s *Store) statement(calls []*call) (sql string, arguments []any) {
 		c := calls[0]
 		mode, ttl := c.modeAndTTL()
 		r := &c.req
+		if c.op == opRelease || c.op == opLeave || c.op == opBreak {
+			return s.endSQL, []any{s.execMode(), inText, c.op, r.Name, uuid(r.ID), s.queueFlag(c)}
+		}
 		return s.oneSQL, []any{
 			s.execMode(), inText, microseconds(s.heartbeat), s.listener.channelForWaiters(),
 			c.op, r.Name, uuid(r.ID), mode, r.Weight, r.Limit, ttl, r.Tokens, r.Floor, s.queueFlag(c), r.Owner, r.Meta,
@@ -331,6 +329,12 @@ func (c *call) modeAndTTL() (mode, ttl int64) {
 // microseconds rounds up, so that the server never keeps a time that is shorter than requested.
 func microseconds(d time.Duration) int64 {
 	return int64((d + time.Microsecond - 1) / time.Microsecond)
+}
+
+// endStatement returns the statement for a call that ends a grant or a wait. It has only the
+// parameters that such a call needs, because each parameter costs time.
+func endStatement(quotedSchema, function string) string {
+	return "SELECT " + quotedSchema + "." + function + "(0, '', $1, $2, $3, 0::smallint, 0, 0, 0, 0, 0, $4, '', '')"
 }
 
 // functionCall returns the statement that calls a function with n arguments.

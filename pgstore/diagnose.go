@@ -25,8 +25,9 @@ func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding
 		return fail(err)
 	}
 	defer s.wg.Done()
-	ctx, cancel := s.bind(ctx)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
 	if err := s.takeConn(ctx); err != nil {
 		return fail(err)
 	}

@@ -16,7 +16,8 @@ func Pushed(s *Store) bool { return s.listener.pushed() }
 
 // UseVersion makes a store call the functions of another version.
 func UseVersion(s *Store, schema string, version int) {
-	s.oneSQL = functionCall(schema, fmt.Sprintf("one_v%d", version), 14)
+	one := fmt.Sprintf("one_v%d", version)
+	s.oneSQL, s.endSQL = functionCall(schema, one, 14), endStatement(schema, one)
 	s.callSQL = functionCall(schema, fmt.Sprintf("call_v%d", version), 16)
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -54,6 +55,86 @@ func TestCallsEndWithTheirContextsOnAHungServer(t *testing.T) {
 	}
 	p.Continue()
 	granted(t, other, request("after"))
+}
+
+// The store declares a timeout, so the core sets none. Every call must end by itself, also if it has
+// to wait for another call or for a connection. Its error must not match that of a context, because
+// that of the caller has not ended.
+func TestEveryCallEndsInTime(t *testing.T) {
+	p := servers.StartPostgres(t, servers.PostgresOptions{NoSync: true})
+	held := request("held")
+	check := func(t *testing.T, s *pgstore.Store) {
+		t.Helper()
+		renewals := []store.Renewal{{Name: held.Name, ID: held.ID, TTL: held.TTL, Mode: held.Mode}}
+		renew := func(ctx context.Context, renewals []store.Renewal) error {
+			outcomes, err := s.Renew(ctx, renewals)
+			for i := range outcomes {
+				err = errors.Join(err, outcomes[i].Err)
+			}
+			return err
+		}
+		calls := map[string]func(ctx context.Context) error{
+			"Acquire":    func(ctx context.Context) error { _, err := s.Acquire(ctx, request("n")); return err },
+			"Release":    func(ctx context.Context) error { return s.Release(ctx, held.Name, held.ID, store.Keep{}) },
+			"Leave":      func(ctx context.Context) error { return s.Leave(ctx, held.Name, held.ID) },
+			"Break":      func(ctx context.Context) error { return s.Break(ctx, held.Name, held.ID) },
+			"List":       func(ctx context.Context) error { _, err := s.List(ctx, store.Query{}); return err },
+			"Renew":      func(ctx context.Context) error { return renew(ctx, renewals) },
+			"Renew many": func(ctx context.Context) error { return renew(ctx, slices.Repeat(renewals, 200)) },
+		}
+		limit := s.Capabilities().Timeout + time.Second // the last for a busy machine
+		endless, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		var wg sync.WaitGroup
+		for name, call := range calls {
+			for i := range 4 {
+				ctx := context.Background()
+				if i%2 == 0 {
+					ctx = endless
+				}
+				wg.Go(func() {
+					begin := time.Now()
+					err := call(ctx)
+					if took := time.Since(begin); err == nil || took > limit {
+						t.Errorf("%s returned %v after %v, want an error within %v", name, err, took, limit)
+					}
+					if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || !strings.Contains(fmt.Sprint(err), "no reply in time") {
+						t.Errorf("%s returned %v, want no reply in time", name, err)
+					}
+				})
+			}
+		}
+		wg.Wait()
+	}
+	t.Run("hung", func(t *testing.T) {
+		s := openStore(t, p.URL())
+		granted(t, s, held)
+		p.Stop()
+		defer p.Continue()
+		check(t, s)
+	})
+	t.Run("hung before the first call", func(t *testing.T) {
+		s := openStore(t, p.URL())
+		p.Stop()
+		defer p.Continue()
+		check(t, s)
+	})
+	t.Run("pool used up", func(t *testing.T) {
+		pool := newPool(t, p.URL(), 2)
+		s, err := pgstore.New(pool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		for range 2 {
+			conn, err := pool.Acquire(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Release()
+		}
+		check(t, s)
+	})
 }
 
 // Callers give up while the server hangs. When the server continues, it executes their requests

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/holdfast-lock/holdfast/internal/bounded"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -34,13 +35,13 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	if limit <= 0 {
 		limit = pageSize
 	}
-	ctx, cancel := s.bind(ctx)
+	callCtx, cancel := s.limiter.limit(ctx)
 	defer cancel()
-	page, err := s.page(ctx, q, limit)
+	page, err := s.page(callCtx, q, limit)
 	if err != nil && s.ctx.Err() != nil {
 		return store.Page{}, errClosed
 	}
-	return page, explain(err)
+	return page, bounded.NoReply(ctx, callCtx, explain(err))
 }
 
 func (s *Store) page(ctx context.Context, q store.Query, limit int) (page store.Page, err error) {

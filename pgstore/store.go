@@ -64,6 +64,7 @@ type Store struct {
 	owned   bool
 	schema  string // quoted
 	oneSQL  string
+	endSQL  string
 	callSQL string
 	listSQL string
 
@@ -73,6 +74,7 @@ type Store struct {
 	conns     chan struct{} // holds one element for each connection of the pool in use
 	batch     batch.Batcher[call]
 	renewals  batch.Batcher[call] // apart, so that a renewal does not wait for a name that another call waits for
+	limiter   limiter
 	listener  listener
 	sweeps    sweeps
 
@@ -162,15 +164,18 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, c config) (*Store, error)
 	s := &Store{
 		pool: pool, owned: c.owned, schema: quoted,
 		oneSQL: functionCall(quoted, oneFunction, 14), callSQL: functionCall(quoted, callFunction, 16),
-		listSQL:   listStatement(quoted),
+		endSQL: endStatement(quoted, oneFunction), listSQL: listStatement(quoted),
 		heartbeat: c.heartbeat, conns: make(chan struct{}, c.conns),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.batch = batch.Batcher[call]{MaxInFlight: min(flying, c.conns), MaxBatch: maxCalls, Send: s.send}
+	s.limiter.life = s.ctx
+	s.batch = batch.Batcher[call]{MaxInFlight: min(flying, c.conns), MaxBatch: maxCalls, Timeout: callTimeout, Send: s.send}
 	if c.conns > flying {
 		s.batch.MaxWait = pause
 	}
-	s.renewals = batch.Batcher[call]{MaxInFlight: s.batch.MaxInFlight, MaxBatch: maxCalls, MaxWait: s.batch.MaxWait, Send: s.send}
+	s.renewals = batch.Batcher[call]{
+		MaxInFlight: s.batch.MaxInFlight, MaxBatch: maxCalls, MaxWait: s.batch.MaxWait, Timeout: callTimeout, Send: s.send,
+	}
 	s.listener = listener{
 		connect: s.connectApart, channel: "holdfast_" + strings.ToLower(rand.Text()), keep: s.heartbeat,
 		log: c.log, ctx: s.ctx, waits: make(map[store.ID]*waiter),
@@ -218,6 +223,7 @@ func (s *Store) Capabilities() store.Capabilities {
 			store.FeatureList | store.FeatureProcesses | store.FeatureHosts | store.FeatureDurable,
 		MinTTL:    minTTL,
 		Heartbeat: s.heartbeat,
+		Timeout:   callTimeout,
 	}
 }
 
@@ -404,10 +410,10 @@ func (s *Store) renewMany(ctx context.Context, calls []*call) error {
 		return err
 	}
 	defer s.wg.Done()
-	callCtx, cancel := s.bind(ctx)
+	callCtx, cancel := s.limiter.limit(ctx)
 	defer cancel()
 	for part := range slices.Chunk(calls, maxCalls) {
-		s.outcomes(part, s.query(callCtx, part))
+		s.perform(ctx, callCtx, part)
 	}
 	switch {
 	case s.ctx.Err() != nil:

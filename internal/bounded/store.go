@@ -39,9 +39,9 @@ func (s *Store) bound(ctx context.Context, limit time.Duration) (context.Context
 	return context.WithTimeout(ctx, limit)
 }
 
-// noReply returns ErrNoReply if a call failed because its time limit was over, and not because
+// NoReply returns ErrNoReply if a call failed because its time limit was over, and not because
 // the caller's context ended. It adds the reason that the store gives. Otherwise it returns err.
-func noReply(ctx, callCtx context.Context, err error) error {
+func NoReply(ctx, callCtx context.Context, err error) error {
 	if err == nil || callCtx.Err() == nil || ctx.Err() != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (s *Store) Acquire(ctx context.Context, limit time.Duration, req *store.Req
 	callCtx, cancel := s.bound(ctx, limit)
 	defer cancel()
 	answer, err := s.store.Acquire(callCtx, *req)
-	return answer, noReply(ctx, callCtx, err)
+	return answer, NoReply(ctx, callCtx, err)
 }
 
 // Wait calls the store's Wait. Only ctx bounds it.
@@ -68,7 +68,7 @@ func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 func (s *Store) Leave(ctx context.Context, limit time.Duration, name string, id store.ID) error {
 	callCtx, cancel := s.bound(ctx, limit)
 	defer cancel()
-	return noReply(ctx, callCtx, s.store.Leave(callCtx, name, id))
+	return NoReply(ctx, callCtx, s.store.Leave(callCtx, name, id))
 }
 
 // Renew calls the store's Renew. It always returns an outcome for each request, and sets Err in
@@ -77,7 +77,7 @@ func (s *Store) Renew(ctx context.Context, limit time.Duration, requests []store
 	callCtx, cancel := s.bound(ctx, limit)
 	defer cancel()
 	outcomes, err := s.store.Renew(callCtx, requests)
-	err = noReply(ctx, callCtx, err)
+	err = NoReply(ctx, callCtx, err)
 	if err == nil && len(outcomes) != len(requests) {
 		err = fmt.Errorf("the store answered %d of %d renewals", len(outcomes), len(requests))
 	}
@@ -102,7 +102,7 @@ func (s *Store) Renew(ctx context.Context, limit time.Duration, requests []store
 func (s *Store) Release(ctx context.Context, limit time.Duration, name string, id store.ID, keep store.Keep) error {
 	callCtx, cancel := s.bound(ctx, limit)
 	defer cancel()
-	return noReply(ctx, callCtx, s.store.Release(callCtx, name, id, keep))
+	return NoReply(ctx, callCtx, s.store.Release(callCtx, name, id, keep))
 }
 
 // List calls the store's List.
@@ -110,14 +110,14 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	callCtx, cancel := s.bound(ctx, CallTimeout)
 	defer cancel()
 	page, err := s.store.List(callCtx, q)
-	return page, noReply(ctx, callCtx, err)
+	return page, NoReply(ctx, callCtx, err)
 }
 
 // Break calls the store's Break.
 func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	callCtx, cancel := s.bound(ctx, CallTimeout)
 	defer cancel()
-	return noReply(ctx, callCtx, s.store.Break(callCtx, name, id))
+	return NoReply(ctx, callCtx, s.store.Break(callCtx, name, id))
 }
 
 // Close closes the store.
