@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -12,7 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/pgstore"
 	"github.com/holdfast-lock/holdfast/store"
@@ -105,6 +109,7 @@ func TestEveryCallEndsInTime(t *testing.T) {
 			}
 		}
 		wg.Wait()
+		eventually(t, "the batches have ended too", func() bool { return pgstore.InFlight(s) == 0 })
 	}
 	t.Run("hung", func(t *testing.T) {
 		s := openStore(t, p.URL())
@@ -135,6 +140,79 @@ func TestEveryCallEndsInTime(t *testing.T) {
 		}
 		check(t, s)
 	})
+}
+
+func TestCloseEndsADiagnosisOfAHungServer(t *testing.T) {
+	p := servers.StartPostgres(t, servers.PostgresOptions{NoSync: true})
+	s := openStore(t, p.URL())
+	p.Stop()
+	defer p.Continue()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.Diagnose(context.Background(), time.Minute)
+	}()
+	select {
+	case <-ended:
+		t.Fatal("the diagnosis ended although the server hangs")
+	case <-time.After(200 * time.Millisecond):
+	}
+	s.Close()
+	select {
+	case <-ended:
+	default:
+		t.Error("the diagnosis did not end with the store")
+	}
+}
+
+// The network drops the packets of connections that were idle, and new connections work: there was a
+// failover, or a firewall forgot them. The pool tests such connections before it uses them, until the
+// deadline of the call, or for a minute if there is none. Then pgx needs 15 seconds to close one.
+func TestCallsWorkAgainAfterIdleConnectionsHaveDied(t *testing.T) {
+	endless, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	for name, ctx := range map[string]context.Context{"a context without an end": context.Background(), "a context with an end": endless} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := server(t)
+			proxy := faultproxy.Start(t, p.Addr())
+			var direct atomic.Bool
+			config, err := pgxpool.ParseConfig(p.URL())
+			if err != nil {
+				t.Fatal(err)
+			}
+			config.MaxConns, config.MinConns = 2, 2
+			config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return true }
+			config.ConnConfig.DialFunc = func(ctx context.Context, network, _ string) (net.Conn, error) {
+				addr := proxy.Addr()
+				if direct.Load() {
+					addr = p.Addr()
+				}
+				return new(net.Dialer).DialContext(ctx, network, addr)
+			}
+			pool, err := pgxpool.NewWithConfig(t.Context(), config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer pool.Close()
+			s, err := pgstore.New(pool)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			eventually(t, "two connections", func() bool { return pool.Stat().IdleConns() == 2 })
+			proxy.ToServer.Hold()
+			direct.Store(true)
+			defer proxy.Heal()
+			begin := time.Now()
+			for time.Since(begin) < 40*time.Second {
+				if _, err = s.Acquire(ctx, request("after")); err == nil {
+					return
+				}
+			}
+			t.Errorf("no call succeeded, and %d of %d connections are in use: %v", pool.Stat().AcquiredConns(), pool.Stat().MaxConns(), err)
+		})
+	}
 }
 
 // Callers give up while the server hangs. When the server continues, it executes their requests

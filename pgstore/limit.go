@@ -15,8 +15,9 @@ const (
 )
 
 // A limiter makes the contexts of calls, which end with Close or when callTimeout is over. A
-// timer for each call would be one of the main costs of a call. Instead, calls that begin at about
-// the same time share a context, so some of them end up to sharedFor earlier.
+// context of its own, with a timer, is one of the main costs of a call. Calls whose callers cannot
+// give up need none: those that begin at about the same time share a context, and so have up to
+// sharedFor less time. Releases are such calls, whatever the context of the lock was.
 type limiter struct {
 	life context.Context // ends with Close
 
@@ -27,25 +28,25 @@ type limiter struct {
 }
 
 // limit returns a context with the values of ctx that ends with ctx, with Close, or when
-// callTimeout is over.
+// callTimeout is over. It always has a deadline: the pool does not look at the end of a context
+// without one while it tests an idle connection.
 func (l *limiter) limit(ctx context.Context) (context.Context, context.CancelFunc) {
-	shared := l.current()
 	if ctx.Done() == nil {
-		return callContext{shared, ctx}, func() {}
+		return callContext{l.current(), ctx}, func() {}
 	}
-	callCtx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(shared, cancel)
+	callCtx, cancel := context.WithTimeout(ctx, callTimeout)
+	stop := context.AfterFunc(l.life, cancel)
 	return callCtx, func() {
 		stop()
 		cancel()
 	}
 }
 
+// current returns the context that calls share at the moment.
 func (l *limiter) current() context.Context {
-	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.shared == nil || !now.Before(l.until) {
+	if now := time.Now(); l.shared == nil || !now.Before(l.until) {
 		l.shared, l.end = context.WithTimeout(l.life, callTimeout)
 		l.until = now.Add(sharedFor)
 	}
@@ -58,8 +59,8 @@ type callContext struct {
 	values context.Context
 }
 
-// Value returns a value of the caller's context. Package context looks for a value in contexts that
-// end, and needs a goroutine if it does not find it.
+// Value returns a value of the caller's context. The context that ends is asked first, because
+// package context recognizes its own contexts by a value, and starts a goroutine for all others.
 func (c callContext) Value(key any) any {
 	if value := c.Context.Value(key); value != nil {
 		return value

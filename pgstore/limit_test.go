@@ -7,6 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 )
 
 type key struct{}
@@ -32,19 +33,21 @@ func inBubble(t *testing.T, test func(t *testing.T, l *limiter, end context.Canc
 }
 
 func TestACallEndsInTimeAlthoughItSharesAContext(t *testing.T) {
+	const least, most = 2750 * time.Millisecond, 3 * time.Second
 	inBubble(t, func(t *testing.T, l *limiter, _ context.CancelFunc, ctx context.Context) {
 		var calls sync.WaitGroup
-		for range 100 { // for several times of sharedFor
+		for range 100 { // for longer than a context is shared
 			calls.Go(func() {
 				begin := time.Now()
 				callCtx, cancel := l.limit(ctx)
 				defer cancel()
+				deadline, ok := callCtx.Deadline()
 				<-callCtx.Done()
-				if took := time.Since(begin); took > callTimeout || took < callTimeout-sharedFor {
-					t.Errorf("a call ended after %v, want at most %v and at least %v less", took, callTimeout, sharedFor)
+				if took := time.Since(begin); took < least || took > most || !ok || !time.Now().Equal(deadline) {
+					t.Errorf("a call ended after %v, want %v to %v; its deadline is %v, %v", took, least, most, deadline, ok)
 				}
 			})
-			time.Sleep(sharedFor / 7)
+			time.Sleep(37 * time.Millisecond)
 		}
 		calls.Wait()
 	})
@@ -82,6 +85,35 @@ func TestACallEndsWithTheContextOfItsCaller(t *testing.T) {
 			t.Errorf("the context of another call: %v", other.Err())
 		}
 	})
+}
+
+// A store that is open for years must not keep the contexts of calls. The runtime keeps some timers
+// for a while after they were stopped.
+func TestNothingKeepsTheContextsOfCalls(t *testing.T) {
+	life, end := context.WithCancel(context.Background())
+	defer end()
+	l := &limiter{life: life}
+	endless, cancelCaller := context.WithCancel(context.Background())
+	defer cancelCaller()
+	for name, ctx := range map[string]context.Context{"a context without an end": context.Background(), "a context with an end": endless} {
+		values := make([]weak.Pointer[[1024]byte], 200)
+		for i := range values {
+			value := new([1024]byte)
+			values[i] = weak.Make(value)
+			_, cancel := l.limit(context.WithValue(ctx, key{}, value))
+			cancel()
+		}
+		runtime.GC()
+		kept := 0
+		for _, value := range values {
+			if value.Value() != nil {
+				kept++
+			}
+		}
+		if kept > len(values)/2 {
+			t.Errorf("%s: %d of %d are kept", name, kept, len(values))
+		}
+	}
 }
 
 func TestACallHasTheValuesOfItsCaller(t *testing.T) {
