@@ -169,12 +169,12 @@ func TestCloseEndsADiagnosisOfAHungServer(t *testing.T) {
 // failover, or a firewall forgot them. The pool tests such connections before it uses them, until the
 // deadline of the call, or for a minute if there is none. Then pgx needs 15 seconds to close one.
 func TestCallsWorkAgainAfterIdleConnectionsHaveDied(t *testing.T) {
+	p := servers.StartPostgres(t, servers.PostgresOptions{NoSync: true})
 	endless, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	for name, ctx := range map[string]context.Context{"a context without an end": context.Background(), "a context with an end": endless} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := server(t)
 			proxy := faultproxy.Start(t, p.Addr())
 			var direct atomic.Bool
 			config, err := pgxpool.ParseConfig(p.URL())
