@@ -126,16 +126,20 @@ func TestACallHasTheValuesOfItsCaller(t *testing.T) {
 	})
 }
 
-// Package context starts a goroutine for a context that it does not know.
+// Package context starts a goroutine for a context that it does not know. Goroutines of other tests
+// may begin and end meanwhile, so this test counts the additional ones for many contexts.
 func TestTheContextOfACallNeedsNoGoroutine(t *testing.T) {
 	inBubble(t, func(t *testing.T, l *limiter, _ context.CancelFunc, ctx context.Context) {
+		const calls = 1000
 		before := runtime.NumGoroutine()
-		callCtx, cancel := l.limit(ctx)
-		defer cancel()
-		stop := context.AfterFunc(callCtx, func() {})
-		defer stop()
-		if n := runtime.NumGoroutine(); n != before {
-			t.Errorf("%d goroutines, want %d", n, before)
+		for range calls {
+			callCtx, cancel := l.limit(ctx)
+			defer cancel()
+			stop := context.AfterFunc(callCtx, func() {})
+			defer stop()
+		}
+		if n := runtime.NumGoroutine() - before; n > calls/2 {
+			t.Errorf("%d goroutines for %d calls", n, calls)
 		}
 	})
 }
