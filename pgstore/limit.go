@@ -15,9 +15,9 @@ const (
 )
 
 // A limiter makes the contexts of calls, which end with Close or when callTimeout is over. A
-// context of its own, with a timer, is one of the main costs of a call. Calls whose callers cannot
+// context of its own, with a timer, costs a call several allocations. Calls whose callers cannot
 // give up need none: those that begin at about the same time share a context, and so have up to
-// sharedFor less time. Releases are such calls, whatever the context of the lock was.
+// sharedFor less time. Unlock makes such calls, whatever the context of the lock was.
 type limiter struct {
 	life context.Context // ends with Close
 
