@@ -40,7 +40,9 @@ func openQuick(t testing.TB, url string) *Store {
 func conform(t *testing.T, addrs ...string) {
 	admin := connect(t, addrs...)
 	storetest.Run(t, storetest.Harness{
-		Open:    func(t testing.TB) store.Store { return openQuick(t, "zk://"+strings.Join(addrs, ",")+"?session=60s") },
+		// A session limits the TTL. This one allows the longest TTL that the suite asks for, because
+		// a test may take a minute on a machine with a slow disk.
+		Open:    func(t testing.TB) store.Store { return openQuick(t, "zk://"+strings.Join(addrs, ",")+"?session=15m") },
 		Residue: func(t testing.TB) []string { return nodes(t, admin, defaultRoot) },
 		// On a busy machine, a call may take a second.
 		TTL:      2 * time.Second,

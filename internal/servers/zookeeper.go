@@ -21,7 +21,7 @@ const (
 	zooKeeperTick = 200 * time.Millisecond
 
 	// zooKeeperMaxSession allows sessions that are longer than a test.
-	zooKeeperMaxSession = 5 * time.Minute
+	zooKeeperMaxSession = 15 * time.Minute
 
 	// wordLimit bounds one request to a server.
 	wordLimit = 2 * time.Second
