@@ -213,18 +213,17 @@ func (b *bench) mysqlOwnNames(ctx context.Context, work, dsn string) error {
 		lockers[name] = l
 	}
 	for _, goroutines := range []int{1, b.goroutines} {
-		var turns []turn[float64]
+		var all []candidate
 		for _, name := range []string{bare, store, pool, client, getLock} {
-			l, own := lockers[name], strings.ReplaceAll(name, " ", "-")
-			turns = append(turns, turn[float64]{name, func() (float64, error) { return pairRate(l, own, goroutines, b.time) }, name == getLock})
+			all = append(all, candidate{name: name, l: lockers[name], prefix: strings.ReplaceAll(name, " ", "-"), mayFail: name == getLock})
 		}
-		rates, err := interleave(ctx, b, turns)
+		rates, err := interleavePairs(ctx, b, goroutines, all)
 		if err != nil {
 			return err
 		}
 		work := work + ", " + ownNamesOf(goroutines)
-		for _, t := range turns {
-			b.add(work, t.name, pairs, rates[t.name], nil)
+		for _, c := range all {
+			b.add(work, c.name, pairs, rates[c.name], nil)
 		}
 		least := 0.8
 		if goroutines > 1 {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -81,8 +82,66 @@ func ownNamesOf(goroutines int) string {
 // forever.
 const hangs = 5 * time.Second
 
+// A candidate is one of those that are compared.
+type candidate struct {
+	name    string
+	l       locker
+	prefix  string // of the names that it locks
+	mayFail bool
+}
+
+// partsOfTurn is in how many parts interleavePairs divides a turn.
+const partsOfTurn = 30
+
+// interleavePairs measures the pairs per second of candidates, each with its own names. With one
+// goroutine it divides their turns into parts, and the candidates alternate after each part: the
+// speed of the processors and of the disk of a shared machine changes within a second. Many
+// goroutines take too long to start and to end for that.
+func interleavePairs(ctx context.Context, b *bench, goroutines int, candidates []candidate) (map[string][]float64, error) {
+	parts := 1
+	if goroutines == 1 {
+		parts = partsOfTurn
+	}
+	fine := *b
+	fine.rounds, fine.time = b.rounds*parts, b.time/time.Duration(parts)
+	var turns []turn[tally]
+	for _, c := range candidates {
+		turns = append(turns, turn[tally]{c.name, func() (tally, error) { return countPairs(c.l, c.prefix, goroutines, fine.time) }, c.mayFail})
+	}
+	tallies, err := interleave(ctx, &fine, turns)
+	rates := make(map[string][]float64)
+	for name, list := range tallies {
+		for round := range slices.Chunk(list, parts) {
+			var sum tally
+			for _, part := range round {
+				sum.pairs += part.pairs
+				sum.took += part.took
+			}
+			rates[name] = append(rates[name], sum.rate())
+		}
+	}
+	return rates, err
+}
+
+// A tally counts pairs.
+type tally struct {
+	pairs int64
+	took  time.Duration
+}
+
+func (t tally) rate() float64 { return float64(t.pairs) / t.took.Seconds() }
+
 // pairRate returns the pairs per second of goroutines that each use their own name.
 func pairRate(l locker, prefix string, goroutines int, d time.Duration) (float64, error) {
+	t, err := countPairs(l, prefix, goroutines, d)
+	if err != nil {
+		return 0, err
+	}
+	return t.rate(), nil
+}
+
+// countPairs counts the pairs of goroutines that each use their own name.
+func countPairs(l locker, prefix string, goroutines int, d time.Duration) (t tally, err error) {
 	ctx := context.Background()
 	type one struct {
 		n atomic.Int64
@@ -111,16 +170,15 @@ func pairRate(l locker, prefix string, goroutines int, d time.Duration) (float64
 		select {
 		case err := <-errs:
 			if err != nil {
-				return 0, err
+				return t, err
 			}
 		case <-late:
-			return 0, fmt.Errorf("%d of %d goroutines hang", goroutines-g, goroutines)
+			return t, fmt.Errorf("%d of %d goroutines hang", goroutines-g, goroutines)
 		}
 	}
-	took := time.Since(begin)
-	sum := int64(0)
+	t.took = time.Since(begin)
 	for g := range counts {
-		sum += counts[g].n.Load()
+		t.pairs += counts[g].n.Load()
 	}
-	return float64(sum) / took.Seconds(), nil
+	return t, nil
 }

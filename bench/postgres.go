@@ -162,33 +162,28 @@ func (b *bench) postgres(ctx context.Context) error {
 	addr := b.startPostgres()
 	const direct = "through the store"
 	for _, goroutines := range []int{1, b.goroutines} {
-		lockers := make(map[string]locker)
-		var turns []turn[float64]
-		add := func(name string, l locker) {
-			lockers[name] = l
-			turns = append(turns, turn[float64]{name, func() (float64, error) { return pairRate(l, "own", goroutines, b.time) }, false})
-		}
+		var all []candidate
 		for _, p := range postgresPeers {
 			l, err := p.open(addr)
 			if err != nil {
 				return fmt.Errorf("%s: %w", p.name, err)
 			}
 			defer l.Close()
-			add(p.name, l)
+			all = append(all, candidate{name: p.name, l: l, prefix: "own"})
 		}
 		s, err := store.Open(ctx, servers.PostgresURL(addr))
 		if err != nil {
 			return err
 		}
 		defer s.Close()
-		add(direct, postgresStore{s})
-		rates, err := interleave(ctx, b, turns)
+		all = append(all, candidate{name: direct, l: postgresStore{s}, prefix: "own"})
+		rates, err := interleavePairs(ctx, b, goroutines, all)
 		if err != nil {
 			return err
 		}
 		work := "PostgreSQL, " + ownNamesOf(goroutines)
-		for _, t := range turns {
-			b.add(work, strings.TrimSuffix(t.name, onPostgres), pairs, rates[t.name], nil)
+		for _, c := range all {
+			b.add(work, strings.TrimSuffix(c.name, onPostgres), pairs, rates[c.name], nil)
 		}
 		least := 0.8
 		if goroutines > 1 {

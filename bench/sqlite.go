@@ -126,19 +126,14 @@ func (b *bench) sqlite(ctx context.Context) error {
 	}
 	defer plain.Close()
 	for _, goroutines := range []int{1, b.goroutines} {
-		lockers := map[string]locker{client: c, store: sqliteStore{s}, bare: plain}
-		var turns []turn[float64]
-		for _, name := range []string{bare, store, client} {
-			l := lockers[name]
-			turns = append(turns, turn[float64]{name, func() (float64, error) { return pairRate(l, "own", goroutines, b.time) }, false})
-		}
-		rates, err := interleave(ctx, b, turns)
+		all := []candidate{{name: bare, l: plain, prefix: "own"}, {name: store, l: sqliteStore{s}, prefix: "own"}, {name: client, l: c, prefix: "own"}}
+		rates, err := interleavePairs(ctx, b, goroutines, all)
 		if err != nil {
 			return err
 		}
 		work := "SQLite, " + ownNamesOf(goroutines)
-		for _, t := range turns {
-			b.add(work, t.name, pairs, rates[t.name], nil)
+		for _, c := range all {
+			b.add(work, c.name, pairs, rates[c.name], nil)
 		}
 		b.add(work, "store / bare", "×", ratios(rates[store], rates[bare]), atLeast(0.8))
 		b.add(work, "client / bare", "×", ratios(rates[client], rates[bare]), atLeast(0.8))
