@@ -19,13 +19,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// The functions that make all calls except List: one for a single call, one for several.
-var (
-	oneFunction  = fmt.Sprintf("one_v%d", version)
-	callFunction = fmt.Sprintf("call_v%d", version)
-)
-
-// The calls that they know.
+// The kinds of calls, as schema.sql numbers them.
 const (
 	opAcquire = iota + 1
 	opRelease
@@ -258,16 +252,7 @@ func (s *Store) putConn() { <-s.conns }
 func (s *Store) statement(calls []*call) (sql string, arguments []any) {
 	after, limit := s.sweeps.begin()
 	if len(calls) == 1 && limit == 0 {
-		c := calls[0]
-		mode, ttl := c.modeAndTTL()
-		r := &c.req
-		if c.op == opRelease || c.op == opLeave || c.op == opBreak {
-			return s.endSQL, []any{s.execMode(), inText, c.op, r.Name, uuid(r.ID), s.queueFlag(c)}
-		}
-		return s.oneSQL, []any{
-			s.execMode(), inText, microseconds(s.heartbeat), s.listener.channelForWaiters(),
-			c.op, r.Name, uuid(r.ID), mode, r.Weight, r.Limit, ttl, r.Tokens, r.Floor, s.queueFlag(c), r.Owner, r.Meta,
-		}
+		return s.statementForOne(calls[0])
 	}
 	n := len(calls)
 	ops, names, ids := make([]int64, n), make([]string, n), make([]pgtype.UUID, n)
@@ -282,9 +267,29 @@ func (s *Store) statement(calls []*call) (sql string, arguments []any) {
 		tokens[i], floors[i] = int64(r.Tokens), r.Floor
 		queues[i], owners[i], metas[i] = s.queueFlag(c), r.Owner, r.Meta
 	}
-	return s.callSQL, []any{
+	return s.sql.several, []any{
 		s.execMode(), inText, microseconds(s.heartbeat), s.listener.channelForWaiters(), after, limit,
 		ops, names, ids, modes, weights, limits, ttls, tokens, floors, queues, owners, metas,
+	}
+}
+
+// statementForOne returns the statement for one call. The most frequent calls have statements of
+// their own with fewer arguments, because each argument costs time.
+func (s *Store) statementForOne(c *call) (sql string, arguments []any) {
+	r, queue := &c.req, s.queueFlag(c)
+	mode, ttl := c.modeAndTTL()
+	switch {
+	case c.op == opAcquire && r.Mode == store.Exclusive:
+		return s.sql.acquire, []any{
+			s.execMode(), inText, microseconds(s.heartbeat), s.listener.channelForWaiters(),
+			r.Name, uuid(r.ID), ttl, r.Tokens, r.Floor, queue, r.Owner, r.Meta,
+		}
+	case c.op == opRelease && !queue:
+		return s.sql.release, []any{s.execMode(), inText, r.Name, uuid(r.ID)}
+	}
+	return s.sql.one, []any{
+		s.execMode(), inText, microseconds(s.heartbeat), s.listener.channelForWaiters(),
+		c.op, r.Name, uuid(r.ID), mode, r.Weight, r.Limit, ttl, r.Tokens, r.Floor, queue, r.Owner, r.Meta,
 	}
 }
 
@@ -331,10 +336,19 @@ func microseconds(d time.Duration) int64 {
 	return int64((d + time.Microsecond - 1) / time.Microsecond)
 }
 
-// endStatement returns the statement for a call that ends a grant or a wait. It has only the
-// parameters that such a call needs, because each parameter costs time.
-func endStatement(quotedSchema, function string) string {
-	return "SELECT " + quotedSchema + "." + function + "(0, '', $1, $2, $3, 0::smallint, 0, 0, 0, 0, 0, $4, '', '')"
+// callStatements are the statements that make calls. Each calls one function of the schema.
+type callStatements struct {
+	acquire string // one exclusive Acquire
+	release string // one Release of an identity that has no request in flight
+	one     string // one call of any kind
+	several string // several calls of any kind
+}
+
+func callStatementsOf(quotedSchema string, version int) callStatements {
+	call := func(function string, n int) string {
+		return functionCall(quotedSchema, fmt.Sprintf("%s_v%d", function, version), n)
+	}
+	return callStatements{call("acquire", 10), call("release", 2), call("one", 14), call("call", 16)}
 }
 
 // functionCall returns the statement that calls a function with n arguments.

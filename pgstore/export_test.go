@@ -2,7 +2,6 @@ package pgstore
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -16,9 +15,7 @@ func Pushed(s *Store) bool { return s.listener.pushed() }
 
 // UseVersion makes a store call the functions of another version.
 func UseVersion(s *Store, schema string, version int) {
-	one := fmt.Sprintf("one_v%d", version)
-	s.oneSQL, s.endSQL = functionCall(schema, one, 14), endStatement(schema, one)
-	s.callSQL = functionCall(schema, fmt.Sprintf("call_v%d", version), 16)
+	s.sql = callStatementsOf(schema, version)
 }
 
 // NewOwning returns a store that uses a pool in the same way as Open.

@@ -133,7 +133,7 @@ func checkSchema(ctx context.Context, db querier, schema string) (bool, error) {
 			WHERE s.nspname = $1), false),
 		coalesce((SELECT string_agg(substr(proname, 7), ' ' ORDER BY length(proname), proname) FROM pg_catalog.pg_proc p
 			JOIN pg_catalog.pg_namespace s ON s.oid = p.pronamespace WHERE s.nspname = $1 AND proname LIKE 'call\_v%'), '')`
-	rows, err := db.Query(ctx, query, pgx.QueryExecModeExec, unquoted, callFunction)
+	rows, err := db.Query(ctx, query, pgx.QueryExecModeExec, unquoted, fmt.Sprintf("call_v%d", version))
 	if err != nil {
 		return false, explain(err)
 	}

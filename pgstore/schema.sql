@@ -124,7 +124,7 @@ BEGIN
 	IF e.found IS NULL THEN
 		e.found := false;
 		e.crowd := false;
-		SELECT m.floor INTO e.highest FROM meta m;
+		SELECT m.floor INTO e.highest FROM meta m WHERE m.one;
 		RETURN e;
 	END IF;
 	IF e.id IS NULL THEN
@@ -213,7 +213,7 @@ END $$;
 -- removes expired records of the name, because settle does not do so while the name is in use.
 CREATE FUNCTION note_end(a_name text, a_id uuid, a_at bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-	INSERT INTO names (name, highest, used, crowd) VALUES (a_name, (SELECT m.floor FROM meta m), a_at, true)
+	INSERT INTO names (name, highest, used, crowd) VALUES (a_name, (SELECT m.floor FROM meta m WHERE m.one), a_at, true)
 		ON CONFLICT (name) DO UPDATE SET crowd = true, used = a_at;
 	DELETE FROM ended x WHERE x.name = a_name AND x.until <= a_at;
 	INSERT INTO ended VALUES (a_name, a_id, a_at + 60000000) ON CONFLICT (name, id) DO UPDATE SET until = excluded.until;
@@ -570,7 +570,7 @@ BEGIN
 		top := greatest(top, highest); -- without NULL
 	END LOOP;
 	IF top > 0 THEN
-		UPDATE meta SET floor = greatest(floor, top);
+		UPDATE meta m SET floor = greatest(m.floor, top) WHERE m.one;
 	END IF;
 	RETURN CASE WHEN looked < a_limit THEN '' ELSE last END;
 END $$;
@@ -581,49 +581,82 @@ END $$;
 -- Releases and changes of the queue do not wait for the disk, because losing them does no harm.
 -- After a lost release there is a grant again, which ends with its TTL. Everything that was
 -- committed later is lost too.
+--
+-- They return the outcome in JSON, or only the token of a grant, or an empty text for success. A
+-- text is faster than a row, and the most frequent outcomes are short.
+--
+-- They set enable_seqscan = off, because the server would read a short table from end to end, and
+-- would keep that plan while the table grows. So every statement needs an index: without one, its
+-- estimated cost is so high that the server first compiles it (JIT), which takes long.
 
--- one_v1 makes one call: 1 acquire, 2 release, 3 leave, 4 keep, 5 renew, 6 break. It returns the
--- outcome in JSON, or only the token of a grant, or an empty text for success. A text is faster
--- than a row, and the most frequent outcomes are short. For an acquire, a_queue says whether it
--- joins the queue. For the calls that end a grant, it says whether a request of that identity may
--- still arrive.
+-- acquire_v1 makes an exclusive acquire. Its short path is for names that nobody holds or waits for.
+CREATE FUNCTION acquire_v1(a_heartbeat bigint, a_wake text, a_name text, a_id uuid, a_ttl bigint, a_tokens integer, a_floor bigint, a_queue boolean,
+	a_owner text, a_meta text)
+RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = {{schema}}, pg_temp SET enable_seqscan = off AS $$
+DECLARE
+	-- One expression is faster than several statements. It locks the name before it reads the time.
+	at  bigint := CASE
+		WHEN current_setting('transaction_isolation') <> 'read committed' THEN refuse_isolation()
+		WHEN pg_advisory_xact_lock(1215260740, hashtext(a_name)) IS NOT NULL THEN now_us() END;
+	own bigint; -- token
+BEGIN
+	UPDATE names m SET token = greatest(m.highest + 1, at, a_floor + 1), tokens = a_tokens,
+			highest = greatest(m.highest + 1, at, a_floor + 1) + a_tokens - 1,
+			used = at, id = a_id, state = 0, since = at, until = at + a_ttl, owner = a_owner, meta = a_meta
+		WHERE m.name = a_name AND m.id IS NULL AND NOT m.crowd AND greatest(m.highest, a_floor) < 9007199254740991 - a_tokens
+		RETURNING m.token INTO own;
+	IF FOUND THEN
+		RETURN own;
+	END IF;
+	RETURN one_v1(a_heartbeat, a_wake, 1::smallint, a_name, a_id, 1::smallint, 1, 0, a_ttl, a_tokens, a_floor, a_queue, a_owner, a_meta);
+END $$;
+
+-- release_v1 releases a grant of an identity that has no request in flight. Its short path is for
+-- exclusive grants of names that nobody waits for.
+CREATE FUNCTION release_v1(a_name text, a_id uuid)
+RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = {{schema}}, pg_temp SET enable_seqscan = off AS $$
+DECLARE
+	at bigint := CASE
+		WHEN current_setting('transaction_isolation') <> 'read committed' THEN refuse_isolation()
+		WHEN pg_advisory_xact_lock(1215260740, hashtext(a_name)) IS NOT NULL
+			AND set_config('synchronous_commit', 'off', true) IS NOT NULL THEN now_us() END;
+BEGIN
+	UPDATE names m SET id = NULL, used = at
+		WHERE m.name = a_name AND m.id = a_id AND m.state = 0 AND m.until > at AND NOT m.crowd;
+	IF FOUND THEN
+		RETURN '';
+	END IF;
+	RETURN one_v1(0, '', 2::smallint, a_name, a_id, 0::smallint, 0, 0, 0, 0, 0, false, '', '');
+END $$;
+
+CREATE FUNCTION refuse_isolation() RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+	RAISE EXCEPTION 'locks need transactions that are read committed' USING ERRCODE = 'HF001';
+END $$;
+
+-- one_v1 makes any call: 1 acquire, 2 release, 3 leave, 4 keep, 5 renew, 6 break. For an acquire,
+-- a_queue says whether it joins the queue. For the calls that end a grant, it says whether a
+-- request of that identity may still arrive.
 CREATE FUNCTION one_v1(a_heartbeat bigint, a_wake text, a_op smallint, a_name text, a_id uuid, a_mode smallint, a_weight integer, a_lim integer,
 	a_ttl bigint, a_tokens integer, a_floor bigint, a_queue boolean, a_owner text, a_meta text)
-RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = {{schema}}, pg_temp AS $$
+RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = {{schema}}, pg_temp SET enable_seqscan = off AS $$
 DECLARE
 	o    outcome;
 	at   bigint;
-	own  bigint; -- token
 	done text;
 BEGIN
 	IF current_setting('transaction_isolation') <> 'read committed' THEN
-		RAISE EXCEPTION 'locks need transactions that are read committed' USING ERRCODE = 'HF001';
+		PERFORM refuse_isolation();
 	END IF;
-	done := pg_advisory_xact_lock(1215260740, hashtext(a_name)); -- an assignment is faster than PERFORM
+	PERFORM pg_advisory_xact_lock(1215260740, hashtext(a_name));
 	at := now_us();
-	-- The short paths come first. They are for names that no other client holds or waits for.
 	IF a_op = 1 THEN
-		IF a_mode = 1 THEN
-			UPDATE names m SET token = greatest(m.highest + 1, at, a_floor + 1), tokens = a_tokens,
-					highest = greatest(m.highest + 1, at, a_floor + 1) + a_tokens - 1, used = at,
-					id = a_id, state = 0, since = at, until = at + a_ttl, owner = a_owner, meta = a_meta
-				WHERE m.name = a_name AND m.id IS NULL AND NOT m.crowd AND greatest(m.highest, a_floor) < 9007199254740991 - a_tokens
-				RETURNING m.token INTO own;
-			IF FOUND THEN
-				RETURN own;
-			END IF;
-		END IF;
 		o := acquire(a_name, a_id, a_mode, a_weight, a_lim, a_ttl, a_tokens, a_floor, a_queue, a_owner, a_meta, a_wake, a_heartbeat);
 		IF o.status <> 0 THEN
 			done := set_config('synchronous_commit', 'off', true);
 		END IF;
 	ELSIF a_op = 2 THEN
 		done := set_config('synchronous_commit', 'off', true);
-		UPDATE names m SET id = NULL, used = at WHERE m.name = a_name AND m.id = a_id AND m.state = 0 AND m.until > at AND NOT m.crowd
-			AND NOT a_queue;
-		IF FOUND THEN
-			RETURN '';
-		END IF;
 		o := end_grant(a_name, a_id, 0::smallint);
 	ELSIF a_op = 3 THEN
 		done := set_config('synchronous_commit', 'off', true);
@@ -631,6 +664,7 @@ BEGIN
 	ELSIF a_op = 4 THEN
 		o := keep(a_name, a_id, a_mode, a_ttl);
 	ELSIF a_op = 5 THEN
+		-- The short path is for exclusive grants that need no tokens.
 		IF a_tokens = 0 AND a_mode = 1 THEN
 			UPDATE names m SET until = at + a_ttl, used = at, highest = greatest(m.highest, a_floor)
 				WHERE m.name = a_name AND m.id = a_id AND m.state = 0 AND m.until > at;
@@ -657,24 +691,29 @@ END $$;
 CREATE FUNCTION call_v1(a_heartbeat bigint, a_wake text, a_sweep text, a_sweeps integer,
 	a_ops smallint[], a_names text[], a_ids uuid[], a_modes smallint[], a_weights integer[], a_lims integer[], a_ttls bigint[],
 	a_tokens integer[], a_floors bigint[], a_queues boolean[], a_owners text[], a_metas text[])
-RETURNS SETOF text LANGUAGE plpgsql SECURITY DEFINER SET search_path = {{schema}}, pg_temp AS $$
+RETURNS SETOF text LANGUAGE plpgsql SECURITY DEFINER SET search_path = {{schema}}, pg_temp SET enable_seqscan = off AS $$
 DECLARE
 	k       integer;
-	c       record;
+	done    text;
 	commits text := current_setting('synchronous_commit');
 	durable boolean := false;
 BEGIN
-	FOR k IN SELECT DISTINCT hashtext(x) FROM unnest(a_names) x ORDER BY 1 LOOP
-		PERFORM pg_advisory_xact_lock(1215260740, k);
+	FOREACH k IN ARRAY (SELECT array_agg(DISTINCT hashtext(x) ORDER BY hashtext(x)) FROM unnest(a_names) x) LOOP
+		done := pg_advisory_xact_lock(1215260740, k); -- an assignment is faster than PERFORM
 	END LOOP;
-	FOR c IN SELECT * FROM unnest(a_ops, a_names, a_ids, a_modes, a_weights, a_lims, a_ttls, a_tokens, a_floors, a_queues, a_owners, a_metas)
-		WITH ORDINALITY x (op, name, id, mode, weight, lim, ttl, tokens, floor, queue, owner, meta, call) ORDER BY call
-	LOOP
-		RETURN NEXT one_v1(a_heartbeat, a_wake, c.op, c.name, c.id, c.mode, c.weight, c.lim, c.ttl, c.tokens, c.floor, c.queue, c.owner, c.meta);
+	FOR i IN 1 .. cardinality(a_ops) LOOP -- faster than a query over the arrays
+		IF a_ops[i] = 1 AND a_modes[i] = 1 THEN
+			RETURN NEXT acquire_v1(a_heartbeat, a_wake, a_names[i], a_ids[i], a_ttls[i], a_tokens[i], a_floors[i], a_queues[i], a_owners[i], a_metas[i]);
+		ELSIF a_ops[i] = 2 AND NOT a_queues[i] THEN
+			RETURN NEXT release_v1(a_names[i], a_ids[i]);
+		ELSE
+			RETURN NEXT one_v1(a_heartbeat, a_wake, a_ops[i], a_names[i], a_ids[i], a_modes[i], a_weights[i], a_lims[i], a_ttls[i], a_tokens[i],
+				a_floors[i], a_queues[i], a_owners[i], a_metas[i]);
+		END IF;
 		IF current_setting('synchronous_commit') = commits THEN
 			durable := true;
 		ELSE
-			PERFORM set_config('synchronous_commit', commits, true);
+			done := set_config('synchronous_commit', commits, true);
 		END IF;
 	END LOOP;
 	IF a_sweeps > 0 THEN
@@ -688,7 +727,7 @@ END $$;
 -- list_v1 returns one page of names with their holders and waiters.
 CREATE FUNCTION list_v1(a_name text, a_prefix text, a_cursor text, a_limit integer)
 RETURNS TABLE (name text, holders json, waiters json)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = {{schema}}, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = {{schema}}, pg_temp SET enable_seqscan = off AS $$
 DECLARE
 	at bigint := now_us();
 BEGIN

@@ -8,6 +8,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/pgstore"
 	"github.com/holdfast-lock/holdfast/store"
@@ -159,7 +162,7 @@ func TestProgramsOfTwoVersionsExcludeEachOtherDuringAMigration(t *testing.T) {
 		t.Fatal(err)
 	}
 	migration := "BEGIN; SET LOCAL search_path = versions; ALTER TABLE names ADD COLUMN note text NOT NULL DEFAULT 'new';"
-	for _, f := range []string{"one", "call", "list", "version"} {
+	for _, f := range []string{"acquire", "release", "one", "call", "list", "version"} {
 		from := strings.Index(text, "CREATE FUNCTION "+f+"_v1")
 		to := from + strings.Index(text[from:], "$$;") + 3
 		migration += strings.ReplaceAll(text[from:to], f+"_v1", f+"_v2") + "\n"
@@ -190,7 +193,7 @@ func TestProgramsOfTwoVersionsExcludeEachOtherDuringAMigration(t *testing.T) {
 	}
 
 	// If a later version of the schema no longer supports this program, the error says so.
-	p.Must("DROP FUNCTION versions.one_v1, versions.call_v1")
+	p.Must("DROP FUNCTION versions.call_v1")
 	if _, err := store.Open(ctx, url); err == nil || !strings.Contains(err.Error(), "version 2") {
 		t.Errorf("%v, want an error that names the versions", err)
 	}
@@ -205,5 +208,128 @@ func TestTheLastNameIsListed(t *testing.T) {
 	page, err := s.List(t.Context(), store.Query{})
 	if err != nil || len(page.Locks) != 1 || page.Locks[0].Name != r.Name {
 		t.Errorf("listed %+v, %v", page, err)
+	}
+}
+
+// The functions run with the rights of their owner. A role must not be able to make them use
+// operators and functions of its own.
+func TestFunctionsIgnoreOperatorsAndFunctionsOfTheCaller(t *testing.T) {
+	p := server(t)
+	open(t, p.URL()+"&schema=rights")
+	p.Must(`CREATE SCHEMA own; DO $do$
+DECLARE
+	o record;
+	n integer := 0;
+	fail text := 'LANGUAGE plpgsql AS $f$ BEGIN RAISE EXCEPTION USING MESSAGE = %L; END $f$';
+BEGIN
+	FOR o IN SELECT oprname AS name, oprleft::regtype AS l, oprright::regtype AS r, oprresult::regtype AS result FROM pg_operator
+		WHERE oprkind = 'b' AND oprleft IN ('int2'::regtype, 'int4'::regtype, 'int8'::regtype, 'float8'::regtype, 'text'::regtype, 'uuid'::regtype)
+			AND oprright IN ('int2'::regtype, 'int4'::regtype, 'int8'::regtype, 'float8'::regtype, 'text'::regtype, 'uuid'::regtype)
+	LOOP
+		n := n + 1;
+		EXECUTE format('CREATE FUNCTION own.operator%s(%s, %s) RETURNS %s ', n, o.l, o.r, o.result) || format(fail, o.name || ' of the caller');
+		EXECUTE format('CREATE OPERATOR own.%s (FUNCTION = own.operator%s, LEFTARG = %s, RIGHTARG = %s)', o.name, n, o.l, o.r);
+	END LOOP;
+	FOR o IN SELECT proname AS name, pg_get_function_identity_arguments(oid) AS arguments, prorettype::regtype AS result FROM pg_proc
+		WHERE pronamespace = 'pg_catalog'::regnamespace AND proname IN ('current_setting', 'set_config', 'pg_advisory_xact_lock', 'hashtext',
+			'date_part', 'clock_timestamp', 'replace', 'pg_notify', 'to_json', 'json_strip_nulls', 'repeat', 'chr')
+	LOOP
+		EXECUTE format('CREATE FUNCTION own.%I(%s) RETURNS %s ', o.name, o.arguments, o.result) || format(fail, o.name || ' of the caller');
+	END LOOP;
+END $do$`)
+	config, err := pgxpool.ParseConfig(p.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.ConnConfig.RuntimeParams["search_path"] = "own, pg_temp, pg_catalog"
+	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	if _, err := pool.Exec(t.Context(), "SELECT 1 + 1"); err == nil || !strings.Contains(err.Error(), "+ of the caller") {
+		t.Fatalf("%v, want that the operator of the caller is used", err)
+	}
+	const id, other = "'00000000-0000-0000-0000-000000000001'", "'00000000-0000-0000-0000-000000000002'"
+	acquire := func(id string) string {
+		return "SELECT rights.acquire_v1(5000000, '', 'n', " + id + ", 1000000, 1, 0, true, '', '')"
+	}
+	one := func(op int, id string) string {
+		return fmt.Sprintf("SELECT rights.one_v1(5000000, '', %d::smallint, 'n', %s, 2::smallint, 1, 0, 1000000, 0, 0, false, '', '')", op, id)
+	}
+	call := func(op int, id string) string {
+		return fmt.Sprintf(`SELECT rights.call_v1(5000000, '', '', 64, '{%d}', '{n}', ARRAY[%s::uuid], '{1}', '{1}', '{0}', '{1000000}', '{1}', '{0}', '{false}', '{""}', '{""}')`, op, id)
+	}
+	for _, statement := range []string{
+		acquire(id), acquire(other), "SELECT rights.release_v1('n', " + id + ")", acquire(other), one(5, other), one(4, other), one(6, other),
+		acquire(id), "SELECT rights.release_v1('n', " + id + ")", // by the short path
+		acquire(id), "SELECT rights.release_v1('n', " + id + ")",
+		one(1, id), one(2, id), one(3, id), call(1, id), call(2, id), "SELECT rights.list_v1('', '', '', 10)", "SELECT rights.version_v1()",
+	} {
+		if _, err := pool.Exec(t.Context(), statement); err != nil {
+			t.Errorf("%s: %v", statement, err)
+		}
+	}
+}
+
+// Grants and what keeps a name closed wait for the disk. Releases and refusals do not. All calls
+// refuse isolation levels under which they would not see each other's changes.
+func TestWhatWaitsForTheDiskAndWhichLevelsAreRefused(t *testing.T) {
+	p := server(t)
+	open(t, p.URL()+"&schema=levels")
+	pool := newPool(t, p.URL(), 1)
+	const id, other = "'00000000-0000-0000-0000-000000000001'", "'00000000-0000-0000-0000-000000000002'"
+	acquire := func(id string) string {
+		return "SELECT levels.acquire_v1(5000000, '', 'n', " + id + ", 60000000, 1, 0, true, '', '')"
+	}
+	release := "SELECT levels.release_v1('n', " + id + ")"
+	one := func(op int) string {
+		return fmt.Sprintf("SELECT levels.one_v1(5000000, '', %d::smallint, 'n', %s, 1::smallint, 1, 0, 60000000, 0, 0, false, '', '')", op, id)
+	}
+	several := func(ops string, ids ...string) string {
+		same := func(v string) string { return "'{" + strings.TrimSuffix(strings.Repeat(v+",", len(ids)), ",") + "}'" }
+		return fmt.Sprintf("SELECT levels.call_v1(5000000, '', '', 0, '{%s}', %s, ARRAY[%s]::uuid[], %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+			ops, same("n"), strings.Join(ids, ","), same("1"), same("1"), same("0"), same("60000000"), same("1"), same("0"), same("false"), same(`""`), same(`""`))
+	}
+	for _, c := range []struct{ what, statement, commits string }{
+		{"a grant of a new name", acquire(id), "on"},
+		{"a refusal", acquire(other), "off"},
+		{"a renewal", one(5), "on"},
+		{"a release with a waiter", release, "off"},
+		{"a grant to the waiter", acquire(other), "on"},
+		{"a release that comes too late", release, "off"},
+		{"a release by the other", several("2", other), "off"},
+		{"a grant of a free name", acquire(id), "on"},
+		{"a release", release, "off"},
+		{"a grant among several calls", several("1", id), "on"},
+		{"a release among several calls", several("2", id), "off"},
+		{"a grant before a release", several("1,2", id, id), "on"},
+		{"a release after nothing", several("2,2", id, id), "off"},
+		{"a grant of one call", one(1), "on"},
+		{"a kept record", one(4), "on"},
+		{"a break", one(6), "on"},
+	} {
+		for _, level := range []string{"REPEATABLE READ", "SERIALIZABLE", "READ COMMITTED"} {
+			err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+				if _, err := tx.Exec(t.Context(), "SET TRANSACTION ISOLATION LEVEL "+level); err != nil {
+					return err
+				}
+				if _, err := tx.Exec(t.Context(), c.statement); err != nil {
+					return err
+				}
+				var commits string
+				if err := tx.QueryRow(t.Context(), "SELECT current_setting('synchronous_commit')").Scan(&commits); err != nil {
+					return err
+				}
+				if commits != c.commits {
+					t.Errorf("%s: synchronous_commit is %s, want %s", c.what, commits, c.commits)
+				}
+				return nil
+			})
+			if level == "READ COMMITTED" && err != nil || level != "READ COMMITTED" && (err == nil || !strings.Contains(err.Error(), "HF001")) {
+				t.Errorf("%s, %s: %v", c.what, level, err)
+			}
+		}
 	}
 }

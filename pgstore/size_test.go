@@ -201,3 +201,62 @@ func TestAPairLeavesNoWorkForVacuum(t *testing.T) {
 		t.Errorf("%d%% HOT updates, %d bytes, %d dead tuples", hot, size, dead)
 	}
 }
+
+// Calls find their rows by an index, even if the server made its plans while the tables were
+// short. Such a plan is kept while a table grows, and each call would read all names.
+func TestNoCallReadsAWholeTable(t *testing.T) {
+	p := server(t)
+	url := p.URL() + "&schema=scans&pool_max_conns=1"
+	const scans = "SELECT coalesce(sum(seq_scan), 0) FROM pg_stat_user_tables WHERE schemaname = 'scans'"
+	open(t, url).Close() // creates the tables and scans them; the server counts that when its process ends, at the latest
+	eventually(t, "the creation is not counted", func() bool { return number(t, p, scans) > 0 })
+	before := number(t, p, scans)
+	p.Must("VACUUM ANALYZE") // the server now knows how short the tables are
+	s := open(t, url)
+	ctx := t.Context()
+	for i := range 20 { // a plan of a prepared statement is kept after a few times
+		name := fmt.Sprint("name", i%3)
+		r := request(name)
+		granted(t, s, r)
+		waiter := request(name)
+		waiter.Queue = true
+		refused(t, s, waiter)
+		if _, err := s.Renew(ctx, []store.Renewal{{Name: name, ID: r.ID, TTL: r.TTL, Mode: store.Exclusive, Tokens: i % 2}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.List(ctx, store.Query{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Leave(ctx, name, waiter.ID); err != nil {
+			t.Fatal(err)
+		}
+		release(t, s, r)
+		shared := request(name)
+		shared.Mode = store.Shared
+		granted(t, s, shared)
+		if err := s.Break(ctx, name, shared.ID); err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for k := range 10 { // these calls share statements, which also sweep
+			wg.Go(func() {
+				r := request(fmt.Sprint("other", i, "/", k))
+				granted(t, s, r)
+				if err := s.Release(ctx, r.Name, r.ID, store.Keep{State: store.Cooling, For: time.Millisecond}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		// As if some seconds had passed, and there had been other holders or waiters.
+		p.Must("SET enable_seqscan = off; UPDATE scans.names SET used = used - 10000000, crowd = true WHERE name >= 'other' AND NOT crowd")
+	}
+	s.Close()
+	eventually(t, "the calls are not counted", func() bool {
+		return number(t, p, "SELECT coalesce(sum(n_tup_upd), 0) FROM pg_stat_user_tables WHERE schemaname = 'scans'") > 20
+	})
+	if n := number(t, p, scans) - before; n != 0 {
+		t.Errorf("%d scans of whole tables: %v", n,
+			p.Must("SELECT relname, seq_scan FROM pg_stat_user_tables WHERE schemaname = 'scans' AND seq_scan > 0"))
+	}
+}

@@ -63,9 +63,7 @@ type Store struct {
 	pool    *pgxpool.Pool
 	owned   bool
 	schema  string // quoted
-	oneSQL  string
-	endSQL  string
-	callSQL string
+	sql     callStatements
 	listSQL string
 
 	unprepared atomic.Bool // see execMode
@@ -163,8 +161,7 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, c config) (*Store, error)
 	}
 	s := &Store{
 		pool: pool, owned: c.owned, schema: quoted,
-		oneSQL: functionCall(quoted, oneFunction, 14), callSQL: functionCall(quoted, callFunction, 16),
-		endSQL: endStatement(quoted, oneFunction), listSQL: listStatement(quoted),
+		sql: callStatementsOf(quoted, version), listSQL: listStatement(quoted),
 		heartbeat: c.heartbeat, conns: make(chan struct{}, c.conns),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
