@@ -70,6 +70,11 @@
 // that is not renewed until its deadline is lost. While a call waits for a lock, and for 30
 // seconds after that, a store has one more connection outside of the pool, to listen.
 //
+// A firewall or a failover may leave idle connections on which nothing arrives. The pool tests a
+// connection that was idle for a second before it uses it. The pool of Open gives up such a test
+// after one second. A pool that is passed to New should have a PingTimeout as well; otherwise each
+// dead connection costs the three seconds of a call.
+//
 // # Waiting
 //
 // A waiter is woken by NOTIFY, on a channel of its client. A release without waiters sends no

@@ -167,21 +167,36 @@ func TestCloseEndsADiagnosisOfAHungServer(t *testing.T) {
 
 // The network drops the packets of connections that were idle, and new connections work: there was a
 // failover, or a firewall forgot them. The pool tests such connections before it uses them, until the
-// deadline of the call, or for a minute if there is none. Then pgx needs 15 seconds to close one.
+// deadline of the call, or for a minute if there is none. Then pgx needs 15 seconds to close one. The
+// pool of Open has a shorter limit for a test, and room for new connections.
 func TestCallsWorkAgainAfterIdleConnectionsHaveDied(t *testing.T) {
 	p := servers.StartPostgres(t, servers.PostgresOptions{NoSync: true})
 	endless, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
-	for name, ctx := range map[string]context.Context{"a context without an end": context.Background(), "a context with an end": endless} {
+	applications, err := pgxpool.ParseConfig(p.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	applications.MaxConns = 2
+	own, _, err := pgstore.PoolConfig(p.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		ctx    context.Context
+		config *pgxpool.Config
+		idle   int
+		limit  time.Duration
+	}{
+		"a context without an end": {context.Background(), applications, 2, 40 * time.Second},
+		"a context with an end":    {endless, applications, 2, 40 * time.Second},
+		"the pool of Open":         {endless, own, 6, 12 * time.Second}, // six tests, and one more call
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			proxy := faultproxy.Start(t, p.Addr())
 			var direct atomic.Bool
-			config, err := pgxpool.ParseConfig(p.URL())
-			if err != nil {
-				t.Fatal(err)
-			}
-			config.MaxConns, config.MinConns = 2, 2
+			config := test.config.Copy()
 			config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return true }
 			config.ConnConfig.DialFunc = func(ctx context.Context, network, _ string) (net.Conn, error) {
 				addr := proxy.Addr()
@@ -200,13 +215,23 @@ func TestCallsWorkAgainAfterIdleConnectionsHaveDied(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer s.Close()
-			eventually(t, "two connections", func() bool { return pool.Stat().IdleConns() == 2 })
+			conns := make([]*pgxpool.Conn, test.idle)
+			for i := range conns {
+				if conns[i], err = pool.Acquire(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, conn := range conns {
+				conn.Release()
+			}
+			eventually(t, "idle connections", func() bool { return int(pool.Stat().IdleConns()) == test.idle })
 			proxy.ToServer.Hold()
 			direct.Store(true)
 			defer proxy.Heal()
 			begin := time.Now()
-			for time.Since(begin) < 40*time.Second {
-				if _, err = s.Acquire(ctx, request("after")); err == nil {
+			for time.Since(begin) < test.limit {
+				if _, err = s.Acquire(test.ctx, request("after")); err == nil {
+					t.Logf("worked after %v", time.Since(begin))
 					return
 				}
 			}

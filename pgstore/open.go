@@ -99,6 +99,7 @@ func poolConfig(u *store.URL) (config *pgxpool.Config, schema string, err error)
 	if !u.Query.Has("pool_max_conns") {
 		config.MaxConns = ownConns
 	}
+	config.PingTimeout = pingTimeout
 	if len(config.ConnConfig.Fallbacks) > 0 && len(u.Hosts) > 1 && !u.Query.Has("target_session_attrs") {
 		config.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite // find the primary
 	}

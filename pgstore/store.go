@@ -46,6 +46,10 @@ const (
 	sharedConns = 2
 	ownConns    = 8
 
+	// pingTimeout bounds how long a pool that Open made tests a connection that was idle. It is
+	// less than callTimeout: if several connections have died, a call does not end at the first.
+	pingTimeout = time.Second
+
 	// closeTimeout bounds how long Close waits for connections of a pool that Open made. The pool
 	// asks the server to cancel the statements of calls whose callers gave up. If the server
 	// hangs, the pool waits for that for up to 15 seconds.
