@@ -124,6 +124,12 @@ func TestEveryCallEndsInTime(t *testing.T) {
 		defer p.Continue()
 		check(t, s)
 	})
+	t.Run("hung, and connecting has a shorter limit", func(t *testing.T) {
+		s := openStore(t, p.URL()+"&connect_timeout=1")
+		p.Stop()
+		defer p.Continue()
+		check(t, s)
+	})
 	t.Run("pool used up", func(t *testing.T) {
 		pool := newPool(t, p.URL(), 2)
 		s, err := pgstore.New(pool)

@@ -39,13 +39,18 @@ func (s *Store) bound(ctx context.Context, limit time.Duration) (context.Context
 	return context.WithTimeout(ctx, limit)
 }
 
-// NoReply returns ErrNoReply if a call failed because its time limit was over, and not because
-// the caller's context ended. It adds the reason that the store gives. Otherwise it returns err.
+// NoReply returns ErrNoReply if a call failed because a time limit was over, that of the call or
+// a shorter one of the store, and not because the caller's context ended. It adds the reason that
+// the store gives. Otherwise it returns err.
 func NoReply(ctx, callCtx context.Context, err error) error {
-	if err == nil || callCtx.Err() == nil || ctx.Err() != nil {
+	ended := callCtx.Err()
+	if ended == nil && errors.Is(err, context.DeadlineExceeded) {
+		ended = context.DeadlineExceeded
+	}
+	if err == nil || ended == nil || ctx.Err() != nil {
 		return err
 	}
-	if ended := callCtx.Err(); err != ended {
+	if err != ended {
 		return fmt.Errorf("%w: %s", ErrNoReply, strings.TrimSuffix(err.Error(), ": "+ended.Error()))
 	}
 	return ErrNoReply
