@@ -282,7 +282,7 @@ func TestALeaseThatHasNoMajorityIsNotRepaired(t *testing.T) {
 	b := quorumBed(t, 3, servers.RedisOptions{})
 	h := new(History)
 	client, other := b.open(), b.open()
-	lease := record(h).must(t, client, "n", shortTTL)
+	lease := record(h).must(t, client, "n", 5*shortTTL, holdfast.NoRenew()) // a renewal would repair the first node before the second one is lost
 	over := lease.watch()
 	b.votes("n", len(b.nodes))
 	b.nodes[0].Wipe()

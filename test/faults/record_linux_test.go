@@ -80,9 +80,12 @@ func (h *held) believes() bool {
 	at := now()
 	// A lease ends its margin before the time at which the store may end the grant. The margin is
 	// also for stores that use the wall clock, which runs faster than the monotonic clock while it
-	// is being corrected. One percent is more than usual corrections need.
-	margin := min(max(h.ttl/20, time.Millisecond), time.Second) - h.ttl/100
-	h.hold.Expiry = max(h.hold.Expiry, at+time.Until(h.Deadline())+margin)
+	// is being corrected. One percent is more than usual corrections need. A waiter may be granted
+	// less than the TTL at first, with a smaller margin.
+	left := time.Until(h.Deadline())
+	ttl := max(0, min(h.ttl, left))
+	margin := min(max(ttl/20, time.Millisecond), time.Second) - ttl/100
+	h.hold.Expiry = max(h.hold.Expiry, at+left+margin)
 	if h.ctx.Err() != nil {
 		return false
 	}
