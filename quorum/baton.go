@@ -111,11 +111,12 @@ func (a *attempt) startBaton() bool {
 
 func (s *Store) allBut(bell int) uint16 { return (1<<len(s.nodes) - 1) &^ (1 << bell) }
 
-// idAt returns the identity that a vote of a node has.
+// idAt returns the identity that a vote of a node has. The votes of a baton that is being passed on are
+// no longer those of the session. If it is not passed on, the Release in progress ends them.
 func (se *session) idAt(i int) store.ID {
 	se.mu.Lock()
 	defer se.mu.Unlock()
-	if se.baton != nil && se.under&(1<<i) != 0 {
+	if se.baton != nil && se.baton.state != batonPassing && se.under&(1<<i) != 0 {
 		return se.baton.id
 	}
 	return se.key.id
@@ -180,7 +181,7 @@ func (a *attempt) takeBaton() (answer store.Answer, ok bool) {
 		se.mu.Unlock()
 		return answer, false
 	}
-	usable := a.votes[a.bell].state == granted && b.next <= last && b.next > a.floor &&
+	usable := a.votes[a.bell].state == granted && b.next <= last && b.next > a.floor && !a.hasOthers() &&
 		until-now >= min(a.want, s.rules.validity(ttlAtNodes(passTTL), 0))/4 && !se.held && se.baton == nil && se.tainted == 0
 	if !usable {
 		se.mu.Unlock()
@@ -202,6 +203,17 @@ func (a *attempt) takeBaton() (answer store.Answer, ok bool) {
 	}
 	s.completeLater(se)
 	return store.Answer{Token: first, Tokens: int(last - first + 1), TTL: until - a.begin, Waiters: a.waiters}, true
+}
+
+// hasOthers reports whether nodes other than the bell have given their votes to the identity of the
+// request, or may do so. With a baton, nobody would give these votes back.
+func (a *attempt) hasOthers() bool {
+	for i, v := range a.votes {
+		if i != a.bell && (v.state == asked || v.state == granted) {
+			return true
+		}
+	}
+	return false
 }
 
 // endBaton ends the votes of a baton that is not used, in the background. They are ended before later

@@ -234,7 +234,7 @@ func (s *Store) lookup(ctx context.Context, name string, silentNodes *silent) (l
 		return lock, ctx.Err()
 	}
 	silent := 0
-	holders := make(map[store.ID][]store.Holder)
+	holders, at := make(map[store.ID][]store.Holder), make(map[store.ID]int)
 	waiters := make(map[store.ID]store.Waiter)
 	for i := range pages {
 		if errs[i] != nil {
@@ -243,7 +243,7 @@ func (s *Store) lookup(ctx context.Context, name string, silentNodes *silent) (l
 		}
 		for _, l := range pages[i].Locks {
 			for _, h := range l.Holders {
-				holders[h.ID] = append(holders[h.ID], h)
+				holders[h.ID], at[h.ID] = append(holders[h.ID], h), i
 			}
 			for _, w := range l.Waiters {
 				if old, ok := waiters[w.ID]; !ok || w.Age > old.Age {
@@ -255,7 +255,7 @@ func (s *Store) lookup(ctx context.Context, name string, silentNodes *silent) (l
 	if silent > len(s.nodes)-s.majority {
 		return lock, s.failures(errs)
 	}
-	showBearer(name, holders)
+	s.showBearer(ctx, name, holders, at)
 	for _, all := range holders {
 		if len(all)+silent >= s.majority {
 			lock.Holders = append(lock.Holders, s.merge(all))
@@ -272,14 +272,15 @@ func (s *Store) lookup(ctx context.Context, name string, silentNodes *silent) (l
 }
 
 // showBearer replaces the identity of votes that are passed on by that of the holder that has them. It
-// is the holder at the bell. The token is one that this holder or an earlier one had.
-func showBearer(name string, holders map[store.ID][]store.Holder) {
+// is the holder at the bell. The token is one that this holder or an earlier one had. At has a node for
+// each holder.
+func (s *Store) showBearer(ctx context.Context, name string, holders map[store.ID][]store.Holder, at map[store.ID]int) {
 	for id, votes := range holders {
 		if !isBaton(name, id) {
 			continue
 		}
 		for bearer, all := range holders {
-			if isBaton(name, bearer) || len(all) > 1 {
+			if isBaton(name, bearer) || len(all) > 1 || s.isBell(ctx, at[bearer]) != nil {
 				continue
 			}
 			h := all[0]

@@ -22,6 +22,9 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 	if keep.State != store.Held && !s.caps.Features.Has(store.FeatureKeep) {
 		return fmt.Errorf("%w: not all nodes can keep a name closed", store.ErrUnsupported)
 	}
+	if s.isShared(name, id) {
+		return store.ErrNotHeld
+	}
 	if keep.State == store.Held {
 		if done, err := s.tryPass(ctx, name, id); done {
 			return err
@@ -39,7 +42,9 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 	switch {
 	case !e.shared.IsZero() && e.errs[e.bell] != nil:
 		return e.failure() // only the bell knows
-	case e.ok+e.failed < s.majority && e.unlisted != nil:
+	case e.endedShared():
+		return nil
+	case e.ok < s.majority && e.unlisted != nil:
 		return s.failures(e.unlisted)
 	case e.ok+e.failed < s.majority:
 		return store.ErrNotHeld
@@ -49,9 +54,16 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 	return e.failure()
 }
 
+// isShared reports whether an identity is that of votes that are passed on. It is the identity of no
+// caller, but a listing may contain it, and a call with it could end or extend the votes of any holder.
+func (s *Store) isShared(name string, id store.ID) bool { return s.passes && isBaton(name, id) }
+
 // Leave removes an identity from the queue and releases its grant, on all nodes; see
 // [store.Store].
 func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
+	if s.isShared(name, id) {
+		return nil
+	}
 	e := ending{
 		s: s, name: name, id: id,
 		call: func(ctx context.Context, se *session, n *node) error { return s.leaveAt(ctx, se, n) },
@@ -68,8 +80,8 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	if !s.caps.Features.Has(store.FeatureList) {
 		return fmt.Errorf("%w: not all nodes can break a lock", store.ErrUnsupported)
 	}
-	if s.passes && isBaton(name, id) {
-		return store.ErrNotHeld // the identity of no caller
+	if s.isShared(name, id) {
+		return store.ErrNotHeld
 	}
 	e := ending{
 		s: s, name: name, id: id, everywhere: true,
@@ -89,10 +101,11 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 
 // findShared finds the votes that a holder of another handle may pass on, and the bell that has the
 // grant of the holder. It finds nothing unless all nodes answer and no other request has a vote:
-// the votes could then be those of another holder, and they end soon by themselves.
+// the votes could then be those of another holder, and they end soon by themselves. For the same reason
+// only one node may have the grant.
 func (e *ending) findShared(ctx context.Context) {
 	s := e.s
-	if !s.passes || isBaton(e.name, e.id) {
+	if !s.passes || isBaton(e.name, e.id) { // the latter for endShared
 		return
 	}
 	var silent silent
@@ -110,7 +123,7 @@ func (e *ending) findShared(ctx context.Context) {
 				switch {
 				case isBaton(e.name, h.ID):
 					shared = h.ID
-				case h.ID == e.id:
+				case h.ID == e.id && bell < 0:
 					bell = i
 				default:
 					others = true
@@ -124,9 +137,24 @@ func (e *ending) findShared(ctx context.Context) {
 	case failed:
 		e.unlisted = errs
 	case bell >= 0:
+		if errs[bell] = s.isBell(ctx, bell); errs[bell] != nil {
+			e.unlisted = errs
+			return
+		}
 		e.shared, e.bell = shared, bell
 	}
 }
+
+// isBell returns nil if the holder at a node has the votes that are passed on, provided that it is the
+// only one that has a vote of its own. A node that has restarted does not know the holder.
+func (s *Store) isBell(ctx context.Context, i int) error {
+	ctx, cancel := context.WithTimeout(ctx, s.opts.Timeout)
+	defer cancel()
+	return s.nodes[i].counts(ctx)
+}
+
+// endedShared reports whether the bell has ended the grant of a holder that could pass its votes on.
+func (e *ending) endedShared() bool { return !e.shared.IsZero() && e.confirmed&(1<<e.bell) != 0 }
 
 // endShared ends the votes that the holder could pass on. The bell has ended the grant of the holder
 // before, so that the holder cannot pass them on any more.
@@ -137,9 +165,11 @@ func (e *ending) endShared(ctx context.Context) error {
 			return n.Release(ctx, e.name, e.shared, store.Keep{})
 		},
 	}
-	err := other.run(ctx)
-	e.ok += other.ok
-	return err
+	if err := other.run(ctx); err != nil || other.enough() {
+		e.ok += other.ok
+		return err
+	}
+	return other.failure()
 }
 
 // An ending is a call that ends a grant at all nodes that may have it.
@@ -282,15 +312,14 @@ func (e *ending) run(ctx context.Context) error {
 		}
 	}
 	e.failed += pending
-	if !e.shared.IsZero() && e.confirmed&(1<<e.bell) != 0 {
-		if err := e.endShared(ctx); err != nil {
-			return err
-		}
+	var err error
+	if e.endedShared() {
+		err = e.endShared(ctx)
 	}
 	if foreign && !e.keeps && (e.ok > 0 || !e.tells && !e.everywhere) {
 		s.leaveAll(ctx, se)
 	}
-	return nil
+	return err
 }
 
 // leaveAll sends a Leave to all nodes once more, because the identity belongs to another handle. That

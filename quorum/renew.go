@@ -36,10 +36,13 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	var wg sync.WaitGroup
 	var batch []int
 	for i := range grants {
-		if grants[i].Tokens == 0 {
+		switch g := &grants[i]; {
+		case s.isShared(g.Name, g.ID):
+			outcomes[i].Status = store.Gone
+		case g.Tokens == 0:
 			batch = append(batch, i)
-		} else {
-			wg.Go(func() { outcomes[i] = s.renewTokens(ctx, &grants[i]) })
+		default:
+			wg.Go(func() { outcomes[i] = s.renewTokens(ctx, g) })
 		}
 	}
 	if len(batch) > 0 {

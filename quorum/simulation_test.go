@@ -452,13 +452,31 @@ func simClient(ctx context.Context, q *quorum.Store, judge *simJudge, random fun
 			keep := store.Keep{State: store.Cooling, For: time.Duration(1+random(1000)) * time.Millisecond}
 			q.Release(context.Background(), req.Name, req.ID, keep)
 		case held:
+			var twice sync.WaitGroup
+			if random(10) == 0 { // another goroutine ends it too
+				twice.Go(func() { simEnd(q, req, random) })
+			}
 			q.Release(context.Background(), req.Name, req.ID, store.Keep{})
+			twice.Wait()
 		default:
 			q.Leave(context.Background(), req.Name, req.ID)
 		}
 		if !brief {
 			time.Sleep(time.Duration(random(100)) * time.Millisecond)
 		}
+	}
+}
+
+// simEnd ends a lease that may have ended.
+func simEnd(q *quorum.Store, req store.Request, random func(int) int) {
+	time.Sleep(time.Duration(random(4000)) * time.Microsecond)
+	switch random(3) {
+	case 0:
+		q.Break(context.Background(), req.Name, req.ID)
+	case 1:
+		q.Leave(context.Background(), req.Name, req.ID)
+	default:
+		q.Release(context.Background(), req.Name, req.ID, store.Keep{})
 	}
 }
 
