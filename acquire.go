@@ -110,7 +110,7 @@ func (c *Client) acquireFromStore(ctx context.Context, cl *call, turn localqueue
 		}
 	}()
 	for extended := false; ; now = c.now() {
-		if a.req.Mode == store.Exclusive && turn.Waiting() {
+		if turn.HandsOver(&cl.Call) {
 			a.req.Tokens = max(1, c.set.handoverLimit)
 		}
 		answer, err := a.ask(ctx, now)

@@ -2,6 +2,7 @@ package holdfast_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -129,6 +130,54 @@ func TestNoTokensAreReservedForAGrantThatIsReleasedNext(t *testing.T) {
 			t.Errorf("token %d, three grants after %d", last.Token(), first.Token())
 		}
 	})
+}
+
+// Tokens that nobody uses let the tokens of a name run ahead of the store's clock.
+func TestNoTokensAreReservedForAGrantThatCannotBeHandedOver(t *testing.T) {
+	for name, opts := range map[string]func(i int) []holdfast.CallOption{
+		"MaxHold":      func(int) []holdfast.CallOption { return []holdfast.CallOption{holdfast.MaxHold(time.Hour)} },
+		"NoRenew":      func(int) []holdfast.CallOption { return []holdfast.CallOption{holdfast.NoRenew()} },
+		"another Meta": func(i int) []holdfast.CallOption { return []holdfast.CallOption{holdfast.Meta(fmt.Sprint(i))} },
+		"another TTL": func(i int) []holdfast.CallOption {
+			return []holdfast.CallOption{holdfast.TTL(time.Minute + time.Duration(i)*time.Second)}
+		},
+		"some NoRenew":  func(i int) []holdfast.CallOption { return []holdfast.CallOption{holdfast.NoRenew()}[:i%2] },
+		"hand-over off": func(int) []holdfast.CallOption { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				s := memstore.New()
+				p := newProxy(s)
+				p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
+					if req.Tokens != 1 {
+						t.Errorf("%d tokens were requested", req.Tokens)
+					}
+					time.Sleep(time.Millisecond)
+					return s.Acquire(ctx, req)
+				}
+				limit := holdfast.DefaultHandoverLimit
+				if name == "hand-over off" {
+					limit = 0
+				}
+				c := newClient(t, p, holdfast.WithHandover(limit, holdfast.DefaultHandoverSlice))
+				var wg sync.WaitGroup
+				for i := range 20 {
+					wg.Go(func() {
+						for range 3 {
+							lease, err := c.Lock(t.Context(), "n", opts(i)...)
+							if err != nil {
+								t.Error(err)
+								return
+							}
+							mustUnlock(t, lease)
+						}
+					})
+					synctest.Wait() // they arrive in order
+				}
+				wg.Wait()
+			})
+		})
+	}
 }
 
 func TestHandoverCanBeTurnedOff(t *testing.T) {

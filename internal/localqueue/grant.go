@@ -112,12 +112,16 @@ func (q *Queue) handOver(ctx context.Context, n *name, g *Grant) bool {
 	return false
 }
 
-// serves reports whether a waiting call can use the grant unchanged. A call that asks for
-// something else must go to the store, which records the TTL and Meta of each grant.
+// serves reports whether a waiting call can use the grant unchanged.
 func (q *Queue) serves(g *Grant, call *Call) bool {
+	return q.takes(call, g.TTL, g.Meta) && !g.NoRenew && !g.HasMaxHold()
+}
+
+// takes reports whether a call can use an exclusive grant with this TTL and Meta. A call that asks
+// for something else must go to the store, which records the TTL and Meta of each grant.
+func (q *Queue) takes(call *Call, ttl time.Duration, meta string) bool {
 	return q.config.Limit > 0 && call.Request.Mode == store.Exclusive &&
-		call.Request.TTL == g.TTL && call.Request.Meta == g.Meta &&
-		!call.Own && !g.NoRenew && !g.HasMaxHold()
+		call.Request.TTL == ttl && call.Request.Meta == meta && !call.Own
 }
 
 // MarkLost keeps a lost grant from being handed over.

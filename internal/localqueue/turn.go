@@ -19,6 +19,17 @@ func (t Turn) IsZero() bool { return t.n == nil }
 // Waiting reports whether other calls wait for the turn.
 func (t Turn) Waiting() bool { return t.n.waiting.Load() > 0 }
 
+// HandsOver reports whether a grant for a call could be handed over to the first of the waiting calls.
+func (t Turn) HandsOver(call *Call) bool {
+	if call.Own || call.Request.Mode != store.Exclusive || !t.Waiting() {
+		return false
+	}
+	t.n.shard.mu.Lock()
+	defer t.n.shard.mu.Unlock()
+	w := t.n.head
+	return w != nil && t.q.takes(&w.call, call.Request.TTL, call.Request.Meta)
+}
+
 // Granted ends the turn with a grant of the store. An exclusive grant stays with the name
 // until it is released, lost or downgraded. After any other grant the next call gets the turn.
 func (t Turn) Granted(g *Grant) {
