@@ -142,9 +142,11 @@ const pollMost = 500 * time.Millisecond
 // last call before the caller gives up is often cut short, and its error would hide why the
 // others failed.
 func (a *attempt) withReason(err error) error {
-	if !errors.Is(err, bounded.ErrNoReply) {
+	unknown := errors.Is(err, bounded.ErrNoReply) // perhaps with details
+	switch {
+	case !unknown, err != bounded.ErrNoReply && (a.reason == nil || errors.Is(a.reason, bounded.ErrNoReply)):
 		a.reason = err
-	} else if a.reason != nil {
+	case a.reason != nil:
 		return fmt.Errorf("%w; before that: %w", err, a.reason)
 	}
 	return err

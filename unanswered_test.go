@@ -81,20 +81,27 @@ func TestLockRetriesAHungStore(t *testing.T) {
 }
 
 func TestACallWithoutAReplyDoesNotHideWhyEarlierOnesFailed(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := newProxy(memstore.New())
-		p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
-			if p.acquires.Load() == 1 {
-				return failAcquire(ctx, req)
-			}
-			return hangAcquire(ctx, req)
-		}
-		_, err := newClient(t, p).Lock(t.Context(), "n")
-		want(t, err, holdfast.ErrUnavailable)
-		if text := err.Error(); !strings.Contains(text, "no reply in time") || strings.Count(text, errNet.Error()) != 1 {
-			t.Errorf("%v, want both reasons", err)
-		}
-	})
+	for name, failure := range map[string]error{
+		"failed":               errNet,
+		"a limit of the store": fmt.Errorf("%s: %w", errNet, context.DeadlineExceeded),
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				p := newProxy(memstore.New())
+				p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
+					if p.acquires.Load() <= 2 {
+						return store.Answer{}, failure
+					}
+					return hangAcquire(ctx, req)
+				}
+				_, err := newClient(t, p).Lock(t.Context(), "n")
+				want(t, err, holdfast.ErrUnavailable)
+				if text := err.Error(); !strings.Contains(text, "no reply in time") || strings.Count(text, errNet.Error()) != 1 {
+					t.Errorf("%v, want both reasons", err)
+				}
+			})
+		})
+	}
 }
 
 func TestStoreTimeoutDoesNotMatchTheCallersDeadlineError(t *testing.T) {

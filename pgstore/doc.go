@@ -23,7 +23,9 @@
 //   - After a failover the new primary has all commits that the old one confirmed: replication
 //     is synchronous (synchronous_standby_names is set, and synchronous_commit is on or
 //     remote_apply). A replica that follows asynchronously may lack the newest grants, and then
-//     grants the name again while the lease of the old holder is still valid.
+//     grants the name again while the lease of the old holder is still valid. The same happens if
+//     an administrator cancels a statement that waits for a replica (pg_cancel_backend): the server
+//     then reports success.
 //   - The clock of the server is not set forward while locks are held, and the clocks of
 //     primary and replica agree. A step forward ends grants earlier by that time, and two clients
 //     can then hold a lock until the deadline of the first. A step back makes dead grants last
@@ -49,7 +51,9 @@
 // plus one, whichever is higher. So tokens grow even if the server restarts, the clock is set
 // back, or rows are removed, for which the schema keeps a floor. They also grow after a loss of
 // data, such as a failover to an old replica or a backup that is restored, unless the clock is
-// behind at that time. Tokens stay below 2^53 until the year 2255.
+// behind at that time, or the tokens of a name are ahead of it: because of a floor, or because a
+// program that uses the store directly reserves more than a million tokens of a name a second.
+// Tokens stay below 2^53 until the year 2255.
 //
 // # Cost
 //
@@ -72,16 +76,16 @@
 //
 // A firewall or a failover may leave idle connections on which nothing arrives. The pool tests a
 // connection that was idle for a second before it uses it. The pool of Open gives up such a test
-// after one second. A pool that is passed to New should have a PingTimeout as well; otherwise each
-// dead connection costs the three seconds of a call.
+// after 1.5 seconds (pool_ping_timeout in the URL changes that). A pool that is passed to New should
+// have a PingTimeout as well; otherwise each dead connection costs the three seconds of a call.
 //
 // # Waiting
 //
 // A waiter is woken by NOTIFY, on a channel of its client. A release without waiters sends no
 // notification, because NOTIFY takes a lock of the whole server at commit. In case a notification
 // is lost, waiters also poll: a waiter asks every two seconds. If it dies, it keeps its place for
-// five seconds. If the connection that listens breaks, the next waiter of each name polls every
-// 50 milliseconds until there is a new one.
+// five seconds. If the connection that listens breaks, waiters poll until there is a new one: the
+// next one of each name every 50 milliseconds, the second one every 100, and so on.
 //
 // PostgreSQL wakes every connection that listens in a database for each notification, on any
 // channel. So hand-offs get slower with the number of clients that wait: on a busy machine with
@@ -95,8 +99,8 @@
 //
 // The store works behind PgBouncer in transaction mode, and behind other poolers. It notices a
 // pooler by the process number that the server reports, and then does not use prepared statements,
-// does not listen, and lets the next waiter of each name poll every 50 milliseconds. It logs one
-// line about that. Poolers in session mode are treated in the same way.
+// does not listen, and lets waiters poll as if the connection that listens was broken. It logs one
+// line about that. A hand-off then takes some 50 milliseconds. Poolers in session mode are treated in the same way.
 //
 // # Schema and rights
 //

@@ -196,7 +196,7 @@ func TestCallsWorkAgainAfterIdleConnectionsHaveDied(t *testing.T) {
 	}{
 		"a context without an end": {context.Background(), applications, 2, 40 * time.Second},
 		"a context with an end":    {endless, applications, 2, 40 * time.Second},
-		"the pool of Open":         {endless, own, 6, 12 * time.Second}, // six tests, and one more call
+		"the pool of Open":         {endless, own, 6, 14 * time.Second}, // six tests, and one more call
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

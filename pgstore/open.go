@@ -31,7 +31,8 @@ var parameters = []string{
 	"host", "port", "application_name", "connect_timeout", "target_session_attrs", "options",
 	"sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "sslsni", "sslnegotiation",
 	"passfile", "service", "servicefile",
-	"pool_max_conns", "pool_min_conns", "pool_max_conn_lifetime", "pool_max_conn_idle_time", "pool_health_check_period",
+	"pool_max_conns", "pool_min_conns", "pool_min_idle_conns", "pool_max_conn_lifetime", "pool_max_conn_lifetime_jitter",
+	"pool_max_conn_idle_time", "pool_health_check_period", "pool_ping_timeout",
 }
 
 // open opens the store of a URL.
@@ -99,7 +100,9 @@ func poolConfig(u *store.URL) (config *pgxpool.Config, schema string, err error)
 	if !u.Query.Has("pool_max_conns") {
 		config.MaxConns = ownConns
 	}
-	config.PingTimeout = pingTimeout
+	if !u.Query.Has("pool_ping_timeout") {
+		config.PingTimeout = pingTimeout
+	}
 	if len(config.ConnConfig.Fallbacks) > 0 && len(u.Hosts) > 1 && !u.Query.Has("target_session_attrs") {
 		config.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite // find the primary
 	}

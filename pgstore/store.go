@@ -29,8 +29,9 @@ const (
 	// minTTL is longer than a commit takes on a busy server.
 	minTTL = 100 * time.Millisecond
 
-	// poll is how often the next waiter of a name asks if notifications do not arrive. The
-	// waiters behind it ask as often as with notifications.
+	// poll is how often the next waiter of a name asks if notifications do not arrive. The others
+	// ask less often the more waiters are in front of them: a waiter that became the next one does
+	// not know it before it asks, and until then nobody else is granted the name.
 	poll = 50 * time.Millisecond
 
 	// flying is how many statements are in flight before calls share statements.
@@ -48,7 +49,8 @@ const (
 
 	// pingTimeout bounds how long a pool that Open made tests a connection that was idle. It is
 	// less than callTimeout: if several connections have died, a call does not end at the first.
-	pingTimeout = time.Second
+	// But a test that takes longer than half of it leaves too little time for the call itself.
+	pingTimeout = callTimeout / 2
 
 	// closeTimeout bounds how long Close waits for connections of a pool that Open made. The pool
 	// asks the server to cancel the statements of calls whose callers gave up. If the server
@@ -303,8 +305,8 @@ func (c *call) answer(pushed bool) (store.Answer, error) {
 		return store.Answer{}, fmt.Errorf("%w: %q: this request has left", store.ErrInvalid, req.Name)
 	case isRefused:
 		refusal := &store.Refusal{Place: r.Place, Waiters: r.Waiters, Again: time.Duration(r.Again) * time.Microsecond}
-		if r.Place == 1 && !pushed {
-			refusal.Again = min(refusal.Again, poll)
+		if r.Place > 0 && !pushed {
+			refusal.Again = min(refusal.Again, time.Duration(r.Place)*poll)
 		}
 		refusal.Holders = holdersOf(r.Holders)
 		return store.Answer{Refusal: refusal}, nil

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/pgstore"
 	"github.com/holdfast-lock/holdfast/store"
@@ -169,12 +170,51 @@ func TestBehindPgBouncerInTransactionModeWaitersPoll(t *testing.T) {
 	}
 	second := request("pooler")
 	second.Queue = true
-	if again := refused(t, s, second).Again; again < time.Second {
-		t.Errorf("the second waiter asks again after %v, want only the next one to poll", again)
+	if again := refused(t, s, second).Again; again <= 50*time.Millisecond || again > 100*time.Millisecond {
+		t.Errorf("the second waiter asks again after %v, want half as often as the next one", again)
 	}
 	release(t, direct, holder)
 	granted(t, s, waiter)
 	if n := strings.Count(log.String(), "\n"); n != 1 {
 		t.Errorf("%d lines in the log, want one:\n%s", n, log.String())
+	}
+}
+
+// Behind a pooler, a waiter that became the next one must not leave the name unused until it asks.
+func TestBehindPgBouncerANameIsHandedOverSoon(t *testing.T) {
+	p := server(t)
+	b := servers.StartPgBouncer(t, p, servers.PgBouncerOptions{})
+	const clients, locks = 3, 10
+	var wg sync.WaitGroup
+	begin := time.Now()
+	for range clients {
+		s, err := pgstore.New(newPool(t, servers.PostgresURL(b.Addr()), 2), pgstore.Logger(slog.New(slog.DiscardHandler)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := holdfast.New(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		wg.Go(func() {
+			for range locks {
+				lease, err := c.Lock(t.Context(), "pooled")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				time.Sleep(10 * time.Millisecond)
+				if err := lease.Unlock(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	took := time.Since(begin)
+	t.Logf("%d locks in %v", clients*locks, took)
+	if limit := clients * locks * 300 * time.Millisecond; took > limit {
+		t.Errorf("%d locks took %v, want at most %v", clients*locks, took, limit)
 	}
 }
