@@ -197,7 +197,9 @@
 // block the name until they expire, for at most 2 s.
 //
 // During the first 10 ms, List shows the holder that the bell reports, with a token of the baton's
-// block. Break ends the grant of the bell first: from then on the votes cannot be passed on.
+// block. Break ends the grant of the bell first: from then on the votes cannot be passed on. If a node
+// does not answer, or the bell has restarted, another client does not know whose votes they are. It
+// leaves them to expire, and its Release fails, because the outcome is unknown.
 //
 // # Modes
 //
