@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"hash/fnv"
+	"slices"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
@@ -177,7 +178,7 @@ func (a *attempt) takeBaton() (answer store.Answer, ok bool) {
 	until := min(b.begin+validity, a.begin+min(a.want, s.rules.validity(a.ttl, now-a.begin)))
 	last := min(b.last, b.next+int64(a.req.Tokens)-1)
 	se.mu.Lock()
-	if se.baton != nil && se.baton.id == b.id || se.ended == b.id { // the request is repeated
+	if se.baton != nil && se.baton.id == b.id || slices.Contains(se.ended, b.id) { // the request is repeated
 		se.mu.Unlock()
 		return answer, false
 	}
@@ -206,21 +207,21 @@ func (a *attempt) takeBaton() (answer store.Answer, ok bool) {
 }
 
 // hasOthers reports whether nodes other than the bell have given their votes to the identity of the
-// request, or may do so. With a baton, nobody would give these votes back.
+// request, or may have done so. With a baton, nobody would give these votes back. Se.mu is held.
 func (a *attempt) hasOthers() bool {
 	for i, v := range a.votes {
-		if i != a.bell && (v.state == asked || v.state == granted) {
+		if i != a.bell && (v.state == asked || v.state == granted || v.state == uncounted) {
 			return true
 		}
 	}
-	return false
+	return a.se.unheard&^(1<<a.bell) != 0
 }
 
 // endBaton ends the votes of a baton that is not used, in the background. They are ended before later
 // messages of the session reach the same nodes, and the session does not use them again.
 func (s *Store) endBaton(se *session, id store.ID, bell int) {
 	se.mu.Lock()
-	se.ended = id
+	se.ended = append(se.ended, id)
 	se.mu.Unlock()
 	o := s.newOp(se)
 	for i := range s.nodes {

@@ -198,8 +198,10 @@
 //
 // During the first 10 ms, List shows the holder that the bell reports, with a token of the baton's
 // block. Break ends the grant of the bell first: from then on the votes cannot be passed on. If a node
-// does not answer, or the bell has restarted, another client does not know whose votes they are. It
-// leaves them to expire, and its Release fails, because the outcome is unknown.
+// does not answer, another request has a vote, or the bell has restarted, another client does not know
+// whose votes they are. It leaves them to expire, and its Break or Release fails, because the outcome is
+// unknown. It cannot know that the bell has lost its data without a restart (FLUSHALL): if it then breaks
+// the request that has got the vote of the bell, it ends the votes of the holder.
 //
 // # Modes
 //

@@ -3,7 +3,6 @@ package quorum_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -98,21 +97,70 @@ func TestRequestWithTheVoteOfABellThatRestartedIsNotTheHolder(t *testing.T) {
 					}
 					return g
 				})
-				page, err := p.List(t.Context(), store.Query{Name: "n"})
-				if err != nil || len(page.Locks) != 1 {
-					t.Errorf("%+v, %v", page, err)
-				}
-				for _, lock := range page.Locks {
-					for _, h := range lock.Holders {
-						if h.ID == candidate.ID {
-							t.Errorf("the request is listed as the holder: %+v", h)
-						}
-					}
-				}
+				wantNotListed(t, p, candidate.ID)
 				end(p, candidate.ID)
 				wantExcluded(t, nodes, got)
 			})
 		})
+	}
+}
+
+// The bell has lost its data. A request that has the vote of a node that never voted for the holder is
+// neither listed as the holder, nor does its end end the votes of the holder.
+func TestRequestWithTheVoteOfAnotherNodeIsNotTheHolder(t *testing.T) {
+	for how, end := range ends {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes, q := gates(t, 5, quorum.Options{Report: func(string, error) {}})
+				bell, k := q.Order("n", 0), q.Order("n", 4)
+				h, a, b, candidate := request("n"), queued("n"), queued("n"), request("n")
+				mustAcquire(t, q, h)
+				crowd(t, q)
+				mustRefuse(t, q, a)
+				mustRefuse(t, q, b)
+				if err := q.Release(t.Context(), "n", h.ID, store.Keep{}); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				if answer, err := nodes[k].Store.Acquire(t.Context(), candidate); err != nil || !answer.Granted() {
+					t.Fatalf("%+v, %v", answer, err)
+				}
+				got := mustAcquire(t, q, a)
+				synctest.Wait()
+				nodes[bell].Store = memstore.New()
+				restarted := func() *quorum.Store {
+					i := -1
+					return another(t, nodes, func(g *gate) store.Store {
+						if i++; i == bell {
+							return &young{g}
+						}
+						return g
+					})
+				}
+				p := restarted()
+				wantNotListed(t, p, candidate.ID)
+				end(p, candidate.ID)
+				if answer, err := restarted().Acquire(t.Context(), request("n")); err == nil && answer.Granted() {
+					t.Errorf("granted with token %d beside a holder with token %d that has %v left", answer.Token, got.Token, got.TTL)
+				}
+			})
+		})
+	}
+}
+
+// wantNotListed checks that the name is listed, with other holders.
+func wantNotListed(t *testing.T, q *quorum.Store, id store.ID) {
+	t.Helper()
+	page, err := q.List(t.Context(), store.Query{Name: "n"})
+	if err != nil || len(page.Locks) != 1 {
+		t.Errorf("listed %+v, %v", page, err)
+	}
+	for _, lock := range page.Locks {
+		for _, h := range lock.Holders {
+			if h.ID == id {
+				t.Errorf("listed as the holder: %+v", h)
+			}
+		}
 	}
 }
 
@@ -201,84 +249,166 @@ func TestNodeWithAVoteOfTheHolderIsNotTheBell(t *testing.T) {
 }
 
 // A waiter gets votes that are passed on while it also asks the other nodes, one of which has lost its
-// data. The vote of that node is not left behind.
+// data. The vote of that node is not left behind, whatever the waiter knows of it.
 func TestWaiterThatAsksAllNodesLeavesNoVoteBehind(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 3, quorum.Options{Report: func(string, error) {}})
-		bell, k := q.Order("n", 0), q.Order("n", 1)
-		h, a, b := request("n"), queued("n"), queued("n")
-		b.TTL = time.Hour
-		mustAcquire(t, q, h)
-		crowd(t, q)
-		mustRefuse(t, q, a)
-		mustRefuse(t, q, b)
-		time.Sleep(1240 * time.Millisecond) // so long that they ask the other nodes next time
-		mustRefuse(t, q, a)
-		mustRefuse(t, q, b)
-		if err := q.Release(t.Context(), "n", h.ID, store.Keep{}); err != nil {
-			t.Fatal(err)
-		}
-		mustAcquire(t, q, a)
-		synctest.Wait()
-		time.Sleep(5 * time.Millisecond)
-		if err := q.Release(t.Context(), "n", a.ID, store.Keep{}); err != nil || q.Passes() != 1 {
-			t.Fatal(err, q.Passes())
-		}
-		time.Sleep(10 * time.Millisecond)
-		nodes[k].Store.Leave(t.Context(), "n", holders(t, nodes[k], "n")[0]) // it lost its data
-		for i, n := range nodes {
-			if i != bell {
-				n.set(func(context.Context, string) error { time.Sleep(time.Millisecond); return nil }, nil)
-			}
-		}
-		for {
-			answer, err := q.Acquire(t.Context(), b)
-			if err == nil && answer.Granted() {
-				break
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		time.Sleep(3 * time.Millisecond)
-		if err := q.Release(t.Context(), "n", b.ID, store.Keep{}); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(10 * time.Second)
-		for i, n := range nodes {
-			if ids := holders(t, n, "n"); len(ids) > 0 {
-				t.Errorf("node %d has votes for %v ten seconds after the release", i, ids)
-			}
-		}
-	})
-}
-
-// Another client releases a lease while it cannot reach one node. If it does not know whether the lease
-// has ended, it must not report success.
-func TestAnotherHandleThatDoesNotReachANodeDoesNotReportARelease(t *testing.T) {
-	for _, calls := range [][]string{{"List"}, {"List", "Release"}} {
-		t.Run(fmt.Sprint(calls), func(t *testing.T) {
+	for _, how := range []string{"late", "young", "reply lost"} {
+		t.Run(how, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				nodes, q := gates(t, 3, quorum.Options{Report: func(string, error) {}})
-				a, b, c := queued("n"), queued("n"), queued("n")
-				chain(t, q, a, b, c)
-				mustAcquire(t, q, b)
-				i := -1
+				bell, k := q.Order("n", 0), q.Order("n", 1)
+				i, own := -1, make([]*gate, len(nodes))
 				p := another(t, nodes, func(g *gate) store.Store {
-					if i++; i == q.Order("n", 2) {
-						return &deafTo{g, calls}
+					i++
+					if own[i] = g; how == "young" && i == k {
+						return &young{g}
 					}
 					return g
 				})
-				err := p.Release(t.Context(), "n", b.ID, store.Keep{})
-				time.Sleep(5 * time.Second)
-				out, renewErr := q.Renew(t.Context(), []store.Renewal{{Name: "n", ID: b.ID, TTL: b.TTL, Mode: store.Exclusive}})
-				if renewErr != nil {
-					t.Fatal(renewErr)
+				h, a, b := request("n"), queued("n"), queued("n")
+				b.TTL = time.Hour
+				mustAcquire(t, q, h)
+				crowd(t, q)
+				crowd(t, p)
+				mustRefuse(t, q, a)
+				mustRefuse(t, p, b)
+				time.Sleep(1240 * time.Millisecond) // so long that they ask the other nodes next time
+				mustRefuse(t, q, a)
+				mustRefuse(t, p, b)
+				if err := q.Release(t.Context(), "n", h.ID, store.Keep{}); err != nil {
+					t.Fatal(err)
 				}
-				if held := out[0].Status == store.Extended; held && (err == nil || errors.Is(err, store.ErrNotHeld)) {
-					t.Errorf("Release: %v, and the lease was renewed five seconds later", err)
+				mustAcquire(t, q, a)
+				synctest.Wait()
+				time.Sleep(5 * time.Millisecond)
+				if err := q.Release(t.Context(), "n", a.ID, store.Keep{}); err != nil || q.Passes() != 1 {
+					t.Fatal(err, q.Passes())
+				}
+				time.Sleep(10 * time.Millisecond)
+				nodes[k].Store.Leave(t.Context(), "n", holders(t, nodes[k], "n")[0]) // it lost its data
+				slow := func(context.Context, string) error { time.Sleep(3 * time.Millisecond); return nil }
+				switch {
+				case how == "late":
+					own[k].set(slow, nil)
+				default:
+					own[bell].set(slow, nil)
+				}
+				if how == "reply lost" {
+					own[k].set(nil, func(_ context.Context, call string) error {
+						if call == "Acquire" {
+							return errDown
+						}
+						return nil
+					})
+				}
+				for begin := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+					if answer, err := p.Acquire(t.Context(), b); err == nil && answer.Granted() {
+						break
+					} else if time.Since(begin) > time.Minute {
+						t.Fatalf("%+v, %v", answer, err)
+					}
+				}
+				time.Sleep(4 * time.Millisecond)
+				if err := p.Release(t.Context(), "n", b.ID, store.Keep{}); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(10 * time.Second)
+				for i, n := range nodes {
+					if ids := holders(t, n, "n"); len(ids) > 0 {
+						t.Errorf("node %d has votes for %v ten seconds after the release", i, ids)
+					}
 				}
 			})
 		})
+	}
+}
+
+// A hung is a node that does not answer calls that end votes.
+type hung struct{ *gate }
+
+func (*hung) Release(ctx context.Context, _ string, _ store.ID, _ store.Keep) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (*hung) Break(ctx context.Context, _ string, _ store.ID) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// An ageless is a node whose uptime is unknown.
+type ageless struct{ young }
+
+func (*ageless) Server(context.Context) (quorum.Server, error) { return quorum.Server{}, errDown }
+
+// Another client ends a lease and does not know whether it has ended. It must report neither success
+// nor that there was no lease.
+func TestAnotherHandleDoesNotReportAnEndThatIsUnknown(t *testing.T) {
+	for name, wrap := range map[string]func(place int, g *gate) store.Store{
+		"the last node does not list": func(place int, g *gate) store.Store {
+			if place == 2 {
+				return &deafTo{g, []string{"List"}}
+			}
+			return g
+		},
+		"the last node does not answer": func(place int, g *gate) store.Store {
+			if place == 2 {
+				return &deafTo{g, []string{"List", "Release"}}
+			}
+			return g
+		},
+		"all nodes but the bell hang": func(place int, g *gate) store.Store {
+			if place != 0 {
+				return &hung{g}
+			}
+			return g
+		},
+		"the uptime of the bell is unknown": func(place int, g *gate) store.Store {
+			if place == 0 {
+				return &ageless{young{g}}
+			}
+			return g
+		},
+		"another request has a vote": nil,
+	} {
+		for _, how := range []string{"Break", "Release"} {
+			t.Run(name+", "+how, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					n := 3
+					if wrap == nil {
+						n = 5 // so that the lease has a majority without that vote
+					}
+					nodes, q := gates(t, n, quorum.Options{Report: func(string, error) {}})
+					a, b, c := queued("n"), queued("n"), queued("n")
+					chain(t, q, a, b, c)
+					mustAcquire(t, q, b)
+					other, last := request("n"), nodes[q.Order("n", 2)]
+					if wrap == nil {
+						last.Store.Leave(t.Context(), "n", holders(t, last, "n")[0])
+						last.Store.Acquire(t.Context(), other)
+					}
+					i := -1
+					p := another(t, nodes, func(g *gate) store.Store {
+						i++
+						for place := range nodes {
+							if wrap != nil && q.Order("n", place) == i {
+								return wrap(place, g)
+							}
+						}
+						return g
+					})
+					err := ends[how](p, b.ID)
+					last.Store.Leave(t.Context(), "n", other.ID)
+					time.Sleep(5 * time.Second)
+					out, renewErr := q.Renew(t.Context(), []store.Renewal{{Name: "n", ID: b.ID, TTL: b.TTL, Mode: store.Exclusive}})
+					if renewErr != nil {
+						t.Fatal(renewErr)
+					}
+					if held := out[0].Status == store.Extended; held && (err == nil || errors.Is(err, store.ErrNotHeld)) {
+						t.Errorf("%s: %v, and the lease was renewed five seconds later", how, err)
+					}
+				})
+			})
+		}
 	}
 }
 

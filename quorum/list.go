@@ -255,7 +255,7 @@ func (s *Store) lookup(ctx context.Context, name string, silentNodes *silent) (l
 	if silent > len(s.nodes)-s.majority {
 		return lock, s.failures(errs)
 	}
-	s.showBearer(ctx, name, holders, at)
+	s.showBearer(ctx, name, holders, at, len(s.nodes)-1-silent)
 	for _, all := range holders {
 		if len(all)+silent >= s.majority {
 			lock.Holders = append(lock.Holders, s.merge(all))
@@ -272,11 +272,11 @@ func (s *Store) lookup(ctx context.Context, name string, silentNodes *silent) (l
 }
 
 // showBearer replaces the identity of votes that are passed on by that of the holder that has them. It
-// is the holder at the bell. The token is one that this holder or an earlier one had. At has a node for
-// each holder.
-func (s *Store) showBearer(ctx context.Context, name string, holders map[store.ID][]store.Holder, at map[store.ID]int) {
+// is the holder at the bell, if at least the given number of other nodes has these votes. The token is one
+// that this holder or an earlier one had. At has a node for each holder.
+func (s *Store) showBearer(ctx context.Context, name string, holders map[store.ID][]store.Holder, at map[store.ID]int, least int) {
 	for id, votes := range holders {
-		if !isBaton(name, id) {
+		if !isBaton(name, id) || len(votes) < least {
 			continue
 		}
 		for bearer, all := range holders {

@@ -93,6 +93,8 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	switch {
 	case !e.enough():
 		return e.failure()
+	case e.ok > 0 && e.ok < s.majority && e.unlisted != nil:
+		return s.failures(e.unlisted)
 	case e.ok == 0:
 		return store.ErrNotHeld
 	}
@@ -100,9 +102,8 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 }
 
 // findShared finds the votes that a holder of another handle may pass on, and the bell that has the
-// grant of the holder. It finds nothing unless all nodes answer and no other request has a vote:
-// the votes could then be those of another holder, and they end soon by themselves. For the same reason
-// only one node may have the grant.
+// grant of the holder. It finds them only if all nodes answer, one of them has the grant, and all others
+// have these votes. Otherwise the votes could be those of another holder. They end soon by themselves.
 func (e *ending) findShared(ctx context.Context) {
 	s := e.s
 	if !s.passes || isBaton(e.name, e.id) { // the latter for endShared
@@ -116,14 +117,15 @@ func (e *ending) findShared(ctx context.Context) {
 	}
 	wg.Wait()
 	var shared store.ID
-	bell, others := -1, false
+	bell, votes, others := -1, 0, false
 	for i, page := range pages {
 		for _, lock := range page.Locks {
 			for _, h := range lock.Holders {
 				switch {
 				case isBaton(e.name, h.ID):
-					shared = h.ID
-				case h.ID == e.id && bell < 0:
+					others = others || votes > 0 && h.ID != shared
+					shared, votes = h.ID, votes+1
+				case h.ID == e.id:
 					bell = i
 				default:
 					others = true
@@ -133,10 +135,14 @@ func (e *ending) findShared(ctx context.Context) {
 	}
 	failed := slices.ContainsFunc(errs, func(err error) bool { return err != nil })
 	switch {
-	case shared.IsZero() || others:
+	case shared.IsZero():
 	case failed:
 		e.unlisted = errs
-	case bell >= 0:
+	case bell < 0:
+	case others || votes != len(s.nodes)-1:
+		errs[bell] = errShared
+		e.unlisted = errs
+	default:
 		if errs[bell] = s.isBell(ctx, bell); errs[bell] != nil {
 			e.unlisted = errs
 			return
@@ -144,6 +150,8 @@ func (e *ending) findShared(ctx context.Context) {
 		e.shared, e.bell = shared, bell
 	}
 }
+
+var errShared = errors.New("the votes of the other nodes may be those of another lease")
 
 // isBell returns nil if the holder at a node has the votes that are passed on, provided that it is the
 // only one that has a vote of its own. A node that has restarted does not know the holder.
@@ -300,7 +308,9 @@ func (e *ending) run(ctx context.Context) error {
 					s.nodes[i].fail(errTimeout)
 				}
 			}
-			e.failed += pending
+			if e.failed += pending; e.endedShared() {
+				return e.failure()
+			}
 			return nil
 		default:
 			slow = true

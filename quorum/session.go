@@ -41,7 +41,7 @@ type session struct {
 	rest  *time.Timer   // fires when to request the missing votes: see completeLater
 	baton *baton        // nil if all votes have the identity of the session
 	under uint16        // nodes whose votes have the identity of the baton, as a bit set
-	ended store.ID      // the last baton that the session has ended, or zero
+	ended []store.ID    // batons that the session has ended
 	stray uint16        // nodes whose votes may have the identity of the baton or of the session, as a bit set
 
 	// The wait.
