@@ -142,9 +142,10 @@ const pollMost = 500 * time.Millisecond
 // last call before the caller gives up is often cut short, and its error would hide why the
 // others failed.
 func (a *attempt) withReason(err error) error {
-	unknown := errors.Is(err, bounded.ErrNoReply) // perhaps with details
 	switch {
-	case !unknown, err != bounded.ErrNoReply && (a.reason == nil || errors.Is(a.reason, bounded.ErrNoReply)):
+	case !errors.Is(err, bounded.ErrNoReply):
+		a.reason = err
+	case err != bounded.ErrNoReply && (a.reason == nil || errors.Is(a.reason, bounded.ErrNoReply)): // with details
 		a.reason = err
 	case a.reason != nil:
 		return fmt.Errorf("%w; before that: %w", err, a.reason)

@@ -100,7 +100,8 @@
 // The store works behind PgBouncer in transaction mode, and behind other poolers. It notices a
 // pooler by the process number that the server reports, and then does not use prepared statements,
 // does not listen, and lets waiters poll as if the connection that listens was broken. It logs one
-// line about that. A hand-off then takes some 50 milliseconds. Poolers in session mode are treated in the same way.
+// line about that. A hand-off then takes some 50 milliseconds. Poolers in session mode are treated in
+// the same way.
 //
 // # Schema and rights
 //
