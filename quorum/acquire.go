@@ -12,45 +12,46 @@ import (
 )
 
 const (
-	// While the votes are split, a candidate repeats its request to the nodes that refused it,
-	// until its deadline. The other requests give their votes back within a round trip. The
-	// pauses are random and double up to a maximum of 32 ms.
+	// While the votes are split, a candidate repeats its request to the nodes that refused it. The
+	// other requests give their votes back within a round trip. The pauses are random and double up
+	// to a maximum of 32 ms.
 	retryPause   = 250 * time.Microsecond
 	maxDoublings = 7
 
-	// maxChoices is how often the nodes are asked to choose tokens before their counters are
-	// raised. After a raise the nodes agree, but report different tokens in listings.
-	maxChoices = 3
+	// A request that gave votes back although it found no holder asks again after a random pause,
+	// which doubles with each such attempt.
+	leastSplitPause = time.Millisecond
+	mostSplitPause  = 100 * time.Millisecond
 )
 
-var errUnknown = errors.New("the outcome is unknown")
+var (
+	errMode = fmt.Errorf("%w: a quorum has exclusive locks only: permits on a majority of the nodes do not add up to a limit; use a single store, or one with consensus such as etcd or ZooKeeper", store.ErrUnsupported)
+	errLeft = errors.New("quorum store: the request was cancelled by Leave or Release")
+)
 
-var errMode = fmt.Errorf("%w: a quorum has exclusive locks only: permits on a majority of the nodes do not add up to a limit; use a single store, or one with consensus such as etcd or ZooKeeper", store.ErrUnsupported)
-
-// An attempt is one call of Acquire, or one call of Renew that requests tokens.
+// An attempt is one call of Acquire. The mutex of its session protects what replies change.
 type attempt struct {
-	s        *Store
-	se       *session
-	op       *op
-	req      store.Request // as the nodes are asked
-	want     time.Duration // TTL of the lease
-	floor    int64         // that the caller gave
-	begin    time.Duration
-	bell     int  // the node whose queue the request joins; -1 if it does not wait
-	alone    bool // only the bell has been asked so far
-	overdue  bool // all nodes were asked, and some take longer than the hedge
+	se    *session
+	req   store.Request // as the nodes are asked
+	ttl   time.Duration // of the lease
+	begin time.Duration
+
 	votes    []vote
 	errs     []error
 	refusals []*store.Refusal
-	ttl      time.Duration // shortest TTL that a node granted
+	shortest time.Duration // shortest TTL that a node granted
 	block    int           // largest block that a node granted
 	waiters  int
-	rounds   int
-	choices  int // how often the nodes chose tokens
+	over     bool
+	aborted  error
+	expired  bool          // the time limit is over
+	bell     int           // the node whose queue the request joins; -1 if it does not wait
+	alone    bool          // only the bell has been asked so far
+	strict   bool          // the request waits if the bell refuses it, even if other nodes grant it
+	eager    bool          // every reply is awaited, not only one that decides
+	ready    chan struct{} // gets a value when there is something to do
+	deadline <-chan time.Time
 	retries  int
-	baton    *baton // that the other nodes are asked for; nil if they are asked for votes of this identity
-	passed   *baton // that came with the bell's grant
-	retried  uint16 // nodes that have refused the request and were asked again, as a bit set
 }
 
 // Acquire makes one attempt to take a name on a majority of the nodes; see [store.Store]. It
@@ -68,442 +69,396 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 		return store.Answer{}, store.NoTokens(req.Floor)
 	}
 	s.maxTTL.note(req.TTL)
-	se := s.open(req.Name, req.ID)
+	se := s.open(req.Name, req.ID, false)
 	defer s.shut(se)
-	se.use()
-	s.forgetBaton(se)
-	s.adopt(ctx, se)
-	a := s.newAttempt(se, req)
-	answer, err := a.run(ctx)
-	if err == nil && answer.Granted() {
-		s.stats.granted(a.rounds)
-	}
-	return answer, err
-}
-
-func (s *Store) newAttempt(se *session, req store.Request) *attempt {
 	a := &attempt{
-		s: s, se: se, op: s.newOp(se), req: req, want: req.TTL, floor: req.Floor, begin: s.now(), bell: -1,
+		se: se, req: req, ttl: req.TTL, begin: s.now(), bell: -1, shortest: store.MaxTime, ready: make(chan struct{}, 1),
 		votes: make([]vote, len(s.nodes)), errs: make([]error, len(s.nodes)), refusals: make([]*store.Refusal, len(s.nodes)),
-		ttl: store.MaxTime,
 	}
-	a.req.TTL = ttlAtNodes(req.TTL)
-	a.req.Tokens = max(1, req.Tokens)
-	a.req.Floor = max(req.Floor, s.tokens.propose(a.begin)-1)
-	return a
+	a.req.TTL, a.req.Tokens = ttlAtNodes(req.TTL), max(1, req.Tokens)
+	if err := a.start(ctx); err != nil {
+		return store.Answer{}, err
+	}
+	return a.run(ctx)
 }
 
-// run asks nodes until their votes decide. If the name is contended, it asks the bell alone
-// first. Then it asks as many nodes as are needed, and then all.
-func (a *attempt) run(ctx context.Context) (store.Answer, error) {
-	if a.req.Queue {
-		a.bell, a.alone = a.s.bellOf(a.se)
+// start asks the nodes, after an earlier call of the same identity has ended.
+func (a *attempt) start(ctx context.Context) error {
+	se := a.se
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	for se.attempt != nil {
+		if se.idle == nil {
+			se.idle = make(chan struct{})
+		}
+		idle := se.idle
+		se.mu.Unlock()
+		select {
+		case <-idle:
+		case <-ctx.Done():
+		}
+		se.mu.Lock()
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 	}
+	if a.req.Queue {
+		waits := se.want == wantPlace
+		a.bell = se.chooseBell()
+		a.strict = !waits || se.woken
+		a.alone = waits && se.woken || !waits && se.store.crowds.has(a.req.Name, a.begin)
+	}
+	se.attempt, se.want, se.woken = a, wantVotes, false
 	if a.alone {
-		a.rounds++
 		a.ask(a.bell)
 	} else {
-		a.askMajority()
+		a.askOthers()
 	}
-	for {
-		if a.passed != nil {
-			if answer, ok := a.takeBaton(); ok {
-				return answer, nil
-			}
+	return nil
+}
+
+// askOthers asks all nodes that were not asked yet. The caller holds the mutex.
+func (a *attempt) askOthers() {
+	for i := range a.votes {
+		if !a.alone || i != a.bell {
+			a.ask(i)
 		}
-		d := a.decide()
-		switch {
-		case d.verdict == won && a.isLate() && a.op.ctx.Err() == nil:
-			a.restart()
-		case d.verdict == won:
-			return a.win(d)
-		case d.verdict == broken:
-			return store.Answer{}, a.fail(ctx)
-		case a.alone && a.votes[a.bell].state == refused && !a.holds():
-			return store.Answer{Refusal: a.refuse()}, nil
-		case d.verdict == lost && a.standing() == granted:
-			if !a.askAll() { // all nodes together show whether there is a holder
-				a.retry(ctx)
-			}
-		case d.verdict == lost && a.standing() == refused:
-			// If the nodes report different tokens for the holder, ask all of them: together they
-			// know its token.
-			if !a.disagree() || !a.askAll() && !a.isPending() {
-				if a.holds() {
-					return store.Answer{}, a.fail(ctx)
-				}
-				return store.Answer{Refusal: a.refuse()}, nil
-			}
-		case d.verdict == conflict:
-			// All nodes together may agree, and know the tokens of a request that is repeated.
-			if !a.askAll() && (a.count(asked) == 0 || a.s.now()-a.begin > a.s.opts.Timeout/4) {
-				a.resolve(d)
-			}
-		case d.verdict == open && !a.isPending() && a.alone:
-			a.askMajority()
-		case d.verdict == open && !a.isPending():
-			a.askAll()
+	}
+	a.alone = false
+}
+
+// ask asks a node. The caller holds the mutex.
+func (a *attempt) ask(i int) {
+	a.votes[i], a.refusals[i] = vote{}, nil
+	a.se.seats[i].ask = a
+	a.se.drive(i)
+}
+
+// deliver notes the reply of a node to an Acquire. The caller holds the mutex.
+func (a *attempt) deliver(i int, r reply) {
+	v := &a.votes[i]
+	switch {
+	case r.err != nil:
+		v.state, a.errs[i] = failed, r.err
+	case !r.answer.Granted():
+		v.state, a.refusals[i] = refused, r.answer.Refusal
+		a.waiters = max(a.waiters, r.answer.Refusal.Waiters)
+	default:
+		*v = vote{granted, r.answer.Token, r.answer.Token + int64(r.answer.Tokens) - 1}
+		a.waiters = max(a.waiters, r.answer.Waiters)
+		if r.exclude != nil {
+			v.state, a.errs[i] = uncounted, r.exclude
+			break
 		}
-		if a.wait(ctx, a.s.hedge()) {
-			continue
-		}
-		switch {
-		case ctx.Err() != nil:
-			return store.Answer{}, a.fail(ctx)
-		case a.op.ctx.Err() != nil:
-			a.expire()
+		a.shortest = min(a.shortest, r.answer.TTL)
+		a.block = max(a.block, r.answer.Tokens) // a repeated request may have more tokens than it asks for
+	}
+	a.signal()
+}
+
+// signal wakes the caller if there is something to do. The caller of signal holds the mutex.
+func (a *attempt) signal() {
+	if !a.over && (a.eager || a.alone || a.aborted != nil || a.decide().verdict != open) {
+		select {
+		case a.ready <- struct{}{}:
 		default:
-			a.markSlow()
-			a.overdue = !a.askAll()
 		}
 	}
 }
 
-// decide returns the decision that follows from the votes so far. A request that is excluded does
-// not wait for nodes that failed before. It does wait for slow nodes: otherwise two requests
-// could give way to each other because each saw the votes of the other, and neither would be
-// granted. A request that is repeated during its lease gets the same tokens.
+// abort ends the attempt because its identity was released. The caller holds the mutex.
+func (a *attempt) abort(err error) {
+	a.aborted = err
+	a.signal()
+}
+
+// decide returns the decision that follows from the votes so far. A request that is repeated
+// during its lease gets the same tokens. The caller holds the mutex.
 func (a *attempt) decide() decision {
-	s := a.s
-	n := max(a.req.Tokens, a.block)
-	if a.baton != nil { // the other tokens are for the next holders
-		n = a.req.Tokens
+	d := decide(a.votes, max(a.req.Tokens, a.block))
+	if se := a.se; (d.verdict == won || d.verdict == conflict) && se.held && sameBlock(a.votes, se.last) {
+		return decision{won, se.first, se.last}
 	}
-	d := s.rules.decide(a.votes, n)
-	switch d.verdict {
-	case open:
-		if !a.overdue {
-			break
+	return d
+}
+
+// run waits for replies until they decide.
+func (a *attempt) run(ctx context.Context) (answer store.Answer, err error) {
+	s, se := a.se.store, a.se
+	deadline := time.NewTimer(s.opts.Timeout)
+	defer deadline.Stop()
+	a.deadline = deadline.C
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	defer a.finish()
+	for {
+		d := a.decide()
+		switch {
+		case a.aborted != nil:
+			return answer, a.aborted
+		case ctx.Err() != nil:
+			return answer, ctx.Err()
+		case a.alone && a.votes[a.bell].state == asked:
+			if !a.await(ctx, time.After(s.opts.Timeout/10)) && a.alone {
+				a.askOthers() // the bell may hang
+			}
+		case a.alone && a.votes[a.bell].state != refused:
+			a.askOthers()
+		case (a.strict || a.alone) && a.votes[a.bell].state == refused && !se.isValid():
+			return store.Answer{Refusal: a.refuse()}, nil
+		case d.verdict == won:
+			return a.win(d)
+		case d.verdict == broken, d.verdict == lost && se.isValid():
+			if a.count(refused)+a.count(uncounted) > 0 && !se.isValid() {
+				se.want, se.bell = wantPlace, max(0, a.bell) // others want the name, so its votes are given back
+			}
+			return answer, a.failure()
+		case d.verdict == lost && !a.isCandidate() && a.disagree() && !a.eager && a.count(asked) > 0:
+			a.linger(ctx, lost, max(s.now()-a.begin, retryPause)) // all nodes together know the token of the holder
+		case d.verdict == lost && !a.isCandidate():
+			return store.Answer{Refusal: a.refuse()}, nil
+		case d.verdict == lost:
+			pause := retryPause << min(a.retries, maxDoublings)
+			a.retries++
+			a.linger(ctx, lost, pause+rand.N(pause))
+			a.askAgain()
+		case d.verdict == conflict && !a.eager && a.count(asked) > 0:
+			// All nodes together may agree, and it takes a round trip to make a majority agree.
+			a.linger(ctx, conflict, max(s.now()-a.begin, retryPause))
+		case d.verdict == conflict:
+			switch d = a.raise(ctx, d); {
+			case d.verdict == won && a.aborted == nil:
+				return a.win(d)
+			default:
+				return answer, cmp.Or(a.aborted, ctx.Err(), a.failure())
+			}
+		default:
+			a.await(ctx, nil)
 		}
-		votes := append([]vote(nil), a.votes...)
-		for i := range votes {
-			if votes[i].state == asked && s.nodes[i].failing.Load() {
-				votes[i].state = failed
+	}
+}
+
+// await waits until there is something to do, a limit is over, or ctx ends. The caller holds the
+// mutex, which is unlocked meanwhile.
+func (a *attempt) await(ctx context.Context, limit <-chan time.Time) (more bool) {
+	a.se.mu.Unlock()
+	defer a.se.mu.Lock()
+	select {
+	case <-a.ready:
+		return true
+	case <-limit:
+	case <-ctx.Done():
+	case <-a.deadline:
+		a.se.mu.Lock()
+		a.expire()
+		a.se.mu.Unlock()
+	}
+	return false
+}
+
+// linger waits for further replies as long as the verdict stays the same, and for no longer than d.
+func (a *attempt) linger(ctx context.Context, v verdict, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	a.eager = true
+	for a.await(ctx, timer.C) && a.aborted == nil && a.decide().verdict == v {
+	}
+}
+
+// expire records that the time limit of the call is over. The caller holds the mutex.
+func (a *attempt) expire() {
+	s := a.se.store
+	a.expired = true
+	for i := range a.votes {
+		if a.votes[i].state != asked {
+			continue
+		}
+		a.votes[i].state, a.errs[i] = failed, errTimeout
+		if n := s.nodes[i]; s.now()-time.Duration(n.lastReply.Load()) >= s.opts.Timeout/2 {
+			n.fail(errTimeout)
+		}
+	}
+}
+
+// finish ends the attempt. Unless it was granted, requests that were not sent yet are not sent any
+// more. Votes that the identity does not want are given back, now or when they arrive. The caller
+// holds the mutex.
+func (a *attempt) finish() {
+	se := a.se
+	a.over, se.attempt = true, nil
+	if se.idle != nil {
+		close(se.idle)
+		se.idle = nil
+	}
+	for i := range se.seats {
+		if !se.isValid() && se.seats[i].ask == a {
+			se.seats[i].ask = nil
+		}
+		se.settle(i)
+	}
+	if !se.isValid() {
+		se.until = se.store.now() + max(a.ttl, se.store.caps.Heartbeat)
+	}
+}
+
+// win ends the attempt with a grant. Votes that arrive later are kept. The caller holds the mutex.
+func (a *attempt) win(d decision) (store.Answer, error) {
+	se, now := a.se, a.se.store.now()
+	valid := min(a.ttl, validity(a.shortest))
+	if now-a.begin >= valid {
+		return store.Answer{}, fmt.Errorf("quorum store: the replies took %v of a TTL of %v", now-a.begin, valid)
+	}
+	if !se.isValid() {
+		se.ttl = 0
+	}
+	if a.waiters > 0 {
+		se.store.crowds.note(a.req.Name, now)
+	}
+	se.held, se.splits, se.ttl, se.req = true, 0, max(se.ttl, a.ttl), a.req
+	se.first, se.last, se.floor, se.until = d.first, d.last, max(se.floor, d.last), a.begin+valid
+	return store.Answer{Token: d.first, Tokens: int(d.last - d.first + 1), TTL: valid, Waiters: a.waiters}, nil
+}
+
+// failure returns why too few nodes answered. Votes stay: the caller repeats the request, or leaves.
+// The caller holds the mutex.
+func (a *attempt) failure() error {
+	invalid := 0
+	for i, err := range a.errs {
+		if errors.Is(err, store.ErrInvalid) {
+			if invalid++; invalid >= a.se.store.majority {
+				return err
 			}
 		}
-		if s.rules.decide(votes, a.req.Tokens).verdict == lost {
-			d.verdict = lost
+		if a.votes[i].state == refused {
+			a.errs[i] = errRefused
 		}
-	case won, conflict:
-		if first, last := a.se.block(); s.rules.repeated(a.votes, last) {
-			return decision{won, first, last}
+	}
+	return a.se.store.failures(a.errs, a.count(granted))
+}
+
+// count returns how many votes are in a state. The caller holds the mutex.
+func (a *attempt) count(in state) (n int) {
+	for _, v := range a.votes {
+		if v.state == in {
+			n++
+		}
+	}
+	return n
+}
+
+// raise makes a majority of the nodes record the token. The caller holds the mutex, which is unlocked
+// meanwhile.
+func (a *attempt) raise(ctx context.Context, d decision) decision {
+	votes := append([]vote(nil), a.votes...)
+	renewal := store.Renewal{Name: a.req.Name, ID: a.req.ID, TTL: a.req.TTL, Mode: store.Exclusive}
+	a.se.mu.Unlock()
+	d = a.se.store.raise(ctx, a.begin+a.se.store.opts.Timeout, renewal, votes, d)
+	a.se.mu.Lock()
+	for i, v := range votes {
+		if v.state == granted {
+			a.se.seats[i].recorded = max(a.se.seats[i].recorded, v.recorded)
 		}
 	}
 	return d
 }
 
-// isLate reports whether the lease would already be over.
-func (a *attempt) isLate() bool {
-	now := a.s.now()
-	return now-a.begin >= min(a.want, a.s.rules.validity(a.ttl, now-a.begin))
-}
-
-// restart repeats the request at the nodes that granted it, which restarts their TTLs. It is
-// needed because a grant that the bell pushed lasts for a short time only.
-func (a *attempt) restart() {
-	a.begin, a.ttl = a.s.now(), store.MaxTime
-	a.rounds++
-	for i, v := range a.votes {
-		if v.state == granted {
-			a.ask(i)
-		}
+// isCandidate reports whether the request goes on although the votes are split. One node decides:
+// the first one that has answered, in the order of the name. So one of several requests goes on and
+// the others give their votes back. The caller holds the mutex.
+func (a *attempt) isCandidate() bool {
+	s := a.se.store
+	if _, seen := a.holder(); seen >= s.majority || a.expired || s.now()-a.begin > s.opts.Timeout/4 {
+		return false
 	}
-}
-
-// standing returns what to do if the votes are split: continue if granted, give way if refused,
-// wait for a reply if asked. One node decides: the first node that answers, in the order of the
-// name. So exactly one of several requests continues.
-func (a *attempt) standing() state {
-	h, seen := a.holder()
-	// Votes that are passed on without the bell's vote are about to be given back.
-	orphaned := a.bell >= 0 && a.votes[a.bell].state == granted && isBaton(a.req.Name, h.ID)
-	if seen >= a.s.majority && !orphaned || a.op.ctx.Err() != nil {
-		return refused
-	}
-	for i := range a.votes {
-		n := a.s.order(a.req.Name, i)
-		switch a.votes[n].state {
+	for k := range a.votes {
+		switch a.votes[s.order(a.req.Name, k)].state {
 		case granted, uncounted:
-			return granted
+			return true
 		case refused:
-			return refused
-		case asked:
-			if !a.s.nodes[n].failing.Load() {
-				return asked
-			}
+			return false
 		}
 	}
-	return refused
+	return false
 }
 
-// holds reports whether the request is a repeated one whose lease is valid. It must not give back
-// the votes of that lease, whatever votes other requests have: some of them may not count.
-func (a *attempt) holds() bool {
-	_, _, valid := a.se.further(a.s.now())
-	return valid
-}
-
-// askMajority asks as many nodes as are needed if all are healthy and have answered earlier
-// attempts, and otherwise all. A lease gets the votes of the other nodes later: see completeLater.
-func (a *attempt) askMajority() {
-	s := a.s
-	a.alone = false
-	if a.startBaton() {
-		a.askAll()
+// askAgain repeats the request at the nodes that refused it. The caller holds the mutex.
+func (a *attempt) askAgain() {
+	if a.decide().verdict != lost || a.expired {
 		return
 	}
-	for i, n := range s.nodes {
-		if !n.healthy() || a.se.isUnheard(i) && a.votes[i].state == idle {
-			a.askAll()
-			return
-		}
-	}
-	a.rounds++
-	n := 0
-	if a.bell >= 0 {
-		if a.votes[a.bell].state == idle {
-			a.ask(a.bell)
-		}
-		n++
-	}
-	for i := 0; n < s.majority; i++ {
-		if node := s.order(a.req.Name, i); node != a.bell {
-			a.ask(node)
-			n++
-		}
-	}
-}
-
-// askAll asks all nodes that were not asked yet, and reports whether there were any.
-func (a *attempt) askAll() (any bool) {
-	a.alone = false
-	for i := range a.votes {
-		if a.votes[i].state == idle {
-			any = true
+	for i, v := range a.votes {
+		if v.state == refused {
 			a.ask(i)
 		}
 	}
-	if any {
-		a.rounds++
-	}
-	return any
 }
 
-// isPending reports whether a reply is missing from a node that is not slow.
-func (a *attempt) isPending() bool {
-	for i, v := range a.votes {
-		if v.state == asked && !(a.overdue && a.s.nodes[i].slow.Load()) {
+// holder returns the holder that most nodes report, and the number of those nodes. The caller holds
+// the mutex.
+func (a *attempt) holder() (h store.Holder, seen int) {
+	for i, r := range a.refusals {
+		if r == nil || len(r.Holders) == 0 {
+			continue
+		}
+		same := 0
+		for _, other := range a.refusals[i:] {
+			if other != nil && len(other.Holders) > 0 && other.Holders[0].ID == r.Holders[0].ID {
+				same++
+			}
+		}
+		if same > seen {
+			h, seen = r.Holders[0], same
+		}
+	}
+	return h, seen
+}
+
+// disagree reports whether the nodes report different tokens for the holder. The caller holds the
+// mutex.
+func (a *attempt) disagree() bool {
+	h, seen := a.holder()
+	for _, r := range a.refusals {
+		if seen > 0 && r != nil && len(r.Holders) > 0 && r.Holders[0].ID == h.ID && r.Holders[0].Token != h.Token {
 			return true
 		}
 	}
 	return false
 }
 
-// markSlow records that the nodes that have not answered take longer than usual.
-func (a *attempt) markSlow() {
-	for i, v := range a.votes {
-		if v.state == asked {
-			a.s.nodes[i].slow.Store(true)
+// refuse ends the attempt with a refusal, which names the holder that most nodes report. It keeps
+// the place in the queue of the bell, and gives all votes back. The caller holds the mutex.
+func (a *attempt) refuse() *store.Refusal {
+	s, se := a.se.store, a.se
+	se.held, se.want = false, wantNothing
+	r := &store.Refusal{Again: s.caps.Heartbeat / 2, Waiters: a.waiters}
+	var reports []store.Holder
+	h, seen := a.holder()
+	for _, node := range a.refusals {
+		if node == nil {
+			continue
+		}
+		r.Again = min(r.Again, node.Again)
+		if seen > 0 && len(node.Holders) > 0 && node.Holders[0].ID == h.ID {
+			reports = append(reports, node.Holders[0])
 		}
 	}
-}
-
-// ask sends Acquire to a node.
-func (a *attempt) ask(i int) {
-	req := a.req
-	req.Queue = i == a.bell
-	if a.alone { // the bell chooses the token, even if it pushes the grant later
-		req.Floor = a.floor
-	} else if a.bell >= 0 && a.votes[a.bell].state == granted {
-		req.Floor = max(a.floor, a.votes[a.bell].first-1)
+	if seen > 0 {
+		r.Holders = []store.Holder{s.merge(reports)}
 	}
-	if a.baton != nil && i != a.bell {
-		req.ID, req.TTL, req.Tokens = a.baton.id, a.baton.ttl, passTokens
+	if a.bell < 0 {
+		return r
 	}
-	a.votes[i], a.refusals[i] = vote{state: asked}, nil
-	a.se.noteAsked(i)
-	a.op.start(i, func(ctx context.Context, n *node, r *reply) {
-		if i == a.bell && a.s.passes {
-			r.answer, r.note, r.err = a.s.acquireNoted(ctx, n, req)
-		} else {
-			r.answer, r.err = n.Acquire(ctx, req)
-		}
-		if r.err == nil {
-			a.se.noteAnswer(i)
-		}
-		if a.baton != nil && i != a.bell && r.err == nil && r.answer.Granted() && r.answer.TTL < req.TTL {
-			a.se.mu.Lock()
-			a.baton.brief = true
-			a.se.mu.Unlock()
-		}
-		if r.err == nil && r.answer.Granted() {
-			if r.exclude = n.counts(ctx); a.se.isTainted(i, a.s.now()) && !a.s.rules.off(noOrder) {
-				r.exclude = errTainted
-			}
-		}
-	})
-}
-
-// renew sends Renew to a node, for tokens or for a floor.
-func (a *attempt) renew(i int, floor int64, tokens int) {
-	a.votes[i].state = asked
-	a.retried &^= 1 << i // it has granted the request since
-	renewal := store.Renewal{
-		Name: a.req.Name, ID: a.req.ID, TTL: a.req.TTL, Mode: store.Exclusive,
-		Tokens: tokens, Floor: floor,
+	se.want, se.bell = wantPlace, a.bell
+	s.crowds.note(a.req.Name, s.now())
+	if a.votes[a.bell].state == refused {
+		se.splits = 0
+		// Jitter keeps clients that were refused together from asking together.
+		r.Again = max(time.Millisecond, r.Again*3/4+rand.N(r.Again/4+1))
+	} else { // nothing wakes it
+		se.splits++
+		pause := min(mostSplitPause, leastSplitPause<<min(se.splits, maxDoublings))
+		r.Again = pause/2 + rand.N(pause/2)
 	}
-	shared := a.baton != nil && i != a.bell
-	if shared {
-		renewal.ID, renewal.TTL, renewal.Tokens = a.baton.id, a.baton.ttl, min(tokens, 1)*passTokens
-	}
-	a.op.start(i, func(ctx context.Context, n *node, r *reply) {
-		r.floor = floor
-		if !shared {
-			renewal.TTL = ttlAtNodes(a.se.lengthen(a.want))
-		}
-		r.renewed, r.err = renewAt(ctx, n, renewal)
-		if a.se.isTainted(i, a.s.now()) {
-			r.exclude = errTainted
-		}
-	})
-}
-
-// renewAt extends one grant at a node.
-func renewAt(ctx context.Context, n *node, renewal store.Renewal) (store.Renewed, error) {
-	out, err := n.Renew(ctx, []store.Renewal{renewal})
-	switch {
-	case err != nil:
-		return store.Renewed{}, err
-	case len(out) != 1:
-		return store.Renewed{}, fmt.Errorf("%d outcomes of one renewal", len(out))
-	case out[0].Status == store.Unknown:
-		return out[0], cmp.Or(out[0].Err, errUnknown)
-	}
-	return out[0], nil
-}
-
-// wait applies the next reply. It returns false if none arrived in time.
-func (a *attempt) wait(ctx context.Context, limit time.Duration) bool {
-	r, ok := a.op.next(ctx, limit, min(a.op.awaited(), a.s.majority-a.count(granted)))
-	if ok {
-		a.apply(&r)
-	}
-	return ok
-}
-
-// apply notes a reply.
-func (a *attempt) apply(r *reply) {
-	v := &a.votes[r.node]
-	switch {
-	case r.err != nil:
-		v.state, a.errs[r.node] = failed, r.err
-	case r.renewed.Status == store.Gone:
-		v.state = refused
-	case r.renewed.Status == store.Extended && r.exclude != nil:
-		v.state, a.errs[r.node] = uncounted, r.exclude
-	case r.renewed.Status == store.Extended:
-		v.state = granted
-		v.recorded = max(v.recorded, r.floor)
-		if r.renewed.Tokens > 0 {
-			v.first, v.recorded = r.renewed.Token, r.renewed.Token+int64(r.renewed.Tokens)-1
-		} else {
-			a.choices = maxChoices // other requests are queued, so it will not choose tokens
-		}
-		a.ttl = min(a.ttl, r.renewed.TTL)
-	case !r.answer.Granted():
-		v.state, a.refusals[r.node] = refused, r.answer.Refusal
-		a.waiters = max(a.waiters, r.answer.Refusal.Waiters)
-	default:
-		v.state = granted
-		if r.exclude != nil {
-			v.state, a.errs[r.node] = uncounted, r.exclude
-		} else {
-			a.ttl = min(a.ttl, r.answer.TTL)
-		}
-		v.first, v.recorded = r.answer.Token, r.answer.Token+int64(r.answer.Tokens)-1
-		a.passed = r.note
-		a.block = max(a.block, r.answer.Tokens) // a repeated request may have more tokens than it asks for
-		a.waiters = max(a.waiters, r.answer.Waiters)
-	}
-}
-
-// expire records that the deadline of all calls has passed. A node that was asked again has refused
-// the request before.
-func (a *attempt) expire() {
-	for i := range a.votes {
-		switch {
-		case a.votes[i].state != asked:
-		case a.retried&(1<<i) != 0:
-			a.votes[i].state = refused
-		default:
-			a.votes[i].state, a.errs[i] = failed, errTimeout
-			a.s.nodes[i].fail(errTimeout)
-		}
-	}
-}
-
-// resolve starts another round after a conflict. At first it lets the nodes choose new tokens
-// above all others. If that did not help, it raises their counters.
-func (a *attempt) resolve(d decision) {
-	a.rounds++
-	if a.choices < maxChoices {
-		// The floor is a little above all counters, in case requests for other names are served
-		// in between. At first the difference is small, because a node reserves no blocks of
-		// tokens far ahead of its clock. In the end it is half a second, because nodes whose
-		// counters follow their clocks closely receive the message at different times.
-		floor := d.last
-		for _, v := range a.votes {
-			if v.state == granted {
-				floor = max(floor, v.recorded)
-			}
-		}
-		floor += 8 << (8 * a.choices)
-		a.choices++
-		for i, v := range a.votes {
-			if v.state == granted {
-				a.renew(i, floor, a.req.Tokens)
-			}
-		}
-		return
-	}
-	for i, v := range a.votes {
-		if v.state == granted && v.first <= d.first {
-			a.renew(i, d.first+int64(a.req.Tokens)-1, 0)
-		}
-	}
-}
-
-// retry repeats the request at the nodes that refused it, after a short random pause.
-func (a *attempt) retry(ctx context.Context) {
-	pause := retryPause << min(a.retries, maxDoublings)
-	a.retries++
-	timer := time.NewTimer(pause + rand.N(pause))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-		return
-	case <-a.op.ctx.Done():
-		return
-	}
-	for i, v := range a.votes {
-		if v.state == refused && i != a.bell {
-			a.retried |= 1 << i
-			a.ask(i)
-		}
-	}
-}
-
-// hedge returns how long to wait for the nodes that were asked before others are asked: several
-// times as long as usual, and by default at least 50 ms.
-func (s *Store) hedge() time.Duration {
-	return min(s.opts.Timeout/4, max(s.opts.Timeout/10, 8*time.Duration(s.trip.Load())))
-}
-
-// noteRoundTrip records how long a call with one round took.
-func (s *Store) noteRoundTrip(d time.Duration) {
-	if old := s.trip.Load(); old > 0 {
-		d = (7*time.Duration(old) + d) / 8
-	}
-	s.trip.Store(int64(d)) // a lost update does no harm
+	se.retryAt = s.now() + r.Again
+	return r
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/holdfast-lock/holdfast/internal/quorumtest"
 	"github.com/holdfast-lock/holdfast/memstore"
 	"github.com/holdfast-lock/holdfast/quorum"
 	"github.com/holdfast-lock/holdfast/store"
@@ -30,10 +31,15 @@ func TestConformance(t *testing.T) {
 				},
 				Open: func(t testing.TB) store.Store {
 					var all []quorum.Node
+					settled := new(quorumtest.Settled)
 					for i := range nodes {
 						all = append(all, quorum.Node{Name: url(i), Store: openMemory(t, url(i))})
+						handle := openMemory(t, url(i))
+						t.Cleanup(func() { handle.Close() })
+						settled.Nodes = append(settled.Nodes, handle)
 					}
-					return openQuorum(t, all, quorum.Options{})
+					settled.Store = openQuorum(t, all, quorum.Options{})
+					return settled
 				},
 				Residue: func(t testing.TB) (names []string) {
 					for i := range nodes {

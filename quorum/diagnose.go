@@ -13,7 +13,7 @@ import (
 
 var (
 	nodesCheck = diagnosis.New("quorum.nodes", store.LevelWarning,
-		"an even number of nodes survives no more failures than one node less, and each lock costs more",
+		"an even number of nodes tolerates no more failures than one node fewer, and each lock costs more",
 		"add a node or remove one, in the URL of all programs at the same time")
 
 	answersCheck = diagnosis.New("quorum.answers", store.LevelWarning,
@@ -100,13 +100,13 @@ func (n *node) diagnose(ctx context.Context, ttl time.Duration) (d diagnosed) {
 
 // lookUp reads a name that is not in use from a node, and the node's clock.
 func (n *node) lookUp(ctx context.Context, d *diagnosed) error {
+	if n.restarter == nil {
+		_, err := n.quorum.listNode(ctx, n.index, store.Query{Name: "holdfast:doctor"})
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, n.quorum.opts.Timeout)
 	defer cancel()
-	return n.call(ctx, func(ctx context.Context) error {
-		if n.restarter == nil {
-			_, err := n.List(ctx, store.Query{Name: "holdfast:doctor"})
-			return err
-		}
+	return n.call(&n.others, func(context.Context) error {
 		begin := time.Now()
 		server, err := n.verify(ctx, n.restarter.Connections())
 		if server.ID == "" {
@@ -122,7 +122,7 @@ func (n *node) lookUp(ctx context.Context, d *diagnosed) error {
 // serverFindings returns findings about the server of a node that has just answered.
 func (n *node) serverFindings() []store.Finding {
 	n.mu.Lock()
-	twice, uptime := n.twice, n.quorum.now()-n.born
+	twice, uptime := n.server.twice, n.quorum.now()-n.server.born
 	n.mu.Unlock()
 	server := serverCheck.OK("no other node has this server")
 	if twice != nil {
@@ -130,8 +130,8 @@ func (n *node) serverFindings() []store.Finding {
 	}
 	delay := n.quorum.restartDelay()
 	restarted := restartedCheck.OK("its server has been up for %v", uptime.Round(time.Second))
-	if !n.quorum.rules.counts(uptime, delay) {
-		restarted = restartedCheck.Bad("its server started %v ago: it counts after %v", uptime.Round(time.Second), delay)
+	if !isOld(uptime, delay) {
+		restarted = restartedCheck.Bad("its server started %v ago: excluded for another %v", uptime.Round(time.Second), (delay - uptime).Round(time.Second))
 	}
 	return []store.Finding{server, restarted}
 }

@@ -4,14 +4,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"hash/maphash"
 	"math/bits"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -20,42 +18,48 @@ const (
 	// lookups is how many names of a listing are looked up at the same time.
 	lookups = 16
 
-	// maxListings is how many listings are remembered. A listing that is forgotten before its end
-	// may list names twice.
-	maxListings = 16
+	// pageSize is how many names a page has if the caller does not say.
+	pageSize = 256
+
+	// listDelay is when a listing begins after it was called for. It is longer than the ages of
+	// holders and waiters are inaccurate. So a node that has had a name since the call has listed it.
+	listDelay = 2 * time.Millisecond
 )
 
 // List returns one page of the names that have holders or waiters; see [store.Store]. A holder is
 // listed if it may have a majority: if the nodes that have its grant and the nodes that do not
 // answer are a majority together.
 //
-// It lists the names of one node after the other, and looks up each name at all nodes. It returns
-// the names that it has not returned for an earlier node. The nodes that have a name can change
-// at any time, so the store remembers for which node it returned a name.
-func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
+// It lists the names of one node after the other, and looks up each name at all nodes. It leaves out
+// a name that an earlier node has had since the listing began, because it was listed there.
+func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err error) {
 	if !s.caps.Features.Has(store.FeatureList) {
-		return store.Page{}, fmt.Errorf("%w: not all nodes can list locks", store.ErrUnsupported)
+		return page, fmt.Errorf("%w: not all nodes can list locks", store.ErrUnsupported)
 	}
 	if err := s.enter(ctx); err != nil {
-		return store.Page{}, err
+		return page, err
 	}
 	defer s.life.Leave()
 	if q.Name != "" {
-		lock, err := s.lookup(ctx, q.Name, new(silent))
-		if err != nil || lock.Name == "" {
-			return store.Page{}, err
+		found, err := s.lookup(ctx, q.Name)
+		if err == nil && found.Name != "" {
+			page.Locks = []store.Lock{found.Lock}
 		}
-		return store.Page{Locks: []store.Lock{lock}}, nil
+		return page, err
 	}
-	c, err := parseCursor(q.Cursor)
+	c, err := s.parseCursor(q.Cursor)
 	if err != nil {
-		return store.Page{}, err
+		return page, err
 	}
+	if q.Cursor == "" {
+		time.Sleep(listDelay)
+	}
+	limit := cmp.Or(q.Limit, pageSize)
+	listed := make(map[string]bool)
 	errs := make([]error, len(s.nodes))
-	for ; c.node < len(s.nodes); c.node, c.rest = c.node+1, "" {
-		nq := q
-		nq.Cursor = c.rest
-		page, err := s.listNode(ctx, c.node, nq, &c.silent)
+	for c.node < len(s.nodes) && len(page.Locks) < limit {
+		one := store.Query{Prefix: q.Prefix, Cursor: c.rest, Limit: q.Limit}
+		part, err := s.listNode(ctx, c.node, one)
 		if err != nil {
 			if ctx.Err() != nil {
 				return store.Page{}, ctx.Err()
@@ -64,151 +68,96 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 			// is left out.
 			errs[c.node] = err
 			if c.skipped |= 1 << c.node; bits.OnesCount16(c.skipped) > len(s.nodes)-s.majority {
-				return store.Page{}, s.failures(errs)
+				return store.Page{}, s.failures(errs, 0)
 			}
+			c.node, c.rest = c.node+1, ""
 			continue
 		}
-		out := store.Page{}
-		if out.Locks, err = s.lookupAll(ctx, page.Locks, c); err != nil {
+		part.Locks = slices.DeleteFunc(part.Locks, func(l store.Lock) bool { return listed[l.Name] })
+		found, err := s.lookupAll(ctx, part.Locks, c)
+		if err != nil {
 			return store.Page{}, err
 		}
-		if c.rest = page.Next; c.rest == "" {
+		for _, lock := range found {
+			listed[lock.Name] = true
+			page.Locks = append(page.Locks, lock)
+		}
+		if c.rest = part.Next; c.rest == "" {
 			c.node++
 		}
-		if c.node < len(s.nodes) {
-			out.Next = fmt.Sprintf("%d:%d:%d:%s", c.node, c.skipped, c.listing, c.rest)
-		} else {
-			s.listings.forget(c.listing)
-		}
-		return out, nil
 	}
-	s.listings.forget(c.listing)
-	return store.Page{}, nil
+	if c.node < len(s.nodes) {
+		page.Next = fmt.Sprintf("%d:%d:%d:%s", c.node, c.skipped, c.begin.Milliseconds(), c.rest)
+	}
+	return page, nil
 }
-
-// silent is a set of nodes that did not answer in time. A call of List waits for each of them once,
-// and not for every name.
-type silent struct{ nodes atomic.Uint32 }
-
-func (s *silent) has(i int) bool { return s.nodes.Load()&(1<<i) != 0 }
-
-func (s *silent) add(i int) { s.nodes.Or(1 << i) }
 
 // A cursor is a position in a listing.
 type cursor struct {
-	node    int    // that is listed
-	skipped uint16 // nodes that could not be listed, as a set of bits
-	listing uint64
-	rest    string // cursor of the node
-	silent  silent
+	node    int           // that is listed
+	skipped uint16        // nodes that could not be listed, as a set of bits
+	begin   time.Duration // when the listing began, on the clock of the quorum
+	rest    string        // cursor of the node
 }
 
-func parseCursor(text string) (*cursor, error) {
+func (s *Store) parseCursor(text string) (*cursor, error) {
 	if text == "" {
-		return &cursor{listing: rand.Uint64()}, nil
+		return &cursor{begin: s.now()}, nil
 	}
 	if parts := strings.SplitN(text, ":", 4); len(parts) == 4 {
 		node, err1 := strconv.ParseUint(parts[0], 10, 8)
 		skipped, err2 := strconv.ParseUint(parts[1], 10, 16)
-		listing, err3 := strconv.ParseUint(parts[2], 10, 64)
+		begin, err3 := strconv.ParseInt(parts[2], 10, 48)
 		if err1 == nil && err2 == nil && err3 == nil {
-			return &cursor{node: int(node), skipped: uint16(skipped), listing: listing, rest: parts[3]}, nil
+			return &cursor{int(node), uint16(skipped), time.Duration(begin) * time.Millisecond, parts[3]}, nil
 		}
 	}
 	return nil, fmt.Errorf("%w: cursor %.40q: want Page.Next of the previous page", store.ErrInvalid, text)
 }
 
-// listings remembers the node for which each name of a listing was returned.
-type listings struct {
-	mu    sync.Mutex
-	seed  maphash.Seed
-	all   map[uint64]map[uint64]uint8 // by listing and hash of the name
-	order []uint64                    // listings, the oldest first
-}
-
-// first reports whether a name was not returned for another node earlier.
-func (l *listings) first(c *cursor, name string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.all == nil {
-		l.all, l.seed = make(map[uint64]map[uint64]uint8), maphash.MakeSeed()
-	}
-	names := l.all[c.listing]
-	if names == nil {
-		if len(l.order) == maxListings {
-			delete(l.all, l.order[0])
-			l.order = l.order[1:]
-		}
-		names = make(map[uint64]uint8)
-		l.all[c.listing], l.order = names, append(l.order, c.listing)
-	}
-	h := maphash.String(l.seed, name)
-	node, ok := names[h]
-	if !ok {
-		names[h] = uint8(c.node)
-	}
-	return !ok || int(node) == c.node // a page may be read again
-}
-
-// has reports whether a name was returned for another node before.
-func (l *listings) has(c *cursor, name string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	names := l.all[c.listing]
-	if names == nil {
-		return false
-	}
-	node, ok := names[maphash.String(l.seed, name)]
-	return ok && int(node) != c.node
-}
-
-// forget forgets a listing that has ended.
-func (l *listings) forget(listing uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if _, ok := l.all[listing]; ok {
-		delete(l.all, listing)
-		l.order = slices.DeleteFunc(l.order, func(other uint64) bool { return other == listing })
-	}
-}
-
-func (s *Store) listNode(ctx context.Context, i int, q store.Query, silent *silent) (page store.Page, err error) {
-	if silent.has(i) {
-		return page, errTimeout
-	}
-	// If the caller has less time than a node, that is not a failure of the node.
-	callCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.Timeout)
-	defer cancel()
-	defer context.AfterFunc(ctx, cancel)()
+func (s *Store) listNode(ctx context.Context, i int, q store.Query) (page store.Page, err error) {
 	n := s.nodes[i]
-	err = n.call(callCtx, func(ctx context.Context) (err error) {
-		page, err = n.List(ctx, q)
-		return err
-	})
-	if err == errTimeout {
-		silent.add(i)
+	type outcome struct {
+		page store.Page
+		err  error
 	}
-	return page, err
+	done := make(chan outcome, 1)
+	s.life.Add()
+	s.workers.run(s.life.Closing, func() {
+		defer s.life.Leave()
+		var o outcome
+		o.err = n.call(&n.others, func(ctx context.Context) (err error) {
+			o.page, err = n.List(ctx, q)
+			return err
+		})
+		done <- o
+	})
+	timeout := time.NewTimer(s.opts.Timeout)
+	defer timeout.Stop()
+	select {
+	case o := <-done:
+		return o.page, o.err
+	case <-timeout.C:
+		return page, errTimeout
+	case <-ctx.Done():
+		return page, ctx.Err()
+	}
 }
 
-// lookupAll looks up the names that a node listed, except those that were returned before.
+// lookupAll looks up the names that a node listed, except those that were listed for an earlier node.
 func (s *Store) lookupAll(ctx context.Context, locks []store.Lock, c *cursor) ([]store.Lock, error) {
 	found := make([]store.Lock, len(locks))
 	errs := make([]error, len(locks))
 	turns := make(chan struct{}, lookups)
 	var wg sync.WaitGroup
 	for k, lock := range locks {
-		if s.listings.has(c, lock.Name) {
-			continue
-		}
 		turns <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-turns }()
-			lock, err := s.lookup(ctx, lock.Name, &c.silent)
-			if err == nil && lock.Name != "" && s.listings.first(c, lock.Name) {
-				found[k] = lock
+			f, err := s.lookup(ctx, lock.Name)
+			if errs[k] = err; err == nil && !f.wasListed(c, s.now()) {
+				found[k] = f.Lock
 			}
-			errs[k] = err
 		})
 	}
 	wg.Wait()
@@ -220,77 +169,97 @@ func (s *Store) lookupAll(ctx context.Context, locks []store.Lock, c *cursor) ([
 	return slices.DeleteFunc(found, func(l store.Lock) bool { return l.Name == "" }), nil
 }
 
-// lookup asks all nodes about one name. The name in the result is empty if it has neither a
-// holder nor waiters.
-func (s *Store) lookup(ctx context.Context, name string, silentNodes *silent) (lock store.Lock, err error) {
+// A found is what the nodes have of a name.
+type found struct {
+	store.Lock                 // its name is empty if it has neither a holder nor waiters
+	ages       []time.Duration // for how long each node has had it; -1 if it does not
+}
+
+// wasListed reports whether a name was listed for an earlier node.
+func (f *found) wasListed(c *cursor, now time.Duration) bool {
+	for i, age := range f.ages[:c.node] {
+		if c.skipped&(1<<i) == 0 && age >= now-c.begin {
+			return true
+		}
+	}
+	return false
+}
+
+// lookup asks all nodes about one name.
+func (s *Store) lookup(ctx context.Context, name string) (f found, err error) {
 	pages := make([]store.Page, len(s.nodes))
 	errs := make([]error, len(s.nodes))
 	var wg sync.WaitGroup
 	for i := range s.nodes {
-		wg.Go(func() { pages[i], errs[i] = s.listNode(ctx, i, store.Query{Name: name}, silentNodes) })
+		wg.Go(func() { pages[i], errs[i] = s.listNode(ctx, i, store.Query{Name: name}) })
 	}
 	wg.Wait()
 	if ctx.Err() != nil {
-		return lock, ctx.Err()
+		return f, ctx.Err()
 	}
 	silent := 0
-	holders, at := make(map[store.ID][]store.Holder), make(map[store.ID]int)
-	waiters := make(map[store.ID]store.Waiter)
+	f.ages = make([]time.Duration, len(s.nodes))
+	holders, waiters := make(map[store.ID][]store.Holder), make(map[store.ID]store.Waiter)
 	for i := range pages {
+		f.ages[i] = -1
 		if errs[i] != nil {
 			silent++
 			continue
 		}
 		for _, l := range pages[i].Locks {
 			for _, h := range l.Holders {
-				holders[h.ID], at[h.ID] = append(holders[h.ID], h), i
+				holders[h.ID] = append(holders[h.ID], h)
+				f.ages[i] = max(f.ages[i], h.Age)
 			}
 			for _, w := range l.Waiters {
-				if old, ok := waiters[w.ID]; !ok || w.Age > old.Age {
-					waiters[w.ID] = w
-				}
+				waiters[w.ID] = oldest(waiters[w.ID], w)
+				f.ages[i] = max(f.ages[i], w.Age)
 			}
 		}
 	}
 	if silent > len(s.nodes)-s.majority {
-		return lock, s.failures(errs)
+		return f, s.failures(errs, len(s.nodes)-silent)
 	}
-	s.showBearer(ctx, name, holders, at, len(s.nodes)-1-silent)
-	for _, all := range holders {
+	for id, all := range holders {
 		if len(all)+silent >= s.majority {
-			lock.Holders = append(lock.Holders, s.merge(all))
+			f.Holders = append(f.Holders, s.merge(all))
+			delete(waiters, id) // it waits at nodes that had voted for another request
 		}
 	}
 	for _, w := range waiters {
-		lock.Waiters = append(lock.Waiters, w)
+		f.Waiters = append(f.Waiters, w)
 	}
-	slices.SortFunc(lock.Waiters, func(a, b store.Waiter) int { return cmp.Compare(b.Age, a.Age) })
-	if len(lock.Holders)+len(lock.Waiters) > 0 {
-		lock.Name = name
+	slices.SortFunc(f.Waiters, func(a, b store.Waiter) int { return cmp.Compare(b.Age, a.Age) })
+	if len(f.Holders)+len(f.Waiters) > 0 {
+		f.Name = name
 	}
-	return lock, nil
+	return f, nil
 }
 
-// showBearer replaces the identity of votes that are passed on by that of the holder that has them. It
-// is the holder at the bell, if at least the given number of other nodes has these votes. The token is one
-// that this holder or an earlier one had. At has a node for each holder.
-func (s *Store) showBearer(ctx context.Context, name string, holders map[store.ID][]store.Holder, at map[store.ID]int, least int) {
-	for id, votes := range holders {
-		if !isBaton(name, id) || len(votes) < least {
-			continue
-		}
-		for bearer, all := range holders {
-			if isBaton(name, bearer) || len(all) > 1 || s.isBell(ctx, at[bearer]) != nil {
-				continue
-			}
-			h := all[0]
-			for _, vote := range votes {
-				h.Token = vote.Token
-				holders[bearer] = append(holders[bearer], h)
-			}
-			holders[bearer] = holders[bearer][1:]
-			delete(holders, id)
-			return
+func oldest(a, b store.Waiter) store.Waiter {
+	if a.ID.IsZero() || b.Age > a.Age {
+		return b
+	}
+	return a
+}
+
+// merge combines what several nodes report about a holder. A node that has not received a Keep yet
+// still has the grant. The token is the one that the rule Above gives.
+func (s *Store) merge(all []store.Holder) store.Holder {
+	h, tokens := all[0], []int64{all[0].Token}
+	for _, other := range all[1:] {
+		tokens = append(tokens, other.Token)
+		switch {
+		case h.State == other.State:
+			h.Age, h.Left = max(h.Age, other.Age), max(h.Left, other.Left)
+		case h.State == store.Held:
+			h = other
 		}
 	}
+	slices.Sort(tokens)
+	h.Token = tokens[min(s.majority, len(tokens))-1]
+	if h.State == store.Held {
+		h.Left = max(0, validity(h.Left))
+	}
+	return h
 }

@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/lifetime"
@@ -88,19 +86,11 @@ type Store struct {
 	majority int
 	opts     Options
 	caps     store.Capabilities
-	rules    rules
 	base     time.Time
 	life     lifetime.Lifetime
 	workers  workers
-	tokens   tokens
-	passes   bool   // all nodes are Passers
-	list     uint32 // hash of the list of nodes
-	crowds   crowds
-	unfit    crowds // names for which the nodes did not give votes and tokens to pass on
-	listings listings
-	stats    Stats
 	maxTTL   maximum
-	trip     atomic.Int64 // smoothed time of a call that needs one round
+	crowds   crowds
 
 	identify sync.Mutex // held to change the server of a node
 
@@ -134,8 +124,7 @@ func New(ctx context.Context, nodes []Node, opts Options) (*Store, error) {
 	if opts.Report == nil {
 		opts.Report = logReport
 	}
-	s := &Store{opts: opts, base: time.Now(), sessions: make(map[sessionKey]*session), sweepAt: minSweep}
-	s.majority = s.rules.majority(len(nodes))
+	s := &Store{opts: opts, majority: majority(len(nodes)), base: time.Now(), sessions: make(map[sessionKey]*session), sweepAt: minSweep}
 	// Clients must agree on the order of the nodes, even if their lists have another order: see
 	// order.
 	nodes = slices.SortedFunc(slices.Values(nodes), func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
@@ -147,18 +136,16 @@ func New(ctx context.Context, nodes []Node, opts Options) (*Store, error) {
 		}
 		node := &node{Store: n.Store, name: n.Name, index: i, quorum: s}
 		node.restarter, _ = n.Store.(Restarter)
-		node.passer, _ = n.Store.(Passer)
 		node.bounded = n.Store.Capabilities().Timeout > 0
 		s.nodes = append(s.nodes, node)
 	}
-	s.list, s.passes = s.listOf(), !slices.ContainsFunc(s.nodes, func(n *node) bool { return n.passer == nil })
 	s.setCapabilities()
 	if fixed := opts.RestartDelay; fixed > 0 && fixed < s.caps.MinTTL {
 		return nil, fmt.Errorf("%w: quorum: restart delay %v: want at least the largest TTL in use; the shortest possible is %v", store.ErrInvalid, fixed, s.caps.MinTTL)
 	}
 	s.life.Begin()
+	s.crowds.until = make(map[string]time.Duration)
 	s.workers = workers{jobs: make(chan func()), maxIdle: int32(2 * len(nodes))}
-	s.crowds.until, s.unfit.until = make(map[string]time.Duration), make(map[string]time.Duration)
 	if err := s.identifyNodes(ctx); err != nil {
 		s.life.Shut() // a call that is in flight reports nothing
 		return nil, err
@@ -168,17 +155,12 @@ func New(ctx context.Context, nodes []Node, opts Options) (*Store, error) {
 			joiner.JoinQuorum()
 		}
 	}
-	if len(nodes)%2 == 0 {
-		opts.Report(fmt.Sprintf("all %d", len(nodes)), errEven)
-	}
 	return s, nil
 }
 
-var errEven = errors.New("an even number of nodes survives no more failures than one node less")
-
 func logReport(node string, err error) {
 	if err != nil {
-		slog.Warn("holdfast quorum: node does not count", "node", node, "reason", err)
+		slog.Warn("holdfast quorum: node excluded", "node", node, "reason", err)
 	} else {
 		slog.Info("holdfast quorum: node counts again", "node", node)
 	}
@@ -200,13 +182,14 @@ func (s *Store) setCapabilities() {
 	if c.MaxTTL == 0 {
 		c.MaxTTL = store.MaxTime
 	}
-	c.MaxTTL = s.rules.validity(c.MaxTTL, 0)
+	c.MaxTTL = validity(c.MaxTTL)
 	if fixed := s.opts.RestartDelay; fixed > 0 {
 		c.MaxTTL = min(c.MaxTTL, fixed)
 	}
 	c.Features = all&(store.FeatureKeep|store.FeatureList|store.FeatureProcesses|store.FeatureHosts|store.FeatureDurable) |
 		store.FeaturePush
-	if s.opts.RestartDelay >= 0 && all.Has(store.FeatureHosts) {
+	blind := slices.ContainsFunc(s.nodes, func(n *node) bool { return n.restarter == nil })
+	if s.opts.RestartDelay >= 0 && all.Has(store.FeatureHosts) && !blind {
 		c.Features |= store.FeatureFailover
 	}
 	s.caps = c
@@ -215,37 +198,6 @@ func (s *Store) setCapabilities() {
 // Capabilities returns what this store supports: the features that all nodes have, except for
 // shared mode, permits and order of arrival.
 func (s *Store) Capabilities() store.Capabilities { return s.caps }
-
-// Stats counts events since New. It is for tests and for diagnosis.
-type Stats struct {
-	mu       sync.Mutex
-	acquired map[int]uint64
-	passed   atomic.Uint64
-}
-
-// Rounds returns how many requests were granted, by the number of message rounds that they
-// needed. Usually it is one round.
-func (s *Store) Rounds() map[int]uint64 {
-	s.stats.mu.Lock()
-	defer s.stats.mu.Unlock()
-	rounds := make(map[int]uint64)
-	for n, count := range s.stats.acquired {
-		rounds[n] = count
-	}
-	return rounds
-}
-
-// Passes returns how often a lease was released by passing its votes on.
-func (s *Store) Passes() uint64 { return s.stats.passed.Load() }
-
-func (s *Stats) granted(rounds int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.acquired == nil {
-		s.acquired = make(map[int]uint64)
-	}
-	s.acquired[rounds]++
-}
 
 // now is the time on the store's own monotonic clock.
 func (s *Store) now() time.Duration { return time.Since(s.base) }
@@ -267,24 +219,15 @@ var errClosed = fmt.Errorf("quorum store: %w", store.ErrClosed)
 // Close waits for calls and clean-ups in flight, for at most 2 s, and closes the nodes. Grants
 // that were not released stay until their TTL is over. A second Close does nothing.
 func (s *Store) Close() error {
-	timeout := time.AfterFunc(closeWait, s.life.End)
-	defer timeout.Stop()
-	s.mu.Lock()
-	all := slices.Collect(maps.Values(s.sessions))
-	s.mu.Unlock()
-	var wg sync.WaitGroup
-	for _, se := range all {
-		if se.stopRest() || se.hasBaton() { // it is held on
-			wg.Go(func() { s.complete(se) })
-		}
-	}
-	wg.Wait()
 	if !s.life.Shut() {
 		return nil
 	}
+	timeout := time.AfterFunc(closeWait, s.life.End)
+	defer timeout.Stop()
 	s.life.Wait()
 	s.life.End()
 	errs := make([]error, len(s.nodes))
+	var wg sync.WaitGroup
 	for i, n := range s.nodes {
 		wg.Go(func() { errs[i] = n.Store.Close() })
 	}

@@ -4,17 +4,109 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
 )
 
+// An ending is a call that ends what the nodes have of an identity.
+type ending struct {
+	release bool           // as opposed to Leave
+	keep    store.Keep     // of a release
+	further *store.Request // for nodes without a vote, so that all nodes keep the name closed; nil if not wanted
+
+	pending, ok, failed int // nodes
+	errs                []error
+	ready               chan struct{} // gets a value when the outcome is known; nil if nobody waits
+	isDecided           func() bool
+}
+
+// leave is an ending whose outcome nobody waits for.
+var leave = new(ending)
+
+// errNothing means that a node has nothing of the identity.
+var errNothing = fmt.Errorf("nothing is left to end: %w", store.ErrNotHeld)
+
+// at sends the message to a node. Had tells that the node has given its vote.
+func (e *ending) at(ctx context.Context, n *node, key sessionKey, had bool) error {
+	if e.release && had {
+		return n.Release(ctx, key.name, key.id, e.keep)
+	}
+	return n.Leave(ctx, key.name, key.id)
+}
+
+// deliver notes the reply of a node. The caller holds the mutex of the session.
+func (e *ending) deliver(i int, err error) {
+	if e.ready == nil {
+		return
+	}
+	e.pending--
+	switch {
+	case err == nil:
+		e.ok++
+	case !errors.Is(err, store.ErrNotHeld):
+		e.failed++
+		e.errs[i] = err
+	}
+	if e.isDecided() || e.pending == 0 {
+		select {
+		case e.ready <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// run ends what the nodes have, and waits until the outcome is known. The rest is done in the
+// background.
+func (e *ending) run(ctx context.Context, se *session) error {
+	s := se.store
+	e.pending, e.errs, e.ready = len(s.nodes), make([]error, len(s.nodes)), make(chan struct{}, 1)
+	se.mu.Lock()
+	if e.keep.State != store.Held && se.isValid() {
+		further := se.further()
+		e.further = &further
+	}
+	if a := se.attempt; a != nil {
+		a.abort(errLeft)
+	}
+	se.held, se.want = false, wantNothing
+	for i := range se.seats {
+		t := &se.seats[i]
+		t.ask, t.repair, t.end = nil, false, e
+		if t.busy || t.left || e.further != nil {
+			se.drive(i)
+		} else {
+			t.end = nil
+			e.deliver(i, errNothing)
+		}
+	}
+	se.mu.Unlock()
+	timeout := time.NewTimer(s.opts.Timeout)
+	defer timeout.Stop()
+	select {
+	case <-e.ready:
+	case <-timeout.C:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	if e.isDecided() {
+		return nil
+	}
+	for i := range se.seats {
+		if t := &se.seats[i]; e.errs[i] == nil && (t.busy || t.end == e) {
+			e.errs[i] = errTimeout
+		}
+	}
+	e.failed += e.pending
+	e.pending = 0
+	return nil
+}
+
 // Release ends a grant on all nodes, or keeps its name closed for a time; see [store.Store]. It
-// returns [store.ErrNotHeld] if too many nodes do not have the grant for it to have a majority.
-// It does not wait for slow nodes if a majority no longer has the grant.
+// returns when a majority has ended it. It returns [store.ErrNotHeld] if too many nodes do not have
+// the grant for it to have a majority.
 func (s *Store) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
 	if err := store.CheckKeep(keep); err != nil {
 		return err
@@ -22,366 +114,168 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 	if keep.State != store.Held && !s.caps.Features.Has(store.FeatureKeep) {
 		return fmt.Errorf("%w: not all nodes can keep a name closed", store.ErrUnsupported)
 	}
-	if s.isShared(name, id) {
-		return store.ErrNotHeld
-	}
-	if keep.State == store.Held {
-		if done, err := s.tryPass(ctx, name, id); done {
-			return err
-		}
-	}
-	e := ending{
-		s: s, name: name, id: id, keeps: keep.State != store.Held, tells: true,
-		call: func(ctx context.Context, se *session, n *node) error {
-			return n.Release(ctx, name, se.idAt(n.index), keep)
-		},
-	}
-	if err := e.run(ctx); err != nil {
-		return err
-	}
-	switch {
-	case !e.shared.IsZero() && e.errs[e.bell] != nil:
-		return e.failure() // only the bell knows
-	case e.endedShared():
-		return nil
-	case e.ok < s.majority && e.unlisted != nil:
-		return s.failures(e.unlisted)
-	case e.ok+e.failed < s.majority:
-		return store.ErrNotHeld
-	case e.enough():
-		return nil
-	}
-	return e.failure()
-}
-
-// isShared reports whether an identity is that of votes that are passed on. It is the identity of no
-// caller, but a listing may contain it, and a call with it could end or extend the votes of any holder.
-func (s *Store) isShared(name string, id store.ID) bool { return s.passes && isBaton(name, id) }
-
-// Leave removes an identity from the queue and releases its grant, on all nodes; see
-// [store.Store].
-func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
-	if s.isShared(name, id) {
-		return nil
-	}
-	e := ending{
-		s: s, name: name, id: id,
-		call: func(ctx context.Context, se *session, n *node) error { return s.leaveAt(ctx, se, n) },
-	}
-	if err := e.run(ctx); err != nil || e.enough() {
-		return err
-	}
-	return e.failure()
-}
-
-// Break ends a grant or a kept record by force, on all nodes; see [store.Store]. It returns
-// [store.ErrNotHeld] if no node that answers has the grant.
-func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
-	if !s.caps.Features.Has(store.FeatureList) {
-		return fmt.Errorf("%w: not all nodes can break a lock", store.ErrUnsupported)
-	}
-	if s.isShared(name, id) {
-		return store.ErrNotHeld
-	}
-	e := ending{
-		s: s, name: name, id: id, everywhere: true,
-		call: func(ctx context.Context, se *session, n *node) error { return n.Break(ctx, name, se.idAt(n.index)) },
-	}
-	if err := e.run(ctx); err != nil {
-		return err
-	}
-	switch {
-	case !e.enough():
-		return e.failure()
-	case e.ok > 0 && e.ok < s.majority && e.unlisted != nil:
-		return s.failures(e.unlisted)
-	case e.ok == 0:
-		return store.ErrNotHeld
-	}
-	return nil
-}
-
-// findShared finds the votes that a holder of another handle may pass on, and the bell that has the
-// grant of the holder. It finds them only if all nodes answer, one of them has the grant, and all others
-// have these votes. Otherwise the votes could be those of another holder. They end soon by themselves.
-func (e *ending) findShared(ctx context.Context) {
-	s := e.s
-	if !s.passes || isBaton(e.name, e.id) { // the latter for endShared
-		return
-	}
-	var silent silent
-	pages, errs := make([]store.Page, len(s.nodes)), make([]error, len(s.nodes))
-	var wg sync.WaitGroup
-	for i := range s.nodes {
-		wg.Go(func() { pages[i], errs[i] = s.listNode(ctx, i, store.Query{Name: e.name}, &silent) })
-	}
-	wg.Wait()
-	var shared store.ID
-	bell, votes, others := -1, 0, false
-	for i, page := range pages {
-		for _, lock := range page.Locks {
-			for _, h := range lock.Holders {
-				switch {
-				case isBaton(e.name, h.ID):
-					others = others || votes > 0 && h.ID != shared
-					shared, votes = h.ID, votes+1
-				case h.ID == e.id:
-					bell = i
-				default:
-					others = true
-				}
-			}
-		}
-	}
-	failed := slices.ContainsFunc(errs, func(err error) bool { return err != nil })
-	switch {
-	case shared.IsZero():
-	case failed:
-		e.unlisted = errs
-	case bell < 0:
-	case others || votes != len(s.nodes)-1:
-		errs[bell] = errShared
-		e.unlisted = errs
-	default:
-		if errs[bell] = s.isBell(ctx, bell); errs[bell] != nil {
-			e.unlisted = errs
-			return
-		}
-		e.shared, e.bell = shared, bell
-	}
-}
-
-var errShared = errors.New("the votes of the other nodes may be those of another lease")
-
-// isBell returns nil if the holder at a node has the votes that are passed on, provided that it is the
-// only one that has a vote of its own. A node that has restarted does not know the holder.
-func (s *Store) isBell(ctx context.Context, i int) error {
-	ctx, cancel := context.WithTimeout(ctx, s.opts.Timeout)
-	defer cancel()
-	return s.nodes[i].counts(ctx)
-}
-
-// endedShared reports whether the bell has ended the grant of a holder that could pass its votes on.
-func (e *ending) endedShared() bool { return !e.shared.IsZero() && e.confirmed&(1<<e.bell) != 0 }
-
-// endShared ends the votes that the holder could pass on. The bell has ended the grant of the holder
-// before, so that the holder cannot pass them on any more.
-func (e *ending) endShared(ctx context.Context) error {
-	other := ending{
-		s: e.s, name: e.name, id: e.shared, everywhere: true,
-		call: func(ctx context.Context, _ *session, n *node) error {
-			return n.Release(ctx, e.name, e.shared, store.Keep{})
-		},
-	}
-	if err := other.run(ctx); err != nil || other.enough() {
-		e.ok += other.ok
-		return err
-	}
-	return other.failure()
-}
-
-// An ending is a call that ends a grant at all nodes that may have it.
-//
-// If it closes the name (keeps), it first requests the votes of the other nodes, while the lease
-// is valid. So all nodes have the closure, and it survives the loss of a minority.
-type ending struct {
-	s          *Store
-	name       string
-	id         store.ID
-	keeps      bool
-	everywhere bool // other handles may have asked for votes
-	tells      bool // the result says whether there was a majority
-	call       func(ctx context.Context, se *session, n *node) error
-
-	shared   store.ID // of the votes that a holder of another handle could pass on
-	bell     int      // that has the grant of that holder
-	unlisted []error  // why it is not known whether there are such votes
-
-	ok, without, failed int // nodes that confirmed, that do not have it, and that did not answer
-	confirmed           uint16
-	errs                []error
-}
-
-// enough reports whether the nodes that did not answer are not needed.
-func (e *ending) enough() bool {
-	if e.keeps {
-		return e.ok >= e.s.majority
-	}
-	return e.ok+e.without >= e.s.majority
-}
-
-// decided reports whether the missing replies cannot change the result. If one node is enough to have
-// had the grant, as it is while votes are passed on, each of them may.
-func (e *ending) decided(missing int) bool {
-	if e.everywhere && e.ok == 0 {
-		return false
-	}
-	return !e.tells || e.ok >= e.s.majority || e.ok+missing+e.failed < e.s.majority
-}
-
-func (e *ending) failure() error {
-	for _, err := range e.errs {
-		if errors.Is(err, store.ErrInvalid) || errors.Is(err, store.ErrUnsupported) {
-			return err
-		}
-	}
-	return e.s.failures(e.errs)
-}
-
-// run makes the calls and counts the replies. It waits for all nodes that answer in time, so that
-// the next request finds the name free at all of them.
-func (e *ending) run(ctx context.Context) error {
-	s := e.s
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
 	defer s.life.Leave()
-	se := s.open(e.name, e.id)
+	se := s.open(name, id, true)
 	defer s.shut(se)
-	if e.keeps {
-		s.adopt(ctx, se)
+	e := ending{release: true, keep: keep}
+	e.isDecided = func() bool { return e.ok >= s.majority || e.ok+e.failed+e.pending < s.majority }
+	if err := e.run(ctx, se); err != nil {
+		return err
 	}
-	vote, _, valid := se.further(s.now())
-	foreign := e.everywhere || !se.hasAsked()
-	if foreign && !e.keeps && (e.tells || e.everywhere) { // a Leave may be that of a request without a lease
-		e.findShared(ctx)
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	switch {
+	case e.ok >= s.majority:
+		return nil
+	case e.ok+e.failed+e.pending < s.majority:
+		return store.ErrNotHeld
+	case keep.State == store.Held && len(s.nodes)-e.failed >= s.majority && e.ok > 0:
+		return nil
 	}
-	asked, voted := se.end(len(s.nodes))
-	op := s.newOp(se)
-	op.ending, op.final = true, !e.keeps && !e.everywhere
-	defer op.finish(nil)
-	e.errs = make([]error, len(s.nodes))
-	pending := 0
-	for k := range s.nodes {
-		// Call the bell last, because the waiter that it wakes asks the other nodes at once.
-		i := s.order(e.name, len(s.nodes)-1-k)
-		votes := e.keeps && valid && voted&(1<<i) == 0
-		if !votes && !e.everywhere && asked&(1<<i) == 0 {
-			e.without++
-			continue
+	return s.failures(e.errs, e.ok)
+}
+
+// Leave removes an identity from the queues and ends its grant, on all nodes; see [store.Store]. It
+// returns when a majority has done so.
+func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.life.Leave()
+	se := s.open(name, id, true)
+	defer s.shut(se)
+	var e ending
+	confirmed := func() int { return len(s.nodes) - e.failed - e.pending }
+	e.isDecided = func() bool { return confirmed() >= s.majority }
+	if err := e.run(ctx, se); err != nil {
+		return err
+	}
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	if e.isDecided() {
+		return nil
+	}
+	return s.failures(e.errs, confirmed())
+}
+
+// Break ends a grant or a kept record by force, on all nodes; see [store.Store]. It returns
+// [store.ErrNotHeld] if no node that answers has it.
+func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
+	if !s.caps.Features.Has(store.FeatureList) {
+		return fmt.Errorf("%w: not all nodes can break a lock", store.ErrUnsupported)
+	}
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.life.Leave()
+	errs := s.onAll(ctx, func(ctx context.Context, n *node) error { return n.Break(ctx, name, id) })
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	ok, without := 0, 0
+	for i, err := range errs {
+		switch {
+		case err == nil:
+			ok++
+		case errors.Is(err, store.ErrNotHeld):
+			without++
+			errs[i] = nil
 		}
-		pending++
-		se.noteAsked(i)
-		op.start(i, func(ctx context.Context, n *node, r *reply) {
-			if id, ok := se.strayAt(i); ok {
-				r.err = n.Release(ctx, e.name, id, store.Keep{})
-				if r.err == nil && !e.keeps || r.err != nil && !isAnswer(r.err) {
-					return
-				}
-			}
-			if votes {
-				answer, err := n.Acquire(ctx, vote)
-				if err != nil || !answer.Granted() {
-					if r.err = err; err == nil {
-						r.err = store.ErrNotHeld
-					}
-					return
-				}
-			}
-			r.err = e.call(ctx, se, n)
+	}
+	switch {
+	case ok+without < s.majority:
+		return s.failures(errs, ok+without)
+	case ok == 0:
+		return store.ErrNotHeld
+	}
+	for i, n := range s.nodes {
+		if errs[i] != nil {
+			n.undoLater(undoing{key: sessionKey{name, id}, end: leave, sent: s.now()})
+		}
+	}
+	return nil
+}
+
+// onAll calls f for all nodes at the same time, and returns their errors. It returns when all have
+// answered, the time limit of a call is over, or ctx has ended.
+func (s *Store) onAll(ctx context.Context, f func(ctx context.Context, n *node) error) []error {
+	type outcome struct {
+		node int
+		err  error
+	}
+	outcomes := make(chan outcome, len(s.nodes))
+	for i, n := range s.nodes {
+		s.life.Add()
+		s.workers.run(s.life.Closing, func() {
+			defer s.life.Leave()
+			outcomes <- outcome{i, n.call(&n.others, func(ctx context.Context) error { return f(ctx, n) })}
 		})
 	}
-	slow := false
-	needsBell := !e.shared.IsZero()
-	for pending > 0 && (needsBell || !(e.enough() && (slow || e.decided(pending) && op.awaited() == 0))) {
-		r, ok := op.next(ctx, s.hedge(), op.awaited())
-		switch {
-		case ok:
-			pending--
-			needsBell = needsBell && r.node != e.bell
-			switch e.errs[r.node] = r.err; {
-			case r.err == nil:
-				e.ok++
-				e.confirmed |= 1 << r.node
-			case errors.Is(r.err, store.ErrNotHeld):
-				e.errs[r.node] = nil
-				e.without++
-			default:
-				e.failed++
-			}
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case op.ctx.Err() != nil:
-			for i := range s.nodes {
-				if op.isPending(i) {
-					e.errs[i] = errTimeout
-					s.nodes[i].fail(errTimeout)
-				}
-			}
-			if e.failed += pending; e.endedShared() {
-				return e.failure()
-			}
-			return nil
-		default:
-			slow = true
-			for i := range s.nodes {
-				if op.isPending(i) {
-					s.nodes[i].slow.Store(true)
-				}
-			}
-		}
+	errs := make([]error, len(s.nodes))
+	for i := range errs {
+		errs[i] = errTimeout
 	}
-	e.failed += pending
-	var err error
-	if e.endedShared() {
-		err = e.endShared(ctx)
-	}
-	if foreign && !e.keeps && (e.ok > 0 || !e.tells && !e.everywhere) {
-		s.leaveAll(ctx, se)
-	}
-	return err
-}
-
-// leaveAll sends a Leave to all nodes once more, because the identity belongs to another handle. That
-// handle may have requested a further vote of its lease at the same time: see complete. If that
-// vote comes after this Leave, the handle finds out that the nodes have lost the lease.
-func (s *Store) leaveAll(ctx context.Context, se *session) {
-	op := s.newOp(se)
-	op.ending = true
-	defer op.finish(nil)
-	for i := range s.nodes {
-		op.start(i, func(ctx context.Context, n *node, r *reply) { r.err = s.leaveAt(ctx, se, n) })
-	}
+	timeout := time.NewTimer(s.opts.Timeout)
+	defer timeout.Stop()
 	for range s.nodes {
-		if _, ok := op.next(ctx, s.hedge(), 1); !ok {
-			return
+		select {
+		case o := <-outcomes:
+			errs[o.node] = o.err
+		case <-timeout.C:
+			return errs
+		case <-ctx.Done():
+			return errs
 		}
 	}
+	return errs
 }
 
-const (
-	// maxRepeats is how many calls of leaveLater a node has at a time. The votes of others end with
-	// their TTL.
-	maxRepeats = 256
+// A NodesError reports that too few nodes confirmed a call. It has the reasons of the other nodes.
+type NodesError struct {
+	Confirmed, Needed int
+	Nodes             map[string]error // by the name of the node
+	order             []string
+	all               int
+}
 
-	leastRepeatPause = 250 * time.Millisecond
-	mostRepeatPause  = 4 * time.Second
-)
-
-// leaveLater gives back the vote of an identity that is not used again, in the background: the node
-// did not confirm it. It ends when all votes have ended by themselves.
-func (s *Store) leaveLater(n *node, key sessionKey) {
-	if n.repeats.Add(1) > maxRepeats {
-		n.repeats.Add(-1)
-		return
-	}
-	s.life.Go(func(work context.Context) {
-		defer n.repeats.Add(-1)
-		end := s.now() + ttlAtNodes(s.maxTTL.load())
-		for pause := leastRepeatPause; s.now()+pause < end; pause = min(2*pause, mostRepeatPause) {
-			timer := time.NewTimer(pause/2 + rand.N(pause/2))
-			select {
-			case <-timer.C:
-			case <-s.life.Closing.Done():
-				timer.Stop()
-				return
-			}
-			ctx, cancel := context.WithTimeout(work, s.opts.Timeout)
-			err := n.call(n.callContext(ctx), func(ctx context.Context) error { return n.Leave(ctx, key.name, key.id) })
-			cancel()
-			if err == nil || isAnswer(err) {
-				return
-			}
+func (e *NodesError) Error() string {
+	text := fmt.Sprintf("quorum store: %d of %d nodes confirmed, %d are needed", e.Confirmed, e.all, e.Needed)
+	for i, name := range e.order {
+		sep := "; "
+		if i == 0 {
+			sep = ": "
 		}
-	})
+		text += fmt.Sprintf("%s%s: %v", sep, name, e.Nodes[name])
+	}
+	return text
+}
+
+// Unwrap returns the errors of the nodes.
+func (e *NodesError) Unwrap() []error {
+	errs := make([]error, 0, len(e.order))
+	for _, name := range e.order {
+		// An error of the store contract from one node is not an answer of the quorum.
+		if err := e.Nodes[name]; !isAnswer(err) && !errors.Is(err, store.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	return errs
+}
+
+// failures combines the errors of the nodes into one.
+func (s *Store) failures(errs []error, confirmed int) error {
+	if s.life.Closing.Err() != nil {
+		return errClosed
+	}
+	e := &NodesError{Confirmed: confirmed, Needed: s.majority, Nodes: make(map[string]error), all: len(s.nodes)}
+	for i, n := range s.nodes {
+		if errs[i] != nil {
+			e.Nodes[n.name] = errs[i]
+			e.order = append(e.order, n.name)
+		}
+	}
+	return e
 }

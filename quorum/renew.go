@@ -1,416 +1,331 @@
 package quorum
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-var errDowngrade = fmt.Errorf("%w: a quorum has exclusive locks only, a lease cannot step down to shared mode", store.ErrUnsupported)
+var (
+	errUnknown   = errors.New("the outcome is unknown")
+	errDowngrade = fmt.Errorf("%w: a quorum has exclusive locks only, a lease cannot step down to shared mode", store.ErrUnsupported)
+)
 
 // Renew extends grants on a majority of the nodes; see [store.Store]. Every grant has an outcome
-// of its own. Nodes that were not asked for their vote, and nodes that have lost it because they
-// restarted, get the grant too: see the rule Repair.
+// of its own. Nodes that do not have a grant, for example because they have restarted, get it in
+// the background: the rule Repair.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer s.life.Leave()
+	b := &renewBatch{s: s, begin: s.now(), all: make([]renewing, len(grants)), ready: make(chan struct{}, 1)}
 	for i := range grants {
-		g := &grants[i]
-		if g.Mode != store.Exclusive {
+		if grants[i].Mode != store.Exclusive {
 			return nil, errDowngrade
 		}
-		if g.Floor >= store.MaxToken {
-			return nil, store.NoTokens(g.Floor)
+		if grants[i].Floor >= store.MaxToken {
+			return nil, store.NoTokens(grants[i].Floor)
 		}
-		s.maxTTL.note(g.TTL)
+		s.maxTTL.note(grants[i].TTL)
+		b.all[i].init(s, grants[i])
 	}
-	s.adoptAll(ctx, grants)
-	outcomes := make([]store.Renewed, len(grants))
-	var wg sync.WaitGroup
-	var batch []int
-	for i := range grants {
-		switch g := &grants[i]; {
-		case s.isShared(g.Name, g.ID):
-			outcomes[i].Status = store.Gone
-		case g.Tokens == 0:
-			batch = append(batch, i)
-		default:
-			wg.Go(func() { outcomes[i] = s.renewTokens(ctx, g) })
+	b.run(ctx)
+	outcomes, known, invalid := make([]store.Renewed, len(grants)), 0, 0
+	for i := range b.all {
+		outcomes[i] = b.outcome(ctx, &b.all[i])
+		if outcomes[i].Status != store.Unknown {
+			known++
+		}
+		if errors.Is(outcomes[i].Err, store.ErrInvalid) {
+			invalid++
 		}
 	}
-	if len(batch) > 0 {
-		s.renewBatch(ctx, grants, batch, outcomes)
+	switch {
+	case known == 0 && ctx.Err() != nil:
+		return nil, ctx.Err()
+	case invalid > 0 && invalid == len(grants):
+		return nil, outcomes[0].Err
 	}
-	wg.Wait()
-	isKnown := func(o store.Renewed) bool { return o.Status != store.Unknown }
-	if err := ctx.Err(); err != nil && !slices.ContainsFunc(outcomes, isKnown) {
-		return nil, err
-	}
-	for i := range outcomes {
-		if !errors.Is(outcomes[i].Err, store.ErrInvalid) {
-			return outcomes, nil
-		}
-	}
-	if len(outcomes) == 0 {
-		return outcomes, nil
-	}
-	return nil, outcomes[0].Err
+	return outcomes, nil
 }
 
-// A tally counts the replies of the nodes to the renewal of one grant.
-type tally struct {
-	se       *session // nil if nothing is known about the lease
-	extended int
-	gone     int   // nodes that had a vote and no longer have it
-	without  []int // all nodes that do not have the grant
-	ttl      time.Duration
+// A renewBatch is one call of Renew. Each node gets all renewals in one message.
+type renewBatch struct {
+	s     *Store
+	begin time.Duration
+	ready chan struct{} // gets a value when all outcomes are known
+
+	mu  sync.Mutex
+	all []renewing
 }
 
-// note adds the reply of a node.
-func (t *tally) note(s *Store, i int, r *store.Renewed) {
-	voted := t.se == nil || t.se.hasVote(i)
-	switch r.Status {
-	case store.Extended:
-		if !s.rules.extends(voted, t.se != nil && t.se.isTainted(i, s.now())) {
-			if !voted {
-				t.without = append(t.without, i)
+// A renewing is the renewal of one grant.
+type renewing struct {
+	grant   store.Renewal
+	request store.Renewal // as the nodes are asked
+	se      *session      // nil if the lease belongs to another handle
+	votes   []vote
+	errs    []error
+	without []int // nodes that do not have the grant
+	gone    int   // those of them that had given their vote
+	crowded bool  // other requests are queued, so there are no new tokens
+	ttl     time.Duration
+	repairs bool // the lease was extended, so nodes without the grant get it
+}
+
+func (r *renewing) init(s *Store, grant store.Renewal) {
+	r.grant, r.request = grant, grant
+	r.votes, r.errs, r.ttl = make([]vote, len(s.nodes)), make([]error, len(s.nodes)), store.MaxTime
+	ttl := grant.TTL
+	if se := s.find(grant.Name, grant.ID); se != nil {
+		se.mu.Lock()
+		defer se.mu.Unlock()
+		if se.held {
+			r.se = se
+			// Renewals of several callers arrive in any order, and none may shorten the lease.
+			se.ttl = max(se.ttl, ttl)
+			ttl = se.ttl
+			for i := range se.seats {
+				if se.hasVote(i) && se.seats[i].recorded < se.floor {
+					r.request.Floor = max(r.request.Floor, se.floor)
+				}
 			}
-			return
-		}
-		if t.extended++; t.ttl == 0 || r.TTL < t.ttl {
-			t.ttl = r.TTL
-		}
-	case store.Gone:
-		t.without = append(t.without, i)
-		if voted {
-			t.gone++
 		}
 	}
+	r.request.TTL = ttlAtNodes(ttl)
 }
 
-// failure returns why the outcome is unknown.
-func (t *tally) failure(s *Store, errs []error) error {
-	errs = slices.Clone(errs)
-	for _, i := range t.without {
-		errs[i] = errWithout
+// run sends the renewals to all nodes, and waits until all outcomes are known, the time limit of a
+// call is over or ctx ends. Later replies are used for repairs.
+func (b *renewBatch) run(ctx context.Context) {
+	s := b.s
+	requests := make([]store.Renewal, len(b.all))
+	for k := range b.all {
+		requests[k] = b.all[k].request
 	}
-	for _, err := range errs {
-		if errors.Is(err, store.ErrInvalid) {
-			return err
-		}
-	}
-	return s.failures(errs)
-}
-
-// repair asks the nodes that do not have the grant for their vote, in the background.
-func (t *tally) repair(s *Store, status store.Status) {
-	if t.se == nil || status == store.Gone || len(t.without) == 0 {
-		return
-	}
-	s.keep(t.se)
-	s.life.Go(func(context.Context) {
-		defer s.shut(t.se)
-		s.repair(t.se, t.without)
-	})
-}
-
-// repair asks nodes for their votes for a lease. If another handle releases or breaks the lease at
-// the same time, which the nodes that voted report, the votes are given back.
-func (s *Store) repair(se *session, nodes []int) {
-	o := s.newOp(se)
-	for _, i := range nodes {
-		o.start(i, func(ctx context.Context, n *node, r *reply) { r.answer, r.err = s.repairNode(ctx, se, n) })
-	}
-	voted := false
-	for range nodes {
-		r, ok := o.next(s.life.Work, 0, 1)
-		voted = voted || ok && r.err == nil && r.answer.Granted()
-	}
-	o.finish(nil)
-	if voted && s.isGone(se, nodes) {
-		for _, i := range nodes {
-			s.leaveNode(se, i)
-		}
-	}
-}
-
-// repairNode is like repair, for one node and a caller that has the lane. If the lease is over when
-// the reply arrives, the vote is given back.
-func (s *Store) repairNode(ctx context.Context, se *session, n *node) (store.Answer, error) {
-	req, floor, valid := se.further(s.now())
-	if !s.rules.mayRepair(store.Unknown, valid) {
-		return store.Answer{}, errOver
-	}
-	se.noteAsked(n.index)
-	answer, err := n.Acquire(ctx, req)
-	if err == nil && answer.Granted() && answer.Token+int64(answer.Tokens)-1 < floor {
-		_, err = renewAt(ctx, n, store.Renewal{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode, Floor: floor})
-	}
-	_, _, valid = se.further(s.now())
-	switch {
-	case !valid && (err != nil || answer.Granted()):
-		s.undo(se, n.index)
-	case err == nil && answer.Granted():
-		se.noteVote(n.index)
-	}
-	return answer, err
-}
-
-// completeAfter is when a lease requests the votes of the nodes that were not needed for it. Most
-// leases are released earlier, which saves the messages to these nodes.
-const completeAfter = 10 * time.Millisecond
-
-// completeLater requests the votes of all nodes for a lease that is held for longer than
-// completeAfter. With the votes of a bare majority, another lease could be granted if one node
-// lost its vote and still answered, for example because its clock jumped.
-func (s *Store) completeLater(se *session) {
-	se.mu.Lock()
-	defer se.mu.Unlock()
-	switch {
-	case !se.held || se.voted == 1<<len(s.nodes)-1 && se.baton == nil:
-	case se.rest == nil:
-		se.rest = time.AfterFunc(completeAfter, func() { s.complete(se) })
-	default:
-		se.rest.Reset(completeAfter)
-	}
-}
-
-// complete requests the votes of the nodes that have not voted, unless another handle has released
-// or broken the lease. Votes that could be passed on get the identity of the lease.
-func (s *Store) complete(se *session) {
-	if !s.life.Enter() {
-		return
-	}
-	defer s.life.Leave()
-	s.adopt(s.life.Work, se)
-	var others []int
-	for i := range s.nodes {
-		if !se.hasVote(i) {
-			others = append(others, i)
-		}
-	}
-	if len(others) > 0 && !s.isGone(se, others) {
-		s.repair(se, others)
-	}
-}
-
-// isGone reports whether the nodes, other than those given, have lost a lease that is valid. It asks
-// one node first, which usually still has its vote: see the rule Gone.
-func (s *Store) isGone(se *session, except []int) bool {
-	var voters []int
-	for k := range s.nodes {
-		i := s.order(se.key.name, k) // so that the nodes share the calls for many leases
-		switch {
-		case !se.hasVote(i) || slices.Contains(except, i):
-		case s.nodes[i].healthy():
-			voters = slices.Insert(voters, 0, i)
-		default:
-			voters = append(voters, i)
-		}
-	}
-	gone := 0
-	if len(voters) > 0 {
-		gone = s.countGone(se, voters[:1])
-	}
-	if gone > 0 {
-		gone += s.countGone(se, voters[1:])
-	}
-	return s.rules.gone(len(s.nodes), gone)
-}
-
-// countGone returns how many of the given nodes have lost their votes for a lease that is valid.
-func (s *Store) countGone(se *session, nodes []int) (gone int) {
-	req, _, valid := se.further(s.now())
-	if !valid {
-		return 0
-	}
-	o := s.newOp(se)
-	defer o.finish(nil)
-	for _, i := range nodes {
-		o.start(i, func(ctx context.Context, n *node, r *reply) {
-			r.renewed, r.err = renewAt(ctx, n, store.Renewal{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode})
-		})
-	}
-	for range nodes {
-		if r, _ := o.next(s.life.Work, 0, 1); r.renewed.Status == store.Gone {
-			gone++
-		}
-	}
-	return gone
-}
-
-// renewBatch extends grants without new tokens, in one call to each node.
-func (s *Store) renewBatch(ctx context.Context, grants []store.Renewal, batch []int, outcomes []store.Renewed) {
-	begin := s.now()
-	requests := make([]store.Renewal, len(batch))
-	tallies := make([]tally, len(batch))
-	for k, i := range batch {
-		requests[k] = grants[i]
-		if se := s.find(grants[i].Name, grants[i].ID); se != nil {
-			tallies[k].se = se
-			requests[k].TTL = se.lengthen(grants[i].TTL)
-		}
-		requests[k].TTL = ttlAtNodes(requests[k].TTL)
-	}
-	type answer struct {
-		node int
-		out  []store.Renewed
-		err  error
-	}
-	callCtx, cancel := context.WithTimeout(s.life.Work, s.opts.Timeout)
-	answers := make(chan answer, len(s.nodes))
+	pending := len(s.nodes)
 	for i, n := range s.nodes {
-		s.life.Go(func(context.Context) {
-			a := answer{node: i}
-			a.err = n.call(callCtx, func(ctx context.Context) (err error) {
-				a.out, err = n.Renew(ctx, requests)
-				if err == nil && len(a.out) != len(requests) {
-					err = fmt.Errorf("%d outcomes of %d renewals", len(a.out), len(requests))
+		s.life.Add()
+		s.workers.run(s.life.Closing, func() {
+			defer s.life.Leave()
+			out, err := n.renew(requests)
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			decided := true
+			for k := range b.all {
+				if err != nil {
+					b.all[k].note(i, store.Renewed{Err: err})
+				} else {
+					b.all[k].note(i, out[k])
 				}
-				return err
-			})
-			answers <- a
+				decided = decided && b.all[k].status() != store.Unknown
+			}
+			if pending--; decided || pending == 0 {
+				select {
+				case b.ready <- struct{}{}:
+				default:
+				}
+			}
 		})
 	}
-	errs := slices.Repeat([]error{errTimeout}, len(s.nodes))
-	apply := func(a *answer) {
-		errs[a.node] = a.err
-		for k := range a.out {
-			tallies[k].note(s, a.node, &a.out[k])
-		}
+	timeout := time.NewTimer(s.opts.Timeout)
+	defer timeout.Stop()
+	select {
+	case <-b.ready:
+	case <-timeout.C:
+	case <-ctx.Done():
 	}
-	decided := func() bool {
-		for k := range tallies {
-			if s.rules.renewed(len(s.nodes), tallies[k].extended, tallies[k].gone) == store.Unknown {
-				return false
-			}
-		}
-		return true
-	}
-	missing := len(s.nodes)
-	for missing > 0 && !decided() {
-		select {
-		case a := <-answers:
-			missing--
-			apply(&a)
-			continue
-		case <-ctx.Done():
-		case <-callCtx.Done():
-		}
-		break
-	}
-	for k, i := range batch {
-		t := &tallies[k]
-		out := store.Renewed{Status: s.rules.renewed(len(s.nodes), t.extended, t.gone)}
-		switch out.Status {
-		case store.Extended:
-			out.TTL = min(grants[i].TTL, s.rules.validity(t.ttl, s.now()-begin))
-			if t.se != nil {
-				t.se.extended(begin+out.TTL, &out, grants[i].Floor)
-			}
-		case store.Gone:
-			t.se.lost(s.now())
-		case store.Unknown:
-			out.Err = t.failure(s, errs)
-		}
-		outcomes[i] = out
-	}
-	// The caller continues, and repairs follow when all nodes have answered.
-	s.life.Go(func(context.Context) {
-		defer cancel()
-		for ; missing > 0; missing-- {
-			a := <-answers
-			apply(&a)
-		}
-		for k := range tallies {
-			t := &tallies[k]
-			t.repair(s, s.rules.renewed(len(s.nodes), t.extended, t.gone))
-		}
-	})
 }
 
-// renewTokens extends one grant and reserves another block of tokens.
-func (s *Store) renewTokens(ctx context.Context, g *store.Renewal) store.Renewed {
-	se := s.open(g.Name, g.ID)
-	defer s.shut(se)
-	a := s.newAttempt(se, store.Request{Name: g.Name, ID: g.ID, Mode: g.Mode, TTL: g.TTL, Tokens: g.Tokens})
-	se.lengthen(g.TTL)
-	for i := range s.nodes {
-		a.renew(i, max(g.Floor, a.req.Floor), g.Tokens)
+// renew extends grants at a node.
+func (n *node) renew(requests []store.Renewal) (out []store.Renewed, err error) {
+	err = n.call(&n.others, func(ctx context.Context) (err error) {
+		out, err = n.Renew(ctx, requests)
+		if err == nil && len(out) != len(requests) {
+			err = fmt.Errorf("%d outcomes of %d renewals", len(out), len(requests))
+		}
+		return err
+	})
+	return out, err
+}
+
+// note notes the reply of a node.
+func (r *renewing) note(i int, out store.Renewed) {
+	v := &r.votes[i]
+	voted := true
+	if r.se != nil {
+		r.se.mu.Lock()
+		defer r.se.mu.Unlock()
+		voted = r.se.hasVote(i)
 	}
-	t := tally{se: se}
-	crowded := false
-	out := store.Renewed{}
-	a.overdue = true // wait for nodes that were slow before only if they are needed
-	for {
-		if out.Status == store.Unknown { // the following replies are about tokens only
-			out.Status = s.rules.renewed(len(s.nodes), t.extended, t.gone)
+	switch out.Status {
+	case store.Unknown:
+		v.state, r.errs[i] = failed, cmp.Or(out.Err, errUnknown)
+		return
+	case store.Gone:
+		v.state, r.errs[i] = refused, errWithout
+		if voted {
+			r.gone++
 		}
-		d := s.rules.decide(a.votes, g.Tokens)
-		unknown := a.count(asked) > 0 && (out.Status == store.Unknown || d.verdict == open && !crowded)
-		switch {
-		case out.Status == store.Gone:
-			se.lost(s.now())
-			a.op.finish(nil)
-			return out
-		case a.isPending(), unknown: // a node may know of waiters
-			r, ok := a.op.next(ctx, s.hedge(), 1)
-			switch {
-			case ok:
-				if a.rounds == 0 && r.err == nil {
-					t.note(s, r.node, &r.renewed)
-					crowded = crowded || r.renewed.Status == store.Extended && r.renewed.Tokens == 0
-				}
-				a.apply(&r)
-			case ctx.Err() != nil && out.Status == store.Unknown:
-				a.op.finish(nil)
-				return store.Renewed{Err: ctx.Err()}
-			case ctx.Err() != nil: // it is extended, even if the nodes have not agreed on tokens
-				for i := range a.votes {
-					if a.votes[i].state == asked {
-						a.votes[i].state = failed
-					}
-				}
-			case a.op.ctx.Err() != nil:
-				a.expire()
-			default:
-				a.markSlow()
+		if r.se != nil {
+			r.se.seats[i].granted = false
+		}
+	case store.Extended:
+		if !voted { // it may have the vote of an earlier attempt, which is being given back
+			v.state = uncounted
+			break
+		}
+		*v = vote{granted, out.Token, max(r.request.Floor, out.Token+int64(out.Tokens)-1)}
+		r.crowded = r.crowded || out.Tokens == 0
+		r.ttl = min(r.ttl, out.TTL)
+		if r.se != nil {
+			r.se.seats[i].recorded = max(r.se.seats[i].recorded, v.recorded)
+		}
+		return
+	}
+	r.without = append(r.without, i)
+	if r.repairs {
+		r.se.repair(i)
+	}
+}
+
+// status applies the rule Renewal to the replies so far.
+func (r *renewing) status() store.Status {
+	extended := 0
+	for _, v := range r.votes {
+		if v.state == granted {
+			extended++
+		}
+	}
+	return renewed(len(r.votes), extended, r.gone)
+}
+
+// outcome returns the outcome of a renewal, and updates the lease.
+func (b *renewBatch) outcome(ctx context.Context, r *renewing) (out store.Renewed) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s, se := b.s, r.se
+	switch out.Status = r.status(); out.Status {
+	case store.Unknown:
+		out.Err = r.failure(s)
+		return out
+	case store.Gone:
+		if se != nil {
+			se.mu.Lock()
+			defer se.mu.Unlock()
+			if se.held && se.attempt == nil {
+				se.held = false
+				se.setWant(wantNothing)
 			}
-			continue
-		case out.Status == store.Extended && d.verdict == conflict && !crowded:
-			a.resolve(d)
-			continue
 		}
-		a.op.finish(nil)
-		now := s.now()
-		if out.Status == store.Unknown {
-			out.Err = t.failure(s, a.errs)
-		} else {
-			out.TTL = min(a.want, s.rules.validity(a.ttl, now-a.begin))
-			if !crowded && d.verdict == won {
-				out.Token, out.Tokens = d.first, int(d.last-d.first+1)
-				s.tokens.learn(d.first, d.last, a.choices > 0, now)
-			}
-			se.extended(a.begin+out.TTL, &out, g.Floor)
-		}
-		t.repair(s, out.Status)
 		return out
 	}
-}
-
-// count returns how many votes are in a state.
-func (a *attempt) count(in state) (n int) {
-	for _, v := range a.votes {
-		if v.state == in {
-			n++
+	out.TTL = min(r.grant.TTL, validity(r.ttl))
+	if r.grant.Tokens > 0 && !r.crowded {
+		d := decide(r.votes, r.grant.Tokens)
+		if d.verdict == conflict {
+			votes := append([]vote(nil), r.votes...)
+			b.mu.Unlock()
+			d = s.raise(ctx, b.begin+s.opts.Timeout, r.request, votes, d)
+			b.mu.Lock()
+		}
+		if d.verdict == won {
+			out.Token, out.Tokens = d.first, int(d.last-d.first+1)
 		}
 	}
-	return n
+	if se == nil {
+		return out
+	}
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	if !se.held {
+		return out
+	}
+	if out.Tokens > 0 {
+		se.first, se.last = out.Token, out.Token+int64(out.Tokens)-1
+	}
+	se.until, se.floor = max(se.until, b.begin+out.TTL), max(se.floor, r.grant.Floor, se.last)
+	r.repairs = true
+	for _, i := range r.without {
+		se.repair(i)
+	}
+	return out
+}
+
+// failure returns why the outcome of a renewal is unknown.
+func (r *renewing) failure(s *Store) error {
+	confirmed := 0
+	errs := append([]error(nil), r.errs...)
+	for i, v := range r.votes {
+		switch {
+		case v.state == granted:
+			confirmed++
+		case v.state == asked:
+			errs[i] = errTimeout
+		case v.state == uncounted:
+			errs[i] = errBarred
+		case errors.Is(errs[i], store.ErrInvalid):
+			return errs[i]
+		}
+	}
+	return s.failures(errs, confirmed)
+}
+
+// raise makes nodes agree on a token: it raises the counters of those that are behind, and waits for
+// a majority. It returns the decision that follows. It changes votes.
+func (s *Store) raise(ctx context.Context, deadline time.Duration, renewal store.Renewal, votes []vote, d decision) decision {
+	renewal.Tokens, renewal.Floor = 0, d.last
+	type raised struct {
+		node int
+		out  store.Renewed
+		err  error
+	}
+	replies := make(chan raised, len(votes))
+	pending := 0
+	for i, v := range votes {
+		if v.state != granted || v.first > d.first || v.recorded >= d.last {
+			continue
+		}
+		votes[i].state = asked
+		pending++
+		s.life.Add()
+		s.workers.run(s.life.Closing, func() {
+			defer s.life.Leave()
+			out, err := s.nodes[i].renew([]store.Renewal{renewal})
+			if err != nil {
+				out = make([]store.Renewed, 1)
+			}
+			replies <- raised{i, out[0], err}
+		})
+	}
+	timeout := time.NewTimer(deadline - s.now())
+	defer timeout.Stop()
+	for ; pending > 0; pending-- {
+		select {
+		case r := <-replies:
+			v := &votes[r.node]
+			switch r.out.Status {
+			case store.Extended:
+				v.state, v.recorded = granted, d.last
+			case store.Gone:
+				v.state = refused
+			default:
+				v.state = failed
+			}
+		case <-timeout.C:
+			return decision{verdict: broken}
+		case <-ctx.Done():
+			return decision{verdict: broken}
+		}
+		if now := decide(votes, int(d.last-d.first+1)); now.verdict == won {
+			return now
+		}
+	}
+	return decision{verdict: broken}
 }

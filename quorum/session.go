@@ -16,138 +16,78 @@ type sessionKey struct {
 	id   store.ID
 }
 
-// A session is what the store knows about one identity. It exists while calls for the identity
-// are in flight, while it holds the name and while it waits.
+// want is what an identity wants from the nodes. What a node has beyond that is given back.
+type want uint8
+
+const (
+	wantNothing want = iota // it was refused and does not wait, or it was released or left
+	wantPlace               // it waits in the queue of the bell
+	wantVotes               // it asks for votes, or holds a lease
+)
+
+// A session is what the store knows about one identity. It exists while the identity wants
+// something, and while messages of it are in flight.
 type session struct {
-	key  sessionKey
-	refs int // calls in flight; under Store.mu
+	store *Store
+	key   sessionKey
+	refs  int // calls in flight; under Store.mu
 
 	mu      sync.Mutex
-	asked   uint16 // nodes that may have a vote, as a bit set; 0 if unknown
-	unheard uint16 // nodes that were asked and have not answered, as a bit set
-	voted   uint16 // nodes that gave the lease their vote, as a bit set
-	lanes   []lane
-	tainted time.Duration // until when one of the lanes is tainted; 0 if none is
-	over    bool          // it was released or left, and is no longer used
+	seats   []seat
+	want    want
+	attempt *attempt      // the Acquire in progress; nil if there is none
+	idle    chan struct{} // closed when that has ended; nil if no other call waits for it
 
-	// The lease, for repairs.
+	// The wait.
+	bell    int           // the node whose queue it is in
+	woken   bool          // the bell has woken it since it was refused
+	retryAt time.Duration // when to ask again if the bell does not wake it
+	splits  int           // consecutive attempts that gave votes back and found no holder
+
+	// The lease, for repeated requests, renewals and repairs.
 	held  bool
-	req   store.Request // as requested
-	ttl   time.Duration // of the lease
+	req   store.Request // as the nodes were asked
+	ttl   time.Duration // longest TTL that was requested
 	first int64         // newest block of tokens
 	last  int64
 	floor int64         // later tokens must be above this
-	until time.Duration // when it ends unless it is renewed
-	rest  *time.Timer   // fires when to request the missing votes: see completeLater
-	baton *baton        // nil if all votes have the identity of the session
-	under uint16        // nodes whose votes have the identity of the baton, as a bit set
-	ended []store.ID    // batons that the session has ended
-	stray uint16        // nodes whose votes may have the identity of the baton or of the session, as a bit set
+	until time.Duration // when the lease, or the place in the queues, ends
 
-	// The wait.
-	waiting bool
-	bell    int           // the node whose queue it is in
-	queued  bool          // it is in that queue
-	woken   bool          // the bell has woken it since it was queued
-	retryAt time.Duration // if not queued: when to ask again
-	splits  int           // consecutive attempts that ended without a holder
-
-	asksOthers time.Duration // when to ask other nodes too, even if the bell is likely to refuse
+	completing bool // completeLater runs
 }
 
-// A lane orders the messages of one identity to one node: see the rule Order.
-type lane struct {
-	busy bool
-	next []chan struct{}
+// A seat is what a client knows about one identity at one node. All messages that create or end a
+// vote are sent by one goroutine, each when the previous one was answered or has failed: the rule
+// Order.
+type seat struct {
+	busy bool // a goroutine sends messages
 
-	// A message that ends a vote is unanswered. It may arrive at any time, so votes of the node
-	// for this identity do not count.
-	tainted time.Duration // until when; 0 if not
+	// What to send next, in this order.
+	end    *ending
+	ask    *attempt
+	repair bool
+
+	left    bool // the node may have a vote of the identity, or a place in its queue
+	granted bool // it has answered that it has the vote, and no message that ends it was sent since
+	queued  bool // it has answered that it has a place
+	unheard bool // an Acquire was not answered, and may be executed at any time
+	barred  bool // a message that ends the vote may be executed at any time, so no vote counts
+
+	recorded int64 // if granted: the counter of the node is at least this
 }
 
-// taintedFor is how long an unanswered message may still arrive.
-const taintedFor = 10 * time.Minute
-
-// noteEnded records how a node answered a message that ends its vote. If the node did not answer,
-// the message may arrive at any time.
-func (se *session) noteEnded(i int, now time.Duration, err error) {
-	if err == nil || isAnswer(err) || unsent(err) {
-		return
-	}
-	se.mu.Lock()
-	se.lanes[i].tainted, se.tainted = now+taintedFor, now+taintedFor
-	se.mu.Unlock()
-}
-
-// isTainted reports whether votes of a node do not count.
-func (se *session) isTainted(i int, now time.Duration) bool {
-	se.mu.Lock()
-	defer se.mu.Unlock()
-	return now < se.lanes[i].tainted
-}
-
-// reserve takes the next turn on a lane. It is called before the goroutine that sends the message
-// starts, so that messages are in the order of calls. The turn begins when the channel is closed,
-// or at once if it is nil.
-func (se *session) reserve(i int) chan struct{} {
-	se.mu.Lock()
-	defer se.mu.Unlock()
-	l := &se.lanes[i]
-	if !l.busy {
-		l.busy = true
-		return nil
-	}
-	turn := make(chan struct{})
-	l.next = append(l.next, turn)
-	return turn
-}
-
-// await waits for a turn. If ctx ends first, it passes the turn on and returns false.
-func (se *session) await(ctx context.Context, i int, turn chan struct{}) bool {
-	if turn == nil {
-		return true
-	}
-	select {
-	case <-turn:
-		return true
-	case <-ctx.Done():
-	}
-	se.mu.Lock()
-	l := &se.lanes[i]
-	for n, t := range l.next {
-		if t == turn {
-			l.next = append(l.next[:n], l.next[n+1:]...)
-			se.mu.Unlock()
-			return false
-		}
-	}
-	se.mu.Unlock()
-	se.pass(i) // the turn began at the same moment
-	return false
-}
-
-// pass ends a turn.
-func (se *session) pass(i int) {
-	se.mu.Lock()
-	defer se.mu.Unlock()
-	l := &se.lanes[i]
-	if len(l.next) == 0 {
-		l.busy = false
-		return
-	}
-	turn := l.next[0]
-	l.next = l.next[1:]
-	close(turn)
-}
-
-// open returns the session of an identity, and keeps it until shut is called.
-func (s *Store) open(name string, id store.ID) *session {
+// open returns the session of an identity, and keeps it until shut is called. A foreign identity may
+// belong to another handle: if nothing is known about it, every node may have a vote.
+func (s *Store) open(name string, id store.ID, foreign bool) *session {
 	key := sessionKey{name, id}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	se := s.sessions[key]
 	if se == nil {
-		se = &session{key: key, lanes: make([]lane, len(s.nodes))}
+		se = &session{store: s, key: key, seats: make([]seat, len(s.nodes))}
+		for i := range se.seats {
+			se.seats[i].left, se.seats[i].granted = foreign, foreign
+		}
 		if len(s.sessions) >= s.sweepAt {
 			s.sweep()
 		}
@@ -157,36 +97,43 @@ func (s *Store) open(name string, id store.ID) *session {
 	return se
 }
 
-// keep is like open, for a session that is already open.
-func (s *Store) keep(se *session) {
+// find returns the session of an identity, or nil if there is none.
+func (s *Store) find(name string, id store.ID) *session {
 	s.mu.Lock()
-	se.refs++
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	return s.sessions[sessionKey{name, id}]
 }
 
 func (s *Store) shut(se *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if se.refs--; se.refs > 0 {
+	se.refs--
+	s.forget(se)
+}
+
+// forget removes a session that is no longer needed. The caller holds the mutex of the store.
+func (s *Store) forget(se *session) {
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	if se.refs > 0 || se.want != wantNothing {
 		return
 	}
-	se.mu.Lock()
-	ended := !se.held && !se.waiting && (se.over || se.tainted < s.now())
-	se.mu.Unlock()
-	if ended && s.sessions[se.key] == se { // a reply may come after the identity was used again
+	for i := range se.seats {
+		if se.seats[i].busy {
+			return
+		}
+	}
+	if s.sessions[se.key] == se {
 		delete(s.sessions, se.key)
 	}
 }
 
-// sweep removes sessions of leases and waits that their callers did not end.
+// sweep removes the sessions of leases and waits that their callers did not end.
 func (s *Store) sweep() {
 	now := s.now()
 	for key, se := range s.sessions {
-		if se.refs > 0 {
-			continue
-		}
 		se.mu.Lock()
-		over := now > max(se.until+s.caps.Heartbeat, se.tainted)
+		over := se.refs == 0 && now > se.until+s.caps.Heartbeat
 		se.mu.Unlock()
 		if over {
 			delete(s.sessions, key)
@@ -195,151 +142,220 @@ func (s *Store) sweep() {
 	s.sweepAt = max(minSweep, 2*len(s.sessions))
 }
 
-// block returns the tokens of a lease that is held, or 0 if there is none.
-func (se *session) block() (first, last int64) {
-	se.mu.Lock()
-	defer se.mu.Unlock()
-	if !se.held {
-		return 0, 0
-	}
-	return se.first, se.last
-}
+// isValid reports whether the lease is valid. The caller holds the mutex.
+func (se *session) isValid() bool { return se.held && se.store.now() < se.until }
 
-// find returns the session of an identity, or nil if there is none.
-func (s *Store) find(name string, id store.ID) *session {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.sessions[sessionKey{name, id}]
-}
-
-// lengthen records that a renewal is about to be sent, and returns the TTL to send. It is the
-// longest TTL so far, because renewals of several callers arrive in any order, and none of them
-// may shorten the lease.
-func (se *session) lengthen(ttl time.Duration) time.Duration {
-	se.mu.Lock()
-	defer se.mu.Unlock()
-	if se.held {
-		se.ttl = max(se.ttl, ttl)
-		return se.ttl
-	}
-	return ttl
-}
-
-// extended records that a lease was extended.
-func (se *session) extended(until time.Duration, out *store.Renewed, floor int64) {
-	se.mu.Lock()
-	defer se.mu.Unlock()
-	if !se.held {
-		return
-	}
-	if out.Tokens > 0 {
-		se.first, se.last = out.Token, out.Token+int64(out.Tokens)-1
-	}
-	se.until, se.floor = max(se.until, until), max(se.floor, floor, se.last)
-}
-
-// lost records that the nodes have lost a lease.
-func (se *session) lost(now time.Duration) {
-	if se == nil {
-		return
-	}
-	se.mu.Lock()
-	se.until = min(se.until, now)
-	se.mu.Unlock()
-}
-
-// further returns the request for a further vote of a lease, and whether the lease is valid. The
-// request asks for the lease's own block, so that all nodes report the same tokens. A node that
-// grants fewer tokens has to record floor too.
-func (se *session) further(now time.Duration) (req store.Request, floor int64, valid bool) {
-	se.mu.Lock()
-	defer se.mu.Unlock()
-	req = se.req
-	req.TTL, req.Floor, req.Tokens, req.Queue = ttlAtNodes(se.ttl), se.first-1, int(se.last-se.first+1), false
-	return req, se.floor, se.held && now < se.until
-}
-
-// use records that an identity is in use.
-func (se *session) use() {
-	se.mu.Lock()
-	se.over = false
-	se.mu.Unlock()
-}
-
-// noteAsked records that a node may have a vote.
-func (se *session) noteAsked(i int) {
-	se.mu.Lock()
-	se.asked |= 1 << i
-	se.unheard |= 1 << i
-	se.mu.Unlock()
-}
-
-// noteAnswer records that a node has answered the request for its vote.
-func (se *session) noteAnswer(i int) {
-	se.mu.Lock()
-	se.unheard &^= 1 << i
-	se.mu.Unlock()
-}
-
-// isUnheard reports whether a node has not answered the request for its vote.
-func (se *session) isUnheard(i int) bool {
-	se.mu.Lock()
-	defer se.mu.Unlock()
-	return se.unheard&(1<<i) != 0
-}
-
-// noteVote records that a node has a vote for the lease. It returns false if the lease has ended.
-func (se *session) noteVote(i int) bool {
-	se.mu.Lock()
-	defer se.mu.Unlock()
-	se.voted |= 1 << i
-	return se.held
-}
-
-// noteLeft records that a vote is about to be given back, so that it does not count for the lease.
-func (se *session) noteLeft(i int) {
-	se.mu.Lock()
-	se.voted &^= 1 << i
-	se.mu.Unlock()
-}
-
-// hasVote reports whether a node gave the lease its vote. It returns true if nothing is known
-// about the lease.
+// hasVote reports whether the vote of a node counts for the lease. The caller holds the mutex.
 func (se *session) hasVote(i int) bool {
-	se.mu.Lock()
-	defer se.mu.Unlock()
-	return !se.held || se.voted&(1<<i) != 0
+	t := &se.seats[i]
+	return t.granted && t.end == nil && !t.barred
 }
 
-// hasAsked reports whether this handle has asked any node for a vote.
-func (se *session) hasAsked() bool {
-	se.mu.Lock()
-	defer se.mu.Unlock()
-	return se.asked != 0
+// setWant changes what the identity wants. The caller holds the mutex.
+func (se *session) setWant(w want) {
+	se.want = w
+	for i := range se.seats {
+		se.settle(i)
+	}
 }
 
-// end records that an identity neither holds the name nor waits for it. It returns the nodes that
-// may have a vote, and those that gave the lease their vote, as bit sets.
-func (se *session) end(nodes int) (asked, voted uint16) {
-	se.mu.Lock()
-	defer se.mu.Unlock()
-	asked, voted = se.asked, se.voted
-	if asked == 0 {
-		asked = 1<<nodes - 1
+// settle ends what a node has and the identity does not want, and requests the vote that a lease does
+// not have. The caller holds the mutex.
+func (se *session) settle(i int) {
+	t := &se.seats[i]
+	switch {
+	case t.end != nil || t.barred || se.attempt != nil:
+	case t.left && (se.want == wantNothing || se.want == wantPlace && (t.granted || t.queued && i != se.bell)):
+		t.end = leave
+		se.drive(i)
+	case se.held && !t.granted && !t.busy && !se.completing:
+		se.completing = true
+		se.completeLater(leastRepairPause)
 	}
-	if !se.held {
-		voted = asked
-	}
-	se.held, se.waiting, se.queued, se.over = false, false, false, true
-	if se.rest != nil {
-		se.rest.Stop()
-	}
-	return asked, voted
 }
 
-// stopRest stops the timer of completeLater, and reports whether it was running.
-func (se *session) stopRest() bool {
+const (
+	leastRepairPause = time.Millisecond
+	mostRepairPause  = time.Second
+)
+
+// completeLater requests the votes that a lease does not have, after a pause. A node that refused the
+// request usually had not received the release of the previous holder yet. The pause grows, and then
+// the votes are requested with each renewal. The caller holds the mutex.
+func (se *session) completeLater(pause time.Duration) {
+	first := se.first
+	time.AfterFunc(pause, func() {
+		if !se.store.life.Enter() {
+			return
+		}
+		defer se.store.life.Leave()
+		se.mu.Lock()
+		defer se.mu.Unlock()
+		missing := false
+		for i := range se.seats {
+			if t := &se.seats[i]; se.held && se.first == first && !t.granted && !t.barred {
+				missing = true
+				se.repair(i)
+			}
+		}
+		if se.completing = missing && pause < mostRepairPause; se.completing {
+			se.completeLater(4 * pause)
+		}
+	})
+}
+
+// repair requests the vote of a node for a lease that is held: the rule Repair. The caller holds the
+// mutex.
+func (se *session) repair(i int) {
+	if se.attempt == nil && mayRepair(store.Extended, se.isValid()) {
+		se.seats[i].repair = true
+		se.drive(i)
+	}
+}
+
+// drive makes a goroutine send the messages of a seat. The caller holds the mutex and has entered
+// the lifetime of the store.
+func (se *session) drive(i int) {
+	t := &se.seats[i]
+	if t.busy {
+		return
+	}
+	t.busy = true
+	s := se.store
+	s.life.Add()
+	s.workers.run(s.life.Closing, func() {
+		defer s.life.Leave()
+		if se.send(i) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.forget(se)
+		}
+	})
+}
+
+// send sends messages of a seat until there are none. It reports whether the session may be over.
+func (se *session) send(i int) (over bool) {
 	se.mu.Lock()
 	defer se.mu.Unlock()
-	return se.rest != nil && se.rest.Stop()
+	t := &se.seats[i]
+	for {
+		switch {
+		case t.end != nil:
+			se.sendEnd(i)
+		case t.ask != nil:
+			se.sendAcquire(i)
+		case t.repair:
+			se.sendRepair(i)
+		default:
+			t.busy = false
+			return se.want == wantNothing
+		}
+		se.settle(i)
+	}
+}
+
+// A reply is the answer of a node to an Acquire.
+type reply struct {
+	answer  store.Answer
+	exclude error // why a grant does not count
+	err     error
+}
+
+// acquireAt sends an Acquire to a node, and records what the node has then. The caller holds the
+// mutex, which is unlocked meanwhile.
+func (se *session) acquireAt(i int, req store.Request) (r reply) {
+	n, t := se.store.nodes[i], &se.seats[i]
+	if t.barred {
+		return reply{err: errBarred}
+	}
+	before := t.left
+	t.left = true
+	se.mu.Unlock()
+	r.err = n.call(&n.asks, func(ctx context.Context) (err error) {
+		if r.answer, err = n.Acquire(ctx, req); err == nil && r.answer.Granted() {
+			r.exclude = n.counts(ctx)
+		}
+		return err
+	})
+	se.mu.Lock()
+	switch {
+	case r.err == errSkipped:
+		t.left = before
+	case r.err != nil:
+		t.unheard = t.unheard || !isAnswer(r.err)
+	case r.answer.Granted():
+		t.granted, t.queued = true, false
+		t.recorded = r.answer.Token + int64(r.answer.Tokens) - 1
+	default:
+		t.granted, t.queued = false, req.Queue
+		t.left = req.Queue || t.unheard
+	}
+	return r
+}
+
+// sendAcquire sends the Acquire of an attempt. The caller holds the mutex, which is unlocked
+// meanwhile.
+func (se *session) sendAcquire(i int) {
+	t := &se.seats[i]
+	a, req := t.ask, t.ask.req
+	t.ask, req.Queue = nil, i == t.ask.bell
+	a.deliver(i, se.acquireAt(i, req))
+}
+
+// sendEnd sends a message that ends what a node has. The caller holds the mutex, which is unlocked
+// meanwhile.
+func (se *session) sendEnd(i int) {
+	s, n, t := se.store, se.store.nodes[i], &se.seats[i]
+	e := t.end
+	if !t.left && e.further == nil {
+		t.end = nil
+		e.deliver(i, errNothing)
+		return
+	}
+	had := t.granted
+	if e.further != nil && !had && !t.barred { // the name is kept closed: this node shall take part
+		had = se.acquireAt(i, *e.further).answer.Granted()
+	}
+	t.end, t.granted, t.queued = nil, false, false
+	var err error
+	if t.barred { // it was handed to the list before
+		err = errBarred
+	} else {
+		se.mu.Unlock()
+		err = n.call(&n.others, func(ctx context.Context) error { return e.at(ctx, n, se.key, had) })
+		se.mu.Lock()
+	}
+	answered := err == nil || isAnswer(err)
+	if answered && !t.unheard {
+		t.left = false
+	} else if !t.barred {
+		t.barred = true
+		n.undoLater(undoing{key: se.key, end: e, had: had, unheard: t.unheard, sent: s.now()})
+	}
+	if !had && answered {
+		err = errNothing // so it is not known whether a vote was ended
+	}
+	e.deliver(i, err)
+}
+
+// sendRepair requests the vote of a node for the lease. The caller holds the mutex, which is unlocked
+// meanwhile.
+func (se *session) sendRepair(i int) {
+	t := &se.seats[i]
+	t.repair = false
+	if t.granted || !mayRepair(store.Extended, se.isValid()) {
+		return
+	}
+	se.acquireAt(i, se.further())
+	if t.left && se.attempt == nil && !se.isValid() { // the lease has ended meanwhile
+		t.end = leave
+	}
+}
+
+// further returns the request for a further vote of the lease. It asks for the lease's own block,
+// so that all nodes report the same tokens. The caller holds the mutex.
+func (se *session) further() store.Request {
+	req := se.req
+	req.TTL, req.Floor, req.Tokens, req.Queue = ttlAtNodes(se.ttl), se.first-1, int(se.last-se.first+1), false
+	return req
 }

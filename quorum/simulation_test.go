@@ -39,7 +39,11 @@ type simServer struct {
 	until time.Time // it hangs
 }
 
-func (s *simServer) clock() int64 { return 1_000_000 + (time.Since(s.begin) + s.offset).Microseconds() }
+// clock returns the token that its clock gives, in steps, so that servers usually agree.
+func (s *simServer) clock() int64 {
+	const step = 1 << 18
+	return (1_000_000 + (time.Since(s.begin) + s.offset).Microseconds()) / step * step
+}
 
 func (s *simServer) restart() {
 	s.mu.Lock()
@@ -143,41 +147,9 @@ func over[T any](ctx context.Context, l *simLink, f func(s *memstore.Store) (T, 
 
 func (l *simLink) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
 	return over(ctx, l, func(s *memstore.Store) (store.Answer, error) {
-		if clock := l.server.clock(); req.Floor < clock-200_000 {
-			req.Floor = clock
-		}
+		req.Floor = max(req.Floor, l.server.clock())
 		return s.Acquire(context.Background(), req)
 	})
-}
-
-func (l *simLink) AcquireNoted(ctx context.Context, req store.Request) (store.Answer, string, time.Duration, error) {
-	type noted struct {
-		answer store.Answer
-		note   string
-		age    time.Duration
-	}
-	n, err := over(ctx, l, func(s *memstore.Store) (n noted, err error) {
-		if clock := l.server.clock(); req.Floor < clock-200_000 {
-			req.Floor = clock
-		}
-		n.answer, n.note, n.age, err = s.AcquireNoted(context.Background(), req)
-		return n, err
-	})
-	return n.answer, n.note, n.age, err
-}
-
-func (l *simLink) LeaveNoted(ctx context.Context, name string, id store.ID) (string, error) {
-	return over(ctx, l, func(s *memstore.Store) (string, error) { return s.LeaveNoted(context.Background(), name, id) })
-}
-
-func (l *simLink) Pass(ctx context.Context, name string, id store.ID, token, floor int64, note string) (bool, error) {
-	return over(ctx, l, func(s *memstore.Store) (bool, error) {
-		return s.Pass(context.Background(), name, id, token, floor, note)
-	})
-}
-
-func (l *simLink) Rename(ctx context.Context, from store.ID, to store.Request, token int64) (bool, error) {
-	return over(ctx, l, func(s *memstore.Store) (bool, error) { return s.Rename(context.Background(), from, to, token) })
 }
 
 func (l *simLink) Renew(ctx context.Context, g []store.Renewal) ([]store.Renewed, error) {
@@ -317,18 +289,14 @@ func (j *simJudge) released(who string) {
 }
 
 func TestNoPromiseIsBrokenInASimulatedNetwork(t *testing.T) {
-	passes := uint64(0)
 	for i := range *simSeeds {
 		seed := *simSeed + uint64(i)
-		synctest.Test(t, func(t *testing.T) { passes += simulate(t, seed) })
-	}
-	if passes == 0 && *simSeeds > 5 {
-		t.Error("no lease was passed on")
+		synctest.Test(t, func(t *testing.T) { simulate(t, seed) })
 	}
 }
 
-// simulate makes one run. It returns how many leases were passed on.
-func simulate(t *testing.T, seed uint64) (passes uint64) {
+// simulate makes one run.
+func simulate(t *testing.T, seed uint64) {
 	var mu sync.Mutex
 	source := rand.New(rand.NewPCG(seed, 1))
 	random := func(n int) int {
@@ -352,7 +320,6 @@ func simulate(t *testing.T, seed uint64) (passes uint64) {
 	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	defer cancel()
 	var all sync.WaitGroup
-	var stores []*quorum.Store
 	for c := range 5 {
 		var nodes []quorum.Node
 		timeout := time.Duration(c/2) * 400 * time.Millisecond // some client libraries bound calls themselves
@@ -365,7 +332,6 @@ func simulate(t *testing.T, seed uint64) (passes uint64) {
 		}
 		q := openQuorum(t, nodes, quorum.Options{Timeout: 200 * time.Millisecond, RestartDelay: simDelay})
 		defer q.Close()
-		stores = append(stores, q)
 		for g := range 2 {
 			all.Go(func() { simClient(ctx, q, judge, random, fmt.Sprint("client", c, "/", g), brief) })
 		}
@@ -397,10 +363,7 @@ func simulate(t *testing.T, seed uint64) (passes uint64) {
 		bad.Store(0)
 	})
 	all.Wait()
-	for _, q := range stores {
-		passes += q.Passes()
-	}
-	t.Logf("seed %d: %d nodes, %d grants, %d passed on", seed, n, judge.grants, passes)
+	t.Logf("seed %d: %d nodes, %d grants", seed, n, judge.grants)
 	if judge.failed {
 		t.Errorf("seed %d, %d nodes", seed, n)
 	}
@@ -408,7 +371,6 @@ func simulate(t *testing.T, seed uint64) (passes uint64) {
 		t.Errorf("seed %d: %d grants: no progress", seed, judge.grants)
 	}
 	time.Sleep(10 * time.Second) // late messages
-	return passes
 }
 
 func simClient(ctx context.Context, q *quorum.Store, judge *simJudge, random func(int) int, name string, brief bool) {
@@ -425,7 +387,7 @@ func simClient(ctx context.Context, q *quorum.Store, judge *simJudge, random fun
 		granted := simAcquire(ctx, q, judge, random, who, req, again)
 		held := granted
 		rounds := random(6)
-		if brief && random(60) > 0 { // the votes can be passed on
+		if brief && random(60) > 0 {
 			rounds = 0
 			time.Sleep(time.Duration(random(3)*random(10)) * time.Millisecond)
 		}
@@ -503,6 +465,8 @@ func simAcquire(ctx context.Context, q *quorum.Store, judge *simJudge, random fu
 			wait, cancel := context.WithTimeout(ctx, a.Refusal.Again)
 			q.Wait(wait, req.Name, req.ID)
 			cancel()
+		case err != nil && random(4) == 0: // as a client that reports the failure to its caller
+			return false
 		default:
 			time.Sleep(time.Duration(random(50)) * time.Millisecond)
 		}

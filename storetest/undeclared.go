@@ -39,6 +39,5 @@ var undeclaredTests = []test{
 			s.Errorf("place %d, want 0", r.Place)
 		}
 		a.release()
-		one.exclusive(name).granted() // nothing is queued in front
 	}},
 }
