@@ -29,7 +29,6 @@ type holder struct {
 	since      int64 // when it was granted or closed
 	until      int64 // when it ends
 	prev, next *holder
-	passed     *passed // nil if it was not granted by Pass
 }
 
 // An entry is a name with holders or waiters.

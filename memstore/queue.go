@@ -24,7 +24,6 @@ type waiter struct {
 	until      int64 // when it is dropped unless it asks again
 	wake       wake.Signal
 	prev, next *waiter
-	noted      *noted // nil if it takes no notes
 }
 
 // A queue holds the waiters of a name in order of arrival.
@@ -63,7 +62,6 @@ func (t *table) refuse(e *entry, w *waiter, req *store.Request, fits bool, now i
 			w = e.enqueue(now)
 		}
 		w.claim.set(req)
-		w.noted = nil
 		w.until = now + int64(heartbeat) + 1 // dropped only if silent for longer than a heartbeat
 		w.wake.Reset()
 		e.due = min(e.due, w.until)

@@ -91,11 +91,6 @@ func (s *Store) usable(ctx context.Context) error {
 // [store.ErrInvalid] if a request under the identity of a live grant or waiter has another
 // mode, weight or limit.
 func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
-	return s.take(ctx, &req, nil)
-}
-
-// take makes one attempt to take a name. It calls then, if it is set, with the outcome.
-func (s *Store) take(ctx context.Context, req *store.Request, then func(e *entry, granted bool, now int64)) (store.Answer, error) {
 	if err := s.usable(ctx); err != nil {
 		return store.Answer{}, err
 	}
@@ -108,13 +103,11 @@ func (s *Store) take(ctx context.Context, req *store.Request, then func(e *entry
 	if e == nil {
 		e = sh.add(req.Name, hash)
 	}
-	answer, err := s.table.ask(e, req, now)
+	answer, err := s.table.ask(e, &req, now)
 	if err != nil { // an error leaves nothing queued
 		if w := e.queue.find(req.ID); w != nil {
 			e.dequeue(w)
 		}
-	} else if then != nil {
-		then(e, answer.Granted(), now)
 	}
 	sh.tidy(e)
 	return answer, err
@@ -158,17 +151,11 @@ func (t *table) ask(e *entry, req *store.Request, now int64) (store.Answer, erro
 
 // Leave removes an identity from the queue and releases its grant; see [store.Store].
 func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
-	return s.leave(ctx, name, id, func(*holder) {})
-}
-
-// leave calls removing for a grant that it removes.
-func (s *Store) leave(ctx context.Context, name string, id store.ID, removing func(h *holder)) error {
 	return s.with(ctx, name, func(e *entry, _ int64) error {
 		if e == nil {
 			return nil
 		}
 		if h := e.find(id); h != nil && h.state == store.Held {
-			removing(h)
 			e.remove(h)
 			e.wakeHead()
 		}

@@ -307,39 +307,6 @@ func (n *quorumNode) Acquire(ctx context.Context, req store.Request) (store.Answ
 	return s.Acquire(ctx, req)
 }
 
-// AcquireNoted, Pass, LeaveNoted and Rename implement [quorum.Passer].
-func (n *quorumNode) AcquireNoted(ctx context.Context, req store.Request) (answer store.Answer, note string, age time.Duration, err error) {
-	s, err := n.get(ctx)
-	if err != nil {
-		return store.Answer{}, "", 0, err
-	}
-	return s.core.AcquireNoted(ctx, req)
-}
-
-func (n *quorumNode) Pass(ctx context.Context, name string, id store.ID, token, floor int64, note string) (bool, error) {
-	s, err := n.get(ctx)
-	if err != nil {
-		return false, err
-	}
-	return s.core.Pass(ctx, name, id, token, floor, note)
-}
-
-func (n *quorumNode) LeaveNoted(ctx context.Context, name string, id store.ID) (note string, err error) {
-	s, err := n.get(ctx)
-	if err != nil {
-		return "", err
-	}
-	return s.core.LeaveNoted(ctx, name, id)
-}
-
-func (n *quorumNode) Rename(ctx context.Context, from store.ID, to store.Request, token int64) (bool, error) {
-	s, err := n.get(ctx)
-	if err != nil {
-		return false, err
-	}
-	return s.core.Rename(ctx, from, to, token)
-}
-
 func (n *quorumNode) Wait(ctx context.Context, name string, id store.ID) error {
 	s, err := n.get(ctx)
 	if err != nil {

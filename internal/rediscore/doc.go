@@ -25,7 +25,5 @@
 // keys is in name.lua.
 //
 // A release grants the name to the first waiter and pushes the grant to it: see grant in
-// state.lua for the server's part and waits.pushed for the client's. On a node of a quorum, a holder can
-// also pass a note on to the first waiter with that grant: see notes.go and pass.lua. Rename.lua gives a
-// grant to another identity.
+// state.lua for the server's part and waits.pushed for the client's.
 package rediscore

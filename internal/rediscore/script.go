@@ -18,7 +18,6 @@ var (
 	showScript    = join("clock", "name", "tokens", "state", "show")
 	floorsScript  = join("clock", "floors")
 	extendScript  = join("extend")
-	renameScript  = join("clock", "name", "tokens", "state", "rename")
 )
 
 // A Script is run by its SHA1. A server that does not know it replies NOSCRIPT, and then gets the

@@ -118,46 +118,36 @@ func (s *Store) enter(ctx context.Context) error {
 // Acquire makes one attempt to take a name: see store.Store. It returns ErrInvalid if the
 // identity has a live grant or a place in the queue with another mode, weight or limit.
 func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
-	answer, _, err := s.take(ctx, &req, false)
-	return answer, err
-}
-
-// take makes one attempt to take a name. With notes, a request that is queued may get a note with
-// its grant: see Pass.
-func (s *Store) take(ctx context.Context, req *store.Request, notes bool) (store.Answer, note, error) {
 	if err := s.enter(ctx); err != nil {
-		return store.Answer{}, note{}, err
+		return store.Answer{}, err
 	}
 	defer s.calls.Leave()
 	if req.Floor >= store.MaxToken {
-		return store.Answer{}, note{}, store.NoTokens(req.Floor)
+		return store.Answer{}, store.NoTokens(req.Floor)
 	}
 	req.TTL = req.TTL.Truncate(time.Millisecond)
 	req.Tokens = min(max(req.Tokens, 1), maxBlock)
-	answer, passed, queued := s.waits.pushed(req)
+	answer, queued := s.waits.pushed(&req)
 	if answer.Token > 0 {
-		return answer, passed, nil
+		return answer, nil
 	}
 	contended, _ := s.hints.contended.get(req.Name, false)
 	if req.Mode == store.Exclusive && req.Tokens == 1 && (req.Floor == 0 || s.config.Counters > 1) && s.config.Replicas == 0 && !queued && sinceBase() > contended {
-		answer, ok, err := s.takePlain(ctx, req)
+		answer, ok, err := s.takePlain(ctx, &req)
 		if err != nil { // the lock may have been granted, which the complete lane recognises in one round trip
 			s.hints.contended.put(req.Name, sinceBase()+contendedFor)
 		}
 		// A full server takes no new lock, but acquire.lua recognises a grant of this identity.
 		if ok || err != nil && !strings.Contains(err.Error(), "OOM") {
-			return answer, note{}, err
+			return answer, err
 		}
 	}
-	return s.acquire(ctx, req, notes)
+	return s.acquire(ctx, &req)
 }
 
 // acquire runs acquire.lua.
-func (s *Store) acquire(ctx context.Context, req *store.Request, notes bool) (store.Answer, note, error) {
-	queue, waiter, takesNotes := "0", "", "0"
-	if notes {
-		takesNotes = "1"
-	}
+func (s *Store) acquire(ctx context.Context, req *store.Request) (store.Answer, error) {
+	queue, waiter := "0", ""
 	if req.Queue {
 		channel, sent := s.waits.expect(req)
 		queue, waiter = "1", channel+"\t"+decimal(int64(sent))+"\t"+millis(s.maxPushed(req))+"\t"+strconv.Itoa(req.Tokens)
@@ -167,13 +157,13 @@ func (s *Store) acquire(ctx context.Context, req *store.Request, notes bool) (st
 		Args: []string{
 			s.publish(), req.ID.String(), strconv.Itoa(int(req.Mode)), strconv.Itoa(req.Weight), strconv.Itoa(req.Limit),
 			millis(req.TTL), strconv.Itoa(req.Tokens), decimal(req.Floor), queue, millis(s.config.Heartbeat),
-			req.Owner + "\t" + req.Meta, waiter, strconv.Itoa(store.MaxHolders), takesNotes,
+			req.Owner + "\t" + req.Meta, waiter, strconv.Itoa(store.MaxHolders),
 		},
 	})
 	if err != nil {
-		return store.Answer{}, note{}, err
+		return store.Answer{}, err
 	}
-	answer, passed, err := parseAnswer(req, s.waits.channel(s.group(req.Name)), list(v))
+	answer, err := parseAnswer(req, list(v))
 	if answer.Refusal != nil && req.Queue || answer.Waiters > 0 {
 		s.hints.contended.put(req.Name, sinceBase()+contendedFor)
 	} else {
@@ -184,13 +174,13 @@ func (s *Store) acquire(ctx context.Context, req *store.Request, notes bool) (st
 	} else {
 		s.waits.forget(req.Name, req.ID)
 	}
-	return answer, passed, err
+	return answer, err
 }
 
-// parseAnswer parses the reply of acquire.lua. Channel is that of this handle.
-func parseAnswer(req *store.Request, channel string, reply []any) (answer store.Answer, passed note, err error) {
+// parseAnswer parses the reply of acquire.lua.
+func parseAnswer(req *store.Request, reply []any) (answer store.Answer, err error) {
 	if len(reply) < 3 {
-		return answer, passed, errRecord
+		return answer, errRecord
 	}
 	n := make([]int64, 5)
 	for i := 1; i < min(len(reply), len(n)); i++ {
@@ -198,28 +188,25 @@ func parseAnswer(req *store.Request, channel string, reply []any) (answer store.
 	}
 	switch what := text(reply[0]); {
 	case what == "granted" && len(reply) >= 5 && n[3] < 1:
-		return answer, passed, store.NoTokens(max(req.Floor, n[2]-1))
+		return answer, store.NoTokens(max(req.Floor, n[2]-1))
 	case what == "granted" && len(reply) >= 5:
-		if len(reply) > 5 {
-			passed = parseNote(text(reply[5]), channel)
-		}
-		return store.Answer{Token: n[2], Tokens: int(n[3]), TTL: req.TTL, Waiters: int(n[4])}, passed, nil
+		return store.Answer{Token: n[2], Tokens: int(n[3]), TTL: req.TTL, Waiters: int(n[4])}, nil
 	case what == "refused" && len(reply) >= 5:
 		r := &store.Refusal{Place: int(n[2]), Waiters: int(n[3]), Again: time.Duration(n[4]) * time.Millisecond}
 		for _, record := range reply[5:] {
 			h, _, err := parseHolder(text(record), micros(reply[1]))
 			if err != nil {
-				return answer, passed, err
+				return answer, err
 			}
 			r.Holders = append(r.Holders, h)
 		}
-		return store.Answer{Refusal: r}, passed, nil
+		return store.Answer{Refusal: r}, nil
 	case what == "claim" && len(reply) == 4:
-		return answer, passed, cmp.Or(store.SameClaim(req, store.Mode(n[1]), int(n[2]), int(n[3])), errRecord)
+		return answer, cmp.Or(store.SameClaim(req, store.Mode(n[1]), int(n[2]), int(n[3])), errRecord)
 	case what == "mix":
-		return answer, passed, store.Mixes(req.Name, req.Mode, req.Limit, store.Mode(n[1]), int(n[2]))
+		return answer, store.Mixes(req.Name, req.Mode, req.Limit, store.Mode(n[1]), int(n[2]))
 	}
-	return answer, passed, errRecord
+	return answer, errRecord
 }
 
 // Release ends a grant, or keeps its name closed for a time: see store.Store.
@@ -227,33 +214,30 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 	if err := store.CheckKeep(keep); err != nil {
 		return err
 	}
-	_, err := s.release(ctx, name, id, "release", keep)
-	return err
+	return s.release(ctx, name, id, "release", keep)
 }
 
 // Leave removes an identity from the queue and releases its grant: see store.Store.
 func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
-	_, err := s.LeaveNoted(ctx, name, id)
-	return err
+	defer s.waits.forget(name, id)
+	return s.release(ctx, name, id, "leave", store.Keep{})
 }
 
 // Break ends a grant or a kept record by force: see store.Store.
 func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
-	_, err := s.release(ctx, name, id, "break", store.Keep{})
-	return err
+	return s.release(ctx, name, id, "break", store.Keep{})
 }
 
-// release runs release.lua, unless the plain lane can do it. To leave returns the note of a grant
-// that was passed on: see Pass.
-func (s *Store) release(ctx context.Context, name string, id store.ID, what string, keep store.Keep) (passed string, err error) {
+// release runs release.lua, unless the plain lane can do it.
+func (s *Store) release(ctx context.Context, name string, id store.ID, what string, keep store.Keep) error {
 	if err := s.enter(ctx); err != nil {
-		return "", err
+		return err
 	}
 	defer s.calls.Leave()
 	grant, ok := s.hints.plain.get(id, true)
 	if ok && what == "release" && keep.State == store.Held && (sinceBase()-grant.since <= briefHold || s.config.Counters > 1) {
 		if done, err := s.releasePlain(ctx, name, grant.record); done || err != nil {
-			return "", err
+			return err
 		}
 	}
 	call := Call{
@@ -266,17 +250,15 @@ func (s *Store) release(ctx context.Context, name string, id store.ID, what stri
 	v, err := s.run(ctx, call)
 	switch l := list(v); {
 	case err != nil:
-		return "", err
+		return err
 	case v == int64(1):
-		return "", nil
+		return nil
 	case v == int64(0):
-		return "", store.ErrNotHeld
-	case text(v) != "":
-		return text(v), nil
+		return store.ErrNotHeld
 	case len(l) == 2:
-		return "", cmp.Or(store.CheckDone(keep, store.Mode(number(l[1]))), errRecord)
+		return cmp.Or(store.CheckDone(keep, store.Mode(number(l[1]))), errRecord)
 	}
-	return "", errRecord
+	return errRecord
 }
 
 func (s *Store) publish() string {

@@ -70,26 +70,25 @@ func (s *Store) maxPushed(req *store.Request) time.Duration {
 // grant. The grant lasts as long as the server says, counted from the send time of that request.
 // If another request asks, or if most of that time is over, the server is asked again and
 // restarts the TTL.
-func (w *waits) pushed(req *store.Request) (answer store.Answer, passed note, queued bool) {
+func (w *waits) pushed(req *store.Request) (answer store.Answer, queued bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	key := wake.Key{Name: req.Name, ID: req.ID}
 	one := w.all[key]
 	if one == nil || one.grant == "" {
-		return answer, passed, one != nil
+		return answer, one != nil
 	}
 	f, asked := fields{rest: one.grant}, &one.request
 	one.grant = ""
 	most := w.store.maxPushed(asked)
 	sent := time.Duration(f.int())
 	answer = store.Answer{TTL: min(f.millis(), most) - (sinceBase() - sent), Token: f.int(), Tokens: int(f.int()), Waiters: int(f.int())}
-	passed = note{text: f.next(), sent: sent}
 	if f.err != nil || sent != one.sent || answer.TTL <= most/2 || answer.Token < 1 || answer.Tokens < 1 || answer.Tokens > asked.Tokens ||
 		asked.Mode != req.Mode || asked.TTL != req.TTL || asked.Owner != req.Owner || asked.Meta != req.Meta {
-		return store.Answer{}, note{}, true
+		return store.Answer{}, true
 	}
 	w.end(key, one)
-	return answer, passed, false
+	return answer, false
 }
 
 // expect records that a request which may be queued is about to be sent. It returns the channel

@@ -1,5 +1,5 @@
 -- One attempt to take a name, in any mode. See join.lua for ARGV.
--- Returns {'granted', time in µs, token, tokens, waiters, note, sent and channel if there are any},
+-- Returns {'granted', time in µs, token, tokens, waiters},
 --         {'refused', time in µs, place, waiters, ask again in ms, holders…},
 --         {'claim', mode, weight, limit} if the identity made a different request before, or
 --         {'mix', mode, limit} if the name is in use in another way.
@@ -38,7 +38,7 @@ if h and h.state == HELD then
   end
   put(h)
   finish()
-  return {'granted', micro, h.token, h.tokens, waiting, h.note}
+  return {'granted', micro, h.token, h.tokens, waiting}
 end
 if w and not same(w) then
   return invalid({'claim', w.mode, w.weight, w.limit})
@@ -71,8 +71,8 @@ if ARGV[9] == '1' then
   if beat > b then
     b = keysEnd(beat)
   end
-  call('HSET', RECORDS, field, format('%d\t%.0f\t%.0f\t%s\t%.0f\t%s\t%s%s', mode, weight, limit, w and w.joined or decimal(now),
-    beat, ARGV[12], who, ARGV[14] == '1' and '\t' .. (sole and decimal(sole.token) or '0') or ''))
+  call('HSET', RECORDS, field, format('%d\t%.0f\t%.0f\t%s\t%.0f\t%s\t%s', mode, weight, limit, w and w.joined or decimal(now),
+    beat, ARGV[12], who))
   place = w and call('LPOS', QUEUE, field) or -1
   if place < 0 then
     waiting = call('RPUSH', QUEUE, field)

@@ -1,18 +1,13 @@
 -- The first part of acquire.lua handles the usual case without building the whole state: an
 -- exclusive request finds the name held by one exclusive holder, and joins the queue.
 -- ARGV: publish, id, mode, weight, limit, TTL in ms, tokens, floor, '1' to queue, heartbeat in ms,
--- owner and meta, the fields channel to tokens of the waiter's record, how many holders to list,
--- '1' to take notes.
+-- owner and meta, the fields channel to tokens of the waiter's record, how many holders to list.
 local tokens, floor, heartbeat, who = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[10]), ARGV[11]
 
-local ends, of, token = match(sole, '^1\t1\t0\t0\t(%d+)\t(%x+)\t[^\t]*\t[^\t]*\t%d+\t%d+\t(%d+)')
+local ends, of = match(sole, '^1\t1\t0\t0\t(%d+)\t(%x+)\t')
 if ARGV[3] == '1' and ARGV[9] == '1' and of and of ~= id and now < tonumber(ends) then
   local beat = now + heartbeat + 1
-  local record = format('1\t1\t0\t%.0f\t%.0f\t%s\t%s', now, beat, ARGV[12], who)
-  if ARGV[14] == '1' then
-    record = record .. '\t' .. token
-  end
-  if call('HSETNX', RECORDS, 'w' .. id, record) == 1 then
+  if call('HSETNX', RECORDS, 'w' .. id, format('1\t1\t0\t%.0f\t%.0f\t%s\t%s', now, beat, ARGV[12], who)) == 1 then
     local place = call('RPUSH', QUEUE, 'w' .. id)
     ends = tonumber(ends)
     if beat > b or ends > x then

@@ -13,18 +13,13 @@
 -- ends     h<id> by the time when it expires
 -- queue    w<id> in order of arrival
 --
--- holder: mode weight limit state ends id owner meta since tokens token [note sent channel]
--- waiter: mode weight limit joined beat channel sent grant tokens owner meta [after]
+-- holder: mode weight limit state ends id owner meta since tokens token
+-- waiter: mode weight limit joined beat channel sent grant tokens owner meta
 --
 -- Fields are separated by tabs, those of use by spaces. Times are in ms. Beat is the time at
 -- which a waiter that does not ask again counts as dead. Sent is the time at which its client
 -- sent the last request, by the client's clock. Grant is how long a grant that is pushed to it
 -- may last, or 0 if none may be pushed. Tokens is how many tokens such a grant should have.
---
--- Note and after are used by the nodes of a quorum. After is the token of the exclusive holder that
--- refused the waiter's last request, 0 if there was none. A waiter that takes no notes does not have
--- it. Note is what the previous holder passed on to this one. Sent and channel are those that the
--- holder had as a waiter.
 --
 -- ARGV[1] is the command to publish with. ARGV[2] is the identity of the caller.
 local LOCK, RECORDS, ENDS, QUEUE = KEYS[2], KEYS[3], KEYS[4], KEYS[5]

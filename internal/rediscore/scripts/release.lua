@@ -1,5 +1,5 @@
 -- Ends a grant in all other cases. See pass.lua for ARGV.
--- Returns 1 or a note if it is done, 0 if it is not held, or {'mode', mode} if a grant of that mode
+-- Returns 1 if it is done, 0 if it is not held, or {'mode', mode} if a grant of that mode
 -- cannot be kept as done.
 local what, state, keep = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 
@@ -17,7 +17,7 @@ if state == DONE and h.mode ~= EXCLUSIVE then
 end
 if state == HELD then
   drop(h)
-  return finish(done)
+  return finish(1)
 end
 if h ~= sole then
   count(h, -1)

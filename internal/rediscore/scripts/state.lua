@@ -8,21 +8,21 @@ local function decimal(n)
 end
 
 local function readHolder(record)
-  local mode, weight, limit, state, ends, of, owner, meta, since, tokens, token, note = match(record or '',
-    '^(%d+)\t(%d+)\t(%d+)\t(%d+)\t(%d+)\t(%x+)\t([^\t]*)\t([^\t]*)\t(%d+)\t(%d+)\t(%d+)(.*)$')
+  local mode, weight, limit, state, ends, of, owner, meta, since, tokens, token = match(record or '',
+    '^(%d+)\t(%d+)\t(%d+)\t(%d+)\t(%d+)\t(%x+)\t([^\t]*)\t([^\t]*)\t(%d+)\t(%d+)\t(%d+)$')
   return mode and {mode = tonumber(mode), weight = tonumber(weight), limit = tonumber(limit), state = tonumber(state),
     ends = tonumber(ends), id = of, owner = owner, meta = meta, since = tonumber(since), tokens = tonumber(tokens),
-    token = tonumber(token), note = note}
+    token = tonumber(token)}
 end
 
 local function record(h)
-  return format('%d\t%.0f\t%.0f\t%d\t%.0f\t%s\t%s\t%s\t%.0f\t%d\t%.0f%s', h.mode, h.weight, h.limit, h.state, h.ends,
-    h.id, h.owner, h.meta, h.since, h.tokens, h.token, h.note or '')
+  return format('%d\t%.0f\t%.0f\t%d\t%.0f\t%s\t%s\t%s\t%.0f\t%d\t%.0f', h.mode, h.weight, h.limit, h.state, h.ends,
+    h.id, h.owner, h.meta, h.since, h.tokens, h.token)
 end
 
 local function readWaiter(field)
   local mode, weight, limit, joined, beat, channel, sent, grant, tokens, owner, meta = match(call('HGET', RECORDS, field) or '',
-    '^(%d+)\t(%d+)\t(%d+)\t(%d+)\t(%d+)\t([^\t]*)\t(%d+)\t(%d+)\t(%d+)\t([^\t]*)\t([^\t]*)\t?%d*$')
+    '^(%d+)\t(%d+)\t(%d+)\t(%d+)\t(%d+)\t([^\t]*)\t(%d+)\t(%d+)\t(%d+)\t([^\t]*)\t([^\t]*)$')
   return mode and {field = field, mode = tonumber(mode), weight = tonumber(weight), limit = tonumber(limit),
     joined = joined, beat = tonumber(beat), channel = channel, sent = sent, grant = tonumber(grant),
     tokens = tonumber(tokens), owner = owner, meta = meta}
@@ -145,7 +145,7 @@ local function grant(w)
   dropWaiter(w.field)
   sole = {mode = EXCLUSIVE, weight = 1, limit = 0, state = HELD, ends = now + w.grant, id = string.sub(w.field, 2),
     owner = w.owner, meta = w.meta, since = now, tokens = tokens, token = token}
-  publish(w, format('%s\t%.0f\t%.0f\t%d\t%d\t\t', w.sent, w.grant, token, tokens, waiting))
+  publish(w, format('%s\t%.0f\t%.0f\t%d\t%d\t', w.sent, w.grant, token, tokens, waiting))
 end
 
 -- wake grants the name to the first waiter or tells it to ask again, if its request fits. It also
@@ -170,7 +170,7 @@ local function write()
     return
   end
   local state, ends
-  if sole and sole.state == HELD and waiting == 0 and (sole.note or '') == '' then
+  if sole and sole.state == HELD and waiting == 0 then
     ends = sole.ends
     state = format('P%s\t%s\t%s\t%.0f\t%d\t%.0f', sole.id, sole.owner, sole.meta, sole.since, sole.tokens, sole.token)
   else
