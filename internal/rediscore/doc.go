@@ -20,7 +20,7 @@
 // While maxInFlight plain calls are in flight, further ones are sent in batches. A single plain
 // release is the command that the script would run, LREM, without the script.
 //
-// acquire.lua and release.lua handle their usual cases first (join.lua, pass.lua) and build the
+// acquire.lua and release.lua handle their usual cases first (join.lua, push.lua) and build the
 // whole state only for the others. The rule for tokens is in tokens.lua, and the format of the
 // keys is in name.lua.
 //

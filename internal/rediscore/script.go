@@ -13,7 +13,7 @@ var scriptFiles embed.FS
 var (
 	plainScript   = join("clock", "tokens", "plain")
 	acquireScript = join("clock", "name", "tokens", "join", "state", "acquire")
-	releaseScript = join("clock", "name", "tokens", "pass", "state", "release")
+	releaseScript = join("clock", "name", "tokens", "push", "state", "release")
 	renewScript   = join("clock", "name", "tokens", "state", "renew")
 	showScript    = join("clock", "name", "tokens", "state", "show")
 	floorsScript  = join("clock", "floors")

@@ -1,4 +1,4 @@
--- Ends a grant in all other cases. See pass.lua for ARGV.
+-- Ends a grant in all other cases. See push.lua for ARGV.
 -- Returns 1 if it is done, 0 if it is not held, or {'mode', mode} if a grant of that mode
 -- cannot be kept as done.
 local what, state, keep = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
