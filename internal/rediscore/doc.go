@@ -6,9 +6,9 @@
 // name, and a plain one for locks that no other client wants.
 //
 //	call     lane      script       used when                                 falls back to complete
-//	acquire  plain     plain.lua    exclusive, one token, no floor, not       if the name is held and the
-//	                                queued, not contended lately, no          request queues, or others wait
-//	                                replicas to wait for
+//	acquire  plain     plain.lua    exclusive, one token, not queued, not     if the name is held and the
+//	                                contended lately, no replicas to wait     request queues, or others wait
+//	                                for
 //	         complete  acquire.lua  otherwise
 //	release  plain     plain.lua    taken by the plain lane less than 2 ms    if others wait, or the grant
 //	                                ago, nothing to keep closed               is gone

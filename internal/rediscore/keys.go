@@ -32,17 +32,25 @@ func hash(name string, n int) int {
 // QuorumCounters is how many counters of tokens a node of a quorum has. Requests of two clients for
 // different names need a second round if they share a counter and reach the nodes in different orders.
 // With many counters that is rare.
-const QuorumCounters = 256
+const QuorumCounters = 1024
 
 // JoinQuorum makes the server a node of a quorum. It must be called before other methods.
 func (s *Store) JoinQuorum() { s.config.Counters = QuorumCounters }
 
-// counter returns the key of the counter of tokens.
+// counter returns the key of the counter of tokens: see also tokens.lua.
 func (s *Store) counter(name string) string {
 	if s.config.Counters > 1 {
-		return s.group(name) + strconv.Itoa(hash(name, s.config.Counters)) + ":token"
+		return s.group(name) + strconv.Itoa(s.counterOf(name)) + ":token"
 	}
 	return s.group(name) + "token"
+}
+
+// counterOf returns the number of the counter of a name, from 1, or 0 if there is one counter.
+func (s *Store) counterOf(name string) int {
+	if s.config.Counters <= 1 {
+		return 0
+	}
+	return 1 + hash(name, s.config.Counters)
 }
 
 func (s *Store) lockKey(name string) string { return s.group(name) + "lock:" + name }

@@ -1,7 +1,9 @@
 package rediscore
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,18 +28,19 @@ const (
 
 // A plainCall takes or releases a lock through the plain lane.
 type plainCall struct {
-	name   string
-	record string        // the record of the lock to take, without the part that the script adds
-	ttl    time.Duration // 0 to release
-	floor  int64         // only with several counters
-	now    time.Duration // by the server's clock
-	value  any
-	err    error
+	name    string
+	record  string        // the record of the lock to take, without the part that the script adds
+	ttl     time.Duration // 0 to release
+	counter int           // of its token; -1 to release
+	floor   int64
+	now     time.Duration // by the server's clock
+	value   any
+	err     error
 }
 
 // takePlain takes a lock through the plain lane. If ok is false, the complete lane has to decide.
 func (s *Store) takePlain(ctx context.Context, req *store.Request) (answer store.Answer, ok bool, err error) {
-	call := &plainCall{name: req.Name, record: "P" + req.ID.String() + "\t" + req.Owner + "\t" + req.Meta + "\t", ttl: req.TTL, floor: req.Floor}
+	call := &plainCall{name: req.Name, record: "P" + req.ID.String() + "\t" + req.Owner + "\t" + req.Meta + "\t", ttl: req.TTL, counter: s.counterOf(req.Name), floor: req.Floor}
 	if err := s.plain(ctx, call); err != nil {
 		return answer, false, err
 	}
@@ -66,7 +69,7 @@ func (c *plainCall) granted() string {
 // releasePlain releases a lock through the plain lane. If done is false, the complete lane has to
 // decide.
 func (s *Store) releasePlain(ctx context.Context, name, record string) (done bool, err error) {
-	call := &plainCall{name: name, record: record}
+	call := &plainCall{name: name, record: record, counter: -1}
 	err = s.plain(ctx, call)
 	return err == nil && call.value == int64(1), err
 }
@@ -91,27 +94,34 @@ func (s *Store) remove(ctx context.Context, name, record string) (any, error) {
 	return s.run(ctx, Call{Command: "LREM", Keys: []string{s.lockKey(name)}, Args: []string{"1", record}})
 }
 
-// sendPlain runs plain.lua.
+// sendPlain runs plain.lua. It changes the order of the calls.
 func (s *Store) sendPlain(ctx context.Context, calls []*plainCall) {
-	taken := 0
-	keys := make([]string, 1, len(calls)+1)
-	keys[0] = s.counter(calls[0].name)
-	args := make([]string, 1, 1+2*len(calls))
+	if len(calls) > 1 {
+		slices.SortStableFunc(calls, func(a, b *plainCall) int { return cmp.Compare(a.counter, b.counter) })
+	}
+	keys := make([]string, 0, 2*len(calls))
+	args := make([]string, 1, 1+4*len(calls))
+	args[0] = strconv.Itoa(len(calls))
 	for _, c := range calls {
-		ttl := ""
-		if c.ttl > 0 {
-			taken++
-			ttl = millis(c.ttl)
-		}
 		keys = append(keys, s.lockKey(c.name))
-		args = append(args, c.record, ttl)
+		if c.ttl > 0 {
+			args = append(args, c.record, millis(c.ttl))
+		} else {
+			args = append(args, c.record, "")
+		}
 	}
-	args[0] = strconv.Itoa(taken)
-	call := Call{Script: plainScript, Keys: keys, Args: args}
-	if s.config.Counters > 1 {
-		call = s.floors(calls)
+	for i := 0; i < len(calls); {
+		first, floor, n := calls[i], int64(0), 0
+		for ; i < len(calls) && calls[i].counter == first.counter; i++ {
+			floor = max(floor, calls[i].floor)
+			n++
+		}
+		if first.ttl > 0 {
+			keys = append(keys, s.counter(first.name))
+			args = append(args, strconv.Itoa(n), decimal(floor))
+		}
 	}
-	v, err := s.run(ctx, call)
+	v, err := s.run(ctx, Call{Script: plainScript, Keys: keys, Args: args})
 	values := list(v)
 	if err == nil && len(values) != len(calls)+1 {
 		err = errRecord

@@ -16,7 +16,6 @@ var (
 	releaseScript = join("clock", "name", "tokens", "push", "state", "release")
 	renewScript   = join("clock", "name", "tokens", "state", "renew")
 	showScript    = join("clock", "name", "tokens", "state", "show")
-	floorsScript  = join("clock", "floors")
 	extendScript  = join("extend")
 )
 

@@ -132,7 +132,7 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 		return answer, nil
 	}
 	contended, _ := s.hints.contended.get(req.Name, false)
-	if req.Mode == store.Exclusive && req.Tokens == 1 && (req.Floor == 0 || s.config.Counters > 1) && s.config.Replicas == 0 && !queued && sinceBase() > contended {
+	if req.Mode == store.Exclusive && req.Tokens == 1 && s.config.Replicas == 0 && !queued && sinceBase() > contended {
 		answer, ok, err := s.takePlain(ctx, &req)
 		if err != nil { // the lock may have been granted, which the complete lane recognises in one round trip
 			s.hints.contended.put(req.Name, sinceBase()+contendedFor)

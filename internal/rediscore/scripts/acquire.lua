@@ -51,7 +51,7 @@ end
 -- again while that record exists.
 local fits = not h and admits(mode, weight, limit)
 if fits and (not front or front.field == field) then
-  local token, n = reserve(tokens, 1, floor)
+  local token, n = reserve(COUNTER, tokens, 1, floor)
   if w then
     dropWaiter(field)
   end

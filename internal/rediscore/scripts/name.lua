@@ -22,7 +22,7 @@
 -- may last, or 0 if none may be pushed. Tokens is how many tokens such a grant should have.
 --
 -- ARGV[1] is the command to publish with. ARGV[2] is the identity of the caller.
-local LOCK, RECORDS, ENDS, QUEUE = KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local COUNTER, LOCK, RECORDS, ENDS, QUEUE = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, format, match = ARGV[2], string.format, string.match
 
 local value = call('LINDEX', LOCK, '0')

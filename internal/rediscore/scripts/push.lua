@@ -14,7 +14,7 @@ if ARGV[4] == '0' and of == id and now < tonumber(ends) then
   if beat and now < tonumber(beat) then
     -- At maxmemory Redis does not stop a script whose first write frees memory.
     call('LPOP', QUEUE)
-    local token, n = reserve(tonumber(tokens), 1, 0)
+    local token, n = reserve(COUNTER, tonumber(tokens), 1, 0)
     if n > 0 then
       local next, last = string.sub(field, 2), now + grant
       call('HDEL', RECORDS, field)

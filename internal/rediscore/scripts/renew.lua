@@ -16,7 +16,7 @@ if mode ~= h.mode and not down then
 end
 local token, n = 0, 0
 if tokens > 0 and waiting == 0 then
-  token, n = reserve(tokens, 1, floor)
+  token, n = reserve(COUNTER, tokens, 1, floor)
   if n > 0 then
     h.token, h.tokens = token, n
   end

@@ -137,7 +137,7 @@ end
 -- longer than the waiter's heartbeat, because the waiter may be dead. The message contains the
 -- time at which the waiter sent its request, because the waiter counts the TTL from then.
 local function grant(w)
-  local token, tokens = reserve(w.tokens, 1, 0)
+  local token, tokens = reserve(COUNTER, w.tokens, 1, 0)
   if tokens < 1 then
     publish(w) -- the waiter gets the error when it asks again
     return

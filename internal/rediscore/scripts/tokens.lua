@@ -11,24 +11,24 @@
 -- of the clock, because those tokens would be issued again if the counter was lost. The number is
 -- below 1 if no tokens are left below 2^53.
 --
--- The key of a counter of a quorum node contains a number. Such a node has no failover, and does
--- not vote for some time after it has lost data. So its counter may be further from its clock.
--- All nodes then take the tokens that a client proposes, although requests are late and clocks
--- differ.
-local function reserve(n, least, floor)
-  local token = call('INCRBY', COUNTER, n) - n + 1
-  if token > floor and token > micro - 1000 and token + n <= micro + 4096 then
+-- The key of a counter of a quorum node contains a number. Nodes with equal counters must choose
+-- equal tokens, although their clocks differ and requests reach them at different times. So they
+-- round the clock down to a step of 2^18 µs. Such a node has no failover, and does not vote for
+-- some time after it has lost data. So its counter may be further from its clock.
+local function reserve(counter, n, least, floor)
+  local token = call('INCRBY', counter, n) - n + 1
+  local clock, behind, ahead = micro, 1000, 4096
+  if string.byte(counter, -7) < 58 then -- a digit in front of ':token'
+    clock, behind, ahead = micro - micro % 262144, 0, 1048576
+  end
+  if token > floor and token >= clock - behind and token + n <= clock + ahead then
     return token, n
   end
-  local behind, ahead = 1000, 4096
-  if string.find(COUNTER, '%d:token$') then
-    behind, ahead = 200000, 1000000
-  end
   token = math.max(token, floor + 1)
-  if token < micro - behind then
-    token = micro
+  if token < clock - behind then
+    token = clock
   end
-  n = math.min(n, math.max(least, micro + ahead - token), 9007199254740992 - token)
-  call('SET', COUNTER, string.format('%.0f', token + n - 1))
+  n = math.min(n, math.max(least, clock + ahead - token), 9007199254740992 - token)
+  call('SET', counter, string.format('%.0f', token + n - 1))
   return token, n
 end
