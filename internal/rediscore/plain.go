@@ -100,26 +100,23 @@ func (s *Store) sendPlain(ctx context.Context, calls []*plainCall) {
 		slices.SortStableFunc(calls, func(a, b *plainCall) int { return cmp.Compare(a.counter, b.counter) })
 	}
 	keys := make([]string, 0, 2*len(calls))
-	args := make([]string, 1, 1+4*len(calls))
-	args[0] = strconv.Itoa(len(calls))
-	for _, c := range calls {
-		keys = append(keys, s.lockKey(c.name))
-		if c.ttl > 0 {
-			args = append(args, c.record, millis(c.ttl))
-		} else {
-			args = append(args, c.record, "")
+	args := make([]string, 0, 4*len(calls))
+	for i, c := range calls {
+		if c.ttl == 0 {
+			keys, args = append(keys, s.lockKey(c.name)), append(args, c.record, "")
+			continue
 		}
-	}
-	for i := 0; i < len(calls); {
-		first, floor, n := calls[i], int64(0), 0
-		for ; i < len(calls) && calls[i].counter == first.counter; i++ {
-			floor = max(floor, calls[i].floor)
-			n++
+		if i == 0 || calls[i-1].counter != c.counter {
+			n, floor := 0, int64(0)
+			for _, same := range calls[i:] {
+				if same.counter != c.counter {
+					break
+				}
+				n, floor = n+1, max(floor, same.floor)
+			}
+			keys, args = append(keys, s.counter(c.name)), append(args, strconv.Itoa(n), decimal(floor))
 		}
-		if first.ttl > 0 {
-			keys = append(keys, s.counter(first.name))
-			args = append(args, strconv.Itoa(n), decimal(floor))
-		}
+		keys, args = append(keys, s.lockKey(c.name)), append(args, c.record, millis(c.ttl))
 	}
 	v, err := s.run(ctx, Call{Script: plainScript, Keys: keys, Args: args})
 	values := list(v)
