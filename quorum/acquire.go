@@ -304,9 +304,9 @@ func (a *attempt) finish() {
 // win ends the attempt with a grant. Votes that arrive later are kept. The caller holds the mutex.
 func (a *attempt) win(d decision) (store.Answer, error) {
 	se, now := a.se, a.se.store.now()
-	valid := min(a.ttl, validity(a.shortest))
-	if now-a.begin >= valid {
-		return store.Answer{}, fmt.Errorf("quorum store: the replies took %v of a TTL of %v", now-a.begin, valid)
+	until := min(a.begin+a.ttl, validUntil(a.begin, now, a.shortest))
+	if now >= until {
+		return store.Answer{}, fmt.Errorf("quorum store: the replies took %v of a TTL of %v", now-a.begin, until-a.begin)
 	}
 	if !se.isValid() {
 		se.ttl = 0
@@ -315,8 +315,8 @@ func (a *attempt) win(d decision) (store.Answer, error) {
 		se.store.crowds.note(a.req.Name, now)
 	}
 	se.held, se.splits, se.ttl, se.req = true, 0, max(se.ttl, a.ttl), a.req
-	se.first, se.last, se.floor, se.until = d.first, d.last, max(se.floor, d.last), a.begin+valid
-	return store.Answer{Token: d.first, Tokens: int(d.last - d.first + 1), TTL: valid, Waiters: a.waiters}, nil
+	se.first, se.last, se.floor, se.until = d.first, d.last, max(se.floor, d.last), until
+	return store.Answer{Token: d.first, Tokens: int(d.last - d.first + 1), TTL: until - a.begin, Waiters: a.waiters}, nil
 }
 
 // failure returns why too few nodes answered. Votes stay: the caller repeats the request, or leaves.

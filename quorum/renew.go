@@ -18,7 +18,7 @@ var (
 
 // Renew extends grants on a majority of the nodes; see [store.Store]. Every grant has an outcome
 // of its own. Nodes that do not have a grant, for example because they have restarted, get it in
-// the background: the rule Repair.
+// the background. A lease that is over is gone, even if nodes have not noticed that yet.
 func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
@@ -74,6 +74,7 @@ type renewing struct {
 	errs    []error
 	without []int // nodes that do not have the grant
 	gone    int   // those of them that had given their vote
+	over    bool  // the lease had ended before
 	crowded bool  // other requests are queued, so there are no new tokens
 	ttl     time.Duration
 	repairs bool // the lease was extended, so nodes without the grant get it
@@ -86,7 +87,7 @@ func (r *renewing) init(s *Store, grant store.Renewal) {
 	if se := s.find(grant.Name, grant.ID); se != nil {
 		se.mu.Lock()
 		defer se.mu.Unlock()
-		if se.held {
+		if r.over = se.held && !se.isValid(); se.held {
 			r.se = se
 			// Renewals of several callers arrive in any order, and none may shorten the lease.
 			se.ttl = max(se.ttl, ttl)
@@ -195,8 +196,11 @@ func (r *renewing) note(i int, out store.Renewed) {
 	}
 }
 
-// status applies the rule Renewal to the replies so far.
+// status applies the rules Over and Renewal to the replies so far.
 func (r *renewing) status() store.Status {
+	if r.over {
+		return store.Gone
+	}
 	extended := 0
 	for _, v := range r.votes {
 		if v.state == granted {
@@ -226,7 +230,7 @@ func (b *renewBatch) outcome(ctx context.Context, r *renewing) (out store.Renewe
 		}
 		return out
 	}
-	out.TTL = min(r.grant.TTL, validity(r.ttl))
+	out.TTL = min(r.grant.TTL, validUntil(b.begin, s.now(), r.ttl)-b.begin)
 	if r.grant.Tokens > 0 && !r.crowded {
 		d := decide(r.votes, r.grant.Tokens)
 		if d.verdict == conflict {

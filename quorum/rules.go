@@ -122,12 +122,9 @@ func renewed(nodes, extended, gone int) store.Status {
 	return store.Unknown
 }
 
-// mayRepair applies the rule Repair. It reports whether nodes without the grant may get it after
-// a renewal with this outcome. While the lease is valid, a further vote excludes only requests
-// that are excluded anyway.
-func mayRepair(status store.Status, valid bool) bool {
-	return status == store.Extended && valid
-}
+// isValid applies the rule Over. It reports whether a lease may be renewed, and may get further votes.
+// A lease that is over may not, because another lease may have been granted since.
+func isValid(now, until time.Duration) bool { return now < until }
 
 // isOld applies the rule Young. It reports whether the grants of a node count, whose server has
 // been up for that long.
@@ -143,8 +140,19 @@ func ttlAtNodes(ttl time.Duration) time.Duration {
 	return (ttl + ttl/100 + drift + time.Millisecond).Truncate(time.Millisecond)
 }
 
-// validity applies the rule Validity. It returns how long a lease is valid after its first message
-// was sent, if its nodes keep it for ttl. It is the inverse of ttlAtNodes.
+// validity returns how long a lease is valid if its nodes keep it for ttl. It is the inverse of
+// ttlAtNodes.
 func validity(ttl time.Duration) time.Duration {
 	return (ttl - drift) - (ttl-drift)/101
 }
+
+// validUntil applies the rule Validity. It returns when a lease ends whose nodes keep it for ttl. The
+// first message was sent at begin, and the last reply that was needed arrived at the given time.
+func validUntil(begin, _ time.Duration, ttl time.Duration) time.Duration {
+	return begin + validity(ttl)
+}
+
+// countsVote applies the rules Voted and Order. It reports whether a node counts that has answered
+// that it has the grant. Ending means that a message that ends the vote is about to be sent or is in
+// flight. Barred means that such a message was not answered, and may be executed at any time.
+func countsVote(granted, ending, barred bool) bool { return granted && !ending && !barred }

@@ -143,12 +143,12 @@ func (s *Store) sweep() {
 }
 
 // isValid reports whether the lease is valid. The caller holds the mutex.
-func (se *session) isValid() bool { return se.held && se.store.now() < se.until }
+func (se *session) isValid() bool { return se.held && isValid(se.store.now(), se.until) }
 
 // hasVote reports whether the vote of a node counts for the lease. The caller holds the mutex.
 func (se *session) hasVote(i int) bool {
 	t := &se.seats[i]
-	return t.granted && t.end == nil && !t.barred
+	return countsVote(t.granted, t.end != nil, t.barred)
 }
 
 // setWant changes what the identity wants. The caller holds the mutex.
@@ -204,10 +204,9 @@ func (se *session) completeLater(pause time.Duration) {
 	})
 }
 
-// repair requests the vote of a node for a lease that is held: the rule Repair. The caller holds the
-// mutex.
+// repair requests the vote of a node for a lease that is valid. The caller holds the mutex.
 func (se *session) repair(i int) {
-	if se.attempt == nil && mayRepair(store.Extended, se.isValid()) {
+	if se.attempt == nil && se.isValid() {
 		se.seats[i].repair = true
 		se.drive(i)
 	}
@@ -343,7 +342,7 @@ func (se *session) sendEnd(i int) {
 func (se *session) sendRepair(i int) {
 	t := &se.seats[i]
 	t.repair = false
-	if t.granted || !mayRepair(store.Extended, se.isValid()) {
+	if t.granted || !se.isValid() {
 		return
 	}
 	se.acquireAt(i, se.further())

