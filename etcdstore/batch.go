@@ -43,7 +43,7 @@ func (s *Store) initBatch() {
 // the transaction may still be executed.
 func (s *Store) txnOn(ctx context.Context, name string, txn *pb.TxnRequest) (*pb.TxnResponse, error) {
 	one := &batched{name: name, txn: txn}
-	err := s.batch.Do(ctx, one, func() { one.resp, one.err = s.txn(ctx, txn) })
+	_, err := s.batch.Do(ctx, one, func() { one.resp, one.err = s.txn(ctx, txn) })
 	if err != nil {
 		return nil, err
 	}

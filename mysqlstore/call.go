@@ -52,7 +52,7 @@ func (s *Store) do(ctx context.Context, l *lane, b *batch.Batcher[call], c *call
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
-	err := b.Do(ctx, c, func() { l.send(ctx, []*call{c}) })
+	_, err := b.Do(ctx, c, func() { l.send(ctx, []*call{c}) })
 	switch {
 	case err != nil || ctx.Err() != nil:
 		c.left.Store(true)

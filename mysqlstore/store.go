@@ -290,7 +290,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	r := &renewal{ctx: limited, grants: slices.Clone(grants), outcomes: make([]store.Renewed, len(grants))}
 	done := make(chan error, 1)
 	started := s.background(func() {
-		err := s.renewCalls.Do(limited, r, func() { r.err = s.renewParts(limited, r.grants, r.outcomes) })
+		_, err := s.renewCalls.Do(limited, r, func() { r.err = s.renewParts(limited, r.grants, r.outcomes) })
 		if err == nil {
 			err = r.err
 		}

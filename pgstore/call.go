@@ -104,7 +104,7 @@ func (s *Store) do(ctx context.Context, c *call) error {
 	if c.op == opRenew {
 		b = &s.renewals
 	}
-	err := b.Do(ctx, c, func() {
+	_, err := b.Do(ctx, c, func() {
 		callCtx, cancel := s.limiter.limit(ctx)
 		defer cancel()
 		s.perform(ctx, callCtx, []*call{c})

@@ -27,6 +27,13 @@ func (c *conn) permits(name string, weight, limit int) *claim {
 }
 
 func (c *conn) claim(name string, mode store.Mode, weight, limit int) *claim {
+	k := c.newClaim(name, mode, weight, limit)
+	c.s.claims = append(c.s.claims, k)
+	return k
+}
+
+// newClaim returns a claim that the test itself has to undo. It may be called from any goroutine.
+func (c *conn) newClaim(name string, mode store.Mode, weight, limit int) *claim {
 	id := store.NewID()
 	k := &claim{conn: c, req: store.Request{
 		Name: name, ID: id, Mode: mode, Weight: weight, Limit: limit, TTL: c.s.long, Tokens: 1,
@@ -36,7 +43,6 @@ func (c *conn) claim(name string, mode store.Mode, weight, limit int) *claim {
 		c.s.Helper()
 		c.s.Fatalf("the suite makes a request that the core would reject: %v", err)
 	}
-	c.s.claims = append(c.s.claims, k)
 	return k
 }
 

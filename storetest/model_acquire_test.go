@@ -274,6 +274,9 @@ func (c *link) Leave(ctx context.Context, name string, id store.ID) error {
 	}
 	if i >= 0 && !c.bug("Leave keeps the waiter queued") {
 		l.queue = slices.Delete(l.queue, i, i+1)
+		if c.bug("a request is executed after its Leave") {
+			c.grant(l, &store.Request{Name: name, ID: id, Mode: store.Exclusive, Weight: 1, TTL: time.Hour, Tokens: 1})
+		}
 	}
 	if c.bug("Leave wakes nobody") {
 		return nil

@@ -3,7 +3,10 @@ package storetest
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
@@ -156,6 +159,7 @@ var unknownTests = []test{
 		// If a request arrives after its Leave, its grant lasts for its TTL at most.
 		two.exclusive(name).within(s.ttl + s.caps.Heartbeat + s.h.Slack)
 	}},
+	{name: "requests cancelled at any moment under load keep nobody waiting", run: cancelledUnderLoad},
 	{name: "a call repeated after it was cancelled keeps its grant", run: func(s *suite) {
 		// Concurrent calls may be sent in batches, whose replies arrive after the repeated calls.
 		one := s.open()
@@ -186,4 +190,56 @@ var unknownTests = []test{
 			}
 		}
 	}},
+}
+
+// cancelledUnderLoad makes impatient clients cancel their requests after some milliseconds and leave,
+// while a patient client wants the same names. All grants would last longer than the test. So a
+// patient request is not served if a request that was cancelled takes effect after its Leave.
+func cancelledUnderLoad(s *suite) {
+	const names, most = 200, 3 * time.Second
+	impatient, patient := []*conn{s.open(), s.open()}, s.open()
+	base := s.name()
+	random := func() string { return fmt.Sprint(base, "/", rand.IntN(names)) }
+	// take waits for a name, holds it, and ends its claim. It reports whether the name was granted.
+	take := func(c *conn, limit, hold time.Duration) (granted bool, err error) {
+		k := c.newClaim(random(), store.Exclusive, 1, 0)
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		defer cancel()
+		if granted = k.drive(ctx) == nil; granted {
+			time.Sleep(hold)
+			return true, k.tryRelease(store.Keep{})
+		}
+		ctx, cancel = s.bounded()
+		defer cancel()
+		return false, k.Leave(ctx, k.req.Name, k.req.ID)
+	}
+	// The number of calls is bounded because fake time stands still while goroutines are busy.
+	var hurry, rest sync.WaitGroup
+	begin := time.Now()
+	for i := range 60 {
+		hurry.Go(func() {
+			for n := 0; n < 200 && time.Since(begin) < most && !s.Failed(); n++ {
+				if _, err := take(impatient[i%2], rand.N(10*time.Millisecond), 0); err != nil {
+					s.Errorf("the end of an impatient request: %v", err)
+				}
+			}
+		})
+	}
+	var done atomic.Bool
+	for range 20 {
+		rest.Go(func() {
+			for n := 0; n < 200 && !done.Load() && !s.Failed(); n++ {
+				if granted, err := take(patient, patience, rand.N(2*time.Millisecond)); !granted || err != nil {
+					s.Errorf("a patient request: granted %v, %v", granted, err)
+				}
+			}
+		})
+	}
+	hurry.Wait()
+	done.Store(true)
+	rest.Wait()
+	for i := range names {
+		k := patient.newClaim(fmt.Sprint(base, "/", i), store.Exclusive, 1, 0)
+		k.granted().release()
+	}
 }

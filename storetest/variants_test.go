@@ -106,6 +106,7 @@ var variants = []variant{
 		"G5 unknown/a call whose context has ended returns, and Leave undoes it",
 		"G5 unknown/calls cancelled at any moment can be undone",
 	}},
+	{bug: "a request is executed after its Leave", caught: []string{"G5 unknown/requests cancelled at any moment under load keep nobody waiting"}},
 	{bug: "calls ignore their context", caught: []string{"G5 unknown/a call whose context has ended returns, and Leave undoes it"}},
 
 	{bug: "nobody is woken", caught: []string{"G6 waiting/a release wakes the waiter"}},

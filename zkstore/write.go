@@ -34,7 +34,7 @@ type write struct {
 func (s *Store) write(w *write) error {
 	then := func(c *wire.Call) { c.Err = w.then(c.Parts, c.Err) }
 	alone := func() { w.err = s.wire.Do(w.ctx, &wire.Call{Op: wire.Multi(w.ops...), Then: then}) }
-	if err := s.writes.Do(w.ctx, w, alone); err != nil {
+	if _, err := s.writes.Do(w.ctx, w, alone); err != nil {
 		return err
 	}
 	return w.err

@@ -31,9 +31,6 @@ type Batcher[T any] struct {
 	// the calls made the server reject the whole batch, and each call is then sent alone.
 	Send func(calls []*T) (refused bool)
 
-	// Late, if set, is called for each call whose caller gave up after it was sent.
-	Late func(call *T)
-
 	wg      sync.WaitGroup
 	mu      sync.Mutex
 	closed  bool
@@ -48,14 +45,15 @@ type item[T any] struct {
 	call  *T
 	alone func()
 	done  chan struct{}
-	left  bool // the caller gave up
+	left  bool // the caller gave up while the batch was under way
 	ended bool
 }
 
 // Do sends a call, either alone by calling alone, or in a batch by calling Send. If ctx or the time
-// of a queued call ends first, it returns the error of the context, and the call may or may not be
-// executed. After Close, Do always uses alone.
-func (b *Batcher[T]) Do(ctx context.Context, call *T, alone func()) error {
+// of a queued call ends first, it returns the error of the context. Then the call is not sent,
+// unless its batch is under way: late is not nil in this case, and is closed when the batch has
+// returned. After Close, Do always uses alone.
+func (b *Batcher[T]) Do(ctx context.Context, call *T, alone func()) (late <-chan struct{}, err error) {
 	b.mu.Lock()
 	if b.flying < b.MaxInFlight || b.closed {
 		b.flying++
@@ -63,7 +61,7 @@ func (b *Batcher[T]) Do(ctx context.Context, call *T, alone func()) error {
 		b.mu.Unlock()
 		defer b.landed()
 		alone()
-		return nil
+		return nil, nil
 	}
 	one := &item[T]{call: call, alone: alone, done: make(chan struct{})}
 	b.waiting = append(b.waiting, one)
@@ -76,19 +74,20 @@ func (b *Batcher[T]) Do(ctx context.Context, call *T, alone func()) error {
 	}
 	select {
 	case <-one.done:
-		return nil
+		return nil, nil
 	case <-ctx.Done():
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if one.ended {
-		return nil
+		return nil, nil
 	}
-	one.left = true
 	if i := slices.Index(b.waiting, one); i >= 0 {
 		b.waiting = slices.Delete(b.waiting, i, i+1)
+		return nil, ctx.Err()
 	}
-	return ctx.Err()
+	one.left = true
+	return one.done, ctx.Err()
 }
 
 // Len returns the number of requests in flight plus the number of queued calls.
@@ -200,21 +199,12 @@ func (b *Batcher[T]) send(batch []*item[T]) {
 	if b.Send(calls) {
 		b.sendAlone(batch)
 	}
-	var late []*T
 	b.mu.Lock()
 	for _, one := range batch {
 		one.ended = true
-		if one.left {
-			late = append(late, one.call)
-		}
 		close(one.done)
 	}
 	b.mu.Unlock()
-	if b.Late != nil {
-		for _, call := range late {
-			b.Late(call)
-		}
-	}
 }
 
 // sendAlone sends the calls whose callers still wait, each in a request of its own.

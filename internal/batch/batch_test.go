@@ -43,7 +43,6 @@ func newServer(flying, size int) *server {
 		}
 		return s.refuses
 	}
-	s.Late = func(c *call) { s.late = append(s.late, c.name+" "+c.how) }
 	return s
 }
 
@@ -51,10 +50,16 @@ func (s *server) do(ctx context.Context, name string) <-chan result {
 	done := make(chan result, 1)
 	go func() {
 		c := &call{name: name}
-		err := s.Do(ctx, c, func() {
+		late, err := s.Do(ctx, c, func() {
 			<-s.gate
 			c.how = "alone"
 		})
+		if late != nil {
+			done <- result{"", err}
+			<-late
+			s.late = append(s.late, c.name+" "+c.how)
+			return
+		}
 		done <- result{c.how, err}
 	}()
 	synctest.Wait()
@@ -215,6 +220,7 @@ func TestCancelledCallIsNotSentOrIsReportedAsLate(t *testing.T) {
 		}
 		s.goOn(t, first, c)
 		s.Close()
+		synctest.Wait()
 		if !slices.Equal(s.late, []string{"late together"}) {
 			t.Errorf("late calls: %q", s.late)
 		}

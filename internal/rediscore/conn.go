@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
 )
 
 // A Conn runs scripts on Redis servers through a client library. Its methods are safe for
@@ -48,6 +50,7 @@ type Call struct {
 	Replicas int // how many replicas must have the writes within ReplicaTimeout; otherwise the reply is a *ReplicasError
 
 	fallback func() Call // returns the call to run instead if the script returns -1
+	taker    store.ID    // the identity that may get a grant or a place in the queue, if there is one: see late.go
 }
 
 // A Reply is the reply to a Call: an int64, a string, a []any of these, or nil.
@@ -68,6 +71,9 @@ func (e *ReplicasError) Error() string {
 // left.
 func ReplicaTimeout(ctx context.Context) time.Duration {
 	const most = 2 * time.Second
+	if d, ok := ctx.(detached); ok {
+		return d.replicas
+	}
 	if end, ok := ctx.Deadline(); ok {
 		return min(most, max(time.Millisecond, time.Until(end)*3/4))
 	}

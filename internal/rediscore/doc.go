@@ -24,6 +24,8 @@
 // whole state only for the others. The rule for tokens is in tokens.lua, and the format of the
 // keys is in name.lua.
 //
+// A call of Acquire that was cancelled is undone by Leave and by nothing else: see late.go.
+//
 // A release grants the name to the first waiter and pushes the grant to it: see grant in
 // state.lua for the server's part and waits.pushed for the client's.
 package rediscore

@@ -21,13 +21,11 @@ const (
 
 	// maxBatch bounds how long the script of a batch keeps other clients waiting.
 	maxBatch = 32
-
-	// undoTimeout bounds the release of a lock whose caller has given up.
-	undoTimeout = 5 * time.Second
 )
 
 // A plainCall takes or releases a lock through the plain lane.
 type plainCall struct {
+	id      store.ID // of the lock to take
 	name    string
 	record  string        // the record of the lock to take, without the part that the script adds
 	ttl     time.Duration // 0 to release
@@ -40,7 +38,7 @@ type plainCall struct {
 
 // takePlain takes a lock through the plain lane. If ok is false, the complete lane has to decide.
 func (s *Store) takePlain(ctx context.Context, req *store.Request) (answer store.Answer, ok bool, err error) {
-	call := &plainCall{name: req.Name, record: "P" + req.ID.String() + "\t" + req.Owner + "\t" + req.Meta + "\t", ttl: req.TTL, counter: s.counterOf(req.Name), floor: req.Floor}
+	call := &plainCall{id: req.ID, name: req.Name, record: "P" + req.ID.String() + "\t" + req.Owner + "\t" + req.Meta + "\t", ttl: req.TTL, counter: s.counterOf(req.Name), floor: req.Floor}
 	if err := s.plain(ctx, call); err != nil {
 		return answer, false, err
 	}
@@ -77,13 +75,16 @@ func (s *Store) releasePlain(ctx context.Context, name, record string) (done boo
 // plain makes a call. On a Cluster the call is never part of a batch, whose keys would be in
 // different slots.
 func (s *Store) plain(ctx context.Context, call *plainCall) error {
-	alone := func() { s.sendPlain(ctx, []*plainCall{call}) }
+	alone := func() { s.sendPlain(ctx, []*plainCall{call}, call.id) }
 	if call.ttl == 0 {
 		alone = func() { call.value, call.err = s.remove(ctx, call.name, call.record) }
 	}
 	if s.config.Cluster {
 		alone()
-	} else if err := s.batch.Do(ctx, call, alone); err != nil {
+	} else if late, err := s.batch.Do(ctx, call, alone); err != nil {
+		if late != nil && call.ttl > 0 {
+			s.late.add(call.id, late)
+		}
 		return s.explain(ctx, err)
 	}
 	return call.err
@@ -94,8 +95,8 @@ func (s *Store) remove(ctx context.Context, name, record string) (any, error) {
 	return s.run(ctx, Call{Command: "LREM", Keys: []string{s.lockKey(name)}, Args: []string{"1", record}})
 }
 
-// sendPlain runs plain.lua. It changes the order of the calls.
-func (s *Store) sendPlain(ctx context.Context, calls []*plainCall) {
+// sendPlain runs plain.lua. It changes the order of the calls. Taker is that of the Call.
+func (s *Store) sendPlain(ctx context.Context, calls []*plainCall, taker store.ID) {
 	if len(calls) > 1 {
 		slices.SortStableFunc(calls, func(a, b *plainCall) int { return cmp.Compare(a.counter, b.counter) })
 	}
@@ -118,7 +119,7 @@ func (s *Store) sendPlain(ctx context.Context, calls []*plainCall) {
 		}
 		keys, args = append(keys, s.lockKey(c.name)), append(args, c.record, millis(c.ttl))
 	}
-	v, err := s.run(ctx, Call{Script: plainScript, Keys: keys, Args: args})
+	v, err := s.run(ctx, Call{Script: plainScript, Keys: keys, Args: args, taker: taker})
 	values := list(v)
 	if err == nil && len(values) != len(calls)+1 {
 		err = errRecord
@@ -128,15 +129,4 @@ func (s *Store) sendPlain(ctx context.Context, calls []*plainCall) {
 			c.now, c.value = micros(values[0]), values[i+1]
 		}
 	}
-}
-
-// undo releases a lock that a batch took for a caller that had given up. The caller's own Leave
-// may have reached the server before the batch.
-func (s *Store) undo(c *plainCall) {
-	if _, granted := c.value.(int64); c.ttl == 0 || c.err != nil || !granted {
-		return
-	}
-	ctx, cancel := context.WithTimeout(s.calls.Work, undoTimeout)
-	defer cancel()
-	s.remove(ctx, c.name, c.granted()) // if it fails, the lock expires
 }

@@ -267,30 +267,77 @@ func TestACancelledCallInTheQueueIsNotSent(t *testing.T) {
 	}
 }
 
-// The caller's own Leave may reach the server before the batch. So the store itself releases the
-// lock when the reply arrives.
-func TestACancelledCallInFlightLeavesNoLock(t *testing.T) {
-	c := newSlowNet(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	req := plain("given")
-	given, other := c.later(ctx, req), c.later(c.ctx(), plain("other"))
-	arrived := c.proxy.HoldRepliesAfter(func(b []byte) bool { return bytes.Contains(b, []byte(req.ID.String())) })
-	c.proxy.ToServer.Heal()
-	<-arrived
-	servers.Poll(t, 10*time.Second, func() error {
-		page, err := c.other.List(c.ctx(), store.Query{Name: "given"})
-		if err == nil && len(page.Locks) == 0 {
-			err = errors.New("the lock is not taken")
-		}
-		return err
-	})
-	cancel()
-	if r := <-given; !errors.Is(r.err, context.Canceled) {
-		t.Errorf("%+v, %v", r.Answer, r.err)
+// A heldConn holds calls before they are written, as a client library does while it connects.
+type heldConn struct {
+	Conn
+	held   func(call Call) bool
+	goOn   chan struct{}
+	before chan struct{} // gets a value for each call that is held
+}
+
+func (h *heldConn) Run(ctx context.Context, calls ...Call) []Reply {
+	if h.held(calls[0]) {
+		h.before <- struct{}{}
+		<-h.goOn
 	}
-	c.proxy.Heal()
-	c.granted(other)
-	servers.Poll(t, 10*time.Second, func() error { return c.free("given") })
+	return h.Conn.Run(ctx, calls...)
+}
+
+// A request that was cancelled before it was written must not take the lock after its Leave.
+func TestLeaveIsNotSentBeforeTheRequestThatItUndoes(t *testing.T) {
+	for lane, queued := range map[string]bool{"complete, alone": true, "plain, alone": false, "plain, in a batch": false} {
+		t.Run(lane, func(t *testing.T) {
+			server := servers.StartRedis(t, servers.RedisOptions{InMemory: true})
+			s, other := open(t, server.Addr()), open(t, server.Addr())
+			req := plain("given")
+			req.Queue = queued
+			if queued { // by the complete lane
+				s.hints.contended.put(req.Name, sinceBase()+time.Minute)
+			}
+			held := &heldConn{Conn: s.conn, goOn: make(chan struct{}), before: make(chan struct{}, 10)}
+			held.held = func(call Call) bool { return call.Script == plainScript || call.Script == acquireScript }
+			s.conn = held
+			if strings.HasSuffix(lane, "batch") { // behind a call in flight
+				s.batch.MaxInFlight, s.batch.MaxWait = 1, time.Nanosecond
+				go s.Acquire(t.Context(), plain("first"))
+				<-held.before
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			given := make(chan error, 1)
+			go func() {
+				_, err := s.Acquire(ctx, req)
+				given <- err
+			}()
+			<-held.before
+			cancel()
+			if err := <-given; !errors.Is(err, context.Canceled) {
+				t.Fatal(err)
+			}
+			left := make(chan error, 1)
+			go func() { left <- s.Leave(context.Background(), req.Name, req.ID) }()
+			short, cancelShort := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancelShort()
+			if err := s.Leave(short, req.Name, req.ID); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("Leave before the request was written: %v", err)
+			}
+			close(held.goOn)
+			if err := <-left; err != nil {
+				t.Error(err)
+			}
+			answer, err := other.Acquire(t.Context(), plain("given"))
+			if err != nil || !answer.Granted() {
+				t.Errorf("after Leave: %+v, %v", answer.Refusal, err)
+			}
+			servers.Poll(t, 10*time.Second, func() error {
+				s.late.mu.Lock()
+				defer s.late.mu.Unlock()
+				if n := len(s.late.calls); n > 0 {
+					return fmt.Errorf("%d requests are still recorded as under way", n)
+				}
+				return nil
+			})
+		})
+	}
 }
 
 func TestCloseEndsQueuedCalls(t *testing.T) {

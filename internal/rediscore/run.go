@@ -20,7 +20,7 @@ const minSlotPause, maxSlotPause = 5 * time.Millisecond, 100 * time.Millisecond
 func (s *Store) run(ctx context.Context, call Call) (any, error) {
 	var moving error
 	for pause := minSlotPause; ; pause = min(2*pause, maxSlotPause) {
-		r := s.conn.Run(ctx, call)[0]
+		r := s.send(ctx, call)
 		switch {
 		case r.Err == nil && call.fallback != nil && r.Value == int64(-1):
 			call = call.fallback()

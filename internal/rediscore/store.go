@@ -44,6 +44,7 @@ type Store struct {
 	waits  waits
 	hints  hints
 	batch  batch.Batcher[plainCall]
+	late   lateCalls
 	calls  lifetime.Lifetime
 }
 
@@ -62,8 +63,7 @@ func New(conn Conn, config Config) (*Store, error) {
 	s.calls.Begin()
 	s.waits = waits{store: s, handle: rand.Text(), all: make(map[wake.Key]*waiting), groups: make(map[string]*subscription)}
 	s.batch.MaxInFlight, s.batch.MaxBatch, s.batch.MaxWait = maxInFlight, maxBatch, batchPause
-	s.batch.Send = func(calls []*plainCall) bool { s.sendPlain(s.calls.Work, calls); return false }
-	s.batch.Late = s.undo
+	s.batch.Send = func(calls []*plainCall) bool { s.sendPlain(s.calls.Work, calls, store.ID{}); return false }
 	return s, nil
 }
 
@@ -125,6 +125,9 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	if req.Floor >= store.MaxToken {
 		return store.Answer{}, store.NoTokens(req.Floor)
 	}
+	if err := s.late.wait(ctx, req.ID); err != nil {
+		return store.Answer{}, err
+	}
 	req.TTL = req.TTL.Truncate(time.Millisecond)
 	req.Tokens = min(max(req.Tokens, 1), maxBlock)
 	answer, queued := s.waits.pushed(&req)
@@ -153,7 +156,7 @@ func (s *Store) acquire(ctx context.Context, req *store.Request) (store.Answer, 
 		queue, waiter = "1", channel+"\t"+decimal(int64(sent))+"\t"+millis(s.maxPushed(req))+"\t"+strconv.Itoa(req.Tokens)
 	}
 	v, err := s.run(ctx, Call{
-		Script: acquireScript, Keys: s.keys(req.Name), Replicas: s.config.Replicas,
+		Script: acquireScript, Keys: s.keys(req.Name), Replicas: s.config.Replicas, taker: req.ID,
 		Args: []string{
 			s.publish(), req.ID.String(), strconv.Itoa(int(req.Mode)), strconv.Itoa(req.Weight), strconv.Itoa(req.Limit),
 			millis(req.TTL), strconv.Itoa(req.Tokens), decimal(req.Floor), queue, millis(s.config.Heartbeat),
@@ -217,9 +220,13 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 	return s.release(ctx, name, id, "release", keep)
 }
 
-// Leave removes an identity from the queue and releases its grant: see store.Store.
+// Leave removes an identity from the queue and releases its grant: see store.Store. If an Acquire of
+// this identity was cancelled, and its request is still under way, Leave waits for its end.
 func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	defer s.waits.forget(name, id)
+	if err := s.late.wait(ctx, id); err != nil {
+		return err
+	}
 	return s.release(ctx, name, id, "leave", store.Keep{})
 }
 

@@ -99,7 +99,7 @@ func TestABatchOfAQuorumNodeCountsEachNameByItsCounter(t *testing.T) {
 		calls = append(calls, call, &plainCall{name: name, record: "not there", counter: -1})
 	}
 	byCounter := make(map[int]int)
-	n.sendPlain(t.Context(), calls)
+	n.sendPlain(t.Context(), calls, store.ID{})
 	for _, c := range calls {
 		switch token := number(c.value); {
 		case c.err != nil:

@@ -30,9 +30,6 @@ if h and h.state == HELD then
   evenIfFull()
   -- The grant may have been pushed to another call with this identity.
   h.owner, h.meta, h.ends = owner, meta, now + ttl
-  -- The record changes with every call. So an earlier call of this identity, whose reply arrives
-  -- after its caller gave up, does not remove it: see undo in plain.go.
-  h.since = h.since + 1
   if h ~= sole then
     count(h, -1)
   end

@@ -1,0 +1,80 @@
+package rediscore
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// lateCalls holds the requests of cancelled calls of Acquire that are still under way. Such a request
+// may not have been written yet, or the client library may send it again through another connection.
+// So a Leave that is sent at once could overtake it, and the request would take the name after that.
+// Therefore Leave waits until the request has ended. The same holds for a repeated Acquire, which is
+// followed by a Release.
+type lateCalls struct {
+	mu    sync.Mutex
+	calls map[store.ID]<-chan struct{} // closed when the request has ended
+}
+
+// add records a request of an identity, which ends when done is closed.
+func (l *lateCalls) add(id store.ID, done <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.calls == nil {
+		l.calls = make(map[store.ID]<-chan struct{})
+	}
+	l.calls[id] = done
+	go func() {
+		<-done
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.calls[id] == done {
+			delete(l.calls, id)
+		}
+	}()
+}
+
+// wait waits until no request of an identity is under way.
+func (l *lateCalls) wait(ctx context.Context, id store.ID) error {
+	l.mu.Lock()
+	done := l.calls[id]
+	l.mu.Unlock()
+	if done == nil {
+		return nil
+	}
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// A detached context does not end with the call that it belongs to.
+type detached struct {
+	context.Context
+	replicas time.Duration // the ReplicaTimeout of the call
+}
+
+// send makes a call. If the call takes something for an identity, and ctx ends, the request
+// continues, because only its reply shows that it has no effect any more.
+func (s *Store) send(ctx context.Context, call Call) Reply {
+	if call.taker.IsZero() || ctx.Done() == nil {
+		return s.conn.Run(ctx, call)[0]
+	}
+	replies, done := make(chan Reply, 1), make(chan struct{})
+	work := detached{s.calls.Work, ReplicaTimeout(ctx)}
+	go func() {
+		replies <- s.conn.Run(work, call)[0]
+		close(done)
+	}()
+	select {
+	case r := <-replies:
+		return r
+	case <-ctx.Done():
+		s.late.add(call.taker, done)
+		return Reply{Err: ctx.Err()}
+	}
+}
