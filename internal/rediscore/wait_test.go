@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/store"
 )
 
 func TestDeadWaitersBehindALiveOneAreRemoved(t *testing.T) {
@@ -168,5 +169,32 @@ func TestConcurrentCallsToAFarServerTakeOneRoundTrip(t *testing.T) {
 		})
 		proxy.Heal()
 		wg.Wait()
+	}
+}
+
+// The push to the first waiter empties the queue. The next waiter creates its keys again.
+func TestTheFirstWaiterAfterAPushLeavesNoKeyWithoutATTL(t *testing.T) {
+	for _, mode := range []store.Mode{store.Exclusive, store.Shared} {
+		server := servers.StartRedis(t, servers.RedisOptions{InMemory: true})
+		s, other := open(t, server.Addr()), open(t, server.Addr())
+		a, b, c := plain("n"), plain("n"), plain("n")
+		b.Queue, c.Queue, c.Mode = true, true, mode
+		for _, req := range []store.Request{a, b} {
+			if _, err := s.Acquire(t.Context(), req); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.Release(t.Context(), "n", a.ID, store.Keep{}); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := other.Acquire(t.Context(), c)
+		if err != nil || answer.Granted() {
+			t.Fatalf("%+v, %v", answer, err)
+		}
+		for _, key := range server.Must("KEYS", "*").([]any) {
+			if ttl := server.Must("PTTL", key.(string)).(int64); ttl < 0 && key != "holdfast:token" {
+				t.Errorf("%v: the key %v has no TTL", mode, key)
+			}
+		}
 	}
 }

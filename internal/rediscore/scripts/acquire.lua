@@ -74,6 +74,9 @@ if ARGV[9] == '1' then
   if place < 0 then
     waiting = call('RPUSH', QUEUE, field)
     place = waiting - 1
+    if waiting == 1 then
+      x = 0 -- the keys are new, so write must set their TTL
+    end
   else
     -- Each waiter that asks removes dead waiters next to it, at most 100 at a time.
     local least = waiting - 100
