@@ -77,10 +77,10 @@
 // renewal, a release, a waiter that leaves, and the grant to the next waiter.
 //
 // While a slot of a Cluster migrates, the server refuses scripts with several keys with TRYAGAIN
-// unless it has all of them. An uncontended exclusive lease is renewed nevertheless, by a script
-// with one key. All other calls for names of that slot are repeated until their context ends, and
-// leave the lock unchanged until then. A lease that others wait for is lost if its slot takes
-// longer to move than its TTL.
+// unless it has all of them. An exclusive lease is renewed nevertheless, by a script with one key.
+// All other calls for names of that slot are repeated until their context ends, and leave the lock
+// unchanged until then. A shared lease or a semaphore's is lost if its slot takes longer to move
+// than its TTL.
 //
 // # Keys on the server
 //

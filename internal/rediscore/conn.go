@@ -50,6 +50,7 @@ type Call struct {
 	Replicas int // how many replicas must have the writes within ReplicaTimeout; otherwise the reply is a *ReplicasError
 
 	fallback func() Call // returns the call to run instead if the script returns -1
+	moving   *Call       // the call to run instead while the slot migrates, unless it returns -1
 	taker    store.ID    // the identity that may get a grant or a place in the queue, if there is one: see late.go
 }
 

@@ -13,8 +13,9 @@
 //	release  plain     plain.lua    taken by the plain lane less than 2 ms    if others wait, or the grant
 //	                                ago, nothing to keep closed               is gone
 //	         complete  release.lua  otherwise
-//	renew    plain     extend.lua   taken by the plain lane, no tokens        if others wait
-//	                                wanted, no floor
+//	renew    plain     extend.lua   taken by the plain lane, no tokens        if it has expired
+//	                                wanted, no floor; or exclusive, no
+//	                                floor, and its slot migrates
 //	         complete  renew.lua    otherwise
 //
 // While maxInFlight plain calls are in flight, further ones are sent in batches. A single plain

@@ -49,17 +49,24 @@ func (s *Store) renewal(g *store.Renewal) Call {
 			strconv.Itoa(min(g.Tokens, maxBlock)), decimal(g.Floor),
 		},
 	}
-	if _, plain := s.hints.plain.get(g.ID, false); !plain || g.Mode != store.Exclusive || g.Tokens > 0 || g.Floor > 0 {
+	if g.Mode != store.Exclusive || g.Floor > 0 {
 		return complete
 	}
-	return Call{
+	extend := Call{
 		Script: extendScript, Keys: complete.Keys[1:2], Replicas: s.config.Replicas,
-		Args: []string{"P" + g.ID.String(), millis(g.TTL)},
-		fallback: func() Call {
-			s.hints.plain.get(g.ID, true) // others wait, so the next renewal uses the complete lane at once, even if this one fails
-			return complete
-		},
+		Args: []string{g.ID.String(), millis(g.TTL)},
 	}
+	if s.config.Cluster {
+		complete.moving = &extend // without new tokens
+	}
+	if _, plain := s.hints.plain.get(g.ID, false); !plain || g.Tokens > 0 {
+		return complete
+	}
+	extend.fallback = func() Call {
+		s.hints.plain.get(g.ID, true) // the next renewal uses the complete lane at once, even if this one fails
+		return complete
+	}
+	return extend
 }
 
 // parseRenewed parses the reply of extend.lua or renew.lua.

@@ -16,7 +16,7 @@ const minSlotPause, maxSlotPause = 5 * time.Millisecond, 100 * time.Millisecond
 
 // run makes one call and returns its reply. While a slot of a Cluster migrates, the server
 // refuses a script with several keys with TRYAGAIN unless it has all of them. Such a script has
-// changed nothing, and is repeated until ctx ends.
+// changed nothing, and is repeated until ctx ends, unless a script with one key can do the same.
 func (s *Store) run(ctx context.Context, call Call) (any, error) {
 	var moving error
 	for pause := minSlotPause; ; pause = min(2*pause, maxSlotPause) {
@@ -29,6 +29,11 @@ func (s *Store) run(ctx context.Context, call Call) (any, error) {
 			return r.Value, nil
 		case strings.HasPrefix(r.Err.Error(), "TRYAGAIN"):
 			moving = r.Err
+			if call.moving != nil {
+				if r := s.send(ctx, *call.moving); r.Err == nil && r.Value != int64(-1) {
+					return r.Value, nil
+				}
+			}
 		case moving == nil || ctx.Err() == nil:
 			return nil, s.explain(ctx, r.Err)
 		}

@@ -204,21 +204,47 @@ func testMigratingSlot(t *testing.T, c *cluster) {
 	held := c.take(name, false)
 	other := c.newStore()
 	slot := c.slot(name)
+	inSlot := func(name string) string {
+		for i := 0; ; i++ {
+			if one := fmt.Sprint(name, i); c.slot(one) == slot {
+				return one
+			}
+		}
+	}
+	// A grant that was pushed to a waiter, one that was requested with a block of tokens, and one
+	// that others wait for.
+	pushed, block, wanted := Request(inSlot("pushed")), Request(inSlot("block")), c.take(inSlot("wanted"), false)
+	before := c.take(pushed.Name, false)
+	pushed.Queue, block.Tokens = true, 2
+	waiter := Request(wanted.Name)
+	waiter.Queue = true
+	for _, req := range []store.Request{pushed, block, waiter} {
+		if answer, err := c.s.Acquire(t.Context(), req); err != nil || answer.Granted() == req.Queue {
+			t.Fatalf("%s: %+v, %v", req.Name, answer, err)
+		}
+	}
+	if err := c.s.Release(t.Context(), pushed.Name, before.ID, store.Keep{}); err != nil {
+		t.Fatal(err)
+	}
 	fromID, toID := from.Must("CLUSTER", "MYID").(string), to.Must("CLUSTER", "MYID").(string)
 	to.Must("CLUSTER", "SETSLOT", slot, "IMPORTING", fromID)
 	from.Must("CLUSTER", "SETSLOT", slot, "MIGRATING", toID)
 
-	// A plain grant is renewed nevertheless.
-	if out := c.renewAll([]store.Request{held}); out[0].Status != store.Extended {
-		t.Errorf("renewal while the slot migrates: %+v", out)
+	// An exclusive grant is renewed nevertheless.
+	for _, req := range []store.Request{held, block, pushed, wanted} {
+		for range 2 {
+			short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			out, err := c.s.Renew(short, []store.Renewal{{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode, Tokens: req.Tokens - 1}})
+			if err != nil || out[0].Status != store.Extended {
+				t.Errorf("renewal of %s while the slot migrates: %+v, %v", req.Name, out, err)
+			}
+		}
 	}
 	// A call with several keys ends with its context, and its error says why.
 	waiting := Request(name)
 	waiting.Queue = true
-	free := Request("free")
-	for i := 0; c.slot(free.Name) != slot; i++ {
-		free.Name = fmt.Sprint("free", i)
-	}
+	free := Request(inSlot("free"))
 	for _, req := range []store.Request{waiting, free} {
 		short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
