@@ -15,8 +15,8 @@ const (
 
 // hints choose the lane that needs one round trip. A wrong hint only costs a second round trip.
 type hints struct {
-	plain     hintMap[store.ID, plainGrant]  // grants of the plain lane
-	contended hintMap[string, time.Duration] // names that others want, and until when they count as contended
+	plain     hintMap[store.ID, plainGrant] // grants of the plain lane
+	contended recentNames                   // names that others want
 }
 
 type plainGrant struct {
@@ -48,4 +48,50 @@ func (h *hintMap[K, V]) get(key K, take bool) (value V, ok bool) {
 		delete(h.m, key)
 	}
 	return value, ok
+}
+
+// recentNames is a set of names. Each name stays in it for contendedFor. Names that are no longer in
+// it are removed by later calls, whatever names these are for.
+type recentNames struct {
+	mu       sync.Mutex
+	now, old map[string]time.Duration // until when each name is in the set
+	turned   time.Duration            // since when names are added to now; old has those before
+}
+
+// turn removes the names that have been added long ago. The caller holds the mutex.
+func (r *recentNames) turn(now time.Duration) {
+	if now-r.turned <= contendedFor {
+		return
+	}
+	r.old, r.now = r.now, nil
+	if now-r.turned > 2*contendedFor {
+		r.old = nil
+	}
+	r.turned = now
+}
+
+func (r *recentNames) add(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := sinceBase()
+	r.turn(now)
+	if r.now == nil {
+		r.now = make(map[string]time.Duration)
+	}
+	r.now[name] = now + contendedFor
+}
+
+func (r *recentNames) remove(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.now, name)
+	delete(r.old, name)
+}
+
+func (r *recentNames) has(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := sinceBase()
+	r.turn(now)
+	return max(r.now[name], r.old[name]) > now
 }

@@ -292,7 +292,7 @@ func TestLeaveIsNotSentBeforeTheRequestThatItUndoes(t *testing.T) {
 			req := plain("given")
 			req.Queue = queued
 			if queued { // by the complete lane
-				s.hints.contended.put(req.Name, sinceBase()+time.Minute)
+				s.hints.contended.add(req.Name)
 			}
 			held := &heldConn{Conn: s.conn, goOn: make(chan struct{}), before: make(chan struct{}, 10)}
 			held.held = func(call Call) bool { return call.Script == plainScript || call.Script == acquireScript }

@@ -134,11 +134,10 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	if answer.Token > 0 {
 		return answer, nil
 	}
-	contended, _ := s.hints.contended.get(req.Name, false)
-	if req.Mode == store.Exclusive && req.Tokens == 1 && s.config.Replicas == 0 && !queued && sinceBase() > contended {
+	if req.Mode == store.Exclusive && req.Tokens == 1 && s.config.Replicas == 0 && !queued && !s.hints.contended.has(req.Name) {
 		answer, ok, err := s.takePlain(ctx, &req)
 		if err != nil { // the lock may have been granted, which the complete lane recognises in one round trip
-			s.hints.contended.put(req.Name, sinceBase()+contendedFor)
+			s.hints.contended.add(req.Name)
 		}
 		// A full server takes no new lock, but acquire.lua recognises a grant of this identity.
 		if ok || err != nil && !strings.Contains(err.Error(), "OOM") {
@@ -168,9 +167,9 @@ func (s *Store) acquire(ctx context.Context, req *store.Request) (store.Answer, 
 	}
 	answer, err := parseAnswer(req, list(v))
 	if answer.Refusal != nil && req.Queue || answer.Waiters > 0 {
-		s.hints.contended.put(req.Name, sinceBase()+contendedFor)
+		s.hints.contended.add(req.Name)
 	} else {
-		s.hints.contended.get(req.Name, true)
+		s.hints.contended.remove(req.Name)
 	}
 	if req.Queue && err == nil && !answer.Granted() {
 		s.waits.listen(req.Name, req.ID)
