@@ -18,6 +18,11 @@ import (
 // grant small, and small enough that one slow call does not delay all grants.
 const maxBatch = 256
 
+// Bounds of the number of calls in flight. A store that hangs must not get all renewals of a client
+// again and again, because it would have to execute them all before those that still count.
+// The upper bound is large enough for a store of which one part does not answer.
+const minFlying, maxFlying = 2, 64
+
 // A Scheduler renews and expires all grants of a client. It has a heap, ordered by the time at
 // which each grant is due, and one timer.
 //
@@ -34,13 +39,16 @@ type Scheduler struct {
 	timer  *time.Timer
 	armed  time.Duration // when the timer fires; forever if it does not
 	closed bool
+	ready  []*Grant // to renew when fewer calls are in flight; marked as in flight
+	flying int      // calls in flight
+	limit  int      // of calls in flight: halved by a failure, one more after a success
 }
 
 // Init sets up a scheduler. Now is the client's clock. Clean removes expired grants from the
 // store. A store that counts TTLs may have dropped them by then, but a store with sessions has
 // not. After MaxHold no store has dropped them.
 func (s *Scheduler) Init(st *bounded.Store, life *lifetime.Lifetime, now func() time.Duration, clean func(context.Context, []*Grant)) {
-	s.store, s.life, s.now, s.clean = st, life, now, clean
+	s.store, s.life, s.now, s.clean, s.limit = st, life, now, clean, maxFlying
 }
 
 // Add schedules a new grant. It returns false after Close.
@@ -147,16 +155,35 @@ func (s *Scheduler) fire() {
 	if len(forgotten) > 0 {
 		s.life.Go(func(ctx context.Context) { s.clean(ctx, forgotten) })
 	}
-	// All grants of a batch have the same TTL, because a short TTL needs a short timeout.
-	slices.SortFunc(due, func(a, b *Grant) int { return cmp.Compare(a.TTL, b.TTL) })
-	for len(due) > 0 {
-		n := 1
-		for n < min(len(due), maxBatch) && due[n].TTL == due[0].TTL {
-			n++
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(due) > 0 {
+		s.ready = append(s.ready, due...)
+		slices.SortFunc(s.ready, func(a, b *Grant) int { return cmp.Compare(a.Deadline(), b.Deadline()) })
+	}
+	s.send()
+}
+
+// send renews grants that are ready, those with the earliest deadline first. All grants of a batch
+// have the same TTL, because a short TTL needs a short timeout. The caller holds the mutex, and has
+// entered.
+func (s *Scheduler) send() {
+	for s.flying < s.limit && len(s.ready) > 0 {
+		var batch []*Grant
+		s.ready = slices.DeleteFunc(s.ready, func(g *Grant) bool {
+			if g.index < 0 || g.expired {
+				return true
+			}
+			take := len(batch) == 0 || len(batch) < maxBatch && g.TTL == batch[0].TTL
+			if take {
+				batch = append(batch, g)
+			}
+			return take
+		})
+		if len(batch) > 0 {
+			s.flying++
+			s.life.Go(func(ctx context.Context) { s.renewBatch(ctx, batch) })
 		}
-		batch := due[:n]
-		due = due[n:]
-		s.life.Go(func(ctx context.Context) { s.renewBatch(ctx, batch) })
 	}
 }
 
@@ -242,6 +269,12 @@ func (s *Scheduler) renewBatch(ctx context.Context, batch []*Grant) {
 	var gone []*Grant
 	s.mu.Lock()
 	now := s.now()
+	if slices.ContainsFunc(outcomes, func(o store.Renewed) bool { return o.Status != store.Unknown }) {
+		s.limit = min(s.limit+1, maxFlying)
+	} else {
+		s.limit = max(s.limit/2, minFlying)
+	}
+	s.flying--
 	for i, g := range batch {
 		g.inFlight = false
 		if !s.settle(g, sent, now, &outcomes[i]) {
@@ -256,6 +289,7 @@ func (s *Scheduler) renewBatch(ctx context.Context, batch []*Grant) {
 			s.heap.fix(g)
 		}
 	}
+	s.send()
 	s.arm()
 	s.mu.Unlock()
 	for _, g := range gone {
