@@ -240,3 +240,29 @@ func TestASlowObserverDoesNotKeepCloseFromReleasingLocks(t *testing.T) {
 		}
 	})
 }
+
+func TestCloseReleasesManyLeasesAsLongAsTheStoreAnswers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newProxy(memstore.New())
+		c := newClient(t, p)
+		const n = 7000
+		for i := range n {
+			mustLock(t, c, fmt.Sprint(i))
+		}
+		p.set(func() {
+			p.release = func(ctx context.Context, name string, id store.ID, keep store.Keep) error {
+				time.Sleep(20 * time.Millisecond)
+				return p.Store.Release(ctx, name, id, keep)
+			}
+		})
+		begin := newClock()
+		if err := c.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		begin.wantWithin(t, 3*time.Second, 6*time.Second) // longer than a single call may take
+		page, err := p.List(t.Context(), store.Query{Limit: n})
+		if err != nil || len(page.Locks) > 0 {
+			t.Errorf("%d locks are left, %v", len(page.Locks), err)
+		}
+	})
+}
