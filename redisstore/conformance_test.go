@@ -55,6 +55,7 @@ func TestConformanceOfACluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	setEngine(&option)
 	clients := make([]rueidis.Client, 8)
 	for i := range clients {
 		if clients[i], err = rueidis.NewClient(option); err != nil {

@@ -21,6 +21,7 @@ type conn struct {
 	client rueidis.Client
 	dog    *watchdog    // bounds calls without a deadline; nil if the core sets deadlines
 	owned  *connections // nil if the client belongs to the program
+	waits  bool         // calls wait for replicas, so a connection may be silent for long
 }
 
 func (c *conn) Close() {
@@ -63,16 +64,28 @@ type cancellable struct{ context.Context }
 
 func (cancellable) Deadline() (deadline time.Time, ok bool) { return time.Time{}, false }
 
+// suspectAfter is how long a call must have waited for its reply before its deadline counts as a
+// sign that the connection is dead. It is longer than a round trip to most servers.
+const suspectAfter = 100 * time.Millisecond
+
 // call runs fn with a context for the library. It returns when ctx ends, because the library does
 // not honor a context while it connects for another call, or while it asks a Cluster for its slots.
-func call[T any](ctx context.Context, dog *watchdog, fn func(ctx context.Context) (T, error)) (T, error) {
-	if dog != nil {
-		defer dog.end(dog.begin())
+//
+// If a call reaches its deadline, connections that have been silent since it began are closed, so
+// that the next call gets another one.
+func call[T any](ctx context.Context, c *conn, fn func(ctx context.Context) (T, error)) (T, error) {
+	if c.dog != nil {
+		defer c.dog.end(c.dog.begin())
 	}
 	if ctx.Done() == nil {
 		return fn(ctx)
 	}
-	return await.Call(ctx, func() (T, error) { return fn(cancellable{ctx}) }, nil)
+	begin := time.Now()
+	value, err := await.Call(ctx, func() (T, error) { return fn(cancellable{ctx}) }, nil)
+	if c.owned != nil && !c.waits && err != nil && ctx.Err() == context.DeadlineExceeded && time.Since(begin) >= suspectAfter {
+		c.owned.closeSilent(begin)
+	}
+	return value, err
 }
 
 func (c *conn) Run(ctx context.Context, calls ...rediscore.Call) []rediscore.Reply {
@@ -80,7 +93,7 @@ func (c *conn) Run(ctx context.Context, calls ...rediscore.Call) []rediscore.Rep
 		return nil
 	}
 	timeout := rediscore.ReplicaTimeout(ctx)
-	replies, err := call(ctx, c.dog, func(ctx context.Context) ([]rediscore.Reply, error) {
+	replies, err := call(ctx, c, func(ctx context.Context) ([]rediscore.Reply, error) {
 		switch {
 		case calls[0].Replicas > 0:
 			return c.confirmed(ctx, calls, timeout)
@@ -122,6 +135,9 @@ func (c *conn) reply(ctx context.Context, to doer, call *rediscore.Call, result 
 	}
 	if rueidis.IsRedisNil(err) {
 		return rediscore.Reply{}
+	}
+	if err != nil && c.owned != nil && c.client.Mode() == rueidis.ClientModeStandalone && strings.HasPrefix(err.Error(), "READONLY") {
+		c.owned.closeAll(false) // it was a primary; its address may lead to the new one by now
 	}
 	return rediscore.Reply{Value: v, Err: err}
 }
@@ -173,7 +189,7 @@ func (c *conn) Subscribe(ctx context.Context, channel string, on func(), message
 
 // Servers returns the only server, or the primaries of a Cluster.
 func (c *conn) Servers(ctx context.Context) ([]rediscore.Server, error) {
-	return call(ctx, c.dog, func(ctx context.Context) (servers []rediscore.Server, err error) {
+	return call(ctx, c, func(ctx context.Context) (servers []rediscore.Server, err error) {
 		nodes := c.client.Nodes()
 		addrs := slices.Sorted(maps.Keys(nodes))
 		if !c.isCluster() {
@@ -196,7 +212,7 @@ func (c *conn) Servers(ctx context.Context) ([]rediscore.Server, error) {
 
 func (c *conn) server(addr string, client rueidis.Client, readsReplicas bool) rediscore.Server {
 	return rediscore.Server{Addr: addr, ReadsReplicas: readsReplicas, Do: func(ctx context.Context, args ...string) (any, error) {
-		return call(ctx, c.dog, func(ctx context.Context) (any, error) {
+		return call(ctx, c, func(ctx context.Context) (any, error) {
 			return client.Do(ctx, client.B().Arbitrary(args...).Build()).ToAny()
 		})
 	}}

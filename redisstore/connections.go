@@ -6,11 +6,14 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // connections are the connections of a client that the store owns. The library may open a
 // connection while its client is being closed, and leave it open. closeAll closes it as well.
 type connections struct {
+	dialer func(ctx context.Context, addr string, dialer *net.Dialer, config *tls.Config) (net.Conn, error)
+
 	mu     sync.Mutex
 	open   map[*connection]struct{}
 	closed bool
@@ -20,6 +23,21 @@ type connections struct {
 type connection struct {
 	net.Conn
 	all *connections
+
+	wrote, read atomic.Int64 // when bytes were last sent and received, in Unix nanoseconds
+}
+
+func (c *connection) Write(b []byte) (int, error) {
+	c.wrote.Store(time.Now().UnixNano())
+	return c.Conn.Write(b)
+}
+
+func (c *connection) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 {
+		c.read.Store(time.Now().UnixNano())
+	}
+	return n, err
 }
 
 func (c *connection) Close() error {
@@ -29,16 +47,18 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
+// dialTCP is the dialer of connections that need no other one.
+func dialTCP(ctx context.Context, addr string, dialer *net.Dialer, config *tls.Config) (net.Conn, error) {
+	if config == nil {
+		return dialer.DialContext(ctx, "tcp", addr)
+	}
+	secure := tls.Dialer{NetDialer: dialer, Config: config}
+	return secure.DialContext(ctx, "tcp", addr)
+}
+
 // dial is the dialer of the client.
 func (all *connections) dial(ctx context.Context, addr string, dialer *net.Dialer, config *tls.Config) (net.Conn, error) {
-	var conn net.Conn
-	var err error
-	if config != nil {
-		secure := tls.Dialer{NetDialer: dialer, Config: config}
-		conn, err = secure.DialContext(ctx, "tcp", addr)
-	} else {
-		conn, err = dialer.DialContext(ctx, "tcp", addr)
-	}
+	conn, err := all.dialer(ctx, addr, dialer, config)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +68,7 @@ func (all *connections) dial(ctx context.Context, addr string, dialer *net.Diale
 		conn.Close()
 		return nil, net.ErrClosed
 	}
-	c := &connection{conn, all}
+	c := &connection{Conn: conn, all: all}
 	if all.open == nil {
 		all.open = make(map[*connection]struct{})
 	}
@@ -67,4 +87,17 @@ func (all *connections) closeAll(forGood bool) {
 		c.Conn.Close()
 	}
 	clear(all.open)
+}
+
+// closeSilent closes the connections on which something was sent after a time, and nothing was
+// received.
+func (all *connections) closeSilent(since time.Time) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	for c := range all.open {
+		if t := since.UnixNano(); c.wrote.Load() >= t && c.read.Load() < t {
+			c.Conn.Close()
+			delete(all.open, c)
+		}
+	}
 }

@@ -14,7 +14,7 @@ func TestNoConnectionOutlivesTheStoreThatOwnsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	all := new(connections)
+	all := &connections{dialer: dialTCP}
 	dial := func() (net.Conn, error) {
 		return all.dial(t.Context(), listener.Addr().String(), new(net.Dialer), nil)
 	}

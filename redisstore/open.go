@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -27,6 +28,11 @@ const (
 
 	// oneConnection makes all commands share one connection, because a longer pipeline is faster.
 	oneConnection = -1
+
+	// The library asks a Cluster for its nodes when a call fails or a connection ends. At that moment
+	// the others do not yet know the new address of a node that is being replaced, as on Kubernetes.
+	// A client that asked only then could in the end know none of the nodes.
+	clusterRefresh = 5 * time.Second
 
 	// Names of the parameters of URLs.
 	paramReplicas         = "replicas"
@@ -59,8 +65,26 @@ func openWith(ctx context.Context, u *store.URL, config rediscore.Config) (*Stor
 	if config.Replicas, err = replicasOf(u); err != nil {
 		return nil, err
 	}
-	owned := new(connections)
+	s, err := Dial(ctx, option, config)
+	switch {
+	case err == nil:
+		return s, nil
+	case ctx.Err() != nil || errors.Is(err, store.ErrInvalid):
+		return nil, fmt.Errorf("%s: %w", u, err)
+	}
+	return nil, diagnose(&option, u.String(), err)
+}
+
+// Dial opens a store with its own connections, which Close closes. The option says where to
+// connect and how to log in; Dial sets everything else. Package goredis uses it. Programs cannot,
+// because the type of config is internal: they use [store.Open] or [New].
+func Dial(ctx context.Context, option rueidis.ClientOption, config rediscore.Config) (*Store, error) {
+	owned := &connections{dialer: dialTCP}
+	if option.DialCtxFn != nil {
+		owned.dialer = option.DialCtxFn
+	}
 	option.DialCtxFn = owned.dial
+	setEngine(&option)
 	var dog *watchdog
 	if option.ForceSingleClient && config.Replicas == 0 {
 		dog = newWatchdog(owned)
@@ -70,17 +94,31 @@ func openWith(ctx context.Context, u *store.URL, config rediscore.Config) (*Stor
 	client, err := await.Call(ctx, func() (rueidis.Client, error) { return rueidis.NewClient(option) }, rueidis.Client.Close)
 	if err != nil {
 		owned.closeAll(true)
-		if ctx.Err() != nil {
-			return nil, fmt.Errorf("%s: %w", u, err)
-		}
-		return nil, diagnose(&option, u.String(), err)
+		return nil, err
 	}
-	if strings.HasSuffix(u.Scheme, "+cluster") && client.Mode() != rueidis.ClientModeCluster {
+	if !option.ForceSingleClient && option.Sentinel.MasterSet == "" && client.Mode() != rueidis.ClientModeCluster {
 		client.Close()
 		owned.closeAll(true)
-		return nil, fmt.Errorf("%w: %s: this is a single server, not a Cluster: write redis://", store.ErrInvalid, u)
+		return nil, fmt.Errorf("%w: this is a single server, not a Cluster: write redis://, or use a client of a single server", store.ErrInvalid)
 	}
-	return newStore(&conn{client: client, dog: dog, owned: owned}, config)
+	c := &conn{client: client, dog: dog, owned: owned, waits: config.Replicas > 0}
+	s, err := newStore(c, config)
+	if err != nil {
+		c.Close()
+	}
+	return s, err
+}
+
+// setEngine sets the options that say how the library works, but not where it connects.
+func setEngine(option *rueidis.ClientOption) {
+	option.Dialer = net.Dialer{Timeout: dialTimeout, KeepAlive: pingAfter}
+	option.Sentinel.Dialer = option.Dialer
+	option.DisableCache = true // a lock is never read from a cache, and CLIENT TRACKING may be forbidden
+	option.DisableRetry = true // the core retries
+	option.PipelineMultiplex = oneConnection
+	option.ConnWriteTimeout = answerTimeout
+	option.ClientSetInfo = rueidis.DisableClientSetInfo
+	option.ClusterOption.ShardsRefreshInterval = clusterRefresh
 }
 
 // optionOf returns the options of a client: see the package comment for the parameters of URLs.
@@ -108,14 +146,7 @@ func optionOf(u *store.URL) (option rueidis.ClientOption, err error) {
 		return fail("%d hosts: a single server has one; write redis+cluster:// for a Cluster or redis+sentinel:// for Sentinels", len(u.Hosts))
 	}
 	option = rueidis.ClientOption{
-		Username: u.User, Password: u.Password(),
-		Dialer:            net.Dialer{Timeout: dialTimeout, KeepAlive: pingAfter},
-		DisableCache:      true, // a lock is never read from a cache, and CLIENT TRACKING may be forbidden
-		DisableRetry:      true, // the core retries
-		ForceSingleClient: kind == "",
-		PipelineMultiplex: oneConnection,
-		ConnWriteTimeout:  answerTimeout,
-		ClientSetInfo:     rueidis.DisableClientSetInfo,
+		Username: u.User, Password: u.Password(), ForceSingleClient: kind == "",
 	}
 	for _, host := range u.Hosts {
 		if _, _, err := net.SplitHostPort(host); err != nil {
@@ -130,8 +161,8 @@ func optionOf(u *store.URL) (option rueidis.ClientOption, err error) {
 			return fail("no master name: write %s://HOST:%s/MASTERNAME", u.Scheme, port)
 		}
 		option.Sentinel = rueidis.SentinelOption{
-			MasterSet: name, Dialer: option.Dialer,
-			Username: u.Query.Get(paramSentinelUser), Password: u.Query.Get(paramSentinelPassword),
+			MasterSet: name,
+			Username:  u.Query.Get(paramSentinelUser), Password: u.Query.Get(paramSentinelPassword),
 		}
 	}
 	if kind == "cluster" && path != "" {

@@ -104,8 +104,13 @@ func (s *Store) explain(ctx context.Context, err error) error {
 	case ctx.Err() != nil && !errors.As(err, new(*ReplicasError)) && !strings.HasPrefix(text, "TRYAGAIN"):
 		return ctx.Err()
 	}
+	return Advise(err)
+}
+
+// Advise adds what to do to an error of a server.
+func Advise(err error) error {
 	for _, known := range advice {
-		if strings.Contains(text, known.word) {
+		if strings.Contains(err.Error(), known.word) {
 			return fmt.Errorf("redis store: %w: %s", err, known.advice)
 		}
 	}

@@ -1,7 +1,10 @@
 package servers
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -124,6 +127,29 @@ func clusterOK(r *Redis) error {
 		return fmt.Errorf("replica %s does not follow: master_link_status is %s", r.Addr(), info["master_link_status"])
 	}
 	return nil
+}
+
+// Move kills nodes and, after a pause, starts them with their data on other ports, as the pods of a
+// StatefulSet come back with other addresses.
+func (c *Cluster) Move(pause time.Duration, nodes ...*Redis) {
+	c.t.Helper()
+	for _, r := range nodes {
+		r.Kill()
+	}
+	time.Sleep(pause)
+	for _, r := range nodes {
+		r.Port, r.bus = ports.Reserve(c.t), ports.Reserve(c.t)
+		lines := fmt.Sprintf("port %d\ncluster-port %d\n", r.Port, r.bus) // the last line of an option counts
+		file, err := os.OpenFile(filepath.Join(r.dir, "redis.conf"), os.O_APPEND|os.O_WRONLY, 0)
+		if err == nil {
+			_, err = file.WriteString(lines)
+			err = errors.Join(err, file.Close())
+		}
+		if err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	startAll(nodes)
 }
 
 // Addrs returns the addresses of the nodes.
