@@ -25,7 +25,7 @@ func (o owning) Close() error {
 func conform(t *testing.T, newClient func() redis.UniversalClient, nodes ...*servers.Redis) {
 	redistest.Conform(t, func(t testing.TB) store.Store {
 		client := newClient()
-		s, err := New(client, redistest.Quick)
+		s, err := New(t.Context(), client, redistest.Quick)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,6 +2,9 @@ package goredis
 
 import (
 	"context"
+	"errors"
+	"slices"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -38,14 +41,23 @@ func Fenced(ctx context.Context, client redis.UniversalClient, key string, token
 // token in the same slot.
 func FencedScript(ctx context.Context, client redis.UniversalClient, token int64, script string, keys []string, args ...string) (any, error) {
 	return redisfence.Run(token, script, keys, args, func(call rediscore.Call) rediscore.Reply {
-		c := newCommand(&call)
-		cmd := once{redis.NewCmd(ctx, c.args...)}
-		client.Process(ctx, cmd)
-		if isNoScript(cmd.Err()) {
-			cmd = once{redis.NewCmd(ctx, c.text...)}
+		run := func(verb, script string) (any, error) {
+			line := []any{verb, script, len(call.Keys)}
+			for _, word := range slices.Concat(call.Keys, call.Args) {
+				line = append(line, word)
+			}
+			cmd := once{redis.NewCmd(ctx, line...)}
 			client.Process(ctx, cmd)
+			return cmd.Result()
 		}
-		return replyOf(cmd.Cmd)
+		value, err := run("evalsha", call.Script.SHA)
+		if err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") {
+			value, err = run("eval", call.Script.Text)
+		}
+		if errors.Is(err, redis.Nil) {
+			return rediscore.Reply{}
+		}
+		return rediscore.Reply{Value: value, Err: err}
 	})
 }
 

@@ -25,7 +25,7 @@ import (
 
 func mustNew(t testing.TB, client redis.UniversalClient, opts ...Option) *Store {
 	t.Helper()
-	s, err := New(client, opts...)
+	s, err := New(t.Context(), client, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,11 +50,11 @@ func poll(t testing.TB, check func() error) {
 	servers.Poll(t, 20*time.Second, check)
 }
 
-// ours returns the goroutines of this package.
+// ours returns the goroutines of the store.
 func ours() (left []string) {
 	stacks := make([]byte, 4<<20)
 	for stack := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
-		if strings.Contains(stack, "redisstore/goredis.(") && !strings.Contains(stack, "testing.tRunner") {
+		if strings.Contains(stack, "holdfast/redisstore") && !strings.Contains(stack, "testing.tRunner") {
 			left = append(left, stack)
 		}
 	}
@@ -75,11 +75,11 @@ func TestClientsThatCannotKeepLocksAreRefused(t *testing.T) {
 		}),
 	} {
 		defer client.Close()
-		if s, err := New(client); !errors.Is(err, store.ErrInvalid) || s != nil {
+		if s, err := New(t.Context(), client); !errors.Is(err, store.ErrInvalid) || s != nil {
 			t.Errorf("%s: %v, %v, want ErrInvalid", what, s, err)
 		}
 	}
-	if _, err := New(nil); !errors.Is(err, store.ErrInvalid) {
+	if _, err := New(t.Context(), nil); !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("nil: %v", err)
 	}
 }
@@ -211,35 +211,25 @@ func TestShortDeadlinesDoNotKeepTheStoreFromConnecting(t *testing.T) {
 func TestErrorsOfAWrongClientSayWhatToDo(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{Password: "secret"})
 	group := servers.StartSentinel(t, 1, 1, servers.RedisOptions{})
-	for says, options := range map[string]*redis.Options{
-		"requires a user or password": {Addr: server.Addr()},
-		"the password is wrong":       {Addr: server.Addr(), Password: "wrong"},
-		"NewFailoverClient":           {Addr: group.Addrs()[0]},
+	for says, client := range map[string]redis.UniversalClient{
+		"requires a user or password": redis.NewClient(&redis.Options{Addr: server.Addr()}),
+		"the password is wrong":       redis.NewClient(&redis.Options{Addr: server.Addr(), Password: "wrong"}),
+		"NewFailoverClient":           redis.NewClient(&redis.Options{Addr: group.Addrs()[0]}),
+		"not a Cluster":               redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{server.Addr()}, Password: "secret"}),
+		"connection refused":          redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}),
+		"this is a replica": redis.NewFailoverClient(&redis.FailoverOptions{
+			MasterName: servers.SentinelName, SentinelAddrs: group.Addrs(), ReplicaOnly: true,
+		}),
 	} {
-		s := mustNew(t, redis.NewClient(options))
-		for _, queue := range []bool{false, true} { // before a login, long commands get another error
-			req := redistest.Request("n")
-			req.Queue = queue
-			if _, err := s.Acquire(t.Context(), req); err == nil || !strings.Contains(err.Error(), says) {
-				t.Errorf("%v, want an error that says %q", err, says)
-			}
+		t.Cleanup(func() { client.Close() })
+		s, err := New(t.Context(), client)
+		if err == nil {
+			t.Cleanup(func() { s.Close() })
+			_, err = s.Acquire(t.Context(), redistest.Request("n"))
 		}
-	}
-}
-
-func TestASubscriptionWithoutRightsIsAnError(t *testing.T) {
-	server := servers.StartRedis(t, servers.RedisOptions{
-		ACL: []string{"user app on >secret ~* resetchannels +@all"},
-	})
-	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "app", Password: "secret"})
-	defer client.Close()
-	c := &conn{newRouter(client)}
-	defer c.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	err := c.Subscribe(ctx, rediscore.Prefix+"wake:x", func() { t.Error("it listens") }, func(string) {})
-	if err == nil || !strings.HasPrefix(err.Error(), "NOPERM") || strings.Contains(err.Error(), "secret") {
-		t.Errorf("%v, want NOPERM", err)
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want an error that says %q", err, says)
+		}
 	}
 }
 
@@ -333,7 +323,7 @@ func TestManyGoroutinesLockAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := connected(t, server); n > mostInFlight+1 {
-		t.Errorf("%d connections, want %d at most", n, mostInFlight+1)
+	if n := connected(t, server); n > 1 {
+		t.Errorf("%d connections, want one", n)
 	}
 }

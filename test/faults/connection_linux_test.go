@@ -359,7 +359,7 @@ func (b *bed) openByDetour(d *detour) *holdfast.Client {
 	dial := func(ctx context.Context, network, _ string) (conn net.Conn, err error) {
 		return dialBy(nil)(ctx, network, *d.to.Load())
 	}
-	s, err := newGoRedis(goRedisClient("", []string{b.nodes[0].Addr()}, dial), func(c *rediscore.Config) { c.Heartbeat = rediscore.DefaultHeartbeat })
+	s, err := newGoRedis(b.t.Context(), goRedisClient("", []string{b.nodes[0].Addr()}, dial), func(c *rediscore.Config) { c.Heartbeat = rediscore.DefaultHeartbeat })
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -47,17 +47,17 @@ func (o owning) Close() error {
 }
 
 // openGoRedis opens a store on a client with the default options, as in most programs.
-func openGoRedis(_ context.Context, u *store.URL) (store.Store, error) {
+func openGoRedis(ctx context.Context, u *store.URL) (store.Store, error) {
 	var opts []goredis.Option
 	if n, err := strconv.Atoi(u.Query.Get("replicas")); err == nil {
 		opts = append(opts, goredis.Replicas(n))
 	}
 	_, kind, _ := strings.Cut(u.Scheme, "+")
-	return newGoRedis(goRedisClient(kind, u.Hosts, nil), opts...)
+	return newGoRedis(ctx, goRedisClient(kind, u.Hosts, nil), opts...)
 }
 
-func newGoRedis(client goredisclient.UniversalClient, opts ...goredis.Option) (store.Store, error) {
-	s, err := goredis.New(client, opts...)
+func newGoRedis(ctx context.Context, client goredisclient.UniversalClient, opts ...goredis.Option) (store.Store, error) {
+	s, err := goredis.New(ctx, client, opts...)
 	if err != nil {
 		client.Close()
 		return nil, err
@@ -97,7 +97,7 @@ func (b *bed) dialGoRedis(by map[string]string, heartbeat time.Duration, opts ..
 	case b.shards != nil:
 		kind, hosts = "cluster", b.shards.Addrs()
 	}
-	s, err := newGoRedis(goRedisClient(kind, hosts, dialBy(by)), func(c *rediscore.Config) { c.Heartbeat = heartbeat })
+	s, err := newGoRedis(b.t.Context(), goRedisClient(kind, hosts, dialBy(by)), func(c *rediscore.Config) { c.Heartbeat = heartbeat })
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestTokensGrowForAllKindsOfClientsOfAQuorum(t *testing.T) {
 		nodesBy(func(addr string) (store.Store, error) {
 			client := goRedisClient("", []string{addr}, nil)
 			ofLibrary = append(ofLibrary, client.Close)
-			return goredis.New(client)
+			return goredis.New(t.Context(), client)
 		}),
 	}
 	for range 50 {

@@ -1,0 +1,109 @@
+package goredis
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/await"
+)
+
+const (
+	// failoverAddr is the address of every client that redis.NewFailoverClient returns.
+	failoverAddr = "FailoverClient"
+
+	// dialTimeout bounds how long a call waits for the dialer. It is that of package redisstore.
+	dialTimeout = 1500 * time.Millisecond
+
+	// maxDials bounds concurrent dials to one address, because the client's dialer may hang.
+	maxDials = 4
+
+	// primaryCheck is the interval at which a connection that is used checks that the Sentinels
+	// still name the same primary.
+	primaryCheck = 2 * time.Second
+)
+
+// A dialer connects with the dialer of a client, which may ignore its context.
+type dialer struct {
+	network  string
+	dial     func(ctx context.Context, network, addr string) (net.Conn, error)
+	failover bool // it asks Sentinels for the primary
+
+	mu   sync.Mutex
+	busy map[string]int // dials in progress, by address
+}
+
+// connect has the type of rueidis.ClientOption.DialCtxFn.
+func (d *dialer) connect(ctx context.Context, addr string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
+	conn, err := d.open(ctx, addr)
+	if err != nil || !d.failover {
+		return conn, err
+	}
+	p := &primary{Conn: conn, dialer: d}
+	p.next.Store(time.Now().Add(primaryCheck).UnixNano())
+	return p, nil
+}
+
+// open runs the client's dialer. A connection that is made too late is closed.
+func (d *dialer) open(ctx context.Context, addr string) (net.Conn, error) {
+	if n := d.count(addr, 1); n > maxDials {
+		d.count(addr, -1)
+		return nil, fmt.Errorf("the dialer of the client has not returned from %d earlier calls for %s", maxDials, addr)
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	dialing := ctx
+	if d.failover {
+		// go-redis asks the other Sentinels if one does not reply, unless the context has ended by then.
+		dialing = context.WithoutCancel(ctx)
+	}
+	return await.Call(ctx, func() (net.Conn, error) {
+		defer d.count(addr, -1)
+		return d.dial(dialing, d.network, addr)
+	}, func(conn net.Conn) { conn.Close() })
+}
+
+func (d *dialer) count(addr string, change int) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.busy == nil {
+		d.busy = make(map[string]int)
+	}
+	n := d.busy[addr] + change
+	if d.busy[addr] = n; n == 0 {
+		delete(d.busy, addr)
+	}
+	return n
+}
+
+// A primary is a connection to the server that Sentinels named when it was opened. It is closed when
+// they name another one. The old primary may still be reachable from here, although the Sentinels
+// cannot reach it.
+type primary struct {
+	net.Conn
+	dialer *dialer
+	next   atomic.Int64 // when to check again, in Unix nanoseconds
+}
+
+func (p *primary) Write(b []byte) (int, error) {
+	now := time.Now()
+	if due := p.next.Load(); now.UnixNano() >= due && p.next.CompareAndSwap(due, now.Add(primaryCheck).UnixNano()) {
+		go p.check()
+	}
+	return p.Conn.Write(b)
+}
+
+func (p *primary) check() {
+	conn, err := p.dialer.open(context.Background(), failoverAddr)
+	if err != nil {
+		return
+	}
+	conn.Close()
+	if conn.RemoteAddr().String() != p.RemoteAddr().String() {
+		p.Conn.Close()
+	}
+}

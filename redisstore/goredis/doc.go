@@ -1,0 +1,93 @@
+// Package goredis keeps locks on the Redis servers of a go-redis client that the program already
+// has. It translates the options of the client and opens the store of package redisstore with
+// them: the same keys, scripts, promises and speed. Programs that use either package exclude each
+// other. The documentation of package redisstore describes what Redis promises.
+//
+//	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"})
+//	s, err := goredis.New(ctx, client)
+//	if err != nil { … }
+//	c, err := holdfast.New(s)
+//
+// # Connections
+//
+// The store opens its own connections, one to each server in most cases. It does not borrow
+// connections of the client: the client's pool may be used up when a lease must be renewed, and the
+// client does not stop a command when its context ends. Hooks of the client, including those for
+// dialing, do not see the connections and commands of the store.
+//
+// Every connection is made by the client's dialer, or by the one that go-redis makes from its
+// options. A call does not wait longer than 1.5 s for the dialer.
+//
+// With Sentinels, the client finds the primary for each new connection. A connection that is used
+// checks every 2 s whether the Sentinels name another primary, by dialing once more. If the
+// Sentinel that go-redis asks hangs, it asks the others after all retries have timed out: after
+// about 17 s with the defaults of redis.FailoverOptions, and sooner with a shorter ReadTimeout and
+// fewer MaxRetries.
+//
+// # Options of the client
+//
+// This is what becomes of the fields of redis.Options, redis.ClusterOptions and
+// redis.FailoverOptions. New returns ErrInvalid if a refused one is set.
+//
+//	Addr, Addrs, Network              used
+//	Dialer, TLSConfig, DialTimeout    used: the dialer has the last two from go-redis
+//	Username, Password                used
+//	CredentialsProvider               used: asked for every new connection
+//	CredentialsProviderContext        used: asked for every new connection; it has 3 s
+//	StreamingCredentialsProvider      used: asked for every new connection. If the credentials change,
+//	                                  connections stay open until the server ends them
+//	DB, ClientName                    used
+//	Protocol                          used: 2 or 3
+//	MasterName, SentinelAddrs         used, by the client's own dialer
+//	SentinelUsername                  used, by the client's own dialer
+//	SentinelPassword                  used, by the client's own dialer
+//	UseDisconnectedReplicas           ignored
+//	ReplicaOnly                       used, by the client's own dialer: calls fail, because locks
+//	                                  cannot be taken at a replica
+//	OnConnect                         refused: it needs a connection of go-redis
+//	Limiter                           refused: it would end leases if it refused their renewal
+//	ReadOnly, RouteByLatency          refused: replicas learn of a lock late
+//	RouteRandomly                     refused: replicas learn of a lock late
+//	ClusterSlots                      refused: the servers may not be a Cluster, as with
+//	                                  NewFailoverClusterClient
+//	NewClient                         refused: set Dialer, TLSConfig and the like instead
+//	ReadTimeout, WriteTimeout         ignored: a call ends with its context, and after 3 s without
+//	                                  a reply of a single server
+//	ContextTimeoutEnabled             ignored: contexts are always honored
+//	MaxRetries, MinRetryBackoff       ignored: see holdfast.Retry
+//	MaxRetryBackoff, MaxRedirects     ignored
+//	DialerRetries                     ignored
+//	DialerRetryTimeout                ignored
+//	DialerRetryBackoff                ignored
+//	MaxConcurrentDials                ignored: at most 4 for each server
+//	PoolFIFO, PoolSize, PoolTimeout   ignored: there is no pool
+//	MinIdleConns, MaxIdleConns        ignored
+//	MaxActiveConns                    ignored
+//	ConnMaxIdleTime                   ignored: idle connections are tested with a PING
+//	ConnMaxLifetime                   ignored
+//	ConnMaxLifetimeJitter             ignored
+//	ReadBufferSize, WriteBufferSize   ignored
+//	PipelineReadBufferSize            ignored
+//	PipelineWriteBufferSize           ignored
+//	PipelinePoolSize                  ignored
+//	AutoPipelineOptions               ignored: calls are always pipelined
+//	DisableIndentity                  ignored: CLIENT SETINFO is never sent
+//	DisableIdentity, IdentitySuffix   ignored
+//	UnstableResp3                     ignored
+//	PushNotificationProcessor         ignored
+//	MaintNotificationsConfig          ignored
+//	NodeAddress                       ignored
+//	FailingTimeoutSeconds             ignored
+//	ClusterStateReloadInterval        ignored: the nodes are looked up every 5 s and after an error
+//	DisableRoutingPolicies            ignored
+//	RouteByLatencyTolerance           ignored
+//	ShardPicker                       ignored
+//	ClientSideCache                   ignored: a lock is never read from a cache
+//	ClientSideCacheConfig             ignored
+//	ClientSideCacheStrategy           ignored
+//	ClientSideCacheRefreshOnInvalidate        ignored
+//	ClientSideCacheCoalesceMisses             ignored
+//	ClientSideCacheInvalidationBatchWindow    ignored
+//
+// The package needs go-redis v9.9 or later.
+package goredis
