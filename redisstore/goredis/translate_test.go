@@ -1,0 +1,351 @@
+package goredis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/auth"
+
+	"github.com/holdfast-lock/holdfast/internal/redistest"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// documented returns the options that the package documentation lists with a word: used, ignored
+// or refused.
+func documented(t *testing.T, word string) []string {
+	t.Helper()
+	text, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, row := range regexp.MustCompile(`(?m)^//\t([A-Z]\w+(?:, [A-Z]\w+)*) +`+word+`\b`).FindAllSubmatch(text, -1) {
+		names = append(names, strings.Split(string(row[1]), ", ")...)
+	}
+	if len(names) == 0 {
+		t.Fatalf("no option is %s", word)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// A newer go-redis may have an option that must be translated or refused. Decide, and add it to the
+// documentation.
+func TestTheDocumentationListsAllOptions(t *testing.T) {
+	var listed []string
+	for _, word := range []string{"used", "ignored", "refused"} {
+		listed = append(listed, documented(t, word)...)
+	}
+	for _, options := range []any{redis.Options{}, redis.ClusterOptions{}, redis.FailoverOptions{}} {
+		for _, field := range reflect.VisibleFields(reflect.TypeOf(options)) {
+			if field.IsExported() && !slices.Contains(listed, field.Name) {
+				t.Errorf("%T.%s is not in the table of the package documentation", options, field.Name)
+			}
+		}
+	}
+	slices.Sort(listed)
+	if n := len(listed); n != len(slices.Compact(listed)) {
+		t.Errorf("an option is listed twice: %v", listed)
+	}
+}
+
+type noLimit struct{}
+
+func (noLimit) Allow() error       { return nil }
+func (noLimit) ReportResult(error) {}
+
+func TestOptionsThatCannotBeTranslatedAreRefused(t *testing.T) {
+	onConnect := func(context.Context, *redis.Conn) error { return nil }
+	cluster := func(set func(*redis.ClusterOptions)) redis.UniversalClient {
+		o := &redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}}
+		set(o)
+		return redis.NewClusterClient(o)
+	}
+	refused := map[string]redis.UniversalClient{
+		"OnConnect":      redis.NewClient(&redis.Options{OnConnect: onConnect}),
+		"Limiter":        redis.NewClient(&redis.Options{Limiter: noLimit{}}),
+		"ReadOnly":       cluster(func(o *redis.ClusterOptions) { o.ReadOnly = true }),
+		"RouteByLatency": cluster(func(o *redis.ClusterOptions) { o.RouteByLatency = true }),
+		"RouteRandomly":  cluster(func(o *redis.ClusterOptions) { o.RouteRandomly = true }),
+		"ClusterSlots": cluster(func(o *redis.ClusterOptions) {
+			o.ClusterSlots = func(context.Context) ([]redis.ClusterSlot, error) { return nil, nil }
+		}),
+		"NewClient": cluster(func(o *redis.ClusterOptions) {
+			o.NewClient = func(o *redis.Options) *redis.Client { return redis.NewClient(o) }
+		}),
+	}
+	if got, want := slices.Sorted(maps.Keys(refused)), documented(t, "refused"); !slices.Equal(got, want) {
+		t.Errorf("tested %v, documented %v", got, want)
+	}
+	check := func(name string, client redis.UniversalClient) {
+		t.Helper()
+		t.Cleanup(func() { client.Close() })
+		if _, err := New(t.Context(), client); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v, want an ErrInvalid that names it", name, err)
+		}
+	}
+	for name, client := range refused {
+		check(name, client)
+	}
+	check("OnConnect", cluster(func(o *redis.ClusterOptions) { o.OnConnect = onConnect }))
+	check("OnConnect", redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", OnConnect: onConnect}))
+}
+
+// A vault has a password that changes. It is a provider of credentials of each kind.
+type vault struct {
+	password   atomic.Pointer[string]
+	asked      atomic.Int32
+	subscribed atomic.Int32
+}
+
+func (v *vault) get() (user, password string) {
+	v.asked.Add(1)
+	return "app", *v.password.Load()
+}
+
+func (v *vault) getContext(context.Context) (user, password string, err error) {
+	user, password = v.get()
+	return user, password, nil
+}
+
+func (v *vault) Subscribe(auth.CredentialsListener) (auth.Credentials, auth.UnsubscribeFunc, error) {
+	v.subscribed.Add(1)
+	return auth.NewBasicCredentials(v.get()), func() error { v.subscribed.Add(-1); return nil }, nil
+}
+
+func (v *vault) set(t *testing.T, password string, nodes ...*servers.Redis) {
+	t.Helper()
+	v.password.Store(&password)
+	for _, node := range nodes {
+		node.Must("ACL", "SETUSER", "app", "on", "resetpass", ">"+password, "~*", "&*", "+@all")
+	}
+}
+
+// clients returns the connections of the program to servers.
+func clients(t *testing.T, nodes ...*servers.Redis) (all []string) {
+	t.Helper()
+	for _, node := range nodes {
+		for line := range strings.Lines(node.Must("CLIENT", "LIST").(string)) {
+			if !strings.Contains(line, "cmd=client|list") && !strings.Contains(line, "flags=S") && !strings.Contains(line, "flags=M") {
+				all = append(all, line)
+			}
+		}
+	}
+	return all
+}
+
+func TestOptionsAreUsed(t *testing.T) {
+	certs := servers.NewCertificates(t)
+	socket := filepath.Join(t.TempDir(), "redis")
+	plain := servers.StartRedis(t, servers.RedisOptions{Config: []string{"unixsocket " + socket}})
+	secure := servers.StartRedis(t, servers.RedisOptions{TLS: certs})
+	v := new(vault)
+	v.set(t, "first", plain)
+	var dialed atomic.Int32
+	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+		dialed.Add(1)
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}
+	tested := []string{ // in other tests
+		"Addrs", "MasterName", "ReplicaOnly", "SentinelAddrs", "SentinelUsername", "SentinelPassword", "DialTimeout",
+	}
+	for names, test := range map[string]struct {
+		opts redis.Options
+		want string // in CLIENT LIST
+	}{
+		"Addr":                         {redis.Options{}, " laddr=" + plain.Addr() + " "},
+		"Network":                      {redis.Options{Network: "unix", Addr: socket}, " addr=" + socket + ":0 "},
+		"Dialer":                       {redis.Options{Dialer: dial}, ""},
+		"DB":                           {redis.Options{DB: 3}, " db=3 "},
+		"ClientName":                   {redis.Options{ClientName: "locks"}, " name=locks "},
+		"Protocol":                     {redis.Options{Protocol: 2}, " resp=2"},
+		"Username, Password":           {redis.Options{Username: "app", Password: "first"}, " user=app "},
+		"CredentialsProvider":          {redis.Options{CredentialsProvider: v.get, Username: "no"}, " user=app "},
+		"CredentialsProviderContext":   {redis.Options{CredentialsProviderContext: v.getContext, Username: "no"}, " user=app "},
+		"StreamingCredentialsProvider": {redis.Options{StreamingCredentialsProvider: v, Username: "no"}, " user=app "},
+		"TLSConfig":                    {redis.Options{Addr: secure.Addr(), TLSConfig: certs.Config.Clone()}, " resp=3"},
+	} {
+		tested = append(tested, strings.Split(names, ", ")...)
+		t.Run(names, func(t *testing.T) {
+			server := plain
+			switch {
+			case test.opts.TLSConfig != nil:
+				server = secure
+			case test.opts.Addr == "":
+				test.opts.Addr = plain.Addr()
+			}
+			client := redis.NewClient(&test.opts)
+			s, err := New(t.Context(), client)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.Close()
+			defer s.Close()
+			mustAcquire(t, s, redistest.Request(names))
+			all := clients(t, server)
+			if len(all) != 1 || !strings.Contains(all[0], test.want) {
+				t.Errorf("want one connection with %q, got %q", test.want, all)
+			}
+			if names == "Dialer" && dialed.Load() != 1 {
+				t.Errorf("dialed %d times", dialed.Load())
+			}
+		})
+	}
+	slices.Sort(tested)
+	if want := documented(t, "used"); !slices.Equal(tested, want) {
+		t.Errorf("tested %v, documented %v", tested, want)
+	}
+	if n := v.subscribed.Load(); n != 0 {
+		t.Errorf("%d subscriptions to the provider are left", n)
+	}
+}
+
+func TestTheDialTimeoutOfTheClientIsUsed(t *testing.T) {
+	server := servers.StartRedis(t, servers.RedisOptions{})
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), DialTimeout: time.Nanosecond})
+	defer client.Close()
+	if _, err := New(t.Context(), client); err == nil || !strings.Contains(err.Error(), "timeout") {
+		t.Errorf("%v, want a timeout", err)
+	}
+}
+
+// A password that was changed is needed for the next connection.
+func TestProvidersAreAskedForEveryConnection(t *testing.T) {
+	for what, set := range map[string]func(o *redis.Options, v *vault){
+		"CredentialsProvider":          func(o *redis.Options, v *vault) { o.CredentialsProvider = v.get },
+		"CredentialsProviderContext":   func(o *redis.Options, v *vault) { o.CredentialsProviderContext = v.getContext },
+		"StreamingCredentialsProvider": func(o *redis.Options, v *vault) { o.StreamingCredentialsProvider = v },
+	} {
+		t.Run(what, func(t *testing.T) {
+			server := servers.StartRedis(t, servers.RedisOptions{})
+			v := new(vault)
+			v.set(t, "first", server)
+			opts := &redis.Options{Addr: server.Addr()}
+			set(opts, v)
+			s := mustNew(t, redis.NewClient(opts))
+			for i := range 3 {
+				v.set(t, fmt.Sprint("password", i), server)
+				server.Must("CLIENT", "KILL", "TYPE", "normal")
+				poll(t, func() error {
+					req := redistest.Request(fmt.Sprint("n", i))
+					_, err := s.Acquire(t.Context(), req)
+					return err
+				})
+			}
+			if n := v.asked.Load(); n < 4 {
+				t.Errorf("asked %d times for at least 4 connections", n)
+			}
+		})
+	}
+}
+
+func TestTheErrorOfAProviderIsReturned(t *testing.T) {
+	server := servers.StartRedis(t, servers.RedisOptions{})
+	errProvider := errors.New("the vault is sealed")
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), CredentialsProviderContext: func(context.Context) (string, string, error) {
+		return "", "", errProvider
+	}})
+	defer client.Close()
+	if _, err := New(t.Context(), client); !errors.Is(err, errProvider) {
+		t.Errorf("%v, want the error of the provider", err)
+	}
+}
+
+func TestOptionsOfAClusterAreUsed(t *testing.T) {
+	certs := servers.NewCertificates(t)
+	cluster := servers.StartCluster(t, servers.RedisOptions{TLS: certs})
+	v := new(vault)
+	v.set(t, "secret", cluster.Nodes...)
+	for what, o := range map[string]*redis.ClusterOptions{
+		"a password":             {Username: "app", Password: "secret"},
+		"a provider":             {CredentialsProvider: v.get},
+		"a provider and context": {CredentialsProviderContext: v.getContext},
+		"a streaming provider":   {StreamingCredentialsProvider: v},
+		"RESP2":                  {Username: "app", Password: "secret", Protocol: 2},
+		"a dialer": {Username: "app", Password: "secret", Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			return redis.NewDialer(&redis.Options{TLSConfig: certs.Config.Clone()})(ctx, network, addr)
+		}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			o.Addrs, o.ClientName = cluster.Addrs()[:1], "locks"
+			if o.Dialer == nil {
+				o.TLSConfig = certs.Config.Clone()
+			}
+			client := redis.NewClusterClient(o)
+			s, err := New(t.Context(), client)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.Close()
+			defer s.Close()
+			for i := range 20 {
+				mustAcquire(t, s, redistest.Request(fmt.Sprint(what, i)))
+			}
+			all := clients(t, cluster.Nodes...)
+			for _, line := range all {
+				if !strings.Contains(line, " user=app ") || !strings.Contains(line, " name=locks ") || strings.Contains(line, " resp=2") != (what == "RESP2") {
+					t.Errorf("not with these options: %s", line)
+				}
+			}
+			if len(all) < 3 {
+				t.Errorf("%d connections, want one to each primary at least", len(all))
+			}
+		})
+		poll(t, func() error {
+			if all := clients(t, cluster.Nodes...); len(all) > 0 {
+				return fmt.Errorf("connections are left: %q", all)
+			}
+			return nil
+		})
+	}
+}
+
+// The dialer may hang whatever its context says. Calls end in time nevertheless, and the number of
+// its calls is bounded.
+func TestADialerThatHangsIsNotCalledWithoutEnd(t *testing.T) {
+	server := servers.StartRedis(t, servers.RedisOptions{})
+	var hang atomic.Bool
+	var hung atomic.Int32
+	end := make(chan struct{})
+	s := mustNew(t, redis.NewClient(&redis.Options{Addr: server.Addr(), Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if hang.Load() {
+			hung.Add(1)
+			<-end
+			return nil, errors.New("ended")
+		}
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}}))
+	hang.Store(true)
+	server.Must("CLIENT", "KILL", "TYPE", "normal")
+	for range 10 {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		begin := time.Now()
+		if _, err := s.Acquire(ctx, redistest.Request("n")); err == nil || time.Since(begin) > time.Second {
+			t.Errorf("%v after %v, want an error in time", err, time.Since(begin))
+		}
+	}
+	if n := hung.Load(); n == 0 || n > maxDials {
+		t.Errorf("%d calls of the dialer, want at most %d", n, maxDials)
+	}
+	hang.Store(false)
+	close(end)
+	poll(t, func() error {
+		_, err := s.Acquire(t.Context(), redistest.Request("n"))
+		return err
+	})
+}
