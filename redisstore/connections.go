@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,7 @@ type connections struct {
 	mu     sync.Mutex
 	open   map[*connection]struct{}
 	closed bool
+	ended  time.Time     // when connections were last closed here
 	made   atomic.Uint64 // number of connections opened so far
 }
 
@@ -87,6 +89,7 @@ func (all *connections) closeAll(forGood bool) {
 		c.Conn.Close()
 	}
 	clear(all.open)
+	all.ended = time.Now()
 }
 
 // closeSilent closes the connections on which something was sent after a time, and nothing was
@@ -98,6 +101,15 @@ func (all *connections) closeSilent(since time.Time) {
 		if t := since.UnixNano(); c.wrote.Load() >= t && c.read.Load() < t {
 			c.Conn.Close()
 			delete(all.open, c)
+			all.ended = time.Now()
 		}
 	}
+}
+
+// unsent reports whether a call that began at a time failed because its connection had been closed
+// here before, so that nothing was sent. It takes the library a moment to notice that.
+func (all *connections) unsent(begin time.Time, err error) bool {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	return errors.Is(err, net.ErrClosed) && !all.closed && all.ended.Before(begin)
 }
