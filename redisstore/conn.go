@@ -81,6 +81,18 @@ func call[T any](ctx context.Context, c *conn, fn func(ctx context.Context) (T, 
 		return fn(ctx)
 	}
 	begin := time.Now()
+	if c.owned != nil && c.client.Mode() == rueidis.ClientModeStandalone && c.owned.none() {
+		// The library would end the connection attempt with the context of the call that needs it
+		// first, and other calls share it. Calls with short deadlines would never connect.
+		ping := func() (struct{}, error) {
+			c.client.Do(context.Background(), c.client.B().Ping().Build())
+			return struct{}{}, nil
+		}
+		if _, err := await.Call(ctx, ping, nil); err != nil {
+			var none T
+			return none, err
+		}
+	}
 	value, err := await.Call(ctx, func() (T, error) { return fn(cancellable{ctx}) }, nil)
 	if c.owned != nil && !c.waits && ctx.Err() == context.DeadlineExceeded && time.Since(begin) >= suspectAfter {
 		c.owned.closeSilent(begin)

@@ -26,7 +26,9 @@ type connection struct {
 	net.Conn
 	all *connections
 
-	wrote, read atomic.Int64 // when bytes were last sent and received, in Unix nanoseconds
+	// When bytes were last sent and received, in Unix nanoseconds. A new connection counts as one
+	// that has just received something, because the library bounds its handshake.
+	wrote, read atomic.Int64
 }
 
 func (c *connection) Write(b []byte) (int, error) {
@@ -71,6 +73,7 @@ func (all *connections) dial(ctx context.Context, addr string, dialer *net.Diale
 		return nil, net.ErrClosed
 	}
 	c := &connection{Conn: conn, all: all}
+	c.read.Store(time.Now().UnixNano())
 	if all.open == nil {
 		all.open = make(map[*connection]struct{})
 	}
@@ -104,6 +107,13 @@ func (all *connections) closeSilent(since time.Time) {
 			all.ended = time.Now()
 		}
 	}
+}
+
+// none reports whether no connection is open.
+func (all *connections) none() bool {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	return len(all.open) == 0 && !all.closed
 }
 
 // unsent reports whether a call that began at a time failed because its connection had been closed

@@ -54,17 +54,21 @@ func (d *dialer) open(ctx context.Context, addr string) (net.Conn, error) {
 		d.count(addr, -1)
 		return nil, fmt.Errorf("the dialer of the client has not returned from %d earlier calls for %s", maxDials, addr)
 	}
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	limited, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	dialing := ctx
+	dialing := limited
 	if d.failover {
 		// go-redis asks the other Sentinels if one does not reply, unless the context has ended by then.
 		dialing = context.WithoutCancel(ctx)
 	}
-	return await.Call(ctx, func() (net.Conn, error) {
+	conn, err := await.Call(limited, func() (net.Conn, error) {
 		defer d.count(addr, -1)
 		return d.dial(dialing, d.network, addr)
 	}, func(conn net.Conn) { conn.Close() })
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		err = fmt.Errorf("dial %s: no connection within %v", addr, dialTimeout) // the call that dials has more time
+	}
+	return conn, err
 }
 
 func (d *dialer) count(addr string, change int) int {

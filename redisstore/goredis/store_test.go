@@ -170,7 +170,7 @@ func TestCloseDoesNotWaitForAHungServer(t *testing.T) {
 
 func TestAnExhaustedPoolOfTheProgramDoesNotStopTheStore(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{})
-	client := redis.NewClient(&redis.Options{Addr: server.Addr(), PoolSize: 1, PipelinePoolSize: -1, ReadTimeout: -1})
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), PoolSize: 1, ReadTimeout: -1})
 	s := mustNew(t, client)
 	blocked := make(chan error, 1)
 	go func() { blocked <- client.BLPop(context.Background(), 0, "queue").Err() }()
@@ -198,6 +198,8 @@ func TestShortDeadlinesDoNotKeepTheStoreFromConnecting(t *testing.T) {
 	far.ToServer.Delay(60 * time.Millisecond)
 	far.ToClient.Delay(60 * time.Millisecond)
 	s := mustNew(t, redis.NewClient(&redis.Options{Addr: far.Addr()}))
+	far.Cut()
+	far.Heal()
 	req := redistest.Request("n")
 	// The deadline is shorter than the time of a handshake and a command together.
 	poll(t, func() error {
