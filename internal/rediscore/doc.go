@@ -1,6 +1,5 @@
-// Package rediscore keeps locks on Redis servers. The packages redisstore and goredis connect it
-// to a client library: each implements Conn, so that neither pulls the other's library into a
-// program.
+// Package rediscore keeps locks on Redis servers. Package redisstore connects it to a client
+// library: it implements Conn, so that the root module needs no library.
 //
 // Acquire, release and renew each have two lanes: a complete one, which handles every state of a
 // name, and a plain one for locks that no other client wants.

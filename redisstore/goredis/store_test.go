@@ -197,11 +197,18 @@ func TestShortDeadlinesDoNotKeepTheStoreFromConnecting(t *testing.T) {
 	far := faultproxy.Start(t, server.Addr())
 	far.ToServer.Delay(60 * time.Millisecond)
 	far.ToClient.Delay(60 * time.Millisecond)
-	s := mustNew(t, redis.NewClient(&redis.Options{Addr: far.Addr()}))
+	s := mustNew(t, redis.NewClient(&redis.Options{Addr: far.Addr(), Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		select {
+		case <-time.After(120 * time.Millisecond): // as for TLS
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}}))
 	far.Cut()
 	far.Heal()
 	req := redistest.Request("n")
-	// The deadline is shorter than the time of a handshake and a command together.
+	// The deadline is shorter than the time to dial and of a handshake, and longer than that of a command.
 	poll(t, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		defer cancel()
