@@ -199,7 +199,7 @@ func TestShortDeadlinesDoNotKeepTheStoreFromConnecting(t *testing.T) {
 	far.ToClient.Delay(60 * time.Millisecond)
 	s := mustNew(t, redis.NewClient(&redis.Options{Addr: far.Addr(), Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
 		select {
-		case <-time.After(120 * time.Millisecond): // as for TLS
+		case <-time.After(250 * time.Millisecond): // as for TLS
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
@@ -208,7 +208,7 @@ func TestShortDeadlinesDoNotKeepTheStoreFromConnecting(t *testing.T) {
 	far.Cut()
 	far.Heal()
 	req := redistest.Request("n")
-	// The deadline is shorter than the time to dial and of a handshake, and longer than that of a command.
+	// The deadline is shorter than the time to dial, and longer than that of a command.
 	poll(t, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		defer cancel()
