@@ -13,7 +13,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/servers"
-	"github.com/holdfast-lock/holdfast/mysqlstore"
+	_ "github.com/holdfast-lock/holdfast/mysqlstore"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -59,16 +59,6 @@ func openMySQLStore(dsn string) (locker, error) {
 		return nil, err
 	}
 	s, err := store.Open(context.Background(), url)
-	return mysqlStoreOnly{s}, err
-}
-
-// openMySQLPool opens a store on a pool that the application owns.
-func openMySQLPool(dsn string) (locker, error) {
-	db, err := openMySQL(dsn)
-	if err != nil {
-		return nil, err
-	}
-	s, err := mysqlstore.New(db)
 	return mysqlStoreOnly{s}, err
 }
 
@@ -196,12 +186,10 @@ func (b *bench) mysql(ctx context.Context) error {
 
 func (b *bench) mysqlOwnNames(ctx context.Context, work, dsn string) error {
 	const client, store, bare, getLock = "through the client", "through the store", "two bare statements", "GET_LOCK and RELEASE_LOCK"
-	const pool = "through a store on the application's pool"
 	lockers := make(map[string]locker)
 	for name, open := range map[string]func() (locker, error){
 		client:  func() (locker, error) { return mysqlPeer.open(dsn) },
 		store:   func() (locker, error) { return openMySQLStore(dsn) },
-		pool:    func() (locker, error) { return openMySQLPool(dsn) },
 		bare:    func() (locker, error) { return openBareMySQL(dsn) },
 		getLock: func() (locker, error) { return getLockPeer.open(dsn) },
 	} {
@@ -214,7 +202,7 @@ func (b *bench) mysqlOwnNames(ctx context.Context, work, dsn string) error {
 	}
 	for _, goroutines := range []int{1, b.goroutines} {
 		var all []candidate
-		for _, name := range []string{bare, store, pool, client, getLock} {
+		for _, name := range []string{bare, store, client, getLock} {
 			all = append(all, candidate{name: name, l: lockers[name], prefix: strings.ReplaceAll(name, " ", "-"), mayFail: name == getLock})
 		}
 		rates, err := interleavePairs(ctx, b, goroutines, all)
@@ -230,7 +218,6 @@ func (b *bench) mysqlOwnNames(ctx context.Context, work, dsn string) error {
 			least = 1
 		}
 		b.add(work, "store / bare", "×", ratios(rates[store], rates[bare]), atLeast(least))
-		b.add(work, "store on the application's pool / bare", "×", ratios(rates[pool], rates[bare]), nil)
 		b.add(work, "client / bare", "×", ratios(rates[client], rates[bare]), atLeast(least))
 		b.add(work, "client / GET_LOCK", "×", ratios(rates[client], rates[getLock]), nil)
 	}

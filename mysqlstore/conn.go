@@ -6,13 +6,20 @@ import (
 	"database/sql/driver"
 	"errors"
 	"math/bits"
-	"net"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
 )
 
 const (
+	// callTimeout bounds a call. Its caller may give up earlier.
+	callTimeout = 3 * time.Second
+
+	// grace is how long a call continues after its caller has given up. It is longer than a round
+	// trip to most servers: if a statement has not ended by then, the connection is closed, and
+	// the request may arrive late. If the server hangs, a caller returns later by this time.
+	grace = 100 * time.Millisecond
+
 	// rowPatience is how many seconds a statement waits for a row or a table that another session
 	// has locked. Transactions take milliseconds, unless their client hangs.
 	rowPatience = 1
@@ -48,13 +55,12 @@ type lane struct {
 	s    *Store
 	turn chan struct{} // holds one element while the lane is in use
 	conn *conn         // nil if there is none
-	watch
+	idle *time.Timer   // closes the connection
 }
 
 // A conn is a connection that is set up for a lane.
 type conn struct {
 	*sql.Conn
-	raw              net.Conn // if known
 	acquire, release bySize
 }
 
@@ -73,62 +79,48 @@ func (p *bySize) prepared(ctx context.Context, c *conn, n int, text func(size in
 
 func (s *Store) newLane() *lane {
 	l := &lane{s: s, turn: make(chan struct{}, 1)}
-	l.closeIdle = l.disconnectIdle
-	l.newContext()
+	l.idle = time.AfterFunc(clientIdle, l.disconnectIdle)
 	return l
 }
 
-func (l *lane) newContext() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.ctx, l.cancel = context.WithCancel(l.s.life)
-}
-
-// use calls f with the connection of the lane. It returns at most callTimeout and grace after it was
-// called, and at most grace after the end of ctx. If f returns an error that did not come from the
-// server, the state of the connection is unknown, and it is closed. It is also closed if the server
-// has become read-only, because a new connection may reach the new primary.
+// use calls f with the connection of the lane. It returns at most callTimeout after it was called,
+// and at most grace after the end of ctx. If f returns an error that did not come from the server,
+// the state of the connection is unknown, and it is closed. It is also closed if the server has
+// become read-only, because a new connection may reach the new primary.
 func (l *lane) use(ctx context.Context, f func(ctx context.Context, c *conn) error) error {
-	select {
-	case l.turn <- struct{}{}: // the watch bounds the call
-	default:
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, callTimeout)
-		defer cancel()
-		select {
-		case l.turn <- struct{}{}:
-		case <-ctx.Done():
-			return l.s.noReply()
-		case <-l.s.life.Done():
-			return errClosed
-		}
-	}
-	call := l.begin()
-	end := func() { l.done(); <-l.turn }
 	if err := l.s.usable(ctx); err != nil {
-		end()
-		if err == ctx.Err() {
-			err = l.s.noReply()
-		}
-		return err
+		return l.noReply()
 	}
-	if l.ctx.Err() != nil {
-		l.disconnect()
-		l.newContext()
+	call, cancel := context.WithTimeout(l.s.life, callTimeout)
+	select {
+	case l.turn <- struct{}{}:
+	case <-ctx.Done():
+		cancel()
+		return l.noReply()
+	case <-call.Done():
+		cancel()
+		return l.noReply()
 	}
-	if l.conn == nil || l.conn.dead(l.ctx) {
-		if err := l.connectFor(ctx, end); err != nil {
+	end := func() {
+		cancel()
+		l.idle.Reset(clientIdle)
+		<-l.turn
+	}
+	if l.conn == nil || l.conn.dead(call) {
+		if err := l.connectFor(ctx, call, end); err != nil {
 			return err
 		}
 	}
 	defer end()
 	if ctx.Done() != nil {
-		defer context.AfterFunc(ctx, func() { l.giveUp(call) })()
+		defer context.AfterFunc(ctx, func() { time.AfterFunc(grace, cancel) })()
 	}
-	err := f(l.statementContext(), l.conn)
+	err := f(call, l.conn)
 	if err != nil && (!fromServer(err) || isReadOnly(err)) {
 		l.disconnect()
-		return l.explain(err)
+		if call.Err() != nil {
+			return l.noReply()
+		}
 	}
 	return err
 }
@@ -138,14 +130,10 @@ func (l *lane) use(ctx context.Context, f func(ctx context.Context, c *conn) err
 // trips, and otherwise callers with less time than that would never get a connection. If the time of
 // the call ends, connecting is ended. The caller does not wait for that, because the dialer of an
 // application may not look at its context.
-func (l *lane) connectFor(ctx context.Context, end func()) error {
+func (l *lane) connectFor(ctx, call context.Context, end func()) error {
 	connected := make(chan error)
-	call := l.ctx
 	started := l.s.background(func() {
 		err := l.connect(call)
-		if err != nil {
-			err = l.explain(err)
-		}
 		select {
 		case connected <- err:
 		case <-ctx.Done():
@@ -163,45 +151,36 @@ func (l *lane) connectFor(ctx context.Context, end func()) error {
 		if err != nil {
 			end()
 		}
+		if err != nil && call.Err() != nil {
+			return l.noReply()
+		}
 		return err
 	case <-ctx.Done():
 	case <-call.Done():
 	}
+	return l.noReply()
+}
+
+// noReply returns the error of a call that ended without a reply.
+func (l *lane) noReply() error {
+	if l.s.life.Err() != nil {
+		return errClosed
+	}
 	return l.s.noReply()
-}
-
-// statementContext returns the context of statements. If the watch can close the connection, the
-// context never ends. For a context that can end, the driver wakes a goroutine twice for each
-// statement.
-func (l *lane) statementContext() context.Context {
-	if l.conn.raw != nil {
-		return context.Background()
-	}
-	return l.ctx
-}
-
-// explain explains an error that was caused by the end of the lane's context.
-func (l *lane) explain(err error) error {
-	if l.ctx.Err() != nil && l.s.life.Err() == nil {
-		return l.s.noReply()
-	}
-	return err
 }
 
 // connect makes a new connection. The caller has the turn.
 func (l *lane) connect(ctx context.Context) error {
 	l.disconnect()
-	var raw net.Conn
-	c, err := l.s.db.Conn(withDialed(ctx, &raw))
+	c, err := l.s.db.Conn(ctx)
 	if err != nil {
 		return err
 	}
-	l.conn = &conn{Conn: c, raw: raw}
+	l.conn = &conn{Conn: c}
 	if err := l.conn.setUp(ctx, &l.s.sql); err != nil {
 		l.disconnect()
 		return err
 	}
-	l.connected(raw)
 	return ctx.Err()
 }
 
@@ -238,7 +217,6 @@ func (l *lane) disconnect() {
 	if l.conn == nil {
 		return
 	}
-	l.connected(nil)
 	l.conn.Raw(func(any) error { return driver.ErrBadConn }) // makes the pool close it
 	l.conn.Close()
 	l.conn = nil
@@ -254,10 +232,10 @@ func (l *lane) disconnectIdle() {
 	}
 }
 
-// close ends the lane and its last call. It keeps the turn forever.
+// close closes the lane. Its last call ends with the life of the store. It keeps the turn forever.
 func (l *lane) close() {
-	l.watch.close()
 	l.turn <- struct{}{}
+	l.idle.Stop()
 	l.disconnect()
 }
 

@@ -110,10 +110,6 @@
 // that is not renewed until its deadline is lost. Leases with a TTL of up to 40 seconds keep the
 // connection that renews them.
 //
-// A store that is opened by a URL can close its connections at any time. On an existing *sql.DB,
-// the driver has to watch the context of each statement, on another goroutine. A pair of calls
-// then takes 15 to 40 µs longer if the process is otherwise idle.
-//
 // The settings of a *sql.DB do not matter: a connection gets a session of its own (READ
 // COMMITTED, so that no locks on gaps between rows are taken) and is closed instead of being
 // returned to the pool. Only the session variable timestamp must not be set, because it stops the

@@ -2,6 +2,7 @@ package mysqlstore
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -142,6 +143,46 @@ func TestEveryCallEndsInTime(t *testing.T) {
 			t.Errorf("Close took %v", took)
 		}
 	})
+}
+
+// If the server does not answer, a call ends soon after its caller has given up. If it answers within
+// the grace, the connection stays open.
+func TestACallEndsSoonAfterItsCallerGaveUp(t *testing.T) {
+	db := connectTo(t, nil)
+	newIn(t, db)
+	proxy := faultproxy.Start(t, one.Addr())
+	s := openStore(t, urlIn(databaseOf(t, db), proxy.Addr()))
+	abandon := func(name string) (took time.Duration) {
+		ctx, cancel := context.WithTimeout(t.Context(), grace/4)
+		defer cancel()
+		begin := time.Now()
+		if _, err := s.Acquire(ctx, request(name)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v, want the end of the context", name, err)
+		}
+		return time.Since(begin)
+	}
+	var connection *conn
+	eventually(t, "a reply arrives within the grace", func() bool {
+		granted(t, s, request(rand.Text()))
+		connection = s.takes.conn
+		proxy.ToClient.Delay(grace / 3)
+		took := abandon(rand.Text())
+		proxy.Heal()
+		return took < grace
+	})
+	granted(t, s, request("after slow"))
+	if s.takes.conn != connection {
+		t.Error("a reply within the grace cost the connection")
+	}
+	proxy.ToClient.Hold()
+	if took := abandon("hung"); took < grace || took > callTimeout/2 {
+		t.Errorf("returned after %v, want about %v", took, grace/4+grace)
+	}
+	proxy.Heal()
+	granted(t, s, request("after hung"))
+	if s.takes.conn == connection {
+		t.Error("a connection with a statement in flight is used again")
+	}
 }
 
 // A replica, or another server that must not be written to, reports that it is read-only.

@@ -144,24 +144,7 @@ func openURL(ctx context.Context, u *store.URL) (store.Store, error) {
 		}
 		return nil, fmt.Errorf("%s: %w", u, err)
 	}
-	db.SetMaxIdleConns(-1) // the store keeps its connections itself, and its dialer must see every new one
 	return s, nil
-}
-
-// dialed is the context key under which dial finds the variable for the new connection.
-type dialed struct{}
-
-func withDialed(ctx context.Context, conn *net.Conn) context.Context {
-	return context.WithValue(ctx, dialed{}, conn)
-}
-
-// dial makes a connection, and stores it in the variable of withDialed, if there is one.
-func dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
-	if noted, ok := ctx.Value(dialed{}).(*net.Conn); ok && err == nil {
-		*noted = conn
-	}
-	return conn, err
 }
 
 // parse reads a URL.
@@ -183,7 +166,7 @@ func parse(u *store.URL) (*mysql.Config, config, error) {
 	if _, _, err := net.SplitHostPort(option.Addr); err != nil {
 		option.Addr = net.JoinHostPort(strings.Trim(option.Addr, "[]"), defaultPort)
 	}
-	option.Timeout, option.DialFunc = dialTimeout, dial
+	option.Timeout = dialTimeout
 	option.Logger = &mysql.NopLogger{} // failures are returned as errors
 	c.prefix = u.Query.Get(paramPrefix)
 	if text := u.Query.Get(paramCreate); text != "" {

@@ -65,6 +65,26 @@ func TestAThousandWaitersUseTwoConnections(t *testing.T) {
 	wg.Wait()
 }
 
+func TestConnectionsThatAreNotInUseAreClosed(t *testing.T) {
+	t.Parallel()
+	db := connectTo(t, nil)
+	s := newIn(t, db)
+	r := request("n")
+	granted(t, s, r)
+	begin := time.Now()
+	if _, err := s.Renew(limited(t), []store.Renewal{{Name: r.Name, ID: r.ID, TTL: r.TTL, Mode: r.Mode}}); err != nil {
+		t.Fatal(err)
+	}
+	if n := db.Stats().InUse; n != 2 {
+		t.Errorf("%d connections are in use, want 2", n)
+	}
+	eventually(t, "the connections are closed", func() bool { return db.Stats().InUse == 0 })
+	if idle := time.Since(begin); idle < clientIdle-time.Second {
+		t.Errorf("closed after %v, want %v", idle, clientIdle)
+	}
+	release(t, s, r)
+}
+
 func databaseOf(t testing.TB, db *sql.DB) (name string) {
 	t.Helper()
 	if err := db.QueryRow("SELECT DATABASE()").Scan(&name); err != nil {
@@ -220,8 +240,8 @@ func TestAnApplicationThatUsesUpItsPool(t *testing.T) {
 	pooltest.UsedUp(t, s, newIn(t, poolOf(t, databaseOf(t, db), nil)), func() func() {
 		var taken []*sql.Conn
 		eventually(t, "the application has all connections", func() bool {
-			s.takes.closeIdle() // otherwise the store keeps its connections while it renews leases
-			s.gives.closeIdle()
+			s.takes.disconnectIdle() // otherwise the store keeps its connections while it renews leases
+			s.gives.disconnectIdle()
 			for len(taken) < pooltest.Conns {
 				ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 				defer cancel()
