@@ -170,26 +170,47 @@ func (l *lane) noReply() error {
 }
 
 // connect makes a new connection. The caller has the turn.
-func (l *lane) connect(ctx context.Context) error {
+func (l *lane) connect(ctx context.Context) (err error) {
 	l.disconnect()
-	c, err := l.s.db.Conn(ctx)
-	if err != nil {
+	if l.conn, err = connect(ctx, l.s.db); err != nil {
 		return err
 	}
-	l.conn = &conn{Conn: c}
-	if err := l.conn.setUp(ctx, &l.s.sql); err != nil {
+	// The application may have changed the database of the connection.
+	if _, err = l.conn.ExecContext(ctx, "USE "+identifier(l.s.database)); err == nil {
+		err = l.conn.prepare(ctx, &l.s.sql)
+	}
+	if err != nil {
 		l.disconnect()
 		return err
 	}
 	return ctx.Err()
 }
 
-func (c *conn) setUp(ctx context.Context, st *statements) error {
-	for _, statement := range st.session {
+// connect takes a connection from a pool, and sets up its session.
+func connect(ctx context.Context, db *sql.DB) (*conn, error) {
+	pooled, err := db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{Conn: pooled}
+	for _, statement := range session {
 		if _, err := c.ExecContext(ctx, statement); err != nil {
-			return err
+			c.discard()
+			return nil, err
 		}
 	}
+	return c, nil
+}
+
+// discard closes the connection instead of returning it to the pool, because its session is not
+// set up as the application expects.
+func (c *conn) discard() {
+	c.Raw(func(any) error { return driver.ErrBadConn }) // makes the pool close it
+	c.Close()
+}
+
+// prepare prepares the statements for one name.
+func (c *conn) prepare(ctx context.Context, st *statements) error {
 	_, _, err := c.acquire.prepared(ctx, c, 1, st.acquireOf)
 	if err == nil {
 		_, _, err = c.release.prepared(ctx, c, 1, st.releaseOf)
@@ -211,15 +232,12 @@ func (c *conn) dead(ctx context.Context) bool {
 	}) != nil
 }
 
-// disconnect closes the connection instead of returning it to the pool, because its session is
-// not set up as the application expects. The caller has the turn.
+// disconnect closes the connection. The caller has the turn.
 func (l *lane) disconnect() {
-	if l.conn == nil {
-		return
+	if l.conn != nil {
+		l.conn.discard()
+		l.conn = nil
 	}
-	l.conn.Raw(func(any) error { return driver.ErrBadConn }) // makes the pool close it
-	l.conn.Close()
-	l.conn = nil
 }
 
 // disconnectIdle closes the connection, unless it is in use.

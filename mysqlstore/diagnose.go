@@ -28,7 +28,7 @@ func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) (findings []sto
 		return fail(err)
 	}
 	err := s.gives.use(ctx, func(ctx context.Context, c *conn) error {
-		p := &patient{ctx: ctx, conn: c, prefix: s.prefix}
+		p := &patient{ctx: ctx, conn: c, database: s.database, prefix: s.prefix}
 		var err error
 		if p.vars, err = p.pairs("SHOW VARIABLES"); err != nil {
 			return err
@@ -51,6 +51,7 @@ func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) (findings []sto
 type patient struct {
 	ctx          context.Context
 	conn         *conn
+	database     string
 	prefix       string
 	vars, status map[string]string // by their names in lower case
 }
@@ -85,15 +86,11 @@ func (p *patient) clock() (time.Time, error) {
 
 // identity returns a text that is the same for all clients of the same tables.
 func (p *patient) identity() store.Finding {
-	var database sql.NullString
-	if err := p.conn.QueryRowContext(p.ctx, "SELECT DATABASE()").Scan(&database); err != nil {
-		return diagnosis.Identity.Unknown(err)
-	}
 	server := cmp.Or(p.vars["server_uuid"], p.vars["server_uid"]) // the first is in MySQL, the second in newer versions of MariaDB
 	if server == "" {
 		server = fmt.Sprintf("%s:%s in %s", p.vars["hostname"], p.vars["port"], p.vars["datadir"])
 	}
-	return diagnosis.Identify("server %s, database %s, tables %s…", server, database.String, p.prefix)
+	return diagnosis.Identify("server %s, database %s, tables %s…", server, p.database, p.prefix)
 }
 
 func (p *patient) isMariaDB() bool {

@@ -110,9 +110,9 @@
 // that is not renewed until its deadline is lost. Leases with a TTL of up to 40 seconds keep the
 // connection that renews them.
 //
-// The settings of a *sql.DB do not matter: a connection gets a session of its own (READ
-// COMMITTED, so that no locks on gaps between rows are taken) and is closed instead of being
-// returned to the pool. Only the session variable timestamp must not be set, because it stops the
+// The settings of a *sql.DB do not matter: a connection gets a session of its own (the database that
+// New found, autocommit, READ COMMITTED, so that no locks on gaps between rows are taken) and is
+// closed instead of being returned to the pool. Only the session variable timestamp must not be set, because it stops the
 // clock. binlog_format=STATEMENT does not work with that isolation level: use ROW or MIXED.
 //
 // Taking a free name is one statement and one round trip, and so is releasing it. Several names

@@ -39,6 +39,7 @@ func init() { store.Register("mysql", openURL) }
 type Option func(*config)
 
 type config struct {
+	database  string
 	prefix    string
 	heartbeat time.Duration
 	keepOut   bool // do not create tables
@@ -56,7 +57,8 @@ func NoCreate() Option { return func(c *config) { c.keepOut = true } }
 // is five seconds. All programs that share the tables should use the same value.
 func Heartbeat(d time.Duration) Option { return func(c *config) { c.heartbeat = d } }
 
-// New returns a store in the database that db is connected to. It takes at most two of its
+// New returns a store in the current database of a connection of db. It stays in that database if
+// the application later runs USE on its connections. It takes at most two of the
 // connections, keeps them while they are in use, and sets up their sessions for itself. They do
 // not return to the pool, which opens others instead. The settings of db do not matter, except
 // that its connections must reach the primary, be able to write and be sessions of their own: a
@@ -87,23 +89,42 @@ func open(ctx context.Context, db *sql.DB, c config) (*Store, error) {
 	if c.heartbeat < time.Second {
 		return nil, fmt.Errorf("%w: heartbeat %v: want a second or more", store.ErrInvalid, c.heartbeat)
 	}
+	if db == nil {
+		return nil, errNoPool
+	}
 	const least = 3
 	if most := db.Stats().MaxOpenConnections; most > 0 && most < least {
 		return nil, fmt.Errorf("%w: the pool is limited to %d connections, and the locks may use two of them: want MaxOpenConns of %d or more",
 			store.ErrInvalid, most, least)
 	}
-	err = checkVersion(ctx, db, c.prefix)
-	what := advice(err)
-	if errors.Is(err, errNoTables) && !c.keepOut {
-		err, what = Migrate(ctx, db, c.prefix), "" // its error includes advice
+	err = setUp(ctx, db, func(conn *conn) error { return c.check(ctx, conn) })
+	if isOutcome(err) {
+		return nil, err
 	}
 	if err != nil {
-		if isOutcome(err) {
-			return nil, err
-		}
-		return nil, fmt.Errorf("mysql store: %w%s", err, what)
+		return nil, fmt.Errorf("mysql store: %w", err)
 	}
 	return newStore(db, c), nil
+}
+
+// check finds out the database, and checks its tables.
+func (c *config) check(ctx context.Context, conn *conn) error {
+	var database sql.NullString
+	if err := conn.QueryRowContext(ctx, "SELECT DATABASE()").Scan(&database); err != nil {
+		return err
+	}
+	if !database.Valid {
+		return fmt.Errorf("%w: mysql store: the connections of the pool have no database: name one in the data source name", store.ErrInvalid)
+	}
+	c.database = database.String
+	err := checkVersion(ctx, conn, c.prefix)
+	if errors.Is(err, errNoTables) && !c.keepOut {
+		return migrate(ctx, conn, c.prefix) // its error includes advice
+	}
+	if err != nil {
+		err = fmt.Errorf("%w%s", err, advice(err))
+	}
+	return err
 }
 
 // Pool returns a pool of connections to the database of a store's URL, and the prefix of its

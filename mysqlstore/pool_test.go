@@ -12,6 +12,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/diagnosistest"
 	"github.com/holdfast-lock/holdfast/internal/pooltest"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -178,6 +179,70 @@ func TestSettingsOfThePoolDoNotMatter(t *testing.T) {
 				t.Error("a connection went back to the pool with the settings of the store")
 			}
 		})
+	}
+}
+
+// The tables are created and checked in a session of the store, so that they are complete for
+// everybody when New and Migrate return.
+func TestTablesAreCreatedWithAutocommitOff(t *testing.T) {
+	for what, create := range map[string]func(db *sql.DB) error{
+		"New": func(db *sql.DB) error {
+			s, err := New(db)
+			if err == nil {
+				defer s.Close()
+				granted(t, s, request("n"))
+			}
+			return err
+		},
+		"Migrate": func(db *sql.DB) error { return Migrate(limited(t), db, "") },
+	} {
+		t.Run(what, func(t *testing.T) {
+			db := connectTo(t, func(c *mysql.Config) { c.Params = map[string]string{"autocommit": "0"} })
+			db.SetMaxIdleConns(-1) // otherwise the store could use the connection that has created the tables
+			if err := create(db); err != nil {
+				t.Fatal(err)
+			}
+			s := newIn(t, poolOf(t, databaseOf(t, db), nil), NoCreate())
+			if r := request("n"); what == "New" {
+				refused(t, s, r)
+			} else {
+				granted(t, s, r)
+			}
+		})
+	}
+}
+
+// The application may change the current database of its connections.
+func TestAStoreStaysInTheDatabaseOfNew(t *testing.T) {
+	db, elsewhere := connectTo(t, nil), connectTo(t, nil)
+	newIn(t, elsewhere) // the tables are there as well
+	s := newIn(t, db)
+	other := newIn(t, poolOf(t, databaseOf(t, db), nil))
+	held := request("n")
+	granted(t, other, held)
+	conns := make([]*sql.Conn, 2)
+	for i := range conns {
+		var err error
+		if conns[i], err = db.Conn(limited(t)); err == nil {
+			_, err = conns[i].ExecContext(limited(t), "USE "+databaseOf(t, elsewhere))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range conns {
+		c.Close() // returns it to the pool
+	}
+	refused(t, s, request("n"))
+	out, err := s.Renew(limited(t), []store.Renewal{{Name: held.Name, ID: held.ID, TTL: held.TTL, Mode: held.Mode}})
+	if err != nil || out[0].Status != store.Extended {
+		t.Errorf("Renew: %+v, %v", out, err)
+	}
+	identity := func(s *Store) string {
+		return diagnosistest.Find(t, s.Diagnose(limited(t), time.Minute), "store.identity").Found
+	}
+	if found, want := identity(s), identity(other); found != want {
+		t.Errorf("doctor sees %q, want %q", found, want)
 	}
 }
 

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/go-sql-driver/mysql"
-
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -65,13 +63,35 @@ func Grants(database, prefix, user string) (string, error) {
 // It returns an error that matches store.ErrInvalid if the prefix is malformed or the tables are
 // of a version that this package does not know.
 func Migrate(ctx context.Context, db *sql.DB, prefix string) error {
+	return setUp(ctx, db, func(c *conn) error { return migrate(ctx, c, prefix) })
+}
+
+// setUp calls f with a connection of the pool whose session is set up for it: the application may
+// have turned off autocommit.
+func setUp(ctx context.Context, db *sql.DB, f func(c *conn) error) error {
+	if db == nil {
+		return errNoPool
+	}
+	c, err := connect(ctx, db)
+	if err != nil {
+		return fmt.Errorf("%w%s", err, advice(err))
+	}
+	defer c.discard()
+	// Other programs may be creating the tables.
+	if _, err := c.ExecContext(ctx, fmt.Sprintf("SET SESSION innodb_lock_wait_timeout = %[1]d, lock_wait_timeout = %[1]d", int(setUpTimeout.Seconds()))); err != nil {
+		return err
+	}
+	return f(c)
+}
+
+func migrate(ctx context.Context, c *conn, prefix string) error {
 	text, err := Schema(prefix)
 	if err != nil {
 		return err
 	}
 	// Version 1 is the first, so there is nothing to convert, and every step can be repeated. The
 	// row of meta is written last, so that incomplete tables are not used.
-	err = checkVersion(ctx, db, prefix)
+	err = checkVersion(ctx, c, prefix)
 	if !errors.Is(err, errNoTables) {
 		return err
 	}
@@ -79,7 +99,7 @@ func Migrate(ctx context.Context, db *sql.DB, prefix string) error {
 		if strings.TrimSpace(statement) == "" {
 			continue
 		}
-		if _, err := db.ExecContext(ctx, statement); err != nil {
+		if _, err := c.ExecContext(ctx, statement); err != nil {
 			what := advice(err)
 			if lacksRight(err) {
 				what = ": let a user that may create them run holdfast migrate, or the output of holdfast schema"
@@ -87,23 +107,24 @@ func Migrate(ctx context.Context, db *sql.DB, prefix string) error {
 			return fmt.Errorf("create the tables of the locks: %w%s", err, what)
 		}
 	}
-	return checkVersion(ctx, db, prefix)
+	return checkVersion(ctx, c, prefix)
 }
+
+var errNoPool = fmt.Errorf("%w: mysql store: db is nil", store.ErrInvalid)
 
 var errNoTables = errors.New("the tables of the locks do not exist in this database")
 
 // checkVersion returns nil if the tables can be used, and otherwise an error that says what to
 // do.
-func checkVersion(ctx context.Context, db *sql.DB, prefix string) error {
+func checkVersion(ctx context.Context, c *conn, prefix string) error {
 	prefix, err := checkPrefix(prefix)
 	if err != nil {
 		return err
 	}
 	var found, compatible int
-	err = db.QueryRowContext(ctx, withTables("SELECT version, compatible FROM {{meta}} WHERE one = 1", prefix)).Scan(&found, &compatible)
-	var my *mysql.MySQLError
+	err = c.QueryRowContext(ctx, withTables("SELECT version, compatible FROM {{meta}} WHERE one = 1", prefix)).Scan(&found, &compatible)
 	switch {
-	case errors.Is(err, sql.ErrNoRows), errors.As(err, &my) && my.Number == errNoSuchTable:
+	case errors.Is(err, sql.ErrNoRows) || isNumber(err, errNoSuchTable):
 		return fmt.Errorf("%w (%s…): run holdfast migrate or the output of holdfast schema, or open the store with create=true", errNoTables, prefix)
 	case err != nil:
 		return err
@@ -131,6 +152,9 @@ func checkPrefix(prefix string) (string, error) {
 	}
 	return prefix, nil
 }
+
+// identifier quotes the name of a database.
+func identifier(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
 
 // withTables inserts the names of the tables into a statement.
 func withTables(text, prefix string) string {

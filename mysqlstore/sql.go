@@ -22,18 +22,30 @@ const grantColumns = "id, since, until, data"
 // there are tokens left.
 const maxFast = store.MaxToken / 2
 
+// session are the statements that set up the session of a connection, whatever the settings of the
+// application's connections are.
+var session = []string{
+	// Without locks on gaps between rows, transactions on different names do not block each other.
+	"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE",
+	// All rows are read, and a commit does not begin another transaction.
+	"SET SESSION sql_select_limit = DEFAULT, sql_big_selects = 1, completion_type = 0",
+	// Bytes are not converted.
+	"SET NAMES binary",
+	fmt.Sprintf("SET SESSION autocommit = 1, sql_mode = 'STRICT_ALL_TABLES', innodb_lock_wait_timeout = %[1]d, lock_wait_timeout = %[1]d, wait_timeout = %[2]d",
+		rowPatience, int(serverIdle.Seconds())),
+}
+
 // statements are the statements of one store, with the names of its tables.
 type statements struct {
-	session  []string // set up a connection
-	meta     string   // reads what acquire depends on
-	acquire  string   // prepared: takes names that are free and have no waiters, either all or none
-	release  string   // prepared: releases such names
-	read     string   // reads the rows of names
-	lock     string   // does the same, and locks them
-	exist    string   // which names have rows
-	unlocked string   // which of those rows no other session has locked
-	create   string   // creates the row of a name, unless it exists
-	claims   string   // reads the claims of crowded names
+	meta     string // reads what acquire depends on
+	acquire  string // prepared: takes names that are free and have no waiters, either all or none
+	release  string // prepared: releases such names
+	read     string // reads the rows of names
+	lock     string // does the same, and locks them
+	exist    string // which names have rows
+	unlocked string // which of those rows no other session has locked
+	create   string // creates the row of a name, unless it exists
+	claims   string // reads the claims of crowded names
 	putNames string
 	putClaim string
 	ring     string // tells waiters to ask again
@@ -55,18 +67,6 @@ func newStatements(prefix string) statements {
 	// MariaDB resolves all expressions of a statement in each execution.
 	const taken = "(special OR " + unrepeated + "(until > VALUES(since) OR {{names}}.last >= VALUES(last) - ?))"
 	st := statements{
-		session: []string{
-			// Without locks on gaps between rows, transactions on different names do not block
-			// each other.
-			"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE",
-			// All rows are read, and a commit does not begin another transaction.
-			"SET SESSION sql_select_limit = DEFAULT, sql_big_selects = 1, completion_type = 0",
-			// Bytes are not converted, whatever the settings of the application's connections
-			// are.
-			"SET NAMES binary",
-			fmt.Sprintf("SET SESSION autocommit = 1, sql_mode = 'STRICT_ALL_TABLES', innodb_lock_wait_timeout = %[1]d, lock_wait_timeout = %[1]d, wait_timeout = %[2]d",
-				rowPatience, int(serverIdle.Seconds())),
-		},
 		meta: "SELECT low, compatible FROM {{meta}} WHERE one = 1",
 		acquire: "INSERT INTO {{names}} (name, id, since, until, last, data) VALUES %s" +
 			" ON DUPLICATE KEY UPDATE last = VALUES(last) + 9223372036854775807 * " + taken + ", " + assignments(grantColumns),
@@ -97,9 +97,6 @@ func newStatements(prefix string) statements {
 		remove: "DELETE FROM {{names}} WHERE name IN (%s) AND special & 1 = 0 AND until <= {{now}} - %d AND last <= LEAST(%d, {{now}} - %d)",
 	}
 	st.lock = st.read + " FOR UPDATE"
-	for i, s := range st.session {
-		st.session[i] = withTables(s, prefix)
-	}
 	for _, s := range []*string{
 		&st.meta, &st.acquire, &st.release, &st.read, &st.lock, &st.exist, &st.unlocked, &st.create, &st.claims, &st.putNames, &st.putClaim, &st.ring, &st.stay, &st.delClaim, &st.renew,
 		&st.poll, &st.list, &st.listAll, &st.elect, &st.sweep, &st.remove,

@@ -38,6 +38,7 @@ var (
 type Store struct {
 	db        *sql.DB
 	owned     bool // db is closed with the store
+	database  string
 	prefix    string
 	sql       statements
 	heartbeat time.Duration
@@ -67,7 +68,7 @@ type Store struct {
 }
 
 func newStore(db *sql.DB, c config) *Store {
-	s := &Store{db: db, owned: c.owned, prefix: c.prefix, sql: newStatements(c.prefix), heartbeat: c.heartbeat}
+	s := &Store{db: db, owned: c.owned, database: c.database, prefix: c.prefix, sql: newStatements(c.prefix), heartbeat: c.heartbeat}
 	s.life, s.end = context.WithCancel(context.Background())
 	s.takes, s.gives = s.newLane(), s.newLane()
 	s.takeCalls, s.giveCalls = s.takes.calls(), s.gives.calls()
