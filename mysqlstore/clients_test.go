@@ -35,10 +35,11 @@ func TestSixtyFourClientsLoseNoUpdateAndMeetNoDeadlock(t *testing.T) {
 	for i := range names {
 		mustExec(t, app, fmt.Sprintf("INSERT INTO counter VALUES (%d, 0)", i))
 	}
-	if err := sqlfence.MySQL.CreateTable(t.Context(), app); err != nil {
+	database := databaseOf(t, app)
+	fences := sqlfence.MySQL(database)
+	if err := fences.CreateTable(t.Context(), app); err != nil {
 		t.Fatal(err)
 	}
-	database := databaseOf(t, app)
 	before := deadlockCount(t, app)
 	var done [names]updates
 	ctx, cancel := context.WithTimeout(t.Context(), *clientsTime)
@@ -53,7 +54,7 @@ func TestSixtyFourClientsLoseNoUpdateAndMeetNoDeadlock(t *testing.T) {
 		t.Cleanup(func() { c.Close() })
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				err := oneUpdate(ctx, app, c, rand.IntN(names), rand.IntN(names), &done)
+				err := oneUpdate(ctx, app, fences, c, rand.IntN(names), rand.IntN(names), &done)
 				if err != nil && ctx.Err() == nil {
 					t.Error(err)
 					return
@@ -86,7 +87,7 @@ func TestSixtyFourClientsLoseNoUpdateAndMeetNoDeadlock(t *testing.T) {
 // updates counts the updates of one row.
 type updates struct{ sure, unknown atomic.Int64 }
 
-func oneUpdate(ctx context.Context, app *sql.DB, c *holdfast.Client, i, j int, done *[200]updates) error {
+func oneUpdate(ctx context.Context, app *sql.DB, fences sqlfence.Dialect, c *holdfast.Client, i, j int, done *[200]updates) error {
 	name := func(i int) string { return fmt.Sprint("row:", i) }
 	switch rand.IntN(10) {
 	case 0:
@@ -118,7 +119,7 @@ func oneUpdate(ctx context.Context, app *sql.DB, c *holdfast.Client, i, j int, d
 			return err
 		}
 		defer tx.Rollback()
-		if err := sqlfence.MySQL.Check(ctx, tx, name(i), holdfast.TokenFrom(ctx)); err != nil {
+		if err := fences.Check(ctx, tx, name(i), holdfast.TokenFrom(ctx)); err != nil {
 			return err
 		}
 		var n int

@@ -17,8 +17,7 @@ var databases atomic.Int64
 func TestFence(t *testing.T) {
 	p := server(t)
 	sqlfencetest.Run(t, sqlfencetest.Database{
-		Dialect: sqlfence.PostgreSQL,
-		Open: func(t testing.TB) *sql.DB {
+		Open: func(t testing.TB) (*sql.DB, sqlfence.Dialect) {
 			name := fmt.Sprintf("fence%d", databases.Add(1))
 			p.Must("CREATE DATABASE " + name)
 			db, err := sql.Open("pgx", "postgres://postgres@"+p.Addr()+"/"+name+"?sslmode=disable")
@@ -26,7 +25,10 @@ func TestFence(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { db.Close() })
-			return db
+			return db, sqlfence.PostgreSQL("public")
+		},
+		Elsewhere: func(testing.TB) (create, use string, there sqlfence.Dialect) {
+			return `CREATE SCHEMA "else""where"`, `SET search_path TO "else""where", public`, sqlfence.PostgreSQL(`else"where`)
 		},
 	})
 }

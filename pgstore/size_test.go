@@ -39,7 +39,7 @@ func TestManyClientsLoseNoUpdateAndSeeNoDeadlock(t *testing.T) {
 	p := servers.StartPostgres(t, servers.PostgresOptions{NoSync: *long == 0, Config: []string{"max_connections=300", "autovacuum_naptime=5s"}})
 	p.Must("CREATE TABLE fenced (name text PRIMARY KEY, n bigint NOT NULL) WITH (fillfactor = 50)")
 	p.Must(fmt.Sprintf("INSERT INTO fenced SELECT 'name' || i, 0 FROM generate_series(0, %d) i", names-1))
-	p.Must(sqlfence.PostgreSQL.Schema())
+	p.Must(sqlfence.PostgreSQL("public").Schema())
 	pool := newPool(t, p.URL(), 16)
 	var done atomic.Int64
 	var wg sync.WaitGroup

@@ -17,8 +17,7 @@ import (
 
 func TestStaleTokensAreRefusedInTheDatabase(t *testing.T) {
 	sqlfencetest.Run(t, sqlfencetest.Database{
-		Dialect: sqlfence.SQLite,
-		Open: func(t testing.TB) *sql.DB {
+		Open: func(t testing.TB) (*sql.DB, sqlfence.Dialect) {
 			t.Helper()
 			path := filepath.Join(t.TempDir(), "app.db")
 			db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(10000)&_pragma=journal_mode(wal)&_txlock=immediate")
@@ -26,7 +25,7 @@ func TestStaleTokensAreRefusedInTheDatabase(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { db.Close() })
-			return db
+			return db, sqlfence.SQLite
 		},
 	})
 }

@@ -34,6 +34,10 @@
 // The database need not be the one that keeps the locks. The table grows by one row for each
 // resource. Its rows are never removed automatically, because a holder can be paused for any
 // time. All tokens of a resource must come from exclusive leases of one name.
+//
+// All transactions have to check the same table. On a server with several databases or schemas,
+// the current one may differ between the connections of a pool, so [MySQL] and [PostgreSQL] take
+// the one that has the table.
 package sqlfence
 
 import (
@@ -41,12 +45,13 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/holdfast-lock/holdfast/fence"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A Dialect is a kind of database.
+// A Dialect is a kind of database, and the place of the table in it.
 type Dialect struct {
 	name   string
 	create string
@@ -54,7 +59,11 @@ type Dialect struct {
 
 	// byInsertID says that the check returns the token as the last insert ID, and no rows.
 	byInsertID bool
+
+	err error // what is wrong with the dialect
 }
+
+const table = "holdfast_fences"
 
 // SQLite is the dialect of SQLite 3.35 and later, with any driver.
 var SQLite = Dialect{
@@ -68,32 +77,48 @@ var SQLite = Dialect{
 	RETURNING token`,
 }
 
-// MySQL is the dialect of MySQL 8 and MariaDB 10.11 and later, with the driver
-// github.com/go-sql-driver/mysql. The table needs an engine with transactions, such as InnoDB.
-var MySQL = Dialect{
-	name: "MySQL",
-	create: `CREATE TABLE IF NOT EXISTS holdfast_fences (
+// MySQL returns the dialect of MySQL 8 and MariaDB 10.11 and later, with the driver
+// github.com/go-sql-driver/mysql, for a table in that database. The table needs an engine with
+// transactions, such as InnoDB.
+func MySQL(database string) Dialect {
+	return Dialect{
+		name: "MySQL",
+		create: `CREATE TABLE IF NOT EXISTS holdfast_fences (
 	resource VARBINARY(512) NOT NULL,
 	token    BIGINT         NOT NULL,
 	PRIMARY KEY (resource)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC`,
-	check: `INSERT INTO holdfast_fences (resource, token) VALUES (?, LAST_INSERT_ID(?))
+		check: `INSERT INTO holdfast_fences (resource, token) VALUES (?, LAST_INSERT_ID(?))
 	ON DUPLICATE KEY UPDATE token = LAST_INSERT_ID(GREATEST(token, VALUES(token)))`,
-	byInsertID: true,
+		byInsertID: true,
+	}.in("database", database, "`")
 }
 
-// PostgreSQL is the dialect of PostgreSQL 9.5 and later, with any driver. With the isolation level
-// repeatable read or serializable, a transaction may fail to serialize if another one checks the
-// same resource at the same time. Retry it, like every such transaction.
-var PostgreSQL = Dialect{
-	name: "PostgreSQL",
-	create: `CREATE TABLE IF NOT EXISTS holdfast_fences (
+// PostgreSQL returns the dialect of PostgreSQL 9.5 and later, with any driver, for a table in that
+// schema, such as "public". With the isolation level repeatable read or serializable, a transaction
+// may fail to serialize if another one checks the same resource at the same time. Retry it, like
+// every such transaction.
+func PostgreSQL(schema string) Dialect {
+	return Dialect{
+		name: "PostgreSQL",
+		create: `CREATE TABLE IF NOT EXISTS holdfast_fences (
 	resource TEXT COLLATE "C" PRIMARY KEY,
 	token    BIGINT NOT NULL
 ) WITH (fillfactor = 70)`,
-	check: `INSERT INTO holdfast_fences AS f (resource, token) VALUES ($1, $2)
+		check: `INSERT INTO holdfast_fences AS f (resource, token) VALUES ($1, $2)
 	ON CONFLICT (resource) DO UPDATE SET token = greatest(f.token, excluded.token)
 	RETURNING token`,
+	}.in("schema", schema, `"`)
+}
+
+// in returns the dialect for a table in a place, whose name is quoted.
+func (d Dialect) in(kind, place, quote string) Dialect {
+	if place == "" || strings.Contains(place, "\x00") {
+		d.err = fmt.Errorf("holdfast: %w: fencing tokens: %s %q: want the name of the %s with the table %s", store.ErrInvalid, kind, place, kind, table)
+	}
+	qualified := quote + strings.ReplaceAll(place, quote, quote+quote) + quote + "." + table
+	d.create, d.check = strings.Replace(d.create, table, qualified, 1), strings.Replace(d.check, table, qualified, 1)
+	return d
 }
 
 // An Execer is a *sql.DB, a *sql.Conn or a *sql.Tx.
@@ -112,7 +137,12 @@ func (d Dialect) String() string { return d.name }
 
 // CreateTable creates the table holdfast_fences, unless it exists. It is for programs without
 // schema migrations. Programs that have migrations use the statement of [Dialect.Schema] there.
+// It returns an error that matches holdfast.ErrInvalid if the name of the database or schema is
+// empty, and otherwise the error of the database.
 func (d Dialect) CreateTable(ctx context.Context, db Execer) error {
+	if d.err != nil {
+		return d.err
+	}
 	if _, err := db.ExecContext(ctx, d.create); err != nil {
 		return fmt.Errorf("holdfast: create the table of fencing tokens: %w", err)
 	}
@@ -130,11 +160,8 @@ func (d Dialect) Schema() string { return d.create }
 // holdfast.ErrInvalid if no lease can have that token or the resource is not a valid name, and
 // otherwise the error of the database.
 func (d Dialect) Check(ctx context.Context, tx Querier, resource string, token int64) error {
-	if err := store.CheckName(resource); err != nil {
-		return fmt.Errorf("holdfast: fenced resource: %w", err)
-	}
-	if token < 1 || token > store.MaxToken {
-		return fmt.Errorf("holdfast: %w: fencing token %d: want what Lease.Token returned, a number from 1 to 2^53-1", store.ErrInvalid, token)
+	if err := d.valid(resource, token); err != nil {
+		return err
 	}
 	highest, err := d.raise(ctx, tx, resource, token)
 	if err != nil {
@@ -142,6 +169,20 @@ func (d Dialect) Check(ctx context.Context, tx Querier, resource string, token i
 	}
 	if highest > token {
 		return &fence.StaleError{Token: token, Highest: highest}
+	}
+	return nil
+}
+
+// valid returns an error if the dialect, the resource or the token is invalid.
+func (d Dialect) valid(resource string, token int64) error {
+	if d.err != nil {
+		return d.err
+	}
+	if err := store.CheckName(resource); err != nil {
+		return fmt.Errorf("holdfast: fenced resource: %w", err)
+	}
+	if token < 1 || token > store.MaxToken {
+		return fmt.Errorf("holdfast: %w: fencing token %d: want what Lease.Token returned, a number from 1 to 2^53-1", store.ErrInvalid, token)
 	}
 	return nil
 }
@@ -169,5 +210,19 @@ func (d Dialect) raise(ctx context.Context, tx Querier, resource string, token i
 // the newest holder. It returns an error that matches holdfast.ErrInvalid if no lease can have
 // that token or the resource is not a valid name, and otherwise the error of the database.
 func (d Dialect) Raise(ctx context.Context, db *sql.DB, resource string, token int64) error {
-	return d.Check(ctx, db, resource, token) // a statement by itself is a transaction
+	if err := d.valid(resource, token); err != nil {
+		return err
+	}
+	tx, err := db.BeginTx(ctx, nil) // the connections of db may not commit by themselves
+	if err != nil {
+		return fmt.Errorf("holdfast: raise fencing token of %q: %w", resource, err)
+	}
+	defer tx.Rollback()
+	if err := d.Check(ctx, tx, resource, token); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("holdfast: raise fencing token of %q: %w", resource, err)
+	}
+	return nil
 }
