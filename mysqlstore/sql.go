@@ -70,7 +70,7 @@ func newStatements(prefix string) statements {
 		meta: "SELECT low, compatible FROM {{meta}} WHERE one = 1",
 		acquire: "INSERT INTO {{names}} (name, id, since, until, last, data) VALUES %s" +
 			" ON DUPLICATE KEY UPDATE last = VALUES(last) + 9223372036854775807 * " + taken + ", " + assignments(grantColumns),
-		release: "UPDATE {{names}} SET until = 0 WHERE name %s AND id %s AND until > {{now}} AND special = 0",
+		release: "UPDATE {{names}} FORCE INDEX (PRIMARY) SET until = 0 WHERE name %s AND id %s AND until > {{now}} AND special = 0",
 		read: "SELECT {{now}}, (SELECT compatible FROM {{meta}} WHERE one = 1), name, special, last, " + grantColumns +
 			" FROM {{names}} FORCE INDEX (PRIMARY) WHERE name IN (%s) ORDER BY name",
 		exist:    "SELECT name FROM {{names}} FORCE INDEX (PRIMARY) WHERE name IN (%s)",
@@ -85,7 +85,7 @@ func newStatements(prefix string) statements {
 		ring:     "UPDATE {{claims}} FORCE INDEX (PRIMARY) SET rung = 1 WHERE %s",
 		stay:     "UPDATE {{claims}} FORCE INDEX (PRIMARY) SET until = {{now}} + %d WHERE rung = 0 AND until > {{now}} AND (%s)",
 		delClaim: "DELETE c FROM {{claims}} c FORCE INDEX (PRIMARY) WHERE %s", // a scan would wait for rows of other names
-		renew:    "UPDATE {{names}} SET until = {{now}} + %d WHERE name IN (%s) AND id IN (%s) AND LEFT(data, 4) = '%d 0 ' AND until > {{now}}",
+		renew:    "UPDATE {{names}} FORCE INDEX (PRIMARY) SET until = {{now}} + %d WHERE name IN (%s) AND id IN (%s) AND LEFT(data, 4) = '%d 0 ' AND until > {{now}}",
 		poll: "SELECT name, id, rung, (SELECT COUNT(*) FROM {{claims}} f WHERE f.name = c.name AND f.seq > 0 AND f.seq < c.seq)" +
 			" FROM {{claims}} c WHERE %s",
 		list: "SELECT {{now}}, name, special, last, " + grantColumns + " FROM {{names}} FORCE INDEX (PRIMARY)" +
@@ -94,7 +94,7 @@ func newStatements(prefix string) statements {
 			" WHERE name IN (%s) AND until > {{now}} ORDER BY name, seq",
 		elect:  "UPDATE {{meta}} SET swept = {{now}} WHERE one = 1 AND (swept <= {{now}} - %d OR swept > {{now}})",
 		sweep:  "SELECT name, special & 1, until <= {{now}} - %d FROM {{names}} WHERE name > %s ORDER BY name LIMIT %d",
-		remove: "DELETE FROM {{names}} WHERE name IN (%s) AND special & 1 = 0 AND until <= {{now}} - %d AND last <= LEAST(%d, {{now}} - %d)",
+		remove: "DELETE n FROM {{names}} n FORCE INDEX (PRIMARY) WHERE name IN (%s) AND special & 1 = 0 AND until <= {{now}} - %d AND last <= LEAST(%d, {{now}} - %d)",
 	}
 	st.lock = st.read + " FOR UPDATE"
 	for _, s := range []*string{

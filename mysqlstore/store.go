@@ -308,6 +308,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	}
 	switch {
 	case err == nil:
+		s.sweepSometimes()
 		return r.outcomes, nil
 	case ctx.Err() != nil:
 		return nil, s.usedUp(ctx.Err())

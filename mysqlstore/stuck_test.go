@@ -4,8 +4,12 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/servers"
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/store"
@@ -122,4 +126,113 @@ func TestLockedClaimsHoldUpTheirNameOnly(t *testing.T) {
 	mustExec(t, db, "UPDATE holdfast_claims SET until = since + 1 WHERE name = 'other' AND seq < 12")
 	release(t, holder, holding)
 	granted(t, s, last)
+}
+
+// lockWaits returns how often sessions of a server have waited for a row.
+func lockWaits(t testing.TB, db *sql.DB) (n int) {
+	t.Helper()
+	if err := db.QueryRow("SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_waits'").Scan(new(string), &n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// A statement on some names does not wait for the row of another one, even if they are most of the
+// table, and a sweep does not wait for any row.
+func TestARowThatIsLockedDelaysNoStatementOnOtherNames(t *testing.T) {
+	server := servers.StartMariaDB(t, servers.MariaDBOptions{})
+	const names = 20
+	held := make([]store.Request, names)
+	renewAll := func(t *testing.T, s *Store) {
+		renewals := make([]store.Renewal, names)
+		for i, r := range held {
+			renewals[i] = store.Renewal{Name: r.Name, ID: r.ID, TTL: r.TTL, Mode: r.Mode}
+		}
+		out, err := s.Renew(limited(t), renewals)
+		if err != nil || slices.ContainsFunc(out, func(r store.Renewed) bool { return r.Status != store.Extended }) {
+			t.Errorf("Renew: %+v, %v", out, err)
+		}
+	}
+	for what, test := range map[string]struct {
+		lock string
+		do   func(t *testing.T, s *Store)
+	}{
+		"renew":                                {"stuck", renewAll},
+		"sweep, a name in use is locked":       {"stuck", nil},
+		"sweep, an unused name is locked":      {"unused 7", nil},
+		"sweep, a name with waiters is locked": {"crowded", nil},
+		"release": {"stuck", func(t *testing.T, s *Store) {
+			var calls []*call
+			for _, r := range held {
+				calls = append(calls, releaseCall(r.Name, r.ID, store.Keep{}))
+			}
+			s.gives.send(limited(t), calls)
+			for _, c := range calls {
+				if c.err != nil {
+					t.Errorf("release %q: %v", c.name, c.err)
+				}
+			}
+		}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			db := poolAt(t, server, nil)
+			s := newIn(t, db)
+			s.sweep.next = time.Now().Add(time.Hour) // it sweeps only when the test calls sweepNow
+			mustExec(t, db, "DELETE FROM holdfast_names", "DELETE FROM holdfast_claims", "UPDATE holdfast_meta SET low = 1000, swept = 0")
+			granted(t, s, request("stuck"))
+			granted(t, s, request("crowded"))
+			behind := request("crowded")
+			behind.Queue = true
+			refused(t, s, behind)
+			for i := range held {
+				if test.do != nil {
+					held[i] = request(fmt.Sprint("held ", i))
+					granted(t, s, held[i])
+				} else {
+					mustExec(t, db, fmt.Sprintf("INSERT INTO holdfast_names (name, last) VALUES ('unused %d', 1)", i))
+				}
+			}
+			lockRow(t, db, test.lock)
+			before := lockWaits(t, db)
+			left := 2 // stuck and crowded
+			if test.do != nil {
+				test.do(t, s)
+				left += names
+			} else if err := s.sweepNow(limited(t)); err != nil {
+				t.Error(err)
+			}
+			if strings.HasPrefix(test.lock, "unused") {
+				left++
+			}
+			if n := lockWaits(t, db) - before; n != 0 {
+				t.Errorf("waited for a row %d times", n)
+			}
+			if n := countNames(t, db); n != left {
+				t.Errorf("%d rows are left, want %d", n, left)
+			}
+		})
+	}
+}
+
+// A program may hold its locks for months, and take no others.
+func TestAProgramThatOnlyRenewsSweeps(t *testing.T) {
+	db := connectTo(t, nil)
+	s := newIn(t, db)
+	r := request("n")
+	granted(t, s, r)
+	eventually(t, "the sweep of Acquire has ended", func() bool {
+		var swept int64
+		if err := db.QueryRow("SELECT swept FROM holdfast_meta").Scan(&swept); err != nil {
+			t.Fatal(err)
+		}
+		return swept > 0
+	})
+	s.sweep.mu.Lock()
+	s.sweep.next = time.Time{} // as after ten seconds
+	s.sweep.mu.Unlock()
+	mustExec(t, db, "UPDATE holdfast_meta SET low = 1000, swept = 0", "INSERT INTO holdfast_names (name, last) VALUES ('unused', 1)")
+	if _, err := s.Renew(limited(t), []store.Renewal{{Name: r.Name, ID: r.ID, TTL: r.TTL, Mode: r.Mode}}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the unused row is removed", func() bool { return countNames(t, db) == 1 })
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -100,18 +101,22 @@ func (s *Store) sweepPart(ctx context.Context, low int64) (more bool, err error)
 			n++
 			return nil
 		})
-		if err != nil || len(unused) == 0 {
+		if err == nil {
+			err = s.removeUnused(ctx, c, unused, low)
+		}
+		if err != nil || len(crowded) == 0 {
 			return err
 		}
-		_, err = c.exec(ctx, fmt.Sprintf(s.sql.remove, literals(unused), sweepIdle.Microseconds(), low, sweepEvery.Microseconds()))
+		locked, err := s.lockedNames(ctx, c, crowded)
+		crowded = slices.DeleteFunc(crowded, func(name string) bool { return locked[name] })
 		return err
 	})
 	if err != nil {
 		return false, err
 	}
-	if len(crowded) > 0 { // ends claims that have expired, and wakes the waiters behind them
+	for names := range slices.Chunk(crowded, maxBatch) { // ends claims that have expired, and wakes the waiters behind them
 		var calls []*call
-		for _, name := range crowded {
+		for _, name := range names {
 			calls = append(calls, &call{name: name, do: func(*entry) error { return nil }})
 		}
 		s.gives.send(context.Background(), calls)
@@ -121,4 +126,26 @@ func (s *Store) sweepPart(ctx context.Context, low int64) (more bool, err error)
 		return false, nil
 	}
 	return true, nil
+}
+
+// removeUnused removes rows that are not in use. It leaves those that other sessions have locked to
+// the next sweep, because waiting for them would delay renewals.
+func (s *Store) removeUnused(ctx context.Context, c *conn, names []string, low int64) error {
+	if len(names) == 0 {
+		return nil
+	}
+	return c.inTransaction(ctx, func() error {
+		var unlocked []string
+		err := c.query(ctx, fmt.Sprintf(s.sql.unlocked, literals(names)), func(rows *sql.Rows) error {
+			var name string
+			err := rows.Scan(&name)
+			unlocked = append(unlocked, name)
+			return err
+		})
+		if err != nil || len(unlocked) == 0 {
+			return err
+		}
+		_, err = c.exec(ctx, fmt.Sprintf(s.sql.remove, literals(unlocked), sweepIdle.Microseconds(), low, sweepEvery.Microseconds()))
+		return err
+	})
 }
