@@ -45,6 +45,8 @@ func TestOpenExplainsABadURLWithoutShowingThePassword(t *testing.T) {
 		{"nosuch://user:%zz@host", "percent-encode"},
 		{"nosuch://host?%zz", "malformed parameters"},
 		{"nosuch://a,,b", "malformed host"},
+		{"nosuch://u:s3cret@host:99999", "malformed host"},
+		{"nosuch://u:s3cret@host:0", "malformed host"},
 		{"nosuch:%zz", "malformed path"},
 		{"nosuch:a\nb", "control character"},
 	} {

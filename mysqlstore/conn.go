@@ -41,8 +41,10 @@ const (
 const (
 	errWrongPassword    = 1045
 	errNoSuchTable      = 1146
+	errUserConns        = 1203 // max_user_connections of the server
 	errRowLocked        = 1205
 	errDeadlock         = 1213
+	errUserLimit        = 1226 // MAX_USER_CONNECTIONS of the user
 	errColumnOutOfRange = 1264
 	errManyStatements   = 1461 // max_prepared_stmt_count
 	errOutOfRange       = 1690 // a name is not free: see statements.acquire

@@ -78,6 +78,16 @@ func (p *patient) variable(name string) (string, error) {
 	return value, nil
 }
 
+// count returns a number from the status of the server. MySQL shows none of the replication to every
+// user.
+func (p *patient) count(name string) (int, error) {
+	value, ok := p.status[name]
+	if !ok {
+		return 0, diagnosis.ErrNotApplicable
+	}
+	return strconv.Atoi(value)
+}
+
 func (p *patient) clock() (time.Time, error) {
 	var micros int64
 	err := p.conn.QueryRowContext(p.ctx, "SELECT "+nowSQL).Scan(&micros)
@@ -207,6 +217,34 @@ var probes = []diagnosis.Probe[*patient]{
 			"other engines have no transactions and lose rows in a crash: two clients may hold one name",
 			"ALTER TABLE … ENGINE = InnoDB for all tables of the locks"),
 		Look: (*patient).otherEngines,
+	},
+	{
+		Check: diagnosis.New("mysql.replica", store.LevelWarning,
+			"the server is a replica: the primary does not have the locks that are taken here, and programs that connect to the primary may hold them too",
+			"let all programs that lock connect to the primary, and set read_only = ON at its replicas"),
+		Look: func(p *patient) (bool, string, error) {
+			running, err := p.count("slaves_running")
+			if running > 0 {
+				return true, "it copies another server", err
+			}
+			return false, "it copies no other server", err
+		},
+	},
+	{
+		Check: diagnosis.New("mysql.replication", store.LevelWarning,
+			"a replica may lack the newest grants: if it becomes the primary, two clients may hold one name for up to a TTL",
+			"rpl_semi_sync_master_enabled = ON, rpl_semi_sync_master_wait_point = AFTER_SYNC and a long rpl_semi_sync_master_timeout, with rpl_semi_sync_slave_enabled = ON at the replicas; or check tokens where locks matter"),
+		Look: func(p *patient) (bool, string, error) {
+			replicas, err := p.count("slaves_connected")
+			if err != nil || replicas == 0 {
+				return false, "no replica is connected", err
+			}
+			if status := p.status["rpl_semi_sync_master_status"]; status != "ON" {
+				return true, "commits do not wait for a replica", nil
+			}
+			point := p.vars["rpl_semi_sync_master_wait_point"]
+			return point != "AFTER_SYNC", "commits wait for a replica, " + point, nil
+		},
 	},
 	{
 		Check: diagnosis.New("mysql.several-primaries", store.LevelWarning,

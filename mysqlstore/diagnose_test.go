@@ -78,6 +78,39 @@ func TestDiagnoseFindsWhatIsSetUpWrongly(t *testing.T) {
 		mustExec(t, admin, "CREATE USER 'open'@'%' IDENTIFIED BY ''", "GRANT ALL ON locks.* TO 'open'@'%'")
 		seen.Look(t, "mysql://open@"+multiplex(t, server.Addr())+"/"+servers.MariaDBDatabase, 30*time.Second, "mysql.session failure")
 	})
+	t.Run("replicas", func(t *testing.T) {
+		replica := servers.StartMariaDB(t, servers.MariaDBOptions{Durable: true, Config: []string{"--server-id=2"}})
+		copying := poolAt(t, replica, nil)
+		start := func() {
+			mustExec(t, copying, "START SLAVE")
+			eventually(t, "the replica is connected", func() bool {
+				var n int
+				if err := admin.QueryRow("SHOW GLOBAL STATUS LIKE 'Slaves_connected'").Scan(new(string), &n); err != nil {
+					t.Fatal(err)
+				}
+				return n == 1
+			})
+		}
+		mustExec(t, copying, fmt.Sprintf("CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = %d, MASTER_USER = '%s', MASTER_PASSWORD = '%s', MASTER_USE_GTID = slave_pos",
+			server.Port, servers.MariaDBUser, servers.MariaDBPassword))
+		start()
+		seen.Look(t, app, 30*time.Second, "mysql.replication warning")
+		var position string
+		if err := admin.QueryRow("SELECT @@gtid_binlog_pos").Scan(&position); err != nil {
+			t.Fatal(err)
+		}
+		mustExec(t, copying, fmt.Sprintf("DO MASTER_GTID_WAIT('%s', %v)", position, patience.Seconds()))
+		seen.Look(t, replica.URL(replica.Addr()), 30*time.Second, "mysql.replica warning")
+
+		mustExec(t, copying, "STOP SLAVE", "SET GLOBAL rpl_semi_sync_slave_enabled = 1")
+		mustExec(t, admin, "SET GLOBAL rpl_semi_sync_master_enabled = 1")
+		start()
+		seen.Look(t, app, 30*time.Second, "mysql.replication warning") // it waits after the commit
+		mustExec(t, admin, "SET GLOBAL rpl_semi_sync_master_wait_point = AFTER_SYNC")
+		seen.Look(t, app, 30*time.Second)
+		mustExec(t, admin, "SET GLOBAL rpl_semi_sync_master_enabled = 0")
+		mustExec(t, copying, "STOP SLAVE")
+	})
 	t.Run("Galera", func(t *testing.T) {
 		member := servers.StartMariaDB(t, servers.MariaDBOptions{Durable: true, Config: []string{
 			"--wsrep-on=ON", "--wsrep-provider=/usr/lib/galera/libgalera_smm.so", "--wsrep-cluster-address=gcomm://", "--binlog-format=ROW",

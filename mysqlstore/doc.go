@@ -103,7 +103,8 @@
 // renew them. A call that releases a name uses the first one if it is free, and the second one
 // otherwise. Calls that arrive while a connection is in use share a statement or a transaction. If
 // the context of a call ends, its statements in flight have 100 ms to complete, unless other calls
-// share them. Then the connection is closed, and the next call opens another.
+// share them. Then the connection is closed, and the next call opens another. A user with
+// MAX_USER_CONNECTIONS needs two connections for each program, and those of the application.
 //
 // Connections that are not in use are closed after 15 seconds. If the application uses up its pool
 // after that, calls fail as if the server did not answer, with an error that says so, and a lease

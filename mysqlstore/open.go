@@ -22,6 +22,10 @@ const (
 	// dialTimeout bounds one attempt to connect. The caller's context bounds it as well.
 	dialTimeout = 5 * time.Second
 
+	// leastConns is how many connections a store needs. An application that shares its pool needs
+	// one more.
+	leastConns = 2
+
 	// setUpTimeout bounds how long New checks the tables, and creates them if they are missing.
 	setUpTimeout = 10 * time.Second
 )
@@ -66,8 +70,9 @@ func Heartbeat(d time.Duration) Option { return func(c *config) { c.heartbeat = 
 // Every further store on the same pool needs two more.
 //
 // If the tables do not exist, New creates them (see [NoCreate] and [Migrate]). It returns an error
-// that matches store.ErrInvalid for a malformed prefix, for a pool that is too small, and for
-// tables that need a newer version of this package. Closing the store does not close db.
+// that matches store.ErrInvalid if db is nil, for a malformed prefix, for a pool or a user that is
+// limited to too few connections, and for tables that need a newer version of this package. Closing
+// the store does not close db.
 func New(db *sql.DB, opts ...Option) (*Store, error) {
 	var c config
 	for _, opt := range opts {
@@ -92,10 +97,9 @@ func open(ctx context.Context, db *sql.DB, c config) (*Store, error) {
 	if db == nil {
 		return nil, errNoPool
 	}
-	const least = 3
-	if most := db.Stats().MaxOpenConnections; most > 0 && most < least {
+	if most := db.Stats().MaxOpenConnections; most > 0 && most < leastConns+1 {
 		return nil, fmt.Errorf("%w: the pool is limited to %d connections, and the locks may use two of them: want MaxOpenConns of %d or more",
-			store.ErrInvalid, most, least)
+			store.ErrInvalid, most, leastConns+1)
 	}
 	err = setUp(ctx, db, func(conn *conn) error { return c.check(ctx, conn) })
 	if isOutcome(err) {
@@ -107,11 +111,19 @@ func open(ctx context.Context, db *sql.DB, c config) (*Store, error) {
 	return newStore(db, c), nil
 }
 
-// check finds out the database, and checks its tables.
+// check finds out the database, and checks its tables and the limit of the user.
 func (c *config) check(ctx context.Context, conn *conn) error {
 	var database sql.NullString
-	if err := conn.QueryRowContext(ctx, "SELECT DATABASE()").Scan(&database); err != nil {
+	var most int
+	if err := conn.QueryRowContext(ctx, "SELECT DATABASE(), @@max_user_connections").Scan(&database, &most); err != nil {
 		return err
+	}
+	least := leastConns
+	if !c.owned {
+		least++
+	}
+	if most > 0 && most < least {
+		return fmt.Errorf("%w: mysql store: the user is limited to %d connections: want MAX_USER_CONNECTIONS of %d or more for each program", store.ErrInvalid, most, least)
 	}
 	if !database.Valid {
 		return fmt.Errorf("%w: mysql store: the connections of the pool have no database: name one in the data source name", store.ErrInvalid)

@@ -3,11 +3,14 @@ package mysqlstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/url"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/go-sql-driver/mysql"
 
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
@@ -18,6 +21,7 @@ func TestOpenRefusesMalformedURLsAndSaysWhatToWrite(t *testing.T) {
 		{"mysql://u:sEcReT@h", "mysql://USER:PASSWORD@HOST:3306/DATABASE"},
 		{"mysql://u:sEcReT@h/a/b", "mysql://USER:PASSWORD@HOST:3306/DATABASE"},
 		{"mysql://u:sEcReT@h,i/db", "one host"},
+		{"mysql://u:sEcReT@h:99999/db", "malformed host"},
 		{"mysql://u:sEcReT@h/db?charset=latin1", "unknown parameter"},
 		{"mysql://u:sEcReT@h/db?create=maybe", "want true or false"},
 		{"mysql://u:sEcReT@h/db?tls=maybe", "want true or false"},
@@ -84,6 +88,50 @@ func TestAnEncryptedConnectionChecksTheServersCertificate(t *testing.T) {
 		if s, err := store.Open(limited(t), bad); err == nil {
 			s.Close()
 			t.Errorf("%s: opened", what)
+		}
+	}
+}
+
+func TestAMissingPoolIsInvalid(t *testing.T) {
+	if _, err := New(nil); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("New: %v, want ErrInvalid", err)
+	}
+	if err := Migrate(t.Context(), nil, ""); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("Migrate: %v, want ErrInvalid", err)
+	}
+}
+
+// A store that can open one connection only grants names and does not renew them.
+func TestAUserWithTooFewConnectionsIsRefused(t *testing.T) {
+	admin := poolOf(t, servers.MariaDBDatabase, nil)
+	newIn(t, admin)
+	for limit, fits := range map[int]bool{1: false, 2: true} {
+		user := fmt.Sprint("limited", limit)
+		mustExec(t, admin, fmt.Sprintf("CREATE USER '%s'@'%%' IDENTIFIED BY 'sEcReT' WITH MAX_USER_CONNECTIONS %d", user, limit), "GRANT ALL ON "+servers.MariaDBDatabase+".* TO "+user)
+		url := strings.Replace(one.URL(one.Addr()), "test:test", user+":sEcReT", 1)
+		s, err := store.Open(limited(t), url)
+		if !fits {
+			if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "MAX_USER_CONNECTIONS") || strings.Contains(err.Error(), "sEcReT") {
+				t.Errorf("limit %d: %v, want an ErrInvalid that names MAX_USER_CONNECTIONS", limit, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		r := request(user)
+		granted(t, s, r)
+		out, err := s.Renew(limited(t), []store.Renewal{{Name: r.Name, ID: r.ID, TTL: r.TTL, Mode: r.Mode}})
+		if err != nil || out[0].Status != store.Extended {
+			t.Errorf("limit %d: %+v, %v", limit, out, err)
+		}
+		// On an application's pool, the application needs a connection too.
+		pool := poolOf(t, servers.MariaDBDatabase, func(c *mysql.Config) { c.User, c.Passwd = user, "sEcReT" })
+		s.Close()
+		eventually(t, "the server has closed the connections", func() bool { return pool.Ping() == nil })
+		if _, err := New(pool); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "MAX_USER_CONNECTIONS") {
+			t.Errorf("New with the limit %d: %v, want an ErrInvalid that names MAX_USER_CONNECTIONS", limit, err)
 		}
 	}
 }

@@ -181,6 +181,8 @@ func advice(err error) string {
 		return ": the server is read-only; connect to the primary"
 	case lacksRight(err):
 		return ": the user lacks a right, or the tables do not exist: run holdfast migrate, and the GRANT statements of the package documentation, which are also in holdfast help schema"
+	case isNumber(err, errUserConns, errUserLimit):
+		return ": the user has too few connections: a program that locks needs two; raise MAX_USER_CONNECTIONS of the user"
 	case isNumber(err, errWrongPassword):
 		return ": check the user and the password"
 	case wrongDatabase(err):

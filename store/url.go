@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -92,7 +93,7 @@ func validHost(s string) bool {
 	host, port := s, ""
 	if i := strings.LastIndexByte(s, ':'); i > strings.LastIndexByte(s, ']') {
 		host, port = s[:i], s[i+1:]
-		if port == "" || len(port) > 5 || strings.Trim(port, "0123456789") != "" {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 			return false
 		}
 	}
