@@ -121,7 +121,7 @@ func TestDiagnoseFindsWhatIsSetUpWrongly(t *testing.T) {
 			db, err := sql.Open("mysql", member.DSN())
 			if err == nil {
 				defer db.Close()
-				err = db.Ping()
+				_, err = db.Exec("CREATE TABLE IF NOT EXISTS ready (n INT)")
 			}
 			return err
 		})
