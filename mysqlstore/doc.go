@@ -90,12 +90,16 @@
 //
 // MySQL cannot notify a client, so a store with waiters polls, with one statement for all waiters
 // that are due. It checks the first waiter every 2 ms at first, and the waiters behind it less
-// often. The longer they wait, the less often it checks them. The delay with which a waiter
-// learns of its turn is at most about a sixteenth of the time it has waited, and at most half a
-// second. Goroutines of one process hand a name over without the server. A waiter that dies keeps
-// its place for five seconds. A waiter that only keeps its place does not lock the row of the name,
-// so that many waiters do not delay the renewals of the holder. A call on a contended name reads all
-// its waiters: hundreds of waiting processes on one name are fine, thousands are not.
+// often. The longer a waiter has had its place, the less often it is checked: it learns of its turn
+// after at most about a sixteenth of that time, and at most two and a half seconds. A process sends
+// about 130 statements in the first half minute at a place. After that it sends one every two
+// seconds, and three more when others join or leave the queue, or when the holder has renewed its
+// lock since it last looked. Goroutines of one process hand a name over without the server.
+//
+// A waiter that dies keeps its place for five seconds. A waiter that only keeps its place does not
+// lock the row of the name, so that many waiters do not delay the renewals of the holder. A call on
+// a contended name reads all its waiters: hundreds of waiting processes on one name are fine,
+// thousands are not.
 //
 // # Connections
 //

@@ -95,7 +95,7 @@ func (e *entry) refuse(req *store.Request, w *waiter, fits bool) *store.Refusal 
 	}
 	// A waiter behind others need not watch the grants, because the waiter in front of it wakes
 	// it. If the waiter in front dies, this one asks again when that place expires.
-	ends := e.now + time.Duration(float64(e.s.heartbeat)/asksPerHeartbeat).Microseconds()
+	ends := e.now + e.s.again().Microseconds()
 	if len(inFront) == 0 {
 		for _, g := range e.grants() {
 			ends = min(ends, g.until)
@@ -106,6 +106,11 @@ func (e *entry) refuse(req *store.Request, w *waiter, fits bool) *store.Refusal 
 	}
 	r.Again = max(minAgain, micros(ends-e.now))
 	return r
+}
+
+// again returns how soon a waiter asks again if nothing expires earlier.
+func (s *Store) again() time.Duration {
+	return time.Duration(float64(s.heartbeat) / asksPerHeartbeat)
 }
 
 func (e *entry) queued(id store.ID) *waiter {

@@ -3,7 +3,12 @@ package mysqlstore
 import (
 	"context"
 	"fmt"
+	"hash/crc32"
+	"math"
+	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -13,6 +18,9 @@ import (
 // machine with 50 waiters, rows were locked for longer than rowPatience. So a waiter that was not
 // woken first decides about its request without locking anything. If nothing has to be written but
 // its own claim, one statement does that. In all other cases the request is made in a transaction.
+//
+// Most of the time nothing has changed since the waiter was refused last. One statement finds that
+// out and keeps its place: see keep.
 //
 // What it read may be old by then. That does no harm: whoever made a place free meanwhile has woken
 // the first waiter, and that waiter then asks in a transaction. If the claim was removed or rung
@@ -24,6 +32,9 @@ import (
 func (s *Store) stay(ctx context.Context, c *conn, calls []*call) (rest []*call, err error) {
 	if len(calls) == 0 {
 		return nil, nil
+	}
+	if kept, err := s.keep(ctx, c, calls); kept || err != nil {
+		return nil, err
 	}
 	tx := &transaction{s: s, c: c, entries: make(map[string]*entry, len(calls))}
 	names := make([]string, len(calls))
@@ -62,7 +73,7 @@ func (s *Store) stay(ctx context.Context, c *conn, calls []*call) (rest []*call,
 		return nil, err
 	}
 	for _, one := range stays {
-		s.waits.stay(one.w, one.answer.Refusal.Place)
+		s.waits.stay(one.w, tx.entries[one.w.name].refusal(one.call.stay, one.answer.Refusal))
 		one.call.answered(one.answer)
 	}
 	return rest, nil
@@ -83,4 +94,104 @@ func (e *entry) staying(req *store.Request) (*waiter, store.Answer) {
 		return nil, store.Answer{}
 	}
 	return w, answer
+}
+
+// A refusal is what a waiter was told last, and the rows that it was told from.
+type refusal struct {
+	store.Refusal
+	req  store.Request
+	read time.Time     // when that was
+	left time.Duration // until the first grant expires; it may be renewed
+	rows
+}
+
+// rows identify the rows of names that a refusal depends on, by their numbers and checksums.
+type rows struct {
+	held, claims       int // names with a grant in their row, and claims
+	heldSum, claimsSum uint32
+}
+
+func (r *rows) add(other rows) {
+	r.held, r.heldSum = r.held+other.held, r.heldSum^other.heldSum
+	r.claims, r.claimsSum = r.claims+other.claims, r.claimsSum^other.claimsSum
+}
+
+func (e *entry) refusal(req *store.Request, r *store.Refusal) *refusal {
+	known := &refusal{Refusal: *r, req: *req, read: time.Now(), left: math.MaxInt64}
+	for _, g := range e.grants() {
+		known.left = min(known.left, micros(g.until-e.now))
+	}
+	sum := func(parts ...string) uint32 { return crc32.ChecksumIEEE([]byte(strings.Join(parts, ""))) }
+	if g := e.first; g != nil {
+		closed := "0"
+		if g.state != store.Held {
+			closed = strconv.Itoa(isClosed)
+		}
+		known.add(rows{held: 1, heldSum: sum(string(g.id[:]), closed, e.name)})
+	}
+	claim := func(id store.ID) { known.add(rows{claims: 1, claimsSum: sum(string(id[:]), e.name)}) }
+	for _, g := range slices.Concat(e.others, e.ended) {
+		claim(g.id)
+	}
+	for _, w := range e.waiters {
+		claim(w.id)
+	}
+	return known
+}
+
+// asks reports whether a request is the one that was refused.
+func (r *refusal) asks(req *store.Request) bool {
+	return r.req.Queue == req.Queue && r.req.Owner == req.Owner && r.req.Meta == req.Meta &&
+		r.req.Mode == req.Mode && r.req.Weight == req.Weight && r.req.Limit == req.Limit
+}
+
+// after returns what to tell the waiter if nothing has changed.
+func (r *refusal) after(d, again time.Duration) *store.Refusal {
+	same := r.Refusal
+	same.Again = max(minAgain, min(again, r.left-d))
+	same.Holders = slices.Clone(r.Holders)
+	for i := range same.Holders {
+		same.Holders[i].Age += d
+		same.Holders[i].Left -= d
+	}
+	return &same
+}
+
+// keep keeps the places of waiters in one statement, either all or none, if their names have the
+// grants and claims that they had when the waiters were refused, and nothing has expired. Renewals
+// are not noticed: the refusals are read again when the grants would have expired without them.
+func (s *Store) keep(ctx context.Context, c *conn, calls []*call) (kept bool, err error) {
+	now := time.Now()
+	keys, names, last := make([]string, len(calls)), make([]string, len(calls)), make([]*refusal, len(calls))
+	var all rows
+	for i, one := range calls {
+		r, seq := s.waits.last(one.name, one.stay.ID)
+		if r == nil || now.Sub(r.read) >= r.left || !r.asks(one.stay) {
+			return false, nil
+		}
+		keys[i], names[i], last[i] = "("+claimKey(one.name, seq, one.stay.ID)+")", one.name, r
+		all.add(r.rows)
+	}
+	result, err := c.ExecContext(ctx, fmt.Sprintf(s.sql.keep, s.heartbeat.Microseconds()+1, strings.Join(keys, " OR "), literals(names),
+		all.claims, all.claimsSum, all.held, all.heldSum))
+	if isNumber(err, errDeadlock) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	n, err := result.RowsAffected()
+	if err != nil || n != int64(len(calls)) {
+		return false, err
+	}
+	first, err := result.LastInsertId()
+	if err != nil {
+		return false, err
+	}
+	again := min(s.again(), micros(first))
+	for i, one := range calls {
+		s.waits.kept(one.name, one.stay.ID)
+		one.answered(store.Answer{Refusal: last[i].after(now.Sub(last[i].read), again)})
+	}
+	return true, nil
 }

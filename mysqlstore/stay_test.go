@@ -282,15 +282,108 @@ func TestABatchOfWaiters(t *testing.T) {
 // A waiter that is woken while it is refused again asks at once.
 func TestAWaiterThatIsWokenWhileItStaysAsksAgain(t *testing.T) {
 	var p waits
+	told := func(place int) *refusal { return &refusal{Refusal: store.Refusal{Place: place}} }
 	w := &waiter{name: "n", seq: 1, grant: grant{id: store.NewID()}}
-	p.expect(w, 1)
+	p.expect(w, told(1))
 	p.wake([]*waiter{w})
-	p.stay(w, 1)
+	p.stay(w, told(1))
 	if _, woken := p.state("n", w.id); !woken {
 		t.Error("the wake-up was lost")
 	}
-	p.expect(w, 2)
+	p.expect(w, told(2))
 	if _, woken := p.state("n", w.id); woken {
 		t.Error("woken before the last refusal that locked the name")
+	}
+}
+
+// selects returns how many statements of a store's connection have read rows.
+func selects(t testing.TB, s *Store) (n int) {
+	t.Helper()
+	err := s.takes.use(limited(t), func(ctx context.Context, c *conn) error {
+		return c.QueryRowContext(ctx, "SHOW SESSION STATUS LIKE 'Com_select'").Scan(new(string), &n)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// A waiter that asks again while nothing has changed keeps its place with one statement, which does
+// not wait for rows of others, and gets the same answer.
+func TestAWaiterKeepsItsPlaceWithOneStatement(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, "n")
+	refused(t, c.first, c.waiting) // it knows of the second waiter now
+	for i, waiter := range []struct {
+		s          *Store
+		req, other store.Request
+	}{{c.first, c.waiting, c.waitingToo}, {c.second, c.waitingToo, c.waiting}} {
+		want := refused(t, waiter.s, waiter.req)
+		lock := lockRow(t, c.db, "n")
+		if _, err := lock.Exec("SELECT * FROM holdfast_claims WHERE " + claimKey("n", int64(2-i), waiter.other.ID) + " FOR UPDATE"); err != nil {
+			t.Fatal(err)
+		}
+		count := selects(t, waiter.s)
+		before, _ := c.claim(t, waiter.req)
+		r := refused(t, waiter.s, waiter.req)
+		if n := selects(t, waiter.s) - count; n != 0 {
+			t.Errorf("waiter %d: %d statements that read, want none", i+1, n)
+		}
+		if after, _ := c.claim(t, waiter.req); after <= before {
+			t.Errorf("waiter %d: its place ends at %d, and did at %d before it asked again", i+1, after, before)
+		}
+		lock.Rollback()
+		if r.Place != want.Place || r.Waiters != want.Waiters || len(r.Holders) != 1 || r.Holders[0].ID != c.holding.ID || r.Again != c.first.again() {
+			t.Errorf("waiter %d: %+v, want %+v", i+1, r, want)
+		}
+		if was, is := want.Holders[0], r.Holders[0]; is.Left > was.Left || is.Left < was.Left-patience || is.Age < was.Age {
+			t.Errorf("waiter %d: holder %+v, and before %+v", i+1, is, was)
+		}
+	}
+}
+
+// A waiter that asks again learns of what has changed since, and that is not only its turn.
+func TestAWaiterLearnsOfChanges(t *testing.T) {
+	for what, test := range map[string]func(t *testing.T, c *crowd){
+		"the waiter in front is replaced by one behind": func(t *testing.T, c *crowd) {
+			if err := c.first.Leave(limited(t), "n", c.waiting.ID); err != nil {
+				t.Fatal(err)
+			}
+			late := request("n")
+			late.Queue = true
+			refused(t, c.first, late)
+			if r := refused(t, c.second, c.waitingToo); r.Place != 1 || r.Waiters != 1 {
+				t.Errorf("%+v, want place 1 and one other waiter", r)
+			}
+		},
+		"the waiter in front will lose its place": func(t *testing.T, c *crowd) {
+			soon := fmt.Sprintf(withTables("UPDATE {{claims}} SET until = {{now}} + %d WHERE id = %s", DefaultPrefix), c.first.again().Microseconds()/2, idLiteral(c.waiting.ID))
+			mustExec(t, c.db, soon)
+			if r := refused(t, c.second, c.waitingToo); r.Again > c.second.again()/2 {
+				t.Errorf("asks again after %v, want %v at most", r.Again, c.second.again()/2)
+			}
+		},
+		"the grant was renewed, and would have expired by now": func(t *testing.T, c *crowd) {
+			c.second.waits.mu.Lock()
+			for _, w := range c.second.waits.all {
+				w.last.left = time.Since(w.last.read)
+			}
+			c.second.waits.mu.Unlock()
+			left := 10 * time.Minute
+			renewal := []store.Renewal{{Name: "n", ID: c.holding.ID, TTL: left, Mode: c.holding.Mode}}
+			if _, err := c.holder.Renew(limited(t), renewal); err != nil {
+				t.Fatal(err)
+			}
+			if r := refused(t, c.second, c.waitingToo); r.Holders[0].Left < left-patience {
+				t.Errorf("the holder has %v left, want %v", r.Holders[0].Left, left)
+			}
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			c := newCrowd(t, "n")
+			refused(t, c.second, c.waitingToo)
+			test(t, c)
+		})
 	}
 }

@@ -207,7 +207,7 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	c.do = func(e *entry) (err error) {
 		answer, err = e.ask(&req)
 		if err == nil && !answer.Granted() && req.Queue {
-			s.waits.expect(e.queued(req.ID), answer.Refusal.Place)
+			s.waits.expect(e.queued(req.ID), e.refusal(&req, answer.Refusal))
 		}
 		return err
 	}

@@ -16,7 +16,8 @@ import (
 // process has told one of them to ask again. One statement reads all rows that are due. The first
 // waiter is checked most often, the others in proportion to their place, and all of them less
 // often the longer the queue does not move. So the delay with which a waiter learns of its turn
-// is a fraction of that time, and polling costs little while a lock is held for long.
+// is a fraction of that time. After half a minute a waiter is no longer checked between two of its
+// requests, and these are one statement each: see keep.
 //
 // Measured on a busy machine with two cores, for 50 waiting clients: polling every 2 ms costs the
 // server 60 to 90 % of a core and finds a change after 2 to 3 ms. Polling every 10 ms costs 26 to
@@ -25,11 +26,11 @@ import (
 // hands over in 0.2 ms, but needs a connection for each name that is held or waited for, and does
 // not work with Galera.
 const (
-	pollFirst = 2 * time.Millisecond   // multiplied by the place in the queue
-	pollPart  = 16                     // divides the time waited
-	pollMost  = 500 * time.Millisecond // the longest time between two checks of a row
-	pollMany  = 128                    // maximum number of waiters in a statement
-	pollLimit = time.Second            // time limit of a statement
+	pollFirst = 2 * time.Millisecond    // multiplied by the place in the queue
+	pollPart  = 16                      // divides the time waited
+	pollMost  = 2500 * time.Millisecond // the longest time between two checks of a row; longer than between two requests, with the default heartbeat
+	pollMany  = 128                     // maximum number of waiters in a statement
+	pollLimit = time.Second             // time limit of a statement
 )
 
 // waits holds the identities that were queued through a store.
@@ -46,13 +47,15 @@ type waiting struct {
 	wake.Signal
 	seq   int64
 	place int
-	begin time.Time // time of the last refusal, or of the last change of its place
+	begin time.Time // since when it has had its place
+	asked time.Time // time of the last refusal
 	due   time.Time // when to check its row next
 	waits int       // calls of Wait
+	last  *refusal  // the last one that was read from the rows
 }
 
 // expect records that an identity is being refused. A change after this call wakes it.
-func (p *waits) expect(w *waiter, place int) {
+func (p *waits) expect(w *waiter, r *refusal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.all == nil {
@@ -65,22 +68,45 @@ func (p *waits) expect(w *waiter, place int) {
 		p.all[key] = one
 	}
 	one.Reset()
-	one.refused(w.seq, place)
+	one.refused(w.seq, r)
 }
 
 // stay records that an identity was refused again, at its place. A change since the last call of
 // expect wakes it.
-func (p *waits) stay(w *waiter, place int) {
+func (p *waits) stay(w *waiter, r *refusal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if one := p.all[wake.Key{Name: w.name, ID: w.id}]; one != nil {
-		one.refused(w.seq, place)
+		one.refused(w.seq, r)
 	}
 }
 
-func (w *waiting) refused(seq int64, place int) {
-	w.seq, w.place, w.begin = seq, place, time.Now()
-	w.due = w.begin.Add(w.pause(w.begin))
+// kept records that an identity was refused again, and that nothing has changed.
+func (p *waits) kept(name string, id store.ID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if w := p.all[wake.Key{Name: name, ID: id}]; w != nil {
+		w.refused(w.seq, w.last)
+	}
+}
+
+// last returns the last refusal of a queued identity, or nil, and its seq.
+func (p *waits) last(name string, id store.ID) (last *refusal, seq int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if w := p.all[wake.Key{Name: name, ID: id}]; w != nil {
+		return w.last, w.seq
+	}
+	return nil, 0
+}
+
+func (w *waiting) refused(seq int64, r *refusal) {
+	w.asked = time.Now()
+	if w.seq != seq || w.place != r.Place {
+		w.seq, w.place, w.begin = seq, r.Place, w.asked // the queue moves, so its turn may come soon
+	}
+	w.last = r
+	w.due = w.asked.Add(w.pause(w.asked))
 }
 
 // pause returns the time until the next check.
@@ -190,7 +216,7 @@ func (p *waits) due(now time.Time) (due []wake.Key, next time.Duration, any bool
 	next = pollMost
 	for key, w := range p.all {
 		if w.waits == 0 || w.Sent() {
-			if w.waits == 0 && now.Sub(w.begin) > p.keep {
+			if w.waits == 0 && now.Sub(w.asked) > p.keep {
 				delete(p.all, key) // it stopped asking
 			}
 			continue
@@ -261,7 +287,7 @@ func (s *Store) look(due []wake.Key) {
 		}
 		now := time.Now()
 		if place != w.place {
-			w.place, w.begin = place, now // the queue moves, so its turn may come soon
+			w.place, w.begin = place, now
 		}
 		w.due = now.Add(w.pause(now))
 	}

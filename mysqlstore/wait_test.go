@@ -1,0 +1,73 @@
+package mysqlstore
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+)
+
+// The longer a queue does not move, the less often it is checked. In the end each waiting process
+// sends one statement every two seconds, however many goroutines wait in it.
+func TestAProcessThatWaitsForLongSendsAStatementEveryTwoSeconds(t *testing.T) {
+	t.Parallel()
+	server := servers.StartMariaDB(t, servers.MariaDBOptions{})
+	open := func() (*Store, *holdfast.Client) {
+		s := newIn(t, poolAt(t, server, nil))
+		s.sweep.next = time.Now().Add(time.Hour)
+		c, err := holdfast.New(s, holdfast.WithTTL(10*time.Minute)) // no renewals
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return s, c
+	}
+	_, holder := open()
+	if _, err := holder.Lock(t.Context(), "n"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	const processes, goroutines = 3, 5
+	var stores []*Store
+	for range processes {
+		s, c := open()
+		stores = append(stores, s)
+		for range goroutines {
+			wg.Go(func() { c.Lock(ctx, "n") })
+		}
+	}
+	admin := poolAt(t, server, nil)
+	eventually(t, "all processes know the queue", func() bool {
+		knows := 0
+		for _, s := range stores {
+			s.waits.mu.Lock()
+			for _, w := range s.waits.all {
+				if w.last.claims == processes {
+					w.begin = time.Now().Add(-time.Minute) // as if it had waited for that long
+					knows++
+				}
+			}
+			s.waits.mu.Unlock()
+		}
+		return knows == processes
+	})
+	statements := func() (n int) {
+		if err := admin.QueryRow("SHOW GLOBAL STATUS LIKE 'Questions'").Scan(new(string), &n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	statements() // the connection of the test is open now
+	before, begin := statements(), time.Now()
+	time.Sleep(12 * time.Second)
+	n, took := statements()-before-1, time.Since(begin)
+	if rate := float64(n) / took.Seconds() / processes; rate > 0.6 || rate < 0.3 {
+		t.Errorf("%d statements of %d processes in %v, %.2f/s for each, want 0.5", n, processes, took, rate)
+	}
+}
