@@ -152,11 +152,19 @@ func TestACallEndsSoonAfterItsCallerGaveUp(t *testing.T) {
 	newIn(t, db)
 	proxy := faultproxy.Start(t, one.Addr())
 	s := openStore(t, urlIn(databaseOf(t, db), proxy.Addr()))
-	abandon := func(name string) (took time.Duration) {
-		ctx, cancel := context.WithTimeout(t.Context(), grace/4)
+	s.sweep.next = time.Now().Add(time.Hour) // so that all replies are those of the calls below
+	// abandon cancels a call while its reply is held, and returns how long the call continues.
+	abandon := func(name string, then func()) (took time.Duration) {
+		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
+		proxy.ToClient.Hold()
+		done := make(chan error)
+		go func() { _, err := s.Acquire(ctx, request(name)); done <- err }()
+		eventually(t, "the reply is held", func() bool { return proxy.ToClient.Waiting() > 0 })
 		begin := time.Now()
-		if _, err := s.Acquire(ctx, request(name)); !errors.Is(err, context.DeadlineExceeded) {
+		cancel()
+		then()
+		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v, want the end of the context", name, err)
 		}
 		return time.Since(begin)
@@ -165,18 +173,14 @@ func TestACallEndsSoonAfterItsCallerGaveUp(t *testing.T) {
 	eventually(t, "a reply arrives within the grace", func() bool {
 		granted(t, s, request(rand.Text()))
 		connection = s.takes.conn
-		proxy.ToClient.Delay(grace / 3)
-		took := abandon(rand.Text())
-		proxy.Heal()
-		return took < grace
+		return abandon(rand.Text(), proxy.Heal) < grace
 	})
 	granted(t, s, request("after slow"))
 	if s.takes.conn != connection {
 		t.Error("a reply within the grace cost the connection")
 	}
-	proxy.ToClient.Hold()
-	if took := abandon("hung"); took < grace || took > callTimeout/2 {
-		t.Errorf("returned after %v, want about %v", took, grace/4+grace)
+	if took := abandon("hung", func() {}); took < grace || took > callTimeout/2 {
+		t.Errorf("returned after %v, want about %v", took, grace)
 	}
 	proxy.Heal()
 	granted(t, s, request("after hung"))

@@ -103,12 +103,14 @@ func TestAMissingPoolIsInvalid(t *testing.T) {
 
 // A store that can open one connection only grants names and does not renew them.
 func TestAUserWithTooFewConnectionsIsRefused(t *testing.T) {
-	admin := poolOf(t, servers.MariaDBDatabase, nil)
+	admin := connectTo(t, nil)
 	newIn(t, admin)
+	database := databaseOf(t, admin)
 	for limit, fits := range map[int]bool{1: false, 2: true} {
 		user := fmt.Sprint("limited", limit)
-		mustExec(t, admin, fmt.Sprintf("CREATE USER '%s'@'%%' IDENTIFIED BY 'sEcReT' WITH MAX_USER_CONNECTIONS %d", user, limit), "GRANT ALL ON "+servers.MariaDBDatabase+".* TO "+user)
-		url := strings.Replace(one.URL(one.Addr()), "test:test", user+":sEcReT", 1)
+		mustExec(t, admin, fmt.Sprintf("CREATE USER %s IDENTIFIED BY 'sEcReT' WITH MAX_USER_CONNECTIONS %d", user, limit), "GRANT ALL ON "+database+".* TO "+user)
+		t.Cleanup(func() { mustExec(t, admin, "DROP USER "+user) })
+		url := strings.Replace(urlIn(database, one.Addr()), "test:test", user+":sEcReT", 1)
 		s, err := store.Open(limited(t), url)
 		if !fits {
 			if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "MAX_USER_CONNECTIONS") || strings.Contains(err.Error(), "sEcReT") {
@@ -127,7 +129,7 @@ func TestAUserWithTooFewConnectionsIsRefused(t *testing.T) {
 			t.Errorf("limit %d: %+v, %v", limit, out, err)
 		}
 		// On an application's pool, the application needs a connection too.
-		pool := poolOf(t, servers.MariaDBDatabase, func(c *mysql.Config) { c.User, c.Passwd = user, "sEcReT" })
+		pool := poolOf(t, database, func(c *mysql.Config) { c.User, c.Passwd = user, "sEcReT" })
 		s.Close()
 		eventually(t, "the server has closed the connections", func() bool { return pool.Ping() == nil })
 		if _, err := New(pool); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "MAX_USER_CONNECTIONS") {
