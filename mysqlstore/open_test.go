@@ -101,6 +101,13 @@ func TestAMissingPoolIsInvalid(t *testing.T) {
 	}
 }
 
+func TestMigrateChecksThePrefixBeforeItConnects(t *testing.T) {
+	nowhere := poolOf(t, "", func(c *mysql.Config) { c.Addr = "127.0.0.1:1" })
+	if err := Migrate(t.Context(), nowhere, "a-b"); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("%v, want ErrInvalid", err)
+	}
+}
+
 // A store that can open one connection only grants names and does not renew them.
 func TestAUserWithTooFewConnectionsIsRefused(t *testing.T) {
 	admin := connectTo(t, nil)

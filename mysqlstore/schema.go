@@ -63,6 +63,10 @@ func Grants(database, prefix, user string) (string, error) {
 // It returns an error that matches store.ErrInvalid if the prefix is malformed or the tables are
 // of a version that this package does not know.
 func Migrate(ctx context.Context, db *sql.DB, prefix string) error {
+	prefix, err := checkPrefix(prefix)
+	if err != nil {
+		return err
+	}
 	return setUp(ctx, db, func(c *conn) error { return migrate(ctx, c, prefix) })
 }
 
