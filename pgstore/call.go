@@ -183,7 +183,11 @@ func (s *Store) query(ctx context.Context, calls []*call) error {
 	}
 	defer conn.Release()
 	if err = s.queryOn(ctx, conn, calls); err == nil {
-		return nil
+		// The pool may have cancelled the statement when ctx ended. If the statement was waiting for a
+		// synchronous standby at that time, the server reports success, and a failover loses the commit.
+		if err = ctx.Err(); err == nil {
+			return nil
+		}
 	}
 	var failure *pgconn.PgError
 	if errors.As(err, &failure) && failure.SeverityUnlocalized == "ERROR" || pgconn.SafeToRetry(err) {

@@ -471,6 +471,9 @@ BEGIN
 		SELECT h.mode INTO o.mode FROM holders h WHERE h.name = a_name AND h.id = a_id AND h.state = 0;
 		IF NOT FOUND THEN
 			o.status := 2;
+			-- The call may be repeated, after one that did not wait for a standby until the end. The
+			-- caller then looks for the record, which must not get lost: this commit waits again.
+			UPDATE names n SET used = e.at WHERE n.name = a_name AND e.kept;
 			PERFORM settle(e, a_id);
 			RETURN o;
 		ELSIF a_state = 1 THEN
