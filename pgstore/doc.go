@@ -113,7 +113,12 @@
 // A role that locks needs only these rights, and can do nothing else to the tables:
 //
 //	GRANT USAGE ON SCHEMA holdfast TO app;
-//	GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA holdfast TO app;
+//	GRANT EXECUTE ON FUNCTION holdfast.acquire_v1 TO app;
+//	GRANT EXECUTE ON FUNCTION holdfast.release_v1 TO app;
+//	GRANT EXECUTE ON FUNCTION holdfast.one_v1 TO app;
+//	GRANT EXECUTE ON FUNCTION holdfast.call_v1 TO app;
+//	GRANT EXECUTE ON FUNCTION holdfast.list_v1 TO app;
+//	GRANT EXECUTE ON FUNCTION holdfast.version_v1 TO app;
 //
 // The functions run with the rights of their owner. A role with these rights can break the locks
 // of others, as every user of a lock can.

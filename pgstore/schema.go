@@ -46,7 +46,15 @@ func statements(schema string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return strings.ReplaceAll(schemaSQL, "{{schema}}", quoted), nil
+	return strings.NewReplacer("{{schema}}", quoted, "{{functions}}", strings.Join(entryPoints(quoted), ", ")).Replace(schemaSQL), nil
+}
+
+// entryPoints returns the functions that programs call. They run with the rights of their owner.
+func entryPoints(quotedSchema string) (all []string) {
+	for _, function := range []string{"acquire", "release", "one", "call", "list", "version"} {
+		all = append(all, fmt.Sprintf("%s.%s_v%d", quotedSchema, function, version))
+	}
+	return all
 }
 
 // Grants returns the statements that let a role use the locks of a schema, and nothing else. The
@@ -61,8 +69,11 @@ func Grants(schema, role string) (string, error) {
 		return "", fmt.Errorf("%w: empty role", store.ErrInvalid)
 	}
 	to := pgx.Identifier{role}.Sanitize()
-	return fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s;\n", quoted, to) +
-		fmt.Sprintf("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA %s TO %s;\n", quoted, to), nil
+	grants := fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s;\n", quoted, to)
+	for _, function := range entryPoints(quoted) {
+		grants += fmt.Sprintf("GRANT EXECUTE ON FUNCTION %s TO %s;\n", function, to)
+	}
+	return grants, nil
 }
 
 // quoteSchema returns the identifier of a schema for use in statements.

@@ -749,6 +749,7 @@ END $$;
 CREATE FUNCTION version_v1() RETURNS integer LANGUAGE sql STABLE SECURITY DEFINER SET search_path = {{schema}}, pg_temp AS
 	$$ SELECT version FROM meta $$;
 
--- No role may use the schema without a grant.
-REVOKE ALL ON ALL TABLES IN SCHEMA {{schema}} FROM PUBLIC;
-REVOKE ALL ON ALL FUNCTIONS IN SCHEMA {{schema}} FROM PUBLIC;
+-- No role may use the locks without a grant. The schema may contain objects of others, whose rights
+-- stay as they are. The other functions run with the rights of their caller.
+REVOKE ALL ON meta, names, holders, waiters, ended FROM PUBLIC;
+REVOKE ALL ON FUNCTION {{functions}} FROM PUBLIC;

@@ -119,6 +119,39 @@ func TestARoleWithTheDocumentedGrantsCanLockAndNothingElse(t *testing.T) {
 	}
 }
 
+// The schema may be one of the application's, such as public.
+func TestTheRightsOfOtherObjectsInTheSchemaStayAsTheyAre(t *testing.T) {
+	p := server(t)
+	p.Must(`CREATE ROLE stranger LOGIN; CREATE ROLE "narrow app" LOGIN; CREATE SCHEMA theirs; CREATE TABLE theirs.readable AS SELECT 1 AS n;
+		GRANT USAGE ON SCHEMA theirs TO stranger; GRANT SELECT ON theirs.readable TO PUBLIC;
+		CREATE FUNCTION theirs.callable() RETURNS int LANGUAGE sql AS 'SELECT 1';
+		CREATE FUNCTION theirs.secret() RETURNS int LANGUAGE sql AS 'SELECT 1'; REVOKE ALL ON FUNCTION theirs.secret FROM PUBLIC`)
+	open(t, p.URL()+"&schema=theirs")
+	grants, err := pgstore.Grants("theirs", "narrow app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Must(grants)
+	for query, want := range map[string]string{
+		"has_table_privilege('stranger', 'theirs.readable', 'SELECT')":           "t",
+		"has_function_privilege('stranger', 'theirs.callable()', 'EXECUTE')":     "t",
+		"has_function_privilege('narrow app', 'theirs.secret()', 'EXECUTE')":     "f",
+		"has_function_privilege('narrow app', 'theirs.version_v1()', 'EXECUTE')": "t",
+	} {
+		if got := p.Value("SELECT " + query); got != want {
+			t.Errorf("%s is %s, want %s", query, got, want)
+		}
+	}
+	if open := p.Must(`SELECT proname FROM pg_proc WHERE pronamespace = 'theirs'::regnamespace AND prosecdef
+		AND has_function_privilege('stranger', oid, 'EXECUTE')`); len(open) > 0 {
+		t.Errorf("every role may call %v with the rights of their owner", open)
+	}
+	if tables := p.Must(`SELECT relname, r FROM pg_class, unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) r
+		WHERE relnamespace = 'theirs'::regnamespace AND relkind = 'r' AND relname <> 'readable' AND has_table_privilege('stranger', oid, r)`); len(tables) > 0 {
+		t.Errorf("every role has these rights: %v", tables)
+	}
+}
+
 // A later version keeps the functions of this one over its own tables. Programs of both exclude
 // each other while the migration runs, and after it.
 func TestProgramsOfTwoVersionsExcludeEachOtherDuringAMigration(t *testing.T) {

@@ -41,7 +41,12 @@ URL names the kind of database, and the schema if it is not "holdfast".
 An account that only locks needs these rights and no others. In PostgreSQL:
 
     GRANT USAGE ON SCHEMA holdfast TO app;
-    GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA holdfast TO app;
+    GRANT EXECUTE ON FUNCTION holdfast.acquire_v1 TO app;
+    GRANT EXECUTE ON FUNCTION holdfast.release_v1 TO app;
+    GRANT EXECUTE ON FUNCTION holdfast.one_v1 TO app;
+    GRANT EXECUTE ON FUNCTION holdfast.call_v1 TO app;
+    GRANT EXECUTE ON FUNCTION holdfast.list_v1 TO app;
+    GRANT EXECUTE ON FUNCTION holdfast.version_v1 TO app;
 
 In MySQL and MariaDB, if the tables are in the database shop:
 
