@@ -111,14 +111,8 @@ func TestARenewalDoesNotWaitForANameThatOthersWaitFor(t *testing.T) {
 	s := open(t, p.URL()+"&pool_max_conns=16")
 	held := request("held")
 	granted(t, s, held)
-	blocker, err := pgx.Connect(t.Context(), p.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer blocker.Close(context.Background())
-	if _, err := blocker.Exec(t.Context(), "SELECT pg_advisory_lock(1215260740, hashtext('blocked'))"); err != nil {
-		t.Fatal(err)
-	}
+	granted(t, s, request("blocked"))
+	lockRow(t, p.URL(), "blocked")
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	defer wg.Wait()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -40,10 +41,10 @@ const (
 	isNotExclusive // Keep
 	isOtherMode    // Renew
 	isEnded        // Acquire: that identity has released the name or left
+	isLocked       // another session has locked the row of the name
 )
 
-// maxCalls is how many calls share a statement. Each of them takes an advisory lock. The server has
-// room for max_locks_per_transaction × max_connections such locks, 6,400 by default.
+// maxCalls is how many calls share a statement.
 const maxCalls = 64
 
 // A call is one call of the store, and its outcome.
@@ -101,7 +102,10 @@ func (s *Store) do(ctx context.Context, c *call) error {
 	}
 	defer s.wg.Done()
 	b := &s.batch
-	if c.op == opRenew {
+	switch {
+	case s.stuck.has(c.req.Name):
+		b = &s.stuckCalls
+	case c.op == opRenew:
 		b = &s.renewals
 	}
 	_, err := b.Do(ctx, c, func() {
@@ -155,7 +159,10 @@ func (s *Store) send(calls []*call) (refused bool) {
 // perform makes calls and sets their errors. CallCtx is the context of the calls, and ctx that of
 // their caller.
 func (s *Store) perform(ctx, callCtx context.Context, calls []*call) {
-	err := s.query(callCtx, calls)
+	err := s.query(callCtx, calls, false)
+	if isCode(err, lockTimeout) && len(calls) > 1 {
+		err = s.query(callCtx, calls, true) // without the names that are locked
+	}
 	if err != nil {
 		if isCode(err, "26000", "42P05") { // prepared statements are lost or mixed up, so there is a pooler now
 			s.unprepared.Store(true)
@@ -163,16 +170,26 @@ func (s *Store) perform(ctx, callCtx context.Context, calls []*call) {
 		err = bounded.NoReply(ctx, callCtx, explain(err))
 	}
 	for _, c := range calls {
-		if err != nil {
+		switch {
+		case err != nil:
 			c.err = err
-		} else if !c.answered {
+			if len(calls) == 1 && isCode(err, lockTimeout) {
+				s.stuck.add(c.req.Name)
+			}
+		case !c.answered:
 			c.err = errors.New("postgres store: no outcome of a call")
+		case c.reply.Status == isLocked:
+			c.err = fmt.Errorf("postgres store: %s", advice[lockTimeout])
+			s.stuck.add(c.req.Name)
+		default:
+			s.stuck.remove(c.req.Name)
 		}
 	}
 }
 
-// query makes calls in one statement and one transaction.
-func (s *Store) query(ctx context.Context, calls []*call) error {
+// query makes calls in one statement and one transaction. If skip is true, it makes no calls for
+// names that other sessions have locked.
+func (s *Store) query(ctx context.Context, calls []*call, skip bool) error {
 	if err := s.takeConn(ctx); err != nil {
 		return s.usedUp(err)
 	}
@@ -182,7 +199,7 @@ func (s *Store) query(ctx context.Context, calls []*call) error {
 		return s.usedUp(err)
 	}
 	defer conn.Release()
-	if err = s.queryOn(ctx, conn, calls); err == nil {
+	if err = s.queryOn(ctx, conn, calls, skip); err == nil {
 		// The pool may have cancelled the statement when ctx ended. If the statement was waiting for a
 		// synchronous standby at that time, the server reports success, and a failover loses the commit.
 		if err = ctx.Err(); err == nil {
@@ -201,8 +218,12 @@ func (s *Store) query(ctx context.Context, calls []*call) error {
 	return err
 }
 
-func (s *Store) queryOn(ctx context.Context, conn *pgxpool.Conn, calls []*call) error {
-	sql, arguments := s.statement(calls)
+func (s *Store) queryOn(ctx context.Context, conn *pgxpool.Conn, calls []*call, skip bool) error {
+	if len(calls) > 1 { // transactions that lock names in the same order do not deadlock
+		calls = slices.Clone(calls)
+		slices.SortStableFunc(calls, func(a, b *call) int { return strings.Compare(a.req.Name, b.req.Name) })
+	}
+	sql, arguments := s.statement(calls, skip)
 	rows, err := conn.Query(ctx, sql, arguments...)
 	if err != nil {
 		return err
@@ -253,7 +274,7 @@ func (s *Store) takeConn(ctx context.Context) error {
 func (s *Store) putConn() { <-s.conns }
 
 // statement returns the statement for some calls, and its arguments.
-func (s *Store) statement(calls []*call) (sql string, arguments []any) {
+func (s *Store) statement(calls []*call, skip bool) (sql string, arguments []any) {
 	after, limit := s.sweeps.begin()
 	if len(calls) == 1 && limit == 0 {
 		return s.statementForOne(calls[0])
@@ -272,7 +293,7 @@ func (s *Store) statement(calls []*call) (sql string, arguments []any) {
 		queues[i], owners[i], metas[i] = s.queueFlag(c), r.Owner, r.Meta
 	}
 	return s.sql.several, []any{
-		s.execMode(), inText, microseconds(s.heartbeat), s.listener.channelForWaiters(), after, limit,
+		s.execMode(), inText, microseconds(s.heartbeat), s.listener.channelForWaiters(), skip, after, limit,
 		ops, names, ids, modes, weights, limits, ttls, tokens, floors, queues, owners, metas,
 	}
 }
@@ -352,7 +373,7 @@ func callStatementsOf(quotedSchema string, version int) callStatements {
 	call := func(function string, n int) string {
 		return functionCall(quotedSchema, fmt.Sprintf("%s_v%d", function, version), n)
 	}
-	return callStatements{call("acquire", 10), call("release", 2), call("one", 14), call("call", 16)}
+	return callStatements{call("acquire", 10), call("release", 2), call("one", 14), call("call", 17)}
 }
 
 // functionCall returns the statement that calls a function with n arguments.

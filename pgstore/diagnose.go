@@ -225,19 +225,11 @@ var probes = []diagnosis.Probe[*patient]{
 	{
 		Check: diagnosis.New("postgres.statement-timeout", store.LevelWarning,
 			"calls that wait for the row of a contended name are cancelled, and renewals with them",
-			"ALTER ROLE … SET statement_timeout = 0 and lock_timeout = 0 for the role of the locks, or at least some seconds"),
-		Look: func(p *patient) (bad bool, found string, err error) {
-			var all []string
-			for _, name := range []string{"statement_timeout", "lock_timeout"} {
-				ms, err := p.number(name)
-				if err != nil {
-					return false, "", err
-				}
-				limit := time.Duration(ms) * time.Millisecond
-				bad = bad || limit > 0 && limit < p.store.heartbeat
-				all = append(all, fmt.Sprintf("%s %v", name, limit))
-			}
-			return bad, strings.Join(all, ", "), nil
+			"ALTER ROLE … SET statement_timeout = 0 for the role of the locks, or at least some seconds"),
+		Look: func(p *patient) (bool, string, error) {
+			ms, err := p.number("statement_timeout")
+			limit := time.Duration(ms) * time.Millisecond
+			return limit > 0 && limit < p.store.heartbeat, fmt.Sprintf("statement_timeout %v", limit), err
 		},
 	},
 	{

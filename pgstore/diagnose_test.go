@@ -59,7 +59,6 @@ func TestDiagnoseFindsWhatIsSetUpWrongly(t *testing.T) {
 		"synchronous_commit = off":           "postgres.synchronous-commit failure",
 		"idle_session_timeout = '5s'":        "postgres.idle-timeout failure",
 		"statement_timeout = '1s'":           "postgres.statement-timeout warning",
-		"lock_timeout = '500ms'":             "postgres.statement-timeout warning",
 		"tcp_keepalives_idle = 0":            "postgres.keepalives warning", // the system's default
 	} {
 		name, _, _ := strings.Cut(setting, " ")

@@ -67,12 +67,17 @@
 //
 // # Connections
 //
-// A store that Open made has a pool of up to eight connections of its own (pool_max_conns in the
+// A store that Open made has a pool of up to four connections of its own (pool_max_conns in the
 // URL changes that). A store that New made uses at most two connections of the given pool at a
 // time, and queues behind the application's own queries if the pool is used up. Calls that get no
 // connection in time fail as if the server did not answer, with an error that says why. A lease
 // that is not renewed until its deadline is lost. While a call waits for a lock, and for 30
 // seconds after that, a store has one more connection outside of the pool, to listen.
+//
+// Another session may lock the row of a name, such as a forgotten transaction of an administrator in
+// psql. Calls for that name fail after a second, with an error that says so, and the lease of its
+// holder is lost if the row stays locked until the deadline. Calls for other names continue: those for
+// locked names use one connection at most.
 //
 // A firewall or a failover may leave idle connections on which nothing arrives. The pool tests a
 // connection that was idle for a second before it uses it. The pool of Open gives up such a test

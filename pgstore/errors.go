@@ -15,6 +15,9 @@ var errClosed = fmt.Errorf("postgres store: %w", store.ErrClosed)
 // badIsolation is the code of the functions' error for transactions that are not read committed.
 const badIsolation = "HF001"
 
+// lockTimeout is the code of the server's error for a lock that was not granted in time.
+const lockTimeout = "55P03"
+
 // advice says what to do about an error of the server, by its code.
 var advice = map[string]string{
 	badIsolation: "locks need read committed; run ALTER ROLE … SET default_transaction_isolation = 'read committed'",
@@ -25,7 +28,7 @@ var advice = map[string]string{
 	"42883":      "run holdfast migrate",
 	"53100":      "the disk of the server is full",
 	"53300":      "the server has no free connection; raise max_connections, or use a pooler",
-	"55P03":      "lock_timeout is too short for this role or database; calls wait for each other for milliseconds, and longer if the disk is slow",
+	lockTimeout:  "another session has locked the row of this name; find it with pg_blocking_pids, and end its transaction",
 	"57014":      "statement_timeout is too short for this role or database, or an administrator cancelled the statement",
 	"28P01":      "check the user and the password",
 }

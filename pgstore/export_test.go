@@ -24,4 +24,4 @@ func NewOwning(pool *pgxpool.Pool, schema string) (*Store, error) {
 }
 
 // InFlight returns the number of requests in flight plus the number of queued calls.
-func InFlight(s *Store) int { return s.batch.Len() + s.renewals.Len() }
+func InFlight(s *Store) int { return s.batch.Len() + s.renewals.Len() + s.stuckCalls.Len() }

@@ -196,7 +196,7 @@ func TestCallsWorkAgainAfterIdleConnectionsHaveDied(t *testing.T) {
 	}{
 		"a context without an end": {context.Background(), applications, 2, 40 * time.Second},
 		"a context with an end":    {endless, applications, 2, 40 * time.Second},
-		"the pool of Open":         {endless, own, 6, 14 * time.Second}, // six tests, and one more call
+		"the pool of Open":         {endless, own, 3, 10 * time.Second}, // three tests, and one more call
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -382,18 +382,21 @@ func TestErrorsOfSettingsSayWhatToDo(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "name the primary") {
 		t.Errorf("Acquire at a standby: %v, want an error that says what to do", err)
 	}
-	blocker := newPool(t, p.URL(), 1)
-	if _, err := blocker.Exec(t.Context(), "SELECT pg_advisory_lock(1215260740, hashtext('blocked'))"); err != nil {
-		t.Fatal(err)
-	}
-	for _, setting := range []string{"lock_timeout", "statement_timeout"} {
-		short := open(t, p.URL()+"&options=-c%20"+setting+"%3D100")
+	blocked := request("blocked")
+	granted(t, s, blocked)
+	unlock := lockRow(t, p.URL(), "blocked")
+	for what, says := range map[string]string{
+		"lock_timeout%3D100":      "another session has locked the row", // the functions have a lock_timeout of their own
+		"statement_timeout%3D100": "statement_timeout is too short",
+	} {
+		short := open(t, p.URL()+"&options=-c%20"+what)
 		_, err := short.Acquire(t.Context(), request("blocked"))
-		if err == nil || !strings.Contains(err.Error(), setting+" is too short") {
-			t.Errorf("with a %s: %v, want an error that says what to do", setting, err)
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("with %s: %v, want an error that says what to do", what, err)
 		}
-		granted(t, short, request(setting))
+		granted(t, short, request(what))
 	}
+	unlock()
 	for _, level := range []string{"serializable", `repeatable%5C%20read`} {
 		_, err := store.Open(t.Context(), p.URL()+"&options=-c%20default_transaction_isolation%3D"+level)
 		if !errors.Is(err, store.ErrUnsupported) || !strings.Contains(err.Error(), "read committed") {

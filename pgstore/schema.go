@@ -24,8 +24,8 @@ const (
 	// maxIdentifier is how many bytes PostgreSQL keeps of an identifier.
 	maxIdentifier = 63
 
-	// lockClass is the first key of the advisory locks that the functions take.
-	lockClass = 1215260740
+	// migrationLock is the key of the advisory lock that Migrate takes.
+	migrationLock = 1215260740 << 32
 )
 
 //go:embed schema.sql
@@ -107,7 +107,7 @@ func Migrate(ctx context.Context, db Beginner, schema string) error {
 		return explain(err)
 	}
 	defer tx.Rollback(context.WithoutCancel(ctx))
-	if _, err := tx.Exec(ctx, fmt.Sprintf("SELECT pg_advisory_xact_lock(%d, 0)", lockClass), pgx.QueryExecModeExec); err != nil {
+	if _, err := tx.Exec(ctx, fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", int64(migrationLock)), pgx.QueryExecModeExec); err != nil {
 		return explain(err)
 	}
 	found, err := checkSchema(ctx, tx, schema)

@@ -91,7 +91,7 @@ CREATE FUNCTION now_us() RETURNS bigint LANGUAGE sql VOLATILE AS
 CREATE TYPE entry AS (
 	name    text,
 	at      bigint,   -- the time of the call
-	found   boolean,  -- there is a row in names
+	fresh   boolean,  -- this call added the row in names
 	highest bigint,
 	crowd   boolean,
 	id      uuid,     -- the exclusive holder
@@ -106,27 +106,34 @@ CREATE TYPE entry AS (
 	freed   boolean   -- the first waiter may be granted now, or must be told
 );
 
--- load reads a name and removes its expired holders and waiters.
+-- load locks a name, reads it, and removes its expired holders and waiters. The lock is that of the
+-- row, which only roles with rights to the table can take. Every call locks the row before it reads
+-- or changes anything else of the name.
 CREATE FUNCTION load(a_name text) RETURNS entry LANGUAGE plpgsql AS $$
 DECLARE
 	e   entry;
 	due bigint;
 BEGIN
 	e.name := a_name;
-	e.at := now_us();
+	e.fresh := false;
 	e.freed := false;
 	e.others := 0;
 	e.weight := 0;
 	e.kept := false;
 	e.waiters := 0;
-	SELECT true, n.highest, n.crowd, n.id, n.state, n.until
-		INTO e.found, e.highest, e.crowd, e.id, e.state, e.until FROM names n WHERE n.name = a_name;
-	IF e.found IS NULL THEN
-		e.found := false;
-		e.crowd := false;
-		SELECT m.floor INTO e.highest FROM meta m WHERE m.one;
-		RETURN e;
-	END IF;
+	LOOP
+		SELECT n.highest, n.crowd, n.id, n.state, n.until INTO e.highest, e.crowd, e.id, e.state, e.until
+			FROM names n WHERE n.name = a_name FOR UPDATE;
+		EXIT WHEN FOUND;
+		INSERT INTO names (name, highest, used) VALUES (a_name, (SELECT m.floor FROM meta m WHERE m.one), now_us())
+			ON CONFLICT (name) DO NOTHING;
+		IF FOUND THEN
+			e.fresh := true;
+			-- The statement above may have waited for a sweep of this name, which raised the floor.
+			UPDATE names n SET highest = m.floor FROM meta m WHERE n.name = a_name AND m.one AND m.floor > n.highest;
+		END IF;
+	END LOOP;
+	e.at := now_us(); -- after the lock was granted
 	IF e.id IS NULL THEN
 		e.until := NULL;
 	ELSIF e.until <= e.at THEN
@@ -213,15 +220,14 @@ END $$;
 -- removes expired records of the name, because settle does not do so while the name is in use.
 CREATE FUNCTION note_end(a_name text, a_id uuid, a_at bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-	INSERT INTO names (name, highest, used, crowd) VALUES (a_name, (SELECT m.floor FROM meta m WHERE m.one), a_at, true)
-		ON CONFLICT (name) DO UPDATE SET crowd = true, used = a_at;
+	UPDATE names n SET crowd = true, used = a_at WHERE n.name = a_name;
 	DELETE FROM ended x WHERE x.name = a_name AND x.until <= a_at;
 	INSERT INTO ended VALUES (a_name, a_id, a_at + 60000000) ON CONFLICT (name, id) DO UPDATE SET until = excluded.until;
 END $$;
 
 -- An outcome is the result of a call.
 CREATE TYPE outcome AS (
-	status  integer, -- 0 done, 1 refused, 2 not held, 3 another claim of that identity, 4 other uses, 5 no tokens left, 6 not exclusive, 7 no such change of mode, 8 ended
+	status  integer, -- 0 done, 1 refused, 2 not held, 3 another claim of that identity, 4 other uses, 5 no tokens left, 6 not exclusive, 7 no such change of mode, 8 ended, 9 locked by another session
 	token   bigint,
 	tokens  integer,
 	waiters integer,
@@ -250,6 +256,9 @@ DECLARE
 	s     bigint;
 BEGIN
 	o.status := 0;
+	IF e.fresh THEN
+		o.fresh := true;
+	END IF;
 	IF e.crowd AND EXISTS (SELECT FROM ended x WHERE x.name = a_name AND x.id = a_id AND x.until > e.at) THEN
 		o.status := 8;
 		PERFORM settle(e, a_id);
@@ -323,35 +332,18 @@ BEGIN
 	e := dequeue(e, a_id, true);
 	o.waiters := e.waiters;
 	IF a_mode = 1 THEN
-		o.fresh := take(e, a_id, o.token, o.tokens, a_ttl, a_owner, a_meta);
+		UPDATE names n SET highest = o.token + o.tokens - 1, used = e.at, id = a_id, state = 0, token = o.token, tokens = o.tokens,
+			since = e.at, until = e.at + a_ttl, owner = a_owner, meta = a_meta WHERE n.name = a_name;
 		e.id := a_id;
 		e.state := 0;
 	ELSE
-		IF e.found THEN
-			UPDATE names n SET highest = o.token + o.tokens - 1, used = e.at, crowd = true WHERE n.name = a_name;
-		ELSE
-			INSERT INTO names (name, highest, used, crowd) VALUES (a_name, o.token + o.tokens - 1, e.at, true);
-			o.fresh := true;
-		END IF;
+		UPDATE names n SET highest = o.token + o.tokens - 1, used = e.at, crowd = true WHERE n.name = a_name;
 		INSERT INTO holders VALUES (a_name, a_id, a_mode, a_weight, a_lim, 0, o.token, o.tokens, e.at, e.at + a_ttl, a_owner, a_meta);
 		e.crowd := true;
 		e := count_others(e);
 	END IF;
 	PERFORM settle(e, a_id);
 	RETURN o;
-END $$;
-
--- take makes an identity the exclusive holder. It reports whether it added a row.
-CREATE FUNCTION take(e entry, a_id uuid, a_token bigint, a_tokens integer, a_ttl bigint, a_owner text, a_meta text) RETURNS boolean LANGUAGE plpgsql AS $$
-BEGIN
-	IF e.found THEN
-		UPDATE names n SET highest = a_token + a_tokens - 1, used = e.at, id = a_id, state = 0, token = a_token, tokens = a_tokens,
-			since = e.at, until = e.at + a_ttl, owner = a_owner, meta = a_meta WHERE n.name = e.name;
-		RETURN false;
-	END IF;
-	INSERT INTO names (name, highest, used, id, state, token, tokens, since, until, owner, meta)
-		VALUES (e.name, a_token + a_tokens - 1, e.at, a_id, 0, a_token, a_tokens, e.at, e.at + a_ttl, a_owner, a_meta);
-	RETURN true;
 END $$;
 
 -- refuse queues a request if it asks for that, and returns why it was not granted.
@@ -558,12 +550,16 @@ DECLARE
 	top    bigint := 0;
 	highest bigint;
 BEGIN
+	PERFORM FROM meta m WHERE m.one FOR UPDATE SKIP LOCKED;
+	IF NOT FOUND THEN
+		RETURN a_after; -- another call sweeps
+	END IF;
 	FOR n IN SELECT name, used, until, id, crowd FROM names WHERE name > a_after ORDER BY name LIMIT a_limit LOOP
 		last := n.name;
 		looked := looked + 1;
-		IF abs(at - n.used) < 5000000 OR n.id IS NOT NULL AND n.until > at OR NOT pg_try_advisory_xact_lock(1215260740, hashtext(n.name)) THEN
-			CONTINUE;
-		END IF;
+		CONTINUE WHEN abs(at - n.used) < 5000000 OR n.id IS NOT NULL AND n.until > at;
+		PERFORM FROM names d WHERE d.name = n.name FOR UPDATE SKIP LOCKED;
+		CONTINUE WHEN NOT FOUND;
 		IF n.crowd THEN
 			PERFORM settle(load(n.name), n.id);
 		END IF;
@@ -591,16 +587,20 @@ END $$;
 -- They set enable_seqscan = off, because the server would read a short table from end to end, and
 -- would keep that plan while the table grows. So every statement needs an index: without one, its
 -- estimated cost is so high that the server first compiles it (JIT), which takes long.
+--
+-- They set lock_timeout, so that a name whose row is locked by another session for long does not
+-- keep a connection and the other calls of a statement.
 
--- acquire_v1 makes an exclusive acquire. Its short path is for names that nobody holds or waits for.
+-- acquire_v1 makes an exclusive acquire. Its short paths are for names that nobody holds or waits for.
 CREATE FUNCTION acquire_v1(a_heartbeat bigint, a_wake text, a_name text, a_id uuid, a_ttl bigint, a_tokens integer, a_floor bigint, a_queue boolean,
 	a_owner text, a_meta text)
-RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = {{schema}}, pg_temp SET enable_seqscan = off AS $$
+RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = {{schema}}, pg_temp SET enable_seqscan = off SET lock_timeout = 1000 AS $$
 DECLARE
-	-- One expression is faster than several statements. It locks the name before it reads the time.
+	-- One expression is faster than several statements. The time is that before the row is locked, so
+	-- a grant may end earlier by the time that it waits for the lock. It was requested even earlier.
 	at  bigint := CASE
 		WHEN current_setting('transaction_isolation') <> 'read committed' THEN refuse_isolation()
-		WHEN pg_advisory_xact_lock(1215260740, hashtext(a_name)) IS NOT NULL THEN now_us() END;
+		ELSE now_us() END;
 	own bigint; -- token
 BEGIN
 	UPDATE names m SET token = greatest(m.highest + 1, at, a_floor + 1), tokens = a_tokens,
@@ -611,18 +611,31 @@ BEGIN
 	IF FOUND THEN
 		RETURN own;
 	END IF;
+	INSERT INTO names (name, token, tokens, highest, used, id, state, since, until, owner, meta)
+		SELECT a_name, greatest(f.floor + 1, at, a_floor + 1), a_tokens, greatest(f.floor + 1, at, a_floor + 1) + a_tokens - 1,
+			at, a_id, 0, at, at + a_ttl, a_owner, a_meta
+		FROM meta f WHERE f.one AND greatest(f.floor, a_floor) < 9007199254740991 - a_tokens
+			AND NOT EXISTS (SELECT FROM names m WHERE m.name = a_name)
+		ON CONFLICT (name) DO NOTHING RETURNING token INTO own;
+	IF FOUND THEN
+		-- The statement may have waited for a sweep of this name, which raised the floor.
+		PERFORM FROM meta f WHERE f.one AND f.floor >= own;
+		IF NOT FOUND THEN
+			RETURN '{"token":' || own || ',"tokens":' || a_tokens || ',"fresh":true}';
+		END IF;
+		DELETE FROM names m WHERE m.name = a_name;
+	END IF;
 	RETURN one_v1(a_heartbeat, a_wake, 1::smallint, a_name, a_id, 1::smallint, 1, 0, a_ttl, a_tokens, a_floor, a_queue, a_owner, a_meta);
 END $$;
 
 -- release_v1 releases a grant of an identity that has no request in flight. Its short path is for
 -- exclusive grants of names that nobody waits for.
 CREATE FUNCTION release_v1(a_name text, a_id uuid)
-RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = {{schema}}, pg_temp SET enable_seqscan = off AS $$
+RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = {{schema}}, pg_temp SET enable_seqscan = off SET lock_timeout = 1000 AS $$
 DECLARE
 	at bigint := CASE
 		WHEN current_setting('transaction_isolation') <> 'read committed' THEN refuse_isolation()
-		WHEN pg_advisory_xact_lock(1215260740, hashtext(a_name)) IS NOT NULL
-			AND set_config('synchronous_commit', 'off', true) IS NOT NULL THEN now_us() END;
+		WHEN set_config('synchronous_commit', 'off', true) IS NOT NULL THEN now_us() END;
 BEGIN
 	UPDATE names m SET id = NULL, used = at
 		WHERE m.name = a_name AND m.id = a_id AND m.state = 0 AND m.until > at AND NOT m.crowd;
@@ -642,17 +655,15 @@ END $$;
 -- request of that identity may still arrive.
 CREATE FUNCTION one_v1(a_heartbeat bigint, a_wake text, a_op smallint, a_name text, a_id uuid, a_mode smallint, a_weight integer, a_lim integer,
 	a_ttl bigint, a_tokens integer, a_floor bigint, a_queue boolean, a_owner text, a_meta text)
-RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = {{schema}}, pg_temp SET enable_seqscan = off AS $$
+RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = {{schema}}, pg_temp SET enable_seqscan = off SET lock_timeout = 1000 AS $$
 DECLARE
 	o    outcome;
-	at   bigint;
+	at   bigint := now_us();
 	done text;
 BEGIN
 	IF current_setting('transaction_isolation') <> 'read committed' THEN
 		PERFORM refuse_isolation();
 	END IF;
-	PERFORM pg_advisory_xact_lock(1215260740, hashtext(a_name));
-	at := now_us();
 	IF a_op = 1 THEN
 		o := acquire(a_name, a_id, a_mode, a_weight, a_lim, a_ttl, a_tokens, a_floor, a_queue, a_owner, a_meta, a_wake, a_heartbeat);
 		IF o.status <> 0 THEN
@@ -687,25 +698,50 @@ BEGIN
 	RETURN json_strip_nulls(to_json(o));
 END $$;
 
--- call_v1 makes several calls, one after the other, in one transaction. It first locks their
--- names, in an order that is the same for all transactions, so that there are no deadlocks. It
--- returns the outcomes in the order of the calls. If a_sweeps is not 0, it also removes unused
--- names, and the last row is the name after which to continue.
-CREATE FUNCTION call_v1(a_heartbeat bigint, a_wake text, a_sweep text, a_sweeps integer,
+-- locked locks names, and returns those that other sessions have locked. A row that another session
+-- has added and not committed is not visible, so it is found out by trying to add it.
+CREATE FUNCTION locked(a_names text[]) RETURNS text[] LANGUAGE plpgsql SET lock_timeout = 20 AS $$
+DECLARE
+	busy text[] := '{}';
+	n    text;
+BEGIN
+	FOREACH n IN ARRAY ARRAY(SELECT DISTINCT x FROM unnest(a_names) x ORDER BY x) LOOP
+		BEGIN
+			PERFORM FROM names m WHERE m.name = n FOR UPDATE SKIP LOCKED;
+			IF NOT FOUND AND EXISTS (SELECT FROM names m WHERE m.name = n) THEN
+				busy := busy || n;
+			ELSIF NOT FOUND THEN
+				PERFORM load(n);
+			END IF;
+		EXCEPTION WHEN lock_not_available THEN
+			busy := busy || n;
+		END;
+	END LOOP;
+	RETURN busy;
+END $$;
+
+-- call_v1 makes several calls, one after the other, in one transaction. The calls are sorted by
+-- their names, so that there are no deadlocks. It returns the outcomes in the order of the calls. If
+-- a_sweeps is not 0, it also removes unused names, and the last row is the name after which to
+-- continue. If a_skip is true, it makes no calls for names whose rows other sessions have locked.
+CREATE FUNCTION call_v1(a_heartbeat bigint, a_wake text, a_skip boolean, a_sweep text, a_sweeps integer,
 	a_ops smallint[], a_names text[], a_ids uuid[], a_modes smallint[], a_weights integer[], a_lims integer[], a_ttls bigint[],
 	a_tokens integer[], a_floors bigint[], a_queues boolean[], a_owners text[], a_metas text[])
-RETURNS SETOF text LANGUAGE plpgsql SECURITY DEFINER SET search_path = {{schema}}, pg_temp SET enable_seqscan = off AS $$
+RETURNS SETOF text LANGUAGE plpgsql SECURITY DEFINER SET search_path = {{schema}}, pg_temp SET enable_seqscan = off SET lock_timeout = 1000 AS $$
 DECLARE
-	k       integer;
 	done    text;
+	busy    text[];
 	commits text := current_setting('synchronous_commit');
 	durable boolean := false;
 BEGIN
-	FOREACH k IN ARRAY (SELECT array_agg(DISTINCT hashtext(x) ORDER BY hashtext(x)) FROM unnest(a_names) x) LOOP
-		done := pg_advisory_xact_lock(1215260740, k); -- an assignment is faster than PERFORM
-	END LOOP;
+	IF a_skip THEN
+		busy := locked(a_names);
+	END IF;
 	FOR i IN 1 .. cardinality(a_ops) LOOP -- faster than a query over the arrays
-		IF a_ops[i] = 1 AND a_modes[i] = 1 THEN
+		IF a_names[i] = ANY (busy) THEN
+			RETURN NEXT '{"status":9}';
+			CONTINUE;
+		ELSIF a_ops[i] = 1 AND a_modes[i] = 1 THEN
 			RETURN NEXT acquire_v1(a_heartbeat, a_wake, a_names[i], a_ids[i], a_ttls[i], a_tokens[i], a_floors[i], a_queues[i], a_owners[i], a_metas[i]);
 		ELSIF a_ops[i] = 2 AND NOT a_queues[i] THEN
 			RETURN NEXT release_v1(a_names[i], a_ids[i]);

@@ -292,7 +292,7 @@ END $do$`)
 		return fmt.Sprintf("SELECT rights.one_v1(5000000, '', %d::smallint, 'n', %s, 2::smallint, 1, 0, 1000000, 0, 0, false, '', '')", op, id)
 	}
 	call := func(op int, id string) string {
-		return fmt.Sprintf(`SELECT rights.call_v1(5000000, '', '', 64, '{%d}', '{n}', ARRAY[%s::uuid], '{1}', '{1}', '{0}', '{1000000}', '{1}', '{0}', '{false}', '{""}', '{""}')`, op, id)
+		return fmt.Sprintf(`SELECT rights.call_v1(5000000, '', false, '', 64, '{%d}', '{n}', ARRAY[%s::uuid], '{1}', '{1}', '{0}', '{1000000}', '{1}', '{0}', '{false}', '{""}', '{""}')`, op, id)
 	}
 	for _, statement := range []string{
 		acquire(id), acquire(other), "SELECT rights.release_v1('n', " + id + ")", acquire(other), one(5, other), one(4, other), one(6, other),
@@ -322,7 +322,7 @@ func TestWhatWaitsForTheDiskAndWhichLevelsAreRefused(t *testing.T) {
 	}
 	several := func(ops string, ids ...string) string {
 		same := func(v string) string { return "'{" + strings.TrimSuffix(strings.Repeat(v+",", len(ids)), ",") + "}'" }
-		return fmt.Sprintf("SELECT levels.call_v1(5000000, '', '', 0, '{%s}', %s, ARRAY[%s]::uuid[], %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+		return fmt.Sprintf("SELECT levels.call_v1(5000000, '', false, '', 0, '{%s}', %s, ARRAY[%s]::uuid[], %s, %s, %s, %s, %s, %s, %s, %s, %s)",
 			ops, same("n"), strings.Join(ids, ","), same("1"), same("1"), same("0"), same("60000000"), same("1"), same("0"), same("false"), same(`""`), same(`""`))
 	}
 	for _, c := range []struct{ what, statement, commits string }{

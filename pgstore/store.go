@@ -45,7 +45,7 @@ const (
 	// sharedConns is how many connections of an application's pool a store uses at most. ownConns
 	// is the default size of a pool that Open makes.
 	sharedConns = 2
-	ownConns    = 8
+	ownConns    = 4
 
 	// pingTimeout bounds how long a pool that Open made tests a connection that was idle. It is
 	// less than callTimeout: if several connections have died, a call does not end at the first.
@@ -78,9 +78,13 @@ type Store struct {
 	conns     chan struct{} // holds one element for each connection of the pool in use
 	batch     batch.Batcher[call]
 	renewals  batch.Batcher[call] // apart, so that a renewal does not wait for a name that another call waits for
-	limiter   limiter
-	listener  listener
-	sweeps    sweeps
+
+	stuck      stuck
+	stuckCalls batch.Batcher[call] // for names in stuck: one statement at a time
+
+	limiter  limiter
+	listener listener
+	sweeps   sweeps
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -179,6 +183,7 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, c config) (*Store, error)
 	s.renewals = batch.Batcher[call]{
 		MaxInFlight: s.batch.MaxInFlight, MaxBatch: maxCalls, MaxWait: s.batch.MaxWait, Timeout: callTimeout, Send: s.send,
 	}
+	s.stuckCalls = batch.Batcher[call]{MaxInFlight: 1, MaxBatch: maxCalls, Timeout: callTimeout, Send: s.send}
 	s.listener = listener{
 		connect: s.connectApart, channel: "holdfast_" + strings.ToLower(rand.Text()), keep: s.heartbeat,
 		log: c.log, ctx: s.ctx, waits: make(map[store.ID]*waiter),
@@ -245,6 +250,7 @@ func (s *Store) Close() error {
 	s.wg.Wait()
 	s.batch.Close()
 	s.renewals.Close()
+	s.stuckCalls.Close()
 	s.listener.wg.Wait()
 	if s.owned {
 		closed := make(chan struct{})

@@ -1,0 +1,170 @@
+package pgstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/pgstore"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// lockRow locks the rows of names in another session, as in psql, until unlock is called.
+func lockRow(t *testing.T, url string, names ...string) (unlock func()) {
+	t.Helper()
+	return inSession(t, url, fmt.Sprintf("SELECT FROM holdfast.names WHERE name IN ('%s') FOR UPDATE", strings.Join(names, "', '")))
+}
+
+// inSession runs a statement in a transaction that stays open until end is called.
+func inSession(t *testing.T, url, statement string) (end func()) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err == nil {
+		_, err = conn.Exec(t.Context(), "BEGIN; "+statement, pgx.QueryExecModeSimpleProtocol)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	end = func() { conn.Close(context.Background()) }
+	t.Cleanup(end)
+	return end
+}
+
+// A forgotten transaction has locked the rows of a few names. Callers of these names, of which there
+// are many, must not keep the connections of the others, nor fail the calls that share a statement
+// with them.
+func TestAStuckNameDoesNotDelayOthers(t *testing.T) {
+	stuck := []string{"stuck0", "stuck1", "stuck2"}
+	for what, begin := range map[string]func(t *testing.T, url string) func(){
+		"row locked": func(t *testing.T, url string) func() { return lockRow(t, url, stuck...) },
+		"row added and not committed": func(t *testing.T, url string) func() {
+			return inSession(t, url, "DELETE FROM holdfast.names; COMMIT; BEGIN; INSERT INTO holdfast.names (name, highest, used) SELECT 'stuck' || n, 0, 0 FROM generate_series(0, 2) n")
+		},
+		"advisory lock of a stranger": func(t *testing.T, url string) func() {
+			return inSession(t, url, "SELECT pg_advisory_lock(1215260740, hashtext('stuck' || n)) FROM generate_series(0, 2) n")
+		},
+	} {
+		for _, shared := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, shared pool %v", what, shared), func(t *testing.T) {
+				p := server(t)
+				s := openStore(t, p.URL())
+				if shared {
+					var err error
+					if s, err = pgstore.New(newPool(t, p.URL(), 4)); err != nil {
+						t.Fatal(err)
+					}
+					defer s.Close()
+				}
+				c, err := holdfast.New(s)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				for _, name := range stuck { // so that there are rows
+					lease, err := c.Lock(t.Context(), name)
+					if err == nil {
+						err = lease.Unlock(t.Context())
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				end := begin(t, p.URL())
+				ctx, cancel := context.WithCancel(t.Context())
+				var wg sync.WaitGroup
+				for i := range 20 {
+					wg.Go(func() {
+						for ctx.Err() == nil {
+							if lease, err := c.Lock(ctx, stuck[i%len(stuck)]); err == nil {
+								lease.Unlock(ctx)
+							}
+						}
+					})
+				}
+				held, err := c.Lock(t.Context(), "held", holdfast.TTL(2*time.Second))
+				if err != nil {
+					t.Fatal(err)
+				}
+				var calls, failed atomic.Int64
+				var longest atomic.Int64
+				until := time.Now().Add(3 * time.Second)
+				var others sync.WaitGroup
+				for i := range 20 {
+					others.Go(func() {
+						for time.Now().Before(until) {
+							begin := time.Now()
+							lease, err := c.Lock(t.Context(), fmt.Sprint("other", i))
+							if err == nil {
+								err = lease.Unlock(t.Context())
+							}
+							calls.Add(1)
+							if err != nil {
+								failed.Add(1)
+							}
+							for took := int64(time.Since(begin)); ; {
+								if old := longest.Load(); took <= old || longest.CompareAndSwap(old, took) {
+									break
+								}
+							}
+						}
+					})
+				}
+				others.Wait()
+				t.Logf("%d calls on other names, %d failed, the longest took %v", calls.Load(), failed.Load(), time.Duration(longest.Load()))
+				if failed.Load() > 0 || calls.Load() < 500 || longest.Load() > int64(2*time.Second) {
+					t.Error("the stuck names delay others")
+				}
+				if err := held.Unlock(t.Context()); err != nil {
+					t.Errorf("a lease of another name: %v", err)
+				}
+				end()
+				if lease, err := c.Lock(t.Context(), stuck[0]); err != nil {
+					t.Errorf("after the end of the other session: %v", err)
+				} else if err := lease.Unlock(t.Context()); err != nil {
+					t.Error(err)
+				}
+				cancel()
+				wg.Wait()
+			})
+		}
+	}
+}
+
+// The renewals of other names in the same statement are made.
+func TestRenewalsOfOthersAreMadeWithoutAStuckName(t *testing.T) {
+	p := server(t)
+	s := openStore(t, p.URL())
+	var renewals []store.Renewal
+	for i := range 10 {
+		r := request(fmt.Sprint("name", i))
+		granted(t, s, r)
+		renewals = append(renewals, store.Renewal{Name: r.Name, ID: r.ID, Mode: r.Mode, TTL: r.TTL})
+	}
+	unlock := lockRow(t, p.URL(), "name3", "name7")
+	out, err := s.Renew(t.Context(), renewals)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, o := range out {
+		if stuck := i == 3 || i == 7; stuck != (o.Err != nil) || stuck == (o.Status == store.Extended) {
+			t.Errorf("renewal %d: %+v", i, o)
+		}
+	}
+	for _, i := range []int{3, 7} {
+		if err := out[i].Err; !strings.Contains(fmt.Sprint(err), "another session has locked the row") || errors.Is(err, store.ErrNotHeld) {
+			t.Errorf("the error of a stuck name: %v", err)
+		}
+	}
+	unlock()
+	if out, err = s.Renew(t.Context(), renewals); err != nil || out[3].Status != store.Extended || out[7].Status != store.Extended {
+		t.Errorf("after the end of the other session: %+v, %v", out, err)
+	}
+}
