@@ -170,12 +170,6 @@ var probes = []diagnosis.Probe[*patient]{
 		Look: isOff("off", "fsync", "full_page_writes"),
 	},
 	{
-		Check: diagnosis.New("postgres.synchronous-commit", store.LevelFailure,
-			"a grant is confirmed before it is on disk; a crash loses it, and the name is given to another client",
-			"ALTER ROLE … SET synchronous_commit = on, or remote_apply with standbys"),
-		Look: isOff("off", "synchronous_commit"),
-	},
-	{
 		Check: diagnosis.New("postgres.unlogged", store.LevelFailure,
 			"a crash or failover empties the tables of the locks, and all names are given to others",
 			"ALTER TABLE … SET LOGGED; only the tables waiters and ended may be unlogged"),

@@ -56,7 +56,6 @@ func TestDiagnoseFindsWhatIsSetUpWrongly(t *testing.T) {
 
 	for setting, want := range map[string]string{
 		"default_transaction_read_only = on": "postgres.read-only failure",
-		"synchronous_commit = off":           "postgres.synchronous-commit failure",
 		"idle_session_timeout = '5s'":        "postgres.idle-timeout failure",
 		"statement_timeout = '1s'":           "postgres.statement-timeout warning",
 		"tcp_keepalives_idle = 0":            "postgres.keepalives warning", // the system's default

@@ -18,11 +18,11 @@
 //
 //   - There is one primary, and all programs use it. If you name several hosts in the URL, the
 //     store looks for the primary.
-//   - Commits survive a crash: fsync and full_page_writes are on, and synchronous_commit is not
-//     off for the role that locks. Otherwise a crash may lose grants.
+//   - Commits survive a crash: fsync and full_page_writes are on. Otherwise a crash may lose grants.
+//     The functions of the store wait for the disk even if synchronous_commit is off for the session.
 //   - After a failover the new primary has all commits that the old one confirmed: replication
-//     is synchronous (synchronous_standby_names is set, and synchronous_commit is on or
-//     remote_apply). A replica that follows asynchronously may lack the newest grants, and then
+//     is synchronous (synchronous_standby_names is set, and synchronous_commit is not
+//     remote_write). A replica that follows asynchronously may lack the newest grants, and then
 //     grants the name again while the lease of the old holder is still valid. The same happens if
 //     an administrator cancels a statement that waits for a replica (pg_cancel_backend): the server
 //     then reports success.
@@ -63,7 +63,8 @@
 // vacuum. A release does not wait for the disk. If the server crashes right after it, the lock is
 // held until its TTL is over. Grants and renewals do wait for the disk.
 //
-// Rows of names that are no longer used are removed after some seconds, along with other calls.
+// Rows of names that are no longer used are removed after some seconds, along with other calls, up to
+// a thousand by one call.
 //
 // # Connections
 //

@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/pooltest"
+	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/pgstore"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -196,6 +197,46 @@ func TestAClientEncodingThatChangesNamesIsRefused(t *testing.T) {
 	if !errors.Is(err, store.ErrUnsupported) || !strings.Contains(err.Error(), "client_encoding") {
 		t.Errorf("New: %v, want ErrUnsupported that names client_encoding", err)
 	}
+}
+
+// A server has 100 connections by default, three of them for administrators.
+func TestSixteenClientsWithDefaultPoolsFitOnADefaultServer(t *testing.T) {
+	p := servers.StartPostgres(t, servers.PostgresOptions{NoSync: true})
+	p.Must("CREATE ROLE app LOGIN; GRANT CREATE ON DATABASE postgres TO app")
+	url := strings.Replace(p.URL(), "postgres@", "app@", 1)
+	var all []*pgstore.Store
+	for range 16 {
+		all = append(all, openStore(t, url))
+	}
+	granted(t, all[0], request("held"))
+	for _, s := range all {
+		queued(t, s, "held") // the client listens from here on
+	}
+	for _, s := range all {
+		eventually(t, "a client cannot listen", func() bool { return pgstore.Pushed(s) })
+	}
+	config, _, err := pgstore.PoolConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := inSession(t, p.URL(), "LOCK TABLE holdfast.names") // so that calls take long
+	var wg sync.WaitGroup
+	calls := 0
+	eventually(t, "the clients use fewer connections", func() bool {
+		calls++
+		name := fmt.Sprint("name", calls)
+		for _, s := range all {
+			wg.Go(func() {
+				_, err := s.Acquire(t.Context(), request(name))
+				if err != nil && !strings.Contains(err.Error(), "another session") && !strings.Contains(err.Error(), "no reply in time") {
+					t.Error(err)
+				}
+			})
+		}
+		return t.Failed() || number(t, p, "SELECT count(*) FROM pg_stat_activity WHERE usename = 'app'") >= len(all)*(int(config.MaxConns)+1)
+	})
+	end()
+	wg.Wait()
 }
 
 func TestAnApplicationThatUsesUpItsPool(t *testing.T) {

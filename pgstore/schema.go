@@ -46,7 +46,8 @@ func statements(schema string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return strings.NewReplacer("{{schema}}", quoted, "{{functions}}", strings.Join(entryPoints(quoted), ", ")).Replace(schemaSQL), nil
+	literal := "'" + strings.ReplaceAll(quoted, "'", "''") + "'"
+	return strings.NewReplacer("{{schema}}", quoted, "{{literal}}", literal, "{{functions}}", strings.Join(entryPoints(quoted), ", ")).Replace(schemaSQL), nil
 }
 
 // entryPoints returns the functions that programs call. They run with the rights of their owner.
@@ -97,6 +98,7 @@ type Beginner interface {
 // meanwhile, and several may call Migrate at the same time. An empty name means [DefaultSchema].
 //
 // The role needs the right to create schemas, or to create objects in the schema if that exists.
+// The objects belong to that role.
 func Migrate(ctx context.Context, db Beginner, schema string) error {
 	text, err := statements(schema)
 	if err != nil {

@@ -5,7 +5,12 @@
 --
 -- Times are microseconds since 1970 by the clock of the server, and so are tokens.
 
-CREATE SCHEMA IF NOT EXISTS {{schema}};
+-- CREATE SCHEMA IF NOT EXISTS would need the right to create schemas, even if the schema exists.
+DO $$ BEGIN
+	IF pg_catalog.to_regnamespace({{literal}}) IS NULL THEN
+		CREATE SCHEMA {{schema}};
+	END IF;
+END $$;
 SET LOCAL search_path = {{schema}}, pg_temp;
 
 -- There is one row for the whole schema.
@@ -545,29 +550,25 @@ CREATE FUNCTION sweep(a_after text, a_limit integer) RETURNS text LANGUAGE plpgs
 DECLARE
 	n      record;
 	at     bigint := now_us();
-	last   text := '';
-	looked integer := 0;
-	top    bigint := 0;
-	highest bigint;
+	last   text;
+	looked integer;
+	top    bigint;
 BEGIN
 	PERFORM FROM meta m WHERE m.one FOR UPDATE SKIP LOCKED;
 	IF NOT FOUND THEN
 		RETURN a_after; -- another call sweeps
 	END IF;
-	FOR n IN SELECT name, used, until, id, crowd FROM names WHERE name > a_after ORDER BY name LIMIT a_limit LOOP
-		last := n.name;
-		looked := looked + 1;
-		CONTINUE WHEN abs(at - n.used) < 5000000 OR n.id IS NOT NULL AND n.until > at;
-		PERFORM FROM names d WHERE d.name = n.name FOR UPDATE SKIP LOCKED;
-		CONTINUE WHEN NOT FOUND;
-		IF n.crowd THEN
-			PERFORM settle(load(n.name), n.id);
-		END IF;
-		DELETE FROM names d WHERE d.name = n.name AND NOT d.crowd AND abs(at - d.used) >= 5000000 AND (d.id IS NULL OR d.until <= at)
-				AND d.highest <= at + 86400000000
-			RETURNING d.highest INTO highest;
-		top := greatest(top, highest); -- without NULL
+	SELECT count(*), max(p.name) INTO looked, last FROM (SELECT m.name FROM names m WHERE m.name > a_after ORDER BY m.name LIMIT a_limit) p;
+	FOR n IN SELECT m.name, m.id FROM names m WHERE m.name > a_after AND m.name <= last AND m.crowd AND abs(at - m.used) >= 5000000
+		AND (m.id IS NULL OR m.until <= at) FOR UPDATE SKIP LOCKED LOOP
+		PERFORM settle(load(n.name), n.id);
 	END LOOP;
+	WITH removed AS (
+		DELETE FROM names d WHERE d.ctid = ANY (ARRAY(
+			SELECT m.ctid FROM names m WHERE m.name > a_after AND m.name <= last AND NOT m.crowd AND abs(at - m.used) >= 5000000
+				AND (m.id IS NULL OR m.until <= at) AND m.highest <= at + 86400000000 FOR UPDATE SKIP LOCKED))
+		RETURNING d.highest
+	) SELECT max(r.highest) INTO top FROM removed r;
 	IF top > 0 THEN
 		UPDATE meta m SET floor = greatest(m.floor, top) WHERE m.one;
 	END IF;
@@ -577,6 +578,7 @@ END $$;
 -- Entry points. They need the isolation level read committed. Under other levels, a transaction
 -- does not see changes that were committed while it waited for the lock of a name.
 --
+-- Grants, renewals and kept records wait for the disk, even if the session has synchronous_commit = off.
 -- Releases and changes of the queue do not wait for the disk, because losing them does no harm.
 -- After a lost release there is a grant again, which ends with its TTL. Everything that was
 -- committed later is lost too.
@@ -600,7 +602,7 @@ DECLARE
 	-- a grant may end earlier by the time that it waits for the lock. It was requested even earlier.
 	at  bigint := CASE
 		WHEN current_setting('transaction_isolation') <> 'read committed' THEN refuse_isolation()
-		ELSE now_us() END;
+		WHEN current_setting('synchronous_commit') NOT IN ('off', 'local') OR wait_for_commit() IS NOT NULL THEN now_us() END;
 	own bigint; -- token
 BEGIN
 	UPDATE names m SET token = greatest(m.highest + 1, at, a_floor + 1), tokens = a_tokens,
@@ -645,6 +647,12 @@ BEGIN
 	RETURN one_v1(0, '', 2::smallint, a_name, a_id, 0::smallint, 0, 0, 0, 0, 0, false, '', '');
 END $$;
 
+-- wait_for_commit makes the transaction wait for the disk, and for synchronous standbys, if the session
+-- does not. It returns the setting.
+CREATE FUNCTION wait_for_commit() RETURNS text LANGUAGE sql VOLATILE AS $$
+	SELECT CASE WHEN current_setting('synchronous_commit') NOT IN ('off', 'local') THEN current_setting('synchronous_commit')
+		ELSE set_config('synchronous_commit', 'on', true) END $$;
+
 CREATE FUNCTION refuse_isolation() RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
 	RAISE EXCEPTION 'locks need transactions that are read committed' USING ERRCODE = 'HF001';
@@ -664,6 +672,7 @@ BEGIN
 	IF current_setting('transaction_isolation') <> 'read committed' THEN
 		PERFORM refuse_isolation();
 	END IF;
+	done := wait_for_commit(); -- an assignment is faster than PERFORM
 	IF a_op = 1 THEN
 		o := acquire(a_name, a_id, a_mode, a_weight, a_lim, a_ttl, a_tokens, a_floor, a_queue, a_owner, a_meta, a_wake, a_heartbeat);
 		IF o.status <> 0 THEN
@@ -731,7 +740,7 @@ RETURNS SETOF text LANGUAGE plpgsql SECURITY DEFINER SET search_path = {{schema}
 DECLARE
 	done    text;
 	busy    text[];
-	commits text := current_setting('synchronous_commit');
+	commits text := wait_for_commit();
 	durable boolean := false;
 BEGIN
 	IF a_skip THEN

@@ -119,6 +119,14 @@ func TestARoleWithTheDocumentedGrantsCanLockAndNothingElse(t *testing.T) {
 	}
 }
 
+// An administrator made the schema for a role that may not create schemas.
+func TestARoleCanCreateTheTablesInASchemaThatItOwns(t *testing.T) {
+	p := server(t)
+	p.Must("CREATE ROLE stranger LOGIN; CREATE SCHEMA \"it's owned\" AUTHORIZATION stranger")
+	s := open(t, strings.Replace(p.URL(), "postgres@", "stranger@", 1)+"&schema=it%27s%20owned")
+	granted(t, s, request("n"))
+}
+
 // The schema may be one of the application's, such as public.
 func TestTheRightsOfOtherObjectsInTheSchemaStayAsTheyAre(t *testing.T) {
 	p := server(t)
@@ -311,7 +319,16 @@ END $do$`)
 func TestWhatWaitsForTheDiskAndWhichLevelsAreRefused(t *testing.T) {
 	p := server(t)
 	open(t, p.URL()+"&schema=levels")
-	pool := newPool(t, p.URL(), 1)
+	for session, waits := range map[string]string{"on": "on", "remote_apply": "remote_apply", "local": "on", "off": "on"} {
+		t.Run("synchronous_commit "+session, func(t *testing.T) {
+			p.Must("DELETE FROM levels.names; DELETE FROM levels.waiters")
+			testWhatWaits(t, newPool(t, p.URL()+"&options=-c%20synchronous_commit%3D"+session, 1), waits)
+		})
+	}
+}
+
+// testWhatWaits takes the setting of synchronous_commit that calls that wait must have.
+func testWhatWaits(t *testing.T, pool *pgxpool.Pool, waits string) {
 	const id, other = "'00000000-0000-0000-0000-000000000001'", "'00000000-0000-0000-0000-000000000002'"
 	acquire := func(id string) string {
 		return "SELECT levels.acquire_v1(5000000, '', 'n', " + id + ", 60000000, 1, 0, true, '', '')"
@@ -326,22 +343,22 @@ func TestWhatWaitsForTheDiskAndWhichLevelsAreRefused(t *testing.T) {
 			ops, same("n"), strings.Join(ids, ","), same("1"), same("1"), same("0"), same("60000000"), same("1"), same("0"), same("false"), same(`""`), same(`""`))
 	}
 	for _, c := range []struct{ what, statement, commits string }{
-		{"a grant of a new name", acquire(id), "on"},
+		{"a grant of a new name", acquire(id), waits},
 		{"a refusal", acquire(other), "off"},
-		{"a renewal", one(5), "on"},
+		{"a renewal", one(5), waits},
 		{"a release with a waiter", release, "off"},
-		{"a grant to the waiter", acquire(other), "on"},
+		{"a grant to the waiter", acquire(other), waits},
 		{"a release that comes too late", release, "off"},
 		{"a release by the other", several("2", other), "off"},
-		{"a grant of a free name", acquire(id), "on"},
+		{"a grant of a free name", acquire(id), waits},
 		{"a release", release, "off"},
-		{"a grant among several calls", several("1", id), "on"},
+		{"a grant among several calls", several("1", id), waits},
 		{"a release among several calls", several("2", id), "off"},
-		{"a grant before a release", several("1,2", id, id), "on"},
+		{"a grant before a release", several("1,2", id, id), waits},
 		{"a release after nothing", several("2,2", id, id), "off"},
-		{"a grant of one call", one(1), "on"},
-		{"a kept record", one(4), "on"},
-		{"a break", one(6), "on"},
+		{"a grant of one call", one(1), waits},
+		{"a kept record", one(4), waits},
+		{"a break", one(6), waits},
 	} {
 		for _, level := range []string{"REPEATABLE READ", "SERIALIZABLE", "READ COMMITTED"} {
 			err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {

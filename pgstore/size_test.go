@@ -154,6 +154,29 @@ func TestUnusedNamesAreRemovedAndTheirTokensGrow(t *testing.T) {
 	}
 }
 
+// A program that locks once in a while removes the rows that another one left, within a minute.
+func TestManyUnusedRowsAreRemovedByFewCalls(t *testing.T) {
+	p := server(t)
+	s := open(t, p.URL()+"&schema=leftovers")
+	const n = 10_000
+	p.Must(fmt.Sprintf("INSERT INTO leftovers.names (name, highest, used, crowd) SELECT 'left' || i, 0, 0, i %% 100 = 0 FROM generate_series(1, %d) i", n))
+	calls := 0
+	eventually(t, "rows of unused names are left", func() bool {
+		time.Sleep(100 * time.Millisecond) // the pause between two sweeps
+		r := request("n")
+		granted(t, s, r)
+		release(t, s, r)
+		calls += 2
+		return number(t, p, "SELECT count(*) FROM leftovers.names WHERE name LIKE 'left%' AND used = 0") == 0
+	})
+	if calls > n/200 {
+		t.Errorf("%d rows were removed by %d calls", n, calls)
+	}
+	if left := number(t, p, "SELECT count(*) FROM leftovers.names WHERE name LIKE 'left%' AND crowd"); left > 0 {
+		t.Errorf("%d rows look as if there were other holders or waiters", left)
+	}
+}
+
 // A row whose tokens are far ahead of the clock, because of a high floor, stays and does not
 // raise the floor of other names.
 func TestAHighFloorConcernsItsOwnNameOnly(t *testing.T) {

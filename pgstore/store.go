@@ -26,6 +26,9 @@ const (
 	// delays the next one for that long.
 	defaultHeartbeat = 5 * time.Second
 
+	// minHeartbeat is longer than two calls take on a busy server.
+	minHeartbeat = 100 * time.Millisecond
+
 	// minTTL is longer than a commit takes on a busy server.
 	minTTL = 100 * time.Millisecond
 
@@ -120,7 +123,8 @@ func NoCreate() Option { return func(c *config) { c.noCreate = true } }
 func Logger(log *slog.Logger) Option { return func(c *config) { c.log = log } }
 
 // Heartbeat sets how long a waiter that stopped asking keeps its place. The default is 5 s. Waiters
-// ask after two fifths of that time. Clients of one schema may have different heartbeats.
+// ask after two fifths of that time. Clients of one schema may have different heartbeats. New returns
+// an error that matches holdfast.ErrInvalid if d is less than 100 ms.
 func Heartbeat(d time.Duration) Option { return func(c *config) { c.heartbeat = d } }
 
 // New returns a store on an existing pool. It uses at most two connections of the pool at a time,
@@ -130,7 +134,8 @@ func Heartbeat(d time.Duration) Option { return func(c *config) { c.heartbeat = 
 // New waits up to ten seconds for the database. It creates the tables and functions in the
 // schema "holdfast" if they do not exist: see [InSchema] and [NoCreate].
 //
-// New returns an error that matches holdfast.ErrInvalid for a malformed schema name.
+// New returns an error that matches holdfast.ErrInvalid for a malformed schema name or a short
+// heartbeat.
 func New(pool *pgxpool.Pool, opts ...Option) (*Store, error) {
 	if pool == nil {
 		return nil, fmt.Errorf("postgres store: %w: the pool is nil", store.ErrInvalid)
@@ -149,6 +154,9 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, c config) (*Store, error)
 	if err != nil {
 		return nil, fmt.Errorf("postgres store: %w", err)
 	}
+	if c.heartbeat = cmp.Or(c.heartbeat, defaultHeartbeat); c.heartbeat < minHeartbeat {
+		return nil, fmt.Errorf("postgres store: %w: heartbeat %v; want at least %v", store.ErrInvalid, c.heartbeat, minHeartbeat)
+	}
 	pooler, err := behindPooler(ctx, pool)
 	if err != nil {
 		return nil, err
@@ -162,9 +170,6 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, c config) (*Store, error)
 	}
 	if c.conns == 0 {
 		c.conns = sharedConns
-	}
-	if c.heartbeat == 0 {
-		c.heartbeat = defaultHeartbeat
 	}
 	if c.log == nil {
 		c.log = slog.Default()

@@ -9,12 +9,12 @@ const (
 	// sweepEvery is how often the schema is searched for unused names while no names are added.
 	sweepEvery = 10 * time.Second
 
-	// sweepNames is how many names one statement checks. The statement may lock all of them.
-	sweepNames = 64
+	// sweepNames is how many names one statement checks. It removes that many in milliseconds.
+	sweepNames = 1000
 
 	// When names are added, the next sweep starts earlier: after sweepAfter new names, it checks
 	// twice as many names. So unused rows do not pile up, however fast names are added.
-	sweepAfter = sweepNames / 2
+	sweepAfter = 32
 )
 
 // sweeps decides which statements also sweep rows of unused names, and where they continue. A
@@ -36,11 +36,15 @@ func (s *sweeps) begin() (after string, names int64) {
 		pause /= 100 // shorter in the middle of the names than at their end
 	}
 	now := time.Now()
-	if s.busy && now.Sub(s.last) < sweepEvery || s.fresh < sweepAfter && now.Sub(s.last) < pause {
+	names = sweepNames
+	if now.Sub(s.last) < pause {
+		names = 2 * sweepAfter
+	}
+	if s.busy && now.Sub(s.last) < sweepEvery || s.fresh < sweepAfter && names < sweepNames {
 		return "", 0
 	}
 	s.busy, s.last, s.fresh = true, now, max(0, s.fresh-sweepAfter)
-	return s.after, sweepNames
+	return s.after, names
 }
 
 // end records where the next sweep continues.

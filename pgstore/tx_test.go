@@ -81,6 +81,34 @@ func TestLockTxEndsWithItsTransaction(t *testing.T) {
 	}
 }
 
+func TestLockTxInASavepointEndsWithItsRollback(t *testing.T) {
+	pool := newPool(t, server(t).URL(), 4)
+	outer, other := begin(t, pool), begin(t, pool)
+	for _, name := range []string{"rolled back", "released"} {
+		savepoint, err := outer.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := pgstore.LockTx(t.Context(), savepoint, name); err != nil {
+			t.Fatal(err)
+		}
+		if name == "released" {
+			err = savepoint.Commit(t.Context())
+		} else {
+			err = savepoint.Rollback(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !tryLock(t, other, "rolled back") {
+		t.Error("the rollback of the savepoint did not release its lock")
+	}
+	if tryLock(t, other, "released") {
+		t.Error("a lock of a released savepoint ended before its transaction")
+	}
+}
+
 // lock_timeout may fire although the lock was granted. In a transaction that does no harm,
 // because the error ends the transaction and the lock with it.
 func TestALockTimeoutLeavesNothingLocked(t *testing.T) {
