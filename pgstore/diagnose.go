@@ -137,6 +137,10 @@ const (
 	// mostIdle is the number of seconds after which the server should check that a silent client
 	// still exists.
 	mostIdle = 600
+
+	// mostAge is the age of the oldest snapshot, in transactions. A name that all of them locked or
+	// released is at least ten times slower by then.
+	mostAge = 100_000
 )
 
 var recoveryCheck = diagnosis.New("postgres.recovery", store.LevelFailure,
@@ -247,6 +251,17 @@ var probes = []diagnosis.Probe[*patient]{
 			var used int64
 			err2 := p.value("SELECT sum(numbackends)::bigint FROM pg_stat_database", &used)
 			return used*100 > limit*mostConnections, fmt.Sprintf("%d of %d connections", used, limit), cmp.Or(err, err2)
+		},
+	},
+	{
+		Check: diagnosis.New("postgres.old-snapshot", store.LevelWarning,
+			"a transaction or a replication slot has an old snapshot, so the server keeps all versions of the rows since then; names that are locked often get slower by the minute",
+			"end the transaction with the oldest backend_xmin in pg_stat_activity; keep the locks in a database of their own, apart from reports and dumps"),
+		Look: func(p *patient) (bool, string, error) {
+			var age int64
+			err := p.value("SELECT coalesce(max(age(x)), 0)::bigint FROM (SELECT backend_xmin FROM pg_stat_activity WHERE coalesce(datname, current_database()) = current_database()"+
+				" UNION ALL SELECT xmin FROM pg_replication_slots UNION ALL SELECT transaction FROM pg_prepared_xacts WHERE database = current_database()) s(x)", &age)
+			return age > mostAge, fmt.Sprintf("the oldest snapshot is %d transactions old", age), err
 		},
 	},
 	{

@@ -87,11 +87,26 @@ func TestDiagnoseFindsWhatIsSetUpWrongly(t *testing.T) {
 	})
 	t.Run("standby", func(t *testing.T) {
 		replica := p.StartReplica(t)
+		eventually(t, "the standby does not follow", func() bool { return p.Value("SELECT count(*) FROM pg_stat_replication") == "1" })
 		seen.Look(t, app, 30*time.Second, "postgres.standbys warning")
 		seen.Look(t, strings.Replace(app, p.Addr(), replica.Addr(), 1), 30*time.Second, "postgres.recovery failure")
 		configure(t, p, "synchronous_standby_names", "replica")
 		seen.Look(t, app, 30*time.Second)
 		configure(t, p, "synchronous_standby_names", "")
+	})
+	t.Run("old snapshot", func(t *testing.T) {
+		exec := func(conn *pgx.Conn, sql string) {
+			if _, err := conn.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+				t.Fatal(err)
+			}
+		}
+		old, busy := connect(t, owner), connect(t, owner)
+		exec(old, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")
+		exec(busy, "SET synchronous_commit = off")
+		exec(busy, "DO $$ BEGIN FOR i IN 1 .. 100001 LOOP PERFORM txid_current(); COMMIT; END LOOP; END $$")
+		seen.Look(t, app, 30*time.Second, "postgres.old-snapshot warning")
+		exec(old, "ROLLBACK")
+		seen.Look(t, app, 30*time.Second)
 	})
 	t.Run("queue of notifications", func(t *testing.T) {
 		conn := connect(t, owner)

@@ -177,6 +177,116 @@ func TestManyUnusedRowsAreRemovedByFewCalls(t *testing.T) {
 	}
 }
 
+// A call adds a row, and meanwhile another client has added the same row, used it and swept it. The
+// floor that the call read first is too low then.
+func TestATokenIsAboveTheFloorThatWasRaisedDuringTheCall(t *testing.T) {
+	p := server(t)
+	s := openStore(t, p.URL())
+	for _, mode := range []store.Mode{store.Exclusive, store.Shared} {
+		r := request("name of mode " + mode.String())
+		r.Mode = mode
+		eventually(t, "the call waits for too long", func() bool {
+			ahead := time.Now().Add(time.Hour).UnixMicro()
+			conn := connect(t, p.URL())
+			exec := func(sql string, arguments ...any) {
+				if _, err := conn.Exec(t.Context(), sql, arguments...); err != nil {
+					t.Fatal(err)
+				}
+			}
+			exec("BEGIN")
+			exec("INSERT INTO holdfast.names (name, highest, used) VALUES ($1, $2, 0)", r.Name, ahead)
+			type outcome struct {
+				answer store.Answer
+				err    error
+			}
+			done := make(chan outcome, 1)
+			go func() {
+				a, err := s.Acquire(context.Background(), r)
+				done <- outcome{a, err}
+			}()
+			eventually(t, "the call does not wait", func() bool {
+				return len(done) > 0 || number(t, p, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'") > 0
+			})
+			exec("DELETE FROM holdfast.names WHERE name = $1", r.Name)
+			exec("UPDATE holdfast.meta SET floor = $1", ahead)
+			exec("COMMIT")
+			o := <-done
+			if o.err == nil && o.answer.Token <= ahead {
+				t.Errorf("%v: token %d after %d", mode, o.answer.Token, ahead)
+			}
+			return o.err == nil
+		})
+	}
+}
+
+// Rows are removed at the moment when several clients want their names again. The tokens are ahead of
+// the clock, so they grow only if each client sees the floor that the removal raised.
+func TestNamesWhoseRowsAreRemovedMeanwhileHaveOneHolderAndGrowingTokens(t *testing.T) {
+	p := server(t)
+	url := p.URL() + "&schema=removed"
+	const names, clients, workers = 3, 4, 4
+	var held [names]atomic.Bool
+	var tokens [names]atomic.Int64
+	ahead := time.Now().Add(time.Hour).UnixMicro()
+	var stores []*pgstore.Store
+	for range clients {
+		stores = append(stores, openStore(t, url))
+	}
+	end := time.Now().Add(3 * time.Second)
+	var grants atomic.Int64
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		conn := connect(t, p.URL())
+		exec := func(sql string, arguments ...any) {
+			if _, err := conn.Exec(t.Context(), sql, arguments...); err != nil {
+				t.Error(err)
+			}
+		}
+		exec("SET search_path = removed")
+		for time.Now().Before(end) {
+			for n := range names { // as if some seconds had passed
+				exec("UPDATE removed.names SET used = used - 10000000 WHERE id IS NULL AND name = $1", fmt.Sprint("name", n))
+			}
+			exec("SELECT removed.sweep('', 1000)")
+		}
+	})
+	for i := range clients * workers {
+		wg.Go(func() {
+			s := stores[i%clients]
+			for k := i; time.Now().Before(end); k++ {
+				n := k % names
+				r := request(fmt.Sprint("name", n))
+				if tokens[n].Load() == 0 {
+					r.Floor = ahead
+				}
+				a, err := s.Acquire(t.Context(), r)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if !a.Granted() {
+					continue
+				}
+				grants.Add(1)
+				if !held[n].CompareAndSwap(false, true) {
+					t.Errorf("name%d has two holders", n)
+				}
+				if before := tokens[n].Swap(a.Token); before >= a.Token {
+					t.Errorf("name%d: token %d after %d", n, a.Token, before)
+				}
+				held[n].Store(false)
+				release(t, s, r)
+			}
+		})
+	}
+	wg.Wait()
+	floor := number(t, p, "SELECT (floor / 1000000)::int FROM removed.meta")
+	t.Logf("%d grants", grants.Load())
+	if grants.Load() < 100 || floor == 0 {
+		t.Errorf("%d grants, and the floor is %d: no rows were removed", grants.Load(), floor)
+	}
+}
+
 // A row whose tokens are far ahead of the clock, because of a high floor, stays and does not
 // raise the floor of other names.
 func TestAHighFloorConcernsItsOwnNameOnly(t *testing.T) {
