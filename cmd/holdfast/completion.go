@@ -15,7 +15,8 @@ func newCompletionCommand() *cobra.Command {
 		Use:   "completion SHELL",
 		Short: "Print a completion script for bash, zsh, fish or powershell",
 		Long: `Prints a script for a shell to load. It completes commands, flags, and the names
-of locks in the store. The bash script needs the package bash-completion.`,
+of locks in the store, except those that a shell would need quotes for. The bash
+script needs the package bash-completion.`,
 		Example: `    # In ~/.bashrc
     source <(holdfast completion bash)
 

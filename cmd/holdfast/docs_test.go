@@ -183,14 +183,15 @@ func TestCompletionOffersCommandsFlagsValuesAndLocks(t *testing.T) {
 }
 
 // The completion scripts come from cobra. This test checks that they work with the names of
-// locks, which may contain a colon or a space.
+// locks, which may contain a colon.
 func TestBashCompletesNames(t *testing.T) {
 	s := newSite(t)
 	s.ok("acquire", "job:a")
 	s.ok("acquire", "the lock")
+	s.ok("acquire", "the:lock")
 	for _, test := range []struct{ words, want string }{
 		{`holdfast show job :`, "a"},
-		{`holdfast show the`, `the\ lock`},
+		{`holdfast show the`, "the:lock"}, // no name that needs quotes
 		{`holdfast ru`, "run"},
 	} {
 		// The first lines stand in for the functions of the package bash-completion that the
@@ -206,6 +207,29 @@ func TestBashCompletesNames(t *testing.T) {
 		cmd.Env = s.env
 		if out, err := cmd.CombinedOutput(); err != nil || strings.TrimSpace(string(out)) != test.want {
 			t.Errorf("%s: %q, %v; want %q", test.words, out, err, test.want)
+		}
+	}
+}
+
+// Anybody who may take a lock chooses its name, and the completion of names must not let a name
+// act on the command line of another user.
+func TestCompletionOffersOnlyNamesThatShellsTakeAsTheyAre(t *testing.T) {
+	s := newSite(t)
+	good := []string{"order:42", "a/b.c_d-e+f,g@h%i=j", "备份", "Größe2"}
+	bad := []string{
+		"`id`", "$(id)", "${HOME}", "$HOME", "a b", "a'b", `a"b`, `a\b`, "a;id", "a&id", "a|id", "a>b", "a<b", "a*", "a?", "a[b]", "{a,b}",
+		"~root", "!!", "#a", "(a)", "^a", "=ls", "-n", "--store=redis://example.com", "a\u00a0b", "a\u2028b", "_activeHelp_ x",
+	}
+	for _, name := range append(slices.Clone(good), bad...) {
+		s.ok("acquire", "--", name)
+	}
+	want := slices.Sorted(slices.Values(good))
+	if got := slices.Sorted(slices.Values(strings.Fields(s.complete("show", "")))); !slices.Equal(got, want) {
+		t.Errorf("completion offers %q, want %q", got, want)
+	}
+	for _, name := range bad {
+		if quoted := shellQuote(name); quoted == name && name[0] != '-' {
+			t.Errorf("shellQuote(%q) adds no quotes", name)
 		}
 	}
 }

@@ -105,7 +105,7 @@ func programs(prefix string) []cobra.Completion {
 	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
 		entries, _ := os.ReadDir(dir)
 		for _, e := range entries {
-			if !strings.HasPrefix(e.Name(), prefix) {
+			if !strings.HasPrefix(e.Name(), prefix) || !isCompletion(e.Name()) {
 				continue
 			}
 			if _, err := job.Lookup(e.Name()); err == nil {

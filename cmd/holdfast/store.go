@@ -194,12 +194,18 @@ func (s *storeFlag) completeName(_ *cobra.Command, args []string, prefix string)
 		if err != nil {
 			break
 		}
-		if store.CheckName(info.Name) == nil { // an invalid name might contain a newline
+		if isCompletion(info.Name) {
 			names = append(names, info.Name)
 		}
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
+
+// isCompletion reports whether a shell may insert a text into a command line. The completion
+// scripts evaluate the words of that line, and a shell inserts what several completions have in
+// common without quotes, so a name such as "`CMD`" would run CMD. A name that starts with a dash
+// would be a flag.
+func isCompletion(s string) bool { return isShellWord(s) && s[0] != '-' }
 
 // defaultStore creates the directory of the default store and returns the path of its file.
 func defaultStore() (string, error) {

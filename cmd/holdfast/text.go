@@ -54,9 +54,16 @@ func short(d time.Duration) string {
 	return fmt.Sprintf("%dd%02dh", s/86400, s/3600%24)
 }
 
+// isShellWord reports whether shells take a text as one word of which they change nothing.
+func isShellWord(s string) bool {
+	return s != "" && s[0] != '=' && !strings.ContainsFunc(s, func(r rune) bool { // zsh replaces =CMD by the path of CMD
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("_-+.,:/@%=", r)
+	})
+}
+
 // shellQuote makes a word safe to paste into a shell.
 func shellQuote(s string) string {
-	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+.,:/@%=") == "" {
+	if isShellWord(s) {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
