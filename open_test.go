@@ -34,13 +34,18 @@ func TestOpenReturnsAClientForTheStoreOfTheURL(t *testing.T) {
 
 func TestOpenExplainsABadURLWithoutShowingThePassword(t *testing.T) {
 	for _, test := range []struct{ url, says string }{
-		{"", `want SCHEME:…, such as "memory:"`},
+		{"", `want SCHEME:…, such as "redis://127.0.0.1:6379"`},
 		{"localhost", "want SCHEME:…"},
 		{"://x", "want SCHEME:…"},
 		{"nosuch://user:s3cret@host:1/x?password=s3cret", `unknown scheme "nosuch"; registered schemes: closing, hung, memory, unreachable`},
 		{"memory:?colour=s3cret", `unknown parameter "colour"`},
 		{"memory://s3cret@host", "memory"},
-		{"nosuch://user:s3cret@", `nosuch://user:***@`},
+		{"nosuch://user:s3cret@", `unknown scheme "nosuch"`},
+		{"user:s3cret@tcp(host:3306)/db", `unknown scheme "user"`},
+		{"user:s3cret@host:6379", `unknown scheme "user"`},
+		{"nosuch:user:s3cret@host", `unknown scheme "nosuch"`},
+		{"nosuch:/user:s3cret@host/0", `unknown scheme "nosuch"`},
+		{"s3cret@host:6379", "want SCHEME:…"},
 		{"nosuch://user:s3cret/x@host", "percent-encode special characters in a user or password"},
 		{"nosuch://user:%zz@host", "percent-encode"},
 		{"nosuch://host?%zz", "malformed parameters"},

@@ -54,7 +54,9 @@ func Open(ctx context.Context, rawURL string) (Store, error) {
 	open := registry.openers[u.Scheme]
 	registry.Unlock()
 	if open == nil {
-		return nil, fmt.Errorf("%w: store URL %s: %s", ErrInvalid, u, unknownScheme(u.Scheme))
+		// Do not show more of the URL than its scheme: in user:password@tcp(host)/db, the format
+		// of a Go driver, everything else is in the path.
+		return nil, fmt.Errorf("%w: store URL: %s", ErrInvalid, unknownScheme(u.Scheme))
 	}
 	return open(ctx, u)
 }

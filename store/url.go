@@ -26,7 +26,7 @@ type URL struct {
 func ParseURL(s string) (*URL, error) {
 	scheme, rest, ok := strings.Cut(s, ":")
 	if !ok || !validScheme(scheme) {
-		return nil, fmt.Errorf(`%w: store URL: want SCHEME:…, such as "memory:" or "redis://127.0.0.1:6379"`, ErrInvalid)
+		return nil, fmt.Errorf(`%w: store URL: want SCHEME:…, such as "redis://127.0.0.1:6379" or "sqlite:/var/lib/locks.db"`, ErrInvalid)
 	}
 	u := &URL{Scheme: strings.ToLower(scheme), secret: secret("", s)}
 	fail := func(what string) error {
@@ -166,7 +166,8 @@ func (u URL) GoString() string { return u.String() }
 // MarshalText implements encoding.TextMarshaler with the result of String.
 func (u URL) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
 
-// String returns the URL without its password and parameters, for logs and errors.
+// String returns the URL without its password and parameters, for logs and errors. It does not
+// show a path with an @ either: somebody who forgets the slashes writes USER:PASSWORD@HOST there.
 func (u URL) String() string {
 	var b strings.Builder
 	b.WriteString(u.Scheme + ":")
@@ -180,6 +181,13 @@ func (u URL) String() string {
 		}
 		b.WriteString(strings.Join(u.Hosts, ","))
 	}
-	b.WriteString((&url.URL{Path: u.Path}).EscapedPath())
+	switch {
+	case !strings.Contains(u.Path, "@"):
+		b.WriteString((&url.URL{Path: u.Path}).EscapedPath())
+	case strings.HasPrefix(u.Path, "/"):
+		b.WriteString("/***")
+	default:
+		b.WriteString("***")
+	}
 	return b.String()
 }

@@ -49,6 +49,20 @@ func TestAPasswordWithoutItsColonIsNotShown(t *testing.T) {
 	}
 }
 
+func TestAPasswordInThePathIsNotShown(t *testing.T) {
+	for url, want := range map[string]string{
+		"redis:u:s3cret@h:6379":  "redis:***",
+		"redis:/u:s3cret@h/0":    "redis:/***",
+		"mysql:u:s3cret@tcp(h)/": "mysql:***",
+		"x://h/a%40b":            "x://h/***",
+		"sqlite:/var/lib/a.db":   "sqlite:/var/lib/a.db",
+	} {
+		if u, err := store.ParseURL(url); err != nil || u.String() != want {
+			t.Errorf("%s: %v, %v, want %s", url, u, err, want)
+		}
+	}
+}
+
 func TestNoWayOfPrintingShowsThePassword(t *testing.T) {
 	u, err := store.ParseURL("redis://u:s3cret@h/0?password=s3cret")
 	if err != nil || u.Password() != "s3cret" || u.Raw() != "redis://u:s3cret@h/0?password=s3cret" {
@@ -129,7 +143,7 @@ func TestOpenKnowsWhatWasRegistered(t *testing.T) {
 }
 
 func FuzzURL(f *testing.F) {
-	for _, seed := range []string{"memory:", "redis://u:p@h:1,h:2/0?a=b", "a://@", "a://[::1]:2", "a:%41", "a://u:%2F@h?x"} {
+	for _, seed := range []string{"memory:", "redis://u:p@h:1,h:2/0?a=b", "a://@", "a://[::1]:2", "a:%41", "a://u:%2F@h?x", "a:u:p@h", "a://u@h", "a:/u:p@h", "a://h/%40", "a:////@"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -149,7 +163,16 @@ func FuzzURL(f *testing.F) {
 		if u.Password() != "" && again.Password() != "***" {
 			t.Fatalf("%q prints as %q with the password %q", s, printed, again.Password())
 		}
-		if again.Scheme != u.Scheme || again.User != u.User || again.Path != u.Path || !reflect.DeepEqual(again.Hosts, u.Hosts) {
+		user, path := u.User, u.Path
+		if user != "" && u.Password() == "" {
+			user = "***"
+		}
+		if strings.Contains(path, "@") {
+			if path = "***"; strings.HasPrefix(u.Path, "/") {
+				path = "/***"
+			}
+		}
+		if again.Scheme != u.Scheme || again.User != user || again.Path != path || !reflect.DeepEqual(again.Hosts, u.Hosts) {
 			t.Fatalf("%q prints as %q, which reads as %+v", s, printed, again)
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 
 	"github.com/holdfast-lock/holdfast"
@@ -39,6 +40,12 @@ func exit(code int) error {
 type usageError struct{ error }
 
 func (e *usageError) Unwrap() error { return e.error }
+
+// Error returns the message. It may quote an argument, and somebody who forgets --store gives a URL
+// with a password where something else is expected.
+func (e *usageError) Error() string { return password.ReplaceAllString(e.error.Error(), "$1***@") }
+
+var password = regexp.MustCompile(`(://)[^\s@]*@`)
 
 func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 

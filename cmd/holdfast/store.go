@@ -68,8 +68,8 @@ func (s *storeFlag) check() error {
 	}
 	if known := store.Schemes(); !slices.Contains(known, u.Scheme) {
 		known = slices.DeleteFunc(known, func(scheme string) bool { return scheme == "memory" }) // see open
-		return usagef("%s: unknown scheme %q in %s; want one of %s, which holdfast help describes",
-			from, u.Scheme, u, strings.Join(known, ", "))
+		return usagef("%s: unknown scheme %q; want one of %s, which holdfast help describes",
+			from, u.Scheme, strings.Join(known, ", "))
 	}
 	return nil
 }
