@@ -85,12 +85,60 @@ func TestTheSystemdUnitsAreValidAndRunAJobOnOneHost(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil || strings.Contains(string(out), "nightly-backup") { // there may be warnings about other units
 		t.Errorf("%s: %v\n%s", cmd, err, out)
 	}
-	_, line, ok := strings.Cut(service, "ExecStart="+installed+" ")
+	line := serviceCommand(t)
+	if timer := readDeploy(t, "systemd/nightly-backup.timer"); !strings.Contains(timer, "\nOnCalendar=*-*-* 02:00:00 UTC\n") {
+		t.Errorf("the date in the name of the lock changes at 02:00 UTC; the timer starts at another time:\n%s", timer)
+	}
+	s.runTwice(line, "/usr/local/bin/backup.sh")
+}
+
+// serviceCommand returns the command line of the systemd service, for a shell, with the holdfast in
+// PATH.
+func serviceCommand(t *testing.T) string {
+	t.Helper()
+	_, line, ok := strings.Cut(readDeploy(t, "systemd/nightly-backup.service"), "\nExecStart=")
 	if !ok {
-		t.Fatal("the service does not start holdfast")
+		t.Fatal("the service starts nothing")
 	}
 	line, _, _ = strings.Cut(line, "\n")
-	s.runTwice("holdfast "+line, "/usr/local/bin/backup.sh")
+	return strings.NewReplacer("$$", "$", "%%", "%", "/usr/local/bin/holdfast", "holdfast").Replace(line)
+}
+
+// A timer with Persistent=true starts the job on a host as soon as the host is on again.
+func TestAHostThatBootsLateNeitherRepeatsNorSkipsANight(t *testing.T) {
+	s := newSite(t)
+	if !strings.Contains(readDeploy(t, "systemd/nightly-backup.timer"), "\nPersistent=true\n") {
+		t.Fatal("the timer does not start missed runs")
+	}
+	date, err := exec.LookPath("date")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.write("date", "#!/bin/sh\n[ \"$1 $2\" = '-u -d' ] && exec "+date+" -u -d \"$NOW UTC $3\" \"$4\"\n")
+	s.write("job", "#!/bin/sh\necho run >>\"$DIR/runs\"\n")
+	line := strings.Replace(serviceCommand(t), "/usr/local/bin/backup.sh", s.path("job"), 1)
+	for _, start := range []struct {
+		now  string
+		runs int
+	}{
+		{"2026-01-01 02:00", 1},
+		{"2026-01-01 02:00:01", 1}, // another host
+		{"2026-01-01 15:00", 1},    // a host that boots late
+		{"2026-01-02 01:00", 1},    // later still
+		{"2026-01-02 02:00", 2},    // the next night
+		{"2026-01-02 15:00", 2},
+		{"2026-01-04 01:00", 3}, // all hosts were off at 02:00 of the third
+		{"2026-01-04 02:00", 4},
+	} {
+		p := s.command()
+		p.cmd = exec.Command("/bin/sh", "-c", line)
+		p.cmd.Env, p.cmd.Dir = append(s.env, "NOW="+start.now, "PATH="+s.dir+":"+filepath.Dir(command)+":"+os.Getenv("PATH")), s.dir
+		p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.err
+		p.start().wantCode(0)
+		if runs := strings.Count(s.read("runs"), "run\n"); runs != start.runs {
+			t.Fatalf("after the start at %s: %d runs, want %d", start.now, runs, start.runs)
+		}
+	}
 }
 
 // These types have the fields of Kubernetes that the manifests use. A field that is not here is an

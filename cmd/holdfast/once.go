@@ -34,6 +34,9 @@ holdfast break.
 		Example: `    # In the crontab of every host, several times in the morning
     holdfast once --keep 20h report -- ./send-report
 
+    # In a timer of every host that also starts missed runs: once a day
+    holdfast once --keep 48h "backup:$(date -u +%F)" -- ./backup.sh
+
     # At the start of every instance: the first migrates, the others wait
     holdfast once --keep 8760h migrate:v42 -- ./migrate`,
 		Args:              o.arguments,

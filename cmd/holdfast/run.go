@@ -40,9 +40,13 @@ Use --period if cron starts CMD on several hosts. The first host runs CMD. The
 others find the lock held, or closed until half of the period has passed, and
 exit with 0 and without a message. With -E they exit with another code and a
 message. So CMD runs at most once per period, and is not tried again in the same
-period if it fails. This requires that all hosts start CMD within half a period.
-If a host dies while it runs CMD, another host that starts after the TTL runs
-CMD again. If CMD is to be tried again until it succeeds, use holdfast once.
+period if it fails. This requires that all hosts start CMD at the same times, up
+to half a period apart. If a host starts CMD later, as anacron and systemd
+timers with Persistent=true do after a boot, CMD runs again, and the next
+regular start may find the lock closed and skip CMD. Use holdfast once there,
+with the date in NAME. If a host dies while it runs CMD, another host that
+starts after the TTL runs CMD again. If CMD is to be tried again until it
+succeeds, use holdfast once too.
 
 The lock is released when CMD exits. Processes that CMD left in the background
 continue without it.
