@@ -22,7 +22,8 @@
 // so that listings take at most a tenth of the time. That is also true of a listing that fails after
 // it has begun. A store that does not answer at all is asked again after the same two seconds. A
 // listing ends after 10,000 names or ten seconds, and the page then says how many names were read.
-// The page of any other lock reads that lock alone. While no page is open, nothing is read.
+// A search then lists the names under its prefix, and the page of any other lock reads that lock
+// alone. While no page is open, nothing is read.
 //
 // With 1,000 locks on Redis, an open page causes 500 calls a second: one for each lock, every two
 // seconds. The health endpoint asks the store at most once a second.

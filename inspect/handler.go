@@ -115,12 +115,13 @@ type page struct {
 	Events      string          // address of the stream of this page
 
 	// The list.
+	Known           bool // the store was listed, even if it does not answer now
 	Locks           []holdfast.Info
 	Query           string
-	Total, Listed   int // names that match the filter, and all names of the listing
+	Total           int
 	Number, Pages   int
 	Previous, Next  string
-	Cut             bool
+	Cut             bool // not all names were listed
 	HeldNow, Queued int
 
 	// One lock.
@@ -135,7 +136,7 @@ type page struct {
 }
 
 func (h *handler) page(s *snapshot) page {
-	p := page{Base: h.base, Title: h.title, MayBreak: h.check != nil, Refresh: max(2, int(h.interval/time.Second)), At: s.at, Trips: s.trips, Cut: s.cut, seen: s.seen}
+	p := page{Base: h.base, Title: h.title, MayBreak: h.check != nil, Refresh: max(2, int(h.interval/time.Second)), At: s.at, Trips: s.trips, Known: s.seen != nil, seen: s.seen}
 	if s.err != nil {
 		p.Failure = s.err.Error()
 	}
@@ -151,18 +152,19 @@ func (h *handler) page(s *snapshot) page {
 }
 
 // listPage returns the list that a request asks for.
-func (h *handler) listPage(s *snapshot, q url.Values) page {
+func (h *handler) listPage(ctx context.Context, s *snapshot, q url.Values) page {
 	p := h.page(s)
 	p.Query = q.Get("q")
-	var found []holdfast.Info
-	for _, lock := range s.locks {
-		if strings.HasPrefix(lock.Name, p.Query) {
-			found = append(found, lock)
-			p.HeldNow += len(lock.Holders)
-			p.Queued += len(lock.Waiters)
-		}
+	part := h.watcher.under(ctx, s, p.Query)
+	if part.err != nil {
+		p.Failure = part.err.Error()
 	}
-	p.Total, p.Listed = len(found), len(s.locks)
+	found := part.locks
+	for _, lock := range found {
+		p.HeldNow += len(lock.Holders)
+		p.Queued += len(lock.Waiters)
+	}
+	p.Total, p.Cut = len(found), part.cut
 	number, _ := strconv.Atoi(q.Get("page"))
 	p.Pages = max(1, (len(found)+perPage-1)/perPage)
 	p.Number = min(max(number, 1), p.Pages)
@@ -200,7 +202,7 @@ func (h *handler) lockPage(ctx context.Context, s *snapshot, name string) page {
 
 func (h *handler) showList(w http.ResponseWriter, r *http.Request) {
 	if goodQuery(w, r.URL.Query()) {
-		h.show(w, r, "list", func(s *snapshot) page { return h.listPage(s, r.URL.Query()) })
+		h.show(w, r, "list", func(s *snapshot) page { return h.listPage(r.Context(), s, r.URL.Query()) })
 	}
 }
 
@@ -265,7 +267,7 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "too many browsers listen; this page reloads itself", http.StatusServiceUnavailable)
 		return
 	}
-	part, build := "rows", func(s *snapshot) page { return h.listPage(s, r.URL.Query()) }
+	part, build := "rows", func(s *snapshot) page { return h.listPage(r.Context(), s, r.URL.Query()) }
 	if r.URL.Query().Has("name") {
 		name, ok := nameOf(w, r.URL.Query())
 		if !ok {

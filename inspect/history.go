@@ -37,7 +37,7 @@ type event struct {
 
 // note compares two listings and records the changes. Before is nil for the first listing.
 func (h *history) note(before, after *snapshot) {
-	if before == nil || before.err != nil {
+	if before == nil {
 		return
 	}
 	elapsed := after.at.Sub(before.at)
@@ -82,8 +82,17 @@ func (h *history) compare(old, lock *holdfast.Info, at time.Time, elapsed time.D
 		waiting[b.ID] = b.Age
 	}
 	holds := make(map[phase]bool)
+	// When the first new holder and the first new exclusive holder came, after the old listing.
+	came, cameAlone := elapsed, elapsed
 	for _, a := range lock.Holders {
 		holds[phase{a.ID, a.State}] = true
+		if held[phase{a.ID, a.State}] {
+			continue
+		}
+		at := max(0, elapsed-a.Age)
+		if came = min(came, at); a.Mode == holdfast.ModeExclusive {
+			cameAlone = min(cameAlone, at)
+		}
 	}
 
 	var events []event
@@ -97,7 +106,13 @@ func (h *history) compare(old, lock *holdfast.Info, at time.Time, elapsed time.D
 			what = "expired" // not renewed in time, unless it was released at the last moment
 		}
 		events = append(events, event{at, what, b.Owner, b.Token})
-		heldFor = append(heldFor, b.Age)
+		// It has ended when it expired, or before a holder came that excludes it, or at an unknown
+		// time before the new listing.
+		ended := min(b.Left, cameAlone)
+		if b.Mode == holdfast.ModeExclusive {
+			ended = min(b.Left, came)
+		}
+		heldFor = append(heldFor, b.Age+ended)
 	}
 	for _, a := range lock.Holders {
 		if held[phase{a.ID, a.State}] {
@@ -112,7 +127,7 @@ func (h *history) compare(old, lock *holdfast.Info, at time.Time, elapsed time.D
 		}
 		events = append(events, event{at, what, a.Owner, a.Token})
 		if age, ok := waiting[a.ID]; ok {
-			waited = append(waited, age)
+			waited = append(waited, age+max(0, elapsed-a.Age))
 		}
 	}
 	for _, a := range lock.Waiters {

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -35,6 +36,66 @@ func TestALockBeyondTheEndOfTheListingIsShown(t *testing.T) {
 	if _, body := s.get("lock?name=none"); !strings.Contains(body, "is free") {
 		t.Errorf("the page of a free lock:\n%s", body)
 	}
+}
+
+// The names that are done stay in the store for long, and may be many more than those that are held.
+func TestASearchFindsLocksBeyondTheEndOfTheListing(t *testing.T) {
+	s := newSite(t)
+	for i := range 15_000 {
+		if err := s.client.Once(t.Context(), fmt.Sprintf("done:%05d", i), time.Hour, func(context.Context) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.lock("order:1")
+	s.lock("order:2")
+	body := s.eventually("", "Only the first 10000 names")
+	if !strings.Contains(body, "more than <b>10000</b> locks") {
+		t.Errorf("the sums of a part of the names:\n%.2000s", body)
+	}
+	for query, want := range map[string][]string{
+		"order:":   {"order:1", "order:2", "<b>2</b> locks <b>2</b> held or closed"},
+		"order:2":  {"order:2", "<b>1</b> lock <b>1</b> held or closed"},
+		"done:149": {"done:14900", "<b>100</b> locks <b>100</b> held or closed"},
+		"done:":    {"done:00000", "more than <b>10000</b> locks", "Only the first 10000 names under this prefix were read"},
+		"none":     {"No lock is held under this prefix"},
+	} {
+		_, body := s.get("?q=" + url.QueryEscape(query))
+		for _, part := range want {
+			if !strings.Contains(body, part) {
+				t.Errorf("search for %s: no %q in:\n%.2000s", query, part, body)
+			}
+		}
+	}
+}
+
+// A listing of a prefix counts against the tenth of the time too, and all browsers share it.
+func TestListingsOfPrefixesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, h := newSlowStore(t, 0)
+		for i := range 10_100 {
+			req := store.Request{Name: fmt.Sprintf("n%05d", i), ID: store.NewID(), Weight: 1, TTL: time.Hour}
+			if a, err := s.Store.Acquire(t.Context(), req); err != nil || !a.Granted() {
+				t.Fatal(a, err)
+			}
+		}
+		s.takes.Store(int64(10 * time.Millisecond))
+		const long = 2 * time.Minute
+		var wg sync.WaitGroup
+		for range 3 {
+			for _, path := range []string{"/events?q=n1", "/events?q=n100"} {
+				wg.Go(func() {
+					if body := visit(t, h, path, long).Body.String(); !strings.Contains(body, "n10099") {
+						t.Errorf("%s: %.2000s", path, body)
+					}
+				})
+			}
+		}
+		wg.Wait()
+		if busy := time.Duration(s.busy.Load()); busy > long/10+5*time.Second {
+			t.Errorf("the store was busy for %v of %v", busy, long)
+		}
+		time.Sleep(10 * time.Minute) // no page is open
+	})
 }
 
 func TestALockWithManyHoldersAndWaitersMakesAShortPage(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 const (
 	maxNames   = 10_000           // of a listing
+	maxParts   = 20               // prefixes that are listed between two listings of all names
 	listLimit  = 10 * time.Second // of a listing
 	idleAfter  = 10 * time.Second // when to stop listing the store after the last request
 	checkEvery = time.Minute
@@ -22,17 +24,38 @@ const (
 	renewalStep = 500 * time.Millisecond // more than a listing is late, and less than a renewal adds
 )
 
-// A snapshot is the outcome of one listing.
+// A snapshot is the outcome of one listing. If the listing has failed, it has the locks of the last
+// one that succeeded.
 type snapshot struct {
-	at    time.Time
-	locks []holdfast.Info // by name
-	cut   bool            // there are more names, or there was no time to read them
-	err   error
+	at time.Time // of the listing of the locks
+	listing
 	trips trips
 	seen  map[holdfast.ID]sighting // of holders
 
 	findings []store.Finding // of the last checks
+
+	parts chan map[string]listing // by prefix, if the listing of all names is cut; taken out while it is used
 }
+
+// A listing is what a store has listed under a prefix.
+type listing struct {
+	locks []holdfast.Info // by name
+	cut   bool            // there are more names, or there was no time to read them
+	err   error
+}
+
+// under returns the locks of a listing whose names start with a prefix.
+func (l listing) under(prefix string) listing {
+	from, _ := slices.BinarySearchFunc(l.locks, prefix, byName)
+	to := from
+	for to < len(l.locks) && strings.HasPrefix(l.locks[to].Name, prefix) {
+		to++
+	}
+	l.locks = l.locks[from:to]
+	return l
+}
+
+func byName(l holdfast.Info, name string) int { return cmp.Compare(l.Name, name) }
 
 // A sighting is what several listings have shown about a holder.
 type sighting struct {
@@ -63,7 +86,7 @@ func (s *snapshot) sightings(before *snapshot) {
 
 // find returns a lock of the snapshot.
 func (s *snapshot) find(name string) (holdfast.Info, bool) {
-	i, ok := slices.BinarySearchFunc(s.locks, name, func(l holdfast.Info, name string) int { return cmp.Compare(l.Name, name) })
+	i, ok := slices.BinarySearchFunc(s.locks, name, byName)
 	if !ok {
 		return holdfast.Info{Name: name}, false
 	}
@@ -80,9 +103,11 @@ type watcher struct {
 
 	mu      sync.Mutex
 	now     *snapshot
+	last    *snapshot     // the last one that succeeded
 	next    chan struct{} // closed by the next snapshot
 	looked  time.Time     // time of the last call of look
 	running bool
+	partly  time.Duration // how long listings of prefixes took since the last listing of all names
 	samples []time.Duration
 	history history
 
@@ -105,7 +130,7 @@ func (w *watcher) look() (*snapshot, <-chan struct{}) {
 	if !w.running {
 		w.running = true
 		if w.now != nil && time.Since(w.now.at) > 2*w.interval {
-			w.now = nil // no page was requested for a while
+			w.now, w.last = nil, nil // no page was requested for a while
 		}
 		go w.run()
 	}
@@ -133,8 +158,13 @@ func (w *watcher) run() {
 		s, took := w.list()
 		w.mu.Lock()
 		if s.err == nil {
-			s.sightings(w.now)
-			w.history.note(w.now, s)
+			s.sightings(w.last)
+			if w.now == nil || w.now.err == nil {
+				w.history.note(w.last, s)
+			}
+			w.last = s
+		} else if w.last != nil {
+			s.at, s.locks, s.cut, s.seen = w.last.at, w.last.locks, w.last.cut, w.last.seen
 		}
 		if w.check != nil && time.Since(w.checked) >= checkEvery {
 			w.checked = time.Now()
@@ -147,6 +177,9 @@ func (w *watcher) run() {
 		shown := time.Now()
 		w.mu.Unlock()
 		time.Sleep(max(w.interval, 9*took))
+		for took = w.tookPartly(); took > 0; took = w.tookPartly() {
+			time.Sleep(9 * took)
+		}
 		if w.idle(shown) {
 			return
 		}
@@ -177,26 +210,67 @@ func (w *watcher) idle(shown time.Time) bool {
 func (w *watcher) list() (s *snapshot, took time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), listLimit)
 	defer cancel()
-	s = &snapshot{at: time.Now()}
+	s = &snapshot{at: time.Now(), parts: make(chan map[string]listing, 1)}
+	s.parts <- make(map[string]listing)
 	_, s.err = w.client.Inspect(ctx, probeName)
 	s.trips = w.sample(time.Since(s.at), s.err)
 	if s.err != nil {
 		return s, 0
 	}
-	for lock, err := range w.client.List(ctx, "") {
-		if s.cut = len(s.locks) == maxNames || ctx.Err() != nil && len(s.locks) > 0; s.cut {
+	s.listing = w.listUnder(ctx, "")
+	return s, time.Since(s.at)
+}
+
+// listUnder lists the names that start with a prefix.
+func (w *watcher) listUnder(ctx context.Context, prefix string) (l listing) {
+	for lock, err := range w.client.List(ctx, prefix) {
+		if l.cut = len(l.locks) == maxNames || ctx.Err() != nil && len(l.locks) > 0; l.cut {
 			break
 		}
 		if err != nil {
-			s.err = err
+			l.err = err
 			break
 		}
-		s.locks = append(s.locks, lock)
+		l.locks = append(l.locks, lock)
 	}
-	slices.SortStableFunc(s.locks, func(a, b holdfast.Info) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(l.locks, func(a, b holdfast.Info) int { return cmp.Compare(a.Name, b.Name) })
 	// A name that changed between two pages of the listing may be on both.
-	s.locks = slices.CompactFunc(s.locks, func(a, b holdfast.Info) bool { return a.Name == b.Name })
-	return s, time.Since(s.at)
+	l.locks = slices.CompactFunc(l.locks, func(a, b holdfast.Info) bool { return a.Name == b.Name })
+	return l
+}
+
+// under returns the locks whose names start with a prefix. If the listing of all names has ended
+// early, it lists the prefix, once for each snapshot.
+func (w *watcher) under(ctx context.Context, s *snapshot, prefix string) listing {
+	if prefix == "" || !s.cut || s.err != nil {
+		return s.listing.under(prefix)
+	}
+	parts := <-s.parts // concurrent requests wait for the listing and share it
+	defer func() { s.parts <- parts }()
+	part, ok := parts[prefix]
+	if ok {
+		return part
+	}
+	if len(parts) >= maxParts || ctx.Err() != nil {
+		return s.listing.under(prefix)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), listLimit)
+	defer cancel()
+	begin := time.Now()
+	part = w.listUnder(ctx, prefix)
+	parts[prefix] = part
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.partly += time.Since(begin)
+	return part
+}
+
+// tookPartly returns how long the store was busy with listings of prefixes since the last call.
+func (w *watcher) tookPartly() (took time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	took, w.partly = w.partly, 0
+	return took
 }
 
 // sample records a round trip and summarizes the last ones.

@@ -75,6 +75,59 @@ func TestThePageTellsThatTheStoreHangsAndThatItRecovered(t *testing.T) {
 	})
 }
 
+func TestAnOutageKeepsTheLastList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, h := newSlowStore(t, 0)
+		req := store.Request{Name: "job", ID: store.NewID(), Weight: 1, TTL: time.Hour, Owner: "web-1"}
+		if a, err := s.Store.Acquire(t.Context(), req); err != nil || !a.Granted() {
+			t.Fatal(a, err)
+		}
+		open, leave := context.WithCancel(t.Context()) // a page that stays open
+		w := httptest.NewRecorder()
+		go h.ServeHTTP(w, httptest.NewRequestWithContext(open, "GET", "/events", nil))
+		visit(t, h, "/", time.Minute)
+		listed := time.Now().Format("15:04:05")
+		s.takes.Store(int64(time.Hour))
+		time.Sleep(time.Minute)
+		for path, parts := range map[string][]string{
+			"/":              {">job</a>", "<b>1</b> lock "},
+			"/lock?name=job": {"Held by web-1"},
+		} {
+			w := visit(t, h, path, time.Minute)
+			body := w.Body.String()
+			for _, part := range append(parts, "The store does not answer", "What you see was true at", ">"+listed[:5]) {
+				if !strings.Contains(body, part) {
+					t.Errorf("%s during the outage: no %q in:\n%s", path, part, body)
+				}
+			}
+			if w.Code != http.StatusBadGateway {
+				t.Errorf("%s: status %d", path, w.Code)
+			}
+		}
+		s.takes.Store(0)
+		time.Sleep(time.Minute)
+		if body := visit(t, h, "/", time.Minute).Body.String(); strings.Contains(body, "does not answer") || !strings.Contains(body, ">job</a>") {
+			t.Errorf("after the outage:\n%s", body)
+		}
+		if body := visit(t, h, "/lock?name=job", time.Minute).Body.String(); strings.Contains(body, "<b>acquired</b>") || strings.Contains(body, "<b>expired</b>") {
+			t.Errorf("the outage looks like a change:\n%s", body)
+		}
+		leave()
+		time.Sleep(time.Minute)
+	})
+}
+
+// Without a listing, the number of locks is unknown, which is not the same as zero.
+func TestAStoreThatNeverAnsweredHasNoNumberOfLocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, h := newSlowStore(t, time.Hour)
+		if body := visit(t, h, "/", time.Minute).Body.String(); strings.Contains(body, "<b>0</b> locks") || strings.Contains(body, "What you see") {
+			t.Errorf("%s", body)
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
 func TestASlowStoreIsListedForATenthOfTheTime(t *testing.T) {
 	for _, takes := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
