@@ -292,3 +292,11 @@ func TestLossNamesTheLockAndIsReportedOnce(t *testing.T) {
 		}
 	})
 }
+
+// An owner and a meta come from whoever can write to the store, and errors are logged.
+func TestErrorsEscapeTextFromTheStore(t *testing.T) {
+	err := &holdfast.HeldError{Holders: []holdfast.Holder{{Owner: "web\n\x1b[31m", Meta: "x\r\u202e\u009b"}}}
+	if text := err.Error(); strings.ContainsAny(text, "\n\r\x1b\u202e\u009b") || !strings.Contains(text, `web\u000a\u001b[31m`) {
+		t.Errorf("%q", text)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/printable"
 	"github.com/holdfast-lock/holdfast/internal/renewal"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -80,7 +81,7 @@ func (e *HeldError) Error() string {
 			fmt.Fprintf(&b, "held by %s for %s, %s left unless renewed", ownerText(h.Owner), short(age), short(h.Left))
 		}
 		if h.Meta != "" {
-			fmt.Fprintf(&b, " (%s)", h.Meta)
+			fmt.Fprintf(&b, " (%s)", printable.Escape(h.Meta))
 		}
 		if n := len(e.Holders) - 1; n > 0 {
 			fmt.Fprintf(&b, ", and %d more", n)
@@ -116,7 +117,7 @@ func ownerText(owner string) string {
 	if owner == "" {
 		return "an unnamed owner"
 	}
-	return owner
+	return printable.Escape(owner) // whoever writes to the store may have chosen it, and errors reach logs
 }
 
 // short rounds a duration to the precision that a person needs.

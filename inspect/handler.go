@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/printable"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -39,7 +40,7 @@ var static embed.FS
 var texts embed.FS
 
 var pages = template.Must(template.New("").Funcs(template.FuncMap{
-	"short": short, "clock": clock, "date": date, "iso": iso, "plot": plot, "weight": weight,
+	"text": printable.Escape, "short": short, "clock": clock, "date": date, "iso": iso, "plot": plot, "weight": weight,
 	"firstHolders": firstHolders, "firstWaiters": firstWaiters,
 	"add":  func(a, b int) int { return a + b },
 	"rest": func(shown, all int) int { return max(0, all-shown) },
@@ -79,13 +80,27 @@ func Handler(c *holdfast.Client, opts ...Option) http.Handler {
 	mux.HandleFunc("POST /break", h.doBreak)
 	mux.Handle("GET /static/", http.StripPrefix("/static/", http.FileServerFS(files)))
 	below := http.StripPrefix(strings.TrimSuffix(h.base, "/"), mux)
-	return secure(http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return secure(limitBody(http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path+"/" == h.base {
 			http.Redirect(w, r, h.base, http.StatusTemporaryRedirect)
 			return
 		}
 		below.ServeHTTP(w, r)
-	})))
+	}))))
+}
+
+// limitBody limits how long the body of a request may take, even if it is not used: the server reads
+// it before it handles the next request of the connection. A request without a body has no limit,
+// because the server reads during it only to see that the browser is gone.
+func limitBody(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		limit := time.Time{}
+		if r.ContentLength != 0 {
+			limit = time.Now().Add(readLimit)
+		}
+		http.NewResponseController(w).SetReadDeadline(limit)
+		next.ServeHTTP(w, r)
+	})
 }
 
 // secure sets the headers that keep a browser from running foreign scripts in a page and from
@@ -288,8 +303,8 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request) {
 				return
 			}
 			var message strings.Builder
-			for line := range strings.Lines(b.String()) {
-				message.WriteString("data: " + strings.TrimRight(line, "\r\n") + "\n")
+			for line := range strings.SplitSeq(strings.TrimSuffix(lineEnds.Replace(b.String()), "\n"), "\n") {
+				message.WriteString("data: " + line + "\n")
 			}
 			message.WriteString("\n")
 			control.SetWriteDeadline(time.Now().Add(writeLimit))
@@ -308,6 +323,10 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 }
+
+// lineEnds replaces the line ends of server-sent events by one that the stream handles. A carriage
+// return in a text would otherwise end the line, and what follows would be a field of the event.
+var lineEnds = strings.NewReplacer("\r\n", "\n", "\r", "\n")
 
 // health replies whether the store answers.
 func (h *handler) health(w http.ResponseWriter, r *http.Request) {
@@ -395,7 +414,6 @@ func (h *handler) doBreak(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	http.NewResponseController(w).SetReadDeadline(time.Now().Add(readLimit))
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	if err := r.ParseForm(); err != nil {
 		http.Error(w, "the form cannot be read", http.StatusBadRequest)

@@ -253,6 +253,68 @@ func TestAFormThatIsNotSentIsDropped(t *testing.T) {
 	})
 }
 
+// A client can keep a connection busy by a body that it sends slowly, whether the page wants one or
+// not.
+func TestABodyThatIsTrickledIsDropped(t *testing.T) {
+	for _, line := range []string{"GET /", "GET /events", "GET /static/style.css", "GET /nothing", "POST /", "POST /break"} {
+		synctest.Test(t, func(t *testing.T) {
+			_, h := newSlowStore(t, 0, inspect.AllowBreak(func(_, _ string) bool { return true }))
+			begin := time.Now()
+			conn := dial(t, h, line+" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n")
+			go func() {
+				for {
+					if _, err := conn.Write([]byte("x")); err != nil {
+						return
+					}
+					time.Sleep(time.Second)
+				}
+			}()
+			conn.SetReadDeadline(begin.Add(time.Hour))
+			io.Copy(io.Discard, conn)
+			if took := time.Since(begin); took > 15*time.Second {
+				t.Errorf("%s: the connection was open for %v", line, took)
+			}
+			conn.Close()
+		})
+	}
+}
+
+// Whoever can write to the store chooses these texts.
+func TestTextFromTheStoreAddsNoFieldToTheStream(t *testing.T) {
+	const nasty = "x\rid: 7\rretry: 100000000\rdata: forged\r\n\r\nevent: y\r\r\u202e\u009b"
+	s := newSite(t)
+	req := store.Request{Name: "job" + nasty, ID: store.NewID(), Weight: 1, TTL: time.Minute, Owner: nasty, Meta: nasty}
+	if a, err := s.store.Acquire(t.Context(), req); err != nil || !a.Granted() {
+		t.Fatal(a, err)
+	}
+	req = store.Request{Name: "job" + nasty, ID: store.NewID(), Weight: 1, TTL: time.Minute, Queue: true, Owner: nasty, Meta: nasty}
+	if a, err := s.store.Acquire(t.Context(), req); err != nil || a.Granted() {
+		t.Fatal(a, err)
+	}
+	for _, path := range []string{"events", "events?" + url.Values{"name": {"job" + nasty}}.Encode()} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		r, err := http.NewRequestWithContext(ctx, "GET", s.base+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reply, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stream, _ := io.ReadAll(reply.Body) // until the time is over
+		reply.Body.Close()
+		cancel()
+		for _, line := range regexp.MustCompile("\r\n|\r|\n").Split(string(stream), -1) {
+			if line != "" && !strings.HasPrefix(line, "data: ") {
+				t.Fatalf("%s: a line %q", path, line)
+			}
+		}
+		if text := string(stream); strings.ContainsAny(text, "\u202e\u009b") || !strings.Contains(text, `x\u000did: 7`) {
+			t.Errorf("%s: %s", path, text)
+		}
+	}
+}
+
 func TestTheBarKnowsTheTTLAndTheLastRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := holdfast.New(memstore.New(), holdfast.WithTTL(9*time.Second))

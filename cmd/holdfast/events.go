@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/printable"
 )
 
 // An event is one line of --json.
@@ -139,7 +140,7 @@ func (r *reporter) marshal(e event) []byte {
 	if err != nil {
 		panic(err) // an event can always be encoded
 	}
-	return append(line, '\n')
+	return append(printable.EscapeJSON(line), '\n')
 }
 
 // seconds returns a duration for an optional field.

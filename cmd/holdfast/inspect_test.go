@@ -77,7 +77,7 @@ func TestControlCharactersAreEscaped(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer st.Close()
-	const nasty = "\x1b]0;\x07\u202ex"
+	const nasty = "\x1b]0;\x07\u202ex\u009b\x7f"
 	for _, name := range []string{"plain", nasty} {
 		_, err := st.Acquire(t.Context(), store.Request{
 			Name: name, ID: store.NewID(), Mode: store.Exclusive, Weight: 1, Tokens: 1,
@@ -87,10 +87,10 @@ func TestControlCharactersAreEscaped(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, args := range [][]string{{"ls"}, {"ls", "--names"}, {"show", "plain"}, {"run", "-n", "plain", "--", "true"}} {
+	for _, args := range [][]string{{"ls"}, {"ls", "--names"}, {"show", "plain"}, {"run", "-n", "plain", "--", "true"}, {"ls", "--json"}, {"show", "--json", "plain"}, {"run", "-n", "--json", "plain", "--", "true"}} {
 		p := s.run(args...)
 		all := p.out.String() + p.err.String()
-		if strings.ContainsAny(all, "\x1b\x07\u202e") || !strings.Contains(all, `\u001b]0;\u0007\u202ex`) {
+		if strings.ContainsAny(all, "\x1b\x07\u202e\u009b\x7f") || !strings.Contains(all, `\u001b]0;\u0007\u202ex\u009b\u007f`) {
 			t.Errorf("%q: %q", args, all)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/printable"
 )
 
 // A lockJSON is a lock in the format of ls, show and watch with --json.
@@ -66,7 +67,7 @@ func permits(limit, n int) int {
 	return n
 }
 
-// outputJSON writes a line of JSON to stdout.
+// outputJSON writes a line of JSON to stdout, which may be a terminal.
 func outputJSON(v any) error {
 	var line bytes.Buffer
 	enc := json.NewEncoder(&line)
@@ -74,5 +75,5 @@ func outputJSON(v any) error {
 	if err := enc.Encode(v); err != nil {
 		return err
 	}
-	return output(line.String())
+	return output(string(printable.EscapeJSON(line.Bytes())))
 }

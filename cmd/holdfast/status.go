@@ -60,10 +60,9 @@ func (s *statusLine) draw(ctx context.Context, c *holdfast.Client) string {
 	}
 	frames := []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
 	s.turn = (s.turn + 1) % len(frames)
-	line := fmt.Sprintf("%c %s, waiting for %q%s", frames[s.turn], short(now.Sub(s.begin)), s.name, s.text)
-	columns, _ := tty.Size(os.Stderr)
-	if columns > 0 {
-		line = cut(clean(line), columns-1)
+	line := clean(fmt.Sprintf("%c %s, waiting for %q%s", frames[s.turn], short(now.Sub(s.begin)), s.name, s.text))
+	if columns, _ := tty.Size(os.Stderr); columns > 0 {
+		line = cut(line, columns-1)
 	}
 	s.drawn = true
 	return "\r" + line + "\x1b[K"

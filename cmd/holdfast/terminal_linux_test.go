@@ -8,8 +8,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-lock/holdfast/store"
 )
 
 // A screen is a terminal, with the test as its user.
@@ -22,6 +25,11 @@ type screen struct {
 // terminal starts a command as the leader of a session with a terminal of its own.
 func (s *site) terminal(args ...string) *screen {
 	s.t.Helper()
+	return s.terminalOf(unix.Winsize{Row: 24, Col: 100}, args...)
+}
+
+func (s *site) terminalOf(size unix.Winsize, args ...string) *screen {
+	s.t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
 		s.t.Fatal(err)
@@ -33,7 +41,7 @@ func (s *site) terminal(args ...string) *screen {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if err := unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 100}); err != nil {
+	if err := unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &size); err != nil {
 		s.t.Fatal(err)
 	}
 	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
@@ -128,6 +136,23 @@ func TestBashCompletionRunsNoCommandInAName(t *testing.T) {
 	}
 	x.types("holdfast show safe-\t\t")
 	x.shows("safe-2") // other names are still completed
+}
+
+// A serial console does not know its size.
+func TestControlCharactersAreEscapedOnATerminalOfUnknownSize(t *testing.T) {
+	s := newSite(t)
+	s.look("") // opens the store
+	req := store.Request{Name: "a", ID: store.NewID(), Weight: 1, Tokens: 1, TTL: time.Minute, Owner: "\x1b]0;owned\x07\u009b31m", Meta: "\r\u202ex"}
+	if answer, err := s.store.Acquire(t.Context(), req); err != nil || !answer.Granted() {
+		t.Fatal(answer, err)
+	}
+	x := s.terminalOf(unix.Winsize{}, command, "run", "a", "--", "true")
+	x.shows("31m")
+	if seen := x.seen.String(); strings.Contains(seen, "\x1b]") || strings.ContainsAny(seen, "\x07\u009b\u202e") || !strings.Contains(seen, `\u001b]0;owned\u0007`) {
+		t.Errorf("on the terminal: %q", seen)
+	}
+	x.types(ctrlC)
+	x.wantCode(-int(syscall.SIGINT))
 }
 
 // The jobs in these tests are single processes, because dash ignores a Ctrl-C or Ctrl-Z that

@@ -5,35 +5,14 @@ import (
 	"strings"
 	"time"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/printable"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// clean escapes everything that a terminal would interpret rather than show: control characters,
-// changes of the writing direction, invisible characters and invalid bytes.
-func clean(s string) string {
-	if !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }) {
-		return s
-	}
-	var b strings.Builder
-	for i := 0; i < len(s); {
-		r, n := utf8.DecodeRuneInString(s[i:])
-		switch {
-		case r == utf8.RuneError && n == 1:
-			fmt.Fprintf(&b, `\x%02x`, s[i])
-		case unicode.IsPrint(r):
-			b.WriteRune(r)
-		case r > 0xffff:
-			fmt.Fprintf(&b, `\U%08x`, r)
-		default:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		}
-		i += n
-	}
-	return b.String()
-}
+// clean escapes everything that a terminal would interpret rather than show.
+func clean(s string) string { return printable.Escape(s) }
 
 // short formats a duration with the precision that a reader needs.
 func short(d time.Duration) string {

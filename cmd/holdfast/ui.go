@@ -13,6 +13,8 @@ import (
 	"os"
 	"os/signal"
 	"path"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -28,6 +30,7 @@ import (
 type ui struct {
 	store      storeFlag
 	listen     string
+	hosts      []string
 	path       string
 	interval   time.Duration
 	allowBreak bool
@@ -44,7 +47,8 @@ the loopback interface and only reads, unless you tell it otherwise.
 With --allow-break users may release locks by force. They need the user name and
 the password in HOLDFAST_UI_USER and HOLDFAST_UI_PASSWORD. Every release is
 logged to stderr. To reach the page over a network, put a proxy with TLS in
-front of it.`,
+front of it. If the proxy keeps the Host header of requests, name its host with
+--host.`,
 		Example: `  holdfast ui
   holdfast ui --store redis://127.0.0.1:6379 --listen 127.0.0.1:8080
   HOLDFAST_UI_USER=ann HOLDFAST_UI_PASSWORD=... holdfast ui --allow-break`,
@@ -62,6 +66,7 @@ front of it.`,
 	}
 	u.store.addTo(cmd)
 	cmd.Flags().StringVar(&u.listen, "listen", "127.0.0.1:7117", "`ADDRESS` and port to listen on; port 0 chooses a free one")
+	cmd.Flags().StringSliceVar(&u.hosts, "host", nil, "also accept requests for the host `NAME`, if a proxy in front of it keeps their Host header; may be repeated")
 	cmd.Flags().StringVar(&u.path, "path", "/", "`PATH` of the page, if a proxy in front of it needs one")
 	cmd.Flags().Var((*durationValue)(&u.interval), "interval", "time between two listings of the store while somebody looks")
 	cmd.Flags().BoolVar(&u.allowBreak, "allow-break", false, "let users with the password release locks by force")
@@ -123,13 +128,19 @@ func (u *ui) serve(ctx context.Context, c *holdfast.Client, opts []inspect.Optio
 		return usagef("--listen: %w; choose a port that is free, or 0 for any", err)
 	}
 	handler := inspect.Handler(c, opts...)
-	if isLoopback(listener.Addr()) {
-		handler = onlyLocal(handler)
-	} else {
+	local := isLoopback(listener.Addr())
+	if local || len(u.hosts) > 0 {
+		handler = onlyHosts(handler, u.hosts)
+	}
+	if !local {
 		complain("the page can be reached from other hosts, without TLS and, for reading, without a password")
 	}
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, BaseContext: func(net.Listener) context.Context { return ctx }}
-	address := url.URL{Scheme: "http", Host: listener.Addr().String(), Path: strings.TrimSuffix(path.Clean("/"+u.path), "/") + "/"}
+	server := &http.Server{
+		Handler: handler, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute,
+		ReadTimeout: 15 * time.Second, // of requests that onlyHosts refuses; the inspector sets its own
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
+	address := url.URL{Scheme: "http", Host: browserHost(listener.Addr()), Path: strings.TrimSuffix(path.Clean("/"+u.path), "/") + "/"}
 	if err := output(address.String() + "\n"); err != nil {
 		return err
 	}
@@ -151,17 +162,26 @@ func isLoopback(addr net.Addr) bool {
 	return err == nil && a.Addr().IsLoopback()
 }
 
-// onlyLocal refuses requests for other hosts. A web site could otherwise read the page through a
-// host name of its own that resolves to the loopback address.
-func onlyLocal(next http.Handler) http.Handler {
+// browserHost returns the host and port to write in the address line of a browser on this host.
+func browserHost(addr net.Addr) string {
+	if a, err := netip.ParseAddrPort(addr.String()); err == nil && a.Addr().IsUnspecified() {
+		return net.JoinHostPort("localhost", strconv.Itoa(int(a.Port())))
+	}
+	return addr.String()
+}
+
+// onlyHosts refuses requests for hosts other than this one and the given names. A web site could
+// otherwise read the page through a host name of its own that resolves to the loopback address.
+func onlyHosts(next http.Handler, names []string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host := r.Host
 		if h, _, err := net.SplitHostPort(host); err == nil {
 			host = h
 		}
 		addr, err := netip.ParseAddr(strings.Trim(host, "[]"))
-		if host != "localhost" && (err != nil || !addr.IsLoopback()) {
-			http.Error(w, "this page is for localhost only", http.StatusMisdirectedRequest)
+		named := slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(name, host) })
+		if host != "localhost" && !named && (err != nil || !addr.IsLoopback()) {
+			http.Error(w, "this page is for localhost only; a proxy with another host name needs: holdfast ui --host NAME", http.StatusMisdirectedRequest)
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -47,6 +47,28 @@ func TestUIServesLocalBrowsersUntilItIsInterrupted(t *testing.T) {
 	p.wantCode(0)
 }
 
+func TestUIAcceptsTheHostOfAProxy(t *testing.T) {
+	s := newSite(t)
+	for _, listen := range []string{"127.0.0.1:0", "0.0.0.0:0", "[::]:0"} {
+		p := s.start("ui", "--listen", listen, "--host", "locks.example", "--host", "other.example")
+		until(t, "ui prints its address", func() bool { return strings.Contains(p.out.String(), "\n") })
+		url := strings.TrimSpace(p.out.String())
+		if host := "http://localhost:"; listen != "127.0.0.1:0" && !strings.HasPrefix(url, host) {
+			t.Errorf("--listen %s prints %s, want %s…", listen, url, host)
+		}
+		for host, want := range map[string]int{
+			"": http.StatusOK, "locks.example": http.StatusOK, "LOCKS.example:443": http.StatusOK, "other.example": http.StatusOK,
+			"evil.example": http.StatusMisdirectedRequest,
+		} {
+			if status, body := get(t, url, host); status != want {
+				t.Errorf("--listen %s, a request for %q: status %d, want %d: %s", listen, host, status, want, body)
+			}
+		}
+		p.signal(syscall.SIGTERM)
+		p.wantCode(0)
+	}
+}
+
 func TestUIChecksItsFlagsFirst(t *testing.T) {
 	s := newSite(t)
 	for _, args := range [][]string{{"--listen", "7117"}, {"--interval", "1ms"}, {"--allow-break"}, {"extra"}} {
