@@ -169,6 +169,30 @@ func TestTheGuardReportsTheEndOfAJobThatIsKilledWhileStopped(t *testing.T) {
 	close(ended)
 }
 
+// Holdfast learns of the end of the job from the guard, which is its parent.
+func TestAGuardThatIsStoppedDoesNotStopHoldfast(t *testing.T) {
+	s := newSite(t)
+	p := s.hold("a")
+	job := s.pid("held.a")
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", job))
+	if err != nil {
+		t.Fatal(err)
+	}
+	guard, err := strconv.Atoi(strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))[1])
+	if err != nil || guard == p.cmd.Process.Pid {
+		t.Fatalf("the guard is not the parent of the job: %d, %v", guard, err)
+	}
+	if err := syscall.Kill(guard, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	s.write("go", "")
+	p.wantCode(0)
+	if p.err.String() != "" {
+		t.Errorf("stderr: %s", &p.err)
+	}
+	s.run("run", "-n", "a", "--", "true").wantCode(0) // released
+}
+
 // writesTo reports whether a thread of a process is in write(2) to a descriptor.
 func writesTo(pid, fd int) bool {
 	threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))

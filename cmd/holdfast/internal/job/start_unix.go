@@ -293,10 +293,13 @@ func (j *Job) runGuard(args [2]string, attr *syscall.ProcAttr, files ...*os.File
 	g := &guard{to: to, begun: time.Now(), heard: make(chan struct{}), gone: make(chan struct{})}
 	g.pid, err = j.start([]string{"hf-guard", part, fdText(in), fdText(out), args[0], args[1], mute}, attr,
 		func(status syscall.WaitStatus) {
-			if !status.Stopped() {
-				close(g.gone)
-				go j.guardDied(g)
+			if status.Stopped() {
+				// It must run, since only its parent learns of the end of the job.
+				syscall.Kill(g.pid, syscall.SIGCONT)
+				return
 			}
+			close(g.gone)
+			go j.guardDied(g)
 		}, append(files, in, out)...)
 	if err != nil {
 		to.Close()
