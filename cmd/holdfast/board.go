@@ -283,14 +283,18 @@ func (b *board) lines(width, height int, colour bool) []string {
 	}
 	b.locate(rows(shown))
 	const marker = 2
-	table := lockTable(shown).lines(max(1, width-marker), colour)
-	screen = append(screen, "  "+table[0])
+	table := lockTable(shown).lines(max(1, width-marker), false)
+	head = cut(table[0], width-marker)
+	if colour {
+		head = bold + head + plain
+	}
+	screen = append(screen, "  "+head)
 	room = max(1, room-1)
 	b.top = min(max(b.top, b.place-room+1), b.place, max(0, len(table)-1-room))
 	for i := b.top; i < min(len(table)-1, b.top+room); i++ {
-		line := "  " + table[1+i]
+		line := cut("  "+table[1+i], width)
 		if i == b.place {
-			line = "> " + table[1+i]
+			line = cut("> "+table[1+i], width)
 			if colour {
 				line = reverse + line + plain
 			}

@@ -24,8 +24,9 @@ func newLsCommand() *cobra.Command {
 		Use:   "ls [flags] [PREFIX]",
 		Short: "List locks with their holders and waiters",
 		Long: `Lists the locks that have holders or waiters, one line per holder, if their names
-start with PREFIX. LEFT is the time after which the lock is free if its holder
-does not renew it.`,
+start with PREFIX. The list is sorted by name. LEFT is the time after which the
+lock is free if its holder does not renew it. On a narrow terminal texts are
+cut, but never two names to the same text; --json prints everything.`,
 		Args:              prefixArgument,
 		ValidArgsFunction: st.completeName,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -33,25 +34,24 @@ does not renew it.`,
 				return usagef("--json and --names exclude each other; use one of them")
 			}
 			return st.withClient("", func(ctx context.Context, c *holdfast.Client) error {
-				var all []holdfast.Info
-				for info, err := range c.List(ctx, prefixOf(args)) {
-					switch {
-					case err != nil:
-					case json:
+				all, err := collect(ctx, c, prefixOf(args))
+				if err != nil {
+					return err
+				}
+				if !json && !names {
+					return outputTable(all)
+				}
+				for _, info := range all {
+					if json {
 						err = outputJSON(lockToJSON(info))
-					case names:
+					} else {
 						err = output(clean(info.Name) + "\n")
-					default:
-						all = append(all, info)
 					}
 					if err != nil {
 						return err
 					}
 				}
-				if json || names {
-					return nil
-				}
-				return outputTable(all)
+				return nil
 			})
 		},
 	}
@@ -78,7 +78,7 @@ func outputTable(all []holdfast.Info) error {
 }
 
 func lockTable(all []holdfast.Info) *table {
-	t := &table{head: []string{"NAME", "HOLDER", "MODE", "TOKEN", "HELD", "LEFT", "WAITING", "META"}}
+	t := &table{head: []string{"NAME", "HOLDER", "MODE", "TOKEN", "HELD", "LEFT", "WAITING", "META"}, cuts: []int{7, 3, 1}} // META, TOKEN, HOLDER
 	for _, info := range all {
 		waiting := ""
 		if n := len(info.Waiters); n > 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -102,6 +103,7 @@ func quit(sig int) error {
 	return &signalled{sig}
 }
 
+// collect returns the locks under a prefix, sorted by name.
 func collect(ctx context.Context, c *holdfast.Client, prefix string) ([]holdfast.Info, error) {
 	var all []holdfast.Info
 	for info, err := range c.List(ctx, prefix) {
@@ -110,6 +112,7 @@ func collect(ctx context.Context, c *holdfast.Client, prefix string) ([]holdfast
 		}
 		all = append(all, info)
 	}
+	slices.SortStableFunc(all, func(a, b holdfast.Info) int { return strings.Compare(a.Name, b.Name) })
 	return all, nil
 }
 

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+)
+
+// locksNamed returns locks as stores in production have them.
+func locksNamed(names ...string) (all []holdfast.Info) {
+	for _, name := range names {
+		all = append(all, holdfast.Info{Name: name, Holders: []holdfast.Holder{{
+			Mode: holdfast.ModeExclusive, Owner: "web-frontend-7f9c5d/31245/ab12cd", Token: 1794942692472766, Age: time.Hour, Left: 20 * time.Second, Meta: "nightly run of the importer",
+		}}})
+	}
+	return all
+}
+
+func TestANarrowTableCutsTheNameLast(t *testing.T) {
+	all := locksNamed("order:1001", "order:1002")
+	for _, width := range []int{0, 200, 120, 100, 80} {
+		lines := lockTable(all).lines(width, false)
+		for i, name := range []string{"order:1001", "order:1002"} {
+			if !strings.HasPrefix(lines[1+i], name+"  ") {
+				t.Errorf("width %d: %q", width, lines[1+i])
+			}
+		}
+		for _, line := range lines {
+			if width > 0 && columns(line) > width {
+				t.Errorf("width %d: %d columns: %q", width, columns(line), line)
+			}
+		}
+	}
+	// The columns are cut one after the other.
+	for width, want := range map[string]string{
+		"130": "web-frontend-7f9c5d/31245/ab12cd exclusive 1794942692472766 1h00m 20s - nightly run of the importer",
+		"120": "web-frontend-7f9c5d/31245/ab12cd exclusive 1794942692472766 1h00m 20s - nightly run of ",
+		"100": "web-frontend-7f9c5d/31245/ab12cd exclusive 1794942692",
+		"90":  "web-frontend-7f9c5d/31",
+	} {
+		var n int
+		fmt.Sscan(width, &n)
+		line := strings.Join(strings.Fields(lockTable(all).lines(n, false)[1]), " ")
+		if !strings.HasPrefix(line, "order:1001 "+want) {
+			t.Errorf("width %s: %q, want %q…", width, line, want)
+		}
+	}
+}
+
+func TestNamesNeverLookAlike(t *testing.T) {
+	long := strings.Repeat("a-very-long-name-of-a-tenant/", 4)
+	names := []string{
+		long + "1", long + "2", long + "21", "2" + long, long + "x" + long + "1", long + "y" + long + "1",
+		"租户订单一二三四五六七八九十", "租户订单一二三四五六七八九百", "short",
+	}
+	for width := range 130 {
+		shown := make(map[string]bool)
+		for _, line := range lockTable(locksNamed(names...)).lines(width, false)[1:] {
+			name, _, _ := strings.Cut(line, "  ")
+			if shown[name] {
+				t.Errorf("width %d: two names are shown as %q", width, name)
+			}
+			shown[name] = true
+		}
+	}
+	lines := lockTable(locksNamed(long+"1", long+"2", "b")).lines(80, false)
+	for _, line := range lines {
+		if columns(line) > 80 {
+			t.Errorf("%d columns: %q", columns(line), line)
+		}
+	}
+	if !strings.Contains(lines[1], "…") || !slices.IsSorted(lines[1:]) {
+		t.Errorf("%q", lines)
+	}
+}
