@@ -26,6 +26,7 @@ type call struct {
 	reentrant bool
 	inSet     bool // one of several names; MinHold starts when all are taken
 	reported  bool // reportWaiting was called, so the call has to wait
+	standby   bool // of a Campaign
 
 	waitSet, retrySet, maxHoldSet, minHoldSet bool
 }

@@ -33,7 +33,7 @@ func (c *Client) Campaign(ctx context.Context, name string, lead func(ctx contex
 	}
 	for {
 		cl := lockCall(op, name)
-		cl.retry = campaignRetry
+		cl.retry, cl.standby = campaignRetry, true
 		lease, err := c.take(ctx, &cl, opts)
 		if err != nil {
 			return err

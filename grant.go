@@ -80,11 +80,11 @@ func (g *grant) ReportLost() {
 }
 
 // Renewed tells the observer about a renewal.
-func (g *grant) Renewed(ttl, slack time.Duration) {
+func (g *grant) Renewed(ttl time.Duration, rest renewal.Rest) {
 	if g.c.observed() {
 		g.c.warnShortTTL(g.TTL, ttl)
 		e := g.lease.Load().event(EventRenewed)
-		e.Slack = slack
+		e.Slack, e.Term, e.Left = rest.Slack, rest.Term, max(0, g.Deadline()-g.c.now())
 		g.c.emit(e)
 	}
 }

@@ -23,8 +23,11 @@ type Event struct {
 	Token   int64         // of the lease; 0 while there is none
 	Waited  time.Duration // EventAcquired, EventHandedOver, EventGaveUp: since the call
 	Queued  bool          // EventAcquired, EventHandedOver, EventGaveUp: this ends the wait that EventWaiting reported
+	Standby bool          // EventWaiting, EventAcquired, EventHandedOver, EventGaveUp: the call is a Campaign, which usually waits for long
 	Held    time.Duration // of a lease: since it was acquired
-	Slack   time.Duration // EventRenewed: time until the new deadline when the reply arrived
+	Slack   time.Duration // EventRenewed: what was left until the old deadline when the reply arrived
+	Term    time.Duration // EventRenewed: time from the previous renewal, or from the grant, to the old deadline
+	Left    time.Duration // EventRenewed: time until the new deadline
 	Attempt int           // EventError while acquiring or releasing: failures so far
 	Err     error         // EventLost, EventError, EventGaveUp
 	Reason  string        // EventLost: "expired", "gone" (the store no longer has the grant) or "max_hold"
@@ -140,14 +143,14 @@ func (l *lease) reportAcquired(e Event) {
 // reportWaiting tells the observer once that a call has to wait.
 func (c *Client) reportWaiting(ctx context.Context, cl *call) {
 	if !cl.reported && c.observed() {
-		c.emit(Event{Kind: EventWaiting, Name: cl.name, Mode: cl.Request.Mode, Context: ctx})
+		c.emit(Event{Kind: EventWaiting, Name: cl.name, Mode: cl.Request.Mode, Standby: cl.standby, Context: ctx})
 	}
 	cl.reported = true
 }
 
 // reportTaken tells the observer how an acquiring call ended.
 func (c *Client) reportTaken(ctx context.Context, cl *call, begin time.Duration, l *lease, handed bool, err error) {
-	e := Event{Kind: EventAcquired, Name: cl.name, Mode: cl.Request.Mode, Waited: c.now() - begin, Queued: cl.reported, Err: err, Context: ctx}
+	e := Event{Kind: EventAcquired, Name: cl.name, Mode: cl.Request.Mode, Waited: c.now() - begin, Queued: cl.reported, Standby: cl.standby, Err: err, Context: ctx}
 	switch {
 	case err != nil:
 		e.Kind = EventGaveUp

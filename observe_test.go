@@ -34,7 +34,7 @@ func TestObserverSeesEveryEventOfALock(t *testing.T) {
 			t.Errorf("acquired: %+v", e)
 		}
 		time.Sleep(15 * time.Second)
-		if e := seen.last(holdfast.EventRenewed); e.Token != lease.Token() || e.Slack != 29*time.Second {
+		if e := seen.last(holdfast.EventRenewed); e.Token != lease.Token() || e.Slack != 19*time.Second || e.Term != 29*time.Second || e.Left != 29*time.Second {
 			t.Errorf("renewed: %+v", e)
 		}
 		got = later(t, c, "n")

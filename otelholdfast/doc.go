@@ -11,9 +11,10 @@
 //	holdfast.acquire.duration   histogram, s   how long acquiring calls took, with or without success
 //	holdfast.hold.duration      histogram, s   how long leases were held
 //	holdfast.held               up-down        leases held now
-//	holdfast.waiting            up-down        calls that wait now
+//	holdfast.waiting            up-down        calls that wait now, without candidates of Campaign
+//	holdfast.standby            up-down        candidates of Campaign that wait until they lead
 //	holdfast.renewals           counter        renewals, with their result
-//	holdfast.renew.slack        histogram, s   time left of a lease when its renewal was answered
+//	holdfast.renew.slack        histogram, 1   share of a lease that was left when its renewal was answered
 //	holdfast.losses             counter        leases that ended before they were unlocked
 //	holdfast.leaks              counter        leases that the program dropped without Unlock
 //	holdfast.errors             counter        failed calls to the store while acquiring or releasing

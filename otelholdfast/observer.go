@@ -26,7 +26,7 @@ type Observer struct {
 	names  func(string) string // nil if names are not an attribute
 
 	acquire, hold, slack         metric.Float64Histogram
-	held, waiting                metric.Int64UpDownCounter
+	held, waiting, standby       metric.Int64UpDownCounter
 	renewals, losses, leaks      metric.Int64Counter
 	storeErrors, fenceRejections metric.Int64Counter
 
@@ -57,8 +57,8 @@ func New(opts ...Option) (*Observer, error) {
 	m := s.meters.Meter(scope)
 	o := &Observer{tracer: s.tracers.Tracer(scope), names: s.names}
 	var failed []error
-	histogram := func(name, text string) metric.Float64Histogram {
-		h, err := m.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(text), metric.WithExplicitBucketBoundaries(seconds...))
+	histogram := func(name, unit string, bounds []float64, text string) metric.Float64Histogram {
+		h, err := m.Float64Histogram(name, metric.WithUnit(unit), metric.WithDescription(text), metric.WithExplicitBucketBoundaries(bounds...))
 		failed = append(failed, err)
 		return h
 	}
@@ -72,11 +72,12 @@ func New(opts ...Option) (*Observer, error) {
 		failed = append(failed, err)
 		return c
 	}
-	o.acquire = histogram("holdfast.acquire.duration", "Duration of acquiring calls, with or without success.")
-	o.hold = histogram("holdfast.hold.duration", "Time for which leases were held.")
-	o.slack = histogram("holdfast.renew.slack", "Time left of a lease when its renewal came back.")
+	o.acquire = histogram("holdfast.acquire.duration", "s", seconds, "Duration of acquiring calls, with or without success.")
+	o.hold = histogram("holdfast.hold.duration", "s", seconds, "Time for which leases were held.")
+	o.slack = histogram("holdfast.renew.slack", "1", shares, "Share of a lease that was left when its renewal was answered.")
 	o.held = gauge("holdfast.held", "{lock}", "Leases held now.")
 	o.waiting = gauge("holdfast.waiting", "{call}", "Calls that wait for a lock now.")
+	o.standby = gauge("holdfast.standby", "{call}", "Candidates of a Campaign that wait until they lead.")
 	o.renewals = counter("holdfast.renewals", "{renewal}", "Renewals, by result.")
 	o.losses = counter("holdfast.losses", "{lock}", "Leases that ended before they were unlocked.")
 	o.leaks = counter("holdfast.leaks", "{lock}", "Leases that the program dropped without Unlock.")
@@ -93,6 +94,10 @@ func New(opts ...Option) (*Observer, error) {
 // for hours.
 var seconds = []float64{.0001, .0005, .001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 1800, 3600}
 
+// shares are the bounds of shares. A renewal is due after a third of the TTL, so that about 0.65 are
+// left if it is answered at once. Less than that shows retries or a slow store.
+var shares = []float64{.02, .05, .1, .15, .2, .25, .3, .35, .4, .45, .5, .55, .6, .65, .7, .8, .9}
+
 // Observe records one event. It is a holdfast.Observer.
 func (o *Observer) Observe(e holdfast.Event) {
 	ctx := e.Context
@@ -102,12 +107,14 @@ func (o *Observer) Observe(e holdfast.Event) {
 	o.start(ctx, &e)
 	switch e.Kind {
 	case holdfast.EventWaiting:
-		o.waiting.Add(ctx, 1, o.attributes(&e))
+		o.queue(&e).Add(ctx, 1, o.attributes(&e))
 	case holdfast.EventAcquired, holdfast.EventHandedOver, holdfast.EventGaveUp:
 		o.called(ctx, &e)
 	case holdfast.EventRenewed:
 		o.renewals.Add(ctx, 1, o.attributes(&e, attribute.String("holdfast.result", "ok")))
-		o.slack.Record(ctx, e.Slack.Seconds(), o.attributes(&e))
+		if e.Term > 0 {
+			o.slack.Record(ctx, float64(e.Slack)/float64(e.Term), o.attributes(&e))
+		}
 	case holdfast.EventReleased:
 		o.ended(ctx, &e, "released")
 	case holdfast.EventLost:
@@ -162,9 +169,11 @@ func (o *Observer) called(ctx context.Context, e *holdfast.Event) {
 	result := result(e)
 	attrs := o.attributes(e, attribute.String("holdfast.result", result))
 	if e.Queued {
-		o.waiting.Add(ctx, -1, o.attributes(e))
+		o.queue(e).Add(ctx, -1, o.attributes(e))
 	}
-	o.acquire.Record(ctx, e.Waited.Seconds(), attrs)
+	if !e.Standby || !e.Queued || errors.Is(e.Err, holdfast.ErrUnavailable) { // how long another candidate led is not a duration of this call
+		o.acquire.Record(ctx, e.Waited.Seconds(), attrs)
+	}
 	now := time.Now()
 	_, span := o.tracer.Start(ctx, "holdfast.acquire", trace.WithTimestamp(now.Add(-e.Waited)), trace.WithAttributes(o.spanAttributes(e)...))
 	span.SetAttributes(attribute.String("holdfast.result", result))
@@ -179,6 +188,14 @@ func (o *Observer) called(ctx context.Context, e *holdfast.Event) {
 	if hold.IsRecording() {
 		o.holds.Store(holdKey{e.ID, e.Token}, hold)
 	}
+}
+
+// queue returns the gauge that counts a waiting call.
+func (o *Observer) queue(e *holdfast.Event) metric.Int64UpDownCounter {
+	if e.Standby {
+		return o.standby
+	}
+	return o.waiting
 }
 
 // ended records the end of a lease.

@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-lock/holdfast/fence"
 	"github.com/holdfast-lock/holdfast/memstore"
 	"github.com/holdfast-lock/holdfast/otelholdfast"
+	"github.com/holdfast-lock/holdfast/store"
 )
 
 // A bench is an Observer together with the metrics and spans that it has recorded.
@@ -102,6 +103,101 @@ func (b *bench) want(want int64, name string, attrs ...string) {
 	if got := b.value(name, attrs...); got != want {
 		b.t.Errorf("%s%v is %d, want %d", name, attrs, got, want)
 	}
+}
+
+// A lateStore answers renewals after a delay.
+type lateStore struct {
+	store.Store
+	delay time.Duration
+}
+
+func (l *lateStore) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
+	time.Sleep(l.delay)
+	return l.Store.Renew(ctx, grants)
+}
+
+// bucket returns the bounds of the bucket of a histogram that has all its values.
+func (b *bench) bucket(name string) (low, high float64) {
+	b.t.Helper()
+	var all metricdata.ResourceMetrics
+	if err := b.reader.Collect(context.Background(), &all); err != nil {
+		b.t.Fatal(err)
+	}
+	for _, m := range all.ScopeMetrics[0].Metrics {
+		if m.Name != name {
+			continue
+		}
+		p := m.Data.(metricdata.Histogram[float64]).DataPoints[0]
+		i := slices.Index(p.BucketCounts, p.Count)
+		if i < 0 {
+			b.t.Fatalf("%s has values in several buckets: %v", name, p.BucketCounts)
+		}
+		bounds := append(slices.Clone(p.Bounds), 1)
+		return bounds[max(0, i-1)], bounds[i]
+	}
+	b.t.Fatalf("no %s", name)
+	return 0, 0
+}
+
+// The alert of late renewals compares the slack with one number for all TTLs.
+func TestTheSlackIsTheShareThatWasLeftOfTheOldLease(t *testing.T) {
+	for _, ttl := range []time.Duration{time.Second, 3 * time.Second, 30 * time.Second, 5 * time.Minute} {
+		term := ttl - min(ttl/20, time.Second) // the lease ends a little before the TTL
+		for _, late := range []time.Duration{0, ttl / 7, ttl * 4 / 9} {
+			want := float64(term-ttl/3-late) / float64(term)
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t)
+				c, err := holdfast.New(&lateStore{memstore.New(), late}, holdfast.WithTTL(ttl), holdfast.WithObserver(b.observer.Observe))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				lease, err := c.Lock(t.Context(), "a", holdfast.NoRenew())
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(ttl / 3)
+				if err := lease.Renew(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if low, high := b.bucket("holdfast.renew.slack"); want < low || want > high {
+					t.Errorf("TTL %v, a reply after %v: the slack is from %v to %v, want %v", ttl, late, low, high, want)
+				}
+			})
+		}
+	}
+}
+
+// Candidates wait for as long as another one leads, which is no sign of a problem.
+func TestCandidatesDoNotCountAsWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, s := newBench(t), memstore.New()
+		one, two := b.client(s), b.client(s)
+		first, resign := context.WithCancel(t.Context())
+		second, stop := context.WithCancel(t.Context())
+		lead := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+		go one.Campaign(first, "leader", lead)
+		synctest.Wait()
+		done := make(chan struct{})
+		go func() {
+			two.Campaign(second, "leader", lead)
+			close(done)
+		}()
+		time.Sleep(time.Hour)
+		b.want(0, "holdfast.waiting")
+		b.want(1, "holdfast.standby")
+		b.want(1, "holdfast.acquire.duration")
+		resign()
+		time.Sleep(time.Second)
+		b.want(0, "holdfast.standby")
+		b.want(0, "holdfast.waiting")
+		b.want(1, "holdfast.held")
+		b.want(1, "holdfast.acquire.duration") // that of the first candidate, which did not wait
+		stop()
+		<-done
+		one.Close()
+		two.Close()
+	})
 }
 
 func TestMetricsFollowALock(t *testing.T) {

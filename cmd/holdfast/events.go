@@ -204,7 +204,7 @@ func (r *reporter) observe(e holdfast.Event) {
 	case holdfast.EventWaiting:
 		r.note(event{Event: "waiting"}, "waiting for %q", r.name)
 	case holdfast.EventRenewed:
-		end := time.Now().Add(e.Slack)
+		end := time.Now().Add(e.Left)
 		r.emit(event{Event: "renewed", Token: e.Token, Slack: seconds(e.Slack), End: &end})
 	case holdfast.EventError:
 		r.note(event{Event: "error", Token: e.Token}, "%v; retrying", e.Err)

@@ -125,6 +125,9 @@ func everything(t *testing.T) (healthy, all string) {
 	if _, err := c.Lock(ctx, "order:1", holdfast.Wait(500*time.Millisecond)); !errors.Is(err, holdfast.ErrHeld) { // meanwhile it is renewed
 		t.Fatal(err)
 	}
+	campaign, resign := context.WithCancel(ctx)
+	go c.Campaign(campaign, "order:1", func(context.Context) error { return nil })
+	defer resign()
 	healthy = scrape(t, handler)
 	if _, err := c.Lock(ctx, "order:2"); err != nil { // and never unlocked
 		t.Fatal(err)

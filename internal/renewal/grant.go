@@ -18,11 +18,21 @@ type Holder interface {
 	Lost(Loss)
 	// ReportLost reports the loss to the observer, if Lost ended a lease.
 	ReportLost()
-	// Renewed reports that the grant was extended by ttl. Slack is the time until its new
-	// deadline.
-	Renewed(ttl, slack time.Duration)
+	// Renewed reports that the grant was extended by ttl, and what was left of it before.
+	Renewed(ttl time.Duration, rest Rest)
 	// RenewFailed reports a renewal whose outcome is unknown.
 	RenewFailed(err error)
+}
+
+// A Rest is what was left of a grant when the reply to its renewal arrived.
+type Rest struct {
+	Slack time.Duration // until the old deadline; 0 if it had passed
+	Term  time.Duration // from the last renewal to the old deadline
+}
+
+// rest returns what is left of the grant.
+func (g *Grant) rest(now time.Duration) Rest {
+	return Rest{max(0, g.Deadline()-now), g.Deadline() - g.sent}
 }
 
 // A Loss says why a grant was lost.

@@ -267,6 +267,7 @@ func (s *Scheduler) renewBatch(ctx context.Context, batch []*Grant) {
 	outcomes := s.store.Renew(ctx, renewTimeout(batch[0].TTL), requests)
 
 	var gone []*Grant
+	rests := make([]Rest, len(batch))
 	s.mu.Lock()
 	now := s.now()
 	if slices.ContainsFunc(outcomes, func(o store.Renewed) bool { return o.Status != store.Unknown }) {
@@ -277,6 +278,7 @@ func (s *Scheduler) renewBatch(ctx context.Context, batch []*Grant) {
 	s.flying--
 	for i, g := range batch {
 		g.inFlight = false
+		rests[i] = g.rest(now)
 		if !s.settle(g, sent, now, &outcomes[i]) {
 			gone = append(gone, g)
 		}
@@ -299,7 +301,7 @@ func (s *Scheduler) renewBatch(ctx context.Context, batch []*Grant) {
 		g.Holder.ReportLost()
 	}
 	for i, g := range batch {
-		report(g, now, &outcomes[i])
+		report(g, rests[i], &outcomes[i])
 	}
 }
 
@@ -326,10 +328,10 @@ func (s *Scheduler) settle(g *Grant, sent, now time.Duration, out *store.Renewed
 }
 
 // report tells the holder about a renewal that did not end the grant.
-func report(g *Grant, now time.Duration, out *store.Renewed) {
+func report(g *Grant, rest Rest, out *store.Renewed) {
 	switch out.Status {
 	case store.Extended:
-		g.Holder.Renewed(out.TTL, g.Deadline()-now)
+		g.Holder.Renewed(out.TTL, rest)
 	case store.Unknown:
 		g.Holder.RenewFailed(out.Err)
 	}
@@ -346,12 +348,13 @@ func (s *Scheduler) RenewNow(ctx context.Context, g *Grant, tokens int) store.Re
 
 	s.mu.Lock()
 	now := s.now()
+	rest := g.rest(now)
 	kept := s.settle(g, sent, now, &out)
 	s.arm()
 	s.mu.Unlock()
 	if !kept {
 		s.lose(g, Gone)
 	}
-	report(g, now, &out)
+	report(g, rest, &out)
 	return out
 }
