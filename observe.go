@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// An Observer is called for every event of a client, on the goroutine where it happens. It may be
-// called by many goroutines at once. It should return soon, because the call that caused the
-// event waits for it. It must not close the client. If it panics, the panic is logged.
+// An Observer is called for every event of a client, on a goroutine of its own. It may be called by
+// many goroutines at once. It should return soon, because the call that caused the event waits for
+// it. It must not close the client. If it panics, the panic is logged.
 type Observer func(Event)
 
 // An Event is something that happened to a lock.
@@ -170,23 +170,37 @@ func (c *Client) observed() bool { return c.set.observer != nil || c.set.logger 
 
 func (c *Client) emit(e Event) {
 	e.Store = c.caps.Store
-	// A panic of the observer must not leave the caller's work half done.
+	if c.set.observer != nil {
+		o := observation{client: c, event: e}
+		o.done.Add(1)
+		go o.run()
+		o.done.Wait()
+	}
+	if c.set.logger != nil {
+		c.log(&e)
+	}
+}
+
+// An observation is a call of the observer. Neither a panic nor runtime.Goexit in the observer may
+// leave the work of the client half done, and only a goroutine of its own contains Goexit.
+type observation struct {
+	client *Client
+	event  Event
+	done   sync.WaitGroup
+}
+
+func (o *observation) run() {
+	defer o.done.Done()
 	defer func() {
 		if p := recover(); p != nil {
-			logger := c.set.logger
+			logger := o.client.set.logger
 			if logger == nil {
 				logger = slog.Default()
 			}
-			logger.Error("holdfast: the observer panicked", "panic", p, "event", e.Kind.String(), "name", e.Name)
+			logger.Error("holdfast: the observer panicked", "panic", p, "event", o.event.Kind.String(), "name", o.event.Name)
 		}
 	}()
-	if c.set.observer != nil {
-		c.set.observer(e)
-	}
-	if c.set.logger == nil {
-		return
-	}
-	c.log(&e)
+	o.client.set.observer(o.event)
 }
 
 // log writes an event to the client's logger: losses and failures as warnings, all others at
