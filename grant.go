@@ -33,7 +33,7 @@ func (c *Client) newLease(cl *call, id store.ID, sent time.Duration, a *store.An
 	g.ID, g.Name, g.Meta, g.TTL, g.NoRenew, g.Exclusive = id, req.Name, req.Meta, req.TTL, cl.noRenew, req.Mode == store.Exclusive
 	var maxEnd time.Duration
 	if cl.maxHoldSet {
-		maxEnd = sent + cl.maxHold
+		maxEnd = c.now() + cl.maxHold // not from sent: a limit that is shorter than the reply takes would leave no lease
 	}
 	g.Start(req.Mode, sent, a.TTL, maxEnd)
 	now := sent

@@ -203,12 +203,18 @@ func (l *lease) unlock(ctx context.Context, keep store.Keep, all bool) error {
 	defer c.life.Leave()
 	r.mu.Lock()
 	if l.released || r.ended {
-		err := r.err
+		err, last := r.err, false
 		if l.released {
 			err = ErrNotHeld
+		} else {
+			r.handles--
+			last = r.handles == 0 || all
 		}
 		l.released = true
 		r.mu.Unlock()
+		if last {
+			c.renewals.CleanUp(&l.g.Grant.Grant)
+		}
 		return fail(op, l.name(), err)
 	}
 	l.released = true

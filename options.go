@@ -147,8 +147,8 @@ func Retry(s Strategy) CallOption {
 // NoRenew turns off renewal: the lease ends after its TTL unless Renew is called.
 func NoRenew() CallOption { return func(c *call) { c.noRenew = true } }
 
-// MaxHold ends the lease after the time d, even if it could be renewed. By default there is no
-// limit.
+// MaxHold ends the lease when the time d has passed since it was granted, even if it could be
+// renewed. By default there is no limit.
 func MaxHold(d time.Duration) CallOption {
 	return func(c *call) {
 		c.maxHold = d

@@ -419,6 +419,61 @@ func TestHeldLeaseCostsNoGoroutineAndLessThanAKilobyte(t *testing.T) {
 	runtime.KeepAlive(leases)
 }
 
+// A lease that ends by itself leaves its holder a margin in which nobody else has the name. A holder
+// that calls Unlock has stopped working and needs none.
+func TestUnlockAfterMaxHoldFreesTheNameAtOnce(t *testing.T) {
+	for _, reentrant := range []bool{false, true} {
+		bubble(t, func(t *testing.T) {
+			s := memstore.New()
+			c, other := newClient(t, s), newClient(t, s)
+			lease := mustLock(t, c, "n", holdfast.MaxHold(5*time.Second))
+			got := later(t, other, "n")
+			if reentrant {
+				inner, err := c.Lock(lease.Context(t.Context()), "n", holdfast.Reentrant())
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(5100 * time.Millisecond)
+				want(t, inner.Unlock(t.Context()), holdfast.ErrLost)
+				time.Sleep(100 * time.Millisecond)
+				if info, err := other.Inspect(t.Context(), "n"); err != nil || len(info.Holders) != 1 || info.Holders[0].ID != lease.ID() {
+					t.Errorf("released while the outer lease may still be in use: %+v, %v", info, err)
+				}
+			} else {
+				time.Sleep(5100 * time.Millisecond)
+			}
+			begin := time.Now()
+			want(t, lease.Unlock(t.Context()), holdfast.ErrLost)
+			next := <-got
+			if took := time.Since(begin); took > 10*time.Millisecond {
+				t.Errorf("the name was free %v after Unlock", took)
+			}
+			want(t, lease.Unlock(t.Context()), holdfast.ErrNotHeld)
+			mustUnlock(t, next)
+		})
+	}
+}
+
+func TestMaxHoldMayBeShorterThanTheReplyTakes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newProxy(memstore.New())
+		p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
+			answer, err := p.Store.Acquire(ctx, req)
+			time.Sleep(50 * time.Millisecond)
+			return answer, err
+		}
+		c := newClient(t, p)
+		lease, err := c.Lock(t.Context(), "n", holdfast.MaxHold(10*time.Millisecond))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if left := time.Until(lease.Deadline()); left != 10*time.Millisecond {
+			t.Errorf("the lease ends in %v", left)
+		}
+		mustUnlock(t, lease)
+	})
+}
+
 func TestMaxHoldDoesNotIncludeTimeInTheQueue(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newClient(t, memstore.New())

@@ -250,6 +250,18 @@ func (s *Scheduler) Expire(g *Grant) Loss {
 	return loss
 }
 
+// CleanUp makes the scheduler release an expired grant at the store now, because its holder has
+// ended its work and needs no margin.
+func (s *Scheduler) CleanUp(g *Grant) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if g.index >= 0 && g.expired {
+		g.due = s.now()
+		s.heap.fix(g)
+		s.arm()
+	}
+}
+
 func (s *Scheduler) lose(g *Grant, loss Loss) {
 	g.Holder.Lost(loss)
 	g.Holder.ReportLost()
