@@ -30,8 +30,11 @@ func (c *leaseContext) Value(key any) any {
 
 // Context returns a context that ends with parent or with the lease, with a cause that
 // matches ErrLost after a loss. It carries the lease: TokenFrom finds the token, and locking
-// the same name again under it returns ErrWouldDeadlock.
+// the same name again under it returns ErrWouldDeadlock. A nil parent is context.Background().
 func (h *Lease) Context(parent context.Context) context.Context {
+	if parent == nil {
+		parent = context.Background()
+	}
 	ctx, cancel := context.WithCancelCause(parent)
 	end := &contextEnd{cancel}
 	l := h.l
@@ -71,6 +74,9 @@ func TokenFrom(ctx context.Context) int64 {
 // that runs under Do, Once or Campaign can call it to get the lease, for example for Deadline
 // or Renew.
 func LeaseFrom(ctx context.Context) *Lease {
+	if ctx == nil {
+		return nil
+	}
 	if lc, ok := ctx.Value(leaseKey{}).(*leaseContext); ok {
 		return lc.lease
 	}

@@ -311,3 +311,20 @@ func TestConcurrentReentrantLockAndDowngradeDoNotBothSucceed(t *testing.T) {
 		lease.Unlock(t.Context())
 	}
 }
+
+func TestANilContextCarriesNothing(t *testing.T) {
+	var none context.Context
+	if holdfast.TokenFrom(none) != 0 || holdfast.LeaseFrom(none) != nil {
+		t.Error("a lease in a nil context")
+	}
+	bubble(t, func(t *testing.T) {
+		c := newClient(t, memstore.New())
+		lease := mustLock(t, c, "n")
+		ctx := lease.Context(none)
+		if holdfast.TokenFrom(ctx) != lease.Token() || ctx.Err() != nil {
+			t.Errorf("token %d, %v", holdfast.TokenFrom(ctx), ctx.Err())
+		}
+		mustUnlock(t, lease)
+		want(t, context.Cause(ctx), holdfast.ErrNotHeld)
+	})
+}

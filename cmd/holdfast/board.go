@@ -197,14 +197,18 @@ func (b *board) askBreak(breakLock func(row) string) {
 		b.message = "no holder is selected"
 		return
 	}
-	owner := ""
+	question := ""
 	for _, h := range b.find(chosen.name).Holders {
-		if h.ID == chosen.id {
-			owner = clean(h.Owner)
+		switch {
+		case h.ID != chosen.id:
+		case h.State == holdfast.StateHeld:
+			question = fmt.Sprintf("break the grant of %s, who may still be running? type the name of the lock: ", clean(h.Owner))
+		default:
+			question = fmt.Sprintf("open the lock that %s has closed (%s)? type the name of the lock: ", clean(h.Owner), h.State)
 		}
 	}
 	b.prompt = &prompt{
-		question: fmt.Sprintf("break the grant of %s, who may still be running? type the name of the lock: ", owner),
+		question: question,
 		done: func(text string) {
 			if text != chosen.name {
 				b.message = "nothing was broken: that is not the name of the lock"

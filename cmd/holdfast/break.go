@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/store"
 )
 
 func newBreakCommand() *cobra.Command {
@@ -30,11 +32,17 @@ so a resource that checks tokens is safe.`,
 			if err != nil {
 				return err
 			}
+			outcome := ""
 			err = st.withClient(name, func(ctx context.Context, c *holdfast.Client) error {
+				info, err := c.Inspect(ctx, name)
+				if err != nil {
+					return err
+				}
+				outcome = broken(info, id)
 				return c.Break(ctx, name, id)
 			})
 			if err == nil {
-				complain("broke %q; its former holder may still be running", name)
+				complain("%s", outcome)
 			}
 			return err
 		},
@@ -42,4 +50,18 @@ so a resource that checks tokens is safe.`,
 	st.addTo(cmd)
 	flag.addTo(cmd)
 	return cmd
+}
+
+// broken returns the message for a grant that was broken. Info is the lock before that.
+func broken(info holdfast.Info, id holdfast.ID) string {
+	for _, h := range info.Holders {
+		switch {
+		case h.ID != id:
+		case h.State == store.Done:
+			return fmt.Sprintf("%q is open again; the record that it was done is removed", info.Name)
+		case h.State == store.Cooling:
+			return fmt.Sprintf("%q is open again before its minimum hold is over", info.Name)
+		}
+	}
+	return fmt.Sprintf("broke %q; its former holder may still be running", info.Name)
 }

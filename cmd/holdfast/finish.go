@@ -102,8 +102,12 @@ func (h *holding) signalName() string {
 // job does not matter: a job that may have overlapped with another has not succeeded.
 func (h *holding) sayLost(how string) int {
 	code := exitLost
+	advice := "check the store, then start the job again"
+	if h.overMaxHold() {
+		advice = "allow it more time with --max-hold, or make the job shorter"
+	}
 	h.report.tell(event{Event: "lost", Token: h.lease.Token(), Code: &code, Signal: h.signalName()},
-		"lost %q: %v; %s; check the store, then start the job again", h.name, h.lost, how)
+		"lost %q: %v; %s; %s", h.name, h.lost, how, advice)
 	h.hurry = true // cleanUp releases the lock, if the store answers
 	return code
 }

@@ -54,7 +54,7 @@ const exitCodesHelp = `Exit codes:
             need to run it
     64      the command line is wrong, or the store does not support the
             request; nothing was changed
-    69      the store cannot be reached, or it failed
+    69      the store cannot be reached, refused the login, or failed
     74      the output cannot be written
     75      another holder has the lock (see also -E and --busy-ok)
     79      the lock was lost, or is no longer held

@@ -180,13 +180,19 @@ func (h *holding) look() {
 
 // whyNotRenewed returns why the job has to end before the deadline.
 func (h *holding) whyNotRenewed() error {
-	if h.maxHold > 0 && h.deadline().Before(h.lease.Deadline()) {
+	if h.overMaxHold() {
 		return fmt.Errorf("it was held for the %v of --max-hold", h.maxHold)
 	}
 	if failure := h.failure.Load(); failure != nil {
 		return fmt.Errorf("it could not be renewed in time: %w", *failure)
 	}
 	return errors.New("it could not be renewed in time")
+}
+
+// overMaxHold reports whether the job has to end because of --max-hold, and not because of the
+// store.
+func (h *holding) overMaxHold() bool {
+	return h.maxHold > 0 && (h.deadline().Before(h.lease.Deadline()) || strings.Contains(fmt.Sprint(h.lost), "MaxHold is over"))
 }
 
 // leaseEnded handles the end of the lease.

@@ -116,6 +116,20 @@ func TestBreakEndsOnlyTheGrantWithThatID(t *testing.T) {
 	}
 }
 
+func TestBreakOfAClosedLockDoesNotSpeakOfAHolder(t *testing.T) {
+	s := newSite(t)
+	s.run("once", "--keep", "1h", "a", "--", "true").wantCode(0)
+	s.run("run", "--min-hold", "1h", "b", "--", "true").wantCode(0)
+	for name, says := range map[string]string{"a": "the record that it was done is removed", "b": "before its minimum hold is over"} {
+		p := s.run("break", name, "--id", s.show(name).Holders[0].ID)
+		p.wantCode(0)
+		p.wantErr(`"`+name+`" is open again`, says)
+		if len(s.show(name).Holders) != 0 {
+			t.Errorf("%s is not free", name)
+		}
+	}
+}
+
 func TestWatchInAPipePrintsRepeatedly(t *testing.T) {
 	s := newSite(t)
 	p := s.start("watch", "--interval", "0.1")

@@ -31,6 +31,32 @@ func TestRunWorksWithARedisServer(t *testing.T) {
 	p.wantErr("cannot open the store: redis://:***@" + server.Addr())
 }
 
+func TestAWrongPasswordIsNotAMistakeOnTheCommandLine(t *testing.T) {
+	s := newSite(t)
+	addr := servers.StartRedis(t, servers.RedisOptions{Password: "sEcReT"}).Addr()
+	for _, url := range []string{"redis://:wrong@" + addr, "redis://" + addr} {
+		p := s.run("run", "--store", url, "a", "--", "true")
+		p.wantCode(69)
+		p.wantErr("cannot open the store", "check the user and the password")
+	}
+}
+
+func TestASingleServerOfAClusterNamesTheRightScheme(t *testing.T) {
+	s := newSite(t)
+	cluster := servers.StartCluster(t, servers.RedisOptions{})
+	var said string
+	for i := range 20 { // a name of another node
+		p := s.run("run", "--store", "redis://"+cluster.Nodes[0].Addr(), "n"+strconv.Itoa(i), "--", "true")
+		if said = p.err.String(); said != "" {
+			p.wantCode(69)
+			break
+		}
+	}
+	if !strings.Contains(said, "write redis+cluster:// instead of redis://") {
+		t.Errorf("stderr: %s", said)
+	}
+}
+
 // The server grants a waiter at most 5 s, until its first renewal.
 func TestAJobThatWaitedHasTheTTLThatItAskedFor(t *testing.T) {
 	s := newSite(t)

@@ -173,7 +173,9 @@ func (w *watcher) live(ctx context.Context, c *holdfast.Client) error {
 			}
 		}
 	}()
+	b := new(board)
 	breakLock := func(r row) string {
+		outcome := broken(b.find(r.name), r.id)
 		limit, cancel := context.WithTimeout(ctx, breakTimeout)
 		defer cancel()
 		defer func() {
@@ -186,9 +188,9 @@ func (w *watcher) live(ctx context.Context, c *holdfast.Client) error {
 			_, text := explain(err, r.name)
 			return text
 		}
-		return fmt.Sprintf("broke %q; its former holder may still be running", r.name)
+		return outcome
 	}
-	keys, b := newKeyboard(), new(board)
+	keys := newKeyboard()
 	for {
 		page := w.draw(b)
 		select {

@@ -150,4 +150,4 @@ func (g *Grant) expiryLoss() Loss {
 }
 
 // Gone is the loss of a grant that the store no longer has.
-var Gone = Loss{Word: "gone", Reason: "the store says that it is no longer held: it expired there or was broken by force"}
+var Gone = Loss{Word: "gone", Reason: "the store no longer has it: it expired there, was broken by force, or the store lost its data"}
