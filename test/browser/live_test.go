@@ -79,6 +79,9 @@ func TestAPageWithoutItsStoreSaysSoAndRecovers(t *testing.T) {
 	f.fail.Store(true)
 	x.shows("The store does not answer")
 	x.becomes("document.querySelector('#news').textContent === 'The store does not answer.'")
+	x.becomes("document.querySelector('#live.stale')")
+	x.shows("job") // the last list stays, and says when it was true
+	x.shows("What you see was true at")
 	f.fail.Store(false)
 	x.hides("The store does not answer")
 	x.shows("job")
