@@ -3,7 +3,6 @@
 package main
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -72,27 +71,6 @@ func TestAJobThatWaitedHasTheTTLThatItAskedFor(t *testing.T) {
 	}
 	if left, err := strconv.Atoi(strings.TrimSpace(waiter.out.String())); err != nil || left < 6 {
 		t.Errorf("%q seconds were left of 9", &waiter.out)
-	}
-}
-
-// Redis lists keys in the order of their hashes.
-func TestLsSortsByName(t *testing.T) {
-	s := newSite(t)
-	s.env = append(s.env, "HOLDFAST_STORE=redis://"+servers.StartRedis(t, servers.RedisOptions{}).Addr())
-	var want []string
-	for i := range 20 {
-		want = append(want, "order:"+strconv.Itoa(1000+i))
-		s.ok("acquire", want[i])
-	}
-	if got := strings.Fields(s.ok("ls", "--names")); !slices.Equal(got, want) {
-		t.Errorf("ls --names: %q", got)
-	}
-	var table []string
-	for line := range strings.Lines(s.ok("ls")) {
-		table = append(table, strings.Fields(line)[0])
-	}
-	if !slices.Equal(table[1:], want) {
-		t.Errorf("ls: %q", table)
 	}
 }
 

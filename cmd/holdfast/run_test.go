@@ -233,7 +233,7 @@ func TestAWrongStoreIsExplained(t *testing.T) {
 	s.env = append(s.env, "HOLDFAST_STORE=foo://h")
 	p := s.run("run", "a", "--", "true")
 	p.wantCode(64)
-	p.wantErr(`HOLDFAST_STORE: unknown scheme "foo" in foo://h`)
+	p.wantErr(`HOLDFAST_STORE: unknown scheme "foo";`)
 	s.env = append(s.env, "HOLDFAST_STORE=", "XDG_STATE_HOME="+s.path("file"))
 	s.write("file", "")
 	p = s.run("run", "a", "--", "true")

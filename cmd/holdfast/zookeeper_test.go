@@ -3,11 +3,14 @@
 package main
 
 import (
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/store"
 )
 
 // By default a server grants sessions of up to 40 s, and so TTLs of up to 32 s.
@@ -60,5 +63,35 @@ func TestTheSessionAllowsTheTTL(t *testing.T) {
 	s.run("run", "--ttl", "2s", "c", "--", "true").wantCode(0)
 	if d := time.Since(begin); d > 20*time.Second {
 		t.Errorf("the lock was free after %v", d)
+	}
+}
+
+// ZooKeeper lists names in the order of their hashes.
+func TestLsSortsByName(t *testing.T) {
+	s := newSite(t)
+	url := "zk://" + servers.StartZooKeeper(t, servers.ZooKeeperOptions{}).Addr()
+	s.env = append(s.env, "HOLDFAST_STORE="+url)
+	st, err := store.Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	var want []string
+	for i := range 50 {
+		want = append(want, "order:"+strconv.Itoa(1000+i))
+		req := store.Request{Name: want[i], ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: 20 * time.Second, Tokens: 1}
+		if answer, err := st.Acquire(t.Context(), req); err != nil || !answer.Granted() {
+			t.Fatal(answer, err)
+		}
+	}
+	if got := strings.Fields(s.ok("ls", "--names")); !slices.Equal(got, want) {
+		t.Errorf("ls --names: %.200q", got)
+	}
+	var table []string
+	for line := range strings.Lines(s.ok("ls")) {
+		table = append(table, strings.Fields(line)[0])
+	}
+	if !slices.Equal(table[1:], want) {
+		t.Errorf("ls: %.200q", table)
 	}
 }
