@@ -131,14 +131,17 @@ func text(v driver.Value) string {
 	return s
 }
 
-// resultCode returns the primary result code of an error of SQLite, or 0 for other errors.
-func resultCode(err error) int {
+// extendedCode returns the extended result code of an error of SQLite, or 0 for other errors.
+func extendedCode(err error) int {
 	var e *sqlite.Error
 	if errors.As(err, &e) {
-		return e.Code() & 0xff
+		return e.Code()
 	}
 	return 0
 }
+
+// resultCode returns the primary result code of an error of SQLite, or 0 for other errors.
+func resultCode(err error) int { return extendedCode(err) & 0xff }
 
 // busy reports whether a statement failed without effect because another connection has locked
 // the file.

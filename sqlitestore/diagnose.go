@@ -2,11 +2,15 @@ package sqlitestore
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/diagnosis"
 	"github.com/holdfast-lock/holdfast/store"
 )
+
+// enoughSpace is for the log, which may become twice as long as maxLog, and for the file.
+const enoughSpace = 4 * maxLog
 
 var _ store.Diagnoser = (*Store)(nil)
 
@@ -76,6 +80,15 @@ var probes = []diagnosis.Probe[*patient]{
 		Look: func(p *patient) (bool, string, error) {
 			kind, shared, _, err := fileSystem(p.file.path)
 			return shared, "file system " + kind, err
+		},
+	},
+	{
+		Check: diagnosis.New("sqlite.space", store.LevelWarning,
+			"when the disk is full, new names cannot be locked, and leases may be lost",
+			"free some space, or put the file on another file system"),
+		Look: func(p *patient) (bool, string, error) {
+			free, err := freeSpace(p.file.path)
+			return free < enoughSpace, fmt.Sprintf("%d MiB free", free>>20), err
 		},
 	},
 	{

@@ -25,3 +25,12 @@ func fileSystem(path string) (kind string, shared, layered bool, err error) {
 	}
 	return fmt.Sprintf("of type %#x, local", number), false, false, nil
 }
+
+// freeSpace returns how many bytes this user can still write on the file system of a file.
+func freeSpace(path string) (int64, error) {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(path, &fs); err != nil {
+		return 0, fmt.Errorf("statfs %s: %w", path, err)
+	}
+	return int64(fs.Bavail) * int64(fs.Bsize), nil
+}

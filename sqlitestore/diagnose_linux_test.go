@@ -70,3 +70,13 @@ func TestDiagnoseFindsALayerOfAContainer(t *testing.T) {
 	s := opened(t, mount)
 	diagnosistest.Want(t, s.Diagnose(t.Context(), time.Second), "sqlite.host note", "sqlite.overlay note")
 }
+
+func TestDiagnoseFindsLittleFreeSpace(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=5m"); err != nil {
+		t.Skipf("cannot mount a small file system, which takes root: %v", err)
+	}
+	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
+	s := opened(t, dir)
+	diagnosistest.Want(t, s.Diagnose(t.Context(), time.Second), "sqlite.host note", "sqlite.space warning")
+}

@@ -71,11 +71,15 @@
 // SQLite has one writer at a time. A process that is stopped in the middle of a transaction
 // (SIGSTOP, a debugger) blocks all others until it continues or is killed. Their calls end with
 // their contexts, and leases that cannot be renewed are lost. A transaction takes tens of
-// microseconds, and up to tens of milliseconds when a checkpoint copies the log into the file,
-// which happens once per 16 MiB.
+// microseconds, and up to tens of milliseconds when a checkpoint copies the log (the -wal file) into
+// the file, which happens once per 16 MiB. With several busy processes the log becomes about twice
+// as long, and is cut back to 16 MiB while they run. On a file system with less than 128 MiB of free
+// space when the file is opened, the log has an eighth of that space, but at least 256 KiB.
 //
-// While the disk is full, no lock can be acquired, renewed or released. Leases are lost at their
-// deadline, and their names are free after the TTL, once there is space again.
+// When the disk is full, the store reuses the log that it has, and continues to work as long as the
+// file does not have to grow for more names. If it has to, the call fails. Leases that cannot be
+// renewed are lost at their deadline, and their names are free after the TTL, once there is space
+// again.
 //
 // A commit does not wait for the disk. A power cut may lose the newest commits, but does not
 // damage the file. Grants are void after a power cut anyway; kept records of the last seconds may

@@ -204,7 +204,7 @@ func childFull(args []string) error {
 		return err
 	}
 	req := request("order")
-	for i := 0; err == nil && i < 10; i++ {
+	for i := 0; err == nil && i < 10_000; i++ { // until the file must grow
 		_, err = s.Acquire(ctx, request("order:"+strconv.Itoa(i)))
 	}
 	if err == nil {

@@ -26,9 +26,8 @@ const (
 
 	// pragmas are the settings of a connection. A commit needs no fsync, because all holders end
 	// when the machine goes down. With NORMAL only a checkpoint calls fsync, so that a power cut
-	// cannot damage the file. To make fsync rare, there is a checkpoint only once per 16 MiB,
-	// which is four times the default.
-	pragmas = `PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 4000;`
+	// cannot damage the file. The store makes its own checkpoints: see boundLog.
+	pragmas = `PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 0; PRAGMA journal_size_limit = %d`
 )
 
 //go:embed schema.sql
@@ -172,11 +171,19 @@ func (s *Store) setUp(ctx context.Context) error {
 		return err
 	}
 	// The pragmas read the file, which another connection may be recovering.
-	if err := s.retry(ctx, func() error { return s.conn.script(pragmas) }); err != nil {
+	s.logSize = logSize(s.file.path)
+	if err := s.retry(ctx, func() error { return s.conn.script(fmt.Sprintf(pragmas, s.logSize)) }); err != nil {
 		return err
 	}
-	tx := &callTx{Store: s, call: callFunc((*callTx).setUpFile)}
+	created := false
+	tx := &callTx{Store: s, call: callFunc(func(tx *callTx) (err error) {
+		created, err = tx.setUpFile()
+		return err
+	})}
 	s.transact(ctx, tx)
+	if created && tx.err == nil {
+		s.checkpoint("PASSIVE") // so that the file has its tables even if the disk becomes full
+	}
 	return tx.err
 }
 
@@ -201,14 +208,15 @@ func (s *Store) checkMark() error {
 	return nil
 }
 
-// setUpFile creates the tables of a new file, and adjusts an existing file to this boot.
-func (tx *callTx) setUpFile() error {
+// setUpFile creates the tables of a new file, and adjusts an existing file to this boot. It reports
+// whether the file is new.
+func (tx *callTx) setUpFile() (created bool, err error) {
 	if err := tx.checkMark(); err != nil {
-		return err
+		return false, err
 	}
 	row, err := tx.conn.get("PRAGMA user_version")
 	if err != nil {
-		return err
+		return false, err
 	}
 	clock, version := tx.tokenClock(), integer(row[0])
 	if version == 0 {
@@ -218,29 +226,29 @@ func (tx *callTx) setUpFile() error {
 				tx.clock.boot, clock, clock+tx.now/tokenUnit+tokensAhead, tx.now)
 		}
 		tx.base, tx.recorded = clock, tx.now
-		return err
+		return true, err
 	}
 	row, err = tx.conn.get("SELECT clock, base, high, sweep, seen FROM meta")
 	if err != nil {
-		return err
+		return false, err
 	}
 	if row == nil {
-		return errDamaged
+		return false, errDamaged
 	}
 	boot, high, sweep, seen := text(row[0]), integer(row[2]), text(row[3]), integer(row[4])
 	tx.base = integer(row[1])
 	if boot != tx.clock.boot {
 		if err := tx.otherBoot(seen, high); err != nil {
-			return err
+			return false, err
 		}
 	}
 	tx.recorded = seen
 	if err := tx.recordTime(tx.now); err != nil {
-		return err
+		return false, err
 	}
 	next, err := tx.sweepFrom(sweep, sweepOpen)
 	if err == nil && next != sweep {
 		_, err = tx.conn.exec("UPDATE meta SET sweep = ?", next)
 	}
-	return err
+	return false, err
 }

@@ -38,11 +38,14 @@ type Store struct {
 	clock clock
 	base  int64 // see meta.base
 
+	logSize int64 // see maxLog
+
 	heartbeat time.Duration // the constant of that name, except in tests
 
 	writes   writeQueue // its turn guards the fields up to sweepTo
 	conn     *conn
 	last     int64  // highest token granted through this handle
+	commits  int    // through this handle
 	checked  int64  // when the file was last checked
 	recorded int64  // when meta.seen was last written; 0 until the file is set up
 	swept    int64  // when names were last swept
@@ -163,7 +166,7 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 	if plain && s.usable(ctx) == nil && s.writes.tryTurn() { // no other call to share a transaction with
 		n, err := s.conn.exec(sqlDrop, name, id[:], s.clock.now())
 		s.writes.endTurn()
-		if n == 1 || err != nil && !busy(err) {
+		if n == 1 || err != nil && !busy(err) && !full(err) {
 			return s.explain(err)
 		}
 		plain = err != nil

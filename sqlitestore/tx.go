@@ -165,14 +165,14 @@ func (s *Store) enqueue(ctx context.Context, tx *callTx) {
 // turn.
 func (s *Store) transact(ctx context.Context, tx *callTx) {
 	var others []*callTx
-	recorded := s.recorded
 	err := s.begin(ctx)
 	if err == nil {
 		others = s.writes.takeBatch()
-		if err = s.runAll(tx, others); err != nil {
-			// This fails harmlessly if SQLite has already rolled back on its own.
-			s.conn.exec("ROLLBACK")
-			s.recorded = recorded
+		err = s.runAll(tx, others)
+	}
+	if full(err) && s.checkpoint("RESTART") { // now the log need not grow
+		if err = s.begin(ctx); err == nil {
+			err = s.runAll(tx, others)
 		}
 	}
 	tx.finish(err)
@@ -205,8 +205,19 @@ func (s *Store) begin(ctx context.Context) error {
 	return err
 }
 
-// runAll runs calls within a transaction and commits it. Its error applies to all of them.
+// runAll runs calls within a transaction and ends it. Its error applies to all of them.
 func (s *Store) runAll(first *callTx, others []*callTx) error {
+	recorded := s.recorded
+	if err := s.commitAll(first, others); err != nil {
+		s.conn.exec("ROLLBACK") // fails harmlessly if SQLite has already rolled back on its own
+		s.recorded = recorded
+		return err
+	}
+	s.boundLog()
+	return nil
+}
+
+func (s *Store) commitAll(first *callTx, others []*callTx) error {
 	now := s.clock.now()
 	if elapsed(now, s.checked, checkEvery) {
 		if err := s.file.check(); err != nil {
@@ -236,7 +247,7 @@ func elapsed(now, then int64, d time.Duration) bool {
 
 // run runs one call. It returns an error only if the error applies to the whole transaction.
 func (tx *callTx) run() error {
-	tx.now = tx.clock.now()
+	tx.now, tx.wakes = tx.clock.now(), nil
 	tx.err = tx.call.do(tx)
 	if tx.err == nil || errors.Is(tx.err, store.ErrNotHeld) || errors.Is(tx.err, store.ErrInvalid) {
 		return nil

@@ -1,0 +1,164 @@
+package sqlitestore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+func init() {
+	roles["limited"] = childLimited
+	roles["pairs"] = childPairs
+}
+
+// pairs takes and releases names in turn.
+func pairs(s store.Store, names string, n int) error {
+	ctx := context.Background()
+	for i := range n {
+		req := request(names + strconv.Itoa(i%10))
+		answer, err := s.Acquire(ctx, req)
+		if err == nil && !answer.Granted() {
+			err = errors.New("not granted")
+		}
+		if err == nil {
+			err = s.Release(ctx, req.Name, req.ID, store.Keep{})
+		}
+		if err != nil {
+			return fmt.Errorf("pair %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// childPairs takes and releases names in PATH a NUMBER of times. It keeps the store open until the
+// next line on its standard input.
+func childPairs(args []string) error {
+	s, err := childStore(args[0])
+	if err != nil {
+		return err
+	}
+	n, err := strconv.Atoi(args[1])
+	if err != nil {
+		return err
+	}
+	if err := pairs(s, strconv.Itoa(os.Getpid())+":", n); err != nil {
+		return err
+	}
+	fmt.Println("ok")
+	fmt.Scanln()
+	return s.Close()
+}
+
+// childLimited holds a lease and many names in PATH while no file can become larger than LIMIT.
+func childLimited(args []string) error {
+	signal.Ignore(syscall.SIGXFSZ)
+	s, err := childStore(args[0])
+	if err != nil {
+		return err
+	}
+	limit, err := strconv.Atoi(args[1])
+	if err != nil {
+		return err
+	}
+	if limit > 0 {
+		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: uint64(limit), Max: uint64(limit)}); err != nil {
+			return err
+		}
+	}
+	ctx := context.Background()
+	var held []store.Renewal
+	for i := range 300 {
+		req := request("held:" + strconv.Itoa(i))
+		if _, err := s.Acquire(ctx, req); err != nil {
+			return err
+		}
+		held = append(held, store.Renewal{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode})
+	}
+	if err := pairs(s, "job:", 3000); err != nil {
+		return err
+	}
+	renewed, err := s.Renew(ctx, held)
+	if err != nil {
+		return err
+	}
+	for _, r := range renewed {
+		if r.Status != store.Extended {
+			return fmt.Errorf("renewal: %+v", r)
+		}
+	}
+	again, err := childStore(args[0])
+	if err != nil {
+		return fmt.Errorf("opened again: %w", err)
+	}
+	fmt.Println("ok")
+	return errors.Join(again.Close(), s.Close())
+}
+
+// The limit stands for a disk with no space for a longer log.
+func TestALogThatCannotGrowDoesNotStopTheStore(t *testing.T) {
+	start(t, "limited", newPath(t), "200000").hears("ok")
+}
+
+// The file system has 5 MiB, less than the usual length of the log.
+func TestTheStoreWorksOnASmallFileSystem(t *testing.T) {
+	dir := t.TempDir()
+	options := []string{"--mount"}
+	if os.Getuid() != 0 {
+		options = append(options, "--user", "--map-root-user")
+	}
+	change := inNamespaces("mount -t tmpfs -o size=5m tmpfs "+dir, options...)
+	probe := exec.Command("true")
+	if change(probe); probe.Run() != nil {
+		t.Skip("cannot mount a small file system: that takes root, or a kernel that allows user namespaces")
+	}
+	startAs(t, "limited", change, dir+"/locks.db", "0").hears("ok")
+}
+
+// With several processes that write all the time, there is always one that reads the log.
+func TestTheLogStaysShortWithBusyProcesses(t *testing.T) {
+	path := newPath(t)
+	s := open(t, path)
+	var children []*child
+	for range 4 {
+		children = append(children, start(t, "pairs", path, "15000"))
+	}
+	size := func() int64 {
+		info, err := os.Stat(path + "-wal")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	}
+	most := int64(0)
+	for _, c := range children {
+		for ended := false; !ended; {
+			select {
+			case line := <-c.lines:
+				if ended = true; line != "ok" {
+					t.Fatal(line)
+				}
+			case <-time.After(time.Millisecond):
+				most = max(most, size())
+			}
+		}
+	}
+	if limit := int64(48 << 20); most > limit {
+		t.Errorf("the log grew to %d bytes, want %d at most", most, limit)
+	}
+	// The children are idle now and have the file open.
+	if err := pairs(s, "own:", 2000); err != nil {
+		t.Fatal(err)
+	}
+	if limit := int64(17 << 20); size() > limit {
+		t.Errorf("the log has %d bytes after the others have stopped, want %d at most", size(), limit)
+	}
+}
