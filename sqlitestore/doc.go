@@ -76,6 +76,10 @@
 // as long, and is cut back to 16 MiB while they run. On a file system with less than 128 MiB of free
 // space when the file is opened, the log has an eighth of that space, but at least 256 KiB.
 //
+// A name may have thousands of shared holders. A request for permits sums up the permits of all
+// holders of the name, which takes about 0.2 ms for 2,000 holders. Transactions take further calls
+// for at most 5 ms, so other names are served in between.
+//
 // When the disk is full, the store reuses the log that it has, and continues to work as long as the
 // file does not have to grow for more names. If it has to, the call fails. Leases that cannot be
 // renewed are lost at their deadline, and their names are free after the TTL, once there is space

@@ -85,12 +85,12 @@ type entry struct {
 	freed bool     // the first waiter may be granted now
 }
 
-// others summarizes the grants in holders.
+// others says what the grants in holders have in common.
 type others struct {
-	n, weight, kept int
-	mode            store.Mode
-	limit           int
-	due             int64 // no grant ends before this time
+	some  bool // there are such grants
+	mode  store.Mode
+	limit int
+	due   int64 // no grant ends before this time
 }
 
 // load reads a name and removes its expired holders and waiters.
@@ -119,7 +119,7 @@ func (tx *callTx) load(name string) (*entry, error) {
 		return nil, err
 	}
 	e.freed = e.freed || n > 0 || m > 0
-	if err := e.sum(); err != nil {
+	if err := e.readOthers(); err != nil {
 		return nil, err
 	}
 	row, err = tx.conn.get(sqlCountWaiters, name)
@@ -139,24 +139,21 @@ func (tx *callTx) loadGrant(name string, id store.ID) (*entry, *grant, error) {
 	return e, g, err
 }
 
-func (e *entry) sum() error {
-	row, err := e.tx.conn.get(sqlSumHolders, e.name)
-	if err != nil {
-		return err
+// readOthers reads what the grants in holders have in common.
+func (e *entry) readOthers() error {
+	row, err := e.tx.conn.get(sqlAnyHolder, e.name)
+	e.others = others{}
+	if row != nil {
+		e.others = others{some: true, mode: store.Mode(integer(row[0])), limit: int(integer(row[1])), due: integer(row[2])}
 	}
-	e.others = others{
-		n: int(integer(row[0])), weight: int(integer(row[1])),
-		mode: store.Mode(integer(row[2])), limit: int(integer(row[3])),
-		kept: int(integer(row[4])), due: integer(row[5]),
-	}
-	return nil
+	return err
 }
 
 // store writes back the changes, and collects the wake-up of the first waiter if it may be
 // granted.
 func (e *entry) store() error {
 	conn := e.tx.conn
-	crowd := e.others.n > 0 || e.waiters > 0
+	crowd := e.others.some || e.waiters > 0
 	var err error
 	switch {
 	case e.first == nil && !crowd:
@@ -195,7 +192,7 @@ func (e *entry) find(id store.ID) (*grant, error) {
 	if e.first != nil && e.first.id == id {
 		return e.first, nil
 	}
-	if e.others.n == 0 {
+	if !e.others.some {
 		return nil, nil
 	}
 	row, err := e.tx.conn.get(sqlGetHolder, e.name, id[:])
@@ -214,7 +211,7 @@ func (e *entry) add(g *grant) error {
 	if _, err := e.tx.conn.exec(sqlPutHolder, g.columns(e.name)...); err != nil {
 		return err
 	}
-	return e.sum()
+	return e.readOthers()
 }
 
 // update stores a change of a grant that find returned.
@@ -226,7 +223,7 @@ func (e *entry) update(g *grant) error {
 	if _, err := e.tx.conn.exec(sqlPutHolder, g.columns(e.name)...); err != nil {
 		return err
 	}
-	return e.sum()
+	return e.readOthers()
 }
 
 func (e *entry) remove(g *grant) error {
@@ -238,7 +235,7 @@ func (e *entry) remove(g *grant) error {
 	if _, err := e.tx.conn.exec(sqlDeleteHolder, e.name, g.id[:]); err != nil {
 		return err
 	}
-	return e.sum()
+	return e.readOthers()
 }
 
 // keep turns a grant into a kept record.
@@ -250,15 +247,35 @@ func (e *entry) keep(g *grant, keep store.Keep) error {
 }
 
 // admits reports whether a request can be granted beside the holders.
-func (e *entry) admits(mode store.Mode, weight, limit int) bool {
+func (e *entry) admits(mode store.Mode, weight, limit int) (bool, error) {
 	var u store.Usage
 	if e.first != nil {
 		u.Add(e.first.mode, e.first.weight, e.first.limit)
 	}
-	if e.others.n > 0 {
-		u.Add(e.others.mode, e.others.weight, e.others.limit)
+	if e.others.some {
+		others := 0
+		if e.others.mode == store.Permits && mode == store.Permits { // otherwise the weight does not matter
+			row, err := e.tx.conn.get(sqlSumHolders, e.name)
+			if err != nil {
+				return false, err
+			}
+			others = int(integer(row[0]))
+		}
+		u.Add(e.others.mode, others, e.others.limit)
 	}
-	return u.Admits(mode, weight, limit)
+	return u.Admits(mode, weight, limit), nil
+}
+
+// kept reports whether a kept record closes the name.
+func (e *entry) kept() (bool, error) {
+	if e.first != nil && e.first.state != store.Held {
+		return true, nil
+	}
+	if !e.others.some {
+		return false, nil
+	}
+	row, err := e.tx.conn.get(sqlKeptHolder, e.name)
+	return row != nil, err
 }
 
 // mixes returns an error that matches store.ErrInvalid if the request can never be combined
@@ -272,7 +289,7 @@ func (e *entry) mixes(req *store.Request) error {
 			return err
 		}
 	}
-	if e.others.n > 0 {
+	if e.others.some {
 		if err := store.Mixes(req.Name, req.Mode, req.Limit, e.others.mode, e.others.limit); err != nil {
 			return err
 		}

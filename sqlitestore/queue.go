@@ -83,7 +83,11 @@ func (tx *callTx) ask(e *entry, req *store.Request) (store.Answer, error) {
 	}
 	// A kept record of this identity means that its grant has ended. The identity must not be
 	// granted again beside its own record.
-	fits := g == nil && e.admits(req.Mode, req.Weight, req.Limit)
+	fits, err := e.admits(req.Mode, req.Weight, req.Limit)
+	if err != nil {
+		return store.Answer{}, err
+	}
+	fits = fits && g == nil
 	if !fits || first != nil && first.id != req.ID {
 		refusal, err := tx.refuse(e, req, w, fits)
 		return store.Answer{Refusal: refusal}, err
@@ -159,7 +163,7 @@ func (e *entry) due() int64 {
 	if e.first != nil {
 		due = e.first.until
 	}
-	if e.others.n > 0 {
+	if e.others.some {
 		due = min(due, e.others.due)
 	}
 	return due
@@ -171,7 +175,7 @@ func (e *entry) holders(limit int) ([]store.Holder, error) {
 	if e.first != nil {
 		grants = append(grants, e.first)
 	}
-	if e.others.n > 0 {
+	if e.others.some {
 		err := e.tx.conn.each(func(row []driver.Value) error {
 			grants = append(grants, grantOf(row))
 			return nil
@@ -233,11 +237,14 @@ func (e *entry) wakeFirst() error {
 	if err != nil || w == nil || w.id == e.asker {
 		return err
 	}
-	kept := e.others.kept > 0 || e.first != nil && e.first.state != store.Held
-	if kept || e.admits(w.mode, w.weight, w.limit) {
+	wake, err := e.kept()
+	if err == nil && !wake {
+		wake, err = e.admits(w.mode, w.weight, w.limit)
+	}
+	if wake {
 		e.tx.wakes = append(e.tx.wakes, wakeUp{e.name, w.id, w.wake})
 	}
-	return nil
+	return err
 }
 
 func (e *entry) wakeAll() error {

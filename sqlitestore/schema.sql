@@ -48,6 +48,11 @@ CREATE TABLE holders (
 	PRIMARY KEY (name, id)
 ) STRICT, WITHOUT ROWID;
 
+-- A name may have thousands of holders, so each call must get along without reading all of them.
+-- The first index also has the columns for sums over the holders of a name.
+CREATE INDEX holders_by_until ON holders (name, until, weight, state);
+CREATE INDEX holders_by_since ON holders (name, since);
+
 CREATE TABLE waiters (
 	name   TEXT    NOT NULL,
 	seq    INTEGER NOT NULL, -- order of arrival

@@ -18,9 +18,12 @@ const (
 	sqlDeleteName = `DELETE FROM names WHERE name = ?`
 
 	sqlExpireHolders = `DELETE FROM holders WHERE name = ? AND until <= ?`
-	sqlSumHolders    = `SELECT count(*), sum(weight), max(mode), max(lim), sum(state <> 0), min(until) FROM holders WHERE name = ?`
+	sqlAnyHolder     = `SELECT mode, lim, until FROM holders WHERE name = ? ORDER BY until LIMIT 1`
+	sqlSumHolders    = `SELECT sum(weight) FROM holders WHERE name = ?`
+	sqlKeptHolder    = `SELECT 1 FROM holders WHERE name = ? AND state <> 0 LIMIT 1`
 	sqlGetHolder     = `SELECT ` + grantColumns + ` FROM holders WHERE name = ? AND id = ?`
-	sqlOldestHolders = `SELECT ` + grantColumns + ` FROM holders WHERE name = ? AND until > ? ORDER BY since LIMIT ?`
+	sqlOldestHolders = `SELECT ` + grantColumns + ` FROM holders WHERE name = ? AND +until > ? ORDER BY since LIMIT ?` // + selects the index by since
+	sqlExtendHolder  = `UPDATE holders SET until = ? WHERE name = ? AND id = ? AND mode = ? AND state = 0 AND +until > ?`
 	sqlPutHolder     = `INSERT OR REPLACE INTO holders (name, ` + grantColumns + `) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 	sqlDeleteHolder  = `DELETE FROM holders WHERE name = ? AND id = ?`
 

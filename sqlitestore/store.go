@@ -275,9 +275,11 @@ func (tx *callTx) renew(r *store.Renewal) (store.Renewed, error) {
 	extended := store.Renewed{Status: store.Extended, TTL: r.TTL}
 	until := after(tx.now, r.TTL)
 	if r.Tokens == 0 && tx.covers(r.Floor) {
-		n, err := tx.conn.exec(sqlExtend, until, r.Name, r.ID[:], int64(r.Mode), tx.now)
-		if n == 1 || err != nil {
-			return extended, err
+		for _, extend := range []string{sqlExtend, sqlExtendHolder} {
+			n, err := tx.conn.exec(extend, until, r.Name, r.ID[:], int64(r.Mode), tx.now)
+			if n == 1 || err != nil {
+				return extended, err
+			}
 		}
 	}
 	e, g, err := tx.loadGrant(r.Name, r.ID)

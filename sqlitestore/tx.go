@@ -30,6 +30,10 @@ const (
 	// maxBatch is how many calls share a transaction. A renewal of several grants counts as
 	// that many calls. Other processes wait for the transaction.
 	maxBatch = 256
+
+	// maxBatchTime is how long a transaction takes further calls. A request for permits of a name
+	// with ten thousand holders takes a millisecond or more.
+	maxBatchTime = 5 * time.Millisecond
 )
 
 var (
@@ -107,18 +111,16 @@ func (q *writeQueue) tryTurn() bool {
 
 func (q *writeQueue) endTurn() { <-q.turn }
 
-// takeBatch removes the next batch from the queue.
-func (q *writeQueue) takeBatch() []*callTx {
+// takeNext removes the next call from the queue. It returns nil if the queue is empty.
+func (q *writeQueue) takeNext() *callTx {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	n, size := 0, 0
-	for n < len(q.queued) && size < maxBatch {
-		size += q.queued[n].size
-		n++
+	if len(q.queued) == 0 {
+		return nil
 	}
-	batch := slices.Clone(q.queued[:n]) // does not allocate if it is empty
-	q.queued = slices.Delete(q.queued, 0, n)
-	return batch
+	tx := q.queued[0]
+	q.queued = slices.Delete(q.queued, 0, 1)
+	return tx
 }
 
 // remove removes one call from the queue. It returns false if the call is no longer queued.
@@ -167,12 +169,11 @@ func (s *Store) transact(ctx context.Context, tx *callTx) {
 	var others []*callTx
 	err := s.begin(ctx)
 	if err == nil {
-		others = s.writes.takeBatch()
-		err = s.runAll(tx, others)
+		others, err = s.runAll(tx, nil)
 	}
 	if full(err) && s.checkpoint("RESTART") { // now the log need not grow
 		if err = s.begin(ctx); err == nil {
-			err = s.runAll(tx, others)
+			others, err = s.runAll(tx, others)
 		}
 	}
 	tx.finish(err)
@@ -205,39 +206,53 @@ func (s *Store) begin(ctx context.Context) error {
 	return err
 }
 
-// runAll runs calls within a transaction and ends it. Its error applies to all of them.
-func (s *Store) runAll(first *callTx, others []*callTx) error {
+// runAll runs calls within a transaction and ends it. It returns the calls other than the first,
+// to which it adds calls from the queue. Its error applies to all of them.
+func (s *Store) runAll(first *callTx, others []*callTx) ([]*callTx, error) {
 	recorded := s.recorded
-	if err := s.commitAll(first, others); err != nil {
+	others, err := s.commitAll(first, others)
+	if err != nil {
 		s.conn.exec("ROLLBACK") // fails harmlessly if SQLite has already rolled back on its own
 		s.recorded = recorded
-		return err
+		return others, err
 	}
 	s.boundLog()
-	return nil
+	return others, nil
 }
 
-func (s *Store) commitAll(first *callTx, others []*callTx) error {
+func (s *Store) commitAll(first *callTx, others []*callTx) ([]*callTx, error) {
 	now := s.clock.now()
 	if elapsed(now, s.checked, checkEvery) {
 		if err := s.file.check(); err != nil {
-			return err
+			return others, err
 		}
 		s.checked = now
 	}
 	if err := s.recordTime(now); err != nil {
-		return err
+		return others, err
 	}
 	if err := first.run(); err != nil {
-		return err
+		return others, err
 	}
-	for _, tx := range others {
-		if err := tx.run(); err != nil {
-			return err
+	size := first.size
+	for i := 0; ; i++ {
+		if i == len(others) {
+			if size >= maxBatch || elapsed(s.clock.now(), now, maxBatchTime) {
+				break
+			}
+			next := s.writes.takeNext()
+			if next == nil {
+				break
+			}
+			others = append(others, next)
+		}
+		size += others[i].size
+		if err := others[i].run(); err != nil {
+			return others, err
 		}
 	}
 	_, err := s.conn.exec("COMMIT")
-	return err
+	return others, err
 }
 
 // elapsed reports whether d has passed since then. It is also true if the clock was set back.
