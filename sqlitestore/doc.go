@@ -19,8 +19,9 @@
 //     file is on a volume.
 //   - The file is not removed or replaced while it is in use. If it is, renewals fail from then
 //     on, and other calls fail within ten milliseconds. But a process that opens the path in the
-//     meantime does not see the locks in the old file. Removing only the -wal or -shm file beside
-//     it is not detected.
+//     meantime does not see the locks in the old file. Open refuses a path whose file was removed
+//     while the -wal file beside it is still there. Removing only the -wal or -shm file is not
+//     detected.
 //   - No program that uses the file opens it by other means in the same process, for example
 //     to copy it or with another SQLite library. POSIX locks belong to the process: closing
 //     such a descriptor drops the locks that SQLite holds.
@@ -89,8 +90,13 @@
 // damage the file. Grants are void after a power cut anyway; kept records of the last seconds may
 // be lost.
 //
-// Open creates the file for its user only (mode 0600). To share it between users, create an
-// empty file with other permissions beforehand, in a directory to which all of them can write.
+// Open creates the file for its user only (mode 0600). To share it between users, give them a group,
+// and a directory with the setgid bit. Without that bit the -wal and -shm files, which SQLite creates
+// beside the file, get the primary group of the first user, and the others are refused:
+//
+//	install -d -m 2770 -g locks /var/lib/locks
+//	install -m 0660 -g locks /dev/null /var/lib/locks/locks.db
+//
 // Released names leave nothing in the file. The file does not shrink: its size is that of the
 // largest number of names held at one time, about 100 bytes per name.
 //

@@ -142,6 +142,67 @@ func TestAFileThatCannotBeWrittenIsRefused(t *testing.T) {
 	}
 }
 
+// SQLite creates the -wal and -shm files with the mode of the file, and with the group of the
+// process or of the directory.
+func TestUsersOfAGroupShareAFileInADirectoryWithSetgid(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to start processes of two users")
+	}
+	const group, first, second = 64001, 64002, 64003
+	exe := runnable(t)
+	as := func(uid uint32) func(*exec.Cmd) {
+		return func(cmd *exec.Cmd) {
+			cmd.Path = exe
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid, Groups: []uint32{group}}}
+		}
+	}
+	for _, setgid := range []bool{true, false} {
+		t.Run(fmt.Sprintf("setgid=%v", setgid), func(t *testing.T) {
+			dir := t.TempDir()
+			path, mode := filepath.Join(dir, "locks.db"), os.FileMode(0o770)
+			if setgid {
+				mode |= os.ModeSetgid
+			}
+			err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Chown(dir, 0, group), os.Chmod(dir, mode),
+				os.WriteFile(path, nil, 0o600), os.Chown(path, 0, group), os.Chmod(path, 0o660))
+			if err != nil {
+				t.Fatal(err)
+			}
+			startAs(t, "hold", as(first), path, "order", "1m").hears("held")
+			other := startAs(t, "open", as(second), path, "other")
+			if setgid {
+				other.hears("token")
+				return
+			}
+			line := other.hears("error:")
+			for _, says := range []string{path + "-wal", "setgid"} {
+				if !strings.Contains(line, says) {
+					t.Errorf("error %q, want one that says %q", line, says)
+				}
+			}
+		})
+	}
+}
+
+// A new file must not be combined with the log of the removed one.
+func TestAPathWhoseFileWasRemovedInUseIsRefused(t *testing.T) {
+	path := newPath(t)
+	s := open(t, path)
+	take(t, s, "order")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		line := start(t, "open", path, "order").hears("error:")
+		if !strings.Contains(line, "removed") || !strings.Contains(line, path+"-wal") {
+			t.Errorf("error %q, want one that says that the file was removed and what to do", line)
+		}
+	}
+	if _, err := os.Stat(path); err == nil {
+		t.Error("the file was created")
+	}
+}
+
 // runnable copies the test binary to a folder where other users can run it.
 func runnable(t *testing.T) string {
 	exe, err := os.Executable()

@@ -10,3 +10,5 @@ func (f *file) identity() string { return "file " + f.path }
 
 func (f *file) note() error  { return nil }
 func (f *file) check() error { return nil }
+
+func (f *file) unwritable() string { return "" }

@@ -4,7 +4,10 @@ package sqlitestore
 
 import (
 	"fmt"
+	"path/filepath"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -42,4 +45,16 @@ func (f *file) check() error {
 		return errReplaced
 	}
 	return nil
+}
+
+// unwritable returns the first of the files of the store, or their directory, that this user cannot
+// write to. It returns "" if there is none. It does not open them: closing a descriptor would drop
+// the locks of SQLite.
+func (f *file) unwritable() string {
+	for _, path := range []string{f.path, f.path + "-wal", f.path + "-shm", filepath.Dir(f.path)} {
+		if unix.Access(path, unix.W_OK) == unix.EACCES {
+			return path
+		}
+	}
+	return ""
 }

@@ -79,6 +79,9 @@ func openWith(ctx context.Context, path string, clock clock) (*Store, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	if err := checkRemains(path); err != nil {
+		return nil, err
+	}
 	if err := createFile(path); err != nil {
 		return nil, s.explain(err)
 	}
@@ -124,6 +127,19 @@ func checkPath(path string) (string, error) {
 		return "", fmt.Errorf("%w: sqlite path %s: %s is not a directory", store.ErrInvalid, abs, dir)
 	}
 	return abs, checkFS(dir)
+}
+
+// checkRemains returns an error if the file does not exist and its -wal file does. Then the file was
+// removed, and programs may still use the other two: a new file would be combined with the log of
+// the old one. It looks for the log first, because another process may be creating both.
+func checkRemains(path string) error {
+	if _, err := os.Lstat(path + "-wal"); err != nil {
+		return nil
+	}
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return fmt.Errorf("sqlite store %s: the file was removed, but not the -wal and -shm files beside it, which other programs may still use; stop all programs that use the file, then remove %[1]s-wal and %[1]s-shm", path)
 }
 
 // creating keeps other handles of this process from opening a file before createFile has

@@ -320,19 +320,22 @@ func (s *Store) explain(err error) error {
 		err == context.Canceled || err == context.DeadlineExceeded {
 		return err
 	}
-	return fmt.Errorf("sqlite store %s: %w%s", s.file.path, err, adviceFor(err))
+	return fmt.Errorf("sqlite store %s: %w%s", s.file.path, err, s.adviceFor(err))
 }
 
-func adviceFor(err error) string {
+func (s *Store) adviceFor(err error) string {
 	switch resultCode(err) {
 	case sqlite3.SQLITE_FULL:
 		return ": the disk or the quota is full; free some space"
 	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN:
+		if path := s.file.unwritable(); path != "" {
+			return fmt.Sprintf(": this user cannot write to %s; change its permissions, and if several users share the file, set the setgid bit of its directory (chmod g+s)", path)
+		}
 		return ": this user cannot write to the file, its directory or the file system; change the permissions"
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
 		return ": the file is damaged; stop all its users, then remove it with the -wal and -shm files beside it"
 	case sqlite3.SQLITE_IOERR:
-		return ": the disk failed or is full, or the -wal or -shm file beside it was removed"
+		return ": the disk failed or is full, or the file or one of the -wal and -shm files beside it was removed"
 	}
 	return ""
 }
