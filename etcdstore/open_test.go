@@ -12,6 +12,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/namespace"
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/servers"
@@ -162,6 +163,26 @@ func TestOpenReturnsSoonIfThereIsNoServer(t *testing.T) {
 			t.Errorf("no server: %v", err)
 		}
 	}
+}
+
+// The store would write its keys outside of the namespace.
+func TestNewRefusesANamespacedClient(t *testing.T) {
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"127.0.0.1:1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	plain := client.KV
+	client.KV = namespace.NewKV(plain, "app/")
+	if _, err := New(client); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "Prefix") {
+		t.Errorf("error %v, want an ErrInvalid that names the option Prefix", err)
+	}
+	client.KV = plain
+	s, err := New(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
 }
 
 func TestNewUsesTheClientOfTheProgramAndDoesNotCloseIt(t *testing.T) {

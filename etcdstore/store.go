@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -112,7 +113,9 @@ type claim struct {
 }
 
 // New returns a store that uses a client of the program. Close does not close the client. New
-// returns an error that matches [store.ErrInvalid] if the client is nil or an option is invalid.
+// returns an error that matches [store.ErrInvalid] if the client is nil or an option is invalid, or
+// if the KV of the client was replaced, for example by that of package namespace: the store uses
+// the connection itself, so its keys would be outside of the namespace.
 func New(client *clientv3.Client, opts ...Option) (*Store, error) {
 	var c config
 	for _, opt := range opts {
@@ -120,6 +123,10 @@ func New(client *clientv3.Client, opts ...Option) (*Store, error) {
 	}
 	if client == nil {
 		return nil, fmt.Errorf("%w: etcd store: the client is nil: make one with clientv3.New", store.ErrInvalid)
+	}
+	if reflect.TypeOf(client.KV) != reflect.TypeOf(clientv3.NewKV(client)) {
+		return nil, fmt.Errorf("%w: etcd store: client.KV was replaced by a %T, which the store would ignore: give New another clientv3.Client, and instead of a namespace the option Prefix(\"NAMESPACE/holdfast\")",
+			store.ErrInvalid, client.KV)
 	}
 	if err := store.CheckText("prefix", c.prefix); err != nil {
 		return nil, err
