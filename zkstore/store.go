@@ -56,6 +56,7 @@ type Store struct {
 	acl       wire.ACL
 	heartbeat time.Duration
 	writes    batch.Batcher[write]
+	sending   sync.Mutex // held to send writes, if their callers have not given up
 
 	life       context.Context // ends with Close
 	end        context.CancelFunc

@@ -30,11 +30,25 @@ type write struct {
 	err  error
 }
 
-// write sends a write. If its context ends, the write may still be executed.
+// write sends a write. If its context ends, the write may still be executed, but it is not sent
+// after write has returned. So a later request of the caller, such as that of Leave, finds what the
+// write has left.
 func (s *Store) write(w *write) error {
 	then := func(c *wire.Call) { c.Err = w.then(c.Parts, c.Err) }
-	alone := func() { w.err = s.wire.Do(w.ctx, &wire.Call{Op: wire.Multi(w.ops...), Then: then}) }
+	alone := func() {
+		call := &wire.Call{Op: wire.Multi(w.ops...), Then: then}
+		s.sending.Lock()
+		if w.err = w.ctx.Err(); w.err == nil {
+			s.wire.Send(call)
+		}
+		s.sending.Unlock()
+		if w.err == nil {
+			w.err = s.wire.Wait(w.ctx, call)
+		}
+	}
 	if _, err := s.writes.Do(w.ctx, w, alone); err != nil {
+		s.sending.Lock() // the write is in flight, or its end is seen before it would be sent
+		defer s.sending.Unlock()
 		return err
 	}
 	return w.err
@@ -44,21 +58,23 @@ func (s *Store) write(w *write) error {
 // does not send a write whose caller gave up before there was a connection, and it stops waiting
 // for a connection when all callers have given up.
 func (s *Store) sendWrites(batch []*write) (refused bool) {
-	for {
+	waiting := func() bool { // drops the writes whose callers have given up
 		batch = slices.DeleteFunc(batch, func(w *write) bool { w.err = w.ctx.Err(); return w.err != nil })
-		if len(batch) == 0 {
-			return false
-		}
-		if s.wire.Connected() || s.life.Err() != nil {
-			break
-		}
+		return len(batch) > 0
+	}
+	for waiting() && !s.wire.Connected() && s.life.Err() == nil {
 		_ = s.wire.Do(batch[0].ctx, &wire.Call{Op: wire.Sync("/")})
+	}
+	s.sending.Lock()
+	if !waiting() {
+		s.sending.Unlock()
+		return false
 	}
 	ops, outcomes := make([]wire.Op, 0, 2*len(batch)), make([]error, len(batch))
 	for _, w := range batch {
 		ops = append(ops, w.ops...)
 	}
-	err := s.wire.Do(s.life, &wire.Call{Op: wire.Multi(ops...), Then: func(all *wire.Call) {
+	call := &wire.Call{Op: wire.Multi(ops...), Then: func(all *wire.Call) {
 		parts := all.Parts
 		if _, refused := all.Err.(wire.Error); refused {
 			return
@@ -69,7 +85,15 @@ func (s *Store) sendWrites(batch []*write) (refused bool) {
 			outcomes[i] = w.then(parts[:len(w.ops)], all.Err)
 			parts = parts[len(w.ops):]
 		}
-	}})
+	}}
+	err := s.life.Err()
+	if err == nil {
+		s.wire.Send(call)
+	}
+	s.sending.Unlock()
+	if err == nil {
+		err = s.wire.Wait(s.life, call)
+	}
 	_, refused = err.(wire.Error)
 	for i, w := range batch {
 		if w.err = err; err == nil { // otherwise the batch may still be in flight, and write the outcomes

@@ -128,7 +128,12 @@ func (c *Conn) Do(ctx context.Context, calls ...*Call) error {
 		return err
 	}
 	c.Send(calls...)
-	var err error
+	return c.Wait(ctx, calls...)
+}
+
+// Wait waits for calls that were sent. It returns the error of the first call that failed, or the
+// error of the context.
+func (c *Conn) Wait(ctx context.Context, calls ...*Call) (err error) {
 	for _, call := range calls {
 		select {
 		case <-call.done:
