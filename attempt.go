@@ -91,18 +91,35 @@ func (a *attempt) waitForTurn(ctx context.Context, r *store.Refusal, hurried fun
 	if a.spins > 3 && !sleep(ctx, min(again, time.Duration(a.spins)*leastRetryWait)) {
 		return errEnded
 	}
-	waitCtx, cancel := context.WithTimeout(ctx, again)
-	defer cancel()
-	defer context.AfterFunc(a.b.life.Closing, cancel)()
-	err := a.b.store.Wait(waitCtx, a.req.Name, a.req.ID)
-	switch {
-	case a.ended(ctx):
-		return errEnded
-	case err != nil && waitCtx.Err() == nil:
-		a.sent = a.b.now() // the store may have been healthy for a long time before it failed
-		return err
+	for end := a.b.now() + again; again > 0; again = end - a.b.now() {
+		// A store that hangs wakes nobody. So if other calls wait behind this one, it asks soon, and
+		// they learn in time that there is no reply.
+		woken, err := a.waitInStore(ctx, min(again, hurriedWait))
+		if woken || err != nil || hurried() {
+			return err
+		}
 	}
 	return nil
+}
+
+// hurriedWait bounds how long a call waits in the store without asking while other calls of this
+// client wait behind it.
+const hurriedWait = time.Second
+
+// waitInStore waits until the store wakes this request, or for d.
+func (a *attempt) waitInStore(ctx context.Context, d time.Duration) (woken bool, err error) {
+	waitCtx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	defer context.AfterFunc(a.b.life.Closing, cancel)()
+	err = a.b.store.Wait(waitCtx, a.req.Name, a.req.ID)
+	switch {
+	case a.ended(ctx):
+		return false, errEnded
+	case err != nil && waitCtx.Err() == nil:
+		a.sent = a.b.now() // the store may have been healthy for a long time before it failed
+		return false, err
+	}
+	return err == nil, nil
 }
 
 func (a *attempt) ended(ctx context.Context) bool {

@@ -11,9 +11,9 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// closeTimeout bounds how long Close takes if the store does not answer: the time of a call in
-// flight, and of a call that cleans up after it.
-const closeTimeout = 2 * bounded.CallTimeout
+// closeTimeout bounds the work of Close if the store does not answer: the time of a call in flight,
+// and of the call that cancels it. The store's own Close comes after that, and takes two seconds.
+const closeTimeout = bounded.CallTimeout + leaveTimeout
 
 // Close ends all waits with ErrClosed, ends and releases all leases, waits for calls and
 // background work in progress, and closes the store if Open opened it. Contexts made from

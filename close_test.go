@@ -32,6 +32,37 @@ func TestCloseIsBoundedWhenTheStoreHangs(t *testing.T) {
 	})
 }
 
+// A slowClose is a store whose servers do not answer, and whose Close tries to reach them.
+type slowClose struct{ *proxy }
+
+func (s slowClose) Close() error {
+	time.Sleep(2 * time.Second)
+	return s.proxy.Close()
+}
+
+func init() {
+	store.Register("slowclose", func(context.Context, *store.URL) (store.Store, error) {
+		p := newProxy(memstore.New())
+		p.acquire = hangAcquire
+		p.leave = func(ctx context.Context, _ string, _ store.ID) error { return hang(ctx) }
+		return slowClose{p}, nil
+	})
+}
+
+func TestCloseIsBoundedWithACallInFlightAndASlowStore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c, err := holdfast.Open(t.Context(), "slowclose:")
+		if err != nil {
+			t.Fatal(err)
+		}
+		go c.Lock(context.Background(), "n")
+		synctest.Wait()
+		start := newClock()
+		c.Close()
+		start.wantWithin(t, 2*time.Second, 6*time.Second)
+	})
+}
+
 func TestCloseWaitsForCallsInFlightAndReleasesTheirGrants(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := memstore.New()

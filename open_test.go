@@ -37,7 +37,7 @@ func TestOpenExplainsABadURLWithoutShowingThePassword(t *testing.T) {
 		{"", `want SCHEME:…, such as "redis://127.0.0.1:6379"`},
 		{"localhost", "want SCHEME:…"},
 		{"://x", "want SCHEME:…"},
-		{"nosuch://user:s3cret@host:1/x?password=s3cret", `unknown scheme "nosuch"; registered schemes: closing, hung, memory, unreachable`},
+		{"nosuch://user:s3cret@host:1/x?password=s3cret", `unknown scheme "nosuch"; registered schemes: closing, hung, memory, slowclose, unreachable`},
 		{"memory:?colour=s3cret", `unknown parameter "colour"`},
 		{"memory://s3cret@host", "memory"},
 		{"nosuch://user:s3cret@", `unknown scheme "nosuch"`},

@@ -488,3 +488,31 @@ func TestTryLockDoesNotReturnAnOldRefusalWhenTheStoreHasNoQueue(t *testing.T) {
 		wg.Wait()
 	})
 }
+
+// The first call waits in the store, which wakes nobody while it hangs. The second call waits behind
+// it.
+func TestACallBehindAWaitingCallLearnsInTimeThatTheStoreHangs(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		p := newProxy(s)
+		p.acquire = func(ctx context.Context, req store.Request) (store.Answer, error) {
+			answer, err := s.Acquire(ctx, req)
+			if answer.Refusal != nil {
+				answer.Refusal.Again = 10 * time.Second
+			}
+			return answer, err
+		}
+		other, c := newClient(t, s), newClient(t, p)
+		mustLock(t, other, "n")
+		go c.Lock(context.Background(), "n")
+		synctest.Wait()
+		p.set(func() {
+			p.acquire = hangAcquire
+			p.wait = func(ctx context.Context, _ string, _ store.ID) error { return hang(ctx) }
+		})
+		start := newClock()
+		_, err := c.Lock(context.Background(), "n")
+		want(t, err, holdfast.ErrUnavailable)
+		start.wantWithin(t, 5*time.Second, 6*time.Second)
+	})
+}
