@@ -143,7 +143,7 @@ func ignoreNoNode(err error) error {
 func (s *Store) sessionChanged(id int64, timeout time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for k := range s.watches { // watches end with their connection
+	for k := range s.watches { // the servers forgot them when the connection ended
 		s.fire(k)
 	}
 	s.tokens.known = false

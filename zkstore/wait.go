@@ -15,8 +15,9 @@ type watchKey struct {
 }
 
 // watch sends a request for a watch and does not wait for the reply. The channel is closed when
-// the node changes or is deleted, when it does not exist, or when the connection ends. Waiters
-// share the watch of a node.
+// the node changes or is deleted, when it does not exist, when the session has ended, or when it
+// is resumed over another connection. Servers forget a watch when its connection ends, but while
+// there is no connection nobody could ask again. Waiters share the watch of a node.
 //
 // The server replies in order. So when a caller reads something after this call, the watch is
 // active as soon as the reply arrives, and every later change closes the channel.
@@ -63,8 +64,8 @@ func (s *Store) event(path string) {
 }
 
 // Wait blocks until a queued identity should ask again; see [store.Store]. It returns nil at once
-// if the identity is not queued through this handle, or if the connection or the session has
-// ended.
+// if the identity is not queued through this handle, or if the session has ended or was resumed
+// over another connection.
 func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	if s.life.Err() != nil {
 		return errClosed
