@@ -1,6 +1,7 @@
 package etcdstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -128,6 +129,8 @@ func (a *attempt) decide(ctx context.Context) (answer store.Answer, done bool, e
 	switch {
 	case fits && first:
 		return a.grant(ctx, waiter)
+	case a.req.Queue && waiter == nil && a.snap.queue >= maxQueue:
+		return answer, false, crowded(a.req.Name)
 	case a.req.Queue && waiter == nil:
 		return answer, false, a.join(ctx)
 	case a.req.Queue:
@@ -288,10 +291,9 @@ func (a *attempt) join(ctx context.Context) error {
 	}
 	r := record{id: req.ID, mode: req.Mode, weight: req.Weight, limit: req.Limit, since: wall(time.Now()), owner: req.Owner, meta: req.Meta}
 	key := s.keys.key(req.Name, kindWaiting, place.id)
-	last := standing{create: math.MaxInt64, place: math.MaxInt} // all waiters are in front
 	resp, err := s.txn(ctx, &pb.TxnRequest{
 		Compare: []*pb.Compare{modIs(key, 0)},
-		Success: append([]*pb.RequestOp{put(key, r.value(), place.id)}, s.snapshotOps(req.Name, place.id, last)...),
+		Success: []*pb.RequestOp{put(key, r.value(), place.id), s.countQueue(req.Name)},
 	})
 	if leaseGone(err) {
 		return a.look(ctx)
@@ -310,10 +312,16 @@ func (a *attempt) join(ctx context.Context) error {
 	if !resp.Succeeded {
 		return fmt.Errorf("%w: %q is there", errRecord, key)
 	}
-	last.create = resp.Header.Revision
-	a.snap, _, err = s.parseSnapshot(resp, last)
-	s.noteStanding(a.key, a.snap)
-	return err
+	if resp.Responses[1].GetResponseRange().Count > maxQueue { // others have joined since the queue was read
+		return cmp.Or(a.leaveQueue(ctx), crowded(req.Name))
+	}
+	s.change(a.key, func(c *claim) { c.queued = standing{create: resp.Header.Revision, place: math.MaxInt} })
+	return a.look(ctx)
+}
+
+// crowded returns the error of a request that cannot be queued.
+func crowded(name string) error {
+	return fmt.Errorf("%d requests wait for %q, which is the most that can wait for a name; try again later, or let fewer clients wait for one name", maxQueue, name)
 }
 
 // beat is the waiter's heartbeat. It returns false if the place was lost.

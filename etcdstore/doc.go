@@ -84,11 +84,12 @@
 // A waiter watches one key, that of the waiter or holder in front of it. All waiters of a process
 // share one stream. If a watch breaks, because of a compaction, a change of the leader, an
 // expired login or a lost connection, the waiters ask again. As its heartbeat, a waiter asks every
-// 4 s. A waiter that has not asked for 8 s loses its place and starts again at the end. The reply
-// to a waiter does not grow with the queue: beyond place 64, the place is an upper bound. But the
-// server scans the whole queue, which takes a few microseconds for each waiter: a name should not
-// have more than about a thousand waiting processes. A waiter that no server answers gets
-// ErrUnavailable and does not wait forever.
+// 4 s, or every second while other calls of its client wait behind it. A waiter that has not asked
+// for 8 s loses its place and starts again at the end. The reply to a waiter does not grow with the
+// queue: beyond place 64, the place is an upper bound, and a waiter only checks whether the one in
+// front of it is still there. But for each request that joins, the server scans the whole queue. So
+// at most 1,000 requests can wait for a name, one for each client. Further ones fail with an error
+// that says so. A waiter that no server answers gets ErrUnavailable and does not wait forever.
 //
 // # Rights
 //

@@ -160,21 +160,35 @@ type snapshot struct {
 // maxAhead bounds how many waiters in front of a waiter are read to find its place.
 const maxAhead = 64
 
-// A standing is what was last known of a waiter: the revision at which it joined, and an upper
-// bound of its place. No waiter joins in the middle, so the first waiter stays the first.
+// maxQueue is how many requests can wait for a name. After a request has joined, the server reads
+// the whole queue to find the one in front.
+const maxQueue = 1000
+
+// A standing is what was last known of a waiter: the revision at which it joined, an upper bound of
+// its place, the key of the waiter right in front, and the number of waiters. No waiter joins in the
+// middle, so the first waiter stays the first, and the one in front stays in front until it leaves.
 type standing struct {
 	create int64
 	place  int
 	waiter *record
+	ahead  string
+	queue  int
 }
+
+// far reports whether a waiter has so many others in front that it only checks whether the one right
+// in front is still there. For more than that the server would read the whole queue.
+func (k *standing) far() bool { return k.place > maxAhead && k.ahead != "" }
 
 // snapshotOps returns the reads of a snapshot for an identity, given the lease of its place in
 // the queue and its last known standing.
 func (s *Store) snapshotOps(name string, place int64, known standing) []*pb.RequestOp {
 	queue := &pb.RangeRequest{Key: []byte(s.queue(name)), RangeEnd: []byte(s.keys.behind(name))}
-	if known.place == 1 || known.create == 0 {
+	switch {
+	case known.place == 1 || known.create == 0:
 		queue.CountOnly = true
-	} else {
+	case known.far():
+		queue = &pb.RangeRequest{Key: []byte(known.ahead), KeysOnly: true}
+	default:
 		queue.KeysOnly, queue.Limit, queue.MaxCreateRevision = true, maxAhead, known.create-1
 		queue.SortTarget, queue.SortOrder = pb.RangeRequest_CREATE, pb.RangeRequest_DESCEND
 	}
@@ -217,6 +231,13 @@ func (s *Store) parseSnapshot(resp *pb.TxnResponse, known standing) (snap *snaps
 		return snap, true, nil
 	case snap.waiter.create != known.create:
 		return snap, false, nil
+	}
+	if known.far() {
+		if len(queue.Kvs) == 0 || queue.Kvs[0].CreateRevision >= known.create { // it has left
+			return snap, false, nil
+		}
+		snap.place, snap.ahead, snap.queue = known.place, known.ahead, known.queue
+		return snap, true, nil
 	}
 	ahead := slices.DeleteFunc(queue.Kvs, func(kv *mvccpb.KeyValue) bool { return kv.CreateRevision >= known.create })
 	if known.place == 1 || len(ahead) == 0 {
@@ -264,6 +285,9 @@ func (s *Store) look(ctx context.Context, key claimKey) (*snapshot, error) {
 			s.noteStanding(key, snap)
 			return snap, err
 		}
+		if known.create == 0 && snap.queue > maxQueue { // it joined, and the reply was lost
+			return nil, crowded(key.name)
+		}
 		known = standing{create: snap.waiter.create, place: math.MaxInt}
 	}
 }
@@ -271,7 +295,9 @@ func (s *Store) look(ctx context.Context, key claimKey) (*snapshot, error) {
 // noteStanding records the standing, so that the next look reads less.
 func (s *Store) noteStanding(key claimKey, snap *snapshot) {
 	if snap != nil && snap.waiter != nil {
-		s.change(key, func(c *claim) { c.queued = standing{snap.waiter.create, snap.place, snap.waiter} })
+		s.change(key, func(c *claim) {
+			c.queued = standing{snap.waiter.create, snap.place, snap.waiter, snap.ahead, snap.queue}
+		})
 	}
 }
 

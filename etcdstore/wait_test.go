@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-lock/holdfast/internal/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/servers"
@@ -200,4 +203,43 @@ func TestTheCostOfAskingDoesNotGrowWithTheQueue(t *testing.T) {
 	if many := read(last, 4*maxAhead+3); many > few+few/2 {
 		t.Errorf("a waiter behind %d others reads %d bytes to ask, and one behind %d reads %d", 4*maxAhead+2, many, maxAhead+1, few)
 	}
+}
+
+// The server reads the whole queue for each request that joins it.
+func TestARequestIsRefusedIfTooManyWait(t *testing.T) {
+	t.Parallel()
+	server := servers.StartEtcd(t, servers.EtcdOptions{})
+	s, client := patient(t, server.Addr()), direct(t, server.Addr())
+	must(t, s, request("a", false), 0)
+	first := request("a", true)
+	must(t, s, first, 1)
+	value := (&record{id: store.NewID(), mode: store.Exclusive, weight: 1}).value()
+	var ops []clientv3.Op
+	for i := range maxQueue - 1 {
+		ops = append(ops, clientv3.OpPut(s.keys.key("a", kindWaiting, int64(i+1)), string(value)))
+	}
+	for batch := range slices.Chunk(ops, 100) {
+		if _, err := client.Txn(t.Context()).Then(batch...).Commit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	count := func() int64 {
+		resp, err := client.Get(t.Context(), s.queue("a"), clientv3.WithRange(s.keys.behind("a")), clientv3.WithCountOnly())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.Count
+	}
+	_, err := s.Acquire(t.Context(), request("a", true))
+	if err == nil || errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "most that can wait") {
+		t.Errorf("error %v, want one that says that too many wait", err)
+	}
+	if n := count(); n != maxQueue {
+		t.Errorf("%d requests in the queue, want %d", n, maxQueue)
+	}
+	must(t, s, first, 1) // those who wait already are not affected
+	if _, err := client.Delete(t.Context(), s.keys.key("a", kindWaiting, 1)); err != nil {
+		t.Fatal(err)
+	}
+	must(t, s, request("a", true), maxQueue)
 }
