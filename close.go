@@ -11,9 +11,18 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// closeTimeout bounds the work of Close if the store does not answer: the time of a call in flight,
-// and of the call that cancels it. The store's own Close comes after that, and takes two seconds.
-const closeTimeout = bounded.CallTimeout + leaveTimeout
+const (
+	// closeTimeout bounds the work of Close if the store does not answer: the time of a call in
+	// flight, and of the call that cancels it. The store's own Close comes after that, and takes two
+	// seconds.
+	closeTimeout = bounded.CallTimeout + leaveTimeout
+
+	// closeLimit bounds the work of Close if the store answers. Such a store closes at once.
+	closeLimit = closeTimeout + 3*time.Second/2
+
+	// closeAnswer is how long a store that answers may take for one release.
+	closeAnswer = time.Second / 2
+)
 
 // Close ends all waits with ErrClosed, ends and releases all leases, waits for calls and
 // background work in progress, and closes the store if Open opened it. Contexts made from
@@ -24,7 +33,17 @@ func (c *Client) Close() error {
 	if !c.life.Shut() {
 		return nil
 	}
-	timeout := time.AfterFunc(closeTimeout, c.life.End)
+	begin := c.now()
+	var released atomic.Int64 // when the store last confirmed a release
+	timeout := time.AfterFunc(closeTimeout, func() {
+		for c.life.Work.Err() == nil && c.now()-begin < closeLimit && c.now()-time.Duration(released.Load()) < closeAnswer {
+			select {
+			case <-time.After(closeAnswer / 10):
+			case <-c.life.Work.Done():
+			}
+		}
+		c.life.End()
+	})
 	defer timeout.Stop()
 	defer c.life.End()
 	defer c.flushWarnings()
@@ -35,10 +54,10 @@ func (c *Client) Close() error {
 			l.reportEnd(l.event(EventReleased))
 		}
 	}()
-	err := c.releaseAll(&ended) // release before waiting, so that a hung call does not delay the release of other locks
+	err := c.releaseAll(&ended, &released) // release before waiting, so that a hung call does not delay the release of other locks
 	c.life.Wait()
 	c.renewals.Close()
-	err = errors.Join(err, c.releaseAll(&ended)) // grants of calls that were in flight
+	err = errors.Join(err, c.releaseAll(&ended, &released)) // grants of calls that were in flight
 	if c.owned {
 		err = errors.Join(err, c.store.Close())
 	}
@@ -50,8 +69,9 @@ func (c *Client) Close() error {
 
 // releaseAll ends every lease, then releases every grant. All leases end before any grant is
 // released: work that holds several locks must not continue while another client has one of them.
-// If the client is observed, the leases that it ended are added to ended.
-func (c *Client) releaseAll(ended *[]*lease) error {
+// If the client is observed, the leases that it ended are added to ended. Released gets the time of the
+// last release that the store confirmed.
+func (c *Client) releaseAll(ended *[]*lease, released *atomic.Int64) error {
 	var mine []*grant
 	for _, g := range c.renewals.All() {
 		g := g.Holder.(*grant)
@@ -78,6 +98,8 @@ func (c *Client) releaseAll(ended *[]*lease) error {
 			if c.now()-begin > bounded.CallTimeout/2 {
 				cancel() // the store hangs, so the other releases would take as long
 			}
+		} else {
+			released.Store(int64(c.now()))
 		}
 	})
 	if n := failed.Load(); n > 0 {
