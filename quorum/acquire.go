@@ -40,7 +40,7 @@ type attempt struct {
 	errs     []error
 	refusals []*store.Refusal
 	shortest time.Duration // shortest TTL that a node granted
-	block    int           // largest block that a node granted
+	block    int           // largest block that a node granted, which may be smaller or larger than the one requested
 	waiters  int
 	over     bool
 	aborted  error
@@ -130,8 +130,13 @@ func (a *attempt) askOthers() {
 // ask asks a node. The caller holds the mutex.
 func (a *attempt) ask(i int) {
 	a.votes[i], a.refusals[i] = vote{}, nil
-	a.se.seats[i].ask = a
-	a.se.drive(i)
+	if t := &a.se.seats[i]; a.se.isBlocked(i) && a.se.store.nodes[i].isDown() { // the message before this one is not answered
+		a.votes[i].state, a.errs[i] = failed, errSkipped
+		a.signal()
+	} else {
+		t.ask = a
+		a.se.drive(i)
+	}
 }
 
 // deliver notes the reply of a node to an Acquire. The caller holds the mutex.
@@ -151,7 +156,7 @@ func (a *attempt) deliver(i int, r reply) {
 			break
 		}
 		a.shortest = min(a.shortest, r.answer.TTL)
-		a.block = max(a.block, r.answer.Tokens) // a repeated request may have more tokens than it asks for
+		a.block = max(a.block, r.answer.Tokens)
 	}
 	a.signal()
 }
@@ -175,7 +180,7 @@ func (a *attempt) abort(err error) {
 // decide returns the decision that follows from the votes so far. A request that is repeated
 // during its lease gets the same tokens. The caller holds the mutex.
 func (a *attempt) decide() decision {
-	d := decide(a.votes, max(a.req.Tokens, a.block))
+	d := decide(a.votes, max(1, a.block))
 	if se := a.se; (d.verdict == won || d.verdict == conflict) && se.held && sameBlock(a.votes, se.last) {
 		return decision{won, se.first, se.last}
 	}
@@ -205,7 +210,12 @@ func (a *attempt) run(ctx context.Context) (answer store.Answer, err error) {
 		case a.alone && a.votes[a.bell].state != refused:
 			a.askOthers()
 		case (a.strict || a.alone) && a.votes[a.bell].state == refused && !se.isValid():
-			return store.Answer{Refusal: a.refuse()}, nil
+			if a.mustWait() {
+				return store.Answer{Refusal: a.refuse()}, nil
+			}
+			if a.strict = false; a.alone {
+				a.askOthers()
+			}
 		case d.verdict == won:
 			return a.win(d)
 		case d.verdict == broken, d.verdict == lost && se.isValid():
@@ -352,7 +362,7 @@ func (a *attempt) raise(ctx context.Context, d decision) decision {
 	votes := append([]vote(nil), a.votes...)
 	renewal := store.Renewal{Name: a.req.Name, ID: a.req.ID, TTL: a.req.TTL, Mode: store.Exclusive}
 	a.se.mu.Unlock()
-	d = a.se.store.raise(ctx, a.begin+a.se.store.opts.Timeout, renewal, votes, d)
+	d = a.se.store.raise(ctx, renewal, votes, d)
 	a.se.mu.Lock()
 	for i, v := range votes {
 		if v.state == granted {
@@ -379,6 +389,14 @@ func (a *attempt) isCandidate() bool {
 		}
 	}
 	return false
+}
+
+// mustWait reports whether a request that the bell refused waits, even if the other nodes would grant
+// it. It does not if the holder at the bell has had that vote for long: unless it has a majority, it may
+// be a client that died. The caller holds the mutex.
+func (a *attempt) mustWait() bool {
+	s, r := a.se.store, a.refusals[a.bell]
+	return r == nil || len(r.Holders) == 0 || r.Holders[0].Age <= s.opts.Timeout/2
 }
 
 // askAgain repeats the request at the nodes that refused it. The caller holds the mutex.

@@ -116,32 +116,10 @@ func (s *Store) parseCursor(text string) (*cursor, error) {
 }
 
 func (s *Store) listNode(ctx context.Context, i int, q store.Query) (page store.Page, err error) {
-	n := s.nodes[i]
-	type outcome struct {
-		page store.Page
-		err  error
-	}
-	done := make(chan outcome, 1)
-	s.life.Add()
-	s.workers.run(s.life.Closing, func() {
-		defer s.life.Leave()
-		var o outcome
-		o.err = n.call(&n.others, func(ctx context.Context) (err error) {
-			o.page, err = n.List(ctx, q)
-			return err
-		})
-		done <- o
-	})
-	timeout := time.NewTimer(s.opts.Timeout)
-	defer timeout.Stop()
-	select {
-	case o := <-done:
-		return o.page, o.err
-	case <-timeout.C:
-		return page, errTimeout
-	case <-ctx.Done():
-		return page, ctx.Err()
-	}
+	err = errTimeout
+	gather(ctx, s, s.nodes[i:i+1], func(ctx context.Context, n *node) (store.Page, error) { return n.List(ctx, q) },
+		func(_ int, p store.Page, e error) bool { page, err = p, e; return true }, nil)
+	return page, err
 }
 
 // lookupAll looks up the names that a node listed, except those that were listed for an earlier node.
@@ -187,13 +165,9 @@ func (f *found) wasListed(c *cursor, now time.Duration) bool {
 
 // lookup asks all nodes about one name.
 func (s *Store) lookup(ctx context.Context, name string) (f found, err error) {
-	pages := make([]store.Page, len(s.nodes))
-	errs := make([]error, len(s.nodes))
-	var wg sync.WaitGroup
-	for i := range s.nodes {
-		wg.Go(func() { pages[i], errs[i] = s.listNode(ctx, i, store.Query{Name: name}) })
-	}
-	wg.Wait()
+	pages, errs := make([]store.Page, len(s.nodes)), slices.Repeat([]error{errTimeout}, len(s.nodes))
+	gather(ctx, s, s.nodes, func(ctx context.Context, n *node) (store.Page, error) { return n.List(ctx, store.Query{Name: name}) },
+		func(i int, page store.Page, err error) bool { pages[i], errs[i] = page, err; return false }, nil)
 	if ctx.Err() != nil {
 		return f, ctx.Err()
 	}

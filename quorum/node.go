@@ -74,7 +74,10 @@ func (h *health) skips(now, timeout time.Duration) bool {
 }
 
 // isDown reports whether a node does not answer.
-func (n *node) isDown() bool { return n.others.isDown(n.quorum.now(), n.quorum.opts.Timeout) }
+func (n *node) isDown() bool {
+	now, timeout := n.quorum.now(), n.quorum.opts.Timeout
+	return n.others.isDown(now, timeout) || n.asks.isDown(now, timeout)
+}
 
 // call calls f with the context of a call, and records how the node is doing. It returns errSkipped,
 // and sends nothing, if the node is not expected to answer.

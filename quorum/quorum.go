@@ -96,7 +96,8 @@ type Store struct {
 
 	mu       sync.Mutex
 	sessions map[sessionKey]*session
-	sweepAt  int // number of sessions at which ended ones are removed
+	names    map[string]*lines // of the names of sessions
+	sweepAt  int               // number of sessions at which ended ones are removed
 }
 
 var (
@@ -124,7 +125,7 @@ func New(ctx context.Context, nodes []Node, opts Options) (*Store, error) {
 	if opts.Report == nil {
 		opts.Report = logReport
 	}
-	s := &Store{opts: opts, majority: majority(len(nodes)), base: time.Now(), sessions: make(map[sessionKey]*session), sweepAt: minSweep}
+	s := &Store{opts: opts, majority: majority(len(nodes)), base: time.Now(), sessions: make(map[sessionKey]*session), names: make(map[string]*lines), sweepAt: minSweep}
 	// Clients must agree on the order of the nodes, even if their lists have another order: see
 	// order.
 	nodes = slices.SortedFunc(slices.Values(nodes), func(a, b Node) int { return strings.Compare(a.Name, b.Name) })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
@@ -72,11 +73,11 @@ func (e *ending) run(ctx context.Context, se *session) error {
 	se.held, se.want = false, wantNothing
 	for i := range se.seats {
 		t := &se.seats[i]
-		t.ask, t.repair, t.end = nil, false, e
-		if t.busy || t.left || e.further != nil {
+		t.ask, t.repair = nil, false
+		if t.sending || t.left || e.further != nil {
+			t.end = e
 			se.drive(i)
 		} else {
-			t.end = nil
 			e.deliver(i, errNothing)
 		}
 	}
@@ -171,7 +172,10 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 		return err
 	}
 	defer s.life.Leave()
-	errs := s.onAll(ctx, func(ctx context.Context, n *node) error { return n.Break(ctx, name, id) })
+	errs := slices.Repeat([]error{errTimeout}, len(s.nodes))
+	gather(ctx, s, s.nodes, func(ctx context.Context, n *node) (struct{}, error) {
+		return struct{}{}, n.Break(ctx, name, id)
+	}, func(i int, _ struct{}, err error) bool { errs[i] = err; return false }, nil)
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -197,40 +201,6 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 		}
 	}
 	return nil
-}
-
-// onAll calls f for all nodes at the same time, and returns their errors. It returns when all have
-// answered, the time limit of a call is over, or ctx has ended.
-func (s *Store) onAll(ctx context.Context, f func(ctx context.Context, n *node) error) []error {
-	type outcome struct {
-		node int
-		err  error
-	}
-	outcomes := make(chan outcome, len(s.nodes))
-	for i, n := range s.nodes {
-		s.life.Add()
-		s.workers.run(s.life.Closing, func() {
-			defer s.life.Leave()
-			outcomes <- outcome{i, n.call(&n.others, func(ctx context.Context) error { return f(ctx, n) })}
-		})
-	}
-	errs := make([]error, len(s.nodes))
-	for i := range errs {
-		errs[i] = errTimeout
-	}
-	timeout := time.NewTimer(s.opts.Timeout)
-	defer timeout.Stop()
-	for range s.nodes {
-		select {
-		case o := <-outcomes:
-			errs[o.node] = o.err
-		case <-timeout.C:
-			return errs
-		case <-ctx.Done():
-			return errs
-		}
-	}
-	return errs
 }
 
 // A NodesError reports that too few nodes confirmed a call. It has the reasons of the other nodes.

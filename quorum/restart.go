@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -129,35 +128,21 @@ func (s *Store) restartDelay() time.Duration {
 // identifyNodes identifies the servers of all nodes, and returns an error if two nodes have the
 // same server. A node that does not answer in time is identified later.
 func (s *Store) identifyNodes(ctx context.Context) error {
-	var identified sync.WaitGroup
+	var nodes []*node
 	for _, n := range s.nodes {
-		if n.restarter == nil {
-			continue
+		if n.restarter != nil {
+			nodes = append(nodes, n)
 		}
-		identified.Add(1)
-		s.life.Go(func(context.Context) {
-			defer identified.Done()
-			n.call(&n.others, func(ctx context.Context) error {
-				server, err := n.verify(ctx, n.restarter.Connections())
-				if server.ID != "" {
-					return nil // the node answered, even if it is young
-				}
-				return err
-			})
-		})
 	}
-	all := make(chan struct{})
-	go func() {
-		identified.Wait()
-		close(all)
-	}()
-	timeout := time.NewTimer(s.opts.Timeout)
-	defer timeout.Stop()
-	select {
-	case <-all:
-	case <-timeout.C:
-	case <-ctx.Done():
-		return ctx.Err()
+	gather(ctx, s, nodes, func(ctx context.Context, n *node) (Server, error) {
+		server, err := n.verify(ctx, n.restarter.Connections())
+		if server.ID != "" {
+			err = nil // the node answered, even if it is young
+		}
+		return server, err
+	}, func(int, Server, error) bool { return false }, nil)
+	if err := ctx.Err(); err != nil {
+		return err
 	}
 	for i, n := range s.nodes {
 		for _, other := range s.nodes[:i] {

@@ -30,7 +30,8 @@ const (
 type session struct {
 	store *Store
 	key   sessionKey
-	refs  int // calls in flight; under Store.mu
+	refs  int    // calls in flight; under Store.mu
+	lines *lines // of the name
 
 	mu      sync.Mutex
 	seats   []seat
@@ -60,7 +61,8 @@ type session struct {
 // vote are sent by one goroutine, each when the previous one was answered or has failed: the rule
 // Order.
 type seat struct {
-	busy bool // a goroutine sends messages
+	busy    bool // it has messages to send, or waits for its turn
+	sending bool // it has its turn
 
 	// What to send next, in this order.
 	end    *ending
@@ -84,7 +86,12 @@ func (s *Store) open(name string, id store.ID, foreign bool) *session {
 	defer s.mu.Unlock()
 	se := s.sessions[key]
 	if se == nil {
-		se = &session{store: s, key: key, seats: make([]seat, len(s.nodes))}
+		se = &session{store: s, key: key, seats: make([]seat, len(s.nodes)), lines: s.names[name]}
+		if se.lines == nil {
+			se.lines = &lines{at: make([]line, len(s.nodes))}
+			s.names[name] = se.lines
+		}
+		se.lines.sessions++
 		for i := range se.seats {
 			se.seats[i].left, se.seats[i].granted = foreign, foreign
 		}
@@ -123,20 +130,29 @@ func (s *Store) forget(se *session) {
 			return
 		}
 	}
-	if s.sessions[se.key] == se {
-		delete(s.sessions, se.key)
+	s.drop(se)
+}
+
+// drop removes a session. The caller holds the mutex of the store.
+func (s *Store) drop(se *session) {
+	if s.sessions[se.key] != se {
+		return
+	}
+	delete(s.sessions, se.key)
+	if se.lines.sessions--; se.lines.sessions == 0 {
+		delete(s.names, se.key.name)
 	}
 }
 
 // sweep removes the sessions of leases and waits that their callers did not end.
 func (s *Store) sweep() {
 	now := s.now()
-	for key, se := range s.sessions {
+	for _, se := range s.sessions {
 		se.mu.Lock()
 		over := se.refs == 0 && now > se.until+s.caps.Heartbeat
 		se.mu.Unlock()
 		if over {
-			delete(s.sessions, key)
+			s.drop(se)
 		}
 	}
 	s.sweepAt = max(minSweep, 2*len(s.sessions))
@@ -193,7 +209,7 @@ func (se *session) completeLater(pause time.Duration) {
 		defer se.mu.Unlock()
 		missing := false
 		for i := range se.seats {
-			if t := &se.seats[i]; se.held && se.first == first && !t.granted && !t.barred {
+			if t := &se.seats[i]; se.first == first && !t.granted && !t.barred {
 				missing = true
 				se.repair(i)
 			}
@@ -206,28 +222,74 @@ func (se *session) completeLater(pause time.Duration) {
 
 // repair requests the vote of a node for a lease that is valid. The caller holds the mutex.
 func (se *session) repair(i int) {
-	if se.attempt == nil && se.isValid() {
-		se.seats[i].repair = true
+	if t := &se.seats[i]; se.attempt == nil && se.isValid() && !t.granted && !t.barred {
+		t.repair = true
 		se.drive(i)
 	}
 }
 
-// drive makes a goroutine send the messages of a seat. The caller holds the mutex and has entered
-// the lifetime of the store.
+// The lines of a name order the messages of this client: at each node, one identity after the other
+// sends its messages about the name. Otherwise a request could overtake the release of the lease before
+// it, and be refused. An identity that waits for its turn at a slow node has often ended by then, and
+// sends nothing to it.
+type lines struct {
+	sessions int // that use it; under Store.mu
+	mu       sync.Mutex
+	at       []line
+}
+
+// A line is that of one node.
+type line struct {
+	busy bool
+	next []*session
+}
+
+// drive makes a goroutine send the messages of a seat when it is its turn. The caller holds the mutex
+// and has entered the lifetime of the store.
 func (se *session) drive(i int) {
-	t := &se.seats[i]
-	if t.busy {
+	if se.seats[i].busy {
 		return
 	}
-	t.busy = true
+	se.seats[i].busy = true
+	se.store.life.Add()
+	se.lines.mu.Lock()
+	defer se.lines.mu.Unlock()
+	l := &se.lines.at[i]
+	if l.busy {
+		l.next = append(l.next, se)
+		return
+	}
+	l.busy = true
+	se.run(i)
+}
+
+// isBlocked reports whether a message to a node would have to wait for its turn.
+func (se *session) isBlocked(i int) bool {
+	se.lines.mu.Lock()
+	defer se.lines.mu.Unlock()
+	return se.lines.at[i].busy
+}
+
+// run sends the messages of a seat, and those of the seats that wait for their turn, in the background.
+func (se *session) run(i int) {
 	s := se.store
-	s.life.Add()
 	s.workers.run(s.life.Closing, func() {
-		defer s.life.Leave()
-		if se.send(i) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.forget(se)
+		for more := true; more; {
+			if se.send(i) {
+				s.mu.Lock()
+				s.forget(se)
+				s.mu.Unlock()
+			}
+			l := &se.lines.at[i]
+			se.lines.mu.Lock()
+			if more = len(l.next) > 0; more {
+				se, l.next = l.next[0], l.next[1:]
+				se.lines.mu.Unlock()
+			} else {
+				l.busy = false
+				se.lines.mu.Unlock()
+			}
+			s.life.Leave()
 		}
 	})
 }
@@ -237,6 +299,7 @@ func (se *session) send(i int) (over bool) {
 	se.mu.Lock()
 	defer se.mu.Unlock()
 	t := &se.seats[i]
+	t.sending = true
 	for {
 		switch {
 		case t.end != nil:
@@ -246,7 +309,7 @@ func (se *session) send(i int) (over bool) {
 		case t.repair:
 			se.sendRepair(i)
 		default:
-			t.busy = false
+			t.busy, t.sending = false, false
 			return se.want == wantNothing
 		}
 		se.settle(i)

@@ -16,7 +16,7 @@ const (
 	undoFor = 10 * time.Minute
 
 	leastUndoPause = 250 * time.Millisecond
-	mostUndoPause  = 4 * time.Second
+	mostUndoPause  = time.Second
 )
 
 // An undoing ends what a node may have of an identity that does not use that node any more. The
