@@ -33,6 +33,7 @@ var (
 type attempt struct {
 	se    *session
 	req   store.Request // as the nodes are asked
+	floor int64         // that nodes may be asked for, to choose equal tokens
 	ttl   time.Duration // of the lease
 	begin time.Duration
 
@@ -106,8 +107,9 @@ func (a *attempt) start(ctx context.Context) error {
 		waits := se.want == wantPlace
 		a.bell = se.chooseBell()
 		a.strict = !waits || se.woken
-		a.alone = waits && se.woken || !waits && se.store.crowds.has(a.req.Name, a.begin)
+		a.alone = waits && se.woken || !waits && se.name.isCrowded(a.begin)
 	}
+	a.floor = max(a.req.Floor, se.name.last.Load())
 	se.attempt, se.want, se.woken = a, wantVotes, false
 	if a.alone {
 		a.ask(a.bell)
@@ -233,7 +235,8 @@ func (a *attempt) run(ctx context.Context) (answer store.Answer, err error) {
 			a.linger(ctx, lost, pause+rand.N(pause))
 			a.askAgain()
 		case d.verdict == conflict && !a.eager && a.count(asked) > 0:
-			// All nodes together may agree, and it takes a round trip to make a majority agree.
+			// All nodes together may agree, or do without one whose clock is far ahead. It takes a
+			// round trip to make a majority agree.
 			a.linger(ctx, conflict, max(s.now()-a.begin, retryPause))
 		case d.verdict == conflict:
 			switch d = a.raise(ctx, d); {
@@ -322,9 +325,10 @@ func (a *attempt) win(d decision) (store.Answer, error) {
 		se.ttl = 0
 	}
 	if a.waiters > 0 {
-		se.store.crowds.note(a.req.Name, now)
+		se.name.noteCrowd(now)
 	}
 	se.held, se.splits, se.ttl, se.req = true, 0, max(se.ttl, a.ttl), a.req
+	se.name.last.Store(d.last)
 	se.first, se.last, se.floor, se.until = d.first, d.last, max(se.floor, d.last), until
 	return store.Answer{Token: d.first, Tokens: int(d.last - d.first + 1), TTL: until - a.begin, Waiters: a.waiters}, nil
 }
@@ -467,7 +471,7 @@ func (a *attempt) refuse() *store.Refusal {
 		return r
 	}
 	se.want, se.bell = wantPlace, a.bell
-	s.crowds.note(a.req.Name, s.now())
+	se.name.noteCrowd(s.now())
 	if a.votes[a.bell].state == refused {
 		se.splits = 0
 		// Jitter keeps clients that were refused together from asking together.

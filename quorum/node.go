@@ -3,6 +3,7 @@ package quorum
 import (
 	"context"
 	"errors"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -134,6 +135,12 @@ func (n *node) fail(err error) {
 // isAnswer reports whether an error is the node's answer, as opposed to a failure.
 func isAnswer(err error) bool {
 	return errors.Is(err, store.ErrNotHeld) || errors.Is(err, store.ErrInvalid) || errors.Is(err, store.ErrUnsupported)
+}
+
+// isUnsent reports whether a call failed before its message was sent.
+func isUnsent(err error) bool {
+	var dial *net.OpError
+	return err == errSkipped || err == errBarred || errors.As(err, &dial) && dial.Op == "dial"
 }
 
 // report reports a change of the node's state. A node is reported as working again when no call

@@ -90,14 +90,15 @@ type Store struct {
 	life     lifetime.Lifetime
 	workers  workers
 	maxTTL   maximum
-	crowds   crowds
 
 	identify sync.Mutex // held to change the server of a node
 
 	mu       sync.Mutex
 	sessions map[sessionKey]*session
-	names    map[string]*lines // of the names of sessions
-	sweepAt  int               // number of sessions at which ended ones are removed
+	names    map[string]*name
+	sweepAt  int // number of sessions at which ended ones are removed
+
+	sweepNames time.Duration // when to remove names that are not used
 }
 
 var (
@@ -125,7 +126,7 @@ func New(ctx context.Context, nodes []Node, opts Options) (*Store, error) {
 	if opts.Report == nil {
 		opts.Report = logReport
 	}
-	s := &Store{opts: opts, majority: majority(len(nodes)), base: time.Now(), sessions: make(map[sessionKey]*session), names: make(map[string]*lines), sweepAt: minSweep}
+	s := &Store{opts: opts, majority: majority(len(nodes)), base: time.Now(), sessions: make(map[sessionKey]*session), names: make(map[string]*name), sweepAt: minSweep}
 	// Clients must agree on the order of the nodes, even if their lists have another order: see
 	// order.
 	nodes = slices.SortedFunc(slices.Values(nodes), func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
@@ -145,7 +146,6 @@ func New(ctx context.Context, nodes []Node, opts Options) (*Store, error) {
 		return nil, fmt.Errorf("%w: quorum: restart delay %v: want at least the largest TTL in use; the shortest possible is %v", store.ErrInvalid, fixed, s.caps.MinTTL)
 	}
 	s.life.Begin()
-	s.crowds.until = make(map[string]time.Duration)
 	s.workers = workers{jobs: make(chan func()), maxIdle: int32(2 * len(nodes))}
 	if err := s.identifyNodes(ctx); err != nil {
 		s.life.Shut() // a call that is in flight reports nothing

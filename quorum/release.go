@@ -197,7 +197,7 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	}
 	for i, n := range s.nodes {
 		if errs[i] != nil {
-			n.undoLater(undoing{key: sessionKey{name, id}, end: leave, sent: s.now()})
+			n.undoLater(undoing{key: sessionKey{name, id}, end: leave, lost: s.now()})
 		}
 	}
 	return nil

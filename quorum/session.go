@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,8 +31,8 @@ const (
 type session struct {
 	store *Store
 	key   sessionKey
-	refs  int    // calls in flight; under Store.mu
-	lines *lines // of the name
+	refs  int // calls in flight; under Store.mu
+	name  *name
 
 	mu      sync.Mutex
 	seats   []seat
@@ -86,12 +87,7 @@ func (s *Store) open(name string, id store.ID, foreign bool) *session {
 	defer s.mu.Unlock()
 	se := s.sessions[key]
 	if se == nil {
-		se = &session{store: s, key: key, seats: make([]seat, len(s.nodes)), lines: s.names[name]}
-		if se.lines == nil {
-			se.lines = &lines{at: make([]line, len(s.nodes))}
-			s.names[name] = se.lines
-		}
-		se.lines.sessions++
+		se = &session{store: s, key: key, seats: make([]seat, len(s.nodes)), name: s.nameOf(name)}
 		for i := range se.seats {
 			se.seats[i].left, se.seats[i].granted = foreign, foreign
 		}
@@ -126,11 +122,25 @@ func (s *Store) forget(se *session) {
 		return
 	}
 	for i := range se.seats {
-		if se.seats[i].busy {
+		if t := &se.seats[i]; t.busy || t.barred {
 			return
 		}
 	}
 	s.drop(se)
+}
+
+// undone records that nothing of an identity is left at a node, and that no message about it can be
+// executed any more: from then on the node can be used again.
+func (s *Store) undone(key sessionKey, i int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if se := s.sessions[key]; se != nil {
+		se.mu.Lock()
+		t := &se.seats[i]
+		t.barred, t.unheard, t.left = false, false, false
+		se.mu.Unlock()
+		s.forget(se)
+	}
 }
 
 // drop removes a session. The caller holds the mutex of the store.
@@ -139,9 +149,8 @@ func (s *Store) drop(se *session) {
 		return
 	}
 	delete(s.sessions, se.key)
-	if se.lines.sessions--; se.lines.sessions == 0 {
-		delete(s.names, se.key.name)
-	}
+	se.name.sessions--
+	se.name.used = s.now()
 }
 
 // sweep removes the sessions of leases and waits that their callers did not end.
@@ -149,7 +158,8 @@ func (s *Store) sweep() {
 	now := s.now()
 	for _, se := range s.sessions {
 		se.mu.Lock()
-		over := se.refs == 0 && now > se.until+s.caps.Heartbeat
+		over := se.refs == 0 && now > se.until+s.caps.Heartbeat &&
+			!slices.ContainsFunc(se.seats, func(t seat) bool { return t.barred })
 		se.mu.Unlock()
 		if over {
 			s.drop(se)
@@ -228,22 +238,6 @@ func (se *session) repair(i int) {
 	}
 }
 
-// The lines of a name order the messages of this client: at each node, one identity after the other
-// sends its messages about the name. Otherwise a request could overtake the release of the lease before
-// it, and be refused. An identity that waits for its turn at a slow node has often ended by then, and
-// sends nothing to it.
-type lines struct {
-	sessions int // that use it; under Store.mu
-	mu       sync.Mutex
-	at       []line
-}
-
-// A line is that of one node.
-type line struct {
-	busy bool
-	next []*session
-}
-
 // drive makes a goroutine send the messages of a seat when it is its turn. The caller holds the mutex
 // and has entered the lifetime of the store.
 func (se *session) drive(i int) {
@@ -252,9 +246,9 @@ func (se *session) drive(i int) {
 	}
 	se.seats[i].busy = true
 	se.store.life.Add()
-	se.lines.mu.Lock()
-	defer se.lines.mu.Unlock()
-	l := &se.lines.at[i]
+	se.name.mu.Lock()
+	defer se.name.mu.Unlock()
+	l := &se.name.at[i]
 	if l.busy {
 		l.next = append(l.next, se)
 		return
@@ -265,9 +259,9 @@ func (se *session) drive(i int) {
 
 // isBlocked reports whether a message to a node would have to wait for its turn.
 func (se *session) isBlocked(i int) bool {
-	se.lines.mu.Lock()
-	defer se.lines.mu.Unlock()
-	return se.lines.at[i].busy
+	se.name.mu.Lock()
+	defer se.name.mu.Unlock()
+	return se.name.at[i].busy
 }
 
 // run sends the messages of a seat, and those of the seats that wait for their turn, in the background.
@@ -280,14 +274,14 @@ func (se *session) run(i int) {
 				s.forget(se)
 				s.mu.Unlock()
 			}
-			l := &se.lines.at[i]
-			se.lines.mu.Lock()
+			l := &se.name.at[i]
+			se.name.mu.Lock()
 			if more = len(l.next) > 0; more {
 				se, l.next = l.next[0], l.next[1:]
-				se.lines.mu.Unlock()
+				se.name.mu.Unlock()
 			} else {
 				l.busy = false
-				se.lines.mu.Unlock()
+				se.name.mu.Unlock()
 			}
 			s.life.Leave()
 		}
@@ -341,7 +335,7 @@ func (se *session) acquireAt(i int, req store.Request) (r reply) {
 	})
 	se.mu.Lock()
 	switch {
-	case r.err == errSkipped:
+	case isUnsent(r.err):
 		t.left = before
 	case r.err != nil:
 		t.unheard = t.unheard || !isAnswer(r.err)
@@ -361,6 +355,13 @@ func (se *session) sendAcquire(i int) {
 	t := &se.seats[i]
 	a, req := t.ask, t.ask.req
 	t.ask, req.Queue = nil, i == t.ask.bell
+	// A store may not push a grant to a waiter that has a floor.
+	if !req.Queue || !se.name.isCrowded(a.begin) {
+		req.Floor = a.floor
+	}
+	if a.bell >= 0 && a.votes[a.bell].state == granted {
+		req.Floor = max(req.Floor, a.votes[a.bell].first-1)
+	}
 	a.deliver(i, se.acquireAt(i, req))
 }
 
@@ -391,8 +392,12 @@ func (se *session) sendEnd(i int) {
 	if answered && !t.unheard {
 		t.left = false
 	} else if !t.barred {
+		u := undoing{key: se.key, end: e, had: had}
+		if t.unheard || !answered && !isUnsent(err) {
+			u.lost = s.now()
+		}
 		t.barred = true
-		n.undoLater(undoing{key: se.key, end: e, had: had, unheard: t.unheard, sent: s.now()})
+		n.undoLater(u)
 	}
 	if !had && answered {
 		err = errNothing // so it is not known whether a vote was ended

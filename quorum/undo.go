@@ -19,17 +19,17 @@ const (
 	mostUndoPause  = time.Second
 )
 
-// An undoing ends what a node may have of an identity that does not use that node any more. The
-// message is repeated until the node answers it. If an Acquire had no reply, it is also repeated for
-// as long as that Acquire may be executed.
+// An undoing ends what a node may have of an identity. The message is repeated until the node answers
+// it, and as long as a message that was not answered may be executed late. The identity does not use the
+// node meanwhile.
 type undoing struct {
-	key     sessionKey
-	end     *ending
-	had     bool // the node had a vote
-	unheard bool // an Acquire had no reply
-	sent    time.Duration
-	next    time.Duration
-	pause   time.Duration
+	key   sessionKey
+	end   *ending
+	had   bool          // the node had a vote
+	begin time.Duration // when it began
+	lost  time.Duration // when a message was sent last that was not answered; 0 if there is none
+	next  time.Duration
+	pause time.Duration
 }
 
 // An undoList holds the undoings of one node. It is bounded by time: no undoing stays for longer
@@ -43,7 +43,8 @@ type undoList struct {
 
 // undoLater adds an undoing. The caller has entered the lifetime of the store.
 func (n *node) undoLater(u undoing) {
-	u.next, u.pause = n.quorum.now(), leastUndoPause
+	u.begin = n.quorum.now()
+	u.next, u.pause = u.begin, leastUndoPause
 	l := &n.undo
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,11 +94,15 @@ func (n *node) undoAll(context.Context) {
 
 // try sends the message, and reports whether nothing is left to do.
 func (u *undoing) try(n *node) (done bool) {
+	sent := n.quorum.now()
 	err := n.call(&n.others, func(ctx context.Context) error { return u.end.at(ctx, n, u.key, u.had) })
 	now := n.quorum.now()
 	answered := err == nil || isAnswer(err)
-	switch age := now - u.sent; {
-	case age > undoFor, answered && (!u.unheard || age > lateFor):
+	if !answered && !isUnsent(err) {
+		u.lost = sent
+	}
+	if answered && (u.lost == 0 || now-u.lost > lateFor) || now-u.begin > undoFor {
+		n.quorum.undone(u.key, n.index)
 		return true
 	}
 	u.next, u.pause = now+u.pause, min(2*u.pause, mostUndoPause)

@@ -2,8 +2,6 @@ package quorum
 
 import (
 	"context"
-	"maps"
-	"sync"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
@@ -80,32 +78,4 @@ func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 		return errClosed
 	}
 	return ctx.Err()
-}
-
-// crowdedFor is how long a name counts as contended after a request was refused or found waiters.
-const crowdedFor = time.Second
-
-// crowds remembers which names are contended. A request for such a name asks the bell first, which
-// costs it a round trip if the name is free. If it asked all nodes at once, it would take votes that
-// the next waiter needs, and give them back.
-type crowds struct {
-	mu      sync.Mutex
-	until   map[string]time.Duration
-	sweepAt time.Duration // when to remove the names that are no longer contended
-}
-
-func (c *crowds) has(name string, now time.Duration) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return now < c.until[name]
-}
-
-func (c *crowds) note(name string, now time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if now >= c.sweepAt {
-		maps.DeleteFunc(c.until, func(_ string, until time.Duration) bool { return now >= until })
-		c.sweepAt = now + crowdedFor
-	}
-	c.until[name] = now + crowdedFor
 }

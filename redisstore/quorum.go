@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"slices"
 	"strconv"
@@ -196,6 +197,10 @@ func (n *quorumNode) get(ctx context.Context) (*Store, error) {
 		s, err = n.connect(ctx)
 	}
 	if err != nil {
+		var dial *net.OpError // which tells that nothing was sent
+		if errors.As(err, &dial) {
+			return nil, dial
+		}
 		return nil, fmt.Errorf("%v", err) // not an error of the store contract, because it is about one node
 	}
 	return s, nil
