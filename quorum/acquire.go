@@ -119,7 +119,7 @@ func (a *attempt) start(ctx context.Context) error {
 	return nil
 }
 
-// askOthers asks all nodes that were not asked yet. The caller holds the mutex.
+// askOthers asks all nodes that were not asked yet.
 func (a *attempt) askOthers() {
 	for i := range a.votes {
 		if !a.alone || i != a.bell {
@@ -129,7 +129,7 @@ func (a *attempt) askOthers() {
 	a.alone = false
 }
 
-// ask asks a node. The caller holds the mutex.
+// ask asks a node.
 func (a *attempt) ask(i int) {
 	a.votes[i], a.refusals[i] = vote{}, nil
 	if t := &a.se.seats[i]; a.se.isBlocked(i) && a.se.store.nodes[i].isDown() { // the message before this one is not answered
@@ -141,7 +141,7 @@ func (a *attempt) ask(i int) {
 	}
 }
 
-// deliver notes the reply of a node to an Acquire. The caller holds the mutex.
+// deliver notes the reply of a node to an Acquire.
 func (a *attempt) deliver(i int, r reply) {
 	v := &a.votes[i]
 	switch {
@@ -163,7 +163,7 @@ func (a *attempt) deliver(i int, r reply) {
 	a.signal()
 }
 
-// signal wakes the caller if there is something to do. The caller of signal holds the mutex.
+// signal wakes the caller if there is something to do.
 func (a *attempt) signal() {
 	if !a.over && (a.eager || a.alone || a.aborted != nil || a.decide().verdict != open) {
 		select {
@@ -173,14 +173,14 @@ func (a *attempt) signal() {
 	}
 }
 
-// abort ends the attempt because its identity was released. The caller holds the mutex.
+// abort ends the attempt because its identity was released.
 func (a *attempt) abort(err error) {
 	a.aborted = err
 	a.signal()
 }
 
 // decide returns the decision that follows from the votes so far. A request that is repeated
-// during its lease gets the same tokens. The caller holds the mutex.
+// during its lease gets the same tokens.
 func (a *attempt) decide() decision {
 	d := decide(a.votes, max(1, a.block))
 	if se := a.se; (d.verdict == won || d.verdict == conflict) && se.held && sameBlock(a.votes, se.last) {
@@ -239,20 +239,17 @@ func (a *attempt) run(ctx context.Context) (answer store.Answer, err error) {
 			// round trip to make a majority agree.
 			a.linger(ctx, conflict, max(s.now()-a.begin, retryPause))
 		case d.verdict == conflict:
-			switch d = a.raise(ctx, d); {
-			case d.verdict == won && a.aborted == nil:
+			if d = a.raise(ctx, d); d.verdict == won && a.aborted == nil {
 				return a.win(d)
-			default:
-				return answer, cmp.Or(a.aborted, ctx.Err(), a.failure())
 			}
+			return answer, cmp.Or(a.aborted, ctx.Err(), a.failure())
 		default:
 			a.await(ctx, nil)
 		}
 	}
 }
 
-// await waits until there is something to do, a limit is over, or ctx ends. The caller holds the
-// mutex, which is unlocked meanwhile.
+// await waits until there is something to do, a limit is over, or ctx ends. It unlocks the mutex meanwhile.
 func (a *attempt) await(ctx context.Context, limit <-chan time.Time) (more bool) {
 	a.se.mu.Unlock()
 	defer a.se.mu.Lock()
@@ -278,7 +275,7 @@ func (a *attempt) linger(ctx context.Context, v verdict, d time.Duration) {
 	}
 }
 
-// expire records that the time limit of the call is over. The caller holds the mutex.
+// expire records that the time limit of the call is over.
 func (a *attempt) expire() {
 	s := a.se.store
 	a.expired = true
@@ -294,8 +291,7 @@ func (a *attempt) expire() {
 }
 
 // finish ends the attempt. Unless it was granted, requests that were not sent yet are not sent any
-// more. Votes that the identity does not want are given back, now or when they arrive. The caller
-// holds the mutex.
+// more. Votes that the identity does not want are given back, now or when they arrive.
 func (a *attempt) finish() {
 	se := a.se
 	a.over, se.attempt = true, nil
@@ -314,7 +310,7 @@ func (a *attempt) finish() {
 	}
 }
 
-// win ends the attempt with a grant. Votes that arrive later are kept. The caller holds the mutex.
+// win ends the attempt with a grant. Votes that arrive later are kept.
 func (a *attempt) win(d decision) (store.Answer, error) {
 	se, now := a.se, a.se.store.now()
 	until := min(a.begin+a.ttl, validUntil(a.begin, now, a.shortest))
@@ -334,7 +330,6 @@ func (a *attempt) win(d decision) (store.Answer, error) {
 }
 
 // failure returns why too few nodes answered. Votes stay: the caller repeats the request, or leaves.
-// The caller holds the mutex.
 func (a *attempt) failure() error {
 	invalid := 0
 	for i, err := range a.errs {
@@ -350,7 +345,7 @@ func (a *attempt) failure() error {
 	return a.se.store.failures(a.errs, a.count(granted))
 }
 
-// count returns how many votes are in a state. The caller holds the mutex.
+// count returns how many votes are in a state.
 func (a *attempt) count(in state) (n int) {
 	for _, v := range a.votes {
 		if v.state == in {
@@ -360,13 +355,13 @@ func (a *attempt) count(in state) (n int) {
 	return n
 }
 
-// raise makes a majority of the nodes record the token. The caller holds the mutex, which is unlocked
+// raise makes a majority of the nodes record the token. It unlocks the mutex
 // meanwhile.
 func (a *attempt) raise(ctx context.Context, d decision) decision {
 	votes := append([]vote(nil), a.votes...)
 	renewal := store.Renewal{Name: a.req.Name, ID: a.req.ID, TTL: a.req.TTL, Mode: store.Exclusive}
 	a.se.mu.Unlock()
-	d = a.se.store.raise(ctx, renewal, votes, d)
+	d = a.se.store.raise(ctx, a.begin, renewal, votes, d)
 	a.se.mu.Lock()
 	for i, v := range votes {
 		if v.state == granted {
@@ -378,7 +373,7 @@ func (a *attempt) raise(ctx context.Context, d decision) decision {
 
 // isCandidate reports whether the request goes on although the votes are split. One node decides:
 // the first one that has answered, in the order of the name. So one of several requests goes on and
-// the others give their votes back. The caller holds the mutex.
+// the others give their votes back.
 func (a *attempt) isCandidate() bool {
 	s := a.se.store
 	if _, seen := a.holder(); seen >= s.majority || a.expired || s.now()-a.begin > s.opts.Timeout/4 {
@@ -397,13 +392,13 @@ func (a *attempt) isCandidate() bool {
 
 // mustWait reports whether a request that the bell refused waits, even if the other nodes would grant
 // it. It does not if the holder at the bell has had that vote for long: unless it has a majority, it may
-// be a client that died. The caller holds the mutex.
+// be a client that died.
 func (a *attempt) mustWait() bool {
 	s, r := a.se.store, a.refusals[a.bell]
 	return r == nil || len(r.Holders) == 0 || r.Holders[0].Age <= s.opts.Timeout/2
 }
 
-// askAgain repeats the request at the nodes that refused it. The caller holds the mutex.
+// askAgain repeats the request at the nodes that refused it.
 func (a *attempt) askAgain() {
 	if a.decide().verdict != lost || a.expired {
 		return
@@ -415,8 +410,7 @@ func (a *attempt) askAgain() {
 	}
 }
 
-// holder returns the holder that most nodes report, and the number of those nodes. The caller holds
-// the mutex.
+// holder returns the holder that most nodes report, and the number of those nodes.
 func (a *attempt) holder() (h store.Holder, seen int) {
 	for i, r := range a.refusals {
 		if r == nil || len(r.Holders) == 0 {
@@ -435,8 +429,7 @@ func (a *attempt) holder() (h store.Holder, seen int) {
 	return h, seen
 }
 
-// disagree reports whether the nodes report different tokens for the holder. The caller holds the
-// mutex.
+// disagree reports whether the nodes report different tokens for the holder.
 func (a *attempt) disagree() bool {
 	h, seen := a.holder()
 	for _, r := range a.refusals {
@@ -448,7 +441,7 @@ func (a *attempt) disagree() bool {
 }
 
 // refuse ends the attempt with a refusal, which names the holder that most nodes report. It keeps
-// the place in the queue of the bell, and gives all votes back. The caller holds the mutex.
+// the place in the queue of the bell, and gives all votes back.
 func (a *attempt) refuse() *store.Refusal {
 	s, se := a.se.store, a.se
 	se.held, se.want = false, wantNothing

@@ -97,9 +97,10 @@ func (n *node) call(h *health, f func(ctx context.Context) error) error {
 		ctx, cancel = context.WithTimeout(s.life.Work, s.opts.Timeout)
 		defer cancel()
 	}
-	if h.inFlight.Add(1) == 1 {
+	if h.inFlight.Load() == 0 {
 		h.since.Store(int64(begin)) // it was idle, not silent
 	}
+	h.inFlight.Add(1)
 	defer h.inFlight.Add(-1)
 	err := f(ctx)
 	now := s.now()

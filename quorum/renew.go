@@ -180,7 +180,7 @@ func (r *renewing) outcome(ctx context.Context, s *Store, begin time.Duration) (
 		if r.grant.Tokens > 0 && !r.crowded {
 			d := decide(r.votes, r.block)
 			if d.verdict == conflict {
-				d = s.raise(ctx, r.request, r.votes, d)
+				d = s.raise(ctx, begin, r.request, r.votes, d)
 			}
 			if d.verdict == won {
 				out.Token, out.Tokens = d.first, int(d.last-d.first+1)
@@ -226,8 +226,11 @@ func (r *renewing) failure(s *Store) error {
 }
 
 // raise makes nodes agree on a token: it raises the counters of those that are behind, and waits for
-// a majority. It returns the decision that follows, and changes votes.
-func (s *Store) raise(ctx context.Context, renewal store.Renewal, votes []vote, d decision) decision {
+// a majority until the call that began at a time is over. It returns the decision that follows, and
+// changes votes.
+func (s *Store) raise(ctx context.Context, begin time.Duration, renewal store.Renewal, votes []vote, d decision) decision {
+	ctx, cancel := context.WithTimeout(ctx, begin+s.opts.Timeout-s.now())
+	defer cancel()
 	renewal.Tokens, renewal.Floor = 0, d.last
 	var behind []*node
 	for i, v := range votes {

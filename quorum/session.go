@@ -27,7 +27,8 @@ const (
 )
 
 // A session is what the store knows about one identity. It exists while the identity wants
-// something, and while messages of it are in flight.
+// something, and while messages of it are in flight. Its methods, and those of attempt that take no
+// context, are called with the mutex locked.
 type session struct {
 	store *Store
 	key   sessionKey
@@ -168,16 +169,16 @@ func (s *Store) sweep() {
 	s.sweepAt = max(minSweep, 2*len(s.sessions))
 }
 
-// isValid reports whether the lease is valid. The caller holds the mutex.
+// isValid reports whether the lease is valid.
 func (se *session) isValid() bool { return se.held && isValid(se.store.now(), se.until) }
 
-// hasVote reports whether the vote of a node counts for the lease. The caller holds the mutex.
+// hasVote reports whether the vote of a node counts for the lease.
 func (se *session) hasVote(i int) bool {
 	t := &se.seats[i]
 	return countsVote(t.granted, t.end != nil, t.barred)
 }
 
-// setWant changes what the identity wants. The caller holds the mutex.
+// setWant changes what the identity wants.
 func (se *session) setWant(w want) {
 	se.want = w
 	for i := range se.seats {
@@ -186,7 +187,7 @@ func (se *session) setWant(w want) {
 }
 
 // settle ends what a node has and the identity does not want, and requests the vote that a lease does
-// not have. The caller holds the mutex.
+// not have.
 func (se *session) settle(i int) {
 	t := &se.seats[i]
 	switch {
@@ -207,7 +208,7 @@ const (
 
 // completeLater requests the votes that a lease does not have, after a pause. A node that refused the
 // request usually had not received the release of the previous holder yet. The pause grows, and then
-// the votes are requested with each renewal. The caller holds the mutex.
+// the votes are requested with each renewal.
 func (se *session) completeLater(pause time.Duration) {
 	first := se.first
 	time.AfterFunc(pause, func() {
@@ -230,7 +231,7 @@ func (se *session) completeLater(pause time.Duration) {
 	})
 }
 
-// repair requests the vote of a node for a lease that is valid. The caller holds the mutex.
+// repair requests the vote of a node for a lease that is valid.
 func (se *session) repair(i int) {
 	if t := &se.seats[i]; se.attempt == nil && se.isValid() && !t.granted && !t.barred {
 		t.repair = true
@@ -317,8 +318,7 @@ type reply struct {
 	err     error
 }
 
-// acquireAt sends an Acquire to a node, and records what the node has then. The caller holds the
-// mutex, which is unlocked meanwhile.
+// acquireAt sends an Acquire to a node, and records what the node has then. It unlocks the mutex meanwhile.
 func (se *session) acquireAt(i int, req store.Request) (r reply) {
 	n, t := se.store.nodes[i], &se.seats[i]
 	if t.barred {
@@ -349,7 +349,7 @@ func (se *session) acquireAt(i int, req store.Request) (r reply) {
 	return r
 }
 
-// sendAcquire sends the Acquire of an attempt. The caller holds the mutex, which is unlocked
+// sendAcquire sends the Acquire of an attempt. It unlocks the mutex
 // meanwhile.
 func (se *session) sendAcquire(i int) {
 	t := &se.seats[i]
@@ -365,21 +365,20 @@ func (se *session) sendAcquire(i int) {
 	a.deliver(i, se.acquireAt(i, req))
 }
 
-// sendEnd sends a message that ends what a node has. The caller holds the mutex, which is unlocked
+// sendEnd sends a message that ends what a node has. It unlocks the mutex
 // meanwhile.
 func (se *session) sendEnd(i int) {
 	s, n, t := se.store, se.store.nodes[i], &se.seats[i]
-	e := t.end
+	e, had := t.end, t.granted
+	t.end, t.granted, t.queued = nil, false, false
 	if !t.left && e.further == nil {
-		t.end = nil
 		e.deliver(i, errNothing)
 		return
 	}
-	had := t.granted
 	if e.further != nil && !had && !t.barred { // the name is kept closed: this node shall take part
 		had = se.acquireAt(i, *e.further).answer.Granted()
+		t.granted = false
 	}
-	t.end, t.granted, t.queued = nil, false, false
 	var err error
 	if t.barred { // it was handed to the list before
 		err = errBarred
@@ -405,7 +404,7 @@ func (se *session) sendEnd(i int) {
 	e.deliver(i, err)
 }
 
-// sendRepair requests the vote of a node for the lease. The caller holds the mutex, which is unlocked
+// sendRepair requests the vote of a node for the lease. It unlocks the mutex
 // meanwhile.
 func (se *session) sendRepair(i int) {
 	t := &se.seats[i]
@@ -420,7 +419,7 @@ func (se *session) sendRepair(i int) {
 }
 
 // further returns the request for a further vote of the lease. It asks for the lease's own block,
-// so that all nodes report the same tokens. The caller holds the mutex.
+// so that all nodes report the same tokens.
 func (se *session) further() store.Request {
 	req := se.req
 	req.TTL, req.Floor, req.Tokens, req.Queue = ttlAtNodes(se.ttl), se.first-1, int(se.last-se.first+1), false

@@ -17,8 +17,7 @@ func (s *Store) order(name string, i int) int {
 }
 
 // chooseBell returns the node at which an identity queues: the first one, in the order of the name,
-// that is not down. An identity that is queued stays where it is, unless that node is down. The caller
-// holds the mutex.
+// that is not down. An identity that is queued stays where it is, unless that node is down.
 func (se *session) chooseBell() int {
 	s := se.store
 	if se.want == wantPlace && !s.nodes[se.bell].isDown() {
