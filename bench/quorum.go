@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
@@ -22,6 +23,8 @@ const quorumNodes = 5
 // Work and rows of the measurement with a server that hangs, as the pages show them.
 const (
 	workHung       = "quorum of 5, one node hung"
+	workSlow       = "quorum of 5, one node 20 ms slower"
+	workBack       = "quorum of 5, one node hung for 3 s and back"
 	suffixHung     = ": one hung / healthy"
 	suffixHungLock = ": one Lock, one hung"
 )
@@ -94,7 +97,66 @@ func (b *bench) quorum(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := b.quorumSlow(nodes); err != nil {
+		return err
+	}
 	return b.quorumHung(ctx, all, nodes)
+}
+
+// quorumSlow measures while one server is slower than the others by 20 ms, and after one was hung for
+// three seconds. Each round has another name, so that the slow server is the bell of some of them.
+func (b *bench) quorumSlow(nodes []*servers.Redis) error {
+	const slower, hangs = 20 * time.Millisecond, 3 * time.Second
+	proxy := faultproxy.Start(b.t, nodes[len(nodes)-1].Addr())
+	addrs := proxy.Addr()
+	for _, n := range nodes[:len(nodes)-1] {
+		addrs += "," + n.Addr()
+	}
+	lockers, end, err := openShape(quorumPeers[0], addrs, shape{4, 1})
+	if err != nil {
+		return err
+	}
+	defer end()
+	var pairs, hot, back [2][]float64 // healthy, and not
+	for round := range 2 * b.rounds {
+		for i, delay := range []time.Duration{0, slower} {
+			proxy.ToServer.Delay(delay)
+			p50, err := pairQuantile(lockers[0], fmt.Sprintf("slow:%d:%d", round, i), b.time, 0.5)
+			if err != nil {
+				return err
+			}
+			r, err := rushFor(lockers, fmt.Sprintf("slow:%d", round), b.time)
+			if err != nil {
+				return err
+			}
+			pairs[i], hot[i] = append(pairs[i], p50.Seconds()*1000), append(hot[i], r.rate)
+		}
+		proxy.ToServer.Delay(0)
+	}
+	for round := range b.rounds {
+		name := fmt.Sprintf("back:%d", round)
+		for i := range 2 {
+			r, err := rushFor(lockers, name, b.time)
+			if err != nil {
+				return err
+			}
+			if back[i] = append(back[i], r.rate); i > 0 {
+				break
+			}
+			nodes[round%len(nodes)].Stop()
+			_, err = rushFor(lockers, name, hangs)
+			nodes[round%len(nodes)].Continue()
+			if err != nil {
+				return err
+			}
+			time.Sleep(2 * time.Second)
+		}
+	}
+	b.add(workSlow, us+": p50 of a pair, slow / healthy", "×", ratios(pairs[1], pairs[0]), atMost(1.5))
+	b.add(workSlow, us+": one name, 4 clients, healthy", "pairs/s", hot[0], nil)
+	b.add(workSlow, us+": one name, 4 clients, slow / healthy", "×", ratios(hot[1], hot[0]), atLeast(1/1.5))
+	b.add(workBack, us+": one name, 4 clients, 2 s after / before", "×", ratios(back[1], back[0]), nil)
+	return nil
 }
 
 func (b *bench) quorumOwnNames(ctx context.Context, addrs string, goroutines int) error {
@@ -235,9 +297,14 @@ func (b *bench) quorumHung(ctx context.Context, addrs string, nodes []*servers.R
 	return nil
 }
 
-// pairP99 returns the p99 of a pair of Lock and Unlock. The pairs run one after the other, each
-// on a new name.
+// pairP99 returns the p99 of a pair.
 func pairP99(l locker, prefix string, d time.Duration) (time.Duration, error) {
+	return pairQuantile(l, prefix, d, 0.99)
+}
+
+// pairQuantile returns a quantile of the time of a pair of Lock and Unlock. The pairs run one after
+// the other, each on a new name.
+func pairQuantile(l locker, prefix string, d time.Duration, q float64) (time.Duration, error) {
 	var times histogram
 	for begin, n := time.Now(), 0; time.Since(begin) < d; n++ {
 		start := time.Now()
@@ -250,5 +317,5 @@ func pairP99(l locker, prefix string, d time.Duration) (time.Duration, error) {
 		}
 		times.note(time.Since(start))
 	}
-	return times.quantile(0.99), nil
+	return times.quantile(q), nil
 }

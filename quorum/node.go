@@ -108,8 +108,11 @@ func (n *node) call(h *health, f func(ctx context.Context) error) error {
 	switch {
 	case err == nil || isAnswer(err):
 		n.lastReply.Store(int64(now))
-		if h.failures.Load() > 0 {
-			h.failures.Store(0)
+		if h.failures.Swap(0) > 0 {
+			select {
+			case n.undo.retry <- struct{}{}:
+			default:
+			}
 		}
 		if n.told.Load() {
 			n.report(nil)

@@ -39,6 +39,8 @@ type undoList struct {
 	mu      sync.Mutex
 	all     []undoing
 	running bool // a goroutine works on the list
+
+	retry chan struct{} // gets a value when the node answers again
 }
 
 // undoLater adds an undoing. The caller has entered the lifetime of the store.
@@ -85,6 +87,12 @@ func (n *node) undoAll(context.Context) {
 		pause := time.NewTimer(max(next-s.now(), time.Millisecond))
 		select {
 		case <-pause.C:
+		case <-l.retry:
+			l.mu.Lock()
+			for i := range l.all {
+				l.all[i].next, l.all[i].pause = s.now(), leastUndoPause
+			}
+			l.mu.Unlock()
 		case <-s.life.Closing.Done():
 			pause.Stop()
 			return
