@@ -147,6 +147,13 @@ func isUnsent(err error) bool {
 	return err == errSkipped || err == errBarred || errors.As(err, &dial) && dial.Op == "dial"
 }
 
+// mayBeLate reports whether a message of a call that failed may still be executed. A node that answers
+// has read what was sent to it. A node that is silent may execute it when it continues.
+func (n *node) mayBeLate(err error) bool {
+	return err != nil && !isAnswer(err) && !isUnsent(err) &&
+		n.quorum.now()-time.Duration(n.lastReply.Load()) > n.quorum.opts.Timeout/2
+}
+
 // report reports a change of the node's state. A node is reported as working again when no call
 // has failed for some time. For example, a server whose memory is full refuses new locks, but
 // still releases locks.

@@ -192,8 +192,9 @@ func (r *renewing) outcome(ctx context.Context, s *Store, begin time.Duration) (
 	}
 	r.se.mu.Lock()
 	defer r.se.mu.Unlock()
-	switch se := r.se; {
-	case !se.held || out.Status == store.Unknown:
+	se := r.se
+	switch {
+	case !se.held:
 	case out.Status == store.Gone && se.attempt == nil:
 		se.held = false
 		se.setWant(wantNothing)
@@ -202,9 +203,9 @@ func (r *renewing) outcome(ctx context.Context, s *Store, begin time.Duration) (
 			se.first, se.last = out.Token, out.Token+int64(out.Tokens)-1
 		}
 		se.until, se.floor = max(se.until, begin+out.TTL), max(se.floor, r.grant.Floor, se.last)
-		for i := range se.seats {
-			se.repair(i)
-		}
+	}
+	for i := range se.seats {
+		se.repair(i) // does nothing unless the lease is valid
 	}
 	return out
 }

@@ -74,7 +74,7 @@ type seat struct {
 	left    bool // the node may have a vote of the identity, or a place in its queue
 	granted bool // it has answered that it has the vote, and no message that ends it was sent since
 	queued  bool // it has answered that it has a place
-	unheard bool // an Acquire was not answered, and may be executed at any time
+	unheard bool // an Acquire was not answered, and may be executed late
 	barred  bool // a message that ends the vote may be executed at any time, so no vote counts
 
 	recorded int64 // if granted: the counter of the node is at least this
@@ -338,7 +338,7 @@ func (se *session) acquireAt(i int, req store.Request) (r reply) {
 	case isUnsent(r.err):
 		t.left = before
 	case r.err != nil:
-		t.unheard = t.unheard || !isAnswer(r.err)
+		t.unheard = t.unheard || n.mayBeLate(r.err)
 	case r.answer.Granted():
 		t.granted, t.queued = true, false
 		t.recorded = r.answer.Token + int64(r.answer.Tokens) - 1
@@ -392,7 +392,7 @@ func (se *session) sendEnd(i int) {
 		t.left = false
 	} else if !t.barred {
 		u := undoing{key: se.key, end: e, had: had}
-		if t.unheard || !answered && !isUnsent(err) {
+		if t.unheard || n.mayBeLate(err) {
 			u.lost = s.now()
 		}
 		t.barred = true

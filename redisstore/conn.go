@@ -112,7 +112,7 @@ func (c *conn) Run(ctx context.Context, calls ...rediscore.Call) []rediscore.Rep
 		case len(calls) > 1:
 			return c.pipeline(ctx, c.client, calls), nil
 		}
-		return []rediscore.Reply{c.reply(ctx, c.client, &calls[0], c.do(ctx, c.client, func() rueidis.Completed { return c.command(&calls[0], false) }))}, nil
+		return []rediscore.Reply{c.reply(ctx, c.client, &calls[0], c.client.Do(ctx, c.command(&calls[0], false)))}, nil
 	})
 	if err != nil {
 		return slices.Repeat([]rediscore.Reply{{Err: err}}, len(calls))
@@ -124,18 +124,6 @@ func (c *conn) Run(ctx context.Context, calls ...rediscore.Call) []rediscore.Rep
 type doer interface {
 	Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult
 	DoMulti(ctx context.Context, multi ...rueidis.Completed) []rueidis.RedisResult
-}
-
-// do sends a command, and sends it again if its connection was closed before.
-func (c *conn) do(ctx context.Context, to doer, command func() rueidis.Completed) rueidis.RedisResult {
-	for {
-		begin := time.Now()
-		result := to.Do(ctx, command())
-		if err := result.NonRedisError(); err == nil || c.owned == nil || ctx.Err() != nil || !c.owned.unsent(begin, err) {
-			return result
-		}
-		time.Sleep(time.Millisecond)
-	}
 }
 
 func (c *conn) pipeline(ctx context.Context, to doer, calls []rediscore.Call) []rediscore.Reply {
@@ -220,7 +208,7 @@ func (c *conn) Servers(ctx context.Context) ([]rediscore.Server, error) {
 			return []rediscore.Server{c.server(strings.Join(addrs, ","), c.client, len(addrs) > 1)}, nil
 		}
 		for _, addr := range addrs {
-			role, failed := c.do(ctx, nodes[addr], func() rueidis.Completed { return c.client.B().Role().Build() }).ToArray()
+			role, failed := nodes[addr].Do(ctx, c.client.B().Role().Build()).ToArray()
 			if failed != nil {
 				err = cmp.Or(err, fmt.Errorf("%s: %w", addr, failed))
 			}
@@ -237,7 +225,7 @@ func (c *conn) Servers(ctx context.Context) ([]rediscore.Server, error) {
 func (c *conn) server(addr string, client rueidis.Client, readsReplicas bool) rediscore.Server {
 	return rediscore.Server{Addr: addr, ReadsReplicas: readsReplicas, Do: func(ctx context.Context, args ...string) (any, error) {
 		return call(ctx, c, func(ctx context.Context) (any, error) {
-			return c.do(ctx, client, func() rueidis.Completed { return client.B().Arbitrary(args...).Build() }).ToAny()
+			return client.Do(ctx, client.B().Arbitrary(args...).Build()).ToAny()
 		})
 	}}
 }

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -18,7 +17,6 @@ type connections struct {
 	mu     sync.Mutex
 	open   map[*connection]struct{}
 	closed bool
-	ended  time.Time     // when connections were last closed here
 	made   atomic.Uint64 // number of connections opened so far
 }
 
@@ -29,6 +27,8 @@ type connection struct {
 	// When bytes were last sent and received, in Unix nanoseconds. A new connection counts as one
 	// that has just received something, because the library bounds its handshake.
 	wrote, read atomic.Int64
+
+	trip atomic.Int64 // how long the first reply took, in nanoseconds; 0 before
 }
 
 func (c *connection) Write(b []byte) (int, error) {
@@ -38,8 +38,11 @@ func (c *connection) Write(b []byte) (int, error) {
 
 func (c *connection) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if n > 0 {
-		c.read.Store(time.Now().UnixNano())
+	if now := time.Now().UnixNano(); n > 0 {
+		c.read.Store(now)
+		if wrote := c.wrote.Load(); wrote > 0 && c.trip.Load() == 0 {
+			c.trip.Store(max(1, now-wrote))
+		}
 	}
 	return n, err
 }
@@ -92,19 +95,18 @@ func (all *connections) closeAll(forGood bool) {
 		c.Conn.Close()
 	}
 	clear(all.open)
-	all.ended = time.Now()
 }
 
 // closeSilent closes the connections on which something was sent after a time, and nothing was
-// received.
+// received for several times as long as a reply usually takes.
 func (all *connections) closeSilent(since time.Time) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
+	now := time.Now().UnixNano()
 	for c := range all.open {
-		if t := since.UnixNano(); c.wrote.Load() >= t && c.read.Load() < t {
+		if t := since.UnixNano(); c.wrote.Load() >= t && c.read.Load() < t && now-t > 4*c.trip.Load() {
 			c.Conn.Close()
 			delete(all.open, c)
-			all.ended = time.Now()
 		}
 	}
 }
@@ -114,12 +116,4 @@ func (all *connections) none() bool {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	return len(all.open) == 0 && !all.closed
-}
-
-// unsent reports whether a call that began at a time failed because its connection had been closed
-// here before, so that nothing was sent. It takes the library a moment to notice that.
-func (all *connections) unsent(begin time.Time, err error) bool {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	return errors.Is(err, net.ErrClosed) && !all.closed && all.ended.Before(begin)
 }

@@ -19,9 +19,10 @@ import (
 const maxBatch = 256
 
 // Bounds of the number of calls in flight. A store that hangs must not get all renewals of a client
-// again and again, because it would have to execute them all before those that still count.
-// The upper bound is large enough for a store of which one part does not answer.
-const minFlying, maxFlying = 2, 64
+// again and again, because it would have to execute them all before those that still count. Grants whose
+// last renewal failed are renewed by calls of their own, with a lower bound: if one part of a store does
+// not answer, the grants of the other parts do not wait for it.
+const minFlying, maxFlying, maxRetries = 2, 64, 16
 
 // A Scheduler renews and expires all grants of a client. It has a heap, ordered by the time at
 // which each grant is due, and one timer.
@@ -40,15 +41,29 @@ type Scheduler struct {
 	armed  time.Duration // when the timer fires; forever if it does not
 	closed bool
 	ready  []*Grant // to renew when fewer calls are in flight; marked as in flight
-	flying int      // calls in flight
-	limit  int      // of calls in flight: halved by a failure, one more after a success
+
+	first, again flight // calls for grants whose last renewal did not fail, and for the others
+}
+
+// A flight counts calls in flight. Its limit is halved by a failure, and one more after a success.
+type flight struct{ calls, limit, most int }
+
+// returned records that a call has returned.
+func (f *flight) returned(ok bool) {
+	f.calls--
+	if ok {
+		f.limit = min(f.limit+1, f.most)
+	} else {
+		f.limit = max(f.limit/2, minFlying)
+	}
 }
 
 // Init sets up a scheduler. Now is the client's clock. Clean removes expired grants from the
 // store. A store that counts TTLs may have dropped them by then, but a store with sessions has
 // not. After MaxHold no store has dropped them.
 func (s *Scheduler) Init(st *bounded.Store, life *lifetime.Lifetime, now func() time.Duration, clean func(context.Context, []*Grant)) {
-	s.store, s.life, s.now, s.clean, s.limit = st, life, now, clean, maxFlying
+	s.store, s.life, s.now, s.clean = st, life, now, clean
+	s.first, s.again = flight{0, maxFlying, maxFlying}, flight{0, maxRetries, maxRetries}
 }
 
 // Add schedules a new grant. It returns false after Close.
@@ -164,27 +179,34 @@ func (s *Scheduler) fire() {
 	s.send()
 }
 
-// send renews grants that are ready, those with the earliest deadline first. All grants of a batch
-// have the same TTL, because a short TTL needs a short timeout. The caller holds the mutex, and has
-// entered.
+// send renews grants that are ready. The caller holds the mutex, and has entered.
 func (s *Scheduler) send() {
-	for s.flying < s.limit && len(s.ready) > 0 {
-		var batch []*Grant
-		s.ready = slices.DeleteFunc(s.ready, func(g *Grant) bool {
-			if g.index < 0 || g.expired {
-				return true
-			}
-			take := len(batch) == 0 || len(batch) < maxBatch && g.TTL == batch[0].TTL
-			if take {
-				batch = append(batch, g)
-			}
-			return take
-		})
-		if len(batch) > 0 {
-			s.flying++
-			s.life.Go(func(ctx context.Context) { s.renewBatch(ctx, batch) })
-		}
+	for s.first.calls < s.first.limit && s.sendBatch(false, &s.first) {
 	}
+	for s.again.calls < s.again.limit && s.sendBatch(true, &s.again) {
+	}
+}
+
+// sendBatch renews grants that are ready, those with the earliest deadline first, and reports whether
+// there were any. All grants of a batch have the same TTL, because a short TTL needs a short timeout.
+// Their last renewals have all failed, or none has.
+func (s *Scheduler) sendBatch(failed bool, in *flight) bool {
+	var batch []*Grant
+	s.ready = slices.DeleteFunc(s.ready, func(g *Grant) bool {
+		if g.index < 0 || g.expired {
+			return true
+		}
+		take := (g.lastErr != nil) == failed && (len(batch) == 0 || len(batch) < maxBatch && g.TTL == batch[0].TTL)
+		if take {
+			batch = append(batch, g)
+		}
+		return take
+	})
+	if len(batch) > 0 {
+		in.calls++
+		s.life.Go(func(ctx context.Context) { s.renewBatch(ctx, batch, in) })
+	}
+	return len(batch) > 0
 }
 
 type lostGrant struct {
@@ -268,7 +290,7 @@ func (s *Scheduler) lose(g *Grant, loss Loss) {
 }
 
 // renewBatch renews grants of one TTL in one call.
-func (s *Scheduler) renewBatch(ctx context.Context, batch []*Grant) {
+func (s *Scheduler) renewBatch(ctx context.Context, batch []*Grant, in *flight) {
 	requests := make([]store.Renewal, len(batch))
 	s.mu.Lock()
 	sent := s.now()
@@ -282,12 +304,7 @@ func (s *Scheduler) renewBatch(ctx context.Context, batch []*Grant) {
 	rests := make([]Rest, len(batch))
 	s.mu.Lock()
 	now := s.now()
-	if slices.ContainsFunc(outcomes, func(o store.Renewed) bool { return o.Status != store.Unknown }) {
-		s.limit = min(s.limit+1, maxFlying)
-	} else {
-		s.limit = max(s.limit/2, minFlying)
-	}
-	s.flying--
+	in.returned(slices.ContainsFunc(outcomes, func(o store.Renewed) bool { return o.Status != store.Unknown }))
 	for i, g := range batch {
 		g.inFlight = false
 		rests[i] = g.rest(now)

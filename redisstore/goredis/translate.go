@@ -70,10 +70,14 @@ func connect(o *redis.Options) (option rueidis.ClientOption, err error) {
 	if d.dial == nil {
 		d.dial = redis.NewDialer(o)
 	}
+	user := o.Username
+	if o.Password == "" { // go-redis logs in only with a password
+		user = ""
+	}
 	return rueidis.ClientOption{
 		DialCtxFn: d.connect,
 		TLSConfig: o.TLSConfig, // only to choose between the ports that a Cluster announces: the dialer has its own
-		Username:  o.Username, Password: o.Password, AuthCredentialsFn: credentials(o),
+		Username:  user, Password: o.Password, AuthCredentialsFn: credentials(o),
 		SelectDB: o.DB, ClientName: o.ClientName, AlwaysRESP2: o.Protocol == 2,
 	}, nil
 }

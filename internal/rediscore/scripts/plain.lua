@@ -34,7 +34,7 @@ while i <= keys do
     replies[#replies + 1] = reply
   end
   if token <= last then -- a refused call must not make the counters of quorum nodes differ
-    call('DECRBY', counter, last - token + 1)
+    call('INCRBY', counter, token - last - 1)
   end
   i = i + n + 1
 end
