@@ -51,7 +51,7 @@ func TestAJobIsAskedToEndEvenIfTheMessagesAreNotRead(t *testing.T) {
 	p.cmd.Stderr = stalledPipe(t)
 	p.start()
 	s.exists("began")
-	s.hog()
+	s.hog(writeLock)
 	p.wantCode(79)
 	if p.out.String() != "cleaned up\n" {
 		t.Errorf("stdout: %q, want the job to have cleaned up", &p.out)

@@ -51,7 +51,7 @@ func TestDescendantsThatLeftTheGroupDieOnLoss(t *testing.T) {
 	p.start()
 	s.beating("daemon")
 	s.beating("child")
-	s.hog()
+	s.hog(writeLock)
 	p.wantCode(79)
 	for _, name := range []string{"daemon", "child"} {
 		_, last := s.beats(name)

@@ -88,7 +88,7 @@ func TestAJobIsDeadBeforeTheDeadlineIfItsLockCannotBeRenewed(t *testing.T) {
 				}
 			}
 		}, "removed"},
-		{"another process blocks it", func(s *site) { s.hog() }, "could not be renewed in time"},
+		{"another process blocks it", func(s *site) { s.hog(writeLock) }, "could not be renewed in time"},
 	} {
 		t.Run(test.how, func(t *testing.T) {
 			s := newSite(t)
@@ -115,24 +115,26 @@ func (s *site) wasEndedInTime(p *process, name string) {
 	s.silent(name)
 }
 
-// hog acquires SQLite's lock for writers and keeps it. The lock is on a byte of the file
-// locks.db-shm, as the file format of SQLite defines.
-func (s *site) hog() {
+// Locks of SQLite, as bytes of the file locks.db-shm. The file format of SQLite defines them.
+const writeLock, checkpointLock = 120, 121
+
+// hog acquires a lock of SQLite and keeps it.
+func (s *site) hog(lockByte int64) {
 	s.t.Helper()
 	f, err := os.OpenFile(s.path("locks.db-shm"), os.O_RDWR, 0)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { f.Close() })
-	const writeLock = 120
-	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: writeLock, Len: 1}
+	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: lockByte, Len: 1}
 	until(s.t, "the store's lock", func() bool { return unix.FcntlFlock(f.Fd(), unix.F_SETLK, &lock) == nil })
 }
 
 func TestAFullDiskEndsTheJobBeforeTheDeadline(t *testing.T) {
 	s := newSite(t)
 	s.run("run", "a", "--", "true").wantCode(0) // creates the file
-	// With a limit for the size of files, the writes of SQLite fail as on a full disk.
+	// With a limit for the size of files, the writes of SQLite fail as on a full disk. Without
+	// checkpoints, the store cannot use the log again.
 	s.write("limited", "#!/bin/sh\nulimit -f 128\nexec \"$@\"\n")
 	p := s.command("run", "--json", "--ttl", lostTTL, "a", "-c",
 		`trap '' TERM; touch "$DIR/began"; i=0; while [ $i -lt 6000 ]; do date +%s%N >"$DIR/last.new"; mv "$DIR/last.new" "$DIR/last"; sleep 0.01; i=$((i+1)); done`)
@@ -140,6 +142,7 @@ func TestAFullDiskEndsTheJobBeforeTheDeadline(t *testing.T) {
 	p.cmd.Path = s.path("limited")
 	p.start()
 	s.exists("began")
+	s.hog(checkpointLock)
 	s.fill()
 	p.wantCode(79)
 	events := s.events(p.err.String())
@@ -187,7 +190,7 @@ func TestAJobThatExitsWith0AfterTheSignalHasStillLostItsLock(t *testing.T) {
 	p := s.start("run", "--ttl", lostTTL, "--signal", "USR1", "--grace", "1.2", "a", "-c",
 		`trap 'echo cleaned up; exit 0' USR1; touch "$DIR/began"; sleep 60 & wait`)
 	s.exists("began")
-	s.hog()
+	s.hog(writeLock)
 	p.wantCode(79)
 	if p.out.String() != "cleaned up\n" {
 		t.Errorf("stdout: %q", &p.out)
@@ -197,7 +200,7 @@ func TestAJobThatExitsWith0AfterTheSignalHasStillLostItsLock(t *testing.T) {
 
 func TestOnLostKillSendsNoOtherSignal(t *testing.T) {
 	for how, harm := range map[string]func(s *site){
-		"not renewed": (*site).hog,
+		"not renewed": func(s *site) { s.hog(writeLock) },
 		"broken":      func(s *site) { s.ok("break", "a", "--id", s.show("a").Holders[0].ID) },
 	} {
 		t.Run(how, func(t *testing.T) {
@@ -220,7 +223,7 @@ func TestOnLostWarnLetsTheJobContinue(t *testing.T) {
 	p := s.start("run", "--ttl", lostTTL, "--on-lost", "warn", "a", "-c",
 		`trap 'echo asked' TERM; touch "$DIR/began"; while [ ! -e "$DIR/go" ]; do sleep 0.01; done; echo done`)
 	s.exists("began")
-	s.hog()
+	s.hog(writeLock)
 	until(t, "a warning", func() bool { return strings.Contains(p.err.String(), "the job continues without it") })
 	s.write("go", "")
 	p.wantCode(79)
@@ -259,7 +262,7 @@ func TestALockThatCannotBeReleasedIsReported(t *testing.T) {
 	s := newSite(t)
 	p := s.start("run", "a", "-c", `while [ ! -e "$DIR/go" ]; do sleep 0.01; done; exit 3`)
 	s.held("a")
-	s.hog()
+	s.hog(writeLock)
 	s.write("go", "")
 	p.wantCode(3)
 	p.wantErr(`"a" could not be released, and expires within 30s`)
