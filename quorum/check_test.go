@@ -128,7 +128,7 @@ var scenarios = map[string]mConfig{
 		nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, renewals: 1, ticks: 3, second: 3,
 	},
 	"the vote of an earlier attempt is given back while a lease is held": {
-		nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, renewals: 2, ticks: 3, second: 3, timeouts: 1, hold: true, returning: true,
+		nodes: 3, clients: 2, locks: 1, attempts: 1, tokens: 1, renewals: 1, ticks: 3, second: 3, hold: true, returning: true,
 	},
 }
 

@@ -166,12 +166,14 @@ func (c *mConfig) start() mState {
 	}
 	if c.returning {
 		cl := &s.clients[0]
-		cl.phase, cl.until, cl.last = mHolding, mTTL, 1
+		s.time = 1
+		cl.phase, cl.until, cl.last = mHolding, 1+mTTL, 1
 		s.granted, s.owner = 1, 0
 		for i := range c.nodes {
-			s.nodes[i] = mNode{counter: 1, id: cl.id, first: 1, last: 1, expires: mNodeTTL, born: -100}
+			s.nodes[i] = mNode{counter: 1, id: cl.id, first: 1, last: 1, expires: 1 + mNodeTTL, born: -100}
 			cl.votes[i] = mVote{state: granted, first: 1, recorded: 1, voted: true}
 		}
+		s.nodes[c.nodes-1].expires-- // it missed the last renewal
 		cl.votes[1] = mVote{voted: true}
 		c.leave(&s, 0, 1)
 	}
