@@ -123,7 +123,7 @@ func (c *Client) acquireFromStore(ctx context.Context, cl *call, turn localqueue
 				return nil, err
 			}
 			c.reportWaiting(ctx, cl)
-			if err = a.waitForTurn(ctx, answer.Refusal, turn.Waiting); err == nil {
+			if err = a.waitForTurn(ctx, answer.Refusal, turn); err == nil {
 				continue
 			}
 			if gaveUp := (*gaveUpError)(nil); errors.As(err, &gaveUp) {

@@ -184,7 +184,7 @@ func TestWaitingClientPollsRarely(t *testing.T) {
 		lease := mustLock(t, holder, "n")
 		served := lineUp(t, 100, func(int) *holdfast.Client { return c }, "n", 0)
 		time.Sleep(time.Minute)
-		if n := p.acquires.Load(); n > 70 { // about once a second, since other calls wait behind the first
+		if n := p.acquires.Load(); n > 60 {
 			t.Errorf("100 waiting goroutines asked %d times in a minute", n)
 		}
 		mustUnlock(t, lease)

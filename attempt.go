@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/bounded"
+	"github.com/holdfast-lock/holdfast/internal/localqueue"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -70,15 +71,15 @@ func (a *attempt) refused(name string, r *store.Refusal) {
 	a.held, a.heldAt = &HeldError{Name: name, Holders: r.Holders, Place: r.Place, Waiters: r.Waiters}, now
 }
 
-// waitForTurn waits after a refusal until it is worth asking again. Hurried reports whether
-// other calls of this client wait behind this one.
-func (a *attempt) waitForTurn(ctx context.Context, r *store.Refusal, hurried func() bool) error {
+// waitForTurn waits after a refusal until it is worth asking again. Other calls of this client may
+// wait for the turn of this one.
+func (a *attempt) waitForTurn(ctx context.Context, r *store.Refusal, turn localqueue.Turn) error {
 	if !a.req.Queue { // the store does not wake this request
 		wait, err := a.consult()
 		if err != nil {
 			return err
 		}
-		return a.pause(ctx, wait, hurried)
+		return a.pause(ctx, wait, turn.Waiting)
 	}
 	again := max(r.Again, leastRetryWait)
 	if a.retrySet {
@@ -91,19 +92,20 @@ func (a *attempt) waitForTurn(ctx context.Context, r *store.Refusal, hurried fun
 	if a.spins > 3 && !sleep(ctx, min(again, time.Duration(a.spins)*leastRetryWait)) {
 		return errEnded
 	}
+	joined := turn.Joined()
 	for end := a.b.now() + again; again > 0; again = end - a.b.now() {
-		// A store that hangs wakes nobody. So if other calls wait behind this one, it asks soon, and
-		// they learn in time that there is no reply.
+		// A store that hangs wakes nobody. So if other calls have begun to wait behind this one, it
+		// asks soon, and they learn in time that there is no reply.
 		woken, err := a.waitInStore(ctx, min(again, hurriedWait))
-		if woken || err != nil || hurried() {
+		if woken || err != nil || turn.Joined() != joined {
 			return err
 		}
 	}
 	return nil
 }
 
-// hurriedWait bounds how long a call waits in the store without asking while other calls of this
-// client wait behind it.
+// hurriedWait bounds how long a call waits in the store without asking after other calls of this
+// client have begun to wait behind it.
 const hurriedWait = time.Second
 
 // waitInStore waits until the store wakes this request, or for d.

@@ -36,6 +36,7 @@ type name struct {
 
 	head, tail *Waiter
 	waiting    atomic.Int32 // number of waiters; may be read without the mutex
+	joined     atomic.Int32 // number of calls that began to wait so far; may be read without the mutex
 }
 
 // get returns the state of a name, and creates it if necessary.
@@ -144,6 +145,7 @@ func (n *name) each(fn func(*Waiter)) {
 func (n *name) push(w *Waiter) {
 	w.queued = true
 	n.waiting.Add(1)
+	n.joined.Add(1)
 	w.prev = n.tail
 	if n.tail != nil {
 		n.tail.next = w

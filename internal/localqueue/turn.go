@@ -19,6 +19,9 @@ func (t Turn) IsZero() bool { return t.n == nil }
 // Waiting reports whether other calls wait for the turn.
 func (t Turn) Waiting() bool { return t.n.waiting.Load() > 0 }
 
+// Joined returns how many calls have begun to wait for the turn so far.
+func (t Turn) Joined() int32 { return t.n.joined.Load() }
+
 // HandsOver reports whether a grant for a call could be handed over to the first of the waiting calls.
 func (t Turn) HandsOver(call *Call) bool {
 	if call.Own || call.Request.Mode != store.Exclusive || !t.Waiting() {
