@@ -1,0 +1,545 @@
+package quorum_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/memstore"
+	"github.com/holdfast-lock/holdfast/quorum"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// A gate is a node that a test can disturb. Before and after each call it calls a function of the
+// test. The function may block, and may make the call fail.
+type gate struct {
+	*memstore.Store
+	mu            sync.Mutex
+	before, after func(ctx context.Context, call string) error
+	calls         map[string]int
+}
+
+func (g *gate) set(before, after func(ctx context.Context, call string) error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.before, g.after = before, after
+}
+
+// count returns how often some methods were called, or all of them if none is named.
+func (g *gate) count(calls ...string) (n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for call, k := range g.calls {
+		if len(calls) == 0 || slices.Contains(calls, call) {
+			n += k
+		}
+	}
+	return n
+}
+
+func (g *gate) pass(ctx context.Context, call string, do func() error) error {
+	g.mu.Lock()
+	if g.calls == nil {
+		g.calls = make(map[string]int)
+	}
+	g.calls[call]++
+	before, after := g.before, g.after
+	g.mu.Unlock()
+	if before != nil {
+		if err := before(ctx, call); err != nil {
+			return err
+		}
+	}
+	if err := do(); err != nil {
+		return err
+	}
+	if after != nil {
+		return after(ctx, call)
+	}
+	return nil
+}
+
+func (g *gate) Acquire(ctx context.Context, req store.Request) (a store.Answer, err error) {
+	err = g.pass(ctx, "Acquire", func() error { a, err = g.Store.Acquire(context.Background(), req); return err })
+	return a, err
+}
+
+func (g *gate) Renew(ctx context.Context, grants []store.Renewal) (r []store.Renewed, err error) {
+	err = g.pass(ctx, "Renew", func() error { r, err = g.Store.Renew(context.Background(), grants); return err })
+	return r, err
+}
+
+func (g *gate) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
+	return g.pass(ctx, "Release", func() error { return g.Store.Release(context.Background(), name, id, keep) })
+}
+
+func (g *gate) Leave(ctx context.Context, name string, id store.ID) error {
+	return g.pass(ctx, "Leave", func() error { return g.Store.Leave(context.Background(), name, id) })
+}
+
+// gates returns nodes and a quorum of them.
+func gates(t *testing.T, n int, opts quorum.Options) ([]*gate, *quorum.Store) {
+	t.Helper()
+	var all []*gate
+	var nodes []quorum.Node
+	for i := range n {
+		g := &gate{Store: memstore.New()}
+		all = append(all, g)
+		nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: g})
+	}
+	q := openQuorum(t, nodes, opts)
+	t.Cleanup(func() { q.Close() })
+	return all, q
+}
+
+// hang blocks until the channel is closed, whatever the context does.
+func hang(until <-chan struct{}) func(context.Context, string) error {
+	return func(context.Context, string) error {
+		<-until
+		return nil
+	}
+}
+
+// lose blocks until the call ends, like a reply that never arrives. It concerns the calls that are
+// named, or all if none is named.
+func lose(calls ...string) func(context.Context, string) error {
+	return func(ctx context.Context, call string) error {
+		if len(calls) == 0 || slices.Contains(calls, call) {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return nil
+	}
+}
+
+var errDown = errors.New("connection reset")
+
+func down(context.Context, string) error { return errDown }
+
+func request(name string) store.Request {
+	return store.Request{Name: name, ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: 30 * time.Second, Tokens: 1}
+}
+
+func queued(name string) store.Request {
+	r := request(name)
+	r.Queue = true
+	return r
+}
+
+func mustAcquire(t *testing.T, s store.Store, req store.Request) store.Answer {
+	t.Helper()
+	a, err := s.Acquire(t.Context(), req)
+	if err != nil || !a.Granted() {
+		t.Fatalf("Acquire: granted %v, %v", err == nil && a.Granted(), err)
+	}
+	return a
+}
+
+func mustRefuse(t *testing.T, s store.Store, req store.Request) *store.Refusal {
+	t.Helper()
+	a, err := s.Acquire(t.Context(), req)
+	if err != nil || a.Granted() {
+		t.Fatalf("Acquire: %+v, %v, want a refusal", a, err)
+	}
+	return a.Refusal
+}
+
+func mustRenew(t *testing.T, q *quorum.Store, req store.Request) store.Renewed {
+	t.Helper()
+	out, err := q.Renew(t.Context(), []store.Renewal{{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: store.Exclusive}})
+	if err != nil || out[0].Status != store.Extended {
+		t.Fatalf("Renew: %+v, %v, want Extended", out, err)
+	}
+	synctest.Wait()
+	return out[0]
+}
+
+func mustRelease(t *testing.T, q *quorum.Store, req store.Request) {
+	t.Helper()
+	if err := q.Release(t.Context(), req.Name, req.ID, store.Keep{}); err != nil {
+		t.Fatalf("Release: %v", err)
+	}
+}
+
+// votes returns how many nodes have a grant of the identity, and how many have anything of it.
+func votes(t *testing.T, nodes []*gate, req store.Request) (granted, any int) {
+	t.Helper()
+	for _, g := range nodes {
+		page, err := g.List(context.Background(), store.Query{Name: req.Name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range page.Locks {
+			for _, h := range l.Holders {
+				if h.ID == req.ID {
+					granted++
+					any++
+				}
+			}
+			for _, w := range l.Waiters {
+				if w.ID == req.ID {
+					any++
+				}
+			}
+		}
+	}
+	return granted, any
+}
+
+// wantNothing fails if the store remembers an identity or repeats a message, or if a node has
+// anything.
+func wantNothing(t *testing.T, nodes []*gate, q *quorum.Store) {
+	t.Helper()
+	if sessions, _, undoings := q.Remembered(); sessions+undoings > 0 {
+		t.Errorf("%d identities are remembered, %d messages are repeated", sessions, undoings)
+	}
+	for i, g := range nodes {
+		page, err := g.List(context.Background(), store.Query{})
+		if err != nil || len(page.Locks) > 0 {
+			t.Errorf("node %d has %d names left, %v", i, len(page.Locks), err)
+		}
+	}
+}
+
+func TestNewRejectsBadInput(t *testing.T) {
+	a, b, c := memstore.New(), memstore.New(), memstore.New()
+	good := []quorum.Node{{Name: "a", Store: a}, {Name: "b", Store: b}, {Name: "c", Store: c}}
+	for want, in := range map[string]struct {
+		nodes []quorum.Node
+		opts  quorum.Options
+	}{
+		"2 nodes":        {nodes: good[:2]},
+		"16 nodes":       {nodes: make([]quorum.Node, 16)},
+		"a and a are":    {nodes: []quorum.Node{good[0], good[1], {Name: "a", Store: c}}},
+		"a and also are": {nodes: []quorum.Node{good[0], good[1], {Name: "also", Store: a}}},
+		"timeout -1ns":   {nodes: good, opts: quorum.Options{Timeout: -1}},
+		"restart delay":  {nodes: good, opts: quorum.Options{RestartDelay: time.Millisecond}},
+	} {
+		_, err := quorum.New(t.Context(), in.nodes, in.opts)
+		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want ErrInvalid with %q", err, want)
+		}
+	}
+	q := openQuorum(t, good, quorum.Options{}) // nothing was closed
+	defer q.Close()
+	mustAcquire(t, q, request("n"))
+}
+
+func TestModesOtherThanExclusiveAreRefusedBeforeANodeIsAsked(t *testing.T) {
+	nodes, q := gates(t, 3, quorum.Options{})
+	for _, mode := range []store.Mode{store.Shared, store.Permits} {
+		req := request("n")
+		req.Mode, req.Limit = mode, 2
+		if _, err := q.Acquire(t.Context(), req); !errors.Is(err, store.ErrUnsupported) {
+			t.Errorf("%v: %v, want ErrUnsupported", mode, err)
+		}
+	}
+	if _, err := q.Renew(t.Context(), []store.Renewal{{Name: "n", ID: store.NewID(), TTL: time.Minute, Mode: store.Shared}}); !errors.Is(err, store.ErrUnsupported) {
+		t.Errorf("step down: %v, want ErrUnsupported", err)
+	}
+	for i, g := range nodes {
+		if n := g.count(); n > 0 {
+			t.Errorf("node %d got %d calls", i, n)
+		}
+	}
+}
+
+func TestCallsReturnWhenAMajorityHasAnswered(t *testing.T) {
+	calls := map[string]func(t *testing.T, q *quorum.Store, req store.Request){
+		"Acquire": func(t *testing.T, q *quorum.Store, _ store.Request) { mustAcquire(t, q, request("other")) },
+		"Renew": func(t *testing.T, q *quorum.Store, req store.Request) {
+			out, err := q.Renew(t.Context(), []store.Renewal{{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: store.Exclusive}})
+			if err != nil || out[0].Status != store.Extended {
+				t.Errorf("Renew: %+v, %v", out, err)
+			}
+		},
+		"Release": mustRelease,
+		"Leave": func(t *testing.T, q *quorum.Store, req store.Request) {
+			if err := q.Leave(t.Context(), req.Name, req.ID); err != nil {
+				t.Errorf("Leave: %v", err)
+			}
+		},
+	}
+	for name, call := range calls {
+		for hung := range 3 {
+			t.Run(fmt.Sprintf("%s, node %d hangs", name, hung), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					nodes, q := gates(t, 3, quorum.Options{})
+					req := request("n")
+					mustAcquire(t, q, req)
+					synctest.Wait()
+					forever := make(chan struct{})
+					t.Cleanup(func() { close(forever) })
+					nodes[hung].set(hang(forever), nil)
+					begin := time.Now()
+					call(t, q, req)
+					if took := time.Since(begin); took > 0 {
+						t.Errorf("took %v", took)
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestTooFewAnswersFailAfterTheTimeoutAndNameTheNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{Timeout: 200 * time.Millisecond})
+		forever := make(chan struct{})
+		t.Cleanup(func() { close(forever) })
+		nodes[0].set(hang(forever), nil) // also ignores its context
+		nodes[2].set(down, nil)
+		begin := time.Now()
+		_, err := q.Acquire(t.Context(), request("n"))
+		var failed *quorum.NodesError
+		if !errors.As(err, &failed) || failed.Confirmed != 1 || failed.Needed != 2 {
+			t.Fatalf("Acquire: %v, want a NodesError", err)
+		}
+		for _, want := range []string{"node0: no reply in time", "node2: connection reset"} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%v does not contain %q", err, want)
+			}
+		}
+		if took := time.Since(begin); took != 200*time.Millisecond {
+			t.Errorf("failed after %v", took)
+		}
+	})
+}
+
+// outvote gives the first and the third node of a name to another client, and returns its request.
+func outvote(t *testing.T, nodes []*gate, q *quorum.Store) (other store.Request) {
+	t.Helper()
+	other = request("n")
+	for _, i := range []int{0, 2} {
+		mustAcquire(t, nodes[q.Order("n", i)].Store, other)
+	}
+	return other
+}
+
+func TestLateVoteOfARefusedRequestIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		outvote(t, nodes, q)
+		late := make(chan struct{})
+		for _, g := range nodes {
+			g.set(nil, func(context.Context, string) error { time.Sleep(time.Millisecond); return nil })
+		}
+		nodes[q.Order("n", 1)].set(nil, hang(late)) // it grants, and its reply is late
+		req := request("n")
+		mustRefuse(t, q, req)
+		if n, _ := votes(t, nodes, req); n != 1 {
+			t.Fatalf("%d votes, want that of the late node", n)
+		}
+		close(late)
+		time.Sleep(10 * time.Millisecond)
+		if _, n := votes(t, nodes, req); n != 0 {
+			t.Error("the late vote was not given back")
+		}
+	})
+}
+
+func TestVoteThatComesAfterTheReleaseIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		late := make(chan struct{})
+		nodes[0].set(nil, hang(late))
+		req := request("n")
+		mustAcquire(t, q, req)
+		mustRelease(t, q, req)
+		close(late)
+		synctest.Wait()
+		wantNothing(t, nodes, q)
+	})
+}
+
+func TestRestartedNodeIsRepairedUnlessTheLeaseIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		req := request("n")
+		a := mustAcquire(t, q, req)
+		synctest.Wait()
+		forget := func(g *gate) { g.Store.Leave(t.Context(), "n", req.ID) }
+		for i := range 10 { // as long as it is renewed
+			time.Sleep(req.TTL / 3)
+			forget(nodes[i%3])
+			mustRenew(t, q, req)
+			if n, _ := votes(t, nodes, req); n != 3 {
+				t.Fatalf("renewal %d: %d nodes have the vote, want 3", i, n)
+			}
+		}
+		forget(nodes[0])
+		forget(nodes[1])
+		out, err := q.Renew(t.Context(), []store.Renewal{{Name: "n", ID: req.ID, TTL: req.TTL, Mode: store.Exclusive}})
+		if err != nil || out[0].Status != store.Gone {
+			t.Errorf("%+v, %v, want Gone", out, err)
+		}
+		time.Sleep(2 * time.Second)
+		if n, _ := votes(t, nodes, req); n != 0 {
+			t.Errorf("%d nodes have a vote of the lost lease", n)
+		}
+		if b := mustAcquire(t, q, request("n")); b.Token <= a.Token {
+			t.Errorf("token %d after %d", b.Token, a.Token)
+		}
+	})
+}
+
+func TestLeaseThatIsOverIsNeitherRenewedNorRepaired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		nodes[0].set(down, nil)
+		req := request("n")
+		a := mustAcquire(t, q, req)
+		time.Sleep(a.TTL) // nodes keep it for a little longer
+		nodes[0].set(nil, nil)
+		out, err := q.Renew(t.Context(), []store.Renewal{{Name: "n", ID: req.ID, TTL: time.Minute, Mode: store.Exclusive}})
+		if err != nil || out[0].Status != store.Gone {
+			t.Errorf("%+v, %v, want Gone", out, err)
+		}
+		synctest.Wait()
+		if n, _ := votes(t, nodes[:1], req); n != 0 {
+			t.Error("a node voted for a lease that is over")
+		}
+	})
+}
+
+func TestNodeThatHangsIsSkippedAndCollectsFewCalls(t *testing.T) {
+	for _, patient := range []bool{true, false} {
+		t.Run(fmt.Sprint("calls never end: ", patient), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes, q := gates(t, 3, quorum.Options{})
+				forever := make(chan struct{})
+				t.Cleanup(func() { close(forever) })
+				nodes[0].set(hang(forever), nil)
+				if !patient { // as a store that bounds its calls itself
+					nodes[0].set(func(context.Context, string) error { time.Sleep(quorum.DefaultTimeout); return errDown }, nil)
+				}
+				begin := time.Now()
+				for i := range 1000 {
+					mustAcquire(t, q, request(fmt.Sprint(i)))
+					time.Sleep(10 * time.Millisecond)
+				}
+				if took := time.Since(begin); took > 10*time.Second {
+					t.Errorf("took %v, want no delay by the node", took)
+				}
+				if n := nodes[0].count(); n > 200 {
+					t.Errorf("%d calls to a node that hangs", n)
+				}
+			})
+		})
+	}
+}
+
+func TestBurstAfterAPauseIsNotTakenForSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		mustAcquire(t, q, request("first"))
+		time.Sleep(time.Minute)
+		nodes[0].set(nil, func(context.Context, string) error { time.Sleep(400 * time.Millisecond); return nil })
+		const burst = 200
+		for i := range burst {
+			mustAcquire(t, q, request(fmt.Sprint(i)))
+		}
+		synctest.Wait()
+		if n := nodes[0].count("Acquire"); n != burst+1 {
+			t.Errorf("%d calls to a node that is slow, want %d", n, burst+1)
+		}
+	})
+}
+
+func TestCloseTakesAtMostTwoSecondsIfTheNodesHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{Timeout: 10 * time.Second})
+		forever := make(chan struct{})
+		t.Cleanup(func() { close(forever) })
+		nodes[0].set(hang(forever), nil)
+		nodes[1].set(lose(), nil)
+		called := make(chan error)
+		go func() {
+			_, err := q.Acquire(context.Background(), request("n"))
+			called <- err
+		}()
+		synctest.Wait()
+		begin := time.Now()
+		if err := q.Close(); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begin); took != 2*time.Second {
+			t.Errorf("Close took %v, want 2s", took)
+		}
+		if err := <-called; err == nil {
+			t.Error("granted by one node")
+		}
+		if _, err := q.Acquire(context.Background(), request("n")); !errors.Is(err, store.ErrClosed) {
+			t.Errorf("%v, want ErrClosed", err)
+		}
+	})
+}
+
+func TestCloseDoesNotWaitForMessagesThatAreRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		for i := range 100 {
+			req := request(fmt.Sprint(i))
+			mustAcquire(t, q, req)
+			synctest.Wait()
+			nodes[0].set(down, nil)
+			mustRelease(t, q, req)
+			nodes[0].set(nil, nil)
+		}
+		nodes[0].set(down, nil)
+		time.Sleep(10 * time.Second)
+		begin := time.Now()
+		if err := q.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(begin); took > 600*time.Millisecond {
+			t.Errorf("Close took %v", took)
+		}
+	})
+}
+
+// A located node can be used from several hosts, and says so.
+type located struct{ *gate }
+
+func (l located) Capabilities() store.Capabilities {
+	c := l.gate.Capabilities()
+	c.Features |= store.FeatureHosts
+	return c
+}
+
+type locatedServer struct{ *server }
+
+func (l locatedServer) Capabilities() store.Capabilities { return located{l.gate}.Capabilities() }
+
+func TestFailoverNeedsAllNodesToKnowWhenTheyRestarted(t *testing.T) {
+	for _, test := range []struct {
+		blind int // nodes that do not know it
+		delay time.Duration
+		want  bool
+	}{{0, 0, true}, {0, time.Minute, true}, {1, 0, false}, {3, 0, false}, {0, -1, false}} {
+		var nodes []quorum.Node
+		for i := range 3 {
+			g := &gate{Store: memstore.New()}
+			n := quorum.Node{Name: fmt.Sprint(i), Store: located{g}}
+			if i >= test.blind {
+				n.Store = locatedServer{&server{gate: g, id: fmt.Sprint(i)}}
+			}
+			nodes = append(nodes, n)
+		}
+		q := openQuorum(t, nodes, quorum.Options{RestartDelay: test.delay})
+		c := q.Capabilities()
+		if got := c.Features.Has(store.FeatureFailover); got != test.want {
+			t.Errorf("%+v: failover %v", test, got)
+		}
+		if c.Features.Has(store.FeatureShared) || c.Features.Has(store.FeaturePermits) || c.Features.Has(store.FeatureQueue) {
+			t.Errorf("%+v: features %v, want no shared mode, permits or order of arrival", test, c.Features)
+		}
+		q.Close()
+	}
+}

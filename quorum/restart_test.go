@@ -1,0 +1,244 @@
+package quorum_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/memstore"
+	"github.com/holdfast-lock/holdfast/quorum"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// A server is a node that knows when it restarted.
+type server struct {
+	*gate
+	mu          sync.Mutex
+	connections uint64
+	id          string
+	uptime      time.Duration
+}
+
+func (s *server) Connections() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.connections
+}
+
+func (s *server) Server(context.Context) (quorum.Server, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return quorum.Server{ID: s.id, Uptime: s.uptime}, nil
+}
+
+func (s *server) restart(id string, uptime time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.connections++
+	s.id, s.uptime = id, uptime
+}
+
+// serverNodes returns three servers that have been up for that long, and a quorum of them.
+func serverNodes(t *testing.T, uptime time.Duration, opts quorum.Options) ([]*server, *quorum.Store) {
+	t.Helper()
+	var all []*server
+	var nodes []quorum.Node
+	for i := range 3 {
+		s := &server{gate: &gate{Store: memstore.New()}}
+		s.restart(fmt.Sprint("run", i), uptime)
+		all = append(all, s)
+		nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: s})
+	}
+	q := openQuorum(t, nodes, opts)
+	t.Cleanup(func() { q.Close() })
+	return all, q
+}
+
+// granted reports whether a new request is granted, and ends it.
+func granted(t *testing.T, q *quorum.Store) bool {
+	t.Helper()
+	req := request("probe")
+	a, err := q.Acquire(t.Context(), req)
+	q.Leave(t.Context(), "probe", req.ID)
+	synctest.Wait()
+	return err == nil && a.Granted()
+}
+
+func TestLongestRestartDelayIsNotOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, delay := range []time.Duration{math.MaxInt64, math.MaxInt64 / 101 * 100} {
+			if _, q := serverNodes(t, time.Second, quorum.Options{RestartDelay: delay}); granted(t, q) {
+				t.Errorf("delay %v: granted by nodes that have just started", delay)
+			}
+		}
+	})
+}
+
+// Another client may use the default TTL, and clocks drift.
+func TestDefaultRestartDelayIncludesTheDrift(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, q := serverNodes(t, quorum.DefaultRestartDelay, quorum.Options{})
+		if granted(t, q) {
+			t.Error("granted by nodes that may have forgotten a lease with the default TTL")
+		}
+		time.Sleep(quorum.DefaultRestartDelay / 50)
+		if !granted(t, q) {
+			t.Error("not granted after the delay")
+		}
+	})
+}
+
+func TestNodeDoesNotCountBeforeTheLargestTTLInUseIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := serverNodes(t, time.Minute, quorum.Options{})
+		nodes[0].set(down, nil)
+		if !granted(t, q) {
+			t.Fatal("not granted after a minute")
+		}
+		long := request("long")
+		long.TTL = 5 * time.Minute
+		if a, err := q.Acquire(t.Context(), long); err == nil && a.Granted() {
+			t.Error("granted by nodes that may have forgotten a lease of five minutes")
+		}
+		q.Leave(t.Context(), "long", long.ID)
+		time.Sleep(5 * time.Minute)
+		mustAcquire(t, q, long)
+		long.TTL = time.Hour
+		mustRenew(t, q, long)
+		if granted(t, q) {
+			t.Error("granted by nodes that may have forgotten a lease of an hour")
+		}
+	})
+}
+
+func TestTTLAboveAFixedRestartDelayIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const delay = 10 * time.Second
+		nodes, q := serverNodes(t, time.Hour, quorum.Options{RestartDelay: delay})
+		c, err := holdfast.New(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.Lock(t.Context(), "n", holdfast.TTL(delay+1)); !errors.Is(err, holdfast.ErrInvalid) {
+			t.Fatalf("%v, want ErrInvalid", err)
+		}
+		if n := nodes[0].count() + nodes[1].count() + nodes[2].count(); n > 0 {
+			t.Errorf("%d calls to nodes", n)
+		}
+		lease, err := c.Lock(t.Context(), "n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if left := time.Until(lease.Deadline()); left > delay {
+			t.Errorf("the default TTL is %v", left)
+		}
+		lease.Unlock(t.Context())
+	})
+}
+
+func TestVoteOfANodeThatRestartedDoesNotCountAndIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := serverNodes(t, time.Hour, quorum.Options{})
+		time.Sleep(time.Minute)
+		young := nodes[q.Order("n", 0)]
+		young.restart("new", 0)
+		for i := 1; i < 3; i++ {
+			mustAcquire(t, nodes[q.Order("n", i)].Store, request("n")) // two other clients
+		}
+		req := request("n")
+		if a, err := q.Acquire(t.Context(), req); err == nil && a.Granted() {
+			t.Fatal("granted")
+		}
+		time.Sleep(time.Second)
+		if _, n := votes(t, []*gate{young.gate}, req); n != 0 {
+			t.Error("the vote of a node that does not count stays")
+		}
+	})
+}
+
+// A machine that boots may set its clock after the server has started, which makes the server seem
+// older than it is.
+func TestNodeThatRestartedDoesNotCountWhateverItsClockSays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := serverNodes(t, time.Hour, quorum.Options{})
+		if !granted(t, q) {
+			t.Fatal("not granted")
+		}
+		nodes[0].set(down, nil)
+		nodes[1].restart("new", time.Hour)
+		if granted(t, q) {
+			t.Error("granted with the vote of a node that restarted just now")
+		}
+		time.Sleep(31 * time.Second)
+		nodes[1].restart("new", time.Hour+31*time.Second) // a new connection to the same server
+		if !granted(t, q) {
+			t.Error("not granted after the delay")
+		}
+	})
+}
+
+func TestNodeThatTurnsOutToBeTheServerOfAnotherDoesNotCount(t *testing.T) {
+	for _, delay := range []time.Duration{0, -1} {
+		t.Run(fmt.Sprint("restart delay ", delay), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes, q := serverNodes(t, time.Hour, quorum.Options{RestartDelay: delay})
+				time.Sleep(time.Minute)
+				nodes[0].set(down, nil)
+				nodes[1].restart("run2", time.Hour) // its address leads to node 2 now
+				if granted(t, q) {
+					t.Error("granted by one server that is two nodes")
+				}
+			})
+		})
+	}
+}
+
+// The address of a node leads to the server of another node, until one of them gets the server that
+// is left.
+func TestServerThatIsTwoNodesForAWhileHasOneVote(t *testing.T) {
+	for moved := range 2 {
+		t.Run(fmt.Sprintf("node %d moves", moved), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes, q := serverNodes(t, time.Hour, quorum.Options{})
+				try := func() bool {
+					defer time.Sleep(time.Minute)
+					return granted(t, q)
+				}
+				nodes[1].restart("run0", time.Hour)
+				try()
+				nodes[0].restart("run0", time.Hour) // a new connection
+				if !try() {
+					t.Error("not granted, and two servers answer")
+				}
+				nodes[2].set(down, nil)
+				if try() {
+					t.Error("granted with two votes of one server")
+				}
+				nodes[2].set(nil, nil)
+				nodes[moved].restart("run1", time.Hour)
+				try()
+				nodes[2].set(down, nil)
+				if !try() {
+					t.Error("not granted, and two servers answer")
+				}
+			})
+		})
+	}
+}
+
+func TestNewRefusesOneServerThatIsTwoNodes(t *testing.T) {
+	var nodes []quorum.Node
+	for i := range 3 {
+		nodes = append(nodes, quorum.Node{Name: fmt.Sprint(i), Store: &server{gate: &gate{Store: memstore.New()}, id: fmt.Sprint("run", i/2)}})
+	}
+	if _, err := quorum.New(t.Context(), nodes, quorum.Options{Report: func(string, error) {}}); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("%v, want ErrInvalid", err)
+	}
+}

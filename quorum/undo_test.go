@@ -1,0 +1,283 @@
+package quorum_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/quorum"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// The reply of a node that granted is lost, either at once or after the request was refused. The
+// request may also be executed long after it failed.
+func TestVoteWhoseReplyWasLostIsGivenBack(t *testing.T) {
+	for _, late := range []time.Duration{0, 300 * time.Millisecond, 30 * time.Second} {
+		t.Run(fmt.Sprint("executed after ", late), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes, q := gates(t, 3, quorum.Options{})
+				other := outvote(t, nodes, q)
+				for _, g := range nodes {
+					g.set(nil, func(context.Context, string) error { time.Sleep(time.Millisecond); return nil })
+				}
+				time.Sleep(time.Second)
+				voter, req := nodes[q.Order("n", 1)], request("n")
+				voter.set(func(ctx context.Context, call string) error {
+					if call != "Acquire" {
+						return nil
+					}
+					time.AfterFunc(late, func() { voter.Store.Acquire(context.Background(), req) })
+					return errDown
+				}, nil)
+				mustRefuse(t, q, req)
+				time.Sleep(late + 2*time.Second)
+				if n, _ := votes(t, nodes, req); n != 0 {
+					t.Error("the vote stays")
+				}
+				if voter.count("Acquire") != 1 {
+					t.Fatalf("%d requests", voter.count("Acquire"))
+				}
+				q.Leave(t.Context(), "n", other.ID)
+				time.Sleep(2 * time.Minute)
+				wantNothing(t, nodes, q)
+			})
+		})
+	}
+}
+
+// A node hangs when thousands of leases are released. It has none of them left when it is back.
+func TestReleasesOfThousandsOfLeasesReachANodeThatHung(t *testing.T) {
+	for name, hung := range map[string]func(context.Context, string) error{
+		"calls end":     lose(),
+		"calls fail":    down,
+		"dialing fails": undialed,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes, q := gates(t, 3, quorum.Options{})
+				var all []store.Request
+				for i := range 2000 {
+					req := request(fmt.Sprint(i))
+					req.TTL = time.Hour
+					mustAcquire(t, q, req)
+					all = append(all, req)
+				}
+				time.Sleep(time.Second)
+				nodes[1].set(hung, nil)
+				var wg sync.WaitGroup
+				for _, req := range all {
+					wg.Go(func() { mustRelease(t, q, req) })
+				}
+				wg.Wait()
+				time.Sleep(10 * time.Second)
+				if page, err := nodes[1].List(t.Context(), store.Query{Limit: 2000}); err != nil || len(page.Locks) != len(all) {
+					t.Fatalf("%d votes at the node that hangs, %v", len(page.Locks), err)
+				}
+				nodes[1].set(nil, nil)
+				time.Sleep(5 * time.Second)
+				if page, err := nodes[1].List(t.Context(), store.Query{}); err != nil || len(page.Locks) != 0 {
+					t.Errorf("%d votes 5 s after the node is back, %v", len(page.Locks), err)
+				}
+				time.Sleep(65 * time.Second)
+				wantNothing(t, nodes, q)
+			})
+		})
+	}
+}
+
+func undialed(context.Context, string) error {
+	return &net.OpError{Op: "dial", Err: errDown}
+}
+
+func TestRequestThatWasNeverSentIsNotUndone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		nodes[1].set(undialed, nil)
+		for i := range 300 {
+			req := request(fmt.Sprint(i))
+			mustAcquire(t, q, req)
+			mustRelease(t, q, req)
+		}
+		synctest.Wait()
+		if n := nodes[1].count("Leave", "Release"); n > 0 {
+			t.Errorf("a node that got no request got %d messages to undo one", n)
+		}
+		wantNothing(t, nodes, q)
+	})
+}
+
+// What is sent while a node hangs is one call at a time. Only that has to be undone.
+func TestRequestsThatSkipANodeAreNotUndone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		forever := make(chan struct{})
+		nodes[1].set(hang(forever), nil)
+		for i := range 3000 {
+			req := request(fmt.Sprint(i))
+			mustAcquire(t, q, req)
+			mustRelease(t, q, req)
+			time.Sleep(10 * time.Millisecond)
+		}
+		if n := nodes[1].count(); n > 120 {
+			t.Errorf("a node that hangs got %d calls", n)
+		}
+		close(forever)
+		nodes[1].set(nil, nil)
+		time.Sleep(5 * time.Second)
+		wantNothing(t, nodes, q)
+	})
+}
+
+// Otherwise votes that two nodes keep for different leases would close the name until their TTLs are
+// over, although all nodes answer.
+func TestReleaseThatANodeDidNotGetIsRepeated(t *testing.T) {
+	for _, leave := range []bool{false, true} {
+		t.Run(fmt.Sprint("leave=", leave), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes, q := gates(t, 3, quorum.Options{})
+				for i := range 2 {
+					req := request("n")
+					mustAcquire(t, q, req)
+					synctest.Wait()
+					nodes[i].set(down, nil)
+					if leave {
+						if err := q.Leave(t.Context(), "n", req.ID); err != nil {
+							t.Fatal(err)
+						}
+					} else {
+						mustRelease(t, q, req)
+					}
+					nodes[i].set(nil, nil)
+				}
+				time.Sleep(2 * time.Second)
+				req := request("n")
+				mustAcquire(t, q, req)
+				synctest.Wait()
+				if n, _ := votes(t, nodes, req); n != 3 {
+					t.Errorf("%d nodes voted", n)
+				}
+			})
+		})
+	}
+}
+
+func TestKeepThatANodeDidNotGetIsRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		req := request("n")
+		mustAcquire(t, q, req)
+		synctest.Wait()
+		nodes[0].set(lose(), nil)
+		if err := q.Release(t.Context(), "n", req.ID, store.Keep{State: store.Done, For: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		nodes[0].set(nil, nil)
+		time.Sleep(2 * time.Second)
+		page, err := nodes[0].List(t.Context(), store.Query{Name: "n"})
+		if err != nil || len(page.Locks) != 1 || page.Locks[0].Holders[0].State != store.Done {
+			t.Errorf("%+v, %v, want the closure", page.Locks, err)
+		}
+		time.Sleep(2 * time.Minute)
+		if sessions, _, undoings := q.Remembered(); sessions+undoings > 0 {
+			t.Errorf("%d identities are remembered, %d messages are repeated", sessions, undoings)
+		}
+	})
+}
+
+// The reply to a refusal is lost at two nodes, one after the other. While that is undone, a lease of
+// the same identity does not rely on these nodes: an undo would end its vote.
+func TestUndoDoesNotEndTheLeaseOfAnIdentityThatIsUsedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		holder, req := request("n"), request("n")
+		mustAcquire(t, q, holder)
+		time.Sleep(time.Second)
+		for i := range 2 {
+			nodes[i].set(nil, func(_ context.Context, call string) error {
+				if call == "Acquire" {
+					return errDown
+				}
+				return nil
+			})
+			if a, err := q.Acquire(t.Context(), req); err == nil && a.Granted() {
+				t.Fatal("granted twice")
+			}
+			nodes[i].set(nil, nil)
+			time.Sleep(time.Second)
+		}
+		mustRelease(t, q, holder)
+		time.Sleep(time.Second)
+		if a, err := q.Acquire(t.Context(), req); err == nil && a.Granted() {
+			for end := time.Now().Add(a.TTL); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+				if n, _ := votes(t, nodes, req); n < 2 {
+					t.Fatalf("%d nodes have the vote, %v before the end of the lease", n, time.Until(end))
+				}
+			}
+		}
+		q.Leave(t.Context(), "n", req.ID)
+		time.Sleep(2 * time.Minute)
+		mustAcquire(t, q, req) // nothing is left that could end its votes
+		synctest.Wait()
+		if n, _ := votes(t, nodes, req); n != 3 {
+			t.Errorf("%d nodes voted", n)
+		}
+	})
+}
+
+// Nodes restart without their data, one after the other, and grant a waiter before the holder's repair.
+// The waiter can use them again after a while.
+func TestWaiterUsesANodeAgainWhenWhatWasSentToItIsUndone(t *testing.T) {
+	for lost := 1; lost <= 2; lost++ {
+		t.Run(fmt.Sprint(lost, " nodes"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes, q := gates(t, 3, quorum.Options{})
+				holder, waiter := queued("n"), queued("n")
+				mustAcquire(t, q, holder)
+				hold := func(d time.Duration) { // the holder renews, the waiter keeps its place
+					for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
+						q.Acquire(t.Context(), waiter)
+						mustRenew(t, q, holder)
+					}
+				}
+				hold(5 * time.Second)
+				for _, g := range nodes[:lost] {
+					g.set(func(_ context.Context, call string) error {
+						if call == "Acquire" {
+							return errDown
+						}
+						return nil
+					}, nil)
+					hold(3 * time.Second)
+					g.Break(t.Context(), "n", holder.ID)
+					g.set(nil, nil)
+					q.Acquire(t.Context(), waiter)
+					hold(5 * time.Second)
+				}
+				hold(5 * time.Minute)
+				mustRelease(t, q, holder)
+				begin := time.Now()
+				for {
+					a, err := q.Acquire(t.Context(), waiter)
+					if err == nil && a.Granted() {
+						break
+					}
+					if time.Since(begin) > 2*time.Second {
+						t.Fatalf("all nodes answer and the name is free: %+v, %v", a.Refusal, err)
+					}
+					time.Sleep(100 * time.Millisecond)
+				}
+				time.Sleep(waiter.TTL / 3)
+				mustRenew(t, q, waiter)
+				time.Sleep(2 * time.Second)
+				if n, _ := votes(t, nodes, waiter); n != 3 {
+					t.Errorf("%d nodes have the vote", n)
+				}
+			})
+		})
+	}
+}
