@@ -1,0 +1,158 @@
+package quorum_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/memstore"
+	"github.com/holdfast-lock/holdfast/quorum"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// A lister is a node whose listings a test can make fail.
+type lister struct {
+	*gate
+	list func(ctx context.Context, q store.Query) error
+}
+
+func (l *lister) List(ctx context.Context, q store.Query) (store.Page, error) {
+	l.mu.Lock()
+	list := l.list
+	l.mu.Unlock()
+	if list != nil {
+		if err := list(ctx, q); err != nil {
+			return store.Page{}, err
+		}
+	}
+	return l.Store.List(ctx, q)
+}
+
+func (l *lister) setList(list func(ctx context.Context, q store.Query) error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.list = list
+}
+
+func listers(t *testing.T, opts quorum.Options) ([]*lister, *quorum.Store) {
+	t.Helper()
+	var all []*lister
+	var nodes []quorum.Node
+	for i := range 3 {
+		l := &lister{gate: &gate{Store: memstore.New()}}
+		all = append(all, l)
+		nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: l})
+	}
+	q := openQuorum(t, nodes, opts)
+	t.Cleanup(func() { q.Close() })
+	return all, q
+}
+
+// Some names have the votes of two nodes only. The listing of a node fails or hangs, and the node may
+// answer questions about one name.
+func TestEveryNameIsListedOnce(t *testing.T) {
+	faults := map[string]func(context.Context, store.Query) error{
+		"no fault": nil,
+		"fails":    func(context.Context, store.Query) error { return errDown },
+		"fails for many names": func(_ context.Context, q store.Query) error {
+			if q.Name == "" {
+				return errDown
+			}
+			return nil
+		},
+		"hangs": func(ctx context.Context, _ store.Query) error { <-ctx.Done(); return ctx.Err() },
+	}
+	for name, fault := range faults {
+		for _, limit := range []int{0, 7, 1} {
+			t.Run(fmt.Sprintf("%s, pages of %d", name, limit), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					const names = 60
+					nodes, q := listers(t, quorum.Options{})
+					var all []store.Request
+					for i := range names {
+						all = append(all, request(fmt.Sprint("name", i)))
+						mustAcquire(t, q, all[i])
+					}
+					time.Sleep(time.Second)
+					for i, req := range all {
+						if i%4 < 3 {
+							nodes[i%4].Store.Leave(t.Context(), req.Name, req.ID)
+						}
+					}
+					for faulty := range 3 {
+						nodes[faulty].setList(fault)
+						seen := make(map[string]int)
+						for query := (store.Query{Prefix: "name", Limit: limit}); ; {
+							begin := time.Now()
+							page, err := q.List(t.Context(), query)
+							if err != nil {
+								t.Fatal(err)
+							}
+							if took := time.Since(begin); name != "hangs" && took > 100*time.Millisecond {
+								t.Errorf("a page took %v", took)
+							}
+							for _, l := range page.Locks {
+								seen[l.Name]++
+								if len(l.Holders) != 1 {
+									t.Errorf("%s has %d holders", l.Name, len(l.Holders))
+								}
+							}
+							if query.Cursor = page.Next; query.Cursor == "" {
+								break
+							}
+						}
+						nodes[faulty].setList(nil)
+						time.Sleep(time.Second)
+						q.List(t.Context(), store.Query{Name: "any"}) // it answers again
+						for i := range names {
+							if n := seen[fmt.Sprint("name", i)]; n != 1 {
+								t.Errorf("fault at node %d: name %d is listed %d times", faulty, i, n)
+							}
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestListFailsIfAMajorityDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := listers(t, quorum.Options{})
+		mustAcquire(t, q, request("n"))
+		for _, n := range nodes[:2] {
+			n.setList(func(context.Context, store.Query) error { return errDown })
+		}
+		for _, query := range []store.Query{{}, {Name: "n"}} {
+			var failed *quorum.NodesError
+			if page, err := q.List(t.Context(), query); !errors.As(err, &failed) || len(failed.Nodes) != 2 {
+				t.Errorf("%+v, %v, want an error of two nodes", page, err)
+			}
+		}
+		for _, cursor := range []string{"x", "::::", "-1:0:0:"} {
+			if _, err := q.List(t.Context(), store.Query{Cursor: cursor}); !errors.Is(err, store.ErrInvalid) {
+				t.Errorf("cursor %q: %v, want ErrInvalid", cursor, err)
+			}
+		}
+	})
+}
+
+// A caller of List that has little time is not a reason to distrust the nodes.
+func TestListWithAShortDeadlineDoesNotMakeNodesFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := listers(t, quorum.Options{Report: func(node string, err error) { t.Errorf("%s: %v", node, err) }})
+		for _, n := range nodes {
+			n.setList(func(context.Context, store.Query) error { time.Sleep(100 * time.Millisecond); return nil })
+		}
+		for _, query := range []store.Query{{}, {Name: "n"}} {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			if _, err := q.List(ctx, query); err != context.DeadlineExceeded {
+				t.Errorf("%v, want %v", err, context.DeadlineExceeded)
+			}
+			cancel()
+		}
+	})
+}

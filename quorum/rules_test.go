@@ -1,0 +1,217 @@
+package quorum_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/memstore"
+	"github.com/holdfast-lock/holdfast/quorum"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+var done = store.Keep{State: store.Done, For: time.Hour}
+
+func TestKeepSurvivesTheLossOfAMinority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, n := range []int{3, 5} {
+			nodes, q := gates(t, n, quorum.Options{})
+			req := request("n")
+			nodes[n-1].set(down, nil) // it has no vote
+			mustAcquire(t, q, req)
+			nodes[n-1].set(nil, nil)
+			if err := q.Release(t.Context(), "n", req.ID, done); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			for i := range (n - 1) / 2 {
+				nodes[i].Break(t.Context(), "n", req.ID)
+			}
+			time.Sleep(2 * time.Second)
+			if r := mustRefuse(t, q, request("n")); len(r.Holders) != 1 || r.Holders[0].State != store.Done {
+				t.Errorf("%d nodes: %+v, want a refusal by the closure", n, r)
+			}
+		}
+	})
+}
+
+// The name is not closed if only a minority has the closure.
+func TestKeepFailsUnlessAMajorityHasTheClosure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		req := request("n")
+		mustAcquire(t, q, req)
+		synctest.Wait()
+		nodes[0].Store.Leave(t.Context(), "n", req.ID)
+		nodes[1].set(down, nil)
+		if err := q.Release(t.Context(), "n", req.ID, done); err == nil {
+			t.Error("one node of three has the closure, and the release succeeded")
+		}
+	})
+}
+
+func TestKeepSucceedsWhileAMinorityIsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		req := request("n")
+		mustAcquire(t, q, req)
+		nodes[1].set(down, nil)
+		if err := q.Release(t.Context(), "n", req.ID, done); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestBreakEndsVotesThatAnotherClientAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		req := request("n")
+		for _, g := range nodes {
+			mustAcquire(t, g.Store, req)
+		}
+		if err := q.Break(t.Context(), "n", req.ID); err != nil {
+			t.Fatal(err)
+		}
+		if n, _ := votes(t, nodes, req); n != 0 {
+			t.Errorf("%d nodes have the vote of a lease that was broken", n)
+		}
+		if err := q.Break(t.Context(), "n", req.ID); err != store.ErrNotHeld {
+			t.Errorf("%v, want ErrNotHeld", err)
+		}
+	})
+}
+
+// The votes of a failed attempt would block other requests for the name.
+func TestFailedAttemptKeepsItsVotesUnlessTheNameIsContended(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, contended := range []bool{true, false} {
+			nodes, q := gates(t, 5, quorum.Options{})
+			if contended {
+				mustAcquire(t, nodes[0].Store, request("n"))
+			}
+			for _, g := range nodes[2:] {
+				g.set(func(context.Context, string) error { time.Sleep(time.Millisecond); return errDown }, nil)
+			}
+			req := request("n")
+			if a, err := q.Acquire(t.Context(), req); err == nil {
+				t.Fatalf("granted %v, want an error", a.Granted())
+			}
+			synctest.Wait()
+			if n, _ := votes(t, nodes[1:2], req); (n > 0) == contended {
+				t.Errorf("contended %v: %d votes", contended, n)
+			}
+		}
+	})
+}
+
+// nodeVotes acquires a grant at each of some nodes, each with one of these floors for its token.
+func nodeVotes(t *testing.T, nodes []*gate, req store.Request, floors ...int64) {
+	t.Helper()
+	for i, floor := range floors {
+		req.Floor = floor
+		mustAcquire(t, nodes[i].Store, req)
+	}
+}
+
+func TestRefusalAndListingShowTheTokenOfTheHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		nodeVotes(t, nodes, request("n"), 10, 20, 15) // the lease has token 16: see the rule Above
+		if r := mustRefuse(t, q, request("n")); len(r.Holders) != 1 || r.Holders[0].Token != 16 {
+			t.Errorf("%+v, want a refusal by the holder with token 16", r)
+		}
+		page, err := q.List(t.Context(), store.Query{Name: "n"})
+		if err != nil || len(page.Locks) != 1 || page.Locks[0].Holders[0].Token != 16 {
+			t.Errorf("%+v, %v, want the holder with token 16", page, err)
+		}
+	})
+}
+
+func TestListingShowsNoHolderWithTheVoteOfAMinority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		nodeVotes(t, nodes, request("n"), 1)
+		if page, err := q.List(t.Context(), store.Query{Name: "n"}); err != nil || len(page.Locks) > 0 {
+			t.Errorf("%+v, %v, want nothing", page, err)
+		}
+	})
+}
+
+func TestListingShowsAClosureThatANodeHasNotHeardOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		req := request("n")
+		nodeVotes(t, nodes, req, 1, 1, 1)
+		for _, g := range nodes[1:] {
+			if err := g.Store.Release(t.Context(), "n", req.ID, done); err != nil {
+				t.Fatal(err)
+			}
+		}
+		page, err := q.List(t.Context(), store.Query{Name: "n"})
+		if err != nil || len(page.Locks) != 1 || page.Locks[0].Holders[0].State != store.Done {
+			t.Errorf("%+v, %v, want the closure", page, err)
+		}
+	})
+}
+
+// A brief is a node that grants only a quarter of the requested TTL.
+type brief struct{ *memstore.Store }
+
+func (b *brief) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
+	req.TTL /= 4
+	return b.Store.Acquire(ctx, req)
+}
+
+func (b *brief) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
+	grants = slices.Clone(grants)
+	for i := range grants {
+		grants[i].TTL /= 4
+	}
+	return b.Store.Renew(ctx, grants)
+}
+
+func TestLeaseIsValidNoLongerThanItsNodesGranted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var nodes []quorum.Node
+		for _, name := range []string{"a", "b", "c"} {
+			nodes = append(nodes, quorum.Node{Name: name, Store: &brief{memstore.New()}})
+		}
+		q := openQuorum(t, nodes, quorum.Options{})
+		defer q.Close()
+		req := request("n")
+		if a := mustAcquire(t, q, req); a.TTL > req.TTL/4 {
+			t.Errorf("valid for %v, the nodes granted %v", a.TTL, req.TTL/4)
+		}
+		if out := mustRenew(t, q, req); out.TTL > req.TTL/4 {
+			t.Errorf("renewed for %v, the nodes granted %v", out.TTL, req.TTL/4)
+		}
+	})
+}
+
+func TestNodesKeepAVoteForLongerThanTheLeaseIsValid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		req := request("n")
+		a := mustAcquire(t, q, req)
+		time.Sleep(a.TTL + a.TTL/100) // as if the clocks of the nodes ran faster by one percent
+		if n, _ := votes(t, nodes, req); n < 2 {
+			t.Errorf("%d nodes have the vote", n)
+		}
+	})
+}
+
+func TestReplyThatComesAfterTheTTLIsNoGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		for _, g := range nodes {
+			g.set(nil, func(context.Context, string) error { time.Sleep(300 * time.Millisecond); return nil })
+		}
+		req := request("n")
+		req.TTL = 200 * time.Millisecond
+		if a, err := q.Acquire(t.Context(), req); err == nil && a.Granted() {
+			t.Errorf("granted for %v, and the replies took 300 ms", a.TTL)
+		}
+	})
+}

@@ -1,0 +1,182 @@
+package quorum_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/quorum"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// count sets the counter of a node to a value.
+func count(t *testing.T, g *gate, to int64) {
+	t.Helper()
+	req := request("counter")
+	req.Floor = to - 1
+	mustAcquire(t, g.Store, req)
+	if err := g.Store.Release(t.Context(), req.Name, req.ID, store.Keep{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// counter returns the counter of a node.
+func counter(t *testing.T, g *gate) int64 {
+	t.Helper()
+	req := request("counter")
+	a := mustAcquire(t, g.Store, req)
+	g.Store.Leave(t.Context(), req.Name, req.ID)
+	return a.Token - 1
+}
+
+// The counters of the nodes differ. One message to each node that is behind makes them agree, and the
+// next requests need none.
+func TestNodesWithDifferentCountersAgreeByOneRaise(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 5, quorum.Options{})
+		for i, g := range nodes {
+			count(t, g, int64(1000*i+1000))
+		}
+		last := int64(0)
+		for i := range 20 {
+			req := request("n")
+			a := mustAcquire(t, q, req)
+			if a.Token <= last {
+				t.Errorf("token %d after %d", a.Token, last)
+			}
+			last = a.Token
+			mustRelease(t, q, req)
+			synctest.Wait()
+			renewals := 0
+			for _, g := range nodes {
+				renewals += g.count("Renew")
+			}
+			if renewals == 0 || renewals > 2 {
+				t.Errorf("%d messages to agree after %d requests, want one or two", renewals, i+1)
+			}
+		}
+	})
+}
+
+// Whichever majority answers, and wherever the counters of the nodes begin, tokens rise.
+func TestTokensRiseWhicheverNodesAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, _ := gates(t, 5, quorum.Options{})
+		for i, g := range nodes {
+			count(t, g, int64(7919*(i*3%5)+1))
+		}
+		last := int64(0)
+		for i := range 200 {
+			var all []quorum.Node // a client that knows nothing
+			for k, g := range nodes {
+				g.set(nil, nil)
+				if k == i%5 || k == (i*3+1)%5 {
+					g.set(down, nil)
+				}
+				all = append(all, quorum.Node{Name: fmt.Sprint(k), Store: &shared{g}})
+			}
+			q := openQuorum(t, all, quorum.Options{})
+			req := request("n")
+			req.Tokens = 1 + i%3
+			a := mustAcquire(t, q, req)
+			if a.Token <= last {
+				t.Fatalf("token %d after %d", a.Token, last)
+			}
+			last = a.Token + int64(a.Tokens) - 1
+			for _, g := range nodes {
+				g.set(nil, nil)
+			}
+			mustRelease(t, q, req)
+			time.Sleep(time.Second) // what failed is repeated
+			q.Close()
+		}
+	})
+}
+
+// A shared node belongs to several quorums, none of which closes it.
+type shared struct{ *gate }
+
+func (*shared) Close() error { return nil }
+
+// Its clock is wrong. If the others followed, their tokens would be ahead of their clocks for an hour.
+func TestNodeThatIsFarAheadDoesNotPullTheOthersAlong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const hour = int64(time.Hour / time.Microsecond)
+		for ahead := range 5 {
+			nodes, q := gates(t, 5, quorum.Options{})
+			count(t, nodes[ahead], hour)
+			for range 100 {
+				req := request("n")
+				if a := mustAcquire(t, q, req); a.Token >= hour {
+					t.Fatalf("token %d", a.Token)
+				}
+				synctest.Wait()
+				mustRelease(t, q, req)
+				synctest.Wait()
+			}
+			for i, g := range nodes {
+				if n := counter(t, g); i != ahead && n >= hour {
+					t.Errorf("the counter of node %d is %d", i, n)
+				}
+			}
+		}
+	})
+}
+
+func TestNodeWithoutTokensDoesNotDisableTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		count(t, nodes[1], store.MaxToken)
+		last := int64(0)
+		for range 100 {
+			req := request("n")
+			a := mustAcquire(t, q, req)
+			if a.Token <= last || a.Token > 1000 {
+				t.Fatalf("token %d after %d", a.Token, last)
+			}
+			last = a.Token
+			synctest.Wait()
+			mustRelease(t, q, req)
+			synctest.Wait()
+		}
+		// The last token of a node can be taken, but not pull the others along.
+		count(t, nodes[0], store.MaxToken-2)
+		if _, err := q.Acquire(t.Context(), store.Request{Name: "n", ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: time.Minute, Floor: store.MaxToken}); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("floor at the end of the tokens: %v, want ErrInvalid", err)
+		}
+	})
+}
+
+// Nodes grant smaller blocks. The counters must not run ahead by the number of tokens that was asked for.
+func TestHugeNumberOfTokensDoesNotRunAhead(t *testing.T) {
+	for _, tokens := range []int{1 << 31, 1 << 52, math.MaxInt} {
+		t.Run(fmt.Sprint(tokens), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes, q := gates(t, 3, quorum.Options{})
+				count(t, nodes[0], 5000) // so that a raise is needed
+				count(t, nodes[1], 3000)
+				for range 20 {
+					req := request("n")
+					req.Tokens = tokens
+					if a := mustAcquire(t, q, req); a.Tokens < 1 || a.Token > 1<<30 {
+						t.Fatalf("%d tokens from %d", a.Tokens, a.Token)
+					}
+					out, err := q.Renew(t.Context(), []store.Renewal{{Name: "n", ID: req.ID, TTL: req.TTL, Mode: store.Exclusive, Tokens: tokens}})
+					if err != nil || out[0].Status != store.Extended || out[0].Token > 1<<30 {
+						t.Fatalf("Renew: %+v, %v", out, err)
+					}
+					mustRelease(t, q, req)
+					synctest.Wait()
+				}
+				for i, g := range nodes {
+					if n := counter(t, g); n > 1<<30 {
+						t.Errorf("the counter of node %d is %d", i, n)
+					}
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,312 @@
+package quorum_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/memstore"
+	"github.com/holdfast-lock/holdfast/quorum"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+func TestWaiterIsWokenByTheBell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, n := range []int{3, 5} {
+			nodes, q := gates(t, n, quorum.Options{})
+			for _, g := range nodes {
+				g.set(nil, func(context.Context, string) error { time.Sleep(time.Millisecond); return nil })
+			}
+			holder, waiter := request("n"), queued("n")
+			mustAcquire(t, q, holder)
+			time.Sleep(time.Second)
+			time.AfterFunc(200*time.Millisecond, func() {
+				if _, places := votes(t, nodes, waiter); places != 1 {
+					t.Errorf("the waiter is queued at %d nodes, want the bell", places)
+				}
+			})
+			time.AfterFunc(300*time.Millisecond, func() { mustRelease(t, q, holder) })
+			begin, calls := time.Now(), 0
+			for {
+				a, err := q.Acquire(t.Context(), waiter)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if calls++; a.Granted() {
+					break
+				}
+				if err := q.Wait(t.Context(), "n", waiter.ID); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if took := time.Since(begin); took < 300*time.Millisecond || took > 310*time.Millisecond || calls > 5 {
+				t.Errorf("granted after %v with %d calls, want 300ms and few calls", took, calls)
+			}
+			mustRelease(t, q, waiter)
+			time.Sleep(time.Second)
+			wantNothing(t, nodes, q)
+		}
+	})
+}
+
+func TestWaitReturnsAtOnceForAnIdentityThatDoesNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, q := gates(t, 3, quorum.Options{})
+		req := request("n")
+		mustAcquire(t, q, req)
+		begin := time.Now()
+		for _, id := range []store.ID{req.ID, store.NewID()} {
+			if err := q.Wait(t.Context(), "n", id); err != nil {
+				t.Error(err)
+			}
+		}
+		if took := time.Since(begin); took > 0 {
+			t.Errorf("Wait took %v", took)
+		}
+	})
+}
+
+// A deaf node grants and refuses, but cannot push: for example, its user may not subscribe.
+type deaf struct{ *gate }
+
+func (deaf) Wait(context.Context, string, store.ID) error { return errors.New("NOPERM") }
+
+func TestWaiterDoesNotSpinIfItsBellCannotPush(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var all []*gate
+		var nodes []quorum.Node
+		for i := range 3 {
+			g := &gate{Store: memstore.New()}
+			all = append(all, g)
+			nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: deaf{g}})
+		}
+		q := openQuorum(t, nodes, quorum.Options{})
+		c := client(t, q)
+		holder := request("n")
+		holder.TTL = time.Minute
+		mustAcquire(t, q, holder)
+		granted := make(chan time.Time, 1)
+		go func() {
+			l, err := c.Lock(t.Context(), "n")
+			granted <- time.Now()
+			if err == nil {
+				err = l.Unlock(t.Context())
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}()
+		time.Sleep(10 * time.Second)
+		if n := all[0].count() + all[1].count() + all[2].count(); n > 1000 {
+			t.Errorf("a waiter made %d calls in 10 s", n)
+		}
+		released := time.Now()
+		mustRelease(t, q, holder)
+		if took := (<-granted).Sub(released); took > 500*time.Millisecond {
+			t.Errorf("granted %v after the release", took)
+		}
+	})
+}
+
+func client(t *testing.T, q *quorum.Store) *holdfast.Client {
+	t.Helper()
+	c, err := holdfast.New(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.Close()
+		q.Close()
+	})
+	return c
+}
+
+// A client that died has left a vote at the bell. It does not keep others back, because the other nodes
+// are free.
+func TestDeadVoteAtTheBellDoesNotBlock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, n := range []int{3, 4, 5} {
+			nodes, q := gates(t, n, quorum.Options{})
+			dead := request("n")
+			dead.TTL = time.Hour
+			mustAcquire(t, nodes[q.Order("n", 0)].Store, dead)
+			time.Sleep(quorum.DefaultTimeout/2 + time.Millisecond)
+			for i := range 20 {
+				req := queued("n")
+				begin := time.Now()
+				mustAcquire(t, q, req)
+				if took := time.Since(begin); took > 100*time.Millisecond {
+					t.Errorf("%d nodes, request %d: granted after %v", n, i, took)
+				}
+				mustRelease(t, q, req)
+				synctest.Wait()
+			}
+		}
+	})
+}
+
+// contend lets several clients lock one name over and over for some time, and returns how often each
+// second they were granted.
+func contend(t *testing.T, clients []*holdfast.Client, d time.Duration, each func(second int)) []int64 {
+	t.Helper()
+	grants := make([]int64, int(d/time.Second))
+	begin := time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	var holders atomic.Int32
+	var wg sync.WaitGroup
+	for _, c := range clients {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				l, err := c.Lock(ctx, "n")
+				if err != nil {
+					if ctx.Err() == nil {
+						t.Error(err)
+					}
+					continue
+				}
+				if holders.Add(1) > 1 {
+					t.Error("two holders")
+				}
+				if k := int(time.Since(begin) / time.Second); k < len(grants) {
+					atomic.AddInt64(&grants[k], 1)
+				}
+				time.Sleep(time.Millisecond)
+				holders.Add(-1)
+				l.Unlock(context.Background())
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+	for k := range grants {
+		each(k)
+		time.Sleep(time.Until(begin.Add(time.Duration(k+1) * time.Second)))
+	}
+	wg.Wait()
+	return grants
+}
+
+func TestClientsThatContendGoOnWhileTheBellHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var nodes []*gate
+		for range 3 {
+			g := &gate{Store: memstore.New()}
+			g.set(nil, func(context.Context, string) error { time.Sleep(time.Millisecond); return nil })
+			nodes = append(nodes, g)
+		}
+		var clients []*holdfast.Client
+		bell := nodes[0]
+		for range 3 {
+			var all []quorum.Node
+			for i, g := range nodes {
+				all = append(all, quorum.Node{Name: fmt.Sprint(i), Store: &shared{g}})
+			}
+			q := openQuorum(t, all, quorum.Options{})
+			bell = nodes[q.Order("n", 0)]
+			clients = append(clients, client(t, q))
+		}
+		forever := make(chan struct{})
+		grants := contend(t, clients, 12*time.Second, func(second int) {
+			switch second {
+			case 3:
+				bell.set(hang(forever), nil)
+			case 7:
+				bell.set(nil, func(context.Context, string) error { time.Sleep(time.Millisecond); return nil })
+				close(forever)
+			}
+		})
+		t.Log(grants)
+		before := grants[2]
+		for second, n := range grants {
+			if second >= 5 && second < 7 && n < 10 {
+				t.Errorf("%d grants in second %d, while the bell hangs", n, second)
+			}
+			if second >= 10 && n < before/2 {
+				t.Errorf("%d grants in second %d, %d before the bell hung", n, second, before)
+			}
+		}
+	})
+}
+
+func TestWaitersThatAreCancelledLeaveNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		for _, g := range nodes {
+			g.set(nil, func(context.Context, string) error { time.Sleep(time.Millisecond); return nil })
+		}
+		c := client(t, q)
+		holder := request("n")
+		mustAcquire(t, q, holder)
+		var wg sync.WaitGroup
+		for i := range 50 {
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i*i)*200*time.Microsecond)
+				defer cancel()
+				if l, err := c.Lock(ctx, "n"); err == nil {
+					t.Error("granted twice")
+					l.Unlock(t.Context())
+				}
+			})
+			wg.Go(func() { // directly, so that each is queued at the bell
+				req := queued("n")
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i*i)*200*time.Microsecond)
+				defer cancel()
+				for ctx.Err() == nil {
+					q.Acquire(ctx, req)
+					q.Wait(ctx, "n", req.ID)
+				}
+				if err := q.Leave(t.Context(), "n", req.ID); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		time.Sleep(time.Second)
+		mustRelease(t, q, holder)
+		time.Sleep(time.Second)
+		wantNothing(t, nodes, q)
+	})
+}
+
+func TestNamesThatAreNotUsedAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, q := gates(t, 3, quorum.Options{})
+		contend := func(name string) {
+			holder, waiter := request(name), queued(name)
+			mustAcquire(t, q, holder)
+			mustRefuse(t, q, waiter)
+			q.Leave(t.Context(), name, waiter.ID)
+			mustRelease(t, q, holder)
+		}
+		for i := range 1000 {
+			contend(fmt.Sprint(i))
+		}
+		time.Sleep(2 * time.Second)
+		contend("last")
+		synctest.Wait()
+		if sessions, names, _ := q.Remembered(); names != 1 || sessions != 0 {
+			t.Errorf("%d names and %d identities are remembered, want 1 and 0", names, sessions)
+		}
+	})
+}
+
+func TestLeasesThatNobodyReleasedAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, q := gates(t, 3, quorum.Options{})
+		for i := range 3000 {
+			req := request(fmt.Sprint(i))
+			req.TTL = 100 * time.Millisecond
+			mustAcquire(t, q, req)
+			time.Sleep(50 * time.Millisecond)
+		}
+		if sessions, _, _ := q.Remembered(); sessions > 1500 {
+			t.Errorf("%d identities are remembered", sessions)
+		}
+	})
+}
