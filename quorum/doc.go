@@ -9,10 +9,12 @@
 // # Assumptions
 //
 //   - All clients have the same list of nodes. To replace a node, add the new one in all programs,
-//     then remove the old one in all programs.
+//     wait for the largest TTL, then remove the old one in all programs.
 //   - At most N - majority nodes are faulty at the same time. A node is faulty while it does not
 //     answer, after a restart that lost data until the restart delay is over, and after its clock
-//     jumped or it lost data in another way until all grants of that time are over.
+//     jumped or it lost data in another way until all grants of that time are over. The last two do not
+//     happen to a node whose vote a lease needs because others have not voted yet: a lease usually has
+//     all votes after a few milliseconds.
 //   - The clocks of client and nodes run at the same speed, except for a drift of 1 percent. The
 //     time of day does not matter: a client measures with its monotonic clock, and a node counts the
 //     TTL from when it received the request.
@@ -31,8 +33,9 @@
 //     otherwise.
 //  2. The token t of the lease is the majority-th smallest first token. It is not below the first
 //     token of any of the nodes that it relies on (rule Above). It counts when a majority of those nodes
-//     has recorded it (rule Recorded). Nodes that have seen the same requests choose the same tokens;
-//     then that is the case after one round trip.
+//     has recorded it (rule Recorded). Nodes that have seen the same requests choose the same tokens.
+//     So that the others do, too, the request asks for tokens above the last one that this client got
+//     for the name, which a majority has recorded. Then one round trip is usually enough.
 //  3. Otherwise the client waits for the other replies, for as long again as it took so far. If the
 //     nodes still disagree, it raises the counters that are behind to one value, with
 //     Renew(id, floor t+n-1), which takes another round trip.
@@ -59,10 +62,13 @@
 // All messages of one identity to one node that create or end a vote are sent one after the other,
 // each when the previous one was answered or has failed. A vote that is about to be given back does not
 // count (rule Voted). If a message that ends a vote was not answered, it may be executed at any time: the
-// client does not use that node for that identity any more (rule Order). It repeats the message until
-// the node answers, for up to 10 minutes. If an Acquire was not answered, it also goes on for a minute,
-// because that Acquire may be executed late. A request that was never sent is not undone. While a node
-// does not answer, it gets one call at a time, so little has to be undone when it returns.
+// client does not use that node for that identity (rule Order). It repeats the message until the node
+// answers, for up to 10 minutes, and for a minute after a message that a silent node may execute late.
+// Then the node can be used again. A request that was never sent is not undone. While a node does not
+// answer, it gets one call at a time, so little has to be undone when it returns.
+//
+// Messages of one client about one name to one node are sent in order, too: a request does not overtake
+// the release of the lease before it.
 //
 // # Delayed restart
 //
