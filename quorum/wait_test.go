@@ -94,13 +94,14 @@ func TestWaiterDoesNotSpinIfItsBellCannotPush(t *testing.T) {
 		granted := make(chan time.Time, 1)
 		go func() {
 			l, err := c.Lock(t.Context(), "n")
-			granted <- time.Now()
+			at := time.Now()
 			if err == nil {
 				err = l.Unlock(t.Context())
 			}
 			if err != nil {
 				t.Error(err)
 			}
+			granted <- at
 		}()
 		time.Sleep(10 * time.Second)
 		if n := all[0].count() + all[1].count() + all[2].count(); n > 1000 {
