@@ -355,8 +355,7 @@ func (a *attempt) count(in state) (n int) {
 	return n
 }
 
-// raise makes a majority of the nodes record the token. It unlocks the mutex
-// meanwhile.
+// raise makes a majority of the nodes record the token. It unlocks the mutex meanwhile.
 func (a *attempt) raise(ctx context.Context, d decision) decision {
 	votes := append([]vote(nil), a.votes...)
 	renewal := store.Renewal{Name: a.req.Name, ID: a.req.ID, TTL: a.req.TTL, Mode: store.Exclusive}

@@ -104,7 +104,10 @@ func (n *node) call(h *health, f func(ctx context.Context) error) error {
 	defer h.inFlight.Add(-1)
 	err := f(ctx)
 	now := s.now()
-	before := time.Duration(h.since.Swap(int64(now)))
+	before := time.Duration(h.since.Load())
+	if now-begin < s.opts.Timeout/2 { // it has answered, or refused the connection
+		h.since.Store(int64(now))
+	}
 	switch {
 	case err == nil || isAnswer(err):
 		n.lastReply.Store(int64(now))

@@ -543,3 +543,18 @@ func TestFailoverNeedsAllNodesToKnowWhenTheyRestarted(t *testing.T) {
 		q.Close()
 	}
 }
+
+// The store of the node does not bound its calls itself, so they end with the context of the quorum.
+func TestNodeThatLosesAllMessagesCollectsFewCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		nodes[0].set(lose(), nil)
+		for i := range 1000 {
+			mustAcquire(t, q, request(fmt.Sprint(i)))
+			time.Sleep(10 * time.Millisecond)
+		}
+		if n := nodes[0].count(); n > 200 {
+			t.Errorf("%d calls to a node that hangs", n)
+		}
+	})
+}

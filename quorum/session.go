@@ -349,8 +349,11 @@ func (se *session) acquireAt(i int, req store.Request) (r reply) {
 	return r
 }
 
-// sendAcquire sends the Acquire of an attempt. It unlocks the mutex
-// meanwhile.
+// nearby is by how much the token of a node may be above the last one of the client: some seconds, if
+// counters follow clocks in microseconds.
+const nearby = 4_000_000
+
+// sendAcquire sends the Acquire of an attempt. It unlocks the mutex meanwhile.
 func (se *session) sendAcquire(i int) {
 	t := &se.seats[i]
 	a, req := t.ask, t.ask.req
@@ -359,14 +362,14 @@ func (se *session) sendAcquire(i int) {
 	if !req.Queue || !se.name.isCrowded(a.begin) {
 		req.Floor = a.floor
 	}
-	if a.bell >= 0 && a.votes[a.bell].state == granted {
+	// The other nodes choose the token of the bell, unless its clock is far ahead.
+	if a.bell >= 0 && a.votes[a.bell].state == granted && a.floor > 0 && a.votes[a.bell].first-a.floor < nearby {
 		req.Floor = max(req.Floor, a.votes[a.bell].first-1)
 	}
 	a.deliver(i, se.acquireAt(i, req))
 }
 
-// sendEnd sends a message that ends what a node has. It unlocks the mutex
-// meanwhile.
+// sendEnd sends a message that ends what a node has. It unlocks the mutex meanwhile.
 func (se *session) sendEnd(i int) {
 	s, n, t := se.store, se.store.nodes[i], &se.seats[i]
 	e, had := t.end, t.granted
@@ -404,8 +407,7 @@ func (se *session) sendEnd(i int) {
 	e.deliver(i, err)
 }
 
-// sendRepair requests the vote of a node for the lease. It unlocks the mutex
-// meanwhile.
+// sendRepair requests the vote of a node for the lease. It unlocks the mutex meanwhile.
 func (se *session) sendRepair(i int) {
 	t := &se.seats[i]
 	t.repair = false

@@ -1,6 +1,7 @@
 package quorum_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -179,4 +180,32 @@ func TestHugeNumberOfTokensDoesNotRunAhead(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The bell is asked first for a contended name, and the others are asked for its token.
+func TestBellThatIsFarAheadDoesNotPullTheOthersAlong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const hour = int64(time.Hour / time.Microsecond)
+		nodes, q := gates(t, 5, quorum.Options{})
+		for _, g := range nodes {
+			g.set(nil, func(context.Context, string) error { time.Sleep(time.Millisecond); return nil })
+		}
+		ahead := q.Order("n", 0)
+		count(t, nodes[ahead], hour)
+		holder, waiter := request("n"), queued("n")
+		mustAcquire(t, q, holder)
+		time.Sleep(time.Second)
+		time.AfterFunc(100*time.Millisecond, func() { mustRelease(t, q, holder) })
+		a, err := q.Acquire(t.Context(), waiter)
+		for err == nil && !a.Granted() {
+			q.Wait(t.Context(), "n", waiter.ID)
+			a, err = q.Acquire(t.Context(), waiter)
+		}
+		time.Sleep(time.Second)
+		for i, g := range nodes {
+			if n := counter(t, g); i != ahead && n >= hour {
+				t.Errorf("the counter of node %d is %d", i, n)
+			}
+		}
+	})
 }
