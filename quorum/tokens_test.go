@@ -157,8 +157,8 @@ func TestHugeNumberOfTokensDoesNotRunAhead(t *testing.T) {
 		t.Run(fmt.Sprint(tokens), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				nodes, q := gates(t, 3, quorum.Options{})
-				count(t, nodes[0], 5000) // so that a raise is needed
-				count(t, nodes[1], 3000)
+				count(t, nodes[0], 500_000) // so that a raise is needed
+				count(t, nodes[1], 300_000)
 				for range 20 {
 					req := request("n")
 					req.Tokens = tokens
