@@ -87,6 +87,11 @@ func quorumOptions(u *store.URL) (opts quorum.Options, err error) {
 			return opts, fmt.Errorf("%w: %s URL: %s is given twice: every node must be a server of its own", store.ErrInvalid, u.Scheme, host)
 		}
 	}
+	for _, param := range []string{paramTimeout, paramRestart} {
+		if n := len(u.Query[param]); n > 1 {
+			return opts, fmt.Errorf("%w: %s URL: %s is given %d times: leave one", store.ErrInvalid, u.Scheme, param, n)
+		}
+	}
 	if text := u.Query.Get(paramTimeout); text != "" {
 		if opts.Timeout, err = time.ParseDuration(text); err != nil || opts.Timeout < time.Millisecond {
 			return opts, fmt.Errorf("%w: %s URL: %s=%.40q: want how long a call to one node may take, such as 500ms", store.ErrInvalid, u.Scheme, paramTimeout, text)

@@ -150,6 +150,7 @@ func TestQuorumRejectsBadURLs(t *testing.T) {
 		"quorum+redis://a,b":                                         "at least 3",
 		"quorum+redis://a,b,c?timeout=x":                             "timeout",
 		"quorum+redis://a,b,c?restart=-1s":                           "restart",
+		"quorum+redis://a,b,c?restart=off&restart=30s":               "restart is given 2 times",
 		"quorum+redis://a,b,c?nonsense=1":                            "nonsense",
 		"quorum+redis://a,b,b":                                       "every node must be a server of its own",
 		"quorum+redis://" + strings.Repeat(node.Addr()+",", 2) + "b": "every node must be a server of its own",
