@@ -113,6 +113,7 @@ func (c *Client) acquireFromStore(ctx context.Context, cl *call, turn localqueue
 		if turn.HandsOver(&cl.Call) {
 			a.req.Tokens = max(1, c.set.handoverLimit)
 		}
+		joined := turn.Joined()
 		answer, err := a.ask(ctx, now)
 		switch {
 		case err != nil:
@@ -123,7 +124,7 @@ func (c *Client) acquireFromStore(ctx context.Context, cl *call, turn localqueue
 				return nil, err
 			}
 			c.reportWaiting(ctx, cl)
-			if err = a.waitForTurn(ctx, answer.Refusal, turn); err == nil {
+			if err = a.waitForTurn(ctx, answer.Refusal, turn, joined); err == nil {
 				continue
 			}
 			if gaveUp := (*gaveUpError)(nil); errors.As(err, &gaveUp) {

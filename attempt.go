@@ -72,8 +72,8 @@ func (a *attempt) refused(name string, r *store.Refusal) {
 }
 
 // waitForTurn waits after a refusal until it is worth asking again. Other calls of this client may
-// wait for the turn of this one.
-func (a *attempt) waitForTurn(ctx context.Context, r *store.Refusal, turn localqueue.Turn) error {
+// wait for the turn of this one; joined is how many had joined when the request was sent.
+func (a *attempt) waitForTurn(ctx context.Context, r *store.Refusal, turn localqueue.Turn, joined int32) error {
 	if !a.req.Queue { // the store does not wake this request
 		wait, err := a.consult()
 		if err != nil {
@@ -92,7 +92,6 @@ func (a *attempt) waitForTurn(ctx context.Context, r *store.Refusal, turn localq
 	if a.spins > 3 && !sleep(ctx, min(again, time.Duration(a.spins)*leastRetryWait)) {
 		return errEnded
 	}
-	joined := turn.Joined()
 	for end := a.b.now() + again; again > 0; again = end - a.b.now() {
 		// A store that hangs wakes nobody. So if other calls have begun to wait behind this one, it
 		// asks soon, and they learn in time that there is no reply.
