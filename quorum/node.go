@@ -50,7 +50,8 @@ const (
 	// be lost.
 	maxFailures = 3
 
-	// probePause is how long to wait before the next call to a node that is down.
+	// probePause is how long to wait at least before the next call to a node that is down. If the last
+	// one took longer to fail, the pause is as long, up to the time limit of a call.
 	probePause = 50 * time.Millisecond
 )
 
@@ -59,6 +60,7 @@ type health struct {
 	inFlight atomic.Int32
 	since    atomic.Int64 // when a call returned last, or was made after a pause
 	failures atomic.Int32 // consecutive calls that failed
+	retryAt  atomic.Int64 // when to make the next call if they have failed
 }
 
 // isDown reports whether calls are not worth waiting for: the last ones failed, or none has returned
@@ -71,7 +73,7 @@ func (h *health) isDown(now, timeout time.Duration) bool {
 // find out whether the node answers again. So what may have to be undone at the node is bounded by
 // the number of calls in flight when it begins to hang.
 func (h *health) skips(now, timeout time.Duration) bool {
-	return h.isDown(now, timeout) && (h.inFlight.Load() > 0 || now-time.Duration(h.since.Load()) < probePause)
+	return h.isDown(now, timeout) && (h.inFlight.Load() > 0 || now < time.Duration(h.retryAt.Load()))
 }
 
 // isDown reports whether a node does not answer.
@@ -128,6 +130,7 @@ func (n *node) call(h *health, f func(ctx context.Context) error) error {
 			err = errTimeout
 		}
 		h.failures.Add(1)
+		h.retryAt.Store(int64(now + max(probePause, min(now-begin, s.opts.Timeout))))
 		n.fail(err)
 	}
 	return err
