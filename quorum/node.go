@@ -124,10 +124,13 @@ func (n *node) call(h *health, f func(ctx context.Context) error) error {
 		}
 	case s.life.Closing.Err() != nil:
 	case ctx.Err() != nil && before > begin && now-before < s.opts.Timeout/2:
-		err = errTimeout // it answers others, and may have got this call late
+		err = &lateError{errTimeout} // it answers others, and may have got this call late
 	default:
 		if ctx.Err() != nil {
 			err = errTimeout
+		}
+		if now-before >= s.opts.Timeout/2 {
+			err = &lateError{err}
 		}
 		h.failures.Add(1)
 		h.retryAt.Store(int64(now + max(probePause, min(now-begin, s.opts.Timeout))))
@@ -153,12 +156,14 @@ func isUnsent(err error) bool {
 	return err == errSkipped || err == errBarred || errors.As(err, &dial) && dial.Op == "dial"
 }
 
-// mayBeLate reports whether a message of a call that failed may still be executed. A node that answers
-// has read what was sent to it. A node that is silent may execute it when it continues.
-func (n *node) mayBeLate(err error) bool {
-	return err != nil && !isAnswer(err) && !isUnsent(err) &&
-		n.quorum.now()-time.Duration(n.lastReply.Load()) > n.quorum.opts.Timeout/2
-}
+// A lateError is the failure of a call to a node that was silent: it may execute the message when it
+// continues. A node that answers has read what was sent to it.
+type lateError struct{ error }
+
+func (e *lateError) Unwrap() error { return e.error }
+
+// mayBeLate reports whether a message of a call that failed may still be executed.
+func mayBeLate(err error) bool { return !isUnsent(err) && errors.As(err, new(*lateError)) }
 
 // report reports a change of the node's state. A node is reported as working again when no call
 // has failed for some time. For example, a server whose memory is full refuses new locks, but

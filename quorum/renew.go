@@ -52,7 +52,8 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 			} else {
 				all[k].note(i, out[k])
 			}
-			decided = decided && all[k].status() != store.Unknown
+			// All nodes together may agree on new tokens.
+			decided = decided && all[k].status() != store.Unknown && !all[k].disagrees()
 		}
 		return decided
 	}, func(i int, out []store.Renewed, err error) {
@@ -208,6 +209,11 @@ func (r *renewing) outcome(ctx context.Context, s *Store, begin time.Duration) (
 		se.repair(i) // does nothing unless the lease is valid
 	}
 	return out
+}
+
+// disagrees reports whether the nodes have chosen different tokens.
+func (r *renewing) disagrees() bool {
+	return r.grant.Tokens > 0 && !r.crowded && decide(r.votes, r.block).verdict == conflict
 }
 
 // failure returns why the outcome of a renewal is unknown.

@@ -338,7 +338,7 @@ func (se *session) acquireAt(i int, req store.Request) (r reply) {
 	case isUnsent(r.err):
 		t.left = before
 	case r.err != nil:
-		t.unheard = t.unheard || n.mayBeLate(r.err)
+		t.unheard = t.unheard || mayBeLate(r.err)
 	case r.answer.Granted():
 		t.granted, t.queued = true, false
 		t.recorded = r.answer.Token + int64(r.answer.Tokens) - 1
@@ -395,7 +395,7 @@ func (se *session) sendEnd(i int) {
 		t.left = false
 	} else if !t.barred {
 		u := undoing{key: se.key, end: e, had: had}
-		if t.unheard || n.mayBeLate(err) {
+		if t.unheard || mayBeLate(err) {
 			u.lost = s.now()
 		}
 		t.barred = true

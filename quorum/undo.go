@@ -106,7 +106,7 @@ func (u *undoing) try(n *node) (done bool) {
 	err := n.call(&n.others, func(ctx context.Context) error { return u.end.at(ctx, n, u.key, u.had) })
 	now := n.quorum.now()
 	answered := err == nil || isAnswer(err)
-	if n.mayBeLate(err) {
+	if mayBeLate(err) {
 		u.lost = sent
 	}
 	if answered && (u.lost == 0 || now-u.lost > lateFor) || now-u.begin > undoFor {

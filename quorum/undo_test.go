@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// The reply of a node that granted is lost, either at once or after the request was refused. The
-// request may also be executed long after it failed.
+// The reply of a node that granted is lost, either at once or after the request was refused. If the
+// node is silent, the request may also be executed long after it failed.
 func TestVoteWhoseReplyWasLostIsGivenBack(t *testing.T) {
 	for _, late := range []time.Duration{0, 300 * time.Millisecond, 30 * time.Second} {
 		t.Run(fmt.Sprint("executed after ", late), func(t *testing.T) {
@@ -31,6 +31,9 @@ func TestVoteWhoseReplyWasLostIsGivenBack(t *testing.T) {
 						return nil
 					}
 					time.AfterFunc(late, func() { voter.Store.Acquire(context.Background(), req) })
+					if late > 0 {
+						<-ctx.Done()
+					}
 					return errDown
 				}, nil)
 				mustRefuse(t, q, req)

@@ -35,8 +35,8 @@ func TestManyHoldersOfANameDoNotDelayOtherNames(t *testing.T) {
 			if _, err := s.Renew(t.Context(), grants); err != nil {
 				t.Fatal(err)
 			}
-			if took := time.Since(began); took > time.Second {
-				t.Errorf("renewing %d holders took %v, want less than 1 s", holders, took)
+			if took := time.Since(began); took > 5*time.Second { // 18 ms on an idle machine
+				t.Errorf("renewing %d holders took %v, want less than 5 s", holders, took)
 			}
 
 			// Many more ask through one handle. Another handle takes another name meanwhile.
