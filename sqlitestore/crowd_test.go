@@ -35,7 +35,7 @@ func TestManyHoldersOfANameDoNotDelayOtherNames(t *testing.T) {
 			if _, err := s.Renew(t.Context(), grants); err != nil {
 				t.Fatal(err)
 			}
-			if took := time.Since(began); took > 5*time.Second { // 18 ms on an idle machine
+			if took := time.Since(began); took > 5*time.Second { // wide, for a busy machine: it took 8.6 s when every renewal read all holders
 				t.Errorf("renewing %d holders took %v, want less than 5 s", holders, took)
 			}
 
