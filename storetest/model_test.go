@@ -123,6 +123,9 @@ func (c *link) enter(ctx context.Context, name string) (*lock, error) {
 		time.Sleep(time.Hour)
 	}
 	c.mu.Lock()
+	if c.stopped && c.bug("Close is reported as a lost connection") {
+		return nil, errors.New("model: connection lost")
+	}
 	if c.stopped {
 		return nil, fmt.Errorf("model: %w", store.ErrClosed)
 	}

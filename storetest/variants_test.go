@@ -225,6 +225,10 @@ var variants = []variant{
 	{bug: "owners and metas are truncated", caught: []string{"names/unusual owners and metas are returned unchanged"}},
 
 	{bug: "calls after Close work", caught: []string{"G7 quiet/calls after Close return ErrClosed"}},
+	{bug: "Close is reported as a lost connection", caught: []string{
+		"G7 quiet/calls in flight when the store is closed finish or are closed",
+		"G7 quiet/calls after Close return ErrClosed",
+	}},
 	{bug: "Close does not end a Wait", caught: []string{"G7 quiet/Close ends a Wait"}},
 	{bug: "Close ends the grants and waiters of all", caught: []string{
 		"G7 quiet/closing one connection does not affect another",
