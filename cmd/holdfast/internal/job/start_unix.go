@@ -48,10 +48,15 @@ type guard struct {
 	gone   chan struct{} // closed when it has ended
 }
 
-// tell sends a message. It does not wait for a guard that is stopped.
+// tell sends a message. It does not wait: a guard that has been stopped for long may have a full pipe.
+// A deadline would lose messages on a busy machine, if it were over before the write began.
 func (g *guard) tell(message string) {
-	g.to.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
-	g.to.WriteString(message)
+	if pipe, err := g.to.SyscallConn(); err == nil {
+		pipe.Write(func(fd uintptr) bool {
+			syscall.Write(int(fd), []byte(message))
+			return true
+		})
+	}
 }
 
 // readyTime limits how long a guard may take to start.
@@ -222,6 +227,7 @@ func (j *Job) startParent(gate, report *os.File) error {
 	g.to.SetWriteDeadline(time.Now().Add(readyTime))
 	command := strings.Join(append([]string{j.spec.Path}, j.spec.Args...), "\x00")
 	fmt.Fprintf(g.to, "start %d\n%s", len(command), command) // if this fails, there is no reply
+	g.to.SetWriteDeadline(time.Time{})
 	line, err := lines.ReadString('\n')
 	if err == nil {
 		_, err = fmt.Sscanf(line, "job %d\n", &j.group)
