@@ -129,7 +129,7 @@ func (n *node) call(h *health, f func(ctx context.Context) error) error {
 		if ctx.Err() != nil {
 			err = errTimeout
 		}
-		if now-before >= s.opts.Timeout/2 {
+		if now-min(begin, before) >= s.opts.Timeout/2 {
 			err = &lateError{err}
 		}
 		h.failures.Add(1)
@@ -156,8 +156,8 @@ func isUnsent(err error) bool {
 	return err == errSkipped || err == errBarred || errors.As(err, &dial) && dial.Op == "dial"
 }
 
-// A lateError is the failure of a call to a node that was silent: it may execute the message when it
-// continues. A node that answers has read what was sent to it.
+// A lateError is the failure of a call that took long, or of a call to a node that was silent. The message
+// may be on its way, for example in a connection that was given up, and be executed later.
 type lateError struct{ error }
 
 func (e *lateError) Unwrap() error { return e.error }
