@@ -119,7 +119,7 @@ func diagnoseEnsemble(t *testing.T, seen *diagnosistest.Record) {
 	defer s.Close()
 	ensemble.Nodes[1].Kill()
 	ensemble.Nodes[2].Kill()
-	servers.Poll(t, 30*time.Second, func() error {
+	servers.Poll(t, time.Minute, func() error {
 		mode, err := ensemble.Nodes[0].Mode()
 		if err == nil && mode != "read-only" {
 			err = fmt.Errorf("mode %s", mode)

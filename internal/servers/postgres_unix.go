@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // fastShutdown makes PostgreSQL end without waiting for its clients.
@@ -63,10 +64,14 @@ func signalPostgres(p *os.Process, sig syscall.Signal) error {
 	for _, pid := range childrenOf(p.Pid) {
 		syscall.Kill(pid, sig)
 	}
+	// The server cannot start again while one of them has its shared memory.
+	for deadline := time.Now().Add(exitLimit); sig == syscall.SIGKILL && len(childrenOf(p.Pid)) > 0 && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
 	return signalGroup(p, sig)
 }
 
-// childrenOf lists the children of a process. It finds them only on systems with /proc.
+// childrenOf lists the children of a process that have not ended. It finds them only on systems with /proc.
 func childrenOf(parent int) (pids []int) {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, path := range stats {
@@ -77,7 +82,7 @@ func childrenOf(parent int) (pids []int) {
 		var state byte
 		var ppid int
 		fmt.Sscanf(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " %c %d", &state, &ppid)
-		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil && ppid == parent {
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil && ppid == parent && state != 'Z' {
 			pids = append(pids, pid)
 		}
 	}
