@@ -65,8 +65,8 @@ unit: deps
 	@go test -race -run '^$$' work >/dev/null
 	@echo "== go test -race, all modules; two packages at a time"
 	@.bin/testreport -race -p=2 -count=$(COUNT) -timeout=$(TIMEOUT) $$(go list work | grep -v -e /internal/release$$ -e /test/faults$$)
-	@echo "== without -race: the model of the quorum and its mutants, and a quorum of SQLite files"
-	@.bin/testreport -count=$(COUNT) -timeout=$(TIMEOUT) -run 'Model|Mutants|QuorumOfThree' ./quorum ./sqlitestore
+	@echo "== without -race: the model of the quorum and its mutants, and large tests of SQLite"
+	@.bin/testreport -count=$(COUNT) -timeout=$(TIMEOUT) -run 'Model|Mutants|QuorumOfThree|ManyHolders' ./quorum ./sqlitestore
 	@echo "== faults, alone: they measure how soon a client recovers"
 	@.bin/testreport -race -count=$(COUNT) -timeout=$(TIMEOUT) ./test/faults
 

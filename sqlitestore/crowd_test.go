@@ -1,3 +1,5 @@
+//go:build !race
+
 package sqlitestore_test
 
 import (
