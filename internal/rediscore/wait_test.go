@@ -198,3 +198,27 @@ func TestTheFirstWaiterAfterAPushLeavesNoKeyWithoutATTL(t *testing.T) {
 		}
 	}
 }
+
+// The script that grants the semaphore removes the record of a dead holder, and with it the keys.
+func TestAHolderAfterADeadOneLeavesNoKeyWithoutATTL(t *testing.T) {
+	server := servers.StartRedis(t, servers.RedisOptions{InMemory: true})
+	s := open(t, server.Addr())
+	dead, next := plain("n"), plain("n")
+	dead.Mode, dead.Limit, dead.TTL = store.Permits, 1, 2*time.Second
+	next.Mode, next.Limit = store.Permits, 1
+	if answer, err := s.Acquire(t.Context(), dead); err != nil || !answer.Granted() {
+		t.Fatalf("%+v, %v", answer, err)
+	}
+	time.Sleep(dead.TTL + 5*time.Millisecond)
+	// With this TTL the keys need no other one than they had.
+	left := time.Duration(server.Must("PTTL", "holdfast:lock:n").(int64)) * time.Millisecond
+	next.TTL = left * 93 / 100
+	if answer, err := s.Acquire(t.Context(), next); err != nil || !answer.Granted() {
+		t.Fatalf("%+v, %v", answer, err)
+	}
+	for _, key := range server.Must("KEYS", "*").([]any) {
+		if ttl := server.Must("PTTL", key.(string)).(int64); ttl == -1 && key != "holdfast:token" {
+			t.Errorf("the key %v has no TTL", key)
+		}
+	}
+}

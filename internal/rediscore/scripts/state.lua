@@ -75,6 +75,9 @@ local function drop(h)
   call('HDEL', RECORDS, 'h' .. h.id)
   call('ZREM', ENDS, 'h' .. h.id)
   count(h, -1)
+  if use.n == 0 then
+    x = 0 -- if keys are made again, write must set their TTL
+  end
 end
 
 local function dropWaiter(field)
