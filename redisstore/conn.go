@@ -160,6 +160,10 @@ func (c *conn) confirmed(ctx context.Context, calls []rediscore.Call, timeout ti
 	err = c.client.Dedicated(func(d rueidis.DedicatedClient) error {
 		replies = c.pipeline(ctx, d, calls)
 		want := calls[0].Replicas
+		// The library does not look for a lost connection while it waits for WAIT, and ctx may have no
+		// deadline.
+		ctx, cancel := context.WithTimeout(ctx, timeout+answerTimeout)
+		defer cancel()
 		got, err := d.Do(ctx, d.B().Wait().Numreplicas(int64(want)).Timeout(max(1, timeout.Milliseconds())).Build()).AsInt64()
 		if err == nil && int(got) < want {
 			err = &rediscore.ReplicasError{Want: want, Got: int(got)}

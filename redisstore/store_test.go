@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -202,5 +203,36 @@ func TestTokensOfAPromotedReplicaAreAboveThoseThatTheOldPrimaryStillGrants(t *te
 		if token := take(stores[0]); token <= old {
 			t.Fatalf("the old primary grants token %d after %d", token, old)
 		}
+	}
+}
+
+// The reply to WAIT is lost without an error, as if the network to the server had gone. Leave waits for
+// the end of the request that it undoes.
+func TestALostConfirmationOfReplicasDelaysLeaveOnlyBriefly(t *testing.T) {
+	server := servers.StartRedis(t, servers.RedisOptions{})
+	servers.StartRedis(t, servers.RedisOptions{Config: []string{"replicaof 127.0.0.1 " + strconv.Itoa(server.Port)}})
+	proxy := faultproxy.Start(t, server.Addr())
+	s := openQuick(t, "redis://"+proxy.Addr()+"?replicas=1")
+	defer s.Close()
+	servers.Poll(t, 10*time.Second, func() error { // until the replica follows
+		req := redistest.Request("warm")
+		_, err := s.Acquire(t.Context(), req)
+		return errors.Join(err, s.Leave(t.Context(), req.Name, req.ID))
+	})
+	proxy.DropRepliesAfter(func(request []byte) bool { return bytes.Contains(request, []byte("WAIT")) })
+	req := redistest.Request("a")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, err := s.Acquire(ctx, req); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("error %v, want DeadlineExceeded", err)
+	}
+	proxy.Heal()
+	ctx, cancel = context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := s.Leave(ctx, req.Name, req.ID); err != nil {
+		t.Errorf("Leave: %v", err)
+	}
+	if left := redistest.Residue(t, server); len(left) > 0 {
+		t.Errorf("keys left: %q", left)
 	}
 }
