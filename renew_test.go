@@ -688,53 +688,66 @@ func TestANoRenewLeaseIsNotRenewedEvenIfItsGrantIsShort(t *testing.T) {
 }
 
 // A server that continues executes all requests that it got while it hung, although nobody waits for
-// the replies. A client must not send so many that its leases end before their turn.
+// the replies. A client must not send so many that its leases end before their turn, and must renew
+// those first that end first, also if their last renewal has failed.
 func TestRenewalsAfterAHangAreInTime(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := newProxy(memstore.New())
-		c := newClient(t, p)
-		server := make(chan struct{}, 1) // executes one request at a time
-		p.set(func() {
-			p.renew = func(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
-				type reply struct {
-					outcomes []store.Renewed
-					err      error
+	for name, test := range map[string]struct {
+		taking, renewal, hang time.Duration
+	}{
+		"taken at once":       {0, 80 * time.Microsecond, 14 * time.Second},
+		"one after the other": {10 * time.Second, 190 * time.Microsecond, 14 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				p := newProxy(memstore.New())
+				c := newClient(t, p)
+				server := make(chan struct{}, 1) // executes one request at a time
+				p.set(func() {
+					p.renew = func(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
+						type reply struct {
+							outcomes []store.Renewed
+							err      error
+						}
+						replies := make(chan reply, 1)
+						go func() {
+							server <- struct{}{}
+							defer func() { <-server }()
+							time.Sleep(time.Duration(len(grants)) * test.renewal)
+							outcomes, err := p.Store.Renew(context.WithoutCancel(ctx), grants)
+							replies <- reply{outcomes, err}
+						}()
+						select {
+						case r := <-replies:
+							return r.outcomes, r.err
+						case <-ctx.Done():
+							return nil, ctx.Err()
+						}
+					}
+				})
+				const n = 40_000
+				leases := make([]*holdfast.Lease, n)
+				for i := range leases {
+					leases[i] = mustLock(t, c, fmt.Sprint(i))
+					if i%40 == 0 {
+						time.Sleep(test.taking * 40 / n)
+					}
 				}
-				replies := make(chan reply, 1)
-				go func() {
-					server <- struct{}{}
-					defer func() { <-server }()
-					time.Sleep(20 * time.Millisecond)
-					outcomes, err := p.Store.Renew(context.WithoutCancel(ctx), grants)
-					replies <- reply{outcomes, err}
-				}()
-				select {
-				case r := <-replies:
-					return r.outcomes, r.err
-				case <-ctx.Done():
-					return nil, ctx.Err()
+				time.Sleep(9 * time.Second)
+				server <- struct{}{}
+				time.Sleep(test.hang) // the first leases end after 29 s
+				<-server
+				time.Sleep(20 * time.Second)
+				lost := 0
+				for _, l := range leases {
+					if l.Err() != nil {
+						lost++
+					}
 				}
-			}
+				if lost > 0 {
+					t.Errorf("%d of %d leases were lost", lost, n)
+				}
+				time.Sleep(30 * time.Second) // the server has executed everything
+			})
 		})
-		const n = 40_000 // 157 batches, which take 3 s
-		leases := make([]*holdfast.Lease, n)
-		for i := range leases {
-			leases[i] = mustLock(t, c, fmt.Sprint(i))
-		}
-		time.Sleep(9 * time.Second)
-		server <- struct{}{}
-		time.Sleep(14 * time.Second) // the first leases end after 29 s
-		<-server
-		time.Sleep(10 * time.Second)
-		lost := 0
-		for _, l := range leases {
-			if l.Err() != nil {
-				lost++
-			}
-		}
-		if lost > 0 {
-			t.Errorf("%d of %d leases were lost", lost, n)
-		}
-		time.Sleep(30 * time.Second) // the server has executed everything
-	})
+	}
 }

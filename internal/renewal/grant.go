@@ -61,8 +61,9 @@ type Grant struct {
 	mode     store.Mode
 	inFlight bool // a renewal is in flight
 	expired  bool // lost, and waiting for its clean-up
+	apart    bool // its last renewal failed, and others in the same call did not
 
-	NoRenew bool // declared here because it fits into the same machine word
+	NoRenew bool // it is never renewed
 }
 
 // Start sets the times of a new grant from the call that granted it: its send time and the

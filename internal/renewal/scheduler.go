@@ -19,9 +19,10 @@ import (
 const maxBatch = 256
 
 // Bounds of the number of calls in flight. A store that hangs must not get all renewals of a client
-// again and again, because it would have to execute them all before those that still count. Grants whose
-// last renewal failed are renewed by calls of their own, with a lower bound: if one part of a store does
-// not answer, the grants of the other parts do not wait for it.
+// again and again, because it would have to execute them all before those that still count. If a call
+// renews only some of its grants, the others are renewed by calls of their own, with a lower bound: if
+// one part of a store does not answer, the grants of the other parts do not wait for it. If a call renews
+// none of its grants, the whole store may hang, and the grants that end first must stay the first.
 const minFlying, maxFlying, maxRetries = 2, 64, 16
 
 // A Scheduler renews and expires all grants of a client. It has a heap, ordered by the time at
@@ -42,7 +43,7 @@ type Scheduler struct {
 	closed bool
 	ready  []*Grant // to renew when fewer calls are in flight; marked as in flight
 
-	first, again flight // calls for grants whose last renewal did not fail, and for the others
+	first, again flight // the calls, and those for grants that are apart
 }
 
 // A flight counts calls in flight. Its limit is halved by a failure, and one more after a success.
@@ -189,14 +190,14 @@ func (s *Scheduler) send() {
 
 // sendBatch renews grants that are ready, those with the earliest deadline first, and reports whether
 // there were any. All grants of a batch have the same TTL, because a short TTL needs a short timeout.
-// Their last renewals have all failed, or none has.
-func (s *Scheduler) sendBatch(failed bool, in *flight) bool {
+// All of them are apart, or none is.
+func (s *Scheduler) sendBatch(apart bool, in *flight) bool {
 	var batch []*Grant
 	s.ready = slices.DeleteFunc(s.ready, func(g *Grant) bool {
 		if g.index < 0 || g.expired {
 			return true
 		}
-		take := (g.lastErr != nil) == failed && (len(batch) == 0 || len(batch) < maxBatch && g.TTL == batch[0].TTL)
+		take := g.apart == apart && (len(batch) == 0 || len(batch) < maxBatch && g.TTL == batch[0].TTL)
 		if take {
 			batch = append(batch, g)
 		}
@@ -304,7 +305,8 @@ func (s *Scheduler) renewBatch(ctx context.Context, batch []*Grant, in *flight) 
 	rests := make([]Rest, len(batch))
 	s.mu.Lock()
 	now := s.now()
-	in.returned(slices.ContainsFunc(outcomes, func(o store.Renewed) bool { return o.Status != store.Unknown }))
+	answered := slices.ContainsFunc(outcomes, func(o store.Renewed) bool { return o.Status != store.Unknown })
+	in.returned(answered)
 	for i, g := range batch {
 		g.inFlight = false
 		rests[i] = g.rest(now)
@@ -314,6 +316,7 @@ func (s *Scheduler) renewBatch(ctx context.Context, batch []*Grant, in *flight) 
 		if outcomes[i].Status == store.Unknown {
 			// Retry at once if the call timed out, otherwise a little later.
 			g.renewAt = max(now, sent+g.TTL/20)
+			g.apart = g.apart || answered
 		}
 		if g.index >= 0 && !g.expired {
 			g.schedule()
@@ -349,7 +352,7 @@ func (s *Scheduler) settle(g *Grant, sent, now time.Duration, out *store.Renewed
 	case store.Extended:
 		if now < g.Deadline() {
 			g.extend(sent, out.TTL)
-			g.lastErr = nil
+			g.lastErr, g.apart = nil, false
 			s.heap.fix(g)
 		}
 	}
