@@ -33,8 +33,8 @@ type dialer struct {
 	dial     func(ctx context.Context, network, addr string) (net.Conn, error)
 	failover bool // it asks Sentinels for the primary
 
-	mu   sync.Mutex
-	busy map[string]int // dials in progress, by address
+	mu    sync.Mutex
+	dials map[string]chan struct{} // has an element for each dial in progress, by address
 }
 
 // connect has the type of rueidis.ClientOption.DialCtxFn.
@@ -50,19 +50,24 @@ func (d *dialer) connect(ctx context.Context, addr string, _ *net.Dialer, _ *tls
 
 // open runs the client's dialer. A connection that is made too late is closed.
 func (d *dialer) open(ctx context.Context, addr string) (net.Conn, error) {
-	if n := d.count(addr, 1); n > maxDials {
-		d.count(addr, -1)
-		return nil, fmt.Errorf("the dialer of the client has not returned from %d earlier calls for %s", maxDials, addr)
-	}
 	limited, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
+	dials := d.dialsTo(addr)
+	select {
+	case dials <- struct{}{}:
+	case <-limited.Done():
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		return nil, fmt.Errorf("the dialer of the client has not returned from %d earlier calls for %s", maxDials, addr)
+	}
 	dialing := limited
 	if d.failover {
 		// go-redis asks the other Sentinels if one does not reply, unless the context has ended by then.
 		dialing = context.WithoutCancel(ctx)
 	}
 	conn, err := await.Call(limited, func() (net.Conn, error) {
-		defer d.count(addr, -1)
+		defer func() { <-dials }()
 		return d.dial(dialing, d.network, addr)
 	}, func(conn net.Conn) { conn.Close() })
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {
@@ -71,17 +76,16 @@ func (d *dialer) open(ctx context.Context, addr string) (net.Conn, error) {
 	return conn, err
 }
 
-func (d *dialer) count(addr string, change int) int {
+func (d *dialer) dialsTo(addr string) chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.busy == nil {
-		d.busy = make(map[string]int)
+	if d.dials == nil {
+		d.dials = make(map[string]chan struct{})
 	}
-	n := d.busy[addr] + change
-	if d.busy[addr] = n; n == 0 {
-		delete(d.busy, addr)
+	if d.dials[addr] == nil {
+		d.dials[addr] = make(chan struct{}, maxDials)
 	}
-	return n
+	return d.dials[addr]
 }
 
 // A primary is a connection to the server that Sentinels named when it was opened. It is closed when

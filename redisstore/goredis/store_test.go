@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -335,4 +336,25 @@ func TestManyGoroutinesLockAtOnce(t *testing.T) {
 	if n := connected(t, server); n > 1 {
 		t.Errorf("%d connections, want one", n)
 	}
+}
+
+// Each of these calls needs a connection of its own, and there is only one at first.
+func TestManyCallsThatWaitForReplicasGetTheirConnections(t *testing.T) {
+	server := servers.StartRedis(t, servers.RedisOptions{})
+	servers.StartRedis(t, servers.RedisOptions{Config: []string{"replicaof 127.0.0.1 " + strconv.Itoa(server.Port)}})
+	s := mustNew(t, redis.NewClient(&redis.Options{Addr: server.Addr()}), Replicas(1))
+	servers.Poll(t, 10*time.Second, func() error { // until the replica follows
+		req := redistest.Request("warm")
+		_, err := s.Acquire(t.Context(), req)
+		return errors.Join(err, s.Leave(t.Context(), req.Name, req.ID))
+	})
+	var wg sync.WaitGroup
+	for i := range 50 {
+		wg.Go(func() {
+			if _, err := s.Acquire(t.Context(), redistest.Request(fmt.Sprint(i))); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
 }
