@@ -23,7 +23,10 @@ const maxBatch = 256
 // renews only some of its grants, the others are renewed by calls of their own, with a lower bound: if
 // one part of a store does not answer, the grants of the other parts do not wait for it. If a call renews
 // none of its grants, the whole store may hang, and the grants that end first must stay the first.
-const minFlying, maxFlying, maxRetries = 2, 64, 16
+const minFlying, firstFlying, maxFlying, maxRetries = 2, 8, 64, 16
+
+// slowCall is longer than a call takes unless many others are in front of it.
+const slowCall = time.Second
 
 // A Scheduler renews and expires all grants of a client. It has a heap, ordered by the time at
 // which each grant is due, and one timer.
@@ -46,16 +49,22 @@ type Scheduler struct {
 	first, again flight // the calls, and those for grants that are apart
 }
 
-// A flight counts calls in flight. Its limit is halved by a failure, and one more after a success.
+// A flight counts calls in flight. Its limit grows while it is reached and calls are fast. A server that
+// is slow gets fewer calls, so that the other calls of this client need not wait for them. If one part of
+// a store does not answer, every call takes long, and only more calls help the other parts.
 type flight struct{ calls, limit, most int }
 
-// returned records that a call has returned.
-func (f *flight) returned(ok bool) {
+// returned records that a call has returned, and whether all, some or none of its renewals were answered.
+func (f *flight) returned(all, some bool, took time.Duration) {
+	reached := f.calls >= f.limit
 	f.calls--
-	if ok {
-		f.limit = min(f.limit+1, f.most)
-	} else {
+	switch {
+	case some && !all:
+		f.limit = f.most
+	case !all || took > slowCall:
 		f.limit = max(f.limit/2, minFlying)
+	case reached:
+		f.limit = min(f.limit+1, f.most)
 	}
 }
 
@@ -64,7 +73,7 @@ func (f *flight) returned(ok bool) {
 // not. After MaxHold no store has dropped them.
 func (s *Scheduler) Init(st *bounded.Store, life *lifetime.Lifetime, now func() time.Duration, clean func(context.Context, []*Grant)) {
 	s.store, s.life, s.now, s.clean = st, life, now, clean
-	s.first, s.again = flight{0, maxFlying, maxFlying}, flight{0, maxRetries, maxRetries}
+	s.first, s.again = flight{0, firstFlying, maxFlying}, flight{0, firstFlying, maxRetries}
 }
 
 // Add schedules a new grant. It returns false after Close.
@@ -305,8 +314,10 @@ func (s *Scheduler) renewBatch(ctx context.Context, batch []*Grant, in *flight) 
 	rests := make([]Rest, len(batch))
 	s.mu.Lock()
 	now := s.now()
-	answered := slices.ContainsFunc(outcomes, func(o store.Renewed) bool { return o.Status != store.Unknown })
-	in.returned(answered)
+	unknown := func(o store.Renewed) bool { return o.Status == store.Unknown }
+	all := !slices.ContainsFunc(outcomes, unknown)
+	some := all || slices.ContainsFunc(outcomes, func(o store.Renewed) bool { return !unknown(o) })
+	in.returned(all, some, now-sent)
 	for i, g := range batch {
 		g.inFlight = false
 		rests[i] = g.rest(now)
@@ -316,7 +327,7 @@ func (s *Scheduler) renewBatch(ctx context.Context, batch []*Grant, in *flight) 
 		if outcomes[i].Status == store.Unknown {
 			// Retry at once if the call timed out, otherwise a little later.
 			g.renewAt = max(now, sent+g.TTL/20)
-			g.apart = g.apart || answered
+			g.apart = g.apart || some
 		}
 		if g.index >= 0 && !g.expired {
 			g.schedule()
