@@ -18,6 +18,13 @@ const (
 	retryPause   = 250 * time.Microsecond
 	maxDoublings = 7
 
+	// minLinger is the least time to wait for the replies of all nodes if a majority does not agree.
+	minLinger = 250 * time.Microsecond
+
+	// nearby is by how much the token of a node may be above the last one of the client: some seconds,
+	// if counters follow clocks in microseconds.
+	nearby = 4_000_000
+
 	// A request that gave votes back although it found no holder asks again after a random pause,
 	// which doubles with each such attempt.
 	leastSplitPause = time.Millisecond
@@ -29,154 +36,187 @@ var (
 	errLeft = errors.New("quorum store: the request was cancelled by Leave or Release")
 )
 
-// An attempt is one call of Acquire. The mutex of its session protects what replies change.
+// An attempt is one call of Acquire. Its caller notes the replies of the nodes.
 type attempt struct {
-	se    *session
-	req   store.Request // as the nodes are asked
-	floor int64         // that nodes may be asked for, to choose equal tokens
-	ttl   time.Duration // of the lease
-	begin time.Duration
-
-	votes    []vote
-	errs     []error
+	ballot
+	se       *session
+	req      store.Request // as the nodes are asked
+	floor    int64         // that nodes may be asked for, to choose equal tokens
+	ttl      time.Duration // of the lease
+	begin    time.Duration
+	replies  chan reply[acquired] // also gets a value when the attempt is cancelled
 	refusals []*store.Refusal
-	shortest time.Duration // shortest TTL that a node granted
-	block    int           // largest block that a node granted, which may be smaller or larger than the one requested
 	waiters  int
-	over     bool
-	aborted  error
-	expired  bool          // the time limit is over
-	bell     int           // the node whose queue the request joins; -1 if it does not wait
-	alone    bool          // only the bell has been asked so far
-	strict   bool          // the request waits if the bell refuses it, even if other nodes grant it
-	eager    bool          // every reply is awaited, not only one that decides
-	ready    chan struct{} // gets a value when there is something to do
-	deadline <-chan time.Time
+	bell     int // the node whose queue the request joins; -1 if it does not wait
 	retries  int
+	strict   bool // the request waits if the bell refuses it, even if other nodes grant it
 }
 
 // Acquire makes one attempt to take a name on a majority of the nodes; see [store.Store]. It
 // returns an error that matches [store.ErrUnsupported], before any node is asked, if the mode is
 // not exclusive, and a [*NodesError] if too few nodes answered.
-func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
+func (s *Store) Acquire(ctx context.Context, req store.Request) (answer store.Answer, err error) {
 	if err := s.enter(ctx); err != nil {
-		return store.Answer{}, err
+		return answer, err
 	}
 	defer s.life.Leave()
 	if req.Mode != store.Exclusive {
-		return store.Answer{}, errMode
+		return answer, errMode
 	}
 	if req.Floor >= store.MaxToken {
-		return store.Answer{}, store.NoTokens(req.Floor)
+		return answer, store.NoTokens(req.Floor)
 	}
 	s.maxTTL.note(req.TTL)
 	se := s.open(req.Name, req.ID, false)
 	defer s.shut(se)
+	select { // an earlier call of the same identity may be in progress
+	case se.turn <- struct{}{}:
+		defer func() { <-se.turn }()
+	case <-ctx.Done():
+		return answer, ctx.Err()
+	}
 	a := &attempt{
-		se: se, req: req, ttl: req.TTL, begin: s.now(), bell: -1, shortest: store.MaxTime, ready: make(chan struct{}, 1),
-		votes: make([]vote, len(s.nodes)), errs: make([]error, len(s.nodes)), refusals: make([]*store.Refusal, len(s.nodes)),
+		ballot: newBallot(len(s.nodes)), se: se, req: req, ttl: req.TTL, begin: s.now(), bell: -1,
+		replies: make(chan reply[acquired], len(s.nodes)+1), refusals: make([]*store.Refusal, len(s.nodes)),
 	}
 	a.req.TTL, a.req.Tokens = ttlAtNodes(req.TTL), max(1, req.Tokens)
-	if err := a.start(ctx); err != nil {
-		return store.Answer{}, err
-	}
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	defer a.finish()
 	return a.run(ctx)
 }
 
-// start asks the nodes, after an earlier call of the same identity has ended.
-func (a *attempt) start(ctx context.Context) error {
-	se := a.se
-	se.mu.Lock()
-	defer se.mu.Unlock()
-	for se.attempt != nil {
-		if se.idle == nil {
-			se.idle = make(chan struct{})
-		}
-		idle := se.idle
-		se.mu.Unlock()
-		select {
-		case <-idle:
-		case <-ctx.Done():
-		}
-		se.mu.Lock()
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-	}
+// run asks the nodes, and waits for replies until they decide. It unlocks the mutex meanwhile.
+func (a *attempt) run(ctx context.Context) (answer store.Answer, err error) {
+	s, se := a.se.store, a.se
+	first := -1 // the node that is asked before the others
 	if a.req.Queue {
 		waits := se.want == wantPlace
 		a.bell = se.chooseBell()
-		a.strict = !waits || se.woken
-		a.alone = waits && se.woken || !waits && se.name.isCrowded(a.begin)
+		if a.strict = !waits || se.woken; waits && se.woken || !waits && se.name.isCrowded(a.begin) {
+			first = a.bell
+		}
 	}
 	a.floor = max(a.req.Floor, se.name.last.Load())
 	se.attempt, se.want, se.woken = a, wantVotes, false
-	if a.alone {
-		a.ask(a.bell)
-	} else {
-		a.askOthers()
+	if first >= 0 {
+		a.ask(first)
+		a.await(ctx, s.opts.Timeout/10, func() bool { return a.votes[first].state != asked }) // it may hang
 	}
-	return nil
-}
-
-// askOthers asks all nodes that were not asked yet.
-func (a *attempt) askOthers() {
-	for i := range a.votes {
-		if !a.alone || i != a.bell {
-			a.ask(i)
+	if !a.mustWait() && ctx.Err() == nil {
+		for i := range a.votes {
+			if i != first {
+				a.ask(i)
+			}
 		}
 	}
-	a.alone = false
+	for lingered := false; ; {
+		a.await(ctx, s.opts.Timeout, func() bool { return a.decide().verdict != open || a.mustWait() })
+		switch d := a.decide(); {
+		case se.attempt != a:
+			return answer, errLeft
+		case ctx.Err() != nil:
+			return answer, ctx.Err()
+		case a.mustWait():
+			return store.Answer{Refusal: a.refuse()}, nil
+		case d.verdict == won:
+			return a.win(d)
+		case d.verdict == open: // the time limit is over
+			for i := range a.votes {
+				if a.votes[i].state == asked {
+					a.deny(i, failed, errTimeout)
+				}
+			}
+		case d.verdict == broken, d.verdict == lost && se.isValid():
+			if a.count(refused)+a.count(uncounted) > 0 && !se.isValid() {
+				se.want, se.bell = wantPlace, max(0, a.bell) // others want the name, so its votes are given back
+			}
+			return answer, a.failure(s) // other votes stay: the caller repeats the request, or leaves
+		case d.verdict == lost && a.isCandidate():
+			a.askAgain(ctx)
+		case !lingered && a.count(asked) > 0:
+			// All nodes together may agree on a token, or do without one whose clock is far ahead. It takes
+			// a round trip to make a majority agree. And only they know the token of another holder.
+			lingered = true
+			a.await(ctx, max(s.now()-a.begin, minLinger), func() bool { return a.decide().verdict != d.verdict || a.count(asked) == 0 })
+		case d.verdict == lost:
+			return store.Answer{Refusal: a.refuse()}, nil
+		default:
+			if d = a.raiseTokens(ctx, d); d.verdict != won {
+				return answer, cmp.Or(ctx.Err(), a.failure(s))
+			}
+			if se.attempt == a {
+				return a.win(d)
+			}
+		}
+	}
 }
 
 // ask asks a node.
 func (a *attempt) ask(i int) {
-	a.votes[i], a.refusals[i] = vote{}, nil
-	if t := &a.se.seats[i]; a.se.isBlocked(i) && a.se.store.nodes[i].isDown() { // the message before this one is not answered
-		a.votes[i].state, a.errs[i] = failed, errSkipped
-		a.signal()
-	} else {
-		t.ask = a
-		a.se.drive(i)
+	a.votes[i], a.errs[i], a.refusals[i] = vote{}, nil, nil
+	se, req := a.se, a.req
+	req.Queue = i == a.bell
+	// A store may not push a grant to a waiter that has a floor.
+	if !req.Queue || !se.name.isCrowded(a.begin) {
+		req.Floor = a.floor
 	}
+	// The other nodes choose the token of the bell, unless its clock is far ahead.
+	if a.bell >= 0 && a.votes[a.bell].state == granted && a.floor > 0 && a.votes[a.bell].first-a.floor < nearby {
+		req.Floor = max(req.Floor, a.votes[a.bell].first-1)
+	}
+	se.post(i, func() {
+		if se.attempt != a { // unless it was granted, the request is not sent any more
+			se.repairAt(i)
+			return
+		}
+		v, err := se.acquireAt(i, req)
+		a.replies <- reply[acquired]{i, v, err}
+	})
 }
 
-// deliver notes the reply of a node to an Acquire.
-func (a *attempt) deliver(i int, r reply) {
-	v := &a.votes[i]
-	switch {
+// await notes replies until done returns true, the attempt is cancelled, the limit or that of the call is
+// over, or ctx ends. It unlocks the mutex meanwhile.
+func (a *attempt) await(ctx context.Context, limit time.Duration, done func() bool) {
+	se, s := a.se, a.se.store
+	if done() || se.attempt != a {
+		return
+	}
+	se.mu.Unlock()
+	defer se.mu.Lock()
+	receive(ctx, min(limit, a.begin+s.opts.Timeout-s.now()), a.replies, func(r reply[acquired]) bool {
+		se.mu.Lock()
+		defer se.mu.Unlock()
+		a.note(r)
+		return done() || se.attempt != a
+	})
+}
+
+// note notes the reply of a node.
+func (a *attempt) note(r reply[acquired]) {
+	switch i := r.node; {
+	case i < 0: // cancelled
 	case r.err != nil:
-		v.state, a.errs[i] = failed, r.err
-	case !r.answer.Granted():
-		v.state, a.refusals[i] = refused, r.answer.Refusal
-		a.waiters = max(a.waiters, r.answer.Refusal.Waiters)
+		a.deny(i, failed, r.err)
+	case !r.v.Granted():
+		a.deny(i, refused, errRefused)
+		a.refusals[i] = r.v.Refusal
+		a.waiters = max(a.waiters, r.v.Refusal.Waiters)
+	case r.v.exclude != nil:
+		a.deny(i, uncounted, r.v.exclude)
+		a.waiters = max(a.waiters, r.v.Waiters)
 	default:
-		*v = vote{granted, r.answer.Token, r.answer.Token + int64(r.answer.Tokens) - 1}
-		a.waiters = max(a.waiters, r.answer.Waiters)
-		if r.exclude != nil {
-			v.state, a.errs[i] = uncounted, r.exclude
-			break
-		}
-		a.shortest = min(a.shortest, r.answer.TTL)
-		a.block = max(a.block, r.answer.Tokens)
-	}
-	a.signal()
-}
-
-// signal wakes the caller if there is something to do.
-func (a *attempt) signal() {
-	if !a.over && (a.eager || a.alone || a.aborted != nil || a.decide().verdict != open) {
-		select {
-		case a.ready <- struct{}{}:
-		default:
-		}
+		a.grant(i, r.v.Token, r.v.Tokens, 0, r.v.TTL)
+		a.waiters = max(a.waiters, r.v.Waiters)
 	}
 }
 
-// abort ends the attempt because its identity was released.
-func (a *attempt) abort(err error) {
-	a.aborted = err
-	a.signal()
+// cancelAttempt ends the attempt in progress, because its identity was released.
+func (se *session) cancelAttempt() {
+	if se.attempt != nil {
+		se.attempt.replies <- reply[acquired]{node: -1}
+		se.attempt = nil
+	}
 }
 
 // decide returns the decision that follows from the votes so far. A request that is repeated
@@ -189,122 +229,13 @@ func (a *attempt) decide() decision {
 	return d
 }
 
-// run waits for replies until they decide.
-func (a *attempt) run(ctx context.Context) (answer store.Answer, err error) {
-	s, se := a.se.store, a.se
-	deadline := time.NewTimer(s.opts.Timeout)
-	defer deadline.Stop()
-	a.deadline = deadline.C
-	se.mu.Lock()
-	defer se.mu.Unlock()
-	defer a.finish()
-	for {
-		d := a.decide()
-		switch {
-		case a.aborted != nil:
-			return answer, a.aborted
-		case ctx.Err() != nil:
-			return answer, ctx.Err()
-		case a.alone && a.votes[a.bell].state == asked:
-			if !a.await(ctx, time.After(s.opts.Timeout/10)) && a.alone {
-				a.askOthers() // the bell may hang
-			}
-		case a.alone && a.votes[a.bell].state != refused:
-			a.askOthers()
-		case (a.strict || a.alone) && a.votes[a.bell].state == refused && !se.isValid():
-			if a.mustWait() {
-				return store.Answer{Refusal: a.refuse()}, nil
-			}
-			if a.strict = false; a.alone {
-				a.askOthers()
-			}
-		case d.verdict == won:
-			return a.win(d)
-		case d.verdict == broken, d.verdict == lost && se.isValid():
-			if a.count(refused)+a.count(uncounted) > 0 && !se.isValid() {
-				se.want, se.bell = wantPlace, max(0, a.bell) // others want the name, so its votes are given back
-			}
-			return answer, a.failure()
-		case d.verdict == lost && !a.isCandidate() && a.disagree() && !a.eager && a.count(asked) > 0:
-			a.linger(ctx, lost, max(s.now()-a.begin, retryPause)) // all nodes together know the token of the holder
-		case d.verdict == lost && !a.isCandidate():
-			return store.Answer{Refusal: a.refuse()}, nil
-		case d.verdict == lost:
-			pause := retryPause << min(a.retries, maxDoublings)
-			a.retries++
-			a.linger(ctx, lost, pause+rand.N(pause))
-			a.askAgain()
-		case d.verdict == conflict && !a.eager && a.count(asked) > 0:
-			// All nodes together may agree, or do without one whose clock is far ahead. It takes a
-			// round trip to make a majority agree.
-			a.linger(ctx, conflict, max(s.now()-a.begin, retryPause))
-		case d.verdict == conflict:
-			if d = a.raise(ctx, d); d.verdict == won && a.aborted == nil {
-				return a.win(d)
-			}
-			return answer, cmp.Or(a.aborted, ctx.Err(), a.failure())
-		default:
-			a.await(ctx, nil)
-		}
-	}
-}
-
-// await waits until there is something to do, a limit is over, or ctx ends. It unlocks the mutex meanwhile.
-func (a *attempt) await(ctx context.Context, limit <-chan time.Time) (more bool) {
-	a.se.mu.Unlock()
-	defer a.se.mu.Lock()
-	select {
-	case <-a.ready:
-		return true
-	case <-limit:
-	case <-ctx.Done():
-	case <-a.deadline:
-		a.se.mu.Lock()
-		a.expire()
-		a.se.mu.Unlock()
-	}
-	return false
-}
-
-// linger waits for further replies as long as the verdict stays the same, and for no longer than d.
-func (a *attempt) linger(ctx context.Context, v verdict, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	a.eager = true
-	for a.await(ctx, timer.C) && a.aborted == nil && a.decide().verdict == v {
-	}
-}
-
-// expire records that the time limit of the call is over.
-func (a *attempt) expire() {
-	s := a.se.store
-	a.expired = true
-	for i := range a.votes {
-		if a.votes[i].state != asked {
-			continue
-		}
-		a.votes[i].state, a.errs[i] = failed, errTimeout
-		if n := s.nodes[i]; s.now()-time.Duration(n.lastReply.Load()) >= s.opts.Timeout/2 {
-			n.fail(errTimeout)
-		}
-	}
-}
-
-// finish ends the attempt. Unless it was granted, requests that were not sent yet are not sent any
-// more. Votes that the identity does not want are given back, now or when they arrive.
+// finish ends the attempt. Votes that the identity does not want are given back, now or when they arrive.
 func (a *attempt) finish() {
 	se := a.se
-	a.over, se.attempt = true, nil
-	if se.idle != nil {
-		close(se.idle)
-		se.idle = nil
+	if se.attempt == a {
+		se.attempt = nil
 	}
-	for i := range se.seats {
-		if !se.isValid() && se.seats[i].ask == a {
-			se.seats[i].ask = nil
-		}
-		se.settle(i)
-	}
+	se.settleAll()
 	if !se.isValid() {
 		se.until = se.store.now() + max(a.ttl, se.store.caps.Heartbeat)
 	}
@@ -323,46 +254,19 @@ func (a *attempt) win(d decision) (store.Answer, error) {
 	if a.waiters > 0 {
 		se.name.noteCrowd(now)
 	}
-	se.held, se.splits, se.ttl, se.req = true, 0, max(se.ttl, a.ttl), a.req
+	se.held, se.splits, se.repairPause, se.ttl, se.req = true, 0, leastRepairPause, max(se.ttl, a.ttl), a.req
 	se.name.last.Store(d.last)
 	se.first, se.last, se.floor, se.until = d.first, d.last, max(se.floor, d.last), until
 	return store.Answer{Token: d.first, Tokens: int(d.last - d.first + 1), TTL: until - a.begin, Waiters: a.waiters}, nil
 }
 
-// failure returns why too few nodes answered. Votes stay: the caller repeats the request, or leaves.
-func (a *attempt) failure() error {
-	invalid := 0
-	for i, err := range a.errs {
-		if errors.Is(err, store.ErrInvalid) {
-			if invalid++; invalid >= a.se.store.majority {
-				return err
-			}
-		}
-		if a.votes[i].state == refused {
-			a.errs[i] = errRefused
-		}
-	}
-	return a.se.store.failures(a.errs, a.count(granted))
-}
-
-// count returns how many votes are in a state.
-func (a *attempt) count(in state) (n int) {
-	for _, v := range a.votes {
-		if v.state == in {
-			n++
-		}
-	}
-	return n
-}
-
-// raise makes a majority of the nodes record the token. It unlocks the mutex meanwhile.
-func (a *attempt) raise(ctx context.Context, d decision) decision {
-	votes := append([]vote(nil), a.votes...)
+// raiseTokens makes a majority of the nodes record the token. It unlocks the mutex meanwhile.
+func (a *attempt) raiseTokens(ctx context.Context, d decision) decision {
 	renewal := store.Renewal{Name: a.req.Name, ID: a.req.ID, TTL: a.req.TTL, Mode: store.Exclusive}
 	a.se.mu.Unlock()
-	d = a.se.store.raise(ctx, a.begin, renewal, votes, d)
+	d = a.raise(ctx, a.se.store, a.begin, renewal, d)
 	a.se.mu.Lock()
-	for i, v := range votes {
+	for i, v := range a.votes {
 		if v.state == granted {
 			a.se.seats[i].recorded = max(a.se.seats[i].recorded, v.recorded)
 		}
@@ -375,7 +279,7 @@ func (a *attempt) raise(ctx context.Context, d decision) decision {
 // the others give their votes back.
 func (a *attempt) isCandidate() bool {
 	s := a.se.store
-	if _, seen := a.holder(); seen >= s.majority || a.expired || s.now()-a.begin > s.opts.Timeout/4 {
+	if _, seen := a.holder(); seen >= s.majority || s.now()-a.begin > s.opts.Timeout/4 {
 		return false
 	}
 	for k := range a.votes {
@@ -389,17 +293,12 @@ func (a *attempt) isCandidate() bool {
 	return false
 }
 
-// mustWait reports whether a request that the bell refused waits, even if the other nodes would grant
-// it. It does not if the holder at the bell has had that vote for long: unless it has a majority, it may
-// be a client that died.
-func (a *attempt) mustWait() bool {
-	s, r := a.se.store, a.refusals[a.bell]
-	return r == nil || len(r.Holders) == 0 || r.Holders[0].Age <= s.opts.Timeout/2
-}
-
-// askAgain repeats the request at the nodes that refused it.
-func (a *attempt) askAgain() {
-	if a.decide().verdict != lost || a.expired {
+// askAgain repeats the request after a pause, at the nodes that refused it.
+func (a *attempt) askAgain(ctx context.Context) {
+	pause := retryPause << min(a.retries, maxDoublings)
+	a.retries++
+	a.await(ctx, pause+rand.N(pause), func() bool { return a.decide().verdict != lost })
+	if a.decide().verdict != lost {
 		return
 	}
 	for i, v := range a.votes {
@@ -407,6 +306,17 @@ func (a *attempt) askAgain() {
 			a.ask(i)
 		}
 	}
+}
+
+// mustWait reports whether the bell refused the request and it waits, even if the other nodes would grant
+// it. It does not if the holder at the bell has had that vote for long: unless it has a majority, it may
+// be a client that died.
+func (a *attempt) mustWait() bool {
+	if !a.strict || a.refusals[a.bell] == nil || a.se.isValid() {
+		return false
+	}
+	holders := a.refusals[a.bell].Holders
+	return len(holders) == 0 || holders[0].Age <= a.se.store.opts.Timeout/2
 }
 
 // holder returns the holder that most nodes report, and the number of those nodes.
@@ -426,17 +336,6 @@ func (a *attempt) holder() (h store.Holder, seen int) {
 		}
 	}
 	return h, seen
-}
-
-// disagree reports whether the nodes report different tokens for the holder.
-func (a *attempt) disagree() bool {
-	h, seen := a.holder()
-	for _, r := range a.refusals {
-		if seen > 0 && r != nil && len(r.Holders) > 0 && r.Holders[0].ID == h.ID && r.Holders[0].Token != h.Token {
-			return true
-		}
-	}
-	return false
 }
 
 // refuse ends the attempt with a refusal, which names the holder that most nodes report. It keeps

@@ -101,14 +101,14 @@ func (n *node) diagnose(ctx context.Context, ttl time.Duration) (d diagnosed) {
 // lookUp reads a name that is not in use from a node, and the node's clock.
 func (n *node) lookUp(ctx context.Context, d *diagnosed) error {
 	if n.restarter == nil {
-		_, err := n.quorum.listNode(ctx, n.index, store.Query{Name: "holdfast:doctor"})
-		return err
+		_, errs := n.quorum.listAt(ctx, []*node{n}, store.Query{Name: "holdfast:doctor"})
+		return errs[n.index]
 	}
 	ctx, cancel := context.WithTimeout(ctx, n.quorum.opts.Timeout)
 	defer cancel()
 	return n.call(&n.others, func(context.Context) error {
 		begin := time.Now()
-		server, err := n.verify(ctx, n.restarter.Connections())
+		server, err := n.verify(ctx)
 		if server.ID == "" {
 			return err
 		}
@@ -121,12 +121,12 @@ func (n *node) lookUp(ctx context.Context, d *diagnosed) error {
 
 // serverFindings returns findings about the server of a node that has just answered.
 func (n *node) serverFindings() []store.Finding {
-	n.mu.Lock()
-	twice, uptime := n.server.twice, n.quorum.now()-n.server.born
-	n.mu.Unlock()
+	n.quorum.servers.Lock()
+	twin, uptime := n.twin(), n.quorum.now()-n.server.born
+	n.quorum.servers.Unlock()
 	server := serverCheck.OK("no other node has this server")
-	if twice != nil {
-		server = serverCheck.Bad("it is the same server as node %s", twice.name)
+	if twin != nil {
+		server = serverCheck.Bad("it is the same server as node %s", twin.name)
 	}
 	delay := n.quorum.restartDelay()
 	restarted := restartedCheck.OK("its server has been up for %v", uptime.Round(time.Second))

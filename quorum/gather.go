@@ -5,50 +5,61 @@ import (
 	"time"
 )
 
-// gather calls f for the given nodes at the same time, and note with each outcome, on the goroutine of
-// the caller, until note returns true, the time limit of a call is over or ctx ends. Later outcomes
-// are passed to late, if it is not nil. The caller has entered the lifetime of the store.
-func gather[T any](ctx context.Context, s *Store, nodes []*node, f func(ctx context.Context, n *node) (T, error),
-	note func(i int, v T, err error) (done bool), late func(i int, v T, err error),
-) {
-	type outcome struct {
-		node int
-		v    T
-		err  error
+// A reply is what one node replied to a call.
+type reply[T any] struct {
+	node int
+	v    T
+	err  error
+}
+
+// receive passes replies to note, on the goroutine of the caller, until note returns true, the limit
+// is over or ctx ends.
+func receive[T any](ctx context.Context, limit time.Duration, replies <-chan reply[T], note func(reply[T]) (done bool)) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for done := false; !done; {
+		select {
+		case r := <-replies:
+			done = note(r)
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			return
+		}
 	}
-	outcomes := make(chan outcome, len(nodes))
+}
+
+// gather calls f for the given nodes at the same time, and note with each reply until it returns true,
+// the time limit of a call is over or ctx ends. The caller has entered the lifetime of the store.
+func gather[T any](ctx context.Context, s *Store, nodes []*node, f func(ctx context.Context, n *node) (T, error), note func(reply[T]) (done bool)) {
+	replies, pending := make(chan reply[T], len(nodes)), len(nodes)
 	for _, n := range nodes {
 		s.life.Add()
 		s.workers.run(s.life.Closing, func() {
 			defer s.life.Leave()
-			o := outcome{node: n.index}
-			o.err = n.call(&n.others, func(ctx context.Context) (err error) {
-				o.v, err = f(ctx, n)
+			r := reply[T]{node: n.index}
+			r.err = n.call(&n.others, func(ctx context.Context) (err error) {
+				r.v, err = f(ctx, n)
 				return err
 			})
-			outcomes <- o
+			replies <- r
 		})
 	}
-	timeout := time.NewTimer(s.opts.Timeout)
-	defer timeout.Stop()
-	pending := len(nodes)
-	for done := false; pending > 0 && !done; {
-		select {
-		case o := <-outcomes:
-			pending--
-			done = note(o.node, o.v, o.err)
-		case <-timeout.C:
-			done = true
-		case <-ctx.Done():
-			done = true
-		}
+	receive(ctx, s.opts.Timeout, replies, func(r reply[T]) bool {
+		pending--
+		return note(r) || pending == 0
+	})
+}
+
+// gatherAll calls f for the given nodes at the same time, and returns what each node of the store replied.
+func gatherAll[T any](ctx context.Context, s *Store, nodes []*node, f func(ctx context.Context, n *node) (T, error)) ([]T, []error) {
+	values, errs := make([]T, len(s.nodes)), make([]error, len(s.nodes))
+	for _, n := range nodes {
+		errs[n.index] = errTimeout
 	}
-	if pending > 0 && late != nil {
-		s.life.Go(func(context.Context) {
-			for ; pending > 0; pending-- {
-				o := <-outcomes
-				late(o.node, o.v, o.err)
-			}
-		})
-	}
+	gather(ctx, s, nodes, f, func(r reply[T]) bool {
+		values[r.node], errs[r.node] = r.v, r.err
+		return false
+	})
+	return values, errs
 }

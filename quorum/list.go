@@ -56,19 +56,20 @@ func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err e
 	}
 	limit := cmp.Or(q.Limit, pageSize)
 	listed := make(map[string]bool)
-	errs := make([]error, len(s.nodes))
+	failures := make([]error, len(s.nodes))
 	for c.node < len(s.nodes) && len(page.Locks) < limit {
 		one := store.Query{Prefix: q.Prefix, Cursor: c.rest, Limit: q.Limit}
-		part, err := s.listNode(ctx, c.node, one)
-		if err != nil {
+		parts, errs := s.listAt(ctx, s.nodes[c.node:c.node+1], one)
+		part := parts[c.node]
+		if err := errs[c.node]; err != nil {
 			if ctx.Err() != nil {
 				return store.Page{}, ctx.Err()
 			}
 			// A name that is held on a majority of the nodes is found as long as only a minority
 			// is left out.
-			errs[c.node] = err
+			failures[c.node] = err
 			if c.skipped |= 1 << c.node; bits.OnesCount16(c.skipped) > len(s.nodes)-s.majority {
-				return store.Page{}, s.failures(errs, 0)
+				return store.Page{}, s.failures(failures, 0)
 			}
 			c.node, c.rest = c.node+1, ""
 			continue
@@ -115,11 +116,9 @@ func (s *Store) parseCursor(text string) (*cursor, error) {
 	return nil, fmt.Errorf("%w: cursor %.40q: want Page.Next of the previous page", store.ErrInvalid, text)
 }
 
-func (s *Store) listNode(ctx context.Context, i int, q store.Query) (page store.Page, err error) {
-	err = errTimeout
-	gather(ctx, s, s.nodes[i:i+1], func(ctx context.Context, n *node) (store.Page, error) { return n.List(ctx, q) },
-		func(_ int, p store.Page, e error) bool { page, err = p, e; return true }, nil)
-	return page, err
+// listAt calls List of the given nodes.
+func (s *Store) listAt(ctx context.Context, nodes []*node, q store.Query) ([]store.Page, []error) {
+	return gatherAll(ctx, s, nodes, func(ctx context.Context, n *node) (store.Page, error) { return n.List(ctx, q) })
 }
 
 // lookupAll looks up the names that a node listed, except those that were listed for an earlier node.
@@ -165,9 +164,7 @@ func (f *found) wasListed(c *cursor, now time.Duration) bool {
 
 // lookup asks all nodes about one name.
 func (s *Store) lookup(ctx context.Context, name string) (f found, err error) {
-	pages, errs := make([]store.Page, len(s.nodes)), slices.Repeat([]error{errTimeout}, len(s.nodes))
-	gather(ctx, s, s.nodes, func(ctx context.Context, n *node) (store.Page, error) { return n.List(ctx, store.Query{Name: name}) },
-		func(i int, page store.Page, err error) bool { pages[i], errs[i] = page, err; return false }, nil)
+	pages, errs := s.listAt(ctx, s.nodes, store.Query{Name: name})
 	if ctx.Err() != nil {
 		return f, ctx.Err()
 	}

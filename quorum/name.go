@@ -13,9 +13,9 @@ const rememberFor = time.Second
 
 // A name is what the client remembers of a name.
 //
-// At each node, one identity after the other sends its messages about the name. Otherwise a request
-// could overtake the release of the lease before it, and be refused. An identity that waits for its turn
-// at a slow node has often ended by then, and sends nothing to it.
+// Messages about the name are sent to a node one after the other, in the order of posting. Otherwise a
+// request could overtake the release of the lease before it, and be refused. A request has often ended
+// when its turn comes at a slow node, and is not sent then.
 type name struct {
 	sessions int           // that use it; under Store.mu
 	used     time.Duration // when the last of them ended; under Store.mu
@@ -30,13 +30,13 @@ type name struct {
 	crowded atomic.Int64
 
 	mu sync.Mutex
-	at []line
+	at []line // of each node
 }
 
-// A line is that of one node.
+// A line has the messages to one node that are sent one after the other.
 type line struct {
 	busy bool
-	next []*session
+	next []func()
 }
 
 // nameOf returns what is remembered of a name, for one more session. The caller holds the mutex.
@@ -58,3 +58,30 @@ func (s *Store) nameOf(text string) *name {
 func (n *name) isCrowded(now time.Duration) bool { return int64(now) < n.crowded.Load() }
 
 func (n *name) noteCrowd(now time.Duration) { n.crowded.Store(int64(now + rememberFor)) }
+
+// post calls send in the background when its turn comes at a node.
+func (n *name) post(s *Store, i int, send func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	l := &n.at[i]
+	if l.busy {
+		l.next = append(l.next, send)
+		return
+	}
+	l.busy = true
+	s.workers.run(s.life.Closing, func() {
+		for ; send != nil; send = n.next(l) {
+			send()
+		}
+	})
+}
+
+// next returns the next message of a line, or nil if there is none.
+func (n *name) next(l *line) (send func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if l.busy = len(l.next) > 0; l.busy {
+		send, l.next = l.next[0], l.next[1:]
+	}
+	return send
+}

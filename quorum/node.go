@@ -32,8 +32,9 @@ type node struct {
 	failedAt  atomic.Int64 // when a call failed last
 	told      atomic.Bool  // the last report was an error
 
+	server server // under Store.servers
+
 	mu       sync.Mutex
-	server   server
 	reported error // the last error that was reported
 }
 
@@ -169,19 +170,21 @@ func mayBeLate(err error) bool { return !isUnsent(err) && errors.As(err, new(*la
 // has failed for some time. For example, a server whose memory is full refuses new locks, but
 // still releases locks.
 func (n *node) report(err error) {
-	n.mu.Lock()
+	s := n.quorum
 	if err == nil {
+		s.servers.Lock()
 		err = n.exclusion()
-		if failed := time.Duration(n.failedAt.Load()); err == nil && failed > 0 && n.quorum.now()-failed < steadyAfter {
-			n.mu.Unlock()
-			return
-		}
+		s.servers.Unlock()
 	}
+	if failed := time.Duration(n.failedAt.Load()); err == nil && failed > 0 && s.now()-failed < steadyAfter {
+		return
+	}
+	n.mu.Lock()
 	changed := (err == nil) != (n.reported == nil)
 	n.reported = err
 	n.told.Store(err != nil)
 	n.mu.Unlock()
 	if changed {
-		n.quorum.opts.Report(n.name, err)
+		s.opts.Report(n.name, err)
 	}
 }

@@ -91,7 +91,8 @@ type Store struct {
 	workers  workers
 	maxTTL   maximum
 
-	identify sync.Mutex // held to change the server of a node
+	servers    sync.Mutex // protects the server of each node
+	identified int        // how often a server was identified
 
 	mu       sync.Mutex
 	sessions map[sessionKey]*session

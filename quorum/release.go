@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -15,11 +14,7 @@ type ending struct {
 	release bool           // as opposed to Leave
 	keep    store.Keep     // of a release
 	further *store.Request // for nodes without a vote, so that all nodes keep the name closed; nil if not wanted
-
-	pending, ok, failed int // nodes
-	errs                []error
-	ready               chan struct{} // gets a value when the outcome is known; nil if nobody waits
-	isDecided           func() bool
+	replies chan reply[struct{}]
 }
 
 // leave is an ending whose outcome nobody waits for.
@@ -36,73 +31,105 @@ func (e *ending) at(ctx context.Context, n *node, key sessionKey, had bool) erro
 	return n.Leave(ctx, key.name, key.id)
 }
 
-// deliver notes the reply of a node. The caller holds the mutex of the session.
-func (e *ending) deliver(i int, err error) {
-	if e.ready == nil {
-		return
-	}
-	e.pending--
-	switch {
-	case err == nil:
-		e.ok++
-	case !errors.Is(err, store.ErrNotHeld):
-		e.failed++
-		e.errs[i] = err
-	}
-	if e.isDecided() || e.pending == 0 {
-		select {
-		case e.ready <- struct{}{}:
-		default:
+// end queues a message that ends what a node has. From now on, the vote of the node does not count.
+func (se *session) end(i int, e *ending) {
+	se.seats[i].ends++
+	se.post(i, func() {
+		se.seats[i].ends--
+		err := se.endAt(i, e)
+		if e.replies != nil {
+			e.replies <- reply[struct{}]{node: i, err: err}
 		}
-	}
+	})
 }
 
-// run ends what the nodes have, and waits until the outcome is known. The rest is done in the
-// background.
-func (e *ending) run(ctx context.Context, se *session) error {
-	s := se.store
-	e.pending, e.errs, e.ready = len(s.nodes), make([]error, len(s.nodes)), make(chan struct{}, 1)
+// endAt sends a message that ends what a node has. It unlocks the mutex meanwhile.
+func (se *session) endAt(i int, e *ending) error {
+	n, t := se.store.nodes[i], &se.seats[i]
+	had := t.granted
+	t.granted, t.queued = false, false
+	switch {
+	case !t.left && e.further == nil:
+		return errNothing
+	case t.barred: // the message is repeated already
+		return errBarred
+	case e.further != nil && !had: // the name is kept closed: this node shall take part
+		a, _ := se.acquireAt(i, *e.further)
+		had, t.granted = a.Granted(), false
+	}
+	se.mu.Unlock()
+	err := n.call(&n.others, func(ctx context.Context) error { return e.at(ctx, n, se.key, had) })
+	se.mu.Lock()
+	answered := err == nil || isAnswer(err)
+	if answered && !t.unheard {
+		t.left = false
+	} else {
+		u := undoing{key: se.key, end: e, had: had}
+		if t.unheard || mayBeLate(err) {
+			u.lost = se.store.now()
+		}
+		t.barred = true
+		n.undoLater(u)
+	}
+	if !had && answered {
+		return errNothing // so it is not known whether a vote was ended
+	}
+	return err
+}
+
+// endAll ends what the nodes have of an identity, and waits until a majority is ok, too many of them are
+// without a vote, or all have replied. The rest is done in the background.
+func (s *Store) endAll(ctx context.Context, name string, id store.ID, e *ending, decided func(t tally) bool) (tally, error) {
+	if err := s.enter(ctx); err != nil {
+		return tally{}, err
+	}
+	defer s.life.Leave()
+	se := s.open(name, id, true)
+	defer s.shut(se)
+	t := tally{errs: slices.Repeat([]error{errTimeout}, len(s.nodes))}
+	e.replies = make(chan reply[struct{}], len(s.nodes))
 	se.mu.Lock()
 	if e.keep.State != store.Held && se.isValid() {
 		further := se.further()
 		e.further = &further
 	}
-	if a := se.attempt; a != nil {
-		a.abort(errLeft)
-	}
+	se.cancelAttempt()
 	se.held, se.want = false, wantNothing
 	for i := range se.seats {
-		t := &se.seats[i]
-		t.ask, t.repair = nil, false
-		if t.sending || t.left || e.further != nil {
-			t.end = e
-			se.drive(i)
+		if se.seats[i].left || e.further != nil {
+			se.end(i, e)
 		} else {
-			e.deliver(i, errNothing)
+			e.replies <- reply[struct{}]{node: i, err: errNothing}
 		}
 	}
 	se.mu.Unlock()
-	timeout := time.NewTimer(s.opts.Timeout)
-	defer timeout.Stop()
-	select {
-	case <-e.ready:
-	case <-timeout.C:
-	case <-ctx.Done():
-		return ctx.Err()
+	replied := 0
+	receive(ctx, s.opts.Timeout, e.replies, func(r reply[struct{}]) bool {
+		replied++
+		t.note(r.node, r.err)
+		return decided(t) || replied == len(s.nodes)
+	})
+	if !decided(t) {
+		return t, ctx.Err()
 	}
-	se.mu.Lock()
-	defer se.mu.Unlock()
-	if e.isDecided() {
-		return nil
+	return t, nil
+}
+
+// A tally counts the replies of nodes to a call that ends something.
+type tally struct {
+	ok, without int     // nodes that have ended it, and that had nothing to end
+	errs        []error // of the others
+}
+
+func (t *tally) note(i int, err error) {
+	switch t.errs[i] = nil; {
+	case err == nil:
+		t.ok++
+	case errors.Is(err, store.ErrNotHeld):
+		t.without++
+	default:
+		t.errs[i] = err
 	}
-	for i := range se.seats {
-		if t := &se.seats[i]; e.errs[i] == nil && (t.busy || t.end == e) {
-			e.errs[i] = errTimeout
-		}
-	}
-	e.failed += e.pending
-	e.pending = 0
-	return nil
 }
 
 // Release ends a grant on all nodes, or keeps its name closed for a time; see [store.Store]. It
@@ -115,51 +142,28 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 	if keep.State != store.Held && !s.caps.Features.Has(store.FeatureKeep) {
 		return fmt.Errorf("%w: not all nodes can keep a name closed", store.ErrUnsupported)
 	}
-	if err := s.enter(ctx); err != nil {
-		return err
-	}
-	defer s.life.Leave()
-	se := s.open(name, id, true)
-	defer s.shut(se)
-	e := ending{release: true, keep: keep}
-	e.isDecided = func() bool { return e.ok >= s.majority || e.ok+e.failed+e.pending < s.majority }
-	if err := e.run(ctx, se); err != nil {
-		return err
-	}
-	se.mu.Lock()
-	defer se.mu.Unlock()
+	spare := len(s.nodes) - s.majority
+	t, err := s.endAll(ctx, name, id, &ending{release: true, keep: keep}, func(t tally) bool { return t.ok >= s.majority || t.without > spare })
 	switch {
-	case e.ok >= s.majority:
-		return nil
-	case e.ok+e.failed+e.pending < s.majority:
+	case err != nil:
+		return err
+	case t.without > spare:
 		return store.ErrNotHeld
-	case keep.State == store.Held && len(s.nodes)-e.failed >= s.majority && e.ok > 0:
+	case t.ok >= s.majority, keep.State == store.Held && t.ok > 0 && t.ok+t.without >= s.majority:
 		return nil
 	}
-	return s.failures(e.errs, e.ok)
+	return s.failures(t.errs, t.ok)
 }
 
 // Leave removes an identity from the queues and ends its grant, on all nodes; see [store.Store]. It
 // returns when a majority has done so.
 func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
-	if err := s.enter(ctx); err != nil {
+	confirmed := func(t tally) bool { return t.ok+t.without >= s.majority }
+	t, err := s.endAll(ctx, name, id, new(ending), confirmed)
+	if err != nil || confirmed(t) {
 		return err
 	}
-	defer s.life.Leave()
-	se := s.open(name, id, true)
-	defer s.shut(se)
-	var e ending
-	confirmed := func() int { return len(s.nodes) - e.failed - e.pending }
-	e.isDecided = func() bool { return confirmed() >= s.majority }
-	if err := e.run(ctx, se); err != nil {
-		return err
-	}
-	se.mu.Lock()
-	defer se.mu.Unlock()
-	if e.isDecided() {
-		return nil
-	}
-	return s.failures(e.errs, confirmed())
+	return s.failures(t.errs, t.ok+t.without)
 }
 
 // Break ends a grant or a kept record by force, on all nodes; see [store.Store]. It returns
@@ -172,80 +176,25 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 		return err
 	}
 	defer s.life.Leave()
-	errs := slices.Repeat([]error{errTimeout}, len(s.nodes))
-	gather(ctx, s, s.nodes, func(ctx context.Context, n *node) (struct{}, error) {
+	_, errs := gatherAll(ctx, s, s.nodes, func(ctx context.Context, n *node) (struct{}, error) {
 		return struct{}{}, n.Break(ctx, name, id)
-	}, func(i int, _ struct{}, err error) bool { errs[i] = err; return false }, nil)
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	ok, without := 0, 0
+	})
+	t := tally{errs: errs}
 	for i, err := range errs {
-		switch {
-		case err == nil:
-			ok++
-		case errors.Is(err, store.ErrNotHeld):
-			without++
-			errs[i] = nil
-		}
+		t.note(i, err)
 	}
 	switch {
-	case ok+without < s.majority:
-		return s.failures(errs, ok+without)
-	case ok == 0:
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case t.ok+t.without < s.majority:
+		return s.failures(t.errs, t.ok+t.without)
+	case t.ok == 0:
 		return store.ErrNotHeld
 	}
 	for i, n := range s.nodes {
-		if errs[i] != nil {
+		if t.errs[i] != nil {
 			n.undoLater(undoing{key: sessionKey{name, id}, end: leave, lost: s.now()})
 		}
 	}
 	return nil
-}
-
-// A NodesError reports that too few nodes confirmed a call. It has the reasons of the other nodes.
-type NodesError struct {
-	Confirmed, Needed int
-	Nodes             map[string]error // by the name of the node
-	order             []string
-	all               int
-}
-
-func (e *NodesError) Error() string {
-	text := fmt.Sprintf("quorum store: %d of %d nodes confirmed, %d are needed", e.Confirmed, e.all, e.Needed)
-	for i, name := range e.order {
-		sep := "; "
-		if i == 0 {
-			sep = ": "
-		}
-		text += fmt.Sprintf("%s%s: %v", sep, name, e.Nodes[name])
-	}
-	return text
-}
-
-// Unwrap returns the errors of the nodes.
-func (e *NodesError) Unwrap() []error {
-	errs := make([]error, 0, len(e.order))
-	for _, name := range e.order {
-		// An error of the store contract from one node is not an answer of the quorum.
-		if err := e.Nodes[name]; !isAnswer(err) && !errors.Is(err, store.ErrClosed) {
-			errs = append(errs, err)
-		}
-	}
-	return errs
-}
-
-// failures combines the errors of the nodes into one.
-func (s *Store) failures(errs []error, confirmed int) error {
-	if s.life.Closing.Err() != nil {
-		return errClosed
-	}
-	e := &NodesError{Confirmed: confirmed, Needed: s.majority, Nodes: make(map[string]error), all: len(s.nodes)}
-	for i, n := range s.nodes {
-		if errs[i] != nil {
-			e.Nodes[n.name] = errs[i]
-			e.order = append(e.order, n.name)
-		}
-	}
-	return e
 }

@@ -2,7 +2,6 @@ package quorum
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -17,10 +16,8 @@ type server struct {
 	verified uint64        // value of Connections when it was last identified
 	id       string        // see Server
 	born     time.Duration // when it started, on the clock of the quorum
-	twice    *node         // another node on the same server
+	order    int           // a server that was identified later has a higher one
 }
-
-var errTwice = errors.New("it is the same server")
 
 // counts returns nil if a grant that the node just gave counts, and otherwise the reason why it
 // does not: the rule Young. A server that has restarted can only be reached by a new connection, so
@@ -30,57 +27,52 @@ func (n *node) counts(ctx context.Context) error {
 		return nil
 	}
 	connections := n.restarter.Connections()
-	n.mu.Lock()
+	n.quorum.servers.Lock()
 	fresh, err := n.server.known && n.server.verified == connections, n.exclusion()
-	n.mu.Unlock()
-	if !fresh {
-		server, err := n.verify(ctx, connections)
-		if server.ID == "" && n.quorum.opts.RestartDelay < 0 {
-			return nil // its uptime does not matter
-		}
+	n.quorum.servers.Unlock()
+	if fresh {
 		return err
+	}
+	server, err := n.verify(ctx)
+	if server.ID == "" && n.quorum.opts.RestartDelay < 0 {
+		return nil // its uptime does not matter
 	}
 	return err
 }
 
 // verify identifies the server, and returns why its grants do not count.
-func (n *node) verify(ctx context.Context, connections uint64) (Server, error) {
+func (n *node) verify(ctx context.Context) (Server, error) {
+	connections := n.restarter.Connections()
 	now, err := n.restarter.Server(ctx)
 	if err != nil {
 		return now, fmt.Errorf("its uptime is unknown: %w", err)
 	}
 	s := n.quorum
-	s.identify.Lock()
-	twice := s.sameServer(n, now.ID)
-	born := s.now() - now.Uptime
-	n.mu.Lock()
-	// A server may measure its uptime with a clock that jumps. It cannot have started before the
-	// last reply of the previous server.
-	switch old := &n.server; {
+	s.servers.Lock()
+	s.identified++
+	found := server{true, connections, now.ID, s.now() - now.Uptime, s.identified}
+	switch old := n.server; {
 	case old.known && now.ID == old.id:
-		born = old.born
-		if old.twice == nil {
-			twice = nil // the other node came later, and does not count
-		}
+		found.born, found.order = old.born, old.order
 	case old.known:
-		born = max(born, time.Duration(n.lastReply.Load()))
+		// A server may measure its uptime with a clock that jumps. It cannot have started before the
+		// last reply of the previous server.
+		found.born = max(found.born, time.Duration(n.lastReply.Load()))
 	}
-	n.server = server{true, connections, now.ID, born, twice}
+	n.server = found
 	err = n.exclusion()
-	n.mu.Unlock()
-	s.updateTwice(n)
-	s.identify.Unlock()
+	s.servers.Unlock()
 	n.report(nil)
 	return now, err
 }
 
-// exclusion returns why the grants of the node do not count. The caller holds the mutex.
+// exclusion returns why the grants of the node do not count. The caller holds the mutex of the servers.
 func (n *node) exclusion() error {
 	if !n.server.known {
 		return nil
 	}
-	if n.server.twice != nil {
-		return fmt.Errorf("%w as node %s", errTwice, n.server.twice.name)
+	if twin := n.twin(); twin != nil {
+		return fmt.Errorf("it is the same server as node %s", twin.name)
 	}
 	uptime, delay := n.quorum.now()-n.server.born, n.quorum.restartDelay()
 	if !isOld(uptime, delay) {
@@ -89,29 +81,15 @@ func (n *node) exclusion() error {
 	return nil
 }
 
-// sameServer returns another node on that server, or nil.
-func (s *Store) sameServer(n *node, id string) *node {
-	for _, other := range s.nodes {
-		if other != n && id != "" && other.serverID() == id {
+// twin returns a node on the same server that was identified before, or nil. Only that one counts. The
+// caller holds the mutex of the servers.
+func (n *node) twin() *node {
+	for _, other := range n.quorum.nodes {
+		if n.server.id != "" && other.server.id == n.server.id && other.server.order < n.server.order {
 			return other
 		}
 	}
 	return nil
-}
-
-// updateTwice looks for nodes on the same server again, for the nodes that had the server of n.
-func (s *Store) updateTwice(n *node) {
-	for _, other := range s.nodes {
-		other.mu.Lock()
-		had, id := other.server.twice == n, other.server.id
-		other.mu.Unlock()
-		if had {
-			twice := s.sameServer(other, id)
-			other.mu.Lock()
-			other.server.twice = twice
-			other.mu.Unlock()
-		}
-	}
 }
 
 // restartDelay returns how long the grants of a node do not count after a restart.
@@ -128,37 +106,25 @@ func (s *Store) restartDelay() time.Duration {
 // identifyNodes identifies the servers of all nodes, and returns an error if two nodes have the
 // same server. A node that does not answer in time is identified later.
 func (s *Store) identifyNodes(ctx context.Context) error {
-	var nodes []*node
-	for _, n := range s.nodes {
+	gatherAll(ctx, s, s.nodes, func(ctx context.Context, n *node) (server Server, err error) {
 		if n.restarter != nil {
-			nodes = append(nodes, n)
-		}
-	}
-	gather(ctx, s, nodes, func(ctx context.Context, n *node) (Server, error) {
-		server, err := n.verify(ctx, n.restarter.Connections())
-		if server.ID != "" {
-			err = nil // the node answered, even if it is young
+			if server, err = n.verify(ctx); server.ID != "" {
+				err = nil // the node answered, even if it is young
+			}
 		}
 		return server, err
-	}, func(int, Server, error) bool { return false }, nil)
+	})
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	for i, n := range s.nodes {
-		for _, other := range s.nodes[:i] {
-			if id := n.serverID(); id != "" && id == other.serverID() {
-				return fmt.Errorf("%w: quorum: %s and %s are the same server: every node must be a server of its own", store.ErrInvalid, other.name, n.name)
-			}
+	s.servers.Lock()
+	defer s.servers.Unlock()
+	for _, n := range s.nodes {
+		if twin := n.twin(); twin != nil {
+			return fmt.Errorf("%w: quorum: %s and %s are the same server: every node must be a server of its own", store.ErrInvalid, twin.name, n.name)
 		}
 	}
 	return nil
-}
-
-// serverID returns the identity of the node's server, or "" if it is unknown.
-func (n *node) serverID() string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.server.id
 }
 
 // A maximum holds the longest duration that was recorded.

@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -15,8 +16,8 @@ const (
 	// may execute a request then, and have a vote without a holder until its TTL is over.
 	undoFor = 10 * time.Minute
 
-	leastUndoPause = 250 * time.Millisecond
-	mostUndoPause  = time.Second
+	// undoPause is how long to wait before messages are repeated, unless the node answers again before.
+	undoPause = 500 * time.Millisecond
 )
 
 // An undoing ends what a node may have of an identity. The message is repeated until the node answers
@@ -28,8 +29,6 @@ type undoing struct {
 	had   bool          // the node had a vote
 	begin time.Duration // when it began
 	lost  time.Duration // when a message was sent last that was not answered; 0 if there is none
-	next  time.Duration
-	pause time.Duration
 }
 
 // An undoList holds the undoings of one node. It is bounded by time: no undoing stays for longer
@@ -37,7 +36,7 @@ type undoing struct {
 // then but one call at a time.
 type undoList struct {
 	mu      sync.Mutex
-	all     []undoing
+	all     []*undoing
 	running bool // a goroutine works on the list
 
 	retry chan struct{} // gets a value when the node answers again
@@ -46,57 +45,36 @@ type undoList struct {
 // undoLater adds an undoing. The caller has entered the lifetime of the store.
 func (n *node) undoLater(u undoing) {
 	u.begin = n.quorum.now()
-	u.next, u.pause = u.begin, leastUndoPause
 	l := &n.undo
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.all = append(l.all, u)
+	l.all = append(l.all, &u)
 	if !l.running {
 		l.running = true
 		n.quorum.life.Go(n.undoAll)
 	}
 }
 
-// undoAll works on the list until it is empty or the store is closed.
+// undoAll repeats the messages of the list until it is empty or the store is closed.
 func (n *node) undoAll(context.Context) {
-	s, l := n.quorum, &n.undo
-	for {
-		l.mu.Lock()
-		if len(l.all) == 0 {
-			l.running = false
-			l.mu.Unlock()
+	closing, l := n.quorum.life.Closing, &n.undo
+	for more := true; more; {
+		select {
+		case <-time.After(undoPause):
+		case <-l.retry:
+		case <-closing.Done():
 			return
 		}
+		l.mu.Lock()
 		due := l.all
 		l.all = nil
 		l.mu.Unlock()
-		var rest []undoing
-		next := s.now() + mostUndoPause
-		for _, u := range due {
-			if u.next <= s.now() && s.life.Closing.Err() == nil {
-				if u.try(n) {
-					continue
-				}
-			}
-			next = min(next, u.next)
-			rest = append(rest, u)
-		}
+		rest := slices.DeleteFunc(due, func(u *undoing) bool { return closing.Err() == nil && u.try(n) })
 		l.mu.Lock()
 		l.all = append(rest, l.all...)
+		more = len(l.all) > 0
+		l.running = more
 		l.mu.Unlock()
-		pause := time.NewTimer(max(next-s.now(), time.Millisecond))
-		select {
-		case <-pause.C:
-		case <-l.retry:
-			l.mu.Lock()
-			for i := range l.all {
-				l.all[i].next, l.all[i].pause = s.now(), leastUndoPause
-			}
-			l.mu.Unlock()
-		case <-s.life.Closing.Done():
-			pause.Stop()
-			return
-		}
 	}
 }
 
@@ -109,10 +87,8 @@ func (u *undoing) try(n *node) (done bool) {
 	if mayBeLate(err) {
 		u.lost = sent
 	}
-	if answered && (u.lost == 0 || now-u.lost > lateFor) || now-u.begin > undoFor {
+	if done = answered && (u.lost == 0 || now-u.lost > lateFor) || now-u.begin > undoFor; done {
 		n.quorum.undone(u.key, n.index)
-		return true
 	}
-	u.next, u.pause = now+u.pause, min(2*u.pause, mostUndoPause)
-	return false
+	return done
 }
