@@ -18,9 +18,6 @@ const (
 	retryPause   = 250 * time.Microsecond
 	maxDoublings = 7
 
-	// minLinger is the least time to wait for the replies of all nodes if a majority does not agree.
-	minLinger = 250 * time.Microsecond
-
 	// nearby is by how much the token of a node may be above the last one of the client: some seconds,
 	// if counters follow clocks in microseconds.
 	nearby = 4_000_000
@@ -66,7 +63,7 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (answer store.An
 	if req.Floor >= store.MaxToken {
 		return answer, store.NoTokens(req.Floor)
 	}
-	s.maxTTL.note(req.TTL)
+	s.noteTTL(req.TTL)
 	se := s.open(req.Name, req.ID, false)
 	defer s.shut(se)
 	select { // an earlier call of the same identity may be in progress
@@ -138,11 +135,14 @@ func (a *attempt) run(ctx context.Context) (answer store.Answer, err error) {
 			// All nodes together may agree on a token, or do without one whose clock is far ahead. It takes
 			// a round trip to make a majority agree. And only they know the token of another holder.
 			lingered = true
-			a.await(ctx, max(s.now()-a.begin, minLinger), func() bool { return a.decide().verdict != d.verdict || a.count(asked) == 0 })
+			a.await(ctx, max(s.now()-a.begin, retryPause), func() bool { return a.decide().verdict != d.verdict || a.count(asked) == 0 })
 		case d.verdict == lost:
 			return store.Answer{Refusal: a.refuse()}, nil
 		default:
-			if d = a.raiseTokens(ctx, d); d.verdict != won {
+			se.mu.Unlock()
+			d = a.raise(ctx, s, a.begin, store.Renewal{Name: a.req.Name, ID: a.req.ID, TTL: a.req.TTL, Mode: store.Exclusive}, d)
+			se.mu.Lock()
+			if d.verdict != won {
 				return answer, cmp.Or(ctx.Err(), a.failure(s))
 			}
 			if se.attempt == a {
@@ -260,26 +260,12 @@ func (a *attempt) win(d decision) (store.Answer, error) {
 	return store.Answer{Token: d.first, Tokens: int(d.last - d.first + 1), TTL: until - a.begin, Waiters: a.waiters}, nil
 }
 
-// raiseTokens makes a majority of the nodes record the token. It unlocks the mutex meanwhile.
-func (a *attempt) raiseTokens(ctx context.Context, d decision) decision {
-	renewal := store.Renewal{Name: a.req.Name, ID: a.req.ID, TTL: a.req.TTL, Mode: store.Exclusive}
-	a.se.mu.Unlock()
-	d = a.raise(ctx, a.se.store, a.begin, renewal, d)
-	a.se.mu.Lock()
-	for i, v := range a.votes {
-		if v.state == granted {
-			a.se.seats[i].recorded = max(a.se.seats[i].recorded, v.recorded)
-		}
-	}
-	return d
-}
-
 // isCandidate reports whether the request goes on although the votes are split. One node decides:
 // the first one that has answered, in the order of the name. So one of several requests goes on and
 // the others give their votes back.
 func (a *attempt) isCandidate() bool {
 	s := a.se.store
-	if _, seen := a.holder(); seen >= s.majority || s.now()-a.begin > s.opts.Timeout/4 {
+	if len(a.holder()) >= s.majority || s.now()-a.begin > s.opts.Timeout/4 {
 		return false
 	}
 	for k := range a.votes {
@@ -319,23 +305,18 @@ func (a *attempt) mustWait() bool {
 	return len(holders) == 0 || holders[0].Age <= a.se.store.opts.Timeout/2
 }
 
-// holder returns the holder that most nodes report, and the number of those nodes.
-func (a *attempt) holder() (h store.Holder, seen int) {
-	for i, r := range a.refusals {
-		if r == nil || len(r.Holders) == 0 {
-			continue
-		}
-		same := 0
-		for _, other := range a.refusals[i:] {
-			if other != nil && len(other.Holders) > 0 && other.Holders[0].ID == r.Holders[0].ID {
-				same++
+// holder returns what nodes report about the holder that most of them name.
+func (a *attempt) holder() (most []store.Holder) {
+	reports := make(map[store.ID][]store.Holder)
+	for _, r := range a.refusals {
+		if r != nil && len(r.Holders) > 0 {
+			h := r.Holders[0]
+			if reports[h.ID] = append(reports[h.ID], h); len(reports[h.ID]) > len(most) {
+				most = reports[h.ID]
 			}
 		}
-		if same > seen {
-			h, seen = r.Holders[0], same
-		}
 	}
-	return h, seen
+	return most
 }
 
 // refuse ends the attempt with a refusal, which names the holder that most nodes report. It keeps
@@ -344,18 +325,12 @@ func (a *attempt) refuse() *store.Refusal {
 	s, se := a.se.store, a.se
 	se.held, se.want = false, wantNothing
 	r := &store.Refusal{Again: s.caps.Heartbeat / 2, Waiters: a.waiters}
-	var reports []store.Holder
-	h, seen := a.holder()
 	for _, node := range a.refusals {
-		if node == nil {
-			continue
-		}
-		r.Again = min(r.Again, node.Again)
-		if seen > 0 && len(node.Holders) > 0 && node.Holders[0].ID == h.ID {
-			reports = append(reports, node.Holders[0])
+		if node != nil {
+			r.Again = min(r.Again, node.Again)
 		}
 	}
-	if seen > 0 {
+	if reports := a.holder(); len(reports) > 0 {
 		r.Holders = []store.Holder{s.merge(reports)}
 	}
 	if a.bell < 0 {
@@ -372,6 +347,5 @@ func (a *attempt) refuse() *store.Refusal {
 		pause := min(mostSplitPause, leastSplitPause<<min(se.splits, maxDoublings))
 		r.Again = pause/2 + rand.N(pause/2)
 	}
-	se.retryAt = s.now() + r.Again
 	return r
 }

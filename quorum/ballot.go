@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
@@ -91,14 +93,13 @@ func (b *ballot) raise(ctx context.Context, s *Store, begin time.Duration, renew
 type NodesError struct {
 	Confirmed, Needed int
 	Nodes             map[string]error // by the name of the node
-	order             []string
 	all               int
 }
 
 func (e *NodesError) Error() string {
 	text := fmt.Sprintf("quorum store: %d of %d nodes confirmed, %d are needed", e.Confirmed, e.all, e.Needed)
 	sep := ": "
-	for _, name := range e.order {
+	for _, name := range slices.Sorted(maps.Keys(e.Nodes)) {
 		text += fmt.Sprintf("%s%s: %v", sep, name, e.Nodes[name])
 		sep = "; "
 	}
@@ -107,14 +108,10 @@ func (e *NodesError) Error() string {
 
 // Unwrap returns the errors of the nodes.
 func (e *NodesError) Unwrap() []error {
-	errs := make([]error, 0, len(e.order))
-	for _, name := range e.order {
-		// An error of the store contract from one node is not an answer of the quorum.
-		if err := e.Nodes[name]; !isAnswer(err) && !errors.Is(err, store.ErrClosed) {
-			errs = append(errs, err)
-		}
-	}
-	return errs
+	// An error of the store contract from one node is not an answer of the quorum.
+	return slices.DeleteFunc(slices.Collect(maps.Values(e.Nodes)), func(err error) bool {
+		return isAnswer(err) || errors.Is(err, store.ErrClosed)
+	})
 }
 
 // failures combines the errors of the nodes into one.
@@ -126,7 +123,6 @@ func (s *Store) failures(errs []error, confirmed int) error {
 	for i, n := range s.nodes {
 		if errs[i] != nil {
 			e.Nodes[n.name] = errs[i]
-			e.order = append(e.order, n.name)
 		}
 	}
 	return e

@@ -48,23 +48,30 @@ func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding
 		return []store.Finding{answersCheck.Unknown(err)}
 	}
 	defer s.life.Leave()
-	found := make([]diagnosed, len(s.nodes))
+	clocks, errs := gatherAll(ctx, s, s.nodes, readClock)
+	inner := make([][]store.Finding, len(s.nodes))
 	var wg sync.WaitGroup
 	for i, n := range s.nodes {
-		wg.Go(func() { found[i] = n.diagnose(ctx, ttl) })
+		if d, ok := n.Store.(store.Diagnoser); ok && errs[i] == nil {
+			wg.Go(func() { inner[i] = d.Diagnose(ctx, ttl) })
+		}
 	}
 	wg.Wait()
 	findings := []store.Finding{s.nodesFinding()}
 	var ahead []time.Duration
 	restarters := 0
 	for i, n := range s.nodes {
-		findings = append(findings, diagnosis.On(n.name, found[i].findings)...)
+		of := []store.Finding{answersCheck.OK("the node answers")}
 		if n.restarter != nil {
 			restarters++
+			of = append(of, n.serverFindings()...)
 		}
-		if found[i].clock {
-			ahead = append(ahead, found[i].ahead)
+		if errs[i] != nil {
+			of = []store.Finding{answersCheck.Bad("%v", errs[i])}
+		} else if clocks[i] != nil {
+			ahead = append(ahead, *clocks[i])
 		}
+		findings = append(findings, diagnosis.On(n.name, append(of, inner[i]...))...)
 	}
 	if restarters > 0 {
 		findings = append(findings, s.delayFinding(ttl))
@@ -76,54 +83,30 @@ func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding
 	return findings
 }
 
-// A diagnosed holds the findings about one node.
-type diagnosed struct {
-	findings []store.Finding
-	clock    bool // ahead is known
-	ahead    time.Duration
-}
-
-func (n *node) diagnose(ctx context.Context, ttl time.Duration) (d diagnosed) {
-	if err := n.lookUp(ctx, &d); err != nil {
-		d.findings = append(d.findings, answersCheck.Bad("%v", err))
-		return d
-	}
-	d.findings = append(d.findings, answersCheck.OK("the node answers"))
-	if n.restarter != nil {
-		d.findings = append(d.findings, n.serverFindings()...)
-	}
-	if inner, ok := n.Store.(store.Diagnoser); ok {
-		d.findings = append(d.findings, inner.Diagnose(ctx, ttl)...)
-	}
-	return d
-}
-
-// lookUp reads a name that is not in use from a node, and the node's clock.
-func (n *node) lookUp(ctx context.Context, d *diagnosed) error {
+// readClock returns how far the clock of a node is ahead, or nil if that is unknown. It returns an error if
+// the node does not answer.
+func readClock(ctx context.Context, n *node) (*time.Duration, error) {
 	if n.restarter == nil {
-		_, errs := n.quorum.listAt(ctx, []*node{n}, store.Query{Name: "holdfast:doctor"})
-		return errs[n.index]
+		_, err := n.List(ctx, store.Query{Name: "holdfast:doctor"}) // a name that is not in use
+		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, n.quorum.opts.Timeout)
-	defer cancel()
-	return n.call(&n.others, func(context.Context) error {
-		begin := time.Now()
-		server, err := n.verify(ctx)
-		if server.ID == "" {
-			return err
-		}
-		if !server.Clock.IsZero() {
-			d.clock, d.ahead = true, server.Clock.Sub(begin.Add(time.Since(begin)/2))
-		}
-		return nil // the node answered, even if its grants do not count
-	})
+	begin := time.Now()
+	server, err := n.verify(ctx)
+	if server.ID == "" {
+		return nil, err
+	}
+	if server.Clock.IsZero() {
+		return nil, nil
+	}
+	ahead := server.Clock.Sub(begin.Add(time.Since(begin) / 2))
+	return &ahead, nil // the node answered, even if its grants do not count
 }
 
 // serverFindings returns findings about the server of a node that has just answered.
 func (n *node) serverFindings() []store.Finding {
 	n.quorum.servers.Lock()
+	defer n.quorum.servers.Unlock()
 	twin, uptime := n.twin(), n.quorum.now()-n.server.born
-	n.quorum.servers.Unlock()
 	server := serverCheck.OK("no other node has this server")
 	if twin != nil {
 		server = serverCheck.Bad("it is the same server as node %s", twin.name)
@@ -145,7 +128,9 @@ func (s *Store) nodesFinding() store.Finding {
 }
 
 func (s *Store) delayFinding(ttl time.Duration) store.Finding {
+	s.servers.Lock()
 	delay := s.restartDelay()
+	s.servers.Unlock()
 	switch {
 	case delay < 0:
 		return delayCheck.Bad("restart=off: a node counts right after its restart")

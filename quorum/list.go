@@ -183,7 +183,9 @@ func (s *Store) lookup(ctx context.Context, name string) (f found, err error) {
 				f.ages[i] = max(f.ages[i], h.Age)
 			}
 			for _, w := range l.Waiters {
-				waiters[w.ID] = oldest(waiters[w.ID], w)
+				if old, ok := waiters[w.ID]; !ok || w.Age > old.Age {
+					waiters[w.ID] = w
+				}
 				f.ages[i] = max(f.ages[i], w.Age)
 			}
 		}
@@ -205,13 +207,6 @@ func (s *Store) lookup(ctx context.Context, name string) (f found, err error) {
 		f.Name = name
 	}
 	return f, nil
-}
-
-func oldest(a, b store.Waiter) store.Waiter {
-	if a.ID.IsZero() || b.Age > a.Age {
-		return b
-	}
-	return a
 }
 
 // merge combines what several nodes report about a holder. A node that has not received a Keep yet

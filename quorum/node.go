@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,12 +29,9 @@ type node struct {
 	// Times are on the clock of the quorum.
 	lastReply atomic.Int64 // when it last answered
 	failedAt  atomic.Int64 // when a call failed last
-	told      atomic.Bool  // the last report was an error
+	bad       atomic.Bool  // the last report was an error
 
 	server server // under Store.servers
-
-	mu       sync.Mutex
-	reported error // the last error that was reported
 }
 
 var (
@@ -120,7 +116,7 @@ func (n *node) call(h *health, f func(ctx context.Context) error) error {
 			default:
 			}
 		}
-		if n.told.Load() {
+		if n.bad.Load() {
 			n.report(nil)
 		}
 	case s.life.Closing.Err() != nil:
@@ -179,12 +175,7 @@ func (n *node) report(err error) {
 	if failed := time.Duration(n.failedAt.Load()); err == nil && failed > 0 && s.now()-failed < steadyAfter {
 		return
 	}
-	n.mu.Lock()
-	changed := (err == nil) != (n.reported == nil)
-	n.reported = err
-	n.told.Store(err != nil)
-	n.mu.Unlock()
-	if changed {
+	if n.bad.Swap(err != nil) != (err != nil) {
 		s.opts.Report(n.name, err)
 	}
 }

@@ -89,10 +89,10 @@ type Store struct {
 	base     time.Time
 	life     lifetime.Lifetime
 	workers  workers
-	maxTTL   maximum
 
-	servers    sync.Mutex // protects the server of each node
-	identified int        // how often a server was identified
+	servers    sync.Mutex    // protects the server of each node
+	identified int           // how often a server was identified
+	maxTTL     time.Duration // longest TTL that was requested
 
 	mu       sync.Mutex
 	sessions map[sessionKey]*session

@@ -11,9 +11,8 @@ import (
 
 // An ending is a call that ends what the nodes have of an identity.
 type ending struct {
-	release bool           // as opposed to Leave
-	keep    store.Keep     // of a release
-	further *store.Request // for nodes without a vote, so that all nodes keep the name closed; nil if not wanted
+	release bool       // as opposed to Leave
+	keep    store.Keep // of a release
 	replies chan reply[struct{}]
 }
 
@@ -49,13 +48,10 @@ func (se *session) endAt(i int, e *ending) error {
 	had := t.granted
 	t.granted, t.queued = false, false
 	switch {
-	case !t.left && e.further == nil:
+	case !t.left:
 		return errNothing
 	case t.barred: // the message is repeated already
 		return errBarred
-	case e.further != nil && !had: // the name is kept closed: this node shall take part
-		a, _ := se.acquireAt(i, *e.further)
-		had, t.granted = a.Granted(), false
 	}
 	se.mu.Unlock()
 	err := n.call(&n.others, func(ctx context.Context) error { return e.at(ctx, n, se.key, had) })
@@ -89,14 +85,14 @@ func (s *Store) endAll(ctx context.Context, name string, id store.ID, e *ending,
 	t := tally{errs: slices.Repeat([]error{errTimeout}, len(s.nodes))}
 	e.replies = make(chan reply[struct{}], len(s.nodes))
 	se.mu.Lock()
-	if e.keep.State != store.Held && se.isValid() {
-		further := se.further()
-		e.further = &further
-	}
+	closes, further := e.keep.State != store.Held && se.isValid(), se.further()
 	se.cancelAttempt()
 	se.held, se.want = false, wantNothing
 	for i := range se.seats {
-		if se.seats[i].left || e.further != nil {
+		if closes && !se.seats[i].granted { // all nodes shall keep the name closed
+			se.post(i, func() { se.acquireAt(i, further) })
+		}
+		if se.seats[i].left || closes {
 			se.end(i, e)
 		} else {
 			e.replies <- reply[struct{}]{node: i, err: errNothing}

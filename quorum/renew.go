@@ -32,7 +32,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 		if grants[k].Floor >= store.MaxToken {
 			return nil, store.NoTokens(grants[k].Floor)
 		}
-		s.maxTTL.note(grants[k].TTL)
+		s.noteTTL(grants[k].TTL)
 		all[k].init(s, grants[k])
 		requests[k] = all[k].request
 	}

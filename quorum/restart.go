@@ -3,7 +3,6 @@ package quorum
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
@@ -92,7 +91,15 @@ func (n *node) twin() *node {
 	return nil
 }
 
-// restartDelay returns how long the grants of a node do not count after a restart.
+// noteTTL notes a TTL that is in use.
+func (s *Store) noteTTL(ttl time.Duration) {
+	s.servers.Lock()
+	defer s.servers.Unlock()
+	s.maxTTL = max(s.maxTTL, ttl)
+}
+
+// restartDelay returns how long the grants of a node do not count after a restart. The caller holds the
+// mutex of the servers.
 func (s *Store) restartDelay() time.Duration {
 	switch fixed := s.opts.RestartDelay; {
 	case fixed > 0:
@@ -100,7 +107,7 @@ func (s *Store) restartDelay() time.Duration {
 	case fixed < 0:
 		return fixed
 	}
-	return ttlAtNodes(max(DefaultRestartDelay, s.maxTTL.load()))
+	return ttlAtNodes(max(DefaultRestartDelay, s.maxTTL))
 }
 
 // identifyNodes identifies the servers of all nodes, and returns an error if two nodes have the
@@ -125,17 +132,4 @@ func (s *Store) identifyNodes(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// A maximum holds the longest duration that was recorded.
-type maximum struct{ v atomic.Int64 }
-
-func (m *maximum) load() time.Duration { return time.Duration(m.v.Load()) }
-
-func (m *maximum) note(d time.Duration) {
-	for old := m.v.Load(); int64(d) > old; old = m.v.Load() {
-		if m.v.CompareAndSwap(old, int64(d)) {
-			return
-		}
-	}
 }

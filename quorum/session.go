@@ -42,10 +42,9 @@ type session struct {
 	attempt *attempt // the Acquire in progress; nil if there is none, or if the identity was released meanwhile
 
 	// The wait.
-	bell    int           // the node whose queue it is in
-	woken   bool          // the bell has woken it since it was refused
-	retryAt time.Duration // when to ask again if the bell does not wake it
-	splits  int           // consecutive attempts that gave votes back and found no holder
+	bell   int  // the node whose queue it is in
+	woken  bool // the bell has woken it since it was refused
+	splits int  // consecutive attempts that gave votes back and found no holder
 
 	// The lease, for repeated requests, renewals and repairs.
 	held  bool

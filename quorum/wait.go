@@ -45,7 +45,7 @@ func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 		return nil
 	}
 	se.mu.Lock()
-	waits, queued, bell, retryAt := se.want == wantPlace, se.seats[se.bell].queued, s.nodes[se.bell], se.retryAt
+	waits, queued, bell := se.want == wantPlace, se.seats[se.bell].queued, s.nodes[se.bell]
 	se.mu.Unlock()
 	if !waits {
 		return nil
@@ -63,13 +63,10 @@ func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 		}
 		if waitCtx.Err() == nil { // it cannot push, so the waiter polls
 			bell.fail(err)
-			retryAt = s.now() + mostSplitPause
 		}
 	}
-	timer := time.NewTimer(retryAt - s.now())
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(mostSplitPause):
 		return nil
 	case <-waitCtx.Done():
 	}
