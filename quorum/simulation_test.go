@@ -389,10 +389,11 @@ func simulate(t *testing.T, seed uint64) {
 	if judge.failed {
 		t.Errorf("seed %d, %d nodes", seed, n)
 	}
-	// When the last fault has healed and what it left has expired, the name is granted as before.
+	// When the last fault has healed and what it left has expired, the name is granted as before. The few
+	// long leases of a run make the numbers differ by up to a factor of four.
 	before, after := judge.during(0, simHealthy), judge.during(simLasts-simHealthy, simLasts)
 	t.Logf("seed %d: %d grants before the faults, %d after them", seed, before, after)
-	if after == 0 || brief && after < before/2 {
+	if after == 0 || brief && after < before/5 {
 		t.Errorf("seed %d: %d grants in %v before the faults, and %d after them", seed, before, simHealthy, after)
 	}
 	time.Sleep(10 * time.Second) // late messages

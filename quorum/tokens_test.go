@@ -115,6 +115,10 @@ func TestNodeThatIsFarAheadDoesNotPullTheOthersAlong(t *testing.T) {
 					t.Fatalf("token %d", a.Token)
 				}
 				synctest.Wait()
+				out, err := q.Renew(t.Context(), []store.Renewal{{Name: "n", ID: req.ID, TTL: req.TTL, Mode: store.Exclusive, Tokens: 2}})
+				if err != nil || out[0].Status != store.Extended || out[0].Token >= hour {
+					t.Fatalf("Renew: %+v, %v", out, err)
+				}
 				mustRelease(t, q, req)
 				synctest.Wait()
 			}
