@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -88,7 +87,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err e
 		}
 	}
 	if c.node < len(s.nodes) {
-		page.Next = fmt.Sprintf("%d:%d:%d:%s", c.node, c.skipped, c.begin.Milliseconds(), c.rest)
+		page.Next = fmt.Sprintf("%d:%d:%d:%s", c.node, c.skipped, c.begin, c.rest)
 	}
 	return page, nil
 }
@@ -101,19 +100,15 @@ type cursor struct {
 	rest    string        // cursor of the node
 }
 
-func (s *Store) parseCursor(text string) (*cursor, error) {
+func (s *Store) parseCursor(text string) (c cursor, err error) {
 	if text == "" {
-		return &cursor{begin: s.now()}, nil
+		return cursor{begin: s.now()}, nil
 	}
-	if parts := strings.SplitN(text, ":", 4); len(parts) == 4 {
-		node, err1 := strconv.ParseUint(parts[0], 10, 8)
-		skipped, err2 := strconv.ParseUint(parts[1], 10, 16)
-		begin, err3 := strconv.ParseInt(parts[2], 10, 48)
-		if err1 == nil && err2 == nil && err3 == nil {
-			return &cursor{int(node), uint16(skipped), time.Duration(begin) * time.Millisecond, parts[3]}, nil
-		}
+	if _, err := fmt.Sscanf(text, "%d:%d:%d:", &c.node, &c.skipped, &c.begin); err != nil || c.node < 0 {
+		return c, fmt.Errorf("%w: cursor %.40q: want Page.Next of the previous page", store.ErrInvalid, text)
 	}
-	return nil, fmt.Errorf("%w: cursor %.40q: want Page.Next of the previous page", store.ErrInvalid, text)
+	c.rest = strings.SplitN(text, ":", 4)[3]
+	return c, nil
 }
 
 // listAt calls List of the given nodes.
@@ -122,7 +117,7 @@ func (s *Store) listAt(ctx context.Context, nodes []*node, q store.Query) ([]sto
 }
 
 // lookupAll looks up the names that a node listed, except those that were listed for an earlier node.
-func (s *Store) lookupAll(ctx context.Context, locks []store.Lock, c *cursor) ([]store.Lock, error) {
+func (s *Store) lookupAll(ctx context.Context, locks []store.Lock, c cursor) ([]store.Lock, error) {
 	found := make([]store.Lock, len(locks))
 	errs := make([]error, len(locks))
 	turns := make(chan struct{}, lookups)
@@ -153,7 +148,7 @@ type found struct {
 }
 
 // wasListed reports whether a name was listed for an earlier node.
-func (f *found) wasListed(c *cursor, now time.Duration) bool {
+func (f *found) wasListed(c cursor, now time.Duration) bool {
 	for i, age := range f.ages[:c.node] {
 		if c.skipped&(1<<i) == 0 && age >= now-c.begin {
 			return true

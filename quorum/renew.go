@@ -57,7 +57,7 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 			}
 			all[k].note(r.node, out)
 			// All nodes together may agree on new tokens.
-			decided = decided && all[k].status() != store.Unknown && !all[k].disagrees()
+			decided = decided && all[k].status() != store.Unknown && all[k].newBlock().verdict != conflict
 		}
 		return decided
 	})
@@ -156,9 +156,12 @@ func (r *renewing) status() store.Status {
 	return renewed(len(r.votes), r.count(granted), r.count(refused))
 }
 
-// disagrees reports whether the nodes have chosen different tokens.
-func (r *renewing) disagrees() bool {
-	return r.grant.Tokens > 0 && !r.crowded && decide(r.votes, r.block).verdict == conflict
+// newBlock returns the decision about new tokens. It is open if there are none.
+func (r *renewing) newBlock() decision {
+	if r.grant.Tokens == 0 || r.crowded {
+		return decision{verdict: open}
+	}
+	return decide(r.votes, r.block)
 }
 
 // outcome returns the outcome of a renewal, and updates the lease.
@@ -168,14 +171,12 @@ func (r *renewing) outcome(ctx context.Context, s *Store, begin time.Duration) (
 		out.Err = r.failure(s)
 	case store.Extended:
 		out.TTL = min(r.grant.TTL, validUntil(begin, s.now(), r.shortest)-begin)
-		if r.grant.Tokens > 0 && !r.crowded {
-			d := decide(r.votes, r.block)
-			if d.verdict == conflict {
-				d = r.raise(ctx, s, begin, r.request, d)
-			}
-			if d.verdict == won {
-				out.Token, out.Tokens = d.first, int(d.last-d.first+1)
-			}
+		d := r.newBlock()
+		if d.verdict == conflict {
+			d = r.raise(ctx, s, begin, r.request, d)
+		}
+		if d.verdict == won {
+			out.Token, out.Tokens = d.first, int(d.last-d.first+1)
 		}
 	}
 	if r.se == nil {
