@@ -14,18 +14,20 @@ type reply[T any] struct {
 }
 
 // receive passes replies to note, on the goroutine of the caller, until note returns true, the limit
-// is over or ctx ends.
+// is over or ctx ends. A reply that has arrived by then counts, even if this process was stopped for long.
 func receive[T any](ctx context.Context, limit time.Duration, replies <-chan reply[T], note func(reply[T]) (done bool)) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
-	for done := false; !done; {
+	for over := false; !over || len(replies) > 0; {
 		select {
 		case r := <-replies:
-			done = note(r)
+			if note(r) {
+				return
+			}
 		case <-timer.C:
-			return
+			over = true
 		case <-ctx.Done():
-			return
+			over = true
 		}
 	}
 }
