@@ -156,6 +156,10 @@ func (a *attempt) run(ctx context.Context) (answer store.Answer, err error) {
 func (a *attempt) ask(i int) {
 	a.votes[i], a.errs[i], a.refusals[i] = vote{}, nil, nil
 	se, req := a.se, a.req
+	if se.name.isBusy(i) && se.store.nodes[i].isDown() { // the message before this one is not answered
+		a.deny(i, failed, errSkipped)
+		return
+	}
 	req.Queue = i == a.bell
 	// A store may not push a grant to a waiter that has a floor.
 	if !req.Queue || !se.name.isCrowded(a.begin) {

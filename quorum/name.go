@@ -76,6 +76,13 @@ func (n *name) post(s *Store, i int, send func()) {
 	})
 }
 
+// isBusy reports whether a message to a node would have to wait for its turn.
+func (n *name) isBusy(i int) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.at[i].busy
+}
+
 // next returns the next message of a line, or nil if there is none.
 func (n *name) next(l *line) (send func()) {
 	n.mu.Lock()
