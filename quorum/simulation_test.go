@@ -389,11 +389,10 @@ func simulate(t *testing.T, seed uint64) {
 	if judge.failed {
 		t.Errorf("seed %d, %d nodes", seed, n)
 	}
-	// When the last fault has healed and what it left has expired, the name is granted as before. The few
-	// long leases of a run make the numbers differ by up to a factor of four.
+	// When the last fault has healed and what it left has expired, the name is granted as before.
 	before, after := judge.during(0, simHealthy), judge.during(simLasts-simHealthy, simLasts)
 	t.Logf("seed %d: %d grants before the faults, %d after them", seed, before, after)
-	if after == 0 || brief && after < before/5 {
+	if after == 0 || brief && after < before/2 {
 		t.Errorf("seed %d: %d grants in %v before the faults, and %d after them", seed, before, simHealthy, after)
 	}
 	time.Sleep(10 * time.Second) // late messages
@@ -413,7 +412,7 @@ func simClient(ctx context.Context, q *quorum.Store, judge *simJudge, random fun
 		granted := simAcquire(ctx, q, judge, random, calm, who, req, again)
 		held := granted
 		rounds := random(6)
-		if brief && random(60) > 0 {
+		if brief && (calm.Load() || random(60) > 0) { // a few long leases would make the rate random
 			rounds = 0
 			time.Sleep(time.Duration(random(3)*random(10)) * time.Millisecond)
 		}
