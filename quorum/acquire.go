@@ -63,7 +63,9 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (answer store.An
 	if req.Floor >= store.MaxToken {
 		return answer, store.NoTokens(req.Floor)
 	}
-	s.noteTTL(req.TTL)
+	if err := s.meetPeers(ctx, req.TTL); err != nil {
+		return answer, err
+	}
 	se := s.open(req.Name, req.ID, false)
 	defer s.shut(se)
 	select { // an earlier call of the same identity may be in progress

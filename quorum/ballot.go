@@ -48,7 +48,7 @@ func (b *ballot) failure(s *Store) error {
 	invalid := 0
 	for i, err := range b.errs {
 		if b.votes[i].state == asked {
-			b.errs[i] = errTimeout
+			b.errs[i] = errPending
 		}
 		if errors.Is(err, store.ErrInvalid) {
 			if invalid++; invalid >= s.majority {

@@ -73,7 +73,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err e
 			c.node, c.rest = c.node+1, ""
 			continue
 		}
-		part.Locks = slices.DeleteFunc(part.Locks, func(l store.Lock) bool { return listed[l.Name] })
+		part.Locks = slices.DeleteFunc(part.Locks, func(l store.Lock) bool { return listed[l.Name] || l.Name == peersName })
 		found, err := s.lookupAll(ctx, part.Locks, c)
 		if err != nil {
 			return store.Page{}, err
@@ -126,8 +126,9 @@ func (s *Store) lookupAll(ctx context.Context, locks []store.Lock, c cursor) ([]
 		turns <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-turns }()
+			asked := s.now() // the nodes count the ages until later
 			f, err := s.lookup(ctx, lock.Name)
-			if errs[k] = err; err == nil && !f.wasListed(c, s.now()) {
+			if errs[k] = err; err == nil && !f.wasListed(c, asked) {
 				found[k] = f.Lock
 			}
 		})

@@ -37,6 +37,7 @@ type node struct {
 var (
 	errSkipped = errors.New("skipped: it does not answer")
 	errTimeout = errors.New("no reply in time")
+	errPending = errors.New("no reply so far")
 	errBarred  = errors.New("a message that ends its vote is unanswered")
 	errRefused = errors.New("another request has its vote")
 	errWithout = errors.New("it does not have the lock")

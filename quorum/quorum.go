@@ -89,10 +89,11 @@ type Store struct {
 	base     time.Time
 	life     lifetime.Lifetime
 	workers  workers
+	peers    peers
 
 	servers    sync.Mutex    // protects the server of each node
 	identified int           // how often a server was identified
-	maxTTL     time.Duration // longest TTL that was requested
+	maxTTL     time.Duration // longest TTL that this client or another one uses
 
 	mu       sync.Mutex
 	sessions map[sessionKey]*session
@@ -148,7 +149,11 @@ func New(ctx context.Context, nodes []Node, opts Options) (*Store, error) {
 	}
 	s.life.Begin()
 	s.workers = workers{jobs: make(chan func()), maxIdle: int32(2 * len(nodes))}
-	if err := s.identifyNodes(ctx); err != nil {
+	err := s.identifyNodes(ctx)
+	if err == nil {
+		err = s.look(ctx)
+	}
+	if err != nil {
 		s.life.Shut() // a call that is in flight reports nothing
 		return nil, err
 	}
@@ -190,6 +195,7 @@ func (s *Store) setCapabilities() {
 	}
 	c.Features = all&(store.FeatureKeep|store.FeatureList|store.FeatureProcesses|store.FeatureHosts|store.FeatureDurable) |
 		store.FeaturePush
+	s.peers.off = !all.Has(store.FeatureShared|store.FeatureList) || !all.Has(store.FeatureProcesses) && !all.Has(store.FeatureHosts)
 	blind := slices.ContainsFunc(s.nodes, func(n *node) bool { return n.restarter == nil })
 	if s.opts.RestartDelay >= 0 && all.Has(store.FeatureHosts) && !blind {
 		c.Features |= store.FeatureFailover

@@ -23,6 +23,11 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 		return nil, err
 	}
 	defer s.life.Leave()
+	longest := time.Duration(0)
+	for k := range grants {
+		longest = max(longest, grants[k].TTL)
+	}
+	s.meetPeers(ctx, longest) // a lease is renewed even if another client has another list
 	begin := s.now()
 	all, requests := make([]renewing, len(grants)), make([]store.Renewal, len(grants))
 	for k := range grants {
@@ -32,7 +37,6 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 		if grants[k].Floor >= store.MaxToken {
 			return nil, store.NoTokens(grants[k].Floor)
 		}
-		s.noteTTL(grants[k].TTL)
 		all[k].init(s, grants[k])
 		requests[k] = all[k].request
 	}

@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -50,7 +51,8 @@ func (n *node) verify(ctx context.Context) (Server, error) {
 	s.servers.Lock()
 	s.identified++
 	found := server{true, connections, now.ID, s.now() - now.Uptime, s.identified}
-	switch old := n.server; {
+	old := n.server
+	switch {
 	case old.known && now.ID == old.id:
 		found.born, found.order = old.born, old.order
 	case old.known:
@@ -59,10 +61,14 @@ func (n *node) verify(ctx context.Context) (Server, error) {
 		found.born = max(found.born, time.Duration(n.lastReply.Load()))
 	}
 	n.server = found
-	err = n.exclusion()
 	s.servers.Unlock()
+	if old.known && now.ID != old.id {
+		s.look(ctx) // others may have begun to use larger TTLs
+	}
 	n.report(nil)
-	return now, err
+	s.servers.Lock()
+	defer s.servers.Unlock()
+	return now, n.exclusion()
 }
 
 // exclusion returns why the grants of the node do not count. The caller holds the mutex of the servers.
@@ -101,13 +107,11 @@ func (s *Store) noteTTL(ttl time.Duration) {
 // restartDelay returns how long the grants of a node do not count after a restart. The caller holds the
 // mutex of the servers.
 func (s *Store) restartDelay() time.Duration {
-	switch fixed := s.opts.RestartDelay; {
-	case fixed > 0:
-		return ttlAtNodes(min(fixed, store.MaxTime)) // no TTL is longer
-	case fixed < 0:
-		return fixed
+	if s.opts.RestartDelay < 0 {
+		return s.opts.RestartDelay
 	}
-	return ttlAtNodes(max(DefaultRestartDelay, s.maxTTL))
+	least := min(cmp.Or(s.opts.RestartDelay, DefaultRestartDelay), store.MaxTime) // no TTL is longer
+	return ttlAtNodes(max(least, s.maxTTL))
 }
 
 // identifyNodes identifies the servers of all nodes, and returns an error if two nodes have the

@@ -13,6 +13,10 @@ import (
 // majority returns how many of n nodes are a majority: the rule Majority.
 func majority(n int) int { return n/2 + 1 }
 
+// fits reports whether each majority of a nodes has a node in common with each majority of b nodes, if the
+// two lists have that many nodes in common.
+func fits(a, b, common int) bool { return majority(a)+majority(b) > a+b-common }
+
 // state is what a client knows about its request at one node.
 type state uint8
 

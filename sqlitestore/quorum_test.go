@@ -49,6 +49,9 @@ func TestQuorumOfThreeSQLiteFiles(t *testing.T) {
 					t.Fatal(err)
 				}
 				for _, l := range page.Locks {
+					if l.Name == "holdfast:quorum:clients" { // what clients tell each other
+						continue
+					}
 					all = append(all, fmt.Sprintf("node %d: %s", i, l.Name))
 				}
 				s.Close()

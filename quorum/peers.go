@@ -1,0 +1,144 @@
+package quorum
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+const (
+	// peersName is the name under which clients tell each other, through the nodes, which nodes and which
+	// TTLs they use. Each list of nodes, with each largest TTL, is a holder of it in shared mode.
+	peersName = "holdfast:quorum:clients"
+
+	// tellEvery is how often a client tells it while it is used.
+	tellEvery = 30 * time.Second
+)
+
+// A peers is what a client has told the others, and what it knows about them. Two clients exclude each
+// other only if each majority of one list of nodes has a node in common with each majority of the other
+// list. And the restart delay of one must not be below the largest TTL of the other.
+type peers struct {
+	off    bool                  // the nodes cannot keep it, or no other process uses them
+	told   atomic.Int64          // largest TTL that was told
+	next   atomic.Int64          // when to tell it again
+	misfit atomic.Pointer[error] // another client has a list that does not fit
+	mu     sync.Mutex            // held to tell
+}
+
+// meetPeers is called before a TTL is used. It tells the nodes a TTL that is larger than what was told
+// before. Now and then, it repeats what it told and looks at what others told, in the background. It
+// returns an error if another client has a list of nodes that does not fit.
+func (s *Store) meetPeers(ctx context.Context, ttl time.Duration) error {
+	s.noteTTL(ttl)
+	p := &s.peers
+	if p.off {
+		return nil
+	}
+	now, next := int64(s.now()), p.next.Load()
+	switch {
+	case int64(ttl) > p.told.Load():
+		s.tell(ctx, ttl)
+		p.next.Store(now) // a client that started at the same time may have told it since
+	case now >= next && p.next.CompareAndSwap(next, now+int64(tellEvery)):
+		s.life.Go(func(ctx context.Context) {
+			s.look(ctx)
+			s.tell(ctx, 0)
+		})
+	}
+	if err := p.misfit.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// tell tells all nodes the list of the nodes and the largest TTL that this client uses, at least ttl. They
+// remember it for as long as a lease with that TTL may live after the next time.
+func (s *Store) tell(ctx context.Context, ttl time.Duration) {
+	s.peers.mu.Lock()
+	defer s.peers.mu.Unlock()
+	ttl = max(ttl, time.Duration(s.peers.told.Load()))
+	names, list := s.list()
+	meta := fmt.Sprintf("%s %d %d", list, len(s.nodes), ttl.Milliseconds())
+	sum := sha256.Sum256([]byte(meta))
+	req := store.Request{
+		Name: peersName, ID: store.ID(sum[:16]), Mode: store.Shared, Weight: 1, Tokens: 1,
+		TTL: min(tellEvery+ttlAtNodes(ttl), ttlAtNodes(s.caps.MaxTTL)), Owner: names, Meta: meta,
+	}
+	gatherAll(ctx, s, s.nodes, func(ctx context.Context, n *node) (store.Answer, error) { return n.Acquire(ctx, req) })
+	s.peers.told.Store(int64(ttl))
+}
+
+// list returns the names of the nodes, for people, and a text that stands for them.
+func (s *Store) list() (names, list string) {
+	var all []string
+	for _, n := range s.nodes {
+		all = append(all, n.name)
+	}
+	names = strings.Join(all, ",")
+	list = fmt.Sprintf("%x", sha256.Sum256([]byte(names)))[:16]
+	return strings.ToValidUTF8(names[:min(len(names), store.MaxText)], ""), list
+}
+
+// look reads what other clients told the nodes. It returns an error if a list does not fit.
+func (s *Store) look(ctx context.Context) error {
+	if s.peers.off {
+		return nil
+	}
+	type other struct {
+		names string
+		nodes int
+		at    uint16 // nodes that it told, as a set of bits
+	}
+	others := make(map[string]*other)
+	_, own := s.list()
+	pages, errs := s.listAt(ctx, s.nodes, store.Query{Name: peersName})
+	var unsure uint16 // nodes that have not answered, or may have forgotten it
+	s.servers.Lock()
+	defer s.servers.Unlock()
+	for i, n := range s.nodes {
+		if errs[i] != nil || n.exclusion() != nil {
+			unsure |= 1 << i
+		}
+		for _, lock := range pages[i].Locks {
+			for _, h := range lock.Holders {
+				var list string
+				var nodes, ttl int64
+				if _, err := fmt.Sscanf(h.Meta, "%s %d %d", &list, &nodes, &ttl); err != nil {
+					continue
+				}
+				s.maxTTL = max(s.maxTTL, min(time.Duration(ttl)*time.Millisecond, store.MaxTime))
+				if others[list] == nil {
+					others[list] = &other{names: h.Owner, nodes: int(nodes)}
+				}
+				others[list].at |= 1 << i
+			}
+		}
+	}
+	delete(others, own)
+	var misfit *error
+	for _, o := range others {
+		common := 0
+		for i, n := range s.nodes {
+			if (o.at|unsure)&(1<<i) != 0 || slices.Contains(strings.Split(o.names, ","), n.name) {
+				common++
+			}
+		}
+		if !fits(len(s.nodes), o.nodes, common) {
+			err := fmt.Errorf("%w: quorum: another client uses some of these nodes, but its list is %s: two clients could hold the same lock; "+
+				"give all programs the same list; to replace a node, add the new one in all programs, wait for the largest TTL, then remove the old one", store.ErrInvalid, o.names)
+			misfit = &err
+		}
+	}
+	if s.peers.misfit.Store(misfit); misfit != nil {
+		return *misfit
+	}
+	return ctx.Err()
+}

@@ -1,0 +1,177 @@
+package quorum_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/memstore"
+	"github.com/holdfast-lock/holdfast/quorum"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// hosts returns servers that several clients use.
+func hosts(n int) (all []*server) {
+	for i := range n {
+		s := &server{gate: &gate{Store: memstore.New()}}
+		s.restart(fmt.Sprint("run", i), time.Hour)
+		all = append(all, s)
+	}
+	return all
+}
+
+// join opens a quorum of some of the servers for one more client.
+func join(t *testing.T, all []*server, opts quorum.Options, indexes ...int) (*quorum.Store, error) {
+	t.Helper()
+	var nodes []quorum.Node
+	for _, i := range indexes {
+		nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: locatedServer{all[i]}})
+	}
+	if opts.Report == nil {
+		opts.Report = func(string, error) {}
+	}
+	q, err := quorum.New(t.Context(), nodes, opts)
+	if err == nil {
+		t.Cleanup(func() { q.Close() })
+		req := request("first")
+		q.Acquire(t.Context(), req)
+		q.Leave(t.Context(), req.Name, req.ID)
+	}
+	return q, err
+}
+
+func TestClientsWhoseListsDoNotFitAreRefused(t *testing.T) {
+	for _, test := range []struct {
+		name        string
+		first, next []int
+		fits        bool
+	}{
+		{"another order", []int{0, 1, 2}, []int{2, 0, 1}, true},
+		{"a node is added", []int{0, 1, 2}, []int{0, 1, 2, 3}, true},
+		{"a node is removed", []int{0, 1, 2, 3}, []int{1, 2, 3}, true},
+		{"other servers", []int{0, 1, 2}, []int{3, 4, 5}, true},
+		{"a node is replaced", []int{0, 1, 2}, []int{1, 2, 3}, false},
+		{"two nodes are added", []int{0, 1, 2}, []int{0, 1, 2, 3, 4}, false},
+		{"one node in common", []int{0, 1, 2}, []int{2, 3, 4}, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				all := hosts(6)
+				if _, err := join(t, all, quorum.Options{}, test.first...); err != nil {
+					t.Fatal(err)
+				}
+				_, err := join(t, all, quorum.Options{}, test.next...)
+				if (err == nil) != test.fits {
+					t.Fatalf("error %v", err)
+				}
+				if err != nil && (!errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "node0,node1,node2") || !strings.Contains(err.Error(), "add the new one")) {
+					t.Errorf("%v", err)
+				}
+			})
+		})
+	}
+}
+
+// The records of a client that has ended do not stay.
+func TestListOfAClientThatHasEndedIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := hosts(4)
+		q, err := join(t, all, quorum.Options{}, 0, 1, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req := request("n")
+		mustAcquire(t, q, req)
+		for range 10 { // the list stays known while the client is used
+			time.Sleep(20 * time.Second)
+			mustRenew(t, q, req)
+		}
+		time.Sleep(40 * time.Second)
+		if _, err := join(t, all, quorum.Options{}, 1, 2, 3); err == nil {
+			t.Error("a list that does not fit was accepted while the other one is in use")
+		}
+		time.Sleep(time.Minute)
+		if _, err := join(t, all, quorum.Options{}, 1, 2, 3); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Two clients that start at the same time do not see each other's list at once.
+func TestClientFindsOutThatAnotherListDoesNotFit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := hosts(4)
+		two := make([]*quorum.Store, 2)
+		tellLater := func(context.Context, string) error { time.Sleep(10 * time.Millisecond); return nil }
+		for _, s := range all {
+			s.set(tellLater, nil)
+		}
+		done := make(chan struct{})
+		for i := range two {
+			go func() {
+				defer func() { done <- struct{}{} }()
+				var err error
+				if two[i], err = join(t, all, quorum.Options{}, i, i+1, i+2); err != nil {
+					t.Error(err)
+				}
+			}()
+		}
+		<-done
+		<-done
+		held := request("held")
+		mustAcquire(t, two[0], held)
+		time.Sleep(25 * time.Second)
+		mustRenew(t, two[0], held)
+		time.Sleep(10 * time.Second)
+		mustRenew(t, two[0], held) // looks at the lists
+		synctest.Wait()
+		time.Sleep(time.Second)
+		if _, err := two[0].Acquire(t.Context(), request("n")); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("%v, want ErrInvalid", err)
+		}
+		mustRenew(t, two[0], held)
+		mustRelease(t, two[0], held)
+	})
+}
+
+// A node that restarts may have forgotten a lease of another client, with a TTL that is longer than
+// those of this client.
+func TestNodeDoesNotCountBeforeTheLargestTTLOfOtherClientsIsOver(t *testing.T) {
+	const long = 10 * time.Minute
+	synctest.Test(t, func(t *testing.T) {
+		all := hosts(3)
+		short, err := join(t, all, quorum.Options{}, 0, 1, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := join(t, all, quorum.Options{}, 0, 1, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour) // records of what was used before are over
+		if !granted(t, short) {
+			t.Fatal("not granted")
+		}
+		req := request("probe")
+		req.TTL = long
+		mustAcquire(t, other, req)
+		synctest.Wait()
+		all[2].set(down, nil) // the lease is at nodes 0 and 1, and node 0 restarts empty
+		all[2].Store.Leave(t.Context(), req.Name, req.ID)
+		all[0].Store.Leave(t.Context(), req.Name, req.ID)
+		all[0].restart("run again", 0)
+		all[2].set(nil, nil)
+		for range 9 {
+			time.Sleep(time.Minute)
+			if granted(t, short) {
+				t.Fatal("two holders")
+			}
+			all[0].Store.Leave(t.Context(), req.Name, req.ID)
+			all[2].Store.Leave(t.Context(), req.Name, req.ID)
+		}
+	})
+}
