@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/holdfast-lock/holdfast/internal/batch"
 	"github.com/holdfast-lock/holdfast/internal/bounded"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -104,14 +105,30 @@ func (s *Store) do(ctx context.Context, c *call) error {
 	b := &s.batch
 	switch {
 	case s.stuck.has(c.req.Name):
-		b = &s.stuckCalls
+		return s.doIn(ctx, &s.stuckCalls, c)
 	case c.op == opRenew:
 		b = &s.renewals
 	}
+	begin := time.Now()
+	err := s.doIn(ctx, b, c)
+	if err != errLocked {
+		return err
+	}
+	// The batch did not wait for the row, which other clients may have locked for a moment only.
+	rest, cancel := context.WithTimeout(ctx, callTimeout-time.Since(begin))
+	defer cancel()
+	again := &call{op: c.op, req: c.req, keep: c.keep}
+	err = bounded.NoReply(ctx, rest, s.doIn(rest, &s.stuckCalls, again))
+	c.reply, c.err = again.reply, err
+	return err
+}
+
+// doIn makes a call, alone or in a batch of b.
+func (s *Store) doIn(ctx context.Context, b *batch.Batcher[call], c *call) error {
 	_, err := b.Do(ctx, c, func() {
 		callCtx, cancel := s.limiter.limit(ctx)
 		defer cancel()
-		s.perform(ctx, callCtx, []*call{c})
+		s.perform(ctx, callCtx, []*call{c}, false)
 	})
 	switch {
 	case err != nil:
@@ -152,16 +169,20 @@ func (s *Store) send(calls []*call) (refused bool) {
 	ctx := context.Background()
 	callCtx, cancel := s.limiter.limit(ctx)
 	defer cancel()
-	s.perform(ctx, callCtx, calls)
+	s.perform(ctx, callCtx, calls, false)
 	return false
 }
 
 // perform makes calls and sets their errors. CallCtx is the context of the calls, and ctx that of
-// their caller.
-func (s *Store) perform(ctx, callCtx context.Context, calls []*call) {
-	err := s.query(callCtx, calls, false)
-	if isCode(err, lockTimeout) && len(calls) > 1 {
-		err = s.query(callCtx, calls, true) // without the names that are locked
+// their caller. A call that is alone waits up to rowPatience for a row that another session has
+// locked. Several calls are made again without the names whose rows are locked, and if skip is true,
+// they do not wait for them at all.
+func (s *Store) perform(ctx, callCtx context.Context, calls []*call, skip bool) {
+	begin := time.Now()
+	err := s.query(callCtx, calls, skip)
+	for isCode(err, lockTimeout) && !skip && (len(calls) > 1 || time.Since(begin) < rowPatience) {
+		skip = len(calls) > 1
+		err = s.query(callCtx, calls, skip)
 	}
 	if err != nil {
 		if isCode(err, "26000", "42P05") { // prepared statements are lost or mixed up, so there is a pooler now
@@ -179,7 +200,7 @@ func (s *Store) perform(ctx, callCtx context.Context, calls []*call) {
 		case !c.answered:
 			c.err = errors.New("postgres store: no outcome of a call")
 		case c.reply.Status == isLocked:
-			c.err = fmt.Errorf("postgres store: %s", advice[lockTimeout])
+			c.err = errLocked
 			s.stuck.add(c.req.Name)
 		default:
 			s.stuck.remove(c.req.Name)
@@ -276,7 +297,7 @@ func (s *Store) putConn() { <-s.conns }
 // statement returns the statement for some calls, and its arguments.
 func (s *Store) statement(calls []*call, skip bool) (sql string, arguments []any) {
 	after, limit := s.sweeps.begin()
-	if len(calls) == 1 && limit == 0 {
+	if len(calls) == 1 && limit == 0 && !skip {
 		return s.statementForOne(calls[0])
 	}
 	n := len(calls)

@@ -33,6 +33,10 @@ var advice = map[string]string{
 	"28P01":      "check the user and the password",
 }
 
+// errLocked is the error of a call that was left out of a statement because another session has
+// locked the row of its name.
+var errLocked = errors.New("postgres store: " + advice[lockTimeout])
+
 // explain adds advice to the error of a call. Errors of pgx contain the host, the user and the
 // database of a connection, and never the password.
 func explain(err error) error {

@@ -84,6 +84,7 @@ type Store struct {
 
 	stuck      stuck
 	stuckCalls batch.Batcher[call] // for names in stuck: one statement at a time
+	suspicious atomic.Bool         // the last statement that renewed several grants failed
 
 	limiter  limiter
 	listener listener
@@ -426,8 +427,22 @@ func (s *Store) renewMany(ctx context.Context, calls []*call) error {
 	defer s.wg.Done()
 	callCtx, cancel := s.limiter.limit(ctx)
 	defer cancel()
-	for part := range slices.Chunk(calls, maxCalls) {
-		s.perform(ctx, callCtx, part)
+	var free, stuck []*call
+	for _, c := range calls {
+		if s.stuck.has(c.req.Name) {
+			stuck = append(stuck, c)
+		} else {
+			free = append(free, c)
+		}
+	}
+	for part := range slices.Chunk(free, maxCalls) {
+		s.perform(ctx, callCtx, part, s.suspicious.Load())
+		// A renewal of a short TTL may have no time to find out which row is locked. The next one does
+		// not wait for any.
+		s.suspicious.Store(part[0].err != nil && part[0].err != errLocked)
+	}
+	for part := range slices.Chunk(stuck, maxCalls) {
+		s.perform(ctx, callCtx, part, true)
 	}
 	switch {
 	case s.ctx.Err() != nil:

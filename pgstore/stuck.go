@@ -7,8 +7,15 @@ import (
 	"time"
 )
 
-// stuckFor is how long a name counts as stuck after its row was last found locked.
-const stuckFor = time.Minute
+const (
+	// stuckFor is how long a name counts as stuck after its row was last found locked.
+	stuckFor = time.Minute
+
+	// rowPatience is how long a call that is alone waits for a row that another session has locked. A
+	// statement waits for less, the lock_timeout of the functions, because it keeps the rows of its
+	// other names locked meanwhile.
+	rowPatience = time.Second
+)
 
 // stuck remembers names whose rows another session had locked for longer than the lock_timeout of the
 // functions, such as a forgotten transaction in psql. Calls for such names are sent apart, one

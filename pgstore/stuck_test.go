@@ -168,3 +168,92 @@ func TestRenewalsOfOthersAreMadeWithoutAStuckName(t *testing.T) {
 		t.Errorf("after the end of the other session: %+v, %v", out, err)
 	}
 }
+
+// A renewal of a short TTL has less time than a call waits for a row.
+func TestALockedRowCostsNoLeaseOnAnotherName(t *testing.T) {
+	for _, ttl := range []time.Duration{2 * time.Second, 4 * time.Second} {
+		t.Run(ttl.String(), func(t *testing.T) {
+			p := server(t)
+			c, err := holdfast.New(openStore(t, p.URL()), holdfast.WithTTL(ttl))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			leases := make(map[string]*holdfast.Lease)
+			for _, name := range []string{"a", "stuck", "z"} {
+				if leases[name], err = c.Lock(t.Context(), name); err != nil {
+					t.Fatal(err)
+				}
+			}
+			lockRow(t, p.URL(), "stuck")
+			<-leases["stuck"].Done()
+			time.Sleep(ttl)
+			for _, name := range []string{"a", "z"} {
+				if err := leases[name].Err(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+// A statement that waits for a stuck name has locked the rows of other names, and other clients use
+// these too. Their calls must not be taken for calls of stuck names.
+func TestCallsOnBusyNamesDoNotFailBecauseOfStuckNames(t *testing.T) {
+	const stuck = 8
+	p := server(t)
+	var clients []*holdfast.Client
+	for range 3 {
+		c, err := holdfast.New(openStore(t, p.URL()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		clients = append(clients, c)
+	}
+	for i := range stuck { // so that there are rows
+		lease, err := clients[0].Lock(t.Context(), fmt.Sprint("stuck", i))
+		if err == nil {
+			err = lease.Unlock(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	var calls, failed atomic.Int64
+	for _, c := range clients {
+		for i := range 10 {
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					lease, err := c.TryLock(t.Context(), fmt.Sprint("busy", i%3))
+					calls.Add(1)
+					if err == nil {
+						err = lease.Unlock(t.Context())
+					}
+					if err != nil && !errors.Is(err, holdfast.ErrHeld) && failed.Add(1) == 1 {
+						t.Error(err)
+					}
+				}
+			})
+		}
+	}
+	var stuckCalls sync.WaitGroup
+	for i := range stuck {
+		name := fmt.Sprint("stuck", i)
+		lockRow(t, p.URL(), name)
+		stuckCalls.Go(func() {
+			if _, err := clients[i%len(clients)].TryLock(t.Context(), name); !errors.Is(err, holdfast.ErrUnavailable) {
+				t.Errorf("try lock %q: %v", name, err)
+			}
+		})
+		time.Sleep(200 * time.Millisecond)
+	}
+	stuckCalls.Wait()
+	cancel()
+	wg.Wait()
+	if failed.Load() > 0 {
+		t.Errorf("%d of %d calls failed", failed.Load(), calls.Load())
+	}
+}
