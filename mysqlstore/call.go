@@ -71,11 +71,7 @@ func (s *Store) do(ctx context.Context, l *lane, b *batch.Batcher[call], c *call
 func (l *lane) send(ctx context.Context, calls []*call) {
 	rest := calls
 	err := l.use(ctx, func(ctx context.Context, c *conn) (err error) {
-		calls = slices.DeleteFunc(calls, func(c *call) bool { return c.left.Load() })
-		rest, err = l.s.perform(ctx, c, calls)
-		if isLocked(err) && len(rest) > 1 {
-			err = l.s.performUnlocked(ctx, c, rest, err)
-		}
+		rest, err = l.s.performAll(ctx, c, slices.DeleteFunc(calls, func(c *call) bool { return c.left.Load() }))
 		if err != nil && !fromServer(err) {
 			for _, one := range rest {
 				if one.take != nil { // a single statement may arrive later; a transaction would then not be committed
@@ -105,36 +101,81 @@ func (s *Store) perform(ctx context.Context, c *conn, calls []*call) (rest []*ca
 	return rest, err
 }
 
-// performUnlocked is used after a call has waited too long for a row that a hung client has
-// locked. It makes the calls whose rows are not locked, and the others fail. Waiting for each row
-// in turn could take so long that leases on other names are lost.
-func (s *Store) performUnlocked(ctx context.Context, c *conn, calls []*call, failure error) error {
-	names := make([]string, len(calls))
-	for i, one := range calls {
-		names[i] = one.name
-	}
-	locked, err := s.lockedNames(ctx, c, names)
-	if err != nil {
-		return err
-	}
-	var unlocked []*call
+// performAll makes calls. Those whose rows are known to be stuck come last, and do not wait for them.
+// Waiters keep their places without locking these rows. It returns the calls that were not plain. If it returns an error, those calls have failed, unless
+// they have errors of their own.
+func (s *Store) performAll(ctx context.Context, c *conn, calls []*call) (rest []*call, err error) {
+	var free, stays, stuck []*call
 	for _, one := range calls {
-		if locked[one.name] {
-			one.err = failure
-		} else {
-			one.err = nil // of the transaction that was rolled back
-			unlocked = append(unlocked, one)
+		switch {
+		case !s.stuck.has(one.name):
+			free = append(free, one)
+		case one.stay != nil:
+			stays = append(stays, one)
+		default:
+			stuck = append(stuck, one)
 		}
 	}
-	if len(unlocked) == 0 {
-		return nil
+	rest, err = s.perform(ctx, c, free)
+	if isLocked(err) {
+		if len(rest) == 1 {
+			s.stuck.add(rest[0].name, err)
+			rest[0].err, err = err, nil
+		} else {
+			err = s.performUnlocked(ctx, c, rest, err)
+		}
 	}
-	failed, err := s.perform(ctx, c, unlocked)
-	if !fromServer(err) {
-		return err
+	rest = slices.Concat(rest, stays, stuck)
+	if err != nil || len(stays)+len(stuck) == 0 {
+		return rest, err
 	}
-	for _, one := range failed {
-		one.err = err
+	moved, err := s.stay(ctx, c, stays)
+	if stuck = append(stuck, moved...); err == nil && len(stuck) > 0 {
+		err = s.performUnlocked(ctx, c, stuck, s.stuck.failure())
+	}
+	return rest, err
+}
+
+// performUnlocked is used after a call has waited too long for a row that a hung client has
+// locked. It makes the calls whose rows are not locked, and the others fail. Waiting for each row
+// in turn could take so long that leases on other names are lost. It looks twice, because other
+// clients lock rows for a moment.
+func (s *Store) performUnlocked(ctx context.Context, c *conn, calls []*call, failure error) error {
+	for range 2 {
+		names := make([]string, len(calls))
+		for i, one := range calls {
+			names[i] = one.name
+		}
+		locked, err := s.lockedNames(ctx, c, names)
+		if err != nil {
+			return err
+		}
+		var unlocked, rest []*call
+		for _, one := range calls {
+			if locked[one.name] {
+				rest = append(rest, one)
+			} else {
+				s.stuck.remove(one.name)
+				one.err = nil // of the transaction that was rolled back
+				unlocked = append(unlocked, one)
+			}
+		}
+		failed, err := s.perform(ctx, c, unlocked)
+		if err != nil && !fromServer(err) {
+			return err
+		}
+		for _, one := range failed {
+			if err != nil {
+				one.err = err
+			}
+		}
+		if calls = rest; len(calls) == 0 {
+			return nil
+		}
+	}
+	for _, one := range calls {
+		one.err = failure
+		s.stuck.add(one.name, failure)
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ type Store struct {
 	unanswered unanswered.Set // identities of Acquire requests that may still arrive
 
 	renewing sync.Mutex // held during a renewal
-	stuck    stuckRows  // used by renewals only
+	stuck    stuckRows
 
 	waits waits
 	sweep sweep
@@ -378,15 +378,14 @@ func (s *Store) renew(ctx context.Context, grants []store.Renewal, outcomes []st
 	if ctx.Err() != nil {
 		return ctx.Err() // the caller renews them again
 	}
-	if err := s.findStuck(grants, s.stuck.has); err != nil {
+	if err := s.findStuck(grants, s.stuck.has, s.stuck.failure()); err != nil {
 		return err
 	}
 	err := s.renewUnstuck(grants, outcomes)
 	if !isLocked(err) {
 		return err
 	}
-	s.stuck.err = err
-	if err := s.findStuck(grants, func(string) bool { return true }); err != nil {
+	if err := s.findStuck(grants, func(string) bool { return true }, err); err != nil {
 		return err
 	}
 	return s.renewUnstuck(grants, outcomes)
@@ -424,8 +423,7 @@ func (s *Store) renewAll(grants []store.Renewal, outcomes []store.Renewed) error
 			return c.err
 		}
 		if isLocked(c.err) {
-			s.stuck.err = c.err
-			s.stuck.add(c.name)
+			s.stuck.add(c.name, c.err)
 		}
 		if c.err != nil {
 			outcomes[i] = store.Renewed{Err: s.explain(s.life, c.err)}

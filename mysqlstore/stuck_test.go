@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -235,4 +237,86 @@ func TestAProgramThatOnlyRenewsSweeps(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the unused row is removed", func() bool { return countNames(t, db) == 1 })
+}
+
+// A hung client has locked the rows of a few names. Many calls on these names wait for a row once, and
+// do not delay calls on other names all the time.
+func TestAStuckNameDoesNotDelayOthers(t *testing.T) {
+	db := connectTo(t, nil)
+	c, err := holdfast.New(newIn(t, db))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	pair := func(name string) error {
+		lease, err := c.Lock(t.Context(), name)
+		if err == nil {
+			err = lease.Unlock(t.Context())
+		}
+		return err
+	}
+	stuck := []string{"stuck0", "stuck1", "stuck2"}
+	for _, name := range stuck { // so that there are rows
+		if err := pair(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range stuck {
+		lockRow(t, db, name)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg, others sync.WaitGroup
+	for i := range 20 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				if lease, err := c.Lock(ctx, stuck[i%len(stuck)]); err == nil {
+					lease.Unlock(ctx)
+				}
+			}
+		})
+	}
+	var calls atomic.Int64
+	until := time.Now().Add(4 * time.Second)
+	for i := range 20 {
+		others.Go(func() {
+			for time.Now().Before(until) {
+				if err := pair(fmt.Sprint("other", i)); err != nil {
+					t.Error(err)
+				}
+				calls.Add(1)
+			}
+		})
+	}
+	others.Wait()
+	t.Logf("%d calls on other names", calls.Load())
+	if calls.Load() < 1000 { // if each of them waits for a stuck name, there are about 200
+		t.Error("the stuck names delay others")
+	}
+	cancel()
+	wg.Wait()
+}
+
+// A waiter that only keeps its place does not need the row of its name.
+func TestAWaiterOfAStuckNameKeepsItsPlace(t *testing.T) {
+	db := connectTo(t, nil)
+	s := newIn(t, db)
+	granted(t, s, request("n"))
+	w := request("n")
+	w.Queue = true
+	refused(t, s, w)
+	tx := lockRow(t, db, "n")
+	if _, err := s.Acquire(limited(t), request("n")); !isLocked(err) {
+		t.Fatalf("a call that needs the row: %v", err)
+	}
+	if r := refused(t, s, w); r.Place != 1 {
+		t.Errorf("place %d, want 1", r.Place)
+	}
+	begin := time.Now()
+	if _, err := s.Acquire(limited(t), request("n")); !isLocked(err) || time.Since(begin) >= rowPatience*time.Second {
+		t.Errorf("a later call that needs the row: %v after %v", err, time.Since(begin))
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, s, request("n"))
 }
