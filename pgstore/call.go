@@ -211,6 +211,47 @@ func (s *Store) perform(ctx, callCtx context.Context, calls []*call, skip bool) 
 // query makes calls in one statement and one transaction. If skip is true, it makes no calls for
 // names that other sessions have locked.
 func (s *Store) query(ctx context.Context, calls []*call, skip bool) error {
+	if !s.slowToCancel {
+		return s.queryNow(ctx, calls, skip)
+	}
+	made := make([]*call, len(calls)) // the statement may go on after the callers have returned
+	for i, c := range calls {
+		made[i] = &call{op: c.op, req: c.req, keep: c.keep}
+	}
+	err := s.inTime(ctx, func() error { return s.queryNow(ctx, made, skip) })
+	for i, c := range calls {
+		switch {
+		case err == nil:
+			c.reply, c.answered = made[i].reply, made[i].answered
+		case ctx.Err() != nil && c.op == opAcquire:
+			s.unanswered.Add(c.req.ID)
+		}
+	}
+	return err
+}
+
+// inTime calls f, which uses the pool until ctx ends. It returns at most cancelGrace after that, even
+// if f does not.
+func (s *Store) inTime(ctx context.Context, f func() error) error {
+	if !s.slowToCancel {
+		return f()
+	}
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(cancelGrace):
+		return ctx.Err()
+	}
+}
+
+func (s *Store) queryNow(ctx context.Context, calls []*call, skip bool) error {
 	if err := s.takeConn(ctx); err != nil {
 		return s.usedUp(err)
 	}

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-lock/holdfast"
@@ -476,5 +478,83 @@ func TestLowTimeoutsOfTheServerDoNotReachCallers(t *testing.T) {
 	})
 	if err := long.Unlock(t.Context()); err != nil {
 		t.Errorf("a lease that was renewed meanwhile: %v", err)
+	}
+}
+
+// An application may let its pool wait for the server after the end of a context, to cancel the
+// statement and keep the connection. A server that hangs does not answer that either.
+func TestCallsEndInTimeOnAPoolThatIsSlowToCancel(t *testing.T) {
+	const delay, soon = 15 * time.Second, 5 * time.Second
+	p := server(t)
+	proxy := faultproxy.Start(t, p.Addr())
+	config, err := pgxpool.ParseConfig(p.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.MaxConns = 8
+	config.ConnConfig.DialFunc = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, proxy.Addr())
+	}
+	config.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: delay}
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	t.Cleanup(proxy.Heal)
+	s, err := pgstore.New(pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := request("n")
+	granted(t, s, held)
+	waiter := request("n")
+	waiter.Queue = true
+	refused(t, s, waiter) // so that the store listens
+	var conns []*pgxpool.Conn
+	for range config.MaxConns { // so that each call has a connection
+		conn, err := pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, conn)
+	}
+	proxy.Hold()
+	for _, conn := range conns {
+		conn.Release()
+	}
+	for what, call := range map[string]func(ctx context.Context) error{
+		"Acquire": func(ctx context.Context) error {
+			_, err := s.Acquire(ctx, request("other"))
+			return err
+		},
+		"Renew": func(ctx context.Context) error {
+			renewal := store.Renewal{Name: held.Name, ID: held.ID, Mode: held.Mode, TTL: held.TTL}
+			_, err := s.Renew(ctx, []store.Renewal{renewal, {Name: "gone", ID: store.NewID(), Mode: store.Exclusive, TTL: held.TTL}})
+			return err
+		},
+		"List": func(ctx context.Context) error {
+			_, err := s.List(ctx, store.Query{})
+			return err
+		},
+	} {
+		begin := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		if err := call(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v", what, err)
+		}
+		cancel()
+		if took := time.Since(begin); took > soon {
+			t.Errorf("%s took %v", what, took)
+		}
+	}
+	begin := time.Now()
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(begin); took > soon {
+		t.Errorf("Close took %v", took)
 	}
 }

@@ -37,11 +37,19 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	}
 	callCtx, cancel := s.limiter.limit(ctx)
 	defer cancel()
-	page, err := s.page(callCtx, q, limit)
+	pages := make(chan store.Page, 1)
+	err := s.inTime(callCtx, func() error {
+		page, err := s.page(callCtx, q, limit)
+		pages <- page
+		return err
+	})
 	if err != nil && s.ctx.Err() != nil {
 		return store.Page{}, errClosed
 	}
-	return page, bounded.NoReply(ctx, callCtx, explain(err))
+	if err != nil {
+		return store.Page{}, bounded.NoReply(ctx, callCtx, explain(err))
+	}
+	return <-pages, nil
 }
 
 func (s *Store) page(ctx context.Context, q store.Query, limit int) (page store.Page, err error) {

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-lock/holdfast/internal/batch"
@@ -60,6 +62,10 @@ const (
 	// hangs, the pool waits for that for up to 15 seconds.
 	closeTimeout = 2 * time.Second
 
+	// cancelGrace is how long a call on a pool of an application continues after its context has ended:
+	// see Store.slowToCancel. The server answers most cancel requests in that time.
+	cancelGrace = 300 * time.Millisecond
+
 	// setUpTimeout bounds the first contact of New with the server.
 	setUpTimeout = 10 * time.Second
 )
@@ -76,6 +82,10 @@ type Store struct {
 	listSQL string
 
 	unprepared atomic.Bool // see execMode
+
+	// slowToCancel says that the pool waits for a time after the end of a context, to cancel the
+	// statement at the server and keep the connection. If the server hangs, that takes long.
+	slowToCancel bool
 
 	heartbeat time.Duration
 	conns     chan struct{} // holds one element for each connection of the pool in use
@@ -158,7 +168,7 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, c config) (*Store, error)
 	if c.heartbeat = cmp.Or(c.heartbeat, defaultHeartbeat); c.heartbeat < minHeartbeat {
 		return nil, fmt.Errorf("postgres store: %w: heartbeat %v; want at least %v", store.ErrInvalid, c.heartbeat, minHeartbeat)
 	}
-	pooler, err := behindPooler(ctx, pool)
+	pooler, slow, err := lookAt(ctx, pool)
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +188,7 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, c config) (*Store, error)
 	s := &Store{
 		pool: pool, owned: c.owned, schema: quoted,
 		sql: callStatementsOf(quoted, version), listSQL: listStatement(quoted),
-		heartbeat: c.heartbeat, conns: make(chan struct{}, c.conns),
+		heartbeat: c.heartbeat, conns: make(chan struct{}, c.conns), slowToCancel: slow,
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.limiter.life = s.ctx
@@ -199,15 +209,18 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, c config) (*Store, error)
 	return s, nil
 }
 
-// behindPooler reports whether there is a connection pooler between the pool and the server. A
-// pooler reports process IDs of its own to its clients.
-func behindPooler(ctx context.Context, pool *pgxpool.Pool) (bool, error) {
+// lookAt reports whether there is a connection pooler between the pool and the server, which reports
+// process IDs of its own to its clients, and whether connections end statements late: see
+// Store.slowToCancel.
+func lookAt(ctx context.Context, pool *pgxpool.Pool) (pooler, slow bool, err error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
-		return false, explain(err)
+		return false, false, explain(err)
 	}
 	defer conn.Release()
-	return poolerAt(ctx, conn.Conn())
+	handler, fast := pool.Config().ConnConfig.BuildContextWatcherHandler(conn.Conn().PgConn()).(*pgconn.DeadlineContextWatcherHandler)
+	pooler, err = poolerAt(ctx, conn.Conn())
+	return pooler, !fast || handler.DeadlineDelay > 0, err
 }
 
 func poolerAt(ctx context.Context, conn *pgx.Conn) (bool, error) {
@@ -224,7 +237,10 @@ func (s *Store) connectApart(ctx context.Context) (*pgx.Conn, error) {
 			return nil, err
 		}
 	}
-	config.ConnConfig.OnNotification = nil // the application's handler would receive the notifications
+	config.ConnConfig.OnNotification = nil                                                      // the application's handler would receive the notifications
+	config.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler { // see slowToCancel
+		return &pgconn.DeadlineContextWatcherHandler{Conn: conn.Conn()}
+	}
 	return pgx.ConnectConfig(ctx, config.ConnConfig)
 }
 
