@@ -91,7 +91,7 @@ func poolConfig(u *store.URL) (config *pgxpool.Config, schema string, err error)
 	if _, err := quoteSchema(schema); err != nil {
 		return nil, "", fmt.Errorf("postgres URL: %w", err)
 	}
-	config, err = pgxpool.ParseConfig(u.Raw())
+	config, err = pgxpool.ParseConfig(encoded(u))
 	if err != nil {
 		return nil, "", fmt.Errorf("%w: %s: %s", store.ErrInvalid, u, parseError(u, err))
 	}
@@ -109,6 +109,23 @@ func poolConfig(u *store.URL) (config *pgxpool.Config, schema string, err error)
 	return config, schema, nil
 }
 
+// encoded returns a URL whose user and password are percent-encoded. Otherwise pgx would take a
+// password with an @ to end there, look up the rest as a host, and show it in the error.
+func encoded(u *store.URL) string {
+	if len(u.Hosts) == 0 {
+		return u.Raw()
+	}
+	_, query, _ := strings.Cut(u.Raw(), "?")
+	e := url.URL{Scheme: u.Scheme, Host: strings.Join(u.Hosts, ","), Path: u.Path, RawQuery: query}
+	switch {
+	case u.Password() != "":
+		e.User = url.UserPassword(u.User, u.Password())
+	case u.User != "":
+		e.User = url.User(u.User)
+	}
+	return e.String()
+}
+
 // parseError says what is wrong with a URL. The error of pgx quotes the URL, and does not always
 // hide the password.
 func parseError(u *store.URL, err error) string {
@@ -119,7 +136,7 @@ func parseError(u *store.URL, err error) string {
 			text = after
 		}
 	}
-	for _, secret := range []string{u.Raw(), u.Password(), url.QueryEscape(u.Password()), url.PathEscape(u.Password()), u.Query.Get("sslpassword")} {
+	for _, secret := range []string{u.Raw(), encoded(u), u.Password(), url.QueryEscape(u.Password()), url.PathEscape(u.Password()), u.Query.Get("sslpassword")} {
 		if secret != "" {
 			text = strings.ReplaceAll(text, secret, "***")
 		}

@@ -31,6 +31,8 @@ func TestErrorsOfOpenAreOneLineWithoutThePassword(t *testing.T) {
 		"postgres://u:" + secret + "@127.0.0.1:1/db?schema=pg_x",
 		"postgres://u:" + secret + "@127.0.0.1:1/a/b",
 		"postgres://nobody:" + secret + "@" + p.Addr() + "/postgres?sslmode=disable",
+		"postgres://u:p@" + secret + "@127.0.0.1:1/db", // not encoded
+		"postgres://u:p#" + secret + "@127.0.0.1:1/db",
 	} {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		s, err := store.Open(ctx, url)
@@ -93,6 +95,7 @@ func TestTLSAndAPasswordByURL(t *testing.T) {
 	p := servers.StartPostgres(t, servers.PostgresOptions{Password: true, TLS: certs, NoSync: true})
 	p.Must("CREATE ROLE app LOGIN PASSWORD 'p@ss/word'; GRANT CREATE ON DATABASE postgres TO app")
 	url := "postgres://app:p%40ss%2Fword@" + p.Addr() + "/postgres?sslmode=verify-full&sslrootcert=" + certs.CAFile
+	open(t, strings.Replace(url, "%40", "@", 1))
 	s := open(t, url)
 	r := request("tls")
 	granted(t, s, r)

@@ -42,6 +42,9 @@ func openURL(ctx context.Context, u *store.URL) (store.Store, error) {
 	if len(u.Hosts) > 0 || u.User != "" || u.Password() != "" {
 		return nil, fmt.Errorf("%w: sqlite URL: has a host or a user, but the file is local: write sqlite:/absolute/path or sqlite:relative/path", store.ErrInvalid)
 	}
+	if strings.Contains(u.Path, "://") { // it may contain a password, and errors show the path
+		return nil, fmt.Errorf("%w: sqlite URL: has another URL as its path: write sqlite:/absolute/path, or the other URL alone", store.ErrInvalid)
+	}
 	if err := u.Only(); err != nil {
 		return nil, err
 	}

@@ -31,6 +31,7 @@ func TestURLsThatNameNoFileAreInvalid(t *testing.T) {
 		"sqlite:" + dir + "/locks.db?_pragma=x": "it takes none",
 		"sqlite://host/locks.db":                "sqlite:/absolute/path",
 		"sqlite://u:secret@/locks.db":           "sqlite:/absolute/path",
+		"sqlite:redis://u:secret@host":          "sqlite:/absolute/path",
 		"sqlite:a%00b":                          "null byte",
 	} {
 		s, err := store.Open(t.Context(), url)
