@@ -184,6 +184,12 @@ func (s *Store) perform(ctx, callCtx context.Context, calls []*call, skip bool) 
 		skip = len(calls) > 1
 		err = s.query(callCtx, calls, skip)
 	}
+	if isCode(err, lockTimeout) && len(calls) > 1 { // not the row of a name is locked, but one that belongs to it
+		for _, c := range calls {
+			s.perform(ctx, callCtx, []*call{c}, true)
+		}
+		return
+	}
 	if err != nil {
 		if isCode(err, "26000", "42P05") { // prepared statements are lost or mixed up, so there is a pooler now
 			s.unprepared.Store(true)

@@ -257,3 +257,31 @@ func TestCallsOnBusyNamesDoNotFailBecauseOfStuckNames(t *testing.T) {
 		t.Errorf("%d of %d calls failed", failed.Load(), calls.Load())
 	}
 }
+
+// An administrator may have deleted a shared holder by hand and not committed. The row of the name is
+// not locked then.
+func TestRenewalsOfOthersAreMadeWithoutAStuckHolder(t *testing.T) {
+	p := server(t)
+	s := openStore(t, p.URL())
+	var renewals []store.Renewal
+	for _, name := range []string{"a", "stuck", "z"} {
+		r := request(name)
+		if name == "stuck" {
+			r.Mode = store.Shared
+		}
+		granted(t, s, r)
+		renewals = append(renewals, store.Renewal{Name: r.Name, ID: r.ID, Mode: r.Mode, TTL: r.TTL})
+	}
+	inSession(t, p.URL(), "DELETE FROM holdfast.holders WHERE name = 'stuck'")
+	for range 2 {
+		out, err := s.Renew(t.Context(), renewals)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, o := range out {
+			if stuck := i == 1; stuck != (o.Err != nil) || stuck == (o.Status == store.Extended) {
+				t.Errorf("renewal %d: %+v", i, o)
+			}
+		}
+	}
+}
