@@ -82,9 +82,9 @@
 // for at most 5 ms, so other names are served in between.
 //
 // When the disk is full, the store reuses the log that it has, and continues to work as long as the
-// file does not have to grow for more names. If it has to, the call fails. Leases that cannot be
-// renewed are lost at their deadline, and their names are free after the TTL, once there is space
-// again.
+// file does not have to grow for more names. If it has to, all calls fail until there is space again,
+// because the log can no longer be copied into the file. Leases that cannot be renewed are lost at
+// their deadline, and their names are free after the TTL.
 //
 // A commit does not wait for the disk. A power cut may lose the newest commits, but does not
 // damage the file. Grants are void after a power cut anyway; kept records of the last seconds may
