@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -260,4 +261,55 @@ func TestAnApplicationThatUsesUpItsPool(t *testing.T) {
 			}
 		}
 	})
+}
+
+// An application may have settings for its own queries that make the server compile all statements, or
+// use no index. That takes seconds on a busy machine.
+func TestThePlansOfTheApplicationDoNotMatter(t *testing.T) {
+	p := server(t)
+	if p.Value("SELECT pg_jit_available()") != "t" {
+		t.Skip("this server cannot compile statements")
+	}
+	open(t, p.URL()) // creates the schema
+	pair := func(settings string) time.Duration {
+		config, err := pgxpool.ParseConfig(p.URL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			_, err := conn.Exec(ctx, settings, pgx.QueryExecModeSimpleProtocol)
+			return err
+		}
+		pool, err := pgxpool.NewWithConfig(t.Context(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer pool.Close()
+		s, err := pgstore.New(pool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		begin := time.Now()
+		for range 10 {
+			r := request("n")
+			r.Mode = store.Shared
+			if _, err := s.Acquire(t.Context(), r); err != nil {
+				t.Fatalf("%s: %v", settings, err)
+			}
+			if err := s.Release(t.Context(), r.Name, r.ID, store.Keep{}); err != nil {
+				t.Fatalf("%s: %v", settings, err)
+			}
+		}
+		return time.Since(begin)
+	}
+	usual := pair("SELECT 1")
+	for _, settings := range []string{
+		"SET jit_above_cost = 0",
+		"SET enable_indexscan = off; SET enable_indexonlyscan = off; SET enable_bitmapscan = off",
+	} {
+		if took := pair(settings); took > 10*usual+100*time.Millisecond {
+			t.Errorf("%s: ten pairs took %v instead of %v", settings, took, usual)
+		}
+	}
 }
