@@ -174,15 +174,17 @@ func (s *Store) send(calls []*call) (refused bool) {
 }
 
 // perform makes calls and sets their errors. CallCtx is the context of the calls, and ctx that of
-// their caller. A call that is alone waits up to rowPatience for a row that another session has
-// locked. Several calls are made again without the names whose rows are locked, and if skip is true,
+// their caller. Calls on one name wait up to rowPatience for a row that another session has locked.
+// Calls on several names are made again without those whose rows are locked, and if skip is true,
 // they do not wait for them at all.
 func (s *Store) perform(ctx, callCtx context.Context, calls []*call, skip bool) {
 	begin := time.Now()
 	err := s.query(callCtx, calls, skip)
-	for isCode(err, lockTimeout) && !skip && (len(calls) > 1 || time.Since(begin) < rowPatience) {
-		skip = len(calls) > 1
-		err = s.query(callCtx, calls, skip)
+	if isCode(err, lockTimeout) && !skip {
+		skip = slices.ContainsFunc(calls, func(c *call) bool { return c.req.Name != calls[0].req.Name })
+		for again := true; again && isCode(err, lockTimeout); again = !skip && time.Since(begin) < rowPatience {
+			err = s.query(callCtx, calls, skip)
+		}
 	}
 	if isCode(err, lockTimeout) && len(calls) > 1 { // not the row of a name is locked, but one that belongs to it
 		for _, c := range calls {

@@ -593,12 +593,13 @@ END $$;
 --
 -- They set lock_timeout, so that a name whose row is locked by another session for long does not
 -- keep a connection and the other calls of a statement, nor for long the rows that the statement has
--- locked before.
+-- locked before. A statement with many calls on a name with many waiters takes hundreds of milliseconds
+-- on a busy machine.
 
 -- acquire_v1 makes an exclusive acquire. Its short paths are for names that nobody holds or waits for.
 CREATE FUNCTION acquire_v1(a_heartbeat bigint, a_wake text, a_name text, a_id uuid, a_ttl bigint, a_tokens integer, a_floor bigint, a_queue boolean,
 	a_owner text, a_meta text)
-RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = {{schema}}, pg_temp SET enable_seqscan = off SET jit = off SET lock_timeout = 200 AS $$
+RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = {{schema}}, pg_temp SET enable_seqscan = off SET jit = off SET lock_timeout = 500 AS $$
 DECLARE
 	-- One expression is faster than several statements. The time is that before the row is locked, so
 	-- a grant may end earlier by the time that it waits for the lock. It was requested even earlier.
@@ -635,7 +636,7 @@ END $$;
 -- release_v1 releases a grant of an identity that has no request in flight. Its short path is for
 -- exclusive grants of names that nobody waits for.
 CREATE FUNCTION release_v1(a_name text, a_id uuid)
-RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = {{schema}}, pg_temp SET enable_seqscan = off SET jit = off SET lock_timeout = 200 AS $$
+RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = {{schema}}, pg_temp SET enable_seqscan = off SET jit = off SET lock_timeout = 500 AS $$
 DECLARE
 	at bigint := CASE
 		WHEN current_setting('transaction_isolation') <> 'read committed' THEN refuse_isolation()
@@ -665,7 +666,7 @@ END $$;
 -- request of that identity may still arrive.
 CREATE FUNCTION one_v1(a_heartbeat bigint, a_wake text, a_op smallint, a_name text, a_id uuid, a_mode smallint, a_weight integer, a_lim integer,
 	a_ttl bigint, a_tokens integer, a_floor bigint, a_queue boolean, a_owner text, a_meta text)
-RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = {{schema}}, pg_temp SET enable_seqscan = off SET jit = off SET lock_timeout = 200 AS $$
+RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = {{schema}}, pg_temp SET enable_seqscan = off SET jit = off SET lock_timeout = 500 AS $$
 DECLARE
 	o    outcome;
 	at   bigint := now_us();
@@ -738,7 +739,7 @@ END $$;
 CREATE FUNCTION call_v1(a_heartbeat bigint, a_wake text, a_skip boolean, a_sweep text, a_sweeps integer,
 	a_ops smallint[], a_names text[], a_ids uuid[], a_modes smallint[], a_weights integer[], a_lims integer[], a_ttls bigint[],
 	a_tokens integer[], a_floors bigint[], a_queues boolean[], a_owners text[], a_metas text[])
-RETURNS SETOF text LANGUAGE plpgsql SECURITY DEFINER SET search_path = {{schema}}, pg_temp SET enable_seqscan = off SET jit = off SET lock_timeout = 200 AS $$
+RETURNS SETOF text LANGUAGE plpgsql SECURITY DEFINER SET search_path = {{schema}}, pg_temp SET enable_seqscan = off SET jit = off SET lock_timeout = 500 AS $$
 DECLARE
 	done    text;
 	busy    text[];

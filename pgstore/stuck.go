@@ -11,7 +11,7 @@ const (
 	// stuckFor is how long a name counts as stuck after its row was last found locked.
 	stuckFor = time.Minute
 
-	// rowPatience is how long a call that is alone waits for a row that another session has locked. A
+	// rowPatience is how long calls on one name wait for a row that another session has locked. A
 	// statement waits for less, the lock_timeout of the functions, because it keeps the rows of its
 	// other names locked meanwhile.
 	rowPatience = time.Second
