@@ -14,7 +14,7 @@ import (
 var (
 	nodesCheck = diagnosis.New("quorum.nodes", store.LevelWarning,
 		"an even number of nodes tolerates no more failures than one node fewer, and each lock costs more",
-		"add a node or remove one, in the URL of all programs at the same time")
+		"add a node or remove one, in the URL of all programs")
 
 	answersCheck = diagnosis.New("quorum.answers", store.LevelWarning,
 		"a node does not answer: fewer further failures are survived; without a majority nothing is granted or renewed",
@@ -30,7 +30,7 @@ var (
 
 	delayCheck = diagnosis.New("quorum.restart-delay", store.LevelFailure,
 		"a node that restarts without its data votes for a second holder while the lease of the first is valid",
-		"restart= in the URL must be at least the largest TTL of all programs; leave restart=off to tests")
+		"restart= in the URL must be at least the largest TTL; leave restart=off to tests")
 
 	timeoutCheck = diagnosis.New("quorum.timeout", store.LevelWarning,
 		"a renewal that waits for a node that hangs uses up much of the TTL, and the lease is lost if it fails",

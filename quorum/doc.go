@@ -9,7 +9,8 @@
 // # Assumptions
 //
 //   - All clients have the same list of nodes. To replace a node, add the new one in all programs,
-//     wait for the largest TTL, then remove the old one in all programs.
+//     wait for the largest TTL, then remove the old one in all programs. Clients keep records of their
+//     lists at the nodes, and [New] refuses a list whose majorities may miss those of another one in use.
 //   - At most N - majority nodes are faulty at the same time. A node is faulty while it does not
 //     answer, after a restart that lost data until the restart delay is over, and after its clock
 //     jumped or it lost data in another way until all grants of that time are over. The last two do not
@@ -74,7 +75,7 @@
 //
 // A node that restarted may have lost grants that were not written to its disk, and would vote for a
 // second holder. So its grants do not count until its server has been up for longer than the largest TTL
-// in use. A node store that implements [Restarter] returns the uptime of its server, and is asked again
+// that any client has recorded at the nodes. A node store that implements [Restarter] returns the uptime of its server, and is asked again
 // whenever it had to make a new connection. If the server is another one than before, it is assumed to
 // have started after the last reply of the previous server. Stores without this ability make a quorum
 // that does not declare [store.FeatureFailover].

@@ -43,10 +43,10 @@ type Options struct {
 	Timeout time.Duration
 
 	// RestartDelay, plus the drift that is allowed between clocks, is how long the grants of a node
-	// do not count after its server restarted. It must not be below the largest TTL that any client
-	// uses; this store refuses longer TTLs. 0 means the largest TTL that was requested through this
-	// store so far, and at least DefaultRestartDelay. A negative value turns the delay off: then a
-	// node that restarts without its data can break exclusion.
+	// do not count, at least, after its server restarted. If this client or another one uses a larger TTL,
+	// it is as long as that. If it is set, this store refuses larger TTLs. 0 means DefaultRestartDelay, and
+	// no limit of the TTL. A negative value turns the delay off: then a node that restarts without its
+	// data can break exclusion.
 	RestartDelay time.Duration
 
 	// Report, if set, is called with the reason when a node stops answering as it should, and
@@ -110,8 +110,9 @@ var (
 
 // New returns a store over nodes. The nodes belong to the store from then on, and Close closes
 // them. They must not have been used before. It returns an error that matches [store.ErrInvalid], and
-// closes nothing, if there are fewer than 3 nodes, more than 15, or one of them twice, or if the
-// restart delay is below the shortest TTL of the nodes.
+// closes nothing, if there are fewer than 3 nodes, more than 15, or one of them twice, if the restart
+// delay is below the shortest TTL of the nodes, or if another client uses some of the nodes with a list
+// that does not fit.
 //
 // Use an odd number of nodes. One more node makes every lock more expensive, but the quorum does
 // not survive more failures.
