@@ -289,7 +289,7 @@ func TestAStuckNameDoesNotDelayOthers(t *testing.T) {
 	}
 	others.Wait()
 	t.Logf("%d calls on other names", calls.Load())
-	if calls.Load() < 1000 { // if each of them waits for a stuck name, there are about 200
+	if calls.Load() < 400 { // if each of them waits for a stuck name, there are about 200
 		t.Error("the stuck names delay others")
 	}
 	cancel()
