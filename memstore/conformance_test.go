@@ -12,7 +12,9 @@ import (
 	"github.com/holdfast-lock/holdfast/storetest"
 )
 
-func TestConformance(t *testing.T) {
+func TestConformance(t *testing.T) { storetest.Run(t, harness()) }
+
+func harness() storetest.Harness {
 	// This is not the context of the test, which has ended when the test cleans up.
 	open := func(t testing.TB) *memstore.Store {
 		s, err := store.Open(context.Background(), "memory:conformance")
@@ -21,7 +23,7 @@ func TestConformance(t *testing.T) {
 		}
 		return s.(*memstore.Store)
 	}
-	storetest.Run(t, storetest.Harness{
+	return storetest.Harness{
 		Slack: time.Millisecond, // the store and the suite share a clock
 		Around: func(t *testing.T, test func(t *testing.T)) {
 			synctest.Test(t, func(t *testing.T) {
@@ -38,7 +40,7 @@ func TestConformance(t *testing.T) {
 			defer s.Close()
 			return memstore.Names(s)
 		},
-	})
+	}
 }
 
 func TestExactness(t *testing.T) {
@@ -50,4 +52,8 @@ func TestExactness(t *testing.T) {
 			test(t, exacttest.Store{Store: s, Woken: woken, Sleep: time.Sleep})
 		})
 	})
+}
+
+func TestCompare(t *testing.T) {
+	storetest.Compare(t, harness(), storetest.CompareOptions{})
 }

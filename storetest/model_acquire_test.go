@@ -164,6 +164,10 @@ func (c *link) refuse(l *lock, req *store.Request) *store.Refusal {
 	case i < 0 && (req.Queue || c.bug("a request without Queue is queued")):
 		l.queue = append(l.queue, &waiter{req: *req, joined: now})
 		i = len(l.queue) - 1
+	case i >= 0 && !req.Queue:
+		l.queue = slices.Delete(l.queue, i, i+1)
+		i = -1
+		c.wake(l)
 	case i >= 0 && c.bug("asking again moves to the end"):
 		w := l.queue[i]
 		l.queue = append(slices.Delete(l.queue, i, i+1), w)

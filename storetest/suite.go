@@ -97,23 +97,7 @@ const (
 // Run runs the whole suite as subtests of t. Nothing else in the process may run at the same
 // time, because the suite counts goroutines.
 func Run(t *testing.T, h Harness) {
-	if h.Around == nil {
-		h.Around = func(t *testing.T, test func(t *testing.T)) { test(t) }
-	}
-	if h.Slack == 0 {
-		h.Slack = 2 * time.Second
-	}
-	var caps store.Capabilities
-	h.Around(t, func(t *testing.T) { // not a subtest, so that -run cannot leave it out
-		c := h.Open(t)
-		caps = c.Capabilities()
-		if err := c.Close(); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-	})
-	if h.TTL == 0 {
-		h.TTL = max(time.Second, caps.MinTTL)
-	}
+	caps := h.prepare(t)
 	sound := t.Run(capabilitiesTest, func(t *testing.T) {
 		h.Around(t, func(t *testing.T) { checkCapabilities(t, h, caps) })
 	})
@@ -133,6 +117,27 @@ func Run(t *testing.T, h Harness) {
 			}
 		})
 	}
+}
+
+// prepare sets the defaults of a harness, and returns the capabilities of the store.
+func (h *Harness) prepare(t *testing.T) (caps store.Capabilities) {
+	if h.Around == nil {
+		h.Around = func(t *testing.T, test func(t *testing.T)) { test(t) }
+	}
+	if h.Slack == 0 {
+		h.Slack = 2 * time.Second
+	}
+	h.Around(t, func(t *testing.T) { // not a subtest, so that -run cannot leave it out
+		c := h.Open(t)
+		caps = c.Capabilities()
+		if err := c.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	if h.TTL == 0 {
+		h.TTL = max(time.Second, caps.MinTTL)
+	}
+	return caps
 }
 
 // runBeside runs the tests that need not run alone, in parallel, and counts goroutines once

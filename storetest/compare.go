@@ -1,0 +1,264 @@
+package storetest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// wakeLimit is how soon a Wait must return that has a reason to return at once. It is long, because
+// only a store that breaks the contract takes that long.
+const wakeLimit = 15 * time.Second
+
+// CompareOptions are the options of [Compare].
+type CompareOptions struct {
+	// Seed selects the sequences. 0 means 1. The environment variable HOLDFAST_SEED overrides it.
+	Seed uint64
+
+	// Sequences is how many sequences are compared. 0 means 1,000. The environment variable
+	// HOLDFAST_SEQUENCES overrides it.
+	Sequences int
+
+	// Steps is the number of steps in a sequence. 0 means 25.
+	Steps int
+}
+
+// Compare makes random sequences of calls, and compares every answer of the store with a model of
+// the contract. Sequences run in parallel, each on its own names, and some of them wait until
+// grants expire. A sequence that fails is shortened and printed as a test that calls [Replay].
+//
+// With the environment variable HOLDFAST_HUNT, for example "5m", Compare goes on for that time
+// with further random seeds.
+func Compare(t *testing.T, h Harness, opts CompareOptions) {
+	caps := h.prepare(t)
+	number := func(name string, value, otherwise uint64) uint64 {
+		if text := os.Getenv(name); text != "" {
+			var err error
+			if value, err = strconv.ParseUint(text, 10, 64); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		if value == 0 {
+			value = otherwise
+		}
+		return value
+	}
+	seed := number("HOLDFAST_SEED", opts.Seed, 1)
+	n := number("HOLDFAST_SEQUENCES", uint64(opts.Sequences), 1000)
+	steps := opts.Steps
+	if steps == 0 {
+		steps = 25
+	}
+	var hunt time.Duration
+	if text := os.Getenv("HOLDFAST_HUNT"); text != "" {
+		var err error
+		if hunt, err = time.ParseDuration(text); err != nil {
+			t.Fatalf("HOLDFAST_HUNT: %v", err)
+		}
+		seed = number("HOLDFAST_SEED", 0, rand.Uint64())
+	}
+	begin := time.Now() // outside of Around, where time is real
+	for round := uint64(0); round == 0 || time.Since(begin) < hunt && !t.Failed(); round++ {
+		h.Around(t, func(t *testing.T) { compareAll(t, h, caps, seed+round, n, steps) })
+		t.Logf("compared %d sequences of seed %d, %v in all", n, seed+round, time.Since(begin).Round(time.Millisecond))
+	}
+}
+
+// Replay repeats a sequence of [Compare].
+func Replay(t *testing.T, h Harness, steps []Step) {
+	caps := h.prepare(t)
+	h.Around(t, func(t *testing.T) {
+		c := connect(t, h, caps)
+		defer c.close(t)
+		if err := c.replay(steps); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// compared is the store that is compared, through two connections.
+type compared struct {
+	h     Harness
+	caps  store.Capabilities
+	long  time.Duration
+	conns [2]store.Store
+}
+
+func connect(t *testing.T, h Harness, caps store.Capabilities) compared {
+	c := compared{h: h, caps: caps, long: eternity, conns: [2]store.Store{h.Open(t), h.Open(t)}}
+	if caps.MaxTTL > 0 {
+		c.long = min(c.long, caps.MaxTTL)
+	}
+	return c
+}
+
+func (c compared) close(t *testing.T) {
+	for _, conn := range c.conns {
+		if err := conn.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	}
+}
+
+// replay makes the given steps, and returns how an answer breaks the contract.
+func (c compared) replay(steps []Step) error {
+	q := newSequence(c)
+	defer q.cleanUp()
+	return q.run(func(i int) (Step, bool) {
+		if i == len(steps) {
+			return Step{}, false
+		}
+		return steps[i], true
+	})
+}
+
+func (q *sequence) run(next func(i int) (Step, bool)) error {
+	for i := 0; ; i++ {
+		st, ok := next(i)
+		if !ok {
+			return nil
+		}
+		if err := q.do(st); err != nil {
+			return fmt.Errorf("step %d, %s: %w", i+1, opNames[st.Op], err)
+		}
+	}
+}
+
+// generate makes a new sequence. It returns its steps, and how the last answer breaks the contract.
+func (c compared) generate(g *generator, length int) (steps []Step, wrong error) {
+	q := newSequence(c)
+	defer q.cleanUp()
+	wrong = q.run(func(i int) (Step, bool) {
+		st := Step{Op: List, Conn: 1, All: true} // at the end
+		if i < length {
+			st = g.next(q)
+		} else if i > length || !g.has(store.FeatureList) {
+			return st, false
+		}
+		steps = append(steps, st)
+		return st, true
+	})
+	return steps, wrong
+}
+
+func compareAll(t *testing.T, h Harness, caps store.Capabilities, seed, n uint64, length int) {
+	c := connect(t, h, caps)
+	defer c.close(t)
+	start := time.Now()
+	time.Sleep(time.Millisecond)
+	fake := time.Since(start) == time.Millisecond // only fake time is that exact
+	// In real time, one sequence in 25 waits for TTLs. Those run all at once.
+	workers, share := 8, uint64(25)
+	if fake {
+		workers, share = 1, 2
+	}
+	var mu sync.Mutex
+	var failed []Step
+	var wrong error
+	var which uint64
+	one := func(i uint64) {
+		mu.Lock()
+		stop := wrong != nil
+		mu.Unlock()
+		if stop {
+			return
+		}
+		g := newGenerator(seed, i, caps.Features)
+		if g.slow = i%share == 0; g.slow {
+			g.expires = 2
+		}
+		steps, err := c.generate(g, length)
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil && wrong == nil {
+			failed, wrong, which = steps, err, i
+		}
+	}
+	var wg sync.WaitGroup
+	quick := make(chan uint64)
+	for range workers {
+		wg.Go(func() {
+			for i := range quick {
+				one(i)
+			}
+		})
+	}
+	for i := range n {
+		if !fake && i%share == 0 {
+			wg.Go(func() { one(i) })
+		} else {
+			quick <- i
+		}
+	}
+	close(quick)
+	wg.Wait()
+	if wrong == nil {
+		return
+	}
+	again := connect(t, h, caps)
+	defer again.close(t)
+	shortest, err := again.shrink(failed)
+	if err == nil {
+		t.Errorf("sequence %d of seed %d: %v\nIt did not fail again when it was repeated alone:\n%s", which, seed, wrong, source(failed))
+		return
+	}
+	t.Errorf("sequence %d of seed %d: %v\nThe shortest sequence found that fails: %v\n%s", which, seed, wrong, err, source(shortest))
+}
+
+// shrink removes steps while the sequence still fails. It returns no error if it never fails.
+func (c compared) shrink(steps []Step) (shortest []Step, wrong error) {
+	begin, tries := time.Now(), 0
+	fails := func(steps []Step) bool {
+		if tries++; tries > 300 || time.Since(begin) > 2*time.Minute && tries > 10 {
+			return false
+		}
+		err := c.replay(steps)
+		if err != nil {
+			wrong = err
+		}
+		return err != nil
+	}
+	if !fails(steps) {
+		return nil, nil
+	}
+	for size := max(1, len(steps)/2); size > 0; size /= 2 {
+		for i := 0; i+size <= len(steps); {
+			if less := slices.Delete(slices.Clone(steps), i, i+size); fails(less) {
+				steps = less
+			} else {
+				i++
+			}
+		}
+	}
+	for i := range steps {
+		for _, simpler := range []func(st *Step){
+			func(st *Step) { st.Conn = 0 }, func(st *Step) { st.Tokens = 0 }, func(st *Step) { st.Floor = false },
+			func(st *Step) { st.Short = false }, func(st *Step) { st.Queue = false }, func(st *Step) { st.All = false },
+		} {
+			less := slices.Clone(steps)
+			if simpler(&less[i]); less[i] != steps[i] && fails(less) {
+				steps = less
+			}
+		}
+	}
+	return steps, wrong
+}
+
+// source returns a test that repeats a sequence.
+func source(steps []Step) string {
+	var b strings.Builder
+	b.WriteString("func TestReplay(t *testing.T) {\n\tstoretest.Replay(t, harness(t), []storetest.Step{\n")
+	for _, st := range steps {
+		fmt.Fprintf(&b, "\t\t%s,\n", st)
+	}
+	b.WriteString("\t})\n}")
+	return b.String()
+}

@@ -1,0 +1,131 @@
+package storetest
+
+import (
+	"math/rand/v2"
+
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// A generator chooses the steps of one sequence. It prefers steps that have an effect, so it looks
+// at the state that the sequence has reached.
+type generator struct {
+	*rand.Rand
+	features store.Features
+	names    int
+	clients  int
+	conns    int
+	use      int // of the names: 0 exclusive, 1 shared, 2 permits, 3 everything at once
+	expires  int // how many steps may wait until TTLs are over
+	slow     bool
+}
+
+func newGenerator(seed, n uint64, features store.Features) *generator {
+	g := &generator{Rand: rand.New(rand.NewPCG(seed, n)), features: features}
+	g.names = max(1, g.IntN(6)-2)
+	g.clients = 2 + g.IntN(4)
+	g.conns = 1 + g.IntN(2)
+	g.use = min(3, g.IntN(7)/2)
+	return g
+}
+
+func (g *generator) chance(percent int) bool { return g.IntN(100) < percent }
+
+func (g *generator) has(f store.Features) bool { return g.features.Has(f) }
+
+// client returns a client, and the name that it uses. With prefer set, it is most often a holder.
+func (g *generator) client(q *sequence, prefer bool) (n, name int) {
+	n = g.IntN(g.clients)
+	if prefer && g.chance(70) {
+		for range g.clients {
+			if c := q.client(n); q.model.Holds(c.req.Name, c.req.ID) {
+				break
+			}
+			n = (n + 1) % g.clients
+		}
+	}
+	if name = n % g.names; g.chance(3) {
+		name = g.IntN(g.names)
+	}
+	return n, name
+}
+
+// next returns the next step.
+func (g *generator) next(q *sequence) Step {
+	st := Step{Conn: g.IntN(g.conns), Short: g.chance(30)}
+	if g.slow && g.chance(12) {
+		st = Step{Op: Pause}
+		if g.expires > 0 && g.chance(50) {
+			g.expires--
+			st.Op = Expire
+		}
+		return st
+	}
+	switch n := g.IntN(100); {
+	case n < 38:
+		st.Op = Acquire
+		st.Client, st.Name = g.client(q, false)
+		st.Name = st.Client % g.names
+		st.Queue = g.chance(65)
+		st.Tokens = 1 + g.IntN(4)*g.IntN(3)
+		st.Floor = g.chance(8)
+		g.claim(&st)
+		return st
+	case n < 46 && g.has(store.FeatureList):
+		return Step{Op: List, Conn: st.Conn, Name: g.IntN(g.names), All: g.chance(20)}
+	case n < 58:
+		st.Op = Renew
+		st.All = g.chance(15)
+		if g.chance(40) {
+			st.Tokens = 1 + g.IntN(8)
+		}
+		st.Floor = g.chance(10)
+		if g.has(store.FeatureShared) && !st.All && g.chance(20) {
+			st.Mode = store.Shared
+		} else if !st.All && g.chance(4) {
+			st.Mode = store.Exclusive
+		}
+	case n < 66:
+		st.Op = Leave
+	case n < 71 && g.has(store.FeatureList):
+		st.Op = Break
+	case n < 76:
+		st.Op = Wait
+	case n < 84:
+		st.Op = Watch
+	default:
+		st.Op = Release
+		if g.has(store.FeatureKeep) && g.chance(25) {
+			st.Keep = store.Done + store.State(g.IntN(2))
+		}
+	}
+	st.Client, st.Name = g.client(q, st.Op == Renew || st.Op == Release || st.Op == Break)
+	if st.Op == Wait || st.Op == Watch {
+		return Step{Op: st.Op, Client: st.Client}
+	}
+	if st.Op == Leave || st.Op == Break || st.Keep == 0 && st.Op == Release {
+		st.Short = false
+	}
+	st.Old = g.chance(8)
+	return st
+}
+
+// claim sets the mode of a request, and how many permits it wants.
+func (g *generator) claim(st *Step) {
+	st.Mode = store.Exclusive
+	use := g.use
+	if use == 3 {
+		use = g.IntN(3)
+	} else if g.chance(30) {
+		use = 0
+	}
+	switch {
+	case use == 1 && g.has(store.FeatureShared):
+		st.Mode = store.Shared
+	case use == 2 && g.has(store.FeaturePermits):
+		st.Mode, st.Limit = store.Permits, 3
+		if g.use == 3 && g.chance(20) {
+			st.Limit = 4
+		}
+		st.Weight = 1 + g.IntN(st.Limit)
+	}
+}
