@@ -32,10 +32,11 @@ func (g *generator) chance(percent int) bool { return g.IntN(100) < percent }
 
 func (g *generator) has(f store.Features) bool { return g.features.Has(f) }
 
-// client returns a client, and the name that it uses. With prefer set, it is most often a holder.
-func (g *generator) client(q *sequence, prefer bool) (n, name int) {
+// client returns a client, and the name that it uses. Most often it is a holder if the call is one
+// for holders.
+func (g *generator) client(q *sequence, op Op) (n, name int) {
 	n = g.IntN(g.clients)
-	if prefer && g.chance(70) {
+	if (op == Renew || op == Release || op == Break) && g.chance(70) {
 		for range g.clients {
 			if c := q.client(n); q.model.Holds(c.req.Name, c.req.ID) {
 				break
@@ -52,18 +53,21 @@ func (g *generator) client(q *sequence, prefer bool) (n, name int) {
 // next returns the next step.
 func (g *generator) next(q *sequence) Step {
 	st := Step{Conn: g.IntN(g.conns), Short: g.chance(30)}
-	if g.slow && g.chance(12) {
+	if g.slow && g.chance(20) {
 		st = Step{Op: Pause}
-		if g.expires > 0 && g.chance(50) {
+		if g.expires > 0 && g.chance(30) {
 			g.expires--
 			st.Op = Expire
 		}
 		return st
 	}
+	if n := g.IntN(g.clients); g.chance(50) && !q.client(n).woken && q.mustWake(q.client(n)) {
+		return Step{Op: Wait, Client: n}
+	}
 	switch n := g.IntN(100); {
 	case n < 38:
 		st.Op = Acquire
-		st.Client, st.Name = g.client(q, false)
+		st.Client, st.Name = g.client(q, Acquire)
 		st.Name = st.Client % g.names
 		st.Queue = g.chance(65)
 		st.Tokens = 1 + g.IntN(4)*g.IntN(3)
@@ -79,16 +83,11 @@ func (g *generator) next(q *sequence) Step {
 			st.Tokens = 1 + g.IntN(8)
 		}
 		st.Floor = g.chance(10)
-		if g.has(store.FeatureShared) && !st.All && g.chance(20) {
-			st.Mode = store.Shared
-		} else if !st.All && g.chance(4) {
-			st.Mode = store.Exclusive
-		}
 	case n < 66:
 		st.Op = Leave
 	case n < 71 && g.has(store.FeatureList):
 		st.Op = Break
-	case n < 76:
+	case n < 78:
 		st.Op = Wait
 	case n < 84:
 		st.Op = Watch
@@ -98,12 +97,20 @@ func (g *generator) next(q *sequence) Step {
 			st.Keep = store.Done + store.State(g.IntN(2))
 		}
 	}
-	st.Client, st.Name = g.client(q, st.Op == Renew || st.Op == Release || st.Op == Break)
+	st.Client, st.Name = g.client(q, st.Op)
 	if st.Op == Wait || st.Op == Watch {
 		return Step{Op: st.Op, Client: st.Client}
 	}
 	if st.Op == Leave || st.Op == Break || st.Keep == 0 && st.Op == Release {
 		st.Short = false
+	}
+	if st.Op == Renew && !st.All && g.has(store.FeatureShared) {
+		switch mode := q.client(st.Client).req.Mode; {
+		case g.chance(5):
+			st.Mode = store.Exclusive
+		case g.chance(5), g.use%2 == 1 && mode == store.Exclusive && g.chance(60):
+			st.Mode = store.Shared
+		}
 	}
 	st.Old = g.chance(8)
 	return st
@@ -115,7 +122,7 @@ func (g *generator) claim(st *Step) {
 	use := g.use
 	if use == 3 {
 		use = g.IntN(3)
-	} else if g.chance(30) {
+	} else if g.chance(40) {
 		use = 0
 	}
 	switch {

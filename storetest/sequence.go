@@ -25,11 +25,11 @@ const (
 	Leave
 	Break
 	List
-	Pause  // a quarter of the short TTL
 	Expire // until short TTLs are over, and clients that do not ask are no longer queued
+	Pause  // a quarter of that time
 )
 
-var opNames = [...]string{"", "Acquire", "Wait", "Watch", "Renew", "Release", "Leave", "Break", "List", "Pause", "Expire"}
+var opNames = [...]string{"", "Acquire", "Wait", "Watch", "Renew", "Release", "Leave", "Break", "List", "Expire", "Pause"}
 
 // A Step is one call in a sequence that [Compare] makes and [Replay] repeats. A client has one
 // identity at a time. It gets a new one when it acquires after the old one was released, left or
@@ -104,6 +104,7 @@ type client struct {
 	old     store.ID
 	conn    int  // of the newest request
 	ended   bool // the identity was released, left or broken
+	woken   bool // a Wait that had to return did so, since the newest request
 	cancel  context.CancelFunc
 	waiting chan error // the result of a Wait in the background
 }
@@ -115,7 +116,8 @@ func newSequence(c compared) *sequence {
 	}
 }
 
-func (q *sequence) name(n int) string { return fmt.Sprintf("%s/%d", q.base, n) }
+// name returns one of three names that are easily confused.
+func (q *sequence) name(n int) string { return q.base + [...]string{"/n", "/N", "/n "}[n] }
 
 func (q *sequence) client(n int) *client {
 	if q.clients[n] == nil {
@@ -141,7 +143,7 @@ func (q *sequence) ttl(short bool) time.Duration {
 func (q *sequence) do(st Step) error {
 	switch st.Op {
 	case Pause:
-		time.Sleep(q.h.TTL / 4)
+		time.Sleep(max(q.h.TTL, q.caps.Heartbeat) / 4)
 		return nil
 	case Expire:
 		time.Sleep(max(q.h.TTL, q.caps.Heartbeat) + q.h.Slack + q.h.TTL/100)
@@ -206,13 +208,17 @@ func (q *sequence) acquire(ctx context.Context, st Step, c *client) error {
 	if st.Floor {
 		req.Floor = q.model.Highest(req.Name) + 1000
 	}
-	c.conn = st.Conn
+	c.conn, c.woken = st.Conn, false
 	end := q.times()
 	a, err := q.conns[st.Conn].Acquire(ctx, *req)
 	if wrong := q.model.Acquire(end(), *req, a, err); wrong != nil || err == nil {
 		return wrong
 	}
 	return q.do(Step{Op: Leave, Client: st.Client, Conn: st.Conn, Name: st.Name}) // an invalid request may leave the identity queued
+}
+
+func (q *sequence) mustWake(c *client) bool {
+	return q.model.MustWake(q.times()(), c.req.Name, c.req.ID)
 }
 
 // wait calls Wait on the connection that the client asked on.
@@ -237,14 +243,15 @@ func (q *sequence) unwatch(c *client) error {
 		c.waiting = nil
 	}()
 	limit := q.h.TTL / 100
-	must := q.model.MustWake(q.times()(), c.req.Name, c.req.ID)
-	if must {
+	must := q.mustWake(c)
+	if must && !q.fake {
 		limit = wakeLimit
 	}
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
 	case err := <-c.waiting:
+		c.woken = must
 		return wrongWait(err, nil)
 	case <-timer.C:
 	}

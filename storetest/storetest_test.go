@@ -62,8 +62,9 @@ func inBubble(bug string, features store.Features) storetest.Harness {
 
 // Environment variables that configure a child process.
 const (
-	envBug  = "STORETEST_BUG"
-	envReal = "STORETEST_REAL"
+	envBug     = "STORETEST_BUG"
+	envReal    = "STORETEST_REAL"
+	envCompare = "STORETEST_COMPARE"
 )
 
 // TestChild runs in the child processes that other tests of this file start. A broken store must
@@ -82,6 +83,10 @@ func TestChild(t *testing.T) {
 		features := allFeatures
 		if variants[index(bug)].bare {
 			features = 0
+		}
+		if os.Getenv(envCompare) != "" {
+			t.Run("compare", func(t *testing.T) { storetest.Compare(t, inBubble(bug, features), storetest.CompareOptions{}) })
+			return
 		}
 		storetest.Run(t, inBubble(bug, features))
 	}
