@@ -58,13 +58,22 @@ func TestConformanceOfASingleServer(t *testing.T) {
 	addr := servers.StartEtcd(t, servers.EtcdOptions{}).Addr()
 	client := direct(t, addr)
 	etcdtest.Residue(t, client) // the first use of a server may leave keys behind
-	storetest.Run(t, storetest.Harness{
+	storetest.Run(t, harness(addr, client))
+}
+
+func TestCompareASingleServer(t *testing.T) {
+	addr := servers.StartEtcd(t, servers.EtcdOptions{}).Addr()
+	storetest.Compare(t, harness(addr, direct(t, addr)), storetest.CompareOptions{})
+}
+
+func harness(addr string, client *clientv3.Client) storetest.Harness {
+	return storetest.Harness{
 		Open:     func(t testing.TB) store.Store { return openQuick(t, url(addr), quickBeat) },
 		Residue:  func(t testing.TB) []string { return etcdtest.Residue(t, client) },
 		TTL:      2 * quick,
 		Parallel: 6,
 		Slack:    1500 * time.Millisecond, // a server expires leases twice a second, and reports whole seconds
-	})
+	}
 }
 
 func TestMain(m *testing.M) {

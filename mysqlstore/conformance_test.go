@@ -11,13 +11,19 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	storetest.Run(t, harness(one, func(t testing.TB) store.Store {
-		s, err := store.Open(t.Context(), one.URL(one.Addr()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}))
+	storetest.Run(t, harness(one, openOne))
+}
+
+func TestCompare(t *testing.T) {
+	storetest.Compare(t, harness(one, openOne), storetest.CompareOptions{})
+}
+
+func openOne(t testing.TB) store.Store {
+	s, err := store.Open(t.Context(), one.URL(one.Addr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 func harness(server *servers.MariaDB, open func(t testing.TB) store.Store) storetest.Harness {

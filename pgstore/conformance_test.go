@@ -12,7 +12,11 @@ import (
 )
 
 func conformance(t *testing.T, p *servers.Postgres, url string) {
-	storetest.Run(t, storetest.Harness{
+	storetest.Run(t, harness(p, url))
+}
+
+func harness(p *servers.Postgres, url string) storetest.Harness {
+	return storetest.Harness{
 		Open: func(t testing.TB) store.Store {
 			s, err := store.Open(context.Background(), url)
 			if err != nil {
@@ -24,10 +28,15 @@ func conformance(t *testing.T, p *servers.Postgres, url string) {
 		Residue:  func(t testing.TB) []string { return rows(t, p, "conformance") },
 		TTL:      2 * time.Second, // on a busy machine, a commit may take a second
 		Parallel: 8,
-	})
+	}
 }
 
 func TestConformance(t *testing.T) {
 	p := server(t)
 	conformance(t, p, p.URL()+"&schema=conformance")
+}
+
+func TestCompare(t *testing.T) {
+	p := server(t)
+	storetest.Compare(t, harness(p, p.URL()+"&schema=conformance"), storetest.CompareOptions{})
 }

@@ -15,48 +15,89 @@ import (
 
 func TestConformance(t *testing.T) {
 	for _, nodes := range []int{3, 4, 5} {
+		t.Run(fmt.Sprintf("%d nodes", nodes), func(t *testing.T) { storetest.Run(t, harness(nodes)) })
+	}
+}
+
+func TestCompare(t *testing.T) {
+	for _, nodes := range []int{3, 4, 5} {
 		t.Run(fmt.Sprintf("%d nodes", nodes), func(t *testing.T) {
-			url := func(i int) string { return fmt.Sprintf("memory:quorum-%d-of-%d", i, nodes) }
-			storetest.Run(t, storetest.Harness{
-				Around: func(t *testing.T, test func(t *testing.T)) {
-					synctest.Test(t, func(t *testing.T) {
-						// These handles stand for the servers: locks outlive the connections of a
-						// test, but not the test.
-						for i := range nodes {
-							server := openMemory(t, url(i))
-							t.Cleanup(func() { server.Close() })
-						}
-						test(t)
-					})
-				},
-				Open: func(t testing.TB) store.Store {
-					var all []quorum.Node
-					settled := new(quorumtest.Settled)
-					for i := range nodes {
-						all = append(all, quorum.Node{Name: url(i), Store: openMemory(t, url(i))})
-						handle := openMemory(t, url(i))
-						t.Cleanup(func() { handle.Close() })
-						settled.Nodes = append(settled.Nodes, handle)
-					}
-					settled.Store = openQuorum(t, all, quorum.Options{})
-					return settled
-				},
-				Residue: func(t testing.TB) (names []string) {
-					for i := range nodes {
-						s := openMemory(t, url(i))
-						page, err := s.List(context.Background(), store.Query{Limit: 1000})
-						if err != nil {
-							t.Fatal(err)
-						}
-						for _, l := range page.Locks {
-							names = append(names, fmt.Sprintf("node %d: %s", i, l.Name))
-						}
-						s.Close()
-					}
-					return names
-				},
-			})
+			h := harness(nodes)
+			open := h.Open
+			h.Open = func(t testing.TB) store.Store { return finished{open(t)} }
+			storetest.Compare(t, h, storetest.CompareOptions{})
 		})
+	}
+}
+
+// A finished is a quorum whose calls return when they have nothing left to do in the background.
+type finished struct{ store.Store }
+
+func (f finished) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
+	defer synctest.Wait()
+	return f.Store.Acquire(ctx, req)
+}
+
+func (f finished) Renew(ctx context.Context, grants []store.Renewal) ([]store.Renewed, error) {
+	defer synctest.Wait()
+	return f.Store.Renew(ctx, grants)
+}
+
+func (f finished) Release(ctx context.Context, name string, id store.ID, keep store.Keep) error {
+	defer synctest.Wait()
+	return f.Store.Release(ctx, name, id, keep)
+}
+
+func (f finished) Leave(ctx context.Context, name string, id store.ID) error {
+	defer synctest.Wait()
+	return f.Store.Leave(ctx, name, id)
+}
+
+func (f finished) Break(ctx context.Context, name string, id store.ID) error {
+	defer synctest.Wait()
+	return f.Store.Break(ctx, name, id)
+}
+
+func harness(nodes int) storetest.Harness {
+	url := func(i int) string { return fmt.Sprintf("memory:quorum-%d-of-%d", i, nodes) }
+	return storetest.Harness{
+		Around: func(t *testing.T, test func(t *testing.T)) {
+			synctest.Test(t, func(t *testing.T) {
+				// These handles stand for the servers: locks outlive the connections of a
+				// test, but not the test.
+				for i := range nodes {
+					server := openMemory(t, url(i))
+					t.Cleanup(func() { server.Close() })
+				}
+				test(t)
+			})
+		},
+		Open: func(t testing.TB) store.Store {
+			var all []quorum.Node
+			settled := new(quorumtest.Settled)
+			for i := range nodes {
+				all = append(all, quorum.Node{Name: url(i), Store: openMemory(t, url(i))})
+				handle := openMemory(t, url(i))
+				t.Cleanup(func() { handle.Close() })
+				settled.Nodes = append(settled.Nodes, handle)
+			}
+			settled.Store = openQuorum(t, all, quorum.Options{})
+			return settled
+		},
+		Residue: func(t testing.TB) (names []string) {
+			for i := range nodes {
+				s := openMemory(t, url(i))
+				page, err := s.List(context.Background(), store.Query{Limit: 1000})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, l := range page.Locks {
+					names = append(names, fmt.Sprintf("node %d: %s", i, l.Name))
+				}
+				s.Close()
+			}
+			return names
+		},
 	}
 }
 

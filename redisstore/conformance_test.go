@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/redistest"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
+	"github.com/holdfast-lock/holdfast/storetest"
 )
 
 // openQuick opens a URL with a short heartbeat.
@@ -36,6 +37,17 @@ func byURL(url string) func(testing.TB) store.Store {
 func TestConformanceOfASingleServer(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{})
 	redistest.Conform(t, byURL("redis://"+server.Addr()), server)
+}
+
+func TestCompareASingleServer(t *testing.T) {
+	server := servers.StartRedis(t, servers.RedisOptions{})
+	storetest.Compare(t, redistest.Harness(byURL("redis://"+server.Addr()), server), storetest.CompareOptions{})
+}
+
+func TestCompareACluster(t *testing.T) {
+	cluster := servers.StartCluster(t, servers.RedisOptions{})
+	open := byURL("redis+cluster://" + strings.Join(cluster.Addrs(), ","))
+	storetest.Compare(t, redistest.Harness(open, cluster.Nodes[:3]...), storetest.CompareOptions{})
 }
 
 func TestConformanceOfSentinel(t *testing.T) {

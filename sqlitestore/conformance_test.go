@@ -58,6 +58,17 @@ func TestConformance(t *testing.T) {
 	}
 }
 
+func TestCompare(t *testing.T) {
+	path := newPath(t)
+	storetest.Compare(t, storetest.Harness{
+		TTL:  2 * time.Second,
+		Open: func(t testing.TB) store.Store { return open(t, path) },
+	}, storetest.CompareOptions{})
+	if err := sqlitestore.Intact(path); err != nil {
+		t.Error(err)
+	}
+}
+
 // The tests run with a clock that cannot be set back, and with one that can.
 func TestExactness(t *testing.T) {
 	for _, steady := range []bool{true, false} {

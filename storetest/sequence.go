@@ -102,7 +102,7 @@ type sequence struct {
 type client struct {
 	req     store.Request // its newest request, with its identity
 	old     store.ID
-	conn    int  // of the newest request
+	conn    int  // of its requests and calls of Wait; others can use any connection
 	ended   bool // the identity was released, left or broken
 	woken   bool // a Wait that had to return did so, since the newest request
 	cancel  context.CancelFunc
@@ -201,6 +201,7 @@ func (q *sequence) acquire(ctx context.Context, st Step, c *client) error {
 			c.old, c.req.ID, c.ended = c.req.ID, store.NewID(), false
 		}
 		c.req.Name, c.req.Mode, c.req.Weight, c.req.Limit = q.name(st.Name), st.Mode, max(1, st.Weight), st.Limit
+		c.conn = st.Conn
 		c.req.Owner, c.req.Meta = "owner "+c.req.ID.String()[:4], "meta "+c.req.ID.String()[:4]
 	}
 	req := &c.req
@@ -208,9 +209,9 @@ func (q *sequence) acquire(ctx context.Context, st Step, c *client) error {
 	if st.Floor {
 		req.Floor = q.model.Highest(req.Name) + 1000
 	}
-	c.conn, c.woken = st.Conn, false
+	c.woken = false
 	end := q.times()
-	a, err := q.conns[st.Conn].Acquire(ctx, *req)
+	a, err := q.conns[c.conn].Acquire(ctx, *req)
 	if wrong := q.model.Acquire(end(), *req, a, err); wrong != nil || err == nil {
 		return wrong
 	}
@@ -221,7 +222,7 @@ func (q *sequence) mustWake(c *client) bool {
 	return q.model.MustWake(q.times()(), c.req.Name, c.req.ID)
 }
 
-// wait calls Wait on the connection that the client asked on.
+// wait calls Wait.
 func (q *sequence) wait(st Step, c *client) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancel, c.waiting = cancel, make(chan error, 1)
@@ -287,6 +288,11 @@ func (q *sequence) renew(ctx context.Context, st Step, c *client, name string, i
 		if other := q.clients[n]; other != nil && other != c {
 			renewals = append(renewals, store.Renewal{Name: other.req.Name, ID: other.req.ID, TTL: q.ttl(st.Short), Mode: other.req.Mode})
 			clients = append(clients, other)
+		}
+	}
+	for _, r := range renewals {
+		if q.model.MayBePushed(q.times()(), r.Name, r.ID) {
+			return nil // no client renews a grant that it does not know of
 		}
 	}
 	end := q.times()

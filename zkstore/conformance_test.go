@@ -38,17 +38,20 @@ func openQuick(t testing.TB, url string) *Store {
 
 // conform runs the suite.
 func conform(t *testing.T, addrs ...string) {
-	admin := connect(t, addrs...)
-	storetest.Run(t, storetest.Harness{
+	storetest.Run(t, harness(connect(t, addrs...), addrs...))
+}
+
+func harness(a admin, addrs ...string) storetest.Harness {
+	return storetest.Harness{
 		// A session limits the TTL. This one allows the longest TTL that the suite asks for, because
 		// a test may take a minute on a machine with a slow disk.
 		Open:    func(t testing.TB) store.Store { return openQuick(t, "zk://"+strings.Join(addrs, ",")+"?session=15m") },
-		Residue: func(t testing.TB) []string { return nodes(t, admin, defaultRoot) },
+		Residue: func(t testing.TB) []string { return nodes(t, a, defaultRoot) },
 		// On a busy machine, a call may take a second.
 		TTL:      2 * time.Second,
 		Slack:    time.Second,
 		Parallel: 6,
-	})
+	}
 }
 
 // An admin is a connection through which a test reads the servers.
@@ -110,6 +113,11 @@ func (s *Store) die() {
 
 func TestConformanceOfASingleServer(t *testing.T) {
 	conformApart(t, func() []string { return []string{servers.StartZooKeeper(t, servers.ZooKeeperOptions{}).Addr()} })
+}
+
+func TestCompareASingleServer(t *testing.T) {
+	addr := servers.StartZooKeeper(t, servers.ZooKeeperOptions{}).Addr()
+	storetest.Compare(t, harness(connect(t, addr), addr), storetest.CompareOptions{})
 }
 
 func TestConformanceOfThreeServers(t *testing.T) {

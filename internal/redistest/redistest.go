@@ -23,14 +23,19 @@ func Quick(c *rediscore.Config) { c.Heartbeat = Heartbeat }
 
 // Conform runs the conformance suite against servers.
 func Conform(t *testing.T, open func(testing.TB) store.Store, nodes ...*servers.Redis) {
-	storetest.Run(t, storetest.Harness{
+	storetest.Run(t, Harness(open, nodes...))
+}
+
+// Harness connects package storetest to servers.
+func Harness(open func(testing.TB) store.Store, nodes ...*servers.Redis) storetest.Harness {
+	return storetest.Harness{
 		Open:    open,
 		Residue: func(t testing.TB) []string { return Residue(t, nodes...) },
 		// On a busy machine, a call may take a second.
 		TTL:      2 * time.Second,
 		Slack:    time.Second,
 		Parallel: 6,
-	})
+	}
 }
 
 // Residue returns all keys on the servers except the counters of tokens, which stay.

@@ -30,11 +30,15 @@ func (m *Model) Acquire(at Span, req store.Request, a store.Answer, err error) e
 			return fmt.Errorf("error %v, want none", err)
 		}
 		admitted := s.holder(req.ID) == nil && s.admits(&req)
-		first := place == 0 || place < 0 && len(s.queue) == 0
+		may := admitted && (place == 0 || place < 0 && len(s.queue) == 0)
+		must := may
+		if !m.ordered() { // another waiter may be next
+			may, must = admitted, admitted && len(s.queue) <= place+1
+		}
 		switch {
-		case a.Granted() && h == nil && !(admitted && first):
+		case a.Granted() && h == nil && !may:
 			return fmt.Errorf("granted, want a refusal")
-		case !a.Granted() && (h != nil || admitted && first):
+		case !a.Granted() && (h != nil || must):
 			return fmt.Errorf("refused, want a grant: %+v", *a.Refusal)
 		case !a.Granted():
 			return m.refused(s, at, &req, admitted, a.Refusal)
@@ -86,21 +90,21 @@ func (s *state) mixes(req *store.Request) (must, may bool, limit int) {
 }
 
 func (m *Model) refused(s *state, at Span, req *store.Request, admitted bool, r *store.Refusal) error {
-	ordered := m.caps.Features.Has(store.FeatureQueue)
 	switch {
-	case r.Again <= 0, ordered && req.Queue && r.Again >= m.caps.Heartbeat:
+	case r.Again <= 0, m.ordered() && req.Queue && r.Again >= m.caps.Heartbeat:
 		return fmt.Errorf("ask again after %v, want more than 0 and less than the heartbeat", r.Again)
 	case admitted && len(r.Holders) > 0:
 		return fmt.Errorf("refused because of holders, want none, because only waiters exclude the request")
 	case !admitted:
-		if err := m.same(s, at, r.Holders); err != nil {
+		// A store may repeat to a waiter what it read earlier. So it may not know of a renewal.
+		if err := m.same(s, at, r.Holders, s.place(req.ID) < 0); err != nil {
 			return err
 		}
 	}
 	place := 0
 	if !req.Queue {
 		s.dequeue(req.ID)
-	} else if ordered {
+	} else {
 		i := s.place(req.ID)
 		if i < 0 {
 			i = len(s.queue)
@@ -108,7 +112,9 @@ func (m *Model) refused(s *state, at Span, req *store.Request, admitted bool, r 
 		}
 		w := &s.queue[i]
 		w.req, w.asked, w.due = *req, at, false
-		place = i + 1
+		if m.ordered() {
+			place = i + 1
+		}
 	}
 	if r.Place != place {
 		return fmt.Errorf("place %d in the queue, want %d", r.Place, place)
@@ -117,14 +123,14 @@ func (m *Model) refused(s *state, at Span, req *store.Request, admitted bool, r 
 }
 
 func (m *Model) waiters(got, want int) error {
-	if got != want && m.caps.Features.Has(store.FeatureQueue) {
+	if got != want && m.ordered() {
 		return fmt.Errorf("%d other waiters, want %d", got, want)
 	}
 	return nil
 }
 
-// same checks a list of all holders.
-func (m *Model) same(s *state, at Span, list []store.Holder) error {
+// same checks a list of all holders, and with left set, also the time that they have left.
+func (m *Model) same(s *state, at Span, list []store.Holder, left bool) error {
 	if len(list) != len(s.holders) {
 		return fmt.Errorf("%d holders, want %d", len(list), len(s.holders))
 	}
@@ -144,7 +150,7 @@ func (m *Model) same(s *state, at Span, list []store.Holder) error {
 		if err := m.age(at, got.Age, h.since); err != nil {
 			return err
 		}
-		if low, high := h.until.From-at.To-m.slack, h.until.To-at.From+m.slack; got.Left < max(0, low) || got.Left > high {
+		if low, high := h.until.From-at.To-m.slack, h.until.To-at.From+m.slack; left && (got.Left < max(0, low) || got.Left > high) {
 			return fmt.Errorf("a holder with %v left, want from %v to %v", got.Left, low, high)
 		}
 	}
@@ -183,11 +189,11 @@ func (m *Model) Renew(at Span, r store.Renewal, out store.Renewed, err error) er
 		if out.Err == nil {
 			h.Mode = r.Mode
 		}
-		ordered, want := m.caps.Features.Has(store.FeatureQueue), r.Tokens
-		if len(s.queue) > 0 {
+		want := r.Tokens
+		if len(s.queue) > 0 && m.ordered() {
 			want = 0
 		}
-		if out.Tokens < min(want, 1) && ordered || out.Tokens > want {
+		if out.Tokens < min(want, 1) && m.ordered() || out.Tokens > want {
 			return fmt.Errorf("%d new tokens, want up to %d", out.Tokens, want)
 		}
 		if out.Tokens == 0 {
@@ -259,19 +265,19 @@ func (m *Model) Break(at Span, name string, id store.ID, err error) error {
 func (m *Model) List(at Span, name string, lock *store.Lock) error {
 	return m.step(name, at, func(s *state) error {
 		if lock == nil {
-			if len(s.holders)+len(s.queue) > 0 {
+			if len(s.holders) > 0 || len(s.queue) > 0 && m.ordered() {
 				return fmt.Errorf("not listed, want %d holders and %d waiters", len(s.holders), len(s.queue))
 			}
 			return nil
 		}
-		if err := m.same(s, at, lock.Holders); err != nil {
+		if err := m.same(s, at, lock.Holders, true); err != nil {
 			return err
 		}
 		limit, other := 0, 0
 		for _, h := range s.holders {
 			limit, other = h.limit, h.limit
 		}
-		if !m.caps.Features.Has(store.FeatureQueue) {
+		if !m.ordered() {
 			return nil
 		}
 		if len(lock.Holders)+len(lock.Waiters) == 0 || len(lock.Waiters) != len(s.queue) {

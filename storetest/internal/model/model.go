@@ -34,6 +34,8 @@ func New(caps store.Capabilities, slack time.Duration) *Model {
 	return &Model{caps: caps, slack: slack, states: map[string][]*state{}}
 }
 
+func (m *Model) ordered() bool { return m.caps.Features.Has(store.FeatureQueue) }
+
 // A state is what a store may keep for a name.
 type state struct {
 	holders []holder
@@ -203,7 +205,7 @@ func (m *Model) expire(s *state, at Span) []*state {
 func (m *Model) push(all []*state, at Span) []*state {
 	for i := 0; i < len(all); i++ {
 		s := all[i]
-		if s.next().IsZero() {
+		if s.next().IsZero() || !m.ordered() {
 			continue
 		}
 		p := s.clone()
@@ -264,7 +266,7 @@ func merge(all []*state) []*state {
 
 // MustWake reports whether a Wait of that identity must return now.
 func (m *Model) MustWake(at Span, name string, id store.ID) bool {
-	if !m.caps.Features.Has(store.FeatureQueue) {
+	if !m.ordered() {
 		return false
 	}
 	for _, s := range m.now(name, at) {
@@ -274,6 +276,14 @@ func (m *Model) MustWake(at Span, name string, id store.ID) bool {
 		}
 	}
 	return true
+}
+
+// MayBePushed reports whether an identity may have a grant that it does not know of.
+func (m *Model) MayBePushed(at Span, name string, id store.ID) bool {
+	return slices.ContainsFunc(m.now(name, at), func(s *state) bool {
+		h := s.grant(id)
+		return h != nil && h.pushed
+	})
 }
 
 // Holds reports whether an identity has a grant or a kept record in the first state of its name.
