@@ -155,6 +155,9 @@ func (q *sequence) do(st Step) error {
 	if err := q.unwatch(c); err != nil {
 		return err
 	}
+	if !q.caps.Features.Has(store.FeatureQueue) && !st.Old && c.req.Owner != "" {
+		st.Conn = c.conn // a quorum keeps some state of a grant in its client
+	}
 	conn, name, id := q.conns[st.Conn], q.name(st.Name), c.req.ID
 	if st.Old {
 		id = c.old
@@ -286,6 +289,9 @@ func (q *sequence) renew(ctx context.Context, st Step, c *client, name string, i
 	renewals, clients := []store.Renewal{first}, []*client{c}
 	for n := 0; st.All && n < len(q.clients)*2; n++ {
 		if other := q.clients[n]; other != nil && other != c {
+			if st.Conn != other.conn && !q.caps.Features.Has(store.FeatureQueue) {
+				continue
+			}
 			renewals = append(renewals, store.Renewal{Name: other.req.Name, ID: other.req.ID, TTL: q.ttl(st.Short), Mode: other.req.Mode})
 			clients = append(clients, other)
 		}
@@ -335,7 +341,7 @@ func (q *sequence) list(st Step) error {
 			return fmt.Errorf("error %w", err)
 		}
 		for _, l := range page.Locks {
-			if locks[l.Name] != nil {
+			if locks[l.Name] != nil && q.caps.Features.Has(store.FeatureQueue) { // a quorum merges the lists of its servers
 				return fmt.Errorf("%q is listed twice", l.Name)
 			}
 			locks[l.Name] = &l

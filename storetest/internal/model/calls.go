@@ -33,7 +33,7 @@ func (m *Model) Acquire(at Span, req store.Request, a store.Answer, err error) e
 		may := admitted && (place == 0 || place < 0 && len(s.queue) == 0)
 		must := may
 		if !m.ordered() { // another waiter may be next
-			may, must = admitted, admitted && len(s.queue) <= place+1
+			may, must = admitted, admitted && (len(s.queue) == 0 || len(s.queue) == 1 && place == 0)
 		}
 		switch {
 		case a.Granted() && h == nil && !may:
@@ -60,9 +60,21 @@ func (m *Model) Acquire(at Span, req store.Request, a store.Answer, err error) e
 		} else if err := m.waiters(a.Waiters, len(s.queue)); err != nil {
 			return err
 		}
-		h.until, h.ttl, h.pushed = until, a.TTL, false
+		m.extend(h, until, a.TTL)
+		if !m.ordered() && a.Token > h.Token {
+			h.Token, h.tokens = 0, 0 // some servers of a quorum reserved a block in a renewal that others refused
+		}
 		return s.learn(h, a.Token, a.Tokens)
 	})
+}
+
+// extend sets a new TTL. A quorum, whose servers may execute calls in another order, may continue
+// to use the longest TTL of the grant.
+func (m *Model) extend(h *holder, until Span, ttl time.Duration) {
+	if !m.ordered() && ttl < h.ttl {
+		until.To, ttl = until.To+h.ttl-ttl, h.ttl
+	}
+	h.until, h.ttl, h.pushed = until, ttl, false
 }
 
 // mixes reports whether a request must or may be invalid, because it cannot be combined with a
@@ -95,6 +107,7 @@ func (m *Model) refused(s *state, at Span, req *store.Request, admitted bool, r 
 		return fmt.Errorf("ask again after %v, want more than 0 and less than the heartbeat", r.Again)
 	case admitted && len(r.Holders) > 0:
 		return fmt.Errorf("refused because of holders, want none, because only waiters exclude the request")
+	case !m.ordered() && len(r.Holders) == 0 && len(s.queue) > 0: // it did not look for holders
 	case !admitted:
 		// A store may repeat to a waiter what it read earlier. So it may not know of a renewal.
 		if err := m.same(s, at, r.Holders, s.place(req.ID) < 0); err != nil {
@@ -139,11 +152,14 @@ func (m *Model) same(s *state, at Span, list []store.Holder, left bool) error {
 		if h == nil {
 			return fmt.Errorf("the holder %s, which is none", got.ID)
 		}
-		if err := s.learn(h, got.Token, 0); err != nil {
-			return err
-		}
 		want := h.Holder
 		want.Age, want.Left = got.Age, got.Left
+		want.Token = got.Token
+		if m.ordered() { // the servers of a quorum may have different tokens
+			if err := s.learn(h, got.Token, 0); err != nil {
+				return err
+			}
+		}
 		if got != want {
 			return fmt.Errorf("holder:\n got %+v\nwant %+v", got, want)
 		}
@@ -184,7 +200,7 @@ func (m *Model) Renew(at Span, r store.Renewal, out store.Renewed, err error) er
 		case out.TTL <= 0:
 			return fmt.Errorf("extended by %v", out.TTL)
 		}
-		h.until, h.ttl, h.pushed = at.add(out.TTL), out.TTL, false
+		m.extend(h, at.add(out.TTL), out.TTL)
 		s.highest = max(s.highest, r.Floor)
 		if out.Err == nil {
 			h.Mode = r.Mode
