@@ -65,3 +65,14 @@ func residue(t testing.TB, server *servers.MariaDB) (left []string) {
 	}
 	return left
 }
+
+func TestPlaceIsNewAfterAWaiterLeftAndCameBack(t *testing.T) {
+	storetest.Replay(t, harness(one, openOne), []storetest.Step{
+		{Op: storetest.Acquire, Mode: store.Exclusive},
+		{Op: storetest.Acquire, Client: 1, Mode: store.Exclusive, Queue: true},
+		{Op: storetest.Acquire, Client: 2, Mode: store.Exclusive, Queue: true},
+		{Op: storetest.Acquire, Client: 1, Mode: store.Exclusive},
+		{Op: storetest.Acquire, Client: 1, Mode: store.Exclusive, Queue: true},
+		{Op: storetest.Acquire, Client: 2, Mode: store.Exclusive, Queue: true},
+	})
+}

@@ -129,12 +129,17 @@ func (e *entry) refusal(req *store.Request, r *store.Refusal) *refusal {
 		}
 		known.add(rows{held: 1, heldSum: sum(string(g.id[:]), closed, e.name)})
 	}
-	claim := func(id store.ID) { known.add(rows{claims: 1, claimsSum: sum(string(id[:]), e.name)}) }
-	for _, g := range slices.Concat(e.others, e.ended) {
-		claim(g.id)
+	claim := func(id store.ID, seq int64) {
+		known.add(rows{claims: 1, claimsSum: sum(string(id[:]), strconv.FormatInt(seq, 10), e.name)})
+	}
+	for _, g := range e.others {
+		claim(g.id, 0)
+	}
+	for _, g := range e.ended {
+		claim(g.id, seqEnded)
 	}
 	for _, w := range e.waiters {
-		claim(w.id)
+		claim(w.id, w.seq) // a waiter that left and came back has another place
 	}
 	return known
 }

@@ -385,10 +385,11 @@ func (s *Store) holders(ctx context.Context, q *queue, most int) (n int, list []
 	return n + more, list, err
 }
 
-// waiters counts the requests queued behind the holders, except the one at place i.
+// waiters counts the requests queued behind the holders, except those of the identity at place i,
+// which may have two nodes: see join.
 func (q *queue) waiters(holders, i int) (n int) {
 	for j := holders; j < len(q.nodes); j++ {
-		if j != i && !q.nodes[j].try {
+		if !q.nodes[j].try && (i < 0 || q.nodes[j].id != q.nodes[i].id) {
 			n++
 		}
 	}
