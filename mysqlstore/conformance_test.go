@@ -76,3 +76,12 @@ func TestPlaceIsNewAfterAWaiterLeftAndCameBack(t *testing.T) {
 		{Op: storetest.Acquire, Client: 2, Mode: store.Exclusive, Queue: true},
 	})
 }
+
+func TestAWaiterIsToldOfADowngrade(t *testing.T) {
+	storetest.Replay(t, harness(one, openOne), []storetest.Step{
+		{Op: storetest.Acquire, Mode: store.Exclusive},
+		{Op: storetest.Acquire, Client: 1, Mode: store.Exclusive, Queue: true},
+		{Op: storetest.Renew, Mode: store.Shared},
+		{Op: storetest.Acquire, Client: 1, Mode: store.Exclusive, Queue: true},
+	})
+}

@@ -91,7 +91,7 @@ func newStatements(prefix string) statements {
 		// the claims before it changes one of them.
 		keep: "UPDATE {{claims}} FORCE INDEX (PRIMARY) SET until = {{now}} + %[1]d WHERE rung = 0 AND until > {{now}} AND (%[2]s)" +
 			fmt.Sprintf(" AND EXISTS (SELECT 1 FROM {{meta}} WHERE one = 1 AND compatible <= %d)", version) +
-			" AND (SELECT COUNT(*) = %[6]d AND BIT_XOR(CRC32(CONCAT(id, special & 2, name))) = %[7]d FROM {{names}} WHERE name IN (%[3]s) AND until > {{now}})" +
+			" AND (SELECT COUNT(*) = %[6]d AND BIT_XOR(CRC32(CONCAT(id, LEFT(data, 3), name))) = %[7]d FROM {{names}} WHERE name IN (%[3]s) AND until > {{now}})" +
 			" AND LAST_INSERT_ID((SELECT GREATEST(0, MIN(until) - {{now}}) * (COUNT(*) = %[4]d AND BIT_XOR(CRC32(CONCAT(id, seq, name))) = %[5]d)" +
 			" FROM (SELECT DISTINCT name, id, seq, until FROM {{claims}} WHERE name IN (%[3]s)) c)) > 0",
 		delClaim: "DELETE c FROM {{claims}} c FORCE INDEX (PRIMARY) WHERE %s", // a scan would wait for rows of other names

@@ -123,11 +123,8 @@ func (e *entry) refusal(req *store.Request, r *store.Refusal) *refusal {
 	}
 	sum := func(parts ...string) uint32 { return crc32.ChecksumIEEE([]byte(strings.Join(parts, ""))) }
 	if g := e.first; g != nil {
-		closed := "0"
-		if g.state != store.Held {
-			closed = strconv.Itoa(isClosed)
-		}
-		known.add(rows{held: 1, heldSum: sum(string(g.id[:]), closed, e.name)})
+		modeAndState := string(g.data()[:3])
+		known.add(rows{held: 1, heldSum: sum(string(g.id[:]), modeAndState, e.name)})
 	}
 	claim := func(id store.ID, seq int64) {
 		known.add(rows{claims: 1, claimsSum: sum(string(id[:]), strconv.FormatInt(seq, 10), e.name)})

@@ -102,7 +102,7 @@ type sequence struct {
 type client struct {
 	req     store.Request // its newest request, with its identity
 	old     store.ID
-	conn    int  // of its requests and calls of Wait; others can use any connection
+	conn    int  // of its requests and calls of Wait
 	ended   bool // the identity was released, left or broken
 	woken   bool // a Wait that had to return did so, since the newest request
 	cancel  context.CancelFunc
@@ -155,8 +155,8 @@ func (q *sequence) do(st Step) error {
 	if err := q.unwatch(c); err != nil {
 		return err
 	}
-	if !q.caps.Features.Has(store.FeatureQueue) && !st.Old && c.req.Owner != "" {
-		st.Conn = c.conn // a quorum keeps some state of a grant in its client
+	if !st.Old && c.req.Owner != "" {
+		st.Conn = q.allowed(c, st.Conn)
 	}
 	conn, name, id := q.conns[st.Conn], q.name(st.Name), c.req.ID
 	if st.Old {
@@ -193,6 +193,16 @@ func (q *sequence) do(st Step) error {
 		return q.model.Break(end(), name, id, err)
 	}
 	return fmt.Errorf("no such step")
+}
+
+// allowed returns the connection that a client uses if the step says conn. A grant may move from
+// the first connection to the second, but not back: a connection may remember grants that it had.
+// A quorum remembers votes too.
+func (q *sequence) allowed(c *client, conn int) int {
+	if !q.caps.Features.Has(store.FeatureQueue) {
+		return c.conn
+	}
+	return max(c.conn, conn)
 }
 
 // end notes that an identity must not be used for another request.
@@ -289,7 +299,7 @@ func (q *sequence) renew(ctx context.Context, st Step, c *client, name string, i
 	renewals, clients := []store.Renewal{first}, []*client{c}
 	for n := 0; st.All && n < len(q.clients)*2; n++ {
 		if other := q.clients[n]; other != nil && other != c {
-			if st.Conn != other.conn && !q.caps.Features.Has(store.FeatureQueue) {
+			if q.allowed(other, st.Conn) != st.Conn {
 				continue
 			}
 			renewals = append(renewals, store.Renewal{Name: other.req.Name, ID: other.req.ID, TTL: q.ttl(st.Short), Mode: other.req.Mode})
@@ -314,6 +324,9 @@ func (q *sequence) renew(ctx context.Context, st Step, c *client, name string, i
 		}
 		if one.Status == store.Extended && one.Err == nil {
 			clients[i].req.Mode = r.Mode
+			if r.ID == clients[i].req.ID {
+				clients[i].conn = st.Conn
+			}
 		}
 		if wrong := q.model.Renew(at, r, one, err); wrong != nil {
 			return fmt.Errorf("renewal %d: %w", i+1, wrong)

@@ -388,8 +388,12 @@ func (s *Store) holders(ctx context.Context, q *queue, most int) (n int, list []
 // waiters counts the requests queued behind the holders, except those of the identity at place i,
 // which may have two nodes: see join.
 func (q *queue) waiters(holders, i int) (n int) {
+	var own store.ID
+	if i >= 0 && i < len(q.nodes) { // a request that does not wait may have no node
+		own = q.nodes[i].id
+	}
 	for j := holders; j < len(q.nodes); j++ {
-		if !q.nodes[j].try && (i < 0 || q.nodes[j].id != q.nodes[i].id) {
+		if !q.nodes[j].try && q.nodes[j].id != own {
 			n++
 		}
 	}

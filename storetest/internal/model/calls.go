@@ -61,9 +61,6 @@ func (m *Model) Acquire(at Span, req store.Request, a store.Answer, err error) e
 			return err
 		}
 		m.extend(h, until, a.TTL)
-		if !m.ordered() && a.Token > h.Token {
-			h.Token, h.tokens = 0, 0 // some servers of a quorum reserved a block in a renewal that others refused
-		}
 		return s.learn(h, a.Token, a.Tokens)
 	})
 }
@@ -213,12 +210,14 @@ func (m *Model) Renew(at Span, r store.Renewal, out store.Renewed, err error) er
 			return fmt.Errorf("%d new tokens, want up to %d", out.Tokens, want)
 		}
 		if out.Tokens == 0 {
+			// A store may find out about the waiters after it has reserved a block.
+			h.wasted = h.wasted || r.Tokens > 0
 			return nil
 		}
 		if out.Token+int64(out.Tokens)-1 > store.MaxToken {
 			return fmt.Errorf("token %d is too high", out.Token)
 		}
-		h.Token, h.tokens, h.above = 0, 0, s.highest
+		h.Token, h.tokens, h.above, h.wasted = 0, 0, s.highest, false
 		return s.learn(h, out.Token, out.Tokens)
 	})
 }
@@ -229,6 +228,9 @@ func (m *Model) Release(at Span, name string, id store.ID, keep store.Keep, err 
 		h := s.grant(id)
 		switch {
 		case h == nil:
+			if keep.State == store.Done && errors.Is(err, store.ErrInvalid) {
+				return nil // the store remembers a grant that was not exclusive
+			}
 			return want(err, store.ErrNotHeld)
 		case keep.State == store.Done && h.Mode != store.Exclusive:
 			return want(err, store.ErrInvalid)
