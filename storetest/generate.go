@@ -53,7 +53,7 @@ func (g *generator) client(q *sequence, op Op) (n, name int) {
 // next returns the next step.
 func (g *generator) next(q *sequence) Step {
 	st := Step{Conn: g.IntN(g.conns), Short: g.chance(30)}
-	if g.slow && g.chance(20) {
+	if g.slow && g.chance(40-10*g.expires) {
 		st = Step{Op: Pause}
 		if g.expires > 0 && g.chance(30) {
 			g.expires--

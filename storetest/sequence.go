@@ -26,7 +26,7 @@ const (
 	Break
 	List
 	Expire // until short TTLs are over, and clients that do not ask are no longer queued
-	Pause  // a quarter of that time
+	Pause  // a third of that time
 )
 
 var opNames = [...]string{"", "Acquire", "Wait", "Watch", "Renew", "Release", "Leave", "Break", "List", "Expire", "Pause"}
@@ -143,7 +143,7 @@ func (q *sequence) ttl(short bool) time.Duration {
 func (q *sequence) do(st Step) error {
 	switch st.Op {
 	case Pause:
-		time.Sleep(max(q.h.TTL, q.caps.Heartbeat) / 4)
+		time.Sleep(max(q.h.TTL, q.caps.Heartbeat) / 3)
 		return nil
 	case Expire:
 		time.Sleep(max(q.h.TTL, q.caps.Heartbeat) + q.h.Slack + q.h.TTL/100)

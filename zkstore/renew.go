@@ -73,6 +73,10 @@ func (s *Store) extend(ctx context.Context, c *claim, g *store.Renewal) (out sto
 				waiters = q.waiters(holders, -1)
 			}
 		}
+		if err == nil && waiters > 0 { // others must not see a block that the holder does not use
+			rec.token, rec.Tokens, rec.Floor = old.token, old.Tokens, old.Floor
+			err = s.save(ctx, c, rec)
+		}
 	}
 	if err != nil {
 		return out, err

@@ -17,3 +17,16 @@ func TestARepeatedRequestDoesNotCountItself(t *testing.T) {
 		{Op: storetest.Acquire, Mode: store.Permits, Weight: 1, Limit: 3, Queue: true},
 	})
 }
+
+// A block that a renewal could not reserve, because another client waits, is not listed.
+func TestARefusedBlockIsNotListed(t *testing.T) {
+	addr := servers.StartZooKeeper(t, servers.ZooKeeperOptions{}).Addr()
+	storetest.Replay(t, harness(connect(t, addr), addr), []storetest.Step{
+		{Op: storetest.Acquire, Mode: store.Exclusive},
+		{Op: storetest.Acquire, Client: 1, Mode: store.Exclusive, Queue: true},
+		{Op: storetest.Renew, Tokens: 8},
+		{Op: storetest.List},
+		{Op: storetest.Renew, Tokens: 8, Floor: true},
+		{Op: storetest.List},
+	})
+}

@@ -210,8 +210,8 @@ func (m *Model) Renew(at Span, r store.Renewal, out store.Renewed, err error) er
 			return fmt.Errorf("%d new tokens, want up to %d", out.Tokens, want)
 		}
 		if out.Tokens == 0 {
-			// A store may find out about the waiters after it has reserved a block.
-			h.wasted = h.wasted || r.Tokens > 0
+			// Some servers of a quorum may have reserved a block before another found a waiter.
+			h.wasted = h.wasted || r.Tokens > 0 && !m.ordered()
 			return nil
 		}
 		if out.Token+int64(out.Tokens)-1 > store.MaxToken {

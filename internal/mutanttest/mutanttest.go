@@ -1,0 +1,54 @@
+// Package mutanttest shows that a test finds mistakes: it changes one condition of the code at a
+// time and expects that the test fails. It is used by tests only.
+package mutanttest
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// A Mutant replaces a piece of a file, which must be there exactly once. The path of the file is
+// relative to the package under test.
+type Mutant struct{ Name, File, Old, New string }
+
+// Run runs a test of the package in the current folder for each mutant, one after the other. The
+// output of the test must contain the pattern.
+func Run(t *testing.T, test, pattern string, mutants []Mutant) {
+	for _, m := range mutants {
+		t.Run(m.Name, func(t *testing.T) {
+			file, err := filepath.Abs(m.File)
+			if err != nil {
+				t.Fatal(err)
+			}
+			source, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Count(string(source), m.Old) != 1 {
+				t.Fatalf("%s does not have this once: %s", m.File, m.Old)
+			}
+			dir := t.TempDir()
+			mutant, overlay := filepath.Join(dir, filepath.Base(file)), filepath.Join(dir, "overlay.json")
+			replace, err := json.Marshal(map[string]any{"Replace": map[string]string{file: mutant}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, text := range map[string]string{mutant: strings.Replace(string(source), m.Old, m.New, 1), overlay: string(replace)} {
+				if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			out, err := exec.Command("go", "test", "-count=1", "-overlay", overlay, "-vet=off", "-run", "^"+test+"$", ".").CombinedOutput()
+			found := regexp.MustCompile(pattern).Find(out)
+			if err == nil || found == nil {
+				t.Fatalf("not found (%v):\n%s", err, out)
+			}
+			t.Logf("%s", found)
+		})
+	}
+}
