@@ -111,6 +111,8 @@ microbench: ## benchmarks of the root module; BENCH is a pattern, COUNT repeats
 soak: deps ## core and memstore SOAKCOUNT (50) times, then all faults at once for SOAKTIME (10m)
 	@echo "== go test -race -count=$(SOAKCOUNT) $(SOAK)"
 	@.bin/testreport -race -count=$(SOAKCOUNT) -timeout=60m $(SOAK)
+	@echo "== mutants of memory, Redis and PostgreSQL, which the comparison with the model must find"
+	@.bin/testreport -tags mutants -run MutantsAreFound -timeout=60m -p=1 ./memstore ./redisstore ./pgstore
 	@echo "== $(SEEDS) random histories of the core"
 	@.bin/testreport -run RandomHistories -timeout=60m . -seeds $(SEEDS)
 	@echo "== all faults at once for $(SOAKTIME)"

@@ -63,7 +63,7 @@ func TestConformanceOfASingleServer(t *testing.T) {
 
 func TestCompareASingleServer(t *testing.T) {
 	addr := servers.StartEtcd(t, servers.EtcdOptions{}).Addr()
-	storetest.Compare(t, harness(addr, direct(t, addr)), storetest.CompareOptions{})
+	storetest.Compare(t, harness(addr, direct(t, addr)), storetest.CompareOptions{Sequences: 300})
 }
 
 func harness(addr string, client *clientv3.Client) storetest.Harness {

@@ -15,7 +15,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestCompare(t *testing.T) {
-	storetest.Compare(t, harness(one, openOne), storetest.CompareOptions{})
+	storetest.Compare(t, harness(one, openOne), storetest.CompareOptions{Sequences: 400})
 }
 
 func openOne(t testing.TB) store.Store {

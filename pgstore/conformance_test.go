@@ -38,5 +38,5 @@ func TestConformance(t *testing.T) {
 
 func TestCompare(t *testing.T) {
 	p := server(t)
-	storetest.Compare(t, harness(p, p.URL()+"&schema=conformance"), storetest.CompareOptions{})
+	storetest.Compare(t, harness(p, p.URL()+"&schema=conformance"), storetest.CompareOptions{Sequences: 400})
 }

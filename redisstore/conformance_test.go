@@ -47,7 +47,7 @@ func TestCompareASingleServer(t *testing.T) {
 func TestCompareACluster(t *testing.T) {
 	cluster := servers.StartCluster(t, servers.RedisOptions{})
 	open := byURL("redis+cluster://" + strings.Join(cluster.Addrs(), ","))
-	storetest.Compare(t, redistest.Harness(open, cluster.Nodes[:3]...), storetest.CompareOptions{})
+	storetest.Compare(t, redistest.Harness(open, cluster.Nodes[:3]...), storetest.CompareOptions{Sequences: 500})
 }
 
 func TestConformanceOfSentinel(t *testing.T) {

@@ -174,7 +174,10 @@ func compareAll(t *testing.T, h Harness, caps store.Capabilities, seed, n uint64
 		}
 		g := newGenerator(seed, i, caps.Features)
 		if g.slow = i%share == 0; g.slow {
-			g.expires = 2 * g.IntN(2)
+			g.expires, g.pauses = 2*g.IntN(2), 6
+			if c.fake {
+				g.pauses = length
+			}
 		}
 		steps, err := c.generate(g, length)
 		mu.Lock()

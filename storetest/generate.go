@@ -16,7 +16,9 @@ type generator struct {
 	conns    int
 	use      int // of the names: 0 exclusive, 1 shared, 2 permits, 3 everything at once
 	expires  int // how many steps may wait until TTLs are over
+	pauses   int // and how many steps may wait at all
 	slow     bool
+	made     int // steps
 }
 
 func newGenerator(seed, n uint64, features store.Features) *generator {
@@ -53,7 +55,11 @@ func (g *generator) client(q *sequence, op Op) (n, name int) {
 // next returns the next step.
 func (g *generator) next(q *sequence) Step {
 	st := Step{Conn: g.IntN(g.conns), Short: g.chance(30)}
-	if g.slow && g.chance(40-10*g.expires) {
+	if g.made++; g.slow && g.made == 8 {
+		g.clients = max(2, g.clients-2) // the others are dead from now on
+	}
+	if g.pauses > 0 && g.chance(40-10*g.expires) {
+		g.pauses--
 		st = Step{Op: Pause}
 		if g.expires > 0 && g.chance(30) {
 			g.expires--

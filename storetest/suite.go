@@ -16,6 +16,17 @@
 // A test that needs a feature runs only on stores that declare it. The group "undeclared"
 // tests that a store refuses calls for features that it does not declare. No test is ever
 // reported as skipped.
+//
+// [Compare] complements the suite. It makes random sequences of calls, and compares every answer
+// with a model of the contract:
+//
+//	func TestCompare(t *testing.T) {
+//		storetest.Compare(t, harness, storetest.CompareOptions{})
+//	}
+//
+// The contract leaves choices to a store, such as the exact time of an expiry. So the model decides
+// whether an answer is allowed, and does not predict it. A sequence that fails is shortened and
+// printed as a test that calls [Replay].
 package storetest
 
 import (

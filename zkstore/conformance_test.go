@@ -117,7 +117,7 @@ func TestConformanceOfASingleServer(t *testing.T) {
 
 func TestCompareASingleServer(t *testing.T) {
 	addr := servers.StartZooKeeper(t, servers.ZooKeeperOptions{}).Addr()
-	storetest.Compare(t, harness(connect(t, addr), addr), storetest.CompareOptions{})
+	storetest.Compare(t, harness(connect(t, addr), addr), storetest.CompareOptions{Sequences: 300})
 }
 
 func TestConformanceOfThreeServers(t *testing.T) {

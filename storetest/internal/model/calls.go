@@ -61,6 +61,9 @@ func (m *Model) Acquire(at Span, req store.Request, a store.Answer, err error) e
 			return err
 		}
 		m.extend(h, until, a.TTL)
+		if !m.ordered() && a.Token > h.Token {
+			h.Token, h.tokens = 0, 0 // the servers of a quorum may have agreed on a higher one
+		}
 		return s.learn(h, a.Token, a.Tokens)
 	})
 }
@@ -210,14 +213,12 @@ func (m *Model) Renew(at Span, r store.Renewal, out store.Renewed, err error) er
 			return fmt.Errorf("%d new tokens, want up to %d", out.Tokens, want)
 		}
 		if out.Tokens == 0 {
-			// Some servers of a quorum may have reserved a block before another found a waiter.
-			h.wasted = h.wasted || r.Tokens > 0 && !m.ordered()
 			return nil
 		}
 		if out.Token+int64(out.Tokens)-1 > store.MaxToken {
 			return fmt.Errorf("token %d is too high", out.Token)
 		}
-		h.Token, h.tokens, h.above, h.wasted = 0, 0, s.highest, false
+		h.Token, h.tokens, h.above = 0, 0, s.highest
 		return s.learn(h, out.Token, out.Tokens)
 	})
 }

@@ -51,7 +51,6 @@ type holder struct {
 	since, until Span
 	ttl          time.Duration
 	pushed       bool // granted before it asked, and it has not asked since
-	wasted       bool // the store may have reserved a block that the holder was not told of
 }
 
 type waiter struct {
@@ -124,9 +123,6 @@ func (s *state) dequeue(id store.ID) {
 
 // learn checks the tokens of a grant that an answer shows. If tokens is 0, it shows only the first.
 func (s *state) learn(h *holder, token int64, tokens int) error {
-	if h.wasted && token > h.Token {
-		h.Token, h.tokens, h.wasted = 0, 0, false
-	}
 	switch {
 	case token <= h.above || h.Token != 0 && token != h.Token:
 		return fmt.Errorf("token %d, want %d (or one above %d if that is 0)", token, h.Token, h.above)
@@ -242,7 +238,7 @@ func merge(all []*state) []*state {
 		slices.SortFunc(s.holders, func(a, b holder) int { return slices.Compare(a.ID[:], b.ID[:]) })
 		var key strings.Builder
 		for _, h := range s.holders {
-			fmt.Fprint(&key, h.ID[:4], h.State, h.Mode, h.Token, h.tokens, h.pushed, h.wasted, h.ttl)
+			fmt.Fprint(&key, h.ID[:4], h.State, h.Mode, h.Token, h.tokens, h.pushed, h.ttl)
 		}
 		for _, w := range s.queue {
 			fmt.Fprint(&key, w.req.ID[:4], w.due)
