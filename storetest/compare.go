@@ -136,15 +136,17 @@ func (q *sequence) run(next func(i int) (Step, bool)) error {
 	}
 }
 
-// generate makes a new sequence. It returns its steps, and how the last answer breaks the contract.
-func (c compared) generate(g *generator, length int) (steps []Step, wrong error) {
+// generate makes a new sequence until stop says so. It returns its steps, and how the last answer
+// breaks the contract.
+func (c compared) generate(g *generator, length int, stop func() bool) (steps []Step, wrong error) {
 	q := newSequence(c)
 	defer q.cleanUp()
 	wrong = q.run(func(i int) (Step, bool) {
 		st := Step{Op: List, Conn: 1, All: true} // at the end
 		if i < length {
 			st = g.next(q)
-		} else if i > length || !g.has(store.FeatureList) {
+		}
+		if stop() || i > length || i == length && !g.has(store.FeatureList) {
 			return st, false
 		}
 		steps = append(steps, st)
@@ -165,11 +167,13 @@ func compareAll(t *testing.T, h Harness, caps store.Capabilities, seed, n uint64
 	var failed []Step
 	var wrong error
 	var which uint64
-	one := func(i uint64) {
+	stop := func() bool {
 		mu.Lock()
-		stop := wrong != nil
-		mu.Unlock()
-		if stop {
+		defer mu.Unlock()
+		return wrong != nil
+	}
+	one := func(i uint64) {
+		if stop() {
 			return
 		}
 		g := newGenerator(seed, i, caps.Features)
@@ -179,7 +183,7 @@ func compareAll(t *testing.T, h Harness, caps store.Capabilities, seed, n uint64
 				g.pauses = length
 			}
 		}
-		steps, err := c.generate(g, length)
+		steps, err := c.generate(g, length, stop)
 		mu.Lock()
 		defer mu.Unlock()
 		if err != nil && wrong == nil {
