@@ -13,7 +13,6 @@ func TestMutantsAreFound(t *testing.T) {
 	mutanttest.Run(t, "TestCompareASingleServer", `sequence \d+ of seed.*`, []mutanttest.Mutant{
 		{"permits", dir + "state.lua", "use.s + weight <= limit", "use.s < limit"},
 		{"shared beside permits", dir + "state.lua", "not sole and (use.n == 0 or", "not sole and (use.n == 0 or mode == EXCLUSIVE and use.n == 1 or"},
-		{"kept never ends", dir + "state.lua", "if sole and sole.ends <= now then", "if sole and sole.ends <= now and sole.state == HELD then"},
 		{"cooling wakes nobody", dir + "state.lua", "elseif fits or use.k > 0 or sole and sole.state ~= HELD then", "elseif fits then"},
 		{"order", dir + "acquire.lua", "if fits and (not front or front.field == field) then", "if fits and (not front or w) then"},
 		{"stays queued", dir + "acquire.lua", "elseif w then\n  dropWaiter(field)", "elseif w and waiting > 99 then\n  dropWaiter(field)"},

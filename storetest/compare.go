@@ -225,7 +225,7 @@ func compareAll(t *testing.T, h Harness, caps store.Capabilities, seed, n uint64
 func (c compared) shrink(steps []Step) (shortest []Step, wrong error) {
 	begin, tries := time.Now(), 0
 	fails := func(steps []Step) bool {
-		if tries++; tries > 300 || time.Since(begin) > 2*time.Minute && tries > 10 {
+		if tries++; tries > 300 || time.Since(begin) > 30*time.Second && tries > 2 {
 			return false
 		}
 		err := c.replay(steps)

@@ -19,6 +19,7 @@ type generator struct {
 	pauses   int // and how many steps may wait at all
 	slow     bool
 	made     int // steps
+	asked    int // the client of the last step + 1, if it may be queued now
 }
 
 func newGenerator(seed, n uint64, features store.Features) *generator {
@@ -67,6 +68,11 @@ func (g *generator) next(q *sequence) Step {
 		}
 		return st
 	}
+	if n := g.asked; n > 0 && g.chance(60) { // as a client does after a refusal
+		g.asked = 0
+		return Step{Op: Watch, Client: n - 1}
+	}
+	g.asked = 0
 	if n := g.IntN(g.clients); g.chance(50) && !q.client(n).woken && q.mustWake(q.client(n)) {
 		return Step{Op: Wait, Client: n}
 	}
@@ -79,6 +85,9 @@ func (g *generator) next(q *sequence) Step {
 		st.Tokens = 1 + g.IntN(4)*g.IntN(3)
 		st.Floor = g.chance(8)
 		g.claim(&st)
+		if st.Queue {
+			g.asked = st.Client + 1
+		}
 		return st
 	case n < 46 && g.has(store.FeatureList):
 		return Step{Op: List, Conn: st.Conn, Name: g.IntN(g.names), All: g.chance(20)}
