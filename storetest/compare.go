@@ -158,8 +158,8 @@ func (c compared) generate(g *generator, length int, stop func() bool) (steps []
 func compareAll(t *testing.T, h Harness, caps store.Capabilities, seed, n uint64, length int) {
 	c := connect(t, h, caps)
 	defer c.close(t)
-	// In real time, one sequence in 25 waits for TTLs. Those run all at once.
-	workers, share := 8, uint64(25)
+	// In real time, one sequence in ten waits for TTLs. Those run all at once.
+	workers, share := 8, uint64(10)
 	if c.fake {
 		workers, share = 1, 2
 	}

@@ -55,7 +55,7 @@ func (g *generator) client(q *sequence, op Op) (n, name int) {
 
 // next returns the next step.
 func (g *generator) next(q *sequence) Step {
-	st := Step{Conn: g.IntN(g.conns), Short: g.chance(30)}
+	st := Step{Conn: g.IntN(g.conns), Short: g.chance(30) || g.slow && g.chance(50)}
 	if g.made++; g.slow && g.made == 8 {
 		g.clients = max(2, g.clients-2) // the others are dead from now on
 	}

@@ -12,16 +12,17 @@ import (
 	"testing"
 )
 
-// A Mutant replaces a piece of a file, which must be there exactly once. The path of the file is
-// relative to the package under test.
-type Mutant struct{ Name, File, Old, New string }
+// A Mutant is its name, a file, a piece of that file, which must be there exactly once, and what
+// replaces it. The path of the file is relative to the package under test.
+type Mutant [4]string
 
 // Run runs a test of the package in the current folder for each mutant, one after the other. The
 // output of the test must contain the pattern.
 func Run(t *testing.T, test, pattern string, mutants []Mutant) {
 	for _, m := range mutants {
-		t.Run(m.Name, func(t *testing.T) {
-			file, err := filepath.Abs(m.File)
+		name, path, old, changed := m[0], m[1], m[2], m[3]
+		t.Run(name, func(t *testing.T) {
+			file, err := filepath.Abs(path)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -29,8 +30,8 @@ func Run(t *testing.T, test, pattern string, mutants []Mutant) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if strings.Count(string(source), m.Old) != 1 {
-				t.Fatalf("%s does not have this once: %s", m.File, m.Old)
+			if strings.Count(string(source), old) != 1 {
+				t.Fatalf("%s does not have this once: %s", path, old)
 			}
 			dir := t.TempDir()
 			mutant, overlay := filepath.Join(dir, filepath.Base(file)), filepath.Join(dir, "overlay.json")
@@ -38,7 +39,7 @@ func Run(t *testing.T, test, pattern string, mutants []Mutant) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for name, text := range map[string]string{mutant: strings.Replace(string(source), m.Old, m.New, 1), overlay: string(replace)} {
+			for name, text := range map[string]string{mutant: strings.Replace(string(source), old, changed, 1), overlay: string(replace)} {
 				if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 					t.Fatal(err)
 				}
