@@ -3,6 +3,7 @@ package model
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -102,11 +103,13 @@ func (s *state) mixes(req *store.Request) (must, may bool, limit int) {
 }
 
 func (m *Model) refused(s *state, at Span, req *store.Request, admitted bool, r *store.Refusal) error {
+	ending := !admitted && slices.ContainsFunc(s.holders, func(h holder) bool { return at.To >= h.until.From-h.ttl/100 })
 	switch {
 	case r.Again <= 0, m.ordered() && req.Queue && r.Again >= m.caps.Heartbeat:
 		return fmt.Errorf("ask again after %v, want more than 0 and less than the heartbeat", r.Again)
 	case admitted && len(r.Holders) > 0:
 		return fmt.Errorf("refused because of holders, want none, because only waiters exclude the request")
+	case ending: // and may be removed at this moment
 	case !m.ordered() && len(r.Holders) == 0 && len(s.queue) > 0: // it did not look for holders
 	case !admitted:
 		// A store may repeat to a waiter what it read earlier. So it may not know of a renewal.
@@ -131,6 +134,9 @@ func (m *Model) refused(s *state, at Span, req *store.Request, admitted bool, r 
 	}
 	if r.Place != place {
 		return fmt.Errorf("place %d in the queue, want %d", r.Place, place)
+	}
+	if ending {
+		return nil
 	}
 	return m.waiters(r.Waiters, len(s.queue)-min(place, 1))
 }
