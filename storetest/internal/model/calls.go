@@ -14,7 +14,7 @@ import (
 // under its identity in mode, weight and limit.
 func (m *Model) Acquire(at Span, req store.Request, a store.Answer, err error) error {
 	return m.step(req.Name, at, func(s *state) error {
-		h, place := s.grant(req.ID), s.place(req.ID)
+		h, place, ending := s.grant(req.ID), s.place(req.ID), s.ending(at)
 		if h == nil {
 			must, may, limit := s.mixes(&req)
 			switch {
@@ -58,7 +58,7 @@ func (m *Model) Acquire(at Span, req store.Request, a store.Answer, err error) e
 		}
 		if h.pushed { // the answer may be older than this call
 			until.To = max(until.To, h.until.To)
-		} else if err := m.waiters(a.Waiters, len(s.queue)); err != nil {
+		} else if err := m.waiters(a.Waiters, len(s.queue)); err != nil && !ending {
 			return err
 		}
 		m.extend(h, until, a.TTL)
@@ -76,6 +76,12 @@ func (m *Model) extend(h *holder, until Span, ttl time.Duration) {
 		until.To, ttl = until.To+h.ttl-ttl, h.ttl
 	}
 	h.until, h.ttl, h.pushed = until, ttl, false
+}
+
+// ending reports whether a holder may expire during the call. A store that is just removing it may
+// count it as a waiter.
+func (s *state) ending(at Span) bool {
+	return slices.ContainsFunc(s.holders, func(h holder) bool { return at.To >= h.until.From-h.ttl/100 })
 }
 
 // mixes reports whether a request must or may be invalid, because it cannot be combined with a
@@ -103,7 +109,7 @@ func (s *state) mixes(req *store.Request) (must, may bool, limit int) {
 }
 
 func (m *Model) refused(s *state, at Span, req *store.Request, admitted bool, r *store.Refusal) error {
-	ending := !admitted && slices.ContainsFunc(s.holders, func(h holder) bool { return at.To >= h.until.From-h.ttl/100 })
+	ending := !admitted && s.ending(at)
 	switch {
 	case r.Again <= 0, m.ordered() && req.Queue && r.Again >= m.caps.Heartbeat:
 		return fmt.Errorf("ask again after %v, want more than 0 and less than the heartbeat", r.Again)
