@@ -11,7 +11,9 @@ COUNT     ?= 1
 SOAK      ?= . ./memstore
 SOAKCOUNT ?= 50
 SEEDS     ?= 5000
-SOAKTIME  ?= 10m
+TIME      ?= 5m
+SEED      ?= 0
+RESULTS   ?=
 NAMES     ?= 1000000
 STORE     ?=
 VERSION   ?=
@@ -23,7 +25,7 @@ TOOLS := GOWORK=off go build -C tools -o ../.bin/ tool
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help test deps lint check-fmt vet staticcheck modules workflows unit platforms release-check fmt examples fuzz bench bench-docs figures microbench soak cover dist clean
+.PHONY: help test deps lint check-fmt vet staticcheck modules workflows unit platforms release-check fmt examples fuzz bench bench-docs figures microbench hunt soak cover dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -108,15 +110,21 @@ microbench: ## benchmarks of the root module; BENCH is a pattern, COUNT repeats
 	@echo "== go test -bench $(BENCH), $(COUNT) time(s)"
 	@go test -run '^$$' -bench '$(BENCH)' -benchmem -count=$(COUNT) -timeout=30m ./...
 
-soak: deps ## core and memstore SOAKCOUNT (50) times, then all faults at once for SOAKTIME (10m)
+hunt: deps ## random calls under random faults; STORE=sqlite, TIME=5m, SEED=0 (random), FLAGS="-hunt-fault 'server stopped'"
+	@go test -run '^TestHunt$$' -v -count=1 -timeout=0 ./test/faults -hunt-store '$(or $(STORE),sqlite)' \
+		-hunt-time $(TIME) -hunt-seed $(SEED) -hunt-json '$(if $(RESULTS),$(abspath $(RESULTS)))' $(FLAGS)
+
+soak: deps ## core and memstore SOAKCOUNT (50) times, then a hunt of TIME (5m) on each store
 	@echo "== go test -race -count=$(SOAKCOUNT) $(SOAK)"
 	@.bin/testreport -race -count=$(SOAKCOUNT) -timeout=60m $(SOAK)
 	@echo "== mutants of memory, Redis and PostgreSQL, which the comparison with the model must find"
 	@.bin/testreport -tags mutants -run MutantsAreFound -timeout=60m -p=1 ./memstore ./redisstore ./pgstore
 	@echo "== $(SEEDS) random histories of the core"
 	@.bin/testreport -run RandomHistories -timeout=60m . -seeds $(SEEDS)
-	@echo "== all faults at once for $(SOAKTIME)"
-	@.bin/testreport -race -run Soak -timeout=0 ./test/faults -soak $(SOAKTIME)
+	@for store in sqlite redis quorum pg mysql etcd zk sentinel cluster; do \
+		echo "== hunt on $$store for $(TIME)"; \
+		$(MAKE) --no-print-directory hunt STORE=$$store TIME=$(TIME) SEED=$(SEED) || exit 1; \
+	done
 	@echo "== 64 clients on PostgreSQL for a minute"
 	@.bin/testreport -run ManyClients -timeout=10m ./pgstore -long 1m
 	@echo "== rates of a quorum with a node that is slow or hangs"

@@ -54,6 +54,7 @@ type bed struct {
 	zoo    *zoo                   // if set, there is no Redis
 	mysql  *mysqlServer           // if set, there is no Redis
 	pg     *pgBed                 // if set, there is no Redis
+	file   string                 // of SQLite; if set, there is no Redis
 
 	dialled sync.Map // maps a client to the function that closes its connection
 }
@@ -449,6 +450,9 @@ func (b *bed) clean(most time.Duration, clients ...*holdfast.Client) {
 		}
 		if b.pg != nil {
 			return b.pg.left()
+		}
+		if b.file != "" {
+			return leftInFile(b.file)
 		}
 		for _, node := range b.nodes {
 			if !node.Running() {

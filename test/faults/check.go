@@ -9,57 +9,120 @@ import (
 	"time"
 )
 
+// A Violation is a part of a history that an invariant forbids.
+type Violation struct {
+	Invariant string // such as "S1"
+	Name      string // the name of the lock; empty if it concerns all
+	At        time.Duration
+	Text      string
+}
+
+// first returns the first violation as an error.
+func first(all []Violation) error {
+	if len(all) == 0 {
+		return nil
+	}
+	return errors.New(all[0].Text)
+}
+
 // CheckOverlap checks O: no two holders that exclude each other had live leases of one name at
 // the same time, except holders that were paused, and the permits held never exceeded the limit.
-func (h *History) CheckOverlap() error {
+func (h *History) CheckOverlap() error { return first(h.Overlaps()) }
+
+// Overlaps returns all violations of S1, which is O.
+func (h *History) Overlaps() []Violation {
+	return h.overlaps("S1", "overlap", func(hold *Hold) time.Duration {
+		if hold.Paused {
+			return 0
+		}
+		return hold.Believed
+	})
+}
+
+// EarlyGrants returns all violations of S4: nobody else is granted a name before the deadline that
+// its holder last knew, unless the lease was ended on purpose. That holds for a paused or dead
+// holder too.
+func (h *History) EarlyGrants() []Violation {
+	return h.overlaps("S4", "early grant", func(hold *Hold) time.Duration {
+		if hold.Unlock > 0 {
+			return min(hold.Deadline, hold.Unlock)
+		}
+		return hold.Deadline
+	})
+}
+
+// overlaps returns the pairs of holds that exclude each other and overlap, if each lasts until
+// its end.
+func (h *History) overlaps(invariant, what string, end func(*Hold) time.Duration) (all []Violation) {
 	for name, holds := range h.byName() {
-		holds = slices.DeleteFunc(holds, func(hold Hold) bool { return hold.Paused || hold.Believed < hold.Got })
+		holds = slices.DeleteFunc(holds, func(hold Hold) bool { return end(&hold) < hold.Got })
 		slices.SortFunc(holds, func(a, b Hold) int { return cmp.Compare(a.Got, b.Got) })
 		var live []Hold
 		for _, after := range holds {
-			live = slices.DeleteFunc(live, func(before Hold) bool { return before.Believed < after.Got })
+			live = slices.DeleteFunc(live, func(before Hold) bool { return end(&before) < after.Got })
 			permits := after.Permits
 			for _, before := range live {
 				if after.excludes(&before) {
-					return fmt.Errorf("overlap: %q was held twice: %s believed in token %d until %v, %s had token %d from %v, %v earlier",
-						name, before.Who, before.Token, before.Believed, after.Who, after.Token, after.Got, before.Believed-after.Got)
+					all = append(all, Violation{invariant, name, after.Got, fmt.Sprintf("%s: %q was held twice: %s had token %d until %v, %s had token %d from %v, %v earlier",
+						what, name, before.Who, before.Token, end(&before), after.Who, after.Token, after.Got, end(&before)-after.Got)})
 				}
 				permits += before.Permits
 			}
 			if permits > after.Limit {
-				return fmt.Errorf("overlap: %d of %d permits of %q were held at once when %s got token %d at %v",
-					permits, after.Limit, name, after.Who, after.Token, after.Got)
+				all = append(all, Violation{invariant, name, after.Got, fmt.Sprintf("%s: %d of %d permits of %q were held at once when %s got token %d at %v",
+					what, permits, after.Limit, name, after.Who, after.Token, after.Got)})
 			}
 			live = append(live, after)
 		}
 	}
-	return nil
+	return all
+}
+
+// ClosedGrants returns all violations of S1 by Once and MinHold: a name is not granted while it is
+// kept closed.
+func (h *History) ClosedGrants() (all []Violation) {
+	for name, holds := range h.byName() {
+		var last Hold // the latest end of those with lower tokens
+		for _, hold := range holds {
+			if hold.Got < last.Closed && hold.Got > last.Freed {
+				all = append(all, Violation{"S1", name, hold.Got, fmt.Sprintf("closed: %q was granted to %s with token %d at %v, though %s, with token %d, had closed it until %v",
+					name, hold.Who, hold.Token, hold.Got, last.Who, last.Token, last.Closed)})
+			}
+			if hold.Freed > 0 && hold.Ended == never && hold.Closed > last.Closed {
+				last = hold
+			}
+		}
+	}
+	return all
 }
 
 // CheckTokens checks T: no two exclusive holders of a name had the same token, and a holder that
 // asked after another holder had the lock has the higher token.
-func (h *History) CheckTokens() error {
+func (h *History) CheckTokens() error { return first(h.TokensOutOfOrder()) }
+
+// TokensOutOfOrder returns all violations of S2, which is T.
+func (h *History) TokensOutOfOrder() (all []Violation) {
 	for name, holds := range h.byName() {
 		holds = slices.DeleteFunc(holds, func(hold Hold) bool { return !hold.exclusive() })
 		for i := 1; i < len(holds); i++ {
 			if holds[i-1].Token == holds[i].Token {
-				return fmt.Errorf("tokens: %q: %s and %s both had token %d", name, holds[i-1].Who, holds[i].Who, holds[i].Token)
+				all = append(all, Violation{"S2", name, holds[i].Got, fmt.Sprintf("tokens: %q: %s and %s both had token %d", name, holds[i-1].Who, holds[i].Who, holds[i].Token)})
 			}
 		}
 		// Go through the holds in order of tokens. No holder may have had the lock before the
 		// request of a holder with a lower token.
-		first := Hold{Got: time.Duration(1<<63 - 1)} // of those with higher tokens
+		first := Hold{Got: never} // of those with higher tokens
 		for _, hold := range slices.Backward(holds) {
 			if first.Got < hold.Asked {
-				return fmt.Errorf("tokens: %q: %s had token %d at %v, and %s, which asked at %v, got only %d",
-					name, first.Who, first.Token, first.Got, hold.Who, hold.Asked, hold.Token)
+				all = append(all, Violation{"S2", name, hold.Got, fmt.Sprintf("tokens: %q: %s had token %d at %v, and %s, which asked at %v, got only %d",
+					name, first.Who, first.Token, first.Got, hold.Who, hold.Asked, hold.Token)})
 			}
 			if hold.Got < first.Got {
 				first = hold
 			}
 		}
 	}
-	return nil
+	return all
 }
 
 // Check checks P, O and T.

@@ -21,13 +21,14 @@ const childEnv = "HOLDFAST_FAULTS_CHILD"
 
 // An order tells a child what to do.
 type order struct {
-	Role     string // "hold", "wait" or "soak"
+	Role     string // "hold", "wait" or "hunt"
 	URLs     []string
 	Resource string // address of a shared resource
 	Names    []string
 	TTL      time.Duration
 	Clients  int
 	Who      string // the clients' owner
+	Seed     uint64 // of a hunt
 }
 
 // A report is a line that a child prints.
@@ -36,7 +37,12 @@ type report struct {
 	Unknown *Attempt `json:",omitempty"`
 	Said    string   `json:",omitempty"`
 
-	// The next fields describe an update of the resource, in a soak.
+	// The next fields are for a hunt.
+	Ends  string        `json:",omitempty"` // key of History.End
+	At    time.Duration `json:",omitempty"`
+	Wrong string        `json:",omitempty"` // a result that the documentation does not allow
+
+	// The next fields describe an update of the resource, in a hunt.
 	Writing  string `json:",omitempty"` // name of the resource; the update is about to be sent
 	Accepted bool   `json:",omitempty"`
 	Done     bool   `json:",omitempty"` // its outcome is known
@@ -101,7 +107,9 @@ func (c *child) listen(stdout io.Reader, h *History) {
 			h.Add(*r.Hold)
 		case r.Unknown != nil:
 			h.AddUnknown(*r.Unknown)
-		case r.Writing != "":
+		case r.Ends != "":
+			h.End(r.Ends, r.At)
+		case r.Writing != "" || r.Wrong != "":
 			c.onWrite(r)
 		default:
 			c.said <- r.Said
@@ -200,8 +208,8 @@ func runChild(text string) error {
 		return p.hold(o)
 	case "wait":
 		return p.wait(o)
-	case "soak":
-		return p.soak(o)
+	case "hunt":
+		return p.hunt(o)
 	}
 	return fmt.Errorf("no such role: %q", o.Role)
 }

@@ -10,5 +10,18 @@
 //     goroutine ([Leftover] finds the goroutines).
 //   - L: every waiter gets the lock in bounded time after the fault.
 //
+// TestHunt makes random calls in several processes under random faults, and checks these
+// invariants:
+//
+//   - S1: exclusion, which is O, also while Once or MinHold keeps a name closed.
+//   - S2: tokens rise from grant to grant, which is T.
+//   - S3: a resource that checks tokens accepts no older token, which is R.
+//   - S4: nobody is granted a name before the deadline that its holder last knew.
+//   - L1: after a fault, the rate of grants is soon back at half of what it was, or more.
+//   - L2: nobody waits for a free name for longer than a TTL and a heartbeat.
+//   - L3: a fault shorter than a third of the TTL costs no lease.
+//   - L4: a fault of one process, name or member costs no lease of another.
+//   - R1: nothing is left behind, which is K, and every key has an end.
+//
 // If a store has a documented weakness, the test demonstrates it, and R and T must still hold.
 package faults

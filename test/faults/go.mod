@@ -11,17 +11,27 @@ require (
 	github.com/holdfast-lock/holdfast/mysqlstore v0.0.0
 	github.com/holdfast-lock/holdfast/redisstore v0.0.0
 	github.com/holdfast-lock/holdfast/redisstore/goredis v0.0.0
+	github.com/holdfast-lock/holdfast/sqlitestore v0.0.0
 	github.com/holdfast-lock/holdfast/zkstore v0.0.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
 )
 
 require (
+	github.com/dustin/go-humanize v1.0.1 // indirect
+	github.com/google/uuid v1.6.0 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/pgx/v5 v5.12.0 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
+	github.com/mattn/go-isatty v0.0.20 // indirect
+	github.com/ncruces/go-strftime v1.0.0 // indirect
+	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
 	golang.org/x/sync v0.22.0 // indirect
+	modernc.org/libc v1.72.0 // indirect
+	modernc.org/mathutil v1.7.1 // indirect
+	modernc.org/memory v1.11.0 // indirect
+	modernc.org/sqlite v1.50.0 // indirect
 )
 
 require (
@@ -55,6 +65,7 @@ replace (
 	github.com/holdfast-lock/holdfast/mysqlstore => ../../mysqlstore
 	github.com/holdfast-lock/holdfast/redisstore => ../../redisstore
 	github.com/holdfast-lock/holdfast/redisstore/goredis => ../../redisstore/goredis
+	github.com/holdfast-lock/holdfast/sqlitestore => ../../sqlitestore
 	github.com/holdfast-lock/holdfast/zkstore => ../../zkstore
 )
 

@@ -3,6 +3,7 @@ package faults
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -13,9 +14,11 @@ import (
 // Recorded times are on the safe side, whatever the scheduler does: the record of a hold begins
 // no earlier than the hold, and ends no later.
 type Hold struct {
-	Who   string // the client
+	Who   string // the client, as process/client if several processes take part
 	Name  string
+	ID    string // of the grant; hand-overs keep it
 	Token int64
+	TTL   time.Duration
 
 	// These fields are the mode, which is exclusive if neither Shared nor Permits is set.
 	Shared  bool
@@ -32,18 +35,51 @@ type Hold struct {
 	Unlock time.Duration // when Unlock was called
 	Freed  time.Duration // when Unlock returned, if the lock was released
 
+	// Deadline is the end of the lease, as its holder last saw it.
+	Deadline time.Duration
+
 	// Expiry is the earliest time at which the store may have ended the grant on its own.
 	Expiry time.Duration
+
+	// Closed is the time until which the name stays closed after a release that succeeded.
+	Closed time.Duration
+
+	// Lost is when the holder saw that a lease that renews itself was lost.
+	Lost time.Duration
+
+	// Ended is when the lease was ended on purpose, other than by Unlock; see History.End.
+	Ended time.Duration `json:"-"`
 
 	// Paused holders are ignored by CheckOverlap, because they could not check their lease.
 	Paused bool
 }
 
+// process returns the process of the holder.
+func (h *Hold) process() string {
+	process, _, _ := strings.Cut(h.Who, "/")
+	return process
+}
+
 // An Attempt is a call of Lock that did not return a lease.
 type Attempt struct {
+	Who   string
 	Name  string
 	Asked time.Duration
-	Ended time.Duration // if refused: when the queue was empty, so that the name was held
+	Ended time.Duration // when it returned; 0 if that is not known
+}
+
+// A Fault is a disturbance that a test caused.
+type Fault struct {
+	Kind       string
+	Begin, End time.Duration
+	Process    string // the process that it affects; all if empty
+	Name       string // the name that it affects; all if empty
+	Spares     bool   // it costs no lease, however long it lasts
+
+	// Weak describes the weakness that the documentation of the store names for such a fault, and
+	// After is how long after its end the effects can be seen.
+	Weak  string
+	After time.Duration
 }
 
 // A History is the record of many clients. Its methods are safe for concurrent use.
@@ -51,12 +87,17 @@ type History struct {
 	mu      sync.Mutex
 	holds   map[holdKey]Hold
 	unknown []Attempt
-	refused []Attempt
+	refused []Attempt // the name was held, and nobody waited for it
+	faults  []Fault
+	ends    map[string]time.Duration
+
+	grants, failures int // including those that Forget has removed
 }
 
 type holdKey struct {
 	who, name string
 	token     int64
+	shared    bool // a lease that is downgraded continues as another hold
 }
 
 // Add records a hold, and replaces an earlier record of the same hold.
@@ -66,8 +107,12 @@ func (h *History) Add(hold Hold) {
 	if h.holds == nil {
 		h.holds = make(map[holdKey]Hold)
 	}
-	key := holdKey{hold.Who, hold.Name, hold.Token}
-	hold.Paused = hold.Paused || h.holds[key].Paused
+	key := holdKey{hold.Who, hold.Name, hold.Token, hold.Shared}
+	old, known := h.holds[key]
+	if !known {
+		h.grants++
+	}
+	hold.Paused = hold.Paused || old.Paused
 	h.holds[key] = hold
 }
 
@@ -76,6 +121,7 @@ func (h *History) AddUnknown(a Attempt) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.unknown = append(h.unknown, a)
+	h.failures++
 }
 
 // AddRefused records a call that was refused because the name was held.
@@ -95,6 +141,59 @@ func (h *History) Pause(who string) {
 			h.holds[key] = hold
 		}
 	}
+}
+
+// End records that leases ended on purpose at a time, whatever their holders believe: those of a
+// process that is killed, of a client that is closed, or of a grant that is broken. See Grant for
+// its key.
+func (h *History) End(key string, at time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ends == nil {
+		h.ends = make(map[string]time.Duration)
+	}
+	if old, ok := h.ends[key]; !ok || at < old {
+		h.ends[key] = at
+	}
+}
+
+// Grant returns the key of a grant for End.
+func Grant(name, id string) string { return name + " " + id }
+
+// AddFault records a fault that is over.
+func (h *History) AddFault(f Fault) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.faults = append(h.faults, f)
+}
+
+// Forget removes what was over before a time, so that a long history needs little memory. It
+// keeps the highest token of each name.
+func (h *History) Forget(before time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	highest := make(map[string]int64)
+	for key := range h.holds {
+		highest[key.name] = max(highest[key.name], key.token)
+	}
+	for key, hold := range h.holds {
+		over := hold.Unlock > 0 || hold.Lost > 0 || h.endOf(&hold) < never
+		if over && max(hold.Got, hold.Unlock, hold.Freed, hold.Lost, hold.Expiry, hold.Closed) < before && key.token < highest[key.name] {
+			delete(h.holds, key)
+		}
+	}
+	h.unknown = slices.DeleteFunc(h.unknown, func(a Attempt) bool { return a.Ended < before })
+}
+
+// endOf returns when a lease was ended on purpose. The caller holds the mutex.
+func (h *History) endOf(hold *Hold) time.Duration {
+	end := time.Duration(never)
+	for _, key := range []string{hold.Who, hold.process(), Grant(hold.Name, hold.ID)} {
+		if at, ok := h.ends[key]; ok {
+			end = min(end, at)
+		}
+	}
+	return end
 }
 
 // Len returns the number of holds.
@@ -118,6 +217,11 @@ func (h *History) byName() map[string][]Hold {
 	defer h.mu.Unlock()
 	names := make(map[string][]Hold)
 	for _, hold := range h.holds {
+		end := h.endOf(&hold)
+		if hold.Got >= end {
+			continue // the holder did not know that its grant had ended
+		}
+		hold.Believed, hold.Deadline, hold.Ended = min(hold.Believed, end), min(hold.Deadline, end), end
 		names[hold.Name] = append(names[hold.Name], hold)
 	}
 	for _, holds := range names {

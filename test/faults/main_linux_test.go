@@ -53,7 +53,7 @@ func noGoroutines() error {
 		stacks = stacks[:runtime.Stack(stacks, true)]
 		left = Leftover(string(stacks), "holdfast.(*", "holdfast/store", "holdfast/redisstore", "holdfast/internal/rediscore.", "redis/rueidis", "redis/go-redis",
 			"holdfast/quorum.", "holdfast/etcdstore", "google.golang.org/grpc",
-			"holdfast/zkstore", "go-zookeeper/zk.")
+			"holdfast/zkstore", "go-zookeeper/zk.", "holdfast/sqlitestore", "holdfast/pgstore", "holdfast/mysqlstore")
 		if len(left) == 0 {
 			return nil
 		}

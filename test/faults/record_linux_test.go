@@ -34,7 +34,6 @@ type held struct {
 	*holdfast.Lease
 	r   recorder
 	ctx context.Context
-	ttl time.Duration
 
 	mu   sync.Mutex
 	hold Hold
@@ -61,15 +60,22 @@ func (r recorder) take(ctx context.Context, c *holdfast.Client, hold Hold, ttl t
 	}
 	if err != nil {
 		if !errors.Is(err, holdfast.ErrInvalid) {
-			r.unknown(Attempt{Name: hold.Name, Asked: asked})
+			r.unknown(Attempt{Who: c.Owner(), Name: hold.Name, Asked: asked, Ended: now()})
 		}
 		return nil, err
 	}
-	h := &held{Lease: lease, r: r, ctx: lease.Context(context.Background()), ttl: ttl, hold: hold}
-	h.hold.Who, h.hold.Token, h.hold.Asked, h.hold.Got = c.Owner(), lease.Token(), asked, now()
+	hold.Asked, hold.TTL = asked, ttl
+	return r.adopt(c, lease, hold), nil
+}
+
+// adopt records a lease. Hold has its mode, its TTL and when it was asked for.
+func (r recorder) adopt(c *holdfast.Client, lease *holdfast.Lease, hold Hold) *held {
+	hold.Got = now()
+	hold.Who, hold.Name, hold.ID, hold.Token = c.Owner(), lease.Name(), lease.ID().String(), lease.Token()
+	h := &held{Lease: lease, r: r, ctx: lease.Context(context.Background()), hold: hold}
 	h.believes()
 	r.note(h.hold)
-	return h, nil
+	return h
 }
 
 // believes reports whether the lease has not ended for its holder, and records the time at which
@@ -83,10 +89,11 @@ func (h *held) believes() bool {
 	// is being corrected. One percent is more than usual corrections need. A waiter may be granted
 	// less than the TTL at first, with a smaller margin.
 	left := time.Until(h.Deadline())
-	ttl := max(0, min(h.ttl, left))
+	ttl := max(0, min(h.hold.TTL, left))
 	margin := min(max(ttl/20, time.Millisecond), time.Second) - ttl/100
 	h.hold.Expiry = max(h.hold.Expiry, at+left+margin)
-	if h.ctx.Err() != nil {
+	h.hold.Deadline = max(h.hold.Deadline, at+left)
+	if h.ctx.Err() != nil || h.Err() != nil { // after a pause, a timer may be late
 		return false
 	}
 	h.hold.Believed = at

@@ -1,0 +1,302 @@
+package faults
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/faultproxy"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+)
+
+var (
+	huntStore = flag.String("hunt-store", "sqlite", "the store to hunt on: "+strings.Join(huntStores(), ", "))
+	huntTime  = flag.Duration("hunt-time", 5*time.Second, "how long to hunt")
+	huntSeed  = flag.Uint64("hunt-seed", 1, "seed of the calls and the faults; 0 means a random one")
+	huntFault = flag.String("hunt-fault", "", "inject only faults of this kind")
+	huntJSON  = flag.String("hunt-json", "", "folder for the record of the run")
+)
+
+const (
+	huntChildren = 4
+	huntClients  = 2 // per child
+
+	// recovery is how long after a fault the rate may be below half of what it was: L1.
+	recovery = 5 * time.Second
+
+	// slack is how much later than promised something may be seen on a busy machine.
+	slack = 3 * time.Second
+)
+
+// A result is the record of one hunt.
+type result struct {
+	Date       time.Time
+	Store      string
+	Server     string
+	Seed       uint64
+	Seconds    float64
+	Grants     int
+	Calls      int // without a lease
+	Faults     map[string]int
+	Violations map[string]int     // by invariant
+	Weaknesses map[string]int     // documented ones, by description
+	Recovery   map[string]float64 // the longest, in seconds, by kind of fault
+	Rate       float64            // grants per second in the calm before a fault, the median
+}
+
+// A hunt runs processes whose clients make all calls of the library, while processes, networks and
+// servers fail, and checks the history.
+type hunt struct {
+	t        testing.TB
+	bed      *bed
+	clock    *wallClock // of the servers; nil if it cannot be set
+	troubles []trouble
+	rand     *rand.Rand
+	caps     holdfast.Capabilities
+	history  *History
+	resource *servers.Redis
+	urls     []string // one per child
+	wires    []wires  // the proxies of each child; empty if there are none
+	children []*child // the newest child at each index
+	names    []string // of the children
+	born     int
+	result   result
+	seen     map[string]bool // violations that were reported
+
+	mu       sync.Mutex
+	accepted map[string]int64
+	pending  map[string]int64 // writes with an unknown outcome
+	wrong    []string
+}
+
+// TestHunt makes random calls under random faults, on a store, for a time, with a seed. By default
+// it only tests the hunt itself.
+func TestHunt(t *testing.T) {
+	begin, ok := huntBeds[*huntStore]
+	if !ok {
+		t.Fatalf("no store %q; want one of %s", *huntStore, strings.Join(huntStores(), ", "))
+	}
+	seed := *huntSeed
+	if seed == 0 {
+		seed = rand.Uint64N(1 << 32)
+	}
+	h := &hunt{
+		t: t, rand: rand.New(rand.NewPCG(seed, 0)), history: new(History), resource: startShared(t),
+		seen: make(map[string]bool), accepted: make(map[string]int64), pending: make(map[string]int64),
+		result: result{
+			Date: time.Now().UTC(), Store: *huntStore, Seed: seed, Faults: make(map[string]int),
+			Violations: make(map[string]int), Weaknesses: make(map[string]int), Recovery: make(map[string]float64),
+		},
+	}
+	t.Logf("hunt on %s for %v with seed %d", *huntStore, *huntTime, seed)
+	begin(h)
+	h.run()
+}
+
+// connect creates the proxies of each child.
+func (h *hunt) connect(addrs ...string) {
+	for range huntChildren {
+		url := h.bed.url
+		var w wires
+		for _, addr := range addrs {
+			p := faultproxy.Start(h.t, addr)
+			w, url = append(w, p), strings.Replace(url, addr, p.Addr(), 1)
+		}
+		h.urls, h.wires = append(h.urls, url), append(h.wires, w)
+	}
+}
+
+func (h *hunt) run() {
+	c := h.bed.open()
+	h.caps = c.Capabilities()
+	h.bed.close(c)
+	h.children, h.names = make([]*child, huntChildren), make([]string, huntChildren)
+	for i := range huntChildren {
+		h.spawn(i)
+	}
+	began := now()
+	var rates []float64
+	for time.Sleep(window); now()-began < *huntTime; time.Sleep(window) {
+		f := h.inflict()
+		rates = append(rates, h.recover(f))
+		h.check()
+		h.history.Forget(now() - 90*time.Second)
+	}
+	h.result.Seconds = (now() - began).Seconds()
+	if slices.Sort(rates); len(rates) > 0 {
+		h.result.Rate = rates[len(rates)/2]
+	}
+	for _, c := range h.children {
+		c.finish()
+	}
+	h.check()
+	h.mu.Lock()
+	err := checkShared(h.resource, h.accepted, h.pending)
+	h.mu.Unlock()
+	if err != nil {
+		h.report(Violation{Invariant: "S3", Text: err.Error(), At: now()})
+	}
+	h.checkResidue()
+	h.write()
+}
+
+// spawn starts the child with an index, or replaces it.
+func (h *hunt) spawn(i int) {
+	h.born++
+	h.names[i] = fmt.Sprint("p", h.born)
+	h.children[i] = spawn(h.t, h.history, order{
+		Role: "hunt", URLs: []string{h.urls[i]}, Resource: h.resource.Addr(),
+		TTL: huntTTL, Clients: huntClients, Who: h.names[i], Seed: h.result.Seed*1000 + uint64(h.born),
+	}, h.hear)
+}
+
+// hear gets the reports of children about the resource, and about wrong results.
+func (h *hunt) hear(r report) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case r.Wrong != "":
+		h.wrong = append(h.wrong, r.Wrong)
+		return
+	case !r.Done:
+		h.pending[r.Writing]++
+		return
+	case r.Accepted:
+		h.accepted[r.Writing]++
+	}
+	h.pending[r.Writing]--
+}
+
+// recover checks L1 after a fault, and returns the rate of grants per second before it.
+func (h *hunt) recover(f Fault) (before float64) {
+	most := recovery + slack
+	if f.Process != "" {
+		most += huntTTL + h.caps.Heartbeat // names of a dead client, and its places in queues
+	}
+	for {
+		took, ok := h.history.Recovery(f, now())
+		if ok {
+			h.result.Recovery[f.Kind] = max(h.result.Recovery[f.Kind], took.Seconds())
+			return h.history.Rate(f.Begin-window, f.Begin)
+		}
+		if now()-f.End > most+window {
+			h.report(Violation{Invariant: "L1", At: now(), Text: fmt.Sprintf("rate: %v after the fault %q, which lasted %v, there are %.0f grants per second; before there were %.0f",
+				now()-f.End, f.Kind, f.End-f.Begin, h.history.Rate(now()-window, now()), h.history.Rate(f.Begin-window, f.Begin))})
+			return h.history.Rate(f.Begin-window, f.Begin)
+		}
+		time.Sleep(window / 8)
+	}
+}
+
+// check checks all invariants that the history shows.
+func (h *hunt) check() {
+	bound := h.caps.Heartbeat + 3*time.Second + slack // the longest TTL of names that are waited for
+	all := h.history.Violations(bound)
+	if slices.ContainsFunc(all, func(v Violation) bool { return !h.seen[v.Text] }) {
+		time.Sleep(slack) // reports of other children may be on their way
+		late := h.history.Violations(bound)
+		all = slices.DeleteFunc(all, func(v Violation) bool { return !slices.Contains(late, v) })
+	}
+	h.mu.Lock()
+	for _, text := range h.wrong {
+		all = append(all, Violation{Invariant: "API", Text: text, At: now()})
+	}
+	h.wrong = nil
+	h.mu.Unlock()
+	for _, v := range all {
+		h.report(v)
+	}
+	for _, node := range h.bed.nodes {
+		for _, key := range withoutEnd(node) {
+			h.report(Violation{Invariant: "R1", At: now(), Text: fmt.Sprintf("the key %q on %s has no end", key, node.Addr())})
+		}
+	}
+}
+
+// report reports a violation once: as a failure, with the history around it, or as a documented
+// weakness.
+func (h *hunt) report(v Violation) {
+	if h.seen[v.Text] {
+		return
+	}
+	h.seen[v.Text] = true
+	if weak := h.history.Weakness(v); weak != "" {
+		if h.result.Weaknesses[weak]++; h.result.Weaknesses[weak] > 3 {
+			return
+		}
+		h.t.Logf("documented weakness (%s): %s: %s", weak, v.Invariant, v.Text)
+		return
+	}
+	h.result.Violations[v.Invariant]++
+	if n := h.result.Violations[v.Invariant]; n > 5 { // the first ones are enough to read
+		return
+	}
+	h.t.Errorf("%s is violated: %s\nseed %d on %s; the history around it:\n%s", v.Invariant, v.Text, h.result.Seed, *huntStore, h.history.Around(v.Name, v.At, 3*time.Second))
+}
+
+// withoutEnd returns the keys of a Redis server that never expire, except counters of tokens.
+func withoutEnd(node *servers.Redis) (keys []string) {
+	if !node.Running() {
+		return nil
+	}
+	value, err := node.Do("EVAL", `
+		local found = {}
+		for _, key in ipairs(redis.call('KEYS', '*')) do
+			if redis.call('PTTL', key) == -1 and not string.find(key, ':token$') then table.insert(found, key) end
+		end
+		return found`, "0")
+	list, _ := value.([]any)
+	if err != nil || list == nil {
+		return nil // hung, or a replica
+	}
+	for _, key := range list {
+		keys = append(keys, key.(string))
+	}
+	return keys
+}
+
+// checkResidue checks R1 on the servers, after all clients were closed. The goroutines of clients
+// are counted by the children.
+func (h *hunt) checkResidue() {
+	// Some stores remove what dead clients left only when the name is used or listed.
+	client := h.bed.open()
+	if h.caps.Features.Has(holdfast.FeatureList) {
+		end := time.Now().Add(keptTTL + h.caps.Heartbeat + slack)
+		for held := true; held && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+			held = false
+			for _, err := range client.List(context.Background(), "") {
+				held = err == nil
+			}
+		}
+	}
+	h.bed.clean(limit, client)
+}
+
+// write writes the record of the run.
+func (h *hunt) write() {
+	h.history.mu.Lock()
+	h.result.Grants, h.result.Calls = h.history.grants, h.history.failures
+	h.history.mu.Unlock()
+	text, err := json.MarshalIndent(h.result, "", "\t")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Logf("%s", text)
+	if *huntJSON == "" {
+		return
+	}
+	name := fmt.Sprintf("%s-%s-%d.json", h.result.Store, strings.ReplaceAll(*huntFault, " ", "-"), h.result.Seed)
+	if err := os.WriteFile(filepath.Join(*huntJSON, name), append(text, '\n'), 0o644); err != nil {
+		h.t.Fatal(err)
+	}
+}

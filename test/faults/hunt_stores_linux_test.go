@@ -1,0 +1,283 @@
+package faults
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/servers"
+	_ "github.com/holdfast-lock/holdfast/sqlitestore"
+)
+
+// huntBeds has a function per store that starts its servers and lists its faults.
+var huntBeds = map[string]func(h *hunt){
+	"sqlite": huntSQLite, "redis": huntRedis, "quorum": huntQuorum, "pg": huntPostgres, "mysql": huntMySQL,
+	"etcd": huntEtcd, "zk": huntZooKeeper, "sentinel": huntSentinel, "cluster": huntCluster,
+}
+
+func huntStores() []string { return slices.Sorted(maps.Keys(huntBeds)) }
+
+const (
+	clockSet = "the server's clock is set"
+	dataLost = "data of the server is lost"
+	replaced = "an asynchronous replica takes over"
+)
+
+func huntSQLite(h *hunt) {
+	h.bed = &bed{t: h.t, file: filepath.Join(h.t.TempDir(), "locks.db")}
+	h.bed.url = "sqlite:" + h.bed.file
+	h.bed.close(h.bed.open()) // creates the file
+	db, err := sql.Open("sqlite", h.bed.file)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { db.Close() })
+	h.result.Server = oneValue(h, db, "SELECT sqlite_version()")
+	h.connect()
+	h.troubles = append(h.clientTroubles(),
+		trouble{kind: "long snapshot", spares: true, do: inTransaction(h, db, "BEGIN", "SELECT count(*) FROM names")},
+		trouble{kind: "file locked", do: inTransaction(h, db, "BEGIN IMMEDIATE", "SELECT 1")})
+}
+
+// leftInFile returns an error that lists the rows of locks that are left.
+func leftInFile(file string) error {
+	db, err := sql.Open("sqlite", file)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	for _, table := range []string{"names", "holders", "waiters"} {
+		var n int
+		if err := db.QueryRowContext(context.Background(), "SELECT count(*) FROM "+table).Scan(&n); err != nil || n > 0 {
+			return fmt.Errorf("%d rows are left in %s: %w", n, table, err)
+		}
+	}
+	return nil
+}
+
+// inTransaction runs a query and keeps its transaction open for a time.
+func inTransaction(h *hunt, db *sql.DB, begin, query string) func(time.Duration, int) {
+	return func(d time.Duration, _ int) {
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		defer cancel()
+		conn, err := db.Conn(ctx)
+		if err == nil {
+			defer conn.Close()
+			_, err = conn.ExecContext(ctx, begin)
+			for end := time.Now().Add(soon); err != nil && strings.Contains(err.Error(), "locked") && time.Now().Before(end); {
+				time.Sleep(time.Millisecond)
+				_, err = conn.ExecContext(ctx, begin)
+			}
+		}
+		if err == nil {
+			_, err = conn.ExecContext(ctx, query)
+			time.Sleep(d)
+			conn.ExecContext(ctx, "ROLLBACK")
+		}
+		if err != nil {
+			h.t.Errorf("%s: %v", query, err)
+		}
+	}
+}
+
+func oneValue(h *hunt, db *sql.DB, query string) (text string) {
+	if err := db.QueryRowContext(context.Background(), query).Scan(&text); err != nil {
+		h.t.Fatal(err)
+	}
+	return text
+}
+
+func huntRedis(h *hunt) {
+	clock, opts := newClock(h.t)
+	h.clock, h.bed = clock, single(h.t, opts)
+	r := h.bed.nodes[0]
+	h.redisVersion()
+	h.connect(r.Addr())
+	h.troubles = slices.Concat(h.clientTroubles(), serverTroubles(r.Process), h.redisTroubles(r))
+	// After a clock was set back, a loss of data may repeat tokens. That is documented, so a hunt
+	// does only one of them.
+	if h.result.Seed%2 == 0 {
+		h.troubles = append(h.troubles, trouble{kind: "data lost", weak: dataLost, after: 2 * keptTTL, do: func(time.Duration, int) { r.Wipe() }})
+	} else {
+		h.troubles = append(h.troubles, h.clockTroubles(clockSet)...)
+	}
+}
+
+func (h *hunt) redisVersion() {
+	info, _ := h.bed.nodes[0].Info("server")
+	h.result.Server = "Redis " + info["redis_version"]
+}
+
+func (h *hunt) redisTroubles(nodes ...*servers.Redis) []trouble {
+	each := func(args ...string) {
+		for _, node := range nodes {
+			node.Do(args...)
+		}
+	}
+	return []trouble{
+		{kind: "scripts flushed", spares: true, do: func(d time.Duration, _ int) {
+			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+				each("SCRIPT", "FLUSH")
+			}
+		}},
+		{kind: "sessions killed", do: func(d time.Duration, _ int) {
+			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+				for _, node := range nodes {
+					killConnections(node)
+				}
+			}
+		}},
+		{kind: "memory full", do: func(d time.Duration, _ int) {
+			each("CONFIG", "SET", "maxmemory", "1")
+			time.Sleep(d)
+			each("CONFIG", "SET", "maxmemory", "0")
+		}},
+	}
+}
+
+func huntQuorum(h *hunt) {
+	clock, opts := newClock(h.t)
+	nodes := append(servers.StartRedisNodes(h.t, 2, servers.RedisOptions{}), servers.StartRedis(h.t, opts))
+	h.clock, h.bed = clock, quorumOf(h.t, nodes, "off")
+	h.redisVersion()
+	var all []*servers.Process
+	var addrs []string
+	for _, n := range nodes {
+		all, addrs = append(all, n.Process), append(addrs, n.Addr())
+	}
+	h.connect(addrs...)
+	h.troubles = slices.Concat(h.clientTroubles(), h.redisTroubles(nodes...), h.clockTroubles(""),
+		h.memberTroubles(all, true, func(k int) { nodes[k].Restart() }, func() {}))
+}
+
+func huntPostgres(h *hunt) {
+	clock, opts := newClock(h.t)
+	h.clock, h.bed = clock, ownPostgres(h.t, servers.PostgresOptions{NoSync: true, Env: opts.Env, Config: []string{"max_connections=300"}})
+	p := h.bed.pg
+	h.result.Server = "PostgreSQL " + p.Value("SHOW server_version")
+	h.connect(p.Addr())
+	transaction := func(begin, query string) func(time.Duration, int) {
+		return func(d time.Duration, _ int) {
+			if _, err := p.Query(fmt.Sprintf("%s; %s; SELECT pg_sleep(%f); ROLLBACK", begin, query, d.Seconds())); err != nil {
+				h.t.Errorf("%s: %v", query, err)
+			}
+		}
+	}
+	names := p.schema + ".names"
+	h.troubles = slices.Concat(h.clientTroubles(), serverTroubles(p.Process), h.clockTroubles(clockSet), []trouble{
+		{kind: "sessions killed", do: func(d time.Duration, _ int) {
+			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+				p.Terminate(fmt.Sprintf("application_name = '%s'", p.schema))
+			}
+		}},
+		{kind: "row locked", name: "n0", do: transaction("BEGIN", "SELECT name FROM "+names+" WHERE name = 'n0' FOR UPDATE")},
+		{kind: "long snapshot", spares: true, do: transaction("BEGIN ISOLATION LEVEL REPEATABLE READ", "SELECT count(*) FROM "+names)},
+	})
+}
+
+func huntMySQL(h *hunt) {
+	clock, opts := newClock(h.t)
+	h.clock, h.bed = clock, mysqlOwn(h.t, servers.MariaDBOptions{Env: opts.Env, Config: []string{"--max-connections=500"}})
+	m := h.bed.mysql
+	db, err := sql.Open("mysql", m.DSN())
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { db.Close() })
+	db.SetMaxIdleConns(0) // the server may have been restarted
+	h.result.Server = oneValue(h, db, "SELECT version()")
+	h.connect(m.Addr())
+	names := m.database + ".holdfast_names"
+	h.troubles = slices.Concat(h.clientTroubles(), serverTroubles(m.Process), h.clockTroubles(clockSet), []trouble{
+		{kind: "sessions killed", do: func(d time.Duration, _ int) {
+			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+				ids, _ := m.query(fmt.Sprintf("SELECT id FROM information_schema.processlist WHERE db = '%s'", m.database))
+				for _, id := range ids {
+					m.query("KILL " + id)
+				}
+			}
+		}},
+		{kind: "row locked", name: "n0", do: inTransaction(h, db, "START TRANSACTION", "SELECT name FROM "+names+" WHERE name = 'n0' FOR UPDATE")},
+		{kind: "long snapshot", spares: true, do: inTransaction(h, db, "START TRANSACTION WITH CONSISTENT SNAPSHOT", "SELECT count(*) FROM "+names)},
+	})
+}
+
+func huntEtcd(h *hunt) {
+	h.bed = etcd(h.t)
+	h.result.Server = "etcd"
+	c := h.bed.etcd
+	h.connect(c.Addrs()...)
+	var all []*servers.Process
+	for _, n := range c.Nodes {
+		all = append(all, n.Process)
+	}
+	h.troubles = append(h.clientTroubles(), h.memberTroubles(all, false, func(k int) { c.Nodes[k].Restart() }, func() { c.Leader() })...)
+}
+
+func huntZooKeeper(h *hunt) {
+	// The servers remove the containers that killed processes leave behind.
+	tidy := servers.ZooKeeperOptions{Java: []string{"-Dznode.container.checkIntervalMs=1000"}}
+	h.bed = zooBed(h.t, servers.StartZooKeeperEnsemble(h.t, 3, tidy), zooSession)
+	h.result.Server = "ZooKeeper"
+	z := h.bed.zoo
+	h.connect(z.Addrs()...)
+	var all []*servers.Process
+	for _, n := range z.Nodes {
+		all = append(all, n.Process)
+	}
+	await := func() {
+		z.Leader()
+		servers.Poll(h.t, limit, func() error {
+			if n := len(z.Followers()); n < 2 {
+				return fmt.Errorf("%d followers", n)
+			}
+			return nil
+		})
+	}
+	h.troubles = append(h.clientTroubles(), h.memberTroubles(all, false, func(k int) { z.Restart(z.Nodes[k]) }, await)...)
+}
+
+func huntSentinel(h *hunt) {
+	h.bed = sentinel(h.t, servers.RedisOptions{})
+	h.redisVersion()
+	h.connect()
+	g := h.bed.group
+	h.troubles = slices.Concat(h.clientTroubles(), h.redisTroubles(h.bed.nodes...), []trouble{
+		{kind: "failover", weak: replaced, after: 2 * keptTTL, do: func(time.Duration, int) { failOver(h.bed) }},
+		{kind: "primary restarted", weak: replaced, after: 2 * keptTTL, do: func(time.Duration, int) {
+			old := g.Primary()
+			old.Kill()
+			g.AwaitFailover(old)
+			old.Restart()
+			g.AwaitReplicas()
+			g.AwaitSentinels()
+		}},
+	})
+}
+
+func huntCluster(h *hunt) {
+	h.bed = clusterVia(h.t, viaRueidis, servers.RedisOptions{})
+	h.redisVersion()
+	h.connect()
+	c := h.bed.shards
+	h.troubles = slices.Concat(h.clientTroubles(), h.redisTroubles(h.bed.nodes...), []trouble{
+		{kind: "planned failover", do: func(_ time.Duration, i int) {
+			c.Nodes[i].Do("CLUSTER", "FAILOVER") // a primary refuses
+			c.Nodes[(i+3)%6].Do("CLUSTER", "FAILOVER")
+			c.AwaitOK()
+		}},
+		{kind: "primary restarted", weak: replaced, after: 2 * keptTTL, do: func(_ time.Duration, i int) {
+			c.Primary(lockKey(h.bed, fmt.Sprint("n", i))).Restart()
+			c.AwaitOK()
+		}},
+		{kind: "addresses moved", weak: replaced, after: 2 * keptTTL, do: func(_ time.Duration, i int) {
+			c.Move(time.Second, c.Primary(lockKey(h.bed, fmt.Sprint("n", i))))
+			c.AwaitOK()
+		}},
+	})
+}
