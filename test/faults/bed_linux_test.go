@@ -438,32 +438,32 @@ func (b *bed) clean(most time.Duration, clients ...*holdfast.Client) {
 			b.t.Errorf("close: %v", err)
 		}
 	}
-	within(b.t, most, "K: nothing is left on the servers", func() error {
-		if b.etcd != nil {
-			return b.leftOnEtcd()
+	within(b.t, most, "K: nothing is left on the servers", b.left)
+}
+
+// left returns an error that lists what clients have left on the servers.
+func (b *bed) left() error {
+	switch {
+	case b.etcd != nil:
+		return b.leftOnEtcd()
+	case b.zoo != nil:
+		return b.zoo.left(b.t)
+	case b.mysql != nil:
+		return b.mysql.left(b.t)
+	case b.pg != nil:
+		return b.pg.left()
+	case b.file != "":
+		return leftInFile(b.file)
+	}
+	for _, node := range b.nodes {
+		if !node.Running() {
+			continue
 		}
-		if b.zoo != nil {
-			return b.zoo.left(b.t)
+		if err := left(node); err != nil {
+			return err
 		}
-		if b.mysql != nil {
-			return b.mysql.left(b.t)
-		}
-		if b.pg != nil {
-			return b.pg.left()
-		}
-		if b.file != "" {
-			return leftInFile(b.file)
-		}
-		for _, node := range b.nodes {
-			if !node.Running() {
-				continue
-			}
-			if err := left(node); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // left returns an error that names the keys and connections that are left on a server.

@@ -88,6 +88,9 @@ func (h *hand) upTo(d time.Duration) time.Duration {
 	return time.Microsecond + time.Duration(h.Int64N(int64(d)))
 }
 
+// rounding is how much earlier than asked for a closed name may be open: stores count milliseconds.
+const rounding = 2 * time.Millisecond
+
 type lockFunc func(ctx context.Context, name string, opts ...holdfast.CallOption) (*holdfast.Lease, error)
 
 // hold takes a lock, works under it, and releases it. If hold.Lost is set, the loss of the lease
@@ -99,7 +102,7 @@ func (w *worker) hold(ctx context.Context, h *hand, c *holdfast.Client, hold Hol
 		return w.ended(c, hold.Name, hold.Asked, err)
 	}
 	if hold.Closed > 0 {
-		hold.Closed += hold.Asked
+		hold.Closed += hold.Asked - rounding
 	}
 	mayLose := hold.Lost != 0
 	hold.Lost = 0
@@ -194,9 +197,6 @@ func (w *worker) under(ctx context.Context, c *holdfast.Client, h *hand, hold Ho
 	l.believes()
 	l.mu.Lock()
 	l.hold.Unlock = now() // the call releases the lock
-	if hold.Closed > 0 {
-		l.hold.Closed = l.hold.Unlock + hold.Closed
-	}
 	l.mu.Unlock()
 	l.r.note(l.snapshot())
 	return err
@@ -215,7 +215,7 @@ func (w *worker) once(ctx context.Context, h *hand, c *holdfast.Client, name str
 		l.mu.Lock()
 		l.hold.Unlock = l.hold.Believed // it was released after that
 		if err == nil {
-			l.hold.Freed, l.hold.Closed = now(), l.hold.Believed+keep
+			l.hold.Freed, l.hold.Closed = now(), l.hold.Believed+keep-rounding
 		}
 		l.mu.Unlock()
 		l.r.note(l.snapshot())

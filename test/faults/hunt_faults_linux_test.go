@@ -42,16 +42,16 @@ func (h *hunt) inflict() Fault {
 	one := list[h.rand.IntN(len(list))]
 	i := h.rand.IntN(huntChildren)
 	f := Fault{Kind: one.kind, Begin: now()}
-	var all sync.WaitGroup
+	var other sync.WaitGroup
 	d := h.duration()
-	all.Go(func() { h.cause(one, d, i) })
 	if *huntFault == "" && h.rand.IntN(4) == 0 {
 		list := h.clientTroubles()
 		two, d, j := list[h.rand.IntN(len(list))], h.duration(), (i+1)%huntChildren
 		f.Kind += " and " + two.kind
-		all.Go(func() { h.cause(two, d, j) })
+		other.Go(func() { h.cause(two, d, j) })
 	}
-	all.Wait()
+	h.cause(one, d, i)
+	other.Wait()
 	f.End = now()
 	if one.client {
 		f.Process = h.names[i]

@@ -3,6 +3,7 @@ package faults
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -185,11 +186,11 @@ func (h *hunt) recover(f Fault) (before float64) {
 	}
 	for {
 		took, ok := h.history.Recovery(f, now())
-		if ok {
+		if ok && took <= most {
 			h.result.Recovery[f.Kind] = max(h.result.Recovery[f.Kind], took.Seconds())
 			return h.history.Rate(f.Begin-window, f.Begin)
 		}
-		if now()-f.End > most+window {
+		if ok || now()-f.End > most+2*window {
 			h.report(Violation{Invariant: "L1", At: now(), Text: fmt.Sprintf("rate: %v after the fault %q, which lasted %v, there are %.0f grants per second; before there were %.0f",
 				now()-f.End, f.Kind, f.End-f.Begin, h.history.Rate(now()-window, now()), h.history.Rate(f.Begin-window, f.Begin))})
 			return h.history.Rate(f.Begin-window, f.Begin)
@@ -268,18 +269,34 @@ func withoutEnd(node *servers.Redis) (keys []string) {
 // checkResidue checks R1 on the servers, after all clients were closed. The goroutines of clients
 // are counted by the children.
 func (h *hunt) checkResidue() {
-	// Some stores remove what dead clients left only when the name is used or listed.
-	client := h.bed.open()
-	if h.caps.Features.Has(holdfast.FeatureList) {
-		end := time.Now().Add(keptTTL + h.caps.Heartbeat + slack)
-		for held := true; held && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-			held = false
-			for _, err := range client.List(context.Background(), "") {
-				held = err == nil
+	// Some stores remove what dead clients left when others use or list names.
+	visit := func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		defer cancel()
+		client := h.bed.open()
+		defer h.bed.close(client)
+		err := client.Do(ctx, "n0", func(context.Context) error { return nil })
+		if h.caps.Features.Has(holdfast.FeatureList) {
+			for _, listErr := range client.List(ctx, "") {
+				err = errors.Join(err, listErr)
 			}
 		}
+		return err
 	}
-	h.bed.clean(limit, client)
+	most := keptTTL + h.caps.Heartbeat + limit // rows of unused names are removed every ten seconds
+	for begin := time.Now(); ; time.Sleep(time.Second) {
+		err := visit()
+		if err == nil {
+			err = h.bed.left()
+		}
+		if err == nil {
+			return
+		}
+		if time.Since(begin) > most {
+			h.report(Violation{Invariant: "R1", At: now(), Text: fmt.Sprintf("%v after the last client was closed: %v", most, err)})
+			return
+		}
+	}
 }
 
 // write writes the record of the run.
