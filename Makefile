@@ -16,6 +16,7 @@ SEED      ?= 0
 RESULTS   ?=
 NAMES     ?= 1000000
 STORE     ?=
+STORES    := sqlite redis quorum pg mysql etcd zk sentinel cluster
 VERSION   ?=
 TWICE     ?=
 PLATFORMS ?= linux/amd64 linux/arm64 darwin/arm64 windows/amd64
@@ -25,7 +26,7 @@ TOOLS := GOWORK=off go build -C tools -o ../.bin/ tool
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help test deps lint check-fmt vet staticcheck modules workflows unit platforms release-check fmt examples fuzz bench bench-docs figures microbench hunt soak cover dist clean
+.PHONY: help test deps lint check-fmt vet staticcheck modules workflows unit platforms release-check fmt examples fuzz bench bench-docs figures microbench hunt faults soak cover dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -114,6 +115,12 @@ hunt: deps ## random calls under random faults; STORE=sqlite, TIME=5m, SEED=0 (r
 	@go test -run '^TestHunt$$' -v -count=1 -timeout=0 ./test/faults -hunt-store '$(or $(STORE),sqlite)' \
 		-hunt-time $(TIME) -hunt-seed $(SEED) -hunt-json '$(if $(RESULTS),$(abspath $(RESULTS)))' $(FLAGS)
 
+faults: deps ## a hunt of TIME (5m) on each store with all faults in turn; the table of docs/faults.md
+	@for store in $(or $(STORE),$(STORES)); do \
+		$(MAKE) --no-print-directory hunt STORE=$$store TIME=$(TIME) SEED=$(or $(filter-out 0,$(SEED)),1) RESULTS=docs/faults FLAGS='-hunt-fault each'; \
+	done
+	@go run ./test/faults/matrix docs/faults.md docs/faults
+
 soak: deps ## core and memstore SOAKCOUNT (50) times, then a hunt of TIME (5m) on each store
 	@echo "== go test -race -count=$(SOAKCOUNT) $(SOAK)"
 	@.bin/testreport -race -count=$(SOAKCOUNT) -timeout=60m $(SOAK)
@@ -121,7 +128,7 @@ soak: deps ## core and memstore SOAKCOUNT (50) times, then a hunt of TIME (5m) o
 	@.bin/testreport -tags mutants -run MutantsAreFound -timeout=60m -p=1 ./memstore ./redisstore ./pgstore
 	@echo "== $(SEEDS) random histories of the core"
 	@.bin/testreport -run RandomHistories -timeout=60m . -seeds $(SEEDS)
-	@for store in sqlite redis quorum pg mysql etcd zk sentinel cluster; do \
+	@for store in $(STORES); do \
 		echo "== hunt on $$store for $(TIME)"; \
 		$(MAKE) --no-print-directory hunt STORE=$$store TIME=$(TIME) SEED=$(SEED) || exit 1; \
 	done

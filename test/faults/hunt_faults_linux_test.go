@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -28,18 +29,17 @@ type trouble struct {
 // the last one.
 func (h *hunt) inflict() Fault {
 	list := h.troubles
-	if *huntFault != "" {
-		list = nil
-		for _, tr := range h.troubles {
-			if tr.kind == *huntFault {
-				list = append(list, tr)
-			}
-		}
+	if *huntFault != "" && *huntFault != "each" {
+		list = slices.DeleteFunc(slices.Clone(list), func(tr trouble) bool { return tr.kind != *huntFault })
 		if len(list) == 0 {
 			h.t.Fatalf("no fault %q on this store", *huntFault)
 		}
 	}
 	one := list[h.rand.IntN(len(list))]
+	if *huntFault == "each" {
+		one = list[h.round%len(list)]
+	}
+	h.round++
 	i := h.rand.IntN(huntChildren)
 	f := Fault{Kind: one.kind, Begin: now()}
 	var other sync.WaitGroup
@@ -56,6 +56,8 @@ func (h *hunt) inflict() Fault {
 	if one.client {
 		f.Process = h.names[i]
 	}
+	h.fault = f.Kind
+	h.last().Times++
 	return f
 }
 
@@ -76,9 +78,6 @@ func (h *hunt) cause(tr trouble, d time.Duration, i int) {
 	tr.do(d, i)
 	f.End = now()
 	h.history.AddFault(f)
-	h.mu.Lock()
-	h.result.Faults[tr.kind]++
-	h.mu.Unlock()
 	h.t.Logf("%s for %v, %s", tr.kind, f.End-f.Begin, f.Process)
 }
 
@@ -129,22 +128,21 @@ func serverTroubles(p *servers.Process) []trouble {
 // memberTroubles are the faults of one of several servers. Await waits until the rest serve
 // without it, and again at the end.
 func (h *hunt) memberTroubles(nodes []*servers.Process, spares bool, restart func(k int), await func()) []trouble {
-	pick := func() int { return int(now()/time.Microsecond) % len(nodes) }
 	list := []trouble{
-		{kind: "member stopped", spares: spares, do: func(d time.Duration, _ int) {
-			p := nodes[pick()]
+		{kind: "member stopped", spares: spares, do: func(d time.Duration, i int) {
+			p := nodes[i%len(nodes)]
 			p.Stop()
 			time.Sleep(d)
 			p.Continue()
 			await()
 		}},
-		{kind: "member restarted", spares: spares, do: func(time.Duration, int) { restart(pick()); await() }},
+		{kind: "member restarted", spares: spares, do: func(_ time.Duration, i int) { restart(i % len(nodes)); await() }},
 	}
 	if len(h.wires[0]) == 0 {
 		return list
 	}
-	return append(list, trouble{kind: "member slow", spares: spares, do: func(d time.Duration, _ int) {
-		k := pick()
+	return append(list, trouble{kind: "member slow", spares: spares, do: func(d time.Duration, i int) {
+		k := i % len(nodes)
 		for _, w := range h.wires {
 			w[k : k+1].delay(20 * time.Millisecond)
 		}

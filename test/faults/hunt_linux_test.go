@@ -24,7 +24,7 @@ var (
 	huntStore = flag.String("hunt-store", "sqlite", "the store to hunt on: "+strings.Join(huntStores(), ", "))
 	huntTime  = flag.Duration("hunt-time", 5*time.Second, "how long to hunt")
 	huntSeed  = flag.Uint64("hunt-seed", 1, "seed of the calls and the faults; 0 means a random one")
-	huntFault = flag.String("hunt-fault", "", "inject only faults of this kind")
+	huntFault = flag.String("hunt-fault", "", "inject only faults of this kind; \"each\" means all kinds in turn, one at a time")
 	huntJSON  = flag.String("hunt-json", "", "folder for the record of the run")
 )
 
@@ -38,22 +38,6 @@ const (
 	// slack is how much later than promised something may be seen on a busy machine.
 	slack = 3 * time.Second
 )
-
-// A result is the record of one hunt.
-type result struct {
-	Date       time.Time
-	Store      string
-	Server     string
-	Seed       uint64
-	Seconds    float64
-	Grants     int
-	Calls      int // without a lease
-	Faults     map[string]int
-	Violations map[string]int     // by invariant
-	Weaknesses map[string]int     // documented ones, by description
-	Recovery   map[string]float64 // the longest, in seconds, by kind of fault
-	Rate       float64            // grants per second in the calm before a fault, the median
-}
 
 // A hunt runs processes whose clients make all calls of the library, while processes, networks and
 // servers fail, and checks the history.
@@ -71,7 +55,9 @@ type hunt struct {
 	children []*child // the newest child at each index
 	names    []string // of the children
 	born     int
-	result   result
+	round    int
+	result   Result
+	fault    string          // the kind of the last fault
 	seen     map[string]bool // violations that were reported
 
 	mu       sync.Mutex
@@ -94,10 +80,7 @@ func TestHunt(t *testing.T) {
 	h := &hunt{
 		t: t, rand: rand.New(rand.NewPCG(seed, 0)), history: new(History), resource: startShared(t),
 		seen: make(map[string]bool), accepted: make(map[string]int64), pending: make(map[string]int64),
-		result: result{
-			Date: time.Now().UTC(), Store: *huntStore, Seed: seed, Faults: make(map[string]int),
-			Violations: make(map[string]int), Weaknesses: make(map[string]int), Recovery: make(map[string]float64),
-		},
+		result: Result{Date: time.Now().UTC(), Store: *huntStore, Seed: seed, Faults: make(map[string]*FaultResult)},
 	}
 	t.Logf("hunt on %s for %v with seed %d", *huntStore, *huntTime, seed)
 	begin(h)
@@ -187,7 +170,7 @@ func (h *hunt) recover(f Fault) (before float64) {
 	for {
 		took, ok := h.history.Recovery(f, now())
 		if ok && took <= most {
-			h.result.Recovery[f.Kind] = max(h.result.Recovery[f.Kind], took.Seconds())
+			h.last().Recovery = max(h.last().Recovery, took.Seconds())
 			return h.history.Rate(f.Begin-window, f.Begin)
 		}
 		if ok || now()-f.End > most+2*window {
@@ -232,17 +215,27 @@ func (h *hunt) report(v Violation) {
 	}
 	h.seen[v.Text] = true
 	if weak := h.history.Weakness(v); weak != "" {
-		if h.result.Weaknesses[weak]++; h.result.Weaknesses[weak] > 3 {
+		if h.last().Weaknesses[weak]++; h.last().Weaknesses[weak] > 3 {
 			return
 		}
 		h.t.Logf("documented weakness (%s): %s: %s", weak, v.Invariant, v.Text)
 		return
 	}
-	h.result.Violations[v.Invariant]++
-	if n := h.result.Violations[v.Invariant]; n > 5 { // the first ones are enough to read
+	if h.last().Violations[v.Invariant]++; h.last().Violations[v.Invariant] > 3 { // the first ones are enough to read
+		h.t.Fail()
 		return
 	}
 	h.t.Errorf("%s is violated: %s\nseed %d on %s; the history around it:\n%s", v.Invariant, v.Text, h.result.Seed, *huntStore, h.history.Around(v.Name, v.At, 3*time.Second))
+}
+
+// last returns the result of the last fault, to which violations are attributed.
+func (h *hunt) last() *FaultResult {
+	f := h.result.Faults[h.fault]
+	if f == nil {
+		f = &FaultResult{Violations: make(map[string]int), Weaknesses: make(map[string]int)}
+		h.result.Faults[h.fault] = f
+	}
+	return f
 }
 
 // withoutEnd returns the keys of a Redis server that never expire, except counters of tokens.
@@ -294,6 +287,7 @@ func (h *hunt) checkResidue() {
 		}
 		if time.Since(begin) > most {
 			h.report(Violation{Invariant: "R1", At: now(), Text: fmt.Sprintf("%v after the last client was closed: %v", most, err)})
+			h.result.Residue = err.Error()
 			return
 		}
 	}
@@ -312,8 +306,7 @@ func (h *hunt) write() {
 	if *huntJSON == "" {
 		return
 	}
-	name := fmt.Sprintf("%s-%s-%d.json", h.result.Store, strings.ReplaceAll(*huntFault, " ", "-"), h.result.Seed)
-	if err := os.WriteFile(filepath.Join(*huntJSON, name), append(text, '\n'), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(*huntJSON, h.result.Store+".json"), append(text, '\n'), 0o644); err != nil {
 		h.t.Fatal(err)
 	}
 }

@@ -125,3 +125,22 @@ func TestForgetKeepsWhatIsNeeded(t *testing.T) {
 	h.Add(Hold{Who: "b", Name: "n", Token: 9, Asked: 101 * s, Got: 102 * s})
 	wantFound(t, "tokens", h.CheckTokens())
 }
+
+func TestMatrixHasALinePerFaultAndAColumnPerStore(t *testing.T) {
+	got := Matrix([]Result{
+		{Store: "b", Server: "B 2", Faults: map[string]*FaultResult{"killed": {Times: 2, Recovery: 1.25, Violations: map[string]int{"S1": 1}}}},
+		{Store: "a", Server: "A 1", Faults: map[string]*FaultResult{"killed": {Times: 1, Recovery: 0.5}, "wiped": {Times: 1, Weaknesses: map[string]int{"data": 7}}}},
+		{Store: "a", Server: "A 1", Faults: map[string]*FaultResult{"killed": {Times: 1, Recovery: 2}}},
+	})
+	want := `| fault | a | b |
+|---|---|---|
+| killed | 2×, 2.0 s | 2×, 1.2 s, **S1: 1** |
+| wiped | 1×, 0.0 s, weakness shown | – |
+
+- a: A 1
+- b: B 2
+`
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}

@@ -1,0 +1,89 @@
+package faults
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A Result is the record of one hunt.
+type Result struct {
+	Date    time.Time
+	Store   string
+	Server  string // and its version
+	Seed    uint64
+	Seconds float64
+	Grants  int
+	Calls   int                     // without a lease
+	Rate    float64                 // grants per second before a fault, the median
+	Faults  map[string]*FaultResult // by kind
+	Residue string                  `json:",omitempty"` // what was left at the end
+}
+
+// A FaultResult is what was seen during faults of one kind and after them.
+type FaultResult struct {
+	Times      int
+	Recovery   float64        // seconds until the rate was back at half, the longest
+	Violations map[string]int `json:",omitempty"` // by invariant
+	Weaknesses map[string]int `json:",omitempty"` // documented ones, by description
+}
+
+// Matrix returns a table in Markdown: a line per kind of fault, a column per store. Results of one
+// store are added up.
+func Matrix(results []Result) string {
+	cells := make(map[string]map[string]*FaultResult)
+	stores := make(map[string]string) // and their versions
+	for _, r := range results {
+		stores[r.Store] = r.Server
+		for kind, f := range r.Faults {
+			if cells[kind] == nil {
+				cells[kind] = make(map[string]*FaultResult)
+			}
+			c := cells[kind][r.Store]
+			if c == nil {
+				c = &FaultResult{Violations: make(map[string]int), Weaknesses: make(map[string]int)}
+				cells[kind][r.Store] = c
+			}
+			c.Times, c.Recovery = c.Times+f.Times, max(c.Recovery, f.Recovery)
+			for k, n := range f.Violations {
+				c.Violations[k] += n
+			}
+			for k, n := range f.Weaknesses {
+				c.Weaknesses[k] += n
+			}
+		}
+	}
+	names := slices.Sorted(maps.Keys(stores))
+	var text strings.Builder
+	fmt.Fprintf(&text, "| fault | %s |\n|---|%s\n", strings.Join(names, " | "), strings.Repeat("---|", len(names)))
+	for _, kind := range slices.Sorted(maps.Keys(cells)) {
+		fmt.Fprintf(&text, "| %s |", kind)
+		for _, name := range names {
+			fmt.Fprintf(&text, " %s |", cells[kind][name].cell())
+		}
+		text.WriteByte('\n')
+	}
+	text.WriteByte('\n')
+	for _, name := range names {
+		fmt.Fprintf(&text, "- %s: %s\n", name, stores[name])
+	}
+	return text.String()
+}
+
+// cell describes the outcome in a few words.
+func (f *FaultResult) cell() string {
+	if f == nil {
+		return "–"
+	}
+	list := []string{fmt.Sprintf("%d×, %.1f s", f.Times, f.Recovery)}
+	for _, name := range slices.Sorted(maps.Keys(f.Violations)) {
+		list = append(list, fmt.Sprintf("**%s: %d**", name, f.Violations[name]))
+	}
+	for range f.Weaknesses {
+		list = append(list, "weakness shown")
+		break
+	}
+	return strings.Join(list, ", ")
+}
