@@ -22,6 +22,7 @@
 //   - L3: a fault shorter than a third of the TTL costs no lease.
 //   - L4: a fault of one process, name or member costs no lease of another.
 //   - R1: nothing is left behind, which is K, and every key has an end.
+//   - R2: waiters send few requests, measured on the servers of Redis and PostgreSQL.
 //
 // If a store has a documented weakness, the test demonstrates it, and R and T must still hold.
 package faults

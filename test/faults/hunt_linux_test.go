@@ -46,6 +46,8 @@ type hunt struct {
 	bed      *bed
 	clock    *wallClock // of the servers; nil if it cannot be set
 	troubles []trouble
+	requests func() float64 // of all clients since the start of the server; nil if it is not known
+	asks     float64        // documented bound of a waiter's requests in a heartbeat
 	rand     *rand.Rand
 	caps     holdfast.Capabilities
 	history  *History
@@ -130,6 +132,8 @@ func (h *hunt) run() {
 	if err != nil {
 		h.report(Violation{Invariant: "S3", Text: err.Error(), At: now()})
 	}
+	h.fault = "none"
+	h.checkWaiters()
 	h.checkResidue()
 	h.write()
 }

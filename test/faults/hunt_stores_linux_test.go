@@ -97,6 +97,7 @@ func huntRedis(h *hunt) {
 	h.clock, h.bed = clock, single(h.t, opts)
 	r := h.bed.nodes[0]
 	h.redisVersion()
+	h.requests, h.asks = h.redisRequests, redisAsks
 	h.connect(r.Addr())
 	h.troubles = slices.Concat(h.clientTroubles(), serverTroubles(r.Process), h.redisTroubles(r))
 	// After a clock was set back, a loss of data may repeat tokens. That is documented, so a hunt
@@ -160,6 +161,7 @@ func huntPostgres(h *hunt) {
 	h.clock, h.bed = clock, ownPostgres(h.t, servers.PostgresOptions{NoSync: true, Env: opts.Env, Config: []string{"max_connections=300"}})
 	p := h.bed.pg
 	h.result.Server = "PostgreSQL " + p.Value("SHOW server_version")
+	h.requests, h.asks = h.pgRequests, pgAsks
 	h.connect(p.Addr())
 	transaction := func(begin, query string) func(time.Duration, int) {
 		return func(d time.Duration, _ int) {

@@ -19,6 +19,7 @@ type Result struct {
 	Calls   int                     // without a lease
 	Rate    float64                 // grants per second before a fault, the median
 	Faults  map[string]*FaultResult // by kind
+	Waiting float64                 `json:",omitempty"` // requests per second of a waiter
 	Residue string                  `json:",omitempty"` // what was left at the end
 }
 
