@@ -57,7 +57,7 @@ func (h *hunt) inflict() Fault {
 		f.Process = h.names[i]
 	}
 	h.fault = f.Kind
-	h.last().Times++
+	h.of(f.Kind).Times++
 	return f
 }
 

@@ -174,7 +174,8 @@ func (h *hunt) recover(f Fault) (before float64) {
 	for {
 		took, ok := h.history.Recovery(f, now())
 		if ok && took <= most {
-			h.last().Recovery = max(h.last().Recovery, took.Seconds())
+			r := h.of(f.Kind)
+			r.Recovery = max(r.Recovery, took.Seconds())
 			return h.history.Rate(f.Begin-window, f.Begin)
 		}
 		if ok || now()-f.End > most+2*window {
@@ -218,26 +219,27 @@ func (h *hunt) report(v Violation) {
 		return
 	}
 	h.seen[v.Text] = true
-	if weak := h.history.Weakness(v); weak != "" {
-		if h.last().Weaknesses[weak]++; h.last().Weaknesses[weak] > 3 {
-			return
+	if f, weak := h.history.Weakness(v); weak {
+		r := h.of(f.Kind)
+		if r.Weaknesses[f.Weak]++; r.Weaknesses[f.Weak] <= 3 { // the first ones are enough to read
+			h.t.Logf("documented weakness (%s): %s: %s", f.Weak, v.Invariant, v.Text)
 		}
-		h.t.Logf("documented weakness (%s): %s: %s", weak, v.Invariant, v.Text)
 		return
 	}
-	if h.last().Violations[v.Invariant]++; h.last().Violations[v.Invariant] > 3 { // the first ones are enough to read
+	r := h.of(h.fault)
+	if r.Violations[v.Invariant]++; r.Violations[v.Invariant] > 3 {
 		h.t.Fail()
 		return
 	}
 	h.t.Errorf("%s is violated: %s\nseed %d on %s; the history around it:\n%s", v.Invariant, v.Text, h.result.Seed, *huntStore, h.history.Around(v.Name, v.At, 3*time.Second))
 }
 
-// last returns the result of the last fault, to which violations are attributed.
-func (h *hunt) last() *FaultResult {
-	f := h.result.Faults[h.fault]
+// of returns the result of a kind of fault. Violations are attributed to the last fault.
+func (h *hunt) of(kind string) *FaultResult {
+	f := h.result.Faults[kind]
 	if f == nil {
 		f = &FaultResult{Violations: make(map[string]int), Weaknesses: make(map[string]int)}
-		h.result.Faults[h.fault] = f
+		h.result.Faults[kind] = f
 	}
 	return f
 }

@@ -37,7 +37,7 @@ func huntSQLite(h *hunt) {
 		h.t.Fatal(err)
 	}
 	h.t.Cleanup(func() { db.Close() })
-	h.result.Server = oneValue(h, db, "SELECT sqlite_version()")
+	h.result.Server = "SQLite " + oneValue(h, db, "SELECT sqlite_version()")
 	h.connect()
 	h.troubles = append(h.clientTroubles(),
 		trouble{kind: "long snapshot", spares: true, do: inTransaction(h, db, "BEGIN", "SELECT count(*) FROM names")},
@@ -160,7 +160,8 @@ func huntPostgres(h *hunt) {
 	clock, opts := newClock(h.t)
 	h.clock, h.bed = clock, ownPostgres(h.t, servers.PostgresOptions{NoSync: true, Env: opts.Env, Config: []string{"max_connections=300"}})
 	p := h.bed.pg
-	h.result.Server = "PostgreSQL " + p.Value("SHOW server_version")
+	version, _, _ := strings.Cut(p.Value("SHOW server_version"), " ")
+	h.result.Server = "PostgreSQL " + version
 	h.requests, h.asks = h.pgRequests, pgAsks
 	h.connect(p.Addr())
 	transaction := func(begin, query string) func(time.Duration, int) {
@@ -192,7 +193,8 @@ func huntMySQL(h *hunt) {
 	}
 	h.t.Cleanup(func() { db.Close() })
 	db.SetMaxIdleConns(0) // the server may have been restarted
-	h.result.Server = oneValue(h, db, "SELECT version()")
+	version, _, _ := strings.Cut(oneValue(h, db, "SELECT version()"), "-")
+	h.result.Server = "MariaDB " + version
 	h.connect(m.Addr())
 	names := m.database + ".holdfast_names"
 	h.troubles = slices.Concat(h.clientTroubles(), serverTroubles(m.Process), h.clockTroubles(clockSet), []trouble{
@@ -211,8 +213,12 @@ func huntMySQL(h *hunt) {
 
 func huntEtcd(h *hunt) {
 	h.bed = etcd(h.t)
-	h.result.Server = "etcd"
 	c := h.bed.etcd
+	var status struct{ Version string }
+	if err := c.Nodes[0].Ask("/v3/maintenance/status", map[string]any{}, &status); err != nil {
+		h.t.Fatal(err)
+	}
+	h.result.Server = "etcd " + status.Version
 	h.connect(c.Addrs()...)
 	var all []*servers.Process
 	for _, n := range c.Nodes {
@@ -225,8 +231,13 @@ func huntZooKeeper(h *hunt) {
 	// The servers remove the containers that killed processes leave behind.
 	tidy := servers.ZooKeeperOptions{Java: []string{"-Dznode.container.checkIntervalMs=1000"}}
 	h.bed = zooBed(h.t, servers.StartZooKeeperEnsemble(h.t, 3, tidy), zooSession)
-	h.result.Server = "ZooKeeper"
 	z := h.bed.zoo
+	stats, err := z.Nodes[0].Stats()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	version, _, _ := strings.Cut(stats["zk_version"], "-")
+	h.result.Server = "ZooKeeper " + version
 	h.connect(z.Addrs()...)
 	var all []*servers.Process
 	for _, n := range z.Nodes {

@@ -136,20 +136,20 @@ func (h *History) LostLeases() (all []Violation) {
 	return all
 }
 
-// Weakness returns the documented weakness that explains a violation, or "". No weakness explains
-// that a resource accepts an older token.
-func (h *History) Weakness(v Violation) string {
+// Weakness returns the fault whose documented weakness explains a violation, if there is one. No
+// weakness explains that tokens fall or that a resource accepts an older token.
+func (h *History) Weakness(v Violation) (f Fault, ok bool) {
 	if v.Invariant == "S2" || v.Invariant == "S3" {
-		return ""
+		return f, false
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, f := range h.faults {
 		if f.Weak != "" && f.Begin <= v.At && v.At <= f.End+f.After {
-			return f.Weak
+			return f, true
 		}
 	}
-	return ""
+	return f, false
 }
 
 // Around describes the history of a name near a time, for the reader of a failure.
