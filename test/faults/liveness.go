@@ -18,9 +18,8 @@ func (h *History) Violations(bound time.Duration) []Violation {
 const window = 2 * time.Second
 
 // Recovery checks L1. It returns how long after the end of a fault the rate of grants was back at
-// half of what it was before the fault, or false if it was not until now.
-func (h *History) Recovery(f Fault, now time.Duration) (time.Duration, bool) {
-	before := h.Rate(f.Begin-window, f.Begin)
+// half of what it was before, or false if it was not until now.
+func (h *History) Recovery(f Fault, before float64, now time.Duration) (time.Duration, bool) {
 	for from := f.End; from+window/2 <= now; from += window / 8 {
 		if 2*h.Rate(from, from+window/2) >= before {
 			return from - f.End, true

@@ -101,11 +101,11 @@ func TestRecoveryIsTheTimeUntilTheRateIsBack(t *testing.T) {
 	h := new(History)
 	f := Fault{Begin: 10 * s, End: 12 * s}
 	busy(h, 5*s, 10*s)
-	if took, ok := h.Recovery(f, 20*s); ok {
+	if took, ok := h.Recovery(f, h.Rate(8*s, 10*s), 20*s); ok {
 		t.Errorf("recovered after %v without a grant", took)
 	}
 	busy(h, 16*s, 20*s)
-	if took, ok := h.Recovery(f, 20*s); !ok || took < 3*s || took > 4*s {
+	if took, ok := h.Recovery(f, h.Rate(8*s, 10*s), 20*s); !ok || took < 3*s || took > 4*s {
 		t.Errorf("recovered: %v after %v, want after 3 to 4 s", ok, took)
 	}
 }
