@@ -38,8 +38,8 @@ type workload interface {
 	close() error
 }
 
-// workloads has the kinds of clients by the scheme of their URL.
-var workloads = map[string]func(p *printer, o order, i int) (workload, error){"": newWorker}
+// newWorkload opens the client with an index. An adapter for another library replaces it.
+var newWorkload func(p *printer, o order, i int) (workload, error) = newWorker
 
 // A hand is a goroutine with its own random numbers and its own connection to the resource.
 type hand struct {
@@ -70,12 +70,12 @@ func (p *printer) hunt(o order) error {
 
 // huntBy runs the goroutines of one client.
 func (p *printer) huntBy(ctx context.Context, o order, i int) error {
-	w, err := workloads[""](p, o, i)
+	w, err := newWorkload(p, o, i)
 	for err != nil { // the server may be down
 		if !pause(ctx, 100*time.Millisecond) {
 			return nil
 		}
-		w, err = workloads[""](p, o, i)
+		w, err = newWorkload(p, o, i)
 	}
 	var all sync.WaitGroup
 	errs := make([]error, huntHands+1)
