@@ -282,10 +282,11 @@ func (h *hunt) checkResidue() {
 				err = errors.Join(err, listErr)
 			}
 		}
+		time.Sleep(time.Second) // Close would end a sweep
 		return err
 	}
 	most := keptTTL + h.caps.Heartbeat + limit // rows of unused names are removed every ten seconds
-	for begin := time.Now(); ; time.Sleep(time.Second) {
+	for begin := time.Now(); ; {
 		err := visit()
 		if err == nil {
 			err = h.bed.left()
