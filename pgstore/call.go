@@ -119,7 +119,9 @@ func (s *Store) do(ctx context.Context, c *call) error {
 	defer cancel()
 	again := &call{op: c.op, req: c.req, keep: c.keep}
 	err = bounded.NoReply(ctx, rest, s.doIn(rest, &s.stuckCalls, again))
-	c.reply, c.err = again.reply, err
+	if c.err = err; err == nil { // otherwise the statement may go on, and write the reply
+		c.reply = again.reply
+	}
 	return err
 }
 
