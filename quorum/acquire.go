@@ -172,9 +172,8 @@ func (a *attempt) ask(i int) {
 		req.Floor = max(req.Floor, a.votes[a.bell].first-1)
 	}
 	se.post(i, func() {
-		if se.attempt != a { // unless it was granted, the request is not sent any more
-			se.repairAt(i)
-			return
+		if se.attempt != a && !se.isValid() {
+			return // it was not granted
 		}
 		v, err := se.acquireAt(i, req)
 		a.replies <- reply[acquired]{i, v, err}
@@ -274,8 +273,8 @@ func (a *attempt) isCandidate() bool {
 	if len(a.holder()) >= s.majority || s.now()-a.begin > s.opts.Timeout/4 {
 		return false
 	}
-	for k := range a.votes {
-		switch a.votes[s.order(a.req.Name, k)].state {
+	for _, n := range s.order(a.req.Name) {
+		switch a.votes[n.index].state {
 		case granted, uncounted:
 			return true
 		case refused:

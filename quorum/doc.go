@@ -83,7 +83,7 @@
 // # Waiting
 //
 // A waiter is queued at one node, the bell of the name: the first node that answers, in an order that
-// depends on the name and is the same for all clients. The bell wakes it, or grants it the name with the
+// depends on the name and on the identities of the servers, and is the same for all clients. The bell wakes it, or grants it the name with the
 // wake-up, and the waiter asks the other nodes. A first request that the bell refuses waits, even if
 // other nodes would grant it. For a second after a client found a name contended, its requests ask the
 // bell first: otherwise they would take votes that the next waiter needs. If the name is free, that costs

@@ -1,7 +1,7 @@
 package quorum
 
 // Order returns the i-th node in the order of a name.
-func (s *Store) Order(name string, i int) int { return s.order(name, i) }
+func (s *Store) Order(name string, i int) int { return s.order(name)[i].index }
 
 // Remembered returns how many identities and names the store remembers, and how many messages it
 // still repeats.

@@ -20,8 +20,9 @@ type node struct {
 	name      string
 	index     int
 	quorum    *Store
-	restarter Restarter // nil if the store does not implement it
-	bounded   bool      // the store bounds its calls itself
+	restarter Restarter     // nil if the store does not implement it
+	bounded   bool          // the store bounds its calls itself
+	seed      atomic.Uint32 // identity of its server: see rank; 0 if it is not known yet
 	undo      undoList
 
 	asks, others health // of Acquire, and of all other calls: a server without memory fails only the first

@@ -130,8 +130,7 @@ func New(ctx context.Context, nodes []Node, opts Options) (*Store, error) {
 		opts.Report = logReport
 	}
 	s := &Store{opts: opts, majority: majority(len(nodes)), base: time.Now(), sessions: make(map[sessionKey]*session), names: make(map[string]*name), sweepAt: minSweep}
-	// Clients must agree on the order of the nodes, even if their lists have another order: see
-	// order.
+	// What clients tell each other must not depend on the order of the list.
 	nodes = slices.SortedFunc(slices.Values(nodes), func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
 	for i, n := range nodes {
 		for _, other := range nodes[:i] {
@@ -140,7 +139,9 @@ func New(ctx context.Context, nodes []Node, opts Options) (*Store, error) {
 			}
 		}
 		node := &node{Store: n.Store, name: n.Name, index: i, quorum: s, undo: undoList{retry: make(chan struct{}, 1)}}
-		node.restarter, _ = n.Store.(Restarter)
+		if node.restarter, _ = n.Store.(Restarter); node.restarter == nil {
+			node.identify(n.Name)
+		}
 		node.bounded = n.Store.Capabilities().Timeout > 0
 		s.nodes = append(s.nodes, node)
 	}

@@ -61,6 +61,7 @@ func (n *node) verify(ctx context.Context) (Server, error) {
 		found.born = max(found.born, time.Duration(n.lastReply.Load()))
 	}
 	n.server = found
+	n.identify(now.ID)
 	s.servers.Unlock()
 	if old.known && now.ID != old.id {
 		s.look(ctx) // others may have begun to use larger TTLs

@@ -1,34 +1,54 @@
 package quorum
 
 import (
+	"cmp"
 	"context"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// order returns the i-th node in the order of a name. It is the same for all clients.
-func (s *Store) order(name string, i int) int {
-	h := uint32(2166136261) // FNV-1a, which must never change
-	for j := 0; j < len(name); j++ {
-		h = (h ^ uint32(name[j])) * 16777619
-	}
-	return (int(h%uint32(len(s.nodes))) + i) % len(s.nodes)
+// order returns the nodes in the order of a name. It is the same for all clients, also for those that
+// know the servers under other names, or do not know all of them yet.
+func (s *Store) order(name string) []*node {
+	return slices.SortedFunc(slices.Values(s.nodes), func(a, b *node) int { return cmp.Compare(a.rank(name), b.rank(name)) })
 }
 
-// chooseBell returns the node at which an identity queues: the first one, in the order of the name,
-// that is not down. An identity that is queued stays where it is, unless that node is down.
-func (se *session) chooseBell() int {
-	s := se.store
-	if se.want == wantPlace && !s.nodes[se.bell].isDown() {
-		return se.bell
+// rank returns a number that depends on the server and on the name. It must never change.
+func (n *node) rank(name string) uint32 {
+	h := n.seed.Load()
+	if h == 0 {
+		return math.MaxUint32 // the server is not known yet
 	}
-	for k := range s.nodes {
-		if i := s.order(se.key.name, k); !s.nodes[i].isDown() {
-			return i
+	h = fnv1a(h, name)
+	h = (h ^ h>>16) * 0x85ebca6b // similar names must have different orders
+	return h ^ h>>13
+}
+
+// fnv1a continues an FNV-1a hash.
+func fnv1a(h uint32, text string) uint32 {
+	for i := 0; i < len(text); i++ {
+		h = (h ^ uint32(text[i])) * 16777619
+	}
+	return h
+}
+
+// identify sets the identity of the node's server, from which its ranks follow.
+func (n *node) identify(id string) { n.seed.Store(max(1, fnv1a(2166136261, id))) }
+
+// chooseBell returns the node at which an identity queues: the first one, in the order of the name,
+// that is not down. An identity that is queued elsewhere moves there: if waiters of one name are at
+// different bells, each bell gives its vote to a waiter of its own, and none of them gets a majority.
+func (se *session) chooseBell() int {
+	order := se.store.order(se.key.name)
+	for _, n := range order {
+		if !n.isDown() {
+			return n.index
 		}
 	}
-	return s.order(se.key.name, 0)
+	return order[0].index
 }
 
 // Wait blocks until a refused identity should ask again; see [store.Store]. The bell of the name

@@ -311,3 +311,50 @@ func TestLeasesThatNobodyReleasedAreForgotten(t *testing.T) {
 		}
 	})
 }
+
+// Clients know the servers under other names, for example because of a proxy. They must queue at the same
+// node: otherwise each node gives its vote to a waiter of its own, and nobody gets a majority.
+func TestBellDoesNotDependOnTheNamesOfTheNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := hosts(5)
+		var two [2]*quorum.Store
+		for k := range two {
+			var nodes []quorum.Node
+			for i, s := range all {
+				nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", (i*(k+1)+k)%5), Store: locatedServer{s}})
+			}
+			two[k] = openQuorum(t, nodes, quorum.Options{})
+			defer two[k].Close()
+		}
+		bells := make(map[int]bool)
+		for i := range 100 {
+			name := fmt.Sprint(i)
+			holder, waiters := request(name), [2]store.Request{queued(name), queued(name)}
+			mustAcquire(t, two[0], holder)
+			for k, w := range waiters {
+				mustRefuse(t, two[k], w)
+			}
+			synctest.Wait()
+			for n, s := range all {
+				page, err := s.Store.List(t.Context(), store.Query{Name: name})
+				if err != nil || len(page.Locks) != 1 {
+					t.Fatal(page, err)
+				}
+				switch len(page.Locks[0].Waiters) {
+				case 0:
+				case len(waiters):
+					bells[n] = true
+				default:
+					t.Fatalf("name %s: waiters at several nodes", name)
+				}
+			}
+			for k, w := range waiters {
+				two[k].Leave(t.Context(), name, w.ID)
+			}
+			mustRelease(t, two[0], holder)
+		}
+		if len(bells) != len(all) {
+			t.Errorf("%d nodes are bells, want all %d", len(bells), len(all))
+		}
+	})
+}
