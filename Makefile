@@ -6,6 +6,8 @@
 TIMEOUT   ?= 10m
 FUZZTIME  ?= 10s
 BENCH     ?= .
+BASE      ?= origin/main
+OLDEST    ?= 1.25.0
 FLAGS     ?=
 COUNT     ?= 1
 SOAK      ?= . ./memstore
@@ -26,7 +28,7 @@ TOOLS := GOWORK=off go build -C tools -o ../.bin/ tool
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help test deps lint check-fmt vet staticcheck modules workflows unit platforms release-check fmt examples fuzz bench bench-docs figures microbench hunt faults soak cover dist clean
+.PHONY: help test tools deps lint check-fmt vet staticcheck modules workflows unit platforms oldest-go vuln apidiff release-check fmt examples fuzz bench bench-compare bench-docs figures microbench hunt faults soak cover dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,11 +36,14 @@ help: ## list the targets
 test: deps lint unit platforms release-check ## everything that must pass before a change is merged
 	@echo "== all passed"
 
-deps: ## install what the other targets need
-	@echo "== tools: staticcheck, gofumpt, actionlint; servers"
+deps: tools ## install what the other targets need
+	@echo "== servers"
+	@scripts/deps
+
+tools:
+	@echo "== tools: staticcheck, gofumpt, actionlint, govulncheck, apidiff"
 	@$(TOOLS)
 	@go build -o .bin/ ./internal/testreport
-	@scripts/deps
 
 lint: check-fmt vet staticcheck modules workflows ## formatting, go vet, staticcheck, module files, workflows
 
@@ -60,8 +65,10 @@ modules:
 	@scripts/check-modules
 
 workflows: deps
-	@echo "== actionlint: GitHub workflows"
+	@echo "== actionlint: GitHub workflows; actions are pinned by commit"
 	@.bin/actionlint
+	@! grep -nE 'uses:' .github/workflows/*.yml | grep -vE 'uses: [^@]+@[0-9a-f]{40} # v[0-9.]+$$' || \
+		{ echo "name the commit of each action, and its version in a comment"; exit 1; }
 
 unit: deps
 	@echo "== compile all tests, so that the compiler does not slow them down"
@@ -79,6 +86,19 @@ platforms:
 		GOOS=$${p%/*} GOARCH=$${p#*/} go build -o /dev/null work || exit 1; \
 		GOOS=$${p%/*} GOARCH=$${p#*/} go vet work || exit 1; \
 	done
+
+oldest-go: ## vet the modules that support the oldest Go with it, and test the core
+	@for mod in $$(git grep -lE '^go $(OLDEST:.0=)(\.0)?$$' -- '*go.mod'); do \
+		echo "== go$(OLDEST) vet, $$mod"; \
+		GOWORK=off GOTOOLCHAIN=go$(OLDEST) go -C "$$(dirname "$$mod")" vet ./... || exit 1; \
+	done
+	@GOWORK=off GOTOOLCHAIN=go$(OLDEST) go test -timeout=$(TIMEOUT) . ./store/... ./storetest/... ./memstore/... ./quorum/...
+
+vuln: tools ## known vulnerabilities that the code can reach, in all modules; needs vuln.go.dev
+	@.bin/govulncheck work
+
+apidiff: tools ## how the API of each module differs from the last release
+	@scripts/apidiff
 
 release-check: ## release the working tree into a temporary folder, and use it as users will
 	@go test -timeout=$(TIMEOUT) ./internal/release
@@ -99,6 +119,9 @@ fuzz: ## run each fuzz target for FUZZTIME (10s)
 
 bench: deps ## Holdfast against its peers, in minutes; FLAGS="-run 'P1|P2'", results in .bin/bench
 	@go run ./bench $(FLAGS)
+
+bench-compare: ## speed of some workloads against that of the commit BASE (origin/main), in minutes
+	@scripts/bench-compare '$(BASE)' -run 'P1|P2|P3|P5|P10|P11' -who holdfast -time 300ms -handoffs 60
 
 bench-docs: deps ## measure in ten minutes on a quiet machine, and put the figures into the pages
 	@go run ./bench -time 300ms -handoffs 60 -window 10s -hold 20s -out docs/bench -docs . \
