@@ -242,7 +242,7 @@ func (a *attempt) finish() {
 	}
 	se.settleAll()
 	if !se.isValid() {
-		se.until = se.store.now() + max(a.ttl, se.store.caps.Heartbeat)
+		se.held, se.until = false, se.store.now()+max(a.ttl, se.store.caps.Heartbeat)
 	}
 }
 

@@ -101,7 +101,7 @@ func (r *renewing) init(s *Store, grant store.Renewal) {
 	if se := s.find(grant.Name, grant.ID); se != nil {
 		se.mu.Lock()
 		defer se.mu.Unlock()
-		if r.over = se.held && !se.isValid(); se.held {
+		if r.over = se.last > 0 && !se.isValid(); se.held {
 			r.se = se
 			// Renewals of several callers arrive in any order, and none may shorten the lease.
 			se.ttl = max(se.ttl, ttl)

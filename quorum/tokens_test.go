@@ -213,3 +213,29 @@ func TestBellThatIsFarAheadDoesNotPullTheOthersAlong(t *testing.T) {
 		}
 	})
 }
+
+// A request under the identity of a lease that is over fails, and its votes arrive late. The lease must not
+// be renewed with them: another lease with a higher token has been granted since.
+func TestLeaseThatIsOverIsNotRenewedAfterARequestThatFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		req, next := request("n"), request("n")
+		mustAcquire(t, q, req)
+		time.Sleep(req.TTL + time.Second)
+		mustAcquire(t, q, next)
+		mustRelease(t, q, next)
+		synctest.Wait()
+		nodes[0].set(down, nil)
+		nodes[1].set(nil, lose("Acquire"))
+		if a, err := q.Acquire(t.Context(), req); err == nil {
+			t.Fatalf("%+v, want an error", a)
+		}
+		nodes[0].set(nil, nil)
+		nodes[1].set(nil, nil)
+		time.Sleep(2 * time.Second)
+		out, err := q.Renew(t.Context(), []store.Renewal{{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: store.Exclusive}})
+		if err != nil || out[0].Status != store.Gone {
+			t.Errorf("%+v, %v, want Gone", out, err)
+		}
+	})
+}
