@@ -106,11 +106,12 @@ func (n *node) call(h *health, f func(ctx context.Context) error) error {
 	err := f(ctx)
 	now := s.now()
 	before := time.Duration(h.since.Load())
-	if now-begin < s.opts.Timeout/2 { // it has answered, or refused the connection
+	answered := err == nil || isAnswer(err)
+	if answered || now-begin < s.opts.Timeout/2 { // it may have refused the connection
 		h.since.Store(int64(now))
 	}
 	switch {
-	case err == nil || isAnswer(err):
+	case answered:
 		n.lastReply.Store(int64(now))
 		if h.failures.Swap(0) > 0 {
 			select {

@@ -558,3 +558,30 @@ func TestNodeThatLosesAllMessagesCollectsFewCalls(t *testing.T) {
 		}
 	})
 }
+
+// A node that needs more than half of the time limit for each call is slow, not down.
+func TestSlowNodesAreNotSkipped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		for _, g := range nodes {
+			g.set(func(context.Context, string) error { time.Sleep(quorum.DefaultTimeout * 3 / 5); return nil }, nil)
+		}
+		var all sync.WaitGroup
+		for i := range 20 {
+			all.Go(func() {
+				time.Sleep(time.Duration(i) * 37 * time.Millisecond) // some calls are in flight at any time
+				for range 5 {
+					req := request(fmt.Sprint(i))
+					if _, err := q.Acquire(t.Context(), req); err != nil {
+						t.Errorf("Acquire: %v", err)
+						return
+					}
+					if err := q.Release(t.Context(), req.Name, req.ID, store.Keep{}); err != nil {
+						t.Errorf("Release: %v", err)
+					}
+				}
+			})
+		}
+		all.Wait()
+	})
+}
