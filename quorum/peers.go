@@ -1,12 +1,12 @@
 package quorum
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,7 +30,7 @@ type peers struct {
 	told   atomic.Int64          // largest TTL that was told
 	next   atomic.Int64          // when to tell it again
 	misfit atomic.Pointer[error] // another client has a list that does not fit
-	mu     sync.Mutex            // held to tell
+	turn   chan struct{}         // has a value while the nodes are told
 }
 
 // meetPeers is called before a TTL is used. It tells the nodes a TTL that is larger than what was told
@@ -62,17 +62,29 @@ func (s *Store) meetPeers(ctx context.Context, ttl time.Duration) error {
 // tell tells all nodes the list of the nodes and the largest TTL that this client uses, at least ttl. They
 // remember it for as long as a lease with that TTL may live after the next time.
 func (s *Store) tell(ctx context.Context, ttl time.Duration) {
-	s.peers.mu.Lock()
-	defer s.peers.mu.Unlock()
-	ttl = max(ttl, time.Duration(s.peers.told.Load()))
+	select {
+	case s.peers.turn <- struct{}{}:
+		defer func() { <-s.peers.turn }()
+	case <-ctx.Done():
+		return
+	}
+	told := time.Duration(s.peers.told.Load())
+	if 0 < ttl && ttl <= told { // by another call meanwhile
+		return
+	}
+	ttl = max(ttl, told)
 	names, list := s.list()
 	meta := fmt.Sprintf("%s %d %d", list, len(s.nodes), ttl.Milliseconds())
 	sum := sha256.Sum256([]byte(meta))
 	req := store.Request{
 		Name: peersName, ID: store.ID(sum[:16]), Mode: store.Shared, Weight: 1, Tokens: 1,
-		TTL: min(tellEvery+ttlAtNodes(ttl), ttlAtNodes(s.caps.MaxTTL)), Owner: names, Meta: meta,
+		Owner: names, Meta: meta,
 	}
-	gatherAll(ctx, s, s.nodes, func(ctx context.Context, n *node) (store.Answer, error) { return n.Acquire(ctx, req) })
+	gatherAll(ctx, s, s.nodes, func(ctx context.Context, n *node) (store.Answer, error) {
+		req := req
+		req.TTL = min(tellEvery+ttlAtNodes(ttl), cmp.Or(n.Capabilities().MaxTTL, store.MaxTime))
+		return n.Acquire(ctx, req)
+	})
 	s.peers.told.Store(int64(ttl))
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -173,5 +174,58 @@ func TestNodeDoesNotCountBeforeTheLargestTTLOfOtherClientsIsOver(t *testing.T) {
 			all[0].Store.Leave(t.Context(), req.Name, req.ID)
 			all[2].Store.Leave(t.Context(), req.Name, req.ID)
 		}
+	})
+}
+
+// A client with a fixed restart delay refuses longer TTLs. Its record lives for longer than they do.
+func TestListIsKnownWhileALeaseIsHeldWithAFixedRestartDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := hosts(4)
+		q, err := join(t, all, quorum.Options{RestartDelay: 30 * time.Second}, 0, 1, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustAcquire(t, q, request("first of the period"))
+		synctest.Wait()
+		time.Sleep(29 * time.Second)
+		mustAcquire(t, q, request("n"))
+		time.Sleep(20 * time.Second)
+		if _, err := join(t, all, quorum.Options{}, 1, 2, 3); err == nil {
+			t.Error("a list that does not fit was accepted while a lease of the other one is held")
+		}
+	})
+}
+
+// The first calls of a client do not tell the nodes its TTL one after the other, and are cancelled
+// meanwhile if their contexts end.
+func TestFirstCallsDoNotWaitForEachOther(t *testing.T) {
+	const trip = 50 * time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		all := hosts(3)
+		var nodes []quorum.Node
+		for i, s := range all {
+			s.set(func(context.Context, string) error { time.Sleep(trip); return nil }, nil)
+			nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: locatedServer{s}})
+		}
+		q := openQuorum(t, nodes, quorum.Options{})
+		defer q.Close()
+		var calls sync.WaitGroup
+		for i := range 20 {
+			calls.Go(func() {
+				ctx, want := t.Context(), error(nil)
+				if i%2 == 1 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, trip/2)
+					defer cancel()
+					want = context.DeadlineExceeded
+				}
+				begin := time.Now()
+				_, err := q.Acquire(ctx, request(fmt.Sprint(i)))
+				if took := time.Since(begin); !errors.Is(err, want) || took > 4*trip || want != nil && took > trip/2 {
+					t.Errorf("call %d: %v after %v", i, err, took)
+				}
+			})
+		}
+		calls.Wait()
 	})
 }

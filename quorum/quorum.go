@@ -145,6 +145,7 @@ func New(ctx context.Context, nodes []Node, opts Options) (*Store, error) {
 		node.bounded = n.Store.Capabilities().Timeout > 0
 		s.nodes = append(s.nodes, node)
 	}
+	s.peers.turn = make(chan struct{}, 1)
 	s.setCapabilities()
 	if fixed := opts.RestartDelay; fixed > 0 && fixed < s.caps.MinTTL {
 		return nil, fmt.Errorf("%w: quorum: restart delay %v: want at least the largest TTL in use; the shortest possible is %v", store.ErrInvalid, fixed, s.caps.MinTTL)
