@@ -57,6 +57,7 @@ func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding
 		}
 	}
 	wg.Wait()
+	s.look(ctx) // the restart delay depends on the TTLs of other clients
 	findings := []store.Finding{s.nodesFinding()}
 	var ahead []time.Duration
 	restarters := 0

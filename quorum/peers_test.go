@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -227,5 +228,50 @@ func TestFirstCallsDoNotWaitForEachOther(t *testing.T) {
 			})
 		}
 		calls.Wait()
+	})
+}
+
+// A lateServer cannot be identified until it is reached.
+type lateServer struct {
+	locatedServer
+	reached *atomic.Bool
+}
+
+func (l lateServer) Server(ctx context.Context) (quorum.Server, error) {
+	if !l.reached.Load() {
+		return quorum.Server{}, errDown
+	}
+	return l.locatedServer.Server(ctx)
+}
+
+// A client could not reach a node when it was opened. Before its first call, another client takes a
+// long lease, and that node restarts without it.
+func TestNodeThatIsReachedLaterDoesNotCountBeforeTheLargestTTLOfOtherClientsIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := hosts(3)
+		var reached atomic.Bool
+		var nodes []quorum.Node
+		for i, s := range all {
+			nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: locatedServer{s}})
+		}
+		nodes[0].Store = lateServer{locatedServer{all[0]}, &reached}
+		idle := openQuorum(t, nodes, quorum.Options{})
+		defer idle.Close()
+		other, err := join(t, all, quorum.Options{}, 0, 1, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req := request("probe")
+		req.TTL = 10 * time.Minute
+		mustAcquire(t, other, req)
+		synctest.Wait()
+		for _, i := range []int{0, 2} { // the lease was at nodes 0 and 1, and node 0 restarts empty
+			all[i].Store.Leave(t.Context(), req.Name, req.ID)
+		}
+		all[0].restart("run again", time.Minute)
+		reached.Store(true)
+		if granted(t, idle) {
+			t.Error("two holders")
+		}
 	})
 }

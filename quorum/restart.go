@@ -28,12 +28,18 @@ func (n *node) counts(ctx context.Context) error {
 	}
 	connections := n.restarter.Connections()
 	n.quorum.servers.Lock()
-	fresh, err := n.server.known && n.server.verified == connections, n.exclusion()
+	fresh, id, err := n.server.known && n.server.verified == connections, n.server.id, n.exclusion()
 	n.quorum.servers.Unlock()
 	if fresh {
 		return err
 	}
 	server, err := n.verify(ctx)
+	if server.ID != "" && server.ID != id {
+		n.quorum.look(ctx) // others may have begun to use larger TTLs
+		n.quorum.servers.Lock()
+		defer n.quorum.servers.Unlock()
+		return n.exclusion()
+	}
 	if server.ID == "" && n.quorum.opts.RestartDelay < 0 {
 		return nil // its uptime does not matter
 	}
@@ -63,9 +69,6 @@ func (n *node) verify(ctx context.Context) (Server, error) {
 	n.server = found
 	n.identify(now.ID)
 	s.servers.Unlock()
-	if old.known && now.ID != old.id {
-		s.look(ctx) // others may have begun to use larger TTLs
-	}
 	n.report(nil)
 	s.servers.Lock()
 	defer s.servers.Unlock()
