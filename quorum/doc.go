@@ -9,8 +9,9 @@
 // # Assumptions
 //
 //   - All clients have the same list of nodes. To replace a node, add the new one in all programs,
-//     wait for the largest TTL, then remove the old one in all programs. Clients keep records of their
-//     lists at the nodes, and [New] refuses a list whose majorities may miss those of another one in use.
+//     wait for the largest TTL and another minute, then remove the old one in all programs. Clients tell
+//     each other their lists through the nodes, under the name holdfast:quorum:clients. A list that does
+//     not fit those of others is refused.
 //   - At most N - majority nodes are faulty at the same time. A node is faulty while it does not
 //     answer, after a restart that lost data until the restart delay is over, and after its clock
 //     jumped or it lost data in another way until all grants of that time are over. The last two do not

@@ -145,7 +145,7 @@ func (s *Store) look(ctx context.Context) error {
 		}
 		if !fits(len(s.nodes), o.nodes, common) {
 			err := fmt.Errorf("%w: quorum: another client uses some of these nodes, but its list is %s: two clients could hold the same lock; "+
-				"give all programs the same list; to replace a node, add the new one in all programs, wait for the largest TTL, then remove the old one", store.ErrInvalid, o.names)
+				"give all programs the same list; to replace a node, add the new one in all programs, wait for the largest TTL and another minute, then remove the old one", store.ErrInvalid, o.names)
 			misfit = &err
 		}
 	}

@@ -103,6 +103,25 @@ func TestListOfAClientThatHasEndedIsForgotten(t *testing.T) {
 	})
 }
 
+// A node is replaced as the documentation says.
+func TestListOfTheFirstStepOfARolloutIsForgottenInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := hosts(4)
+		first, err := join(t, all, quorum.Options{}, 0, 1, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustAcquire(t, first, request("n"))
+		if _, err := join(t, all, quorum.Options{}, 0, 1, 2, 3); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(request("n").TTL + time.Minute)
+		if _, err := join(t, all, quorum.Options{}, 1, 2, 3); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // Two clients that start at the same time do not see each other's list at once.
 func TestClientFindsOutThatAnotherListDoesNotFit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
