@@ -334,7 +334,7 @@ func TestBellDoesNotDependOnTheNamesOfTheNodes(t *testing.T) {
 			for k, w := range waiters {
 				mustRefuse(t, two[k], w)
 			}
-			synctest.Wait()
+			time.Sleep(time.Second) // the holder gets the votes that a waiter had for a moment
 			for n, s := range all {
 				page, err := s.Store.List(t.Context(), store.Query{Name: name})
 				if err != nil || len(page.Locks) != 1 {
