@@ -237,7 +237,7 @@ func TestNodeThatRestartedDoesNotCountBeforeTheDelay(t *testing.T) {
 	}
 	holder, careful, careless := open("off"), open(delay.String()), open("off")
 	request := func(name string) store.Request {
-		return store.Request{Name: name, ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: time.Minute, Tokens: 1}
+		return store.Request{Name: name, ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: delay, Tokens: 1}
 	}
 	// granted repeats a request until it is granted.
 	granted := func(s store.Store, name string) store.Answer {

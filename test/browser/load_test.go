@@ -15,9 +15,9 @@ import (
 // The documentation of package inspect states how much load an open inspector causes.
 func TestTheLoadOfAnOpenInspectorIsBounded(t *testing.T) {
 	const (
-		locks  = 1000
-		perSec = 600 // with the default interval of 2 seconds: one script for each lock
-		looks  = 4 * time.Second
+		locks = 1000
+		every = 2 * time.Second
+		looks = 4 * time.Second
 	)
 	server := servers.StartRedis(t, servers.RedisOptions{InMemory: true})
 	st, err := store.Open(t.Context(), "redis://"+server.Addr())
@@ -25,7 +25,7 @@ func TestTheLoadOfAnOpenInspectorIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { st.Close() })
-	s := newSiteOn(t, st, inspect.Every(2*time.Second))
+	s := newSiteOn(t, st, inspect.Every(every))
 	for i := range locks {
 		s.lock(fmt.Sprintf("order:%d", i))
 	}
@@ -42,8 +42,9 @@ func TestTheLoadOfAnOpenInspectorIsBounded(t *testing.T) {
 	rate := float64(moreScripts-scripts) / seconds
 	t.Logf("%d locks, 3 browsers: %.0f scripts/s, which run %.0f commands/s, %.1f %% of a CPU", locks, rate,
 		float64(moreCommands-commands)/seconds, 100*(moreCPU-cpu)/seconds)
-	if rate > perSec || rate == 0 {
-		t.Errorf("%.0f scripts/s, want at most %d", rate, perSec)
+	// One script for each lock, and some more, with each listing. The first one may just have begun.
+	if most := 1.2 * locks * (1 + seconds/every.Seconds()); float64(moreScripts-scripts) > most || rate == 0 {
+		t.Errorf("%d scripts in %.1f s, want at most %.0f", moreScripts-scripts, seconds, most)
 	}
 }
 
