@@ -246,8 +246,8 @@ func (se *session) acquireAt(i int, req store.Request) (a acquired, err error) {
 	t.left = true
 	se.mu.Unlock()
 	err = n.call(&n.asks, func(ctx context.Context) (err error) {
-		if a.Answer, err = n.Acquire(ctx, req); err == nil && a.Granted() {
-			a.exclude = n.counts(ctx)
+		if a.Answer, err = n.Acquire(ctx, req); err == nil {
+			a.exclude = n.counts(ctx) // also if it was refused: the bell depends on the servers
 		}
 		return err
 	})
