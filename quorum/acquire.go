@@ -137,7 +137,7 @@ func (a *attempt) run(ctx context.Context) (answer store.Answer, err error) {
 			// All nodes together may agree on a token, or do without one whose clock is far ahead. It takes
 			// a round trip to make a majority agree. And only they know the token of another holder.
 			lingered = true
-			a.await(ctx, max(s.now()-a.begin, retryPause), func() bool { return a.decide().verdict != d.verdict || a.count(asked) == 0 })
+			a.await(ctx, max(s.now()-a.begin, s.opts.Timeout/10), func() bool { return a.decide().verdict != d.verdict || a.count(asked) == 0 })
 		case d.verdict == lost:
 			return store.Answer{Refusal: a.refuse()}, nil
 		default:
@@ -172,8 +172,11 @@ func (a *attempt) ask(i int) {
 		req.Floor = max(req.Floor, a.votes[a.bell].first-1)
 	}
 	se.post(i, func() {
-		if se.attempt != a && !se.isValid() {
-			return // it was not granted
+		if se.attempt != a {
+			if !se.isValid() {
+				return // it was not granted
+			}
+			req = se.further()
 		}
 		v, err := se.acquireAt(i, req)
 		a.replies <- reply[acquired]{i, v, err}
