@@ -176,7 +176,9 @@ func (a *attempt) ask(i int) {
 			if !se.isValid() {
 				return // it was not granted
 			}
+			ttl := req.TTL
 			req = se.further()
+			req.TTL = ttl
 		}
 		v, err := se.acquireAt(i, req)
 		a.replies <- reply[acquired]{i, v, err}
