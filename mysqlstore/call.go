@@ -102,8 +102,8 @@ func (s *Store) perform(ctx context.Context, c *conn, calls []*call) (rest []*ca
 }
 
 // performAll makes calls. Those whose rows are known to be stuck come last, and do not wait for them.
-// Waiters keep their places without locking these rows. It returns the calls that were not plain. If it returns an error, those calls have failed, unless
-// they have errors of their own.
+// Waiters keep their places without locking these rows. It returns the calls that were not plain. If it
+// returns an error, those calls have failed, unless they have errors of their own.
 func (s *Store) performAll(ctx context.Context, c *conn, calls []*call) (rest []*call, err error) {
 	var free, stays, stuck []*call
 	for _, one := range calls {

@@ -38,9 +38,9 @@
 //     has recorded it (rule Recorded). Nodes that have seen the same requests choose the same tokens.
 //     So that the others do, too, the request asks for tokens above the last one that this client got
 //     for the name, which a majority has recorded. Then one round trip is usually enough.
-//  3. Otherwise the client waits for the other replies, for as long again as it took so far, and at least 50 ms. If the
-//     nodes still disagree, it raises the counters that are behind to one value, with
-//     Renew(id, floor t+n-1), which takes another round trip.
+//  3. Otherwise the client waits for the other replies, for as long again as it took so far, and at
+//     least 50 ms. If the nodes still disagree, it raises the counters that are behind to one value,
+//     with Renew(id, floor t+n-1), which takes another round trip.
 //  4. The lease is valid for its TTL from step 1 (rule Validity). Nodes are asked for a TTL that is
 //     longer by the drift, TTL/100 + 2 ms. The vote of a node that answers later is kept. A node
 //     that refused, because it had not received the release of the previous holder yet, is asked
@@ -76,19 +76,20 @@
 //
 // A node that restarted may have lost grants that were not written to its disk, and would vote for a
 // second holder. So its grants do not count until its server has been up for longer than the largest TTL
-// that any client has recorded at the nodes. A node store that implements [Restarter] returns the uptime of its server, and is asked again
-// whenever it had to make a new connection. If the server is another one than before, it is assumed to
-// have started after the last reply of the previous server. Stores without this ability make a quorum
-// that does not declare [store.FeatureFailover].
+// that any client has recorded at the nodes. A node store that implements [Restarter] returns the uptime
+// of its server, and is asked again whenever it had to make a new connection. If the server is another
+// one than before, it is assumed to have started after the last reply of the previous server. Stores
+// without this ability make a quorum that does not declare [store.FeatureFailover].
 //
 // # Waiting
 //
 // A waiter is queued at one node, the bell of the name: the first node that answers, in an order that
-// depends on the name and on the identities of the servers, and is the same for all clients. The bell wakes it, or grants it the name with the
-// wake-up, and the waiter asks the other nodes. A first request that the bell refuses waits, even if
-// other nodes would grant it. For a second after a client found a name contended, its requests ask the
-// bell first: otherwise they would take votes that the next waiter needs. If the name is free, that costs
-// them a round trip. If the bell does not answer in time, all nodes are asked.
+// depends on the name and on the identities of the servers, and is the same for all clients. The bell
+// wakes it, or grants it the name with the wake-up, and the waiter asks the other nodes. A first request
+// that the bell refuses waits, even if other nodes would grant it. For a second after a client found a
+// name contended, its requests ask the bell first: otherwise they would take votes that the next waiter
+// needs. If the name is free, that costs them a round trip. If the bell does not answer in time, all
+// nodes are asked.
 //
 // If votes are split, the request with the vote of the first node in that order goes on and the others
 // give theirs back. A waiter that is not woken asks all nodes about every two seconds, because a client
