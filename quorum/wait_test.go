@@ -358,3 +358,32 @@ func TestBellDoesNotDependOnTheNamesOfTheNodes(t *testing.T) {
 		}
 	})
 }
+
+// A client that is refused, and so has no grant to count, learns that servers have restarted. Otherwise it
+// would queue at other nodes than clients that know it.
+func TestRefusedClientLearnsTheNewOrderOfTheNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := hosts(3)
+		join := func() *quorum.Store {
+			q, err := join(t, all, quorum.Options{}, 0, 1, 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return q
+		}
+		holder, client := join(), join()
+		mustAcquire(t, holder, request("n"))
+		synctest.Wait()
+		for i, s := range all {
+			s.restart(fmt.Sprint("next run", i), time.Hour)
+		}
+		mustRefuse(t, client, request("n"))
+		synctest.Wait()
+		fresh := join()
+		for i := range 100 {
+			if name := fmt.Sprint(i); client.Order(name, 0) != fresh.Order(name, 0) {
+				t.Fatalf("name %s: the bell is node %d, for a new client %d", name, client.Order(name, 0), fresh.Order(name, 0))
+			}
+		}
+	})
+}
