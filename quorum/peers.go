@@ -99,6 +99,10 @@ func (s *Store) list() (names, list string) {
 	return strings.ToValidUTF8(names[:min(len(names), store.MaxText)], ""), list
 }
 
+// hasLooked reports whether the nodes were asked for the TTLs of other clients after the server of a node
+// was identified. The caller holds the mutex of the servers.
+func (s *Store) hasLooked(n *node) bool { return s.peers.off || n.server.order <= s.looked }
+
 // look reads what other clients told the nodes. It returns an error if a list does not fit.
 func (s *Store) look(ctx context.Context) error {
 	if s.peers.off {
@@ -111,11 +115,18 @@ func (s *Store) look(ctx context.Context) error {
 	}
 	others := make(map[string]*other)
 	_, own := s.list()
+	s.servers.Lock()
+	identified := s.identified
+	s.servers.Unlock()
 	pages, errs := s.listAt(ctx, s.nodes, store.Query{Name: peersName})
 	var unsure uint16 // nodes that have not answered, or may have forgotten it
+	answers := 0
 	s.servers.Lock()
 	defer s.servers.Unlock()
 	for i, n := range s.nodes {
+		if errs[i] == nil {
+			answers++
+		}
 		if errs[i] != nil || n.exclusion() != nil {
 			unsure |= 1 << i
 		}
@@ -133,6 +144,9 @@ func (s *Store) look(ctx context.Context) error {
 				others[list].at |= 1 << i
 			}
 		}
+	}
+	if answers >= s.majority {
+		s.looked = max(s.looked, identified)
 	}
 	delete(others, own)
 	var misfit *error

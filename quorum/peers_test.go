@@ -294,3 +294,55 @@ func TestNodeThatIsReachedLaterDoesNotCountBeforeTheLargestTTLOfOtherClientsIsOv
 		}
 	})
 }
+
+// A slowLister is a server whose List takes long.
+type slowLister struct{ locatedServer }
+
+func (s slowLister) List(ctx context.Context, q store.Query) (store.Page, error) {
+	time.Sleep(5 * time.Millisecond)
+	return s.locatedServer.List(ctx, q)
+}
+
+// While another client was idle, a client began to use a larger TTL, and a node restarted without its
+// lease. The idle client makes two calls then. The second one finds the server identified, while the
+// first one still asks for the TTLs of others.
+func TestNodeDoesNotCountWhileTheTTLsOfOtherClientsAreRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := hosts(3)
+		var nodes []quorum.Node
+		for i, s := range all {
+			nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: slowLister{locatedServer{s}}})
+		}
+		idle := openQuorum(t, nodes, quorum.Options{})
+		defer idle.Close()
+		if !granted(t, idle) {
+			t.Fatal("not granted before the restart")
+		}
+		time.Sleep(time.Second)
+		other, err := join(t, all, quorum.Options{}, 0, 1, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req := request("probe")
+		req.TTL = 10 * time.Minute
+		mustAcquire(t, other, req)
+		synctest.Wait()
+		for _, i := range []int{0, 2} { // the lease was at nodes 0 and 1, and node 0 restarts empty
+			all[i].Store.Leave(t.Context(), req.Name, req.ID)
+		}
+		time.Sleep(40 * time.Second)
+		all[0].restart("run again", 39*time.Second)
+		first := make(chan error)
+		go func() {
+			_, err := idle.Acquire(t.Context(), request("another"))
+			first <- err
+		}()
+		time.Sleep(time.Millisecond) // less than List takes
+		if granted(t, idle) {
+			t.Error("two holders")
+		}
+		if err := <-first; err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -93,6 +93,7 @@ type Store struct {
 
 	servers    sync.Mutex    // protects the server of each node
 	identified int           // how often a server was identified
+	looked     int           // its value before the nodes were last asked for the TTLs of other clients
 	maxTTL     time.Duration // longest TTL that this client or another one uses
 
 	mu       sync.Mutex

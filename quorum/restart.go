@@ -26,24 +26,31 @@ func (n *node) counts(ctx context.Context) error {
 	if n.restarter == nil {
 		return nil
 	}
-	connections := n.restarter.Connections()
-	n.quorum.servers.Lock()
-	fresh, id, err := n.server.known && n.server.verified == connections, n.server.id, n.exclusion()
-	n.quorum.servers.Unlock()
-	if fresh {
+	s, connections := n.quorum, n.restarter.Connections()
+	s.servers.Lock()
+	fresh := n.server.known && n.server.verified == connections
+	s.servers.Unlock()
+	if !fresh {
+		server, err := n.verify(ctx)
+		switch {
+		case server.ID == "" && s.opts.RestartDelay < 0:
+			return nil // its uptime does not matter
+		case server.ID == "":
+			return err
+		}
+	}
+	s.servers.Lock()
+	defer s.servers.Unlock()
+	if err := n.exclusion(); err != nil || s.hasLooked(n) {
 		return err
 	}
-	server, err := n.verify(ctx)
-	if server.ID != "" && server.ID != id {
-		n.quorum.look(ctx) // others may have begun to use larger TTLs
-		n.quorum.servers.Lock()
-		defer n.quorum.servers.Unlock()
-		return n.exclusion()
+	s.servers.Unlock()
+	err := s.look(ctx) // others may have begun to use larger TTLs
+	s.servers.Lock()
+	if !s.hasLooked(n) {
+		return fmt.Errorf("the TTLs of other clients are unknown: %w", cmp.Or(err, errUnknown))
 	}
-	if server.ID == "" && n.quorum.opts.RestartDelay < 0 {
-		return nil // its uptime does not matter
-	}
-	return err
+	return n.exclusion()
 }
 
 // verify identifies the server, and returns why its grants do not count.
