@@ -389,6 +389,31 @@ func TestRestartedNodeIsRepairedUnlessTheLeaseIsGone(t *testing.T) {
 	})
 }
 
+// Two nodes lose their data, and one of them answers again before the other one.
+func TestLeaseThatMayHaveLostItsMajorityIsNotRepaired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		req := request("n")
+		mustAcquire(t, q, req)
+		synctest.Wait()
+		for _, g := range nodes[:2] {
+			g.Store.Leave(t.Context(), "n", req.ID)
+		}
+		nodes[1].set(down, nil)
+		for _, want := range []store.Status{store.Unknown, store.Gone} {
+			out, err := q.Renew(t.Context(), []store.Renewal{{Name: "n", ID: req.ID, TTL: req.TTL, Mode: store.Exclusive}})
+			if err != nil || out[0].Status != want {
+				t.Errorf("%+v, %v, want %v", out, err, want)
+			}
+			time.Sleep(2 * time.Second)
+			if n, _ := votes(t, nodes[:2], req); n != 0 {
+				t.Errorf("%d nodes voted for a lost lease", n)
+			}
+			nodes[1].set(nil, nil)
+		}
+	})
+}
+
 func TestLeaseThatIsOverIsNeitherRenewedNorRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes, q := gates(t, 3, quorum.Options{})

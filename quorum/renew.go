@@ -92,7 +92,8 @@ type renewing struct {
 	se      *session      // nil if the lease belongs to another handle
 	over    bool          // the lease had ended before
 	crowded bool          // other requests are queued, so there are no new tokens
-	decided bool          // the outcome is known; under the mutex of the session
+	extends bool          // a majority has extended the lease; under the mutex of the session, like gone
+	gone    []int         // nodes that have lost their vote
 }
 
 func (r *renewing) init(s *Store, grant store.Renewal) {
@@ -125,12 +126,11 @@ func (r *renewing) renewedAt(i int, out store.Renewed) store.Renewed {
 	t, voted := &se.seats[i], se.hasVote(i)
 	switch {
 	case out.Status == store.Gone:
-		if t.granted = false; r.decided {
-			se.repair()
-		}
 		if !voted {
 			return store.Renewed{Err: errWithout}
 		}
+		r.gone = append(r.gone, i)
+		r.repair()
 	case out.Status == store.Extended && !voted: // it may have the vote of an earlier attempt, which is being given back
 		return store.Renewed{Err: errBarred}
 	case out.Status == store.Extended:
@@ -189,7 +189,6 @@ func (r *renewing) outcome(ctx context.Context, s *Store, begin time.Duration) (
 	se := r.se
 	se.mu.Lock()
 	defer se.mu.Unlock()
-	r.decided = true
 	switch {
 	case !se.held:
 	case out.Status == store.Gone && se.attempt == nil:
@@ -200,7 +199,21 @@ func (r *renewing) outcome(ctx context.Context, s *Store, begin time.Duration) (
 			se.first, se.last = out.Token, out.Token+int64(out.Tokens)-1
 		}
 		se.until, se.floor = max(se.until, begin+out.TTL), max(se.floor, r.grant.Floor, se.last)
+		r.extends = true
 	}
-	se.repair() // does nothing unless the lease is valid
+	r.repair()
 	return out
+}
+
+// repair requests the votes that the lease does not have. It does nothing while nodes have lost their
+// votes and it is not known that a majority still has the lease, because a lost lease is not revived.
+func (r *renewing) repair() {
+	if len(r.gone) > 0 && !r.extends {
+		return
+	}
+	for _, i := range r.gone {
+		r.se.seats[i].granted = false
+	}
+	r.gone = nil
+	r.se.repair()
 }
