@@ -143,27 +143,32 @@ var waitingTests = []test{
 		}
 		name := s.name()
 		holder := conns[0].exclusive(name).granted()
-		var waiters []*claim
-		for i := range 20 {
-			waiters = append(waiters, conns[i%len(conns)].exclusive(name).queued(i+1))
-		}
+		const waiters = 20
+		ctx, cancel := s.boundedFor(waiters)
 		var mu sync.Mutex
 		var order []int
-		s.parallel(len(waiters)+1, len(waiters)+1, func(i int) error {
-			if i == len(waiters) {
-				time.Sleep(s.ttl / 10) // let them wait
-				return holder.tryRelease(store.Keep{})
-			}
-			ctx, cancel := s.boundedFor(len(waiters))
-			defer cancel()
-			if err := waiters[i].drive(ctx); err != nil {
-				return err
-			}
-			mu.Lock() // the order is that of grants, because each holder is alone
-			order = append(order, i)
-			mu.Unlock()
-			return waiters[i].tryRelease(store.Keep{})
-		})
+		var all sync.WaitGroup
+		defer all.Wait()
+		defer cancel()
+		for i := range waiters {
+			w := conns[i%len(conns)].exclusive(name).queued(i + 1)
+			// It asks again at once, so that it keeps its place even if the others join slowly.
+			all.Go(func() {
+				if err := w.drive(ctx); err != nil {
+					s.Errorf("%d: %v", i, err)
+					return
+				}
+				mu.Lock() // the order is that of grants, because each holder is alone
+				order = append(order, i)
+				mu.Unlock()
+				if err := w.tryRelease(store.Keep{}); err != nil {
+					s.Errorf("%d: Release: %v", i, err)
+				}
+			})
+		}
+		time.Sleep(s.ttl / 10) // let them wait
+		holder.release()
+		all.Wait()
 		if s.caps.Features.Has(store.FeatureQueue) && !slices.IsSorted(order) {
 			s.Errorf("served in the order %v", order)
 		}
@@ -336,10 +341,10 @@ func (s *suite) afterDeadWaiters(n int) {
 	one, two := s.open2()
 	name := s.name()
 	holder := one.exclusive(name).granted()
-	for i := range n {
-		two.exclusive(name).queued(i + 1)
+	for range n {
+		two.exclusive(name).queued(0)
 	}
-	last := one.exclusive(name).queued(n + 1)
+	last := one.exclusive(name).queued(0)
 	holder.release()
 	took := last.served(patience + time.Duration(n+1)*s.caps.Heartbeat)
 	if limit := s.caps.Heartbeat + last.again + s.h.Slack + busy; took > limit {
