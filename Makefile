@@ -23,6 +23,18 @@ VERSION   ?=
 TWICE     ?=
 PLATFORMS ?= linux/amd64 linux/arm64 darwin/arm64 windows/amd64
 
+# SQLite is C code translated to Go. The race detector finds nothing in it, and makes it many times slower.
+RACE := -race -gcflags=modernc.org/libc=-race=false -gcflags=modernc.org/sqlite/lib=-race=false
+
+# By default, a process with the race detector sleeps for a second before it exits.
+export GORACE := atexit_sleep_ms=0
+
+# The packages whose tests take longest are started first. Most tests wait most of the time.
+SLOWEST := ./redisstore ./pgstore ./mysqlstore ./quorum ./zkstore ./etcdstore
+
+# Large tests that are left out with the race detector.
+NORACE := $(shell grep -rl --include='*_test.go' '^//go:build !race$$' .)
+
 # The tools are not in the workspace, so that their requirements do not affect those of the library.
 TOOLS := GOWORK=off go build -C tools -o ../.bin/ tool
 
@@ -72,13 +84,14 @@ workflows: deps
 
 unit: deps
 	@echo "== compile all tests, so that the compiler does not slow them down"
-	@go test -race -run '^$$' work >/dev/null
-	@echo "== go test -race, all modules; two packages at a time"
-	@.bin/testreport -race -p=2 -count=$(COUNT) -timeout=$(TIMEOUT) $$(go list work | grep -v -e /internal/release$$ -e /test/faults$$)
-	@echo "== without -race: the model of the quorum and its mutants, and large tests of SQLite"
-	@.bin/testreport -count=$(COUNT) -timeout=$(TIMEOUT) -run 'Model|Mutants|QuorumOfThree|ManyHolders' ./quorum ./sqlitestore
+	@go list -export -test -deps $(RACE) work >/dev/null
+	@echo "== go test -race, all modules; three packages at a time"
+	@.bin/testreport $(RACE) -vet=off -ldflags=-w -p=3 -count=$(COUNT) -timeout=$(TIMEOUT) $(SLOWEST) $$(go list work | grep -v -e /internal/release$$ -e /test/faults$$)
+	@echo "== without -race: large tests"
+	@.bin/testreport -count=$(COUNT) -timeout=$(TIMEOUT) \
+		-run "^($$(grep -ho '^func Test[A-Za-z0-9]*' $(NORACE) | cut -c6- | paste -sd'|'))$$" $(sort $(dir $(NORACE)))
 	@echo "== faults, alone: they measure how soon a client recovers"
-	@.bin/testreport -race -count=$(COUNT) -timeout=$(TIMEOUT) ./test/faults
+	@.bin/testreport $(RACE) -count=$(COUNT) -timeout=$(TIMEOUT) ./test/faults
 
 platforms:
 	@for p in $(PLATFORMS); do \
@@ -147,7 +160,7 @@ faults: deps ## a hunt of TIME (5m) on each store with all faults in turn; the t
 
 soak: deps ## core and memstore SOAKCOUNT (50) times, then a hunt of TIME (5m) on each store
 	@echo "== go test -race -count=$(SOAKCOUNT) $(SOAK)"
-	@.bin/testreport -race -count=$(SOAKCOUNT) -timeout=60m $(SOAK)
+	@.bin/testreport $(RACE) -count=$(SOAKCOUNT) -timeout=60m $(SOAK)
 	@echo "== mutants of memory, Redis and PostgreSQL, which the comparison with the model must find"
 	@.bin/testreport -tags mutants -run MutantsAreFound -timeout=60m -p=1 ./memstore ./redisstore ./pgstore
 	@echo "== $(SEEDS) random histories of the core"

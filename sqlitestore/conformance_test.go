@@ -15,7 +15,7 @@ import (
 // Most tests of the suite wait for a TTL or a heartbeat to end, so some run in parallel. Each
 // test has its own file, because SQLite has one writer and would delay the calls of other tests.
 func TestConformance(t *testing.T) {
-	const parallel = 4
+	const parallel = 8
 	files := make(chan string, parallel)
 	for range parallel {
 		path := newPath(t)
