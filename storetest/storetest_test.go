@@ -144,23 +144,6 @@ func pattern(tests []string) string {
 	return "/^(" + strings.Join(topics, "|") + ")$/^(" + strings.Join(sentences, "|") + ")$"
 }
 
-func TestBrokenStoresAreCaught(t *testing.T) {
-	for _, v := range variants {
-		t.Run(v.bug, func(t *testing.T) {
-			t.Parallel()
-			failed, out, err := child(t.Context(), v.caught, envBug+"="+v.bug)
-			if err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
-			for _, name := range v.caught {
-				if !slices.Contains(failed, storetest.LogName(name)) {
-					t.Errorf("not caught by %q; failed: %q\n%s", name, failed, out)
-				}
-			}
-		})
-	}
-}
-
 // Real servers have no fake time. The children mostly sleep, so many of them run at the same
 // time.
 func TestModelPassesInRealTime(t *testing.T) {

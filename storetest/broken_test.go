@@ -1,0 +1,44 @@
+//go:build !race
+
+package storetest_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-lock/holdfast/storetest"
+)
+
+// The tests of this file start a process for each broken store, which takes several times as long
+// with the race detector. The tests with a correct store use it.
+
+func TestBrokenStoresAreCaught(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.bug, func(t *testing.T) {
+			t.Parallel()
+			failed, out, err := child(t.Context(), v.caught, envBug+"="+v.bug)
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			for _, name := range v.caught {
+				if !slices.Contains(failed, storetest.LogName(name)) {
+					t.Errorf("not caught by %q; failed: %q\n%s", name, failed, out)
+				}
+			}
+		})
+	}
+}
+
+func TestCompareFindsBrokenStores(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.bug, func(t *testing.T) {
+			t.Parallel()
+			failed, out, err := child(t.Context(), nil, envBug+"="+v.bug, envCompare+"=1")
+			found := len(failed) > 0 && strings.Contains(out, "of seed")
+			if found != (v.unseen == "") {
+				t.Errorf("found: %v, %v\n%s", found, err, out)
+			}
+		})
+	}
+}
