@@ -3,6 +3,7 @@ package etcdstore
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -253,6 +254,52 @@ func TestALostReplyToAnAcquireIsUndoneByLeaving(t *testing.T) {
 		t.Errorf("left on the server: %q", left)
 	}
 	must(t, near, request("a", false), 0)
+}
+
+// A request without a reply may still be executed while its lease is alive. If Leave succeeded
+// then, nobody would remove what the request leaves behind.
+func TestLeaveFailsUntilTheLeaseOfALostRequestIsRevoked(t *testing.T) {
+	t.Parallel()
+	proxy, far, near, look := behind(t)
+	must(t, near, request("held", false), 0)
+	granted, queued, kept := request("free", false), request("held", true), request("kept", false)
+	must(t, far, queued, 1)
+	must(t, far, kept, 0)
+	connected := func() {
+		eventually(t, func(ctx context.Context) (*snapshot, error) { return far.look(ctx, claimKey{"b", store.NewID()}) })
+	}
+	place := far.claims[claimKey{"held", queued.ID}].place.id
+	lose(t, proxy, look, fmt.Appendf(nil, "w%x", place), func(ctx context.Context) error { return far.Leave(ctx, "held", queued.ID) })
+	connected()
+	lose(t, proxy, look, []byte(granted.ID.String()), func(ctx context.Context) error { _, err := far.Acquire(ctx, granted); return err })
+	connected()
+	proxy.Abandon(t, has([]byte("lock/kept"+separator+string(rune(kindDone)))), func(ctx context.Context) error {
+		return far.Release(ctx, "kept", kept.ID, store.Keep{State: store.Done, For: time.Hour})
+	}, func() {})
+	proxy.Cut()
+	proxy.Heal()
+	for _, lost := range []struct {
+		req   store.Request
+		lease int64
+	}{
+		{kept, far.unsettled[claimKey{"kept", kept.ID}].lease}, // the first, because every Leave revokes it
+		{granted, far.claims[claimKey{"free", granted.ID}].grant.id},
+		{queued, place},
+	} {
+		revoke := binary.AppendUvarint([]byte{1 << 3}, uint64(lost.lease)) // field 1 of the request is the lease
+		cut := proxy.CutOn(has(revoke))
+		healed := make(chan struct{})
+		go func() {
+			<-cut
+			proxy.Heal()
+			close(healed)
+		}()
+		eventually(t, func(ctx context.Context) (int, error) { return 0, far.Leave(ctx, lost.req.Name, lost.req.ID) })
+		if left := etcdtest.Residue(t, look); slices.Contains(left, fmt.Sprintf("lease %x", lost.lease)) {
+			t.Errorf("%s: Leave succeeds, and the lease is still there: %q", lost.req.Name, left)
+		}
+		<-healed
+	}
 }
 
 func TestALostReplyToARenewalWithTokensIsNotALostLock(t *testing.T) {

@@ -92,8 +92,26 @@ func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	if err := s.abandon(ctx, key); err != nil {
 		return s.explain(ctx, err)
 	}
+	// A lease that cannot be revoked stays with the claim, so that the next Leave revokes it.
+	if err := s.revokeUnsure(ctx, key); err != nil {
+		return s.explain(ctx, err)
+	}
 	s.forget(ctx, key)
-	_, _ = s.settleAll(ctx, key)
+	_, err := s.settleAll(ctx, key)
+	return s.explain(ctx, err)
+}
+
+// revokeUnsure revokes the leases of an identity with which a write may still arrive.
+func (s *Store) revokeUnsure(ctx context.Context, key claimKey) error {
+	c, _ := s.claim(key)
+	for _, l := range []*lease{c.grant, c.place} {
+		if l == nil || l.foreign || !l.unsure.Load() {
+			continue
+		}
+		if err := s.revoke(ctx, l.id); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
