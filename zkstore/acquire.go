@@ -115,9 +115,9 @@ func (s *Store) save(ctx context.Context, c *claim, rec record, behind ...*wire.
 			return errChanged
 		case err != nil:
 			return err
-		case parts[0].Stat.EphemeralOwner != s.session: // the node of another session
+		case parts[0].Stat.EphemeralOwner != s.session: // another handle has taken it over
 			s.forgetLocked(c)
-			return errLost
+			return errChanged
 		}
 		if rec.since == 0 {
 			rec.since, c.since = parts[0].Stat.Mtime, time.Now()
