@@ -102,18 +102,15 @@ func (s *Store) perform(ctx context.Context, c *conn, calls []*call) (rest []*ca
 }
 
 // performAll makes calls. Those whose rows are known to be stuck come last, and do not wait for them.
-// Waiters keep their places without locking these rows. It returns the calls that were not plain. If it
-// returns an error, those calls have failed, unless they have errors of their own.
+// It returns the calls that were not plain. If it returns an error, those calls have failed, unless
+// they have errors of their own.
 func (s *Store) performAll(ctx context.Context, c *conn, calls []*call) (rest []*call, err error) {
-	var free, stays, stuck []*call
+	var free, stuck []*call
 	for _, one := range calls {
-		switch {
-		case !s.stuck.has(one.name):
-			free = append(free, one)
-		case one.stay != nil:
-			stays = append(stays, one)
-		default:
+		if s.stuck.has(one.name) {
 			stuck = append(stuck, one)
+		} else {
+			free = append(free, one)
 		}
 	}
 	rest, err = s.perform(ctx, c, free)
@@ -125,21 +122,17 @@ func (s *Store) performAll(ctx context.Context, c *conn, calls []*call) (rest []
 			err = s.performUnlocked(ctx, c, rest, err)
 		}
 	}
-	rest = slices.Concat(rest, stays, stuck)
-	if err != nil || len(stays)+len(stuck) == 0 {
-		return rest, err
-	}
-	moved, err := s.stay(ctx, c, stays)
-	if stuck = append(stuck, moved...); err == nil && len(stuck) > 0 {
+	if err == nil && len(stuck) > 0 {
 		err = s.performUnlocked(ctx, c, stuck, s.stuck.failure())
 	}
-	return rest, err
+	return append(rest, stuck...), err
 }
 
 // performUnlocked is used after a call has waited too long for a row that a hung client has
 // locked. It makes the calls whose rows are not locked, and the others fail. Waiting for each row
-// in turn could take so long that leases on other names are lost. It looks twice, because other
-// clients lock rows for a moment.
+// in turn could take so long that leases on other names are lost. Waiters keep their places without
+// the rows of their names, but not without their claims. It looks twice, because other clients lock
+// rows for a moment.
 func (s *Store) performUnlocked(ctx context.Context, c *conn, calls []*call, failure error) error {
 	for range 2 {
 		names := make([]string, len(calls))
@@ -150,14 +143,23 @@ func (s *Store) performUnlocked(ctx context.Context, c *conn, calls []*call, fai
 		if err != nil {
 			return err
 		}
-		var unlocked, rest []*call
+		lockedClaims, err := s.lockedClaims(ctx, c, names)
+		if err != nil {
+			return err
+		}
+		var unlocked, stays, rest []*call
 		for _, one := range calls {
-			if locked[one.name] {
+			one.err = nil // of the transaction that was rolled back
+			switch {
+			case lockedClaims[one.name]:
 				rest = append(rest, one)
-			} else {
+			case !locked[one.name]:
 				s.stuck.remove(one.name)
-				one.err = nil // of the transaction that was rolled back
 				unlocked = append(unlocked, one)
+			case one.stay != nil:
+				stays = append(stays, one)
+			default:
+				rest = append(rest, one)
 			}
 		}
 		failed, err := s.perform(ctx, c, unlocked)
@@ -169,7 +171,14 @@ func (s *Store) performUnlocked(ctx context.Context, c *conn, calls []*call, fai
 				one.err = err
 			}
 		}
-		if calls = rest; len(calls) == 0 {
+		moved, err := s.stay(ctx, c, stays)
+		if isLocked(err) {
+			moved, err = stays, nil
+		}
+		if err != nil {
+			return err
+		}
+		if calls = append(rest, moved...); len(calls) == 0 {
 			return nil
 		}
 	}
@@ -202,6 +211,42 @@ func (s *Store) lockedNames(ctx context.Context, c *conn, names []string) (map[s
 		return nil, err
 	}
 	return locked, read(s.sql.unlocked, false)
+}
+
+// lockedClaims returns the names with claims that other sessions have locked. It does not wait for
+// them. Claims that are added or removed meanwhile do not count.
+func (s *Store) lockedClaims(ctx context.Context, c *conn, names []string) (map[string]bool, error) {
+	type key struct {
+		name string
+		seq  int64
+		id   store.ID
+	}
+	free, suspects, locked := make(map[key]bool), make(map[key]bool), make(map[string]bool)
+	read := func(statement string, found func(k key)) error {
+		return c.query(ctx, fmt.Sprintf(statement, literals(names)), func(rows *sql.Rows) error {
+			var k key
+			var id []byte
+			err := rows.Scan(&k.name, &k.seq, &id)
+			if err == nil {
+				k.id = store.ID(id)
+				found(k)
+			}
+			return err
+		})
+	}
+	if err := read(s.sql.freeIDs, func(k key) { free[k] = true }); err != nil {
+		return nil, err
+	}
+	if err := read(s.sql.claimIDs, func(k key) { suspects[k] = !free[k] }); err != nil {
+		return nil, err
+	}
+	if err := read(s.sql.freeIDs, func(k key) { suspects[k] = false }); err != nil {
+		return nil, err
+	}
+	for k, suspect := range suspects {
+		locked[k.name] = locked[k.name] || suspect
+	}
+	return locked, nil
 }
 
 // isOutcome reports whether an error is the outcome of one call and not a failure.

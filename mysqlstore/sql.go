@@ -46,6 +46,8 @@ type statements struct {
 	unlocked string // which of those rows no other session has locked
 	create   string // creates the row of a name, unless it exists
 	claims   string // reads the claims of crowded names
+	claimIDs string // which claims names have
+	freeIDs  string // which of those no other session has locked
 	putNames string
 	putClaim string
 	ring     string // tells waiters to ask again
@@ -79,6 +81,7 @@ func newStatements(prefix string) statements {
 		create:   "INSERT INTO {{names}} (name, last) %s ON DUPLICATE KEY UPDATE name = VALUES(name)",
 		claims: "SELECT name, seq, rung, " + grantColumns +
 			" FROM {{claims}} FORCE INDEX (PRIMARY) WHERE name IN (%s) ORDER BY name, seq",
+		claimIDs: "SELECT name, seq, id FROM {{claims}} FORCE INDEX (PRIMARY) WHERE name IN (%s)",
 		putNames: "INSERT INTO {{names}} (name, special, last, " + grantColumns + ") VALUES %s ON DUPLICATE KEY UPDATE " +
 			assignments("special, last, "+grantColumns),
 		putClaim: "INSERT INTO {{claims}} (name, seq, rung, " + grantColumns + ") VALUES %s ON DUPLICATE KEY UPDATE " +
@@ -107,8 +110,9 @@ func newStatements(prefix string) statements {
 		remove: "DELETE n FROM {{names}} n FORCE INDEX (PRIMARY) WHERE name IN (%s) AND special & 1 = 0 AND until <= {{now}} - %d AND last <= LEAST(%d, {{now}} - %d)",
 	}
 	st.lock = st.read + " FOR UPDATE"
+	st.freeIDs = st.claimIDs + " FOR UPDATE SKIP LOCKED"
 	for _, s := range []*string{
-		&st.meta, &st.acquire, &st.release, &st.read, &st.lock, &st.exist, &st.unlocked, &st.create, &st.claims, &st.putNames, &st.putClaim, &st.ring, &st.stay, &st.keep, &st.delClaim, &st.renew,
+		&st.meta, &st.acquire, &st.release, &st.read, &st.lock, &st.exist, &st.unlocked, &st.create, &st.claims, &st.claimIDs, &st.freeIDs, &st.putNames, &st.putClaim, &st.ring, &st.stay, &st.keep, &st.delClaim, &st.renew,
 		&st.poll, &st.list, &st.listAll, &st.elect, &st.sweep, &st.remove,
 	} {
 		*s = withTables(*s, prefix)

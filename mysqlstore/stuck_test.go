@@ -130,6 +130,67 @@ func TestLockedClaimsHoldUpTheirNameOnly(t *testing.T) {
 	granted(t, s, last)
 }
 
+// Claims that another session has locked, without the row of their name, fail the calls on that name.
+// Calls on other names that share a statement or a transaction with them do not fail, and only the
+// first ones wait.
+func TestLockedClaimsFailCallsOnTheirNameOnly(t *testing.T) {
+	t.Parallel()
+	db := connectTo(t, nil)
+	holder, s := newIn(t, db), newIn(t, db)
+	names := []string{"other", "stuck"}
+	holding, waiting := make(map[string]store.Request), make(map[string]store.Request)
+	for _, name := range names {
+		holding[name] = request(name)
+		granted(t, holder, holding[name])
+		behind := request(name)
+		behind.Queue = true
+		waiting[name] = behind
+		refused(t, s, behind)
+	}
+	lock, err := db.BeginTx(limited(t), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Rollback()
+	if _, err := lock.Exec("SELECT * FROM holdfast_claims WHERE name = 'stuck' FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	send := func(what string, l *lane, waits bool, callOf func(name string) *call) {
+		t.Helper()
+		var calls []*call
+		for _, name := range names {
+			calls = append(calls, callOf(name))
+		}
+		begin := time.Now()
+		l.send(limited(t), slices.Clone(calls))
+		if took := time.Since(begin); (took >= rowPatience*time.Second) != waits {
+			t.Errorf("%s took %v", what, took)
+		}
+		if other, stuck := calls[0].err, calls[1].err; other != nil || !isLocked(stuck) {
+			t.Errorf("%s: %q has the error %v, and %q, whose claims are locked: %v", what, names[0], other, names[1], stuck)
+		}
+	}
+	stay := func(name string) *call {
+		req := waiting[name]
+		return &call{
+			name: name, born: true, stay: &req, answered: func(store.Answer) {},
+			do: func(e *entry) error { _, err := e.ask(&req); return err },
+		}
+	}
+	send("waiters that keep their places", s.takes, true, stay)
+	send("the same again", s.takes, false, stay)
+	send("a release that wakes a waiter", holder.gives, true, func(name string) *call {
+		return releaseCall(name, holding[name].ID, store.Keep{})
+	})
+	if err := lock.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	release(t, holder, holding["stuck"])
+	for _, name := range names {
+		granted(t, s, waiting[name])
+	}
+}
+
 // lockWaits returns how often sessions of a server have waited for a row.
 func lockWaits(t testing.TB, db *sql.DB) (n int) {
 	t.Helper()
