@@ -141,8 +141,8 @@
 // New and Open create the tables holdfast_names, holdfast_claims and holdfast_meta if they do not
 // exist. With create=false in the URL, or [NoCreate], they return an error instead: create them
 // with [Migrate], with holdfast migrate, or run the output of holdfast schema. Rows of released
-// names are removed by the programs that are running, after ten to thirty seconds. A program needs
-// these rights:
+// names are removed by the programs that are running, after ten to thirty seconds. After the last
+// program has ended, they stay until the next one takes a lock. A program needs these rights:
 //
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON `locks`.`holdfast_names` TO 'app'@'%';
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON `locks`.`holdfast_claims` TO 'app'@'%';

@@ -92,11 +92,13 @@ func (s *Store) Capabilities() store.Capabilities {
 // Close ends the store: calls in flight end, including those that are blocked in Wait, and later
 // calls return [store.ErrClosed]. Grants stay until they are released or their TTL is over. A
 // second Close does nothing. A *sql.DB that was passed to New stays open. The connections that
-// the store used are closed. Close does not wait longer than a call may take: if a dialer of the
-// application takes longer, its connection is closed later.
+// the store used are closed. Close waits for up to half a second until unused rows are removed, and
+// then not longer than a call may take: if a dialer of the application takes longer, its connection
+// is closed later.
 func (s *Store) Close() error {
 	var err error
 	s.once.Do(func() {
+		s.sweep.await()
 		s.mu.Lock()
 		s.end()
 		s.mu.Unlock()

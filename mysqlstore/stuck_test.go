@@ -300,6 +300,25 @@ func TestAProgramThatOnlyRenewsSweeps(t *testing.T) {
 	eventually(t, "the unused row is removed", func() bool { return countNames(t, db) == 1 })
 }
 
+// Programs that end soon after their first call remove unused rows, too. Otherwise the rows of all
+// names that they have used would stay if no other program runs.
+func TestAProgramThatEndsSoonSweeps(t *testing.T) {
+	db := connectTo(t, nil)
+	newIn(t, db).Close() // creates the tables
+	for i := range 5 {
+		mustExec(t, db, "UPDATE holdfast_meta SET low = 1000, swept = 0", // as ten seconds after the last sweep
+			"DELETE FROM holdfast_names", "INSERT INTO holdfast_names (name, last) VALUES ('unused', 1)")
+		s := newIn(t, db)
+		granted(t, s, request(fmt.Sprint("n", i)))
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if n := countNames(t, db); n != 1 {
+			t.Fatalf("%d rows are left, want that of the lock only", n)
+		}
+	}
+}
+
 // A hung client has locked the rows of a few names. Many calls on these names wait for a row once, and
 // do not delay calls on other names all the time.
 func TestAStuckNameDoesNotDelayOthers(t *testing.T) {

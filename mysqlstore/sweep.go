@@ -21,12 +21,17 @@ const (
 	sweepIdle  = 5 * time.Second // a row that was used recently may be used again soon
 	sweepNames = 500             // in a statement
 	sweepTime  = 5 * time.Second // of a sweep
+
+	// sweepGrace bounds how long Close waits for a sweep. Programs that end after a moment would
+	// otherwise never complete one, and if no other programs run, all their rows would stay.
+	sweepGrace = 500 * time.Millisecond
 )
 
 // sweep decides when to remove rows that are not in use.
 type sweep struct {
-	mu   sync.Mutex
-	next time.Time
+	mu      sync.Mutex
+	next    time.Time
+	running chan struct{} // closed when the last sweep has ended; nil if there was none
 
 	turn  sync.Mutex // held during a sweep
 	after string     // name after which the next part continues
@@ -41,11 +46,28 @@ func (s *Store) sweepSometimes() {
 		return
 	}
 	s.sweep.next = now.Add(sweepEvery)
-	s.background(func() {
+	ended := make(chan struct{})
+	if s.background(func() {
+		defer close(ended)
 		ctx, cancel := context.WithTimeout(s.life, sweepTime)
 		defer cancel()
 		s.sweepNow(ctx)
-	})
+	}) {
+		s.sweep.running = ended
+	}
+}
+
+// await waits for the end of a sweep, for at most sweepGrace.
+func (w *sweep) await() {
+	w.mu.Lock()
+	running := w.running
+	w.mu.Unlock()
+	if running != nil {
+		select {
+		case <-running:
+		case <-time.After(sweepGrace):
+		}
+	}
 }
 
 // sweepNow removes rows that are not in use, unless another program is doing so. An error does no
