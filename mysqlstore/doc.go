@@ -69,9 +69,9 @@
 // # Requests that arrive late
 //
 // A request without a reply may still be in flight, for example to a server that hangs. The call
-// that undoes it or releases its grant leaves a record for a minute, and a request that arrives
-// within that time is not granted. If it arrives even later, or if its program has died, the name
-// may stay locked, without a holder that knows of it, until the TTL of the request is over.
+// that undoes it or releases its grant leaves a record for a minute, and so does every Break. A request
+// that arrives within that time is not granted. If it arrives even later, or if its program has died,
+// the name may stay locked, without a holder that knows of it, until the TTL of the request is over.
 //
 // # Time
 //

@@ -109,10 +109,9 @@ func (e *entry) values() string {
 	return fmt.Sprintf("(%s, %d, %d, %s)", literal(e.name), special, e.last, g.values())
 }
 
-// noteEnd records that a later request of an identity must not be granted, if such a request may
-// still arrive.
+// noteEnd records that a later request of an identity must not be granted.
 func (e *entry) noteEnd(id store.ID) {
-	if e.row && e.s.unanswered.Has(id) && !e.hasEnded(id) {
+	if e.row && !e.hasEnded(id) {
 		e.ended = append(e.ended, &grant{id: id, since: e.now, until: e.now + unanswered.Late.Microseconds(), dirty: true})
 	}
 }

@@ -279,7 +279,9 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 			return store.ErrNotHeld
 		}
 		e.remove(g)
-		e.noteEnd(id)
+		if g.state == store.Held {
+			e.noteEnd(id) // only its holder knows whether one of its requests has no reply
+		}
 		return nil
 	}})
 }

@@ -77,7 +77,7 @@ func (tx *transaction) run(ctx context.Context, calls []*call) error {
 		if one.err != nil && !isOutcome(one.err) {
 			return one.err
 		}
-		if !errors.Is(one.err, store.ErrInvalid) { // otherwise the grant stays
+		if !errors.Is(one.err, store.ErrInvalid) && tx.s.unanswered.Has(one.ends) { // after ErrInvalid the grant stays
 			e.noteEnd(one.ends)
 		}
 		one.wakes = e.finish()

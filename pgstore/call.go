@@ -407,14 +407,16 @@ func (s *Store) execMode() pgx.QueryExecMode {
 }
 
 // queueFlag says for an Acquire whether it joins the queue. For a call that ends a grant, it says
-// whether an Acquire of that identity has no reply. Such an Acquire may arrive later and must not
-// be granted. A renewal ends nothing.
+// whether an Acquire of that identity may have no reply. Such an Acquire may arrive later and must
+// not be granted. Only the holder knows that, so it is true for every Break. A renewal ends nothing.
 func (s *Store) queueFlag(c *call) bool {
 	switch c.op {
 	case opAcquire:
 		return c.req.Queue
 	case opRenew:
 		return false
+	case opBreak:
+		return true
 	}
 	return s.unanswered.Has(c.req.ID)
 }
