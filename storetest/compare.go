@@ -18,6 +18,9 @@ import (
 // only a store that breaks the contract takes that long.
 const wakeLimit = 15 * time.Second
 
+// slowWake is how long a wake-up may take on a slow machine.
+const slowWake = time.Second
+
 // CompareOptions are the options of [Compare].
 type CompareOptions struct {
 	// Seed selects the sequences. 0 means 1. The environment variable HOLDFAST_SEED overrides it.

@@ -18,6 +18,7 @@ type generator struct {
 	expires  int // how many steps may wait until TTLs are over
 	pauses   int // and how many steps may wait at all
 	slow     bool
+	crowd    int // how many steps make a holder and its waiters at the beginning
 	made     int // steps
 	asked    int // the client of the last step + 1, if it may be queued now
 }
@@ -28,6 +29,9 @@ func newGenerator(seed, n uint64, features store.Features) *generator {
 	g.clients = 2 + g.IntN(4)
 	g.conns = 1 + g.IntN(2)
 	g.use = min(3, g.IntN(7)/2)
+	if g.names == 1 && g.chance(30) {
+		g.crowd = g.clients
+	}
 	return g
 }
 
@@ -59,6 +63,13 @@ func (g *generator) next(q *sequence) Step {
 	if g.made++; g.slow && g.made == 8 {
 		g.clients = max(2, g.clients-2) // the others are dead from now on
 	}
+	if g.made <= g.crowd {
+		st.Op, st.Client, st.Queue, st.Tokens, st.Mode = Acquire, g.made-1, true, 1, store.Exclusive
+		if g.made > 1 {
+			g.claim(&st)
+		}
+		return st
+	}
 	if g.pauses > 0 && g.chance(40-10*g.expires) {
 		g.pauses--
 		st = Step{Op: Pause}
@@ -73,8 +84,13 @@ func (g *generator) next(q *sequence) Step {
 		return Step{Op: Watch, Client: n - 1}
 	}
 	g.asked = 0
-	if n := g.IntN(g.clients); g.chance(50) && !q.client(n).woken && q.mustWake(q.client(n)) {
-		return Step{Op: Wait, Client: n}
+	if first := g.IntN(g.clients); g.chance(50) { // see whether a wake-up was forgotten, before the client asks again
+		for i := range g.clients {
+			n := (first + i) % g.clients
+			if c := q.client(n); !c.woken && q.mustWake(c) {
+				return Step{Op: Wait, Client: n}
+			}
+		}
 	}
 	switch n := g.IntN(100); {
 	case n < 38:
@@ -108,11 +124,11 @@ func (g *generator) next(q *sequence) Step {
 		st.Op = Watch
 	default:
 		st.Op = Release
-		if g.has(store.FeatureKeep) && g.chance(25) {
-			st.Keep = store.Done + store.State(g.IntN(2))
-		}
 	}
 	st.Client, st.Name = g.client(q, st.Op)
+	if st.Op == Release && g.has(store.FeatureKeep) && (g.chance(25) || q.model.Waiters(q.name(st.Name)) > 1 && g.chance(50)) {
+		st.Keep = store.Done + store.State(g.IntN(2))
+	}
 	if st.Op == Wait || st.Op == Watch {
 		return Step{Op: st.Op, Client: st.Client}
 	}

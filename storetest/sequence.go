@@ -102,9 +102,10 @@ type sequence struct {
 type client struct {
 	req     store.Request // its newest request, with its identity
 	old     store.ID
-	conn    int  // of its requests and calls of Wait
-	ended   bool // the identity was released, left or broken
-	woken   bool // a Wait that had to return did so, since the newest request
+	asked   time.Time // when it made its newest request
+	conn    int       // of its requests and calls of Wait
+	ended   bool      // the identity was released, left or broken
+	woken   bool      // a Wait that had to return did so, since the newest request
 	cancel  context.CancelFunc
 	waiting chan error // the result of a Wait in the background
 }
@@ -222,7 +223,7 @@ func (q *sequence) acquire(ctx context.Context, st Step, c *client) error {
 	if st.Floor {
 		req.Floor = q.model.Highest(req.Name) + 1000
 	}
-	c.woken = false
+	c.woken, c.asked = false, time.Now()
 	end := q.times()
 	a, err := q.conns[c.conn].Acquire(ctx, *req)
 	if wrong := q.model.Acquire(end(), *req, a, err); wrong != nil || err == nil {
@@ -260,6 +261,10 @@ func (q *sequence) unwatch(c *client) error {
 	must := q.mustWake(c)
 	if must && !q.fake {
 		limit = wakeLimit
+		// A store may also end a Wait because the client has lost its place, which is no wake-up.
+		if left := q.caps.Heartbeat*7/8 - time.Since(c.asked); left > slowWake {
+			limit = min(limit, left)
+		}
 	}
 	timer := time.NewTimer(limit)
 	defer timer.Stop()

@@ -292,6 +292,14 @@ func (m *Model) Holds(name string, id store.ID) bool {
 	return len(m.states[name]) > 0 && m.states[name][0].holder(id) != nil
 }
 
+// Waiters returns the number of waiters in the first state of a name. It guides the choice of calls.
+func (m *Model) Waiters(name string) int {
+	if len(m.states[name]) == 0 {
+		return 0
+	}
+	return len(m.states[name][0].queue)
+}
+
 // Highest returns a token that no grant of the name exceeds.
 func (m *Model) Highest(name string) (highest int64) {
 	for _, s := range m.states[name] {
