@@ -63,6 +63,7 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (answer store.An
 	if req.Floor >= store.MaxToken {
 		return answer, store.NoTokens(req.Floor)
 	}
+	begin := s.now()
 	if err := s.meetPeers(ctx, req.TTL); err != nil {
 		return answer, err
 	}
@@ -75,7 +76,7 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (answer store.An
 		return answer, ctx.Err()
 	}
 	a := &attempt{
-		ballot: newBallot(len(s.nodes)), se: se, req: req, ttl: req.TTL, begin: s.now(), bell: -1,
+		ballot: newBallot(len(s.nodes)), se: se, req: req, ttl: req.TTL, begin: begin, bell: -1,
 		replies: make(chan reply[acquired], len(s.nodes)+1), refusals: make([]*store.Refusal, len(s.nodes)),
 	}
 	a.req.TTL, a.req.Tokens = ttlAtNodes(req.TTL), max(1, req.Tokens)

@@ -35,7 +35,7 @@ type peers struct {
 
 // meetPeers is called before a TTL is used. It tells the nodes a TTL that is larger than what was told
 // before. Now and then, it repeats what it told and looks at what others told, in the background. It
-// returns an error if another client has a list of nodes that does not fit.
+// returns an error if too few nodes were told, or if another client has a list of nodes that does not fit.
 func (s *Store) meetPeers(ctx context.Context, ttl time.Duration) error {
 	s.noteTTL(ttl)
 	p := &s.peers
@@ -45,12 +45,16 @@ func (s *Store) meetPeers(ctx context.Context, ttl time.Duration) error {
 	now, next := int64(s.now()), p.next.Load()
 	switch {
 	case int64(ttl) > p.told.Load():
-		s.tell(ctx, ttl)
+		if err := s.tell(ctx, ttl); err != nil {
+			return err
+		}
 		p.next.Store(now) // a client that started at the same time may have told it since
 	case now >= next && p.next.CompareAndSwap(next, now+int64(tellEvery)):
 		s.life.Go(func(ctx context.Context) {
 			s.look(ctx)
-			s.tell(ctx, 0)
+			if s.tell(ctx, 0) != nil {
+				p.next.Store(int64(s.now())) // the next call tries again
+			}
 		})
 	}
 	if err := p.misfit.Load(); err != nil {
@@ -60,17 +64,21 @@ func (s *Store) meetPeers(ctx context.Context, ttl time.Duration) error {
 }
 
 // tell tells all nodes the list of the nodes and the largest TTL that this client uses, at least ttl. They
-// remember it for as long as a lease with that TTL may live after the next time.
-func (s *Store) tell(ctx context.Context, ttl time.Duration) {
+// remember it for as long as a lease with that TTL may live after the next time. It returns when a majority
+// has been told, and an error if that takes too long.
+func (s *Store) tell(ctx context.Context, ttl time.Duration) error {
+	errs, confirmed := slices.Repeat([]error{errTimeout}, len(s.nodes)), 0
+	limited, cancel := context.WithTimeout(ctx, s.opts.Timeout)
+	defer cancel()
 	select {
 	case s.peers.turn <- struct{}{}:
 		defer func() { <-s.peers.turn }()
-	case <-ctx.Done():
-		return
+	case <-limited.Done():
+		return cmp.Or(ctx.Err(), s.failures(errs, confirmed))
 	}
 	told := time.Duration(s.peers.told.Load())
 	if 0 < ttl && ttl <= told { // by another call meanwhile
-		return
+		return nil
 	}
 	ttl = max(ttl, told)
 	names, list := s.list()
@@ -80,12 +88,21 @@ func (s *Store) tell(ctx context.Context, ttl time.Duration) {
 		Name: peersName, ID: store.ID(sum[:16]), Mode: store.Shared, Weight: 1, Tokens: 1,
 		Owner: names, Meta: meta,
 	}
-	gatherAll(ctx, s, s.nodes, func(ctx context.Context, n *node) (store.Answer, error) {
+	gather(limited, s, s.nodes, func(ctx context.Context, n *node) (store.Answer, error) {
 		req := req
 		req.TTL = min(tellEvery+ttlAtNodes(ttl), cmp.Or(n.Capabilities().MaxTTL, store.MaxTime))
 		return n.Acquire(ctx, req)
+	}, func(r reply[store.Answer]) bool {
+		if errs[r.node] = r.err; r.err == nil && r.v.Granted() {
+			confirmed++
+		}
+		return confirmed >= s.majority
 	})
+	if confirmed < s.majority {
+		return cmp.Or(ctx.Err(), s.failures(errs, confirmed))
+	}
 	s.peers.told.Store(int64(ttl))
+	return nil
 }
 
 // list returns the names of the nodes, for people, and a text that stands for them.

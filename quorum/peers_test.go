@@ -346,3 +346,118 @@ func TestNodeDoesNotCountWhileTheTTLsOfOtherClientsAreRead(t *testing.T) {
 		}
 	})
 }
+
+// use opens a quorum of all servers, and makes no call.
+func use(t *testing.T, all []*server) *quorum.Store {
+	t.Helper()
+	var nodes []quorum.Node
+	for i, s := range all {
+		nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: locatedServer{s}})
+	}
+	q := openQuorum(t, nodes, quorum.Options{})
+	t.Cleanup(func() { q.Close() })
+	return q
+}
+
+// The first call with a TTL tells it to the nodes before.
+func TestCallsWithANewTTLTakeNoLongerThanOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := hosts(3)
+		q := use(t, all)
+		forever := make(chan struct{})
+		t.Cleanup(func() { close(forever) })
+		all[2].set(hang(forever), nil)
+		req, begin := request("n"), time.Now()
+		mustAcquire(t, q, req)
+		req.TTL *= 2
+		mustRenew(t, q, req)
+		if took := time.Since(begin); took > 0 {
+			t.Errorf("one node hangs: took %v", took)
+		}
+		all = hosts(3)
+		q = use(t, all)
+		for _, s := range all {
+			s.set(hang(forever), nil)
+		}
+		begin = time.Now()
+		var calls sync.WaitGroup
+		for i := range 5 {
+			calls.Go(func() {
+				req := request(fmt.Sprint(i))
+				req.TTL = time.Hour
+				if _, err := q.Acquire(t.Context(), req); err == nil {
+					t.Error("granted by nodes that hang")
+				}
+			})
+		}
+		calls.Wait()
+		if took, most := time.Since(begin), q.Capabilities().Timeout; took > most {
+			t.Errorf("all nodes hang: took %v, want %v at most", took, most)
+		}
+	})
+}
+
+// A client could not tell the nodes its TTL, because it was cut off. When it is back, it takes a lease. A node
+// is down then, and later another one restarts without its data.
+func TestNoLeaseIsGrantedBeforeItsTTLIsKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := hosts(3)
+		q, other := use(t, all), use(t, all)
+		if !granted(t, other) {
+			t.Fatal("not granted before")
+		}
+		req := request("probe")
+		req.TTL = 10 * time.Minute
+		for _, s := range all {
+			s.set(down, nil)
+		}
+		for range 2 {
+			if _, err := q.Acquire(t.Context(), req); err == nil {
+				t.Fatal("granted by nodes that are down")
+			}
+			time.Sleep(time.Second)
+		}
+		for _, s := range all[:2] {
+			s.set(nil, nil)
+		}
+		mustAcquire(t, q, req)
+		time.Sleep(5 * time.Second)
+		all[2].set(nil, nil)
+		all[0].Store.Leave(t.Context(), req.Name, req.ID)
+		time.Sleep(time.Minute)
+		all[0].restart("run again", time.Minute)
+		if granted(t, other) {
+			t.Error("two holders")
+		}
+	})
+}
+
+// A client cannot repeat what it told the nodes. It does so with its next call, and not a period later.
+func TestListThatCouldNotBeToldIsToldWithTheNextCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := hosts(4)
+		q := use(t, all[:3])
+		told := request("told")
+		mustAcquire(t, q, told)
+		mustRelease(t, q, told)
+		mustAcquire(t, q, request("repeated"))
+		synctest.Wait()
+		time.Sleep(31 * time.Second)
+		for _, s := range all {
+			s.set(down, nil)
+		}
+		if _, err := q.Acquire(t.Context(), request("n")); err == nil {
+			t.Fatal("granted by nodes that are down")
+		}
+		time.Sleep(time.Second)
+		for _, s := range all {
+			s.set(nil, nil)
+		}
+		time.Sleep(10 * time.Second)
+		mustAcquire(t, q, request("n"))
+		time.Sleep(25 * time.Second)
+		if _, err := join(t, all, quorum.Options{}, 1, 2, 3); err == nil {
+			t.Error("a list that does not fit was accepted while a lease of the other one is held")
+		}
+	})
+}
