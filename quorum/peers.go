@@ -180,7 +180,10 @@ func (s *Store) look(ctx context.Context) error {
 			misfit = &err
 		}
 	}
-	if s.peers.misfit.Store(misfit); misfit != nil {
+	if misfit != nil || unsure == 0 { // otherwise a list that did not fit may be in use still
+		s.peers.misfit.Store(misfit)
+	}
+	if misfit != nil {
 		return *misfit
 	}
 	return ctx.Err()

@@ -461,3 +461,56 @@ func TestListThatCouldNotBeToldIsToldWithTheNextCall(t *testing.T) {
 		}
 	})
 }
+
+// A mute node does not list its locks for a time.
+type mute struct {
+	locatedServer
+	silent *atomic.Bool
+}
+
+func (m mute) List(ctx context.Context, q store.Query) (store.Page, error) {
+	if m.silent.Load() {
+		return store.Page{}, errDown
+	}
+	return m.locatedServer.List(ctx, q)
+}
+
+// A node that fails does not make two lists fit. When it is back, and the other list is no longer in use, the
+// client goes on.
+func TestListThatDoesNotFitIsRefusedWhileANodeIsSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := hosts(4)
+		var silent atomic.Bool
+		var nodes []quorum.Node
+		for i, s := range all[:3] {
+			nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: locatedServer{s}})
+		}
+		nodes[0].Store = mute{locatedServer{all[0]}, &silent}
+		q := openQuorum(t, nodes, quorum.Options{})
+		defer q.Close()
+		if _, err := join(t, all, quorum.Options{}, 1, 2, 3); err != nil { // q has told nothing yet
+			t.Fatal(err)
+		}
+		refused := func() bool {
+			for range 2 { // the first call looks at the lists
+				q.Acquire(t.Context(), request("first"))
+				time.Sleep(time.Second)
+			}
+			_, err := q.Acquire(t.Context(), request("n"))
+			return errors.Is(err, store.ErrInvalid)
+		}
+		if !refused() {
+			t.Fatal("a list that does not fit was accepted")
+		}
+		silent.Store(true)
+		time.Sleep(31 * time.Second)
+		if !refused() {
+			t.Error("a list that does not fit was accepted when a node did not answer")
+		}
+		silent.Store(false)
+		time.Sleep(2 * time.Minute)
+		if refused() {
+			t.Error("the list is refused, although no other one is in use")
+		}
+	})
+}
