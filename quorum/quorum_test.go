@@ -83,6 +83,10 @@ func (g *gate) Leave(ctx context.Context, name string, id store.ID) error {
 	return g.pass(ctx, "Leave", func() error { return g.Store.Leave(context.Background(), name, id) })
 }
 
+func (g *gate) Break(ctx context.Context, name string, id store.ID) error {
+	return g.pass(ctx, "Break", func() error { return g.Store.Break(context.Background(), name, id) })
+}
+
 // gates returns nodes and a quorum of them.
 func gates(t *testing.T, n int, opts quorum.Options) ([]*gate, *quorum.Store) {
 	t.Helper()

@@ -12,19 +12,23 @@ import (
 // An ending is a call that ends what the nodes have of an identity.
 type ending struct {
 	release bool       // as opposed to Leave
+	force   bool       // it is a Break
 	keep    store.Keep // of a release
 	replies chan reply[struct{}]
 }
 
-// leave is an ending whose outcome nobody waits for.
-var leave = new(ending)
+// leave and force are endings whose outcome nobody waits for.
+var leave, force = new(ending), &ending{force: true}
 
 // errNothing means that a node has nothing of the identity.
 var errNothing = fmt.Errorf("nothing is left to end: %w", store.ErrNotHeld)
 
 // at sends the message to a node. Had tells that the node has given its vote.
 func (e *ending) at(ctx context.Context, n *node, key sessionKey, had bool) error {
-	if e.release && had {
+	switch {
+	case e.force:
+		return n.Break(ctx, key.name, key.id)
+	case e.release && had:
 		return n.Release(ctx, key.name, key.id, e.keep)
 	}
 	return n.Leave(ctx, key.name, key.id)
@@ -189,7 +193,7 @@ func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	}
 	for i, n := range s.nodes {
 		if t.errs[i] != nil {
-			n.undoLater(undoing{key: sessionKey{name, id}, end: leave, lost: s.now()})
+			n.undoLater(undoing{key: sessionKey{name, id}, end: force, lost: s.now()})
 		}
 	}
 	return nil

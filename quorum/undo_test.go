@@ -297,3 +297,32 @@ func TestWaiterUsesANodeAgainWhenWhatWasSentToItIsUndone(t *testing.T) {
 		})
 	}
 }
+
+// A node does not get the Break of a lock or of a closure. It gets it when it is back.
+func TestBreakThatANodeDidNotGetIsRepeated(t *testing.T) {
+	for _, keep := range []store.Keep{{}, {State: store.Done, For: time.Hour}} {
+		t.Run(keep.State.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes, q := gates(t, 3, quorum.Options{})
+				req := request("n")
+				mustAcquire(t, q, req)
+				synctest.Wait()
+				if keep.State != store.Held {
+					if err := q.Release(t.Context(), "n", req.ID, keep); err != nil {
+						t.Fatal(err)
+					}
+					synctest.Wait()
+				}
+				nodes[0].set(lose(), nil)
+				if err := q.Break(t.Context(), "n", req.ID); err != nil {
+					t.Fatal(err)
+				}
+				nodes[0].set(nil, nil)
+				time.Sleep(2 * time.Second)
+				if n, _ := votes(t, nodes, req); n != 0 {
+					t.Errorf("%d nodes have it", n)
+				}
+			})
+		})
+	}
+}
