@@ -22,6 +22,7 @@ type node struct {
 	quorum    *Store
 	restarter Restarter     // nil if the store does not implement it
 	bounded   bool          // the store bounds its calls itself
+	slow      time.Duration // a call that failed after this time may have sent a message that is executed late
 	seed      atomic.Uint32 // identity of its server: see rank; 0 if it is not known yet
 	undo      undoList
 
@@ -107,7 +108,7 @@ func (n *node) call(h *health, f func(ctx context.Context) error) error {
 	now := s.now()
 	before := time.Duration(h.since.Load())
 	answered := err == nil || isAnswer(err)
-	if answered || now-begin < s.opts.Timeout/2 { // it may have refused the connection
+	if answered || now-begin < n.slow { // it may have refused the connection
 		h.since.Store(int64(now))
 	}
 	switch {
@@ -123,13 +124,13 @@ func (n *node) call(h *health, f func(ctx context.Context) error) error {
 			n.report(nil)
 		}
 	case s.life.Closing.Err() != nil:
-	case ctx.Err() != nil && before > begin && now-before < s.opts.Timeout/2:
+	case ctx.Err() != nil && before > begin && now-before < n.slow:
 		err = &lateError{errTimeout} // it answers others, and may have got this call late
 	default:
 		if ctx.Err() != nil {
 			err = errTimeout
 		}
-		if now-min(begin, before) >= s.opts.Timeout/2 {
+		if now-min(begin, before) >= n.slow {
 			err = &lateError{err}
 		}
 		h.failures.Add(1)

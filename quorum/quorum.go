@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -143,7 +144,8 @@ func New(ctx context.Context, nodes []Node, opts Options) (*Store, error) {
 		if node.restarter, _ = n.Store.(Restarter); node.restarter == nil {
 			node.identify(n.Name)
 		}
-		node.bounded = n.Store.Capabilities().Timeout > 0
+		own := n.Store.Capabilities().Timeout
+		node.bounded, node.slow = own > 0, min(opts.Timeout, cmp.Or(own, opts.Timeout))/2
 		s.nodes = append(s.nodes, node)
 	}
 	s.peers.turn = make(chan struct{}, 1)

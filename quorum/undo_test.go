@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/memstore"
 	"github.com/holdfast-lock/holdfast/quorum"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -325,4 +326,44 @@ func TestBreakThatANodeDidNotGetIsRepeated(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A hasty node ends its calls long before the time limit of the quorum.
+type hasty struct{ *gate }
+
+func (h hasty) Capabilities() store.Capabilities {
+	c := h.gate.Capabilities()
+	c.Timeout = time.Second
+	return c
+}
+
+// The store of a node gives up a call, and the server executes it later. The time limit of the quorum is much
+// longer.
+func TestVoteOfACallThatTheStoreGaveUpIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var all []*gate
+		var nodes []quorum.Node
+		for i := range 3 {
+			g := &gate{Store: memstore.New()}
+			all = append(all, g)
+			nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: hasty{g}})
+		}
+		q := openQuorum(t, nodes, quorum.Options{Timeout: 10 * time.Second})
+		defer q.Close()
+		req := request("n")
+		all[0].set(func(_ context.Context, call string) error {
+			if call != "Acquire" {
+				return nil
+			}
+			time.AfterFunc(5*time.Second, func() { all[0].Store.Acquire(context.Background(), req) })
+			time.Sleep(time.Second)
+			return errDown
+		}, nil)
+		mustAcquire(t, q, req)
+		mustRelease(t, q, req)
+		time.Sleep(10 * time.Second)
+		if n, _ := votes(t, all, req); n != 0 {
+			t.Error("the vote stays")
+		}
+	})
 }
