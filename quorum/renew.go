@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
@@ -12,6 +13,7 @@ import (
 
 var (
 	errUnknown   = errors.New("the outcome is unknown")
+	errTwin      = errors.New("it is the same server as another node")
 	errDowngrade = fmt.Errorf("%w: a quorum has exclusive locks only, a lease cannot step down to shared mode", store.ErrUnsupported)
 )
 
@@ -44,6 +46,9 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 		out, err := n.Renew(ctx, requests)
 		if err == nil && len(out) != len(requests) {
 			err = fmt.Errorf("%d outcomes of %d renewals", len(out), len(requests))
+		}
+		if err == nil && n.isTwin(ctx) {
+			out = slices.Repeat([]store.Renewed{{Err: errTwin}}, len(requests))
 		}
 		for k := range all {
 			if err == nil && all[k].se != nil {

@@ -26,18 +26,9 @@ func (n *node) counts(ctx context.Context) error {
 	if n.restarter == nil {
 		return nil
 	}
-	s, connections := n.quorum, n.restarter.Connections()
-	s.servers.Lock()
-	fresh := n.server.known && n.server.verified == connections
-	s.servers.Unlock()
-	if !fresh {
-		server, err := n.verify(ctx)
-		switch {
-		case server.ID == "" && s.opts.RestartDelay < 0:
-			return nil // its uptime does not matter
-		case server.ID == "":
-			return err
-		}
+	s := n.quorum
+	if err := n.verifyNew(ctx); err != nil {
+		return err
 	}
 	s.servers.Lock()
 	defer s.servers.Unlock()
@@ -51,6 +42,33 @@ func (n *node) counts(ctx context.Context) error {
 		return fmt.Errorf("the TTLs of other clients are unknown: %w", cmp.Or(err, errUnknown))
 	}
 	return n.exclusion()
+}
+
+// verifyNew identifies the server if a new connection was made. It returns an error if it is unknown, and its
+// uptime matters.
+func (n *node) verifyNew(ctx context.Context) error {
+	s, connections := n.quorum, n.restarter.Connections()
+	s.servers.Lock()
+	fresh := n.server.known && n.server.verified == connections
+	s.servers.Unlock()
+	if fresh {
+		return nil
+	}
+	server, err := n.verify(ctx)
+	if server.ID != "" || s.opts.RestartDelay < 0 {
+		return nil
+	}
+	return err
+}
+
+// isTwin reports whether another node is the same server, and counts.
+func (n *node) isTwin(ctx context.Context) bool {
+	if n.restarter == nil || n.verifyNew(ctx) != nil {
+		return false
+	}
+	n.quorum.servers.Lock()
+	defer n.quorum.servers.Unlock()
+	return n.twin() != nil
 }
 
 // verify identifies the server, and returns why its grants do not count.

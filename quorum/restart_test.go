@@ -233,6 +233,33 @@ func TestServerThatIsTwoNodesForAWhileHasOneVote(t *testing.T) {
 	}
 }
 
+// The address of a node leads to the server of another node, before or after a lease was granted.
+func TestLeaseIsNotRenewedByOneServerThatIsTwoNodes(t *testing.T) {
+	for _, before := range []bool{true, false} {
+		t.Run(fmt.Sprint("before=", before), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes, q := serverNodes(t, time.Hour, quorum.Options{})
+				move := func() { nodes[1].restart("run2", time.Hour) }
+				if before {
+					move()
+				}
+				req := request("n")
+				mustAcquire(t, q, req)
+				synctest.Wait()
+				if !before {
+					move()
+				}
+				mustRenew(t, q, req)
+				nodes[0].set(down, nil)
+				out, err := q.Renew(t.Context(), []store.Renewal{{Name: "n", ID: req.ID, TTL: req.TTL, Mode: store.Exclusive}})
+				if err != nil || out[0].Status != store.Unknown {
+					t.Errorf("%+v, %v, want Unknown", out, err)
+				}
+			})
+		})
+	}
+}
+
 func TestNewRefusesOneServerThatIsTwoNodes(t *testing.T) {
 	var nodes []quorum.Node
 	for i := range 3 {
