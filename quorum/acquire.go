@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
@@ -134,7 +135,7 @@ func (a *attempt) run(ctx context.Context) (answer store.Answer, err error) {
 			return answer, a.failure(s) // other votes stay: the caller repeats the request, or leaves
 		case d.verdict == lost && a.isCandidate():
 			a.askAgain(ctx)
-		case !lingered && a.count(asked) > 0:
+		case !lingered && a.count(asked) > 0 && !(d.verdict == lost && a.knowsHolder()):
 			// All nodes together may agree on a token, or do without one whose clock is far ahead. It takes
 			// a round trip to make a majority agree. And only they know the token of another holder.
 			lingered = true
@@ -328,6 +329,12 @@ func (a *attempt) holder() (most []store.Holder) {
 		}
 	}
 	return most
+}
+
+// knowsHolder reports whether a majority names the same holder with the same token, and the bell has replied.
+func (a *attempt) knowsHolder() bool {
+	most := a.holder()
+	return (a.bell < 0 || a.votes[a.bell].state != asked) && len(most) >= a.se.store.majority && !slices.ContainsFunc(most, func(h store.Holder) bool { return h.Token != most[0].Token })
 }
 
 // refuse ends the attempt with a refusal, which names the holder that most nodes report. It keeps

@@ -614,3 +614,21 @@ func TestSlowNodesAreNotSkipped(t *testing.T) {
 		all.Wait()
 	})
 }
+
+// A request for a name that is held is refused when a majority has refused it.
+func TestRefusalDoesNotWaitForASlowNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := gates(t, 3, quorum.Options{})
+		mustAcquire(t, q, request("n"))
+		synctest.Wait()
+		nodes[0].set(func(context.Context, string) error { time.Sleep(20 * time.Millisecond); return nil }, nil)
+		for range 10 {
+			begin := time.Now()
+			mustRefuse(t, q, request("n"))
+			if took := time.Since(begin); took > 0 {
+				t.Fatalf("took %v", took)
+			}
+			time.Sleep(time.Second)
+		}
+	})
+}

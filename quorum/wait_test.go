@@ -376,9 +376,10 @@ func TestRefusedClientLearnsTheNewOrderOfTheNodes(t *testing.T) {
 		synctest.Wait()
 		for i, s := range all {
 			s.restart(fmt.Sprint("next run", i), time.Hour)
+			s.set(nil, func(context.Context, string) error { time.Sleep(time.Millisecond); return nil })
 		}
 		mustRefuse(t, client, request("n"))
-		synctest.Wait()
+		time.Sleep(time.Second)
 		fresh := join()
 		for i := range 100 {
 			if name := fmt.Sprint(i); client.Order(name, 0) != fresh.Order(name, 0) {
