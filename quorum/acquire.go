@@ -137,9 +137,11 @@ func (a *attempt) run(ctx context.Context) (answer store.Answer, err error) {
 			a.askAgain(ctx)
 		case !lingered && a.count(asked) > 0 && !(d.verdict == lost && a.knowsHolder()):
 			// All nodes together may agree on a token, or do without one whose clock is far ahead. It takes
-			// a round trip to make a majority agree. And only they know the token of another holder.
+			// a round trip to make a majority agree, for which half of the time is left. And only they know
+			// the token of another holder.
 			lingered = true
-			a.await(ctx, max(s.now()-a.begin, s.opts.Timeout/10), func() bool { return a.decide().verdict != d.verdict || a.count(asked) == 0 })
+			took := s.now() - a.begin
+			a.await(ctx, min(max(took, s.opts.Timeout/10), s.opts.Timeout/2-took), func() bool { return a.decide().verdict != d.verdict || a.count(asked) == 0 })
 		case d.verdict == lost:
 			return store.Answer{Refusal: a.refuse()}, nil
 		default:

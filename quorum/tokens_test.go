@@ -239,3 +239,22 @@ func TestLeaseThatIsOverIsNotRenewedAfterARequestThatFailed(t *testing.T) {
 		}
 	})
 }
+
+// A request needs two round trips, because the counters of the nodes differ, and a third node does not answer
+// in time. What is left for the second trip must be enough.
+func TestRequestThatWaitsForASlowNodeHasTimeToRaiseCounters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, trip := range []time.Duration{100, 150, 200, 240} {
+			nodes, q := gates(t, 3, quorum.Options{})
+			for i, g := range nodes {
+				count(t, g, int64(10*(i+1)))
+				g.set(func(context.Context, string) error { time.Sleep(trip * time.Millisecond); return nil }, nil)
+			}
+			nodes[0].set(func(context.Context, string) error { time.Sleep(time.Second); return nil }, nil)
+			begin := time.Now()
+			if _, err := q.Acquire(t.Context(), request("n")); err != nil {
+				t.Errorf("round trip %d ms: %v after %v", trip, err, time.Since(begin))
+			}
+		}
+	})
+}
