@@ -470,7 +470,8 @@ type mute struct {
 
 func (m mute) List(ctx context.Context, q store.Query) (store.Page, error) {
 	if m.silent.Load() {
-		return store.Page{}, errDown
+		<-ctx.Done()
+		return store.Page{}, ctx.Err()
 	}
 	return m.locatedServer.List(ctx, q)
 }
@@ -511,6 +512,31 @@ func TestListThatDoesNotFitIsRefusedWhileANodeIsSilent(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		if refused() {
 			t.Error("the list is refused, although no other one is in use")
+		}
+	})
+}
+
+// A node has restarted long ago, and another one begins to hang. The first request after that reads the TTLs
+// of other clients, and is granted.
+func TestNodeThatHangsDoesNotKeepAnotherOneFromCounting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := hosts(3)
+		var silent atomic.Bool
+		nodes := []quorum.Node{{Name: "node0", Store: mute{locatedServer{all[0]}, &silent}}}
+		for i, s := range all[1:] {
+			nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i+1), Store: locatedServer{s}})
+		}
+		q := openQuorum(t, nodes, quorum.Options{})
+		defer q.Close()
+		if !granted(t, q) {
+			t.Fatal("not granted before")
+		}
+		time.Sleep(time.Hour)
+		all[1].restart("run again", time.Hour/2)
+		all[0].set(lose(), nil)
+		silent.Store(true)
+		if !granted(t, q) {
+			t.Error("not granted, and two nodes answer")
 		}
 	})
 }

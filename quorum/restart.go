@@ -36,7 +36,9 @@ func (n *node) counts(ctx context.Context) error {
 		return err
 	}
 	s.servers.Unlock()
-	err := s.look(ctx) // others may have begun to use larger TTLs
+	limited, cancel := context.WithTimeout(ctx, s.opts.Timeout/2) // the request still waits, and another node may hang
+	defer cancel()
+	err := s.look(limited) // others may have begun to use larger TTLs
 	s.servers.Lock()
 	if !s.hasLooked(n) {
 		return fmt.Errorf("the TTLs of other clients are unknown: %w", cmp.Or(err, errUnknown))
