@@ -190,6 +190,7 @@ func (l *simLink) Wait(ctx context.Context, name string, id store.ID) error {
 func (l *simLink) Capabilities() store.Capabilities {
 	c := memstore.New().Capabilities()
 	c.Instant, c.Timeout = false, l.timeout
+	c.Features |= store.FeatureHosts
 	return c
 }
 
