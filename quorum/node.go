@@ -29,11 +29,12 @@ type node struct {
 	asks, others health // of Acquire, and of all other calls: a server without memory fails only the first
 
 	// Times are on the clock of the quorum.
-	lastReply atomic.Int64 // when it last answered
+	lastReply atomic.Int64 // when the server that was identified last answered
 	failedAt  atomic.Int64 // when a call failed last
 	bad       atomic.Bool  // the last report was an error
 
-	server server // under Store.servers
+	server   server        // under Store.servers
+	verified atomic.Uint64 // one more than Connections when it was last identified
 }
 
 var (
@@ -113,7 +114,9 @@ func (n *node) call(h *health, f func(ctx context.Context) error) error {
 	}
 	switch {
 	case answered:
-		n.lastReply.Store(int64(now))
+		if n.restarter != nil && n.isVerified() { // otherwise the server may be another one
+			n.lastReply.Store(int64(now))
+		}
 		if h.failures.Swap(0) > 0 {
 			select {
 			case n.undo.retry <- struct{}{}:

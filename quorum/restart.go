@@ -12,11 +12,10 @@ import (
 // A server is what is known about the server of a node. The zero value means that it was not
 // identified yet.
 type server struct {
-	known    bool
-	verified uint64        // value of Connections when it was last identified
-	id       string        // see Server
-	born     time.Duration // when it started, on the clock of the quorum
-	order    int           // a server that was identified later has a higher one
+	known bool
+	id    string        // see Server
+	born  time.Duration // when it started, on the clock of the quorum
+	order int           // a server that was identified later has a higher one
 }
 
 // counts returns nil if a grant that the node just gave counts, and otherwise the reason why it
@@ -49,19 +48,18 @@ func (n *node) counts(ctx context.Context) error {
 // verifyNew identifies the server if a new connection was made. It returns an error if it is unknown, and its
 // uptime matters.
 func (n *node) verifyNew(ctx context.Context) error {
-	s, connections := n.quorum, n.restarter.Connections()
-	s.servers.Lock()
-	fresh := n.server.known && n.server.verified == connections
-	s.servers.Unlock()
-	if fresh {
+	if n.isVerified() {
 		return nil
 	}
 	server, err := n.verify(ctx)
-	if server.ID != "" || s.opts.RestartDelay < 0 {
+	if server.ID != "" || n.quorum.opts.RestartDelay < 0 {
 		return nil
 	}
 	return err
 }
+
+// isVerified reports whether no connection was made since the server was identified.
+func (n *node) isVerified() bool { return n.verified.Load() == n.restarter.Connections()+1 }
 
 // isTwin reports whether another node is the same server, and counts.
 func (n *node) isTwin(ctx context.Context) bool {
@@ -83,7 +81,7 @@ func (n *node) verify(ctx context.Context) (Server, error) {
 	s := n.quorum
 	s.servers.Lock()
 	s.identified++
-	found := server{true, connections, now.ID, s.now() - now.Uptime, s.identified}
+	found := server{true, now.ID, s.now() - now.Uptime, s.identified}
 	old := n.server
 	switch {
 	case old.known && now.ID == old.id:
@@ -94,6 +92,7 @@ func (n *node) verify(ctx context.Context) (Server, error) {
 		found.born = max(found.born, time.Duration(n.lastReply.Load()))
 	}
 	n.server = found
+	n.verified.Store(connections + 1)
 	n.identify(now.ID)
 	s.servers.Unlock()
 	n.report(nil)

@@ -184,6 +184,25 @@ func TestNodeThatRestartedDoesNotCountWhateverItsClockSays(t *testing.T) {
 	})
 }
 
+// A client was idle while a server restarted. The first reply of the server is not one of the server before.
+func TestNodeThatRestartedLongAgoCountsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, q := serverNodes(t, time.Hour, quorum.Options{})
+		if !granted(t, q) {
+			t.Fatal("not granted")
+		}
+		time.Sleep(time.Hour)
+		nodes[0].set(down, nil)
+		nodes[1].restart("new", time.Hour/2)
+		if err := q.Leave(t.Context(), "n", store.NewID()); err != nil {
+			t.Fatal(err)
+		}
+		if !granted(t, q) {
+			t.Error("not granted half an hour after the restart")
+		}
+	})
+}
+
 func TestNodeThatTurnsOutToBeTheServerOfAnotherDoesNotCount(t *testing.T) {
 	for _, delay := range []time.Duration{0, -1} {
 		t.Run(fmt.Sprint("restart delay ", delay), func(t *testing.T) {
