@@ -52,7 +52,8 @@ func (l *lateCalls) wait(ctx context.Context, id store.ID) error {
 	}
 }
 
-// A detached context does not end with the call that it belongs to.
+// A detached context does not end with the call that it belongs to. It never ends, so no goroutine is
+// needed to watch it. Close ends the request with its connection.
 type detached struct {
 	context.Context
 	replicas time.Duration // the ReplicaTimeout of the call
@@ -78,3 +79,6 @@ func (s *Store) send(ctx context.Context, call Call) Reply {
 		return Reply{Err: ctx.Err()}
 	}
 }
+
+func (detached) Done() <-chan struct{} { return nil }
+func (detached) Err() error            { return nil }
