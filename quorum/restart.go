@@ -9,13 +9,11 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A server is what is known about the server of a node. The zero value means that it was not
-// identified yet.
+// A server is what is known about the server of a node.
 type server struct {
-	known bool
 	id    string        // see Server
 	born  time.Duration // when it started, on the clock of the quorum
-	order int           // a server that was identified later has a higher one
+	order int           // a server that was identified later has a higher one; 0 if it was not identified yet
 }
 
 // counts returns nil if a grant that the node just gave counts, and otherwise the reason why it
@@ -81,12 +79,11 @@ func (n *node) verify(ctx context.Context) (Server, error) {
 	s := n.quorum
 	s.servers.Lock()
 	s.identified++
-	found := server{true, now.ID, s.now() - now.Uptime, s.identified}
-	old := n.server
+	found, old := server{now.ID, s.now() - now.Uptime, s.identified}, n.server
 	switch {
-	case old.known && now.ID == old.id:
+	case old.order > 0 && now.ID == old.id:
 		found.born, found.order = old.born, old.order
-	case old.known:
+	case old.order > 0:
 		// A server may measure its uptime with a clock that jumps. It cannot have started before the
 		// last reply of the previous server.
 		found.born = max(found.born, time.Duration(n.lastReply.Load()))
@@ -103,7 +100,7 @@ func (n *node) verify(ctx context.Context) (Server, error) {
 
 // exclusion returns why the grants of the node do not count. The caller holds the mutex of the servers.
 func (n *node) exclusion() error {
-	if !n.server.known {
+	if n.server.order == 0 {
 		return nil
 	}
 	if twin := n.twin(); twin != nil {
