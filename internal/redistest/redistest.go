@@ -34,7 +34,7 @@ func Harness(open func(testing.TB) store.Store, nodes ...*servers.Redis) storete
 		// On a busy machine, a call may take a second.
 		TTL:      2 * time.Second,
 		Slack:    time.Second,
-		Parallel: 6,
+		Parallel: 8,
 	}
 }
 
