@@ -31,6 +31,7 @@ func configure(t testing.TB, p *servers.Postgres, name, value string) {
 // A user with the documented rights checks a server that is set up well, and then servers with
 // problems.
 func TestDiagnoseFindsWhatIsSetUpWrongly(t *testing.T) {
+	t.Parallel()
 	p := servers.StartPostgres(t, servers.PostgresOptions{
 		Password: true, Config: []string{"max_connections=30", "tcp_keepalives_idle=60"},
 	})

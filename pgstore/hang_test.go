@@ -26,6 +26,7 @@ import (
 
 // A hung server must not delay a call beyond its context, nor Close for long.
 func TestCallsEndWithTheirContextsOnAHungServer(t *testing.T) {
+	t.Parallel()
 	p := servers.StartPostgres(t, servers.PostgresOptions{NoSync: true})
 	s, other := openStore(t, p.URL()), openStore(t, p.URL())
 	held, waits := request("held"), request("held")
@@ -67,6 +68,7 @@ func TestCallsEndWithTheirContextsOnAHungServer(t *testing.T) {
 // to wait for another call or for a connection. Its error must not match that of a context, because
 // that of the caller has not ended.
 func TestEveryCallEndsInTime(t *testing.T) {
+	t.Parallel()
 	p := servers.StartPostgres(t, servers.PostgresOptions{NoSync: true})
 	held := request("held")
 	check := func(t *testing.T, s *pgstore.Store) {
@@ -151,6 +153,7 @@ func TestEveryCallEndsInTime(t *testing.T) {
 }
 
 func TestCloseEndsADiagnosisOfAHungServer(t *testing.T) {
+	t.Parallel()
 	p := servers.StartPostgres(t, servers.PostgresOptions{NoSync: true})
 	s := openStore(t, p.URL())
 	p.Stop()
@@ -178,6 +181,7 @@ func TestCloseEndsADiagnosisOfAHungServer(t *testing.T) {
 // deadline of the call, or for a minute if there is none. Then pgx needs 15 seconds to close one. The
 // pool of Open has a shorter limit for a test, and room for new connections.
 func TestCallsWorkAgainAfterIdleConnectionsHaveDied(t *testing.T) {
+	t.Parallel()
 	p := servers.StartPostgres(t, servers.PostgresOptions{NoSync: true})
 	endless, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
@@ -251,6 +255,7 @@ func TestCallsWorkAgainAfterIdleConnectionsHaveDied(t *testing.T) {
 // Callers give up while the server hangs. When the server continues, it executes their requests
 // and the requests that undo them in any order.
 func TestAHungServerKeepsNothingOfRequestsThatWereGivenUp(t *testing.T) {
+	t.Parallel()
 	p := servers.StartPostgres(t, servers.PostgresOptions{NoSync: true})
 	c, err := holdfast.Open(t.Context(), p.URL())
 	if err != nil {
@@ -333,6 +338,7 @@ func contend(t *testing.T, clients []*holdfast.Client, workers, names int, d tim
 // PgBouncer is in transaction mode, has more clients than connections, and is restarted during
 // the test.
 func TestClientsBehindPgBouncerGoOnAfterItsRestart(t *testing.T) {
+	t.Parallel()
 	p := servers.StartPostgres(t, servers.PostgresOptions{NoSync: true})
 	b := servers.StartPgBouncer(t, p, servers.PgBouncerOptions{Config: []string{"max_client_conn = 500"}})
 	const clients, names = 64, 20
@@ -367,6 +373,7 @@ func TestClientsBehindPgBouncerGoOnAfterItsRestart(t *testing.T) {
 
 // The errors of a standby server, and of settings that end statements early, say what to do.
 func TestErrorsOfSettingsSayWhatToDo(t *testing.T) {
+	t.Parallel()
 	p := servers.StartPostgres(t, servers.PostgresOptions{})
 	s := openStore(t, p.URL())
 	granted(t, s, request("n"))

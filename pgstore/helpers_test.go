@@ -57,6 +57,11 @@ func (k *keeper) Logf(f string, args ...any)   { fmt.Fprintf(os.Stderr, f+"\n", 
 var kept keeper
 
 func TestMain(m *testing.M) {
+	// Tests with a server of their own run in parallel. They mostly wait for time limits.
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		f.Value.Set("4")
+	}
 	code := m.Run()
 	for i := len(kept.cleanups) - 1; i >= 0; i-- {
 		kept.cleanups[i]()

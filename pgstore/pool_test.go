@@ -202,6 +202,7 @@ func TestAClientEncodingThatChangesNamesIsRefused(t *testing.T) {
 
 // A server has 100 connections by default, three of them for administrators.
 func TestSixteenClientsWithDefaultPoolsFitOnADefaultServer(t *testing.T) {
+	t.Parallel()
 	p := servers.StartPostgres(t, servers.PostgresOptions{NoSync: true})
 	p.Must("CREATE ROLE app LOGIN; GRANT CREATE ON DATABASE postgres TO app")
 	url := strings.Replace(p.URL(), "postgres@", "app@", 1)

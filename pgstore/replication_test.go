@@ -21,6 +21,7 @@ import (
 // synchronous standby, the server ends that wait and reports success, although the standby does not
 // have the commit. A failover would then lose a grant that its holder believes in.
 func TestASuccessAfterTheDeadlineIsNotBelieved(t *testing.T) {
+	t.Parallel()
 	p := servers.StartPostgres(t, servers.PostgresOptions{NoSync: true})
 	config, err := pgxpool.ParseConfig(p.URL())
 	if err != nil {
