@@ -44,7 +44,6 @@ type Scheduler struct {
 	timer  *time.Timer
 	armed  time.Duration // when the timer fires; forever if it does not
 	closed bool
-	ready  []*Grant // to renew when fewer calls are in flight; marked as in flight
 
 	first, again flight // the calls, and those for grants that are apart
 }
@@ -52,7 +51,10 @@ type Scheduler struct {
 // A flight counts calls in flight. Its limit grows while it is reached and calls are fast. A server that
 // is slow gets fewer calls, so that the other calls of this client need not wait for them. If one part of
 // a store does not answer, every call takes long, and only more calls help the other parts.
-type flight struct{ calls, limit, most int }
+type flight struct {
+	calls, limit, most int
+	ready              []*Grant // to renew when fewer calls are in flight, by deadline; marked as in flight
+}
 
 // returned records that a call has returned, and whether all, some or none of its renewals were answered.
 func (f *flight) returned(all, some bool, took time.Duration) {
@@ -73,7 +75,7 @@ func (f *flight) returned(all, some bool, took time.Duration) {
 // not. After MaxHold no store has dropped them.
 func (s *Scheduler) Init(st *bounded.Store, life *lifetime.Lifetime, now func() time.Duration, clean func(context.Context, []*Grant)) {
 	s.store, s.life, s.now, s.clean = st, life, now, clean
-	s.first, s.again = flight{0, firstFlying, maxFlying}, flight{0, firstFlying, maxRetries}
+	s.first, s.again = flight{limit: firstFlying, most: maxFlying}, flight{limit: firstFlying, most: maxRetries}
 }
 
 // Add schedules a new grant. It returns false after Close.
@@ -182,41 +184,54 @@ func (s *Scheduler) fire() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for _, g := range due {
+		to := &s.first
+		if g.apart {
+			to = &s.again
+		}
+		to.ready = append(to.ready, g)
+	}
 	if len(due) > 0 {
-		s.ready = append(s.ready, due...)
-		slices.SortFunc(s.ready, func(a, b *Grant) int { return cmp.Compare(a.Deadline(), b.Deadline()) })
+		for _, f := range []*flight{&s.first, &s.again} {
+			slices.SortFunc(f.ready, func(a, b *Grant) int { return cmp.Compare(a.Deadline(), b.Deadline()) })
+		}
 	}
 	s.send()
 }
 
 // send renews grants that are ready. The caller holds the mutex, and has entered.
 func (s *Scheduler) send() {
-	for s.first.calls < s.first.limit && s.sendBatch(false, &s.first) {
-	}
-	for s.again.calls < s.again.limit && s.sendBatch(true, &s.again) {
+	for _, f := range []*flight{&s.first, &s.again} {
+		for f.calls < f.limit {
+			batch := f.next()
+			if len(batch) == 0 {
+				break
+			}
+			f.calls++
+			s.life.Go(func(ctx context.Context) { s.renewBatch(ctx, batch, f) })
+		}
 	}
 }
 
-// sendBatch renews grants that are ready, those with the earliest deadline first, and reports whether
-// there were any. All grants of a batch have the same TTL, because a short TTL needs a short timeout.
-// All of them are apart, or none is.
-func (s *Scheduler) sendBatch(apart bool, in *flight) bool {
-	var batch []*Grant
-	s.ready = slices.DeleteFunc(s.ready, func(g *Grant) bool {
-		if g.index < 0 || g.expired {
-			return true
-		}
-		take := g.apart == apart && (len(batch) == 0 || len(batch) < maxBatch && g.TTL == batch[0].TTL)
-		if take {
+// next removes the next batch from the grants that are ready, those with the earliest deadline first.
+// All grants of a batch have the same TTL, because a short TTL needs a short timeout. After a hang all
+// grants of a client may be ready, so next looks at no more of them than it needs.
+func (f *flight) next() (batch []*Grant) {
+	seen, others := 0, 0
+	for ; seen < len(f.ready) && len(batch) < maxBatch; seen++ {
+		switch g := f.ready[seen]; {
+		case g.index < 0 || g.expired:
+		case len(batch) == 0 || g.TTL == batch[0].TTL:
 			batch = append(batch, g)
+		default:
+			f.ready[others] = g
+			others++
 		}
-		return take
-	})
-	if len(batch) > 0 {
-		in.calls++
-		s.life.Go(func(ctx context.Context) { s.renewBatch(ctx, batch, in) })
 	}
-	return len(batch) > 0
+	copy(f.ready[seen-others:], f.ready[:others])
+	clear(f.ready[:seen-others])
+	f.ready = f.ready[seen-others:]
+	return batch
 }
 
 type lostGrant struct {
