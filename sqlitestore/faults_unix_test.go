@@ -237,6 +237,7 @@ func TestAFullDiskIsAnUnknownOutcomeAndHarmsNothing(t *testing.T) {
 		t.Errorf("error %q, want one that says what is full", line)
 	}
 	c.hears("renewed")
+	c.hears("kept")
 	c.hears("ok")
 }
 
@@ -264,9 +265,15 @@ func childFull(args []string) error {
 	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
 		return err
 	}
-	req := request("order")
+	var granted []store.Request
+	tokens := make(map[string]int64)
 	for i := 0; err == nil && i < 10_000; i++ { // until the file must grow
-		_, err = s.Acquire(ctx, request("order:"+strconv.Itoa(i)))
+		var answer store.Answer
+		req := request("order:" + strconv.Itoa(i))
+		if answer, err = s.Acquire(ctx, req); err == nil {
+			granted = append(granted, req)
+			tokens[req.Name] = answer.Token
+		}
 	}
 	if err == nil {
 		return errors.New("granted on a full disk")
@@ -280,7 +287,14 @@ func childFull(args []string) error {
 		return fmt.Errorf("renewed %v: %w", out, err)
 	}
 	fmt.Println("renewed")
-	answer, err := s.Acquire(ctx, req)
+	for _, req := range granted {
+		answer, err := s.Acquire(ctx, req)
+		if err != nil || answer.Token != tokens[req.Name] {
+			return fmt.Errorf("%s had the token %d, and then %+v, %v", req.Name, tokens[req.Name], answer, err)
+		}
+	}
+	fmt.Println("kept")
+	answer, err := s.Acquire(ctx, request("order"))
 	if err != nil || !answer.Granted() {
 		return fmt.Errorf("not granted: %w", err)
 	}
