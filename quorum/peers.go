@@ -82,7 +82,13 @@ func (s *Store) tell(ctx context.Context, ttl time.Duration) error {
 	}
 	ttl = max(ttl, told)
 	names, list := s.list()
-	meta := fmt.Sprintf("%s %d %d", list, len(s.nodes), ttl.Milliseconds())
+	var servers []string
+	for _, n := range s.nodes {
+		if id := n.identity(); id != "" {
+			servers = append(servers, id)
+		}
+	}
+	meta := fmt.Sprintf("%s %d %d %s", list, len(s.nodes), ttl.Milliseconds(), strings.Join(servers, ","))
 	sum := sha256.Sum256([]byte(meta))
 	req := store.Request{
 		Name: peersName, ID: store.ID(sum[:16]), Mode: store.Shared, Weight: 1, Tokens: 1,
@@ -126,9 +132,10 @@ func (s *Store) look(ctx context.Context) error {
 		return nil
 	}
 	type other struct {
-		names string
-		nodes int
-		at    uint16 // nodes that it told, as a set of bits
+		names   string
+		nodes   int
+		at      uint16          // nodes that it told, as a set of bits
+		servers map[string]bool // the identities that it knows
 	}
 	others := make(map[string]*other)
 	_, own := s.list()
@@ -149,16 +156,19 @@ func (s *Store) look(ctx context.Context) error {
 		}
 		for _, lock := range pages[i].Locks {
 			for _, h := range lock.Holders {
-				var list string
+				var list, servers string
 				var nodes, ttl int64
-				if _, err := fmt.Sscanf(h.Meta, "%s %d %d", &list, &nodes, &ttl); err != nil {
+				if n, _ := fmt.Sscanf(h.Meta, "%s %d %d %s", &list, &nodes, &ttl, &servers); n < 3 { // it may know no server
 					continue
 				}
 				s.maxTTL = max(s.maxTTL, min(time.Duration(ttl)*time.Millisecond, store.MaxTime))
 				if others[list] == nil {
-					others[list] = &other{names: h.Owner, nodes: int(nodes)}
+					others[list] = &other{names: h.Owner, nodes: int(nodes), servers: make(map[string]bool)}
 				}
 				others[list].at |= 1 << i
+				for _, id := range strings.Fields(strings.ReplaceAll(servers, ",", " ")) {
+					others[list].servers[id] = true
+				}
 			}
 		}
 	}
@@ -168,13 +178,14 @@ func (s *Store) look(ctx context.Context) error {
 	delete(others, own)
 	var misfit *error
 	for _, o := range others {
-		common := 0
+		common := max(0, o.nodes-len(o.servers)) // it may not have reached them yet
 		for i, n := range s.nodes {
-			if (o.at|unsure)&(1<<i) != 0 || slices.Contains(strings.Split(o.names, ","), n.name) {
+			// A client may have ended before it told all nodes, and may know them under other names.
+			if (o.at|unsure)&(1<<i) != 0 || o.servers[n.identity()] || slices.Contains(strings.Split(o.names, ","), n.name) {
 				common++
 			}
 		}
-		if !fits(len(s.nodes), o.nodes, common) {
+		if !fits(len(s.nodes), o.nodes, min(common, len(s.nodes))) {
 			err := fmt.Errorf("%w: quorum: another client uses some of these nodes, but its list is %s: two clients could hold the same lock; "+
 				"give all programs the same list; to replace a node, add the new one in all programs, wait for the largest TTL and another minute, then remove the old one", store.ErrInvalid, o.names)
 			misfit = &err

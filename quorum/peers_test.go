@@ -78,6 +78,56 @@ func TestClientsWhoseListsDoNotFitAreRefused(t *testing.T) {
 	}
 }
 
+// An unreached is a server that cannot be identified.
+type unreached struct{ locatedServer }
+
+func (unreached) Server(context.Context) (quorum.Server, error) { return quorum.Server{}, errDown }
+
+// A client that knows the servers under other names may have ended before it told all of them.
+func TestListThatWasNotToldToAllNodesFits(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		t.Run(fmt.Sprint("a node is reached later: ", late), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				all := hosts(3)
+				open := func(names string, missing func(context.Context, string) error) (*quorum.Store, error) {
+					var nodes []quorum.Node
+					for i, s := range all {
+						own := &server{gate: &gate{Store: s.gate.Store}}
+						own.restart(fmt.Sprint("run", i), time.Hour)
+						node := quorum.Node{Name: fmt.Sprint(names, i), Store: locatedServer{own}}
+						if i == 2 && missing != nil {
+							own.set(missing, nil)
+							if late {
+								node.Store = unreached{locatedServer{own}}
+							}
+						}
+						nodes = append(nodes, node)
+					}
+					return quorum.New(t.Context(), nodes, quorum.Options{Report: func(string, error) {}})
+				}
+				one, err := open("host", func(_ context.Context, call string) error {
+					if call == "Acquire" || late {
+						return errDown
+					}
+					return nil
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer one.Close()
+				mustAcquire(t, one, request("n"))
+				synctest.Wait()
+				two, err := open("address", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer two.Close()
+				mustAcquire(t, two, request("another"))
+			})
+		})
+	}
+}
+
 // The records of a client that has ended do not stay.
 func TestListOfAClientThatHasEndedIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/store"
@@ -37,6 +38,14 @@ func fnv1a(h uint32, text string) uint32 {
 
 // identify sets the identity of the node's server, from which its ranks follow.
 func (n *node) identify(id string) { n.seed.Store(max(1, fnv1a(2166136261, id))) }
+
+// identity returns a short text for the identity of the node's server, or nothing if it is not known yet.
+func (n *node) identity() string {
+	if h := n.seed.Load(); h != 0 {
+		return strconv.FormatUint(uint64(h), 16)
+	}
+	return ""
+}
 
 // chooseBell returns the node at which an identity queues: the first one, in the order of the name,
 // that is not down. An identity that is queued elsewhere moves there: if waiters of one name are at
