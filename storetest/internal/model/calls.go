@@ -13,6 +13,9 @@ import (
 // Acquire checks the answer to a request. A repeated request must not differ from the first one
 // under its identity in mode, weight and limit.
 func (m *Model) Acquire(at Span, req store.Request, a store.Answer, err error) error {
+	if req.Queue {
+		defer func() { m.waited[req.ID] = true }()
+	}
 	return m.step(req.Name, at, func(s *state) error {
 		h, place, ending := s.grant(req.ID), s.place(req.ID), s.ending(at)
 		if h == nil {
@@ -118,8 +121,8 @@ func (m *Model) refused(s *state, at Span, req *store.Request, admitted bool, r 
 	case ending: // and may be removed at this moment
 	case !m.ordered() && len(r.Holders) == 0 && len(s.queue) > 0: // it did not look for holders
 	case !admitted:
-		// A store may repeat to a waiter what it read earlier. So it may not know of a renewal.
-		if err := m.same(s, at, r.Holders, s.place(req.ID) < 0); err != nil {
+		// A store may repeat to a client that has waited what it read earlier. So it may not know of a renewal.
+		if err := m.same(s, at, r.Holders, !m.waited[req.ID]); err != nil {
 			return err
 		}
 	}

@@ -27,11 +27,12 @@ type Model struct {
 	caps   store.Capabilities
 	slack  time.Duration // how late the store may be, and how inexact its times
 	states map[string][]*state
+	waited map[store.ID]bool // identities that asked to be queued
 }
 
 // New returns a model of a store that keeps nothing.
 func New(caps store.Capabilities, slack time.Duration) *Model {
-	return &Model{caps: caps, slack: slack, states: map[string][]*state{}}
+	return &Model{caps: caps, slack: slack, states: map[string][]*state{}, waited: map[store.ID]bool{}}
 }
 
 func (m *Model) ordered() bool { return m.caps.Features.Has(store.FeatureQueue) }
