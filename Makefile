@@ -173,6 +173,11 @@ soak: deps ## core and memstore SOAKCOUNT (50) times, then a hunt of TIME (5m) o
 	@.bin/testreport -run ManyClients -timeout=10m ./pgstore -long 1m
 	@echo "== rates of a quorum with a node that is slow or hangs"
 	@.bin/testreport -run QuorumDoesNotWait\|QuorumGoesOn -timeout=10m ./redisstore -rates
+	@echo "== 100,000 leases on Redis, which hangs for 16s, and Close of 150,000"
+	@.bin/testreport -run AHangCosts\|CloseReleasesMany -timeout=10m ./redisstore -leases 100000
+	@echo "== 600 clients wait for one name on etcd; 1,500 readers and 1,000 waiters on ZooKeeper"
+	@.bin/testreport -run ManyClientsWait -timeout=10m ./etcdstore -waiters 600
+	@.bin/testreport -run ManyClientsUse -timeout=10m ./zkstore -readers 1500 -waiters 1000
 	@echo "== $(NAMES) names on Redis and on etcd"
 	@.bin/testreport -run ManyNames -timeout=60m -p=1 ./internal/rediscore ./etcdstore -names $(NAMES)
 	@echo "== $(NAMES) names on ZooKeeper"

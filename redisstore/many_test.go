@@ -1,0 +1,113 @@
+package redisstore
+
+import (
+	"flag"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/servers"
+)
+
+var leases = flag.Int("leases", 5_000, "how many leases a client holds; with 100,000 or more, the server hangs for 16s")
+
+// holdMany returns n leases on different names.
+func holdMany(t *testing.T, n int, lock func(name string) (*holdfast.Lease, error)) []*holdfast.Lease {
+	t.Helper()
+	all := make([]*holdfast.Lease, n)
+	const workers = 64
+	var wg sync.WaitGroup
+	var failed atomic.Pointer[error]
+	for w := range workers {
+		wg.Go(func() {
+			for i := w; i < n; i += workers {
+				lease, err := lock(fmt.Sprint("name:", i))
+				if err != nil {
+					failed.Store(&err)
+					return
+				}
+				all[i] = lease
+			}
+		})
+	}
+	wg.Wait()
+	if err := failed.Load(); err != nil {
+		t.Fatal(*err)
+	}
+	return all
+}
+
+// After a hang, all leases are due at once.
+func TestAHangCostsNoneOfManyLeases(t *testing.T) {
+	ttl, hang := 9*time.Second, 3*time.Second
+	if *leases >= 100_000 {
+		ttl, hang = 30*time.Second, 16*time.Second
+	}
+	server := servers.StartRedis(t, servers.RedisOptions{})
+	var renewed, lost atomic.Int64
+	c, err := holdfast.Open(t.Context(), "redis://"+server.Addr(), holdfast.WithTTL(ttl), holdfast.WithObserver(func(e holdfast.Event) {
+		switch e.Kind {
+		case holdfast.EventRenewed:
+			renewed.Add(1)
+		case holdfast.EventLost:
+			lost.Add(1)
+		}
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	begin := time.Now()
+	holdMany(t, *leases, func(name string) (*holdfast.Lease, error) { return c.Lock(t.Context(), name) })
+	taken := time.Since(begin)
+	time.Sleep(ttl / 3)
+
+	// count returns how many leases are renewed in the time in which each of them is due.
+	count := func() int64 {
+		before := renewed.Load()
+		time.Sleep(ttl * 2 / 5)
+		return renewed.Load() - before
+	}
+	before := count()
+	server.Stop()
+	time.Sleep(hang)
+	server.Continue()
+	resumed := time.Now()
+	for n := renewed.Load(); renewed.Load() < n+int64(*leases) && time.Since(resumed) < ttl; {
+		time.Sleep(10 * time.Millisecond)
+	}
+	all := time.Since(resumed)
+	after := count()
+	t.Logf("%d leases, taken in %v, hang of %v: %d lost; renewals in %v: %d before; as many as leases %v after the hang; then %d",
+		*leases, taken, hang, lost.Load(), ttl*2/5, before, all, after)
+	if lost.Load() > 0 {
+		t.Errorf("%d of %d leases were lost", lost.Load(), *leases)
+	}
+	for what, n := range map[string]int64{"before": before, "after": after} {
+		if n < int64(*leases)*4/5 { // on a busy machine, some may be in the next interval
+			t.Errorf("%d renewals in %v %s the hang, want one for most of %d leases", n, ttl*2/5, what, *leases)
+		}
+	}
+}
+
+func TestCloseReleasesManyLeases(t *testing.T) {
+	server := servers.StartRedis(t, servers.RedisOptions{})
+	c, err := holdfast.Open(t.Context(), "redis://"+server.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	n := *leases * 3 / 2
+	holdMany(t, n, func(name string) (*holdfast.Lease, error) { return c.Lock(t.Context(), name) })
+	begin := time.Now()
+	err = c.Close()
+	took := time.Since(begin)
+	left := server.Must("DBSIZE").(int64) - 1 // the counter of tokens stays
+	t.Logf("Close of %d leases: %v, %d left", n, took, left)
+	if err != nil || left != 0 || took > 6*time.Second {
+		t.Errorf("Close of %d leases: error %v after %v, %d left", n, err, took, left)
+	}
+}
