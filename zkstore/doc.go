@@ -42,7 +42,7 @@
 //   - A shorter TTL is enforced by the holder's process, which removes grants that were not
 //     renewed. If the process dies or is cut off, its locks and its places in queues last until
 //     its session ends. In that case others wait for the time in the parameter session, not for
-//     the TTL.
+//     the TTL. Until then a listing shows the holder, with no time left.
 //
 // Choose a session that is longer than an election takes (some seconds), and short enough to wait
 // for after a holder crashed: 10 to 40 seconds suit most programs. A holder knows at its deadline,
@@ -83,5 +83,6 @@
 // event, one read and one write. A request that joins a queue, or is next, lists the queue. Waiters
 // with more than a hundred requests in front of them ask without listing it: their refusals name no
 // holder, and their place is the lowest possible one. So a name may have thousands of waiters: with
-// 3,000 clients that joined at once, renewals took 0.8 s at most on a busy machine with two cores.
+// 3,000 clients that joined at once, renewals took 0.8 s at most on a busy machine with two cores. With
+// 1,500 readers and 1,000 waiters, renewals took up to 1.5 s, and the first hand-off 1.3 s.
 package zkstore
