@@ -78,11 +78,37 @@ func TestFaultsOfASingleServer(t *testing.T) {
 		{"records kept by processes that ended are removed by others", sweptByOthers},
 		{"removing a kept record late does not remove a newer one", removedLate},
 		{"a holder is listed with its token after many segments were added", listedAfterSegments},
+		{"a dead holder is listed for as long as it excludes others", listedWhenDead},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			test.run(t, server, fmt.Sprint("/root", i))
 		})
+	}
+}
+
+// The session of a dead holder lasts longer than its TTL.
+func listedWhenDead(t *testing.T, server *servers.ZooKeeper, root string) {
+	dead := openQuick(t, "zk://"+server.Addr()+root+"?session=3s")
+	req := request("a")
+	req.TTL = minTTL
+	try(t, dead, req)
+	dead.die()
+	s := openQuick(t, "zk://"+server.Addr()+root)
+	defer s.Close()
+	refusals, listed := 0, true
+	for ; !try(t, s, request("a")).Granted(); refusals++ {
+		if !listed {
+			t.Fatalf("refused, and no holder is listed")
+		}
+		page, err := s.List(bounded(t), store.Query{Name: "a"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		listed = len(page.Locks) == 1 && len(page.Locks[0].Holders) == 1
+	}
+	if refusals == 0 {
+		t.Error("the session ended too early for this test")
 	}
 }
 
