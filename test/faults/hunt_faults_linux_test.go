@@ -25,8 +25,17 @@ type trouble struct {
 	do func(d time.Duration, i int)
 }
 
-// inflict causes a random fault, or two at once, and returns the fault from its begin to the end of
-// the last one.
+// Bounds of a burst: the time between two faults, the time of a fault, and the time of all. The faults
+// of a burst together are shorter than a third of the TTL, so it costs no lease that is renewed: L3.
+const (
+	burstGap   = 400 * time.Millisecond
+	burstFault = 100 * time.Millisecond
+	burstTime  = 4 * time.Second
+	burstSum   = huntTTL / 3
+)
+
+// inflict causes a random fault, a burst of short ones, or two at once. It returns the fault from
+// its begin to the end of the last one.
 func (h *hunt) inflict() Fault {
 	list := h.troubles
 	if *huntFault != "" && *huntFault != "each" {
@@ -42,27 +51,41 @@ func (h *hunt) inflict() Fault {
 	h.round++
 	i := h.rand.IntN(huntChildren)
 	f := Fault{Kind: one.kind, Begin: now()}
-	var other sync.WaitGroup
-	d := h.duration()
-	if *huntFault == "" && h.rand.IntN(4) == 0 {
+	times := 1
+	switch dice := h.rand.IntN(4); {
+	case dice < 2:
+		for left := burstSum; ; times++ {
+			i = h.rand.IntN(huntChildren)
+			left -= h.cause(one, burstFault/10+time.Duration(h.rand.Int64N(int64(burstFault))), i)
+			if left < burstFault || now()-f.Begin > burstTime {
+				break
+			}
+			time.Sleep(burstGap/4 + time.Duration(h.rand.Int64N(int64(burstGap))))
+		}
+	case dice == 2 && *huntFault == "":
 		list := h.clientTroubles()
 		two, d, j := list[h.rand.IntN(len(list))], h.duration(), (i+1)%huntChildren
 		f.Kind += " and " + two.kind
+		var other sync.WaitGroup
 		other.Go(func() { h.cause(two, d, j) })
+		h.cause(one, h.duration(), i)
+		other.Wait()
+	default:
+		h.cause(one, h.duration(), i)
 	}
-	h.cause(one, d, i)
-	other.Wait()
 	f.End = now()
 	if one.client {
 		f.Process = h.names[i]
 	}
 	h.fault = f.Kind
-	h.of(f.Kind).Times++
+	h.faults += times
+	h.of(f.Kind).Times += times
+	h.t.Logf("%v of %v, %d faults: %s, %d in %v", (now() - h.began).Round(time.Second), *huntTime, h.faults, f.Kind, times, (f.End - f.Begin).Round(time.Millisecond))
 	return f
 }
 
-// duration is the time of a fault: less than a third of the TTL of kept locks, or more than the TTL
-// of most locks.
+// duration is the time of a single fault: less than a third of the TTL of kept locks, or more than
+// the TTL of most locks.
 func (h *hunt) duration() time.Duration {
 	if h.rand.IntN(2) == 0 {
 		return 50*time.Millisecond + time.Duration(h.rand.Int64N(int64(keptTTL/6)))
@@ -70,7 +93,8 @@ func (h *hunt) duration() time.Duration {
 	return huntTTL + time.Duration(h.rand.Int64N(int64(huntTTL)))
 }
 
-func (h *hunt) cause(tr trouble, d time.Duration, i int) {
+// cause causes a fault, and returns how long it lasted.
+func (h *hunt) cause(tr trouble, d time.Duration, i int) time.Duration {
 	f := Fault{Kind: tr.kind, Begin: now(), Spares: tr.spares, Weak: tr.weak, After: tr.after, Name: tr.name}
 	if tr.client && !tr.others {
 		f.Process = h.names[i]
@@ -78,7 +102,7 @@ func (h *hunt) cause(tr trouble, d time.Duration, i int) {
 	tr.do(d, i)
 	f.End = now()
 	h.history.AddFault(f)
-	h.t.Logf("%s for %v, %s", tr.kind, f.End-f.Begin, f.Process)
+	return f.End - f.Begin
 }
 
 // clientTroubles are the faults of a child and its connections.

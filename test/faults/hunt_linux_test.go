@@ -58,8 +58,10 @@ type hunt struct {
 	names    []string // of the children
 	born     int
 	round    int
+	began    time.Duration
 	rates    []float64 // of grants per second before each fault, sorted
 	result   Result
+	faults   int             // so far
 	fault    string          // the kind of the last fault
 	seen     map[string]bool // violations that were reported
 
@@ -111,13 +113,15 @@ func (h *hunt) run() {
 	for i := range huntChildren {
 		h.spawn(i)
 	}
-	began := now()
-	for time.Sleep(window); now()-began < *huntTime; time.Sleep(window) {
+	h.began = now()
+	time.Sleep(window)
+	// The pause is for the rate before a fault.
+	for ; now()-h.began < *huntTime; time.Sleep(window / 2) {
 		h.recover(h.inflict())
 		h.check()
 		h.history.Forget(now() - 90*time.Second)
 	}
-	h.result.Seconds = (now() - began).Seconds()
+	h.result.Seconds = (now() - h.began).Seconds()
 	for _, c := range h.children {
 		c.finish()
 	}
@@ -164,7 +168,7 @@ func (h *hunt) hear(r report) {
 // recover checks L1 after a fault. The rate before it may have been high by chance, so it is
 // compared with the usual one as well.
 func (h *hunt) recover(f Fault) {
-	before := h.history.Rate(f.Begin-window, f.Begin)
+	before := h.history.Rate(f.Begin-window/2, f.Begin)
 	h.rates = append(h.rates, before)
 	slices.Sort(h.rates)
 	h.result.Rate = h.rates[len(h.rates)/2]
