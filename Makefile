@@ -19,6 +19,7 @@ RESULTS   ?=
 NAMES     ?= 1000000
 STORE     ?=
 STORES    := sqlite redis quorum pg mysql etcd zk sentinel cluster
+PEERS     := redislock redsync rueidislock etcd-mutex zk-lock pg-advisory
 VERSION   ?=
 TWICE     ?=
 PLATFORMS ?= linux/amd64 linux/arm64 darwin/arm64 windows/amd64
@@ -148,12 +149,13 @@ microbench: ## benchmarks of the root module; BENCH is a pattern, COUNT repeats
 	@echo "== go test -bench $(BENCH), $(COUNT) time(s)"
 	@go test -run '^$$' -bench '$(BENCH)' -benchmem -count=$(COUNT) -timeout=30m ./...
 
-hunt: deps ## random calls under random faults; STORE=sqlite, TIME=5m, SEED=0 (random), FLAGS="-hunt-fault 'server stopped'"
+hunt: deps ## random calls under random faults; STORE=sqlite (or redislock), TIME=5m, SEED=0 (random), FLAGS="-hunt-fault 'server stopped'"
 	@go test -run '^TestHunt$$' -v -count=1 -timeout=0 ./test/faults -hunt-store '$(or $(STORE),sqlite)' \
 		-hunt-time $(TIME) -hunt-seed $(SEED) -hunt-json '$(if $(RESULTS),$(abspath $(RESULTS)))' $(FLAGS)
 
-faults: deps ## a hunt of TIME (5m) on each store with all faults in turn; the table of docs/faults.md
-	@for store in $(or $(STORE),$(STORES)); do \
+faults: deps ## a hunt of TIME (5m) on each store and each other library, or STORE=redislock, with all faults in turn; the tables of docs/faults.md
+	@set -- $(or $(STORE),$(STORES) $(PEERS)); all=$$#; for store; do \
+		echo "== $$((n += 1)) of $$all: $$store"; \
 		$(MAKE) --no-print-directory hunt STORE=$$store TIME=$(TIME) SEED=$(or $(filter-out 0,$(SEED)),1) RESULTS=docs/faults FLAGS='-hunt-fault each'; \
 	done
 	@go run ./test/faults/matrix docs/faults.md docs/faults

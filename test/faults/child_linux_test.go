@@ -29,6 +29,7 @@ type order struct {
 	Clients  int
 	Who      string // the clients' owner
 	Seed     uint64 // of a hunt
+	Peer     string // the library of a hunt; Holdfast if empty
 }
 
 // A report is a line that a child prints.

@@ -24,5 +24,7 @@
 //   - R1: nothing is left behind, which is K, and every key has an end.
 //   - R2: waiters send few requests, measured on the servers of Redis and PostgreSQL.
 //
+// It can also run on other lock libraries, which are held to S1 and L1 only ([PeerPromises]).
+//
 // If a store has a documented weakness, the test demonstrates it, and R and T must still hold.
 package faults

@@ -20,7 +20,9 @@ var huntBeds = map[string]func(h *hunt){
 	"etcd": huntEtcd, "zk": huntZooKeeper, "sentinel": huntSentinel, "cluster": huntCluster,
 }
 
-func huntStores() []string { return slices.Sorted(maps.Keys(huntBeds)) }
+func huntStores() []string {
+	return append(slices.Sorted(maps.Keys(huntBeds)), slices.Sorted(maps.Keys(peers))...)
+}
 
 const (
 	clockSet = "the server's clock is set"

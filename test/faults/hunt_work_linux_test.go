@@ -38,8 +38,13 @@ type workload interface {
 	close() error
 }
 
-// newWorkload opens the client with an index. An adapter for another library replaces it.
-var newWorkload func(p *printer, o order, i int) (workload, error) = newWorker
+// newWorkload opens the client with an index.
+func newWorkload(p *printer, o order, i int) (workload, error) {
+	if o.Peer != "" {
+		return newBorrower(p, o, i)
+	}
+	return newWorker(p, o, i)
+}
 
 // A hand is a goroutine with its own random numbers and its own connection to the resource.
 type hand struct {

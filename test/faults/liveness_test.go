@@ -128,17 +128,19 @@ func TestForgetKeepsWhatIsNeeded(t *testing.T) {
 
 func TestMatrixHasALinePerFaultAndAColumnPerStore(t *testing.T) {
 	got := Matrix([]Result{
-		{Store: "b", Server: "B 2", Faults: map[string]*FaultResult{"killed": {Times: 2, Recovery: 1.25, Violations: map[string]int{"S1": 1}}}},
+		{Store: "c", Library: "c v1", Server: "C 3", Faults: map[string]*FaultResult{"wiped": {Times: 1, NotPromised: map[string]int{"L3": 4, "L2": 1}}}},
+		{Store: "b", Server: "B 2", Seed: 7, Faults: map[string]*FaultResult{"killed": {Times: 2, Recovery: 1.25, Violations: map[string]int{"S1": 1}}}},
 		{Store: "a", Server: "A 1", Faults: map[string]*FaultResult{"killed": {Times: 1, Recovery: 0.5}, "wiped": {Times: 1, Weaknesses: map[string]int{"data": 7}}}},
 		{Store: "a", Server: "A 1", Faults: map[string]*FaultResult{"killed": {Times: 1, Recovery: 2}}},
 	})
-	want := `| fault | a | b |
-|---|---|---|
-| killed | 2×, 2.0 s | 2×, 1.2 s, **S1: 1** |
-| wiped | 1×, 0.0 s, weakness shown | – |
+	want := `| fault | a | b | c |
+|---|---|---|---|
+| killed | 2×, 2.0 s | 2×, 1.2 s, **S1: 1**, seed 7 | – |
+| wiped | 1×, 0.0 s, weakness shown | – | 1×, 0.0 s, not promised: L2 L3 |
 
 - a: A 1
 - b: B 2
+- c: c v1 on C 3
 `
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)

@@ -15,6 +15,7 @@ import (
 
 const (
 	begin = "<!-- matrix -->"
+	peers = "<!-- peers -->"
 	end   = "<!-- end -->"
 )
 
@@ -29,13 +30,14 @@ func main() {
 	}
 }
 
-// write replaces the table in a page by the one of the records in a folder.
+// write replaces the tables in a page, of stores and of other libraries, by those of the records in a
+// folder.
 func write(page, folder string) error {
 	files, err := filepath.Glob(filepath.Join(folder, "*.json"))
 	if err != nil {
 		return err
 	}
-	var results []faults.Result
+	var stores, others []faults.Result
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -45,16 +47,32 @@ func write(page, folder string) error {
 		if err := json.Unmarshal(text, &r); err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
-		results = append(results, r)
+		if r.Library == "" {
+			stores = append(stores, r)
+		} else {
+			others = append(others, r)
+		}
 	}
 	text, err := os.ReadFile(page)
 	if err != nil {
 		return err
 	}
-	before, rest, found := strings.Cut(string(text), begin)
+	changed, err := replace(string(text), begin, faults.Matrix(stores))
+	if err == nil {
+		changed, err = replace(changed, peers, faults.Matrix(others))
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", page, err)
+	}
+	return os.WriteFile(page, []byte(changed), 0o644)
+}
+
+// replace replaces the table after a mark.
+func replace(page, mark, table string) (string, error) {
+	before, rest, found := strings.Cut(page, mark)
 	_, after, closed := strings.Cut(rest, end)
 	if !found || !closed {
-		return fmt.Errorf("%s has no place for the table: %s %s", page, begin, end)
+		return "", fmt.Errorf("no place for the table: %s %s", mark, end)
 	}
-	return os.WriteFile(page, []byte(before+begin+"\n\n"+faults.Matrix(results)+"\n"+end+after), 0o644)
+	return before + mark + "\n\n" + table + "\n" + end + after, nil
 }
