@@ -80,7 +80,8 @@ func (h *hunt) inflict() Fault {
 	h.fault = f.Kind
 	h.faults += times
 	h.of(f.Kind).Times += times
-	h.t.Logf("%v of %v, %d faults: %s, %d in %v", (now() - h.began).Round(time.Second), *huntTime, h.faults, f.Kind, times, (f.End - f.Begin).Round(time.Millisecond))
+	h.t.Logf("%v of %v, %d faults: %s, %d in %v, after %.0f grants/s", (now() - h.began).Round(time.Second), *huntTime, h.faults,
+		f.Kind, times, (f.End - f.Begin).Round(time.Millisecond), h.history.Rate(f.Begin-window/2, f.Begin))
 	return f
 }
 

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"runtime/debug"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +19,7 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidislock"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -53,12 +54,13 @@ var peers = map[string]peer{
 // begin starts the servers, and leaves out the faults that do not concern the peer.
 func (p peer) begin(h *hunt) {
 	p.bed(h)
-	info, _ := debug.ReadBuildInfo()
-	for _, m := range info.Deps {
-		if m.Path == p.module {
-			h.result.Library = strings.TrimPrefix(p.module, "github.com/") + " " + m.Version
-		}
+	file, err := os.ReadFile("go.mod") // a test binary does not know its modules
+	if err != nil {
+		h.t.Fatal(err)
 	}
+	_, version, _ := strings.Cut(string(file), "\t"+p.module+" ")
+	version, _, _ = strings.Cut(version, "\n")
+	h.result.Library = strings.TrimPrefix(p.module, "github.com/") + " " + version
 	h.troubles = slices.DeleteFunc(h.troubles, func(tr trouble) bool { return slices.Contains(p.without, tr.kind) })
 	for i, tr := range h.troubles {
 		if strings.HasPrefix(tr.kind, "clock ") {
@@ -67,8 +69,7 @@ func (p peer) begin(h *hunt) {
 	}
 }
 
-// A borrower is the workload of a peer: it takes a lock, holds it for some milliseconds, and
-// releases it.
+// A borrower is the workload of a peer.
 type borrower struct {
 	*printer
 	lock  lendFunc
@@ -77,28 +78,36 @@ type borrower struct {
 }
 
 func newBorrower(p *printer, o order, i int) (workload, error) {
+	logging.Disable() // of go-redis
 	lock, err := peers[o.Peer].open(o)
 	return &borrower{printer: p, lock: lock, who: fmt.Sprintf("%s/%d", o.Who, i)}, err
 }
 
 func (b *borrower) turn(ctx context.Context, h *hand) error {
-	hold := Hold{Who: b.who, Name: fmt.Sprint("n", h.IntN(huntNames)), Token: b.count.Add(1), TTL: huntTTL, Asked: now()}
-	wait, cancel := context.WithTimeout(ctx, 10*huntTTL)
-	defer cancel()
-	l, err := b.lock(wait, hold.Name)
-	if err != nil {
-		b.recorder().unknown(Attempt{Who: hold.Who, Name: hold.Name, Asked: hold.Asked, Ended: now()})
-		return nil // a library may return any error during a fault
-	}
-	d := h.upTo(10 * time.Millisecond)
-	if h.IntN(200) == 0 { // long enough to be renewed
-		d = hold.TTL + hold.TTL/2
-	}
-	l.use(hold, d, now, time.Sleep, b.recorder().note)
+	b.borrow(ctx, fmt.Sprint("n", h.IntN(huntNames)), h.upTo(10*time.Millisecond))
 	return nil
 }
 
-func (b *borrower) keep(context.Context, *hand) {}
+// keep contends for names of its own, and holds them for long enough to be renewed.
+func (b *borrower) keep(ctx context.Context, h *hand) {
+	for pause(ctx, h.upTo(think)) {
+		b.borrow(ctx, fmt.Sprint("k", h.IntN(huntChildren)), huntTTL+huntTTL/2)
+	}
+}
+
+// borrow takes a lock, holds it for a time, and records it. A library may return any error during a
+// fault.
+func (b *borrower) borrow(ctx context.Context, name string, d time.Duration) {
+	hold := Hold{Who: b.who, Name: name, Token: b.count.Add(1), TTL: huntTTL, Asked: now()}
+	ctx, cancel := context.WithTimeout(ctx, 10*huntTTL)
+	defer cancel()
+	l, err := b.lock(ctx, name)
+	if err != nil {
+		b.recorder().unknown(Attempt{Who: hold.Who, Name: name, Asked: hold.Asked, Ended: now()})
+		return
+	}
+	l.use(hold, d, now, time.Sleep, b.recorder().note)
+}
 
 func (b *borrower) close() error { return nil }
 
