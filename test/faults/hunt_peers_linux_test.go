@@ -91,7 +91,7 @@ func (b *borrower) turn(ctx context.Context, h *hand) error {
 // keep contends for names of its own, and holds them for long enough to be renewed.
 func (b *borrower) keep(ctx context.Context, h *hand) {
 	for pause(ctx, h.upTo(think)) {
-		b.borrow(ctx, fmt.Sprint("k", h.IntN(huntChildren)), huntTTL+huntTTL/2)
+		b.borrow(ctx, fmt.Sprint("k", h.IntN(huntChildren)), 5*huntTTL/2)
 	}
 }
 
@@ -120,11 +120,6 @@ func (o *order) hosts() []string {
 	return strings.Split(rest, ",")
 }
 
-// bounded is a context for a call that renews, confirms or ends a lock.
-func bounded() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), 5*huntTTL)
-}
-
 // A retryFunc is a strategy of redislock. It is called after each refusal.
 type retryFunc func() time.Duration
 
@@ -141,26 +136,17 @@ func openRedislock(o order) (lendFunc, error) {
 			return 100 * time.Millisecond
 		})
 		l, err := client.Obtain(ctx, name, huntTTL, &redislock.Options{RetryStrategy: retry})
-		return &loan{
-			live: func() bool { return now() < until },
-			extend: func() error {
-				ctx, cancel := bounded()
-				defer cancel()
-				next := now() + huntTTL
-				err := l.Refresh(ctx, huntTTL, nil)
-				if err == nil {
-					until = next
-				} else if errors.Is(err, redislock.ErrNotObtained) {
-					until = 0
-				}
-				return err
-			},
-			unlock: func() error {
-				ctx, cancel := bounded()
-				defer cancel()
-				return l.Release(ctx)
-			},
-		}, err
+		extend := func(ctx context.Context) error {
+			next := now() + huntTTL
+			err := l.Refresh(ctx, huntTTL, nil)
+			if err == nil {
+				until = next
+			} else if errors.Is(err, redislock.ErrNotObtained) {
+				until = 0
+			}
+			return err
+		}
+		return &loan{func(context.Context) bool { return now() < until }, extend, l.Release}, err
 	}, nil
 }
 
@@ -173,10 +159,8 @@ func openRedsync(o order) (lendFunc, error) {
 	rs := redsync.New(pools...)
 	return func(ctx context.Context, name string) (*loan, error) {
 		m := rs.NewMutex(name, redsync.WithExpiry(huntTTL), redsync.WithTries(math.MaxInt))
-		call := func(do func(context.Context) (bool, error)) func() error {
-			return func() error {
-				ctx, cancel := bounded()
-				defer cancel()
+		call := func(do func(context.Context) (bool, error)) func(context.Context) error {
+			return func(ctx context.Context) error {
 				ok, err := do(ctx)
 				if !ok && err == nil {
 					err = redsync.ErrFailed
@@ -184,8 +168,8 @@ func openRedsync(o order) (lendFunc, error) {
 				return err
 			}
 		}
-		live := func() bool { return time.Now().Before(m.Until()) }
-		return &loan{live: live, extend: call(m.ExtendContext), unlock: call(m.UnlockContext)}, m.LockContext(ctx)
+		live := func(context.Context) bool { return time.Now().Before(m.Until()) }
+		return &loan{live, call(m.ExtendContext), call(m.UnlockContext)}, m.LockContext(ctx)
 	}, nil
 }
 
@@ -209,8 +193,8 @@ func openRueidislock(o order) (lendFunc, error) {
 			return nil, errors.Join(err, ctx.Err())
 		}
 		return &loan{
-			live: func() bool { return held.Err() == nil },
-			unlock: func() error {
+			live: func(context.Context) bool { return held.Err() == nil },
+			unlock: func(context.Context) error {
 				defer end()
 				release()
 				return nil
@@ -255,8 +239,8 @@ func (p *sessions[S]) lend(ctx context.Context, name string) (*loan, error) {
 		return nil, err
 	}
 	unlock := l.unlock
-	l.unlock = func() error {
-		err := unlock()
+	l.unlock = func(ctx context.Context) error {
+		err := unlock(ctx)
 		if err != nil {
 			go p.shut(s)
 			return err
@@ -282,7 +266,7 @@ func openEtcdMutex(o order) (lendFunc, error) {
 		shut: func(s *concurrency.Session) { s.Close() },
 		lock: func(ctx context.Context, s *concurrency.Session, name string) (*loan, error) {
 			m := concurrency.NewMutex(s, "peer/"+name)
-			live := func() bool {
+			live := func(context.Context) bool {
 				select {
 				case <-s.Done():
 					return false
@@ -290,11 +274,7 @@ func openEtcdMutex(o order) (lendFunc, error) {
 					return true
 				}
 			}
-			return &loan{live: live, unlock: func() error {
-				ctx, cancel := bounded()
-				defer cancel()
-				return m.Unlock(ctx)
-			}}, m.Lock(ctx)
+			return &loan{live: live, unlock: m.Unlock}, m.Lock(ctx)
 		},
 	}
 	return p.lend, nil
@@ -315,10 +295,11 @@ func openZooLock(o order) (lendFunc, error) {
 				return nil, err
 			}
 			session := conn.SessionID()
-			return &loan{unlock: l.Unlock, live: func() bool {
+			live := func(context.Context) bool {
 				_, err := conn.Sync("/peer")
 				return err == nil && conn.SessionID() == session
-			}}, nil
+			}
+			return &loan{live: live, unlock: func(context.Context) error { return l.Unlock() }}, nil
 		},
 	}
 	return p.lend, nil
@@ -334,7 +315,7 @@ func openAdvisory(o order) (lendFunc, error) {
 	p := &sessions[*pgx.Conn]{
 		open: func(ctx context.Context) (*pgx.Conn, error) { return pgx.ConnectConfig(ctx, config) },
 		shut: func(conn *pgx.Conn) {
-			ctx, cancel := bounded()
+			ctx, cancel := context.WithTimeout(context.Background(), huntTTL)
 			defer cancel()
 			conn.Close(ctx)
 		},
@@ -342,16 +323,11 @@ func openAdvisory(o order) (lendFunc, error) {
 			key := pgstore.TxKey(name)
 			_, err := conn.Exec(ctx, "SELECT pg_advisory_lock($1)", key)
 			return &loan{
-				live: func() bool {
-					ctx, cancel := bounded()
-					defer cancel()
-					return conn.Ping(ctx) == nil
-				},
-				unlock: func() (err error) {
-					ctx, cancel := bounded()
-					defer cancel()
+				live: func(ctx context.Context) bool { return conn.Ping(ctx) == nil },
+				unlock: func(ctx context.Context) error {
 					var held bool
-					if err = conn.QueryRow(ctx, "SELECT pg_advisory_unlock($1)", key).Scan(&held); err == nil && !held {
+					err := conn.QueryRow(ctx, "SELECT pg_advisory_unlock($1)", key).Scan(&held)
+					if err == nil && !held {
 						err = errors.New("the lock was not held")
 					}
 					return err

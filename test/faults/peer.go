@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"context"
 	"slices"
 	"time"
 )
@@ -19,18 +20,20 @@ func (h *History) PeerViolations(bound time.Duration) []Violation {
 type loan struct {
 	// live reports whether the library says that the lock is held, or whether the server confirms
 	// the session of a lock that has no signal of its loss.
-	live func() bool
+	live func(context.Context) bool
 
-	extend func() error // nil if the library renews the lock itself
-	unlock func() error
+	extend func(context.Context) error // nil if the library renews the lock itself
+	unlock func(context.Context) error
 }
 
 // use holds a lock for a time, and calls note for each change of its record. The clock is read
 // before the library is asked, so the record of a hold never ends too late.
 func (l *loan) use(hold Hold, d time.Duration, now func() time.Duration, sleep func(time.Duration), note func(Hold)) {
+	ctx, cancel := context.WithTimeout(context.Background(), d+5*hold.TTL)
+	defer cancel()
 	believes := func() bool {
 		at := now()
-		if !l.live() {
+		if !l.live(ctx) {
 			return false
 		}
 		hold.Believed = at
@@ -41,7 +44,7 @@ func (l *loan) use(hold Hold, d time.Duration, now func() time.Duration, sleep f
 	held := believes()
 	note(hold)
 	for ; held && now() < end; held = believes() {
-		if l.extend != nil && now() >= renew && l.extend() == nil {
+		if l.extend != nil && now() >= renew && l.extend(ctx) == nil {
 			renew = now() + hold.TTL/3
 		}
 		sleep(min(max(0, end-now()), 5*time.Millisecond))
@@ -51,7 +54,7 @@ func (l *loan) use(hold Hold, d time.Duration, now func() time.Duration, sleep f
 		hold.Lost = hold.Unlock
 	}
 	note(hold) // in case the process is killed
-	if l.unlock() == nil {
+	if l.unlock(ctx) == nil {
 		hold.Freed = now()
 	}
 	note(hold)

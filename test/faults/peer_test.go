@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -16,15 +17,18 @@ func TestOtherLibrariesAreHeldOnlyToTheirPromises(t *testing.T) {
 	freed.Unlock, freed.Freed = 4*s, 4*s
 	lost := holder
 	lost.Lost, lost.Unlock = 4*s, 4*s
-	at := func(got time.Duration) Hold { // with a lower token, which is no token
+	at := func(got time.Duration) Hold {
 		return Hold{Who: "p2/0", Name: "n", Token: 1, TTL: 2 * s, Asked: 1 * s, Got: got, Believed: got + s, Unlock: got + s, Freed: got + s}
 	}
+	later := at(6 * s)
+	later.Asked = 5 * s
 	for _, test := range []struct {
 		name, broken, notPromised string
 		holds                     []Hold
 		more                      func(h *History)
 	}{
-		{"one after the other, without tokens", "", "", []Hold{freed, at(5 * s)}, nil},
+		{"one after the other", "", "", []Hold{freed, at(5 * s)}, nil},
+		{"a later hold has a lower number", "", "", []Hold{freed, later}, nil},
 		{"two holders at once", "S1", "", []Hold{freed, at(3 * s)}, nil},
 		{"the second ends before the first", "S1", "", []Hold{freed, at(2*s + 1)}, nil},
 		{"granted after the first was last valid", "", "", []Hold{holder, at(4*s + 1)}, nil},
@@ -71,19 +75,26 @@ func TestOtherLibrariesAreHeldOnlyToTheirPromises(t *testing.T) {
 // TestALoanIsRecordedUntilTheLibrarySaysThatItIsLost drives the workload of another library with a
 // clock of its own.
 func TestALoanIsRecordedUntilTheLibrarySaysThatItIsLost(t *testing.T) {
-	var at, until time.Duration // until is when the library says that the lock is lost
+	var at, until, seen time.Duration // until is when the library says that the lock is lost
 	refresh, failed := time.Duration(0), errors.New("not extended")
 	clock := func() time.Duration { at++; return at }
 	l := &loan{
-		live: func() bool { return at < until },
-		extend: func() error {
+		live: func(context.Context) bool {
+			live := at < until
+			if live {
+				seen = at
+			}
+			at += time.Millisecond // the answer takes a while
+			return live
+		},
+		extend: func(context.Context) error {
 			if refresh == 0 {
 				return failed
 			}
 			until = at + refresh
 			return nil
 		},
-		unlock: func() error {
+		unlock: func(context.Context) error {
 			if at >= until {
 				return failed
 			}
@@ -91,8 +102,11 @@ func TestALoanIsRecordedUntilTheLibrarySaysThatItIsLost(t *testing.T) {
 		},
 	}
 	use := func(from, valid, d time.Duration) (last Hold, notes int) {
-		at, until = from, from+valid
+		at, until, seen = from, from+valid, 0
 		l.use(Hold{Name: "n", TTL: 2 * s}, d, clock, func(d time.Duration) { at += d }, func(hold Hold) { last, notes = hold, notes+1 })
+		if last.Believed != seen {
+			t.Errorf("believed at %v, but the library was last asked at %v", last.Believed, seen)
+		}
 		return last, notes
 	}
 	if hold, notes := use(10*s, 2*s, s); notes != 3 || hold.Lost != 0 || hold.Freed == 0 || hold.Believed < 11*s || hold.Believed > hold.Unlock {
