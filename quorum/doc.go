@@ -11,7 +11,7 @@
 //   - All clients have the same list of nodes. To replace a node, add the new one in all programs,
 //     wait for the largest TTL and another minute, then remove the old one in all programs. Clients tell
 //     each other their lists through the nodes, under the name holdfast:quorum:clients. A list that does
-//     not fit those of others is refused.
+//     not fit those of others is refused, unless the others are idle.
 //   - At most N - majority nodes are faulty at the same time. A node is faulty while it does not
 //     answer, after a restart that lost data until the restart delay is over, and after its clock
 //     jumped or it lost data in another way until all grants of that time are over. The last two do not
@@ -47,7 +47,8 @@
 //     that refused, because it had not received the release of the previous holder yet, is asked
 //     again 1 ms later, then after growing pauses, and then with each renewal.
 //
-// A request that is refused gives its votes back. If it waits, it keeps its place in one queue.
+// A request that is refused gives its votes back. If it waits, it keeps its place in one queue. A refusal
+// describes the holder as the nodes that have answered know it. A node may have got its vote later.
 //
 // # Renew and release
 //
