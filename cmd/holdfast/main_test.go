@@ -72,7 +72,7 @@ func buildAndRun(m *testing.M) int {
 
 // build builds the command into a file.
 func build(file string, flags ...string) error {
-	args := append([]string{"build", "-buildvcs=false", "-o", file}, flags...)
+	args := append([]string{"build", "-buildvcs=false", "-ldflags=-w", "-o", file}, flags...)
 	if out, err := exec.Command("go", append(args, ".")...).CombinedOutput(); err != nil {
 		return fmt.Errorf("go build: %w\n%s", err, out)
 	}
