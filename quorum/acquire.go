@@ -138,14 +138,10 @@ func (a *attempt) run(ctx context.Context) (answer store.Answer, err error) {
 		case !lingered && a.count(asked) > 0 && !(d.verdict == lost && a.knowsHolder()):
 			// All nodes together may agree on a token, or do without one whose clock is far ahead. It takes
 			// a round trip to make a majority agree, for which half of the time is left. And only they know
-			// the token of another holder. To wait each time would keep the counters apart.
+			// the token of another holder.
 			lingered = true
-			now, least := s.now(), s.opts.Timeout/10
-			if d.verdict == conflict && se.name.apart.Swap(int64(now+rememberFor)) > int64(now) {
-				least = retryPause
-			}
-			took := now - a.begin
-			a.await(ctx, min(max(took, least), s.opts.Timeout/2-took), func() bool { return a.decide().verdict != d.verdict || a.count(asked) == 0 })
+			took := s.now() - a.begin
+			a.await(ctx, min(max(took, s.opts.Timeout/10), s.opts.Timeout/2-took), func() bool { return a.decide().verdict != d.verdict || a.count(asked) == 0 })
 		case d.verdict == lost:
 			return store.Answer{Refusal: a.refuse()}, nil
 		default:

@@ -38,10 +38,9 @@
 //     has recorded it (rule Recorded). Nodes that have seen the same requests choose the same tokens.
 //     So that the others do, too, the request asks for tokens above the last one that this client got
 //     for the name, which a majority has recorded. Then one round trip is usually enough.
-//  3. Otherwise the client waits for the other replies, for as long again as it took so far, but
-//     not into the second half of the time limit, and at least 50 ms if that did not happen within the last
-//     second. If the nodes still disagree, it raises the counters that are behind to one value, with
-//     Renew(id, floor t+n-1), which takes another round trip.
+//  3. Otherwise the client waits for the other replies, for as long again as it took so far, and at
+//     least 50 ms, but not into the second half of the time limit. If the nodes still disagree, it raises
+//     the counters that are behind to one value, with Renew(id, floor t+n-1), which takes another round trip.
 //  4. The lease is valid for its TTL from step 1 (rule Validity). Nodes are asked for a TTL that is
 //     longer by the drift, TTL/100 + 2 ms. The vote of a node that answers later is kept. A node
 //     that refused, because it had not received the release of the previous holder yet, is asked

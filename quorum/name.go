@@ -29,9 +29,6 @@ type name struct {
 	// that the next waiter needs, and give them back.
 	crowded atomic.Int64
 
-	// apart is until when it is remembered that nodes chose different tokens.
-	apart atomic.Int64
-
 	mu sync.Mutex
 	at []line // of each node
 }
