@@ -88,8 +88,8 @@ unit: deps
 	@go list -export -test -deps $(RACE) work >/dev/null
 	@echo "== go test -race, all modules; two packages at a time"
 	@.bin/testreport $(RACE) -vet=off -ldflags=-w -p=2 -count=$(COUNT) -timeout=$(TIMEOUT) $(SLOWEST) $$(go list work | grep -v -e /internal/release$$ -e /test/faults$$)
-	@echo "== without -race: large tests"
-	@.bin/testreport -count=$(COUNT) -timeout=$(TIMEOUT) \
+	@echo "== without -race: large tests, one package at a time"
+	@.bin/testreport -p=1 -count=$(COUNT) -timeout=$(TIMEOUT) \
 		-run "^($$(grep -ho '^func Test[A-Za-z0-9]*' $(NORACE) | cut -c6- | paste -sd'|'))$$" $(sort $(dir $(NORACE)))
 	@echo "== faults, alone: they measure how soon a client recovers"
 	@.bin/testreport $(RACE) -count=$(COUNT) -timeout=$(TIMEOUT) ./test/faults
