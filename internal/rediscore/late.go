@@ -52,8 +52,7 @@ func (l *lateCalls) wait(ctx context.Context, id store.ID) error {
 	}
 }
 
-// A detached context does not end with the call that it belongs to. It never ends, so no goroutine is
-// needed to watch it. Close ends the request with its connection.
+// A detached context does not end with the call that it belongs to.
 type detached struct {
 	context.Context
 	replicas time.Duration // the ReplicaTimeout of the call
@@ -79,6 +78,3 @@ func (s *Store) send(ctx context.Context, call Call) Reply {
 		return Reply{Err: ctx.Err()}
 	}
 }
-
-func (detached) Done() <-chan struct{} { return nil }
-func (detached) Err() error            { return nil }
