@@ -178,12 +178,17 @@ func (s *Store) look(ctx context.Context) error {
 	delete(others, own)
 	var misfit *error
 	for _, o := range others {
-		common := max(0, o.nodes-len(o.servers)) // it may not have reached them yet
+		common, named := 0, false
 		for i, n := range s.nodes {
+			byName := slices.Contains(strings.Split(o.names, ","), n.name)
+			named = named || byName
 			// A client may have ended before it told all nodes, and may know them under other names.
-			if (o.at|unsure)&(1<<i) != 0 || o.servers[n.identity()] || slices.Contains(strings.Split(o.names, ","), n.name) {
+			if byName || (o.at|unsure)&(1<<i) != 0 || o.servers[n.identity()] {
 				common++
 			}
+		}
+		if !named { // nodes that it has not reached yet may be any of these
+			common += max(0, o.nodes-len(o.servers))
 		}
 		if !fits(len(s.nodes), o.nodes, min(common, len(s.nodes))) {
 			err := fmt.Errorf("%w: quorum: another client uses some of these nodes, but its list is %s: two clients could hold the same lock; "+

@@ -128,6 +128,32 @@ func TestListThatWasNotToldToAllNodesFits(t *testing.T) {
 	}
 }
 
+// A list that does not fit is refused even if the other client has not reached all of its nodes.
+func TestListThatDoesNotFitIsRefusedIfANodeOfTheOtherWasNotReached(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := hosts(4)
+		var nodes []quorum.Node
+		for i, s := range all[:3] {
+			node := quorum.Node{Name: fmt.Sprint("node", i), Store: locatedServer{s}}
+			if i == 2 {
+				own := &server{gate: &gate{Store: s.gate.Store}}
+				own.set(down, nil)
+				node.Store = unreached{locatedServer{own}}
+			}
+			nodes = append(nodes, node)
+		}
+		one, err := quorum.New(t.Context(), nodes, quorum.Options{Report: func(string, error) {}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer one.Close()
+		mustAcquire(t, one, request("n"))
+		if _, err := join(t, all, quorum.Options{}, 1, 2, 3); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("error %v, want ErrInvalid", err)
+		}
+	})
+}
+
 // The records of a client that has ended do not stay.
 func TestListOfAClientThatHasEndedIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
