@@ -336,7 +336,10 @@ func (a *attempt) holder() (most []store.Holder) {
 // knowsHolder reports whether a majority names the same holder with the same token, and the bell has replied.
 func (a *attempt) knowsHolder() bool {
 	most := a.holder()
-	return (a.bell < 0 || a.votes[a.bell].state != asked) && len(most) >= a.se.store.majority && !slices.ContainsFunc(most, func(h store.Holder) bool { return h.Token != most[0].Token })
+	if len(most) < a.se.store.majority || a.bell >= 0 && a.votes[a.bell].state == asked {
+		return false
+	}
+	return !slices.ContainsFunc(most, func(h store.Holder) bool { return h.Token != most[0].Token })
 }
 
 // refuse ends the attempt with a refusal, which names the holder that most nodes report. It keeps
