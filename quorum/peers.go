@@ -57,7 +57,12 @@ func (s *Store) meetPeers(ctx context.Context, ttl time.Duration) error {
 			}
 		})
 	}
-	if err := p.misfit.Load(); err != nil {
+	return s.misfit()
+}
+
+// misfit returns an error if another client has a list that does not fit.
+func (s *Store) misfit() error {
+	if err := s.peers.misfit.Load(); err != nil {
 		return *err
 	}
 	return nil

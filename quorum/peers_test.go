@@ -154,6 +154,59 @@ func TestListThatDoesNotFitIsRefusedIfANodeOfTheOtherWasNotReached(t *testing.T)
 	})
 }
 
+// A program was given a list that does not fit while another program could not reach the node that
+// only its own list has.
+func TestNodeThatIsReachedLaterDoesNotCountIfAnotherListDoesNotFit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := hosts(4)
+		var reached atomic.Bool
+		open := func(names string, indexes ...int) (own map[int]*server, q *quorum.Store, err error) {
+			own = make(map[int]*server)
+			var nodes []quorum.Node
+			for _, i := range indexes {
+				own[i] = &server{gate: &gate{Store: all[i].gate.Store}}
+				own[i].restart(fmt.Sprint("run", i), time.Hour)
+				node := quorum.Node{Name: fmt.Sprint(names, i), Store: locatedServer{own[i]}}
+				if i == 3 {
+					own[i].set(down, nil)
+					node.Store = lateServer{locatedServer{own[i]}, &reached}
+				}
+				nodes = append(nodes, node)
+			}
+			q, err = quorum.New(t.Context(), nodes, quorum.Options{Report: func(string, error) {}})
+			if err == nil {
+				t.Cleanup(func() { q.Close() })
+			}
+			return own, q, err
+		}
+		ownA, a, err := open("host", 0, 1, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustAcquire(t, a, request("first"))
+		synctest.Wait()
+		ownB, b, err := open("address", 0, 1, 2)
+		if err != nil {
+			t.Fatal(err) // the node that was not reached may be the one that the list of the other client lacks
+		}
+		mustAcquire(t, b, request("second"))
+		synctest.Wait()
+		ownA[1].set(down, nil)
+		ownB[0].set(down, nil)
+		mustAcquire(t, b, request("n"))
+		synctest.Wait()
+		reached.Store(true)
+		ownA[3].set(nil, nil)
+		for k := range 3 {
+			out, err := a.Acquire(t.Context(), request("n"))
+			if err == nil && out.Granted() {
+				t.Errorf("call %d is granted, and another client holds the name", k)
+			}
+			synctest.Wait()
+		}
+	})
+}
+
 // The records of a client that has ended do not stay.
 func TestListOfAClientThatHasEndedIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -207,20 +260,24 @@ func TestClientFindsOutThatAnotherListDoesNotFit(t *testing.T) {
 		for _, s := range all {
 			s.set(tellLater, nil)
 		}
-		done := make(chan struct{})
-		for i := range two {
-			go func() {
-				defer func() { done <- struct{}{} }()
-				var err error
-				if two[i], err = join(t, all, quorum.Options{}, i, i+1, i+2); err != nil {
-					t.Error(err)
-				}
-			}()
+		held := request("held") // by the first call, because the next one looks at the lists
+		first := func(q *quorum.Store, req store.Request) {
+			if a, err := q.Acquire(t.Context(), req); err != nil || !a.Granted() {
+				t.Errorf("%+v, %v", a, err)
+			}
 		}
-		<-done
-		<-done
-		held := request("held")
-		mustAcquire(t, two[0], held)
+		var calls sync.WaitGroup
+		for i := range two {
+			var nodes []quorum.Node
+			for k := i; k < i+3; k++ {
+				nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", k), Store: locatedServer{all[k]}})
+			}
+			two[i] = openQuorum(t, nodes, quorum.Options{})
+			defer two[i].Close()
+		}
+		calls.Go(func() { first(two[0], held) })
+		calls.Go(func() { first(two[1], request("other")) })
+		calls.Wait()
 		time.Sleep(25 * time.Second)
 		mustRenew(t, two[0], held)
 		time.Sleep(10 * time.Second)

@@ -30,7 +30,7 @@ func (n *node) counts(ctx context.Context) error {
 	s.servers.Lock()
 	defer s.servers.Unlock()
 	if err := n.exclusion(); err != nil || s.hasLooked(n) {
-		return err
+		return cmp.Or(err, s.misfit())
 	}
 	s.servers.Unlock()
 	limited, cancel := context.WithTimeout(ctx, s.opts.Timeout/2) // the request still waits, and another node may hang
@@ -40,7 +40,7 @@ func (n *node) counts(ctx context.Context) error {
 	if !s.hasLooked(n) {
 		return fmt.Errorf("the TTLs of other clients are unknown: %w", cmp.Or(err, errUnknown))
 	}
-	return n.exclusion()
+	return cmp.Or(n.exclusion(), s.misfit()) // the node may have made lists differ that fitted without it
 }
 
 // verifyNew identifies the server if a new connection was made. It returns an error if it is unknown, and its
