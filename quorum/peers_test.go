@@ -207,6 +207,44 @@ func TestNodeThatIsReachedLaterDoesNotCountIfAnotherListDoesNotFit(t *testing.T)
 	})
 }
 
+// Without a restart delay, nodes count whose servers cannot be identified. And a server may have no identity.
+func TestListThatDoesNotFitIsRefusedIfServersCannotBeIdentified(t *testing.T) {
+	for _, nameless := range []bool{false, true} {
+		t.Run(fmt.Sprint("they have no identity: ", nameless), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				all := hosts(4)
+				open := func(indexes ...int) (*quorum.Store, error) {
+					var nodes []quorum.Node
+					var delay time.Duration
+					for _, i := range indexes {
+						var node quorum.Node
+						node, delay = quorum.Node{Name: fmt.Sprint("node", i), Store: unreached{locatedServer{all[i]}}}, -1
+						if nameless {
+							all[i].restart("", time.Hour)
+							node.Store, delay = locatedServer{all[i]}, 0
+						}
+						nodes = append(nodes, node)
+					}
+					q, err := quorum.New(t.Context(), nodes, quorum.Options{RestartDelay: delay, Report: func(string, error) {}})
+					if err == nil {
+						t.Cleanup(func() { q.Close() })
+					}
+					return q, err
+				}
+				one, err := open(0, 1, 2)
+				if err != nil {
+					t.Fatal(err)
+				}
+				mustAcquire(t, one, request("n"))
+				synctest.Wait()
+				if _, err := open(1, 2, 3); !errors.Is(err, store.ErrInvalid) {
+					t.Errorf("error %v, want that the list is refused", err)
+				}
+			})
+		})
+	}
+}
+
 // The records of a client that has ended do not stay.
 func TestListOfAClientThatHasEndedIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -90,7 +90,7 @@ func (n *node) verify(ctx context.Context) (Server, error) {
 	}
 	n.server = found
 	n.verified.Store(connections + 1)
-	n.identify(now.ID)
+	n.identify(cmp.Or(now.ID, n.name))
 	s.servers.Unlock()
 	n.report(nil)
 	s.servers.Lock()
