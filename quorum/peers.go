@@ -31,6 +31,7 @@ type peers struct {
 	next   atomic.Int64          // when to tell it again
 	misfit atomic.Pointer[error] // another client has a list that does not fit
 	turn   chan struct{}         // has a value while the nodes are told
+	meta   string                // what was told last; used by the call that has the turn
 }
 
 // meetPeers is called before a TTL is used. It tells the nodes a TTL that is larger than what was told
@@ -82,9 +83,7 @@ func (s *Store) tell(ctx context.Context, ttl time.Duration) error {
 		return cmp.Or(ctx.Err(), s.failures(errs, confirmed))
 	}
 	told := time.Duration(s.peers.told.Load())
-	if 0 < ttl && ttl <= told { // by another call meanwhile
-		return nil
-	}
+	again := ttl == 0
 	ttl = max(ttl, told)
 	names, list := s.list()
 	var servers []string
@@ -94,6 +93,10 @@ func (s *Store) tell(ctx context.Context, ttl time.Duration) error {
 		}
 	}
 	meta := fmt.Sprintf("%s %d %d %s", list, len(s.nodes), ttl.Milliseconds(), strings.Join(servers, ","))
+	if !again && meta == s.peers.meta { // told by another call meanwhile
+		s.peers.told.Store(int64(ttl))
+		return nil
+	}
 	sum := sha256.Sum256([]byte(meta))
 	req := store.Request{
 		Name: peersName, ID: store.ID(sum[:16]), Mode: store.Shared, Weight: 1, Tokens: 1,
@@ -113,6 +116,7 @@ func (s *Store) tell(ctx context.Context, ttl time.Duration) error {
 		return cmp.Or(ctx.Err(), s.failures(errs, confirmed))
 	}
 	s.peers.told.Store(int64(ttl))
+	s.peers.meta = meta
 	return nil
 }
 

@@ -207,6 +207,34 @@ func TestNodeThatIsReachedLaterDoesNotCountIfAnotherListDoesNotFit(t *testing.T)
 	})
 }
 
+// A client tells the others at once that it has reached a further server of its list.
+func TestListThatDoesNotFitIsRefusedWhenANodeWasReachedLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := hosts(4)
+		var reached atomic.Bool
+		var nodes []quorum.Node
+		for i, s := range all[:3] {
+			nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: locatedServer{s}})
+		}
+		nodes[2].Store = lateServer{locatedServer{all[2]}, &reached}
+		all[2].set(down, nil)
+		q := openQuorum(t, nodes, quorum.Options{})
+		defer q.Close()
+		for range 2 { // the second call looks at the lists of others
+			mustAcquire(t, q, request("n"+store.NewID().String()))
+			time.Sleep(time.Second)
+		}
+		reached.Store(true)
+		all[2].set(nil, nil)
+		time.Sleep(5 * time.Second)
+		mustAcquire(t, q, request("reached"))
+		time.Sleep(time.Second)
+		if _, err := join(t, all, quorum.Options{}, 0, 1, 3); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("error %v, want that the list is refused", err)
+		}
+	})
+}
+
 // Without a restart delay, nodes count whose servers cannot be identified. And a server may have no identity.
 func TestListThatDoesNotFitIsRefusedIfServersCannotBeIdentified(t *testing.T) {
 	for _, nameless := range []bool{false, true} {
