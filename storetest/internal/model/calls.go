@@ -50,7 +50,7 @@ func (m *Model) Acquire(at Span, req store.Request, a store.Answer, err error) e
 		if a.TTL <= 0 || a.Tokens < 1 || a.Token+int64(a.Tokens)-1 > store.MaxToken {
 			return fmt.Errorf("granted %d tokens from %d for %v", a.Tokens, a.Token, a.TTL)
 		}
-		until := at.add(a.TTL)
+		until := lasts(at, a.TTL, req.TTL)
 		if h == nil {
 			if a.Tokens > max(1, req.Tokens) {
 				return fmt.Errorf("granted %d tokens, want up to %d", a.Tokens, req.Tokens)
@@ -70,6 +70,12 @@ func (m *Model) Acquire(at Span, req store.Request, a store.Answer, err error) e
 		}
 		return s.learn(h, a.Token, a.Tokens)
 	})
+}
+
+// lasts returns when a grant ends. The answer says how long it lasts at least. A store that reuses what
+// it prepared earlier may have to subtract more than has passed, but must not exceed what was asked for.
+func lasts(at Span, answered, asked time.Duration) Span {
+	return Span{at.From + answered, at.To + max(answered, asked)}
 }
 
 // extend sets a new TTL. A quorum, whose servers may execute calls in another order, may continue
@@ -219,7 +225,7 @@ func (m *Model) Renew(at Span, r store.Renewal, out store.Renewed, err error) er
 		case out.TTL <= 0:
 			return fmt.Errorf("extended by %v", out.TTL)
 		}
-		m.extend(h, at.add(out.TTL), out.TTL)
+		m.extend(h, lasts(at, out.TTL, r.TTL), out.TTL)
 		s.highest = max(s.highest, r.Floor)
 		if out.Err == nil {
 			h.Mode = r.Mode
