@@ -66,6 +66,7 @@ func TestClientsWhoseListsDoNotFitAreRefused(t *testing.T) {
 				if _, err := join(t, all, quorum.Options{}, test.first...); err != nil {
 					t.Fatal(err)
 				}
+				synctest.Wait() // until all nodes are told
 				_, err := join(t, all, quorum.Options{}, test.next...)
 				if (err == nil) != test.fits {
 					t.Fatalf("error %v", err)
