@@ -105,22 +105,22 @@ func (s *Store) do(ctx context.Context, c *call) error {
 	b := &s.batch
 	switch {
 	case s.stuck.has(c.req.Name):
-		return s.doIn(ctx, &s.stuckCalls, c)
+		b = &s.stuckCalls
 	case c.op == opRenew:
 		b = &s.renewals
 	}
 	begin := time.Now()
 	err := s.doIn(ctx, b, c)
-	if err != errLocked {
-		return err
-	}
-	// The batch did not wait for the row, which other clients may have locked for a moment only.
-	rest, cancel := context.WithTimeout(ctx, callTimeout-time.Since(begin))
-	defer cancel()
-	again := &call{op: c.op, req: c.req, keep: c.keep}
-	err = bounded.NoReply(ctx, rest, s.doIn(rest, &s.stuckCalls, again))
-	if c.err = err; err == nil { // otherwise the statement may go on, and write the reply
-		c.reply = again.reply
+	// A statement with other names hardly waits for the row, which other clients may have locked for
+	// the moment of their calls only.
+	for err == errLocked && time.Since(begin) < callTimeout/2 {
+		rest, cancel := context.WithTimeout(ctx, callTimeout-time.Since(begin))
+		again := &call{op: c.op, req: c.req, keep: c.keep}
+		err = bounded.NoReply(ctx, rest, s.doIn(rest, &s.stuckCalls, again))
+		cancel()
+		if c.err = err; err == nil { // otherwise the statement may go on, and write the reply
+			c.reply = again.reply
+		}
 	}
 	return err
 }
@@ -162,8 +162,8 @@ func (s *Store) enter(ctx context.Context) error {
 }
 
 // send makes the calls of a batch, except those whose callers gave up. The contexts of the
-// callers do not end it.
-func (s *Store) send(calls []*call) (refused bool) {
+// callers do not end it. Skip is that of perform.
+func (s *Store) send(calls []*call, skip bool) (refused bool) {
 	calls = slices.DeleteFunc(slices.Clone(calls), func(c *call) bool { return !c.state.CompareAndSwap(queued, sent) })
 	if len(calls) == 0 {
 		return false
@@ -171,19 +171,19 @@ func (s *Store) send(calls []*call) (refused bool) {
 	ctx := context.Background()
 	callCtx, cancel := s.limiter.limit(ctx)
 	defer cancel()
-	s.perform(ctx, callCtx, calls, false)
+	s.perform(ctx, callCtx, calls, skip)
 	return false
 }
 
 // perform makes calls and sets their errors. CallCtx is the context of the calls, and ctx that of
 // their caller. Calls on one name wait up to rowPatience for a row that another session has locked.
 // Calls on several names are made again without those whose rows are locked, and if skip is true,
-// they do not wait for them at all.
+// they hardly wait for them.
 func (s *Store) perform(ctx, callCtx context.Context, calls []*call, skip bool) {
 	begin := time.Now()
 	err := s.query(callCtx, calls, skip)
 	if isCode(err, lockTimeout) && !skip {
-		skip = slices.ContainsFunc(calls, func(c *call) bool { return c.req.Name != calls[0].req.Name })
+		skip = several(calls)
 		for again := true; again && isCode(err, lockTimeout); again = !skip && time.Since(begin) < rowPatience {
 			err = s.query(callCtx, calls, skip)
 		}
@@ -216,6 +216,11 @@ func (s *Store) perform(ctx, callCtx context.Context, calls []*call, skip bool) 
 			s.stuck.remove(c.req.Name)
 		}
 	}
+}
+
+// several reports whether calls are for more than one name.
+func several(calls []*call) bool {
+	return slices.ContainsFunc(calls, func(c *call) bool { return c.req.Name != calls[0].req.Name })
 }
 
 // query makes calls in one statement and one transaction. If skip is true, it makes no calls for

@@ -711,10 +711,12 @@ BEGIN
 END $$;
 
 -- locked locks names, and returns those that other sessions have locked. A row that another session
--- has added and not committed is not visible, so it is found out by trying to add it.
+-- has added and not committed is not visible, so it is found out by trying to add it. Rows that are
+-- locked only for the moment of another call are waited for, but not for long in all.
 CREATE FUNCTION locked(a_names text[]) RETURNS text[] LANGUAGE plpgsql SET lock_timeout = 20 AS $$
 DECLARE
 	busy text[] := '{}';
+	late timestamptz := clock_timestamp() + interval '200 ms';
 	n    text;
 BEGIN
 	FOREACH n IN ARRAY ARRAY(SELECT DISTINCT x FROM unnest(a_names) x ORDER BY x) LOOP
@@ -727,6 +729,16 @@ BEGIN
 			END IF;
 		EXCEPTION WHEN lock_not_available THEN
 			busy := busy || n;
+		END;
+	END LOOP;
+	FOREACH n IN ARRAY busy LOOP
+		EXIT WHEN clock_timestamp() > late;
+		BEGIN
+			PERFORM FROM names m WHERE m.name = n FOR UPDATE;
+			IF FOUND THEN
+				busy := array_remove(busy, n);
+			END IF;
+		EXCEPTION WHEN lock_not_available THEN
 		END;
 	END LOOP;
 	RETURN busy;

@@ -192,14 +192,17 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, c config) (*Store, error)
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.limiter.life = s.ctx
-	s.batch = batch.Batcher[call]{MaxInFlight: min(flying, c.conns), MaxBatch: maxCalls, Timeout: callTimeout, Send: s.send}
+	send := func(calls []*call) (refused bool) { return s.send(calls, false) }
+	s.batch = batch.Batcher[call]{MaxInFlight: min(flying, c.conns), MaxBatch: maxCalls, Timeout: callTimeout, Send: send}
 	if c.conns > flying {
 		s.batch.MaxWait = pause
 	}
 	s.renewals = batch.Batcher[call]{
-		MaxInFlight: s.batch.MaxInFlight, MaxBatch: maxCalls, MaxWait: s.batch.MaxWait, Timeout: callTimeout, Send: s.send,
+		MaxInFlight: s.batch.MaxInFlight, MaxBatch: maxCalls, MaxWait: s.batch.MaxWait, Timeout: callTimeout, Send: send,
 	}
-	s.stuckCalls = batch.Batcher[call]{MaxInFlight: 1, MaxBatch: maxCalls, Timeout: callTimeout, Send: s.send}
+	s.stuckCalls = batch.Batcher[call]{MaxInFlight: 1, MaxBatch: maxCalls, Timeout: callTimeout, Send: func(calls []*call) (refused bool) {
+		return s.send(calls, several(calls)) // it must not keep rows locked while it waits for others
+	}}
 	s.listener = listener{
 		connect: s.connectApart, channel: "holdfast_" + strings.ToLower(rand.Text()), keep: s.heartbeat,
 		log: c.log, ctx: s.ctx, waits: make(map[store.ID]*waiter),
