@@ -42,6 +42,17 @@ func holdMany(t *testing.T, n int, lock func(name string) (*holdfast.Lease, erro
 
 // After a hang, all leases are due at once.
 func TestAHangCostsNoneOfManyLeases(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		t.Run(fmt.Sprint("shared: ", shared), func(t *testing.T) {
+			if *leases < 100_000 {
+				t.Parallel()
+			}
+			hangWithManyLeases(t, shared)
+		})
+	}
+}
+
+func hangWithManyLeases(t *testing.T, shared bool) {
 	ttl, hang := 9*time.Second, 3*time.Second
 	if *leases >= 100_000 {
 		ttl, hang = 30*time.Second, 16*time.Second
@@ -61,7 +72,12 @@ func TestAHangCostsNoneOfManyLeases(t *testing.T) {
 	}
 	defer c.Close()
 	begin := time.Now()
-	holdMany(t, *leases, func(name string) (*holdfast.Lease, error) { return c.Lock(t.Context(), name) })
+	holdMany(t, *leases, func(name string) (*holdfast.Lease, error) {
+		if shared {
+			return c.RLock(t.Context(), name)
+		}
+		return c.Lock(t.Context(), name)
+	})
 	taken := time.Since(begin)
 	time.Sleep(ttl / 3)
 
