@@ -31,7 +31,7 @@ RACE := -race -gcflags=modernc.org/libc=-race=false -gcflags=modernc.org/sqlite/
 export GORACE := atexit_sleep_ms=0
 
 # The packages whose tests take longest are started first. Most tests wait most of the time.
-SLOWEST := ./redisstore ./pgstore ./mysqlstore ./quorum ./zkstore ./etcdstore
+SLOWEST := ./redisstore ./pgstore ./mysqlstore ./quorum ./zkstore ./redisstore/goredis ./etcdstore ./cmd/holdfast ./etcdstore/internal/clustertest ./sqlitestore
 
 # Large tests that are left out with the race detector.
 NORACE := $(shell grep -rl --include='*_test.go' '^//go:build !race$$' .)
