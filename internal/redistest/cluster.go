@@ -199,8 +199,7 @@ func (c *cluster) slot(name string) string {
 // While a slot migrates, scripts with several keys are refused unless one server has all of them.
 func testMigratingSlot(t *testing.T, c *cluster) {
 	c.start(t)
-	from, to := c.Nodes[0], c.Nodes[1]
-	name := c.nameOn(from, 0)
+	name := c.nameOn(c.Nodes[0], 0)
 	held := c.take(name, false)
 	other := c.newStore()
 	slot := c.slot(name)
@@ -226,9 +225,7 @@ func testMigratingSlot(t *testing.T, c *cluster) {
 	if err := c.s.Release(t.Context(), pushed.Name, before.ID, store.Keep{}); err != nil {
 		t.Fatal(err)
 	}
-	fromID, toID := from.Must("CLUSTER", "MYID").(string), to.Must("CLUSTER", "MYID").(string)
-	to.Must("CLUSTER", "SETSLOT", slot, "IMPORTING", fromID)
-	from.Must("CLUSTER", "SETSLOT", slot, "MIGRATING", toID)
+	finish := c.MoveSlot(ClusterLockKey(name))
 
 	// An exclusive grant is renewed nevertheless.
 	for _, req := range []store.Request{held, block, pushed, wanted} {
@@ -264,18 +261,7 @@ func testMigratingSlot(t *testing.T, c *cluster) {
 		results <- err
 	}()
 	time.Sleep(50 * time.Millisecond)
-	for {
-		keys := from.Must("CLUSTER", "GETKEYSINSLOT", slot, "100").([]any)
-		if len(keys) == 0 {
-			break
-		}
-		for _, key := range keys {
-			from.Must("MIGRATE", "127.0.0.1", strconv.Itoa(to.Port), key.(string), "0", "5000")
-		}
-	}
-	for _, node := range c.Nodes[:3] {
-		node.Must("CLUSTER", "SETSLOT", slot, "NODE", toID)
-	}
+	finish()
 	select {
 	case err := <-results:
 		if err != nil {

@@ -152,6 +152,56 @@ func (c *Cluster) Move(pause time.Duration, nodes ...*Redis) {
 	startAll(nodes)
 }
 
+// MoveSlot begins to move the slot of a key to another primary, and returns the function that moves
+// its keys and ends the move.
+func (c *Cluster) MoveSlot(key string) (finish func()) {
+	c.t.Helper()
+	from := c.Primary(key)
+	to := c.otherPrimary(from)
+	slot := strconv.FormatInt(from.Must("CLUSTER", "KEYSLOT", key).(int64), 10)
+	fromID, toID := from.Must("CLUSTER", "MYID").(string), to.Must("CLUSTER", "MYID").(string)
+	to.Must("CLUSTER", "SETSLOT", slot, "IMPORTING", fromID)
+	from.Must("CLUSTER", "SETSLOT", slot, "MIGRATING", toID)
+	return func() {
+		c.t.Helper()
+		for {
+			keys := from.Must("CLUSTER", "GETKEYSINSLOT", slot, "100").([]any)
+			if len(keys) == 0 {
+				break
+			}
+			for _, key := range keys {
+				from.Must("MIGRATE", "127.0.0.1", strconv.Itoa(to.Port), key.(string), "0", "5000")
+			}
+		}
+		for _, r := range []*Redis{to, from} { // the others are told by these
+			r.Must("CLUSTER", "SETSLOT", slot, "NODE", toID)
+		}
+		Poll(c.t, settleLimit, func() error {
+			return each(c.Nodes, func(r *Redis) error {
+				if _, err := r.Do("TYPE", key); r != to && !strings.Contains(fmt.Sprint(err), to.Addr()) {
+					return fmt.Errorf("%s does not know that slot %s has moved to %s: %v", r.Addr(), slot, to.Addr(), err)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// otherPrimary returns a primary that is not the given one.
+func (c *Cluster) otherPrimary(r *Redis) *Redis {
+	c.t.Helper()
+	for _, other := range c.Nodes {
+		if other == r || !other.awake() {
+			continue
+		}
+		if info, err := other.Info("replication"); err == nil && info["role"] == "master" {
+			return other
+		}
+	}
+	c.t.Fatal("there is no other primary")
+	return nil
+}
+
 // Addrs returns the addresses of the nodes.
 func (c *Cluster) Addrs() []string { return addrs(c.Nodes) }
 

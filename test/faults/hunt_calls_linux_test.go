@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/fence"
 )
+
+// longName is the prefix of names that are held for so long that their leases are renewed.
+const longName = "x"
 
 // turn makes one of all calls of the library.
 func (w *worker) turn(ctx context.Context, h *hand) error {
@@ -30,7 +34,7 @@ func (w *worker) turn(ctx context.Context, h *hand) error {
 	case dice < 48:
 		return w.hold(wait, h, c, Hold{Name: name, TTL: ttl}, c.Lock, holdfast.Wait(h.upTo(ttl)), holdfast.Meta("hunt"))
 	case dice < 58 && w.has(holdfast.FeatureShared):
-		return w.holdShared(wait, h, fmt.Sprint("r", h.IntN(2)), ttl)
+		return w.holdShared(wait, h, fmt.Sprint("r", h.IntN(4)), ttl)
 	case dice < 66 && w.has(holdfast.FeaturePermits):
 		name := fmt.Sprint("s", h.IntN(2))
 		s := c.Semaphore(name, huntPermits)
@@ -56,7 +60,7 @@ func (w *worker) turn(ctx context.Context, h *hand) error {
 		return w.ended(c, name, asked, err)
 	case dice < 84 && w.has(holdfast.FeatureKeep):
 		d := h.upTo(100 * time.Millisecond)
-		return w.hold(wait, h, c, Hold{Name: "m0", TTL: ttl, Closed: d}, c.Lock, holdfast.MinHold(d))
+		return w.hold(wait, h, c, Hold{Name: fmt.Sprint("m", h.IntN(4)), TTL: ttl, Closed: d}, c.Lock, holdfast.MinHold(d))
 	case dice < 86:
 		return w.hold(wait, h, c, Hold{Name: name, TTL: ttl, Lost: -1}, c.Lock, holdfast.MaxHold(h.upTo(ttl)))
 	case dice < 89:
@@ -66,7 +70,14 @@ func (w *worker) turn(ctx context.Context, h *hand) error {
 		return w.hold(wait, h, c, Hold{Name: name, TTL: ttl}, c.Lock, holdfast.Retry(strategy), holdfast.Require(holdfast.FeatureProcesses))
 	case dice < 95 && w.has(holdfast.FeatureList):
 		return w.breakOrList(wait, h, c)
-	case dice < 96 && w.number > 0:
+	case dice == 95:
+		// Few goroutines wait for names that are held for long, so that the others show the rate.
+		name, lock := fmt.Sprint(longName, h.IntN(3)), c.TryLock
+		if h.IntN(20) == 0 {
+			lock = c.Lock
+		}
+		return w.hold(wait, h, c, Hold{Name: name, TTL: ttl}, lock)
+	case dice == 96 && w.number > 0:
 		if err := w.reopen(); err != nil && !errors.Is(err, holdfast.ErrUnavailable) {
 			return err
 		}
@@ -121,7 +132,7 @@ func (w *worker) finish(ctx context.Context, h *held, work func(*held) error, ma
 // use returns the work under a lock: an update of the resource, or just time.
 func (w *worker) use(ctx context.Context, h *hand, lease *holdfast.Lease, hold Hold) func(*held) error {
 	return func(l *held) error {
-		if h.IntN(200) == 0 { // long enough to be renewed
+		if strings.HasPrefix(hold.Name, longName) {
 			for end := now() + hold.TTL + hold.TTL/2; now() < end && l.believes(); {
 				pause(ctx, 5*time.Millisecond)
 			}

@@ -3,11 +3,14 @@ package faults
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/servers"
@@ -31,7 +34,12 @@ const (
 )
 
 func huntSQLite(h *hunt) {
-	h.bed = &bed{t: h.t, file: filepath.Join(h.t.TempDir(), "locks.db")}
+	dir := h.t.TempDir()
+	small := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=32m") == nil // only root may do that
+	if small {
+		h.t.Cleanup(func() { syscall.Unmount(dir, syscall.MNT_DETACH) })
+	}
+	h.bed = &bed{t: h.t, file: filepath.Join(dir, "locks.db")}
 	h.bed.url = "sqlite:" + h.bed.file
 	h.bed.close(h.bed.open()) // creates the file
 	db, err := sql.Open("sqlite", h.bed.file)
@@ -44,6 +52,27 @@ func huntSQLite(h *hunt) {
 	h.troubles = append(h.clientTroubles(),
 		trouble{kind: "long snapshot", spares: true, do: inTransaction(h, db, "BEGIN", "SELECT count(*) FROM names")},
 		trouble{kind: "file locked", do: inTransaction(h, db, "BEGIN IMMEDIATE", "SELECT 1")})
+	if small {
+		h.troubles = append(h.troubles, trouble{kind: "disk full", do: func(d time.Duration, _ int) { fillDisk(h, dir, d) }})
+	}
+}
+
+// fillDisk fills the file system of a folder for a time.
+func fillDisk(h *hunt, dir string, d time.Duration) {
+	file, err := os.Create(filepath.Join(dir, "ballast"))
+	if err != nil {
+		h.t.Errorf("fill the disk: %v", err)
+		return
+	}
+	for part := make([]byte, 4096); err == nil; {
+		_, err = file.Write(part)
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		h.t.Errorf("fill the disk: %v", err)
+	}
+	time.Sleep(d)
+	file.Close()
+	os.Remove(file.Name())
 }
 
 // leftInFile returns an error that lists the rows of locks that are left.
@@ -189,6 +218,7 @@ func huntMySQL(h *hunt) {
 	clock, opts := newClock(h.t)
 	h.clock, h.bed = clock, mysqlOwn(h.t, servers.MariaDBOptions{Env: opts.Env, Config: []string{"--max-connections=500"}})
 	m := h.bed.mysql
+	h.bed.close(openURL(h.t, m.URL(m.Addr()))) // creates the tables in a second database: see openOnPool
 	db, err := sql.Open("mysql", m.DSN())
 	if err != nil {
 		h.t.Fatal(err)
@@ -289,6 +319,11 @@ func huntCluster(h *hunt) {
 		{kind: "primary restarted", weak: replaced, after: 2 * keptTTL, do: func(_ time.Duration, i int) {
 			c.Primary(lockKey(h.bed, fmt.Sprint("n", i))).Restart()
 			c.AwaitOK()
+		}},
+		{kind: "slot moved", name: "n0", do: func(d time.Duration, _ int) {
+			finish := c.MoveSlot(lockKey(h.bed, "n0"))
+			time.Sleep(d)
+			finish()
 		}},
 		{kind: "addresses moved", weak: replaced, after: 2 * keptTTL, do: func(_ time.Duration, i int) {
 			c.Move(time.Second, c.Primary(lockKey(h.bed, fmt.Sprint("n", i))))

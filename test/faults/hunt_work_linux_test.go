@@ -114,6 +114,7 @@ type worker struct {
 
 	mu     sync.Mutex
 	client *holdfast.Client
+	then   func() // is called when the client is closed
 	born   int
 }
 
@@ -134,22 +135,31 @@ func (w *worker) reopen() error {
 	w.born++
 	who := fmt.Sprintf("%s/%d.%d", w.order.Who, w.number, w.born)
 	w.mu.Unlock()
-	c, err := holdfast.Open(ctx, w.order.URLs[0], holdfast.WithOwner(who), holdfast.WithTTL(w.order.TTL))
+	opts := []holdfast.Option{holdfast.WithOwner(who), holdfast.WithTTL(w.order.TTL)}
+	var c *holdfast.Client
+	var err error
+	then := func() {}
+	if w.usesPool() {
+		c, then, err = openOnPool(w.order.URLs[0], opts...)
+	} else {
+		c, err = holdfast.Open(ctx, w.order.URLs[0], opts...)
+	}
 	if err != nil {
 		return err
 	}
 	w.mu.Lock()
-	old := w.client
-	w.client = c
+	old, oldThen := w.client, w.then
+	w.client, w.then = c, then
 	w.mu.Unlock()
-	return w.shut(old)
+	return w.shut(old, oldThen)
 }
 
-// shut closes a client.
-func (w *worker) shut(c *holdfast.Client) error {
+// shut closes a client, and then calls then.
+func (w *worker) shut(c *holdfast.Client, then func()) error {
 	if c == nil {
 		return nil
 	}
+	defer then()
 	w.print(report{Ends: c.Owner(), At: now()})
 	begin := time.Now()
 	err := c.Close()
@@ -162,7 +172,7 @@ func (w *worker) shut(c *holdfast.Client) error {
 	return err
 }
 
-func (w *worker) close() error { return w.shut(w.current()) }
+func (w *worker) close() error { return w.shut(w.client, w.then) }
 
 func (w *worker) current() *holdfast.Client {
 	w.mu.Lock()
