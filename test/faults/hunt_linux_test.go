@@ -70,6 +70,7 @@ type hunt struct {
 	accepted map[string]int64
 	pending  map[string]int64 // writes with an unknown outcome
 	wrong    []string
+	endless  []string // keys of Redis servers without an end
 }
 
 // TestHunt makes random calls under random faults, on a store, for a time, with a seed. By default
@@ -121,6 +122,8 @@ func (h *hunt) run() {
 		h.spawn(i)
 	}
 	h.began = now()
+	ended := make(chan struct{})
+	go h.watchKeys(ended)
 	time.Sleep(window)
 	// The pause is for the rate before a fault.
 	for ; now()-h.began < *huntTime; time.Sleep(window / 2) {
@@ -128,6 +131,7 @@ func (h *hunt) run() {
 		h.check()
 		h.history.Forget(now() - 90*time.Second)
 	}
+	close(ended)
 	h.result.Seconds = (now() - h.began).Seconds()
 	if h.peer != "" {
 		for _, c := range h.children {
@@ -148,6 +152,7 @@ func (h *hunt) run() {
 		h.report(Violation{Invariant: "S3", Text: err.Error(), At: now()})
 	}
 	h.fault = "none"
+	h.checkCancelled()
 	h.checkWaiters()
 	h.checkResidue()
 	h.write()
@@ -226,10 +231,38 @@ func (h *hunt) check() {
 	for _, v := range all {
 		h.report(v)
 	}
-	for _, node := range h.bed.nodes {
-		for _, key := range withoutEnd(node) {
-			h.report(Violation{Invariant: "R1", At: now(), Text: fmt.Sprintf("the key %q on %s has no end", key, node.Addr())})
+	h.lookAtKeys()
+	h.mu.Lock()
+	endless := h.endless
+	h.endless = nil
+	h.mu.Unlock()
+	for _, key := range endless {
+		h.report(Violation{Invariant: "R1", At: now(), Text: fmt.Sprintf("the key %q has no end", key)})
+	}
+}
+
+// watchKeys looks for keys without an end all the time, until ended is closed.
+func (h *hunt) watchKeys(ended <-chan struct{}) {
+	if h.bed.shards != nil { // the ports of its servers change
+		return
+	}
+	for {
+		select {
+		case <-ended:
+			return
+		case <-time.After(50 * time.Millisecond):
+			h.lookAtKeys()
 		}
+	}
+}
+
+// lookAtKeys looks for keys of Redis servers that have no end.
+func (h *hunt) lookAtKeys() {
+	for _, node := range h.bed.nodes {
+		keys := withoutEnd(node)
+		h.mu.Lock()
+		h.endless = append(h.endless, keys...)
+		h.mu.Unlock()
 	}
 }
 
