@@ -47,7 +47,8 @@
 //     again 1 ms later, then after growing pauses, and then with each renewal.
 //
 // A request that is refused gives its votes back. If it waits, it keeps its place in one queue. A refusal
-// describes the holder as the nodes that have answered know it. A node may have got its vote later.
+// describes the holder as the nodes that have answered know it. A node may have got its vote later, and
+// the next waiter may have the first votes already.
 //
 // # Renew and release
 //

@@ -118,17 +118,20 @@ func (s *state) mixes(req *store.Request) (must, may bool, limit int) {
 }
 
 func (m *Model) refused(s *state, at Span, req *store.Request, admitted bool, r *store.Refusal) error {
-	ending := !admitted && s.ending(at)
+	ending, holders := !admitted && s.ending(at), r.Holders
+	if !m.ordered() { // a waiter of a quorum may have the vote of a server already
+		holders = slices.DeleteFunc(slices.Clone(holders), func(h store.Holder) bool { return s.place(h.ID) >= 0 })
+	}
 	switch {
 	case r.Again <= 0, m.ordered() && req.Queue && r.Again >= m.caps.Heartbeat:
 		return fmt.Errorf("ask again after %v, want more than 0 and less than the heartbeat", r.Again)
-	case admitted && len(r.Holders) > 0:
-		return fmt.Errorf("refused because of holders, want none, because only waiters exclude the request")
+	case admitted && len(holders) > 0:
+		return fmt.Errorf("refused because of %+v, want no holders, because only waiters exclude the request", holders)
 	case ending: // and may be removed at this moment
-	case !m.ordered() && len(r.Holders) == 0 && len(s.queue) > 0: // it did not look for holders
+	case !m.ordered() && len(holders) == 0 && len(s.queue) > 0: // it did not look for holders
 	case !admitted:
 		// A store may repeat to a client that has waited what it read earlier. So it may not know of a renewal.
-		if err := m.same(s, at, r.Holders, !m.waited[req.ID]); err != nil {
+		if err := m.same(s, at, holders, !m.waited[req.ID]); err != nil {
 			return err
 		}
 	}
