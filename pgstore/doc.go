@@ -84,7 +84,7 @@
 // seconds after that, a store has one more connection outside of the pool, to listen.
 //
 // Another session may lock the row of a name, such as a forgotten transaction of an administrator in
-// psql. Calls for that name fail after a second, with an error that says so, and the lease of its
+// psql. Calls for that name fail after one or two seconds, with an error that says so, and the lease of its
 // holder is lost if the row stays locked until the deadline. Calls for other names continue: those for
 // locked names use one connection at most.
 //
