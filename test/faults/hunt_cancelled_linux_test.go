@@ -27,32 +27,34 @@ func (h *hunt) checkCancelled() {
 		defer mu.Unlock()
 		longest = max(longest, d)
 	}
-	lock := func(c *holdfast.Client, limit func() time.Duration) {
-		for ctx.Err() == nil {
-			call, cancel := context.WithTimeout(context.Background(), limit())
-			begin := time.Now()
-			lease, err := c.Lock(call, fmt.Sprint("cancelled", rand.N(names)), holdfast.TTL(time.Minute))
-			cancel()
-			if err == nil {
-				note(time.Since(begin))
-				err = lease.Unlock(context.Background())
-			}
-			if limit() >= most && err != nil {
-				h.t.Logf("a lock on healthy servers: %v", err)
-				note(most)
-			}
+	lock := func(c *holdfast.Client, patient bool) {
+		limit := most
+		if !patient {
+			limit = rand.N(10 * time.Millisecond)
+		}
+		call, cancel := context.WithTimeout(context.Background(), limit)
+		defer cancel()
+		begin := time.Now()
+		lease, err := c.Lock(call, fmt.Sprint("cancelled", rand.N(names)), holdfast.TTL(time.Minute))
+		if err == nil {
+			note(time.Since(begin))
+			err = lease.Unlock(context.Background())
+		}
+		if patient && err != nil {
+			h.t.Logf("a lock on healthy servers: %v", err)
+			note(most)
 		}
 	}
 	var clients []*holdfast.Client
 	for i := range 3 {
 		c := h.bed.open()
 		clients = append(clients, c)
-		limit := func() time.Duration { return rand.N(10 * time.Millisecond) }
-		if i == 2 {
-			limit = func() time.Duration { return most }
-		}
 		for range 15 {
-			all.Go(func() { lock(c, limit) })
+			all.Go(func() {
+				for ctx.Err() == nil {
+					lock(c, i == 0)
+				}
+			})
 		}
 	}
 	all.Wait()
