@@ -26,13 +26,18 @@ func hosts(n int) (all []*server) {
 	return all
 }
 
-// join opens a quorum of some of the servers for one more client.
-func join(t *testing.T, all []*server, opts quorum.Options, indexes ...int) (*quorum.Store, error) {
-	t.Helper()
-	var nodes []quorum.Node
+// nodesOn returns nodes on some of the servers.
+func nodesOn(all []*server, indexes ...int) (nodes []quorum.Node) {
 	for _, i := range indexes {
 		nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: locatedServer{all[i]}})
 	}
+	return nodes
+}
+
+// join opens a quorum of some of the servers for one more client.
+func join(t *testing.T, all []*server, opts quorum.Options, indexes ...int) (*quorum.Store, error) {
+	t.Helper()
+	nodes := nodesOn(all, indexes...)
 	if opts.Report == nil {
 		opts.Report = func(string, error) {}
 	}
@@ -213,10 +218,7 @@ func TestListThatDoesNotFitIsRefusedWhenANodeWasReachedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := hosts(4)
 		var reached atomic.Bool
-		var nodes []quorum.Node
-		for i, s := range all[:3] {
-			nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: locatedServer{s}})
-		}
+		nodes := nodesOn(all, 0, 1, 2)
 		nodes[2].Store = lateServer{locatedServer{all[2]}, &reached}
 		all[2].set(down, nil)
 		q := openQuorum(t, nodes, quorum.Options{})
@@ -682,10 +684,7 @@ func TestListThatDoesNotFitIsRefusedWhileANodeIsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := hosts(4)
 		var silent atomic.Bool
-		var nodes []quorum.Node
-		for i, s := range all[:3] {
-			nodes = append(nodes, quorum.Node{Name: fmt.Sprint("node", i), Store: locatedServer{s}})
-		}
+		nodes := nodesOn(all, 0, 1, 2)
 		nodes[0].Store = mute{locatedServer{all[0]}, &silent}
 		q := openQuorum(t, nodes, quorum.Options{})
 		defer q.Close()
