@@ -252,6 +252,45 @@ func TestCallsOnBusyNamesDoNotFailBecauseOfStuckNames(t *testing.T) {
 	}
 }
 
+// Calls on names that may be stuck share statements, which do not wait for a row. A call whose row is
+// free a moment later is repeated.
+func TestACallOnANameThatIsNoLongerStuckDoesNotFail(t *testing.T) {
+	p := server(t)
+	s := openStore(t, p.URL())
+	names := []string{"freed", "stuck0", "stuck1"}
+	for _, name := range names { // so that there are rows
+		r := request(name)
+		granted(t, s, r)
+		if err := s.Release(t.Context(), name, r.ID, store.Keep{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lockRow(t, p.URL(), names[1:]...)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for i := range 6 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				s.Acquire(ctx, request(names[1+i%2]))
+			}
+		})
+	}
+	defer wg.Wait()
+	defer cancel()
+	for range 3 {
+		unlock := lockRow(t, p.URL(), "freed")
+		if _, err := s.Acquire(t.Context(), request("freed")); err == nil {
+			t.Fatal("granted while another session has locked the row")
+		}
+		time.AfterFunc(500*time.Millisecond, unlock)
+		r := request("freed")
+		granted(t, s, r)
+		if err := s.Release(t.Context(), r.Name, r.ID, store.Keep{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // An administrator may have deleted a shared holder by hand and not committed. The row of the name is
 // not locked then.
 func TestRenewalsOfOthersAreMadeWithoutAStuckHolder(t *testing.T) {
