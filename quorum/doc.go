@@ -58,8 +58,9 @@
 // because another lease may have been granted since.
 //
 // A release goes to all nodes, and returns when a majority no longer has the grant. With Keep, a
-// majority must have the closure; nodes without a vote are asked for it first. A closure is not
-// repaired: it survives the loss of a minority, but not the loss of more nodes one after the other.
+// majority must have the closure; nodes without a vote are asked for it first. If the lease turns out to
+// be lost, the others end the closure, except for a node whose reply is lost. A closure is not repaired:
+// it survives the loss of a minority, but not the loss of more nodes one after the other.
 //
 // # What was sent is undone
 //

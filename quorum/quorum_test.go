@@ -633,32 +633,36 @@ func TestRefusalDoesNotWaitForASlowNode(t *testing.T) {
 	})
 }
 
-// The owner of a lease closes its name without knowing that the lease was broken. A node that did not
-// have its vote must not keep the name closed.
+// The owner of a lease closes its name without knowing that the lease was broken. No node must keep the
+// name closed, whether it had given its vote or not.
 func TestKeepOfABrokenLeaseClosesNoNode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes, q := gates(t, 3, quorum.Options{})
-		nodes[2].set(func(_ context.Context, call string) error {
-			if call == "Acquire" {
-				return errDown
-			}
-			return nil
-		}, nil)
-		req := request("n")
-		mustAcquire(t, q, req)
-		time.Sleep(10 * time.Second) // until the vote of that node is no longer requested
-		nodes[2].set(nil, nil)
-		for _, g := range nodes[:2] { // another client breaks it
-			if err := g.Break(t.Context(), req.Name, req.ID); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := q.Release(t.Context(), req.Name, req.ID, store.Keep{State: store.Done, For: time.Hour}); !errors.Is(err, store.ErrNotHeld) {
-			t.Errorf("error %v, want ErrNotHeld", err)
-		}
-		synctest.Wait()
-		if _, any := votes(t, nodes, req); any > 0 {
-			t.Errorf("%d nodes keep the name closed", any)
-		}
-	})
+	for _, voted := range []bool{false, true} {
+		t.Run(fmt.Sprint("the last node has voted: ", voted), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes, q := gates(t, 3, quorum.Options{})
+				nodes[2].set(func(_ context.Context, call string) error {
+					if call == "Acquire" && !voted {
+						return errDown
+					}
+					return nil
+				}, nil)
+				req := request("n")
+				mustAcquire(t, q, req)
+				time.Sleep(10 * time.Second) // until the vote of that node is no longer requested
+				nodes[2].set(nil, nil)
+				for _, g := range nodes[:2] { // another client breaks it
+					if err := g.Break(t.Context(), req.Name, req.ID); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := q.Release(t.Context(), req.Name, req.ID, store.Keep{State: store.Done, For: time.Hour}); !errors.Is(err, store.ErrNotHeld) {
+					t.Errorf("error %v, want ErrNotHeld", err)
+				}
+				synctest.Wait()
+				if _, any := votes(t, nodes, req); any > 0 {
+					t.Errorf("%d nodes keep the name closed", any)
+				}
+			})
+		})
+	}
 }

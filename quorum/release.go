@@ -89,13 +89,11 @@ func (s *Store) endAll(ctx context.Context, name string, id store.ID, e *ending,
 	t := tally{errs: slices.Repeat([]error{errTimeout}, len(s.nodes))}
 	e.replies = make(chan reply[struct{}], len(s.nodes))
 	se.mu.Lock()
-	var fresh []int // nodes that are asked for a vote
 	closes, further := e.keep.State != store.Held && se.isValid(), se.further()
 	se.cancelAttempt()
 	se.held, se.want = false, wantNothing
 	for i := range se.seats {
 		if closes && !se.seats[i].granted { // all nodes shall keep the name closed
-			fresh = append(fresh, i)
 			se.post(i, func() { se.acquireAt(i, further) })
 		}
 		if se.seats[i].left || closes {
@@ -111,16 +109,16 @@ func (s *Store) endAll(ctx context.Context, name string, id store.ID, e *ending,
 		t.note(r.node, r.err)
 		return decided(t) || replied == len(s.nodes)
 	})
-	if t.without > len(s.nodes)-s.majority { // the lease was lost before, so nothing is closed
-		se.mu.Lock()
-		for _, i := range fresh {
+	se.mu.Lock()
+	if closes && t.without > len(s.nodes)-s.majority && se.want == wantNothing { // it was lost, and not requested again
+		for i := range se.seats {
 			se.post(i, func() {
 				se.seats[i].left = true
-				se.endAt(i, force)
+				se.endAt(i, force) // no node keeps the name closed
 			})
 		}
-		se.mu.Unlock()
 	}
+	se.mu.Unlock()
 	if !decided(t) {
 		return t, ctx.Err()
 	}
