@@ -711,9 +711,9 @@ BEGIN
 END $$;
 
 -- locked locks names, and returns those that other sessions have locked. A row that another session
--- has added and not committed is not visible, so it is found out by trying to add it. Rows that are
--- locked only for the moment of another call are waited for, but not for long in all.
-CREATE FUNCTION locked(a_names text[]) RETURNS text[] LANGUAGE plpgsql SET lock_timeout = 20 AS $$
+-- has added and not committed is not visible, so it is found out by trying to add it. If a_wait is
+-- true, rows that are locked only for the moment of another call are waited for, but not for long in all.
+CREATE FUNCTION locked(a_names text[], a_wait boolean) RETURNS text[] LANGUAGE plpgsql SET lock_timeout = 20 AS $$
 DECLARE
 	busy text[] := '{}';
 	late timestamptz := clock_timestamp() + interval '200 ms';
@@ -732,7 +732,7 @@ BEGIN
 		END;
 	END LOOP;
 	FOREACH n IN ARRAY busy LOOP
-		EXIT WHEN clock_timestamp() > late;
+		EXIT WHEN NOT a_wait OR clock_timestamp() > late;
 		BEGIN
 			PERFORM FROM names m WHERE m.name = n FOR UPDATE;
 			IF FOUND THEN
@@ -759,7 +759,7 @@ DECLARE
 	durable boolean := false;
 BEGIN
 	IF a_skip THEN
-		busy := locked(a_names);
+		busy := locked(a_names, 5 <> ANY (a_ops)); -- renewals of short TTLs have no time to wait
 	END IF;
 	FOR i IN 1 .. cardinality(a_ops) LOOP -- faster than a query over the arrays
 		IF a_names[i] = ANY (busy) THEN

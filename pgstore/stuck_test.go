@@ -191,6 +191,40 @@ func TestALockedRowCostsNoLeaseOnAnotherName(t *testing.T) {
 	}
 }
 
+// The statement that renews all leases must not wait for each of the locked rows.
+func TestManyLockedRowsCostNoLeaseOnAnotherName(t *testing.T) {
+	const ttl = 500 * time.Millisecond
+	p := server(t)
+	c, err := holdfast.New(openStore(t, p.URL()), holdfast.WithTTL(ttl))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var stuck []string
+	var stuckLeases, others []*holdfast.Lease
+	for i := range 40 {
+		lease, err := c.Lock(t.Context(), fmt.Sprint("name", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i%2 == 0 {
+			stuck, stuckLeases = append(stuck, lease.Name()), append(stuckLeases, lease)
+		} else {
+			others = append(others, lease)
+		}
+	}
+	lockRow(t, p.URL(), stuck...)
+	for _, lease := range stuckLeases {
+		<-lease.Done()
+	}
+	time.Sleep(ttl)
+	for _, lease := range others {
+		if err := lease.Err(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // A statement that waits for a stuck name has locked the rows of other names, and other clients use
 // these too. Their calls must not be taken for calls of stuck names.
 func TestCallsOnBusyNamesDoNotFailBecauseOfStuckNames(t *testing.T) {
