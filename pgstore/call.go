@@ -189,7 +189,11 @@ func (s *Store) perform(ctx, callCtx context.Context, calls []*call, skip bool) 
 		}
 	}
 	if isCode(err, lockTimeout) && len(calls) > 1 { // not the row of a name is locked, but one that belongs to it
-		for _, c := range calls {
+		for i, c := range calls {
+			if i > 0 && c.req.Name == calls[i-1].req.Name && calls[i-1].err == errLocked {
+				c.err = errLocked // each statement would wait for the row again
+				continue
+			}
 			s.perform(ctx, callCtx, []*call{c}, true)
 		}
 		return

@@ -131,6 +131,26 @@ func TestAStuckNameDoesNotDelayOthers(t *testing.T) {
 	}
 }
 
+// Many calls on one stuck name do not each wait for its row, so there is time to say why they fail.
+func TestManyCallsOnAStuckNameSayThatItIsLocked(t *testing.T) {
+	p := server(t)
+	s := openStore(t, p.URL())
+	granted(t, s, request("stuck"))
+	lockRow(t, p.URL(), "stuck")
+	if _, err := s.Acquire(t.Context(), request("stuck")); err == nil { // the next calls share a statement
+		t.Fatal("granted")
+	}
+	var wg sync.WaitGroup
+	for range 64 {
+		wg.Go(func() {
+			if _, err := s.Acquire(t.Context(), request("stuck")); !strings.Contains(fmt.Sprint(err), "another session has locked the row") {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
 // The renewals of other names in the same statement are made.
 func TestRenewalsOfOthersAreMadeWithoutAStuckName(t *testing.T) {
 	p := server(t)
