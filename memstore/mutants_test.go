@@ -8,22 +8,30 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/mutanttest"
 )
 
+// The rules are tested here for all stores that share them.
 func TestMutantsAreFound(t *testing.T) {
-	mutanttest.Run(t, "TestCompare", `sequence \d+ of seed.*|--- FAIL.*`, []mutanttest.Mutant{
-		{"held", "store.go", "fits := h == nil && e.admits(", "fits := h == nil || e.admits("},
-		{"order", "store.go", "if !fits || e.queue.first != w {", "if !fits || e.queue.first != nil && w == nil {"},
-		{"leave kept", "store.go", "if h := e.find(id); h != nil && h.state == store.Held {", "if h := e.find(id); h != nil {"},
-		{"release kept", "store.go", "if h == nil || h.state != store.Held {\n\t\t\treturn store.ErrNotHeld", "if h == nil {\n\t\t\treturn store.ErrNotHeld"},
-		{"done wakes one", "store.go", "e.wakeAll()", "e.wakeHead()"},
-		{"block beside waiters", "store.go", "if r.Tokens > 0 && e.queue.n == 0 {", "if r.Tokens > 0 {"},
-		{"downgrade wakes nobody", "store.go", "h.mode = store.Shared\n\t\te.wakeHead()", "h.mode = store.Shared"},
-		{"kept never ends", "entry.go", "if h.until <= now {", "if h.until <= now && h.state == store.Held {"},
-		{"dead waiters stay", "entry.go", "if w.until <= now {", "if w.until <= now && w.prev == nil {"},
-		{"age of kept", "entry.go", "h.state, h.since = keep.State, now", "h.state = keep.State"},
-		{"weight", "entry.go", "e.weight += int64(h.weight)", "e.weight++"},
-		{"TTL only grows", "entry.go", "h.until = until", "h.until = max(h.until, until)"},
-		{"stays queued", "queue.go", "\t\tif w != nil {\n\t\t\te.dequeue(w)\n\t\t}\n\t\tr.Waiters", "\t\tr.Waiters"},
-		{"next is not woken", "queue.go", "q.first = w.next\n\te.wakeHead()", "q.first = w.next"},
-		{"cooling wakes nobody", "queue.go", "(e.kept > 0 || e.admits(w.mode, int(w.weight), int(w.limit)))", "e.admits(w.mode, int(w.weight), int(w.limit))"},
+	const rules, loaded = "../internal/rules/rules.go", "../internal/rules/loaded.go"
+	mutanttest.Run(t, "(TestCompare|TestExactness)", `sequence \d+ of seed.*|--- FAIL.*`, []mutanttest.Mutant{
+		{"held", rules, "fits := h == nil && c.admits(", "fits := h == nil || c.admits("},
+		{"order", rules, "first != nil && first.ID != req.ID {", "first != nil && w == nil {"},
+		{"leave kept", rules, "if h := c.held(id); h != nil {", "if h := c.Holder(id); h != nil {"},
+		{"release kept", rules, "h := c.held(id)\n\tif h == nil {\n\t\treturn store.ErrNotHeld", "h := c.Holder(id)\n\tif h == nil {\n\t\treturn store.ErrNotHeld"},
+		{"done wakes one", rules, "if keep.State == store.Done {", "if keep.State == store.Done && c.Waiters() > 99 {"},
+		{"block beside waiters", rules, "if r.Tokens > 0 && c.Waiters() == 0 {", "if r.Tokens > 0 {"},
+		{"downgrade wakes nobody", rules, "h.Mode = store.Shared\n\t\tc.Freed = true", "h.Mode = store.Shared"},
+		{"age of kept", rules, "h.State, h.Since, h.Until = keep.State, c.Now, c.After(keep.For)", "h.State, h.Until = keep.State, c.After(keep.For)"},
+		{"TTL only grows", rules, "h.Until = c.After(r.TTL)", "h.Until = max(h.Until, c.After(r.TTL))"},
+		{"asking again leaves the TTL", rules, "h.Until = c.After(req.TTL)\n\t\tc.Put(h)", "c.Put(h)"},
+		{"stays queued", rules, "c.Put(h)\n\tif w != nil {\n\t\tc.dequeue(w)\n\t}", "c.Put(h)"},
+		{"stays queued without Queue", rules, "\t\tc.dequeue(w)\n\t\tw = nil", "\t\tw = nil"},
+		{"stays queued if invalid", rules, "if err != nil && w != nil {", "if err != nil && w != nil && c.Waiters() > 99 {"},
+		{"next is not woken", rules, "c.Freed = true // the next waiter may be the first now", ""},
+		{"removal wakes nobody", rules, "c.Remove(h)\n\tc.Freed = true", "c.Remove(h)"},
+		{"cooling wakes nobody", rules, "(c.Kept() || c.admits(", "(c.admits("},
+		{"weight", loaded, "sum.Weight += h.Weight", "sum.Weight++"},
+		{"kept never ends", "table.go", "h.Until <= now {", "h.Until <= now && h.State == 0 {"},
+		{"dead waiters stay", "table.go", "w.Until <= now {", "w.Until <= now && i == 0 {"},
+		{"a refusal keeps the wake-up", "table.go", "e.table.waits[key].Reset()", ""},
+		{"tokens repeat", "table.go", "first = *last + 1", "first = *last"},
 	})
 }

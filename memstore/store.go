@@ -11,6 +11,10 @@
 //
 // The store has no goroutine and no timer. Expired grants and waiters are removed by the next
 // call on their name, and otherwise step by step by calls on other names.
+//
+// To write another store, read this one first. Its locks are in a map, and package rules decides
+// about them: a call loads the claims of a name, makes the decision, and writes what has changed.
+// Here they are in memory, so there is nothing to load and to write.
 package memstore
 
 import (
@@ -20,6 +24,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/rules"
+	"github.com/holdfast-lock/holdfast/internal/wake"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -28,6 +34,10 @@ const (
 	// crash without its whole process, but a client may end without a call of Leave, so the
 	// heartbeat is short. It must be longer than the delays of a busy scheduler.
 	heartbeat = 5 * time.Second
+
+	// askWithin makes a waiter ask about three times per heartbeat, so that it does not lose
+	// its place if one request is late.
+	askWithin = heartbeat / 3
 
 	// minTTL is far above the resolution of the clock. With shorter TTLs a loaded machine
 	// would lose leases by scheduling delays alone.
@@ -87,96 +97,36 @@ func (s *Store) usable(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// call makes a call on a name.
+func (s *Store) call(ctx context.Context, name string, f func(c *rules.Call) error) error {
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
+	return s.table.call(name, f)
+}
+
 // Acquire makes one attempt to take a name; see [store.Store]. It returns an error that matches
 // [store.ErrInvalid] if a request under the identity of a live grant or waiter has another
 // mode, weight or limit.
-func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, error) {
-	if err := s.usable(ctx); err != nil {
-		return store.Answer{}, err
-	}
-	sh, hash := s.table.shard(req.Name)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	now := s.table.now()
-	sh.sweep(now)
-	e := sh.find(req.Name, hash)
-	if e == nil {
-		e = sh.add(req.Name, hash)
-	}
-	answer, err := s.table.ask(e, &req, now)
-	if err != nil { // an error leaves nothing queued
-		if w := e.queue.find(req.ID); w != nil {
-			e.dequeue(w)
-		}
-	}
-	sh.tidy(e)
+func (s *Store) Acquire(ctx context.Context, req store.Request) (answer store.Answer, err error) {
+	err = s.call(ctx, req.Name, func(c *rules.Call) error {
+		answer, err = c.Ask(&req)
+		return err
+	})
 	return answer, err
-}
-
-func (t *table) ask(e *entry, req *store.Request, now int64) (store.Answer, error) {
-	e.settle(now)
-	h := e.find(req.ID)
-	if h != nil && h.state == store.Held {
-		if err := h.claim.same(req); err != nil {
-			return store.Answer{}, err
-		}
-		e.extend(h, after(now, req.TTL))
-		return store.Answer{Token: h.token, Tokens: int(h.tokens), TTL: req.TTL, Waiters: e.queue.n}, nil
-	}
-	w := e.queue.find(req.ID)
-	if w != nil {
-		if err := w.claim.same(req); err != nil {
-			return store.Answer{}, err
-		}
-	}
-	if err := e.mixes(req); err != nil {
-		return store.Answer{}, err
-	}
-	// A kept record of this identity means that its grant has ended. The identity must not be
-	// granted again beside its own record.
-	fits := h == nil && e.admits(req.Mode, req.Weight, req.Limit)
-	if !fits || e.queue.first != w { // w and first are nil if the queue is empty
-		return store.Answer{Refusal: t.refuse(e, w, req, fits, now)}, nil
-	}
-	token, tokens, err := t.reserve(req.Tokens, req.Floor)
-	if err != nil {
-		return store.Answer{}, err
-	}
-	e.grant(req, token, tokens, now)
-	if w != nil {
-		e.dequeue(w) // after the grant, so that the next waiter is woken only if it fits beside it
-	}
-	return store.Answer{Token: token, Tokens: tokens, TTL: req.TTL, Waiters: e.queue.n}, nil
 }
 
 // Leave removes an identity from the queue and releases its grant; see [store.Store].
 func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
-	return s.with(ctx, name, func(e *entry, _ int64) error {
-		if e == nil {
-			return nil
-		}
-		if h := e.find(id); h != nil && h.state == store.Held {
-			e.remove(h)
-			e.wakeHead()
-		}
-		if w := e.queue.find(id); w != nil {
-			e.dequeue(w)
-		}
+	return s.call(ctx, name, func(c *rules.Call) error {
+		c.Leave(id)
 		return nil
 	})
 }
 
 // Break ends a grant or a kept record by force; see [store.Store].
 func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
-	return s.with(ctx, name, func(e *entry, _ int64) error {
-		h := e.find(id)
-		if h == nil {
-			return store.ErrNotHeld
-		}
-		e.remove(h)
-		e.wakeHead()
-		return nil
-	})
+	return s.call(ctx, name, func(c *rules.Call) error { return c.Break(id) })
 }
 
 // Release ends a grant, or keeps its name closed for a time; see [store.Store]. It returns an
@@ -186,27 +136,7 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 	if err := store.CheckKeep(keep); err != nil {
 		return err
 	}
-	return s.with(ctx, name, func(e *entry, now int64) error {
-		h := e.find(id)
-		if h == nil || h.state != store.Held {
-			return store.ErrNotHeld
-		}
-		switch keep.State {
-		case store.Held:
-			e.remove(h)
-			e.wakeHead()
-		case store.Done:
-			if err := store.CheckDone(keep, h.mode); err != nil {
-				return err
-			}
-			e.keep(h, keep, now)
-			e.wakeAll() // any waiter may wait for the work to be done
-		case store.Cooling:
-			e.keep(h, keep, now)
-			e.wakeHead()
-		}
-		return nil
-	})
+	return s.call(ctx, name, func(c *rules.Call) error { return c.Release(id, keep) })
 }
 
 // Renew extends grants; see [store.Store]. It returns an error that matches [store.ErrInvalid] if
@@ -218,67 +148,22 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	}
 	outcomes := make([]store.Renewed, len(grants))
 	for i := range grants {
-		var err error
-		if outcomes[i], err = s.table.renew(&grants[i]); err != nil {
+		err := s.table.call(grants[i].Name, func(c *rules.Call) (err error) {
+			outcomes[i], err = c.Renew(&grants[i])
+			return err
+		})
+		if err != nil {
 			return nil, err
 		}
 	}
 	return outcomes, nil
 }
 
-func (t *table) renew(r *store.Renewal) (store.Renewed, error) {
-	gone := store.Renewed{Status: store.Gone}
-	sh, hash := t.shard(r.Name)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	e := sh.find(r.Name, hash)
-	if e == nil {
-		return gone, nil
-	}
-	now := t.now()
-	e.settle(now)
-	defer sh.tidy(e)
-	h := e.find(r.ID)
-	if h == nil || h.state != store.Held {
-		return gone, nil
-	}
-	if err := store.CheckRenewal(r, h.mode); err != nil {
-		return gone, err
-	}
-	renewed := store.Renewed{Status: store.Extended, TTL: r.TTL}
-	if r.Tokens > 0 && e.queue.n == 0 {
-		var err error
-		if renewed.Token, renewed.Tokens, err = t.reserve(r.Tokens, r.Floor); err != nil {
-			return gone, err
-		}
-		h.token, h.tokens = renewed.Token, int32(renewed.Tokens)
-	} else if err := t.raise(r.Floor); err != nil {
-		return gone, err
-	}
-	e.extend(h, after(now, r.TTL))
-	if r.Mode != h.mode {
-		h.mode = store.Shared
-		e.wakeHead()
-	}
-	return renewed, nil
-}
-
-// with removes expired holders and waiters from the entry of a name. Then it calls f with the
-// entry, or with nil if there is none.
-func (s *Store) with(ctx context.Context, name string, f func(e *entry, now int64) error) error {
+// Wait blocks until a queued identity should ask again; see [store.Store]. It returns nil at
+// once if the identity is not queued.
+func (s *Store) Wait(ctx context.Context, name string, id store.ID) error {
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
-	sh, hash := s.table.shard(name)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	e := sh.find(name, hash)
-	if e == nil {
-		return f(nil, 0)
-	}
-	now := s.table.now()
-	e.settle(now)
-	err := f(e, now)
-	sh.tidy(e)
-	return err
+	return wake.Wait(ctx, s.table.woken(wake.Key{Name: name, ID: id}), s.done, errClosed)
 }

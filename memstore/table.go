@@ -1,196 +1,176 @@
 package memstore
 
 import (
-	"hash/maphash"
-	"math"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/rules"
+	"github.com/holdfast-lock/holdfast/internal/wake"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-const (
-	shards     = 64 // far more than the number of cores that contend; a power of two
-	shardBits  = 6
-	minBuckets = 8
-
-	// maxSpare is how many unused entries a shard keeps for reuse.
-	maxSpare = 32
-
-	// maxBlock bounds a block of tokens, so that no caller exhausts them.
-	maxBlock = 4096
-
-	never = math.MaxInt64
-)
+// sweepNames is how many names each call looks at to remove expired claims. Names that are never
+// used again are removed within about as many calls as there are names.
+const sweepNames = 2
 
 // A table holds the locks of one store. Several handles may share it.
 type table struct {
-	base   time.Time
-	seed   maphash.Seed
-	shards [shards]shard
-	last   atomic.Int64 // highest token issued
+	base time.Time
+
+	mu    sync.Mutex
+	names map[string]*entry
+	list  []*entry // the same entries, to sweep one after the other
+	hand  int      // index in list of the next entry to sweep
+	most  int      // entries since names was made
+	waits map[wake.Key]*wake.Signal
+	last  int64 // highest token issued
+
+	current rules.Call // here, because one in each call would be allocated
 }
 
-// A shard is a part of a table with a mutex of its own. It is a hash table and not a map for
-// three reasons: the hash of a name is known from the choice of the shard, a hash table can be
-// swept one bucket at a time, and it can shrink.
-type shard struct {
-	mu      sync.Mutex
-	buckets []*entry // chained by entry.next; their number is 0 or a power of two
-	names   int
-	due     int64  // no entry is due before this time
-	turn    int    // bucket to sweep next; 0 between two sweeps
-	ahead   int64  // value of due after this sweep
-	spare   *entry // unused entries, chained by entry.next
-	spares  int
-	_       [64]byte
+// An entry is a name that has holders or waiters. It implements [rules.Name].
+type entry struct {
+	rules.Loaded
+	table *table
+	name  string
+	index int // in table.list, or -1
 }
 
 func newTable() *table {
-	return &table{base: time.Now(), seed: maphash.MakeSeed()}
+	return &table{base: time.Now(), names: make(map[string]*entry), waits: make(map[wake.Key]*wake.Signal)}
 }
 
-// shard returns the shard of a name, and the hash of the name in that shard.
-func (t *table) shard(name string) (*shard, uint64) {
-	hash := maphash.String(t.seed, name)
-	return &t.shards[hash%shards], hash >> shardBits
+// call makes a call on a name.
+func (t *table) call(name string, f func(c *rules.Call) error) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.now()
+	e := t.names[name]
+	if e == nil {
+		e = &entry{table: t, name: name, index: -1}
+	}
+	err := e.call(now, f)
+	for i := 0; i < sweepNames && len(t.list) > 0; i++ {
+		t.hand = (t.hand + 1) % len(t.list)
+		if e := t.list[t.hand]; e.has(func(c *rules.Claim) bool { return c.Until <= now }) {
+			e.call(now, func(*rules.Call) error { return nil })
+		}
+	}
+	return err
 }
 
-// now returns the time since the table was created. A duration is cheaper to measure and to
-// store than a time.Time.
+// now returns the time since the table was created, on the monotonic clock.
 func (t *table) now() int64 { return int64(time.Since(t.base)) }
 
-// after returns the time d after now, or never if the sum overflows.
-func after(now int64, d time.Duration) int64 {
-	if end := now + int64(d); end >= now || d < 0 {
-		return end
-	}
-	return never
-}
-
-// reserve issues up to n consecutive tokens above floor, at least one.
-func (t *table) reserve(n int, floor int64) (first int64, tokens int, err error) {
-	n = min(max(n, 1), maxBlock)
-	for {
-		last := t.last.Load()
-		base := max(last, floor)
-		if base >= store.MaxToken {
-			return 0, 0, store.NoTokens(base)
-		}
-		tokens = int(min(int64(n), store.MaxToken-base))
-		if t.last.CompareAndSwap(last, base+int64(tokens)) {
-			return base + 1, tokens, nil
+// call removes expired claims, calls f, and wakes the first waiter if it may be granted now. Then it
+// adds the entry to the table, or removes it if it has no claims.
+func (e *entry) call(now int64, f func(c *rules.Call) error) error {
+	c := &e.table.current
+	*c = rules.Call{Name: e, Now: now, Unit: 1, Heartbeat: heartbeat, AskWithin: askWithin}
+	for i := len(e.Holders) - 1; i >= 0; i-- {
+		if h := e.Holders[i]; h.Until <= now {
+			e.Remove(h)
+			c.Freed = true
 		}
 	}
+	for i := len(e.Queue) - 1; i >= 0; i-- {
+		if w := e.Queue[i]; w.Until <= now {
+			e.Dequeue(w)
+			c.Freed = true
+		}
+	}
+	err := f(c)
+	c.Finish()
+	switch empty := e.Empty(); {
+	case !empty && e.index < 0:
+		e.table.add(e)
+	case empty && e.index >= 0:
+		e.table.remove(e)
+	}
+	return err
 }
 
-// raise makes all later tokens greater than floor.
-func (t *table) raise(floor int64) error {
-	for {
-		last := t.last.Load()
-		if floor <= last {
-			return nil
-		}
-		if floor >= store.MaxToken {
-			return store.NoTokens(floor)
-		}
-		if t.last.CompareAndSwap(last, floor) {
-			return nil
-		}
+// has reports whether f returns true for a holder or a waiter.
+func (e *entry) has(f func(c *rules.Claim) bool) bool {
+	return slices.ContainsFunc(e.Holders, f) || slices.ContainsFunc(e.Queue, f)
+}
+
+func (t *table) add(e *entry) {
+	e.index = len(t.list)
+	t.list = append(t.list, e)
+	t.names[e.name] = e
+	t.most = max(t.most, len(t.list))
+}
+
+// remove removes an entry. The last one in the list takes its place there.
+func (t *table) remove(e *entry) {
+	end := len(t.list) - 1
+	t.list[e.index] = t.list[end]
+	t.list[e.index].index = e.index
+	t.list[end] = nil
+	t.list = t.list[:end]
+	delete(t.names, e.name)
+	e.index = -1
+	if end == 0 && t.most > 1000 { // maps do not shrink
+		t.names, t.list, t.most = make(map[string]*entry), nil, 0
 	}
 }
 
-// bucket returns the bucket of a hash. The shard must have buckets.
-func (sh *shard) bucket(hash uint64) **entry {
-	return &sh.buckets[hash&uint64(len(sh.buckets)-1)]
+// Enqueue adds a waiter, or keeps its place.
+func (e *entry) Enqueue(w *rules.Claim) {
+	e.Loaded.Enqueue(w)
+	key := wake.Key{Name: e.name, ID: w.ID}
+	if e.table.waits[key] == nil {
+		e.table.waits[key] = new(wake.Signal)
+	}
+	e.table.waits[key].Reset()
 }
 
-func (sh *shard) find(name string, hash uint64) *entry {
-	if sh.names == 0 {
-		return nil
+// Dequeue removes a waiter and ends its Wait.
+func (e *entry) Dequeue(w *rules.Claim) {
+	e.Loaded.Dequeue(w)
+	e.Wake(w)
+	delete(e.table.waits, wake.Key{Name: e.name, ID: w.ID})
+}
+
+// Wake tells a waiter to ask again.
+func (e *entry) Wake(w *rules.Claim) {
+	if signal := e.table.waits[wake.Key{Name: e.name, ID: w.ID}]; signal != nil {
+		signal.Send()
 	}
-	for e := *sh.bucket(hash); e != nil; e = e.next {
-		if e.hash == hash && e.name == name {
-			return e
-		}
+}
+
+// woken returns a channel that is closed when a waiter should ask again. It is nil if it should ask
+// now or is not queued.
+func (t *table) woken(key wake.Key) <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if signal := t.waits[key]; signal != nil {
+		return signal.C()
 	}
 	return nil
 }
 
-func (sh *shard) add(name string, hash uint64) *entry {
-	if sh.names == len(sh.buckets) {
-		sh.resize(max(minBuckets, 2*len(sh.buckets)))
+// Reserve issues up to n consecutive tokens above floor, at least one.
+func (e *entry) Reserve(n int, floor int64) (first int64, tokens int, err error) {
+	if err := e.Raise(floor); err != nil {
+		return 0, 0, err
 	}
-	e := sh.spare
-	if e == nil {
-		e = new(entry)
-	} else {
-		sh.spare = e.next
-		sh.spares--
+	last := &e.table.last
+	if *last >= store.MaxToken {
+		return 0, 0, store.NoTokens(*last)
 	}
-	b := sh.bucket(hash)
-	e.name, e.hash, e.next, e.due = name, hash, *b, never
-	*b = e
-	sh.names++
-	return e
+	first = *last + 1
+	*last = min(*last+int64(rules.Block(n)), store.MaxToken)
+	return first, int(*last - first + 1), nil
 }
 
-// tidy ends each use of an entry. It removes an entry without holders and waiters.
-func (sh *shard) tidy(e *entry) {
-	if !e.empty() {
-		sh.due, sh.ahead = min(sh.due, e.due), min(sh.ahead, e.due)
-		return
+// Raise makes all later tokens greater than floor.
+func (e *entry) Raise(floor int64) error {
+	if floor >= store.MaxToken && floor > e.table.last {
+		return store.NoTokens(floor)
 	}
-	at := sh.bucket(e.hash)
-	for *at != e {
-		at = &(*at).next
-	}
-	*at = e.next
-	sh.names--
-	e.name, e.index, e.next = "", nil, nil // the rest is zero in an empty entry
-	if sh.spares < maxSpare {
-		e.next = sh.spare
-		sh.spare = e
-		sh.spares++
-	}
-}
-
-func (sh *shard) resize(buckets int) {
-	old := sh.buckets
-	sh.buckets = make([]*entry, buckets)
-	sh.turn = 0
-	for _, e := range old {
-		for e != nil {
-			next := e.next
-			b := sh.bucket(e.hash)
-			e.next, *b = *b, e
-			e = next
-		}
-	}
-}
-
-// sweep removes the expired holders and waiters of one more bucket. It runs once per request,
-// while any entry may be due. Expired names that are never used again are thus removed within
-// about as many requests as there are names, and their number stays below a multiple of the live
-// names.
-func (sh *shard) sweep(now int64) {
-	if n := len(sh.buckets); n > minBuckets && sh.names < n/8 {
-		sh.resize(n / 2)
-	}
-	if sh.names == 0 || sh.turn == 0 && now < sh.due {
-		return
-	}
-	if sh.turn == 0 {
-		sh.ahead = never
-	}
-	for e := sh.buckets[sh.turn]; e != nil; {
-		next := e.next
-		e.settle(now)
-		sh.tidy(e)
-		e = next
-	}
-	if sh.turn++; sh.turn == len(sh.buckets) {
-		sh.turn, sh.due = 0, sh.ahead
-	}
+	e.table.last = max(e.table.last, floor)
+	return nil
 }
