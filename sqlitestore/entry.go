@@ -5,46 +5,38 @@ import (
 	"math"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/rules"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-const never = math.MaxInt64
+const (
+	never = math.MaxInt64
+
+	unit = time.Nanosecond // of times in the file
+
+	// asksPerHeartbeat is how often a waiter asks per heartbeat, so that it does not lose its
+	// place if one request is late.
+	asksPerHeartbeat = 3
+)
 
 // after returns the time d after now, or never if the sum overflows.
-func after(now int64, d time.Duration) int64 {
-	if end := now + int64(d); end >= now || d < 0 {
-		return end
-	}
-	return never
-}
+func after(now int64, d time.Duration) int64 { return rules.After(now, d, unit) }
 
 // A grant is a live grant or a kept record.
 type grant struct {
-	id     store.ID
-	mode   store.Mode
-	weight int
-	limit  int
-	token  int64 // first of the newest block
-	tokens int
-	since  int64
-	until  int64
-	state  store.State
-	wall   int64 // of a kept record: when it ends on the wall clock
-	owner  string
-	meta   string
+	rules.Claim
+	wall int64 // of a kept record: when it ends on the wall clock
 }
 
 // grantOf reads grantColumns.
 func grantOf(row []driver.Value) *grant {
-	g := &grant{
-		mode: store.Mode(integer(row[1])), weight: int(integer(row[2])), limit: int(integer(row[3])),
-		token: integer(row[4]), tokens: int(integer(row[5])),
-		since: integer(row[6]), until: integer(row[7]),
-		state: store.State(integer(row[8])), wall: integer(row[9]),
-		owner: text(row[10]), meta: text(row[11]),
-	}
-	g.id = idOf(row[0])
-	return g
+	return &grant{wall: integer(row[9]), Claim: rules.Claim{
+		ID:   idOf(row[0]),
+		Mode: store.Mode(integer(row[1])), Weight: int(integer(row[2])), Limit: int(integer(row[3])),
+		Token: integer(row[4]), Tokens: int(integer(row[5])),
+		Since: integer(row[6]), Until: integer(row[7]), State: store.State(integer(row[8])),
+		Owner: text(row[10]), Meta: text(row[11]),
+	}}
 }
 
 func idOf(v driver.Value) (id store.ID) {
@@ -55,22 +47,12 @@ func idOf(v driver.Value) (id store.ID) {
 
 // columns returns the values in front, followed by the values of grantColumns.
 func (g *grant) columns(front ...driver.Value) []driver.Value {
-	return append(front, g.id[:], int64(g.mode), int64(g.weight), int64(g.limit), g.token, int64(g.tokens),
-		g.since, g.until, int64(g.state), g.wall, g.owner, g.meta)
+	return append(front, g.ID[:], int64(g.Mode), int64(g.Weight), int64(g.Limit), g.Token, int64(g.Tokens),
+		g.Since, g.Until, int64(g.State), g.wall, g.Owner, g.Meta)
 }
 
-func (g *grant) holder(now int64) store.Holder {
-	return store.Holder{
-		ID: g.id, Owner: g.owner, Meta: g.meta,
-		Mode: g.mode, Weight: g.weight, Token: g.token, State: g.state,
-		Age: time.Duration(now - g.since), Left: time.Duration(g.until - now),
-	}
-}
-
-// An entry is the live state of a name within one transaction.
-//
-// Holders that are not exclusive all have the same mode and limit, because no other request
-// is granted beside them.
+// An entry is the live state of a name within one transaction. It implements [rules.Name], and reads
+// holders and waiters when they are asked for.
 type entry struct {
 	tx      *callTx
 	name    string
@@ -79,10 +61,11 @@ type entry struct {
 	crowd   bool   // value of the column crowd
 	first   *grant // the grant in that row, if any
 	others  others
+	found   *grant // the one that was read from holders last
 	waiters int
-
-	asker store.ID // the identity that makes the request; it gets a reply and needs no wake-up
-	freed bool     // the first waiter may be granted now
+	expired bool  // a claim has expired
+	polls   bool  // wake-ups cannot be pushed to the request that was queued
+	err     error // of the first statement that failed
 }
 
 // others says what the grants in holders have in common.
@@ -93,91 +76,63 @@ type others struct {
 	due   int64 // no grant ends before this time
 }
 
+// onName loads a name without its expired claims, makes a call on it, and writes back what has
+// changed, even if the call returns an error.
+func (tx *callTx) onName(name string, call func(e *entry, c *rules.Call) error) error {
+	e := tx.load(name)
+	c := &rules.Call{
+		Name: e, Now: tx.now, Unit: unit, Freed: e.expired,
+		Heartbeat: tx.heartbeat, AskWithin: tx.heartbeat / asksPerHeartbeat,
+	}
+	err := call(e, c)
+	c.Finish()
+	e.write()
+	if e.err != nil {
+		return e.err
+	}
+	return err
+}
+
 // load reads a name and removes its expired holders and waiters.
-func (tx *callTx) load(name string) (*entry, error) {
+func (tx *callTx) load(name string) *entry {
 	e := &entry{tx: tx, name: name}
-	row, err := tx.conn.get(sqlGetName, name)
-	if err != nil || row == nil {
-		return e, err
+	row := e.get(sqlGetName, name)
+	if row == nil {
+		return e
 	}
 	e.row, e.crowd = true, integer(row[0]) != 0
 	if row[1] != nil {
 		e.first = grantOf(row[1:])
 	}
-	if e.first != nil && e.first.until <= tx.now {
-		e.first, e.freed, e.dirty = nil, true, true
+	if e.first != nil && e.first.Until <= tx.now {
+		e.first, e.expired, e.dirty = nil, true, true
 	}
 	if !e.crowd {
-		return e, nil
+		return e
 	}
-	n, err := tx.conn.exec(sqlExpireHolders, name, tx.now)
-	if err != nil {
-		return nil, err
-	}
-	m, err := tx.conn.exec(sqlExpireWaiters, name, tx.now)
-	if err != nil {
-		return nil, err
-	}
-	e.freed = e.freed || n > 0 || m > 0
-	if err := e.readOthers(); err != nil {
-		return nil, err
-	}
-	row, err = tx.conn.get(sqlCountWaiters, name)
-	if err == nil {
+	holders, waiters := e.exec(sqlExpireHolders, name, tx.now), e.exec(sqlExpireWaiters, name, tx.now)
+	e.expired = e.expired || holders > 0 || waiters > 0
+	e.readOthers()
+	if row := e.get(sqlCountWaiters, name); row != nil {
 		e.waiters = int(integer(row[0]))
 	}
-	return e, err
+	return e
 }
 
-// loadGrant loads a name, and the grant or the kept record of an identity.
-func (tx *callTx) loadGrant(name string, id store.ID) (*entry, *grant, error) {
-	e, err := tx.load(name)
-	if err != nil {
-		return nil, nil, err
-	}
-	g, err := e.find(id)
-	return e, g, err
-}
-
-// readOthers reads what the grants in holders have in common.
-func (e *entry) readOthers() error {
-	row, err := e.tx.conn.get(sqlAnyHolder, e.name)
-	e.others = others{}
-	if row != nil {
-		e.others = others{some: true, mode: store.Mode(integer(row[0])), limit: int(integer(row[1])), due: integer(row[2])}
-	}
-	return err
-}
-
-// store writes back the changes, and collects the wake-up of the first waiter if it may be
-// granted.
-func (e *entry) store() error {
-	conn := e.tx.conn
+// write writes the row in names if it has changed.
+func (e *entry) write() {
 	crowd := e.others.some || e.waiters > 0
-	var err error
 	switch {
 	case e.first == nil && !crowd:
 		if e.row {
-			_, err = conn.exec(sqlDeleteName, e.name)
+			e.exec(sqlDeleteName, e.name)
 		}
 	case !e.dirty && e.row && crowd == e.crowd:
 	case e.first == nil:
-		_, err = conn.exec(sqlClearName, e.name, int64(1))
+		e.exec(sqlClearName, e.name, int64(1))
 	default:
-		_, err = conn.exec(sqlPutName, e.first.columns(e.name, flag(crowd))...)
+		e.exec(sqlPutName, e.first.columns(e.name, flag(crowd))...)
 	}
-	if err == nil && e.freed && e.waiters > 0 {
-		err = e.wakeFirst()
-	}
-	return err
-}
-
-// storeThen stores the removal of expired holders and waiters, and then returns err.
-func (e *entry) storeThen(err error) error {
-	if storeErr := e.store(); storeErr != nil {
-		return storeErr
-	}
-	return err
 }
 
 func flag(b bool) int64 {
@@ -187,119 +142,121 @@ func flag(b bool) int64 {
 	return 0
 }
 
-// find returns the grant or the kept record of an identity, or nil if there is none.
-func (e *entry) find(id store.ID) (*grant, error) {
-	if e.first != nil && e.first.id == id {
-		return e.first, nil
+// exec runs a statement and returns the number of rows that it changed. After an error, no more
+// statements run.
+func (e *entry) exec(query string, args ...driver.Value) (n int64) {
+	if e.err == nil {
+		n, e.err = e.tx.conn.exec(query, args...)
 	}
-	if !e.others.some {
-		return nil, nil
-	}
-	row, err := e.tx.conn.get(sqlGetHolder, e.name, id[:])
-	if err != nil || row == nil {
-		return nil, err
-	}
-	return grantOf(row), nil
+	return n
 }
 
-// add adds a new grant.
-func (e *entry) add(g *grant) error {
-	if e.first == nil {
+// get returns the first row of a query, or nil if there is none.
+func (e *entry) get(query string, args ...driver.Value) (row []driver.Value) {
+	if e.err == nil {
+		row, e.err = e.tx.conn.get(query, args...)
+	}
+	return row
+}
+
+func (e *entry) each(f func(row []driver.Value), query string, args ...driver.Value) {
+	if e.err == nil {
+		e.err = e.tx.conn.each(func(row []driver.Value) error { f(row); return nil }, query, args...)
+	}
+}
+
+// readOthers reads what the grants in holders have in common.
+func (e *entry) readOthers() {
+	e.others = others{}
+	if row := e.get(sqlAnyHolder, e.name); row != nil {
+		e.others = others{some: true, mode: store.Mode(integer(row[0])), limit: int(integer(row[1])), due: integer(row[2])}
+	}
+}
+
+// Holder returns the grant or the kept record of an identity.
+func (e *entry) Holder(id store.ID) *rules.Claim {
+	if e.first != nil && e.first.ID == id {
+		return &e.first.Claim
+	}
+	if !e.others.some {
+		return nil
+	}
+	row := e.get(sqlGetHolder, e.name, id[:])
+	if row == nil {
+		return nil
+	}
+	e.found = grantOf(row)
+	return &e.found.Claim
+}
+
+// Put adds a grant, or writes one that Holder returned.
+func (e *entry) Put(h *rules.Claim) {
+	g := &grant{Claim: *h}
+	if h.State != store.Held {
+		g.wall = after(e.tx.clock.wall(), time.Duration(h.Until-e.tx.now))
+	}
+	if e.first == nil && !e.isFound(h) || e.first != nil && e.first.ID == h.ID {
 		e.first, e.dirty = g, true
-		return nil
+		return
 	}
-	if _, err := e.tx.conn.exec(sqlPutHolder, g.columns(e.name)...); err != nil {
-		return err
-	}
-	return e.readOthers()
+	e.exec(sqlPutHolder, g.columns(e.name)...)
+	e.readOthers()
 }
 
-// update stores a change of a grant that find returned.
-func (e *entry) update(g *grant) error {
-	if g == e.first {
-		e.dirty = true
-		return nil
-	}
-	if _, err := e.tx.conn.exec(sqlPutHolder, g.columns(e.name)...); err != nil {
-		return err
-	}
-	return e.readOthers()
-}
+// isFound reports whether a grant is in holders.
+func (e *entry) isFound(h *rules.Claim) bool { return e.found != nil && e.found.ID == h.ID }
 
-func (e *entry) remove(g *grant) error {
-	e.freed = true
-	if g == e.first {
+// Remove removes a grant.
+func (e *entry) Remove(h *rules.Claim) {
+	if !e.isFound(h) {
 		e.first, e.dirty = nil, true
-		return nil
+		return
 	}
-	if _, err := e.tx.conn.exec(sqlDeleteHolder, e.name, g.id[:]); err != nil {
-		return err
-	}
-	return e.readOthers()
+	e.exec(sqlDeleteHolder, e.name, h.ID[:])
+	e.readOthers()
 }
 
-// keep turns a grant into a kept record.
-func (e *entry) keep(g *grant, keep store.Keep) error {
-	g.state, g.since, g.until = keep.State, e.tx.now, after(e.tx.now, keep.For)
-	g.wall = after(e.tx.clock.wall(), keep.For)
-	e.freed = true // the first waiter may want to give up
-	return e.update(g)
-}
-
-// admits reports whether a request can be granted beside the holders.
-func (e *entry) admits(mode store.Mode, weight, limit int) (bool, error) {
-	var u store.Usage
-	if e.first != nil {
-		u.Add(e.first.mode, e.first.weight, e.first.limit)
-	}
-	if e.others.some {
-		others := 0
-		if e.others.mode == store.Permits && mode == store.Permits { // otherwise the weight does not matter
-			row, err := e.tx.conn.get(sqlSumHolders, e.name)
-			if err != nil {
-				return false, err
-			}
-			others = int(integer(row[0]))
-		}
-		u.Add(e.others.mode, others, e.others.limit)
-	}
-	return u.Admits(mode, weight, limit), nil
-}
-
-// kept reports whether a kept record closes the name.
-func (e *entry) kept() (bool, error) {
-	if e.first != nil && e.first.state != store.Held {
-		return true, nil
+// Sum returns what the holders have in common. The weights in holders are added only if they matter.
+func (e *entry) Sum(mode store.Mode) (sum rules.Sum) {
+	if g := e.first; g != nil {
+		sum = rules.Sum{Mode: g.Mode, Limit: g.Limit, Weight: g.Weight, Until: g.Until}
 	}
 	if !e.others.some {
-		return false, nil
+		return sum
 	}
-	row, err := e.tx.conn.get(sqlKeptHolder, e.name)
-	return row != nil, err
+	if e.first == nil {
+		sum.Until = never
+	}
+	sum.Mode, sum.Limit, sum.Until = e.others.mode, e.others.limit, min(sum.Until, e.others.due)
+	if mode == store.Permits && sum.Mode == store.Permits {
+		if row := e.get(sqlSumHolders, e.name); row != nil {
+			sum.Weight += int(integer(row[0]))
+		}
+	}
+	return sum
 }
 
-// mixes returns an error that matches store.ErrInvalid if the request can never be combined
-// with a holder or a waiter.
-func (e *entry) mixes(req *store.Request) error {
-	if req.Mode == store.Exclusive {
-		return nil
-	}
-	if g := e.first; g != nil {
-		if err := store.Mixes(req.Name, req.Mode, req.Limit, g.mode, g.limit); err != nil {
-			return err
-		}
+// Kept reports whether a kept record closes the name.
+func (e *entry) Kept() bool {
+	return e.first != nil && e.first.State != store.Held || e.others.some && e.get(sqlKeptHolder, e.name) != nil
+}
+
+// Oldest returns at most n holders, the oldest first.
+func (e *entry) Oldest(n int) []*rules.Claim {
+	var holders []*rules.Claim
+	if e.first != nil {
+		holders = append(holders, &e.first.Claim)
 	}
 	if e.others.some {
-		if err := store.Mixes(req.Name, req.Mode, req.Limit, e.others.mode, e.others.limit); err != nil {
-			return err
-		}
+		e.each(func(row []driver.Value) { holders = append(holders, &grantOf(row).Claim) }, sqlOldestHolders, e.name, e.tx.now, int64(n))
 	}
-	if e.waiters == 0 {
-		return nil
-	}
-	row, err := e.tx.conn.get(sqlOtherUse, e.name) // all waiters that are not exclusive have the same mode and limit
-	if err != nil || row == nil {
-		return err
-	}
-	return store.Mixes(req.Name, req.Mode, req.Limit, store.Mode(integer(row[0])), int(integer(row[1])))
+	return rules.Oldest(holders, n)
 }
+
+// Reserve issues up to n consecutive tokens above floor, at least one.
+func (e *entry) Reserve(n int, floor int64) (first int64, tokens int, err error) {
+	return e.tx.reserve(n, floor)
+}
+
+// Raise makes all later tokens greater than floor.
+func (e *entry) Raise(floor int64) error { return e.tx.raise(floor) }

@@ -93,8 +93,8 @@ func (s *Store) page(ctx context.Context, q store.Query) (page store.Page, err e
 		last = text(row[0])
 		l := store.Lock{Name: last}
 		if row[2] != nil {
-			if g := grantOf(row[2:]); g.until > now {
-				l.Holders, l.Limit = []store.Holder{g.holder(now)}, g.limit
+			if g := grantOf(row[2:]); g.Until > now {
+				l.Holders, l.Limit = []store.Holder{g.Holder(now, unit)}, g.Limit
 			}
 		}
 		crowd := integer(row[1]) != 0
@@ -133,7 +133,7 @@ func prefixEnd(prefix string) string {
 func (s *Store) listCrowd(l *store.Lock, now int64) error {
 	err := s.read.each(func(row []driver.Value) error {
 		g := grantOf(row)
-		l.Holders, l.Limit = append(l.Holders, g.holder(now)), g.limit
+		l.Holders, l.Limit = append(l.Holders, g.Holder(now, unit)), g.Limit
 		return nil
 	}, sqlOldestHolders, l.Name, now, int64(-1))
 	if err != nil {

@@ -32,7 +32,7 @@ const (
 	sqlGetWaiter     = `SELECT seq, id, mode, weight, lim, wake FROM waiters WHERE name = ? AND id = ?`
 	sqlFirstWaiter   = `SELECT seq, id, mode, weight, lim, wake FROM waiters WHERE name = ? ORDER BY seq LIMIT 1`
 	sqlAllWaiters    = `SELECT seq, id, mode, weight, lim, wake FROM waiters WHERE name = ? ORDER BY seq`
-	sqlOtherUse      = `SELECT mode, lim FROM waiters WHERE name = ? AND mode <> 1 ORDER BY seq LIMIT 1`
+	sqlOtherUse      = `SELECT seq, id, mode, weight, lim, wake FROM waiters WHERE name = ? AND mode <> 1 ORDER BY seq LIMIT 1`
 	sqlInFront       = `SELECT count(*), min(until) FROM waiters WHERE name = ? AND seq < ?`
 	sqlDeleteWaiter  = `DELETE FROM waiters WHERE name = ? AND seq = ?`
 	sqlKeepWaiter    = `UPDATE waiters SET until = ?, wake = ?, owner = ?, meta = ? WHERE name = ? AND seq = ?`

@@ -1,6 +1,7 @@
 package sqlitestore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/rules"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -134,23 +136,15 @@ func (c *acquire) do(tx *callTx) error {
 			return tx.sweep()
 		}
 	}
-	e, err := tx.load(req.Name)
-	if err != nil {
+	err := tx.onName(req.Name, func(e *entry, call *rules.Call) (err error) {
+		c.answer, err = call.Ask(req)
+		if e.polls {
+			c.answer.Refusal.Again = min(c.answer.Refusal.Again, pollEvery)
+		}
 		return err
-	}
-	var invalid error
-	c.answer, err = tx.ask(e, req)
-	if errors.Is(err, store.ErrInvalid) { // an invalid request leaves nothing queued
-		invalid, err = err, e.dequeue(req.ID)
-	}
-	if err == nil {
-		err = e.store()
-	}
-	if err == nil {
-		err = tx.sweep()
-	}
-	if err == nil {
-		err = invalid
+	})
+	if err == nil || errors.Is(err, store.ErrInvalid) {
+		err = cmp.Or(tx.sweep(), err)
 	}
 	return err
 }
@@ -178,70 +172,25 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 				return err
 			}
 		}
-		return tx.release(name, id, keep)
+		return tx.onName(name, func(_ *entry, c *rules.Call) error { return c.Release(id, keep) })
 	}))
-}
-
-// release releases a name that has other holders or waiters, or that is kept closed.
-func (tx *callTx) release(name string, id store.ID, keep store.Keep) error {
-	e, g, err := tx.loadGrant(name, id)
-	if err != nil {
-		return err
-	}
-	if g == nil || g.state != store.Held {
-		return e.storeThen(store.ErrNotHeld)
-	}
-	switch keep.State {
-	case store.Held:
-		err = e.remove(g)
-	case store.Done:
-		if err := store.CheckDone(keep, g.mode); err != nil {
-			return err
-		}
-		if err = e.keep(g, keep); err == nil {
-			err = e.wakeAll() // any waiter may wait for the work to be done
-		}
-	case store.Cooling:
-		err = e.keep(g, keep)
-	}
-	if err != nil {
-		return err
-	}
-	return e.store()
 }
 
 // Leave removes an identity from the queue and releases its grant; see [store.Store].
 func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	defer s.pushes.forget(name, id)
 	return s.write(ctx, callFunc(func(tx *callTx) error {
-		e, g, err := tx.loadGrant(name, id)
-		if err == nil && g != nil && g.state == store.Held {
-			err = e.remove(g)
-		}
-		if err == nil {
-			err = e.dequeue(id)
-		}
-		if err != nil {
-			return err
-		}
-		return e.store()
+		return tx.onName(name, func(_ *entry, c *rules.Call) error {
+			c.Leave(id)
+			return nil
+		})
 	}))
 }
 
 // Break ends a grant or a kept record by force; see [store.Store].
 func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	return s.write(ctx, callFunc(func(tx *callTx) error {
-		e, g, err := tx.loadGrant(name, id)
-		if err != nil {
-			return err
-		}
-		if g == nil {
-			return e.storeThen(store.ErrNotHeld)
-		}
-		if err := e.remove(g); err != nil {
-			return err
-		}
-		return e.store()
+		return tx.onName(name, func(_ *entry, c *rules.Call) error { return c.Break(id) })
 	}))
 }
 
@@ -271,44 +220,19 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	return outcomes, nil
 }
 
-func (tx *callTx) renew(r *store.Renewal) (store.Renewed, error) {
-	extended := store.Renewed{Status: store.Extended, TTL: r.TTL}
-	until := after(tx.now, r.TTL)
+func (tx *callTx) renew(r *store.Renewal) (renewed store.Renewed, err error) {
 	if r.Tokens == 0 && tx.covers(r.Floor) {
+		until := after(tx.now, r.TTL)
 		for _, extend := range []string{sqlExtend, sqlExtendHolder} {
 			n, err := tx.conn.exec(extend, until, r.Name, r.ID[:], int64(r.Mode), tx.now)
 			if n == 1 || err != nil {
-				return extended, err
+				return store.Renewed{Status: store.Extended, TTL: r.TTL}, err
 			}
 		}
 	}
-	e, g, err := tx.loadGrant(r.Name, r.ID)
-	if err != nil {
-		return store.Renewed{}, err
-	}
-	if g == nil || g.state != store.Held {
-		return store.Renewed{Status: store.Gone}, e.store()
-	}
-	down := r.Mode == store.Shared && g.mode == store.Exclusive
-	if err := store.CheckRenewal(r, g.mode); err != nil {
-		return store.Renewed{}, err
-	}
-	if r.Tokens > 0 && e.waiters == 0 {
-		g.token, g.tokens, err = tx.reserve(r.Tokens, r.Floor)
-		extended.Token, extended.Tokens = g.token, g.tokens
-	} else {
-		err = tx.raise(r.Floor)
-	}
-	if err != nil {
-		return store.Renewed{}, err
-	}
-	g.until = until
-	if down {
-		g.mode = store.Shared
-		e.freed = true
-	}
-	if err := e.update(g); err != nil {
-		return store.Renewed{}, err
-	}
-	return extended, e.store()
+	err = tx.onName(r.Name, func(_ *entry, c *rules.Call) (err error) {
+		renewed, err = c.Renew(r)
+		return err
+	})
+	return renewed, err
 }

@@ -3,6 +3,8 @@ package sqlitestore
 import (
 	"database/sql/driver"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/rules"
 )
 
 // An expired grant is removed by the next call on its name. Names that are never used again are
@@ -46,11 +48,7 @@ func (tx *callTx) sweepFrom(after string, limit int) (string, error) {
 		return "", err
 	}
 	for _, name := range due {
-		e, err := tx.load(name)
-		if err == nil {
-			err = e.store()
-		}
-		if err != nil {
+		if err := tx.onName(name, func(*entry, *rules.Call) error { return nil }); err != nil {
 			return "", err
 		}
 	}

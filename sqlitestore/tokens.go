@@ -3,6 +3,7 @@ package sqlitestore
 import (
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/rules"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -16,9 +17,6 @@ import (
 
 const (
 	tokenUnit = int64(time.Microsecond)
-
-	// maxBlock bounds a block of tokens, so that no caller exhausts them.
-	maxBlock = 4096
 
 	// tokensAhead is how far meta.high is ahead of the clock when it is raised. Raising it costs
 	// one write per minute, and a reboot skips up to a minute of tokens.
@@ -39,13 +37,12 @@ func (tx *callTx) reserve(n int, floor int64) (first int64, tokens int, err erro
 	if err != nil {
 		return 0, 0, err
 	}
-	n = min(max(n, 1), maxBlock)
 	clock := tx.tokenAt(tx.now)
 	first = max(clock, low+1, floor+1, tx.last+1)
 	if first > store.MaxToken {
 		return 0, 0, store.NoTokens(max(low, floor))
 	}
-	tokens = int(min(int64(n), store.MaxToken-first+1))
+	tokens = int(min(int64(rules.Block(n)), store.MaxToken-first+1))
 	tx.last = first + int64(tokens) - 1
 	if tx.last <= high && tx.last <= clock && tx.clock.steady {
 		return first, tokens, nil // nothing to record

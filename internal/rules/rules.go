@@ -33,12 +33,14 @@ type Call struct {
 }
 
 // After returns the time d after now, or the greatest time if the sum overflows.
-func (c *Call) After(d time.Duration) int64 {
-	if end := c.Now + int64(d/c.Unit); end >= c.Now || d < 0 {
+func After(now int64, d, unit time.Duration) int64 {
+	if end := now + int64(d/unit); end >= now || d < 0 {
 		return end
 	}
 	return math.MaxInt64
 }
+
+func (c *Call) after(d time.Duration) int64 { return After(c.Now, d, c.Unit) }
 
 // Ask answers a request: see [store.Store.Acquire].
 func (c *Call) Ask(req *store.Request) (store.Answer, error) {
@@ -57,7 +59,7 @@ func (c *Call) ask(req *store.Request, w *Claim) (store.Answer, error) {
 		if err := h.same(req); err != nil {
 			return store.Answer{}, err
 		}
-		h.Until = c.After(req.TTL)
+		h.Until = c.after(req.TTL)
 		c.Put(h)
 		return store.Answer{Token: h.Token, Tokens: h.Tokens, TTL: req.TTL, Waiters: c.Waiters()}, nil
 	}
@@ -76,7 +78,7 @@ func (c *Call) ask(req *store.Request, w *Claim) (store.Answer, error) {
 		return store.Answer{Refusal: c.refuse(req, w, fits)}, nil
 	}
 	h = newClaim(req, c.Now)
-	h.Until = c.After(req.TTL)
+	h.Until = c.after(req.TTL)
 	var err error
 	if h.Token, h.Tokens, err = c.Reserve(req.Tokens, req.Floor); err != nil {
 		return store.Answer{}, err
@@ -128,7 +130,7 @@ func (c *Call) refuse(req *store.Request, w *Claim, fits bool) *store.Refusal {
 			w = newClaim(req, c.Now)
 		}
 		w.Owner, w.Meta, w.Woken = req.Owner, req.Meta, false
-		w.Until = c.After(c.Heartbeat) + 1 // dropped only if silent for longer than a heartbeat
+		w.Until = c.after(c.Heartbeat) + 1 // dropped only if silent for longer than a heartbeat
 		c.Enqueue(w)
 	} else if w != nil {
 		c.dequeue(w)
@@ -145,7 +147,7 @@ func (c *Call) refuse(req *store.Request, w *Claim, fits bool) *store.Refusal {
 	if sum := c.Sum(store.Exclusive); ahead == 0 && sum != (Sum{}) {
 		due = sum.Until
 	}
-	r.Again = max(minAgain, time.Duration(min(due, c.After(c.AskWithin))-c.Now)*c.Unit)
+	r.Again = max(minAgain, time.Duration(min(due, c.after(c.AskWithin))-c.Now)*c.Unit)
 	return r
 }
 
@@ -191,7 +193,7 @@ func (c *Call) Release(id store.ID, keep store.Keep) error {
 	if err := store.CheckDone(keep, h.Mode); err != nil {
 		return err
 	}
-	h.State, h.Since, h.Until = keep.State, c.Now, c.After(keep.For)
+	h.State, h.Since, h.Until = keep.State, c.Now, c.after(keep.For)
 	c.Put(h)
 	c.Freed = true // the first waiter may want to give up
 	if keep.State == store.Done {
@@ -231,7 +233,7 @@ func (c *Call) Renew(r *store.Renewal) (store.Renewed, error) {
 	} else if err := c.Raise(r.Floor); err != nil {
 		return store.Renewed{}, err
 	}
-	h.Until = c.After(r.TTL)
+	h.Until = c.after(r.TTL)
 	if r.Mode != h.Mode {
 		h.Mode = store.Shared
 		c.Freed = true
