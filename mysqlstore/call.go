@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/holdfast-lock/holdfast/internal/batch"
+	"github.com/holdfast-lock/holdfast/internal/wake"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -34,7 +35,7 @@ type call struct {
 	left atomic.Bool // the caller has given up; a call that was not sent yet must not be sent
 
 	err   error
-	wakes []*waiter // whom the call wakes
+	wakes []wake.Key // waiters that the call wakes
 }
 
 // calls returns a batcher for the calls of a lane. One call at a time is in flight. Calls that

@@ -5,20 +5,21 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/holdfast-lock/holdfast/internal/rules"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
 func TestDataHoldsAllValues(t *testing.T) {
 	longest := strings.Repeat("\xf4\x8f\xbf\xbf", store.MaxText/4)
-	for _, want := range []grant{
+	for _, want := range []rules.Claim{
 		{},
-		{mode: store.Exclusive, state: store.Cooling, tokens: 1, weight: 1, owner: "1 0 ", meta: " 7 "},
-		{mode: store.Shared, tokens: 1, weight: 1, meta: "\t'\\\x00\n"},
-		{mode: store.Permits, state: store.Done, tokens: maxBlock, weight: store.MaxLimit, limit: store.MaxLimit, token: store.MaxToken, owner: longest, meta: longest},
+		{Mode: store.Exclusive, State: store.Cooling, Tokens: 1, Weight: 1, Owner: "1 0 ", Meta: " 7 "},
+		{Mode: store.Shared, Tokens: 1, Weight: 1, Meta: "\t'\\\x00\n"},
+		{Mode: store.Permits, State: store.Done, Tokens: rules.MaxBlock, Weight: store.MaxLimit, Limit: store.MaxLimit, Token: store.MaxToken, Owner: longest, Meta: longest},
 	} {
-		var got grant
-		data := want.data()
-		got.setData(data)
+		var got rules.Claim
+		data := dataOf(&want)
+		readData(&got, data)
 		if got != want {
 			t.Errorf("got %+v, want %+v", got, want)
 		}

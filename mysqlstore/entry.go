@@ -1,38 +1,31 @@
 package mysqlstore
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/rules"
 	"github.com/holdfast-lock/holdfast/internal/unanswered"
+	"github.com/holdfast-lock/holdfast/internal/wake"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A grant is a live grant or a kept record. Times are in µs.
-type grant struct {
-	id     store.ID
-	mode   store.Mode
-	weight int
-	limit  int
-	token  int64 // first of the newest block
-	tokens int
-	since  int64
-	until  int64
-	state  store.State
-	owner  string
-	meta   string
-	dirty  bool // its row has to be written
-}
+const (
+	unit = time.Microsecond // of times in the tables
 
-// A waiter is a queued request.
-type waiter struct {
-	grant // its grant has no tokens
-	name  string
-	seq   int64
-	rung  bool // it was told to ask again
-	ring  bool // it is being told so
+	// defaultHeartbeat is how long a waiter that stopped asking keeps its place. A dead waiter
+	// delays the next one for that long. A live waiter that is paused for longer loses its place.
+	defaultHeartbeat = 5 * time.Second
+
+	// asksPerHeartbeat is how often a waiter asks per heartbeat, so that it does not lose its
+	// place if one request is late.
+	asksPerHeartbeat = 2.5
+)
+
+// again returns how soon a waiter asks again if nothing expires earlier.
+func (s *Store) again() time.Duration {
+	return time.Duration(float64(s.heartbeat) / asksPerHeartbeat)
 }
 
 // Bits of the column special. The single statements leave rows with any of them to transactions.
@@ -44,189 +37,154 @@ const (
 // seqEnded marks a claim that is neither a holder nor a waiter: see entry.ended.
 const seqEnded = -1
 
-// key returns the condition for the row of a waiter, or of a holder if seq is 0.
-func (w *waiter) key() string { return claimKey(w.name, w.seq, w.id) }
-
+// claimKey returns the condition for the row of a waiter, or of a holder if seq is 0.
 func claimKey(name string, seq int64, id store.ID) string {
 	return fmt.Sprintf("name = %s AND seq = %d AND id = %s", literal(name), seq, idLiteral(id))
 }
 
-// An entry holds the live grants and waiters of a name, within one transaction.
-//
-// Holders that are not exclusive all have the same mode and limit, because no other request is
-// granted beside them.
+// An entry holds the live grants and waiters of a name, within one transaction. It implements
+// [rules.Name], and records what has to be written.
 type entry struct {
+	rules.Loaded
 	s       *Store
 	name    string
-	now     int64 // by the server's clock
-	usable  bool  // this version of the package may grant the name
-	row     bool  // there is one in names
-	special int   // as it was read
-	last    int64 // tokens granted later are greater
+	call    rules.Call // by the server's clock
+	usable  bool       // this version of the package may grant the name
+	row     bool       // there is one in names
+	special int        // as it was read
+	last    int64      // tokens granted later are greater
 
-	first   *grant   // in the row of the name
-	others  []*grant // holders in the claims
-	waiters []*waiter
-	drops   []string // claims to delete
+	first *rules.Claim // the holder in the row of the name; the others are in the claims
 
 	// ended are identities that released the name or left while one of their requests had no
 	// reply. Such a request may arrive later and must not be granted, because no client would
 	// know of the grant.
-	ended []*grant
+	ended []*rules.Claim
 
-	dirty bool     // the row has to be written
-	asker store.ID // the identity that makes the request; it gets a reply and needs no wake-up
-	freed bool     // the first waiter may be granted now
-	woken []*waiter
+	dirty   bool                  // the row has to be written
+	changed map[*rules.Claim]bool // claims to write
+	rung    map[*rules.Claim]bool // waiters to tell that they should ask again
+	drops   []string              // claims to delete
+	woken   []wake.Key
+}
+
+func (s *Store) newEntry(name string) *entry {
+	e := &entry{s: s, name: name, changed: make(map[*rules.Claim]bool), rung: make(map[*rules.Claim]bool)}
+	e.call = rules.Call{Name: e, Unit: unit, Heartbeat: s.heartbeat, AskWithin: s.again()}
+	return e
+}
+
+// ask answers a request.
+func (e *entry) ask(req *store.Request) (store.Answer, error) {
+	if e.hasEnded(req.ID) {
+		return store.Answer{}, fmt.Errorf("%w: %q: this request has left", store.ErrInvalid, e.name)
+	}
+	return e.call.Ask(req)
 }
 
 // finish returns the waiters to wake after one call.
-func (e *entry) finish() []*waiter {
-	if e.freed {
-		e.wakeFirst()
-	}
+func (e *entry) finish() []wake.Key {
+	e.call.Finish()
 	woken := e.woken
-	e.freed, e.woken = false, nil
+	e.woken = nil
 	return woken
 }
 
 // values returns the row of the name, or an empty string if it did not change.
 func (e *entry) values() string {
 	special := 0
-	if len(e.others) > 0 || len(e.waiters) > 0 || len(e.ended) > 0 {
+	if len(e.others()) > 0 || len(e.Queue) > 0 || len(e.ended) > 0 {
 		special |= hasClaims
 	}
-	if e.first != nil && e.first.state != store.Held {
+	if e.first != nil && e.first.State != store.Held {
 		special |= isClosed
 	}
 	if !e.row || !e.dirty && special == e.special {
 		return ""
 	}
-	g := e.first
-	if g == nil {
-		g = new(grant)
+	first := e.first
+	if first == nil {
+		first = new(rules.Claim)
 	}
-	return fmt.Sprintf("(%s, %d, %d, %s)", literal(e.name), special, e.last, g.values())
+	return fmt.Sprintf("(%s, %d, %d, %s)", literal(e.name), special, e.last, grantValues(first))
+}
+
+// others returns the holders in the claims.
+func (e *entry) others() (others []*rules.Claim) {
+	for _, h := range e.Holders {
+		if h != e.first {
+			others = append(others, h)
+		}
+	}
+	return others
 }
 
 // noteEnd records that a later request of an identity must not be granted.
 func (e *entry) noteEnd(id store.ID) {
 	if e.row && !e.hasEnded(id) {
-		e.ended = append(e.ended, &grant{id: id, since: e.now, until: e.now + unanswered.Late.Microseconds(), dirty: true})
+		c := &rules.Claim{ID: id, Seq: seqEnded, Since: e.call.Now, Until: e.call.Now + unanswered.Late.Microseconds()}
+		e.ended, e.changed[c] = append(e.ended, c), true
 	}
 }
 
 func (e *entry) hasEnded(id store.ID) bool {
-	return slices.ContainsFunc(e.ended, func(g *grant) bool { return g.id == id })
+	return slices.ContainsFunc(e.ended, func(c *rules.Claim) bool { return c.ID == id })
 }
 
-// find returns the grant or the kept record of an identity, or nil if there is none.
-func (e *entry) find(id store.ID) *grant {
-	if e.first != nil && e.first.id == id {
-		return e.first
+// Put adds a holder, in the row of the name if that has none, or writes a changed one.
+func (e *entry) Put(h *rules.Claim) {
+	if e.first == nil && !slices.Contains(e.Holders, h) {
+		e.first = h
 	}
-	for _, g := range e.others {
-		if g.id == id {
-			return g
-		}
-	}
-	return nil
+	e.Loaded.Put(h)
+	e.changed[h] = true
+	e.dirty = e.dirty || h == e.first
 }
 
-// held returns the live grant of an identity, or nil if there is none.
-func (e *entry) held(id store.ID) *grant {
-	if g := e.find(id); g != nil && g.state == store.Held {
-		return g
-	}
-	return nil
-}
-
-func (e *entry) add(g *grant) {
-	if e.first == nil {
-		e.first, e.dirty = g, true
-		return
-	}
-	g.dirty = true
-	e.others = append(e.others, g)
-}
-
-// changed records that a grant has changed.
-func (e *entry) changed(g *grant) {
-	g.dirty = true
-	e.dirty = e.dirty || g == e.first
-}
-
-func (e *entry) remove(g *grant) {
-	e.freed = true
-	if g == e.first {
+// Remove removes a holder.
+func (e *entry) Remove(h *rules.Claim) {
+	e.Loaded.Remove(h)
+	if h == e.first {
 		e.first, e.dirty = nil, true
-		return
-	}
-	e.others = slices.DeleteFunc(e.others, func(other *grant) bool { return other == g })
-	e.drops = append(e.drops, claimKey(e.name, 0, g.id))
-}
-
-// keep turns a grant into a kept record.
-func (e *entry) keep(g *grant, keep store.Keep) {
-	g.state, g.since, g.until = keep.State, e.now, e.now+keep.For.Microseconds()
-	e.changed(g)
-	e.freed = true // the first waiter may want to give up
-	if keep.State == store.Done {
-		for _, w := range e.waiters {
-			e.wake(w)
-		}
+	} else {
+		e.drops = append(e.drops, claimKey(e.name, 0, h.ID))
 	}
 }
 
-// grants returns all grants and kept records.
-func (e *entry) grants() []*grant {
-	if e.first == nil {
-		return e.others
-	}
-	return append([]*grant{e.first}, e.others...)
+// Enqueue adds a waiter at the end of the queue, or keeps its place.
+func (e *entry) Enqueue(w *rules.Claim) {
+	e.Loaded.Enqueue(w)
+	e.changed[w] = true
 }
 
-// admits reports whether a request fits beside the holders.
-func (e *entry) admits(mode store.Mode, weight, limit int) bool {
-	var u store.Usage
-	for _, g := range e.grants() {
-		u.Add(g.mode, g.weight, g.limit)
-	}
-	return u.Admits(mode, weight, limit)
+// Dequeue removes a waiter.
+func (e *entry) Dequeue(w *rules.Claim) {
+	e.Loaded.Dequeue(w)
+	e.drops = append(e.drops, claimKey(e.name, w.Seq, w.ID))
 }
 
-// mixes returns an ErrInvalid if the request can never be combined with the current holders and
-// waiters.
-func (e *entry) mixes(req *store.Request) error {
-	for _, g := range e.grants() {
-		if err := store.Mixes(req.Name, req.Mode, req.Limit, g.mode, g.limit); err != nil {
-			return err
-		}
+// Wake tells a waiter to ask again. It does so through the waiter's row, unless the waiter is in
+// this process.
+func (e *entry) Wake(w *rules.Claim) {
+	e.woken = append(e.woken, wake.Key{Name: e.name, ID: w.ID})
+	if !w.Woken && !e.s.waits.has(e.name, w.ID) {
+		w.Woken, e.rung[w] = true, true
 	}
-	for _, w := range e.waiters {
-		if w.id == req.ID {
-			continue
-		}
-		if err := store.Mixes(req.Name, req.Mode, req.Limit, w.mode, w.limit); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
-// reserve issues up to n consecutive tokens above floor, at least one.
-func (e *entry) reserve(n int, floor int64) (first int64, tokens int, err error) {
-	first = max(e.now, e.last+1, floor+1)
+// Reserve issues up to n consecutive tokens above floor, at least one.
+func (e *entry) Reserve(n int, floor int64) (first int64, tokens int, err error) {
+	first = max(e.call.Now, e.last+1, floor+1)
 	if first > store.MaxToken {
 		return 0, 0, store.NoTokens(max(e.last, floor))
 	}
-	tokens = int(min(int64(blockOf(n)), store.MaxToken-first+1))
+	tokens = int(min(int64(rules.Block(n)), store.MaxToken-first+1))
 	e.last, e.dirty = first+int64(tokens)-1, true
 	return first, tokens, nil
 }
 
-// raise makes all later tokens of the name greater than floor.
-func (e *entry) raise(floor int64) error {
+// Raise makes all later tokens of the name greater than floor.
+func (e *entry) Raise(floor int64) error {
 	if floor >= store.MaxToken {
 		return store.NoTokens(floor)
 	}
@@ -236,32 +194,4 @@ func (e *entry) raise(floor int64) error {
 	return nil
 }
 
-// maxBlock bounds a block of tokens, so that no caller uses up the tokens of others.
-const maxBlock = 4096
-
-func blockOf(n int) int { return min(max(n, 1), maxBlock) }
-
-// holders describes at most limit holders, the oldest first.
-func (e *entry) holders(limit int) []store.Holder {
-	return describe(e.grants(), e.now, limit)
-}
-
-func describe(grants []*grant, now int64, limit int) []store.Holder {
-	grants = slices.Clone(grants)
-	slices.SortStableFunc(grants, func(a, b *grant) int { return cmp.Compare(a.since, b.since) })
-	var list []store.Holder
-	for _, g := range grants[:min(len(grants), limit)] {
-		list = append(list, g.holder(now))
-	}
-	return list
-}
-
-func (g *grant) holder(now int64) store.Holder {
-	return store.Holder{
-		ID: g.id, Owner: g.owner, Meta: g.meta,
-		Mode: g.mode, Weight: g.weight, Token: g.token, State: g.state,
-		Age: micros(max(0, now-g.since)), Left: micros(g.until - now),
-	}
-}
-
-func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
+func micros(n int64) time.Duration { return time.Duration(n) * unit }

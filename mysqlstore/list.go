@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/holdfast-lock/holdfast/internal/rules"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -52,11 +53,11 @@ func (s *Store) page(ctx context.Context, c *conn, q store.Query) (page store.Pa
 	err = c.query(ctx, fmt.Sprintf(s.sql.list, where, limit+1), func(rows *sql.Rows) error {
 		e := new(entry)
 		var g grantRow
-		if err := rows.Scan(append([]any{&e.now, &e.name, &e.special, &e.last}, g.dest()...)...); err != nil {
+		if err := rows.Scan(append([]any{&e.call.Now, &e.name, &e.special, &e.last}, g.dest()...)...); err != nil {
 			return err
 		}
-		if first := g.grant(e.last); first.until > e.now {
-			e.first = first
+		if first := g.grant(e.last); first.Until > e.call.Now {
+			e.Holders = []*rules.Claim{first}
 		}
 		if e.special&hasClaims != 0 {
 			crowded = append(crowded, e.name)
@@ -77,7 +78,7 @@ func (s *Store) page(ctx context.Context, c *conn, q store.Query) (page store.Pa
 		}
 	}
 	for _, e := range entries {
-		if l := e.lock(); l.Holders != nil || l.Waiters != nil {
+		if l := e.Lock(e.name, e.call.Now, unit); l.Holders != nil || l.Waiters != nil {
 			page.Locks = append(page.Locks, l)
 		}
 	}
@@ -87,35 +88,20 @@ func (s *Store) page(ctx context.Context, c *conn, q store.Query) (page store.Pa
 // listClaims adds the other holders and the waiters of crowded names to the entries of a page.
 func (s *Store) listClaims(ctx context.Context, c *conn, crowded []string, entries []*entry) error {
 	return c.query(ctx, fmt.Sprintf(s.sql.listAll, literals(crowded)), func(rows *sql.Rows) error {
-		w := new(waiter)
+		var name string
 		var g grantRow
-		if err := rows.Scan(append([]any{&w.name, &w.seq, &w.rung}, g.dest()...)...); err != nil {
+		if err := rows.Scan(append([]any{&name, &g.g.Seq, &g.g.Woken}, g.dest()...)...); err != nil {
 			return err
 		}
-		w.grant = *g.grant(0)
-		i := slices.IndexFunc(entries, func(e *entry) bool { return e.name == w.name })
+		c := g.grant(0)
+		i := slices.IndexFunc(entries, func(e *entry) bool { return e.name == name })
 		switch {
-		case i < 0 || w.seq == seqEnded: // a name of the next page, or a claim that has ended
-		case w.seq > 0:
-			entries[i].waiters = append(entries[i].waiters, w)
-		case entries[i].find(w.id) == nil:
-			entries[i].others = append(entries[i].others, &w.grant)
+		case i < 0 || c.Seq == seqEnded: // a name of the next page, or a claim that has ended
+		case c.Seq > 0:
+			entries[i].Queue = append(entries[i].Queue, c)
+		case entries[i].Holder(c.ID) == nil:
+			entries[i].Holders = append(entries[i].Holders, c)
 		}
 		return nil
 	})
-}
-
-// lock describes a name.
-func (e *entry) lock() store.Lock {
-	l := store.Lock{Name: e.name, Holders: e.holders(len(e.others) + 1)}
-	for _, g := range e.grants() {
-		l.Limit = max(l.Limit, g.limit)
-	}
-	for _, w := range e.waiters {
-		l.Limit = max(l.Limit, w.limit)
-		l.Waiters = append(l.Waiters, store.Waiter{
-			ID: w.id, Owner: w.owner, Meta: w.meta, Mode: w.mode, Weight: w.weight, Age: micros(max(0, e.now-w.since)),
-		})
-	}
-	return l
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/rules"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -97,9 +98,9 @@ func (s *Store) takePlain(ctx context.Context, c *conn, calls []*call) (refused 
 	var further int64 // tokens after the first one, in the largest block: for smaller ones it refuses more than it must
 	for i := range size {
 		req := calls[min(i, len(calls)-1)].take
-		g := grant{mode: req.Mode, weight: req.Weight, limit: req.Limit, tokens: blockOf(req.Tokens), owner: req.Owner, meta: req.Meta}
-		args = append(args, req.Name, req.ID[:], req.TTL.Microseconds(), least(req), int64(g.tokens-1), g.data())
-		further = max(further, int64(g.tokens-1))
+		g := rules.Claim{Mode: req.Mode, Weight: req.Weight, Limit: req.Limit, Tokens: rules.Block(req.Tokens), Owner: req.Owner, Meta: req.Meta}
+		args = append(args, req.Name, req.ID[:], req.TTL.Microseconds(), least(req), int64(g.Tokens-1), dataOf(&g))
+		further = max(further, int64(g.Tokens-1))
 	}
 	args = append(args, further)
 	result, err := statement.ExecContext(ctx, args...)
@@ -114,7 +115,7 @@ func (s *Store) takePlain(ctx context.Context, c *conn, calls []*call) (refused 
 		return nil, err
 	}
 	for _, one := range calls {
-		one.answered(store.Answer{Token: max(now, least(one.take)), Tokens: blockOf(one.take.Tokens), TTL: one.take.TTL})
+		one.answered(store.Answer{Token: max(now, least(one.take)), Tokens: rules.Block(one.take.Tokens), TTL: one.take.TTL})
 	}
 	return nil, nil
 }

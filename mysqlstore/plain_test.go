@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/rules"
 	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -320,7 +321,7 @@ func TestBatchRefusesANameThatWasGrantedInTheSameMicrosecond(t *testing.T) {
 func TestBlocksDoNotOverlap(t *testing.T) {
 	s := newIn(t, connectTo(t, nil))
 	var last int64
-	for i, tokens := range []int{maxBlock, maxBlock, 1, maxBlock, 100} {
+	for i, tokens := range []int{rules.MaxBlock, rules.MaxBlock, 1, rules.MaxBlock, 100} {
 		r := request("blocks")
 		r.Tokens = tokens
 		a := granted(t, s, r)
@@ -342,7 +343,7 @@ func TestBlockInABatchCostsTheOthersNoTransaction(t *testing.T) {
 		for i := range b.requests {
 			b.requests[i].Tokens = 1
 		}
-		b.requests[n/2].Name, b.requests[n/2].Tokens = fmt.Sprint("block ", store.NewID()), maxBlock
+		b.requests[n/2].Name, b.requests[n/2].Tokens = fmt.Sprint("block ", store.NewID()), rules.MaxBlock
 		if transactions := b.acquire(); transactions != 0 {
 			t.Errorf("%d transactions", transactions)
 		}
@@ -413,7 +414,7 @@ func TestBlocksOfDifferentLengths(t *testing.T) {
 	b := newBatch(t, s, 3)
 	last := make([]int64, 3)
 	for range 3 {
-		for i, n := range []int{maxBlock, 2, 2} {
+		for i, n := range []int{rules.MaxBlock, 2, 2} {
 			b.requests[i].ID, b.requests[i].Tokens = store.NewID(), n
 		}
 		b.acquire()
@@ -431,10 +432,10 @@ func TestBlocksOfDifferentLengths(t *testing.T) {
 func TestMoreTokensThanABlock(t *testing.T) {
 	s := newIn(t, connectTo(t, nil))
 	r := request("n")
-	r.Tokens = 2 * maxBlock
+	r.Tokens = 2 * rules.MaxBlock
 	a := granted(t, s, r)
 	again := granted(t, s, r)
-	if a.Tokens != maxBlock || again.Tokens != a.Tokens || again.Token != a.Token {
+	if a.Tokens != rules.MaxBlock || again.Tokens != a.Tokens || again.Token != a.Token {
 		t.Errorf("%+v, then %+v", a, again)
 	}
 	release(t, s, r)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/rules"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -49,7 +50,7 @@ func (s *Store) stay(ctx context.Context, c *conn, calls []*call) (rest []*call,
 	}
 	type staying struct {
 		call   *call
-		w      *waiter
+		w      *rules.Claim
 		answer store.Answer
 	}
 	var stays []staying
@@ -57,7 +58,7 @@ func (s *Store) stay(ctx context.Context, c *conn, calls []*call) (rest []*call,
 	for _, one := range calls {
 		if w, answer := tx.entries[one.name].staying(one.stay); w != nil {
 			stays = append(stays, staying{one, w, answer})
-			keys = append(keys, "("+w.key()+")")
+			keys = append(keys, "("+claimKey(one.name, w.Seq, w.ID)+")")
 		} else {
 			rest = append(rest, one)
 		}
@@ -73,7 +74,7 @@ func (s *Store) stay(ctx context.Context, c *conn, calls []*call) (rest []*call,
 		return nil, err
 	}
 	for _, one := range stays {
-		s.waits.stay(one.w, tx.entries[one.w.name].refusal(one.call.stay, one.answer.Refusal))
+		s.waits.stay(one.call.name, one.w, tx.entries[one.call.name].refusal(one.call.stay, one.answer.Refusal))
 		one.call.answered(one.answer)
 	}
 	return rest, nil
@@ -81,16 +82,16 @@ func (s *Store) stay(ctx context.Context, c *conn, calls []*call) (rest []*call,
 
 // staying returns the waiter of a request and its answer if the request only keeps its place, and
 // nil otherwise.
-func (e *entry) staying(req *store.Request) (*waiter, store.Answer) {
+func (e *entry) staying(req *store.Request) (*rules.Claim, store.Answer) {
 	if e == nil || !e.usable {
 		return nil, store.Answer{}
 	}
-	w := e.queued(req.ID)
-	if w == nil || w.rung || w.owner != req.Owner || w.meta != req.Meta {
+	w := e.Waiter(req.ID)
+	if w == nil || w.Woken || w.Owner != req.Owner || w.Meta != req.Meta {
 		return nil, store.Answer{}
 	}
-	answer, err := e.ask(req) // sets freed if it removes the waiter
-	if err != nil || answer.Granted() || e.freed {
+	answer, err := e.ask(req) // sets Freed if it removes the waiter
+	if err != nil || answer.Granted() || e.call.Freed {
 		return nil, store.Answer{}
 	}
 	return w, answer
@@ -118,25 +119,17 @@ func (r *rows) add(other rows) {
 
 func (e *entry) refusal(req *store.Request, r *store.Refusal) *refusal {
 	known := &refusal{Refusal: *r, req: *req, read: time.Now(), left: math.MaxInt64}
-	for _, g := range e.grants() {
-		known.left = min(known.left, micros(g.until-e.now))
+	for _, h := range e.Holders {
+		known.left = min(known.left, micros(h.Until-e.call.Now))
 	}
 	sum := func(parts ...string) uint32 { return crc32.ChecksumIEEE([]byte(strings.Join(parts, ""))) }
 	if g := e.first; g != nil {
-		modeAndState := string(g.data()[:3])
-		known.add(rows{held: 1, heldSum: sum(string(g.id[:]), modeAndState, e.name)})
+		modeAndState := string(dataOf(g)[:3])
+		known.add(rows{held: 1, heldSum: sum(string(g.ID[:]), modeAndState, e.name)})
 	}
-	claim := func(id store.ID, seq int64) {
-		known.add(rows{claims: 1, claimsSum: sum(string(id[:]), strconv.FormatInt(seq, 10), e.name)})
-	}
-	for _, g := range e.others {
-		claim(g.id, 0)
-	}
-	for _, g := range e.ended {
-		claim(g.id, seqEnded)
-	}
-	for _, w := range e.waiters {
-		claim(w.id, w.seq) // a waiter that left and came back has another place
+	for _, c := range slices.Concat(e.others(), e.ended, e.Queue) {
+		// A waiter that left and came back has another place.
+		known.add(rows{claims: 1, claimsSum: sum(string(c.ID[:]), strconv.FormatInt(c.Seq, 10), e.name)})
 	}
 	return known
 }
@@ -150,7 +143,7 @@ func (r *refusal) asks(req *store.Request) bool {
 // after returns what to tell the waiter if nothing has changed.
 func (r *refusal) after(d, again time.Duration) *store.Refusal {
 	same := r.Refusal
-	same.Again = max(minAgain, min(again, r.left-d))
+	same.Again = max(rules.MinAgain, min(again, r.left-d))
 	same.Holders = slices.Clone(r.Holders)
 	for i := range same.Holders {
 		same.Holders[i].Age += d

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/rules"
+	"github.com/holdfast-lock/holdfast/internal/wake"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -154,7 +156,7 @@ func TestAWaiterThatIsToldToAskKeepsItsPlace(t *testing.T) {
 		setClock(t, c.first, time.Second)
 		refused(t, c.first, c.waiting)
 		e := tx.entries["n"]
-		e.wake(e.waiters[0])
+		e.Wake(e.Queue[0])
 		if err := tx.store(ctx); err != nil {
 			return err
 		}
@@ -176,8 +178,7 @@ func TestAWaiterThatWasToldToAskDoesNotStay(t *testing.T) {
 	c := newCrowd(t, "n")
 	release(t, c.holder, c.holding)
 	before, _ := c.claim(t, c.waiting)
-	w := &waiter{name: "n", seq: 1, grant: grant{id: c.waiting.ID}}
-	mustExec(t, c.db, fmt.Sprintf(c.first.sql.stay, time.Hour.Microseconds(), w.key()))
+	mustExec(t, c.db, fmt.Sprintf(c.first.sql.stay, time.Hour.Microseconds(), claimKey("n", 1, c.waiting.ID)))
 	if after, rung := c.claim(t, c.waiting); after != before || !rung {
 		t.Errorf("its place ends %d µs later; told to ask: %v", after-before, rung)
 	}
@@ -283,15 +284,15 @@ func TestABatchOfWaiters(t *testing.T) {
 func TestAWaiterThatIsWokenWhileItStaysAsksAgain(t *testing.T) {
 	var p waits
 	told := func(place int) *refusal { return &refusal{Refusal: store.Refusal{Place: place}} }
-	w := &waiter{name: "n", seq: 1, grant: grant{id: store.NewID()}}
-	p.expect(w, told(1))
-	p.wake([]*waiter{w})
-	p.stay(w, told(1))
-	if _, woken := p.state("n", w.id); !woken {
+	w := &rules.Claim{ID: store.NewID(), Seq: 1}
+	p.expect("n", w, told(1))
+	p.wake([]wake.Key{{Name: "n", ID: w.ID}})
+	p.stay("n", w, told(1))
+	if _, woken := p.state("n", w.ID); !woken {
 		t.Error("the wake-up was lost")
 	}
-	p.expect(w, told(2))
-	if _, woken := p.state("n", w.id); woken {
+	p.expect("n", w, told(2))
+	if _, woken := p.state("n", w.ID); woken {
 		t.Error("woken before the last refusal that locked the name")
 	}
 }

@@ -209,7 +209,7 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (store.Answer, e
 	c.do = func(e *entry) (err error) {
 		answer, err = e.ask(&req)
 		if err == nil && !answer.Granted() && req.Queue {
-			s.waits.expect(e.queued(req.ID), e.refusal(&req, answer.Refusal))
+			s.waits.expect(e.name, e.Waiter(req.ID), e.refusal(&req, answer.Refusal))
 		}
 		return err
 	}
@@ -238,21 +238,7 @@ func (s *Store) Release(ctx context.Context, name string, id store.ID, keep stor
 }
 
 func releaseCall(name string, id store.ID, keep store.Keep) *call {
-	return &call{name: name, ends: id, drop: keep.State == store.Held, do: func(e *entry) error {
-		g := e.held(id)
-		switch {
-		case g == nil:
-			return store.ErrNotHeld
-		case keep.State == store.Held:
-			e.remove(g)
-		default:
-			if err := store.CheckDone(keep, g.mode); err != nil {
-				return err
-			}
-			e.keep(g, keep)
-		}
-		return nil
-	}}
+	return &call{name: name, ends: id, drop: keep.State == store.Held, do: func(e *entry) error { return e.call.Release(id, keep) }}
 }
 
 // Leave removes an identity from the queue and releases its grant: see [store.Store].
@@ -260,12 +246,7 @@ func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 	defer s.waits.forget(name, id)
 	// Use the lane of Acquire, so that this call comes after an Acquire in flight.
 	return s.do(ctx, s.takes, s.takeCalls, &call{name: name, ends: id, do: func(e *entry) error {
-		if g := e.held(id); g != nil {
-			e.remove(g)
-		}
-		if w := e.queued(id); w != nil {
-			e.dequeue(w)
-		}
+		e.call.Leave(id)
 		return nil
 	}})
 }
@@ -274,15 +255,10 @@ func (s *Store) Leave(ctx context.Context, name string, id store.ID) error {
 // if that identity does not hold the name.
 func (s *Store) Break(ctx context.Context, name string, id store.ID) error {
 	return s.do(ctx, s.gives, s.giveCalls, &call{name: name, do: func(e *entry) error {
-		g := e.find(id)
-		if g == nil {
-			return store.ErrNotHeld
-		}
-		e.remove(g)
-		if g.state == store.Held {
+		if h := e.Holder(id); h != nil && h.State == store.Held {
 			e.noteEnd(id) // only its holder knows whether one of its requests has no reply
 		}
-		return nil
+		return e.call.Break(id)
 	}})
 }
 
@@ -417,7 +393,7 @@ func (s *Store) renewAll(grants []store.Renewal, outcomes []store.Renewed) error
 	var calls []*call
 	for i := range grants {
 		calls = append(calls, &call{name: grants[i].Name, do: func(e *entry) (err error) {
-			outcomes[i], err = e.renew(&grants[i])
+			outcomes[i], err = e.call.Renew(&grants[i])
 			return err
 		}})
 	}
@@ -452,33 +428,4 @@ func (s *Store) plainRenewal(grants []store.Renewal) (statement string, alike bo
 		return "", false
 	}
 	return fmt.Sprintf(s.sql.renew, grants[0].TTL.Microseconds(), literals(names), strings.Join(ids, ", "), grants[0].Mode), true
-}
-
-func (e *entry) renew(r *store.Renewal) (store.Renewed, error) {
-	g := e.held(r.ID)
-	if g == nil {
-		return store.Renewed{Status: store.Gone}, nil
-	}
-	down := r.Mode == store.Shared && g.mode == store.Exclusive
-	if err := store.CheckRenewal(r, g.mode); err != nil {
-		return store.Renewed{}, err
-	}
-	extended := store.Renewed{Status: store.Extended, TTL: r.TTL}
-	var err error
-	if r.Tokens > 0 && len(e.waiters) == 0 {
-		g.token, g.tokens, err = e.reserve(r.Tokens, r.Floor)
-		extended.Token, extended.Tokens = g.token, g.tokens
-	} else {
-		err = e.raise(r.Floor)
-	}
-	if err != nil {
-		return store.Renewed{}, err
-	}
-	g.until = e.now + r.TTL.Microseconds()
-	if down {
-		g.mode = store.Shared
-		e.freed = true
-	}
-	e.changed(g)
-	return extended, nil
 }

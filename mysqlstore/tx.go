@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/holdfast-lock/holdfast/internal/rules"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -67,7 +68,7 @@ func (tx *transaction) run(ctx context.Context, calls []*call) error {
 	for _, one := range calls {
 		e := tx.entries[one.name]
 		if e == nil {
-			e = &entry{s: tx.s, name: one.name} // there is no row for the name
+			e = tx.s.newEntry(one.name) // there is no row for the name
 			tx.entries[one.name] = e
 		}
 		if one.born && !e.usable {
@@ -92,20 +93,21 @@ func (tx *transaction) run(ctx context.Context, calls []*call) error {
 // load reads the rows of names that exist, with one of the statements read and lock.
 func (tx *transaction) load(ctx context.Context, statement string, names []string) error {
 	return tx.c.query(ctx, fmt.Sprintf(statement, literals(names)), func(rows *sql.Rows) error {
-		e := &entry{s: tx.s, row: true}
+		e := tx.s.newEntry("")
+		e.row = true
 		var compatible sql.NullInt64
 		var g grantRow
-		dest := append([]any{&e.now, &compatible, &e.name, &e.special, &e.last}, g.dest()...)
+		dest := append([]any{&e.call.Now, &compatible, &e.name, &e.special, &e.last}, g.dest()...)
 		if err := rows.Scan(dest...); err != nil {
 			return err
 		}
 		e.usable = compatible.Valid && compatible.Int64 <= version
 		first := g.grant(e.last)
 		switch {
-		case first.until > e.now:
-			e.first = first
-		case first.until != 0:
-			e.freed, e.dirty = true, true // the grant has expired
+		case first.Until > e.call.Now:
+			e.first, e.Holders = first, []*rules.Claim{first}
+		case first.Until != 0:
+			e.call.Freed, e.dirty = true, true // the grant has expired
 		}
 		tx.entries[e.name] = e
 		return nil
@@ -148,23 +150,21 @@ func (tx *transaction) loadClaims(ctx context.Context) error {
 	}
 	return tx.c.query(ctx, fmt.Sprintf(tx.s.sql.claims, literals(crowded)), func(rows *sql.Rows) error {
 		var name string
-		w := new(waiter)
 		var g grantRow
-		dest := append([]any{&name, &w.seq, &w.rung}, g.dest()...)
+		dest := append([]any{&name, &g.g.Seq, &g.g.Woken}, g.dest()...)
 		if err := rows.Scan(dest...); err != nil {
 			return err
 		}
-		w.grant, w.name = *g.grant(0), name
-		e := tx.entries[name]
+		c, e := g.grant(0), tx.entries[name]
 		switch {
-		case w.until <= e.now:
-			e.drops, e.freed = append(e.drops, w.key()), true
-		case w.seq == seqEnded:
-			e.ended = append(e.ended, &w.grant)
-		case w.seq == 0:
-			e.others = append(e.others, &w.grant)
+		case c.Until <= e.call.Now:
+			e.drops, e.call.Freed = append(e.drops, claimKey(name, c.Seq, c.ID)), true
+		case c.Seq == seqEnded:
+			e.ended = append(e.ended, c)
+		case c.Seq == 0:
+			e.Holders = append(e.Holders, c)
 		default:
-			e.waiters = append(e.waiters, w)
+			e.Queue = append(e.Queue, c)
 		}
 		return nil
 	})
@@ -181,22 +181,12 @@ func (tx *transaction) store(ctx context.Context) error {
 		for _, key := range e.drops {
 			drops = append(drops, "("+key+")")
 		}
-		for _, g := range e.others {
-			if g.dirty {
-				claims = append(claims, fmt.Sprintf("(%s, 0, 0, %s)", literal(name), g.values()))
-			}
-		}
-		for _, g := range e.ended {
-			if g.dirty {
-				claims = append(claims, fmt.Sprintf("(%s, %d, 0, %s)", literal(name), seqEnded, g.values()))
-			}
-		}
-		for _, w := range e.waiters {
+		for _, c := range slices.Concat(e.others(), e.ended, e.Queue) {
 			switch {
-			case w.dirty:
-				claims = append(claims, fmt.Sprintf("(%s, %d, %s, %s)", literal(name), w.seq, bit(w.rung), w.values()))
-			case w.ring:
-				rings = append(rings, "("+w.key()+")") // its until may be newer than what was read
+			case e.changed[c]:
+				claims = append(claims, fmt.Sprintf("(%s, %d, %s, %s)", literal(name), c.Seq, bit(c.Woken), grantValues(c)))
+			case e.rung[c]:
+				rings = append(rings, "("+claimKey(name, c.Seq, c.ID)+")") // its until may be newer than what was read
 			}
 		}
 	}

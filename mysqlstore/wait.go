@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/rules"
 	"github.com/holdfast-lock/holdfast/internal/wake"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -55,29 +56,29 @@ type waiting struct {
 }
 
 // expect records that an identity is being refused. A change after this call wakes it.
-func (p *waits) expect(w *waiter, r *refusal) {
+func (p *waits) expect(name string, w *rules.Claim, r *refusal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.all == nil {
 		p.all = make(map[wake.Key]*waiting)
 	}
-	key := wake.Key{Name: w.name, ID: w.id}
+	key := wake.Key{Name: name, ID: w.ID}
 	one := p.all[key]
 	if one == nil {
 		one = new(waiting)
 		p.all[key] = one
 	}
 	one.Reset()
-	one.refused(w.seq, r)
+	one.refused(w.Seq, r)
 }
 
 // stay records that an identity was refused again, at its place. A change since the last call of
 // expect wakes it.
-func (p *waits) stay(w *waiter, r *refusal) {
+func (p *waits) stay(name string, w *rules.Claim, r *refusal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if one := p.all[wake.Key{Name: w.name, ID: w.id}]; one != nil {
-		one.refused(w.seq, r)
+	if one := p.all[wake.Key{Name: name, ID: w.ID}]; one != nil {
+		one.refused(w.Seq, r)
 	}
 }
 
@@ -140,15 +141,15 @@ func (p *waits) state(name string, id store.ID) (queued, woken bool) {
 }
 
 // wake wakes the waiters that are in this process.
-func (p *waits) wake(woken []*waiter) {
+func (p *waits) wake(woken []wake.Key) {
 	if len(woken) == 0 {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, w := range woken {
-		if one := p.all[wake.Key{Name: w.name, ID: w.id}]; one != nil {
-			one.Send()
+	for _, key := range woken {
+		if w := p.all[key]; w != nil {
+			w.Send()
 		}
 	}
 }

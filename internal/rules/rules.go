@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// minAgain keeps a waiter from spinning when a grant is about to expire.
-const minAgain = time.Millisecond
+// MinAgain keeps a waiter from spinning when a grant is about to expire.
+const MinAgain = time.Millisecond
 
 // A Call is one call of a store on a name. After it, the store calls Finish.
 type Call struct {
@@ -147,7 +147,7 @@ func (c *Call) refuse(req *store.Request, w *Claim, fits bool) *store.Refusal {
 	if sum := c.Sum(store.Exclusive); ahead == 0 && sum != (Sum{}) {
 		due = sum.Until
 	}
-	r.Again = max(minAgain, time.Duration(min(due, c.after(c.AskWithin))-c.Now)*c.Unit)
+	r.Again = max(MinAgain, time.Duration(min(due, c.after(c.AskWithin))-c.Now)*c.Unit)
 	return r
 }
 
