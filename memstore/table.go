@@ -21,7 +21,7 @@ type table struct {
 	mu    sync.Mutex
 	names map[string]*entry
 	list  []*entry // the same entries, to sweep one after the other
-	hand  int      // index in list of the next entry to sweep
+	hand  int      // index in list of the entry that was swept last
 	most  int      // entries since names was made
 	waits map[wake.Key]*wake.Signal
 	last  int64 // highest token issued
