@@ -26,7 +26,9 @@ type table struct {
 	waits map[wake.Key]*wake.Signal
 	last  int64 // highest token issued
 
-	current rules.Call // here, because one in each call would be allocated
+	// These are used again, so that a pair of calls allocates one claim.
+	current rules.Call
+	spare   *entry // without claims; may be nil
 }
 
 // An entry is a name that has holders or waiters. It implements [rules.Name].
@@ -48,7 +50,11 @@ func (t *table) call(name string, f func(c *rules.Call) error) error {
 	now := t.now()
 	e := t.names[name]
 	if e == nil {
-		e = &entry{table: t, name: name, index: -1}
+		e, t.spare = t.spare, nil
+		if e == nil {
+			e = &entry{table: t}
+		}
+		e.name, e.index = name, -1
 	}
 	err := e.call(now, f)
 	for i := 0; i < sweepNames && len(t.list) > 0; i++ {
@@ -87,6 +93,9 @@ func (e *entry) call(now int64, f func(c *rules.Call) error) error {
 		e.table.add(e)
 	case empty && e.index >= 0:
 		e.table.remove(e)
+	}
+	if e.Empty() {
+		e.table.spare = e
 	}
 	return err
 }
