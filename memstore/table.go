@@ -11,7 +11,8 @@ import (
 )
 
 // sweepNames is how many names each call looks at to remove expired claims. Names that are never
-// used again are removed within about as many calls as there are names.
+// used again are removed within about as many calls as there are names. One name would not do: a
+// call can add one at the end of the list, and the end would never be reached.
 const sweepNames = 2
 
 // A table holds the locks of one store. Several handles may share it.
