@@ -27,9 +27,9 @@ func (m Mode) String() string {
 // MarshalText implements encoding.TextMarshaler with the result of String.
 func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
-// Usage sums up the holders of a name, to decide about one more request. It is the only place
-// that compares modes: an exclusive grant excludes all others, shared grants coexist, and
-// permits coexist up to their limit.
+// Usage sums up the holders of a name, to decide about one more request: an exclusive grant excludes
+// all others, shared grants coexist, and permits coexist up to their limit. Stores that decide in Go
+// use it. Stores whose server decides, in Lua or SQL, have the same comparison there.
 type Usage struct {
 	holders int
 	mode    Mode // mode of all holders; Permits or Shared if there are several

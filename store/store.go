@@ -5,8 +5,10 @@
 // and run the conformance suite of package storetest.
 //
 // The work is divided strictly. The core queues goroutines, retries, renews, keeps deadlines and
-// cleans up. A store translates one call into one attempt at its server. It does not retry, does
-// not sleep, and starts no goroutine per grant or per waiter.
+// cleans up. A store translates one call into one attempt at its server, and starts no goroutine per
+// grant or per waiter. It may repeat a message that certainly had no effect, for example because
+// another client was faster or because a row was locked, as long as the call has time. It never
+// repeats an Acquire, a Renew or a Release that may have been executed.
 //
 // All ages and remaining times are durations measured by the store's clock, never points in
 // time. A client whose clock is wrong therefore reads them correctly.

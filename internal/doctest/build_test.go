@@ -17,7 +17,7 @@ import (
 // packages are imported where a block uses them. Other packages need a comment: see the package
 // comment.
 var packages = []string{
-	"context", "database/sql", "errors", "fmt", "log", "log/slog", "net", "net/http", "os", "time",
+	"context", "database/sql", "errors", "fmt", "log", "log/slog", "net", "net/http", "os", "testing", "time",
 	"github.com/bsm/redislock",
 	"github.com/go-redsync/redsync/v4",
 	"github.com/go-zookeeper/zk",
@@ -33,6 +33,8 @@ var packages = []string{
 	"github.com/holdfast-lock/holdfast/redisstore",
 	"github.com/holdfast-lock/holdfast/redisstore/goredis",
 	"github.com/holdfast-lock/holdfast/sqlitestore",
+	"github.com/holdfast-lock/holdfast/store",
+	"github.com/holdfast-lock/holdfast/storetest",
 	"github.com/holdfast-lock/holdfast/zkstore",
 	"github.com/jackc/pgx/v5",
 	"github.com/jackc/pgx/v5/pgxpool",
