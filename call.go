@@ -44,7 +44,7 @@ func (c *Client) prepare(ctx context.Context, cl *call, opts []CallOption) error
 		try := cl.Try
 		*cl = apply(*cl, opts)
 		if try && (cl.waitSet || cl.retrySet) {
-			return fail(cl.op, cl.name, fmt.Errorf("%w: a single attempt takes neither Wait nor Retry: use the waiting call with Wait(limit)", ErrInvalid))
+			return fail(cl.op, cl.name, fmt.Errorf("%w: Wait and Retry do not apply to Try calls; use the waiting call with Wait(limit)", ErrInvalid))
 		}
 	}
 	cl.Request.Name = cl.name

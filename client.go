@@ -37,7 +37,7 @@ type Client struct {
 func New(s store.Store, opts ...Option) (*Client, error) {
 	const op = "new"
 	if s == nil {
-		return nil, fail(op, "", fmt.Errorf("%w: New(nil): give a store", ErrInvalid))
+		return nil, fail(op, "", fmt.Errorf("%w: store is nil", ErrInvalid))
 	}
 	c := &Client{caps: s.Capabilities()}
 	c.set = newSettings(opts, &c.caps)
@@ -152,7 +152,7 @@ func (c *Client) TryRLock(ctx context.Context, name string, opts ...CallOption) 
 //
 // Do returns the error of fn. If the lock was lost or the client closed while fn ran, the error
 // also matches ErrLost or ErrClosed. A release that fails is only reported to the Observer: the
-// lock then frees itself after its TTL.
+// lock then expires with its TTL.
 //
 // If fn did not run, Do returns ErrHeld together with the cause of the context if the wait ended
 // first, ErrUnavailable if the store does not answer, ErrWouldDeadlock if ctx holds the name
@@ -185,7 +185,7 @@ func joinLoss(op, name string, lost, err error) error {
 }
 
 var (
-	errNilFunc    = fmt.Errorf("%w: nil function: give the work to do", ErrInvalid)
+	errNilFunc    = fmt.Errorf("%w: fn is nil", ErrInvalid)
 	errNilContext = fmt.Errorf("%w: nil context: use context.Background()", ErrInvalid)
 )
 

@@ -68,7 +68,7 @@ func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 func (e *HeldError) Error() string {
 	var b strings.Builder
 	if len(e.Holders) == 0 {
-		b.WriteString("held: others wait for it")
+		b.WriteString("queued behind other waiters")
 	} else {
 		h := &e.Holders[0]
 		age := h.Age
@@ -76,7 +76,7 @@ func (e *HeldError) Error() string {
 		case store.Done:
 			fmt.Fprintf(&b, "closed: done by %s %s ago, kept for another %s", ownerText(h.Owner), short(age), short(h.Left))
 		case store.Cooling:
-			fmt.Fprintf(&b, "closed: released by %s before its minimum hold was over, open in %s", ownerText(h.Owner), short(h.Left))
+			fmt.Fprintf(&b, "in cool-down after release by %s, free in %s", ownerText(h.Owner), short(h.Left))
 		default:
 			fmt.Fprintf(&b, "held by %s for %s, %s left unless renewed", ownerText(h.Owner), short(age), short(h.Left))
 		}

@@ -66,7 +66,7 @@ func (c *Client) Break(ctx context.Context, name string, id ID) error {
 		return err
 	}
 	if id.IsZero() {
-		return fail(op, name, fmt.Errorf("%w: no ID: give the one that Inspect shows", ErrInvalid))
+		return fail(op, name, fmt.Errorf("%w: missing ID; use one from Inspect", ErrInvalid))
 	}
 	return c.manage(ctx, op, name, func(ctx context.Context) error {
 		return c.store.Break(ctx, c.set.prefix+name, id)

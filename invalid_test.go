@@ -219,7 +219,7 @@ func TestNewRefusesBadOptions(t *testing.T) {
 		}
 	}
 	_, err := holdfast.New(nil)
-	if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), "give a store") {
+	if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), "store is nil") {
 		t.Errorf("New(nil): %v", err)
 	}
 	c := mustNew(t, memstore.New(), nil)

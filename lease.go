@@ -168,7 +168,7 @@ func (l *lease) named(why error) error { return fail("lease", l.name(), why) }
 // continues in the background.
 //
 // It returns ErrLost if the lease was lost before, ErrNotHeld if it was unlocked before,
-// ErrUnavailable if the store does not answer (the lock then frees itself after its TTL), and
+// ErrUnavailable if the store does not answer (the lock then expires with its TTL), and
 // ErrClosed if the client was closed, which released the lock.
 func (h *Lease) Unlock(ctx context.Context) error {
 	err := h.l.unlock(ctx, store.Keep{}, false)

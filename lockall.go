@@ -132,7 +132,7 @@ func (s *LeaseSet) Renew(ctx context.Context) error {
 // Unlock unlocks all leases, the last one taken first, even if ctx has ended. For each lease
 // that it could not release, the error matches ErrLost if the lease was lost before, ErrNotHeld
 // if it was unlocked before, ErrClosed if the client was closed, or ErrUnavailable if the store
-// does not answer; its lock then frees itself after its TTL.
+// does not answer; its lock then expires with its TTL.
 func (s *LeaseSet) Unlock(ctx context.Context) error {
 	return s.each(func(l *Lease) error { return l.Unlock(ctx) })
 }

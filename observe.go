@@ -277,14 +277,14 @@ func (w *warnings) flush(logger *slog.Logger, kind EventKind) {
 	w.report = nil
 	left := w.n - warnBurst
 	w.n, w.end = 0, time.Time{}
-	logger.Warn("holdfast: more warnings were left out", "kind", kind.String(), "count", left)
+	logger.Warn("holdfast: suppressed warnings", "kind", kind.String(), "count", left)
 }
 
 // warnShortTTL logs once that the store grants a shorter TTL than requested, if the difference is
 // more than rounding.
 func (c *Client) warnShortTTL(asked, granted time.Duration) {
 	if c.set.logger != nil && granted < asked-asked/20 && c.warnedTTL.CompareAndSwap(false, true) {
-		c.set.logger.Warn("holdfast: the store grants less than the TTL asked for; see the package of the store for what limits it",
+		c.set.logger.Warn("holdfast: granted TTL is shorter than requested; see the package of the store for what limits it",
 			"store", c.caps.Store, "asked", asked, "granted", granted)
 	}
 }

@@ -551,7 +551,7 @@ func TestATTLThatTheStoreShortensIsLoggedOnce(t *testing.T) {
 				time.Sleep(8 * time.Second)
 				mustUnlock(t, lease)
 			}
-			if n := strings.Count(log.String(), "less than the TTL asked for"); n != 1 || !strings.Contains(log.String(), "asked=30s granted=10s") {
+			if n := strings.Count(log.String(), "shorter than requested"); n != 1 || !strings.Contains(log.String(), "asked=30s granted=10s") {
 				t.Errorf("logged %d times:\n%s", n, log.String())
 			}
 		})

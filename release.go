@@ -58,7 +58,7 @@ func (c *Client) release(ctx context.Context, g *grant, keep store.Keep, begin t
 			}
 			return err
 		case last:
-			return unavailable("closed before it was released, it frees itself", err)
+			return unavailable("client closed before release; the lock expires with its TTL", err)
 		}
 		unknown = true
 		if c.observed() {
@@ -79,7 +79,7 @@ func (c *Client) release(ctx context.Context, g *grant, keep store.Keep, begin t
 					return c.store.Release(ctx, bounded.CallTimeout, g.Name, g.ID, keep)
 				})
 			})
-			return unavailable(fmt.Sprintf("not released in %d attempts, it frees itself in %s", attempt, short(max(0, left))), err)
+			return unavailable(fmt.Sprintf("release failed after %d attempts; the lock expires in %s", attempt, short(max(0, left))), err)
 		}
 		last = !sleep(c.life.Closing, wait) // Close waits for one more attempt
 	}

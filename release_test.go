@@ -134,7 +134,7 @@ func TestUnlockIsBoundedAndContinuesInTheBackground(t *testing.T) {
 		want(t, err, holdfast.ErrUnavailable, errNet)
 		wantNone(t, err, holdfast.ErrLost)
 		start.wantWithin(t, 3*time.Second, 5*time.Second)
-		if !strings.Contains(err.Error(), "frees itself in") {
+		if !strings.Contains(err.Error(), "expires in") {
 			t.Errorf("error reads %q", err)
 		}
 		p.set(func() { p.release = nil }) // the store is back
@@ -184,7 +184,7 @@ func TestMinHoldKeepsTheNameClosedForTheRemainingTime(t *testing.T) {
 		if !errors.As(err, &held) || held.Holders[0].State != store.Cooling || held.Holders[0].Left != 8*time.Second {
 			t.Errorf("TryLock: %v", err)
 		}
-		if text := `holdfast: try lock "n": closed: released by alice before its minimum hold was over, open in 8s`; err.Error() != text {
+		if text := `holdfast: try lock "n": in cool-down after release by alice, free in 8s`; err.Error() != text {
 			t.Errorf("error reads\n%s\nwant\n%s", err, text)
 		}
 		mustUnlock(t, mustLock(t, a, "n")) // also for the same client

@@ -177,7 +177,7 @@ var clusterProbes = []diagnosis.Probe[*cluster]{
 	},
 	{
 		Check: diagnosis.New("etcd.members", store.LevelWarning,
-			"one member is a single point of failure; an even number tolerates no more failures than one member less; more than seven make every write slow",
+			"one member is a single point of failure; an even number tolerates no more failures than one member fewer; more than seven make every write slow",
 			"run three or five members"),
 		Look: func(c *cluster) (bool, string, error) {
 			if c.membersErr != nil {

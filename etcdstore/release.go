@@ -131,7 +131,7 @@ func (s *Store) abandon(ctx context.Context, key claimKey) error {
 		grant := s.keys.key(key.name, kindOf(c.mode), c.grant.id)
 		same := createdAt(grant, c.create)
 		if c.create == 0 { // not known; then this handle created the lease and used it for this grant only
-			same = goesBy(grant, c.grant.id)
+			same = hasLease(grant, c.grant.id)
 		}
 		txn.Compare = append(txn.Compare, same)
 		txn.Success = append(txn.Success, remove(grant))

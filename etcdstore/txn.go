@@ -126,8 +126,8 @@ func createdAt(key string, revision int64) *pb.Compare {
 	}
 }
 
-// goesBy is the condition that a key is attached to that lease.
-func goesBy(key string, lease int64) *pb.Compare {
+// hasLease compares the lease of a key.
+func hasLease(key string, lease int64) *pb.Compare {
 	return &pb.Compare{
 		Key: []byte(key), Target: pb.Compare_LEASE, Result: pb.Compare_EQUAL,
 		TargetUnion: &pb.Compare_Lease{Lease: lease},

@@ -77,7 +77,7 @@ func (s *Store) newEntry(name string) *entry {
 // ask answers a request.
 func (e *entry) ask(req *store.Request) (store.Answer, error) {
 	if e.hasEnded(req.ID) {
-		return store.Answer{}, fmt.Errorf("%w: %q: this request has left", store.ErrInvalid, e.name)
+		return store.Answer{}, fmt.Errorf("%w: %q: request was already cancelled", store.ErrInvalid, e.name)
 	}
 	return e.call.Ask(req)
 }

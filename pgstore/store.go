@@ -333,7 +333,7 @@ func (c *call) answer(pushed bool) (store.Answer, error) {
 	case isOutOfTokens:
 		return store.Answer{}, store.NoTokens(req.Floor)
 	case isEnded:
-		return store.Answer{}, fmt.Errorf("%w: %q: this request has left", store.ErrInvalid, req.Name)
+		return store.Answer{}, fmt.Errorf("%w: %q: request was already cancelled", store.ErrInvalid, req.Name)
 	case isRefused:
 		refusal := &store.Refusal{Place: r.Place, Waiters: r.Waiters, Again: time.Duration(r.Again) * time.Microsecond}
 		if r.Place > 0 && !pushed {

@@ -65,7 +65,7 @@ func (f Features) String() string {
 
 // Capabilities describes what a store supports.
 type Capabilities struct {
-	Store    string // name of the kind of store, for people to read, such as "memory" or "redis"
+	Store    string // human-readable kind of store, such as "memory" or "redis"
 	Features Features
 
 	// MinTTL is the shortest TTL that the store supports.

@@ -115,7 +115,7 @@ func CheckRenewal(r *Renewal, held Mode) error {
 // NoTokens returns the error of a request whose floor leaves no tokens above it. It matches
 // ErrInvalid.
 func NoTokens(floor int64) error {
-	return fmt.Errorf("%w: token floor %d: no tokens are left above it, they end at 2^53-1; find out where so high a floor comes from", ErrInvalid, floor)
+	return fmt.Errorf("%w: token floor %d: no tokens are left above it, they end at 2^53-1; check where this floor comes from", ErrInvalid, floor)
 }
 
 func (c *Capabilities) need(f Features) error {

@@ -113,8 +113,8 @@ type Request struct {
 	Tokens int           // how many consecutive tokens to reserve, at least 1; a store may reserve fewer
 	Floor  int64         // granted tokens must be greater
 	Queue  bool          // on a refusal, join the queue or keep the place in it
-	Owner  string        // who asks, for people to read
-	Meta   string        // why, for people to read
+	Owner  string        // human-readable owner
+	Meta   string        // human-readable reason
 }
 
 // An Answer is the outcome of an Acquire. It is a grant unless Refusal is set.
@@ -143,7 +143,7 @@ type State uint8
 const (
 	Held    State = iota // a live grant
 	Done                 // closed: the work of this name is done (see Keep)
-	Cooling              // closed: released before its minimum hold was over (see Keep)
+	Cooling              // closed: in cool-down after a release (see Keep)
 )
 
 // String returns "held", "done" or "cooling".

@@ -204,7 +204,7 @@ var ensembleProbes = []diagnosis.Probe[*ensemble]{
 	},
 	{
 		Check: diagnosis.New("zookeeper.members", store.LevelWarning,
-			"a standalone server is a single point of failure; an even number tolerates no more failures than one server less",
+			"a standalone server is a single point of failure; an even number tolerates no more failures than one server fewer",
 			"run an ensemble of three or five servers"),
 		Look: func(e *ensemble) (bool, string, error) {
 			if e.members == 0 {

@@ -252,7 +252,7 @@ func TestAJobWhoseLockIsBrokenIsEndedAtItsNextRenewal(t *testing.T) {
 	brk.wantCode(0)
 	brk.wantErr(`broke "a"`, "its former holder may still be running")
 	p.wantCode(79)
-	p.wantErrParts("broken by force")
+	p.wantErrParts("forcibly released")
 	s.silent("job")
 	s.run("break", "a", "--id", id).wantCode(79)
 }
@@ -275,7 +275,7 @@ func TestAJobThatExitsWith0AfterItsLockWasBrokenHasNotSucceeded(t *testing.T) {
 	s.run("break", "a", "--id", s.show("a").Holders[0].ID).wantCode(0)
 	s.write("go", "")
 	p.wantCode(79)
-	p.wantErrParts("broken by force", "the job exited with 0")
+	p.wantErrParts("forcibly released", "the job exited with 0")
 }
 
 func TestAJobIsDeadBeforeTheLockOfAKilledHolderIsFree(t *testing.T) {

@@ -17,7 +17,7 @@ func newReleaseCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "release [flags] NAME --id ID",
-		Short: "Release a lock that acquire has acquired",
+		Short: "Release a lock taken with acquire",
 		Long: `Releases the lock. If it is no longer held, it exits with 79: the work that
 needed the lock may have overlapped with that of another holder.`,
 		Args:              lockArgument,

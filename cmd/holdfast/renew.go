@@ -21,7 +21,7 @@ func newRenewCommand() *cobra.Command {
 	ttl := acquireTTL
 	cmd := &cobra.Command{
 		Use:   "renew [flags] NAME --id ID",
-		Short: "Renew a lock that acquire has acquired",
+		Short: "Renew a lock taken with acquire",
 		Long: `Makes the lock last for its TTL from now, and prints the new HOLDFAST_DEADLINE
 for a shell to evaluate. If the lock is no longer held, it exits with 79: stop
 the work that needs the lock.`,

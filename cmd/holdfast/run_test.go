@@ -137,7 +137,7 @@ func TestMinHoldKeepsTheLockClosedAfterAQuickJob(t *testing.T) {
 		s.run("run", flag, "1h", name, "--", "true").wantCode(0)
 		p := s.run("run", "-n", name, "--", "true")
 		p.wantCode(75)
-		p.wantErr("before its minimum hold was over", "free again in ")
+		p.wantErr("in cool-down after release by", "free again in ")
 	}
 	// A job that did not start leaves the lock free.
 	s.run("run", "--min-hold", "1h", "none", "--", "./no-such-file").wantCode(127)

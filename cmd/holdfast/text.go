@@ -86,7 +86,7 @@ func describeHolder(h *holdfast.Holder) string {
 	case store.Done:
 		return fmt.Sprintf("closed: done by %s at %s (%s ago), free again in %s", owner, since, age, short(h.Left))
 	case store.Cooling:
-		return fmt.Sprintf("closed: released by %s before its minimum hold was over, free again in %s", owner, short(h.Left))
+		return fmt.Sprintf("in cool-down after release by %s, free again in %s", owner, short(h.Left))
 	}
 	return fmt.Sprintf("held by %s since %s (%s ago), %s left unless renewed", owner, since, age, short(h.Left))
 }

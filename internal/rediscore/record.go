@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-var errRecord = errors.New("the reply is not one of Holdfast's scripts: is another program using its keys?")
+var errRecord = errors.New("unexpected reply from a Holdfast script: is another program using its keys?")
 
 // number, text and list convert a value of a reply. They return the zero value for other kinds.
 func number(v any) int64 { n, _ := v.(int64); return n }

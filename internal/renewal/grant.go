@@ -151,4 +151,4 @@ func (g *Grant) expiryLoss() Loss {
 }
 
 // Gone is the loss of a grant that the store no longer has.
-var Gone = Loss{Word: "gone", Reason: "the store no longer has it: it expired there, was broken by force, or the store lost its data"}
+var Gone = Loss{Word: "gone", Reason: "the grant is gone: expired, forcibly released, or lost by the store"}
