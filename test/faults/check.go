@@ -15,6 +15,7 @@ type Violation struct {
 	Name      string // the name of the lock; empty if it concerns all
 	At        time.Duration
 	Text      string
+	Age       time.Duration // of the lease that was overtaken, if it is one
 }
 
 // first returns the first violation as an error.
@@ -63,13 +64,16 @@ func (h *History) overlaps(invariant, what string, end func(*Hold) time.Duration
 			permits := after.Permits
 			for _, before := range live {
 				if after.excludes(&before) {
-					all = append(all, Violation{invariant, name, after.Got, fmt.Sprintf("%s: %q was held twice: %s had token %d until %v, %s had token %d from %v, %v earlier",
-						what, name, before.Who, before.Token, end(&before), after.Who, after.Token, after.Got, end(&before)-after.Got)})
+					all = append(all, Violation{
+						Invariant: invariant, Name: name, At: after.Got, Age: after.Got - before.Got,
+						Text: fmt.Sprintf("%s: %q was held twice: %s had token %d until %v, %s had token %d from %v, %v earlier",
+							what, name, before.Who, before.Token, end(&before), after.Who, after.Token, after.Got, end(&before)-after.Got),
+					})
 				}
 				permits += before.Permits
 			}
 			if permits > after.Limit {
-				all = append(all, Violation{invariant, name, after.Got, fmt.Sprintf("%s: %d of %d permits of %q were held at once when %s got token %d at %v",
+				all = append(all, Violation{Invariant: invariant, Name: name, At: after.Got, Text: fmt.Sprintf("%s: %d of %d permits of %q were held at once when %s got token %d at %v",
 					what, permits, after.Limit, name, after.Who, after.Token, after.Got)})
 			}
 			live = append(live, after)
@@ -85,7 +89,7 @@ func (h *History) ClosedGrants() (all []Violation) {
 		var last Hold // the latest end of those with lower tokens
 		for _, hold := range holds {
 			if hold.Got < last.Closed && hold.Got > last.Freed {
-				all = append(all, Violation{"S1", name, hold.Got, fmt.Sprintf("closed: %q was granted to %s with token %d at %v, though %s, with token %d, had closed it until %v",
+				all = append(all, Violation{Invariant: "S1", Name: name, At: hold.Got, Text: fmt.Sprintf("closed: %q was granted to %s with token %d at %v, though %s, with token %d, had closed it until %v",
 					name, hold.Who, hold.Token, hold.Got, last.Who, last.Token, last.Closed)})
 			}
 			if hold.Freed > 0 && hold.Ended == never && hold.Closed > last.Closed {
@@ -106,7 +110,7 @@ func (h *History) TokensOutOfOrder() (all []Violation) {
 		holds = slices.DeleteFunc(holds, func(hold Hold) bool { return !hold.exclusive() })
 		for i := 1; i < len(holds); i++ {
 			if holds[i-1].Token == holds[i].Token {
-				all = append(all, Violation{"S2", name, holds[i].Got, fmt.Sprintf("tokens: %q: %s and %s both had token %d", name, holds[i-1].Who, holds[i].Who, holds[i].Token)})
+				all = append(all, Violation{Invariant: "S2", Name: name, At: holds[i].Got, Text: fmt.Sprintf("tokens: %q: %s and %s both had token %d", name, holds[i-1].Who, holds[i].Who, holds[i].Token)})
 			}
 		}
 		// Go through the holds in order of tokens. No holder may have had the lock before the
@@ -114,7 +118,7 @@ func (h *History) TokensOutOfOrder() (all []Violation) {
 		first := Hold{Got: never} // of those with higher tokens
 		for _, hold := range slices.Backward(holds) {
 			if first.Got < hold.Asked {
-				all = append(all, Violation{"S2", name, hold.Got, fmt.Sprintf("tokens: %q: %s had token %d at %v, and %s, which asked at %v, got only %d",
+				all = append(all, Violation{Invariant: "S2", Name: name, At: hold.Got, Text: fmt.Sprintf("tokens: %q: %s had token %d at %v, and %s, which asked at %v, got only %d",
 					name, first.Who, first.Token, first.Got, hold.Who, hold.Asked, hold.Token)})
 			}
 			if hold.Got < first.Got {

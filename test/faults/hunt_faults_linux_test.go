@@ -15,6 +15,7 @@ type trouble struct {
 	kind   string
 	spares bool // see Fault
 	weak   string
+	young  time.Duration
 	after  time.Duration
 	name   string // the name that it affects; all if empty
 
@@ -96,7 +97,7 @@ func (h *hunt) duration() time.Duration {
 
 // cause causes a fault, and returns how long it lasted.
 func (h *hunt) cause(tr trouble, d time.Duration, i int) time.Duration {
-	f := Fault{Kind: tr.kind, Begin: now(), Spares: tr.spares, Weak: tr.weak, After: tr.after, Name: tr.name}
+	f := Fault{Kind: tr.kind, Begin: now(), Spares: tr.spares, Weak: tr.weak, After: tr.after, Young: tr.young, Name: tr.name}
 	if tr.client && !tr.others {
 		f.Process = h.names[i]
 	}
@@ -178,9 +179,9 @@ func (h *hunt) memberTroubles(nodes []*servers.Process, spares bool, restart fun
 	}})
 }
 
-// clockTroubles are steps of the clock of servers. Weak is empty if the store does not depend on
-// that clock.
-func (h *hunt) clockTroubles(weak string) []trouble {
+// clockTroubles are steps of the clock of servers. Weak and young are those of a Fault. Weak is empty if
+// the store does not depend on that clock.
+func (h *hunt) clockTroubles(weak string, young time.Duration) []trouble {
 	const step = 5 * time.Second
 	change := func(by time.Duration) func(time.Duration, int) {
 		return func(d time.Duration, _ int) {
@@ -190,7 +191,7 @@ func (h *hunt) clockTroubles(weak string) []trouble {
 		}
 	}
 	return []trouble{
-		{kind: "clock ahead", weak: weak, after: step + 2*keptTTL, spares: weak == "", do: change(step)},
-		{kind: "clock behind", weak: weak, after: step + 2*keptTTL, spares: weak == "", do: change(-step)},
+		{kind: "clock ahead", weak: weak, young: young, after: step + 2*keptTTL, spares: weak == "" || young > 0, do: change(step)},
+		{kind: "clock behind", weak: weak, young: young, after: step + 2*keptTTL, spares: weak == "" || young > 0, do: change(-step)},
 	}
 }

@@ -31,6 +31,7 @@ const (
 	clockSet = "the server's clock is set"
 	dataLost = "data of the server is lost"
 	replaced = "an asynchronous replica takes over"
+	fewVotes = "a node's clock is set before a lease has all votes"
 )
 
 func huntSQLite(h *hunt) {
@@ -136,7 +137,7 @@ func huntRedis(h *hunt) {
 	if h.result.Seed%2 == 0 {
 		h.troubles = append(h.troubles, trouble{kind: "data lost", weak: dataLost, after: 2 * keptTTL, do: func(time.Duration, int) { r.Wipe() }})
 	} else {
-		h.troubles = append(h.troubles, h.clockTroubles(clockSet)...)
+		h.troubles = append(h.troubles, h.clockTroubles(clockSet, 0)...)
 	}
 }
 
@@ -183,7 +184,7 @@ func huntQuorum(h *hunt) {
 		all, addrs = append(all, n.Process), append(addrs, n.Addr())
 	}
 	h.connect(addrs...)
-	h.troubles = slices.Concat(h.clientTroubles(), h.redisTroubles(nodes...), h.clockTroubles(""),
+	h.troubles = slices.Concat(h.clientTroubles(), h.redisTroubles(nodes...), h.clockTroubles(fewVotes, 250*time.Millisecond),
 		h.memberTroubles(all, true, func(k int) { nodes[k].Restart() }, func() {}))
 }
 
@@ -203,7 +204,7 @@ func huntPostgres(h *hunt) {
 		}
 	}
 	names := p.schema + ".names"
-	h.troubles = slices.Concat(h.clientTroubles(), serverTroubles(p.Process), h.clockTroubles(clockSet), []trouble{
+	h.troubles = slices.Concat(h.clientTroubles(), serverTroubles(p.Process), h.clockTroubles(clockSet, 0), []trouble{
 		{kind: "sessions killed", do: func(d time.Duration, _ int) {
 			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 				p.Terminate(fmt.Sprintf("application_name = '%s'", p.schema))
@@ -229,7 +230,7 @@ func huntMySQL(h *hunt) {
 	h.result.Server = "MariaDB " + version
 	h.connect(m.Addr())
 	names := m.database + ".holdfast_names"
-	h.troubles = slices.Concat(h.clientTroubles(), serverTroubles(m.Process), h.clockTroubles(clockSet), []trouble{
+	h.troubles = slices.Concat(h.clientTroubles(), serverTroubles(m.Process), h.clockTroubles(clockSet, 0), []trouble{
 		{kind: "sessions killed", do: func(d time.Duration, _ int) {
 			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 				ids, _ := m.query(fmt.Sprintf("SELECT id FROM information_schema.processlist WHERE db = '%s'", m.database))

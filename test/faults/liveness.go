@@ -79,7 +79,7 @@ func (h *History) LongWaits(bound time.Duration) (all []Violation) {
 				}
 			}
 			if longest = max(longest, w.Ended-free); longest > bound {
-				all = append(all, Violation{"L2", name, w.Ended, fmt.Sprintf("wait: %s waited for %q from %v to %v, though nobody held it for %v of that time",
+				all = append(all, Violation{Invariant: "L2", Name: name, At: w.Ended, Text: fmt.Sprintf("wait: %s waited for %q from %v to %v, though nobody held it for %v of that time",
 					w.Who, name, w.Asked, w.Ended, longest)})
 			}
 		}
@@ -127,7 +127,7 @@ func (h *History) LostLeases() (all []Violation) {
 				}
 			}
 			if sum < hold.TTL/3 {
-				all = append(all, Violation{invariant, name, hold.Lost, fmt.Sprintf("lost: %s lost %q, token %d, TTL %v, at %v; faults in that time: %s",
+				all = append(all, Violation{Invariant: invariant, Name: name, At: hold.Lost, Text: fmt.Sprintf("lost: %s lost %q, token %d, TTL %v, at %v; faults in that time: %s",
 					hold.Who, name, hold.Token, hold.TTL, hold.Lost, strings.Join(near, ", "))})
 			}
 		}
@@ -144,7 +144,7 @@ func (h *History) Weakness(v Violation) (f Fault, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, f := range h.faults {
-		if f.Weak != "" && f.Begin <= v.At && v.At <= f.End+f.After {
+		if f.Weak != "" && f.Begin <= v.At && v.At <= f.End+f.After && (f.Young == 0 || v.Age > 0 && v.Age < f.Young) {
 			return f, true
 		}
 	}
