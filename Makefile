@@ -15,6 +15,7 @@ SOAKCOUNT ?= 50
 SEEDS     ?= 5000
 TIME      ?= 5m
 SEED      ?= 0
+JOBS      ?= 2
 RESULTS   ?=
 NAMES     ?= 1000000
 STORE     ?=
@@ -153,11 +154,10 @@ hunt: deps ## random calls under random faults; STORE=sqlite (or redislock), TIM
 	@go test -run '^TestHunt$$' -v -count=1 -timeout=0 ./test/faults -hunt-store '$(or $(STORE),sqlite)' \
 		-hunt-time $(TIME) -hunt-seed $(SEED) -hunt-json '$(if $(RESULTS),$(abspath $(RESULTS)))' $(FLAGS)
 
-faults: deps ## a hunt of TIME (5m) on each store and each other library, or STORE=redislock, with all faults in turn; the tables of docs/faults.md
-	@set -- $(or $(STORE),$(STORES) $(PEERS)); all=$$#; for store; do \
-		echo "== $$((n += 1)) of $$all: $$store"; \
-		$(MAKE) --no-print-directory hunt STORE=$$store TIME=$(TIME) SEED=$(or $(filter-out 0,$(SEED)),1) RESULTS=docs/faults FLAGS='-hunt-fault each'; \
-	done
+faults: deps ## a hunt of TIME (5m) on each store and each other library, or STORE=redislock, with all faults in turn, JOBS (2) at a time; the tables of docs/faults.md
+	@printf '%s\n' $(or $(STORE),$(STORES) $(PEERS)) | xargs -P $(JOBS) -I{} sh -c 'echo "== {}: progress in .bin/hunt-{}.log"; \
+		$(MAKE) --no-print-directory hunt STORE={} TIME=$(TIME) SEED=$(or $(filter-out 0,$(SEED)),1) RESULTS=docs/faults FLAGS="-hunt-fault each" >.bin/hunt-{}.log 2>&1; \
+		echo "== {}: exit code $$?, $$(grep -c "is violated" .bin/hunt-{}.log) violations"'
 	@go run ./test/faults/matrix docs/faults.md docs/faults
 
 soak: deps ## core and memstore SOAKCOUNT (50) times, then a hunt of TIME (5m) on each store
