@@ -78,6 +78,12 @@ func (s *Store) change(ctx context.Context, name string, decide func(old *grant,
 		if err != nil {
 			return err
 		}
+		// A missing value may have been there in between, and then the token of next is too low. So the
+		// first value is an expired grant, which is unique, and the decision is made again.
+		first := value == "" && next != nil
+		if first {
+			next.Ends = 0
+		}
 		var text []byte
 		if next != nil {
 			if text, err = json.Marshal(next); err != nil {
@@ -87,7 +93,7 @@ func (s *Store) change(ctx context.Context, name string, decide func(old *grant,
 		if string(text) == value {
 			return nil
 		}
-		if swapped, err := s.server.Swap(ctx, "name:"+name, value, string(text)); err != nil || swapped {
+		if swapped, err := s.server.Swap(ctx, "name:"+name, value, string(text)); err != nil || swapped && !first {
 			return err // after an error, the outcome is unknown, and the core acts on that
 		}
 	}
@@ -103,10 +109,11 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (answer store.An
 		answer = store.Answer{}
 		switch {
 		case old == nil:
-			old = &grant{ID: req.ID, Owner: req.Owner, Meta: req.Meta, Since: now}
-			if err := s.newToken(ctx, old, req.Floor); err != nil {
+			token, err := s.next(ctx, req.Floor)
+			if err != nil {
 				return nil, err
 			}
+			old = &grant{ID: req.ID, Owner: req.Owner, Meta: req.Meta, Since: now, Token: token}
 		case old.ID != req.ID:
 			holder := store.Holder{
 				ID: old.ID, Owner: old.Owner, Meta: old.Meta, Mode: store.Exclusive, Weight: 1,
@@ -122,14 +129,16 @@ func (s *Store) Acquire(ctx context.Context, req store.Request) (answer store.An
 	return answer, err
 }
 
-// newToken gives a grant a token that is greater than floor and all earlier ones.
-func (s *Store) newToken(ctx context.Context, g *grant, floor int64) error {
+// next returns a token that is greater than floor and all earlier ones.
+func (s *Store) next(ctx context.Context, floor int64) (int64, error) {
+	if floor >= store.MaxToken { // it would use up the tokens of all names
+		return 0, store.NoTokens(floor)
+	}
 	token, err := s.server.Next(ctx, floor)
 	if err == nil && token > store.MaxToken {
 		err = store.NoTokens(floor)
 	}
-	g.Token = token
-	return err
+	return token, err
 }
 
 // Renew extends grants, and never brings one back. A floor asks for later tokens above it, and Tokens
@@ -138,11 +147,13 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 	if err := s.usable(ctx); err != nil {
 		return nil, err
 	}
-	out := make([]store.Renewed, len(grants))
-	for i, r := range grants {
+	for _, r := range grants {
 		if r.Mode != store.Exclusive {
 			return nil, fmt.Errorf("%w: exclusive locks only", store.ErrUnsupported)
 		}
+	}
+	out := make([]store.Renewed, len(grants))
+	for i, r := range grants {
 		err := s.change(ctx, r.Name, func(old *grant, now time.Duration) (*grant, error) {
 			out[i] = store.Renewed{Status: store.Gone}
 			if old == nil || old.ID != r.ID {
@@ -150,10 +161,13 @@ func (s *Store) Renew(ctx context.Context, grants []store.Renewal) ([]store.Rene
 			}
 			renewed := store.Renewed{Status: store.Extended, TTL: r.TTL}
 			if r.Tokens > 0 || r.Floor > 0 {
-				if err := s.newToken(ctx, old, r.Floor); err != nil {
+				token, err := s.next(ctx, r.Floor)
+				if err != nil {
 					return nil, err
 				}
-				renewed.Token, renewed.Tokens = old.Token, min(r.Tokens, 1)
+				if r.Tokens > 0 {
+					old.Token, renewed.Token, renewed.Tokens = token, token, 1
+				}
 			}
 			old.Ends = now + r.TTL
 			out[i] = renewed

@@ -72,3 +72,40 @@ func harness() storetest.Harness {
 func TestConformance(t *testing.T) { storetest.Run(t, harness()) }
 
 func TestCompare(t *testing.T) { storetest.Compare(t, harness(), storetest.CompareOptions{}) }
+
+// A client reads that a name is free. Before it writes, another one takes the name and releases it. The
+// token of the first must be the higher one nevertheless.
+func TestTokensGrowIfANameIsTakenAndReleasedInBetween(t *testing.T) {
+	server := &toyServer{values: make(map[string]string), base: time.Now()}
+	acquire := func(s *Store, id store.ID) int64 {
+		t.Helper()
+		a, err := s.Acquire(t.Context(), store.Request{Name: "n", ID: id, Mode: store.Exclusive, TTL: time.Minute})
+		if err != nil || !a.Granted() {
+			t.Fatalf("%+v, %v", a, err)
+		}
+		return a.Token
+	}
+	between := int64(0)
+	slow := &slowServer{toyServer: server, before: func() {
+		other, id := New(server), store.NewID()
+		between = acquire(other, id)
+		if err := other.Release(t.Context(), "n", id, store.Keep{}); err != nil {
+			t.Fatal(err)
+		}
+	}}
+	if token := acquire(New(slow), store.NewID()); token <= between {
+		t.Errorf("token %d after %d", token, between)
+	}
+}
+
+// A slowServer calls a function before the first Swap.
+type slowServer struct {
+	*toyServer
+	once   sync.Once
+	before func()
+}
+
+func (s *slowServer) Swap(ctx context.Context, key, old, new string) (bool, error) {
+	s.once.Do(s.before)
+	return s.toyServer.Swap(ctx, key, old, new)
+}
