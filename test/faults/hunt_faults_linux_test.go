@@ -15,6 +15,7 @@ type trouble struct {
 	kind   string
 	spares bool // see Fault
 	weak   string
+	long   time.Duration // how long the fault must last for the weakness
 	young  time.Duration
 	after  time.Duration
 	name   string // the name that it affects; all if empty
@@ -98,6 +99,9 @@ func (h *hunt) duration() time.Duration {
 // cause causes a fault, and returns how long it lasted.
 func (h *hunt) cause(tr trouble, d time.Duration, i int) time.Duration {
 	f := Fault{Kind: tr.kind, Begin: now(), Spares: tr.spares, Weak: tr.weak, After: tr.after, Young: tr.young, Name: tr.name}
+	if d < tr.long {
+		f.Weak = ""
+	}
 	if tr.client && !tr.others {
 		f.Process = h.names[i]
 	}

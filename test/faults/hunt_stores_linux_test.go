@@ -32,6 +32,7 @@ const (
 	dataLost = "data of the server is lost"
 	replaced = "an asynchronous replica takes over"
 	fewVotes = "a node's clock is set before a lease has all votes"
+	returned = "a leader that was suspended ends leases when it continues"
 )
 
 func huntSQLite(h *hunt) {
@@ -258,6 +259,11 @@ func huntEtcd(h *hunt) {
 		all = append(all, n.Process)
 	}
 	h.troubles = append(h.clientTroubles(), h.memberTroubles(all, false, func(k int) { c.Nodes[k].Restart() }, func() { c.Leader() })...)
+	for i := range h.troubles {
+		if tr := &h.troubles[i]; tr.kind == "member stopped" { // for longer than an election takes
+			tr.weak, tr.long, tr.after = returned, time.Second, huntTTL
+		}
+	}
 }
 
 func huntZooKeeper(h *hunt) {
