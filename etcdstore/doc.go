@@ -95,7 +95,8 @@
 // front of it is still there. But for each request that joins, the server scans the whole queue. So
 // at most 1,000 requests can wait for a name, one for each client. Further ones fail with an error
 // that says so. When 600 clients joined at once, on a busy machine with two cores, renewals took up to
-// 2.9 s and hand-offs 0.07 s; with 1,000 clients, some renewals got no reply within 3 s and were repeated. A waiter that no server answers gets ErrUnavailable and does not wait forever.
+// 2.9 s and hand-offs 0.07 s; with 1,000 clients, some renewals got no reply within 3 s and were
+// repeated. A waiter that no server answers gets ErrUnavailable and does not wait forever.
 //
 // # Rights
 //

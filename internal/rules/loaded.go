@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A Loaded has all claims of a name in memory. It implements the methods of [Name] but Wake, Reserve
-// and Raise.
+// A Loaded has all claims of a name in memory. It implements the methods of [Name], except for Wake,
+// Reserve and Raise.
 type Loaded struct {
 	Holders []*Claim // in the order in which they were granted
 	Queue   []*Claim // in order of arrival
