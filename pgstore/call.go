@@ -118,6 +118,9 @@ func (s *Store) do(ctx context.Context, c *call) error {
 		again := &call{op: c.op, req: c.req, keep: c.keep}
 		err = bounded.NoReply(ctx, rest, s.doIn(rest, &s.stuckCalls, again))
 		cancel()
+		if errors.Is(err, bounded.ErrNoReply) {
+			err = fmt.Errorf("%w: %s", err, advice[lockTimeout])
+		}
 		if c.err = err; err == nil { // otherwise the statement may go on, and write the reply
 			c.reply = again.reply
 		}
@@ -177,26 +180,17 @@ func (s *Store) send(calls []*call, skip bool) (refused bool) {
 
 // perform makes calls and sets their errors. CallCtx is the context of the calls, and ctx that of
 // their caller. Calls on one name wait up to rowPatience for a row that another session has locked.
-// Calls on several names are made again without those whose rows are locked, and if skip is true,
-// they hardly wait for them.
+// Several calls are then made again without those that would wait, and if skip is true, at once.
 func (s *Store) perform(ctx, callCtx context.Context, calls []*call, skip bool) {
 	begin := time.Now()
 	err := s.query(callCtx, calls, skip)
 	if isCode(err, lockTimeout) && !skip {
-		skip = several(calls)
-		for again := true; again && isCode(err, lockTimeout); again = !skip && time.Since(begin) < rowPatience {
-			err = s.query(callCtx, calls, skip)
+		for !several(calls) && isCode(err, lockTimeout) && time.Since(begin) < rowPatience {
+			err = s.query(callCtx, calls, false)
 		}
-	}
-	if isCode(err, lockTimeout) && len(calls) > 1 { // not the row of a name is locked, but one that belongs to it
-		for i, c := range calls {
-			if i > 0 && c.req.Name == calls[i-1].req.Name && calls[i-1].err == errLocked {
-				c.err = errLocked // each statement would wait for the row again
-				continue
-			}
-			s.perform(ctx, callCtx, []*call{c}, true)
+		if isCode(err, lockTimeout) && len(calls) > 1 {
+			err = s.query(callCtx, calls, true)
 		}
-		return
 	}
 	if err != nil {
 		if isCode(err, "26000", "42P05") { // prepared statements are lost or mixed up, so there is a pooler now
@@ -227,8 +221,8 @@ func several(calls []*call) bool {
 	return slices.ContainsFunc(calls, func(c *call) bool { return c.req.Name != calls[0].req.Name })
 }
 
-// query makes calls in one statement and one transaction. If skip is true, it makes no calls for
-// names that other sessions have locked.
+// query makes calls in one statement and one transaction. If skip is true, it makes no calls that would
+// wait for rows that other sessions have locked.
 func (s *Store) query(ctx context.Context, calls []*call, skip bool) error {
 	if !s.slowToCancel {
 		return s.queryNow(ctx, calls, skip)

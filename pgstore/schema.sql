@@ -744,10 +744,25 @@ BEGIN
 	RETURN busy;
 END $$;
 
+-- blocked reports whether a call would wait for a row that belongs to its name. The row of the name is
+-- locked, so only a stranger can have locked the other one, such as an administrator who deletes a holder
+-- by hand. Every call removes what has expired, or expires before the call is made.
+CREATE FUNCTION blocked(a_name text, a_id uuid) RETURNS boolean LANGUAGE plpgsql SET lock_timeout = 20 AS $$
+DECLARE
+	soon bigint := now_us() + 1000000;
+BEGIN
+	PERFORM FROM holders h WHERE h.name = a_name AND (h.id = a_id OR h.until <= soon) FOR UPDATE NOWAIT;
+	PERFORM FROM waiters w WHERE w.name = a_name AND (w.id = a_id OR w.until <= soon) FOR UPDATE NOWAIT;
+	PERFORM FROM ended x WHERE x.name = a_name AND (x.id = a_id OR x.until <= soon) FOR UPDATE NOWAIT;
+	RETURN false;
+EXCEPTION WHEN lock_not_available THEN
+	RETURN true;
+END $$;
+
 -- call_v1 makes several calls, one after the other, in one transaction. The calls are sorted by
 -- their names, so that there are no deadlocks. It returns the outcomes in the order of the calls. If
 -- a_sweeps is not 0, it also removes unused names, and the last row is the name after which to
--- continue. If a_skip is true, it makes no calls for names whose rows other sessions have locked.
+-- continue. If a_skip is true, it makes no calls that would wait for rows that other sessions have locked.
 CREATE FUNCTION call_v1(a_heartbeat bigint, a_wake text, a_skip boolean, a_sweep text, a_sweeps integer,
 	a_ops smallint[], a_names text[], a_ids uuid[], a_modes smallint[], a_weights integer[], a_lims integer[], a_ttls bigint[],
 	a_tokens integer[], a_floors bigint[], a_queues boolean[], a_owners text[], a_metas text[])
@@ -762,7 +777,7 @@ BEGIN
 		busy := locked(a_names, 5 <> ANY (a_ops)); -- renewals of short TTLs have no time to wait
 	END IF;
 	FOR i IN 1 .. cardinality(a_ops) LOOP -- faster than a query over the arrays
-		IF a_names[i] = ANY (busy) THEN
+		IF a_skip AND (a_names[i] = ANY (busy) OR blocked(a_names[i], a_ids[i])) THEN
 			RETURN NEXT '{"status":9}';
 			CONTINUE;
 		ELSIF a_ops[i] = 1 AND a_modes[i] = 1 THEN

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/pgstore"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -346,29 +347,60 @@ func TestACallOnANameThatIsNoLongerStuckDoesNotFail(t *testing.T) {
 }
 
 // An administrator may have deleted a shared holder by hand and not committed. The row of the name is
-// not locked then.
+// not locked then, and the other holders of that name are renewed too.
 func TestRenewalsOfOthersAreMadeWithoutAStuckHolder(t *testing.T) {
 	p := server(t)
 	s := openStore(t, p.URL())
 	var renewals []store.Renewal
-	for _, name := range []string{"a", "stuck", "z"} {
+	for _, name := range []string{"a", "shared", "shared", "shared", "z"} {
 		r := request(name)
-		if name == "stuck" {
+		if name == "shared" {
 			r.Mode = store.Shared
 		}
 		granted(t, s, r)
 		renewals = append(renewals, store.Renewal{Name: r.Name, ID: r.ID, Mode: r.Mode, TTL: r.TTL})
 	}
-	inSession(t, p.URL(), "DELETE FROM holdfast.holders WHERE name = 'stuck'")
+	inSession(t, p.URL(), fmt.Sprintf("DELETE FROM holdfast.holders WHERE id = '%s'", renewals[2].ID))
 	for range 2 {
 		out, err := s.Renew(t.Context(), renewals)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i, o := range out {
-			if stuck := i == 1; stuck != (o.Err != nil) || stuck == (o.Status == store.Extended) {
+			if stuck := i == 2; stuck != (o.Err != nil) || stuck == (o.Status == store.Extended) {
 				t.Errorf("renewal %d: %+v", i, o)
 			}
 		}
 	}
+}
+
+// lockExpiredHolder locks the row of an expired holder in another session. All calls on its name wait for
+// that row, because they remove it.
+func lockExpiredHolder(t *testing.T, p *servers.Postgres, s store.Store, name string) {
+	t.Helper()
+	r := request(name)
+	r.Mode = store.Shared
+	granted(t, s, r)
+	p.Must("UPDATE holdfast.holders SET until = 0")
+	inSession(t, p.URL(), "SELECT FROM holdfast.holders FOR UPDATE")
+}
+
+// Many calls on such a name share a statement with calls on other names.
+func TestAStuckHolderDoesNotFailCallsOnOtherNames(t *testing.T) {
+	p := server(t)
+	s := openStore(t, p.URL())
+	lockExpiredHolder(t, p, s, "stuck")
+	var wg sync.WaitGroup
+	for i := range 60 {
+		wg.Go(func() {
+			if i%2 == 0 {
+				if _, err := s.Acquire(t.Context(), request("stuck")); !strings.Contains(fmt.Sprint(err), "another session has locked the row") {
+					t.Errorf("a call on the stuck name: %v", err)
+				}
+			} else if _, err := s.Acquire(t.Context(), request(fmt.Sprint("other", i))); err != nil {
+				t.Errorf("a call on another name: %v", err)
+			}
+		})
+	}
+	wg.Wait()
 }
