@@ -545,7 +545,8 @@ END $$;
 -- sweep removes up to a_limit names after a_after that were not used for some seconds. It returns
 -- the name after which to continue, or an empty text at the end. A name whose tokens are more
 -- than a day ahead of the clock, because a caller requested a high floor, keeps its row.
--- Otherwise the floor of the schema would raise the tokens of all other names.
+-- Otherwise the floor of the schema would raise the tokens of all other names. It does not wait for
+-- rows that other sessions have locked.
 CREATE FUNCTION sweep(a_after text, a_limit integer) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	n      record;
@@ -561,7 +562,9 @@ BEGIN
 	SELECT count(*), max(p.name) INTO looked, last FROM (SELECT m.name FROM names m WHERE m.name > a_after ORDER BY m.name LIMIT a_limit) p;
 	FOR n IN SELECT m.name, m.id FROM names m WHERE m.name > a_after AND m.name <= last AND m.crowd AND abs(at - m.used) >= 5000000
 		AND (m.id IS NULL OR m.until <= at) FOR UPDATE SKIP LOCKED LOOP
-		PERFORM settle(load(n.name), n.id);
+		IF NOT blocked(n.name, NULL) THEN
+			PERFORM settle(load(n.name), n.id);
+		END IF;
 	END LOOP;
 	WITH removed AS (
 		DELETE FROM names d WHERE d.ctid = ANY (ARRAY(
@@ -744,7 +747,7 @@ BEGIN
 	RETURN busy;
 END $$;
 
--- blocked reports whether a call would wait for a row that belongs to its name. The row of the name is
+-- blocked reports whether a call or a sweep would wait for a row that belongs to its name. The row of the name is
 -- locked, so only a stranger can have locked the other one, such as an administrator who deletes a holder
 -- by hand. Every call removes what has expired, or expires before the call is made.
 CREATE FUNCTION blocked(a_name text, a_id uuid) RETURNS boolean LANGUAGE plpgsql SET lock_timeout = 20 AS $$

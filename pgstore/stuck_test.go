@@ -404,3 +404,17 @@ func TestAStuckHolderDoesNotFailCallsOnOtherNames(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// A sweep removes expired holders too. It must not wait for that row in a statement of calls on other names,
+// and it goes on to other names.
+func TestAStuckHolderDoesNotEndASweep(t *testing.T) {
+	p := server(t)
+	s := openStore(t, p.URL())
+	lockExpiredHolder(t, p, s, "stuck")
+	p.Must("UPDATE holdfast.names SET used = 0")
+	p.Must("INSERT INTO holdfast.names (name, highest, used) VALUES ('unused', 0, 0)")
+	granted(t, openStore(t, p.URL()), request("other")) // the first call of a store sweeps
+	if left := p.Must("SELECT name FROM holdfast.names WHERE name = 'unused'"); len(left) > 0 {
+		t.Error("the sweep failed")
+	}
+}
