@@ -20,8 +20,9 @@ import (
 // woken, and a process that dies leaves nothing behind. If a datagram is lost, the waiter asks
 // again within Refusal.Again.
 
-// sendTimeout bounds a push to a process that does not read. Its waiters then have to poll.
-const sendTimeout = time.Millisecond
+// sendTimeout bounds a push to a process that does not read. Its waiters then have to poll. A socket
+// takes about ten datagrams, and on a busy machine a process may need some time slices to read them.
+const sendTimeout = 100 * time.Millisecond
 
 // pushIDs is the maximum number of identities in one datagram.
 const pushIDs = 32
@@ -179,24 +180,28 @@ func (p *pushes) send(wakes []wakeUp) {
 				p.wake(to.name, id)
 			}
 		default:
-			push(to.addr, writePush(to.name, ids))
+			if !push(to.addr, writePush(to.name, ids)) { // the rest would wait as long
+				wakes = slices.DeleteFunc(wakes, func(w wakeUp) bool { return w.addr == to.addr })
+			}
 		}
 	}
 }
 
-// push tries to send one datagram. If that fails, the waiter asks again within Refusal.Again.
-func push(addr string, message []byte) {
+// push tries to send one datagram, and reports whether it did. If not, the waiter asks again within
+// Refusal.Again.
+func push(addr string, message []byte) bool {
 	network, to, _ := strings.Cut(addr, ":")
 	if !strings.HasPrefix(to, "@holdfast-") && !strings.HasPrefix(to, "127.0.0.1:") {
-		return // never send to another host, whatever the file contains
+		return false // never send to another host, whatever the file contains
 	}
 	conn, err := net.Dial(network, to)
 	if err != nil {
-		return
+		return false
 	}
 	defer conn.Close()
 	conn.SetWriteDeadline(time.Now().Add(sendTimeout))
-	conn.Write(message)
+	_, err = conn.Write(message)
+	return err == nil
 }
 
 // writePush encodes a push: the number of identities, the identities, and the name.
