@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -14,6 +15,10 @@ import (
 // used again are removed within about as many calls as there are names. One name would not do: a
 // call can add one at the end of the list, and the end would never be reached.
 const sweepNames = 2
+
+// indexFrom is the number of holders of a name above which a map finds them. A semaphore can have
+// many, and each of them is renewed.
+const indexFrom = 16
 
 // A table holds the locks of one store. Several handles may share it.
 type table struct {
@@ -37,7 +42,9 @@ type entry struct {
 	rules.Loaded
 	table *table
 	name  string
-	index int // in table.list, or -1
+	index int                       // in table.list, or -1
+	due   int64                     // no claim expires before this time
+	byID  map[store.ID]*rules.Claim // the holders, if there are many
 }
 
 func newTable() *table {
@@ -55,12 +62,12 @@ func (t *table) call(name string, f func(c *rules.Call) error) error {
 		if e == nil {
 			e = &entry{table: t}
 		}
-		e.name, e.index = name, -1
+		e.name, e.index, e.due = name, -1, math.MaxInt64
 	}
 	err := e.call(now, f)
 	for i := 0; i < sweepNames && len(t.list) > 0; i++ {
 		t.hand = (t.hand + 1) % len(t.list)
-		if e := t.list[t.hand]; e.has(func(c *rules.Claim) bool { return c.Until <= now }) {
+		if e := t.list[t.hand]; e.due <= now {
 			e.call(now, func(*rules.Call) error { return nil })
 		}
 	}
@@ -75,17 +82,8 @@ func (t *table) now() int64 { return int64(time.Since(t.base)) }
 func (e *entry) call(now int64, f func(c *rules.Call) error) error {
 	c := &e.table.current
 	*c = rules.Call{Name: e, Now: now, Unit: 1, Heartbeat: heartbeat, AskWithin: askWithin}
-	for i := len(e.Holders) - 1; i >= 0; i-- {
-		if h := e.Holders[i]; h.Until <= now {
-			e.Remove(h)
-			c.Freed = true
-		}
-	}
-	for i := len(e.Queue) - 1; i >= 0; i-- {
-		if w := e.Queue[i]; w.Until <= now {
-			e.Dequeue(w)
-			c.Freed = true
-		}
+	if e.due <= now {
+		e.expire(c)
 	}
 	err := f(c)
 	c.Finish()
@@ -96,9 +94,31 @@ func (e *entry) call(now int64, f func(c *rules.Call) error) error {
 		e.table.remove(e)
 	}
 	if e.Empty() {
-		e.table.spare = e
+		e.table.spare, e.byID = e, nil
 	}
 	return err
+}
+
+// expire removes expired claims.
+func (e *entry) expire(c *rules.Call) {
+	now := c.Now
+	e.due = math.MaxInt64
+	for i := len(e.Holders) - 1; i >= 0; i-- {
+		if h := e.Holders[i]; h.Until <= now {
+			e.Remove(h)
+			c.Freed = true
+		} else {
+			e.due = min(e.due, h.Until)
+		}
+	}
+	for i := len(e.Queue) - 1; i >= 0; i-- {
+		if w := e.Queue[i]; w.Until <= now {
+			e.Dequeue(w)
+			c.Freed = true
+		} else {
+			e.due = min(e.due, w.Until)
+		}
+	}
 }
 
 // has reports whether f returns true for a holder or a waiter.
@@ -127,9 +147,41 @@ func (t *table) remove(e *entry) {
 	}
 }
 
+// Holder returns the holder with an identity, or nil.
+func (e *entry) Holder(id store.ID) *rules.Claim {
+	if e.byID != nil {
+		return e.byID[id]
+	}
+	return e.Loaded.Holder(id)
+}
+
+// Put adds a holder, unless it has it already.
+func (e *entry) Put(h *rules.Claim) {
+	e.due = min(e.due, h.Until)
+	if e.Holder(h.ID) != nil {
+		return
+	}
+	e.Holders = append(e.Holders, h)
+	if e.byID == nil && len(e.Holders) > indexFrom {
+		e.byID = make(map[store.ID]*rules.Claim)
+		for _, h := range e.Holders {
+			e.byID[h.ID] = h
+		}
+	} else if e.byID != nil {
+		e.byID[h.ID] = h
+	}
+}
+
+// Remove removes a holder.
+func (e *entry) Remove(h *rules.Claim) {
+	e.Loaded.Remove(h)
+	delete(e.byID, h.ID)
+}
+
 // Enqueue adds a waiter, or keeps its place.
 func (e *entry) Enqueue(w *rules.Claim) {
 	e.Loaded.Enqueue(w)
+	e.due = min(e.due, w.Until)
 	key := wake.Key{Name: e.name, ID: w.ID}
 	if e.table.waits[key] == nil {
 		e.table.waits[key] = new(wake.Signal)

@@ -1,0 +1,32 @@
+package memstore_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/memstore"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// The holders of a semaphore are renewed one by one. If each renewal looked at all of them, those of
+// a large semaphore would not end before the first of them expire.
+func TestTheHoldersOfALargeSemaphoreAreRenewedInTime(t *testing.T) {
+	const holders, limit = 20_000, 2 * time.Second
+	s := memstore.New()
+	defer s.Close()
+	var renewals []store.Renewal
+	for range holders {
+		req := store.Request{Name: "n", ID: store.NewID(), Mode: store.Permits, Weight: 1, Limit: holders, TTL: time.Hour, Tokens: 1}
+		if answer, err := s.Acquire(t.Context(), req); err != nil || !answer.Granted() {
+			t.Fatalf("%+v, %v", answer, err)
+		}
+		renewals = append(renewals, store.Renewal{Name: req.Name, ID: req.ID, Mode: req.Mode, TTL: req.TTL})
+	}
+	begin := time.Now()
+	if _, err := s.Renew(t.Context(), renewals); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(begin); took > limit {
+		t.Errorf("%d renewals took %v, want less than %v", holders, took, limit)
+	}
+}
