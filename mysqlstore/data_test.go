@@ -62,3 +62,24 @@ func TestRowWithOtherDataIsAnExclusiveGrant(t *testing.T) {
 		}
 	}
 }
+
+// A changed row beside other holders excludes everybody too, because nobody knows what it was.
+func TestRowWithOtherDataExcludesOthersBesideOtherHolders(t *testing.T) {
+	db := connectTo(t, nil)
+	s := newIn(t, db)
+	var reqs [3]store.Request
+	for i := range reqs {
+		reqs[i] = request("n")
+		reqs[i].Mode, reqs[i].Weight, reqs[i].Limit = store.Permits, 4, 9
+	}
+	granted(t, s, reqs[0])
+	granted(t, s, reqs[1]) // has 4 permits, which the changed row does not say
+	mustExec(t, db, "UPDATE holdfast_claims SET data = 'nonsense' WHERE name = 'n'")
+	if r := refused(t, s, reqs[2]); len(r.Holders) != 2 {
+		t.Errorf("holders: %+v", r.Holders)
+	}
+	if err := s.Break(limited(t), "n", reqs[1].ID); err != nil {
+		t.Fatal(err)
+	}
+	granted(t, s, reqs[2])
+}

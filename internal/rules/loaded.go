@@ -31,7 +31,8 @@ func find(claims []*Claim, id store.ID) *Claim {
 // Holder returns the holder with an identity, or nil.
 func (l *Loaded) Holder(id store.ID) *Claim { return find(l.Holders, id) }
 
-// Sum returns what the holders have in common.
+// Sum returns what the holders have in common. A holder whose row was changed by another program may be
+// exclusive beside others, and then excludes everybody.
 func (l *Loaded) Sum(store.Mode) Sum {
 	if len(l.Holders) == 0 {
 		return Sum{}
@@ -40,6 +41,9 @@ func (l *Loaded) Sum(store.Mode) Sum {
 	for _, h := range l.Holders {
 		sum.Weight += h.Weight
 		sum.Until = min(sum.Until, h.Until)
+		if h.Mode == store.Exclusive {
+			sum.Mode = store.Exclusive
+		}
 	}
 	return sum
 }
