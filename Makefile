@@ -57,7 +57,7 @@ deps: tools ## install what the other targets need
 tools:
 	@echo "== tools: staticcheck, gofumpt, actionlint, govulncheck, apidiff"
 	@$(TOOLS)
-	@go build -o .bin/ ./internal/testreport
+	@go build -o .bin/ ./internal/tools/testreport
 
 lint: check-fmt vet staticcheck modules workflows ## formatting, go vet, staticcheck, module files, workflows
 
@@ -88,7 +88,7 @@ unit: deps
 	@echo "== compile all tests, so that the compiler does not slow them down"
 	@go list -export -test -deps $(RACE) work >/dev/null
 	@echo "== go test -race, all modules; two packages at a time"
-	@.bin/testreport $(RACE) -vet=off -ldflags=-w -p=2 -count=$(COUNT) -timeout=$(TIMEOUT) $(SLOWEST) $$(go list work | grep -v -e /internal/release$$ -e /test/faults$$)
+	@.bin/testreport $(RACE) -vet=off -ldflags=-w -p=2 -count=$(COUNT) -timeout=$(TIMEOUT) $(SLOWEST) $$(go list work | grep -v -e /internal/tools/release$$ -e /test/faults$$)
 	@echo "== without -race: large tests, one package at a time"
 	@.bin/testreport -p=1 -count=$(COUNT) -timeout=$(TIMEOUT) \
 		-run "^($$(grep -ho '^func Test[A-Za-z0-9]*' $(NORACE) | cut -c6- | paste -sd'|'))$$" $(sort $(dir $(NORACE)))
@@ -117,8 +117,8 @@ apidiff: tools ## how the API of each module differs from the last release
 	@scripts/apidiff
 
 release-check: ## release the working tree into a temporary folder, and use it as users will
-	@go test -timeout=$(TIMEOUT) ./internal/release
-	@go run ./internal/release check
+	@go test -timeout=$(TIMEOUT) ./internal/tools/release
+	@go run ./internal/tools/release check
 
 fmt: deps ## format every file
 	@echo "== gofumpt"
@@ -181,7 +181,7 @@ soak: deps ## core and memstore SOAKCOUNT (50) times, then a hunt of TIME (5m) o
 	@.bin/testreport -run ManyClientsWait -timeout=10m ./etcdstore -waiters 600
 	@.bin/testreport -run ManyClientsUse -timeout=10m ./zkstore -readers 1500 -waiters 1000
 	@echo "== $(NAMES) names on Redis and on etcd"
-	@.bin/testreport -run ManyNames -timeout=60m -p=1 ./internal/rediscore ./etcdstore -names $(NAMES)
+	@.bin/testreport -run ManyNames -timeout=60m -p=1 ./internal/redis/rediscore ./etcdstore -names $(NAMES)
 	@echo "== $(NAMES) names on ZooKeeper"
 	@.bin/testreport -run 'FaultsOfASingleServer/many_names' -timeout=60m ./zkstore -names $(NAMES)
 
@@ -192,7 +192,7 @@ cover: deps ## coverage of all modules, in .bin/cover.html
 	@go tool cover -func=.bin/cover.out | tail -n 1
 
 dist: ## archives of the command for all platforms, in .bin/dist; VERSION=v0.1.0, TWICE=1 compares two builds
-	@go run ./internal/release dist $(if $(TWICE),-twice) '$(VERSION)' .bin/dist
+	@go run ./internal/tools/release dist $(if $(TWICE),-twice) '$(VERSION)' .bin/dist
 
 clean: ## remove what make built
 	@rm -rf .bin

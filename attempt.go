@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/bounded"
-	"github.com/holdfast-lock/holdfast/internal/localqueue"
+	"github.com/holdfast-lock/holdfast/internal/core/bounded"
+	"github.com/holdfast-lock/holdfast/internal/core/localqueue"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

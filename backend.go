@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/bounded"
-	"github.com/holdfast-lock/holdfast/internal/lifetime"
+	"github.com/holdfast-lock/holdfast/internal/core/bounded"
+	"github.com/holdfast-lock/holdfast/internal/core/lifetime"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

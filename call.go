@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/localqueue"
+	"github.com/holdfast-lock/holdfast/internal/core/localqueue"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/bounded"
-	"github.com/holdfast-lock/holdfast/internal/localqueue"
-	"github.com/holdfast-lock/holdfast/internal/renewal"
+	"github.com/holdfast-lock/holdfast/internal/core/bounded"
+	"github.com/holdfast-lock/holdfast/internal/core/localqueue"
+	"github.com/holdfast-lock/holdfast/internal/core/renewal"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

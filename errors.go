@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/printable"
-	"github.com/holdfast-lock/holdfast/internal/renewal"
+	"github.com/holdfast-lock/holdfast/internal/core/printable"
+	"github.com/holdfast-lock/holdfast/internal/core/renewal"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

@@ -4,8 +4,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/localqueue"
-	"github.com/holdfast-lock/holdfast/internal/renewal"
+	"github.com/holdfast-lock/holdfast/internal/core/localqueue"
+	"github.com/holdfast-lock/holdfast/internal/core/renewal"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/renewal"
+	"github.com/holdfast-lock/holdfast/internal/core/renewal"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/bounded"
+	"github.com/holdfast-lock/holdfast/internal/core/bounded"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

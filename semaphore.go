@@ -3,7 +3,7 @@ package holdfast
 import (
 	"context"
 
-	"github.com/holdfast-lock/holdfast/internal/localqueue"
+	"github.com/holdfast-lock/holdfast/internal/core/localqueue"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	_ "github.com/holdfast-lock/holdfast/etcdstore"
-	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 )
 
 // onEtcd is the suffix of the names of peers that lock on etcd.

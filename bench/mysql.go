@@ -12,7 +12,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	_ "github.com/holdfast-lock/holdfast/mysqlstore"
 	"github.com/holdfast-lock/holdfast/store"
 )

@@ -7,8 +7,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-lock/holdfast/internal/batchtest"
-	"github.com/holdfast-lock/holdfast/internal/faultproxy"
+	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -21,7 +21,7 @@ type crowd struct {
 	first []<-chan sent // transactions in flight, not in a batch
 }
 
-type sent = batchtest.Result[*pb.TxnResponse]
+type sent = suites.LaterResult[*pb.TxnResponse]
 
 func gather(t *testing.T) *crowd {
 	proxy, s, _, look := behind(t)
@@ -39,7 +39,7 @@ func gather(t *testing.T) *crowd {
 // later sends a transaction, and returns when it is in flight or queued.
 func (c *crowd) later(name string, txn *pb.TxnRequest) <-chan sent {
 	c.t.Helper()
-	return batchtest.Later(c.t, c.s.batch.Len, func() (*pb.TxnResponse, error) {
+	return suites.Later(c.t, c.s.batch.Len, func() (*pb.TxnResponse, error) {
 		return c.s.txnOn(bounded(c.t, patience), name, txn)
 	})
 }

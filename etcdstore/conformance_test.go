@@ -11,7 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-lock/holdfast/etcdstore/internal/etcdtest"
-	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/storetest"
 )

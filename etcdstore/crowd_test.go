@@ -7,8 +7,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-lock/holdfast/internal/crowdtest"
-	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 )
 
 var waiters = flag.Int("waiters", 50, "how many clients wait for one name")
@@ -17,14 +17,14 @@ func TestManyClientsWaitForOneName(t *testing.T) {
 	server := servers.StartEtcd(t, servers.EtcdOptions{})
 	look, keys := direct(t, server.Addr()), newKeys(defaultPrefix)
 	queued := func() (int, error) {
-		resp, err := look.Get(t.Context(), keys.key(crowdtest.Name, kindWaiting, 0)[:len(keys.name(crowdtest.Name))+1],
-			clientv3.WithRange(keys.behind(crowdtest.Name)), clientv3.WithCountOnly())
+		resp, err := look.Get(t.Context(), keys.key(suites.CrowdName, kindWaiting, 0)[:len(keys.name(suites.CrowdName))+1],
+			clientv3.WithRange(keys.behind(suites.CrowdName)), clientv3.WithCountOnly())
 		if err != nil {
 			return 0, err
 		}
 		return int(resp.Count), nil
 	}
-	r := crowdtest.Run(t, url(server.Addr()), 0, *waiters, queued)
+	r := suites.Crowd(t, url(server.Addr()), 0, *waiters, queued)
 	t.Logf("%d waiters: %v", *waiters, r)
 	if limit := 5 * time.Second; r.Renewal > limit || r.HandOff > limit {
 		t.Errorf("want %v at most", limit)

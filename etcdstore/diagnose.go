@@ -17,7 +17,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-lock/holdfast/internal/diagnosis"
+	"github.com/holdfast-lock/holdfast/internal/stores/diagnosis"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

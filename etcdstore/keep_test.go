@@ -10,7 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-lock/holdfast/etcdstore/internal/etcdtest"
-	"github.com/holdfast-lock/holdfast/internal/faultproxy"
+	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

@@ -15,8 +15,8 @@ import (
 	"go.etcd.io/etcd/client/v3/namespace"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/internal/servers"
-	"github.com/holdfast-lock/holdfast/internal/urltest"
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -25,8 +25,8 @@ func TestTLSWithCertificatesOnBothSides(t *testing.T) {
 	certificates := servers.NewCertificates(t)
 	server := servers.StartEtcd(t, servers.EtcdOptions{TLS: certificates})
 	files := fmt.Sprintf("ca=%s&cert=%s&key=%s", certificates.CAFile, certificates.CertFile, certificates.KeyFile)
-	urltest.Works(t, "etcds://"+server.Addr()+"?"+files)
-	urltest.Works(t, "etcds://"+server.Addr()+"/some/prefix?servername=localhost&"+files)
+	suites.URLWorks(t, "etcds://"+server.Addr()+"?"+files)
+	suites.URLWorks(t, "etcds://"+server.Addr()+"/some/prefix?servername=localhost&"+files)
 
 	for what, url := range map[string]string{
 		"an unknown authority": "etcds://" + server.Addr(),
@@ -94,7 +94,7 @@ func TestTheDocumentedRightsAreEnough(t *testing.T) {
 	t.Parallel()
 	server := servers.StartEtcd(t, servers.EtcdOptions{Password: rootPassword})
 	addUser(t, asRoot(t, server.Addr()))
-	urltest.Works(t, "etcd://locks:PASSWORD@"+server.Addr())
+	suites.URLWorks(t, "etcd://locks:PASSWORD@"+server.Addr())
 
 	_, err := holdfast.Open(t.Context(), "etcd://locks:secret@"+server.Addr())
 	if !errors.Is(err, holdfast.ErrInvalid) || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "password") {

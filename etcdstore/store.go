@@ -18,7 +18,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
-	"github.com/holdfast-lock/holdfast/internal/batch"
+	"github.com/holdfast-lock/holdfast/internal/stores/batch"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

@@ -6,7 +6,7 @@ import (
 
 	"google.golang.org/grpc/credentials"
 
-	"github.com/holdfast-lock/holdfast/internal/tlsurl"
+	"github.com/holdfast-lock/holdfast/internal/stores/tlsurl"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/internal/printable"
+	"github.com/holdfast-lock/holdfast/internal/core/printable"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

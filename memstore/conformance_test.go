@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/exacttest"
+	"github.com/holdfast-lock/holdfast/internal/testing/exacttest"
 	"github.com/holdfast-lock/holdfast/memstore"
 	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/storetest"

@@ -1,7 +1,7 @@
 package memstore
 
 import (
-	"github.com/holdfast-lock/holdfast/internal/wake"
+	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

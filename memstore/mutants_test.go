@@ -5,13 +5,13 @@ package memstore_test
 import (
 	"testing"
 
-	"github.com/holdfast-lock/holdfast/internal/mutanttest"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 )
 
 // The rules are tested here for all stores that share them.
 func TestMutantsAreFound(t *testing.T) {
-	const rules, loaded = "../internal/rules/rules.go", "../internal/rules/loaded.go"
-	mutanttest.Run(t, "(TestCompare|TestExactness)", `sequence \d+ of seed.*|--- FAIL.*`, []mutanttest.Mutant{
+	const rules, loaded = "../internal/stores/rules/rules.go", "../internal/stores/rules/loaded.go"
+	suites.Mutants(t, "(TestCompare|TestExactness)", `sequence \d+ of seed.*|--- FAIL.*`, []suites.Mutant{
 		{"held", rules, "fits := h == nil && c.admits(", "fits := h == nil || c.admits("},
 		{"order", rules, "first != nil && first.ID != req.ID {", "first != nil && w == nil {"},
 		{"leave kept", rules, "if h := c.held(id); h != nil {", "if h := c.Holder(id); h != nil {"},

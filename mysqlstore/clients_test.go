@@ -17,7 +17,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/fence/sqlfence"
-	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

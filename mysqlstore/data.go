@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/holdfast-lock/holdfast/internal/rules"
+	"github.com/holdfast-lock/holdfast/internal/stores/rules"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/holdfast-lock/holdfast/internal/rules"
+	"github.com/holdfast-lock/holdfast/internal/stores/rules"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/rules"
-	"github.com/holdfast-lock/holdfast/internal/unanswered"
-	"github.com/holdfast-lock/holdfast/internal/wake"
+	"github.com/holdfast-lock/holdfast/internal/stores/rules"
+	"github.com/holdfast-lock/holdfast/internal/stores/unanswered"
+	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

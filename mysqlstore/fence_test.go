@@ -9,7 +9,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/holdfast-lock/holdfast/fence/sqlfence"
-	"github.com/holdfast-lock/holdfast/internal/sqlfencetest"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -19,7 +19,7 @@ func TestStaleTokensAreRefusedInTheDatabase(t *testing.T) {
 		"autocommit off": func(c *mysql.Config) { c.Params = map[string]string{"autocommit": "0"} },
 	} {
 		t.Run(what, func(t *testing.T) {
-			sqlfencetest.Run(t, sqlfencetest.Database{
+			suites.SQLFence(t, suites.FenceDatabase{
 				Open: func(t testing.TB) (*sql.DB, sqlfence.Dialect) {
 					db := connectTo(t, change)
 					db.SetMaxIdleConns(-1) // so that no transaction continues that of another connection

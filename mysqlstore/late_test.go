@@ -12,7 +12,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/holdfast-lock/holdfast/internal/faultproxy"
+	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

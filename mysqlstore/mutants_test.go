@@ -5,12 +5,12 @@ package mysqlstore
 import (
 	"testing"
 
-	"github.com/holdfast-lock/holdfast/internal/mutanttest"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 )
 
 // These are mistakes in what is read and written. Those in the rules are found by memstore.
 func TestMutantsAreFound(t *testing.T) {
-	mutanttest.Run(t, "TestCompare", `sequence \d+ of seed.*`, []mutanttest.Mutant{
+	suites.Mutants(t, "TestCompare", `sequence \d+ of seed.*`, []suites.Mutant{
 		{"expired record stays", "tx.go", "case first.Until > e.call.Now:", "case first.Until > e.call.Now || first.State != 0:"},
 		{"dead waiters stay", "tx.go", "case c.Until <= e.call.Now:", "case c.Until <= e.call.Now && c.Seq <= 0:"},
 		{"closed name looks free", "entry.go", "special |= isClosed", ""},

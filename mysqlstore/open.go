@@ -12,7 +12,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/holdfast-lock/holdfast/internal/tlsurl"
+	"github.com/holdfast-lock/holdfast/internal/stores/tlsurl"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

@@ -12,8 +12,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/internal/diagnosistest"
-	"github.com/holdfast-lock/holdfast/internal/pooltest"
+	"github.com/holdfast-lock/holdfast/internal/testing/diagnosistest"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -300,14 +300,14 @@ func TestAPoolThatIsTooSmallIsRefused(t *testing.T) {
 
 func TestAnApplicationThatUsesUpItsPool(t *testing.T) {
 	db := connectTo(t, nil)
-	db.SetMaxOpenConns(pooltest.Conns)
+	db.SetMaxOpenConns(suites.PoolConns)
 	s := newIn(t, db)
-	pooltest.UsedUp(t, s, newIn(t, poolOf(t, databaseOf(t, db), nil)), func() func() {
+	suites.PoolUsedUp(t, s, newIn(t, poolOf(t, databaseOf(t, db), nil)), func() func() {
 		var taken []*sql.Conn
 		eventually(t, "the application has all connections", func() bool {
 			s.takes.disconnectIdle() // otherwise the store keeps its connections while it renews leases
 			s.gives.disconnectIdle()
-			for len(taken) < pooltest.Conns {
+			for len(taken) < suites.PoolConns {
 				ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 				defer cancel()
 				conn, err := db.Conn(ctx)

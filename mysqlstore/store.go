@@ -10,9 +10,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/batch"
-	"github.com/holdfast-lock/holdfast/internal/bounded"
-	"github.com/holdfast-lock/holdfast/internal/unanswered"
+	"github.com/holdfast-lock/holdfast/internal/core/bounded"
+	"github.com/holdfast-lock/holdfast/internal/stores/batch"
+	"github.com/holdfast-lock/holdfast/internal/stores/unanswered"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

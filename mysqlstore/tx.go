@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/holdfast-lock/holdfast/internal/rules"
+	"github.com/holdfast-lock/holdfast/internal/stores/rules"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

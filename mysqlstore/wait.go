@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/rules"
-	"github.com/holdfast-lock/holdfast/internal/wake"
+	"github.com/holdfast-lock/holdfast/internal/stores/rules"
+	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

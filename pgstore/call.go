@@ -16,8 +16,8 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/holdfast-lock/holdfast/internal/batch"
-	"github.com/holdfast-lock/holdfast/internal/bounded"
+	"github.com/holdfast-lock/holdfast/internal/core/bounded"
+	"github.com/holdfast-lock/holdfast/internal/stores/batch"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

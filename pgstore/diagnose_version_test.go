@@ -3,8 +3,8 @@ package pgstore
 import (
 	"testing"
 
-	"github.com/holdfast-lock/holdfast/internal/diagnosis"
-	"github.com/holdfast-lock/holdfast/internal/diagnosistest"
+	"github.com/holdfast-lock/holdfast/internal/stores/diagnosis"
+	"github.com/holdfast-lock/holdfast/internal/testing/diagnosistest"
 )
 
 func TestDiagnoseFindsVersionsThatAreTooOld(t *testing.T) {

@@ -9,14 +9,14 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/holdfast-lock/holdfast/fence/sqlfence"
-	"github.com/holdfast-lock/holdfast/internal/sqlfencetest"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 )
 
 var databases atomic.Int64
 
 func TestFence(t *testing.T) {
 	p := server(t)
-	sqlfencetest.Run(t, sqlfencetest.Database{
+	suites.SQLFence(t, suites.FenceDatabase{
 		Open: func(t testing.TB) (*sql.DB, sqlfence.Dialect) {
 			name := fmt.Sprintf("fence%d", databases.Add(1))
 			p.Must("CREATE DATABASE " + name)

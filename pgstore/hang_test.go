@@ -18,8 +18,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/internal/faultproxy"
-	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	"github.com/holdfast-lock/holdfast/pgstore"
 	"github.com/holdfast-lock/holdfast/store"
 )

@@ -5,12 +5,12 @@ package pgstore_test
 import (
 	"testing"
 
-	"github.com/holdfast-lock/holdfast/internal/mutanttest"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 )
 
 func TestMutantsAreFound(t *testing.T) {
 	const file = "schema.sql"
-	mutanttest.Run(t, "TestCompare", `sequence \d+ of seed.*`, []mutanttest.Mutant{
+	suites.Mutants(t, "TestCompare", `sequence \d+ of seed.*`, []suites.Mutant{
 		{"permits", file, "e.weight + a_weight <= a_lim", "e.weight < a_lim"},
 		{"order", file, "IF s IS DISTINCT FROM w.seq THEN", "IF w.seq IS NULL THEN"},
 		{"stays queued", file, "\tELSE\n\t\te := dequeue(e, a_id, true);\n", "\tELSIF e.waiters > 99 THEN\n\t\te := dequeue(e, a_id, true);\n"},

@@ -15,8 +15,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/internal/pooltest"
-	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/pgstore"
 	"github.com/holdfast-lock/holdfast/store"
 )
@@ -243,14 +243,14 @@ func TestSixteenClientsWithDefaultPoolsFitOnADefaultServer(t *testing.T) {
 
 func TestAnApplicationThatUsesUpItsPool(t *testing.T) {
 	p := server(t)
-	pool := newPool(t, p.URL(), pooltest.Conns)
+	pool := newPool(t, p.URL(), suites.PoolConns)
 	s, err := pgstore.New(pool)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	pooltest.UsedUp(t, s, openStore(t, p.URL()), func() func() {
-		taken := make([]*pgxpool.Conn, pooltest.Conns)
+	suites.PoolUsedUp(t, s, openStore(t, p.URL()), func() func() {
+		taken := make([]*pgxpool.Conn, suites.PoolConns)
 		for i := range taken {
 			if taken[i], err = pool.Acquire(t.Context()); err != nil {
 				t.Fatal(err)

@@ -18,8 +18,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/holdfast-lock/holdfast/internal/batch"
-	"github.com/holdfast-lock/holdfast/internal/unanswered"
+	"github.com/holdfast-lock/holdfast/internal/stores/batch"
+	"github.com/holdfast-lock/holdfast/internal/stores/unanswered"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

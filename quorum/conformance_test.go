@@ -6,7 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/holdfast-lock/holdfast/internal/quorumtest"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/memstore"
 	"github.com/holdfast-lock/holdfast/quorum"
 	"github.com/holdfast-lock/holdfast/store"
@@ -74,7 +74,7 @@ func harness(nodes int) storetest.Harness {
 		},
 		Open: func(t testing.TB) store.Store {
 			var all []quorum.Node
-			settled := new(quorumtest.Settled)
+			settled := new(suites.Settled)
 			for i := range nodes {
 				all = append(all, quorum.Node{Name: url(i), Store: openMemory(t, url(i))})
 				handle := openMemory(t, url(i))

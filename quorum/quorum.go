@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/lifetime"
+	"github.com/holdfast-lock/holdfast/internal/core/lifetime"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

@@ -12,8 +12,8 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/holdfast-lock/holdfast/internal/await"
-	"github.com/holdfast-lock/holdfast/internal/rediscore"
+	"github.com/holdfast-lock/holdfast/internal/redis/await"
+	"github.com/holdfast-lock/holdfast/internal/redis/rediscore"
 )
 
 // A conn is a rediscore.Conn on a rueidis client.

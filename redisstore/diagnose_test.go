@@ -10,10 +10,10 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/holdfast-lock/holdfast/internal/diagnosistest"
-	"github.com/holdfast-lock/holdfast/internal/rediscore"
-	"github.com/holdfast-lock/holdfast/internal/redistest"
-	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/internal/redis/rediscore"
+	"github.com/holdfast-lock/holdfast/internal/redis/redistest"
+	"github.com/holdfast-lock/holdfast/internal/testing/diagnosistest"
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

@@ -5,8 +5,8 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/holdfast-lock/holdfast/internal/rediscore"
-	"github.com/holdfast-lock/holdfast/internal/redisfence"
+	"github.com/holdfast-lock/holdfast/internal/redis/rediscore"
+	"github.com/holdfast-lock/holdfast/internal/redis/redisfence"
 )
 
 // Fenced runs a command on a key, unless a higher token was used on the key before. It

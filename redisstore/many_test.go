@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 )
 
 var leases = flag.Int("leases", 5_000, "how many leases a client holds; with 100,000 or more, the server hangs for 16s")

@@ -5,12 +5,12 @@ package redisstore
 import (
 	"testing"
 
-	"github.com/holdfast-lock/holdfast/internal/mutanttest"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 )
 
 func TestMutantsAreFound(t *testing.T) {
-	const dir = "../internal/rediscore/scripts/"
-	mutanttest.Run(t, "TestCompareASingleServer", `sequence \d+ of seed.*`, []mutanttest.Mutant{
+	const dir = "../internal/redis/rediscore/scripts/"
+	suites.Mutants(t, "TestCompareASingleServer", `sequence \d+ of seed.*`, []suites.Mutant{
 		{"permits", dir + "state.lua", "use.s + weight <= limit", "use.s < limit"},
 		{"shared beside permits", dir + "state.lua", "not sole and (use.n == 0 or", "not sole and (use.n == 0 or mode == EXCLUSIVE and use.n == 1 or"},
 		{"cooling wakes nobody", dir + "state.lua", "elseif fits or use.k > 0 or sole and sole.state ~= HELD then", "elseif fits then"},

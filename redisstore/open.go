@@ -11,9 +11,9 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/holdfast-lock/holdfast/internal/await"
-	"github.com/holdfast-lock/holdfast/internal/rediscore"
-	"github.com/holdfast-lock/holdfast/internal/tlsurl"
+	"github.com/holdfast-lock/holdfast/internal/redis/await"
+	"github.com/holdfast-lock/holdfast/internal/redis/rediscore"
+	"github.com/holdfast-lock/holdfast/internal/stores/tlsurl"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

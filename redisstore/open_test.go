@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/internal/servers"
-	"github.com/holdfast-lock/holdfast/internal/urltest"
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -23,8 +23,8 @@ func TestTLSWithCertificatesOnBothSides(t *testing.T) {
 	certificates := servers.NewCertificates(t)
 	server := servers.StartRedis(t, servers.RedisOptions{TLS: certificates})
 	files := fmt.Sprintf("ca=%s&cert=%s&key=%s", certificates.CAFile, certificates.CertFile, certificates.KeyFile)
-	urltest.Works(t, "rediss://"+server.Addr()+"?"+files)
-	urltest.Works(t, "rediss://"+server.Addr()+"?servername=localhost&"+files)
+	suites.URLWorks(t, "rediss://"+server.Addr()+"?"+files)
+	suites.URLWorks(t, "rediss://"+server.Addr()+"?servername=localhost&"+files)
 
 	for what, url := range map[string]string{
 		"an unknown authority": "rediss://" + server.Addr(),
@@ -42,11 +42,11 @@ func TestTLSWithCertificatesOnBothSides(t *testing.T) {
 func TestTheDocumentedRightsAreEnough(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{ACL: []string{"user default off", "user " + documentedACL(t) + " +wait"}})
 	server.Must("FLUSHALL")
-	urltest.Works(t, "redis://locks:PASSWORD@"+server.Addr()+"/1")
+	suites.URLWorks(t, "redis://locks:PASSWORD@"+server.Addr()+"/1")
 	if left := server.Must("ACL", "LOG").([]any); len(left) > 0 {
 		t.Errorf("the server refused something: %v", left)
 	}
-	urltest.Works(t, "redis://locks:PASSWORD@"+server.Addr())
+	suites.URLWorks(t, "redis://locks:PASSWORD@"+server.Addr())
 
 	_, err := holdfast.Open(t.Context(), "redis://locks:secret@"+server.Addr())
 	if !errors.Is(err, holdfast.ErrInvalid) || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "password") {
@@ -128,8 +128,8 @@ func TestOpenReturnsSoonIfThereIsNoServer(t *testing.T) {
 
 func TestSentinelWithAPassword(t *testing.T) {
 	group := servers.StartSentinel(t, 1, 1, servers.RedisOptions{Password: "PASSWORD"})
-	urltest.Works(t, "redis+sentinel://:PASSWORD@"+group.Addrs()[0]+"/"+servers.SentinelName)
-	urltest.Works(t, "redis+sentinel://:PASSWORD@"+group.Addrs()[0]+"/"+servers.SentinelName+"/3?replicas=1")
+	suites.URLWorks(t, "redis+sentinel://:PASSWORD@"+group.Addrs()[0]+"/"+servers.SentinelName)
+	suites.URLWorks(t, "redis+sentinel://:PASSWORD@"+group.Addrs()[0]+"/"+servers.SentinelName+"/3?replicas=1")
 }
 
 func TestErrorsSayHowSentinelsAreNamed(t *testing.T) {
@@ -149,8 +149,8 @@ func TestErrorsSayHowSentinelsAreNamed(t *testing.T) {
 
 func TestAClusterByItsURL(t *testing.T) {
 	cluster := servers.StartCluster(t, servers.RedisOptions{})
-	urltest.Works(t, "redis+cluster://"+cluster.Addrs()[0])
-	urltest.Works(t, "redis+cluster://"+strings.Join(cluster.Addrs(), ",")+"?replicas=1")
+	suites.URLWorks(t, "redis+cluster://"+cluster.Addrs()[0])
+	suites.URLWorks(t, "redis+cluster://"+strings.Join(cluster.Addrs(), ",")+"?replicas=1")
 }
 
 func TestOpenSaysWhatToWriteForAnotherKindOfServer(t *testing.T) {

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/internal/quorumtest"
-	"github.com/holdfast-lock/holdfast/internal/rediscore"
-	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/internal/redis/rediscore"
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/quorum"
 	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/storetest"
@@ -67,7 +67,7 @@ func TestConformanceOfAQuorum(t *testing.T) {
 	}
 	storetest.Run(t, storetest.Harness{
 		Open: func(t testing.TB) store.Store {
-			return &quorumtest.Settled{Store: openQuick3(t, url), Nodes: handles}
+			return &suites.Settled{Store: openQuick3(t, url), Nodes: handles}
 		},
 		Residue:  func(t testing.TB) []string { return leftovers(nodes) },
 		TTL:      2 * time.Second,

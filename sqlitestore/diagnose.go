@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/diagnosis"
+	"github.com/holdfast-lock/holdfast/internal/stores/diagnosis"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

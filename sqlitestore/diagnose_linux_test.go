@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/holdfast-lock/holdfast/internal/diagnosistest"
+	"github.com/holdfast-lock/holdfast/internal/testing/diagnosistest"
 )
 
 // opened opens a store on a new file.

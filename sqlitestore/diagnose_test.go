@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/diagnosistest"
+	"github.com/holdfast-lock/holdfast/internal/testing/diagnosistest"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

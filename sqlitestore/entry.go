@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/rules"
+	"github.com/holdfast-lock/holdfast/internal/stores/rules"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

@@ -8,7 +8,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/wake"
+	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

@@ -12,11 +12,11 @@ import (
 
 	"github.com/holdfast-lock/holdfast/fence"
 	"github.com/holdfast-lock/holdfast/fence/sqlfence"
-	"github.com/holdfast-lock/holdfast/internal/sqlfencetest"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 )
 
 func TestStaleTokensAreRefusedInTheDatabase(t *testing.T) {
-	sqlfencetest.Run(t, sqlfencetest.Database{
+	suites.SQLFence(t, suites.FenceDatabase{
 		Open: func(t testing.TB) (*sql.DB, sqlfence.Dialect) {
 			t.Helper()
 			path := filepath.Join(t.TempDir(), "app.db")

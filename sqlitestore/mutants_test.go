@@ -5,12 +5,12 @@ package sqlitestore_test
 import (
 	"testing"
 
-	"github.com/holdfast-lock/holdfast/internal/mutanttest"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 )
 
 // These are mistakes in what is read and written. Those in the rules are found by memstore.
 func TestMutantsAreFound(t *testing.T) {
-	mutanttest.Run(t, "TestCompare", `sequence \d+ of seed.*`, []mutanttest.Mutant{
+	suites.Mutants(t, "TestCompare", `sequence \d+ of seed.*`, []suites.Mutant{
 		{"expired grant stays", "entry.go", "if e.first != nil && e.first.Until <= tx.now {", "if e.first != nil && e.first.Until <= tx.now && e.first.State == 0 {"},
 		{"crowd without other grants", "entry.go", "crowd := e.others.some || e.waiters > 0", "crowd := e.waiters > 0"},
 		{"weights of others", "entry.go", "sum.Weight += int(integer(row[0]))", "_ = row"},

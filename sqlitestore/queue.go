@@ -4,7 +4,7 @@ import (
 	"database/sql/driver"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/rules"
+	"github.com/holdfast-lock/holdfast/internal/stores/rules"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

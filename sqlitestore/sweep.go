@@ -4,7 +4,7 @@ import (
 	"database/sql/driver"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/rules"
+	"github.com/holdfast-lock/holdfast/internal/stores/rules"
 )
 
 // An expired grant is removed by the next call on its name. Names that are never used again are

@@ -64,7 +64,7 @@ func (f callFunc) do(tx *callTx) error { return f(tx) }
 // A writeQueue batches calls. The goroutine that has the turn uses the connection. Calls that
 // arrive meanwhile are queued, and that goroutine runs them in its own transaction.
 //
-// Package internal/batch does not fit here. It forms a batch before it sends it. Here the
+// Package internal/stores/batch does not fit here. It forms a batch before it sends it. Here the
 // batch is formed while the file is locked, so that it includes the calls that arrived while
 // the goroutine waited for another process. There is also no request in flight to wait for: the
 // goroutine of a call runs the transaction itself, and if its context ends before the file is

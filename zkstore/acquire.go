@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/wake"
+	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/diagnosis"
+	"github.com/holdfast-lock/holdfast/internal/stores/diagnosis"
 	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )

@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/diagnosis"
-	"github.com/holdfast-lock/holdfast/internal/diagnosistest"
-	"github.com/holdfast-lock/holdfast/internal/ports"
-	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/internal/stores/diagnosis"
+	"github.com/holdfast-lock/holdfast/internal/testing/diagnosistest"
+	"github.com/holdfast-lock/holdfast/internal/testing/ports"
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

@@ -3,14 +3,14 @@ package zkstore
 import (
 	"testing"
 
-	"github.com/holdfast-lock/holdfast/internal/faultproxy"
-	"github.com/holdfast-lock/holdfast/internal/hungtest"
-	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 )
 
 func TestTimeLimitsWhileTheServerHangs(t *testing.T) {
 	server := servers.StartZooKeeper(t, servers.ZooKeeperOptions{})
 	t.Parallel()
 	proxy := faultproxy.Start(t, server.Addr())
-	hungtest.Run(t, "zk://"+proxy.Addr(), "zk://"+server.Addr(), proxy.ToServer.Hold)
+	suites.Hung(t, "zk://"+proxy.Addr(), "zk://"+server.Addr(), proxy.ToServer.Hold)
 }

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/faultproxy"
-	"github.com/holdfast-lock/holdfast/internal/servers"
-	"github.com/holdfast-lock/holdfast/internal/wake"
+	"github.com/holdfast-lock/holdfast/internal/stores/wake"
+	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )

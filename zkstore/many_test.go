@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/faultproxy"
-	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

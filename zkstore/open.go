@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/batch"
-	"github.com/holdfast-lock/holdfast/internal/tlsurl"
-	"github.com/holdfast-lock/holdfast/internal/wake"
+	"github.com/holdfast-lock/holdfast/internal/stores/batch"
+	"github.com/holdfast-lock/holdfast/internal/stores/tlsurl"
+	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )

@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/batch"
-	"github.com/holdfast-lock/holdfast/internal/wake"
+	"github.com/holdfast-lock/holdfast/internal/stores/batch"
+	"github.com/holdfast-lock/holdfast/internal/stores/wake"
 	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )

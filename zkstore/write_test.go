@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/batchtest"
-	"github.com/holdfast-lock/holdfast/internal/faultproxy"
-	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/suites"
 	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/zkstore/internal/wire"
 )
@@ -24,7 +24,7 @@ type crowd struct {
 	firstTokens []<-chan result // requests in flight, not in a batch
 }
 
-type result = batchtest.Result[store.Answer]
+type result = suites.LaterResult[store.Answer]
 
 const crowdSize = 12
 
@@ -54,7 +54,7 @@ func gather(t *testing.T, server *servers.ZooKeeper, root string) *crowd {
 // later requests a name, and returns when the request is in flight or queued.
 func (c *crowd) later(ctx context.Context, req store.Request) <-chan result {
 	c.t.Helper()
-	return batchtest.Later(c.t, c.s.writes.Len, func() (store.Answer, error) { return c.s.Acquire(ctx, req) })
+	return suites.Later(c.t, c.s.writes.Len, func() (store.Answer, error) { return c.s.Acquire(ctx, req) })
 }
 
 // rest requests all further names. These requests are queued. The results are indexed by name.

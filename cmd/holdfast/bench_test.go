@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/measure"
-	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/holdfast-lock/holdfast/internal/diagnosis"
-	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/internal/stores/diagnosis"
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

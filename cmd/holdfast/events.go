@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/internal/printable"
+	"github.com/holdfast-lock/holdfast/internal/core/printable"
 )
 
 // An event is one line of --json.

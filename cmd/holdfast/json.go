@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/internal/printable"
+	"github.com/holdfast-lock/holdfast/internal/core/printable"
 )
 
 // A lockJSON is a lock in the format of ls, show and watch with --json.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 )
 
 func TestRunWorksWithARedisServer(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"unicode"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/internal/printable"
+	"github.com/holdfast-lock/holdfast/internal/core/printable"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/await"
+	"github.com/holdfast-lock/holdfast/internal/redis/await"
 )
 
 const (

@@ -6,7 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/holdfast-lock/holdfast/internal/rediscore"
+	"github.com/holdfast-lock/holdfast/internal/redis/rediscore"
 	"github.com/holdfast-lock/holdfast/redisstore"
 	"github.com/holdfast-lock/holdfast/store"
 )

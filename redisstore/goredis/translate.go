@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9/auth"
 	"github.com/redis/rueidis"
 
-	"github.com/holdfast-lock/holdfast/internal/await"
+	"github.com/holdfast-lock/holdfast/internal/redis/await"
 	"github.com/holdfast-lock/holdfast/store"
 )
 

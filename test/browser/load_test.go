@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/inspect"
-	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	_ "github.com/holdfast-lock/holdfast/redisstore" // redis: URLs
 	"github.com/holdfast-lock/holdfast/store"
 )

@@ -12,8 +12,8 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	_ "github.com/holdfast-lock/holdfast/etcdstore"
-	"github.com/holdfast-lock/holdfast/internal/faultproxy"
-	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 )
 
 // etcdBeds bounds how many clusters run at once. The election timeout is the default of etcd,

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 )
 
 // isolate ends the replication of a primary, which then rejects its replicas when they reconnect.

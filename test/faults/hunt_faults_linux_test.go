@@ -6,8 +6,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/faultproxy"
-	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 )
 
 // A trouble is a kind of fault that a hunt can cause.

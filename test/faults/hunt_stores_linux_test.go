@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	_ "github.com/holdfast-lock/holdfast/sqlitestore"
 )
 

@@ -51,7 +51,7 @@ func noGoroutines() error {
 	for begin := time.Now(); time.Since(begin) < limit; time.Sleep(10 * time.Millisecond) {
 		stacks := make([]byte, 16<<20)
 		stacks = stacks[:runtime.Stack(stacks, true)]
-		left = Leftover(string(stacks), "holdfast.(*", "holdfast/store", "holdfast/redisstore", "holdfast/internal/rediscore.", "redis/rueidis", "redis/go-redis",
+		left = Leftover(string(stacks), "holdfast.(*", "holdfast/store", "holdfast/redisstore", "holdfast/internal/redis/rediscore.", "redis/rueidis", "redis/go-redis",
 			"holdfast/quorum.", "holdfast/etcdstore", "google.golang.org/grpc",
 			"holdfast/zkstore", "go-zookeeper/zk.", "holdfast/sqlitestore", "holdfast/pgstore", "holdfast/mysqlstore")
 		if len(left) == 0 {

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 )
 
 // On Kubernetes, a pod that is replaced comes back with another address.

@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/internal/faultproxy"
-	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	_ "github.com/holdfast-lock/holdfast/mysqlstore"
 )
 

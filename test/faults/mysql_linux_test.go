@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 )
 
 func TestMariaDBThatIsKilledAndComesBackKeepsLocksAndTokens(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/internal/faultproxy"
+	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
 )
 
 // Client x hands a name over among its goroutines, which uses up tokens, while client y receives

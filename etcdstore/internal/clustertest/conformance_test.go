@@ -9,7 +9,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/etcdstore"
 	"github.com/holdfast-lock/holdfast/etcdstore/internal/etcdtest"
-	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 	"github.com/holdfast-lock/holdfast/store"
 	"github.com/holdfast-lock/holdfast/storetest"
 )

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/examples/internal/fleet"
-	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 )
 
 // Main is the TestMain of an example. The instances that a test starts run the main function of

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/faultproxy"
-	"github.com/holdfast-lock/holdfast/internal/ports"
-	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
+	"github.com/holdfast-lock/holdfast/internal/testing/ports"
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
 )
 
 var anyone = ACL{"world", "anyone"}

@@ -1,0 +1,164 @@
+package localqueue
+
+import (
+	"hash/maphash"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/core/renewal"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// A Queue is the local queue of one client.
+type Queue struct {
+	config  Config
+	seed    maphash.Seed
+	shards  [64]shard
+	waiters sync.Pool
+}
+
+// Config holds the settings and functions that a queue needs from its client.
+type Config struct {
+	Renewals *renewal.Scheduler
+	Now      func() time.Duration
+	Limit    int           // maximum number of consecutive hand-overs; 0 turns them off
+	Slice    time.Duration // how long hand-overs may continue while another process waits
+	Ordered  bool          // the store has a queue, so it can tell whether another process waits
+}
+
+// Init sets up a queue.
+func (q *Queue) Init(config Config) {
+	q.config = config
+	q.seed = maphash.MakeSeed()
+	for i := range q.shards {
+		q.shards[i].names = make(map[string]*name)
+	}
+}
+
+// Names returns how many names have a grant, a turn or waiters.
+func (q *Queue) Names() (n int) {
+	for i := range q.shards {
+		sh := &q.shards[i]
+		sh.mu.Lock()
+		n += len(sh.names)
+		if sh.spare != nil {
+			n--
+		}
+		sh.mu.Unlock()
+	}
+	return n
+}
+
+// A Call is the part of an acquiring call that the queue needs to know.
+type Call struct {
+	Request store.Request
+	MinHold time.Duration
+	Try     bool // it does not wait for a holder
+	Once    bool // it ends as soon as the work of the name is known to be done
+	Own     bool // it needs its own grant, so there is no hand-over
+}
+
+// sameShape reports whether two requests ask for the same mode, weight and limit, so that the
+// store must grant or refuse both.
+func sameShape(a, b *store.Request) bool {
+	return a.Mode == b.Mode && a.Weight == b.Weight && a.Limit == b.Limit
+}
+
+// interchangeable reports whether one request can continue under the identity of another. The
+// store may grant the other one at any moment, with its TTL and Meta, so both must be equal.
+func interchangeable(a, b *store.Request) bool {
+	return a.Queue && b.Queue && sameShape(a, b) && a.TTL == b.TTL && a.Meta == b.Meta
+}
+
+// A Waiter is a call in the queue. It is in the list of its name until it is signalled.
+type Waiter struct {
+	prev, next *Waiter
+	queued     bool
+	name       *name
+	call       Call
+	ready      chan struct{} // capacity 1
+	grant      *Grant
+	err        error
+}
+
+// Ready returns the channel on which the waiter is signalled. Exactly one call of Collect or
+// Cancel must follow: Collect after the signal, Cancel at any time.
+func (w *Waiter) Ready() <-chan struct{} { return w.ready }
+
+// signal removes a waiter from the queue and tells it what it got: a grant, an error, or, if
+// both are nil, the turn.
+func (w *Waiter) signal(g *Grant, err error) {
+	w.name.remove(w)
+	w.grant, w.err = g, err
+	w.ready <- struct{}{} // never blocks: a waiter is signalled once
+}
+
+// An Outcome is what a call gets from the queue: a grant that was handed over to it, an error,
+// or the turn to ask the store.
+type Outcome struct {
+	Grant *Grant
+	Err   error
+	Turn  Turn
+}
+
+// Enter adds a call to the queue. It returns an outcome at once, the turn or an error, if no
+// other call of this client is in front or if the answer to the call is known. Otherwise it
+// returns a waiter.
+func (q *Queue) Enter(call *Call) (Outcome, *Waiter) {
+	sh := q.shard(call.Request.Name)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	n := sh.get(call.Request.Name)
+	if n.grant == nil && !n.busy { // then no call waits either
+		n.busy = true
+		return Outcome{Turn: Turn{q, n}}, nil
+	}
+	if call.Try || call.Once {
+		if err := n.answer(call, q.config.Now()); err != nil {
+			return Outcome{Err: err}, nil
+		}
+	}
+	w := q.newWaiter()
+	w.name, w.call = n, *call
+	n.push(w)
+	return Outcome{}, w
+}
+
+// newWaiter takes a waiter from a pool, because a contended name needs one for every lock and
+// unlock. The pool belongs to the queue because each test of a program may run in a synctest
+// bubble of its own, and a channel must not leave its bubble.
+func (q *Queue) newWaiter() *Waiter {
+	if w, ok := q.waiters.Get().(*Waiter); ok {
+		return w
+	}
+	return &Waiter{ready: make(chan struct{}, 1)}
+}
+
+// Collect returns the outcome of a waiter that was signalled.
+func (q *Queue) Collect(w *Waiter) Outcome {
+	out := Outcome{Grant: w.grant, Err: w.err}
+	if out.Grant == nil && out.Err == nil {
+		out.Turn = Turn{q, w.name}
+	}
+	*w = Waiter{ready: w.ready}
+	q.waiters.Put(w)
+	return out
+}
+
+// Cancel removes a waiter from the queue. If it was signalled at the same moment, signalled is
+// true and the caller must release the grant or end the turn in out. Obstacle says why the
+// waiter had to wait; it is nil if that is not known.
+func (q *Queue) Cancel(w *Waiter) (out Outcome, signalled bool, obstacle error) {
+	n := w.name
+	n.shard.mu.Lock()
+	obstacle = n.obstacle(q.config.Now())
+	signalled = !w.queued
+	if !signalled {
+		n.remove(w)
+	}
+	n.shard.mu.Unlock()
+	if signalled {
+		<-w.ready
+	}
+	return q.Collect(w), signalled, obstacle
+}

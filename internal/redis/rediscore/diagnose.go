@@ -1,0 +1,259 @@
+package rediscore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/stores/diagnosis"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+var answersCheck = diagnosis.New("redis.answers", store.LevelFailure,
+	"a server does not answer: names that it keeps cannot be locked, and their leases are lost",
+	"start the server, or promote its replica; see whether it can be reached from this host")
+
+// Diagnose checks each server that has keys: see store.Diagnoser. It reads INFO, a few settings
+// by CONFIG GET, and the slow log. Values that the user has no right to read are reported as
+// unknown.
+func (s *Store) Diagnose(ctx context.Context, ttl time.Duration) []store.Finding {
+	if err := s.enter(ctx); err != nil {
+		return []store.Finding{answersCheck.Unknown(err)}
+	}
+	defer s.calls.Leave()
+	var findings []store.Finding
+	servers, err := s.conn.Servers(ctx)
+	if err = denied(err, "ROLE"); isDenied(err) {
+		findings = append(findings, answersCheck.Unknown(err))
+	} else if err != nil {
+		findings = append(findings, answersCheck.Bad("%v", err))
+	}
+	var ahead []time.Duration
+	for _, server := range servers {
+		n := &node{Server: server, ctx: ctx, ttl: ttl, config: &s.config}
+		n.info, n.infoErr = n.fields("INFO")
+		answers := answersCheck.OK("the server answers")
+		if n.infoErr != nil && !isDenied(n.infoErr) {
+			answers = answersCheck.Bad("%v", n.infoErr)
+		}
+		findings = append(findings, diagnosis.On(server.Addr, []store.Finding{answers})...)
+		if answers.Level != store.LevelOK {
+			continue
+		}
+		findings = append(findings, diagnosis.Run(server.Addr, n, probes)...)
+		identity := diagnosis.Identity.Unknown(n.infoErr)
+		if id, err := n.field("master_replid"); err == nil {
+			identity = diagnosis.Identify("replication ID %s", id)
+		}
+		clock, d, ok := diagnosis.Clock(ttl, n.clock)
+		if ok {
+			ahead = append(ahead, d)
+		}
+		findings = append(findings, diagnosis.On(server.Addr, []store.Finding{identity, clock})...)
+	}
+	if len(ahead) > 1 {
+		findings = append(findings, diagnosis.Spread(ttl, ahead))
+	}
+	return findings
+}
+
+// A node is a server that is examined.
+type node struct {
+	Server
+	ctx     context.Context
+	ttl     time.Duration
+	config  *Config
+	info    map[string]string
+	infoErr error
+}
+
+// denied returns err as a Denied if it says that a right is missing.
+func denied(err error, command string) error {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	for _, word := range []string{"NOPERM", "unknown command", "not allowed"} { // managed services remove or block commands
+		if strings.Contains(text, word) {
+			return &diagnosis.Denied{Right: command, Err: err}
+		}
+	}
+	return err
+}
+
+func isDenied(err error) bool { return errors.As(err, new(*diagnosis.Denied)) }
+
+// do runs a command. If the command is not allowed, the error names its first words, which must
+// not be secrets.
+func (n *node) do(args ...string) (any, error) {
+	v, err := n.Do(n.ctx, args...)
+	return v, denied(err, strings.Join(args[:min(2, len(args))], " "))
+}
+
+// fields runs a command whose reply has lines such as "name:value".
+func (n *node) fields(args ...string) (map[string]string, error) {
+	v, err := n.do(args...)
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[string]string)
+	reply := strings.TrimPrefix(text(v), "txt:") // the format of a verbatim string, which some libraries keep
+	for line := range strings.Lines(reply) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			all[name] = value
+		}
+	}
+	return all, nil
+}
+
+// field returns a field of INFO.
+func (n *node) field(name string) (string, error) {
+	if n.infoErr != nil {
+		return "", n.infoErr
+	}
+	value, ok := n.info[name]
+	if !ok {
+		return "", fmt.Errorf("INFO of this server has no %s", name)
+	}
+	return value, nil
+}
+
+// count returns a field of INFO that is a number.
+func (n *node) count(name string) (int64, error) {
+	value, err := n.field(name)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(value, 10, 64)
+}
+
+// setting reads a setting with CONFIG GET.
+func (n *node) setting(name string) (string, error) {
+	v, err := n.do("CONFIG", "GET", name)
+	if err != nil {
+		return "", err
+	}
+	for key, value := range pairs(v) {
+		if key == name {
+			return value, nil
+		}
+	}
+	return "", fmt.Errorf("this server has no setting %s", name)
+}
+
+// number returns a setting that is a number.
+func (n *node) number(name string) (int64, error) {
+	value, err := n.setting(name)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(value, 10, 64)
+}
+
+// pairs converts a reply with names and values. In newer versions of the protocol it is a map.
+func pairs(v any) map[string]string {
+	all := make(map[string]string)
+	switch v := v.(type) {
+	case []any:
+		for pair := range slices.Chunk(v, 2) {
+			if len(pair) == 2 {
+				all[text(pair[0])] = text(pair[1])
+			}
+		}
+	case map[string]any:
+		for key, value := range v {
+			all[key] = text(value)
+		}
+	case map[any]any:
+		for key, value := range v {
+			all[text(key)] = text(value)
+		}
+	}
+	return all
+}
+
+// clock reads the server's clock.
+func (n *node) clock() (time.Time, error) {
+	v, err := n.do("TIME")
+	if err != nil {
+		return time.Time{}, err
+	}
+	parts := list(v)
+	if len(parts) != 2 {
+		return time.Time{}, errRecord
+	}
+	seconds, err1 := strconv.ParseInt(text(parts[0]), 10, 64)
+	micros, err2 := strconv.ParseInt(text(parts[1]), 10, 64)
+	return time.Unix(seconds, micros*1000), errors.Join(err1, err2)
+}
+
+// replicas returns the number of connected replicas, or ErrNotApplicable if there are none.
+func (n *node) replicas() (int64, error) {
+	count, err := n.count("connected_slaves")
+	if err == nil && count == 0 {
+		err = diagnosis.ErrNotApplicable
+	}
+	return count, err
+}
+
+// persists reports whether the server writes its data to disk, and how.
+func (n *node) persists() (bool, string, error) {
+	aof, err := n.field("aof_enabled")
+	if err != nil {
+		return false, "", err
+	}
+	if aof == "1" {
+		return true, "append-only file", nil
+	}
+	save, err := n.setting("save")
+	switch {
+	case err != nil:
+		return false, "", err
+	case save != "":
+		return true, "snapshots, save " + save, nil
+	}
+	return false, "no append-only file and no snapshots", nil
+}
+
+// onlyWithAOF returns ErrNotApplicable if the server has no append-only file.
+func (n *node) onlyWithAOF() error {
+	aof, err := n.field("aof_enabled")
+	if err == nil && aof != "1" {
+		err = diagnosis.ErrNotApplicable
+	}
+	return err
+}
+
+const (
+	most    = 80             // percent of memory or connections that may be in use
+	minPush = 1 << 20        // bytes that a subscriber should be allowed to lag behind
+	slowAge = 24 * time.Hour // how far back entries of the slow log are reported
+)
+
+func percent(part, whole int64) int64 { return part * 100 / max(1, whole) }
+
+func size(bytes int64) string {
+	if bytes < 1<<20 {
+		return fmt.Sprintf("%.1f KiB", float64(bytes)/(1<<10))
+	}
+	return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20))
+}
+
+// older reports whether a version is less than another, both such as "6.0.6".
+func older(version, than string) bool {
+	a, b := strings.Split(version, "."), strings.Split(than, ".")
+	for i := range b {
+		x, y := 0, 0
+		if i < len(a) {
+			x, _ = strconv.Atoi(a[i])
+		}
+		if y, _ = strconv.Atoi(b[i]); x != y {
+			return x < y
+		}
+	}
+	return false
+}

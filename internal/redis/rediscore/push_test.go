@@ -1,0 +1,372 @@
+package rediscore
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// A queue is the holder of a name and its waiters, each on a connection of its own.
+type queue struct {
+	*testing.T
+	server *servers.Redis
+	ctx    context.Context
+	holder store.Request
+	owner  *Store
+}
+
+func newQueue(t *testing.T) *queue {
+	q := &queue{T: t, server: servers.StartRedis(t, servers.RedisOptions{InMemory: true})}
+	var cancel context.CancelFunc
+	q.ctx, cancel = context.WithTimeout(context.Background(), 30*time.Second)
+	t.Cleanup(cancel)
+	q.owner, q.holder = q.open(), q.request()
+	if answer := q.ask(q.owner, q.holder); !answer.Granted() {
+		t.Fatalf("refused: %+v", answer.Refusal)
+	}
+	return q
+}
+
+func (q *queue) open() *Store {
+	return open(q, q.server.Addr())
+}
+
+func (q *queue) request() store.Request {
+	return store.Request{Name: "x", ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: time.Minute, Tokens: 1, Queue: true, Owner: "me"}
+}
+
+func (q *queue) ask(s *Store, req store.Request) store.Answer {
+	q.Helper()
+	answer, err := s.Acquire(q.ctx, req)
+	if err != nil {
+		q.Fatal(err)
+	}
+	return answer
+}
+
+// wait queues a request on a connection of its own. The connection has subscribed when wait
+// returns.
+func (q *queue) wait() (*Store, store.Request) {
+	q.Helper()
+	s, req := q.open(), q.request()
+	q.refused(s, req)
+	q.woken(s, req) // all waiters are woken when their subscription starts
+	q.refused(s, req)
+	return s, req
+}
+
+func (q *queue) refused(s *Store, req store.Request) {
+	q.Helper()
+	if answer := q.ask(s, req); answer.Granted() {
+		q.Fatal("granted to two")
+	}
+}
+
+func (q *queue) woken(s *Store, req store.Request) {
+	q.Helper()
+	if err := s.Wait(q.ctx, req.Name, req.ID); err != nil {
+		q.Fatal(err)
+	}
+}
+
+func (q *queue) release() {
+	q.Helper()
+	if err := q.owner.Release(q.ctx, q.holder.Name, q.holder.ID, store.Keep{}); err != nil {
+		q.Fatal(err)
+	}
+}
+
+// holds checks that a request is the only holder on the server, and that its grant lasts for a
+// heartbeat at most.
+func (q *queue) holds(req store.Request) {
+	q.Helper()
+	value := q.server.Must("LINDEX", "holdfast:lock:x", "0").(string)
+	fields := strings.Split(value, "\t")
+	var ends string
+	switch {
+	case strings.HasPrefix(value, "P"+req.ID.String()):
+		ends = strconv.FormatInt(time.Now().UnixMilli()+q.server.Must("PTTL", "holdfast:lock:x").(int64), 10)
+	case strings.HasPrefix(value, "S") && fields[8] == req.ID.String():
+		ends = fields[7]
+	default:
+		q.Fatalf("the lock is %q, want %s to hold it", value, req.ID)
+	}
+	end, err := strconv.ParseInt(ends, 10, 64)
+	if err != nil {
+		q.Fatal(err)
+	}
+	if left := time.Until(time.UnixMilli(end)); left > heartbeat {
+		q.Errorf("pushed for %v, want one heartbeat at most", left)
+	}
+}
+
+func TestAReleasePushesAGrantToTheFirstWaiter(t *testing.T) {
+	q := newQueue(t)
+	s, req := q.wait()
+	later, laterReq := q.wait()
+	last := time.Now().Add(time.Minute).UnixMicro()
+	q.server.Must("SET", "holdfast:token", strconv.FormatInt(last, 10))
+	q.server.Must("CONFIG", "RESETSTAT")
+	q.release()
+	q.woken(s, req)
+	answer := q.ask(s, req)
+	if got := calls(t, q.server)["evalsha"]; got != 1 {
+		t.Errorf("%d scripts, want only the release", got)
+	}
+	if !answer.Granted() || answer.Token != last+1 || answer.Tokens != 1 || answer.Waiters != 1 {
+		t.Errorf("%+v, want a grant of one token, %d, and one waiter", answer, last+1)
+	}
+	q.holds(req)
+	field := "w" + laterReq.ID.String()
+	if left := q.server.Must("LRANGE", "holdfast:queue:x", "0", "-1").([]any); len(left) != 1 || left[0] != field {
+		t.Errorf("queue %v, want %s only", left, field)
+	}
+	if left := q.server.Must("HKEYS", "holdfast:records:x").([]any); len(left) != 1 || left[0] != field {
+		t.Errorf("records of %v, want of %s only", left, field)
+	}
+	for _, key := range []string{"lock", "queue", "records"} {
+		if left := q.server.Must("PTTL", "holdfast:"+key+":x").(int64); left < 1 {
+			t.Errorf("the key %s does not end by itself: %d", key, left)
+		}
+	}
+	q.refused(later, laterReq)
+	if err := s.Release(q.ctx, req.Name, req.ID, store.Keep{}); err != nil {
+		t.Fatal(err)
+	}
+	q.woken(later, laterReq)
+	if answer := q.ask(later, laterReq); !answer.Granted() {
+		t.Errorf("refused: %+v", answer.Refusal)
+	}
+}
+
+func TestBreakPushesAGrantToTheFirstWaiter(t *testing.T) {
+	q := newQueue(t)
+	s, req := q.wait()
+	if err := q.owner.Break(q.ctx, req.Name, q.holder.ID); err != nil {
+		t.Fatal(err)
+	}
+	q.holds(req)
+	q.woken(s, req)
+	if answer := q.ask(s, req); !answer.Granted() || answer.TTL > heartbeat {
+		t.Errorf("%+v, want a grant for a heartbeat at most", answer)
+	}
+}
+
+// With a block of tokens the waiter's client can hand the name over among its goroutines.
+func TestAPushedGrantHasAllTokensThatTheWaiterAskedFor(t *testing.T) {
+	q := newQueue(t)
+	for _, end := range []func(){
+		q.release,
+		func() { // runs the complete script
+			if err := q.owner.Break(q.ctx, q.holder.Name, q.holder.ID); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		s, req := q.open(), q.request()
+		req.Tokens = 16
+		q.refused(s, req)
+		q.woken(s, req)
+		q.refused(s, req)
+		q.server.Must("CONFIG", "RESETSTAT")
+		end()
+		q.woken(s, req)
+		answer := q.ask(s, req)
+		if scripts := calls(t, q.server)["evalsha"]; !answer.Granted() || answer.Tokens != 16 || scripts != 1 {
+			t.Errorf("%+v after %d scripts, want 16 tokens after one script", answer, scripts)
+		}
+		q.owner, q.holder = s, req
+	}
+}
+
+func TestADeadWaiterIsSkipped(t *testing.T) {
+	q := newQueue(t)
+	late, dead := q.wait()
+	asked := time.Now()
+	s, req := q.wait()
+	time.Sleep(heartbeat / 2)
+	q.refused(s, req)
+	time.Sleep(time.Until(asked.Add(heartbeat + heartbeat/10))) // the first waiter counts as dead, but still listens
+	if n := q.server.Must("LLEN", "holdfast:queue:x").(int64); n != 2 {
+		t.Fatalf("%d waiters, want two: no call has removed %s yet", n, dead.ID)
+	}
+	q.release()
+	q.holds(req)
+	q.woken(late, dead) // it can queue again
+	q.refused(late, dead)
+}
+
+func TestAContendedNameGrantsABlockOfTokens(t *testing.T) {
+	q := newQueue(t)
+	s, req := q.wait()
+	q.release()
+	if err := s.Leave(q.ctx, req.Name, req.ID); err != nil {
+		t.Fatal(err)
+	}
+	req.ID, req.Tokens = store.NewID(), 16
+	if answer := q.ask(s, req); !answer.Granted() || answer.Tokens != 16 {
+		t.Errorf("%+v, want 16 tokens", answer)
+	}
+}
+
+func TestWithReplicasNoGrantIsPushed(t *testing.T) {
+	q := newQueue(t)
+	s := openAs(t, q.server.Addr(), "", "", Config{Replicas: 1})
+	req := q.request()
+	if _, err := s.Acquire(q.ctx, req); !errors.As(err, new(*ReplicasError)) {
+		t.Fatalf("error %v, want that no replica confirmed it", err)
+	}
+	record := q.server.Must("HGET", "holdfast:records:x", "w"+req.ID.String()).(string)
+	if pushed := strings.Split(record, "\t")[7]; pushed != "0" {
+		t.Errorf("the name may be pushed to the waiter for %s ms, without an answer of replicas", pushed)
+	}
+}
+
+func TestAPushedGrantCountsFromTheLastRequest(t *testing.T) {
+	q := newQueue(t)
+	s, req := q.wait()
+	asked := time.Now() // after the last request, so this is an upper bound
+	const pause = heartbeat / 4
+	time.Sleep(pause)
+	q.release()
+	q.woken(s, req)
+	answer := q.ask(s, req)
+	if most := heartbeat - time.Since(asked); !answer.Granted() || answer.TTL > heartbeat-pause {
+		t.Errorf("%+v, want a grant for %v at most", answer, most)
+	}
+}
+
+func TestAnOldPushedGrantIsRenewedByAskingAgain(t *testing.T) {
+	q := newQueue(t)
+	s, req := q.wait()
+	q.release()
+	q.woken(s, req)
+	time.Sleep(heartbeat * 3 / 4)
+	if answer := q.ask(s, req); !answer.Granted() || answer.TTL != req.TTL {
+		t.Errorf("%+v, want a grant for %v", answer, req.TTL)
+	}
+}
+
+func TestAnExpiredPushedGrantIsNotUsed(t *testing.T) {
+	q := newQueue(t)
+	s, req := q.wait()
+	q.release()
+	q.woken(s, req)
+	next, nextReq := q.open(), q.request()
+	for answer := q.ask(next, nextReq); !answer.Granted(); answer = q.ask(next, nextReq) {
+		time.Sleep(answer.Refusal.Again)
+	}
+	q.refused(s, req) // the waiter received the grant, but asked too late
+}
+
+// The grant is recorded whether its message is received or not, so a waiter that was killed holds
+// the name for one heartbeat.
+func TestAGrantPushedToADeadWaiterLastsOneHeartbeat(t *testing.T) {
+	q := newQueue(t)
+	s, dead := q.wait()
+	s.Close() // without leaving the queue, as if its process had been killed
+	q.release()
+	q.holds(dead)
+	next, req := q.open(), q.request()
+	begin := time.Now()
+	for answer := q.ask(next, req); !answer.Granted(); answer = q.ask(next, req) {
+		if time.Since(begin) > 2*heartbeat {
+			t.Fatal("a dead waiter keeps the next one out for longer than its heartbeat")
+		}
+		time.Sleep(answer.Refusal.Again)
+	}
+}
+
+func TestAGrantThatAnotherRequestTakesOverHasTheMetaOfThatRequest(t *testing.T) {
+	q := newQueue(t)
+	s, req := q.wait()
+	q.release()
+	q.woken(s, req)
+	req.Meta = "another job"
+	if answer := q.ask(s, req); !answer.Granted() {
+		t.Fatalf("refused: %+v", answer.Refusal)
+	}
+	lock, err := s.List(q.ctx, store.Query{Name: req.Name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if holders := lock.Locks[0].Holders; len(holders) != 1 || holders[0].Meta != req.Meta {
+		t.Errorf("holders %+v, want one for %q", holders, req.Meta)
+	}
+}
+
+func TestALeaseFromAPushedGrantSoonHasItsFullTTL(t *testing.T) {
+	lease := pushedLease(t, holdfast.TTL(time.Minute))
+	for begin := time.Now(); time.Until(lease.Deadline()) < 50*time.Second; time.Sleep(time.Millisecond) {
+		if time.Since(begin) > heartbeat/4 { // far less than a third of the TTL of the pushed grant
+			t.Fatalf("it ends in %v, want about a minute", time.Until(lease.Deadline()))
+		}
+	}
+}
+
+func TestALeaseFromAPushedGrantWithoutRenewalHasItsFullTTL(t *testing.T) {
+	lease := pushedLease(t, holdfast.TTL(time.Minute), holdfast.NoRenew())
+	if left := time.Until(lease.Deadline()); left < 50*time.Second {
+		t.Errorf("it ends in %v, want about a minute", left)
+	}
+}
+
+// pushedLease returns a lease whose grant was pushed when another client released the name.
+func pushedLease(t *testing.T, opts ...holdfast.CallOption) *holdfast.Lease {
+	t.Helper()
+	server := servers.StartRedis(t, servers.RedisOptions{InMemory: true})
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	t.Cleanup(cancel)
+	var clients [2]*holdfast.Client
+	for i := range clients {
+		c, err := holdfast.New(open(t, server.Addr()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		clients[i] = c
+		t.Cleanup(func() { clients[i].Close() })
+	}
+	held, err := clients[0].Lock(ctx, "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	leases := make(chan *holdfast.Lease, 1)
+	go func() {
+		lease, err := clients[1].Lock(ctx, "x", opts...)
+		if err != nil {
+			t.Error(err)
+		}
+		leases <- lease
+	}()
+	for {
+		if listening := server.Must("PUBSUB", "CHANNELS", "*").([]any); len(listening) == 1 {
+			break
+		}
+	}
+	if err := held.Unlock(ctx); err != nil {
+		t.Fatal(err)
+	}
+	lease := <-leases
+	if lease == nil {
+		t.FailNow()
+	}
+	return lease
+}
+
+func TestAWaiterWithAPushedGrantCannotChangeItsMode(t *testing.T) {
+	q := newQueue(t)
+	s, waiting := q.wait()
+	q.release()
+	q.woken(s, waiting)
+	waiting.Mode = store.Shared
+	if answer, err := s.Acquire(q.ctx, waiting); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("%+v, %v, want ErrInvalid", answer, err)
+	}
+}

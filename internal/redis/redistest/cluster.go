@@ -1,0 +1,280 @@
+package redistest
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// RunCluster tests a store on a Redis Cluster. Open opens a store whose heartbeat is Heartbeat,
+// given the addresses of the servers.
+func RunCluster(t *testing.T, open func(t testing.TB, addrs []string) store.Store) {
+	for name, test := range map[string]func(t *testing.T, c *cluster){
+		"a bad shard fails only its own renewals":               testBadShard,
+		"after a planned failover every grant is on the server": testPlannedFailover,
+		"a migrating slot delays calls and loses nothing":       testMigratingSlot,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, &cluster{T: t, open: open}) })
+	}
+}
+
+// A cluster is a Cluster with a store, and names on each of its shards.
+type cluster struct {
+	*testing.T
+	*servers.Cluster
+	open func(t testing.TB, addrs []string) store.Store
+	s    store.Store
+}
+
+// start starts the servers of a test.
+func (c *cluster) start(t *testing.T) {
+	c.T, c.Cluster = t, servers.StartCluster(t, servers.RedisOptions{InMemory: true})
+	c.s = c.newStore()
+}
+
+func (c *cluster) newStore() store.Store {
+	s := c.open(c, c.Addrs())
+	c.Cleanup(func() { s.Close() })
+	return s
+}
+
+// nameOn returns the n-th name whose keys are on a server.
+func (c *cluster) nameOn(node *servers.Redis, n int) string {
+	for i := 0; ; i++ {
+		name := "n" + strconv.Itoa(i)
+		if c.Primary(ClusterLockKey(name)) == node {
+			if n--; n < 0 {
+				return name
+			}
+		}
+	}
+}
+
+func (c *cluster) take(name string, queue bool) store.Request {
+	c.Helper()
+	req := Request(name)
+	req.Queue = queue
+	answer, err := c.s.Acquire(c.Context(), req)
+	if err != nil || !answer.Granted() != queue {
+		c.Fatalf("%s: %+v, %v", name, answer.Refusal, err)
+	}
+	return req
+}
+
+// renewAll renews grants in one call, which must not fail.
+func (c *cluster) renewAll(reqs []store.Request) []store.Renewed {
+	c.Helper()
+	var renewals []store.Renewal
+	for _, req := range reqs {
+		renewals = append(renewals, store.Renewal{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode})
+	}
+	ctx, cancel := context.WithTimeout(c.Context(), time.Second)
+	defer cancel()
+	outcomes, err := c.s.Renew(ctx, renewals)
+	if err != nil {
+		c.Fatalf("one shard fails the renewals of all: %v", err)
+	}
+	return outcomes
+}
+
+// Each shard has a plain grant, and a grant that has waiters. They are renewed by different
+// scripts.
+func testBadShard(t *testing.T, c *cluster) {
+	for what, harm := range map[string]func(*servers.Redis){
+		"hung":           (*servers.Redis).Stop,
+		"killed":         (*servers.Redis).Kill,
+		"scripts gone":   func(r *servers.Redis) { r.Must("SCRIPT", "FLUSH") },
+		"healthy":        func(*servers.Redis) {},
+		"scripts unsent": nil, // the other shards know the scripts, this one does not
+	} {
+		t.Run(what, func(t *testing.T) {
+			c.start(t)
+			bad := c.Nodes[1]
+			var reqs []store.Request
+			for i, node := range c.Nodes[:3] {
+				for n := range 2 {
+					reqs = append(reqs, c.take(c.nameOn(node, n), false))
+				}
+				c.take(reqs[2*i+1].Name, true)
+			}
+			if harm == nil {
+				bad.Must("SCRIPT", "FLUSH")
+				healthy := c.renewAll(append(reqs[:2:2], reqs[4:]...))
+				for i, out := range healthy {
+					if out.Status != store.Extended {
+						t.Errorf("healthy renewal %d: %+v", i, out)
+					}
+				}
+			} else {
+				harm(bad)
+			}
+			want := store.Extended
+			if what == "hung" || what == "killed" {
+				want = store.Unknown
+			}
+			for i, out := range c.renewAll(reqs) {
+				if i/2 != 1 && out.Status != store.Extended || i/2 == 1 && out.Status != want {
+					t.Errorf("renewal %d, on shard %d: %+v", i, i/2, out)
+				}
+			}
+		})
+	}
+}
+
+// After a planned failover, subscribers are still connected to the old primary, which is now a
+// replica and passes messages on to them.
+func testPlannedFailover(t *testing.T, c *cluster) {
+	c.start(t)
+	old, replica := c.Nodes[0], c.Nodes[3]
+	name := c.nameOn(old, 0)
+	waiters := []store.Store{c.newStore(), c.newStore()}
+	holder := c.take(name, false)
+	request := func() store.Request {
+		req := Request(name)
+		req.Queue = true
+		return req
+	}
+	first := request()
+	if answer, err := waiters[0].Acquire(t.Context(), first); err != nil || answer.Granted() {
+		t.Fatalf("%+v, %v", answer, err)
+	}
+	if err := waiters[0].Wait(t.Context(), name, first.ID); err != nil { // it listens
+		t.Fatal(err)
+	}
+	replica.Must("CLUSTER", "FAILOVER")
+	servers.Poll(t, 10*time.Second, func() error {
+		if c.Primary(ClusterLockKey(name)) != replica {
+			return fmt.Errorf("%s is not the primary yet", replica.Addr())
+		}
+		return nil
+	})
+	waits := []store.Request{first, {}}
+	owner, held := c.s, holder
+	for round := range 20 {
+		w, other := round%2, 1-round%2
+		// The next waiter asks until it is refused, and is then queued.
+		servers.Poll(t, 10*time.Second, func() error {
+			answer, err := waiters[w].Acquire(t.Context(), waits[w])
+			if err == nil && answer.Granted() {
+				t.Fatal("granted to two")
+			}
+			return err
+		})
+		servers.Poll(t, 10*time.Second, func() error { return owner.Release(t.Context(), name, held.ID, store.Keep{}) })
+		granted := time.Now()
+		for {
+			wait, cancel := context.WithTimeout(t.Context(), Heartbeat/2)
+			waiters[w].Wait(wait, name, waits[w].ID)
+			cancel()
+			answer, err := waiters[w].Acquire(t.Context(), waits[w])
+			if err == nil && answer.Granted() {
+				break
+			}
+			if time.Since(granted) > 10*Heartbeat {
+				t.Fatalf("round %d: not granted: %+v, %v", round, answer.Refusal, err)
+			}
+		}
+		if took := time.Since(granted); took > 2*Heartbeat {
+			t.Errorf("round %d: the hand-off took %v", round, took)
+		}
+		out, err := waiters[w].Renew(t.Context(), []store.Renewal{{Name: name, ID: waits[w].ID, TTL: time.Minute, Mode: store.Exclusive}})
+		if err != nil || out[0].Status != store.Extended {
+			t.Fatalf("round %d: a waiter believes in a grant that no server has: %+v, %v", round, out, err)
+		}
+		owner, held = waiters[w], waits[w]
+		waits[other] = request()
+	}
+}
+
+func (c *cluster) slot(name string) string {
+	return strconv.FormatInt(c.Nodes[0].Must("CLUSTER", "KEYSLOT", ClusterLockKey(name)).(int64), 10)
+}
+
+// While a slot migrates, scripts with several keys are refused unless one server has all of them.
+func testMigratingSlot(t *testing.T, c *cluster) {
+	c.start(t)
+	name := c.nameOn(c.Nodes[0], 0)
+	held := c.take(name, false)
+	other := c.newStore()
+	slot := c.slot(name)
+	inSlot := func(name string) string {
+		for i := 0; ; i++ {
+			if one := fmt.Sprint(name, i); c.slot(one) == slot {
+				return one
+			}
+		}
+	}
+	// A grant that was pushed to a waiter, one that was requested with a block of tokens, and one
+	// that others wait for.
+	pushed, block, wanted := Request(inSlot("pushed")), Request(inSlot("block")), c.take(inSlot("wanted"), false)
+	before := c.take(pushed.Name, false)
+	pushed.Queue, block.Tokens = true, 2
+	waiter := Request(wanted.Name)
+	waiter.Queue = true
+	for _, req := range []store.Request{pushed, block, waiter} {
+		if answer, err := c.s.Acquire(t.Context(), req); err != nil || answer.Granted() == req.Queue {
+			t.Fatalf("%s: %+v, %v", req.Name, answer, err)
+		}
+	}
+	if err := c.s.Release(t.Context(), pushed.Name, before.ID, store.Keep{}); err != nil {
+		t.Fatal(err)
+	}
+	finish := c.MoveSlot(ClusterLockKey(name))
+
+	// An exclusive grant is renewed nevertheless.
+	for _, req := range []store.Request{held, block, pushed, wanted} {
+		for range 2 {
+			short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			out, err := c.s.Renew(short, []store.Renewal{{Name: req.Name, ID: req.ID, TTL: req.TTL, Mode: req.Mode, Tokens: req.Tokens - 1}})
+			if err != nil || out[0].Status != store.Extended {
+				t.Errorf("renewal of %s while the slot migrates: %+v, %v", req.Name, out, err)
+			}
+		}
+	}
+	// A call with several keys ends with its context, and its error says why.
+	waiting := Request(name)
+	waiting.Queue = true
+	free := Request(inSlot("free"))
+	for _, req := range []store.Request{waiting, free} {
+		short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		begin := time.Now()
+		_, err := other.Acquire(short, req)
+		if err == nil || !strings.Contains(err.Error(), "being moved") || time.Since(begin) < 250*time.Millisecond {
+			t.Errorf("%s: error %v after %v, want that the slot is being moved, at the deadline", req.Name, err, time.Since(begin))
+		}
+	}
+	// The call succeeds when the slot has moved.
+	results := make(chan error, 1)
+	go func() {
+		answer, err := other.Acquire(t.Context(), waiting)
+		if err == nil && answer.Granted() {
+			err = fmt.Errorf("granted to two")
+		}
+		results <- err
+	}()
+	time.Sleep(50 * time.Millisecond)
+	finish()
+	select {
+	case err := <-results:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("the call does not return although the slot has moved")
+	}
+	if err := c.s.Release(t.Context(), name, held.ID, store.Keep{}); err != nil {
+		t.Error(err)
+	}
+	answer, err := other.Acquire(t.Context(), waiting)
+	if err != nil || !answer.Granted() {
+		t.Errorf("%+v, %v", answer.Refusal, err)
+	}
+}

@@ -1,0 +1,64 @@
+// Package redistest holds the tests that the stores on Redis share, whatever their client
+// library.
+package redistest
+
+import (
+	"fmt"
+	"hash/fnv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/redis/rediscore"
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+	"github.com/holdfast-lock/holdfast/store"
+	"github.com/holdfast-lock/holdfast/storetest"
+)
+
+// Heartbeat is short enough for tests to wait for.
+const Heartbeat = time.Second
+
+// Quick is an option of the stores: it sets Heartbeat.
+func Quick(c *rediscore.Config) { c.Heartbeat = Heartbeat }
+
+// Conform runs the conformance suite against servers.
+func Conform(t *testing.T, open func(testing.TB) store.Store, nodes ...*servers.Redis) {
+	storetest.Run(t, Harness(open, nodes...))
+}
+
+// Harness connects package storetest to servers.
+func Harness(open func(testing.TB) store.Store, nodes ...*servers.Redis) storetest.Harness {
+	return storetest.Harness{
+		Open:    open,
+		Residue: func(t testing.TB) []string { return Residue(t, nodes...) },
+		// On a busy machine, a call may take a second.
+		TTL:      2 * time.Second,
+		Slack:    time.Second,
+		Parallel: 8,
+	}
+}
+
+// Residue returns all keys on the servers except the counters of tokens, which stay.
+func Residue(t testing.TB, nodes ...*servers.Redis) (left []string) {
+	t.Helper()
+	for _, node := range nodes {
+		for _, key := range node.Must("KEYS", "*").([]any) {
+			if key := key.(string); !strings.HasSuffix(key, ":token") {
+				left = append(left, key)
+			}
+		}
+	}
+	return left
+}
+
+// Request returns a request for an exclusive lock, which does not queue.
+func Request(name string) store.Request {
+	return store.Request{Name: name, ID: store.NewID(), Mode: store.Exclusive, Weight: 1, TTL: time.Minute, Tokens: 1, Owner: "test"}
+}
+
+// ClusterLockKey returns the key of a lock on a Cluster, which determines its slot.
+func ClusterLockKey(name string) string {
+	h := fnv.New32a()
+	h.Write([]byte(name))
+	return fmt.Sprintf("%s{%d}:lock:%s", rediscore.Prefix, h.Sum32()%1024, name)
+}

@@ -1,0 +1,195 @@
+package faultproxy
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/testing/ports"
+)
+
+const (
+	// dialLimit bounds how long the proxy tries to connect to its server.
+	dialLimit = 5 * time.Second
+
+	// dialPause is the time between two attempts of a patient proxy.
+	dialPause = 10 * time.Millisecond
+
+	// listenLimit bounds how long the proxy tries to listen on its port again.
+	listenLimit = 5 * time.Second
+)
+
+// A Proxy forwards TCP connections to one server. Its methods are safe for concurrent use.
+type Proxy struct {
+	ToServer *Link // requests
+	ToClient *Link // replies
+
+	t      testing.TB
+	addr   string
+	server string
+
+	life   context.Context // ends with Close
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+
+	mu       sync.Mutex // guards the links and pipes as well
+	closed   bool
+	patient  bool
+	listener net.Listener // nil while cut
+	conns    map[*conn]struct{}
+	accepted int
+}
+
+// Start starts a proxy in front of a server. It is closed when the test ends.
+func Start(t testing.TB, server string) *Proxy {
+	t.Helper()
+	p := &Proxy{
+		t:      t,
+		addr:   ports.Addr(ports.Reserve(t)),
+		server: server,
+		conns:  make(map[*conn]struct{}),
+	}
+	p.ToServer = &Link{proxy: p}
+	p.ToClient = &Link{proxy: p}
+	p.life, p.cancel = context.WithCancel(context.Background())
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.listen(); err != nil {
+		t.Fatalf("proxy: %v", err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+// Addr returns the address to connect to instead of the server's. It never changes.
+func (p *Proxy) Addr() string { return p.addr }
+
+// Hold holds the bytes of both directions.
+func (p *Proxy) Hold() { p.set(hold, p.ToServer, p.ToClient) }
+
+// Drop drops the bytes of both directions.
+func (p *Proxy) Drop() { p.set(drop, p.ToServer, p.ToClient) }
+
+// Patient makes a client wait while the server refuses connections, as if the network were
+// slow. Otherwise the client's connection is reset. Use it for a server that is about to listen: a
+// client may react differently to a reset than to a refusal, and a proxy cannot refuse on behalf
+// of the server.
+func (p *Proxy) Patient() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.patient = true
+}
+
+// Cut resets all connections, discards held bytes, and refuses new connections until Heal.
+func (p *Proxy) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cut()
+}
+
+// Heal ends all faults of both directions. Hooks that have not fired stay active.
+func (p *Proxy) Heal() {
+	p.t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return
+	}
+	if p.listener == nil {
+		if err := p.listen(); err != nil {
+			p.t.Errorf("proxy: %v", err)
+		}
+	}
+	for _, l := range []*Link{p.ToServer, p.ToClient} {
+		l.mode, l.delay = pass, 0
+	}
+	p.wakeAll()
+}
+
+// Accepted returns the number of connections since the start.
+func (p *Proxy) Accepted() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.accepted
+}
+
+// Open returns the number of open connections.
+func (p *Proxy) Open() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.conns)
+}
+
+// Close closes the proxy and all its connections, and waits for its goroutines. A hook must not
+// call it.
+func (p *Proxy) Close() {
+	p.mu.Lock()
+	p.closed = true
+	p.cut()
+	p.mu.Unlock()
+	p.cancel()
+	p.work.Wait()
+}
+
+// listen opens the listener again on the same port. It retries, because a child process that the
+// test starts at this moment may hold the old listener open until it executes its program. The
+// caller holds the mutex.
+func (p *Proxy) listen() error {
+	l, err := net.Listen("tcp", p.addr)
+	for begin := time.Now(); errors.Is(err, syscall.EADDRINUSE) && time.Since(begin) < listenLimit; {
+		time.Sleep(time.Millisecond)
+		l, err = net.Listen("tcp", p.addr)
+	}
+	if err != nil {
+		return err
+	}
+	p.listener = l
+	p.work.Go(func() { p.accept(l) })
+	return nil
+}
+
+// cut closes the listener and resets all connections. The caller holds the mutex.
+func (p *Proxy) cut() {
+	if p.listener != nil {
+		p.listener.Close()
+		p.listener = nil
+	}
+	for c := range p.conns {
+		c.abortLocked()
+	}
+}
+
+// wakeAll wakes every connection after a change of faults. The caller holds the mutex.
+func (p *Proxy) wakeAll() {
+	for c := range p.conns {
+		c.toServer.wakeUp()
+		c.toClient.wakeUp()
+	}
+}
+
+func (p *Proxy) accept(l net.Listener) {
+	for {
+		client, err := l.Accept()
+		if err != nil {
+			if !errors.Is(err, net.ErrClosed) { // neither cut nor closed
+				p.t.Errorf("proxy: %v", err)
+			}
+			return
+		}
+		p.mu.Lock()
+		if p.listener != l { // cut just now
+			p.mu.Unlock()
+			reset(client)
+			return
+		}
+		c := newConn(p, client)
+		p.conns[c] = struct{}{}
+		p.accepted++
+		p.work.Go(c.run)
+		p.mu.Unlock()
+	}
+}

@@ -1,0 +1,334 @@
+package faultproxy_test
+
+import (
+	"bytes"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/testing/faultproxy"
+	"github.com/holdfast-lock/holdfast/internal/testing/ports"
+)
+
+func TestBytesAreForwardedAndCounted(t *testing.T) {
+	p := faultproxy.Start(t, startEcho(t))
+	a, b := dial(t, p), dial(t, p)
+	send(t, a, "hello")
+	want(t, a, "hello")
+	send(t, b, "you")
+	want(t, b, "you")
+	eventually(t, "8 bytes passed on both ways", func() bool {
+		return p.ToServer.Bytes() == 8 && p.ToClient.Bytes() == 8
+	})
+	if p.Accepted() != 2 || p.Open() != 2 {
+		t.Errorf("%d connections, %d open, want 2", p.Accepted(), p.Open())
+	}
+	a.Close()
+	eventually(t, "one connection open", func() bool { return p.Open() == 1 })
+	if p.Accepted() != 2 {
+		t.Errorf("%d connections after one was closed, want 2", p.Accepted())
+	}
+}
+
+func TestHeldBytesArriveAfterHealOnTheSameConnection(t *testing.T) {
+	p := faultproxy.Start(t, startEcho(t))
+	for name, link := range map[string]*faultproxy.Link{"to the server": p.ToServer, "to the client": p.ToClient} {
+		t.Run(name, func(t *testing.T) {
+			c := dial(t, p)
+			link.Hold()
+			send(t, c, "one ")
+			send(t, c, "two")
+			eventually(t, "7 bytes waiting", func() bool { return link.Waiting() == 7 })
+			wantSilence(t, c)
+			p.Heal()
+			want(t, c, "one two")
+		})
+	}
+}
+
+func TestLinkCanBeHealedAlone(t *testing.T) {
+	p := faultproxy.Start(t, startEcho(t))
+	c := dial(t, p)
+	p.Hold()
+	send(t, c, "hello")
+	p.ToServer.Heal()
+	eventually(t, "the reply waits", func() bool { return p.ToClient.Waiting() == 5 })
+	wantSilence(t, c)
+	p.ToClient.Heal()
+	want(t, c, "hello")
+}
+
+func TestDroppedBytesNeverArrive(t *testing.T) {
+	p := faultproxy.Start(t, startEcho(t))
+	c := dial(t, p)
+	p.ToClient.Drop()
+	send(t, c, "lost")
+	eventually(t, "4 bytes dropped", func() bool { return p.ToClient.Dropped() == 4 })
+	wantSilence(t, c)
+	p.Heal()
+	send(t, c, "found")
+	want(t, c, "found")
+}
+
+func TestDropDiscardsHeldBytes(t *testing.T) {
+	p := faultproxy.Start(t, startEcho(t))
+	c := dial(t, p)
+	p.ToServer.Hold()
+	send(t, c, "lost")
+	eventually(t, "4 bytes waiting", func() bool { return p.ToServer.Waiting() == 4 })
+	p.ToServer.Drop()
+	if n := p.ToServer.Dropped(); n != 4 {
+		t.Errorf("%d bytes dropped, want 4", n)
+	}
+	p.Heal()
+	send(t, c, "found")
+	want(t, c, "found")
+}
+
+func TestDelayDoesNotReduceThroughput(t *testing.T) {
+	const delay = 100 * time.Millisecond
+	p := faultproxy.Start(t, startEcho(t))
+	c := dial(t, p)
+	p.ToServer.Delay(delay)
+	begin := time.Now()
+	for range 20 {
+		send(t, c, "x")
+		time.Sleep(time.Millisecond) // so that each is read separately
+	}
+	want(t, c, "x")
+	if took := time.Since(begin); took < delay {
+		t.Errorf("arrived after %v, want %v", took, delay)
+	}
+	want(t, c, "xxxxxxxxxxxxxxxxxxx")
+	if took := time.Since(begin); took >= 20*delay {
+		t.Errorf("all arrived after %v: delays add up", took)
+	}
+}
+
+func TestDelayedBytesArriveAtOnceWhenHealed(t *testing.T) {
+	p := faultproxy.Start(t, startEcho(t))
+	c := dial(t, p)
+	p.ToClient.Delay(time.Hour)
+	send(t, c, "hello")
+	eventually(t, "5 bytes waiting", func() bool { return p.ToClient.Waiting() == 5 })
+	p.Heal()
+	want(t, c, "hello")
+}
+
+func TestCutResetsConnectionsAndRefusesNewOnes(t *testing.T) {
+	p := faultproxy.Start(t, startEcho(t))
+	c := dial(t, p)
+	send(t, c, "hello")
+	want(t, c, "hello")
+	p.Cut()
+	p.Cut() // a second Cut does nothing
+	wantBroken(t, c)
+	if p.Open() != 0 {
+		t.Errorf("%d connections are open", p.Open())
+	}
+	if c, err := net.Dial("tcp", p.Addr()); err == nil {
+		c.Close()
+		t.Error("a new connection was accepted")
+	}
+	p.Heal()
+	c = dial(t, p)
+	send(t, c, "again")
+	want(t, c, "again")
+}
+
+func TestHealWaitsForItsPort(t *testing.T) {
+	p := faultproxy.Start(t, startEcho(t))
+	p.Cut()
+	l, err := net.Listen("tcp", p.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(quiet, func() { l.Close() })
+	p.Heal()
+	c := dial(t, p)
+	send(t, c, "hello")
+	want(t, c, "hello")
+}
+
+func TestCutDiscardsHeldBytes(t *testing.T) {
+	received := make(chan []byte, 1)
+	p := faultproxy.Start(t, startServer(t, func(c net.Conn) {
+		data, _ := io.ReadAll(c)
+		received <- data
+	}))
+	p.ToServer.Hold()
+	c := dial(t, p)
+	send(t, c, "lost")
+	eventually(t, "4 bytes waiting", func() bool { return p.ToServer.Waiting() == 4 })
+	p.Cut()
+	p.Heal()
+	if data := <-received; len(data) > 0 {
+		t.Errorf("the server received %q", data)
+	}
+}
+
+func TestClientIsResetWhileTheServerIsDown(t *testing.T) {
+	p := faultproxy.Start(t, ports.Addr(ports.Reserve(t)))
+	c, err := net.Dial("tcp", p.Addr())
+	if err != nil {
+		return // already reset
+	}
+	defer c.Close()
+	wantBroken(t, c)
+}
+
+func TestPatientProxyWaitsForItsServer(t *testing.T) {
+	addr := ports.Addr(ports.Reserve(t))
+	p := faultproxy.Start(t, addr)
+	p.Patient()
+	c := dial(t, p)
+	send(t, c, "hello")
+	wantSilence(t, c)
+	startServerAt(t, addr, func(c net.Conn) { io.Copy(c, c) })
+	want(t, c, "hello")
+
+	p.Cut()
+	wantBroken(t, c)
+}
+
+func TestHalfClosedConnectionStillReceives(t *testing.T) {
+	p := faultproxy.Start(t, startServer(t, func(c net.Conn) {
+		data, _ := io.ReadAll(c)
+		c.Write(data)
+	}))
+	c := dial(t, p)
+	send(t, c, "hello")
+	c.CloseWrite()
+	want(t, c, "hello")
+	wantEOF(t, c)
+	eventually(t, "no connection is open", func() bool { return p.Open() == 0 })
+}
+
+func TestPartitionHidesTheEndOfTheServer(t *testing.T) {
+	for _, fault := range []string{"hold", "drop"} {
+		t.Run(fault, func(t *testing.T) {
+			down := make(chan struct{})
+			p := faultproxy.Start(t, startServer(t, func(c net.Conn) {
+				<-down
+				c.(*net.TCPConn).SetLinger(0)
+			}))
+			c := dial(t, p)
+			send(t, c, "hello")
+			eventually(t, "the server has the request", func() bool { return p.ToServer.Bytes() == 5 })
+			if fault == "hold" {
+				p.ToClient.Hold()
+			} else {
+				p.ToClient.Drop()
+			}
+			close(down)
+			wantSilence(t, c)
+			send(t, c, "are you there?") // the proxy cannot deliver it
+			wantSilence(t, c)
+			p.Heal()
+			wantBroken(t, c)
+		})
+	}
+}
+
+func TestHeldBytesAreBounded(t *testing.T) {
+	const most = 5 << 20
+	p := faultproxy.Start(t, startEcho(t))
+	p.ToServer.Hold()
+	c := dial(t, p)
+	data := make([]byte, 12<<20)
+	rand.NewChaCha8([32]byte{1}).Read(data)
+	var work sync.WaitGroup
+	defer work.Wait()
+	work.Go(func() {
+		if _, err := c.Write(data); err != nil {
+			t.Errorf("write: %v", err)
+		}
+		c.CloseWrite()
+	})
+	eventually(t, "megabytes wait", func() bool { return p.ToServer.Waiting() > most/2 })
+	time.Sleep(quiet)
+	if n := p.ToServer.Waiting(); n > most {
+		t.Errorf("the proxy keeps %d bytes", n)
+	}
+	p.Heal()
+	if got, err := io.ReadAll(c); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("%d bytes came back, %v, want all %d", len(got), err, len(data))
+	}
+}
+
+func TestNoByteIsLostWhileFaultsChange(t *testing.T) {
+	p := faultproxy.Start(t, startEcho(t))
+	var work sync.WaitGroup
+	for i := range 8 {
+		c := dial(t, p)
+		data := make([]byte, 256<<10)
+		rand.NewChaCha8([32]byte{byte(i)}).Read(data)
+		work.Go(func() {
+			for rest := data; len(rest) > 0; rest = rest[4<<10:] {
+				c.Write(rest[:4<<10])
+			}
+			c.CloseWrite()
+		})
+		work.Go(func() {
+			if got, err := io.ReadAll(c); err != nil || !bytes.Equal(got, data) {
+				t.Errorf("%d bytes came back, %v, want all %d", len(got), err, len(data))
+			}
+		})
+	}
+	finished := make(chan struct{})
+	go func() {
+		work.Wait()
+		close(finished)
+	}()
+	links := []*faultproxy.Link{p.ToServer, p.ToClient}
+	for range 100 {
+		l := links[rand.IntN(2)]
+		switch rand.IntN(4) {
+		case 0:
+			l.Hold()
+		case 1:
+			l.Delay(rand.N(2 * time.Millisecond))
+		case 2:
+			l.Heal()
+		case 3:
+			p.Heal()
+		}
+		time.Sleep(rand.N(time.Millisecond))
+	}
+	p.Heal()
+	select {
+	case <-finished:
+	case <-time.After(limit):
+		t.Fatal("bytes are stuck")
+	}
+}
+
+func TestCloseLeavesNoGoroutine(t *testing.T) {
+	p := faultproxy.Start(t, startEcho(t))
+	idle, held, delayed := dial(t, p), dial(t, p), dial(t, p)
+	send(t, idle, "hello")
+	want(t, idle, "hello")
+	p.ToClient.Delay(time.Hour)
+	send(t, delayed, "delayed")
+	eventually(t, "the reply waits", func() bool { return p.ToClient.Waiting() == 7 })
+	p.ToServer.Hold()
+	send(t, held, "held")
+	eventually(t, "the request waits", func() bool { return p.ToServer.Waiting() == 4 })
+	p.ToServer.When(func([]byte) bool { return false }, func() {})
+	p.Close()
+	wantNoGoroutine(t)
+	for _, c := range []net.Conn{idle, held, delayed} {
+		wantBroken(t, c)
+	}
+	p.Close() // a second Close does nothing, and later calls have no effect
+	p.Heal()
+	p.Cut()
+	if c, err := net.Dial("tcp", p.Addr()); err == nil {
+		c.Close()
+		t.Error("a closed proxy was healed")
+	}
+	wantNoGoroutine(t)
+}

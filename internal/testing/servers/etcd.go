@@ -1,0 +1,275 @@
+package servers
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/testing/ports"
+)
+
+// EtcdOptions change how etcd is started. By default there is no TLS and no authentication.
+// Data survives a Restart, but is not synced to disk.
+type EtcdOptions struct {
+	TLS      *Certificates // between clients and servers; clients must present a certificate
+	Password string        // of the user root; authentication is on if set
+	Args     []string      // further arguments
+
+	// Via, if set, returns the address of a proxy through which the other members of a
+	// cluster reach the server that listens on addr. By default they connect directly.
+	Via func(addr string) string
+}
+
+// The election timeout is short, so that a test can wait for an election. Half a second is
+// long enough for a busy machine, and allows leases of one second.
+const (
+	etcdHeartbeat = "50"
+	etcdElection  = "500"
+)
+
+// etcdRequest bounds one request of this package to a server.
+const etcdRequest = 2 * time.Second
+
+// An Etcd is one etcd server.
+type Etcd struct {
+	*Process
+	Port int
+	peer int // port for the other members of its cluster
+	opts EtcdOptions
+}
+
+// An EtcdCluster is a cluster of etcd servers.
+type EtcdCluster struct {
+	Nodes []*Etcd
+	t     testing.TB
+}
+
+// StartEtcd starts a single etcd server and waits until it is ready.
+func StartEtcd(t testing.TB, opts EtcdOptions) *Etcd {
+	t.Helper()
+	return StartEtcdCluster(t, 1, opts).Nodes[0]
+}
+
+// StartEtcdCluster starts n servers and waits until they have a leader.
+func StartEtcdCluster(t testing.TB, n int, opts EtcdOptions) *EtcdCluster {
+	t.Helper()
+	c := &EtcdCluster{t: t, Nodes: make([]*Etcd, n)}
+	members := make([]string, n)
+	for i := range c.Nodes {
+		node := &Etcd{Port: ports.Reserve(t), peer: ports.Reserve(t), opts: opts}
+		c.Nodes[i] = node
+		members[i] = fmt.Sprintf("%s=http://%s", node.name(), node.advertised())
+	}
+	for _, node := range c.Nodes {
+		node.prepare(t, strings.Join(members, ","))
+		node.launch()
+	}
+	for _, node := range c.Nodes {
+		node.await()
+	}
+	if opts.Password != "" {
+		c.Nodes[0].EnableAuth(opts.Password)
+	}
+	return c
+}
+
+func (e *Etcd) name() string { return fmt.Sprint("etcd", e.Port) }
+
+func (e *Etcd) advertised() string {
+	addr := ports.Addr(e.peer)
+	if e.opts.Via != nil {
+		return e.opts.Via(addr)
+	}
+	return addr
+}
+
+// prepare creates the process of a server.
+func (e *Etcd) prepare(t testing.TB, members string) {
+	t.Helper()
+	scheme := "http://"
+	var args []string
+	if certs := e.opts.TLS; certs != nil {
+		scheme = "https://"
+		args = append(args, "--client-cert-auth",
+			"--trusted-ca-file="+certs.CAFile, "--cert-file="+certs.CertFile, "--key-file="+certs.KeyFile)
+	}
+	dir := t.TempDir()
+	args = append(args,
+		"--name="+e.name(),
+		"--data-dir="+filepath.Join(dir, "data"),
+		"--listen-client-urls="+scheme+e.Addr(),
+		"--advertise-client-urls="+scheme+e.Addr(),
+		"--listen-peer-urls=http://"+ports.Addr(e.peer),
+		"--initial-advertise-peer-urls=http://"+e.advertised(),
+		"--initial-cluster="+members,
+		"--initial-cluster-token="+members, // keeps servers of other tests out of this cluster
+		"--heartbeat-interval="+etcdHeartbeat,
+		"--election-timeout="+etcdElection,
+		"--bcrypt-cost=4",   // minimum cost, so that logins are fast
+		"--unsafe-no-fsync", // safe against SIGKILL, because the kernel keeps what was written
+		"--log-level=warn",
+	)
+	e.Process = newProcess(t, dir, program{
+		binary: "etcd",
+		args:   append(args, e.opts.Args...),
+		ready:  e.healthy,
+		paths:  builtTools(),
+	})
+}
+
+// builtTools returns the folders in which make puts the programs that it builds: .bin of the
+// repository, which is above the package under test.
+func builtTools() (dirs []string) {
+	dir, err := os.Getwd()
+	for err == nil {
+		dirs = append(dirs, filepath.Join(dir, ".bin"))
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			break
+		}
+		dir = parent
+	}
+	return dirs
+}
+
+// Addr returns the address for clients, as 127.0.0.1:port.
+func (e *Etcd) Addr() string { return ports.Addr(e.Port) }
+
+// Addrs returns the addresses of all servers for clients.
+func (c *EtcdCluster) Addrs() []string {
+	list := make([]string, len(c.Nodes))
+	for i, e := range c.Nodes {
+		list[i] = e.Addr()
+	}
+	return list
+}
+
+// healthy returns an error unless the server has a leader and can write.
+func (e *Etcd) healthy() error {
+	var answer struct{ Health, Reason string }
+	if err := e.call(http.MethodGet, "/health", nil, &answer); err != nil {
+		return err
+	}
+	if answer.Health != "true" {
+		return fmt.Errorf("%s is not healthy: %s", e.Addr(), answer.Reason)
+	}
+	return nil
+}
+
+// Ask calls a method of the server's HTTP interface, such as "/v3/maintenance/status". It
+// needs a server without TLS.
+func (e *Etcd) Ask(method string, request, answer any) error {
+	return e.call(http.MethodPost, method, request, answer)
+}
+
+func (e *Etcd) call(verb, path string, request, answer any) error {
+	client := http.Client{Timeout: etcdRequest, Transport: &http.Transport{DisableKeepAlives: true}}
+	scheme := "http://"
+	if e.opts.TLS != nil {
+		scheme = "https://"
+		client.Transport.(*http.Transport).TLSClientConfig = e.opts.TLS.Config
+	}
+	var body bytes.Buffer
+	if request != nil {
+		if err := json.NewEncoder(&body).Encode(request); err != nil {
+			return err
+		}
+	}
+	r, err := http.NewRequest(verb, scheme+e.Addr()+path, &body)
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s of %s: %s", path, e.Addr(), response.Status)
+	}
+	if answer == nil {
+		return nil
+	}
+	return json.NewDecoder(response.Body).Decode(answer)
+}
+
+// EnableAuth creates the user root with that password and enables authentication.
+func (e *Etcd) EnableAuth(password string) {
+	e.t.Helper()
+	for _, step := range []struct {
+		method  string
+		request map[string]any
+	}{
+		{"/v3/auth/user/add", map[string]any{"name": "root", "password": password}},
+		{"/v3/auth/role/add", map[string]any{"name": "root"}},
+		{"/v3/auth/user/grant", map[string]any{"user": "root", "role": "root"}},
+		{"/v3/auth/enable", map[string]any{}},
+	} {
+		if err := e.Ask(step.method, step.request, nil); err != nil {
+			e.t.Fatalf("enable authentication: %v", err)
+		}
+	}
+}
+
+// Leader returns the leader. It waits until all running servers agree on it.
+func (c *EtcdCluster) Leader() *Etcd {
+	c.t.Helper()
+	var leader *Etcd
+	Poll(c.t, startLimit, func() (err error) {
+		leader, err = c.leader()
+		return err
+	})
+	return leader
+}
+
+func (c *EtcdCluster) leader() (leader *Etcd, err error) {
+	id := ""
+	for _, e := range c.Nodes {
+		if !e.awake() {
+			continue
+		}
+		var status struct {
+			Header struct {
+				Member string `json:"member_id"`
+			} `json:"header"`
+			Leader string `json:"leader"`
+		}
+		if err := e.Ask("/v3/maintenance/status", map[string]any{}, &status); err != nil {
+			return nil, err
+		}
+		switch {
+		case status.Leader == "" || status.Leader == "0":
+			return nil, fmt.Errorf("%s knows no leader", e.Addr())
+		case id != "" && id != status.Leader:
+			return nil, fmt.Errorf("servers do not agree on the leader")
+		}
+		if id = status.Leader; id == status.Header.Member {
+			leader = e
+		}
+	}
+	if leader == nil {
+		return nil, fmt.Errorf("the leader %s is not up", id)
+	}
+	return leader, nil
+}
+
+// Followers returns the servers that are not the leader.
+func (c *EtcdCluster) Followers() (list []*Etcd) {
+	c.t.Helper()
+	leader := c.Leader()
+	for _, e := range c.Nodes {
+		if e != leader {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+// PeerAddr returns the address on which the server listens for the other members of its cluster.
+func (e *Etcd) PeerAddr() string { return ports.Addr(e.peer) }

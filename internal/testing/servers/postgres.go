@@ -1,0 +1,273 @@
+package servers
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/testing/ports"
+)
+
+// PostgresOptions change how PostgreSQL is started. By default every user may log in without a
+// password, and commits are synced to disk as in production.
+type PostgresOptions struct {
+	Password bool          // every user except postgres needs a password
+	TLS      *Certificates // the server also accepts TLS
+	NoSync   bool          // no fsync: a crash of the machine would lose data, but SIGKILL does not
+	Config   []string      // further settings, such as "max_connections=20"
+	Env      []string      // such as "LD_PRELOAD=/path/to/shim.so"
+}
+
+// A Postgres is one PostgreSQL server.
+type Postgres struct {
+	*Process
+	Port int
+	opts PostgresOptions
+}
+
+// postgresPaths returns the folders in which distributions install the programs of the server.
+// Debian does not add them to PATH.
+func postgresPaths() []string {
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
+	return found
+}
+
+// StartPostgres starts a PostgreSQL server and waits until it is ready. Its superuser and its
+// first database are called postgres.
+func StartPostgres(t testing.TB, opts PostgresOptions) *Postgres {
+	t.Helper()
+	p := newPostgres(t, opts, func(p *Postgres, dir string) {
+		p.runAsOwner("initdb", "--pgdata="+dir, "--username=postgres", "--auth=trust",
+			"--encoding=UTF8", "--locale=C", "--no-sync")
+		p.configure(dir)
+	})
+	p.launch()
+	p.await()
+	return p
+}
+
+// StartReplica starts a server that follows p by streaming replication, and waits until it is
+// ready. Its name for synchronous_standby_names is "replica".
+func (p *Postgres) StartReplica(t testing.TB) *Postgres {
+	t.Helper()
+	r := newPostgres(t, p.opts, func(r *Postgres, dir string) {
+		r.runAsOwner("pg_basebackup", "--pgdata="+dir, "--wal-method=stream", "--checkpoint=fast", "--no-sync",
+			"--write-recovery-conf", fmt.Sprintf("--dbname=host=127.0.0.1 port=%d user=postgres application_name=replica", p.Port))
+	})
+	r.launch()
+	r.await()
+	return r
+}
+
+// Promote makes a replica the primary and waits until it accepts writes.
+func (p *Postgres) Promote() {
+	p.t.Helper()
+	p.Must("SELECT pg_promote()")
+}
+
+func newPostgres(t testing.TB, opts PostgresOptions, initialize func(p *Postgres, dir string)) *Postgres {
+	t.Helper()
+	p := &Postgres{Port: ports.Reserve(t), opts: opts}
+	dir := serverDir(t)
+	settings := append([]string{
+		fmt.Sprintf("port=%d", p.Port),
+		"listen_addresses=127.0.0.1",
+		"unix_socket_directories=",
+		"shared_buffers=32MB",
+	}, opts.Config...)
+	if opts.NoSync {
+		settings = append(settings, "fsync=off")
+	}
+	if certs := opts.TLS; certs != nil {
+		settings = append(settings, "ssl=on", "ssl_cert_file=server.crt", "ssl_key_file=server.key")
+	}
+	args := []string{"-D", filepath.Join(dir, "data")}
+	for _, setting := range settings {
+		args = append(args, "-c", setting)
+	}
+	p.Process = &Process{t: t} // for runAsOwner
+	p.Process = newProcess(t, dir, program{
+		binary: "postgres",
+		paths:  postgresPaths(),
+		args:   args,
+		env:    append([]string{"LC_ALL=C"}, opts.Env...),
+		init: func(data string) {
+			giveToServer(t, data)
+			initialize(p, data)
+		},
+		ready:   p.ping,
+		halt:    fastShutdown,
+		attr:    serverAttributes(t),
+		signals: signalPostgres,
+	})
+	return p
+}
+
+// serverDir returns a temporary folder that the server's user can use.
+func serverDir(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	// The parent contains all folders of the test. By default only the current user can enter it.
+	if parent := filepath.Dir(dir); parent != filepath.Clean(os.TempDir()) {
+		if err := os.Chmod(parent, 0o711); err != nil {
+			t.Fatal(err)
+		}
+	}
+	giveToServer(t, dir)
+	return dir
+}
+
+// configure writes the files of a new data folder that are not settings.
+func (p *Postgres) configure(data string) {
+	p.t.Helper()
+	method := "trust"
+	if p.opts.Password {
+		method = "scram-sha-256"
+	}
+	writeLines(p.t, filepath.Join(data, "pg_hba.conf"), []string{
+		"host all,replication postgres 127.0.0.1/32 trust",
+		"host all all 127.0.0.1/32 " + method,
+	})
+	giveToServer(p.t, filepath.Join(data, "pg_hba.conf"))
+	if certs := p.opts.TLS; certs != nil {
+		for name, from := range map[string]string{"server.crt": certs.CertFile, "server.key": certs.KeyFile} {
+			content, err := os.ReadFile(from)
+			if err == nil {
+				err = os.WriteFile(filepath.Join(data, name), content, 0o600)
+			}
+			if err != nil {
+				p.t.Fatal(err)
+			}
+			giveToServer(p.t, filepath.Join(data, name))
+		}
+	}
+}
+
+// runAsOwner runs a program of PostgreSQL as the owner of its data.
+func (p *Postgres) runAsOwner(name string, args ...string) {
+	p.t.Helper()
+	cmd := exec.Command(lookup(p.t, program{binary: name, paths: postgresPaths()}), args...)
+	cmd.Dir = "/"
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	cmd.SysProcAttr = serverAttributes(p.t)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		p.t.Fatalf("%s: %v\n%s", name, err, out)
+	}
+}
+
+// Addr returns the address of the server, as 127.0.0.1:port.
+func (p *Postgres) Addr() string { return ports.Addr(p.Port) }
+
+// URL returns the URL of the database postgres for its superuser.
+func (p *Postgres) URL() string { return PostgresURL(p.Addr()) }
+
+// PostgresURL returns the URL of the database postgres at an address, for its superuser.
+func PostgresURL(addr string) string {
+	return "postgres://postgres@" + addr + "/postgres?sslmode=disable"
+}
+
+// Query runs statements on a new connection and closes it. It returns the rows of the last one.
+func (p *Postgres) Query(sql string) ([][]string, error) { return queryPostgres(p.Addr(), sql) }
+
+// Must is like Query, but fails the test on an error.
+func (p *Postgres) Must(sql string) [][]string {
+	p.t.Helper()
+	rows, err := p.Query(sql)
+	if err != nil {
+		p.t.Fatalf("%s on %s: %v", sql, p.Addr(), err)
+	}
+	return rows
+}
+
+// Value returns the only value of a query.
+func (p *Postgres) Value(sql string) string {
+	p.t.Helper()
+	rows := p.Must(sql)
+	if len(rows) != 1 || len(rows[0]) != 1 {
+		p.t.Fatalf("%s: %q, want one value", sql, rows)
+	}
+	return rows[0][0]
+}
+
+// Terminate ends the server processes of all clients, or of the clients that a condition on
+// pg_stat_activity selects. It returns the number of processes.
+func (p *Postgres) Terminate(condition string) int {
+	p.t.Helper()
+	if condition == "" {
+		condition = "true"
+	}
+	rows := p.Must("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity" +
+		" WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND " + condition)
+	return len(rows)
+}
+
+func (p *Postgres) ping() error {
+	_, err := p.Query("SELECT 1")
+	return err
+}
+
+// PgBouncerOptions change how PgBouncer is started.
+type PgBouncerOptions struct {
+	Mode   string   // pool_mode; "transaction" by default
+	Config []string // further lines of its section pgbouncer
+}
+
+// A PgBouncer is a connection pooler in front of a server.
+type PgBouncer struct {
+	*Process
+	Port int
+}
+
+// StartPgBouncer starts a pooler in front of p and waits until it answers.
+func StartPgBouncer(t testing.TB, p *Postgres, opts PgBouncerOptions) *PgBouncer {
+	t.Helper()
+	b := &PgBouncer{Port: ports.Reserve(t)}
+	dir := serverDir(t)
+	mode := opts.Mode
+	if mode == "" {
+		mode = "transaction"
+	}
+	config := append([]string{
+		"[databases]",
+		fmt.Sprintf("* = host=127.0.0.1 port=%d", p.Port),
+		"[pgbouncer]",
+		"listen_addr = 127.0.0.1",
+		fmt.Sprintf("listen_port = %d", b.Port),
+		"unix_socket_dir =",
+		"auth_type = any",
+		"pool_mode = " + mode,
+		"default_pool_size = 5",
+	}, opts.Config...)
+	for i, line := range config { // with auth_type any, PgBouncer needs a user in the line of the database
+		if strings.HasPrefix(line, "* = ") {
+			config[i] += " user=postgres"
+		}
+	}
+	path := filepath.Join(dir, "pgbouncer.ini")
+	writeLines(t, path, config)
+	giveToServer(t, path)
+	b.Process = newProcess(t, dir, program{
+		binary: "pgbouncer",
+		paths:  []string{"/usr/sbin"},
+		args:   []string{path},
+		init:   func(data string) { giveToServer(t, data) },
+		ready: func() error {
+			_, err := queryPostgres(b.Addr(), "SELECT 1")
+			return err
+		},
+		attr: serverAttributes(t),
+	})
+	b.launch()
+	b.await()
+	return b
+}
+
+// Addr returns the address of the pooler, as 127.0.0.1:port.
+func (b *PgBouncer) Addr() string { return ports.Addr(b.Port) }
+
+// postgresTimeout bounds one exchange of this package with a server.
+const postgresTimeout = 10 * time.Second

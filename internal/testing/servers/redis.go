@@ -1,0 +1,245 @@
+package servers
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-lock/holdfast/internal/testing/ports"
+)
+
+// RedisOptions change how Redis is started. By default there is no password. Data survives a
+// Restart, but is not synced to disk.
+type RedisOptions struct {
+	Password string        // of the default user
+	ACL      []string      // lines of the ACL file, such as "user app on >secret ~* +@all"
+	TLS      *Certificates // no plaintext port if set
+	InMemory bool          // no append-only file, so a Restart loses the data
+	Config   []string      // further lines of redis.conf, which take precedence over all others
+	Env      []string      // such as "LD_PRELOAD=/path/to/shim.so"
+}
+
+// The user with which this package logs in if there is an ACL file.
+const (
+	adminUser     = "servers"
+	adminPassword = "servers"
+)
+
+// login returns the user and password with which this package and the other nodes log in.
+func (o *RedisOptions) login() (user, password string) {
+	if len(o.ACL) > 0 {
+		return adminUser, adminPassword
+	}
+	return "", o.Password
+}
+
+// A Redis is one redis-server, or one Sentinel.
+type Redis struct {
+	*Process
+	Port int
+
+	opts RedisOptions
+	bus  int // port of the cluster bus
+}
+
+// StartRedis starts a Redis server and waits until it is ready.
+func StartRedis(t testing.TB, opts RedisOptions) *Redis {
+	t.Helper()
+	return StartRedisNodes(t, 1, opts)[0]
+}
+
+// StartRedisNodes starts independent Redis servers.
+func StartRedisNodes(t testing.TB, n int, opts RedisOptions) []*Redis {
+	t.Helper()
+	nodes := make([]*Redis, n)
+	for i := range nodes {
+		nodes[i] = newRedis(t, opts)
+	}
+	startAll(nodes)
+	return nodes
+}
+
+// startAll starts servers concurrently.
+func startAll(nodes []*Redis) {
+	for _, r := range nodes {
+		r.launch()
+	}
+	for _, r := range nodes {
+		r.await()
+	}
+}
+
+// newRedis prepares a server. The given lines of configuration come after the common ones and
+// before those of the options.
+func newRedis(t testing.TB, opts RedisOptions, lines ...string) *Redis {
+	t.Helper()
+	dir := t.TempDir()
+	r := &Redis{Port: ports.Reserve(t), opts: opts}
+	config := r.commonConfig()
+	config = append(config,
+		"dir "+strconv.Quote(filepath.Join(dir, "data")),
+		`save ""`,
+		"appendonly "+yesNo(!opts.InMemory),
+		"appendfsync no", // safe against SIGKILL, because the kernel keeps what was written
+		"repl-diskless-sync-delay 0",
+		"repl-ping-replica-period 1",
+		"enable-debug-command local",
+	)
+	if len(opts.ACL) > 0 {
+		config = append(config, "aclfile "+strconv.Quote(r.writeACL(t, dir)))
+	} else if opts.Password != "" {
+		config = append(config, "requirepass "+strconv.Quote(opts.Password))
+	}
+	if user, password := opts.login(); password != "" {
+		config = append(config, "masterauth "+strconv.Quote(password))
+		if user != "" {
+			config = append(config, "masteruser "+user)
+		}
+	}
+	config = append(config, lines...)
+	config = append(config, opts.Config...)
+	path := filepath.Join(dir, "redis.conf")
+	writeLines(t, path, config)
+	r.Process = newProcess(t, dir, program{
+		binary: "redis-server",
+		args:   []string{path},
+		env:    opts.Env,
+		ready:  r.ping,
+	})
+	return r
+}
+
+// commonConfig returns the configuration that servers and Sentinels share.
+func (r *Redis) commonConfig() []string {
+	config := []string{"bind 127.0.0.1", "daemonize no"}
+	certs := r.opts.TLS
+	if certs == nil {
+		return append(config, fmt.Sprintf("port %d", r.Port))
+	}
+	return append(config,
+		"port 0",
+		fmt.Sprintf("tls-port %d", r.Port),
+		"tls-ca-cert-file "+strconv.Quote(certs.CAFile),
+		"tls-cert-file "+strconv.Quote(certs.CertFile),
+		"tls-key-file "+strconv.Quote(certs.KeyFile),
+		"tls-auth-clients optional",
+		"tls-replication yes",
+	)
+}
+
+// writeACL writes the users of the options and the user of this package.
+func (r *Redis) writeACL(t testing.TB, dir string) string {
+	t.Helper()
+	lines := []string{fmt.Sprintf("user %s on >%s ~* &* +@all", adminUser, adminPassword)}
+	if r.opts.Password != "" {
+		lines = append(lines, fmt.Sprintf("user default on >%s ~* &* +@all", r.opts.Password))
+	}
+	path := filepath.Join(dir, "users.acl")
+	writeLines(t, path, append(lines, r.opts.ACL...))
+	return path
+}
+
+// Addr returns the address of the server, as 127.0.0.1:port.
+func (r *Redis) Addr() string { return ports.Addr(r.Port) }
+
+// Dial opens a connection with all rights.
+func (r *Redis) Dial() (*RESPConn, error) {
+	user, password := r.opts.login()
+	if r.opts.TLS != nil {
+		return DialRESP(r.Addr(), r.opts.TLS.Config, user, password)
+	}
+	return DialRESP(r.Addr(), nil, user, password)
+}
+
+// Do runs one command on a new connection and closes it, so that a test need not tell this
+// connection from those of the library. Commands that depend on a connection, such as MULTI,
+// SUBSCRIBE or WAIT, need Dial.
+func (r *Redis) Do(args ...string) (any, error) {
+	c, err := r.Dial()
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return c.Do(args...)
+}
+
+// Must is like Do, but fails the test on an error.
+func (r *Redis) Must(args ...string) any {
+	r.t.Helper()
+	value, err := r.Do(args...)
+	if err != nil {
+		r.t.Fatalf("%s on %s: %v", strings.Join(args, " "), r.Addr(), err)
+	}
+	return value
+}
+
+// Info returns the fields of one section of INFO.
+func (r *Redis) Info(section string) (map[string]string, error) {
+	return r.fields("INFO", section)
+}
+
+// fields parses replies that consist of lines such as "name:value".
+func (r *Redis) fields(args ...string) (map[string]string, error) {
+	value, err := r.Do(args...)
+	if err != nil {
+		return nil, err
+	}
+	text, _ := value.(string)
+	fields := make(map[string]string)
+	for line := range strings.SplitSeq(text, "\r\n") {
+		if name, value, ok := strings.Cut(line, ":"); ok {
+			fields[name] = value
+		}
+	}
+	return fields, nil
+}
+
+func (r *Redis) ping() error {
+	_, err := r.Do("PING")
+	return err
+}
+
+// each calls check for every running server and returns the first error.
+func each(nodes []*Redis, check func(*Redis) error) error {
+	for _, r := range nodes {
+		if !r.awake() {
+			continue
+		}
+		if err := check(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// awake returns the number of running servers.
+func awake(nodes []*Redis) (n int) {
+	each(nodes, func(*Redis) error { n++; return nil })
+	return n
+}
+
+// addrs returns the addresses of several servers.
+func addrs(nodes []*Redis) []string {
+	list := make([]string, len(nodes))
+	for i, r := range nodes {
+		list[i] = r.Addr()
+	}
+	return list
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+func writeLines(t testing.TB, path string, lines []string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,232 @@
+package servers
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/testing/ports"
+)
+
+const (
+	clusterPrimaries = 3
+	clusterSlots     = 16384
+
+	// clusterNodeTimeout is short, so that a failover takes two or three seconds, and long
+	// enough for a busy machine.
+	clusterNodeTimeout = time.Second
+)
+
+// A Cluster is a Redis Cluster of three primaries with one replica each.
+type Cluster struct {
+	Nodes []*Redis // the first three start as primaries, Nodes[i+3] as the replica of Nodes[i]
+
+	t testing.TB
+}
+
+// StartCluster starts a Cluster and waits until all slots are served and all replicas follow.
+// Wipe removes the data of a node, but not its place in the Cluster.
+func StartCluster(t testing.TB, opts RedisOptions) *Cluster {
+	t.Helper()
+	c := &Cluster{t: t}
+	for range 2 * clusterPrimaries {
+		c.Nodes = append(c.Nodes, newClusterNode(t, opts))
+	}
+	startAll(c.Nodes)
+	c.join()
+	for i, replica := range c.Nodes[clusterPrimaries:] {
+		replica.Must("CLUSTER", "REPLICATE", c.Nodes[i].Must("CLUSTER", "MYID").(string))
+	}
+	c.AwaitOK()
+	Poll(t, settleLimit, func() error { // otherwise a failover might not get enough votes
+		return each(c.Nodes, func(r *Redis) error {
+			if nodes := r.Must("CLUSTER", "NODES").(string); strings.Count(nodes, "slave") != clusterPrimaries {
+				return fmt.Errorf("%s does not know all replicas:\n%s", r.Addr(), nodes)
+			}
+			return nil
+		})
+	})
+	return c
+}
+
+func newClusterNode(t testing.TB, opts RedisOptions) *Redis {
+	t.Helper()
+	bus := ports.Reserve(t) // the default, port+10000, may not be free
+	r := newRedis(t, opts,
+		"cluster-enabled yes",
+		"cluster-config-file ../nodes.conf", // not in the data folder, so that Wipe keeps it
+		fmt.Sprintf("cluster-port %d", bus),
+		fmt.Sprintf("cluster-node-timeout %d", clusterNodeTimeout.Milliseconds()),
+		"cluster-replica-validity-factor 0", // a replica may always take over
+		"cluster-allow-replica-migration no",
+		"tls-cluster "+yesNo(opts.TLS != nil),
+	)
+	r.bus = bus
+	return r
+}
+
+// join forms a Cluster of the nodes. The first three nodes share the slots.
+func (c *Cluster) join() {
+	c.t.Helper()
+	for i, r := range c.Nodes {
+		r.Must("CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1)) // without epochs the nodes have to agree on them first
+		if i < clusterPrimaries {
+			first, end := clusterSlots*i/clusterPrimaries, clusterSlots*(i+1)/clusterPrimaries
+			r.Must("CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(first), strconv.Itoa(end-1))
+		}
+		for _, other := range c.Nodes[:i] { // all pairs, because gossip would take longer
+			r.Must("CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(other.Port), strconv.Itoa(other.bus))
+		}
+	}
+	Poll(c.t, settleLimit, func() error { return each(c.Nodes, c.knowsAll) })
+}
+
+// knowsAll returns an error unless a node has completed its handshake with all others and knows
+// all slots.
+func (c *Cluster) knowsAll(r *Redis) error {
+	info, err := r.fields("CLUSTER", "INFO")
+	if err != nil {
+		return err
+	}
+	value, err := r.Do("CLUSTER", "NODES")
+	if err != nil {
+		return err
+	}
+	text, _ := value.(string)
+	if strings.Contains(text, "handshake") || info["cluster_known_nodes"] != strconv.Itoa(len(c.Nodes)) || info["cluster_slots_assigned"] != strconv.Itoa(clusterSlots) {
+		return fmt.Errorf("%s knows %s nodes and %s slots", r.Addr(), info["cluster_known_nodes"], info["cluster_slots_assigned"])
+	}
+	return nil
+}
+
+// AwaitOK waits until every running node reports a healthy Cluster and every running replica
+// follows a primary.
+func (c *Cluster) AwaitOK() {
+	c.t.Helper()
+	Poll(c.t, settleLimit, func() error { return each(c.Nodes, clusterOK) })
+}
+
+func clusterOK(r *Redis) error {
+	info, err := r.fields("CLUSTER", "INFO")
+	if err != nil {
+		return err
+	}
+	if state := info["cluster_state"]; state != "ok" {
+		return fmt.Errorf("cluster_state of %s: %s", r.Addr(), state)
+	}
+	info, err = r.Info("replication")
+	if err != nil {
+		return err
+	}
+	if info["role"] == "slave" && info["master_link_status"] != "up" {
+		return fmt.Errorf("replica %s does not follow: master_link_status is %s", r.Addr(), info["master_link_status"])
+	}
+	return nil
+}
+
+// Move kills nodes and, after a pause, starts them with their data on other ports, as the pods of a
+// StatefulSet come back with other addresses.
+func (c *Cluster) Move(pause time.Duration, nodes ...*Redis) {
+	c.t.Helper()
+	for _, r := range nodes {
+		r.Kill()
+	}
+	time.Sleep(pause)
+	for _, r := range nodes {
+		r.Port, r.bus = ports.Reserve(c.t), ports.Reserve(c.t)
+		lines := fmt.Sprintf("port %d\ncluster-port %d\n", r.Port, r.bus) // the last line of an option counts
+		file, err := os.OpenFile(filepath.Join(r.dir, "redis.conf"), os.O_APPEND|os.O_WRONLY, 0)
+		if err == nil {
+			_, err = file.WriteString(lines)
+			err = errors.Join(err, file.Close())
+		}
+		if err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	startAll(nodes)
+}
+
+// MoveSlot begins to move the slot of a key to another primary, and returns the function that moves
+// its keys and ends the move.
+func (c *Cluster) MoveSlot(key string) (finish func()) {
+	c.t.Helper()
+	from := c.Primary(key)
+	to := c.otherPrimary(from)
+	slot := strconv.FormatInt(from.Must("CLUSTER", "KEYSLOT", key).(int64), 10)
+	fromID, toID := from.Must("CLUSTER", "MYID").(string), to.Must("CLUSTER", "MYID").(string)
+	to.Must("CLUSTER", "SETSLOT", slot, "IMPORTING", fromID)
+	from.Must("CLUSTER", "SETSLOT", slot, "MIGRATING", toID)
+	return func() {
+		c.t.Helper()
+		for {
+			keys := from.Must("CLUSTER", "GETKEYSINSLOT", slot, "100").([]any)
+			if len(keys) == 0 {
+				break
+			}
+			for _, key := range keys {
+				from.Must("MIGRATE", "127.0.0.1", strconv.Itoa(to.Port), key.(string), "0", "5000")
+			}
+		}
+		for _, r := range []*Redis{to, from} { // the others are told by these
+			r.Must("CLUSTER", "SETSLOT", slot, "NODE", toID)
+		}
+		Poll(c.t, settleLimit, func() error {
+			return each(c.Nodes, func(r *Redis) error {
+				if _, err := r.Do("TYPE", key); r != to && !strings.Contains(fmt.Sprint(err), to.Addr()) {
+					return fmt.Errorf("%s does not know that slot %s has moved to %s: %v", r.Addr(), slot, to.Addr(), err)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// otherPrimary returns a primary that is not the given one.
+func (c *Cluster) otherPrimary(r *Redis) *Redis {
+	c.t.Helper()
+	for _, other := range c.Nodes {
+		if other == r || !other.awake() {
+			continue
+		}
+		if info, err := other.Info("replication"); err == nil && info["role"] == "master" {
+			return other
+		}
+	}
+	c.t.Fatal("there is no other primary")
+	return nil
+}
+
+// Addrs returns the addresses of the nodes.
+func (c *Cluster) Addrs() []string { return addrs(c.Nodes) }
+
+// Primary returns the node that serves a key. It waits for the end of a failover.
+func (c *Cluster) Primary(key string) *Redis {
+	c.t.Helper()
+	var primary *Redis
+	Poll(c.t, settleLimit, func() (err error) {
+		primary, err = c.primary(key)
+		return err
+	})
+	return primary
+}
+
+// primary returns the node that serves a key. It asks every node for the key, and only the node
+// that serves it does not redirect.
+func (c *Cluster) primary(key string) (*Redis, error) {
+	err := fmt.Errorf("no node is running")
+	for _, r := range c.Nodes {
+		if !r.awake() {
+			continue
+		}
+		if _, err = r.Do("TYPE", key); err == nil {
+			return r, nil
+		}
+	}
+	return nil, fmt.Errorf("no node serves %q: %w", key, err)
+}

@@ -1,0 +1,246 @@
+package servers
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/testing/ports"
+)
+
+// settleLimit bounds the wait until servers have discovered each other.
+const settleLimit = 30 * time.Second
+
+// SentinelName is the name under which the Sentinels watch the primary.
+const SentinelName = "primary"
+
+// A SentinelGroup is a Redis primary with replicas, and Sentinels that promote a replica half a
+// second after the primary is gone.
+type SentinelGroup struct {
+	Nodes     []*Redis // the first one starts as primary
+	Sentinels []*Redis
+
+	t testing.TB
+}
+
+// StartSentinel starts a primary, its replicas and Sentinels, and waits until all of them
+// know each other. The options are those of the primary and the replicas; Sentinels share
+// their TLS and have no password.
+func StartSentinel(t testing.TB, replicas, sentinels int, opts RedisOptions) *SentinelGroup {
+	t.Helper()
+	g := &SentinelGroup{t: t}
+	primary := newRedis(t, opts)
+	g.Nodes = append(g.Nodes, primary)
+	for range replicas {
+		g.Nodes = append(g.Nodes, newRedis(t, opts, fmt.Sprintf("replicaof 127.0.0.1 %d", primary.Port)))
+	}
+	startAll(g.Nodes)
+	// Sentinels rarely look for replicas, so the replicas should be connected from the start.
+	Poll(t, settleLimit, func() error { return hasReplicas(primary, replicas) })
+	for range sentinels {
+		g.Sentinels = append(g.Sentinels, newSentinel(t, primary, sentinels/2+1))
+	}
+	startAll(g.Sentinels)
+	g.AwaitSentinels()
+	return g
+}
+
+// newSentinel prepares a Sentinel. A Sentinel rewrites its configuration, so the configuration
+// is its data: a Restart keeps it, and a Wipe writes the initial one again.
+func newSentinel(t testing.TB, primary *Redis, quorum int) *Redis {
+	t.Helper()
+	dir := t.TempDir()
+	s := &Redis{Port: ports.Reserve(t), opts: RedisOptions{TLS: primary.opts.TLS, Env: primary.opts.Env}}
+	const file = "sentinel.conf"
+	s.Process = newProcess(t, dir, program{
+		binary: "redis-server",
+		args:   []string{file, "--sentinel"},
+		env:    s.opts.Env,
+		ready:  s.hurry,
+		init: func(data string) {
+			config := append(s.commonConfig(),
+				"dir "+strconv.Quote(data),
+				fmt.Sprintf("sentinel monitor %s 127.0.0.1 %d %d", SentinelName, primary.Port, quorum),
+				fmt.Sprintf("sentinel down-after-milliseconds %s 500", SentinelName),
+				fmt.Sprintf("sentinel failover-timeout %s 2000", SentinelName),
+				fmt.Sprintf("sentinel parallel-syncs %s 10", SentinelName),
+			)
+			if user, password := primary.opts.login(); password != "" {
+				if user != "" {
+					config = append(config, fmt.Sprintf("sentinel auth-user %s %s", SentinelName, user))
+				}
+				config = append(config, fmt.Sprintf("sentinel auth-pass %s %q", SentinelName, password))
+			}
+			writeLines(t, filepath.Join(data, file), config)
+		},
+	})
+	return s
+}
+
+// hurry waits for a Sentinel and shortens the periods of its messages, which are seconds by
+// default. The ping period stays: a replica that sent no INFO for five ping periods is not
+// promoted, and while the primary is down it sends one per second. A Sentinel that was suspended
+// treats the pause as a broken clock, and does nothing for the tilt period.
+func (r *Redis) hurry() error {
+	_, err := r.Do("SENTINEL", "DEBUG",
+		"info-period", "200", "ask-period", "100", "publish-period", "100", "tilt-period", "1000")
+	return err
+}
+
+// patient restores a longer publish period, which hurry had shortened. A Sentinel makes a
+// promoted replica a replica again if it has not heard of the failover within four publish
+// periods, and that must be longer than a busy machine takes.
+func (r *Redis) patient() error {
+	_, err := r.Do("SENTINEL", "DEBUG", "publish-period", "2000")
+	return err
+}
+
+// Addrs returns the addresses of the Sentinels.
+func (g *SentinelGroup) Addrs() []string { return addrs(g.Sentinels) }
+
+// Primary returns the node that most Sentinels report as the primary and that agrees. It waits
+// for the end of a failover.
+func (g *SentinelGroup) Primary() *Redis {
+	g.t.Helper()
+	var primary *Redis
+	Poll(g.t, settleLimit, func() (err error) {
+		primary, err = g.primary()
+		return err
+	})
+	return primary
+}
+
+// AwaitFailover waits until a node other than old is the primary.
+func (g *SentinelGroup) AwaitFailover(old *Redis) *Redis {
+	g.t.Helper()
+	var primary *Redis
+	Poll(g.t, settleLimit, func() (err error) {
+		primary, err = g.primary()
+		if err == nil && primary == old {
+			err = fmt.Errorf("%s is still the primary", old.Addr())
+		}
+		return err
+	})
+	return primary
+}
+
+// AwaitReplicas waits until all other running nodes follow the primary.
+func (g *SentinelGroup) AwaitReplicas() {
+	g.t.Helper()
+	Poll(g.t, settleLimit, func() error {
+		primary, err := g.primary()
+		if err != nil {
+			return err
+		}
+		return hasReplicas(primary, awake(g.Nodes)-1)
+	})
+}
+
+// AwaitSentinels waits until every running Sentinel could promote every running replica, and
+// knows the other Sentinels.
+func (g *SentinelGroup) AwaitSentinels() {
+	g.t.Helper()
+	Poll(g.t, settleLimit, func() error {
+		return each(g.Sentinels, func(s *Redis) error {
+			return knowsAll(s, awake(g.Nodes)-1, awake(g.Sentinels)-1)
+		})
+	})
+	if err := each(g.Sentinels, (*Redis).patient); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+func (g *SentinelGroup) primary() (*Redis, error) {
+	votes := make(map[string]int)
+	for _, s := range g.Sentinels {
+		if !s.awake() {
+			continue
+		}
+		value, err := s.Do("SENTINEL", "get-master-addr-by-name", SentinelName)
+		if addr, ok := value.([]any); err == nil && ok && len(addr) == 2 {
+			votes[fmt.Sprintf("%s:%s", addr...)]++
+		}
+	}
+	for _, r := range g.Nodes {
+		if votes[r.Addr()] <= len(g.Sentinels)/2 {
+			continue
+		}
+		if !r.awake() {
+			return nil, fmt.Errorf("the primary %s is down", r.Addr())
+		}
+		return r, isPrimary(r)
+	}
+	return nil, fmt.Errorf("no primary that most Sentinels agree on: %v", votes)
+}
+
+// isPrimary returns an error unless a server reports that it is a primary.
+func isPrimary(r *Redis) error {
+	info, err := r.Info("replication")
+	if err == nil && info["role"] != "master" {
+		err = fmt.Errorf("%s is not a primary", r.Addr())
+	}
+	return err
+}
+
+// hasReplicas returns an error unless n replicas follow a primary.
+func hasReplicas(r *Redis, n int) error {
+	info, err := r.Info("replication")
+	if err != nil {
+		return err
+	}
+	online := 0
+	for name, value := range info {
+		if strings.HasPrefix(name, "slave") && strings.Contains(value, "state=online") {
+			online++
+		}
+	}
+	if online < n {
+		return fmt.Errorf("%d of %d replicas of %s are online", online, n, r.Addr())
+	}
+	return nil
+}
+
+// knowsAll returns an error unless a Sentinel knows this number of replicas that it could
+// promote, and this number of other Sentinels.
+func knowsAll(s *Redis, replicas, others int) error {
+	value, err := s.Do("SENTINEL", "replicas", SentinelName)
+	if err != nil {
+		return err
+	}
+	healthy := 0
+	for _, replica := range value.([]any) {
+		if pairs := toMap(replica); pairs["flags"] == "slave" && pairs["master-link-status"] == "ok" {
+			healthy++
+		}
+	}
+	value, err = s.Do("SENTINEL", "sentinels", SentinelName)
+	if err != nil {
+		return err
+	}
+	alive := 0
+	for _, other := range value.([]any) {
+		if toMap(other)["flags"] == "sentinel" {
+			alive++
+		}
+	}
+	if healthy < replicas || alive < others {
+		return fmt.Errorf("%s knows %d of %d replicas and %d of %d other Sentinels", s.Addr(), healthy, replicas, alive, others)
+	}
+	return nil
+}
+
+// toMap converts an array of alternating names and values.
+func toMap(value any) map[string]string {
+	pairs, _ := value.([]any)
+	m := make(map[string]string)
+	for pair := range slices.Chunk(pairs, 2) {
+		if len(pair) == 2 {
+			m[fmt.Sprint(pair[0])] = fmt.Sprint(pair[1])
+		}
+	}
+	return m
+}

@@ -1,0 +1,236 @@
+package servers_test
+
+import (
+	"errors"
+	"net"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+)
+
+// wantAnswer fails the test unless a command has this reply.
+func wantAnswer(t testing.TB, r *servers.Redis, want any, args ...string) {
+	t.Helper()
+	if got := r.Must(args...); got != want {
+		t.Errorf("%s: got %v, want %v", strings.Join(args, " "), got, want)
+	}
+}
+
+// wantRefused fails the test unless the connection is refused.
+func wantRefused(t testing.TB, addr string) {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	if err == nil {
+		conn.Close()
+		t.Errorf("%s still accepts connections", addr)
+	}
+}
+
+func TestRedisStartsWithinASecond(t *testing.T) {
+	begin := time.Now()
+	r := servers.StartRedis(t, servers.RedisOptions{})
+	took := time.Since(begin)
+	wantAnswer(t, r, "PONG", "PING")
+	if took > time.Second { // 20 ms on an idle machine
+		t.Errorf("started in %v", took)
+	}
+	t.Logf("started in %v", took)
+}
+
+func TestRedisListensOnLoopbackOnly(t *testing.T) {
+	r := servers.StartRedis(t, servers.RedisOptions{})
+	interfaces, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range interfaces {
+		if ip, ok := i.(*net.IPNet); ok && !ip.IP.IsLoopback() && ip.IP.To4() != nil {
+			wantRefused(t, net.JoinHostPort(ip.IP.String(), r.Addr()[len("127.0.0.1:"):]))
+		}
+	}
+}
+
+func TestKilledServerComesBackWithItsData(t *testing.T) {
+	r := servers.StartRedis(t, servers.RedisOptions{})
+	r.Must("SET", "k", "v")
+	pid := r.PID()
+	r.Kill()
+	wantRefused(t, r.Addr())
+	if r.Running() {
+		t.Error("a killed server is running")
+	}
+	r.Kill() // a second Kill does nothing
+	r.Restart()
+	wantAnswer(t, r, "v", "GET", "k")
+	if r.PID() == pid {
+		t.Error("the process is still the same")
+	}
+}
+
+func TestRunningServerCanBeRestarted(t *testing.T) {
+	r := servers.StartRedis(t, servers.RedisOptions{})
+	r.Must("SET", "k", "v")
+	r.Restart()
+	wantAnswer(t, r, "v", "GET", "k")
+}
+
+func TestWipeLosesTheData(t *testing.T) {
+	r := servers.StartRedis(t, servers.RedisOptions{})
+	r.Must("SET", "k", "v")
+	r.Wipe()
+	wantAnswer(t, r, int64(0), "DBSIZE")
+}
+
+func TestRestartInMemoryLosesTheData(t *testing.T) {
+	r := servers.StartRedis(t, servers.RedisOptions{InMemory: true})
+	r.Must("SET", "k", "v")
+	r.Restart()
+	wantAnswer(t, r, int64(0), "DBSIZE")
+}
+
+func TestShutdownIsOrderly(t *testing.T) {
+	r := servers.StartRedis(t, servers.RedisOptions{})
+	r.Must("SET", "k", "v")
+	r.Stop() // Shutdown works on a stopped server
+	r.Shutdown()
+	wantRefused(t, r.Addr())
+	if log := r.Log(); !strings.Contains(log, "bye bye") {
+		t.Errorf("no orderly shutdown in the log:\n%s", log)
+	}
+	r.Restart()
+	wantAnswer(t, r, "v", "GET", "k")
+}
+
+func TestStoppedServerRepliesAfterContinue(t *testing.T) {
+	r := servers.StartRedis(t, servers.RedisOptions{})
+	c, err := r.Dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	r.Stop()
+	if !r.Running() {
+		t.Error("a stopped server does not count as running")
+	}
+	c.Timeout = 50 * time.Millisecond
+	var timeout net.Error
+	if answer, err := c.Do("PING"); !errors.As(err, &timeout) || !timeout.Timeout() {
+		t.Errorf("a stopped server answered %v, %v", answer, err)
+	}
+	r.Continue()
+	c.Timeout = 5 * time.Second
+	if answer, err := c.Receive(); answer != "PONG" {
+		t.Errorf("the answer after the stop is %v, %v", answer, err)
+	}
+}
+
+func TestIndependentNodesShareNothing(t *testing.T) {
+	nodes := servers.StartRedisNodes(t, 3, servers.RedisOptions{})
+	nodes[0].Must("SET", "k", "v")
+	nodes[1].Kill()
+	wantAnswer(t, nodes[0], int64(1), "DBSIZE")
+	wantAnswer(t, nodes[2], int64(0), "DBSIZE")
+}
+
+func TestServerEndsWithItsTest(t *testing.T) {
+	var stopped, running *servers.Redis
+	t.Run("test", func(t *testing.T) {
+		running = servers.StartRedis(t, servers.RedisOptions{})
+		stopped = servers.StartRedis(t, servers.RedisOptions{})
+		stopped.Stop()
+	})
+	for _, r := range []*servers.Redis{running, stopped} {
+		wantRefused(t, r.Addr())
+		if r.Running() {
+			t.Errorf("process %d still runs", r.PID())
+		}
+	}
+}
+
+func TestPasswordIsRequired(t *testing.T) {
+	r := servers.StartRedis(t, servers.RedisOptions{Password: "se cret"})
+	wantAnswer(t, r, "PONG", "PING")
+	wantNoEntry(t, r, "", "")
+	wantNoEntry(t, r, "", "wrong")
+}
+
+func TestACLUsersHaveOnlyTheirRights(t *testing.T) {
+	r := servers.StartRedis(t, servers.RedisOptions{
+		ACL: []string{"user default off", "user app on >secret ~app:* +get"},
+	})
+	r.Must("SET", "app:k", "v")
+	wantNoEntry(t, r, "", "")
+	c, err := servers.DialRESP(r.Addr(), nil, "app", "secret")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if answer, err := c.Do("GET", "app:k"); answer != "v" {
+		t.Errorf("app may not read its key: %v, %v", answer, err)
+	}
+	if _, err := c.Do("SET", "app:k", "w"); err == nil {
+		t.Error("app may write")
+	}
+}
+
+// wantNoEntry fails the test unless the server refuses a connection with these credentials.
+func wantNoEntry(t testing.TB, r *servers.Redis, user, password string) {
+	t.Helper()
+	c, err := servers.DialRESP(r.Addr(), nil, user, password)
+	if err == nil {
+		defer c.Close()
+		_, err = c.Do("GET", "k")
+	}
+	var refusal servers.RESPError
+	if !errors.As(err, &refusal) {
+		t.Errorf("user %q with password %q: %v, want a refusal", user, password, err)
+	}
+}
+
+func TestTLSRefusesPlaintext(t *testing.T) {
+	certs := servers.NewCertificates(t)
+	r := servers.StartRedis(t, servers.RedisOptions{TLS: certs})
+	wantAnswer(t, r, "PONG", "PING")
+	c, err := servers.DialRESP(r.Addr(), nil, "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if answer, err := c.Do("PING"); err == nil {
+		t.Errorf("plaintext was answered: %v", answer)
+	}
+	stranger := servers.NewCertificates(t)
+	if _, err := servers.DialRESP(r.Addr(), stranger.Config, "", ""); err == nil {
+		t.Error("the server is trusted by a client of another authority")
+	}
+}
+
+func TestConfigTakesPrecedence(t *testing.T) {
+	r := servers.StartRedis(t, servers.RedisOptions{
+		Config: []string{"maxmemory-policy allkeys-lru", "appendonly no"},
+	})
+	for name, want := range map[string]string{"maxmemory-policy": "allkeys-lru", "appendonly": "no"} {
+		if got := r.Must("CONFIG", "GET", name).([]any); got[1] != want {
+			t.Errorf("%s is %v, want %s", name, got[1], want)
+		}
+	}
+}
+
+func TestRepliesOfEveryKindAreParsed(t *testing.T) {
+	r := servers.StartRedis(t, servers.RedisOptions{})
+	script := `return {1, "two", false, {redis.status_reply("OK")}, redis.error_reply("ERR five")}`
+	got := r.Must("EVAL", script, "0")
+	if want := []any{int64(1), "two", nil, []any{"OK"}, servers.RESPError("ERR five")}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %#v, want %#v", got, want)
+	}
+	var refusal servers.RESPError
+	if _, err := r.Do("NONSENSE"); !errors.As(err, &refusal) {
+		t.Errorf("unknown command: %v", err)
+	}
+	wantAnswer(t, r, nil, "GET", "nothing")
+	wantAnswer(t, r, "OK", "SET", "k", "a\r\nb")
+	wantAnswer(t, r, "a\r\nb", "GET", "k")
+}

@@ -1,0 +1,236 @@
+package servers
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/testing/ports"
+)
+
+// zooKeeperJar is where Debian installs the server. ZOOKEEPER_JAR overrides it.
+const zooKeeperJar = "/usr/share/java/zookeeper.jar"
+
+const (
+	// zooKeeperTick is a tenth of the default. The shortest session is two ticks.
+	zooKeeperTick = 200 * time.Millisecond
+
+	// zooKeeperMaxSession allows sessions that are longer than a test.
+	zooKeeperMaxSession = 15 * time.Minute
+
+	// wordLimit bounds one request to a server.
+	wordLimit = 2 * time.Second
+)
+
+// ZooKeeperOptions change how ZooKeeper is started. By default there is no access control. Data
+// survives a Restart, but is not synced to disk.
+type ZooKeeperOptions struct {
+	Config []string // further lines of zoo.cfg
+	Java   []string // further options of the Java virtual machine
+	Env    []string // such as "LD_PRELOAD=/path/to/shim.so"
+
+	// Route, if set, returns the address through which one server of an ensemble, given by its
+	// index, reaches a port of another. It is called when the ensemble is prepared.
+	Route func(from, to int, addr string) string
+}
+
+// A ZooKeeper is one server, either standalone or a member of an ensemble.
+type ZooKeeper struct {
+	*Process
+	Port int
+}
+
+// A ZooKeeperEnsemble is a group of servers that elect a leader.
+type ZooKeeperEnsemble struct {
+	Nodes []*ZooKeeper
+	t     testing.TB
+}
+
+// StartZooKeeper starts a single server and waits until it serves.
+func StartZooKeeper(t testing.TB, opts ZooKeeperOptions) *ZooKeeper {
+	t.Helper()
+	z := newZooKeeper(t, ports.Reserve(t), 0, nil, opts)
+	z.launch()
+	z.await()
+	return z
+}
+
+// StartZooKeeperEnsemble starts n servers and waits until all of them serve.
+func StartZooKeeperEnsemble(t testing.TB, n int, opts ZooKeeperOptions) *ZooKeeperEnsemble {
+	t.Helper()
+	e := &ZooKeeperEnsemble{t: t}
+	type peer struct{ quorum, election string } // addresses
+	all := make([]peer, n)
+	for i := range all {
+		all[i] = peer{ports.Addr(ports.Reserve(t)), ports.Addr(ports.Reserve(t))}
+	}
+	for i := range n {
+		var lines []string
+		for j, p := range all {
+			if opts.Route != nil && i != j {
+				p = peer{opts.Route(i, j, p.quorum), opts.Route(i, j, p.election)}
+			}
+			_, election, _ := strings.Cut(p.election, ":")
+			lines = append(lines, fmt.Sprintf("server.%d=%s:%s", j+1, p.quorum, election))
+		}
+		e.Nodes = append(e.Nodes, newZooKeeper(t, ports.Reserve(t), i+1, lines, opts))
+	}
+	e.Restart(e.Nodes...)
+	return e
+}
+
+// newZooKeeper prepares a server. Id is its number in an ensemble, or 0 for a standalone server.
+func newZooKeeper(t testing.TB, port, id int, peers []string, opts ZooKeeperOptions) *ZooKeeper {
+	t.Helper()
+	jar := os.Getenv("ZOOKEEPER_JAR")
+	if jar == "" {
+		jar = zooKeeperJar
+	}
+	if _, err := os.Stat(jar); err != nil {
+		t.Fatalf("ZooKeeper is not installed: %v; run: make deps, or set ZOOKEEPER_JAR", err)
+	}
+	dir := t.TempDir()
+	data := filepath.Join(dir, "data")
+	config := append([]string{
+		fmt.Sprintf("tickTime=%d", zooKeeperTick.Milliseconds()),
+		"initLimit=50",
+		"syncLimit=10",
+		"dataDir=" + data,
+		"clientPortAddress=127.0.0.1",
+		fmt.Sprintf("clientPort=%d", port),
+		fmt.Sprintf("maxSessionTimeout=%d", zooKeeperMaxSession.Milliseconds()),
+		"maxClientCnxns=0",
+		"admin.enableServer=false",
+		"4lw.commands.whitelist=*",
+	}, peers...)
+	path := filepath.Join(dir, "zoo.cfg")
+	writeLines(t, path, append(config, opts.Config...))
+	args := []string{
+		"-Xmx128m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-XX:TieredStopAtLevel=1",
+		"-Dzookeeper.forceSync=no", // safe against SIGKILL, because the kernel keeps what was written
+		"-Dzookeeper.jmx.log4j.disable=true",
+		"-Dznode.container.checkIntervalMs=1000", // removes empty containers earlier than after a minute
+	}
+	args = append(args, opts.Java...)
+	args = append(args, "-cp", jar, "org.apache.zookeeper.server.quorum.QuorumPeerMain", path)
+	z := &ZooKeeper{Port: port}
+	z.Process = newProcess(t, dir, program{
+		binary: "java",
+		args:   args,
+		env:    opts.Env,
+		ready:  func() error { _, err := z.Mode(); return err },
+		init: func(data string) {
+			if id > 0 {
+				writeLines(t, filepath.Join(data, "myid"), []string{fmt.Sprint(id)})
+			}
+		},
+	})
+	return z
+}
+
+// Addr returns the address of the server, as 127.0.0.1:port.
+func (z *ZooKeeper) Addr() string { return ports.Addr(z.Port) }
+
+// Word sends a four-letter command, such as "mntr", and returns the reply.
+func (z *ZooKeeper) Word(word string) (string, error) {
+	conn, err := net.DialTimeout("tcp", z.Addr(), wordLimit)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(wordLimit))
+	if _, err := io.WriteString(conn, word); err != nil {
+		return "", err
+	}
+	answer, err := io.ReadAll(conn)
+	return string(answer), err
+}
+
+// Mode returns "standalone", "leader" or "follower", or an error if the server does not serve.
+func (z *ZooKeeper) Mode() (string, error) {
+	answer, err := z.Word("srvr")
+	if err != nil {
+		return "", err
+	}
+	_, mode, found := strings.Cut(answer, "Mode: ")
+	if !found {
+		return "", fmt.Errorf("%s does not serve: %s", z.Addr(), strings.TrimSpace(answer))
+	}
+	mode, _, _ = strings.Cut(mode, "\n")
+	return mode, nil
+}
+
+// Stats returns the fields of mntr, such as "zk_znode_count".
+func (z *ZooKeeper) Stats() (map[string]string, error) {
+	answer, err := z.Word("mntr")
+	if err != nil {
+		return nil, err
+	}
+	stats := make(map[string]string)
+	for line := range strings.Lines(answer) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), "\t"); ok {
+			stats[name] = value
+		}
+	}
+	return stats, nil
+}
+
+// Addrs returns the addresses of all servers.
+func (e *ZooKeeperEnsemble) Addrs() []string {
+	var list []string
+	for _, z := range e.Nodes {
+		list = append(list, z.Addr())
+	}
+	return list
+}
+
+// Leader returns the leader. It waits for the end of an election.
+func (e *ZooKeeperEnsemble) Leader() *ZooKeeper {
+	e.t.Helper()
+	var leader *ZooKeeper
+	Poll(e.t, startLimit, func() error {
+		for _, z := range e.Nodes {
+			if !z.awake() {
+				continue
+			}
+			if mode, err := z.Mode(); err == nil && mode == "leader" {
+				leader = z
+				return nil
+			}
+		}
+		return fmt.Errorf("no leader")
+	})
+	return leader
+}
+
+// Followers returns the servers that currently follow a leader.
+func (e *ZooKeeperEnsemble) Followers() []*ZooKeeper {
+	var list []*ZooKeeper
+	for _, z := range e.Nodes {
+		if !z.awake() {
+			continue
+		}
+		if mode, err := z.Mode(); err == nil && mode == "follower" {
+			list = append(list, z)
+		}
+	}
+	return list
+}
+
+// Restart starts servers again with their data. It starts all of them before it waits for any,
+// because one server alone might have no quorum.
+func (e *ZooKeeperEnsemble) Restart(nodes ...*ZooKeeper) {
+	e.t.Helper()
+	for _, z := range nodes {
+		z.Kill()
+		z.launch()
+	}
+	for _, z := range nodes {
+		z.await()
+	}
+}

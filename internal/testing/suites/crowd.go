@@ -1,0 +1,152 @@
+package suites
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+)
+
+const (
+	// CrowdName is the name that all clients use.
+	CrowdName = "crowd"
+
+	stay     = 10 * time.Second // how long the crowd waits before the first hand-off: more than a heartbeat
+	handOffs = 20
+	pause    = 100 * time.Millisecond // between two renewals
+	patience = 5 * time.Minute
+)
+
+// A CrowdResult has the longest times that were measured.
+type CrowdResult struct {
+	Join    time.Duration // until all waiters were queued, which joined at once
+	Renewal time.Duration // of a holder, meanwhile and afterwards
+	HandOff time.Duration // from the call of Unlock until the next waiter has the lock
+}
+
+func (r CrowdResult) String() string {
+	return fmt.Sprintf("all queued after %v; longest renewal %v, longest hand-off %v", r.Join, r.Renewal, r.HandOff)
+}
+
+// Crowd opens a client for each reader and each waiter. The readers hold a name, or one client holds it
+// exclusively if there are no readers, and all waiters wait for it at once. Queued returns how many
+// requests are queued.
+func Crowd(t testing.TB, url string, readers, waiters int, queued func() (int, error)) (r CrowdResult) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	var running sync.WaitGroup
+	clients := make([]*holdfast.Client, max(1, readers)+waiters)
+	defer func() {
+		cancel()
+		running.Wait()
+		inParallel(len(clients), func(i int) error {
+			if clients[i] == nil {
+				return nil
+			}
+			return clients[i].Close()
+		})
+	}()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(inParallel(len(clients), func(i int) (err error) {
+		clients[i], err = holdfast.Open(ctx, url)
+		return err
+	}))
+	held := make([]*holdfast.Lease, max(1, readers))
+	must(inParallel(len(held), func(i int) (err error) {
+		if readers == 0 {
+			held[i], err = clients[i].Lock(ctx, CrowdName)
+		} else {
+			held[i], err = clients[i].RLock(ctx, CrowdName)
+		}
+		return err
+	}))
+	renew := func(l *holdfast.Lease) {
+		begin := time.Now()
+		if err := l.Renew(ctx); err != nil && ctx.Err() == nil {
+			t.Errorf("a renewal failed after %v: %v", time.Since(begin), err)
+		}
+		r.Renewal = max(r.Renewal, time.Since(begin))
+	}
+
+	type grant struct {
+		lease *holdfast.Lease
+		at    time.Time
+	}
+	granted := make(chan grant, waiters)
+	begin := time.Now()
+	for _, c := range clients[len(held):] {
+		running.Go(func() {
+			lease, err := c.Lock(ctx, CrowdName, holdfast.Retry(holdfast.Backoff(100*time.Millisecond, 3*time.Second)))
+			if err == nil {
+				granted <- grant{lease, time.Now()}
+			} else if ctx.Err() == nil {
+				t.Errorf("a waiter: %v", err)
+			}
+		})
+	}
+	stopped, stop := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(pause):
+				renew(held[0])
+			}
+		}
+	}()
+	servers.Poll(t, patience, func() error {
+		n, err := queued()
+		if err == nil && n < waiters {
+			err = fmt.Errorf("%d of %d are queued", n, waiters)
+		}
+		return err
+	})
+	r.Join = time.Since(begin)
+	time.Sleep(stay)
+	close(stop)
+	<-stopped
+	must(inParallel(len(held)-1, func(i int) error { return held[i+1].Unlock(ctx) }))
+	lease := held[0]
+	for range min(handOffs, waiters) {
+		renew(lease)
+		begin := time.Now()
+		must(lease.Unlock(ctx))
+		select {
+		case next := <-granted:
+			r.HandOff = max(r.HandOff, next.at.Sub(begin))
+			lease = next.lease
+		case <-ctx.Done():
+			t.Fatal("the next waiter is not granted")
+		}
+	}
+	return r
+}
+
+// inParallel calls f(0) … f(n-1), a few at a time.
+func inParallel(n int, f func(i int) error) error {
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	errs := make([]error, n)
+	for range min(32, n) {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
+				errs[i] = f(int(i))
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,271 @@
+package suites
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/fence"
+	"github.com/holdfast-lock/holdfast/fence/sqlfence"
+	"github.com/holdfast-lock/holdfast/memstore"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// A FenceDatabase is a database on which a dialect is tested.
+type FenceDatabase struct {
+	// Open returns an empty database, and the dialect for a table in it. Its transactions wait for
+	// each other, and it is closed at the end of the test.
+	Open func(t testing.TB) (*sql.DB, sqlfence.Dialect)
+
+	// Elsewhere returns a statement that creates another database or schema, a statement that makes
+	// it the current one of a connection, and the dialect for a table in it. It is nil if a
+	// connection has only one.
+	Elsewhere func(t testing.TB) (create, use string, there sqlfence.Dialect)
+}
+
+// A bed is a database with one account, whose balance is 100.
+type bed struct {
+	db      *sql.DB
+	dialect sqlfence.Dialect
+}
+
+// SQLFence tests a dialect.
+func SQLFence(t *testing.T, d FenceDatabase) {
+	t.Run("a stale writer is refused in its transaction", d.aStaleWriterIsRefusedInItsTransaction)
+	t.Run("a raised resource refuses the old writer", d.aRaisedResourceRefusesTheOldWriter)
+	t.Run("a check is rolled back with its transaction", d.aCheckIsRolledBackWithItsTransaction)
+	t.Run("concurrent writers never go back to a lower token", d.concurrentWritersNeverGoBackToALowerToken)
+	t.Run("a token that no grant can have is invalid", d.aTokenThatNoGrantCanHaveIsInvalid)
+	t.Run("a missing table is reported by the database", d.aMissingTableIsReportedByTheDatabase)
+	if d.Elsewhere != nil {
+		t.Run("a connection in another place checks the same table", d.aConnectionInAnotherPlaceChecksTheSameTable)
+	}
+}
+
+// accounts opens a database with one account.
+func (d FenceDatabase) accounts(t testing.TB) bed {
+	t.Helper()
+	db, dialect := d.Open(t)
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	for _, statement := range []string{
+		"CREATE TABLE account (id INTEGER PRIMARY KEY, balance INTEGER)",
+		"INSERT INTO account VALUES (42, 100)",
+	} {
+		if _, err := tx.Exec(statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // a second time does nothing
+		if err := dialect.CreateTable(t.Context(), db); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return bed{db, dialect}
+}
+
+// set writes a balance under a token, in one transaction.
+func (b bed) set(ctx context.Context, token int64, balance int) error {
+	tx, err := b.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	if err := b.dialect.Check(ctx, tx, "account:42", token); err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, fmt.Sprintf("UPDATE account SET balance = %d WHERE id = 42", balance)); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+func (b bed) balance(t *testing.T) (n int) {
+	t.Helper()
+	if err := b.db.QueryRow("SELECT balance FROM account WHERE id = 42").Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func (d FenceDatabase) aStaleWriterIsRefusedInItsTransaction(t *testing.T) {
+	ctx, b := t.Context(), d.accounts(t)
+	// The first holder is paused for longer than its lease, and a second client gets the lock.
+	s := memstore.New()
+	defer s.Close()
+	locks, err := holdfast.New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locks.Close()
+	first, err := locks.Lock(ctx, "account:42")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := locks.Inspect(ctx, "account:42")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := locks.Break(ctx, "account:42", page.Holders[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	other, err := holdfast.New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := other.Lock(ctx, "account:42")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Unlock(ctx)
+	for _, n := range []int{90, 80} { // the same token may write repeatedly
+		if err := b.set(ctx, second.Token(), n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err = b.set(ctx, first.Token(), 70)
+	var stale *fence.StaleError
+	if !errors.As(err, &stale) || !errors.Is(err, fence.ErrStale) {
+		t.Fatalf("error %v, want a StaleError", err)
+	}
+	if stale.Token != first.Token() || stale.Highest != second.Token() {
+		t.Errorf("%+v, want the token %d and the highest %d", *stale, first.Token(), second.Token())
+	}
+	if n := b.balance(t); n != 80 {
+		t.Errorf("balance %d, want 80", n)
+	}
+}
+
+// Without Raise, a write of the old holder could land between the new holder's first read and its
+// first write.
+func (d FenceDatabase) aRaisedResourceRefusesTheOldWriter(t *testing.T) {
+	ctx, b := t.Context(), d.accounts(t)
+	if err := b.set(ctx, 33, 90); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.dialect.Raise(ctx, b.db, "account:42", 34); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.set(ctx, 33, 70); !errors.Is(err, fence.ErrStale) {
+		t.Errorf("error %v, want ErrStale", err)
+	}
+	if err := b.dialect.Raise(ctx, b.db, "account:42", 33); !errors.Is(err, fence.ErrStale) {
+		t.Errorf("error %v, want ErrStale", err)
+	}
+	if err := b.dialect.Raise(ctx, b.db, "account:43", 33); err != nil {
+		t.Errorf("another resource: %v", err)
+	}
+	if n := b.balance(t); n != 90 {
+		t.Errorf("balance %d, want 90", n)
+	}
+}
+
+// A transaction that is rolled back must not raise the highest token.
+func (d FenceDatabase) aCheckIsRolledBackWithItsTransaction(t *testing.T) {
+	ctx, b := t.Context(), d.accounts(t)
+	tx, err := b.db.BeginTx(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.dialect.Check(ctx, tx, "account:42", 34); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.set(ctx, 33, 90); err != nil {
+		t.Error(err)
+	}
+}
+
+// Concurrent writers with increasing tokens must never overwrite the balance of a higher token.
+func (d FenceDatabase) concurrentWritersNeverGoBackToALowerToken(t *testing.T) {
+	ctx, b := t.Context(), d.accounts(t)
+	var wg sync.WaitGroup
+	var highest atomic.Int64
+	for range 4 {
+		wg.Go(func() {
+			for range 25 {
+				token := highest.Add(1)
+				if err := b.set(ctx, token, int(token)); err != nil && !errors.Is(err, fence.ErrStale) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := b.balance(t); n != 100 {
+		t.Errorf("balance of the token %d, want the highest, 100", n)
+	}
+}
+
+func (d FenceDatabase) aTokenThatNoGrantCanHaveIsInvalid(t *testing.T) {
+	ctx, b := t.Context(), d.accounts(t)
+	for _, token := range []int64{0, -1, store.MaxToken + 1} {
+		if err := b.dialect.Raise(ctx, b.db, "account:42", token); !errors.Is(err, holdfast.ErrInvalid) {
+			t.Errorf("token %d: %v, want ErrInvalid", token, err)
+		}
+	}
+	if err := b.dialect.Raise(ctx, b.db, "", 1); !errors.Is(err, holdfast.ErrInvalid) {
+		t.Errorf("no resource: %v, want ErrInvalid", err)
+	}
+}
+
+func (d FenceDatabase) aMissingTableIsReportedByTheDatabase(t *testing.T) {
+	b := d.accounts(t)
+	if _, err := b.db.Exec("DROP TABLE holdfast_fences"); err != nil {
+		t.Fatal(err)
+	}
+	err := b.dialect.Raise(t.Context(), b.db, "account:42", 1)
+	if err == nil || errors.Is(err, fence.ErrStale) {
+		t.Errorf("error %v, want the database's", err)
+	}
+}
+
+// An application may change the current database or schema of a connection, and return it to its
+// pool. If that one has a table of tokens too, a stale token must not be checked there.
+func (d FenceDatabase) aConnectionInAnotherPlaceChecksTheSameTable(t *testing.T) {
+	ctx, b := t.Context(), d.accounts(t)
+	if err := b.dialect.Raise(ctx, b.db, "account:42", 34); err != nil {
+		t.Fatal(err)
+	}
+	create, use, there := d.Elsewhere(t)
+	conn, err := b.db.Conn(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for _, statement := range []string{create, use} {
+		if _, err := conn.ExecContext(ctx, statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := there.CreateTable(ctx, conn); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.dialect.CreateTable(ctx, conn); err != nil {
+		t.Fatal(err)
+	}
+	for _, token := range []int64{33, 34} {
+		tx, err := conn.BeginTx(ctx, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = b.dialect.Check(ctx, tx, "account:42", token)
+		if errors.Is(err, fence.ErrStale) != (token == 33) {
+			t.Errorf("token %d: %v", token, err)
+		}
+		tx.Rollback()
+	}
+}

@@ -1,0 +1,159 @@
+// Package doctest checks the code blocks of the pages that users read: Go code is built, and
+// shell commands are run.
+//
+// A fenced block has a language. Code in go is compiled as it is if it begins with a package
+// clause, and otherwise as declarations or as the body of a function; known packages are
+// imported. A comment in front of the block can declare names that the block uses:
+//
+//	<!-- go: var client *redis.Client -->
+//
+// Commands in sh are run by bash, in a folder of their own, with servers on the usual ports. A
+// block that cannot be run says why:
+//
+//	<!-- norun: needs the network -->
+package doctest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// root is the folder of the repository.
+const root = "../../.."
+
+// pages are the pages whose blocks are checked.
+var pages = []string{"README*.md", "docs/*.md", "examples/README.md"}
+
+// languages are the languages that a block may have. Languages with the value false are not code.
+var languages = map[string]bool{"go": true, "sh": true, "text": false, "mermaid": false}
+
+// A block is a fenced block of a page.
+type block struct {
+	page  string // relative to the root
+	line  int    // number of the first line of text
+	lang  string
+	text  string
+	given string // Go declarations, from comments in front of the block
+	norun string // why it is not run
+}
+
+func (b *block) String() string { return fmt.Sprintf("%s:%d", b.page, b.line) }
+
+var fenceLine = regexp.MustCompile("^(`{3,})(\\w*)$")
+
+// comments returns the contents of the comments at the end of a text.
+func comments(text string) (given, norun string) {
+	for {
+		rest, ok := strings.CutSuffix(strings.TrimSpace(text), " -->")
+		if !ok {
+			return given, norun
+		}
+		i := strings.LastIndex(rest, "<!-- ")
+		if i < 0 {
+			return given, norun
+		}
+		comment := rest[i+len("<!-- "):]
+		if code, ok := strings.CutPrefix(comment, "go: "); ok {
+			given = code + "\n" + given
+		} else if reason, ok := strings.CutPrefix(comment, "norun: "); ok {
+			norun = reason
+		}
+		text = rest[:i]
+	}
+}
+
+// blocksOf returns the fenced blocks of a page. It returns an error for a block that no check
+// would see: one that is indented, or has an unknown language.
+func blocksOf(page, text string) ([]*block, error) {
+	var all []*block
+	var b *block // the open block
+	var fence, before string
+	afterBlank, inList := true, false
+	for i, line := range strings.Split(text, "\n") {
+		m := fenceLine.FindStringSubmatch(line)
+		switch {
+		case b != nil && line == fence:
+			all = append(all, b)
+			b, before = nil, ""
+		case b != nil:
+			b.text += line + "\n"
+		case m != nil:
+			if _, ok := languages[m[2]]; !ok {
+				return nil, fmt.Errorf("%s:%d: a block in %q: want one of go, sh, text, mermaid", page, i+1, m[2])
+			}
+			fence = m[1]
+			b = &block{page: page, line: i + 2, lang: m[2]}
+			b.given, b.norun = comments(before)
+		case strings.HasPrefix(line, "    ") && afterBlank && !inList:
+			return nil, fmt.Errorf("%s:%d: an indented block: use a fence with a language", page, i+1)
+		default:
+			before += line + "\n"
+			inList = inList && (line == "" || line[0] == ' ') || strings.HasPrefix(line, "- ") || strings.HasPrefix(line, "1. ")
+		}
+		afterBlank = line == ""
+	}
+	if b != nil {
+		return nil, fmt.Errorf("%s:%d: the block has no end", page, b.line)
+	}
+	return all, nil
+}
+
+// blocks returns the blocks of all pages that are in a language.
+func blocks(t *testing.T, lang string) []*block {
+	t.Helper()
+	var all []*block
+	for _, pattern := range pages {
+		files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(pattern)))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %d pages, %v", pattern, len(files), err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			page, err := filepath.Rel(root, file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found, err := blocksOf(filepath.ToSlash(page), string(text))
+			if err != nil {
+				t.Error(err)
+			}
+			all = append(all, slices.DeleteFunc(found, func(b *block) bool { return b.lang != lang })...)
+		}
+	}
+	return all
+}
+
+func TestBlocksAreFoundWithTheirComments(t *testing.T) {
+	const text = "# Title\n\n<!-- go: var a int -->\n<!-- go: var b int -->\n```go\na + b\n```\n\n" +
+		"<!-- norun: no\nserver -->\n\n```sh\nls\n```\n\nText.\n\n```sh\npwd\n```\n\n- item\n\n      more\n"
+	found, err := blocksOf("page.md", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []block{
+		{page: "page.md", line: 6, lang: "go", text: "a + b\n", given: "var a int\nvar b int\n"},
+		{page: "page.md", line: 13, lang: "sh", text: "ls\n", norun: "no\nserver"},
+		{page: "page.md", line: 19, lang: "sh", text: "pwd\n"},
+	}
+	if len(found) != len(want) {
+		t.Fatalf("%d blocks", len(found))
+	}
+	for i, b := range found {
+		if *b != want[i] {
+			t.Errorf("block %d: %+v", i, *b)
+		}
+	}
+	for _, bad := range []string{"```go\n", "```\ntext\n```\n", "```ruby\n```\n", "Text:\n\n    ls\n"} {
+		if _, err := blocksOf("page.md", bad); err == nil {
+			t.Errorf("%q is accepted", bad)
+		}
+	}
+}

@@ -1,0 +1,173 @@
+package doctest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/testing/servers"
+)
+
+// wrappers replace commands in the PATH of a block. HOLDFAST is the built command.
+var wrappers = map[string]string{
+	// Some commands run until they are interrupted, which happens as soon as they print something.
+	"holdfast": `case " $* " in
+*" watch "* | *" ui "*)
+	out=$(mktemp -p "$HOME")
+	while [ ! -s "$out" ] && kill -0 $$; do SLEEP 0.05; done && kill -INT $$ &
+	exec HOLDFAST "$@" >"$out" ;;
+*" doctor "*) # 1 stands for warnings, such as that the server was started a moment ago
+	HOLDFAST "$@" || [ $? = 1 ]
+	exit ;;
+esac
+exec HOLDFAST "$@"`,
+
+	// The built command replaces go run. A page must not run any other program with go.
+	"go": `[ "$1 $2" = "run ./cmd/holdfast" ] || { echo "go $*: use norun" >&2; exit 1; }
+shift 2
+exec holdfast "$@"`,
+
+	// Only check that the targets exist, because their recipes take minutes.
+	"make": `exec MAKE --dry-run "$@" >/dev/null`,
+
+	"sleep": `exec SLEEP 0.2`,
+}
+
+// patience is how long a block may take. Only a block that hangs takes that long.
+const patience = time.Minute
+
+// A shell runs blocks.
+type shell struct {
+	bin   string            // folder with the wrappers
+	ports map[string]string // maps addresses in the pages to those of servers
+}
+
+func newShell(t *testing.T) *shell {
+	t.Helper()
+	if signal.Ignored(os.Interrupt) { // the shell that started the test in the background ignores it, and commands would too
+		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
+	}
+	s := &shell{bin: t.TempDir()}
+	holdfast := filepath.Join(s.bin, "built")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", holdfast, "./cmd/holdfast")
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	replace := []string{"HOLDFAST", holdfast}
+	for _, name := range []string{"make", "sleep"} {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		replace = append(replace, strings.ToUpper(name), path)
+	}
+	for name, text := range wrappers {
+		text = "#!/bin/sh\n" + strings.NewReplacer(replace...).Replace(text) + "\n"
+		if err := os.WriteFile(filepath.Join(s.bin, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// startServers starts the servers that blocks mention.
+func (s *shell) startServers(t *testing.T, all []*block) {
+	t.Helper()
+	text := ""
+	for _, b := range all {
+		if b.norun == "" {
+			text += b.text
+		}
+	}
+	s.ports = make(map[string]string)
+	for usual, start := range map[string]func() string{
+		"127.0.0.1:6379":            func() string { return servers.StartRedis(t, servers.RedisOptions{}).Addr() },
+		"127.0.0.1:2379":            func() string { return servers.StartEtcd(t, servers.EtcdOptions{}).Addr() },
+		"postgres://127.0.0.1/shop": func() string { return servers.StartPostgres(t, servers.PostgresOptions{}).URL() },
+	} {
+		if strings.Contains(text, usual) {
+			s.ports[usual] = start()
+		}
+	}
+}
+
+var (
+	inRepository = regexp.MustCompile(`(^|\s)(make|\./(cmd|examples|bench|internal))\b`)
+	localScript  = regexp.MustCompile(`(?:^|\s)\./([\w.-]+)`)
+)
+
+// run runs a block in an empty folder with the scripts that the block calls, or in the repository
+// if the block uses the repository.
+func (s *shell) run(t *testing.T, b *block) error {
+	t.Helper()
+	home := t.TempDir()
+	folder := home
+	if inRepository.MatchString(b.text) {
+		folder = root
+	} else {
+		for _, m := range localScript.FindAllStringSubmatch(b.text, -1) {
+			if err := os.WriteFile(filepath.Join(folder, m[1]), []byte("#!/bin/sh\necho "+m[1]+" runs\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	text := b.text
+	for usual, addr := range s.ports {
+		text = strings.ReplaceAll(text, usual, addr)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "--norc", "-euxo", "pipefail", "-c", text)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.Dir = folder
+	cmd.Env = []string{"PATH=" + s.bin + ":" + os.Getenv("PATH"), "HOME=" + home, "XDG_STATE_HOME=" + home}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%v: %w\n%s", b, err, out)
+	}
+	return nil
+}
+
+func TestCommandsOfThePagesRun(t *testing.T) {
+	all := blocks(t, "sh")
+	s := newShell(t)
+	s.startServers(t, all)
+	ran := 0
+	for _, b := range all {
+		if b.norun != "" {
+			t.Logf("%v is not run: %s", b, b.norun)
+			continue
+		}
+		ran++
+		if err := s.run(t, b); err != nil {
+			t.Error(err)
+		}
+	}
+	if ran < 4 {
+		t.Errorf("only %d of %d blocks are run", ran, len(all))
+	}
+}
+
+func TestABlockThatFailsIsFound(t *testing.T) {
+	s := newShell(t)
+	for _, text := range []string{
+		"holdfast run --no-such-flag demo -- true\n",
+		"holdfast ls\nholdfast doktor\n",
+		"make no-such-target\n",
+		"go run ./examples/cron\n",
+		"holdfast run a -- false | cat\n",
+	} {
+		if err := s.run(t, &block{page: "page.md", line: 7, lang: "sh", text: text}); err == nil || !strings.Contains(err.Error(), "page.md:7") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
