@@ -9,23 +9,50 @@ import (
 
 // A leaseContext is a context that ends with a lease and carries it.
 type leaseContext struct {
-	context.Context // ends with the lease or with parent
-	parent          context.Context
+	context.Context                 // the parent, for its values and its deadline
+	end             context.Context // ends with the lease or with the parent
 	lease           *Lease
 }
-
-// A contextEnd ends a leaseContext. The lease refers only to the contextEnd, so that its
-// contexts do not keep the Lease from being garbage collected.
-type contextEnd struct{ cancel context.CancelCauseFunc }
 
 // leaseKey is the context key of the innermost leaseContext.
 type leaseKey struct{}
 
+func (c *leaseContext) Done() <-chan struct{} { return c.end.Done() }
+func (c *leaseContext) Err() error            { return c.end.Err() }
+
 func (c *leaseContext) Value(key any) any {
-	if key == (leaseKey{}) {
+	switch key {
+	case leaseKey{}:
 		return c
+	case causeKey:
+		return c.end.Value(key)
 	}
 	return c.Context.Value(key)
+}
+
+// causeKey is the key with which package context asks a context for its nearest ancestor that can
+// be cancelled. That ancestor knows the cause and the contexts to cancel with it.
+var causeKey = func() any {
+	var asked keyRecorder
+	context.Cause(&asked)
+	return asked.key
+}()
+
+// A keyRecorder is a context that records the key of the last value that it was asked for.
+type keyRecorder struct {
+	context.Context
+	key any
+}
+
+func (r *keyRecorder) Err() error        { return context.Canceled }
+func (r *keyRecorder) Value(key any) any { r.key = key; return nil }
+
+// A contextEnd ends the contexts that were made from a lease and from parents with the same Done
+// channel. It does not refer to the Lease, so that a Lease can be garbage collected although
+// contexts were made from it.
+type contextEnd struct {
+	context.Context
+	cancel context.CancelCauseFunc
 }
 
 // Context returns a context that ends with parent or with the lease, with a cause that
@@ -35,30 +62,48 @@ func (h *Lease) Context(parent context.Context) context.Context {
 	if parent == nil {
 		parent = context.Background()
 	}
-	ctx, cancel := context.WithCancelCause(parent)
-	end := &contextEnd{cancel}
-	l := h.l
+	return &leaseContext{Context: parent, end: h.l.contextEnd(parent, parent.Done()), lease: h}
+}
+
+// doneKey is the key of the contextEnd whose channel Done returns. It has no parent.
+var doneKey <-chan struct{} = make(chan struct{})
+
+// contextEnd returns a context that ends with parent or with the lease. Calls with the same key
+// share one, so that a long lease does not collect one for each call.
+func (l *lease) contextEnd(parent context.Context, key <-chan struct{}) context.Context {
 	r := l.root
 	r.mu.Lock()
-	over := l.overLocked()
-	if over == nil {
-		if l.contexts == nil {
-			l.contexts = make(map[*contextEnd]struct{})
-		}
-		l.contexts[end] = struct{}{}
-	}
+	end, found := l.contexts[key]
 	r.mu.Unlock()
-	if over != nil {
+	if found {
+		return end.Context
+	}
+	if parent.Done() == nil {
+		parent = context.Background() // do not keep its values
+	}
+	ctx, cancel := context.WithCancelCause(parent) // without the mutex, because it may call methods of the program
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if over := l.overLocked(); over != nil {
 		cancel(over)
-	} else if parent.Done() != nil {
-		// A long lease must not collect the contexts of all short calls made under it.
+		return ctx
+	}
+	if end, found := l.contexts[key]; found {
+		cancel(nil)
+		return end.Context
+	}
+	if l.contexts == nil {
+		l.contexts = make(map[<-chan struct{}]contextEnd)
+	}
+	l.contexts[key] = contextEnd{ctx, cancel}
+	if parent.Done() != nil {
 		context.AfterFunc(ctx, func() {
 			r.mu.Lock()
-			delete(l.contexts, end)
+			delete(l.contexts, key)
 			r.mu.Unlock()
 		})
 	}
-	return &leaseContext{Context: ctx, parent: parent, lease: h}
+	return ctx
 }
 
 // TokenFrom returns the fencing token of the innermost lease that ctx was made from, or 0 if
@@ -94,7 +139,7 @@ func (c *Client) holds(ctx context.Context, name string) *lease {
 		if l := lc.lease.l; l.g.c == c && l.g.Name == name && l.Err() == nil {
 			return l
 		}
-		ctx = lc.parent
+		ctx = lc.Context
 	}
 }
 

@@ -201,6 +201,79 @@ func TestEndedContextsAreForgotten(t *testing.T) {
 	t.Errorf("an ended context keeps %d bytes", each)
 }
 
+// The parents live as long as the lease, so none of these contexts ends before it.
+func TestALeaseDoesNotKeepTheContextsMadeFromIt(t *testing.T) {
+	type key struct{}
+	request := func(i int) context.Context { return context.WithValue(t.Context(), key{}, i) }
+	tests := map[string]func(i int) context.Context{
+		"Background":                  func(int) context.Context { return context.Background() },
+		"values without cancellation": func(i int) context.Context { return context.WithoutCancel(request(i)) },
+		"one parent":                  func(int) context.Context { return t.Context() },
+		"values of one parent":        request,
+		"contexts of another lease":   nil,
+	}
+	for name, parent := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := newClient(t, memstore.New())
+			lease := mustLock(t, c, "n")
+			if parent == nil {
+				other := mustLock(t, c, "m")
+				parent = func(i int) context.Context { return other.Context(request(i)) }
+			}
+			ctx := lease.Context(parent(0))
+			child, cancel := context.WithCancel(lease.Context(parent(1)))
+			defer cancel()
+			heap := heapInUse()
+			const n = 100_000
+			for i := range n {
+				lease.Context(parent(i))
+			}
+			if each := (max(heapInUse(), heap) - heap) / n; each > 20 { // an entry needs hundreds
+				t.Errorf("a context keeps %d bytes", each)
+			}
+			if ctx.Value(key{}) != parent(0).Value(key{}) {
+				t.Errorf("value %v, want that of the parent", ctx.Value(key{}))
+			}
+			mustUnlock(t, lease)
+			want(t, context.Cause(ctx), holdfast.ErrNotHeld)
+			want(t, context.Cause(child), holdfast.ErrNotHeld)
+		})
+	}
+}
+
+func TestContextsOfParentsThatEndDifferentlyEndLikeTheirParents(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		lease := mustLock(t, newClient(t, memstore.New()), "n")
+		late, cancelLate := context.WithTimeoutCause(t.Context(), time.Second, errNet)
+		defer cancelLate()
+		early, cancelEarly := context.WithCancel(late)
+		contexts := []context.Context{lease.Context(late), lease.Context(early), lease.Context(t.Context())}
+		child, cancelChild := context.WithCancel(contexts[0])
+		defer cancelChild()
+		cancelEarly()
+		if contexts[0].Err() != nil || contexts[1].Err() != context.Canceled {
+			t.Errorf("%v, %v, want only the second to have ended", contexts[0].Err(), contexts[1].Err())
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		for _, ctx := range []context.Context{contexts[0], child} {
+			if ctx.Err() != context.DeadlineExceeded || context.Cause(ctx) != errNet {
+				t.Errorf("%v because of %v, want the error and the cause of the parent", ctx.Err(), context.Cause(ctx))
+			}
+		}
+		deadline, _ := late.Deadline()
+		if got, ok := contexts[0].Deadline(); !ok || got != deadline {
+			t.Errorf("deadline %v, %v", got, ok)
+		}
+		if contexts[2].Err() != nil {
+			t.Error("a context ended with the parent of another")
+		}
+		mustUnlock(t, lease)
+		want(t, context.Cause(contexts[2]), holdfast.ErrNotHeld)
+		want(t, context.Cause(contexts[0]), errNet)
+	})
+}
+
 func TestEndedReentrantLeasesAreForgotten(t *testing.T) {
 	c := newClient(t, memstore.New())
 	outer := mustLock(t, c, "n")

@@ -35,25 +35,17 @@ type lease struct {
 
 	// The root's mutex guards the fields below, its own and those of leases that share its grant.
 	mu       sync.Mutex
-	handles  int32         // root: how many leases were not unlocked, itself included
-	released bool          // this lease was unlocked
-	ended    bool          // root: all leases were unlocked, or the grant was lost or the client closed
-	reported bool          // root: the observer knows that it was acquired
-	end      EventKind     // root: how it ended, if the observer must hear of it later; 0 if not
-	lost     bool          // ended by grant.Lost, the only function that uses it without the mutex
-	openAt   time.Duration // root: when MinHold is over; 0 without MinHold
-	inner    *lease        // root: the first lease that shares the grant; in the others: the next one
-	err      error         // root: why it ended
-	done     chan struct{} // made on demand
-	contexts map[*contextEnd]struct{}
+	handles  int32                          // root: how many leases were not unlocked, itself included
+	released bool                           // this lease was unlocked
+	ended    bool                           // root: all leases were unlocked, or the grant was lost or the client closed
+	reported bool                           // root: the observer knows that it was acquired
+	end      EventKind                      // root: how it ended, if the observer must hear of it later; 0 if not
+	lost     bool                           // ended by grant.Lost, the only function that uses it without the mutex
+	openAt   time.Duration                  // root: when MinHold is over; 0 without MinHold
+	inner    *lease                         // root: the first lease that shares the grant; in the others: the next one
+	err      error                          // root: why it ended
+	contexts map[<-chan struct{}]contextEnd // by the Done channel of their parents
 }
-
-// closed is what Done returns for a lease that has ended.
-var closed = func() chan struct{} {
-	ch := make(chan struct{})
-	close(ch)
-	return ch
-}()
 
 // init makes l the holder of the grant.
 func (l *lease) init(g *grant, token int64, since, openAt time.Duration) {
@@ -120,19 +112,7 @@ func (h *Lease) Deadline() time.Time { return h.l.g.c.base.Add(h.l.g.Deadline())
 
 // Done returns a channel that is closed when the lease ends: at its deadline, when the
 // store says that it is lost, or when it is unlocked.
-func (h *Lease) Done() <-chan struct{} {
-	l := h.l
-	r := l.root
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if l.overLocked() != nil {
-		return closed
-	}
-	if l.done == nil {
-		l.done = make(chan struct{})
-	}
-	return l.done
-}
+func (h *Lease) Done() <-chan struct{} { return h.l.contextEnd(context.Background(), doneKey).Done() }
 
 // overLocked returns why the lease has ended, or nil if it has not.
 func (l *lease) overLocked() error {
@@ -278,31 +258,29 @@ func (l *lease) endLocked(why error) ending {
 	return e
 }
 
-// An ending holds the channels to close and the contexts to cancel when leases end. That happens
-// after their mutex was unlocked.
-type ending struct {
-	dones    []chan struct{}
-	contexts []map[*contextEnd]struct{}
-}
+// An ending holds the contexts to cancel when leases end. That happens after their mutex was
+// unlocked.
+type ending []map[<-chan struct{}]contextEnd
 
 func (e *ending) add(l *lease) {
-	if l.done != nil {
-		e.dones = append(e.dones, l.done)
-	}
 	if l.contexts != nil {
-		e.contexts = append(e.contexts, l.contexts)
+		*e = append(*e, l.contexts)
+		l.contexts = nil
 	}
-	l.done, l.contexts = nil, nil
 }
 
-func (e *ending) signal(why error) {
-	for _, contexts := range e.contexts {
-		for end := range contexts {
-			end.cancel(why)
+func (e ending) signal(why error) {
+	for _, contexts := range e {
+		for key, end := range contexts {
+			if key != doneKey {
+				end.cancel(why)
+			}
 		}
 	}
-	for _, done := range e.dones { // after the contexts, because a goroutine that waits for Done may check them
-		close(done)
+	for _, contexts := range e { // Done last, because a goroutine that waits for it may check its contexts
+		if end, ok := contexts[doneKey]; ok {
+			end.cancel(why)
+		}
 	}
 }
 
