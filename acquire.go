@@ -13,27 +13,32 @@ import (
 
 // acquire takes the lock for a call that was checked. It waits in the local queue. Then it either
 // gets a grant that is handed over, or asks the store.
-func (c *Client) acquire(ctx context.Context, cl *call, begin time.Duration) (l *lease, handed bool, err error) {
-	out, w := c.queue.Enter(&cl.Call)
-	if w != nil {
-		c.reportWaiting(ctx, cl)
-		if cause := c.waitForTurn(ctx, cl, w); cause != nil {
-			return nil, false, c.cancelWait(ctx, cl, w, cause)
-		}
-		out = c.queue.Collect(w)
-	}
-	switch {
-	case out.Err != nil:
-		return nil, false, fail(cl.op, cl.name, out.Err)
-	case out.Grant != nil:
-		return grantOf(out.Grant).lease.Load(), true, nil
-	}
+func (c *Client) acquire(ctx context.Context, cl *call, begin time.Duration) (h *hold, handed bool, err error) {
 	now := begin
-	if w != nil {
-		now = c.now()
+	for {
+		out, w := c.queue.Enter(&cl.Call)
+		if w != nil {
+			c.reportWaiting(ctx, cl)
+			if cause := c.waitForTurn(ctx, cl, w); cause != nil {
+				return nil, false, c.cancelWait(ctx, cl, w, cause)
+			}
+			out = c.queue.Collect(w)
+			now = c.now()
+		}
+		switch {
+		case out.Answer != nil:
+			return nil, false, fail(cl.op, cl.name, c.errorOf(cl, out.Answer))
+		case out.Grant == nil:
+			h, err = c.acquireFromStore(ctx, cl, out.Turn, begin, now)
+			return h, false, err
+		}
+		h = new(hold)
+		h.init(c, cl, out.Grant, out.Token, out.Since)
+		if c.renewals.HandOver(out.Grant, h) {
+			return h, true, nil
+		}
+		// The grant was lost after the hand-over, so another one is needed.
 	}
-	l, err = c.acquireFromStore(ctx, cl, out.Turn, begin, now)
-	return l, false, err
 }
 
 // waitForTurn waits in the local queue. It returns nil if the call was served, and otherwise the
@@ -62,13 +67,13 @@ func (c *Client) cancelWait(ctx context.Context, cl *call, w *localqueue.Waiter,
 		switch {
 		case out.Grant != nil:
 			obstacle = nil
-			grantOf(out.Grant).lease.Load().unlockUnused(ctx)
-		case out.Err == nil:
+			c.releaseGrant(detach(ctx), out.Grant, store.Keep{})
+		case out.Answer == nil:
 			c.endTurn(out.Turn)
 		}
 	}
 	if obstacle != nil {
-		return fail(cl.op, cl.name, obstacle, cause)
+		return fail(cl.op, cl.name, c.held(cl, obstacle), cause)
 	}
 	return fail(cl.op, cl.name, cause)
 }
@@ -84,7 +89,7 @@ func (c *Client) endTurn(t localqueue.Turn) {
 // acquireFromStore asks the store for a name, as the only call of this client, until the
 // store grants it, the call gives up, or ctx ends. Unless the name was granted, nothing is
 // left in the store. The call was made at begin and has the turn now.
-func (c *Client) acquireFromStore(ctx context.Context, cl *call, turn localqueue.Turn, begin, now time.Duration) (*lease, error) {
+func (c *Client) acquireFromStore(ctx context.Context, cl *call, turn localqueue.Turn, begin, now time.Duration) (*hold, error) {
 	a := attempt{b: &c.backend, req: cl.Request, begin: begin, try: cl.Try, retry: cl.retry, retrySet: cl.retrySet}
 	if cl.reported { // only a call that waited can have missed the start of an outage
 		since, failure := turn.Outage()
@@ -145,13 +150,14 @@ func (c *Client) acquireFromStore(ctx context.Context, cl *call, turn localqueue
 			if cl.noRenew { // for other leases the first renewal shows what the store grants
 				c.warnShortTTL(a.req.TTL, answer.TTL)
 			}
-			l := c.newLease(cl, a.req.ID, now, &answer)
-			if c.caps.Instant || c.now() < l.g.Deadline() {
+			h := c.newGrant(cl, a.req.ID, now, &answer)
+			if c.caps.Instant || c.now() < h.g.Deadline() {
 				ended = true
-				return c.granted(cl, turn, l)
+				turn.Granted(h.g, &answer, now)
+				return c.granted(cl, h)
 			}
 			// Another request under the same identity restarts the TTL.
-			err = fmt.Errorf("the reply took %s, and the lease lasts only %s from the call", short(c.now()-now), short(l.g.Deadline()-now))
+			err = fmt.Errorf("the reply took %s, and the lease lasts only %s from the call", short(c.now()-now), short(h.g.Deadline()-now))
 		}
 		if err := c.retryLater(ctx, cl, turn, &a, err); err != nil {
 			return nil, err
@@ -159,14 +165,13 @@ func (c *Client) acquireFromStore(ctx context.Context, cl *call, turn localqueue
 	}
 }
 
-// granted ends the turn with a grant.
-func (c *Client) granted(cl *call, turn localqueue.Turn, l *lease) (*lease, error) {
-	turn.Granted(&l.g.Grant)
-	if !c.renewals.Add(&l.g.Grant.Grant) { // Close gave up waiting for this reply
-		l.finish(ErrClosed)
+// granted schedules the renewals of a new grant.
+func (c *Client) granted(cl *call, h *hold) (*hold, error) {
+	if !c.renewals.Add(h.g) { // Close gave up waiting for this reply
+		h.finish(ErrClosed)
 		return nil, fail(cl.op, cl.name, ErrClosed)
 	}
-	return l, nil
+	return h, nil
 }
 
 // identify returns the identity of a request: a new one, or the identity of another call of this
@@ -192,13 +197,14 @@ func (c *Client) identify(ctx context.Context, cl *call, turn localqueue.Turn, r
 // shareRefusal tells the other calls of this client about a refusal. It reports whether the
 // refusal ends this call, and with which error.
 func (c *Client) shareRefusal(cl *call, turn localqueue.Turn, a *attempt) (done bool, err error) {
+	answer := localqueue.Answer{At: a.heldAt, Refusal: a.refusal, Lasting: a.req.Queue}
 	if cl.Try {
-		turn.Refused(&cl.Request, refusal{a.held})
+		turn.Refused(&cl.Request, answer)
 	} else {
-		turn.Answered(localqueue.Answer{At: a.heldAt, Refusal: refusal{a.held}, Lasting: a.req.Queue})
+		turn.Answered(answer)
 	}
-	if finished := a.held.done(0); cl.Once && finished != nil {
-		return true, fail(cl.op, cl.name, finished)
+	if cl.Once && answer.Done(answer.At) {
+		return true, fail(cl.op, cl.name, a.held.done())
 	}
 	if cl.Try {
 		return true, fail(cl.op, cl.name, a.held)
@@ -248,7 +254,9 @@ func (c *Client) waitEnded(ctx context.Context, cl *call, turn localqueue.Turn, 
 	case failure != nil && !errors.Is(failure, ctx.Err()):
 		why = unavailable("", failure)
 	default: // not asked yet: use the last answer to another call of this client
-		why = turn.Obstacle()
+		if known := turn.Obstacle(); known != nil {
+			why = c.held(cl, known)
+		}
 	}
 	if why != nil {
 		return fail(cl.op, cl.name, why, cause)
@@ -256,13 +264,22 @@ func (c *Client) waitEnded(ctx context.Context, cl *call, turn localqueue.Turn, 
 	return fail(cl.op, cl.name, cause)
 }
 
-// A refusal is a HeldError in the form in which calls in the local queue share it.
-type refusal struct{ held *HeldError }
+// errorOf returns the error of a call that ends with the answer to another call of this client.
+func (c *Client) errorOf(cl *call, a *localqueue.Answer) error {
+	err := c.held(cl, a)
+	if held, ok := err.(*HeldError); ok && cl.Once && a.Done(c.now()) {
+		return held.done()
+	}
+	return err
+}
 
-func (r refusal) Done(by time.Duration) error { return r.held.done(by) }
-
-func (r refusal) Aged(by time.Duration) error {
-	aged := r.held.aged(by)
-	aged.Place = 0 // the place belongs to the call that asked
-	return aged
+// held returns the answer to another call of this client as an error that says why this call has
+// to wait.
+func (c *Client) held(cl *call, a *localqueue.Answer) error {
+	if a.Refusal == nil {
+		return a.Failure
+	}
+	held := newHeldError(cl.name, a.Refusal).aged(c.now() - a.At)
+	held.Place = 0 // the place belongs to the call that asked
+	return held
 }

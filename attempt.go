@@ -24,8 +24,9 @@ type attempt struct {
 	retry    Strategy      // nil for the default
 	retrySet bool          // the caller set the strategy, so it decides about refusals too
 
-	sent     time.Duration // when the last call was sent
-	held     *HeldError    // the last refusal
+	sent     time.Duration  // when the last call was sent
+	refusal  *store.Refusal // the last one
+	held     *HeldError     // the last refusal as an error
 	heldAt   time.Duration
 	counted  int           // how often the caller's strategy was asked
 	failures int           // failed calls since the last reply
@@ -68,7 +69,7 @@ func (a *attempt) refused(name string, r *store.Refusal) {
 		a.spins = 0
 	}
 	a.failures, a.outage, a.reason = 0, false, nil
-	a.held, a.heldAt = &HeldError{Name: name, Holders: r.Holders, Place: r.Place, Waiters: r.Waiters}, now
+	a.refusal, a.held, a.heldAt = r, newHeldError(name, r), now
 }
 
 // waitForTurn waits after a refusal until it is worth asking again. Other calls of this client may

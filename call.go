@@ -57,9 +57,6 @@ func (c *Client) prepare(ctx context.Context, cl *call, opts []CallOption) error
 	}
 	cl.Request.Owner = c.set.owner // was checked by New
 	cl.Own = cl.noRenew || cl.maxHoldSet
-	if !cl.inSet {
-		cl.MinHold = cl.minHold
-	}
 	return nil
 }
 

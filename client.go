@@ -55,6 +55,7 @@ func New(s store.Store, opts ...Option) (*Client, error) {
 		Limit:    c.set.handoverLimit,
 		Slice:    c.set.handoverSlice,
 		Ordered:  c.caps.Features.Wakes(),
+		Owner:    c.set.owner,
 	})
 	return c, nil
 }
@@ -191,14 +192,14 @@ var (
 
 // run calls fn under the lease and then unlocks the lease, even if fn panics. If the lease was
 // lost, lost is the reason.
-func (h *Lease) run(ctx context.Context, fn func(context.Context) error) (err, lost error) {
+func (l *Lease) run(ctx context.Context, fn func(context.Context) error) (err, lost error) {
 	defer func() {
-		lost = h.Err() // read before Unlock ends the lease
-		if unlockErr := h.Unlock(ctx); lost == nil && (errors.Is(unlockErr, ErrLost) || errors.Is(unlockErr, ErrClosed)) {
+		lost = l.Err() // read before Unlock ends the lease
+		if unlockErr := l.Unlock(ctx); lost == nil && (errors.Is(unlockErr, ErrLost) || errors.Is(unlockErr, ErrClosed)) {
 			lost = unlockErr
 		}
 	}()
-	return fn(h.Context(ctx)), nil
+	return fn(l.Context(ctx)), nil
 }
 
 // take takes a lock. All acquiring calls use it.
@@ -216,7 +217,7 @@ func (c *Client) take(ctx context.Context, cl *call, opts []CallOption) (*Lease,
 			if err != nil {
 				return nil, err
 			}
-			return inner.handle(), nil
+			return inner.lease(), nil
 		}
 	}
 	if ctx.Err() != nil {
@@ -228,18 +229,18 @@ func (c *Client) take(ctx context.Context, cl *call, opts []CallOption) (*Lease,
 		ctx = limited
 	}
 	begin := c.now()
-	var l *lease
+	var h *hold
 	handed, err := false, errPanicked
 	defer func() { // even if a strategy panics
 		if c.observed() {
-			c.reportTaken(ctx, cl, begin, l, handed, err)
+			c.reportTaken(ctx, cl, begin, h, handed, err)
 		}
 	}()
-	l, handed, err = c.acquire(ctx, cl, begin)
+	h, handed, err = c.acquire(ctx, cl, begin)
 	if err != nil {
 		return nil, err
 	}
-	return l.handle(), nil
+	return h.first.lease(), nil
 }
 
 var errPanicked = errors.New("the retry strategy panicked")

@@ -47,11 +47,11 @@ func (c *Client) Close() error {
 	defer timeout.Stop()
 	defer c.life.End()
 	defer c.flushWarnings()
-	var ended []*lease
+	var ended []*hold
 	// Report last, so that no lock is held longer because of the observer.
 	defer func() {
-		for _, l := range ended {
-			l.reportEnd(l.event(EventReleased))
+		for _, h := range ended {
+			h.reportEnd(h.event(EventReleased))
 		}
 	}()
 	err := c.releaseAll(&ended, &released) // release before waiting, so that a hung call does not delay the release of other locks
@@ -67,31 +67,30 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// releaseAll ends every lease, then releases every grant. All leases end before any grant is
+// releaseAll ends every hold, then releases every grant. All holds end before any grant is
 // released: work that holds several locks must not continue while another client has one of them.
-// If the client is observed, the leases that it ended are added to ended. Released gets the time of the
+// If the client is observed, the holds that it ended are added to ended. Released gets the time of the
 // last release that the store confirmed.
-func (c *Client) releaseAll(ended *[]*lease, released *atomic.Int64) error {
-	var mine []*grant
+func (c *Client) releaseAll(ended *[]*hold, released *atomic.Int64) error {
+	var mine []*hold
 	for _, g := range c.renewals.All() {
-		g := g.Holder.(*grant)
-		l := g.lease.Load()
-		first := l.finish(l.named(fmt.Errorf("%w: the client was closed", ErrClosed)))
-		// A lease that another call ended is released by that call, unless it was lost.
-		if c.renewals.Withdraw(&g.Grant.Grant, first) {
-			mine = append(mine, g)
+		h := c.renewals.Hold(g).(*hold)
+		first := h.finish(h.named(fmt.Errorf("%w: the client was closed", ErrClosed)))
+		// A hold that another call ended is released by that call, unless it was lost.
+		if c.renewals.Withdraw(g, first) {
+			mine = append(mine, h)
 		}
 		if first && c.observed() {
-			*ended = append(*ended, l)
+			*ended = append(*ended, h)
 		}
 	}
 	ctx, cancel := context.WithCancel(c.life.Work)
 	defer cancel()
 	var failed atomic.Int64
 	var last atomic.Pointer[error]
-	inParallel(mine, func(g *grant) {
+	inParallel(mine, func(h *hold) {
 		begin := c.now()
-		err := c.store.Release(ctx, bounded.CallTimeout, g.Name, g.ID, g.lease.Load().rest())
+		err := c.store.Release(ctx, bounded.CallTimeout, h.g.Name, h.g.ID, h.rest())
 		if err != nil && !errors.Is(err, store.ErrNotHeld) {
 			failed.Add(1)
 			last.Store(&err)

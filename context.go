@@ -58,11 +58,11 @@ type contextEnd struct {
 // Context returns a context that ends with parent or with the lease, with a cause that
 // matches ErrLost after a loss. It carries the lease: TokenFrom finds the token, and locking
 // the same name again under it returns ErrWouldDeadlock. A nil parent is context.Background().
-func (h *Lease) Context(parent context.Context) context.Context {
+func (l *Lease) Context(parent context.Context) context.Context {
 	if parent == nil {
 		parent = context.Background()
 	}
-	return &leaseContext{Context: parent, end: h.l.contextEnd(parent, parent.Done()), lease: h}
+	return &leaseContext{Context: parent, end: l.p.contextEnd(parent, parent.Done()), lease: l}
 }
 
 // doneKey is the key of the contextEnd whose channel Done returns. It has no parent.
@@ -70,11 +70,11 @@ var doneKey <-chan struct{} = make(chan struct{})
 
 // contextEnd returns a context that ends with parent or with the lease. Calls with the same key
 // share one, so that a long lease does not collect one for each call.
-func (l *lease) contextEnd(parent context.Context, key <-chan struct{}) context.Context {
-	r := l.root
-	r.mu.Lock()
-	end, found := l.contexts[key]
-	r.mu.Unlock()
+func (p *part) contextEnd(parent context.Context, key <-chan struct{}) context.Context {
+	h := p.h
+	h.mu.Lock()
+	end, found := p.contexts[key]
+	h.mu.Unlock()
 	if found {
 		return end.Context
 	}
@@ -82,25 +82,25 @@ func (l *lease) contextEnd(parent context.Context, key <-chan struct{}) context.
 		parent = context.Background() // do not keep its values
 	}
 	ctx, cancel := context.WithCancelCause(parent) // without the mutex, because it may call methods of the program
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if over := l.overLocked(); over != nil {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if over := p.endedByLocked(); over != nil {
 		cancel(over)
 		return ctx
 	}
-	if end, found := l.contexts[key]; found {
+	if end, found := p.contexts[key]; found {
 		cancel(nil)
 		return end.Context
 	}
-	if l.contexts == nil {
-		l.contexts = make(map[<-chan struct{}]contextEnd)
+	if p.contexts == nil {
+		p.contexts = make(map[<-chan struct{}]contextEnd)
 	}
-	l.contexts[key] = contextEnd{ctx, cancel}
+	p.contexts[key] = contextEnd{ctx, cancel}
 	if parent.Done() != nil {
 		context.AfterFunc(ctx, func() {
-			r.mu.Lock()
-			delete(l.contexts, key)
-			r.mu.Unlock()
+			h.mu.Lock()
+			delete(p.contexts, key)
+			h.mu.Unlock()
 		})
 	}
 	return ctx
@@ -128,58 +128,49 @@ func LeaseFrom(ctx context.Context) *Lease {
 	return nil
 }
 
-// holds returns the live lease of this client on the name from which ctx was made, or nil if
+// holds returns the live hold of this client on the name from which ctx was made, or nil if
 // there is none.
-func (c *Client) holds(ctx context.Context, name string) *lease {
+func (c *Client) holds(ctx context.Context, name string) *hold {
 	for {
 		lc, ok := ctx.Value(leaseKey{}).(*leaseContext)
 		if !ok {
 			return nil
 		}
-		if l := lc.lease.l; l.g.c == c && l.g.Name == name && l.Err() == nil {
-			return l
+		if p := lc.lease.p; p.h.c == c && p.h.g.Name == name && p.err() == nil {
+			return p.h
 		}
 		ctx = lc.Context
 	}
 }
 
-// again makes one more lease on a name that the caller's context already holds through the lease
-// l.
-func (l *lease) again(cl *call) (*lease, error) {
-	r := l.root
-	r.mu.Lock() // also keeps Downgrade from changing the mode
-	defer r.mu.Unlock()
-	mode := l.mode()
-	covers := mode == store.Exclusive || mode == cl.Request.Mode && cl.Request.Weight <= l.g.weight
+// again makes one more part of a hold, for a call whose context already holds the name.
+func (h *hold) again(cl *call) (*part, error) {
+	h.mu.Lock() // also keeps Downgrade from changing the mode
+	defer h.mu.Unlock()
+	mode := h.mode()
+	covers := mode == store.Exclusive || mode == cl.Request.Mode && cl.Request.Weight <= h.g.Weight
 	switch {
 	case !cl.reentrant:
-		return nil, fail(cl.op, cl.name, fmt.Errorf("%w: the context holds it already, with token %d: pass the lease on, or use Reentrant", ErrWouldDeadlock, l.token))
+		return nil, fail(cl.op, cl.name, fmt.Errorf("%w: the context holds it already, with token %d: pass the lease on, or use Reentrant", ErrWouldDeadlock, h.token))
 	case !covers:
-		return nil, fail(cl.op, cl.name, fmt.Errorf("%w: the context holds it already as %s, which does not cover %s: unlock it first", ErrWouldDeadlock, describe(mode, l.g.weight), describe(cl.Request.Mode, cl.Request.Weight)))
+		return nil, fail(cl.op, cl.name, fmt.Errorf("%w: the context holds it already as %s, which does not cover %s: unlock it first", ErrWouldDeadlock, describe(mode, h.g.Weight), describe(cl.Request.Mode, cl.Request.Weight)))
+	case h.ended:
+		return nil, fail(cl.op, cl.name, h.err)
 	}
-	if r.ended {
-		return nil, fail(cl.op, cl.name, r.err)
-	}
-	return r.shareLocked(), nil
+	h.parts++
+	h.others = &part{h: h, next: h.others}
+	return h.others, nil
 }
 
-// unlinkLocked removes a lease from the list of leases that share the grant of a root lease.
-// Otherwise a long root lease would collect all the short ones.
-func (l *lease) unlinkLocked(handle *lease) {
-	for at := &l.inner; *at != nil; at = &(*at).inner {
-		if *at == handle {
-			*at = handle.inner
+// unlinkLocked removes a part from the others, if it is one. Otherwise a long hold would collect all
+// short ones.
+func (h *hold) unlinkLocked(p *part) {
+	for at := &h.others; *at != nil; at = &(*at).next {
+		if *at == p {
+			*at = p.next
 			return
 		}
 	}
-}
-
-// shareLocked makes one more lease on the grant of a root lease.
-func (l *lease) shareLocked() *lease {
-	handle := &lease{g: l.g, root: l, token: l.token, since: l.since, inner: l.inner}
-	l.handles++
-	l.inner = handle
-	return handle
 }
 
 func describe(mode store.Mode, weight int) string {

@@ -93,13 +93,13 @@ func (e *HeldError) Error() string {
 	return b.String()
 }
 
-// done returns the error of Once if the name is closed because the work was done, and stays
-// closed for longer than later. Otherwise it returns nil.
-func (e *HeldError) done(later time.Duration) error {
-	if len(e.Holders) > 0 && e.Holders[0].State == store.Done && (later == 0 || e.Holders[0].Left > later) {
-		return fmt.Errorf("%w by %s", ErrDone, ownerText(e.Holders[0].Owner))
-	}
-	return nil
+func newHeldError(name string, r *store.Refusal) *HeldError {
+	return &HeldError{Name: name, Holders: r.Holders, Place: r.Place, Waiters: r.Waiters}
+}
+
+// done returns the error of Once if the name is closed because the work was done.
+func (e *HeldError) done() error {
+	return fmt.Errorf("%w by %s", ErrDone, ownerText(e.Holders[0].Owner))
 }
 
 // aged returns e as it looks when the time d has passed.

@@ -48,7 +48,7 @@ func (c *Client) LockAll(ctx context.Context, names []string, opts ...CallOption
 	all := false
 	defer func() { // even if a strategy panics
 		if !all {
-			set.each(func(l *Lease) error { return l.l.unlockUnused(ctx) })
+			set.Unlock(ctx)
 		}
 	}()
 	for _, name := range sorted {
@@ -66,7 +66,7 @@ func (c *Client) LockAll(ctx context.Context, names []string, opts ...CallOption
 	}
 	if minHold > 0 {
 		for _, lease := range set.leases {
-			lease.l.setMinHold(minHold)
+			lease.p.setMinHold(minHold)
 		}
 	}
 	all = true

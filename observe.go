@@ -90,53 +90,48 @@ func (k EventKind) String() string {
 	return "unknown"
 }
 
-// event returns an event of a lease.
-func (l *lease) event(kind EventKind) Event {
-	e := Event{Kind: kind, Name: l.name(), Mode: l.mode(), ID: l.g.ID, Token: l.token, Held: l.g.c.now() - l.since}
-	if l.g.Exclusive { // even after Downgrade
-		e.Mode = ModeExclusive
-	}
-	return e
+// event returns an event of a hold.
+func (h *hold) event(kind EventKind) Event {
+	return Event{Kind: kind, Name: h.name(), Mode: h.g.Mode, ID: h.g.ID, Token: h.token, Held: h.c.now() - h.since}
 }
 
-// lostEvent returns the event of a lease that was lost.
-func (l *lease) lostEvent() Event {
-	e := l.event(EventLost)
-	e.Err = l.Err()
+// lostEvent returns the event of a hold that was lost.
+func (h *hold) lostEvent() Event {
+	e := h.event(EventLost)
+	e.Err = h.first.err()
 	if lost := (*lostError)(nil); errors.As(e.Err, &lost) {
 		e.Reason = lost.loss.Word
 	}
 	return e
 }
 
-// reportEnd tells the observer that a root lease has ended. If the observer does not know yet that
-// it was acquired, reportAcquired tells it later. If no call got the lease, the observer is told
-// neither.
-func (l *lease) reportEnd(e Event) {
-	l.mu.Lock()
-	reported := l.reported
+// reportEnd tells the observer that a hold has ended. If the observer does not know yet that it was
+// acquired, reportAcquired tells it later. If no call got the lock, the observer is told neither.
+func (h *hold) reportEnd(e Event) {
+	h.mu.Lock()
+	reported := h.reported
 	if !reported {
-		l.end = e.Kind
+		h.end = e.Kind
 	}
-	l.mu.Unlock()
+	h.mu.Unlock()
 	if reported {
-		l.g.c.emit(e)
+		h.c.emit(e)
 	}
 }
 
-// reportAcquired tells the observer that a root lease was acquired, and that it has ended if it has.
-func (l *lease) reportAcquired(e Event) {
-	e.ID, e.Token = l.g.ID, l.token
-	l.g.c.emit(e)
-	l.mu.Lock()
-	end := l.end
-	l.reported = true
-	l.mu.Unlock()
+// reportAcquired tells the observer that a hold was acquired, and that it has ended if it has.
+func (h *hold) reportAcquired(e Event) {
+	e.ID, e.Token = h.g.ID, h.token
+	h.c.emit(e)
+	h.mu.Lock()
+	end := h.end
+	h.reported = true
+	h.mu.Unlock()
 	switch end {
 	case EventLost:
-		l.g.c.emit(l.lostEvent())
+		h.c.emit(h.lostEvent())
 	case EventReleased:
-		l.g.c.emit(l.event(EventReleased))
+		h.c.emit(h.event(EventReleased))
 	}
 }
 
@@ -149,7 +144,7 @@ func (c *Client) reportWaiting(ctx context.Context, cl *call) {
 }
 
 // reportTaken tells the observer how an acquiring call ended.
-func (c *Client) reportTaken(ctx context.Context, cl *call, begin time.Duration, l *lease, handed bool, err error) {
+func (c *Client) reportTaken(ctx context.Context, cl *call, begin time.Duration, h *hold, handed bool, err error) {
 	e := Event{Kind: EventAcquired, Name: cl.name, Mode: cl.Request.Mode, Waited: c.now() - begin, Queued: cl.reported, Standby: cl.standby, Err: err, Context: ctx}
 	switch {
 	case err != nil:
@@ -157,10 +152,10 @@ func (c *Client) reportTaken(ctx context.Context, cl *call, begin time.Duration,
 	case handed:
 		e.Kind = EventHandedOver
 	}
-	if l == nil {
+	if h == nil {
 		c.emit(e)
 	} else {
-		l.reportAcquired(e)
+		h.reportAcquired(e)
 	}
 }
 

@@ -45,18 +45,18 @@ func (c *Client) Once(ctx context.Context, name string, keep time.Duration, fn f
 	finished := false
 	defer func() {
 		if !finished { // fn panicked
-			lease.l.unlock(ctx, store.Keep{}, true)
+			lease.p.unlock(ctx, store.Keep{}, true)
 		}
 	}()
 	err = fn(lease.Context(ctx))
 	finished = true
 	if err != nil {
-		if lost := lease.l.unlock(ctx, store.Keep{}, true); errors.Is(lost, ErrLost) {
+		if lost := lease.p.unlock(ctx, store.Keep{}, true); errors.Is(lost, ErrLost) {
 			return joinLoss(op, name, lost, err)
 		}
 		return err
 	}
-	if err := lease.l.unlock(ctx, store.Keep{State: store.Done, For: keep}, true); err != nil {
+	if err := lease.p.unlock(ctx, store.Keep{State: store.Done, For: keep}, true); err != nil {
 		return fail(op, name, err)
 	}
 	return nil

@@ -7,20 +7,21 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/core/bounded"
+	"github.com/holdfast-lock/holdfast/internal/core/renewal"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
 // releaseGrant hands a grant over to the next call of this client, or releases it to the store.
-func (c *Client) releaseGrant(ctx context.Context, g *grant, keep store.Keep) error {
+func (c *Client) releaseGrant(ctx context.Context, g *renewal.Grant, keep store.Keep) error {
 	var begin time.Duration
 	if !c.caps.Instant {
 		begin = c.now()
 	}
-	turn, handed := c.queue.Release(ctx, &g.Grant, keep == store.Keep{})
+	turn, handed := c.queue.Release(ctx, g, keep == store.Keep{})
 	if handed {
 		return nil
 	}
-	c.renewals.Remove(&g.Grant.Grant)
+	c.renewals.Remove(g)
 	err := c.release(ctx, g, keep, begin)
 	switch {
 	case turn.IsZero():
@@ -36,7 +37,7 @@ func (c *Client) releaseGrant(ctx context.Context, g *grant, keep store.Keep) er
 // release releases a grant to the store. While the outcome is unknown it retries until patience
 // has passed since begin, and then continues in the background. Ctx must be detached from the
 // caller's context.
-func (c *Client) release(ctx context.Context, g *grant, keep store.Keep, begin time.Duration) error {
+func (c *Client) release(ctx context.Context, g *renewal.Grant, keep store.Keep, begin time.Duration) error {
 	var end time.Duration
 	unknown, last := false, false
 	limit := time.Duration(bounded.CallTimeout)
@@ -62,7 +63,7 @@ func (c *Client) release(ctx context.Context, g *grant, keep store.Keep, begin t
 		}
 		unknown = true
 		if c.observed() {
-			e := g.lease.Load().event(EventError)
+			e := c.renewals.Hold(g).(*hold).event(EventError)
 			e.Attempt, e.Err = attempt, unavailable("release", err)
 			c.emit(e)
 		}
@@ -87,7 +88,7 @@ func (c *Client) release(ctx context.Context, g *grant, keep store.Keep, begin t
 
 // checkKept finds out, after lost replies, whether a Keep took effect. For Once, that decides
 // whether the work is done or must be done again.
-func (c *Client) checkKept(ctx context.Context, g *grant, keep store.Keep) error {
+func (c *Client) checkKept(ctx context.Context, g *renewal.Grant, keep store.Keep) error {
 	if keep.State == store.Held || !c.caps.Features.Has(store.FeatureList) {
 		return nil
 	}

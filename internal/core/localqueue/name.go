@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/core/renewal"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -26,9 +27,11 @@ func (q *Queue) shard(name string) *shard {
 type name struct {
 	shard    *shard
 	text     string
-	grant    *Grant // held exclusively by this client
 	busy     bool   // a goroutine has the turn
 	answered Answer // the last answer of the store to the call that has the turn
+
+	grant    *renewal.Grant // held exclusively by this client; nil if there is none
+	handover                // of the grant
 
 	// The request of a call that gave up and left its place in the store's queue to the next
 	// call of this client; nil if there is none.
@@ -57,7 +60,7 @@ func (sh *shard) get(text string) *name {
 func (n *name) wakeNext() {
 	if w := n.head; w != nil {
 		n.busy = true
-		w.signal(nil, nil)
+		w.signal(Outcome{}) // Collect adds the turn
 		return
 	}
 	if old := n.shard.spare; old != nil {
@@ -71,7 +74,7 @@ func (n *name) wakeNext() {
 // not wait get it while another call has the turn.
 type Answer struct {
 	At      time.Duration
-	Refusal Refusal
+	Refusal *store.Refusal
 	Lasting bool // the refusal stays true until the call that has the turn asks again
 	Failure error
 	Since   time.Duration // send time of the first call that failed since the last reply
@@ -84,51 +87,54 @@ func (a *Answer) fresh(now time.Duration) bool { return a.Lasting || now-a.At <=
 // answerAge is how long an answer of the store is fresh.
 const answerAge = 500 * time.Millisecond
 
-// A Refusal is an error that says who holds a name.
-type Refusal interface {
-	// Aged returns the error as it looks when a further time has passed.
-	Aged(by time.Duration) error
-	// Done returns the error of a call that ends because the work of the name is done. It returns
-	// nil if the work is not done, or if its record ends within the given time.
-	Done(by time.Duration) error
+// Done reports whether the name is closed because its work is done.
+func (a *Answer) Done(now time.Duration) bool {
+	if a.Refusal == nil || len(a.Refusal.Holders) == 0 {
+		return false
+	}
+	first := &a.Refusal.Holders[0]
+	return first.State == store.Done && (now == a.At || first.Left > now-a.At)
 }
 
 // obstacle returns why a call must wait, as far as that is known without asking the store. It
 // returns nil if nothing is known.
-func (n *name) obstacle(now time.Duration) error {
+func (n *name) obstacle(c *Config) *Answer {
+	now, answered := c.Now(), n.answered
 	switch {
 	case n.grant != nil:
-		return n.grant.holder().Refusal(now)
-	case n.answered.Refusal != nil:
-		return n.answered.Refusal.Aged(now - n.answered.At)
-	case n.answered.fresh(now):
-		return n.answered.Failure
+		return &Answer{At: now, Refusal: &store.Refusal{Holders: []store.Holder{{
+			ID:     n.grant.ID,
+			Owner:  c.Owner,
+			Meta:   n.grant.Meta,
+			Mode:   store.Exclusive,
+			Weight: 1,
+			Token:  n.token,
+			Age:    now - n.since,
+			Left:   max(0, n.grant.Deadline()-now),
+		}}}}
+	case answered.Refusal != nil || answered.Failure != nil && answered.fresh(now):
+		return &answered
 	}
 	return nil
 }
 
-// answer returns the error of a call that need not wait because the answer to it is already
-// known. It returns nil if the call has to wait.
-func (n *name) answer(call *Call, now time.Duration) error {
-	if n.grant == nil && !n.answered.fresh(now) {
-		return nil
-	}
-	if call.Once && n.grant == nil && n.answered.Refusal != nil {
-		if done := n.answered.Refusal.Done(now - n.answered.At); done != nil {
-			return done
-		}
-	}
-	if call.Try {
-		return n.obstacle(now)
+// answer returns the answer to a call that need not wait because the answer is already known. It
+// returns nil if the call has to wait.
+func (n *name) answer(c *Config, call *Call) *Answer {
+	now := c.Now()
+	switch {
+	case n.grant == nil && !n.answered.fresh(now):
+	case call.Try, call.Once && n.grant == nil && n.answered.Done(now):
+		return n.obstacle(c)
 	}
 	return nil
 }
 
-// answerWaiters ends the waiting calls for which answer returns an error.
-func (n *name) answerWaiters(now time.Duration) {
+// answerWaiters ends the waiting calls for which answer returns one.
+func (n *name) answerWaiters(c *Config) {
 	n.each(func(w *Waiter) {
-		if err := n.answer(&w.call, now); err != nil {
-			w.signal(nil, err)
+		if a := n.answer(c, &w.call); a != nil {
+			w.signal(Outcome{Answer: a})
 		}
 	})
 }

@@ -24,6 +24,7 @@ type Config struct {
 	Limit    int           // maximum number of consecutive hand-overs; 0 turns them off
 	Slice    time.Duration // how long hand-overs may continue while another process waits
 	Ordered  bool          // the store has a queue, so it can tell whether another process waits
+	Owner    string        // of the client, as shown to calls that the client itself keeps out
 }
 
 // Init sets up a queue.
@@ -52,7 +53,6 @@ func (q *Queue) Names() (n int) {
 // A Call is the part of an acquiring call that the queue needs to know.
 type Call struct {
 	Request store.Request
-	MinHold time.Duration
 	Try     bool // it does not wait for a holder
 	Once    bool // it ends as soon as the work of the name is known to be done
 	Own     bool // it needs its own grant, so there is no hand-over
@@ -77,31 +77,31 @@ type Waiter struct {
 	name       *name
 	call       Call
 	ready      chan struct{} // capacity 1
-	grant      *Grant
-	err        error
+	outcome    Outcome
 }
 
 // Ready returns the channel on which the waiter is signalled. Exactly one call of Collect or
 // Cancel must follow: Collect after the signal, Cancel at any time.
 func (w *Waiter) Ready() <-chan struct{} { return w.ready }
 
-// signal removes a waiter from the queue and tells it what it got: a grant, an error, or, if
-// both are nil, the turn.
-func (w *Waiter) signal(g *Grant, err error) {
+// signal removes a waiter from the queue and tells it what it got.
+func (w *Waiter) signal(out Outcome) {
 	w.name.remove(w)
-	w.grant, w.err = g, err
+	w.outcome = out
 	w.ready <- struct{}{} // never blocks: a waiter is signalled once
 }
 
-// An Outcome is what a call gets from the queue: a grant that was handed over to it, an error,
-// or the turn to ask the store.
+// An Outcome is what a call gets from the queue: a grant that was handed over to it, an answer that
+// ends it, or the turn to ask the store.
 type Outcome struct {
-	Grant *Grant
-	Err   error
-	Turn  Turn
+	Grant  *renewal.Grant
+	Token  int64         // of this hand-over of the grant
+	Since  time.Duration // time of the hand-over
+	Answer *Answer
+	Turn   Turn
 }
 
-// Enter adds a call to the queue. It returns an outcome at once, the turn or an error, if no
+// Enter adds a call to the queue. It returns an outcome at once, the turn or an answer, if no
 // other call of this client is in front or if the answer to the call is known. Otherwise it
 // returns a waiter.
 func (q *Queue) Enter(call *Call) (Outcome, *Waiter) {
@@ -114,8 +114,8 @@ func (q *Queue) Enter(call *Call) (Outcome, *Waiter) {
 		return Outcome{Turn: Turn{q, n}}, nil
 	}
 	if call.Try || call.Once {
-		if err := n.answer(call, q.config.Now()); err != nil {
-			return Outcome{Err: err}, nil
+		if a := n.answer(&q.config, call); a != nil {
+			return Outcome{Answer: a}, nil
 		}
 	}
 	w := q.newWaiter()
@@ -136,8 +136,8 @@ func (q *Queue) newWaiter() *Waiter {
 
 // Collect returns the outcome of a waiter that was signalled.
 func (q *Queue) Collect(w *Waiter) Outcome {
-	out := Outcome{Grant: w.grant, Err: w.err}
-	if out.Grant == nil && out.Err == nil {
+	out := w.outcome
+	if out.Grant == nil && out.Answer == nil {
 		out.Turn = Turn{q, w.name}
 	}
 	*w = Waiter{ready: w.ready}
@@ -148,10 +148,10 @@ func (q *Queue) Collect(w *Waiter) Outcome {
 // Cancel removes a waiter from the queue. If it was signalled at the same moment, signalled is
 // true and the caller must release the grant or end the turn in out. Obstacle says why the
 // waiter had to wait; it is nil if that is not known.
-func (q *Queue) Cancel(w *Waiter) (out Outcome, signalled bool, obstacle error) {
+func (q *Queue) Cancel(w *Waiter) (out Outcome, signalled bool, obstacle *Answer) {
 	n := w.name
 	n.shard.mu.Lock()
-	obstacle = n.obstacle(q.config.Now())
+	obstacle = n.obstacle(&q.config)
 	signalled = !w.queued
 	if !signalled {
 		n.remove(w)

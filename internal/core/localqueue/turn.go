@@ -3,6 +3,7 @@ package localqueue
 import (
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/core/renewal"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -33,21 +34,26 @@ func (t Turn) HandsOver(call *Call) bool {
 	return w != nil && t.q.takes(&w.call, call.Request.TTL, call.Request.Meta)
 }
 
-// Granted ends the turn with a grant of the store. An exclusive grant stays with the name
-// until it is released, lost or downgraded. After any other grant the next call gets the turn.
-func (t Turn) Granted(g *Grant) {
+// Granted ends the turn with a grant and the store's answer to a request that was sent at that
+// time. An exclusive grant stays with the name until it is released, lost or downgraded. After any
+// other grant the next call gets the turn.
+func (t Turn) Granted(g *renewal.Grant, a *store.Answer, sent time.Duration) {
 	n := t.n
 	n.shard.mu.Lock()
 	defer n.shard.mu.Unlock()
 	n.busy, n.answered = false, Answer{}
-	if !g.Exclusive {
+	if g.Mode != store.Exclusive {
 		n.wakeNext()
 		return
 	}
 	n.grant = g
-	g.name, g.shard = n, n.shard
+	n.handover = handover{
+		token: a.Token, since: sent,
+		next: a.Token + 1, tokens: a.Tokens - 1,
+		slice: sent, othersWait: a.Waiters > 0, short: a.TTL <= g.TTL/2,
+	}
 	if n.head != nil {
-		n.answerWaiters(t.q.config.Now())
+		n.answerWaiters(&t.q.config)
 	}
 }
 
@@ -58,32 +64,28 @@ func (t Turn) Answered(a Answer) {
 	n.shard.mu.Lock()
 	defer n.shard.mu.Unlock()
 	n.answered = a
-	n.answerWaiters(t.q.config.Now())
+	n.answerWaiters(&t.q.config)
 }
 
 // Refused ends the waiting calls that make a single attempt with the same mode, weight and
 // limit as the request that the store just refused.
-func (t Turn) Refused(req *store.Request, r Refusal) {
+func (t Turn) Refused(req *store.Request, a Answer) {
 	n := t.n
 	n.shard.mu.Lock()
 	defer n.shard.mu.Unlock()
 	n.each(func(w *Waiter) {
-		if !w.call.Try || !sameShape(&w.call.Request, req) {
-			return
+		if w.call.Try && sameShape(&w.call.Request, req) {
+			answer := a // does not move a to the heap if no call waits
+			w.signal(Outcome{Answer: &answer})
 		}
-		err := r.Aged(0)
-		if done := r.Done(0); w.call.Once && done != nil {
-			err = done
-		}
-		w.signal(nil, err)
 	})
 }
 
 // Obstacle returns why a call must wait, or nil if that is not known.
-func (t Turn) Obstacle() error {
+func (t Turn) Obstacle() *Answer {
 	t.n.shard.mu.Lock()
 	defer t.n.shard.mu.Unlock()
-	return t.n.obstacle(t.q.config.Now())
+	return t.n.obstacle(&t.q.config)
 }
 
 // LeaveTicket leaves the place of a request in the store's queue to the next call of this client,

@@ -11,12 +11,12 @@ import (
 // forever is a time that is never reached.
 const forever = time.Duration(math.MaxInt64)
 
-// A Holder is notified of events of a grant. Its methods are called without a mutex of this
-// package held.
-type Holder interface {
-	// Lost ends the lease on the grant. It must not wait for anything.
+// A Hold is told what happens to its grant. Its methods are called without a mutex of this package
+// held.
+type Hold interface {
+	// Lost ends the hold. It must not wait for anything.
 	Lost(Loss)
-	// ReportLost reports the loss to the observer, if Lost ended a lease.
+	// ReportLost reports the loss to the observer, if Lost ended the hold.
 	ReportLost()
 	// Renewed reports that the grant was extended by ttl, and what was left of it before.
 	Renewed(ttl time.Duration, rest Rest)
@@ -42,34 +42,37 @@ type Loss struct {
 	Err    error  // of the last renewal; may be nil
 }
 
-// A Grant is a grant of the store with its times, all on the client's clock.
+// A Grant is what the store gave this client: one identity on one name. All times are on the
+// client's clock.
 type Grant struct {
-	Name   string
-	ID     store.ID
-	TTL    time.Duration // as requested
-	Holder Holder
+	Name    string
+	ID      store.ID
+	Meta    string
+	Mode    store.Mode // as granted, even after Downgrade
+	Weight  int
+	TTL     time.Duration // as requested
+	NoRenew bool          // it is never renewed
 
 	deadline atomic.Int64 // a time.Duration
 
 	// Guarded by the scheduler's mutex.
-	sent     time.Duration // send time of the newest successful call; the deadline counts from it
-	renewAt  time.Duration
-	due      time.Duration // when the scheduler handles it next
-	maxEnd   time.Duration // end of MaxHold; 0 if there is none
-	lastErr  error         // of the last renewal
-	index    int32         // in the heap; -1 if not in it
-	mode     store.Mode
-	inFlight bool // a renewal is in flight
-	expired  bool // lost, and waiting for its clean-up
-	apart    bool // its last renewal failed, and others in the same call did not
-
-	NoRenew bool // it is never renewed
+	hold       Hold          // the one that has the grant, or had it last
+	sent       time.Duration // send time of the newest successful call; the deadline counts from it
+	renewAt    time.Duration
+	due        time.Duration // when the scheduler handles it next
+	maxEnd     time.Duration // end of MaxHold; 0 if there is none
+	lastErr    error         // of the last renewal
+	index      int32         // in the heap; -1 if not in it
+	downgraded bool          // to store.Shared
+	inFlight   bool          // a renewal is in flight
+	expired    bool          // lost, and waiting for its clean-up
+	apart      bool          // its last renewal failed, and others in the same call did not
 }
 
 // Start sets the times of a new grant from the call that granted it: its send time and the
-// granted TTL. MaxEnd is the end of MaxHold, or 0 if there is none.
-func (g *Grant) Start(mode store.Mode, sent, granted, maxEnd time.Duration) {
-	g.mode, g.maxEnd, g.index = mode, maxEnd, -1
+// granted TTL. MaxEnd is the end of MaxHold, or 0 if there is none. H is the first hold.
+func (g *Grant) Start(h Hold, sent, granted, maxEnd time.Duration) {
+	g.hold, g.maxEnd, g.index = h, maxEnd, -1
 	g.extend(sent, granted)
 	if granted < g.TTL/2 && g.renewAt != forever {
 		g.renewAt = min(g.renewAt, sent+earlyRenewal)
@@ -136,8 +139,18 @@ func (g *Grant) schedule() {
 
 // request returns a request to renew the grant.
 func (g *Grant) request(tokens int) store.Renewal {
-	return store.Renewal{Name: g.Name, ID: g.ID, TTL: g.TTL, Mode: g.mode, Tokens: tokens}
+	return store.Renewal{Name: g.Name, ID: g.ID, TTL: g.TTL, Mode: g.mode(), Tokens: tokens}
 }
+
+func (g *Grant) mode() store.Mode {
+	if g.downgraded {
+		return store.Shared
+	}
+	return g.Mode
+}
+
+// live reports whether the grant is scheduled and was not lost.
+func (g *Grant) live() bool { return g.index >= 0 && !g.expired }
 
 // expiryLoss returns the loss of a grant whose deadline has passed.
 func (g *Grant) expiryLoss() Loss {

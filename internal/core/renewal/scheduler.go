@@ -93,7 +93,7 @@ func (s *Scheduler) Add(g *Grant) bool {
 // Remove removes a grant that is about to be released from the schedule, unless it has expired.
 func (s *Scheduler) Remove(g *Grant) {
 	s.mu.Lock()
-	if g.index >= 0 && !g.expired {
+	if g.live() {
 		s.heap.remove(g)
 	}
 	s.mu.Unlock()
@@ -132,14 +132,33 @@ func (s *Scheduler) Close() {
 func (s *Scheduler) Mode(g *Grant) store.Mode {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return g.mode
+	return g.mode()
 }
 
-// SetMode sets the mode that the next renewal asks for.
-func (s *Scheduler) SetMode(g *Grant, mode store.Mode) {
+// Downgrade makes the next renewal ask for the shared mode.
+func (s *Scheduler) Downgrade(g *Grant) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	g.mode = mode
+	g.downgraded = true
+}
+
+// Hold returns the hold that has the grant, or had it last.
+func (s *Scheduler) Hold(g *Grant) Hold {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return g.hold
+}
+
+// HandOver gives the grant to the next hold, which is told from now on what happens to it. It
+// returns false if the grant is lost or the client closed.
+func (s *Scheduler) HandOver(g *Grant, to Hold) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || !g.live() {
+		return false
+	}
+	g.hold = to
+	return true
 }
 
 // arm sets the timer for the grant that is due first. A timer that fires too early is not reset,
@@ -168,12 +187,12 @@ func (s *Scheduler) fire() {
 	}
 	due, expired, forgotten := s.collect(open)
 	for i := range expired {
-		expired[i].grant.Holder.Lost(expired[i].loss)
+		expired[i].grant.hold.Lost(expired[i].loss) // a lost grant keeps its hold
 	}
 	// Report losses last, so that no renewal waits for an observer.
 	defer func() {
 		for i := range expired {
-			expired[i].grant.Holder.ReportLost()
+			expired[i].grant.hold.ReportLost()
 		}
 	}()
 	if !open {
@@ -220,7 +239,7 @@ func (f *flight) next() (batch []*Grant) {
 	seen, others := 0, 0
 	for ; seen < len(f.ready) && len(batch) < maxBatch; seen++ {
 		switch g := f.ready[seen]; {
-		case g.index < 0 || g.expired:
+		case !g.live():
 		case len(batch) == 0 || g.TTL == batch[0].TTL:
 			batch = append(batch, g)
 		default:
@@ -284,7 +303,7 @@ func (s *Scheduler) expire(g *Grant) {
 // ended. It returns why the grant is lost.
 func (s *Scheduler) Expire(g *Grant) Loss {
 	s.mu.Lock()
-	first := g.index >= 0 && !g.expired
+	first := g.live()
 	if first {
 		s.expire(g)
 		s.arm()
@@ -310,8 +329,8 @@ func (s *Scheduler) CleanUp(g *Grant) {
 }
 
 func (s *Scheduler) lose(g *Grant, loss Loss) {
-	g.Holder.Lost(loss)
-	g.Holder.ReportLost()
+	g.hold.Lost(loss)
+	g.hold.ReportLost()
 }
 
 // renewBatch renews grants of one TTL in one call.
@@ -344,7 +363,7 @@ func (s *Scheduler) renewBatch(ctx context.Context, batch []*Grant, in *flight) 
 			g.renewAt = max(now, sent+g.TTL/20)
 			g.apart = g.apart || some
 		}
-		if g.index >= 0 && !g.expired {
+		if g.live() {
 			g.schedule()
 			s.heap.fix(g)
 		}
@@ -353,20 +372,20 @@ func (s *Scheduler) renewBatch(ctx context.Context, batch []*Grant, in *flight) 
 	s.arm()
 	s.mu.Unlock()
 	for _, g := range gone {
-		g.Holder.Lost(Gone)
+		g.hold.Lost(Gone)
 	}
 	for _, g := range gone {
-		g.Holder.ReportLost()
+		g.hold.ReportLost()
 	}
 	for i, g := range batch {
-		report(g, rests[i], &outcomes[i])
+		s.report(g, rests[i], &outcomes[i])
 	}
 }
 
 // settle applies the outcome of a renewal. It returns false if the grant is gone. A grant whose
 // deadline has passed stays lost, whatever the outcome.
 func (s *Scheduler) settle(g *Grant, sent, now time.Duration, out *store.Renewed) bool {
-	if g.index < 0 || g.expired {
+	if !g.live() {
 		return true
 	}
 	switch out.Status {
@@ -385,13 +404,13 @@ func (s *Scheduler) settle(g *Grant, sent, now time.Duration, out *store.Renewed
 	return true
 }
 
-// report tells the holder about a renewal that did not end the grant.
-func report(g *Grant, rest Rest, out *store.Renewed) {
+// report tells the hold about a renewal that did not end the grant.
+func (s *Scheduler) report(g *Grant, rest Rest, out *store.Renewed) {
 	switch out.Status {
 	case store.Extended:
-		g.Holder.Renewed(out.TTL, rest)
+		s.Hold(g).Renewed(out.TTL, rest)
 	case store.Unknown:
-		g.Holder.RenewFailed(out.Err)
+		s.Hold(g).RenewFailed(out.Err)
 	}
 }
 
@@ -413,6 +432,6 @@ func (s *Scheduler) RenewNow(ctx context.Context, g *Grant, tokens int) store.Re
 	if !kept {
 		s.lose(g, Gone)
 	}
-	report(g, rest, &out)
+	s.report(g, rest, &out)
 	return out
 }
