@@ -2,8 +2,10 @@ package holdfast
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/core/bounded"
@@ -11,20 +13,17 @@ import (
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// patience bounds how long Lock and Unlock keep trying if the store does not answer.
-const patience = 5 * time.Second
-
-// An attempt is one request to the store: all calls under one identity, until the store grants it
-// or the caller gives up.
+// An attempt is a call that has the turn: all its requests to the store under one identity, until
+// the store grants one or the call gives up.
 type attempt struct {
-	b        *backend
-	req      store.Request
-	begin    time.Duration // when the caller called
-	try      bool          // a single call
-	retry    Strategy      // nil for the default
-	retrySet bool          // the caller set the strategy, so it decides about refusals too
+	call     // a copy, because a pointer to the call would move it to the heap
+	c        *Client
+	turn     localqueue.Turn // zero once it has ended
+	recorded bool            // the store may have recorded something for the request
+	extended bool            // the call asked again to get its whole TTL
 
 	sent     time.Duration  // when the last call was sent
+	joined   int32          // how many calls had joined the local queue by then
 	refusal  *store.Refusal // the last one
 	held     *HeldError     // the last refusal as an error
 	heldAt   time.Duration
@@ -38,189 +37,224 @@ type attempt struct {
 	resumeAt time.Duration // when to ask the strategy again
 }
 
-// errEnded means that the caller's context ended or the client was closed.
-var errEnded = errors.New("ended")
+// acquireFromStore asks the store for a name, as the only call of this client, until the
+// store grants it, the call gives up, or ctx ends. Unless the name was granted, nothing is
+// left in the store. The call has the turn now.
+func (c *Client) acquireFromStore(ctx context.Context, cl *call, turn localqueue.Turn, now time.Duration) (*hold, error) {
+	a := attempt{call: *cl, c: c, turn: turn}
+	defer func() { // even if a strategy panics
+		cl.reported = a.reported
+		a.end()
+	}()
+	err := a.start(ctx, now)
+	for ; err == nil; now = c.now() {
+		var answer store.Answer
+		var h *hold
+		answer, err = a.ask(ctx, now)
+		switch {
+		case err != nil:
+			err = a.failed(ctx, err)
+		case answer.Granted():
+			h, err = a.granted(ctx, &answer)
+		default:
+			err = a.refused(ctx, answer.Refusal)
+		}
+		if h != nil {
+			return h, nil
+		}
+	}
+	return nil, err
+}
+
+// start chooses the identity of the request. It returns an error if the store has not replied to
+// other calls of this client for so long that this call has no time left to ask.
+func (a *attempt) start(ctx context.Context, now time.Duration) error {
+	if a.reported { // only a call that waited can have missed the start of an outage
+		since, failure := a.turn.Outage()
+		if failure != nil {
+			a.outage, a.failing = true, max(since, a.begin)
+			if a.retry == nil && now >= a.failing+patience {
+				return a.fail(failure)
+			}
+		}
+	}
+	a.Request.Queue = !a.Try && a.c.caps.Features.Wakes()
+	a.Request.ID = a.identify(ctx)
+	a.recorded = true
+	return nil
+}
+
+// identify returns a new identity, or the identity of another call of this client that gave up and
+// left its place in the store's queue.
+func (a *attempt) identify(ctx context.Context) store.ID {
+	if a.reported { // only a call that waited can find a ticket; other calls lock no mutex
+		ticket, usable := a.turn.TakeTicket(&a.Request)
+		if usable {
+			return ticket.ID
+		}
+		if ticket != nil {
+			cancelled := make(chan struct{})
+			a.c.cancelRequest(ticket, func() { close(cancelled) })
+			select {
+			case <-cancelled:
+			case <-ctx.Done():
+			}
+		}
+	}
+	return a.c.ids.next()
+}
 
 // ask makes one call, which is sent now.
 func (a *attempt) ask(ctx context.Context, now time.Duration) (store.Answer, error) {
-	limit := a.req.TTL
-	if a.try {
+	if a.turn.HandsOver(&a.Call) {
+		a.Request.Tokens = max(1, a.c.set.handoverLimit)
+	}
+	limit := a.Request.TTL
+	if a.Try {
 		limit = min(limit, a.begin+bounded.CallTimeout-now)
 	}
 	if a.outage && a.retry == nil {
 		limit = min(limit, a.failing+patience-now)
 	}
-	a.sent = now
-	return a.b.store.Acquire(ctx, limit, &a.req)
+	a.sent, a.joined = now, a.turn.Joined()
+	return a.c.store.Acquire(ctx, limit, &a.Request)
 }
 
-// inOutage records that other calls of this client have had no reply since that time, while
-// this one waited behind them. It reports whether there is time left to ask.
-func (a *attempt) inOutage(since, now time.Duration) bool {
-	a.outage, a.failing = true, since
-	return a.retry != nil || now < since+patience
+// granted ends the turn with a grant. If it returns neither a hold nor an error, the grant does not
+// last long enough, and another request under the same identity restarts its TTL.
+func (a *attempt) granted(ctx context.Context, answer *store.Answer) (*hold, error) {
+	c := a.c
+	if a.noRenew { // for other leases the first renewal shows what the store grants
+		if answer.TTL < a.Request.TTL && !a.extended {
+			// A store may grant a waiter a shorter TTL, because leases are renewed. This one is not.
+			a.extended = true
+			return nil, nil
+		}
+		c.warnShortTTL(a.Request.TTL, answer.TTL)
+	}
+	h := c.newGrant(&a.call, a.sent, answer)
+	if now := c.now(); now >= h.g.Deadline() {
+		return nil, a.failed(ctx, fmt.Errorf("the reply took %s, and the lease lasts only %s from the call", short(now-a.sent), short(h.g.Deadline()-a.sent)))
+	}
+	a.turn.Granted(h.g, answer, a.sent)
+	a.turn = localqueue.Turn{}
+	if !c.renewals.Add(h.g) { // Close gave up waiting for this reply
+		h.finish(ErrClosed)
+		return nil, a.fail(ErrClosed)
+	}
+	return h, nil
 }
 
-// refused records a refusal.
-func (a *attempt) refused(name string, r *store.Refusal) {
-	now := a.b.now()
-	// A store that wakes waiters for no reason must not make the client spin.
-	if a.spins++; now-a.heldAt > leastRetryWait {
-		a.spins = 0
+// refused tells the other calls of this client about a refusal, and waits until it is worth asking
+// again. It returns an error if the refusal or the wait ends the call.
+func (a *attempt) refused(ctx context.Context, r *store.Refusal) error {
+	a.countRefusal(r)
+	answer := localqueue.Answer{At: a.heldAt, Refusal: r, Lasting: a.Request.Queue}
+	if a.Try {
+		a.turn.Refused(&a.Request, answer)
+		a.recorded = false // a single attempt is not queued
+	} else {
+		a.turn.Answered(answer)
 	}
-	a.failures, a.outage, a.reason = 0, false, nil
-	a.refusal, a.held, a.heldAt = r, newHeldError(name, r), now
+	if a.Once && answer.Done(answer.At) {
+		return a.fail(a.held.done())
+	}
+	if a.Try {
+		return a.fail(a.held)
+	}
+	a.c.reportWaiting(ctx, &a.call)
+	err := a.waitAfterRefusal(ctx, r)
+	if err == nil {
+		return nil
+	}
+	if gaveUp := (*gaveUpError)(nil); errors.As(err, &gaveUp) {
+		return a.fail(a.held, gaveUp)
+	}
+	if errors.Is(err, errEnded) {
+		// After a failure, the place in the queue may have become a grant whose reply was
+		// lost. That grant would be older than the call that would take it over.
+		a.recorded = a.unsure || a.c.life.Closing.Err() != nil || !a.turn.LeaveTicket(&a.Request)
+		return a.waitEnded(ctx, nil)
+	}
+	return a.failed(ctx, err)
 }
 
-// waitForTurn waits after a refusal until it is worth asking again. Other calls of this client may
-// wait for the turn of this one; joined is how many had joined when the request was sent.
-func (a *attempt) waitForTurn(ctx context.Context, r *store.Refusal, turn localqueue.Turn, joined int32) error {
-	if !a.req.Queue { // the store does not wake this request
-		wait, err := a.consult()
-		if err != nil {
-			return err
-		}
-		return a.pause(ctx, wait, turn.Waiting)
+// failed handles a failure of the store: it waits before the next call, or returns the error that
+// ends this one.
+func (a *attempt) failed(ctx context.Context, err error) error {
+	if a.ended(ctx) {
+		return a.waitEnded(ctx, err)
 	}
-	again := max(r.Again, leastRetryWait)
-	if a.retrySet {
-		wait, err := a.consult()
-		if err != nil {
-			return err
-		}
-		again = min(again, wait) // asking within Again keeps the place in the queue
+	if permanent(err) {
+		return a.fail(err)
 	}
-	if a.spins > 3 && !sleep(ctx, min(again, time.Duration(a.spins)*leastRetryWait)) {
-		return errEnded
+	err = a.withReason(err)
+	failure := unavailable("", err)
+	wait, calls, again := a.countFailure(failure)
+	a.turn.Answered(localqueue.Answer{At: a.c.now(), Failure: failure, Since: a.failing})
+	if a.c.observed() {
+		a.c.emit(Event{Kind: EventError, Name: a.name, Mode: a.Request.Mode, Attempt: a.failures, Err: failure})
 	}
-	for end := a.b.now() + again; again > 0; again = end - a.b.now() {
-		// A store that hangs wakes nobody. So if other calls have begun to wait behind this one, it
-		// asks soon, and they learn in time that there is no reply.
-		woken, err := a.waitInStore(ctx, min(again, hurriedWait))
-		if woken || err != nil || turn.Joined() != joined {
-			return err
+	if !again {
+		if calls > 1 {
+			failure = unavailable(fmt.Sprintf("%d attempts", calls), err)
 		}
+		return a.fail(failure)
+	}
+	if a.pause(ctx, wait) != nil {
+		return a.waitEnded(ctx, err)
 	}
 	return nil
 }
 
-// hurriedWait bounds how long a call waits in the store without asking after other calls of this
-// client have begun to wait behind it.
-const hurriedWait = time.Second
-
-// waitInStore waits until the store wakes this request, or for d.
-func (a *attempt) waitInStore(ctx context.Context, d time.Duration) (woken bool, err error) {
-	waitCtx, cancel := context.WithTimeout(ctx, d)
-	defer cancel()
-	defer context.AfterFunc(a.b.life.Closing, cancel)()
-	err = a.b.store.Wait(waitCtx, a.req.Name, a.req.ID)
+// waitEnded returns the error of a call that stopped because its context ended or the client
+// was closed. Failure is the last error of the store, if any.
+func (a *attempt) waitEnded(ctx context.Context, failure error) error {
+	cause := context.Cause(ctx)
+	if cause == nil {
+		cause = ErrClosed
+	}
 	switch {
-	case a.ended(ctx):
-		return false, errEnded
-	case err != nil && waitCtx.Err() == nil:
-		a.sent = a.b.now() // the store may have been healthy for a long time before it failed
-		return false, err
+	case a.held != nil:
+		return a.fail(a.held.aged(a.c.now()-a.heldAt), cause)
+	case failure != nil && !errors.Is(failure, ctx.Err()):
+		return a.fail(unavailable("", failure), cause)
 	}
-	return err == nil, nil
-}
-
-func (a *attempt) ended(ctx context.Context) bool {
-	return ctx.Err() != nil || a.b.life.Closing.Err() != nil
-}
-
-// A gaveUpError ends an attempt because its strategy allows no further call.
-type gaveUpError struct{ calls int }
-
-func (e *gaveUpError) Error() string { return fmt.Sprintf("gave up after %d attempts", e.calls) }
-
-// consult returns how long to wait from now after a refusal. It asks the strategy if the wait
-// that the strategy chose before is over.
-func (a *attempt) consult() (time.Duration, error) {
-	now := a.b.now()
-	if a.resumeAt <= now {
-		a.counted++
-		strategy := a.retry
-		if !a.retrySet {
-			strategy = pollRetry
-		}
-		wait, more := strategy.Next(a.counted, a.held)
-		if !more {
-			return 0, &gaveUpError{a.counted}
-		}
-		a.resumeAt = now + max(wait, leastRetryWait)
+	// The store was not asked yet, so use the last answer to another call of this client.
+	if known := a.turn.Obstacle(); known != nil {
+		return a.fail(a.c.waitError(&a.call, known), cause)
 	}
-	return a.resumeAt - now, nil
+	return a.fail(cause)
 }
 
-// pollRetry paces the requests to stores without a queue.
-var pollRetry = Backoff(10*time.Millisecond, pollMost)
+func (a *attempt) fail(causes ...error) error { return fail(a.op, a.name, causes...) }
 
-const pollMost = 500 * time.Millisecond
-
-// withReason adds the failure of an earlier call to the error of a call that had no reply. The
-// last call before the caller gives up is often cut short, and its error would hide why the
-// others failed.
-func (a *attempt) withReason(err error) error {
+// end ends the turn, unless a grant has ended it.
+func (a *attempt) end() {
+	c, turn := a.c, a.turn
 	switch {
-	case !errors.Is(err, bounded.ErrNoReply):
-		a.reason = err
-	case err != bounded.ErrNoReply && (a.reason == nil || errors.Is(a.reason, bounded.ErrNoReply)): // with details
-		a.reason = err
-	case a.reason != nil:
-		return fmt.Errorf("%w; before that: %w", err, a.reason)
+	case turn.IsZero():
+	case a.recorded:
+		// The turn ends only when the store knows that the call gave up, so that the next
+		// call of this client is not refused because of it.
+		turn.ForgetRefusal()
+		c.cancelRequest(&a.Request, func() { c.endTurn(turn) })
+	default:
+		c.endTurn(turn)
 	}
-	return err
 }
 
-// failed records a failure of the store. It returns how long to wait before the next call, the
-// number of attempts to report, and whether to make another call. If the caller has set a
-// strategy, that number is how often the strategy was asked.
-func (a *attempt) failed(failure error) (wait time.Duration, calls int, again bool) {
-	a.failures++
-	if !a.outage {
-		a.outage, a.failing = true, a.sent
-	}
-	a.unsure = true
-	now := a.b.now()
-	if a.retrySet && now < a.resumeAt { // the store was asked early, because other calls wait
-		return a.resumeAt - now, a.counted, true
-	}
-	calls, strategy := a.failures, a.retry
-	switch {
-	case a.retrySet:
-		a.counted++
-		calls = a.counted
-	case strategy == nil:
-		strategy = defaultRetry
-	}
-	wait, again = strategy.Next(calls, failure)
-	if a.try || a.retry == nil && now+wait >= a.failing+patience {
-		again = false
-	}
-	wait = max(wait, leastRetryWait)
-	if a.retrySet {
-		a.resumeAt = now + wait
-	}
-	return wait, calls, again
+// idSource makes identities from the client's random part and a number. That needs no system call
+// and no allocation, unlike new random bits for every grant.
+type idSource struct {
+	prefix store.ID
+	n      atomic.Uint64
 }
 
-// pause waits for d. Every pollMost it asks hurried whether other calls of this client wait
-// behind this one, and returns early if so.
-func (a *attempt) pause(ctx context.Context, d time.Duration, hurried func() bool) error {
-	for end := a.b.now() + d; d > 0; d = end - a.b.now() {
-		timer := time.NewTimer(min(d, pollMost))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return errEnded
-		case <-a.b.life.Closing.Done():
-			timer.Stop()
-			return errEnded
-		}
-		if hurried() {
-			return nil
-		}
-	}
-	return nil
+func (s *idSource) next() store.ID {
+	id := s.prefix
+	var n [8]byte
+	binary.BigEndian.PutUint64(n[:], s.n.Add(1))
+	copy(id[10:], n[2:]) // 80 random bits and 48 of the number
+	return id
 }

@@ -16,6 +16,7 @@ type call struct {
 	op   string // for errors: "lock", "try lock", …
 	name string // as the user wrote it, without the client's prefix
 
+	begin     time.Duration // when take began
 	need      store.Features
 	wait      time.Duration
 	retry     Strategy // nil for the default

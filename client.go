@@ -2,13 +2,12 @@ package holdfast
 
 import (
 	"context"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/core/bounded"
+	"github.com/holdfast-lock/holdfast/internal/core/lifetime"
 	"github.com/holdfast-lock/holdfast/internal/core/localqueue"
 	"github.com/holdfast-lock/holdfast/internal/core/renewal"
 	"github.com/holdfast-lock/holdfast/store"
@@ -18,7 +17,9 @@ import (
 // needs only one per store: goroutines that share a client hand a busy lock over to each other
 // without asking the store.
 type Client struct {
-	backend
+	store *bounded.Store
+	life  lifetime.Lifetime
+	base  time.Time // zero of the clock
 	caps  store.Capabilities
 	set   settings
 	owned bool // Open made the store, so Close closes it
@@ -30,6 +31,9 @@ type Client struct {
 
 	warnedTTL atomic.Bool // the warning about a shorter TTL than requested was logged
 }
+
+// now is the time on the client's own monotonic clock, from which all deadlines count.
+func (c *Client) now() time.Duration { return time.Since(c.base) }
 
 // New returns a client of a store. The store stays open when the client is closed.
 //
@@ -48,7 +52,7 @@ func New(s store.Store, opts ...Option) (*Client, error) {
 	c.store = bounded.New(s)
 	c.life.Begin()
 	c.ids.prefix = store.NewID()
-	c.renewals.Init(c.store, &c.life, c.now, c.forget)
+	c.renewals.Init(c.store, &c.life, c.now, c.removeAll)
 	c.queue.Init(localqueue.Config{
 		Renewals: &c.renewals,
 		Now:      c.now,
@@ -58,11 +62,6 @@ func New(s store.Store, opts ...Option) (*Client, error) {
 		Owner:    c.set.owner,
 	})
 	return c, nil
-}
-
-// forget removes expired grants from the store.
-func (c *Client) forget(ctx context.Context, grants []*renewal.Grant) {
-	inParallel(grants, func(g *renewal.Grant) { c.leave(ctx, g.Name, g.ID, g.TTL) })
 }
 
 // openTimeout bounds how long Open tries to reach the store.
@@ -172,36 +171,6 @@ func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Contex
 	return joinLoss(op, name, lost, err)
 }
 
-// joinLoss returns the error of work that ended with err. If lost is not nil, the lock was lost
-// meanwhile, and the error says so once, even if the work returned the loss that it got from
-// context.Cause.
-func joinLoss(op, name string, lost, err error) error {
-	if lost == nil || isLossOf(err, name) {
-		return err
-	}
-	if err == nil {
-		return fail(op, name, lost)
-	}
-	return fmt.Errorf("%w; %w", fail(op, name, lost), err) // one line, unlike errors.Join
-}
-
-var (
-	errNilFunc    = fmt.Errorf("%w: fn is nil", ErrInvalid)
-	errNilContext = fmt.Errorf("%w: nil context: use context.Background()", ErrInvalid)
-)
-
-// run calls fn under the lease and then unlocks the lease, even if fn panics. If the lease was
-// lost, lost is the reason.
-func (l *Lease) run(ctx context.Context, fn func(context.Context) error) (err, lost error) {
-	defer func() {
-		lost = l.Err() // read before Unlock ends the lease
-		if unlockErr := l.Unlock(ctx); lost == nil && (errors.Is(unlockErr, ErrLost) || errors.Is(unlockErr, ErrClosed)) {
-			lost = unlockErr
-		}
-	}()
-	return fn(l.Context(ctx)), nil
-}
-
 // take takes a lock. All acquiring calls use it.
 func (c *Client) take(ctx context.Context, cl *call, opts []CallOption) (*Lease, error) {
 	if err := c.prepare(ctx, cl, opts); err != nil {
@@ -228,51 +197,17 @@ func (c *Client) take(ctx context.Context, cl *call, opts []CallOption) (*Lease,
 		defer cancel()
 		ctx = limited
 	}
-	begin := c.now()
+	cl.begin = c.now()
 	var h *hold
 	handed, err := false, errPanicked
 	defer func() { // even if a strategy panics
 		if c.observed() {
-			c.reportTaken(ctx, cl, begin, h, handed, err)
+			c.reportTaken(ctx, cl, h, handed, err)
 		}
 	}()
-	h, handed, err = c.acquire(ctx, cl, begin)
+	h, handed, err = c.acquire(ctx, cl)
 	if err != nil {
 		return nil, err
 	}
 	return h.first.lease(), nil
-}
-
-var errPanicked = errors.New("the retry strategy panicked")
-
-// waitedError is the cause of a wait that ended because of the option Wait.
-type waitedError struct{ limit time.Duration }
-
-func (e *waitedError) Error() string        { return "waited " + e.limit.String() }
-func (e *waitedError) Is(target error) bool { return target == context.DeadlineExceeded }
-
-// detach returns a context for calls that must be made although ctx may have ended.
-func detach(ctx context.Context) context.Context {
-	if ctx == nil {
-		return context.Background()
-	}
-	if ctx.Done() == nil {
-		return ctx // avoids an allocation
-	}
-	return context.WithoutCancel(ctx)
-}
-
-// idSource makes identities from the client's random part and a number. That needs no system call
-// and no allocation, unlike new random bits for every grant.
-type idSource struct {
-	prefix store.ID
-	n      atomic.Uint64
-}
-
-func (s *idSource) next() store.ID {
-	id := s.prefix
-	var n [8]byte
-	binary.BigEndian.PutUint64(n[:], s.n.Add(1))
-	copy(id[10:], n[2:]) // 80 random bits and 48 of the number
-	return id
 }

@@ -2,9 +2,6 @@ package holdfast
 
 import (
 	"context"
-	"fmt"
-
-	"github.com/holdfast-lock/holdfast/store"
 )
 
 // A leaseContext is a context that ends with a lease and carries it.
@@ -141,41 +138,4 @@ func (c *Client) holds(ctx context.Context, name string) *hold {
 		}
 		ctx = lc.Context
 	}
-}
-
-// again makes one more part of a hold, for a call whose context already holds the name.
-func (h *hold) again(cl *call) (*part, error) {
-	h.mu.Lock() // also keeps Downgrade from changing the mode
-	defer h.mu.Unlock()
-	mode := h.mode()
-	covers := mode == store.Exclusive || mode == cl.Request.Mode && cl.Request.Weight <= h.g.Weight
-	switch {
-	case !cl.reentrant:
-		return nil, fail(cl.op, cl.name, fmt.Errorf("%w: the context holds it already, with token %d: pass the lease on, or use Reentrant", ErrWouldDeadlock, h.token))
-	case !covers:
-		return nil, fail(cl.op, cl.name, fmt.Errorf("%w: the context holds it already as %s, which does not cover %s: unlock it first", ErrWouldDeadlock, describe(mode, h.g.Weight), describe(cl.Request.Mode, cl.Request.Weight)))
-	case h.ended:
-		return nil, fail(cl.op, cl.name, h.err)
-	}
-	h.parts++
-	h.others = &part{h: h, next: h.others}
-	return h.others, nil
-}
-
-// unlinkLocked removes a part from the others, if it is one. Otherwise a long hold would collect all
-// short ones.
-func (h *hold) unlinkLocked(p *part) {
-	for at := &h.others; *at != nil; at = &(*at).next {
-		if *at == p {
-			*at = p.next
-			return
-		}
-	}
-}
-
-func describe(mode store.Mode, weight int) string {
-	if mode == store.Permits {
-		return fmt.Sprintf("%d permits", weight)
-	}
-	return mode.String()
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/core/localqueue"
 	"github.com/holdfast-lock/holdfast/internal/core/printable"
 	"github.com/holdfast-lock/holdfast/internal/core/renewal"
 	"github.com/holdfast-lock/holdfast/store"
@@ -213,3 +214,49 @@ func permanent(err error) bool {
 
 // errGone is the loss of a grant that the store no longer has.
 var errGone = &lostError{renewal.Gone}
+
+// joinLoss returns the error of work that ended with err. If lost is not nil, the lock was lost
+// meanwhile, and the error says so once, even if the work returned the loss that it got from
+// context.Cause.
+func joinLoss(op, name string, lost, err error) error {
+	if lost == nil || isLossOf(err, name) {
+		return err
+	}
+	if err == nil {
+		return fail(op, name, lost)
+	}
+	return fmt.Errorf("%w; %w", fail(op, name, lost), err) // one line, unlike errors.Join
+}
+
+var (
+	errNilFunc    = fmt.Errorf("%w: fn is nil", ErrInvalid)
+	errNilContext = fmt.Errorf("%w: nil context: use context.Background()", ErrInvalid)
+)
+
+var errPanicked = errors.New("the retry strategy panicked")
+
+// waitedError is the cause of a wait that ended because of the option Wait.
+type waitedError struct{ limit time.Duration }
+
+func (e *waitedError) Error() string        { return "waited " + e.limit.String() }
+func (e *waitedError) Is(target error) bool { return target == context.DeadlineExceeded }
+
+// answerError returns the error of a call that ends with the answer to another call of this client.
+func (c *Client) answerError(cl *call, a *localqueue.Answer) error {
+	err := c.waitError(cl, a)
+	if held, ok := err.(*HeldError); ok && cl.Once && a.Done(c.now()) {
+		return held.done()
+	}
+	return err
+}
+
+// waitError returns the answer to another call of this client as an error that says why this call has
+// to wait.
+func (c *Client) waitError(cl *call, a *localqueue.Answer) error {
+	if a.Refusal == nil {
+		return a.Failure
+	}
+	held := newHeldError(cl.name, a.Refusal).aged(c.now() - a.At)
+	held.Place = 0 // the place belongs to the call that asked
+	return held
+}

@@ -46,13 +46,13 @@ type part struct {
 }
 
 // newGrant makes a grant from an answer of the store, and its first hold, in one allocation.
-func (c *Client) newGrant(cl *call, id store.ID, sent time.Duration, a *store.Answer) *hold {
+func (c *Client) newGrant(cl *call, sent time.Duration, a *store.Answer) *hold {
 	both := new(struct {
 		grant renewal.Grant
 		hold  hold
 	})
 	g, h, req := &both.grant, &both.hold, &cl.Request
-	g.ID, g.Name, g.Meta, g.Mode, g.Weight, g.TTL, g.NoRenew = id, req.Name, req.Meta, req.Mode, req.Weight, req.TTL, cl.noRenew
+	g.ID, g.Name, g.Meta, g.Mode, g.Weight, g.TTL, g.NoRenew = req.ID, req.Name, req.Meta, req.Mode, req.Weight, req.TTL, cl.noRenew
 	var maxEnd time.Duration
 	if cl.maxHoldSet {
 		maxEnd = c.now() + cl.maxHold // not from sent: a limit that is shorter than the reply takes would leave no lease
@@ -120,6 +120,32 @@ func (p *part) err() error {
 	return err
 }
 
+// again makes one more part of a hold, for a call whose context already holds the name.
+func (h *hold) again(cl *call) (*part, error) {
+	h.mu.Lock() // also keeps Downgrade from changing the mode
+	defer h.mu.Unlock()
+	mode := h.mode()
+	covers := mode == store.Exclusive || mode == cl.Request.Mode && cl.Request.Weight <= h.g.Weight
+	switch {
+	case !cl.reentrant:
+		return nil, fail(cl.op, cl.name, fmt.Errorf("%w: the context holds it already, with token %d: pass the lease on, or use Reentrant", ErrWouldDeadlock, h.token))
+	case !covers:
+		return nil, fail(cl.op, cl.name, fmt.Errorf("%w: the context holds it already as %s, which does not cover %s: unlock it first", ErrWouldDeadlock, describe(mode, h.g.Weight), describe(cl.Request.Mode, cl.Request.Weight)))
+	case h.ended:
+		return nil, fail(cl.op, cl.name, h.err)
+	}
+	h.parts++
+	h.others = &part{h: h, next: h.others}
+	return h.others, nil
+}
+
+func describe(mode store.Mode, weight int) string {
+	if mode == store.Permits {
+		return fmt.Sprintf("%d permits", weight)
+	}
+	return mode.String()
+}
+
 // named adds the name of the lock to the reason why a hold ended.
 func (h *hold) named(why error) error { return fail("lease", h.name(), why) }
 
@@ -183,6 +209,17 @@ func (p *part) unlock(ctx context.Context, keep store.Keep, all bool) error {
 		return fail(op, h.name(), err)
 	}
 	return nil
+}
+
+// unlinkLocked removes a part from the others, if it is one. Otherwise a long hold would collect all
+// short ones.
+func (h *hold) unlinkLocked(p *part) {
+	for at := &h.others; *at != nil; at = &(*at).next {
+		if *at == p {
+			*at = p.next
+			return
+		}
+	}
 }
 
 // finish ends a hold once: it closes Done and cancels the contexts. It returns false if the hold

@@ -160,3 +160,15 @@ func (l *Lease) begin(ctx context.Context) error {
 	}
 	return nil
 }
+
+// run calls fn under the lease and then unlocks the lease, even if fn panics. If the lease was
+// lost, lost is the reason.
+func (l *Lease) run(ctx context.Context, fn func(context.Context) error) (err, lost error) {
+	defer func() {
+		lost = l.Err() // read before Unlock ends the lease
+		if unlockErr := l.Unlock(ctx); lost == nil && (errors.Is(unlockErr, ErrLost) || errors.Is(unlockErr, ErrClosed)) {
+			lost = unlockErr
+		}
+	}()
+	return fn(l.Context(ctx)), nil
+}

@@ -8,20 +8,18 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/core/bounded"
-	"github.com/holdfast-lock/holdfast/internal/core/lifetime"
+	"github.com/holdfast-lock/holdfast/internal/core/localqueue"
+	"github.com/holdfast-lock/holdfast/internal/core/renewal"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
-// A backend is the store together with the state that the client's calls to it share: time
-// limits, the client's lifetime and its clock.
-type backend struct {
-	store *bounded.Store
-	life  lifetime.Lifetime
-	base  time.Time // zero of the clock
+// endTurn gives the turn to the next call of this client. A place in the store's queue that
+// no call can use is cancelled first.
+func (c *Client) endTurn(t localqueue.Turn) {
+	if unused := t.End(); unused != nil {
+		c.cancelRequest(unused, func() { c.endTurn(t) })
+	}
 }
-
-// now is the time on the client's own monotonic clock, from which all deadlines count.
-func (b *backend) now() time.Duration { return time.Since(b.base) }
 
 // leaveTimeout bounds the first attempt to cancel a request in the store. The next calls of
 // this client for the same name wait for it.
@@ -30,33 +28,38 @@ const leaveTimeout = time.Second
 // cancelRequest removes in the background whatever the store may have recorded for a request:
 // a place in the queue, or a grant whose reply was lost. It calls then after the first
 // attempt.
-func (b *backend) cancelRequest(req *store.Request, then func()) {
+func (c *Client) cancelRequest(req *store.Request, then func()) {
 	name, id, ttl := req.Name, req.ID, req.TTL
-	if b.store.Caps.Instant {
-		b.store.Leave(context.Background(), leaveTimeout, name, id)
+	if c.store.Caps.Instant {
+		c.store.Leave(context.Background(), leaveTimeout, name, id)
 		then()
 		return
 	}
-	b.life.Go(func(ctx context.Context) {
-		err := b.store.Leave(ctx, leaveTimeout, name, id)
+	c.life.Go(func(ctx context.Context) {
+		err := c.store.Leave(ctx, leaveTimeout, name, id)
 		then()
 		if err != nil && !permanent(err) {
-			b.leave(ctx, name, id, ttl)
+			c.remove(ctx, name, id, ttl)
 		}
 	})
 }
 
-// leave removes an identity from the store.
-func (b *backend) leave(ctx context.Context, name string, id store.ID, ttl time.Duration) {
-	b.persist(ctx, ttl, func(ctx context.Context) error {
-		return b.store.Leave(ctx, bounded.CallTimeout, name, id)
+// removeAll removes expired grants from the store.
+func (c *Client) removeAll(ctx context.Context, grants []*renewal.Grant) {
+	inParallel(grants, func(g *renewal.Grant) { c.remove(ctx, g.Name, g.ID, g.TTL) })
+}
+
+// remove removes an identity from the store.
+func (c *Client) remove(ctx context.Context, name string, id store.ID, ttl time.Duration) {
+	c.persist(ctx, ttl, func(ctx context.Context) error {
+		return c.store.Leave(ctx, bounded.CallTimeout, name, id)
 	})
 }
 
 // persist repeats a clean-up until it succeeds, limit has passed (after which the store has
 // nothing left to clean up), or ctx ends.
-func (b *backend) persist(ctx context.Context, limit time.Duration, clean func(context.Context) error) {
-	end := b.now() + limit
+func (c *Client) persist(ctx context.Context, limit time.Duration, clean func(context.Context) error) {
+	end := c.now() + limit
 	last := false
 	for attempt := 1; ; attempt++ {
 		err := clean(ctx)
@@ -64,10 +67,10 @@ func (b *backend) persist(ctx context.Context, limit time.Duration, clean func(c
 			return
 		}
 		wait, _ := cleanUpRetry.Next(attempt, err)
-		if b.now()+wait >= end || ctx.Err() != nil || last {
+		if c.now()+wait >= end || ctx.Err() != nil || last {
 			return
 		}
-		last = !sleep(b.life.Closing, wait) // Close waits for one more attempt
+		last = !sleep(c.life.Closing, wait) // Close waits for one more attempt
 	}
 }
 
@@ -85,6 +88,17 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	}
+}
+
+// detach returns a context for calls that must be made although ctx may have ended.
+func detach(ctx context.Context) context.Context {
+	if ctx == nil {
+		return context.Background()
+	}
+	if ctx.Done() == nil {
+		return ctx // avoids an allocation
+	}
+	return context.WithoutCancel(ctx)
 }
 
 // workers is how many calls to the store inParallel has in flight at once.

@@ -1,0 +1,181 @@
+package holdfast
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/core/bounded"
+	"github.com/holdfast-lock/holdfast/store"
+)
+
+// patience bounds how long Lock and Unlock keep trying if the store does not answer.
+const patience = 5 * time.Second
+
+// errEnded means that the caller's context ended or the client was closed.
+var errEnded = errors.New("ended")
+
+// countRefusal records a refusal.
+func (a *attempt) countRefusal(r *store.Refusal) {
+	now := a.c.now()
+	// A store that wakes waiters for no reason must not make the client spin.
+	if a.spins++; now-a.heldAt > leastRetryWait {
+		a.spins = 0
+	}
+	a.failures, a.outage, a.reason = 0, false, nil
+	a.refusal, a.held, a.heldAt = r, newHeldError(a.name, r), now
+}
+
+// waitAfterRefusal waits until it is worth asking again. Other calls of this client may wait for the
+// turn of this one.
+func (a *attempt) waitAfterRefusal(ctx context.Context, r *store.Refusal) error {
+	if !a.Request.Queue { // the store does not wake this request
+		wait, err := a.consult()
+		if err != nil {
+			return err
+		}
+		return a.pause(ctx, wait)
+	}
+	again := max(r.Again, leastRetryWait)
+	if a.retrySet {
+		wait, err := a.consult()
+		if err != nil {
+			return err
+		}
+		again = min(again, wait) // asking within Again keeps the place in the queue
+	}
+	if a.spins > 3 && !sleep(ctx, min(again, time.Duration(a.spins)*leastRetryWait)) {
+		return errEnded
+	}
+	for end := a.c.now() + again; again > 0; again = end - a.c.now() {
+		// A store that hangs wakes nobody. So if other calls have begun to wait behind this one, it
+		// asks soon, and they learn in time that there is no reply.
+		woken, err := a.waitInStore(ctx, min(again, hurriedWait))
+		if woken || err != nil || a.turn.Joined() != a.joined {
+			return err
+		}
+	}
+	return nil
+}
+
+// hurriedWait bounds how long a call waits in the store without asking after other calls of this
+// client have begun to wait behind it.
+const hurriedWait = time.Second
+
+// waitInStore waits until the store wakes this request, or for d.
+func (a *attempt) waitInStore(ctx context.Context, d time.Duration) (woken bool, err error) {
+	waitCtx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	defer context.AfterFunc(a.c.life.Closing, cancel)()
+	err = a.c.store.Wait(waitCtx, a.Request.Name, a.Request.ID)
+	switch {
+	case a.ended(ctx):
+		return false, errEnded
+	case err != nil && waitCtx.Err() == nil:
+		a.sent = a.c.now() // the store may have been healthy for a long time before it failed
+		return false, err
+	}
+	return err == nil, nil
+}
+
+func (a *attempt) ended(ctx context.Context) bool {
+	return ctx.Err() != nil || a.c.life.Closing.Err() != nil
+}
+
+// A gaveUpError ends an attempt because its strategy allows no further call.
+type gaveUpError struct{ calls int }
+
+func (e *gaveUpError) Error() string { return fmt.Sprintf("gave up after %d attempts", e.calls) }
+
+// consult returns how long to wait from now after a refusal. It asks the strategy if the wait
+// that the strategy chose before is over.
+func (a *attempt) consult() (time.Duration, error) {
+	now := a.c.now()
+	if a.resumeAt <= now {
+		a.counted++
+		strategy := a.retry
+		if !a.retrySet {
+			strategy = pollRetry
+		}
+		wait, more := strategy.Next(a.counted, a.held)
+		if !more {
+			return 0, &gaveUpError{a.counted}
+		}
+		a.resumeAt = now + max(wait, leastRetryWait)
+	}
+	return a.resumeAt - now, nil
+}
+
+// pollRetry paces the requests to stores without a queue.
+var pollRetry = Backoff(10*time.Millisecond, pollMost)
+
+const pollMost = 500 * time.Millisecond
+
+// withReason adds the failure of an earlier call to the error of a call that had no reply. The
+// last call before the caller gives up is often cut short, and its error would hide why the
+// others failed.
+func (a *attempt) withReason(err error) error {
+	switch {
+	case !errors.Is(err, bounded.ErrNoReply):
+		a.reason = err
+	case err != bounded.ErrNoReply && (a.reason == nil || errors.Is(a.reason, bounded.ErrNoReply)): // with details
+		a.reason = err
+	case a.reason != nil:
+		return fmt.Errorf("%w; before that: %w", err, a.reason)
+	}
+	return err
+}
+
+// countFailure records a failure of the store. It returns how long to wait before the next call, the
+// number of attempts to report, and whether to make another call. If the caller has set a
+// strategy, that number is how often the strategy was asked.
+func (a *attempt) countFailure(failure error) (wait time.Duration, calls int, again bool) {
+	a.failures++
+	if !a.outage {
+		a.outage, a.failing = true, a.sent
+	}
+	a.unsure = true
+	now := a.c.now()
+	if a.retrySet && now < a.resumeAt { // the store was asked early, because other calls wait
+		return a.resumeAt - now, a.counted, true
+	}
+	calls, strategy := a.failures, a.retry
+	switch {
+	case a.retrySet:
+		a.counted++
+		calls = a.counted
+	case strategy == nil:
+		strategy = defaultRetry
+	}
+	wait, again = strategy.Next(calls, failure)
+	if a.Try || a.retry == nil && now+wait >= a.failing+patience {
+		again = false
+	}
+	wait = max(wait, leastRetryWait)
+	if a.retrySet {
+		a.resumeAt = now + wait
+	}
+	return wait, calls, again
+}
+
+// pause waits for d. Every pollMost it looks whether other calls of this client wait behind this
+// one, and returns early if so.
+func (a *attempt) pause(ctx context.Context, d time.Duration) error {
+	for end := a.c.now() + d; d > 0; d = end - a.c.now() {
+		timer := time.NewTimer(min(d, pollMost))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return errEnded
+		case <-a.c.life.Closing.Done():
+			timer.Stop()
+			return errEnded
+		}
+		if a.turn.Waiting() {
+			return nil
+		}
+	}
+	return nil
+}
