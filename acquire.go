@@ -13,7 +13,7 @@ import (
 func (c *Client) acquire(ctx context.Context, cl *call) (h *hold, handed bool, err error) {
 	now := cl.begin
 	for {
-		out, w := c.queue.Enter(&cl.Call)
+		out, w := c.queue.Join(&cl.Call)
 		if w != nil {
 			c.reportWaiting(ctx, cl)
 			if cause := c.waitForTurn(ctx, cl, w); cause != nil {

@@ -22,10 +22,9 @@ type attempt struct {
 	recorded bool            // the store may have recorded something for the request
 	extended bool            // the call asked again to get its whole TTL
 
-	sent     time.Duration  // when the last call was sent
-	joined   int32          // how many calls had joined the local queue by then
-	refusal  *store.Refusal // the last one
-	held     *HeldError     // the last refusal as an error
+	sent     time.Duration // when the last call was sent
+	joined   int32         // how many calls had joined the local queue by then
+	held     *HeldError    // the last refusal
 	heldAt   time.Duration
 	counted  int           // how often the caller's strategy was asked
 	failures int           // failed calls since the last reply
@@ -173,7 +172,7 @@ func (a *attempt) refused(ctx context.Context, r *store.Refusal) error {
 	if errors.Is(err, errEnded) {
 		// After a failure, the place in the queue may have become a grant whose reply was
 		// lost. That grant would be older than the call that would take it over.
-		a.recorded = a.unsure || a.c.life.Closing.Err() != nil || !a.turn.LeaveTicket(&a.Request)
+		a.recorded = a.unsure || a.c.life.Closing.Err() != nil || !a.turn.OfferTicket(&a.Request)
 		return a.waitEnded(ctx, nil)
 	}
 	return a.failed(ctx, err)

@@ -21,22 +21,22 @@ func (c *Client) endTurn(t localqueue.Turn) {
 	}
 }
 
-// leaveTimeout bounds the first attempt to cancel a request in the store. The next calls of
+// cancelTimeout bounds the first attempt to cancel a request in the store. The next calls of
 // this client for the same name wait for it.
-const leaveTimeout = time.Second
+const cancelTimeout = time.Second
 
 // cancelRequest removes in the background whatever the store may have recorded for a request:
 // a place in the queue, or a grant whose reply was lost. It calls then after the first
 // attempt.
 func (c *Client) cancelRequest(req *store.Request, then func()) {
 	name, id, ttl := req.Name, req.ID, req.TTL
-	if c.store.Caps.Instant {
-		c.store.Leave(context.Background(), leaveTimeout, name, id)
+	if c.caps.Instant { // at once, so that a name in memory is free when the call returns
+		c.store.Leave(context.Background(), cancelTimeout, name, id)
 		then()
 		return
 	}
 	c.life.Go(func(ctx context.Context) {
-		err := c.store.Leave(ctx, leaveTimeout, name, id)
+		err := c.store.Leave(ctx, cancelTimeout, name, id)
 		then()
 		if err != nil && !permanent(err) {
 			c.remove(ctx, name, id, ttl)

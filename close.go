@@ -15,7 +15,7 @@ const (
 	// closeTimeout bounds the work of Close if the store does not answer: the time of a call in
 	// flight, and of the call that cancels it. The store's own Close comes after that, and takes two
 	// seconds.
-	closeTimeout = bounded.CallTimeout + leaveTimeout
+	closeTimeout = bounded.CallTimeout + cancelTimeout
 
 	// closeLimit bounds the work of Close if the store answers. Such a store closes at once.
 	closeLimit = closeTimeout + 3*time.Second/2

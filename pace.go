@@ -24,7 +24,7 @@ func (a *attempt) countRefusal(r *store.Refusal) {
 		a.spins = 0
 	}
 	a.failures, a.outage, a.reason = 0, false, nil
-	a.refusal, a.held, a.heldAt = r, newHeldError(a.name, r), now
+	a.held, a.heldAt = newHeldError(a.name, r), now
 }
 
 // waitAfterRefusal waits until it is worth asking again. Other calls of this client may wait for the

@@ -101,10 +101,10 @@ type Outcome struct {
 	Turn   Turn
 }
 
-// Enter adds a call to the queue. It returns an outcome at once, the turn or an answer, if no
+// Join adds a call to the queue. It returns an outcome at once, the turn or an answer, if no
 // other call of this client is in front or if the answer to the call is known. Otherwise it
 // returns a waiter.
-func (q *Queue) Enter(call *Call) (Outcome, *Waiter) {
+func (q *Queue) Join(call *Call) (Outcome, *Waiter) {
 	sh := q.shard(call.Request.Name)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()

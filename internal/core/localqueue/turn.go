@@ -88,10 +88,10 @@ func (t Turn) Obstacle() *Answer {
 	return t.n.obstacle(&t.q.config)
 }
 
-// LeaveTicket leaves the place of a request in the store's queue to the next call of this client,
+// OfferTicket offers the place of a request in the store's queue to the next call of this client,
 // if that call makes the same request. It reports whether it did. So a client keeps its place in
 // the order of arrival when one of its calls gives up.
-func (t Turn) LeaveTicket(req *store.Request) bool {
+func (t Turn) OfferTicket(req *store.Request) bool {
 	n := t.n
 	n.shard.mu.Lock()
 	defer n.shard.mu.Unlock()
