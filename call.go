@@ -32,9 +32,8 @@ type call struct {
 	waitSet, retrySet, maxHoldSet, minHoldSet bool
 }
 
-// lockCall returns a call for an exclusive lock.
-func lockCall(op, name string) call {
-	return call{op: op, name: name, Call: localqueue.Call{Request: store.Request{Mode: store.Exclusive, Weight: 1}}}
+func newCall(op, name string, mode store.Mode) call {
+	return call{op: op, name: name, Call: localqueue.Call{Request: store.Request{Mode: mode, Weight: 1}}}
 }
 
 // prepare fills a call from its options and checks it, so that bad input does not reach the
@@ -79,17 +78,10 @@ func (c *Client) checkCall(ctx context.Context, cl *call) error {
 	if cl.name == "" { // with a prefix the full name would not be empty
 		return store.CheckName("")
 	}
-	if !cl.plain() {
-		if err := c.checkOptions(cl); err != nil {
-			return err
-		}
+	if err := c.checkOptions(cl); err != nil {
+		return err
 	}
 	return c.caps.Check(&cl.Request)
-}
-
-// plain reports whether no option needs a check.
-func (cl *call) plain() bool {
-	return !cl.waitSet && !cl.retrySet && !cl.maxHoldSet && !cl.minHoldSet && !cl.Once && cl.need == 0
 }
 
 func (c *Client) checkOptions(cl *call) error {

@@ -22,17 +22,15 @@ const leaderPoll = time.Second
 // campaigns again, until ctx ends. The leadership ends when lead returns.
 //
 // If lead returns while the client is the leader, Campaign returns its error, or nil. It returns
-// the cause of ctx when ctx ended, ErrHeld if the option Wait ended the wait first,
-// ErrWouldDeadlock if ctx holds the name already, ErrInvalid for bad input, and ErrClosed after
-// Close. Failures of the store are reported to the Observer and retried without limit, unless the
-// option Retry says otherwise.
+// the cause of ctx when ctx ended. Failures of the store are reported to the Observer and retried
+// without limit, unless the option Retry says otherwise.
 func (c *Client) Campaign(ctx context.Context, name string, lead func(ctx context.Context) error, opts ...CallOption) error {
 	const op = "campaign"
 	if lead == nil {
 		return fail(op, name, errNilFunc)
 	}
 	for {
-		cl := lockCall(op, name)
+		cl := newCall(op, name, store.Exclusive)
 		cl.retry, cl.standby = campaignRetry, true
 		lease, err := c.take(ctx, &cl, opts)
 		if err != nil {
@@ -50,10 +48,8 @@ func (c *Client) Campaign(ctx context.Context, name string, lead func(ctx contex
 	}
 }
 
-// Leader returns the holder that leads under the name of a Campaign.
-//
-// It returns ErrNotHeld if there is no leader, ErrUnavailable if the store does not answer,
-// ErrUnsupported if it cannot list locks, ErrInvalid for a bad name and ErrClosed after Close.
+// Leader returns the holder that leads under the name of a Campaign. It returns ErrNotHeld if there
+// is no leader.
 func (c *Client) Leader(ctx context.Context, name string) (Holder, error) {
 	info, err := c.Inspect(ctx, name)
 	if err != nil {

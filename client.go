@@ -36,8 +36,6 @@ type Client struct {
 func (c *Client) now() time.Duration { return time.Since(c.base) }
 
 // New returns a client of a store. The store stays open when the client is closed.
-//
-// It returns ErrInvalid if there is no store or an option has a bad value.
 func New(s store.Store, opts ...Option) (*Client, error) {
 	const op = "new"
 	if s == nil {
@@ -68,11 +66,8 @@ func New(s store.Store, opts ...Option) (*Client, error) {
 const openTimeout = 10 * time.Second
 
 // Open opens the store that a URL identifies, such as "redis://127.0.0.1:6379", and returns a
-// client that closes it. The package of the store must be imported.
-//
-// Errors: ErrInvalid for a malformed URL, an unknown scheme or a bad option; ErrUnavailable
-// if the store cannot be reached within 10 seconds or before ctx ends. No error shows a
-// password.
+// client that closes it. The package of the store must be imported. Open returns ErrUnavailable if
+// the store cannot be reached within 10 seconds or before ctx ends. No error shows a password.
 func Open(ctx context.Context, url string, opts ...Option) (*Client, error) {
 	const op = "open"
 	if ctx == nil {
@@ -107,44 +102,32 @@ func (c *Client) Owner() string { return c.set.owner }
 
 // Lock waits for its turn and takes the lock exclusively. Once the lock is granted, the lease
 // does not depend on ctx.
-//
-// It returns ErrHeld together with the cause of the context if the wait ended first,
-// ErrUnavailable if the store does not answer, ErrWouldDeadlock if ctx holds the name
-// already, ErrInvalid for bad input, and ErrClosed after Close.
 func (c *Client) Lock(ctx context.Context, name string, opts ...CallOption) (*Lease, error) {
-	cl := lockCall("lock", name)
+	cl := newCall("lock", name, store.Exclusive)
 	return c.take(ctx, &cl, opts)
 }
 
 // TryLock takes the lock exclusively if it is free. It makes a single attempt and does not
 // wait for a holder.
-//
-// It returns ErrHeld if the lock is not free (the error wraps a *HeldError, which says who
-// holds it), ErrUnavailable if the store does not answer, ErrInvalid for bad input, and
-// ErrClosed after Close.
 func (c *Client) TryLock(ctx context.Context, name string, opts ...CallOption) (*Lease, error) {
-	return c.take(ctx, &call{op: "try lock", name: name, Call: localqueue.Call{Request: store.Request{Mode: store.Exclusive, Weight: 1}, Try: true}}, opts)
+	cl := newCall("try lock", name, store.Exclusive)
+	cl.Try = true
+	return c.take(ctx, &cl, opts)
 }
 
 // RLock waits for its turn and takes the lock together with other readers. A writer that
 // waits is not overtaken by later readers.
-//
-// It returns ErrHeld together with the cause of the context if the wait ended first,
-// ErrUnavailable if the store does not answer, ErrWouldDeadlock if ctx holds the name
-// already, ErrInvalid for bad input, ErrUnsupported if the store has no shared locks, and
-// ErrClosed after Close.
 func (c *Client) RLock(ctx context.Context, name string, opts ...CallOption) (*Lease, error) {
-	return c.take(ctx, &call{op: "read lock", name: name, Call: localqueue.Call{Request: store.Request{Mode: store.Shared, Weight: 1}}}, opts)
+	cl := newCall("read lock", name, store.Shared)
+	return c.take(ctx, &cl, opts)
 }
 
 // TryRLock takes the lock together with other readers if no writer holds it or waits for it.
 // It makes a single attempt.
-//
-// It returns ErrHeld if a writer holds the lock or waits for it (the error wraps a *HeldError,
-// which says who holds it), ErrUnavailable if the store does not answer, ErrInvalid for bad
-// input, ErrUnsupported if the store has no shared locks, and ErrClosed after Close.
 func (c *Client) TryRLock(ctx context.Context, name string, opts ...CallOption) (*Lease, error) {
-	return c.take(ctx, &call{op: "try read lock", name: name, Call: localqueue.Call{Request: store.Request{Mode: store.Shared, Weight: 1}, Try: true}}, opts)
+	cl := newCall("try read lock", name, store.Shared)
+	cl.Try = true
+	return c.take(ctx, &cl, opts)
 }
 
 // Do takes the lock exclusively and holds it while fn runs. The context of fn is cancelled when
@@ -153,16 +136,12 @@ func (c *Client) TryRLock(ctx context.Context, name string, opts ...CallOption) 
 // Do returns the error of fn. If the lock was lost or the client closed while fn ran, the error
 // also matches ErrLost or ErrClosed. A release that fails is only reported to the Observer: the
 // lock then expires with its TTL.
-//
-// If fn did not run, Do returns ErrHeld together with the cause of the context if the wait ended
-// first, ErrUnavailable if the store does not answer, ErrWouldDeadlock if ctx holds the name
-// already, ErrInvalid for bad input, and ErrClosed after Close.
 func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...CallOption) error {
 	const op = "do"
 	if fn == nil {
 		return fail(op, name, errNilFunc)
 	}
-	cl := lockCall(op, name)
+	cl := newCall(op, name, store.Exclusive)
 	lease, err := c.take(ctx, &cl, opts)
 	if err != nil {
 		return err

@@ -39,6 +39,21 @@
 // The holder of a lease that is broken by force ([Client.Break]) learns of it at its next
 // renewal.
 //
+// # Errors
+//
+// Errors are tested with errors.Is. The comment of a method names only errors that are particular to
+// it. Besides these, calls return:
+//
+//   - [ErrInvalid] for bad input, before the store is touched.
+//   - [ErrUnsupported] if the store lacks a feature that the call or one of its options needs.
+//   - [ErrUnavailable] if the store does not answer or fails.
+//   - [ErrClosed] after [Client.Close].
+//   - [ErrHeld] from calls that take a lock: if the lock is not free and the call makes a single
+//     attempt, or if its wait ended first. The error wraps a [*HeldError], which says who holds the
+//     lock. After a wait it also matches the cause of the context.
+//   - [ErrWouldDeadlock] from calls that wait for a lock that their context already holds.
+//   - [ErrLost] from calls on a lease that was lost, and [ErrNotHeld] if it was unlocked.
+//
 // # How a lock is held
 //
 // A lock belongs to its [Lease], not to a goroutine: any goroutine that has the Lease may

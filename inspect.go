@@ -11,8 +11,7 @@ import (
 )
 
 // List yields all names in the namespace of this client that start with prefix and are held,
-// closed or waited for. An error ends the listing: ErrUnavailable if the store does not
-// answer, ErrUnsupported if it cannot list locks, ErrClosed after Close.
+// closed or waited for. An error ends the listing.
 func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		var cursor string
@@ -35,9 +34,6 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Info, error]
 }
 
 // Inspect returns the holders of a name and its waiters. Both are empty if the name is free.
-//
-// It returns ErrUnavailable if the store does not answer, ErrUnsupported if it cannot list
-// locks, ErrInvalid for a bad name and ErrClosed after Close.
 func (c *Client) Inspect(ctx context.Context, name string) (Info, error) {
 	const op = "inspect"
 	if err := c.checkName(op, name); err != nil {
@@ -55,11 +51,8 @@ func (c *Client) Inspect(ctx context.Context, name string) (Info, error) {
 
 // Break ends the grant with that ID, as shown by a listing, by force. It ends no other grant. The
 // holder learns of it at its next renewal and may still be working. The next holder's token is
-// higher, so a resource that checks tokens is safe.
-//
-// It returns ErrNotHeld if that grant no longer holds the name, ErrUnavailable if the store
-// does not answer, ErrUnsupported if it cannot break locks, ErrInvalid for bad input and
-// ErrClosed after Close.
+// higher, so a resource that checks tokens is safe. Break returns ErrNotHeld if that grant no longer
+// holds the name.
 func (c *Client) Break(ctx context.Context, name string, id ID) error {
 	const op = "break"
 	if err := c.checkName(op, name); err != nil {

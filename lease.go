@@ -54,11 +54,8 @@ func (l *Lease) Err() error { return l.p.err() }
 // Unlock hands the lock over to the next goroutine of this client that waits for it, or releases
 // it to the store. It works even if ctx has ended: a cancelled request must not leave its lock
 // behind. While the store does not answer, Unlock retries for at most 5 seconds, and then
-// continues in the background.
-//
-// It returns ErrLost if the lease was lost before, ErrNotHeld if it was unlocked before,
-// ErrUnavailable if the store does not answer (the lock then expires with its TTL), and
-// ErrClosed if the client was closed, which released the lock.
+// continues in the background. If it returns ErrUnavailable, the lock expires with its TTL.
+// If it returns ErrClosed, the client was closed, which released the lock.
 func (l *Lease) Unlock(ctx context.Context) error {
 	err := l.p.unlock(ctx, store.Keep{}, false)
 	runtime.KeepAlive(l)
@@ -66,11 +63,8 @@ func (l *Lease) Unlock(ctx context.Context) error {
 }
 
 // Renew extends the lease by its TTL from now. Leases renew themselves unless NoRenew was
-// given. It does not extend beyond MaxHold.
-//
-// It returns ErrLost if the lease was lost, ErrNotHeld after Unlock, ErrClosed after Close of the
-// client, and ErrUnavailable if the store does not answer. In the last case the lease lasts until
-// its Deadline.
+// given. It does not extend beyond MaxHold. If it returns ErrUnavailable, the lease lasts until its
+// Deadline.
 func (l *Lease) Renew(ctx context.Context) error {
 	const op = "renew"
 	if err := l.begin(ctx); err != nil {
@@ -110,10 +104,8 @@ func (l *Lease) renewNow(ctx context.Context) (unchanged, err error) {
 // The token stays the same. There is no way back: two readers that both want to write would wait
 // for each other.
 //
-// It returns ErrLost if the lease was lost, ErrNotHeld after Unlock, ErrClosed after Close of
-// the client, ErrUnsupported if the store has no shared locks, and ErrInvalid if the lease has
-// permits or another lease shares its grant. It returns ErrUnavailable if the store does not
-// answer or cannot write; the lease then counts as shared, and the next renewal tells the store.
+// Downgrade returns ErrInvalid if the lease has permits or another lease shares its grant. If it
+// returns ErrUnavailable, the lease counts as shared, and the next renewal tells the store.
 func (l *Lease) Downgrade(ctx context.Context) error {
 	const op = "downgrade"
 	h := l.p.h

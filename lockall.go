@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/store"
 )
 
 // A LeaseSet is several locks held together.
@@ -22,10 +24,7 @@ type LeaseSet struct {
 // locked once.
 //
 // It returns the error of the first name that it could not lock, after it has released the
-// others: ErrHeld together with the cause of the context if the wait ended first,
-// ErrUnavailable if the store does not answer, ErrWouldDeadlock if ctx holds a name already,
-// ErrInvalid for bad input, ErrLost if one of the locks was lost during the wait for another,
-// and ErrClosed after Close.
+// others, and ErrLost if one of the locks was lost during the wait for another.
 func (c *Client) LockAll(ctx context.Context, names []string, opts ...CallOption) (*LeaseSet, error) {
 	const op = "lock all"
 	if len(names) == 0 {
@@ -33,7 +32,7 @@ func (c *Client) LockAll(ctx context.Context, names []string, opts ...CallOption
 	}
 	sorted := slices.Compact(slices.Sorted(slices.Values(names)))
 	for i, name := range sorted { // check all names before the first one is locked
-		cl := lockCall(op, name)
+		cl := newCall(op, name, store.Exclusive)
 		if err := c.prepare(ctx, &cl, opts); err != nil {
 			return nil, err
 		}
@@ -52,7 +51,7 @@ func (c *Client) LockAll(ctx context.Context, names []string, opts ...CallOption
 		}
 	}()
 	for _, name := range sorted {
-		cl := lockCall(op, name)
+		cl := newCall(op, name, store.Exclusive)
 		cl.inSet = true
 		lease, err := c.take(ctx, &cl, opts)
 		if err == nil {
@@ -102,8 +101,7 @@ func (s *LeaseSet) Done() <-chan struct{} {
 }
 
 // Err returns nil while all leases are held. Otherwise it returns the error of the first lease,
-// in order of names, that has ended: an error that matches ErrLost after a loss, ErrNotHeld after
-// Unlock and ErrClosed after the client was closed.
+// in order of names, that has ended (see Lease.Err).
 func (s *LeaseSet) Err() error {
 	for _, l := range s.leases {
 		if err := l.Err(); err != nil {
@@ -122,17 +120,14 @@ func (s *LeaseSet) Context(parent context.Context) context.Context {
 	return parent
 }
 
-// Renew extends all leases by their TTL from now. For each lease that it could not renew, the
-// error matches ErrLost if the lease was lost, ErrNotHeld if it was unlocked, ErrClosed if the
-// client was closed, or ErrUnavailable if the store does not answer.
+// Renew extends all leases by their TTL from now. It returns the errors of all leases that it could
+// not renew.
 func (s *LeaseSet) Renew(ctx context.Context) error {
 	return s.each(func(l *Lease) error { return l.Renew(ctx) })
 }
 
-// Unlock unlocks all leases, the last one taken first, even if ctx has ended. For each lease
-// that it could not release, the error matches ErrLost if the lease was lost before, ErrNotHeld
-// if it was unlocked before, ErrClosed if the client was closed, or ErrUnavailable if the store
-// does not answer; its lock then expires with its TTL.
+// Unlock unlocks all leases, the last one taken first, even if ctx has ended. It returns the errors
+// of all leases that it could not unlock.
 func (s *LeaseSet) Unlock(ctx context.Context) error {
 	return s.each(func(l *Lease) error { return l.Unlock(ctx) })
 }

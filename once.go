@@ -23,11 +23,6 @@ import (
 // Once returns ErrDone if fn succeeded before, and the error of fn if it fails. It returns
 // ErrLost, joined with the error of fn, if the lock was lost, and ErrUnavailable if fn
 // succeeded but that could not be recorded: in both cases fn may run again.
-//
-// If it could not take the lock, Once returns ErrHeld together with the cause of the context if
-// the wait ended first, ErrUnavailable if the store does not answer, ErrWouldDeadlock if ctx
-// holds the name already, ErrInvalid for bad input, ErrUnsupported if the store cannot keep a
-// name closed, and ErrClosed after Close.
 func (c *Client) Once(ctx context.Context, name string, keep time.Duration, fn func(ctx context.Context) error, opts ...CallOption) error {
 	const op = "once"
 	if fn == nil {
@@ -36,7 +31,7 @@ func (c *Client) Once(ctx context.Context, name string, keep time.Duration, fn f
 	if err := store.CheckTime("keep", keep); err != nil {
 		return fail(op, name, err)
 	}
-	cl := lockCall(op, name)
+	cl := newCall(op, name, store.Exclusive)
 	cl.Once, cl.keep = true, keep
 	lease, err := c.take(ctx, &cl, opts)
 	if err != nil {

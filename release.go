@@ -13,10 +13,7 @@ import (
 
 // releaseGrant hands a grant over to the next call of this client, or releases it to the store.
 func (c *Client) releaseGrant(ctx context.Context, g *renewal.Grant, keep store.Keep) error {
-	var begin time.Duration
-	if !c.caps.Instant {
-		begin = c.now()
-	}
+	begin := c.now()
 	turn, handed := c.queue.Release(ctx, g, keep == store.Keep{})
 	if handed {
 		return nil
@@ -38,12 +35,9 @@ func (c *Client) releaseGrant(ctx context.Context, g *renewal.Grant, keep store.
 // has passed since begin, and then continues in the background. Ctx must be detached from the
 // caller's context.
 func (c *Client) release(ctx context.Context, g *renewal.Grant, keep store.Keep, begin time.Duration) error {
-	var end time.Duration
+	end := min(begin+patience, g.Expiry())
 	unknown, last := false, false
-	limit := time.Duration(bounded.CallTimeout)
-	if !c.caps.Instant {
-		limit = min(limit, begin+patience-c.now()) // a hand-over may have used up some of the time
-	}
+	limit := begin + patience - c.now() // a hand-over may have used up some of the time
 	for attempt := 1; ; attempt++ {
 		err := c.store.Release(ctx, limit, g.Name, g.ID, keep)
 		switch {
@@ -69,9 +63,6 @@ func (c *Client) release(ctx context.Context, g *renewal.Grant, keep store.Keep,
 		}
 		wait, _ := cleanUpRetry.Next(attempt, err)
 		now := c.now()
-		if attempt == 1 {
-			end = min(begin+patience, g.Expiry())
-		}
 		limit = end - now - wait
 		if limit <= 0 {
 			left := g.Expiry() - now

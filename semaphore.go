@@ -3,7 +3,6 @@ package holdfast
 import (
 	"context"
 
-	"github.com/holdfast-lock/holdfast/internal/core/localqueue"
 	"github.com/holdfast-lock/holdfast/store"
 )
 
@@ -23,29 +22,19 @@ func (c *Client) Semaphore(name string, limit int) *Semaphore {
 
 // Acquire waits for its turn and takes n permits. A large request is not overtaken by later
 // small ones. An exclusive Lock of the same name takes all permits.
-//
-// It returns ErrHeld together with the cause of the context if the wait ended first,
-// ErrUnavailable if the store does not answer, ErrWouldDeadlock if ctx holds the name
-// already, ErrInvalid for bad input and if the name is in use with another limit,
-// ErrUnsupported if the store has no permits, and ErrClosed after Close.
+// Acquire returns ErrInvalid also if the name is in use with another limit.
 func (s *Semaphore) Acquire(ctx context.Context, n int, opts ...CallOption) (*Lease, error) {
-	return s.c.take(ctx, s.call("acquire", n, false), opts)
+	return s.take(ctx, "acquire", n, false, opts)
 }
 
 // TryAcquire takes n permits if they are free and no earlier request waits for permits. It
-// makes a single attempt.
-//
-// It returns ErrHeld if too few permits are free (the error wraps a *HeldError, which says who
-// holds them), ErrUnavailable if the store does not answer, ErrInvalid for bad input and if the
-// name is in use with another limit, ErrUnsupported if the store has no permits, and ErrClosed
-// after Close.
+// makes a single attempt. It returns ErrInvalid also if the name is in use with another limit.
 func (s *Semaphore) TryAcquire(ctx context.Context, n int, opts ...CallOption) (*Lease, error) {
-	return s.c.take(ctx, s.call("try acquire", n, true), opts)
+	return s.take(ctx, "try acquire", n, true, opts)
 }
 
-func (s *Semaphore) call(op string, n int, try bool) *call {
-	return &call{op: op, name: s.name, Call: localqueue.Call{
-		Request: store.Request{Mode: store.Permits, Weight: n, Limit: s.limit},
-		Try:     try,
-	}}
+func (s *Semaphore) take(ctx context.Context, op string, n int, try bool, opts []CallOption) (*Lease, error) {
+	cl := newCall(op, s.name, store.Permits)
+	cl.Request.Weight, cl.Request.Limit, cl.Try = n, s.limit, try
+	return s.c.take(ctx, &cl, opts)
 }
