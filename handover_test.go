@@ -385,3 +385,30 @@ func TestHandoverRenewsAtMostOnce(t *testing.T) {
 		})
 	}
 }
+
+func TestACallThatIsHandedALostGrantAsksTheStore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := memstore.New()
+		c := newClient(t, s)
+		first := mustLock(t, c, "n")
+		got := make(chan *holdfast.Lease, 1)
+		go func() { got <- mustLock(t, c, "n") }()
+		synctest.Wait()
+		if !holdfast.HandOverLost(first) {
+			t.Fatal("the grant was not handed over")
+		}
+		synctest.Wait()
+		if len(got) > 0 {
+			t.Fatal("the waiting call got a lost grant")
+		}
+		if err := s.Release(t.Context(), "n", first.ID(), store.Keep{}); err != nil {
+			t.Fatal(err)
+		}
+		holdfast.Drop(first)
+		next := <-got
+		if next.ID() == first.ID() || next.Token() <= first.Token() || next.Err() != nil {
+			t.Errorf("token %d after %d, %v", next.Token(), first.Token(), next.Err())
+		}
+		mustUnlock(t, next)
+	})
+}
